@@ -47,3 +47,150 @@ def test_links_are_made_below_the_prefix_or_at_an_absolute_place(tmp_path):
     run(link, "/opt/man/man1/torchrun.1", "muster-run.1", env=env)
     assert os.readlink(tmp_path / "stage/usr/bin/torchrun") == "muster"
     assert os.readlink(tmp_path / "stage/opt/man/man1/torchrun.1") == "muster-run.1"
+
+
+# --- the wheel, from any program that needs only glibc -----------------------------------------------------------------
+
+
+def test_the_wheel_installs_program_package_and_torchrun(tmp_path):
+    """With a copy of /bin/true as the program: the real one is built in the slow tests."""
+    program = tmp_path / "program"
+    shutil.copy("/bin/true", program)
+    least = run(ROOT / "packaging/needs.py", program).strip()
+    env = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    run(ROOT / "packaging/wheel.py", "1.2.3", program, tmp_path, env=env)
+    tag = "_".join(map(str, max(tuple(map(int, least.split("."))), (2, 17))))
+    wheel = tmp_path / f"muster-1.2.3-py3-none-manylinux_{tag}_{os.uname().machine}.whl"
+    assert wheel.exists(), list(tmp_path.iterdir())
+    run("/usr/bin/python3", "-m", "venv", tmp_path / "venv")
+    bin_ = tmp_path / "venv/bin"
+    # Where the tests run on an older glibc than /bin/true's tag says, there is nothing to test: it is this machine's own.
+    run(bin_ / "python", "-m", "pip", "install", "-q", "--no-index", "--find-links", tmp_path, "muster[torchrun]")
+    assert (bin_ / "muster").read_bytes() == program.read_bytes() and os.access(bin_ / "muster", os.X_OK)
+    where = run(bin_ / "python", "-c", "import muster; print(muster.__version__, muster.binary())", env=env)
+    assert where == f"1.2.3 {bin_}/muster\n"
+    # torchrun hands its words to the muster beside it, also through a link from elsewhere
+    (bin_ / "muster").write_text('#!/bin/sh\necho "$0" "$@"\n')
+    (tmp_path / "link").symlink_to(bin_ / "torchrun")
+    assert run(tmp_path / "link", "--nnodes=1", "a b") == f"{bin_}/muster run --nnodes=1 a b\n"
+
+
+def test_a_program_that_needs_more_than_glibc_is_refused(tmp_path):
+    done = subprocess.run([ROOT / "packaging/needs.py", "/bin/true", "--at-most", "2.1"], capture_output=True, text=True)
+    assert done.returncode == 1 and "at most 2.1 is wanted" in done.stderr
+    if b"libhwloc" in subprocess.run(["objdump", "-p", MUSTER], capture_output=True, check=True).stdout:
+        done = subprocess.run([ROOT / "packaging/needs.py", MUSTER], capture_output=True, text=True)
+        assert done.returncode == 1 and "libhwloc" in done.stderr
+
+
+# --- the packages in a Debian of their own (slow) ----------------------------------------------------------------------
+
+# Where build.sh and these tests keep their Debians, for the next run.
+CACHE = pathlib.Path(os.environ.get("MUSTER_PACKAGING_CACHE") or pathlib.Path.home() / ".cache/muster-packaging")
+MIRROR = os.environ.get("MUSTER_PACKAGING_MIRROR", "http://deb.debian.org/debian")
+
+
+
+def in_debian(test):
+    return pytest.mark.slow(pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("debootstrap"),
+                                               reason="needs root and debootstrap")(test))
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    """The folder with all that build.sh makes."""
+    out = tmp_path_factory.mktemp("packages")
+    for kind in ("wheel", "deb"):
+        subprocess.run([ROOT / "packaging/build.sh", kind, out], check=True, timeout=3600,
+                       env={**os.environ, "MUSTER_PACKAGING_CACHE": str(CACHE)})
+    return out
+
+
+class Debian:
+    """A minimal Debian with Python and without libevent, hwloc and OpenSSL's headers; a copy for each test."""
+
+    def __init__(self, suite, folder):
+        base = CACHE / f"test-{suite}"
+        if not (base / "usr/bin/python3").exists():
+            shutil.rmtree(base, ignore_errors=True)
+            base.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["debootstrap", "--variant=minbase", "--include=python3,python3-venv", suite, base, MIRROR],
+                           check=True, stdout=subprocess.DEVNULL, timeout=1800)
+        self.root = folder / suite
+        subprocess.run(["cp", "-a", base, self.root], check=True)
+        for name in ("proc", "sys"):
+            subprocess.run(["mount", "--rbind", f"/{name}", self.root / name], check=True)
+            subprocess.run(["mount", "--make-rslave", self.root / name], check=True)
+        assert not list(self.root.rglob("libevent*")) and not list(self.root.rglob("libhwloc*"))
+
+    def __call__(self, *argv, env=None, status=0):
+        done = subprocess.run(["chroot", self.root, "env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root",
+                               *[f"{k}={v}" for k, v in (env or {}).items()], *map(str, argv)],
+                              capture_output=True, text=True, timeout=300)
+        assert done.returncode == status, (argv, done)
+        return done.stdout
+
+    def put(self, path):
+        shutil.copy(path, self.root / "root")
+        return f"/root/{path.name}"
+
+    def remove(self):
+        for name in ("proc", "sys"):
+            subprocess.run(["umount", "-R", "-l", self.root / name], check=True)
+        shutil.rmtree(self.root)
+
+
+@pytest.fixture(params=["bullseye", "bookworm"])
+def debian(request, tmp_path):
+    system = Debian(request.param, tmp_path)
+    yield system
+    system.remove()
+
+
+def use(debian, packages, muster, torchrun):
+    """Trains, runs as torchrun, and looks at the node."""
+    digits = debian.put(packages / "c-digits")
+    data = debian.put(ROOT / "examples/data/digits.csv")
+    debian("test", "-x", digits)
+    out = debian(muster, "run", "--nproc-per-node=2", "--no-python", digits, "--data", data, "--epochs", "3")
+    assert "accuracy" in out, out
+    (debian.root / "root/t.py").write_text("import os; print('rank', os.environ['RANK'], flush=True)\n")
+    assert sorted(debian(*torchrun, "--nproc-per-node=2", "/root/t.py").split("\n")) == ["", "rank 0", "rank 1"]
+    debian(*torchrun, "--nproc-per-node=2", "--no-python", "/bin/false", status=1)
+    assert '"cores"' in debian(muster, "topo", "--json")
+    assert "NUMA" in debian(muster, "topo", "--tree") or "package" in debian(muster, "topo", "--tree").lower()
+    found = debian(muster, "version", "-v")
+    assert found.count("OpenSSL 3.") == 2, found  # built with, and found here: the one inside
+
+
+@in_debian
+def test_the_portable_file_runs(debian, packages):
+    program = next(packages.glob("muster-*-linux-*"))
+    muster = debian.put(program)
+    (debian.root / "root/torchrun").symlink_to(muster)
+    use(debian, packages, muster, ["/root/torchrun"])
+
+
+@in_debian
+def test_the_deb_is_installed_used_and_removed(debian, packages):
+    debs = [debian.put(path) for path in sorted(packages.glob("*.deb"))]
+    debian("dpkg", "-i", *debs)
+    use(debian, packages, "/usr/bin/muster", ["torchrun"])
+    assert "Depends: libc6 (>= 2." in debian("dpkg", "-s", "muster")
+    listed = debian("dpkg", "-L", "muster")
+    for path in ("/usr/share/man/man1/muster-run.1.gz", "/usr/share/bash-completion/completions/muster",
+                 "/usr/share/doc/muster/copyright", "/usr/include/muster/store.h"):
+        assert f"\n{path}\n" in listed
+    debian("dpkg", "-P", "muster-torchrun", "muster")
+    assert not (debian.root / "usr/bin/torchrun").is_symlink() and not (debian.root / "usr/bin/muster").exists()
+
+
+@in_debian
+def test_the_wheel_is_installed_and_used(debian, packages):
+    (debian.root / "root/wheels").mkdir()
+    for path in packages.glob("*.whl"):
+        shutil.copy(path, debian.root / "root/wheels")
+    debian("python3", "-m", "venv", "/root/venv")
+    debian("/root/venv/bin/python", "-m", "pip", "install", "-q", "--no-index", "--find-links", "/root/wheels", "muster[torchrun]")
+    use(debian, packages, "/root/venv/bin/muster", ["/root/venv/bin/torchrun"])
+    use(debian, packages, "/root/venv/bin/muster", ["/root/venv/bin/python", "-m", "muster.run"])

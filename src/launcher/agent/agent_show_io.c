@@ -13,6 +13,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "launcher/agent/agent_priv.h"
+#include "launcher/report/failure_json.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/worker/error_file.h"
 
@@ -325,6 +326,18 @@ static void pass_error_on(const struct agent *a, const struct failure *f) {
         log_warning("can't write the error to %s ($TORCHELASTIC_ERROR_FILE): %s", to, strerror(-r));
 }
 
+/* For the program that called muster: the Python package. */
+static void pass_failure_on(const struct agent *a, const struct failure *f) {
+    const char *to = env_get(a->config.envp, "MUSTER_FAILURE_FILE");
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    if (to == NULL || to[0] == '\0')
+        return;
+    failure_json(a->config.spec->script, f, &out);
+    int r = file_write_atomic(to, strbuf_text(&out), out.len);
+    if (r < 0)
+        log_warning("can't write the failure to %s ($MUSTER_FAILURE_FILE): %s", to, strerror(-r));
+}
+
 static int64_t utc_offset_s(uint64_t wall_ns) {
     time_t t = (time_t)(wall_ns / NS_PER_S);
     struct tm tm;
@@ -358,6 +371,7 @@ static void show_failure(struct agent *a, const struct failure *f) {
     if (f->error_file[0] != '\0' && f->incarnation == a->incarnation)
         local_workers_keep_files(a->local_workers);
     pass_error_on(a, f);
+    pass_failure_on(a, f);
 }
 
 /* The run was over before this node joined: the arbiter's record says so. */

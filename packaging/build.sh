@@ -1,0 +1,114 @@
+#!/bin/sh
+# packaging/build.sh wheel|portable|deb DIR: makes packages and puts them into DIR.
+#
+#   portable  muster-VERSION-linux-ARCH: one file that needs only glibc 2.31 or later. libevent, OpenSSL, cJSON and hwloc are
+#             in it; NVML is loaded if there is one. Also c-digits, the example in C, to try it with.
+#   wheel     muster-VERSION-py3-none-manylinux_….whl: the portable file and the Python package of packaging/python, and
+#             muster_torchrun-VERSION-….whl: a torchrun, for the extra muster[torchrun].
+#   deb       muster_VERSION_ARCH.deb: the portable file, pages, completions and the store's client, and
+#             muster-torchrun_VERSION_all.deb: the link /usr/bin/torchrun.
+#
+# Everything is built in a Debian 11 of its own, whose glibc is 2.31, which debootstrap makes at the first call: this needs
+# root, a few hundred MB and ten minutes. It stays in $MUSTER_PACKAGING_CACHE (default: ~/.cache/muster-packaging) for the
+# next call; remove that folder to take newer sources of the libraries.
+#
+#   MUSTER_PACKAGING_MIRROR    default http://deb.debian.org/debian
+#   MUSTER_PACKAGING_SECURITY  default http://deb.debian.org/debian-security
+set -eu
+
+usage() {
+    sed -n '2,3s/^# //p' "$0" >&2
+    exit 2
+}
+fail() {
+    echo "build.sh: $*" >&2
+    exit 1
+}
+
+[ $# -eq 2 ] || usage
+case $1 in wheel | portable | deb) ;; *) usage ;; esac
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+mkdir -p "$2"
+out=$(cd "$2" && pwd)
+cache=${MUSTER_PACKAGING_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/muster-packaging}
+mirror=${MUSTER_PACKAGING_MIRROR:-http://deb.debian.org/debian}
+security=${MUSTER_PACKAGING_SECURITY:-http://deb.debian.org/debian-security}
+suite=bullseye  # glibc 2.31
+sources=bookworm # of the libraries
+chroot=$cache/$suite
+version=$(sed -n "s/^ *version: '\(.*\)',$/\1/p" "$root/meson.build" | head -n 1)
+machine=$(uname -m)
+name=muster-$version-linux-$machine
+
+inside() {
+    env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C DEBIAN_FRONTEND=noninteractive \
+        SOURCE_DATE_EPOCH="$epoch" PKG_CONFIG_PATH=/opt/muster/lib/pkgconfig chroot "$chroot" "$@"
+}
+
+# The time of the last commit: the same source gives the same files.
+epoch=$(git -C "$root" log -1 --format=%ct 2>/dev/null) || epoch=$(stat -c %Y "$root/CHANGELOG.md")
+export SOURCE_DATE_EPOCH=$epoch
+
+make_chroot() {
+    [ "$(id -u)" = 0 ] || fail "making the Debian 11 in $chroot needs root"
+    command -v debootstrap >/dev/null || fail "no debootstrap on PATH; install Debian's package debootstrap"
+    echo "build.sh: making a Debian 11 in $chroot" >&2
+    mkdir -p "$cache"
+    rm -rf "$chroot"
+    debootstrap --variant=minbase --include=ca-certificates "$suite" "$chroot" "$mirror" >"$cache/debootstrap.log" 2>&1 ||
+        fail "debootstrap failed: $cache/debootstrap.log"
+    {
+        echo "deb $mirror $suite main"
+        echo "deb-src $mirror $sources main"
+        echo "deb-src $mirror $sources-updates main"
+        echo "deb-src $security $sources-security main"
+    } >"$chroot/etc/apt/sources.list"
+    cp /etc/resolv.conf "$chroot/etc/resolv.conf"
+    inside apt-get -q update >"$cache/apt.log" 2>&1 &&
+        inside apt-get -q install -y --no-install-recommends build-essential pkg-config meson ninja-build python3 autoconf \
+            automake libtool >>"$cache/apt.log" 2>&1 || fail "installing the compiler failed: $cache/apt.log"
+}
+
+prepare() {
+    exec 9>"${cache}.lock"
+    flock 9 # two builds at once would use the same folders
+    [ -e "$chroot/opt/muster/sources" ] && return
+    [ -x "$chroot/usr/bin/meson" ] && [ -x "$chroot/usr/bin/libtoolize" ] || make_chroot
+    cp "$here/libraries.sh" "$chroot/root/"
+    inside /root/libraries.sh /opt/muster || fail "building the libraries failed"
+}
+
+build_portable() {
+    mkdir -p "$(dirname "$cache")"
+    prepare
+    rm -rf "$chroot/root/source" "$chroot/root/stage"
+    mkdir "$chroot/root/source"
+    (cd "$root" && if [ -e .git ]; then git ls-files -co --exclude-standard; else find . -type f; fi | sed '/^build/d' |
+        while read -r file; do [ ! -e "$file" ] || echo "$file"; done |
+        tar -cf - --no-recursion -T -) | tar -xf - -C "$chroot/root/source"
+    [ -e "$chroot/root/build/build.ninja" ] ||
+        inside meson setup /root/build /root/source --prefix=/usr -Dportable=true -Dtests=disabled \
+            -Dnccl-examples=disabled -Dtorchrun=false >"$cache/meson.log" 2>&1 || fail "meson failed: $cache/meson.log"
+    inside ninja -C /root/build >"$cache/ninja.log" 2>&1 || { grep -E 'error|FAILED' "$cache/ninja.log" >&2; fail "$cache/ninja.log"; }
+    inside env DESTDIR=/root/stage meson install -C /root/build --no-rebuild >"$cache/install.log" 2>&1 ||
+        fail "meson install failed: $cache/install.log"
+    inside strip -o /root/muster /root/build/src/cli/muster
+    inside strip -o /root/c-digits /root/build/examples/c-digits
+    "$here/needs.py" "$chroot/root/muster" --at-most 2.31
+    install -m 755 "$chroot/root/muster" "$out/$name"
+    install -m 755 "$chroot/root/c-digits" "$out/c-digits"
+    echo "$out/$name" >&2
+}
+
+case $1 in
+portable) build_portable ;;
+wheel)
+    build_portable
+    "$here/wheel.py" "$version" "$out/$name" "$out"
+    ;;
+deb)
+    build_portable
+    "$here/deb.sh" "$chroot" "$version" "$out"
+    ;;
+esac

@@ -1,0 +1,189 @@
+"""The Python package muster: torch.distributed.run's functions, its exceptions, and how it takes its place."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from harness import HERE, MUSTER, TORCH_PYTHON, deadline
+
+PACKAGE = HERE.parent.parent / "packaging/python"
+
+WORKER = """
+import os, sys
+print("worker", os.environ["RANK"], sys.argv[1:], flush=True)
+if sys.argv[1:2] == ["fail"]:
+    sys.exit(7)
+if sys.argv[1:2] == ["wait"]:
+    import signal
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "w.py").write_text(WORKER)
+    return tmp_path
+
+
+def environment(**more):
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHON_EXEC", "MUSTER_REPLACE_TORCHRUN")}
+    return {**env, "PYTHONPATH": str(PACKAGE), "MUSTER_BINARY": MUSTER, "PYTHONDONTWRITEBYTECODE": "1", **more}
+
+
+def python(program, *words, interpreter=sys.executable, **more):
+    return subprocess.run([interpreter, "-c", program, *words], env=environment(**more), capture_output=True, text=True,
+                          timeout=120)
+
+
+# --- main, run, get_args_parser ---------------------------------------------------------------------------------------
+
+
+def test_main_returns_after_success_and_takes_every_option_of_muster(here):
+    done = python("import muster.run as r; print(r.main(['--nproc-per-node=2', '--crash-loop=0', 'w.py', '--x']), 'returned')")
+    assert done.returncode == 0 and "None returned" in done.stdout, done
+    assert "worker 0 ['--x']" in done.stdout and "worker 1 ['--x']" in done.stdout
+
+
+def test_run_takes_a_namespace_and_hands_on_what_differs_from_the_defaults(here):
+    done = python("import muster.run as r; a = r.get_args_parser().parse_args(['--nproc_per_node', '2', 'w.py', 'a', '--b']);"
+                  "a.role = 'other'; r.run(a)")
+    assert done.returncode == 0 and "worker 1 ['a', '--b']" in done.stdout, done
+
+
+def test_a_namespace_becomes_a_command_line(monkeypatch):
+    monkeypatch.syspath_prepend(str(PACKAGE))
+    from muster._parser import get_args_parser, words_of
+
+    def words(*argv):
+        return words_of(get_args_parser().parse_args(argv))
+
+    assert words("t.py") == ["t.py"]
+    assert words("--nnodes", "2:4", "-r", "3", "-m", "pkg.mod", "--lr", "1") == ["--nnodes=2:4", "--redirects=3", "--module",
+                                                                               "pkg.mod", "--lr", "1"]
+    assert words("--duplicate-stdout-filters", "a,b", "t") == ["--duplicate-stdout-filters=a,b", "t"]
+    monkeypatch.setenv("PET_NNODES", "3")
+    assert get_args_parser().parse_args(["t"]).nnodes == "3"
+
+
+def test_a_script_without_use_env_gets_its_local_rank_as_an_argument(here):
+    done = python("import muster.run as r; a = r.get_args_parser().parse_args(['--nproc-per-node=2', 'w.py', 'a b', 'c']);"
+                  "a.use_env = False; r.run(a)")
+    assert done.returncode == 0 and "worker 1 ['--local-rank=1', 'a b', 'c']" in done.stdout, done
+
+
+def test_what_fails_is_an_exception_and_a_wrong_command_line_ends_with_2(here):
+    done = python("import muster.run as r\ntry: r.main(['w.py', 'fail'])\n"
+                  "except r.ChildFailedError as e: print(e, e.exitcode)")
+    assert "w.py FAILED; the report is above 1" in done.stdout, done
+    assert done.stderr.count("Root Cause") == 1
+    assert python("import muster.run as r; r.main(['--no-such-option', 'w.py'])").returncode == 2
+
+
+def test_the_module_becomes_muster_with_its_exit_status(here):
+    done = subprocess.run([sys.executable, "-m", "muster.run", "--nproc-per-node=2", "w.py"], env=environment(),
+                          capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "worker 1 []" in done.stdout, done
+    done = subprocess.run([sys.executable, "-m", "muster.run", "w.py", "fail"], env=environment(), capture_output=True, text=True,
+                          timeout=60)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done
+
+
+@pytest.mark.parametrize("signo, status", [(signal.SIGTERM, 128 + 15), (signal.SIGINT, -signal.SIGINT)])
+def test_a_signal_ends_the_job_and_then_the_caller(here, signo, status):
+    program = "import muster.run as r; r.main(['--nproc-per-node=2', 'w.py', 'wait'])"
+    with subprocess.Popen([sys.executable, "-c", program], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, start_new_session=True) as caller:
+        for _ in range(2):
+            assert caller.stdout.readline().startswith("worker")
+        caller.send_signal(signo)
+        out, err = caller.communicate(timeout=max(1, deadline(60) - deadline(0)))
+        assert caller.returncode == status, (caller.returncode, err)
+
+
+def test_a_caller_that_is_killed_takes_the_job_with_it(here):
+    program = "import muster.run as r; r.main(['w.py', 'wait'])"
+    with subprocess.Popen([sys.executable, "-c", program], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          text=True, start_new_session=True) as caller:
+        assert caller.stdout.readline().startswith("worker")
+        caller.kill()
+        caller.communicate(timeout=60)  # ends when nothing holds the pipes
+
+
+def test_import_is_cheap_and_the_pth_file_does_nothing_unless_asked():
+    line = (PACKAGE / "muster.pth").read_text()
+    assert line.count("\n") == 1
+    program = f"{line}import sys; print('muster' in sys.modules, 'torch' in sys.modules, 'argparse' in sys.modules)"
+    assert python(program).stdout == "False False False\n"
+    assert python(program, MUSTER_REPLACE_TORCHRUN="0").stdout == "False False False\n"
+    assert python(program, MUSTER_REPLACE_TORCHRUN="1").stdout == "True False False\n"
+
+
+def test_the_root_cause_is_written_for_the_caller(here):
+    to = here / "failure.json"
+    subprocess.run([MUSTER, "run", "w.py", "fail"], env={**environment(), "MUSTER_FAILURE_FILE": str(to)}, capture_output=True,
+                   timeout=60)
+    failure = json.loads(to.read_text())
+    assert (failure["rank"], failure["exitcode"], failure["entrypoint"]) == (0, 7, "w.py") and failure["pid"] > 0
+
+
+# --- with torch -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.torch
+def test_the_parser_has_torchs_options_destinations_and_defaults():
+    done = python("import muster.run as m, torch.distributed.run as t\n"
+                  "def rows(p): return {(tuple(sorted(a.option_strings)), a.dest, str(a.default), str(a.nargs), str(a.choices))\n"
+                  "    for a in p._actions if a.dest != 'help'}\n"
+                  "print(sorted(rows(m.get_args_parser()) ^ rows(t.get_args_parser())))", interpreter=TORCH_PYTHON)
+    assert done.stdout == "[]\n", done
+
+
+@pytest.mark.torch
+def test_what_fails_is_torchs_exception_with_rank_pid_and_exit_code(here):
+    done = python("import muster.run as r\nfrom torch.distributed.elastic.multiprocessing.errors import ChildFailedError\n"
+                  "try: r.main(['--nproc-per-node=1', 'w.py', 'fail'])\n"
+                  "except ChildFailedError as e: rank, f = e.get_first_failure(); print('got', e.name, rank, f.exitcode, f.pid > 0)",
+                  interpreter=TORCH_PYTHON)
+    assert "got w.py 0 7 True" in done.stdout, done
+
+
+@pytest.mark.torch
+def test_install_takes_torchs_place_before_or_after_its_import(here):
+    program = ("import sys, muster; {}; import torch.distributed.run as r; {}; r.main(['--nproc-per-node=1', 'w.py', 'hello']);"
+               "print(r.run.__module__); muster.uninstall(); print(r.run.__module__)")
+    for order in (("muster.install()", "0"), ("0", "muster.install()")):
+        done = python(program.format(*order), interpreter=TORCH_PYTHON)
+        assert done.stdout == "worker 0 ['hello']\nmuster.run\ntorch.distributed.run\n", done
+    done = python("import muster, runpy, sys; muster.install(); sys.argv = ['x', '--nproc-per-node=1', 'w.py', 'hello'];"
+                  "runpy.run_module('torch.distributed.run', run_name='__main__')", interpreter=TORCH_PYTHON)
+    assert done.stdout == "worker 0 ['hello']\n" and done.returncode == 0, done
+
+
+FRAMEWORKS = os.environ.get("MUSTER_TEST_FRAMEWORKS", "")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FRAMEWORKS, reason="needs Accelerate and Fabric: MUSTER_TEST_FRAMEWORKS")
+@pytest.mark.parametrize("command", [
+    ["accelerate", "launch", "--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no", "--dynamo_backend=no"],
+    ["fabric", "run", "--accelerator=cpu", "--devices=2", "--strategy=ddp"],
+])
+def test_other_launchers_start_their_jobs_with_muster(here, command):
+    (here / "t.py").write_text("import os\nprint('worker', os.environ['RANK'], 'MUSTER_RUN_ID' in os.environ, flush=True)\n"
+                               "if os.environ['RANK'] == '1' and os.path.exists('fail'): raise SystemExit(3)\n")
+    argv = [str(pathlib.Path(FRAMEWORKS).parent / command[0]), *command[1:], "t.py"]
+    env = environment(MUSTER_REPLACE_TORCHRUN="1")
+    # The package is on PYTHONPATH, not installed: a sitecustomize does what the .pth file does.
+    (here / "site").mkdir()
+    (here / "site/sitecustomize.py").write_text((PACKAGE / "muster.pth").read_text())
+    env["PYTHONPATH"] += f":{here}/site"
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and sorted(done.stdout.split("\n"))[-2:] == ["worker 0 True", "worker 1 True"], done
+    (here / "fail").touch()
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 1 and "ChildFailedError" in done.stderr and done.stderr.count("Root Cause") == 1, done
