@@ -20,22 +20,43 @@ static int read_place(struct job_reading *j, enum rdzv_place_kind kind, const ch
     return r;
 }
 
-int job_read_dir(struct job_reading *j) {
-    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
-    int r = read_place(j, RDZV_PLACE_DIR, "dir:/shared/path", &place);
-    if (r < 0)
-        return r;
-    if (place.dir[0] != '/') {
+/* Takes over place->dir. */
+static int take_dir(struct job_reading *j, struct rdzv_place *place) {
+    if (place->dir[0] != '/') {
         _cleanup_(freep) char *cwd = j->probes->cwd(j->probes->arg);
         if (cwd == NULL)
             return err_set(j->err, -ENOENT,
                            "endpoint \"dir:%s\": the working directory is not known; give an "
                            "absolute path",
-                           place.dir);
-        rdzv_place_absolute(&place, cwd);
+                           place->dir);
+        rdzv_place_absolute(place, cwd);
     }
-    j->spec->arbiter_dir = TAKE_PTR(place.dir);
+    j->spec->arbiter_dir = TAKE_PTR(place->dir);
     return 0;
+}
+
+int job_read_dir(struct job_reading *j) {
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    int r = read_place(j, RDZV_PLACE_DIR, "dir:/shared/path", &place);
+    return r < 0 ? r : take_dir(j, &place);
+}
+
+/* torchrun's nodes meet in a file, whose name is the endpoint; ours in a directory beside it. The
+ * run id can be left out, as with torchrun: the file's name stands for the job. */
+int job_read_file(struct job_reading *j) {
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    int r = rdzv_place_parse_as(RDZV_PLACE_DIR, job_text(j, RUN_RDZV_ENDPOINT), &place, j->err);
+    if (r < 0)
+        return r;
+    char *dir = xasprintf("%s.muster", place.dir);
+    free(place.dir);
+    place.dir = dir;
+    strbuf_printf(
+        j->warnings,
+        "--rdzv-conf: store_type=file: the nodes meet in the directory %s; choose another "
+        "one with --rdzv-endpoint=dir:PATH\n",
+        place.dir);
+    return take_dir(j, &place);
 }
 
 static char *copy(const char *text) { return text != NULL ? xstrdup(text) : NULL; }

@@ -15,6 +15,7 @@ struct job_reading {
     struct err *err;
     /* from the environment; NULL: not set */
     const char *visible_devices;                   /* CUDA_VISIBLE_DEVICES */
+    const char *share_off_env;                     /* TORCH_DISABLE_SHARE_RDZV_TCP_STORE */
     const char *topology_env;                      /* SLURM_TOPOLOGY_ADDR */
     const char *etcd_user_env, *etcd_password_env; /* MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD */
 };
@@ -45,7 +46,8 @@ _must_use_ int job_read_env(struct job_reading *j);
  * backend has changed them, and the lease. */
 _must_use_ int job_read_group(struct job_reading *j);
 
-/* Reads where the nodes meet, if that is a directory or etcd. */
+/* Reads where the nodes meet, if that is a file (store_type=file), a directory or etcd. */
+_must_use_ int job_read_file(struct job_reading *j);
 _must_use_ int job_read_dir(struct job_reading *j);
 _must_use_ int job_read_etcd(struct job_reading *j, const struct rdzv_conf *conf);
 /* Warns of keys of --rdzv-conf about etcd that have no effect. */

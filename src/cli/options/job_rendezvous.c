@@ -61,7 +61,7 @@ static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
 
 /* A host can be called "dir" or "etcd", so a given backend decides. But a backend that can't use
  * the kind of endpoint is an error. */
-static int choose_backend(struct job_reading *j) {
+static int choose_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     const char *name = job_text(j, RUN_RDZV_BACKEND);
     enum job_backend by_form = 0, chosen = 0;
     for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
@@ -69,6 +69,12 @@ static int choose_backend(struct job_reading *j) {
             chosen = backends[i].backend;
     if (chosen == 0)
         return backend_unknown(j, name);
+    if (conf->store_file && chosen == JOB_BACKEND_C10D) {
+        j->spec->backend = chosen; /* read_backend() looks at the endpoint */
+        return 0;
+    }
+    if (conf->store_file)
+        strbuf_printf(j->warnings, "--rdzv-conf: store_type has no effect with %s\n", name);
     bool fixed = chosen == JOB_BACKEND_STATIC || chosen == JOB_BACKEND_C10D;
     int r = fixed ? endpoint_backend(j, &by_form) : 0;
     if (r < 0)
@@ -196,7 +202,7 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
     if (job_value(j, RUN_STANDALONE)->times > 0)
         return read_standalone(j);
-    int r = choose_backend(j);
+    int r = choose_backend(j, conf);
     if (r == 0)
         r = read_run_id(j);
     if (r < 0)
@@ -207,7 +213,11 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     case JOB_BACKEND_DIR: return job_read_dir(j);
     case JOB_BACKEND_ETCD: return job_read_etcd(j, conf);
     case JOB_BACKEND_STATIC: has_endpoint |= job_text(j, RUN_MASTER_PORT) != NULL; break;
-    case JOB_BACKEND_C10D: break;
+    case JOB_BACKEND_C10D:
+        if (!conf->store_file || !has_endpoint)
+            break;
+        spec->backend = JOB_BACKEND_DIR;
+        return job_read_file(j);
     }
     if (spec->rdzv.max_nodes == 1 && !has_endpoint) {
         /* torchrun gives such a job a random id, even if the user named it. Keeping the name does
@@ -276,6 +286,19 @@ static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     spec->is_host = conf->is_host;
 }
 
+/* As with torchrun, c10d has this setting, and static does not. With a directory or etcd the leader
+ * may change, but the ranks stay, so rank 0 would not always be on the leader's node. */
+static bool shares_no_store(struct job_reading *j) {
+    bool wanted = j->share_off_env != NULL && strcmp(j->share_off_env, "1") == 0;
+    bool c10d = j->spec->backend == JOB_BACKEND_C10D;
+    if (wanted && (j->spec->backend == JOB_BACKEND_DIR || j->spec->backend == JOB_BACKEND_ETCD))
+        strbuf_printf(j->warnings,
+                      "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect with %s: workers use the "
+                      "leader's store\n",
+                      job_backend_name(j->spec->backend));
+    return wanted && c10d;
+}
+
 int job_read_rendezvous(struct job_reading *j) {
     _cleanup_(rdzv_conf_fini) struct rdzv_conf conf = {0};
     int r = rdzv_conf_parse(job_text(j, RUN_RDZV_CONF), &conf, j->warnings, j->err);
@@ -288,6 +311,7 @@ int job_read_rendezvous(struct job_reading *j) {
     if (r < 0)
         return r;
     set_times(j, &conf);
+    j->spec->workers_store = shares_no_store(j);
     job_warn_etcd_conf(j, &conf);
     return job_read_group(j);
 }

@@ -177,9 +177,9 @@ static int conf_set(const struct conf_key *key, const char *value, struct rdzv_c
         ret->is_host = yes;
         return 0;
     case CONF_STORE_TYPE:
-        if (strcasecmp(value, "tcp") != 0)
-            return err_set(err, -EINVAL, "--rdzv-conf: store_type=%s: only tcp is supported",
-                           value);
+        ret->store_file = strcasecmp(value, "file") == 0;
+        if (!ret->store_file && strcasecmp(value, "tcp") != 0)
+            return err_set(err, -EINVAL, "--rdzv-conf: store_type=%s: must be tcp or file", value);
         return 0;
     case CONF_PROTOCOL: return conf_protocol(value, ret, err);
     case CONF_TEXT: conf_text(key, value, ret); return 0;

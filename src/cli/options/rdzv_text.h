@@ -68,6 +68,7 @@ struct rdzv_conf {
     uint64_t timeout_ns;             /* static: the whole meeting */
     int is_host;                     /* 1, 0, -1: not given */
     int32_t rank;                    /* static: node rank; -1: not given */
+    bool store_file;                 /* store_type=file: the endpoint is a path */
     int etcd_tls;                    /* protocol: 1 https, 0 http, -1: not given */
     /* malloc'ed; NULL: not given */
     char *etcd_prefix; /* as it was written */
@@ -78,6 +79,7 @@ void rdzv_conf_fini(struct rdzv_conf *conf);
 
 /* Unknown keys, and keys without effect here, add a line to `warnings`. If a key is given twice,
  * the last value counts. -EINVAL: no value, an invalid number or one that is not above 0,
- * store_type=file. *ret is written only on success; rdzv_conf_fini() frees it. */
+ * another store_type than tcp and file. *ret is written only on success; rdzv_conf_fini() frees it.
+ */
 _must_use_ int rdzv_conf_parse(const char *text, struct rdzv_conf *ret, struct strbuf *warnings,
                                struct err *err);

@@ -58,6 +58,8 @@ static int join(struct agent *a, const struct addr *own) {
         .ops = agent_client_ops,
         .arg = a,
     };
+    if (spec->workers_store && own != NULL && spec->node_rank < 0)
+        config.info.node_rank = 0; /* rank 0 serves at the leader's address */
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
     (void)snprintf(config.info.host, sizeof config.info.host, "%s", a->host);
     (void)snprintf(config.info.role, sizeof config.info.role, "%s", spec->role);

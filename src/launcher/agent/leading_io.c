@@ -8,6 +8,7 @@
 #include "base/idmap.h"
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/net/listen.h"
 #include "io/net/resolver.h"
 #include "launcher/job/program.h"
 #include "rendezvous/operate/leader_file_io.h"
@@ -34,6 +35,22 @@ static void store_line(void *arg, const char *line) {
     log_warning("%s", line);
 }
 
+/* A port that is free on this node, where rank 0 will run. Another program can take it before rank
+ * 0 does; torchrun has that gap, too. */
+static int find_port(const struct addr *bind, uint16_t *ret_port, struct err *err) {
+    struct addr at;
+    int fd = -1;
+    int r = listen_socket(bind, 1, &fd, err);
+    if (r < 0)
+        return r;
+    r = addr_of_socket(fd, &at);
+    (void)close(fd);
+    if (r < 0)
+        return err_set(err, r, "no port for the workers' store: %s", strerror(-r));
+    *ret_port = addr_port(&at);
+    return 0;
+}
+
 static int store_open(void *arg, struct generation g, const struct addr *bind, uint16_t *ret_port,
                       struct err *err) {
     struct leading *l = arg;
@@ -42,6 +59,12 @@ static int store_open(void *arg, struct generation g, const struct addr *bind, u
                                          .limits = store_limits_of_machine(),
                                          .log = store_line};
     struct store_server *store;
+    if (l->config.spec->workers_store) {
+        int r = find_port(bind, ret_port, err);
+        if (r == 0)
+            preflight_forming(l->config.preflight);
+        return r;
+    }
     int r = store_server_new(l->loop, &config, &store, err);
     if (r < 0)
         return r;

@@ -60,11 +60,13 @@ struct job_spec {
     bool standalone;        /* one node, a free port, closed to other nodes */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port; /* 0: any free one */
-    bool endpoint_assumed;  /* static: neither an endpoint nor a master address was given */
-    char *arbiter_dir;      /* DIR: the directory; else NULL */
-    char **etcd_endpoints;  /* ETCD: "host:port", NULL-terminated; else NULL */
-    bool etcd_tls;          /* https */
-    char *etcd_prefix;      /* of all keys: begins with '/', no '/' at its end; "": the root */
+    /* rank 0 opens the workers' store at MASTER_PORT itself (TORCH_DISABLE_SHARE_RDZV_TCP_STORE) */
+    bool workers_store;
+    bool endpoint_assumed; /* static: neither an endpoint nor a master address was given */
+    char *arbiter_dir;     /* DIR: the directory; else NULL */
+    char **etcd_endpoints; /* ETCD: "host:port", NULL-terminated; else NULL */
+    bool etcd_tls;         /* https */
+    char *etcd_prefix;     /* of all keys: begins with '/', no '/' at its end; "": the root */
     char *etcd_user, *etcd_password;          /* NULL: none */
     char *etcd_cacert, *etcd_cert, *etcd_key; /* PEM files, or NULL */
     char *topology;                           /* this node's place in the network, "" : not known */

@@ -7,6 +7,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/net/addr.h"
 #include "launcher/logs/logdir_io.h"
 #include "launcher/logs/logmux_io.h"
 #include "launcher/logs/worker_logs_io.h"
@@ -336,6 +337,20 @@ static void look_for_way(struct local_workers *c) {
     node_discovery_wait(c->way, on_way, c);
 }
 
+/* Rank 0 opens the workers' store itself, at the one address that all nodes know: the leader's. */
+static int check_own_store(const struct local_workers *c, struct err *err) {
+    const struct form *f = &c->form;
+    struct addr at;
+    if (!c->config.spec->workers_store || f->node_rank != 0 ||
+        (addr_from_literal(f->store_host, f->store_port, &at) == 0 && addr_is_local(&at)))
+        return 0;
+    return err_set(
+        err, -EINVAL,
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: rank 0 opens the store, at %s, so it must "
+        "run on the host that leads; give the agent there --node-rank=0",
+        f->store_host);
+}
+
 int local_workers_prepare(struct local_workers *c, struct generation g, const struct form *form,
                           struct err *err) {
     assert(!c->running);
@@ -344,10 +359,13 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
     c->form = *form;
     (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
     const struct job_spec *spec = c->config.spec;
+    int r = check_own_store(c, err);
+    if (r < 0)
+        return r;
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
         c->awaits |= AWAITS_FILES;
-    int r = logmux_new(c->loop, c->config.writer, spec->nproc, spec->line_prefix, &logmux_ops, c,
-                       &c->logs);
+    r = logmux_new(c->loop, c->config.writer, spec->nproc, spec->line_prefix, &logmux_ops, c,
+                   &c->logs);
     if (r < 0)
         return r;
     if (c->config.discovery != NULL && !node_discovery_ended(c->config.discovery))
@@ -368,6 +386,7 @@ static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, s
         .n_nodes = f->n_nodes,
         .master_addr = f->store_host,
         .master_port = f->store_port,
+        .workers_store = c->config.spec->workers_store,
         .world_size = f->world_size,
         .local_world_size = spec->nproc,
         .rank = f->first_rank + i,

@@ -41,7 +41,7 @@ static void set_elastic(struct envlist *e, const struct worker_env_input *in) {
     set_u32(e, "TORCHELASTIC_RESTART_COUNT", in->restart_count);
     set_u32(e, "TORCHELASTIC_MAX_RESTARTS", in->max_restarts);
     envlist_set(e, "TORCHELASTIC_RUN_ID", in->run_id);
-    envlist_set(e, "TORCHELASTIC_USE_AGENT_STORE", "True");
+    envlist_set(e, "TORCHELASTIC_USE_AGENT_STORE", in->workers_store ? "False" : "True");
     envlist_set(e, "TORCHELASTIC_ERROR_FILE", in->error_file != NULL ? in->error_file : "");
     set_signals(e, in);
     if (envlist_get(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)

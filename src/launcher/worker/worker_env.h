@@ -19,6 +19,7 @@ struct worker_env_input {
     uint32_t node_rank, n_nodes;
     const char *master_addr; /* a literal address, no brackets */
     uint16_t master_port;
+    bool workers_store; /* rank 0 opens the store there */
     uint32_t world_size;
     /* this node and this worker */
     uint32_t local_world_size;

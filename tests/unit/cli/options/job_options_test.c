@@ -414,6 +414,33 @@ Test(job_options, refuses_groups_that_cannot_be) {
     refuses(cases, ARRAY_SIZE(cases));
 }
 
+Test(job_options, a_file_store_is_a_directory_beside_the_file) {
+    READ("--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=/a/f --rdzv-conf=store_type=File x");
+    cr_assert_eq(g.spec.backend, JOB_BACKEND_DIR);
+    cr_assert_str_eq(g.spec.arbiter_dir, "/a/f.muster");
+    cr_assert_str_eq(g.spec.run_id, "none");
+    cr_assert_not_null(strstr(strbuf_text(&g.warnings), "meet in the directory /a/f.muster;"));
+    _cleanup_(reading_fini) struct reading alone = read_line("--rdzv-backend=c10d --rdzv-conf=store_type=file x");
+    cr_assert(alone.spec.standalone);
+    _cleanup_(reading_fini) struct reading fixed = read_line("--master-port=1 --rdzv-conf=store_type=file x");
+    cr_assert_eq(fixed.spec.backend, JOB_BACKEND_STATIC);
+    cr_assert_not_null(strstr(strbuf_text(&fixed.warnings), "store_type has no effect with static"));
+}
+
+Test(job_options, workers_open_their_own_store_only_with_c10d) {
+    READ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --standalone x");
+    cr_assert(g.spec.workers_store);
+    _cleanup_(reading_fini) struct reading off = read_line("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=0 | --standalone x");
+    cr_assert(!off.spec.workers_store);
+    _cleanup_(reading_fini) struct reading fixed =
+        read_line("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --master-port=1 x");
+    cr_assert(!fixed.spec.workers_store);
+    _cleanup_(reading_fini) struct reading dir =
+        read_line("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --rdzv-endpoint=dir:/a --rdzv-id=j x");
+    cr_assert(!dir.spec.workers_store);
+    cr_assert_not_null(strstr(strbuf_text(&dir.warnings), "has no effect with dir"));
+}
+
 Test(job_options, warns_where_torchrun_is_silent) {
     static const char *const cases[][2] = {
         {"--rdzv-conf=join_timout=3 x", "did you mean \"join_timeout\"?"},

@@ -117,7 +117,7 @@ Test(rdzv_text, refuses_what_has_no_meaning) {
         {"is_host=maybe", "true or false"},
         {"rank=-1", "0 or more"},
         {"rank=x", "0 or more"},
-        {"store_type=file", "only tcp"},
+        {"store_type=zoo", "must be tcp or file"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _cleanup_(strbuf_fini) struct strbuf warnings = {0};

@@ -1,0 +1,76 @@
+"""Settings of torchrun that few use: a store of the workers' own, and a rendezvous in a file."""
+import os
+
+import pytest
+
+from harness import TORCH_PYTHON, free_port
+
+# Rank 0 opens the store at MASTER_PORT, as torch does without the agent's; with a failure in the first group.
+STORE = """
+import os, select, socket, sys
+assert os.environ["TORCHELASTIC_USE_AGENT_STORE"] == "False"
+at = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+if rank == 0:
+    server = socket.create_server(at)
+    for _ in range(world - 1):
+        server.accept()[0].sendall(b"here")
+else:
+    for _ in range(500):
+        try:
+            client = socket.create_connection(at)
+            break
+        except ConnectionRefusedError:
+            select.select([], [], [], 0.05)
+    assert client.recv(4) == b"here"
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    sys.exit(1 if rank == 1 else 0)
+print("done", os.environ["GROUP_RANK"], rank, at[1], flush=True)
+"""
+
+ALL_REDUCE = """
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.ones(1)
+dist.all_reduce(x)
+print("sum", int(x.item()), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def two_agents(job, tmp_path, text, *words, env=None):
+    script = tmp_path / "worker.py"
+    script.write_text(text)
+    agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", *words, script, env=env)
+              for tag in "ab"]
+    ends = [a.finish() for a in agents]
+    assert [code for code, _, _ in ends] == [0, 0], ends
+    return ends
+
+
+def test_rank_0_opens_the_store_itself_on_request(job, tmp_path):
+    ends = two_agents(job, tmp_path, STORE, f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=e2e", "--max-restarts=1",
+                      env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
+    done = [line.split() for _, out, _ in ends for line in out.splitlines() if line.startswith("done")]
+    assert sorted(int(d[2]) for d in done) == [0, 1, 2, 3] and len({d[3] for d in done}) == 1, ends
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("place", ["own store", "file"])
+def test_torch_trains_so_on_two_agents(job, tmp_path, place):
+    where = [f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=e2e"]
+    if place == "file":
+        where = [f"--rdzv-endpoint={tmp_path}/meeting", "--rdzv-conf=store_type=file"]
+    ends = two_agents(job, tmp_path, ALL_REDUCE, *where,
+                      env={"PYTHON_EXEC": TORCH_PYTHON, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": str(int(place != "file"))})
+    assert [out for _, out, _ in ends] == ["sum 4\nsum 4\n"] * 2, ends
+
+
+def test_a_file_that_one_node_meets_in(job, tmp_path):
+    words = ("--rdzv-backend=c10d", "--rdzv-conf=store_type=file", f"--rdzv-endpoint={tmp_path}/meeting", "--no-python",
+             "/bin/true")
+    code, _, err = job.run(*words)
+    assert code == 0 and f"the nodes meet in the directory {tmp_path}/meeting.muster" in err, err
+    code, _, err = job.run(*words)  # as with torchrun, which fails with RendezvousClosedError
+    assert code == 2 and "had finished" in err, err
+    assert os.listdir(tmp_path / "meeting.muster")
