@@ -441,6 +441,26 @@ def test_closed_standard_files_are_no_sockets(job):
     assert code == 1 and "can't write to standard output: it is closed" in err, err
 
 
+def test_lines_that_contain_a_text_are_written_once_more(job, tmp_path):
+    """As under torchrun: whole lines with their prefix, of all shown workers, in a file for each stream."""
+    logs = tmp_path / "logs"
+    code, _, err = job.run("--nproc-per-node=3", "-t3", "--local-ranks-filter=0,2", f"--log-dir={logs}",
+                           "--duplicate-stdout-filters=apple,x", "--duplicate-stderr-filters=a,,b", "--logs-specs=default",
+                           *SH, """echo pineapples $RANK; echo pear $RANK; echo a,b; printf "$(printf %070000d)x"
+                           echo "a,b $RANK" >&2; echo "a b" >&2; printf apple""")
+    assert code == 0, err
+    out, = log_files(logs, "filtered_stdout.log")
+    assert sorted(out.read_text().splitlines()) == sorted(
+        f"[default{rank}]:{text}" for rank in (0, 2) for text in (f"pineapples {rank}", "0" * 70000 + "xapple"))
+    errors, = log_files(logs, "filtered_stderr.log")
+    assert sorted(errors.read_text().splitlines()) == ["[default0]:a,b 0", "[default2]:a,b 2"]
+    assert out.parent == errors.parent == log_files(logs)[0].parent.parent
+    code, _, err = job.run("-t1", f"--log-dir={tmp_path / 'none'}", "--duplicate-stdout-filters=apple", *SH, "echo pear")
+    assert code == 0, err
+    out, = log_files(tmp_path / "none", "filtered_stdout.log")
+    assert out.read_text() == "", "the file is there, though no line matches"
+
+
 def test_a_limit_of_file_sizes_ends_no_job(job, tmp_path):
     """Beyond it the kernel sends SIGXFSZ (setrlimit(2)): a part of the event log is missing, and that is reported."""
     code, _, err = job.run(f"--event-log={tmp_path / 'events.log'}", "--max-restarts=8", "--crash-loop=0", *SH, "exit 7",

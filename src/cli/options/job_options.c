@@ -205,16 +205,53 @@ static int read_output_spool(struct job_reading *j) {
     return 0;
 }
 
+/* Splits a list at its commas; two of them are a comma in an item. As in torchrun, "" has one item,
+ * which is in every line. */
+static char **split_filters(const char *list) {
+    size_t most = strlen(list) + 2, n = 0;
+    char **items = xcalloc(most, sizeof *items);
+    struct strbuf item = {0};
+    for (const char *s = list;; s++) {
+        bool escaped = s[0] == ',' && s[1] == ',';
+        if (*s == '\0' || (*s == ',' && !escaped))
+            items[n++] = strbuf_take(&item);
+        else
+            strbuf_add_char(&item, *s);
+        if (*s == '\0')
+            return items;
+        s += escaped;
+    }
+}
+
+/* Needs the streams and the folder. */
+static int read_filters(struct job_reading *j) {
+    static const enum run_option rows[] = {RUN_DUPLICATE_STDOUT_FILTERS,
+                                           RUN_DUPLICATE_STDERR_FILTERS};
+    const struct job_spec *spec = j->spec;
+    for (int k = 0; k < 2; k++) {
+        const char *name = run_options.defs[option_row(&run_options, rows[k])].name;
+        unsigned tee = STD_NONE;
+        if (!job_given(j, rows[k]))
+            continue;
+        if (spec->log_dir != NULL && strcmp(spec->log_dir, "/dev/null") == 0)
+            return err_set(j->err, -EINVAL,
+                           "--%s writes a file, but --log-dir=/dev/null means none", name);
+        j->spec->filters[k] = split_filters(job_text(j, rows[k]));
+        for (uint32_t i = 0; i < spec->nproc; i++)
+            tee |= std_map_get(&spec->tee, i);
+        if ((tee & (k == 0 ? STD_OUT : STD_ERR)) == 0)
+            strbuf_printf(j->warnings, "--%s has no effect: only streams of --tee are filtered\n",
+                          name);
+    }
+    return 0;
+}
+
 static int read_output(struct job_reading *j) {
-    static const enum run_option unsupported[] = {RUN_DUPLICATE_STDOUT_FILTERS,
-                                                  RUN_DUPLICATE_STDERR_FILTERS};
-    if (job_given(j, RUN_LOGS_SPECS))
+    if (job_given(j, RUN_LOGS_SPECS) && strcmp(job_text(j, RUN_LOGS_SPECS), "default") != 0)
         return err_set(j->err, -ENOTSUP,
-                       "--logs-specs names a plug-in written in Python, which muster can't load");
-    for (size_t i = 0; i < ARRAY_SIZE(unsupported); i++)
-        if (job_text(j, unsupported[i]) != NULL && job_text(j, unsupported[i])[0] != '\0')
-            return err_set(j->err, -ENOTSUP, "--%s is not supported by this version",
-                           run_options.defs[option_row(&run_options, unsupported[i])].name);
+                       "--logs-specs=%s: must be default; others are plug-ins written in Python, "
+                       "which muster can't load",
+                       job_text(j, RUN_LOGS_SPECS));
     struct job_spec *spec = j->spec;
     int r = read_std(j, RUN_REDIRECTS, &spec->redirects);
     if (r == 0)
@@ -223,6 +260,8 @@ static int read_output(struct job_reading *j) {
         r = read_ranks_filter(j);
     if (r == 0)
         r = read_output_spool(j);
+    if (r == 0)
+        r = read_filters(j);
     if (r < 0)
         return r;
     const char *events = job_text(j, RUN_EVENT_LOG);

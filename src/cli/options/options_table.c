@@ -184,11 +184,14 @@ static const struct option_def defs[] = {
      "Prefix of --tee with ${role_name}, ${local_rank}, ${rank}; by default "
      "[${role_name}${local_rank}]:",
      TEXT(line_prefix), .key = "line_prefix", .variable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
-    {"duplicate-stdout-filters", "TEXT,...", ENV, "Refused: not supported by this version",
+    {"duplicate-stdout-filters", "TEXT,...", ENV,
+     "Also write lines of --tee that contain one of these texts to the node's "
+     "filtered_stdout.log; two commas mean one",
      .id = RUN_DUPLICATE_STDOUT_FILTERS, .fallback = ""},
-    {"duplicate-stderr-filters", "TEXT,...", ENV, "Refused: not supported by this version",
-     .id = RUN_DUPLICATE_STDERR_FILTERS, .fallback = ""},
-    {"logs-specs", "NAME", 0, "Refused: a plug-in of torchrun, written in Python",
+    {"duplicate-stderr-filters", "TEXT,...", ENV,
+     "The same for standard error: filtered_stderr.log", .id = RUN_DUPLICATE_STDERR_FILTERS,
+     .fallback = ""},
+    {"logs-specs", "NAME", 0, "Only \"default\": others are plug-ins written in Python",
      .id = RUN_LOGS_SPECS},
     {"output-spool", "SIZE", ENV | OURS,
      "How much output may wait in a file without a name, in TMPDIR or /tmp, for a reader that is "

@@ -174,6 +174,8 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_std(out, "redirects", &spec->redirects, spec->nproc);
     add_std(out, "tee", &spec->tee, spec->nproc);
     add_console(out, spec);
+    add_texts(out, "duplicate_stdout_filters", spec->filters[0]);
+    add_texts(out, "duplicate_stderr_filters", spec->filters[1]);
     add_number(out, "output_spool", (int64_t)spec->output_spool);
     add_text(out, "event_log", spec->event_log);
     add_number(out, "verbose", spec->verbose);

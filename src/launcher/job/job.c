@@ -91,6 +91,11 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->start_method);
     free(spec->log_dir);
     free(spec->line_prefix);
+    for (size_t k = 0; k < ARRAY_SIZE(spec->filters); k++) {
+        for (char **text = spec->filters[k]; text != NULL && *text != NULL; text++)
+            free(*text);
+        free(spec->filters[k]);
+    }
     free(spec->console_ranks);
     *spec = (struct job_spec){0};
 }

@@ -110,6 +110,8 @@ struct job_spec {
     /* where output goes */
     char *log_dir; /* NULL: none; "/dev/null": no files at all */
     struct std_map redirects, tee;
+    char **filters[2];   /* lines of stdout, stderr with one of these texts are written once more,
+                            NULL-terminated; NULL: none */
     char *line_prefix;   /* template of --tee's prefix; NULL: torchrun's default */
     bool *console_ranks; /* [nproc], NULL: all (--local-ranks-filter) */
     uint64_t

@@ -177,6 +177,10 @@ int logdir_make_worker(const char *node_dir, uint32_t rank, char **ret_dir, stru
     return make_below(node_dir, name, ret_dir, err);
 }
 
+char *logdir_filtered_path(const char *node_dir, int stream) {
+    return xasprintf("%s/filtered_%s.log", node_dir, stream == 0 ? "stdout" : "stderr");
+}
+
 char *logdir_log_path(const char *dir, int stream) {
     return xasprintf("%s/%s", dir, stream == 0 ? "stdout.log" : "stderr.log");
 }

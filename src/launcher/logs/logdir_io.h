@@ -1,6 +1,7 @@
 /* The folders of a run's logs:
  *
  *     D/<run id>/<generation>/<node>/<global rank>/{stdout.log,stderr.log,error.json}
+ *     D/<run id>/<generation>/<node>/{filtered_stdout.log,filtered_stderr.log}
  *     D/<run id>/latest -> newest generation
  *
  *     logdir_claim_run(base, run_id, form.log_nonce, &run_dir, &err);    once, at the first group
@@ -42,6 +43,8 @@ _must_use_ int logdir_make_worker(const char *node_dir, uint32_t rank, char **re
                                   struct err *err);
 /* The log file of a stream (0 output, 1 error) in a worker's folder. */
 char *logdir_log_path(const char *dir, int stream);
+/* The file of a stream's filtered lines, in a node's folder. */
+char *logdir_filtered_path(const char *node_dir, int stream);
 /* Replaces the link atomically, unless it already names a newer generation. */
 _must_use_ int logdir_set_latest(const char *run_dir, const char *generation);
 

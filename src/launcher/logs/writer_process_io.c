@@ -11,6 +11,7 @@
 #include "base/idmap.h"
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/loop.h"
 #include "launcher/logs/logdir_io.h"
 #include "launcher/logs/writer_stream_io.h"
@@ -94,6 +95,15 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
     writer_wire_close(fds);
 }
 
+/* The file of the filtered lines of all workers. It is there even if no line matches. */
+static void make_filtered(struct process *p, uint32_t user, const char *node_dir, int k) {
+    _cleanup_(freep) char *path = logdir_filtered_path(node_dir, k), *why = NULL;
+    int fd = writer_open_log(path, &why);
+    if (fd < 0)
+        no_file(p, user, why);
+    file_close(&fd);
+}
+
 static void prepare(struct process *p, const struct writer_message *m, const char *generation,
                     const char *node, const char *old_run_dir) {
     _cleanup_(freep) char *run_dir = old_run_dir[0] != '\0' ? xstrdup(old_run_dir) : NULL;
@@ -111,6 +121,9 @@ static void prepare(struct process *p, const struct writer_message *m, const cha
         if (r == 0)
             report_files(p, m->user, i, dir);
     }
+    for (int k = 0; r == 0 && k < 2; k++)
+        if (p->spec->filters[k] != NULL)
+            make_filtered(p, m->user, node_dir, k);
     int linked = ours && node_dir != NULL ? logdir_set_latest(run_dir, generation) : 0;
     if (linked < 0) /* the link is only a convenience: the logs exist without it */
         log_warning("can't set the link %s/latest: %s", run_dir, strerror(-linked));
@@ -145,6 +158,7 @@ static void open_worker(struct process *p) {
         .flags = m->m.flags,
         .prefix = writer_wire_part(m, 0),
         .paths = {writer_wire_part(m, 1), writer_wire_part(m, 2)},
+        .filters = {p->spec->filters[0], p->spec->filters[1]},
         .fds = {m->fds[0], m->fds[1]},
     };
     struct writer_worker *w;

@@ -11,6 +11,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "launcher/logs/linebuf.h"
+#include "launcher/logs/logdir_io.h"
 #include "launcher/logs/logmux_io.h"
 #include "launcher/logs/writer_wire_io.h"
 
@@ -20,24 +21,31 @@
 /* How many reads follow at once after an exit: enough for any of our pipes, but bounded, because a
  * process that was left behind can continue to write. */
 #define READS_AT_END 16
+/* Of a longer line, each part of this size is filtered like a line. */
+#define FILTERED_LINE_MAX ((size_t)1024 * 1024)
 
 struct writer_stream {
     struct writer_worker *worker;
     int pipe_fd; /* -1: nothing to read (any more) */
     int file_fd; /* of tee; -1 */
     char *path;  /* of its log file; NULL: none */
-    bool shown;  /* its lines go to the console */
-    bool exact;  /* its bytes do, as they come */
-    bool pty;    /* each read returns little */
-    bool waits;  /* the last read waits for room in the console */
+    char *prefix;
+    bool shown; /* its lines go to the console */
+    bool exact; /* its bytes do, as they come */
+    bool pty;   /* each read returns little */
+    bool waits; /* the last read waits for room in the console */
     bool keeps_tail;
     struct strbuf tail;
+    char *const *filters; /* NULL: none */
+    int filtered_fd;      /* -1: none */
+    char *filtered_path;
+    struct linebuf filtered;
     struct linebuf lines;
     struct console_source source;
     struct loop_watch *watch;
     struct loop_timer *timer; /* when lines are to be shown, or when `waits` ends */
     uint64_t retry_ns;
-    uint64_t file_lost; /* bytes */
+    uint64_t file_lost, filtered_lost; /* bytes */
 };
 
 enum { OUT = 0, ERR = 1 };
@@ -62,20 +70,42 @@ static void on_piece(void *arg, const struct linebuf_piece *piece) {
     console_source_piece(&s->source, piece);
 }
 
-static void write_file(struct writer_stream *s, const char *data, size_t len) {
+/* lost: how many bytes could not be written to this file. */
+static void write_file(int fd, const char *path, const char *data, size_t len, uint64_t *lost) {
     while (len > 0) {
-        ssize_t n = write(s->file_fd, data, len);
+        ssize_t n = write(fd, data, len);
         if (n > 0) {
             data += n;
             len -= (size_t)n;
         } else if (n == 0 || errno != EINTR) {
-            if (s->file_lost == 0)
+            if (*lost == 0)
                 log_warning("can't write to %s: %s; the job goes on without that part of the log",
-                            s->path, n == 0 ? "nothing is taken" : strerror(errno));
-            s->file_lost += len;
+                            path, n == 0 ? "nothing is taken" : strerror(errno));
+            *lost += len;
             return;
         }
     }
+}
+
+static bool contains_any(const struct linebuf_piece *piece, char *const *texts) {
+    for (; *texts != NULL; texts++)
+        if (memmem(piece->data, piece->len, *texts, strlen(*texts)) != NULL)
+            return true;
+    return false;
+}
+
+/* All workers append to one file, so each line is one write. */
+static void on_filtered_piece(void *arg, const struct linebuf_piece *piece) {
+    struct writer_stream *s = arg;
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    if (piece->len == 0 && !piece->ended)
+        return;
+    if (!contains_any(piece, s->filters))
+        return;
+    strbuf_add(&line, s->prefix);
+    strbuf_add_bytes(&line, piece->data, piece->len);
+    strbuf_add_char(&line, '\n');
+    write_file(s->filtered_fd, s->filtered_path, line.data, line.len, &s->filtered_lost);
 }
 
 /* One byte more, so that a cut line can be recognized. */
@@ -117,7 +147,9 @@ static void show(struct writer_stream *s, const char *data, size_t len, uint64_t
 
 static void take(struct writer_stream *s, const char *data, size_t len, uint64_t now_ns) {
     if (s->file_fd >= 0)
-        write_file(s, data, len);
+        write_file(s->file_fd, s->path, data, len, &s->file_lost);
+    if (s->filtered_fd >= 0)
+        linebuf_feed(&s->filtered, data, len, now_ns);
     if (s->keeps_tail)
         keep_tail(s, data, len);
     bool visible = s->shown && !console_source_is_dropped(&s->source);
@@ -137,9 +169,15 @@ static void end_stream(struct writer_stream *s) {
     file_close(&s->pipe_fd);
     if (s->shown && linebuf_finish(&s->lines))
         console_source_end(&s->source);
+    if (s->filtered_fd >= 0)
+        (void)linebuf_finish(&s->filtered);
     file_close(&s->file_fd);
+    file_close(&s->filtered_fd);
     if (s->file_lost > 0)
         log_warning("%s lacks %" PRIu64 " bytes that could not be written", s->path, s->file_lost);
+    if (s->filtered_lost > 0)
+        log_warning("%s lacks %" PRIu64 " bytes that could not be written", s->filtered_path,
+                    s->filtered_lost);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -320,12 +358,31 @@ int writer_open_log(const char *path, char **ret_why) {
     return fd;
 }
 
+static void open_filtered(struct writer_stream *s, int k,
+                          const struct writer_worker_config *config) {
+    const struct writer_worker *w = s->worker;
+    _cleanup_(freep) char *dir = xstrdup(s->path), *why = NULL;
+    for (int up = 0; up < 2; up++) { /* NODE/RANK/stdout.log */
+        char *slash = strrchr(dir, '/');
+        if (slash == NULL)
+            return;
+        *slash = '\0';
+    }
+    s->filters = config->filters[k];
+    s->prefix = xstrdup(config->prefix);
+    s->filtered_path = logdir_filtered_path(dir, k);
+    s->filtered_fd = writer_open_log(s->filtered_path, &why);
+    if (s->filtered_fd < 0)
+        w->ops.on_no_file(w->arg, w->user, why);
+    linebuf_init(&s->filtered, FILTERED_LINE_MAX, false, on_filtered_piece, s);
+}
+
 static void open_stream(struct writer_stream *s, const struct writer_worker_config *config,
                         struct console *console) {
     struct writer_worker *w = s->worker;
     int k = s == &w->streams[OUT] ? OUT : ERR;
     s->pipe_fd = config->fds[k];
-    s->file_fd = -1;
+    s->file_fd = s->filtered_fd = -1;
     if (s->pipe_fd < 0)
         return;
     if ((config->flags & (unsigned)WRITER_TO_FILE << k) != 0) {
@@ -334,6 +391,8 @@ static void open_stream(struct writer_stream *s, const struct writer_worker_conf
         s->file_fd = writer_open_log(s->path, &why);
         if (s->file_fd < 0)
             w->ops.on_no_file(w->arg, w->user, why);
+        if (config->filters[k] != NULL)
+            open_filtered(s, k, config);
     }
     s->keeps_tail = (config->flags & (unsigned)WRITER_KEEP_TAIL << k) != 0;
     s->shown = (config->flags & (unsigned)WRITER_SHOWN << k) != 0;
@@ -365,7 +424,7 @@ int writer_worker_new(struct loop *loop, struct console *console,
     int r = loop_timer_new(loop, on_grace, w, &w->grace);
     for (int k = OUT; k <= ERR; k++) {
         w->streams[k].worker = w;
-        w->streams[k].pipe_fd = w->streams[k].file_fd = -1;
+        w->streams[k].pipe_fd = w->streams[k].file_fd = w->streams[k].filtered_fd = -1;
         if (r == 0)
             open_stream(&w->streams[k], config, console);
     }
@@ -390,12 +449,16 @@ void writer_worker_exited(struct writer_worker *w) {
 static void stream_fini(struct writer_stream *s) {
     end_stream(s);
     file_close(&s->file_fd);
+    file_close(&s->filtered_fd);
     if (s->shown) {
         linebuf_fini(&s->lines);
         console_source_fini(&s->source);
     }
     strbuf_fini(&s->tail);
+    linebuf_fini(&s->filtered);
     free(s->path);
+    free(s->filtered_path);
+    free(s->prefix);
 }
 
 void writer_worker_free(struct writer_worker *w) {

@@ -13,7 +13,10 @@ struct writer_worker_config { /* everything is copied; [0] standard output, [1] 
     unsigned flags; /* WRITER_SHOWN, _PREFIXED, _TO_FILE, _KEEP_TAIL of each stream */
     const char *prefix;
     const char *paths[2]; /* of its log files; "": none */
-    int fds[2];           /* pipes; the callee owns them; -1: none */
+    /* Lines of a stream with a file that contain one of these texts also go to the file beside the
+     * workers' folders (logdir_filtered_path()). NULL: none. Borrowed as long as the worker is. */
+    char *const *filters[2];
+    int fds[2]; /* pipes; the callee owns them; -1: none */
 };
 
 struct writer_worker_ops {

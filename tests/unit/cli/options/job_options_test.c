@@ -292,10 +292,10 @@ Test(job_options, refuses_with_one_line) {
         {"--output-spool=1GG x", "must be a number of bytes"},
         {"--output-spool= x", "must be a number of bytes"},
         {"--output-spool=5T x", "at most 4T"},
-        {"--logs-specs=a x", "plug-in"},
+        {"--logs-specs=a x", "--logs-specs=a: must be default; others are plug-ins"},
         {"--numa-binding=node x", "this node has none; --bind=numa binds workers without GPUs"},
         {"--numa-binding=near x", "must be one of"},
-        {"--duplicate-stdout-filters=a x", "not supported by this version"},
+        {"--duplicate-stdout-filters=a -t3 --log-dir=/dev/null x", "--log-dir=/dev/null means none"},
         {"--event-log-handler=kafka x", "must be one of: null console"},
         {"--shutdown-timeout=-1 x", "0 or more"},
         {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT=x | x", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=x"},
@@ -458,6 +458,8 @@ Test(job_options, warns_where_torchrun_is_silent) {
         {"--signals-to-handle=SIGTERM,SIGFOO x", "unknown signal \"SIGFOO\""},
         {"--signals-to-handle=SIGKILL x", "nobody can catch"},
         {"--local-ranks-filter=0,7 x", "no local rank 7"},
+        {"--duplicate-stderr-filters=a -t1 x",
+         "--duplicate-stderr-filters has no effect: only streams of --tee are filtered"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i][0]);
@@ -669,6 +671,33 @@ Test(job_options, reads_where_output_goes) {
     cr_assert_str_eq(g.spec.line_prefix, "[$rank]:");
     cr_assert(g.spec.quiet);
     cr_assert_eq(g.spec.verbose, 2);
+}
+
+Test(job_options, splits_filters_as_torchrun_does) {
+    static const struct {
+        const char *line;
+        const char *want[4];
+    } cases[] = {
+        {"-t3 --duplicate-stdout-filters=apple,pear x", {"apple", "pear"}},
+        {"-t3 --duplicate-stdout-filters=a,,b,c x", {"a,b", "c"}},
+        {"-t3 --duplicate-stdout-filters=a,,,b x", {"a,", "b"}},
+        {"-t3 --duplicate-stdout-filters=,, x", {","}},
+        {"-t3 --duplicate-stdout-filters=, x", {"", ""}},
+        {"-t3 --duplicate-stdout-filters= x", {""}},
+        {"PET_DUPLICATE_STDOUT_FILTERS=a,b | -t3 x", {"a", "b"}},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].line);
+        cr_assert_not_null(g.spec.filters[0], "%s", cases[i].line);
+        cr_assert_null(g.spec.filters[1]);
+        size_t n = 0;
+        for (; cases[i].want[n] != NULL; n++)
+            cr_assert(g.spec.filters[0][n] != NULL && strcmp(g.spec.filters[0][n], cases[i].want[n]) == 0, "%s: %s",
+                      cases[i].line, g.spec.filters[0][n]);
+        cr_assert_null(g.spec.filters[0][n], "%s", cases[i].line);
+    }
+    READ("-t3 --logs-specs=default x");
+    cr_assert_null(g.spec.filters[0]);
 }
 
 Test(job_options, reads_sizes_with_units) {
