@@ -51,6 +51,9 @@ MISTAKES = [
     ("rendezvous/leader/parts/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
     ("rendezvous/leader/group.c", "if (report->excluded || !kept->excluded) {", "{"),
     ("launcher/supervise/local_workers_io.c", "c->running = c->guardian_killed = false;", "c->running = false;"),
+    # a node that leaves between two leaders
+    ("rendezvous/member/member.c", "if (!is_awaited(m)) {", "{"),
+    ("rendezvous/member/election_claim.c", "e->leader_gone && (e->leaving ||", "e->leader_gone && ("),
     # durability
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "fsync(f->fd) < 0", "0 < 0"),
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "only_new && fsync(fd) < 0", "only_new && 0 < 0"),

@@ -256,6 +256,31 @@ Test(succession_sim, nodes_that_leave_in_order_leave_nothing_to_wait_for) {
     cr_assert_leq(leases, 1, "only for whoever left in the moment in which it got the epoch");
 }
 
+/* The later ones have just lost their leader, and may claim the next epoch, or have done so. */
+Test(succession_sim, a_successor_that_is_told_to_leave_is_first_the_leader_that_records_it) {
+    for (uint32_t n = 0; n < 4000; n++) {
+        struct world_params p;
+        uint32_t hosts = 2 + n % 3, min = 1 + n / 3 % hosts;
+        double apart = 0.00025 * (double)(n / 2); /* up to 0.5 s */
+        case_arbiter(&p, hosts, min);
+        p.group.rdzv.last_call_ns = 0;
+        p.seed = n + 1;
+        for (uint32_t i = 0; i < hosts; i++) /* in turn, or backwards, from any host on */
+            fault(&p, FAULT_LEAVE, 5 + apart * i, (i * (n % 2 ? 1 : hosts - 1) + n / 5) % hosts, 0, 0);
+        for (uint32_t h = 0; h < hosts; h++)
+            fault(&p, FAULT_BOOT, 12, h, 1, 0);
+        struct world *w = run(&p);
+        cr_expect_neq(world_outcome(w), OUTCOME_FAILED, "%u: %.5f apart", n, apart);
+        double again = 0, last = 5 + apart * (hosts - 1);
+        for (unsigned m = 0; again >= 0 && again < 12; m++)
+            again = when(w, LEADER_FILE_STARTED, ANY, m);
+        cr_expect(again > 12 && again < 13.5, "%u: %.5f apart: %.3f", n, apart, again);
+        for (uint32_t h = 0; h < hosts; h++) /* and nobody stays longer for that */
+            cr_expect_lt(when(w, LEADER_FILE_ENDED, h, 0), last + 0.5, "%u: %.5f apart", n, apart);
+        world_free(w);
+    }
+}
+
 /* Whether the others are told or not: the job is not over, and nothing of it is waited for. */
 Test(succession_sim, too_few_that_stay_leave_nothing_to_wait_for) {
     for (uint64_t n = 0; n < 120; n++) {

@@ -185,6 +185,21 @@ void election_seek(struct election *e, const struct step *s, const char *why) {
     try_next(e, s);
 }
 
+bool election_may_lead_next(const struct election *e, const struct leader_link *link) {
+    if (link->connected)
+        return false;
+    switch (e->state) {
+    case ELECTION_FOLLOWING: return election_is_successor(e); /* a probe tells whether it is gone */
+    case ELECTION_SEEKING: return election_is_successor(e) && e->leader_gone;
+    case ELECTION_CLAIMING:
+    case ELECTION_LEADING: return true;
+    case ELECTION_FIXED:
+    case ELECTION_ASKING:
+    case ELECTION_COUNT: break;
+    }
+    return false;
+}
+
 bool election_lose_leader(struct election *e, const struct step *s, bool gone) {
     if (e->state != ELECTION_FOLLOWING) {
         e->leader_gone = e->leader_gone || (gone && e->state == ELECTION_SEEKING);

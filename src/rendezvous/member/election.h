@@ -22,6 +22,7 @@ struct election {
     struct rdzv_peer target;        /* the peer of the last CONNECT; incarnation 0: none */
     uint64_t target_ns;             /* since when */
     struct rdzv_peer leader_peer;   /* the address at which the leader is, or was, reached */
+    bool leaving;                   /* asked to leave: it would lead only to record that it did */
     bool leader_gone;               /* it is certain that none of its processes is left */
     uint64_t lost_ns;               /* when this node lost the leader */
     uint64_t good_lease_ns;         /* when the last LEASE with a validity, or WELCOME, arrived */
@@ -101,6 +102,9 @@ bool election_leader_is_silent(const struct election *e, const struct step *s);
 bool election_lose_leader(struct election *e, const struct step *s, bool gone);
 /* True: the same, for the group that this agent led. */
 bool election_on_deposed(struct election *e, const struct step *s);
+/* Whether this node has no leader and may be the one that leads next: it is a successor of a leader
+ * that is gone or has just hung up, or it has claimed an epoch. */
+bool election_may_lead_next(const struct election *e, const struct leader_link *link);
 /* Searches for the next leader. why: what happened to the last one, for people; NULL: nothing
  * new. */
 void election_seek(struct election *e, const struct step *s, const char *why);

@@ -86,7 +86,8 @@ static bool enough_came(const struct election *e, const struct step *s) {
     nodes -= nodes % s->config->rdzv.node_unit;
     if (nodes >= s->config->rdzv.min_nodes)
         return true;
-    return e->leader_gone && s->now_ns >= e->lost_ns + s->config->rdzv.lease_ns;
+    /* one that was asked to leave needs no group, only an epoch that it can leave vacant */
+    return e->leader_gone && (e->leaving || s->now_ns >= e->lost_ns + s->config->rdzv.lease_ns);
 }
 
 static bool predecessors_gone(const struct election *e) {

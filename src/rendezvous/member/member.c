@@ -6,6 +6,9 @@
 
 #include "rendezvous/member/member_priv.h"
 
+/* How long a node that is asked to leave, and may be the next leader, waits to be it. */
+#define LEADERLESS_LEAVE_NS (2 * NS_PER_S)
+
 #define BIT(s) (1u << (s))
 static const struct {
     const char *name;
@@ -39,7 +42,7 @@ int member_new(const struct member_config *config, uint64_t now_ns, struct membe
     m->state = MEMBER_SEARCHING;
     m->since_ns = now_ns;
     m->step = (struct step){.now_ns = now_ns, .config = &m->config, .link = &m->link};
-    m->due_ns = TIME_NEVER;
+    m->due_ns = m->leave_by_ns = TIME_NEVER;
     m->link.renew_ns = m->link.probe_ns = TIME_NEVER;
     m->link.probe_wait_ns = PROBE_RETRY_MIN_NS;
     m->report.state = NODE_JOINED;
@@ -239,16 +242,39 @@ static void on_all_gone(struct member *m) {
     }
 }
 
+static void leave(struct member *m) {
+    m->leave_by_ns = TIME_NEVER;
+    member_decide_end(m, MEMBER_END_LEFT, m->leave_reason);
+    member_send_report(m);
+    member_end_with_grace(m, m->leave_grace_ns);
+}
+
+/* This node may be the one that leads next. If it left, nobody would record that nothing runs any
+ * more, and if it won the epoch that it has claimed, the epoch would be that of a dead agent. */
+static bool is_awaited(const struct member *m) {
+    return m->config.has_arbiter && m->state != MEMBER_RUNNING &&
+           election_may_lead_next(&m->election, &m->link);
+}
+
 static void on_leave(struct member *m, const struct member_event *ev) {
     if (m->leaving) { /* asked a second time: no more grace */
         if (m->has_workers)
             fence(m);
+        if (m->end.kind == MEMBER_END_NONE)
+            leave(m);
         return;
     }
     m->leaving = m->report.leaving = true;
-    member_decide_end(m, MEMBER_END_LEFT, ev->reason);
-    member_send_report(m);
-    member_end_with_grace(m, ev->grace_ns);
+    m->leave_grace_ns = ev->grace_ns;
+    (void)snprintf(m->leave_reason, sizeof m->leave_reason, "%s", ev->reason);
+    if (!is_awaited(m)) {
+        leave(m);
+        return;
+    }
+    m->leave_by_ns = m->step.now_ns + LEADERLESS_LEAVE_NS;
+    m->election.leaving = true;
+    if (m->has_workers)
+        member_stop_workers(m, ev->grace_ns, m->leave_reason);
 }
 
 /* ---- outcomes of the election ---- */
@@ -315,6 +341,10 @@ static void check_leader(struct member *m) {
 static void on_time(struct member *m) {
     if (m->has_workers && !m->fenced && m->step.now_ns >= m->lease.end_ns)
         fence(m);
+    if (m->leave_by_ns != TIME_NEVER && (m->step.now_ns >= m->leave_by_ns || !is_awaited(m)))
+        leave(m);
+    if (m->state == MEMBER_ENDED)
+        return;
     if (m->link.connected && m->step.now_ns >= m->link.renew_ns)
         member_renew(m);
     if (m->config.has_arbiter) {
@@ -345,6 +375,7 @@ static uint64_t next_deadline(const struct member *m) {
     if (m->state == MEMBER_ENDED)
         return TIME_NEVER;
     uint64_t t = m->link.connected ? m->link.renew_ns : TIME_NEVER;
+    t = MIN2(t, m->leave_by_ns);
     if (m->has_workers && !m->fenced)
         t = MIN2(t, m->lease.end_ns);
     if (m->config.has_arbiter && m->end.kind == MEMBER_END_NONE)

@@ -1004,6 +1004,101 @@ Test(election, where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_a
     end(&r);
 }
 
+/* Told to leave while it may be the next leader: it leads first, so that the end is recorded. */
+static void leave(struct rig *r) {
+    step(r, (struct member_event){.kind = MEMBER_EVENT_LEAVE, .reason = "told to", .grace_ns = S(3)});
+}
+
+static void assert_left(const struct rig *r) {
+    cr_assert_eq(member_state(r->m), MEMBER_ENDED);
+    cr_assert_eq(member_end(r->m)->kind, MEMBER_END_LEFT);
+}
+
+Test(election, a_successor_that_leaves_claims_without_waiting_for_others_and_ends_as_the_leader) {
+    struct member_config c = config_of();
+    c.rdzv.min_nodes = 3;
+    struct rig r;
+    follow_with(&r, &c);
+    name(&r, "72");
+    r.leases = false;
+    disconnect(&r);
+    leave(&r); /* whether the leader is gone is not known yet */
+    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
+    probed(&r, PROBE_GONE);
+    assert_claim(&r, 4);
+    struct arbiter_record ours = led_by(4, SELF);
+    hears(&r, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
+    assert_election(&r, ELECTION_LEADING);
+    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
+    welcome(&r, SELF, 4);
+    assert_left(&r);
+    end(&r);
+}
+
+Test(election, a_node_that_leaves_waits_two_seconds_at_most_to_lead) {
+    struct rig r;
+    follow(&r);
+    name(&r, "27"); /* nothing is known of 2 */
+    leader_gone(&r);
+    leave(&r);
+    pass(&r, 1.999);
+    assert_election(&r, ELECTION_SEEKING);
+    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_NONE);
+    pass(&r, 0.001);
+    assert_left(&r);
+    end(&r);
+
+    follow(&r);
+    name(&r, "27");
+    leader_gone(&r);
+    leave(&r);
+    leave(&r); /* asked again */
+    assert_left(&r);
+    end(&r);
+}
+
+Test(election, a_node_that_leaves_waits_for_the_answer_to_its_claim) {
+    for (int won = 0; won <= 1; won++) {
+        struct member_config c = config_of();
+        struct rig r;
+        begin_with(&r, &c);
+        reads(&r, 0, 0);
+        assert_claim(&r, 1);
+        leave(&r);
+        cr_assert_eq(member_state(r.m), MEMBER_SEARCHING);
+        struct arbiter_record winner = led_by(1, won ? SELF : 2);
+        hears(&r, ARBITER_CLAIM, 1, won ? ARBITER_OK : ARBITER_LOST, &winner);
+        if (won) {
+            assert_election(&r, ELECTION_LEADING);
+            welcome(&r, SELF, 1);
+        }
+        assert_left(&r);
+        end(&r);
+    }
+}
+
+Test(election, a_node_that_leaves_and_can_not_lead_next_leaves_at_once) {
+    struct rig r;
+    follow(&r);
+    name(&r, "72");
+    leave(&r); /* it has a leader */
+    assert_left(&r);
+    end(&r);
+
+    follow(&r);
+    name(&r, "23"); /* it is no successor */
+    leader_gone(&r);
+    leave(&r);
+    assert_left(&r);
+    end(&r);
+
+    struct member_config c = config_of();
+    begin_with(&r, &c);
+    leave(&r); /* it has asked for the record alone */
+    assert_left(&r);
+    end(&r);
+}
+
 Test(election, a_beat_that_stood_still_for_a_lease_lets_the_first_successor_claim) {
     struct rig r;
     follow(&r);
