@@ -50,7 +50,7 @@ ROOMS = [
     ("rendezvous/leader", "base/ rendezvous/protocol rendezvous/arbiter rendezvous/leader/parts"),
     ("rendezvous/member", "base/ rendezvous/protocol rendezvous/arbiter rendezvous/leader"),
     ("rendezvous/operate", "base/ io/ rendezvous/protocol"),
-    ("rendezvous/server", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
+    ("rendezvous/server", "base/ io/ rendezvous/store rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
     ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol"),
     ("launcher/worker", "base/ io launcher/job"),
@@ -87,7 +87,7 @@ THIRD_PARTY = [
 IO_FOLDERS = {"io", "io/net", "io/process", "client"}
 
 # The pure machines: events in, effects out, no callbacks.
-MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|rendezvous/store/store(_(?!io|serve_io)\w+)?"
+MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|rendezvous/store/store(_(?!io|serve_io|door_io)\w+)?"
                       r"|launcher/worker/worker)\.[ch]$")
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 CALLBACK = re.compile(r"\(\s*\*\s*\w+\s*\)\s*\(|\btypedef\b[^;{}]*\w\s*\([^;{}]*\)\s*;")

@@ -65,6 +65,13 @@ static const struct local_workers_ops local_workers_ops = {.on_event = on_local_
 
 /* ---- requests of the rendezvous ---- */
 
+/* The workers of this group run, and so does their store. NULL: they run no more. */
+static void open_door(struct agent *a, const struct form *form) {
+    struct addr store;
+    bool known = form != NULL && addr_from_literal(form->store_host, form->store_port, &store) == 0;
+    store_door_pass(a->door, known ? &store : NULL);
+}
+
 static void node_failed(struct agent *a, struct generation g, const char *text) {
     struct failure f;
     local_workers_node_failure(a->local_workers, text, &f);
@@ -126,6 +133,7 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     struct netif_choice netif;
     bool other = preflight_pick(a->preflight, reachability, &netif);
     a->ran = true;
+    open_door(a, member_form(rdzv_client_member(a->client)));
     if (local_workers_start(a->local_workers, other ? &netif : NULL, &err) == 0) {
         if (!a->tidied)
             loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
@@ -137,6 +145,7 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
 
 static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
     struct agent *a = arg;
+    open_door(a, NULL);
     preflight_cancel(a->preflight);
     agent_show_stop(a, reason, cause);
     if (local_workers_has_workers(a->local_workers))
@@ -147,6 +156,7 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
 
 static void fence(void *arg) {
     struct agent *a = arg;
+    open_door(a, NULL);
     preflight_cancel(a->preflight);
     log_warning("no message from the leader within the lease: the workers of this node are killed");
     if (local_workers_has_workers(a->local_workers))
@@ -242,6 +252,7 @@ static void get_ready_to_lead(struct agent *a) {
                                     .incarnation = a->incarnation,
                                     .node_port = a->node_port,
                                     .listener = a->listener,
+                                    .door = a->door,
                                     .events = a->events,
                                     .preflight = a->preflight};
     a->leading = leading_new(a->loop, &config, &leading_ops, a);
@@ -285,6 +296,11 @@ static bool find_leader(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret) {
     return a->client != NULL && rdzv_client_leader(a->client, ret_epoch, ret);
 }
 
+static void on_store_client(void *arg, int fd) {
+    struct agent *a = arg;
+    store_door_client(a->door, fd);
+}
+
 /* An operator drains this node. */
 static void on_leave(void *arg, const char *why, struct answer *ret) {
     struct agent *a = arg;
@@ -323,10 +339,12 @@ static int set_up_listener(struct agent *a) {
         .heartbeat_ns = spec->rdzv.heartbeat_ns,
         .joiner = on_joiner,
         .leave = on_leave,
+        .store_client = on_store_client,
         .find_leader = find_leader,
         .arg = a,
     };
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
+    a->door = store_door_new(a->loop);
     r = rdzv_listener_new(a->loop, &config, &a->listener);
     if (r < 0)
         return r;
@@ -465,6 +483,7 @@ static bool tear_down(struct agent *a) {
     leading_free(TAKE_PTR(a->leading));
     preflight_free(TAKE_PTR(a->preflight));
     rdzv_listener_free(a->listener);
+    store_door_free(a->door);
     registry_remove(&a->registry);
     if (!a->tidied)
         leftovers_sweep_some(a->config.link->contain);

@@ -40,6 +40,7 @@ struct agent {
     struct helper leftovers;        /* removes what killed agents left behind */
     bool tidied;                    /* the removal was started */
     struct rdzv_listener *listener;
+    struct store_door *door; /* where clients of the store go that come to the listener */
     struct registry_own registry;
     struct arbiter *arbiter; /* NULL: a fixed endpoint */
     struct rdzv_peer self;   /* with an arbiter: where others reach this agent */

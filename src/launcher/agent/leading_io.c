@@ -26,6 +26,7 @@ struct leading {
     struct rdzv_server *server;      /* NULL: another node leads */
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct idmap stores;             /* generation → struct store_server */
+    struct addr endpoint;            /* the fixed endpoint, as this node reaches it; len 0: none */
 };
 
 /* ---- the workers' store ---- */
@@ -37,30 +38,29 @@ static void store_line(void *arg, const char *line) {
 
 /* A port that is free on this node, where rank 0 will run. Another program can take it before rank
  * 0 does; torchrun has that gap, too. */
-static int find_port(const struct addr *bind, uint16_t *ret_port, struct err *err) {
-    struct addr at;
+static int find_port(struct addr *at, struct err *err) {
     int fd = -1;
-    int r = listen_socket(bind, 1, &fd, err);
+    int r = listen_socket(at, 1, &fd, err);
     if (r < 0)
         return r;
-    r = addr_of_socket(fd, &at);
+    r = addr_of_socket(fd, at);
     (void)close(fd);
     if (r < 0)
         return err_set(err, r, "no port for the workers' store: %s", strerror(-r));
-    *ret_port = addr_port(&at);
     return 0;
 }
 
-static int store_open(void *arg, struct generation g, const struct addr *bind, uint16_t *ret_port,
-                      struct err *err) {
+/* With a port that the user chose, the clients come through the listener of that port. */
+static int store_open(void *arg, struct generation g, struct addr *at, struct err *err) {
     struct leading *l = arg;
-    struct store_server_config config = {.listen_at = bind,
-                                         .n_listen_at = 1,
+    bool own_port = l->endpoint.len == 0 || l->config.spec->backend != JOB_BACKEND_STATIC;
+    struct store_server_config config = {.listen_at = at,
+                                         .n_listen_at = own_port ? 1 : 0,
                                          .limits = store_limits_of_machine(),
                                          .log = store_line};
     struct store_server *store;
     if (l->config.spec->workers_store) {
-        int r = find_port(bind, ret_port, err);
+        int r = find_port(at, err);
         if (r == 0)
             preflight_forming(l->config.preflight);
         return r;
@@ -68,14 +68,14 @@ static int store_open(void *arg, struct generation g, const struct addr *bind, u
     int r = store_server_new(l->loop, &config, &store, err);
     if (r < 0)
         return r;
-    struct addr at;
-    r = store_server_addr(store, 0, &at);
-    if (r < 0) {
+    if (!own_port)
+        *at = l->endpoint;
+    else if ((r = store_server_addr(store, 0, at)) < 0) {
         store_server_close(store);
         return err_set(err, r, "the workers' store has no address: %s", strerror(-r));
     }
     idmap_put(&l->stores, generation_to_u64(g), store);
-    *ret_port = addr_port(&at);
+    store_door_serve(l->config.door, store);
     preflight_forming(l->config.preflight); /* the group's members are known now */
     return 0;
 }
@@ -87,6 +87,7 @@ static void store_close(void *arg, struct generation g) {
     if (store == NULL)
         return;
     idmap_remove(&l->stores, id);
+    store_door_unserve(l->config.door, store);
     store_server_close(store);
 }
 
@@ -221,6 +222,7 @@ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own) {
         (void)close(endpoint_fd);
         return r;
     }
+    l->endpoint = *ret_own;
     rdzv_listener_serve(l->config.listener, l->server);
     return rdzv_listener_add(l->config.listener, endpoint_fd);
 }

@@ -12,12 +12,14 @@
 #include "launcher/preflight/preflight_io.h"
 #include "launcher/report/events.h"
 #include "rendezvous/server/server_io.h"
+#include "rendezvous/store/store_door_io.h"
 
 struct leading_config { /* all borrowed for its life */
     const struct job_spec *spec;
     uint64_t incarnation;
     uint16_t node_port; /* the port of the listener */
     struct rdzv_listener *listener;
+    struct store_door *door;
     struct events *events;       /* NULL: not requested */
     struct preflight *preflight; /* NULL: no checks */
 };

@@ -378,15 +378,18 @@ static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, s
     const struct job_spec *spec = c->config.spec;
     const struct form *f = &c->form;
     _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
+    /* as the user wrote it: scripts compare it with their own */
+    bool chosen = spec->backend == JOB_BACKEND_STATIC && spec->endpoint_host != NULL &&
+                  spec->endpoint_port != 0 && !spec->workers_store;
     struct worker_env_input in = {
         .run_id = spec->run_id,
         .generation = c->generation_text,
         .epoch = c->generation.epoch,
         .node_rank = f->node_rank,
         .n_nodes = f->n_nodes,
-        .master_addr = f->store_host,
-        .master_port = f->store_port,
-        .workers_store = c->config.spec->workers_store,
+        .master_addr = chosen ? spec->endpoint_host : f->store_host,
+        .master_port = chosen ? spec->endpoint_port : f->store_port,
+        .workers_store = spec->workers_store,
         .world_size = f->world_size,
         .local_world_size = spec->nproc,
         .rank = f->first_rank + i,

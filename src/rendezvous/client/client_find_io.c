@@ -71,8 +71,10 @@ static void try_next_addr(struct rdzv_client *c) {
     c->greeted = c->welcomed = false;
     uint64_t patience = c->has_arbiter ? c->config.peer_timeout_ns : c->config.connect_timeout_ns;
     loop_timer_set(c->retry, clock_now_ns() + patience);
-    if (!c->has_arbiter)
-        client_send_join(c); /* to a peer, JOIN is sent only after its HELLO */
+    if (c->has_arbiter)
+        conn_call(c->conn); /* to a peer, JOIN is sent only after its HELLO */
+    else
+        client_send_join(c);
 }
 
 static void begin_round(struct rdzv_client *c, size_t n) {

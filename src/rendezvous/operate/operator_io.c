@@ -258,8 +258,10 @@ static void try_next(struct operator_call *a) {
     while (a->at < a->n_addrs) {
         wait_for_more(a);
         int r = conn_connect(a->loop, &a->addrs[a->at], &callbacks, a, &a->conn);
-        if (r == 0)
+        if (r == 0) {
+            conn_call(a->conn);
             return;
+        }
         char where[ADDR_TEXT_MAX];
         a->all_refused = false;
         fail(a, -EHOSTUNREACH, "can't reach %s: %s", here(a, where), strerror(-r));

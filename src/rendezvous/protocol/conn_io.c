@@ -181,6 +181,10 @@ void conn_send(struct conn *c, const struct wire_message *m) {
     conn_send_text(c, strbuf_text(&text), text.len);
 }
 
+void conn_call(struct conn *c) {
+    conn_send(c, &(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}});
+}
+
 size_t conn_unsent(const struct conn *c) { return stream_unsent(c->stream); }
 
 void conn_set_unsent_max(struct conn *c, size_t bytes) { c->unsent_max = bytes; }

@@ -41,6 +41,8 @@ void conn_finish(struct conn *c);
 void conn_set_owner(struct conn *c, const struct conn_ops *ops, void *arg);
 
 void conn_send(struct conn *c, const struct wire_message *m);
+/* Sends CALL, for a caller that waits for HELLO first. */
+void conn_call(struct conn *c);
 /* Sends a message that was encoded once for many connections. */
 void conn_send_text(struct conn *c, const char *text, size_t len);
 /* Sends whole frames that were made once for many connections. They are borrowed until done(arg).

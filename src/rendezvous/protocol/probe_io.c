@@ -67,6 +67,7 @@ int probe_start(struct loop *loop, const struct addr *to, uint64_t incarnation, 
         probe_free(p);
         return r;
     }
+    conn_call(p->conn);
     loop_timer_set(p->timer, clock_now_ns() + timeout_ns);
     *ret = p;
     return 0;
@@ -114,6 +115,7 @@ int probe_start_from(struct loop *loop, const struct addr *from, const struct ad
         probe_free(p);
         return r;
     }
+    conn_call(p->conn);
     loop_timer_set(p->timer, clock_now_ns() + timeout_ns);
     *ret = p;
     return 0;

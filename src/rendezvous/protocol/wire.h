@@ -35,7 +35,12 @@
     F(echo, EPOCH, epoch)   \
     F(echo, ID, leader_clock_ns)
 
-#define WIRE_SMALL_MESSAGES(M) M(ECHO, echo)
+/* The first message of a caller that has to hear HELLO before it says anything else: a probe, an
+ * operator, a node that looks for its next leader. The accepting side speaks only when it has been
+ * spoken to, because PyTorch's clients use the same port. */
+#define WIRE_CALL_FIELDS(F) F(call, U32, version)
+
+#define WIRE_SMALL_MESSAGES(M) M(ECHO, echo) M(CALL, call)
 
 #define WIRE_TYPE_EPOCH uint32_t
 #define WIRE_TYPE_U32 uint32_t
@@ -44,7 +49,7 @@
 #define WIRE_TYPE_INCARNATION uint64_t
 
 enum wire_kind {
-    WIRE_HELLO = 1,    /* always the accepting side's first message */
+    WIRE_HELLO = 1,    /* the accepting side's first message, after the caller's first bytes */
     WIRE_JOIN,         /* node: asks to join; also after a reconnect */
     WIRE_WELCOME,      /* leader: the node has joined */
     WIRE_REFUSED,      /* JOIN or COMMAND is refused; the connection ends */

@@ -259,6 +259,8 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
         on_join(c, m);
     } else if (m->kind == WIRE_COMMAND) {
         on_first_command(c, m);
+    } else if (m->kind == WIRE_CALL && !c->called) {
+        c->called = true; /* HELLO is on its way */
     } else {
         log_debug("rendezvous: a connection began with %s instead of JOIN; closed",
                   wire_kind_name(m->kind));

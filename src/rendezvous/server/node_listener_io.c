@@ -1,13 +1,21 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/server/node_listener_priv.h"
+#include "rendezvous/store/tcpstore_wire.h"
 
 #define STRANGERS_PAUSE_NS (20 * NS_PER_MS)
+
+static int take_fd(int *fd) {
+    int taken = *fd;
+    *fd = -1;
+    return taken;
+}
 
 static uint64_t first_deadline(const struct list *callers) {
     const struct joiner *first = LIST_FIRST(struct joiner, callers, link);
@@ -70,6 +78,9 @@ void listener_move(struct joiner *c, struct list *to, size_t *count) {
 struct conn *listener_take(struct joiner *c) {
     struct conn *conn = c->conn;
     struct rdzv_listener *l = c->listener;
+    loop_watch_free(c->first);
+    if (c->fd >= 0)
+        (void)close(c->fd);
     list_remove(&c->link);
     list_remove(&c->asking.link);
     (*c->count)--;
@@ -81,16 +92,17 @@ struct conn *listener_take(struct joiner *c) {
     return conn;
 }
 
-static void on_accept(void *arg, int fd, const struct addr *peer) {
-    (void)peer;
-    struct rdzv_listener *l = arg;
-    struct joiner *c = xcalloc(1, sizeof *c);
-    c->listener = l;
-    uint64_t now = clock_now_ns();
-    c->deadline_ns = now + l->config.first_word_ns;
-    count_stranger(l, now);
-    if (conn_new(l->loop, fd, &listener_pending_ops, c, &c->conn) < 0) {
-        free(c);
+/* The descriptor becomes readable when it has so many bytes, or has ended. tcp(7): SO_RCVLOWAT */
+static void wait_for_bytes(int fd, int bytes) {
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
+/* The caller speaks our protocol, or none. */
+static void greet(struct joiner *c) {
+    struct rdzv_listener *l = c->listener;
+    loop_watch_free(TAKE_PTR(c->first));
+    if (conn_new(l->loop, take_fd(&c->fd), &listener_pending_ops, c, &c->conn) < 0) {
+        conn_free(listener_take(c));
         return;
     }
     struct wire_message hello = {
@@ -99,12 +111,61 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     };
     memcpy(hello.hello.run_id, l->config.run_id, sizeof hello.hello.run_id);
     c->asking.conn = c->conn;
-    list_init(&c->asking.link);
     conn_send(c->conn, &hello);
+}
+
+static void pass_to_store(struct joiner *c) {
+    const struct rdzv_listener *l = c->listener;
+    int fd = -1;
+    if (l->config.store_client != NULL) {
+        fd = take_fd(&c->fd);
+        wait_for_bytes(fd, 1);
+    }
+    conn_free(listener_take(c));
+    if (fd >= 0)
+        l->config.store_client(l->config.arg, fd);
+}
+
+/* Looks at the first bytes without reading them. False: there are not enough yet. */
+static bool recognize(struct joiner *c) {
+    uint8_t bytes[TCPSTORE_FIRST_BYTES];
+    ssize_t n = recv(c->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+    if (n < (ssize_t)sizeof bytes)
+        return false;
+    if (tcpstore_begins(bytes))
+        pass_to_store(c);
+    else
+        greet(c);
+    return true;
+}
+
+/* There are as many bytes as were asked for, or there will never be. */
+static void on_first_bytes(void *arg, int fd, unsigned events) {
+    (void)fd;
+    (void)events;
+    struct joiner *c = arg;
+    if (!recognize(c))
+        conn_free(listener_take(c));
+}
+
+static void on_accept(void *arg, int fd, const struct addr *peer) {
+    (void)peer;
+    struct rdzv_listener *l = arg;
+    struct joiner *c = xcalloc(1, sizeof *c);
+    *c = (struct joiner){.listener = l, .fd = fd};
+    list_init(&c->asking.link);
+    uint64_t now = clock_now_ns();
+    c->deadline_ns = now + l->config.first_word_ns;
+    count_stranger(l, now);
     list_append(&l->pending, &c->link);
     c->count = &l->n_pending;
     if (++l->n_pending == 1 || l->n_pending >= l->pending_max || next_stranger_ns(l) > now)
         listener_update_interest(l);
+    if (recognize(c))
+        return;
+    wait_for_bytes(fd, TCPSTORE_FIRST_BYTES);
+    if (loop_watch_new(l->loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_first_bytes, c, &c->first) < 0)
+        conn_free(listener_take(c));
 }
 
 /* Drops callers that are late; the rest in a later turn. */

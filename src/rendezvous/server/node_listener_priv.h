@@ -39,7 +39,10 @@ struct joiner {
     struct list link;
     struct rdzv_listener *listener;
     size_t *count;             /* the counter of the list that it is in */
-    struct conn *conn;         /* owned */
+    struct conn *conn;         /* owned; NULL before its first bytes: */
+    int fd;                    /* owned until it is the conn's */
+    struct loop_watch *first;  /* waits for the first bytes */
+    bool called;               /* CALL has come */
     uint64_t deadline_ns;      /* while it is pending, or an operator */
     struct rdzv_asking asking; /* if it is an operator */
     uint64_t incarnation;      /* parked */

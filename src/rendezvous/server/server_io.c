@@ -54,9 +54,8 @@ static struct addr choose_store_addr(const struct rdzv_server *s) {
 
 static void open_store(struct rdzv_server *s, struct generation generation) {
     struct addr at = choose_store_addr(s);
-    uint16_t port = 0;
     struct err err = {0};
-    int r = s->config.ops.store_open(s->config.arg, generation, &at, &port, &err);
+    int r = s->config.ops.store_open(s->config.arg, generation, &at, &err);
     char host[ADDR_TEXT_MAX];
     addr_host_text(&at, host);
     struct group_event ev = {.kind = GROUP_EVENT_STORE, .generation = generation};
@@ -64,7 +63,7 @@ static void open_store(struct rdzv_server *s, struct generation generation) {
         s->store_open = true;
         s->store_generation = generation;
         ev.store_host = host;
-        ev.store_port = port;
+        ev.store_port = addr_port(&at);
     } else {
         ev.reason = err.text[0] != '\0' ? err.text : strerror(-r);
     }

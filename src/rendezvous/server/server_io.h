@@ -1,10 +1,12 @@
 /* The leader's side on the network. Two objects:
  *
- * rdzv_listener (every agent has one) accepts on the node's listening sockets, first sends HELLO on
- * every connection (probes need no more), and passes nodes that send JOIN to the rdzv_server, if
- * this agent leads. Otherwise the JOIN is refused ("does not lead"), parked until the leader is
- * known, or redirected to the leader. An operator's COMMAND is answered by the agent (LEAVE) or by
- * the server, or is redirected to the leader; more commands can follow on the same connection.
+ * rdzv_listener (every agent has one) accepts on the node's listening sockets. A connection whose
+ * first bytes are those of PyTorch's TCPStore goes to config.store_client. Every other one gets
+ * HELLO when its first bytes arrive (probes need no more). Nodes that send JOIN are passed to the
+ * rdzv_server, if this agent leads. Otherwise the JOIN is refused ("does not lead"), parked until
+ * the leader is known, or redirected to the leader. An operator's COMMAND is answered by the agent
+ * (LEAVE) or by the server, or is redirected to the leader; more commands can follow on the same
+ * connection.
  *
  * rdzv_server (only the leading agent) owns the group machine, its timer and the connections of
  * the nodes. It decides nothing: it turns messages into events and effects into messages. The
@@ -55,6 +57,9 @@ struct rdzv_listener_config {
     void (*joiner)(void *arg, uint64_t incarnation, bool came);
     /* COMMAND_LEAVE: this agent's node must leave. Fills in the answer. */
     void (*leave)(void *arg, const char *reason, struct answer *ret);
+    /* A client of PyTorch's TCPStore has connected; nothing was read from it. The callee takes
+     * ownership of fd. NULL: such clients are disconnected. */
+    void (*store_client)(void *arg, int fd);
     /* The leader that this agent follows; as rdzv_client_leader(). */
     bool (*find_leader)(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret);
     void *arg;
@@ -80,10 +85,9 @@ void rdzv_listener_free(struct rdzv_listener *l);
  * that takes effect after the current effects. Strings are borrowed for the call. */
 struct rdzv_server_ops {
     /* Opens a new store for the workers of this generation, on a free port of this address (its
-     * port is 0). Returns 0 and *ret_port, or a negative errno and the reason in *err: then the job
-     * ends. */
-    int (*store_open)(void *arg, struct generation generation, const struct addr *bind,
-                      uint16_t *ret_port, struct err *err);
+     * port is 0). Sets *at to where the workers find it. Returns 0, or a negative errno and the
+     * reason in *err: then the job ends. */
+    int (*store_open)(void *arg, struct generation generation, struct addr *at, struct err *err);
     /* Closes the store: its workers are gone. Called once for each opened store, also from
      * rdzv_server_free(). */
     void (*store_close)(void *arg, struct generation generation);

@@ -319,11 +319,18 @@ static void on_accepted(void *arg, int fd, const struct addr *peer) {
     list_append(&server->unvalidated, &c->link);
     if (first)
         arm_timer(server);
-    if (server->n_conns >= server->max_conns) {
+    if (server->n_conns >= server->max_conns && server->n_listeners > 0) {
         server->listening_paused = true; /* until a connection ends */
         for (size_t i = 0; i < server->n_listeners; i++)
             listener_pause(server->listeners[i]);
     }
+}
+
+void store_server_adopt(struct store_server *server, int fd) {
+    if (server->closing || server->n_conns >= server->max_conns)
+        (void)close(fd);
+    else
+        on_accepted(server, fd, NULL);
 }
 
 /* --- the server ---------------------------------------------------------------------------- */

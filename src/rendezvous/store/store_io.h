@@ -24,8 +24,8 @@ struct store_server;
 struct store_server_config {
     const struct addr *listen_at; /* borrowed for the call; port 0: a free one, and the same one
                                    * for all further addresses with port 0 */
-    size_t n_listen_at;
-    struct store_limits limits; /* STORE_LIMITS_DEFAULT, store_limits_of_machine() */
+    size_t n_listen_at;           /* 0: it serves only what store_server_adopt() is given */
+    struct store_limits limits;   /* STORE_LIMITS_DEFAULT, store_limits_of_machine() */
     /* Called with one line, without newline, for a peer that exceeded a limit. May be NULL. Must
      * not close the server. */
     void (*log)(void *arg, const char *line);
@@ -34,6 +34,9 @@ struct store_server_config {
 
 _must_use_ int store_server_new(struct loop *loop, const struct store_server_config *config,
                                 struct store_server **ret, struct err *err);
+/* Serves a connection that was accepted elsewhere, from its first byte on. Takes ownership of fd;
+ * closes it if the store is full or was closed. */
+void store_server_adopt(struct store_server *server, int fd);
 size_t store_server_n_addrs(const struct store_server *server);
 /* The actual address of its i-th listener. */
 _must_use_ int store_server_addr(const struct store_server *server, size_t i, struct addr *ret);

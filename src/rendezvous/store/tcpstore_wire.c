@@ -107,6 +107,13 @@ static int check_length(struct tcpstore_decoder *d, const struct store_limits *l
     return 0;
 }
 
+bool tcpstore_begins(const uint8_t *bytes) {
+    static const uint8_t first[TCPSTORE_FIRST_BYTES] = {STORE_OP_VALIDATE, TCPSTORE_MAGIC & 0xff,
+                                                        TCPSTORE_MAGIC >> 8 & 0xff,
+                                                        TCPSTORE_MAGIC >> 16 & 0xff};
+    return memcmp(bytes, first, sizeof first) == 0;
+}
+
 static int take_magic(struct tcpstore_decoder *d, uint32_t magic) {
     if (magic != TCPSTORE_MAGIC)
         return refuse(d, "wrong magic number", magic);

@@ -25,6 +25,10 @@
 
 /* A connection begins with 00 ce f7 85 3c. */
 #define TCPSTORE_MAGIC UINT32_C(0x3C85F7CE)
+#define TCPSTORE_FIRST_BYTES 4
+/* Whether a connection that begins with these TCPSTORE_FIRST_BYTES bytes is one of this protocol.
+ * No frame between agents begins like this: it would be longer than any. */
+bool tcpstore_begins(const uint8_t *bytes);
 
 enum {
     TCPSTORE_REQUEST = 1, /* *ret has a request */

@@ -179,13 +179,12 @@ static void on_end(void *arg, const struct member_end *end) {
     check();
 }
 
-static int on_store_open(void *arg, struct generation g, const struct addr *bind, uint16_t *ret_port, struct err *err) {
+static int on_store_open(void *arg, struct generation g, struct addr *at, struct err *err) {
     (void)arg;
     (void)g;
-    (void)bind;
     (void)err;
     w.stores++;
-    *ret_port = 4711;
+    addr_set_port(at, 4711);
     return 0;
 }
 

@@ -146,6 +146,7 @@ static struct peer *add_peer(void) {
     cr_assert_lt(w.n_peers, PEERS_MAX);
     struct peer *p = &w.peers[w.n_peers++];
     cr_assert_eq(conn_connect(w.loop, &w.at, &ops, p, &p->conn), 0);
+    conn_call(p->conn);
     return p;
 }
 

@@ -1,0 +1,210 @@
+#include "rendezvous/store/store_door_io.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "io/net/stream.h"
+
+/* What the other side has not taken when one side ends is sent for this long. */
+#define FINISH_NS (2 * NS_PER_S)
+
+struct store_door {
+    struct loop *loop;
+    struct store_server *store; /* borrowed; NULL: not here */
+    struct addr pass_to;        /* len 0: not known */
+    struct list waiting;        /* struct waiting, the oldest first */
+    struct list passed;         /* struct passed */
+    size_t n_waiting, max_waiting, n_passed;
+};
+
+struct waiting {
+    struct list link;
+    struct store_door *door;
+    int fd; /* owned */
+    struct loop_watch *end;
+};
+
+/* A client and the store, and what flows between them. */
+struct passed {
+    struct list link;
+    struct store_door *door;
+    struct end {
+        struct passed *pair;
+        struct stream *stream;
+    } ends[2];
+};
+
+/* ---- passing on ---- */
+
+static struct end *other(struct end *e) {
+    return e == &e->pair->ends[0] ? &e->pair->ends[1] : &e->pair->ends[0];
+}
+
+static void forward(void *arg, struct stream *s) {
+    struct end *from = arg;
+    struct stream *to = other(from)->stream;
+    size_t len;
+    while (stream_unsent(to) < STORE_DOOR_UNSENT_MAX &&
+           !loop_slice_is_over(from->pair->door->loop)) {
+        const uint8_t *data = stream_peek_run(s, &len);
+        if (len == 0)
+            return;
+        stream_write(to, data, len);
+        stream_drain(s, len);
+    }
+    if (stream_unsent(to) >= STORE_DOOR_UNSENT_MAX)
+        stream_pause(s); /* until the other side has taken it: on_drained() */
+    else if (stream_available(s) > 0)
+        stream_read_later(s);
+}
+
+static void on_drained(void *arg, struct stream *s) {
+    (void)s;
+    struct end *e = arg;
+    stream_resume(other(e)->stream);
+}
+
+static void free_passed(struct passed *p) {
+    list_remove(&p->link);
+    p->door->n_passed--;
+    for (size_t i = 0; i < ARRAY_SIZE(p->ends); i++)
+        stream_free(p->ends[i].stream);
+    free(p);
+}
+
+static void on_closed(void *arg, struct stream *s, int code) {
+    (void)s;
+    (void)code;
+    struct end *e = arg;
+    stream_finish(TAKE_PTR(other(e)->stream), clock_now_ns() + FINISH_NS);
+    free_passed(e->pair);
+}
+
+static void pass_on(struct store_door *door, int fd) {
+    static const struct stream_ops ops = {forward, on_drained, on_closed};
+    if (door->n_passed >= STORE_DOOR_PASSED_MAX) {
+        log_debug("store: a client was disconnected: %d are being passed on already",
+                  STORE_DOOR_PASSED_MAX);
+        (void)close(fd);
+        return;
+    }
+    struct passed *p = xcalloc(1, sizeof *p);
+    p->door = door;
+    p->ends[0].pair = p->ends[1].pair = p;
+    list_append(&door->passed, &p->link);
+    door->n_passed++;
+    if (stream_new(door->loop, fd, &ops, &p->ends[0], &p->ends[0].stream) < 0 ||
+        stream_connect(door->loop, &door->pass_to, &ops, &p->ends[1], &p->ends[1].stream) < 0)
+        free_passed(p);
+}
+
+/* ---- waiting ---- */
+
+static int take_waiting(struct waiting *w) {
+    int fd = w->fd;
+    list_remove(&w->link);
+    w->door->n_waiting--;
+    loop_watch_free(w->end);
+    free(w);
+    return fd;
+}
+
+/* It has sent more than expected, or has ended. */
+static void on_change(void *arg, int fd, unsigned events) {
+    (void)events;
+    struct waiting *w = arg;
+    struct tcp_info info = {0};
+    socklen_t len = sizeof info;
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0 ||
+        info.tcpi_state != TCP_ESTABLISHED)
+        (void)close(take_waiting(w));
+    else
+        loop_watch_free(TAKE_PTR(w->end));
+}
+
+static void let_wait(struct store_door *door, int fd) {
+    struct waiting *w = LIST_FIRST(struct waiting, &door->waiting, link);
+    if (door->n_waiting >= door->max_waiting && w != NULL)
+        (void)close(take_waiting(w));
+    w = xcalloc(1, sizeof *w);
+    *w = (struct waiting){.door = door, .fd = fd};
+    list_append(&door->waiting, &w->link);
+    door->n_waiting++;
+    /* Readable only at the end: its first requests are there, and stay unread. */
+    int many = INT32_MAX;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &many, sizeof many);
+    if (loop_watch_new(door->loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_change, w, &w->end) < 0)
+        (void)close(take_waiting(w));
+}
+
+static bool is_open(const struct store_door *door) {
+    return door->store != NULL || door->pass_to.len > 0;
+}
+
+static void let_in(struct store_door *door, int fd) {
+    int one = 1;
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &one, sizeof one);
+    if (door->store != NULL)
+        store_server_adopt(door->store, fd);
+    else
+        pass_on(door, fd);
+}
+
+static void let_all_in(struct store_door *door) {
+    struct waiting *w;
+    while (is_open(door) && (w = LIST_FIRST(struct waiting, &door->waiting, link)) != NULL)
+        let_in(door, take_waiting(w));
+}
+
+/* ---- the door ---- */
+
+void store_door_client(struct store_door *door, int fd) {
+    if (is_open(door))
+        let_in(door, fd);
+    else
+        let_wait(door, fd);
+}
+
+void store_door_serve(struct store_door *door, struct store_server *store) {
+    door->store = store;
+    let_all_in(door);
+}
+
+void store_door_unserve(struct store_door *door, const struct store_server *store) {
+    if (door->store == store)
+        door->store = NULL;
+}
+
+void store_door_pass(struct store_door *door, const struct addr *to) {
+    door->pass_to = to != NULL ? *to : (struct addr){0};
+    let_all_in(door);
+}
+
+struct store_door *store_door_new(struct loop *loop) {
+    struct store_door *door = xcalloc(1, sizeof *door);
+    struct rlimit files;
+    *door = (struct store_door){.loop = loop, .max_waiting = STORE_DOOR_WAITING_MAX};
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+        door->max_waiting = (size_t)MIN2((rlim_t)STORE_DOOR_WAITING_MAX, files.rlim_cur / 4 + 1);
+    list_init(&door->waiting);
+    list_init(&door->passed);
+    return door;
+}
+
+void store_door_free(struct store_door *door) {
+    struct waiting *w;
+    struct passed *p;
+    if (door == NULL)
+        return;
+    while ((w = LIST_FIRST(struct waiting, &door->waiting, link)) != NULL)
+        (void)close(take_waiting(w));
+    while ((p = LIST_FIRST(struct passed, &door->passed, link)) != NULL)
+        free_passed(p);
+    free(door);
+}

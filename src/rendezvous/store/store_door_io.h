@@ -1,0 +1,39 @@
+/* The door to the workers' store for clients that come to one of muster's own ports: by
+ * init_method=tcp://HOST:PORT, by a MASTER_PORT that the user chose, or through a firewall with one
+ * open port. A client is served here if this agent has the store of the running generation, or
+ * connected to the store of the node that has it. If no generation runs, it waits for one.
+ *
+ *     store_door_new(loop, &door);
+ *     store_door_client(door, fd);            of rdzv_listener_config.store_client
+ *     store_door_serve(door, store);          the leader: a generation's store was opened …
+ *     store_door_unserve(door, store);        … and before it is closed
+ *     store_door_pass(door, &addr);           any other node: a generation runs, its store is there
+ *     store_door_pass(door, NULL);            … and it runs no more
+ *
+ * Bounds: STORE_DOOR_WAITING_MAX clients wait, at most a quarter of this process's descriptors; the
+ * one that waits for longest goes when another one comes. STORE_DOOR_PASSED_MAX are passed on, each
+ * with at most STORE_DOOR_UNSENT_MAX bytes in each direction; others are disconnected. What
+ * connects two sockets ends when either of them does. */
+#pragma once
+
+#include "io/loop.h"
+#include "io/net/addr.h"
+#include "rendezvous/store/store_io.h"
+
+#define STORE_DOOR_WAITING_MAX 4096
+#define STORE_DOOR_PASSED_MAX 1024
+#define STORE_DOOR_UNSENT_MAX ((size_t)256 * 1024)
+
+struct store_door;
+
+struct store_door *store_door_new(struct loop *loop);
+/* Ends all connections that the door still has. NULL is fine. */
+void store_door_free(struct store_door *door);
+/* Takes ownership of fd, of which nothing was read. */
+void store_door_client(struct store_door *door, int fd);
+/* `store` is borrowed until store_door_unserve(). */
+void store_door_serve(struct store_door *door, struct store_server *store);
+/* Does nothing if another store is served. */
+void store_door_unserve(struct store_door *door, const struct store_server *store);
+/* Clients that are being passed on stay connected; their store ends them. */
+void store_door_pass(struct store_door *door, const struct addr *to);
