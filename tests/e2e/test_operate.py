@@ -293,7 +293,7 @@ def exclude(job, net):
         ("host1", "member", 0), ("host3", "member", 1), ("host2", "excluded", None)]
     assert seen["nodes"][2]["why"] == "bad GPU" and seen["excluded"] == 1 and seen["restarts_used"] == 0
     _, out, _ = ask(job, "status", where, prefix=here)
-    assert re.search(r"^host2 .* excluded .*bad GPU$", out, re.M), out
+    assert re.search(r"^host2 .* excluded .*\n(?:.*\n)*? *host2: bad GPU$", out, re.M), out
     job.go()
     assert (a.wait(), c.wait()) == (0, 0)
     assert b.wait() is not None

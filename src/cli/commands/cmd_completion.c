@@ -32,9 +32,9 @@ static void print_nodes(const struct ps_row *row) {
 static int print_words(const char *question) {
     struct ps_row *rows = NULL;
     size_t n = 0;
-    bool ids = strcmp(question, OFFER_RUN_IDS + 1) == 0;
-    bool nodes = strcmp(question, OFFER_NODES + 1) == 0;
-    if (!ids && !nodes && strcmp(question, OFFER_LISTENERS + 1) != 0)
+    bool ids = strcmp(question, &OFFER_RUN_IDS[1]) == 0;
+    bool nodes = strcmp(question, &OFFER_NODES[1]) == 0;
+    if (!ids && !nodes && strcmp(question, &OFFER_LISTENERS[1]) != 0)
         return usage_error("completion", "no words for \"%s\": run-ids, nodes or listeners",
                            question);
     if (local_agents_list(NULL, &rows, &n, NULL) < 0)
