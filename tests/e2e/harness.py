@@ -97,6 +97,12 @@ def alive(pid):
     return stat.rsplit(")", 1)[1].split()[0] not in "ZX"
 
 
+def ignores(pid, signo):
+    """True if the process ignores this signal: then the kernel drops it."""
+    mask = re.search(r"^SigIgn:\s*(\w+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1]
+    return bool(int(mask, 16) >> (signo - 1) & 1)
+
+
 def processes_with(mark):
     """Pids whose environment holds this text."""
     found = []
