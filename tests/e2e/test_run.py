@@ -324,7 +324,8 @@ def test_a_directory_that_cannot_be_used_is_said_at_once(job, tmp_path, what, sa
     where = shared / "missing" / "here" if what == "parent" else shared
     code, _, err = job.run("--nnodes=2", f"--rdzv-endpoint=dir:{where}", "--rdzv-id=e2e", "--no-python", "/bin/true",
                            seconds=20)
-    assert code == 2 and said in err and len(err.splitlines()) == 1, (code, err)
+    assert code == 2 and err.startswith("muster: error: --rdzv-endpoint: ") and said in err, (code, err)
+    assert len(err.splitlines()) == 1, err
 
 
 @pytest.mark.parametrize("worker_code, word", [(126, "not executable|could not be executed|cannot be executed"),

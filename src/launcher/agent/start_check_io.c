@@ -83,7 +83,10 @@ int start_check(const struct job_spec *spec, const char *python, char *const *en
         r = check_script(spec->script, envp, err);
     if (r == 0 && spec->script != NULL && spec->entry == JOB_ENTRY_PROGRAM)
         r = check_program(spec->script, path_of(spec, envp), err);
-    if (r == 0 && spec->backend == JOB_BACKEND_DIR)
-        r = arbiter_dir_check(spec->arbiter_dir, spec->run_id, DIR_PATIENCE_NS, err);
+    if (r < 0 || spec->backend != JOB_BACKEND_DIR)
+        return r;
+    r = arbiter_dir_check(spec->arbiter_dir, spec->run_id, DIR_PATIENCE_NS, err);
+    if (r < 0)
+        err_prefix(err, "--rdzv-endpoint: ");
     return r;
 }

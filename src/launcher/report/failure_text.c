@@ -143,7 +143,9 @@ static const char *interpreter_of(const struct failure *f) {
 }
 
 void failure_name_interpreter(struct failure *f, const char *python) {
-    if (strstr(f->text, "ModuleNotFoundError: ") == NULL)
+    /* python -m: "/usr/bin/python3: No module named x" */
+    if (strstr(f->text, "ModuleNotFoundError: ") == NULL &&
+        strstr(f->text, ": No module named ") == NULL)
         return;
     size_t len = strlen(f->text);
     _cleanup_(freep) char *text = xasprintf("%s%s" INTERPRETER "%s (PYTHON_EXEC chooses another)",

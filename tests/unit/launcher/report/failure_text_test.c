@@ -257,6 +257,9 @@ Test(failure_text, a_module_that_is_missing_names_the_interpreter_once_on_every_
         cr_assert_not_null(line, "%s", strbuf_text(&got));
         cr_assert_null(strstr(line + 2, "The interpreter"));
     }
+    failure_set_text(&f, "/usr/bin/python3: No module named train\n", false);
+    failure_name_interpreter(&f, "/usr/bin/python3");
+    cr_assert_not_null(strstr(f.text, "train\nThe interpreter was /usr/bin/python3"));
     failure_set_text(&f, "ValueError: torch\n", false);
     failure_name_interpreter(&f, "/usr/bin/python3");
     cr_assert_str_eq(f.text, "ValueError: torch\n");
