@@ -3,6 +3,7 @@ import os
 import pty
 import re
 import select
+import socket
 import subprocess
 
 from harness import MUSTER, SLOWER, free_port
@@ -63,6 +64,29 @@ def test_the_time_passes_in_place_on_a_terminal(job):
     assert said.count("\n") == 1, "only the last line stays"
 
 
+def test_a_cause_too_long_for_the_terminal_has_a_line_of_its_own_once(job):
+    said = on_a_terminal(job, *c10d("a-long-name-that-nobody-has.invalid:29400", "join_timeout=3"))
+    cause = r"cannot look up the host name 'a-long-name-that-nobody-has\.invalid': [^\r\n]*"
+    assert len(re.findall(rf"muster: {cause}; trying again\r\n", said)) == 1, repr(said)
+    assert re.search(rf"the last attempt: {cause}\r\n$", said), repr(said)
+
+
+def test_a_node_without_a_master_addr_says_so_once_on_a_terminal(job):
+    said = on_a_terminal(job, "--nnodes=2", "--node-rank=1", f"--master-port={free_port()}", "--rdzv-conf=timeout=3",
+                         *PROGRAM)
+    assert said.count("looking for the other nodes at 127.0.0.1:") == 1, repr(said)
+    assert re.search(r"\r\x1b\[Kmuster: waiting for nodes, 0:0[12] of 0:03: 1 of 2 here \([^)]*\); missing", said), said
+
+
+def test_the_time_is_counted_from_the_start(job):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # which is given more than a second to answer
+        port = silent.getsockname()[1]
+        said = on_a_terminal(job, *c10d(f"127.0.0.1:{port}", "join_timeout=8,is_host=0"))
+    first = re.search(rf"muster: (\d:\d\d) of 0:08: no leader at 127.0.0.1:{port}: no answer\r", said)
+    assert first and first[1] != "0:00", repr(said)
+    assert said.endswith(f"the last attempt: no leader at 127.0.0.1:{port}: no answer\r\n"), repr(said)
+
+
 def test_a_node_without_a_master_addr_says_where_it_looks(job):
     port = free_port()
     where = rf"at 127\.0\.0\.1:{port} \(no --master-addr given\)"
@@ -70,6 +94,7 @@ def test_a_node_without_a_master_addr_says_where_it_looks(job):
     assert code == 1
     assert re.search(rf"waiting for nodes: 1 of 2 here .*{where}; missing: node rank 0", err), err
     assert re.search(rf"the job ended: .*; this node looked for the others {where}\n$", err), err
+    assert "(timeout=S with static)" in err, err
     code, _, err = job.run("--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={port}",
                            "--rdzv-conf=timeout=1", *PROGRAM)
     assert code == 1 and "no --master-addr" not in err, err

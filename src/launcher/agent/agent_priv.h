@@ -68,6 +68,8 @@ struct agent {
     char shown[RDZV_REASON_MAX];   /* the last progress line, so that it is not repeated */
     char waiting[RDZV_REASON_MAX]; /* why there is no leader yet; "": there is one */
     uint64_t waiting_since_ns;     /* 0: it does not wait */
+    uint64_t search_ns;            /* the agent's start, until there is a leader; then 0 */
+    bool told_assumed;             /* where it looks although nobody said so */
     struct rdzv_status status;     /* the last one; max_nodes 0: none, or it is out of date */
     uint64_t status_ns;            /* when it arrived */
     struct loop_timer *waiting_timer;
@@ -114,6 +116,8 @@ _must_use_ int agent_show_end_signals(struct agent *a);
  * leaves. Returns whether output of workers is lost. */
 bool agent_show_end(struct agent *a);
 void agent_show_waiting(struct agent *a, const char *text);
+/* What this node waited for no longer matters. */
+void agent_show_leaving(struct agent *a);
 void agent_show_no_place(struct agent *a, const char *text);
 void agent_show_status(struct agent *a, const struct rdzv_status *status);
 void agent_show_formed(struct agent *a, struct generation g, const struct form *form);

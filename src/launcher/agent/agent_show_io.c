@@ -37,6 +37,7 @@ int agent_show_begin(struct agent *a) {
     if (r < 0)
         return r;
     log_set_sink(console_log_sink, a->console);
+    a->search_ns = clock_now_ns();
     r = loop_timer_new(a->loop, on_waiting_timer, a, &a->waiting_timer);
     return r < 0 ? r : writer_new(a->loop, a->console, a->config.spec, on_writer, a, &a->writer);
 }
@@ -125,14 +126,40 @@ static void add_assumed(const struct agent *a, struct strbuf *s) {
                       spec->endpoint_port);
 }
 
-/* A terminal may cut the end of the line, so the time comes first there. */
+/* Before the live line, in which there is not always room for it. */
+static void tell_assumed(struct agent *a) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    if (a->told_assumed || !a->config.spec->endpoint_assumed)
+        return;
+    a->told_assumed = true;
+    add_assumed(a, &s);
+    log_notice("looking for the other nodes%s", strbuf_text(&s));
+}
+
+/* a->waiting without what the line, or the end of the job, says anyway */
+static int cause_length(const struct agent *a) {
+    const char *again = strstr(a->waiting, "; trying again");
+    return (int)(again != NULL ? (size_t)(again - a->waiting) : strlen(a->waiting));
+}
+
+/* Shows a->waiting in a line of its own, once, if the terminal would cut `text`. */
+static void show_cut(struct agent *a, const char *text) {
+    _cleanup_(freep) char *line = xasprintf("muster: %s", text);
+    if (console_status_fits(a->console, line) || strcmp(a->shown, a->waiting) == 0)
+        return;
+    (void)snprintf(a->shown, sizeof a->shown, "%s", a->waiting);
+    log_notice("%s", a->waiting);
+}
+
+/* A terminal may cut the end of the live line, so the time comes first there. */
 static void show_waiting(struct agent *a) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     uint64_t passed = clock_now_ns() - a->waiting_since_ns;
     uint64_t join_ns = a->config.spec->rdzv.join_timeout_ns;
     if (console_is_terminal(a->console, CONSOLE_ERR)) {
         add_time_of(&s, passed, join_ns);
-        strbuf_printf(&s, ": %s", a->waiting);
+        strbuf_printf(&s, ": %.*s", cause_length(a), a->waiting);
+        show_cut(a, strbuf_text(&s));
     } else {
         strbuf_printf(&s, "%s (", a->waiting);
         add_time_of(&s, passed, join_ns);
@@ -152,7 +179,7 @@ static void on_waiting_timer(void *arg) {
 
 static void waits_no_more(struct agent *a) {
     a->waiting[0] = '\0';
-    a->waiting_since_ns = 0;
+    a->waiting_since_ns = a->search_ns = 0;
     a->status.max_nodes = 0;
     loop_timer_set(a->waiting_timer, TIME_NEVER);
 }
@@ -160,9 +187,14 @@ static void waits_no_more(struct agent *a) {
 void agent_show_waiting(struct agent *a, const char *text) {
     (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
     if (a->waiting_since_ns == 0)
-        a->waiting_since_ns = clock_now_ns();
+        a->waiting_since_ns = a->search_ns != 0 ? a->search_ns : clock_now_ns();
     a->status.max_nodes = 0;
     on_waiting_timer(a);
+}
+
+void agent_show_leaving(struct agent *a) {
+    waits_no_more(a);
+    (void)console_status(a->console, NULL);
 }
 
 void agent_show_no_place(struct agent *a, const char *text) {
@@ -213,7 +245,10 @@ static void show_status(struct agent *a) {
                   wanted);
     add_names(&s, " (", st->names, st->n_names, st->present);
     strbuf_add(&s, st->n_names > 0 ? ")" : "");
-    add_assumed(a, &s);
+    if (live)
+        tell_assumed(a);
+    else
+        add_assumed(a, &s);
     add_names(&s, "; missing: ", st->missing, st->n_missing, st->n_missing);
     _cleanup_(freep) char *kind = xstrdup(strbuf_text(&s));
     double wait = (double)left_of(a) / (double)NS_PER_S;
@@ -226,7 +261,7 @@ static void show_status(struct agent *a) {
 
 void agent_show_status(struct agent *a, const struct rdzv_status *st) {
     waits_no_more(a);
-    if (st->max_nodes == 1)
+    if (st->max_nodes == 1 || a->signo != 0 || a->asked_to_leave)
         return;
     a->status = *st;
     a->status_ns = clock_now_ns();
@@ -401,8 +436,7 @@ static void show_never_ran(const struct agent *a) {
 
 /* With an arbiter, the reason has the cause. */
 static void show_no_leader(const struct agent *a, const struct member_end *end) {
-    const char *again = strstr(a->waiting, "; trying again");
-    int n = (int)(again != NULL ? (size_t)(again - a->waiting) : strlen(a->waiting));
+    int n = cause_length(a);
     bool cause = n > 0 && a->arbiter == NULL;
     log_error("%s%s%.*s", end->reason, cause ? "; the last attempt: " : "", cause ? n : 0,
               a->waiting);

@@ -30,6 +30,7 @@ void agent_ignore_passed_signals(const struct job_spec *spec) {
 /* ---- signals that end the job ---- */
 
 void agent_begin_to_leave(struct agent *a, const char *why) {
+    agent_show_leaving(a);
     if (a->client != NULL) {
         rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_LEAVE,
                                                             .reason = why,

@@ -81,16 +81,17 @@ static size_t cut_to(const char *text, size_t columns) {
     return i;
 }
 
+static size_t columns_of(int fd) {
+    struct winsize size = {0};
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1 ? size.ws_col : 80;
+}
+
 static void show_status(struct output *o) {
     const char *status = o->console->status;
     if (status[0] == '\0' || o->status_shown || o->open || !o->clears || is_closed(o) ||
         o != output_of(o->console, CONSOLE_ERR))
         return;
-    struct winsize size = {0};
-    size_t columns = 80;
-    if (ioctl(o->queue.fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
-        columns = size.ws_col;
-    console_queue_add(&o->queue, status, cut_to(status, columns - 1));
+    console_queue_add(&o->queue, status, cut_to(status, columns_of(o->queue.fd) - 1));
     o->status_shown = true;
 }
 
@@ -365,6 +366,10 @@ bool console_status(struct console *c, const char *text) {
         show_status(o);
     console_queue_update(&o->queue);
     return true;
+}
+
+bool console_status_fits(const struct console *c, const char *text) {
+    return text[cut_to(text, columns_of(c->given[CONSOLE_ERR - CONSOLE_OUT]) - 1)] == '\0';
 }
 
 bool console_source_is_dropped(const struct console_source *s) {

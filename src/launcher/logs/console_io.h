@@ -104,6 +104,8 @@ void console_log_sink(void *arg, const char *line, size_t len);
  * standard error is not a terminal (or TERM is "dumb"): nothing is shown, and the caller prints
  * plain lines instead, less often. The line is cut to the terminal's width. */
 bool console_status(struct console *c, const char *text);
+/* Whether the terminal of standard error has room for such a line; else its end would be cut. */
+bool console_status_fits(const struct console *c, const char *text);
 /* Whether that stream is a terminal. If so, the sources' linebufs should collapse. */
 bool console_is_terminal(const struct console *c, enum console_stream stream);
 

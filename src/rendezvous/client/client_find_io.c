@@ -11,6 +11,9 @@
 /* The limit of the pause for a peer. It is short, because an agent may be about to lead there, and
  * the job's machines are known to be up. */
 #define PEER_BACKOFF_MAX_NS (500 * NS_PER_MS)
+/* A host that has not answered for so long (a firewall, a program that is not muster) is named,
+ * while the attempt goes on. */
+#define SILENT_NS (2 * NS_PER_S)
 
 static void free_conn(struct rdzv_client *c) {
     conn_free(TAKE_PTR(c->conn));
@@ -36,13 +39,19 @@ static void back_off(struct rdzv_client *c) {
 
 static void try_next_addr(struct rdzv_client *c);
 
+static void describe(const struct rdzv_client *c, const char *what, const char *why,
+                     char ret[CLIENT_WAITING_MAX]) {
+    char at[ADDR_TEXT_MAX];
+    addr_to_text(&c->addrs[c->next_addr - 1], at);
+    (void)snprintf(ret, CLIENT_WAITING_MAX, "%s at %s: %.600s", what, at, why);
+}
+
 static void attempt_failed(struct rdzv_client *c, const char *what, const char *why) {
-    char at[ADDR_TEXT_MAX], text[CLIENT_WAITING_MAX];
+    char text[CLIENT_WAITING_MAX];
     /* it was the right agent: its other addresses would give the same answer */
     bool greeted = c->greeted;
     free_conn(c);
-    addr_to_text(&c->addrs[c->next_addr - 1], at);
-    (void)snprintf(text, sizeof text, "%s at %s: %.600s", what, at, why);
+    describe(c, what, why, text);
     log_debug("rendezvous: %s", text);
     if (c->next_addr < c->n_addrs && !greeted) {
         try_next_addr(c);
@@ -70,7 +79,8 @@ static void try_next_addr(struct rdzv_client *c) {
     }
     c->greeted = c->welcomed = false;
     uint64_t patience = c->has_arbiter ? c->config.peer_timeout_ns : c->config.connect_timeout_ns;
-    loop_timer_set(c->retry, clock_now_ns() + patience);
+    c->attempt_ns = clock_now_ns() + patience;
+    loop_timer_set(c->retry, clock_now_ns() + MIN2(patience, SILENT_NS));
     if (c->has_arbiter)
         conn_call(c->conn); /* to a peer, JOIN is sent only after its HELLO */
     else
@@ -131,15 +141,22 @@ static void connect_to_endpoint(struct rdzv_client *c) {
     }
 }
 
-/* Either a round is due, or the current attempt has timed out. */
+/* Either a round is due, or the current attempt takes long or has timed out. */
 void client_on_retry(void *arg) {
     struct rdzv_client *c = arg;
-    if (c->conn != NULL)
+    if (c->conn != NULL && clock_now_ns() < c->attempt_ns) {
+        char text[CLIENT_WAITING_MAX];
+        describe(c, "no leader", "no answer", text);
+        if (!c->greeted)
+            client_show_waiting(c, text);
+        loop_timer_set(c->retry, c->attempt_ns);
+    } else if (c->conn != NULL) {
         client_attempt_failed(c, "no answer");
-    else if (c->has_arbiter)
+    } else if (c->has_arbiter) {
         connect_to_peer(c);
-    else
+    } else {
         connect_to_endpoint(c);
+    }
 }
 
 static bool same_peer(const struct rdzv_peer *a, const struct rdzv_peer *b) {

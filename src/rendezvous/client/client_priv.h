@@ -34,6 +34,7 @@ struct rdzv_client {
     struct resolve *resolve;
     struct addr addrs[MAX2(RESOLVE_ADDRS_MAX, CLIENT_PEER_ADDRS_MAX)];
     size_t n_addrs, next_addr;
+    uint64_t attempt_ns;  /* when the present attempt ends */
     uint64_t backoff_ns;  /* before the next round; 0: none */
     struct conn *conn;    /* NULL: none */
     bool greeted;         /* the target's HELLO has arrived on it */

@@ -87,9 +87,9 @@ static void give_up_gathering(struct group *g, size_t candidates) {
         (void)snprintf(
             text, sizeof text,
             "only %zu of at least %u nodes came within %.0f s%s%.1500s%s; start the "
-            "missing ones, or raise --rdzv-conf join_timeout",
+            "missing ones, or wait longer: --rdzv-conf=join_timeout=S (timeout=S with static)",
             candidates, g->need, (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
-            names.len > 0 ? " (there: " : "", strbuf_text(&names), names.len > 0 ? ")" : "");
+            names.len > 0 ? " (here: " : "", strbuf_text(&names), names.len > 0 ? ")" : "");
     }
     group_close_failed(g, text);
 }
