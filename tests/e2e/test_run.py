@@ -780,6 +780,20 @@ def test_a_log_disk_that_fills_up_does_not_end_the_job(job, tmp_path):
     assert "2 of 4 starts had no log files" in err, err
 
 
+def test_a_log_disk_that_is_full_in_the_middle_is_told_and_a_failure(job, tmp_path):
+    """Workers end by themselves and everything is shown, but their files lack bytes."""
+    logs = tmp_path / "logs"
+    small = on_small_disk(logs, "size=256k")
+    code, out, err = job.run("--nproc-per-node=3", "--log-dir", logs, "-t3", *SH,
+                             'seq -f "line %.0f of the lines that a worker writes" 20000', program=small)
+    assert code == 1, err
+    assert out.count("\n") == 60000
+    assert err.count("can't write to") == 1 and "No space left on device; the job goes on" in err, err
+    lost = sum(int(n) for n in re.findall(r"/stdout\.log lacks ([0-9]+) bytes", err))
+    assert 0 < 3 * 20000 * 44 - lost < 600000, err
+    assert "Root Cause" not in err
+
+
 def test_a_log_folder_that_vanishes_is_made_again(job, tmp_path):
     logs = tmp_path / "logs"
     code, _, err = job.run("--max-restarts=1", "--log-dir", logs, "--rdzv-id=job7", "-r1", *SH,

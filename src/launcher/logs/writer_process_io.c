@@ -35,6 +35,7 @@ struct process {
     struct loop_timer *finish; /* the next message while the console's output is finished */
     bool finishing;
     uint64_t leave_ns; /* what the console has not taken by then is dropped */
+    int file_error;    /* why log files could not be written, as reported last; 0: they could */
     struct writer_packet packet;
 };
 
@@ -148,7 +149,22 @@ static void on_drained(void *arg, uint32_t user, uint32_t index) {
     writer_worker_free(w);
 }
 
-static const struct writer_worker_ops worker_ops = {on_drained, on_no_file};
+/* Most often it is the same disk for all, so this is said once, and then what each file lacks. */
+static void on_not_written(void *arg, const char *path, int error) {
+    struct process *p = arg;
+    if (p->file_error != error)
+        log_warning("can't write to %s: %s; the job goes on without that part of the log", path,
+                    strerror(error));
+    p->file_error = error;
+}
+
+static void on_lacking(void *arg, const char *path, uint64_t bytes) {
+    (void)arg;
+    log_warning("%s lacks %" PRIu64 " bytes that could not be written", path, bytes);
+}
+
+static const struct writer_worker_ops worker_ops = {on_drained, on_no_file, on_not_written,
+                                                    on_lacking};
 
 static void open_worker(struct process *p) {
     const struct writer_packet *m = &p->packet;
@@ -243,10 +259,10 @@ static void go_on_finishing(void *arg) {
         return;
     }
     p->finishing = false;
-    report_plain(p,
-                 &(struct writer_message){.kind = WRITER_FINISHED,
-                                          .number = left,
-                                          .flags = console_failed(p->console) ? WRITER_FAILED : 0});
+    bool failed = p->file_error != 0 || console_failed(p->console);
+    report_plain(p, &(struct writer_message){.kind = WRITER_FINISHED,
+                                             .number = left,
+                                             .flags = failed ? WRITER_FAILED : 0});
     loop_quit(p->loop);
 }
 

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -71,7 +70,9 @@ static void on_piece(void *arg, const struct linebuf_piece *piece) {
 }
 
 /* lost: how many bytes could not be written to this file. */
-static void write_file(int fd, const char *path, const char *data, size_t len, uint64_t *lost) {
+static void write_file(const struct writer_stream *s, int fd, const char *path, const char *data,
+                       size_t len, uint64_t *lost) {
+    const struct writer_worker *w = s->worker;
     while (len > 0) {
         ssize_t n = write(fd, data, len);
         if (n > 0) {
@@ -79,8 +80,7 @@ static void write_file(int fd, const char *path, const char *data, size_t len, u
             len -= (size_t)n;
         } else if (n == 0 || errno != EINTR) {
             if (*lost == 0)
-                log_warning("can't write to %s: %s; the job goes on without that part of the log",
-                            path, n == 0 ? "nothing is taken" : strerror(errno));
+                w->ops.on_not_written(w->arg, path, n == 0 ? ENOSPC : errno);
             *lost += len;
             return;
         }
@@ -105,7 +105,7 @@ static void on_filtered_piece(void *arg, const struct linebuf_piece *piece) {
     strbuf_add(&line, s->prefix);
     strbuf_add_bytes(&line, piece->data, piece->len);
     strbuf_add_char(&line, '\n');
-    write_file(s->filtered_fd, s->filtered_path, line.data, line.len, &s->filtered_lost);
+    write_file(s, s->filtered_fd, s->filtered_path, line.data, line.len, &s->filtered_lost);
 }
 
 /* One byte more, so that a cut line can be recognized. */
@@ -147,7 +147,7 @@ static void show(struct writer_stream *s, const char *data, size_t len, uint64_t
 
 static void take(struct writer_stream *s, const char *data, size_t len, uint64_t now_ns) {
     if (s->file_fd >= 0)
-        write_file(s->file_fd, s->path, data, len, &s->file_lost);
+        write_file(s, s->file_fd, s->path, data, len, &s->file_lost);
     if (s->filtered_fd >= 0)
         linebuf_feed(&s->filtered, data, len, now_ns);
     if (s->keeps_tail)
@@ -173,11 +173,11 @@ static void end_stream(struct writer_stream *s) {
         (void)linebuf_finish(&s->filtered);
     file_close(&s->file_fd);
     file_close(&s->filtered_fd);
+    const struct writer_worker *w = s->worker;
     if (s->file_lost > 0)
-        log_warning("%s lacks %" PRIu64 " bytes that could not be written", s->path, s->file_lost);
+        w->ops.on_lacking(w->arg, s->path, s->file_lost);
     if (s->filtered_lost > 0)
-        log_warning("%s lacks %" PRIu64 " bytes that could not be written", s->filtered_path,
-                    s->filtered_lost);
+        w->ops.on_lacking(w->arg, s->filtered_path, s->filtered_lost);
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */

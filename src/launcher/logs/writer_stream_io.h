@@ -25,6 +25,10 @@ struct writer_worker_ops {
     void (*on_drained)(void *arg, uint32_t user, uint32_t index);
     /* A log file can't be opened. Called from inside writer_worker_new(). */
     void (*on_no_file)(void *arg, uint32_t user, const char *why);
+    /* The first write to a log file that failed, with its errno; and how many bytes the file lacks,
+     * at the end of the stream. */
+    void (*on_not_written)(void *arg, const char *path, int error);
+    void (*on_lacking)(void *arg, const char *path, uint64_t bytes);
 };
 
 _must_use_ int writer_worker_new(struct loop *loop, struct console *console,

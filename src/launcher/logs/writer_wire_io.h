@@ -43,8 +43,8 @@ enum {
     WRITER_WANTS_LAST_OUTPUT = 512,
     WRITER_HAS_DIR = 1024,
     WRITER_BAD_FILE = 2048, /* the first text describes what is wrong with the error file */
-    WRITER_FAILED = 4096,   /* output of workers could not be written (console_failed()) */
-    WRITER_EXACT = 8192,    /* bytes go to the console as they come */
+    WRITER_FAILED = 4096, /* some output of workers was not written (console_failed(), log files) */
+    WRITER_EXACT = 8192,  /* bytes go to the console as they come */
 };
 
 struct writer_message {
