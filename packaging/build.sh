@@ -2,7 +2,7 @@
 # packaging/build.sh wheel|portable|deb DIR: makes packages and puts them into DIR.
 #
 #   portable  muster-VERSION-linux-ARCH: one file that needs only glibc 2.31 or later. libevent, OpenSSL, cJSON and hwloc are
-#             in it; NVML is loaded if there is one. Also c-digits, the example in C, to try it with.
+#             in it, their licences beside it; NVML is loaded if there is one. Also c-digits, the example in C, to try it with.
 #   wheel     muster-VERSION-py3-none-manylinux_….whl: the portable file and the Python package of packaging/python, and
 #             muster_torchrun-VERSION-….whl: a torchrun, for the extra muster[torchrun].
 #   deb       muster_VERSION_ARCH.deb: the portable file, pages, completions and the store's client, and
@@ -73,10 +73,20 @@ make_chroot() {
 prepare() {
     exec 9>"${cache}.lock"
     flock 9 # two builds at once would use the same folders
-    [ -e "$chroot/opt/muster/sources" ] && return
+    [ -e "$chroot/opt/muster/sources" ] && [ -e "$chroot/opt/muster/licences/hwloc" ] && return
     [ -x "$chroot/usr/bin/meson" ] && [ -x "$chroot/usr/bin/libtoolize" ] || make_chroot
     cp "$here/libraries.sh" "$chroot/root/"
     inside /root/libraries.sh /opt/muster || fail "building the libraries failed"
+}
+
+# Those of all that is in the program.
+licences() {
+    cat "$root/LICENSE"
+    sort "$chroot/opt/muster/sources" | while read -r library its_version; do
+        printf '\n==== %s\n\nThis program contains %s %s, from Debian'"'"'s source package of that name.\n\n' \
+            "$library" "$library" "$its_version"
+        cat "$chroot/opt/muster/licences/$library"
+    done
 }
 
 build_portable() {
@@ -98,6 +108,7 @@ build_portable() {
     "$here/needs.py" "$chroot/root/muster" --at-most 2.31
     install -m 755 "$chroot/root/muster" "$out/$name"
     install -m 755 "$chroot/root/c-digits" "$out/c-digits"
+    licences >"$out/muster-$version-licences.txt"
     echo "$out/$name" >&2
 }
 
@@ -105,7 +116,7 @@ case $1 in
 portable) build_portable ;;
 wheel)
     build_portable
-    "$here/wheel.py" "$version" "$out/$name" "$out"
+    "$here/wheel.py" "$version" "$out/$name" "$out" "$out/muster-$version-licences.txt"
     ;;
 deb)
     build_portable

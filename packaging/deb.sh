@@ -31,9 +31,12 @@ rm -rf "$stage/usr/share/licenses"
     echo " On Debian systems, the full text is in /usr/share/common-licenses/Apache-2.0."
     echo "Comment: /usr/bin/muster contains, from Debian's sources:"
     sed 's/^/ /' "$chroot/opt/muster/sources"
+    echo " Their licences are in /usr/share/doc/muster/licences.gz."
 } >"$stage/usr/share/doc/muster/copyright"
 gzip -9n <"$here/../CHANGELOG.md" >"$stage/usr/share/doc/muster/changelog.gz"
 cp "$here/../README.md" "$stage/usr/share/doc/muster/"
+gzip -9n <"$out/muster-$version-licences.txt" >"$stage/usr/share/doc/muster/licences.gz"
+echo 'activate-noawait ldconfig' >"$stage/DEBIAN/triggers" # libmuster-store
 
 # What the program needs is read from the program.
 cat >"$chroot/root/deb/debian/control" <<EOT
@@ -76,8 +79,13 @@ Depends: muster (= $version)
 Section: science
 Priority: optional
 Description: muster under the name of torchrun
- The link /usr/bin/torchrun, for scripts that call torchrun.
+ The link /usr/bin/torchrun, for scripts that call torchrun. Another package's
+ /usr/bin/torchrun becomes /usr/bin/torchrun.diverted meanwhile.
 EOT
+divert='--package muster-torchrun --rename --divert /usr/bin/torchrun.diverted /usr/bin/torchrun'
+printf '#!/bin/sh\nset -e\n[ "$1" = upgrade ] || dpkg-divert --add %s\n' "$divert" >"$link/DEBIAN/preinst"
+printf '#!/bin/sh\nset -e\n[ "$1" != remove ] || dpkg-divert --remove %s\n' "$divert" >"$link/DEBIAN/postrm"
+chmod 755 "$link/DEBIAN/preinst" "$link/DEBIAN/postrm"
 
 for folder in "$stage" "$link"; do
     find "$folder" -newermt "@$SOURCE_DATE_EPOCH" -exec touch -hd "@$SOURCE_DATE_EPOCH" {} +

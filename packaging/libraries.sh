@@ -1,13 +1,14 @@
 #!/bin/sh
 # packaging/libraries.sh PREFIX: builds the archives that the portable file links in, from Debian's source packages.
 # build.sh runs it inside its Debian 11, where deb-src names a later Debian: its OpenSSL 3, libevent, cJSON and hwloc, with
-# Debian's patches, built with Debian 11's compiler and glibc. PREFIX/sources lists the versions.
+# Debian's patches, built with Debian 11's compiler and glibc. PREFIX/sources lists the versions, and
+# PREFIX/licences has their copyrights.
 set -eu
 prefix=$1
 jobs=$(nproc)
 work=$prefix/build
 export DEBIAN_FRONTEND=noninteractive
-mkdir -p "$work" "$prefix/lib/pkgconfig"
+mkdir -p "$work" "$prefix/lib/pkgconfig" "$prefix/licences"
 
 flags='-O2 -g0 -fPIC -fstack-protector-strong -D_FORTIFY_SOURCE=2 -ffunction-sections -fdata-sections'
 
@@ -19,6 +20,7 @@ fetch() { # NAME: unpacks its newest source to $work/NAME and records the versio
         if (cd "$work/$1.unpack" && apt-get -q source "$1=$version") >>"$work/$1.fetch.log" 2>&1; then
             mv "$work/$1.unpack"/*/ "$work/$1"
             echo "$1 $version" >"$work/$1.version"
+            cp "$work/$1/debian/copyright" "$prefix/licences/$1"
             return
         fi
         echo "no source of $1 $version at the mirror; trying the one before" >&2
@@ -81,7 +83,7 @@ build_hwloc() {
 }
 
 for name in openssl libevent cjson hwloc; do
-    if [ ! -e "$work/$name.done" ]; then
+    if [ ! -e "$work/$name.done" ] || [ ! -e "$prefix/licences/$name" ]; then
         echo "building $name" >&2
         rm -f "$work/$name.log"
         "build_$name"

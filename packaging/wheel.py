@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""wheel.py VERSION PROGRAM DIR: writes the wheels muster and muster-torchrun into DIR. PROGRAM is the portable file; the
-platform tag says the least glibc that it needs (PEP 600), but manylinux_2_17 at the least, which every pip knows.
+"""wheel.py VERSION PROGRAM DIR [LICENCES]: writes the wheels muster and muster-torchrun into DIR. PROGRAM is the portable file,
+LICENCES those of all that is in it; the platform tag says the least glibc that it needs (PEP 600), but manylinux_2_17 at the least, which every pip knows.
 
 The program is one of the wheel's scripts, which installers put beside the interpreter as they are."""
 import base64
@@ -66,7 +66,8 @@ def main():
         files[f"muster/{path.name}"] = (content.encode(), 0o644)
     files["muster.pth"] = ((HERE / "python/muster.pth").read_bytes(), 0o644)
     files[f"muster-{version}.data/scripts/muster"] = (program.read_bytes(), 0o755)
-    files[f"muster-{version}.dist-info/LICENSE"] = ((HERE.parent / "LICENSE").read_bytes(), 0o644)
+    licences = pathlib.Path(sys.argv[4]) if len(sys.argv) > 4 else HERE.parent / "LICENSE"
+    files[f"muster-{version}.dist-info/LICENSE"] = (licences.read_bytes(), 0o644)
     readme = (HERE.parent / "README.md").read_text()
     write_wheel(out / f"muster-{version}-{tag}.whl", "muster", version, tag, files,
                 metadata("muster", version, f"Provides-Extra: torchrun\nRequires-Dist: muster-torchrun=={version}; extra == "

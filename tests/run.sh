@@ -52,6 +52,7 @@ packages() {
     [ "$scale" = quick ] ||
         all+=(clang clang-format-14 libclang-rt-14-dev valgrind python3-pytest-xdist python3-venv iproute2 util-linux procps ca-certificates mold
             etcd-server etcd-client openssl nftables zsh)
+    [ "$scale" != slow ] || all+=(debootstrap fish)
     local missing=() p
     for p in "${all[@]}"; do
         [ "$(dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null)" = "ii " ] || missing+=("$p")

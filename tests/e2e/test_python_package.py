@@ -70,6 +70,14 @@ def test_a_namespace_becomes_a_command_line(monkeypatch):
     assert get_args_parser().parse_args(["t"]).nnodes == "3"
 
 
+def test_what_the_namespace_says_goes_before_the_environment(here):
+    """As under torch.distributed.run, whose parser has asked for PET_NAME already."""
+    done = python("import muster.run as r; a = r.get_args_parser().parse_args(['w.py']); print(a.nproc_per_node, a.tee, a.no_python);"
+                  "a.nproc_per_node = '1'; a.tee = '0'; a.no_python = False; a.log_dir = None; r.run(a)",
+                  PET_NPROC_PER_NODE="2", PET_TEE="3", PET_NO_PYTHON="1", PET_LOG_DIR="/nowhere/at/all")
+    assert done.returncode == 0 and done.stdout == "2 3 True\nworker 0 []\n", done
+
+
 def test_a_script_without_use_env_gets_its_local_rank_as_an_argument(here):
     done = python("import muster.run as r; a = r.get_args_parser().parse_args(['--nproc-per-node=2', 'w.py', 'a b', 'c']);"
                   "a.use_env = False; r.run(a)")
@@ -141,6 +149,44 @@ def test_the_parser_has_torchs_options_destinations_and_defaults():
                   "    for a in p._actions if a.dest != 'help'}\n"
                   "print(sorted(rows(m.get_args_parser()) ^ rows(t.get_args_parser())))", interpreter=TORCH_PYTHON)
     assert done.stdout == "[]\n", done
+
+
+@pytest.mark.torch
+def test_the_functions_have_torchs_signatures():
+    done = python("import inspect, muster.run as m, torch.distributed.run as t\n"
+                  "for name in ('main', 'run', 'get_args_parser'):\n"
+                  "    mine, torchs = (inspect.signature(getattr(module, name)).parameters.values() for module in (m, t))\n"
+                  "    assert [(p.name, p.kind, p.default) for p in mine] == [(p.name, p.kind, p.default) for p in torchs], name\n"
+                  "print('the same')", interpreter=TORCH_PYTHON)
+    assert done.stdout == "the same\n", done
+
+
+# What torchtune's `tune run` does: torchrun's actions in a parser of its own, with other names for the script, and record().
+TUNE = """
+import argparse, sys
+from torch.distributed.elastic.multiprocessing.errors import record
+from torch.distributed.run import get_args_parser, run
+parser = argparse.ArgumentParser()
+command = parser.add_subparsers().add_parser("run")
+names = {"training_script": "recipe", "training_script_args": "recipe_args"}
+for action in get_args_parser()._actions:
+    if action.dest != "help":
+        action.dest = names.get(action.dest, action.dest)
+        command._add_action(action)
+args = parser.parse_args(["run", *sys.argv[1:]])
+args.training_script, args.training_script_args, args.standalone, args.module = args.recipe, args.recipe_args, True, True
+record(run)(args)
+"""
+
+
+@pytest.mark.torch
+def test_a_program_with_torchs_parser_inside_its_own_runs_its_job_with_muster(here):
+    program = (PACKAGE / "muster.pth").read_text() + TUNE
+    done = python(program, "--nproc_per_node", "2", "w", "--config", "c.yaml", interpreter=TORCH_PYTHON,
+                  MUSTER_REPLACE_TORCHRUN="1")
+    assert sorted(done.stdout.splitlines()) == [f"worker {rank} ['--config', 'c.yaml']" for rank in (0, 1)], done
+    done = python(program, "w", "fail", interpreter=TORCH_PYTHON, MUSTER_REPLACE_TORCHRUN="1")
+    assert done.returncode == 1 and "w FAILED; the report is above" in done.stderr, done
 
 
 @pytest.mark.torch

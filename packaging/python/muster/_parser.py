@@ -70,13 +70,25 @@ def get_args_parser():
     return parser
 
 
+def _from_environment(name):
+    variable = f"PET_{_dest(name).upper()}"
+    return variable if variable in os.environ and name not in _NO_ENVIRONMENT else None
+
+
+def turned_off(args):
+    """The PET_ variables which are set but do not hold: the namespace has None, "" or False there, which no option can say."""
+    values = {name: getattr(args, _dest(name), ...) for name, *_ in [*_VALUES, *_SWITCHES]}
+    off = [name for name, value in values.items() if value is None or value is False or value == ""]
+    return list(filter(None, map(_from_environment, off)))
+
+
 def words_of(args):
     """The command line of `muster run` that means what the namespace says. A value that is the default is left out, so
-    that muster's own rules for it hold (PET_ variables, rdzv_conf of a static rendezvous, …)."""
+    that muster's own rules for it hold (rdzv_conf of a static rendezvous, …), unless PET_NAME says another one."""
     words = []
     for name, _, _, default, _ in _VALUES:
         value = getattr(args, _dest(name), default)
-        if value is None or value == default or (value == "" and name == "rdzv-endpoint"):
+        if value is None or (value == default and not _from_environment(name)) or (value == "" and name == "rdzv-endpoint"):
             continue
         if isinstance(value, (list, tuple)):
             value = ",".join(map(str, value))

@@ -20,7 +20,7 @@ import tempfile
 import threading
 
 import muster
-from muster._parser import get_args_parser, words_of
+from muster._parser import get_args_parser, turned_off, words_of
 
 __all__ = ["ChildFailedError", "get_args_parser", "main", "run"]
 
@@ -185,8 +185,10 @@ def _wait(child, foreground):
     return child.returncode, ending[0] if ending else None
 
 
-def _launch(words):
+def _launch(words, without=()):
     program, argv, env = _command(words)
+    for name in without:
+        env.pop(name, None)
     folder = tempfile.mkdtemp(prefix="muster-run-")
     try:
         env["MUSTER_FAILURE_FILE"] = os.path.join(folder, "failure.json")
@@ -216,7 +218,7 @@ def main(args=None):
 
 
 def run(args):
-    _launch(words_of(args))
+    _launch(words_of(args), turned_off(args))
 
 
 if __name__ == "__main__":
