@@ -268,6 +268,8 @@ def test_help_fits_a_screen_and_all_of_it_says_more(words):
     lines = muster(*words).stdout.splitlines()
     assert 2 < len(lines) <= 24 and max(map(len, lines)) <= 80, "\n".join(lines)
     assert lines[0].startswith("usage: muster "), lines
+    options = [line for line in lines if line.startswith("  -")]
+    assert not options or "-h, --help" in options[-1], "it is the last one"
     short = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", "\n".join(lines), re.M))
     every = muster(words[0], "--help-all")
     assert every.returncode == 0 and short <= set(re.findall(r"--[a-z-]+", every.stdout)), every

@@ -291,12 +291,17 @@ def test_a_program_that_may_not_be_run(job, tmp_path):
     (("--no-python", "no-such-program"), {}, r"no program no-such-program on PATH; write \./no-such-program"),
     (("--no-python", "plain.py"), {}, r"no program plain.py on PATH.*leave out --no-python"),
     (("--no-python", "./plain.py"), {}, r"\./plain.py can't be executed: Permission denied.*leave out --no-python"),
+    (("--no-python", "./script"), {}, r"\./script can't be executed: its first line names /nowhere/sh: No such file"),
+    (("--no-python", "./windows"), {}, r"the first line of \./windows ends as on Windows.*dos2unix"),
     (("--no-python", "."), {}, r"can't be executed|no program"),
     (("plain.py",), {"PYTHON_EXEC": "/nowhere/python"}, r"/nowhere/python can't be executed: No such file.*PYTHON_EXEC"),
     (("plain.py",), {"PYTHON_EXEC": "no-such-python"}, r"PYTHON_EXEC=no-such-python can't be run"),
 ])
 def test_a_mistake_that_no_waiting_mends_ends_at_once(job, words, env, said):
     (job.tmp / "plain.py").write_text("pass\n")
+    for name, line in ("script", b"#! /nowhere/sh -e\n"), ("windows", b"#!/bin/sh\r\necho\r\n"):
+        (job.tmp / name).write_bytes(line)
+        (job.tmp / name).chmod(0o755)
     for more in ((), ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=x")):
         code, out, err = job.run(*more, *words, env=env)
         assert code == 2 and out == "" and re.fullmatch(f"muster: .*(?:{said})[^\n]*\n", err), (code, err)

@@ -1,3 +1,4 @@
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -33,6 +34,7 @@ int cmd_help(int argc, char **argv) {
         char option[] = "--help", *words[] = {argv[1], option, NULL};
         return c->run(2, words);
     }
-    printf("usage: muster %s %s\n\n%s\n", c->name, c->args, c->summary);
+    printf("usage: muster %s %s\n\n%c%s.\n", c->name, c->args, toupper(c->summary[0]),
+           &c->summary[1]);
     return finish_stdout();
 }

@@ -90,22 +90,31 @@ static void add_more(const struct option_set *set, struct strbuf *out) {
     strbuf_printf(out, "More: man muster-%s\n", set->page != NULL ? set->page : set->command);
 }
 
+static void add_brief(struct strbuf *out, const struct option_def *def) {
+    size_t begin = out->len;
+    strbuf_add(out, "  ");
+    add_name(out, def, false);
+    size_t width = out->len - begin;
+    int pad = width < BRIEF_COLUMN - 1 ? (int)(BRIEF_COLUMN - width) : 1;
+    strbuf_printf(out, "%*s%s\n", pad, "", def->brief != NULL ? def->brief : def->help);
+}
+
 void help_short(const struct option_set *set, struct strbuf *out) {
     add_usage(set, out);
     strbuf_add_char(out, '\n');
     size_t shown = 0;
+    const struct option_def *last = NULL; /* --help, wherever a command has it */
     for (size_t i = 0; i < set->n; i++) {
-        const struct option_def *def = &set->defs[i];
-        if ((def->flags & OPTION_SHORT) == 0)
+        if ((set->defs[i].flags & OPTION_SHORT) == 0)
             continue;
         shown++;
-        size_t begin = out->len;
-        strbuf_add(out, "  ");
-        add_name(out, def, false);
-        size_t width = out->len - begin;
-        int pad = width < BRIEF_COLUMN - 1 ? (int)(BRIEF_COLUMN - width) : 1;
-        strbuf_printf(out, "%*s%s\n", pad, "", def->brief != NULL ? def->brief : def->help);
+        if (set->defs[i].letter == 'h')
+            last = &set->defs[i];
+        else
+            add_brief(out, &set->defs[i]);
     }
+    if (last != NULL)
+        add_brief(out, last);
     strbuf_add_char(out, '\n');
     if (set->example != NULL)
         strbuf_printf(out, "Example: %s\n", set->example);
@@ -116,6 +125,8 @@ void help_short(const struct option_set *set, struct strbuf *out) {
 
 void help_all(const struct option_set *set, struct strbuf *out) {
     add_usage(set, out);
+    if (set->n > 0 && set->defs[0].section == NULL)
+        strbuf_add_char(out, '\n');
     for (size_t i = 0; i < set->n; i++)
         add_option(out, &set->defs[i], set->defaults);
     strbuf_add_char(out, '\n');

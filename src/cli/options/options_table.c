@@ -121,11 +121,13 @@ static const struct option_def defs[] = {
     {"rdzv-conf", "KEY=VALUE,...", ENV | OPTION_COMMAS,
      "Further settings of the rendezvous: join_timeout, last_call_timeout, regroup_timeout, "
      "close_timeout, read_timeout, keep_alive_interval, keep_alive_max_attempt (seconds, and a "
-     "number), is_host; for etcd: protocol, etcd_prefix, cacert, ssl_cert, ssl_cert_key, "
+     "number), is_host, store_type; for static: timeout; for etcd: protocol, etcd_prefix, cacert, "
+     "ssl_cert, ssl_cert_key, "
      "etcd_user, etcd_password_file",
-     .offer = "join_timeout= last_call_timeout= regroup_timeout= close_timeout= read_timeout= "
-              "keep_alive_interval= keep_alive_max_attempt= timeout= is_host= protocol= "
-              "etcd_prefix= cacert= ssl_cert= ssl_cert_key= etcd_user= etcd_password_file=",
+     .offer =
+         "join_timeout= last_call_timeout= regroup_timeout= close_timeout= read_timeout= "
+         "keep_alive_interval= keep_alive_max_attempt= timeout= is_host= store_type= protocol= "
+         "etcd_prefix= cacert= ssl_cert= ssl_cert_key= etcd_user= etcd_password_file=",
      .id = RUN_RDZV_CONF, .fallback = ""},
     {"node-rank", "N", ENV | SHORT,
      "Rank of this node with static rendezvous; 0 leads. Otherwise its preferred place in the "

@@ -1,6 +1,7 @@
 #include "launcher/agent/start_check_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -35,13 +36,48 @@ static int check_script(const char *script, char *const *envp, struct err *err) 
                         : 0;
 }
 
+/* As the kernel reads it: after "#!" and blanks. *ret stays NULL if the file is no script, or can't
+ * be read, which a program need not be. */
+static void interpreter_of(const char *path, char **ret) {
+    char head[256];
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ssize_t n = read(fd, head, sizeof head - 1);
+    (void)close(fd);
+    if (n < 2 || head[0] != '#' || head[1] != '!')
+        return;
+    head[n] = '\0';
+    char *name = head + 2 + strspn(head + 2, " \t");
+    size_t len = strcspn(name, " \t\n");
+    if (len > 0 && name[len] != '\0') /* else the name may be longer */
+        *ret = xstrndup(name, len);
+}
+
+/* A script whose first line names no program. */
+static int check_first_line(const char *path, struct err *err) {
+    _cleanup_(freep) char *name = NULL;
+    interpreter_of(path, &name);
+    int r = name != NULL ? child_check_program(name) : 0;
+    if (!is_missing(r) && r != -EACCES)
+        return 0;
+    size_t len = strlen(name);
+    if (name[len - 1] == '\r')
+        return err_set(err, r,
+                       "--no-python: the first line of %.300s ends as on Windows, so its "
+                       "interpreter is not found; run dos2unix on it",
+                       path);
+    return err_set(err, r, "--no-python: %.300s can't be executed: its first line names %.200s: %s",
+                   path, name, strerror(-r));
+}
+
 static int check_program(const char *program, const char *path, struct err *err) {
     _cleanup_(freep) char *found = NULL;
     int r = child_find_program(program, path, &found);
     if (r == 0)
         r = child_check_program(found);
     if (r == 0)
-        return 0;
+        return check_first_line(found, err);
     const char *python = ends_with(program, ".py") ? ", or leave out --no-python" : "";
     if (r == -EACCES && found != NULL)
         return err_set(err, r,
