@@ -66,7 +66,8 @@ ROOMS = [
     ("cli/options", "base/ topology/model rendezvous/protocol launcher/job"),
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options cli/help"),
-    ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/help cli/jobs"),
+    ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/logs launcher/streams cli/options"),
+    ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/help cli/jobs cli/logs"),
     ("cli", "base/ cli/"),
 ]
 

@@ -6,6 +6,7 @@
 #include "cli/jobs/local_agents_io.h"
 #include "cli/options/commands.h"
 #include "rendezvous/operate/operator_io.h"
+#include "rendezvous/operate/recent_runs_io.h"
 
 #define NAMES_MAX 32
 
@@ -28,14 +29,35 @@ static void print_nodes(const struct ps_row *row) {
     loop_free(loop);
 }
 
+/* Each run id once. A run without logs is offered, too: then "muster logs" says what to do. */
+static int print_recent_runs(void) {
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    size_t n = 0;
+    if (recent_runs_list(&runs, &n, NULL) < 0)
+        return EXIT_JOB_FAILED;
+    for (size_t i = 0; i < n; i++) {
+        bool again = false;
+        for (size_t k = 0; k < i; k++)
+            again = again || strcmp(runs[k].run_id, runs[i].run_id) == 0;
+        if (again)
+            continue;
+        utf8_clean(runs[i].run_id, false);
+        (void)puts(runs[i].run_id);
+    }
+    return finish_stdout();
+}
+
 /* What the scripts ask while a person types: a word on each line. Nothing is said about errors. */
 static int print_words(const char *question) {
     struct ps_row *rows = NULL;
     size_t n = 0;
     bool ids = strcmp(question, &OFFER_RUN_IDS[1]) == 0;
     bool nodes = strcmp(question, &OFFER_NODES[1]) == 0;
+    if (strcmp(question, &OFFER_RECENT_RUNS[1]) == 0)
+        return print_recent_runs();
     if (!ids && !nodes && strcmp(question, &OFFER_LISTENERS[1]) != 0)
-        return usage_error("completion", "no words for \"%s\": run-ids, nodes or listeners",
+        return usage_error("completion",
+                           "no words for \"%s\": run-ids, recent-runs, nodes or listeners",
                            question);
     if (local_agents_list(NULL, &rows, &n, NULL) < 0)
         return EXIT_JOB_FAILED;

@@ -9,34 +9,6 @@
 #include "base/text/parse.h"
 #include "cli/options/commands.h"
 
-static void merge(const struct option_set *set, const struct options_parsed *from,
-                  struct options_parsed *into) {
-    for (size_t i = 0; i < set->n; i++) {
-        uint32_t before = into->values[i].times;
-        if (from->values[i].times > 0)
-            into->values[i] = from->values[i];
-        into->values[i].times = before + from->values[i].times;
-    }
-}
-
-static int read_arguments(struct operation *op, int argc, char **argv, int max_operands) {
-    const struct option_set *set = op->set;
-    struct err err = {0};
-    for (;;) {
-        struct options_parsed p;
-        if (options_parse(set, argc, argv, &p, &err) < 0)
-            return usage_error(set->command, "%s", err.text);
-        merge(set, &p, &op->parsed);
-        if (p.stopped || p.operand >= argc)
-            return -1;
-        if (op->n_operands == max_operands)
-            return usage_error(set->command, "unknown argument \"%s\"", argv[p.operand]);
-        op->operands[op->n_operands++] = argv[p.operand];
-        argv += p.rest - 1;
-        argc -= p.rest - 1;
-    }
-}
-
 static int read_values(struct operation *op) {
     const struct option_value *values = op->parsed.values;
     op->place.run_id = values[OPERATE_RDZV_ID].text;
@@ -57,10 +29,12 @@ int operation_read(const struct option_set *set, int argc, char **argv, int max_
                    struct operation *ret) {
     *ret = (struct operation){.set = set};
     assert(max_operands <= (int)ARRAY_SIZE(ret->operands));
-    int status = read_arguments(ret, argc, argv, max_operands);
-    if (status >= 0)
-        return status;
-    status = help_answer(set, &ret->parsed);
+    struct err err = {0};
+    if (options_parse_any(set, argc, argv, ret->operands, max_operands, &ret->parsed, &err) < 0)
+        return usage_error(set->command, "%s", err.text);
+    while (ret->n_operands < max_operands && ret->operands[ret->n_operands] != NULL)
+        ret->n_operands++;
+    int status = help_answer(set, &ret->parsed);
     return status >= 0 ? status : read_values(ret);
 }
 

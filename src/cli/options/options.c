@@ -239,6 +239,40 @@ int options_parse(const struct option_set *set, int argc, char *const *argv,
     return 0;
 }
 
+static void merge(const struct option_set *set, const struct options_parsed *from,
+                  struct options_parsed *into) {
+    for (size_t i = 0; i < set->n; i++) {
+        uint32_t before = into->values[i].times;
+        if (from->values[i].times > 0 || before == 0)
+            into->values[i] = from->values[i];
+        into->values[i].times = before + from->values[i].times;
+    }
+    into->stopped = from->stopped;
+}
+
+int options_parse_any(const struct option_set *set, int argc, char *const *argv,
+                      const char **ret_operands, int max, struct options_parsed *ret,
+                      struct err *err) {
+    int n = 0;
+    *ret = (struct options_parsed){0};
+    for (int i = 0; i < max; i++)
+        ret_operands[i] = NULL;
+    for (;;) {
+        struct options_parsed p;
+        int r = options_parse(set, argc, argv, &p, err);
+        if (r < 0)
+            return r;
+        merge(set, &p, ret);
+        if (p.stopped || p.operand >= argc)
+            return 0;
+        if (n == max)
+            return err_set(err, -EINVAL, "unknown argument \"%s\"", argv[p.operand]);
+        ret_operands[n++] = argv[p.operand];
+        argv += p.rest - 1;
+        argc -= p.rest - 1;
+    }
+}
+
 void option_env_name(const struct option_def *def, char out[OPTION_TEXT_MAX]) {
     int n = snprintf(out, OPTION_TEXT_MAX, "PET_%s", def->name);
     assert(n > 0 && n < OPTION_TEXT_MAX);

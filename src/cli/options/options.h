@@ -80,6 +80,7 @@ struct option_hint {
 
 /* What "muster completion words" prints, without the "@": what is running on this machine. */
 #define OFFER_RUN_IDS "@run-ids"
+#define OFFER_RECENT_RUNS "@recent-runs" /* also those that have ended */
 #define OFFER_NODES "@nodes"
 #define OFFER_LISTENERS "@listeners"
 
@@ -121,6 +122,11 @@ struct options_parsed {
  * borrowed from argv and the table. */
 _must_use_ int options_parse(const struct option_set *set, int argc, char *const *argv,
                              struct options_parsed *ret, struct err *err);
+/* The same for commands whose options and operands come in any order: at most `max` operands, the
+ * others in ret_operands are NULL. Rows that repeat are not supported. */
+_must_use_ int options_parse_any(const struct option_set *set, int argc, char *const *argv,
+                                 const char **ret_operands, int max, struct options_parsed *ret,
+                                 struct err *err);
 /* Fills in what was not on the command line: from PET_NAME if that is set (an empty value counts as
  * set). -EINVAL: a switch's value that is not an integer, or a value that is none of the
  * choices. */

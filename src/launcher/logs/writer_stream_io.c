@@ -13,6 +13,7 @@
 #include "launcher/logs/logdir_io.h"
 #include "launcher/logs/logmux_io.h"
 #include "launcher/logs/writer_wire_io.h"
+#include "launcher/streams/log_times_io.h"
 
 #define READ_BYTES ((size_t)256 * 1024)
 #define READS_PER_TURN 4
@@ -25,9 +26,10 @@
 
 struct writer_stream {
     struct writer_worker *worker;
-    int pipe_fd; /* -1: nothing to read (any more) */
-    int file_fd; /* of tee; -1 */
-    char *path;  /* of its log file; NULL: none */
+    int pipe_fd;            /* -1: nothing to read (any more) */
+    int file_fd;            /* of tee; -1 */
+    struct log_times times; /* of the bytes in it */
+    char *path;             /* of its log file; NULL: none */
     char *prefix;
     bool shown; /* its lines go to the console */
     bool exact; /* its bytes do, as they come */
@@ -145,9 +147,16 @@ static void show(struct writer_stream *s, const char *data, size_t len, uint64_t
         linebuf_feed(&s->lines, data, len, now_ns);
 }
 
+static void write_log(struct writer_stream *s, const char *data, size_t len) {
+    uint64_t lost = s->file_lost;
+    log_times_grows(&s->times, clock_wall_ns());
+    write_file(s, s->file_fd, s->path, data, len, &s->file_lost);
+    log_times_grew(&s->times, len - (s->file_lost - lost));
+}
+
 static void take(struct writer_stream *s, const char *data, size_t len, uint64_t now_ns) {
     if (s->file_fd >= 0)
-        write_file(s, s->file_fd, s->path, data, len, &s->file_lost);
+        write_log(s, data, len);
     if (s->filtered_fd >= 0)
         linebuf_feed(&s->filtered, data, len, now_ns);
     if (s->keeps_tail)
@@ -172,6 +181,7 @@ static void end_stream(struct writer_stream *s) {
     if (s->filtered_fd >= 0)
         (void)linebuf_finish(&s->filtered);
     file_close(&s->file_fd);
+    log_times_close(&s->times);
     file_close(&s->filtered_fd);
     const struct writer_worker *w = s->worker;
     if (s->file_lost > 0)
@@ -391,6 +401,8 @@ static void open_stream(struct writer_stream *s, const struct writer_worker_conf
         s->file_fd = writer_open_log(s->path, &why);
         if (s->file_fd < 0)
             w->ops.on_no_file(w->arg, w->user, why);
+        else
+            log_times_open(&s->times, s->path, s->file_fd);
         if (config->filters[k] != NULL)
             open_filtered(s, k, config);
     }
@@ -425,6 +437,7 @@ int writer_worker_new(struct loop *loop, struct console *console,
     for (int k = OUT; k <= ERR; k++) {
         w->streams[k].worker = w;
         w->streams[k].pipe_fd = w->streams[k].file_fd = w->streams[k].filtered_fd = -1;
+        w->streams[k].times.fd = -1;
         if (r == 0)
             open_stream(&w->streams[k], config, console);
     }
@@ -449,6 +462,7 @@ void writer_worker_exited(struct writer_worker *w) {
 static void stream_fini(struct writer_stream *s) {
     end_stream(s);
     file_close(&s->file_fd);
+    log_times_close(&s->times);
     file_close(&s->filtered_fd);
     if (s->shown) {
         linebuf_fini(&s->lines);

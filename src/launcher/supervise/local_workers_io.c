@@ -19,6 +19,7 @@
 #include "launcher/worker/error_file_io.h"
 #include "launcher/worker/notify_io.h"
 #include "launcher/worker/worker_env.h"
+#include "rendezvous/operate/recent_runs_io.h"
 
 /* How many failed workers' last lines are kept for the report: one of the first is the cause. */
 #define TAILS_MAX 32
@@ -36,6 +37,7 @@ struct local_workers {
     bool omp_told;
 
     struct worker_logs *files; /* folders of log and error files */
+    char *recorded;            /* the folder that "muster logs" was told, "" for none; or NULL */
 
     struct generation generation;
     char generation_text[32];
@@ -322,6 +324,7 @@ void local_workers_free(struct local_workers *c) {
     free(c->tails);
     free(c->oom_file);
     free(c->said);
+    free(c->recorded);
     free(c);
 }
 
@@ -479,6 +482,18 @@ static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *e
     return r;
 }
 
+/* For "muster logs": where this run's logs are. */
+static void record_run(struct local_workers *c) {
+    const char *dir = worker_logs_wanted(c->files) ? worker_logs_kept(c->files) : NULL;
+    struct err err = {0};
+    if (c->recorded != NULL && strcmp(c->recorded, dir == NULL ? "" : dir) == 0)
+        return;
+    free(c->recorded);
+    c->recorded = xstrdup(dir == NULL ? "" : dir);
+    if (recent_runs_add(c->config.spec->run_id, dir, &err) < 0)
+        log_debug("%s", err.text); /* then 'muster logs' needs the folder */
+}
+
 int local_workers_start(struct local_workers *c, const struct netif_choice *netif,
                         struct err *err) {
     const uint32_t n = c->config.spec->nproc;
@@ -500,6 +515,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     c->unmade = UINT32_MAX;
     r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
     c->running = r == 0;
+    record_run(c);
     return r;
 }
 

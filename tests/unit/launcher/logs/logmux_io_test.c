@@ -120,11 +120,12 @@ static void fini(struct fixture *f) {
         (void)close(f->err[i]);
         strbuf_fini(&f->shown[i]);
     }
-    char path[64];
-    (void)snprintf(path, sizeof path, "%s/stdout.log", f->dir);
-    (void)unlink(path);
-    (void)snprintf(path, sizeof path, "%s/stderr.log", f->dir);
-    (void)unlink(path);
+    static const char *const names[] = {"stdout.log", "stderr.log", ".stdout.times", ".stderr.times"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "%s/%s", f->dir, names[i]);
+        (void)unlink(path);
+    }
     cr_assert_eq(rmdir(f->dir), 0);
 }
 

@@ -1,0 +1,161 @@
+/* "muster logs": what the workers of a run wrote. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "base/text/parse.h"
+#include "base/text/utf8.h"
+#include "cli/help/help.h"
+#include "cli/logs/find_logs_io.h"
+#include "cli/logs/show_logs_io.h"
+#include "cli/options/commands.h"
+
+enum {
+    LOGS_RANK,
+    LOGS_FOLLOW,
+    LOGS_TAIL,
+    LOGS_STDOUT,
+    LOGS_STDERR,
+    LOGS_TIMESTAMPS,
+    LOGS_GENERATION,
+    LOGS_PREFIX,
+    LOGS_LOG_DIR,
+    LOGS_HELP,
+    LOGS_HELP_ALL,
+    LOGS_OPTION_COUNT
+};
+
+static const struct option_def defs[LOGS_OPTION_COUNT] = {
+    [LOGS_RANK] = {.name = "rank",
+                   .arg = "LIST",
+                   .flags = OPTION_SHORT,
+                   .brief = "only these ranks, as in 0-3,7",
+                   .help = "show only these global ranks, as in 0-3,7; of one rank alone, lines "
+                           "have no prefix"},
+    [LOGS_FOLLOW] = {.name = "follow",
+                     .letter = 'f',
+                     .flags = OPTION_SHORT,
+                     .brief = "go on until the run ends",
+                     .help = "go on with what is written, also after a restart, until the run "
+                             "ends"},
+    [LOGS_TAIL] = {.name = "tail",
+                   .letter = 'n',
+                   .arg = "LINES",
+                   .flags = OPTION_SHORT,
+                   .brief = "begin with the last lines",
+                   .help = "begin with the last lines of all that would be shown"},
+    [LOGS_STDOUT] = {.name = "stdout",
+                     .flags = OPTION_SHORT,
+                     .brief = "only standard output",
+                     .help = "show standard output; with --stderr, both, as without either"},
+    [LOGS_STDERR] = {.name = "stderr",
+                     .flags = OPTION_SHORT,
+                     .brief = "only standard error",
+                     .help = "show standard error; see --stdout"},
+    [LOGS_TIMESTAMPS] = {.name = "timestamps",
+                         .flags = OPTION_SHORT,
+                         .brief = "begin lines with their time, in UTC",
+                         .help = "begin each line with the time at which it was written, in UTC; "
+                                 "\"-\" if that is not known"},
+    [LOGS_GENERATION] = {.name = "generation",
+                         .arg = "GENERATION",
+                         .fallback = "all",
+                         .help = "show only this generation, as in 2.3, or the latest; each "
+                                 "restart makes a new one"},
+    [LOGS_PREFIX] = {.name = "prefix",
+                     .arg = "WHEN",
+                     .choices = "auto always never",
+                     .fallback = "auto",
+                     .help = "when lines begin with [RANK]: and generations with -- NAME --; auto: "
+                             "unless --rank names one rank"},
+    [LOGS_LOG_DIR] = {.name = "log-dir",
+                      .arg = "DIR",
+                      .flags = OPTION_SHORT,
+                      .brief = "where the run's folder is, as in muster run",
+                      .help = "where the run's folder is: the --log-dir of muster run"},
+    [LOGS_HELP] = HELP_ROW(),
+    [LOGS_HELP_ALL] = HELP_ALL_ROW,
+};
+
+const struct option_set logs_options = {
+    .command = "logs",
+    .operands = "[RUN]",
+    .about = "Shows what the workers of a run wrote to log files, in the order of time. RUN is a "
+             "run id of this machine, or its beginning, or a folder; without it, the newest run. "
+             "Output goes to log files with -r or -t of muster run.",
+    .example = "muster logs -f --rank 0-3",
+    .offer = OFFER_RECENT_RUNS,
+    .defs = defs,
+    .n = LOGS_OPTION_COUNT,
+};
+
+static int read_view(const struct option_value *values, struct logs_view *ret) {
+    static const enum logs_prefix prefixes[] = {LOGS_PREFIX_AUTO, LOGS_PREFIX_ALWAYS,
+                                                LOGS_PREFIX_NEVER};
+    struct err err = {0};
+    bool out = values[LOGS_STDOUT].times > 0, error = values[LOGS_STDERR].times > 0;
+    const char *ranks = values[LOGS_RANK].text, *lines = values[LOGS_TAIL].text;
+    const char *prefix = values[LOGS_PREFIX].text, *generation = values[LOGS_GENERATION].text;
+    if (generation == NULL)
+        generation = defs[LOGS_GENERATION].fallback;
+    if (ranks != NULL && rank_set_parse(ranks, &ret->choice.ranks, &err) < 0)
+        return usage_error("logs", "%s", err.text);
+    ret->lines = UINT64_MAX;
+    if (lines != NULL && strcmp(lines, "all") != 0 && parse_u64(lines, &ret->lines) < 0)
+        return usage_error("logs", "--tail=%s: must be a number of lines, or all", lines);
+    if (strcmp(generation, "all") != 0 && strcmp(generation, "latest") != 0 &&
+        !log_is_generation(generation))
+        return usage_error("logs", "--generation=%s: must be as in 2.3, or latest, or all",
+                           generation);
+    ret->choice.generation = generation;
+    ret->choice.streams[0] = out || !error;
+    ret->choice.streams[1] = error || !out;
+    ret->follow = values[LOGS_FOLLOW].times > 0;
+    ret->timestamps = values[LOGS_TIMESTAMPS].times > 0;
+    ret->prefix =
+        prefix == NULL ? LOGS_PREFIX_AUTO : prefixes[option_choice(&defs[LOGS_PREFIX], prefix)];
+    return -1;
+}
+
+static int find_failed(int r, const struct logs_found *found, const struct err *err) {
+    bool several = r == -EEXIST;
+    if (several)
+        (void)usage_error("logs", "%s", err->text);
+    else
+        log_error("%s", err->text);
+    for (size_t i = 0; several && i < found->n_others; i++) {
+        utf8_clean(found->others[i], false);
+        (void)fprintf(stderr, "  %s\n", found->others[i]);
+    }
+    return several ? EXIT_USAGE : EXIT_JOB_FAILED;
+}
+
+int cmd_logs(int argc, char **argv) {
+    struct options_parsed p;
+    struct err err = {0};
+    const char *run;
+    if (options_parse_any(&logs_options, argc, argv, &run, 1, &p, &err) < 0)
+        return usage_error("logs", "%s", err.text);
+    int status = help_answer(&logs_options, &p);
+    if (status >= 0)
+        return status;
+    struct logs_view view = {0};
+    status = read_view(p.values, &view);
+    if (status >= 0)
+        return status;
+    struct logs_place place = {.run = run, .log_dir = p.values[LOGS_LOG_DIR].text};
+    struct logs_found found;
+    int r = logs_find(&place, &found, &err);
+    if (r == 0) {
+        view.dir = found.dir;
+        view.run_id = found.run_id;
+        if (found.generation != NULL)
+            view.choice.generation = found.generation;
+        status = show_logs(&view);
+    } else {
+        status = find_failed(r, &found, &err);
+    }
+    logs_found_fini(&found);
+    return status;
+}

@@ -1,0 +1,216 @@
+#include "cli/logs/find_logs_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "cli/logs/log_tree_io.h"
+#include "launcher/logs/logdir_io.h"
+#include "rendezvous/operate/registry_io.h"
+
+void logs_found_fini(struct logs_found *f) {
+    for (size_t i = 0; i < f->n_others; i++)
+        free(f->others[i]);
+    free(f->others);
+    free(f->dir);
+    free(f->generation);
+    free(f->run_id);
+    *f = (struct logs_found){0};
+}
+
+bool logs_run_lives(const char *run_id) {
+    _cleanup_(freep) struct registry_entry *entries = NULL;
+    size_t n = 0;
+    struct err err = {0};
+    if (run_id == NULL || registry_list(&entries, &n, &err) < 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (!entries[i].foreign && strcmp(entries[i].run_id, run_id) == 0)
+            return true;
+    return false;
+}
+
+static void add_other(struct logs_found *f, const char *name) {
+    for (size_t i = 0; i < f->n_others; i++)
+        if (strcmp(f->others[i], name) == 0)
+            return;
+    f->others = xrealloc(f->others, (f->n_others + 1) * sizeof *f->others);
+    f->others[f->n_others++] = xstrdup(name);
+}
+
+static const char *base_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}
+
+/* ---- folders ---- */
+
+struct newest {
+    const char *name; /* which runs count: those whose name begins so; NULL: all */
+    struct logs_found *found;
+    struct timespec at;
+};
+
+static bool look_at_run(void *arg, const char *path, const char *name) {
+    struct newest *s = arg;
+    struct stat st;
+    if (s->name != NULL && strncmp(name, s->name, strlen(s->name)) != 0)
+        return true;
+    if (log_folder_kind(path) != LOG_FOLDER_RUN || stat(path, &st) < 0)
+        return true;
+    add_other(s->found, name);
+    bool newer = st.st_mtim.tv_sec != s->at.tv_sec ? st.st_mtim.tv_sec > s->at.tv_sec
+                                                   : st.st_mtim.tv_nsec > s->at.tv_nsec;
+    if (s->found->dir != NULL && !newer)
+        return true;
+    free(s->found->dir);
+    s->found->dir = xstrdup(path);
+    s->at = st.st_mtim;
+    return true;
+}
+
+/* The newest run in a folder with several. */
+static int find_newest_in(const char *dir, struct logs_found *ret, struct err *err) {
+    struct newest s = {.found = ret};
+    int r = log_each_folder(dir, look_at_run, &s);
+    if (r < 0)
+        return err_set(err, r, "can't read the folder %.2000s: %s", dir, strerror(-r));
+    if (ret->dir == NULL)
+        return err_set(err, -ENOENT, "%.2000s holds no logs of a run", dir);
+    return 0;
+}
+
+/* A run in a folder with several, by its name or the beginning of it. */
+static int find_in(const char *dir, const char *run, struct logs_found *ret, struct err *err) {
+    char name[LOGDIR_NAME_MAX + 1];
+    logdir_sanitise(run, name);
+    _cleanup_(freep) char *path = xasprintf("%s/%s", dir, name);
+    if (log_folder_kind(path) == LOG_FOLDER_RUN) {
+        ret->dir = TAKE_PTR(path);
+        return 0;
+    }
+    struct newest s = {.name = name, .found = ret};
+    int r = log_each_folder(dir, look_at_run, &s);
+    if (r < 0)
+        return err_set(err, r, "can't read the folder %.2000s: %s", dir, strerror(-r));
+    if (ret->n_others > 1)
+        return err_set(err, -EEXIST, "several runs in %.2000s begin with \"%.200s\":", dir, run);
+    return ret->dir != NULL
+               ? 0
+               : err_set(err, -ENOENT, "%.2000s holds no logs of a run \"%.200s\"", dir, run);
+}
+
+static int find_folder(const char *path, struct logs_found *ret, struct err *err) {
+    _cleanup_(freep) char *dir = realpath(path, NULL); /* "latest" is a link to a generation */
+    struct stat st;
+    int r = dir == NULL || stat(dir, &st) < 0 ? -errno : S_ISDIR(st.st_mode) ? 0 : -ENOTDIR;
+    if (r < 0)
+        return err_set(err, r, "can't read the folder %.2000s: %s", path, strerror(-r));
+    switch (log_folder_kind(dir)) {
+    case LOG_FOLDER_RUN: ret->dir = TAKE_PTR(dir); return 0;
+    case LOG_FOLDER_GENERATION:
+        ret->generation = xstrdup(base_name(dir));
+        dir[base_name(dir) - dir - 1] = '\0';
+        ret->dir = TAKE_PTR(dir);
+        return 0;
+    case LOG_FOLDER_BASE: return find_newest_in(dir, ret, err);
+    case LOG_FOLDER_NONE: break;
+    }
+    return err_set(err, -ENOENT, "%.2000s holds no logs of a run", path);
+}
+
+/* ---- what was recorded ---- */
+
+static int take(const struct recent_run *run, struct logs_found *ret, struct err *err) {
+    struct stat st;
+    ret->run_id = xstrdup(run->run_id);
+    if (run->log_dir[0] == '\0')
+        return err_set(err, -ENODATA,
+                       "the run '%.100s' keeps no logs: start it with --log-dir=DIR and -r 3 "
+                       "(output to files) or -t 3 (to files and the terminal)",
+                       run->run_id);
+    if (stat(run->log_dir, &st) < 0)
+        return err_set(err, -ENOENT, "the logs of the run '%.100s' can't be read: %.2000s: %s",
+                       run->run_id, run->log_dir, strerror(errno));
+    ret->dir = xstrdup(run->log_dir);
+    return 0;
+}
+
+/* Runs whose id, or whose folder's name, is `name`, or begins with it. */
+static bool matches(const struct recent_run *run, const char *name, bool whole) {
+    const char *folder = base_name(run->log_dir);
+    if (whole)
+        return strcmp(run->run_id, name) == 0 || strcmp(folder, name) == 0;
+    return strncmp(run->run_id, name, strlen(name)) == 0;
+}
+
+static int find_recorded(const char *name, struct logs_found *ret, struct err *err) {
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    size_t n;
+    int r = recent_runs_list(&runs, &n, err);
+    if (r < 0)
+        return r;
+    if (name == NULL)
+        return n > 0 ? take(&runs[0], ret, err)
+                     : err_set(err, -ENOENT,
+                               "no run of yours is known on this machine; name the folder of its "
+                               "logs: muster logs DIR");
+    for (size_t i = 0; i < n; i++) /* of several, the newest */
+        if (matches(&runs[i], name, true))
+            return take(&runs[i], ret, err);
+    size_t first = n;
+    for (size_t i = 0; i < n && name[0] != '\0'; i++) {
+        if (!matches(&runs[i], name, false))
+            continue;
+        first = MIN2(first, i);
+        add_other(ret, runs[i].run_id);
+    }
+    if (ret->n_others > 1)
+        return err_set(err, -EEXIST, "several runs begin with \"%.100s\":", name);
+    return first < n ? take(&runs[first], ret, err)
+                     : err_set(err, -ENOENT,
+                               "no run '%.100s' is known on this machine; give the --log-dir of "
+                               "the run, or its folder: muster logs DIR/%.100s",
+                               name, name);
+}
+
+/* The id of the run whose folder was named, if it was started on this machine. */
+static void recall_run_id(struct logs_found *f) {
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    _cleanup_(freep) char *real = f->dir != NULL ? realpath(f->dir, NULL) : NULL;
+    size_t n = 0;
+    if (real == NULL || recent_runs_list(&runs, &n, NULL) < 0)
+        return;
+    for (size_t i = 0; i < n && f->run_id == NULL; i++) {
+        _cleanup_(freep) char *its = realpath(runs[i].log_dir, NULL);
+        if (its != NULL && strcmp(its, real) == 0)
+            f->run_id = xstrdup(runs[i].run_id);
+    }
+}
+
+static int find(const struct logs_place *place, struct logs_found *ret, struct err *err) {
+    const char *run = place->run;
+    if (place->log_dir != NULL)
+        return run == NULL ? find_folder(place->log_dir, ret, err)
+                           : find_in(place->log_dir, run, ret, err);
+    if (run != NULL &&
+        (strchr(run, '/') != NULL || strcmp(run, ".") == 0 || strcmp(run, "..") == 0))
+        return find_folder(run, ret, err);
+    int r = find_recorded(run, ret, err);
+    struct stat st;
+    if (r == -ENOENT && run != NULL && ret->run_id == NULL && stat(run, &st) == 0 &&
+        S_ISDIR(st.st_mode)) {
+        logs_found_fini(ret);
+        return find_folder(run, ret, err);
+    }
+    return r;
+}
+
+int logs_find(const struct logs_place *place, struct logs_found *ret, struct err *err) {
+    *ret = (struct logs_found){0};
+    int r = find(place, ret, err);
+    if (r == 0 && ret->run_id == NULL)
+        recall_run_id(ret);
+    return r;
+}

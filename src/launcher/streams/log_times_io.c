@@ -1,0 +1,28 @@
+#include "launcher/streams/log_times_io.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/file.h"
+
+void log_times_open(struct log_times *t, const char *log_path, int log_fd) {
+    struct stat st;
+    *t = (struct log_times){.fd = -1};
+    if (fstat(log_fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    t->at = (uint64_t)st.st_size;
+    _cleanup_(freep) char *path = log_times_path(log_path);
+    t->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+}
+
+void log_times_grows(struct log_times *t, uint64_t wall_ns) {
+    uint8_t bytes[LOG_STAMP_BYTES];
+    if (t->fd < 0 || !log_pace_is_due(&t->pace, wall_ns))
+        return;
+    log_stamp_encode(&(struct log_stamp){.at = t->at, .ns = wall_ns}, bytes);
+    if (write(t->fd, bytes, sizeof bytes) != (ssize_t)sizeof bytes) /* the disk is full */
+        file_close(&t->fd);
+}
+
+void log_times_close(struct log_times *t) { file_close(&t->fd); }

@@ -1,0 +1,25 @@
+/* Writes the times of a log file while that grows (log_times.h). A failure has no other effect than
+ * that times are missing: the log is what counts.
+ *
+ *     log_times_open(&t, path, log_fd);
+ *     log_times_grows(&t, clock_wall_ns());   before bytes are written
+ *     log_times_grew(&t, n);                  when they are
+ *     log_times_close(&t);
+ *
+ * A stamp is written before the bytes that it is for, so who follows the log knows their time. */
+#pragma once
+
+#include "launcher/streams/log_times.h"
+
+struct log_times {
+    int fd;      /* -1: no times are written (any more) */
+    uint64_t at; /* the size of the log */
+    struct log_pace pace;
+};
+
+/* log_fd: the open log file, whose size counts; borrowed. */
+void log_times_open(struct log_times *t, const char *log_path, int log_fd);
+/* Writes a stamp, if one is due. */
+void log_times_grows(struct log_times *t, uint64_t wall_ns);
+static inline void log_times_grew(struct log_times *t, uint64_t n) { t->at += n; }
+void log_times_close(struct log_times *t);

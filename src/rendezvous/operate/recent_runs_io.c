@@ -1,0 +1,167 @@
+#include "rendezvous/operate/recent_runs_io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/json/json_table.h"
+#include "base/text/utf8.h"
+#include "io/clock.h"
+#include "rendezvous/operate/registry_io.h"
+
+#define FILE_PREFIX "run-"
+#define FILE_BYTES_MAX ((size_t)32 * 1024) /* a path in which each byte is escaped */
+#define LOOKED_AT_MAX 4096
+
+static const struct json_limits limits = {
+    .max_bytes = FILE_BYTES_MAX, .max_depth = 2, .max_values = 16};
+
+static const struct json_field fields[] = {
+    {JSON_FIELD(recent_run, TEXT, "run_id", run_id)},
+    {JSON_FIELD(recent_run, TEXT, "log_dir", log_dir)},
+    {JSON_FIELD(recent_run, ID, "since_wall_ns", since_wall_ns)},
+};
+static const struct json_table table = {JSON_ROWS(recent_run, fields), .open = true};
+
+static int newest_first(const void *a, const void *b) {
+    const struct recent_run *x = a, *y = b;
+    if (x->since_wall_ns != y->since_wall_ns)
+        return x->since_wall_ns > y->since_wall_ns ? -1 : 1;
+    return strcmp(x->run_id, y->run_id);
+}
+
+/* Agents of one run on one machine write the same file. */
+static void file_name(const struct recent_run *run, char ret[32]) {
+    uint64_t h = hash_text(hash_text(HASH_BEGIN, run->run_id) ^ 1, run->log_dir);
+    (void)snprintf(ret, 32, FILE_PREFIX "%016" PRIx64, h);
+}
+
+static int read_run(int dir, const char *name, struct recent_run *ret) {
+    _cleanup_(freep) char *text = xcalloc(FILE_BYTES_MAX + 1, 1);
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = read(fd, text, FILE_BYTES_MAX);
+    int r = n < 0 ? -errno : 0;
+    (void)close(fd);
+    _cleanup_(json_freep) struct json *doc = NULL;
+    if (r == 0)
+        r = json_parse(text, (size_t)n, &limits, &doc, NULL);
+    return r == 0 ? json_table_read(doc, &table, ret, NULL) : r;
+}
+
+/* Takes ownership of fd. */
+static int list_dir(int fd, struct recent_run **ret, size_t *ret_n) {
+    DIR *dir = fdopendir(fd);
+    if (dir == NULL) {
+        int r = -errno;
+        (void)close(fd);
+        return r;
+    }
+    uint32_t looked_at = 0;
+    for (struct dirent *d; looked_at < LOOKED_AT_MAX && (d = readdir(dir)) != NULL;) {
+        if (strncmp(d->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0)
+            continue;
+        looked_at++;
+        struct recent_run run = {0};
+        if (read_run(dirfd(dir), d->d_name, &run) < 0)
+            continue;
+        *ret = xrealloc(*ret, (*ret_n + 1) * sizeof **ret);
+        (*ret)[(*ret_n)++] = run;
+    }
+    (void)closedir(dir);
+    if (*ret_n > 0)
+        qsort(*ret, *ret_n, sizeof **ret, newest_first);
+    return 0;
+}
+
+int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err) {
+    char path[REGISTRY_PATH_MAX];
+    int dir;
+    *ret = NULL;
+    *ret_n = 0;
+    int r = registry_dir_open(&dir, path, err);
+    if (r < 0)
+        return r;
+    r = list_dir(dir, ret, ret_n);
+    return r < 0 ? err_set(err, r, "can't read the run directory %s: %s", path, strerror(-r)) : 0;
+}
+
+/* How many records there are, without reading them. */
+static size_t count(int dir) {
+    int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = again < 0 ? NULL : fdopendir(again);
+    size_t n = 0;
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;)
+        n += strncmp(e->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0;
+    if (d != NULL)
+        (void)closedir(d);
+    else if (again >= 0)
+        (void)close(again);
+    return n;
+}
+
+static void remove_old(int dir) {
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    size_t n = 0;
+    if (count(dir) <= RECENT_RUNS_KEPT + RECENT_RUNS_KEPT / 4)
+        return;
+    int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (again < 0 || list_dir(again, &runs, &n) < 0)
+        return;
+    for (size_t i = RECENT_RUNS_KEPT; i < n; i++) {
+        char name[32];
+        file_name(&runs[i], name);
+        (void)unlinkat(dir, name, 0);
+    }
+}
+
+static int write_whole(int dir, const char *name, const struct strbuf *text) {
+    char beside[64];
+    (void)snprintf(beside, sizeof beside, ".new-run-%d", (int)getpid());
+    int fd = openat(dir, beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = write(fd, strbuf_text(text), text->len);
+    int r = n < 0 ? -errno : (size_t)n < text->len ? -ENOSPC : 0;
+    (void)close(fd);
+    if (r == 0 && renameat(dir, beside, dir, name) < 0)
+        r = -errno;
+    if (r < 0)
+        (void)unlinkat(dir, beside, 0);
+    return r;
+}
+
+int recent_runs_add(const char *run_id, const char *log_dir, struct err *err) {
+    char path[REGISTRY_PATH_MAX], name[32];
+    struct recent_run run = {.since_wall_ns = clock_wall_ns()};
+    utf8_copy(run.run_id, sizeof run.run_id, run_id);
+    _cleanup_(freep) char *cwd =
+        log_dir != NULL && log_dir[0] != '/' ? getcwd(NULL, 0) : NULL; /* NULL: it was removed */
+    int n = snprintf(run.log_dir, sizeof run.log_dir, "%s%s%s", cwd != NULL ? cwd : "",
+                     cwd != NULL ? "/" : "", log_dir != NULL ? log_dir : "");
+    if (n < 0 || (size_t)n >= sizeof run.log_dir)
+        return err_set(err, -ENAMETOOLONG, "the path of the logs is too long: %.100s…", log_dir);
+    int dir;
+    int r = registry_dir_open(&dir, path, err);
+    if (r < 0)
+        return r;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct json_writer w = json_writer_of(&text);
+    json_write_object_begin(&w, NULL);
+    json_table_write(&w, &table, &run);
+    json_write_object_end(&w);
+    strbuf_add_char(&text, '\n');
+    file_name(&run, name);
+    r = write_whole(dir, name, &text);
+    if (r == 0)
+        remove_old(dir);
+    (void)close(dir);
+    return r < 0 ? err_set(err, r, "can't write %s/%s: %s", path, name, strerror(-r)) : 0;
+}

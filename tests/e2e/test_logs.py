@@ -1,0 +1,206 @@
+"""`muster logs`: the logs of real runs, and of folders that are made up."""
+import os
+import re
+import signal
+import struct
+import subprocess
+
+from harness import MUSTER, Agent
+from test_operate import ask
+
+SH = ("--no-python", "/bin/sh", "-c")
+NS = 10**9
+T0 = 1_795_441_116 * NS
+
+
+def put(run, generation, node, rank, stream, lines):
+    """A log of (seconds or None, text); and its times, if any is given."""
+    folder = run / generation / node / str(rank)
+    folder.mkdir(parents=True, exist_ok=True)
+    at, times = 0, b""
+    for seconds, text in lines:
+        if seconds is not None:
+            times += struct.pack("<QQ", at, T0 + int(seconds * NS))
+        at += len(text.encode())
+    (folder / f"{stream}.log").write_bytes("".join(text for _, text in lines).encode())
+    if times:
+        (folder / f".{stream}.times").write_bytes(times)
+    return folder
+
+
+def shown(job, *words, code=0):
+    got, out, err = ask(job, "logs", *words)
+    assert got == code, (out, err)
+    return out if code == 0 else err
+
+
+# --- real runs -------------------------------------------------------------------------------------------------------
+
+
+def test_lines_come_in_the_order_in_which_they_were_written(job, tmp_path):
+    """Two ranks take turns: each waits until the other's line is in its log file."""
+    path = tmp_path / "turns.py"
+    path.write_text("""
+import glob, os, threading
+rank = int(os.environ["RANK"])
+def seen(text):
+    return any(text in open(name).read() for name in glob.glob("logs/*/latest/*/*/std*.log"))
+for i in range(20):
+    while i > 0 and not seen(f"line {i - 1}\\n"):
+        threading.Event().wait(0.001)
+    if i % 2 == rank:
+        threading.Event().wait(0.003)
+        os.write(1 + i // 2 % 2, f"line {i}\\n".encode())
+""")
+    code, _, err = job.run("--nproc-per-node=2", "--log-dir=logs", "-t3", "--rdzv-id=turns", path)
+    assert code == 0, err
+    lines = shown(job).splitlines()
+    assert lines == [f"[{i % 2}]:line {i}" for i in range(20)]
+    assert shown(job, "turns", "--rank", "1", "--stdout") == "".join(f"line {i}\n" for i in range(1, 20, 4))
+    assert shown(job, "-n", 3).splitlines() == lines[-3:]
+    stamps = [line.split()[0] for line in shown(job, "--timestamps").splitlines()]
+    assert len(stamps) == 20 and stamps == sorted(stamps), stamps
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", s) for s in stamps), stamps
+
+
+def follow(job, *words):
+    agent = Agent("logs", [MUSTER, "logs", "-f", *map(str, words)], job.env("logs"), job.tmp)
+    job.agents.append(agent)
+    return agent
+
+
+def test_it_follows_across_a_restart_until_the_run_ends(job):
+    a = job.agent("a", "--nproc-per-node=2", "--max-restarts=1", "--log-dir=logs", "-t3", "--rdzv-id=digits", "--no-python",
+                  job.worker, "out=begin\\n", "start", "count=0", "gate=first", "count=0", "out=failing\\n", "count=0",
+                  "exit=1", "go", "out=no newline")
+    os.mkfifo(job.tmp / "first")
+    job.events.wait("start", 2)
+    logs = follow(job)
+    assert logs.out.until(lambda: len(logs.out.lines) >= 2, 30), logs.said()
+    gate = os.open(job.tmp / "first", os.O_RDWR)
+    job.events.wait("start", 4)
+    assert logs.out.until(lambda: len(logs.out.lines) >= 6, 30), logs.output()
+    assert logs.process.poll() is None
+    os.close(gate)
+    job.go()
+    assert a.wait() == 0, a.said()
+    code, out, err = logs.finish()
+    assert (code, err) == (0, "")
+    first, second = out.split("-- 1.2 --\n")
+    assert set(first.splitlines()) >= {"[0]:begin", "[1]:begin"} and "failing" in first, out
+    assert sorted(second.splitlines()) == ["[0]:begin", "[0]:no newline", "[1]:begin", "[1]:no newline"], out
+    # what has ended is shown, and not waited for
+    assert follow(job).finish()[:2] == (0, shown(job))
+
+
+def test_both_nodes_of_a_shared_folder(job, tmp_path):
+    agents = job.pair(f"--log-dir={tmp_path}/logs", "-t1", nnodes="2", worker=("out=hello\\n", "start", "go"))
+    job.events.wait("start", 4)
+    job.go()
+    for agent in agents:
+        assert agent.wait() == 0, agent.said()
+    assert len(list((tmp_path / "logs" / "e2e" / "1.1").iterdir())) == 2
+    every = [f"[{rank}]:hello" for rank in range(4)]
+    for words in ([], ["e2e"], ["--log-dir", tmp_path / "logs"], [tmp_path / "logs" / "e2e" / "latest"]):
+        assert sorted(shown(job, *words).splitlines()) == every, words
+
+
+def test_a_run_without_logs_says_what_to_do(job):
+    assert "no run of yours is known" in shown(job, code=1)
+    assert job.run("--rdzv-id=quiet", *SH, "echo hello")[0] == 0
+    assert "'quiet' keeps no logs: start it with --log-dir=DIR and -r 3" in shown(job, code=1)
+    assert job.run("--rdzv-id=quiet", "--log-dir=logs", *SH, "echo hello")[0] == 0
+    assert "it is written there with -r 3" in shown(job, code=1)
+    assert job.run("--rdzv-id=quiet", "-t3", *SH, "echo hello")[0] == 0  # in a private folder
+    assert shown(job) == "[0]:hello\n"
+
+
+def test_ids_and_their_beginnings(job):
+    for name in ("train-a", "train-b", "other"):
+        assert job.run(f"--rdzv-id={name}", "--log-dir=logs", "-t1", *SH, f"echo {name}")[0] == 0
+    assert shown(job) == "[0]:other\n"
+    assert shown(job, "train-a") == "[0]:train-a\n"
+    assert shown(job, "oth") == "[0]:other\n"
+    assert shown(job, "train", code=2).splitlines() == [
+        'muster logs: several runs begin with "train":', "  train-b", "  train-a"]
+    assert "several runs in logs begin" in shown(job, "--log-dir=logs", "train", code=2)
+    assert "no run 'x' is known" in shown(job, "x", code=1)
+    assert job.run("--rdzv-id=train-a", "--log-dir=logs", "-t1", *SH, "echo again")[0] == 0
+    assert shown(job, "train-a") == "[0]:again\n"
+    assert shown(job, "train-a.2") == "[0]:again\n"
+    assert shown(job, "--log-dir=logs", "train-a") == "[0]:train-a\n"
+    words = subprocess.run([MUSTER, "completion", "words", "recent-runs"], env=job.env("x"), capture_output=True, text=True,
+                           check=True)
+    assert words.stdout.split() == ["train-a", "other", "train-b"]
+
+
+# --- folders that are made up ----------------------------------------------------------------------------------------
+
+
+def test_generations_ranks_streams_and_tail(job, tmp_path):
+    run = tmp_path / "logs" / "made"
+    put(run, "1.9", "a", 0, "stdout", [(1, "one\n"), (3, "three\n")])
+    put(run, "1.9", "b", 10, "stderr", [(2, "two\nstill two\n")])
+    put(run, "1.9", "b", 2, "stdout", [(None, "no time\n")])
+    put(run, "1.10", "a", 0, "stdout", [(0, "\x1b[31mred\x1b[0m\n"), (5, "rest")])
+    whole = ["[2]:no time", "[0]:one", "[10]:two", "[10]:still two", "[0]:three", "-- 1.10 --", "[0]:\x1b[31mred\x1b[0m",
+             "[0]:rest"]
+    assert shown(job, run).splitlines() == whole
+    assert shown(job, run, "-n", 4).splitlines() == whole[3:]
+    assert shown(job, run, "-n0") == ""
+    assert shown(job, run, "--tail=all", "--prefix=never").splitlines() == [
+        re.sub(r"^\[\d+\]:", "", line) for line in whole if not line.startswith("--")]
+    assert shown(job, run, "--rank", "0") == "one\nthree\n\x1b[31mred\x1b[0m\nrest"
+    assert shown(job, "--rank=2-9", run) == "[2]:no time\n"
+    assert shown(job, run, "--stderr") == "[10]:two\n[10]:still two\n"
+    assert shown(job, run, "--generation=latest").splitlines() == whole[6:]
+    assert shown(job, run / "1.9").splitlines() == whole[:5]
+    assert shown(job, run, "--timestamps", "--rank=2,10").splitlines()[:2] == [
+        "-" + " " * 27 + "[2]:no time", "2026-11-23T13:38:38.000000Z [10]:two"]
+    assert "ranks and streams" in shown(job, run, "--rank=7", code=1)
+    assert "0-3,7" in shown(job, run, "--rank=x", code=2)
+    for words in (["--tail=-1"], ["--generation=x"], [run, "more"], ["--prefix=x"]):
+        assert shown(job, *words, code=2).startswith("muster logs: "), words
+
+
+def test_folders_of_torchrun(job, tmp_path):
+    for attempt in (0, 1):
+        for rank in (0, 1):
+            folder = tmp_path / "id_x3" / f"attempt_{attempt}" / str(rank)
+            folder.mkdir(parents=True)
+            (folder / "stdout.log").write_text(f"{attempt} {rank}\n")
+    assert shown(job, tmp_path / "id_x3").splitlines() == ["[0]:0 0", "[1]:0 1", "-- attempt_1 --", "[0]:1 0", "[1]:1 1"]
+
+
+def test_a_reader_that_leaves_and_a_full_disk(job, tmp_path):
+    run = tmp_path / "run"
+    put(run, "1.1", "a", 0, "stdout", [(None, "line\n" * 1_000_000)])
+    done = subprocess.run(["/bin/bash", "-c", '"$0" logs "$1" | head -n 1; echo "${PIPESTATUS[0]}"', MUSTER, run],
+                          env=job.env("x"), capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[0]:line\n0\n", "")
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([MUSTER, "logs", run], env=job.env("x"), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1 and "No space left on device" in done.stderr
+
+
+def test_what_happens_to_files_while_it_follows(job, tmp_path):
+    run = tmp_path / "run"
+    a = put(run, "1.1", "a", 0, "stdout", [(1, "a long first line\n")])
+    b = put(run, "1.1", "b", 1, "stdout", [(1, "b1\n")])
+    logs = follow(job, run, "-n1")
+    lines = logs.out.lines
+
+    def expect(*texts):
+        assert logs.out.until(lambda: lines == list(texts), 30), lines
+
+    expect("[1]:b1")
+    (a / "stdout.log").write_text("new\n")  # it was emptied: begin again
+    expect("[1]:b1", "[0]:new")
+    (b / "stdout.log").unlink()
+    with open(a / "stdout.log", "a", encoding="ascii") as f:
+        f.write("unfini")
+        f.flush()
+        put(run, "1.2", "c", 2, "stdout", [(1, "c1\n")])
+        expect("[1]:b1", "[0]:new", "[0]:unfini", "-- 1.2 --", "[2]:c1")
+    logs.signal(signal.SIGINT)
+    assert logs.wait() == 130
