@@ -507,6 +507,19 @@ def test_a_dry_run_of_several_nodes_contacts_nobody():
     assert dry.returncode == 0 and " RANK=RANK " in dry.stdout and "TORCHELASTIC_RUN_ID=j" in dry.stdout, dry
 
 
+@pytest.mark.parametrize("words, env", [((), {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
+                                        (("--master-addr=localhost", "--master-port={port}"), {})])
+def test_a_dry_run_has_the_store_of_the_job(words, env):
+    port = harness.free_port()
+    names = "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE"
+    script = "echo " + " ".join(f"{name}=${name}" for name in names)
+    words = [word.format(port=port) for word in words] + ["--no-python", "/bin/sh", "-c", script]
+    dry, real = muster("run", "--dry-run", *words, env=env), muster("run", *words, env=env)
+    assert real.returncode == 0 and all(word in dry.stdout.split() for word in real.stdout.split()), (dry, real)
+    config = json.loads(muster("run", "--print-config", "x", env=env).stdout)
+    assert config["workers_store"] == ("USE_AGENT_STORE=False" in real.stdout), config
+
+
 TWO_GPUS = """
 cuda 12040
 count 2

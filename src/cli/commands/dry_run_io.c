@@ -108,11 +108,12 @@ static int build_env(const struct dry_run *d, uint32_t i, struct envlist *ret, s
         .generation = "GENERATION",
         .node_rank = node,
         .n_nodes = spec->rdzv.max_nodes,
-        .master_addr = alone ? "127.0.0.1"
-                       : spec->endpoint_host != NULL && spec->backend == JOB_BACKEND_STATIC
+        .master_addr = spec->endpoint_host != NULL && spec->backend == JOB_BACKEND_STATIC
                            ? spec->endpoint_host
-                           : "LEADER",
+                       : alone ? "127.0.0.1"
+                               : "LEADER",
         .master_port = spec->endpoint_port,
+        .workers_store = spec->workers_store,
         .world_size = spec->nproc * spec->rdzv.max_nodes,
         .local_world_size = spec->nproc,
         .rank = rank,

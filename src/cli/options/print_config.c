@@ -159,6 +159,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_number(out, "endpoint_port", spec->endpoint_port);
     add_arbiter(out, spec);
     add_number(out, "is_host", spec->is_host);
+    add_bool(out, "workers_store", spec->workers_store);
     add_number(out, "node_rank", spec->node_rank);
     add_text(out, "run_id", spec->run_id);
     add_bool(out, "run_id_given", spec->run_id_given);
