@@ -16,6 +16,7 @@
 #include "launcher/logs/logdir_io.h"
 #include "launcher/logs/writer_stream_io.h"
 #include "launcher/logs/writer_wire_io.h"
+#include "launcher/streams/log_watch_io.h"
 #include "launcher/worker/error_file_io.h"
 
 #define MESSAGES_PER_TURN 64
@@ -29,8 +30,9 @@ struct process {
     const struct job_spec *spec;
     struct loop *loop;
     struct console *console;
-    struct idmap workers; /* user and index → struct writer_worker */
-    struct strbuf text;   /* of a PRINT that continues */
+    struct log_watch *own_files; /* that workers write themselves; NULL: no times of them */
+    struct idmap workers;        /* user and index → struct writer_worker */
+    struct strbuf text;          /* of a PRINT that continues */
     uint64_t n_printed;
     struct loop_timer *finish; /* the next message while the console's output is finished */
     bool finishing;
@@ -86,8 +88,13 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
     for (int k = 0; k < 2; k++) {
         unsigned bit = k == 0 ? STD_OUT : STD_ERR;
         _cleanup_(freep) char *path = logdir_log_path(dir, k), *why = NULL;
-        if ((own & bit) != 0 && (fds[k] = writer_open_log(path, &why)) < 0)
+        if ((own & bit) == 0)
+            continue;
+        fds[k] = writer_open_log(path, &why);
+        if (fds[k] < 0)
             no_file(p, user, why);
+        else
+            log_watch_add(p->own_files, user, path, fds[k]);
     }
     report(p,
            &(struct writer_message){
@@ -223,6 +230,7 @@ static void exited(struct process *p) {
 
 /* Its generation is over; what is left could not be drained in time. */
 static void drop_user(struct process *p, uint32_t user) {
+    log_watch_drop(p->own_files, user);
     for (uint32_t i = 0; i < p->spec->nproc; i++) {
         struct writer_worker *w = idmap_get(&p->workers, key_of(user, i));
         idmap_remove(&p->workers, key_of(user, i));
@@ -335,7 +343,10 @@ int writer_process_run(int fd, struct console *console, const struct job_spec *s
         r = console_reopen(console, p->loop);
     if (r == 0)
         r = loop_watch_new(p->loop, fd, LOOP_READ, LOOP_PRIO_LEASE, on_ready, p, &watch);
-    if (r == 0)
+    if (r == 0) {
+        p->own_files = log_watch_new(p->loop);
         r = loop_run(p->loop);
+    }
+    log_watch_free(p->own_files);
     return r < 0; /* the kernel frees the rest */
 }

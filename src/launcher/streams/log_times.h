@@ -24,7 +24,7 @@
 #define LOG_STAMP_BYTES 16 /* two numbers of 8 bytes, least significant byte first */
 
 struct log_stamp {
-    uint64_t at; /* bytes from this offset on were written at `ns` or later */
+    uint64_t at; /* bytes from this offset on were seen first at `ns` */
     uint64_t ns; /* since 1970 */
 };
 
