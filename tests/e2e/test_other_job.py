@@ -61,6 +61,16 @@ def test_it_is_refused_while_nodes_are_waited_for_too(job, meeting):
     assert re.search(r"this is node 0 with rank 0$", first.said(), re.M), first.said()
 
 
+def test_the_end_repeats_who_was_refused_and_why(job, meeting):
+    first = meeting.agent("a", job.worker, "start", "go", nnodes="2", options=["--rdzv-conf=join_timeout=3"])
+    first.wait_said("1 of 2")
+    meeting.refused("b", job.worker, "start", "go", nnodes="2", options=["--max-restarts=3"])
+    code, _, err = first.finish()
+    assert code == 1, err
+    assert re.search(r"\nmuster: error: the job ended: only 1 of at least 2 nodes came within 3 s .*; node \S+ was "
+                     r"refused: it was started with '.*' and --max-restarts=3, and the job there runs .*\n$", err), err
+
+
 def test_a_surplus_node_says_that_it_never_ran(job, meeting):
     first = meeting.agent("a", job.worker, "start", "go")
     job.events.wait("start", 1)

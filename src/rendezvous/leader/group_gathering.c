@@ -84,12 +84,19 @@ static void give_up_gathering(struct group *g, size_t candidates) {
         _cleanup_(strbuf_fini) struct strbuf names = {0};
         for (uint32_t i = 0; i < s.n_names; i++)
             strbuf_printf(&names, "%s%s", i == 0 ? "" : ", ", s.names[i]);
-        (void)snprintf(
-            text, sizeof text,
-            "only %zu of at least %u nodes came within %.0f s%s%.1500s%s; start the "
-            "missing ones, or wait longer: --rdzv-conf=join_timeout=S (timeout=S with static)",
-            candidates, g->need, (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
-            names.len > 0 ? " (here: " : "", strbuf_text(&names), names.len > 0 ? ")" : "");
+        _cleanup_(strbuf_fini) struct strbuf advice = {0};
+        if (g->gathering.refused_why[0] != '\0')
+            strbuf_printf(&advice, "node %s was refused: %s", g->gathering.refused_host,
+                          g->gathering.refused_why);
+        else
+            strbuf_add(&advice, "start the missing ones, or wait longer: "
+                                "--rdzv-conf=join_timeout=S (timeout=S with static)");
+        (void)snprintf(text, sizeof text,
+                       "only %zu of at least %u nodes came within %.0f s%s%.800s%s; %.1000s",
+                       candidates, g->need,
+                       (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
+                       names.len > 0 ? " (here: " : "", strbuf_text(&names),
+                       names.len > 0 ? ")" : "", strbuf_text(&advice));
     }
     group_close_failed(g, text);
 }

@@ -10,6 +10,12 @@ static void refuse(struct group *g, uint64_t node, const char *text, bool for_no
     group_set_reason(g, e, text);
 }
 
+/* The reason of the end, if too few nodes come. */
+static void remember_refused(struct group *g, const char *host, const char *why) {
+    (void)snprintf(g->gathering.refused_host, sizeof g->gathering.refused_host, "%s", host);
+    (void)snprintf(g->gathering.refused_why, sizeof g->gathering.refused_why, "%s", why);
+}
+
 static enum job_stage stage_of(const struct group *g) {
     if (!g->formation.formed_here)
         return JOB_WITHOUT_GROUP;
@@ -28,8 +34,12 @@ struct node *group_admit(struct group *g, const struct node_info *info,
         why = roster_refusal(&g->roster, &g->config, info, &for_now);
     if (why != NULL) {
         refuse(g, info->incarnation, why, for_now);
+        if (!for_now)
+            remember_refused(g, info->host, why);
         return NULL;
     }
+    if (strcmp(g->gathering.refused_host, info->host) == 0) /* it was started again */
+        remember_refused(g, "", "");
     struct node *n = roster_add(&g->roster, info);
     if (g->roster.n <= GROUP_REACH_AT_ONCE)
         (void)group_emit(g, GROUP_EFFECT_REACH, info->incarnation);

@@ -63,6 +63,8 @@ struct gathering {
     bool lost_somebody;
     bool idle_unsent;              /* the state was entered in this step */
     char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
+    /* the last node that was refused for good, and why; "": none */
+    char refused_host[RDZV_HOST_MAX], refused_why[RDZV_REASON_MAX];
 };
 struct forming {
     bool store_open, store_wanted; /* for the current generation */

@@ -119,6 +119,29 @@ Test(group, the_join_timeout_names_nobody_when_nobody_is_left) {
     end(&r);
 }
 
+Test(group, the_join_timeout_says_which_node_was_refused_and_why) {
+    for (int again = 0; again <= 1; again++) {
+        struct group_config c = config_of(3, 3);
+        struct rig r;
+        bring_to(&r, &c, 1, GROUP_GATHERING);
+        struct node_info info = {.incarnation = 2, .nproc = 0, .node_rank = -1, .host = "b"};
+        struct group_event event = {
+            .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}};
+        step(&r, event);
+        cr_assert_not_null(effect(&r, GROUP_EFFECT_REFUSE));
+        info.nproc = 1;
+        if (again != 0)
+            step(&r, event);
+        pass(&r, 601, 6);
+        assert_state(&r, GROUP_CLOSED);
+        struct desired d = told(&r, 1);
+        cr_assert_eq(strstr(d.reason, "; node b was refused: its number of workers") != NULL, again == 0, "%s",
+                     d.reason);
+        cr_assert_eq(strstr(d.reason, "; start the missing ones") != NULL, again != 0, "%s", d.reason);
+        end(&r);
+    }
+}
+
 Test(group, joins_that_can_not_be_are_refused) {
     struct group_config c = config_of(2, 2);
     c.static_ranks = true;
