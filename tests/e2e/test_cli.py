@@ -338,6 +338,7 @@ def test_bash_completes():
     assert "run" in complete(["muster", "r"]) and "version" in complete(["muster", "ver"])
     assert complete(["muster", "run", "--nproc"]) == ["--nproc-per-node"]
     assert complete(["muster", "run", "--contain", "=", "c"]) == ["cgroup"]
+    assert complete(["muster", "run", "--leave", "=", "d"]) == ["detached"]
     assert complete(["muster", "status", "--j"]) == ["--json"] and complete(["muster", "exclude", "n"]) == []
     assert "--reason" in complete(["muster", "stop", "--"]) and "--reason" not in complete(["muster", "grow", "--"])
     assert complete(["muster", "run", "--start-method", "fork"]) == ["fork", "forkserver"]

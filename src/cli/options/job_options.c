@@ -316,6 +316,10 @@ static int read_ending(struct job_reading *j) {
     double interval;
     if (parse_python_double(job_text(j, RUN_MONITOR_INTERVAL), &interval) < 0 || interval <= 0)
         return job_bad_value(j, RUN_MONITOR_INTERVAL, "a number of seconds above 0");
+    if (j->spec->leave == JOB_LEAVE_DETACHED && j->spec->contain == JOB_CONTAIN_PIDNS)
+        return err_set(j->err, -EINVAL,
+                       "--leave=detached: nothing outlives a pid namespace; use another --contain "
+                       "than pidns");
     return read_signals(j);
 }
 

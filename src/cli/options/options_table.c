@@ -222,6 +222,10 @@ static const struct option_def defs[] = {
      "Exit status of a job that failed: 1, as with torchrun, or that of the worker that failed "
      "first (128+N for signal N)",
      .choices = "torchrun worker", CHOICE(exit_code, JOB_EXIT_CODE_TORCHRUN, JOB_EXIT_CODE_WORKER)},
+    {"leave", "WHAT", ENV | OURS,
+     "What lives on after a job that has succeeded: nothing (none), or processes that workers left "
+     "in sessions of their own when they ended, such as uploads (detached)",
+     .choices = "none detached", CHOICE(leave, JOB_LEAVE_NONE, JOB_LEAVE_DETACHED)},
     {"contain", "HOW", ENV | OURS,
      "What prevents workers from outliving muster when agent and guardian are killed at once: a "
      "cgroup, a pid namespace, none, or auto (a cgroup if one was delegated to muster)",

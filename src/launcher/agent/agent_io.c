@@ -143,14 +143,21 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     local_event(a, MEMBER_EVENT_ALL_GONE, g);
 }
 
+/* Then there is nothing to stop: what workers have left is ended anyway, or it is to live on. */
+static bool has_succeeded(const struct agent *a, const struct desired *cause) {
+    return cause != NULL && cause->kind == DESIRED_CLOSED && cause->outcome == OUTCOME_SUCCESS &&
+           local_workers_workers_alive(a->local_workers) == 0;
+}
+
 static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
     struct agent *a = arg;
+    bool has_workers = local_workers_has_workers(a->local_workers);
     open_door(a, NULL);
     preflight_cancel(a->preflight);
     agent_show_stop(a, reason, cause);
-    if (local_workers_has_workers(a->local_workers))
+    if (!has_succeeded(a, cause))
         local_workers_stop(a->local_workers, a->signo != 0 ? a->signo : SIGTERM, grace_ns);
-    else
+    if (!has_workers)
         local_event(a, MEMBER_EVENT_ALL_GONE, (struct generation){0, 0});
 }
 
@@ -159,9 +166,9 @@ static void fence(void *arg) {
     open_door(a, NULL);
     preflight_cancel(a->preflight);
     log_warning("no message from the leader within the lease: the workers of this node are killed");
-    if (local_workers_has_workers(a->local_workers))
-        local_workers_kill(a->local_workers);
-    else
+    bool has_workers = local_workers_has_workers(a->local_workers);
+    local_workers_kill(a->local_workers);
+    if (!has_workers)
         local_event(a, MEMBER_EVENT_ALL_GONE, (struct generation){0, 0});
 }
 
@@ -532,6 +539,9 @@ int agent_run(const struct agent_config *config) {
     if (!a.failed_early)
         agent_show_outcome(&a);
     int status = exit_status(&a);
+    if (!a.failed_early && a.end.kind == MEMBER_END_SUCCESS && !a.end.was_spare &&
+        local_workers_leave_kept(a.local_workers))
+        guardian_leave(a.config.link);
     bool lost = tear_down(&a);
     return lost && (status == AGENT_EXIT_SUCCESS || a.left_output) ? AGENT_EXIT_FAILED : status;
 }

@@ -46,6 +46,10 @@ uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
 
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
 
+/* What lives on after a job that has succeeded: nothing, or processes that its workers left in
+ * sessions of their own. */
+enum job_leave { JOB_LEAVE_NONE = 0, JOB_LEAVE_DETACHED };
+
 /* The exit status of a job that failed: 1, or that of the worker that failed first. */
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 
@@ -98,6 +102,7 @@ struct job_spec {
     char *start_method;
     bool virtual_local_rank;
     enum job_contain contain;
+    enum job_leave leave;
     enum bind_mode bind; /* --bind, --numa-binding; 0: none unless GPUs are found */
     enum bind_memory bind_memory;
     enum job_omp omp;

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -228,6 +229,19 @@ int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct err *err) {
 int cgroup_enter(int fd) { return write_at(fd, "cgroup.procs", "0"); }
 
 int cgroup_kill(int fd) { return write_at(fd, "cgroup.kill", "1"); }
+
+void cgroup_each_process(int fd, cgroup_process_fn *fn, void *arg) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (read_at(fd, "cgroup.procs", &text) < 0)
+        return;
+    char *end;
+    for (const char *p = strbuf_text(&text);; p = end) {
+        long pid = strtol(p, &end, 10);
+        if (end == p)
+            return;
+        fn(arg, (pid_t)pid);
+    }
+}
 
 int cgroup_populated(int fd) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};

@@ -33,6 +33,7 @@
 /* One page that both processes see. */
 struct guardian_shared {
     atomic_bool fenced;
+    atomic_bool leave; /* the agent leaves processes in other sessions than its own */
     struct spare spare;
 };
 
@@ -210,6 +211,11 @@ void guardian_spare(struct guardian_link *link, pid_t pid) {
         spare_add(&link->shared->spare, pid);
 }
 
+void guardian_leave(struct guardian_link *link) {
+    if (link->shared != NULL)
+        atomic_store(&link->shared->leave, true);
+}
+
 bool guardian_fenced(struct guardian_link *link) {
     return atomic_exchange(&link->shared->fenced, false);
 }
@@ -285,16 +291,26 @@ _noreturn_ static void exit_as(int status) {
     _exit(128 + signo); /* this is process 1, which its own signals don't kill */
 }
 
+static bool is_left(void *arg, pid_t pid) {
+    (void)arg;
+    return sweep_is_detached(pid);
+}
+
 /* The agent has died: kills all other processes, then closes the listener and exits. */
 _noreturn_ static void guardian_finish(struct guardian *g, int status) {
     struct spare_list spared;
     spare_read(&g->shared->spare, g->keeper, &spared);
-    if (g->cgroup_fd >= 0)
+    bool leaves = WIFEXITED(status) && atomic_load(&g->shared->leave);
+    if (leaves)
+        spared.except.seen = is_left;
+    else if (g->cgroup_fd >= 0)
         (void)cgroup_kill(g->cgroup_fd);
     sweep_all(&spared.except, g->unkillable_ns, report_stuck, NULL);
     spare_end(&g->shared->spare, GUARDIAN_SPARED_NS);
     spare_read(&g->shared->spare, 0, &spared);
-    if (g->cgroup_fd >= 0 && spared.except.n == 0)
+    if (leaves && g->cgroup_fd >= 0)
+        (void)cgroup_remove(g->cgroup_parent_fd, g->cgroup_name); /* if nothing is in it */
+    else if (g->cgroup_fd >= 0 && spared.except.n == 0)
         cgroup_end(g);
     if (g->keeper > 0) {
         (void)kill(g->keeper, SIGKILL);

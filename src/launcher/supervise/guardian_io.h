@@ -23,6 +23,9 @@
  *     both are killed   only with containment: a keeper (a third, even smaller process in its own
  *                       session) ends the rest and closes the listener last
  *
+ * With guardian_leave(), detached processes outlive an agent that exits by itself, and nothing
+ * else.
+ *
  * The log writer is killed too, but not waited for longer than GUARDIAN_SPARED_NS: it holds nothing
  * that the next agent here could need. Any other process that can't be killed is reported once on
  * standard error. The guardian then waits for it with the listener open, so that other nodes don't
@@ -85,6 +88,10 @@ bool guardian_fenced(struct guardian_link *link);
 /* A helper of the agent that no sweep kills, and that is killed at the end but not waited for
  * (spare_io.h). */
 void guardian_spare(struct guardian_link *link, pid_t pid);
+
+/* When the agent exits by itself, processes below it live on if they run in other sessions than
+ * this process. Not in a pid namespace: the kernel kills all. */
+void guardian_leave(struct guardian_link *link);
 
 /* "none", "cgroup /sys/fs/…", "pid namespace": for muster's verbose output. */
 const char *guardian_contain_text(enum job_contain contain);

@@ -15,6 +15,7 @@
 #include "launcher/node/node_setup_io.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/supervise/cgroup_io.h"
+#include "launcher/supervise/sweep_io.h"
 #include "launcher/supervise/worker_io.h"
 #include "launcher/worker/error_file_io.h"
 #include "launcher/worker/notify_io.h"
@@ -24,8 +25,9 @@
 /* How many failed workers' last lines are kept for the report: one of the first is the cause. */
 #define TAILS_MAX 32
 
-/* What prepare waits for: discovery of this node, the route to the leader, log files. */
-enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4 };
+/* What prepare waits for: discovery of this node, the route to the leader, log files, the end of
+ * the processes that the last generation left. */
+enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8 };
 
 struct local_workers {
     struct loop *loop;
@@ -52,7 +54,8 @@ struct local_workers {
     char **tails;             /* [nproc] the last lines of a failed worker's stderr, or NULL */
     uint32_t n_tails;
     struct worker_group *workers;
-    struct envlist env; /* of the worker that is being started, like its argv */
+    struct worker_group *ending; /* it kept processes, which are being killed; NULL: none */
+    struct envlist env;          /* of the worker that is being started, like its argv */
     char **argv;
     uint32_t unmade;      /* the worker that could not be prepared; UINT32_MAX: none */
     uint32_t n_ok;        /* workers that ended with 0, */
@@ -198,7 +201,55 @@ static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
     report_failure(c, &f);
 }
 
-static void on_group_gone(void *arg) { check_all_gone(arg); }
+static void came(struct local_workers *c, unsigned what, const struct err *failed);
+
+static void on_group_gone(void *arg) {
+    struct local_workers *c = arg;
+    if (c->ending == NULL || !worker_group_gone(c->ending)) {
+        check_all_gone(c);
+        return;
+    }
+    worker_group_free(TAKE_PTR(c->ending));
+    came(c, AWAITS_KEPT, NULL);
+}
+
+/* ---- detached processes (worker_io.h) ---- */
+
+static void on_detached(void *arg, pid_t pid) {
+    char name[SWEEP_NAME_MAX] = "more of the same kind";
+    (void)arg;
+    if (pid != 0)
+        sweep_name(pid, name);
+    log_notice("%s, left by a worker in a session of its own, is ended; --leave=detached lets it "
+               "live if the job succeeds",
+               name);
+}
+
+/* What the workers have left waits for the end of the job. If that was not a success, or if there
+ * is another generation, it ends. */
+static void end_kept(struct local_workers *c) {
+    const pid_t *kept;
+    if (c->running || c->workers == NULL || worker_group_kept(c->workers, &kept) == 0)
+        return;
+    c->ending = TAKE_PTR(c->workers);
+    worker_group_kill(c->ending);
+}
+
+bool local_workers_leave_kept(struct local_workers *c) {
+    const pid_t *kept;
+    uint32_t n = c->workers != NULL ? worker_group_kept(c->workers, &kept) : 0;
+    for (uint32_t i = 0; i < n && i < WORKER_NAMED_MAX; i++) {
+        char name[SWEEP_NAME_MAX];
+        sweep_name(kept[i], name);
+        if (sweep_is_detached(kept[i]))
+            log_notice("%s, lives on (--leave=detached)", name);
+    }
+    if (n > WORKER_NAMED_MAX)
+        log_notice("%u more such processes live on", n - WORKER_NAMED_MAX);
+    if (n > 0)
+        worker_group_leave_kept(c->workers);
+    return n > 0;
+}
 
 static void on_unkillable(void *arg, pid_t pid, const char *text) {
     struct local_workers *c = arg;
@@ -210,8 +261,8 @@ static void on_unkillable(void *arg, pid_t pid, const char *text) {
 
 static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err);
 static void on_made(void *arg, uint32_t i);
-static const struct worker_group_ops worker_ops = {on_make,         on_made,       on_worker_ended,
-                                                   on_spawn_failed, on_group_gone, on_unkillable};
+static const struct worker_group_ops worker_ops = {
+    on_make, on_made, on_worker_ended, on_spawn_failed, on_group_gone, on_unkillable, on_detached};
 
 /* ---- messages of workers ---- */
 
@@ -318,6 +369,7 @@ void local_workers_free(struct local_workers *c) {
     if (c == NULL)
         return;
     drop_generation(c);
+    worker_group_free(c->ending);
     notify_free(c->notify);
     worker_logs_free(c->files);
     free(c->pending);
@@ -357,7 +409,10 @@ static int check_own_store(const struct local_workers *c, struct err *err) {
 int local_workers_prepare(struct local_workers *c, struct generation g, const struct form *form,
                           struct err *err) {
     assert(!c->running);
+    end_kept(c);
     drop_generation(c);
+    if (c->ending != NULL)
+        c->awaits |= AWAITS_KEPT;
     c->generation = g;
     c->form = *form;
     (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
@@ -512,6 +567,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     config.cgroup_fd = c->config.link->cgroup_fd;
     config.oom_file = c->oom_file;
     config.nofile_soft = c->config.nofile_soft;
+    config.leave_detached = c->config.spec->leave == JOB_LEAVE_DETACHED;
     c->unmade = UINT32_MAX;
     r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
     c->running = r == 0;
@@ -520,6 +576,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
 }
 
 void local_workers_stop(struct local_workers *c, int signo, uint64_t grace_ns) {
+    end_kept(c);
     if (!c->running)
         return;
     c->told_to_stop = true;
@@ -535,6 +592,7 @@ uint32_t local_workers_signal(struct local_workers *c, int signo) {
 }
 
 void local_workers_kill(struct local_workers *c) {
+    end_kept(c);
     if (!c->running)
         return;
     worker_group_kill(c->workers);

@@ -9,7 +9,9 @@
  *     local_workers_free(l);
  *
  * "All gone" means: every worker and descendant has ended, and all their output has been written to
- * its destination. */
+ * its destination. With --leave=detached, processes that successful workers left in sessions of
+ * their own are kept: they live until the job has ended, or until another generation is prepared;
+ * local_workers_stop() and _kill() end them, too. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -57,7 +59,8 @@ _must_use_ int local_workers_new(struct loop *loop, const struct local_workers_c
 void local_workers_free(struct local_workers *local_workers);
 
 /* No worker of an older generation may be left. The form is copied. LOCAL_WORKERS_E_LATER: the
- * discovery of this node or of the route to the leader has not ended, or log files are being made;
+ * discovery of this node or of the route to the leader has not ended, log files are being made, or
+ * processes that were kept are ending;
  * on_prepared will be called. Another local_workers_prepare() is allowed before that. */
 enum { LOCAL_WORKERS_E_LATER = 1 };
 _must_use_ int local_workers_prepare(struct local_workers *local_workers, struct generation g,
@@ -66,13 +69,16 @@ _must_use_ int local_workers_prepare(struct local_workers *local_workers, struct
  * as prepared. Copied. */
 _must_use_ int local_workers_start(struct local_workers *local_workers,
                                    const struct netif_choice *netif, struct err *err);
-/* The signal, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout. Does
- * nothing if no workers run. */
+/* The signal, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout. If
+ * no workers run, only processes that are kept are ended. */
 void local_workers_stop(struct local_workers *local_workers, int signo, uint64_t grace_ns);
 /* Sends a signal to each worker's own process, and not to processes that it has started: those
  * seldom expect it. The workers go on; one that dies of it has failed. Returns how many got it. */
 uint32_t local_workers_signal(struct local_workers *local_workers, int signo);
 void local_workers_kill(struct local_workers *local_workers);
+/* The job has succeeded: those that are kept live on, and the user is told so. False: there are
+ * none. */
+bool local_workers_leave_kept(struct local_workers *local_workers);
 /* Reports a failure of the node, not of a worker: it could not prepare or start. */
 void local_workers_node_failure(const struct local_workers *local_workers, const char *text,
                                 struct failure *ret);

@@ -39,6 +39,8 @@ struct pass {
     pid_t top;  /* whose descendants are killed */
     unsigned without;
     const struct sweep_except *except; /* NULL: none */
+    sweep_seen_fn *seen;               /* NULL: none */
+    void *seen_arg;
     struct sweep_result *result;
     pid_t parent; /* the process whose children are being listed */
     /* other code has run since the pass began, so processes that it found can have been reaped */
@@ -118,6 +120,8 @@ static bool kill_found(struct pass *p, const struct found *f) {
  * been reaped since it was found, its children have another parent, and its pid can belong to
  * another process. */
 static void run_one(struct pass *p, uint32_t i) {
+    if (p->seen != NULL && p->seen(p->seen_arg, p->queue[i].pid))
+        return;
     if (!kill_found(p, &p->queue[i]) && p->resumed)
         return;
     p->parent = p->queue[i].pid;
@@ -141,6 +145,8 @@ static void pass_init(struct pass *p, pid_t top, const struct sweep_except *exce
     p->top = top;
     p->without = except != NULL ? except->without : 0;
     p->except = except;
+    p->seen = except != NULL ? except->seen : NULL;
+    p->seen_arg = except != NULL ? except->arg : NULL;
     p->result = result;
     p->resumed = false;
     p->n = 0;
@@ -236,7 +242,7 @@ void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *e
 static bool is_meant(struct sweep_walk *w, pid_t pid) {
     char value[SWEEP_MARKER_MAX];
     if (read_variable(pid, w->marker, value, sizeof value))
-        return w->mine(w->arg, value);
+        return w->mine(w->arg, pid, value);
     w->result.undecided += is_between(pid);
     return false;
 }
@@ -337,6 +343,14 @@ static char *add_name(char *at, pid_t pid) {
     line[n] = '\0';
     return proc_put_text(proc_put_text(at, ", "), line);
 }
+
+bool sweep_is_detached(pid_t pid) {
+    struct proc_stat st;
+    pid_t session = getsid(pid);
+    return session > 0 && session != getsid(0) && proc_read_stat(pid, &st) && !has_ended(&st);
+}
+
+void sweep_name(pid_t pid, char out[SWEEP_NAME_MAX]) { (void)add_name(out, pid); }
 
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]) {
     struct proc_stat st;

@@ -20,10 +20,16 @@
 /* Features that are not used, as on an older kernel; for tests. Bits. */
 enum { SWEEP_WITHOUT_CHILDREN_FILE = 1, SWEEP_WITHOUT_PIDFD = 2 };
 
-/* Pids that are spared, together with all processes below them. */
+/* Called for each process that a pass has found, before it is killed. True: the process is spared,
+ * together with all processes below it. */
+typedef bool sweep_seen_fn(void *arg, pid_t pid);
+
+/* What is spared. */
 struct sweep_except {
-    const pid_t *pids; /* in ascending order; borrowed */
+    const pid_t *pids; /* these and all processes below them; in ascending order; borrowed */
     uint32_t n;
+    sweep_seen_fn *seen; /* NULL: no others; in sweep_all() it must be async-signal-safe */
+    void *arg;
     unsigned without; /* SWEEP_WITHOUT_* */
 };
 
@@ -61,7 +67,7 @@ void sweep_walk_begin(struct sweep_walk *w, const struct sweep_except *except);
  * `except`, and all processes below them, if the child's environment has `marker` (the variable's
  * name, borrowed) with a value for which mine() is true. Other daemons are left alive. */
 #define SWEEP_MARKER_MAX 96
-typedef bool sweep_mine_fn(void *arg, const char *value);
+typedef bool sweep_mine_fn(void *arg, pid_t pid, const char *value);
 void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *except,
                               const char *marker, sweep_mine_fn *mine, void *arg);
 /* Continues until until_ns (CLOCK_MONOTONIC), but handles at least one process. True: the pass is
@@ -82,6 +88,10 @@ pid_t sweep_parent(pid_t pid);
 /* Whether this is the process's name in /proc/PID/comm. */
 bool sweep_is_named(pid_t pid, const char *name);
 
+/* Whether this process runs in another session than the caller. False if it has ended.
+ * Async-signal-safe. setsid(2) */
+bool sweep_is_detached(pid_t pid);
+
 /* Which of the processes that a pass has found to name in a message; 0: it found none. */
 pid_t sweep_stuck_one(const struct sweep_result *r);
 /* For messages: "process 123, python3 train.py (state D)", "process 123, python3 train.py (state t,
@@ -89,4 +99,6 @@ pid_t sweep_stuck_one(const struct sweep_result *r);
  * process 45, gdb)"; "process 123" if it can't be read. ptrace(2): a traced process that ends, even
  * by SIGKILL, can't be waited for until its tracer has waited for it or has ended. */
 #define SWEEP_NAME_MAX 352
+/* Only "process 123, python3 train.py". */
+void sweep_name(pid_t pid, char out[SWEEP_NAME_MAX]);
 void sweep_describe(pid_t pid, char out[SWEEP_NAME_MAX]);

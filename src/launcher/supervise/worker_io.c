@@ -93,7 +93,10 @@ void worker_group_free(struct worker_group *g) {
     if (g == NULL || g->doomed)
         return;
     g->doomed = true;
-    if (g->machine.state != WORKER_STATE_GONE)
+    const pid_t *kept;
+    bool kill_kept = !g->left && worker_group_kept(g, &kept) > 0;
+    g->stopped = true;
+    if (g->machine.state != WORKER_STATE_GONE || kill_kept)
         worker_sweep_now(g);
     if (g->busy == 0)
         dispose(g);
@@ -191,12 +194,22 @@ static void on_timer(void *arg) {
 
 static void on_orphan_timer(void *arg) { worker_find_orphans(arg); }
 
+/* The owner's functions that these events lead to may free the group. */
+static void end_all(struct worker_group *g, const struct worker_event *event) {
+    worker_enter(g);
+    worker_keep_no_more(g);
+    if (!g->doomed)
+        worker_step(g, event);
+    if (!g->doomed)
+        worker_start_no_more(g);
+    (void)!worker_leave(g);
+}
+
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns) {
-    worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_STOP,
-                                          .now_ns = clock_now_ns(),
-                                          .signo = signo,
-                                          .grace_ns = grace_ns});
-    worker_start_no_more(g);
+    end_all(g, &(struct worker_event){.kind = WORKER_EVENT_STOP,
+                                      .now_ns = clock_now_ns(),
+                                      .signo = signo,
+                                      .grace_ns = grace_ns});
 }
 
 uint32_t worker_group_signal(struct worker_group *g, int signo) {
@@ -209,8 +222,7 @@ uint32_t worker_group_signal(struct worker_group *g, int signo) {
 }
 
 void worker_group_kill(struct worker_group *g) {
-    worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_KILL, .now_ns = clock_now_ns()});
-    worker_start_no_more(g);
+    end_all(g, &(struct worker_event){.kind = WORKER_EVENT_KILL, .now_ns = clock_now_ns()});
 }
 
 /* --- one worker's end --- */
@@ -237,6 +249,7 @@ static uint64_t oom_kills(const struct worker_group *g, const struct worker *w) 
 void worker_ended(struct worker *w, const struct worker_exit *how) {
     struct worker_group *g = w->group;
     w->ended = true;
+    g->ended_badly |= how == NULL || !child_succeeded(&how->status);
     struct worker_update update;
     struct worker_event event = {.kind = WORKER_EVENT_EXITED, .now_ns = clock_now_ns()};
     worker_group_machine_step(&g->machine, &event, &update);
@@ -255,7 +268,7 @@ void worker_ended(struct worker *w, const struct worker_exit *how) {
 static void on_worker_zombie(void *arg, pid_t pid) {
     struct worker *w = arg;
     (void)kill(-pid, SIGKILL);
-    if (w->cgroup_fd >= 0)
+    if (w->cgroup_fd >= 0 && !worker_seen_in_cgroup(w, pid))
         (void)cgroup_kill(w->cgroup_fd);
 }
 

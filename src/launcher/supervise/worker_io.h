@@ -13,7 +13,13 @@
  *
  * When a worker has ended, what it left is killed at once: its process group while it is a zombie,
  * its cgroup if it has one, and the orphans that have its WORKER_MARKER in their environment. A
- * daemon that has also cleared its environment lives until the generation ends. */
+ * daemon that has also cleared its environment lives until the generation ends.
+ *
+ * Processes in a session of their own, which is not a worker's, are called detached. As long as all
+ * workers that have ended did so with 0 and none was asked to stop, ops.on_detached is told of
+ * those that are killed; or, with leave_detached, they are kept: neither killed nor waited for. A
+ * stop, a kill and worker_group_free() end those that are kept, too, unless they were left before.
+ */
 #pragma once
 
 #include <stdbool.h>
@@ -54,6 +60,7 @@ struct worker_group_config {
     uint64_t generation;  /* for the marker and the cgroups' names */
     int cgroup_fd;        /* guardian_link.cgroup_fd; -1: no cgroups */
     const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never reported. Copied */
+    bool leave_detached;
     bool no_core, no_new_privs;
     uint64_t nofile_soft; /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */
     unsigned without;     /* CHILD_WITHOUT_*; tests */
@@ -77,13 +84,19 @@ struct worker_group_ops {
     void (*on_exit)(void *arg, uint32_t index, const struct worker_exit *how);
     /* Worker `index` never ran; it counts as ended. err->code: errno, text: step and program. */
     void (*on_spawn_failed)(void *arg, uint32_t index, const struct err *err);
-    /* Every worker and every descendant is gone. Last call. */
+    /* Every worker and every descendant is gone, except those that are kept. Last call, unless they
+     * are killed later: then it is called again. */
     void (*on_all_gone)(void *arg);
     /* Called once, if a process has survived SIGKILL for 5 s. This node does not count as stopped
      * until the process is gone; then on_all_gone is called. text: name and state of the
      * process. */
     void (*on_unkillable)(void *arg, pid_t pid, const char *text);
+    /* A detached process is about to be killed: called for one process of each session, up to
+     * WORKER_NAMED_MAX, then once with 0 because there are more. Must not change the group. May be
+     * NULL. */
+    void (*on_detached)(void *arg, pid_t pid);
 };
+#define WORKER_NAMED_MAX 8
 
 /* Starts n >= 1 workers without waiting for any exec: some now, for as long as one turn of the loop
  * may take, and the others in its next turns. If the group is stopped or killed before, those that
@@ -104,6 +117,12 @@ uint32_t worker_group_signal(struct worker_group *g, int signo);
 void worker_group_kill(struct worker_group *g);
 /* Frees the group; processes that are left get SIGKILL, but are not waited for. Takes NULL. */
 void worker_group_free(struct worker_group *g);
+
+/* How many processes are kept, not counting those below them; 0 as long as the group is not gone.
+ * *ret: up to WORKER_NAMED_MAX of them. Some may have ended meanwhile. */
+uint32_t worker_group_kept(const struct worker_group *g, const pid_t **ret);
+/* worker_group_free() will not kill those that are kept. */
+void worker_group_leave_kept(struct worker_group *g);
 
 /* How many workers have not ended, including those that are not started yet. */
 uint32_t worker_group_alive(const struct worker_group *g);

@@ -1,7 +1,8 @@
 /* What the files of a worker group share. Private to these files.
  *   worker_io.c        carries out the machine's updates; the end of workers and of the group
  *   worker_start_io.c  starts workers, some per turn of the loop
- *   worker_sweep_io.c  kills processes below the agent, some per turn of the loop */
+ *   worker_sweep_io.c  kills processes below the agent, some per turn of the loop
+ *   worker_detached_io.c  what becomes of processes in sessions of their own */
 #pragma once
 
 #include "launcher/supervise/sweep_io.h"
@@ -11,6 +12,7 @@ struct worker {
     struct worker_group *group;
     uint32_t index;
     struct child_watch *watch; /* NULL: never cloned, or not yet */
+    pid_t session;             /* its pid, also after its end; 0: never cloned */
     uint64_t started_ns;
     uint64_t sent;       /* bit N: signal N was sent */
     char *program, *cwd; /* for the text of a failed start */
@@ -59,7 +61,14 @@ struct worker_group {
     unsigned busy;            /* depth of callbacks */
     unsigned n_put_off;       /* deferred calls: the last one frees a doomed group's memory */
     bool start_due, failures_due, walk_due, signal_due, remove_due; /* which of them */
-    uint32_t remove_at; /* after disposal: the worker whose cgroup is removed next */
+    bool stopped;     /* a stop or a kill was requested */
+    bool ended_badly; /* a worker has failed, or never ran */
+    bool left;        /* those that are kept are not killed at the end */
+    pid_t kept[WORKER_NAMED_MAX];
+    uint32_t n_kept;              /* as found by the last walk over all processes */
+    pid_t told[WORKER_NAMED_MAX]; /* sessions of which on_detached was told */
+    uint32_t n_told;              /* WORKER_NAMED_MAX + 1: and that there are more */
+    uint32_t remove_at;           /* after disposal: the worker whose cgroup is removed next */
     bool doomed, disposed;
     uint32_t n;
     struct worker workers[];
@@ -88,6 +97,17 @@ _must_use_ int worker_watch(struct worker *w, const struct child *child);
 void worker_start_some(struct worker_group *g);
 /* Workers that were not started yet never will be; they count as ended, without a callback. */
 void worker_start_no_more(struct worker_group *g);
+
+/* ---- worker_detached_io.c ---- */
+
+/* A sweep_seen_fn: keeps a detached process, or tells that it is going to be killed. */
+bool worker_seen(void *group, pid_t pid);
+/* Whether detached processes are kept. */
+bool worker_keeps(const struct worker_group *g);
+/* The same for those in the cgroup of a worker that is a zombie. True: some are kept. */
+bool worker_seen_in_cgroup(struct worker *w, pid_t zombie);
+/* A stop or a kill: nothing is kept any more. */
+void worker_keep_no_more(struct worker_group *g);
 
 /* ---- worker_sweep_io.c ---- */
 

@@ -70,6 +70,7 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
     struct child child = CHILD_INIT;
     if (child_spawn(&cs, &child, &w->start_err) < 0)
         return;
+    w->session = child.pid;
     int r = worker_watch(w, &child);
     if (r < 0) {
         (void)err_set(&w->start_err, r, "cannot watch %s: %s", w->program, strerror(-r));

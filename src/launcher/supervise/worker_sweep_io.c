@@ -40,10 +40,14 @@ static void add_pid(void *arg, pid_t pid) {
     l->pids[l->n++] = pid;
 }
 
-static struct sweep_except sorted(struct pid_list *l) {
+static void sort(struct pid_list *l) {
     if (l->n > 0)
         qsort(l->pids, l->n, sizeof *l->pids, compare_pids);
-    return (struct sweep_except){.pids = l->pids, .n = l->n};
+}
+
+static struct sweep_except sorted(struct pid_list *l, struct worker_group *g) {
+    sort(l);
+    return (struct sweep_except){.pids = l->pids, .n = l->n, .seen = worker_seen, .arg = g};
 }
 
 /* ---- beginning ---- */
@@ -60,15 +64,16 @@ static void begin_all(struct worker_group *g) {
     for (uint32_t i = 0; i < g->n; i++)
         if (worker_group_pid(g, i) != 0)
             add_pid(&own, worker_group_pid(g, i));
-    (void)sorted(&own);
+    sort(&own);
     child_reaper_each(g->reaper, add_pid, &helpers);
-    struct sweep_except except = sorted(&helpers);
+    struct sweep_except except = sorted(&helpers, g);
+    g->n_kept = 0;
     sweep_walk_begin(walk_of(g), &except);
     g->walk_kind = WORKER_WALK_ALL;
 }
 
 /* `value` is "generation.index.random" */
-static bool is_of_ended(void *arg, const char *value) {
+static bool is_of_ended(void *arg, pid_t pid, const char *value) {
     struct worker_group *g = arg;
     const char *dot = strchr(value, '.');
     unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
@@ -76,6 +81,8 @@ static bool is_of_ended(void *arg, const char *value) {
         return false;
     struct worker *w = &g->workers[i];
     if (!w->looked_for || strcmp(w->marker + strlen(WORKER_MARKER "="), value) != 0)
+        return false;
+    if (worker_keeps(g) && worker_seen(g, pid))
         return false;
     w->met = true;
     return true;
@@ -85,7 +92,7 @@ static bool is_of_ended(void *arg, const char *value) {
 static void begin_orphans(struct worker_group *g) {
     _cleanup_(pid_list_fini) struct pid_list known = {0};
     child_reaper_each(g->reaper, add_pid, &known);
-    struct sweep_except except = sorted(&known);
+    struct sweep_except except = sorted(&known, g);
     for (uint32_t i = 0; i < g->n; i++) {
         g->workers[i].looked_for = g->workers[i].orphans;
         g->workers[i].met = false;

@@ -13,7 +13,7 @@ static const unsigned next_states[] = {
     [WORKER_STATE_STOPPING] = 1U << WORKER_STATE_KILLING | 1U << WORKER_STATE_SWEEPING,
     [WORKER_STATE_KILLING] = 1U << WORKER_STATE_SWEEPING,
     [WORKER_STATE_SWEEPING] = 1U << WORKER_STATE_GONE,
-    [WORKER_STATE_GONE] = 0,
+    [WORKER_STATE_GONE] = 1U << WORKER_STATE_SWEEPING,
 };
 
 static void check(const struct worker_group_machine *m) {
@@ -127,6 +127,19 @@ static void on_swept(struct worker_group_machine *m, const struct worker_event *
     ret->all_gone = true;
 }
 
+/* An answer of the pass that was running does not count any more: the caller begins a new one. */
+static void on_unspared(struct worker_group_machine *m, const struct worker_event *event,
+                        struct worker_update *ret) {
+    if (m->n_left > 0)
+        return;
+    if (m->state == WORKER_STATE_GONE)
+        move(m, WORKER_STATE_SWEEPING);
+    m->killed_ns = event->now_ns;
+    m->retry_ns = WORKER_RETRY_MIN_NS;
+    m->deadline_ns = TIME_NEVER;
+    ret->sweep = true;
+}
+
 void worker_group_machine_step(struct worker_group_machine *m, const struct worker_event *event,
                                struct worker_update *ret) {
     *ret = (struct worker_update){0};
@@ -136,6 +149,7 @@ void worker_group_machine_step(struct worker_group_machine *m, const struct work
     case WORKER_EVENT_KILL: on_kill(m, event, ret); break;
     case WORKER_EVENT_TIMER: on_timer(m, event, ret); break;
     case WORKER_EVENT_SWEPT: on_swept(m, event, ret); break;
+    case WORKER_EVENT_UNSPARED: on_unspared(m, event, ret); break;
     }
     ret->deadline_ns = m->deadline_ns;
     check(m);

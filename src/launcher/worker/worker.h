@@ -6,8 +6,9 @@
  *     RUNNING ──────► STOPPING ─────────────────► KILLING
  *        │ last exit     │ last exit                 │ last exit
  *        └──────────────►└───────► SWEEPING ◄────────┘
- *                                     │ a pass that found nothing
- *                                     ▼
+ *                                     │ ▲
+ *           a pass that found nothing │ │ UNSPARED: those that were spared are to end, too
+ *                                     ▼ │
  *                                    GONE
  *
  *     worker_group_machine_init(&m, n);
@@ -33,6 +34,7 @@ enum worker_event_kind {
     WORKER_EVENT_KILL,       /* SIGKILL at once, without grace (fence, second ^C) */
     WORKER_EVENT_TIMER,      /* the deadline has come */
     WORKER_EVENT_SWEPT,      /* answer to update.sweep: `left` processes were still there */
+    WORKER_EVENT_UNSPARED,   /* passes spare fewer processes than before */
 };
 
 struct worker_event {
@@ -49,7 +51,7 @@ struct worker_update {
     bool sweep;     /* one pass over all that is left below, answered by SWEPT */
     /* once: some processes have survived SIGKILL for WORKER_UNKILLABLE_NS */
     bool report_unkillable;
-    bool all_gone;        /* once */
+    bool all_gone;        /* once, and again after UNSPARED */
     uint64_t deadline_ns; /* always: TIME_NEVER or when TIMER is due */
 };
 

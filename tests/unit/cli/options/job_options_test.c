@@ -818,6 +818,7 @@ Test(job_options, prints_the_job_as_one_json_object) {
         "\n  \"endpoint_host\": null,\n",
         "\n  \"tee\": [0, 2],\n",
         "\n  \"local_ranks_filter\": [1],\n",
+        "\n  \"leave\": \"none\",\n",
         "\n  \"contain\": \"none\",\n",
         "\n  \"args\": [\"a\\\"b\\\\\", \"\\u0009c\"],\n",
         "\n  \"shutdown_timeout\": 30,\n",

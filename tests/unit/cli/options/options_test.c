@@ -122,6 +122,7 @@ Test(options, refuses_with_a_sentence) {
         {"--start-method=spaw x", "must be one of"},
         {"--start-method= x", "must be one of"},
         {"--contain=vm x", "must be one of: auto none cgroup pidns"},
+        {"--leave=all x", "must be one of: none detached"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct line *l = parse(cases[i][0]);
@@ -136,7 +137,7 @@ Test(options, our_options_never_make_torchruns_beginnings_ambiguous) {
     cr_assert_eq(parse("--he x")->parsed.values[row("help")].times, 1);
     cr_assert_eq(parse("--verb x")->parsed.values[row("verbose")].times, 1);
     cr_assert_str_eq(text_of("--heart=2 x", "heartbeat-interval"), "2");
-    cr_assert_str_eq(text_of("--le 2 x", "lease"), "2");
+    cr_assert_str_eq(text_of("--leas 2 x", "lease"), "2");
 }
 
 Test(options, never_looks_behind_the_script) {

@@ -104,7 +104,8 @@ Test(sweep_io, spares_the_excepted_and_what_is_below_them) {
     rig_fini(&rig);
 }
 
-static bool is_mine(void *arg, const char *value) {
+static bool is_mine(void *arg, pid_t pid, const char *value) {
+    (void)pid;
     (void)arg;
     return strcmp(value, "1.0.aa") == 0;
 }

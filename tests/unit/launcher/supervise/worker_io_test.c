@@ -32,7 +32,7 @@ struct local_workers {
     char hold[128], say[128];
     struct worker_exit exits[N_MAX];
     struct err failures[N_MAX];
-    int n_exits[N_MAX], n_failures[N_MAX], all_gone;
+    int n_exits[N_MAX], n_failures[N_MAX], all_gone, told;
     bool free_on_exit, stop_on_exit, held_at_all_gone;
     int quit_after_exits; /* 0: run until all are gone */
 };
@@ -82,8 +82,18 @@ static void made(void *arg, uint32_t index) {
     c->n_made++;
 }
 
-static const struct worker_group_ops ops = {
-    .make = make, .made = made, .on_exit = on_exit_of, .on_spawn_failed = on_spawn_failed, .on_all_gone = on_all_gone};
+static void on_detached(void *arg, pid_t pid) {
+    struct local_workers *c = arg;
+    c->told++;
+    cr_expect(pid > 0 && getsid(pid) != getsid(0));
+}
+
+static const struct worker_group_ops ops = {.on_detached = on_detached,
+                                            .make = make,
+                                            .made = made,
+                                            .on_exit = on_exit_of,
+                                            .on_spawn_failed = on_spawn_failed,
+                                            .on_all_gone = on_all_gone};
 
 static void on_doomsday(void *arg) {
     (void)arg;
@@ -261,6 +271,75 @@ Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon)
         local_workers_run_to_the_end(&c);
         cr_expect(rig_all_gone(&sibling));
         rig_fini(&sibling);
+        local_workers_fini(&c);
+    }
+}
+
+/* One worker leaves a process in its own session and one in another. */
+static void run_one_that_detaches(struct local_workers *c) {
+    char *w = c->rig.worker;
+    local_workers_start(
+        c, (char *const *[]){ARGV(w, c->hold, "ignore=15", "child", "daemon", "exit=0", NULL), ARGV(w, "exit=0", NULL)},
+        2);
+    local_workers_run(c);
+    cr_expect_eq(c->all_gone, 1);
+}
+
+Test(worker_io, what_is_detached_is_told_or_kept_until_it_is_stopped_or_left) {
+    const pid_t *kept;
+    struct local_workers c;
+    local_workers_init(&c);
+    run_one_that_detaches(&c);
+    cr_expect_eq(c.told, 1);
+    cr_expect_not(c.held_at_all_gone);
+    cr_expect_eq(worker_group_kept(c.group, &kept), 0);
+    local_workers_fini(&c);
+    enum { STOPPED, FREED, LEFT, N };
+    for (int how = STOPPED; how < N; how++) {
+        local_workers_init(&c);
+        c.config.leave_detached = true;
+        run_one_that_detaches(&c);
+        cr_expect_eq(c.told, 0);
+        cr_assert_eq(worker_group_kept(c.group, &kept), 1);
+        pid_t pid = kept[0];
+        cr_expect(c.held_at_all_gone && getsid(pid) != getsid(0));
+        if (how == STOPPED) {
+            worker_group_stop(c.group, SIGTERM, RIG_DEADLINE_MS * NS_PER_MS);
+            cr_expect_eq(worker_group_kept(c.group, &kept), 0);
+            if (c.all_gone < 2) /* it can have ended at once */
+                local_workers_run(&c);
+            cr_expect_eq(c.all_gone, 2);
+            cr_expect_not(c.held_at_all_gone);
+        }
+        if (how == LEFT)
+            worker_group_leave_kept(c.group);
+        worker_group_free(TAKE_PTR(c.group));
+        if (how == LEFT)
+            cr_expect(!rig_all_gone(&c.rig) && kill(pid, SIGKILL) == 0);
+        (void)rig_await_gone(&c.rig);
+        local_workers_fini(&c);
+    }
+}
+
+Test(worker_io, one_that_fails_or_is_stopped_leaves_nothing) {
+    const pid_t *kept;
+    for (int stopped = 0; stopped < 2; stopped++) {
+        struct local_workers c;
+        local_workers_init(&c);
+        c.config.leave_detached = true;
+        char *w = c.rig.worker;
+        local_workers_start(&c,
+                            (char *const *[]){ARGV(w, c.hold, "daemon", "exit=0", NULL),
+                                              stopped ? ARGV(w, c.hold, "daemon", c.say, "wait", NULL)
+                                                      : ARGV(w, c.hold, "daemon", "exit=3", NULL)},
+                            2);
+        if (stopped) {
+            rig_await_ready(&c.rig, 1, NULL);
+            worker_group_stop(c.group, SIGTERM, RIG_DEADLINE_MS * NS_PER_MS);
+        }
+        local_workers_run_to_the_end(&c);
+        cr_expect_eq(worker_group_kept(c.group, &kept), 0);
+        cr_expect_eq(c.told, 0);
         local_workers_fini(&c);
     }
 }

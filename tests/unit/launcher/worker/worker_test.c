@@ -45,6 +45,29 @@ Test(worker, is_gone_when_all_ended_and_nothing_is_left) {
     cr_expect_eq(u.deadline_ns, TIME_NEVER);
 }
 
+Test(worker, what_was_spared_is_swept_later) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 1);
+    struct worker_update u = step(&m, at(1, WORKER_EVENT_UNSPARED));
+    cr_expect_not(u.sweep, "a worker still runs");
+    (void)step(&m, at(1, WORKER_EVENT_EXITED));
+    (void)step(&m, swept(1, 1));
+    u = step(&m, at(2, WORKER_EVENT_UNSPARED));
+    cr_expect(u.sweep);
+    cr_expect_eq(u.deadline_ns, TIME_NEVER, "two passes at once");
+    (void)step(&m, swept(2, 0));
+    cr_expect_eq(m.state, WORKER_STATE_GONE);
+    u = step(&m, at(9000, WORKER_EVENT_UNSPARED));
+    cr_expect(u.sweep && !u.all_gone);
+    u = step(&m, swept(9001, 1));
+    cr_expect_eq(u.deadline_ns, 9001 * NS_PER_MS + WORKER_RETRY_MIN_NS);
+    cr_expect_not(u.report_unkillable);
+    u = step(&m, at(9002, WORKER_EVENT_TIMER));
+    cr_expect(u.sweep);
+    u = step(&m, swept(9002, 0));
+    cr_expect(u.all_gone);
+}
+
 Test(worker, sweeps_again_until_nothing_is_left) {
     struct worker_group_machine m;
     worker_group_machine_init(&m, 1);

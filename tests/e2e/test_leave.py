@@ -1,0 +1,198 @@
+"""What workers leave when they end: it is ended with them, except with --leave=detached when the job has succeeded.
+
+Each worker of these jobs has two descendants that ignore SIGTERM: one in its own session, and one, detached, in another,
+as an upload that a training script starts."""
+import contextlib
+import os
+import re
+import select
+import signal
+
+import pytest
+
+from harness import VALGRIND, alive, children, free_port, kill, processes_with
+
+CONTAIN = ["none", pytest.param("cgroup", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root"))]
+LEAVE = "--leave=detached"
+FAMILY = ("family", "start")
+
+
+def finish(agent):
+    code, _, err = agent.finish()
+    if "--contain=cgroup" in err:
+        pytest.skip(err)
+    return code, err
+
+
+def left(job):
+    """The processes of the job that live although its agents have ended."""
+    return sorted(processes_with(job.mark.encode()))
+
+
+def named(err, what):
+    return sorted(int(pid) for pid in re.findall(rf"muster: process (\d+), \S*worker family start[^\n]*{what}", err))
+
+
+def gone(pid, seconds=30):
+    fd = os.pidfd_open(pid)
+    try:
+        return bool(select.select([fd], [], [], seconds)[0])
+    finally:
+        os.close(fd)
+
+
+def await_end_of(job, **fields):
+    """Waits until this worker has ended."""
+    pid = int(job.events.wait("start", 1, **fields)[0].fields["pid"])
+    with contextlib.suppress(ProcessLookupError):
+        assert gone(pid)
+
+
+@pytest.mark.parametrize("contain", CONTAIN)
+def test_what_is_ended_with_a_successful_worker_is_told(job, contain):
+    code, err = finish(job.agent("a", "--nproc-per-node=2", f"--contain={contain}", "--no-python", job.worker, *FAMILY))
+    assert code == 0 and job.held("a") == [] and left(job) == []
+    assert len(set(named(err, "is ended; --leave=detached lets it live"))) == 2 == err.count("process"), err
+
+
+@pytest.mark.parametrize("last", ["exit=3", "wait"])
+def test_nothing_is_told_when_the_job_does_not_succeed(job, last):
+    agent = job.agent("a", "--no-python", job.worker, *FAMILY, last)
+    job.events.wait("start", 1)
+    if last == "wait":
+        agent.signal(signal.SIGTERM)
+    code, err = finish(agent)
+    assert code == (1 if last == "exit=3" else 128 + signal.SIGTERM) and job.held("a") == []
+    assert "--leave" not in err, err
+
+
+def test_many_are_told_in_few_lines(job):
+    code, err = finish(job.agent("a", "--nproc-per-node=12", "--no-python", job.worker, *FAMILY))
+    assert code == 0 and job.held("a") == []
+    assert err.count("is ended;") == 9 and len(set(named(err, "is ended;"))) == 8 and "more of the same" in err, err
+
+
+@pytest.mark.parametrize("contain", CONTAIN)
+@pytest.mark.parametrize("env", [None, {"PET_LEAVE": "detached"}], ids=["option", "variable"])
+def test_what_is_detached_lives_on_when_the_job_has_succeeded(job, contain, env):
+    words = ["--nproc-per-node=2", f"--contain={contain}", *([] if env else [LEAVE])]
+    code, err = finish(job.agent("a", *words, "--no-python", job.worker, *FAMILY, env=env))
+    pids = left(job)
+    assert code == 0 and len(pids) == 2, err  # not those in the workers' sessions
+    assert named(err, "lives on") == pids, err
+    workers = {int(e.fields["pid"]) for e in job.events.all("start")}
+    assert not {os.getsid(pid) for pid in pids} & (workers | {os.getsid(0)})
+    # Another run of this user leaves it alone, also when it looks for what killed runs have left.
+    other = job.agent("b", f"--contain={contain}", "--no-python", job.worker, "start", "go")
+    job.events.wait("start", 1, tag="b")
+    tidy = [p for p in children(other.agent_pid()) if "tidy" in open(f"/proc/{p}/comm").read()]
+    job.go()
+    assert finish(other)[0] == 0 and all(map(alive, pids)), tidy
+
+
+def test_one_that_has_ended_itself_is_not_waited_for(job):
+    code, _, err = job.run(LEAVE, "--no-python", "/bin/sh", "-c", "setsid true & wait; setsid sh -c 'exit 3' & exit 0")
+    assert code == 0, err
+    assert left(job) == []
+
+
+@pytest.mark.parametrize("how", [["exit=3"], ["signal=9"]])
+def test_a_job_that_fails_leaves_nothing(job, how):
+    """Rank 0 has ended well before, and what it detached lives until then."""
+    agent = job.agent("a", LEAVE, "--nproc-per-node=2", "--no-python", job.worker, *FAMILY, "rank=1", "go", "rank=1", *how)
+    await_end_of(job, rank=0)
+    assert job.held("a")
+    job.go()
+    code, err = finish(agent)
+    assert code == 1 and job.held("a") == [] and left(job) == [], err
+    assert "lives on" not in err
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("contain", CONTAIN)
+def test_a_job_that_is_ended_by_a_signal_leaves_nothing(job, signo, contain):
+    agent = job.agent("a", LEAVE, "--nproc-per-node=2", f"--contain={contain}", "--no-python", job.worker, *FAMILY,
+                      "rank=1", "wait")
+    job.events.wait("start", 2)
+    await_end_of(job, rank=0)
+    agent.signal(signo)
+    code, err = finish(agent)
+    assert code == 128 + signo and job.held("a") == [] and left(job) == [], err
+
+
+@pytest.mark.skipif(VALGRIND, reason="a killed process has no report")
+@pytest.mark.parametrize("victim", ["agent", "guardian"])
+@pytest.mark.parametrize("contain", CONTAIN)
+def test_nothing_is_left_when_muster_is_killed(job, victim, contain):
+    agent = job.agent("a", LEAVE, "--nproc-per-node=2", f"--contain={contain}", "--no-python", job.worker, *FAMILY,
+                      "rank=1", "wait")
+    job.events.wait("start", 2)
+    await_end_of(job, rank=0)
+    kill(agent.agent_pid() if victim == "agent" else agent.pid)
+    assert finish(agent)[0] == 128 + signal.SIGKILL
+    job.wait_gone("a", 10)
+
+
+def test_a_restart_ends_what_was_detached_before(job):
+    agent = job.agent("a", LEAVE, "--nproc-per-node=2", "--max-restarts=1", "--no-python", job.worker, *FAMILY,
+                      "rank=1", "count=0", "go", "rank=1", "count=0", "exit=3")
+    await_end_of(job, rank=0, count=0)
+    job.go()
+    code, err = finish(agent)
+    job.no_overlap()
+    pids = left(job)
+    assert code == 0 and len(pids) == 2 and named(err, "lives on") == pids, err
+    assert {p.split(".")[1] for p in job.held("a")} == {"2"}
+
+
+def nodes(job, *words, worker):
+    port = free_port()
+    return [job.agent(tag, LEAVE, "--nnodes=2", "--nproc-per-node=2", f"--node-rank={i}", "--rdzv-backend=static",
+                      "--master-addr=127.0.0.1", f"--master-port={port}", "--lease=2", "--heartbeat-interval=0.2", *words,
+                      "--no-python", job.worker, *worker) for i, tag in enumerate("ab")]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_node_that_has_finished_waits_for_the_end_of_the_job(job, first):
+    """What its workers have detached lives on with the job's success, which comes later than two leases."""
+    last = [w for rank in (2 - 2 * first, 3 - 2 * first) for w in (f"rank={rank}", "go")]
+    agents = nodes(job, worker=(*FAMILY, *last))
+    for rank in (2 * first, 2 * first + 1):
+        await_end_of(job, rank=rank)
+    assert not gone(agents[first].agent_pid(), 4)
+    assert job.held("ab"[first])
+    job.go()
+    ends = [finish(agent) for agent in agents]
+    assert [code for code, _ in ends] == [0, 0], ends
+    assert sorted(pid for _, err in ends for pid in named(err, "lives on")) == left(job) and len(left(job)) == 4
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_another_node_that_fails_ends_what_was_detached(job, first):
+    last = [w for rank in (2 - 2 * first, 3 - 2 * first) for w in (f"rank={rank}", "go", f"rank={rank}", "exit=3")]
+    agents = nodes(job, worker=(*FAMILY, *last))
+    for rank in (2 * first, 2 * first + 1):
+        await_end_of(job, rank=rank)
+    job.go()
+    ends = [finish(agent) for agent in agents]
+    assert [code for code, _ in ends] == [1, 1], ends
+    assert left(job) == []
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_restart_for_another_node_ends_what_was_detached_before(job, first):
+    last = [w for rank in (2 - 2 * first, 3 - 2 * first) for w in (f"rank={rank}", "count=0", "go",
+                                                                    f"rank={rank}", "count=0", "exit=3")]
+    agents = nodes(job, "--max-restarts=2", worker=(*FAMILY, *last))
+    for rank in (2 * first, 2 * first + 1):
+        await_end_of(job, rank=rank, count=0)
+    job.go()
+    ends = [finish(agent) for agent in agents]
+    assert [code for code, _ in ends] == [0, 0], ends
+    job.no_overlap()
+    assert sorted(pid for _, err in ends for pid in named(err, "lives on")) == left(job) and len(left(job)) == 4
+
+
+def test_a_pid_namespace_can_leave_nothing(job):
+    code, _, err = job.run(LEAVE, "--contain=pidns", "--no-python", job.worker, "start")
+    assert code == 2 and "--leave=detached" in err and "--contain" in err, err
