@@ -53,6 +53,7 @@ MISTAKES = [
     ("launcher/supervise/local_workers_io.c", "c->running = c->guardian_killed = false;", "c->running = false;"),
     # a node that leaves between two leaders
     ("rendezvous/member/member.c", "if (!is_awaited(m)) {", "{"),
+    ("rendezvous/leader/group_closed.c", "return stay < g->need && stay + leave >= g->need;", "return stay + leave >= g->need;"),
     ("rendezvous/member/election_claim.c", "e->leader_gone && (e->leaving ||", "e->leader_gone && ("),
     # durability
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "fsync(f->fd) < 0", "0 < 0"),

@@ -170,15 +170,6 @@ static bool too_few_stay(const struct group *g) {
            g->config.rdzv.regroup_wait_ns == 0;
 }
 
-static void end_for_the_others(struct group *g) {
-    char text[RDZV_REASON_MAX];
-    (void)snprintf(text, sizeof text, "node %s was asked to stop; %zu of at least %u nodes left",
-                   g->gathering.last_lost, g->roster.tally[TALLY_HOPEFUL], g->need);
-    cause_forget(&g->cause); /* of a group that would have been started again */
-    group_interrupted(g);
-    group_close_failed(g, text);
-}
-
 void group_on_resign(struct group *g) {
     struct node *own = roster_find(&g->roster, g->config.leader_incarnation);
     if (g->leadership.resign_ns != 0 || g->config.leadership != LEADERSHIP_ARBITER)
@@ -198,7 +189,7 @@ void group_resign_time(struct group *g) {
                                .outcome = g->closed.record};
     switch (leadership_resign(l, &g->config, &view, g->now_ns)) {
     case RESIGN_WAIT: break;
-    case RESIGN_END: end_for_the_others(g); break;
+    case RESIGN_END: group_close_interrupted(g); break;
     case RESIGN_NOW: group_resigned(g); break;
     case RESIGN_VACATE:
         if (group_ask(g, ARBITER_VACATE, l->epoch))

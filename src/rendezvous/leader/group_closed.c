@@ -62,6 +62,42 @@ void group_interrupted(struct group *g) {
                             group_nothing_runs(g);
 }
 
+/* It had a place, and was asked to leave, but has not left yet. */
+static bool is_leaving(const struct node *n) {
+    return (n->is_member || n->in_order) && n->report.leaving;
+}
+
+bool group_misses_who_left(const struct group *g) {
+    size_t stay = g->roster.tally[TALLY_HOPEFUL], leave = g->gathering.n_left;
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        leave += is_leaving(n);
+    return stay < g->need && stay + leave >= g->need;
+}
+
+void group_describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
+    char name[RDZV_HOST_MAX];
+    (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
+    if (g->gathering.last_lost[0] != '\0')
+        (void)snprintf(out, RDZV_REASON_MAX, "node %s was %s", g->gathering.last_lost,
+                       g->gathering.last_left ? "asked to stop" : "lost");
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
+        if (!is_leaving(n))
+            continue;
+        node_name(n, name);
+        (void)snprintf(out, RDZV_REASON_MAX, "node %s was asked to stop", name);
+    }
+}
+
+void group_close_interrupted(struct group *g) {
+    char missing[RDZV_REASON_MAX], text[RDZV_REASON_MAX];
+    group_describe_missing(g, missing);
+    (void)snprintf(text, sizeof text, "%.1900s; %zu of at least %u nodes left", missing,
+                   g->roster.tally[TALLY_HOPEFUL], g->need);
+    cause_forget(&g->cause); /* of a group that would have been started again */
+    group_interrupted(g);
+    group_close_failed(g, text);
+}
+
 void group_advance_closed(struct group *g) {
     bool late = g->now_ns >= g->closed.deadline_ns;
     if (g->closed.record == OUTCOME_WAITS && late) {

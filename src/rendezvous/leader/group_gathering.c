@@ -57,6 +57,7 @@ static void form(struct group *g) {
         /* the workers stopped because the last leader was lost */
         g->incident.stopped_ns = g->now_ns;
     g->running.grow_asked = false;
+    g->gathering.n_left = 0;
     cause_forget(&g->cause);
     g->stopping.after = AFTER_STOP_GATHERING;
     g->forming.sent = false;
@@ -75,6 +76,10 @@ static void form(struct group *g) {
 
 static void give_up_gathering(struct group *g, size_t candidates) {
     char text[RDZV_REASON_MAX];
+    if (g->formation.started_once && group_misses_who_left(g)) {
+        group_close_interrupted(g);
+        return;
+    }
     if (g->formation.started_once) {
         (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates, g->need,
                        g->gathering.last_lost[0] != '\0' ? "; lost: " : "", g->gathering.last_lost);

@@ -63,6 +63,8 @@ struct gathering {
     bool lost_somebody;
     bool idle_unsent;              /* the state was entered in this step */
     char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
+    bool last_left;                /* it was asked to leave */
+    uint32_t n_left; /* nodes with a place that were asked to leave, since the last group formed */
     /* the last node that was refused for good, and why; "": none */
     char refused_host[RDZV_HOST_MAX], refused_why[RDZV_REASON_MAX];
 };
@@ -268,6 +270,12 @@ void group_advance_closed(struct group *g);
 void group_close_store(struct group *g);
 /* Called before the job is closed because nodes were asked to leave: struct closed. */
 void group_interrupted(struct group *g);
+/* Closes the job because nodes were asked to leave, and too few stay. */
+void group_close_interrupted(struct group *g);
+/* Why there are too few nodes. */
+void group_describe_missing(const struct group *g, char out[RDZV_REASON_MAX]);
+/* Whether the nodes that stay are too few, and with those that were asked to leave enough. */
+bool group_misses_who_left(const struct group *g);
 /* The arbiter or the leader file has the outcome: now it is sent to the nodes. */
 void group_outcome_recorded(struct group *g);
 

@@ -62,8 +62,11 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     roster_remove(&g->roster, n);
     (void)group_emit(g, GROUP_EFFECT_FORGET, incarnation);
     g->status.dirty = true;
-    if (g->formation.started_once)
+    if (g->formation.started_once) {
         (void)snprintf(g->gathering.last_lost, sizeof g->gathering.last_lost, "%s", name);
+        g->gathering.last_left = !lost;
+        g->gathering.n_left += had_place && !lost;
+    }
     if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
         group_stop_for_lost_node(g, text, !lost);
     } else if (was_member && g->state == GROUP_STOPPING &&

@@ -8,9 +8,7 @@
 
 /* Describes why there are too few nodes, if the reason of the stop does not. */
 static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
-    (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
-    if (g->gathering.last_lost[0] != '\0')
-        (void)snprintf(out, RDZV_REASON_MAX, "node %s was lost", g->gathering.last_lost);
+    group_describe_missing(g, out);
     for (size_t i = 0; i < g->formation.n_members; i++)
         if (g->formation.members[i]->report.unusable[0] != '\0')
             node_unusable_text(g->formation.members[i], out);
@@ -295,6 +293,10 @@ static void weigh_stop(struct group *g) {
         (void)snprintf(g->reason, sizeof g->reason, "%s", text);
         fail_after_stop(g);
         g->stopping.after = AFTER_STOP_CLOSED_FOR_FEW;
+        if (group_misses_who_left(g)) {
+            g->stopping.interrupted = true;
+            cause_forget(&g->cause); /* it would have been started again */
+        }
     } else if (!count_stall(g, worker_failed)) {
         fail_after_stop(g);
     }

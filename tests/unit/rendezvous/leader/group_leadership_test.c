@@ -496,6 +496,41 @@ Test(group_leadership, a_leader_that_leaves_last_leaves_the_epoch_vacant) {
     end(&l.r);
 }
 
+/* The group stops for a worker that failed, or has done so, and would begin again. */
+Test(group_leadership, a_node_that_is_told_to_leave_during_a_restart_interrupts_the_job) {
+    enum { STOPPED_LAST, LEFT_FIRST, GATHERING, LOST, CASES };
+    for (int i = 0; i < CASES; i++) {
+        struct group_config c = arbiter_config(2, 2);
+        c.rdzv.max_restarts = 5;
+        c.rdzv.restart_backoff_ns = S(10);
+        struct leader l;
+        run(&l, &c, 2);
+        fails(&l.r, 1, FAILURE_EXIT, 1);
+        say(&l.r, 1, NODE_STOPPED);
+        cr_assert_eq(group_state(l.r.g), GROUP_STOPPING);
+        if (i == GATHERING || i == LOST) {
+            say(&l.r, 2, NODE_STOPPED);
+            pass(&l.r, 1, all);
+            cr_assert_eq(group_state(l.r.g), GROUP_GATHERING);
+        }
+        if (i == LOST)
+            lose(&l.r, 2);
+        else
+            leaves(&l, 2);
+        if (i != STOPPED_LAST && i != LOST)
+            step(&l.r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+        pass(&l.r, 1, BIT(1));
+        cr_assert_eq(group_state(l.r.g), GROUP_CLOSED, "%d", i);
+        cr_assert_eq(l.asked[ARBITER_VACATE], i != LOST, "%d", i);
+        cr_assert_eq(l.asked[ARBITER_CLOSE], i == LOST, "%d", i);
+        struct desired d = told(&l.r, 1);
+        cr_assert_eq(d.outcome, OUTCOME_FAILED);
+        cr_assert(i == LOST || (strstr(d.reason, "node h2 was asked to stop; 1 of at least 2") && !d.has_failure),
+                  "%d: %s", i, d.reason);
+        end(&l.r);
+    }
+}
+
 Test(group_leadership, a_leader_that_leaves_waits_two_seconds_for_the_arbiter) {
     struct group_config c = arbiter_config(1, 1);
     struct leader l;
