@@ -384,6 +384,8 @@ def test_bash_offers_what_runs_on_this_machine(tmp_path, worker):
         job.go()
         assert (a.wait(), b.wait()) == (0, 0)
     assert complete(["muster", "status", "--rdzv-id", ""], env=env) == []
+    assert complete(["muster", "logs", ""], env=env) == complete(["muster", "logs", "-f", "e"], env=env) == ["e2e"]
+    assert complete(["muster", "logs", str(tmp_path / "ru")], env=env) == [str(tmp_path / "run")]
 
 
 def fish_lines():
@@ -410,6 +412,10 @@ def test_fish_gets_every_option_in_its_quoting():
     ("muster run --contain ", "cgroup", "--nnodes"),
     ("muster run train.py --nproc", "", "--nproc-per-node"),
     ("muster status --nproc", "", "--nproc-per-node"),
+    ("muster run --rdzv-backend=c", "--rdzv-backend=c10d", "--rdzv-backend=dir"),
+    ("muster run --rdzv-conf last", "last_call_timeout=", "join_timeout="),
+    ("muster run --rdzv-conf=join_timeout=3,last", "--rdzv-conf=join_timeout=3,last_call_timeout=", "--nnodes"),
+    ("muster logs --foll", "--follow", "--nnodes"),
 ])
 def test_fish_completes(tmp_path, line, offered, not_offered):
     script = tmp_path / "muster.fish"
@@ -438,11 +444,14 @@ def test_zsh_reads_its_completions():
     ("comp", "completion"),
     ("env --expl", "env --explain"),
     ("topo --check-n", "topo --check-nccl-xml="),
+    ("logs --foll", "logs --follow"),
+    ("logs a-fol", "logs a-folder/"),
 ])
 def test_zsh_completes(tmp_path, typed, whole):
     """In a real zsh on a terminal, with the tab key."""
     script = tmp_path / "_muster"
     script.write_text(muster("completion", "zsh").stdout)
+    (tmp_path / "a-folder").mkdir()
     pid, fd = pty.fork()
     if pid == 0:
         os.execvpe("zsh", ["zsh", "-f", "-i"], {**os.environ, "TERM": "dumb", "HOME": str(tmp_path)})
@@ -457,7 +466,7 @@ def test_zsh_completes(tmp_path, typed, whole):
         assert text in said, said
 
     try:
-        os.write(fd, f"autoload -Uz compinit && compinit -D -u && source {script} && print re''ady\n".encode())
+        os.write(fd, f"autoload -Uz compinit && compinit -D -u && source {script} && cd {tmp_path} && print re''ady\n".encode())
         until("ready")
         said = ""
         os.write(fd, f"muster {typed}\t".encode())

@@ -21,6 +21,10 @@ bool completion_has_script(const struct option_set *set) {
     return strstr(set->operands, "SCRIPT") != NULL;
 }
 
+bool completion_offers_folders(const struct option_set *set) {
+    return set->offer != NULL && strcmp(set->offer, OFFER_RECENT_RUNS) == 0;
+}
+
 const char *completion_question(const char *offer) {
     return offer != NULL && offer[0] == '@' ? offer + 1 : NULL;
 }

@@ -64,7 +64,13 @@ static void add_operand(const struct option_set *set, struct strbuf *out) {
     if (completion_has_script(set))
         strbuf_add(out, "        COMPREPLY=($(compgen -f -- \"$cur\"))\n");
     else if (question != NULL)
-        strbuf_printf(out, "        _muster_ask %s\n", question);
+        strbuf_printf(out, "        _muster_ask %s\n%s", question,
+                      completion_offers_folders(set)
+                          ? "        if ((!${#COMPREPLY[@]})); then\n"
+                            "            compopt -o filenames 2>/dev/null\n"
+                            "            COMPREPLY=($(compgen -d -- \"$cur\"))\n"
+                            "        fi\n"
+                          : "");
     else
         strbuf_add(out, "        COMPREPLY=()\n");
 }

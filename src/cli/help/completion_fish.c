@@ -35,7 +35,9 @@ static void add_option(const struct option_set *set, const struct option_def *de
     if (def->letter != '\0')
         strbuf_printf(out, " -s %c", def->letter);
     const char *words = completion_words(model), *question = completion_question(model->offer);
-    if (words != NULL) {
+    if (words != NULL && (model->flags & OPTION_COMMAS) != 0) {
+        strbuf_printf(out, " -x -a '(__muster_list %s)'", words);
+    } else if (words != NULL) {
         strbuf_add(out, " -x -a ");
         add_quoted(out, words);
     } else if (question != NULL) {
@@ -78,6 +80,11 @@ void completion_fish(const char *const *names, const struct option_set *const *s
                     "    end\n"
                     "    return 0\n"
                     "end\n"
+                    "function __muster_list\n" /* one more item of a list with commas */
+                    "    set -l word (commandline -ct | string replace -r '^--?[^=]*=' '')\n"
+                    "    set -l before (string match -r '.*,' -- $word)\n"
+                    "    printf '%s\\n' \"$before\"$argv\n"
+                    "end\n"
                     "function __muster_at_command\n"
                     "    set -l words (commandline -opc)\n"
                     "    test (count $words) -eq 1\n"
@@ -92,6 +99,11 @@ void completion_fish(const char *const *names, const struct option_set *const *s
                           "complete -c muster -n __muster_at_%s -f -a "
                           "'(muster completion words %s 2>/dev/null)'\n",
                           sets[i]->command, completion_question(sets[i]->offer));
+        if (completion_offers_folders(sets[i]))
+            strbuf_printf(out,
+                          "complete -c muster -n __muster_at_%s -f -a "
+                          "'(__fish_complete_directories)'\n",
+                          sets[i]->command);
         for (size_t k = 0; k < sets[i]->n; k++)
             add_option(sets[i], &sets[i]->defs[k], i == 0 ? " -c torchrun" : "", out);
     }

@@ -17,9 +17,9 @@ static void add_zsh_text(struct strbuf *out, const char *s) {
 }
 
 /* Words that muster prints when it is asked. */
-static void add_question(struct strbuf *out, const char *question) {
-    strbuf_printf(out, ":value:{compadd -- ${(f)\"$(muster completion words %s 2>/dev/null)\"}}",
-                  question);
+static void add_question(struct strbuf *out, const char *question, bool folders) {
+    strbuf_printf(out, ":value:{compadd -- ${(f)\"$(muster completion words %s 2>/dev/null)\"}%s}",
+                  question, folders ? "; _files -/" : "");
 }
 
 static void add_zsh_option(struct strbuf *out, const struct option_def *def, const char *name) {
@@ -34,7 +34,7 @@ static void add_zsh_option(struct strbuf *out, const struct option_def *def, con
     else if (words != NULL)
         strbuf_printf(out, ":value:(%s)", words);
     else if (question != NULL)
-        add_question(out, question);
+        add_question(out, question, false);
     else if (completion_takes_folder(model))
         strbuf_add(out, ":folder:_files -/");
     else if (completion_takes_file(model))
@@ -65,7 +65,7 @@ static void add_zsh_set(const struct option_set *set, struct strbuf *out) {
         strbuf_add(out, "'1:script:_files' '*:argument:_files'");
     if (question != NULL) {
         strbuf_add(out, "'1");
-        add_question(out, question);
+        add_question(out, question, completion_offers_folders(set));
         strbuf_add_char(out, '\'');
     }
     strbuf_add(out, "\n}\n");
