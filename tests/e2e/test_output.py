@@ -393,6 +393,23 @@ def test_output_that_cannot_be_written_is_a_failure(job, to, why):
     assert code == 0 and err == "", "nothing was written there"
 
 
+@pytest.mark.parametrize("to, why", [("2> /dev/full", "No space left on device"), ("2>&-", "it is closed")])
+def test_error_output_that_cannot_be_written_is_told_where_it_can_be(job, to, why):
+    code, out, _ = job.run(*SH, "echo word >&2; echo again >&2", prefix=["/bin/sh", "-c", f'exec "$@" {to}', "sh"])
+    assert code == 1, out
+    assert out == f"muster: can't write to standard error: {why}; the job goes on without what workers write there\n"
+    code, out, _ = job.run(*SH, "echo word", prefix=["/bin/sh", "-c", f'exec "$@" {to}', "sh"])
+    assert code == 0 and out == "word\n", "nothing was written there"
+
+
+def test_a_file_that_takes_no_more_ends_no_job(job, tmp_path):
+    """As on a broken disk: all that follows is lost, which is told, and nothing waits for it."""
+    code, _, err = job.run("--nproc-per-node=2", *SH, "seq 300000; seq 300000", prefix=[
+        "/bin/sh", "-c", f'ulimit -f 100; exec "$@" > {tmp_path / "out"}', "sh"])
+    assert code == 1, err
+    assert err.count("can't write to standard output") == 1 and "File too large" in err, err
+
+
 def finishing(agent):
     """Whether it only waits for the writer: in poll(2) or ppoll(2), not in its loop."""
     for pid in children(agent.pid):

@@ -134,21 +134,25 @@ static bool reader_left(const struct output *o, int error) {
     return error == EPIPE || error == ECONNRESET || (error == EIO && o->queue.tty);
 }
 
-/* Reports the error once, on standard error. */
+/* Reports the error once: on standard error, and that of standard error on standard output, if
+ * output of workers is lost and its reader has not left on purpose. */
 static void on_error(void *arg, int error) {
-    struct output *o = arg, *err = output_of(o->console, CONSOLE_ERR);
+    struct output *o = arg, *out = output_of(o->console, CONSOLE_OUT);
+    struct output *to = o == out ? output_of(o->console, CONSOLE_ERR) : out;
+    bool loss = o->of_sources && !reader_left(o, error);
     char text[192];
-    o->console->failed = o->console->failed || (o->of_sources && !reader_left(o, error));
-    if (o->error_shown || o != output_of(o->console, CONSOLE_OUT) || is_closed(err))
+    o->console->failed = o->console->failed || loss;
+    if (o->error_shown || is_closed(to) || (o != out && !loss))
         return;
     o->error_shown = true;
-    begin_line(err);
+    begin_line(to);
     (void)snprintf(text, sizeof text,
-                   "muster: can't write to standard output: %s; the job goes on without what "
+                   "muster: can't write to standard %s: %s; the job goes on without what "
                    "workers write there\n",
+                   o == out ? "output" : "error",
                    o->queue.unusable ? "it is closed" : strerror(error));
-    add_text(err, text);
-    console_queue_update(&err->queue);
+    add_text(to, text);
+    console_queue_update(&to->queue);
 }
 
 static const struct console_queue_ops queue_ops = {on_written, on_error};
@@ -160,8 +164,8 @@ static bool make_room(struct output *o, size_t more) {
         on_error(o, EBADF);
     if (is_closed(o))
         return false;
-    console_queue_make_room(&o->queue, more);
-    return true;
+    console_queue_make_room(&o->queue, more); /* it writes, and can find out that nobody reads */
+    return !is_closed(o);
 }
 
 static void lose(struct output *o, uint64_t lines) {

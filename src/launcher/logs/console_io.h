@@ -28,7 +28,8 @@
  * to it is dropped; on a full disk (ENOSPC) output is dropped until there is room. For standard
  * output this is reported once on standard error. If that is the same, it is reported there as soon
  * as there is room. Except for a reader that is gone, which may be on purpose (`| head`), it also
- * counts as a failure, if it was a source's output (console_failed()). */
+ * counts as a failure, if it was a source's output (console_failed()), and what standard error
+ * lacks is reported on standard output. */
 #pragma once
 
 #include <stdbool.h>
