@@ -478,6 +478,23 @@ def test_lines_that_contain_a_text_are_written_once_more(job, tmp_path):
     assert out.read_text() == "", "the file is there, though no line matches"
 
 
+@pytest.mark.parametrize("nproc", [1, 2])
+def test_output_and_errors_that_go_to_one_file_keep_their_order(job, tmp_path, nproc):
+    """As with `> log 2>&1` without a launcher: an exception stands behind the last line that was printed before it."""
+    script = "for n in $(seq 200); do echo $RANK out $n; echo $RANK err $n >&2; printf '%s' $RANK; echo ' end' >&2; done"
+    with open(tmp_path / "log", "w") as log:
+        code = job.agent("a", f"--nproc-per-node={nproc}", *SH, script, stdout=log, stderr=log).wait(120)
+    text = (tmp_path / "log").read_text()
+    lines = [line for line in text.splitlines() if re.fullmatch(r"\d (out \d+|err \d+|end)", line)]
+    assert code == 0, text
+    for rank in range(nproc):
+        expected = [f"{rank} {word}" for n in range(1, 201) for word in (f"out {n}", f"err {n}", "end")]
+        assert [line for line in lines if line[0] == str(rank)] == expected
+    code, out, _ = job.run("-t3", "--log-dir", tmp_path / "logs", *SH, script)
+    assert code == 0 and log_files(tmp_path / "logs")[0].read_text().count("out") == 200, out
+    assert log_files(tmp_path / "logs", "stderr.log")[0].read_text().count("err") == 200
+
+
 def test_a_limit_of_file_sizes_ends_no_job(job, tmp_path):
     """Beyond it the kernel sends SIGXFSZ (setrlimit(2)): a part of the event log is missing, and that is reported."""
     code, _, err = job.run(f"--event-log={tmp_path / 'events.log'}", "--max-restarts=8", "--crash-loop=0", *SH, "exit 7",

@@ -484,6 +484,8 @@ bool console_may_hang(const struct console *c) {
     return c->streams[0]->queue.hangs || c->streams[1]->queue.hangs;
 }
 
+bool console_is_one(const struct console *c) { return c->streams[0] == c->streams[1]; }
+
 int console_fd(const struct console *c, enum console_stream stream) {
     return c->given[stream - CONSOLE_OUT];
 }

@@ -127,6 +127,8 @@ _must_use_ int console_reopen(struct console *c, struct loop *loop);
 bool console_may_hang(const struct console *c);
 /* The descriptor that was passed to console_new(). */
 int console_fd(const struct console *c, enum console_stream stream);
+/* Whether both descriptors are the same file, pipe or terminal. */
+bool console_is_one(const struct console *c);
 /* Lets each of the two keep so many bytes in a file; 0 (as from the start): none. */
 void console_spool(struct console *c, uint64_t bytes);
 /* How many bytes are queued. */

@@ -26,7 +26,7 @@ struct mux_stream {
     int child_fd;   /* the worker's end, until logmux_started(); -1 */
     int pipe_fd;    /* kept open until everything is drained, so that a worker gets no SIGPIPE when
                        the writer dies; -1 */
-    bool borrowed;  /* the caller owns child_fd */
+    bool borrowed;  /* the caller or the other stream owns child_fd */
     int like;       /* a terminal: pipe_fd is a pseudo-terminal like it; -1: it is a pipe */
     char *path;     /* of its log file; NULL: none */
     unsigned flags; /* WRITER_SHOWN, … */
@@ -330,12 +330,29 @@ static int open_stream(struct mux_stream *s, const struct logmux_worker *worker,
     return 0;
 }
 
+/* Both streams go to the same terminal, pipe or file: through one of ours, their order is kept. On
+ * a terminal with several workers they have two, because a progress bar would take a line of
+ * standard output for its own. */
+static bool has_one_output(const struct mux_worker *w, const struct logmux_worker *worker) {
+    const struct writer *writer = w->mux->writer;
+    return worker->on_console && (worker->redirects | worker->tee) == STD_NONE &&
+           writer_has_one_output(writer) && (worker->alone || writer_terminal(writer, ERR) < 0);
+}
+
+static int open_both(struct mux_worker *w, const struct logmux_worker *worker, struct err *err) {
+    struct mux_stream *out = &w->streams[OUT];
+    int r = open_stream(&w->streams[ERR], worker, err);
+    if (r < 0 || !has_one_output(w, worker))
+        return r < 0 ? r : open_stream(out, worker, err);
+    out->child_fd = w->streams[ERR].child_fd;
+    out->borrowed = true;
+    return 0;
+}
+
 static int open_streams(struct mux_worker *w, const struct logmux_worker *worker, struct err *err) {
     struct logmux *mux = w->mux;
     w->prefix = logmux_prefix(mux->prefix_template, worker);
-    int r = open_stream(&w->streams[OUT], worker, err);
-    if (r == 0)
-        r = open_stream(&w->streams[ERR], worker, err);
+    int r = open_both(w, worker, err);
     bool files = ((w->streams[OUT].flags | w->streams[ERR].flags) & WRITER_TO_FILE) != 0;
     if (r == 0 && !at_end(w) && (files || writer_runs(mux->writer))) {
         hand_over(w);

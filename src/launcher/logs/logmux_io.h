@@ -14,7 +14,8 @@
  *   tee              the file gets the raw bytes, the console gets the lines with a prefix
  *   neither          console, without a prefix [whole lines, never torn or mixed with others']; if
  *                    the console is a terminal, the worker gets a pseudo-terminal, and if it is the
- *                    only worker that is shown, exactly its bytes are
+ *                    only worker that is shown, exactly its bytes are; if both streams are the
+ *                    same file (`> log 2>&1`), the order of a worker's lines is kept
  *   not on_console   tee: as redirected; neither: dropped (stderr's end is kept for the report)
  *   no folder        (dir NULL: --log-dir=/dev/null) all goes to the console, tee with its prefix
  *
@@ -61,8 +62,9 @@ struct logmux_worker {
 struct logmux_last_output {
     const char *error; /* the text of its error file, for the user */
     bool bad_error;    /* the file is not valid; error has the reason */
-    /* The last lines of its standard error, also if that went to a file: whole lines if there are
-     * any, each with its newline, at most LOGMUX_TAIL_LINES and LOGMUX_TAIL_BYTES. */
+    /* The last lines of its standard error (of both streams, if they are one), also if that went to
+     * a file: whole lines if there are any, each with its newline, at most LOGMUX_TAIL_LINES and
+     * LOGMUX_TAIL_BYTES. */
     const char *tail;
 };
 

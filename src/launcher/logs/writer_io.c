@@ -148,6 +148,8 @@ int writer_terminal(const struct writer *w, int k) {
     return isatty(fd) ? fd : -1;
 }
 
+bool writer_has_one_output(const struct writer *w) { return console_is_one(w->console); }
+
 void writer_await(struct writer *w, int by) {
     w->awaited += by;
     set_timer(w);

@@ -75,6 +75,8 @@ void writer_send(struct writer *w, const struct writer_user *user, const struct 
                  const char *text, size_t len, const int fds[2]);
 /* The descriptor of standard output (0) or error (1) if it is a terminal; else -1. */
 int writer_terminal(const struct writer *w, int k);
+/* Whether standard output and error are the same file, pipe or terminal. */
+bool writer_has_one_output(const struct writer *w);
 /* The user waits for an answer (+1), or no longer (-1): see above. */
 void writer_await(struct writer *w, int by);
 
