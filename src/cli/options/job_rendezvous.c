@@ -266,15 +266,19 @@ static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
     return 0;
 }
 
-static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
+static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
     struct rdzv_settings *s = &spec->rdzv;
     uint64_t join = s->join_timeout_ns;
-    if (spec->backend == JOB_BACKEND_STATIC)
+    bool is_static = spec->backend == JOB_BACKEND_STATIC,
+         is_etcd = spec->backend == JOB_BACKEND_ETCD;
+    if (conf->bad_timeout != NULL && (is_static || is_etcd))
+        return err_set(j->err, -EINVAL, "%s", conf->bad_timeout);
+    if (is_static)
         join = given_or(conf->timeout_ns, JOB_STATIC_TIMEOUT_NS);
-    else if (spec->backend == JOB_BACKEND_ETCD)
+    else if (is_etcd)
         join = given_or(conf->timeout_ns, join);
-    else if (conf->timeout_ns > 0)
+    else if (conf->timeout_ns > 0 || conf->bad_timeout != NULL)
         strbuf_printf(j->warnings, "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
                       job_backend_name(spec->backend));
     s->join_timeout_ns = given_or(conf->join_timeout_ns, join);
@@ -284,6 +288,7 @@ static void set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     s->close_timeout_ns = given_or(conf->close_timeout_ns, s->close_timeout_ns);
     s->leader_timeout_ns = given_or(conf->read_timeout_ns, s->leader_timeout_ns);
     spec->is_host = conf->is_host;
+    return 0;
 }
 
 /* As with torchrun, c10d has this setting, and static does not. With a directory or etcd the leader
@@ -308,9 +313,10 @@ int job_read_rendezvous(struct job_reading *j) {
         r = read_node_rank(j, &conf);
     if (r == 0)
         r = read_lease(j, &conf);
+    if (r == 0)
+        r = set_times(j, &conf);
     if (r < 0)
         return r;
-    set_times(j, &conf);
     j->spec->workers_store = shares_no_store(j);
     job_warn_etcd_conf(j, &conf);
     return job_read_group(j);

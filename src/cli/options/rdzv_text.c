@@ -66,6 +66,7 @@ int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *ret_port, st
 
 enum conf_kind {
     CONF_SECONDS = 1, /* offset: a uint64_t of nanoseconds */
+    CONF_TIMEOUT,     /* as SECONDS, but only some backends look at it */
     CONF_COUNT,       /* offset: a uint32_t */
     CONF_RANK,
     CONF_IS_HOST,
@@ -73,6 +74,7 @@ enum conf_kind {
     CONF_PROTOCOL,
     CONF_TEXT,    /* offset: a char * */
     CONF_IGNORED, /* known to torchrun, has no effect here */
+    CONF_IGNORED_SECONDS,
 };
 
 struct conf_key {
@@ -91,7 +93,7 @@ static const struct conf_key conf_keys[] = {
     {"keep_alive_interval", CONF_SECONDS, offsetof(struct rdzv_conf, keep_alive_interval_ns), NULL},
     {"keep_alive_max_attempt", CONF_COUNT, offsetof(struct rdzv_conf, keep_alive_max_attempt),
      NULL},
-    {"timeout", CONF_SECONDS, offsetof(struct rdzv_conf, timeout_ns), NULL},
+    {"timeout", CONF_TIMEOUT, offsetof(struct rdzv_conf, timeout_ns), NULL},
     {"is_host", CONF_IS_HOST, 0, NULL},
     {"rank", CONF_RANK, 0, NULL},
     {"store_type", CONF_STORE_TYPE, 0, NULL},
@@ -107,7 +109,7 @@ static const struct conf_key conf_keys[] = {
     {"etcd_user", CONF_TEXT, offsetof(struct rdzv_conf, etcd_user), NULL},
     {"etcd_password", CONF_TEXT, offsetof(struct rdzv_conf, etcd_password), NULL},
     {"etcd_password_file", CONF_TEXT, offsetof(struct rdzv_conf, etcd_password_file), NULL},
-    {"heartbeat_timeout", CONF_IGNORED, 0, "a renewal has the lease's time"},
+    {"heartbeat_timeout", CONF_IGNORED_SECONDS, 0, "a renewal has the lease's time"},
     {"use_libuv", CONF_IGNORED, 0, NULL},
 };
 
@@ -116,11 +118,11 @@ static int conf_number(const struct conf_key *key, const char *value, struct rdz
     void *field = (char *)ret + key->offset;
     int r;
     bool positive;
-    if (key->kind == CONF_SECONDS) {
+    if (key->kind != CONF_COUNT) {
         uint64_t ns = 0;
         r = parse_python_seconds_ns(value, &ns);
         positive = ns > 0;
-        if (r == 0)
+        if (r == 0 && key->kind != CONF_IGNORED_SECONDS)
             memcpy(field, &ns, sizeof ns);
     } else {
         uint32_t count = 0;
@@ -131,7 +133,7 @@ static int conf_number(const struct conf_key *key, const char *value, struct rdz
     }
     if (r < 0 || !positive)
         return err_set(err, -EINVAL, "--rdzv-conf: %s=%s: must be a number above 0%s", key->name,
-                       value, key->kind == CONF_SECONDS ? " (seconds)" : "");
+                       value, key->kind != CONF_COUNT ? " (seconds)" : "");
     return 0;
 }
 
@@ -150,7 +152,25 @@ static void conf_text(const struct conf_key *key, const char *value, struct rdzv
     memcpy(field, &copy, sizeof copy);
 }
 
+static void conf_timeout(const struct conf_key *key, const char *value, struct rdzv_conf *ret) {
+    struct err err = {0};
+    free(TAKE_PTR(ret->bad_timeout));
+    if (conf_number(key, value, ret, &err) == 0)
+        return;
+    ret->timeout_ns = 0;
+    ret->bad_timeout = xstrdup(err.text);
+}
+
+static int conf_ignored(const struct conf_key *key, const char *value, struct rdzv_conf *ret,
+                        struct strbuf *warnings, struct err *err) {
+    int r = key->kind == CONF_IGNORED_SECONDS ? conf_number(key, value, ret, err) : 0;
+    if (r == 0 && key->why != NULL)
+        strbuf_printf(warnings, "--rdzv-conf: %s has no effect: %s\n", key->name, key->why);
+    return r;
+}
+
 void rdzv_conf_fini(struct rdzv_conf *conf) {
+    free(conf->bad_timeout);
     free(conf->etcd_prefix);
     free(conf->etcd_cacert);
     free(conf->etcd_cert);
@@ -167,6 +187,7 @@ static int conf_set(const struct conf_key *key, const char *value, struct rdzv_c
     switch (key->kind) {
     case CONF_SECONDS:
     case CONF_COUNT: return conf_number(key, value, ret, err);
+    case CONF_TIMEOUT: conf_timeout(key, value, ret); return 0;
     case CONF_RANK:
         if (parse_python_i32(value, &ret->rank) < 0 || ret->rank < 0)
             return err_set(err, -EINVAL, "--rdzv-conf: rank=%s: must be 0 or more", value);
@@ -183,10 +204,8 @@ static int conf_set(const struct conf_key *key, const char *value, struct rdzv_c
         return 0;
     case CONF_PROTOCOL: return conf_protocol(value, ret, err);
     case CONF_TEXT: conf_text(key, value, ret); return 0;
-    case CONF_IGNORED:
-        if (key->why != NULL)
-            strbuf_printf(warnings, "--rdzv-conf: %s has no effect: %s\n", key->name, key->why);
-        return 0;
+    case CONF_IGNORED_SECONDS:
+    case CONF_IGNORED: return conf_ignored(key, value, ret, warnings, err);
     }
     assert_not_reached();
 }

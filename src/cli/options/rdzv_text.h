@@ -65,11 +65,12 @@ struct rdzv_conf {
     uint64_t read_timeout_ns;
     uint64_t keep_alive_interval_ns;
     uint32_t keep_alive_max_attempt; /* 0: not given */
-    uint64_t timeout_ns;             /* static: the whole meeting */
-    int is_host;                     /* 1, 0, -1: not given */
-    int32_t rank;                    /* static: node rank; -1: not given */
-    bool store_file;                 /* store_type=file: the endpoint is a path */
-    int etcd_tls;                    /* protocol: 1 https, 0 http, -1: not given */
+    uint64_t timeout_ns;             /* static, etcd: the whole meeting */
+    char *bad_timeout; /* malloc'ed: why static and etcd refuse its `timeout`; NULL: no reason */
+    int is_host;       /* 1, 0, -1: not given */
+    int32_t rank;      /* static: node rank; -1: not given */
+    bool store_file;   /* store_type=file: the endpoint is a path */
+    int etcd_tls;      /* protocol: 1 https, 0 http, -1: not given */
     /* malloc'ed; NULL: not given */
     char *etcd_prefix; /* as it was written */
     char *etcd_cacert, *etcd_cert, *etcd_key;

@@ -304,6 +304,9 @@ Test(job_options, refuses_with_one_line) {
         {"--rdzv-endpoint=dir:/a --rdzv-id=i --nnodes=2 --heartbeat-interval=1 --lease=2 x",
          "longer than two heartbeats"},
         {"--rdzv-conf=join_timeout=0 x", "above 0"},
+        {"--rdzv-conf=heartbeat_timeout=0 x", "above 0"},
+        {"--master-port=2 --rdzv-conf=timeout=x x", "above 0"},
+        {"--rdzv-endpoint=etcd://h --rdzv-id=j --rdzv-conf=timeout=0 x", "above 0"},
         {"--rdzv-conf=keep_alive_interval=1e9,keep_alive_max_attempt=4294967295 x", "too large"},
     };
     refuses(cases, ARRAY_SIZE(cases));
@@ -445,6 +448,8 @@ Test(job_options, warns_where_torchrun_is_silent) {
     static const char *const cases[][2] = {
         {"--rdzv-conf=join_timout=3 x", "did you mean \"join_timeout\"?"},
         {"--rdzv-backend=c10d --rdzv-endpoint=h --rdzv-conf=timeout=3 x", "use join_timeout"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=h --rdzv-conf=timeout=5\" x", "use join_timeout"},
+        {"--rdzv-conf=timeout=x,timeout=0 x", "no effect"},
         {"--rdzv-endpoint=dir:/a --rdzv-id=j --rdzv-conf=timeout=3 x", "no effect with dir"},
         {"--rdzv-backend=etcd-v2 --rdzv-endpoint=h --rdzv-id=j x", "version 3 of etcd's API"},
         {"--rdzv-endpoint=etcds://u:pw@h --rdzv-id=j x", "the password in --rdzv-endpoint is vis"},
