@@ -16,6 +16,7 @@ import shutil
 import socket
 import sys
 import threading
+import zipfile
 
 import harness
 from like_differences import DIFFERENCES
@@ -61,7 +62,7 @@ class Names:
         for n, port in enumerate(self.ports):
             value = value.replace(port, "{port}" if n == 0 else f"{{port{n}}}")
         value = re.sub(r"torchinductor_\w+", "torchinductor_<user>", value)
-        value = re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\b[0-9a-f]{32}\b", "<id>", value)
+        value = re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\b[0-9a-f]{32}\b|\b\d{36,39}\b", "<id>", value)
         # As a whole word: the name can be a part of any text.
         hosts = "|".join(map(re.escape, {"localhost", socket.getfqdn(), socket.gethostname()}))
         return re.sub(rf"(?<![\w.-])(?:{hosts})(?![\w-])", "<host>", value)
@@ -89,6 +90,10 @@ def workers_seen(job, given, ports=()):
     for path in sorted((job.tmp / "saw").glob("*.*")):
         one = json.loads(path.read_text())
         one["nice"] -= os.nice(0)
+        if set(one["fds"]) - {0, 1, 2}:
+            one["fds"] = sorted({0, 1, 2} & set(one["fds"])) + ["others"]
+        if one["path"] and one["path"].startswith("../"):
+            one["path"] = "<elsewhere>"
         port = one["env"].get("MASTER_PORT")
         one["env"] = environment_seen(one["env"], given)
         if port in [str(p) for p in ports]:
@@ -175,6 +180,9 @@ def furnish(job):
     (job.tmp / "plain").write_text("not a folder\n")
     (job.tmp / "cpus").write_text(CPUS)
     (job.tmp / "cpus").chmod(0o755)
+    (job.tmp / "link.py").symlink_to("probe.py")
+    with zipfile.ZipFile(job.tmp / "archive.zip", "w") as archive:
+        archive.write(harness.HERE / "like_probe.py", "__main__.py")
 
 
 def observe_line(job, launcher, line):

@@ -8,7 +8,7 @@
     read             says what standard input gave; sees: what the terminal is
     on=NAME          says that it got this signal, and goes on; end=NAME: says so and ends with 0; ignore=NAME
     leave            starts a program in a session of its own that outlives it; child: one in its own session
-    error=TEXT       writes an error file, as torch's `record` does
+    error=TEXT       writes an error file, as torch's `record` does; file=TEXT: one that is exactly this text
     exit=N           kill=NAME: ends so
     go, wait         waits until the test says go, or for ever; tells that it waits and how that ended
     gate=NAME        waits until the test opens this FIFO of the job's folder
@@ -124,6 +124,9 @@ def do(name, value):
         background(name == "leave")
     elif name == "error":
         error(value)
+    elif name == "file":
+        with open(os.environ["TORCHELASTIC_ERROR_FILE"], "w") as f:
+            f.write(value)
     elif name == "exit":
         sys.exit(int(value))
     elif name == "kill":

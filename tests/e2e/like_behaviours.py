@@ -142,6 +142,18 @@ def an_exception_under_torchs_record(rig):
     return seen
 
 
+@behaviour
+def error_files_of_other_forms(rig):
+    forms = {"flat": '{"message": "boom", "timestamp": 1}', "text for a time": '{"message": "boom", "timestamp": "1"}',
+             "no message": '{"other": 1}', "no JSON": "boom", "empty": ""}
+    return {name: failure(rig, "", f"'file={text}' exit=3") for name, text in forms.items()}
+
+
+@behaviour
+def signals_have_names_in_the_report(rig):
+    return {name: failure(rig, "", f"kill={name}")["report"] for name in ("SIGABRT", "SIGBUS", "SIGHUP", "SIGUSR1", "SIGXCPU")}
+
+
 # --- signals ---------------------------------------------------------------------------------------------------------
 
 
@@ -189,6 +201,30 @@ def a_listed_sigusr1_reaches_the_workers(rig):
 @behaviour
 def sigusr1_that_is_not_listed(rig):
     return signalled(rig, "SIGUSR1", words="on=SIGUSR1 start go", answer="signal")
+
+
+@behaviour
+def a_signal_is_no_failure_to_restart_after(rig):
+    return signalled(rig, "SIGTERM", "--max-restarts=3")
+
+
+def signalled_alone(rig, name):
+    """A signal while the launcher waits for another node."""
+    agent = rig.start(f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:{harness.free_port()}", "start",
+                      env={"LOGLEVEL": "INFO"})
+    agent.wait_said(r"Rendezvous'ing worker group|waiting for nodes", 60)
+    agent.signal(getattr(signal, name))
+    return {"status": agent.finish()[0], "told": rig.told()}
+
+
+@behaviour
+def sigterm_while_nodes_are_awaited(rig):
+    return signalled_alone(rig, "SIGTERM")
+
+
+@behaviour
+def sigint_while_nodes_are_awaited(rig):
+    return signalled_alone(rig, "SIGINT")
 
 
 @behaviour
@@ -322,6 +358,50 @@ def a_full_device(rig):
         return {"status": rig.end("", "start lines=10", stdout=full.fileno())[0]}
 
 
+@behaviour
+def stdout_and_stderr_into_one_pipe_keep_their_order(rig):
+    read, write = os.pipe()
+    words = " ".join(f"out={n} err={n} raw={n}" for n in range(50))
+    agent = rig.start("", words, stdout=write, stderr=write)
+    os.close(write)
+    heard = harness.Heard(read)
+    status = agent.finish()[0]
+    heard.join()
+    return {"status": status, "lines": heard.lines}
+
+
+@behaviour
+def each_workers_lines_into_one_file_keep_their_order(rig):
+    with open(rig.job.tmp / "output", "w") as output:
+        words = " ".join(f"out=o{n} err=e{n}" for n in range(20))
+        status = rig.end("--nproc-per-node=2", f"rank=1 exit=0 {words}", stdout=output, stderr=output)[0]
+    lines = (rig.job.tmp / "output").read_text().splitlines()
+    return {"status": status, "lines": [line for line in lines if re.fullmatch(r"[oe]\d+", line)]}
+
+
+def asks(rig, options, words):
+    read, write = os.pipe()
+    agent = rig.start(options, words, stdout=write)
+    os.close(write)
+    heard = harness.Heard(read)
+    rig.job.events.wait("waits", 1)
+    seen = bool(heard.until(lambda: b"? " in heard.raw, 30))
+    rig.job.go()
+    status = agent.finish()[0]
+    heard.join()
+    return {"status": status, "seen": seen}
+
+
+@behaviour
+def words_without_a_newline_are_seen(rig):
+    return asks(rig, "", r"'raw=name?\x20' go")
+
+
+@behaviour
+def words_without_a_newline_of_one_of_two_workers_are_seen(rig):
+    return asks(rig, "--nproc-per-node=2", r"rank=0 'raw=name?\x20' rank=1 exit=0 go")
+
+
 class Terminal:
     """A pseudo-terminal of 100 columns and 30 lines, and what was written to it."""
 
@@ -342,7 +422,7 @@ class Terminal:
         return heard
 
 
-def on_terminal(rig, options, words):
+def on_terminal(rig, options, words, in_order=False):
     with Terminal() as terminal:
         # Job's agents have standard error in a pipe; a shell joins them.
         agent = rig.start(options, words, stdin=terminal.other, stdout=terminal.other,
@@ -354,7 +434,7 @@ def on_terminal(rig, options, words):
     # torchrun's own log lines and muster's own words are theirs.
     lines = [line for line in bytes(heard.raw).decode(errors="replace").split("\n")
              if line and not re.match(r"[WEI]\d{4} |muster: ", line)]
-    return {"status": status, "sees": sees, "lines": sorted(lines)}
+    return {"status": status, "sees": sees, "lines": lines if in_order else sorted(lines)}
 
 
 @behaviour
@@ -375,6 +455,25 @@ def teed_workers_on_a_terminal(rig):
 @behaviour
 def redirected_workers_on_a_terminal(rig):
     return on_terminal(rig, "-r1 --log-dir=logs", r"sees out=line")
+
+
+@behaviour
+def order_on_a_terminal(rig):
+    seen = on_terminal(rig, "", " ".join(f"out=o{n} err=e{n}" for n in range(50)), in_order=True)
+    return {k: seen[k] for k in ("status", "lines")}
+
+
+@behaviour
+def a_worker_asks_and_reads_from_the_terminal(rig):
+    with Terminal() as terminal:
+        agent = rig.start("", r"'raw=name?\x20' read", stdin=terminal.other, stdout=terminal.other)
+        asked = b""
+        while b"? " not in asked:
+            asked += os.read(terminal.main, 100)
+        os.write(terminal.main, b"muster\n")
+        status = agent.finish()[0]
+        terminal.heard()
+    return {"status": status, "asked": asked.decode(), "read": [e.fields["data"] for e in rig.job.events.all("read")]}
 
 
 # What an interactive shell does with a job: it gives it the terminal, notices that it stopped, and continues it.
@@ -433,6 +532,50 @@ def ctrl_c_on_a_terminal(rig):
     return {"status": status, "told": rig.told()}
 
 
+# --- what a worker gets --------------------------------------------------------------------------------------------
+
+
+INHERITED = """
+import json, os, re, resource
+names = ("NOFILE", "CORE", "STACK", "MEMLOCK", "NPROC", "AS", "CPU", "FSIZE")
+status = open("/proc/self/status").read()
+print(json.dumps({
+    "limits": {n: resource.getrlimit(getattr(resource, "RLIMIT_" + n)) for n in names},
+    "no new privileges": re.search(r"NoNewPrivs:\\s*(\\d)", status)[1], "adjusted": open("/proc/self/oom_score_adj").read(),
+    "scheduler": os.sched_getscheduler(0), "CPUs": len(os.sched_getaffinity(0)), "groups": os.getgroups(), "user": os.getresuid(),
+    "slack": open("/proc/self/timerslack_ns").read(), "root": os.readlink("/proc/self/root"),
+    "spaces": [os.readlink("/proc/self/ns/" + n) for n in ("mnt", "net", "pid", "user", "ipc")]}))
+"""
+
+
+@behaviour
+def limits_and_other_properties_of_the_launcher_are_inherited(rig):
+    """As a process that the shell itself starts."""
+    (rig.job.tmp / "inherited.py").write_text(INHERITED)
+    limits = ("sh", "-c", 'ulimit -n 512; ulimit -c 0; ulimit -s 4096; ulimit -f 100000; exec "$@"', "sh")
+    _, direct, _ = rig.job.agent("shell", "inherited.py", program=["python3"], prefix=limits,
+                                 env=like.environment(rig.job, {})).finish()
+    status, out, _ = rig.end("", "", program_words=["inherited.py"], prefix=limits)
+    direct, seen = json.loads(direct), json.loads(out)
+    return {"status": status, "other": sorted(k for k in direct if direct[k] != seen.get(k))}
+
+
+@behaviour
+def odd_arguments_reach_the_script(rig):
+    words = ["a\nb", "\udcff\udcfe", "x" * 100000, "\t", "-", "--", "=", "$", "%s%n", "\\\\"]
+    status = rig.end("", "", program_words=["probe.py", *words])[0]
+    argv = json.loads((rig.job.tmp / "saw" / "0.0").read_text())["argv"]
+    return {"status": status, "same": argv[1:] == words, "number": len(argv)}
+
+
+@behaviour
+def a_large_environment_reaches_the_workers(rig):
+    more = {f"LARGE_{n}": "x" * 100000 for n in range(10)}
+    status = rig.end("--nproc-per-node=2", "", program_words=["probe.py"], env=more)[0]
+    env = json.loads((rig.job.tmp / "saw" / "1.0").read_text())["env"]
+    return {"status": status, "all there": all(env.get(k) == v for k, v in more.items())}
+
+
 # --- what a worker leaves --------------------------------------------------------------------------------------------
 
 
@@ -467,7 +610,7 @@ def a_launcher_under_a_launcher(rig):
 def probes(rig, agents):
     """What the workers of several agents saw of their place."""
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_RANK",
-             "ROLE_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID")
+             "ROLE_WORLD_SIZE", "ROLE_NAME", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID")
     statuses = [a.finish()[0] for a in agents]
     seen, masters = {}, set()
     for path in sorted((rig.job.tmp / "saw").glob("*.*")):
@@ -499,6 +642,21 @@ def two_agents_with_different_numbers_of_workers(rig):
     options = f"--nnodes=2 --master-addr=127.0.0.1 --master-port={port}"
     return probes(rig, [rig.start(f"{options} --node-rank={n} --nproc-per-node={n + 1}", "", tag=str(n),
                                   program_words=["probe.py"]) for n in (0, 1)])
+
+
+@behaviour
+def two_agents_with_different_roles(rig):
+    port = harness.free_port()
+    options = f"--nnodes=2 --nproc-per-node=2 --master-addr=127.0.0.1 --master-port={port}"
+    return probes(rig, [rig.start(f"{options} --node-rank={n} --role=role{n}", "", tag=str(n), program_words=["probe.py"])
+                        for n in (0, 1)])
+
+
+@behaviour
+def three_agents_meet_by_c10d(rig):
+    port = harness.free_port()
+    options = f"--nnodes=3 --rdzv-backend=c10d --rdzv-endpoint=localhost:{port} --rdzv-id=j"
+    return probes(rig, [rig.start(options, "", tag=tag, program_words=["probe.py"]) for tag in "abc"])
 
 
 @behaviour
@@ -535,7 +693,23 @@ def two_agents_one_worker_fails_and_restarts(rig):
     with open(rig.job.tmp / "fail", "r+b", buffering=0):
         again = bool(rig.job.events.wait("start", 4))
     rig.job.go()
-    return {"status": [a.finish()[0] for a in agents], "all again": again}
+    return {"status": [a.finish()[0] for a in agents], "all again": again, "starts": rig.told("start")}
+
+
+@behaviour
+def two_agents_with_static_ranks_one_worker_fails_and_restarts(rig):
+    port = harness.free_port()
+    options = f"--nnodes=2 --master-addr=127.0.0.1 --master-port={port} --max-restarts=1 --monitor-interval=0.1"
+    os.mkfifo(rig.job.tmp / "fail")
+    words = "end=SIGTERM start rank=1 restart=0 gate=fail rank=1 restart=0 exit=1 go"
+    agents = [rig.start(f"{options} --node-rank={n}", words, tag=str(n)) for n in (0, 1)]
+    rig.job.events.wait("start", 2)
+    with open(rig.job.tmp / "fail", "r+b", buffering=0):
+        rig.job.events.wait("start", 1, rank=1, restart=1)
+        if rig.launcher != "torchrun":
+            rig.job.events.wait("start", 4)
+    rig.job.go()
+    return {"status": [a.finish()[0] for a in agents], "starts": rig.told("start")}
 
 
 @behaviour
@@ -555,6 +729,12 @@ def two_agents_one_worker_fails_for_good(rig):
 def the_port_is_free_again_at_once(rig):
     port = harness.free_port()
     return {"status": [rig.end(f"--master-port={port}", "start")[0] for _ in range(3)]}
+
+
+@behaviour
+def a_run_id_is_used_again(rig):
+    options = f"--nnodes=1:1 --rdzv-backend=c10d --rdzv-endpoint=localhost:{harness.free_port()} --rdzv-id=again"
+    return {"status": [rig.end(options, "start")[0] for _ in range(3)]}
 
 
 @behaviour
@@ -609,3 +789,4 @@ def the_store_is_not_shared(rig):
     status, out, _ = rig.end("--nproc-per-node=2", "", program_words=["group.py", "env://"], seconds=120,
                              env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
     return {"status": status, "stdout": sorted(out.split("\n"))}
+

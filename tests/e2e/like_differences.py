@@ -40,6 +40,9 @@ DIFFERENCES = [
         "fractions of seconds in `--rdzv-conf` and `--shutdown-timeout`", "refused", "taken", "there is no reason to refuse them",
         r"workers", "--rdzv-conf=join_timeout=1.5 probe.py", r"--(rdzv-conf=.*|shutdown-timeout)=1\.5 .*", REFUSED, RUN),
     Difference(
+        "`TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-1`", "taken", "refused", "as `--shutdown-timeout=-1`", r"workers",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT='-1' probe.py", r"TORCH_ELASTIC_SHUTDOWN_TIMEOUT='-1'.*", RUN, REFUSED),
+    Difference(
         "signals that nobody can handle, `--signals-to-handle=SIGKILL`", "a traceback when workers start", "a warning",
         "as for names that are no signals", r"workers", "--signals-to-handle=SIGKILL probe.py", r"--signals-to-handle=SIGKILL.*",
         REFUSED, RUN),
@@ -53,6 +56,12 @@ DIFFERENCES = [
     Difference(
         "`--log-line-prefix-template`", "not before 2.14", "taken", "the same option as in 2.14", r"workers",
         "--log-line-prefix-template='${rank} ' -t1 --log-dir=logs probe.py", r"--log-line-prefix-template=.*", REFUSED, RUN),
+    Difference(
+        "`PET_LOG_LINE_PREFIX_TEMPLATE`", "ignored", "taken", "as for other options", r"stdout",
+        "PET_LOG_LINE_PREFIX_TEMPLATE='${rank} ' PET_TEE='1' PET_LOG_DIR='logs' probe.py", r"PET_LOG_LINE_PREFIX_TEMPLATE=.*"),
+    Difference(
+        "an empty `PYTHON_EXEC`", "a program without a name, which fails", "as if it was not set",
+        "a script sets it so to take it back", r"workers", "PYTHON_EXEC='' probe.py", r"PYTHON_EXEC=''.*", REFUSED, RUN),
     Difference(
         "`--version`", "unknown", "prints muster's", "people look for it", r"stdout|status without workers", "--version", r"--version"),
 
@@ -69,6 +78,14 @@ DIFFERENCES = [
         "it names the folder of the logs, and the job in `muster status`", r"workers/.*/env/TORCHELASTIC_RUN_ID",
         "--rdzv-id=job7 probe.py", r".*(--rdzv-id=job7|PET_RDZV_ID='j').*", theirs='"<id>"'),
     Difference(
+        "`--rdzv-backend=c10d` without an endpoint", "the run id `none`, and port 29400", "a random run id, and a free port",
+        "two jobs on one machine are not taken for one", r"workers/.*/env/TORCHELASTIC_RUN_ID", "--rdzv-backend=c10d probe.py",
+        r"--rdzv-backend=c10d (--rdzv-endpoint=localhost )?probe\.py", '"none"', '"<id>"'),
+    Difference(
+        "an empty `--rdzv-id` with an endpoint", "a random one on each node", "`none`", "nodes with random ones never meet",
+        r"workers/.*/env/TORCHELASTIC_RUN_ID", "--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{port} --rdzv-id= probe.py",
+        r"--rdzv-backend=c10d --rdzv-endpoint=127\.0\.0\.1:\{port\} --rdzv-id= probe\.py", '"<id>"', '"none"'),
+    Difference(
         "`TORCHELASTIC_ENABLE_FILE_TIMER=1`", "a watchdog in the launcher", "not there", "few scripts use its client",
         r"workers/.*/env/TORCHELASTIC_TIMER_FILE|tmp", "TORCHELASTIC_ENABLE_FILE_TIMER='1' probe.py",
         r"TORCHELASTIC_ENABLE_FILE_TIMER.*"),
@@ -79,7 +96,7 @@ DIFFERENCES = [
     Difference(
         "`--run-path`", "the script runs inside a copy of the launcher, with its descriptors", "a python of its own",
         "the launcher has no interpreter", r"workers/.*/(fds|leads a session|path|unbuffered)", "--run-path probe.py a",
-        r"--run-path.*"),
+        r"--run-path.*|PET_RUN_PATH='1'.*"),
     Difference(
         "signals that the launcher inherited as ignored (`nohup`)", "SIGHUP, SIGINT and SIGQUIT end the job", "stay ignored",
         "`nohup` means it", r"workers/.*/ignored|status|told", "nohup probe.py",
@@ -110,9 +127,22 @@ DIFFERENCES = [
         r"behaviour: a_worker_fails_at_once_in_every_attempt_of_many"),
 
     Difference(
+        "an error file that is not valid", "a traceback of the launcher", "the report, and why the file is not valid",
+        "else nothing tells which worker failed", r"(no message|no JSON|empty)/report.*", "behaviour: error_files_of_other_forms",
+        r"behaviour: error_files_of_other_forms"),
+    Difference(
+        "a worker fails with static ranks on several nodes, and restarts are left", "the workers of its node restart",
+        "the workers of all nodes restart", "the others wait for it in a collective operation that cannot end", r"starts",
+        "behaviour: two_agents_with_static_ranks_one_worker_fails_and_restarts",
+        r"behaviour: two_agents_with_static_ranks_one_worker_fails_and_restarts"),
+    Difference(
+        "`TORCHELASTIC_RESTART_COUNT`", "the failures of its own node", "the restarts of the job, the same on all nodes",
+        "all workers of an attempt agree on its number", r"starts", "behaviour: two_agents_one_worker_fails_and_restarts",
+        r"behaviour: two_agents_one_worker_fails_and_restarts"),
+    Difference(
         "a signal to the launcher ends the job", "status 1", "128 and the signal's number",
         "as for any program: the scheduler and the shell can tell it from a failure", r"status",
-        "behaviour: sigterm_reaches_the_workers", r"behaviour: (sig|ctrl_c|a_listed|a_second|workers_that_ignore).*", "1",
+        "behaviour: sigterm_reaches_the_workers", r"behaviour: (sig|ctrl_c|a_listed|a_second|a_signal_is|workers_that_ignore).*", "1",
         r"1(29|30|31|38|43)"),
     Difference(
         "SIGUSR1 and others that are not in `--signals-to-handle`", "kill the launcher; workers live on",

@@ -1,7 +1,8 @@
 """The command lines that test_like_torchrun.py runs under torchrun and under muster.
 
 {port} is a free port, {folder} the folder that the launcher runs in. It has probe.py, probe.sh, pkg/mod.py,
-pkg/__main__.py, folder/__main__.py, "a b/é.py" (all of them like_probe.py), the file `plain`, and the program `cpus`,
+pkg/__main__.py, folder/__main__.py, "a b/é.py" (all of them like_probe.py), archive.zip, link.py
+(a link to probe.py), the file `plain`, and the program `cpus`,
 which leaves only so many CPUs to the command behind it.
 """
 import typing
@@ -72,6 +73,12 @@ pkg
 --run-path probe.py a
 --run-path --nproc-per-node=2 probe.py
 --run-path --no-python ./probe.py
+--run-path missing.py
+--run-path --module pkg.mod
+--no-python --virtual-local-rank --nproc-per-node=2 ./probe.py
+--no-python env ./probe.py
+link.py a
+archive.zip a
 
 --nproc-per-node 2 probe.py
 --nproc-per-node=2 probe.py
@@ -108,6 +115,7 @@ pkg
 --nnodes=: probe.py
 --nnodes=1: probe.py
 --nnodes=1.0 probe.py
+--nnodes=2 --nnodes 1 probe.py
 
 -r 3 --log-dir=logs probe.py
 -r3 --log-dir logs probe.py
@@ -147,6 +155,15 @@ pkg
 -r -1 probe.py
 -r 10:1 probe.py
 -r '0:1, 1:2' probe.py
+-r 0:1,0:2 --log-dir=logs probe.py
+-r 0: probe.py
+-r 0:1:2 probe.py
+-r 33 probe.py
+-r 03 --log-dir=logs probe.py
+-r3 -r0 --log-dir=logs probe.py
+-t 1 -t 2 --log-dir=logs probe.py
+-mt1 --log-dir logs pkg.mod
+-tm probe.py
 --redirects= probe.py
 -r
 --nproc-per-node=2 --local-ranks-filter=0 probe.py
@@ -165,6 +182,11 @@ pkg
 --nproc-per-node=2 -r3 --log-dir=logs --duplicate-stdout-filters=out probe.py
 --nproc-per-node=2 --log-dir=logs --duplicate-stdout-filters=out probe.py
 -t1 --log-dir=logs --duplicate-stdout-filters=,, probe.py
+-t1 --log-dir=logs --duplicate-stdout-filters= probe.py
+-t1 --log-dir=logs --duplicate-stdout-filters='a,,b,out' probe.py
+-t1 --log-dir=logs --duplicate-stdout-filters=' out' probe.py
+--nproc-per-node=2 -t3 --log-dir=logs --duplicate-stdout-filters=probe --local-ranks-filter=1 probe.py
+--log-dir=/dev/null -t1 --duplicate-stdout-filters=out probe.py
 --role trainer -t1 --log-dir=logs probe.py
 --role 'a b' -t1 --log-dir=logs probe.py
 --role= probe.py
@@ -174,6 +196,8 @@ pkg
 
 --virtual-local-rank --nproc-per-node=2 probe.py
 --virtual_local_rank probe.py
+--virtual-local-rank --nproc-per-node=2 -t3 --log-dir=logs probe.py '${local_rank}'
+--virtual-local-rank --nproc-per-node=2 -r1 --local-ranks-filter=1 --log-dir=logs probe.py
 --standalone probe.py
 --standalone --nproc-per-node=2 probe.py
 --standalone --rdzv-backend=static --rdzv-endpoint=h:1 --rdzv-id=x probe.py
@@ -191,6 +215,14 @@ pkg
 --node-rank=0 probe.py
 --node-rank 0 --nnodes 1:1 --master-port {port} probe.py
 --node-rank=x probe.py
+--node-rank=1 probe.py
+--node-rank=-1 probe.py
+--node-rank= probe.py
+--master-port=0 probe.py
+--master-port=70000 probe.py
+--master-port=-1 probe.py
+--master-addr= probe.py
+--local-addr= probe.py
 --master-port=x probe.py
 --master-port=' {port} ' probe.py
 --rdzv-backend=static --rdzv-endpoint=127.0.0.1:{port} probe.py
@@ -202,6 +234,13 @@ pkg
 --rdzv_backend c10d --rdzv_endpoint localhost:{port} --rdzv_id job7 probe.py
 --rdzv-backend=c10d --rdzv-endpoint=localhost:0 probe.py
 --rdzv-backend=c10d --rdzv-endpoint=[::1]:{port} probe.py
+--rdzv-backend=c10d probe.py
+--rdzv-backend=c10d --rdzv-endpoint=localhost probe.py
+--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{port} --rdzv-id= probe.py
+--rdzv-backend=C10D --rdzv-endpoint=127.0.0.1:{port} probe.py
+--rdzv-backend= probe.py
+--rdzv-backend=static probe.py
+--rdzv-endpoint= probe.py
 --rdzv-backend=c10d --rdzv-endpoint=h:65536 probe.py
 --rdzv-backend=c10d --rdzv-endpoint=h: probe.py
 --rdzv-backend=c10d --rdzv-endpoint='h h:1' probe.py
@@ -234,6 +273,18 @@ pkg
 --rdzv-conf=store_type=tcp probe.py
 --rdzv-conf=store_type=zzz probe.py
 --rdzv-conf=use_libuv=0 probe.py
+--rdzv-conf=use_libuv=1 probe.py
+--rdzv-conf=a=1 --rdzv-conf=join_timeout=5 probe.py
+--rdzv-conf=join_timeout=x --rdzv-conf=join_timeout=5 probe.py
+--rdzv-conf='"join_timeout=5,last_call_timeout=1,timeout=5"' probe.py
+--rdzv-conf=rank=0 --master-port={port} probe.py
+--rdzv-conf=timeout=x --master-port={port} probe.py
+--rdzv-conf=timeout=0 probe.py
+--rdzv-conf=last_call_timeout=0 probe.py
+--rdzv-conf=close_timeout=-1 probe.py
+--rdzv-conf=heartbeat_timeout=x probe.py
+--rdzv-conf=keep_alive_interval=x probe.py
+--rdzv-conf=read_timeout=x probe.py
 --rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2,heartbeat_timeout=3,close_timeout=4 probe.py
 --rdzv-backend=c10d --rdzv-endpoint={folder}/store --rdzv-conf=store_type=file probe.py
 --rdzv-backend=c10d --rdzv-endpoint=localhost:{port} --nnodes=1:2 --rdzv-conf=last_call_timeout=1 probe.py
@@ -255,11 +306,16 @@ pkg
 --monitor-interval=-1 probe.py
 --monitor-interval=x probe.py
 --monitor-interval=' 0.1 ' probe.py
+--monitor-interval=1_0e-1 probe.py
+--monitor-interval=+.2 probe.py
+--monitor-interval= probe.py
+--monitor-interval=nan probe.py
 --start-method=spawn probe.py
 --start-method=fork probe.py
 --start_method=forkserver probe.py
 --start-method=thread probe.py
 --start-method=FORK probe.py
+--start-method= probe.py
 --event-log-handler=null probe.py
 --event-log-handler=console probe.py
 --event_log_handler=zzz probe.py
@@ -272,11 +328,15 @@ pkg
 --signals-to-handle=15 probe.py
 --signals-to-handle=sigterm probe.py
 --signals-to-handle=SIGKILL probe.py
+--signals-to-handle=,SIGTERM, probe.py
+--signals-to-handle=SIGTERM,SIGTERM probe.py
 --shutdown-timeout=7 probe.py
 --shutdown_timeout 0 probe.py
 --shutdown-timeout=-1 probe.py
 --shutdown-timeout=x probe.py
 --shutdown-timeout=1.5 probe.py
+--shutdown-timeout=' 7' probe.py
+--shutdown-timeout= probe.py
 --local-addr=127.0.0.1 probe.py
 --local_addr 127.0.0.1 --rdzv-backend=c10d --rdzv-endpoint=localhost:{port} probe.py
 --local-addr=localhost probe.py
@@ -293,6 +353,13 @@ pkg
 --standalone
 --log-dir -a probe.py
 --log-dir -- probe.py
+-- -m pkg.mod
+---
+--
+--nproc-per-node -1 probe.py
+--role -x probe.py
+--role=-x probe.py
+-m
 --log-line-prefix-template='${rank} ' -t1 --log-dir=logs probe.py
 --print-completion=bash
 """
@@ -353,6 +420,36 @@ LINES += [Line(text, env) for text, env in [
     ("probe.py", {"PET_UNKNOWN": "1"}),
     ("probe.py", {"PET_LOGS_SPECS": "missing"}),
     ("probe.py", {"PET_NUMA_BINDING": "node"}),
+    ("probe.py", {"PET_RUN_PATH": "1"}),
+    ("probe.py", {"PET_RUN_PATH": "x"}),
+    ("probe.py", {"PET_NO_PYTHON": "x"}),
+    ("probe.py", {"PET_MODULE": ""}),
+    ("probe.py", {"PET_VIRTUAL_LOCAL_RANK": "0"}),
+    ("probe.py", {"PET_VIRTUAL_LOCAL_RANK": "yes"}),
+    ("probe.py", {"PET_RDZV_BACKEND": "zzz"}),
+    ("probe.py", {"PET_RDZV_ENDPOINT": ""}),
+    ("probe.py", {"PET_RDZV_CONF": "join_timeout=0"}),
+    ("probe.py", {"PET_RDZV_CONF": "a"}),
+    ("probe.py", {"PET_MASTER_PORT": "x"}),
+    ("probe.py", {"PET_MASTER_ADDR": ""}),
+    ("probe.py", {"PET_NODE_RANK": ""}),
+    ("probe.py", {"PET_NODE_RANK": "x"}),
+    ("probe.py", {"PET_MONITOR_INTERVAL": "x"}),
+    ("probe.py", {"PET_MONITOR_INTERVAL": ""}),
+    ("probe.py", {"PET_MONITOR_INTERVAL": "0"}),
+    ("probe.py", {"PET_SHUTDOWN_TIMEOUT": "x"}),
+    ("probe.py", {"PET_SHUTDOWN_TIMEOUT": ""}),
+    ("--shutdown-timeout=3 probe.py", {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "x"}),
+    ("probe.py", {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": ""}),
+    ("probe.py", {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "-1"}),
+    ("probe.py", {"PET_REDIRECTS": ""}),
+    ("probe.py", {"PET_TEE": ""}),
+    ("probe.py", {"PET_LOCAL_RANKS_FILTER": ""}),
+    ("probe.py", {"PET_LOCAL_RANKS_FILTER": "x"}),
+    ("probe.py", {"PET_LOCAL_ADDR": ""}),
+    ("probe.py", {"PET_DUPLICATE_STDERR_FILTERS": "err", "PET_TEE": "3", "PET_LOG_DIR": "logs"}),
+    ("probe.py", {"PET_LOG_LINE_PREFIX_TEMPLATE": "${rank} ", "PET_TEE": "1", "PET_LOG_DIR": "logs"}),
+    ("probe.py", {"PET_TRAINING_SCRIPT": "x", "PET_TRAINING_SCRIPT_ARGS": "y"}),
     ("--nproc-per-node=gpu probe.py", NO_GPU),
     ("--nproc-per-node=xpu probe.py", NO_GPU),
     ("--numa-binding=node probe.py", NO_GPU),
@@ -370,14 +467,28 @@ LINES += [Line(text, env) for text, env in [
     ("probe.py", {"TORCHELASTIC_USE_AGENT_STORE": "False"}),
     ("probe.py", {"TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM"}),
     ("probe.py", {"TORCHELASTIC_ENABLE_FILE_TIMER": "1"}),
+    ("probe.py", {"TORCHELASTIC_ENABLE_FILE_TIMER": "0"}),
+    ("probe.py", {"TORCHELASTIC_TIMER_FILE": "{folder}/timer"}),
+    ("probe.py", {"TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "60"}),
+    ("probe.py", {"TORCHELASTIC_HEALTH_CHECK_PORT": "{port}"}),
+    ("probe.py", {"TORCH_ELASTIC_WORKER_IDENTICAL": "1"}),
+    ("probe.py", {"TORCHELASTIC_MAX_RESTARTS": "9", "GROUP_RANK": "4", "ROLE_NAME": "x", "LOCAL_WORLD_SIZE": "8"}),
+    ("probe.py", {"TORCH_DISTRIBUTED_DEBUG": "DETAIL", "TORCH_CPP_LOG_LEVEL": "INFO"}),
     ("probe.py", {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
     (f"{C10D} --nproc-per-node=2 probe.py", {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
     ("--master-port={port} probe.py", {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
     ("probe.py", {"USE_LIBUV": "0"}),
     ("probe.py", {"LOGLEVEL": "INFO"}),
     ("probe.py", {"LOGLEVEL": "zzz"}),
+    ("probe.py", {"LOGLEVEL": "info"}),
+    ("probe.py", {"LOGLEVEL": ""}),
+    ("probe.py", {"LOGLEVEL": "10"}),
     ("probe.py", {"PYTHON_EXEC": "/usr/bin/python3"}),
     ("probe.py", {"PYTHON_EXEC": "/missing/python"}),
+    ("probe.py", {"PYTHON_EXEC": "python3"}),
+    ("probe.py", {"PYTHON_EXEC": ""}),
+    ("--no-python ./probe.py", {"PYTHON_EXEC": "/missing/python"}),
+    ("probe.py", {"PYTHONPATH": "{folder}/folder"}),
     ("probe.py", {"PYTHONUNBUFFERED": ""}),
     ("probe.py", {"ODD": "a\nb", "EMPTY": "", "É": "ü", "a.b": "c d"}),
     ("probe.py", {"NCCL_DEBUG": "INFO", "CUDA_LAUNCH_BLOCKING": "1"}),
@@ -385,6 +496,9 @@ LINES += [Line(text, env) for text, env in [
     ("--virtual-local-rank --nproc-per-node=2 probe.py", {"CUDA_VISIBLE_DEVICES": "3"}),
     ("--nproc-per-node=2 probe.py", {"CUDA_VISIBLE_DEVICES": "0"}),
     ("--nproc-per-node=2 probe.py", {"CUDA_VISIBLE_DEVICES": ""}),
+    ("--virtual-local-rank --nproc-per-node=2 probe.py", {"CUDA_VISIBLE_DEVICES": ""}),
+    ("--virtual-local-rank --nproc-per-node=2 probe.py", {"CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2,GPU-3"}),
+    ("--virtual-local-rank --nproc-per-node=2 probe.py", {"CUDA_VISIBLE_DEVICES": "1, 2"}),
 ]]
 LINES += [Line(text, {}, prefix) for text, prefix in [
     ("--nproc-per-node=2 probe.py", ("nice", "-n", "5")),

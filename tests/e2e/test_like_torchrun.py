@@ -24,7 +24,9 @@ SAMPLE = 15
 REWRITE = bool(os.environ.get("MUSTER_TEST_REWRITE"))
 CASES = {line.name: line for line in LINES}
 CASES.update({f"behaviour: {b.__name__}": b for b in BEHAVIOURS})
-SAMPLED = random.Random(int(os.environ.get("SEED", "0"))).sample(sorted(line.name for line in LINES), SAMPLE)
+# Without an endpoint torchrun takes port 29400, which only one test at a time can have.
+FIXED_PORT = ("--rdzv-backend=c10d probe.py", "--rdzv-backend=c10d --rdzv-endpoint=localhost probe.py")
+SAMPLED = random.Random(int(os.environ.get("SEED", "0"))).sample(sorted({line.name for line in LINES} - set(FIXED_PORT)), SAMPLE)
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +61,7 @@ def parameters():
 
 
 def test_there_are_enough_of_them():
-    assert len(LINES) >= 350 and len(BEHAVIOURS) >= 50
+    assert len(LINES) >= 450 and len(BEHAVIOURS) >= 75
     assert json.loads(like.GOLDEN.read_text())["seen"].keys() == CASES.keys()
 
 
