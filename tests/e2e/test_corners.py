@@ -1,9 +1,20 @@
 """Settings of torchrun that few use: a store of the workers' own, and a rendezvous in a file."""
 import os
+import socket
 
 import pytest
 
 from harness import TORCH_PYTHON, free_port
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as s:
+            s.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
 
 # Rank 0 opens the store at MASTER_PORT, as torch does without the agent's; with a failure in the first group.
 STORE = """
@@ -53,6 +64,16 @@ def test_rank_0_opens_the_store_itself_on_request(job, tmp_path):
                       env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
     done = [line.split() for _, out, _ in ends for line in out.splitlines() if line.startswith("done")]
     assert sorted(int(d[2]) for d in done) == [0, 1, 2, 3] and len({d[3] for d in done}) == 1, ends
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
+@pytest.mark.parametrize("nnodes", [1, 2])
+def test_agents_that_meet_at_the_loopback_of_ipv6_reach_each_other(job, nnodes):
+    words = (f"--nnodes={nnodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=[::1]:{free_port()}", "--rdzv-id=e2e",
+             "--no-python", "/bin/true")
+    for agent in [job.agent(tag, *words) for tag in "ab"[:nnodes]]:
+        code, _, err = agent.finish()
+        assert code == 0 and "can't be reached" not in err, err
 
 
 @pytest.mark.torch

@@ -42,7 +42,7 @@ def test_an_event_log_that_cannot_be_written_ends_no_job(job):
     assert code == 0, err
     assert err.count("No space left on device") == 1 and "lines were lost" in err
     code, _, err = job.run("--event-log=/no/such/folder/log", "--no-python", "/bin/true")
-    assert code != 0 and "--event-log=/no/such/folder/log: can't open" in err
+    assert code == 2 and "--event-log=/no/such/folder/log: can't open" in err
 
 
 def test_workers_know_the_notify_socket_and_no_password(job):

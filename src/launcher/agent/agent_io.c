@@ -445,7 +445,7 @@ static int set_up(struct agent *a) {
                    &a->events, &err);
     if (r < 0) {
         log_error("%s", err.text);
-        a->failed_early = true;
+        a->failed_early = a->wrong_usage = true;
         return r;
     }
     bool any_gpu = look_at_node(a);

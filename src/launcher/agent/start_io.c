@@ -35,16 +35,23 @@ static int listen_beside(const struct addr *at, uint16_t endpoint_port, int *ret
  * otherwise all nodes. */
 static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct err *err) {
     struct addr at;
+    int r;
     /* With an arbiter any node may have to lead, so all nodes must be able to reach it. */
     bool any = spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD;
     bool local = !any && (spec->endpoint_host == NULL || spec->rdzv.max_nodes == 1 ||
                           strcmp(spec->endpoint_host, "localhost") == 0);
     if (!any && !local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)
         local = addr_is_loopback(&at);
+    if (local && spec->endpoint_host != NULL && strcmp(spec->endpoint_host, "::1") == 0) {
+        /* nodes are seen to come from there, and have no other IPv6 address that is local */
+        r = addr_from_literal("::1", 0, &at);
+        assert(r == 0);
+        return listen_beside(&at, spec->endpoint_port, ret_fd, err);
+    }
     if (!any && !local && spec->local_addr != NULL &&
         addr_from_literal(spec->local_addr, 0, &at) == 0)
         return listen_beside(&at, spec->endpoint_port, ret_fd, err);
-    int r = addr_from_literal(local ? "127.0.0.1" : "::", 0, &at);
+    r = addr_from_literal(local ? "127.0.0.1" : "::", 0, &at);
     assert(r == 0);
     r = listen_beside(&at, spec->endpoint_port, ret_fd, err);
     if (r == 0 || local)
