@@ -70,6 +70,9 @@ find "$stage" -type d -exec chmod 755 {} +
 # --- muster-torchrun ---
 link=$chroot/root/deb/torchrun
 ln -s muster "$link/usr/bin/torchrun"
+mkdir -p "$link/usr/share/bash-completion/completions" "$link/usr/share/fish/vendor_completions.d"
+ln -s muster "$link/usr/share/bash-completion/completions/torchrun"
+ln -s muster.fish "$link/usr/share/fish/vendor_completions.d/torchrun.fish"
 cat >"$link/DEBIAN/control" <<EOT
 Package: muster-torchrun
 Version: $version

@@ -66,6 +66,8 @@ def main():
         files[f"muster/{path.name}"] = (content.encode(), 0o644)
     files["muster.pth"] = ((HERE / "python/muster.pth").read_bytes(), 0o644)
     files[f"muster-{version}.data/scripts/muster"] = (program.read_bytes(), 0o755)
+    for page in sorted((HERE.parent / "man").glob("*.[157]")):  # man looks beside the folders of PATH
+        files[f"muster-{version}.data/data/share/man/man{page.name[-1]}/{page.name}"] = (page.read_bytes(), 0o644)
     licences = pathlib.Path(sys.argv[4]) if len(sys.argv) > 4 else HERE.parent / "LICENSE"
     files[f"muster-{version}.dist-info/LICENSE"] = (licences.read_bytes(), 0o644)
     readme = (HERE.parent / "README.md").read_text()

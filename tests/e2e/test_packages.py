@@ -72,6 +72,7 @@ def test_the_wheel_installs_program_package_and_torchrun(tmp_path):
     assert (bin_ / "muster").read_bytes() == program.read_bytes() and os.access(bin_ / "muster", os.X_OK)
     where = run(bin_ / "python", "-c", "import muster; print(muster.__version__, muster.binary())", env=env)
     assert where == f"1.2.3 {bin_}/muster\n"
+    assert (tmp_path / "venv/share/man/man1/muster-run.1").read_bytes() == (ROOT / "man/muster-run.1").read_bytes()
     # torchrun hands its words to the muster beside it, also through a link from elsewhere
     (bin_ / "muster").write_text('#!/bin/sh\necho "$0" "$@"\n')
     (tmp_path / "link").symlink_to(bin_ / "torchrun")
@@ -191,6 +192,8 @@ def test_the_deb_is_installed_used_and_removed(debian, packages):
                  "/usr/share/man/man1/muster-store.1.gz", "/usr/share/man/man3/muster_store.3.gz",
                  "/usr/share/doc/muster/copyright", "/usr/share/doc/muster/licences.gz", "/usr/include/muster/store.h"):
         assert f"\n{path}\n" in listed
+    for name in ("bash-completion/completions/torchrun", "fish/vendor_completions.d/torchrun.fish"):
+        assert "torchrun" in (debian.root / "usr/share" / name).read_text()
     assert "libmuster-store.so.0" in debian("ldconfig", "-p")
     debian("dpkg", "-P", "muster-torchrun", "muster")
     assert torchrun.read_text().endswith("PyTorch's\n") and not (debian.root / "usr/bin/muster").exists()
