@@ -193,6 +193,22 @@ def test_a_run_that_has_finished_is_not_run_again_and_that_is_no_success(job, tm
             assert code == 0, err
 
 
+@pytest.mark.parametrize("place", ["dir", "etcd"])
+def test_a_run_to_which_too_few_came_can_be_started_again(job, tmp_path, place):
+    """It has not finished: it has not even begun."""
+    with meeting_at(place, tmp_path) as meeting:
+        def start(tag, timeout):
+            return job.agent(tag, "--nnodes=2", "--nproc-per-node=1", *meeting, "--rdzv-id=few",
+                             f"--rdzv-conf=join_timeout={timeout}", "--no-python", job.worker, "start")
+
+        code, _, err = start("a", 1).finish()
+        assert code == 1 and "only 1 of at least 2 nodes came within 1 s" in err, err
+        for agent in [start(tag, 60) for tag in "bc"]:
+            code, _, err = agent.finish()
+            assert code == 0, err
+        assert len(job.events.all("start")) == 2
+
+
 def test_who_was_started_before_the_end_gets_the_outcome(job, tmp_path):
     """A spare has seen the leader; a node of the job that is only late has not, and is told apart by that."""
     agents = agents_of(job, tmp_path, tags="ab", nnodes="2", worker=("start", "go"))

@@ -411,11 +411,14 @@ void oracle_group_stepped(struct world *w, struct life *l, enum group_state befo
         world_broken(w, "I9: the outcome changed after it was told");
 }
 
-/* The job failed, and can begin again: nodes were told to leave, and none of its workers lives. */
-static bool is_interrupted(const struct world *w, const struct life *l, const struct desired *d) {
+/* The job failed, and can begin again: none of its workers lives, and nodes were told to leave, or this leader has
+ * started no group. */
+static bool is_interrupted(struct world *w, const struct life *l, const struct desired *d) {
+    const struct group_info *newest = oracle_newest(w, l);
+    bool not_begun = newest == NULL || newest->n_started == 0;
     return d->outcome == OUTCOME_FAILED && !d->has_failure && d->epoch + 1 < WORLD_EPOCHS_MAX &&
            w->vacated[d->epoch + 1] == l->incarnation &&
-           (world_has_fault(&w->p, FAULT_LEAVE) || world_has_fault(&w->p, FAULT_EXCLUDE));
+           (not_begun || world_has_fault(&w->p, FAULT_LEAVE) || world_has_fault(&w->p, FAULT_EXCLUDE));
 }
 
 void oracle_closed_told(struct world *w, struct life *l, const struct desired *d) {

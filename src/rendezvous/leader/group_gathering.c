@@ -102,6 +102,7 @@ static void give_up_gathering(struct group *g, size_t candidates) {
                        (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
                        names.len > 0 ? " (here: " : "", strbuf_text(&names),
                        names.len > 0 ? ")" : "", strbuf_text(&advice));
+        group_interrupted(g); /* the job has not begun: with more nodes it still can */
     }
     group_close_failed(g, text);
 }

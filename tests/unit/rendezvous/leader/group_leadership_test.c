@@ -531,6 +531,21 @@ Test(group_leadership, a_node_that_is_told_to_leave_during_a_restart_interrupts_
     }
 }
 
+Test(group_leadership, a_job_to_which_too_few_came_is_not_over) {
+    struct group_config c = arbiter_config(2, 2);
+    c.rdzv.join_timeout_ns = S(20);
+    struct leader l;
+    begin_leader(&l, &c, true);
+    join(&l.r, 1);
+    pass(&l.r, 19.9, BIT(1));
+    cr_assert_eq(group_state(l.r.g), GROUP_GATHERING);
+    pass(&l.r, 0.2, BIT(1));
+    cr_assert_eq(group_state(l.r.g), GROUP_CLOSED);
+    cr_assert(l.asked[ARBITER_VACATE] == 1 && l.asked[ARBITER_CLOSE] == 0);
+    cr_assert_not_null(strstr(told(&l.r, 1).reason, "only 1 of at least 2 nodes came"));
+    end(&l.r);
+}
+
 Test(group_leadership, a_leader_that_leaves_waits_two_seconds_for_the_arbiter) {
     struct group_config c = arbiter_config(1, 1);
     struct leader l;
