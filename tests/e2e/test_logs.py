@@ -63,8 +63,8 @@ for i in range(40):
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", s) for s in stamps), stamps
 
 
-def follow(job, *words):
-    agent = Agent("logs", [MUSTER, "logs", "-f", *map(str, words)], job.env("logs"), job.tmp)
+def follow(job, *words, env=None):
+    agent = Agent("logs", [MUSTER, "logs", "-f", *map(str, words)], job.env("logs", env), job.tmp)
     job.agents.append(agent)
     return agent
 
@@ -96,7 +96,10 @@ def test_it_follows_across_a_restart_until_the_run_ends(job):
 def test_both_nodes_of_a_shared_folder(job, tmp_path):
     agents = job.pair(f"--log-dir={tmp_path}/logs", "-t1", nnodes="2", worker=("out=hello\\n", "start", "go"))
     job.events.wait("start", 4)
+    elsewhere = follow(job, tmp_path / "logs" / "e2e", env={"MUSTER_RUN_DIR": tmp_path / "other"})
+    assert elsewhere.out.until(lambda: len(elsewhere.out.lines) == 4, 30), elsewhere.said()
     job.go()
+    assert elsewhere.finish()[0] == 0  # a machine without an agent of the run
     for agent in agents:
         assert agent.wait() == 0, agent.said()
     assert len(list((tmp_path / "logs" / "e2e" / "1.1").iterdir())) == 2
@@ -198,9 +201,13 @@ def test_what_happens_to_files_while_it_follows(job, tmp_path):
     expect("[1]:b1", "[0]:new")
     (b / "stdout.log").unlink()
     with open(a / "stdout.log", "a", encoding="ascii") as f:
-        f.write("unfini")
+        f.write("50%\r")
         f.flush()
+        assert logs.out.until(lambda: bytes(logs.out.raw).endswith(b"[0]:50%\r"), 30), logs.out.raw
+        f.write("100%\nunfini")
+        f.flush()
+        expect("[1]:b1", "[0]:new", "[0]:50%\r100%")
         put(run, "1.2", "c", 2, "stdout", [(1, "c1\n")])
-        expect("[1]:b1", "[0]:new", "[0]:unfini", "-- 1.2 --", "[2]:c1")
+        expect("[1]:b1", "[0]:new", "[0]:50%\r100%", "[0]:unfini", "-- 1.2 --", "[2]:c1")
     logs.signal(signal.SIGINT)
     assert logs.wait() == 130

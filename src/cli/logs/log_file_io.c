@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "cli/logs/log_tree_io.h"
+#include "io/clock.h"
 #include "io/file.h"
 
 /* How much all files together read ahead, and the bounds for one. */
@@ -37,6 +38,7 @@ bool log_file_read(struct log_file *f, size_t n_files) {
     text->len += (size_t)n;
     text->data[text->len] = '\0';
     f->offset += (uint64_t)n;
+    f->read_ns = clock_now_ns();
     return true;
 }
 

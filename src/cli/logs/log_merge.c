@@ -13,7 +13,6 @@ struct head {
 struct merge {
     const struct log_merge_ops *ops;
     void *arg;
-    bool last;
     struct head *heap; /* the smallest first */
     size_t n;
 };
@@ -60,7 +59,7 @@ static bool find_piece(struct merge *m, struct head *h) {
         bool whole = end != NULL || rest >= LOG_PIECE_MAX;
         if (!whole && refill(m, s))
             continue;
-        if (!whole && (!m->last || rest == 0))
+        if (!whole && (rest == 0 || !m->ops->show_rest(m->arg, s)))
             return false;
         h->len = end != NULL ? (size_t)(end - from) : MIN2(rest, LOG_PIECE_MAX);
         h->ended = end != NULL;
@@ -119,10 +118,10 @@ static bool show_line(struct merge *m) {
     return goes_on;
 }
 
-bool log_merge(struct log_source *const *sources, size_t n, bool last,
-               const struct log_merge_ops *ops, void *arg) {
+bool log_merge(struct log_source *const *sources, size_t n, const struct log_merge_ops *ops,
+               void *arg) {
     _cleanup_(freep) struct head *heap = xcalloc(MAX2(n, (size_t)1), sizeof *heap);
-    struct merge m = {.ops = ops, .arg = arg, .last = last, .heap = heap};
+    struct merge m = {.ops = ops, .arg = arg, .heap = heap};
     bool goes_on = true;
     for (size_t i = 0; i < n; i++) {
         m.heap[m.n] = (struct head){.source = sources[i], .order = i};

@@ -2,7 +2,7 @@
  * callbacks.
  *
  *     struct log_source a = {0}, b = {0}, *list[] = {&a, &b};
- *     whole = log_merge(list, 2, false, &ops, me);     shows what there is now
+ *     whole = log_merge(list, 2, &ops, me);     shows what there is now
  *     log_source_fini(&a); …
  *
  * A line's time is that of the batch in which its first byte was written (launcher/streams/
@@ -39,14 +39,15 @@ struct log_piece {
 struct log_merge_ops {
     /* Adds bytes to s->text. False: there are no more now. */
     bool (*read)(void *arg, struct log_source *s);
+    /* Whether the text after the last newline is shown, too. */
+    bool (*show_rest)(void *arg, const struct log_source *s);
     /* The stamp after the last one that was read. False: there is none now. */
     bool (*read_stamp)(void *arg, struct log_source *s, struct log_stamp *ret);
     /* False: nothing more is wanted. */
     bool (*show)(void *arg, struct log_source *s, const struct log_piece *piece);
 };
 
-/* Shows every line that there is. last: also the text after the last newline. Returns false if
- * show() did. */
-bool log_merge(struct log_source *const *sources, size_t n, bool last,
-               const struct log_merge_ops *ops, void *arg);
+/* Shows every line that there is. Returns false if show() did. */
+bool log_merge(struct log_source *const *sources, size_t n, const struct log_merge_ops *ops,
+               void *arg);
 void log_source_fini(struct log_source *s);

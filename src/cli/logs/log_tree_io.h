@@ -22,6 +22,7 @@ struct log_file {
     char *path, *times_path;
     uint32_t rank;
     int stream;                   /* 0 standard output, 1 standard error */
+    uint64_t read_ns;             /* when bytes were read last (CLOCK_MONOTONIC) */
     uint64_t offset;              /* of the bytes that are read next */
     uint64_t times_at;            /* the same, in the file of times */
     struct log_stamp stamps[32];  /* that were read from there, */

@@ -12,11 +12,13 @@
 #include "cli/logs/find_logs_io.h"
 #include "cli/options/commands.h"
 #include "io/clock.h"
+#include "launcher/logs/logdir_io.h"
 
 #define OUTPUT_BYTES ((size_t)256 * 1024)
 /* While it follows: how often it looks for more; at least as long as LOOK_TIMES looks take. */
 #define LOOK_MS 200
 #define LOOK_TIMES 5
+#define QUIET_NS (1 * NS_PER_S) /* then what is there of a line is shown */
 
 struct show {
     const struct logs_view *view;
@@ -24,6 +26,7 @@ struct show {
     bool prefixed;
     const struct log_source *open;           /* its line has no newline yet; NULL: none */
     const struct log_generation *generation; /* whose lines are merged now */
+    bool last;                               /* and nothing more will come */
     const char *shown;                       /* of which a line was shown last; NULL: none */
     uint64_t skip;                           /* lines that are not shown */
     bool skipping;                           /* this line */
@@ -95,13 +98,21 @@ static bool read_stamp(void *arg, struct log_source *s, struct log_stamp *ret) {
     return log_file_read_stamp(CONTAINER_OF(s, struct log_file, source), ret);
 }
 
-static const struct log_merge_ops ops = {read_more, read_stamp, show_piece};
+/* A prompt or a progress bar has no newline. */
+static bool show_rest(void *arg, const struct log_source *s) {
+    const struct show *show = arg;
+    const struct log_file *f = CONTAINER_OF(s, struct log_file, source);
+    return show->last || clock_now_ns() - f->read_ns >= QUIET_NS;
+}
+
+static const struct log_merge_ops ops = {read_more, show_rest, read_stamp, show_piece};
 
 /* ---- generations ---- */
 
 static bool show_generation(struct show *show, const struct log_generation *g, bool last) {
     show->generation = g;
-    return log_merge((struct log_source *const *)(void *)g->files, g->n, last, &ops, show);
+    show->last = last;
+    return log_merge((struct log_source *const *)(void *)g->files, g->n, &ops, show);
 }
 
 /* Leaves out all but the last lines. Returns the first generation that has some. */
@@ -170,7 +181,8 @@ static int end(struct show *show, bool failed) {
 
 /* Nothing more is to be awaited. */
 static bool is_over(const struct logs_view *view) {
-    return !view->follow || (view->run_id != NULL && !logs_run_lives(view->run_id));
+    return !view->follow || logdir_has_ended(view->dir) ||
+           (view->run_id != NULL && !logs_run_lives(view->run_id));
 }
 
 int show_logs(const struct logs_view *view) {

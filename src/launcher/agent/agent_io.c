@@ -498,6 +498,9 @@ static bool tear_down(struct agent *a) {
     node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);
     helper_end(&a->leftovers);
+    if (!a->end.was_closed &&
+        (a->end.kind == MEMBER_END_SUCCESS || a->end.kind == MEMBER_END_FAILED))
+        local_workers_run_ended(a->local_workers);
     local_workers_free(a->local_workers);
     agent_unwatch_signals(a);
     events_free(a->events);

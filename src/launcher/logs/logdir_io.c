@@ -15,6 +15,8 @@
 /* In each run's folder: names the run that owns it. */
 #define MARKER ".muster-run"
 
+#define ENDED ".muster-ended"
+
 bool logdir_is_null(const char *base) { return strcmp(base, "/dev/null") == 0; }
 
 void logdir_sanitise(const char *name, char ret[LOGDIR_NAME_MAX + 1]) {
@@ -205,6 +207,19 @@ int logdir_set_latest(const char *run_dir, const char *generation) {
         return r;
     }
     return 0;
+}
+
+int logdir_set_ended(const char *run_dir) {
+    _cleanup_(freep) char *path = xasprintf("%s/" ENDED, run_dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return -errno;
+    return close(fd) < 0 ? -errno : 0;
+}
+
+bool logdir_has_ended(const char *run_dir) {
+    _cleanup_(freep) char *path = xasprintf("%s/" ENDED, run_dir);
+    return access(path, F_OK) == 0;
 }
 
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {

@@ -48,6 +48,10 @@ char *logdir_filtered_path(const char *node_dir, int stream);
 /* Replaces the link atomically, unless it already names a newer generation. */
 _must_use_ int logdir_set_latest(const char *run_dir, const char *generation);
 
+/* Notes in the run's folder that the run is over: nothing more is written there. */
+_must_use_ int logdir_set_ended(const char *run_dir);
+bool logdir_has_ended(const char *run_dir);
+
 /* Removes a folder and everything in it; symbolic links are removed, not followed. Returns the
  * first error. */
 _must_use_ int logdir_remove_tree(const char *dir);

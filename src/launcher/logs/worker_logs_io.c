@@ -267,6 +267,15 @@ void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2
     memcpy(ret, l->files[index].fds, sizeof l->files[index].fds);
 }
 
+void worker_logs_ended(struct worker_logs *l) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (l->spec->log_dir == NULL || l->run_dir == NULL)
+        return;
+    writer_wire_add_part(&text, l->run_dir);
+    writer_send(l->writer, &l->user, &(struct writer_message){.kind = WRITER_ENDED}, text.data,
+                text.len, NULL);
+}
+
 void worker_logs_keep(struct worker_logs *l) {
     l->keep = true;
     if (l->temp_dir != NULL)

@@ -58,6 +58,8 @@ void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2
 /* The worker has its copies, or was not started: closes this process's. */
 void worker_logs_started(struct worker_logs *l, uint32_t index);
 
+/* The run is over on all nodes: notes this in its folder. */
+void worker_logs_ended(struct worker_logs *l);
 /* The temporary folder is kept, because a report named a file in it. */
 void worker_logs_keep(struct worker_logs *l);
 /* The folder that is kept for the user; NULL: none. Borrowed. */

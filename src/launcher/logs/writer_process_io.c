@@ -294,6 +294,9 @@ static void take(struct process *p) {
         return;
     case WRITER_OPEN: open_worker(p); return;
     case WRITER_EXITED: exited(p); return;
+    case WRITER_ENDED: /* if it can't be noted, "muster logs -f" on other machines goes on */
+        (void)!logdir_set_ended(writer_wire_part(m, 0));
+        return;
     case WRITER_DROP: drop_user(p, m->m.user); return;
     case WRITER_PING: pong(p); return;
     case WRITER_FINISH: finish(p); return;

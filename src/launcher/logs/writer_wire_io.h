@@ -16,6 +16,7 @@ enum writer_kind {
     WRITER_PREPARE,   /* number: the nonce; index: first rank; text: generation, node, run folder */
     WRITER_OPEN,      /* fds: pipes to read; flags, number; text: prefix, paths of both files */
     WRITER_EXITED,    /* flags: WRITER_WANTS_LAST_OUTPUT; text: error file, stderr's file */
+    WRITER_ENDED,     /* the run is over; text: its folder */
     WRITER_DROP,      /* nothing more of this user is wanted */
     WRITER_PING,
     WRITER_FINISH, /* index: how many ms are left for the console's output; WRITER_PATIENT */

@@ -617,6 +617,8 @@ uint32_t local_workers_ended_well(const struct local_workers *c, uint32_t *ret_r
     return c->n_early;
 }
 
+void local_workers_run_ended(struct local_workers *c) { worker_logs_ended(c->files); }
+
 void local_workers_keep_files(struct local_workers *c) { worker_logs_keep(c->files); }
 
 const char *local_workers_log_dir(const struct local_workers *c) {

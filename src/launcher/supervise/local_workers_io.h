@@ -89,6 +89,8 @@ uint32_t local_workers_workers_alive(const struct local_workers *local_workers);
 /* How many workers of the current generation have exited with 0 by themselves, not because they
  * were stopped, and the global rank of the first. */
 uint32_t local_workers_ended_well(const struct local_workers *local_workers, uint32_t *ret_rank);
+/* The run is over on all nodes: notes this beside its logs. */
+void local_workers_run_ended(struct local_workers *local_workers);
 /* The temporary folder is kept, because a report named a file in it. */
 void local_workers_keep_files(struct local_workers *local_workers);
 /* The folder that is kept for the user: the run's folder of --log-dir, or the temporary one if -r

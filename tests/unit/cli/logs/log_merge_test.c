@@ -21,7 +21,7 @@ struct shown {
     const struct fake *first;
     size_t n_left; /* lines until the reader leaves */
     uint64_t last_ns;
-    bool sorted;
+    bool sorted, last;
 };
 
 static bool fake_read(void *arg, struct log_source *s) {
@@ -55,7 +55,12 @@ static bool fake_show(void *arg, struct log_source *s, const struct log_piece *p
     return --out->n_left > 0;
 }
 
-static const struct log_merge_ops ops = {fake_read, fake_stamp, fake_show};
+static bool fake_rest(void *arg, const struct log_source *s) {
+    (void)s;
+    return ((const struct shown *)arg)->last;
+}
+
+static const struct log_merge_ops ops = {fake_read, fake_rest, fake_stamp, fake_show};
 
 static const char *merged(struct fake *fakes, size_t n, bool last, struct shown *out) {
     struct log_source *sources[8];
@@ -67,7 +72,8 @@ static const char *merged(struct fake *fakes, size_t n, bool last, struct shown 
     strbuf_clear(&out->text);
     out->first = fakes;
     out->n_left = out->n_left != 0 ? out->n_left : SIZE_MAX;
-    (void)log_merge(sources, n, last, &ops, out);
+    out->last = last;
+    (void)log_merge(sources, n, &ops, out);
     return strbuf_text(&out->text);
 }
 
@@ -110,6 +116,8 @@ Test(log_merge, the_last_line_waits_for_its_newline_unless_it_is_the_end) {
     fakes[0].text = "1\nnow\n2";
     cr_assert_str_eq(merged(fakes, 1, false, &out), "0now|");
     cr_assert_str_eq(merged(fakes, 1, true, &out), "02");
+    fakes[0].text = "1\nnow\n2 and more\n";
+    cr_assert_str_eq(merged(fakes, 1, false, &out), "+0 and more|");
     done(fakes, 1, &out);
 }
 
