@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """man_render_check.py MANDOC PAGE...: each page as people see it, at 80 and at 120 columns: no line is wider, nothing is
-printed over something else, no text of a table runs into the next column or is lost, whatis finds every page and every
-name of it, and each line of the synopsis begins with the program's name."""
+printed over something else, no text of a table runs into the next column or is lost, quotes come in pairs, whatis finds
+every page and every name of it, and each line of the synopsis begins with the program's name."""
 import pathlib
 import re
 import subprocess
@@ -59,6 +59,7 @@ def check(mandoc, path):
     for width in WIDTHS:
         text = render(mandoc, path, width)
         problems += [f"at {width}: overprinted {pair!r}" for pair in overprinted(text)]
+        problems += [f"at {width}: quotes: {q!r}" for q in re.findall(".*‘[^’]*‘.*|.*’’.*|.*’:[;,].*", plain(text))]
         lines = plain(text).splitlines()
         problems += [f"at {width}: {len(line)} columns: {line}" for line in lines if len(line) > width]
         for widths, rows in tables(source):
