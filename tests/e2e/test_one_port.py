@@ -1,6 +1,8 @@
 """PyTorch's store at muster's own ports: at the port that the user chose, at the endpoint, and at any node."""
 import os
 import pathlib
+import re
+import signal
 import socket
 import struct
 
@@ -149,3 +151,106 @@ def test_pytorch_at_the_port_that_the_user_chose(job, how):
         code, out, err = agent.finish(120)
         assert code == 0, err
         assert out.count("sum 10") == 2
+
+
+def chosen(job, tag, port, endpoint, n, *words, nodes=2):
+    """An agent with c10d, and a port for the workers' store."""
+    return job.agent(tag, f"--nnodes={nodes}", f"--node-rank={n}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{endpoint}",
+                     "--rdzv-id=chosen", "--master-addr=localhost", f"--master-port={port}", "--max-restarts=1",
+                     "--nproc-per-node=2", *words)
+
+
+@pytest.mark.parametrize("same", [True, False], ids=["the endpoint's", "another"])
+def test_c10d_with_a_port_for_the_store(job, same):
+    endpoint = free_port()
+    port = endpoint if same else free_port()
+    words = ("--no-python", job.worker, "start", "env=MASTER_ADDR", "env=MASTER_PORT", "go")
+    agents = [chosen(job, tag, port, endpoint, n, *words) for n, tag in enumerate("ab")]
+    first = job.events.wait("start", 4, 60)
+    assert set(env_of_all(job, "MASTER_PORT", 4)) == {str(port)}
+    assert set(env_of_all(job, "MASTER_ADDR", 4)) == {"localhost"}
+    with Client(port) as client:
+        client.set(b"old", b"1")
+        assert client.has(b"old")
+    kill(int(first[1].fields["pid"]))
+    job.events.wait("start", 8, 60)  # the port is the next generation's, too
+    with Client(port) as client:
+        assert not client.has(b"old")
+    job.go()
+    assert [a.wait() for a in agents] == [0, 0]
+
+
+@pytest.mark.torch
+def test_pytorch_with_c10d_and_a_port_for_the_store(job):
+    port, endpoint = free_port(), free_port()
+    env = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHON_EXEC": TORCH_PYTHON}
+    agents = [job.agent(tag, "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{endpoint}", "--rdzv-id=chosen",
+                        f"--master-port={port}", "--nproc-per-node=2", HERE / "torch_port.py", "tcp", port, env=env)
+              for tag in "ab"]
+    for agent in agents:
+        code, out, err = agent.finish(120)
+        assert code == 0, err
+        assert out.count("sum 10") == 2
+
+
+@pytest.fixture
+def stranger():
+    """A program, not muster, that listens, and takes connections without a word: this one."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+@pytest.mark.parametrize("words", [("--nnodes=2", "--node-rank=0", "--master-addr=127.0.0.1", "--master-port={}"),
+                                   ("--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=x", "--rdzv-endpoint=127.0.0.1:{}"),
+                                   ("--standalone", "--master-port={}")], ids=["static", "c10d", "standalone"])
+def test_the_node_that_should_own_a_port_names_who_has_it(job, stranger, words):
+    agent = job.agent("a", *(w.format(stranger) for w in words), "--no-python", job.worker, "start")
+    code, _, err = agent.finish()
+    option = words[-1].format(stranger)
+    assert code == 2
+    assert f"{option}: another program, not muster, listens on " in err, err
+    assert re.search(rf"127.0.0.1:{stranger}: \S+, pid {os.getpid()}; stop it, or give the job another port", err), err
+    assert not job.events.all("start")
+
+
+def guest(job, port):
+    """A node that takes the endpoint for another machine's."""
+    return job.agent("b", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=x", f"--rdzv-endpoint=127.0.0.1:{port}",
+                     "--rdzv-conf=is_host=0", "--no-python", job.worker, "start")
+
+
+def test_a_node_that_looks_there_names_a_silent_program(job, stranger):
+    agent = guest(job, stranger)
+    agent.wait_said(f"no leader at 127.0.0.1:{stranger}: no answer; what listens there may not be muster")
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() is not None
+
+
+def test_a_node_that_looks_there_names_a_program_that_hangs_up(job):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        agent = guest(job, listener.getsockname()[1])
+        listener.settimeout(30)
+        connection, _ = listener.accept()
+        connection.recv(1)
+        connection.close()
+        agent.wait_said("it may not be muster")
+        agent.signal(signal.SIGTERM)
+        assert agent.wait() is not None
+
+
+def test_all_ports_are_in_the_range(job):
+    """20 ports in a row, of which the endpoint is none."""
+    low = 21000 + os.getpid() % 500 * 20
+    agents = job.pair(f"--port-range={low}-{low + 19}", worker=("start", "env=MASTER_PORT", "env=NCCL_RAS_ADDR", "go"),
+                      nnodes="2")
+    store = int(env_of_all(job, "MASTER_PORT", 4)[0])
+    endpoint = next(int(w.rpartition(":")[2]) for w in agents[0].words if w.startswith("--rdzv-endpoint"))
+    ports = {port for a in agents for port in listening(a.agent_pid())} - {endpoint}
+    assert store in ports and len(ports) == 3 and all(low <= port < low + 20 for port in ports), (low, ports)
+    job.go()
+    assert [a.wait() for a in agents] == [0, 0]
+
+
+def test_a_range_without_a_free_port(job, stranger):
+    code, _, err = job.agent("a", "--standalone", f"--port-range={stranger}-{stranger}", "--no-python", job.worker, "start").finish()
+    assert code == 1 and f"no port from {stranger} to {stranger} is free on this machine" in err, err

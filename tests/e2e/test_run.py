@@ -456,7 +456,7 @@ def test_a_host_whose_endpoint_another_program_has_ends_with_one_line(job):
         port = other.getsockname()[1]
         code, _, err = job.run("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}",
                                "--rdzv-conf=is_host=1", *SH, "true")
-    assert code == 1, err
+    assert code == 2, err
     assert re.fullmatch(rf"muster: error: [^\n]*{port}[^\n]*\n", err), err
 
 

@@ -127,6 +127,12 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
     return 0;
 }
 
+static int parse_master_port(struct job_reading *j, const char *text, int32_t *ret) {
+    if (parse_python_i32(text, ret) < 0 || *ret < 0 || *ret > UINT16_MAX)
+        return job_bad_value(j, RUN_MASTER_PORT, "a number up to 65535");
+    return 0;
+}
+
 static int read_static(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
@@ -142,10 +148,10 @@ static int read_static(struct job_reading *j) {
                            endpoint);
         spec->endpoint_port = (uint16_t)port;
     } else {
-        if (port_text != NULL && (parse_python_i32(port_text, &master_port) < 0 ||
-                                  master_port < 0 || master_port > UINT16_MAX))
-            return job_bad_value(j, RUN_MASTER_PORT, "a number up to 65535");
+        if (port_text != NULL && parse_master_port(j, port_text, &master_port) < 0)
+            return -EINVAL;
         spec->endpoint_port = (uint16_t)master_port;
+        spec->endpoint_is_master = true;
         spec->endpoint_assumed = !job_given(j, RUN_MASTER_ADDR);
         r = rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->endpoint_host, &port, j->err);
         if (r < 0 || port >= 0)
@@ -195,6 +201,38 @@ static int read_standalone(struct job_reading *j) {
                        "--rdzv-endpoint instead",
                        job_text(j, RUN_NNODES), spec->rdzv.min_nodes);
     be_standalone(j, NULL);
+    return 0;
+}
+
+/* Other rendezvous than static: where the workers' store is, if the user said so. */
+static int read_store_place(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    int32_t port, unused;
+    if (spec->backend == JOB_BACKEND_STATIC || !job_given(j, RUN_MASTER_PORT))
+        return 0;
+    if (parse_master_port(j, job_text(j, RUN_MASTER_PORT), &port) < 0)
+        return -EINVAL;
+    spec->store_port = (uint16_t)port;
+    if (port > 0 && job_given(j, RUN_MASTER_ADDR) &&
+        (rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->store_host, &unused, j->err) <
+             0 ||
+         unused >= 0))
+        return job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");
+    return 0;
+}
+
+static int read_port_range(struct job_reading *j) {
+    const char *text = job_text(j, RUN_PORT_RANGE);
+    if (text == NULL)
+        return 0;
+    const char *dash = strchr(text, '-');
+    _cleanup_(freep) char *low = xstrndup(text, dash != NULL ? (size_t)(dash - text) : 0);
+    struct job_spec *spec = j->spec;
+    if (dash == NULL || parse_port(low, &spec->port_low) < 0 ||
+        parse_port(dash + 1, &spec->port_high) < 0 || spec->port_low == 0 ||
+        spec->port_high < spec->port_low)
+        return job_bad_value(j, RUN_PORT_RANGE,
+                             "two ports, LOW-HIGH, from 1 to 65535 (one port: --master-port)");
     return 0;
 }
 
@@ -309,6 +347,10 @@ int job_read_rendezvous(struct job_reading *j) {
     int r = rdzv_conf_parse(job_text(j, RUN_RDZV_CONF), &conf, j->warnings, j->err);
     if (r == 0)
         r = read_backend(j, &conf);
+    if (r == 0)
+        r = read_store_place(j);
+    if (r == 0)
+        r = read_port_range(j);
     if (r == 0)
         r = read_node_rank(j, &conf);
     if (r == 0)

@@ -148,13 +148,19 @@ static const struct option_def defs[] = {
      "check (off)",
      .choices = "off warn strict",
      CHOICE(preflight, JOB_PREFLIGHT_OFF, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT)},
-    {"master-addr", "ADDR", ENV | SHORT, "Host of node 0 with static rendezvous",
+    {"master-addr", "ADDR", ENV | SHORT,
+     "Host of node 0 with static rendezvous; otherwise, with --master-port, MASTER_ADDR of the "
+     "workers",
      .brief = "host of node 0 with static rendezvous (127.0.0.1)", .id = RUN_MASTER_ADDR,
      .fallback = "127.0.0.1"},
     {"master-port", "PORT", ENV | SHORT,
-     "Port of node 0 with static rendezvous; 29500 if there are "
-     "several nodes",
+     "Port of node 0 with static rendezvous (29500 if there are several nodes); otherwise "
+     "MASTER_PORT of the workers, a free port by default",
      .brief = "port of node 0 with static rendezvous (29500)", .id = RUN_MASTER_PORT},
+    {"port-range", "LOW-HIGH", ENV | OURS,
+     "The ports from which muster chooses where it chooses one itself, for a firewall; the same on "
+     "all nodes",
+     .id = RUN_PORT_RANGE},
     {"local-addr", "ADDR", ENV,
      "Address at which the other nodes reach this one; determined automatically by default",
      TEXT(local_addr)},

@@ -157,6 +157,12 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_bool(out, "standalone", spec->standalone);
     add_text(out, "endpoint_host", spec->endpoint_host);
     add_number(out, "endpoint_port", spec->endpoint_port);
+    add_text(out, "store_host", spec->store_host);
+    add_number(out, "store_port", spec->store_port);
+    if (spec->port_low > 0)
+        strbuf_printf(out, "  \"port_range\": \"%u-%u\",\n", spec->port_low, spec->port_high);
+    else
+        add_text(out, "port_range", NULL);
     add_arbiter(out, spec);
     add_number(out, "is_host", spec->is_host);
     add_bool(out, "workers_store", spec->workers_store);

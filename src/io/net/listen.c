@@ -23,6 +23,13 @@ struct listener {
     bool *freed; /* set if the callback frees the listener */
 };
 
+static struct { uint16_t low, high; /* 0: the kernel chooses */ } range;
+
+void listen_set_range(uint16_t low, uint16_t high) {
+    range.low = low;
+    range.high = high;
+}
+
 static int open_socket(const struct addr *at, int backlog) {
     int fd = socket(at->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
@@ -50,17 +57,39 @@ static const char *advice(int code) {
     }
 }
 
+/* Begins at a random port, so that agents that start at once don't all try the same ones. */
+static int open_in_range(const struct addr *at, int backlog) {
+    struct addr a = *at;
+    unsigned n = range.high - range.low + 1u, first = (unsigned)(random_u64() % n);
+    int fd = -EADDRINUSE;
+    for (unsigned i = 0; i < n && fd == -EADDRINUSE; i++) {
+        addr_set_port(&a, (uint16_t)(range.low + (first + i) % n));
+        fd = open_socket(&a, backlog);
+    }
+    return fd;
+}
+
+static int open_any(const struct addr *at, int backlog) {
+    return addr_port(at) == 0 && range.low > 0 ? open_in_range(at, backlog)
+                                               : open_socket(at, backlog);
+}
+
 int listen_socket(const struct addr *at, int backlog, int *ret_fd, struct err *err) {
-    int fd = open_socket(at, backlog);
+    int fd = open_any(at, backlog);
     if (fd == -EAFNOSUPPORT && at->ss.ss_family == AF_INET6 && addr_is_wildcard(at)) {
         /* The kernel has no IPv6: "any address" then means any IPv4 address. */
         struct addr any;
         if (addr_from_literal("0.0.0.0", addr_port(at), &any) == 0)
-            fd = open_socket(&any, backlog);
+            fd = open_any(&any, backlog);
     }
     if (fd < 0) {
         char text[ADDR_TEXT_MAX];
         addr_to_text(at, text);
+        if (fd == -EADDRINUSE && addr_port(at) == 0 && range.low > 0)
+            return err_set(
+                err, fd,
+                "no port from %u to %u is free on this machine; give a larger --port-range",
+                range.low, range.high);
         return err_set(err, fd, "cannot listen on %s: %s; %s", text, strerror(-fd), advice(-fd));
     }
     *ret_fd = fd;

@@ -101,6 +101,23 @@ static void begin_with(struct agent *a, const struct addr *own) {
 
 /* ---- a fixed endpoint ---- */
 
+/* Another process listens at the endpoint, which is on this machine. True: it was fatal. */
+static bool give_up_port(struct agent *a, const char *name, bool only_guessed) {
+    const struct job_spec *spec = a->config.spec;
+    struct addr at;
+    struct err err = {0};
+    _cleanup_(freep) char *setting =
+        spec->endpoint_is_master ? xasprintf("--master-port=%u", spec->endpoint_port)
+                                 : xasprintf("--rdzv-endpoint=%s:%u", name, spec->endpoint_port);
+    endpoint_bind_addr(name, spec->endpoint_port, &at);
+    bool stranger = leading_port_taken(setting, &at, &err);
+    if (only_guessed && !stranger)
+        return false; /* another agent of this machine leads */
+    a->wrong_usage = stranger;
+    agent_give_up(a, err.text);
+    return true;
+}
+
 /* This agent leads if it can bind the endpoint's socket. */
 static void begin(struct agent *a, bool host, bool only_guessed) {
     const struct job_spec *spec = a->config.spec;
@@ -113,19 +130,21 @@ static void begin(struct agent *a, bool host, bool only_guessed) {
     }
     const char *name = spec->endpoint_host == NULL ? "127.0.0.1" : spec->endpoint_host;
     r = endpoint_listen(name, spec->endpoint_port, &fd, &err);
-    if (r == -EADDRINUSE && only_guessed) {
-        begin_with(a, NULL); /* another agent of this machine leads */
+    if (r == -EADDRINUSE) {
+        if (!give_up_port(a, name, only_guessed))
+            begin_with(a, NULL);
         return;
     }
     if (r < 0) {
         agent_give_up(a, err.text);
         return;
     }
-    r = leading_at(a->leading, fd, &own);
+    r = leading_at(a->leading, fd, &own, &err);
     if (r < 0) {
-        char text[256];
-        (void)snprintf(text, sizeof text, "can't lead the job at %s: %s", name, strerror(-r));
-        agent_give_up(a, text);
+        if (err.text[0] == '\0')
+            (void)err_set(&err, r, "can't lead the job at %s: %s", name, strerror(-r));
+        a->wrong_usage = r == -EADDRINUSE;
+        agent_give_up(a, err.text);
         return;
     }
     begin_with(a, &own);

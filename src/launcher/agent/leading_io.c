@@ -9,6 +9,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
+#include "io/net/port_owner.h"
 #include "io/net/resolver.h"
 #include "launcher/job/program.h"
 #include "rendezvous/operate/leader_file_io.h"
@@ -17,6 +18,9 @@
 
 /* A wait this long is reported. */
 #define WAIT_SAID_NS (2 * NS_PER_S)
+
+/* The queue of connections that wait to be accepted: the workers of a large job come at once. */
+#define STORE_BACKLOG 4096
 
 struct leading {
     struct loop *loop;
@@ -27,6 +31,7 @@ struct leading {
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct idmap stores;             /* generation → struct store_server */
     struct addr endpoint;            /* the fixed endpoint, as this node reaches it; len 0: none */
+    bool listens_for_store;          /* at the port that the user chose */
 };
 
 /* ---- the workers' store ---- */
@@ -50,25 +55,71 @@ static int find_port(struct addr *at, struct err *err) {
     return 0;
 }
 
+bool leading_port_taken(const char *setting, const struct addr *at, struct err *err) {
+    struct port_owner owner = port_owner_find(at);
+    _cleanup_(freep) char *who = port_owner_text(&owner, at);
+    (void)err_set(err, -EADDRINUSE, "%s: %s; %s", setting, who,
+                  owner.muster ? "give this job another port, on all its nodes"
+                               : "stop it, or give the job another port, on all its nodes");
+    return owner.pid > 0 && !owner.muster;
+}
+
+/* Listens at the port that the user chose for the workers' store. It stays open: the next
+ * generation's store opens before the last one is closed. */
+static int listen_for_store(struct leading *l, struct err *err) {
+    const struct job_spec *spec = l->config.spec;
+    bool alone = spec->rdzv.max_nodes == 1 ||
+                 (spec->endpoint_host == NULL && spec->backend == JOB_BACKEND_C10D);
+    struct addr any;
+    int fd;
+    if (l->listens_for_store || spec->store_port == 0 || spec->workers_store)
+        return 0;
+    endpoint_bind_addr(spec->store_host != NULL ? spec->store_host
+                       : alone                  ? "127.0.0.1"
+                                                : "::",
+                       spec->store_port, &any);
+    if (spec->store_port != l->config.node_port &&
+        (l->endpoint.len == 0 || spec->store_port != addr_port(&l->endpoint))) {
+        char setting[32];
+        (void)snprintf(setting, sizeof setting, "--master-port=%u", spec->store_port);
+        int r = listen_socket(&any, STORE_BACKLOG, &fd, err);
+        if (r == 0)
+            r = rdzv_listener_add(l->config.listener, fd);
+        if (r == -EADDRINUSE)
+            (void)leading_port_taken(setting, &any, err);
+        if (r < 0)
+            return r;
+    }
+    l->listens_for_store = true;
+    return 0;
+}
+
 /* With a port that the user chose, the clients come through the listener of that port. */
 static int store_open(void *arg, struct generation g, struct addr *at, struct err *err) {
     struct leading *l = arg;
-    bool own_port = l->endpoint.len == 0 || l->config.spec->backend != JOB_BACKEND_STATIC;
+    const struct job_spec *spec = l->config.spec;
+    bool own_port =
+        spec->store_port == 0 && (l->endpoint.len == 0 || spec->backend != JOB_BACKEND_STATIC);
     struct store_server_config config = {.listen_at = at,
                                          .n_listen_at = own_port ? 1 : 0,
                                          .limits = store_limits_of_machine(),
                                          .log = store_line};
     struct store_server *store;
-    if (l->config.spec->workers_store) {
+    if (spec->workers_store) {
+        addr_set_port(at, spec->store_port);
         int r = find_port(at, err);
         if (r == 0)
             preflight_forming(l->config.preflight);
         return r;
     }
-    int r = store_server_new(l->loop, &config, &store, err);
+    int r = listen_for_store(l, err);
+    if (r == 0)
+        r = store_server_new(l->loop, &config, &store, err);
     if (r < 0)
         return r;
-    if (!own_port)
+    if (spec->store_port != 0)
+        addr_set_port(at, spec->store_port);
+    else if (!own_port)
         *at = l->endpoint;
     else if ((r = store_server_addr(store, 0, at)) < 0) {
         store_server_close(store);
@@ -210,7 +261,7 @@ static void leave_leader_file(struct leading *l, struct group_config *group) {
                    spec->run_id, endpoint, (double)(group->not_before_ns - now) / (double)NS_PER_S);
 }
 
-int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own) {
+int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own, struct err *err) {
     struct group_config group;
     group_config_from(l, &group);
     int r = endpoint_own_addr(endpoint_fd, ret_own);
@@ -224,7 +275,8 @@ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own) {
     }
     l->endpoint = *ret_own;
     rdzv_listener_serve(l->config.listener, l->server);
-    return rdzv_listener_add(l->config.listener, endpoint_fd);
+    r = rdzv_listener_add(l->config.listener, endpoint_fd);
+    return r < 0 ? r : listen_for_store(l, err);
 }
 
 /* Without this line a minute of silence would look like a fault. */

@@ -2,7 +2,7 @@
  * leader file. It calls only two functions of the agent.
  *
  *     leading_new(loop, &config, &ops, me, &l);
- *     leading_at(l, endpoint_fd, &own);            at a fixed endpoint
+ *     leading_at(l, endpoint_fd, &own, &err);      at a fixed endpoint
  *     leading_on(l, &lead, arbiter, &self);        or after an epoch was won
  *     server = leading_server(l);                  NULL: another node leads
  *     leading_free(l) */
@@ -38,8 +38,12 @@ struct leading *leading_new(struct loop *loop, const struct leading_config *conf
 void leading_free(struct leading *l);
 
 /* Leads at this endpoint. It takes ownership of the endpoint's socket, also on failure. *ret_own:
- * how this node reaches the endpoint. Returns 0 or a negative errno. */
-_must_use_ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own);
+ * how this node reaches the endpoint. Returns 0, or a negative errno and perhaps the reason. */
+_must_use_ int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own,
+                          struct err *err);
+/* Nothing could be bound there, because somebody listens: sets the error to the setting, and
+ * who it is. True: it certainly isn't muster. */
+bool leading_port_taken(const char *setting, const struct addr *at, struct err *err);
 /* The member has won an epoch. 0 or a negative errno. */
 _must_use_ int leading_on(struct leading *l, const struct member_lead *lead,
                           struct arbiter *arbiter, const struct rdzv_peer *self);

@@ -88,6 +88,8 @@ int job_start(const struct job_spec *spec, char *const *envp) {
         log_error("%s", err.text);
         return AGENT_EXIT_USAGE;
     }
+    if (spec->port_low > 0)
+        listen_set_range(spec->port_low, spec->port_high);
     r = open_node_listener(spec, &agent.node_fd, &err);
     if (r == 0) {
         struct guardian_config guardian = {.listener_fd = agent.node_fd, .contain = spec->contain};

@@ -65,6 +65,7 @@ void job_next_run_id(const char *run_id, char ret[JOB_RUN_ID_MAX]) {
 
 void job_spec_fini(struct job_spec *spec) {
     free(spec->endpoint_host);
+    free(spec->store_host);
     free(spec->arbiter_dir);
     for (char **e = spec->etcd_endpoints; e != NULL && *e != NULL; e++)
         free(*e);

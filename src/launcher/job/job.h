@@ -66,11 +66,17 @@ struct job_spec {
     uint16_t endpoint_port; /* 0: any free one */
     /* rank 0 opens the workers' store at MASTER_PORT itself (TORCH_DISABLE_SHARE_RDZV_TCP_STORE) */
     bool workers_store;
-    bool endpoint_assumed; /* static: neither an endpoint nor a master address was given */
-    char *arbiter_dir;     /* DIR: the directory; else NULL */
-    char **etcd_endpoints; /* ETCD: "host:port", NULL-terminated; else NULL */
-    bool etcd_tls;         /* https */
-    char *etcd_prefix;     /* of all keys: begins with '/', no '/' at its end; "": the root */
+    /* MASTER_PORT of the workers if not the endpoint's, 0: any free one; and MASTER_ADDR with it,
+     * NULL: the leader's address */
+    uint16_t store_port;
+    char *store_host;
+    uint16_t port_low, port_high; /* ports that muster chooses; 0: the kernel's range */
+    bool endpoint_is_master;      /* it is from --master-addr and --master-port */
+    bool endpoint_assumed;        /* static: neither an endpoint nor a master address was given */
+    char *arbiter_dir;            /* DIR: the directory; else NULL */
+    char **etcd_endpoints;        /* ETCD: "host:port", NULL-terminated; else NULL */
+    bool etcd_tls;                /* https */
+    char *etcd_prefix; /* of all keys: begins with '/', no '/' at its end; "": the root */
     char *etcd_user, *etcd_password;          /* NULL: none */
     char *etcd_cacert, *etcd_cert, *etcd_key; /* PEM files, or NULL */
     char *topology;                           /* this node's place in the network, "" : not known */

@@ -40,7 +40,10 @@ static uint16_t comm_port(const struct node_setup_place *p) {
     uint64_t h = p->form->log_nonce;
     h ^= generation_to_u64(p->generation) * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ h >> 31) * UINT64_C(0xbf58476d1ce4e5b9);
-    return (uint16_t)(COMM_PORT_FIRST + (h ^ h >> 29) % COMM_PORTS);
+    h ^= h >> 29;
+    return (uint16_t)(p->spec->port_low > 0
+                          ? p->spec->port_low + h % (p->spec->port_high - p->spec->port_low + 1u)
+                          : COMM_PORT_FIRST + h % COMM_PORTS);
 }
 
 /* Rank 0 serves at NCCL_COMM_ID, and the one address that all nodes know is the store's. */

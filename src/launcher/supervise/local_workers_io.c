@@ -445,7 +445,9 @@ static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, s
         .epoch = c->generation.epoch,
         .node_rank = f->node_rank,
         .n_nodes = f->n_nodes,
-        .master_addr = chosen ? spec->endpoint_host : f->store_host,
+        .master_addr = chosen                     ? spec->endpoint_host
+                       : spec->store_host != NULL ? spec->store_host
+                                                  : f->store_host,
         .master_port = chosen ? spec->endpoint_port : f->store_port,
         .workers_store = spec->workers_store,
         .world_size = f->world_size,

@@ -141,22 +141,34 @@ static void connect_to_endpoint(struct rdzv_client *c) {
     }
 }
 
+/* Why there is no answer yet. */
+static const char *silence(const struct rdzv_client *c) {
+    struct addr peer;
+    if (c->greeted)
+        return "no answer";
+    return conn_peer_addr(c->conn, &peer) == 0 ? "no answer; what listens there may not be muster"
+                                               : "no answer; a firewall may be in the way";
+}
+
+static void on_silence(struct rdzv_client *c) {
+    char text[CLIENT_WAITING_MAX];
+    describe(c, "no leader", silence(c), text);
+    if (!c->greeted)
+        client_show_waiting(c, text);
+    loop_timer_set(c->retry, c->attempt_ns);
+}
+
 /* Either a round is due, or the current attempt takes long or has timed out. */
 void client_on_retry(void *arg) {
     struct rdzv_client *c = arg;
-    if (c->conn != NULL && clock_now_ns() < c->attempt_ns) {
-        char text[CLIENT_WAITING_MAX];
-        describe(c, "no leader", "no answer", text);
-        if (!c->greeted)
-            client_show_waiting(c, text);
-        loop_timer_set(c->retry, c->attempt_ns);
-    } else if (c->conn != NULL) {
-        client_attempt_failed(c, "no answer");
-    } else if (c->has_arbiter) {
+    if (c->conn != NULL && clock_now_ns() < c->attempt_ns)
+        on_silence(c);
+    else if (c->conn != NULL)
+        client_attempt_failed(c, silence(c));
+    else if (c->has_arbiter)
         connect_to_peer(c);
-    } else {
+    else
         connect_to_endpoint(c);
-    }
 }
 
 static bool same_peer(const struct rdzv_peer *a, const struct rdzv_peer *b) {

@@ -289,6 +289,9 @@ static void on_closed(void *arg, struct conn *conn, int code, const char *text) 
                                                     : "nothing listens there yet");
     } else if (code == -EPROTO) {
         client_attempt_failed(c, "what answers there is not muster");
+    } else if ((code == 0 || code == -ECONNRESET) && !c->greeted) {
+        client_attempt_failed(c, "who listens there ends the connection without a greeting; it "
+                                 "may not be muster");
     } else {
         client_attempt_failed(c, text);
     }

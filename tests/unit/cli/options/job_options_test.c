@@ -276,6 +276,14 @@ Test(job_options, refuses_with_one_line) {
         {"--nnodes=2 --master-port=0 x", "can't be found by 2 nodes"},
         {"--nnodes=2 --master-port=99999 x", "--master-port=99999: must be"},
         {"--nnodes=2 --master-addr=h:1 x", "without a port"},
+        {"--standalone --master-port=99999 x", "--master-port=99999: must be"},
+        {"--standalone --master-addr=h:1 --master-port=1 x", "without a port"},
+        {"--port-range=20000 x", "--port-range=20000: must be two ports, LOW-HIGH"},
+        {"--port=2 x", "(one port: --master-port)"},
+        {"--port-range=0-5 x", "must be two ports"},
+        {"--port-range=6-5 x", "must be two ports"},
+        {"--port-range=-5 x", "must be two ports"},
+        {"--port-range=1-65536 x", "must be two ports"},
         {"--nnodes=2 --master-addr= x", "a host name or an address"},
         {"--nnodes=2 --node-rank=2 x", "from 0 to 1"},
         {"--nnodes=2 --node-rank=-1 x", "from 0 to 1"},
@@ -442,6 +450,28 @@ Test(job_options, workers_open_their_own_store_only_with_c10d) {
         read_line("TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 | --rdzv-endpoint=dir:/a --rdzv-id=j x");
     cr_assert(!dir.spec.workers_store);
     cr_assert_not_null(strstr(strbuf_text(&dir.warnings), "has no effect with dir"));
+}
+
+Test(job_options, the_store_has_the_port_that_was_chosen) {
+    READ("--rdzv-backend=c10d --rdzv-endpoint=h --master-addr=m --master-port=12 x");
+    cr_assert_eq(g.spec.store_port, 12);
+    cr_assert_str_eq(g.spec.store_host, "m");
+    _cleanup_(reading_fini) struct reading alone = read_line("--standalone --master-port=12 x");
+    cr_assert_eq(alone.spec.store_port, 12);
+    cr_assert_null(alone.spec.store_host);
+    _cleanup_(reading_fini) struct reading any = read_line("--standalone --master-addr=m x");
+    cr_assert(any.spec.store_port == 0 && any.spec.store_host == NULL);
+    _cleanup_(reading_fini) struct reading fixed = read_line("--nnodes=2 --master-addr=m --master-port=12 x");
+    cr_assert(fixed.spec.store_port == 0 && fixed.spec.endpoint_is_master);
+    _cleanup_(reading_fini) struct reading given = read_line("--rdzv-endpoint=h:5 x");
+    cr_assert(!given.spec.endpoint_is_master);
+}
+
+Test(job_options, a_range_of_ports) {
+    READ("--port-range=20000-20010 x");
+    cr_assert(g.spec.port_low == 20000 && g.spec.port_high == 20010);
+    _cleanup_(reading_fini) struct reading one = read_line("--port-range=7-7 x");
+    cr_assert(one.spec.port_low == 7 && one.spec.port_high == 7);
 }
 
 Test(job_options, warns_where_torchrun_is_silent) {

@@ -93,7 +93,6 @@ Test(options, refuses_with_a_sentence) {
         {"--endpoint=h x", "did you mean --rdzv-endpoint?"},
         {"--backend=c10d x", "did you mean --rdzv-backend?"},
         {"--restarts=2 x", "did you mean --max-restarts?"},
-        {"--port=2 x", "did you mean --master-port?"},
         {"--num_processes=2 x", "unknown option --num_processes; workers of each node: --nproc-per-node"},
         {"--num-nodes 2 x", "nodes of the job: --nnodes"},
         {"-np 2 x", "unknown option -np; workers of each node: --nproc-per-node"},

@@ -168,3 +168,45 @@ Test(listen, out_of_descriptors_waits_and_goes_on_by_itself) {
         (void)close(clients[i]);
     end_all();
 }
+
+/* The first and the last of a few ports in a row that are free now. */
+static uint16_t free_row(unsigned n) {
+    for (unsigned low = 20000 + (unsigned)getpid() % 1000 * 10;; low += n) {
+        int fds[8];
+        unsigned i = 0;
+        struct addr at;
+        for (; i < n; i++)
+            if (addr_from_literal("127.0.0.1", (uint16_t)(low + i), &at) < 0 ||
+                listen_socket(&at, 1, &fds[i], NULL) < 0)
+                break;
+        for (unsigned k = 0; k < i; k++)
+            (void)close(fds[k]);
+        if (i == n)
+            return (uint16_t)low;
+        cr_assert_lt(low, 60000u);
+    }
+}
+
+Test(listen, any_port_is_one_of_the_range) {
+    uint16_t low = free_row(3);
+    int fds[3], more;
+    unsigned seen = 0;
+    struct addr any, at;
+    struct err err = {0};
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &any), 0);
+    listen_set_range(low, (uint16_t)(low + 2));
+    for (unsigned i = 0; i < 3; i++) {
+        cr_assert_eq(listen_socket(&any, 1, &fds[i], NULL), 0);
+        cr_assert_eq(addr_of_socket(fds[i], &at), 0);
+        cr_assert(addr_port(&at) >= low && addr_port(&at) <= low + 2);
+        seen |= 1u << (addr_port(&at) - low);
+    }
+    cr_assert_eq(seen, 7);
+    cr_assert_eq(listen_socket(&any, 1, &more, &err), -EADDRINUSE);
+    cr_assert_not_null(strstr(err.text, "give a larger --port-range"));
+    listen_set_range(0, 0);
+    cr_assert_eq(listen_socket(&any, 1, &more, &err), 0);
+    (void)close(more);
+    for (unsigned i = 0; i < 3; i++)
+        (void)close(fds[i]);
+}

@@ -1,0 +1,135 @@
+#include "io/net/port_owner.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/util.h"
+#include "io/process/proc.h"
+
+/* enum tcp_states of the kernel: TCP_LISTEN */
+#define STATE_LISTEN 0x0a
+#define HOLDERS_MAX 16
+
+struct search {
+    uint64_t inodes[HOLDERS_MAX]; /* the sockets that listen there */
+    unsigned n_inodes;
+    struct stat self; /* this program's file */
+    pid_t pid;        /* whose descriptors are being read */
+    struct port_owner found;
+};
+
+/* The text is the address in memory order, as words of 32 bits in the machine's byte order. */
+static bool read_address(const char *hex, sa_family_t family, uint16_t port, struct addr *ret) {
+    uint32_t words[4];
+    unsigned n = family == AF_INET ? 1 : 4;
+    *ret = (struct addr){0};
+    for (unsigned i = 0; i < n; i++, hex += 8)
+        if (sscanf(hex, "%8" SCNx32, &words[i]) != 1)
+            return false;
+    ret->ss.ss_family = family;
+    if (family == AF_INET) {
+        struct sockaddr_in *in = (struct sockaddr_in *)&ret->ss;
+        memcpy(&in->sin_addr, words, sizeof in->sin_addr);
+        ret->len = sizeof *in;
+    } else {
+        struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)&ret->ss;
+        memcpy(&in6->sin6_addr, words, sizeof in6->sin6_addr);
+        ret->len = sizeof *in6;
+    }
+    addr_set_port(ret, port);
+    return true;
+}
+
+/* Adds the listening sockets of one table that are in the way. */
+static void read_table(const char *path, sa_family_t family, const struct addr *at,
+                       struct search *s) {
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return;
+    char line[512], host[33];
+    while (s->n_inodes < HOLDERS_MAX && fgets(line, sizeof line, f) != NULL) {
+        unsigned port, state;
+        uint64_t inode;
+        struct addr own;
+        if (sscanf(line, " %*u: %32[0-9A-Fa-f]:%x %*s %x %*s %*s %*s %*u %*d %" SCNu64, host, &port,
+                   &state, &inode) != 4 ||
+            state != STATE_LISTEN || port != addr_port(at) ||
+            strlen(host) != (family == AF_INET ? 8 : 32) ||
+            !read_address(host, family, (uint16_t)port, &own))
+            continue;
+        if (addr_is_wildcard(&own) || addr_is_wildcard(at) || addr_same_host(&own, at))
+            s->inodes[s->n_inodes++] = inode;
+    }
+    (void)fclose(f);
+}
+
+static void on_descriptor(void *arg, int fd) {
+    struct search *s = arg;
+    char path[PROC_PATH_MAX], rest[32], to[64];
+    uint64_t inode;
+    (void)snprintf(rest, sizeof rest, "/fd/%d", fd);
+    proc_path(path, s->pid, rest);
+    ssize_t n = s->found.pid != 0 ? -1 : readlink(path, to, sizeof to - 1);
+    if (n <= 0)
+        return;
+    to[n] = '\0';
+    if (sscanf(to, "socket:[%" SCNu64 "]", &inode) != 1)
+        return;
+    for (unsigned i = 0; i < s->n_inodes; i++)
+        if (s->inodes[i] == inode)
+            s->found.pid = s->pid;
+}
+
+static void on_process(void *arg, int pid) {
+    struct search *s = arg;
+    char path[PROC_PATH_MAX];
+    if (s->found.pid != 0)
+        return;
+    s->pid = pid;
+    proc_path(path, pid, "/fd");
+    if (proc_each_number(path, on_descriptor, s) < 0)
+        return; /* another user's, or it has just ended */
+}
+
+static void describe(struct search *s) {
+    struct port_owner *o = &s->found;
+    struct proc_stat stat_;
+    struct stat file;
+    char path[PROC_PATH_MAX];
+    if (proc_read_stat(o->pid, &stat_))
+        (void)snprintf(o->name, sizeof o->name, "%s", stat_.name);
+    proc_path(path, o->pid, "/exe");
+    /* by its name, too: another version of muster, or one that was replaced on the disk */
+    o->muster =
+        strncmp(o->name, "muster", strlen("muster")) == 0 ||
+        (stat(path, &file) == 0 && file.st_ino == s->self.st_ino && file.st_dev == s->self.st_dev);
+}
+
+struct port_owner port_owner_find(const struct addr *at) {
+    struct search s = {0};
+    char path[PROC_PATH_MAX];
+    read_table("/proc/self/net/tcp", AF_INET, at, &s);
+    read_table("/proc/self/net/tcp6", AF_INET6, at, &s);
+    s.found.listens = s.n_inodes > 0;
+    proc_path(path, 0, "/exe");
+    if (s.n_inodes == 0 || stat(path, &s.self) < 0 ||
+        proc_each_number("/proc", on_process, &s) < 0 || s.found.pid == 0)
+        return s.found;
+    describe(&s);
+    return s.found;
+}
+
+char *port_owner_text(const struct port_owner *owner, const struct addr *at) {
+    char where[ADDR_TEXT_MAX];
+    addr_to_text(at, where);
+    if (owner->pid == 0)
+        return xasprintf("another process%s listens on %s",
+                         owner->listens ? ", of another user," : "", where);
+    return xasprintf("another %s listens on %s: %s, pid %d",
+                     owner->muster ? "agent of muster" : "program, not muster,", where, owner->name,
+                     (int)owner->pid);
+}

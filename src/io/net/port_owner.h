@@ -1,0 +1,20 @@
+/* Which process of this machine listens at a port: for a message, not for a decision about access.
+ * It reads /proc (proc_pid_net(5)), which takes some milliseconds. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "io/net/addr.h"
+
+struct port_owner {
+    bool listens;  /* somebody does, in this network namespace */
+    pid_t pid;     /* 0: not known, because it is another user's or outside this pid namespace */
+    char name[17]; /* of the process; "": not known */
+    bool muster;   /* it runs this program */
+};
+
+/* Looks for the listener that a bind to this address meets: at it, or at any address. */
+struct port_owner port_owner_find(const struct addr *at);
+/* "another program, not muster, listens on 127.0.0.1:80: nginx, pid 7", as far as it is known. */
+char *port_owner_text(const struct port_owner *owner, const struct addr *at);
