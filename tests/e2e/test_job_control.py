@@ -189,3 +189,73 @@ def test_workers_of_a_frozen_agent_end_with_the_lease_while_suspended(job, termi
     job.wait_gone("a", 10)
     assert state(t.guardian) == "T" and alive(t.agent)
     kill(t.agent, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("how", ["running", "suspended", "background"])
+def test_no_orphan_when_the_terminal_is_closed(job, terminal, how):
+    """The kernel tells the shell, which passes SIGHUP on; a suspended job is continued then."""
+    t = terminal(program=["--no-python", job.worker, "family", "start", "wait"])
+    if how != "running":
+        t.suspend()
+    if how == "background":
+        t.shell.type("bg\n")
+        t.shell.wait_said(r"\[1\]\+ [^\n]* &")
+    kill(t.shell.pid, signal.SIGHUP)
+    job.wait_gone("a", 20)
+
+
+@pytest.mark.parametrize("how", ["running", "suspended"])
+def test_no_orphan_when_the_shell_is_killed(job, terminal, how):
+    """The kernel tells the foreground process group, and process groups that have become orphans while stopped."""
+    t = terminal(program=["--no-python", job.worker, "family", "start", "wait"])
+    if how == "suspended":
+        t.suspend()
+    kill(t.shell.pid)
+    job.wait_gone("a", 20)
+
+
+def test_a_shell_that_is_left_twice_ends_a_suspended_job(job, terminal):
+    t = terminal(program=["--no-python", job.worker, "family", "start", "wait"])
+    t.suspend()
+    t.shell.type("exit\n")
+    t.shell.wait_said("stopped jobs")
+    t.shell.type("exit\n")
+    job.wait_gone("a", 20)
+
+
+@pytest.mark.parametrize("keys", ["\x1c", "\x03\x03", "\x03\x1c\x03", "\x1c\x03\x03"])
+def test_keys_that_end_a_job_in_every_order(job, terminal, keys):
+    """The status is that of a key that was typed. A ^C after the first key kills workers that ignore it."""
+    ignore = ["ignore"] if len(keys) > 1 else []
+    t = terminal("--shutdown-timeout=60", program=["--no-python", job.worker, "family", *ignore, "start", "wait"])
+    t.shell.type(keys)
+    t.shell.wait_said("got SIG")
+    if len(keys) > 1:
+        t.shell.type("\x03")  # the kernel keeps one of each of those that came at once
+    t.shell.wait_said("status=" + ("131" if keys == "\x1c" else "130" if "\x1c" not in keys else "13[01]") + "\\b")
+    job.wait_gone("a", 1)
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_a_suspended_job_waits_until_it_is_resumed(job, terminal, signo):
+    t = terminal(program=["--no-python", job.worker, "family", "start", "wait"])
+    t.suspend()
+    kill(t.guardian, signo)
+    assert job.held("a") and state(t.guardian) == "T"
+    t.shell.type("fg; echo status=$?\n")
+    t.shell.wait_said(f"status={128 + signo}\\b")
+    job.wait_gone("a", 1)
+
+
+def test_it_is_suspended_while_its_terminal_is_paused(job, terminal):
+    """^S, then ^Z: the line that says so waits for ^Q, but nothing else does."""
+    t = terminal()
+    t.shell.type("\x13")
+    t.shell.type("\x1a")
+    assert job.events.until(lambda: state(t.guardian) == "T", 10)
+    t.outlive(3)
+    t.shell.type("\x11")
+    t.shell.wait_said("the job goes on")
+    t.shell.type("fg; echo status=$?\n")
+    t.outlive(0.3)
+    t.end(0)

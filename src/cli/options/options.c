@@ -83,11 +83,19 @@ static bool looks_like_option(const struct option_set *set, const char *word) {
     return !is_negative_number(word) && strchr(word, ' ') == NULL;
 }
 
+static void add_names(const struct option_set *set, bool ours, const char *word, size_t n,
+                      struct strbuf *names) {
+    for (size_t i = 0; i < set->n; i++)
+        if (((set->defs[i].flags & OPTION_OURS) != 0) == ours && begins(set->defs[i].name, word, n))
+            strbuf_printf(names, "%s--%s", names->len > 0 ? ", " : "", set->defs[i].name);
+}
+
+/* A beginning means torchrun's option if there is one, else ours. */
 static int fail_ambiguous(struct option_parser *p, const char *word, size_t n) {
     _cleanup_(strbuf_fini) struct strbuf names = {0};
-    for (size_t i = 0; i < p->set->n; i++)
-        if ((p->set->defs[i].flags & OPTION_OURS) == 0 && begins(p->set->defs[i].name, word, n))
-            strbuf_printf(&names, "%s--%s", names.len > 0 ? ", " : "", p->set->defs[i].name);
+    add_names(p->set, false, word, n, &names);
+    if (names.len == 0)
+        add_names(p->set, true, word, n, &names);
     return err_set(p->err, -EINVAL, "--%.*s could be any of %s", (int)n, word, strbuf_text(&names));
 }
 

@@ -122,6 +122,7 @@ Test(options, refuses_with_a_sentence) {
         {"--start-method= x", "must be one of"},
         {"--contain=vm x", "must be one of: auto none cgroup pidns"},
         {"--leave=all x", "must be one of: none detached"},
+        {"--le=detached x", "--le could be any of --lease, --leave"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct line *l = parse(cases[i][0]);
