@@ -243,13 +243,13 @@ def test_the_next_start_sweeps_what_a_killed_one_left(job, tmp_path, victim, con
     temp.mkdir()
 
     def start(tag):
-        before = set(temp.iterdir()), set(run.iterdir()) if run.exists() else set()
+        before = set(temp.iterdir()), set(run.glob("agent-*"))
         agent = job.agent(tag, f"--contain={contain}", "--no-python", "/bin/sh", "-c", "echo up; exec sleep 600",
                           env={"TMPDIR": temp})
         agent.out.until(lambda: b"up" in agent.out.raw, 30)
         if b"up" not in agent.out.raw and contain == "pidns":
             pytest.skip(f"no pid namespace here: {agent.said()}")
-        return agent, list(set(temp.iterdir()) - before[0]), list(set(run.iterdir()) - before[1])
+        return agent, list(set(temp.iterdir()) - before[0]), list(set(run.glob("agent-*")) - before[1])
 
     killed, *left = start("a")
     assert [len(paths) for paths in left] == [1, 1], left
