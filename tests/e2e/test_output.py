@@ -371,6 +371,34 @@ def test_two_interrupts_end_workers_and_leave_the_reader(job):
     assert "5 bytes of output lost" in err, err
 
 
+def test_a_job_ended_by_a_signal_waits_for_no_reader_that_stands_still(job):
+    """A scheduler that sends SIGTERM sends SIGKILL next: until then it is told how much is lost."""
+    reader, pipe = full_pipe()
+    agent = job.agent("a", "--no-python", job.worker, "out=word\\n", "start", "go", stdout=pipe)
+    job.events.wait("start", 1)
+    os.kill(agent.pid, signal.SIGTERM)
+    code, _, err = agent.finish(60)
+    os.close(reader)
+    os.close(pipe)
+    assert code == 128 + signal.SIGTERM, err
+    assert "5 bytes of output lost: their reader had not taken them" in err, err
+
+
+def test_a_job_ended_by_a_signal_waits_for_a_reader_that_reads(job):
+    reader, pipe = os.pipe()
+    agent = job.agent("a", "--no-python", "/bin/sh", "-c", "seq -f '0 %.0f of the lines that a worker writes' 500000;"
+                      'echo "start x=1" > $E2E_EVENTS; exec sleep 1000', stdout=pipe)
+    os.close(pipe)
+    job.events.wait("start", 1)
+    os.kill(agent.pid, signal.SIGTERM)
+    writing(agent)
+    with os.fdopen(reader) as out:
+        text = out.read()
+    code, _, err = agent.finish()
+    assert code == 128 + signal.SIGTERM and "lost" not in err, err
+    check_numbered(text, 1, 500000)
+
+
 def test_a_guardian_that_dies_while_a_reader_is_awaited_leaves_nothing(job):
     reader, pipe = full_pipe()
     agent = job.agent("a", *numbered(1, 1000), stdout=pipe)

@@ -19,6 +19,9 @@
 
 /* How long the console may take to write what is queued if nobody waits for its reader. */
 #define AGENT_SHOW_LAST_MS 2000
+/* After SIGTERM and the like, for a reader that takes nothing. What sent the signal may send
+ * SIGKILL soon, and then nobody would learn how much is lost. */
+#define AGENT_SHOW_STALLED_MS 5000
 /* Without a terminal, the same kind of waiting is reported again after this time. */
 #define REPEAT_NS (30 * NS_PER_S)
 /* How often a line on a terminal shows the time that has passed. */
@@ -71,12 +74,19 @@ static bool leaves(void *arg) {
     return a->left_output;
 }
 
+static uint32_t patience_ms(const struct agent *a) {
+    if (a->interrupts > 0)
+        return AGENT_SHOW_LAST_MS;
+    return a->signo == 0 || a->signo == SIGINT ? WRITER_PATIENT : AGENT_SHOW_STALLED_MS;
+}
+
 bool agent_show_end(struct agent *a) {
     bool lost = false;
     if (a->console == NULL)
         return false;
     struct writer_patience patience = {
-        .ms = a->interrupts > 0 ? AGENT_SHOW_LAST_MS : WRITER_PATIENT,
+        .ms = patience_ms(a),
+        .while_taken = a->interrupts == 0,
         .fd = a->end_signals,
         .leave = leaves,
         .arg = a,

@@ -461,8 +461,10 @@ static void finish_without(struct writer *w) {
         print_queue(w);
 }
 
-static void post_finish(struct writer *w, uint32_t ms) {
-    post_plain(w, &(struct writer_message){.kind = WRITER_FINISH, .index = ms});
+static void post_finish(struct writer *w, uint32_t ms, bool while_taken) {
+    post_plain(w, &(struct writer_message){.kind = WRITER_FINISH,
+                                           .index = ms,
+                                           .flags = while_taken ? WRITER_WHILE_TAKEN : 0});
 }
 
 /* Waits for the writer's messages, or for a signal. False: the writer has died. */
@@ -474,7 +476,7 @@ static bool await_message(struct writer *w, const struct writer_patience *patien
     struct writer_packet packet;
     (void)poll(p, 2, FINISH_POLL_MS);
     if (p[1].revents != 0 && patience->leave(patience->arg))
-        post_finish(w, 0);
+        post_finish(w, 0, false);
     send_queue(w);
     int r = writer_wire_receive(w->fd, &packet);
     if (r == 1) {
@@ -492,7 +494,7 @@ bool writer_finish(struct writer *w, const struct writer_patience *patience) {
     if (w->lost > 0)
         log_warning("%llu of muster's own lines are lost: the log writer did not take them",
                     (unsigned long long)w->lost);
-    post_finish(w, patience->ms);
+    post_finish(w, patience->ms, patience->while_taken);
     /* the writer reports that it is alive while it waits for a reader */
     uint64_t begin_ns = clock_now_ns(), progress_ns = begin_ns;
     bool alive = true;

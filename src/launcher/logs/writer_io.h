@@ -83,6 +83,7 @@ void writer_await(struct writer *w, int by);
 /* How long writer_finish() waits for the readers of standard output and error. */
 struct writer_patience {
     uint32_t ms;              /* WRITER_PATIENT: as long as there is a reader */
+    bool while_taken;         /* ms begin again whenever a reader takes something */
     int fd;                   /* while it waits and this is readable, it asks `leave`; -1: none */
     bool (*leave)(void *arg); /* reads fd. Whether to leave now, without what is left */
     void *arg;

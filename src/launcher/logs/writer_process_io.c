@@ -37,6 +37,8 @@ struct process {
     struct loop_timer *finish; /* the next message while the console's output is finished */
     bool finishing;
     uint64_t leave_ns; /* what the console has not taken by then is dropped */
+    uint64_t anew_ns;  /* so long after it has taken something; 0: that makes no difference */
+    uint64_t left;     /* how much it had not taken at the last look */
     int file_error;    /* why log files could not be written, as reported last; 0: they could */
     struct writer_packet packet;
 };
@@ -261,6 +263,9 @@ static void go_on_finishing(void *arg) {
     uint64_t left = console_pending(p->console), now_ns = clock_now_ns();
     if (!p->finishing)
         return;
+    if (left < p->left && p->anew_ns > 0)
+        p->leave_ns = now_ns + p->anew_ns;
+    p->left = left;
     if (left > 0 && now_ns < p->leave_ns) {
         pong(p); /* the agent waits as long as these messages come */
         loop_timer_set(p->finish, MIN2(p->leave_ns, now_ns + ALIVE_NS));
@@ -280,6 +285,9 @@ static void finish(struct process *p) {
     uint32_t ms = p->packet.m.index;
     p->finishing = true;
     p->leave_ns = ms == WRITER_PATIENT ? TIME_NEVER : clock_now_ns() + ms * NS_PER_MS;
+    bool anew = (p->packet.m.flags & WRITER_WHILE_TAKEN) != 0 && ms != WRITER_PATIENT;
+    p->anew_ns = anew ? ms * NS_PER_MS : 0;
+    p->left = console_pending(p->console);
     (void)console_flush(p->console, clock_now_ns());
     go_on_finishing(p);
 }

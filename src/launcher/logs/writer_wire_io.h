@@ -19,7 +19,9 @@ enum writer_kind {
     WRITER_ENDED,     /* the run is over; text: its folder */
     WRITER_DROP,      /* nothing more of this user is wanted */
     WRITER_PING,
-    WRITER_FINISH, /* index: how many ms are left for the console's output; WRITER_PATIENT */
+    /* index: how many ms are left for the console's output; WRITER_PATIENT; flags:
+     * WRITER_WHILE_TAKEN */
+    WRITER_FINISH,
     /* from the writer */
     WRITER_FILES,       /* of PREPARE, each worker: fds: redirected files; flags: WRITER_HAS_DIR */
     WRITER_PREPARED,    /* number: 0 or a negative errno; text: run folder, node folder, error */
@@ -46,6 +48,7 @@ enum {
     WRITER_BAD_FILE = 2048, /* the first text describes what is wrong with the error file */
     WRITER_FAILED = 4096, /* some output of workers was not written (console_failed(), log files) */
     WRITER_EXACT = 8192,  /* bytes go to the console as they come */
+    WRITER_WHILE_TAKEN = 65536, /* the ms begin again whenever a reader takes something */
 };
 
 struct writer_message {
