@@ -269,7 +269,7 @@ void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2
 
 void worker_logs_ended(struct worker_logs *l) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (l->spec->log_dir == NULL || l->run_dir == NULL)
+    if (l->spec->log_dir == NULL || l->run_dir == NULL || !writer_runs(l->writer))
         return;
     writer_wire_add_part(&text, l->run_dir);
     writer_send(l->writer, &l->user, &(struct writer_message){.kind = WRITER_ENDED}, text.data,

@@ -36,6 +36,7 @@ struct process {
     uint64_t n_printed;
     struct loop_timer *finish; /* the next message while the console's output is finished */
     bool finishing;
+    char *ended_dir;   /* of the run that is over; NULL: it is not */
     uint64_t leave_ns; /* what the console has not taken by then is dropped */
     uint64_t anew_ns;  /* so long after it has taken something; 0: that makes no difference */
     uint64_t left;     /* how much it had not taken at the last look */
@@ -257,6 +258,13 @@ static void print(struct process *p) {
     pong(p);
 }
 
+/* What is left to do on the disk: when everything is shown, because it can hang. */
+static void finish_files(struct process *p) {
+    log_watch_free(TAKE_PTR(p->own_files));
+    if (p->ended_dir != NULL) /* without it "muster logs -f" on other machines goes on */
+        (void)!logdir_set_ended(p->ended_dir);
+}
+
 /* Ends this process when the console has written everything, or may not wait any longer. */
 static void go_on_finishing(void *arg) {
     struct process *p = arg;
@@ -272,6 +280,7 @@ static void go_on_finishing(void *arg) {
         return;
     }
     p->finishing = false;
+    finish_files(p);
     bool failed = p->file_error != 0 || console_failed(p->console);
     report_plain(p, &(struct writer_message){.kind = WRITER_FINISHED,
                                              .number = left,
@@ -302,8 +311,9 @@ static void take(struct process *p) {
         return;
     case WRITER_OPEN: open_worker(p); return;
     case WRITER_EXITED: exited(p); return;
-    case WRITER_ENDED: /* if it can't be noted, "muster logs -f" on other machines goes on */
-        (void)!logdir_set_ended(writer_wire_part(m, 0));
+    case WRITER_ENDED:
+        free(p->ended_dir);
+        p->ended_dir = xstrdup(writer_wire_part(m, 0));
         return;
     case WRITER_DROP: drop_user(p, m->m.user); return;
     case WRITER_PING: pong(p); return;
