@@ -43,6 +43,19 @@ def test_the_last_line_repeats_why_there_was_no_leader(job):
     assert re.search(rf"within the join timeout; .*; the last attempt: no leader at 127.0.0.1:{port}: .*\n$", err), err
 
 
+def test_a_node_with_the_rank_of_another_is_named_by_both_at_the_end(job):
+    port = free_port()
+    words = ("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", *PROGRAM)
+    first = job.agent("a", "--rdzv-conf=timeout=6", *words)
+    first.wait_said("1 of 2")
+    why = "another node has the same --node-rank; give each its own"
+    code, _, err = job.agent("b", "--rdzv-conf=timeout=1", *words).finish()
+    assert code == 1 and err.endswith(f"within the join timeout; the last attempt: not admitted by the agent at "
+                                      f"127.0.0.1:{port}: {why}\n"), err
+    code, _, err = first.finish()
+    assert code == 1 and re.search(rf"only 1 of at least 2 nodes came .*; node \S+ was refused: {why}\n$", err), err
+
+
 def test_a_name_that_may_come_is_waited_for_with_its_cause(job):
     code, _, err = job.run(*c10d("nowhere.invalid:29400", "join_timeout=1"))
     assert code == 1

@@ -120,6 +120,11 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
     }
     if (text == NULL && rank < 0)
         rank = 0;
+    if (rank != 0 && spec->rdzv.max_nodes == 1)
+        return err_set(j->err, -EINVAL,
+                       "--node-rank=%d: the job has one node, whose rank is 0; give --nnodes, the "
+                       "same on all nodes",
+                       rank);
     if (rank < 0 || (uint32_t)rank >= spec->rdzv.max_nodes)
         return err_set(j->err, -EINVAL, "--node-rank=%d: must be from 0 to %u (--nnodes=%s)", rank,
                        spec->rdzv.max_nodes - 1, job_text(j, RUN_NNODES));

@@ -444,12 +444,15 @@ static void show_never_ran(const struct agent *a) {
                    a->config.spec->script, end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
 }
 
-/* With an arbiter, the reason has the cause. */
+/* With an arbiter, the reason has the cause. An agent that did not admit this node was reached. */
 static void show_no_leader(const struct agent *a, const struct member_end *end) {
-    int n = cause_length(a);
-    bool cause = n > 0 && a->arbiter == NULL;
-    log_error("%s%s%.*s", end->reason, cause ? "; the last attempt: " : "", cause ? n : 0,
-              a->waiting);
+    int n = a->arbiter == NULL ? cause_length(a) : 0;
+    bool reached = strncmp(a->waiting, "not admitted", strlen("not admitted")) == 0;
+    bool advise = n > 0 && a->search_ns != 0 && !reached;
+    log_error("%s%s%s%.*s", end->reason,
+              advise ? "; check that the agent at the endpoint runs and can be reached from here"
+                     : "",
+              n > 0 ? "; the last attempt: " : "", n, a->waiting);
 }
 
 static void show_ended(const struct agent *a, const struct member_end *end) {

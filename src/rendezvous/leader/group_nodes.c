@@ -34,8 +34,7 @@ struct node *group_admit(struct group *g, const struct node_info *info,
         why = roster_refusal(&g->roster, &g->config, info, &for_now);
     if (why != NULL) {
         refuse(g, info->incarnation, why, for_now);
-        if (!for_now)
-            remember_refused(g, info->host, why);
+        remember_refused(g, info->host, why);
         return NULL;
     }
     if (strcmp(g->gathering.refused_host, info->host) == 0) /* it was started again */

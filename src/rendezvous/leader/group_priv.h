@@ -65,7 +65,7 @@ struct gathering {
     char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
     bool last_left;                /* it was asked to leave */
     uint32_t n_left; /* nodes with a place that were asked to leave, since the last group formed */
-    /* the last node that was refused for good, and why; "": none */
+    /* the last node that was refused, and why; "": none */
     char refused_host[RDZV_HOST_MAX], refused_why[RDZV_REASON_MAX];
 };
 struct forming {

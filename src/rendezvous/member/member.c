@@ -355,10 +355,8 @@ static void on_time(struct member *m) {
     }
     if (m->state == MEMBER_SEARCHING) {
         if (m->step.now_ns >= m->since_ns + m->config.rdzv.join_timeout_ns) {
-            member_decide_end(
-                m, MEMBER_END_LEADER_LOST,
-                "no leader admitted this node within the join timeout; check that the "
-                "agent at the endpoint runs and can be reached from here");
+            member_decide_end(m, MEMBER_END_LEADER_LOST,
+                              "no leader admitted this node within the join timeout");
             member_finish(m);
         }
         return;

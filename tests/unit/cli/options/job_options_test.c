@@ -288,6 +288,7 @@ Test(job_options, refuses_with_one_line) {
         {"--nnodes=2 --node-rank=2 x", "from 0 to 1"},
         {"--nnodes=2 --node-rank=-1 x", "from 0 to 1"},
         {"--nnodes=2 --node-rank=a x", "must be a number"},
+        {"--node-rank=1 --master-addr=h --master-port=1 x", "the job has one node, whose rank is 0; give --nnodes"},
         {"--standalone --nnodes=2 x", "--standalone is for one node"},
         {"-r 4 x", "--redirects=4: must be 0 (none)"},
         {"-r 0:3, x", "by local rank"},
