@@ -16,6 +16,8 @@ import harness
 import like
 
 BEHAVIOURS = []
+# torchrun with LOGLEVEL=INFO, and muster.
+AWAITS_NODES = r"Rendezvous'ing worker group|waiting for nodes"
 
 
 def behaviour(function):
@@ -212,7 +214,7 @@ def signalled_alone(rig, name):
     """A signal while the launcher waits for another node."""
     agent = rig.start(f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:{harness.free_port()}", "start",
                       env={"LOGLEVEL": "INFO"})
-    agent.wait_said(r"Rendezvous'ing worker group|waiting for nodes", 60)
+    agent.wait_said(AWAITS_NODES, 60)
     agent.signal(getattr(signal, name))
     return {"status": agent.finish()[0], "told": rig.told()}
 
@@ -679,6 +681,56 @@ def an_agent_joins_a_running_job(rig):
     second.err.until(lambda: "waits for a place" in second.said() or rig.job.events._all("signal", {}), 60)
     rig.job.go()
     return {"status": [a.wait(60) for a in (first, second)], "told": rig.told()}
+
+
+def pair(rig, options=""):
+    """Two agents of an elastic job of at most two nodes, whose workers wait, and how to start a third."""
+    port = harness.free_port()
+
+    def start(tag):
+        return rig.start(f"--nnodes=1:2 --rdzv-backend=c10d --rdzv-endpoint=localhost:{port} --rdzv-id=j --max-restarts=1 "
+                         f"--rdzv-conf=last_call_timeout=30,read_timeout=10 --monitor-interval=0.1 {options}",
+                         "end=SIGTERM start go", tag=tag, env={"LOGLEVEL": "INFO"})
+
+    first = start("a")
+    first.wait_said(AWAITS_NODES, 60)  # so that it has the endpoint
+    second = start("b")
+    rig.job.events.wait("start", 2, 60)
+    return first, second, start
+
+
+def ended(rig, agent):
+    """torchrun waits five minutes at the end for a node that is lost."""
+    return agent.wait(10 / harness.SLOWER if rig.launcher == "torchrun" else 60)
+
+
+@behaviour
+def an_agent_of_an_elastic_job_is_killed(rig):
+    first, second, _ = pair(rig)
+    harness.kill(second.pid)
+    again = rig.job.events.until(lambda: len(rig.job.events._all("start", {})) >= 3, 20 / harness.SLOWER if rig.launcher == "torchrun" else 60)
+    rig.job.go()
+    return {"status": ended(rig, first), "restarted": bool(again)}
+
+
+@behaviour
+def an_agent_of_an_elastic_job_gets_sigterm(rig):
+    first, second, _ = pair(rig)
+    second.signal(signal.SIGTERM)
+    again = rig.job.events.until(lambda: len(rig.job.events._all("start", {})) >= 3, 20 / harness.SLOWER if rig.launcher == "torchrun" else 60)
+    rig.job.go()
+    return {"status": ended(rig, first), "restarted": bool(again), "of the other": second.wait(60)}
+
+
+@behaviour
+def an_agent_too_many(rig):
+    first, second, start = pair(rig)
+    third = start("c")
+    third.wait_said(f"{AWAITS_NODES}|waits for a place", 60)
+    if rig.launcher == "torchrun":
+        third.wait(2 / harness.SLOWER)
+    rig.job.go()
+    return {"status": [a.wait(60) for a in (first, second, third)], "told": rig.told()}
 
 
 @behaviour

@@ -70,9 +70,9 @@ DIFFERENCES = [
         "`MUSTER_*` in workers", "absent", "`MUSTER_GENERATION`, `MUSTER_NOTIFY_SOCKET` and others",
         "what torchrun has no name for", r"workers/.*/env/MUSTER_.*", "probe.py", theirs=NOTHING, ours='"<set>"'),
     Difference(
-        "`MASTER_ADDR`", "the name of the host, or `localhost`", "always an address",
+        "`MASTER_ADDR`", "the name of the host, or `localhost`", "an address, unless `--master-addr` is a name",
         "workers need no resolver, and none of them can find another address under the name",
-        r"workers/.*/env/MASTER_ADDR", "probe.py", theirs='"<host>"', ours=r'"127\.0\.0\.1"|"::1"'),
+        r"workers/.*/env/MASTER_ADDR", "probe.py", r".*--standalone.*|(?!.*(master.port|MASTER_PORT)).*", theirs='"<host>"', ours=r'"127\.0\.0\.1"|"::1"'),
     Difference(
         "`--rdzv-id` of a job of one node without an endpoint", "replaced by a random one", "kept",
         "it names the folder of the logs, and the job in `muster status`", r"workers/.*/env/TORCHELASTIC_RUN_ID",
@@ -96,7 +96,7 @@ DIFFERENCES = [
     Difference(
         "`--run-path`", "the script runs inside a copy of the launcher, with its descriptors", "a python of its own",
         "the launcher has no interpreter", r"workers/.*/(fds|leads a session|path|unbuffered)", "--run-path probe.py a",
-        r"--run-path.*|PET_RUN_PATH='1'.*"),
+        r"--run[-_]path.*|PET_RUN_PATH='1'.*"),
     Difference(
         "signals that the launcher inherited as ignored (`nohup`)", "SIGHUP, SIGINT and SIGQUIT end the job", "stay ignored",
         "`nohup` means it", r"workers/.*/ignored|status|told", "nohup probe.py",
@@ -173,6 +173,15 @@ DIFFERENCES = [
         "bytes that are no UTF-8, with `--tee`", "replaced on the terminal", "pass as they are",
         "what a worker writes is its own", r"bytes", "behaviour: bytes_that_are_no_text_are_teed",
         r"behaviour: bytes_that_are_no_text_are_teed"),
+    Difference(
+        "an agent of an elastic job is killed, or gets a signal",
+        "the other nodes' workers run on with the old world size; at the end their launchers wait for it for five minutes",
+        "the workers restart with the nodes that are left", "a collective operation with a lost peer does not end",
+        r"status|restarted|of the other", "behaviour: an_agent_of_an_elastic_job_is_killed",
+        r"behaviour: an_agent_of_an_elastic_job_.*"),
+    Difference(
+        "an agent that got no place in a job that succeeds", "fails: the connection is lost", "ends with 0",
+        "a scheduler takes no node for a failed one", r"status", "behaviour: an_agent_too_many", r"behaviour: an_agent_too_many"),
     Difference(
         "an agent joins a running elastic job",
         "all workers are ended; then the agents wait for each other until the store's time-out, and the job fails",

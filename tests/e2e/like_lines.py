@@ -74,6 +74,7 @@ pkg
 --run-path --nproc-per-node=2 probe.py
 --run-path --no-python ./probe.py
 --run-path missing.py
+--run_path probe.py
 --run-path --module pkg.mod
 --no-python --virtual-local-rank --nproc-per-node=2 ./probe.py
 --no-python env ./probe.py
@@ -214,6 +215,7 @@ archive.zip a
 --nnodes=1 --node-rank=0 --master-addr=127.0.0.1 --master-port={port} probe.py
 --node-rank=0 probe.py
 --node-rank 0 --nnodes 1:1 --master-port {port} probe.py
+--node_rank 0 probe.py
 --node-rank=x probe.py
 --node-rank=1 probe.py
 --node-rank=-1 probe.py
@@ -274,6 +276,7 @@ archive.zip a
 --rdzv-conf=store_type=zzz probe.py
 --rdzv-conf=use_libuv=0 probe.py
 --rdzv-conf=use_libuv=1 probe.py
+--rdzv_conf join_timeout=5 probe.py
 --rdzv-conf=a=1 --rdzv-conf=join_timeout=5 probe.py
 --rdzv-conf=join_timeout=x --rdzv-conf=join_timeout=5 probe.py
 --rdzv-conf='"join_timeout=5,last_call_timeout=1,timeout=5"' probe.py
@@ -288,6 +291,14 @@ archive.zip a
 --rdzv-conf=keep_alive_interval=1,keep_alive_max_attempt=2,heartbeat_timeout=3,close_timeout=4 probe.py
 --rdzv-backend=c10d --rdzv-endpoint={folder}/store --rdzv-conf=store_type=file probe.py
 --rdzv-backend=c10d --rdzv-endpoint=localhost:{port} --nnodes=1:2 --rdzv-conf=last_call_timeout=1 probe.py
+
+--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:{port} --rdzv-conf=join_timeout=2 probe.py
+--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{port} --rdzv-conf=is_host=0,read_timeout=2,join_timeout=2 probe.py
+--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=no.such.host.invalid:{port} --rdzv-conf=read_timeout=2,join_timeout=2 probe.py
+--nnodes=2 --master-addr=127.0.0.1 --master-port={port} --rdzv-conf=timeout=2 probe.py
+--nnodes=2 --node-rank=1 --master-addr=127.0.0.1 --master-port={port} --rdzv-conf=timeout=2 probe.py
+--nnodes=2 --node-rank=2 --master-addr=127.0.0.1 --master-port={port} --rdzv-conf=timeout=2 probe.py
+--nnodes=2:3 --master-addr=127.0.0.1 --master-port={port} --rdzv-conf=timeout=2 probe.py
 
 --max-restarts=3 probe.py
 --max_restarts 3 probe.py
