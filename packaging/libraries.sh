@@ -20,6 +20,8 @@ fetch() { # NAME: unpacks its newest source to $work/NAME and records the versio
         if (cd "$work/$1.unpack" && apt-get -q source "$1=$version") >>"$work/$1.fetch.log" 2>&1; then
             mv "$work/$1.unpack"/*/ "$work/$1"
             echo "$1 $version" >"$work/$1.version"
+            SOURCE_DATE_EPOCH=$(cd "$work/$1" && dpkg-parsechangelog -S Timestamp) # the same whenever it is built
+            export SOURCE_DATE_EPOCH
             cp "$work/$1/debian/copyright" "$prefix/licences/$1"
             return
         fi
