@@ -193,6 +193,21 @@ def test_a_run_that_has_finished_is_not_run_again_and_that_is_no_success(job, tm
             assert code == 0, err
 
 
+def test_a_requeued_job_is_told_how_slurm_names_its_runs(job, tmp_path):
+    """It keeps the SLURM_JOB_ID; SLURM_RESTART_COUNT is set from the second start on."""
+    def end(**env):
+        agent = job.agent("a", "--nnodes=1", "--rdzv-backend=dir", f"--rdzv-endpoint={tmp_path / 'arbiter'}",
+                          "--rdzv-id=4711", "--no-python", job.worker, "start", env=env)
+        code, _, err = agent.finish()
+        return code, err
+
+    assert end()[0] == 0
+    code, err = end(SLURM_RESTART_COUNT="1")
+    assert code == 2 and '--rdzv-id="4711-${SLURM_RESTART_COUNT:-0}"' in err, err
+    code, err = end()
+    assert code == 2 and "--rdzv-id=4711-2" in err, err
+
+
 @pytest.mark.parametrize("place", ["dir", "etcd"])
 def test_a_run_to_which_too_few_came_can_be_started_again(job, tmp_path, place):
     """It has not finished: it has not even begun."""

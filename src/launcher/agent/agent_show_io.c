@@ -419,14 +419,28 @@ static void show_failure(struct agent *a, const struct failure *f) {
     pass_failure_on(a, f);
 }
 
+/* A name for the next run. A job that Slurm has requeued keeps its SLURM_JOB_ID; sbatch(1)
+ * describes SLURM_RESTART_COUNT, which is set from the second start on. */
+static void name_next_run(const char *run_id, char *ret, size_t size) {
+    char next[JOB_RUN_ID_MAX];
+    const char *requeued = getenv("SLURM_RESTART_COUNT");
+    job_next_run_id(run_id, next);
+    if (requeued != NULL && requeued[0] != '\0')
+        (void)snprintf(ret, size,
+                       "--rdzv-id=\"%s-${SLURM_RESTART_COUNT:-0}\", as Slurm has requeued the job",
+                       run_id);
+    else
+        (void)snprintf(ret, size, "--rdzv-id=%s", next);
+}
+
 /* The run was over before this node joined: the arbiter's record says so. */
 static void show_was_closed(const struct agent *a, const struct member_end *end) {
     const struct job_spec *spec = a->config.spec;
     bool success = end->kind == MEMBER_END_SUCCESS;
-    char next[JOB_RUN_ID_MAX];
-    job_next_run_id(spec->run_id, next);
+    char next[JOB_RUN_ID_MAX + 128];
+    name_next_run(spec->run_id, next, sizeof next);
     log_line(success && !end->was_over ? LOG_LEVEL_NOTICE : LOG_LEVEL_ERROR,
-             "run '%s' %s: it %s%s%s; to run again, give another name, for example --rdzv-id=%s%s",
+             "run '%s' %s: it %s%s%s; to run again, give another name, for example %s%s",
              spec->run_id,
              end->was_over ? "had finished before this agent was started"
                            : "was closed before this node joined",
