@@ -90,6 +90,24 @@ def test_what_is_detached_lives_on_when_the_job_has_succeeded(job, contain, env)
     assert finish(other)[0] == 0 and all(map(alive, pids)), tidy
 
 
+UPLOADS = """
+import os, subprocess, sys
+out, err = (None if name == "-" else open(name, "a") for name in sys.argv[1:])
+subprocess.Popen(["sleep", "600"], start_new_session=True, stdout=out, stderr=err)
+"""
+
+
+@pytest.mark.parametrize("to, told", [("- -", True), ("- /dev/null", True), ("/dev/null -", True), ("out.txt /dev/null", False)])
+@pytest.mark.parametrize("words", [(), ("-r", "3", "--log-dir=logs"), ("-t", "3", "--log-dir=logs")],
+                         ids=lambda w: "".join(w[:2]) or "none")
+def test_one_whose_output_nobody_reads_any_more_is_warned_of(job, tmp_path, words, to, told):
+    script = tmp_path / "uploads.py"
+    script.write_text(UPLOADS)
+    code, err = finish(job.agent("a", LEAVE, "--nproc-per-node=2", *words, script, *to.split()))
+    assert code == 0 and len(left(job)) == 2, err
+    assert err.count("lives on") == 2 and err.count("nobody reads") == 2 * (told and "-r" not in words), err
+
+
 def test_one_that_has_ended_itself_is_not_waited_for(job):
     code, _, err = job.run(LEAVE, "--no-python", "/bin/sh", "-c", "setsid true & wait; setsid sh -c 'exit 3' & exit 0")
     assert code == 0, err

@@ -236,19 +236,7 @@ static void end_kept(struct local_workers *c) {
 }
 
 bool local_workers_leave_kept(struct local_workers *c) {
-    const pid_t *kept;
-    uint32_t n = c->workers != NULL ? worker_group_kept(c->workers, &kept) : 0;
-    for (uint32_t i = 0; i < n && i < WORKER_NAMED_MAX; i++) {
-        char name[SWEEP_NAME_MAX];
-        sweep_name(kept[i], name);
-        if (sweep_is_detached(kept[i]))
-            log_notice("%s, lives on (--leave=detached)", name);
-    }
-    if (n > WORKER_NAMED_MAX)
-        log_notice("%u more such processes live on", n - WORKER_NAMED_MAX);
-    if (n > 0)
-        worker_group_leave_kept(c->workers);
-    return n > 0;
+    return c->workers != NULL && worker_group_leave_kept(c->workers);
 }
 
 static void on_unkillable(void *arg, pid_t pid, const char *text) {

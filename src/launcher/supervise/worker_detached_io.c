@@ -1,8 +1,11 @@
 /* Detached processes: those that workers have put into sessions of their own. */
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text/log.h"
 #include "io/clock.h"
+#include "io/process/proc.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/worker_priv.h"
 
@@ -85,4 +88,44 @@ uint32_t worker_group_kept(const struct worker_group *g, const pid_t **ret) {
     return worker_keeps(g) && worker_group_gone(g) ? g->n_kept : 0;
 }
 
-void worker_group_leave_kept(struct worker_group *g) { g->left = true; }
+static bool is_of_some_worker(const struct worker_group *g, const struct stat *st) {
+    for (uint32_t i = 0; i < g->n; i++)
+        for (size_t k = 0; k < ARRAY_SIZE(g->workers[i].streams); k++) {
+            const struct worker_stream *s = &g->workers[i].streams[k];
+            if (s->ino != 0 && s->ino == st->st_ino && s->dev == st->st_dev)
+                return true;
+        }
+    return false;
+}
+
+/* Then it writes to a pipe or a terminal that nobody reads after the job. */
+static bool has_stream_of_worker(const struct worker_group *g, pid_t pid) {
+    static const char *const names[] = {"/fd/1", "/fd/2"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        char path[PROC_PATH_MAX];
+        struct stat st;
+        proc_path(path, pid, names[i]);
+        if (stat(path, &st) == 0 && is_of_some_worker(g, &st))
+            return true;
+    }
+    return false;
+}
+
+bool worker_group_leave_kept(struct worker_group *g) {
+    const pid_t *kept;
+    uint32_t n = worker_group_kept(g, &kept);
+    for (uint32_t i = 0; i < n && i < WORKER_NAMED_MAX; i++) {
+        char name[SWEEP_NAME_MAX];
+        sweep_name(kept[i], name);
+        bool mute = has_stream_of_worker(g, kept[i]);
+        if (sweep_is_detached(kept[i]))
+            log_notice("%s, lives on (--leave=detached)%s", name,
+                       mute ? "; nobody reads its output from now on, so writing can end it: "
+                              "redirect it to a file"
+                            : "");
+    }
+    if (n > WORKER_NAMED_MAX)
+        log_notice("%u more such processes live on", n - WORKER_NAMED_MAX);
+    g->left = n > 0;
+    return g->left;
+}

@@ -121,8 +121,9 @@ void worker_group_free(struct worker_group *g);
 /* How many processes are kept, not counting those below them; 0 as long as the group is not gone.
  * *ret: up to WORKER_NAMED_MAX of them. Some may have ended meanwhile. */
 uint32_t worker_group_kept(const struct worker_group *g, const pid_t **ret);
-/* worker_group_free() will not kill those that are kept. */
-void worker_group_leave_kept(struct worker_group *g);
+/* Names those that are kept to the user, and those among them whose output nobody reads any more.
+ * worker_group_free() will not kill them. False: there are none. */
+bool worker_group_leave_kept(struct worker_group *g);
 
 /* How many workers have not ended, including those that are not started yet. */
 uint32_t worker_group_alive(const struct worker_group *g);

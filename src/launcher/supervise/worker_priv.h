@@ -14,7 +14,12 @@ struct worker {
     struct child_watch *watch; /* NULL: never cloned, or not yet */
     pid_t session;             /* its pid, also after its end; 0: never cloned */
     uint64_t started_ns;
-    uint64_t sent;       /* bit N: signal N was sent */
+    uint64_t sent; /* bit N: signal N was sent */
+    /* its standard output and error, if they are pipes or terminals; else ino 0 */
+    struct worker_stream {
+        dev_t dev;
+        ino_t ino;
+    } streams[2];
     char *program, *cwd; /* for the text of a failed start */
     char *marker;        /* WORKER_MARKER=… */
     int cgroup_fd;       /* -1: none */

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/clock.h"
@@ -32,6 +33,12 @@ static char **marked_environment(char *const *envp, char *marker) {
     return marked;
 }
 
+static void remember_stream(int fd, struct worker_stream *ret) {
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || isatty(fd)))
+        *ret = (struct worker_stream){.dev = st.st_dev, .ino = st.st_ino};
+}
+
 /* On failure w->start_err is set. */
 static void start_worker(struct worker_group *g, struct worker *w, const struct worker_spec *spec) {
     const struct worker_group_config *config = &g->config;
@@ -40,6 +47,8 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
     w->marker = xasprintf(WORKER_MARKER "=%llu.%u.%016llx", (unsigned long long)config->generation,
                           w->index, (unsigned long long)g->chance);
     w->started_ns = clock_now_ns();
+    remember_stream(spec->stdout_fd, &w->streams[0]);
+    remember_stream(spec->stderr_fd, &w->streams[1]);
     if (enter_leaf(g, w) < 0)
         return;
     _cleanup_(freep) char **envp =

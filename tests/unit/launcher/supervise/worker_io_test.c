@@ -312,7 +312,7 @@ Test(worker_io, what_is_detached_is_told_or_kept_until_it_is_stopped_or_left) {
             cr_expect_not(c.held_at_all_gone);
         }
         if (how == LEFT)
-            worker_group_leave_kept(c.group);
+            cr_expect(worker_group_leave_kept(c.group));
         worker_group_free(TAKE_PTR(c.group));
         if (how == LEFT)
             cr_expect(!rig_all_gone(&c.rig) && kill(pid, SIGKILL) == 0);
