@@ -10,7 +10,7 @@ const struct subcommand commands[] = {
     {"status", cmd_status, "[OPTIONS] [ENDPOINT]", "show a job's state and its nodes",
      &status_options},
     {"ps", cmd_ps, "[OPTIONS]", "list the jobs of this machine", &ps_options},
-    {"logs", cmd_logs, "[OPTIONS] [RUN]", "show what a run's workers wrote, in order of time",
+    {"logs", cmd_logs, "[OPTIONS] [RUN...]", "show what a run's workers wrote, in order of time",
      &logs_options},
     {"leave", cmd_leave, "[OPTIONS] [ENDPOINT]", "take a node out of its job", &leave_options},
     {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]",

@@ -6,7 +6,7 @@ import struct
 import subprocess
 
 import pytest
-from harness import MUSTER, Agent
+from harness import MUSTER, Agent, free_port
 from test_operate import ask
 
 SH = ("--no-python", "/bin/sh", "-c")
@@ -108,12 +108,24 @@ def test_both_nodes_of_a_shared_folder(job, tmp_path):
         assert sorted(shown(job, *words).splitlines()) == every, words
 
 
+def test_folders_of_nodes_with_disks_of_their_own(job, tmp_path):
+    endpoint = f"127.0.0.1:{free_port()}"
+    agents = [job.agent(tag, "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=own",
+                        f"--log-dir={tmp_path}/{tag}", "-t1", *SH, "echo $RANK") for tag in "ab"]
+    assert [agent.wait() for agent in agents] == [0, 0]
+    assert len(shown(job, tmp_path / "a").splitlines()) == 1
+    both = ["[0]:0", "[1]:1"]
+    assert sorted(shown(job, tmp_path / "a", tmp_path / "b" / "own").splitlines()) == both
+    assert sorted(shown(job, "-f", tmp_path / "a", tmp_path / "b").splitlines()) == both
+
+
 def test_a_run_without_logs_says_what_to_do(job):
     assert "no run of yours is known" in shown(job, code=1)
     assert job.run("--rdzv-id=quiet", *SH, "echo hello")[0] == 0
     assert "'quiet' keeps no logs: start it with --log-dir=DIR and -r 3" in shown(job, code=1)
     assert job.run("--rdzv-id=quiet", "--log-dir=logs", *SH, "echo hello")[0] == 0
     assert "it is written there with -r 3" in shown(job, code=1)
+    assert "it is written there with -r 3" in shown(job, "-f", code=1)
     assert job.run("--rdzv-id=quiet", "-t3", *SH, "echo hello")[0] == 0  # in a private folder
     assert shown(job) == "[0]:hello\n"
 
@@ -162,7 +174,7 @@ def test_generations_ranks_streams_and_tail(job, tmp_path):
         "-" + " " * 27 + "[2]:no time", "2026-11-23T13:38:38.000000Z [10]:two"]
     assert "ranks and streams" in shown(job, run, "--rank=7", code=1)
     assert "0-3,7" in shown(job, run, "--rank=x", code=2)
-    for words in (["--tail=-1"], ["--generation=x"], [run, "more"], ["--prefix=x"]):
+    for words in (["--tail=-1"], ["--generation=x"], ["--rank=1,x"], ["--prefix=x"]):
         assert shown(job, *words, code=2).startswith("muster logs: "), words
 
 

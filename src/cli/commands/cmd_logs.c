@@ -80,9 +80,10 @@ static const struct option_def defs[LOGS_OPTION_COUNT] = {
 
 const struct option_set logs_options = {
     .command = "logs",
-    .operands = "[RUN]",
+    .operands = "[RUN...]",
     .about = "Shows what the workers of a run wrote to log files, in the order of time. RUN is a "
              "run id of this machine, or its beginning, or a folder; without it, the newest run. "
+             "Several folders, of nodes with disks of their own, are merged. "
              "Output goes to log files with -r or -t of muster run.",
     .example = "muster logs -f --rank 0-3",
     .offer = OFFER_RECENT_RUNS,
@@ -131,11 +132,21 @@ static int find_failed(int r, const struct logs_found *found, const struct err *
     return several ? EXIT_USAGE : EXIT_JOB_FAILED;
 }
 
+static int show_found(struct logs_view *view, const struct logs_found *found, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        view->dirs[i] = found[i].dir;
+    view->n_dirs = n;
+    view->run_id = found[0].run_id;
+    if (found[0].generation != NULL)
+        view->choice.generation = found[0].generation;
+    return show_logs(view);
+}
+
 int cmd_logs(int argc, char **argv) {
     struct options_parsed p;
     struct err err = {0};
-    const char *run;
-    if (options_parse_any(&logs_options, argc, argv, &run, 1, &p, &err) < 0)
+    const char *runs[LOGS_DIRS_MAX];
+    if (options_parse_any(&logs_options, argc, argv, runs, LOGS_DIRS_MAX, &p, &err) < 0)
         return usage_error("logs", "%s", err.text);
     int status = help_answer(&logs_options, &p);
     if (status >= 0)
@@ -144,18 +155,16 @@ int cmd_logs(int argc, char **argv) {
     status = read_view(p.values, &view);
     if (status >= 0)
         return status;
-    struct logs_place place = {.run = run, .log_dir = p.values[LOGS_LOG_DIR].text};
-    struct logs_found found;
-    int r = logs_find(&place, &found, &err);
-    if (r == 0) {
-        view.dir = found.dir;
-        view.run_id = found.run_id;
-        if (found.generation != NULL)
-            view.choice.generation = found.generation;
-        status = show_logs(&view);
-    } else {
-        status = find_failed(r, &found, &err);
-    }
-    logs_found_fini(&found);
+    struct logs_found found[LOGS_DIRS_MAX];
+    size_t n = 0;
+    int r = 0;
+    do {
+        struct logs_place place = {.run = runs[n], .log_dir = p.values[LOGS_LOG_DIR].text};
+        r = logs_find(&place, &found[n], &err);
+        n++;
+    } while (r == 0 && n < LOGS_DIRS_MAX && runs[n] != NULL);
+    status = r == 0 ? show_found(&view, found, n) : find_failed(r, &found[n - 1], &err);
+    for (size_t i = 0; i < n; i++)
+        logs_found_fini(&found[i]);
     return status;
 }

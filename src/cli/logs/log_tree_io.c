@@ -165,14 +165,17 @@ static bool note_generation(void *arg, const char *path, const char *name) {
 
 void log_tree_scan(struct log_tree *t, const struct log_choice *choice, size_t from) {
     struct scan s = {.tree = t, .choice = choice};
-    (void)!log_each_folder(t->dir, note_generation, &s);
+    for (size_t i = 0; i < t->n_dirs; i++)
+        (void)!log_each_folder(t->dirs[i], note_generation, &s);
     if (strcmp(choice->generation, "latest") == 0 && from == 0 && t->n > 1)
         from = t->n - 1;
     for (size_t i = from; i < t->n; i++) {
-        _cleanup_(freep) char *dir = xasprintf("%s/%s", t->dir, t->list[i].name);
         s.generation = &t->list[i];
         s.added = false;
-        (void)!log_each_folder(dir, scan_node, &s);
+        for (size_t k = 0; k < t->n_dirs; k++) {
+            _cleanup_(freep) char *dir = xasprintf("%s/%s", t->dirs[k], t->list[i].name);
+            (void)!log_each_folder(dir, scan_node, &s);
+        }
         if (s.added)
             qsort(t->list[i].files, t->list[i].n, sizeof(struct log_file *), by_rank);
     }
@@ -192,5 +195,5 @@ void log_tree_fini(struct log_tree *t) {
         free(g->name);
     }
     free(t->list);
-    *t = (struct log_tree){.dir = t->dir};
+    *t = (struct log_tree){.dirs = t->dirs, .n_dirs = t->n_dirs};
 }

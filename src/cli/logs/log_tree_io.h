@@ -43,7 +43,8 @@ struct log_choice {
 };
 
 struct log_tree {
-    const char *dir;             /* of the run; borrowed */
+    const char *const *dirs; /* of the run: one, or each node's own; borrowed */
+    size_t n_dirs;
     struct log_generation *list; /* owned; the oldest first */
     size_t n;
     bool too_many; /* files */

@@ -155,11 +155,12 @@ static bool has_files(const struct log_tree *t) {
 
 static int no_files(const struct show *show) {
     if (show->tree.others)
-        log_error("no log in %s is of the ranks and streams that were asked for", show->view->dir);
+        log_error("no log in %s is of the ranks and streams that were asked for",
+                  show->view->dirs[0]);
     else
         log_error("%s holds no output of workers; it is written there with -r 3 (only to files) or "
                   "-t 3 (also to the terminal)",
-                  show->view->dir);
+                  show->view->dirs[0]);
     return EXIT_JOB_FAILED;
 }
 
@@ -181,12 +182,14 @@ static int end(struct show *show, bool failed) {
 
 /* Nothing more is to be awaited. */
 static bool is_over(const struct logs_view *view) {
-    return !view->follow || logdir_has_ended(view->dir) ||
-           (view->run_id != NULL && !logs_run_lives(view->run_id));
+    bool ended = true;
+    for (size_t i = 0; i < view->n_dirs; i++)
+        ended = ended && logdir_has_ended(view->dirs[i]);
+    return !view->follow || ended || (view->run_id != NULL && !logs_run_lives(view->run_id));
 }
 
 int show_logs(const struct logs_view *view) {
-    struct show show = {.view = view, .tree = {.dir = view->dir}};
+    struct show show = {.view = view, .tree = {.dirs = view->dirs, .n_dirs = view->n_dirs}};
     bool goes_on = true;
     (void)setvbuf(stdout, NULL, _IOFBF, OUTPUT_BYTES);
     (void)signal(SIGPIPE, SIG_IGN);
@@ -211,7 +214,8 @@ int show_logs(const struct logs_view *view) {
         over = is_over(view);
         log_tree_scan(&show.tree, &view->choice, first);
     }
-    int status = end(&show, !goes_on);
+    int status =
+        goes_on && !show.left && !has_files(&show.tree) ? no_files(&show) : end(&show, !goes_on);
     log_tree_fini(&show.tree);
     return status;
 }

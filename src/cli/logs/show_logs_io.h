@@ -3,11 +3,14 @@
 
 #include "cli/logs/log_tree_io.h"
 
+#define LOGS_DIRS_MAX 256
+
 enum logs_prefix { LOGS_PREFIX_AUTO = 1, LOGS_PREFIX_ALWAYS, LOGS_PREFIX_NEVER };
 
 struct logs_view {
     struct log_choice choice;
-    const char *dir;    /* of the run */
+    const char *dirs[LOGS_DIRS_MAX]; /* of the run: one, or each node's own */
+    size_t n_dirs;
     const char *run_id; /* NULL: not known */
     bool follow, timestamps;
     enum logs_prefix prefix;

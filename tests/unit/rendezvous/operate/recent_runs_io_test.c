@@ -1,0 +1,79 @@
+#include "rendezvous/operate/recent_runs_io.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static char top[64];
+static struct err err;
+static struct recent_run *list;
+static size_t n;
+
+static void begin(void) {
+    char run_dir[80];
+    (void)strcpy(top, "/tmp/muster-recent-XXXXXX");
+    cr_assert_not_null(mkdtemp(top));
+    (void)snprintf(run_dir, sizeof run_dir, "%s/run", top);
+    (void)setenv("MUSTER_RUN_DIR", run_dir, 1);
+}
+
+static void finish(void) {
+    free(list);
+    char *command = xasprintf("rm -rf '%s'", top);
+    cr_assert_eq(system(command), 0);
+    free(command);
+}
+
+static void add(const char *run_id, const char *dir) {
+    cr_assert_eq(recent_runs_add(run_id, dir, &err), 0, "%s", err.text);
+}
+
+static void look(void) {
+    free(list);
+    cr_assert_eq(recent_runs_list(&list, &n, &err), 0, "%s", err.text);
+}
+
+Test(recent_runs_io, the_newest_comes_first_and_each_once, .init = begin, .fini = finish) {
+    look();
+    cr_assert_eq(n, 0);
+    add("a \"quoted\"\n id", "/logs/a");
+    add("b", NULL);
+    add("a \"quoted\"\n id", "/logs/a");
+    add("b", "/logs/b");
+    look();
+    cr_assert_eq(n, 3);
+    cr_assert_str_eq(list[0].log_dir, "/logs/b");
+    cr_assert_str_eq(list[1].run_id, "a \"quoted\"\n id");
+    cr_assert_str_eq(list[2].log_dir, "");
+    cr_assert_geq(list[0].since_wall_ns, list[1].since_wall_ns);
+}
+
+Test(recent_runs_io, a_relative_folder_is_kept_absolute, .init = begin, .fini = finish) {
+    char want[128];
+    cr_assert_eq(chdir(top), 0);
+    add("a", "logs/a");
+    look();
+    (void)snprintf(want, sizeof want, "%s/logs/a", top);
+    cr_assert_str_eq(list[0].log_dir, want);
+}
+
+Test(recent_runs_io, old_ones_are_forgotten_and_rubbish_is_ignored, .init = begin, .fini = finish) {
+    char path[160], name[32];
+    for (int i = 0; i < 3 * RECENT_RUNS_KEPT; i++) {
+        (void)snprintf(name, sizeof name, "run %d", i);
+        add(name, "/logs");
+    }
+    (void)snprintf(path, sizeof path, "%s/run-rubbish", getenv("MUSTER_RUN_DIR"));
+    FILE *f = fopen(path, "w");
+    (void)fputs("{\"run_id\": 3}", f);
+    (void)fclose(f);
+    look();
+    cr_assert_leq(n, RECENT_RUNS_KEPT + RECENT_RUNS_KEPT / 4);
+    cr_assert_geq(n, RECENT_RUNS_KEPT);
+    for (size_t i = 0; i < n; i++) {
+        (void)snprintf(name, sizeof name, "run %d", 3 * RECENT_RUNS_KEPT - 1 - (int)i);
+        cr_assert_str_eq(list[i].run_id, name);
+    }
+}
