@@ -5,9 +5,12 @@ import re
 import signal
 import socket
 import struct
+import subprocess
+import sys
 
 import pytest
 from harness import HERE, TORCH_PYTHON, free_port, kill
+from hosts import hosts_or_skip
 
 VALIDATE = b"\0" + struct.pack("<I", 0x3C85F7CE)
 SET, GET, CHECK = 1, 3, 5
@@ -254,3 +257,28 @@ def test_all_ports_are_in_the_range(job):
 def test_a_range_without_a_free_port(job, stranger):
     code, _, err = job.agent("a", "--standalone", f"--port-range={stranger}-{stranger}", "--no-python", job.worker, "start").finish()
     assert code == 1 and f"no port from {stranger} to {stranger} is free on this machine" in err, err
+
+
+def test_a_firewall_with_one_open_port(job):
+    """Between the hosts, nothing but the port that the user chose."""
+    port = 29517
+    with hosts_or_skip(2, ipv6=False) as hosts:
+        for n in range(2):
+            rules = (f"add table inet wall; add chain inet wall in {{ type filter hook input priority 0; }}; add rule inet wall in "
+                     f"iifname != lo tcp flags & (syn | ack) == syn tcp dport != {port} drop")
+            done = subprocess.run([*hosts.enter(n), "nft", rules], capture_output=True, text=True)
+            if done.returncode != 0:
+                pytest.skip(f"needs nft (Debian: nftables): {done.stderr.strip()}")
+        agents = [job.agent(f"h{n}", "--nnodes=2", f"--node-rank={n}", f"--master-addr={hosts.address(0)}", f"--master-port={port}",
+                            "--nproc-per-node=2", "--no-python", job.worker, "start", "env=MASTER_PORT", "go", prefix=hosts.enter(n))
+                  for n in range(2)]
+        assert set(env_of_all(job, "MASTER_PORT", 4)) == {str(port)}
+        here = pathlib.Path(__file__).parent
+        client = (f"import sys; sys.path.insert(0, '{here}'); from test_one_port import Client\n"
+                  f"with Client({port}, '{hosts.address(0)}') as c: c.set(b'k', b'v'); print(c.get(b'k').decode())")
+        done = subprocess.run([*hosts.enter(1), sys.executable, "-c", client], capture_output=True, text=True, timeout=60)
+        assert done.stdout == "v\n", done.stderr
+        job.go()
+        for agent in agents:
+            code, _, err = agent.finish()
+            assert code == 0, err
