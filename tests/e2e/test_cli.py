@@ -240,6 +240,8 @@ def test_a_program_called_torchrun_runs(tmp_path):
     (["status", "--josn"], 2, "muster status: unknown option --josn; did you mean --json?\n"),
     (["grow", "--timeout=0"], 2, "muster grow: --timeout=0: must be a number of seconds from 0.001 to 3600\n"),
     (["status", "h:65536"], 2, None),
+    (["status", "dir:/tmp"], 2, 'muster status: which job at dir:/tmp? Give its --rdzv-id; "muster ps" shows those of '
+                                'this machine\n'),
     (["leave", "dir:/tmp"], 2, 'muster leave: "dir:/tmp" has no agent of its own; name the node\'s, as HOST:PORT\n'),
     (["help", "rum"], 2, 'muster help: unknown command "rum"; see "muster help"\n'),
 ])

@@ -83,12 +83,13 @@ static int find_host(const struct rdzv_place *place, struct job_found *ret, stru
 
 /* Uses the rules of "muster run", so that endpoint, id and conf have the same meaning. */
 static int read_arbiter(const struct job_place *place, struct job_spec *ret, struct err *err) {
-    const char *argv[10] = {"run", "--rdzv-endpoint", place->endpoint};
-    int argc = 3;
-    if (place->run_id != NULL) {
-        argv[argc++] = "--rdzv-id";
-        argv[argc++] = place->run_id;
-    }
+    if (place->run_id == NULL)
+        return err_set(err, -EINVAL,
+                       "which job at %.300s? Give its --rdzv-id; \"muster ps\" shows those of this "
+                       "machine",
+                       place->endpoint);
+    const char *argv[10] = {"run", "--rdzv-endpoint", place->endpoint, "--rdzv-id", place->run_id};
+    int argc = 5;
     if (place->conf != NULL) {
         argv[argc++] = "--rdzv-conf";
         argv[argc++] = place->conf;
