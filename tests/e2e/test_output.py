@@ -242,6 +242,11 @@ def writing(agent):
         assert agent.process.poll() is None and time.monotonic() < end, agent.said()
 
 
+def read_bytes(pid):
+    """How many bytes the process has read so far."""
+    return int(re.search(r"rchar: (\d+)", pathlib.Path(f"/proc/{pid}/io").read_text())[1])
+
+
 def numbered(rank_count, lines):
     """A shell's words for workers that write numbered lines."""
     return f"--nproc-per-node={rank_count}", *SH, f'seq -f "$RANK %.0f of the lines that a worker writes" {lines}'
@@ -265,6 +270,8 @@ def test_a_reader_that_pauses_at_the_end_gets_all(job):
     agent = job.agent("a", *numbered(8, 5000), stdout=pipe)
     os.close(pipe)
     writing(agent)
+    with pytest.raises(subprocess.TimeoutExpired):
+        agent.process.wait(7)  # it waits for its reader
     with os.fdopen(reader) as out:
         text = out.read()
     code, _, err = agent.finish()
@@ -314,12 +321,41 @@ def test_without_a_file_workers_wait_for_the_reader(job):
     check_numbered(text, 1, 1000000)
 
 
+def test_what_waits_for_a_reader_that_stands_still_is_bounded(job, tmp_path):
+    """Eight workers that write without end fill the file up to its size, and then they wait; memory stays small."""
+    size = 16 << 20
+    reader, pipe = full_pipe()
+    agent = job.agent("a", *SHORT_LEASE, "--nproc-per-node=8", "--output-spool=16M", *SH,
+                      'echo "start x=1" > $E2E_EVENTS; yes "$RANK of the lines that a worker writes"',
+                      stdout=pipe, env={"TMPDIR": str(tmp_path)})
+    job.events.wait("start", 8)
+    writer, spool, end = None, None, deadline(60)
+    while spool is None or os.stat(spool).st_size < size - (256 << 10) or read_bytes(writer) != read_bytes(writer):
+        assert agent.process.poll() is None and time.monotonic() < end, agent.said()
+        writer = next(iter(writers(agent)), None)
+        files = pathlib.Path(f"/proc/{writer}/fd").iterdir() if writer else []
+        spool = next((f for f in files if os.readlink(f).startswith(f"{tmp_path}/")), None)
+    assert os.stat(spool).st_size <= size
+    most, = re.findall(r"VmHWM:\s*(\d+) kB", pathlib.Path(f"/proc/{writer}/status").read_text())
+    assert int(most) < 64 << 10, "it is about 20 MiB"
+    os.close(reader)  # its end sets the workers free
+    before = read_bytes(writer)
+    while read_bytes(writer) < before + (100 << 20):
+        assert agent.process.poll() is None and time.monotonic() < end, agent.said()
+    os.kill(agent.pid, signal.SIGTERM)
+    code, _, err = agent.finish(60)
+    os.close(pipe)
+    assert code == 128 + signal.SIGTERM and "lease" not in err and "bytes of output lost" not in err, err
+
+
 def test_a_terminal_that_stands_still_gets_all(job):
     controller, terminal = os.openpty()
     tty.setraw(terminal)
     agent = job.agent("a", *numbered(2, 10000), stdout=terminal, stderr=terminal)
     os.close(terminal)
     writing(agent)
+    with pytest.raises(subprocess.TimeoutExpired):
+        agent.process.wait(7)
     text = bytearray()
     with contextlib.suppress(OSError):  # EIO: the other end is closed
         while data := os.read(controller, 65536):
