@@ -72,11 +72,15 @@ DIFFERENCES = [
     Difference(
         "`MASTER_ADDR`", "the name of the host, or `localhost`", "an address, unless `--master-addr` is a name",
         "workers need no resolver, and none of them can find another address under the name",
-        r"workers/.*/env/MASTER_ADDR", "probe.py", r".*--standalone.*|(?!.*(master.port|MASTER_PORT)).*", theirs='"<host>"', ours=r'"127\.0\.0\.1"|"::1"'),
+        r"workers/.*/env/MASTER_ADDR", "probe.py", r".*--standalone.*|(?!.*(master.port|PET_MASTER_PORT)).*", theirs='"<host>"', ours=r'"127\.0\.0\.1"|"::1"'),
     Difference(
         "`--rdzv-id` of a job of one node without an endpoint", "replaced by a random one", "kept",
         "it names the folder of the logs, and the job in `muster status`", r"workers/.*/env/TORCHELASTIC_RUN_ID",
         "--rdzv-id=job7 probe.py", r".*(--rdzv-id=job7|PET_RDZV_ID='j').*", theirs='"<id>"'),
+    Difference(
+        "`--master-port` with `--standalone`", "has no effect", "workers get that port", "who names a port wants it",
+        r"workers/.*/env/MASTER_PORT", "--standalone --master-port={port} probe.py", r"--standalone --master-port.*",
+        '"<port>"', r'"\{port\}"'),
     Difference(
         "`--rdzv-backend=c10d` without an endpoint", "the run id `none`, and port 29400", "a random run id, and a free port",
         "two jobs on one machine are not taken for one", r"workers/.*/env/TORCHELASTIC_RUN_ID", "--rdzv-backend=c10d probe.py",
@@ -109,9 +113,9 @@ DIFFERENCES = [
     # --- files and output
     Difference(
         "folders of logs", "`DIR/<run id>_<random>/attempt_<n>/<local rank>/`",
-        "`DIR/<run id>/<generation>/<node>/<rank>/`; none without logs",
-        "nodes can share DIR; a job finds all of its logs in one folder, and none is overwritten",
-        r"logs(/.*)?/\.muster-run|logs/logs", "-r3 --log-dir logs probe.py"),
+        "`DIR/<run id>/<generation>/<node>/<rank>/`; none without logs; hidden files for `muster logs`",
+        "nodes can share DIR; all logs of a job are in one folder, in the order of time, and none is overwritten",
+        r"logs(/.*)?/\.[^/]*|logs/logs", "-r3 --log-dir logs probe.py"),
     Difference(
         "without `--log-dir`", "a folder in `$TMPDIR` stays for each run", "nothing stays, but log files that were asked for",
         "nobody removes it", r"tmp", "probe.py", theirs=r".*<folder of the launcher>.*", ours=r"\[\]"),
