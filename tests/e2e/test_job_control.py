@@ -11,6 +11,8 @@ from harness import VALGRIND, alive, children, kill, muster
 from terminal import Shell
 
 pytestmark = pytest.mark.skipif(VALGRIND, reason="the shell would name valgrind")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+CONTAIN = ["none", pytest.param("cgroup", marks=ROOT), pytest.param("pidns", marks=ROOT)]
 LEASE_S = 1  # with heartbeats of a quarter of it
 
 # A line ten times a second, until the test says go.
@@ -163,16 +165,18 @@ def test_when_the_job_ends_while_suspended_the_shell_hears_of_it(job, terminal):
     assert not alive(t.guardian)
 
 
-def test_no_orphan_when_the_agent_dies_while_suspended(job, terminal):
-    t = terminal(program=["--no-python", job.worker, "family", "start", "wait"])
+@pytest.mark.parametrize("contain", CONTAIN)
+def test_no_orphan_when_the_agent_dies_while_suspended(job, terminal, contain):
+    t = terminal(f"--contain={contain}", program=["--no-python", job.worker, "family", "start", "wait"])
     t.suspend()
     kill(t.agent)
     job.wait_gone("a", 10)
     t.shell.wait_said("Killed")
 
 
-def test_no_orphan_when_the_guardian_dies_while_suspended(job, terminal):
-    t = terminal(program=["--no-python", job.worker, "family", "start", "wait"])
+@pytest.mark.parametrize("contain", CONTAIN)
+def test_no_orphan_when_the_guardian_dies_while_suspended(job, terminal, contain):
+    t = terminal(f"--contain={contain}", program=["--no-python", job.worker, "family", "start", "wait"])
     t.suspend()
     deputy, = t.deputies()
     fd = os.pidfd_open(deputy)
@@ -182,8 +186,9 @@ def test_no_orphan_when_the_guardian_dies_while_suspended(job, terminal):
     os.close(fd)
 
 
-def test_workers_of_a_frozen_agent_end_with_the_lease_while_suspended(job, terminal):
-    t = terminal(program=["--no-python", job.worker, "family", "start", "wait"])
+@pytest.mark.parametrize("contain", CONTAIN)
+def test_workers_of_a_frozen_agent_end_with_the_lease_while_suspended(job, terminal, contain):
+    t = terminal(f"--contain={contain}", program=["--no-python", job.worker, "family", "start", "wait"])
     t.suspend()
     kill(t.agent, signal.SIGSTOP)
     job.wait_gone("a", 10)
@@ -259,3 +264,13 @@ def test_it_is_suspended_while_its_terminal_is_paused(job, terminal):
     t.shell.type("fg; echo status=$?\n")
     t.outlive(0.3)
     t.end(0)
+
+
+@pytest.mark.parametrize("contain", CONTAIN[1:])
+def test_no_orphan_when_both_are_killed_while_suspended(job, terminal, contain):
+    t = terminal(f"--contain={contain}", program=["--no-python", job.worker, "family", "start", "wait"])
+    t.suspend()
+    for pid in [*t.deputies(), t.agent, t.guardian]:
+        kill(pid)
+    job.wait_gone("a", 10)
+    t.shell.wait_said("Killed")
