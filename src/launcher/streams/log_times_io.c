@@ -1,10 +1,17 @@
 #include "launcher/streams/log_times_io.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/file.h"
+
+/* Descriptors are for pipes and logs first. */
+static bool is_scarce(int fd) {
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd >= limit.rlim_cur / 4;
+}
 
 void log_times_open(struct log_times *t, const char *log_path, int log_fd) {
     struct stat st;
@@ -14,6 +21,8 @@ void log_times_open(struct log_times *t, const char *log_path, int log_fd) {
     t->at = (uint64_t)st.st_size;
     _cleanup_(freep) char *path = log_times_path(log_path);
     t->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (t->fd >= 0 && is_scarce(t->fd))
+        file_close(&t->fd);
 }
 
 void log_times_grows(struct log_times *t, uint64_t wall_ns) {

@@ -17,7 +17,8 @@ struct log_times {
     struct log_pace pace;
 };
 
-/* log_fd: the open log file, whose size counts; borrowed. */
+/* log_fd: the open log file, whose size counts; borrowed. No times are written if a quarter of the
+ * descriptors that this process may have is in use. */
 void log_times_open(struct log_times *t, const char *log_path, int log_fd);
 /* Writes a stamp, if one is due. */
 void log_times_grows(struct log_times *t, uint64_t wall_ns);
