@@ -326,7 +326,7 @@ Test(console_io, the_status_line_gives_way_and_comes_back) {
     EXPECT(&f, f.out[0], "");
     line(&a, "text");
     EXPECT(&f, f.out[0], "\r\x1b[Ktext\nwaiting");
-    cr_assert(console_status_fits(f.console, "a line of 19 columns" + 1));
+    cr_assert(console_status_fits(f.console, &"a line of 19 columns"[1]));
     cr_assert_not(console_status_fits(f.console, "a line of 20 columns"));
     cr_assert(console_status(f.console, "a line that is longer than 20"));
     EXPECT(&f, f.out[0], "\r\x1b[Ka line that is long");
