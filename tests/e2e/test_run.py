@@ -287,6 +287,9 @@ def test_a_program_that_may_not_be_run(job, tmp_path):
 @pytest.mark.parametrize("words, env, said", [
     (("nothing.py",), {}, r"SCRIPT nothing.py: no such file in /"),
     (("/nowhere/nothing.py",), {}, r"SCRIPT /nowhere/nothing.py: No such file"),
+    (("python3", "plain.py"), {}, r"SCRIPT python3: no such file in .*; leave it out: muster runs SCRIPT with Python"),
+    (("sleep", "1"), {}, r"SCRIPT sleep: no such file in .*; if you mean the program on PATH, write --no-python before"),
+    (("/bin/sleep", "1"), {}, r"SCRIPT /bin/sleep is a program, not a Python script; write --no-python before it"),
     (("--run-path", "nothing.py"), {}, r"SCRIPT nothing.py: no such file"),
     (("--no-python", "no-such-program"), {}, r"no program no-such-program on PATH; write \./no-such-program"),
     (("--no-python", "plain.py"), {}, r"no program plain.py on PATH.*leave out --no-python"),
@@ -305,6 +308,19 @@ def test_a_mistake_that_no_waiting_mends_ends_at_once(job, words, env, said):
     for more in ((), ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=x")):
         code, out, err = job.run(*more, *words, env=env)
         assert code == 2 and out == "" and re.fullmatch(f"muster: .*(?:{said})[^\n]*\n", err), (code, err)
+
+
+def test_a_script_may_come_through_a_pipe(job):
+    """Nothing but its worker reads from it."""
+    os.mkfifo(job.tmp / "pipe")
+    writer = subprocess.Popen(["sh", "-c", """echo "print('whole')" > "$0" """, job.tmp / "pipe"])
+    try:
+        code, out, err = job.run("pipe")
+        assert code == 0 and out == "whole\n", err
+        assert writer.wait(timeout=60) == 0
+    finally:
+        writer.kill()
+        writer.wait()
 
 
 def test_a_script_whose_name_only_a_worker_knows_is_not_looked_for(job):

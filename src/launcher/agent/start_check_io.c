@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/envlist.h"
@@ -11,6 +12,7 @@
 
 /* A directory on a server that does not answer so soon may do so later; then the agent waits. */
 #define DIR_PATIENCE_NS (3 * NS_PER_S)
+#define HEAD_BYTES 256 /* of a file, to see what it is */
 
 static bool is_missing(int r) { return r == -ENOENT || r == -ENOTDIR; }
 
@@ -19,17 +21,56 @@ static bool ends_with(const char *s, const char *end) {
     return n >= m && strcmp(s + n - m, end) == 0;
 }
 
+/* The first bytes of a file, as text; false: it can't be read, or is a pipe, in which they would be
+ * missing afterwards. */
+static bool read_head(const char *path, char ret[HEAD_BYTES]) {
+    struct stat st;
+    int fd = stat(path, &st) == 0 && S_ISREG(st.st_mode)
+                 ? open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC)
+                 : -1;
+    if (fd < 0)
+        return false;
+    ssize_t n = read(fd, ret, HEAD_BYTES - 1);
+    (void)close(fd);
+    ret[n > 0 ? n : 0] = '\0';
+    return n > 0;
+}
+
+/* Without --no-python a program would be a script of Python's with a strange error. */
+static int check_not_binary(const char *script, struct err *err) {
+    char head[HEAD_BYTES];
+    return read_head(script, head) && strncmp(head, "\177ELF", 4) == 0
+               ? err_set(err, -ENOEXEC,
+                         "SCRIPT %.300s is a program, not a Python script; write --no-python "
+                         "before it",
+                         script)
+               : 0;
+}
+
+/* For those who are used to mpirun or srun. */
+static const char *program_hint(const char *script, char *const *envp) {
+    _cleanup_(freep) char *found = NULL;
+    if (strchr(script, '/') != NULL ||
+        child_find_program(script, env_get(envp, "PATH"), &found) < 0)
+        return "";
+    return strncmp(script, "python", strlen("python")) == 0
+               ? "; leave it out: muster runs SCRIPT with Python"
+               : "; if you mean the program on PATH, write --no-python before it";
+}
+
 /* -c and the like are options of Python, ${local_rank} is a name that only a worker knows, and a
  * PYTHON_EXEC of the user's may run the script in a container of its own. */
 static int check_script(const char *script, char *const *envp, struct err *err) {
     const char *chosen = env_get(envp, "PYTHON_EXEC");
-    if (script[0] == '-' || strchr(script, '$') != NULL || (chosen != NULL && chosen[0] != '\0') ||
-        access(script, R_OK) == 0)
+    if (script[0] == '-' || strchr(script, '$') != NULL || (chosen != NULL && chosen[0] != '\0'))
         return 0;
+    if (access(script, R_OK) == 0)
+        return check_not_binary(script, err);
     int r = -errno;
     char cwd[512];
     if (is_missing(r) && script[0] != '/' && getcwd(cwd, sizeof cwd) != NULL)
-        return err_set(err, r, "SCRIPT %.300s: no such file in %.300s", script, cwd);
+        return err_set(err, r, "SCRIPT %.300s: no such file in %.300s%s", script, cwd,
+                       program_hint(script, envp));
     if (is_missing(r))
         return err_set(err, r, "SCRIPT %.300s: %s", script, strerror(-r));
     return r == -EACCES ? err_set(err, r, "SCRIPT %.300s can't be read: %s", script, strerror(-r))
@@ -39,15 +80,9 @@ static int check_script(const char *script, char *const *envp, struct err *err) 
 /* As the kernel reads it: after "#!" and blanks. *ret stays NULL if the file is no script, or can't
  * be read, which a program need not be. */
 static void interpreter_of(const char *path, char **ret) {
-    char head[256];
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
+    char head[HEAD_BYTES];
+    if (!read_head(path, head) || head[0] != '#' || head[1] != '!')
         return;
-    ssize_t n = read(fd, head, sizeof head - 1);
-    (void)close(fd);
-    if (n < 2 || head[0] != '#' || head[1] != '!')
-        return;
-    head[n] = '\0';
     char *name = head + 2 + strspn(head + 2, " \t");
     size_t len = strcspn(name, " \t\n");
     if (len > 0 && name[len] != '\0') /* else the name may be longer */
