@@ -247,6 +247,11 @@ def read_bytes(pid):
     return int(re.search(r"rchar: (\d+)", pathlib.Path(f"/proc/{pid}/io").read_text())[1])
 
 
+def memory(pid):
+    """Its resident bytes."""
+    return int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def numbered(rank_count, lines):
     """A shell's words for workers that write numbered lines."""
     return f"--nproc-per-node={rank_count}", *SH, f'seq -f "$RANK %.0f of the lines that a worker writes" {lines}'
@@ -418,6 +423,23 @@ def test_a_job_ended_by_a_signal_waits_for_no_reader_that_stands_still(job):
     os.close(pipe)
     assert code == 128 + signal.SIGTERM, err
     assert "5 bytes of output lost: their reader had not taken them" in err, err
+
+
+def test_a_signal_ends_a_job_whose_restart_waits_for_its_reader(job):
+    """What killed workers left has filled memory, so the next restart waits until some of it is read."""
+    reader, pipe = full_pipe()
+    agent = job.agent("a", "--nproc-per-node=8", "--output-spool=0", "--max-restarts=100", "--crash-loop=0", *SH,
+                      '[ $RANK = 0 ] && sleep 0.2 && exit 1; exec yes "a line that a worker writes"', stdout=pipe)
+    writer, end = None, deadline(60)
+    while writer is None or memory(writer) < 64 << 20:
+        assert agent.process.poll() is None and time.monotonic() < end, agent.said()
+        writer = next(iter(writers(agent)), None)
+    os.kill(agent.pid, signal.SIGTERM)
+    code, _, err = agent.finish(60)
+    os.close(reader)
+    os.close(pipe)
+    assert code == 128 + signal.SIGTERM, err
+    assert "bytes of output lost: their reader had not taken them" in err, err
 
 
 def test_a_job_ended_by_a_signal_waits_for_a_reader_that_reads(job):

@@ -74,6 +74,7 @@ static void on_ending_signal(void *arg, int signo) {
     }
     if (a->signo == 0) {
         a->signo = signo;
+        writer_take_rest(a->writer);
         stop_for_signal(a);
         return;
     }

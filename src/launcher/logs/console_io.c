@@ -41,6 +41,7 @@ struct console {
     char status[CONSOLE_STATUS_MAX];
     uint64_t lost;
     bool failed;
+    bool takes_rest;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
     int given[2]; /* the descriptors that it was made with */
@@ -313,8 +314,10 @@ bool console_source_must_wait(const struct console_source *s) {
 bool console_source_is_full(const struct console_source *s) {
     struct output *o = output_of(s->console, s->stream);
     return console_queue_has_reader(&o->queue) && in_memory(o) > CONSOLE_MEMORY_MAX &&
-           !console_queue_spill(&o->queue);
+           !console_queue_spill(&o->queue) && !s->console->takes_rest;
 }
+
+void console_take_rest(struct console *c) { c->takes_rest = true; }
 
 void console_source_end(struct console_source *s) {
     struct output *o = output_of(s->console, s->stream);

@@ -89,6 +89,8 @@ bool console_source_must_wait(const struct console_source *s);
 /* The same for a source whose writer has ended: what is left of it is bounded, and others wait for
  * its end, so it may fill memory up to CONSOLE_MEMORY_MAX. */
 bool console_source_is_full(const struct console_source *s);
+/* From now on nothing is full for such sources: the job is to end, and only a little is left. */
+void console_take_rest(struct console *c);
 /* Its output is not visible, now or later: it goes to /dev/null, or its terminal is gone. */
 bool console_source_is_dropped(const struct console_source *s);
 /* End of file of the source. A prefixed line without a newline gets one now. A line without a

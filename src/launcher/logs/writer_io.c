@@ -59,6 +59,7 @@ struct writer {
     uint64_t ping_ns; /* when it was sent */
     bool stall_reported;
     bool gave_up; /* the last one hung, and its disk can still hang */
+    bool takes_rest;
     bool finished;
     uint64_t left; /* bytes that it could not show until its end */
     bool failed;   /* it could not write some of the workers' output */
@@ -149,6 +150,12 @@ int writer_terminal(const struct writer *w, int k) {
 }
 
 bool writer_has_one_output(const struct writer *w) { return console_is_one(w->console); }
+
+void writer_take_rest(struct writer *w) {
+    w->takes_rest = true;
+    if (w->fd >= 0)
+        post_plain(w, &(struct writer_message){.kind = WRITER_TAKE_REST});
+}
 
 void writer_await(struct writer *w, int by) {
     w->awaited += by;
@@ -402,6 +409,8 @@ bool writer_start(struct writer *w) {
     w->pinged = false;
     w->ping_ns = now_ns;
     send_queue(w);
+    if (w->takes_rest)
+        writer_take_rest(w);
     set_timer(w);
     return true;
 }

@@ -316,6 +316,7 @@ static void take(struct process *p) {
         p->ended_dir = xstrdup(writer_wire_part(m, 0));
         return;
     case WRITER_DROP: drop_user(p, m->m.user); return;
+    case WRITER_TAKE_REST: console_take_rest(p->console); return;
     case WRITER_PING: pong(p); return;
     case WRITER_FINISH: finish(p); return;
     case WRITER_FILES:

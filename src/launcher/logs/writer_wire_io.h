@@ -18,6 +18,7 @@ enum writer_kind {
     WRITER_EXITED,    /* flags: WRITER_WANTS_LAST_OUTPUT; text: error file, stderr's file */
     WRITER_ENDED,     /* the run is over; text: its folder */
     WRITER_DROP,      /* nothing more of this user is wanted */
+    WRITER_TAKE_REST, /* what ended workers left is read, even if the console is full */
     WRITER_PING,
     /* index: how many ms are left for the console's output; WRITER_PATIENT; flags:
      * WRITER_WHILE_TAKEN */
