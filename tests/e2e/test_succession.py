@@ -4,6 +4,7 @@ arbiter.
 Other files test leases, hosts that are lost and separated networks; this one tests only the succession itself.
 """
 import contextlib
+import os
 import signal
 import time
 
@@ -262,6 +263,29 @@ def test_a_spare_whose_leader_is_gone_says_that_it_was_there(job):
     kill(leader.agent_pid())
     spare.wait_said("nothing listens there any more")
     assert "yet" not in spare.said(), spare.said()
+
+
+def test_who_found_the_endpoint_taken_leads_there_when_it_is_free(job):
+    """The agent that held it was at its end, as that of a run that has just been killed."""
+    endpoint = f"127.0.0.1:{free_port()}"
+
+    def start(tag):
+        return job.agent(tag, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
+                         "--rdzv-id=again", *QUICK, "--no-python", job.worker, "start")
+
+    old = start("a")
+    old.wait_said("waiting for nodes: 1 of 2")
+    old_agent = old.agent_pid()
+    os.kill(old_agent, signal.SIGSTOP)
+    agents = [start(tag) for tag in "bc"]
+    for agent in agents:
+        agent.wait_said("no leader at")
+    os.kill(old_agent, signal.SIGKILL)
+    old.finish()
+    for agent in agents:
+        code, _, err = agent.finish()
+        assert code == 0, err
+    assert len(job.events.all("start")) == 2
 
 
 def test_a_leader_started_again_at_its_endpoint_waits_for_the_old_group(job):

@@ -118,6 +118,24 @@ static bool give_up_port(struct agent *a, const char *name, bool only_guessed) {
     return true;
 }
 
+static const char *endpoint_name(const struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    return spec->endpoint_host == NULL ? "127.0.0.1" : spec->endpoint_host;
+}
+
+/* False: it can't, and gives up. */
+static bool lead_at(struct agent *a, int fd, struct addr *ret_own) {
+    struct err err = {0};
+    int r = leading_at(a->leading, fd, ret_own, &err);
+    if (r >= 0)
+        return true;
+    if (err.text[0] == '\0')
+        (void)err_set(&err, r, "can't lead the job at %s: %s", endpoint_name(a), strerror(-r));
+    a->wrong_usage = r == -EADDRINUSE;
+    agent_give_up(a, err.text);
+    return false;
+}
+
 /* This agent leads if it can bind the endpoint's socket. */
 static void begin(struct agent *a, bool host, bool only_guessed) {
     const struct job_spec *spec = a->config.spec;
@@ -128,26 +146,28 @@ static void begin(struct agent *a, bool host, bool only_guessed) {
         begin_with(a, NULL);
         return;
     }
-    const char *name = spec->endpoint_host == NULL ? "127.0.0.1" : spec->endpoint_host;
-    r = endpoint_listen(name, spec->endpoint_port, &fd, &err);
+    r = endpoint_listen(endpoint_name(a), spec->endpoint_port, &fd, &err);
     if (r == -EADDRINUSE) {
-        if (!give_up_port(a, name, only_guessed))
-            begin_with(a, NULL);
+        if (give_up_port(a, endpoint_name(a), only_guessed))
+            return;
+        a->may_lead_later = !spec->workers_store;
+        begin_with(a, NULL);
         return;
     }
-    if (r < 0) {
+    if (r < 0)
         agent_give_up(a, err.text);
-        return;
-    }
-    r = leading_at(a->leading, fd, &own, &err);
-    if (r < 0) {
-        if (err.text[0] == '\0')
-            (void)err_set(&err, r, "can't lead the job at %s: %s", name, strerror(-r));
-        a->wrong_usage = r == -EADDRINUSE;
-        agent_give_up(a, err.text);
-        return;
-    }
-    begin_with(a, &own);
+    else if (lead_at(a, fd, &own))
+        begin_with(a, &own);
+}
+
+void agent_try_endpoint(struct agent *a) {
+    struct addr own;
+    int fd;
+    if (!a->may_lead_later || a->ended || agent_leads(a) ||
+        endpoint_listen(endpoint_name(a), a->config.spec->endpoint_port, &fd, NULL) < 0)
+        return; /* another agent of this machine was quicker */
+    a->may_lead_later = false;
+    (void)lead_at(a, fd, &own); /* its client finds it there, like any other node */
 }
 
 /* Stores the address by which other nodes know the endpoint, if it is on this machine. */

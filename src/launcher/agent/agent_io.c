@@ -183,6 +183,8 @@ static void on_status(void *arg, const struct rdzv_status *status) {
 
 static void waiting_for_leader(void *arg, const char *text) { agent_show_waiting(arg, text); }
 
+static void nobody_there(void *arg) { agent_try_endpoint(arg); }
+
 static void waiting_for_place(void *arg, const char *text) { agent_show_no_place(arg, text); }
 
 static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
@@ -231,6 +233,7 @@ const struct rdzv_client_ops agent_client_ops = {
     .lease_end = lease_end,
     .status = on_status,
     .waiting_for_leader = waiting_for_leader,
+    .nobody_there = nobody_there,
     .waiting_for_place = waiting_for_place,
     .lead = lead_on,
     .leader = on_leader,
