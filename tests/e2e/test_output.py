@@ -304,12 +304,13 @@ def test_more_than_fits_into_memory_waits_in_a_file(job, tmp_path):
     check_numbered(text, 4, 200000)
 
 
-def test_without_a_file_workers_wait_for_the_reader(job):
-    """With --output-spool=0 a worker can't end before its output is read, as under torchrun."""
+@pytest.mark.parametrize("option, folder", [("--output-spool=0", "/tmp"), ("--output-spool=1G", "/nonexistent")])
+def test_without_a_file_workers_wait_for_the_reader(job, option, folder):
+    """Without room for a file, or a place, a worker can't end before its output is read, as under torchrun."""
     reader, pipe = os.pipe()
-    agent = job.agent("a", *SHORT_LEASE, "--output-spool=0", "--no-python", "/bin/sh", "-c",
+    agent = job.agent("a", *SHORT_LEASE, option, "--no-python", "/bin/sh", "-c",
                       'echo "start x=1" > $E2E_EVENTS; seq -f "0 %.0f of the lines that a worker writes" 1000000;'
-                      'echo "end x=1" > $E2E_EVENTS', stdout=pipe)
+                      'echo "end x=1" > $E2E_EVENTS', stdout=pipe, env={"TMPDIR": folder})
     os.close(pipe)
     job.events.wait("start", 1)
     writer = None
