@@ -514,6 +514,8 @@ def test_a_dry_run_of_several_nodes_contacts_nobody():
     dry = muster("run", "--dry-run", *words, "--no-python", "/bin/false")
     assert dry.returncode == 0 and "RANK=3" in dry.stdout and "WORLD_SIZE=4" in dry.stdout, dry
     assert "MASTER_ADDR=node1" in dry.stdout and "MASTER_PORT=1234" in dry.stdout, dry
+    dry = muster("run", "--dry-run", "--standalone", "--master-port=1234", "--no-python", "/bin/false")
+    assert "MASTER_ADDR=127.0.0.1 " in dry.stdout and "MASTER_PORT=1234 " in dry.stdout, dry
     dry = muster("run", "--dry-run", "--nnodes=1:4", "--rdzv-backend=c10d", "--rdzv-endpoint=nowhere.invalid",
                  "--rdzv-id=j", "t.py")
     assert dry.returncode == 0 and " RANK=RANK " in dry.stdout and "TORCHELASTIC_RUN_ID=j" in dry.stdout, dry

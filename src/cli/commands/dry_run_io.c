@@ -103,45 +103,30 @@ static int build_env(const struct dry_run *d, uint32_t i, struct envlist *ret, s
     uint32_t rank = node * spec->nproc + i;
     _cleanup_(freep) char *error_file =
         d->log_dir != NULL ? xasprintf("%s/%s/error.json", d->log_dir, "RANK") : NULL;
-    struct worker_env_input in = {
-        .run_id = run_id_of(spec),
-        .generation = "GENERATION",
-        .node_rank = node,
-        .n_nodes = spec->rdzv.max_nodes,
-        .master_addr = spec->endpoint_host != NULL && spec->backend == JOB_BACKEND_STATIC
-                           ? spec->endpoint_host
-                       : alone ? "127.0.0.1"
-                               : "LEADER",
-        .master_port = spec->endpoint_port,
-        .workers_store = spec->workers_store,
-        .world_size = spec->nproc * spec->rdzv.max_nodes,
-        .local_world_size = spec->nproc,
-        .rank = rank,
-        .local_rank = i,
-        .role = spec->role,
-        .role_rank = rank,
-        .role_world_size = spec->nproc * spec->rdzv.max_nodes,
-        .max_restarts = spec->rdzv.max_restarts,
-        .error_file = error_file,
-        .signals = spec->signals,
-        .n_signals = spec->n_signals,
-        .virtual_local_rank = spec->virtual_local_rank,
-        .gpus_per_worker = spec->gpus_per_worker,
-        .omp_threads = d->setup.workers[i].omp_threads,
-        .notify_socket = "SOCKET",
-        .worker_id = "ID",
-    };
+    struct worker_env_input in;
+    worker_env_of_job(spec, i, &in);
+    in.run_id = run_id_of(spec);
+    in.generation = "GENERATION";
+    in.node_rank = node;
+    in.n_nodes = spec->rdzv.max_nodes;
+    if (in.master_addr == NULL)
+        in.master_addr = alone ? "127.0.0.1" : "LEADER";
+    in.world_size = in.role_world_size = spec->nproc * spec->rdzv.max_nodes;
+    in.rank = in.role_rank = rank;
+    in.max_restarts = spec->rdzv.max_restarts;
+    in.error_file = error_file;
+    in.omp_threads = d->setup.workers[i].omp_threads;
+    in.notify_socket = "SOCKET";
+    in.worker_id = "ID";
     int r = worker_env_build(d->envp, &in, ret, err);
-    const struct env_result *env = d->setup.workers[i].env;
-    for (uint32_t k = 0; r == 0 && k < env->n; k++)
-        if (env->choices[k].action == ENV_SET || env->choices[k].action == ENV_ASKED)
-            envlist_set(ret, env->choices[k].name, env->choices[k].value);
+    if (r == 0)
+        node_setup_add_env(&d->setup, i, ret);
     static const char *const of_the_group[] = {
         "RANK",      "WORLD_SIZE",      "GROUP_RANK",      "MUSTER_NODE_RANK",
         "ROLE_RANK", "ROLE_WORLD_SIZE", "GROUP_WORLD_SIZE"};
     for (size_t k = 0; r == 0 && !known && k < ARRAY_SIZE(of_the_group); k++)
         envlist_set(ret, of_the_group[k], of_the_group[k]);
-    if (r == 0 && (spec->backend != JOB_BACKEND_STATIC || spec->endpoint_port == 0))
+    if (r == 0 && in.master_port == 0)
         envlist_set(ret, "MASTER_PORT", "PORT");
     if (r == 0)
         envlist_set(ret, "MUSTER_EPOCH", "EPOCH");

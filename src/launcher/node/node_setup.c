@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/envlist.h"
 #include "topology/discover/discovery_io.h"
 
 unsigned node_setup_needs(const struct job_spec *spec, bool any_gpu) {
@@ -360,4 +359,11 @@ void node_setup_describe_worker(const struct node_setup *s, uint32_t i, struct s
     cpuset_write_list(&a->cpus, to);
     add_memory(to, a);
     strbuf_printf(to, " (%s)", a->why);
+}
+
+void node_setup_add_env(const struct node_setup *s, uint32_t i, struct envlist *env) {
+    const struct env_result *from = s->workers[i].env;
+    for (uint32_t k = 0; k < from->n; k++)
+        if (from->choices[k].action == ENV_SET || from->choices[k].action == ENV_ASKED)
+            envlist_set(env, from->choices[k].name, from->choices[k].value);
 }

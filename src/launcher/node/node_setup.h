@@ -8,6 +8,7 @@
  *     node_setup_fini(&s); */
 #pragma once
 
+#include "base/text/envlist.h"
 #include "base/text/strbuf.h"
 #include "launcher/job/job.h"
 #include "nccl_env/rules/resolve.h"
@@ -63,3 +64,5 @@ void node_setup_describe(const struct node_setup *s, struct strbuf *to);
 void node_setup_describe_unbound(const struct node_setup *s, struct strbuf *to);
 /* One worker: "local rank 4: CPUs 32-63, memory first of node 1 (NUMA node 1 of GPU 4 …)". */
 void node_setup_describe_worker(const struct node_setup *s, uint32_t i, struct strbuf *to);
+/* Adds the variables that this node gives the worker. */
+void node_setup_add_env(const struct node_setup *s, uint32_t i, struct envlist *env);

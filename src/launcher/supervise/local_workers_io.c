@@ -7,18 +7,13 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "io/net/addr.h"
 #include "launcher/logs/logdir_io.h"
-#include "launcher/logs/logmux_io.h"
-#include "launcher/logs/worker_logs_io.h"
 #include "launcher/node/node_net_io.h"
-#include "launcher/node/node_setup_io.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/supervise/cgroup_io.h"
+#include "launcher/supervise/local_workers_priv.h"
 #include "launcher/supervise/sweep_io.h"
-#include "launcher/supervise/worker_io.h"
 #include "launcher/worker/error_file_io.h"
-#include "launcher/worker/notify_io.h"
 #include "launcher/worker/worker_env.h"
 #include "rendezvous/operate/recent_runs_io.h"
 
@@ -28,43 +23,6 @@
 /* What prepare waits for: discovery of this node, the route to the leader, log files, the end of
  * the processes that the last generation left. */
 enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8 };
-
-struct local_workers {
-    struct loop *loop;
-    struct local_workers_config config;
-    struct local_workers_ops ops;
-    void *arg;
-    struct notify *notify; /* NULL: it could not be made; workers run without it */
-    char *oom_file;        /* NULL: the kernel's count is not available */
-    bool omp_told;
-
-    struct worker_logs *files; /* folders of log and error files */
-    char *recorded;            /* the folder that "muster logs" was told, "" for none; or NULL */
-
-    struct generation generation;
-    char generation_text[32];
-    struct form form;
-    struct node_setup setup;    /* what this node gives its workers */
-    bool no_memory_policy;      /* the kernel refuses them here */
-    struct node_discovery *way; /* route to the leader of this generation; NULL: not needed */
-    unsigned awaits;            /* AWAITS_*: what prepare still waits for */
-    char *said;                 /* how workers are bound, as last reported */
-    struct logmux *logs;
-    struct failure **pending; /* [nproc] failures whose last output is awaited; NULL: none */
-    char **tails;             /* [nproc] the last lines of a failed worker's stderr, or NULL */
-    uint32_t n_tails;
-    struct worker_group *workers;
-    struct worker_group *ending; /* it kept processes, which are being killed; NULL: none */
-    struct envlist env;          /* of the worker that is being started, like its argv */
-    char **argv;
-    uint32_t unmade;      /* the worker that could not be prepared; UINT32_MAX: none */
-    uint32_t n_ok;        /* workers that ended with 0, */
-    uint32_t n_early;     /* those of them that were not asked to stop, */
-    uint32_t first_early; /* and the local rank of the first of these */
-    bool told_to_stop;
-    bool running;         /* started, not all gone */
-    bool guardian_killed; /* the guardian fenced: SIGKILLs are muster's own */
-};
 
 /* ---- what becomes of the workers ---- */
 
@@ -247,10 +205,9 @@ static void on_unkillable(void *arg, pid_t pid, const char *text) {
                     &(struct member_event){.kind = MEMBER_EVENT_UNKILLABLE, .reason = text});
 }
 
-static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err);
-static void on_made(void *arg, uint32_t i);
 static const struct worker_group_ops worker_ops = {
-    on_make, on_made, on_worker_ended, on_spawn_failed, on_group_gone, on_unkillable, on_detached};
+    local_workers_make, local_workers_made, on_worker_ended, on_spawn_failed,
+    on_group_gone,      on_unkillable,      on_detached};
 
 /* ---- messages of workers ---- */
 
@@ -380,20 +337,6 @@ static void look_for_way(struct local_workers *c) {
     node_discovery_wait(c->way, on_way, c);
 }
 
-/* Rank 0 opens the workers' store itself, at the one address that all nodes know: the leader's. */
-static int check_own_store(const struct local_workers *c, struct err *err) {
-    const struct form *f = &c->form;
-    struct addr at;
-    if (!c->config.spec->workers_store || f->node_rank != 0 ||
-        (addr_from_literal(f->store_host, f->store_port, &at) == 0 && addr_is_local(&at)))
-        return 0;
-    return err_set(
-        err, -EINVAL,
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: rank 0 opens the store, at %s, so it must "
-        "run on the host that leads; give the agent there --node-rank=0",
-        f->store_host);
-}
-
 int local_workers_prepare(struct local_workers *c, struct generation g, const struct form *form,
                           struct err *err) {
     assert(!c->running);
@@ -405,7 +348,7 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
     c->form = *form;
     (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
     const struct job_spec *spec = c->config.spec;
-    int r = check_own_store(c, err);
+    int r = local_workers_check_own_store(c, err);
     if (r < 0)
         return r;
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
@@ -418,113 +361,6 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
         c->awaits |= AWAITS_DISCOVERY;
     look_for_way(c);
     return c->awaits != 0 ? LOCAL_WORKERS_E_LATER : set_up(c, NULL, err);
-}
-
-static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, struct err *err) {
-    const struct job_spec *spec = c->config.spec;
-    const struct form *f = &c->form;
-    _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
-    /* as the user wrote it: scripts compare it with their own */
-    bool chosen = spec->backend == JOB_BACKEND_STATIC && spec->endpoint_host != NULL &&
-                  spec->endpoint_port != 0 && !spec->workers_store;
-    struct worker_env_input in = {
-        .run_id = spec->run_id,
-        .generation = c->generation_text,
-        .epoch = c->generation.epoch,
-        .node_rank = f->node_rank,
-        .n_nodes = f->n_nodes,
-        .master_addr = chosen                     ? spec->endpoint_host
-                       : spec->store_host != NULL ? spec->store_host
-                                                  : f->store_host,
-        .master_port = chosen ? spec->endpoint_port : f->store_port,
-        .workers_store = spec->workers_store,
-        .world_size = f->world_size,
-        .local_world_size = spec->nproc,
-        .rank = f->first_rank + i,
-        .local_rank = i,
-        .role = spec->role,
-        .role_rank = f->role_first_rank + i,
-        .role_world_size = f->role_world_size,
-        .restart_count = f->restarts_used,
-        .max_restarts = f->max_restarts,
-        .error_file = error_file,
-        .signals = spec->signals,
-        .n_signals = spec->n_signals,
-        .virtual_local_rank = spec->virtual_local_rank,
-        .notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL,
-        .gpus_per_worker = spec->gpus_per_worker,
-        .omp_threads = c->setup.workers[i].omp_threads,
-    };
-    int r = worker_env_build(c->config.envp, &in, ret, err);
-    const struct env_result *env = c->setup.workers[i].env;
-    for (uint32_t k = 0; r == 0 && k < env->n; k++)
-        if (env->choices[k].action == ENV_SET || env->choices[k].action == ENV_ASKED)
-            envlist_set(ret, env->choices[k].name, env->choices[k].value);
-    return r;
-}
-
-/* Binds a worker to CPUs and memory. */
-static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
-    if (!a->bound)
-        return;
-    spec->cpuset = a->cpus.words;
-    spec->cpuset_bytes = sizeof a->cpus.words;
-    if (cpuset_is_empty(&a->nodes))
-        return;
-    spec->memory = a->strict ? CHILD_MEMORY_BIND : CHILD_MEMORY_PREFER;
-    spec->memory_nodes = a->nodes.words;
-    spec->memory_nodes_bytes = sizeof a->nodes.words;
-}
-
-static void on_made(void *arg, uint32_t i) {
-    struct local_workers *c = arg;
-    logmux_started(c->logs, i);
-    worker_logs_started(c->files, i);
-    envlist_fini(&c->env);
-    worker_argv_free(c->argv);
-    c->env = (struct envlist){0};
-    c->argv = NULL;
-}
-
-static uint32_t shown_ranks(const struct job_spec *job) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < job->nproc; i++)
-        n += job->console_ranks == NULL || job->console_ranks[i];
-    return n;
-}
-
-static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, struct err *err) {
-    const struct job_spec *job = c->config.spec;
-    int r = build_env(c, i, &c->env, err);
-    if (r < 0)
-        return r;
-    c->argv = worker_argv_build(job, c->config.python, i);
-    bool lacking = worker_logs_wanted(c->files) && worker_logs_dir(c->files, i) == NULL;
-    unsigned redirects = std_map_get(&job->redirects, i), tee = std_map_get(&job->tee, i);
-    struct logmux_worker log = {
-        .local_rank = i,
-        .rank = c->form.first_rank + i,
-        .role = job->role,
-        .hostname = c->config.host,
-        .dir = worker_logs_dir(c->files, i),
-        .redirects = redirects,
-        .tee = lacking ? tee | redirects : tee, /* all output goes to the console, with prefixes */
-        .on_console = job->console_ranks == NULL || job->console_ranks[i],
-        .alone = shown_ranks(job) == 1,
-    };
-    worker_logs_file_fds(c->files, i, log.file_fds);
-    spec->argv = c->argv;
-    spec->envp = envlist_items(&c->env);
-    bind_worker(&c->setup.workers[i].affinity, spec);
-    return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
-}
-
-static int on_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err) {
-    struct local_workers *c = arg;
-    int r = make(c, i, ret, err);
-    if (r < 0)
-        c->unmade = i;
-    return r;
 }
 
 /* For "muster logs": where this run's logs are. */

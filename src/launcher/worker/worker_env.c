@@ -100,6 +100,26 @@ bool worker_env_sets_omp(char *const *base, uint32_t local_world_size) {
     return local_world_size > 1 && env_get(base, "OMP_NUM_THREADS") == NULL;
 }
 
+void worker_env_of_job(const struct job_spec *spec, uint32_t local_rank,
+                       struct worker_env_input *ret) {
+    /* as the user wrote it: scripts compare it with their own */
+    bool chosen = spec->backend == JOB_BACKEND_STATIC && spec->endpoint_host != NULL &&
+                  spec->endpoint_port != 0 && !spec->workers_store;
+    *ret = (struct worker_env_input){
+        .run_id = spec->run_id,
+        .master_addr = chosen ? spec->endpoint_host : spec->store_host,
+        .master_port = chosen ? spec->endpoint_port : spec->store_port,
+        .workers_store = spec->workers_store,
+        .local_world_size = spec->nproc,
+        .local_rank = local_rank,
+        .role = spec->role,
+        .signals = spec->signals,
+        .n_signals = spec->n_signals,
+        .virtual_local_rank = spec->virtual_local_rank,
+        .gpus_per_worker = spec->gpus_per_worker,
+    };
+}
+
 int worker_env_build(char *const *base, const struct worker_env_input *in, struct envlist *ret,
                      struct err *err) {
     _cleanup_(envlist_fini) struct envlist e = {0};

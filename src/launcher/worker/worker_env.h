@@ -37,6 +37,11 @@ struct worker_env_input {
     const char *worker_id;     /* MUSTER_WORKER_ID; NULL: the code that starts it adds the marker */
 };
 
+/* Fills in what the job's options say about each worker of this node, and where the store is: NULL
+ * and 0 if only the group knows. Texts are borrowed from the spec. The caller fills in the rest. */
+void worker_env_of_job(const struct job_spec *spec, uint32_t local_rank,
+                       struct worker_env_input *ret);
+
 /* Makes the environment: `base` without what an outer launcher left in it, and with all variables
  * for this worker. The user's settings are kept. *ret must be empty; the caller owns it.
  * CUDA_VISIBLE_DEVICES names the devices of --virtual-local-rank and --gpus-per-worker. If the user
