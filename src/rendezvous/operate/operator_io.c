@@ -245,8 +245,11 @@ static void on_timeout(void *arg) {
     struct operator_call *a = arg;
     char where[ADDR_TEXT_MAX];
     a->all_refused = false;
-    fail(a, -EHOSTUNREACH, "no answer from %s within %.3g s", here(a, where),
-         (double)a->q->timeout_ns / NS_PER_S);
+    struct addr peer;
+    bool silent = !a->greeted && a->conn != NULL && conn_peer_addr(a->conn, &peer) == 0;
+    fail(a, -EHOSTUNREACH, "no answer from %s within %.3g s%s", here(a, where),
+         (double)a->q->timeout_ns / NS_PER_S,
+         silent ? "; what listens there may not be muster" : "");
     leave_address(a);
 }
 
