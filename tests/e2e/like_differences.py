@@ -151,7 +151,7 @@ DIFFERENCES = [
     Difference(
         "SIGUSR1 and others that are not in `--signals-to-handle`", "kill the launcher; workers live on",
         "are passed on to the workers, and the job goes on", "schedulers announce with them that the time is nearly over",
-        r"status|told", "behaviour: sigusr1_that_is_not_listed", r"behaviour: sigusr1_that_is_not_listed"),
+        r"status|told|alive", "behaviour: sigusr1_that_is_not_listed", r"behaviour: sigusr1_that_is_not_listed"),
     Difference(
         "the launcher is killed", "workers live on", "workers end", "nobody would watch them, and they keep the GPUs", r"alive",
         "behaviour: the_agent_is_killed", r"behaviour: the_agent_is_killed", "1", "0"),
