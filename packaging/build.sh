@@ -12,8 +12,8 @@
 # root, a few hundred MB and ten minutes. It stays in $MUSTER_PACKAGING_CACHE (default: ~/.cache/muster-packaging) for the
 # next call; remove that folder to take newer sources of the libraries.
 #
-#   MUSTER_PACKAGING_MIRROR    default http://deb.debian.org/debian
-#   MUSTER_PACKAGING_SECURITY  default http://deb.debian.org/debian-security
+#   MUSTER_PACKAGING_MIRROR    Debian's packages; default: debootstrap's
+#   MUSTER_PACKAGING_SECURITY  its security updates; default: the same with -security behind it
 set -eu
 
 usage() {
@@ -32,8 +32,6 @@ root=$(dirname "$here")
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 cache=${MUSTER_PACKAGING_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/muster-packaging}
-mirror=${MUSTER_PACKAGING_MIRROR:-http://deb.debian.org/debian}
-security=${MUSTER_PACKAGING_SECURITY:-http://deb.debian.org/debian-security}
 suite=bullseye  # glibc 2.31
 sources=bookworm # of the libraries
 chroot=$cache/$suite
@@ -56,8 +54,10 @@ make_chroot() {
     echo "build.sh: making a Debian 11 in $chroot" >&2
     mkdir -p "$cache"
     rm -rf "$chroot"
-    debootstrap --variant=minbase --include=ca-certificates "$suite" "$chroot" "$mirror" >"$cache/debootstrap.log" 2>&1 ||
-        fail "debootstrap failed: $cache/debootstrap.log"
+    debootstrap --variant=minbase --include=ca-certificates "$suite" "$chroot" ${MUSTER_PACKAGING_MIRROR:+"$MUSTER_PACKAGING_MIRROR"} \
+        >"$cache/debootstrap.log" 2>&1 || fail "debootstrap failed: $cache/debootstrap.log"
+    mirror=$(sed -n 's/^deb \([^ ]*\) .*/\1/p' "$chroot/etc/apt/sources.list" | head -n 1)
+    security=${MUSTER_PACKAGING_SECURITY:-${mirror%/}-security}
     {
         echo "deb $mirror $suite main"
         echo "deb-src $mirror $sources main"
