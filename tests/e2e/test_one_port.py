@@ -122,6 +122,51 @@ def test_a_client_waits_for_the_first_generation(job):
     assert [a.wait() for a in agents] == [0, 0]
 
 
+def test_the_kernel_makes_no_room_for_a_client_that_waits(job):
+    """Of one that sends without end, it keeps as much as of any socket that nobody reads."""
+    port = free_port()
+    agent = static(job, "a", port, 0, 2)
+    agent.wait_said("1 of 2")
+    with Client(port) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        client.socket.settimeout(2)
+        sent = 0
+        with pytest.raises(TimeoutError):
+            while sent < 64_000_000:
+                sent += client.socket.send(b"x" * 65536)
+        default = int(pathlib.Path("/proc/sys/net/ipv4/tcp_rmem").read_text().split()[1])
+        assert sent < 8 * default, (sent, default)
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() is not None
+
+
+def test_clients_that_are_passed_on_take_a_share_of_the_descriptors(job):
+    """The rest is for the node's workers: here, of 100, one half at most is taken."""
+    port = free_port()
+    few = ["sh", "-c", 'ulimit -n 100 && exec "$@"', "sh"]
+    words = ("--nnodes=2", "--master-addr=localhost", f"--master-port={port}", "--max-restarts=1", "--nproc-per-node=2",
+             "--no-python", job.worker, "start", "go")
+    agents = [job.agent("a", "--node-rank=0", *words), job.agent("b", "--node-rank=1", *words, prefix=few)]
+    first = job.events.wait("start", 4, 60)
+    pid = agents[1].agent_pid()
+    before = len(os.listdir(f"/proc/{pid}/fd"))
+    through = listening(pid).pop()
+    clients = []
+    for _ in range(60):  # one after the other, so that none waits to be recognised
+        clients.append(Client(through))
+        try:
+            clients[-1].has(b"key")
+        except (EOFError, ConnectionError):
+            pass
+    assert len(os.listdir(f"/proc/{pid}/fd")) < before + 50
+    kill(int(first[3].fields["pid"]))
+    job.events.wait("start", 8, 60)
+    for client in clients:
+        client.socket.close()
+    job.go()
+    assert [a.wait() for a in agents] == [0, 0]
+
+
 def test_every_node_leads_to_the_store(job):
     """c10d: the store has a port of its own; the endpoint and the ports of both agents lead to it, too."""
     agents = job.pair(worker=("start", "env=MASTER_PORT", "go"), nnodes="2")

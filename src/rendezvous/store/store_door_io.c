@@ -13,6 +13,8 @@
 
 /* What the other side has not taken when one side ends is sent for this long. */
 #define FINISH_NS (2 * NS_PER_S)
+/* A client that waits has sent a few bytes, and expects an answer. */
+#define WAITING_UNREAD ((int)(16 * 1024))
 
 struct store_door {
     struct loop *loop;
@@ -20,7 +22,7 @@ struct store_door {
     struct addr pass_to;        /* len 0: not known */
     struct list waiting;        /* struct waiting, the oldest first */
     struct list passed;         /* struct passed */
-    size_t n_waiting, max_waiting, n_passed;
+    size_t n_waiting, max_waiting, n_passed, max_passed;
 };
 
 struct waiting {
@@ -88,9 +90,9 @@ static void on_closed(void *arg, struct stream *s, int code) {
 
 static void pass_on(struct store_door *door, int fd) {
     static const struct stream_ops ops = {forward, on_drained, on_closed};
-    if (door->n_passed >= STORE_DOOR_PASSED_MAX) {
-        log_debug("store: a client was disconnected: %d are being passed on already",
-                  STORE_DOOR_PASSED_MAX);
+    if (door->n_passed >= door->max_passed) {
+        log_debug("store: a client was disconnected: %zu are being passed on already",
+                  door->n_passed);
         (void)close(fd);
         return;
     }
@@ -136,8 +138,9 @@ static void let_wait(struct store_door *door, int fd) {
     *w = (struct waiting){.door = door, .fd = fd};
     list_append(&door->waiting, &w->link);
     door->n_waiting++;
-    /* Readable only at the end: its first requests are there, and stay unread. */
-    int many = INT32_MAX;
+    /* Readable only at the end: its first requests are there, and stay unread. With a larger number
+     * the kernel would make room for as many bytes. tcp(7): SO_RCVLOWAT */
+    int many = WAITING_UNREAD;
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &many, sizeof many);
     if (loop_watch_new(door->loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_change, w, &w->end) < 0)
         (void)close(take_waiting(w));
@@ -189,9 +192,12 @@ void store_door_pass(struct store_door *door, const struct addr *to) {
 struct store_door *store_door_new(struct loop *loop) {
     struct store_door *door = xcalloc(1, sizeof *door);
     struct rlimit files;
-    *door = (struct store_door){.loop = loop, .max_waiting = STORE_DOOR_WAITING_MAX};
-    if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+    *door = (struct store_door){
+        .loop = loop, .max_waiting = STORE_DOOR_WAITING_MAX, .max_passed = STORE_DOOR_PASSED_MAX};
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         door->max_waiting = (size_t)MIN2((rlim_t)STORE_DOOR_WAITING_MAX, files.rlim_cur / 4 + 1);
+        door->max_passed = (size_t)MIN2((rlim_t)STORE_DOOR_PASSED_MAX, files.rlim_cur / 8 + 1);
+    }
     list_init(&door->waiting);
     list_init(&door->passed);
     return door;

@@ -11,9 +11,10 @@
  *     store_door_pass(door, NULL);            … and it runs no more
  *
  * Bounds: STORE_DOOR_WAITING_MAX clients wait, at most a quarter of this process's descriptors; the
- * one that waits for longest goes when another one comes. STORE_DOOR_PASSED_MAX are passed on, each
- * with at most STORE_DOOR_UNSENT_MAX bytes in each direction; others are disconnected. What
- * connects two sockets ends when either of them does. */
+ * one that waits for longest goes when another one comes. What they send stays in the kernel's
+ * buffer, which does not grow for it. STORE_DOOR_PASSED_MAX are passed on, with at most another
+ * quarter of the descriptors, each with at most STORE_DOOR_UNSENT_MAX bytes in each direction;
+ * others are disconnected. What connects two sockets ends when either of them does. */
 #pragma once
 
 #include "io/loop.h"
