@@ -133,10 +133,14 @@ def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
         assert code == 1 and "several jobs" in err and "--rdzv-id e2e" in err and "--rdzv-id second" in err, err
         assert status(job, "--rdzv-id=second")["run_id"] == "second"
         assert status(job, "--rdzv-id", "e2e")["run_id"] == "e2e"
+        assert status(job, "second")["run_id"] == "second"
         code, _, err = ask(job, "status", "--rdzv-id=third")
         assert code == 1 and "'third'" in err
         code, _, err = ask(job, "status", listener(job, one), "--rdzv-id=e2e")
         assert code == 1 and "belongs to the run 'second', not to 'e2e'" in err, err
+        code, _, err = ask(job, "stop", "second")  # as "muster ps" shows it
+        assert code == 0 and one.wait() == 1, err
+        assert status(job)["run_id"] == "e2e"
 
 
 def test_what_a_container_left_behind_does_not_hide_the_job_that_runs(job):

@@ -31,8 +31,8 @@ const struct option_set status_options = {
     .command = "status",
     .operands = "[ENDPOINT]",
     .about = "Shows a job's state and its nodes, as the leader sees them. ENDPOINT is HOST:PORT "
-             "(the job's endpoint or any agent's listener), dir:/path or etcd://HOST:PORT; without "
-             "it, the job that runs on this machine.",
+             "(the job's endpoint or any agent's listener), dir:/path, etcd://HOST:PORT or the run "
+             "id of a job that runs on this machine; without it, the only job of this machine.",
     .example = "muster status --watch",
     .offer = OFFER_LISTENERS,
     .defs = defs,

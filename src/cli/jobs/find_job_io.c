@@ -68,6 +68,19 @@ static int find_here(const struct job_place *place, struct job_found *ret, struc
     return 0;
 }
 
+/* A run id where an ENDPOINT is expected: people name a job as "muster ps" shows it. */
+static bool is_run_here(const char *text) {
+    _cleanup_(freep) struct registry_entry *entries = NULL;
+    struct err err = {0};
+    size_t n = 0;
+    if (registry_list(&entries, &n, &err) < 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(text, entries[i].run_id) == 0)
+            return true;
+    return false;
+}
+
 /* ---- a host ---- */
 
 static int find_host(const struct rdzv_place *place, struct job_found *ret, struct err *err) {
@@ -176,6 +189,11 @@ int job_find(struct loop *loop, const struct job_place *place, struct job_found 
     *ret = (struct job_found){0};
     if (place->endpoint == NULL)
         return find_here(place, ret, err);
+    if (place->run_id == NULL && is_run_here(place->endpoint)) {
+        struct job_place here = *place;
+        here.run_id = place->endpoint;
+        return find_here(&here, ret, err);
+    }
     _cleanup_(rdzv_place_fini) struct rdzv_place parsed = RDZV_PLACE_INIT;
     int r = rdzv_place_parse(place->endpoint, &parsed, err);
     if (r == -ENODATA)

@@ -12,11 +12,13 @@
 #include "rendezvous/arbiter/arbiter.h"
 
 struct job_place {
-    const char *endpoint; /* HOST[:PORT], dir:/path, etcd://…; NULL: this machine's agents */
-    const char *run_id;   /* NULL: any job */
-    const char *conf;     /* as --rdzv-conf, for etcd; NULL: none */
-    uint64_t timeout_ns;  /* the limit for asking an arbiter; 0: the arbiter's own */
-    bool one_agent;       /* a specific agent is wanted, not any agent of its job */
+    /* HOST[:PORT], dir:/path, etcd://…, or, without run_id, the run id of a job that runs on this
+     * machine, which is looked for first; NULL: this machine's agents */
+    const char *endpoint;
+    const char *run_id;  /* NULL: any job */
+    const char *conf;    /* as --rdzv-conf, for etcd; NULL: none */
+    uint64_t timeout_ns; /* the limit for asking an arbiter; 0: the arbiter's own */
+    bool one_agent;      /* a specific agent is wanted, not any agent of its job */
 };
 
 struct job_target {
