@@ -507,6 +507,9 @@ def test_a_dry_run_is_what_a_shell_would_take(tmp_path):
         assert set(got) - changing == set(real[str(rank)][1]) - changing
         assert {k: v for k, v in got.items() if k not in changing} == \
             {k: v for k, v in real[str(rank)][1].items() if k not in changing}
+        shape = re.escape(got["TORCHELASTIC_ERROR_FILE"]).replace("TMPDIR", ".+").replace("XXXXXX", r"\w{6}")
+        file = real[str(rank)][1]["TORCHELASTIC_ERROR_FILE"]
+        assert re.fullmatch(shape.replace("GENERATION", r"[\d.]+"), file), (shape, file)
 
 
 def test_a_dry_run_of_several_nodes_contacts_nobody():

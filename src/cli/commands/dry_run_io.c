@@ -1,6 +1,7 @@
 #include "cli/commands/dry_run_io.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
 #include "launcher/logs/logdir_io.h"
+#include "launcher/logs/worker_logs_io.h"
 #include "launcher/node/node_setup.h"
 #include "launcher/node/python_io.h"
 #include "launcher/worker/worker_env.h"
@@ -78,9 +80,11 @@ static const char *run_id_of(const struct job_spec *spec) {
     return spec->run_id_given ? spec->run_id : "RUN_ID";
 }
 
+#define TEMP_DIR "TMPDIR/muster-XXXXXX"
+
 static char *log_dir_of(const struct job_spec *spec) {
     if (spec->log_dir == NULL)
-        return xstrdup("TMPDIR/muster-XXXXXX/GENERATION/NODE");
+        return worker_logs_asked_for(spec) ? xstrdup(TEMP_DIR "/GENERATION/NODE") : NULL;
     if (logdir_is_null(spec->log_dir))
         return NULL;
     _cleanup_(freep) char *cwd = spec->log_dir[0] != '/' ? run_line_probes.cwd(NULL) : NULL;
@@ -95,14 +99,23 @@ static bool ranks_are_known(const struct job_spec *spec) {
     return spec->rdzv.max_nodes == 1 || spec->backend == JOB_BACKEND_STATIC;
 }
 
+/* NULL: none. Without log files they are in one temporary folder, as worker_logs_error_file() says.
+ */
+static char *error_file_of(const struct dry_run *d, bool known, uint32_t rank) {
+    if (d->log_dir == NULL && d->spec->log_dir != NULL)
+        return NULL;
+    _cleanup_(freep) char *number = known ? xasprintf("%" PRIu32, rank) : xstrdup("RANK");
+    return d->log_dir != NULL ? xasprintf("%s/%s/error.json", d->log_dir, number)
+                              : xasprintf(TEMP_DIR "/GENERATION-%s-error.json", number);
+}
+
 /* The variables of a worker. What is known only when the job runs is a word in capitals. */
 static int build_env(const struct dry_run *d, uint32_t i, struct envlist *ret, struct err *err) {
     const struct job_spec *spec = d->spec;
     bool known = ranks_are_known(spec), alone = spec->rdzv.max_nodes == 1;
     uint32_t node = spec->node_rank > 0 && !alone ? (uint32_t)spec->node_rank : 0;
     uint32_t rank = node * spec->nproc + i;
-    _cleanup_(freep) char *error_file =
-        d->log_dir != NULL ? xasprintf("%s/%s/error.json", d->log_dir, "RANK") : NULL;
+    _cleanup_(freep) char *error_file = error_file_of(d, known, rank);
     struct worker_env_input in;
     worker_env_of_job(spec, i, &in);
     in.run_id = run_id_of(spec);

@@ -41,7 +41,7 @@ struct worker_logs {
     bool said;                    /* it was reported, and since then each start lacked some */
 };
 
-static bool files_asked_for(const struct job_spec *spec) {
+bool worker_logs_asked_for(const struct job_spec *spec) {
     for (uint32_t i = 0; i < spec->nproc; i++)
         if ((std_map_get(&spec->redirects, i) | std_map_get(&spec->tee, i)) != STD_NONE)
             return true;
@@ -68,7 +68,7 @@ struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *hos
     l->ops = *ops;
     l->arg = arg;
     l->temp_claim = -1;
-    l->asked_for = files_asked_for(spec);
+    l->asked_for = worker_logs_asked_for(spec);
     l->keep = logs_in_temp_dir(l);
     l->files = xcalloc(MAX2(spec->nproc, 1u), sizeof *l->files);
     for (uint32_t i = 0; i < spec->nproc; i++)

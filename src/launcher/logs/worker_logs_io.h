@@ -44,6 +44,8 @@ _must_use_ int worker_logs_prepare(struct worker_logs *l, const char *generation
                                    const struct form *form);
 /* Files were requested, but some or all are missing in this start. Reports this once. */
 void worker_logs_lack(struct worker_logs *l, const char *why);
+/* Whether -r or -t of the job ask for files of a worker. */
+bool worker_logs_asked_for(const struct job_spec *spec);
 /* Whether the user wants this worker's files, even if none can be made. */
 bool worker_logs_wanted(const struct worker_logs *l);
 
