@@ -198,6 +198,16 @@ def test_a_reader_that_leaves_and_a_full_disk(job, tmp_path):
     assert done.returncode == 1 and "No space left on device" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["stdout.log", ".stdout.times"])
+def test_a_device_in_a_folder_is_not_read_for_ever(job, tmp_path, name):
+    folder = put(tmp_path / "run", "1.1", "a", 0, "stdout", [(1, "line\n")])
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    put(tmp_path / "run", "1.1", "a", 1, "stdout", [(2, "other\n")])
+    lines = shown(job, tmp_path / "run").splitlines()
+    assert sorted(lines) == (["[1]:other"] if name == "stdout.log" else ["[0]:line", "[1]:other"])
+
+
 def test_what_happens_to_files_while_it_follows(job, tmp_path):
     run = tmp_path / "run"
     a = put(run, "1.1", "a", 0, "stdout", [(1, "a long first line\n")])

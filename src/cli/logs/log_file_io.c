@@ -14,8 +14,13 @@
 #define READ_MAX ((size_t)256 * 1024)
 #define BACK_BYTES ((size_t)64 * 1024)
 
+/* Anything can be in a folder. A device could be read for ever. */
 static int open_file(const char *path) {
-    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd >= 0 && (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)))
+        file_close(&fd);
+    return fd;
 }
 
 bool log_file_read(struct log_file *f, size_t n_files) {
