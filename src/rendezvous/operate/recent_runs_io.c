@@ -42,6 +42,7 @@ static void file_name(const struct recent_run *run, char ret[32]) {
     (void)snprintf(ret, 32, FILE_PREFIX "%016" PRIx64, h);
 }
 
+/* -EBADMSG: it is no record, as after a power failure. */
 static int read_run(int dir, const char *name, struct recent_run *ret) {
     _cleanup_(freep) char *text = xcalloc(FILE_BYTES_MAX + 1, 1);
     int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
@@ -50,14 +51,16 @@ static int read_run(int dir, const char *name, struct recent_run *ret) {
     ssize_t n = read(fd, text, FILE_BYTES_MAX);
     int r = n < 0 ? -errno : 0;
     (void)close(fd);
+    if (r < 0)
+        return r;
     _cleanup_(json_freep) struct json *doc = NULL;
-    if (r == 0)
-        r = json_parse(text, (size_t)n, &limits, &doc, NULL);
-    return r == 0 ? json_table_read(doc, &table, ret, NULL) : r;
+    bool whole = json_parse(text, (size_t)n, &limits, &doc, NULL) == 0 &&
+                 json_table_read(doc, &table, ret, NULL) == 0;
+    return whole ? 0 : -EBADMSG;
 }
 
-/* Takes ownership of fd. */
-static int list_dir(int fd, struct recent_run **ret, size_t *ret_n) {
+/* Takes ownership of fd. With `tidy`, what is no record is removed: it would stay for ever. */
+static int list_dir(int fd, bool tidy, struct recent_run **ret, size_t *ret_n) {
     DIR *dir = fdopendir(fd);
     if (dir == NULL) {
         int r = -errno;
@@ -70,7 +73,10 @@ static int list_dir(int fd, struct recent_run **ret, size_t *ret_n) {
             continue;
         looked_at++;
         struct recent_run run = {0};
-        if (read_run(dirfd(dir), d->d_name, &run) < 0)
+        int r = read_run(dirfd(dir), d->d_name, &run);
+        if (r == -EBADMSG && tidy)
+            (void)unlinkat(dirfd(dir), d->d_name, 0);
+        if (r < 0)
             continue;
         *ret = xrealloc(*ret, (*ret_n + 1) * sizeof **ret);
         (*ret)[(*ret_n)++] = run;
@@ -89,7 +95,7 @@ int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err) {
     int r = registry_dir_open(&dir, path, err);
     if (r < 0)
         return r;
-    r = list_dir(dir, ret, ret_n);
+    r = list_dir(dir, false, ret, ret_n);
     return r < 0 ? err_set(err, r, "can't read the run directory %s: %s", path, strerror(-r)) : 0;
 }
 
@@ -113,7 +119,7 @@ static void remove_old(int dir) {
     if (count(dir) <= RECENT_RUNS_KEPT + RECENT_RUNS_KEPT / 4)
         return;
     int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (again < 0 || list_dir(again, &runs, &n) < 0)
+    if (again < 0 || list_dir(again, true, &runs, &n) < 0)
         return;
     for (size_t i = RECENT_RUNS_KEPT; i < n; i++) {
         char name[32];

@@ -77,3 +77,22 @@ Test(recent_runs_io, old_ones_are_forgotten_and_rubbish_is_ignored, .init = begi
         cr_assert_str_eq(list[i].run_id, name);
     }
 }
+
+/* As a power failure leaves them. Else they would be read at each start from then on. */
+Test(recent_runs_io, many_damaged_ones_are_removed, .init = begin, .fini = finish) {
+    char path[160];
+    add("a", "/logs");
+    for (int i = 0; i < 2 * RECENT_RUNS_KEPT; i++) {
+        (void)snprintf(path, sizeof path, "%s/run-%016x", getenv("MUSTER_RUN_DIR"), i);
+        FILE *f = fopen(path, "w");
+        (void)fputs(i % 2 == 0 ? "" : "{\"run_id\": 3}", f);
+        (void)fclose(f);
+    }
+    add("b", "/logs");
+    for (int i = 0; i < 2 * RECENT_RUNS_KEPT; i++) {
+        (void)snprintf(path, sizeof path, "%s/run-%016x", getenv("MUSTER_RUN_DIR"), i);
+        cr_assert_neq(access(path, F_OK), 0);
+    }
+    look();
+    cr_assert_eq(n, 2);
+}
