@@ -101,6 +101,19 @@ def test_the_module_becomes_muster_with_its_exit_status(here):
     assert done.returncode == 1 and "Traceback" not in done.stderr, done
 
 
+def test_the_package_becomes_muster_with_any_command(here):
+    def muster(*words):
+        return subprocess.run([sys.executable, "-m", "muster", *words], env=environment(), capture_output=True, text=True, timeout=60)
+
+    done = muster("run", "--nproc-per-node=2", "--no-python", "sh", "-c", "echo $RANK")
+    assert done.returncode == 0 and sorted(done.stdout.split()) == ["0", "1"], done
+    done = muster("run", "w.py", "fail")
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done
+    done = muster("version")
+    assert done.returncode == 0 and done.stdout.startswith("muster "), done
+    assert muster().returncode == 2 and "usage: muster COMMAND" in muster("-h").stdout
+
+
 @pytest.mark.parametrize("signo, status", [(signal.SIGTERM, 128 + 15), (signal.SIGINT, -signal.SIGINT)])
 def test_a_signal_ends_the_job_and_then_the_caller(here, signo, status):
     program = "import muster.run as r; r.main(['--nproc-per-node=2', 'w.py', 'wait'])"
