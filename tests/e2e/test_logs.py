@@ -119,10 +119,17 @@ def test_folders_of_nodes_with_disks_of_their_own(job, tmp_path):
     assert sorted(shown(job, "-f", tmp_path / "a", tmp_path / "b").splitlines()) == both
 
 
+def completed(job):
+    """The runs that a shell offers behind "muster logs"."""
+    return subprocess.run([MUSTER, "completion", "words", "recent-runs"], env=job.env("x"), capture_output=True, text=True,
+                          check=True).stdout.split()
+
+
 def test_a_run_without_logs_says_what_to_do(job):
     assert "no run of yours is known" in shown(job, code=1)
     assert job.run("--rdzv-id=quiet", *SH, "echo hello")[0] == 0
     assert "'quiet' keeps no logs: start it with --log-dir=DIR and -r 3" in shown(job, code=1)
+    assert completed(job) == ["quiet"]
     assert job.run("--rdzv-id=quiet", "--log-dir=logs", *SH, "echo hello")[0] == 0
     assert "it is written there with -r 3" in shown(job, code=1)
     assert "it is written there with -r 3" in shown(job, "-f", code=1)
@@ -144,9 +151,8 @@ def test_ids_and_their_beginnings(job):
     assert shown(job, "train-a") == "[0]:again\n"
     assert shown(job, "train-a.2") == "[0]:again\n"
     assert shown(job, "--log-dir=logs", "train-a") == "[0]:train-a\n"
-    words = subprocess.run([MUSTER, "completion", "words", "recent-runs"], env=job.env("x"), capture_output=True, text=True,
-                           check=True)
-    assert words.stdout.split() == ["train-a", "other", "train-b"]
+    assert job.run("--rdzv-id=quiet", *SH, "true")[0] == 0
+    assert completed(job) == ["train-a", "other", "train-b"]  # quiet has no logs
 
 
 # --- folders that are made up ----------------------------------------------------------------------------------------

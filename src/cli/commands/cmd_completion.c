@@ -29,17 +29,22 @@ static void print_nodes(const struct ps_row *row) {
     loop_free(loop);
 }
 
-/* Each run id once. A run without logs is offered, too: then "muster logs" says what to do. */
+/* Each run id once: of runs with logs, if there are any. Otherwise of all runs: then "muster logs"
+ * says what to do. */
 static int print_recent_runs(void) {
     _cleanup_(freep) struct recent_run *runs = NULL;
     size_t n = 0;
     if (recent_runs_list(&runs, &n, NULL) < 0)
         return EXIT_JOB_FAILED;
+    bool logs = false;
+    for (size_t i = 0; i < n; i++)
+        logs = logs || runs[i].log_dir[0] != '\0';
     for (size_t i = 0; i < n; i++) {
         bool again = false;
         for (size_t k = 0; k < i; k++)
-            again = again || strcmp(runs[k].run_id, runs[i].run_id) == 0;
-        if (again)
+            again = again || (strcmp(runs[k].run_id, runs[i].run_id) == 0 &&
+                              (!logs || runs[k].log_dir[0] != '\0'));
+        if (again || (logs && runs[i].log_dir[0] == '\0'))
             continue;
         utf8_clean(runs[i].run_id, false);
         (void)puts(runs[i].run_id);
