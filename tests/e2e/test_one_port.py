@@ -261,6 +261,16 @@ def test_the_node_that_should_own_a_port_names_who_has_it(job, stranger, words):
     assert not job.events.all("start")
 
 
+def test_the_name_of_who_has_a_port_stays_in_its_line(job):
+    code = ("import ctypes, socket, sys; ctypes.CDLL(None).prctl(15, b'a)\\nmuster: b', 0, 0, 0);"
+            "s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); sys.stdin.read()")
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as owner:
+        port = int(owner.stdout.readline())
+        status, _, err = job.agent("a", "--standalone", f"--master-port={port}", "--no-python", job.worker, "start").finish()
+        owner.stdin.close()
+    assert status == 2 and f"127.0.0.1:{port}: a)?muster: b, pid {owner.pid};" in err, err
+
+
 def guest(job, port):
     """A node that takes the endpoint for another machine's."""
     return job.agent("b", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=x", f"--rdzv-endpoint=127.0.0.1:{port}",
