@@ -25,17 +25,24 @@ def has(library):
     return subprocess.run([PYTHON, "-c", f"import {library}"], capture_output=True).returncode == 0
 
 
-def results(job, script, *args, nodes=2, program=None):
+# PyTorch 2.13 aborts so now and then when a process that used a hook of DDP ends: of six jobs with PowerSGD one under
+# muster, and one under torchrun.
+ABORTED_AT_ITS_END = "terminate called without an active exception"
+ATTEMPTS = 4
+
+
+def results(job, script, *args, nodes=2, program=None, attempt=1):
     """The RESULT lines of all ranks, in order. `nodes` agents of two workers each; each must end with success."""
     endpoint = f"127.0.0.1:{free_port()}"
     agents = [job.agent(f"n{n}", f"--nnodes={nodes}", "--nproc-per-node=2", "--rdzv-backend=c10d",
                         f"--rdzv-endpoint={endpoint}", "--rdzv-id=frameworks", HERE / "frameworks" / script, *args,
                         env=ENV, program=program) for n in range(nodes)]
-    said = ""
-    for agent in agents:
-        code, out, err = agent.finish(300)
+    ended = [agent.finish(300) for agent in agents]
+    if any(ABORTED_AT_ITS_END in err for _, _, err in ended) and attempt < ATTEMPTS:
+        return results(job, script, *args, nodes=nodes, program=program, attempt=attempt + 1)
+    for code, _, err in ended:
         assert code == 0, f"{script}: status {code}\n{err[-4000:]}"
-        said += out
+    said = "".join(out for _, out, _ in ended)
     # torchrun's workers write to the same pipe: lines of two ranks may follow each other without an end of line
     found = sorted("RESULT" + line.split("\n")[0] for line in said.split("RESULT")[1:])
     assert len(found) == 2 * nodes, said[-4000:]
