@@ -65,10 +65,13 @@ static const struct local_workers_ops local_workers_ops = {.on_event = on_local_
 
 /* ---- requests of the rendezvous ---- */
 
-/* The workers of this group run, and so does their store. NULL: they run no more. */
+/* The workers of this group run, and so does their store. NULL: they run no more. The store of a
+ * leader is at its own door, which must lead to no port of this agent. */
 static void open_door(struct agent *a, const struct form *form) {
     struct addr store;
-    bool known = form != NULL && addr_from_literal(form->store_host, form->store_port, &store) == 0;
+    bool elsewhere = !agent_leads(a) || a->config.spec->workers_store;
+    bool known = form != NULL && elsewhere &&
+                 addr_from_literal(form->store_host, form->store_port, &store) == 0;
     store_door_pass(a->door, known ? &store : NULL);
 }
 
