@@ -19,7 +19,11 @@ void log_times_open(struct log_times *t, const char *log_path, int log_fd) {
     if (fstat(log_fd, &st) < 0 || !S_ISREG(st.st_mode))
         return;
     t->at = (uint64_t)st.st_size;
-    _cleanup_(freep) char *path = log_times_path(log_path);
+    t->path = log_times_path(log_path);
+}
+
+static void make(struct log_times *t) {
+    _cleanup_(freep) char *path = TAKE_PTR(t->path);
     t->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (t->fd >= 0 && is_scarce(t->fd))
         file_close(&t->fd);
@@ -27,6 +31,8 @@ void log_times_open(struct log_times *t, const char *log_path, int log_fd) {
 
 void log_times_grows(struct log_times *t, uint64_t wall_ns) {
     uint8_t bytes[LOG_STAMP_BYTES];
+    if (t->path != NULL)
+        make(t);
     if (t->fd < 0 || !log_pace_is_due(&t->pace, wall_ns))
         return;
     log_stamp_encode(&(struct log_stamp){.at = t->at, .ns = wall_ns}, bytes);
@@ -34,4 +40,7 @@ void log_times_grows(struct log_times *t, uint64_t wall_ns) {
         file_close(&t->fd);
 }
 
-void log_times_close(struct log_times *t) { file_close(&t->fd); }
+void log_times_close(struct log_times *t) {
+    free(TAKE_PTR(t->path));
+    file_close(&t->fd);
+}

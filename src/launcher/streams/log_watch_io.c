@@ -135,7 +135,7 @@ void log_watch_add(struct log_watch *w, uint32_t user, const char *path, int fd)
     log_times_open(&f->times, path, fd);
     list_append(&w->files, &f->link);
     w->n++;
-    if (f->fd < 0 || f->times.fd < 0)
+    if (f->fd < 0 || !log_times_are_on(&f->times))
         drop(w, f);
     else
         await(w, f, clock_now_ns());
