@@ -146,7 +146,9 @@ def test_clients_that_are_passed_on_take_a_share_of_the_descriptors(job):
     few = ["sh", "-c", 'ulimit -n 100 && exec "$@"', "sh"]
     words = ("--nnodes=2", "--master-addr=localhost", f"--master-port={port}", "--max-restarts=1", "--nproc-per-node=2",
              "--no-python", job.worker, "start", "go")
-    agents = [job.agent("a", "--node-rank=0", *words), job.agent("b", "--node-rank=1", *words, prefix=few)]
+    agents = [job.agent("a", "--node-rank=0", *words)]
+    agents[0].wait_said("1 of 2")  # on one machine, whoever comes first leads
+    agents.append(job.agent("b", "--node-rank=1", *words, prefix=few))
     first = job.events.wait("start", 4, 60)
     pid = agents[1].agent_pid()
     before = len(os.listdir(f"/proc/{pid}/fd"))
