@@ -66,6 +66,15 @@ def muster():
             f"--log-file={TOOL_LOGS}/%p", MUSTER]
 
 
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as s:
+            s.bind(("::1", 0))
+        return True
+    except OSError:
+        return False
+
+
 def free_port(host="127.0.0.1"):
     """A port that is free now, and that the kernel does not choose for a socket without a port
     (ip_local_port_range)."""

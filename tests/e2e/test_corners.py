@@ -1,19 +1,9 @@
 """Settings of torchrun that few use: a store of the workers' own, and a rendezvous in a file."""
 import os
-import socket
 
 import pytest
 
-from harness import TORCH_PYTHON, free_port
-
-
-def has_ipv6():
-    try:
-        with socket.socket(socket.AF_INET6) as s:
-            s.bind(("::1", 0))
-        return True
-    except OSError:
-        return False
+from harness import TORCH_PYTHON, free_port, has_ipv6
 
 
 # Rank 0 opens the store at MASTER_PORT, as torch does without the agent's; with a failure in the first group.

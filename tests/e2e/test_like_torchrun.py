@@ -8,7 +8,6 @@ PyTorch's version: MUSTER_TEST_REWRITE=1 MUSTER_TEST_SCALE=slow python3 -m pytes
 import json
 import os
 import random
-import socket
 import subprocess
 
 import pytest
@@ -39,20 +38,11 @@ def mask():
 
 def see(job, launcher, name):
     case = CASES[name]
-    if "[::1]" in name and not has_ipv6():
+    if "[::1]" in name and not harness.has_ipv6():
         pytest.skip("no IPv6 here")
     if "./cpus 2" in name and len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU")
     return like.behave(job, launcher, case) if callable(case) else like.observe_line(job, launcher, case)
-
-
-def has_ipv6():
-    try:
-        with socket.socket(socket.AF_INET6) as s:
-            s.bind(("::1", 0))
-        return True
-    except OSError:
-        return False
 
 
 def parameters():

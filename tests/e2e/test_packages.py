@@ -91,7 +91,7 @@ def test_a_program_that_needs_more_than_glibc_is_refused(tmp_path):
 
 # Where build.sh and these tests keep their Debians, for the next run.
 CACHE = pathlib.Path(os.environ.get("MUSTER_PACKAGING_CACHE") or pathlib.Path.home() / ".cache/muster-packaging")
-MIRROR = os.environ.get("MUSTER_PACKAGING_MIRROR", "http://deb.debian.org/debian")
+MIRROR = [m for m in [os.environ.get("MUSTER_PACKAGING_MIRROR")] if m]  # else debootstrap's own
 
 
 def shorter(text, most=24):
@@ -123,7 +123,7 @@ class Debian:
             half = base.with_suffix(".half")
             shutil.rmtree(half, ignore_errors=True)
             half.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["debootstrap", "--variant=minbase", "--include=python3,python3-venv", suite, half, MIRROR],
+            subprocess.run(["debootstrap", "--variant=minbase", "--include=python3,python3-venv", suite, half, *MIRROR],
                            check=True, stdout=subprocess.DEVNULL, timeout=1800)
             half.rename(base)
         self.root = folder / suite

@@ -56,16 +56,35 @@ def test_the_others_go_on_when_the_leader_is_gone(job, tmp_path, victim):
     assert code == 128 + signal.SIGTERM if victim == "told to stop" else code != 0
 
 
+@contextlib.contextmanager
+def meeting_at(place, tmp_path):
+    """The options that name a directory, or an etcd of its own."""
+    if place == "dir":
+        yield ["--rdzv-backend=dir", f"--rdzv-endpoint={tmp_path / 'arbiter'}"]
+        return
+    with etcd.EtcdCluster(1) as cluster:
+        yield [f"--rdzv-endpoint=etcd://{','.join(cluster.endpoints)}/muster"]
+
+
+def starts_at_once(job, start, tags):
+    """The second start of a run: its workers begin without a wait for the first."""
+    at = time.monotonic()
+    again = start(tags)
+    job.events.wait("start", 2 * len(tags), 60)
+    took = time.monotonic() - at
+    job.no_overlap()
+    assert took <= 3 * SLOWER, f"{took:.3f} s\n{again[0].said()}"
+    job.go()
+    for agent in again:
+        code, _, err = agent.finish()
+        assert code == 0, err
+
+
 @pytest.mark.parametrize("place", ["dir", "etcd"])
 @pytest.mark.parametrize("tags, nnodes", [("a", "1"), ("abc", "1:3"), ("abc", "2:3")])
 def test_agents_that_leave_in_order_leave_nothing_to_wait_for(job, tmp_path, place, tags, nnodes):
     """With muster's own times, with which the next start would otherwise wait for a minute."""
-    with contextlib.ExitStack() as stack:
-        meeting = [f"--rdzv-endpoint={tmp_path / 'arbiter'}", "--rdzv-backend=dir"]
-        if place == "etcd":
-            cluster = stack.enter_context(etcd.EtcdCluster(1))
-            meeting = [f"--rdzv-endpoint=etcd://{','.join(cluster.endpoints)}/muster"]
-
+    with meeting_at(place, tmp_path) as meeting:
         def start(tags):
             return [job.agent(tag, f"--nnodes={nnodes}", "--nproc-per-node=1", *meeting, "--rdzv-id=order",
                               "--rdzv-conf=last_call_timeout=20", "--shutdown-timeout=0.5", "--no-python", job.worker,
@@ -77,26 +96,7 @@ def test_agents_that_leave_in_order_leave_nothing_to_wait_for(job, tmp_path, pla
             agent.signal(signal.SIGTERM)
         for agent in agents:
             assert agent.finish()[0] == 128 + signal.SIGTERM, agent.said()
-        at = time.monotonic()
-        again = start(tags.upper())
-        job.events.wait("start", 2 * len(tags), 60)
-        took = time.monotonic() - at
-        job.no_overlap()
-        assert took <= 3 * SLOWER, f"{took:.3f} s\n{again[0].said()}"
-        job.go()
-        for agent in again:
-            code, _, err = agent.finish()
-            assert code == 0, err
-
-
-@contextlib.contextmanager
-def meeting_at(place, tmp_path):
-    """The options that name a directory, or an etcd of its own."""
-    if place == "dir":
-        yield ["--rdzv-backend=dir", f"--rdzv-endpoint={tmp_path / 'arbiter'}"]
-        return
-    with etcd.EtcdCluster(1) as cluster:
-        yield [f"--rdzv-endpoint=etcd://{','.join(cluster.endpoints)}/muster"]
+        starts_at_once(job, start, tags.upper())
 
 
 @pytest.mark.parametrize("place", ["dir", "etcd"])
@@ -115,16 +115,7 @@ def test_too_few_that_stay_leave_nothing_to_wait_for(job, tmp_path, place, first
         assert told.finish()[0] == 128 + signal.SIGTERM, told.said()
         code, _, err = stays.finish()
         assert code == 1 and "was asked to stop; 1 of at least 2 nodes left" in err, err
-        at = time.monotonic()
-        again = start("AB")
-        job.events.wait("start", 4, 60)
-        took = time.monotonic() - at
-        job.no_overlap()
-        assert took <= 3 * SLOWER, f"{took:.3f} s\n{again[0].said()}"
-        job.go()
-        for agent in again:
-            code, _, err = agent.finish()
-            assert code == 0, err
+        starts_at_once(job, start, "AB")
 
 
 @pytest.mark.parametrize("place", ["dir", "etcd"])
