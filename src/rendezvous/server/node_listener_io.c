@@ -101,6 +101,7 @@ static void wait_for_bytes(int fd, int bytes) {
 static void greet(struct joiner *c) {
     struct rdzv_listener *l = c->listener;
     loop_watch_free(TAKE_PTR(c->first));
+    wait_for_bytes(c->fd, 1);
     if (conn_new(l->loop, take_fd(&c->fd), &listener_pending_ops, c, &c->conn) < 0) {
         conn_free(listener_take(c));
         return;

@@ -222,7 +222,7 @@ static void on_doomsday(void *arg) {
                       a->ends, a->waiting,
                       a->client == NULL ? "-" : member_state_name(member_state(rdzv_client_member(a->client))));
     }
-    cr_assert_fail("it did not happen in 10 s; last incident '%s'", w->incident);
+    cr_assert_fail("it did not happen in time; last incident '%s'", w->incident);
 }
 
 static void wait_until(bool (*until)(struct world *w)) {
