@@ -16,6 +16,8 @@ TORCHRUN = bench.torchrun()
 if TORCHRUN:  # the jobs' workers run under that Python
     os.environ["MUSTER_TEST_PYTHON"] = str(pathlib.Path(TORCHRUN[-1]).with_name("python"))
 
+os.environ.setdefault("SEED", "1")
+
 import harness      # noqa: E402
 import test_torch   # noqa: E402
 
@@ -35,7 +37,7 @@ def main():
     if not TORCHRUN:
         print("not measured: no Python with PyTorch in MUSTER_TEST_PYTHON")
         return
-    seed = os.environ.get("SEED", "1")
+    seed = os.environ["SEED"]
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as tmp:
         tmp = pathlib.Path(tmp)
         worker = tmp / "worker"
