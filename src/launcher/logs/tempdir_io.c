@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text/strbuf.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
@@ -27,9 +28,17 @@
 #define OWNER_MAX (BOOT_ID_MAX + HOST_MAX + 2)
 #define EMPTY_AGE_S 86400 /* of a folder that was never claimed */
 
-static const char *temp_dir(void) {
+#define IN_MEMORY "/dev/shm" /* takes memory, so only small files go there unasked */
+
+/* The folders in which temporary ones are made, best first; NULL after the last. */
+static const char *nth_place(size_t i) {
+    static const char *const places[] = {"/tmp", IN_MEMORY};
     const char *tmp = getenv("TMPDIR");
-    return tmp == NULL || tmp[0] == '\0' ? "/tmp" : tmp;
+    bool other = tmp != NULL && tmp[0] != '\0' && strcmp(tmp, places[0]) != 0;
+    if (other && i == 0)
+        return tmp;
+    i -= other;
+    return i < ARRAY_SIZE(places) ? places[i] : NULL;
 }
 
 /* What an owner's file has: the boot, and the machine that was booted. */
@@ -112,13 +121,22 @@ static int claim(const char *dir) {
     return fd;
 }
 
-int tempdir_make(char **ret_dir, int *ret_claim, struct err *err) {
-    _cleanup_(freep) char *path = xasprintf("%s/" PREFIX "XXXXXX", temp_dir());
-    if (mkdtemp(path) == NULL) /* mode 0700 */
-        return err_set(err, -errno, "can't make a temporary folder %s: %s", path, strerror(errno));
-    *ret_claim = claim(path);
-    *ret_dir = TAKE_PTR(path);
-    return 0;
+int tempdir_make(enum tempdir_use use, char **ret_dir, int *ret_claim, struct err *err) {
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    int r = -ENOENT;
+    for (size_t i = 0; nth_place(i) != NULL; i++) {
+        if (use == TEMPDIR_LARGE && i > 0 && strcmp(nth_place(i), IN_MEMORY) == 0)
+            continue;
+        _cleanup_(freep) char *path = xasprintf("%s/" PREFIX "XXXXXX", nth_place(i));
+        if (mkdtemp(path) != NULL) { /* mode 0700 */
+            *ret_claim = claim(path);
+            *ret_dir = TAKE_PTR(path);
+            return 0;
+        }
+        r = why.len == 0 ? -errno : r;
+        strbuf_printf(&why, "%s%.100s: %s", why.len > 0 ? ", " : "", nth_place(i), strerror(errno));
+    }
+    return err_set(err, r, "can't make a temporary folder (%s)", strbuf_text(&why));
 }
 
 void tempdir_keep(const char *dir) {
@@ -186,6 +204,7 @@ static bool remove_tree(const char *path, uint64_t until_ns) {
 struct tempdirs {
     struct owner us;
     uint64_t until_ns;
+    const char *place;
     uint32_t n; /* how many were removed */
 };
 
@@ -203,7 +222,7 @@ static bool sweep_one(int tmp, const char *name, void *arg) {
     (void)close(dir);
     if (!left)
         return true;
-    _cleanup_(freep) char *path = xasprintf("%s/%s", temp_dir(), name);
+    _cleanup_(freep) char *path = xasprintf("%s/%s", t->place, name);
     t->n += remove_tree(path, t->until_ns);
     (void)close(lock);
     return true;
@@ -211,7 +230,12 @@ static bool sweep_one(int tmp, const char *name, void *arg) {
 
 uint32_t tempdir_sweep(uint64_t until_ns) {
     struct tempdirs t = {.until_ns = until_ns};
-    if (this_owner(&t.us) == 0)
-        sweep_dir(open(temp_dir(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), until_ns, sweep_one, &t);
+    if (this_owner(&t.us) < 0)
+        return 0;
+    for (size_t i = 0; (t.place = nth_place(i)) != NULL; i++) {
+        sweep_dir(open(t.place, O_RDONLY | O_DIRECTORY | O_CLOEXEC), until_ns, sweep_one, &t);
+        if (access(t.place, W_OK | X_OK) == 0)
+            break; /* no agent would have gone further */
+    }
     return t.n;
 }

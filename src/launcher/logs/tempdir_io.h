@@ -1,6 +1,6 @@
 /* The private temporary folder of an agent, and the folders that killed agents left behind.
  *
- *     r = tempdir_make(&dir, &claim, &err);
+ *     r = tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err);
  *     tempdir_keep(dir);            if the report names a file in it
  *     logdir_remove_tree(dir);      else, at the end; then close(claim)
  *
@@ -16,10 +16,14 @@
 
 #include "base/err.h"
 
-/* Makes a new folder, mode 0700, in $TMPDIR or /tmp. *ret_claim is close-on-exec; when all
- * processes that have it have closed it, the folder is a leftover. -1: the folder could not be
- * claimed, and never becomes a leftover. */
-_must_use_ int tempdir_make(char **ret_dir, int *ret_claim, struct err *err);
+/* What will be in it. Many containers have no writable folder but /dev/shm, which takes memory and
+ * is needed by data loaders and NCCL: only small files go there, unless it is $TMPDIR. */
+enum tempdir_use { TEMPDIR_SMALL, TEMPDIR_LARGE };
+
+/* Makes a new folder, mode 0700, in the first of $TMPDIR, /tmp and /dev/shm where it can.
+ * *ret_claim is close-on-exec; when all processes that have it have closed it, the folder is a
+ * leftover. -1: the folder could not be claimed, and never becomes a leftover. */
+_must_use_ int tempdir_make(enum tempdir_use use, char **ret_dir, int *ret_claim, struct err *err);
 void tempdir_keep(const char *dir);
 
 /* Removes leftover folders of this user and everything in them, until until_ns (CLOCK_MONOTONIC).

@@ -39,6 +39,7 @@ struct worker_logs {
     uint32_t n_starts, n_lacking; /* of the starts that want files */
     bool lacks;                   /* this start is counted */
     bool said;                    /* it was reported, and since then each start lacked some */
+    bool told_no_files;           /* that there are no error files */
 };
 
 bool worker_logs_asked_for(const struct job_spec *spec) {
@@ -133,7 +134,8 @@ void worker_logs_lack(struct worker_logs *l, const char *why) {
 static int need_temp_dir(struct worker_logs *l, struct err *err) {
     if (l->temp_dir != NULL)
         return 0;
-    int r = tempdir_make(&l->temp_dir, &l->temp_claim, err);
+    enum tempdir_use use = logs_in_temp_dir(l) ? TEMPDIR_LARGE : TEMPDIR_SMALL;
+    int r = tempdir_make(use, &l->temp_dir, &l->temp_claim, err);
     if (r == 0 && l->keep)
         tempdir_keep(l->temp_dir);
     return r;
@@ -142,8 +144,12 @@ static int need_temp_dir(struct worker_logs *l, struct err *err) {
 /* A worker without a log folder can still have a folder for its error file. */
 static void need_error_files(struct worker_logs *l) {
     struct err err = {0};
-    if (l->node_dir == NULL && need_temp_dir(l, &err) < 0)
-        log_warning("%s; workers have no error files", err.text);
+    if (l->node_dir != NULL || need_temp_dir(l, &err) == 0)
+        return;
+    if (!l->told_no_files)
+        log_warning("%s; workers have no error files; set TMPDIR to a folder that can be written",
+                    err.text);
+    l->told_no_files = true;
 }
 
 static void ask(struct worker_logs *l, const struct form *form) {

@@ -89,7 +89,9 @@ static uint64_t start_of(int32_t pid) {
 
 /* ---- the directory ---- */
 
-enum { DIRS_MAX = 2 };
+enum { DIRS_MAX = 3 };
+
+#define LAST_RESORT "/dev/shm/muster-"
 
 /* The directories where an agent of this user can put its file, best first. Returns how many. */
 static size_t dir_names(char names[DIRS_MAX][REGISTRY_PATH_MAX]) {
@@ -99,13 +101,15 @@ static size_t dir_names(char names[DIRS_MAX][REGISTRY_PATH_MAX]) {
         (void)snprintf(names[n++], REGISTRY_PATH_MAX, "%s", given);
         return n;
     }
-    if (geteuid() == 0) {
+    const unsigned uid = geteuid();
+    if (uid == 0)
         (void)snprintf(names[n++], REGISTRY_PATH_MAX, "/run/muster");
-        return n;
-    }
-    if (xdg != NULL && xdg[0] == '/')
+    if (uid != 0 && xdg != NULL && xdg[0] == '/')
         (void)snprintf(names[n++], REGISTRY_PATH_MAX, "%s/muster", xdg);
-    (void)snprintf(names[n++], REGISTRY_PATH_MAX, "/tmp/muster-%u", (unsigned)geteuid());
+    if (uid != 0)
+        (void)snprintf(names[n++], REGISTRY_PATH_MAX, "/tmp/muster-%u", uid);
+    /* a container whose root is read-only has this at least */
+    (void)snprintf(names[n++], REGISTRY_PATH_MAX, LAST_RESORT "%u", uid);
     return n;
 }
 
@@ -149,7 +153,10 @@ int registry_dir_open(int *ret_fd, char path[REGISTRY_PATH_MAX], struct err *err
     int r = -ENOENT;
     for (size_t i = 0; i < n; i++) {
         r = open_dir(names[i], true, ret_fd, err);
-        if (r == 0) {
+        if (r == 0 && i + 1 < n && faccessat(*ret_fd, ".", W_OK, AT_EACCESS) < 0) {
+            (void)close(*ret_fd); /* it was made before the root became read-only */
+            r = -EACCES;
+        } else if (r == 0) {
             (void)memcpy(path, names[i], REGISTRY_PATH_MAX);
             return 0;
         }
@@ -359,12 +366,14 @@ static int list(bool all, struct registry_entry **ret, size_t *ret_n, struct err
         int r_dir = open_dir(names[i], false, &fd, err);
         if (r_dir == 0)
             r_dir = list_dir(fd, names[i], &here, &found, err);
-        if (r_dir < 0 && r_dir != -ENOENT)
+        bool spare = i + 1 == n && n > 1; /* others may have made it: that is nobody's error */
+        if (r_dir < 0 && r_dir != -ENOENT && !spare)
             r = r_dir;
     }
     if (all && geteuid() == 0) {
         list_others("/tmp", "muster-", "", &here, &found);
         list_others("/run/user", "", "/muster", &here, &found);
+        list_others("/dev/shm", "muster-", "", &here, &found);
     }
     /* A directory that can't be used is not an error if agents were found elsewhere. */
     if (found.n == 0 && r < 0) {

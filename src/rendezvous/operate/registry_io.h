@@ -9,8 +9,8 @@
  *     registry_remove(&own);
  *
  * The run directory is $MUSTER_RUN_DIR; else /run/muster for root; else $XDG_RUNTIME_DIR/muster,
- * else /tmp/muster-UID. It is created with mode 0700. It is refused if it belongs to another user,
- * or if others can write to it.
+ * else /tmp/muster-UID; and if none of these can be made, /dev/shm/muster-UID. It is created with
+ * mode 0700. It is refused if it belongs to another user, or if others can write to it.
  *
  * Whether a process is alive is known by its pid; in another pid namespace of this machine by a
  * lock on its file (flock(2)), which the kernel releases when the process ends. */

@@ -3,9 +3,11 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,15 +44,77 @@ Test(tempdir_io, is_private) {
     char *dir = NULL;
     int claim;
     struct err err = {0};
-    cr_assert_eq(tempdir_make(&dir, &claim, &err), 0, "%s", err.text);
+    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err), 0, "%s", err.text);
     cr_assert_eq(strncmp(dir, base, strlen(base)), 0);
     struct stat st;
     cr_assert_eq(stat(dir, &st), 0);
     cr_assert_eq(st.st_mode & 0777, 0700);
     (void)close(claim);
     free(dir);
+}
+
+/* Makes /tmp, and /dev/shm too, a folder that can't be written, for this process alone. False: not possible here. */
+static bool hide(bool memory_too) {
+    (void)rmdir(base); /* teardown() could not see it */
+    return geteuid() == 0 && unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("none", "/tmp", "tmpfs", MS_RDONLY, NULL) == 0 &&
+           (memory_too ? mount("none", "/dev/shm", "tmpfs", MS_RDONLY, NULL)
+                       : mount("none", "/dev/shm", "tmpfs", 0, "mode=1777,size=1m")) == 0;
+}
+
+static void expect_made_in(enum tempdir_use use, const char *place) {
+    char *dir = NULL;
+    int claim;
+    struct err err = {0};
+    cr_assert_eq(tempdir_make(use, &dir, &claim, &err), 0, "%s", err.text);
+    cr_expect_eq(strncmp(dir, place, strlen(place)), 0, "%s is not in %s", dir, place);
+    (void)close(claim);
+    cr_expect_eq(logdir_remove_tree(dir), 0);
+    free(dir);
+}
+
+Test(tempdir_io, the_next_place_is_taken_where_the_first_is_of_no_use) {
     cr_assert_eq(setenv("TMPDIR", "/nonexistent", 1), 0);
-    cr_assert_eq(tempdir_make(&dir, &claim, &err), -ENOENT);
+    expect_made_in(TEMPDIR_SMALL, "/tmp/muster-");
+    expect_made_in(TEMPDIR_LARGE, "/tmp/muster-");
+    cr_assert_eq(setenv("TMPDIR", "", 1), 0);
+    expect_made_in(TEMPDIR_SMALL, "/tmp/muster-");
+}
+
+/* A container with a root that is read-only. */
+Test(tempdir_io, memory_is_for_small_files) {
+    char *dir = NULL;
+    int claim;
+    struct err err = {0};
+    if (!hide(false))
+        cr_skip_test("no mount namespace can be made here");
+    cr_assert_eq(setenv("TMPDIR", "/nonexistent", 1), 0);
+    expect_made_in(TEMPDIR_SMALL, "/dev/shm/muster-");
+    cr_expect_eq(tempdir_make(TEMPDIR_LARGE, &dir, &claim, &err), -ENOENT);
+    cr_expect_str_eq(err.text, "can't make a temporary folder (/nonexistent: No such file or directory, /tmp: "
+                               "Read-only file system)");
+    cr_assert_eq(setenv("TMPDIR", "/dev/shm", 1), 0);
+    expect_made_in(TEMPDIR_LARGE, "/dev/shm/muster-"); /* as the user wants it */
+    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err), 0);
+    cr_assert_eq(unsetenv("TMPDIR"), 0);
+    cr_expect_eq(sweep(), 0);
+    (void)close(claim); /* what was left there is found */
+    cr_expect_eq(sweep(), 1);
+    cr_expect_not(is_there(dir));
+    free(dir);
+}
+
+Test(tempdir_io, without_any_place_there_is_no_folder) {
+    char *dir = NULL;
+    int claim;
+    struct err err = {0};
+    if (!hide(true))
+        cr_skip_test("no mount namespace can be made here");
+    cr_assert_eq(unsetenv("TMPDIR"), 0);
+    cr_expect_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err), -EROFS);
+    cr_expect_str_eq(err.text, "can't make a temporary folder (/tmp: Read-only file system, /dev/shm: Read-only "
+                               "file system)");
+    cr_expect_eq(sweep(), 0);
 }
 
 /* Makes a temporary folder, with a tree in it, in a child that waits to be killed. */
@@ -61,7 +125,8 @@ static pid_t make_in_child(char path[256]) {
     if (pid == 0) {
         char *dir = NULL, *node = NULL;
         int claim;
-        if (tempdir_make(&dir, &claim, NULL) == 0 && logdir_make_generation(dir, "1.1", "n", &node, NULL) == 0)
+        if (tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL) == 0 &&
+            logdir_make_generation(dir, "1.1", "n", &node, NULL) == 0)
             (void)!write(fds[1], dir, strlen(dir) + 1);
         for (;;)
             (void)pause();
@@ -114,7 +179,7 @@ Test(tempdir_io, many_short_looks_do_what_one_long_look_does) {
 Test(tempdir_io, what_the_user_was_told_of_stays) {
     char *dir = NULL;
     int claim;
-    cr_assert_eq(tempdir_make(&dir, &claim, NULL), 0);
+    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL), 0);
     add_file(dir, "error.json");
     tempdir_keep(dir);
     (void)close(claim);
@@ -137,7 +202,7 @@ static void make_owned(const char *name, const char *text, char path[256]) {
 static void this_host(char host[256]) {
     char *dir = NULL, path[300], boot[64];
     int claim;
-    cr_assert_eq(tempdir_make(&dir, &claim, NULL), 0);
+    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL), 0);
     (void)snprintf(path, sizeof path, "%s/.muster-owner", dir);
     FILE *f = fopen(path, "re");
     cr_assert_not_null(f);
@@ -181,7 +246,7 @@ static int sweep_read_only(void) {
     int claim;
     if (geteuid() == 0 && (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0))
         return 1;
-    if (tempdir_make(&dir, &claim, NULL) < 0)
+    if (tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL) < 0)
         return 2;
     (void)snprintf(path, sizeof path, "%.200s", dir);
     (void)snprintf(inner, sizeof inner, "%s/cache", path);
