@@ -53,12 +53,14 @@ ROOMS = [
     ("rendezvous/server", "base/ io/ rendezvous/store rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
     ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol"),
+    ("launcher/contain", "base/ io"),
     ("launcher/worker", "base/ io launcher/job"),
     ("launcher/streams", "base/ io/"),
     ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker launcher/streams"),
     ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/logs"),
     ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol launcher/job"),
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
+                           " launcher/contain"
                            " launcher/worker launcher/logs launcher/report launcher/node"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),

@@ -21,6 +21,7 @@
 
 #include "io/file.h"
 #include "io/process/child.h"
+#include "launcher/contain/contain_facts_io.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/suspend_io.h"
@@ -148,18 +149,29 @@ static int mount_proc(void) {
     return 0;
 }
 
+/* What the agent writes to the guardian when it has set itself up. */
+struct setup_report {
+    int code;               /* 0, or a negative errno */
+    enum contain_step step; /* which failed; 0: none of containment's */
+};
+
 /* The part of the agent's setup that can fail. The agent reports errors to the guardian, which
  * returns them to the caller. */
-static int agent_setup(const struct guardian *g) {
+static int agent_setup(const struct guardian *g, enum contain_step *ret_step) {
     (void)setpgid(0, 0);
     if (prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0)
         return -errno;
+    *ret_step = g->cgroup_fd >= 0 ? CONTAIN_ENTER : 0;
     if (g->cgroup_fd >= 0)
         return cgroup_enter(g->cgroup_fd);
     if (g->contain != JOB_CONTAIN_PIDNS)
         return 0;
+    *ret_step = CONTAIN_MAP;
     int r = g->uid != 0 ? map_user(g) : 0;
-    return r < 0 ? r : mount_proc();
+    if (r < 0)
+        return r;
+    *ret_step = CONTAIN_PROC;
+    return mount_proc();
 }
 
 static void agent_begin(struct guardian *g, struct guardian_link *ret) {
@@ -169,9 +181,10 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     shared_page = g->shared;
     watch_guardian();
     (void)close(g->setup[0]);
-    int r = agent_setup(g);
-    ssize_t n = write(g->setup[1], &r, sizeof r);
-    if (n != sizeof r || r < 0)
+    struct setup_report report = {0};
+    report.code = agent_setup(g, &report.step);
+    ssize_t n = write(g->setup[1], &report, sizeof report);
+    if (n != sizeof report || report.code < 0)
         _exit(1);
     /* The guardian's answer; end of file if it died before the death signal was requested. */
     char go;
@@ -424,23 +437,24 @@ static int cgroup_prepare(struct guardian *g, bool required, struct err *err) {
     _cleanup_(freep) char *path = NULL;
     int r = cgroup_own_path(&path);
     if (r < 0)
-        return err_set(err, r, "--contain=cgroup: no cgroup v2 is mounted here");
+        return contain_failed(CONTAIN_FIND, r, err);
     if (!required && !cgroup_is_delegated(path))
         return -EPERM;
     int parent = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (parent < 0)
-        return err_set(err, -errno, "--contain=cgroup: cannot open %s: %s", path, strerror(errno));
+        return contain_failed(CONTAIN_MAKE, -errno, err);
     (void)snprintf(g->cgroup_name, sizeof g->cgroup_name, GUARDIAN_CGROUP_PREFIX "%d", getpid());
     int fd;
     r = make_claimed(parent, g->cgroup_name, &fd, err);
+    if (r < 0)
+        (void)contain_failed(CONTAIN_MAKE, r, err);
     if (r == 0 && faccessat(fd, "cgroup.kill", W_OK, 0) < 0) {
-        r = err_set(err, -EOPNOTSUPP, "the kernel has no cgroup.kill (Linux 5.14)");
+        r = contain_failed(CONTAIN_KILL, -EOPNOTSUPP, err);
         (void)close(fd);
         (void)cgroup_remove(parent, g->cgroup_name);
     }
     if (r < 0) {
         (void)close(parent);
-        err_prefix(err, "--contain=cgroup below %s", path);
         return r;
     }
     g->cgroup_parent_fd = parent;
@@ -505,19 +519,21 @@ static int undo(struct guardian *g, int r) {
 static int await_agent(struct guardian *g, struct err *err) {
     (void)close(g->setup[1]);
     g->setup[1] = -1;
-    int r = 0;
+    struct setup_report report = {0};
     ssize_t n;
     do
-        n = read(g->setup[0], &r, sizeof r);
+        n = read(g->setup[0], &report, sizeof report);
     while (n < 0 && errno == EINTR);
-    if (n != sizeof r)
-        r = -ECHILD;
+    int r = n == sizeof report ? report.code : -ECHILD;
+    enum contain_step failed = n == sizeof report && r < 0 ? report.step : 0;
     if (r == 0 && g->contain != JOB_CONTAIN_NONE)
         r = keeper_start(g);
     if (r == 0)
         return 0;
     (void)kill(g->agent, SIGKILL);
     (void)waitpid(g->agent, NULL, 0);
+    if (failed != 0)
+        return contain_failed(failed, r, err);
     return err_set(err, r, "cannot set up the agent (containment: %s): %s",
                    guardian_contain_text(g->contain), strerror(-r));
 }
@@ -552,9 +568,12 @@ int guardian_fork(const struct guardian_config *config, struct guardian_link *re
         agent_begin(&g, ret);
         return 0;
     }
-    r = g.agent < 0 ? err_set(err, -errno, "cannot start the agent (containment: %s): %s",
-                              guardian_contain_text(g.contain), strerror(errno))
-                    : await_agent(&g, err);
+    if (g.agent > 0)
+        r = await_agent(&g, err);
+    else if (g.contain == JOB_CONTAIN_PIDNS)
+        r = contain_failed(CONTAIN_CLONE, -errno, err);
+    else
+        r = err_set(err, -errno, "cannot start the agent: %s", strerror(errno));
     if (r < 0) {
         (void)close(signal_fd);
         return undo(&g, r);
