@@ -160,22 +160,24 @@ static void begin(struct agent *a, bool host, bool only_guessed) {
         begin_with(a, &own);
 }
 
-void agent_try_endpoint(struct agent *a) {
-    struct addr own;
-    int fd;
-    if (!a->may_lead_later || a->ended || agent_leads(a) ||
-        endpoint_listen(endpoint_name(a), a->config.spec->endpoint_port, &fd, NULL) < 0)
-        return; /* another agent of this machine was quicker */
-    a->may_lead_later = false;
-    (void)lead_at(a, fd, &own); /* its client finds it there, like any other node */
-}
-
 /* Stores the address by which other nodes know the endpoint, if it is on this machine. */
 static void keep_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
     for (size_t i = 0; i < n && a->endpoint.len == 0; i++)
         if (!addr_is_loopback(&addrs[i]) && !addr_is_wildcard(&addrs[i]) &&
             addr_is_local(&addrs[i]))
             a->endpoint = addrs[i];
+}
+
+/* A name that was not known at the start can turn out to be that of another machine. */
+void agent_try_endpoint(struct agent *a, const struct addr *at) {
+    struct addr own;
+    int fd;
+    if (!a->may_lead_later || a->ended || agent_leads(a) || !addr_is_local(at) ||
+        endpoint_listen(endpoint_name(a), a->config.spec->endpoint_port, &fd, NULL) < 0)
+        return; /* another agent of this machine was quicker */
+    keep_endpoint(a, at, 1);
+    a->may_lead_later = false;
+    (void)lead_at(a, fd, &own); /* its client finds it there, like any other node */
 }
 
 static void on_resolved(void *arg, int code, const char *text, const struct addr *addrs, size_t n) {
@@ -194,6 +196,7 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
     }
     if (code < 0)
         log_info("%s", text);
+    a->may_lead_later = code < 0 && !spec->workers_store;
     keep_endpoint(a, addrs, n);
     bool host = code == 0 && endpoint_is_here(spec->is_host, spec->endpoint_host, addrs, n);
     begin(a, host, true);

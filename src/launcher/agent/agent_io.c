@@ -186,7 +186,7 @@ static void on_status(void *arg, const struct rdzv_status *status) {
 
 static void waiting_for_leader(void *arg, const char *text) { agent_show_waiting(arg, text); }
 
-static void nobody_there(void *arg) { agent_try_endpoint(arg); }
+static void nobody_there(void *arg, const struct addr *at) { agent_try_endpoint(arg, at); }
 
 static void waiting_for_place(void *arg, const char *text) { agent_show_no_place(arg, text); }
 

@@ -49,8 +49,9 @@ struct agent {
     struct resolve *resolve;
     /* how this agent reaches the endpoint, if it leads there; else len 0 */
     struct addr own_endpoint;
-    /* The endpoint is on this machine, and another agent listened there, which may have been at its
-     * end: this one leads if the port becomes free before there is a leader. */
+    /* It leads if nothing listens at the endpoint before there is a leader, and the endpoint is on
+     * this machine: another agent listened there, which may have been at its end; or the name was
+     * not known yet, as that of a pod that has just been made. */
     bool may_lead_later;
     /* the endpoint's address on this machine that is not loopback; else len 0 */
     struct addr endpoint;
@@ -102,8 +103,8 @@ void agent_begin_to_leave(struct agent *a, const char *why);
 
 /* Joins the job, and leads it if this agent is the one to lead. */
 void agent_find_place(struct agent *a);
-/* Nothing listens at the endpoint: leads there if may_lead_later. */
-void agent_try_endpoint(struct agent *a);
+/* Nothing listens at this address of the endpoint: leads there if may_lead_later. */
+void agent_try_endpoint(struct agent *a, const struct addr *at);
 /* The leader's address as other nodes would write it. False: it is reached over loopback, and all
  * nodes are on this machine. */
 _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *leader,

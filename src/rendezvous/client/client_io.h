@@ -51,9 +51,9 @@ struct rdzv_client_ops {
     /* There is no leader yet: one sentence about why; called again whenever it changes. The node
      * waits for the join timeout at most. */
     void (*waiting_for_leader)(void *arg, const char *text);
-    /* At a fixed endpoint: nothing listens there, and this node has had no leader yet. May be
-     * NULL */
-    void (*nobody_there)(void *arg);
+    /* At a fixed endpoint: nothing listens at this address of it, and this node has had no leader
+     * yet. May be NULL */
+    void (*nobody_there)(void *arg, const struct addr *at);
     /* The job runs, and has no place for this node now: one sentence; as long as the job lasts. */
     void (*waiting_for_place)(void *arg, const char *text);
     /* With an arbiter: this agent leads from now on, with a group that begins with the state in

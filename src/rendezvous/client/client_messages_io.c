@@ -286,7 +286,7 @@ static void on_closed(void *arg, struct conn *conn, int code, const char *text) 
         client_disconnected(c);
     } else if (code == -ECONNREFUSED) {
         if (c->welcomed_ns == 0 && !c->has_arbiter && c->config.ops.nobody_there != NULL)
-            c->config.ops.nobody_there(c->config.arg);
+            c->config.ops.nobody_there(c->config.arg, &c->addrs[c->next_addr - 1]);
         client_attempt_failed(c, c->welcomed_ns > 0 ? "nothing listens there any more"
                                                     : "nothing listens there yet");
     } else if (code == -EPROTO) {
