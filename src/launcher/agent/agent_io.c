@@ -15,6 +15,7 @@
 #include "launcher/node/node_setup.h"
 #include "launcher/preflight/node_summary_io.h"
 #include "launcher/report/failure_text.h"
+#include "launcher/report/termination_io.h"
 #include "launcher/supervise/leftovers_io.h"
 #include "rendezvous/arbiter/arbiter.h"
 #include "rendezvous/protocol/endpoint_io.h"
@@ -39,6 +40,7 @@ void agent_quit_if_over(struct agent *a) {
 
 void agent_give_up(struct agent *a, const char *text) {
     log_error("%s", text);
+    termination_write(a->config.envp, text);
     a->failed_early = a->ended = a->server_done = true;
     if (local_workers_has_workers(a->local_workers))
         local_workers_kill(a->local_workers);

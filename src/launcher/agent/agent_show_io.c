@@ -15,6 +15,7 @@
 #include "launcher/agent/agent_priv.h"
 #include "launcher/report/failure_json.h"
 #include "launcher/report/failure_text.h"
+#include "launcher/report/termination_io.h"
 #include "launcher/worker/error_file.h"
 
 /* How long the console may take to write what is queued if nobody waits for its reader. */
@@ -478,10 +479,25 @@ static void show_ended(const struct agent *a, const struct member_end *end) {
     log_error("the job ended: %s%s", end->reason, strbuf_text(&where));
 }
 
+/* For whoever looks at the pod, and not at its log. */
+static void tell_container(const struct agent *a, const struct member_end *end) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    bool failed = end->kind == MEMBER_END_FAILED || end->kind == MEMBER_END_REFUSED ||
+                  end->kind == MEMBER_END_LEADER_LOST;
+    if (!failed || (a->signo != 0 && !end->has_failure))
+        return;
+    if (end->kind == MEMBER_END_FAILED && end->has_failure)
+        failure_line(&end->failure, &text);
+    else
+        strbuf_printf(&text, "the job ended: %s", end->reason);
+    termination_write(a->config.envp, strbuf_text(&text));
+}
+
 void agent_show_outcome(struct agent *a) {
     (void)console_status(a->console, NULL);
     loop_timer_set(a->waiting_timer, TIME_NEVER);
     const struct member_end *end = &a->end;
+    tell_container(a, end);
     if (end->was_closed) {
         show_was_closed(a, end);
         return;

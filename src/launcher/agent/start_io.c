@@ -10,6 +10,7 @@
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/start_check_io.h"
 #include "launcher/node/python_io.h"
+#include "launcher/report/termination_io.h"
 
 /* All nodes of a large job can probe at once. The kernel limits this to net.core.somaxconn. */
 #define NODE_BACKLOG 4096
@@ -86,6 +87,7 @@ int job_start(const struct job_spec *spec, char *const *envp) {
         r = start_check(spec, python, envp, &err);
     if (r < 0) {
         log_error("%s", err.text);
+        termination_write(envp, err.text);
         return AGENT_EXIT_USAGE;
     }
     if (spec->port_low > 0)
@@ -101,6 +103,7 @@ int job_start(const struct job_spec *spec, char *const *envp) {
         return agent_run(&agent);
     }
     log_error("%s", err.text);
+    termination_write(envp, err.text);
     if (agent.node_fd >= 0)
         (void)close(agent.node_fd);
     return AGENT_EXIT_FAILED;

@@ -1,5 +1,6 @@
 #include "launcher/report/failure_text.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -106,8 +107,7 @@ static void add_consequence(const struct failure *f, const struct failure_counts
         strbuf_add(ret, "; no restart");
 }
 
-void failure_headline(const struct failure *f, const struct failure_counts *counts,
-                      struct strbuf *ret) {
+static void add_who_and_what(const struct failure *f, struct strbuf *ret) {
     if (f->kind == FAILURE_NODE)
         strbuf_printf(ret, "node %s%s", f->node, f->text[0] == '\0' ? " " : ": ");
     else
@@ -118,6 +118,11 @@ void failure_headline(const struct failure *f, const struct failure_counts *coun
         strbuf_add(ret, " after ");
         duration_text(f->ran_ns, ret);
     }
+}
+
+void failure_headline(const struct failure *f, const struct failure_counts *counts,
+                      struct strbuf *ret) {
+    add_who_and_what(f, ret);
     add_consequence(f, counts, ret);
 }
 
@@ -151,6 +156,30 @@ void failure_name_interpreter(struct failure *f, const char *python) {
     _cleanup_(freep) char *text = xasprintf("%s%s" INTERPRETER "%s (PYTHON_EXEC chooses another)",
                                             f->text, f->text[len - 1] == '\n' ? "" : "\n", python);
     failure_set_text(f, text, f->text_is_traceback);
+}
+
+/* The last line of the failure's text that says something; its length is *ret_len, 0: none. */
+static const char *last_line(const struct failure *f, size_t *ret_len) {
+    const char *end = interpreter_of(f), *begin;
+    if (end == NULL)
+        end = f->text + strlen(f->text);
+    while (end > f->text && isspace((unsigned char)end[-1]))
+        end--;
+    begin = end;
+    while (begin > f->text && begin[-1] != '\n')
+        begin--;
+    *ret_len = (size_t)(end - begin);
+    return begin;
+}
+
+void failure_line(const struct failure *f, struct strbuf *ret) {
+    size_t len;
+    const char *last = last_line(f, &len);
+    add_who_and_what(f, ret);
+    if (f->kind == FAILURE_NODE || f->kind == FAILURE_SPAWN || len == 0)
+        return; /* they have their text already */
+    strbuf_add(ret, ": ");
+    strbuf_add_bytes(ret, last, len);
 }
 
 /* --- torchrun's block ------------------------------------------------------------------------- */

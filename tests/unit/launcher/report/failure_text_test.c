@@ -39,6 +39,34 @@ Test(failure_text, the_first_line_says_who_why_and_what_follows) {
                     "restart 1 of 3");
 }
 
+Test(failure_text, one_line_says_who_why_and_the_last_words) {
+    static const struct {
+        enum failure_kind kind;
+        int32_t code;
+        const char *text, *want;
+    } cases[] = {
+        {FAILURE_EXIT, 1, "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: no such file\n\n",
+         "rank 3 (node b, local 1) ended with exit code 1 after 41 s: ValueError: no such file"},
+        {FAILURE_EXIT, 1,
+         "ModuleNotFoundError: No module named 'x'\nThe interpreter was /usr/bin/python3 (PYTHON_EXEC)",
+         "rank 3 (node b, local 1) ended with exit code 1 after 41 s: ModuleNotFoundError: No module named 'x'"},
+        {FAILURE_EXIT, 3, "", "rank 3 (node b, local 1) ended with exit code 3 after 41 s"},
+        {FAILURE_EXIT, 3, " \n\n", "rank 3 (node b, local 1) ended with exit code 3 after 41 s"},
+        {FAILURE_OOM, 9, "epoch 4\n",
+         "rank 3 (node b, local 1) ran out of memory (SIGKILL from the kernel) after 41 s: epoch 4"},
+        {FAILURE_SPAWN, ENOENT, "exec /x: No such file or directory",
+         "rank 3 (node b, local 1) could not be started: exec /x: No such file or directory"},
+        {FAILURE_NODE, 0, "no message within the lease", "node b: no message within the lease"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct failure f = failure_of(cases[i].kind, cases[i].code);
+        _cleanup_(strbuf_fini) struct strbuf got = {0};
+        failure_set_text(&f, cases[i].text, true);
+        failure_line(&f, &got);
+        cr_expect_str_eq(strbuf_text(&got), cases[i].want, "got: %s", strbuf_text(&got));
+    }
+}
+
 Test(failure_text, an_exit_code_is_put_into_words) {
     struct failure_counts c = {.max_restarts = 0};
     struct failure f = failure_of(FAILURE_EXIT, 3);
