@@ -305,7 +305,8 @@ class Job:
 
     def env(self, tag, extra=None):
         env = {k: v for k, v in os.environ.items()
-               if not k.startswith(("PET_", "TORCHELASTIC_", "MUSTER_", "SLURM_", "RANK", "LOCAL_RANK", "MASTER_"))}
+               if not k.startswith(("PET_", "TORCHELASTIC_", "MUSTER_", "SLURM_", "KUBERNETES_", "JOB_COMPLETION_INDEX", "RANK",
+                                    "LOCAL_RANK", "MASTER_"))}
         name, value = self.mark.split("=")
         env["MUSTER_RUN_DIR"] = str(self.tmp / "run")  # leader files and entries only of this job
         env.update({name: value, "E2E_TAG": tag, "E2E_EVENTS": str(self.tmp / "events"),

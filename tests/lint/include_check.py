@@ -53,6 +53,7 @@ ROOMS = [
     ("rendezvous/server", "base/ io/ rendezvous/store rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
     ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol"),
+    ("launcher/pod", "base/"),
     ("launcher/contain", "base/ io"),
     ("launcher/worker", "base/ io launcher/job"),
     ("launcher/streams", "base/ io/"),
@@ -65,7 +66,7 @@ ROOMS = [
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
-    ("cli/options", "base/ topology/model rendezvous/protocol launcher/job"),
+    ("cli/options", "base/ topology/model rendezvous/protocol launcher/job launcher/pod"),
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/logs launcher/streams cli/options"),

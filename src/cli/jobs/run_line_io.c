@@ -13,6 +13,7 @@
 #include "cli/options/options_table.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "launcher/pod/place.h"
 #include "launcher/preflight/switch_map.h"
 #include "rendezvous/protocol/messages.h"
 #include "topology/discover/common/cpu_count_io.h"
@@ -111,6 +112,11 @@ static bool probe_has_gpus(void *arg) {
     return discover_has_gpus();
 }
 
+static void print_derived(const struct job_spec *spec) {
+    for (char **line = spec->derived; line != NULL && *line != NULL; line++)
+        log_info("%s", *line);
+}
+
 /* This node's place in --topology-file; a node that is not in it is ordered by its name. */
 static int find_place(struct job_spec *spec, struct err *err) {
     _cleanup_(freep) char *text = NULL;
@@ -139,13 +145,23 @@ static int find_place(struct job_spec *spec, struct err *err) {
     return 0;
 }
 
+#define HOSTS_FILE "/etc/hosts"
+
+static char *probe_hosts(void *arg) {
+    (void)arg;
+    char *text = NULL;
+    size_t len;
+    return file_read_text(HOSTS_FILE, POD_HOSTS_MAX, &text, &len) < 0 ? NULL : text;
+}
+
 const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .count_gpus = probe_gpus,
                                            .random = probe_random,
                                            .cwd = probe_cwd,
                                            .read_secret = probe_secret,
                                            .read_env_file = probe_env_file,
-                                           .has_gpus = probe_has_gpus};
+                                           .has_gpus = probe_has_gpus,
+                                           .read_hosts = probe_hosts};
 
 int run_line_read(int argc, char **argv, struct job_spec *ret) {
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};
@@ -162,6 +178,7 @@ int run_line_read(int argc, char **argv, struct job_spec *ret) {
         return help_print(&run_options, r == JOB_OPTIONS_HELP_ALL);
     set_log_level(&spec);
     print_warnings(&warnings);
+    print_derived(&spec);
     if (find_place(&spec, &err) < 0)
         return usage_error(run_options.command, "%s", err.text);
     if (r == JOB_OPTIONS_PRINT_CONFIG) {

@@ -358,6 +358,7 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
         .topology_env = env_get(envp, "SLURM_TOPOLOGY_ADDR"),
         .etcd_user_env = env_get(envp, "MUSTER_ETCD_USER"),
         .etcd_password_env = env_get(envp, "MUSTER_ETCD_PASSWORD"),
+        .envp = envp,
     };
     int r = options_parse(&run_options, argc, argv, &j.parsed, err);
     if (r < 0)

@@ -33,6 +33,8 @@ struct job_probes {
     int (*read_env_file)(void *arg, const char *path, char **ret, struct err *err);
     /* Whether there are GPUs, by a quick check. NULL: there are none. */
     bool (*has_gpus)(void *arg);
+    /* The text of /etc/hosts, malloc'ed; NULL: it can't be read. NULL: it is not looked at. */
+    char *(*read_hosts)(void *arg);
 };
 
 /* Outcomes other than a job to run. */

@@ -1,7 +1,13 @@
 #include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
 #include "cli/options/job_options_priv.h"
+
+/* the longest sentence of job_derived(), with a full name */
+#define DERIVED_MAX 512
 
 /* Fills in *ret, which must be RDZV_PLACE_INIT. */
 static int read_place(struct job_reading *j, enum rdzv_place_kind kind, const char *example,
@@ -170,4 +176,133 @@ void job_warn_etcd_conf(struct job_reading *j, const struct rdzv_conf *conf) {
         conf->etcd_cert != NULL || conf->etcd_key != NULL || conf->etcd_user != NULL ||
         conf->etcd_password != NULL || conf->etcd_password_file != NULL)
         strbuf_add(j->warnings, "--rdzv-conf: keys about etcd have no effect without etcd\n");
+}
+
+/* ---- a pod of an Indexed Job ---- */
+
+void job_derived(struct job_reading *j, const char *fmt, ...) {
+    va_list ap;
+    char text[DERIVED_MAX];
+    size_t n = 0;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    while (j->spec->derived != NULL && j->spec->derived[n] != NULL)
+        n++;
+    j->spec->derived = xrealloc(j->spec->derived, (n + 2) * sizeof *j->spec->derived);
+    j->spec->derived[n] = xstrdup(text);
+    j->spec->derived[n + 1] = NULL;
+}
+
+static bool is_blank(const char *text) { return text == NULL || text[strspn(text, " \t")] == '\0'; }
+
+/* As if the user had given it, but job_given() stays false. */
+static void fill_in(struct job_reading *j, enum run_option row, const char *text) {
+    j->parsed.values[option_row(&run_options, row)].text = text;
+}
+
+/* The host at which a job of one node is to meet; NULL: none was given. malloc'ed */
+static char *host_of_one(struct job_reading *j) {
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
+    bool is_host = rdzv_place_parse(endpoint, &place, NULL) == 0 && place.kind == RDZV_PLACE_HOST;
+    if (is_host)
+        return TAKE_PTR(place.host);
+    return is_blank(endpoint) && job_given(j, RUN_MASTER_ADDR) && job_given(j, RUN_MASTER_PORT)
+               ? xstrdup(job_text(j, RUN_MASTER_ADDR))
+               : NULL;
+}
+
+/* A Job whose pods each run a job of their own is usual, too. But a single node does not meet at
+ * another pod. */
+static int stay_alone(struct job_reading *j) {
+    if (job_given(j, RUN_NNODES))
+        return 0;
+    _cleanup_(freep) char *host = host_of_one(j);
+    if (j->pod.index > 0 && host != NULL && !pod_place_is_own(&j->pod, host))
+        return err_set(j->err, -EINVAL,
+                       "this pod has index %u of an Indexed Job (JOB_COMPLETION_INDEX) and is to "
+                       "meet others at %.200s, but no pod knows how many there are: give "
+                       "--nnodes=N, the Job's `completions`",
+                       j->pod.index, host);
+    job_derived(j,
+                "nnodes: 1, because --nnodes is not given: this pod (JOB_COMPLETION_INDEX=%u) runs "
+                "a job of its own; for one job of all pods give the Job's `completions`",
+                j->pod.index);
+    return 0;
+}
+
+static int no_full_name(struct job_reading *j) {
+    if (job_given(j, RUN_RDZV_BACKEND) || job_text(j, RUN_NODE_RANK) != NULL)
+        return 0; /* perhaps several agents in this one pod */
+    return err_set(j->err, -EINVAL,
+                   "--nnodes=%s: the pods of this Job (JOB_COMPLETION_INDEX=%u) can't find each "
+                   "other, because /etc/hosts has no full name of this pod: give the pod template "
+                   "a `subdomain` and make a headless Service of that name, or give "
+                   "--rdzv-endpoint=HOST:PORT",
+                   job_text(j, RUN_NNODES), j->pod.index);
+}
+
+static void meet_at_first(struct job_reading *j) {
+    const struct pod_place *pod = &j->pod;
+    bool is_static = job_given(j, RUN_RDZV_BACKEND)
+                         ? strcmp(job_text(j, RUN_RDZV_BACKEND), "static") == 0
+                         : job_given(j, RUN_MASTER_PORT);
+    if (is_static) {
+        fill_in(j, RUN_MASTER_ADDR, pod->first_host);
+        job_derived(j, "master_addr: %s, from this pod's full name in /etc/hosts, with index 0",
+                    pod->first_host);
+    } else {
+        fill_in(j, RUN_RDZV_BACKEND, "c10d");
+        fill_in(j, RUN_RDZV_ENDPOINT, pod->first_host);
+        job_derived(j, "rdzv_endpoint: %s, from this pod's full name in /etc/hosts, with index 0",
+                    pod->first_host);
+    }
+    if (!job_given(j, RUN_RDZV_ID)) {
+        fill_in(j, RUN_RDZV_ID, pod->job);
+        job_derived(j, "rdzv_id: %s, from this pod's full name in /etc/hosts", pod->job);
+    }
+    j->spec->pods_are_group = true;
+}
+
+/* /etc/hosts is read only where it can matter. */
+static void look_at_pod(struct job_reading *j) {
+    pod_place_read(j->envp, &(struct pod_facts){0}, &j->pod);
+    if (j->pod.kind != POD_PLACE_INDEXED || j->probes->read_hosts == NULL)
+        return;
+    _cleanup_(freep) char *hosts = j->probes->read_hosts(j->probes->arg);
+    pod_place_read(j->envp, &(struct pod_facts){.hosts = hosts}, &j->pod);
+}
+
+int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
+    const char *backend = job_text(j, RUN_RDZV_BACKEND), *rank_text = job_text(j, RUN_NODE_RANK);
+    int32_t rank = conf->rank;
+    look_at_pod(j);
+    if (j->pod.kind != POD_PLACE_INDEXED || j->pod.index >= RDZV_NODES_MAX || conf->store_file ||
+        job_value(j, RUN_STANDALONE)->times > 0)
+        return 0;
+    if (j->spec->rdzv.max_nodes == 1)
+        return stay_alone(j);
+    if (!is_blank(job_text(j, RUN_RDZV_ENDPOINT)) || job_given(j, RUN_MASTER_ADDR) ||
+        (strcmp(backend, "static") != 0 && strcmp(backend, "c10d") != 0))
+        return 0;
+    if (rank_text != NULL && parse_python_i32(rank_text, &rank) < 0)
+        return 0; /* it will be refused */
+    if (rank >= 0 && (uint32_t)rank != j->pod.index)
+        return 0; /* the user numbers the nodes in another way: several Jobs, or several agents in a
+                     pod */
+    if (j->pod.first_host[0] == '\0')
+        return no_full_name(j);
+    meet_at_first(j);
+    return 0;
+}
+
+int32_t job_rank_by_index(struct job_reading *j) {
+    bool counts = j->pod.kind == POD_PLACE_INDEXED && j->pod.index < RDZV_NODES_MAX &&
+                  j->spec->rdzv.max_nodes > 1 &&
+                  (j->spec->pods_are_group || j->spec->backend == JOB_BACKEND_STATIC);
+    if (!counts)
+        return -1;
+    job_derived(j, "node_rank: %u, from JOB_COMPLETION_INDEX", j->pod.index);
+    return (int32_t)j->pod.index;
 }

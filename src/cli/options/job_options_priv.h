@@ -6,6 +6,7 @@
 #include "cli/options/job_options.h"
 #include "cli/options/options_table.h"
 #include "cli/options/rdzv_text.h"
+#include "launcher/pod/place.h"
 
 struct job_reading {
     struct options_parsed parsed;
@@ -18,6 +19,8 @@ struct job_reading {
     const char *share_off_env;                     /* TORCH_DISABLE_SHARE_RDZV_TCP_STORE */
     const char *topology_env;                      /* SLURM_TOPOLOGY_ADDR */
     const char *etcd_user_env, *etcd_password_env; /* MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD */
+    char *const *envp;
+    struct pod_place pod; /* after job_meet_by_index() */
 };
 
 /* The option's value, or its default, or NULL. */
@@ -29,6 +32,9 @@ unsigned job_choice(const struct job_reading *j, enum run_option row);
 bool job_given(const struct job_reading *j, enum run_option row);
 /* Sets the error to "--name=value: must be …" and returns -EINVAL. */
 int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
+
+/* Adds a sentence to spec->derived: a value that nobody gave, and where it comes from. */
+void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
 
 /* Checks that it does not contradict --virtual-local-rank. */
 _must_use_ int job_check_gpus_per_worker(struct job_reading *j);
@@ -52,6 +58,13 @@ _must_use_ int job_read_dir(struct job_reading *j);
 _must_use_ int job_read_etcd(struct job_reading *j, const struct rdzv_conf *conf);
 /* Warns of keys of --rdzv-conf about etcd that have no effect. */
 void job_warn_etcd_conf(struct job_reading *j, const struct rdzv_conf *conf);
+
+/* In a pod of an Indexed Job: fills in where several nodes meet, if nobody gave that. Needs the
+ * numbers of nodes. */
+_must_use_ int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf);
+/* The node rank by the pod's index; -1: the pod has none, or it does not count. Needs the backend.
+ */
+int32_t job_rank_by_index(struct job_reading *j);
 
 /* The backend's name for --rdzv-backend. */
 const char *job_backend_name(enum job_backend backend);

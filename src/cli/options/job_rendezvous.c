@@ -111,6 +111,7 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
     int32_t rank = conf->rank;
     if (text != NULL && parse_python_i32(text, &rank) < 0)
         return job_bad_value(j, RUN_NODE_RANK, "a number");
+    bool by_index = text == NULL && rank < 0 && (rank = job_rank_by_index(j)) >= 0;
     /* only a wish for the order; the ranks are assigned */
     if (spec->backend != JOB_BACKEND_STATIC) {
         if (rank >= RDZV_NODES_MAX)
@@ -126,7 +127,8 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
                        "same on all nodes",
                        rank);
     if (rank < 0 || (uint32_t)rank >= spec->rdzv.max_nodes)
-        return err_set(j->err, -EINVAL, "--node-rank=%d: must be from 0 to %u (--nnodes=%s)", rank,
+        return err_set(j->err, -EINVAL, "%s=%d: must be from 0 to %u (--nnodes=%s)",
+                       by_index ? "JOB_COMPLETION_INDEX" : "--node-rank", rank,
                        spec->rdzv.max_nodes - 1, job_text(j, RUN_NNODES));
     spec->node_rank = rank;
     return 0;
@@ -157,7 +159,7 @@ static int read_static(struct job_reading *j) {
             return -EINVAL;
         spec->endpoint_port = (uint16_t)master_port;
         spec->endpoint_is_master = true;
-        spec->endpoint_assumed = !job_given(j, RUN_MASTER_ADDR);
+        spec->endpoint_assumed = !job_given(j, RUN_MASTER_ADDR) && !spec->pods_are_group;
         r = rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->endpoint_host, &port, j->err);
         if (r < 0 || port >= 0)
             return job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");
@@ -330,7 +332,9 @@ static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     s->last_call_ns = given_or(conf->last_call_ns, s->last_call_ns);
     s->close_timeout_ns = given_or(conf->close_timeout_ns, s->close_timeout_ns);
     s->leader_timeout_ns = given_or(conf->read_timeout_ns, s->leader_timeout_ns);
-    spec->is_host = conf->is_host;
+    /* the pod with index 0 finds its own name in /etc/hosts; to the others it may come late */
+    spec->is_host =
+        conf->is_host < 0 && spec->pods_are_group && j->pod.index > 0 ? 0 : conf->is_host;
     return 0;
 }
 
@@ -350,6 +354,8 @@ static bool shares_no_store(struct job_reading *j) {
 int job_read_rendezvous(struct job_reading *j) {
     _cleanup_(rdzv_conf_fini) struct rdzv_conf conf = {0};
     int r = rdzv_conf_parse(job_text(j, RUN_RDZV_CONF), &conf, j->warnings, j->err);
+    if (r == 0)
+        r = job_meet_by_index(j, &conf);
     if (r == 0)
         r = read_backend(j, &conf);
     if (r == 0)

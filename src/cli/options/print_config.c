@@ -169,6 +169,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_number(out, "node_rank", spec->node_rank);
     add_text(out, "run_id", spec->run_id);
     add_bool(out, "run_id_given", spec->run_id_given);
+    add_texts(out, "derived", spec->derived);
     add_text(out, "topology", spec->topology);
     add_text(out, "topology_file", spec->topology_file);
     add_times(out, spec);

@@ -81,6 +81,9 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->event_log);
     free(spec->local_addr);
     free(spec->run_id);
+    for (char **text = spec->derived; text != NULL && *text != NULL; text++)
+        free(*text);
+    free(spec->derived);
     free(spec->role);
     free(spec->script);
     for (char **arg = spec->args; arg != NULL && *arg != NULL; arg++)

@@ -92,6 +92,11 @@ struct job_spec {
     char *local_addr;       /* --local-addr or NULL */
     char *run_id;           /* never NULL, never empty */
     bool run_id_given;      /* given by the user, so other runs can use it too */
+    /* what nobody gave, and where it was found instead: a sentence for each; NULL-terminated, NULL:
+     * nothing */
+    char **derived;
+    /* The pods of a Kubernetes Job are the group: they meet at the one with index 0. */
+    bool pods_are_group;
     char *role;
 
     /* when */

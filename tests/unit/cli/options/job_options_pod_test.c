@@ -1,0 +1,206 @@
+/* What a command line means in a pod of an Indexed Job. */
+#include "cli/options/job_options.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT(s) ((char *)(uintptr_t)(s))
+#define WORDS_MAX 24
+#define FIRST "train-0.mesh.team.svc.cluster.local"
+/* The environment and /etc/hosts of pod 3, if a line does not say otherwise. */
+#define POD "KUBERNETES_SERVICE_HOST=10.96.0.1 JOB_COMPLETION_INDEX=3"
+
+static const char *hosts;
+static unsigned reads;
+
+static uint32_t one_cpu(void *arg) {
+    (void)arg;
+    return 1;
+}
+static int no_gpus(void *arg, uint32_t *ret, struct err *err) {
+    (void)arg;
+    (void)err;
+    *ret = 0;
+    return 0;
+}
+static uint64_t fixed_random(void *arg) {
+    (void)arg;
+    return 0xabcd;
+}
+static char *read_hosts(void *arg) {
+    (void)arg;
+    reads++;
+    return hosts == NULL ? NULL : xstrdup(hosts);
+}
+static const struct job_probes probes = {
+    .count_cpus = one_cpu, .count_gpus = no_gpus, .random = fixed_random, .read_hosts = read_hosts};
+
+struct reading {
+    struct job_spec spec;
+    struct strbuf warnings;
+    struct err err;
+    int r;
+};
+
+static void reading_fini(struct reading *g) {
+    job_spec_fini(&g->spec);
+    strbuf_fini(&g->warnings);
+}
+
+static void split(char *text, char **out, int *n) {
+    for (char *w = strtok(text, " "); w != NULL; w = strtok(NULL, " ")) {
+        cr_assert_lt(*n, WORDS_MAX);
+        out[(*n)++] = w;
+    }
+}
+
+static struct reading read_line(const char *env, const char *line) {
+    char env_text[512], words[1024];
+    (void)snprintf(env_text, sizeof env_text, "%s", env);
+    (void)snprintf(words, sizeof words, "%s x", line);
+    char *envp[WORDS_MAX + 1] = {NULL}, *argv[WORDS_MAX + 1] = {TEXT("run")};
+    int n_env = 0, argc = 1;
+    split(env_text, envp, &n_env);
+    split(words, argv, &argc);
+    struct reading g = {0};
+    g.r = job_options_read(argc, argv, envp, &probes, &g.warnings, &g.spec, &g.err);
+    return g;
+}
+
+static void set_hosts(void) {
+    hosts = "127.0.0.1\tlocalhost\n10.244.0.5\ttrain-3.mesh.team.svc.cluster.local\ttrain-3\n";
+    reads = 0;
+}
+TestSuite(job_options_pod, .init = set_hosts);
+
+Test(job_options_pod, the_place_is_filled_in_and_what_is_given_wins) {
+    static const struct {
+        const char *line;
+        enum job_backend backend;
+        const char *host;
+        uint16_t port;
+        int32_t rank;
+        int is_host;
+        const char *run_id;
+    } cases[] = {
+        {"--nnodes=4", JOB_BACKEND_C10D, FIRST, 29400, 3, 0, "train"},
+        {"--nnodes=2:4", JOB_BACKEND_C10D, FIRST, 29400, 3, 0, "train"},
+        {"--nnodes=2:3", JOB_BACKEND_C10D, FIRST, 29400, 3, 0, "train"}, /* a spare */
+        {"--nnodes=4 --rdzv-backend=c10d", JOB_BACKEND_C10D, FIRST, 29400, 3, 0, "train"},
+        {"--nnodes=4 --rdzv-backend=static", JOB_BACKEND_STATIC, FIRST, 29500, 3, 0, "train"},
+        {"--nnodes=4 --master-port=7", JOB_BACKEND_STATIC, FIRST, 7, 3, 0, "train"},
+        {"--nnodes=4 --node-rank=3", JOB_BACKEND_C10D, FIRST, 29400, 3, 0, "train"},
+        {"--nnodes=4 --rdzv-id=night", JOB_BACKEND_C10D, FIRST, 29400, 3, 0, "night"},
+        {"--nnodes=4 --rdzv-conf=is_host=1", JOB_BACKEND_C10D, FIRST, 29400, 3, 1, "train"},
+        /* the user numbers the nodes */
+        {"--nnodes=4 --node-rank=2", JOB_BACKEND_STATIC, "127.0.0.1", 29500, 2, -1, "none"},
+        {"--nnodes=4 --rdzv-conf=rank=2", JOB_BACKEND_STATIC, "127.0.0.1", 29500, 2, -1, "none"},
+        /* the user knows where the nodes meet: as without Kubernetes, but for the static rank */
+        {"--nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=h:5", JOB_BACKEND_C10D, "h", 5, -1, -1, "none"},
+        {"--nnodes=4 --rdzv-endpoint=h:5", JOB_BACKEND_STATIC, "h", 5, 3, -1, "none"},
+        {"--nnodes=4 --rdzv-endpoint=h:5 --node-rank=1", JOB_BACKEND_STATIC, "h", 5, 1, -1, "none"},
+        {"--nnodes=4 --master-addr=h --master-port=5", JOB_BACKEND_STATIC, "h", 5, 3, -1, "none"},
+        /* one node */
+        {"", JOB_BACKEND_C10D, NULL, 0, -1, -1, NULL},
+        {"--standalone", JOB_BACKEND_C10D, NULL, 0, -1, -1, NULL},
+        {"--nnodes=1 --rdzv-backend=c10d --rdzv-endpoint=h:5", JOB_BACKEND_C10D, "h", 5, -1, -1, "none"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=localhost:0", JOB_BACKEND_C10D, "localhost", 0, -1, -1, "none"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=train-3:0", JOB_BACKEND_C10D, "train-3", 0, -1, -1, "none"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=10.244.0.5:0", JOB_BACKEND_C10D, "10.244.0.5", 0, -1, -1, "none"},
+        {"--master-port=7", JOB_BACKEND_STATIC, "127.0.0.1", 7, 0, -1, "none"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(POD, cases[i].line);
+        cr_assert_eq(g.r, 0, "%s: %s", cases[i].line, g.err.text);
+        cr_expect_eq(g.spec.backend, cases[i].backend, "%s", cases[i].line);
+        cr_expect_eq(g.spec.endpoint_port, cases[i].port, "%s: %u", cases[i].line, g.spec.endpoint_port);
+        cr_expect_eq(g.spec.node_rank, cases[i].rank, "%s: %d", cases[i].line, g.spec.node_rank);
+        cr_expect_eq(g.spec.is_host, cases[i].is_host, "%s: %d", cases[i].line, g.spec.is_host);
+        cr_assert_eq(g.spec.endpoint_host == NULL, cases[i].host == NULL, "%s", cases[i].line);
+        if (cases[i].host != NULL)
+            cr_expect_str_eq(g.spec.endpoint_host, cases[i].host, "%s", cases[i].line);
+        if (cases[i].run_id != NULL)
+            cr_expect_str_eq(g.spec.run_id, cases[i].run_id, "%s", cases[i].line);
+        cr_expect_eq(g.spec.run_id_given, strstr(cases[i].line, "rdzv-id") != NULL, "%s", cases[i].line);
+        cr_expect_not(g.spec.endpoint_assumed && cases[i].rank == 3);
+    }
+}
+
+Test(job_options_pod, outside_of_such_a_pod_nothing_changes) {
+    static const char *const environments[] = {"A=1", "JOB_COMPLETION_INDEX=3", "KUBERNETES_SERVICE_HOST=10.96.0.1"};
+    for (size_t i = 0; i < ARRAY_SIZE(environments); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(environments[i], "--nnodes=4");
+        cr_assert_eq(g.r, 0, "%s", g.err.text);
+        cr_expect_eq(g.spec.backend, JOB_BACKEND_STATIC);
+        cr_expect_str_eq(g.spec.endpoint_host, "127.0.0.1");
+        cr_expect_eq(g.spec.node_rank, 0);
+        cr_expect_null(g.spec.derived);
+        cr_expect_eq(reads, 0, "/etc/hosts is not read");
+    }
+}
+
+Test(job_options_pod, the_pod_with_index_0_finds_out_that_it_is_the_endpoint) {
+    hosts = "10.244.0.4\t" FIRST "\ttrain-0\n";
+    _cleanup_(reading_fini) struct reading g =
+        read_line("KUBERNETES_SERVICE_HOST=10.96.0.1 JOB_COMPLETION_INDEX=0", "--nnodes=4");
+    cr_assert_eq(g.r, 0, "%s", g.err.text);
+    cr_expect_str_eq(g.spec.endpoint_host, FIRST);
+    cr_expect_eq(g.spec.node_rank, 0);
+    cr_expect_eq(g.spec.is_host, -1);
+}
+
+Test(job_options_pod, what_was_found_is_told_with_its_origin) {
+    static const char *const want[] = {
+        "rdzv_endpoint: " FIRST ", from this pod's full name in /etc/hosts, with index 0",
+        "rdzv_id: train, from this pod's full name in /etc/hosts",
+        "node_rank: 3, from JOB_COMPLETION_INDEX",
+    };
+    _cleanup_(reading_fini) struct reading g = read_line(POD, "--nnodes=4");
+    cr_assert_eq(g.r, 0, "%s", g.err.text);
+    for (size_t i = 0; i < ARRAY_SIZE(want); i++)
+        cr_assert_str_eq(g.spec.derived[i], want[i]);
+    cr_assert_null(g.spec.derived[ARRAY_SIZE(want)]);
+    _cleanup_(strbuf_fini) struct strbuf shown = {0};
+    job_print_config(&g.spec, &shown);
+    cr_expect_not_null(strstr(strbuf_text(&shown), "  \"derived\": [\"rdzv_endpoint: train-0"), "%s",
+                       strbuf_text(&shown));
+    _cleanup_(reading_fini) struct reading alone = read_line(POD, "");
+    cr_assert_not_null(alone.spec.derived);
+    cr_expect_not_null(strstr(alone.spec.derived[0], "--nnodes is not given"), "%s", alone.spec.derived[0]);
+    cr_expect_null(alone.spec.derived[1]);
+}
+
+Test(job_options_pod, what_can_only_fail_is_refused_with_the_line_to_write) {
+    static const struct {
+        const char *line, *says;
+        bool no_name;
+    } cases[] = {
+        {"--rdzv-backend=c10d --rdzv-endpoint=" FIRST ":29400", "--nnodes=N, the Job's `completions`", false},
+        {"--rdzv-endpoint=train-0.mesh", "--nnodes=N", false},
+        {"--master-addr=train-0.mesh --master-port=29500", "--nnodes=N", false},
+        {"--nnodes=4", "a headless Service", true},
+        {"--nnodes=4", "JOB_COMPLETION_INDEX=3", true},
+        {"--nnodes=2 --rdzv-backend=static", "JOB_COMPLETION_INDEX=3: must be from 0 to 1 (--nnodes=2)", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        set_hosts();
+        if (cases[i].no_name)
+            hosts = "10.244.0.5\ttrain-3\n";
+        _cleanup_(reading_fini) struct reading g = read_line(POD, cases[i].line);
+        cr_expect_eq(g.r, -EINVAL, "%s", cases[i].line);
+        cr_expect_not_null(strstr(g.err.text, cases[i].says), "%s: %s", cases[i].line, g.err.text);
+    }
+}
+
+Test(job_options_pod, several_agents_in_a_pod_without_a_name_meet_as_before) {
+    hosts = NULL;
+    static const char *const lines[] = {"--nnodes=2 --node-rank=3 --rdzv-backend=c10d",
+                                        "--nnodes=2 --rdzv-backend=c10d"};
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(POD, lines[i]);
+        cr_assert_eq(g.r, 0, "%s: %s", lines[i], g.err.text);
+        cr_expect_str_eq(g.spec.endpoint_host, "localhost");
+    }
+}
