@@ -16,8 +16,6 @@ TORCHRUN = bench.torchrun()
 if TORCHRUN:  # the jobs' workers run under that Python
     os.environ["MUSTER_TEST_PYTHON"] = str(pathlib.Path(TORCHRUN[-1]).with_name("python"))
 
-os.environ.setdefault("SEED", "1")
-
 import harness      # noqa: E402
 import test_torch   # noqa: E402
 
@@ -37,7 +35,7 @@ def main():
     if not TORCHRUN:
         print("not measured: no Python with PyTorch in MUSTER_TEST_PYTHON")
         return
-    seed = os.environ["SEED"]
+    seed = os.environ.get("SEED", "1")
     with tempfile.TemporaryDirectory(prefix="muster-bench-") as tmp:
         tmp = pathlib.Path(tmp)
         worker = tmp / "worker"

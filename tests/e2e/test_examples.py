@@ -167,14 +167,9 @@ def losses(path):
 def learns(job, kind, agents, nproc, *words):
     """Trains two epochs on four ranks, into a checkpoint and a file of losses with these names."""
     name = f"{agents}x{nproc}"
-    started = start(job, agents, nproc, EXAMPLES / kind / "train.py", "--epochs=2", *words, "--checkpoint",
-                    job.tmp / f"{name}.pt", "--losses", job.tmp / name, env=TORCH_ENV)
-    said = finish(started, 300)
-    messages = "".join(agent.said() for agent in started)
-    # on a busy machine a worker of PyTorch sometimes aborts when it ends, and the group starts once more
-    lines = re.findall(r"^test accuracy: .*\n", said, re.M)
-    assert len(set(lines)) == 1 and (len(lines) == 1 or "SIGABRT" in messages), said + messages
-    assert accuracy(lines[0]) > 80
+    said = finish(start(job, agents, nproc, EXAMPLES / kind / "train.py", "--epochs=2", *words, "--checkpoint",
+                        job.tmp / f"{name}.pt", "--losses", job.tmp / name, env=TORCH_ENV), 300)
+    assert accuracy(said) > 80
     assert "epoch 2 of 2" in said and "world size 4" in said
     return name
 

@@ -18,6 +18,7 @@
  *     shout=KB    with each step, the node's first worker writes so much to standard output
  *     linger=MS   after SIGTERM, train goes on for so long before it ends
  *     notify=TEXT sends TEXT to the launcher
+ *     orphans=N   makes N children that end at once, each double-forked; then says so
  *
  * It lives by four things of the environment: E2E_EVENTS, a FIFO it writes lines to; E2E_GO, a FIFO whose opening for
  * writing is the word to go on; E2E_RECORD, a file to which all workers of the job append what they live through;
@@ -399,6 +400,23 @@ static void notify(const char *text) {
     (void)close(fd);
 }
 
+/* Their parent ends before or after them; then they have another one. */
+static void make_orphans(int n) {
+    char line[64];
+    for (int i = 0; i < n; i++) {
+        pid_t child = fork();
+        if (child < 0)
+            die("fork");
+        if (child == 0)
+            _exit(fork() < 0 ? 1 : 0);
+        int status;
+        if (waitpid(child, &status, 0) != child || status != 0)
+            die("waitpid");
+    }
+    (void)snprintf(line, sizeof line, "orphaned rank=%s n=%d\n", env("RANK", "?"), n);
+    event(line);
+}
+
 static void do_word(const char *w) {
     if (strcmp(w, "family") == 0)
         start_family();
@@ -438,6 +456,8 @@ static void do_word(const char *w) {
         shout_kb = atoi(w + 6);
     else if (strncmp(w, "notify=", 7) == 0)
         notify(w + 7);
+    else if (strncmp(w, "orphans=", 8) == 0)
+        make_orphans(atoi(w + 8));
     else if (strcmp(w, "wait") == 0)
         for (;;)
             (void)pause();
