@@ -30,7 +30,7 @@ results=$root/build-results
 work=$(mktemp -d "${TMPDIR:-/tmp}/muster-tests.XXXXXX") || exit 2
 torch_job= # makes the virtual environment meanwhile
 stalls_job= # records when the machine stands still
-trap '[ -z "$torch_job$stalls_job" ] || kill $torch_job $stalls_job; rm -rf "$work"' EXIT
+trap 'no_policy; [ -z "$torch_job$stalls_job" ] || kill $torch_job $stalls_job; rm -rf "$work"' EXIT
 started=$SECONDS
 export LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 # A job that a test starts must not look like a part of another job.
@@ -46,12 +46,14 @@ wanted() {
 }
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi; }
 
+policy= # what we have put there while packages are installed
+no_policy() { [ -z "$policy" ] || as_root rm -f "$policy"; policy=; }
 packages() {
     local all=(gcc libc6-dev meson ninja-build pkg-config python3 python3-pytest libevent-dev libssl-dev libcjson-dev
         libhwloc-dev libcriterion-dev mandoc)
     [ "$scale" = quick ] ||
         all+=(clang clang-format-14 libclang-rt-14-dev valgrind python3-pytest-xdist python3-venv iproute2 util-linux procps ca-certificates mold
-            etcd-server etcd-client openssl nftables python3-yaml zsh)
+            etcd-server etcd-client openssl nftables python3-yaml zsh slurmctld slurmd slurm-client munge)
     [ "$scale" != slow ] || all+=(debootstrap fish)
     local missing=() p
     for p in "${all[@]}"; do
@@ -59,9 +61,13 @@ packages() {
     done
     [ ${#missing[@]} = 0 ] && return
     say "installing ${missing[*]}"
+    # With this policy no package starts its service.
+    [ -e /usr/sbin/policy-rc.d ] || policy=/usr/sbin/policy-rc.d
+    [ -z "$policy" ] || printf '#!/bin/sh\nexit 101\n' | as_root install -m 755 /dev/stdin "$policy"
     as_root apt-get update -qq &&
         as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
-            > "$work/apt.log" 2>&1 && return
+            > "$work/apt.log" 2>&1 && { no_policy; return; }
+    no_policy
     tail -5 "$work/apt.log" >&2
     failed packages "could not install ${missing[*]}"
 }

@@ -1,0 +1,232 @@
+"""In a real Slurm: where muster finds itself, and how its jobs end. Emulated hosts (slurm.py), in two clusters: one whose
+slurmd signals every process of a job (proctrack/linuxproc), one whose slurmstepd signals only what it has started itself
+(proctrack/cgroup), which is what most sites have."""
+import collections
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import time
+
+import pytest
+
+import harness
+from harness import deadline, free_port, kill
+from slurm import pause, slurm_or_skip
+
+MUSTER = str(pathlib.Path(harness.MUSTER).resolve())
+RUN = [MUSTER, "run"]
+# Found on each host, but another folder there: the run directory of a real host is its own, too.
+RUN_DIR = "/dev/shm/muster"
+SHOW = ("start", "env=SLURMD_NODENAME", "go")
+# Quick recovery, where a host is lost.
+QUICK = ("--lease=1", "--heartbeat-interval=0.2")
+
+# Tells of each signal that comes. Ends at `go`, and some time after SIGTERM, when rank 0 has saved its step.
+TELLS = r"""
+import os, pathlib, select, signal
+saved = pathlib.Path(os.environ["E2E_RECORD"] + ".step")
+events = os.open(os.environ["E2E_EVENTS"], os.O_WRONLY)
+go = os.open(os.environ["E2E_GO"], os.O_RDONLY | os.O_NONBLOCK)
+rank, step, end = os.environ["RANK"], int(saved.read_text()) if saved.exists() else 0, []
+def tell(what):
+    os.write(events, ("%s rank=%s gen=%s\n" % (what, rank, os.environ["MUSTER_GENERATION"])).encode())
+def heard(signo, frame):
+    tell("got name=" + signal.Signals(signo).name)
+    if signo == signal.SIGTERM:
+        end.append(30)
+for signo in signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2:
+    signal.signal(signo, heard)
+tell("start world=%s step=%d" % (os.environ["WORLD_SIZE"], step))
+while not end or end[0] > 0:
+    try:
+        if not os.read(go, 1):
+            select.select([], [], [], 0.01)
+    except BlockingIOError:
+        break
+    step += 1
+    if end:
+        end[0] -= 1
+if rank == "0":
+    saved.write_text(str(step))
+    tell("saved step=%d" % step)
+if end:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+@pytest.fixture(scope="module")
+def linuxproc():
+    with slurm_or_skip(4, gpus=2) as slurm:
+        yield slurm
+
+
+@pytest.fixture(scope="module")
+def cgroup():
+    with slurm_or_skip(2, cgroup=True) as slurm:
+        yield slurm
+
+
+class Here:
+    """A cluster, and the programs that a test starts in it."""
+
+    def __init__(self, slurm, job):
+        self.slurm, self.job = slurm, job
+        self.tells = job.tmp / "tells.py"
+        self.tells.write_text(TELLS)
+
+    def env(self, more=None):
+        return {"MUSTER_RUN_DIR": RUN_DIR, **(more or {})}
+
+    def client(self, *words, env=None):
+        """Starts this on the controller's host."""
+        return self.job.agent("a", env=self.env(env), program=self.slurm.client(*words, folder=self.job.tmp))
+
+    def srun(self, options, *words, worker=SHOW, env=None):
+        return self.client("srun", *options, *self.line(*words, worker=worker), env=env)
+
+    def line(self, *words, worker=SHOW):
+        """The words of `muster run`, with C workers; worker=None: with the Python program that tells."""
+        what = [str(self.tells)] if worker is None else ["--no-python", self.job.worker, *worker]
+        return [*RUN, *words, *what]
+
+    def shell(self, *words, worker=SHOW):
+        return shlex.join(self.line(*words, worker=worker))
+
+    def batch(self, script, *options):
+        """Submits these lines. Returns the job's id."""
+        return self.slurm.submit(self.job.tmp, script, *options, env=self.job.env("a", self.env()))
+
+    def output(self, number):
+        path = self.job.tmp / f"out-{number}"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def only(self):
+        """The id of the only job there is."""
+        end = deadline(20)
+        while not (found := self.slurm.jobs()):
+            assert time.monotonic() < end, "no job came"
+            pause(0.05)
+        assert len(found) == 1, found
+        return found[0]
+
+    def workers(self, world):
+        """Waits for a whole group of this size. Returns the host of each rank, in their order."""
+        starts = self.job.events.wait("start", world, 30, world=world)
+        assert sorted(int(e.fields["rank"]) for e in starts) == list(range(world)), starts
+        told = self.job.events.wait("env", world)
+        return [e.fields["value"] for e in sorted(told, key=lambda e: int(e.fields["rank"]))]
+
+    def on(self, *counts):
+        """The hosts of the ranks, if so many are on each host, in the order of hosts."""
+        return [name for name, count in zip(self.slurm.names, counts) for _ in range(count)]
+
+    def ends_well(self, agent):
+        self.job.go()
+        code, out, err = agent.finish()
+        assert code == 0, f"{code}\n{out}{err}\n{self.slurm.logs()}"
+        self.gone()
+        return out, err
+
+    def completes(self, number):
+        self.job.go()
+        facts = self.slurm.end(number)
+        assert (facts["JobState"], facts["ExitCode"]) == ("COMPLETED", "0:0"), f"{facts}\n{self.output(number)}"
+        self.gone()
+        return self.output(number)
+
+    def gone(self, seconds=5):
+        """No process of the job is left on any host."""
+        end = deadline(seconds)
+        while self.job.culprits():
+            assert time.monotonic() < end, self.job.culprits()
+            pause(0.05)
+
+    def checkpoint(self):
+        return int((self.job.tmp / "record.step").read_text())
+
+    def counted(self, name, **fields):
+        """How often each rank got this signal."""
+        return collections.Counter(int(e.fields["rank"]) for e in self.job.events.all("got", name=name, **fields))
+
+
+@pytest.fixture
+def here(linuxproc, job):
+    linuxproc.settle()
+    return Here(linuxproc, job)
+
+
+@pytest.fixture(params=["linuxproc", "cgroup"])
+def either(request, job):
+    slurm = request.getfixturevalue(request.param)
+    slurm.settle()
+    return Here(slurm, job)
+
+
+def each(ranks, times=1):
+    return dict.fromkeys(range(ranks), times)
+
+
+# ---- the cluster itself ----
+
+def test_a_step_reaches_every_host(either):
+    said = either.slurm.run("srun", f"-N{either.slurm.count}", "hostname").stdout
+    assert sorted(said.split()) == either.slurm.names
+
+
+def test_a_batch_script_sees_its_job(here):
+    number = here.batch("echo $SLURM_JOB_NUM_NODES; srun hostname", "-N3", "--ntasks-per-node=1")
+    assert here.slurm.end(number)["JobState"] == "COMPLETED"
+    assert sorted(here.output(number).split()) == ["3", *here.slurm.names[:3]]
+
+
+def test_a_step_is_in_control_groups_of_its_own(cgroup):
+    cgroup.settle()
+    said = cgroup.run("srun", "-N1", "-n1", "--mem=64", "cat", "/proc/self/cgroup").stdout
+    assert re.search(rf"memory:.*/slurm_{cgroup.names[0]}/.*job_\d+/step_0", said), said
+    done = cgroup.run("srun", "-N1", "-n1", "--mem=64", "sh", "-c", "tail /dev/zero; echo $?", check=False)
+    assert done.stdout.split() == ["137"], done  # killed for lack of memory
+
+
+def test_a_host_that_is_switched_off_comes_back(here):
+    here.slurm.power_off(3)
+    assert here.slurm.nodes[3].processes() == []
+    here.slurm.boot(3)
+    assert here.slurm.run("srun", f"-w{here.slurm.names[3]}", "hostname").stdout.split() == here.slurm.names[3:]
+
+
+def test_a_test_that_is_killed_leaves_no_cluster(linuxproc, tmp_path):
+    here = pathlib.Path(__file__).resolve().parent
+    code = ("import sys; sys.path.insert(0, sys.argv[1])\nfrom slurm import Slurm\nwith Slurm(1) as slurm:\n"
+            " print(slurm.folder, *(h.pid for h in (slurm.head, *slurm.nodes)), slurm._keeper.pid, flush=True)\n"
+            " sys.stdin.read()\n")
+    other = subprocess.Popen(["/usr/bin/python3", "-c", code, str(here)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             text=True)
+    folder, *pids = other.stdout.readline().split()
+    other.kill()
+    other.communicate()
+    end = deadline(20)
+    while os.path.exists(folder) or any(harness.alive(int(pid)) for pid in pids):
+        assert time.monotonic() < end, (folder, pids)
+        pause(0.05)
+
+
+# ---- where am I ----
+
+def test_options_as_for_torchrun(here):
+    """What scripts for torchrun say goes on to mean what it says."""
+    endpoint = f"--rdzv-endpoint={here.slurm.names[0]}:{free_port()}"
+    agent = here.srun(["-N4", "--ntasks-per-node=1"], "--nnodes=4", "--nproc-per-node=2", "--rdzv-backend=c10d", endpoint,
+                      "--rdzv-id=mine")
+    assert sorted(here.workers(8)) == sorted(here.on(2, 2, 2, 2))
+    here.ends_well(agent)
+
+
+def test_standalone_is_one_host_each(here):
+    agent = here.srun(["-N2"], "--standalone", "--nproc-per-node=1")
+    starts = here.job.events.wait("start", 2)
+    assert [e.fields["world"] for e in starts] == ["1", "1"]
+    here.ends_well(agent)
