@@ -52,6 +52,7 @@ ROOMS = [
     ("rendezvous/operate", "base/ io/ rendezvous/protocol"),
     ("rendezvous/server", "base/ io/ rendezvous/store rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
     ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
+    ("launcher/hosts", "base/"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol"),
     ("launcher/pod", "base/"),
     ("launcher/contain", "base/ io"),

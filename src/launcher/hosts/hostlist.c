@@ -1,0 +1,407 @@
+#include "launcher/hosts/hostlist.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "launcher/hosts/unreadable.h"
+
+/* Of a number without its leading zeros. */
+#define NUMBER_DIGITS_MAX 18
+
+/* One bracket of an item, and the number in it that is the turn of. */
+struct bracket {
+    const char *begin; /* after "[" */
+    const char *next;  /* after the current range: "," or "]" */
+    uint64_t value, hi;
+    size_t width;
+};
+
+/* One item of a list, and the name in it that is the turn of. */
+struct item {
+    const char *begin, *end;
+    struct bracket brackets[HOSTLIST_BRACKETS_MAX];
+    uint32_t n;
+    size_t hosts;
+};
+
+/* What is read, for errors. */
+struct source {
+    const char *list;
+    struct err *err;
+};
+
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+static bool separates(char c) { return c != '\0' && strchr(", \t\r\n", c) != NULL; }
+
+static bool is_of_name(char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
+}
+
+#define BAD(src, code, at, ...)                                                          \
+    unreadable((src)->err, code, "host list", (src)->list, (size_t)((at) - (src)->list), \
+               __VA_ARGS__)
+
+/* ---- ranges ---- */
+
+static int read_number(const struct source *src, const char **at, uint64_t *ret) {
+    const char *p = *at;
+    if (!is_digit(*p))
+        return BAD(src, -EINVAL, p, "there should be a number, as in n[1-3,7]");
+    p += strspn(p, "0");
+    size_t n = strspn(p, "0123456789");
+    if (n > NUMBER_DIGITS_MAX)
+        return BAD(src, -ERANGE, *at, "is a number of more than %d digits", NUMBER_DIGITS_MAX);
+    uint64_t v = 0;
+    for (; n > 0; n--)
+        v = v * 10 + (uint64_t)(*p++ - '0');
+    *at = p;
+    *ret = v;
+    return 0;
+}
+
+/* Reads the range at b->next; b->next is then at what follows. */
+static int read_range(const struct source *src, struct bracket *b) {
+    const char *begin = b->next, *p = begin;
+    int r = read_number(src, &p, &b->value);
+    if (r < 0)
+        return r;
+    b->width = (size_t)(p - begin);
+    b->hi = b->value;
+    if (*p == '-') {
+        p++;
+        if (*p != ',' && *p != ']')
+            r = read_number(src, &p, &b->hi);
+        if (r < 0)
+            return r;
+    }
+    if (b->hi < b->value)
+        return BAD(src, -EINVAL, begin, "is a range that runs backwards");
+    if (b->hi - b->value >= HOSTLIST_HOSTS_MAX)
+        return BAD(src, -ERANGE, begin, "is a range of more than %u hosts", HOSTLIST_HOSTS_MAX);
+    b->next = p;
+    return 0;
+}
+
+static size_t digits_of(uint64_t v) {
+    size_t n = 1;
+    for (; v >= 10; v /= 10)
+        n++;
+    return n;
+}
+
+/* Checks all ranges of a bracket. *at is at "[", then after "]". *len grows by the longest number,
+ * and it->hosts by a factor. */
+static int read_bracket(const struct source *src, const char **at, struct item *it, size_t *len) {
+    const char *open = *at;
+    if (it->n == HOSTLIST_BRACKETS_MAX)
+        return BAD(src, -ERANGE, open, "is one bracket more than the %u that a host may have",
+                   HOSTLIST_BRACKETS_MAX);
+    struct bracket b = {.begin = open + 1, .next = open};
+    size_t widest = 0;
+    uint64_t count = 0;
+    do {
+        b.next++;
+        int r = read_range(src, &b);
+        if (r < 0)
+            return r;
+        count += b.hi - b.value + 1;
+        widest = MAX2(widest, MAX2(b.width, digits_of(b.hi)));
+        if (count > HOSTLIST_HOSTS_MAX)
+            return BAD(src, -ERANGE, open, "is a bracket of more than %u hosts",
+                       HOSTLIST_HOSTS_MAX);
+    } while (*b.next == ',');
+    if (*b.next == '\0')
+        return BAD(src, -EINVAL, open, "is a bracket that is not closed");
+    if (*b.next != ']')
+        return BAD(src, -EINVAL, b.next, "there should be \",\" or \"]\", as in n[1-3,7]");
+    if (count * it->hosts > HOSTLIST_HOSTS_MAX)
+        return BAD(src, -ERANGE, it->begin, "is a product of more than %u hosts",
+                   HOSTLIST_HOSTS_MAX);
+    it->hosts *= (size_t)count;
+    it->brackets[it->n++] = b;
+    *len += widest;
+    *at = b.next + 1;
+    return 0;
+}
+
+/* ---- items ---- */
+
+static int refuse_char(const struct source *src, const char *at, const char *begin) {
+    if (*at == ']')
+        return BAD(src, -EINVAL, at, "a bracket is closed that was not opened");
+    if (*at == '{')
+        return BAD(src, -EINVAL, at, "is a function of Slurm: give the hosts that it stands for");
+    if (*at == '-' && at == begin)
+        return BAD(src, -EINVAL, at, "a name begins with \"-\"");
+    return BAD(src, -EINVAL, at,
+               "there is what no name of a host has: it consists of letters, digits, \"-\", "
+               "\"_\" and \".\"");
+}
+
+/* Reads and checks the item at *at; *at is then at a separator or at the end. */
+static int read_item(const struct source *src, const char **at, struct item *ret) {
+    struct item it = {.begin = *at, .hosts = 1};
+    const char *p = *at;
+    size_t len = 0;
+    while (*p != '\0' && !separates(*p)) {
+        if (*p == '[') {
+            int r = read_bracket(src, &p, &it, &len);
+            if (r < 0)
+                return r;
+            continue;
+        }
+        if (!is_of_name(*p) || (*p == '-' && p == it.begin))
+            return refuse_char(src, p, it.begin);
+        p++;
+        len++;
+    }
+    if (len > HOSTLIST_NAME_MAX)
+        return BAD(src, -ERANGE, it.begin, "is a name of more than %u bytes", HOSTLIST_NAME_MAX);
+    it.end = p;
+    *at = p;
+    *ret = it;
+    return 0;
+}
+
+static void first_number(struct bracket *b) {
+    static const struct source checked = {.list = ""};
+    b->next = b->begin;
+    int r = read_range(&checked, b);
+    assert(r == 0);
+}
+
+/* False: the numbers begin again. */
+static bool next_number(struct bracket *b) {
+    if (b->value < b->hi) {
+        b->value++;
+        return true;
+    }
+    if (*b->next == ']') {
+        first_number(b);
+        return false;
+    }
+    struct bracket rest = {.begin = b->next + 1};
+    first_number(&rest);
+    rest.begin = b->begin;
+    *b = rest;
+    return true;
+}
+
+static void first_name(struct item *it) {
+    for (uint32_t i = 0; i < it->n; i++)
+        first_number(&it->brackets[i]);
+}
+
+/* The last bracket runs fastest, then the first, the second, ... */
+static bool next_name(struct item *it) {
+    if (it->n == 0)
+        return false;
+    if (next_number(&it->brackets[it->n - 1]))
+        return true;
+    for (uint32_t i = 0; i + 1 < it->n; i++)
+        if (next_number(&it->brackets[i]))
+            return true;
+    return false;
+}
+
+static size_t write_name(const struct item *it, char out[HOSTLIST_NAME_MAX + 1]) {
+    size_t len = 0;
+    uint32_t i = 0;
+    for (const char *p = it->begin; p < it->end; p++) {
+        if (*p != '[') {
+            out[len++] = *p;
+            continue;
+        }
+        const struct bracket *b = &it->brackets[i++];
+        size_t digits = digits_of(b->value), width = MAX2(b->width, digits);
+        uint64_t v = b->value;
+        for (size_t at = width; at > 0; v /= 10)
+            out[len + --at] = (char)('0' + v % 10);
+        len += width;
+        p += strcspn(p, "]");
+    }
+    out[len] = '\0';
+    return len;
+}
+
+/* ---- lists ---- */
+
+static const char *to_item(const char *p) {
+    while (separates(*p))
+        p++;
+    return p;
+}
+
+/* Checks the list and counts its hosts. */
+static int check(const struct source *src, size_t *ret) {
+    if (strnlen(src->list, HOSTLIST_TEXT_MAX + 1) > HOSTLIST_TEXT_MAX)
+        return err_set(src->err, -ERANGE, "a host list has more than %zu bytes", HOSTLIST_TEXT_MAX);
+    size_t hosts = 0;
+    for (const char *p = to_item(src->list); *p != '\0'; p = to_item(p)) {
+        struct item it;
+        int r = read_item(src, &p, &it);
+        if (r < 0)
+            return r;
+        hosts += it.hosts;
+        if (hosts > HOSTLIST_HOSTS_MAX)
+            return BAD(src, -ERANGE, it.begin, "the list exceeds %u hosts", HOSTLIST_HOSTS_MAX);
+    }
+    if (hosts == 0)
+        return err_set(src->err, -EINVAL, "the host list is empty");
+    *ret = hosts;
+    return 0;
+}
+
+/* The next item of a list that was checked, with its first name; false at the end. */
+static bool next_item(const char **at, struct item *ret) {
+    static const struct source checked = {.list = ""};
+    *at = to_item(*at);
+    if (**at == '\0')
+        return false;
+    int r = read_item(&checked, at, ret);
+    assert(r == 0);
+    first_name(ret);
+    return true;
+}
+
+void hostlist_fini(struct hostlist *l) {
+    free(l->names);
+    free(l->text);
+    *l = (struct hostlist){0};
+}
+
+int hostlist_expand(const char *list, struct hostlist *ret, struct err *err) {
+    size_t n;
+    int r = check(&(struct source){list, err}, &n);
+    if (r < 0)
+        return r;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct item it;
+    while (next_item(&list, &it)) {
+        do {
+            char name[HOSTLIST_NAME_MAX + 1];
+            strbuf_add_bytes(&text, name, write_name(&it, name) + 1);
+        } while (next_name(&it));
+    }
+    struct hostlist l = {.names = xcalloc(n, sizeof *l.names), .text = strbuf_take(&text), .n = n};
+    char *p = l.text;
+    for (size_t i = 0; i < n; i++, p += strlen(p) + 1)
+        l.names[i] = p;
+    *ret = l;
+    return 0;
+}
+
+int hostlist_first(const char *list, char ret[HOSTLIST_NAME_MAX + 1], struct err *err) {
+    size_t n;
+    int r = check(&(struct source){list, err}, &n);
+    if (r < 0)
+        return r;
+    struct item it;
+    if (next_item(&list, &it))
+        (void)write_name(&it, ret);
+    return 0;
+}
+
+int hostlist_count(const char *list, size_t *ret, struct err *err) {
+    return check(&(struct source){list, err}, ret);
+}
+
+/* Whether the text before the first bracket excludes a name. */
+static bool cannot_have(const struct item *it, const char *name) {
+    size_t fixed = it->n == 0 ? (size_t)(it->end - it->begin) : strcspn(it->begin, "[");
+    return strncmp(name, it->begin, fixed) != 0;
+}
+
+int hostlist_index(const char *list, const char *name, size_t *ret, struct err *err) {
+    size_t n, index = 0;
+    int r = check(&(struct source){list, err}, &n);
+    if (r < 0)
+        return r;
+    for (struct item it; next_item(&list, &it);) {
+        if (cannot_have(&it, name)) {
+            index += it.hosts;
+            continue;
+        }
+        do {
+            char other[HOSTLIST_NAME_MAX + 1];
+            (void)write_name(&it, other);
+            if (strcmp(other, name) == 0) {
+                *ret = index;
+                return 0;
+            }
+            index++;
+        } while (next_name(&it));
+    }
+    return -ENOENT;
+}
+
+/* ---- folding ---- */
+
+/* A name as a prefix and the digits at its end. */
+struct parts {
+    const char *name, *digits;
+    size_t prefix, width; /* lengths; width 0: no digits */
+};
+
+static struct parts parts_of(const char *name) {
+    size_t len = strlen(name), n = 0;
+    while (n < len && n < NUMBER_DIGITS_MAX && is_digit(name[len - n - 1]))
+        n++;
+    return (struct parts){name, name + len - n, len - n, n};
+}
+
+static bool same_prefix(const struct parts *a, const struct parts *b) {
+    return a->width > 0 && b->width > 0 && a->prefix == b->prefix &&
+           memcmp(a->name, b->name, a->prefix) == 0;
+}
+
+/* Whether a range of `width` that is at `last` goes on with `next`. */
+static bool follows(const struct parts *last, const struct parts *next, size_t width) {
+    char text[NUMBER_DIGITS_MAX + 2];
+    (void)snprintf(text, sizeof text, "%0*" PRIu64, (int)width,
+                   (uint64_t)strtoull(last->digits, NULL, 10) + 1);
+    return strcmp(text, next->digits) == 0;
+}
+
+/* Writes the ranges of names [0, n), which have one prefix. */
+static void fold_numbers(char *const *names, size_t n, struct strbuf *to) {
+    for (size_t i = 0; i < n;) {
+        struct parts first = parts_of(names[i]), last = first;
+        strbuf_printf(to, "%s%s", i > 0 ? "," : "", first.digits);
+        for (i++; i < n; i++) {
+            struct parts next = parts_of(names[i]);
+            if (!follows(&last, &next, first.width))
+                break;
+            last = next;
+        }
+        if (last.digits != first.digits)
+            strbuf_printf(to, "-%s", last.digits);
+    }
+}
+
+void hostlist_fold(char *const *names, size_t n, struct strbuf *to) {
+    for (size_t i = 0; i < n;) {
+        struct parts first = parts_of(names[i]);
+        size_t end = i + 1;
+        for (; end < n; end++) {
+            struct parts next = parts_of(names[end]);
+            if (!same_prefix(&first, &next))
+                break;
+        }
+        strbuf_add(to, i > 0 ? "," : "");
+        if (end == i + 1) {
+            strbuf_add(to, names[i]);
+        } else {
+            strbuf_add_bytes(to, names[i], first.prefix);
+            strbuf_add_char(to, '[');
+            fold_numbers(names + i, end - i, to);
+            strbuf_add_char(to, ']');
+        }
+        i = end;
+    }
+}

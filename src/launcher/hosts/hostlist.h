@@ -1,0 +1,65 @@
+/* Slurm's lists of hosts, such as "gpu[01-03,07],login1": SLURM_JOB_NODELIST and its relatives, the
+ * arguments of srun -w and -x, lines of a host file. Pure.
+ *
+ *     struct hostlist hosts;
+ *     r = hostlist_expand("gpu[01-03]", &hosts, &err);      gpu01 gpu02 gpu03
+ *     hostlist_fold(hosts.names, hosts.n, &text);           gpu[01-03]
+ *     hostlist_fini(&hosts);
+ *
+ *     list   = item *( sep item )              sep: one or more of comma, blank, tab, line end
+ *     item   = text *( "[" ranges "]" text )   a text may be empty, an item not
+ *     ranges = range *( "," range )            no blanks
+ *     range  = digits [ "-" [ digits ] ]       "7-" is read as "7"
+ *
+ * The width of a range's first number pads all its numbers: [08-11] is 08 09 10 11, and [98-101] is
+ * 98 99 100 101. Several brackets are a product: the last one runs fastest, then the first, the
+ * second, and so on: r[1-2]c[1-2]n[1-2] begins with r1c1n1 r1c1n2 r2c1n1.
+ * Nothing is sorted, and a host that is named twice occurs twice.
+ * (Grammar and order: src/common/hostlist.c of Slurm, tried with scontrol show hostnames of 22.05.)
+ *
+ * Different from Slurm 22.05, on purpose: a bracket that is not closed, or was not opened, is an
+ * error, where Slurm makes up a host "n]". A text after the last bracket ("d[9-11]-x") is accepted,
+ * as in newer releases. Names consist of letters, digits, "-", "_" and ".", and do not begin with
+ * "-", because they become arguments of other programs. */
+#pragma once
+
+#include "base/err.h"
+#include "base/text/strbuf.h"
+
+/* What one list can name. 64 Ki is Slurm's own limit for one range. */
+#define HOSTLIST_HOSTS_MAX 65536u
+/* Bytes of one name, without the NUL. A name of the DNS has 253 at most (RFC 1035, 2.3.4). */
+#define HOSTLIST_NAME_MAX 255u
+#define HOSTLIST_BRACKETS_MAX 8u /* of one item */
+/* Bytes of a list. What hostlist_fold() writes for the longest list of names is not longer. */
+#define HOSTLIST_TEXT_MAX ((size_t)HOSTLIST_HOSTS_MAX * (HOSTLIST_NAME_MAX + 3))
+
+struct hostlist {
+    char **names; /* owned; the texts are in `text` */
+    char *text;   /* owned; at most HOSTLIST_HOSTS_MAX * (HOSTLIST_NAME_MAX + 1) bytes */
+    size_t n;     /* at least 1 after hostlist_expand() */
+};
+
+void hostlist_fini(struct hostlist *l);
+
+/* All functions that read a list check the whole of it first. They return 0, -EINVAL (it is not a
+ * list, or names no host) or -ERANGE (a limit above); the error quotes the list and says where in
+ * it. What they return is written only on 0. */
+
+/* The names in their order. */
+_must_use_ int hostlist_expand(const char *list, struct hostlist *ret, struct err *err);
+
+/* The following do not build the names of the others. */
+
+/* The first name. */
+_must_use_ int hostlist_first(const char *list, char ret[HOSTLIST_NAME_MAX + 1], struct err *err);
+/* How many names; a host that is named twice counts twice. */
+_must_use_ int hostlist_count(const char *list, size_t *ret, struct err *err);
+/* The place of a name, from 0; of the first if there are several. Names are compared as texts: "n1"
+ * is neither "n01" nor "n1.cluster". -ENOENT, without an error text: it is not in the list. */
+_must_use_ int hostlist_index(const char *list, const char *name, size_t *ret, struct err *err);
+
+/* Appends a list that hostlist_expand() turns into the same names in the same order, and so does
+ * Slurm 22.05: at most one bracket in an item, at its end. The names are such as hostlist_expand()
+ * returns, at most HOSTLIST_HOSTS_MAX. Nothing for none. */
+void hostlist_fold(char *const *names, size_t n, struct strbuf *to);

@@ -1,0 +1,88 @@
+/* Any bytes as a list of hosts: all readers agree whether it is one; what is expanded keeps the limits, and folds into
+ * a list of the same names. And as counts for each node: the counts of the nodes add up to the sum. */
+#include <stdbool.h>
+#include <string.h>
+
+#include "launcher/hosts/hostlist.h"
+#include "launcher/hosts/tasks.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* Longer lists are only counted: each would take as long as thousands of short ones. */
+#define NAMES_MAX 2048
+
+static void check(bool holds) {
+    if (!holds)
+        abort();
+}
+
+static void check_names(const struct hostlist *hosts) {
+    for (size_t i = 0; i < hosts->n; i++) {
+        size_t len = strlen(hosts->names[i]);
+        check(len >= 1 && len <= HOSTLIST_NAME_MAX && hosts->names[i][0] != '-');
+        check(strspn(hosts->names[i], "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.") == len);
+    }
+}
+
+static void check_fold(const struct hostlist *hosts) {
+    _cleanup_(strbuf_fini) struct strbuf folded = {0};
+    struct hostlist again;
+    hostlist_fold(hosts->names, hosts->n, &folded);
+    check(hostlist_expand(strbuf_text(&folded), &again, NULL) == 0 && again.n == hosts->n);
+    for (size_t i = 0; i < hosts->n; i++)
+        check(strcmp(hosts->names[i], again.names[i]) == 0);
+    hostlist_fini(&again);
+}
+
+static void read_list(const char *text) {
+    struct hostlist hosts;
+    struct err err = {0};
+    char first[HOSTLIST_NAME_MAX + 1];
+    size_t n = 0, at;
+    int r = hostlist_count(text, &n, &err);
+    check(hostlist_first(text, first, NULL) == r && (r == 0) == (err.text[0] == '\0'));
+    if (r < 0) {
+        check(hostlist_expand(text, &hosts, NULL) == r && hostlist_index(text, "n1", &at, NULL) == r);
+        return;
+    }
+    check(n >= 1 && n <= HOSTLIST_HOSTS_MAX);
+    if (n > NAMES_MAX)
+        return;
+    check(hostlist_expand(text, &hosts, NULL) == 0 && hosts.n == n && strcmp(hosts.names[0], first) == 0);
+    check_names(&hosts);
+    check_fold(&hosts);
+    const char *last = hosts.names[n - 1];
+    check(hostlist_index(text, last, &at, NULL) == 0 && at < n && strcmp(hosts.names[at], last) == 0);
+    hostlist_fini(&hosts);
+}
+
+static void read_tasks(const char *text) {
+    struct tasks t;
+    struct err err = {0};
+    uint64_t sum = 0;
+    int r = tasks_read(text, &t, &err);
+    check((r == 0) == (err.text[0] == '\0'));
+    if (r < 0)
+        return;
+    check(t.nodes >= 1 && t.nodes <= TASKS_NODES_MAX && t.least <= t.most && t.most <= TASKS_COUNT_MAX);
+    if (t.nodes > 64)
+        return;
+    for (uint32_t i = 0; i < t.nodes; i++) {
+        uint32_t n = 0;
+        check(tasks_of_node(text, i, &n, NULL) == 0 && n >= t.least && n <= t.most);
+        sum += n;
+    }
+    check(sum == t.sum);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size > 65536)
+        return 0;
+    char *text = xmalloc(size + 1);
+    memcpy(text, data, size);
+    text[size] = '\0';
+    read_list(text);
+    read_tasks(text);
+    free(text);
+    return 0;
+}

@@ -1,0 +1,370 @@
+#include "launcher/hosts/hostlist.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/prng.h"
+
+static struct err err;
+
+/* The names, with blanks between them; NULL: refused. Freed by the caller. */
+static char *expanded(const char *list) {
+    struct hostlist hosts;
+    err = (struct err){0};
+    if (hostlist_expand(list, &hosts, &err) < 0)
+        return NULL;
+    struct strbuf out = {0};
+    for (size_t i = 0; i < hosts.n; i++)
+        strbuf_printf(&out, "%s%s", i > 0 ? " " : "", hosts.names[i]);
+    hostlist_fini(&hosts);
+    return strbuf_take(&out);
+}
+
+static void assert_expands(const char *list, const char *names) {
+    _cleanup_(freep) char *out = expanded(list);
+    if (names == NULL)
+        cr_assert_null(out, "%s: %s", list, out);
+    else
+        cr_assert(out != NULL && strcmp(out, names) == 0, "%s: %s %s", list, out == NULL ? "refused," : out, err.text);
+}
+
+/* fold(expand(list)) expands to the same names. `text`: what is written, if not NULL. */
+static void assert_folds(const char *list, const char *text) {
+    struct hostlist hosts, again;
+    _cleanup_(strbuf_fini) struct strbuf folded = {0};
+    cr_assert_eq(hostlist_expand(list, &hosts, &err), 0, "%s: %s", list, err.text);
+    hostlist_fold(hosts.names, hosts.n, &folded);
+    if (text != NULL)
+        cr_assert_str_eq(strbuf_text(&folded), text);
+    cr_assert_eq(hostlist_expand(strbuf_text(&folded), &again, &err), 0, "%s: %s", list, err.text);
+    cr_assert_eq(hosts.n, again.n, "%s", list);
+    for (size_t i = 0; i < hosts.n; i++)
+        cr_assert_str_eq(hosts.names[i], again.names[i], "%s", list);
+    hostlist_fini(&hosts);
+    hostlist_fini(&again);
+}
+
+#define REFUSED NULL
+
+/* What `scontrol show hostnames` of Slurm 22.05.8 printed, and what we make of it, if that is something else. */
+static const struct {
+    const char *list, *slurm;
+    bool differs;
+    const char *ours;
+} vectors[] = {
+    {"a[1-2]b[03-04]", "a1b03 a1b04 a2b03 a2b04", false, NULL},
+    {"a[1-2][3-4]", "a13 a14 a23 a24", false, NULL},
+    {"r[1-2]c[1-2]n[1-2]", "r1c1n1 r1c1n2 r2c1n1 r2c1n2 r1c2n1 r1c2n2 r2c2n1 r2c2n2", false, NULL},
+    {"n[001-003,007,10]", "n001 n002 n003 n007 n10", false, NULL},
+    {"n[9-11]", "n9 n10 n11", false, NULL},
+    {"n[09-11]", "n09 n10 n11", false, NULL},
+    {"n[008-011]", "n008 n009 n010 n011", false, NULL},
+    {"n[98-101]", "n98 n99 n100 n101", false, NULL},
+    {"n[00-01,1]", "n00 n01 n1", false, NULL},
+    {"a,b,c", "a b c", false, NULL},
+    {" a b,c", "a b c", false, NULL},
+    {"n[1-3],n[2-4]", "n1 n2 n3 n2 n3 n4", false, NULL},
+    {"a-1-[1-3]", "a-1-1 a-1-2 a-1-3", false, NULL},
+    {"gpu-a100-[01-02],cpu[1-2]", "gpu-a100-01 gpu-a100-02 cpu1 cpu2", false, NULL},
+    {"[1-3]", "1 2 3", false, NULL},
+    {"n1-3", "n1-3", false, NULL},
+    {"n[1-]", "n1", false, NULL},
+    {"n[1", "n]", true, REFUSED},                     /* no host of anybody */
+    {"n]1", "n]1", true, REFUSED},                    /* the same */
+    {"d[9-11]-x", REFUSED, true, "d9-x d10-x d11-x"}, /* newer releases take it */
+    {"x[1-2].y", REFUSED, true, "x1.y x2.y"},         /* the same */
+    {"n[3-1]", REFUSED, false, NULL},
+    {"n[]", REFUSED, false, NULL},
+    {"n[1,,2]", REFUSED, false, NULL},
+    {"n[1-2,]", REFUSED, false, NULL},
+    {"n[0x10]", REFUSED, false, NULL},
+    {"n[-3]", REFUSED, false, NULL},
+    {"n[1-100000]", REFUSED, false, NULL},
+};
+
+Test(hostlist, lists_are_expanded_as_slurm_does) {
+    cr_assert_eq(ARRAY_SIZE(vectors), 28);
+    for (size_t i = 0; i < ARRAY_SIZE(vectors); i++)
+        assert_expands(vectors[i].list, vectors[i].differs ? vectors[i].ours : vectors[i].slurm);
+}
+
+Test(hostlist, more_lists_are_expanded) {
+    assert_expands("n", "n");
+    assert_expands(",\t a ,,\nb \r\n", "a b");
+    assert_expands("n[7]", "n7");
+    assert_expands("n[0-0]", "n0");
+    assert_expands("n[5-,7]", "n5 n7");
+    assert_expands("azAZ09-_.", "azAZ09-_.");
+    assert_expands("n[1-0002]", "n1 n2"); /* the width is that of the first number */
+    assert_expands("n[0001-2]", "n0001 n0002");
+    assert_expands("n[1-2]_[1,2-3]", "n1_1 n1_2 n1_3 n2_1 n2_2 n2_3");
+    assert_expands("a[1-2]b[1-2]c[1-2]d[1-2]", "a1b1c1d1 a1b1c1d2 a2b1c1d1 a2b1c1d2 a1b2c1d1 a1b2c1d2 a2b2c1d1 "
+                                               "a2b2c1d2 a1b1c2d1 a1b1c2d2 a2b1c2d1 a2b1c2d2 a1b2c2d1 a1b2c2d2 "
+                                               "a2b2c2d1 a2b2c2d2");
+    assert_expands("n[999999999999999998-999999999999999999]", "n999999999999999998 n999999999999999999");
+}
+
+Test(hostlist, names_are_folded_into_the_same_list) {
+    static const struct {
+        const char *list, *folded;
+    } cases[] = {
+        {"a", "a"},
+        {"n1", "n1"},
+        {"n1,n2", "n[1-2]"},
+        {"n1,n3", "n[1,3]"},
+        {"n2,n1", "n[2,1]"},
+        {"n1,n1", "n[1,1]"},
+        {"n[1-3],n[2-4]", "n[1-3,2-4]"},
+        {"n[001-003,007,10]", "n[001-003,007,10]"},
+        {"n[00-01,1]", "n[00-01,1]"},
+        {"n[98-101]", "n[98-101]"},
+        {"n[098-101]", "n[098-101]"},
+        {"n9,n10,n011", "n[9-10,011]"},
+        {"n09,n010", "n[09,010]"},
+        {"n1,m2,n2", "n1,m2,n2"},
+        {"1,2,x", "[1-2],x"},
+        {"a,b", "a,b"},
+        {"d[9-11]-x", "d9-x,d10-x,d11-x"}, /* no text after a bracket: Slurm 22.05 refuses it */
+        {"r[1-2]c[1-2]", "r1c[1-2],r2c[1-2]"},
+        {"n[999999999999999998-999999999999999999]", "n[999999999999999998-999999999999999999]"},
+        {"n1[999999999999999999],n2[000000000000000000]", "n1999999999999999999,n2000000000000000000"},
+        {"10.0.0.[9-10]", "10.0.0.[9-10]"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        assert_folds(cases[i].list, cases[i].folded);
+    for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
+        _cleanup_(freep) char *names = expanded(vectors[i].list);
+        if (names != NULL)
+            assert_folds(vectors[i].list, NULL);
+    }
+}
+
+Test(hostlist, no_names_fold_into_nothing) {
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    hostlist_fold(NULL, 0, &out);
+    cr_assert_str_eq(strbuf_text(&out), "");
+}
+
+/* ---- random lists ---- */
+
+static void random_bracket(struct prng *prng, struct strbuf *list) {
+    strbuf_add_char(list, '[');
+    for (uint32_t n = 1 + (uint32_t)prng_below(prng, 4); n > 0; n--) {
+        uint32_t low = (uint32_t)prng_below(prng, 120);
+        strbuf_printf(list, "%0*u", (int)prng_below(prng, 5), low);
+        if (prng_below(prng, 2) == 0)
+            strbuf_printf(list, "-%u", low + (uint32_t)prng_below(prng, 12));
+        strbuf_add(list, n > 1 ? "," : "");
+    }
+    strbuf_add_char(list, ']');
+}
+
+static void random_item(struct prng *prng, struct strbuf *list) {
+    static const char *const texts[] = {"n", "n", "gpu-", "0", "10", "a.b_", ""};
+    strbuf_add(list, texts[prng_below(prng, ARRAY_SIZE(texts) - 1)]);
+    for (uint32_t n = (uint32_t)prng_below(prng, 3); n > 0; n--) {
+        random_bracket(prng, list);
+        strbuf_add(list, texts[prng_below(prng, ARRAY_SIZE(texts))]);
+    }
+}
+
+Test(hostlist, random_lists_survive_folding) {
+    for (uint64_t seed = 1; seed <= 2000; seed++) {
+        struct prng prng = {seed};
+        _cleanup_(strbuf_fini) struct strbuf list = {0};
+        for (uint64_t n = 1 + prng_below(&prng, 5); n > 0; n--) {
+            random_item(&prng, &list);
+            strbuf_add(&list, n > 1 ? "," : "");
+        }
+        assert_folds(strbuf_text(&list), NULL);
+    }
+}
+
+/* ---- without the whole list ---- */
+
+Test(hostlist, first_count_and_index_agree_with_the_whole_list) {
+    for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
+        const char *list = vectors[i].list;
+        struct hostlist hosts;
+        char first[HOSTLIST_NAME_MAX + 1] = "untouched";
+        size_t n = 4711, at = 4711;
+        int r = hostlist_expand(list, &hosts, NULL);
+        cr_assert_eq(hostlist_first(list, first, NULL), r, "%s", list);
+        cr_assert_eq(hostlist_count(list, &n, NULL), r, "%s", list);
+        if (r < 0) {
+            cr_assert_eq(hostlist_index(list, "n1", &at, NULL), r, "%s", list);
+            cr_assert_str_eq(first, "untouched");
+            cr_assert(n == 4711 && at == 4711);
+            continue;
+        }
+        cr_assert_str_eq(first, hosts.names[0]);
+        cr_assert_eq(n, hosts.n);
+        for (size_t k = 0; k < hosts.n; k++) {
+            size_t same = 0;
+            while (strcmp(hosts.names[same], hosts.names[k]) != 0)
+                same++;
+            cr_assert_eq(hostlist_index(list, hosts.names[k], &at, NULL), 0);
+            cr_assert_eq(at, same, "%s in %s: %zu", hosts.names[k], list, at);
+        }
+        hostlist_fini(&hosts);
+    }
+}
+
+Test(hostlist, a_name_is_found_as_it_is_written_only) {
+    static const struct {
+        const char *list, *name;
+        int at; /* -1: not there */
+    } cases[] = {
+        {"a,n[08-12],b", "n10", 3},
+        {"a,n[08-12],b", "b", 6},
+        {"a,n[08-12],b", "n8", -1},
+        {"n[1-3]", "n4", -1},
+        {"n[1-3]", "n", -1},
+        {"n[1-3]", "", -1},
+        {"n[1-3]", "n1.cluster", -1},
+        {"node1", "node", -1},
+        {"node", "node1", -1},
+        {"r[1-2]c[1-2]n[1-2]", "r1c2n1", 4},
+        {"n[1-3],n[2-4]", "n4", 5},
+        {"n[1-3],n[2-4]", "n3", 2},
+        {"[1-3]", "2", 1},
+        {"x[1-9]y,x[1-9]z", "x1z", 9},
+        {"n[1-65536]", "n65536", 65535},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        size_t at = 4711;
+        err = (struct err){0};
+        int r = hostlist_index(cases[i].list, cases[i].name, &at, &err);
+        cr_assert_eq(r, cases[i].at < 0 ? -ENOENT : 0, "%s in %s: %d", cases[i].name, cases[i].list, r);
+        cr_assert_eq(at, r < 0 ? 4711 : (size_t)cases[i].at, "%s in %s: %zu", cases[i].name, cases[i].list, at);
+        cr_assert_str_eq(err.text, "");
+    }
+}
+
+/* ---- errors and limits ---- */
+
+Test(hostlist, an_error_quotes_the_list_and_names_the_place) {
+    static const struct {
+        const char *list;
+        int code;
+        const char *place, *reason;
+    } cases[] = {
+        {"n[1", -EINVAL, "\"n[1\": at character 2 ", "not closed"},
+        {"n]1", -EINVAL, "at character 2 ", "not opened"},
+        {"n[1]]", -EINVAL, "at character 5 ", "not opened"},
+        {"n[]", -EINVAL, "at character 3 ", "a number"},
+        {"n[1,,2]", -EINVAL, "at character 5 ", "a number, as in n[1-3,7]"},
+        {"n[1-2,]", -EINVAL, "at character 7 ", "a number"},
+        {"n[1, 2]", -EINVAL, "at character 5 ", "a number"},
+        {"n[a-b]", -EINVAL, "at character 3 ", "a number"},
+        {"n[1--2]", -EINVAL, "at character 5 ", "a number"},
+        {"n[1-2-3]", -EINVAL, "at character 6 ", "\",\" or \"]\""},
+        {"n[0x10]", -EINVAL, "at character 4 ", "\",\" or \"]\""},
+        {"n[1[2]]", -EINVAL, "at character 4 ", "\",\" or \"]\""},
+        {"a,n[7,3-1]", -EINVAL, "at character 7 ", "backwards"},
+        {"a,-b", -EINVAL, "at character 3 ", "begins with"},
+        {"a;b", -EINVAL, "at character 2 ", "letters, digits"},
+        {"a$(b)", -EINVAL, "at character 2 ", "letters, digits"},
+        {"caf\xc3\xa9", -EINVAL, "at character 4 ", "letters, digits"},
+        {"gpu{4}", -EINVAL, "at character 4 ", "function of Slurm"},
+        {"a\x1b[1]", -EINVAL, "\"a?[1]\": at character 2 ", "letters, digits"},
+        {"n[1-100000]", -ERANGE, "at character 3 ", "65536"},
+        {"n[1000000000000000000]", -ERANGE, "at character 3 ", "18 digits"},
+        {"", -EINVAL, "", "is empty"},
+        {" ,\n", -EINVAL, "", "is empty"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct hostlist hosts = {.n = 4711};
+        err = (struct err){0};
+        int r = hostlist_expand(cases[i].list, &hosts, &err);
+        cr_assert_eq(r, cases[i].code, "%s: %d %s", cases[i].list, r, err.text);
+        cr_assert_eq(hosts.n, 4711);
+        cr_assert(strstr(err.text, cases[i].place) != NULL && strstr(err.text, cases[i].reason) != NULL, "%s",
+                  err.text);
+        cr_assert_eq(hostlist_expand(cases[i].list, &hosts, NULL), r);
+    }
+}
+
+Test(hostlist, a_long_list_is_quoted_around_the_place) {
+    _cleanup_(strbuf_fini) struct strbuf list = {0};
+    for (int i = 0; i < 100; i++)
+        strbuf_printf(&list, "node%02d,", i);
+    strbuf_add(&list, "bad[,");
+    for (int i = 0; i < 100; i++)
+        strbuf_printf(&list, "node%02d,", i);
+    size_t n;
+    cr_assert_eq(hostlist_count(strbuf_text(&list), &n, &err), -EINVAL);
+    cr_assert(strstr(err.text, "\"...") != NULL && strstr(err.text, ",node99,bad[,node00,") != NULL &&
+                  strstr(err.text, "...\": at character 705 ") != NULL,
+              "%s", err.text);
+    cr_assert_lt(strlen(err.text), 250);
+}
+
+static int count_of(const char *list) {
+    size_t n;
+    err = (struct err){0};
+    int r = hostlist_count(list, &n, &err);
+    return r < 0 ? r : (int)n;
+}
+
+Test(hostlist, a_list_has_limits) {
+    static const struct {
+        const char *list;
+        int count;
+    } cases[] = {
+        {"n[1-65536]", 65536},
+        {"n[0-65535]", 65536},
+        {"n[1-65537]", -ERANGE},
+        {"n[1-65535,7]", 65536},
+        {"n[1-65535,7,8]", -ERANGE},
+        {"n[1-65535],a", 65536},
+        {"n[1-65535],a,b", -ERANGE},
+        {"a,b,n[1-65535]", -ERANGE},
+        {"a[1-256]b[1-256]", 65536},
+        {"a[1-256]b[1-257]", -ERANGE},
+        {"a[1-65536]b[1-65536]c[1-65536]d[1-65536]", -ERANGE},
+        {"a[1][1][1][1][1][1][1][1]", 1},
+        {"a[1][1][1][1][1][1][1][1][1]", -ERANGE},
+        {"n[000000000000000000000000000000000007-9]", 3}, /* zeros do not count as digits */
+        {"n[0-18446744073709551616]", -ERANGE},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_assert_eq(count_of(cases[i].list), cases[i].count, "%s: %s", cases[i].list, err.text);
+}
+
+Test(hostlist, a_name_has_a_limit) {
+    char name[HOSTLIST_NAME_MAX + 8];
+    memset(name, 'a', sizeof name);
+    (void)snprintf(name + HOSTLIST_NAME_MAX - 2, 10, "[8-99]");
+    cr_assert_eq(count_of(name), 92, "%s", err.text);
+    (void)snprintf(name + HOSTLIST_NAME_MAX - 2, 10, "[8-100]");
+    cr_assert_eq(count_of(name), -ERANGE);
+    cr_assert(strstr(err.text, "255 bytes") != NULL, "%s", err.text);
+    memset(name, '0', sizeof name);
+    name[0] = '[';
+    (void)snprintf(name + HOSTLIST_NAME_MAX, 8, "1]"); /* "[", 254 zeros, "1]" */
+    cr_assert_eq(count_of(name), 1, "%s", err.text);
+    (void)snprintf(name + HOSTLIST_NAME_MAX, 8, "01]");
+    cr_assert_eq(count_of(name), -ERANGE);
+}
+
+Test(hostlist, the_longest_names_can_be_folded_and_read_again) {
+    char list[HOSTLIST_NAME_MAX + 16] = "[10000-75535]";
+    size_t len = strlen(list);
+    memset(list + len, 'x', HOSTLIST_NAME_MAX - 5);
+    list[len + HOSTLIST_NAME_MAX - 5] = '\0';
+    assert_folds(list, NULL);
+}
+
+Test(hostlist, a_text_has_a_limit) {
+    _cleanup_(freep) char *list = xmalloc(HOSTLIST_TEXT_MAX + 2);
+    memset(list, ',', HOSTLIST_TEXT_MAX + 1);
+    list[0] = 'a';
+    list[HOSTLIST_TEXT_MAX] = '\0';
+    cr_assert_eq(count_of(list), 1);
+    list[HOSTLIST_TEXT_MAX] = ',';
+    list[HOSTLIST_TEXT_MAX + 1] = '\0';
+    cr_assert_eq(count_of(list), -ERANGE);
+}
