@@ -6,6 +6,7 @@ import pathlib
 import re
 import select
 import shlex
+import signal
 import subprocess
 import time
 
@@ -118,6 +119,17 @@ def test_process_1_ends_with_the_status_of_the_job_and_everything_with_it(job, c
                       prefix=as_process_1(confine, "caps", "filter", "--"))
     code, _, err = agent.finish()
     assert code == 1 and "exit code 3" in err, err
+    job.wait_gone("a", 5)
+
+
+def test_process_1_that_is_told_to_stop_tells_the_workers(job, confine):
+    """As Kubernetes and docker stop do: a signal from outside, which process 1 would not get without a handler."""
+    agent = job.agent("a", "--nproc-per-node=2", "--no-python", job.worker, "start", "wait",
+                      prefix=as_process_1(confine, "caps", "filter", "--"))
+    job.events.wait("start", 2)
+    os.kill(children(agent.pid)[0], signal.SIGTERM)
+    assert len(job.events.wait("term", 2)) == 2
+    assert agent.wait() == 143, agent.said()
     job.wait_gone("a", 5)
 
 
