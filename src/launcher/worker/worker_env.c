@@ -120,6 +120,22 @@ void worker_env_of_job(const struct job_spec *spec, uint32_t local_rank,
     };
 }
 
+/* Variables of a process manager (srun --mpi, mpirun) are of its one task, which this muster is. An
+ * MPI library in several workers would take them all for that task. Settings of a PMIx library,
+ * which users make, stay. (PMI-2 wire protocol, "Initialization"; openpmix, PMIX_MCA_ parameters.)
+ */
+static void unset_pmi(struct envlist *e) {
+    static const char settings[] = "PMIX_MCA_";
+    for (size_t i = e->n; i-- > 0;) {
+        const char *item = e->items[i];
+        bool pmi = strncmp(item, "PMI_", 4) == 0 || strncmp(item, "PMIX_", 5) == 0;
+        if (!pmi || strncmp(item, settings, strlen(settings)) == 0)
+            continue;
+        _cleanup_(freep) char *name = xstrndup(item, strcspn(item, "="));
+        envlist_unset(e, name);
+    }
+}
+
 int worker_env_build(char *const *base, const struct worker_env_input *in, struct envlist *ret,
                      struct err *err) {
     _cleanup_(envlist_fini) struct envlist e = {0};
@@ -127,6 +143,7 @@ int worker_env_build(char *const *base, const struct worker_env_input *in, struc
     for (const char *const *name = job_worker_variables; *name != NULL; name++)
         envlist_unset(&e, *name); /* set by another launcher, whose worker this muster is */
     envlist_unset_prefix(&e, "MUSTER_");
+    unset_pmi(&e);
     set_ranks(&e, in);
     set_elastic(&e, in);
     set_ours(&e, in);

@@ -87,6 +87,11 @@ Test(worker_env, removes_what_an_outer_launcher_said_and_keeps_settings) {
                           TEXT("RANK=99"),
                           TEXT("MUSTER_NOTIFY_SOCKET=@outer"),
                           TEXT("MUSTER_ETCD_PASSWORD=secret"),
+                          TEXT("PMI_RANK=3"),
+                          TEXT("PMI_FD=17"),
+                          TEXT("PMIX_RANK=3"),
+                          TEXT("PMIX_MCA_gds=hash"),
+                          TEXT("SLURM_PROCID=3"),
                           TEXT("NOTIFY_SOCKET=/run/systemd/notify"),
                           TEXT("TORCHELASTIC_ENABLE_FILE_TIMER=1"),
                           TEXT("TORCH_NCCL_ASYNC_ERROR_HANDLING=3"),
@@ -99,6 +104,11 @@ Test(worker_env, removes_what_an_outer_launcher_said_and_keeps_settings) {
     cr_assert_null(value(base, &in, "MUSTER_ANYTHING"));
     cr_assert_null(value(base, &in, "MUSTER_NOTIFY_SOCKET"));
     cr_assert_null(value(base, &in, "MUSTER_ETCD_PASSWORD"));
+    cr_assert_null(value(base, &in, "PMI_RANK"));
+    cr_assert_null(value(base, &in, "PMI_FD"));
+    cr_assert_null(value(base, &in, "PMIX_RANK"));
+    cr_assert_str_eq(value(base, &in, "PMIX_MCA_gds"), "hash");
+    cr_assert_str_eq(value(base, &in, "SLURM_PROCID"), "3");
     cr_assert_str_eq(value(base, &in, "NOTIFY_SOCKET"), "/run/systemd/notify");
     cr_assert_str_eq(value(base, &in, "RANK"), "6");
     cr_assert_str_eq(value(base, &in, "TORCHELASTIC_ENABLE_FILE_TIMER"), "1");
