@@ -1,0 +1,102 @@
+#include "launcher/slurm/fill.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+/* A task of a step of `nodes` nodes, each with `tasks` tasks. */
+static struct slurm_place step(uint32_t nodes, uint32_t tasks) {
+    return (struct slurm_place){.kind = SLURM_PLACE_STEP,
+                                .job_id = (char *)(uintptr_t) "28",
+                                .step_id = (char *)(uintptr_t) "0",
+                                .n_nodes = nodes,
+                                .n_tasks = nodes * tasks,
+                                .node_tasks = tasks,
+                                .most_tasks = tasks,
+                                .visible_gpus = UINT32_MAX};
+}
+
+Test(slurm_fill, what_the_user_says_wins) {
+    static const struct {
+        uint32_t nodes, tasks;
+        struct slurm_said said;
+        struct slurm_fill fill;
+    } cases[] = {
+        {4, 1, {0}, {.nnodes = true, .nproc = true, .group = true}},
+        {1, 1, {0}, {.nnodes = true, .nproc = true, .group = true}},
+        {4, 4, {0}, {.nnodes = true, .nproc = true, .group = true}},
+        {4, 1, {.nproc = true}, {.nnodes = true, .group = true}},
+        {4, 1, {.nnodes = true, .min_nodes = 2, .max_nodes = 4}, {.nproc = true, .group = true}},
+        {4, 1, {.node_rank = true}, {.nnodes = true, .nproc = true, .group = true}},
+        /* torchrun's own way */
+        {4, 1, {.nnodes = true, .min_nodes = 4, .max_nodes = 4, .nproc = true, .meets = true}, {0}},
+        {4, 1, {.meets = true}, {.nnodes = true, .nproc = true}},
+        {4, 2, {.meets = true}, {0}}, /* eight agents */
+        {1, 2, {.nnodes = true, .min_nodes = 2, .max_nodes = 2, .node_rank = true}, {0}},
+        /* a job of its own on each node */
+        {4, 1, {.meets = true, .alone = true}, {.nproc = true}},
+        {4, 2, {.meets = true, .alone = true}, {0}},
+        {4, 1, {.nnodes = true, .min_nodes = 1, .max_nodes = 1}, {.nproc = true}},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct slurm_place p = step(cases[i].nodes, cases[i].tasks);
+        struct slurm_fill f;
+        struct err err = {0};
+        cr_assert_eq(slurm_fill(&p, &cases[i].said, &f, &err), 0, "%zu: %s", i, err.text);
+        cr_expect_eq(f.nnodes, cases[i].fill.nnodes, "%zu: nnodes", i);
+        cr_expect_eq(f.nproc, cases[i].fill.nproc, "%zu: nproc", i);
+        cr_expect_eq(f.group, cases[i].fill.group, "%zu: group", i);
+    }
+}
+
+/* Without a step only the number of workers is known, and on a log-in node not even that. */
+Test(slurm_fill, outside_a_step_only_workers_are_counted) {
+    static const struct {
+        enum slurm_place_kind kind;
+        bool nproc;
+    } cases[] = {{SLURM_PLACE_NONE, false},
+                 {SLURM_PLACE_BATCH, true},
+                 {SLURM_PLACE_INTERACTIVE, true},
+                 {SLURM_PLACE_ALLOC, false}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const struct slurm_place p = {.kind = cases[i].kind, .job_nodes = 4, .nproc = 1};
+        const struct slurm_said none = {0}, nproc = {.nproc = true};
+        struct slurm_fill f;
+        cr_assert_eq(slurm_fill(&p, &none, &f, NULL), 0);
+        cr_expect_eq(f.nproc, cases[i].nproc);
+        cr_expect(!f.nnodes && !f.group);
+        cr_assert_eq(slurm_fill(&p, &nproc, &f, NULL), 0);
+        cr_expect(!f.nproc);
+    }
+}
+
+Test(slurm_fill, more_nodes_than_the_step_has_are_refused) {
+    const struct slurm_place p = step(2, 1);
+    const struct slurm_said said = {.nnodes = true, .min_nodes = 4, .max_nodes = 4};
+    struct slurm_fill f;
+    struct err err = {0};
+    cr_assert_eq(slurm_fill(&p, &said, &f, &err), -EINVAL);
+    cr_expect_not_null(strstr(err.text, "4 nodes are asked for, but Slurm's step 28.0 has 2"), "%s", err.text);
+    cr_expect_not_null(strstr(err.text, "srun -N4"), "%s", err.text);
+}
+
+Test(slurm_fill, a_task_that_sees_too_few_gpus_is_refused_with_the_line_to_write) {
+    struct slurm_place p = step(2, 2);
+    const struct slurm_said none = {0}, all = {.meets = true, .nproc = true};
+    struct slurm_fill f;
+    struct err err = {0};
+    p.visible_gpus = 1;
+    p.gpus_on_node = 2;
+    cr_assert_eq(slurm_fill(&p, &none, &f, &err), -EINVAL);
+    cr_expect_not_null(strstr(err.text, "sees 1 of this node's 2 GPUs"), "%s", err.text);
+    cr_expect_not_null(strstr(err.text, "srun --ntasks-per-node=1 --gpus-per-node=2 muster run"), "%s", err.text);
+    cr_expect_eq(slurm_fill(&p, &all, &f, &err), 0, "torchrun's own way: an agent for each task");
+    p.visible_gpus = 2;
+    cr_expect_eq(slurm_fill(&p, &none, &f, &err), 0);
+    p.visible_gpus = 0; /* none is wanted */
+    cr_expect_eq(slurm_fill(&p, &none, &f, &err), 0);
+    p = step(2, 1); /* one task a node: which GPUs it uses is the user's choice */
+    p.visible_gpus = 1;
+    p.gpus_on_node = 2;
+    cr_expect_eq(slurm_fill(&p, &none, &f, &err), 0);
+}
