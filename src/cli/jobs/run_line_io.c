@@ -15,6 +15,7 @@
 #include "io/file.h"
 #include "launcher/pod/place.h"
 #include "launcher/preflight/switch_map.h"
+#include "launcher/slurm/place_io.h"
 #include "rendezvous/protocol/messages.h"
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/discovery_io.h"
@@ -112,6 +113,18 @@ static bool probe_has_gpus(void *arg) {
     return discover_has_gpus();
 }
 
+static void probe_slurm(void *arg, struct slurm_facts *ret) {
+    static struct slurm_here here;
+    (void)arg;
+    slurm_here_read(&here);
+    *ret = here.facts;
+}
+
+static const char *probe_shared(void *arg, const char *path) {
+    (void)arg;
+    return shared_folder(path);
+}
+
 static void print_derived(const struct job_spec *spec) {
     for (char **line = spec->derived; line != NULL && *line != NULL; line++)
         log_info("%s", *line);
@@ -161,7 +174,9 @@ const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .read_secret = probe_secret,
                                            .read_env_file = probe_env_file,
                                            .has_gpus = probe_has_gpus,
-                                           .read_hosts = probe_hosts};
+                                           .read_hosts = probe_hosts,
+                                           .slurm_facts = probe_slurm,
+                                           .shared_folder = probe_shared};
 
 int run_line_read(int argc, char **argv, struct job_spec *ret) {
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};

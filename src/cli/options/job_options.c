@@ -97,6 +97,8 @@ static int read_nproc(struct job_reading *j) {
     int32_t number;
     uint32_t n = 0;
     int r = 0;
+    if (j->fill.nproc)
+        return job_count_workers_by_slurm(j);
     if (parse_python_i32(text, &number) == 0) {
         if (number < 1 || number > JOB_WORKERS_MAX)
             return job_bad_value(j, RUN_NPROC_PER_NODE, "from 1 to 4096");
@@ -329,6 +331,8 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
         r = options_fill(&run_options, &j->parsed, j->spec, j->err);
     if (r == 0)
         r = read_nnodes(j);
+    if (r == 0)
+        r = job_read_slurm(j);
     if (r == 0)
         r = job_check_gpus_per_worker(j);
     if (r == 0)

@@ -35,6 +35,11 @@ struct job_probes {
     bool (*has_gpus)(void *arg);
     /* The text of /etc/hosts, malloc'ed; NULL: it can't be read. NULL: it is not looked at. */
     char *(*read_hosts)(void *arg);
+    /* What /proc says about this process; texts are borrowed for the call. NULL: nothing. */
+    void (*slurm_facts)(void *arg, struct slurm_facts *ret);
+    /* The name of the file system that nodes share and that has the folder, if this user can write
+     * there; NULL: there is none. NULL: not known. */
+    const char *(*shared_folder)(void *arg, const char *path);
 };
 
 /* Outcomes other than a job to run. */

@@ -66,3 +66,131 @@ int job_read_group(struct job_reading *j) {
         read_topology(j);
     return r;
 }
+
+/* ---- Slurm ---- */
+
+#define STEP_FOLDER ".muster" /* in the working folder, for nodes that meet there */
+
+/* Whether the user says where or how the nodes meet. With c10d, a master port is only of the
+ * workers' store. */
+static bool says_where(const struct job_reading *j) {
+    const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
+    if (endpoint[strspn(endpoint, " \t")] != '\0' || job_value(j, RUN_STANDALONE)->times > 0)
+        return true;
+    if (job_given(j, RUN_RDZV_BACKEND))
+        return strcmp(job_text(j, RUN_RDZV_BACKEND), "c10d") != 0;
+    return job_given(j, RUN_MASTER_ADDR) || job_given(j, RUN_MASTER_PORT);
+}
+
+static void take_nodes(struct job_reading *j) {
+    struct rdzv_settings *s = &j->spec->rdzv;
+    const struct slurm_place *p = &j->spec->slurm;
+    s->min_nodes = s->max_nodes = p->n_nodes;
+    if (p->n_nodes > 1)
+        job_derived(j, "nnodes: %u, from %s; --nnodes=MIN:%u for a job that may go on with fewer",
+                    p->n_nodes, p->from.n_nodes, p->n_nodes);
+    else
+        job_derived(j, "nnodes: 1, from %s", p->from.n_nodes);
+}
+
+int job_read_slurm(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    struct slurm_facts facts = {0};
+    struct err err = {0};
+    const struct slurm_said said = {
+        .nnodes = job_given(j, RUN_NNODES),
+        .min_nodes = spec->rdzv.min_nodes,
+        .max_nodes = spec->rdzv.max_nodes,
+        .nproc = job_given(j, RUN_NPROC_PER_NODE),
+        .node_rank = job_given(j, RUN_NODE_RANK),
+        .meets = says_where(j),
+        .alone = job_value(j, RUN_STANDALONE)->times > 0,
+    };
+    if (!slurm_is_here(j->envp))
+        return 0;
+    if (j->probes->slurm_facts != NULL)
+        j->probes->slurm_facts(j->probes->arg, &facts);
+    int r = slurm_place_read(j->envp, &facts, &spec->slurm, &err);
+    if (r < 0) /* what the user arranges needs no variables */
+        return said.meets || said.nnodes ? 0 : err_set(j->err, r, "%s", err.text);
+    r = slurm_fill(&spec->slurm, &said, &j->fill, j->err);
+    if (r < 0)
+        return r;
+    spec->step_is_group = j->fill.group;
+    if (j->fill.nnodes)
+        take_nodes(j);
+    return 0;
+}
+
+int job_count_workers_by_slurm(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    const struct slurm_place *p = &spec->slurm;
+    const uint32_t each = p->nproc_is_gpus ? MAX2(spec->gpus_per_worker, UINT32_C(1)) : 1;
+    if (p->nproc < each)
+        return err_set(j->err, -ENODEV,
+                       "--gpus-per-worker=%u: %s leaves %u GPU%s here, too few for one worker",
+                       each, p->from.nproc, p->nproc, p->nproc == 1 ? "" : "s");
+    spec->nproc = MIN2(p->nproc / each, (uint32_t)JOB_WORKERS_MAX);
+    if (p->from.nproc != NULL)
+        job_derived(j, "nproc_per_node: %u, from %s", spec->nproc, p->from.nproc);
+    return 0;
+}
+
+/* The folder where nodes can meet, because all of them see it; NULL: there is none. malloc'ed */
+static char *shared_folder(const struct job_reading *j, const char **ret_name) {
+    bool own_store = j->share_off_env != NULL && strcmp(j->share_off_env, "1") == 0;
+    if (job_given(j, RUN_RDZV_BACKEND) || own_store || j->probes->shared_folder == NULL)
+        return NULL;
+    _cleanup_(freep) char *cwd = j->probes->cwd(j->probes->arg);
+    if (cwd == NULL || strlen(cwd) + sizeof STEP_FOLDER >= RDZV_PATH_MAX)
+        return NULL;
+    *ret_name = j->probes->shared_folder(j->probes->arg, cwd);
+    return *ret_name == NULL
+               ? NULL
+               : xasprintf("%s%s" STEP_FOLDER, cwd, cwd[strlen(cwd) - 1] == '/' ? "" : "/");
+}
+
+void job_meet_in_step(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    const struct slurm_place *p = &spec->slurm;
+    const char *name;
+    if (!spec->run_id_given) {
+        free(spec->run_id);
+        spec->run_id = xstrdup(p->run_id);
+        job_derived(j, "rdzv_id: %s, from %s", p->run_id, p->from.run_id);
+    }
+    spec->backend = JOB_BACKEND_C10D;
+    spec->run_id_given = spec->rdzv.max_nodes > 1;
+    spec->standalone = spec->rdzv.max_nodes == 1;
+    if (spec->standalone)
+        return;
+    spec->arbiter_dir = shared_folder(j, &name);
+    if (spec->arbiter_dir == NULL) {
+        spec->endpoint_host = xstrdup(p->first_host);
+        return;
+    }
+    spec->backend = JOB_BACKEND_DIR;
+    job_derived(j, "rdzv_endpoint: dir:%s, because the working folder is on %s, which nodes share",
+                spec->arbiter_dir, name);
+}
+
+/* By the step's own name, and not by --rdzv-id: jobs that are given one name don't meet. */
+void job_choose_ports(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    const struct slurm_place *p = &spec->slurm;
+    bool range = spec->port_low > 0;
+    static_assert(SLURM_PORTS_MAX <= JOB_ENDPOINT_PORTS_MAX, "all fit");
+    if (!j->fill.group || spec->endpoint_host == NULL)
+        return;
+    spec->n_endpoint_ports =
+        (unsigned)slurm_ports(p->run_id, range ? spec->port_low : SLURM_PORT_LOW,
+                              range ? spec->port_high : SLURM_PORT_HIGH, spec->endpoint_ports);
+    spec->endpoint_port = spec->endpoint_ports[0];
+    if (spec->n_endpoint_ports == 1)
+        spec->n_endpoint_ports = 0;
+    job_derived(j,
+                "rdzv_endpoint: %s:%u (or one of %u further ports), from %s and the step's "
+                "name",
+                spec->endpoint_host, spec->endpoint_port, MAX2(spec->n_endpoint_ports, 1u) - 1,
+                p->from.first_host);
+}

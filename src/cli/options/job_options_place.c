@@ -6,8 +6,8 @@
 #include "base/text/parse.h"
 #include "cli/options/job_options_priv.h"
 
-/* the longest sentence of job_derived(), with a full name */
-#define DERIVED_MAX 512
+/* the longest sentence of job_derived(), with a folder */
+#define DERIVED_MAX (RDZV_PATH_MAX + 256)
 
 /* Fills in *ret, which must be RDZV_PLACE_INIT. */
 static int read_place(struct job_reading *j, enum rdzv_place_kind kind, const char *example,
@@ -277,6 +277,8 @@ static void look_at_pod(struct job_reading *j) {
 int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
     const char *backend = job_text(j, RUN_RDZV_BACKEND), *rank_text = job_text(j, RUN_NODE_RANK);
     int32_t rank = conf->rank;
+    if (j->fill.group)
+        return 0; /* Slurm in a pod: the nodes are those of its step */
     look_at_pod(j);
     if (j->pod.kind != POD_PLACE_INDEXED || j->pod.index >= RDZV_NODES_MAX || conf->store_file ||
         job_value(j, RUN_STANDALONE)->times > 0)

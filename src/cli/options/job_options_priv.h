@@ -7,6 +7,7 @@
 #include "cli/options/options_table.h"
 #include "cli/options/rdzv_text.h"
 #include "launcher/pod/place.h"
+#include "launcher/slurm/fill.h"
 
 struct job_reading {
     struct options_parsed parsed;
@@ -20,7 +21,8 @@ struct job_reading {
     const char *topology_env;                      /* SLURM_TOPOLOGY_ADDR */
     const char *etcd_user_env, *etcd_password_env; /* MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD */
     char *const *envp;
-    struct pod_place pod; /* after job_meet_by_index() */
+    struct pod_place pod;   /* after job_meet_by_index() */
+    struct slurm_fill fill; /* after job_read_slurm() */
 };
 
 /* The option's value, or its default, or NULL. */
@@ -36,13 +38,23 @@ int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 /* Adds a sentence to spec->derived: a value that nobody gave, and where it comes from. */
 void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
 
+/* In a job of Slurm: finds out where this process is, and fills in the number of nodes if nobody
+ * gave it. What else is filled in, j->fill says. Needs the numbers of nodes. */
+_must_use_ int job_read_slurm(struct job_reading *j);
+/* The number of workers that Slurm's variables imply: only where j->fill has it. */
+_must_use_ int job_count_workers_by_slurm(struct job_reading *j);
+/* Where the nodes of a step meet, for j->fill.group. Needs the name of the run. */
+void job_meet_in_step(struct job_reading *j);
+/* And the ports, if they meet at one of the nodes. Needs --port-range. */
+void job_choose_ports(struct job_reading *j);
+
 /* Checks that it does not contradict --virtual-local-rank. */
 _must_use_ int job_check_gpus_per_worker(struct job_reading *j);
 /* Reads to which CPUs and memory workers are bound. */
 _must_use_ int job_read_binding(struct job_reading *j);
 
-/* Warns of PET_ names that are no options, and of PET_NNODES=1 on several nodes of Slurm. Needs the
- * numbers of nodes. */
+/* Warns of PET_ names that are no options, of PET_NNODES=1 on several nodes of Slurm, and of a
+ * shell that gets Slurm's signals. Needs the numbers of nodes. */
 void job_warn_of_environment(struct job_reading *j, char *const *envp);
 
 /* Reads what is added to the workers' environment besides their ranks. */

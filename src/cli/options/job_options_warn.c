@@ -1,8 +1,6 @@
 /* Warns of an environment that most likely means something else than what it does. */
 #include <string.h>
 
-#include "base/text/envlist.h"
-#include "base/text/parse.h"
 #include "cli/options/job_options_priv.h"
 
 #define PREFIX "PET_"
@@ -44,23 +42,37 @@ static void warn_of_name(struct job_reading *j, const char *variable, size_t n) 
     strbuf_add_char(j->warnings, '\n');
 }
 
-static uint32_t number_of(char *const *envp, const char *name) {
-    const char *text = env_get(envp, name);
-    uint32_t n;
-    return text != NULL && parse_u32(text, &n) == 0 ? n : 0;
+/* On how many nodes of Slurm muster would run, or could. */
+static void warn_of_one_node(struct job_reading *j) {
+    const struct option_value *v = job_value(j, RUN_NNODES);
+    const struct slurm_place *p = &j->spec->slurm;
+    bool step = p->kind == SLURM_PLACE_STEP;
+    uint32_t nodes = step ? p->n_nodes : p->job_nodes;
+    if (p->kind == SLURM_PLACE_NONE || !v->from_env || j->spec->rdzv.max_nodes != 1 || nodes < 2)
+        return;
+    if (step)
+        strbuf_printf(
+            j->warnings,
+            "PET_NNODES=%s, but this Slurm step has %u nodes: on each of them a job of its "
+            "own runs; if it is to be one job: unset PET_NNODES\n",
+            v->text, nodes);
+    else
+        strbuf_printf(
+            j->warnings,
+            "PET_NNODES=%s, but this Slurm job has %u nodes, and the others stay idle; if "
+            "it is to use them: unset PET_NNODES\n",
+            v->text, nodes);
 }
 
-/* SLURM_STEP_NUM_NODES is of a step (srun), SLURM_NNODES of the whole job: srun(1), sbatch(1). */
-static void warn_of_slurm(struct job_reading *j, char *const *envp) {
-    uint32_t step = number_of(envp, "SLURM_STEP_NUM_NODES");
-    uint32_t nodes = step != 0 ? step : number_of(envp, "SLURM_NNODES");
-    const struct option_value *v = job_value(j, RUN_NNODES);
-    if (!v->from_env || j->spec->rdzv.max_nodes != 1 || nodes < 2)
-        return;
-    strbuf_printf(j->warnings,
-                  "PET_NNODES=%s, but this Slurm %s has %u nodes: on each of them a job of its own "
-                  "would run; if it is to be one job: --nnodes=%u\n",
-                  v->text, step != 0 ? "step" : "job", nodes, nodes);
+/* scancel and time limits signal the task, and with control groups nothing else: a shell dies of
+ * it, and Slurm then kills the rest at once. Said once for the step. */
+static void warn_of_shell(struct job_reading *j) {
+    const struct slurm_place *p = &j->spec->slurm;
+    if (p->kind == SLURM_PLACE_STEP && p->task_is_shell && p->proc_id == 0)
+        strbuf_add(j->warnings,
+                   "Slurm will signal the shell that started muster, and not muster, so that "
+                   "workers can be killed before they have saved anything; write \"exec muster "
+                   "run\" in that shell\n");
 }
 
 void job_warn_of_environment(struct job_reading *j, char *const *envp) {
@@ -73,5 +85,6 @@ void job_warn_of_environment(struct job_reading *j, char *const *envp) {
         warn_of_name(j, *e, (size_t)(equals - *e));
         warned += j->warnings->len > before;
     }
-    warn_of_slurm(j, envp);
+    warn_of_one_node(j);
+    warn_of_shell(j);
 }

@@ -105,12 +105,23 @@ static int read_run_id(struct job_reading *j) {
     return 0;
 }
 
+/* The order of the nodes of a step is that of their tasks, which srun's -m can change; -1: none. */
+static int32_t rank_of_step(struct job_reading *j) {
+    const struct slurm_place *p = &j->spec->slurm;
+    if (!j->fill.group || j->spec->rdzv.max_nodes == 1)
+        return -1;
+    job_derived(j, "node_rank: %u, from %s", p->proc_id, p->from.proc_id);
+    return (int32_t)MIN2(p->proc_id, (uint32_t)RDZV_NODES_MAX - 1);
+}
+
 static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
     const char *text = job_text(j, RUN_NODE_RANK);
     int32_t rank = conf->rank;
     if (text != NULL && parse_python_i32(text, &rank) < 0)
         return job_bad_value(j, RUN_NODE_RANK, "a number");
+    if (text == NULL && rank < 0)
+        rank = rank_of_step(j);
     bool by_index = text == NULL && rank < 0 && (rank = job_rank_by_index(j)) >= 0;
     /* only a wish for the order; the ranks are assigned */
     if (spec->backend != JOB_BACKEND_STATIC) {
@@ -247,6 +258,12 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
     if (job_value(j, RUN_STANDALONE)->times > 0)
         return read_standalone(j);
+    if (j->fill.group) {
+        int r = read_run_id(j);
+        if (r == 0)
+            job_meet_in_step(j);
+        return r;
+    }
     int r = choose_backend(j, conf);
     if (r == 0)
         r = read_run_id(j);
@@ -332,9 +349,11 @@ static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     s->last_call_ns = given_or(conf->last_call_ns, s->last_call_ns);
     s->close_timeout_ns = given_or(conf->close_timeout_ns, s->close_timeout_ns);
     s->leader_timeout_ns = given_or(conf->read_timeout_ns, s->leader_timeout_ns);
-    /* the pod with index 0 finds its own name in /etc/hosts; to the others it may come late */
-    spec->is_host =
-        conf->is_host < 0 && spec->pods_are_group && j->pod.index > 0 ? 0 : conf->is_host;
+    spec->is_host = conf->is_host;
+    if (conf->is_host < 0 && j->fill.group && spec->endpoint_host != NULL)
+        spec->is_host = spec->slurm.is_first; /* names can be those of another network */
+    else if (conf->is_host < 0 && spec->pods_are_group && j->pod.index > 0)
+        spec->is_host = 0; /* pod 0 finds its own name in /etc/hosts; to others it may come late */
     return 0;
 }
 
@@ -362,6 +381,8 @@ int job_read_rendezvous(struct job_reading *j) {
         r = read_store_place(j);
     if (r == 0)
         r = read_port_range(j);
+    if (r == 0)
+        job_choose_ports(j);
     if (r == 0)
         r = read_node_rank(j, &conf);
     if (r == 0)

@@ -84,6 +84,7 @@ void job_spec_fini(struct job_spec *spec) {
     for (char **text = spec->derived; text != NULL && *text != NULL; text++)
         free(*text);
     free(spec->derived);
+    slurm_place_fini(&spec->slurm);
     free(spec->role);
     free(spec->script);
     for (char **arg = spec->args; arg != NULL && *arg != NULL; arg++)

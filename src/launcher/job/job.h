@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "base/util.h"
+#include "launcher/slurm/place.h"
 #include "nccl_env/rules/resolve.h"
 #include "rendezvous/protocol/settings.h"
 #include "topology/model/affinity.h"
@@ -14,6 +15,8 @@
 #define JOB_WORKERS_MAX 4096 /* workers of one node */
 #define JOB_SIGNALS_MAX 16
 #define JOB_RUN_ID_MAX 256
+/* Ports of an endpoint, of which the leader takes the first that is free. */
+#define JOB_ENDPOINT_PORTS_MAX 16
 
 enum job_backend {
     JOB_BACKEND_STATIC = 1, /* --master-addr/-port and --node-rank: the user chooses the ranks */
@@ -64,6 +67,10 @@ struct job_spec {
     bool standalone;        /* one node, a free port, closed to other nodes */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port; /* 0: any free one */
+    /* The ports that are tried in order, of which endpoint_port is the first; n 0: only that one.
+     */
+    uint16_t endpoint_ports[JOB_ENDPOINT_PORTS_MAX];
+    unsigned n_endpoint_ports;
     /* rank 0 opens the workers' store at MASTER_PORT itself (TORCH_DISABLE_SHARE_RDZV_TCP_STORE) */
     bool workers_store;
     /* MASTER_PORT of the workers if not the endpoint's, 0: any free one; and MASTER_ADDR with it,
@@ -97,6 +104,10 @@ struct job_spec {
     char **derived;
     /* The pods of a Kubernetes Job are the group: they meet at the one with index 0. */
     bool pods_are_group;
+    struct slurm_place slurm; /* where in Slurm this process is */
+    /* The nodes of Slurm's step are the group: on each node the task with slurm.local_id 0 is the
+     * agent, and the others are none. */
+    bool step_is_group;
     char *role;
 
     /* when */

@@ -10,6 +10,11 @@
 #define TEXT(s) ((char *)(uintptr_t)(s))
 #define WORDS_MAX 24
 
+/* A task of a step of Slurm on two nodes. */
+#define STEP_OF_2                                                                                                 \
+    "SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 SLURM_NNODES=2 SLURM_NTASKS=2 " \
+    "SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_NODEID=1 SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_STEP_NODELIST=n[1-2] "
+
 static uint32_t gpus;
 static int gpus_error;
 
@@ -814,16 +819,25 @@ Test(job_options, warns_of_an_environment_that_means_something_else) {
         {"PET_NUMA_BINDING=node | x",
          "PET_NUMA_BINDING has no effect: --numa-binding is taken from the command line only\n"},
         {"PET_NPROC_PER_NODE=2 PET_MAX_RESTARTS=1 PETS=1 | x", ""},
-        {"PET_NNODES=1 SLURM_NNODES=4 | x",
-         "PET_NNODES=1, but this Slurm job has 4 nodes: on each of them a job of its own would run; if it is to be "
-         "one job: --nnodes=4\n"},
-        {"PET_NNODES=1:1 SLURM_NNODES=4 SLURM_STEP_NUM_NODES=2 | x",
-         "PET_NNODES=1:1, but this Slurm step has 2 nodes: on each of them a job of its own would run; if it is to "
-         "be one job: --nnodes=2\n"},
-        {"PET_NNODES=1 SLURM_NNODES=4 SLURM_STEP_NUM_NODES=1 | x", ""},
-        {"PET_NNODES=1 SLURM_NNODES=1 | x", ""},
-        {"PET_NNODES=1 SLURM_NNODES=4 | --nnodes=1 x", ""},
-        {"SLURM_NNODES=4 | x", ""},
+        {"SLURM_JOB_ID=1 SLURM_PROCID=0 PET_NNODES=1 SLURM_NNODES=4 | x",
+         "PET_NNODES=1, but this Slurm job has 4 nodes, and the others stay idle; if it is to use them: unset "
+         "PET_NNODES\n"},
+        {STEP_OF_2 "PET_NNODES=1:1 | x",
+         "PET_NNODES=1:1, but this Slurm step has 2 nodes: on each of them a job of its own runs; if it is to be one "
+         "job: unset PET_NNODES\n"},
+        /* a step of one node of a job of four; and what leaked from such a step into a batch script of four */
+        {"SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=1 SLURM_NNODES=1 SLURM_NTASKS=1 "
+         "SLURM_JOB_NUM_NODES=4 SLURM_STEP_TASKS_PER_NODE=1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 "
+         "SLURM_STEP_NODELIST=n1 PET_NNODES=1 | x",
+         ""},
+        {"SLURM_JOB_ID=1 SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=1 SLURM_NNODES=4 SLURM_NTASKS=4 "
+         "SLURM_NODEID=0 SLURM_PROCID=0 PET_NNODES=1 | x",
+         "PET_NNODES=1, but this Slurm job has 4 nodes, and the others stay idle; if it is to use them: unset "
+         "PET_NNODES\n"},
+        {"SLURM_JOB_ID=1 SLURM_PROCID=0 PET_NNODES=1 SLURM_NNODES=1 | x", ""},
+        {"SLURM_JOB_ID=1 SLURM_PROCID=0 PET_NNODES=1 SLURM_NNODES=4 | --nnodes=1 x", ""},
+        {"SLURM_JOB_ID=1 SLURM_PROCID=0 SLURM_NNODES=4 | x", ""},
+        {"PET_NNODES=1 SLURM_NNODES=4 SLURM_STEP_NUM_NODES=2 | x", ""}, /* no job */
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i][0]);

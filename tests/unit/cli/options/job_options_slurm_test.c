@@ -1,0 +1,378 @@
+/* What a command line means in a job of Slurm. */
+#include "base/json/json.h"
+#include "cli/options/job_options.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT(s) ((char *)(uintptr_t)(s))
+#define WORDS_MAX 40
+
+/* Task 2 of a step on four nodes, one task on each; and task 5 of one with two tasks on each. */
+#define STEP                                                                                                      \
+    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-4] SLURM_STEP_NUM_NODES=4 " \
+    "SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=1(x4) SLURM_NNODES=4 SLURM_NTASKS=4 SLURM_NODEID=2 "        \
+    "SLURM_PROCID=2 SLURM_LOCALID=0 "
+#define TASKS                                                                                                     \
+    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-4] SLURM_STEP_NUM_NODES=4 " \
+    "SLURM_STEP_NUM_TASKS=8 SLURM_STEP_TASKS_PER_NODE=2(x4) SLURM_NNODES=4 SLURM_NTASKS=8 SLURM_NODEID=2 "        \
+    "SLURM_PROCID=5 SLURM_LOCALID=1 "
+#define BATCH                                                                                           \
+    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_JOB_NODELIST=node[1-4] SLURM_NNODES=4 SLURM_NTASKS=4 " \
+    "SLURM_TASKS_PER_NODE=1(x4) SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 "
+
+static uint32_t some_cpus(void *arg) {
+    (void)arg;
+    return 6;
+}
+
+static int no_gpus(void *arg, uint32_t *ret, struct err *err) {
+    (void)arg;
+    (void)err;
+    *ret = 0;
+    return 0;
+}
+
+static uint64_t fixed_random(void *arg) {
+    (void)arg;
+    return 0xabcd;
+}
+
+static const char *cwd = "/home/u";
+static char *fixed_cwd(void *arg) {
+    (void)arg;
+    return cwd != NULL ? xstrdup(cwd) : NULL;
+}
+
+static struct slurm_facts facts;
+static unsigned looked;
+static void slurm_facts(void *arg, struct slurm_facts *ret) {
+    (void)arg;
+    looked++;
+    *ret = facts;
+}
+
+static const char *shared_name;
+static const char *shared_folder(void *arg, const char *path) {
+    (void)arg;
+    cr_assert_str_eq(path, cwd);
+    return shared_name;
+}
+
+static const struct job_probes probes = {.count_cpus = some_cpus,
+                                         .count_gpus = no_gpus,
+                                         .random = fixed_random,
+                                         .cwd = fixed_cwd,
+                                         .slurm_facts = slurm_facts,
+                                         .shared_folder = shared_folder};
+
+struct reading {
+    struct job_spec spec;
+    struct strbuf warnings;
+    struct err err;
+    int r;
+};
+
+static void reading_fini(struct reading *g) {
+    job_spec_fini(&g->spec);
+    strbuf_fini(&g->warnings);
+}
+
+static void split(char *text, char **out, int *n) {
+    for (char *w = strtok(text, " "); w != NULL; w = strtok(NULL, " ")) {
+        cr_assert_lt(*n, WORDS_MAX);
+        out[(*n)++] = w;
+    }
+}
+
+static struct reading read_line(const char *env, const char *line) {
+    char env_text[1024], words[1024];
+    cr_assert_lt(snprintf(env_text, sizeof env_text, "%s", env), (int)sizeof env_text);
+    cr_assert_lt(snprintf(words, sizeof words, "%s", line), (int)sizeof words);
+    char *envp[WORDS_MAX + 1] = {NULL}, *argv[WORDS_MAX + 1] = {TEXT("run")};
+    int n_env = 0, argc = 1;
+    split(env_text, envp, &n_env);
+    split(words, argv, &argc);
+    struct reading g = {0};
+    g.r = job_options_read(argc, argv, envp, &probes, &g.warnings, &g.spec, &g.err);
+    return g;
+}
+
+#define READ(env, line)                                              \
+    _cleanup_(reading_fini) struct reading g = read_line(env, line); \
+    cr_assert_geq(g.r, 0, "%s: %s", line, g.err.text)
+
+static bool says(char *const *texts, const char *part) {
+    for (; texts != NULL && *texts != NULL; texts++)
+        if (strstr(*texts, part) != NULL)
+            return true;
+    return false;
+}
+
+Test(job_options_slurm, a_task_of_a_step_needs_no_option) {
+    READ(STEP "SLURM_GPUS_ON_NODE=8", "train.py");
+    cr_assert_eq(g.spec.rdzv.min_nodes, 4);
+    cr_assert_eq(g.spec.rdzv.max_nodes, 4);
+    cr_assert_eq(g.spec.nproc, 8);
+    cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
+    cr_assert_not(g.spec.standalone);
+    cr_assert_str_eq(g.spec.endpoint_host, "node1");
+    cr_assert_eq(g.spec.is_host, 0);
+    cr_assert_eq(g.spec.node_rank, 2);
+    cr_assert_str_eq(g.spec.run_id, "c1.28.0");
+    cr_assert(g.spec.run_id_given);
+    cr_assert(g.spec.step_is_group);
+    cr_assert_eq(g.spec.slurm.kind, SLURM_PLACE_STEP);
+    uint16_t ports[SLURM_PORTS_MAX];
+    cr_assert_eq(slurm_ports("c1.28.0", SLURM_PORT_LOW, SLURM_PORT_HIGH, ports), SLURM_PORTS_MAX);
+    cr_assert_eq(g.spec.n_endpoint_ports, SLURM_PORTS_MAX);
+    cr_assert_arr_eq(g.spec.endpoint_ports, ports, sizeof ports);
+    cr_assert_eq(g.spec.endpoint_port, ports[0]);
+    cr_assert(says(g.spec.derived, "nnodes: 4, from SLURM_STEP_NUM_NODES"));
+    cr_assert(says(g.spec.derived, "--nnodes=MIN:4 for a job that may go on with fewer"));
+    cr_assert(says(g.spec.derived, "nproc_per_node: 8, from SLURM_GPUS_ON_NODE"));
+    cr_assert(says(g.spec.derived, "rdzv_id: c1.28.0, from SLURM_CLUSTER_NAME, SLURM_JOB_ID, SLURM_STEP_ID"));
+    cr_assert(says(g.spec.derived, "rdzv_endpoint: node1:"));
+    cr_assert(says(g.spec.derived, "node_rank: 2, from SLURM_PROCID"));
+    cr_assert_str_eq(strbuf_text(&g.warnings), "");
+}
+
+Test(job_options_slurm, the_agent_of_node_0_leads_whatever_its_rank) {
+    READ("SLURM_JOB_ID=28 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-2] SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 "
+         "SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_NODEID=0 SLURM_PROCID=1 SLURM_LOCALID=0 SLURM_NNODES=2 SLURM_NTASKS=2",
+         "x");
+    cr_assert_eq(g.spec.is_host, 1);
+    cr_assert_eq(g.spec.node_rank, 1);
+    cr_assert_str_eq(g.spec.run_id, "28.0");
+}
+
+Test(job_options_slurm, of_several_tasks_on_a_node_one_is_the_agent) {
+    READ(TASKS, "x");
+    cr_assert(g.spec.step_is_group);
+    cr_assert_eq(g.spec.slurm.local_id, 1);
+    cr_assert_eq(g.spec.rdzv.max_nodes, 4);
+    cr_assert_eq(g.spec.nproc, 2);
+    cr_assert_eq(g.spec.node_rank, 5);
+}
+
+Test(job_options_slurm, a_step_of_one_node_is_a_job_of_its_own) {
+    READ("SLURM_JOB_ID=28 SLURM_STEP_ID=1 SLURM_STEP_NODELIST=node3 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=1 "
+         "SLURM_STEP_TASKS_PER_NODE=1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NTASKS=1",
+         "x");
+    cr_assert(g.spec.standalone);
+    cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
+    cr_assert_null(g.spec.endpoint_host);
+    cr_assert_eq(g.spec.endpoint_port, 0);
+    cr_assert_eq(g.spec.n_endpoint_ports, 0);
+    cr_assert_str_eq(g.spec.run_id, "28.1");
+    cr_assert_eq(g.spec.node_rank, -1);
+    cr_assert_eq(g.spec.is_host, -1);
+}
+
+Test(job_options_slurm, what_is_given_wins_one_by_one) {
+    static const struct {
+        const char *env, *line;
+        uint32_t min, max, nproc;
+        const char *id;
+        int32_t node_rank;
+        int is_host;
+    } cases[] = {
+        {STEP, "x", 4, 4, 1, "c1.28.0", 2, 0},
+        {STEP, "--nnodes=2:4 x", 2, 4, 1, "c1.28.0", 2, 0},
+        {STEP "PET_NNODES=3:4", "x", 3, 4, 1, "c1.28.0", 2, 0},
+        {STEP, "--nproc-per-node=3 x", 4, 4, 3, "c1.28.0", 2, 0},
+        {STEP "PET_NPROC_PER_NODE=3", "x", 4, 4, 3, "c1.28.0", 2, 0},
+        {STEP, "--nproc-per-node=cpu x", 4, 4, 6, "c1.28.0", 2, 0},
+        {STEP, "--rdzv-id=mine x", 4, 4, 1, "mine", 2, 0},
+        {STEP, "--node-rank=7 x", 4, 4, 1, "c1.28.0", 7, 0},
+        {STEP, "--rdzv-conf=is_host=1 x", 4, 4, 1, "c1.28.0", 2, 1},
+        {STEP, "--rdzv-backend=c10d x", 4, 4, 1, "c1.28.0", 2, 0},
+        {STEP "PET_RDZV_ENDPOINT=", "x", 4, 4, 1, "c1.28.0", 2, 0},
+        {STEP "SLURM_GPUS_ON_NODE=8", "--gpus-per-worker=3 x", 4, 4, 2, "c1.28.0", 2, 0},
+        {STEP, "--gpus-per-worker=3 x", 4, 4, 1, "c1.28.0", 2, 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].env, cases[i].line);
+        cr_expect_eq(g.spec.rdzv.min_nodes, cases[i].min, "%s", cases[i].line);
+        cr_expect_eq(g.spec.rdzv.max_nodes, cases[i].max, "%s", cases[i].line);
+        cr_expect_eq(g.spec.nproc, cases[i].nproc, "%s", cases[i].line);
+        cr_expect_str_eq(g.spec.run_id, cases[i].id, "%s", cases[i].line);
+        cr_expect_eq(g.spec.node_rank, cases[i].node_rank, "%s", cases[i].line);
+        cr_expect_eq(g.spec.is_host, cases[i].is_host, "%s", cases[i].line);
+        cr_expect_str_eq(g.spec.endpoint_host, "node1", "%s", cases[i].line);
+        cr_expect(g.spec.step_is_group, "%s", cases[i].line);
+    }
+}
+
+/* Lines that people write for torchrun inside srun: the group is theirs. */
+Test(job_options_slurm, torchruns_lines_mean_what_they_meant) {
+    static const struct {
+        const char *env, *line;
+        enum job_backend backend;
+        const char *host;
+        uint16_t port;
+        uint32_t max, nproc;
+        const char *id;
+        int32_t node_rank;
+    } cases[] = {
+        {STEP, "--nnodes=4 --nproc-per-node=4 --rdzv-id=28 --rdzv-backend=c10d --rdzv-endpoint=node1:29500 x",
+         JOB_BACKEND_C10D, "node1", 29500, 4, 4, "28", -1},
+        {STEP, "--nnodes=4 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=node1 x", JOB_BACKEND_C10D, "node1",
+         29400, 4, 4, "none", -1},
+        {STEP, "--nnodes=4 --node-rank=2 --nproc-per-node=4 --master-addr=node1 --master-port=29500 x",
+         JOB_BACKEND_STATIC, "node1", 29500, 4, 4, "none", 2},
+        {TASKS, "--nnodes=8 --nproc-per-node=1 --rdzv-id=28 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x",
+         JOB_BACKEND_C10D, "node1", 29500, 8, 1, "28", -1},
+        {TASKS, "--rdzv-id=28 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", JOB_BACKEND_C10D, "node1", 29500, 1,
+         1, "28", -1},
+        {STEP, "--standalone --nproc-per-node=2 x", JOB_BACKEND_C10D, NULL, 0, 1, 2, "000000000000abcd000000000000abcd",
+         -1},
+        {STEP, "--nnodes=1 --nproc-per-node=2 x", JOB_BACKEND_C10D, NULL, 0, 1, 2, "000000000000abcd000000000000abcd",
+         -1},
+        /* the group is the user's, but the numbers are not said */
+        {STEP "SLURM_GPUS_ON_NODE=8", "--rdzv-backend=c10d --rdzv-endpoint=node1:29500 x", JOB_BACKEND_C10D, "node1",
+         29500, 4, 8, "none", -1},
+        {STEP "SLURM_GPUS_ON_NODE=8", "--standalone x", JOB_BACKEND_C10D, NULL, 0, 1, 8,
+         "000000000000abcd000000000000abcd", -1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].env, cases[i].line);
+        cr_expect_eq(g.spec.backend, cases[i].backend, "%s", cases[i].line);
+        cr_expect_eq(g.spec.endpoint_port, cases[i].port, "%s", cases[i].line);
+        cr_expect_eq(g.spec.n_endpoint_ports, 0, "%s", cases[i].line);
+        cr_expect_eq(g.spec.rdzv.max_nodes, cases[i].max, "%s", cases[i].line);
+        cr_expect_eq(g.spec.nproc, cases[i].nproc, "%s: %u", cases[i].line, g.spec.nproc);
+        cr_expect_str_eq(g.spec.run_id, cases[i].id, "%s", cases[i].line);
+        cr_expect_eq(g.spec.node_rank, cases[i].node_rank, "%s", cases[i].line);
+        cr_expect_eq(g.spec.is_host, -1, "%s", cases[i].line);
+        cr_expect_not(g.spec.step_is_group, "%s", cases[i].line);
+        cr_expect_eq(g.spec.endpoint_host == NULL, cases[i].host == NULL, "%s", cases[i].line);
+        if (cases[i].host != NULL && g.spec.endpoint_host != NULL)
+            cr_expect_str_eq(g.spec.endpoint_host, cases[i].host, "%s", cases[i].line);
+    }
+}
+
+Test(job_options_slurm, refuses_what_a_step_can_not_be) {
+    static const char *const cases[][3] = {
+        {STEP, "--nnodes=5 x", "5 nodes are asked for, but Slurm's step 28.0 has 4"},
+        {TASKS "SLURM_GPUS_ON_NODE=2 CUDA_VISIBLE_DEVICES=0", "x",
+         "srun --ntasks-per-node=1 --gpus-per-node=2 muster run"},
+        {STEP "SLURM_GPUS_ON_NODE=2", "--gpus-per-worker=4 x", "SLURM_GPUS_ON_NODE leaves 2 GPUs here"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(cases[i][0], cases[i][1]);
+        cr_expect_lt(g.r, 0, "%s", cases[i][1]);
+        cr_expect_not_null(strstr(g.err.text, cases[i][2]), "%s: %s", cases[i][1], g.err.text);
+    }
+    facts.stepd = "slurmstepd: [28.0]";
+    _cleanup_(reading_fini) struct reading broken = read_line("SLURM_JOB_ID=28 SLURM_STEP_ID=0", "x");
+    cr_expect_not_null(strstr(broken.err.text, "SLURM_STEP_NUM_NODES is not set"), "%s", broken.err.text);
+    READ("SLURM_JOB_ID=28 SLURM_STEP_ID=0", "--nnodes=2 --rdzv-endpoint=h:5 --nproc-per-node=2 x");
+    cr_expect_eq(g.spec.nproc, 2);
+}
+
+/* What a batch script inherited from the step in which it was submitted is nothing of its own. */
+Test(job_options_slurm, a_batch_script_is_no_task) {
+    static const char *const envs[] = {
+        BATCH "SLURM_GPUS_ON_NODE=8",
+        BATCH "SLURM_GPUS_ON_NODE=8 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node1 SLURM_STEP_NUM_NODES=1 "
+              "SLURM_STEP_NUM_TASKS=1 SLURM_STEP_TASKS_PER_NODE=1",
+    };
+    facts.stepd = "slurmstepd: [28.batch]";
+    for (size_t i = 0; i < ARRAY_SIZE(envs); i++) {
+        READ(envs[i], "x");
+        cr_expect_eq(g.spec.slurm.kind, SLURM_PLACE_BATCH);
+        cr_expect_eq(g.spec.slurm.job_nodes, 4);
+        cr_expect_not(g.spec.step_is_group);
+        cr_expect(g.spec.standalone);
+        cr_expect_eq(g.spec.rdzv.max_nodes, 1);
+        cr_expect_eq(g.spec.nproc, 8);
+        cr_expect_null(g.spec.endpoint_host);
+    }
+}
+
+Test(job_options_slurm, nothing_changes_without_slurm) {
+    READ("SLURM_STEP_NUM_NODES=4 SLURM_NNODES=4 SLURM_GPUS_ON_NODE=8 SLURM_PROCID=3", "x");
+    cr_assert_eq(looked, 0);
+    cr_assert_eq(g.spec.slurm.kind, SLURM_PLACE_NONE);
+    cr_assert(g.spec.standalone);
+    cr_assert_eq(g.spec.nproc, 1);
+    cr_assert_null(g.spec.derived);
+}
+
+Test(job_options_slurm, nodes_meet_in_the_working_folder_if_they_share_it) {
+    shared_name = "Lustre";
+    {
+        READ(STEP, "x");
+        cr_assert_eq(g.spec.backend, JOB_BACKEND_DIR);
+        cr_assert_str_eq(g.spec.arbiter_dir, "/home/u/.muster");
+        cr_assert_null(g.spec.endpoint_host);
+        cr_assert_eq(g.spec.n_endpoint_ports, 0);
+        cr_assert_eq(g.spec.is_host, -1);
+        cr_assert_eq(g.spec.node_rank, 2);
+        cr_assert_str_eq(g.spec.run_id, "c1.28.0");
+        cr_assert(g.spec.run_id_given);
+        cr_assert(says(g.spec.derived, "rdzv_endpoint: dir:/home/u/.muster, because the working folder is on Lustre"));
+    }
+    static const char *const others[][2] = {
+        {STEP, "--rdzv-backend=c10d x"},
+        {STEP "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1", "x"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        READ(others[i][0], others[i][1]);
+        cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D, "%s", others[i][1]);
+        cr_assert_null(g.spec.arbiter_dir);
+        cr_assert_str_eq(g.spec.endpoint_host, "node1");
+    }
+    cwd = "/";
+    READ(STEP, "x");
+    cr_assert_str_eq(g.spec.arbiter_dir, "/.muster");
+    cwd = NULL;
+    _cleanup_(reading_fini) struct reading lost = read_line(STEP, "x");
+    cr_assert_eq(lost.spec.backend, JOB_BACKEND_C10D);
+}
+
+Test(job_options_slurm, ports_are_in_the_range_that_is_given) {
+    READ(STEP, "--port-range=29600-29603 x");
+    cr_assert_eq(g.spec.n_endpoint_ports, 4);
+    for (unsigned i = 0; i < 4; i++)
+        cr_assert(g.spec.endpoint_ports[i] >= 29600 && g.spec.endpoint_ports[i] <= 29603);
+    _cleanup_(reading_fini) struct reading one = read_line(STEP, "--port-range=29600-29600 x");
+    cr_assert_eq(one.spec.endpoint_port, 29600);
+    cr_assert_eq(one.spec.n_endpoint_ports, 0);
+    _cleanup_(reading_fini) struct reading named = read_line(STEP, "--rdzv-id=2024 x");
+    _cleanup_(reading_fini) struct reading unnamed = read_line(STEP, "x");
+    cr_assert_eq(named.spec.endpoint_port, unnamed.spec.endpoint_port, "two jobs of one id don't meet");
+}
+
+Test(job_options_slurm, says_once_that_a_shell_gets_the_signals) {
+    static const char first[] =
+        "SLURM_JOB_ID=28 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-2] SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 "
+        "SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NNODES=2 SLURM_NTASKS=2";
+    facts = (struct slurm_facts){.stepd = "slurmstepd: [28.0]", .parent = "bash"};
+    {
+        READ(first, "x");
+        cr_assert_not_null(strstr(strbuf_text(&g.warnings), "write \"exec muster run\""), "%s",
+                           strbuf_text(&g.warnings));
+    }
+    {
+        READ(STEP, "x");
+        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
+    }
+    facts = (struct slurm_facts){.stepd = "slurmstepd: [28.0]", .parent = "slurmstepd", .stepd_is_parent = true};
+    READ(first, "x");
+    cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
+}
+
+Test(job_options_slurm, prints_what_came_from_which_variable) {
+    READ(STEP, "--print-config x");
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    _cleanup_(json_freep) struct json *doc = NULL;
+    struct err err = {0};
+    job_print_config(&g.spec, &out);
+    cr_assert_eq(json_parse(strbuf_text(&out), out.len, &JSON_LIMITS_DEFAULT, &doc, &err), 0, "%s", err.text);
+    cr_assert_not_null(strstr(strbuf_text(&out), "\n  \"derived\": [\"nnodes: 4, from SLURM_STEP_NUM_NODES"));
+    cr_assert_not_null(strstr(strbuf_text(&out), "\"nproc_per_node: 1, from SLURM_STEP_TASKS_PER_NODE\""));
+}
