@@ -44,12 +44,16 @@ static int backend_unknown(struct job_reading *j, const char *name) {
                    s.best != NULL ? "\"?" : "");
 }
 
-/* The backend that the form of the endpoint implies: 0 (none), DIR or ETCD. */
+/* The backend that the form of the endpoint implies: 0 (none), C10D, DIR or ETCD. */
 static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
     struct err err = {0};
     *ret = 0;
+    if (rdzv_endpoint_has_ports(endpoint)) {
+        *ret = JOB_BACKEND_C10D;
+        return 0;
+    }
     int r = rdzv_place_parse(endpoint, &place, &err);
     if (r == 0)
         *ret = place.kind == RDZV_PLACE_DIR    ? JOB_BACKEND_DIR
@@ -79,7 +83,7 @@ static int choose_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     int r = fixed ? endpoint_backend(j, &by_form) : 0;
     if (r < 0)
         return r;
-    if (by_form != 0 && job_given(j, RUN_RDZV_BACKEND)) {
+    if (by_form != 0 && by_form != chosen && job_given(j, RUN_RDZV_BACKEND)) {
         _cleanup_(freep) char *shown = rdzv_place_shown(job_text(j, RUN_RDZV_ENDPOINT));
         return err_set(j->err, -EINVAL,
                        "--rdzv-backend=%s can't meet at %.200s; use --rdzv-backend=%s, or leave "
@@ -188,10 +192,30 @@ static int read_static(struct job_reading *j) {
     return 0;
 }
 
+/* The leader takes one of the ports: the nodes know it by the name of the run. */
+static int read_ports(struct job_reading *j, const char *endpoint) {
+    struct job_spec *spec = j->spec;
+    int r = rdzv_endpoint_parse_ports(endpoint, JOB_ENDPOINT_PORTS_MAX, &spec->endpoint_host,
+                                      spec->endpoint_ports, &spec->n_endpoint_ports, j->err);
+    if (r < 0)
+        return r;
+    if (!spec->run_id_given)
+        return err_set(j->err, -EINVAL,
+                       "--rdzv-endpoint=%s: with several ports, the nodes need a --rdzv-id to "
+                       "tell their leader from that of another job",
+                       endpoint);
+    spec->endpoint_port = spec->endpoint_ports[0];
+    if (spec->n_endpoint_ports == 1)
+        spec->n_endpoint_ports = 0;
+    return 0;
+}
+
 static int read_c10d(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     int32_t port = -1;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
+    if (rdzv_endpoint_has_ports(endpoint))
+        return read_ports(j, endpoint);
     int r = rdzv_endpoint_parse(endpoint, &spec->endpoint_host, &port, j->err);
     if (r == -EINVAL)
         return r;

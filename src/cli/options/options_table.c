@@ -111,8 +111,9 @@ static const struct option_def defs[] = {
      .brief = "how nodes meet: c10d, static, dir or etcd", .offer = "c10d static dir etcd",
      .id = RUN_RDZV_BACKEND, .fallback = "static", .section = "Rendezvous"},
     {"rdzv-endpoint", "PLACE", ENV | SHORT,
-     "Where the nodes meet. HOST[:PORT]: the agent on that host leads; PORT is 29400 for c10d. "
-     "dir:/PATH: a directory that all nodes see. etcd://HOST[:PORT],.../PREFIX (etcds:// for TLS): "
+     "Where the nodes meet. HOST[:PORT]: the agent on that host leads; PORT is 29400 for c10d, or "
+     "a list like 29400-29415,30000, of which it takes the first that is free. dir:/PATH: a "
+     "directory that all nodes see. etcd://HOST[:PORT],.../PREFIX (etcds:// for TLS): "
      "etcd; PORT is 2379, PREFIX /muster",
      .brief = "where: HOST[:PORT], dir:/PATH or etcd://HOST[:PORT]", .id = RUN_RDZV_ENDPOINT,
      .fallback = ""},

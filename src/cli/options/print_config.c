@@ -82,6 +82,13 @@ static void add_bind(struct strbuf *out, enum bind_mode mode) {
     add_text(out, "bind", text);
 }
 
+static void add_ports(struct strbuf *out, const struct job_spec *spec) {
+    strbuf_add(out, "  \"endpoint_ports\": [");
+    for (unsigned i = 0; i < spec->n_endpoint_ports; i++)
+        strbuf_printf(out, "%s%u", i > 0 ? ", " : "", spec->endpoint_ports[i]);
+    strbuf_add(out, "],\n");
+}
+
 static void add_std(struct strbuf *out, const char *name, const struct std_map *map,
                     uint32_t nproc) {
     strbuf_printf(out, "  \"%s\": [", name);
@@ -157,6 +164,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_bool(out, "standalone", spec->standalone);
     add_text(out, "endpoint_host", spec->endpoint_host);
     add_number(out, "endpoint_port", spec->endpoint_port);
+    add_ports(out, spec);
     add_text(out, "store_host", spec->store_host);
     add_number(out, "store_port", spec->store_port);
     if (spec->port_low > 0)

@@ -6,6 +6,7 @@
 #include <strings.h>
 
 #include "base/text/parse.h"
+#include "base/text/port_list.h"
 #include "cli/options/suggest.h"
 
 /* Removes blanks at both ends. */
@@ -37,6 +38,19 @@ static const char *port_colon(const char *s, size_t n) {
     return colon > s && colon[-1] == ':' ? NULL : colon;
 }
 
+/* The host of n characters at the beginning of the endpoint, without brackets. */
+static int read_endpoint_host(const char *all, size_t n, char **ret_host, struct err *err) {
+    bool bracketed = n > 1 && all[0] == '[' && all[n - 1] == ']';
+    _cleanup_(freep) char *host = xstrndup(all + bracketed, n - (bracketed ? 2 : 0));
+    if (!is_host_name(host))
+        return err_set(err, -EINVAL,
+                       "endpoint \"%s\": the host must be a name, an IPv4 address, or an IPv6 "
+                       "address in brackets",
+                       all);
+    *ret_host = TAKE_PTR(host);
+    return 0;
+}
+
 int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *ret_port, struct err *err) {
     _cleanup_(freep) char *all = trimmed(text, strlen(text));
     size_t n = strlen(all);
@@ -52,15 +66,40 @@ int rdzv_endpoint_parse(const char *text, char **ret_host, int32_t *ret_port, st
         port = number;
         n = (size_t)(colon - all);
     }
-    bool bracketed = n > 1 && all[0] == '[' && all[n - 1] == ']';
-    _cleanup_(freep) char *host = xstrndup(all + bracketed, n - (bracketed ? 2 : 0));
-    if (!is_host_name(host))
+    int r = read_endpoint_host(all, n, ret_host, err);
+    if (r == 0)
+        *ret_port = port;
+    return r;
+}
+
+bool rdzv_endpoint_has_ports(const char *text) {
+    _cleanup_(freep) char *all = trimmed(text, strlen(text));
+    const char *colon = all[0] != '\0' ? port_colon(all, strlen(all)) : NULL;
+    if (colon == NULL || !isdigit((unsigned char)colon[1]) || strpbrk(colon + 1, ",-") == NULL)
+        return false;
+    size_t n = (size_t)(colon - all);
+    return memchr(all, '/', n) == NULL && (all[0] == '[' || memchr(all, ':', n) == NULL);
+}
+
+int rdzv_endpoint_parse_ports(const char *text, unsigned max, char **ret_host, uint16_t *ret_ports,
+                              unsigned *ret_n, struct err *err) {
+    _cleanup_(freep) char *all = trimmed(text, strlen(text)), *host = NULL;
+    const char *colon = port_colon(all, strlen(all));
+    assert(colon != NULL);
+    int r = read_endpoint_host(all, (size_t)(colon - all), &host, err);
+    if (r < 0)
+        return r;
+    r = port_list_parse(colon + 1, max, ret_ports, ret_n);
+    if (r == -E2BIG)
+        return err_set(err, -EINVAL, "endpoint \"%s\": at most %u ports", all, max);
+    if (r == -EEXIST)
+        return err_set(err, -EINVAL, "endpoint \"%s\": a port is named twice", all);
+    if (r < 0)
         return err_set(err, -EINVAL,
-                       "endpoint \"%s\": the host must be a name, an IPv4 address, or an IPv6 "
-                       "address in brackets",
+                       "endpoint \"%s\": the ports must be numbers from 1 to 65535, or LOW-HIGH, "
+                       "with commas between them",
                        all);
     *ret_host = TAKE_PTR(host);
-    *ret_port = port;
     return 0;
 }
 

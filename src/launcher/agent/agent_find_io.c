@@ -14,6 +14,7 @@
 
 #define RESOLVE_TIMEOUT_NS (10 * NS_PER_S)
 #define OWN_ADDRS_MAX 32
+static_assert(JOB_ENDPOINT_PORTS_MAX == RDZV_ENDPOINT_PORTS_MAX, "all ports of the endpoint");
 
 /* ---- joining ---- */
 
@@ -58,6 +59,10 @@ static int join(struct agent *a, const struct addr *own) {
         .ops = agent_client_ops,
         .arg = a,
     };
+    if (own == NULL && agent_has_ports(a)) {
+        config.n_ports = spec->n_endpoint_ports;
+        memcpy(config.ports, spec->endpoint_ports, sizeof config.ports);
+    }
     if (spec->workers_store && own != NULL && spec->node_rank < 0)
         config.info.node_rank = 0; /* rank 0 serves at the leader's address */
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
@@ -136,28 +141,36 @@ static bool lead_at(struct agent *a, int fd, struct addr *ret_own) {
     return false;
 }
 
+/* Whether this agent is the one that listens: 0; -EADDRINUSE: another agent of this machine is;
+ * -ECANCELED: it can't, and has given up. */
+static int listen_there(struct agent *a, bool only_guessed, int *ret_fd) {
+    struct err err = {0};
+    if (agent_has_ports(a))
+        return agent_listen_at_ports(a, endpoint_name(a), only_guessed, ret_fd);
+    int r = endpoint_listen(endpoint_name(a), a->config.spec->endpoint_port, ret_fd, &err);
+    if (r == -EADDRINUSE && !give_up_port(a, endpoint_name(a), only_guessed))
+        return r;
+    if (r < 0 && r != -EADDRINUSE)
+        agent_give_up(a, err.text);
+    return r < 0 ? -ECANCELED : 0;
+}
+
 /* This agent leads if it can bind the endpoint's socket. */
 static void begin(struct agent *a, bool host, bool only_guessed) {
     const struct job_spec *spec = a->config.spec;
     struct addr own;
-    int fd, r;
-    struct err err = {0};
+    int fd;
     if (!host) {
         begin_with(a, NULL);
         return;
     }
-    r = endpoint_listen(endpoint_name(a), spec->endpoint_port, &fd, &err);
+    int r = listen_there(a, only_guessed, &fd);
     if (r == -EADDRINUSE) {
-        if (give_up_port(a, endpoint_name(a), only_guessed))
-            return;
         a->may_lead_later = !spec->workers_store;
         begin_with(a, NULL);
-        return;
-    }
-    if (r < 0)
-        agent_give_up(a, err.text);
-    else if (lead_at(a, fd, &own))
+    } else if (r == 0 && lead_at(a, fd, &own)) {
         begin_with(a, &own);
+    }
 }
 
 /* Stores the address by which other nodes know the endpoint, if it is on this machine. */
@@ -170,10 +183,14 @@ static void keep_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
 
 /* A name that was not known at the start can turn out to be that of another machine. */
 void agent_try_endpoint(struct agent *a, const struct addr *at) {
+    const char *host = endpoint_name(a);
     struct addr own;
-    int fd;
-    if (!a->may_lead_later || a->ended || agent_leads(a) || !addr_is_local(at) ||
-        endpoint_listen(endpoint_name(a), a->config.spec->endpoint_port, &fd, NULL) < 0)
+    int fd, r;
+    if (!a->may_lead_later || a->ended || agent_leads(a) || !addr_is_local(at))
+        return;
+    r = agent_has_ports(a) ? agent_try_ports(a, host, &fd)
+                           : endpoint_listen(host, a->config.spec->endpoint_port, &fd, NULL);
+    if (r < 0)
         return; /* another agent of this machine was quicker */
     keep_endpoint(a, at, 1);
     a->may_lead_later = false;

@@ -9,6 +9,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/net/resolver.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/node/node_net_io.h"
@@ -498,6 +499,7 @@ static bool tear_down(struct agent *a) {
     leading_free(TAKE_PTR(a->leading));
     preflight_free(TAKE_PTR(a->preflight));
     rdzv_listener_free(a->listener);
+    file_close(&a->lead_name);
     store_door_free(a->door);
     registry_remove(&a->registry);
     if (!a->tidied)
@@ -535,7 +537,7 @@ static int exit_status(const struct agent *a) {
 }
 
 int agent_run(const struct agent_config *config) {
-    struct agent a = {.config = *config, .leftovers = HELPER_INIT};
+    struct agent a = {.config = *config, .leftovers = HELPER_INIT, .lead_name = -1};
     do
         a.incarnation = random_u64();
     while (a.incarnation == 0);

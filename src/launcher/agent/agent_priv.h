@@ -2,6 +2,7 @@
  *   agent_io.c       events of the local workers and the member, life
  *   agent_signals_io.c  signals: which end the job, and which are passed on to the workers
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
+ *   agent_ports_io.c an endpoint of several ports: which one the leader takes
  *   agent_show_io.c  messages to the user */
 #pragma once
 
@@ -53,6 +54,7 @@ struct agent {
      * this machine: another agent listened there, which may have been at its end; or the name was
      * not known yet, as that of a pod that has just been made. */
     bool may_lead_later;
+    int lead_name; /* held while it leads at one of several ports; -1: none */
     /* the endpoint's address on this machine that is not loopback; else len 0 */
     struct addr endpoint;
     struct preflight *preflight;       /* NULL: no checks before workers start */
@@ -109,6 +111,17 @@ void agent_try_endpoint(struct agent *a, const struct addr *at);
  * nodes are on this machine. */
 _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *leader,
                                   char ret[ADDR_TEXT_MAX]);
+
+/* ---- agent_ports_io.c ---- */
+
+_must_use_ bool agent_has_ports(const struct agent *a);
+/* Listens at the first port of the endpoint that is free. 0; -EADDRINUSE, only if this agent is the
+ * host because of its address: another agent of this machine leads, or is about to; -ECANCELED: it
+ * can't, and has given up. */
+_must_use_ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed,
+                                     int *ret_fd);
+/* The same later, when nobody leads. 0, or a negative errno: not now. */
+_must_use_ int agent_try_ports(struct agent *a, const char *host, int *ret_fd);
 
 /* ---- agent_show_io.c ---- */
 

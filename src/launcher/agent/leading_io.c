@@ -241,7 +241,7 @@ static void leave_leader_file(struct leading *l, struct group_config *group) {
     struct err err = {0};
     if (!spec->run_id_given || spec->endpoint_host == NULL || spec->endpoint_port == 0)
         return;
-    _cleanup_(freep) char *endpoint = xasprintf("%s:%u", spec->endpoint_host, spec->endpoint_port);
+    _cleanup_(freep) char *endpoint = job_endpoint_text(spec); /* whichever port it has now */
     int r = leader_file_open(spec->run_id, endpoint, group->rdzv.lease_ns + group->rdzv.margin_ns,
                              &prev, &l->leader_file, &err);
     if (r < 0) {

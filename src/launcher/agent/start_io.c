@@ -15,20 +15,33 @@
 /* All nodes of a large job can probe at once. The kernel limits this to net.core.somaxconn. */
 #define NODE_BACKLOG 4096
 
-/* Listens at a port that the kernel chooses, but not at the endpoint's. If the endpoint's port was
- * free, no leader could use it any more, and nodes that look for the leader would find this
- * node. */
-static int listen_beside(const struct addr *at, uint16_t endpoint_port, int *ret_fd,
+static bool is_endpoint_port(const struct job_spec *spec, uint16_t port) {
+    for (unsigned i = 0; i < spec->n_endpoint_ports; i++)
+        if (spec->endpoint_ports[i] == port)
+            return true;
+    return port == spec->endpoint_port;
+}
+
+/* Listens at a port that the kernel chooses, but not at one of the endpoint's. If that was free, no
+ * leader could use it any more, and nodes that look for the leader would find this node. Of several
+ * ports it takes one if there are no others (--port-range). */
+static int listen_beside(const struct addr *at, const struct job_spec *spec, int *ret_fd,
                          struct err *err) {
     struct addr own;
-    int taken;
-    int r = listen_socket(at, NODE_BACKLOG, ret_fd, err);
-    if (r < 0 || endpoint_port == 0 || addr_of_socket(*ret_fd, &own) < 0 ||
-        addr_port(&own) != endpoint_port)
-        return r;
-    taken = *ret_fd;
-    r = listen_socket(at, NODE_BACKLOG, ret_fd, err);
-    (void)close(taken);
+    int taken[JOB_ENDPOINT_PORTS_MAX + 1], r;
+    size_t n = 0;
+    do /* those that it should not have stay taken, so that the next one is another */
+        r = listen_socket(at, NODE_BACKLOG, &taken[n], err);
+    while (r == 0 && addr_of_socket(taken[n], &own) == 0 &&
+           is_endpoint_port(spec, addr_port(&own)) && ++n < ARRAY_SIZE(taken));
+    if (r < 0 && n > 1 && spec->n_endpoint_ports > 1) {
+        n--;
+        r = 0;
+    }
+    if (r == 0)
+        *ret_fd = taken[n];
+    while (n > 0)
+        (void)close(taken[--n]);
     return r;
 }
 
@@ -47,19 +60,19 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
         /* nodes are seen to come from there, and have no other IPv6 address that is local */
         r = addr_from_literal("::1", 0, &at);
         assert(r == 0);
-        return listen_beside(&at, spec->endpoint_port, ret_fd, err);
+        return listen_beside(&at, spec, ret_fd, err);
     }
     if (!any && !local && spec->local_addr != NULL &&
         addr_from_literal(spec->local_addr, 0, &at) == 0)
-        return listen_beside(&at, spec->endpoint_port, ret_fd, err);
+        return listen_beside(&at, spec, ret_fd, err);
     r = addr_from_literal(local ? "127.0.0.1" : "::", 0, &at);
     assert(r == 0);
-    r = listen_beside(&at, spec->endpoint_port, ret_fd, err);
+    r = listen_beside(&at, spec, ret_fd, err);
     if (r == 0 || local)
         return r;
     r = addr_from_literal("0.0.0.0", 0, &at); /* the machine has no IPv6 */
     assert(r == 0);
-    return listen_beside(&at, spec->endpoint_port, ret_fd, err);
+    return listen_beside(&at, spec, ret_fd, err);
 }
 
 /* Standard descriptors that a shell closed (<&-, >&-) become /dev/null. Otherwise the next socket

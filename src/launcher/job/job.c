@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text/port_list.h"
+
 #define STD_NOT_NAMED 0xff
 
 const struct job_spec job_spec_default = {
@@ -61,6 +63,16 @@ void job_next_run_id(const char *run_id, char ret[JOB_RUN_ID_MAX]) {
     stem = MIN2(stem, (size_t)JOB_RUN_ID_MAX - 1 - (size_t)n);
     memcpy(ret, run_id, stem);
     memcpy(ret + stem, number, (size_t)n + 1);
+}
+
+char *job_endpoint_text(const struct job_spec *spec) {
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    strbuf_printf(&out, "%s:", spec->endpoint_host);
+    if (spec->n_endpoint_ports > 0)
+        port_list_text(spec->endpoint_ports, spec->n_endpoint_ports, &out);
+    else
+        strbuf_printf(&out, "%u", spec->endpoint_port);
+    return strbuf_take(&out);
 }
 
 void job_spec_fini(struct job_spec *spec) {

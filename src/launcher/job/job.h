@@ -67,8 +67,7 @@ struct job_spec {
     bool standalone;        /* one node, a free port, closed to other nodes */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port; /* 0: any free one */
-    /* The ports that are tried in order, of which endpoint_port is the first; n 0: only that one.
-     */
+    /* The ports that are tried in order: endpoint_port is the first; n 0: the only one. */
     uint16_t endpoint_ports[JOB_ENDPOINT_PORTS_MAX];
     unsigned n_endpoint_ports;
     /* rank 0 opens the workers' store at MASTER_PORT itself (TORCH_DISABLE_SHARE_RDZV_TCP_STORE) */
@@ -151,6 +150,9 @@ struct job_spec {
 /* The defaults, which are torchrun's. */
 extern const struct job_spec job_spec_default;
 void job_spec_fini(struct job_spec *spec);
+
+/* "node1:29400", "node1:29400-29403,30000": as the user could have written it; malloc'ed. */
+_must_use_ char *job_endpoint_text(const struct job_spec *spec);
 
 /* A name for another run: "night-2" after "night", "night-3" after "night-2". Longer numbers are
  * not counted on, because they are often those of a scheduler. */

@@ -14,14 +14,18 @@
 /* A host that has not answered for so long (a firewall, a program that is not muster) is named,
  * while the attempt goes on. */
 #define SILENT_NS (2 * NS_PER_S)
+/* With several ports: then the others are looked at, while the attempt goes on. */
+#define LOOK_AFTER_NS (250 * NS_PER_MS)
+#define LOOK_BACKOFF_MAX_NS (1 * NS_PER_S)
 
 static void free_conn(struct rdzv_client *c) {
     conn_free(TAKE_PTR(c->conn));
-    c->greeted = c->welcomed = c->join_due = false;
+    c->greeted = c->welcomed = c->join_due = c->called = false;
     client_drop_handover(c);
 }
 
 void client_hang_up(struct rdzv_client *c) {
+    client_end_look(c);
     free_conn(c);
     resolve_free(TAKE_PTR(c->resolve));
     loop_timer_set(c->retry, TIME_NEVER);
@@ -57,6 +61,7 @@ static void attempt_failed(struct rdzv_client *c, const char *what, const char *
         try_next_addr(c);
         return;
     }
+    client_round_over(c, greeted, text);
     client_show_waiting(c, text);
     back_off(c);
     client_disconnected(c);
@@ -74,13 +79,15 @@ static void try_next_addr(struct rdzv_client *c) {
     const struct addr *to = &c->addrs[c->next_addr++];
     int r = conn_connect(c->loop, to, &client_conn_ops, c, &c->conn);
     if (r < 0) {
+        client_note_code(c, r);
         client_attempt_failed(c, strerror(-r));
         return;
     }
     c->greeted = c->welcomed = false;
     uint64_t patience = c->has_arbiter ? c->config.peer_timeout_ns : c->config.connect_timeout_ns;
     c->attempt_ns = clock_now_ns() + patience;
-    loop_timer_set(c->retry, clock_now_ns() + MIN2(patience, SILENT_NS));
+    uint64_t first = c->config.n_ports > 0 ? LOOK_AFTER_NS : SILENT_NS;
+    loop_timer_set(c->retry, clock_now_ns() + MIN2(patience, first));
     if (c->has_arbiter)
         conn_call(c->conn); /* to a peer, JOIN is sent only after its HELLO */
     else
@@ -106,8 +113,7 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
         unresolved(c, text);
         return;
     }
-    memcpy(c->addrs, addrs, n * sizeof *addrs);
-    begin_round(c, n);
+    begin_round(c, client_spread_ports(c, addrs, n));
 }
 
 static void connect_to_peer(struct rdzv_client *c) {
@@ -120,14 +126,15 @@ static void connect_to_peer(struct rdzv_client *c) {
 
 static void connect_to_endpoint(struct rdzv_client *c) {
     const struct rdzv_client_config *config = &c->config;
+    struct addr addrs[RESOLVE_ADDRS_MAX];
     size_t n = 1;
     int r = 0;
     if (config->has_addr)
-        c->addrs[0] = config->addr;
+        addrs[0] = config->addr;
     else
-        r = resolve_now(config->host, config->port, c->addrs, &n);
+        r = resolve_now(config->host, config->port, addrs, &n);
     if (r == 0) {
-        begin_round(c, n);
+        begin_round(c, client_spread_ports(c, addrs, n));
         return;
     }
     if (r == RESOLVE_E_LOOKUP)
@@ -152,10 +159,37 @@ static const char *silence(const struct rdzv_client *c) {
 
 static void on_silence(struct rdzv_client *c) {
     char text[CLIENT_WAITING_MAX];
+    if (c->config.n_ports > 0 && !c->greeted) {
+        loop_timer_set(c->retry, c->attempt_ns); /* or earlier: client_look_again() */
+        client_note_code(c, -ETIMEDOUT);
+        client_look(c);
+        return;
+    }
     describe(c, "no leader", silence(c), text);
     if (!c->greeted)
         client_show_waiting(c, text);
     loop_timer_set(c->retry, c->attempt_ns);
+}
+
+void client_attempt_at(struct rdzv_client *c, size_t at) {
+    client_end_look(c);
+    free_conn(c);
+    c->next_addr = at;
+    try_next_addr(c);
+}
+
+void client_met(struct rdzv_client *c) {
+    client_end_look(c);
+    c->greeted = true;
+    loop_timer_set(c->retry, c->attempt_ns);
+}
+
+void client_look_again(struct rdzv_client *c, const char *found) {
+    uint64_t now = clock_now_ns();
+    if (now + c->config.connect_timeout_ns >= c->attempt_ns + SILENT_NS)
+        client_show_waiting(c, found);
+    back_off(c);
+    loop_timer_set(c->retry, MIN2(c->attempt_ns, now + MIN2(c->backoff_ns, LOOK_BACKOFF_MAX_NS)));
 }
 
 /* Either a round is due, or the current attempt takes long or has timed out. */

@@ -38,7 +38,7 @@ static void show_once(struct rdzv_client *c, show_fn *show, const char *text) {
 /* With an arbiter the member describes what it waits for: one failed attempt means little. */
 void client_show_waiting(struct rdzv_client *c, const char *text) {
     char line[CLIENT_WAITING_MAX];
-    (void)snprintf(line, sizeof line, "%.740s; trying again", text);
+    (void)snprintf(line, sizeof line, "%.1510s; trying again", text);
     if (!c->has_arbiter)
         show_once(c, c->config.ops.waiting_for_leader, line);
 }

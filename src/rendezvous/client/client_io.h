@@ -14,6 +14,12 @@
  * incarnation, same report). The heartbeat, lease and margin in the leader's WELCOME apply to all
  * nodes and replace this node's own.
  *
+ * An endpoint can have several ports, of which the leader has one. Then agents of other runs, and
+ * programs that are not muster, are passed over: at once when they refuse or answer, and after 250
+ * ms of silence. The attempt at a silent one goes on, while all other ports are probed again and
+ * again; when an agent of this run answers there, the next attempt is there. After a lost
+ * connection the leader's port comes first.
+ *
  * With an arbiter there is no endpoint: the member decides which agent to connect to. Its addresses
  * are tried in turn, each until it has sent HELLO. Only then JOIN is sent, and the agent may delay
  * the answer (it may be about to lead). A REDIRECT ends the connection without a DISCONNECT, like a
@@ -23,6 +29,9 @@
 #include "io/loop.h"
 #include "io/net/addr.h"
 #include "rendezvous/member/member.h"
+
+/* Ports of one endpoint. */
+#define RDZV_ENDPOINT_PORTS_MAX 16
 
 struct rdzv_client;
 
@@ -51,8 +60,8 @@ struct rdzv_client_ops {
     /* There is no leader yet: one sentence about why; called again whenever it changes. The node
      * waits for the join timeout at most. */
     void (*waiting_for_leader)(void *arg, const char *text);
-    /* At a fixed endpoint: nothing listens at this address of it, and this node has had no leader
-     * yet. May be NULL */
+    /* At a fixed endpoint: nothing listens at this address of it (of several ports: no agent of
+     * this run, at any of them), and this node has had no leader yet. May be NULL */
     void (*nobody_there)(void *arg, const struct addr *at);
     /* The job runs, and has no place for this node now: one sentence; as long as the job lasts. */
     void (*waiting_for_place)(void *arg, const char *text);
@@ -77,6 +86,9 @@ struct rdzv_client_config {
     struct rdzv_program program;
     char host[RDZV_HOST_MAX * 2]; /* the leader's endpoint: a literal, or a name; */
     uint16_t port;
+    /* of an endpoint of several ports, instead of `port`: the leader has one of these; 0: none */
+    uint16_t ports[RDZV_ENDPOINT_PORTS_MAX];
+    unsigned n_ports;
     bool has_addr; /* or an address (the leader's own agent): */
     struct addr addr;
     struct arbiter *arbiter; /* borrowed; NULL: the member's config has none either */

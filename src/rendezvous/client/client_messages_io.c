@@ -29,8 +29,12 @@ void client_send_join(struct rdzv_client *c) {
                                              &m.join.info);
         pump_release(&c->pump, held);
     }
-    if (!c->join_due)
+    if (!c->join_due) {
         conn_send(c->conn, &m);
+    } else if (c->config.n_ports > 0 && !c->called) {
+        c->called = true;
+        conn_call(c->conn); /* its HELLO says meanwhile whether the leader is here */
+    }
 }
 
 void rdzv_client_join(struct rdzv_client *c) {
@@ -75,6 +79,11 @@ static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
         return;
     }
     addr_to_text(&c->addrs[c->next_addr - 1], at);
+    if (c->config.n_ports > 0 && !c->welcomed && strcmp(hello->run_id, c->config.run_id) != 0) {
+        client_note(c, CLIENT_FOUND_OTHER_RUN, hello->run_id);
+        client_attempt_failed(c, "an agent of another run listens there");
+        return;
+    }
     if (hello->version != WIRE_VERSION) {
         (void)snprintf(text, sizeof text,
                        "the agent at %s speaks protocol version %" PRIu32
@@ -90,6 +99,8 @@ static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
         refused(c, text);
     } else if (c->has_arbiter && !c->greeted) {
         greeted(c);
+    } else if (c->config.n_ports > 0 && !c->welcomed) {
+        client_met(c);
     }
 }
 
@@ -114,6 +125,7 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     c->welcomed = true;
     c->welcomed_ns = clock_now_ns();
     c->backoff_ns = 0;
+    client_keep_port(c);
     c->waiting[0] = '\0';
     c->rdzv.lease_ns = w->lease_ns;
     c->rdzv.heartbeat_ns = w->heartbeat_ns;
@@ -228,6 +240,7 @@ static void on_status(struct rdzv_client *c, const struct rdzv_status *status) {
 
 static void on_unexpected(struct rdzv_client *c, enum wire_kind kind) {
     log_debug("rendezvous: the leader sent an unexpected %s; disconnected", wire_kind_name(kind));
+    client_note(c, CLIENT_FOUND_NOT_MUSTER, "");
     if (c->welcomed)
         client_disconnected(c);
     else
@@ -281,11 +294,13 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
 static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
     (void)conn;
     struct rdzv_client *c = arg;
+    client_note_code(c, code);
     if (c->welcomed) {
         log_debug("rendezvous: the connection to the leader ended: %s", text);
         client_disconnected(c);
     } else if (code == -ECONNREFUSED) {
-        if (c->welcomed_ns == 0 && !c->has_arbiter && c->config.ops.nobody_there != NULL)
+        if (c->welcomed_ns == 0 && !c->has_arbiter && c->config.n_ports == 0 &&
+            c->config.ops.nobody_there != NULL)
             c->config.ops.nobody_there(c->config.arg, &c->addrs[c->next_addr - 1]);
         client_attempt_failed(c, c->welcomed_ns > 0 ? "nothing listens there any more"
                                                     : "nothing listens there yet");

@@ -1,6 +1,7 @@
 /* Shared by the files of this folder, and private to them.
  *   client_io.c        steps and effects of the member; creation and end
  *   client_find_io.c   from CONNECT to a connection: addresses, attempts, pauses
+ *   client_ports_io.c  the ports of an endpoint that has several
  *   client_messages_io.c  messages that arrive on that connection, and JOIN
  *   client_probe_io.c  addresses of peers; probes of their listeners */
 #pragma once
@@ -12,10 +13,35 @@
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/protocol/probe_io.h"
 
-#define CLIENT_WAITING_MAX 768
+#define CLIENT_WAITING_MAX 1536
 #define CLIENT_PEER_ADDRS_MAX 32 /* of one peer; more than RDZV_ADDRS_MAX */
 #define CLIENT_REACHED_MAX 16
 #define CLIENT_PROBES_MAX 8 /* of peers, at once */
+#define CLIENT_LOOKS_MAX 16 /* of an endpoint's ports, at once */
+#define CLIENT_ADDRS_MAX MAX2(RESOLVE_ADDRS_MAX *RDZV_ENDPOINT_PORTS_MAX, CLIENT_PEER_ADDRS_MAX)
+
+/* What is at one of an endpoint's several ports. */
+enum client_found {
+    CLIENT_NOT_LOOKED = 0,
+    CLIENT_FOUND_NOTHING, /* refused */
+    CLIENT_FOUND_SILENT,
+    CLIENT_FOUND_HANGS_UP,
+    CLIENT_FOUND_NOT_MUSTER,
+    CLIENT_FOUND_OTHER_RUN, /* detail: its name */
+    CLIENT_FOUND_ERROR,     /* detail: the error */
+};
+
+struct client_port {
+    enum client_found found;
+    char detail[48];
+};
+
+/* A probe of one of its addresses. */
+struct client_look {
+    struct rdzv_client *client;
+    struct probe *probe; /* NULL: it is free for the next address */
+    size_t at;           /* index in addrs */
+};
 
 struct rdzv_client {
     struct loop *loop;
@@ -32,7 +58,7 @@ struct rdzv_client {
     struct rdzv_peer target;  /* with an arbiter: the agent to connect to */
     struct loop_timer *retry; /* the next round, or the end of an attempt */
     struct resolve *resolve;
-    struct addr addrs[MAX2(RESOLVE_ADDRS_MAX, CLIENT_PEER_ADDRS_MAX)];
+    struct addr addrs[CLIENT_ADDRS_MAX];
     size_t n_addrs, next_addr;
     uint64_t attempt_ns;  /* when the present attempt ends */
     uint64_t backoff_ns;  /* before the next round; 0: none */
@@ -41,8 +67,16 @@ struct rdzv_client {
     bool join_due;        /* JOIN is sent on it when rdzv_client_join() is called */
     bool welcomed;        /* on this connection */
     uint64_t welcomed_ns; /* when that agent last sent WELCOME; 0: never */
+    bool called;          /* CALL was sent on it, because JOIN has to wait */
     char waiting[CLIENT_WAITING_MAX];
     char *node_summary; /* owned; NULL: none yet */
+
+    /* An endpoint of several ports. */
+    struct client_port ports[RDZV_ENDPOINT_PORTS_MAX]; /* found in this round; as config.ports */
+    unsigned first_port;                               /* the index where a round begins */
+    struct client_look looks[CLIENT_LOOKS_MAX];
+    size_t look_next; /* the next address */
+    bool looking;
 
     /* A handover that arrives in parts; `n_handover` of its members have arrived. */
     struct handover handover;
@@ -89,6 +123,35 @@ void client_attempt_failed(struct rdzv_client *c, const char *why);
 void client_refused_for_now(struct rdzv_client *c, const char *reason);
 /* The time for an attempt, or a pause, is over. */
 void client_on_retry(void *arg);
+/* Gives up the current attempt for one at this address of the round. */
+void client_attempt_at(struct rdzv_client *c, size_t at);
+/* The agent of this attempt is one of this run: it gets the whole time for WELCOME. */
+void client_met(struct rdzv_client *c);
+/* A look found no leader, but this: the next one follows after a pause, while the attempt is
+ * silent. */
+void client_look_again(struct rdzv_client *c, const char *found);
+
+/* ---- client_ports_io.c: all do nothing, or what one port needs, unless there are several ---- */
+
+/* The order of the attempts: port by port from ports[first], the last one followed by ports[0], and
+ * for each port every address. Returns n_ports * n. */
+size_t client_port_addrs(const uint16_t *ports, unsigned n_ports, unsigned first,
+                         const struct addr *addrs, size_t n, struct addr *ret);
+/* Begins a round: sets c->addrs from the host's addresses. Returns how many there are now. */
+_must_use_ size_t client_spread_ports(struct rdzv_client *c, const struct addr *addrs, size_t n);
+/* What the current attempt found. code: as conn_ops.on_closed has it. */
+void client_note(struct rdzv_client *c, enum client_found what, const char *detail);
+void client_note_code(struct rdzv_client *c, int code);
+/* The last attempt of a round has failed; `greeted`: at an agent of this run. May replace the
+ * text. */
+void client_round_over(struct rdzv_client *c, bool greeted, char text[CLIENT_WAITING_MAX]);
+void client_describe_ports(const struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]);
+/* The leader is at the port of the current attempt: the next round begins there. */
+void client_keep_port(struct rdzv_client *c);
+/* The current attempt is silent: looks at all other addresses, and attempts where an agent of this
+ * run answers. */
+void client_look(struct rdzv_client *c);
+void client_end_look(struct rdzv_client *c);
 
 /* ---- client_messages_io.c ---- */
 

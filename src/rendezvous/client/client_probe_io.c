@@ -176,6 +176,7 @@ void client_probe_peer(struct rdzv_client *c, const struct rdzv_peer *peer) {
 }
 
 void client_free_probes(struct rdzv_client *c) {
+    client_end_look(c);
     probe_free(TAKE_PTR(c->probe));
     LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link)
         peer_probe_free(p);

@@ -36,6 +36,7 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
     struct probe_answer a = {.result = PROBE_UNKNOWN};
     if (m->kind == WIRE_HELLO && m->hello.incarnation != 0) {
         a.incarnation = m->hello.incarnation;
+        a.run_id = m->hello.run_id;
         a.result = a.incarnation == p->incarnation ? PROBE_ALIVE : PROBE_GONE;
     }
     answer(p, a);

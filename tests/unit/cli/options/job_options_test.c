@@ -179,6 +179,29 @@ Test(job_options, chooses_the_way_to_meet) {
     }
 }
 
+Test(job_options, an_endpoint_of_several_ports_is_c10d) {
+    static const char *const lines[] = {"--nnodes=2 --rdzv-id=r --rdzv-endpoint=h:7,5-6 x",
+                                        "--nnodes=2 --rdzv-id=r --rdzv-backend=c10d --rdzv-endpoint=h:7,5-6 x",
+                                        "PET_RDZV_ENDPOINT=h:7,5-6 | --nnodes=2 --rdzv-id=r x"};
+    for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+        READ(lines[i]);
+        cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
+        cr_assert_str_eq(g.spec.endpoint_host, "h");
+        cr_assert_eq(g.spec.endpoint_port, 7);
+        cr_assert_eq(g.spec.n_endpoint_ports, 3);
+        _cleanup_(freep) char *text = job_endpoint_text(&g.spec);
+        cr_assert_str_eq(text, "h:7,5,6");
+        _cleanup_(strbuf_fini) struct strbuf printed = {0};
+        job_print_config(&g.spec, &printed);
+        cr_assert(strstr(strbuf_text(&printed), "\"endpoint_port\": 7,\n  \"endpoint_ports\": [7, 5, 6],\n") != NULL);
+    }
+    READ("--nnodes=2 --rdzv-id=r --rdzv-endpoint=h:5-5 x");
+    cr_assert_eq(g.spec.endpoint_port, 5);
+    cr_assert_eq(g.spec.n_endpoint_ports, 0, "one port is one port");
+    _cleanup_(freep) char *text = job_endpoint_text(&g.spec);
+    cr_assert_str_eq(text, "h:5");
+}
+
 Test(job_options, keeps_a_run_id_only_where_it_is_shared) {
     {
         READ("--nnodes=2 x");
@@ -385,6 +408,12 @@ Test(job_options, one_worker_for_so_many_gpus) {
 
 Test(job_options, refuses_places_where_nobody_can_meet) {
     static const char *const cases[][2] = {
+        {"--nnodes=2 --rdzv-endpoint=h:5,6 x", "with several ports, the nodes need a --rdzv-id"},
+        {"--nnodes=2 --rdzv-id=r --rdzv-backend=static --rdzv-endpoint=h:5,6 x",
+         "--rdzv-backend=static can't meet at h:5,6; use --rdzv-backend=c10d, or leave it out"},
+        {"--nnodes=2 --rdzv-id=r --rdzv-endpoint=h:1-17 x", "at most 16 ports"},
+        {"--nnodes=2 --rdzv-id=r --rdzv-endpoint=h:5,5 x", "a port is named twice"},
+        {"--nnodes=2 --rdzv-id=r --rdzv-endpoint=h:0-5 x", "from 1 to 65535, or LOW-HIGH"},
         {"--rdzv-backend=etc x", "must be c10d, dir, etcd or static; did you mean \"etcd\"?"},
         {"--rdzv-backend=etcd --rdzv-endpoint=h:1 x", "by etcd need an --rdzv-id"},
         {"--rdzv-endpoint=dir:/a x", "by dir need an --rdzv-id"},

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/text/port_list.h"
+
 Test(rdzv_text, reads_endpoints) {
     static const struct {
         const char *text;
@@ -54,6 +56,63 @@ Test(rdzv_text, reads_endpoints) {
             cr_assert_eq(port, -7);
             cr_assert_eq(err.text[0] != '\0', cases[i].r == -EINVAL);
         }
+    }
+}
+
+Test(rdzv_text, reads_endpoints_of_several_ports) {
+    static const struct {
+        const char *text;
+        bool has; /* a comma or a dash in its ports */
+        const char *host, *ports;
+    } cases[] = {
+        {"h:5,6", true, "h", "5,6"},
+        {" node1:29400-29415 ", true, "node1", "29400-29415"},
+        {"10.0.0.1:5-7,9", true, "10.0.0.1", "5-7,9"},
+        {"[::1]:5,6", true, "::1", "5,6"},
+        {"a-b:5-5", true, "a-b", "5"},
+        {"h:5,", true, NULL, NULL},
+        {"h:5,x", true, NULL, NULL},
+        {"h:5,5", true, NULL, NULL},
+        {"h:6-5", true, NULL, NULL},
+        {"h:0-5", true, NULL, NULL},
+        {"h:5,b:6", false, NULL, NULL},
+        {"h:1-17", true, NULL, NULL},
+        {"a b:5,6", true, NULL, NULL},
+        {":5,6", true, NULL, NULL},
+        {"h:5", false, NULL, NULL},
+        {"h", false, NULL, NULL},
+        {"a-b", false, NULL, NULL},
+        {"a-b:5", false, NULL, NULL},
+        {"h:-1", false, NULL, NULL},
+        {"h:,5", false, NULL, NULL},
+        {"::1:5,6", false, NULL, NULL},
+        {"fe80::5-6", false, NULL, NULL},
+        {"/a:5-6", false, NULL, NULL},
+        {"dir:a:5-6", false, NULL, NULL},
+        {"etcd://h:5-6", false, NULL, NULL},
+        {"", false, NULL, NULL},
+        {" ", false, NULL, NULL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        const char *text = cases[i].text;
+        _cleanup_(freep) char *host = NULL;
+        uint16_t ports[16] = {0};
+        unsigned n = 77;
+        struct err err = {0};
+        cr_assert_eq(rdzv_endpoint_has_ports(text), cases[i].has, "\"%s\"", text);
+        if (!cases[i].has)
+            continue;
+        int r = rdzv_endpoint_parse_ports(text, 16, &host, ports, &n, &err);
+        cr_assert_eq(r, cases[i].host != NULL ? 0 : -EINVAL, "\"%s\"", text);
+        if (r < 0) {
+            cr_assert_null(host);
+            cr_assert(strstr(err.text, "endpoint \"") != NULL, "%s", err.text);
+            continue;
+        }
+        _cleanup_(strbuf_fini) struct strbuf written = {0};
+        port_list_text(ports, n, &written);
+        cr_assert_str_eq(host, cases[i].host);
+        cr_assert_str_eq(strbuf_text(&written), cases[i].ports, "\"%s\"", text);
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,10 +18,12 @@
 static struct loop *loop;
 static struct probe_answer answer;
 static unsigned answers;
+static char run_id[RDZV_RUN_ID_MAX]; /* of the answer */
 
 static void on_answer(void *arg, const struct probe_answer *a) {
     (void)arg;
     answer = *a;
+    (void)snprintf(run_id, sizeof run_id, "%s", a->run_id != NULL ? a->run_id : "");
     answers++;
     loop_quit(loop);
 }
@@ -56,6 +59,7 @@ Test(probe_io, the_agent_that_is_looked_for_lives, .init = begin, .fini = finish
     probe(&at, 42, PATIENCE_NS);
     cr_assert_eq(answer.result, PROBE_ALIVE);
     cr_assert_eq(answer.incarnation, 42);
+    cr_assert_str_eq(run_id, "r");
     probe(&at, 43, PATIENCE_NS);
     cr_assert_eq(answer.result, PROBE_GONE, "another life of the agent: the old one is gone");
     cr_assert_not(answer.refused);
@@ -68,6 +72,7 @@ Test(probe_io, refused_means_gone, .init = begin, .fini = finish) {
     probe(&at, 42, PATIENCE_NS);
     cr_assert_eq(answer.result, PROBE_GONE);
     cr_assert(answer.refused);
+    cr_assert_str_eq(run_id, "");
 }
 
 static void on_accept_from(void *arg, int fd, const struct addr *peer) {

@@ -20,6 +20,7 @@
 #include "io/net/listen.h"
 #include "io/net/resolver.h"
 #include "rendezvous/client/client_io.h"
+#include "rendezvous/client/client_priv.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/server/server_priv.h"
@@ -1360,6 +1361,186 @@ Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini 
     rdzv_listener_serve(leader->listener, world.server);
     join(leader); /* with other --nnodes: an incident */
     wait_until(server_freed);
+}
+
+/* ---- an endpoint of several ports ---- */
+
+static unsigned nobodies;
+
+static void on_nobody(void *arg, const struct addr *at) {
+    (void)arg;
+    cr_assert(addr_is_loopback(at));
+    nobodies++;
+}
+
+/* A node that looks at these ports in turn, and would wait at one of them until doomsday. */
+static void join_at(struct agent *a, const uint16_t *ports, unsigned n) {
+    struct rdzv_client_config config = client_config(a);
+    config.n_ports = n;
+    memcpy(config.ports, ports, n * sizeof *ports);
+    config.connect_timeout_ns = 2 * DOOMSDAY_NS;
+    config.ops.nobody_there = on_nobody;
+    nobodies = 0;
+    join_as(a, &config);
+}
+
+/* An agent that listens there, and does not lead; or one of another run. */
+static struct rdzv_listener *bystander(const char *run_id, uint16_t *ret_port) {
+    struct rdzv_listener_config config = {.incarnation = 4711};
+    struct rdzv_listener *l;
+    struct addr at;
+    (void)snprintf(config.run_id, sizeof config.run_id, "%s", run_id);
+    cr_assert_eq(rdzv_listener_new(world.loop, &config, &l), 0);
+    cr_assert_eq(rdzv_listener_add(l, listen_at("127.0.0.1", &at)), 0);
+    *ret_port = addr_port(&at);
+    return l;
+}
+
+static void hang_up(void *arg, int fd, const struct addr *peer) {
+    (void)arg;
+    (void)peer;
+    (void)close(fd);
+}
+
+static void lead_two(void) {
+    struct group_config g = group_config(2, 2, 0);
+    struct agent *leader = add_agent();
+    lead(leader, &g);
+    join(leader);
+}
+
+Test(server_io, a_silent_program_at_the_first_port_is_passed_over, .init = begin, .fini = finish) {
+    struct addr silent;
+    int fd = listen_at("127.0.0.1", &silent);
+    lead_two();
+    join_at(add_agent(), (const uint16_t[]){addr_port(&silent), addr_port(&world.endpoint)}, 2);
+    wait_until(all_run);
+    cr_assert_eq(nobodies, 0);
+    (void)close(fd);
+}
+
+Test(server_io, a_program_that_hangs_up_is_passed_over, .init = begin, .fini = finish) {
+    struct addr at;
+    struct listener *rude;
+    int fd = listen_at("127.0.0.1", &at);
+    cr_assert_eq(listener_new(world.loop, fd, hang_up, NULL, &rude), 0);
+    lead_two();
+    join_at(add_agent(), (const uint16_t[]){addr_port(&at), addr_port(&world.endpoint)}, 2);
+    wait_until(all_run);
+    listener_free(rude);
+}
+
+Test(server_io, an_agent_of_another_run_is_passed_over, .init = begin, .fini = finish) {
+    uint16_t other;
+    struct rdzv_listener *l = bystander("other", &other);
+    lead_two();
+    join_at(add_agent(), (const uint16_t[]){other, addr_port(&world.endpoint)}, 2);
+    wait_until(all_run);
+    cr_assert_eq(world.agents[1].ends, 0);
+    rdzv_listener_free(l);
+}
+
+Test(server_io, an_agent_of_this_run_that_does_not_lead_is_passed_over, .init = begin, .fini = finish) {
+    uint16_t same;
+    struct rdzv_listener *l = bystander("run", &same);
+    lead_two();
+    join_at(add_agent(), (const uint16_t[]){same, addr_port(&world.endpoint)}, 2);
+    wait_until(all_run);
+    cr_assert_eq(nobodies, 0, "somebody of this run is there");
+    rdzv_listener_free(l);
+}
+
+static bool says_all(struct world *w) {
+    return strstr(w->agents[1].waiting, "; nothing listens at port") != NULL &&
+           strstr(w->agents[1].waiting, "belongs to the run") != NULL;
+}
+
+static bool says_less(struct world *w) { return strstr(w->agents[1].waiting, "belongs to the run") == NULL; }
+
+/* The node waits at the silent program, and looks at the other ports meanwhile. */
+Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .init = begin, .fini = finish) {
+    struct addr silent, at = world.endpoint;
+    uint16_t other;
+    int fd = listen_at("127.0.0.1", &silent);
+    struct rdzv_listener *l = bystander("other", &other);
+    struct agent *leader = add_agent(), *node = add_agent();
+    char wanted[160];
+    (void)close(world.endpoint_fd);
+    join_at(node, (const uint16_t[]){addr_port(&at), addr_port(&silent), other}, 3);
+    wait_until(says_all);
+    (void)snprintf(wanted, sizeof wanted,
+                   "no leader at 127.0.0.1: port %u does not answer (not muster, or a firewall); port %u belongs to "
+                   "the run 'other'; nothing listens at port %u yet",
+                   addr_port(&silent), other, addr_port(&at));
+    cr_assert(strstr(node->waiting, wanted) == node->waiting, "%s", node->waiting);
+    cr_assert_gt(nobodies, 0);
+    rdzv_listener_free(l); /* it leaves */
+    wait_until(says_less);
+    cr_assert(strstr(node->waiting, "does not answer (not muster, or a firewall); nothing listens at ports ") != NULL,
+              "%s", node->waiting);
+    cr_assert_eq(listen_socket(&at, 64, &world.endpoint_fd, NULL), 0);
+    struct group_config g = group_config(2, 2, 0);
+    lead(leader, &g);
+    join(leader);
+    wait_until(all_run);
+    (void)close(fd);
+}
+
+static bool second_is_asked(struct world *w) { return w->agents[1].joins > 0; }
+
+/* Its JOIN has to wait; its CALL tells that the leader is there. */
+Test(server_io, a_node_that_is_not_ready_knows_its_leader_by_the_greeting, .init = begin, .fini = finish) {
+    struct addr nobody;
+    (void)close(listen_at("127.0.0.1", &nobody));
+    struct agent *node;
+    lead_two();
+    node = add_agent();
+    struct rdzv_client_config config = client_config(node);
+    config.n_ports = 2;
+    config.ports[0] = addr_port(&world.endpoint);
+    config.ports[1] = addr_port(&nobody);
+    config.ops.joining = on_joining;
+    config.ops.nobody_there = on_nobody;
+    nobodies = 0;
+    node->speechless = true;
+    join_as(node, &config);
+    wait_until(second_is_asked);
+    uint64_t until = clock_now_ns() + NS_PER_S; /* when it would have looked elsewhere */
+    while (clock_now_ns() < until)
+        cr_assert_eq(loop_turn(world.loop), 0);
+    cr_assert_eq(nobodies, 0);
+    cr_assert_eq(node->joins, 1, "at the first port");
+    node->speechless = false;
+    rdzv_client_join(node->client);
+    wait_until(all_run);
+}
+
+Test(server_io, a_node_comes_back_to_the_leaders_port_first, .init = begin, .fini = finish) {
+    struct addr late;
+    struct agent *node;
+    lead_two();
+    node = add_agent();
+    int fd = listen_at("127.0.0.1", &late);
+    struct rdzv_client_config config = client_config(node);
+    config.n_ports = 2;
+    config.ports[0] = addr_port(&late);
+    config.ports[1] = addr_port(&world.endpoint);
+    config.connect_timeout_ns = 2 * DOOMSDAY_NS;
+    config.ops.joining = on_joining;
+    (void)close(fd); /* nothing listens there now */
+    join_as(node, &config);
+    wait_until(all_run);
+    unsigned before = node->joins;
+    cr_assert_eq(listen_socket(&late, 64, &fd, NULL), 0); /* but now a silent program does */
+    node->joins = 0;
+    const struct rdzv_client *c = node->client;
+    conn_cut(c->conn);
+    wait_until(second_is_asked);
+    cr_assert_gt(before, 1, "the first attempt was at the first port");
+    struct addr at;
+    cr_assert_eq(conn_peer_addr(c->conn, &at), 0);
+    cr_assert_eq(addr_port(&at), addr_port(&world.endpoint));
+    (void)close(fd);
 }
 
 /* ---- how long it takes ---- */

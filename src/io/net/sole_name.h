@@ -1,0 +1,13 @@
+/* A name that only one process of this machine holds at a time, as long as it wants. It is that of
+ * an abstract unix socket (unix(7)), so there is no file, the kernel takes the name back when the
+ * process ends, however it ends, and another network namespace, which has ports of its own, has
+ * names of its own, too. */
+#pragma once
+
+#include "base/util.h"
+
+#define SOLE_NAME_MAX 100 /* bytes */
+
+/* Holds the name until the descriptor *ret_fd is closed; it is not inherited by an exec. 0;
+ * -EADDRINUSE: somebody holds it; or another negative errno. */
+_must_use_ int sole_name_take(const char *name, int *ret_fd);

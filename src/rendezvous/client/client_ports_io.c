@@ -1,0 +1,211 @@
+/* An endpoint of several ports, of which the leader has one: the order of the attempts, looks at
+ * the other ports while one is silent, and what was found at each. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/port_list.h"
+#include "base/text/strbuf.h"
+#include "io/clock.h"
+#include "rendezvous/client/client_priv.h"
+
+/* A leader that is busy answers within this time; other ports are not kept waiting by it. */
+#define LOOK_TIMEOUT_NS (1 * NS_PER_S)
+
+size_t client_port_addrs(const uint16_t *ports, unsigned n_ports, unsigned first,
+                         const struct addr *addrs, size_t n, struct addr *ret) {
+    size_t n_ret = 0;
+    for (unsigned i = 0; i < n_ports; i++) {
+        for (size_t k = 0; k < n; k++) {
+            ret[n_ret] = addrs[k];
+            addr_set_port(&ret[n_ret++], ports[(first + i) % n_ports]);
+        }
+    }
+    return n_ret;
+}
+
+/* ---- what was found ---- */
+
+static unsigned index_of(const struct rdzv_client *c, uint16_t port) {
+    unsigned i = 0;
+    while (i + 1 < c->config.n_ports && c->config.ports[i] != port)
+        i++;
+    return i;
+}
+
+/* Of several addresses with this port, one where somebody listens counts. */
+static void note_at(struct rdzv_client *c, size_t at, enum client_found what, const char *detail) {
+    struct client_port *p = &c->ports[index_of(c, addr_port(&c->addrs[at]))];
+    if (what == CLIENT_FOUND_NOTHING && p->found != CLIENT_NOT_LOOKED)
+        return;
+    p->found = what;
+    (void)snprintf(p->detail, sizeof p->detail, "%s", detail);
+}
+
+void client_note(struct rdzv_client *c, enum client_found what, const char *detail) {
+    if (c->config.n_ports > 0)
+        note_at(c, c->next_addr - 1, what, detail);
+}
+
+static void note_code_at(struct rdzv_client *c, size_t at, int code) {
+    if (code == -ECONNREFUSED)
+        note_at(c, at, CLIENT_FOUND_NOTHING, "");
+    else if (code == -EPROTO)
+        note_at(c, at, CLIENT_FOUND_NOT_MUSTER, "");
+    else if (code == 0 || code == -ECONNRESET || code == -EPIPE)
+        note_at(c, at, CLIENT_FOUND_HANGS_UP, "");
+    else if (code == -ETIMEDOUT)
+        note_at(c, at, CLIENT_FOUND_SILENT, "");
+    else
+        note_at(c, at, CLIENT_FOUND_ERROR, strerror(-code));
+}
+
+void client_note_code(struct rdzv_client *c, int code) {
+    if (c->config.n_ports > 0)
+        note_code_at(c, c->next_addr - 1, code);
+}
+
+static void forget_found(struct rdzv_client *c) {
+    for (unsigned i = 0; i < c->config.n_ports; i++)
+        c->ports[i].found = CLIENT_NOT_LOOKED;
+}
+
+static void add_found(const struct client_port *p, struct strbuf *out) {
+    switch (p->found) {
+    case CLIENT_NOT_LOOKED:
+    case CLIENT_FOUND_NOTHING: break;
+    case CLIENT_FOUND_SILENT: strbuf_add(out, "does not answer (not muster, or a firewall)"); break;
+    case CLIENT_FOUND_HANGS_UP: strbuf_add(out, "hangs up (not muster?)"); break;
+    case CLIENT_FOUND_NOT_MUSTER: strbuf_add(out, "is not muster"); break;
+    case CLIENT_FOUND_OTHER_RUN: strbuf_printf(out, "belongs to the run '%s'", p->detail); break;
+    case CLIENT_FOUND_ERROR: strbuf_add(out, p->detail); break;
+    }
+}
+
+static bool is_nothing(const struct client_port *p) {
+    return p->found == CLIENT_NOT_LOOKED || p->found == CLIENT_FOUND_NOTHING;
+}
+
+void client_describe_ports(const struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0}, none = {0};
+    uint16_t free_ports[RDZV_ENDPOINT_PORTS_MAX];
+    unsigned n_free = 0;
+    char host[ADDR_TEXT_MAX];
+    addr_host_text(&c->addrs[0], host);
+    strbuf_printf(&s, "no leader at %s: ", host);
+    for (unsigned i = 0; i < c->config.n_ports; i++) {
+        if (is_nothing(&c->ports[i])) {
+            free_ports[n_free++] = c->config.ports[i];
+            continue;
+        }
+        strbuf_printf(&s, "port %u ", c->config.ports[i]);
+        add_found(&c->ports[i], &s);
+        strbuf_add(&s, "; ");
+    }
+    port_list_text(free_ports, n_free, &none);
+    if (n_free > 0)
+        strbuf_printf(&s, "nothing listens at port%s %s %s", n_free > 1 ? "s" : "",
+                      strbuf_text(&none), c->welcomed_ns > 0 ? "any more" : "yet");
+    else
+        s.len -= strlen("; ");
+    (void)snprintf(ret, CLIENT_WAITING_MAX, "%.*s", (int)MIN2(s.len, (size_t)CLIENT_WAITING_MAX),
+                   strbuf_text(&s));
+}
+
+/* ---- rounds ---- */
+
+size_t client_spread_ports(struct rdzv_client *c, const struct addr *addrs, size_t n) {
+    const struct rdzv_client_config *config = &c->config;
+    forget_found(c);
+    if (config->n_ports > 0)
+        return client_port_addrs(config->ports, config->n_ports, c->first_port, addrs, n, c->addrs);
+    memcpy(c->addrs, addrs, n * sizeof *addrs);
+    return n;
+}
+
+/* Nobody answers as an agent of this run. */
+static void found_nobody(struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]) {
+    client_describe_ports(c, ret);
+    if (c->welcomed_ns > 0 || c->config.ops.nobody_there == NULL)
+        return;
+    for (size_t i = 0; i < c->n_addrs / c->config.n_ports; i++) /* each address of the host */
+        c->config.ops.nobody_there(c->config.arg, &c->addrs[i]);
+}
+
+void client_round_over(struct rdzv_client *c, bool greeted, char text[CLIENT_WAITING_MAX]) {
+    if (c->config.n_ports == 0)
+        return;
+    if (greeted) /* an agent of this run: it may not lead, so another port has its turn */
+        c->first_port =
+            (index_of(c, addr_port(&c->addrs[c->next_addr - 1])) + 1) % c->config.n_ports;
+    else
+        found_nobody(c, text);
+}
+
+void client_keep_port(struct rdzv_client *c) {
+    client_end_look(c);
+    if (c->config.n_ports > 0)
+        c->first_port = index_of(c, addr_port(&c->addrs[c->next_addr - 1]));
+}
+
+/* ---- looks: probes of all other addresses, while one is silent ---- */
+
+static void look_on(struct rdzv_client *c);
+
+static void on_looked(void *arg, const struct probe_answer *answer) {
+    struct client_look *look = arg;
+    struct rdzv_client *c = look->client;
+    size_t at = look->at;
+    look->probe = NULL;
+    if (answer->run_id != NULL && strcmp(answer->run_id, c->config.run_id) == 0) {
+        client_attempt_at(c, at);
+        return;
+    }
+    if (answer->run_id != NULL)
+        note_at(c, at, CLIENT_FOUND_OTHER_RUN, answer->run_id);
+    else
+        note_code_at(c, at, answer->code);
+    look_on(c);
+}
+
+/* Probes the next addresses, as many as may be probed at once. */
+static void look_on(struct rdzv_client *c) {
+    char text[CLIENT_WAITING_MAX];
+    bool any = false;
+    for (size_t i = 0; i < CLIENT_LOOKS_MAX; i++) {
+        struct client_look *look = &c->looks[i];
+        look->client = c;
+        while (look->probe == NULL && c->look_next < c->n_addrs) {
+            look->at = c->look_next++;
+            if (look->at + 1 == c->next_addr)
+                continue; /* the attempt is there */
+            int r = probe_start(c->loop, &c->addrs[look->at], 0, LOOK_TIMEOUT_NS, on_looked, look,
+                                &look->probe);
+            if (r < 0)
+                note_code_at(c, look->at, r);
+        }
+        any = any || look->probe != NULL;
+    }
+    if (any)
+        return;
+    c->looking = false;
+    found_nobody(c, text);
+    client_look_again(c, text);
+}
+
+void client_look(struct rdzv_client *c) {
+    struct client_port at = c->ports[index_of(c, addr_port(&c->addrs[c->next_addr - 1]))];
+    if (c->looking)
+        return;
+    forget_found(c);
+    note_at(c, c->next_addr - 1, at.found, at.detail);
+    c->looking = true;
+    c->look_next = 0;
+    look_on(c);
+}
+
+void client_end_look(struct rdzv_client *c) {
+    c->looking = false;
+    for (size_t i = 0; i < CLIENT_LOOKS_MAX; i++)
+        probe_free(TAKE_PTR(c->looks[i].probe));
+}

@@ -1,0 +1,81 @@
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+#include "rendezvous/client/client_priv.h"
+
+static const uint16_t ports[] = {5, 6, 7};
+
+static void check_order(unsigned first, size_t n_hosts, const char *const *wanted) {
+    struct addr hosts[2], got[6];
+    char text[ADDR_TEXT_MAX];
+    cr_assert_eq(addr_from_literal("10.0.0.1", 1, &hosts[0]), 0);
+    cr_assert_eq(addr_from_literal("fd00::1", 1, &hosts[1]), 0);
+    size_t n = client_port_addrs(ports, 3, first, hosts, n_hosts, got);
+    cr_assert_eq(n, 3 * n_hosts);
+    for (size_t i = 0; i < n; i++) {
+        addr_to_text(&got[i], text);
+        cr_assert_str_eq(text, wanted[i], "%zu", i);
+    }
+}
+
+Test(client_ports_io, the_ports_come_in_order_from_the_last_leaders) {
+    check_order(0, 1, (const char *const[]){"10.0.0.1:5", "10.0.0.1:6", "10.0.0.1:7"});
+    check_order(1, 1, (const char *const[]){"10.0.0.1:6", "10.0.0.1:7", "10.0.0.1:5"});
+    check_order(
+        2, 2,
+        (const char *const[]){"10.0.0.1:7", "[fd00::1]:7", "10.0.0.1:5", "[fd00::1]:5", "10.0.0.1:6", "[fd00::1]:6"});
+}
+
+static struct rdzv_client client; /* only what the text needs */
+static char text[CLIENT_WAITING_MAX];
+
+static const char *described(void) {
+    client_describe_ports(&client, text);
+    return text;
+}
+
+static void begin(void) {
+    struct addr host;
+    memcpy(client.config.ports, ports, sizeof ports);
+    client.config.n_ports = 3;
+    cr_assert_eq(addr_from_literal("10.0.0.1", 1, &host), 0);
+    client.n_addrs = client_spread_ports(&client, &host, 1);
+    cr_assert_eq(client.n_addrs, 3);
+}
+
+Test(client_ports_io, tells_what_each_port_answered, .init = begin) {
+    cr_assert_str_eq(described(), "no leader at 10.0.0.1: nothing listens at ports 5-7 yet");
+    client.next_addr = 1;
+    client_note_code(&client, -ETIMEDOUT);
+    client.next_addr = 2;
+    client_note(&client, CLIENT_FOUND_OTHER_RUN, "night-2");
+    cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5 does not answer (not muster, or a firewall); "
+                                  "port 6 belongs to the run 'night-2'; nothing listens at port 7 yet");
+    client.next_addr = 1;
+    client_note_code(&client, -ECONNREFUSED); /* at another address of the host */
+    cr_assert(strstr(described(), "port 5 does not answer") != NULL, "%s", text);
+    client_note_code(&client, 0);
+    client.next_addr = 2;
+    client_note_code(&client, -EPROTO);
+    client.next_addr = 3;
+    client_note_code(&client, -EHOSTUNREACH);
+    cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5 hangs up (not muster?); port 6 is not muster; "
+                                  "port 7 No route to host");
+}
+
+Test(client_ports_io, the_longest_text_fits) {
+    struct addr host;
+    char name[RDZV_RUN_ID_MAX];
+    memset(name, 'x', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    client.config.n_ports = RDZV_ENDPOINT_PORTS_MAX;
+    for (unsigned i = 0; i < RDZV_ENDPOINT_PORTS_MAX; i++)
+        client.config.ports[i] = (uint16_t)(65535 - 2 * i);
+    cr_assert_eq(addr_from_literal("fe80::1234:5678:9abc:def0", 1, &host), 0);
+    client.n_addrs = client_spread_ports(&client, &host, 1);
+    for (client.next_addr = 1; client.next_addr <= client.n_addrs; client.next_addr++)
+        client_note(&client, CLIENT_FOUND_OTHER_RUN, name);
+    cr_assert_lt(strlen(described()), sizeof text);
+    cr_assert(strstr(text, "port 65505 belongs to the run 'xxx") != NULL, "%s", text);
+}
