@@ -1,5 +1,6 @@
 """An endpoint of several ports: the leader takes the first that is free, and nodes find it whatever is at the others."""
 import contextlib
+import json
 import os
 import re
 import signal
@@ -11,10 +12,11 @@ import time
 
 import pytest
 
-from harness import SLOWER, free_port, kill
+from harness import MUSTER, SLOWER, free_port, kill
 from hosts import hosts_or_skip
 from test_containers import name_server
 from test_one_port import listening
+from test_slurm_place import Step
 
 LEASE = ("--lease=1", "--heartbeat-interval=0.2")
 # What a silent program at the first port may cost a node, in seconds, beside the time that a start takes anyway.
@@ -320,6 +322,21 @@ def test_a_host_that_learns_its_own_name_late_leads_at_a_free_port(job):
         end(job, *agents)
 
 
+def test_a_step_of_slurms_whose_port_is_taken(job):
+    """Its ports come from the step's name; a stranger has the first two."""
+    step = Step(job, 2)
+    done = subprocess.run([MUSTER, "run", "--print-config", "--no-python", "true"], env=job.env("a", step.env(0)),
+                          cwd=job.tmp, capture_output=True, text=True)
+    ports = json.loads(done.stdout)["endpoint_ports"]
+    assert len(ports) == 16, done
+    with silent(*ports[:2]):
+        agents = [step.agent(tag, n, options=["-v"]) for n, tag in enumerate("ab")]
+        job.events.wait("start", 2, world=2)
+        leader, port = leads_at(agents, ports)
+        assert leader is agents[0] and port == ports[2]
+        end(job, *agents)
+
+
 def first_start(job, tag, ports, *words):
     """Seconds from the start of a node, whose leader waits for it, to its first worker."""
     leader = start(job, f"{tag}-leads", ports, *words, run=tag)
@@ -347,3 +364,23 @@ def test_what_several_ports_cost(job):
     print("seconds from the start of a node to its first worker, best of 5:", best)
     assert best["list"] <= best["one"] + 0.1 * SLOWER, took
     assert best["silent"] <= best["one"] + PASSED_OVER * SLOWER, took
+
+
+def test_operators_and_the_event_log_are_told_the_leaders_port(job):
+    ports = free_ports(2)
+    with silent(ports[0]):
+        agents = [start(job, tag, ports, "--event-log", job.tmp / "log", host="localhost") for tag in "ab"]
+        job.events.wait("start", 2, world=2)
+    where = f"localhost:{ports[1]}"
+
+    def told(*words):
+        done = subprocess.run([MUSTER, *words], env=job.env("operator"), cwd=job.tmp, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert f" at {where}, epoch 1" in told("status")
+    assert json.loads(told("status", "--json"))["endpoint"] == where
+    assert {a["endpoint"] for a in json.loads(told("ps", "--json"))["agents"]} == {where}
+    log = [json.loads(line) for line in (job.tmp / "log").read_text().splitlines()]
+    assert [line["endpoint"] for line in log if line["event"] == "leads"] == [where], log
+    end(job, *agents)

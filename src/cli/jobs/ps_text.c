@@ -146,6 +146,10 @@ static void write_row(struct json_writer *w, const struct ps_row *r) {
     json_write_i64(w, "pid", r->pid);
     json_write_string(w, "address", r->addr);
     json_write_u64(w, "port", r->port);
+    if (r->answered && r->overview.endpoint[0] != '\0')
+        json_write_string(w, "endpoint", r->overview.endpoint);
+    else
+        json_write_null(w, "endpoint");
     json_write_string(w, "since", r->since_utc);
     json_write_u64(w, "running_seconds", r->running_ns / NS_PER_S);
     if (r->command != NULL)

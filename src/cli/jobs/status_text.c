@@ -78,6 +78,10 @@ static void add_leader(const struct status_view *v, struct strbuf *out) {
         columns_add_clean(out, o->leader_host);
     else
         add_name_of(v, o->leader, out);
+    if (o->endpoint[0] != '\0') {
+        strbuf_add(out, " at ");
+        columns_add_clean(out, o->endpoint);
+    }
     strbuf_printf(out, ", epoch %" PRIu32, o->epoch);
     const char *between = "; next in line: ";
     for (size_t i = 0; i < RDZV_SUCCESSORS_MAX; i++) {
@@ -324,6 +328,7 @@ static const struct json_field overview_fields[] = {
      .or_null = true},
     {JSON_FIELD(overview, HEX, "leader", leader), JSON_IF_SET(overview, leader), .or_null = true},
     TEXT_OR_NULL(overview, "leader_host", leader_host),
+    TEXT_OR_NULL(overview, "endpoint", endpoint),
     {JSON_FIELD(overview, LIST, "successors", successors), .table = &id,
      .count_offset = JSON_HOLES},
     {JSON_FIELD(overview, U32, "min_nodes", min_nodes)},

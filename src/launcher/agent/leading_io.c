@@ -261,12 +261,23 @@ static void leave_leader_file(struct leading *l, struct group_config *group) {
                    spec->run_id, endpoint, (double)(group->not_before_ns - now) / (double)NS_PER_S);
 }
 
+/* Of several ports: which one it is, for operators and the event log. */
+static void tell_endpoint(const struct leading *l, uint16_t port, struct group_config *group) {
+    const struct job_spec *spec = l->config.spec;
+    if (spec->n_endpoint_ports < 2)
+        return;
+    bool v6 = strchr(spec->endpoint_host, ':') != NULL;
+    (void)snprintf(group->endpoint, sizeof group->endpoint, "%s%s%s:%u", v6 ? "[" : "",
+                   spec->endpoint_host, v6 ? "]" : "", port);
+}
+
 int leading_at(struct leading *l, int endpoint_fd, struct addr *ret_own, struct err *err) {
     struct group_config group;
     group_config_from(l, &group);
     int r = endpoint_own_addr(endpoint_fd, ret_own);
     if (r == 0) {
         leave_leader_file(l, &group);
+        tell_endpoint(l, addr_port(ret_own), &group);
         r = new_server(l, &group, NULL);
     }
     if (r < 0) {

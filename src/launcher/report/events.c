@@ -43,6 +43,7 @@ static const struct json_field fields[] = {
     {FIELD(TEXT, "node", name), JSON_IF_TEXT(timeline_entry, name)},
     {FIELD(HEX, "incarnation", node), JSON_IF_SET(timeline_entry, node)},
     {FIELD(TEXT, "cause", why), JSON_IF_TEXT(timeline_entry, why)},
+    {FIELD(TEXT, "endpoint", endpoint), JSON_IF_TEXT(timeline_entry, endpoint)},
     {FIELD(U32, "nodes", n_nodes), JSON_IF_SOME(timeline_entry, n_nodes)},
     {FIELD(U32, "world_size", world_size), JSON_IF_SOME(timeline_entry, world_size)},
     {JSON_NAMED(timeline_entry, "outcome", outcome, outcome_names), OF(CLOSED)},

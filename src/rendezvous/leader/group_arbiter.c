@@ -1,6 +1,7 @@
 /* Answers of the arbiter and the leader file, and when they are asked again; how the leader's own
  * node leaves. */
 #include <stdio.h>
+#include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
 
@@ -113,8 +114,9 @@ void group_leadership_begin(struct group *g) {
     if (l->beat_ns != 0)
         return;
     l->beat_ns = l->begun_ns = g->now_ns;
-    group_add_to_timeline(g, TIMELINE_LEADS, NULL, NULL)->generation =
-        (struct generation){l->epoch, 0};
+    struct timeline_entry *entry = group_add_to_timeline(g, TIMELINE_LEADS, NULL, NULL);
+    entry->generation = (struct generation){l->epoch, 0};
+    memcpy(entry->endpoint, g->config.endpoint, sizeof entry->endpoint);
 }
 
 static bool is_recorded(const struct group *g) {

@@ -49,6 +49,7 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
     for (uint32_t i = 0; i < g->plan.named.n; i++)
         ret->successors[i] = g->plan.named.list[i].incarnation;
     memcpy(ret->incident, g->last_notice.text, sizeof ret->incident);
+    memcpy(ret->endpoint, g->config.endpoint, sizeof ret->endpoint);
     if (g->state == GROUP_STOPPING || g->state == GROUP_CLOSED)
         (void)snprintf(ret->reason, sizeof ret->reason, "%.500s", g->reason);
 }

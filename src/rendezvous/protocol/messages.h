@@ -18,8 +18,9 @@
 #define RDZV_REASON_MAX 2048
 #define RDZV_WORKERS_MAX 4096 /* workers of one node */
 #define RDZV_STATUS_NAMES_MAX 16
-#define RDZV_ADDR_MAX 64   /* one literal address, with a zone */
-#define RDZV_ADDRS_MAX 256 /* literal addresses, separated by commas */
+#define RDZV_ADDR_MAX 64      /* one literal address, with a zone */
+#define RDZV_ADDRS_MAX 256    /* literal addresses, separated by commas */
+#define RDZV_ENDPOINT_MAX 264 /* HOST:PORT; RFC 1035 §2.3.4 has names of 253 bytes */
 #define RDZV_SUCCESSORS_MAX 3
 #define RDZV_MEMBERS_CHUNK 64                    /* members of a handover, in one message */
 #define RDZV_OVERVIEW_CHUNK 16                   /* nodes of an overview, in one message */
@@ -300,6 +301,7 @@ struct overview {
     uint64_t running_ns;          /* the time since the last START; 0: never */
     uint64_t leader;              /* incarnation */
     char leader_host[RDZV_HOST_MAX];
+    char endpoint[RDZV_ENDPOINT_MAX]; /* where it leads, if the endpoint has several ports; or "" */
     uint32_t min_nodes, max_nodes, node_unit, n_members, world_size;
     uint32_t n_nodes; /* number of rows that follow */
     uint32_t n_spares, n_excluded;

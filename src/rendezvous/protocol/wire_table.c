@@ -318,6 +318,7 @@ static const struct json_field overview_fields[] = {
     {JSON_FIELD(overview, ID, "running_ns", running_ns)},
     {INCARNATION(overview, "leader", leader)},
     {JSON_FIELD(overview, LINE, "leader_host", leader_host)},
+    {JSON_FIELD(overview, LINE, "endpoint", endpoint)},
     {FROM_1(overview, "min_nodes", min_nodes, RDZV_NODES_MAX), AT_MOST(overview, max_nodes)},
     {FROM_1(overview, "max_nodes", max_nodes, RDZV_NODES_MAX)},
     {FROM_1(overview, "node_unit", node_unit, RDZV_NODES_MAX)},

@@ -21,6 +21,8 @@ struct group_config {
     bool idle;
     uint64_t leader_incarnation; /* its own node: rank 0 at the first start */
     char role[RDZV_ROLE_MAX];    /* of the leader's own node */
+    /* where it leads, if the endpoint has several ports, for people; or "" */
+    char endpoint[RDZV_ENDPOINT_MAX];
     struct rdzv_program program; /* what that node runs; shown "": not known, not compared */
     bool static_ranks;        /* every node has a --node-rank of its own: 0 … max-1, each once */
     uint64_t form_timeout_ns; /* the limit from FORM to its acknowledgement */

@@ -264,6 +264,7 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
     check_number(doc, "started_seconds", 724);
     check_text(doc, "leader", "00000000000000a1");
     check_text(doc, "leader_host", "node1");
+    check_text(doc, "endpoint", NULL);
     check_number(doc, "min_nodes", 2);
     check_number(doc, "max_nodes", 4);
     check_number(doc, "node_unit", 1);
@@ -302,11 +303,20 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
     check_text(json_first(rows), "address", NULL);
 }
 
+Test(status_text, of_several_ports_the_leaders_is_shown, .init = begin, .fini = finish) {
+    (void)strcpy(overview.endpoint, "node1.cluster:29402\x1b");
+    const char *text = show(4, true);
+    cr_assert(strstr(text, "  leader     node1 at node1.cluster:29402?, epoch 2; next in line:") != NULL, "%s", text);
+    (void)strcpy(overview.endpoint, "node1:29402");
+    _cleanup_(json_freep) struct json *doc = json_of(4);
+    check_text(doc, "endpoint", "node1:29402");
+}
+
 Test(status_text, what_is_not_there_is_null, .init = begin, .fini = finish) {
     overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS};
     _cleanup_(json_freep) struct json *doc = json_of(0);
     const char *const nulls[] = {"reason",      "generation", "started_seconds", "leader",
-                                 "leader_host", "incident",   "incident_seconds"};
+                                 "leader_host", "endpoint",   "incident",        "incident_seconds"};
     for (size_t i = 0; i < ARRAY_SIZE(nulls); i++)
         check_text(doc, nulls[i], NULL);
     check_text(doc, "outcome", "success");

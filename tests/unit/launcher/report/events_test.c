@@ -48,6 +48,15 @@ Test(events, a_first_start_has_no_incident_before_it) {
     cr_assert_not_null(strstr(line, "\"world_size\":1,\"formed_to_started_ms\":1.000}\n"), "%s", line);
 }
 
+Test(events, a_leader_at_one_of_several_ports_says_where) {
+    struct timeline_entry entry = {
+        .kind = TIMELINE_LEADS, .at_ns = 10, .generation = {1, 0}, .endpoint = "node1:29402"};
+    _cleanup_(freep) char *line = line_of(&entry, 0);
+    cr_assert_not_null(strstr(line, "\"event\":\"leads\",\"run_id\":\"job7\",\"host\":\"node1\",\"epoch\":1,"
+                                    "\"endpoint\":\"node1:29402\"}\n"),
+                       "%s", line);
+}
+
 Test(events, a_lost_node_has_its_name_and_its_silence) {
     struct timeline_entry entry = {.kind = TIMELINE_NODE_LOST,
                                    .at_ns = 20 * NS_PER_S,

@@ -185,6 +185,7 @@ Test(wire, what_operators_are_told_arrives_in_its_places) {
                                     .running_ns = 4,
                                     .leader = 5,
                                     .leader_host = "node1",
+                                    .endpoint = "node1:29402",
                                     .min_nodes = 6,
                                     .max_nodes = 7,
                                     .node_unit = 8,
@@ -294,11 +295,11 @@ static int decode(const char *text) {
     "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0," \
     "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first ",\"members\":"
 #define COMMAND(c, run) "{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"" c "\",\"run_id\":\"" run "\""
-#define OVERVIEW(phase, successors)                                                                         \
-    "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\"," \
-    "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"min_nodes\":1,\"max_nodes\":1,"        \
-    "\"node_unit\":1,\"n_members\":1,\"world_size\":1,\"n_nodes\":1,\"n_spares\":0,\"n_excluded\":0,"       \
-    "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"successors\":[" successors "],"                  \
+#define OVERVIEW(phase, successors)                                                                                    \
+    "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\","            \
+    "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"endpoint\":\"\",\"min_nodes\":1,\"max_nodes\":1," \
+    "\"node_unit\":1,\"n_members\":1,\"world_size\":1,\"n_nodes\":1,\"n_spares\":0,\"n_excluded\":0,"                  \
+    "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"successors\":[" successors "],"                             \
     "\"incident\":\"\",\"incident_ns\":\"0\",\"outcome\":\"none\",\"reason\":\"\"}"
 #define ROW(state, nproc)                                                                                         \
     "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\"" state \
