@@ -37,8 +37,8 @@ struct job_probes {
     char *(*read_hosts)(void *arg);
     /* What /proc says about this process; texts are borrowed for the call. NULL: nothing. */
     void (*slurm_facts)(void *arg, struct slurm_facts *ret);
-    /* The name of the file system that nodes share and that has the folder, if this user can write
-     * there; NULL: there is none. NULL: not known. */
+    /* The name of the file system that nodes share and that has the folder, or would have it, if
+     * this user can meet others there; NULL: there is none. NULL: not known. */
     const char *(*shared_folder)(void *arg, const char *path);
 };
 

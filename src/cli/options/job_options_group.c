@@ -144,10 +144,10 @@ static char *shared_folder(const struct job_reading *j, const char **ret_name) {
     _cleanup_(freep) char *cwd = j->probes->cwd(j->probes->arg);
     if (cwd == NULL || strlen(cwd) + sizeof STEP_FOLDER >= RDZV_PATH_MAX)
         return NULL;
-    *ret_name = j->probes->shared_folder(j->probes->arg, cwd);
-    return *ret_name == NULL
-               ? NULL
-               : xasprintf("%s%s" STEP_FOLDER, cwd, cwd[strlen(cwd) - 1] == '/' ? "" : "/");
+    _cleanup_(freep) char *folder =
+        xasprintf("%s%s" STEP_FOLDER, cwd, cwd[strlen(cwd) - 1] == '/' ? "" : "/");
+    *ret_name = j->probes->shared_folder(j->probes->arg, folder);
+    return *ret_name != NULL ? TAKE_PTR(folder) : NULL;
 }
 
 void job_meet_in_step(struct job_reading *j) {

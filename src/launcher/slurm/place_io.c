@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "io/file.h"
@@ -58,10 +59,20 @@ static bool read_mountinfo(struct strbuf *to) {
     return n == 0;
 }
 
+bool folder_is_usable(const char *path) {
+    struct stat st;
+    if (lstat(path, &st) == 0)
+        return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 0022) == 0 &&
+               (st.st_mode & S_IRWXU) == S_IRWXU;
+    const char *slash = errno == ENOENT ? strrchr(path, '/') : NULL;
+    if (slash == NULL)
+        return false;
+    _cleanup_(freep) char *above = xstrndup(path, slash > path ? (size_t)(slash - path) : 1);
+    return faccessat(AT_FDCWD, above, W_OK | X_OK, AT_EACCESS) == 0;
+}
+
 const char *shared_folder(const char *path) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     const char *name = read_mountinfo(&text) ? mounts_shared(strbuf_text(&text), path) : NULL;
-    if (name == NULL)
-        return NULL;
-    return faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS) == 0 ? name : NULL;
+    return name != NULL && folder_is_usable(path) ? name : NULL;
 }

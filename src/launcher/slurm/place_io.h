@@ -16,6 +16,9 @@ struct slurm_here {
 /* What can't be read is not known. */
 void slurm_here_read(struct slurm_here *ret);
 
-/* The name of the file system that nodes share and that has the folder, if this user can write
- * there; NULL: it is another one, or that is not known. A static text. */
+/* The name of the file system that nodes share and that has the folder, or would have it, if this
+ * user can meet others there: folder_is_usable(). NULL: there is none. A static text. */
 const char *shared_folder(const char *path);
+/* Whether a folder is this user's alone, or can be made. Another user's of the same name is common
+ * where a team has one folder for all. */
+bool folder_is_usable(const char *path);

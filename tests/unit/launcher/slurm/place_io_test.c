@@ -1,8 +1,11 @@
 #include "launcher/slurm/place_io.h"
 
 #include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,3 +46,26 @@ Test(place_io, finds_none_where_there_is_none) {
 }
 
 Test(place_io, a_folder_of_this_machine_is_not_shared) { cr_expect_null(shared_folder("/proc")); }
+
+/* A team can have one working folder, and the first of them has made the folder in it. */
+Test(place_io, another_users_folder_is_not_used) {
+    char top[] = "/tmp/place_io.XXXXXX", path[64], file[64];
+    cr_assert_not_null(mkdtemp(top));
+    (void)snprintf(path, sizeof path, "%s/.muster", top);
+    (void)snprintf(file, sizeof file, "%s/file", top);
+    bool made_later = folder_is_usable(path);
+    int r = mkdir(path, 0700);
+    bool own = folder_is_usable(path);
+    r += chmod(path, 0770);
+    bool open_to_others = folder_is_usable(path);
+    r += chmod(path, 0700) + (geteuid() == 0 ? chown(path, 12345, 0) : 0);
+    bool of_another = geteuid() == 0 && folder_is_usable(path);
+    r += mkdir(file, 0700) + rmdir(file) + symlink(top, file);
+    bool link = folder_is_usable(file);
+    r += unlink(file) + rmdir(path);
+    r += rmdir(top);
+    cr_assert_eq(r, 0);
+    cr_expect(made_later && own);
+    cr_expect(!open_to_others && !of_another && !link);
+    cr_expect_not(folder_is_usable(path), "nothing is above it");
+}
