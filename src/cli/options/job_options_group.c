@@ -71,11 +71,22 @@ int job_read_group(struct job_reading *j) {
 
 #define STEP_FOLDER ".muster" /* in the working folder, for nodes that meet there */
 
-/* Whether the user says where or how the nodes meet. With c10d, a master port is only of the
- * workers' store. */
+/* Whether the user names a directory or etcd where the nodes meet. */
+static bool says_elsewhere(const struct job_reading *j) {
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    if (job_given(j, RUN_RDZV_BACKEND)) {
+        const char *backend = job_text(j, RUN_RDZV_BACKEND);
+        return strcmp(backend, "dir") == 0 || strncmp(backend, "etcd", 4) == 0;
+    }
+    return rdzv_place_parse(job_text(j, RUN_RDZV_ENDPOINT), &place, NULL) == 0 &&
+           place.kind != RDZV_PLACE_HOST;
+}
+
+/* Whether the user says at which node, or how, the nodes meet. With c10d, a master port is only of
+ * the workers' store. */
 static bool says_where(const struct job_reading *j) {
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
-    if (endpoint[strspn(endpoint, " \t")] != '\0' || job_value(j, RUN_STANDALONE)->times > 0)
+    if (endpoint[strspn(endpoint, " \t")] != '\0')
         return true;
     if (job_given(j, RUN_RDZV_BACKEND))
         return strcmp(job_text(j, RUN_RDZV_BACKEND), "c10d") != 0;
@@ -97,14 +108,16 @@ int job_read_slurm(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     struct slurm_facts facts = {0};
     struct err err = {0};
+    const bool alone = job_value(j, RUN_STANDALONE)->times > 0, elsewhere = says_elsewhere(j);
     const struct slurm_said said = {
         .nnodes = job_given(j, RUN_NNODES),
         .min_nodes = spec->rdzv.min_nodes,
         .max_nodes = spec->rdzv.max_nodes,
         .nproc = job_given(j, RUN_NPROC_PER_NODE),
         .node_rank = job_given(j, RUN_NODE_RANK),
-        .meets = says_where(j),
-        .alone = job_value(j, RUN_STANDALONE)->times > 0,
+        .meets = alone || (!elsewhere && says_where(j)),
+        .elsewhere = elsewhere,
+        .alone = alone,
     };
     if (!slurm_is_here(j->envp))
         return 0;
@@ -154,11 +167,6 @@ void job_meet_in_step(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const struct slurm_place *p = &spec->slurm;
     const char *name;
-    if (!spec->run_id_given) {
-        free(spec->run_id);
-        spec->run_id = xstrdup(p->run_id);
-        job_derived(j, "rdzv_id: %s, from %s", p->run_id, p->from.run_id);
-    }
     spec->backend = JOB_BACKEND_C10D;
     spec->run_id_given = spec->rdzv.max_nodes > 1;
     spec->standalone = spec->rdzv.max_nodes == 1;

@@ -43,7 +43,7 @@ void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
 _must_use_ int job_read_slurm(struct job_reading *j);
 /* The number of workers that Slurm's variables imply: only where j->fill has it. */
 _must_use_ int job_count_workers_by_slurm(struct job_reading *j);
-/* Where the nodes of a step meet, for j->fill.group. Needs the name of the run. */
+/* Where the nodes of a step meet, for j->fill.meet. */
 void job_meet_in_step(struct job_reading *j);
 /* And the ports, if they meet at one of the nodes. Needs --port-range. */
 void job_choose_ports(struct job_reading *j);

@@ -104,8 +104,12 @@ static int read_run_id(struct job_reading *j) {
     for (const char *c = id; *c != '\0'; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f)
             return err_set(j->err, -EINVAL, "--rdzv-id: no control characters");
-    j->spec->run_id_given = job_given(j, RUN_RDZV_ID) && id[0] != '\0';
-    j->spec->run_id = xstrdup(id[0] != '\0' ? id : "none");
+    const struct slurm_place *p = &j->spec->slurm;
+    bool given = job_given(j, RUN_RDZV_ID) && id[0] != '\0';
+    if (j->fill.group && !given)
+        job_derived(j, "rdzv_id: %s, from %s", p->run_id, p->from.run_id);
+    j->spec->run_id_given = given || j->fill.group;
+    j->spec->run_id = xstrdup(j->fill.group && !given ? p->run_id : id[0] != '\0' ? id : "none");
     return 0;
 }
 
@@ -282,7 +286,7 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
     if (job_value(j, RUN_STANDALONE)->times > 0)
         return read_standalone(j);
-    if (j->fill.group) {
+    if (j->fill.meet) {
         int r = read_run_id(j);
         if (r == 0)
             job_meet_in_step(j);

@@ -7,8 +7,9 @@
 static bool is_group(const struct slurm_place *p, const struct slurm_said *said) {
     if (said->meets || (said->nnodes && said->max_nodes == 1))
         return false;
-    /* static, on one machine: each task is a node, and says which */
-    return !(said->nnodes && said->min_nodes > p->n_nodes && said->node_rank);
+    /* of several steps; or static, on one machine: each task is a node, and says which */
+    bool too_few = said->nnodes && said->min_nodes > p->n_nodes;
+    return !(too_few && (said->node_rank || said->elsewhere));
 }
 
 /* srun gave each task GPUs of its own, but one agent starts all workers of a node. (Who may use
@@ -27,6 +28,7 @@ static int check_gpus(const struct slurm_place *p, struct err *err) {
 static int fill_step(const struct slurm_place *p, const struct slurm_said *said,
                      struct slurm_fill *ret, struct err *err) {
     struct slurm_fill f = {.group = is_group(p, said)};
+    f.meet = f.group && !said->elsewhere;
     bool one_each = p->most_tasks == 1; /* each task of the step is a node */
     f.nnodes = !said->nnodes && !said->alone && (f.group || one_each);
     f.nproc = !said->nproc && (f.group || p->node_tasks == 1);

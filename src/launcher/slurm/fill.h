@@ -4,10 +4,10 @@
  *     r = slurm_fill(&place, &said, &fill, &err);
  *     if (fill.group) … the nodes of this step are the nodes of the job …
  *
- * What the user says wins, one by one. The group is filled in as a whole: where the nodes meet, the
- * name of the run, and the order of the ranks. Who says where or how they meet (an endpoint, a
- * master address, another backend, one node) arranges all of it, as with torchrun: then each task
- * is an agent, also if a node has several. */
+ * What the user says wins, one by one. But where the nodes meet, the name of the run and the order
+ * of the ranks belong together: who names a node where they meet, a master address or another
+ * backend, or wants one node, arranges all of it, as with torchrun. Then each task is an agent,
+ * also if a node has several. A directory or etcd is only where they meet. */
 #pragma once
 
 #include "launcher/slurm/place.h"
@@ -18,18 +18,19 @@ struct slurm_said {
     uint32_t min_nodes, max_nodes; /* nnodes */
     bool nproc;
     bool node_rank;
-    bool meets; /* where or how nodes meet, or --standalone */
-    bool alone; /* --standalone */
+    bool meets;     /* at which node they meet, how they do, or --standalone */
+    bool elsewhere; /* which directory or etcd they meet in */
+    bool alone;     /* --standalone */
 };
 
 struct slurm_fill {
     bool nnodes; /* it is place.n_nodes */
     bool nproc;  /* it is place.nproc, or so many GPUs: place.nproc_is_gpus */
-    /* The nodes of the step are the group: they meet at place.first_host, the agent
-     * with place.is_first leads, place.run_id is the name of the run, and ranks go by
+    /* The nodes of the step are the group: place.run_id is the name of the run, and ranks go by
      * place.proc_id. On each node the task with local id 0 is the agent; others hold until it ends.
      */
     bool group;
+    bool meet; /* the group meets at place.first_host, where the agent with place.is_first leads */
 };
 
 /* Returns 0, or -EINVAL with a sentence: more nodes are asked for than the step has, or a task sees

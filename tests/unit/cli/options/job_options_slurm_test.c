@@ -335,6 +335,32 @@ Test(job_options_slurm, nodes_meet_in_the_working_folder_if_they_share_it) {
     cr_assert_eq(lost.spec.backend, JOB_BACKEND_C10D);
 }
 
+Test(job_options_slurm, a_directory_or_etcd_is_only_where_they_meet) {
+    static const struct {
+        const char *env, *line, *id;
+        uint32_t min, max;
+        bool group;
+    } cases[] = {
+        {STEP, "--rdzv-endpoint=dir:/work/m x", "c1.28.0", 4, 4, true},
+        {STEP, "--rdzv-backend=dir --rdzv-endpoint=/work/m --nnodes=2:4 x", "c1.28.0", 2, 4, true},
+        {STEP, "--rdzv-endpoint=etcd://h x", "c1.28.0", 4, 4, true},
+        {STEP "PET_RDZV_ID=mine", "--rdzv-endpoint=etcd://h x", "mine", 4, 4, true},
+        {TASKS, "--rdzv-endpoint=dir:/work/m x", "c1.28.0", 4, 4, true},
+        {STEP, "--rdzv-endpoint=dir:/work/m --rdzv-id=of-two-steps --nnodes=8 x", "of-two-steps", 8, 8, false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].env, cases[i].line);
+        cr_expect_str_eq(g.spec.run_id, cases[i].id, "%s", cases[i].line);
+        cr_expect(g.spec.run_id_given);
+        cr_expect_eq(g.spec.rdzv.min_nodes, cases[i].min, "%s", cases[i].line);
+        cr_expect_eq(g.spec.rdzv.max_nodes, cases[i].max, "%s", cases[i].line);
+        cr_expect_eq(g.spec.step_is_group, cases[i].group, "%s", cases[i].line);
+        cr_expect_eq(g.spec.node_rank, cases[i].group ? (int32_t)g.spec.slurm.proc_id : -1, "%s", cases[i].line);
+        cr_expect_null(g.spec.endpoint_host);
+        cr_expect_eq(g.spec.is_host, -1);
+    }
+}
+
 Test(job_options_slurm, ports_are_in_the_range_that_is_given) {
     READ(STEP, "--port-range=29600-29603 x");
     cr_assert_eq(g.spec.n_endpoint_ports, 4);

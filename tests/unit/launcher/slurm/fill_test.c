@@ -22,12 +22,16 @@ Test(slurm_fill, what_the_user_says_wins) {
         struct slurm_said said;
         struct slurm_fill fill;
     } cases[] = {
-        {4, 1, {0}, {.nnodes = true, .nproc = true, .group = true}},
-        {1, 1, {0}, {.nnodes = true, .nproc = true, .group = true}},
-        {4, 4, {0}, {.nnodes = true, .nproc = true, .group = true}},
-        {4, 1, {.nproc = true}, {.nnodes = true, .group = true}},
-        {4, 1, {.nnodes = true, .min_nodes = 2, .max_nodes = 4}, {.nproc = true, .group = true}},
-        {4, 1, {.node_rank = true}, {.nnodes = true, .nproc = true, .group = true}},
+        {4, 1, {0}, {.nnodes = true, .nproc = true, .group = true, .meet = true}},
+        {1, 1, {0}, {.nnodes = true, .nproc = true, .group = true, .meet = true}},
+        {4, 4, {0}, {.nnodes = true, .nproc = true, .group = true, .meet = true}},
+        {4, 1, {.nproc = true}, {.nnodes = true, .group = true, .meet = true}},
+        {4, 1, {.nnodes = true, .min_nodes = 2, .max_nodes = 4}, {.nproc = true, .group = true, .meet = true}},
+        {4, 1, {.node_rank = true}, {.nnodes = true, .nproc = true, .group = true, .meet = true}},
+        {4, 2, {.elsewhere = true}, {.nnodes = true, .nproc = true, .group = true}},
+        {4, 1, {.elsewhere = true, .meets = true, .alone = true}, {.nproc = true}},
+        /* a group of several steps */
+        {2, 1, {.elsewhere = true, .nnodes = true, .min_nodes = 4, .max_nodes = 4}, {.nproc = true}},
         /* torchrun's own way */
         {4, 1, {.nnodes = true, .min_nodes = 4, .max_nodes = 4, .nproc = true, .meets = true}, {0}},
         {4, 1, {.meets = true}, {.nnodes = true, .nproc = true}},
@@ -46,6 +50,7 @@ Test(slurm_fill, what_the_user_says_wins) {
         cr_expect_eq(f.nnodes, cases[i].fill.nnodes, "%zu: nnodes", i);
         cr_expect_eq(f.nproc, cases[i].fill.nproc, "%zu: nproc", i);
         cr_expect_eq(f.group, cases[i].fill.group, "%zu: group", i);
+        cr_expect_eq(f.meet, cases[i].fill.meet, "%zu: meet", i);
     }
 }
 
