@@ -173,7 +173,7 @@ def test_who_found_a_leader_at_its_end_leads(job):
     os.kill(old_agent, signal.SIGSTOP)
     agents = [start(job, tag, ports) for tag in "ab"]
     for agent in agents:
-        agent.wait_said(f"no leader at 127.0.0.1: port {ports[0]} does not answer .*nothing listens at port {ports[1]} yet")
+        agent.wait_said(f"no leader at 127.0.0.1: port {ports[0]}: no answer .*nothing listens at port {ports[1]} yet")
     os.kill(old_agent, signal.SIGKILL)
     old.finish()
     job.events.wait("start", 2, world=2)
@@ -184,7 +184,7 @@ def test_a_leader_that_comes_late(job):
     ports = free_ports(3)
     with silent(ports[1]):
         node = start(job, "b", ports, "--rdzv-conf=is_host=0")
-        node.wait_said(rf"no leader at 127.0.0.1: port {ports[1]} does not answer .*; nothing listens at ports? .* yet")
+        node.wait_said(rf"no leader at 127.0.0.1: port {ports[1]}: no answer .*; nothing listens at ports? .* yet")
         leader = start(job, "a", ports)
         job.events.wait("start", 2, world=2)
         assert leads_at([leader, node], ports) == (leader, ports[0])
@@ -251,9 +251,9 @@ def test_the_last_line_tells_what_was_found_at_each_port(job):
         other.finish()
     assert code == 1
     assert err.endswith(
-        f"the last attempt: no leader at 127.0.0.1: port {ports[0]} does not answer (not muster, or a firewall); "
-        f"port {ports[1]} hangs up (not muster?); port {ports[2]} is not muster; "
-        f"port {ports[3]} belongs to the run 'other'; nothing listens at port {ports[4]} yet\n"), err
+        f"the last attempt: no leader at 127.0.0.1: port {ports[0]}: no answer (not muster, or a firewall); "
+        f"port {ports[1]}: hung up (not muster?); port {ports[2]}: not muster; "
+        f"port {ports[3]}: an agent of the run 'other'; nothing listens at port {ports[4]} yet\n"), err
 
 
 def test_no_listener_of_a_node_has_one_of_the_ports(job):

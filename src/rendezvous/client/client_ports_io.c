@@ -11,6 +11,9 @@
 
 /* A leader that is busy answers within this time; other ports are not kept waiting by it. */
 #define LOOK_TIMEOUT_NS (1 * NS_PER_S)
+/* Bytes of a list of ports in a message; all 16, and a few. */
+#define FOUND_AT_MAX 96
+#define NOTHING_AT_MAX 32
 
 size_t client_port_addrs(const uint16_t *ports, unsigned n_ports, unsigned first,
                          const struct addr *addrs, size_t n, struct addr *ret) {
@@ -74,11 +77,11 @@ static void add_found(const struct client_port *p, struct strbuf *out) {
     switch (p->found) {
     case CLIENT_NOT_LOOKED:
     case CLIENT_FOUND_NOTHING: break;
-    case CLIENT_FOUND_SILENT: strbuf_add(out, "does not answer (not muster, or a firewall)"); break;
-    case CLIENT_FOUND_HANGS_UP: strbuf_add(out, "hangs up (not muster?)"); break;
-    case CLIENT_FOUND_NOT_MUSTER: strbuf_add(out, "is not muster"); break;
-    case CLIENT_FOUND_OTHER_RUN: strbuf_printf(out, "belongs to the run '%s'", p->detail); break;
-    case CLIENT_FOUND_ERROR: strbuf_add(out, p->detail); break;
+    case CLIENT_FOUND_SILENT: strbuf_add(out, ": no answer (not muster, or a firewall)"); break;
+    case CLIENT_FOUND_HANGS_UP: strbuf_add(out, ": hung up (not muster?)"); break;
+    case CLIENT_FOUND_NOT_MUSTER: strbuf_add(out, ": not muster"); break;
+    case CLIENT_FOUND_OTHER_RUN: strbuf_printf(out, ": an agent of the run '%s'", p->detail); break;
+    case CLIENT_FOUND_ERROR: strbuf_printf(out, ": %s", p->detail); break;
     }
 }
 
@@ -86,30 +89,56 @@ static bool is_nothing(const struct client_port *p) {
     return p->found == CLIENT_NOT_LOOKED || p->found == CLIENT_FOUND_NOTHING;
 }
 
+/* The ports that answered alike; `max` bytes of them are told, else only how many there are. */
+static void add_ports(const uint16_t *ports, unsigned n, size_t max, struct strbuf *out) {
+    _cleanup_(strbuf_fini) struct strbuf list = {0};
+    port_list_text(ports, n, &list);
+    if (list.len <= max)
+        strbuf_printf(out, "port%s %s", n > 1 ? "s" : "", strbuf_text(&list));
+    else
+        strbuf_printf(out, "%u ports (%u, ...)", n, ports[0]);
+}
+
+static bool are_alike(const struct client_port *a, const struct client_port *b) {
+    return (is_nothing(a) && is_nothing(b)) ||
+           (a->found == b->found && strcmp(a->detail, b->detail) == 0);
+}
+
+/* Collects the ports where the same was found as at ports[first], if that is the first of them. */
+static unsigned alike(const struct rdzv_client *c, unsigned first,
+                      uint16_t ret[RDZV_ENDPOINT_PORTS_MAX]) {
+    unsigned n = 0;
+    for (unsigned i = 0; i < c->config.n_ports; i++) {
+        if (!are_alike(&c->ports[i], &c->ports[first]))
+            continue;
+        if (i < first)
+            return 0;
+        ret[n++] = c->config.ports[i];
+    }
+    return n;
+}
+
 void client_describe_ports(const struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0}, none = {0};
-    uint16_t free_ports[RDZV_ENDPOINT_PORTS_MAX];
-    unsigned n_free = 0;
+    _cleanup_(strbuf_fini) struct strbuf s = {0}, last = {0};
+    uint16_t ports[RDZV_ENDPOINT_PORTS_MAX];
     char host[ADDR_TEXT_MAX];
     addr_host_text(&c->addrs[0], host);
-    strbuf_printf(&s, "no leader at %s: ", host);
     for (unsigned i = 0; i < c->config.n_ports; i++) {
-        if (is_nothing(&c->ports[i])) {
-            free_ports[n_free++] = c->config.ports[i];
+        bool nothing = is_nothing(&c->ports[i]);
+        struct strbuf *to = nothing ? &last : &s;
+        unsigned n = alike(c, i, ports);
+        if (n == 0)
             continue;
-        }
-        strbuf_printf(&s, "port %u ", c->config.ports[i]);
-        add_found(&c->ports[i], &s);
-        strbuf_add(&s, "; ");
+        strbuf_add(to, nothing ? "; nothing listens at " : "; ");
+        add_ports(ports, n, nothing ? NOTHING_AT_MAX : FOUND_AT_MAX, to);
+        if (nothing)
+            strbuf_add(to, c->welcomed_ns > 0 ? " any more" : " yet");
+        else
+            add_found(&c->ports[i], to);
     }
-    port_list_text(free_ports, n_free, &none);
-    if (n_free > 0)
-        strbuf_printf(&s, "nothing listens at port%s %s %s", n_free > 1 ? "s" : "",
-                      strbuf_text(&none), c->welcomed_ns > 0 ? "any more" : "yet");
-    else
-        s.len -= strlen("; ");
-    (void)snprintf(ret, CLIENT_WAITING_MAX, "%.*s", (int)MIN2(s.len, (size_t)CLIENT_WAITING_MAX),
-                   strbuf_text(&s));
+    strbuf_add(&s, strbuf_text(&last));
+    (void)snprintf(ret, CLIENT_WAITING_MAX, "no leader at %s: %s", host,
+                   strbuf_text(&s) + strlen("; "));
 }
 
 /* ---- rounds ---- */

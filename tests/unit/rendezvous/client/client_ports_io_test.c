@@ -50,18 +50,18 @@ Test(client_ports_io, tells_what_each_port_answered, .init = begin) {
     client_note_code(&client, -ETIMEDOUT);
     client.next_addr = 2;
     client_note(&client, CLIENT_FOUND_OTHER_RUN, "night-2");
-    cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5 does not answer (not muster, or a firewall); "
-                                  "port 6 belongs to the run 'night-2'; nothing listens at port 7 yet");
+    cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5: no answer (not muster, or a firewall); "
+                                  "port 6: an agent of the run 'night-2'; nothing listens at port 7 yet");
     client.next_addr = 1;
     client_note_code(&client, -ECONNREFUSED); /* at another address of the host */
-    cr_assert(strstr(described(), "port 5 does not answer") != NULL, "%s", text);
+    cr_assert(strstr(described(), "port 5: no answer") != NULL, "%s", text);
     client_note_code(&client, 0);
     client.next_addr = 2;
     client_note_code(&client, -EPROTO);
     client.next_addr = 3;
     client_note_code(&client, -EHOSTUNREACH);
-    cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5 hangs up (not muster?); port 6 is not muster; "
-                                  "port 7 No route to host");
+    cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5: hung up (not muster?); port 6: not muster; "
+                                  "port 7: No route to host");
 }
 
 Test(client_ports_io, the_longest_text_fits) {
@@ -74,8 +74,35 @@ Test(client_ports_io, the_longest_text_fits) {
         client.config.ports[i] = (uint16_t)(65535 - 2 * i);
     cr_assert_eq(addr_from_literal("fe80::1234:5678:9abc:def0", 1, &host), 0);
     client.n_addrs = client_spread_ports(&client, &host, 1);
-    for (client.next_addr = 1; client.next_addr <= client.n_addrs; client.next_addr++)
+    for (client.next_addr = 1; client.next_addr <= client.n_addrs; client.next_addr++) {
+        name[0] = (char)('a' + client.next_addr - 1);
         client_note(&client, CLIENT_FOUND_OTHER_RUN, name);
+    }
     cr_assert_lt(strlen(described()), sizeof text);
-    cr_assert(strstr(text, "port 65505 belongs to the run 'xxx") != NULL, "%s", text);
+    cr_assert(strstr(text, "port 65505: an agent of the run 'pxxx") != NULL, "%s", text);
+}
+
+Test(client_ports_io, tells_ports_together_that_are_alike, .init = begin) {
+    client.next_addr = 1;
+    client_note_code(&client, 0);
+    client.next_addr = 3;
+    client_note_code(&client, -ECONNRESET);
+    cr_assert_str_eq(described(),
+                     "no leader at 10.0.0.1: ports 5,7: hung up (not muster?); nothing listens at port 6 yet");
+    client.next_addr = 2;
+    client_note_code(&client, -EPIPE);
+    cr_assert_str_eq(described(), "no leader at 10.0.0.1: ports 5-7: hung up (not muster?)");
+}
+
+Test(client_ports_io, a_long_list_where_nothing_listens_is_counted, .init = begin) {
+    struct addr host = client.addrs[0];
+    client.config.n_ports = RDZV_ENDPOINT_PORTS_MAX;
+    for (unsigned i = 0; i < RDZV_ENDPOINT_PORTS_MAX; i++)
+        client.config.ports[i] = (uint16_t)(20001 + 7 * i);
+    client.n_addrs = client_spread_ports(&client, &host, 1);
+    client.next_addr = 2;
+    client_note_code(&client, -ETIMEDOUT);
+    client.welcomed_ns = 1;
+    cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 20008: no answer (not muster, or a firewall); nothing "
+                                  "listens at 15 ports (20001, ...) any more");
 }

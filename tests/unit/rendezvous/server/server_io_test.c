@@ -1452,10 +1452,10 @@ Test(server_io, an_agent_of_this_run_that_does_not_lead_is_passed_over, .init = 
 
 static bool says_all(struct world *w) {
     return strstr(w->agents[1].waiting, "; nothing listens at port") != NULL &&
-           strstr(w->agents[1].waiting, "belongs to the run") != NULL;
+           strstr(w->agents[1].waiting, "an agent of the run") != NULL;
 }
 
-static bool says_less(struct world *w) { return strstr(w->agents[1].waiting, "belongs to the run") == NULL; }
+static bool says_less(struct world *w) { return strstr(w->agents[1].waiting, "an agent of the run") == NULL; }
 
 /* The node waits at the silent program, and looks at the other ports meanwhile. */
 Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .init = begin, .fini = finish) {
@@ -1469,15 +1469,15 @@ Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .in
     join_at(node, (const uint16_t[]){addr_port(&at), addr_port(&silent), other}, 3);
     wait_until(says_all);
     (void)snprintf(wanted, sizeof wanted,
-                   "no leader at 127.0.0.1: port %u does not answer (not muster, or a firewall); port %u belongs to "
+                   "no leader at 127.0.0.1: port %u: no answer (not muster, or a firewall); port %u: an agent of "
                    "the run 'other'; nothing listens at port %u yet",
                    addr_port(&silent), other, addr_port(&at));
     cr_assert(strstr(node->waiting, wanted) == node->waiting, "%s", node->waiting);
     cr_assert_gt(nobodies, 0);
     rdzv_listener_free(l); /* it leaves */
     wait_until(says_less);
-    cr_assert(strstr(node->waiting, "does not answer (not muster, or a firewall); nothing listens at ports ") != NULL,
-              "%s", node->waiting);
+    cr_assert(strstr(node->waiting, ": no answer (not muster, or a firewall); nothing listens at ports ") != NULL, "%s",
+              node->waiting);
     cr_assert_eq(listen_socket(&at, 64, &world.endpoint_fd, NULL), 0);
     struct group_config g = group_config(2, 2, 0);
     lead(leader, &g);
