@@ -162,6 +162,14 @@ class Host:
                     found.append(int(name))
         return found
 
+    def titles(self):
+        """The command lines of these processes."""
+        found = []
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                found.append(pathlib.Path(f"/proc/{pid}/cmdline").read_bytes())
+        return found
+
     def is_up(self):
         return self._process.poll() is None
 

@@ -1,7 +1,6 @@
 """In a real Slurm: where muster finds itself, and how its jobs end. Emulated hosts (slurm.py), in two clusters: one whose
 slurmd signals every process of a job (proctrack/linuxproc), one whose slurmstepd signals only what it has started itself
 (proctrack/cgroup), which is what most sites have."""
-import collections
 import os
 import pathlib
 import re
@@ -24,36 +23,40 @@ SHOW = ("start", "env=SLURMD_NODENAME", "go")
 # Quick recovery, where a host is lost.
 QUICK = ("--lease=1", "--heartbeat-interval=0.2")
 
-# Tells of each signal that comes. Ends at `go`, and some time after SIGTERM, when rank 0 has saved its step.
+# Tells of each signal that comes, and whose it is. Ends at `go`, and some time after SIGTERM, when rank 0 has saved its step.
 TELLS = r"""
-import os, pathlib, select, signal
+import os, pathlib, signal, time
 saved = pathlib.Path(os.environ["E2E_RECORD"] + ".step")
 events = os.open(os.environ["E2E_EVENTS"], os.O_WRONLY)
 go = os.open(os.environ["E2E_GO"], os.O_RDONLY | os.O_NONBLOCK)
-rank, step, end = os.environ["RANK"], int(saved.read_text()) if saved.exists() else 0, []
+rank, step, end = os.environ["RANK"], int(saved.read_text()) if saved.exists() else 0, None
+signos = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+signal.pthread_sigmask(signal.SIG_BLOCK, signos)
 def tell(what):
     os.write(events, ("%s rank=%s gen=%s\n" % (what, rank, os.environ["MUSTER_GENERATION"])).encode())
-def heard(signo, frame):
-    tell("got name=" + signal.Signals(signo).name)
-    if signo == signal.SIGTERM:
-        end.append(30)
-for signo in signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2:
-    signal.signal(signo, heard)
-tell("start world=%s step=%d" % (os.environ["WORLD_SIZE"], step))
-while not end or end[0] > 0:
+def program(pid):
     try:
-        if not os.read(go, 1):
-            select.select([], [], [], 0.01)
-    except BlockingIOError:
-        break
+        return pathlib.Path("/proc/%d/comm" % pid).read_text().strip()
+    except OSError:
+        return "gone"
+tell("start world=%s step=%d" % (os.environ["WORLD_SIZE"], step))
+while end is None or time.monotonic() < end:
+    got = signal.sigtimedwait(signos, 0.01)
+    if got:
+        tell("got name=%s by=%s" % (signal.Signals(got.si_signo).name, program(got.si_pid)))
+        if got.si_signo == signal.SIGTERM and end is None:
+            end = time.monotonic() + 0.3
     step += 1
-    if end:
-        end[0] -= 1
+    try:
+        os.read(go, 1)
+    except BlockingIOError:  # somebody has opened it for writing
+        break
 if rank == "0":
     saved.write_text(str(step))
     tell("saved step=%d" % step)
 if end:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signos)
     os.kill(os.getpid(), signal.SIGTERM)
 """
 
@@ -148,9 +151,23 @@ class Here:
     def checkpoint(self):
         return int((self.job.tmp / "record.step").read_text())
 
-    def counted(self, name, **fields):
-        """How often each rank got this signal."""
-        return collections.Counter(int(e.fields["rank"]) for e in self.job.events.all("got", name=name, **fields))
+    def told(self, hosts):
+        """Waits until the workers that tell run on so many hosts, and muster knows on each who gets a signal."""
+        self.job.events.wait("start", hosts)
+        end = deadline(20)
+        while sum(b"signal-witness" in line for host in self.slurm.nodes for line in host.titles()) < hosts:
+            assert time.monotonic() < end, "no witness of signals"
+            pause(0.05)
+        pause(0.1)
+
+    def got_once(self, name, ranks, **fields):
+        """Each of these ranks got the signal by muster, once, or by Slurm itself, but not by both."""
+        senders = {rank: [] for rank in range(ranks)}
+        for event in self.job.events.all("got", name=name, **fields):
+            senders[int(event.fields["rank"])].append(event.fields["by"])
+        for rank, found in senders.items():
+            ours = [by for by in found if by.startswith("muster")]
+            assert found and (not ours or ours == found and len(ours) == 1), f"rank {rank}: {name} by {found}"
 
 
 @pytest.fixture
@@ -164,10 +181,6 @@ def either(request, job):
     slurm = request.getfixturevalue(request.param)
     slurm.settle()
     return Here(slurm, job)
-
-
-def each(ranks, times=1):
-    return dict.fromkeys(range(ranks), times)
 
 
 # ---- the cluster itself ----
@@ -225,8 +238,101 @@ def test_options_as_for_torchrun(here):
     here.ends_well(agent)
 
 
+def test_srun(here):
+    agent = here.srun(["-N4"])
+    assert here.workers(4) == here.on(1, 1, 1, 1)
+    here.ends_well(agent)
+
+
+def test_an_explicit_option_wins_alone(here):
+    agent = here.srun(["-N2"], "--nproc-per-node=3")
+    assert here.workers(6) == here.on(3, 3)
+    here.ends_well(agent)
+
+
 def test_standalone_is_one_host_each(here):
     agent = here.srun(["-N2"], "--standalone", "--nproc-per-node=1")
     starts = here.job.events.wait("start", 2)
     assert [e.fields["world"] for e in starts] == ["1", "1"]
+    here.ends_well(agent)
+
+
+def test_a_step_of_two_of_four_hosts(here):
+    number = here.batch("srun -N2 -n2 " + here.shell(), "-N4", "--ntasks-per-node=1")
+    assert here.workers(2) == here.on(1, 1)
+    here.completes(number)
+
+
+def test_a_heterogeneous_job(here):
+    number = here.batch("srun --het-group=0,1 " + here.shell(), "-N1", "--ntasks-per-node=1", ":", "-N2",
+                        "--ntasks-per-node=1")
+    assert here.workers(3) == here.on(1, 1, 1)
+    here.completes(number)
+
+
+def test_the_tasks_of_an_array_do_not_meet(here):
+    """On the same hosts, at the same time."""
+    here.batch("srun " + here.shell(), "-N2", "--ntasks-per-node=1", "--array=1-2")
+    starts = here.job.events.wait("start", 4)
+    assert sorted((e.fields["world"], e.fields["rank"]) for e in starts) == sorted([("2", "0"), ("2", "1")] * 2)
+    here.job.go()
+    assert here.slurm.wait_idle()
+    here.gone()
+
+
+def test_two_steps_on_the_same_hosts_do_not_meet(here):
+    step = "srun --overlap -N2 -n2 " + here.shell()
+    number = here.batch(f"{step} & {step} & wait %1 && wait %2", "-N2", "--ntasks-per-node=1")
+    starts = here.job.events.wait("start", 4)
+    assert sorted((e.fields["world"], e.fields["rank"]) for e in starts) == sorted([("2", "0"), ("2", "1")] * 2)
+    here.completes(number)
+
+
+def test_ranks_are_in_the_order_of_tasks(here):
+    """The first host of the step's list leads, but ranks go by the file."""
+    order = [here.slurm.names[n] for n in (2, 0, 1)]
+    hostfile = here.job.tmp / "hosts"
+    hostfile.write_text("\n".join(order) + "\n")
+    agent = here.srun(["-n3", "--distribution=arbitrary"], env={"SLURM_HOSTFILE": str(hostfile)})
+    assert here.workers(3) == order
+    here.ends_well(agent)
+
+
+def test_hosts_with_different_numbers_of_gpus(here):
+    agent = here.srun(["-N2", "-n2", "--gpus=3"], worker=(*SHOW[:-1], "env=CUDA_VISIBLE_DEVICES", "go"))
+    starts = here.job.events.wait("start", 3, 30, world=3)
+    assert sorted(int(e.fields["rank"]) for e in starts) == [0, 1, 2]
+    assert sorted(e.fields["value"] for e in here.job.events.wait("env", 3, 30, name="SLURMD_NODENAME")) in (
+        here.on(2, 1), here.on(1, 2))
+    here.ends_well(agent)
+
+
+def test_a_task_that_sees_a_part_of_the_gpus_is_refused(here):
+    code, _, err = here.srun(["-N2", "--ntasks-per-node=2", "--gpus-per-task=1"]).finish()
+    assert code != 0 and re.search(r"--gpus-per-node|--gres", err), err
+    here.gone()
+
+
+def test_a_port_that_is_taken_is_passed_over(here):
+    """The first of the run's ports is held on the first host by somebody else."""
+    hold = ("import os, socket, sys\ns = socket.create_server(('', int(sys.argv[1])))\nprint('up', flush=True)\n"
+            "open(os.environ['E2E_GO']).close()\n")
+    (here.job.tmp / "hold.py").write_text(hold)
+    script = here.job.tmp / "task.sh"
+    config = here.shell("--print-config")
+    script.write_text(
+        f"port=$({config} | grep -o '\"endpoint_port\": [0-9]*' | grep -o '[0-9]*$')\n"
+        "[ -n \"$port\" ] || exit 9\nif [ $SLURM_PROCID = 0 ]; then\n"
+        "    (setsid python3 hold.py $port > held &)\n    until [ -s held ]; do :; done\nfi\n"
+        f"exec {here.shell()}\n")
+    agent = here.client("srun", "-N2", "sh", script)
+    assert here.workers(2) == here.on(1, 1)
+    assert (here.job.tmp / "held").read_text() == "up\n"
+    here.ends_well(agent)
+
+
+def test_variables_of_pmi_are_not_for_workers(here):
+    agent = here.srun(["-N2", "--mpi=pmi2"], worker=("start", "env=PMI_RANK", "env=PMI_FD", "go"))
+    told = here.job.events.wait("env", 4)
+    assert {e.fields["set"] for e in told} == {"0"}, told
     here.ends_well(agent)
