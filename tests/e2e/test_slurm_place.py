@@ -113,3 +113,12 @@ def test_a_batch_script_that_was_submitted_inside_a_step_is_not_taken_for_it(job
                            capture_output=True, text=True, check=True)
     config = json.loads(found.stdout)
     assert config["standalone"] and not any("STEP" in line for line in config["derived"]), config
+
+
+def test_check_meets_by_the_step_too(job, step):
+    agents = [job.agent(tag, "--nnodes=2", program=[*harness.muster(), "check"], env=step.env(node))
+              for node, tag in enumerate("ab")]
+    for agent in agents:
+        code, out, err = agent.finish()
+        assert code in (0, 1) and "--rdzv-endpoint" not in err, err  # 1: this machine may have faults
+    assert "2 nodes" in agents[0].output(), agents[0].output() + agents[0].said()
