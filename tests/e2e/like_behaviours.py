@@ -230,6 +230,13 @@ def sigint_while_nodes_are_awaited(rig):
 
 
 @behaviour
+def too_few_nodes_come(rig):
+    status = rig.end(f"--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:{harness.free_port()} "
+                     "--rdzv-conf=join_timeout=2", "start")[0]
+    return {"status": status, "told": rig.told()}
+
+
+@behaviour
 def sigint_that_is_not_listed(rig):
     return signalled(rig, "SIGINT", "--signals-to-handle=SIGTERM")
 

@@ -149,6 +149,10 @@ DIFFERENCES = [
         "behaviour: sigterm_reaches_the_workers", r"behaviour: (sig|ctrl_c|a_listed|a_second|a_signal_is|workers_that_ignore).*", "1",
         r"1(29|30|31|38|43)"),
     Difference(
+        "too few nodes come, nodes are lost, or no leader is found", "status 1", "status 75",
+        "the program is not to blame: a scheduler may run the job again as it is", r"status",
+        "behaviour: too_few_nodes_come", r"behaviour: too_few_nodes_come", "1", "75"),
+    Difference(
         "SIGUSR1 and others that are not in `--signals-to-handle`", "kill the launcher; workers live on",
         "are passed on to the workers, and the job goes on", "schedulers announce with them that the time is nearly over",
         r"status|told|alive", "behaviour: sigusr1_that_is_not_listed", r"behaviour: sigusr1_that_is_not_listed"),

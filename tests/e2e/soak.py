@@ -334,7 +334,7 @@ class Soaked:
             t.fault(self.dice.choice(DEADLY), victims.pop())
         if len(t.living()) >= self.plan.low:
             return self.end_success()
-        t.ends(1, r"nodes", JOIN_TIMEOUT + self.seconds(), go=False)
+        t.ends(75, r"nodes", JOIN_TIMEOUT + self.seconds(), go=False)
 
     def end_leader(self):
         """A fixed leader is lost permanently: the others report it; a node that was never in a group waits for another
@@ -342,7 +342,7 @@ class Soaked:
         t = self.t
         self.recover()
         t.fault(self.dice.choice(DEADLY), t.leading(), "running")
-        t.ends(1, r"leader", self.plan.read_timeout() + JOIN_TIMEOUT + self.seconds(), go=False)
+        t.ends(75, r"leader", self.plan.read_timeout() + JOIN_TIMEOUT + self.seconds(), go=False)
 
 
 # ---- many of them ----

@@ -227,7 +227,7 @@ def test_so_many_nodes_may_be_lost_and_no_more(job):
         c.lose(lost[0], "killed")
         second = c.group(nodes=3, after=first)
         c.lose(lost[1], "killed")
-        c.all_end(1, r"max-node-losses", but=lost)
+        c.all_end(75, r"max-node-losses", but=lost)
         assert c.groups()[-1].generation == second.generation
 
 

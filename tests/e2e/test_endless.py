@@ -42,7 +42,7 @@ def test_leases_that_run_out_again_and_again_end_the_job_with_the_reason(job):
     groups = freeze_in_each_group(job, agent, AT_MOST + 4)
     code, _, err = agent.finish(30)
     assert groups == AT_MOST, err
-    assert code == 1, err
+    assert code == 75, err
     assert re.search(r"no group lasts: the last 8 ended before they had run for 1.9 s, although no worker failed", err), err
     assert re.search(r"the next one waits 3.2 s", err), "the pauses are told, and double"
 

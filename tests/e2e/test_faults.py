@@ -77,7 +77,7 @@ def test_below_the_smallest_number_of_nodes_it_ends_with_the_reason(job, victim,
     job.wait_gone(follower.tag, AFTER_DEATH)
     leader.wait_said(r"node|agent", AFTER_DEATH * 20)
     code, _, err = leader.finish(30)
-    assert code == 1, err
+    assert code == 75, err
     assert job.held(leader.tag) == [] and job.held(follower.tag) == []
     assert re.search(r"lost|gone|closed|left|ended", err), err
     assert time.monotonic() - at < 20 * SLOWER
@@ -112,7 +112,7 @@ def test_the_leader_killed_ends_all_in_a_clear_way(job, turn):
     job.wait_gone(leader.tag, AFTER_DEATH)
     job.wait_gone(follower.tag, LEASE + 5)
     code, _, err = follower.finish(30)
-    assert code == 1, err
+    assert code == 75, err
     assert re.search(r"leader|lost|closed|host", err), err
 
 

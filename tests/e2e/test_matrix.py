@@ -135,7 +135,7 @@ class Case:
         if self.place == "c10d" and self.whose == "leader" and self.kind in DEADLY:
             if self.phase == "forming":
                 then()
-            t.ends(1, "leader", seconds=READ_TIMEOUT + JOIN_TIMEOUT + 20, go=False)
+            t.ends(75, "leader", seconds=READ_TIMEOUT + JOIN_TIMEOUT + 20, go=False)
             return
         t.pause(0.3)
         if then:

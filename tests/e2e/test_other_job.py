@@ -66,7 +66,7 @@ def test_the_end_repeats_who_was_refused_and_why(job, meeting):
     first.wait_said("1 of 2")
     meeting.refused("b", job.worker, "start", "go", nnodes="2", options=["--max-restarts=3"])
     code, _, err = first.finish()
-    assert code == 1, err
+    assert code == 75, err
     assert re.search(r"\nmuster: error: the job ended: only 1 of at least 2 nodes came within 3 s .*; node \S+ was "
                      r"refused: it was started with '.*' and --max-restarts=3, and the job there runs .*\n$", err), err
 

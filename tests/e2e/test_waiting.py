@@ -38,7 +38,7 @@ def on_a_terminal(job, *words):
 def test_the_last_line_repeats_why_there_was_no_leader(job):
     port = free_port()
     code, _, err = job.run(*c10d(f"127.0.0.1:{port}", "join_timeout=1,is_host=0"))
-    assert code == 1
+    assert code == 75
     assert re.search(rf"no leader at 127.0.0.1:{port}: .*; trying again \(0:00 of 0:01\)\n", err), err
     assert re.search(rf"within the join timeout; .*; the last attempt: no leader at 127.0.0.1:{port}: .*\n$", err), err
 
@@ -50,15 +50,15 @@ def test_a_node_with_the_rank_of_another_is_named_by_both_at_the_end(job):
     first.wait_said("1 of 2")
     why = "another node has the same --node-rank; give each its own"
     code, _, err = job.agent("b", "--rdzv-conf=timeout=1", *words).finish()
-    assert code == 1 and err.endswith(f"within the join timeout; the last attempt: not admitted by the agent at "
+    assert code == 75 and err.endswith(f"within the join timeout; the last attempt: not admitted by the agent at "
                                       f"127.0.0.1:{port}: {why}\n"), err
     code, _, err = first.finish()
-    assert code == 1 and re.search(rf"only 1 of at least 2 nodes came .*; node \S+ was refused: {why}\n$", err), err
+    assert code == 75 and re.search(rf"only 1 of at least 2 nodes came .*; node \S+ was refused: {why}\n$", err), err
 
 
 def test_a_name_that_may_come_is_waited_for_with_its_cause(job):
     code, _, err = job.run(*c10d("nowhere.invalid:29400", "join_timeout=1"))
-    assert code == 1
+    assert code == 75
     assert re.search(r"'nowhere.invalid': .*; trying again \(0:0\d of 0:01\)\n", err), err
     assert re.search(r"the last attempt: [^\n]*'nowhere.invalid': [^\n]*\n$", err), err
 
@@ -105,10 +105,10 @@ def test_a_node_without_a_master_addr_says_where_it_looks(job):
     port = free_port()
     where = rf"at 127\.0\.0\.1:{port} \(no --master-addr given\)"
     code, _, err = job.run("--nnodes=2", "--node-rank=1", f"--master-port={port}", "--rdzv-conf=timeout=1", *PROGRAM)
-    assert code == 1
+    assert code == 75
     assert re.search(rf"waiting for nodes: 1 of 2 here .*{where}; missing: node rank 0", err), err
     assert re.search(rf"the job ended: .*; this node looked for the others {where}\n$", err), err
     assert "(timeout=S with static)" in err, err
     code, _, err = job.run("--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={port}",
                            "--rdzv-conf=timeout=1", *PROGRAM)
-    assert code == 1 and "no --master-addr" not in err, err
+    assert code == 75 and "no --master-addr" not in err, err

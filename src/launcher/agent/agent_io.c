@@ -293,7 +293,7 @@ static const struct group *led(void *arg) {
 
 static void refuse(void *arg, const char *reason) {
     struct agent *a = arg;
-    rdzv_server_stop_job(leading_server(a->leading), reason);
+    rdzv_server_stop_job(leading_server(a->leading), reason, true);
 }
 
 static const struct preflight_ops preflight_ops = {
@@ -522,6 +522,14 @@ static bool tear_down(struct agent *a) {
     return lost;
 }
 
+/* The job failed, and would not fail again with the same program on healthy nodes. */
+static bool is_no_fault(const struct agent *a) {
+    if (a->failed_early || a->config.spec->check_only)
+        return false;
+    return a->end.kind == MEMBER_END_LEADER_LOST ||
+           (a->end.kind == MEMBER_END_FAILED && a->end.no_fault);
+}
+
 static int exit_status(const struct agent *a) {
     if (a->signo != 0 && (a->failed_early || a->end.kind != MEMBER_END_SUCCESS))
         return 128 + a->signo;
@@ -531,6 +539,8 @@ static int exit_status(const struct agent *a) {
         return AGENT_EXIT_USAGE;
     if (!a->failed_early && a->end.kind == MEMBER_END_SUCCESS)
         return AGENT_EXIT_SUCCESS;
+    if (is_no_fault(a))
+        return AGENT_EXIT_NO_FAULT;
     bool of_worker = a->config.spec->exit_code == JOB_EXIT_CODE_WORKER && !a->failed_early &&
                      a->end.kind == MEMBER_END_FAILED && a->end.has_failure;
     return of_worker ? failure_shell_status(&a->end.failure) : AGENT_EXIT_FAILED;

@@ -19,7 +19,7 @@ struct agent_config {
     struct guardian_link *link;
 };
 
-/* Exit statuses, as torchrun's; 128+n if a signal ended the run; a worker's with
+/* Exit statuses: torchrun's, and one more; 128+n if a signal ended the run; a worker's with
  * --exit-code=worker. */
 enum {
     AGENT_EXIT_SUCCESS = 0,
@@ -27,6 +27,9 @@ enum {
     /* what was requested can't be, however long one waits; or the run had finished before this
      * agent was started */
     AGENT_EXIT_USAGE = 2,
+    /* The job failed, but not because of its program: nodes were lost, too few came, or no leader
+     * was found. EX_TEMPFAIL of sysexits.h; a value for Slurm's RequeueExit, slurm.conf(5). */
+    AGENT_EXIT_NO_FAULT = 75,
 };
 
 /* Call this first: signals that only workers understand (SIGUSR1, SIGWINCH, ...), and that don't

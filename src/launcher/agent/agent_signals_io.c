@@ -59,8 +59,8 @@ static void stop_for_signal(struct agent *a) {
         log_notice("got %s: leaving", name);
     (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
     if (agent_leads(a) && a->arbiter == NULL)
-        rdzv_server_stop_job(leading_server(a->leading),
-                             reason); /* no node can replace this leader */
+        /* no node can replace this leader */
+        rdzv_server_stop_job(leading_server(a->leading), reason, false);
     if (!agent_leads(a) || a->arbiter != NULL || a->client == NULL)
         agent_begin_to_leave(a, reason);
 }

@@ -53,7 +53,7 @@ enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, J
  * sessions of their own. */
 enum job_leave { JOB_LEAVE_NONE = 0, JOB_LEAVE_DETACHED };
 
-/* The exit status of a job that failed: 1, or that of the worker that failed first. */
+/* The exit status of a job whose worker failed: 1, or that of the worker that failed first. */
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 
 /* OMP_NUM_THREADS if it is not set: torchrun's value, or the number of cores that a worker has. */

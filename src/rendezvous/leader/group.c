@@ -332,7 +332,7 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     case GROUP_EVENT_TIME: g->stopping.sending = false; break;
     case GROUP_EVENT_JOIN: on_join(g, ev); break;
     case GROUP_EVENT_STORE: on_store(g, ev); break;
-    case GROUP_EVENT_STOP: group_stop_for_operator(g, ev->reason); break;
+    case GROUP_EVENT_STOP: group_stop_for_operator(g, ev->reason, ev->halted); break;
     case GROUP_EVENT_ARBITER: group_on_arbiter(g, ev->answer); break;
     case GROUP_EVENT_TOUCHED: group_on_touched(g, ev->touched_ns); break;
     case GROUP_EVENT_HIGHER_EPOCH: group_on_higher_epoch(g, ev->epoch); break;

@@ -35,7 +35,7 @@ enum group_event_kind {
     GROUP_EVENT_DISCONNECT, /* node: its connection ended without LEAVE */
     GROUP_EVENT_PROBE,      /* node, probe: the result of a probe of its listener */
     GROUP_EVENT_STORE,      /* generation, store_host/store_port, or port 0 and reason */
-    GROUP_EVENT_STOP,       /* the operator (a signal to the leader's agent): end the job; reason */
+    GROUP_EVENT_STOP,       /* end the job (a signal, a check of the nodes): reason, halted */
     GROUP_EVENT_MESSAGE,    /* node, message, body: another message of a node */
     GROUP_EVENT_ARBITER,    /* answer, to a request of an effect */
     GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the leader file began; 0: it failed */
@@ -61,6 +61,7 @@ struct group_event {
     const char *store_host;
     uint16_t store_port;
     const char *reason;
+    bool halted; /* STOP: nobody should run the job again as it is */
     enum wire_kind message;
     const void *body; /* its struct */
     const struct arbiter_answer *answer;

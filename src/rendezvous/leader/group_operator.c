@@ -91,7 +91,7 @@ void group_on_command(struct group *g, const struct command *c) {
                g->state == GROUP_CLOSED ? "the job is over already" : "the job is being stopped");
         (void)snprintf(text, sizeof text, "an operator stopped the job%s%s",
                        c->reason[0] != '\0' ? ": " : "", c->reason);
-        group_stop_for_operator(g, text);
+        group_stop_for_operator(g, text, true);
         break;
     case COMMAND_STATUS: /* handled by the server */
     case COMMAND_LEAVE:  /* handled by the agent */

@@ -98,6 +98,7 @@ struct closed {
     /* Nodes were asked to leave, and nothing runs any more: the job is not over. The arbiter
      * records a vacant epoch instead of the outcome, and the next agent can begin at once. */
     bool interrupted;
+    bool halted; /* a person, or a check of the nodes, ended the job: nobody should run it again */
 };
 
 /* The timeline of the current incident, on the leader's clock; 0: not yet. */
@@ -243,7 +244,8 @@ size_t group_larger(const struct group *g);
 /* wished: an operator asked for it, or a node that leaves, or the group stops to grow. */
 void group_begin_stop(struct group *g, const char *reason, bool wished);
 void group_stop_for_lost_node(struct group *g, const char *why, bool wished);
-void group_stop_for_operator(struct group *g, const char *reason);
+/* halted: as in struct closed. */
+void group_stop_for_operator(struct group *g, const char *reason, bool halted);
 void group_stop_for_failure(struct group *g);
 void group_advance_stopping(struct group *g);
 /* A failure is still to be charged, and no restart is left for it. */

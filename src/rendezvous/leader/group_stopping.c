@@ -95,10 +95,11 @@ static void fail_after_stop(struct group *g) {
     g->outcome = OUTCOME_FAILED;
 }
 
-void group_stop_for_operator(struct group *g, const char *reason) {
+void group_stop_for_operator(struct group *g, const char *reason, bool halted) {
     if (g->state == GROUP_CLOSED ||
         (g->state == GROUP_STOPPING && g->stopping.after != AFTER_STOP_GATHERING))
         return;
+    g->closed.halted = halted;
     if (g->state == GROUP_GATHERING) {
         group_close_failed(g, reason);
         return;

@@ -68,6 +68,7 @@ static void desire_end(const struct group *g, struct desired *d) {
     d->restarts_used += d->will_restart && cause_is_pending(&g->cause);
     d->n_stopping = g->stopping.n_workers;
     d->outcome = d->kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;
+    d->no_fault = d->outcome == OUTCOME_FAILED && !d->has_failure && !g->closed.halted;
 }
 
 bool group_desired(const struct group *g, uint64_t node, struct desired *ret) {

@@ -188,6 +188,8 @@ enum member_end_kind {
 struct member_end {
     enum member_end_kind kind;
     char reason[RDZV_REASON_MAX];
+    /* FAILED: the leader says that the program is not to blame; see struct desired */
+    bool no_fault;
     bool has_failure;
     struct failure failure;
     uint32_t restarts_used, max_restarts;

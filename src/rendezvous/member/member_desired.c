@@ -127,6 +127,7 @@ void member_on_closed(struct member *m, const struct desired *d) {
                           d->reason);
         m->end.has_failure = d->has_failure;
         m->end.failure = d->failure;
+        m->end.no_fault = d->no_fault;
         m->end.restarts_used = d->restarts_used;
         m->end.max_restarts = d->max_restarts;
     }

@@ -184,6 +184,9 @@ struct desired {
     uint32_t n_stopping;
     uint32_t restarts_used, max_restarts, losses;
     enum outcome outcome; /* CLOSED */
+    /* CLOSED, failed: the program is not to blame (nodes were lost, or too few came), so it can be
+     * run again as it is */
+    bool no_fault;
 };
 
 /* What a probe of a node found: rendezvous/protocol/probe_io.h. */

@@ -203,6 +203,8 @@ static const struct json_field desired_fields[] = {
     {JSON_FIELD(desired, BOOL, "will_restart", will_restart), OF(ENDING)},
     {JSON_FIELD(desired, U32, "n_stopping", n_stopping), OF(ENDING)},
     {JSON_NAMED(desired, "outcome", outcome, outcome_names), OF(ENDING)},
+    {JSON_FIELD(desired, BOOL, "no_fault", no_fault), OF(BIT(DESIRED_CLOSED)),
+     JSON_IF_TRUE(desired, no_fault)},
     {JSON_FIELD(desired, TEXT, "reason", reason), OF(ENDING | BIT(DESIRED_IDLE))},
     {JSON_STRUCT(desired, "failure", failure, failure), OF(ENDING),
      JSON_IF_TRUE(desired, has_failure)},

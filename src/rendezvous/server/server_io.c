@@ -310,8 +310,9 @@ void rdzv_server_free(struct rdzv_server *s) {
         pump_free(&s->pump);
 }
 
-void rdzv_server_stop_job(struct rdzv_server *s, const char *reason) {
-    server_event(s, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason});
+void rdzv_server_stop_job(struct rdzv_server *s, const char *reason, bool halted) {
+    server_event(
+        s, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason, .halted = halted});
 }
 
 void rdzv_server_resign(struct rdzv_server *s) {

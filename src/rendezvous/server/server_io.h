@@ -130,9 +130,10 @@ void rdzv_server_free(struct rdzv_server *s);
 /* With an arbiter: this agent's own node has left. `done` follows when another agent can lead, or
  * when the arbiter has recorded that there is nothing left to wait for; it can follow at once. */
 void rdzv_server_resign(struct rdzv_server *s);
-/* Ends the job, because the operator wants it (a signal to the leader's agent). Copies the
+/* Ends the job: a signal came to the leader's agent, or its checks refuse the nodes. halted: nobody
+ * should run the job again as it is, so other nodes don't end as if it could be. Copies the
  * reason. */
-void rdzv_server_stop_job(struct rdzv_server *s, const char *reason);
+void rdzv_server_stop_job(struct rdzv_server *s, const char *reason, bool halted);
 
 /* For status and tests. Borrowed; it changes while the loop runs. */
 const struct group *rdzv_server_group(const struct rdzv_server *s);

@@ -706,7 +706,7 @@ Test(group, no_restart_left_closes_with_the_failure_for_everybody) {
     assert_state(&r, GROUP_CLOSED);
     for (uint64_t node = 1; node <= 2; node++) {
         struct desired d = told(&r, node);
-        cr_assert(d.kind == DESIRED_CLOSED && d.outcome == OUTCOME_FAILED && d.has_failure);
+        cr_assert(d.kind == DESIRED_CLOSED && d.outcome == OUTCOME_FAILED && d.has_failure && !d.no_fault);
         cr_assert_eq(d.failure.incarnation, 2);
     }
     cr_assert_eq(group_restarts_used(r.g), 0);
@@ -817,16 +817,19 @@ Test(group, a_lease_echoes_the_clock_and_names_the_group_from_form_on) {
 
 Test(group, the_operator_ends_the_job_in_every_state) {
     static const enum group_state states[] = {GROUP_GATHERING, GROUP_FORMING, GROUP_RUNNING, GROUP_STOPPING};
-    for (size_t i = 0; i < ARRAY_SIZE(states); i++) {
-        struct group_config c = config_of(2, states[i] == GROUP_GATHERING ? 3 : 2);
+    for (size_t i = 0; i < 2 * ARRAY_SIZE(states); i++) {
+        enum group_state state = states[i / 2];
+        bool halted = i % 2 == 1;
+        struct group_config c = config_of(2, state == GROUP_GATHERING ? 3 : 2);
         c.rdzv.max_restarts = 5;
         struct rig r;
-        bring_to(&r, &c, 2, states[i]);
-        step(&r, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough"});
+        bring_to(&r, &c, 2, state);
+        step(&r, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "enough", .halted = halted});
         say(&r, 1, NODE_STOPPED);
         say(&r, 2, NODE_STOPPED);
         assert_state(&r, GROUP_CLOSED);
-        cr_assert_str_eq(told(&r, 2).reason, "enough", "from %s", group_state_name(states[i]));
+        cr_assert_str_eq(told(&r, 2).reason, "enough", "from %s", group_state_name(state));
+        cr_assert_eq(told(&r, 2).no_fault, !halted, "from %s", group_state_name(state));
         end(&r);
     }
 }

@@ -567,11 +567,12 @@ Test(server_io, the_operator_ends_the_job_everywhere, .init = begin, .fini = fin
     struct group_config g = group_config(2, 2, 5);
     start_job(2, &g);
     wait_until(all_run);
-    rdzv_server_stop_job(world.server, "SIGTERM came");
+    rdzv_server_stop_job(world.server, "SIGTERM came", false);
     wait_until(is_done);
     for (unsigned i = 0; i < 2; i++) {
         cr_assert_eq(world.agents[i].end.kind, MEMBER_END_FAILED);
         cr_assert_str_eq(world.agents[i].end.reason, "SIGTERM came");
+        cr_assert(world.agents[i].end.no_fault);
     }
 }
 

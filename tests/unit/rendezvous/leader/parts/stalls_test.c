@@ -46,7 +46,7 @@ Test(stalls, leases_that_run_out_again_and_again_end_the_job_and_the_pauses_doub
         cr_assert_float_eq(pause_of(&r), pauses[i], 0.01, "pause %zu", i);
     }
     struct desired d = told(&r, 1);
-    cr_assert(d.outcome == OUTCOME_FAILED && !d.has_failure && d.restarts_used == 0);
+    cr_assert(d.outcome == OUTCOME_FAILED && !d.has_failure && d.no_fault && d.restarts_used == 0);
     cr_assert_not_null(strstr(d.reason, "no group lasts: the last 8 ended before they had run for "
                                         "11 s, although no worker failed"),
                        "%s", d.reason);
