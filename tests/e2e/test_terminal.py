@@ -126,9 +126,10 @@ def test_workers_are_told_of_a_new_size(job, terminal):
     """The terminal's driver tells the foreground process group, muster; the worker sees the new size by then."""
     agent = job.agent("a", "--nproc-per-node=2", *PYTHON, """
 import os, signal
-signal.signal(signal.SIGWINCH, lambda *_: print("columns", os.get_terminal_size(1).columns, flush=True))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
 print("ready", flush=True)
-signal.pause()
+signal.sigwait({signal.SIGWINCH})
+print("columns", os.get_terminal_size(1).columns, flush=True)
 """, stdout=terminal.fd)
     assert terminal.screen.until(lambda: terminal.screen.raw.count(b"ready") == 2, 30), agent.said()
     terminal.resize(77)
