@@ -65,6 +65,7 @@ ROOMS = [
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/contain"
                            " launcher/worker launcher/logs launcher/report launcher/node"),
+    ("launcher/ends", "base/ io/"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),

@@ -316,6 +316,7 @@ static int read_signals(struct job_reading *j) {
 
 static int read_ending(struct job_reading *j) {
     double interval;
+    j->spec->shutdown_timeout_given = job_given(j, RUN_SHUTDOWN_TIMEOUT);
     if (parse_python_double(job_text(j, RUN_MONITOR_INTERVAL), &interval) < 0 || interval <= 0)
         return job_bad_value(j, RUN_MONITOR_INTERVAL, "a number of seconds above 0");
     if (j->spec->leave == JOB_LEAVE_DETACHED && j->spec->contain == JOB_CONTAIN_PIDNS)

@@ -224,7 +224,7 @@ static const struct option_def defs[] = {
      .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
     {"shutdown-timeout", "SECONDS", ENV,
      "Time for workers to end by themselves before they are killed", SECONDS(shutdown_timeout_ns),
-     .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+     .id = RUN_SHUTDOWN_TIMEOUT, .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
     {"exit-code", "WHOSE", ENV | OURS,
      "Exit status of a job that failed: 1, as with torchrun, or that of the worker that failed "
      "first (128+N for signal N)",

@@ -34,7 +34,7 @@ bool agent_leads(const struct agent *a) {
 }
 
 void agent_quit_if_over(struct agent *a) {
-    if (a->ended && (!agent_leads(a) || a->server_done) &&
+    if (a->ended && (!agent_leads(a) || a->server_done) && !a->ends.asks_reason &&
         !local_workers_has_workers(a->local_workers))
         loop_quit(a->loop);
 }
@@ -143,6 +143,7 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     if (local_workers_start(a->local_workers, other ? &netif : NULL, &err) == 0) {
         if (!a->tidied)
             loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
+        agent_ends_started(a);
         return;
     }
     node_failed(a, g, err.text);
@@ -161,6 +162,8 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
     open_door(a, NULL);
     preflight_cancel(a->preflight);
     agent_show_stop(a, reason, cause);
+    if (a->signo == 0 && cause != NULL && !cause->has_failure && !has_succeeded(a, cause))
+        agent_ends_await_own(a, cause->will_restart);
     if (!has_succeeded(a, cause))
         local_workers_stop(a->local_workers, a->signo != 0 ? a->signo : SIGTERM, grace_ns);
     if (!has_workers)
@@ -479,6 +482,8 @@ static int set_up(struct agent *a) {
         return r;
     r = loop_timer_new(a->loop, on_tidy_timer, a, &a->tidy_timer);
     if (r == 0)
+        r = agent_ends_begin(a);
+    if (r == 0)
         r = agent_watch_signals(a);
     if (r == 0)
         r = begin_preflight(a);
@@ -513,6 +518,7 @@ static bool tear_down(struct agent *a) {
         local_workers_run_ended(a->local_workers);
     local_workers_free(a->local_workers);
     agent_unwatch_signals(a);
+    agent_ends_free(a);
     events_free(a->events);
     bool lost = agent_show_end(a);
     child_reaper_free(a->reaper);

@@ -1,6 +1,7 @@
 /* What the files of the agent share. Private to these files.
  *   agent_io.c       events of the local workers and the member, life
  *   agent_signals_io.c  signals: which end the job, and which are passed on to the workers
+ *   agent_ends_io.c  ends from outside: who has got a signal, what is around, Slurm's reason
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
  *   agent_ports_io.c an endpoint of several ports: which one the leader takes
  *   agent_show_io.c  messages to the user */
@@ -10,15 +11,30 @@
 
 #include "io/net/resolver.h"
 #include "io/process/helper.h"
+#include "io/process/helper_call.h"
 #include "io/process/reaper.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/leading_io.h"
+#include "launcher/ends/tree_signals.h"
+#include "launcher/ends/witness_io.h"
 #include "launcher/logs/console_io.h"
 #include "launcher/report/events.h"
 #include "launcher/supervise/local_workers_io.h"
 #include "launcher/worker/worker.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/operate/registry_io.h"
+
+struct agent_ends {
+    struct tree_signals tree;
+    struct witness *witness;       /* NULL: not started */
+    struct loop_timer *tree_timer; /* when a signal counts as the agent's alone */
+    struct loop_timer *late_timer; /* what a job that ends at once does not need */
+    bool late;                     /* late_timer was armed */
+    uint64_t own_by_ns;            /* workers wait so long for Slurm's own signal; 0: they don't */
+    struct helper_call *call;      /* a question to Slurm; NULL: none */
+    bool asks_reason;              /* why it ends the job: the end waits for the answer */
+    uint64_t around_ns; /* from SIGTERM to SIGKILL, by what is around this job; 0: nothing is */
+};
 
 struct agent {
     struct agent_config config;
@@ -60,6 +76,7 @@ struct agent {
     struct preflight *preflight;       /* NULL: no checks before workers start */
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 
+    struct agent_ends ends;
     int signo;           /* the first signal that requested the end; else 0 */
     unsigned interrupts; /* ^C, except if it was the first signal */
     int end_signals;     /* see agent_show_end_signals() */
@@ -100,6 +117,27 @@ _must_use_ int agent_watch_signals(struct agent *a);
 void agent_unwatch_signals(struct agent *a);
 /* This node stops its workers, and then leaves the job. */
 void agent_begin_to_leave(struct agent *a, const char *why);
+
+/* It is known who has got this signal: ALONE or ALL. */
+void agent_signal_known(struct agent *a, const struct tree_news *news);
+
+/* ---- agent_ends_io.c ---- */
+
+_must_use_ int agent_ends_begin(struct agent *a);
+void agent_ends_free(struct agent *a);
+/* Workers run. */
+void agent_ends_started(struct agent *a);
+/* A copy of a signal has come; agent_signal_known() follows if the answer is WAIT. */
+struct tree_news agent_ends_came(struct agent *a, int signo);
+/* Workers are stopped because of another node, which Slurm may have signalled before this one: they
+ * wait for its signal for a moment, a shorter one if `soon`. */
+void agent_ends_await_own(struct agent *a, bool soon);
+/* This node's own signal is there: no more waiting. */
+void agent_ends_own_signal(struct agent *a);
+/* This node was told to end, by this signal. */
+void agent_ends_told(struct agent *a, int signo);
+/* The workers' time after a signal to this node. */
+uint64_t agent_ends_grace(const struct agent *a);
 
 /* ---- agent_find_io.c ---- */
 

@@ -8,6 +8,11 @@
 
 /* How long an agent that was interrupted twice takes to leave in order. A third ^C ends that. */
 #define LEAVE_PATIENCE_NS (2 * NS_PER_S)
+/* A worker that was started so shortly before all processes got a signal may have been missed: the
+ * sender lists processes first. */
+#define LISTING_NS (100 * NS_PER_MS)
+/* With a shorter grace workers get their signal at once, in doubt twice. */
+#define HOLD_GRACE_NS (1 * NS_PER_S)
 
 /* Signals that say something to a program, and that schedulers send as warnings. Workers get them.
  * Without a handler most would end muster; before there are workers they are ignored. */
@@ -53,8 +58,7 @@ static void stop_for_signal(struct agent *a) {
     }
     if (alive > 0)
         log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive,
-                   alive == 1 ? "" : "s",
-                   (double)a->config.spec->shutdown_timeout_ns / (double)NS_PER_S);
+                   alive == 1 ? "" : "s", (double)agent_ends_grace(a) / (double)NS_PER_S);
     else
         log_notice("got %s: leaving", name);
     (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
@@ -65,17 +69,32 @@ static void stop_for_signal(struct agent *a) {
         agent_begin_to_leave(a, reason);
 }
 
+/* This node's end begins. Workers get the signal when it is known that they have not got it. */
+static void begin_to_stop(struct agent *a, const struct tree_news *news) {
+    a->signo = news->signo;
+    writer_take_rest(a->writer);
+    agent_ends_own_signal(a);
+    agent_ends_told(a, a->signo);
+    if (news->answer == TREE_ALL ||
+        (news->answer == TREE_WAIT && agent_ends_grace(a) >= HOLD_GRACE_NS))
+        local_workers_hold(a->local_workers, a->signo);
+    if (news->answer != TREE_WAIT)
+        agent_signal_known(a, news);
+    stop_for_signal(a);
+}
+
 static void on_ending_signal(void *arg, int signo) {
     struct agent *a = arg;
+    struct tree_news news = agent_ends_came(a, signo);
+    if (news.answer == TREE_NOTHING) /* the same signal, sent to all processes and forwarded */
+        return;
     /* Too late to end the job: only the output is left. agent_show_end() has the same rules. */
     if (a->signo == 0 && a->end.kind == MEMBER_END_SUCCESS && signo != SIGINT) {
         a->interrupts++;
         return;
     }
     if (a->signo == 0) {
-        a->signo = signo;
-        writer_take_rest(a->writer);
-        stop_for_signal(a);
+        begin_to_stop(a, &news);
         return;
     }
     /* Slurm and systemd repeat SIGTERM, but mean the same. Only a user's second ^C means more. */
@@ -102,15 +121,40 @@ static void on_leave_timer(void *arg) {
 
 /* ---- signals for the workers ---- */
 
-static void on_passed_signal(void *arg, int signo) {
-    struct agent *a = arg;
+static void pass_on(struct agent *a, const struct tree_news *news) {
     char name[WORKER_SIGNAL_TEXT_MAX];
-    uint32_t n = local_workers_signal(a->local_workers, signo);
-    worker_signal_text(signo, name);
+    worker_signal_text(news->signo, name);
+    if (news->answer == TREE_ALL) {
+        log_debug("%s was sent to all processes of this node, workers too", name);
+        return;
+    }
+    uint32_t n = local_workers_signal(a->local_workers, news->signo, news->at_ns);
     if (n > 0)
         log_debug("%s is passed on to %u worker%s", name, n, n == 1 ? "" : "s");
     else
         log_debug("%s is ignored, because no worker runs", name);
+}
+
+static void on_passed_signal(void *arg, int signo) {
+    struct agent *a = arg;
+    struct tree_news news = agent_ends_came(a, signo);
+    if (news.answer == TREE_ALONE || news.answer == TREE_ALL)
+        pass_on(a, &news);
+}
+
+/* ---- both ---- */
+
+void agent_signal_known(struct agent *a, const struct tree_news *news) {
+    uint64_t had_ns = news->answer == TREE_ALL ? news->at_ns - MIN2(news->at_ns, LISTING_NS) : 0;
+    if (news->signo == a->signo) {
+        char name[WORKER_SIGNAL_TEXT_MAX];
+        worker_signal_text(news->signo, name);
+        local_workers_release(a->local_workers, had_ns);
+        log_debug("%s was sent to %s", name,
+                  had_ns > 0 ? "all processes of this node, workers too" : "muster alone");
+    } else if (!ends_job(a->config.spec, news->signo)) {
+        pass_on(a, news);
+    }
 }
 
 /* ---- suspension ---- */

@@ -112,6 +112,7 @@ struct job_spec {
     /* when */
     struct rdzv_settings rdzv;
     uint64_t shutdown_timeout_ns;
+    bool shutdown_timeout_given; /* else it is the default, where nothing around muster kills it */
     enum job_exit_code exit_code;
     int signals[JOB_SIGNALS_MAX]; /* --signals-to-handle */
     uint32_t n_signals;

@@ -34,7 +34,8 @@
 /* One page that both processes see. */
 struct guardian_shared {
     atomic_bool fenced;
-    atomic_bool leave; /* the agent leaves processes in other sessions than its own */
+    atomic_bool leave;       /* the agent leaves processes in other sessions than its own */
+    atomic_uchar came[NSIG]; /* enum guardian_came of the last forwarded signal of this number */
     struct spare spare;
 };
 
@@ -233,6 +234,10 @@ bool guardian_fenced(struct guardian_link *link) {
     return atomic_exchange(&link->shared->fenced, false);
 }
 
+enum guardian_came guardian_how_came(struct guardian_link *link, int signo) {
+    return (enum guardian_came)atomic_exchange(&link->shared->came[signo], GUARDIAN_NOT);
+}
+
 const char *guardian_contain_text(enum job_contain contain) {
     switch (contain) {
     case JOB_CONTAIN_AUTO: return "automatic";
@@ -369,7 +374,7 @@ static void suspend(struct guardian *g) {
                                           .arg = g});
 }
 
-static void forward(struct guardian *g, int signo) {
+static void forward(struct guardian *g, int signo, bool typed) {
     switch (signo) {
     case SIGCHLD:
     case SIGPIPE:
@@ -383,6 +388,7 @@ static void forward(struct guardian *g, int signo) {
         suspend(g);
         return;
     }
+    atomic_store(&g->shared->came[signo], typed ? GUARDIAN_TYPED : GUARDIAN_FORWARDED);
     (void)kill(g->agent, signo);
     if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT)
         (void)kill(g->agent, SIGCONT);
@@ -407,7 +413,7 @@ _noreturn_ static void guardian_main(struct guardian *g, int signal_fd) {
             continue;
         struct signalfd_siginfo si;
         while (read(signal_fd, &si, sizeof si) == sizeof si)
-            forward(g, (int)si.ssi_signo);
+            forward(g, (int)si.ssi_signo, si.ssi_code == SI_KERNEL);
         reap(g);
         if (p[1].revents != 0)
             lease_over(g);

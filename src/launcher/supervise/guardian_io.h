@@ -85,6 +85,12 @@ void guardian_lease(struct guardian_link *link, uint64_t end_ns);
  * these SIGKILLs are not failures of the workers. This call clears it. */
 bool guardian_fenced(struct guardian_link *link);
 
+/* How a signal of this number has come to the agent: by the guardian, since the last call, or not
+ * by it. TYPED: to the guardian it came from the kernel: somebody typed it (^C), or the terminal
+ * has gone. Then only the group in the foreground has got it, which is the guardian's. */
+enum guardian_came { GUARDIAN_NOT = 0, GUARDIAN_FORWARDED, GUARDIAN_TYPED };
+enum guardian_came guardian_how_came(struct guardian_link *link, int signo);
+
 /* A helper of the agent that no sweep kills, and that is killed at the end but not waited for
  * (spare_io.h). */
 void guardian_spare(struct guardian_link *link, pid_t pid);

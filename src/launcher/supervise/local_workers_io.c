@@ -42,7 +42,8 @@ static void report_failure(struct local_workers *c, const struct failure *f) {
 }
 
 static void check_all_gone(struct local_workers *c) {
-    if (!c->running || !worker_group_gone(c->workers) || !logmux_all_drained(c->logs))
+    if (!c->running || !worker_group_gone(c->workers) || !logmux_all_drained(c->logs) ||
+        c->n_doubted > 0)
         return;
     c->running = false;
     report(c, MEMBER_EVENT_ALL_GONE);
@@ -57,6 +58,40 @@ static void on_no_file(void *arg, const char *why) {
     struct local_workers *c = arg;
     worker_logs_lack(c->files, why);
 }
+
+/* ---- failures that may be the end of the whole node ---- */
+
+static struct failure *take_doubted(struct local_workers *c, uint32_t index) {
+    c->n_doubted -= c->doubted[index] != NULL;
+    return TAKE_PTR(c->doubted[index]);
+}
+
+/* The worker died of a signal that ends the job, and that the agent may get a moment later. */
+static bool is_in_doubt(const struct local_workers *c, const struct failure *f) {
+    const struct job_spec *spec = c->config.spec;
+    bool ends = false;
+    for (uint32_t i = 0; i < spec->n_signals; i++)
+        ends |= f->kind == FAILURE_SIGNAL && f->code == spec->signals[i];
+    return ends && c->doubt_ns > 0;
+}
+
+static void doubt(struct local_workers *c, uint32_t index, struct failure *f) {
+    if (c->n_doubted++ == 0)
+        loop_timer_set(c->doubt_timer, clock_now_ns() + c->doubt_ns);
+    c->doubted[index] = f;
+}
+
+static void on_doubt_timer(void *arg) {
+    struct local_workers *c = arg;
+    for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
+        _cleanup_(freep) struct failure *f = take_doubted(c, i);
+        if (f != NULL)
+            report_failure(c, f);
+    }
+    check_all_gone(c);
+}
+
+void local_workers_doubt(struct local_workers *c, uint64_t wait_ns) { c->doubt_ns = wait_ns; }
 
 static void keep_tail(struct local_workers *c, uint32_t index, const char *tail) {
     if (tail[0] == '\0' || c->tails[index] != NULL || c->n_tails == TAILS_MAX)
@@ -76,6 +111,8 @@ static void on_last_output(void *arg, uint32_t index, const struct logmux_last_o
     bool bad = last->bad_error;
     if (f == NULL)
         return;
+    if (f->kind == FAILURE_SIGNAL && f->code == c->expects)
+        return; /* the agent got the same signal a moment later */
     if (worker_logs_dir(c->files, index) == NULL) { /* it is in the temporary folder */
         bad = error_file_read(path, &own) < 0;
         error = strbuf_text(&own);
@@ -91,7 +128,10 @@ static void on_last_output(void *arg, uint32_t index, const struct logmux_last_o
     if (c->config.python != NULL && c->config.spec->entry != JOB_ENTRY_PROGRAM)
         failure_name_interpreter(f, c->config.python);
     keep_tail(c, index, last->tail);
-    report_failure(c, f);
+    if (is_in_doubt(c, f))
+        doubt(c, index, TAKE_PTR(f));
+    else
+        report_failure(c, f);
 }
 
 static void describe_node(const struct local_workers *c, struct failure *f) {
@@ -278,10 +318,17 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     c->config = *config;
     c->ops = *ops;
     c->arg = arg;
+    c->grace_ns = config->spec->shutdown_timeout_ns;
     c->oom_file = cgroup_oom_file();
     c->files = worker_logs_new(config->spec, config->host, config->writer, &files_ops, c);
     c->pending = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->pending);
+    c->doubted = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->doubted);
     c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
+    int r = loop_timer_new(loop, on_doubt_timer, c, &c->doubt_timer);
+    if (r < 0) {
+        local_workers_free(c);
+        return r;
+    }
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
         log_warning("%s; workers can't report safe points", err.text);
@@ -298,6 +345,7 @@ static void drop_generation(struct local_workers *c) {
     c->logs = NULL;
     for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
         free(TAKE_PTR(c->pending[i]));
+        free(take_doubted(c, i));
         free(TAKE_PTR(c->tails[i]));
     }
     c->n_tails = 0;
@@ -308,6 +356,7 @@ static void drop_generation(struct local_workers *c) {
     c->running = c->guardian_killed = false;
     c->n_ok = c->n_early = 0;
     c->told_to_stop = false;
+    c->expects = 0;
 }
 
 void local_workers_free(struct local_workers *c) {
@@ -317,7 +366,9 @@ void local_workers_free(struct local_workers *c) {
     worker_group_free(c->ending);
     notify_free(c->notify);
     worker_logs_free(c->files);
+    loop_timer_free(c->doubt_timer);
     free(c->pending);
+    free(c->doubted);
     free(c->tails);
     free(c->oom_file);
     free(c->said);
@@ -406,15 +457,35 @@ void local_workers_stop(struct local_workers *c, int signo, uint64_t grace_ns) {
     if (!c->running)
         return;
     c->told_to_stop = true;
-    worker_group_stop(c->workers, signo, MIN2(grace_ns, c->config.spec->shutdown_timeout_ns));
+    worker_group_stop(c->workers, signo, MIN2(grace_ns, c->grace_ns));
 }
 
-uint32_t local_workers_signal(struct local_workers *c, int signo) {
+void local_workers_set_grace(struct local_workers *c, uint64_t grace_ns) { c->grace_ns = grace_ns; }
+
+void local_workers_hold(struct local_workers *c, int signo) {
+    if (!c->running)
+        return;
+    c->expects = signo;
+    worker_group_hold(c->workers, signo);
+    for (uint32_t i = 0; i < c->config.spec->nproc; i++)
+        if (c->doubted[i] != NULL && c->doubted[i]->code == signo)
+            free(take_doubted(c, i));
+    /* what is left now may be nothing; the caller is told so from the loop */
+    if (c->n_doubted == 0)
+        loop_timer_set(c->doubt_timer, clock_now_ns());
+}
+
+void local_workers_release(struct local_workers *c, uint64_t had_ns) {
+    if (c->running)
+        worker_group_release(c->workers, had_ns);
+}
+
+uint32_t local_workers_signal(struct local_workers *c, int signo, uint64_t before_ns) {
     if (!c->running)
         return 0;
     if (signo == SIGWINCH)
         logmux_resize(c->logs);
-    return worker_group_signal(c->workers, signo);
+    return worker_group_signal(c->workers, signo, before_ns);
 }
 
 void local_workers_kill(struct local_workers *c) {

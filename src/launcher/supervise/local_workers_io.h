@@ -69,12 +69,21 @@ _must_use_ int local_workers_prepare(struct local_workers *local_workers, struct
  * as prepared. Copied. */
 _must_use_ int local_workers_start(struct local_workers *local_workers,
                                    const struct netif_choice *netif, struct err *err);
-/* The signal, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout. If
- * no workers run, only processes that are kept are ended. */
+/* The signal, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout, or
+ * what local_workers_set_grace() said. If no workers run, only kept processes are ended. */
 void local_workers_stop(struct local_workers *local_workers, int signo, uint64_t grace_ns);
+void local_workers_set_grace(struct local_workers *local_workers, uint64_t grace_ns);
+/* From now on the failure of a worker that died of a signal that ends the job is reported so much
+ * later, because local_workers_hold() may follow: then it is none. */
+void local_workers_doubt(struct local_workers *local_workers, uint64_t wait_ns);
+/* As worker_group_hold() and worker_group_release() (worker_io.h), for the workers that run now.
+ * One that dies of this signal has not failed. */
+void local_workers_hold(struct local_workers *local_workers, int signo);
+void local_workers_release(struct local_workers *local_workers, uint64_t had_ns);
 /* Sends a signal to each worker's own process, and not to processes that it has started: those
- * seldom expect it. The workers go on; one that dies of it has failed. Returns how many got it. */
-uint32_t local_workers_signal(struct local_workers *local_workers, int signo);
+ * seldom expect it, and not to workers that were started later than before_ns. The workers go on;
+ * one that dies of it has failed. Returns how many got it. */
+uint32_t local_workers_signal(struct local_workers *local_workers, int signo, uint64_t before_ns);
 void local_workers_kill(struct local_workers *local_workers);
 /* The job has succeeded: those that are kept live on, and the user is told so. False: there are
  * none. */

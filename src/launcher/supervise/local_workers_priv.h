@@ -32,7 +32,12 @@ struct local_workers {
     char *said;                 /* how workers are bound, as last reported */
     struct logmux *logs;
     struct failure **pending; /* [nproc] failures whose last output is awaited; NULL: none */
-    char **tails;             /* [nproc] the last lines of a failed worker's stderr, or NULL */
+    struct failure *
+        *doubted; /* [nproc] failures that may be the end of the whole node; NULL: none */
+    uint32_t n_doubted;
+    struct loop_timer *doubt_timer;
+    uint64_t doubt_ns; /* how long such a failure waits; 0: not at all */
+    char **tails;      /* [nproc] the last lines of a failed worker's stderr, or NULL */
     uint32_t n_tails;
     struct worker_group *workers;
     struct worker_group *ending; /* it kept processes, which are being killed; NULL: none */
@@ -43,6 +48,8 @@ struct local_workers {
     uint32_t n_early;     /* those of them that were not asked to stop, */
     uint32_t first_early; /* and the local rank of the first of these */
     bool told_to_stop;
+    int expects;          /* a signal that workers get from elsewhere; 0: none */
+    uint64_t grace_ns;    /* the longest grace of a stop */
     bool running;         /* started, not all gone */
     bool guardian_killed; /* the guardian fenced: SIGKILLs are muster's own */
 };

@@ -104,9 +104,16 @@ void worker_group_free(struct worker_group *g) {
 
 /* --- carrying out the machine's updates --- */
 
-static void send_to(struct worker *w, int signo) {
-    if (w->watch != NULL && child_watch_kill_group(w->watch, signo) == 0 && signo > 0 && signo < 64)
+/* It will get the signal, or has got it from elsewhere. */
+static void note_signal(struct worker *w, int signo) {
+    if (signo > 0 && signo < 64)
         w->sent |= UINT64_C(1) << signo;
+}
+
+static void send_to(struct worker *w, int signo) {
+    bool had = signo != SIGKILL && w->started_ns < w->group->had_ns;
+    if (w->watch != NULL && (had || child_watch_kill_group(w->watch, signo) == 0))
+        note_signal(w, signo);
 }
 
 static void on_signal_turn(void *arg);
@@ -137,12 +144,32 @@ static void on_signal_turn(void *arg) {
 /* If the same signal is already being sent, that continues. If it is another signal, the new one
  * replaces it. */
 static void signal_all(struct worker_group *g, int signo, bool wake) {
+    if (g->held && signo != SIGKILL) {
+        g->held_no = signo;
+        return;
+    }
+    g->held = false;
     if (g->signal_due && g->signal_no == signo && g->signal_wakes == wake)
         return;
     g->signal_no = signo;
     g->signal_wakes = wake;
     g->signal_at = 0;
     signal_some(g);
+}
+
+void worker_group_hold(struct worker_group *g, int signo) {
+    g->held = true;
+    for (uint32_t i = 0; i < g->n_tried; i++)
+        if (!g->workers[i].ended)
+            note_signal(&g->workers[i], signo);
+}
+
+void worker_group_release(struct worker_group *g, uint64_t had_ns) {
+    bool waits = g->held && g->held_no != 0;
+    g->held = false;
+    g->had_ns = had_ns;
+    if (waits)
+        signal_all(g, g->held_no, true);
 }
 
 static void mark_killed(struct worker_group *g) {
@@ -212,11 +239,12 @@ void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns) {
                                       .grace_ns = grace_ns});
 }
 
-uint32_t worker_group_signal(struct worker_group *g, int signo) {
+uint32_t worker_group_signal(struct worker_group *g, int signo, uint64_t before_ns) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->n_tried; i++) {
         const struct worker *w = &g->workers[i];
-        n += !w->ended && w->watch != NULL && child_watch_kill(w->watch, signo) == 0;
+        n += !w->ended && w->watch != NULL && w->started_ns < before_ns &&
+             child_watch_kill(w->watch, signo) == 0;
     }
     return n;
 }

@@ -110,9 +110,16 @@ _must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper
  * over. It may be called again: an earlier end of the grace wins, a later one changes nothing. With
  * thousands of workers, some get the signal in the loop's next turns. */
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns);
-/* Sends signo to the process of each worker that runs, but not to its process group, and changes
- * nothing else: a worker that dies of it was not stopped by us. Returns how many got it. */
-uint32_t worker_group_signal(struct worker_group *g, int signo);
+/* From now on the signal of a stop waits, because workers may have got this signal from elsewhere.
+ * A worker that ends meanwhile counts as stopped. The grace runs, and SIGKILL does not wait. */
+void worker_group_hold(struct worker_group *g, int signo);
+/* Workers that were started before had_ns have got the signal from elsewhere, and need it no more;
+ * 0: none has. A stop's signal that waits, or that comes later, is sent to the others. */
+void worker_group_release(struct worker_group *g, uint64_t had_ns);
+/* Sends signo to the process of each worker that runs and was started before before_ns, but not to
+ * its process group, and changes nothing else: a worker that dies of it was not stopped by us.
+ * Returns how many got it. */
+uint32_t worker_group_signal(struct worker_group *g, int signo, uint64_t before_ns);
 /* Sends SIGKILL now, to the workers and all processes below them. */
 void worker_group_kill(struct worker_group *g);
 /* Frees the group; processes that are left get SIGKILL, but are not waited for. Takes NULL. */

@@ -58,6 +58,9 @@ struct worker_group {
     int signal_no;       /* the signal that is being sent, */
     bool signal_wakes;   /* whether SIGCONT follows, */
     uint32_t signal_at;  /* and the next worker to get it */
+    bool held;           /* the signal of a stop waits: */
+    int held_no;         /* which one; 0: none yet, */
+    uint64_t had_ns;     /* and workers that were started before this time have got it already */
     struct sweep_walk *walk;
     enum worker_walk walk_kind;
     bool walk_answers;        /* the machine waits for the walk */

@@ -734,3 +734,91 @@ Test(worker_io, a_cgroup_ends_a_daemon_that_hid_itself) {
     free(own);
     local_workers_fini(&c);
 }
+
+/* ---- signals that come from elsewhere, too ---- */
+
+Test(worker_io, a_stop_that_is_held_sends_its_signal_when_it_is_released) {
+    for (int early = 0; early < 2; early++) {
+        struct local_workers c;
+        local_workers_init(&c);
+        char *const *argv = ARGV(c.rig.worker, c.hold, "on-term=5", c.say, "wait", NULL);
+        local_workers_start(&c, (char *const *[]){argv, argv}, 2);
+        rig_await_ready(&c.rig, 2, NULL);
+        worker_group_hold(c.group, SIGTERM);
+        if (!early)
+            worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
+        cr_assert_eq(loop_turn(c.loop), 0);
+        cr_expect(c.n_exits[0] == 0 && c.n_exits[1] == 0);
+        worker_group_release(c.group, 0);
+        if (early)
+            worker_group_stop(c.group, SIGTERM, 3600 * NS_PER_S);
+        local_workers_run_to_the_end(&c);
+        for (int i = 0; i < 2; i++)
+            cr_expect(c.exits[i].status.code == 5 && c.exits[i].sent_by_us);
+        local_workers_fini(&c);
+    }
+}
+
+/* Worker 0 was started before the signal, and would be killed only after the grace; worker 1 later. */
+Test(worker_io, who_has_the_signal_from_elsewhere_does_not_get_it_again) {
+    struct local_workers c;
+    local_workers_init(&c);
+    char *const *argv = ARGV(c.rig.worker, c.hold, "on-term=5", c.say, "wait", NULL);
+    local_workers_begin(&c, (char *const *[]){argv, argv}, 2);
+    uint64_t between_ns = clock_now_ns();
+    loop_timer_set(c.doomsday, between_ns + RIG_DEADLINE_MS * NS_PER_MS);
+    while (c.n_made < 2)
+        cr_assert_eq(loop_turn(c.loop), 0);
+    rig_await_ready(&c.rig, 2, NULL);
+    worker_group_hold(c.group, SIGTERM);
+    worker_group_stop(c.group, SIGTERM, 300 * NS_PER_MS);
+    worker_group_release(c.group, between_ns);
+    local_workers_run_to_the_end(&c);
+    cr_expect(child_killed_by(&c.exits[0].status, SIGKILL), "it got no SIGTERM");
+    cr_expect(!c.exits[1].status.signalled && c.exits[1].status.code == 5, "it got one");
+    cr_expect(c.exits[0].sent_by_us && c.exits[1].sent_by_us);
+    local_workers_fini(&c);
+}
+
+Test(worker_io, who_dies_while_a_signal_is_held_was_stopped) {
+    struct local_workers c;
+    local_workers_init(&c);
+    char *const *argv = ARGV(c.rig.worker, c.hold, c.say, "wait", NULL);
+    local_workers_start(&c, (char *const *[]){argv, argv}, 2);
+    pid_t pids[2];
+    rig_await_ready(&c.rig, 2, pids);
+    worker_group_hold(c.group, SIGTERM);
+    for (int i = 0; i < 2; i++)
+        cr_assert_eq(kill(pids[i], SIGTERM), 0);
+    local_workers_run_to_the_end(&c);
+    for (int i = 0; i < 2; i++)
+        cr_expect(child_killed_by(&c.exits[i].status, SIGTERM) && c.exits[i].sent_by_us);
+    local_workers_fini(&c);
+}
+
+Test(worker_io, a_kill_does_not_wait_for_a_signal_that_is_held) {
+    struct local_workers c;
+    local_workers_init(&c);
+    char *const *argv = ARGV(c.rig.worker, c.hold, "ignore=15", c.say, "wait", NULL);
+    local_workers_start(&c, (char *const *[]){argv}, 1);
+    rig_await_ready(&c.rig, 1, NULL);
+    worker_group_hold(c.group, SIGTERM);
+    worker_group_stop(c.group, SIGTERM, 50 * NS_PER_MS);
+    local_workers_run_to_the_end(&c);
+    cr_expect(child_killed_by(&c.exits[0].status, SIGKILL));
+    local_workers_fini(&c);
+}
+
+Test(worker_io, a_signal_that_is_passed_on_is_not_for_workers_of_later) {
+    struct local_workers c;
+    local_workers_init(&c);
+    char *const *argv = ARGV(c.rig.worker, c.hold, "ignore=10", c.say, "wait", NULL);
+    uint64_t before_ns = clock_now_ns();
+    local_workers_start(&c, (char *const *[]){argv, argv}, 2);
+    rig_await_ready(&c.rig, 2, NULL);
+    cr_expect_eq(worker_group_signal(c.group, SIGUSR1, before_ns), 0);
+    cr_expect_eq(worker_group_signal(c.group, SIGUSR1, clock_now_ns()), 2);
+    worker_group_kill(c.group);
+    local_workers_run_to_the_end(&c);
+    local_workers_fini(&c);
+}

@@ -1,0 +1,206 @@
+/* Ends from outside: whether workers have got a signal, too (launcher/ends), how long others wait
+ * before they kill this job, and why Slurm ends it. */
+#include <signal.h>
+
+#include "base/text/envlist.h"
+#include "base/text/log.h"
+#include "base/text/parse.h"
+#include "io/clock.h"
+#include "launcher/agent/agent_priv.h"
+#include "launcher/ends/slurm_ask_io.h"
+#include "launcher/ends/slurm_words.h"
+
+/* Jobs that end sooner need neither witness nor question. */
+#define WITNESS_AFTER_NS (500 * NS_PER_MS)
+/* All agents ask Slurm the same, so they do it one after another. */
+#define ASK_AFTER_NS (5 * NS_PER_S)
+#define ASK_APART_NS (10 * NS_PER_MS)
+#define ASK_TIMEOUT_NS (10 * NS_PER_S)
+/* How long the end of the job may wait for the reason. */
+#define REASON_TIMEOUT_NS (1 * NS_PER_S)
+/* KillWait's default, slurm.conf(5), and terminationGracePeriodSeconds' in Kubernetes. */
+#define AROUND_DEFAULT_NS (30 * NS_PER_S)
+/* What is left of it for muster itself after the workers' grace. */
+#define OWN_NS (3 * NS_PER_S)
+#define GRACE_MIN_NS (1 * NS_PER_S)
+/* A job's nodes get Slurm's signal one after another, so the first can tell the others before. */
+#define OWN_SIGNAL_NS (250 * NS_PER_MS)
+#define OWN_SIGNAL_SOON_NS (100 * NS_PER_MS)
+
+static const char *slurm_job(const struct agent *a) {
+    const char *job = env_get(a->config.envp, "SLURM_JOB_ID");
+    return job != NULL && job[0] != '\0' ? job : NULL;
+}
+
+static bool is_pod(const struct agent *a) {
+    return a->config.link->guardian == 1 &&
+           env_get(a->config.envp, "KUBERNETES_SERVICE_HOST") != NULL;
+}
+
+/* ---- who has got a signal ---- */
+
+static void arm(struct agent *a) {
+    uint64_t deadline = tree_signals_deadline(&a->ends.tree);
+    if (a->ends.own_by_ns != 0)
+        deadline = MIN2(deadline, a->ends.own_by_ns);
+    loop_timer_set(a->ends.tree_timer, deadline);
+}
+
+static void on_tree_timer(void *arg) {
+    struct agent *a = arg;
+    uint64_t now_ns = clock_now_ns();
+    struct tree_news news;
+    while ((news = tree_signals_time(&a->ends.tree, now_ns)).answer != TREE_NOTHING)
+        agent_signal_known(a, &news);
+    if (a->ends.own_by_ns != 0 && now_ns >= a->ends.own_by_ns) {
+        a->ends.own_by_ns = 0;
+        local_workers_release(a->local_workers, 0);
+    }
+    arm(a);
+}
+
+static void on_witnessed(void *arg, int signo, uint64_t at_ns) {
+    struct agent *a = arg;
+    struct tree_news news = tree_signals_witnessed(&a->ends.tree, signo, at_ns);
+    if (news.answer != TREE_NOTHING)
+        agent_signal_known(a, &news);
+    arm(a);
+}
+
+struct tree_news agent_ends_came(struct agent *a, int signo) {
+    enum guardian_came came = guardian_how_came(a->config.link, signo);
+    enum tree_copy how = came == GUARDIAN_FORWARDED ? TREE_COPY_FORWARDED : TREE_COPY_DIRECT;
+    if (came == GUARDIAN_TYPED || !witness_is_ready(a->ends.witness))
+        how = TREE_COPY_ALONE;
+    struct tree_news news = tree_signals_came(&a->ends.tree, signo, how, clock_now_ns());
+    arm(a);
+    return news;
+}
+
+void agent_ends_own_signal(struct agent *a) {
+    a->ends.own_by_ns = 0;
+    arm(a);
+}
+
+void agent_ends_await_own(struct agent *a, bool soon) {
+    if (slurm_job(a) == NULL || !witness_is_ready(a->ends.witness) ||
+        !local_workers_has_workers(a->local_workers) || a->ends.own_by_ns != 0)
+        return;
+    local_workers_hold(a->local_workers, SIGTERM);
+    a->ends.own_by_ns = clock_now_ns() + (soon ? OWN_SIGNAL_SOON_NS : OWN_SIGNAL_NS);
+    arm(a);
+}
+
+static void start_witness(struct agent *a) {
+    int signals[NSIG];
+    size_t n = 0;
+    for (int i = 1; i < NSIG; i++)
+        if (a->signals[i] != NULL && i != SIGTSTP)
+            signals[n++] = i;
+    if (witness_new(a->loop, signals, n, on_witnessed, a, &a->ends.witness) < 0)
+        log_debug("no process can be started to watch signals: workers may get one twice");
+    else
+        local_workers_doubt(a->local_workers, TREE_WAIT_NS);
+}
+
+/* ---- the time that is left ---- */
+
+uint64_t agent_ends_grace(const struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    uint64_t around_ns = a->ends.around_ns;
+    if (spec->shutdown_timeout_given || around_ns == 0)
+        return spec->shutdown_timeout_ns;
+    return around_ns > OWN_NS + GRACE_MIN_NS ? around_ns - OWN_NS : GRACE_MIN_NS;
+}
+
+static void on_config(void *arg, const struct helper_answer *answer) {
+    struct agent *a = arg;
+    uint64_t wait_ns;
+    a->ends.call = NULL;
+    if (answer->code != 0 || !slurm_kill_wait(answer->data, &wait_ns)) {
+        log_debug("scontrol does not say how long Slurm waits before it kills (KillWait)");
+        return;
+    }
+    a->ends.around_ns = MAX2(wait_ns, (uint64_t)1);
+    log_debug("Slurm kills %.0f s after SIGTERM (KillWait)", (double)wait_ns / (double)NS_PER_S);
+}
+
+static void ask_config(struct agent *a) {
+    static const char *const words[] = {"show", "config", NULL};
+    if (slurm_ask(a->loop, words, ASK_TIMEOUT_NS, on_config, a, &a->ends.call) < 0)
+        log_debug("no process can be started to ask Slurm");
+}
+
+/* ---- the reason ---- */
+
+/* Newer versions of Slurm set the variable: seconds since 1970, srun(1). */
+static bool is_time_over(const struct agent *a) {
+    const char *text = env_get(a->config.envp, "SLURM_JOB_END_TIME");
+    uint64_t end_s;
+    return text != NULL && parse_u64(text, &end_s) == 0 && end_s > 0 &&
+           clock_wall_ns() / NS_PER_S + 1 >= end_s;
+}
+
+static void on_reason(void *arg, const struct helper_answer *answer) {
+    struct agent *a = arg;
+    const char *reason = answer->code == 0 ? slurm_end_reason(answer->data) : NULL;
+    if (reason == NULL && is_time_over(a))
+        reason = "the job has reached its time limit";
+    if (reason != NULL)
+        log_notice("Slurm: %s (job %s)", reason, slurm_job(a));
+    a->ends.call = NULL;
+    a->ends.asks_reason = false;
+    agent_quit_if_over(a);
+}
+
+static void ask_reason(struct agent *a) {
+    const char *const words[] = {"show", "job", "--oneliner", slurm_job(a), NULL};
+    helper_call_free(TAKE_PTR(a->ends.call));
+    a->ends.asks_reason =
+        slurm_ask(a->loop, words, REASON_TIMEOUT_NS, on_reason, a, &a->ends.call) == 0;
+}
+
+void agent_ends_told(struct agent *a, int signo) {
+    local_workers_set_grace(a->local_workers, agent_ends_grace(a));
+    if (signo == SIGTERM && slurm_job(a) != NULL && agent_leads(a))
+        ask_reason(a);
+}
+
+/* ---- the whole ---- */
+
+static void on_late(void *arg) {
+    struct agent *a = arg;
+    const struct form *form = member_form(rdzv_client_member(a->client));
+    if (a->signo != 0)
+        return;
+    if (a->ends.witness == NULL) {
+        start_witness(a);
+        if (slurm_job(a) == NULL || a->config.spec->shutdown_timeout_given)
+            return;
+        uint64_t turn_ns = random_u64() % (ASK_APART_NS * MAX2(form->n_nodes, 1u));
+        loop_timer_set(a->ends.late_timer, clock_now_ns() + ASK_AFTER_NS + turn_ns);
+    } else if (a->ends.call == NULL) {
+        ask_config(a);
+    }
+}
+
+int agent_ends_begin(struct agent *a) {
+    if (slurm_job(a) != NULL || is_pod(a))
+        a->ends.around_ns = AROUND_DEFAULT_NS;
+    int r = loop_timer_new(a->loop, on_tree_timer, a, &a->ends.tree_timer);
+    return r < 0 ? r : loop_timer_new(a->loop, on_late, a, &a->ends.late_timer);
+}
+
+void agent_ends_started(struct agent *a) {
+    if (a->ends.late)
+        return;
+    a->ends.late = true;
+    loop_timer_set(a->ends.late_timer, clock_now_ns() + WITNESS_AFTER_NS);
+}
+
+void agent_ends_free(struct agent *a) {
+    helper_call_free(TAKE_PTR(a->ends.call));
+    witness_free(TAKE_PTR(a->ends.witness));
+    loop_timer_free(a->ends.tree_timer);
+    loop_timer_free(a->ends.late_timer);
+}

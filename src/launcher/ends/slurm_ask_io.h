@@ -1,0 +1,10 @@
+/* Questions to Slurm, by scontrol(1) in a helper: it waits for a daemon on another machine. */
+#pragma once
+
+#include "io/process/helper_call.h"
+
+/* Runs scontrol with these words (NULL-terminated) in the background; its standard output is the
+ * answer. An answer without text: there is no scontrol, or it failed. 0, or a negative errno: no
+ * process could be created. */
+_must_use_ int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns,
+                         helper_call_fn *fn, void *arg, struct helper_call **ret);

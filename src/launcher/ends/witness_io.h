@@ -1,0 +1,28 @@
+/* The witness: a helper that stands where a worker stands, in a session of its own below the agent,
+ * and tells which signals reach it. What is sent to every process of a job reaches it as it reaches
+ * workers; what is sent to muster alone, or to its process groups, does not. See tree_signals.h.
+ *
+ * Someone may also look for muster's processes by their name or command line (pkill -f). Workers
+ * are not found so, and the witness must not be, either: both are overwritten in it. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "io/loop.h"
+
+#define WITNESS_NAME "signal-witness"
+
+struct witness;
+
+/* at_ns: when it came, on clock_now_ns()'s clock. From the loop. */
+typedef void witness_fn(void *arg, int signo, uint64_t at_ns);
+
+/* Starts it for these signals. 0, or a negative errno: no process or descriptor. */
+_must_use_ int witness_new(struct loop *loop, const int *signals, size_t n, witness_fn *fn,
+                           void *arg, struct witness **ret);
+/* Its process. */
+pid_t witness_pid(const struct witness *w);
+/* Whether it watches. Signals that came before are not told. Takes NULL. */
+bool witness_is_ready(const struct witness *w);
+/* Takes NULL. */
+void witness_free(struct witness *w);

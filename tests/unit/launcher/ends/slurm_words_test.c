@@ -1,0 +1,60 @@
+#include "launcher/ends/slurm_words.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+
+Test(slurm_words, kill_wait_is_a_line_of_its_own) {
+    uint64_t ns;
+    cr_expect(slurm_kill_wait("Configuration data as of 2026-01-01T00:00:00\n"
+                              "KeepAliveTime           = SYSTEM_DEFAULT\n"
+                              "KillOnBadExit           = 0\n"
+                              "KillWait                = 30 sec\n"
+                              "LaunchParameters        = (null)\n",
+                              &ns));
+    cr_expect_eq(ns, 30 * NS_PER_S);
+    cr_expect(slurm_kill_wait("KillWait = 0 sec", &ns));
+    cr_expect_eq(ns, 0);
+}
+
+Test(slurm_words, no_kill_wait_is_not_guessed) {
+    static const char *const texts[] = {"",
+                                        "KillWait",
+                                        "KillWait ",
+                                        "KillWait = INFINITE\n",
+                                        "OverTimeLimit = 3 min\n",
+                                        "# KillWait = 3 sec\n",
+                                        "KillWaits = 3 sec\n"};
+    uint64_t ns;
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        cr_expect_not(slurm_kill_wait(texts[i], &ns), "%s", texts[i]);
+}
+
+Test(slurm_words, the_reason_is_read_from_a_jobs_line) {
+    static const struct {
+        const char *state, *reason, *preempted, *text;
+    } rows[] = {
+        {"COMPLETING", "TimeLimit", "None", "the job has reached its time limit"},
+        {"TIMEOUT", "TimeLimit", "None", "the job has reached its time limit"},
+        {"COMPLETING", "None", "None", "the job is cancelled"},
+        {"CANCELLED", "None", "None", "the job is cancelled"},
+        {"RUNNING", "None", "2026-01-01T00:00:00", "the job is preempted"},
+        {"PREEMPTED", "None", "None", "the job is preempted"},
+        {"COMPLETING", "NodeDown", "None", "a node of the job has failed"},
+        {"RUNNING", "None", "None", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char line[512];
+        (void)snprintf(line, sizeof line,
+                       "JobId=17 JobName=x UserId=me(1) Priority=1 JobState=%s Reason=%s Dependency=(null) "
+                       "PreemptEligibleTime=2026-01-01T00:00:00 PreemptTime=%s Command=/x\n",
+                       rows[i].state, rows[i].reason, rows[i].preempted);
+        const char *text = slurm_end_reason(line);
+        cr_expect_str_eq(text != NULL ? text : "-", rows[i].text != NULL ? rows[i].text : "-", "%s", line);
+    }
+}
+
+Test(slurm_words, what_is_no_job_has_no_reason) {
+    cr_expect_null(slurm_end_reason(""));
+    cr_expect_null(slurm_end_reason("slurm_load_jobs error: Invalid job id specified\n"));
+    cr_expect_null(slurm_end_reason(" JobState="));
+}
