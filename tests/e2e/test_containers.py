@@ -91,6 +91,7 @@ class Zombies:
         return len(seen)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("how", [[], ["caps", "filter"]], ids=["plain", "docker"])
 def test_process_1_leaves_no_zombie(job, confine, how):
     """10,000 orphans, each double-forked, which end at once. None of them is a zombie for 100 ms."""
