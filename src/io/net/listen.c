@@ -23,11 +23,28 @@ struct listener {
     bool *freed; /* set if the callback frees the listener */
 };
 
-static struct { uint16_t low, high; /* 0: the kernel chooses */ } range;
+static struct {
+    uint16_t low, high; /* 0: the kernel chooses */
+    uint16_t last[LISTEN_LAST_MAX];
+    unsigned n_last;
+} range;
 
 void listen_set_range(uint16_t low, uint16_t high) {
     range.low = low;
     range.high = high;
+}
+
+void listen_set_last(const uint16_t *ports, unsigned n) {
+    assert(n <= LISTEN_LAST_MAX);
+    memcpy(range.last, ports, n * sizeof *ports);
+    range.n_last = n;
+}
+
+static bool is_last(uint32_t port) {
+    for (unsigned i = 0; i < range.n_last; i++)
+        if (range.last[i] == port)
+            return true;
+    return false;
 }
 
 static int open_socket(const struct addr *at, int backlog) {
@@ -57,16 +74,24 @@ static const char *advice(int code) {
     }
 }
 
-/* Begins at a random port, so that agents that start at once don't all try the same ones. */
-static int open_in_range(const struct addr *at, int backlog) {
+/* Begins at a random port, so that agents that start at once don't all try the same ones. `last`:
+ * those of listen_set_last(), or all others. */
+static int open_among(const struct addr *at, int backlog, bool last) {
     struct addr a = *at;
     unsigned n = range.high - range.low + 1u, first = (unsigned)(random_u64() % n);
     int fd = -EADDRINUSE;
     for (unsigned i = 0; i < n && fd == -EADDRINUSE; i++) {
-        addr_set_port(&a, (uint16_t)(range.low + (first + i) % n));
-        fd = open_socket(&a, backlog);
+        uint16_t port = (uint16_t)(range.low + (first + i) % n);
+        addr_set_port(&a, port);
+        if (is_last(port) == last)
+            fd = open_socket(&a, backlog);
     }
     return fd;
+}
+
+static int open_in_range(const struct addr *at, int backlog) {
+    int fd = open_among(at, backlog, false);
+    return fd == -EADDRINUSE ? open_among(at, backlog, true) : fd;
 }
 
 static int open_any(const struct addr *at, int backlog) {

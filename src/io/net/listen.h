@@ -15,6 +15,9 @@ typedef void listener_fn(void *arg, int fd, const struct addr *peer);
 /* From now on, listen_socket() chooses port 0 from these ports, not from the kernel's. For the
  * whole process and its children; low 0: the kernel's again. */
 void listen_set_range(uint16_t low, uint16_t high);
+/* These ports of that range are chosen only if no other is free. */
+#define LISTEN_LAST_MAX 16
+void listen_set_last(const uint16_t *ports, unsigned n);
 /* Binds and listens, without a loop (for example before a fork). IPv6 wildcard is dual stack. */
 _must_use_ int listen_socket(const struct addr *at, int backlog, int *ret_fd, struct err *err);
 /* Takes ownership of the listening socket. */

@@ -14,6 +14,7 @@
 
 /* All nodes of a large job can probe at once. The kernel limits this to net.core.somaxconn. */
 #define NODE_BACKLOG 4096
+static_assert(JOB_ENDPOINT_PORTS_MAX <= LISTEN_LAST_MAX, "all ports of the endpoint");
 
 static bool is_endpoint_port(const struct job_spec *spec, uint16_t port) {
     for (unsigned i = 0; i < spec->n_endpoint_ports; i++)
@@ -24,20 +25,20 @@ static bool is_endpoint_port(const struct job_spec *spec, uint16_t port) {
 
 /* Listens at a port that the kernel chooses, but not at one of the endpoint's. If that was free, no
  * leader could use it any more, and nodes that look for the leader would find this node. Of several
- * ports it takes one if there are no others (--port-range). */
+ * ports it takes one if --port-range leaves no other. */
 static int listen_beside(const struct addr *at, const struct job_spec *spec, int *ret_fd,
                          struct err *err) {
     struct addr own;
     int taken[JOB_ENDPOINT_PORTS_MAX + 1], r;
     size_t n = 0;
-    do /* those that it should not have stay taken, so that the next one is another */
+    if (spec->port_low > 0 && spec->n_endpoint_ports > 0) {
+        listen_set_last(spec->endpoint_ports, spec->n_endpoint_ports);
+        return listen_socket(at, NODE_BACKLOG, ret_fd, err);
+    }
+    do /* those that it must not have stay taken, so that the next one is another */
         r = listen_socket(at, NODE_BACKLOG, &taken[n], err);
     while (r == 0 && addr_of_socket(taken[n], &own) == 0 &&
            is_endpoint_port(spec, addr_port(&own)) && ++n < ARRAY_SIZE(taken));
-    if (r < 0 && n > 1 && spec->n_endpoint_ports > 1) {
-        n--;
-        r = 0;
-    }
     if (r == 0)
         *ret_fd = taken[n];
     while (n > 0)

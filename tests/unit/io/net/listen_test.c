@@ -187,6 +187,27 @@ static uint16_t free_row(unsigned n) {
     }
 }
 
+Test(listen, the_last_ports_of_the_range_are_chosen_last) {
+    struct addr at;
+    uint16_t low = free_row(4), last[] = {low, (uint16_t)(low + 2), (uint16_t)(low + 3)};
+    int fds[4];
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
+    listen_set_range(low, (uint16_t)(low + 3));
+    listen_set_last(last, 3);
+    for (int round = 0; round < 8; round++) {
+        struct addr own;
+        for (size_t i = 0; i < 4; i++) {
+            cr_assert_eq(listen_socket(&at, 1, &fds[i], NULL), 0);
+            cr_assert_eq(addr_of_socket(fds[i], &own), 0);
+            cr_assert_eq(addr_port(&own) == low + 1, i == 0, "%u", addr_port(&own));
+        }
+        for (size_t i = 0; i < 4; i++)
+            (void)close(fds[i]);
+    }
+    listen_set_last(last, 0);
+    listen_set_range(0, 0);
+}
+
 Test(listen, any_port_is_one_of_the_range) {
     uint16_t low = free_row(3);
     int fds[3], more;
