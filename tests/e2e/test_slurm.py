@@ -103,6 +103,11 @@ class Here:
         """Submits these lines. Returns the job's id."""
         return self.slurm.submit(self.job.tmp, script, *options, env=self.job.env("a", self.env()))
 
+    def telling(self, how, *options, hosts=2, words=()):
+        """Submits a job of workers that tell. step: the script is srun; head: it is muster. Returns its id."""
+        return self.batch(f"exec {'srun ' if how == 'step' else ''}{self.shell(*words, worker=None)}", f"-N{hosts}",
+                          "--ntasks-per-node=1", *options)
+
     def output(self, number):
         path = self.job.tmp / f"out-{number}"
         return path.read_text(errors="replace") if path.exists() else ""
@@ -336,3 +341,95 @@ def test_variables_of_pmi_are_not_for_workers(here):
     told = here.job.events.wait("env", 4)
     assert {e.fields["set"] for e in told} == {"0"}, told
     here.ends_well(agent)
+
+
+# ---- signals ----
+
+@pytest.mark.parametrize("how", ["srun", "step"])
+def test_each_worker_gets_one_sigterm_of_scancel(either, how):
+    agent = either.srun(["-N2"], worker=None) if how == "srun" else None
+    number = either.only() if agent else either.telling(how)
+    either.told(2)
+    either.slurm.run("scancel", number)
+    assert either.job.events.wait("saved", 1)
+    assert either.slurm.end(number)["JobState"] == "CANCELLED"
+    either.gone()
+    either.got_once("SIGTERM", 2)
+
+
+@pytest.mark.parametrize("how, form", [("step", "")])
+def test_each_worker_gets_a_users_signal_once(either, how, form):
+    """As Slurm sends it for --signal=USR1, which is for steps, and for --signal=B:USR1; and to all."""
+    number = either.telling(how)
+    either.told(2)
+    either.slurm.run("scancel", "--signal=USR1", *form.split(), number)
+    either.job.events.wait("got", 2)
+    either.completes(number)
+    either.got_once("SIGUSR1", 2)
+
+
+def test_a_users_signal_through_srun(either):
+    agent = either.srun(["-N2"], worker=None)
+    either.told(2)
+    kill(harness.children(agent.pid)[0], signal.SIGUSR1)
+    either.job.events.wait("got", 2)
+    either.ends_well(agent)
+    either.got_once("SIGUSR1", 2)
+
+
+# ---- ends ----
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["step"])
+def test_the_end_of_the_time(either, how):
+    """The job is told, its workers once each; they save, and the next job goes on from there."""
+    number = either.telling(how, "--time=1")
+    either.told(2)
+    either.job.events.wait("saved", 1, 150)
+    assert either.slurm.end(number)["JobState"] == "TIMEOUT"
+    either.gone()
+    either.got_once("SIGTERM", 2)
+    assert re.search("time limit", either.output(number)), either.output(number)
+    saved = either.checkpoint()
+    again = either.telling(how)
+    assert {e.fields["step"] for e in either.job.events.wait("start", 4)[2:]} == {str(saved)}
+    either.completes(again)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how, form", [("step", "USR1@50")])
+def test_a_signal_before_the_end_of_the_time(either, how, form):
+    number = either.telling(how, "--time=1", f"--signal={form}")
+    either.told(2)
+    either.job.events.wait("got", 2, 100)
+    either.completes(number)
+    either.got_once("SIGUSR1", 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["step"])
+def test_preemption(either, how):
+    """A job that ends within the grace is not requeued, and muster says why it ends."""
+    hosts = either.slurm.count
+    number = either.telling(how, "--exclusive", hosts=hosts)
+    either.told(hosts)
+    other = either.slurm.submit(either.job.tmp, "true", f"-N{hosts}", "--partition=high", "--exclusive")
+    either.job.events.wait("saved", 1, 60)
+    assert either.slurm.end(number)["JobState"] == "FAILED"
+    either.got_once("SIGTERM", hosts)
+    assert re.search("preempted", either.output(number)), either.output(number)
+    assert either.slurm.end(other)["JobState"] == "COMPLETED"
+    either.gone()
+
+
+@pytest.mark.slow
+def test_the_leaders_host_is_lost(here):
+    """Without a shared directory nobody can take its place. The others look for it, and then end."""
+    line = here.shell(*QUICK, "--rdzv-conf=read_timeout=5")
+    agent = here.client("srun", "-N3", "--no-kill", "sh", "-c", f"{line}; echo status $?")
+    here.workers(3)
+    here.slurm.power_off(0)
+    assert agent.out.until(lambda: agent.out.lines.count("status 75") == 2, 30), agent.output() + agent.said()
+    here.slurm.run("scancel", here.only())
+    agent.finish()
+    here.gone()
