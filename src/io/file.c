@@ -95,3 +95,9 @@ void file_close(int *fd) {
         (void)close(*fd);
     *fd = -1;
 }
+
+void file_open_standard(void) {
+    for (int fd = 0; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+            (void)open("/dev/null", O_RDONLY); /* the lowest number that is free: fd */
+}

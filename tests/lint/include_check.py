@@ -57,6 +57,7 @@ ROOMS = [
     ("launcher/contain", "base/ io"),
     ("launcher/slurm", "base/ io/ topology/model launcher/hosts"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol launcher/slurm"),
+    ("launcher/head", "base/ io/ rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job"),
     ("launcher/worker", "base/ io launcher/job"),
     ("launcher/streams", "base/ io/"),
     ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker launcher/streams"),
@@ -69,7 +70,7 @@ ROOMS = [
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
-    ("cli/options", "base/ topology/model rendezvous/protocol launcher/slurm launcher/job launcher/pod"),
+    ("cli/options", "base/ topology/model rendezvous/protocol launcher/slurm launcher/job launcher/pod launcher/head"),
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/logs launcher/streams cli/options"),
@@ -95,7 +96,7 @@ IO_FOLDERS = {"io", "io/net", "io/process", "client"}
 
 # The pure machines: events in, effects out, no callbacks.
 MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|rendezvous/store/store(_(?!io|serve_io|door_io)\w+)?"
-                      r"|launcher/worker/worker)\.[ch]$")
+                      r"|launcher/worker/worker|launcher/head/head)\.[ch]$")
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 CALLBACK = re.compile(r"\(\s*\*\s*\w+\s*\)\s*\(|\btypedef\b[^;{}]*\w\s*\([^;{}]*\)\s*;")
 

@@ -12,6 +12,7 @@
 static enum log_level current_level = LOG_LEVEL_NOTICE;
 static log_sink_fn *sink;
 static void *sink_arg;
+static const char *own_name;
 
 void log_set_level(enum log_level level) { current_level = level; }
 bool log_enabled(enum log_level level) { return level <= current_level; }
@@ -20,6 +21,8 @@ void log_set_sink(log_sink_fn *fn, void *arg) {
     sink = fn;
     sink_arg = arg;
 }
+
+void log_set_name(const char *name) { own_name = name; }
 
 int log_level_parse(const char *name, enum log_level *ret) {
     static const struct {
@@ -66,6 +69,8 @@ void log_line(enum log_level level, const char *fmt, ...) {
         return;
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     strbuf_printf(&line, "muster: %s", word(level));
+    if (own_name != NULL)
+        strbuf_printf(&line, "%s: ", own_name);
     char text[4096];
     va_list ap;
     va_start(ap, fmt);

@@ -1,16 +1,61 @@
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/text/log.h"
 #include "cli/commands/dry_run_io.h"
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
 #include "launcher/agent/start_io.h"
+#include "launcher/head/head_io.h"
+#include "launcher/head/hold_io.h"
+#include "launcher/head/starter.h"
 
 extern char **environ;
+
+/* The head of a step that has no CPUS_PER_TASK of its own gives the user's (starter.h). */
+static void restore_environment(void) {
+    const char *cpus = getenv(STARTER_CPUS_ENV);
+    if (cpus != NULL)
+        (void)setenv("SLURM_CPUS_PER_TASK", cpus, 0);
+}
+
+/* The agent of this node. Other tasks of Slurm hold until it has ended, if there are any. */
+static int be_agent(const struct job_spec *spec, const char *hold) {
+    struct err err = {0};
+    int fd = -1;
+    if (hold != NULL && hold_claim(hold, &fd, &err) < 0) {
+        log_error("%s", err.text);
+        return EXIT_FAILURE;
+    }
+    restore_environment();
+    int status = job_start(spec, environ);
+    hold_tell(fd, status);
+    return status;
+}
+
+static int start(const struct job_spec *spec, char **argv) {
+    char hold[HOLD_NAME_MAX];
+    const struct slurm_place *place = &spec->slurm;
+    if (spec->start_nodes > 0)
+        return head_run(&(struct head_run_config){.spec = spec,
+                                                  .place = place,
+                                                  .nodes = spec->start_nodes,
+                                                  .args = argv + 1,
+                                                  .envp = environ,
+                                                  .argv0 = program_invocation_name});
+    if (!spec->step_is_group || place->node_tasks == 1)
+        return be_agent(spec, NULL);
+    hold_name(place->run_id, place->node_id, hold);
+    return place->local_id == 0 ? be_agent(spec, hold)
+                                : hold_wait(hold, place->node_tasks - 1, HOLD_START_NS);
+}
 
 int cmd_run(int argc, char **argv) {
     struct job_spec spec = {0};
     int status = run_line_read(argc, argv, &spec);
     if (status >= 0)
         return status;
-    status = spec.dry_run ? dry_run(&spec, environ) : job_start(&spec, environ);
+    status = spec.dry_run ? dry_run(&spec, environ) : start(&spec, argv);
     job_spec_fini(&spec);
     return status;
 }

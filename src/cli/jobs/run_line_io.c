@@ -13,6 +13,7 @@
 #include "cli/options/options_table.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "launcher/head/step_cpus_io.h"
 #include "launcher/pod/place.h"
 #include "launcher/preflight/switch_map.h"
 #include "launcher/slurm/place_io.h"
@@ -125,6 +126,19 @@ static const char *probe_shared(void *arg, const char *path) {
     return shared_folder(path);
 }
 
+static void probe_serve_node(void *arg) {
+    (void)arg;
+    unsigned n = step_cpus_widen(environ);
+    if (n > 0)
+        log_debug("bound to the %u CPUs of all tasks of this node", n);
+}
+
+/* All tasks of a step have the same command line and the same to complain of; the head has what its
+ * agents have. */
+static bool another_warns(const struct job_spec *spec) {
+    return spec->start_nodes > 0 || (spec->step_is_group && spec->slurm.proc_id > 0);
+}
+
 static void print_derived(const struct job_spec *spec) {
     for (char **line = spec->derived; line != NULL && *line != NULL; line++)
         log_info("%s", *line);
@@ -176,6 +190,7 @@ const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .has_gpus = probe_has_gpus,
                                            .read_hosts = probe_hosts,
                                            .slurm_facts = probe_slurm,
+                                           .serve_node = probe_serve_node,
                                            .shared_folder = probe_shared};
 
 int run_line_read(int argc, char **argv, struct job_spec *ret) {
@@ -192,7 +207,8 @@ int run_line_read(int argc, char **argv, struct job_spec *ret) {
     if (r == JOB_OPTIONS_HELP || r == JOB_OPTIONS_HELP_ALL)
         return help_print(&run_options, r == JOB_OPTIONS_HELP_ALL);
     set_log_level(&spec);
-    print_warnings(&warnings);
+    if (!another_warns(&spec))
+        print_warnings(&warnings);
     print_derived(&spec);
     if (find_place(&spec, &err) < 0)
         return usage_error(run_options.command, "%s", err.text);

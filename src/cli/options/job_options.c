@@ -97,6 +97,10 @@ static int read_nproc(struct job_reading *j) {
     int32_t number;
     uint32_t n = 0;
     int r = 0;
+    if (job_counts_elsewhere(j)) {
+        j->spec->nproc = 1; /* each node counts its own */
+        return 0;
+    }
     if (j->fill.nproc)
         return job_count_workers_by_slurm(j);
     if (parse_python_i32(text, &number) == 0) {
@@ -335,6 +339,8 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
     if (r == 0)
         r = job_read_slurm(j);
     if (r == 0)
+        r = job_read_starter(j);
+    if (r == 0)
         r = job_check_gpus_per_worker(j);
     if (r == 0)
         r = read_nproc(j);
@@ -344,6 +350,8 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
         r = job_read_rendezvous(j);
     if (r == 0)
         r = read_output(j);
+    if (r == 0)
+        job_share_output(j);
     if (r == 0)
         r = job_read_env(j);
     return r < 0 ? r : read_ending(j);

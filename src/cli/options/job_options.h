@@ -37,6 +37,9 @@ struct job_probes {
     char *(*read_hosts)(void *arg);
     /* What /proc says about this process; texts are borrowed for the call. NULL: nothing. */
     void (*slurm_facts)(void *arg, struct slurm_facts *ret);
+    /* This process is the agent for all tasks of Slurm's step on this node: takes their CPUs, too,
+     * before any are counted. NULL: does not. */
+    void (*serve_node)(void *arg);
     /* The name of the file system that nodes share and that has the folder, or would have it, if
      * this user can meet others there; NULL: there is none. NULL: not known. */
     const char *(*shared_folder)(void *arg, const char *path);

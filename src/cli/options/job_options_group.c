@@ -109,7 +109,7 @@ int job_read_slurm(struct job_reading *j) {
     struct slurm_facts facts = {0};
     struct err err = {0};
     const bool alone = job_value(j, RUN_STANDALONE)->times > 0, elsewhere = says_elsewhere(j);
-    const struct slurm_said said = {
+    j->said = (struct slurm_said){
         .nnodes = job_given(j, RUN_NNODES),
         .min_nodes = spec->rdzv.min_nodes,
         .max_nodes = spec->rdzv.max_nodes,
@@ -125,8 +125,8 @@ int job_read_slurm(struct job_reading *j) {
         j->probes->slurm_facts(j->probes->arg, &facts);
     int r = slurm_place_read(j->envp, &facts, &spec->slurm, &err);
     if (r < 0) /* what the user arranges needs no variables */
-        return said.meets || said.nnodes ? 0 : err_set(j->err, r, "%s", err.text);
-    r = slurm_fill(&spec->slurm, &said, &j->fill, j->err);
+        return j->said.meets || j->said.nnodes ? 0 : err_set(j->err, r, "%s", err.text);
+    r = slurm_fill(&spec->slurm, &j->said, &j->fill, j->err);
     if (r < 0)
         return r;
     spec->step_is_group = j->fill.group;

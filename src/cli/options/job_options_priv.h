@@ -21,8 +21,10 @@ struct job_reading {
     const char *topology_env;                      /* SLURM_TOPOLOGY_ADDR */
     const char *etcd_user_env, *etcd_password_env; /* MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD */
     char *const *envp;
-    struct pod_place pod;   /* after job_meet_by_index() */
-    struct slurm_fill fill; /* after job_read_slurm() */
+    struct pod_place pod; /* after job_meet_by_index() */
+    /* after job_read_slurm(), in a job of Slurm */
+    struct slurm_said said;
+    struct slurm_fill fill;
 };
 
 /* The option's value, or its default, or NULL. */
@@ -41,6 +43,12 @@ void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
 /* In a job of Slurm: finds out where this process is, and fills in the number of nodes if nobody
  * gave it. What else is filled in, j->fill says. Needs the numbers of nodes. */
 _must_use_ int job_read_slurm(struct job_reading *j);
+/* Whether this process starts agents instead of being one. Needs job_read_slurm(). */
+_must_use_ int job_read_starter(struct job_reading *j);
+/* The number of workers is counted on each node, and this process has no workers. */
+bool job_counts_elsewhere(const struct job_reading *j);
+/* What agents whose output goes to one place do about that. */
+void job_share_output(struct job_reading *j);
 /* The number of workers that Slurm's variables imply: only where j->fill has it. */
 _must_use_ int job_count_workers_by_slurm(struct job_reading *j);
 /* Where the nodes of a step meet, for j->fill.meet. */

@@ -67,6 +67,14 @@ static const struct option_def defs[] = {
     {"regroup-wait", "SECONDS", ENV | OURS,
      "How long the place of a lost node is kept for a replacement", .id = RUN_REGROUP_WAIT,
      SECONDS(rdzv.regroup_wait_ns), .key = "regroup_timeout"},
+    {"starter", "HOW", ENV | OURS,
+     "What starts muster on all nodes of a Slurm job, from its batch script, salloc or an "
+     "interactive "
+     "step: srun, nothing (none), or srun if the job has several nodes and neither where they meet "
+     "nor "
+     "--nnodes=1 is given (auto)",
+     .choices = "auto srun none",
+     CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTER_SRUN, JOB_STARTER_NONE)},
     {"role", "NAME", ENV,
      "Name of the role of this node's workers (ROLE_NAME); ranks are also counted within a role",
      .fallback = "default", TEXT(role), .most = JOB_RUN_ID_MAX - 1},

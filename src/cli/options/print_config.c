@@ -178,6 +178,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_text(out, "run_id", spec->run_id);
     add_bool(out, "run_id_given", spec->run_id_given);
     add_texts(out, "derived", spec->derived);
+    add_number(out, "start_nodes", spec->start_nodes);
     add_text(out, "topology", spec->topology);
     add_text(out, "topology_file", spec->topology_file);
     add_times(out, spec);

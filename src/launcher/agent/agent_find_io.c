@@ -132,8 +132,10 @@ static const char *endpoint_name(const struct agent *a) {
 static bool lead_at(struct agent *a, int fd, struct addr *ret_own) {
     struct err err = {0};
     int r = leading_at(a->leading, fd, ret_own, &err);
-    if (r >= 0)
+    if (r >= 0) {
+        agent_leads_now(a);
         return true;
+    }
     if (err.text[0] == '\0')
         (void)err_set(&err, r, "can't lead the job at %s: %s", endpoint_name(a), strerror(-r));
     a->wrong_usage = r == -EADDRINUSE;

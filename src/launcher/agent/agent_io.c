@@ -205,6 +205,8 @@ static void lead_on(void *arg, const struct member_lead *lead) {
     struct agent *a = arg;
     a->server_done = false;
     int r = leading_on(a->leading, lead, a->arbiter, &a->self);
+    if (r >= 0)
+        agent_leads_now(a);
     if (r < 0) {
         char text[128];
         (void)snprintf(text, sizeof text, "can't lead the job: %s", strerror(-r));
@@ -260,6 +262,7 @@ static void on_led_to_the_end(void *arg) {
 
 static void on_deposed(void *arg) {
     struct agent *a = arg;
+    agent_show_leads(a);
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
     agent_quit_if_over(a);
 }
@@ -452,6 +455,9 @@ static int set_up(struct agent *a) {
     r = agent_show_begin(a);
     if (r < 0)
         return r;
+    r = agent_find_head(a);
+    if (r < 0)
+        return r;
     struct err err = {0};
     r = events_new(a->config.spec->event_log, a->config.spec->run_id, a->host, a->console,
                    &a->events, &err);
@@ -501,6 +507,7 @@ static bool tear_down(struct agent *a) {
     rdzv_client_free(a->client);
     if (a->listener != NULL)
         rdzv_listener_serve(a->listener, NULL);
+    agent_read_verdict(a);
     leading_free(TAKE_PTR(a->leading));
     preflight_free(TAKE_PTR(a->preflight));
     rdzv_listener_free(a->listener);
@@ -521,6 +528,7 @@ static bool tear_down(struct agent *a) {
     agent_ends_free(a);
     events_free(a->events);
     bool lost = agent_show_end(a);
+    head_link_leave_loop(a->head);
     child_reaper_free(a->reaper);
     loop_free(a->loop);
     if (a->config.node_fd >= 0)
@@ -572,5 +580,8 @@ int agent_run(const struct agent_config *config) {
         local_workers_leave_kept(a.local_workers))
         guardian_leave(a.config.link);
     bool lost = tear_down(&a);
-    return lost && (status == AGENT_EXIT_SUCCESS || a.left_output) ? AGENT_EXIT_FAILED : status;
+    if (lost && (status == AGENT_EXIT_SUCCESS || a.left_output))
+        status = AGENT_EXIT_FAILED;
+    agent_tell_head(&a, status);
+    return status;
 }

@@ -2,6 +2,7 @@
  *   agent_io.c       events of the local workers and the member, life
  *   agent_signals_io.c  signals: which end the job, and which are passed on to the workers
  *   agent_ends_io.c  ends from outside: who has got a signal, what is around, Slurm's reason
+ *   agent_head_io.c  the muster that started this step: hears from it, and tells it the end
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
  *   agent_ports_io.c an endpoint of several ports: which one the leader takes
  *   agent_show_io.c  messages to the user */
@@ -17,6 +18,7 @@
 #include "launcher/agent/leading_io.h"
 #include "launcher/ends/tree_signals.h"
 #include "launcher/ends/witness_io.h"
+#include "launcher/head/head_link_io.h"
 #include "launcher/logs/console_io.h"
 #include "launcher/report/events.h"
 #include "launcher/supervise/local_workers_io.h"
@@ -73,6 +75,9 @@ struct agent {
     int lead_name; /* held while it leads at one of several ports; -1: none */
     /* the endpoint's address on this machine that is not loopback; else len 0 */
     struct addr endpoint;
+    struct head_link *head;      /* NULL: no head has started this agent */
+    struct head_verdict verdict; /* what the head will be told */
+    bool has_verdict;
     struct preflight *preflight;       /* NULL: no checks before workers start */
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 
@@ -88,6 +93,7 @@ struct agent {
     struct member_end end;
 
     /* agent_show_io.c */
+    bool brief; /* other agents write to the same place, and the one that leads speaks for all */
     char shown[RDZV_REASON_MAX];   /* the last progress line, so that it is not repeated */
     char waiting[RDZV_REASON_MAX]; /* why there is no leader yet; "": there is one */
     uint64_t waiting_since_ns;     /* 0: it does not wait */
@@ -139,6 +145,20 @@ void agent_ends_told(struct agent *a, int signo);
 /* The workers' time after a signal to this node. */
 uint64_t agent_ends_grace(const struct agent *a);
 
+/* The head got this signal, and wants the job to end. */
+void agent_told_to_stop(struct agent *a, int signo);
+
+/* ---- agent_head_io.c ---- */
+
+/* Finds out whether a head has started this step. 0, or a negative errno: it is reported. */
+_must_use_ int agent_find_head(struct agent *a);
+/* Call it when this agent has begun to lead. */
+void agent_leads_now(struct agent *a);
+/* What the head will be told, if this agent leads the job at its end. Before it stops leading. */
+void agent_read_verdict(struct agent *a);
+/* The last thing, because the status is only known then. No worker waits for it. */
+void agent_tell_head(struct agent *a, int status);
+
 /* ---- agent_find_io.c ---- */
 
 /* Joins the job, and leads it if this agent is the one to lead. */
@@ -163,6 +183,10 @@ _must_use_ int agent_try_ports(struct agent *a, const char *host, int *ret_fd);
 
 /* ---- agent_show_io.c ---- */
 
+/* Whether this agent leaves it to the leader to say what is the same on all nodes. */
+bool agent_show_is_brief(const struct agent *a);
+/* This agent leads from now on, or no longer does. */
+void agent_show_leads(const struct agent *a);
 /* What the user sees. Begin makes the console; end lets it write what is left, until the
  * deadline. */
 int agent_show_begin(struct agent *a);

@@ -28,6 +28,9 @@
 /* How often a line on a terminal shows the time that has passed. */
 #define TICK_NS (1 * NS_PER_S)
 
+/* How long an agent beside others looks for its leader before it says that it finds none. */
+#define BRIEF_NS (10 * NS_PER_S)
+
 static void show_status(struct agent *a);
 static void on_waiting_timer(void *arg);
 
@@ -105,6 +108,22 @@ bool agent_show_end(struct agent *a) {
     return lost;
 }
 
+bool agent_show_is_brief(const struct agent *a) { return a->brief && !agent_leads(a); }
+
+void agent_show_leads(const struct agent *a) {
+    log_set_name(agent_show_is_brief(a) ? a->host : NULL);
+}
+
+/* The level of an error that is the same on all nodes. */
+static enum log_level shared_error(const struct agent *a) {
+    return agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR;
+}
+
+/* The level of a line that is the same on all nodes. */
+static enum log_level shared_level(const struct agent *a) {
+    return agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
+}
+
 /* Shows a live line on a terminal; otherwise a plain line when `kind` changes, or after
  * REPEAT_NS. */
 static void show_progress(struct agent *a, const char *kind, const char *text) {
@@ -166,6 +185,8 @@ static void show_cut(struct agent *a, const char *text) {
 static void show_waiting(struct agent *a) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     uint64_t passed = clock_now_ns() - a->waiting_since_ns;
+    if (agent_show_is_brief(a) && passed < BRIEF_NS)
+        return;
     uint64_t join_ns = a->config.spec->rdzv.join_timeout_ns;
     if (console_is_terminal(a->console, CONSOLE_ERR)) {
         add_time_of(&s, passed, join_ns);
@@ -221,7 +242,7 @@ void agent_show_leader(struct agent *a, uint64_t incarnation, uint32_t epoch,
         addr_to_text(listener, text);
         (void)snprintf(at, sizeof at, "the agent at %s", text);
     }
-    log_line(first ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE, "%s%s leads from now on (epoch %u)",
+    log_line(first ? LOG_LEVEL_INFO : shared_level(a), "%s%s leads from now on (epoch %u)",
              first ? "" : "the leader is gone: ", at, epoch);
 }
 
@@ -241,6 +262,8 @@ static uint64_t left_of(const struct agent *a) {
 }
 
 static void show_status(struct agent *a) {
+    if (agent_show_is_brief(a))
+        return;
     const struct rdzv_status *st = &a->status;
     _cleanup_(strbuf_fini) struct strbuf s = {0}, time = {0};
     const uint64_t join_ns = a->config.spec->rdzv.join_timeout_ns;
@@ -292,7 +315,7 @@ void agent_show_formed(struct agent *a, struct generation g, const struct form *
     else
         (void)snprintf(ranks, sizeof ranks, "ranks %u-%u", f->first_rank,
                        f->first_rank + nproc - 1);
-    log_line(interesting ? LOG_LEVEL_NOTICE : LOG_LEVEL_INFO,
+    log_line(interesting ? shared_level(a) : LOG_LEVEL_INFO,
              "group %u.%u: %u node%s, %u worker%s; this is node %u with %s", g.epoch, g.counter,
              f->n_nodes, f->n_nodes == 1 ? "" : "s", f->world_size, f->world_size == 1 ? "" : "s",
              f->node_rank, ranks);
@@ -324,7 +347,7 @@ static void show_headline(struct agent *a, const struct failure *f,
     a->shown_cause = *f;
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     failure_headline(f, counts, &s);
-    log_notice("%s", strbuf_text(&s));
+    log_line(shared_level(a), "%s", strbuf_text(&s));
     show_quitter(a, f);
 }
 
@@ -351,7 +374,7 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
     if (alive > 0)
         (void)snprintf(stopping, sizeof stopping, "; stopping %u worker%s here", alive,
                        alive == 1 ? "" : "s");
-    log_notice("%s%s%s", reason, stopping, again ? "; a new group forms" : "");
+    log_line(shared_level(a), "%s%s%s", reason, stopping, again ? "; a new group forms" : "");
 }
 
 /* As torchrun does: if TORCHELASTIC_ERROR_FILE is set for the agent, it writes the cause there. */
@@ -413,7 +436,8 @@ static void show_failure(struct agent *a, const struct failure *f) {
         .stderr_tail = tail.len > 0 || shown ? strbuf_text(&tail) : NULL,
     };
     failure_report_text(&sheet, &block);
-    console_print(a->console, CONSOLE_ERR, strbuf_text(&block), block.len);
+    if (!agent_show_is_brief(a) || tail.len > 0) /* the leader has no tail of another node */
+        console_print(a->console, CONSOLE_ERR, strbuf_text(&block), block.len);
     if (f->error_file[0] != '\0' && f->incarnation == a->incarnation)
         local_workers_keep_files(a->local_workers);
     pass_error_on(a, f);
@@ -476,7 +500,11 @@ static void show_ended(const struct agent *a, const struct member_end *end) {
         strbuf_add(&where, "; this node looked for the others");
         add_assumed(a, &where);
     }
-    log_error("the job ended: %s%s", end->reason, strbuf_text(&where));
+    log_line(shared_error(a), "the job ended: %s%s", end->reason, strbuf_text(&where));
+}
+
+static bool failed_here(const struct agent *a) {
+    return a->end.has_failure && a->end.failure.incarnation == a->incarnation;
 }
 
 /* For whoever looks at the pod, and not at its log. */
@@ -515,10 +543,10 @@ void agent_show_outcome(struct agent *a) {
                                                    .max_restarts = end->max_restarts});
             /* why the group was not restarted, although restarts were left */
             if (end->reason[0] != '\0')
-                log_error("the job failed: %s", end->reason);
+                log_line(shared_error(a), "the job failed: %s", end->reason);
             else if (end->max_restarts > 0)
-                log_error("the job failed: %u of %u restarts are used up", end->restarts_used,
-                          end->max_restarts);
+                log_line(shared_error(a), "the job failed: %u of %u restarts are used up",
+                         end->restarts_used, end->max_restarts);
             show_failure(a, &end->failure);
         } else if (a->signo == 0) {
             show_ended(a, end);
@@ -528,5 +556,5 @@ void agent_show_outcome(struct agent *a) {
     show_never_ran(a);
     const char *logs = local_workers_log_dir(a->local_workers);
     if (logs != NULL && (end->kind == MEMBER_END_FAILED || a->config.spec->log_dir == NULL))
-        log_notice("logs: %s", logs);
+        log_line(failed_here(a) ? LOG_LEVEL_NOTICE : shared_level(a), "logs: %s", logs);
 }

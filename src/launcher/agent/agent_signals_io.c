@@ -56,11 +56,12 @@ static void stop_for_signal(struct agent *a) {
                    name);
         return;
     }
+    enum log_level level = agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
     if (alive > 0)
-        log_notice("got %s: stopping %u worker%s (up to %.0f s)", name, alive,
-                   alive == 1 ? "" : "s", (double)agent_ends_grace(a) / (double)NS_PER_S);
+        log_line(level, "got %s: stopping %u worker%s (up to %.0f s)", name, alive,
+                 alive == 1 ? "" : "s", (double)agent_ends_grace(a) / (double)NS_PER_S);
     else
-        log_notice("got %s: leaving", name);
+        log_line(level, "got %s: leaving", name);
     (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
     if (agent_leads(a) && a->arbiter == NULL)
         /* no node can replace this leader */
@@ -117,6 +118,19 @@ static void on_leave_timer(void *arg) {
     struct agent *a = arg;
     a->ended = a->server_done = true;
     agent_quit_if_over(a);
+}
+
+/* The whole job ends, whoever could lead it on: as if an operator had stopped it. */
+void agent_told_to_stop(struct agent *a, int signo) {
+    char name[WORKER_SIGNAL_TEXT_MAX], reason[RDZV_REASON_MAX];
+    if (a->signo != 0 || a->ended || !agent_leads(a))
+        return;
+    writer_take_rest(a->writer);
+    worker_signal_text(signo, name);
+    (void)snprintf(reason, sizeof reason, "the job was stopped by %s", name);
+    rdzv_server_stop_job(leading_server(a->leading), reason, false);
+    if (a->client == NULL)
+        agent_begin_to_leave(a, reason);
 }
 
 /* ---- signals for the workers ---- */

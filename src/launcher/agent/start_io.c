@@ -1,11 +1,11 @@
 #include "launcher/agent/start_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/text/log.h"
+#include "io/file.h"
 #include "io/net/listen.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/start_check_io.h"
@@ -76,22 +76,13 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
     return listen_beside(&at, spec, ret_fd, err);
 }
 
-/* Standard descriptors that a shell closed (<&-, >&-) become /dev/null. Otherwise the next socket
- * or file would get their number, and messages would go there. They can't be written, so that the
- * console knows that what workers write there is lost. */
-static void open_standard_files(void) {
-    for (int fd = 0; fd <= STDERR_FILENO; fd++)
-        if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
-            (void)open("/dev/null", O_RDONLY); /* the lowest number that is free: fd */
-}
-
 int job_start(const struct job_spec *spec, char *const *envp) {
     struct err err = {0};
     struct agent_config agent = {.spec = spec, .envp = envp, .node_fd = -1};
     _cleanup_(freep) char *python = NULL;
     struct guardian_link link = GUARDIAN_LINK_INIT;
     int r = 0;
-    open_standard_files();
+    file_open_standard();
     agent_ignore_passed_signals(spec);
     if (spec->entry != JOB_ENTRY_PROGRAM)
         r = python_find(program_invocation_name, envp, &python, &err);

@@ -56,6 +56,11 @@ enum job_leave { JOB_LEAVE_NONE = 0, JOB_LEAVE_DETACHED };
 /* The exit status of a job whose worker failed: 1, or that of the worker that failed first. */
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 
+/* What starts muster on the nodes of a job: srun where Slurm has given this one several nodes and
+ * the user arranges nothing else (AUTO), srun, or nothing: this process is the agent of its node.
+ */
+enum job_starter { JOB_STARTER_AUTO = 0, JOB_STARTER_SRUN, JOB_STARTER_NONE };
+
 /* OMP_NUM_THREADS if it is not set: torchrun's value, or the number of cores that a worker has. */
 enum job_omp { JOB_OMP_TORCHRUN = 0, JOB_OMP_CORES };
 
@@ -64,6 +69,10 @@ struct job_spec {
     /* who */
     uint32_t nproc; /* workers of this node */
     enum job_backend backend;
+    enum job_starter starter;
+    /* this process is the head: it starts a step of so many nodes, and no worker; 0: it is an agent
+     */
+    uint32_t start_nodes;
     bool standalone;        /* one node, a free port, closed to other nodes */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port; /* 0: any free one */
@@ -137,8 +146,10 @@ struct job_spec {
     /* where output goes */
     char *log_dir; /* NULL: none; "/dev/null": no files at all */
     struct std_map redirects, tee;
-    char **filters[2];   /* lines of stdout, stderr with one of these texts are written once more,
-                            NULL-terminated; NULL: none */
+    char **filters[2]; /* lines of stdout, stderr with one of these texts are written once more,
+                          NULL-terminated; NULL: none */
+    bool in_step;     /* srun has started agents on several nodes: their output goes to one place */
+    bool rank_prefix; /* lines of workers begin with their rank: several nodes write to one place */
     char *line_prefix;   /* template of --tee's prefix; NULL: torchrun's default */
     bool *console_ranks; /* [nproc], NULL: all (--local-ranks-filter) */
     uint64_t

@@ -319,11 +319,12 @@ static int open_stream(struct mux_stream *s, const struct logmux_worker *worker,
         free(TAKE_PTR(s->path)); /* it could not be opened */
     if (!worker->on_console && k == OUT)
         return open_null(&s->child_fd, err);
+    bool prefixed = tee || wants_file || worker->prefixed;
     s->flags = (k == ERR ? (unsigned)WRITER_KEEP_TAIL : 0) |
                (s->path != NULL ? (unsigned)WRITER_TO_FILE : 0) |
                (worker->on_console ? (unsigned)WRITER_SHOWN : 0) |
-               (tee || wants_file ? (unsigned)WRITER_PREFIXED : 0);
-    bool plain = worker->on_console && !tee && !wants_file;
+               (prefixed ? (unsigned)WRITER_PREFIXED : 0);
+    bool plain = worker->on_console && !prefixed;
     if (!plain || open_pty(s, writer_terminal(s->worker->mux->writer, k)) < 0)
         return open_pipe(s, err);
     s->flags |= worker->alone ? (unsigned)WRITER_EXACT : 0;

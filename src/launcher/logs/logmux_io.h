@@ -12,8 +12,8 @@
  * For each stream (torchrun's rules; muster's improvements are in brackets):
  *   redirected       the worker itself writes to the file (O_APPEND), not through the log writer
  *   tee              the file gets the raw bytes, the console gets the lines with a prefix
- *   neither          console, without a prefix [whole lines, never torn or mixed with others']; if
- *                    the console is a terminal, the worker gets a pseudo-terminal, and if it is the
+ *   neither          console, without a prefix unless `prefixed` [whole lines, never torn or mixed
+ * with others']; if the console is a terminal, the worker gets a pseudo-terminal, and if it is the
  *                    only worker that is shown, exactly its bytes are; if both streams are the
  *                    same file (`> log 2>&1`), the order of a worker's lines is kept
  *   not on_console   tee: as redirected; neither: dropped (stderr's end is kept for the report)
@@ -54,6 +54,7 @@ struct logmux_worker {
     const char *dir;
     int file_fds[2];         /* of the streams that only go to a file; -1: none. Borrowed */
     unsigned redirects, tee; /* STD_* bits of job.h, of this local rank */
+    bool prefixed;           /* lines for the console have the prefix, without --tee, too */
     bool on_console;         /* --local-ranks-filter allows its output */
     bool alone;              /* and no other worker's */
 };

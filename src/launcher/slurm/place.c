@@ -337,6 +337,9 @@ static void count_workers(char *const *envp, struct slurm_place *p) {
     if (p->nproc_is_gpus) {
         p->nproc = seen ? p->visible_gpus : p->gpus_on_node;
         p->from.nproc = seen ? gpus_from : "SLURM_GPUS_ON_NODE";
+    } else if (p->kind == SLURM_PLACE_STEP && number_of(envp, SLURM_HEAD_TASKS_ENV) > 0) {
+        p->nproc = number_of(envp, SLURM_HEAD_TASKS_ENV);
+        p->from.nproc = "SLURM_TASKS_PER_NODE";
     } else if (p->node_tasks > 0) {
         p->nproc = p->node_tasks;
         p->from.nproc = tasks_from;

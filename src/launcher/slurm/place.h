@@ -46,6 +46,10 @@ struct slurm_facts {
     const char *parent;   /* name of the parent's program ("bash"), NULL: not known */
 };
 
+/* How many tasks the job has on each node, where muster started this step with one (head/starter.h)
+ */
+#define SLURM_HEAD_TASKS_ENV "MUSTER_STEP_TASKS"
+
 #define SLURM_PORTS_MAX 16
 #define SLURM_RUN_ID_MAX 200 /* bytes, with the NUL */
 /* The ports of a run, if the user gave no range: below the range from which Linux takes ports for

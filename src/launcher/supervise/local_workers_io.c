@@ -404,8 +404,8 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
         return r;
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
         c->awaits |= AWAITS_FILES;
-    r = logmux_new(c->loop, c->config.writer, spec->nproc, spec->line_prefix, &logmux_ops, c,
-                   &c->logs);
+    const char *prefix = spec->rank_prefix ? LOCAL_WORKERS_RANK_PREFIX : spec->line_prefix;
+    r = logmux_new(c->loop, c->config.writer, spec->nproc, prefix, &logmux_ops, c, &c->logs);
     if (r < 0)
         return r;
     if (c->config.discovery != NULL && !node_discovery_ended(c->config.discovery))

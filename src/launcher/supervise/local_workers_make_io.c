@@ -92,6 +92,7 @@ static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, s
         .dir = worker_logs_dir(c->files, i),
         .redirects = redirects,
         .tee = lacking ? tee | redirects : tee, /* all output goes to the console, with prefixes */
+        .prefixed = job->rank_prefix,
         .on_console = job->console_ranks == NULL || job->console_ranks[i],
         .alone = shown_ranks(job) == 1,
     };

@@ -27,6 +27,17 @@ Test(log, each_level_has_its_word_and_each_event_its_line) {
                                       "<muster: d\n><muster: debug: e\n>");
 }
 
+Test(log, lines_beside_those_of_others_have_a_name) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    log_set_sink(gather, &s);
+    log_set_name("node2");
+    log_error("a");
+    log_notice("b");
+    log_set_name(NULL);
+    log_notice("c");
+    cr_assert_str_eq(strbuf_text(&s), "<muster: error: node2: a\n><muster: node2: b\n><muster: c\n>");
+}
+
 Test(log, by_default_notices_are_shown_and_more_is_not) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     log_set_sink(gather, &s);

@@ -403,3 +403,67 @@ Test(job_options_slurm, prints_what_came_from_which_variable) {
     cr_assert_not_null(strstr(strbuf_text(&out), "\n  \"derived\": [\"nnodes: 4, from SLURM_STEP_NUM_NODES"));
     cr_assert_not_null(strstr(strbuf_text(&out), "\"nproc_per_node: 1, from SLURM_STEP_TASKS_PER_NODE\""));
 }
+
+Test(job_options_slurm, a_job_of_several_nodes_is_started_from_its_script) {
+    static const struct {
+        const char *env, *line;
+        uint32_t nodes; /* 0: no step is started */
+    } cases[] = {
+        {BATCH, "x", 4},
+        {BATCH, "--nnodes=2 x", 2},
+        {BATCH, "--nnodes=2:9 x", 4},
+        {BATCH, "--nnodes=1 x", 0},
+        {BATCH, "--standalone x", 0},
+        {BATCH, "--nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=node1:29500 x", 0},
+        {BATCH, "--nnodes=4 --node-rank=2 --master-addr=node1 x", 0},
+        {BATCH, "--starter=none x", 0},
+        {BATCH, "--starter=srun --nnodes=1 x", 1},
+        {BATCH, "--nproc-per-node=gpu x", 4}, /* counted on the nodes: here is none */
+        {STEP, "x", 0},
+        {STEP, "--starter=srun x", 0},
+        {"", "x", 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].env, cases[i].line);
+        cr_assert_eq(g.spec.start_nodes, cases[i].nodes, "%s: %u", cases[i].line, g.spec.start_nodes);
+    }
+    _cleanup_(reading_fini) struct reading few = read_line(BATCH, "--nnodes=5 x"),
+                                           none = read_line("", "--starter=srun x");
+    cr_assert_eq(few.r, -EINVAL);
+    cr_assert_not_null(strstr(few.err.text, "Slurm's job 28 has 4"), "%s", few.err.text);
+    cr_assert_eq(none.r, -EINVAL);
+    cr_assert_not_null(strstr(none.err.text, "there is no job of Slurm here"), "%s", none.err.text);
+}
+
+Test(job_options_slurm, lines_of_several_nodes_have_their_rank) {
+    static const struct {
+        const char *env, *line;
+        bool in_step, prefix;
+    } cases[] = {
+        {STEP, "x", true, true},
+        {STEP, "--tee=3 x", true, false},
+        {STEP, "--tee=0 x", true, false},
+        {STEP, "-r 1 x", true, false},
+        {STEP, "--log-line-prefix-template=a x", true, false},
+        {STEP "SLURM_LABELIO=1 ", "x", true, false},
+        {STEP "SLURM_LABELIO=0 ", "x", true, true},
+        {STEP, "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", false, false},
+        {STEP, "--standalone x", false, false},
+        {BATCH, "x", false, false},
+        {"", "x", false, false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].env, cases[i].line);
+        cr_assert_eq(g.spec.in_step, cases[i].in_step, "%s %s", cases[i].env, cases[i].line);
+        cr_assert_eq(g.spec.rank_prefix, cases[i].prefix, "%s %s", cases[i].env, cases[i].line);
+    }
+}
+
+Test(job_options_slurm, a_step_that_muster_started_has_the_jobs_tasks_as_workers) {
+    READ(STEP "MUSTER_STEP_TASKS=3 ", "x");
+    cr_assert_eq(g.spec.nproc, 3);
+    _cleanup_(reading_fini) struct reading given = read_line(STEP "MUSTER_STEP_TASKS=3 ", "--nproc-per-node=2 x");
+    cr_assert_eq(given.spec.nproc, 2);
+    _cleanup_(reading_fini) struct reading gpus = read_line(STEP "MUSTER_STEP_TASKS=3 SLURM_GPUS_ON_NODE=8 ", "x");
+    cr_assert_eq(gpus.spec.nproc, 8);
+}

@@ -1,0 +1,46 @@
+/* What starts the agents of a job: the user, or muster itself, by a step of Slurm; and what follows
+ * where srun has started several. */
+#include <errno.h>
+#include <string.h>
+
+#include "base/text/envlist.h"
+#include "cli/options/job_options_priv.h"
+#include "launcher/head/starter.h"
+
+int job_read_starter(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    uint32_t nodes = 0;
+    int r = starter_choose(spec->starter, &spec->slurm, &j->said, &nodes, j->err);
+    if (r < 0)
+        return r;
+    if (r == STARTER_SRUN) {
+        spec->start_nodes = nodes;
+        job_derived(j, "start_nodes: %u, from %s", nodes,
+                    j->said.nnodes ? "--nnodes and SLURM_JOB_NUM_NODES" : "SLURM_JOB_NUM_NODES");
+    }
+    bool serves = j->fill.group && spec->slurm.local_id == 0 && spec->slurm.node_tasks > 1;
+    if (serves && j->probes->serve_node != NULL)
+        j->probes->serve_node(j->probes->arg);
+    return 0;
+}
+
+bool job_counts_elsewhere(const struct job_reading *j) {
+    static const char *const words[] = {"auto", "cpu", "gpu"};
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
+        if (strcmp(job_text(j, RUN_NPROC_PER_NODE), words[i]) == 0)
+            return j->spec->start_nodes > 0;
+    return false;
+}
+
+/* srun --label has prefixes of its own. */
+static bool srun_labels(const struct job_reading *j) {
+    const char *label = env_get(j->envp, "SLURM_LABELIO");
+    return label != NULL && label[0] != '\0' && strcmp(label, "0") != 0;
+}
+
+void job_share_output(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    spec->in_step = j->fill.group && spec->rdzv.max_nodes > 1;
+    spec->rank_prefix = spec->in_step && !job_given(j, RUN_TEE) && !job_given(j, RUN_REDIRECTS) &&
+                        spec->line_prefix == NULL && !srun_labels(j);
+}

@@ -1,0 +1,66 @@
+/* The agent and the head of its job: the muster that started this step, if there is one. */
+#include <signal.h>
+#include <stdio.h>
+
+#include "base/text/log.h"
+#include "base/text/strbuf.h"
+#include "io/clock.h"
+#include "launcher/agent/agent_priv.h"
+#include "launcher/report/failure_text.h"
+
+static void on_stop(void *arg, int signo) {
+    struct agent *a = arg;
+    agent_told_to_stop(a, signo);
+}
+
+static void on_gone(void *arg) {
+    struct agent *a = arg;
+    log_notice("the muster that started this step was killed");
+    agent_told_to_stop(a, SIGTERM);
+}
+
+static const struct head_link_ops ops = {.stop = on_stop, .gone = on_gone};
+
+int agent_find_head(struct agent *a) {
+    struct err err = {0};
+    int r = head_link_new(a->loop, a->config.envp, a->host, &ops, a, &a->head, &err);
+    if (r < 0 && err.text[0] != '\0') {
+        log_error("%s", err.text);
+        a->failed_early = a->wrong_usage = true;
+    }
+    a->brief = a->config.spec->in_step || a->head != NULL;
+    agent_show_leads(a);
+    return r;
+}
+
+void agent_leads_now(struct agent *a) {
+    agent_show_leads(a);
+    head_link_lead(a->head);
+}
+
+/* A leader that hands over, or has left, knows nothing of the end. */
+void agent_read_verdict(struct agent *a) {
+    struct overview overview;
+    bool handed_over =
+        a->arbiter != NULL && a->end.kind != MEMBER_END_SUCCESS && a->end.kind != MEMBER_END_FAILED;
+    if (a->head == NULL || !agent_leads(a) || handed_over)
+        return;
+    group_overview(rdzv_server_group(leading_server(a->leading)), clock_now_ns(), &overview);
+    a->has_verdict = true;
+    a->verdict.lost = overview.losses;
+    if (!a->end.has_failure)
+        return;
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    failure_headline(&a->end.failure,
+                     &(struct failure_counts){.restarts_used = a->end.restarts_used,
+                                              .max_restarts = a->end.max_restarts},
+                     &s);
+    (void)snprintf(a->verdict.text, sizeof a->verdict.text, "%s", strbuf_text(&s));
+}
+
+void agent_tell_head(struct agent *a, int status) {
+    a->verdict.status = (uint32_t)status;
+    if (a->has_verdict && !head_link_verdict(a->head, &a->verdict))
+        log_debug("the head of the job was not told how it ended");
+    head_link_free(TAKE_PTR(a->head));
+}

@@ -1,0 +1,470 @@
+#include "launcher/head/head_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/frame.h"
+#include "base/text/log.h"
+#include "base/text/signal_name.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "io/net/listen.h"
+#include "io/net/stream.h"
+#include "io/process/child.h"
+#include "io/process/reaper.h"
+#include "launcher/head/starter.h"
+
+#define EXIT_CANT 1
+#define EXIT_USAGE_ERROR 2
+#define BACKLOG 64
+#define ADDRS_MAX 8
+
+struct peer {
+    struct list link; /* in strangers, or in links */
+    struct run *run;
+    struct stream *stream;
+    uint64_t id;       /* of a link; 0: a stranger */
+    uint64_t since_ns; /* when it came */
+    char host[HEAD_HOST_MAX];
+};
+
+struct run {
+    const struct head_run_config *config;
+    struct loop *loop;
+    struct child_reaper *reaper;
+    struct listener *listener;
+    struct loop_timer *timer, *greeting;
+    struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
+    struct child_watch *srun;          /* NULL: it has ended */
+    char token[HEAD_TOKEN_CHARS + 1];
+    char step[HEAD_STEP_MAX]; /* "": not known yet */
+    struct list strangers, links;
+    unsigned n_strangers, n_links;
+    uint64_t last_id;
+    struct head head;
+    int status;
+    bool over;
+};
+
+static void step(struct run *h, struct head_event *event);
+
+/* ---- peers ---- */
+
+static void peer_free(struct peer *p) {
+    list_remove(&p->link);
+    *(p->id == 0 ? &p->run->n_strangers : &p->run->n_links) -= 1;
+    stream_free(p->stream);
+    free(p);
+}
+
+static struct peer *peer_of(const struct list *link) {
+    return CONTAINER_OF(link, struct peer, link);
+}
+
+static void watch_greetings(struct run *h) {
+    uint64_t until = TIME_NEVER;
+    if (!list_empty(&h->strangers))
+        until = peer_of(h->strangers.next)->since_ns + HEAD_GREETING_NS;
+    loop_timer_set(h->greeting, until);
+}
+
+static void on_greeting_timer(void *arg) {
+    struct run *h = arg;
+    uint64_t now = clock_now_ns();
+    while (!list_empty(&h->strangers) &&
+           peer_of(h->strangers.next)->since_ns + HEAD_GREETING_NS <= now)
+        peer_free(peer_of(h->strangers.next));
+    watch_greetings(h);
+}
+
+static void send_to(struct run *h, uint64_t id, const struct head_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    head_encode(m, &frame);
+    for (struct list *at = h->links.next; at != &h->links; at = at->next) {
+        struct peer *p = peer_of(at);
+        if (p->id == id && stream_unsent(p->stream) < HEAD_FRAME_MAX)
+            stream_write(p->stream, strbuf_text(&frame), frame.len);
+    }
+}
+
+/* False: it was disconnected. */
+static bool welcome(struct peer *p, const struct head_lead *lead) {
+    struct run *h = p->run;
+    if (!head_token_equal(lead->token, h->token) || h->n_links == HEAD_LINKS_MAX) {
+        log_debug("a stranger came to the head's port");
+        peer_free(p);
+        watch_greetings(h);
+        return false;
+    }
+    list_remove(&p->link);
+    h->n_strangers--;
+    h->n_links++;
+    list_append(&h->links, &p->link);
+    p->id = ++h->last_id;
+    (void)snprintf(p->host, sizeof p->host, "%s", lead->host);
+    if (lead->step[0] != '\0')
+        (void)snprintf(h->step, sizeof h->step, "%s", lead->step);
+    watch_greetings(h);
+    log_info("node %s leads (step %s)", p->host, h->step[0] != '\0' ? h->step : "unknown");
+    step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER, .link = p->id});
+    return true;
+}
+
+/* False: it was disconnected. */
+static bool obey_peer(struct peer *p, const struct head_message *m) {
+    struct run *h = p->run;
+    if (p->id == 0 && m->kind == HEAD_LEAD)
+        return welcome(p, &m->lead);
+    if (p->id == 0 || m->kind != HEAD_VERDICT) {
+        peer_free(p);
+        watch_greetings(h);
+        return false;
+    }
+    log_info("node %s: the job ended with status %u%s%s", p->host, m->verdict.status,
+             m->verdict.text[0] != '\0' ? ": " : "", m->verdict.text);
+    step(h, &(struct head_event){.kind = HEAD_EVENT_VERDICT, .link = p->id, .verdict = m->verdict});
+    return true;
+}
+
+static void peer_gone(struct peer *p) {
+    struct run *h = p->run;
+    uint64_t id = p->id;
+    peer_free(p);
+    watch_greetings(h);
+    if (id != 0)
+        step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER_GONE, .link = id});
+}
+
+static void on_peer_readable(void *arg, struct stream *s) {
+    struct peer *p = arg;
+    for (;;) {
+        struct head_message m;
+        struct err err = {0};
+        size_t bytes, len = stream_available(s);
+        const uint8_t *data = len > 0 ? stream_peek(s, len) : NULL;
+        int r = data != NULL ? head_take(data, len, &m, &bytes, &err) : FRAME_E_MORE;
+        if (r == FRAME_E_MORE)
+            return;
+        if (r < 0) {
+            log_debug("the head's port got no message of ours: %s", err.text);
+            peer_gone(p);
+            return;
+        }
+        stream_drain(s, bytes);
+        if (!obey_peer(p, &m))
+            return;
+    }
+}
+
+static void on_peer_closed(void *arg, struct stream *s, int code) {
+    (void)s;
+    (void)code;
+    peer_gone(arg);
+}
+
+static const struct stream_ops peer_ops = {.on_readable = on_peer_readable,
+                                           .on_closed = on_peer_closed};
+
+static void on_peer(void *arg, int fd, const struct addr *from) {
+    struct run *h = arg;
+    (void)from;
+    if (h->n_strangers == HEAD_STRANGERS_MAX)
+        peer_free(peer_of(h->strangers.next));
+    struct peer *p = xcalloc(1, sizeof *p);
+    p->run = h;
+    p->since_ns = clock_now_ns();
+    if (stream_new(h->loop, fd, &peer_ops, p, &p->stream) < 0) {
+        free(p);
+        return;
+    }
+    stream_set_read_limit(p->stream, HEAD_FRAME_MAX);
+    list_append(&h->strangers, &p->link);
+    h->n_strangers++;
+    watch_greetings(h);
+}
+
+/* ---- effects ---- */
+
+static void signal_srun(struct run *h, int signo) {
+    if (h->srun != NULL && child_watch_kill(h->srun, signo) < 0)
+        log_debug("srun has ended before it got SIG%s", signal_abbrev(signo));
+}
+
+/* scancel(1): --signal=KILL is sent at once. Without the step's number only srun can be ended, and
+ * Slurm then ends its tasks. */
+static void kill_step(struct run *h) {
+    char program[] = "scancel", quiet[] = "--quiet", kill_now[] = "--signal=KILL";
+    char *argv[] = {program, quiet, kill_now, h->step, NULL};
+    struct child_spec spec = CHILD_SPEC_INIT;
+    struct child child = CHILD_INIT;
+    struct err err = {0};
+    spec.argv = argv;
+    spec.envp = h->config->envp;
+    spec.setsid = true;
+    if (h->step[0] == '\0') {
+        signal_srun(h, SIGKILL);
+        return;
+    }
+    log_notice("killing step %s", h->step);
+    if (child_spawn(&spec, &child, &err) < 0) {
+        log_warning("can't run scancel: %s", err.text);
+        signal_srun(h, SIGKILL);
+        return;
+    }
+    child_fini(&child); /* the reaper takes its end */
+}
+
+static void finish(struct run *h, int status) {
+    h->status = status;
+    h->over = true;
+    signal_srun(h, SIGKILL);
+    loop_quit(h->loop);
+}
+
+static void carry_out(struct run *h, const struct head_effect *e) {
+    struct head_message m = {.kind = HEAD_ACK};
+    switch (e->kind) {
+    case HEAD_EFFECT_STOP:
+        m.kind = HEAD_STOP;
+        m.stop.signo = (uint32_t)e->signo;
+        send_to(h, e->link, &m);
+        break;
+    case HEAD_EFFECT_ACK: send_to(h, e->link, &m); break;
+    case HEAD_EFFECT_SIGNAL: signal_srun(h, e->signo); break;
+    case HEAD_EFFECT_KILL_STEP: kill_step(h); break;
+    case HEAD_EFFECT_END: finish(h, e->status); break;
+    }
+}
+
+/* No effect calls back, so steps are not nested. */
+static void step(struct run *h, struct head_event *event) {
+    struct head_update u;
+    event->now_ns = clock_now_ns();
+    head_step(&h->head, event, &u);
+    loop_timer_set(h->timer, u.deadline_ns);
+    for (size_t i = 0; i < u.n_effects; i++)
+        carry_out(h, &u.effects[i]);
+}
+
+static void on_timer(void *arg) { step(arg, &(struct head_event){.kind = HEAD_EVENT_TIME}); }
+
+/* ---- signals ---- */
+
+static bool ends_job(const struct job_spec *spec, int signo) {
+    for (uint32_t i = 0; i < spec->n_signals; i++)
+        if (spec->signals[i] == signo)
+            return true;
+    return false;
+}
+
+static void on_signal(void *arg, int signo) {
+    struct run *h = arg;
+    bool ends = ends_job(h->config->spec, signo), first = h->head.signo == 0;
+    const char *name = signal_abbrev(signo);
+    if (ends && first && h->head.state != HEAD_DECIDED)
+        log_notice("got SIG%s: stopping the job (up to %.0f s)", name != NULL ? name : "RT",
+                   (double)h->config->spec->shutdown_timeout_ns / (double)NS_PER_S);
+    step(h, &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = signo, .ends = ends});
+}
+
+static int watch(struct run *h, int signo) {
+    return h->signals[signo] != NULL
+               ? 0
+               : loop_signal_new(h->loop, signo, on_signal, h, &h->signals[signo]);
+}
+
+/* As the agent's: nohup(1), and a command of a shell without job control in the background. */
+static bool stays_ignored(int signo) {
+    return (signo == SIGHUP || signo == SIGINT || signo == SIGQUIT) && child_is_ignored(signo);
+}
+
+static int watch_signals(struct run *h) {
+    static const int passed_on[] = {SIGUSR1, SIGUSR2};
+    const struct job_spec *spec = h->config->spec;
+    int r = 0;
+    for (uint32_t i = 0; i < spec->n_signals && r == 0; i++)
+        if (!stays_ignored(spec->signals[i]))
+            r = watch(h, spec->signals[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(passed_on) && r == 0; i++)
+        r = watch(h, passed_on[i]);
+    return r;
+}
+
+/* ---- srun ---- */
+
+static void on_srun_exit(void *arg, const struct child_status *status) {
+    struct run *h = arg;
+    child_watch_free(TAKE_PTR(h->srun));
+    step(h, &(struct head_event){.kind = HEAD_EVENT_SRUN_ENDED,
+                                 .signalled = status->signalled,
+                                 .code = status->code});
+}
+
+/* This program as an absolute path: the file that was called, also if it is a link in an
+ * environment of Python's. */
+static int own_path(const struct head_run_config *config, char **ret, struct err *err) {
+    _cleanup_(freep) char *found = NULL;
+    int r = child_find_program(config->argv0, env_get(config->envp, "PATH"), &found);
+    if (r < 0)
+        return err_set(err, r, "can't find the program %s, which is to run on all nodes: %s",
+                       config->argv0, strerror(-r));
+    if (found[0] == '/') {
+        *ret = TAKE_PTR(found);
+        return 0;
+    }
+    _cleanup_(freep) char *here = getcwd(NULL, 0);
+    if (here == NULL)
+        return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
+    *ret = xasprintf("%s/%s", here, found);
+    return 0;
+}
+
+static bool is_torchrun(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return strcmp(slash != NULL ? slash + 1 : path, "torchrun") == 0;
+}
+
+static void show_command(char *const *argv) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    for (size_t i = 0; argv[i] != NULL; i++)
+        strbuf_printf(&line, "%s%s", i > 0 ? " " : "", argv[i]);
+    log_info("%s", strbuf_text(&line));
+}
+
+static int spawn(struct run *h, char *const *argv, const struct envlist *env, struct err *err) {
+    struct child_spec spec = CHILD_SPEC_INIT;
+    struct child child = CHILD_INIT;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    spec.argv = argv;
+    spec.envp = envlist_items(env);
+    spec.stdin_fd = null;
+    spec.setsid = true; /* ^C and ^Z are the head's */
+    show_command(argv);
+    int r = child_spawn(&spec, &child, err);
+    file_close(&null);
+    if (r == -ENOENT)
+        return err_set(err, r,
+                       "srun is not on PATH, so muster can't start itself on the job's other "
+                       "nodes; add it to PATH, or use --starter=none to run on this node only");
+    if (r == 0)
+        r = child_watch_new(h->reaper, &child, NULL, on_srun_exit, h, &h->srun);
+    return r;
+}
+
+/* "10.0.0.1,fd77::1:4711" */
+static int address_text(const struct run *h, struct strbuf *ret) {
+    struct addr own[ADDRS_MAX], at;
+    char text[ADDR_TEXT_MAX];
+    size_t n = 0;
+    int r = listener_addr(h->listener, &at);
+    if (r == 0)
+        r = addr_all_global(own, ARRAY_SIZE(own), &n);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < n; i++) {
+        addr_host_text(&own[i], text);
+        strbuf_printf(ret, "%s%s", i > 0 ? "," : "", text);
+    }
+    strbuf_printf(ret, "%s:%u", n == 0 ? "127.0.0.1" : "", addr_port(&at));
+    return 0;
+}
+
+static int start_step(struct run *h, struct err *err) {
+    const struct head_run_config *config = h->config;
+    _cleanup_(freep) char *program = NULL;
+    _cleanup_(strbuf_fini) struct strbuf head = {0};
+    _cleanup_(envlist_fini) struct envlist env = {0};
+    (void)snprintf(h->token, sizeof h->token, "%016" PRIx64 "%016" PRIx64, random_u64(),
+                   random_u64());
+    int r = own_path(config, &program, err);
+    if (r < 0)
+        return r;
+    r = address_text(h, &head);
+    if (r < 0)
+        return err_set(err, r, "can't list this machine's addresses: %s", strerror(-r));
+    struct starter_config starter = {
+        .nodes = config->nodes,
+        .program = program,
+        .is_torchrun = is_torchrun(config->argv0),
+        .args = config->args,
+        .place = config->place,
+        .envp = config->envp,
+        .head = strbuf_text(&head),
+        .token = h->token,
+    };
+    starter_env(&starter, &env);
+    char **argv = starter_argv(&starter);
+    r = spawn(h, argv, &env, err);
+    starter_argv_free(argv);
+    return r;
+}
+
+/* ---- the whole ---- */
+
+static int listen_anywhere(struct run *h, struct err *err) {
+    struct addr any;
+    int fd = -1;
+    if (h->config->spec->port_low > 0)
+        listen_set_range(h->config->spec->port_low, h->config->spec->port_high);
+    int r = addr_from_literal("::", 0, &any);
+    assert(r == 0);
+    r = listen_socket(&any, BACKLOG, &fd, err);
+    return r < 0 ? r : listener_new(h->loop, fd, on_peer, h, &h->listener);
+}
+
+static int set_up(struct run *h, struct err *err) {
+    (void)signal(SIGPIPE, SIG_IGN);
+    int r = loop_new(&h->loop);
+    if (r == 0)
+        r = child_reaper_new(h->loop, &h->reaper);
+    if (r == 0)
+        r = loop_timer_new(h->loop, on_timer, h, &h->timer);
+    if (r == 0)
+        r = loop_timer_new(h->loop, on_greeting_timer, h, &h->greeting);
+    if (r == 0)
+        r = watch_signals(h);
+    if (r == 0)
+        r = listen_anywhere(h, err);
+    return r < 0 ? r : start_step(h, err);
+}
+
+static void tear_down(struct run *h) {
+    while (!list_empty(&h->strangers))
+        peer_free(peer_of(h->strangers.next));
+    while (!list_empty(&h->links))
+        peer_free(peer_of(h->links.next));
+    if (h->listener != NULL)
+        listener_free(h->listener);
+    for (size_t i = 0; i < ARRAY_SIZE(h->signals); i++)
+        loop_signal_free(h->signals[i]);
+    child_watch_free(h->srun);
+    loop_timer_free(h->timer);
+    loop_timer_free(h->greeting);
+    child_reaper_free(h->reaper);
+    if (h->loop != NULL)
+        loop_free(h->loop);
+}
+
+int head_run(const struct head_run_config *config) {
+    struct run h = {.config = config};
+    struct head_config head = {.grace_ns = config->spec->shutdown_timeout_ns};
+    struct err err = {0};
+    file_open_standard();
+    list_init(&h.strangers);
+    list_init(&h.links);
+    head_init(&h.head, &head);
+    int r = set_up(&h, &err);
+    if (r == 0)
+        r = loop_run(h.loop);
+    if (r < 0)
+        log_error("%s", err.text[0] != '\0' ? err.text : strerror(-r));
+    tear_down(&h);
+    if (!h.over)
+        return r == -ENOENT ? EXIT_USAGE_ERROR : EXIT_CANT;
+    return h.status;
+}

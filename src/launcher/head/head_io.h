@@ -1,0 +1,33 @@
+/* Runs the head (head.h): one loop with the srun child, the signals and a listening socket where
+ * the agent that leads tells how the job ended.
+ *
+ *     status = head_run(&config);       returns when srun has ended; errors are reported
+ *
+ * The socket is at all of this machine's addresses, at any free port (--port-range). Whoever
+ * connects has HEAD_GREETING_NS to send LEAD with the token, and at most HEAD_STRANGERS_MAX may be
+ * about it at once: then the oldest is disconnected. Nothing that a stranger does has another
+ * effect.
+ *
+ * If the head is killed, srun stays. The agent that leads finds that nobody listens here any more
+ * (head_link_io.h), and ends the job in order. */
+#pragma once
+
+#include "launcher/head/head.h"
+#include "launcher/job/job.h"
+#include "launcher/slurm/place.h"
+
+#define HEAD_GREETING_NS (5 * NS_PER_S)
+#define HEAD_STRANGERS_MAX 16
+#define HEAD_LINKS_MAX 64 /* connections with the token: agents that lead, or have led */
+
+struct head_run_config { /* all borrowed */
+    const struct job_spec *spec;
+    const struct slurm_place *place;
+    uint32_t nodes;
+    char *const *args; /* what the user wrote behind "run", NULL-terminated */
+    char *const *envp;
+    const char *argv0; /* how this program was called: the nodes call it by the same path */
+};
+
+/* The exit status of muster run. */
+int head_run(const struct head_run_config *config);

@@ -1,0 +1,50 @@
+/* An agent's way to the head of its job (head.h), which srun's environment names. Only the agent
+ * that leads has something to say: that it leads, and at the end how the job ended. It hears from
+ * there when the job is to end.
+ *
+ *     head_link_new(loop, envp, host, &ops, me, &l);       NULL: no head has started this agent
+ *     head_link_lead(l);                                   this agent leads: connects, by the loop
+ *     head_link_leave_loop(l);                             before the loop is freed
+ *     head_link_verdict(l, &verdict); head_link_free(l);   the last thing that the agent does
+ *
+ * Nothing here delays the workers: while they run nothing blocks, and the verdict is told when none
+ * is left, within HEAD_LINK_VERDICT_NS. A connection that ends is made again, every
+ * HEAD_LINK_RETRY_NS. If the head's machine refuses HEAD_LINK_REFUSALS attempts in a row where it
+ * was reached before, the head was killed. All functions take NULL. */
+#pragma once
+
+#include "base/err.h"
+#include "io/loop.h"
+#include "launcher/head/head_wire.h"
+
+#define HEAD_LINK_RETRY_NS (300 * NS_PER_MS)
+#define HEAD_LINK_CONNECT_NS (2 * NS_PER_S)
+#define HEAD_LINK_VERDICT_NS (2 * NS_PER_S)
+#define HEAD_LINK_REFUSALS 3
+#define HEAD_LINK_ADDRS_MAX 16 /* of the head; further ones are ignored */
+
+struct head_link;
+
+struct head_link_ops {
+    /* The head wants the job to end, as if this signal had come. Called once or more. */
+    void (*stop)(void *arg, int signo);
+    /* The head was killed. Called at most once. */
+    void (*gone)(void *arg);
+};
+
+/* Whether a head has started this process. */
+bool head_link_is_given(char *const *envp);
+
+/* *ret is NULL if there is no head. Returns 0, or -EINVAL with a sentence: the variable makes no
+ * sense. The environment and `host` are copied. */
+_must_use_ int head_link_new(struct loop *loop, char *const *envp, const char *host,
+                             const struct head_link_ops *ops, void *arg, struct head_link **ret,
+                             struct err *err);
+/* This agent leads from now on. Repeated calls are fine. */
+void head_link_lead(struct head_link *l);
+/* No callback follows. */
+void head_link_leave_loop(struct head_link *l);
+/* Blocks until the head has acknowledged, for HEAD_LINK_VERDICT_NS at most. Does nothing unless
+ * this agent has led. False: the head has not acknowledged. After head_link_leave_loop(). */
+bool head_link_verdict(struct head_link *l, const struct head_verdict *verdict);
+void head_link_free(struct head_link *l);

@@ -1,0 +1,109 @@
+#include "launcher/head/head_wire.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/frame.h"
+#include "base/json/json_table.h"
+
+static const struct json_limits limits = {
+    .max_bytes = HEAD_MESSAGE_MAX, .max_depth = 2, .max_values = 16};
+
+#define SIGNALS_MAX 64
+
+static int check_lead(const void *of, struct err *err) {
+    const struct head_lead *lead = of;
+    if (lead->version != HEAD_WIRE_VERSION)
+        return err_set(err, -EINVAL, "it speaks version %u, and this is %d", lead->version,
+                       HEAD_WIRE_VERSION);
+    return 0;
+}
+
+static const struct json_field lead_fields[] = {
+    {JSON_FIELD(head_lead, U32, "version", version), .min = 1},
+    {JSON_FIELD(head_lead, TEXT, "token", token), .min = HEAD_TOKEN_CHARS},
+    {JSON_FIELD(head_lead, LINE, "host", host)},
+    {JSON_FIELD(head_lead, LINE, "step", step)},
+};
+static const struct json_field verdict_fields[] = {
+    {JSON_FIELD(head_verdict, U32, "status", status), .max = UINT8_MAX},
+    {JSON_FIELD(head_verdict, U32, "lost", lost)},
+    {JSON_FIELD(head_verdict, LINE, "text", text)},
+};
+static const struct json_field stop_fields[] = {
+    {JSON_FIELD(head_stop, U32, "signal", signo), .min = 1, .max = SIGNALS_MAX},
+};
+
+static const struct {
+    const char *name;
+    struct json_table table;
+} rows[HEAD_MESSAGE_KIND_COUNT] = {
+    [HEAD_LEAD] = {"LEAD",
+                   {JSON_ROWS(head_lead, lead_fields), .beside = "kind", .check = check_lead}},
+    [HEAD_VERDICT] = {"VERDICT", {JSON_ROWS(head_verdict, verdict_fields), .beside = "kind"}},
+    [HEAD_ACK] = {"ACK", {.beside = "kind"}},
+    [HEAD_STOP] = {"STOP", {JSON_ROWS(head_stop, stop_fields), .beside = "kind"}},
+};
+
+#define BODY offsetof(struct head_message, body)
+
+void head_encode(const struct head_message *m, struct strbuf *ret) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct json_writer w = json_writer_of(&text);
+    uint8_t head[FRAME_HEADER_BYTES];
+    json_write_object_begin(&w, NULL);
+    json_write_string(&w, "kind", rows[m->kind].name);
+    json_table_write(&w, &rows[m->kind].table, (const char *)m + BODY);
+    json_write_object_end(&w);
+    assert(text.len <= HEAD_MESSAGE_MAX);
+    frame_header(text.len, head);
+    strbuf_clear(ret);
+    strbuf_add_bytes(ret, head, sizeof head);
+    strbuf_add_bytes(ret, strbuf_text(&text), text.len);
+}
+
+static int read_kind(const struct json *doc, enum head_message_kind *ret, struct err *err) {
+    const char *name = "";
+    int r = json_get_string(doc, "kind", 32, &name, err);
+    if (r < 0)
+        return r;
+    for (enum head_message_kind kind = HEAD_LEAD; kind < HEAD_MESSAGE_KIND_COUNT; kind++) {
+        if (strcmp(rows[kind].name, name) != 0)
+            continue;
+        *ret = kind;
+        return 0;
+    }
+    return err_set(err, -EINVAL, "\"kind\" has the unknown value '%s'", name);
+}
+
+int head_decode(const char *payload, size_t len, struct head_message *ret, struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    int r = json_parse(payload, len, &limits, &doc, err);
+    if (r < 0)
+        return r == -E2BIG ? -EINVAL : r;
+    memset(ret, 0, sizeof *ret);
+    r = read_kind(doc, &ret->kind, err);
+    return r < 0 ? r : json_table_read(doc, &rows[ret->kind].table, (char *)ret + BODY, err);
+}
+
+int head_take(const uint8_t *data, size_t len, struct head_message *ret, size_t *ret_bytes,
+              struct err *err) {
+    size_t bytes;
+    int r = frame_size(data, len, HEAD_MESSAGE_MAX, &bytes);
+    if (r < 0)
+        return err_set(err, r, "a frame has a length that none of ours has");
+    if (r == FRAME_E_MORE || len < bytes)
+        return FRAME_E_MORE;
+    r = head_decode((const char *)data + FRAME_HEADER_BYTES, bytes - FRAME_HEADER_BYTES, ret, err);
+    if (r < 0)
+        return r;
+    *ret_bytes = bytes;
+    return 0;
+}
+
+bool head_token_equal(const char *a, const char *b) {
+    unsigned differ = 0;
+    for (size_t i = 0; i < HEAD_TOKEN_CHARS; i++)
+        differ |= (unsigned char)a[i] ^ (unsigned char)b[i];
+    return differ == 0;
+}

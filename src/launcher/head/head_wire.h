@@ -1,0 +1,79 @@
+/* The messages between the head and the agent that leads, and their frames. Pure; specified in
+ * muster-protocol(7), "The head". Each frame (base/frame.h) is a JSON object.
+ *
+ *     agent                           head
+ *     LEAD       ------------------>  with the token: this agent leads, and what its step is
+ *                <------------------  STOP: end the job, as if the agent had got this signal
+ *     VERDICT    ------------------>  how the job ended
+ *                <------------------  ACK
+ *
+ * The head is no part of the group: the messages have a version of their own. Each side trusts the
+ * other only with its job: a head forgets a connection that does not begin with LEAD and the token,
+ * and everything that either can send is bounded by HEAD_MESSAGE_MAX. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/text/strbuf.h"
+
+#define HEAD_WIRE_VERSION 1
+#define HEAD_MESSAGE_MAX ((size_t)4096) /* payload of a frame */
+#define HEAD_TOKEN_CHARS 32             /* 128 random bits, as hexadecimal digits */
+#define HEAD_HOST_MAX 128
+#define HEAD_STEP_MAX 64
+#define HEAD_TEXT_MAX 512
+
+enum head_message_kind {
+    HEAD_LEAD = 1,
+    HEAD_VERDICT,
+    HEAD_ACK,
+    HEAD_STOP,
+    HEAD_MESSAGE_KIND_COUNT,
+};
+
+struct head_lead {
+    uint32_t version;
+    char token[HEAD_TOKEN_CHARS + 1];
+    char host[HEAD_HOST_MAX]; /* of the agent, for people */
+    char step[HEAD_STEP_MAX]; /* "28.0", as scancel takes it; "": not known */
+};
+
+/* How the job ended. */
+struct head_verdict {
+    uint32_t status;          /* the exit status of the agent: 0 to 255 */
+    uint32_t lost;            /* how many nodes the job has lost since its start */
+    char text[HEAD_TEXT_MAX]; /* the first failure, in a line for people; or "" */
+};
+
+struct head_stop {
+    uint32_t signo;
+};
+
+struct head_message {
+    enum head_message_kind kind;
+    union {
+        char body; /* where each of them begins */
+        struct head_lead lead;
+        struct head_verdict verdict;
+        struct head_stop stop;
+    };
+};
+
+/* Replaces *ret with the whole frame. The message is ours and valid. */
+void head_encode(const struct head_message *m, struct strbuf *ret);
+/* The payload of one frame. 0; -EINVAL and what is wrong, for a debug line; -ENOMEM. A LEAD of
+ * another version is -EINVAL. */
+_must_use_ int head_decode(const char *payload, size_t len, struct head_message *ret,
+                           struct err *err);
+
+/* Takes the first message off the bytes that have arrived. 0: *ret, and how many bytes it had;
+ * FRAME_E_MORE: it is not complete; a negative errno: the peer breaks the protocol. */
+_must_use_ int head_take(const uint8_t *data, size_t len, struct head_message *ret,
+                         size_t *ret_bytes, struct err *err);
+/* Longest frame. */
+#define HEAD_FRAME_MAX (HEAD_MESSAGE_MAX + 4)
+
+/* Whether two tokens are equal, in a time that does not depend on where they differ. Both must have
+ * HEAD_TOKEN_CHARS. */
+_must_use_ bool head_token_equal(const char *a, const char *b);

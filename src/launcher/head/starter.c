@@ -1,0 +1,163 @@
+#include "launcher/head/starter.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/text/parse.h"
+#include "launcher/hosts/tasks.h"
+
+/* ---- whether ---- */
+
+static int not_there(const struct slurm_place *place, struct err *err) {
+    if (place->kind == SLURM_PLACE_NONE)
+        return err_set(err, -EINVAL,
+                       "--starter=srun: there is no job of Slurm here (SLURM_JOB_ID is not set); "
+                       "submit it with sbatch, or get nodes with salloc");
+    return err_set(err, -EINVAL,
+                   "--starter=srun: how many nodes Slurm's job %s has is not known "
+                   "(SLURM_JOB_NUM_NODES); start the step by hand: srun muster run ...",
+                   place->job_id);
+}
+
+static bool in_a_job(enum slurm_place_kind kind) {
+    switch (kind) {
+    case SLURM_PLACE_NONE:
+    case SLURM_PLACE_STEP: return false;
+    case SLURM_PLACE_BATCH:
+    case SLURM_PLACE_ALLOC:
+    case SLURM_PLACE_INTERACTIVE: return true;
+    }
+    assert_not_reached();
+}
+
+int starter_choose(enum job_starter wanted, const struct slurm_place *place,
+                   const struct slurm_said *said, uint32_t *ret_nodes, struct err *err) {
+    /* the step's own tasks have the same arguments */
+    if (wanted == JOB_STARTER_NONE || place->kind == SLURM_PLACE_STEP)
+        return STARTER_HERE;
+    bool by_itself = wanted == JOB_STARTER_AUTO;
+    if (!in_a_job(place->kind) || place->job_nodes == 0)
+        return by_itself ? STARTER_HERE : not_there(place, err);
+    uint32_t nodes = said->nnodes ? MIN2(said->max_nodes, place->job_nodes) : place->job_nodes;
+    if (by_itself && (nodes == 1 || said->meets || said->alone || said->node_rank))
+        return STARTER_HERE;
+    if (said->nnodes && said->min_nodes > place->job_nodes)
+        return err_set(err, -EINVAL,
+                       "%u nodes are asked for, but Slurm's job %s has %u; leave --nnodes out, or "
+                       "ask Slurm for more: -N%u",
+                       said->min_nodes, place->job_id, place->job_nodes, said->min_nodes);
+    *ret_nodes = nodes;
+    return STARTER_SRUN;
+}
+
+/* ---- the command ---- */
+
+#define OPTIONS_MAX 16
+
+char **starter_argv(const struct starter_config *config) {
+    size_t n_args = 0, n = 0;
+    while (config->args[n_args] != NULL)
+        n_args++;
+    char **argv = xcalloc(n_args + OPTIONS_MAX, sizeof *argv);
+    argv[n++] = xstrdup("srun");
+    argv[n++] = xasprintf("--nodes=%u", config->nodes);
+    argv[n++] = xasprintf("--ntasks=%u", config->nodes);
+    argv[n++] = xstrdup("--ntasks-per-node=1");
+    argv[n++] = xstrdup("--no-kill"); /* the job goes on without a node */
+    argv[n++] = xstrdup("--kill-on-bad-exit=0");
+    argv[n++] = xstrdup("--wait=0");
+    argv[n++] = xstrdup("--cpu-bind=none");  /* muster binds workers */
+    argv[n++] = xstrdup("--mpi=none");       /* a worker is no task of the step */
+    argv[n++] = xstrdup("--export=ALL");     /* also after sbatch --export=NONE */
+    argv[n++] = xstrdup("--disable-status"); /* one SIGINT is passed on */
+    argv[n++] = xstrdup("--input=none");     /* what follows in a script is not muster's */
+    argv[n++] = xstrdup(config->program);
+    if (!config->is_torchrun)
+        argv[n++] = xstrdup("run");
+    assert(n < OPTIONS_MAX);
+    for (size_t i = 0; i < n_args; i++)
+        argv[n++] = xstrdup(config->args[i]);
+    return argv;
+}
+
+void starter_argv_free(char **argv) {
+    for (char **word = argv; word != NULL && *word != NULL; word++)
+        free(*word);
+    free(argv);
+}
+
+/* ---- the environment ---- */
+
+/* How many tasks the job has on each of its nodes; 0: not known, or not the same everywhere. Where
+ * it has GPUs, workers are counted by these. */
+static uint32_t tasks_of_each(const struct starter_config *config) {
+    static const char *const gpus[] = {"SLURM_GPUS",          "SLURM_GPUS_PER_NODE",
+                                       "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
+                                       "SLURM_JOB_GPUS",      "SLURM_NTASKS_PER_GPU"};
+    const struct slurm_place *p = config->place;
+    struct tasks tasks;
+    for (size_t i = 0; i < ARRAY_SIZE(gpus); i++)
+        if (env_get(config->envp, gpus[i]) != NULL)
+            return 0;
+    if (p->nproc_is_gpus || p->tasks_per_node == NULL ||
+        tasks_read(p->tasks_per_node, &tasks, NULL) < 0 || tasks.least != tasks.most)
+        return 0;
+    return tasks.most;
+}
+
+void starter_env(const struct starter_config *config, struct envlist *ret) {
+    /* layout of the job's tasks, and how srun itself was told to behave */
+    static const char *const names[] = {
+        "SLURM_NTASKS",
+        "SLURM_NPROCS",
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_NTASKS_PER_CORE",
+        "SLURM_NTASKS_PER_SOCKET",
+        "SLURM_NTASKS_PER_GPU",
+        "SLURM_TASKS_PER_NODE",
+        "SLURM_CPUS_PER_TASK",
+        "SRUN_CPUS_PER_TASK",
+        "SLURM_TRES_PER_TASK",
+        "SLURM_DISTRIBUTION",
+        "SLURM_ARBITRARY_NODELIST",
+        "SLURM_HOSTFILE",
+        "SLURM_EXACT",
+        "SLURM_GPUS",
+        "SLURM_GPUS_PER_TASK",
+        "SLURM_GPU_BIND",
+        "SLURM_WAIT",
+        "SLURM_KILL_BAD_EXIT",
+        "SLURM_NO_KILL",
+        "SLURM_MPI_TYPE",
+        "SLURM_EXPORT_ENV",
+        "SLURM_LABELIO",
+        "SLURM_UNBUFFEREDIO",
+        "SLURM_STDINMODE",
+        "SLURM_STDOUTMODE",
+        "SLURM_STDERRMODE",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_NODEID",
+        "SLURM_GTIDS",
+        "SLURM_TASK_PID",
+        "SLURM_SPREAD_JOB",
+        "SLURM_MULTI_PROG",
+        "SLURM_OVERCOMMIT",
+        "SLURM_RELATIVE",
+    };
+    const char *cpus = env_get(config->envp, "SLURM_CPUS_PER_TASK");
+    uint32_t tasks = tasks_of_each(config);
+    envlist_copy(ret, config->envp);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        envlist_unset(ret, names[i]);
+    envlist_unset_prefix(ret, "SLURM_STEP");
+    envlist_unset_prefix(ret, "SLURM_CPU_BIND");
+    envlist_unset_prefix(ret, "SLURM_MEM_BIND");
+    envlist_unset_prefix(ret, "SLURM_SRUN_COMM_");
+    envlist_set(ret, STARTER_HEAD_ENV, config->head);
+    envlist_set(ret, STARTER_TOKEN_ENV, config->token);
+    if (cpus != NULL)
+        envlist_set(ret, STARTER_CPUS_ENV, cpus);
+    if (tasks > 1)
+        envlist_setf(ret, STARTER_TASKS_ENV, "%u", tasks);
+}

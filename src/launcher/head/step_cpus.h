@@ -1,0 +1,21 @@
+/* The CPUs of a whole Slurm step on this node. Slurm binds each task to its share, but an agent
+ * that serves the node for all its tasks uses what they have together. Pure; step_cpus_io.h acts.
+ *
+ * What is allowed is known from two sources: the control group's cpuset, which nobody can leave
+ * (ConstrainCores), and where there is none, the masks of all tasks of the node
+ * (SLURM_CPU_BIND_LIST). Without both, the task's own CPUs stay. */
+#pragma once
+
+#include "base/text/cpuset.h"
+
+/* The CPUs of all tasks of this node: the union of the masks in SLURM_CPU_BIND_LIST, as
+ * "0x3,0xC", if SLURM_CPU_BIND_TYPE is "mask_cpu:" (srun(1), OUTPUT ENVIRONMENT VARIABLES). Texts
+ * may be NULL. Returns 0; -ENODATA: the variables don't say it; -EINVAL: they make no sense. */
+_must_use_ int step_cpus_of_tasks(const char *type, const char *list, struct cpuset *ret);
+
+/* Which CPUs the agent takes. `widest`: all that the kernel lets this process have, of `online` in
+ * the machine; on_node: how many CPUs the step has on this node (SLURM_CPUS_ON_NODE), 0: not known;
+ * `tasks`: step_cpus_of_tasks(), or NULL. Returns 0, or -ENODATA: none is known to be the step's,
+ * keep those of this task. */
+_must_use_ int step_cpus_choose(const struct cpuset *widest, uint32_t online, uint32_t on_node,
+                                const struct cpuset *tasks, struct cpuset *ret);

@@ -1,0 +1,281 @@
+"""The head: muster in a batch script, below salloc or in an interactive step starts its own step of Slurm, stays as its
+parent, and hears from the agent that leads how the job ended. On emulated hosts with a real Slurm (slurm.py)."""
+import contextlib
+import os
+import pathlib
+import re
+import shlex
+import signal
+import time
+
+import pytest
+
+from harness import alive, children, deadline, kill
+from slurm import pause, slurm_or_skip
+from test_slurm import QUICK, RUN, SHOW, Here
+
+# Speaks to the head's port as a stranger: bytes that are nothing, a verdict without a greeting, a wrong token, and many
+# connections that say nothing.
+STRANGER = r"""
+import json, socket, struct, sys
+addrs, _, port = sys.argv[1].rpartition(":")
+def connect():
+    return socket.create_connection((addrs.split(",")[0], int(port)), 10)
+def frame(**fields):
+    text = json.dumps(fields).encode()
+    return struct.pack("<I", len(text)) + text
+verdict = frame(kind="VERDICT", status=3, lost=0, text="")
+lead = frame(kind="LEAD", version=1, token="0" * 32, host="x", step="1.0")
+for said in b"GET / HTTP/1.1\r\n\r\n", verdict, lead + verdict, b"\xff\xff\xff\xff", frame(kind="STOP", signal=15):
+    s = connect()
+    s.sendall(said)
+    assert s.recv(100) == b"", said
+silent = [connect() for _ in range(40)]
+assert silent[0].recv(1) == b""
+print("done")
+"""
+
+
+@pytest.fixture(scope="module")
+def linuxproc():
+    with slurm_or_skip(3) as slurm:
+        yield slurm
+
+
+@pytest.fixture(scope="module")
+def cgroup():
+    with slurm_or_skip(2, cgroup=True) as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def here(linuxproc, job):
+    linuxproc.settle()
+    return Here(linuxproc, job)
+
+
+@pytest.fixture(params=["linuxproc", "cgroup"])
+def either(request, job):
+    slurm = request.getfixturevalue(request.param)
+    slurm.settle()
+    return Here(slurm, job)
+
+
+def in_batch(here, nodes, *words, worker=SHOW, options=(), after="echo status $?"):
+    return here.batch(f"{here.shell(*words, worker=worker)}\n{after}", f"-N{nodes}", "--ntasks-per-node=1", *options)
+
+
+def head_of(here, node=0):
+    """The pids of the head and of its srun, both of the first host's batch script."""
+    end = deadline(20)
+    while time.monotonic() < end:
+        for pid in here.slurm.nodes[node].processes():
+            with contextlib.suppress(OSError):
+                if pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"srun\0--nodes="):
+                    parent = int(re.search(r"^PPid:\s*(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+                    if pathlib.Path(f"/proc/{parent}/cmdline").read_bytes().startswith(RUN[0].encode() + b"\0run\0"):
+                        return parent, pid
+        pause(0.05)
+    raise AssertionError("no srun with a head")
+
+
+def variable(pid, name):
+    for word in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+        if word.startswith(name.encode() + b"="):
+            return word.partition(b"=")[2].decode()
+    return None
+
+
+def test_what_is_seen_of_a_job(here):
+    """The group's lines once, workers' with their rank, and nothing of the head's secret in a worker."""
+    script = "echo in $SLURMD_NODENAME; env | grep -c MUSTER_HEAD; exit 0"
+    line = shlex.join([*RUN, "--nproc-per-node=2", "--no-python", "sh", "-c", script])
+    number = here.batch(line, "-N3", "--ntasks-per-node=1")
+    assert here.slurm.end(number)["JobState"] == "COMPLETED"
+    lines = here.output(number).splitlines()
+    shown = sorted(x for x in lines if x.startswith("["))
+    hosts = here.on(2, 2, 2)
+    assert shown == sorted([f"[{rank}]: in {hosts[rank]}" for rank in range(6)] + [f"[{rank}]: 0" for rank in range(6)])
+    assert len([x for x in lines if re.match(r"muster: group \d+\.\d+: 3 nodes, 6 workers", x)]) == 1, lines
+    others = [x for x in lines if x.startswith("muster:") and not re.match("muster: (group|waiting for nodes) ?", x)]
+    assert not others and len([x for x in lines if "waiting for nodes" in x]) <= 2, lines
+
+
+def test_a_users_own_prefix_stays(here):
+    line = shlex.join([*RUN, "--tee=3", "--log-line-prefix-template=<${rank}> ", "--no-python", "echo", "hello"])
+    number = here.batch(line, "-N2", "--ntasks-per-node=1")
+    assert here.slurm.end(number)["JobState"] == "COMPLETED"
+    assert sorted(x for x in here.output(number).splitlines() if "hello" in x) == ["<0> hello", "<1> hello"]
+
+
+def test_the_rest_of_a_script_is_not_read(here):
+    """Neither the lines of a loop around muster, nor those of a script that comes by a pipe."""
+    run = shlex.join([*RUN, "--no-python", "echo", "ran"])
+    number = here.batch(f"printf 'a\\nb\\n' | while read -r x; do echo loop $x; {run}; done", "-N2", "--ntasks-per-node=1")
+    assert here.slurm.end(number)["JobState"] == "COMPLETED"
+    lines = here.output(number).splitlines()
+    assert [x for x in lines if x.startswith("loop")] == ["loop a", "loop b"]
+    assert len([x for x in lines if x.endswith("ran")]) == 4
+
+
+def test_another_starter_than_srun(here):
+    """none: the agent of this host alone, as without Slurm's other nodes."""
+    number = in_batch(here, 2, "--starter=none")
+    starts = here.job.events.wait("start", 1)
+    assert [e.fields["world"] for e in starts] == ["1"]
+    assert "status 0" in here.completes(number)
+    done = here.slurm.run(*RUN, "--starter=srun", "--no-python", "true", check=False)
+    assert done.returncode == 2 and "there is no job of Slurm here" in done.stderr
+
+
+def test_the_number_of_nodes(here):
+    number = in_batch(here, 3, "--nnodes=2")
+    assert here.workers(2) == here.on(1, 1)
+    here.completes(number)
+    number = in_batch(here, 2, "--nnodes=4")
+    here.slurm.end(number)
+    assert re.search(r"4 nodes are asked for, but Slurm's job \d+ has 2.*\nstatus 2", here.output(number))
+
+
+def test_tasks_of_the_job_without_gpus_are_workers(here):
+    number = here.batch(here.shell(), "-N2", "--ntasks-per-node=3", "--cpus-per-task=2")
+    assert here.workers(6) == here.on(3, 3)
+    here.completes(number)
+
+
+def test_the_users_cpus_per_task_reach_workers(here):
+    line = shlex.join([*RUN, "--no-python", "sh", "-c", "echo cpus $SLURM_CPUS_PER_TASK."])
+    number = here.batch(line, "-N2", "--ntasks-per-node=1", "--cpus-per-task=2")
+    here.slurm.end(number)
+    assert here.output(number).count("cpus 2.") == 2, here.output(number)
+
+
+def test_no_agent_starts(here):
+    number = here.batch(shlex.join([*RUN, "/nowhere/train.py"]) + "\necho status $?", "-N2", "--ntasks-per-node=1")
+    here.slurm.end(number)
+    assert "status 2" in here.output(number), here.output(number)
+
+
+def test_the_first_failures_status(here):
+    number = in_batch(here, 2, "--exit-code=worker", worker=("start", "rank=1", "exit=3", "go"))
+    here.slurm.end(number)
+    assert "status 3" in here.output(number), here.output(number)
+    assert here.output(number).count("ChildFailedError") == 1
+    here.gone()
+
+
+def test_a_stranger_at_the_port_changes_nothing(here):
+    number = in_batch(here, 2)
+    here.workers(2)
+    _, srun = head_of(here)
+    assert variable(srun, "MUSTER_HEAD_TOKEN") not in pathlib.Path(f"/proc/{srun}/cmdline").read_text()
+    said = here.slurm.run("python3", "-c", STRANGER, variable(srun, "MUSTER_HEAD"), on=1)
+    assert said.stdout == "done\n"
+    assert "status 0" in here.completes(number)
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_head_ends_the_job_in_order(either, signo):
+    number = in_batch(either, 2, worker=None)
+    either.job.events.wait("start", 2)
+    kill(head_of(either)[0], signo)
+    assert either.job.events.wait("saved", 1)
+    either.slurm.end(number)
+    either.gone()
+    assert f"status {128 + signo}" in either.output(number), either.output(number)
+
+
+def test_each_worker_gets_one_sigterm_by_the_head(either):
+    number = in_batch(either, 2, worker=None)
+    either.told(2)
+    kill(head_of(either)[0], signal.SIGTERM)
+    either.slurm.end(number)
+    either.got_once("SIGTERM", 2)
+
+
+def test_a_users_signal_to_the_head(either):
+    number = in_batch(either, 2, worker=None)
+    either.told(2)
+    kill(head_of(either)[0], signal.SIGUSR1)
+    either.job.events.wait("got", 2, name="SIGUSR1")
+    assert "status 0" in either.completes(number)
+    either.got_once("SIGUSR1", 2)
+
+
+def test_a_killed_head(either):
+    """The job ends in good order: its workers save first. (A batch script that has ended would end them, too.)"""
+    number = in_batch(either, 2, worker=None, after="echo status $?; sleep 9")
+    either.told(2)
+    kill(head_of(either)[0])
+    assert either.job.events.wait("saved", 1)
+    either.slurm.end(number)
+    either.gone()
+    either.got_once("SIGTERM", 2)
+
+
+def test_a_killed_srun(either):
+    """A process that srun leaves for that kills the step at once. The job is not said to have succeeded."""
+    number = in_batch(either, 2, worker=None)
+    either.job.events.wait("start", 2)
+    kill(head_of(either)[1])
+    either.slurm.end(number)
+    either.gone()
+    assert re.search("status (75|143)\n", either.output(number)), either.output(number)
+
+
+def test_a_second_interrupt_kills(either):
+    stubborn = "import signal, os\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" \
+               "e = os.open(os.environ['E2E_EVENTS'], os.O_WRONLY)\nos.write(e, b'start\\n')\nwhile True: signal.pause()\n"
+    (either.job.tmp / "stubborn.py").write_text(stubborn)
+    number = either.batch(shlex.join([*RUN, str(either.job.tmp / "stubborn.py")]) + "\necho status $?", "-N2",
+                          "--ntasks-per-node=1")
+    either.job.events.wait("start", 2)
+    head, _ = head_of(either)
+    kill(head, signal.SIGINT)
+    end = deadline(10)
+    while "stopping the job" not in either.output(number):
+        assert time.monotonic() < end
+        pause(0.05)
+    kill(head, signal.SIGINT)
+    either.slurm.end(number, 20)
+    assert "status 130" in either.output(number)
+    either.gone()
+
+
+def test_a_lost_node_and_a_recovered_job(here):
+    """Whatever srun says, the status is the job's; and nobody waits until Slurm has noticed the loss."""
+    number = in_batch(here, 3, "--nnodes=2:3", *QUICK, options=["--no-kill"])
+    here.workers(3)
+    here.slurm.power_off(2)
+    here.job.events.wait("start", 2, 30, world=2)
+    here.job.go()
+    here.slurm.end(number, 60)
+    assert "status 0" in here.output(number), here.output(number)
+
+
+def test_salloc_and_its_terminal(here):
+    """^C reaches the head alone: srun is in a session of its own."""
+    agent = here.client("salloc", "--quiet", "-N2", "--ntasks-per-node=1", *here.line(worker=None))
+    here.job.events.wait("start", 2)
+    heads = [pid for pid in children_below(agent.pid) if is_head(pid)]
+    assert len(heads) == 1, heads
+    srun = [pid for pid in children(heads[0]) if b"srun" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+    assert os.getsid(srun[0]) != os.getsid(heads[0])
+    kill(heads[0], signal.SIGINT)
+    here.job.events.wait("got", 1, name="SIGTERM", rank=1)
+    code, _, err = agent.finish()
+    assert code == 130, err
+    here.gone()
+
+
+def children_below(pid):
+    for child in children(pid):
+        yield child
+        yield from children_below(child)
+
+
+def is_head(pid):
+    with contextlib.suppress(OSError):
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return alive(pid) and words[0] == RUN[0].encode() and words[1] == b"run"
+    return False

@@ -1,0 +1,231 @@
+#include "launcher/head/head_link_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/frame.h"
+#include "io/clock.h"
+#include "io/net/listen.h"
+
+#define TOKEN "0123456789abcdef0123456789abcdef"
+#define DOOMSDAY_NS (30 * NS_PER_S)
+
+static struct loop *loop;
+static struct head_link *link_;
+static int head_fd = -1; /* the head listens */
+static int stopped, gone;
+static char head_env[128];
+static char *envp[] = {head_env, (char *)(uintptr_t) "MUSTER_HEAD_TOKEN=" TOKEN, (char *)(uintptr_t) "SLURM_JOB_ID=28",
+                       (char *)(uintptr_t) "SLURM_STEP_ID=0", NULL};
+
+static void on_stop(void *arg, int signo) {
+    (void)arg;
+    stopped = signo;
+}
+
+static void on_gone(void *arg) {
+    (void)arg;
+    gone++;
+}
+
+static const struct head_link_ops ops = {.stop = on_stop, .gone = on_gone};
+
+static void begin(void) {
+    struct addr at, own;
+    struct err err = {0};
+    (void)alarm(60);
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
+    cr_assert_eq(listen_socket(&at, 8, &head_fd, &err), 0, "%s", err.text);
+    cr_assert_eq(addr_of_socket(head_fd, &own), 0);
+    /* the first address refuses: nothing listens there */
+    (void)snprintf(head_env, sizeof head_env, "MUSTER_HEAD=::1,127.0.0.1:%u", addr_port(&own));
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(head_link_new(loop, envp, "node1", &ops, NULL, &link_, &err), 0, "%s", err.text);
+}
+
+static void end(void) {
+    head_link_leave_loop(link_);
+    head_link_free(link_);
+    loop_free(loop);
+    if (head_fd >= 0)
+        (void)close(head_fd);
+}
+
+TestSuite(head_link_io, .init = begin, .fini = end);
+
+/* Runs the loop until the descriptor can be read. */
+static void run_until_readable(int fd) {
+    const uint64_t doomsday = clock_now_ns() + DOOMSDAY_NS;
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    while (poll(&p, 1, 1) == 0) {
+        cr_assert_lt(clock_now_ns(), doomsday);
+        cr_assert_eq(loop_turn(loop), 0);
+    }
+}
+
+static int accept_link(void) {
+    run_until_readable(head_fd);
+    int fd = accept(head_fd, NULL, NULL);
+    cr_assert_geq(fd, 0);
+    run_until_readable(fd);
+    return fd;
+}
+
+/* Takes one message, and leaves what follows. */
+static void receive(int fd, struct head_message *ret) {
+    uint8_t buf[HEAD_FRAME_MAX];
+    size_t bytes = 0;
+    ssize_t n;
+    do {
+        n = recv(fd, buf, sizeof buf, MSG_PEEK);
+        cr_assert_gt(n, 0);
+    } while (head_take(buf, (size_t)n, ret, &bytes, NULL) != 0);
+    cr_assert_eq(recv(fd, buf, bytes, 0), (ssize_t)bytes);
+}
+
+static void send_message(int fd, const struct head_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    head_encode(m, &s);
+    cr_assert_eq(send(fd, strbuf_text(&s), s.len, MSG_NOSIGNAL), (ssize_t)s.len);
+}
+
+Test(head_link_io, it_tells_that_it_leads_and_hears_stop) {
+    struct head_message m;
+    head_link_lead(link_);
+    head_link_lead(link_); /* harmless */
+    int fd = accept_link();
+    receive(fd, &m);
+    cr_assert_eq(m.kind, HEAD_LEAD);
+    cr_assert_str_eq(m.lead.token, TOKEN);
+    cr_assert_str_eq(m.lead.host, "node1");
+    cr_assert_str_eq(m.lead.step, "28.0");
+    m.kind = HEAD_STOP;
+    m.stop.signo = 15;
+    send_message(fd, &m);
+    const uint64_t doomsday = clock_now_ns() + DOOMSDAY_NS;
+    while (stopped == 0 && clock_now_ns() < doomsday)
+        cr_assert_eq(loop_turn(loop), 0);
+    cr_assert_eq(stopped, 15);
+    (void)close(fd);
+}
+
+/* The head in a process of its own: it answers the verdict on this connection, or on a new one. */
+static pid_t fork_head(int fd) {
+    pid_t pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid != 0)
+        return pid;
+    (void)alarm(20);
+    struct head_message m;
+    if (fd < 0) {
+        fd = accept(head_fd, NULL, NULL);
+        receive(fd, &m);
+        if (m.kind != HEAD_LEAD)
+            _exit(1);
+    }
+    receive(fd, &m);
+    bool good = m.kind == HEAD_VERDICT && m.verdict.status == 3 && m.verdict.lost == 1;
+    m.kind = HEAD_ACK;
+    send_message(fd, &m);
+    _exit(good ? 0 : 1);
+}
+
+static const struct head_verdict verdict = {.status = 3, .lost = 1, .text = "rank 0 ended"};
+
+Test(head_link_io, the_verdict_is_acknowledged) {
+    struct head_message m;
+    int status;
+    head_link_lead(link_);
+    int fd = accept_link();
+    receive(fd, &m);
+    pid_t pid = fork_head(fd);
+    (void)close(fd);
+    head_link_leave_loop(link_);
+    cr_assert(head_link_verdict(link_, &verdict));
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0);
+}
+
+Test(head_link_io, a_lost_connection_is_made_again_for_the_verdict) {
+    struct head_message m;
+    int status;
+    head_link_lead(link_);
+    int fd = accept_link();
+    receive(fd, &m);
+    (void)close(fd);
+    pid_t pid = fork_head(-1);
+    head_link_leave_loop(link_);
+    cr_assert(head_link_verdict(link_, &verdict));
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(status, 0);
+}
+
+Test(head_link_io, a_head_that_does_not_answer_costs_a_bounded_time) {
+    head_link_lead(link_);
+    int fd = accept_link();
+    head_link_leave_loop(link_);
+    uint64_t before = clock_now_ns();
+    cr_assert_not(head_link_verdict(link_, &verdict));
+    uint64_t passed = clock_now_ns() - before;
+    cr_assert_geq(passed, HEAD_LINK_VERDICT_NS / 2);
+    cr_assert_lt(passed, 10 * HEAD_LINK_VERDICT_NS);
+    (void)close(fd);
+}
+
+Test(head_link_io, an_agent_that_never_led_says_nothing) {
+    head_link_leave_loop(link_);
+    cr_assert_not(head_link_verdict(link_, &verdict));
+}
+
+Test(head_link_io, a_head_that_was_killed_is_noticed) {
+    struct head_message m;
+    head_link_lead(link_);
+    int fd = accept_link();
+    receive(fd, &m);
+    (void)close(fd);
+    (void)close(head_fd);
+    head_fd = -1;
+    const uint64_t doomsday = clock_now_ns() + DOOMSDAY_NS;
+    while (gone == 0 && clock_now_ns() < doomsday)
+        cr_assert_eq(loop_turn(loop), 0);
+    cr_assert_eq(gone, 1);
+}
+
+Test(head_link_io, a_head_that_breaks_the_protocol_is_left) {
+    struct head_message m;
+    head_link_lead(link_);
+    int fd = accept_link();
+    receive(fd, &m);
+    cr_assert_eq(send(fd, "HTTP/1.1 400\r\n\r\n", 16, MSG_NOSIGNAL), 16);
+    const uint64_t doomsday = clock_now_ns() + DOOMSDAY_NS;
+    char byte;
+    ssize_t n = -1;
+    while (n < 0 && clock_now_ns() < doomsday) {
+        cr_assert_eq(loop_turn(loop), 0);
+        n = recv(fd, &byte, 1, MSG_DONTWAIT);
+    }
+    cr_assert_eq(n, 0, "it hangs up");
+    (void)close(fd);
+}
+
+Test(head_link_io, variables_that_make_no_sense_are_refused) {
+    static const char *const bad[] = {"MUSTER_HEAD=nothing", "MUSTER_HEAD=:1", "MUSTER_HEAD=name:1",
+                                      "MUSTER_HEAD=10.0.0.1:0", "MUSTER_HEAD=10.0.0.1:70000"};
+    struct head_link *l;
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        char *of[] = {(char *)(uintptr_t)bad[i], envp[1], NULL};
+        struct err err = {0};
+        cr_assert_eq(head_link_new(loop, of, "node1", &ops, NULL, &l, &err), -EINVAL, "%s", bad[i]);
+        cr_assert_neq(err.text[0], '\0');
+    }
+    char *no_token[] = {head_env, NULL}, *none[] = {NULL};
+    cr_assert_eq(head_link_new(loop, no_token, "node1", &ops, NULL, &l, NULL), -EINVAL);
+    cr_assert_eq(head_link_new(loop, none, "node1", &ops, NULL, &l, NULL), 0);
+    cr_assert_null(l);
+}
