@@ -38,7 +38,7 @@ print("done")
 
 @pytest.fixture(scope="module")
 def linuxproc():
-    with slurm_or_skip(3) as slurm:
+    with slurm_or_skip(3, gpus=2) as slurm:
         yield slurm
 
 
@@ -141,6 +141,57 @@ def test_tasks_of_the_job_without_gpus_are_workers(here):
     number = here.batch(here.shell(), "-N2", "--ntasks-per-node=3", "--cpus-per-task=2")
     assert here.workers(6) == here.on(3, 3)
     here.completes(number)
+
+
+@pytest.mark.parametrize("options, world", [(["--ntasks-per-node=2", "--gpus-per-task=1"], 4),
+                                            (["--ntasks-per-node=1", "--gpus=3"], 3),
+                                            (["--ntasks-per-node=1", "--gpus-per-node=2"], 4)])
+def test_all_gpus_of_the_job_are_used(here, options, world):
+    """Also where the job has asked for them for each task, and where nodes have different numbers."""
+    number = here.batch(here.shell(), "-N2", *options)
+    here.workers(world)
+    here.completes(number)
+
+
+def test_several_tasks_of_a_host_are_one_agent(here):
+    """The others hold, else --wait would end the step."""
+    agent = here.srun(["-N2", "--ntasks-per-node=4", "--wait=1"])
+    assert here.workers(8) == here.on(4, 4)
+    pause(3)
+    assert agent.process.poll() is None, agent.output()
+    out, err = here.ends_well(agent)
+    assert len(here.job.events.all("start")) == 8
+    assert err.count("group ") == 1, err
+
+
+def test_the_tasks_that_hold_end_with_the_status(here):
+    agent = here.srun(["-N2", "--ntasks-per-node=3", "--wait=1"], "--exit-code=worker",
+                      worker=("start", "rank=1", "exit=3", "go"))
+    code, _, err = agent.finish()
+    assert code == 3, err
+    assert len(re.findall(r"tasks? [\d,-]+: Exited with exit code 3", err)) == 2, err
+    here.gone()
+
+
+def test_tasks_whose_agent_is_killed(here):
+    agent = here.srun(["-N1", "--ntasks-per-node=2", "--wait=30"])
+    here.workers(2)
+    for pid in [p for p in here.slurm.nodes[0].processes() if is_head(p)]:
+        if variable(pid, "SLURM_LOCALID") == "0":
+            kill(pid)
+    code, _, err = agent.finish()
+    assert code != 0 and "muster's agent on this node, the first task, was killed" in err, err
+    here.gone()
+
+
+def test_one_agent_has_the_cpus_of_all_tasks(cgroup, job):
+    cgroup.settle()
+    here = Here(cgroup, job)
+    if here.slurm.cpus < 2:
+        pytest.skip("one CPU")
+    line = [*RUN, "--nproc-per-node=cpu", "--bind=none", "--no-python", "sh", "-c", "echo $WORLD_SIZE $(grep Cpus_allowed_list /proc/self/status)"]
+    done = here.slurm.run("srun", "-N1", "-n2", *line, env=job.env("a", here.env()))
+    assert len(re.findall(r"2 Cpus_allowed_list:\s*\d+[-,]\d+\n", done.stdout)) == 2, done.stdout + done.stderr
 
 
 def test_the_users_cpus_per_task_reach_workers(here):

@@ -5,6 +5,7 @@
 
 #include "base/text/parse.h"
 #include "launcher/hosts/tasks.h"
+#include "topology/model/gpu_count.h"
 
 /* ---- whether ---- */
 
@@ -52,7 +53,30 @@ int starter_choose(enum job_starter wanted, const struct slurm_place *place,
 
 /* ---- the command ---- */
 
-#define OPTIONS_MAX 16
+#define OPTIONS_MAX 20
+
+/* How many tasks each of the job's nodes has; 0: not known, or not the same everywhere. */
+static uint32_t uniform_tasks(const struct slurm_place *p) {
+    struct tasks tasks;
+    return p->tasks_per_node != NULL && tasks_read(p->tasks_per_node, &tasks, NULL) == 0 &&
+                   tasks.least == tasks.most
+               ? tasks.most
+               : 0;
+}
+
+/* GPUs that the job has asked for by task: without an option, Slurm would give this step's only
+ * task of a node as many as one task (seen with 22.05). 0: it has asked otherwise, or none. */
+static uint32_t gpus_by_task(const struct starter_config *config) {
+    const char *text = env_get(config->envp, "SLURM_GPUS_PER_TASK");
+    uint32_t each, tasks = uniform_tasks(config->place);
+    if (text == NULL)
+        return 0;
+    const char *colon = strrchr(text, ':'); /* of a type: "a100:2" */
+    if (tasks == 0 || parse_u32(colon != NULL ? colon + 1 : text, &each) < 0 || each > GPUS_MAX ||
+        tasks > GPUS_MAX)
+        return config->place->gpus_on_node;
+    return tasks * each;
+}
 
 char **starter_argv(const struct starter_config *config) {
     size_t n_args = 0, n = 0;
@@ -71,6 +95,8 @@ char **starter_argv(const struct starter_config *config) {
     argv[n++] = xstrdup("--export=ALL");     /* also after sbatch --export=NONE */
     argv[n++] = xstrdup("--disable-status"); /* one SIGINT is passed on */
     argv[n++] = xstrdup("--input=none");     /* what follows in a script is not muster's */
+    if (gpus_by_task(config) > 0)
+        argv[n++] = xasprintf("--gpus-per-node=%u", gpus_by_task(config));
     argv[n++] = xstrdup(config->program);
     if (!config->is_torchrun)
         argv[n++] = xstrdup("run");
@@ -88,21 +114,15 @@ void starter_argv_free(char **argv) {
 
 /* ---- the environment ---- */
 
-/* How many tasks the job has on each of its nodes; 0: not known, or not the same everywhere. Where
- * it has GPUs, workers are counted by these. */
-static uint32_t tasks_of_each(const struct starter_config *config) {
+/* For which the job's tasks stand; where it has GPUs, workers are counted by these. */
+static uint32_t tasks_as_workers(const struct starter_config *config) {
     static const char *const gpus[] = {"SLURM_GPUS",          "SLURM_GPUS_PER_NODE",
                                        "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
                                        "SLURM_JOB_GPUS",      "SLURM_NTASKS_PER_GPU"};
-    const struct slurm_place *p = config->place;
-    struct tasks tasks;
     for (size_t i = 0; i < ARRAY_SIZE(gpus); i++)
         if (env_get(config->envp, gpus[i]) != NULL)
             return 0;
-    if (p->nproc_is_gpus || p->tasks_per_node == NULL ||
-        tasks_read(p->tasks_per_node, &tasks, NULL) < 0 || tasks.least != tasks.most)
-        return 0;
-    return tasks.most;
+    return config->place->nproc_is_gpus ? 0 : uniform_tasks(config->place);
 }
 
 void starter_env(const struct starter_config *config, struct envlist *ret) {
@@ -146,7 +166,7 @@ void starter_env(const struct starter_config *config, struct envlist *ret) {
         "SLURM_RELATIVE",
     };
     const char *cpus = env_get(config->envp, "SLURM_CPUS_PER_TASK");
-    uint32_t tasks = tasks_of_each(config);
+    uint32_t tasks = tasks_as_workers(config);
     envlist_copy(ret, config->envp);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         envlist_unset(ret, names[i]);

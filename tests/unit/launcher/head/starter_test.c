@@ -160,3 +160,33 @@ Test(starter, without_gpus_the_jobs_tasks_are_the_workers) {
             cr_assert_str_eq(told, cases[i].told, "case %zu", i);
     }
 }
+
+Test(starter, gpus_that_the_job_has_by_task_are_asked_for_by_node) {
+    static const struct {
+        const char *tasks, *variable;
+        uint32_t on_node;
+        const char *option; /* NULL: none */
+    } cases[] = {
+        {"4(x2)", "SLURM_GPUS_PER_TASK=2", 0, " --gpus-per-node=8 "},
+        {"2(x2)", "SLURM_GPUS_PER_TASK=a100:1", 2, " --gpus-per-node=2 "},
+        {"4,2", "SLURM_GPUS_PER_TASK=1", 4, " --gpus-per-node=4 "}, /* Slurm then says what is wrong */
+        {"2(x2)", "SLURM_GPUS_PER_TASK=x", 3, " --gpus-per-node=3 "},
+        {"4(x2)", "SLURM_GPUS=8", 4, NULL},
+        {"4(x2)", NULL, 4, NULL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct slurm_place place = place_of(SLURM_PLACE_BATCH, 2);
+        char *envp[] = {(char *)(uintptr_t)cases[i].variable, NULL}, *args[] = {NULL};
+        _cleanup_(strbuf_fini) struct strbuf s = {0};
+        place.tasks_per_node = (char *)(uintptr_t)cases[i].tasks;
+        place.gpus_on_node = cases[i].on_node;
+        struct starter_config config = config_of(&place, envp, args);
+        char **argv = starter_argv(&config);
+        const char *line = joined(argv, &s);
+        if (cases[i].option != NULL)
+            cr_assert_not_null(strstr(line, cases[i].option), "case %zu: %s", i, line);
+        else
+            cr_assert_null(strstr(line, "--gpus"), "case %zu: %s", i, line);
+        starter_argv_free(argv);
+    }
+}
