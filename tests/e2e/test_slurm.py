@@ -69,7 +69,7 @@ def linuxproc():
 
 @pytest.fixture(scope="module")
 def cgroup():
-    with slurm_or_skip(2, cgroup=True) as slurm:
+    with slurm_or_skip(4, gpus=2, cgroup=True) as slurm:
         yield slurm
 
 
@@ -175,17 +175,21 @@ class Here:
             assert found and (not ours or ours == found and len(ours) == 1), f"rank {rank}: {name} by {found}"
 
 
-@pytest.fixture
-def here(linuxproc, job):
-    linuxproc.settle()
-    return Here(linuxproc, job)
+def in_cluster(request, job):
+    slurm = request.getfixturevalue(request.param)
+    slurm.settle()
+    return Here(slurm, job)
 
 
 @pytest.fixture(params=["linuxproc", "cgroup"])
 def either(request, job):
-    slurm = request.getfixturevalue(request.param)
-    slurm.settle()
-    return Here(slurm, job)
+    return in_cluster(request, job)
+
+
+@pytest.fixture(params=["linuxproc", pytest.param("cgroup", marks=pytest.mark.slow)])
+def here(request, job):
+    """For what hardly depends on the kind of cluster."""
+    return in_cluster(request, job)
 
 
 # ---- the cluster itself ----
@@ -262,6 +266,37 @@ def test_standalone_is_one_host_each(here):
     here.ends_well(agent)
 
 
+def test_a_batch_script(here):
+    number = here.batch(here.shell(), "-N4", "--ntasks-per-node=1")
+    assert here.workers(4) == here.on(1, 1, 1, 1)
+    here.completes(number)
+
+
+def test_salloc(here):
+    agent = here.client("salloc", "--quiet", "-N4", "--ntasks-per-node=1", *here.line())
+    assert here.workers(4) == here.on(1, 1, 1, 1)
+    here.ends_well(agent)
+
+
+def test_an_interactive_step(here):
+    agent = here.client("salloc", "--quiet", "-N3", "--ntasks-per-node=1", "srun", "--interactive", "--preserve-env",
+                        *here.line())
+    assert here.workers(3) == here.on(1, 1, 1)
+    here.ends_well(agent)
+
+
+def test_a_batch_script_submitted_from_inside_a_step(here):
+    """It inherits the step's variables, and is in no step."""
+    script = here.job.tmp / "inner.sh"
+    script.write_text(f"#!/bin/bash\nenv | grep ^SLURM_STEP_ > {here.job.tmp}/leaked\n{here.shell()}\n")
+    number = here.slurm.run("srun", "-N1", "-n1", "sbatch", "--parsable", "-N2", "--ntasks-per-node=1",
+                            f"--output={here.job.tmp}/out-%j", script, folder=here.job.tmp,
+                            env=here.job.env("a", here.env())).stdout.strip()
+    assert here.workers(2) == here.on(1, 1)
+    assert "SLURM_STEP_NUM_NODES=1" in (here.job.tmp / "leaked").read_text()
+    here.completes(number)
+
+
 def test_a_step_of_two_of_four_hosts(here):
     number = here.batch("srun -N2 -n2 " + here.shell(), "-N4", "--ntasks-per-node=1")
     assert here.workers(2) == here.on(1, 1)
@@ -301,6 +336,24 @@ def test_ranks_are_in_the_order_of_tasks(here):
     agent = here.srun(["-n3", "--distribution=arbitrary"], env={"SLURM_HOSTFILE": str(hostfile)})
     assert here.workers(3) == order
     here.ends_well(agent)
+
+
+def test_several_tasks_of_a_host_are_one_agent(here):
+    """The others hold, else --wait would end the step two seconds later."""
+    tasks = ["--ntasks-per-node=4"] if here.slurm.cpus >= 4 else ["-n8", "--overcommit"]
+    agent = here.srun(["-N2", *tasks, "--wait=2"])
+    assert here.workers(8) == here.on(4, 4)
+    pause(3)
+    assert agent.process.poll() is None, agent.said()
+    here.ends_well(agent)
+    assert len(here.job.events.all("start")) == 8
+
+
+def test_the_tasks_that_hold_end_with_the_status(here):
+    agent = here.srun(["-N2", "--ntasks-per-node=2", "--wait=2"], worker=("start", "rank=1", "exit=3", "go"))
+    code, _, err = agent.finish()
+    assert code == 1, err
+    here.gone()
 
 
 def test_hosts_with_different_numbers_of_gpus(here):
@@ -345,7 +398,7 @@ def test_variables_of_pmi_are_not_for_workers(here):
 
 # ---- signals ----
 
-@pytest.mark.parametrize("how", ["srun", "step"])
+@pytest.mark.parametrize("how", ["srun", "step", "head"])
 def test_each_worker_gets_one_sigterm_of_scancel(either, how):
     agent = either.srun(["-N2"], worker=None) if how == "srun" else None
     number = either.only() if agent else either.telling(how)
@@ -357,7 +410,7 @@ def test_each_worker_gets_one_sigterm_of_scancel(either, how):
     either.got_once("SIGTERM", 2)
 
 
-@pytest.mark.parametrize("how, form", [("step", "")])
+@pytest.mark.parametrize("how, form", [("step", ""), ("head", ""), ("head", "--batch"), ("head", "--full")])
 def test_each_worker_gets_a_users_signal_once(either, how, form):
     """As Slurm sends it for --signal=USR1, which is for steps, and for --signal=B:USR1; and to all."""
     number = either.telling(how)
@@ -379,8 +432,31 @@ def test_a_users_signal_through_srun(either):
 
 # ---- ends ----
 
+def test_a_failed_job_is_failed_for_slurm(here):
+    number = here.batch(here.shell(worker=("start", "rank=1", "exit=3", "go")), "-N2", "--ntasks-per-node=1")
+    facts = here.slurm.end(number)
+    assert (facts["JobState"], facts["ExitCode"]) == ("FAILED", "1:0"), here.output(number)
+    here.gone()
+    assert "ChildFailedError" in here.output(number)
+
+
+def test_a_worker_that_took_too_much_memory_is_replaced(cgroup, job):
+    """Slurm calls the step OUT_OF_MEMORY; the job has recovered, and muster says how it ended."""
+    cgroup.settle()
+    here = Here(cgroup, job)
+    hungry = job.tmp / "hungry.py"
+    hungry.write_text("import os\nif os.environ['RANK'] == '1' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
+                      "    x = b'x' * (1 << 30)\nprint('trained', os.environ['TORCHELASTIC_RESTART_COUNT'], flush=True)\n")
+    words = [*RUN, "--max-restarts=1", hungry]
+    number = here.batch(shlex.join(map(str, words)) + "; echo status $?", "-N2", "--ntasks-per-node=1", "--mem=128")
+    here.slurm.end(number, 60)
+    assert "status 0\n" in here.output(number), here.output(number)
+    assert here.output(number).count("trained 1") == 2
+    here.gone()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["step"])
+@pytest.mark.parametrize("how", ["step", "head"])
 def test_the_end_of_the_time(either, how):
     """The job is told, its workers once each; they save, and the next job goes on from there."""
     number = either.telling(how, "--time=1")
@@ -397,7 +473,7 @@ def test_the_end_of_the_time(either, how):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how, form", [("step", "USR1@50")])
+@pytest.mark.parametrize("how, form", [("step", "USR1@50"), ("head", "USR1@50"), ("head", "B:USR1@50")])
 def test_a_signal_before_the_end_of_the_time(either, how, form):
     number = either.telling(how, "--time=1", f"--signal={form}")
     either.told(2)
@@ -407,7 +483,7 @@ def test_a_signal_before_the_end_of_the_time(either, how, form):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["step"])
+@pytest.mark.parametrize("how", ["step", "head"])
 def test_preemption(either, how):
     """A job that ends within the grace is not requeued, and muster says why it ends."""
     hosts = either.slurm.count
@@ -420,6 +496,48 @@ def test_preemption(either, how):
     assert re.search("preempted", either.output(number)), either.output(number)
     assert either.slurm.end(other)["JobState"] == "COMPLETED"
     either.gone()
+
+
+@pytest.mark.slow
+def test_a_lost_host_costs_no_restart(either):
+    """With --no-kill the job goes on with the others, is back in a group long before Slurm knows, and ends well."""
+    hosts = either.slurm.count
+    number = either.batch("exec " + either.shell(f"--nnodes={hosts - 1}:{hosts}", *QUICK), f"-N{hosts}",
+                          "--ntasks-per-node=1", "--no-kill")
+    either.workers(hosts)
+    either.slurm.power_off(hosts - 1)
+    again = either.job.events.wait("start", hosts - 1, 30, world=hosts - 1)
+    assert {e.fields["count"] for e in again} == {"0"}
+    either.slurm.wait_state(hosts - 1, "down*")
+    pause(5)  # Slurm acts on a lost host some time after it has given it up
+    either.completes(number)
+
+
+@pytest.mark.slow
+def test_a_lost_host_without_no_kill(either):
+    """Slurm ends the whole job, and puts it back into the queue; the workers are told first, each once."""
+    hosts = either.slurm.count
+    number = either.telling("head", "--requeue", hosts=hosts, words=(f"--nnodes={hosts - 1}:{hosts}", *QUICK))
+    either.told(hosts)
+    either.slurm.power_off(hosts - 1)
+    generation = either.job.events.wait("start", hosts - 1, 30, world=hosts - 1)[0].fields["gen"]
+    either.job.events.wait("saved", 1, 60, gen=generation)
+    either.slurm.until(number, 60, JobState="PENDING", Restarts="1")
+    either.gone()
+    either.got_once("SIGTERM", hosts - 1, gen=generation)
+    either.slurm.run("scancel", number)
+
+
+@pytest.mark.slow
+def test_too_few_hosts_are_left(here):
+    """The program is not to blame: 75, which requeues the job where the site says so."""
+    number = here.batch(here.shell(*QUICK, "--rdzv-conf=join_timeout=10") + "; echo status $?", "-N2", "--ntasks-per-node=1",
+                        "--no-kill")
+    here.workers(2)
+    here.slurm.power_off(1)
+    here.slurm.end(number, 90)
+    assert "status 75\n" in here.output(number), here.output(number)
+    here.gone()
 
 
 @pytest.mark.slow
