@@ -201,6 +201,16 @@ def test_the_users_cpus_per_task_reach_workers(here):
     assert here.output(number).count("cpus 2.") == 2, here.output(number)
 
 
+def test_a_worker_that_starts_a_job(here):
+    """It is one of its own, on its host."""
+    inner = shlex.join([*RUN, "--nproc-per-node=2", "--no-python", "sh", "-c", "echo inner $RANK of $WORLD_SIZE"])
+    number = here.batch(shlex.join([*RUN, "--no-python", "sh", "-c", inner]) + "; echo status $?", "-N2",
+                        "--ntasks-per-node=1")
+    here.slurm.end(number)
+    said = here.output(number)
+    assert said.count("inner 0 of 2") == said.count("inner 1 of 2") == 2 and "status 0" in said, said
+
+
 def test_no_agent_starts(here):
     number = here.batch(shlex.join([*RUN, "/nowhere/train.py"]) + "\necho status $?", "-N2", "--ntasks-per-node=1")
     here.slurm.end(number)

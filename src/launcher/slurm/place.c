@@ -351,7 +351,8 @@ static void count_workers(char *const *envp, struct slurm_place *p) {
 /* ---- all of it ---- */
 
 bool slurm_is_here(char *const *envp) {
-    return text_of(envp, "SLURM_JOB_ID", "SLURM_JOBID", NULL) != NULL;
+    bool is_worker = env_get(envp, "TORCHELASTIC_RUN_ID") != NULL;
+    return !is_worker && text_of(envp, "SLURM_JOB_ID", "SLURM_JOBID", NULL) != NULL;
 }
 
 int slurm_place_read(char *const *envp, const struct slurm_facts *facts, struct slurm_place *ret,

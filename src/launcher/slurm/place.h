@@ -103,7 +103,8 @@ struct slurm_place {
 void slurm_place_fini(struct slurm_place *p);
 
 /* Whether a job of Slurm is in the environment: otherwise its place is NONE, and facts are not
- * needed. */
+ * needed. A worker of muster or torchrun (TORCHELASTIC_RUN_ID) that starts another job is in no
+ * place of Slurm: the nodes, the tasks and the name of the step are those of its own job. */
 bool slurm_is_here(char *const *envp);
 
 /* Returns 0 and fills in *ret, also if there is no Slurm. -EINVAL: this is a task of a step, and a

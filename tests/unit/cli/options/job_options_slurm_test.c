@@ -467,3 +467,15 @@ Test(job_options_slurm, a_step_that_muster_started_has_the_jobs_tasks_as_workers
     _cleanup_(reading_fini) struct reading gpus = read_line(STEP "MUSTER_STEP_TASKS=3 SLURM_GPUS_ON_NODE=8 ", "x");
     cr_assert_eq(gpus.spec.nproc, 8);
 }
+
+Test(job_options_slurm, a_job_that_a_worker_starts_is_its_own) {
+    static const char *const places[] = {STEP, TASKS, BATCH};
+    for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+        _cleanup_(freep) char *env = xasprintf("%s TORCHELASTIC_RUN_ID=c1.28.0", places[i]);
+        READ(env, "x");
+        cr_assert(g.spec.standalone);
+        cr_assert_eq(g.spec.nproc, 1);
+        cr_assert_eq(g.spec.start_nodes, 0);
+        cr_assert_not(g.spec.step_is_group);
+    }
+}
