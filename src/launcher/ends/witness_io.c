@@ -46,9 +46,11 @@ static void overwrite_command_line(void) {
     char *at = strrchr(text, ')');
     for (int i = 0; at != NULL && i < STAT_ARG_START; i++)
         at = strchr(at + 1, ' ');
-    if (at == NULL || sscanf(at, " %lu %lu", &start, &end) != 2 || start == 0 || end <= start)
+    if (at == NULL || sscanf(at, " %lu %lu", &start, &end) != 2 || end <= start)
         return;
-    char *line = (char *)(uintptr_t)start; /* our own copy, since the fork */
+    char *line = program_invocation_name; /* argv[0]; our own copy, since the fork */
+    if ((uintptr_t)line != start)
+        return; /* an emulator or valgrind shows a command line of its own */
     memset(line, 0, end - start);
     (void)snprintf(line, end - start, "%s", WITNESS_NAME);
 }
