@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TEXT(s) ((char *)(uintptr_t)(s))
-#define WORDS_MAX 24
+#include "job_reading.h"
+
 #define FIRST "train-0.mesh.team.svc.cluster.local"
 /* The environment and /etc/hosts of pod 3, if a line does not say otherwise. */
 #define POD "KUBERNETES_SERVICE_HOST=10.96.0.1 JOB_COMPLETION_INDEX=3"
@@ -37,36 +37,10 @@ static char *read_hosts(void *arg) {
 static const struct job_probes probes = {
     .count_cpus = one_cpu, .count_gpus = no_gpus, .random = fixed_random, .read_hosts = read_hosts};
 
-struct reading {
-    struct job_spec spec;
-    struct strbuf warnings;
-    struct err err;
-    int r;
-};
-
-static void reading_fini(struct reading *g) {
-    job_spec_fini(&g->spec);
-    strbuf_fini(&g->warnings);
-}
-
-static void split(char *text, char **out, int *n) {
-    for (char *w = strtok(text, " "); w != NULL; w = strtok(NULL, " ")) {
-        cr_assert_lt(*n, WORDS_MAX);
-        out[(*n)++] = w;
-    }
-}
-
 static struct reading read_line(const char *env, const char *line) {
-    char env_text[512], words[1024];
-    (void)snprintf(env_text, sizeof env_text, "%s", env);
+    char words[512];
     (void)snprintf(words, sizeof words, "%s x", line);
-    char *envp[WORDS_MAX + 1] = {NULL}, *argv[WORDS_MAX + 1] = {TEXT("run")};
-    int n_env = 0, argc = 1;
-    split(env_text, envp, &n_env);
-    split(words, argv, &argc);
-    struct reading g = {0};
-    g.r = job_options_read(argc, argv, envp, &probes, &g.warnings, &g.spec, &g.err);
-    return g;
+    return read_job(env, words, &probes);
 }
 
 static void set_hosts(void) {

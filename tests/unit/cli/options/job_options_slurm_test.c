@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TEXT(s) ((char *)(uintptr_t)(s))
-#define WORDS_MAX 40
+#include "job_reading.h"
 
 /* Task 2 of a step on four nodes, one task on each; and task 5 of one with two tasks on each. */
 #define STEP                                                                                                      \
@@ -69,37 +68,7 @@ static const struct job_probes probes = {.count_cpus = some_cpus,
                                          .slurm_facts = slurm_facts,
                                          .shared_folder = shared_folder};
 
-struct reading {
-    struct job_spec spec;
-    struct strbuf warnings;
-    struct err err;
-    int r;
-};
-
-static void reading_fini(struct reading *g) {
-    job_spec_fini(&g->spec);
-    strbuf_fini(&g->warnings);
-}
-
-static void split(char *text, char **out, int *n) {
-    for (char *w = strtok(text, " "); w != NULL; w = strtok(NULL, " ")) {
-        cr_assert_lt(*n, WORDS_MAX);
-        out[(*n)++] = w;
-    }
-}
-
-static struct reading read_line(const char *env, const char *line) {
-    char env_text[1024], words[1024];
-    cr_assert_lt(snprintf(env_text, sizeof env_text, "%s", env), (int)sizeof env_text);
-    cr_assert_lt(snprintf(words, sizeof words, "%s", line), (int)sizeof words);
-    char *envp[WORDS_MAX + 1] = {NULL}, *argv[WORDS_MAX + 1] = {TEXT("run")};
-    int n_env = 0, argc = 1;
-    split(env_text, envp, &n_env);
-    split(words, argv, &argc);
-    struct reading g = {0};
-    g.r = job_options_read(argc, argv, envp, &probes, &g.warnings, &g.spec, &g.err);
-    return g;
-}
+static struct reading read_line(const char *env, const char *line) { return read_job(env, line, &probes); }
 
 #define READ(env, line)                                              \
     _cleanup_(reading_fini) struct reading g = read_line(env, line); \
@@ -341,12 +310,12 @@ Test(job_options_slurm, a_directory_or_etcd_is_only_where_they_meet) {
         uint32_t min, max;
         bool group;
     } cases[] = {
-        {STEP, "--rdzv-endpoint=dir:/work/m x", "c1.28.0", 4, 4, true},
-        {STEP, "--rdzv-backend=dir --rdzv-endpoint=/work/m --nnodes=2:4 x", "c1.28.0", 2, 4, true},
+        {STEP, "--rdzv-endpoint=dir:/data/m x", "c1.28.0", 4, 4, true},
+        {STEP, "--rdzv-backend=dir --rdzv-endpoint=/data/m --nnodes=2:4 x", "c1.28.0", 2, 4, true},
         {STEP, "--rdzv-endpoint=etcd://h x", "c1.28.0", 4, 4, true},
         {STEP "PET_RDZV_ID=mine", "--rdzv-endpoint=etcd://h x", "mine", 4, 4, true},
-        {TASKS, "--rdzv-endpoint=dir:/work/m x", "c1.28.0", 4, 4, true},
-        {STEP, "--rdzv-endpoint=dir:/work/m --rdzv-id=of-two-steps --nnodes=8 x", "of-two-steps", 8, 8, false},
+        {TASKS, "--rdzv-endpoint=dir:/data/m x", "c1.28.0", 4, 4, true},
+        {STEP, "--rdzv-endpoint=dir:/data/m --rdzv-id=of-two-steps --nnodes=8 x", "of-two-steps", 8, 8, false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i].env, cases[i].line);

@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TEXT(s) ((char *)(uintptr_t)(s))
-#define WORDS_MAX 24
+#include "job_reading.h"
 
 /* A task of a step of Slurm on two nodes. */
 #define STEP_OF_2                                                                                                 \
@@ -70,37 +69,11 @@ static const struct job_probes probes = {count_cpus,  count_gpus, fixed_random, 
                                          read_secret, NULL,       read_env_file, has_gpus};
 
 /* One command line; words of the environment come before "|". */
-struct reading {
-    struct job_spec spec;
-    struct strbuf warnings;
-    struct err err;
-    int r;
-};
-
-static void reading_fini(struct reading *g) {
-    job_spec_fini(&g->spec);
-    strbuf_fini(&g->warnings);
-}
-
-static void split(char *text, char **out, int *n) {
-    for (char *w = strtok(text, " "); w != NULL; w = strtok(NULL, " ")) {
-        cr_assert_lt(*n, WORDS_MAX);
-        out[(*n)++] = w;
-    }
-}
-
 static struct reading read_line(const char *line) {
-    char env_text[512] = "", words[1024];
+    char env[512] = "";
     const char *bar = strstr(line, " | ");
-    (void)snprintf(env_text, sizeof env_text, "%.*s", bar != NULL ? (int)(bar - line) : 0, line);
-    (void)snprintf(words, sizeof words, "%s", bar != NULL ? bar + 3 : line);
-    char *envp[WORDS_MAX + 1] = {NULL}, *argv[WORDS_MAX + 1] = {TEXT("run")};
-    int n_env = 0, argc = 1;
-    split(env_text, envp, &n_env);
-    split(words, argv, &argc);
-    struct reading g = {0};
-    g.r = job_options_read(argc, argv, envp, &probes, &g.warnings, &g.spec, &g.err);
-    return g;
+    (void)snprintf(env, sizeof env, "%.*s", bar != NULL ? (int)(bar - line) : 0, line);
+    return read_job(env, bar != NULL ? bar + 3 : line, &probes);
 }
 
 #define READ(line)                                              \

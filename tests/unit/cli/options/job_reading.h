@@ -1,0 +1,43 @@
+/* One command line of muster run and its environment, read as a job: for the tests of its reader. */
+#pragma once
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/options/job_options.h"
+
+#define WORDS_MAX 64
+
+struct reading {
+    struct job_spec spec;
+    struct strbuf warnings;
+    struct err err;
+    int r;
+};
+
+static inline void reading_fini(struct reading *g) {
+    job_spec_fini(&g->spec);
+    strbuf_fini(&g->warnings);
+}
+
+static inline void split_words(char *text, char **out, int *n) {
+    for (char *w = strtok(text, " "); w != NULL; w = strtok(NULL, " ")) {
+        cr_assert_lt(*n, WORDS_MAX);
+        out[(*n)++] = w;
+    }
+}
+
+/* env: "NAME=VALUE NAME=VALUE"; line: the words after `run`. Words are parted by blanks. */
+static inline struct reading read_job(const char *env, const char *line, const struct job_probes *probes) {
+    char env_text[1024], words[1024], run[] = "run";
+    cr_assert_lt(snprintf(env_text, sizeof env_text, "%s", env), (int)sizeof env_text);
+    cr_assert_lt(snprintf(words, sizeof words, "%s", line), (int)sizeof words);
+    char *envp[WORDS_MAX + 1] = {NULL}, *argv[WORDS_MAX + 1] = {run};
+    int n_env = 0, argc = 1;
+    split_words(env_text, envp, &n_env);
+    split_words(words, argv, &argc);
+    struct reading g = {0};
+    g.r = job_options_read(argc, argv, envp, probes, &g.warnings, &g.spec, &g.err);
+    return g;
+}
