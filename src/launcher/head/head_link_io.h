@@ -19,7 +19,7 @@
 
 #define HEAD_LINK_RETRY_NS (300 * NS_PER_MS)
 #define HEAD_LINK_CONNECT_NS (2 * NS_PER_S)
-#define HEAD_LINK_VERDICT_NS (2 * NS_PER_S)
+#define HEAD_LINK_VERDICT_NS (8 * NS_PER_S) /* a loaded login node stands still for seconds */
 #define HEAD_LINK_REFUSALS 3
 #define HEAD_LINK_ADDRS_MAX 16 /* of the head; further ones are ignored */
 
