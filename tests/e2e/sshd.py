@@ -1,0 +1,326 @@
+"""Real sshd's on emulated hosts, all from Debian's packages: what a user has who can log in to N machines without a password.
+
+    with Sshd(4) as cluster:
+        cluster.run("ssh", "node2", "hostname").stdout        # on the login host, as a user's shell would
+        cluster.cut(1)                                        # node2 is silent, but alive
+        assert not cluster.left()                             # no host has a process but its sshd
+
+Host n is 10.88.2.(n+1) and fd88:2::(n+1), named node(n+1); the user's own is 10.88.2.254, named login. Each has its own
+net, uts, ipc, mount and pid namespace, its own /dev/shm, /run, /etc/passwd and home folder; other files are shared, as on
+a cluster. There is no route to the outside, and no name server. A program of a host is an ordinary process for the test.
+
+Logins are by a key of the cluster's own. ssh finds it by the login host's ~/.ssh, where each host has its Host entry, and
+known_hosts has the hosts' keys; it asks nothing (StrictHostKeyChecking). Nothing of the machine's own ~/.ssh and /etc/ssh
+is read by sshd or written. Each host's sshd also answers on port 2222, and also knows the user `trainer`. Further entries,
+for hosts that are bad: `refused` (a port without a listener), `liar` (another key than known_hosts says), `locked` (the
+key of somebody else, so that only a password would do), `absent` (an address that nobody has), `nowhere` (not a name).
+
+Nothing is left, also if the test is killed: see slurm.py, whose hosts these are.
+"""
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+import harness
+from hosts import NoNamespaces
+from slurm import KEEP, Host, pause
+
+PROGRAMS = ("sshd", "ssh", "ssh-keygen")
+SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
+SHELL = "/bin/bash"
+
+# $0 is the host's name, $1 the folder of the cluster. sshd wants an empty folder of its own below /run.
+COMMON = r"""
+unset SLURM_CONF
+mount -t tmpfs -o size=16m,mode=755 run /run
+mkdir /run/sshd
+mount --bind "$1/passwd.$0" /etc/passwd
+"""
+START = '"$SSHD" -f "$1/sshd_config.$0" -E "$1/log/sshd.$0" < /dev/null >&2'
+NODE = f"{COMMON}\nSSHD={SSHD}\n{START}\n"
+
+SSHD_CONFIG = """\
+Port 22
+Port 2222
+HostKey {folder}/keys/{name}
+AuthorizedKeysFile {folder}/keys/user.pub
+PidFile {folder}/sshd.{name}.pid
+StrictModes no
+UsePAM no
+UseDNS no
+PermitRootLogin yes
+KbdInteractiveAuthentication no
+PrintMotd no
+PrintLastLog no
+LogLevel VERBOSE
+MaxStartups 100
+"""
+ENTRY = "Host {name}\n  HostName {address}\n  HostKeyAlias {alias}\n  IdentityFile {folder}/keys/{key}\n  Port {port}\n"
+# The last one: what holds for every host.
+EVERY_HOST = """\
+Host *
+  User root
+  IdentitiesOnly yes
+  StrictHostKeyChecking yes
+  UserKnownHostsFile {folder}/known_hosts
+  GlobalKnownHostsFile /dev/null
+  UpdateHostKeys no
+"""
+
+
+class Sshd:
+    def __init__(self, count):
+        self.count = count
+        self.names = [f"node{n + 1}" for n in range(count)]
+        self.nodes, self.head, self._keeper = [], None, None
+
+    def __enter__(self):
+        try:
+            self._up()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *exc):
+        if self._keeper:
+            self._keeper.stdin.close()
+            self._keeper.wait(60)
+        for host in [*self.nodes, *([self.head] if self.head else [])]:
+            host.end()
+        self.nodes, self.head, self._keeper = [], None, None
+
+    # ---- up ----
+
+    def _up(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-sshd."))
+        self._keeper = subprocess.Popen(["/usr/bin/python3", "-I", "-c", KEEP, str(self.folder), ""],
+                                        stdin=subprocess.PIPE, start_new_session=True, cwd="/")
+        self._write_files()
+        self.head = Host(self, "login", COMMON, ["link set lo up", "link add br0 type bridge", "link set br0 up",
+                                                 *self._addresses(254, "br0")])
+        self.nodes = [self._new_node(n) for n in range(self.count)]
+        for host in (self.head, *self.nodes):
+            host.made()
+        self._keep(self.head, *self.nodes)
+        self.head.go()
+        self.head.ready()
+        self._wire(range(self.count))
+        for node in self.nodes:
+            node.go()
+        for node in self.nodes:
+            node.ready()
+        for n in range(self.count):
+            self._wait_listening(n)
+
+    def _write_files(self):
+        for name in ("log", "keys", "home"):
+            (self.folder / name).mkdir()
+        keys = ["user", "stranger", *self.names]
+        made = [subprocess.Popen(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", key, "-f", self.folder / "keys" / key])
+                for key in keys]
+        assert not any(key.wait() for key in made), "ssh-keygen failed"
+        public = {key: (self.folder / "keys" / f"{key}.pub").read_text().strip() for key in keys}
+        known = [f"{name} {public[name]}\n" for name in self.names]
+        (self.folder / "known_hosts").write_text("".join(known) + f"liar {public['stranger']}\n")
+        (self.folder / "hosts").write_text("127.0.0.1 localhost\n10.88.2.254 login\n" + "".join(
+            f"{self.address(n)} {name}\n" for n, name in enumerate(self.names)))
+        for name in ("login", *self.names):
+            self.home(name).mkdir()
+            self.set_shell(name)
+            (self.folder / f"sshd_config.{name}").write_text(SSHD_CONFIG.format(folder=self.folder, name=name))
+        self._write_client()
+
+    def _write_client(self):
+        first = self.address(0)
+        entries = [(name, self.address(n), name, "user", 22) for n, name in enumerate(self.names)]
+        entries += [("refused", first, self.names[0], "user", 9), ("liar", first, "liar", "user", 22),
+                    ("locked", first, self.names[0], "stranger", 22), ("absent", "10.88.2.200", "absent", "user", 22)]
+        text = "".join(ENTRY.format(folder=self.folder, name=name, address=address, alias=alias, key=key, port=port)
+                       for name, address, alias, key, port in entries)
+        own = self.home("login") / ".ssh"
+        own.mkdir(mode=0o700)
+        (own / "config").write_text(text + EVERY_HOST.format(folder=self.folder))
+
+    def home(self, name):
+        return self.folder / "home" / name
+
+    def set_shell(self, name, shell=SHELL):
+        """The login shell of a host's users, from the next login on. Their home folders are theirs on this host alone."""
+        path, home = self.folder / f"passwd.{name}", self.home(name)
+        # Written in place: the host has this very file as its /etc/passwd.
+        path.write_text(f"root:x:0:0:root:{home}:{shell}\ntrainer:x:0:0:trainer:{home}:{shell}\n"
+                        "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/bin/sh\n")
+
+    @staticmethod
+    def address(n):
+        return f"10.88.2.{n + 1}"
+
+    @staticmethod
+    def _addresses(last, link):
+        v6 = [f"addr add fd88:2::{last:x}/64 dev {link} nodad"] if harness.has_ipv6() else []
+        return [f"addr add 10.88.2.{last}/24 dev {link}", *v6]
+
+    def _new_node(self, n):
+        return Host(self, self.names[n], NODE, ["link set lo up", *self._addresses(n + 1, "eth0"), "link set eth0 up"])
+
+    def _keep(self, *hosts):
+        self._keeper.stdin.write("".join(f"{host.pid}\n" for host in hosts).encode())
+        self._keeper.stdin.flush()
+
+    def _wire(self, numbers):
+        """A fixed address, as hardware has: what others know of it stays true when the host comes back."""
+        lines = []
+        for n in numbers:
+            lines += [f"link add p{n} type veth peer name eth0 address 02:88:02:00:00:{n + 1:02x} netns {self.nodes[n].pid}",
+                      f"link set p{n} master br0 up"]
+        self._ip(*lines)
+
+    def _ip(self, *lines, check=True):
+        subprocess.run(["nsenter", f"--target={self.head.pid}", "--net", "--", "ip", "-batch", "-"], check=check, text=True,
+                       input="\n".join(lines) + "\n", capture_output=True)
+
+    def _wait_listening(self, n):
+        end = harness.deadline(20)
+        while not self._listener(n):
+            assert time.monotonic() < end, f"no sshd on {self.names[n]}:\n{self.logs()}"
+            pause(0.02)
+
+    def _listener(self, n):
+        """The host's sshd that waits for logins, or None. (Its title is of its own making; those of logins differ.)"""
+        for pid in self.nodes[n].processes():
+            with contextlib.suppress(OSError):
+                if b"[listener]" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    return pid
+        return None
+
+    # ---- what a user does ----
+
+    def env(self, more=None):
+        """Our environment, and the home folder of the login host's user."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "PET_", "SSH_"))}
+        return {**kept, "HOME": str(self.home("login")), "USER": "root", "LOGNAME": "root", **(more or {})}
+
+    def client(self, *words, folder="/", on=None):
+        """The command line that runs this on the login host, or on host number `on`."""
+        host = self.head if on is None else self.nodes[on]
+        return ["nsenter", f"--target={host.pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--", "sh", "-c",
+                'cd "$0" && exec "$@"', str(folder), *map(str, words)]
+
+    def run(self, *words, folder="/", on=None, env=None, check=True, seconds=30):
+        done = subprocess.run(self.client(*words, folder=folder, on=on), env=env or self.env(), text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds * harness.SLOWER)
+        assert not check or done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
+        return done
+
+    # ---- what is there ----
+
+    def started(self, n):
+        """The processes of host n, but not its sshd that waits for logins."""
+        return [pid for pid in self.nodes[n].processes() if pid != self._listener(n) and harness.alive(pid)]
+
+    def left(self, without=()):
+        """What runs on the hosts and on the login host beside their sshd, as {name: [title, …]}; {}: nothing. Titles that
+        begin with a text of `without` don't count."""
+        found = {}
+        for name, pids in [("login", self.head.processes()), *((self.names[n], self.started(n)) for n in range(self.count))]:
+            titles = [title for pid in pids if harness.alive(pid) and (title := title_of(pid)) and not title.startswith(without)]
+            if titles:
+                found[name] = titles
+        return found
+
+    def wait_left(self, seconds, without=()):
+        """Waits until nothing runs. Returns how many seconds it took."""
+        begin, end = time.monotonic(), harness.deadline(seconds)
+        while found := self.left(tuple(without)):
+            assert time.monotonic() < end, f"after {seconds} s still there: {found}"
+            pause(0.02)
+        return time.monotonic() - begin
+
+    def logs(self):
+        """The ends of the sshd's logs, for the message of a failed test."""
+        said = []
+        for path in sorted((self.folder / "log").iterdir()):
+            said += [f"---- {path.name}", *path.read_text(errors="replace").splitlines()[-8:]]
+        return "\n".join(said)
+
+    def settle(self):
+        """Makes the cluster as new for the next test: nothing runs, every host is there, and its user's shell is bash."""
+        for n, node in enumerate(self.nodes):
+            if not node.is_up():
+                self.boot(n)
+            self.heal(n)
+            for pid in self.started(n):
+                harness.kill(pid)
+            if not self._listener(n):
+                self.start_sshd(n)
+            self.set_shell(self.names[n])
+            for path in self.home(self.names[n]).iterdir():
+                path.unlink()
+        for pid in self.head.processes():
+            harness.kill(pid)
+
+    # ---- faults ----
+
+    def start_sshd(self, n):
+        self.run("sh", "-c", f"SSHD={SSHD}; {START}", self.names[n], self.folder, on=n)
+        self._wait_listening(n)
+
+    def kill_sshd(self, n, logins=True, listener=False):
+        """The server's processes of the host die: those of its logins, the one that waits for them."""
+        waiting = self._listener(n)
+        for pid in self.nodes[n].processes():
+            if title_of(pid).startswith("sshd") and (listener if pid == waiting else logins):
+                harness.kill(pid, signal.SIGKILL)
+
+    def crash(self, n):
+        """Every process of the host dies; its kernel ends their connections."""
+        self.nodes[n].end()
+
+    def cut(self, n):
+        """Frames to and from the host are lost, without any error for either side."""
+        self._ip(f"link set p{n} nomaster")
+
+    def heal(self, n):
+        self._ip(f"link set p{n} master br0")
+
+    def boot(self, n):
+        """A host that was lost is back: the same name and addresses, and nothing runs on it but sshd."""
+        assert not self.nodes[n].is_up()
+        self._ip(f"link del p{n}", check=False)
+        self.nodes[n] = self._new_node(n)
+        self.nodes[n].made()
+        self._keep(self.nodes[n])
+        self._wire([n])
+        self.nodes[n].go()
+        self.nodes[n].ready()
+        self._wait_listening(n)
+
+
+def title_of(pid):
+    """Its command line; empty if it has gone."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+@contextlib.contextmanager
+def sshd_or_skip(count):
+    """Skips the test where this machine can't have such hosts, and says why."""
+    import pytest
+    missing = [name for name in PROGRAMS if not shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")]
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} here (Debian: openssh-server, openssh-client)")
+    if os.geteuid() != 0:
+        pytest.skip("needs root, for namespaces")
+    try:
+        with Sshd(count) as cluster:
+            yield cluster
+    except NoNamespaces as why:
+        pytest.skip(f"no namespaces here: {why}")
