@@ -58,6 +58,7 @@ ROOMS = [
     ("launcher/slurm", "base/ io/ topology/model launcher/hosts"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol launcher/slurm"),
     ("launcher/head", "base/ io/ topology/model rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job"),
+    ("launcher/ssh", "base/ io/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/head"),
     ("launcher/worker", "base/ io launcher/job"),
     ("launcher/streams", "base/ io/"),
     ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker launcher/streams"),
