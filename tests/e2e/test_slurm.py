@@ -310,6 +310,22 @@ def test_a_heterogeneous_job(here):
     here.completes(number)
 
 
+def test_all_components_of_a_heterogeneous_job_are_one_job(here):
+    """muster itself is the script; in its second component each host has two tasks."""
+    number = here.batch(here.shell(), "-N1", "--ntasks-per-node=1", ":", "-N2", "--ntasks-per-node=2")
+    assert here.workers(5) == here.on(1, 2, 2)
+    here.completes(number)
+    agent = here.client("salloc", "--quiet", "-N1", ":", "-N2", *here.line())
+    here.job.events.wait("start", 3, 30, world=3)
+    here.ends_well(agent)
+
+
+def test_the_components_of_a_heterogeneous_job_are_not_chosen(here):
+    number = here.batch(here.shell("--nnodes=2") + "\necho status $?", "-N1", ":", "-N2")
+    here.slurm.end(number)
+    assert re.search(r"the components .* have 3; .* srun --het-group=0 muster run \.\.\.\nstatus 2", here.output(number))
+
+
 def test_the_tasks_of_an_array_do_not_meet(here):
     """On the same hosts, at the same time."""
     here.batch("srun " + here.shell(), "-N2", "--ntasks-per-node=1", "--array=1-2")

@@ -47,6 +47,12 @@ int starter_choose(enum job_starter wanted, const struct slurm_place *place,
                        "%u nodes are asked for, but Slurm's job %s has %u; leave --nnodes out, or "
                        "ask Slurm for more: -N%u",
                        said->min_nodes, place->job_id, place->job_nodes, said->min_nodes);
+    if (place->het_size > 0 && nodes < place->job_nodes)
+        return err_set(err, -EINVAL,
+                       "%u nodes are asked for, but the components of Slurm's heterogeneous job %s "
+                       "have %u; leave --nnodes out, or choose components by hand: srun "
+                       "--het-group=0 muster run ...",
+                       nodes, place->job_id, place->job_nodes);
     *ret_nodes = nodes;
     return STARTER_SRUN;
 }
@@ -78,15 +84,30 @@ static uint32_t gpus_by_task(const struct starter_config *config) {
     return tasks * each;
 }
 
+/* One step of several components has the tasks of each, which srun takes from variables; options of
+ * the whole step would be of each component. Of several tasks on a node one is the agent. */
+static size_t add_layout(const struct starter_config *config, char **argv) {
+    uint32_t components = config->place->het_size;
+    size_t n = 0;
+    if (components > 0) {
+        argv[n++] = xasprintf("--het-group=0-%u", components - 1);
+        return n;
+    }
+    argv[n++] = xasprintf("--nodes=%u", config->nodes);
+    argv[n++] = xasprintf("--ntasks=%u", config->nodes);
+    argv[n++] = xstrdup("--ntasks-per-node=1");
+    if (gpus_by_task(config) > 0)
+        argv[n++] = xasprintf("--gpus-per-node=%u", gpus_by_task(config));
+    return n;
+}
+
 char **starter_argv(const struct starter_config *config) {
     size_t n_args = 0, n = 0;
     while (config->args[n_args] != NULL)
         n_args++;
     char **argv = xcalloc(n_args + OPTIONS_MAX, sizeof *argv);
     argv[n++] = xstrdup("srun");
-    argv[n++] = xasprintf("--nodes=%u", config->nodes);
-    argv[n++] = xasprintf("--ntasks=%u", config->nodes);
-    argv[n++] = xstrdup("--ntasks-per-node=1");
+    n += add_layout(config, argv + n);
     argv[n++] = xstrdup("--no-kill"); /* the job goes on without a node */
     argv[n++] = xstrdup("--kill-on-bad-exit=0");
     argv[n++] = xstrdup("--wait=0");
@@ -95,8 +116,6 @@ char **starter_argv(const struct starter_config *config) {
     argv[n++] = xstrdup("--export=ALL");     /* also after sbatch --export=NONE */
     argv[n++] = xstrdup("--disable-status"); /* one SIGINT is passed on */
     argv[n++] = xstrdup("--input=none");     /* what follows in a script is not muster's */
-    if (gpus_by_task(config) > 0)
-        argv[n++] = xasprintf("--gpus-per-node=%u", gpus_by_task(config));
     argv[n++] = xstrdup(config->program);
     if (!config->is_torchrun)
         argv[n++] = xstrdup("run");
@@ -119,6 +138,8 @@ static uint32_t tasks_as_workers(const struct starter_config *config) {
     static const char *const gpus[] = {"SLURM_GPUS",          "SLURM_GPUS_PER_NODE",
                                        "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
                                        "SLURM_JOB_GPUS",      "SLURM_NTASKS_PER_GPU"};
+    if (config->place->het_size > 0) /* each component has tasks of its own, which the step has */
+        return 0;
     for (size_t i = 0; i < ARRAY_SIZE(gpus); i++)
         if (env_get(config->envp, gpus[i]) != NULL)
             return 0;

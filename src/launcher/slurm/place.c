@@ -57,6 +57,21 @@ static uint32_t number_of(char *const *envp, const char *name) {
     return text != NULL && parse_u32(text, &n) == 0 ? n : 0;
 }
 
+/* The nodes of a heterogeneous job: the plain variable is of its first component, or not set. 0: of
+ * a component it is not known. */
+static uint32_t nodes_of_components(char *const *envp, uint32_t components) {
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < components; i++) {
+        char name[64];
+        (void)snprintf(name, sizeof name, "SLURM_JOB_NUM_NODES_HET_GROUP_%u", i);
+        uint32_t n = number_of(envp, name);
+        if (n == 0 || n > TASKS_NODES_MAX - sum)
+            return 0;
+        sum += n;
+    }
+    return sum;
+}
+
 static bool both_say(char *const *envp, const char *a, const char *b) {
     const char *x = env_get(envp, a), *y = env_get(envp, b);
     return x != NULL && x[0] != '\0' && y != NULL && strcmp(x, y) == 0;
@@ -174,6 +189,8 @@ static void read_job(char *const *envp, struct slurm_place *p) {
     p->job_nodes = number_of(envp, "SLURM_JOB_NUM_NODES");
     if (p->job_nodes == 0)
         p->job_nodes = number_of(envp, "SLURM_NNODES");
+    if (p->het_size > 0 && p->kind != SLURM_PLACE_STEP)
+        p->job_nodes = nodes_of_components(envp, p->het_size);
     p->job_nodelist = copy_of(envp, "SLURM_JOB_NODELIST", "SLURM_NODELIST");
     p->gpus_on_node = number_of(envp, "SLURM_GPUS_ON_NODE");
 }
@@ -364,7 +381,7 @@ int slurm_place_read(char *const *envp, const struct slurm_facts *facts, struct 
         *ret = p;
         return 0;
     }
-    p.het_size = number_of(envp, "SLURM_HET_SIZE");
+    p.het_size = MIN2(number_of(envp, "SLURM_HET_SIZE"), SLURM_COMPONENTS_MAX);
     p.kind = find_kind(envp, facts, &p);
     p.task_is_shell = facts->stepd != NULL && !facts->stepd_is_parent && is_shell(facts->parent);
     read_job(envp, &p);

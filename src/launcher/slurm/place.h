@@ -50,6 +50,9 @@ struct slurm_facts {
  */
 #define SLURM_HEAD_TASKS_ENV "MUSTER_STEP_TASKS"
 
+/* Of a heterogeneous job: Slurm allows as many (MAX_HET_JOB_COMPS of its sources). */
+#define SLURM_COMPONENTS_MAX 128
+
 #define SLURM_PORTS_MAX 16
 #define SLURM_RUN_ID_MAX 200 /* bytes, with the NUL */
 /* The ports of a run, if the user gave no range: below the range from which Linux takes ports for
@@ -66,7 +69,9 @@ struct slurm_place {
     char *cluster; /* SLURM_CLUSTER_NAME */
     uint32_t
         restarts; /* how often Slurm has put the job back into the queue and started it again */
-    uint32_t job_nodes;    /* STEP: of the step, because srun sets the job's variables to its own */
+    /* of all components, if it has some. STEP: of the step, because srun sets the job's variables
+     * to its own */
+    uint32_t job_nodes;
     char *job_nodelist;    /* as a hostlist; never updated when a node is lost */
     char *tasks_per_node;  /* "2(x3),1": SLURM_TASKS_PER_NODE, a step's own in STEP */
     uint32_t gpus_on_node; /* SLURM_GPUS_ON_NODE: of this node */

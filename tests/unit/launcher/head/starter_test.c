@@ -105,6 +105,35 @@ Test(starter, the_command_is_sruns_with_muster_itself) {
     starter_argv_free(argv);
 }
 
+/* Each component keeps its own tasks: of those on one node one is the agent. */
+Test(starter, a_heterogeneous_job_is_one_step) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    _cleanup_(envlist_fini) struct envlist env = {0};
+    struct slurm_place place = place_of(SLURM_PLACE_BATCH, 4);
+    place.het_size = 3;
+    place.tasks_per_node = (char *)(uintptr_t) "8";
+    char *args[] = {(char *)(uintptr_t) "train.py", NULL};
+    char *envp[] = {(char *)(uintptr_t) "SLURM_GPUS_PER_TASK=1", (char *)(uintptr_t) "SLURM_NTASKS_PER_NODE=8",
+                    (char *)(uintptr_t) "SLURM_NTASKS_HET_GROUP_1=2", NULL};
+    struct starter_config config = config_of(&place, envp, args);
+    char **argv = starter_argv(&config);
+    cr_assert_not_null(strstr(joined(argv, &s), "srun --het-group=0-2 --no-kill "), "%s", joined(argv, &s));
+    cr_assert_null(strstr(joined(argv, &s), "--ntasks"));
+    cr_assert_null(strstr(joined(argv, &s), "--gpus"));
+    starter_argv_free(argv);
+    starter_env(&config, &env);
+    cr_assert_null(envlist_get(&env, "SLURM_NTASKS_PER_NODE"));
+    cr_assert_str_eq(envlist_get(&env, "SLURM_NTASKS_HET_GROUP_1"), "2");
+    cr_assert_null(envlist_get(&env, STARTER_TASKS_ENV));
+    const struct choice cases[] = {
+        {JOB_STARTER_AUTO, place, nothing, STARTER_SRUN, 4}, {JOB_STARTER_AUTO, place, nodes(2, 4), STARTER_SRUN, 4},
+        {JOB_STARTER_AUTO, place, nodes(2, 3), -EINVAL, 0},  {JOB_STARTER_AUTO, place, nodes(1, 1), STARTER_HERE, 0},
+        {JOB_STARTER_SRUN, place, nodes(1, 1), -EINVAL, 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        expect(&cases[i], i);
+}
+
 Test(starter, what_describes_other_tasks_is_unset) {
     char *envp[] = {(char *)(uintptr_t) "PATH=/bin",
                     (char *)(uintptr_t) "SLURM_JOB_ID=28",

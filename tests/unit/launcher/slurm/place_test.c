@@ -163,6 +163,31 @@ Test(slurm_place, a_heterogeneous_step_begins_with_its_first_component) {
     }
 }
 
+/* sbatch sets the plain variables of the first component; salloc sets none of them. */
+Test(slurm_place, a_heterogeneous_job_has_the_nodes_of_all_components) {
+    static const struct {
+        const char *words;
+        uint32_t nodes;
+    } cases[] = {
+        {"SLURM_JOB_ID=30 SLURM_HET_SIZE=2 SLURM_JOB_NUM_NODES=1 SLURM_NNODES=1 SLURM_JOB_NUM_NODES_HET_GROUP_0=1 "
+         "SLURM_JOB_NUM_NODES_HET_GROUP_1=2",
+         3},
+        {"SLURM_JOB_ID=30 SLURM_HET_SIZE=2 SLURM_JOB_NUM_NODES_HET_GROUP_0=4 SLURM_JOB_NUM_NODES_HET_GROUP_1=5", 9},
+        {"SLURM_JOB_ID=30 SLURM_HET_SIZE=2 SLURM_JOB_NUM_NODES=1 SLURM_JOB_NUM_NODES_HET_GROUP_0=1", 0},
+        {"SLURM_JOB_ID=30 SLURM_HET_SIZE=2 SLURM_JOB_NUM_NODES_HET_GROUP_0=4294967295 "
+         "SLURM_JOB_NUM_NODES_HET_GROUP_1=2",
+         0},
+        {"SLURM_JOB_ID=30 SLURM_HET_SIZE=4294967295 SLURM_JOB_NUM_NODES_HET_GROUP_0=1", 0},
+    };
+    static const char *const titles[] = {"slurmstepd: [30.batch]", NULL};
+    for (size_t i = 0; i < ARRAY_SIZE(cases) * ARRAY_SIZE(titles); i++) {
+        const char *words = cases[i / ARRAY_SIZE(titles)].words;
+        _cleanup_(seen_fini) struct seen s = see(words, titles[i % ARRAY_SIZE(titles)]);
+        cr_expect_eq(s.r, 0, "%s", s.err.text);
+        cr_expect_eq(s.p.job_nodes, cases[i / ARRAY_SIZE(titles)].nodes, "%s: %u", words, s.p.job_nodes);
+    }
+}
+
 Test(slurm_place, names_a_run_by_cluster_job_step_and_restarts) {
     static const char *const cases[][2] = {
         {STEP, "c1.28.0"},
