@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/frame.h"
 #include "base/text/log.h"
@@ -17,6 +16,8 @@
 #include "io/net/stream.h"
 #include "io/process/child.h"
 #include "io/process/reaper.h"
+#include "launcher/head/head_program_io.h"
+#include "launcher/head/head_signals_io.h"
 #include "launcher/head/starter.h"
 
 #define EXIT_CANT 1
@@ -39,8 +40,8 @@ struct run {
     struct child_reaper *reaper;
     struct listener *listener;
     struct loop_timer *timer, *greeting;
-    struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
-    struct child_watch *srun;          /* NULL: it has ended */
+    struct head_signals *signals;
+    struct child_watch *srun; /* NULL: it has ended */
     char token[HEAD_TOKEN_CHARS + 1];
     char step[HEAD_STEP_MAX]; /* "": not known yet */
     struct list strangers, links;
@@ -255,44 +256,14 @@ static void on_timer(void *arg) { step(arg, &(struct head_event){.kind = HEAD_EV
 
 /* ---- signals ---- */
 
-static bool ends_job(const struct job_spec *spec, int signo) {
-    for (uint32_t i = 0; i < spec->n_signals; i++)
-        if (spec->signals[i] == signo)
-            return true;
-    return false;
-}
-
-static void on_signal(void *arg, int signo) {
+static void on_signal(void *arg, int signo, bool ends) {
     struct run *h = arg;
-    bool ends = ends_job(h->config->spec, signo), first = h->head.signo == 0;
+    bool first = h->head.signo == 0;
     const char *name = signal_abbrev(signo);
     if (ends && first && h->head.state != HEAD_DECIDED)
         log_notice("got SIG%s: stopping the job (up to %.0f s)", name != NULL ? name : "RT",
                    (double)h->config->spec->shutdown_timeout_ns / (double)NS_PER_S);
     step(h, &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = signo, .ends = ends});
-}
-
-static int watch(struct run *h, int signo) {
-    return h->signals[signo] != NULL
-               ? 0
-               : loop_signal_new(h->loop, signo, on_signal, h, &h->signals[signo]);
-}
-
-/* As the agent's: nohup(1), and a command of a shell without job control in the background. */
-static bool stays_ignored(int signo) {
-    return (signo == SIGHUP || signo == SIGINT || signo == SIGQUIT) && child_is_ignored(signo);
-}
-
-static int watch_signals(struct run *h) {
-    static const int passed_on[] = {SIGUSR1, SIGUSR2};
-    const struct job_spec *spec = h->config->spec;
-    int r = 0;
-    for (uint32_t i = 0; i < spec->n_signals && r == 0; i++)
-        if (!stays_ignored(spec->signals[i]))
-            r = watch(h, spec->signals[i]);
-    for (size_t i = 0; i < ARRAY_SIZE(passed_on) && r == 0; i++)
-        r = watch(h, passed_on[i]);
-    return r;
 }
 
 /* ---- srun ---- */
@@ -305,35 +276,9 @@ static void on_srun_exit(void *arg, const struct child_status *status) {
                                  .code = status->code});
 }
 
-/* This program as an absolute path: the file that was called, also if it is a link in an
- * environment of Python's. */
-static int own_path(const struct head_run_config *config, char **ret, struct err *err) {
-    _cleanup_(freep) char *found = NULL;
-    int r = child_find_program(config->argv0, env_get(config->envp, "PATH"), &found);
-    if (r < 0)
-        return err_set(err, r, "can't find the program %s, which is to run on all nodes: %s",
-                       config->argv0, strerror(-r));
-    if (found[0] == '/') {
-        *ret = TAKE_PTR(found);
-        return 0;
-    }
-    _cleanup_(freep) char *here = getcwd(NULL, 0);
-    if (here == NULL)
-        return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
-    *ret = xasprintf("%s/%s", here, found);
-    return 0;
-}
-
 static bool is_torchrun(const char *path) {
     const char *slash = strrchr(path, '/');
     return strcmp(slash != NULL ? slash + 1 : path, "torchrun") == 0;
-}
-
-static void show_command(char *const *argv) {
-    _cleanup_(strbuf_fini) struct strbuf line = {0};
-    for (size_t i = 0; argv[i] != NULL; i++)
-        strbuf_printf(&line, "%s%s", i > 0 ? " " : "", argv[i]);
-    log_info("%s", strbuf_text(&line));
 }
 
 static int spawn(struct run *h, char *const *argv, const struct envlist *env, struct err *err) {
@@ -344,7 +289,7 @@ static int spawn(struct run *h, char *const *argv, const struct envlist *env, st
     spec.envp = envlist_items(env);
     spec.stdin_fd = null;
     spec.setsid = true; /* ^C and ^Z are the head's */
-    show_command(argv);
+    head_show_command(argv);
     int r = child_spawn(&spec, &child, err);
     file_close(&null);
     if (r == -ENOENT)
@@ -381,7 +326,7 @@ static int start_step(struct run *h, struct err *err) {
     _cleanup_(envlist_fini) struct envlist env = {0};
     (void)snprintf(h->token, sizeof h->token, "%016" PRIx64 "%016" PRIx64, random_u64(),
                    random_u64());
-    int r = own_path(config, &program, err);
+    int r = head_program(config->argv0, config->envp, &program, err);
     if (r < 0)
         return r;
     r = address_text(h, &head);
@@ -427,7 +372,7 @@ static int set_up(struct run *h, struct err *err) {
     if (r == 0)
         r = loop_timer_new(h->loop, on_greeting_timer, h, &h->greeting);
     if (r == 0)
-        r = watch_signals(h);
+        r = head_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
     if (r == 0)
         r = listen_anywhere(h, err);
     return r < 0 ? r : start_step(h, err);
@@ -440,8 +385,7 @@ static void tear_down(struct run *h) {
         peer_free(peer_of(h->links.next));
     if (h->listener != NULL)
         listener_free(h->listener);
-    for (size_t i = 0; i < ARRAY_SIZE(h->signals); i++)
-        loop_signal_free(h->signals[i]);
+    head_signals_free(h->signals);
     child_watch_free(h->srun);
     loop_timer_free(h->timer);
     loop_timer_free(h->greeting);

@@ -1,0 +1,34 @@
+#include "launcher/head/head_program_io.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/envlist.h"
+#include "base/text/log.h"
+#include "base/text/strbuf.h"
+#include "io/process/child.h"
+
+int head_program(const char *argv0, char *const *envp, char **ret, struct err *err) {
+    _cleanup_(freep) char *found = NULL;
+    int r = child_find_program(argv0, env_get(envp, "PATH"), &found);
+    if (r < 0)
+        return err_set(err, r, "can't find the program %s, which is to run on all nodes: %s", argv0,
+                       strerror(-r));
+    if (found[0] == '/') {
+        *ret = TAKE_PTR(found);
+        return 0;
+    }
+    _cleanup_(freep) char *here = getcwd(NULL, 0);
+    if (here == NULL)
+        return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
+    *ret = xasprintf("%s/%s", here, found);
+    return 0;
+}
+
+void head_show_command(char *const *argv) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    for (size_t i = 0; argv[i] != NULL; i++)
+        strbuf_printf(&line, "%s%s", i > 0 ? " " : "", argv[i]);
+    log_info("%s", strbuf_text(&line));
+}

@@ -1,0 +1,10 @@
+/* The program that a head has started on the nodes: muster itself. */
+#pragma once
+
+#include "base/err.h"
+
+/* This program as an absolute path, malloc'ed: the file that was called, also if it is a link in an
+ * environment of Python's. argv0: how it was called. */
+_must_use_ int head_program(const char *argv0, char *const *envp, char **ret, struct err *err);
+/* Says at -v what is run. */
+void head_show_command(char *const *argv);

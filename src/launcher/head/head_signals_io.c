@@ -1,0 +1,61 @@
+#include "launcher/head/head_signals_io.h"
+
+#include <signal.h>
+
+#include "io/process/child.h"
+
+struct head_signals {
+    const struct job_spec *spec;
+    head_signal_fn *fn;
+    void *arg;
+    struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
+};
+
+static bool ends_job(const struct job_spec *spec, int signo) {
+    for (uint32_t i = 0; i < spec->n_signals; i++)
+        if (spec->signals[i] == signo)
+            return true;
+    return false;
+}
+
+static void on_signal(void *arg, int signo) {
+    struct head_signals *s = arg;
+    s->fn(s->arg, signo, ends_job(s->spec, signo));
+}
+
+static int watch(struct head_signals *s, struct loop *loop, int signo) {
+    return s->signals[signo] != NULL
+               ? 0
+               : loop_signal_new(loop, signo, on_signal, s, &s->signals[signo]);
+}
+
+/* As the agent's: nohup(1), and a command of a shell without job control in the background. */
+static bool stays_ignored(int signo) {
+    return (signo == SIGHUP || signo == SIGINT || signo == SIGQUIT) && child_is_ignored(signo);
+}
+
+int head_signals_new(struct loop *loop, const struct job_spec *spec, head_signal_fn *fn, void *arg,
+                     struct head_signals **ret) {
+    static const int passed_on[] = {SIGUSR1, SIGUSR2};
+    struct head_signals *s = xcalloc(1, sizeof *s);
+    int r = 0;
+    *s = (struct head_signals){.spec = spec, .fn = fn, .arg = arg};
+    for (uint32_t i = 0; i < spec->n_signals && r == 0; i++)
+        if (!stays_ignored(spec->signals[i]))
+            r = watch(s, loop, spec->signals[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(passed_on) && r == 0; i++)
+        r = watch(s, loop, passed_on[i]);
+    if (r == 0)
+        *ret = s;
+    else
+        head_signals_free(s);
+    return r;
+}
+
+void head_signals_free(struct head_signals *s) {
+    if (s == NULL)
+        return;
+    for (size_t i = 0; i < ARRAY_SIZE(s->signals); i++)
+        loop_signal_free(s->signals[i]);
+    free(s);
+}
