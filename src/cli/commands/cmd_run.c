@@ -46,8 +46,9 @@ static int start(const struct job_spec *spec, char **argv) {
     if (!spec->step_is_group || place->node_tasks == 1)
         return be_agent(spec, NULL);
     hold_name(place->run_id, place->node_id, hold);
-    return place->local_id == 0 ? be_agent(spec, hold)
-                                : hold_wait(hold, place->node_tasks - 1, HOLD_START_NS);
+    return place->local_id == 0
+               ? be_agent(spec, hold)
+               : hold_wait(hold, place->node_tasks - 1, place->local_id, HOLD_START_NS);
 }
 
 int cmd_run(int argc, char **argv) {

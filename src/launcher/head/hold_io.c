@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
-#include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/sweep.h"
@@ -27,9 +26,13 @@
 #define OLD_S (24 * 3600)
 #define SWEEP_NS (5 * NS_PER_MS)
 #define LOOK_MS 250
-/* "status 255\n", and a "left\n" for each task: more than a node has. */
+/* Lines of many runs of a node with many tasks. A longer file is replaced. */
 #define CONTENT_MAX 65536
-#define LEFT "left\n"
+#define FULL (CONTENT_MAX / 2)
+#define BEGIN "begin\n"
+#define LINE_MAX_LEN 32
+/* One that holds has the lock for an instant when an agent has released it. */
+#define LOCK_TRIES 200
 
 void hold_name(const char *run_id, uint32_t node_id, char ret[HOLD_NAME_MAX]) {
     int n = snprintf(ret, HOLD_NAME_MAX, PREFIX "n%u-%s", node_id, run_id);
@@ -74,6 +77,32 @@ static int make(int dir, const char *name, int *ret_fd) {
     return 0;
 }
 
+/* -EWOULDBLOCK: processes of the earlier agent are still there. */
+static int lock_soon(int fd) {
+    for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+        if (errno != EWOULDBLOCK || i == LOCK_TRIES)
+            return -errno;
+        (void)poll(NULL, 0, 1);
+    }
+    return 0;
+}
+
+/* An earlier run of this step left a file that not all tasks have left yet: this run goes on in it,
+ * so that each task knows which of the runs is its own. */
+static int take_over(int dir, const char *name, int *ret_fd) {
+    struct stat st;
+    int fd = openat(dir, name, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    int r = fd < 0 ? -errno : lock_soon(fd);
+    if (r == 0 && (fstat(fd, &st) < 0 || st.st_size > FULL))
+        r = -EFBIG;
+    if (r < 0) {
+        file_close(&fd);
+        return r;
+    }
+    *ret_fd = fd;
+    return 0;
+}
+
 int hold_claim(const char *name, int *ret_fd, struct err *err) {
     char path[REGISTRY_PATH_MAX];
     int dir;
@@ -81,7 +110,14 @@ int hold_claim(const char *name, int *ret_fd, struct err *err) {
     if (r < 0)
         return r;
     sweep(dir);
-    r = make(dir, name, ret_fd);
+    (void)flock(dir, LOCK_EX); /* see leave() */
+    r = take_over(dir, name, ret_fd);
+    if (r < 0)
+        r = make(dir, name, ret_fd);
+    if (r == 0 && write(*ret_fd, BEGIN, strlen(BEGIN)) != (ssize_t)strlen(BEGIN)) {
+        r = -ENOSPC;
+        file_close(ret_fd);
+    }
     (void)close(dir);
     if (r < 0)
         return err_set(err, r, "can't make %s/%s, by which the other tasks of this node wait: %s",
@@ -92,7 +128,7 @@ int hold_claim(const char *name, int *ret_fd, struct err *err) {
 void hold_tell(int fd, int status) {
     if (fd < 0)
         return;
-    char line[32];
+    char line[LINE_MAX_LEN];
     int n = snprintf(line, sizeof line, "status %d\n", status);
     (void)!write(fd, line, (size_t)n); /* if it fails, the others report that none was left */
     (void)close(fd);
@@ -110,7 +146,17 @@ struct holder {
     const char *name;
     char path[REGISTRY_PATH_MAX];
     int dir, events, fd; /* -1: none */
-    uint32_t n_others;
+    uint32_t n_others, me;
+    uint32_t run; /* which of the step's runs is ours: so many others have ended for this task */
+};
+
+/* What the file says. */
+struct said {
+    uint32_t begun;  /* runs */
+    uint32_t left;   /* how often tasks have left */
+    uint32_t mine;   /* how often this one has */
+    bool has_status; /* the agent of our run has left one */
+    int status;
 };
 
 /* Until something has changed in the run directory, or for a moment. */
@@ -122,52 +168,77 @@ static void wait_for_change(const struct holder *h) {
             ;
 }
 
+static void read_said(const struct holder *h, struct said *ret) {
+    char content[CONTENT_MAX], *rest = content;
+    unsigned number;
+    ssize_t n = pread(h->fd, content, sizeof content - 1, 0);
+    content[MAX2(n, 0)] = '\0';
+    *ret = (struct said){0};
+    for (char *line; (line = strsep(&rest, "\n")) != NULL && rest != NULL;) {
+        if (strcmp(line, "begin") == 0) {
+            ret->begun++;
+        } else if (sscanf(line, "left %u", &number) == 1) {
+            ret->left++;
+            ret->mine += number == h->me;
+        } else if (ret->begun == h->run + 1 && sscanf(line, "status %u", &number) == 1 &&
+                   number <= UINT8_MAX) {
+            ret->has_status = true;
+            ret->status = (int)number;
+        }
+    }
+}
+
+/* The file, with our run in it. False: it is not there (yet). */
+static bool find_run(struct holder *h) {
+    struct said said;
+    file_close(&h->fd);
+    h->fd = openat(h->dir, h->name, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
+    if (h->fd < 0)
+        return false;
+    read_said(h, &said);
+    h->run = said.mine;
+    return said.begun > h->run;
+}
+
 static bool find_file(struct holder *h, uint64_t until_ns) {
     do {
-        h->fd = openat(h->dir, h->name, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW);
-        if (h->fd >= 0)
+        if (find_run(h))
             return true;
         wait_for_change(h);
     } while (clock_now_ns() < until_ns);
     return false;
 }
 
-static void read_content(const struct holder *h, char ret[CONTENT_MAX]) {
-    ssize_t n = pread(h->fd, ret, CONTENT_MAX - 1, 0);
-    ret[MAX2(n, 0)] = '\0';
-}
-
-/* The agent's status; -1: it has left none yet. */
-static int status_in(const char *content) {
-    static const char word[] = "status ";
-    uint32_t status;
-    const char *line = strstr(content, word);
-    const char *end = line != NULL ? strchr(line, '\n') : NULL;
-    if (end == NULL)
-        return -1;
-    _cleanup_(freep) char *number =
-        xstrndup(line + strlen(word), (size_t)(end - line) - strlen(word));
-    return parse_u32(number, &status) == 0 && status <= UINT8_MAX ? (int)status : -1;
-}
-
 /* The lock ends with the last of the agent's processes, its guardian: then nothing of the job is
- * left on this node that srun could kill because a task has ended. */
-static int wait_for_status(const struct holder *h, char content[CONTENT_MAX]) {
-    while (flock(h->fd, LOCK_SH) < 0 && errno == EINTR)
-        ;
-    read_content(h, content);
-    return status_in(content);
+ * left on this node that srun could kill because a task has ended. Returns the agent's status; -1:
+ * it has left none. */
+static int wait_for_status(const struct holder *h) {
+    struct said said;
+    read_said(h, &said);
+    if (said.begun == h->run + 1) { /* else the next run has begun, so ours is over */
+        while (flock(h->fd, LOCK_SH) < 0 && errno == EINTR)
+            ;
+        (void)flock(h->fd, LOCK_UN);
+        read_said(h, &said);
+    }
+    return said.has_status ? said.status : -1;
 }
 
-static void leave(const struct holder *h, char content[CONTENT_MAX]) {
-    uint32_t n = 0;
-    if (write(h->fd, LEFT, strlen(LEFT)) != (ssize_t)strlen(LEFT))
-        return;
-    read_content(h, content);
-    for (const char *c = strstr(content, LEFT); c != NULL; c = strstr(c + 1, LEFT))
-        n++;
-    if (n >= h->n_others)
-        (void)unlinkat(h->dir, h->name, 0);
+/* Under the lock of the folder: no agent may begin its run in a file that is about to go. */
+static void leave(const struct holder *h) {
+    struct said said;
+    struct stat ours, named;
+    char line[LINE_MAX_LEN];
+    int n = snprintf(line, sizeof line, "left %u\n", h->me);
+    (void)flock(h->dir, LOCK_EX);
+    if (write(h->fd, line, (size_t)n) == n) {
+        read_said(h, &said);
+        if (said.left >= said.begun * h->n_others && fstat(h->fd, &ours) == 0 &&
+            fstatat(h->dir, h->name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+            ours.st_ino == named.st_ino)
+            (void)unlinkat(h->dir, h->name, 0);
+    }
+    (void)flock(h->dir, LOCK_UN);
 }
 
 static int hold(struct holder *h, uint64_t start_ns) {
@@ -187,17 +258,17 @@ static int hold(struct holder *h, uint64_t start_ns) {
                   h->path, h->name, (double)start_ns / (double)NS_PER_S);
         return HOLD_EXIT_LOST;
     }
-    char content[CONTENT_MAX];
-    int status = wait_for_status(h, content);
-    leave(h, content);
+    int status = wait_for_status(h);
+    leave(h);
     if (status >= 0)
         return status;
     log_error("muster's agent on this node, the first task, was killed");
     return HOLD_EXIT_LOST;
 }
 
-int hold_wait(const char *name, uint32_t n_others, uint64_t start_ns) {
-    struct holder h = {.name = name, .dir = -1, .events = -1, .fd = -1, .n_others = n_others};
+int hold_wait(const char *name, uint32_t n_others, uint32_t me, uint64_t start_ns) {
+    struct holder h = {
+        .name = name, .dir = -1, .events = -1, .fd = -1, .n_others = n_others, .me = me};
     ignore_signals();
     int status = hold(&h, start_ns);
     file_close(&h.fd);

@@ -3,7 +3,8 @@
  * with its status. If they ended at once, srun --wait would kill the step.
  *
  *     the first task                          the others
- *     hold_claim(name, &hold, &err);          exit(hold_wait(name, n_others, HOLD_START_NS));
+ *     hold_claim(name, &hold, &err);          exit(hold_wait(name, n_others, me,
+ *                                                        HOLD_START_NS));
  *     status = job_start(…);
  *     hold_tell(hold, status);
  *
@@ -11,6 +12,11 @@
  * tasks of a node share. The agent's processes hold a lock on it (flock(2)), which the kernel
  * releases when the last of them is gone; the status is written into it at the end. A file without
  * a lock and without a status: the agent was killed.
+ *
+ * A step can have several runs, one after the other (a script with two lines "muster run"), and its
+ * tasks go on to the next at different times. So the file stays until every task has left every run
+ * that began in it. It has a line "begin" and a line "status N" for each run, and a line "left ID"
+ * whenever a task has left one: the next run of a task is the one after those it has left.
  *
  * slurmstepd and srun signal every task. One that holds ignores all signals: the agent ends the job
  * in order, and only SIGKILL ends both at once. */
@@ -30,13 +36,13 @@
 /* The file's name: of a run and a node of it. Bytes that no file name should have become '_'. */
 void hold_name(const char *run_id, uint32_t node_id, char ret[HOLD_NAME_MAX]);
 
-/* Takes the name, whatever an earlier run left there. *ret_fd: to be kept open until hold_tell();
+/* Begins a run, whatever an earlier one left there. *ret_fd: to be kept open until hold_tell();
  * it is close-on-exec. Returns 0, or a negative errno and a sentence. */
 _must_use_ int hold_claim(const char *name, int *ret_fd, struct err *err);
 /* The last call of the agent. Takes ownership of the descriptor; -1 is fine. */
 void hold_tell(int fd, int status);
 
 /* Blocks, and ignores all signals from then on. n_others: how many tasks of this node hold; the
- * last of them removes the file. Returns the exit status, and reports why if there is none from the
- * agent. */
-_must_use_ int hold_wait(const char *name, uint32_t n_others, uint64_t start_ns);
+ * last of them removes the file. me: which of them this is, SLURM_LOCALID. Returns the exit status,
+ * and reports why if there is none from the agent. */
+_must_use_ int hold_wait(const char *name, uint32_t n_others, uint32_t me, uint64_t start_ns);

@@ -36,14 +36,19 @@ static bool file_exists(void) {
     return access(path, F_OK) == 0;
 }
 
-static pid_t start_holder(uint32_t others, uint64_t start_ns) {
+static pid_t start_holder_number(uint32_t me, uint32_t others, uint64_t start_ns) {
     pid_t pid = fork();
     cr_assert_geq(pid, 0);
     if (pid == 0 && claimed >= 0)
         (void)close(claimed);
     if (pid == 0)
-        _exit(hold_wait(name, others, start_ns));
+        _exit(hold_wait(name, others, me, start_ns));
     return pid;
+}
+
+static pid_t start_holder(uint32_t others, uint64_t start_ns) {
+    static uint32_t me;
+    return start_holder_number(++me, others, start_ns);
 }
 
 static int status_of(pid_t pid) {
@@ -137,13 +142,48 @@ Test(hold_io, an_agent_that_never_comes_is_not_waited_for) {
     cr_assert_eq(status_of(start_holder(1, 50 * NS_PER_MS)), HOLD_EXIT_LOST);
 }
 
-Test(hold_io, what_an_earlier_run_left_is_replaced) {
+/* A script with two lines "muster run": the tasks come to the second at different times. */
+Test(hold_io, each_task_waits_for_the_run_that_is_its_next) {
     cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
     tell(9);
+    cr_assert_eq(status_of(start_holder_number(1, 2, HOLD_START_NS)), 9);
+    pid_t early = start_holder_number(1, 2, HOLD_START_NS); /* before the second run begins */
+    await_holder(early);
+    cr_assert_eq(waitpid(early, NULL, WNOHANG), 0, "it must not take the first run's status");
+    cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
+    cr_assert_eq(status_of(start_holder_number(2, 2, HOLD_START_NS)), 9, "in the first until now");
+    tell(4);
+    cr_assert_eq(status_of(early), 4);
+    cr_assert(file_exists(), "one task has not left the second run");
+    cr_assert_eq(status_of(start_holder_number(2, 2, HOLD_START_NS)), 4);
+    cr_assert_not(file_exists());
+}
+
+Test(hold_io, a_killed_run_is_over_for_each_task) {
+    pid_t agent = fork();
+    if (agent == 0) {
+        if (hold_claim(name, &claimed, NULL) < 0)
+            _exit(1);
+        (void)kill(getpid(), SIGKILL);
+    }
+    cr_assert_eq(status_of(agent), -SIGKILL);
+    cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
+    tell(3);
+    cr_assert_eq(status_of(start_holder_number(1, 1, HOLD_START_NS)), HOLD_EXIT_LOST);
+    cr_assert_eq(status_of(start_holder_number(1, 1, HOLD_START_NS)), 3);
+    cr_assert_not(file_exists());
+}
+
+/* Processes of an agent whose guardian was killed: they must not stop the next run. */
+Test(hold_io, a_run_begins_although_the_last_has_not_ended) {
+    cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
+    int first = claimed;
     cr_assert_eq(hold_claim(name, &claimed, NULL), 0);
     pid_t pid = start_holder(1, HOLD_START_NS);
-    tell(0);
-    cr_assert_eq(status_of(pid), 0);
+    await_holder(pid);
+    tell(5);
+    cr_assert_eq(status_of(pid), 5);
+    cr_assert_eq(close(first), 0);
 }
 
 Test(hold_io, old_files_are_removed) {
