@@ -233,7 +233,7 @@ if wanted frameworks slow; then
         tail -3 "$work/frameworks.log"
     # What could not be installed is skipped by name.
     MUSTER_TEST_FRAMEWORKS=$py MUSTER_TEST_SCALE=slow MUSTER_TEST_SLOWER=4 \
-        e2e frameworks "$muster" tests/e2e/test_frameworks.py \
+        e2e frameworks "$muster" tests/e2e/test_frameworks.py tests/e2e/test_pages.py \
         tests/e2e/test_python_package.py::test_other_launchers_start_their_jobs_with_muster
 fi
 

@@ -17,7 +17,8 @@ def main():
         optimizer.step()
         optimizer.zero_grad()
     losses = accelerator.gather(loss.detach().reshape(1))
-    common.told(common.weight(net.parameters()), processes=accelerator.num_processes, losses=len(losses))
+    common.told(common.weight(net.parameters()), processes=accelerator.num_processes, losses=len(losses),
+                precision=accelerator.mixed_precision)
     accelerator.end_training()
 
 

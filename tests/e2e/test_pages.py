@@ -1,0 +1,232 @@
+"""The pages in docs/: short, listed, and true. What they tell the reader to write is run here on a real Slurm of emulated
+hosts (slurm.py), two hosts with two workers each; those of a library need a Python with it in MUSTER_TEST_FRAMEWORKS."""
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from harness import HERE, free_port
+from slurm import slurm_or_skip
+from test_slurm import MUSTER, Here
+
+DOCS = HERE.parent.parent / "docs"
+README = DOCS.parent / "README.md"
+LINES_MAX = 30
+PAGES = sorted(path.stem for path in DOCS.glob("*.md") if path.stem.islower() and path.stem != "benchmarks")
+LIBRARIES = ["accelerate", "transformers", "deepspeed", "lightning", "jax"]
+PYTHON = os.environ.get("MUSTER_TEST_FRAMEWORKS", "")
+BY_HAND = re.compile(r"`(muster run [^`]*--rdzv-endpoint=node1:29400 train\.py)`")
+
+TELLS = """\
+import os
+print("RESULT", *(os.environ[k] for k in ("RANK", "WORLD_SIZE", "LOCAL_RANK")), os.environ.get("SLURMD_NODENAME"), flush=True)
+"""
+# What a program calls in place of the image's own.
+APPTAINER = """\
+#!/bin/sh
+[ "$1 $2 $3" = "exec --nv image.sif" ] || exit 9
+shift 3
+exec "$@"
+"""
+
+
+def blocks(page, kind):
+    """The blocks of code of one kind, in their order."""
+    return re.findall(rf"^```{kind}\n(.*?)^```$", (DOCS / f"{page}.md").read_text(), re.M | re.S)
+
+
+def script_of(page):
+    """The batch script of the page."""
+    found = [text for text in blocks(page, "sh") if text.startswith("#!/bin/bash\n")]
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_is_short_and_listed(page):
+    assert len((DOCS / f"{page}.md").read_text().splitlines()) <= LINES_MAX
+    assert f"({page}.md)" in (DOCS / "README.md").read_text()
+
+
+def test_there_is_a_page_for_each_of_them():
+    assert {"slurm", *LIBRARIES} <= set(PAGES) and "docs/README.md" in README.read_text()
+
+
+# ---- without a library ----
+
+class Reader(Here):
+    """Somebody who has read a page and has muster and a train.py."""
+
+    def __init__(self, slurm, job, train=TELLS, python="/usr/bin/python3"):
+        super().__init__(slurm, job)
+        self.python = python
+        self.bin = job.tmp / "bin"
+        self.bin.mkdir()
+        (self.bin / "muster").symlink_to(MUSTER)
+        (job.tmp / "train.py").write_text(train)
+
+    def env(self, more=None):
+        return super().env({"PATH": f"{self.bin}:{os.environ['PATH']}", "PYTHON_EXEC": self.python, **(more or {})})
+
+    def sbatch(self, script, seconds=60, **env):
+        """Runs the script as it is. Returns its output when the job has completed."""
+        path = self.job.tmp / "train.sbatch"
+        path.write_text(script)
+        number = self.slurm.run("sbatch", "--parsable", f"--output={self.job.tmp}/out-%j", path, folder=self.job.tmp,
+                                env=self.job.env("a", self.env(env))).stdout.strip()
+        facts = self.slurm.end(number, seconds)
+        assert (facts["JobState"], facts["ExitCode"]) == ("COMPLETED", "0:0"), f"{facts}\n{self.output(number)[-6000:]}"
+        self.gone()
+        return self.output(number)
+
+    def line(self, *words):
+        """Runs these words of a user's shell."""
+        return self.slurm.run(*words, folder=self.job.tmp, env=self.job.env("a", self.env())).stdout
+
+    def all_four(self, said):
+        """Each of the four workers has told, and there are two on each host."""
+        found = sorted(line.split()[1:] for line in re.findall(r"RESULT .*", said))
+        hosts = self.on(2, 2)
+        assert found == [[str(n), "4", str(n % 2), hosts[n]] for n in range(4)], said
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with slurm_or_skip(2, gpus=2) as slurm:
+        yield slurm
+
+
+@pytest.fixture
+def reader(cluster, job):
+    cluster.settle()
+    return Reader(cluster, job)
+
+
+@pytest.mark.parametrize("page", ["slurm", *LIBRARIES])
+def test_the_batch_script_of_a_page(reader, page):
+    reader.all_four(reader.sbatch(script_of(page)))
+
+
+@pytest.mark.parametrize("line", [line for text in blocks("slurm", "sh")[1:] for line in text.splitlines()])
+def test_the_lines_for_a_terminal(reader, line):
+    reader.all_four(reader.line(*shlex.split(line)))
+
+
+def test_an_image_of_apptainer(reader):
+    """A stand-in that starts what follows the image's name: the ranks must reach it by the environment alone."""
+    (reader.bin / "apptainer").write_text(APPTAINER)
+    (reader.bin / "apptainer").chmod(0o755)
+    (reader.bin / "python").symlink_to("/usr/bin/python3")
+    line = re.search(r"`(muster run --no-python apptainer [^`]*)`", (DOCS / "slurm.md").read_text())[1]
+    reader.all_four(reader.sbatch(script_of("slurm").replace("muster run train.py", line)))
+
+
+@pytest.mark.parametrize("page", [page for page in LIBRARIES if BY_HAND.search((DOCS / f"{page}.md").read_text())])
+def test_the_line_for_each_node_without_slurm(job, page):
+    (job.tmp / "train.py").write_text(TELLS)
+    line = BY_HAND.search((DOCS / f"{page}.md").read_text())[1]
+    here = {"=node1:29400": f"=127.0.0.1:{free_port()}", "=gpu": "=2"}
+    for there, instead in here.items():
+        assert there in line
+        line = line.replace(there, instead)
+    agents = [job.agent(tag, *shlex.split(line)[2:], env={"PYTHON_EXEC": "/usr/bin/python3"}) for tag in "ab"]
+    ended = [agent.finish() for agent in agents]
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    assert sorted(line.split()[1] for _, out, _ in ended for line in out.splitlines()) == ["0", "1", "2", "3"]
+
+
+# ---- with the libraries ----
+
+CPU = {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "JAX_PLATFORMS": "cpu", "ACCELERATE_USE_CPU": "true",
+       "JAX_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
+       "TRANSFORMERS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+# Of JAX, what the page says about its arguments: the number of processes and the GPU of each.
+JAX_TELLS = """
+from jax._src.xla_bridge import CUDA_VISIBLE_DEVICES as gpu
+from jax.experimental import multihost_utils
+
+total = multihost_utils.process_allgather(jax.numpy.array([int(os.environ["RANK"]) + 1.0])).sum()
+print("RESULT", f"rank={os.environ['RANK']} world={os.environ['WORLD_SIZE']} value={float(total)}",
+      f"processes={jax.process_count()} gpu={gpu.value}", flush=True)
+jax.distributed.shutdown()
+"""
+# The worker with rank 3 fails once, after the first checkpoint.
+FAILS_ONCE = """
+import os
+
+import transformers
+
+
+class Fails(transformers.TrainerCallback):
+    def on_train_begin(self, args, state, control, **more):
+        Fails.first = state.global_step
+
+    def on_step_end(self, args, state, control, **more):
+        if state.global_step == 3 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "3":
+            os._exit(1)
+
+
+"""
+
+
+def changed(text, *changes):
+    for old, new in changes:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def trainer_of(page):
+    """A program that does what the page says."""
+    code = "\n\n".join(blocks(page, "python"))
+    if page == "jax":
+        return code + JAX_TELLS
+    text = (HERE / "frameworks" / f"train_{page}.py").read_text()
+    if page == "lightning":
+        return code + changed(text, ("devices=2, num_nodes=common.nodes()", "**SHAPE"))
+    if page == "transformers":
+        return code + FAILS_ONCE + changed(
+            text, ("tempfile.TemporaryDirectory() as folder:", "open(os.devnull):"),
+            ("TrainingArguments(folder,", 'TrainingArguments("out", save_steps=2,'), ('save_strategy="no"', 'save_strategy="steps"'),
+            ("train_dataset=Rows())", "train_dataset=Rows(), callbacks=[Fails])"), ("trainer.train()\n", "train(trainer)\n"),
+            ("processes=arguments.world_size", "processes=arguments.world_size, first=Fails.first"))
+    return text
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.access(PYTHON, os.X_OK), reason="no Python in MUSTER_TEST_FRAMEWORKS")
+@pytest.mark.parametrize("page", LIBRARIES)
+def test_a_library_as_its_page_says(cluster, job, page):
+    if subprocess.run([PYTHON, "-c", f"import {page}"], capture_output=True).returncode:
+        pytest.skip(f"{page} is not installed in MUSTER_TEST_FRAMEWORKS")
+    cluster.settle()
+    reader = Reader(cluster, job, trainer_of(page), PYTHON)
+    (job.tmp / "common.py").write_text((HERE / "frameworks" / "common.py").read_text())
+    said = reader.sbatch(script_of(page), 300, **CPU)
+    found = sorted("RESULT" + line.split("\n")[0] for line in said.split("RESULT")[1:])
+    assert len(found) == 4 and all(f"rank={n} world=4 " in line and "processes=4" in line
+                                   for n, line in enumerate(found)), said[-6000:]
+    assert len({re.search(r"value=(\S+)", line)[1] for line in found}) == 1, found
+    if page == "transformers":  # it went on from the checkpoint
+        assert all("first=2" in line for line in found), said[-6000:]
+    if page == "jax":
+        assert [re.search(r"gpu=(\S+)", line)[1] for line in found] == ["0", "1", "0", "1"], found
+    if page == "accelerate":
+        assert all("precision=bf16" in line for line in found), found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.access(PYTHON, os.X_OK), reason="no Python in MUSTER_TEST_FRAMEWORKS")
+def test_jax_with_an_argument_too_few(cluster, job):
+    """What the page warns of: JAX takes what is missing from Slurm's variables, which are those of the agents."""
+    if subprocess.run([PYTHON, "-c", "import jax"], capture_output=True).returncode:
+        pytest.skip("jax is not installed in MUSTER_TEST_FRAMEWORKS")
+    cluster.settle()
+    few = changed(trainer_of("jax"), (', local_device_ids=[env["LOCAL_RANK"]]', "")) + (
+        "from jax._src.clusters.slurm_cluster import SlurmCluster as slurm\n"
+        "print('COUNTED', slurm.is_env_present(), slurm.get_process_count(), slurm.get_process_id(), flush=True)\n")
+    said = Reader(cluster, job, few, PYTHON).sbatch(script_of("jax"), 120, **CPU)
+    assert re.findall(r"processes=4 gpu=(\d+)", said) == ["0"] * 4, said
+    assert sorted(re.findall(r"COUNTED (.*)", said)) == ["True 2 0", "True 2 0", "True 2 1", "True 2 1"], said
