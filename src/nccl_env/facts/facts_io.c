@@ -128,9 +128,9 @@ static void read_signs(const char *root, struct cloud_signs *s) {
                    file_contains(root, "/etc/podinfo/labels", "coreweave");
 }
 
-/* ---- plug-ins ---- */
+/* ---- plug-ins, and NCCL itself ---- */
 
-struct plugins_found {
+struct libraries_found {
     struct nccl_facts *facts;
     size_t root_len;
 };
@@ -149,7 +149,7 @@ static bool is_plugin(const char *name) {
     return false;
 }
 
-static void add_plugin(struct plugins_found *p, const char *folder, const char *name) {
+static void add_plugin(struct libraries_found *p, const char *folder, const char *name) {
     struct nccl_facts *f = p->facts;
     _cleanup_(freep) char *path = xasprintf("%s/%s", folder + p->root_len, name);
     for (uint32_t i = 0; i < f->n_plugins; i++)
@@ -166,14 +166,16 @@ static int compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool look_for_plugins(void *arg, const char *folder) {
-    struct plugins_found *p = arg;
+static void look_for_libraries(void *arg, const char *folder) {
+    struct libraries_found *p = arg;
+    struct nccl_library nccl = {0};
     char *names[NCCL_PLUGINS_MAX];
     size_t n = 0;
     _cleanup_(closedirp) DIR *d = opendir(folder);
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
         if (strcmp(e->d_name, "nccl-env-profile.sh") == 0)
             p->facts->signs.tcpxo = true;
+        nccl_library_see(&nccl, e->d_name);
         if (is_plugin(e->d_name) && n < ARRAY_SIZE(names))
             names[n++] = xstrdup(e->d_name);
     }
@@ -182,7 +184,19 @@ static bool look_for_plugins(void *arg, const char *folder) {
         add_plugin(p, folder, names[i]);
         free(names[i]);
     }
-    return true;
+    nccl_library_take(&nccl, folder, p->facts);
+}
+
+static void read_libraries(const char *root, const struct nccl_facts_config *config,
+                           struct nccl_facts *f) {
+    _cleanup_(packages_fini) struct package_folders packages = {0};
+    size_t n = strlen(root);
+    struct libraries_found found = {f, n};
+    packages_find(root, config, &packages);
+    library_folders(root, config, &packages, look_for_libraries, &found);
+    if (f->nccl_path[0] != '\0') /* the path as workers see it */
+        memmove(f->nccl_path, f->nccl_path + n, strlen(f->nccl_path + n) + 1);
+    torch_version_read(&packages, f);
 }
 
 /* ---- topology files of an image ---- */
@@ -259,13 +273,11 @@ void nccl_facts_read(const struct nccl_facts_config *given, struct nccl_facts *r
         n--;
     _cleanup_(freep) char *root = xstrndup(sysroot, n);
     *ret = (struct nccl_facts){0};
-    struct plugins_found found = {ret, n};
     read_confs(root, config->envp, ret);
     look_for_topo_file(root, config->envp, ret);
     read_signs(root, &ret->signs);
-    library_folders(root, config, look_for_plugins, &found);
+    read_libraries(root, config, ret);
     read_topo_files(root, ret);
-    nccl_versions_read(root, config, ret);
     ret->cloud = cloud_detect(&ret->signs);
     if (config->sysroot == NULL) {
         nccl_limits_read(ret);

@@ -11,7 +11,6 @@
 
 #define SCAN_MAX ((off_t)64 << 20) /* how many bytes of a library are searched for its version */
 #define SCAN_STEP ((size_t)256 << 10)
-#define FOLDERS_MAX 64 /* of Python's packages */
 
 static const char *const known_folders[] = {
     "/opt/amazon/ofi-nccl/lib",
@@ -32,14 +31,10 @@ static const char *const known_folders[] = {
     "/usr/lib",
 };
 
-struct folders {
-    char *list[FOLDERS_MAX];
-    uint32_t n;
-};
-
-static void folders_fini(struct folders *f) {
-    for (uint32_t i = 0; i < f->n; i++)
-        free(f->list[i]);
+void packages_fini(struct package_folders *p) {
+    for (uint32_t i = 0; i < p->n; i++)
+        free(p->list[i]);
+    p->n = 0;
 }
 
 static void closedirp(DIR **d) {
@@ -47,20 +42,20 @@ static void closedirp(DIR **d) {
         (void)closedir(*d);
 }
 
-static void folders_add(struct folders *f, char *path) {
+static void folders_add(struct package_folders *f, char *path) {
     for (uint32_t i = 0; i < f->n; i++)
         if (strcmp(f->list[i], path) == 0) {
             free(path);
             return;
         }
-    if (f->n < FOLDERS_MAX)
+    if (f->n < PACKAGE_FOLDERS_MAX)
         f->list[f->n++] = path;
     else
         free(path);
 }
 
 /* PREFIX/lib/python3*, with both names that distributions give the folder below it. */
-static void add_pythons(struct folders *f, const char *root, const char *prefix) {
+static void add_pythons(struct package_folders *f, const char *root, const char *prefix) {
     _cleanup_(freep) char *lib = xasprintf("%s%s/lib", root, prefix);
     _cleanup_(closedirp) DIR *d = opendir(lib);
     for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
@@ -71,8 +66,8 @@ static void add_pythons(struct folders *f, const char *root, const char *prefix)
     }
 }
 
-static void packages_find(const char *root, const struct nccl_facts_config *config,
-                          struct folders *f) {
+void packages_find(const char *root, const struct nccl_facts_config *config,
+                   struct package_folders *f) {
     const char *venv = env_get(config->envp, "VIRTUAL_ENV"), *home = env_get(config->envp, "HOME");
     const char *bin = config->python != NULL ? strstr(config->python, "/bin/") : NULL;
     for (const char *next; bin != NULL && (next = strstr(bin + 1, "/bin/")) != NULL;)
@@ -91,33 +86,28 @@ static void packages_find(const char *root, const struct nccl_facts_config *conf
     add_pythons(f, root, "/usr");
 }
 
-static bool each_of_path(const char *root, const char *path,
-                         bool (*each)(void *arg, const char *folder), void *arg) {
+static void each_of_path(const char *root, const char *path,
+                         void (*each)(void *arg, const char *folder), void *arg) {
     while (path != NULL && *path != '\0') {
         size_t n = strcspn(path, ":");
         _cleanup_(freep) char *folder = xasprintf("%s%.*s", root, (int)n, path);
-        if (path[0] == '/' && !each(arg, folder))
-            return false;
+        if (path[0] == '/')
+            each(arg, folder);
         path += n + (path[n] == ':');
     }
-    return true;
 }
 
 void library_folders(const char *root, const struct nccl_facts_config *config,
-                     bool (*each)(void *arg, const char *folder), void *arg) {
-    _cleanup_(folders_fini) struct folders packages = {0};
-    if (!each_of_path(root, env_get(config->envp, "LD_LIBRARY_PATH"), each, arg))
-        return;
-    packages_find(root, config, &packages);
-    for (uint32_t i = 0; i < packages.n; i++) {
-        _cleanup_(freep) char *folder = xasprintf("%s/nvidia/nccl/lib", packages.list[i]);
-        if (!each(arg, folder))
-            return;
+                     const struct package_folders *packages,
+                     void (*each)(void *arg, const char *folder), void *arg) {
+    each_of_path(root, env_get(config->envp, "LD_LIBRARY_PATH"), each, arg);
+    for (uint32_t i = 0; i < packages->n; i++) {
+        _cleanup_(freep) char *folder = xasprintf("%s/nvidia/nccl/lib", packages->list[i]);
+        each(arg, folder);
     }
     for (size_t i = 0; i < ARRAY_SIZE(known_folders); i++) {
         _cleanup_(freep) char *folder = xasprintf("%s%s", root, known_folders[i]);
-        if (!each(arg, folder))
-            return;
+        each(arg, folder);
     }
 }
 
@@ -176,27 +166,25 @@ static uint32_t version_in_metadata(const char *folder) {
     return 0;
 }
 
-/* The library in a folder: the version in its name is enough. */
-static bool look_for_nccl(void *arg, const char *folder) {
-    struct nccl_facts *f = arg;
-    char name[64] = "";
-    _cleanup_(closedirp) DIR *d = opendir(folder);
-    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-        if (strncmp(e->d_name, "libnccl.so.", 11) != 0 || strlen(e->d_name) >= sizeof name)
-            continue;
-        uint32_t code = version_code(e->d_name + 11);
-        if (code > f->nccl_version || name[0] == '\0')
-            (void)snprintf(name, sizeof name, "%.63s", e->d_name);
-        f->nccl_version = MAX2(f->nccl_version, code);
-    }
-    if (name[0] == '\0')
-        return true;
-    (void)snprintf(f->nccl_path, sizeof f->nccl_path, "%s/%s", folder, name);
+/* Of several libraries in a folder, the newest by its name. */
+void nccl_library_see(struct nccl_library *l, const char *name) {
+    if (strncmp(name, "libnccl.so.", 11) != 0 || strlen(name) >= sizeof l->name)
+        return;
+    uint32_t code = version_code(name + 11);
+    if (code > l->version || l->name[0] == '\0')
+        (void)snprintf(l->name, sizeof l->name, "%s", name);
+    l->version = MAX2(l->version, code);
+}
+
+void nccl_library_take(const struct nccl_library *l, const char *folder, struct nccl_facts *f) {
+    if (l->name[0] == '\0' || f->nccl_path[0] != '\0')
+        return;
+    (void)snprintf(f->nccl_path, sizeof f->nccl_path, "%s/%s", folder, l->name);
+    f->nccl_version = l->version;
     if (f->nccl_version == 0)
         f->nccl_version = version_in_metadata(folder);
     if (f->nccl_version == 0)
         f->nccl_version = version_in_bytes(f->nccl_path);
-    return false;
 }
 
 static bool read_torch(const char *folder, char *ret, size_t size) {
@@ -212,15 +200,8 @@ static bool read_torch(const char *folder, char *ret, size_t size) {
     return false;
 }
 
-void nccl_versions_read(const char *root, const struct nccl_facts_config *config,
-                        struct nccl_facts *ret) {
-    library_folders(root, config, look_for_nccl, ret);
-    size_t n = strlen(root); /* the path as workers see it */
-    if (ret->nccl_path[0] != '\0')
-        memmove(ret->nccl_path, ret->nccl_path + n, strlen(ret->nccl_path + n) + 1);
-    _cleanup_(folders_fini) struct folders packages = {0};
-    packages_find(root, config, &packages);
-    for (uint32_t i = 0; i < packages.n; i++)
-        if (read_torch(packages.list[i], ret->torch_version, sizeof ret->torch_version))
+void torch_version_read(const struct package_folders *packages, struct nccl_facts *ret) {
+    for (uint32_t i = 0; i < packages->n; i++)
+        if (read_torch(packages->list[i], ret->torch_version, sizeof ret->torch_version))
             return;
 }

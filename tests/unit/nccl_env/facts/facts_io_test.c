@@ -2,7 +2,9 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include "../tree.h"
@@ -175,4 +177,37 @@ Test(facts_io, this_machines_limits_are_known) {
     cr_assert_gt(f.nofile, 0u);
     cr_assert_geq(f.nofile_hard, f.nofile);
     cr_assert_gt(f.stack_hard, 0u);
+}
+
+/* How often it was opened as a folder since inotify_add_watch(). */
+static unsigned listings(int fd) {
+    char buf[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+    unsigned n = 0;
+    ssize_t len;
+    while ((len = read(fd, buf, sizeof buf)) > 0)
+        for (ssize_t at = 0; at < len;) {
+            const struct inotify_event *e = (const void *)(buf + at);
+            n += (e->mask & IN_OPEN) != 0;
+            at += (ssize_t)sizeof *e + e->len;
+        }
+    return n;
+}
+
+/* A folder of libraries has thousands of names, and can lie on a shared file system. */
+Test(facts_io, a_folder_of_libraries_is_listed_once) {
+    static const char *const folders[] = {"/usr/lib/x86_64-linux-gnu", "/site/lib"};
+    tree_file("/usr/lib/x86_64-linux-gnu/libnccl.so.2.20.5", "");
+    tree_file("/usr/lib/x86_64-linux-gnu/libnccl-net.so", "");
+    tree_file("/site/lib/libc.so.6", "");
+    for (size_t i = 0; i < ARRAY_SIZE(folders); i++) {
+        char path[512];
+        int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+        (void)snprintf(path, sizeof path, "%s%s", tree_root(), folders[i]);
+        cr_assert(fd >= 0 && inotify_add_watch(fd, path, IN_OPEN | IN_ONLYDIR | IN_DONT_FOLLOW) >= 0);
+        look(ENV(TEXT("LD_LIBRARY_PATH=/site/lib")), NULL);
+        cr_assert_eq(listings(fd), 1u, "%s", folders[i]);
+        (void)close(fd);
+    }
+    cr_assert_eq(f.nccl_version, 22005u);
+    cr_assert_eq(f.n_plugins, 1u);
 }
