@@ -63,8 +63,13 @@ static void local_event(struct agent *a, enum member_event_kind kind, struct gen
 
 static void on_prepared(void *arg, struct generation g, const struct err *err);
 
-static const struct local_workers_ops local_workers_ops = {.on_event = on_local_event,
-                                                           .on_prepared = on_prepared};
+static struct node_discovery *lend(void *arg, const char *leader) {
+    struct agent *a = arg;
+    return preflight_lend(a->preflight, leader);
+}
+
+static const struct local_workers_ops local_workers_ops = {
+    .on_event = on_local_event, .on_prepared = on_prepared, .lend = lend};
 
 /* ---- requests of the rendezvous ---- */
 

@@ -73,8 +73,7 @@ static bool is_on_this_host(const struct form *f) {
     return addr_from_literal(f->store_host, 0, &a) == 0 && addr_is_loopback(&a);
 }
 
-/* Whether there are nodes on other hosts, so that the interface matters. */
-static bool is_far(const struct node_setup_place *p) {
+bool node_net_is_far(const struct node_setup_place *p) {
     return p->spec->nccl_env > NCCL_ENV_OFF && p->form->n_nodes > 1 && !is_on_this_host(p->form);
 }
 
@@ -93,20 +92,23 @@ int node_net_discover(struct loop *loop, const struct node_setup_place *p,
         .python = p->python,
     };
     *ret = NULL;
-    return is_far(p) ? node_discovery_new(loop, &config, ret, err) : 0;
+    return node_net_is_far(p) ? node_discovery_new(loop, &config, ret, err) : 0;
 }
 
 /* Takes the interfaces from the discovery of the node, or from this one. */
 static void find_netif(const struct node_setup_place *p, struct node_net *n) {
     static const struct topology none;
-    const struct node_discovery *l = discover_has_netifs(p->discovery) ? p->discovery : p->way;
-    const struct topology *t = l != NULL ? node_discovery_topology(l) : NULL;
+    const struct topology *t = NULL;
     const struct route_found *route = NULL;
     const char *leader = p->form->store_host, *why = "no process could be started to ask";
     struct netif_input in = {.n_nodes = p->form->n_nodes, .leader_addr = leader};
+    if (discover_has_netifs(p->discovery))
+        t = node_discovery_topology(p->discovery);
+    else if (p->way != NULL)
+        t = node_discovery_netifs(p->way);
     if (p->way != NULL && node_discovery_failure(p->way) != NULL)
         why = node_discovery_failure(p->way);
-    else if (p->way != NULL)
+    if (p->way != NULL)
         route = node_discovery_route(p->way, &why);
     if (route == NULL)
         log_info("which interface leads to %s is not known: %s", leader, why);
@@ -126,7 +128,7 @@ int node_net_read(const struct node_setup_place *p, struct node_net *ret, struct
         return 0;
     if (p->any_gpu)
         ret->ras_port = free_port(0);
-    if (!is_far(p))
+    if (!node_net_is_far(p))
         return 0;
     if (p->netif != NULL)
         ret->netif = *p->netif;

@@ -3,7 +3,7 @@
  *
  *     r = node_net_discover(loop, &place, &way, &err);       asks, in a child
  *     node_discovery_wait(way, …)
- *     place.way = way;
+ *     place.way = way;                                   or another's, with netifs, facts and route
  *     r = node_net_read(&place, &net, &err);             only asks the kernel for free ports */
 #pragma once
 
@@ -16,6 +16,8 @@ struct node_net {
     char comm_id[80];  /* "" none */
 };
 
+/* Whether workers of this group need an interface: it has nodes on other hosts. */
+bool node_net_is_far(const struct node_setup_place *place);
 /* Begins to discover what is not yet known for this group: the route to its leader, the interfaces,
  * and what was configured here. *ret NULL: the job needs none of these. 0, or a negative errno with
  * a sentence. */

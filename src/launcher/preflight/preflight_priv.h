@@ -20,6 +20,7 @@ struct preflight {
     struct node_discovery *discovery; /* the agent's, or `way` if it has none; NULL: not begun */
     struct node_discovery *way;       /* owned; the route to the leader */
     char leader[ADDR_TEXT_MAX];       /* the address to which it asks for the route */
+    bool lent;                        /* for a group */
     bool chosen; /* the interfaces, which do not change while the agent runs, */
     /* except that a faster network that failed once is not tried again */
     struct node_nets nets;

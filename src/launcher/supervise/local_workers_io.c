@@ -22,7 +22,7 @@
 
 /* What prepare waits for: discovery of this node, the route to the leader, log files, the end of
  * the processes that the last generation left. */
-enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8 };
+enum { AWAITS_DISCOVERY = 1, AWAITS_WAY = 2, AWAITS_FILES = 4, AWAITS_KEPT = 8, AWAITS_LENT = 16 };
 
 /* ---- what becomes of the workers ---- */
 
@@ -305,6 +305,8 @@ static void came(struct local_workers *c, unsigned what, const struct err *faile
 
 static void on_discovered(void *arg) { came(arg, AWAITS_DISCOVERY, NULL); }
 static void on_way(void *arg) { came(arg, AWAITS_WAY, NULL); }
+/* Also after the generation that borrowed it. */
+static void on_lent(void *arg) { came(arg, AWAITS_LENT, NULL); }
 static void on_files(void *arg, const struct err *err) { came(arg, AWAITS_FILES, err); }
 
 static const struct worker_logs_ops files_ops = {on_files};
@@ -350,8 +352,10 @@ static void drop_generation(struct local_workers *c) {
     }
     c->n_tails = 0;
     node_setup_fini(&c->setup);
-    node_discovery_free(c->way);
+    if (!c->way_is_lent)
+        node_discovery_free(c->way);
     c->way = NULL;
+    c->way_is_lent = false;
     c->awaits = 0;
     c->running = c->guardian_killed = false;
     c->n_ok = c->n_early = 0;
@@ -376,10 +380,24 @@ void local_workers_free(struct local_workers *c) {
     free(c);
 }
 
+static bool borrow_way(struct local_workers *c, const struct node_setup_place *place) {
+    if (c->ops.lend == NULL || !node_net_is_far(place))
+        return false;
+    c->way = c->ops.lend(c->arg, c->form.store_host);
+    c->way_is_lent = c->way != NULL;
+    if (c->way_is_lent && !node_discovery_ended(c->way)) {
+        c->awaits |= AWAITS_LENT;
+        node_discovery_wait(c->way, on_lent, c);
+    }
+    return c->way_is_lent;
+}
+
 /* Asks for the route in each generation, because routes change. */
 static void look_for_way(struct local_workers *c) {
     struct node_setup_place place = place_of(c, NULL);
     struct err err = {0};
+    if (borrow_way(c, &place))
+        return;
     if (node_net_discover(c->loop, &place, &c->way, &err) < 0)
         log_warning("%s; which interface leads to the leader is not known", err.text);
     if (c->way == NULL)

@@ -53,6 +53,10 @@ struct local_workers_ops {
     /* A local_workers_prepare() that returned LOCAL_WORKERS_E_LATER has ended; err: it failed, else
      * NULL. */
     void (*on_prepared)(void *arg, struct generation g, const struct err *err);
+    /* A discovery of somebody else that has interfaces, facts and the route to this address, as new
+     * as if it was begun now; it may still run. Borrowed; freed before the local workers are. NULL,
+     * or no function: they discover it themselves. */
+    struct node_discovery *(*lend)(void *arg, const char *leader);
 };
 
 _must_use_ int local_workers_new(struct loop *loop, const struct local_workers_config *config,

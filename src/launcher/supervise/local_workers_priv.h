@@ -28,6 +28,7 @@ struct local_workers {
     struct node_setup setup;    /* what this node gives its workers */
     bool no_memory_policy;      /* the kernel refuses them here */
     struct node_discovery *way; /* route to the leader of this generation; NULL: not needed */
+    bool way_is_lent;           /* it is not owned */
     unsigned awaits;            /* AWAITS_*: what prepare still waits for */
     char *said;                 /* how workers are bound, as last reported */
     struct logmux *logs;

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -33,6 +34,7 @@ struct fixture {
     unsigned look_for; /* LOOK_*; 0: no discovery */
     uint64_t look_ns;  /* its deadline */
     struct node_discovery *discovery;
+    struct node_discovery *to_lend; /* once; NULL: nothing */
     int n_prepared;
     struct generation prepared;
     struct local_workers *local_workers;
@@ -65,6 +67,11 @@ static void on_prepared(void *arg, struct generation g, const struct err *err) {
     f->n_prepared++;
     f->prepared = g;
     loop_quit(f->loop);
+}
+static struct node_discovery *lend(void *arg, const char *leader) {
+    struct fixture *f = arg;
+    cr_expect_str_eq(leader, "198.51.100.7");
+    return TAKE_PTR(f->to_lend);
 }
 static void on_doomsday(void *arg) {
     (void)arg;
@@ -99,7 +106,7 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
     struct node_discovery_config discovery = {.what = f->look_for, .deadline_ns = f->look_ns};
     if (f->look_for != 0)
         cr_assert_eq(node_discovery_new(f->loop, &discovery, &f->discovery, &err), 0, "%s", err.text);
-    static const struct local_workers_ops ops = {.on_event = on_event, .on_prepared = on_prepared};
+    static const struct local_workers_ops ops = {.on_event = on_event, .on_prepared = on_prepared, .lend = lend};
     struct local_workers_config config = {.spec = &f->spec,
                                           .envp = environ,
                                           .host = "h",
@@ -157,6 +164,78 @@ Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
     cr_assert(loop_run(f.loop) == 0);
     cr_expect_eq(f.n_safe_points, 1);
     stop(&f);
+}
+
+/* A group with other hosts: workers need the interface that leads to the leader. */
+static const struct form far = {
+    .n_nodes = 2, .world_size = 2, .role_world_size = 2, .store_host = "198.51.100.7", .store_port = 1};
+
+/* This process's children, oldest first. Returns how many there are. */
+static unsigned children(pid_t ret[4]) {
+    char path[64], text[256] = "", *at = text;
+    unsigned n = 0;
+    (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", (int)getpid());
+    FILE *f = fopen(path, "re");
+    cr_assert_not_null(f);
+    (void)fgets(text, sizeof text, f);
+    (void)fclose(f);
+    for (char *end; n < 4 && (ret[n] = (pid_t)strtol(at, &end, 10), end != at); at = end)
+        n++;
+    return n;
+}
+
+static void on_lent_ended(void *arg) { loop_quit(arg); }
+
+static struct node_discovery *begin_to_lend(struct fixture *f) {
+    struct node_discovery_config config = {
+        .what = DISCOVER_NICS, .netifs_first = true, .facts = true, .route_to = far.store_host, .envp = environ};
+    struct err err = {0};
+    cr_assert_eq(node_discovery_new(f->loop, &config, &f->to_lend, &err), 0, "%s", err.text);
+    return f->to_lend;
+}
+
+Test(local_workers_io, uses_what_another_has_discovered_of_the_network) {
+    struct fixture f = {0};
+    pid_t pids[4];
+    struct err err = {0};
+    fixture_init(&f, NULL, NULL);
+    f.spec.nccl_env = NCCL_ENV_FULL;
+    struct node_discovery *lent = begin_to_lend(&f);
+    cr_assert_eq(local_workers_prepare(f.local_workers, g23, &far, &err), LOCAL_WORKERS_E_LATER);
+    cr_expect_eq(children(pids), 1u, "one process examines this node");
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_prepared, 1);
+    cr_expect(node_discovery_ended(lent));
+    f.to_lend = lent;
+    cr_assert_eq(local_workers_prepare(f.local_workers, (struct generation){2, 4}, &far, &err), 0,
+                 "it has ended: there is nothing to wait for");
+    node_discovery_free(lent);
+    fixture_fini(&f);
+}
+
+/* The end of what an earlier group has borrowed is not the end of what this one has asked. */
+Test(local_workers_io, waits_for_its_own_discovery_after_a_borrowed_one) {
+    struct fixture f = {0};
+    pid_t pids[4];
+    struct err err = {0};
+    fixture_init(&f, NULL, NULL);
+    f.spec.nccl_env = NCCL_ENV_FULL;
+    struct node_discovery *lent = begin_to_lend(&f);
+    cr_assert_eq(local_workers_prepare(f.local_workers, g23, &far, &err), LOCAL_WORKERS_E_LATER);
+    struct generation next = {2, 4};
+    cr_assert_eq(local_workers_prepare(f.local_workers, next, &far, &err), LOCAL_WORKERS_E_LATER);
+    cr_assert_eq(children(pids), 2u);
+    cr_assert_eq(kill(pids[1], SIGSTOP), 0);
+    node_discovery_wait(lent, on_lent_ended, f.loop);
+    cr_assert(loop_run(f.loop) == 0);
+    cr_assert(node_discovery_ended(lent));
+    cr_expect_eq(f.n_prepared, 0);
+    cr_assert_eq(kill(pids[1], SIGCONT), 0);
+    cr_assert(loop_run(f.loop) == 0);
+    cr_expect_eq(f.n_prepared, 1);
+    cr_expect_eq(generation_compare(f.prepared, next), 0);
+    node_discovery_free(lent);
+    fixture_fini(&f);
 }
 
 /* NVML's library is a FIFO without a writer: opening it blocks. */
