@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import time
 
@@ -272,6 +273,50 @@ def test_a_killed_head(either):
     either.slurm.end(number)
     either.gone()
     either.got_once("SIGTERM", 2)
+
+
+def until_said(here, number, what, count=1):
+    end = deadline(20)
+    while here.output(number).count(what) < count:
+        assert time.monotonic() < end, here.output(number)
+        pause(0.05)
+
+
+def test_a_head_that_is_killed_before_an_agent_has_come(either):
+    """Here none ever comes, because the head's machine refuses every connection: its step ends in order, too."""
+    (either.job.tmp / "srun").write_text(
+        f"#!/bin/bash\nMUSTER_HEAD=127.0.0.1:1 exec -a srun {shutil.which('srun')} \"$@\"\n")
+    (either.job.tmp / "srun").chmod(0o755)
+    saves = "trap 'echo saved; exit 1' INT TERM; echo begun; while :; do sleep 0.1; done"
+    line = shlex.join([*RUN, "--no-python", "sh", "-c", saves])
+    number = either.batch(f"PATH={either.job.tmp}:$PATH {line}\necho status $?; sleep 9", "-N2", "--ntasks-per-node=1")
+    until_said(either, number, "begun", 2)
+    kill(head_of(either)[0])
+    until_said(either, number, "saved", 2)
+    either.slurm.end(number)
+    either.gone()
+    assert "status 137\n" in either.output(number)
+
+
+def test_a_head_that_is_killed_while_its_step_waits_for_nodes(here):
+    """Another step has them: srun does not go on to wait, and no step begins later."""
+    other = "srun --exclusive -N2 -n2 -c8 sleep 600"
+    number = here.batch(f"{other} & until squeue -s -h -j $SLURM_JOB_ID | grep -q sleep; do :; done\n"
+                        f"{here.shell(worker=('start',))}\necho status $?; wait", "-N2", "--exclusive")
+    head, srun = head_of(here)
+    end = deadline(20)
+    while not any(pathlib.Path(f"/proc/{pid}/comm").read_text() == "muster-lifeline\n" for pid in children(head)):
+        assert time.monotonic() < end, "nobody watches"
+        pause(0.05)
+    kill(head)
+    end = deadline(5)
+    while alive(srun):
+        assert time.monotonic() < end, here.output(number)
+        pause(0.05)
+    here.slurm.run("scancel", number)
+    here.slurm.end(number)
+    here.gone()
+    assert not here.job.events.all("start")
 
 
 def test_a_killed_srun(either):

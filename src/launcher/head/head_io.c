@@ -18,6 +18,7 @@
 #include "io/process/reaper.h"
 #include "launcher/head/head_program_io.h"
 #include "launcher/head/head_signals_io.h"
+#include "launcher/head/lone_srun_io.h"
 #include "launcher/head/starter.h"
 
 #define EXIT_CANT 1
@@ -42,6 +43,7 @@ struct run {
     struct loop_timer *timer, *greeting;
     struct head_signals *signals;
     struct child_watch *srun; /* NULL: it has ended */
+    struct lone_srun lone;    /* while no agent that leads is connected */
     char token[HEAD_TOKEN_CHARS + 1];
     char step[HEAD_STEP_MAX]; /* "": not known yet */
     struct list strangers, links;
@@ -242,6 +244,18 @@ static void carry_out(struct run *h, const struct head_effect *e) {
     }
 }
 
+/* Whether somebody else must notice that the head was killed. */
+static void watch_alone(struct run *h) {
+    bool alone = h->srun != NULL && h->head.link == 0 && !h->head.has_verdict && !h->over;
+    if (!alone) {
+        lone_srun_watch_end(&h->lone);
+    } else if (h->lone.fd < 0) {
+        int r = lone_srun_watch(h->loop, child_watch_pid(h->srun), &h->lone);
+        if (r < 0)
+            log_debug("nobody watches whether the head is killed: %s", strerror(-r));
+    }
+}
+
 /* No effect calls back, so steps are not nested. */
 static void step(struct run *h, struct head_event *event) {
     struct head_update u;
@@ -250,6 +264,7 @@ static void step(struct run *h, struct head_event *event) {
     loop_timer_set(h->timer, u.deadline_ns);
     for (size_t i = 0; i < u.n_effects; i++)
         carry_out(h, &u.effects[i]);
+    watch_alone(h);
 }
 
 static void on_timer(void *arg) { step(arg, &(struct head_event){.kind = HEAD_EVENT_TIME}); }
@@ -346,6 +361,8 @@ static int start_step(struct run *h, struct err *err) {
     char **argv = starter_argv(&starter);
     r = spawn(h, argv, &env, err);
     starter_argv_free(argv);
+    if (r == 0)
+        watch_alone(h);
     return r;
 }
 
@@ -386,6 +403,7 @@ static void tear_down(struct run *h) {
     if (h->listener != NULL)
         listener_free(h->listener);
     head_signals_free(h->signals);
+    lone_srun_watch_end(&h->lone);
     child_watch_free(h->srun);
     loop_timer_free(h->timer);
     loop_timer_free(h->greeting);
@@ -395,7 +413,7 @@ static void tear_down(struct run *h) {
 }
 
 int head_run(const struct head_run_config *config) {
-    struct run h = {.config = config};
+    struct run h = {.config = config, .lone = LONE_SRUN_INIT};
     struct head_config head = {.grace_ns = config->spec->shutdown_timeout_ns};
     struct err err = {0};
     file_open_standard();
