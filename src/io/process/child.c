@@ -174,7 +174,7 @@ static int prepare(const struct plan *p, enum step *ret_step) {
     if (p->enter_cgroup && (r = enter_cgroup(spec->cgroup_fd)) < 0)
         return r;
     *ret_step = STEP_SESSION;
-    if (spec->setsid && setsid() < 0)
+    if ((spec->setsid && setsid() < 0) || (spec->own_group && setpgid(0, 0) < 0))
         return -errno;
     *ret_step = STEP_CHDIR;
     if (spec->cwd != NULL && chdir(spec->cwd) < 0)

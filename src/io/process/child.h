@@ -42,6 +42,10 @@ struct child_spec {
     const char *cwd;   /* NULL: this process's own */
     int stdin_fd, stdout_fd, stderr_fd; /* borrowed; -1: this process's own */
     bool setsid;                        /* a session and process group of its own */
+    /* A process group of its own in this process's session. If this process is killed while the
+     * child is stopped, the kernel sends the group SIGHUP and SIGCONT, as it has become orphaned
+     * (POSIX, _exit(): only if its new parent is in another session) */
+    bool own_group;
     int death_signal; /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
     /* PR_SET_NO_NEW_PRIVS: setuid programs keep our uid, so they can be killed */
     bool no_new_privs;

@@ -63,6 +63,20 @@ Test(child, runs_a_program_with_every_kind_of_kernel) {
     }
 }
 
+Test(child, may_have_a_group_of_its_own_in_this_session) {
+    struct child_spec spec = CHILD_SPEC_INIT;
+    struct child c = CHILD_INIT;
+    struct err err = {0};
+    spec.argv = ARGV(worker(), "wait", NULL);
+    spec.own_group = true;
+    cr_assert_eq(child_spawn(&spec, &c, &err), 0, "%s", err.text);
+    cr_expect_eq(getpgid(c.pid), c.pid);
+    cr_expect_eq(getsid(c.pid), getsid(0));
+    cr_assert_eq(child_kill(&c, SIGKILL), 0);
+    cr_assert_eq(waitpid(c.pid, NULL, 0), c.pid);
+    child_fini(&c);
+}
+
 Test(child, has_a_pidfd_only_where_the_kernel_has) {
     for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
         struct child_spec spec = CHILD_SPEC_INIT;
