@@ -1,15 +1,19 @@
 #include "launcher/ssh/ssh_wire.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/frame.h"
 #include "base/json/json_table.h"
+#include "base/text/parse.h"
 
 static const struct json_limits limits = {
     .max_bytes = HEAD_MESSAGE_MAX, .max_depth = 2, .max_values = 16};
 
 #define SIGNALS_MAX 64
+#define GRACE_MAX_NS (UINT64_C(1) << 62) /* a clock's time can be added to it */
 
 static const struct json_field hello_fields[] = {
     {JSON_FIELD(ssh_hello, LINE, "version", version), .min = 1},
@@ -154,7 +158,7 @@ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes) {
 /* ---- BOOT ---- */
 
 /* The first byte of each text says what it is. */
-enum { TEXT_CWD = 'c', TEXT_WORD = 'a', TEXT_VARIABLE = 'e' };
+enum { TEXT_CWD = 'c', TEXT_GRACE = 'g', TEXT_WORD = 'a', TEXT_VARIABLE = 'e' };
 
 void ssh_boot_fini(struct ssh_boot *boot) {
     free(boot->cwd);
@@ -181,7 +185,10 @@ static void add_text(struct strbuf *to, char what, const char *text) {
 int ssh_boot_add(const struct ssh_boot *boot, struct strbuf *to, struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf all = {0};
     char *const *env = envlist_items(&boot->env);
+    char grace[32];
+    (void)snprintf(grace, sizeof grace, "%" PRIu64, boot->grace_ns);
     add_text(&all, TEXT_CWD, boot->cwd);
+    add_text(&all, TEXT_GRACE, grace);
     for (size_t i = 0; i < boot->n_args; i++)
         add_text(&all, TEXT_WORD, boot->args[i]);
     for (size_t i = 0; env[i] != NULL; i++)
@@ -208,6 +215,10 @@ static int read_text(char what, const char *text, struct ssh_boot *boot, struct 
             return err_set(err, -EINVAL, "BOOT must have one folder, an absolute one");
         boot->cwd = xstrdup(text);
         return 0;
+    case TEXT_GRACE:
+        return parse_u64(text, &boot->grace_ns) == 0 && boot->grace_ns < GRACE_MAX_NS
+                   ? 0
+                   : err_set(err, -EINVAL, "BOOT has a grace that is no time");
     case TEXT_WORD: ssh_boot_word(boot, text); return 0;
     case TEXT_VARIABLE:
         if (text[0] == '=' || strchr(text, '=') == NULL)

@@ -114,10 +114,12 @@ _must_use_ int ssh_take(const uint8_t *data, size_t len, struct ssh_message *ret
  * version. */
 _must_use_ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes);
 
-/* What the relay is to start: itself as `muster run`, in a folder, with exactly these variables. */
+/* What the relay is to start: itself as `muster run`, in a folder, with these variables over those
+ * that the log-in there has. */
 struct ssh_boot {
-    char *cwd;   /* owned; absolute */
-    char **args; /* owned, NULL-terminated: all words behind "run" */
+    char *cwd;         /* owned; absolute */
+    uint64_t grace_ns; /* --shutdown-timeout: how long an agent that was told to stop may take */
+    char **args;       /* owned, NULL-terminated: all words behind "run" */
     size_t n_args;
     struct envlist env;
 };

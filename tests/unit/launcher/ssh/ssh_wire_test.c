@@ -147,7 +147,8 @@ static int boot_back(const struct strbuf *s, struct ssh_boot *ret) {
 }
 
 Test(ssh_wire, a_boot_of_many_parts_arrives_whole) {
-    _cleanup_(ssh_boot_fini) struct ssh_boot boot = {.cwd = xstrdup("/home/me")}, got = {0};
+    _cleanup_(ssh_boot_fini) struct ssh_boot boot = {.cwd = xstrdup("/home/me"), .grace_ns = UINT64_C(12345678901)},
+                                             got = {0};
     _cleanup_(strbuf_fini) struct strbuf s = {0}, large = {0};
     for (size_t i = 0; i < 3 * SSH_DATA_MAX; i++)
         strbuf_add_char(&large, (char)(1 + i % 255));
@@ -159,6 +160,7 @@ Test(ssh_wire, a_boot_of_many_parts_arrives_whole) {
     cr_assert_eq(ssh_boot_add(&boot, &s, NULL), 0);
     cr_assert_eq(boot_back(&s, &got), 0);
     cr_assert_str_eq(got.cwd, "/home/me");
+    cr_assert_eq(got.grace_ns, UINT64_C(12345678901));
     cr_assert_eq(got.n_args, 3);
     cr_assert_str_eq(got.args[1], "");
     cr_assert_str_eq(got.args[2], "\xff\n '");
@@ -189,8 +191,17 @@ Test(ssh_wire, what_is_no_boot_is_refused) {
         const char *text;
         size_t len;
     } bad[] = {
-        {"", 0},       {"c/", 2},     {"", 1},        {"a--nnodes=2", 12}, {"ctmp", 5},
-        {"c/\0c/", 6}, {"c/\0eX", 6}, {"c/\0e=x", 7}, {"c/\0zx", 6},
+        {"", 0},
+        {"c/", 2},
+        {"", 1},
+        {"a--nnodes=2", 12},
+        {"ctmp", 5},
+        {"c/\0c/", 6},
+        {"c/\0eX", 6},
+        {"c/\0e=x", 7},
+        {"c/\0zx", 6},
+        {"c/\0g-1", 7},
+        {"c/\0g9223372036854775807", 24},
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         _cleanup_(strbuf_fini) struct strbuf parts = {0};
