@@ -58,7 +58,6 @@ ROOMS = [
     ("launcher/slurm", "base/ io/ topology/model launcher/hosts"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol launcher/slurm"),
     ("launcher/head", "base/ io/ topology/model rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job"),
-    ("launcher/ssh", "base/ io/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/head"),
     ("launcher/worker", "base/ io launcher/job"),
     ("launcher/streams", "base/ io/"),
     ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker launcher/streams"),
@@ -67,6 +66,8 @@ ROOMS = [
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/contain"
                            " launcher/worker launcher/logs launcher/report launcher/node"),
+    ("launcher/ssh", "base/ io/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/head"
+                     " launcher/supervise"),
     ("launcher/ends", "base/ io/"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),

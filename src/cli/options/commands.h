@@ -49,6 +49,7 @@ int cmd_env(int argc, char **argv);
 int cmd_version(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
+int cmd_ssh_node(int argc, char **argv); /* in no table: muster-protocol(7), OVER SSH */
 
 /* Prints "muster COMMAND: TEXT" as one line on standard error (command may be NULL), with "?" for
  * control characters and for bytes that are not UTF-8, and returns EXIT_USAGE. */

@@ -40,7 +40,9 @@ static bool srun_labels(const struct job_reading *j) {
 
 void job_share_output(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    spec->in_step = j->fill.group && spec->rdzv.max_nodes > 1;
+    const char *head = env_get(j->envp, STARTER_HEAD_ENV); /* over ssh, in no step */
+    bool started = j->fill.group || (head != NULL && head[0] != '\0');
+    spec->in_step = started && spec->rdzv.max_nodes > 1;
     spec->rank_prefix = spec->in_step && !job_given(j, RUN_TEE) && !job_given(j, RUN_REDIRECTS) &&
                         spec->line_prefix == NULL && !srun_labels(j);
 }

@@ -148,7 +148,7 @@ struct job_spec {
     struct std_map redirects, tee;
     char **filters[2]; /* lines of stdout, stderr with one of these texts are written once more,
                           NULL-terminated; NULL: none */
-    bool in_step;     /* srun has started agents on several nodes: their output goes to one place */
+    bool in_step;      /* srun or ssh has started agents on several nodes, with one output */
     bool rank_prefix; /* lines of workers begin with their rank: several nodes write to one place */
     char *line_prefix;   /* template of --tee's prefix; NULL: torchrun's default */
     bool *console_ranks; /* [nproc], NULL: all (--local-ranks-filter) */

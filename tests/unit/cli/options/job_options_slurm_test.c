@@ -420,6 +420,10 @@ Test(job_options_slurm, lines_of_several_nodes_have_their_rank) {
         {STEP, "--standalone x", false, false},
         {BATCH, "x", false, false},
         {"", "x", false, false},
+        {"MUSTER_HEAD=127.0.0.1:4711 ", "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", true, true},
+        {"MUSTER_HEAD=127.0.0.1:4711 ", "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d --tee=3 x", true,
+         false},
+        {"MUSTER_HEAD=127.0.0.1:4711 ", "--nnodes=1 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", false, false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i].env, cases[i].line);

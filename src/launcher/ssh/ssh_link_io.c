@@ -1,0 +1,185 @@
+#include "launcher/ssh/ssh_link_io.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/frame.h"
+#include "base/list.h"
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "io/net/listen.h"
+#include "io/net/stream.h"
+#include "launcher/head/starter.h"
+
+#define BACKLOG 16
+
+struct guest {
+    struct list link; /* in strangers, in the order in which they came; or it is l->agent */
+    struct ssh_link *of;
+    struct stream *stream;
+};
+
+struct ssh_link {
+    struct ssh_link_ops ops;
+    void *arg;
+    struct loop *loop;
+    struct listener *listener;
+    uint16_t port;
+    char token[HEAD_TOKEN_CHARS + 1];
+    struct list strangers;
+    unsigned n_strangers;
+    struct guest *agent; /* the one that sent LEAD last; NULL: none */
+};
+
+static void guest_free(struct guest *g) {
+    if (g == NULL)
+        return;
+    if (g->of->agent == g)
+        g->of->agent = NULL;
+    else
+        g->of->n_strangers--;
+    list_remove(&g->link);
+    stream_free(g->stream);
+    free(g);
+}
+
+static void welcome(struct guest *g, const struct head_lead *lead) {
+    struct ssh_link *l = g->of;
+    guest_free(l->agent); /* it comes again: the old connection is one that it has given up */
+    list_remove(&g->link);
+    list_init(&g->link);
+    l->n_strangers--;
+    l->agent = g;
+    l->ops.lead(l->arg, lead->host);
+}
+
+/* False: it was disconnected. */
+static bool obey(struct guest *g, const struct head_message *m) {
+    struct ssh_link *l = g->of;
+    bool is_agent = l->agent == g;
+    if (!is_agent && m->kind == HEAD_LEAD && head_token_equal(m->lead.token, l->token)) {
+        welcome(g, &m->lead);
+        return true;
+    }
+    if (!is_agent || m->kind != HEAD_VERDICT) {
+        guest_free(g);
+        return false;
+    }
+    l->ops.verdict(l->arg, &m->verdict);
+    return true;
+}
+
+static void on_readable(void *arg, struct stream *s) {
+    struct guest *g = arg;
+    for (;;) {
+        struct head_message m;
+        struct err err = {0};
+        size_t bytes = 0, len = stream_available(s);
+        const uint8_t *data = len > 0 ? stream_peek(s, len) : NULL;
+        int r = data != NULL ? head_take(data, len, &m, &bytes, &err) : FRAME_E_MORE;
+        if (r == FRAME_E_MORE)
+            return;
+        if (r < 0) {
+            log_debug("the relay's port got no message of ours: %s", err.text);
+            guest_free(g);
+            return;
+        }
+        stream_drain(s, bytes);
+        if (!obey(g, &m))
+            return;
+    }
+}
+
+static void on_closed(void *arg, struct stream *s, int code) {
+    (void)s;
+    (void)code;
+    guest_free(arg);
+}
+
+static const struct stream_ops stream_ops = {.on_readable = on_readable, .on_closed = on_closed};
+
+static void on_guest(void *arg, int fd, const struct addr *from) {
+    struct ssh_link *l = arg;
+    (void)from;
+    if (l->n_strangers == SSH_LINK_STRANGERS_MAX)
+        guest_free(CONTAINER_OF(l->strangers.next, struct guest, link));
+    struct guest *g = xcalloc(1, sizeof *g);
+    g->of = l;
+    if (stream_new(l->loop, fd, &stream_ops, g, &g->stream) < 0) {
+        free(g);
+        return;
+    }
+    stream_set_read_limit(g->stream, HEAD_FRAME_MAX);
+    list_append(&l->strangers, &g->link);
+    l->n_strangers++;
+}
+
+static bool send_message(struct ssh_link *l, const struct head_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    if (l == NULL || l->agent == NULL || stream_unsent(l->agent->stream) >= HEAD_FRAME_MAX)
+        return false;
+    head_encode(m, &frame);
+    stream_write(l->agent->stream, strbuf_text(&frame), frame.len);
+    return true;
+}
+
+bool ssh_link_stop(struct ssh_link *l, int signo) {
+    struct head_message m = {.kind = HEAD_STOP};
+    m.stop.signo = (uint32_t)signo;
+    return send_message(l, &m);
+}
+
+void ssh_link_ack(struct ssh_link *l) {
+    (void)send_message(l, &(struct head_message){.kind = HEAD_ACK});
+}
+
+void ssh_link_env(const struct ssh_link *l, struct envlist *env) {
+    envlist_setf(env, STARTER_HEAD_ENV, "127.0.0.1:%u", l->port);
+    envlist_set(env, STARTER_TOKEN_ENV, l->token);
+}
+
+static int listen_here(struct ssh_link *l, struct err *err) {
+    struct addr at;
+    int fd = -1;
+    int r = addr_from_literal("127.0.0.1", 0, &at);
+    assert(r == 0);
+    r = listen_socket(&at, BACKLOG, &fd, err);
+    if (r == 0)
+        r = listener_new(l->loop, fd, on_guest, l, &l->listener);
+    if (r == 0)
+        r = listener_addr(l->listener, &at);
+    if (r == 0)
+        l->port = addr_port(&at);
+    return r;
+}
+
+int ssh_link_new(struct loop *loop, const struct ssh_link_ops *ops, void *arg,
+                 struct ssh_link **ret, struct err *err) {
+    struct ssh_link *l = xcalloc(1, sizeof *l);
+    l->loop = loop;
+    l->ops = *ops;
+    l->arg = arg;
+    list_init(&l->strangers);
+    (void)snprintf(l->token, sizeof l->token, "%016" PRIx64 "%016" PRIx64, random_u64(),
+                   random_u64());
+    int r = listen_here(l, err);
+    if (r < 0) {
+        ssh_link_free(l);
+        return r;
+    }
+    *ret = l;
+    return 0;
+}
+
+void ssh_link_free(struct ssh_link *l) {
+    if (l == NULL)
+        return;
+    while (!list_empty(&l->strangers))
+        guest_free(CONTAINER_OF(l->strangers.next, struct guest, link));
+    guest_free(l->agent);
+    if (l->listener != NULL)
+        listener_free(l->listener);
+    free(l);
+}

@@ -1,0 +1,509 @@
+#include "launcher/ssh/ssh_node_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/frame.h"
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "io/net/addr.h"
+#include "io/process/child.h"
+#include "io/process/reaper.h"
+#include "launcher/head/starter.h"
+#include "launcher/ssh/ssh_link_io.h"
+#include "launcher/ssh/ssh_pipe_io.h"
+#include "launcher/ssh/ssh_wire.h"
+#include "launcher/supervise/sweep_io.h"
+
+#define ADDRS_MAX 8
+#define ENDS 4 /* signals that end the job here */
+#define SWEEP_EVERY_NS (10 * NS_PER_MS)
+#define SWEEP_PATIENCE_NS (2 * NS_PER_S)
+
+struct relay;
+
+/* The agent's standard output or error. */
+struct output {
+    struct relay *relay;
+    enum ssh_kind kind; /* OUT or ERR */
+    int fd;
+    struct loop_watch *watch; /* NULL: it has ended */
+};
+
+struct relay {
+    const struct ssh_node_config *config;
+    char host[HEAD_HOST_MAX];
+    struct loop *loop;
+    struct child_reaper *reaper;
+    struct ssh_pipe *pipe;
+    struct ssh_link *link;
+    struct loop_signal *signals[ENDS];
+    struct loop_timer *silence;   /* until the head counts as gone */
+    struct loop_timer *end_timer; /* until the agent is killed, and then the relay ends */
+    struct loop_timer *sweep;     /* after the agent's end by a signal */
+    struct strbuf boot;           /* its parts */
+    struct child_watch *agent;    /* its guardian; NULL: not started, or ended */
+    struct output outputs[2];
+    uint64_t grace_ns;
+    uint64_t sweep_until_ns;
+    bool booted;    /* BOOT has come */
+    bool head_gone; /* nothing more comes from it */
+    bool ending;    /* the job here was told to end */
+    bool exited;    /* the agent has, as `status` says */
+    bool swept;
+    bool last_said; /* EXIT or FAIL is queued */
+    struct child_status status;
+    int exit_code;
+};
+
+static void advance(struct relay *r);
+
+/* ---- to the head ---- */
+
+static void say(struct relay *r, const struct ssh_message *m) {
+    if (!ssh_pipe_send(r->pipe, m))
+        log_debug("a message to the head was dropped");
+}
+
+/* The addresses of this node, first the one that the head's ssh has reached. */
+static void addresses(const struct relay *r, struct strbuf *out) {
+    struct addr own[ADDRS_MAX], reached;
+    char server[ADDR_TEXT_MAX] = "", text[ADDR_TEXT_MAX];
+    const char *connection = env_get(r->config->envp, "SSH_CONNECTION");
+    size_t n = 0;
+    /* "client port server port". ssh(1), ENVIRONMENT */
+    if (connection != NULL && sscanf(connection, "%*s %*s %95s", server) == 1 &&
+        addr_from_literal(server, 0, &reached) == 0) {
+        addr_host_text(&reached, server);
+        strbuf_add(out, server);
+    }
+    if (addr_all_global(own, ARRAY_SIZE(own), &n) < 0)
+        n = 0;
+    for (size_t i = 0; i < n; i++) {
+        addr_host_text(&own[i], text);
+        if (strcmp(text, server) != 0)
+            strbuf_printf(out, "%s%s", out->len > 0 ? "," : "", text);
+    }
+}
+
+static void say_hello(struct relay *r) {
+    _cleanup_(strbuf_fini) struct strbuf addrs = {0};
+    struct ssh_message m = {.kind = SSH_HELLO};
+    addresses(r, &addrs);
+    m.hello.pid = (uint32_t)getpid();
+    (void)snprintf(m.hello.version, sizeof m.hello.version, "%s", r->config->version);
+    (void)snprintf(m.hello.host, sizeof m.hello.host, "%s", r->host);
+    (void)snprintf(m.hello.addrs, sizeof m.hello.addrs, "%s", strbuf_text(&addrs));
+    ssh_pipe_begin(r->pipe);
+    say(r, &m);
+}
+
+/* FAIL, and the end: nothing was started. */
+static void fail(struct relay *r, const char *text) {
+    struct ssh_message m = {.kind = SSH_FAIL};
+    (void)snprintf(m.fail.text, sizeof m.fail.text, "%s", text);
+    say(r, &m);
+    r->booted = r->last_said = true;
+    r->exit_code = 1;
+    loop_timer_set(r->silence, clock_now_ns() + SSH_NODE_FLUSH_NS);
+    advance(r);
+}
+
+static void on_lead(void *arg, const char *host) {
+    struct ssh_message m = {.kind = SSH_LEAD};
+    (void)snprintf(m.lead.host, sizeof m.lead.host, "%s", host);
+    say(arg, &m);
+}
+
+/* The agent waits for an answer. What is queued here reaches the head before EXIT does, or never:
+ * an answer from there would say no more, and would be late where the head does not read. */
+static void on_verdict(void *arg, const struct head_verdict *verdict) {
+    struct relay *r = arg;
+    struct ssh_message m = {.kind = SSH_VERDICT};
+    m.verdict = *verdict;
+    say(r, &m);
+    ssh_link_ack(r->link);
+}
+
+static const struct ssh_link_ops link_ops = {.lead = on_lead, .verdict = on_verdict};
+
+/* ---- the agent's output ---- */
+
+static void output_end(struct output *o) {
+    loop_watch_free(TAKE_PTR(o->watch));
+    file_close(&o->fd);
+}
+
+static void on_output(void *arg, int fd, unsigned events) {
+    struct output *o = arg;
+    uint8_t bytes[SSH_DATA_MAX];
+    struct ssh_message m = {.kind = o->kind};
+    (void)events;
+    if (!ssh_pipe_has_room(o->relay->pipe)) {
+        loop_watch_set(o->watch, 0);
+        return;
+    }
+    ssize_t n = read(fd, bytes, sizeof bytes);
+    if (n > 0) {
+        m.data.bytes = bytes;
+        m.data.len = (size_t)n;
+        (void)ssh_pipe_send(o->relay->pipe, &m); /* dropped only without a reader */
+    } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+        output_end(o);
+        advance(o->relay);
+    }
+}
+
+static void on_room(void *arg) {
+    struct relay *r = arg;
+    for (size_t i = 0; i < ARRAY_SIZE(r->outputs); i++)
+        if (r->outputs[i].watch != NULL)
+            loop_watch_set(r->outputs[i].watch, LOOP_READ);
+}
+
+/* ---- the end ---- */
+
+static void signal_agent(struct relay *r, int signo) {
+    int code = r->agent != NULL ? child_watch_kill(r->agent, signo) : -ESRCH;
+    if (code == 0 && r->ending) /* a guardian that is stopped passes nothing on */
+        code = child_watch_kill(r->agent, SIGCONT);
+    if (code < 0)
+        log_debug("the agent has ended before it got signal %d", signo);
+}
+
+/* The job here ends in order, for the first reason; later ones are only passed on. */
+static void end_job(struct relay *r, int signo) {
+    if (!r->booted) {
+        r->booted = r->exited = r->swept = true; /* a BOOT that comes now is too late */
+        r->status = (struct child_status){.signalled = true, .code = signo};
+        advance(r);
+        return;
+    }
+    if (!r->ending && !r->exited)
+        loop_timer_set(r->end_timer, clock_now_ns() + r->grace_ns + SSH_NODE_MORE_NS);
+    r->ending = true;
+    signal_agent(r, signo);
+}
+
+static void kill_job(struct relay *r) {
+    r->ending = true;
+    signal_agent(r, SIGKILL);
+}
+
+static void on_end_timer(void *arg) {
+    struct relay *r = arg;
+    if (!r->exited) {
+        log_warning("the agent did not end in time: killing it");
+        kill_job(r);
+        return;
+    }
+    /* Somebody else holds its output open. What waits for the head to read is still wanted. */
+    if (!ssh_pipe_has_room(r->pipe)) {
+        loop_timer_set(r->end_timer, clock_now_ns() + SSH_NODE_DRAIN_NS);
+        return;
+    }
+    output_end(&r->outputs[0]);
+    output_end(&r->outputs[1]);
+    advance(r);
+}
+
+/* Below the relay is only what guardian and agent have left, if both were killed. */
+static void on_sweep(void *arg) {
+    struct relay *r = arg;
+    struct sweep_result found = {0};
+    uint64_t now = clock_now_ns();
+    sweep_pass(&(struct sweep_except){0}, &found);
+    if ((found.alive > 0 || found.zombies > 0) && now < r->sweep_until_ns) {
+        loop_timer_set(r->sweep, now + SWEEP_EVERY_NS);
+        return;
+    }
+    r->swept = true;
+    advance(r);
+}
+
+static void on_agent_exit(void *arg, const struct child_status *status) {
+    struct relay *r = arg;
+    uint64_t now = clock_now_ns();
+    child_watch_free(TAKE_PTR(r->agent));
+    r->exited = true;
+    r->status = *status;
+    r->swept = !status->signalled; /* else it has left nothing, or what it was allowed to leave */
+    loop_timer_set(r->end_timer, now + SSH_NODE_DRAIN_NS);
+    if (!r->swept) {
+        r->sweep_until_ns = now + SWEEP_PATIENCE_NS;
+        on_sweep(r);
+    }
+    advance(r);
+}
+
+static void say_exit(struct relay *r) {
+    struct ssh_message m = {.kind = SSH_EXIT};
+    m.exit.code = (uint32_t)r->status.code;
+    m.exit.signalled = r->status.signalled;
+    r->exit_code = r->status.code + (r->status.signalled ? 128 : 0);
+    r->last_said = true;
+    say(r, &m);
+    if (r->head_gone)
+        loop_timer_set(r->silence, clock_now_ns() + SSH_NODE_FLUSH_NS);
+}
+
+/* Does what is due after any event. */
+static void advance(struct relay *r) {
+    bool open = r->outputs[0].watch != NULL || r->outputs[1].watch != NULL;
+    if (r->exited && r->swept && !open && !r->last_said)
+        say_exit(r);
+    if (r->last_said && ssh_pipe_unsent(r->pipe) == 0)
+        loop_quit(r->loop);
+}
+
+static void head_gone(struct relay *r, const char *why) {
+    if (r->head_gone)
+        return;
+    r->head_gone = true;
+    loop_timer_set(r->silence, TIME_NEVER);
+    log_info("%s: ending the job here", why);
+    ssh_pipe_expect_no_reader(r->pipe);
+    if (r->last_said)
+        loop_timer_set(r->silence, clock_now_ns() + SSH_NODE_FLUSH_NS);
+    else
+        end_job(r, SIGTERM);
+}
+
+static void on_silence(void *arg) {
+    struct relay *r = arg;
+    if (r->last_said)
+        loop_quit(r->loop); /* nobody reads it */
+    else if (!r->booted)
+        fail(r, "no job came within 30 s of the connection");
+    else
+        head_gone(r, "the head of the job is silent");
+}
+
+static void on_pipe_closed(void *arg, const char *error) {
+    struct relay *r = arg;
+    if (error != NULL)
+        log_warning("the connection to the head: %s", error);
+    if (error != NULL && !r->booted)
+        fail(r, "what came is not of muster's protocol; is it the same version on both hosts?");
+    head_gone(r, "the head of the job has gone");
+}
+
+static void on_sent(void *arg) { advance(arg); }
+
+/* Whatever ends this log-in says nothing of the signal that the workers should get. */
+static void on_signal(void *arg, int signo) {
+    (void)signo;
+    end_job(arg, SIGTERM);
+}
+
+/* ---- from the head ---- */
+
+static int check_folder(const struct relay *r, const char *cwd, struct err *err) {
+    struct stat st;
+    int code = stat(cwd, &st) < 0 ? errno : S_ISDIR(st.st_mode) ? 0 : ENOTDIR;
+    if (code == 0 && access(cwd, X_OK) < 0)
+        code = errno;
+    if (code == 0)
+        return 0;
+    return err_set(err, -code,
+                   "the working folder %.300s can't be used on %s: %s; start the job in a folder "
+                   "that all hosts have",
+                   cwd, r->host, strerror(code));
+}
+
+static void make_env(const struct relay *r, const struct ssh_boot *boot, struct envlist *env) {
+    char *const *theirs = envlist_items(&boot->env);
+    envlist_copy(env, r->config->envp);
+    for (size_t i = 0; theirs[i] != NULL; i++) {
+        const char *equals = strchr(theirs[i], '=');
+        _cleanup_(freep) char *name = xstrndup(theirs[i], (size_t)(equals - theirs[i]));
+        envlist_set(env, name, equals + 1);
+    }
+    envlist_set(env, "PWD", boot->cwd);
+    ssh_link_env(r->link, env);
+}
+
+static int watch_output(struct relay *r, size_t i, enum ssh_kind kind, int *ret_write) {
+    struct output *o = &r->outputs[i];
+    o->relay = r;
+    o->kind = kind;
+    int code = child_pipe(&o->fd, ret_write);
+    return code < 0
+               ? code
+               : loop_watch_new(r->loop, o->fd, LOOP_READ, LOOP_PRIO_BULK, on_output, o, &o->watch);
+}
+
+static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) {
+    _cleanup_(envlist_fini) struct envlist env = {0};
+    _cleanup_(freep) char **argv = NULL;
+    struct child_spec spec = CHILD_SPEC_INIT;
+    struct child child = CHILD_INIT;
+    char run[] = "run";
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    argv = xcalloc(boot->n_args + 3, sizeof *argv);
+    argv[0] = (char *)(uintptr_t)r->config->program;
+    argv[1] = run;
+    if (boot->n_args > 0)
+        memcpy(argv + 2, boot->args, boot->n_args * sizeof *argv);
+    make_env(r, boot, &env);
+    spec.argv = argv;
+    spec.envp = envlist_items(&env);
+    spec.cwd = boot->cwd;
+    spec.stdin_fd = null;
+    spec.own_group = true;
+    spec.death_signal = SIGTERM;
+    int code = watch_output(r, 0, SSH_OUT, &spec.stdout_fd);
+    if (code == 0)
+        code = watch_output(r, 1, SSH_ERR, &spec.stderr_fd);
+    if (code == 0)
+        code = child_spawn(&spec, &child, err);
+    if (code == 0)
+        code = child_watch_new(r->reaper, &child, NULL, on_agent_exit, r, &r->agent);
+    file_close(&spec.stdout_fd);
+    file_close(&spec.stderr_fd);
+    file_close(&null);
+    return code;
+}
+
+/* The job's secrets were in it. */
+static void forget_boot(struct relay *r) {
+    if (r->boot.data != NULL)
+        explicit_bzero(r->boot.data, r->boot.cap);
+    strbuf_fini(&r->boot);
+}
+
+static int start(struct relay *r, const struct ssh_boot *boot, struct err *err) {
+    int code = check_folder(r, boot->cwd, err);
+    if (code == 0)
+        code = ssh_link_new(r->loop, &link_ops, r, &r->link, err);
+    if (code == 0)
+        code = spawn(r, boot, err);
+    if (code < 0) {
+        output_end(&r->outputs[0]);
+        output_end(&r->outputs[1]);
+    }
+    return code;
+}
+
+static void on_boot(struct relay *r, const struct ssh_message *m) {
+    _cleanup_(ssh_boot_fini) struct ssh_boot boot = {0};
+    struct err err = {0};
+    if (r->booted)
+        return;
+    int code = ssh_boot_take(&r->boot, m, &boot, &err);
+    if (code == FRAME_E_MORE)
+        return;
+    r->booted = true;
+    r->grace_ns = boot.grace_ns;
+    if (code == 0)
+        code = start(r, &boot, &err);
+    forget_boot(r);
+    if (code < 0)
+        fail(r, err.text[0] != '\0' ? err.text : strerror(-code));
+}
+
+/* A leader stops all nodes in one order; any other agent is told as by a signal. */
+static void on_stop(struct relay *r, int signo) {
+    if (signo == SIGKILL)
+        kill_job(r);
+    else if (r->ending || !ssh_link_stop(r->link, signo))
+        end_job(r, signo);
+}
+
+static void on_message(void *arg, const struct ssh_message *m) {
+    struct relay *r = arg;
+    if (r->head_gone || r->last_said)
+        return;
+    if (m->kind == SSH_BOOT_PART || m->kind == SSH_BOOT)
+        on_boot(r, m);
+    else if (m->kind == SSH_STOP)
+        on_stop(r, (int)m->signal.signo);
+    else if (m->kind == SSH_SIGNAL)
+        signal_agent(r, (int)m->signal.signo);
+    /* ACK and PING say no more than that the head is there */
+    if (!r->last_said)
+        loop_timer_set(r->silence,
+                       clock_now_ns() + (r->booted ? r->config->silence_ns : r->config->boot_ns));
+}
+
+static const struct ssh_pipe_ops pipe_ops = {
+    .on_message = on_message, .on_room = on_room, .on_sent = on_sent, .on_closed = on_pipe_closed};
+
+/* ---- the whole ---- */
+
+static int watch_signals(struct relay *r) {
+    static const int ends[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    int code = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(ends) && code == 0; i++)
+        code = loop_signal_new(r->loop, ends[i], on_signal, r, &r->signals[i]);
+    return code;
+}
+
+static int set_up(struct relay *r) {
+    (void)signal(SIGPIPE, SIG_IGN);
+    int code = prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 ? -errno : loop_new(&r->loop);
+    if (code == 0)
+        code = child_reaper_new(r->loop, &r->reaper);
+    if (code == 0)
+        code = loop_timer_new(r->loop, on_silence, r, &r->silence);
+    if (code == 0)
+        code = loop_timer_new(r->loop, on_end_timer, r, &r->end_timer);
+    if (code == 0)
+        code = loop_timer_new(r->loop, on_sweep, r, &r->sweep);
+    if (code == 0)
+        code = watch_signals(r);
+    if (code < 0)
+        log_error("the relay can't run: %s", strerror(-code));
+    return code;
+}
+
+static int open_pipe(struct relay *r) {
+    const struct ssh_node_config *config = r->config;
+    int code = ssh_pipe_new(r->loop, config->in_fd, config->out_fd, &pipe_ops, r, &r->pipe);
+    if (code < 0)
+        log_error("the relay's input and output must be pipes or sockets, as sshd makes them; "
+                  "muster run starts it");
+    return code;
+}
+
+static void tear_down(struct relay *r) {
+    for (size_t i = 0; i < ARRAY_SIZE(r->outputs); i++)
+        output_end(&r->outputs[i]);
+    for (size_t i = 0; i < ARRAY_SIZE(r->signals); i++)
+        loop_signal_free(r->signals[i]);
+    ssh_link_free(r->link);
+    ssh_pipe_free(r->pipe);
+    child_watch_free(r->agent);
+    loop_timer_free(r->silence);
+    loop_timer_free(r->end_timer);
+    loop_timer_free(r->sweep);
+    child_reaper_free(r->reaper);
+    if (r->loop != NULL)
+        loop_free(r->loop);
+    forget_boot(r);
+}
+
+int ssh_node_run(const struct ssh_node_config *config) {
+    struct relay r = {.config = config, .exit_code = 1};
+    for (size_t i = 0; i < ARRAY_SIZE(r.outputs); i++)
+        r.outputs[i].fd = -1;
+    if (gethostname(r.host, sizeof r.host - 1) < 0)
+        (void)snprintf(r.host, sizeof r.host, "this host");
+    int code = set_up(&r);
+    if (code == 0)
+        code = open_pipe(&r);
+    if (code == 0) {
+        loop_timer_set(r.silence, clock_now_ns() + config->boot_ns);
+        say_hello(&r);
+        code = loop_run(r.loop);
+    }
+    tear_down(&r);
+    return code < 0 ? 1 : r.exit_code;
+}

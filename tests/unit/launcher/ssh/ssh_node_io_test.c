@@ -1,0 +1,221 @@
+/* A relay in a process of its own, whose head is this one. The program that it starts is a shell, to which "run" is a
+ * script in the job's folder. */
+#include "launcher/ssh/ssh_node_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/frame.h"
+#include "launcher/ssh/ssh_wire.h"
+
+static char dir[64], script[96];
+static pid_t relay;
+static int to = -1, from = -1;
+static struct strbuf got;
+static size_t at; /* of the next message in what was got */
+
+static void begin(void) {
+    (void)alarm(60);
+    (void)signal(SIGPIPE, SIG_IGN);
+    (void)snprintf(dir, sizeof dir, "/tmp/muster-relay-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    (void)snprintf(script, sizeof script, "%s/run", dir);
+}
+
+static void end(void) {
+    if (to >= 0)
+        (void)close(to);
+    if (from >= 0)
+        (void)close(from);
+    if (relay > 0) {
+        (void)kill(relay, SIGKILL);
+        (void)waitpid(relay, NULL, 0);
+    }
+    (void)unlink(script);
+    (void)rmdir(dir);
+    strbuf_fini(&got);
+}
+
+TestSuite(ssh_node_io, .init = begin, .fini = end);
+
+static void start(uint64_t boot_ns, uint64_t silence_ns) {
+    int in[2], out[2];
+    static char home[] = "HOME=/there", path[] = "PATH=/usr/bin:/bin", who[] = "WHO=node";
+    static char *envp[] = {home, path, who, NULL};
+    cr_assert_eq(pipe2(in, O_CLOEXEC), 0);
+    cr_assert_eq(pipe2(out, O_CLOEXEC), 0);
+    relay = fork();
+    cr_assert_geq(relay, 0);
+    if (relay == 0) {
+        (void)close(in[1]);
+        (void)close(out[0]);
+        _exit(ssh_node_run(&(struct ssh_node_config){.in_fd = in[0],
+                                                     .out_fd = out[1],
+                                                     .version = "1",
+                                                     .program = "/bin/sh",
+                                                     .envp = envp,
+                                                     .boot_ns = boot_ns,
+                                                     .silence_ns = silence_ns}));
+    }
+    (void)close(in[0]);
+    (void)close(out[1]);
+    to = in[1];
+    from = out[0];
+}
+
+/* False: end of file. */
+static bool read_more(void) {
+    char bytes[4096];
+    ssize_t n = read(from, bytes, sizeof bytes);
+    cr_assert_geq(n, 0);
+    strbuf_add_bytes(&got, bytes, (size_t)n);
+    return n > 0;
+}
+
+/* The next message; kind 0: there is none, and the relay has closed its output. */
+static struct ssh_message next(void) {
+    struct ssh_message m = {0};
+    struct err err = {0};
+    for (;;) {
+        const uint8_t *bytes = (const uint8_t *)strbuf_text(&got);
+        size_t n = 0;
+        int r = at == 0 ? ssh_find_begin(bytes, got.len, &n) : ssh_take(bytes + at, got.len - at, &m, &n, &err);
+        cr_assert_geq(r, 0, "%s", err.text);
+        at += r == 0 ? n : 0;
+        if (r == 0 && m.kind != 0)
+            return m;
+        if (r == FRAME_E_MORE && !read_more())
+            return (struct ssh_message){0};
+    }
+}
+
+static struct ssh_message expect(enum ssh_kind kind) {
+    struct ssh_message m = next();
+    cr_assert_eq(m.kind, kind, "%c, not %c", m.kind, kind);
+    return m;
+}
+
+static int status_of_relay(void) {
+    int status;
+    cr_assert_eq(waitpid(relay, &status, 0), relay);
+    relay = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+static void send_frames(const struct strbuf *s) { cr_assert_eq(write(to, strbuf_text(s), s->len), (ssize_t)s->len); }
+
+static void boot(const char *text, const char *variable) {
+    _cleanup_(strbuf_fini) struct strbuf frames = {0};
+    _cleanup_(ssh_boot_fini) struct ssh_boot b = {.cwd = xstrdup(dir), .grace_ns = 500 * NS_PER_MS};
+    struct err err = {0};
+    FILE *f = fopen(script, "we");
+    cr_assert_not_null(f);
+    (void)fputs(text, f);
+    (void)fclose(f);
+    ssh_boot_word(&b, "word");
+    envlist_set(&b.env, "WHO", variable);
+    cr_assert_eq(ssh_boot_add(&b, &frames, &err), 0);
+    send_frames(&frames);
+}
+
+static void expect_output(const char *text) {
+    struct ssh_message m = expect(SSH_OUT);
+    cr_assert_eq(m.data.len, strlen(text));
+    cr_assert_eq(memcmp(m.data.bytes, text, m.data.len), 0, "%.*s", (int)m.data.len, (const char *)m.data.bytes);
+}
+
+static void expect_exit(bool signalled, unsigned code) {
+    struct ssh_message m = expect(SSH_EXIT);
+    cr_assert_eq(m.exit.signalled, signalled);
+    cr_assert_eq(m.exit.code, code, "%u", m.exit.code);
+    cr_assert_eq(next().kind, 0);
+}
+
+Test(ssh_node_io, starts_the_program_with_the_heads_environment_over_its_own) {
+    start(30 * NS_PER_S, 30 * NS_PER_S);
+    struct ssh_message hello = expect(SSH_HELLO);
+    cr_assert_eq(hello.hello.pid, relay);
+    boot("echo $1 $HOME $WHO $PWD | sed s,$PWD,folder,; exit 5", "head");
+    expect_output("word /there head folder\n");
+    expect_exit(false, 5);
+    cr_assert_eq(status_of_relay(), 5);
+}
+
+Test(ssh_node_io, a_head_that_says_nothing_is_told_so) {
+    start(50 * NS_PER_MS, 30 * NS_PER_S);
+    (void)expect(SSH_HELLO);
+    struct ssh_message m = expect(SSH_FAIL);
+    cr_assert_not_null(strstr(m.fail.text, "no job came"), "%s", m.fail.text);
+    cr_assert_eq(next().kind, 0);
+    cr_assert_eq(status_of_relay(), 1);
+}
+
+Test(ssh_node_io, a_head_that_falls_silent_has_gone) {
+    start(30 * NS_PER_S, 200 * NS_PER_MS);
+    (void)expect(SSH_HELLO);
+    boot("trap 'echo got TERM; exit 3' TERM; echo ready; while :; do sleep 0.02; done", "x");
+    expect_output("ready\n");
+    expect_output("got TERM\n");
+    expect_exit(false, 3);
+    cr_assert_eq(status_of_relay(), 3);
+}
+
+Test(ssh_node_io, a_ping_keeps_the_job) {
+    _cleanup_(strbuf_fini) struct strbuf ping = {0};
+    struct pollfd p = {.events = POLLIN};
+    start(30 * NS_PER_S, 1 * NS_PER_S);
+    (void)expect(SSH_HELLO);
+    boot("trap 'echo got TERM; exit 3' TERM; echo ready; while :; do sleep 0.02; done", "x");
+    expect_output("ready\n");
+    ssh_add(&(struct ssh_message){.kind = SSH_PING}, &ping);
+    p.fd = from;
+    for (int i = 0; i < 30; i++) { /* three times as long as it waits for one */
+        send_frames(&ping);
+        cr_assert_eq(poll(&p, 1, 100), 0);
+    }
+    (void)close(to);
+    to = -1;
+    expect_output("got TERM\n");
+    expect_exit(false, 3);
+}
+
+Test(ssh_node_io, what_does_not_end_is_killed_after_the_grace) {
+    start(30 * NS_PER_S, 30 * NS_PER_S);
+    (void)expect(SSH_HELLO);
+    boot("trap '' TERM; echo ready; sleep 1000 & while :; do sleep 0.02; done", "x");
+    expect_output("ready\n");
+    (void)close(to);
+    to = -1;
+    expect_exit(true, SIGKILL);
+    cr_assert_eq(status_of_relay(), 128 + SIGKILL);
+}
+
+Test(ssh_node_io, a_stopped_program_is_continued_to_end) {
+    start(30 * NS_PER_S, 30 * NS_PER_S);
+    (void)expect(SSH_HELLO);
+    boot("trap 'exit 4' TERM; echo ready; kill -STOP $$; exit 0", "x");
+    expect_output("ready\n");
+    _cleanup_(strbuf_fini) struct strbuf stop = {0};
+    struct ssh_message m = {.kind = SSH_STOP};
+    m.signal.signo = SIGTERM;
+    ssh_add(&m, &stop);
+    send_frames(&stop);
+    expect_exit(false, 4);
+}
+
+Test(ssh_node_io, a_reader_that_went_away_does_not_hold_the_end_up) {
+    start(30 * NS_PER_S, 30 * NS_PER_S);
+    (void)expect(SSH_HELLO);
+    boot("trap 'exit 3' TERM; while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", "x");
+    (void)expect(SSH_OUT);
+    (void)close(to); /* and it reads no more */
+    to = -1;
+    cr_assert_eq(status_of_relay(), 3);
+}
