@@ -1,7 +1,9 @@
 /* Warns of an environment that most likely means something else than what it does. */
 #include <string.h>
 
+#include "base/text/envlist.h"
 #include "cli/options/job_options_priv.h"
+#include "launcher/slurm/doubt.h"
 
 #define PREFIX "PET_"
 #define WARNINGS_MAX 8 /* names; further ones are not told */
@@ -75,6 +77,25 @@ static void warn_of_shell(struct job_reading *j) {
                    "run\" in that shell\n");
 }
 
+/* Of a line for torchrun that runs in a step, or alone in a batch script. */
+static void warn_of_line(struct job_reading *j, char *const *envp) {
+    const struct job_spec *spec = j->spec;
+    const char *environment = env_get(envp, "ENVIRONMENT"); /* BATCH: sbatch's own, inherited */
+    const struct slurm_line line = {
+        .min_nodes = spec->rdzv.min_nodes,
+        .max_nodes = spec->rdzv.max_nodes,
+        .spares = spec->rdzv.spares != UINT32_MAX,
+        .host = spec->endpoint_host,
+        .script = spec->script,
+        .ranks_are_fixed = spec->backend == JOB_BACKEND_STATIC,
+        .node_rank = spec->node_rank,
+        .srun_host = env_get(envp, "SLURM_LAUNCH_NODE_IPADDR"),
+        .from_batch = environment != NULL && strcmp(environment, "BATCH") == 0,
+    };
+    if (spec->start_nodes == 0 && spec->starter == JOB_STARTER_AUTO)
+        slurm_doubt(&spec->slurm, &j->said, &line, j->warnings);
+}
+
 void job_warn_of_environment(struct job_reading *j, char *const *envp) {
     unsigned warned = 0;
     for (char *const *e = envp; *e != NULL && warned < WARNINGS_MAX; e++) {
@@ -87,4 +108,5 @@ void job_warn_of_environment(struct job_reading *j, char *const *envp) {
     }
     warn_of_one_node(j);
     warn_of_shell(j);
+    warn_of_line(j, envp);
 }
