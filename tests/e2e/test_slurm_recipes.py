@@ -157,6 +157,14 @@ def test_each_task_exports_its_rank(user):
         user.trains(script.format(program), "-N2 --ntasks-per-node=2 --gpus-per-node=2", 2, 2)
 
 
+@pytest.mark.parametrize("how", [f"{C10D} node1:PORT", "--node-rank=$SLURM_NODEID --master-addr=node1 --master-port=PORT"])
+def test_a_task_for_each_gpu(user, how):
+    """Under torchrun each of them is an agent, and two of one node may be all of the job."""
+    said = user.trains(f"srun --wait=1 bash -c 'exec torchrun --nnodes=2 --nproc-per-node=2 {how} train.py'",
+                       "-N2 --ntasks-per-node=2 --gpus-per-node=2", 2, 2)
+    assert "never ran" not in said and "warning" not in said
+
+
 # ---- these are told ----
 
 def test_no_srun(user):

@@ -43,7 +43,7 @@ static int start(const struct job_spec *spec, char **argv) {
                                                   .args = argv + 1,
                                                   .envp = environ,
                                                   .argv0 = program_invocation_name});
-    if (!spec->step_is_group || place->node_tasks == 1)
+    if (!spec->one_agent || place->node_tasks == 1)
         return be_agent(spec, NULL);
     hold_name(place->run_id, place->node_id, hold);
     return place->local_id == 0

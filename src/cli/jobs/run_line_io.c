@@ -136,7 +136,8 @@ static void probe_serve_node(void *arg) {
 /* All tasks of a step have the same command line and the same to complain of; the head has what its
  * agents have. */
 static bool another_warns(const struct job_spec *spec) {
-    return spec->start_nodes > 0 || (spec->step_is_group && spec->slurm.proc_id > 0);
+    return spec->start_nodes > 0 || (spec->step_is_group && spec->slurm.proc_id > 0) ||
+           (spec->one_agent && spec->slurm.local_id > 0);
 }
 
 static void print_derived(const struct job_spec *spec) {

@@ -130,6 +130,7 @@ int job_read_slurm(struct job_reading *j) {
     if (r < 0)
         return r;
     spec->step_is_group = j->fill.group;
+    spec->one_agent = j->fill.one_agent;
     if (j->fill.nnodes)
         take_nodes(j);
     return 0;

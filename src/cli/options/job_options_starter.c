@@ -18,7 +18,7 @@ int job_read_starter(struct job_reading *j) {
         job_derived(j, "start_nodes: %u, from %s", nodes,
                     j->said.nnodes ? "--nnodes and SLURM_JOB_NUM_NODES" : "SLURM_JOB_NUM_NODES");
     }
-    bool serves = j->fill.group && spec->slurm.local_id == 0 && spec->slurm.node_tasks > 1;
+    bool serves = j->fill.one_agent && spec->slurm.local_id == 0 && spec->slurm.node_tasks > 1;
     if (serves && j->probes->serve_node != NULL)
         j->probes->serve_node(j->probes->arg);
     return 0;

@@ -113,9 +113,8 @@ struct job_spec {
     /* The pods of a Kubernetes Job are the group: they meet at the one with index 0. */
     bool pods_are_group;
     struct slurm_place slurm; /* where in Slurm this process is */
-    /* The nodes of Slurm's step are the group: on each node the task with slurm.local_id 0 is the
-     * agent, and the others are none. */
-    bool step_is_group;
+    bool step_is_group;       /* the nodes of Slurm's step are the group */
+    bool one_agent; /* on each node of it the task with slurm.local_id 0 is the agent, no other */
     char *role;
 
     /* when */

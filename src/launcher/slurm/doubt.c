@@ -17,26 +17,26 @@ static void doubt_one_node(const struct slurm_place *p, struct strbuf *warnings)
                   where, p->job_nodes);
 }
 
-/* Each task of the step is a node of the user's group. A step of one node may be one of several,
- * each with a node of the group. */
+/* Each task of the step is a node of the user's group, or each node is. A step of one node may be
+ * one of several, each with a node of the group. */
 static void doubt_nodes(const struct slurm_place *p, const struct slurm_line *line,
                         struct strbuf *warnings) {
-    const char *noun = p->n_tasks == p->n_nodes ? "nodes" : "tasks, each of which is a node here";
+    const uint32_t has = line->one_agent ? p->n_nodes : p->n_tasks;
+    const char *noun = has == p->n_nodes ? "nodes" : "tasks, each of which is a node here";
     if (p->n_nodes < 2)
         return;
-    if (line->min_nodes > p->n_tasks)
+    if (line->min_nodes > has)
         strbuf_printf(warnings,
                       "--nnodes asks for %u nodes, but Slurm's step %s.%s has %u %s: the job waits "
                       "for others; leave out --nnodes, " LEAVE_OUT
                       ", or start the step on more nodes: srun -N%u\n",
-                      line->min_nodes, p->job_id, p->step_id, p->n_tasks, noun, line->min_nodes);
-    else if (line->max_nodes < p->n_tasks && line->min_nodes == line->max_nodes && !line->spares)
+                      line->min_nodes, p->job_id, p->step_id, has, noun, line->min_nodes);
+    else if (line->max_nodes < has && line->min_nodes == line->max_nodes && !line->spares)
         strbuf_printf(warnings,
                       "--nnodes takes %u nodes, but Slurm's step %s.%s has %u %s: the others run "
                       "nothing, unless one of these is lost; leave out --nnodes, " LEAVE_OUT
                       ", or say that they are spares: --spares=%u\n",
-                      line->max_nodes, p->job_id, p->step_id, p->n_tasks, noun,
-                      p->n_tasks - line->max_nodes);
+                      line->max_nodes, p->job_id, p->step_id, has, noun, has - line->max_nodes);
 }
 
 static bool is_loopback(const char *host) {

@@ -13,9 +13,10 @@
 
 struct slurm_line {
     uint32_t min_nodes, max_nodes;
-    bool spares;           /* it says how many nodes may wait for a place */
-    const char *host;      /* where they meet, as it was written; NULL: not at a host */
-    const char *script;    /* the program to run */
+    bool one_agent;     /* a node of the step is one of the group, whatever its tasks: slurm_fill */
+    bool spares;        /* it says how many nodes may wait for a place */
+    const char *host;   /* where they meet, as it was written; NULL: not at a host */
+    const char *script; /* the program to run */
     bool ranks_are_fixed;  /* a node has the rank that it asks for (static) */
     int32_t node_rank;     /* -1: none is given */
     const char *srun_host; /* SLURM_LAUNCH_NODE_IPADDR, NULL: not set */

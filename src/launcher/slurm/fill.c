@@ -12,6 +12,12 @@ static bool is_group(const struct slurm_place *p, const struct slurm_said *said)
     return !(too_few && (said->node_rank || said->elsewhere));
 }
 
+/* --ntasks-per-node is often the number of GPUs, as for programs without a launcher. */
+static bool is_one_agent(const struct slurm_place *p, const struct slurm_said *said) {
+    return said->meets && !said->alone && said->nnodes && p->n_nodes > 1 && p->most_tasks > 1 &&
+           said->max_nodes == p->n_nodes;
+}
+
 /* srun gave each task GPUs of its own, but one agent starts all workers of a node. (Who may use
  * none wants none; UINT32_MAX: it is not known.) */
 static int check_gpus(const struct slurm_place *p, struct err *err) {
@@ -28,16 +34,17 @@ static int check_gpus(const struct slurm_place *p, struct err *err) {
 static int fill_step(const struct slurm_place *p, const struct slurm_said *said,
                      struct slurm_fill *ret, struct err *err) {
     struct slurm_fill f = {.group = is_group(p, said)};
+    f.one_agent = f.group || is_one_agent(p, said);
     f.meet = f.group && !said->elsewhere;
     bool one_each = p->most_tasks == 1; /* each task of the step is a node */
     f.nnodes = !said->nnodes && !said->alone && (f.group || one_each);
-    f.nproc = !said->nproc && (f.group || p->node_tasks == 1);
+    f.nproc = !said->nproc && (f.one_agent || p->node_tasks == 1);
     if (f.group && said->nnodes && said->min_nodes > p->n_nodes)
         return err_set(err, -EINVAL,
                        "%u nodes are asked for, but Slurm's step %s.%s has %u; leave --nnodes out, "
                        "or start the step on more nodes: srun -N%u",
                        said->min_nodes, p->job_id, p->step_id, p->n_nodes, said->min_nodes);
-    int r = f.group ? check_gpus(p, err) : 0;
+    int r = f.one_agent ? check_gpus(p, err) : 0;
     if (r == 0)
         *ret = f;
     return r;

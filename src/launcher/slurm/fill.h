@@ -7,7 +7,8 @@
  * What the user says wins, one by one. But where the nodes meet, the name of the run and the order
  * of the ranks belong together: who names a node where they meet, a master address or another
  * backend, or wants one node, arranges all of it, as with torchrun. Then each task is an agent,
- * also if a node has several. A directory or etcd is only where they meet. */
+ * also if a node has several, unless --nnodes is the number of the step's nodes. A directory or
+ * etcd is only where they meet. */
 #pragma once
 
 #include "launcher/slurm/place.h"
@@ -27,9 +28,11 @@ struct slurm_fill {
     bool nnodes; /* it is place.n_nodes */
     bool nproc;  /* it is place.nproc, or so many GPUs: place.nproc_is_gpus */
     /* The nodes of the step are the group: place.run_id is the name of the run, and ranks go by
-     * place.proc_id. On each node the task with local id 0 is the agent; others hold until it ends.
-     */
+     * place.proc_id. */
     bool group;
+    /* On each node the task with local id 0 is the agent; others hold until it ends. So it is for
+     * `group`, and for a line that asks for as many nodes as the step has. */
+    bool one_agent;
     bool meet; /* the group meets at place.first_host, where the agent with place.is_first leads */
 };
 

@@ -65,6 +65,7 @@ Test(slurm_doubt, a_number_of_nodes_that_the_step_has_not) {
     EXPECT(four, none, NULL, 8);
     EXPECT(one, meets, NULL, 4); /* one of several steps */
     EXPECT(tasks, meets, NULL, 4);
+    EXPECT(tasks, meets, NULL, 2, .one_agent = true);
     EXPECT(tasks, meets, "has 4 tasks, each of which is a node here", 3);
 }
 

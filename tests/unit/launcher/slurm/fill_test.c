@@ -36,6 +36,11 @@ Test(slurm_fill, what_the_user_says_wins) {
         {4, 1, {.nnodes = true, .min_nodes = 4, .max_nodes = 4, .nproc = true, .meets = true}, {0}},
         {4, 1, {.meets = true}, {.nnodes = true, .nproc = true}},
         {4, 2, {.meets = true}, {0}}, /* eight agents */
+        {4, 2, {.nnodes = true, .min_nodes = 8, .max_nodes = 8, .meets = true}, {0}},
+        /* as many as the step has nodes: one on each */
+        {4, 2, {.nnodes = true, .min_nodes = 4, .max_nodes = 4, .meets = true}, {.nproc = true, .one_agent = true}},
+        {4, 2, {.nnodes = true, .min_nodes = 2, .max_nodes = 4, .nproc = true, .meets = true}, {.one_agent = true}},
+        {1, 2, {.nnodes = true, .min_nodes = 1, .max_nodes = 1, .meets = true}, {0}},
         {1, 2, {.nnodes = true, .min_nodes = 2, .max_nodes = 2, .node_rank = true}, {0}},
         /* a job of its own on each node */
         {4, 1, {.meets = true, .alone = true}, {.nproc = true}},
@@ -51,6 +56,7 @@ Test(slurm_fill, what_the_user_says_wins) {
         cr_expect_eq(f.nproc, cases[i].fill.nproc, "%zu: nproc", i);
         cr_expect_eq(f.group, cases[i].fill.group, "%zu: group", i);
         cr_expect_eq(f.meet, cases[i].fill.meet, "%zu: meet", i);
+        cr_expect_eq(f.one_agent, cases[i].fill.one_agent || f.group, "%zu: one agent", i);
     }
 }
 
