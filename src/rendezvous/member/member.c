@@ -469,7 +469,8 @@ static void dispatch(struct member *m, const struct member_event *ev) {
             dispatch_election(m, ev);
         break;
     case MEMBER_EVENT_SAFE_POINT:
-        if (m->state == MEMBER_RUNNING && generation_compare(ev->generation, m->generation) == 0) {
+        if ((m->state == MEMBER_RUNNING || m->state == MEMBER_STOPPING) &&
+            generation_compare(ev->generation, m->generation) == 0) {
             m->report.at_safe_point = true; /* only in this report */
             member_send_report(m);
         }

@@ -98,6 +98,9 @@ struct rdzv_server_ops {
     void (*node_summary)(void *arg, uint64_t incarnation, const char *host, const char *text);
     /* That node was lost, left or was refused. May be NULL; must not free the server */
     void (*forgotten)(void *arg, uint64_t incarnation);
+    /* A worker has told a safe point. Called between steps. May be NULL; must not free the server
+     */
+    void (*safe_point)(void *arg);
     /* For the event log. May be NULL */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
     /* Another agent leads, or has closed the job: the nodes have been redirected. The server may be

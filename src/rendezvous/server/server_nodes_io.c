@@ -155,6 +155,8 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
     if (m->kind == WIRE_REPORT) {
         ev.kind = GROUP_EVENT_REPORT;
         ev.report = &m->report;
+        if (m->report.at_safe_point && n->server->config.ops.safe_point != NULL)
+            n->server->config.ops.safe_point(n->server->config.arg);
     } else if (m->kind == WIRE_RENEW) {
         ev.kind = GROUP_EVENT_RENEW;
         ev.renew = m->renew;

@@ -281,7 +281,12 @@ Test(member, a_safe_point_is_reported_once_and_only_of_the_group_that_runs) {
     cr_assert_not(member_report(r.m)->at_safe_point);
     want(&r, DESIRED_STOP, g1);
     tell(&r, MEMBER_EVENT_SAFE_POINT, g1);
-    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT), "it stops already");
+    (void)must(&r, MEMBER_EFFECT_REPORT);
+    cr_assert(member_report(r.m)->at_safe_point, "saved for the last time");
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    cr_assert_not(member_report(r.m)->at_safe_point);
+    tell(&r, MEMBER_EVENT_SAFE_POINT, g1);
+    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT), "nobody is left who could tell it");
     end(&r);
 }
 
