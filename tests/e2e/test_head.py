@@ -26,7 +26,7 @@ def frame(**fields):
     text = json.dumps(fields).encode()
     return struct.pack("<I", len(text)) + text
 verdict = frame(kind="VERDICT", status=3, lost=0, text="")
-lead = frame(kind="LEAD", version=1, token="0" * 32, host="x", step="1.0")
+lead = frame(kind="LEAD", version=2, token="0" * 32, host="x", step="1.0")
 for said in b"GET / HTTP/1.1\r\n\r\n", verdict, lead + verdict, b"\xff\xff\xff\xff", frame(kind="STOP", signal=15):
     s = connect()
     s.sendall(said)

@@ -57,7 +57,8 @@ ROOMS = [
     ("launcher/contain", "base/ io"),
     ("launcher/slurm", "base/ io/ topology/model launcher/hosts"),
     ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol launcher/slurm"),
-    ("launcher/head", "base/ io/ topology/model rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job"),
+    ("launcher/ends", "base/ io/"),
+    ("launcher/head", "base/ io/ topology/model rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job launcher/ends"),
     ("launcher/worker", "base/ io launcher/job"),
     ("launcher/streams", "base/ io/"),
     ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker launcher/streams"),
@@ -68,11 +69,10 @@ ROOMS = [
                            " launcher/worker launcher/logs launcher/report launcher/node"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/head"
                      " launcher/supervise"),
-    ("launcher/ends", "base/ io/"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
-    ("cli/options", "base/ topology/model rendezvous/protocol launcher/slurm launcher/job launcher/pod launcher/head"),
+    ("cli/options", "base/ topology/model rendezvous/protocol launcher/slurm launcher/job launcher/pod launcher/ends launcher/head"),
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/logs launcher/streams cli/options"),

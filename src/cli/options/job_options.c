@@ -341,6 +341,8 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
     if (r == 0)
         r = job_read_starter(j);
     if (r == 0)
+        r = job_read_requeue(j);
+    if (r == 0)
         r = job_check_gpus_per_worker(j);
     if (r == 0)
         r = read_nproc(j);

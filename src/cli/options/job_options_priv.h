@@ -45,6 +45,8 @@ void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
 _must_use_ int job_read_slurm(struct job_reading *j);
 /* Whether this process starts agents instead of being one. Needs job_read_slurm(). */
 _must_use_ int job_read_starter(struct job_reading *j);
+/* After it is known where in Slurm this process is. */
+_must_use_ int job_read_requeue(struct job_reading *j);
 /* The number of workers is counted on each node, and this process has no workers. */
 bool job_counts_elsewhere(const struct job_reading *j);
 /* What agents whose output goes to one place do about that. */

@@ -5,6 +5,7 @@
 
 #include "base/text/envlist.h"
 #include "cli/options/job_options_priv.h"
+#include "launcher/ends/requeue.h"
 #include "launcher/head/starter.h"
 
 int job_read_starter(struct job_reading *j) {
@@ -21,6 +22,19 @@ int job_read_starter(struct job_reading *j) {
     bool serves = j->fill.one_agent && spec->slurm.local_id == 0 && spec->slurm.node_tasks > 1;
     if (serves && j->probes->serve_node != NULL)
         j->probes->serve_node(j->probes->arg);
+    return 0;
+}
+
+int job_read_requeue(struct job_reading *j) {
+    const char *text = job_text(j, RUN_REQUEUE);
+    if (text[0] == '\0')
+        return 0;
+    if (requeue_parse(text, &j->spec->requeue) < 0)
+        return job_bad_value(j, RUN_REQUEUE, "one or more of preempt, node-fail, timeout");
+    if (j->spec->slurm.kind == SLURM_PLACE_NONE) {
+        strbuf_add(j->warnings, "--requeue: this is no job of Slurm, so it has no effect\n");
+        j->spec->requeue = 0;
+    }
     return 0;
 }
 

@@ -237,6 +237,13 @@ static const struct option_def defs[] = {
      "Exit status of a job that failed: 1, as with torchrun, or that of the worker that failed "
      "first (128+N for signal N)",
      .choices = "torchrun worker", CHOICE(exit_code, JOB_EXIT_CODE_TORCHRUN, JOB_EXIT_CODE_WORKER)},
+    {"requeue", "WHY,...", ENV | OURS | OPTION_COMMAS,
+     "Put the Slurm job back into the queue when its workers have ended because it was preempted "
+     "(preempt), lost nodes (node-fail) or has reached its time limit (timeout), if a worker has "
+     "reported a safe point",
+     .offer = "preempt node-fail timeout", .id = RUN_REQUEUE, .fallback = ""},
+    {"max-requeues", "N", ENV | OURS, "How often a job is put back into the queue by --requeue",
+     COUNT(max_requeues)},
     {"leave", "WHAT", ENV | OURS,
      "What lives on after a job that has succeeded: nothing (none), or processes that workers left "
      "in sessions of their own when they ended, such as uploads (detached)",

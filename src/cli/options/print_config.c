@@ -4,6 +4,7 @@
 #include "base/text/signal_name.h"
 #include "base/text/utf8.h"
 #include "cli/options/job_options_priv.h"
+#include "launcher/ends/requeue.h"
 
 static void add_json_text(struct strbuf *out, const char *s) {
     if (s == NULL) {
@@ -65,6 +66,18 @@ static void add_signals(struct strbuf *out, const struct job_spec *spec) {
     strbuf_add(out, "  \"signals_to_handle\": [");
     for (uint32_t i = 0; i < spec->n_signals; i++)
         strbuf_printf(out, "%s\"SIG%s\"", i > 0 ? ", " : "", signal_abbrev(spec->signals[i]));
+    strbuf_add(out, "],\n");
+}
+
+static void add_requeue(struct strbuf *out, const struct job_spec *spec) {
+    const char *comma = "";
+    strbuf_add(out, "  \"requeue\": [");
+    for (unsigned bit = 1; requeue_word(bit)[0] != '\0'; bit <<= 1) {
+        if ((spec->requeue & bit) == 0)
+            continue;
+        strbuf_printf(out, "%s\"%s\"", comma, requeue_word(bit));
+        comma = ", ";
+    }
     strbuf_add(out, "],\n");
 }
 
@@ -183,6 +196,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_text(out, "topology_file", spec->topology_file);
     add_times(out, spec);
     add_signals(out, spec);
+    add_requeue(out, spec);
     add_text(out, "entry", entry_name(spec->entry));
     add_text(out, "script", spec->script);
     add_texts(out, "args", spec->args);

@@ -5,8 +5,10 @@
 #include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "base/text/parse.h"
+#include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "launcher/agent/agent_priv.h"
+#include "launcher/ends/requeue.h"
 #include "launcher/ends/slurm_ask_io.h"
 #include "launcher/ends/slurm_words.h"
 
@@ -143,11 +145,15 @@ static bool is_time_over(const struct agent *a) {
 
 static void on_reason(void *arg, const struct helper_answer *answer) {
     struct agent *a = arg;
-    const char *reason = answer->code == 0 ? slurm_end_reason(answer->data) : NULL;
-    if (reason == NULL && is_time_over(a))
-        reason = "the job has reached its time limit";
-    if (reason != NULL)
-        log_notice("Slurm: %s (job %s)", reason, slurm_job(a));
+    enum slurm_end end = answer->code == 0 ? slurm_end_of(answer->data) : SLURM_END_NONE;
+    if (end == SLURM_END_NONE && is_time_over(a))
+        end = SLURM_END_TIME;
+    if (end != SLURM_END_NONE)
+        log_notice("Slurm: %s (job %s)", slurm_end_text(end), slurm_job(a));
+    _cleanup_(strbuf_fini) struct strbuf missed = {0};
+    requeue_not_asked(end, a->config.spec->requeue, answer->data, &missed);
+    if (missed.len > 0)
+        log_notice("%s", strbuf_text(&missed));
     a->ends.call = NULL;
     a->ends.asks_reason = false;
     agent_quit_if_over(a);

@@ -15,6 +15,7 @@ static void on_stop(void *arg, int signo) {
 
 static void on_gone(void *arg) {
     struct agent *a = arg;
+    a->head_gone = true;
     log_notice("the muster that started this step was killed");
     agent_told_to_stop(a, SIGTERM);
 }
@@ -48,6 +49,8 @@ void agent_read_verdict(struct agent *a) {
     group_overview(rdzv_server_group(leading_server(a->leading)), clock_now_ns(), &overview);
     a->has_verdict = true;
     a->verdict.lost = overview.losses;
+    a->verdict.safe = a->requeue.safe;
+    (void)snprintf(a->verdict.lost_nodes, sizeof a->verdict.lost_nodes, "%s", a->requeue.lost);
     if (!a->end.has_failure)
         return;
     _cleanup_(strbuf_fini) struct strbuf s = {0};

@@ -35,7 +35,7 @@ bool agent_leads(const struct agent *a) {
 
 void agent_quit_if_over(struct agent *a) {
     if (a->ended && (!agent_leads(a) || a->server_done) && !a->ends.asks_reason &&
-        !local_workers_has_workers(a->local_workers))
+        !local_workers_has_workers(a->local_workers) && !agent_requeue_first(a))
         loop_quit(a->loop);
 }
 
@@ -149,6 +149,7 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
         if (!a->tidied)
             loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
         agent_ends_started(a);
+        agent_requeue_begin(a);
         return;
     }
     node_failed(a, g, err.text);
@@ -272,7 +273,12 @@ static void on_deposed(void *arg) {
     agent_quit_if_over(a);
 }
 
-static const struct leading_ops leading_ops = {.over = on_led_to_the_end, .deposed = on_deposed};
+static void on_safe_point(void *arg) { agent_requeue_safe(arg); }
+
+static void on_lost(void *arg, const char *host) { agent_requeue_lost(arg, host); }
+
+static const struct leading_ops leading_ops = {
+    .over = on_led_to_the_end, .deposed = on_deposed, .safe_point = on_safe_point, .lost = on_lost};
 
 static void get_ready_to_lead(struct agent *a) {
     struct leading_config config = {.spec = a->config.spec,
@@ -531,6 +537,7 @@ static bool tear_down(struct agent *a) {
     local_workers_free(a->local_workers);
     agent_unwatch_signals(a);
     agent_ends_free(a);
+    agent_requeue_free(a);
     events_free(a->events);
     bool lost = agent_show_end(a);
     head_link_leave_loop(a->head);
@@ -549,7 +556,7 @@ static bool is_no_fault(const struct agent *a) {
            (a->end.kind == MEMBER_END_FAILED && a->end.no_fault);
 }
 
-static int exit_status(const struct agent *a) {
+int agent_exit_status(const struct agent *a) {
     if (a->signo != 0 && (a->failed_early || a->end.kind != MEMBER_END_SUCCESS))
         return 128 + a->signo;
     if (a->asked_to_leave && a->end.kind == MEMBER_END_LEFT)
@@ -580,7 +587,7 @@ int agent_run(const struct agent_config *config) {
     }
     if (!a.failed_early)
         agent_show_outcome(&a);
-    int status = exit_status(&a);
+    int status = agent_requeue_status(&a, agent_exit_status(&a));
     if (!a.failed_early && a.end.kind == MEMBER_END_SUCCESS && !a.end.was_spare &&
         local_workers_leave_kept(a.local_workers))
         guardian_leave(a.config.link);

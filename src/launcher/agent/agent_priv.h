@@ -3,6 +3,7 @@
  *   agent_signals_io.c  signals: which end the job, and which are passed on to the workers
  *   agent_ends_io.c  ends from outside: who has got a signal, what is around, Slurm's reason
  *   agent_head_io.c  the muster that started this step: hears from it, and tells it the end
+ *   agent_requeue_io.c  back into Slurm's queue, where no head does it
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
  *   agent_ports_io.c an endpoint of several ports: which one the leader takes
  *   agent_show_io.c  messages to the user */
@@ -16,6 +17,7 @@
 #include "io/process/reaper.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/leading_io.h"
+#include "launcher/ends/requeue_io.h"
 #include "launcher/ends/tree_signals.h"
 #include "launcher/ends/witness_io.h"
 #include "launcher/head/head_link_io.h"
@@ -36,6 +38,15 @@ struct agent_ends {
     struct helper_call *call;      /* a question to Slurm; NULL: none */
     bool asks_reason;              /* why it ends the job: the end waits for the answer */
     uint64_t around_ns; /* from SIGTERM to SIGKILL, by what is around this job; 0: nothing is */
+};
+
+struct agent_requeue {
+    struct requeue *io;       /* NULL: not needed yet */
+    bool looked;              /* at the start */
+    bool safe;                /* a worker has told a safe point since this agent leads */
+    bool asking, asked;       /* at the end: the loop goes on until Slurm was asked */
+    int status;               /* asked: the exit status */
+    char lost[HEAD_LOST_MAX]; /* names of lost nodes, with commas, as many as fit */
 };
 
 struct agent {
@@ -78,6 +89,8 @@ struct agent {
     struct head_link *head;      /* NULL: no head has started this agent */
     struct head_verdict verdict; /* what the head will be told */
     bool has_verdict;
+    bool head_gone; /* it was killed */
+    struct agent_requeue requeue;
     struct preflight *preflight;       /* NULL: no checks before workers start */
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 
@@ -116,6 +129,8 @@ void agent_quit_if_over(struct agent *a);
 extern const struct rdzv_client_ops agent_client_ops;
 
 bool agent_leads(const struct agent *a);
+/* As far as it is known. */
+int agent_exit_status(const struct agent *a);
 
 /* ---- agent_signals_io.c ---- */
 
@@ -158,6 +173,19 @@ void agent_leads_now(struct agent *a);
 void agent_read_verdict(struct agent *a);
 /* The last thing, because the status is only known then. No worker waits for it. */
 void agent_tell_head(struct agent *a, int status);
+
+/* ---- agent_requeue_io.c ---- */
+
+/* Workers have been started: warns if Slurm could not requeue this job. */
+void agent_requeue_begin(struct agent *a);
+/* This agent leads: a worker has told a safe point; a node was lost. */
+void agent_requeue_safe(struct agent *a);
+void agent_requeue_lost(struct agent *a, const char *host);
+/* The loop could end. True: not yet, Slurm is asked first; agent_quit_if_over() follows. */
+_must_use_ bool agent_requeue_first(struct agent *a);
+/* The exit status, if Slurm was asked, else this one. */
+int agent_requeue_status(const struct agent *a, int status);
+void agent_requeue_free(struct agent *a);
 
 /* ---- agent_find_io.c ---- */
 

@@ -152,6 +152,8 @@ static void on_notice(void *arg, const char *line) {
 static void on_timeline(void *arg, const struct timeline_entry *entry) {
     struct leading *l = arg;
     events_write(l->config.events, entry);
+    if (entry->kind == TIMELINE_NODE_LOST)
+        l->ops.lost(l->arg, entry->name);
 }
 
 static void node_summary(void *arg, uint64_t incarnation, const char *host, const char *text) {
@@ -168,6 +170,11 @@ static void done(void *arg, enum outcome outcome) {
     struct leading *l = arg;
     (void)outcome;
     l->ops.over(l->arg);
+}
+
+static void safe_point(void *arg) {
+    struct leading *l = arg;
+    l->ops.safe_point(l->arg);
 }
 
 static void deposed(void *arg, uint32_t epoch) {
@@ -220,6 +227,7 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .timeline = on_timeline,
                 .node_summary = node_summary,
                 .forgotten = forgotten,
+                .safe_point = safe_point,
                 .deposed = deposed,
                 .done = done},
         .arg = l,

@@ -28,6 +28,9 @@ struct leading_ops {
     void (*over)(void *arg); /* the job has ended, and the nodes were informed */
     /* Another node leads now; leading_server() is NULL. */
     void (*deposed)(void *arg);
+    /* A worker of any node has told a safe point. Called again for each. */
+    void (*safe_point)(void *arg);
+    void (*lost)(void *arg, const char *host); /* a node was lost */
 };
 
 struct leading;

@@ -8,3 +8,7 @@
  * process could be created. */
 _must_use_ int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns,
                          helper_call_fn *fn, void *arg, struct helper_call **ret);
+/* The same for a request to change something. An answer without text: it was done. Otherwise the
+ * text says why not, in scontrol's words, or that scontrol can't be run. */
+_must_use_ int slurm_tell(struct loop *loop, const char *const words[], uint64_t timeout_ns,
+                          helper_call_fn *fn, void *arg, struct helper_call **ret);

@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
+
 #define WORD_MAX 64
 
 bool slurm_kill_wait(const char *config, uint64_t *ret_ns) {
@@ -26,19 +28,15 @@ static void read_word(const char *job, const char *name, char ret[WORD_MAX]) {
                    at != NULL ? at + strlen(name) : "");
 }
 
-const char *slurm_end_reason(const char *job) {
+enum slurm_end slurm_end_of(const char *job) {
     static const struct {
         const char *state, *reason; /* NULL: any */
-        const char *text;
+        enum slurm_end end;
     } rows[] = {
-        {"TIMEOUT", NULL, "the job has reached its time limit"},
-        {NULL, "TimeLimit", "the job has reached its time limit"},
-        {"PREEMPTED", NULL, "the job is preempted"},
-        {"NODE_FAIL", NULL, "a node of the job has failed"},
-        {NULL, "NodeDown", "a node of the job has failed"},
-        {"OUT_OF_MEMORY", NULL, "the job is out of memory"},
-        {"DEADLINE", NULL, "the job has reached its deadline"},
-        {"CANCELLED", NULL, "the job is cancelled"},
+        {"TIMEOUT", NULL, SLURM_END_TIME},        {NULL, "TimeLimit", SLURM_END_TIME},
+        {"PREEMPTED", NULL, SLURM_END_PREEMPTED}, {"NODE_FAIL", NULL, SLURM_END_NODE},
+        {NULL, "NodeDown", SLURM_END_NODE},       {"OUT_OF_MEMORY", NULL, SLURM_END_MEMORY},
+        {"DEADLINE", NULL, SLURM_END_DEADLINE},   {"CANCELLED", NULL, SLURM_END_CANCELLED},
     };
     char state[WORD_MAX], reason[WORD_MAX], preempted[WORD_MAX];
     read_word(job, " JobState=", state);
@@ -47,10 +45,46 @@ const char *slurm_end_reason(const char *job) {
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
         if ((rows[i].state == NULL || strcmp(rows[i].state, state) == 0) &&
             (rows[i].reason == NULL || strcmp(rows[i].reason, reason) == 0))
-            return rows[i].text;
+            return rows[i].end;
     if (preempted[0] != '\0' && strcmp(preempted, "None") != 0)
-        return "the job is preempted";
-    if (strcmp(state, "COMPLETING") == 0) /* the state before is not shown */
-        return "the job is cancelled";
-    return NULL;
+        return SLURM_END_PREEMPTED;
+    /* the state before is not shown */
+    return strcmp(state, "COMPLETING") == 0 ? SLURM_END_CANCELLED : SLURM_END_NONE;
+}
+
+const char *slurm_end_text(enum slurm_end end) {
+    switch (end) {
+    case SLURM_END_NONE: return NULL;
+    case SLURM_END_TIME: return "the job has reached its time limit";
+    case SLURM_END_PREEMPTED: return "the job is preempted";
+    case SLURM_END_NODE: return "a node of the job has failed";
+    case SLURM_END_MEMORY: return "the job is out of memory";
+    case SLURM_END_DEADLINE: return "the job has reached its deadline";
+    case SLURM_END_CANCELLED: return "the job is cancelled";
+    }
+    assert_not_reached();
+}
+
+struct slurm_queue_facts slurm_queue_facts(const char *job) {
+    struct slurm_queue_facts f = {0};
+    char batch[WORD_MAX], requeue[WORD_MAX], restarts[WORD_MAX];
+    read_word(job, " BatchFlag=", batch);
+    read_word(job, " Requeue=", requeue);
+    read_word(job, " Restarts=", restarts);
+    if (batch[0] == '\0' || requeue[0] == '\0' || parse_u32(restarts, &f.restarts) < 0)
+        return (struct slurm_queue_facts){0};
+    f.known = true;
+    f.batch = strcmp(batch, "0") != 0;
+    f.requeue = strcmp(requeue, "0") != 0;
+    return f;
+}
+
+char *slurm_excluded(const char *job) {
+    static const char name[] = " ExcNodeList=";
+    const char *at = strstr(job, name);
+    const char *value = at != NULL ? at + strlen(name) : "";
+    char *text = xstrndup(value, strcspn(value, " \n"));
+    if (strcmp(text, "(null)") == 0)
+        text[0] = '\0';
+    return text;
 }

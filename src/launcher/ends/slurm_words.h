@@ -9,6 +9,28 @@
 /* KillWait of `scontrol show config`: the time from SIGTERM to SIGKILL at the end of a job.
  * slurm.conf(5). False: it isn't there. */
 _must_use_ bool slurm_kill_wait(const char *config, uint64_t *ret_ns);
-/* Why `scontrol show job --oneliner` says that the job ends, as half a sentence. NULL: it does not
- * end, or nothing is said. States and reasons as in squeue(1). Static text. */
-const char *slurm_end_reason(const char *job);
+/* Why `scontrol show job --oneliner` says that the job ends. */
+enum slurm_end {
+    SLURM_END_NONE = 0, /* it does not end, or nothing is said */
+    SLURM_END_TIME,
+    SLURM_END_PREEMPTED,
+    SLURM_END_NODE,
+    SLURM_END_MEMORY,
+    SLURM_END_DEADLINE,
+    SLURM_END_CANCELLED,
+};
+/* States and reasons as in squeue(1). */
+enum slurm_end slurm_end_of(const char *job);
+/* As half a sentence, static; NULL for NONE. */
+const char *slurm_end_text(enum slurm_end end);
+
+/* What the same line says of the queue. */
+struct slurm_queue_facts {
+    bool known;        /* it is a job's line; else all is 0 */
+    bool batch;        /* BatchFlag: only such a job can be requeued (scontrol(1), requeue) */
+    bool requeue;      /* not submitted with --no-requeue, nor forbidden by JobRequeue=0 */
+    uint32_t restarts; /* how often it was put back into the queue */
+};
+struct slurm_queue_facts slurm_queue_facts(const char *job);
+/* The value of ExcNodeList, as a list of hosts that belongs to the caller; "": none. */
+char *slurm_excluded(const char *job);

@@ -39,10 +39,24 @@ static int exit_status(const struct head *h) {
     return h->srun_signalled ? SIGNAL_STATUS + h->srun_code : h->srun_code;
 }
 
+/* Nothing is asked for a job that has succeeded, or that its user has ended. */
+static void ask_to_requeue(struct head *h, struct head_update *u) {
+    int status = exit_status(h);
+    if (!h->config.requeues || h->requeue != HEAD_UNASKED || !h->has_led || status == 0 ||
+        h->signo == SIGINT)
+        return;
+    h->requeue = HEAD_ASKING;
+    add(u, HEAD_EFFECT_REQUEUE)->status = status;
+}
+
 static void end(struct head *h, struct head_update *u) {
-    h->state = HEAD_OVER;
     h->deadline_ns = TIME_NEVER;
-    add(u, HEAD_EFFECT_END)->status = exit_status(h);
+    ask_to_requeue(h, u);
+    h->end_waits = h->requeue == HEAD_ASKING;
+    if (h->end_waits)
+        return;
+    h->state = HEAD_OVER;
+    add(u, HEAD_EFFECT_END)->status = h->requeue == HEAD_ASKED ? h->asked_status : exit_status(h);
 }
 
 /* ---- stopping ---- */
@@ -119,11 +133,23 @@ static void on_verdict(struct head *h, const struct head_event *e, struct head_u
         return;
     h->has_verdict = true;
     h->verdict = e->verdict;
+    h->safe = h->safe || e->verdict.safe;
     h->state = HEAD_DECIDED;
     if (h->pressure != HEAD_KILLED)
         h->deadline_ns =
             h->verdict.lost > 0 || h->signo != 0 ? e->now_ns + HEAD_LINGER_NS : TIME_NEVER;
     if (h->srun_ended)
+        end(h, u);
+    else
+        ask_to_requeue(h, u);
+}
+
+static void on_requeued(struct head *h, const struct head_event *e, struct head_update *u) {
+    if (h->requeue != HEAD_ASKING)
+        return;
+    h->requeue = HEAD_ASKED;
+    h->asked_status = e->code;
+    if (h->end_waits)
         end(h, u);
 }
 
@@ -161,6 +187,8 @@ void head_step(struct head *h, const struct head_event *e, struct head_update *r
         case HEAD_EVENT_VERDICT: on_verdict(h, e, ret); break;
         case HEAD_EVENT_SIGNAL: on_signal(h, e, ret); break;
         case HEAD_EVENT_SRUN_ENDED: on_srun_ended(h, e, ret); break;
+        case HEAD_EVENT_SAFE: h->safe = true; break;
+        case HEAD_EVENT_REQUEUED: on_requeued(h, e, ret); break;
         case HEAD_EVENT_TIME: on_time(h, e, ret); break;
         }
     }

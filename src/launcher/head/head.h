@@ -9,6 +9,9 @@
  *     STARTING -> RUNNING -> DECIDED -> OVER        the leader's verdict, then srun's end
  *         `---------+-----> STOPPING -> DECIDED     a signal, or srun was killed
  *
+ * Where the job may have to go back into Slurm's queue, it has to be asked (REQUEUE) when no worker
+ * is left, and before the head ends: with the verdict, or when all agents have ended without one.
+ *
  * Why a verdict of its own: srun's exit status is that of the worst task. A job that has recovered
  * from a lost node or from a kill for lack of memory has one that is not 0 (srun(1), RETURN VALUE;
  * seen with Slurm 22.05).
@@ -46,6 +49,8 @@ enum head_event_kind {
     HEAD_EVENT_VERDICT,     /* link, verdict */
     HEAD_EVENT_SIGNAL,      /* signo, ends: whether it ends the job, or is for the workers */
     HEAD_EVENT_SRUN_ENDED,  /* signalled, code */
+    HEAD_EVENT_SAFE,        /* a worker has told a safe point */
+    HEAD_EVENT_REQUEUED,    /* code: the exit status, now that Slurm was asked */
     HEAD_EVENT_TIME,
 };
 
@@ -66,6 +71,7 @@ enum head_effect_kind {
     HEAD_EFFECT_SIGNAL,    /* signo: to srun, which passes it to every task */
     HEAD_EFFECT_KILL_STEP, /* SIGKILL to every task of the step, and to srun if that is impossible
                             */
+    HEAD_EFFECT_REQUEUE,   /* status, so far: REQUEUED follows */
     HEAD_EFFECT_END,       /* status: the head ends; srun is killed if it is still there */
 };
 
@@ -85,6 +91,7 @@ struct head_update {
 
 struct head_config {
     uint64_t grace_ns; /* --shutdown-timeout */
+    bool requeues;     /* --requeue, in a job of Slurm */
 };
 
 /* Private to head.c, but for reading. */
@@ -96,6 +103,10 @@ struct head {
     int signo;     /* the first signal that asked for the end; 0: none */
     bool has_verdict;
     struct head_verdict verdict;
+    bool safe; /* a worker has told a safe point */
+    enum { HEAD_UNASKED, HEAD_ASKING, HEAD_ASKED } requeue;
+    int asked_status; /* ASKED: the exit status */
+    bool end_waits;   /* ASKING: the head ends with the answer */
     bool srun_ended, srun_signalled;
     int srun_code;
     enum { HEAD_CALM, HEAD_TERMINATED, HEAD_KILLED } pressure; /* on the step, by the head itself */

@@ -16,6 +16,7 @@
 #include "io/net/stream.h"
 #include "io/process/child.h"
 #include "io/process/reaper.h"
+#include "launcher/ends/requeue_io.h"
 #include "launcher/head/head_program_io.h"
 #include "launcher/head/head_signals_io.h"
 #include "launcher/head/lone_srun_io.h"
@@ -50,6 +51,8 @@ struct run {
     unsigned n_strangers, n_links;
     uint64_t last_id;
     struct head head;
+    struct requeue *requeue;  /* NULL: not asked for */
+    char lost[HEAD_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */
     int status;
     bool over;
 };
@@ -113,6 +116,7 @@ static bool welcome(struct peer *p, const struct head_lead *lead) {
     if (lead->step[0] != '\0')
         (void)snprintf(h->step, sizeof h->step, "%s", lead->step);
     watch_greetings(h);
+    h->lost[0] = '\0';
     log_info("node %s leads (step %s)", p->host, h->step[0] != '\0' ? h->step : "unknown");
     step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER, .link = p->id});
     return true;
@@ -123,6 +127,10 @@ static bool obey_peer(struct peer *p, const struct head_message *m) {
     struct run *h = p->run;
     if (p->id == 0 && m->kind == HEAD_LEAD)
         return welcome(p, &m->lead);
+    if (p->id != 0 && m->kind == HEAD_SAFE) {
+        step(h, &(struct head_event){.kind = HEAD_EVENT_SAFE});
+        return true;
+    }
     if (p->id == 0 || m->kind != HEAD_VERDICT) {
         peer_free(p);
         watch_greetings(h);
@@ -137,6 +145,8 @@ static bool obey_peer(struct peer *p, const struct head_message *m) {
 static void peer_gone(struct peer *p) {
     struct run *h = p->run;
     uint64_t id = p->id;
+    if (id != 0 && id == h->head.link)
+        (void)snprintf(h->lost, sizeof h->lost, "%s", p->host);
     peer_free(p);
     watch_greetings(h);
     if (id != 0)
@@ -229,6 +239,15 @@ static void finish(struct run *h, int status) {
     loop_quit(h->loop);
 }
 
+/* Without a verdict the agent that led was lost, and its node is to be avoided. */
+static void begin_to_requeue(struct run *h, int status) {
+    const struct head *head = &h->head;
+    struct requeue_end end = {.status = (uint32_t)status,
+                              .safe = head->safe,
+                              .lost = head->has_verdict ? head->verdict.lost_nodes : h->lost};
+    requeue_begin(h->requeue, &end);
+}
+
 static void carry_out(struct run *h, const struct head_effect *e) {
     struct head_message m = {.kind = HEAD_ACK};
     switch (e->kind) {
@@ -240,6 +259,7 @@ static void carry_out(struct run *h, const struct head_effect *e) {
     case HEAD_EFFECT_ACK: send_to(h, e->link, &m); break;
     case HEAD_EFFECT_SIGNAL: signal_srun(h, e->signo); break;
     case HEAD_EFFECT_KILL_STEP: kill_step(h); break;
+    case HEAD_EFFECT_REQUEUE: begin_to_requeue(h, e->status); break;
     case HEAD_EFFECT_END: finish(h, e->status); break;
     }
 }
@@ -256,7 +276,7 @@ static void watch_alone(struct run *h) {
     }
 }
 
-/* No effect calls back, so steps are not nested. */
+/* No effect calls back at once, so steps are not nested. */
 static void step(struct run *h, struct head_event *event) {
     struct head_update u;
     event->now_ns = clock_now_ns();
@@ -379,6 +399,25 @@ static int listen_anywhere(struct run *h, struct err *err) {
     return r < 0 ? r : listener_new(h->loop, fd, on_peer, h, &h->listener);
 }
 
+static void on_requeued(void *arg, uint32_t status) {
+    step(arg, &(struct head_event){.kind = HEAD_EVENT_REQUEUED, .code = (int)status});
+}
+
+static int look_at_queue(struct run *h) {
+    const struct job_spec *spec = h->config->spec;
+    struct requeue_config config = {.loop = h->loop,
+                                    .id = h->config->place->job_id,
+                                    .asked = spec->requeue,
+                                    .max = spec->max_requeues,
+                                    .restarts = h->config->place->restarts};
+    if (spec->requeue == 0)
+        return 0;
+    int r = requeue_new(&config, on_requeued, h, &h->requeue);
+    if (r == 0)
+        requeue_look(h->requeue);
+    return r;
+}
+
 static int set_up(struct run *h, struct err *err) {
     (void)signal(SIGPIPE, SIG_IGN);
     int r = loop_new(&h->loop);
@@ -392,6 +431,8 @@ static int set_up(struct run *h, struct err *err) {
         r = head_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
     if (r == 0)
         r = listen_anywhere(h, err);
+    if (r == 0)
+        r = look_at_queue(h);
     return r < 0 ? r : start_step(h, err);
 }
 
@@ -404,6 +445,7 @@ static void tear_down(struct run *h) {
         listener_free(h->listener);
     head_signals_free(h->signals);
     lone_srun_watch_end(&h->lone);
+    requeue_free(h->requeue);
     child_watch_free(h->srun);
     loop_timer_free(h->timer);
     loop_timer_free(h->greeting);
@@ -414,7 +456,8 @@ static void tear_down(struct run *h) {
 
 int head_run(const struct head_run_config *config) {
     struct run h = {.config = config, .lone = LONE_SRUN_INIT};
-    struct head_config head = {.grace_ns = config->spec->shutdown_timeout_ns};
+    struct head_config head = {.grace_ns = config->spec->shutdown_timeout_ns,
+                               .requeues = config->spec->requeue != 0};
     struct err err = {0};
     file_open_standard();
     list_init(&h.strangers);

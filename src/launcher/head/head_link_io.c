@@ -30,6 +30,7 @@ struct head_link {
     struct loop_watch *watch; /* of fd */
     struct loop_timer *timer; /* for the next attempt, or the end of this one */
     bool leads;
+    bool safe;         /* to be told, on each connection */
     bool reached;      /* at addrs[at], at least once */
     unsigned refusals; /* there, in a row, since then */
     bool told_gone;
@@ -83,7 +84,8 @@ static int send_message(struct head_link *l, const struct head_message *m) {
 static int say_lead(struct head_link *l) {
     struct head_message m = {.kind = HEAD_LEAD};
     m.lead = l->lead;
-    return send_message(l, &m);
+    int r = send_message(l, &m);
+    return r == 0 && l->safe ? send_message(l, &(struct head_message){.kind = HEAD_SAFE}) : r;
 }
 
 static void obey(struct head_link *l, const struct head_message *m) {
@@ -94,6 +96,7 @@ static void obey(struct head_link *l, const struct head_message *m) {
             l->ops.stop(l->arg, (int)m->stop.signo);
         break;
     case HEAD_LEAD:
+    case HEAD_SAFE:
     case HEAD_VERDICT:
     case HEAD_MESSAGE_KIND_COUNT: break; /* not for us */
     }
@@ -193,6 +196,15 @@ void head_link_lead(struct head_link *l) {
         return;
     l->leads = true;
     begin_attempt(l);
+}
+
+void head_link_safe(struct head_link *l) {
+    if (l == NULL || l->safe)
+        return;
+    l->safe = true;
+    if (l->state == LINK_CONNECTED &&
+        send_message(l, &(struct head_message){.kind = HEAD_SAFE}) < 0)
+        log_debug("the head of the job was not told of a safe point");
 }
 
 void head_link_leave_loop(struct head_link *l) {

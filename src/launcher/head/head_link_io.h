@@ -4,6 +4,7 @@
  *
  *     head_link_new(loop, envp, host, &ops, me, &l);       NULL: no head has started this agent
  *     head_link_lead(l);                                   this agent leads: connects, by the loop
+ *     head_link_safe(l);                                   a worker has told a safe point
  *     head_link_leave_loop(l);                             before the loop is freed
  *     head_link_verdict(l, &verdict); head_link_free(l);   the last thing that the agent does
  *
@@ -42,6 +43,9 @@ _must_use_ int head_link_new(struct loop *loop, char *const *envp, const char *h
                              struct err *err);
 /* This agent leads from now on. Repeated calls are fine. */
 void head_link_lead(struct head_link *l);
+/* A worker has told a safe point: the head learns it when it can be reached. Repeated calls are
+ * fine. */
+void head_link_safe(struct head_link *l);
 /* No callback follows. */
 void head_link_leave_loop(struct head_link *l);
 /* Blocks until the head has acknowledged, for HEAD_LINK_VERDICT_NS at most. Does nothing unless

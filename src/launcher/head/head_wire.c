@@ -29,6 +29,8 @@ static const struct json_field verdict_fields[] = {
     {JSON_FIELD(head_verdict, U32, "status", status), .max = UINT8_MAX},
     {JSON_FIELD(head_verdict, U32, "lost", lost)},
     {JSON_FIELD(head_verdict, LINE, "text", text)},
+    {JSON_FIELD(head_verdict, BOOL, "safe", safe)},
+    {JSON_FIELD(head_verdict, LINE, "lost_nodes", lost_nodes)},
 };
 static const struct json_field stop_fields[] = {
     {JSON_FIELD(head_stop, U32, "signal", signo), .min = 1, .max = SIGNALS_MAX},
@@ -43,6 +45,7 @@ static const struct {
     [HEAD_VERDICT] = {"VERDICT", {JSON_ROWS(head_verdict, verdict_fields), .beside = "kind"}},
     [HEAD_ACK] = {"ACK", {.beside = "kind"}},
     [HEAD_STOP] = {"STOP", {JSON_ROWS(head_stop, stop_fields), .beside = "kind"}},
+    [HEAD_SAFE] = {"SAFE", {.beside = "kind"}},
 };
 
 #define BODY offsetof(struct head_message, body)

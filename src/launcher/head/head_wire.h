@@ -3,6 +3,7 @@
  *
  *     agent                           head
  *     LEAD       ------------------>  with the token: this agent leads, and what its step is
+ *     SAFE       ------------------>  a worker has told a safe point
  *                <------------------  STOP: end the job, as if the agent had got this signal
  *     VERDICT    ------------------>  how the job ended
  *                <------------------  ACK
@@ -17,18 +18,20 @@
 #include "base/err.h"
 #include "base/text/strbuf.h"
 
-#define HEAD_WIRE_VERSION 1
+#define HEAD_WIRE_VERSION 2
 #define HEAD_MESSAGE_MAX ((size_t)4096) /* payload of a frame */
 #define HEAD_TOKEN_CHARS 32             /* 128 random bits, as hexadecimal digits */
 #define HEAD_HOST_MAX 128
 #define HEAD_STEP_MAX 64
 #define HEAD_TEXT_MAX 512
+#define HEAD_LOST_MAX 512
 
 enum head_message_kind {
     HEAD_LEAD = 1,
     HEAD_VERDICT,
     HEAD_ACK,
     HEAD_STOP,
+    HEAD_SAFE,
     HEAD_MESSAGE_KIND_COUNT,
 };
 
@@ -44,6 +47,9 @@ struct head_verdict {
     uint32_t status;          /* the exit status of the agent: 0 to 255 */
     uint32_t lost;            /* how many nodes the job has lost since its start */
     char text[HEAD_TEXT_MAX]; /* the first failure, in a line for people; or "" */
+    bool safe;                /* a worker has told a safe point since this agent leads */
+    /* their names, of letters, digits, ".", "_" and "-", with commas, as many as fit; "": none */
+    char lost_nodes[HEAD_LOST_MAX];
 };
 
 struct head_stop {

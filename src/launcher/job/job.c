@@ -14,6 +14,7 @@ const struct job_spec job_spec_default = {
     .preflight = JOB_PREFLIGHT_WARN,
     .rdzv = RDZV_SETTINGS_DEFAULT,
     .shutdown_timeout_ns = 30 * NS_PER_S,
+    .max_requeues = 10,
     .contain = JOB_CONTAIN_AUTO,
     .bind_memory = BIND_MEMORY_PREFERRED,
     .nccl_env = NCCL_ENV_FULL,

@@ -122,6 +122,8 @@ struct job_spec {
     uint64_t shutdown_timeout_ns;
     bool shutdown_timeout_given; /* else it is the default, where nothing around muster kills it */
     enum job_exit_code exit_code;
+    unsigned requeue; /* REQUEUE_* of launcher/ends/requeue.h: where Slurm is asked to requeue */
+    uint32_t max_requeues;
     int signals[JOB_SIGNALS_MAX]; /* --signals-to-handle */
     uint32_t n_signals;
 

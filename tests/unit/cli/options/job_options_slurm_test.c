@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "job_reading.h"
+#include "launcher/ends/requeue.h"
 
 /* Task 2 of a step on four nodes, one task on each; and task 5 of one with two tasks on each. */
 #define STEP                                                                                                      \
@@ -451,4 +452,24 @@ Test(job_options_slurm, a_job_that_a_worker_starts_is_its_own) {
         cr_assert_eq(g.spec.start_nodes, 0);
         cr_assert_not(g.spec.step_is_group);
     }
+}
+
+Test(job_options_slurm, reasons_to_requeue_are_read_and_shown) {
+    READ(BATCH, "--requeue=timeout,preempt --max-requeues=3 t.py");
+    cr_assert_eq(g.spec.requeue, REQUEUE_TIMEOUT | REQUEUE_PREEMPT);
+    cr_assert_eq(g.spec.max_requeues, 3);
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    job_print_config(&g.spec, &out);
+    cr_expect_not_null(strstr(strbuf_text(&out), "\n  \"requeue\": [\"preempt\", \"timeout\"],\n"));
+    cr_expect_not_null(strstr(strbuf_text(&out), "\n  \"max_requeues\": 3"));
+    _cleanup_(reading_fini) struct reading b = read_line(BATCH, "t.py");
+    cr_expect_eq(b.spec.requeue, 0);
+    cr_expect_eq(b.spec.max_requeues, 10);
+    _cleanup_(reading_fini) struct reading c = read_line(BATCH, "--requeue=always t.py");
+    cr_expect_eq(c.r, -EINVAL);
+    cr_expect_not_null(strstr(c.err.text, "preempt, node-fail, timeout"));
+    _cleanup_(reading_fini) struct reading d = read_line("", "--requeue=preempt t.py");
+    cr_expect_eq(d.r, 0);
+    cr_expect_eq(d.spec.requeue, 0);
+    cr_expect_not_null(strstr(strbuf_text(&d.warnings), "no job of Slurm"));
 }

@@ -48,13 +48,33 @@ Test(slurm_words, the_reason_is_read_from_a_jobs_line) {
                        "JobId=17 JobName=x UserId=me(1) Priority=1 JobState=%s Reason=%s Dependency=(null) "
                        "PreemptEligibleTime=2026-01-01T00:00:00 PreemptTime=%s Command=/x\n",
                        rows[i].state, rows[i].reason, rows[i].preempted);
-        const char *text = slurm_end_reason(line);
+        const char *text = slurm_end_text(slurm_end_of(line));
         cr_expect_str_eq(text != NULL ? text : "-", rows[i].text != NULL ? rows[i].text : "-", "%s", line);
     }
 }
 
 Test(slurm_words, what_is_no_job_has_no_reason) {
-    cr_expect_null(slurm_end_reason(""));
-    cr_expect_null(slurm_end_reason("slurm_load_jobs error: Invalid job id specified\n"));
-    cr_expect_null(slurm_end_reason(" JobState="));
+    cr_expect_eq(slurm_end_of(""), SLURM_END_NONE);
+    cr_expect_eq(slurm_end_of("slurm_load_jobs error: Invalid job id specified\n"), SLURM_END_NONE);
+    cr_expect_eq(slurm_end_of(" JobState="), SLURM_END_NONE);
+}
+
+Test(slurm_words, the_queue_is_read_from_a_jobs_line) {
+    struct slurm_queue_facts f = slurm_queue_facts("JobId=17 Requeue=1 Restarts=3 BatchFlag=1 Reboot=0 ");
+    cr_expect(f.known && f.batch && f.requeue && f.restarts == 3);
+    f = slurm_queue_facts("JobId=17 Requeue=0 Restarts=0 BatchFlag=0 Reboot=0 ");
+    cr_expect(f.known && !f.batch && !f.requeue && f.restarts == 0);
+    cr_expect_not(slurm_queue_facts("JobId=17 JobState=RUNNING").known);
+    cr_expect_not(slurm_queue_facts("").known);
+}
+
+Test(slurm_words, excluded_nodes_are_a_list_of_any_length) {
+    static const char *const rows[][2] = {{"JobId=1 ExcNodeList=(null) A=1", ""},
+                                          {"JobId=1 A=1", ""},
+                                          {"JobId=1 ExcNodeList=n[1-3],x A=1", "n[1-3],x"},
+                                          {"JobId=1 ExcNodeList=n7\n", "n7"}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        _cleanup_(freep) char *text = slurm_excluded(rows[i][0]);
+        cr_expect_str_eq(text, rows[i][1]);
+    }
 }

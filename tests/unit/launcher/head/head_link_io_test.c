@@ -119,6 +119,28 @@ Test(head_link_io, it_tells_that_it_leads_and_hears_stop) {
     (void)close(fd);
 }
 
+Test(head_link_io, a_safe_point_is_told_once_on_each_connection) {
+    struct head_message m;
+    head_link_lead(link_);
+    int fd = accept_link();
+    receive(fd, &m);
+    head_link_safe(link_);
+    head_link_safe(link_);
+    run_until_readable(fd);
+    receive(fd, &m);
+    cr_assert_eq(m.kind, HEAD_SAFE);
+    (void)close(fd);
+    fd = accept_link();
+    receive(fd, &m);
+    cr_assert_eq(m.kind, HEAD_LEAD);
+    run_until_readable(fd);
+    receive(fd, &m);
+    cr_assert_eq(m.kind, HEAD_SAFE);
+    uint8_t more;
+    cr_assert_lt(recv(fd, &more, 1, MSG_DONTWAIT), 0, "once");
+    (void)close(fd);
+}
+
 /* The head in a process of its own: it answers the verdict on this connection, or on a new one. */
 static pid_t fork_head(int fd) {
     pid_t pid = fork();

@@ -22,14 +22,12 @@ static void describe(void) {
     said[0] = '\0';
     for (size_t i = 0; i < u.n_effects; i++) {
         const struct head_effect *e = &u.effects[i];
-        static const char *const names[] = {[HEAD_EFFECT_STOP] = "stop",
-                                            [HEAD_EFFECT_ACK] = "ack",
-                                            [HEAD_EFFECT_SIGNAL] = "signal",
-                                            [HEAD_EFFECT_KILL_STEP] = "kill",
-                                            [HEAD_EFFECT_END] = "end"};
-        int number = e->kind == HEAD_EFFECT_STOP || e->kind == HEAD_EFFECT_SIGNAL ? e->signo
-                     : e->kind == HEAD_EFFECT_END                                 ? e->status
-                                                                                  : (int)e->link;
+        static const char *const names[] = {
+            [HEAD_EFFECT_STOP] = "stop",      [HEAD_EFFECT_ACK] = "ack",         [HEAD_EFFECT_SIGNAL] = "signal",
+            [HEAD_EFFECT_KILL_STEP] = "kill", [HEAD_EFFECT_REQUEUE] = "requeue", [HEAD_EFFECT_END] = "end"};
+        int number = e->kind == HEAD_EFFECT_STOP || e->kind == HEAD_EFFECT_SIGNAL   ? e->signo
+                     : e->kind == HEAD_EFFECT_END || e->kind == HEAD_EFFECT_REQUEUE ? e->status
+                                                                                    : (int)e->link;
         n += (size_t)snprintf(said + n, sizeof said - n, "%s%s %d", n > 0 ? ", " : "", names[e->kind], number);
     }
 }
@@ -158,6 +156,65 @@ Test(head, another_leader_takes_over) {
     cr_assert_str_eq(verdict(2, 143, 1), "ack 2");
     cr_assert_str_eq(verdict(2, 0, 1), "ack 2", "the first one counts");
     cr_assert_str_eq(exits(0), "end 143");
+}
+
+static void begin_with_requeue(void) {
+    begin();
+    head_init(&h, &(struct head_config){.grace_ns = GRACE_NS, .requeues = true});
+    leads(1);
+}
+
+static const char *answered(int code) { return step((struct head_event){.kind = HEAD_EVENT_REQUEUED, .code = code}); }
+
+Test(head, slurm_is_asked_with_the_verdict_and_waited_for) {
+    begin_with_requeue();
+    cr_assert_str_eq(verdict(1, 143, 0), "ack 1, requeue 143");
+    cr_assert_str_eq(exits(0), "");
+    cr_assert_str_eq(answered(143), "end 143");
+    begin_with_requeue();
+    cr_assert_str_eq(verdict(1, 143, 0), "ack 1, requeue 143");
+    cr_assert_str_eq(answered(75), "");
+    cr_assert_str_eq(answered(1), "", "once");
+    cr_assert_str_eq(got(SIGTERM), "", "Slurm ends what is left of the job");
+    cr_assert_str_eq(exits(0), "end 75");
+    begin_with_requeue();
+    got(SIGTERM);
+    cr_assert_str_eq(verdict(1, 1, 0), "ack 1, requeue 143");
+}
+
+Test(head, slurm_is_asked_where_the_leader_was_lost) {
+    begin_with_requeue();
+    gone(1);
+    cr_assert_str_eq(exits(0), "requeue 75");
+    cr_assert_eq(u.deadline_ns, TIME_NEVER);
+    cr_assert_str_eq(answered(75), "end 75");
+}
+
+Test(head, slurm_is_not_asked_for_a_job_that_is_over) {
+    begin_with_requeue();
+    cr_assert_str_eq(verdict(1, 0, 0), "ack 1");
+    cr_assert_str_eq(exits(0), "end 0");
+    begin_with_requeue();
+    got(SIGINT);
+    cr_assert_str_eq(verdict(1, 130, 0), "ack 1", "its user has ended it");
+    begin();
+    leads(1);
+    cr_assert_str_eq(verdict(1, 143, 0), "ack 1", "nobody wants it");
+    begin();
+    head_init(&h, &(struct head_config){.grace_ns = GRACE_NS, .requeues = true});
+    cr_assert_str_eq(exits(1), "end 1", "it never began");
+}
+
+Test(head, a_safe_point_is_remembered_whoever_leads) {
+    begin_with_requeue();
+    cr_assert_not(h.safe);
+    cr_assert_str_eq(step((struct head_event){.kind = HEAD_EVENT_SAFE}), "");
+    leads(2);
+    verdict(2, 75, 1);
+    cr_assert(h.safe);
+    begin_with_requeue();
+    step((struct head_event){.kind = HEAD_EVENT_VERDICT, .link = 1, .verdict = {.status = 75, .safe = true}});
+    cr_assert(h.safe, "also told with the verdict only");
 }
 
 Test(head, a_job_that_does_not_stop_is_killed) {

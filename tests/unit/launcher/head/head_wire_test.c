@@ -28,18 +28,26 @@ Test(head_wire, messages_survive_the_way) {
     struct head_message m = lead(), got;
     head_encode(&m, &s);
     cr_assert_str_eq(strbuf_text(&s) + FRAME_HEADER_BYTES,
-                     "{\"kind\":\"LEAD\",\"version\":1,\"token\":\"" TOKEN "\",\"host\":\"node1\",\"step\":\"28.0\"}");
+                     "{\"kind\":\"LEAD\",\"version\":2,\"token\":\"" TOKEN "\",\"host\":\"node1\",\"step\":\"28.0\"}");
     cr_assert_eq(take(&s, &got), 0);
     cr_assert_eq(got.kind, HEAD_LEAD);
     cr_assert_str_eq(got.lead.token, TOKEN);
     cr_assert_str_eq(got.lead.step, "28.0");
     m.kind = HEAD_VERDICT;
-    m.verdict = (struct head_verdict){.status = 143, .lost = 2, .text = "rank 3 died of SIGSEGV"};
+    m.verdict = (struct head_verdict){
+        .status = 143, .lost = 2, .text = "rank 3 died of SIGSEGV", .safe = true, .lost_nodes = "node3,node7"};
     head_encode(&m, &s);
     cr_assert_eq(take(&s, &got), 0);
     cr_assert_eq(got.verdict.status, 143);
     cr_assert_eq(got.verdict.lost, 2);
     cr_assert_str_eq(got.verdict.text, "rank 3 died of SIGSEGV");
+    cr_assert(got.verdict.safe);
+    cr_assert_str_eq(got.verdict.lost_nodes, "node3,node7");
+    m.kind = HEAD_SAFE;
+    head_encode(&m, &s);
+    cr_assert_str_eq(strbuf_text(&s) + FRAME_HEADER_BYTES, "{\"kind\":\"SAFE\"}");
+    cr_assert_eq(take(&s, &got), 0);
+    cr_assert_eq(got.kind, HEAD_SAFE);
     m.kind = HEAD_STOP;
     m.stop.signo = 15;
     head_encode(&m, &s);
@@ -58,6 +66,7 @@ Test(head_wire, the_longest_message_fits) {
     m.verdict.status = 255;
     m.verdict.lost = UINT32_MAX;
     memset(m.verdict.text, '\x01', sizeof m.verdict.text - 1); /* the longest when written */
+    memset(m.verdict.lost_nodes, 'n', sizeof m.verdict.lost_nodes - 1);
     head_encode(&m, &s);
     cr_assert_leq(s.len, HEAD_FRAME_MAX);
     cr_assert_eq(take(&s, &got), 0);
@@ -90,13 +99,14 @@ Test(head_wire, what_is_no_message_is_refused) {
         "{\"kind\":\"STOP\"}",
         "{\"kind\":\"STOP\",\"signal\":0}",
         "{\"kind\":\"STOP\",\"signal\":65}",
-        "{\"kind\":\"VERDICT\",\"status\":256,\"lost\":0,\"text\":\"\"}",
-        "{\"kind\":\"VERDICT\",\"status\":-1,\"lost\":0,\"text\":\"\"}",
+        "{\"kind\":\"VERDICT\",\"status\":256,\"lost\":0,\"text\":\"\",\"safe\":true,\"lost_nodes\":\"\"}",
+        "{\"kind\":\"VERDICT\",\"status\":-1,\"lost\":0,\"text\":\"\",\"safe\":true,\"lost_nodes\":\"\"}",
         "{\"kind\":\"VERDICT\",\"status\":0,\"lost\":0}",
+        "{\"kind\":\"VERDICT\",\"status\":0,\"lost\":0,\"text\":\"\"}",
         "{\"kind\":\"ACK\",\"more\":1}",
-        "{\"kind\":\"LEAD\",\"version\":1,\"token\":\"short\",\"host\":\"\",\"step\":\"\"}",
-        "{\"kind\":\"LEAD\",\"version\":2,\"token\":\"" TOKEN "\",\"host\":\"\",\"step\":\"\"}",
-        "{\"kind\":\"LEAD\",\"version\":1,\"token\":\"" TOKEN "0\",\"host\":\"\",\"step\":\"\"}",
+        "{\"kind\":\"LEAD\",\"version\":2,\"token\":\"short\",\"host\":\"\",\"step\":\"\"}",
+        "{\"kind\":\"LEAD\",\"version\":1,\"token\":\"" TOKEN "\",\"host\":\"\",\"step\":\"\"}",
+        "{\"kind\":\"LEAD\",\"version\":2,\"token\":\"" TOKEN "0\",\"host\":\"\",\"step\":\"\"}",
         "GET / HTTP/1.1\r\n\r\n",
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)

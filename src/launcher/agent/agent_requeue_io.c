@@ -1,0 +1,70 @@
+/* Back into Slurm's queue, by the agent that leads, where no head does it: Slurm itself has started
+ * the agents, or the head was killed. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "launcher/agent/agent_priv.h"
+
+static bool is_asked(const struct agent *a) {
+    return a->config.spec->requeue != 0 && (a->head == NULL || a->head_gone);
+}
+
+static void on_requeued(void *arg, uint32_t status) {
+    struct agent *a = arg;
+    a->requeue.asking = false;
+    a->requeue.asked = true;
+    a->requeue.status = (int)status;
+    agent_quit_if_over(a);
+}
+
+/* False: it can't be asked for. */
+static bool make(struct agent *a) {
+    const struct slurm_place *place = &a->config.spec->slurm;
+    struct requeue_config config = {.loop = a->loop,
+                                    .id = place->job_id,
+                                    .asked = a->config.spec->requeue,
+                                    .max = a->config.spec->max_requeues,
+                                    .restarts = place->restarts};
+    return a->requeue.io != NULL || requeue_new(&config, on_requeued, a, &a->requeue.io) == 0;
+}
+
+void agent_requeue_begin(struct agent *a) {
+    if (a->requeue.looked || !is_asked(a) || !agent_leads(a) || !make(a))
+        return;
+    a->requeue.looked = true;
+    requeue_look(a->requeue.io);
+}
+
+void agent_requeue_safe(struct agent *a) {
+    a->requeue.safe = true;
+    head_link_safe(a->head);
+}
+
+void agent_requeue_lost(struct agent *a, const char *host) {
+    char *lost = a->requeue.lost;
+    size_t n = strlen(lost), more = strlen(host);
+    if (n + more + 1 < sizeof a->requeue.lost && requeue_is_name(host))
+        (void)snprintf(lost + n, sizeof a->requeue.lost - n, "%s%s", n > 0 ? "," : "", host);
+}
+
+bool agent_requeue_first(struct agent *a) {
+    if (a->requeue.asking)
+        return true;
+    int status = agent_exit_status(a);
+    if (a->requeue.asked || !is_asked(a) || !agent_leads(a) || status == 0 || a->failed_early ||
+        a->signo == SIGINT || !make(a))
+        return false;
+    struct requeue_end end = {
+        .status = (uint32_t)status, .safe = a->requeue.safe, .lost = a->requeue.lost};
+    a->requeue.asking = true;
+    requeue_begin(a->requeue.io, &end);
+    return true;
+}
+
+int agent_requeue_status(const struct agent *a, int status) {
+    return a->requeue.asked ? a->requeue.status : status;
+}
+
+void agent_requeue_free(struct agent *a) { requeue_free(TAKE_PTR(a->requeue.io)); }

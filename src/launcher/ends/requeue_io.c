@@ -1,0 +1,165 @@
+#include "launcher/ends/requeue_io.h"
+
+#include <string.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "launcher/ends/slurm_ask_io.h"
+
+struct requeue {
+    struct requeue_config config;
+    requeue_fn *fn;
+    void *arg;
+    struct requeue_end end;
+    char *lost;               /* of `end` */
+    struct loop_timer *timer; /* no process could be created: it is told from the loop */
+    char *excluded;           /* nodes that Slurm avoids for this job already */
+    struct helper_call *call; /* the question or request under way; NULL: none */
+};
+
+static void on_timer(void *arg);
+
+int requeue_new(const struct requeue_config *config, requeue_fn *fn, void *arg,
+                struct requeue **ret) {
+    struct requeue *r = xcalloc(1, sizeof *r);
+    r->config = *config;
+    r->fn = fn;
+    r->arg = arg;
+    int code = loop_timer_new(config->loop, on_timer, r, &r->timer);
+    if (code < 0) {
+        free(r);
+        return code;
+    }
+    *ret = r;
+    return 0;
+}
+
+void requeue_free(struct requeue *r) {
+    if (r == NULL)
+        return;
+    helper_call_free(r->call);
+    loop_timer_free(r->timer);
+    free(r->lost);
+    free(r->excluded);
+    free(r);
+}
+
+static int ask_job(struct requeue *r, helper_call_fn *fn) {
+    const char *const words[] = {"show", "job", "--oneliner", r->config.id, NULL};
+    helper_call_free(TAKE_PTR(r->call));
+    return slurm_ask(r->config.loop, words, REQUEUE_ASK_NS, fn, r, &r->call);
+}
+
+/* ---- the start ---- */
+
+static void on_look(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    r->call = NULL;
+    if (answer->code != 0 || answer->len == 0)
+        log_warning("--requeue: scontrol does not answer here; at the end of the job muster can "
+                    "only exit with status %d (RequeueExit in slurm.conf)",
+                    REQUEUE_EXIT_STATUS);
+    else
+        requeue_cannot(r->config.id, answer->data, &why);
+    if (why.len > 0)
+        log_warning("%s", strbuf_text(&why));
+}
+
+void requeue_look(struct requeue *r) {
+    if (ask_job(r, on_look) < 0)
+        log_debug("no process can be started to ask Slurm");
+}
+
+/* ---- the end ---- */
+
+/* The first line of what scontrol says. */
+static int first_line(const char *text) { return (int)strcspn(text, "\n"); }
+
+static void on_avoided(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    r->call = NULL;
+    if (answer->code != 0 || answer->len > 0)
+        log_warning("Slurm may use the lost nodes again (scontrol update ExcNodeList): %.*s",
+                    first_line(answer->data), answer->data);
+    r->fn(r->arg, r->end.status);
+}
+
+/* The nodes that were lost, until somebody looks at them: Slurm may take minutes to notice. */
+static void avoid_lost(struct requeue *r) {
+    _cleanup_(freep) char *nodes = requeue_avoid(r->excluded, r->lost);
+    if (nodes == NULL) {
+        r->fn(r->arg, r->end.status);
+        return;
+    }
+    _cleanup_(freep) char *job = xasprintf("JobId=%s", r->config.id);
+    _cleanup_(freep) char *list = xasprintf("ExcNodeList=%s", nodes);
+    const char *const words[] = {"update", job, list, NULL};
+    log_notice("job %s avoids %s from now on (scontrol update ExcNodeList)", r->config.id, nodes);
+    if (slurm_tell(r->config.loop, words, REQUEUE_TELL_NS, on_avoided, r, &r->call) < 0)
+        r->fn(r->arg, r->end.status);
+}
+
+static void failed(struct requeue *r, const char *why) {
+    log_error("Slurm did not requeue job %s: %.*s; muster exits with status %d, which requeues it "
+              "where RequeueExit in slurm.conf has it",
+              r->config.id, first_line(why), why, REQUEUE_EXIT_STATUS);
+    r->fn(r->arg, REQUEUE_EXIT_STATUS);
+}
+
+static void on_requeued(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    r->call = NULL;
+    if (answer->code != 0) {
+        failed(r, "scontrol requeue does not end");
+    } else if (answer->len > 0) {
+        _cleanup_(freep) char *why = xstrndup(answer->data, answer->len);
+        failed(r, why + strspn(why, " \n"));
+    } else {
+        log_notice("job %s is back in Slurm's queue", r->config.id);
+        avoid_lost(r);
+    }
+}
+
+static void requeue(struct requeue *r, const char *why) {
+    const char *const words[] = {"requeue", r->config.id, NULL};
+    log_notice("requeueing job %s: %s", r->config.id, why);
+    if (slurm_tell(r->config.loop, words, REQUEUE_TELL_NS, on_requeued, r, &r->call) < 0)
+        failed(r, "no process can be started");
+}
+
+static void decide(struct requeue *r, const char *job) {
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    struct requeue_facts facts = {.asked = r->config.asked,
+                                  .max = r->config.max,
+                                  .status = r->end.status,
+                                  .safe = r->end.safe,
+                                  .restarts = r->config.restarts,
+                                  .id = r->config.id,
+                                  .job = job};
+    r->excluded = slurm_excluded(job != NULL ? job : "");
+    enum requeue_answer answer = requeue_decide(&facts, &why);
+    if (answer == REQUEUE_YES) {
+        requeue(r, strbuf_text(&why));
+        return;
+    }
+    if (why.len > 0)
+        log_notice("%s", strbuf_text(&why));
+    r->fn(r->arg, r->end.status);
+}
+
+static void on_job(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    r->call = NULL;
+    decide(r, answer->code == 0 && answer->len > 0 ? answer->data : NULL);
+}
+
+void requeue_begin(struct requeue *r, const struct requeue_end *end) {
+    r->end = *end;
+    r->lost = xstrdup(end->lost);
+    r->end.lost = r->lost;
+    if (ask_job(r, on_job) < 0)
+        loop_timer_set(r->timer, clock_now_ns());
+}
+
+static void on_timer(void *arg) { decide(arg, NULL); }
