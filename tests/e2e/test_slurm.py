@@ -412,6 +412,27 @@ def test_variables_of_pmi_are_not_for_workers(here):
     here.ends_well(agent)
 
 
+def test_a_first_host_that_is_down_before_anybody_has_led(here):
+    """The others say so within seconds, and which it is."""
+    script = here.job.tmp / "task.sh"
+    script.write_text(f"[ $SLURM_NODEID = 0 ] && exec sleep 60\nread -r _ < {here.job.tmp}/begin\nexec {here.shell()}\n")
+    os.mkfifo(here.job.tmp / "begin")
+    agent = here.client("srun", "-N2", "--no-kill", "sh", script)
+    end = deadline(20)
+    while not here.slurm.run("squeue", "--steps", "--noheader").stdout:
+        assert time.monotonic() < end
+        pause(0.05)
+    here.slurm.cut(0)
+    (here.job.tmp / "begin").write_text("go\n")
+    first, other = here.slurm.names[:2]
+    agent.wait_said(rf"muster: {other}: no leader at {first} \(10.88.1.1\): no answer at any of its 16 ports")
+    assert re.search(r"trying again \(0:0[4-9] of", agent.said()), agent.said()
+    here.slurm.heal(0)
+    here.slurm.run("scancel", here.only())
+    agent.finish()
+    here.gone()
+
+
 # ---- signals ----
 
 @pytest.mark.parametrize("how", ["srun", "step", "head"])

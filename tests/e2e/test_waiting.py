@@ -43,6 +43,16 @@ def test_the_last_line_repeats_why_there_was_no_leader(job):
     assert re.search(rf"within the join timeout; .*; the last attempt: no leader at 127.0.0.1:{port}: .*\n$", err), err
 
 
+def test_a_node_that_comes_a_little_earlier_than_the_leader_says_nothing_of_that(job):
+    words = c10d(f"127.0.0.1:{free_port()}", "join_timeout=60,is_host=%d")
+    early = job.agent("early", "-vv", *[w % 0 if "%d" in w else w for w in words])
+    early.wait_said("rendezvous: no leader at")
+    leader = job.agent("leader", *[w % 1 if "%d" in w else w for w in words])
+    for agent in early, leader:
+        code, _, err = agent.finish()
+        assert code == 0 and "trying again" not in err, err
+
+
 def test_a_node_with_the_rank_of_another_is_named_by_both_at_the_end(job):
     port = free_port()
     words = ("--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}", *PROGRAM)

@@ -28,8 +28,13 @@
 /* How often a line on a terminal shows the time that has passed. */
 #define TICK_NS (1 * NS_PER_S)
 
-/* How long an agent beside others looks for its leader before it says that it finds none. */
+/* How long an agent looks for its leader before it says that nothing listens at the endpoint: nodes
+ * do not start at the same moment. Of a short join timeout it is a quarter. */
+#define QUIET_NS (2500 * NS_PER_MS)
+/* The same for an agent beside others, whose leader says which nodes are missing; and where the
+ * leader's host does not answer at all. */
 #define BRIEF_NS (10 * NS_PER_S)
+#define BRIEF_SILENT_NS (4 * NS_PER_S)
 
 static void show_status(struct agent *a);
 static void on_waiting_timer(void *arg);
@@ -181,12 +186,18 @@ static void show_cut(struct agent *a, const char *text) {
     log_notice("%s", a->waiting);
 }
 
+static uint64_t quiet_ns(const struct agent *a) {
+    enum rdzv_finding found =
+        a->client != NULL ? rdzv_client_finding(a->client) : RDZV_FINDING_ELSE;
+    if (agent_show_is_brief(a))
+        return found == RDZV_FINDING_SILENCE ? BRIEF_SILENT_NS : BRIEF_NS;
+    return found == RDZV_FINDING_NOTHING ? MIN2(QUIET_NS, a->config.spec->rdzv.join_timeout_ns / 4)
+                                         : 0;
+}
+
 /* A terminal may cut the end of the live line, so the time comes first there. */
-static void show_waiting(struct agent *a) {
+static void show_waiting(struct agent *a, uint64_t passed) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
-    uint64_t passed = clock_now_ns() - a->waiting_since_ns;
-    if (agent_show_is_brief(a) && passed < BRIEF_NS)
-        return;
     uint64_t join_ns = a->config.spec->rdzv.join_timeout_ns;
     if (console_is_terminal(a->console, CONSOLE_ERR)) {
         add_time_of(&s, passed, join_ns);
@@ -202,11 +213,15 @@ static void show_waiting(struct agent *a) {
 
 static void on_waiting_timer(void *arg) {
     struct agent *a = arg;
-    if (a->waiting_since_ns > 0)
-        show_waiting(a);
+    uint64_t now = clock_now_ns(), next = now + TICK_NS;
+    uint64_t loud = a->waiting_since_ns + quiet_ns(a);
+    if (a->waiting_since_ns > 0 && now < loud)
+        next = loud;
+    else if (a->waiting_since_ns > 0)
+        show_waiting(a, now - a->waiting_since_ns);
     else if (a->status.max_nodes > 0)
         show_status(a);
-    loop_timer_set(a->waiting_timer, clock_now_ns() + TICK_NS);
+    loop_timer_set(a->waiting_timer, next);
 }
 
 static void waits_no_more(struct agent *a) {

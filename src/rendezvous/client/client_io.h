@@ -128,5 +128,13 @@ void rdzv_client_joiner(struct rdzv_client *c, uint64_t incarnation, bool came);
  * no leader is known. */
 bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret);
 
+/* What a node that has no leader yet has found at the endpoint. */
+enum rdzv_finding {
+    RDZV_FINDING_ELSE = 0, /* a program, an agent, an error; or no round is over yet */
+    RDZV_FINDING_NOTHING,  /* nothing listens there: the leader may come later than this node */
+    RDZV_FINDING_SILENCE,  /* at none of several ports an answer, not even a refusal */
+};
+enum rdzv_finding rdzv_client_finding(const struct rdzv_client *c);
+
 /* For status and tests. Borrowed; it changes while the loop runs. */
 const struct member *rdzv_client_member(const struct rdzv_client *c);

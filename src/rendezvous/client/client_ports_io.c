@@ -46,6 +46,7 @@ static void note_at(struct rdzv_client *c, size_t at, enum client_found what, co
 }
 
 void client_note(struct rdzv_client *c, enum client_found what, const char *detail) {
+    c->refused = what == CLIENT_FOUND_NOTHING;
     if (c->config.n_ports > 0)
         note_at(c, c->next_addr - 1, what, detail);
 }
@@ -64,6 +65,7 @@ static void note_code_at(struct rdzv_client *c, size_t at, int code) {
 }
 
 void client_note_code(struct rdzv_client *c, int code) {
+    c->refused = code == -ECONNREFUSED;
     if (c->config.n_ports > 0)
         note_code_at(c, c->next_addr - 1, code);
 }
@@ -118,7 +120,50 @@ static unsigned alike(const struct rdzv_client *c, unsigned first,
     return n;
 }
 
+/* At no port came an answer, not even a refusal. */
+static bool all_silent(const struct rdzv_client *c) {
+    for (unsigned i = 0; i < c->config.n_ports; i++)
+        if (c->ports[i].found != CLIENT_FOUND_SILENT && c->ports[i].found != CLIENT_FOUND_ERROR)
+            return false;
+    return c->config.n_ports > 0;
+}
+
+static bool all_refuse(const struct rdzv_client *c) {
+    for (unsigned i = 0; i < c->config.n_ports; i++)
+        if (!is_nothing(&c->ports[i]))
+            return false;
+    return c->config.n_ports > 0 || c->refused;
+}
+
+enum rdzv_finding rdzv_client_finding(const struct rdzv_client *c) { return c->finding; }
+
+/* "node1 (10.0.0.1)" */
+static void host_text(const struct rdzv_client *c, struct strbuf *ret) {
+    char address[ADDR_TEXT_MAX];
+    addr_host_text(&c->addrs[0], address);
+    if (c->config.host[0] != '\0' && strcmp(c->config.host, address) != 0)
+        strbuf_printf(ret, "%s (%s)", c->config.host, address);
+    else
+        strbuf_add(ret, address);
+}
+
+static void describe_silent(const struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]) {
+    _cleanup_(strbuf_fini) struct strbuf host = {0};
+    const struct client_port *p = &c->ports[0];
+    host_text(c, &host);
+    (void)snprintf(ret, CLIENT_WAITING_MAX,
+                   "no leader at %s: no answer at any of its %u ports%s%s; it is down, or a "
+                   "firewall is in the way",
+                   strbuf_text(&host), c->config.n_ports,
+                   p->found == CLIENT_FOUND_ERROR ? ": " : "",
+                   p->found == CLIENT_FOUND_ERROR ? p->detail : "");
+}
+
 void client_describe_ports(const struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]) {
+    if (c->config.n_ports > 1 && all_silent(c)) {
+        describe_silent(c, ret);
+        return;
+    }
     _cleanup_(strbuf_fini) struct strbuf s = {0}, last = {0};
     uint16_t ports[RDZV_ENDPOINT_PORTS_MAX];
     char host[ADDR_TEXT_MAX];
@@ -155,6 +200,9 @@ size_t client_spread_ports(struct rdzv_client *c, const struct addr *addrs, size
 /* Nobody answers as an agent of this run. */
 static void found_nobody(struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]) {
     client_describe_ports(c, ret);
+    c->finding = all_silent(c)   ? RDZV_FINDING_SILENCE
+                 : all_refuse(c) ? RDZV_FINDING_NOTHING
+                                 : RDZV_FINDING_ELSE;
     if (c->welcomed_ns > 0 || c->config.ops.nobody_there == NULL)
         return;
     for (size_t i = 0; i < c->n_addrs / c->config.n_ports; i++) /* each address of the host */
@@ -162,6 +210,7 @@ static void found_nobody(struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]) {
 }
 
 void client_round_over(struct rdzv_client *c, bool greeted, char text[CLIENT_WAITING_MAX]) {
+    c->finding = !greeted && c->refused ? RDZV_FINDING_NOTHING : RDZV_FINDING_ELSE;
     if (c->config.n_ports == 0)
         return;
     if (greeted) /* an agent of this run: it may not lead, so another port has its turn */

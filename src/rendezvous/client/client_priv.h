@@ -74,6 +74,8 @@ struct rdzv_client {
     /* An endpoint of several ports. */
     struct client_port ports[RDZV_ENDPOINT_PORTS_MAX]; /* found in this round; as config.ports */
     unsigned first_port;                               /* the index where a round begins */
+    enum rdzv_finding finding;                         /* of the last round */
+    bool refused;                                      /* the last attempt was */
     struct client_look looks[CLIENT_LOOKS_MAX];
     size_t look_next; /* the next address */
     bool looking;

@@ -1,5 +1,6 @@
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "rendezvous/client/client_priv.h"
@@ -105,4 +106,19 @@ Test(client_ports_io, a_long_list_where_nothing_listens_is_counted, .init = begi
     client.welcomed_ns = 1;
     cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 20008: no answer (not muster, or a firewall); nothing "
                                   "listens at 15 ports (20001, ...) any more");
+}
+
+Test(client_ports_io, a_host_that_is_silent_at_all_ports_is_named_once, .init = begin) {
+    (void)snprintf(client.config.host, sizeof client.config.host, "node1");
+    for (client.next_addr = 1; client.next_addr <= 3; client.next_addr++)
+        client_note_code(&client, -ETIMEDOUT);
+    cr_assert_str_eq(described(), "no leader at node1 (10.0.0.1): no answer at any of its 3 ports; it is down, or a "
+                                  "firewall is in the way");
+    client.next_addr = 1;
+    client_note_code(&client, -EHOSTUNREACH);
+    cr_assert_str_eq(described(), "no leader at node1 (10.0.0.1): no answer at any of its 3 ports: No route to host; "
+                                  "it is down, or a firewall is in the way");
+    client.next_addr = 2;
+    client_note_code(&client, -EPROTO);
+    cr_assert(strstr(described(), "port 6: not muster") != NULL, "%s", text);
 }
