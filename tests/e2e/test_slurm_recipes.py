@@ -165,6 +165,25 @@ def test_a_task_for_each_gpu(user, how):
     assert "never ran" not in said and "warning" not in said
 
 
+def test_two_jobs_of_one_script_do_not_mix(user):
+    """With the run id and the port of the example, on the same hosts. One of them runs, and the other one is told why not."""
+    line = f"srun torchrun --nnodes 2 --nproc_per_node 1 --rdzv_id 101 {C10D} node1:PORT --no-python {user.job.worker} start go"
+    first, second = (user.submit(line, "-N2 --ntasks-per-node=1 -wnode[1-2] --cpus-per-task=1") for _ in range(2))
+    user.job.events.wait("start", 2, 30, world=2)
+    end = deadline(30)
+    while all(user.output(n).count("the leader refused this node") < 2 for n in (first, second)):
+        assert time.monotonic() < end, user.output(first) + user.output(second)
+        pause(0.05)
+    user.job.go()
+    assert {user.slurm.end(n)["JobState"] for n in (first, second)} == {"COMPLETED"}
+    said = sorted((user.output(n) for n in (first, second)), key=lambda text: "refused this node" in text)
+    assert "status 0\n" in said[0] and "status 1\n" in said[1], said
+    assert re.search(r"refused this node: it was started with 'Slurm's step emu\.\d+\.0: .*and the job there runs "
+                     r"'Slurm's step emu\.\d+\.0: .*give each job an --rdzv-id and an endpoint of its own", said[1]), said[1]
+    assert len(user.job.events.all("start")) == 2
+    user.gone()
+
+
 # ---- these are told ----
 
 def test_no_srun(user):

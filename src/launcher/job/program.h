@@ -4,8 +4,10 @@
  *     struct rdzv_program p; program_of(spec, &p);     p.shown: "train.py --lr=... --resume ..."
  *
  * Names are compared, folders are not: a script can be in another folder on each host. Arguments
- * may contain secrets, so only the names of options are shown; the name of "-x5" is its first
- * letter. */
+ * A step of Slurm that has as many agents as the group has nodes is all of the group: then its name
+ * counts, too, so that two jobs of one script, with the same run id and endpoint, don't mix.
+ * Arguments may contain secrets, so only the names of options are shown; the name of "-x5" is its
+ * first letter. */
 #pragma once
 
 #include "launcher/job/job.h"

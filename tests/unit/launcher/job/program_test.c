@@ -78,6 +78,35 @@ Test(program, what_is_shown_names_the_program_and_no_value) {
         cr_expect_str_eq(of(&cases[i].line).shown, cases[i].shown);
 }
 
+/* As two jobs of one script have it, with the same run id and endpoint. */
+Test(program, a_step_that_is_all_of_the_group_counts) {
+    static const struct {
+        uint32_t tasks, min, max;
+        bool one_agent, group, counts;
+    } cases[] = {
+        {2, 2, 2, false, false, true},  {4, 2, 2, true, false, true},
+        {4, 2, 2, false, false, false}, {2, 1, 2, false, false, false}, /* more can come */
+        {2, 4, 4, false, false, false},                                 /* a group of two steps */
+        {2, 2, 2, false, true, false},                                  /* its run id is that of the step */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct job_spec spec = {.entry = JOB_ENTRY_PYTHON,
+                                .script = (char *)(uintptr_t) "train.py",
+                                .endpoint_host = (char *)(uintptr_t) "node1",
+                                .one_agent = cases[i].one_agent,
+                                .step_is_group = cases[i].group,
+                                .rdzv = {.min_nodes = cases[i].min, .max_nodes = cases[i].max},
+                                .slurm = {.kind = SLURM_PLACE_STEP, .n_nodes = 2, .n_tasks = cases[i].tasks}};
+        struct rdzv_program a, b;
+        strcpy(spec.slurm.run_id, "c1.28.0");
+        program_of(&spec, &a);
+        strcpy(spec.slurm.run_id, "c1.29.0");
+        program_of(&spec, &b);
+        cr_expect_eq(a.name != b.name, cases[i].counts, "%zu", i);
+        cr_expect_str_eq(b.shown, cases[i].counts ? "Slurm's step c1.29.0: train.py" : "train.py");
+    }
+}
+
 Test(program, a_long_line_is_cut_and_all_of_it_counts) {
     char *many[602] = {NULL}, *more[602] = {NULL};
     char option[] = "--an-option-of-some-length", other[] = "--another";
