@@ -523,11 +523,11 @@ def test_nvml_that_hangs_costs_its_deadline_and_a_warning(gpus, script):
 # --- nothing is done that is not needed -------------------------------------------------------------------------------
 
 
-def processes_of(tmp_path, *words):
+def processes_of(tmp_path, *words, program=("/bin/true",)):
     """The system calls of muster's own processes that start or name processes and open libraries, by strace."""
     trace = tmp_path / "trace"
     subprocess.run(["strace", "-f", "-o", str(trace), "-e", "trace=openat,prctl,clone,clone3,fork,vfork,set_mempolicy,sched_setaffinity",
-                    MUSTER, "run", *words, "--no-python", "/bin/true"], check=True, stderr=subprocess.DEVNULL,
+                    MUSTER, "run", *words, "--no-python", *program], check=True, stderr=subprocess.DEVNULL,
                    env={"PATH": os.environ["PATH"], "ASAN_OPTIONS": "detect_leaks=0"})  # what strace holds can't look for them
     return trace.read_text()
 
@@ -552,6 +552,13 @@ def test_no_look_without_a_need(tmp_path, words):
     started = len([line for line in forks if "= -1" not in line and "resumed" not in line])
     assert helpers in ([], ["muster-tidy"]), helpers  # this one comes on a busy machine, where a short job is no longer short
     assert started == 2 + len(helpers), forks         # guardian's agent, worker
+
+
+@needs_strace
+def test_a_short_job_starts_no_process_for_leftovers(tmp_path):
+    begun = time.monotonic()
+    trace = processes_of(tmp_path, program=("/bin/sleep", "0.3"))
+    assert "muster-tidy" not in trace or time.monotonic() - begun > 1
 
 
 @no_gpus

@@ -25,7 +25,7 @@
 
 /* A job that runs longer than this looks for leftovers of killed agents in a separate process.
  * Shorter jobs look for a moment at their end. So no job's start is delayed. */
-#define TIDY_AFTER_NS (100 * NS_PER_MS)
+#define TIDY_AFTER_NS NS_PER_S
 
 /* ---- the end ---- */
 
