@@ -29,6 +29,7 @@ void client_hang_up(struct rdzv_client *c) {
     free_conn(c);
     resolve_free(TAKE_PTR(c->resolve));
     loop_timer_set(c->retry, TIME_NEVER);
+    c->wait_is_on = false;
 }
 
 void client_disconnected(struct rdzv_client *c) {
@@ -57,6 +58,8 @@ static void attempt_failed(struct rdzv_client *c, const char *what, const char *
     free_conn(c);
     describe(c, what, why, text);
     log_debug("rendezvous: %s", text);
+    if (!greeted && client_wait_at_first(c))
+        return;
     if (c->next_addr < c->n_addrs && !greeted) {
         try_next_addr(c);
         return;
@@ -97,6 +100,7 @@ static void try_next_addr(struct rdzv_client *c) {
 static void begin_round(struct rdzv_client *c, size_t n) {
     c->n_addrs = n;
     c->next_addr = 0;
+    c->wait_is_on = false;
     try_next_addr(c);
 }
 
@@ -192,7 +196,8 @@ void client_look_again(struct rdzv_client *c, const char *found) {
     loop_timer_set(c->retry, MIN2(c->attempt_ns, now + MIN2(c->backoff_ns, LOOK_BACKOFF_MAX_NS)));
 }
 
-/* Either a round is due, or the current attempt takes long or has timed out. */
+/* Either a round is due, or the first port is, or the current attempt takes long or has timed
+ * out. */
 void client_on_retry(void *arg) {
     struct rdzv_client *c = arg;
     if (c->conn != NULL && clock_now_ns() < c->attempt_ns)
@@ -201,6 +206,8 @@ void client_on_retry(void *arg) {
         client_attempt_failed(c, silence(c));
     else if (c->has_arbiter)
         connect_to_peer(c);
+    else if (c->wait_is_on)
+        begin_round(c, c->n_addrs);
     else
         connect_to_endpoint(c);
 }

@@ -11,6 +11,9 @@
 
 /* A leader that is busy answers within this time; other ports are not kept waiting by it. */
 #define LOOK_TIMEOUT_NS (1 * NS_PER_S)
+/* The pauses before the first port is tried again: 20, 40, 80 and 160 ms. */
+#define WAIT_AT_FIRST_NS (20 * NS_PER_MS)
+#define WAITS_AT_FIRST_MAX 4
 /* Bytes of a list of ports in a message; all 16, and a few. */
 #define FOUND_AT_MAX 96
 #define NOTHING_AT_MAX 32
@@ -207,6 +210,19 @@ static void found_nobody(struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]) {
         return;
     for (size_t i = 0; i < c->n_addrs / c->config.n_ports; i++) /* each address of the host */
         c->config.ops.nobody_there(c->config.arg, &c->addrs[i]);
+}
+
+/* All nodes of a step start at once, and the leader takes the first port unless it is taken. So if
+ * nobody listens there, it most likely will in a moment: fifteen other ports are not tried, nor is
+ * the name looked up again, by each of thousands of nodes. */
+bool client_wait_at_first(struct rdzv_client *c) {
+    const struct client_port *first = &c->ports[c->first_port];
+    if (c->config.n_ports == 0 || c->welcomed_ns > 0 || c->waits_at_first == WAITS_AT_FIRST_MAX ||
+        c->next_addr != c->n_addrs / c->config.n_ports || first->found != CLIENT_FOUND_NOTHING)
+        return false;
+    loop_timer_set(c->retry, clock_now_ns() + (WAIT_AT_FIRST_NS << c->waits_at_first++));
+    c->wait_is_on = true;
+    return true;
 }
 
 void client_round_over(struct rdzv_client *c, bool greeted, char text[CLIENT_WAITING_MAX]) {

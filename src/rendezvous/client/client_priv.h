@@ -76,6 +76,8 @@ struct rdzv_client {
     unsigned first_port;                               /* the index where a round begins */
     enum rdzv_finding finding;                         /* of the last round */
     bool refused;                                      /* the last attempt was */
+    unsigned waits_at_first; /* how often client_wait_at_first() was true */
+    bool wait_is_on;         /* retry: this round begins again */
     struct client_look looks[CLIENT_LOOKS_MAX];
     size_t look_next; /* the next address */
     bool looking;
@@ -144,6 +146,9 @@ _must_use_ size_t client_spread_ports(struct rdzv_client *c, const struct addr *
 /* What the current attempt found. code: as conn_ops.on_closed has it. */
 void client_note(struct rdzv_client *c, enum client_found what, const char *detail);
 void client_note_code(struct rdzv_client *c, int code);
+/* The current attempt has failed. True: nobody listens at the first port; it is tried again soon,
+ * and the others are not tried yet. */
+bool client_wait_at_first(struct rdzv_client *c);
 /* The last attempt of a round has failed; `greeted`: at an agent of this run. May replace the
  * text. */
 void client_round_over(struct rdzv_client *c, bool greeted, char text[CLIENT_WAITING_MAX]);

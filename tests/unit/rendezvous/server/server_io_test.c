@@ -6,6 +6,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -1514,6 +1515,41 @@ Test(server_io, a_node_that_is_not_ready_knows_its_leader_by_the_greeting, .init
     node->speechless = false;
     rdzv_client_join(node->client);
     wait_until(all_run);
+}
+
+/* All nodes of a step start at once. */
+Test(server_io, a_leader_that_comes_a_moment_later_is_found_without_a_look_elsewhere, .init = begin, .fini = finish) {
+    struct addr at = world.endpoint, second;
+    struct agent *leader = add_agent(), *node = add_agent();
+    struct group_config g = group_config(2, 2, 0);
+    int fd = listen_at("127.0.0.1", &second);
+    (void)close(world.endpoint_fd);
+    join_at(node, (const uint16_t[]){addr_port(&at), addr_port(&second)}, 2);
+    const struct rdzv_client *c = node->client;
+    for (uint64_t until = clock_now_ns() + DOOMSDAY_NS; !c->wait_is_on && clock_now_ns() < until;)
+        cr_assert_eq(loop_turn(world.loop), 0);
+    cr_assert_eq(listen_socket(&at, 64, &world.endpoint_fd, NULL), 0);
+    lead(leader, &g);
+    join(leader);
+    wait_until(all_run);
+    cr_assert_eq(c->ports[1].found, CLIENT_NOT_LOOKED);
+    cr_assert_eq(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0), 0, "nobody has come");
+    cr_assert_eq(nobodies, 0);
+    (void)close(fd);
+}
+
+Test(server_io, a_leader_at_the_second_port_is_found_after_a_while, .init = begin, .fini = finish) {
+    struct addr first;
+    (void)close(listen_at("127.0.0.1", &first));
+    lead_two();
+    uint64_t begun_ns = clock_now_ns();
+    struct agent *node = add_agent();
+    join_at(node, (const uint16_t[]){addr_port(&first), addr_port(&world.endpoint)}, 2);
+    wait_until(all_run);
+    const struct rdzv_client *c = node->client;
+    cr_assert_eq(c->waits_at_first, 4u);
+    cr_assert_geq(clock_now_ns() - begun_ns, 300 * NS_PER_MS);
+    cr_assert_eq(nobodies, 0);
 }
 
 Test(server_io, a_node_comes_back_to_the_leaders_port_first, .init = begin, .fini = finish) {
