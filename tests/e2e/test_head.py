@@ -98,6 +98,7 @@ def test_what_is_seen_of_a_job(here):
     hosts = here.on(2, 2, 2)
     assert shown == sorted([f"[{rank}]: in {hosts[rank]}" for rank in range(6)] + [f"[{rank}]: 0" for rank in range(6)])
     assert len([x for x in lines if re.match(r"muster: group \d+\.\d+: 3 nodes, 6 workers", x)]) == 1, lines
+    assert not [x for x in lines if x.startswith("srun:")], lines
     others = [x for x in lines if x.startswith("muster:") and not re.match("muster: (group|waiting for nodes) ?", x)]
     assert not others and len([x for x in lines if "waiting for nodes" in x]) <= 2, lines
 

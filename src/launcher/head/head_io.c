@@ -21,6 +21,7 @@
 #include "launcher/head/head_signals_io.h"
 #include "launcher/head/lone_srun_io.h"
 #include "launcher/head/starter.h"
+#include "launcher/slurm/place_io.h"
 
 #define EXIT_CANT 1
 #define EXIT_USAGE_ERROR 2
@@ -373,6 +374,7 @@ static int start_step(struct run *h, struct err *err) {
         .is_torchrun = is_torchrun(config->argv0),
         .args = config->args,
         .place = config->place,
+        .binds_nothing = slurm_binds_nothing(config->envp),
         .envp = config->envp,
         .head = strbuf_text(&head),
         .token = h->token,

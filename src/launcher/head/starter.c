@@ -111,11 +111,12 @@ char **starter_argv(const struct starter_config *config) {
     argv[n++] = xstrdup("--no-kill"); /* the job goes on without a node */
     argv[n++] = xstrdup("--kill-on-bad-exit=0");
     argv[n++] = xstrdup("--wait=0");
-    argv[n++] = xstrdup("--cpu-bind=none");  /* muster binds workers */
-    argv[n++] = xstrdup("--mpi=none");       /* a worker is no task of the step */
-    argv[n++] = xstrdup("--export=ALL");     /* also after sbatch --export=NONE */
-    argv[n++] = xstrdup("--disable-status"); /* one SIGINT is passed on */
-    argv[n++] = xstrdup("--input=none");     /* what follows in a script is not muster's */
+    if (!config->binds_nothing)
+        argv[n++] = xstrdup("--cpu-bind=none"); /* muster binds workers */
+    argv[n++] = xstrdup("--mpi=none");          /* a worker is no task of the step */
+    argv[n++] = xstrdup("--export=ALL");        /* also after sbatch --export=NONE */
+    argv[n++] = xstrdup("--disable-status");    /* one SIGINT is passed on */
+    argv[n++] = xstrdup("--input=none");        /* what follows in a script is not muster's */
     argv[n++] = xstrdup(config->program);
     if (!config->is_torchrun)
         argv[n++] = xstrdup("run");

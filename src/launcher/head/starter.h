@@ -39,7 +39,8 @@ struct starter_config {
     bool is_torchrun;    /* by that name it is `muster run` without the word */
     char *const *args;   /* all that followed "run", NULL-terminated */
     const struct slurm_place *place;
-    char *const *envp;        /* this process's */
+    bool binds_nothing; /* Slurm binds no task: srun says so in a line, if it is told not to */
+    char *const *envp;  /* this process's */
     const char *head, *token; /* values of the two variables */
 };
 

@@ -7,11 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text/envlist.h"
 #include "io/file.h"
 #include "io/process/proc.h"
+#include "launcher/slurm/conf.h"
 #include "launcher/slurm/mounts.h"
 
 #define ANCESTORS_MAX 64
+#define CONF_MAX ((size_t)1 << 20)
 #define MOUNTINFO_MAX ((size_t)4 << 20)
 
 /* A title has NUL bytes behind it, and an argument list has them inside. */
@@ -57,6 +60,15 @@ static bool read_mountinfo(struct strbuf *to) {
     }
     file_close(&fd);
     return n == 0;
+}
+
+bool slurm_binds_nothing(char *const *envp) {
+    const char *path = env_get(envp, "SLURM_CONF");
+    _cleanup_(freep) char *text = NULL;
+    size_t len;
+    if (path == NULL || path[0] == '\0')
+        path = "/etc/slurm/slurm.conf";
+    return file_read_text(path, CONF_MAX, &text, &len) == 0 && slurm_conf_binds_nothing(text);
 }
 
 bool folder_is_usable(const char *path) {

@@ -16,6 +16,10 @@ struct slurm_here {
 /* What can't be read is not known. */
 void slurm_here_read(struct slurm_here *ret);
 
+/* Whether the settings of this cluster bind no task to CPUs (conf.h). They are read where the
+ * environment names them (SLURM_CONF), else in /etc/slurm; false: that can't be told. */
+bool slurm_binds_nothing(char *const *envp);
+
 /* The name of the file system that nodes share and that has the folder, or would have it, if this
  * user can meet others there: folder_is_usable(). NULL: there is none. A static text. */
 const char *shared_folder(const char *path);

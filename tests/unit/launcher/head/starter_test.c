@@ -98,6 +98,10 @@ Test(starter, the_command_is_sruns_with_muster_itself) {
                      "--max-restarts=3 train.py --lr a b");
     cr_assert_null(strstr(joined(argv, &s), config.token), "everybody can read a command line");
     starter_argv_free(argv);
+    config.binds_nothing = true;
+    argv = starter_argv(&config);
+    cr_assert_null(strstr(joined(argv, &s), "--cpu-bind"));
+    starter_argv_free(argv);
     config.is_torchrun = true;
     config.program = "/opt/muster/bin/torchrun";
     argv = starter_argv(&config);
