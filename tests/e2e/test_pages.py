@@ -13,6 +13,7 @@ from test_slurm import MUSTER, Here
 
 DOCS = HERE.parent.parent / "docs"
 README = DOCS.parent / "README.md"
+PACKAGE = DOCS.parent / "packaging" / "python"
 LINES_MAX = 30
 PAGES = sorted(path.stem for path in DOCS.glob("*.md") if path.stem.islower() and path.stem != "benchmarks")
 LIBRARIES = ["accelerate", "transformers", "deepspeed", "lightning", "jax"]
@@ -230,3 +231,28 @@ def test_jax_with_an_argument_too_few(cluster, job):
     said = Reader(cluster, job, few, PYTHON).sbatch(script_of("jax"), 120, **CPU)
     assert re.findall(r"processes=4 gpu=(\d+)", said) == ["0"] * 4, said
     assert sorted(re.findall(r"COUNTED (.*)", said)) == ["True 2 0", "True 2 0", "True 2 1", "True 2 1"], said
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.access(PYTHON, os.X_OK), reason="no Python in MUSTER_TEST_FRAMEWORKS")
+def test_a_script_for_accelerate_launch(cluster, job):
+    """As Accelerate's own example for several nodes has it, with MUSTER_REPLACE_TORCHRUN=1 and no other change."""
+    if subprocess.run([PYTHON, "-c", "import accelerate"], capture_output=True).returncode:
+        pytest.skip("accelerate is not installed in MUSTER_TEST_FRAMEWORKS")
+    cluster.settle()
+    reader = Reader(cluster, job, (HERE / "frameworks" / "train_accelerate.py").read_text(), PYTHON)
+    (job.tmp / "common.py").write_text((HERE / "frameworks" / "common.py").read_text())
+    (job.tmp / "sitecustomize.py").write_text((PACKAGE / "muster.pth").read_text())  # instead of the wheel
+    (reader.bin / "accelerate").symlink_to(os.path.join(os.path.dirname(PYTHON), "accelerate"))
+    script = f"""#!/bin/bash
+#SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=2 --cpus-per-task=2
+address=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n 1)
+export LAUNCHER="accelerate launch --multi_gpu --num_processes $((SLURM_NNODES * 2)) --num_machines $SLURM_NNODES \\
+    --rdzv_backend c10d --main_process_ip $address --main_process_port {free_port()}"
+export SCRIPT="train.py"
+srun bash -c "exec $LAUNCHER --machine_rank \\$SLURM_PROCID $SCRIPT"
+"""
+    said = reader.sbatch(script, 300, **CPU, MUSTER_REPLACE_TORCHRUN="1", MUSTER_BINARY=MUSTER,
+                         PYTHONPATH=f"{PACKAGE}:{job.tmp}")
+    assert "muster: group 1.1: 2 nodes, 4 workers" in said, said
+    assert sorted(re.findall(r"RESULT rank=(\d) world=4 .* processes=4", said)) == ["0", "1", "2", "3"], said[-6000:]
