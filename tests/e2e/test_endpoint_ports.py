@@ -379,8 +379,32 @@ def test_operators_and_the_event_log_are_told_the_leaders_port(job):
         return done.stdout
 
     assert f" at {where}, epoch 1" in told("status")
+    assert f" at {where}, epoch 1" in told("status", f"localhost:{ports[0]},{ports[1]}")
     assert json.loads(told("status", "--json"))["endpoint"] == where
     assert {a["endpoint"] for a in json.loads(told("ps", "--json"))["agents"]} == {where}
     log = [json.loads(line) for line in (job.tmp / "log").read_text().splitlines()]
     assert [line["endpoint"] for line in log if line["event"] == "leads"] == [where], log
     end(job, *agents)
+
+
+def test_operators_name_all_ports_of_the_endpoint(job):
+    """Another run has one of them: the id says which job is meant, and what changes something needs it."""
+    low = free_row(3)
+    other = start(job, "o", [low], run="other", nodes=1)
+    job.events.wait("start", 1)
+    agents = [start(job, tag, f"{low}-{low + 2}") for tag in "ab"]
+    job.events.wait("start", 3)
+    listed = f"127.0.0.1:{low}-{low + 2}"
+
+    def told(*words):
+        return subprocess.run([MUSTER, *words], env=job.env("operator"), cwd=job.tmp, capture_output=True, text=True)
+
+    said = told("status", "--json", "--rdzv-id=e2e", listed)
+    assert json.loads(said.stdout)["endpoint"] == f"127.0.0.1:{low + 1}", said
+    for words, why in ((["stop", listed], "say which job it is about: --rdzv-id"), (["leave", listed], "no single agent"),
+                       (["status", f"127.0.0.1:{low + 1}-{low}"], "LOW-HIGH")):
+        said = told(*words)
+        assert said.returncode == 2 and why in said.stderr, said
+    assert told("stop", "--rdzv-id=e2e", listed).returncode == 0
+    assert None not in [a.wait() for a in agents]
+    end(job, other)

@@ -17,9 +17,9 @@ enum { OPERATE_REASON = OPERATE_OWN, OPERATE_OPTION_COUNT };
 static const struct option_def plain_defs[] = {OPERATE_ROWS};
 static const struct option_def reason_defs[OPERATE_OPTION_COUNT] = {OPERATE_ROWS, REASON_ROW};
 
-#define WHERE                                                                          \
-    " ENDPOINT is HOST:PORT (the job's endpoint or any agent's listener), dir:/path, " \
-    "etcd://HOST:PORT or the run id of a job that runs on this machine; without it, "  \
+#define WHERE                                                                           \
+    " ENDPOINT is HOST:PORTS (the job's endpoint or any agent's listener), dir:/path, " \
+    "etcd://HOST:PORT or the run id of a job that runs on this machine; without it, "   \
     "the only job of this machine."
 
 const struct option_set leave_options = {

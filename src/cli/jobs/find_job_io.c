@@ -92,6 +92,24 @@ static int find_host(const struct rdzv_place *place, struct job_found *ret, stru
     return 0;
 }
 
+/* The leader has one of the ports, and other programs may have others. */
+static int find_ports(const struct job_place *place, struct job_found *ret, struct err *err) {
+    uint16_t ports[JOB_ENDPOINT_PORTS_MAX];
+    unsigned n;
+    struct rdzv_place one = RDZV_PLACE_INIT;
+    if (place->one_agent)
+        return err_set(err, -EINVAL, "\"%.200s\" is no single agent; name the node's, as HOST:PORT",
+                       place->endpoint);
+    int r =
+        rdzv_endpoint_parse_ports(place->endpoint, ARRAY_SIZE(ports), &one.host, ports, &n, err);
+    for (unsigned i = 0; i < n && r == 0; i++) {
+        one.port = ports[i];
+        r = find_host(&one, ret, err);
+    }
+    free(one.host);
+    return r;
+}
+
 /* ---- an arbiter ---- */
 
 /* Uses the rules of "muster run", so that endpoint, id and conf have the same meaning. */
@@ -194,6 +212,8 @@ int job_find(struct loop *loop, const struct job_place *place, struct job_found 
         here.run_id = place->endpoint;
         return find_here(&here, ret, err);
     }
+    if (rdzv_endpoint_has_ports(place->endpoint))
+        return find_ports(place, ret, err);
     _cleanup_(rdzv_place_fini) struct rdzv_place parsed = RDZV_PLACE_INIT;
     int r = rdzv_place_parse(place->endpoint, &parsed, err);
     if (r == -ENODATA)

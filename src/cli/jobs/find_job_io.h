@@ -12,8 +12,8 @@
 #include "rendezvous/arbiter/arbiter.h"
 
 struct job_place {
-    /* HOST[:PORT], dir:/path, etcd://…, or, without run_id, the run id of a job that runs on this
-     * machine, which is looked for first; NULL: this machine's agents */
+    /* HOST[:PORTS] as --rdzv-endpoint has them, dir:/path, etcd://…, or, without run_id, the run id
+     * of a job that runs on this machine, which is looked for first; NULL: this machine's agents */
     const char *endpoint;
     const char *run_id;  /* NULL: any job */
     const char *conf;    /* as --rdzv-conf, for etcd; NULL: none */

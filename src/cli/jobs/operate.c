@@ -8,6 +8,7 @@
 #include "base/text/log.h"
 #include "base/text/parse.h"
 #include "cli/options/commands.h"
+#include "cli/options/rdzv_text.h"
 
 static int read_values(struct operation *op) {
     const struct option_value *values = op->parsed.values;
@@ -40,9 +41,16 @@ int operation_read(const struct option_set *set, int argc, char **argv, int max_
 
 int operation_ask(const struct operation *op, struct loop *loop, const struct command *command,
                   struct job_found *found, struct operator_reply *ret_reply, struct err *err) {
+    const char *endpoint = op->place.endpoint;
     int r = job_find(loop, &op->place, found, err);
     if (r < 0 || found->closed)
         return r;
+    if (command->kind != COMMAND_STATUS && op->place.run_id == NULL && endpoint != NULL &&
+        rdzv_endpoint_has_ports(endpoint))
+        return err_set(err, -EINVAL,
+                       "\"%.200s\": other jobs can have some of these ports; say which job it is "
+                       "about: --rdzv-id",
+                       endpoint);
     bool all_refused = true;
     for (size_t i = 0; i < found->n; i++) {
         const struct job_target *t = &found->list[i];
