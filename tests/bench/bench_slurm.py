@@ -2,6 +2,9 @@
 """Two `echo` a host in an allocation of an emulated Slurm: by srun alone, by `muster run` (which starts its own step), and
 by `srun muster run`; alternately.
 
+The emulated hosts share /tmp, which real ones do not: each agent would see the others' folders there, and all wait for
+one lock to make their own. So TMPDIR is a folder that each host has for itself.
+
 BENCH_NODES are the numbers of hosts (2 8 32 64), BENCH_SLURM_RUNS how often each is measured (9).
 """
 import os
@@ -41,7 +44,8 @@ def measure(nodes, folder):
     script = pathlib.Path(folder, "rounds")
     script.write_text(ROUNDS)
     with Slurm(nodes, cpus=4) as slurm:
-        env = slurm.env({"MUSTER": str(pathlib.Path(bench.muster()).resolve()), "MUSTER_RUN_DIR": "/dev/shm/muster"})
+        env = slurm.env({"MUSTER": str(pathlib.Path(bench.muster()).resolve()), "MUSTER_RUN_DIR": "/dev/shm/muster",
+                         "TMPDIR": "/dev/shm"})
         done = slurm.run("salloc", "--quiet", f"-N{nodes}", "--ntasks-per-node=2", "--exclusive", "bash", script, RUNS,
                          folder=folder, env=env, seconds=60 + 30 * RUNS)
     samples = {what: [] for what in KINDS}
