@@ -56,7 +56,7 @@ ROOMS = [
     ("launcher/pod", "base/"),
     ("launcher/contain", "base/ io"),
     ("launcher/slurm", "base/ io/ topology/model launcher/hosts"),
-    ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol launcher/slurm"),
+    ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/protocol launcher/hosts launcher/slurm"),
     ("launcher/ends", "base/ io/"),
     ("launcher/head", "base/ io/ topology/model rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job launcher/ends"),
     ("launcher/worker", "base/ io launcher/job"),
@@ -72,7 +72,7 @@ ROOMS = [
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
-    ("cli/options", "base/ topology/model rendezvous/protocol launcher/slurm launcher/job launcher/pod launcher/ends launcher/head"),
+    ("cli/options", "base/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/pod launcher/ends launcher/head"),
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/logs launcher/streams cli/options"),

@@ -9,6 +9,7 @@
 #include "launcher/head/head_io.h"
 #include "launcher/head/hold_io.h"
 #include "launcher/head/starter.h"
+#include "launcher/ssh/ssh_head_io.h"
 
 extern char **environ;
 
@@ -36,6 +37,12 @@ static int be_agent(const struct job_spec *spec, const char *hold) {
 static int start(const struct job_spec *spec, char **argv) {
     char hold[HOLD_NAME_MAX];
     const struct slurm_place *place = &spec->slurm;
+    if (spec->hosts.list.n > 0)
+        return ssh_head_run(&(struct ssh_head_config){.spec = spec,
+                                                      .args = argv + 1,
+                                                      .envp = environ,
+                                                      .argv0 = program_invocation_name,
+                                                      .version = MUSTER_VERSION});
     if (spec->start_nodes > 0)
         return head_run(&(struct head_run_config){.spec = spec,
                                                   .place = place,

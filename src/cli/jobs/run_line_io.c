@@ -14,6 +14,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "launcher/head/step_cpus_io.h"
+#include "launcher/hosts/hostfile.h"
 #include "launcher/pod/place.h"
 #include "launcher/preflight/switch_map.h"
 #include "launcher/slurm/place_io.h"
@@ -109,6 +110,16 @@ static int probe_env_file(void *arg, const char *path, char **ret, struct err *e
     return 0;
 }
 
+static int probe_hostfile(void *arg, const char *path, char **ret, size_t *ret_len,
+                          struct err *err) {
+    (void)arg;
+    int r = file_read_text(path, HOSTFILE_BYTES_MAX, ret, ret_len);
+    if (r < 0)
+        return err_set(err, r, "can't read %s: %s", path,
+                       why_unread(r, "it holds more than 16 MiB"));
+    return 0;
+}
+
 static bool probe_has_gpus(void *arg) {
     (void)arg;
     return discover_has_gpus();
@@ -188,6 +199,7 @@ const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .cwd = probe_cwd,
                                            .read_secret = probe_secret,
                                            .read_env_file = probe_env_file,
+                                           .read_hostfile = probe_hostfile,
                                            .has_gpus = probe_has_gpus,
                                            .read_hosts = probe_hosts,
                                            .slurm_facts = probe_slurm,

@@ -43,6 +43,8 @@ struct job_probes {
     /* The name of the file system that nodes share and that has the folder, or would have it, if
      * this user can meet others there; NULL: there is none. NULL: not known. */
     const char *(*shared_folder)(void *arg, const char *path);
+    /* A host file of at most HOSTFILE_BYTES_MAX bytes, malloc'ed. NULL: files can't be read. */
+    int (*read_hostfile)(void *arg, const char *path, char **ret, size_t *ret_len, struct err *err);
 };
 
 /* Outcomes other than a job to run. */

@@ -196,8 +196,7 @@ void job_derived(struct job_reading *j, const char *fmt, ...) {
 
 static bool is_blank(const char *text) { return text == NULL || text[strspn(text, " \t")] == '\0'; }
 
-/* As if the user had given it, but job_given() stays false. */
-static void fill_in(struct job_reading *j, enum run_option row, const char *text) {
+void job_fill_in(struct job_reading *j, enum run_option row, const char *text) {
     j->parsed.values[option_row(&run_options, row)].text = text;
 }
 
@@ -249,17 +248,17 @@ static void meet_at_first(struct job_reading *j) {
                          ? strcmp(job_text(j, RUN_RDZV_BACKEND), "static") == 0
                          : job_given(j, RUN_MASTER_PORT);
     if (is_static) {
-        fill_in(j, RUN_MASTER_ADDR, pod->first_host);
+        job_fill_in(j, RUN_MASTER_ADDR, pod->first_host);
         job_derived(j, "master_addr: %s, from this pod's full name in /etc/hosts, with index 0",
                     pod->first_host);
     } else {
-        fill_in(j, RUN_RDZV_BACKEND, "c10d");
-        fill_in(j, RUN_RDZV_ENDPOINT, pod->first_host);
+        job_fill_in(j, RUN_RDZV_BACKEND, "c10d");
+        job_fill_in(j, RUN_RDZV_ENDPOINT, pod->first_host);
         job_derived(j, "rdzv_endpoint: %s, from this pod's full name in /etc/hosts, with index 0",
                     pod->first_host);
     }
     if (!job_given(j, RUN_RDZV_ID)) {
-        fill_in(j, RUN_RDZV_ID, pod->job);
+        job_fill_in(j, RUN_RDZV_ID, pod->job);
         job_derived(j, "rdzv_id: %s, from this pod's full name in /etc/hosts", pod->job);
     }
     j->spec->pods_are_group = true;

@@ -37,6 +37,9 @@ bool job_given(const struct job_reading *j, enum run_option row);
 /* Sets the error to "--name=value: must be …" and returns -EINVAL. */
 int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 
+/* As if the user had given it, but job_given() stays false. The text is borrowed for the reading.
+ */
+void job_fill_in(struct job_reading *j, enum run_option row, const char *text);
 /* Adds a sentence to spec->derived: a value that nobody gave, and where it comes from. */
 void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
 
@@ -47,6 +50,16 @@ _must_use_ int job_read_slurm(struct job_reading *j);
 _must_use_ int job_read_starter(struct job_reading *j);
 /* After it is known where in Slurm this process is. */
 _must_use_ int job_read_requeue(struct job_reading *j);
+/* Whether a head has started this process (launcher/head/starter.h). */
+bool job_has_head(const struct job_reading *j);
+/* Whether this process starts agents over ssh. */
+bool job_wants_ssh(const struct job_reading *j);
+/* Reads on which hosts, for job_wants_ssh(). Needs job_read_slurm(). */
+_must_use_ int job_read_hosts(struct job_reading *j);
+/* And at which ports they meet. Needs --port-range. */
+void job_choose_host_ports(struct job_reading *j);
+/* "me@node1:4", or "node1:0,2" with GPUs: a host, as -H and --include take it. */
+void job_host_text(const struct host *host, struct strbuf *out);
 /* The number of workers is counted on each node, and this process has no workers. */
 bool job_counts_elsewhere(const struct job_reading *j);
 /* What agents whose output goes to one place do about that. */

@@ -11,7 +11,10 @@
 int job_read_starter(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     uint32_t nodes = 0;
-    int r = starter_choose(spec->starter, &spec->slurm, &j->said, &nodes, j->err);
+    if (job_wants_ssh(j))
+        return job_read_hosts(j);
+    int r = starter_choose(job_has_head(j) ? JOB_STARTER_NONE : spec->starter, &spec->slurm,
+                           &j->said, &nodes, j->err);
     if (r < 0)
         return r;
     if (r == STARTER_SRUN) {
@@ -54,9 +57,7 @@ static bool srun_labels(const struct job_reading *j) {
 
 void job_share_output(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    const char *head = env_get(j->envp, STARTER_HEAD_ENV); /* over ssh, in no step */
-    bool started = j->fill.group || (head != NULL && head[0] != '\0');
-    spec->in_step = started && spec->rdzv.max_nodes > 1;
+    spec->in_step = (j->fill.group || job_has_head(j)) && spec->rdzv.max_nodes > 1;
     spec->rank_prefix = spec->in_step && !job_given(j, RUN_TEE) && !job_given(j, RUN_REDIRECTS) &&
                         spec->line_prefix == NULL && !srun_labels(j);
 }

@@ -412,6 +412,8 @@ int job_read_rendezvous(struct job_reading *j) {
     if (r == 0)
         job_choose_ports(j);
     if (r == 0)
+        job_choose_host_ports(j);
+    if (r == 0)
         r = read_node_rank(j, &conf);
     if (r == 0)
         r = read_lease(j, &conf);

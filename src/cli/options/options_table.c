@@ -67,14 +67,29 @@ static const struct option_def defs[] = {
     {"regroup-wait", "SECONDS", ENV | OURS,
      "How long the place of a lost node is kept for a replacement", .id = RUN_REGROUP_WAIT,
      SECONDS(rdzv.regroup_wait_ns), .key = "regroup_timeout"},
+    {"host", "LIST", OURS,
+     "Hosts on which to start muster over ssh: NAME or USER@NAME, each with :N for N workers, "
+     "separated by commas; names as in node[01-04], too",
+     .id = RUN_HOST, .letter = 'H'},
+    {"hostfile", "FILE", OURS,
+     "The same from a file: a host on each line, with slots=N or :N, as for mpirun, DeepSpeed and "
+     "Slurm",
+     .id = RUN_HOSTFILE},
+    {"include", "HOSTS", OURS, "Only these hosts, and of a host only these GPUs: node1@node2:0,2",
+     .id = RUN_INCLUDE},
+    {"exclude", "HOSTS", OURS, "All but these hosts or GPUs: node1@node2:0,2", .id = RUN_EXCLUDE},
+    {"ssh", "COMMAND", OURS, "The command that reaches a host, with its options; by default ssh",
+     TEXT(hosts.ssh)},
+    {"export", "NAMES", OURS,
+     "The variables that agents on other hosts get from here: ALL (all but those of this machine "
+     "or log-in; the default), NONE, or names, NAME=VALUE and PREFIX*, separated by commas",
+     TEXT(hosts.export_names)},
     {"starter", "HOW", ENV | OURS,
-     "What starts muster on all nodes of a Slurm job, from its batch script, salloc or an "
-     "interactive "
-     "step: srun, nothing (none), or srun if the job has several nodes and neither where they meet "
-     "nor "
-     "--nnodes=1 is given (auto)",
-     .choices = "auto srun none",
-     CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTER_SRUN, JOB_STARTER_NONE)},
+     "What starts muster on all nodes: ssh, srun (from a batch script, salloc or an interactive "
+     "step), nothing (none), or ssh if hosts are given, and srun if a Slurm job has several nodes "
+     "and neither where they meet nor --nnodes=1 is given (auto)",
+     .choices = "auto srun ssh none",
+     CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTER_SRUN, JOB_STARTER_SSH, JOB_STARTER_NONE)},
     {"role", "NAME", ENV,
      "Name of the role of this node's workers (ROLE_NAME); ranks are also counted within a role",
      .fallback = "default", TEXT(role), .most = JOB_RUN_ID_MAX - 1},

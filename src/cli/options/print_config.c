@@ -126,6 +126,18 @@ static void add_console(struct strbuf *out, const struct job_spec *spec) {
     strbuf_add(out, "],\n");
 }
 
+/* Each as -H takes it, with the GPUs as --include does. */
+static void add_hosts(struct strbuf *out, const struct hosts *hosts) {
+    strbuf_add(out, "  \"hosts\": [");
+    for (size_t i = 0; i < hosts->n; i++) {
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        job_host_text(&hosts->items[i], &text);
+        strbuf_add(out, i > 0 ? ", " : "");
+        add_json_text(out, strbuf_text(&text));
+    }
+    strbuf_add(out, "],\n");
+}
+
 static void add_times(struct strbuf *out, const struct job_spec *spec) {
     add_seconds(out, "join_timeout", spec->rdzv.join_timeout_ns);
     add_seconds(out, "last_call_timeout", spec->rdzv.last_call_ns);
@@ -192,6 +204,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_bool(out, "run_id_given", spec->run_id_given);
     add_texts(out, "derived", spec->derived);
     add_number(out, "start_nodes", spec->start_nodes);
+    add_hosts(out, &spec->hosts.list);
     add_text(out, "topology", spec->topology);
     add_text(out, "topology_file", spec->topology_file);
     add_times(out, spec);

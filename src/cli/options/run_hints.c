@@ -3,7 +3,7 @@
 
 #define WORKERS "workers of each node: --nproc-per-node"
 #define NODES "nodes of the job: --nnodes"
-#define EACH_NODE "muster is started on each node, by srun or ssh"
+#define HOSTFILE "did you mean --hostfile?"
 
 /* Names of accelerate, deepspeed, mpirun, srun, ft_launcher, torchx and torch.distributed.launch,
  * from their own documentation. */
@@ -26,17 +26,14 @@ const struct option_hint run_hints[] = {
     {"machine-rank", "did you mean --node-rank?"},
     {"main-process-ip", "did you mean --master-addr?"},
     {"main-process-port", "did you mean --master-port?"},
-    {"host", "did you mean --master-addr, or --rdzv-endpoint?"},
-    {"hostfile", EACH_NODE},
-    {"hosts", EACH_NODE},
-    {"include", EACH_NODE},
-    {"exclude", EACH_NODE},
+    {"hosts", "did you mean --host (-H)?"},
+    {"machinefile", HOSTFILE},
+    {"f", HOSTFILE},
     {"gpu-ids", "set CUDA_VISIBLE_DEVICES"},
     {"multi-gpu", "leave it out: " WORKERS},
     {"dist-url", "did you mean --rdzv-endpoint=HOST:PORT?"},
     {"dist-backend", "leave it out: the script chooses it"},
     {"timeout", "did you mean --rdzv-conf=join_timeout=SECONDS?"},
-    {"H", EACH_NODE},
     {"rdzv-port", "the port is a part of --rdzv-endpoint=HOST:PORT"},
     {"rdzv-timeout", "did you mean --rdzv-conf=join_timeout=SECONDS?"},
     {"join-timeout", "did you mean --rdzv-conf=join_timeout=SECONDS?"},

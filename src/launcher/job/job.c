@@ -98,6 +98,11 @@ void job_spec_fini(struct job_spec *spec) {
         free(*text);
     free(spec->derived);
     slurm_place_fini(&spec->slurm);
+    hosts_fini(&spec->hosts.list);
+    free(spec->hosts.ssh);
+    free(spec->hosts.export_names);
+    free(spec->hosts.run_id);
+    free(spec->hosts.first);
     free(spec->role);
     free(spec->script);
     for (char **arg = spec->args; arg != NULL && *arg != NULL; arg++)

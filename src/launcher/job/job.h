@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include "base/util.h"
+#include "launcher/hosts/hosts.h"
 #include "launcher/slurm/place.h"
 #include "nccl_env/rules/resolve.h"
 #include "rendezvous/protocol/settings.h"
@@ -56,10 +57,22 @@ enum job_leave { JOB_LEAVE_NONE = 0, JOB_LEAVE_DETACHED };
 /* The exit status of a job whose worker failed: 1, or that of the worker that failed first. */
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 
-/* What starts muster on the nodes of a job: srun where Slurm has given this one several nodes and
- * the user arranges nothing else (AUTO), srun, or nothing: this process is the agent of its node.
- */
-enum job_starter { JOB_STARTER_AUTO = 0, JOB_STARTER_SRUN, JOB_STARTER_NONE };
+/* What starts muster on the nodes of a job: ssh where the user names hosts, srun where Slurm has
+ * given this one several nodes and the user arranges nothing else (AUTO), srun, ssh, or nothing:
+ * this process is the agent of its node. */
+enum job_starter { JOB_STARTER_AUTO = 0, JOB_STARTER_SRUN, JOB_STARTER_SSH, JOB_STARTER_NONE };
+
+/* The hosts on which muster is started over ssh, and what the agents there are told in addition to
+ * the user's own words: what the user has not said. */
+struct job_hosts {
+    struct hosts list;  /* n 0: not over ssh */
+    char *ssh;          /* --ssh; NULL: ssh */
+    char *export_names; /* --export; NULL: the default */
+    bool add_nnodes, add_node_rank, add_nproc, add_is_host, add_backend;
+    bool meet;    /* the endpoint: at the first host, at one of job_spec.endpoint_ports */
+    char *first;  /* the name of the first host, as in an endpoint; NULL: they don't meet there */
+    char *run_id; /* the name of the run; NULL: the user has named it */
+};
 
 /* OMP_NUM_THREADS if it is not set: torchrun's value, or the number of cores that a worker has. */
 enum job_omp { JOB_OMP_TORCHRUN = 0, JOB_OMP_CORES };
@@ -70,9 +83,10 @@ struct job_spec {
     uint32_t nproc; /* workers of this node */
     enum job_backend backend;
     enum job_starter starter;
-    /* this process is the head: it starts a step of so many nodes, and no worker; 0: it is an agent
+    /* this process is the head: it starts agents on so many nodes, and no worker; 0: it is an agent
      */
     uint32_t start_nodes;
+    struct job_hosts hosts; /* where, if by ssh; else by srun */
     bool standalone;        /* one node, a free port, closed to other nodes */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port; /* 0: any free one */

@@ -1,0 +1,189 @@
+/* Hosts on which muster is started over ssh: which they are, and what their agents are to be told.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/envlist.h"
+#include "cli/options/job_options_priv.h"
+#include "launcher/head/starter.h"
+#include "launcher/hosts/hostfile.h"
+
+void job_host_text(const struct host *host, struct strbuf *out) {
+    const bool v6 = strchr(host->name, ':') != NULL;
+    if (host->user != NULL)
+        strbuf_printf(out, "%s@", host->user);
+    strbuf_printf(out, v6 ? "[%s]" : "%s", host->name);
+    if (host->n_gpus == 0 && host->slots > 0)
+        strbuf_printf(out, ":%u", host->slots);
+    for (uint32_t i = 0; i < host->n_gpus; i++)
+        strbuf_printf(out, "%s%u", i > 0 ? "," : " GPUs ", host->gpus[i]);
+}
+
+static bool says_hosts(const struct job_reading *j) {
+    return job_given(j, RUN_HOST) || job_given(j, RUN_HOSTFILE) || job_given(j, RUN_INCLUDE) ||
+           job_given(j, RUN_EXCLUDE);
+}
+
+bool job_has_head(const struct job_reading *j) {
+    const char *head = env_get(j->envp, STARTER_HEAD_ENV);
+    return head != NULL && head[0] != '\0';
+}
+
+bool job_wants_ssh(const struct job_reading *j) {
+    if (job_has_head(j) || j->spec->starter == JOB_STARTER_NONE)
+        return false;
+    return j->spec->starter == JOB_STARTER_SSH || says_hosts(j);
+}
+
+/* ---- which ---- */
+
+static int read_list(struct job_reading *j) {
+    _cleanup_(freep) char *text = NULL;
+    const struct slurm_place *place = &j->spec->slurm;
+    struct hosts_input in = {.list = job_text(j, RUN_HOST),
+                             .file = job_text(j, RUN_HOSTFILE),
+                             .include = job_text(j, RUN_INCLUDE),
+                             .exclude = job_text(j, RUN_EXCLUDE)};
+    if (in.list == NULL && in.file == NULL)
+        in.list = place->job_nodelist;
+    if (in.list == NULL && in.include == NULL && in.exclude == NULL && in.file == NULL)
+        return err_set(j->err, -EINVAL,
+                       "--starter=ssh: which hosts? name them with -H or --hostfile");
+    if (in.file != NULL) {
+        int r = j->probes->read_hostfile != NULL
+                    ? j->probes->read_hostfile(j->probes->arg, in.file, &text, &in.len, j->err)
+                    : err_set(j->err, -ENOTSUP, "can't read %s", in.file);
+        if (r < 0) {
+            err_prefix(j->err, "--hostfile");
+            return r;
+        }
+        in.text = text;
+    }
+    return hosts_read(&in, &j->spec->hosts.list, j->err);
+}
+
+static const char *list_origin(const struct job_reading *j) {
+    return job_given(j, RUN_HOST)       ? "-H"
+           : job_given(j, RUN_HOSTFILE) ? "--hostfile"
+                                        : "SLURM_JOB_NODELIST";
+}
+
+/* As many as the job can have, in their order. */
+static int choose(struct job_reading *j) {
+    struct hosts *hosts = &j->spec->hosts.list;
+    struct rdzv_settings *s = &j->spec->rdzv;
+    const char *origin = list_origin(j);
+    if (hosts->n > RDZV_NODES_MAX)
+        return err_set(j->err, -ERANGE, "%s has %zu hosts, and a job at most %d", origin, hosts->n,
+                       RDZV_NODES_MAX);
+    if (!job_given(j, RUN_NNODES))
+        s->min_nodes = s->max_nodes = (uint32_t)hosts->n;
+    if (s->min_nodes > hosts->n)
+        return err_set(j->err, -EINVAL,
+                       "%u nodes are asked for, but %s has %zu host%s; leave --nnodes out, or name "
+                       "more hosts",
+                       s->min_nodes, origin, hosts->n, hosts->n == 1 ? "" : "s");
+    if (s->max_nodes < hosts->n) {
+        _cleanup_(freep) bool *keep = xcalloc(hosts->n, sizeof *keep);
+        memset(keep, true, s->max_nodes * sizeof *keep);
+        hosts_keep(hosts, keep);
+    }
+    return 0;
+}
+
+/* ---- what they are told ---- */
+
+static bool is_blank(const char *text) { return text == NULL || text[strspn(text, " \t")] == '\0'; }
+
+/* Where the nodes meet: at the first of them, unless the user names a place. */
+static void arrange(struct job_reading *j) {
+    struct job_hosts *h = &j->spec->hosts;
+    const char *backend = job_text(j, RUN_RDZV_BACKEND);
+    const bool c10d = !job_given(j, RUN_RDZV_BACKEND) || strcmp(backend, "c10d") == 0,
+               is_static = job_given(j, RUN_RDZV_BACKEND) && strcmp(backend, "static") == 0,
+               says = !is_blank(job_text(j, RUN_RDZV_ENDPOINT)) || job_given(j, RUN_MASTER_ADDR) ||
+                      (!c10d && job_given(j, RUN_MASTER_PORT));
+    h->add_nnodes = !job_given(j, RUN_NNODES);
+    h->add_node_rank = !job_given(j, RUN_NODE_RANK);
+    h->add_nproc = !job_given(j, RUN_NPROC_PER_NODE);
+    h->meet = h->list.n > 1 && !says && (c10d || is_static);
+    h->add_backend = h->meet && !job_given(j, RUN_RDZV_BACKEND);
+    h->add_is_host = h->meet && !is_static && !job_given(j, RUN_RDZV_CONF);
+    if (!job_given(j, RUN_RDZV_ID))
+        h->run_id = xasprintf("ssh-%012" PRIx64, j->probes->random(j->probes->arg) >> 16);
+    if (!h->meet)
+        return;
+    const bool v6 = strchr(h->list.items[0].name, ':') != NULL;
+    h->first = xasprintf("%s%s%s%s", v6 ? "[" : "", h->list.items[0].name, v6 ? "]" : "",
+                         is_static ? ":1" : ""); /* job_choose_host_ports() has the port */
+    if (h->add_backend)
+        job_fill_in(j, RUN_RDZV_BACKEND, "c10d");
+    job_fill_in(j, RUN_RDZV_ENDPOINT, h->first);
+}
+
+static void say_hosts(struct job_reading *j) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    const struct hosts *hosts = &j->spec->hosts.list;
+    for (size_t i = 0; i < MIN2(hosts->n, (size_t)16); i++) {
+        strbuf_add(&text, i > 0 ? " " : "");
+        job_host_text(&hosts->items[i], &text);
+    }
+    job_derived(j, "hosts: %s%s, %zu in all, from %s%s", strbuf_text(&text),
+                hosts->n > 16 ? " ..." : "", hosts->n, list_origin(j),
+                job_given(j, RUN_INCLUDE)   ? " and --include"
+                : job_given(j, RUN_EXCLUDE) ? " and --exclude"
+                                            : "");
+}
+
+static int check(struct job_reading *j) {
+    if (j->spec->slurm.kind == SLURM_PLACE_STEP && j->spec->slurm.n_tasks > 1)
+        return err_set(j->err, -EINVAL,
+                       "srun has started muster on %u nodes already, so it does not start itself "
+                       "over ssh: leave -H and --hostfile out, or srun",
+                       j->spec->slurm.n_nodes);
+    if (job_value(j, RUN_STANDALONE)->times > 0)
+        return err_set(j->err, -EINVAL,
+                       "--standalone is for one node that meets no other; leave it out to start "
+                       "muster on other hosts");
+    if (j->spec->starter == JOB_STARTER_SRUN)
+        return err_set(j->err, -EINVAL,
+                       "--starter=srun starts muster on the nodes of a Slurm job; hosts of your "
+                       "own are for --starter=ssh");
+    return 0;
+}
+
+int job_read_hosts(struct job_reading *j) {
+    int r = check(j);
+    if (r == 0)
+        r = read_list(j);
+    if (r == 0)
+        r = choose(j);
+    if (r < 0)
+        return r;
+    j->fill = (struct slurm_fill){0};
+    j->spec->step_is_group = false;
+    j->spec->start_nodes = (uint32_t)j->spec->hosts.list.n;
+    arrange(j);
+    say_hosts(j);
+    return 0;
+}
+
+/* A port that is free on this machine may be taken on another. */
+void job_choose_host_ports(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    char name[32];
+    const bool range = spec->port_low > 0;
+    if (!spec->hosts.meet)
+        return;
+    (void)snprintf(name, sizeof name, "%016" PRIx64, j->probes->random(j->probes->arg));
+    spec->n_endpoint_ports =
+        (unsigned)slurm_ports(name, range ? spec->port_low : SLURM_PORT_LOW,
+                              range ? spec->port_high : SLURM_PORT_HIGH, spec->endpoint_ports);
+    spec->endpoint_port = spec->endpoint_ports[0];
+    if (spec->backend == JOB_BACKEND_STATIC || spec->n_endpoint_ports == 1)
+        spec->n_endpoint_ports = 0;
+    job_derived(j, "rdzv_endpoint: %s:%u (or one of %u further ports), the first host",
+                spec->endpoint_host, spec->endpoint_port, MAX2(spec->n_endpoint_ports, 1u) - 1);
+}

@@ -1,0 +1,69 @@
+#include "launcher/ssh/ssh_args.h"
+
+#include <string.h>
+
+#include "base/text/port_list.h"
+
+static void add(struct ssh_boot *boot, char *word) {
+    ssh_boot_word(boot, word);
+    free(word);
+}
+
+static void add_endpoint(const struct job_spec *spec, const char *addr, struct ssh_boot *boot) {
+    _cleanup_(strbuf_fini) struct strbuf ports = {0};
+    if (spec->n_endpoint_ports > 0)
+        port_list_text(spec->endpoint_ports, spec->n_endpoint_ports, &ports);
+    else
+        strbuf_printf(&ports, "%u", spec->endpoint_port);
+    const bool v6 = strchr(addr, ':') != NULL;
+    add(boot, xasprintf("--rdzv-endpoint=%s%s%s:%s", v6 ? "[" : "", addr, v6 ? "]" : "",
+                        strbuf_text(&ports)));
+}
+
+static void add_gpus(const struct host *host, struct ssh_boot *boot) {
+    _cleanup_(strbuf_fini) struct strbuf list = {0};
+    for (uint32_t i = 0; i < host->n_gpus; i++)
+        strbuf_printf(&list, "%s%u", i > 0 ? "," : "", host->gpus[i]);
+    if (host->n_gpus > 0)
+        envlist_set(&boot->env, "CUDA_VISIBLE_DEVICES", strbuf_text(&list));
+}
+
+void ssh_args(const struct job_spec *spec, const struct ssh_place *place, char *const *args,
+              struct ssh_boot *boot) {
+    const struct job_hosts *hosts = &spec->hosts;
+    const struct host *host = &hosts->list.items[place->host];
+    if (hosts->add_nnodes)
+        add(boot, xasprintf("--nnodes=%u", spec->rdzv.max_nodes));
+    if (hosts->add_node_rank)
+        add(boot, xasprintf("--node-rank=%zu", place->host - place->first));
+    if (hosts->add_nproc && host->slots > 0)
+        add(boot, xasprintf("--nproc-per-node=%u", host->slots));
+    if (hosts->run_id != NULL)
+        add(boot, xasprintf("--rdzv-id=%s", hosts->run_id));
+    if (hosts->add_backend)
+        ssh_boot_word(boot, "--rdzv-backend=c10d");
+    if (hosts->meet)
+        add_endpoint(spec, place->addr, boot);
+    if (hosts->add_is_host)
+        add(boot, xasprintf("--rdzv-conf=is_host=%d", place->host == place->first));
+    for (; *args != NULL; args++)
+        ssh_boot_word(boot, *args);
+    add_gpus(host, boot);
+}
+
+/* Those of this machine itself, or of a link that no other host has. */
+static bool is_narrow(const char *addr, size_t len) {
+    return strncmp(addr, "127.", 4) == 0 || (len == 3 && strncmp(addr, "::1", 3) == 0) ||
+           strncmp(addr, "169.254.", 8) == 0 || strncmp(addr, "fe80:", 5) == 0;
+}
+
+char *ssh_meeting_addr(const char *addrs) {
+    for (const char *at = addrs; *at != '\0';) {
+        size_t n = strcspn(at, ",");
+        if (n > 0 && !is_narrow(at, n))
+            return xstrndup(at, n);
+        at += n + (at[n] == ',');
+    }
+    size_t n = strcspn(addrs, ",");
+    return n > 0 ? xstrndup(addrs, n) : xstrdup("127.0.0.1");
+}

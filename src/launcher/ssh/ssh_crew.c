@@ -1,0 +1,74 @@
+#include "launcher/ssh/ssh_crew.h"
+
+void ssh_crew_init(struct ssh_crew *c, uint32_t n, uint32_t min) {
+    *c = (struct ssh_crew){.n = n, .min = min};
+    c->states = xcalloc(n, sizeof *c->states);
+    c->ready = xcalloc(n, sizeof *c->ready);
+    for (uint32_t i = 0; i < n; i++)
+        c->states[i] = SSH_CREW_WAITING;
+}
+
+void ssh_crew_fini(struct ssh_crew *c) {
+    free(c->states);
+    free(c->ready);
+    *c = (struct ssh_crew){0};
+}
+
+/* A host leaves the stack of READY ones by its state. */
+static bool pop_ready(struct ssh_crew *c, uint32_t *ret) {
+    while (c->n_ready > 0) {
+        *ret = c->ready[--c->n_ready];
+        if (c->states[*ret] == SSH_CREW_READY)
+            return true;
+    }
+    return false;
+}
+
+static bool leader_answered(const struct ssh_crew *c) {
+    return c->leader < c->n && c->states[c->leader] >= SSH_CREW_READY;
+}
+
+enum ssh_crew_do ssh_crew_next(struct ssh_crew *c, uint32_t *ret) {
+    if (c->n - c->n_failed < c->min && !c->closed) {
+        c->closed = true;
+        return SSH_CREW_DO_TOO_FEW;
+    }
+    if (c->closed)
+        return SSH_CREW_DO_NOTHING;
+    if (leader_answered(c) && pop_ready(c, ret)) {
+        c->states[*ret] = SSH_CREW_BOOTED;
+        return SSH_CREW_DO_BOOT;
+    }
+    if (c->next == c->n || c->in_flight == SSH_IN_FLIGHT)
+        return SSH_CREW_DO_NOTHING;
+    *ret = c->next++;
+    c->states[*ret] = SSH_CREW_CALLED;
+    c->in_flight++;
+    return SSH_CREW_DO_CALL;
+}
+
+void ssh_crew_hello(struct ssh_crew *c, uint32_t host) {
+    if (c->states[host] != SSH_CREW_CALLED)
+        return;
+    c->in_flight--;
+    c->states[host] = SSH_CREW_READY;
+    c->ready[c->n_ready++] = host;
+}
+
+void ssh_crew_gone(struct ssh_crew *c, uint32_t host, bool failed) {
+    if (c->states[host] == SSH_CREW_ENDED || c->states[host] == SSH_CREW_FAILED)
+        return;
+    if (c->states[host] == SSH_CREW_CALLED)
+        c->in_flight--;
+    c->states[host] = failed ? SSH_CREW_FAILED : SSH_CREW_ENDED;
+    c->n_gone++;
+    c->n_failed += failed;
+    while (c->leader < c->n && c->states[c->leader] == SSH_CREW_FAILED)
+        c->leader++;
+}
+
+void ssh_crew_close(struct ssh_crew *c) { c->closed = true; }
+
+bool ssh_crew_is_over(const struct ssh_crew *c) {
+    return c->n_gone == (c->closed ? c->next : c->n);
+}

@@ -1,0 +1,533 @@
+#include "launcher/ssh/ssh_head_io.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "base/text/signal_name.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "launcher/head/head.h"
+#include "launcher/head/head_program_io.h"
+#include "launcher/head/head_signals_io.h"
+#include "launcher/ssh/ssh_args.h"
+#include "launcher/ssh/ssh_command.h"
+#include "launcher/ssh/ssh_console_io.h"
+#include "launcher/ssh/ssh_crew.h"
+#include "launcher/ssh/ssh_env.h"
+#include "launcher/ssh/ssh_host_io.h"
+
+#define EXIT_CANT 1
+#define EXIT_USAGE_ERROR 2
+#define PART_MAX ((size_t)64 * 1024) /* of a line */
+#define OUTPUTS 2                    /* stdout, stderr */
+
+struct member {
+    struct ssh_host *host;
+    char *addrs;                  /* of HELLO; NULL: not yet */
+    struct strbuf parts[OUTPUTS]; /* the beginning of a line */
+};
+
+struct run {
+    const struct ssh_head_config *config;
+    struct loop *loop;
+    struct child_reaper *reaper;
+    struct head_signals *signals;
+    struct loop_timer *timer, *ping, *alone, *lines, *flush;
+    struct ssh_console *consoles[OUTPUTS];
+    char *program, *command; /* muster's path, and what a host's shell is to run */
+    char **words;            /* of --ssh */
+    char *cwd;
+    char host_name[HEAD_HOST_MAX];
+    struct envlist env; /* of the agents */
+    struct ssh_host_env host_env;
+    struct ssh_crew crew;
+    struct member *members; /* [crew.n] */
+    uint32_t first;         /* node 0, once somebody was booted; else UINT32_MAX */
+    char *addr;             /* its address */
+    struct head head;
+    bool ended;     /* the machine knows that all have */
+    bool too_few;   /* which ends the job */
+    int code;       /* of the first agent that ended with an error */
+    bool lines_due; /* the timer runs */
+    bool over;      /* END: what is left is to write */
+    int status;
+};
+
+static void step(struct run *h, struct head_event *event);
+static void advance(struct run *h);
+
+static const struct host *name_of(const struct run *h, uint32_t i) {
+    return &h->config->spec->hosts.list.items[i];
+}
+
+/* ---- output ---- */
+
+static void pause_all(struct run *h, bool pause) {
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        if (h->members[i].host != NULL)
+            ssh_host_pause(h->members[i].host, pause);
+}
+
+static bool is_full(const struct run *h) {
+    return ssh_console_is_full(h->consoles[0]) || ssh_console_is_full(h->consoles[1]);
+}
+
+static void add_output(struct run *h, size_t which, const void *bytes, size_t len) {
+    bool was_full = is_full(h);
+    ssh_console_add(h->consoles[which], bytes, len);
+    if (!was_full && is_full(h))
+        pause_all(h, true);
+}
+
+static void flush_part(struct run *h, uint32_t i, size_t which) {
+    struct strbuf *part = &h->members[i].parts[which];
+    add_output(h, which, strbuf_text(part), part->len);
+    strbuf_clear(part);
+}
+
+/* A line is written in one piece, so that lines of several hosts don't mix. */
+static void take_output(struct run *h, uint32_t i, size_t which, const uint8_t *bytes, size_t len) {
+    struct strbuf *part = &h->members[i].parts[which];
+    const uint8_t *end = memrchr(bytes, '\n', len);
+    size_t whole = end != NULL ? (size_t)(end - bytes) + 1 : 0;
+    if (whole > 0) {
+        flush_part(h, i, which);
+        add_output(h, which, bytes, whole);
+    }
+    strbuf_add_bytes(part, bytes + whole, len - whole);
+    if (part->len > PART_MAX)
+        flush_part(h, i, which);
+    if (part->len > 0 && !h->lines_due) {
+        h->lines_due = true;
+        loop_timer_set(h->lines, clock_now_ns() + SSH_HEAD_LINE_NS);
+    }
+}
+
+static void flush_parts(struct run *h) {
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        for (size_t which = 0; which < OUTPUTS; which++)
+            flush_part(h, i, which);
+}
+
+static void on_lines(void *arg) {
+    struct run *h = arg;
+    h->lines_due = false;
+    flush_parts(h);
+}
+
+static void on_room(void *arg) {
+    struct run *h = arg;
+    if (!is_full(h))
+        pause_all(h, false);
+}
+
+static void quit_if_written(struct run *h) {
+    if (h->over && ssh_console_is_empty(h->consoles[0]) && ssh_console_is_empty(h->consoles[1]))
+        loop_quit(h->loop);
+}
+
+static void on_empty(void *arg) { quit_if_written(arg); }
+
+static void on_flush_timer(void *arg) {
+    struct run *h = arg;
+    loop_quit(h->loop);
+}
+
+static const struct ssh_console_ops console_ops = {.on_room = on_room, .on_empty = on_empty};
+
+/* ---- to the hosts ---- */
+
+static void send_signal(struct run *h, uint32_t i, enum ssh_kind kind, int signo) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    struct ssh_message m = {.kind = kind};
+    m.signal.signo = (uint32_t)signo;
+    ssh_add(&m, &frame);
+    ssh_host_send(h->members[i].host, &frame);
+}
+
+static void send_to_all(struct run *h, enum ssh_kind kind, int signo) {
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        if (ssh_crew_state(&h->crew, i) == SSH_CREW_BOOTED)
+            send_signal(h, i, kind, signo);
+}
+
+/* Hosts that have no agent yet get none. */
+static void call_nobody_else(struct run *h) {
+    ssh_crew_close(&h->crew);
+    for (uint32_t i = 0; i < h->crew.n; i++) {
+        enum ssh_crew_state state = ssh_crew_state(&h->crew, i);
+        if (state == SSH_CREW_CALLED)
+            ssh_host_kill(h->members[i].host);
+        else if (state == SSH_CREW_READY)
+            ssh_host_hang_up(h->members[i].host);
+    }
+}
+
+static void on_ping(void *arg) {
+    struct run *h = arg;
+    for (uint32_t i = 0; i < h->crew.n; i++) {
+        struct member *m = &h->members[i];
+        if (m->addrs != NULL && m->host != NULL && ssh_host_unsent(m->host) == 0)
+            send_signal(h, i, SSH_PING, 0);
+    }
+    loop_timer_set(h->ping, clock_now_ns() + SSH_PING_NS);
+}
+
+/* ---- effects ---- */
+
+static void finish(struct run *h, int status) {
+    bool failed = !h->head.has_verdict || h->head.verdict.status != 0;
+    h->status = h->too_few && failed ? (h->code != 0 ? h->code : HEAD_EXIT_LOST) : status;
+    h->over = true;
+    flush_parts(h);
+    if (h->head.signo != 0)
+        loop_timer_set(h->flush, clock_now_ns() + SSH_HEAD_FLUSH_NS);
+    quit_if_written(h);
+}
+
+static void kill_all(struct run *h) {
+    log_notice("killing the job on all hosts");
+    send_to_all(h, SSH_STOP, SIGKILL);
+    call_nobody_else(h);
+}
+
+static void carry_out(struct run *h, const struct head_effect *e) {
+    bool ending = h->head.pressure == HEAD_TERMINATED;
+    switch (e->kind) {
+    case HEAD_EFFECT_STOP:
+        call_nobody_else(h);
+        send_signal(h, (uint32_t)e->link - 1, SSH_STOP, e->signo);
+        break;
+    case HEAD_EFFECT_ACK: send_signal(h, (uint32_t)e->link - 1, SSH_ACK, 0); break;
+    case HEAD_EFFECT_SIGNAL:
+        if (ending)
+            call_nobody_else(h);
+        send_to_all(h, ending ? SSH_STOP : SSH_SIGNAL,
+                    ending && h->head.signo != 0 ? h->head.signo
+                    : ending                     ? SIGTERM
+                                                 : e->signo);
+        break;
+    case HEAD_EFFECT_KILL_STEP: kill_all(h); break;
+    case HEAD_EFFECT_REQUEUE: break; /* only Slurm has a queue: config.requeues is false */
+    case HEAD_EFFECT_END: finish(h, e->status); break;
+    }
+}
+
+/* No effect calls back, so steps are not nested. */
+static void step(struct run *h, struct head_event *event) {
+    struct head_update u;
+    event->now_ns = clock_now_ns();
+    head_step(&h->head, event, &u);
+    loop_timer_set(h->timer, u.deadline_ns);
+    for (size_t i = 0; i < u.n_effects; i++)
+        carry_out(h, &u.effects[i]);
+}
+
+static void on_timer(void *arg) { step(arg, &(struct head_event){.kind = HEAD_EVENT_TIME}); }
+
+static void on_signal(void *arg, int signo, bool ends) {
+    struct run *h = arg;
+    const char *name = signal_abbrev(signo);
+    if (h->over && ends) {
+        loop_quit(h->loop);
+        return;
+    }
+    if (ends && h->head.signo == 0 && h->head.state != HEAD_DECIDED)
+        log_notice("got SIG%s: stopping the job (up to %.0f s)", name != NULL ? name : "RT",
+                   (double)h->config->spec->shutdown_timeout_ns / (double)NS_PER_S);
+    step(h, &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = signo, .ends = ends});
+    if (ends && h->crew.n_gone == 0 && h->first == UINT32_MAX)
+        call_nobody_else(h);
+    advance(h);
+}
+
+/* ---- the start ---- */
+
+static bool is_this_machine(const struct run *h, const struct host *host) {
+    size_t n = strcspn(h->host_name, ".");
+    return host->user == NULL && host->port == 0 &&
+           (strcmp(host->name, "localhost") == 0 || strcmp(host->name, h->host_name) == 0 ||
+            (strlen(host->name) == n && strncmp(host->name, h->host_name, n) == 0));
+}
+
+static void show_gone(const struct run *h, uint32_t i, const char *why) {
+    if (h->head.state == HEAD_STARTING || h->head.state == HEAD_RUNNING)
+        log_error("host %s: %s", name_of(h, i)->name, why);
+    else
+        log_info("host %s: %s", name_of(h, i)->name, why);
+}
+
+static void call(struct run *h, uint32_t i) {
+    const struct host *host = name_of(h, i);
+    struct err err = {0};
+    char relay[] = "ssh-node";
+    char *here[] = {h->program, relay, NULL};
+    char **argv = is_this_machine(h, host) ? NULL : ssh_command(h->words, host, h->command);
+    h->members[i].host = ssh_host_new(&h->host_env, i);
+    head_show_command(argv != NULL ? argv : here);
+    int r = ssh_host_call(h->members[i].host, argv != NULL ? argv : here, h->config->envp, &err);
+    ssh_words_free(argv);
+    if (r < 0) {
+        show_gone(h, i, err.text);
+        ssh_crew_gone(&h->crew, i, true);
+    }
+}
+
+static void boot(struct run *h, uint32_t i) {
+    _cleanup_(ssh_boot_fini) struct ssh_boot boot = {
+        .cwd = xstrdup(h->cwd), .grace_ns = h->config->spec->shutdown_timeout_ns};
+    _cleanup_(strbuf_fini) struct strbuf frames = {0};
+    struct err err = {0};
+    if (h->first == UINT32_MAX) {
+        h->first = h->crew.leader;
+        h->addr = ssh_meeting_addr(h->members[h->first].addrs);
+        log_info("the hosts meet at %s (%s)", name_of(h, h->first)->name, h->addr);
+    }
+    envlist_copy(&boot.env, envlist_items(&h->env));
+    ssh_args(h->config->spec, &(struct ssh_place){.host = i, .first = h->first, .addr = h->addr},
+             h->config->args, &boot);
+    if (ssh_boot_add(&boot, &frames, &err) < 0) {
+        show_gone(h, i, err.text);
+        ssh_host_hang_up(h->members[i].host);
+        return;
+    }
+    ssh_host_send(h->members[i].host, &frames);
+}
+
+static void end_too_few(struct run *h, const char *why) {
+    if (h->too_few || h->head.state == HEAD_DECIDED || h->head.state == HEAD_OVER ||
+        h->head.signo != 0)
+        return;
+    h->too_few = true;
+    log_error("%s", why);
+    step(h, &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = SIGTERM, .ends = true});
+    call_nobody_else(h);
+}
+
+static void too_few(struct run *h) {
+    char text[160];
+    uint32_t left = h->crew.n - h->crew.n_failed;
+    (void)snprintf(text, sizeof text, "%u host%s left, and the job needs %u: ending it", left,
+                   left == 1 ? " is" : "s are", h->crew.min);
+    end_too_few(h, text);
+}
+
+static void advance(struct run *h) {
+    enum ssh_crew_do what;
+    uint32_t i = 0;
+    while ((what = ssh_crew_next(&h->crew, &i)) != SSH_CREW_DO_NOTHING) {
+        if (what == SSH_CREW_DO_CALL)
+            call(h, i);
+        else if (what == SSH_CREW_DO_BOOT)
+            boot(h, i);
+        else
+            too_few(h);
+    }
+    if (!h->ended && ssh_crew_is_over(&h->crew)) {
+        h->ended = true;
+        step(h, &(struct head_event){.kind = HEAD_EVENT_SRUN_ENDED,
+                                     .code = h->code != 0           ? h->code
+                                             : h->crew.n_failed > 0 ? HEAD_EXIT_LOST
+                                                                    : 0});
+    }
+}
+
+/* ---- from the hosts ---- */
+
+static void on_exit_message(struct run *h, const struct ssh_exit *e) {
+    int code = e->signalled ? 128 + (int)e->code : (int)e->code;
+    if (code == 0 || h->code != 0 || h->head.signo != 0)
+        return;
+    h->code = code;
+    loop_timer_set(h->alone, clock_now_ns() + SSH_HEAD_ALONE_NS);
+}
+
+static void on_alone(void *arg) {
+    struct run *h = arg;
+    if (h->crew.n - h->crew.n_gone < h->crew.min)
+        end_too_few(h, "the agent of a host has ended, and the others are too few: ending the job");
+}
+
+static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
+    struct run *h = arg;
+    switch (m->kind) {
+    case SSH_HELLO:
+        h->members[i].addrs = xstrdup(m->hello.addrs);
+        ssh_crew_hello(&h->crew, i);
+        advance(h);
+        break;
+    case SSH_OUT: take_output(h, i, 0, m->data.bytes, m->data.len); break;
+    case SSH_ERR: take_output(h, i, 1, m->data.bytes, m->data.len); break;
+    case SSH_LEAD:
+        log_info("node %s leads", m->lead.host);
+        step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER, .link = (uint64_t)i + 1});
+        break;
+    case SSH_VERDICT:
+        log_info("host %s: the job ended with status %u%s%s", name_of(h, i)->name,
+                 m->verdict.status, m->verdict.text[0] != '\0' ? ": " : "", m->verdict.text);
+        step(h, &(struct head_event){
+                    .kind = HEAD_EVENT_VERDICT, .link = (uint64_t)i + 1, .verdict = m->verdict});
+        call_nobody_else(h);
+        break;
+    case SSH_EXIT: on_exit_message(h, &m->exit); break;
+    case SSH_FAIL:
+    case SSH_BOOT_PART:
+    case SSH_BOOT:
+    case SSH_ACK:
+    case SSH_STOP:
+    case SSH_SIGNAL:
+    case SSH_PING: break;
+    }
+}
+
+static void on_gone(void *arg, uint32_t i, const char *why) {
+    struct run *h = arg;
+    for (size_t which = 0; which < OUTPUTS; which++)
+        flush_part(h, i, which);
+    if (why != NULL)
+        show_gone(h, i, why);
+    ssh_crew_gone(&h->crew, i, why != NULL);
+    step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER_GONE, .link = (uint64_t)i + 1});
+    if (why != NULL && i == h->first && h->config->spec->hosts.meet)
+        end_too_few(h, "this was the host at which the others meet: ending the job");
+    advance(h);
+}
+
+/* ---- the whole ---- */
+
+/* The folder's name as the shell has it: other hosts may reach it by the same links only. */
+static char *own_folder(char *const *envp) {
+    struct stat named, here;
+    const char *pwd = env_get(envp, "PWD");
+    if (pwd != NULL && pwd[0] == '/' && stat(pwd, &named) == 0 && stat(".", &here) == 0 &&
+        named.st_dev == here.st_dev && named.st_ino == here.st_ino)
+        return xstrdup(pwd);
+    return getcwd(NULL, 0);
+}
+
+/* By the name torchrun this program has no command ssh-node. */
+static int find_program(struct run *h, struct err *err) {
+    int r = head_program(h->config->argv0, h->config->envp, &h->program, err);
+    const char *slash = r == 0 ? strrchr(h->program, '/') : NULL;
+    if (slash == NULL || strcmp(slash, "/torchrun") != 0)
+        return r;
+    char *real = realpath(h->program, NULL);
+    if (real == NULL)
+        return err_set(err, -errno, "can't find the program behind %s: %s", h->program,
+                       strerror(errno));
+    free(h->program);
+    h->program = real;
+    return 0;
+}
+
+static int prepare(struct run *h, struct err *err) {
+    const struct job_hosts *hosts = &h->config->spec->hosts;
+    int r = ssh_words(hosts->ssh != NULL ? hosts->ssh : "ssh", &h->words, err);
+    if (r == 0)
+        r = find_program(h, err);
+    if (r == 0)
+        r = ssh_remote_command(h->program, &h->command, err);
+    if (r < 0)
+        return r;
+    h->cwd = own_folder(h->config->envp);
+    if (h->cwd == NULL)
+        return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
+    if (gethostname(h->host_name, sizeof h->host_name - 1) < 0)
+        h->host_name[0] = '\0';
+    return ssh_env(hosts->export_names, h->config->envp, &h->env, err);
+}
+
+static int set_up_loop(struct run *h) {
+    int r = loop_new(&h->loop);
+    if (r == 0)
+        r = child_reaper_new(h->loop, &h->reaper);
+    if (r == 0)
+        r = loop_timer_new(h->loop, on_timer, h, &h->timer);
+    if (r == 0)
+        r = loop_timer_new(h->loop, on_ping, h, &h->ping);
+    if (r == 0)
+        r = loop_timer_new(h->loop, on_alone, h, &h->alone);
+    if (r == 0)
+        r = loop_timer_new(h->loop, on_lines, h, &h->lines);
+    if (r == 0)
+        r = loop_timer_new(h->loop, on_flush_timer, h, &h->flush);
+    if (r == 0)
+        r = head_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
+    if (r == 0)
+        r = ssh_console_new(h->loop, STDOUT_FILENO, &console_ops, h, &h->consoles[0]);
+    if (r == 0)
+        r = ssh_console_new(h->loop, STDERR_FILENO, &console_ops, h, &h->consoles[1]);
+    return r;
+}
+
+static int set_up(struct run *h, struct err *err) {
+    (void)signal(SIGPIPE, SIG_IGN);
+    int r = prepare(h, err);
+    if (r == 0)
+        r = set_up_loop(h);
+    if (r < 0)
+        return r;
+    h->host_env = (struct ssh_host_env){
+        .loop = h->loop,
+        .reaper = h->reaper,
+        .ops = {.on_message = on_message, .on_gone = on_gone},
+        .arg = h,
+        .program = h->program,
+        .version = h->config->version,
+    };
+    on_ping(h);
+    advance(h);
+    return 0;
+}
+
+static void tear_down(struct run *h) {
+    struct loop_timer *timers[] = {h->timer, h->ping, h->alone, h->lines, h->flush};
+    for (uint32_t i = 0; i < h->crew.n; i++) {
+        ssh_host_free(h->members[i].host);
+        free(h->members[i].addrs);
+        for (size_t which = 0; which < OUTPUTS; which++)
+            strbuf_fini(&h->members[i].parts[which]);
+    }
+    free(h->members);
+    ssh_crew_fini(&h->crew);
+    for (size_t which = 0; which < OUTPUTS; which++)
+        ssh_console_free(h->consoles[which]);
+    head_signals_free(h->signals);
+    for (size_t i = 0; i < ARRAY_SIZE(timers); i++)
+        if (timers[i] != NULL)
+            loop_timer_free(timers[i]);
+    child_reaper_free(h->reaper);
+    if (h->loop != NULL)
+        loop_free(h->loop);
+    envlist_fini(&h->env);
+    ssh_words_free(h->words);
+    free(h->program);
+    free(h->command);
+    free(h->cwd);
+    free(h->addr);
+}
+
+int ssh_head_run(const struct ssh_head_config *config) {
+    const struct job_spec *spec = config->spec;
+    struct run h = {.config = config, .first = UINT32_MAX};
+    struct err err = {0};
+    file_open_standard();
+    head_init(&h.head, &(struct head_config){.grace_ns = spec->shutdown_timeout_ns});
+    ssh_crew_init(&h.crew, (uint32_t)spec->hosts.list.n,
+                  MIN2(spec->rdzv.min_nodes, (uint32_t)spec->hosts.list.n));
+    h.members = xcalloc(h.crew.n, sizeof *h.members);
+    int r = set_up(&h, &err);
+    if (r == 0 && !h.over)
+        r = loop_run(h.loop);
+    if (r < 0)
+        log_error("%s", err.text[0] != '\0' ? err.text : strerror(-r));
+    tear_down(&h);
+    if (r < 0)
+        return r == -EINVAL || r == -ENOENT ? EXIT_USAGE_ERROR : EXIT_CANT;
+    return h.status;
+}

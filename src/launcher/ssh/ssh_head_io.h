@@ -1,0 +1,33 @@
+/* The head of a job that is started over ssh (-H, --hostfile): it calls all hosts, has an agent
+ * started on each (ssh_crew.h decides which, ssh_args.h what they are told), shows what they write,
+ * passes signals on, and its exit status is the job's (head.h).
+ *
+ *     status = ssh_head_run(&config);
+ *
+ * A host that can't be reached or started is named at once, with ssh's own last line. The job goes
+ * on without it if --nnodes allows; else everything ends, with status 75.
+ *
+ * If the head is killed, every ssh has the end of its input, and so each relay ends the job on its
+ * node (ssh_node_io.h). */
+#pragma once
+
+#include "launcher/job/job.h"
+
+/* After an agent ended with an error, without a word of a leader: until the others are told to end,
+ * too, if they are too few. They wait for it in vain. */
+#define SSH_HEAD_ALONE_NS (5 * NS_PER_S)
+/* How long the beginning of a line waits for its end, before other lines may come in between. */
+#define SSH_HEAD_LINE_NS (100 * NS_PER_MS)
+/* After a signal: until what a reader does not take is dropped. */
+#define SSH_HEAD_FLUSH_NS (1 * NS_PER_S)
+
+struct ssh_head_config { /* all borrowed */
+    const struct job_spec *spec;
+    char *const *args; /* what the user wrote behind "run", NULL-terminated */
+    char *const *envp;
+    const char *argv0;   /* how this program was called: hosts have it at the same path */
+    const char *version; /* of muster */
+};
+
+/* The exit status of muster run. */
+int ssh_head_run(const struct ssh_head_config *config);

@@ -1,0 +1,362 @@
+#include "launcher/ssh/ssh_host_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/frame.h"
+#include "base/text/log.h"
+#include "base/text/utf8.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "io/net/stream.h"
+
+/* ssh's own exit status for its errors; a shell's where there is no such program. ssh(1), EXIT
+ * STATUS; POSIX, Shell Command Language, 2.8.2 */
+#define EXIT_SSH 255
+#define EXIT_NOT_FOUND 127
+#define EXIT_NOT_EXECUTABLE 126
+
+struct ssh_host {
+    const struct ssh_host_env *env;
+    uint32_t i;
+    struct stream *stream;    /* NULL: not called, or its end was read */
+    struct child_watch *ssh;  /* NULL: not called, or it has ended */
+    struct loop_timer *timer; /* until it is gone although one of both is there */
+    int err_fd;
+    struct loop_watch *err_watch;
+    char line[SSH_HOST_LINE_MAX]; /* the last one of stderr that is not empty */
+    char next[SSH_HOST_LINE_MAX]; /* the one after it, without its end */
+    size_t next_len;
+    bool begun, greeted; /* the frames have begun; HELLO has come */
+    bool paused;
+    bool last_said; /* EXIT or FAIL has come */
+    bool gone;
+    struct child_status status;
+    char why[SSH_HOST_LINE_MAX + 256]; /* "": it has ended well, so far */
+};
+
+/* ---- stderr ---- */
+
+static void end_line(struct ssh_host *h) {
+    h->next[h->next_len] = '\0';
+    h->next_len = 0;
+    utf8_clean(h->next, false);
+    size_t len = strlen(h->next);
+    while (len > 0 && strchr(" \t\r", h->next[len - 1]) != NULL)
+        h->next[--len] = '\0';
+    if (len == 0)
+        return;
+    log_debug("ssh of host %u: %s", h->i, h->next);
+    (void)snprintf(h->line, sizeof h->line, "%s", h->next);
+}
+
+/* False: nothing more comes now, or ever. */
+static bool read_stderr(struct ssh_host *h) {
+    char bytes[4096];
+    ssize_t n = read(h->err_fd, bytes, sizeof bytes);
+    for (ssize_t i = 0; i < n; i++) {
+        if (bytes[i] == '\n' || (bytes[i] == '\r' && h->next_len > 0))
+            end_line(h);
+        else if (h->next_len < sizeof h->next - 1)
+            h->next[h->next_len++] = bytes[i];
+    }
+    if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
+        loop_watch_free(TAKE_PTR(h->err_watch));
+        file_close(&h->err_fd);
+    }
+    return n > 0;
+}
+
+static void on_stderr(void *arg, int fd, unsigned events) {
+    (void)fd;
+    (void)events;
+    (void)read_stderr(arg);
+}
+
+/* ---- why ---- */
+
+static void because(struct ssh_host *h, const char *fmt, ...) _printf_(2, 3);
+static void because(struct ssh_host *h, const char *fmt, ...) {
+    va_list ap;
+    if (h->why[0] != '\0')
+        return; /* the first reason */
+    va_start(ap, fmt);
+    (void)vsnprintf(h->why, sizeof h->why, fmt, ap);
+    va_end(ap);
+}
+
+/* Of a log-in that ended before the relay began, by how ssh has ended. */
+static void because_of_end(struct ssh_host *h) {
+    const char *line = h->line[0] != '\0' ? h->line : "ssh said nothing";
+    if (h->status.signalled)
+        because(h, "its ssh was killed by signal %d", h->status.code);
+    else if (h->begun)
+        because(h, "the connection was lost: %s", line);
+    else if (h->status.code == EXIT_NOT_FOUND || h->status.code == EXIT_NOT_EXECUTABLE)
+        because(h,
+                "it can't run %.256s: %s (muster must be there, at the same path as on this "
+                "machine)",
+                h->env->program, line);
+    else if (strstr(line, "Permission denied") != NULL)
+        because(h, "%s (a key must be enough: muster answers no questions)", line);
+    else if (h->status.code == EXIT_SSH)
+        because(h, "%s", line);
+    else
+        because(h, "its log-in ended with status %d before muster began: %s", h->status.code, line);
+}
+
+static void be_gone(struct ssh_host *h) {
+    if (h->gone)
+        return;
+    h->gone = true;
+    loop_timer_set(h->timer, TIME_NEVER);
+    while (h->err_fd >= 0 && read_stderr(h)) {
+    }
+    if (h->next_len > 0)
+        end_line(h);
+    if (!h->last_said)
+        because_of_end(h);
+    h->env->ops.on_gone(h->env->arg, h->i, h->why[0] != '\0' ? h->why : NULL);
+}
+
+/* Both ends have come, or the last message has said all; else the second one is waited for. */
+static void look(struct ssh_host *h) {
+    if (h->last_said || (h->stream == NULL && h->ssh == NULL))
+        be_gone(h);
+    else if (h->stream == NULL || h->ssh == NULL)
+        loop_timer_set(h->timer, clock_now_ns() + SSH_HOST_LINGER_NS);
+}
+
+static void on_timer(void *arg) {
+    struct ssh_host *h = arg;
+    ssh_host_kill(h);
+    be_gone(h);
+}
+
+/* ---- what comes ---- */
+
+static void refuse(struct ssh_host *h, const char *what) {
+    because(h, "%s", what);
+    h->last_said = true;
+    ssh_host_kill(h);
+}
+
+static void greet(struct ssh_host *h, const struct ssh_message *m) {
+    char text[256];
+    h->greeted = true;
+    if (strcmp(m->hello.version, h->env->version) == 0)
+        return;
+    (void)snprintf(text, sizeof text, "%.100s is muster %.60s there, and %.60s here",
+                   h->env->program, m->hello.version, h->env->version);
+    refuse(h, text);
+}
+
+static void obey(struct ssh_host *h, const struct ssh_message *m) {
+    if (!ssh_is_from_node(m->kind) || (m->kind == SSH_HELLO) == h->greeted) {
+        refuse(h, "it has sent what no muster sends");
+        return;
+    }
+    if (m->kind == SSH_HELLO)
+        greet(h, m);
+    if (m->kind == SSH_FAIL)
+        because(h, "%s", m->fail.text);
+    h->last_said |= m->kind == SSH_FAIL || m->kind == SSH_EXIT;
+    if (m->kind != SSH_FAIL && (m->kind == SSH_EXIT || !h->last_said))
+        h->env->ops.on_message(h->env->arg, h->i, m);
+}
+
+/* False: the frames have not begun. */
+static bool begin(struct ssh_host *h, struct stream *s) {
+    size_t len = stream_available(s), n = 0;
+    int r = len == 0 ? FRAME_E_MORE : ssh_find_begin(stream_peek(s, len), len, &n);
+    if (r == -EPROTONOSUPPORT)
+        refuse(h, "muster there is another version, which this one can't talk to");
+    else if (r < 0)
+        refuse(h, "its log-in prints without end: muster's own beginning is not in the first "
+                  "64 KiB");
+    if (r != 0)
+        return false;
+    h->begun = true;
+    stream_drain(s, n);
+    return true;
+}
+
+static void read_frames(struct ssh_host *h, struct stream *s) {
+    while (!h->paused && !h->last_said) {
+        struct ssh_message m;
+        struct err err = {0};
+        size_t bytes = 0, len = stream_available(s);
+        const uint8_t *data = len > 0 ? stream_peek(s, MIN2(len, SSH_FRAME_MAX)) : NULL;
+        int r = data != NULL ? ssh_take(data, MIN2(len, SSH_FRAME_MAX), &m, &bytes, &err)
+                             : FRAME_E_MORE;
+        if (r == FRAME_E_MORE)
+            return;
+        if (r < 0) {
+            log_debug("host %u: %s", h->i, err.text);
+            refuse(h, "it has sent what no muster sends");
+            return;
+        }
+        obey(h, &m);
+        stream_drain(s, bytes);
+        if (loop_slice_is_over(h->env->loop)) {
+            stream_read_later(s);
+            return;
+        }
+    }
+}
+
+static void on_readable(void *arg, struct stream *s) {
+    struct ssh_host *h = arg;
+    if (h->gone)
+        return;
+    if (h->begun || begin(h, s))
+        read_frames(h, s);
+    if (h->last_said)
+        look(h);
+}
+
+/* Some log-ins say on stdout why they end. */
+static void take_noise(struct ssh_host *h, struct stream *s) {
+    size_t len = stream_available(s);
+    const uint8_t *bytes = len > 0 ? stream_peek(s, len) : NULL;
+    if (h->begun || h->line[0] != '\0' || bytes == NULL)
+        return;
+    for (size_t i = 0; i < len; i++) {
+        if (bytes[i] == '\n')
+            end_line(h);
+        else if (h->next_len < sizeof h->next - 1)
+            h->next[h->next_len++] = (char)bytes[i];
+    }
+    end_line(h);
+}
+
+static void on_closed(void *arg, struct stream *s, int code) {
+    struct ssh_host *h = arg;
+    (void)code;
+    while (h->err_fd >= 0 && read_stderr(h)) {
+    }
+    take_noise(h, s);
+    h->paused = false; /* what has come is little, and all that comes */
+    for (size_t before = SIZE_MAX; h->begun && stream_available(s) < before;) {
+        before = stream_available(s);
+        read_frames(h, s);
+    }
+    stream_free(TAKE_PTR(h->stream));
+    look(h);
+}
+
+static const struct stream_ops stream_ops = {.on_readable = on_readable, .on_closed = on_closed};
+
+static void on_exit_of_ssh(void *arg, const struct child_status *status) {
+    struct ssh_host *h = arg;
+    child_watch_free(TAKE_PTR(h->ssh));
+    h->status = *status;
+    if (!h->gone)
+        look(h);
+}
+
+/* ---- calls ---- */
+
+struct ssh_host *ssh_host_new(const struct ssh_host_env *env, uint32_t i) {
+    struct ssh_host *h = xcalloc(1, sizeof *h);
+    *h = (struct ssh_host){.env = env, .i = i, .err_fd = -1};
+    return h;
+}
+
+static int watch(struct ssh_host *h, int *fd) {
+    struct loop *loop = h->env->loop;
+    int r = loop_timer_new(loop, on_timer, h, &h->timer);
+    if (r == 0)
+        r = loop_watch_new(loop, h->err_fd, LOOP_READ, LOOP_PRIO_CHILD, on_stderr, h,
+                           &h->err_watch);
+    if (r == 0)
+        r = stream_new(loop, *fd, &stream_ops, h, &h->stream);
+    if (r < 0)
+        return r;
+    *fd = -1; /* the stream's */
+    stream_set_read_limit(h->stream, MAX2(2 * SSH_FRAME_MAX, SSH_NOISE_MAX + SSH_FRAME_MAX));
+    return 0;
+}
+
+static int spawn(struct ssh_host *h, char *const *argv, char *const *envp, int theirs, int err_fd,
+                 struct err *err) {
+    struct child_spec spec = CHILD_SPEC_INIT;
+    struct child child = CHILD_INIT;
+    spec.argv = argv;
+    spec.envp = envp;
+    spec.stdin_fd = spec.stdout_fd = theirs;
+    spec.stderr_fd = err_fd;
+    spec.setsid = true;
+    int r = child_spawn(&spec, &child, err);
+    return r < 0 ? r : child_watch_new(h->env->reaper, &child, NULL, on_exit_of_ssh, h, &h->ssh);
+}
+
+int ssh_host_call(struct ssh_host *h, char *const *argv, char *const *envp, struct err *err) {
+    int pair[2] = {-1, -1}, err_write = -1;
+    int r = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ? -errno : 0;
+    if (r == 0)
+        r = child_pipe(&h->err_fd, &err_write);
+    if (r == 0)
+        r = watch(h, &pair[0]);
+    if (r < 0)
+        (void)err_set(err, r, "can't start its ssh: %s", strerror(-r));
+    else
+        r = spawn(h, argv, envp, pair[1], err_write, err);
+    file_close(&pair[0]);
+    file_close(&pair[1]);
+    file_close(&err_write);
+    return r;
+}
+
+void ssh_host_send(struct ssh_host *h, const struct strbuf *frames) {
+    if (h->stream != NULL && !h->last_said)
+        stream_write(h->stream, strbuf_text(frames), frames->len);
+}
+
+size_t ssh_host_unsent(const struct ssh_host *h) {
+    return h->stream != NULL ? stream_unsent(h->stream) : 0;
+}
+
+int ssh_host_fd(const struct ssh_host *h) {
+    return h->stream != NULL && !h->last_said ? stream_fd(h->stream) : -1;
+}
+
+void ssh_host_hang_up(struct ssh_host *h) {
+    if (h->stream != NULL)
+        (void)shutdown(stream_fd(h->stream), SHUT_WR);
+}
+
+void ssh_host_kill(struct ssh_host *h) {
+    if (h->ssh != NULL && child_watch_kill(h->ssh, SIGKILL) < 0)
+        log_debug("ssh of host %u has ended before it was killed", h->i);
+}
+
+void ssh_host_pause(struct ssh_host *h, bool pause) {
+    if (h->paused == pause)
+        return;
+    h->paused = pause;
+    if (h->stream != NULL && pause)
+        stream_pause(h->stream);
+    else if (h->stream != NULL)
+        stream_resume(h->stream);
+}
+
+void ssh_host_free(struct ssh_host *h) {
+    if (h == NULL)
+        return;
+    ssh_host_kill(h);
+    child_watch_free(h->ssh);
+    stream_free(h->stream);
+    if (h->err_watch != NULL)
+        loop_watch_free(h->err_watch);
+    file_close(&h->err_fd);
+    if (h->timer != NULL)
+        loop_timer_free(h->timer);
+    free(h);
+}

@@ -1,0 +1,293 @@
+"""Starting over ssh, the user's side: `muster run -H a,b`. Here a few lines of Python play ssh, so all hosts are this
+machine (with a real sshd: test_ssh.py)."""
+import contextlib
+import os
+import re
+import select
+import signal
+import sys
+import textwrap
+import time
+
+import pytest
+
+from harness import Heard, children, deadline, processes_with
+
+# Host names say what happens. Any other is a log-in, whose shell runs the command.
+FAKE = r"""
+import os, signal, sys
+words = sys.argv[1:]
+at = words.index("--")
+host, command = words[at + 1], words[at + 2]
+with open(os.environ["FAKE_CALLS"], "a") as f:
+    f.write(" ".join(words) + "\n")
+def end(status, *lines):
+    for line in lines:
+        sys.stderr.write(line + "\r\n")
+    sys.exit(status)
+if host.startswith("unknown"):
+    end(255, f"ssh: Could not resolve hostname {host}: Name or service not known")
+if host == "refused":
+    end(255, "ssh: connect to host refused port 22: Connection refused")
+if host == "key":
+    end(255, "@@@ WARNING @@@", "me@key: Permission denied (publickey,password).")
+if host == "nologin":
+    print("This account is currently not available.")
+    end(1)
+if host == "nomuster":
+    os.execvp("sh", ["sh", "-c", "exec /no/such/muster ssh-node"])
+if host == "old":
+    print("\nMUSTER-SSH 2\n", flush=True)
+    signal.pause()
+if host == "other":
+    text = b'H{"version":"0.0.1","host":"other","pid":1,"addrs":""}'
+    sys.stdout.buffer.write(b"\nMUSTER-SSH 1\n" + len(text).to_bytes(4, "little") + text)
+    sys.stdout.flush()
+    signal.pause()
+if host == "endless":
+    while True:
+        print("x" * 1000)
+if host == "silent":
+    signal.pause()
+if host == "nofolder":
+    os.execvp("unshare", ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none {os.environ['FAKE_FOLDER']} && {command}"])
+if host.startswith("noisy"):
+    print("Welcome!\nYou have mail.", end="", flush=True)
+os.environ.update(SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22", ON_HOST=host)
+os.execvp("sh", ["sh", "-c", command])
+"""
+
+QUICK = ["--rdzv-conf=last_call_timeout=1"]
+
+
+@pytest.fixture
+def hosts(job):
+    return Hosts(job)
+
+
+class Hosts:
+    def __init__(self, job):
+        self.job = job
+        self.ssh = job.tmp / "ssh"
+        self.ssh.write_text(f"#!{sys.executable}\n" + textwrap.dedent(FAKE))
+        self.ssh.chmod(0o755)
+        self.calls = job.tmp / "calls"
+        self.calls.write_text("")
+
+    def start(self, names, *words, env=None, **more):
+        more_env = {"FAKE_CALLS": self.calls, **(env or {})}
+        return self.job.agent("head", f"-H{names}", f"--ssh={self.ssh}", *words, env=more_env, **more)
+
+    def run(self, names, *words, seconds=60, **more):
+        return self.start(names, *words, **more).finish(seconds)
+
+    def workers(self, names, *words, worker=("start", "go"), **more):
+        head = self.start(names, *words, "--no-python", self.job.worker, *worker, **more)
+        return head
+
+
+def shell(text):
+    return ["--no-python", "sh", "-c", text]
+
+
+def test_hosts_are_nodes(hosts):
+    code, out, err = hosts.run("a,b:2", *shell("echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK $ON_HOST $PWD"))
+    assert code == 0, err
+    here = hosts.job.tmp
+    assert sorted(out.splitlines()) == [f"[0]: 0/3 0 0 a {here}", f"[1]: 1/3 0 1 b {here}", f"[2]: 2/3 1 1 b {here}"]
+    calls = hosts.calls.read_text().splitlines()
+    assert len(calls) == 2 and all("-T -x -o BatchMode=yes" in call for call in calls)
+
+
+def test_this_machine_needs_no_ssh(hosts):
+    code, out, err = hosts.run("localhost,b", *shell("echo $GROUP_RANK $ON_HOST"))
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["[0]: 0", "[1]: 1 b"]
+    assert len(hosts.calls.read_text().splitlines()) == 1
+
+
+def test_what_a_login_prints_is_not_the_jobs(hosts):
+    code, out, err = hosts.run("noisy1,noisy2", *shell("echo $RANK"))
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["[0]: 0", "[1]: 1"]
+
+
+@pytest.mark.parametrize("host, said", [
+    ("unknown", "host unknown: ssh: Could not resolve hostname unknown: Name or service not known"),
+    ("refused", "host refused: ssh: connect to host refused port 22: Connection refused"),
+    ("key", r"host key: me@key: Permission denied \(publickey,password\)\. \(a key must be enough"),
+    ("nologin", "host nologin: its log-in ended with status 1 before muster began: This account is currently not available."),
+    ("nomuster", "host nomuster: it can't run /.*: sh: .*/no/such/muster: not found"),
+    ("old", "host old: muster there is another version"),
+    ("other", r"host other: /\S+ is muster 0\.0\.1 there, and \S+ here"),
+    ("endless", "host endless: its log-in prints without end"),
+])
+def test_a_bad_host_is_named_at_once_and_ends_the_job(hosts, host, said):
+    code, out, err = hosts.run(f"a,{host},b", *shell("echo never"), seconds=15)
+    assert code == 75, err
+    assert re.search(rf"^muster: error: {said}", err, re.M), err
+    assert "2 hosts are left, and the job needs 3: ending it" in err
+    assert out == ""
+
+
+def test_the_job_goes_on_without_a_bad_host(hosts):
+    code, out, err = hosts.run("unknown,a,b", "--nnodes=2:3", *QUICK, *shell("echo $RANK/$WORLD_SIZE $GROUP_RANK $ON_HOST"))
+    assert code == 0, err
+    assert "host unknown: " in err
+    assert sorted(out.splitlines()) == ["[0]: 0/2 0 a", "[1]: 1/2 1 b"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+def test_a_folder_that_a_host_lacks_is_named(hosts):
+    folder = hosts.job.tmp / "only" / "here"
+    folder.mkdir(parents=True)
+    head = hosts.start("a,nofolder", *shell("echo never"), env={"FAKE_FOLDER": folder.parent}, prefix=("env", "-C", str(folder)))
+    code, out, err = head.finish(20)
+    assert code == 75, err
+    assert re.search(rf"host nofolder: the working folder {folder} can't be used on \S+: No such file or directory", err), err
+
+
+@pytest.mark.parametrize("words, status", [((), 1), (("--exit-code=worker",), 7)])
+def test_the_status_is_the_jobs(hosts, words, status):
+    code, _, err = hosts.run("a,b", *words, *shell("[ $RANK = 0 ] || exit 7"))
+    assert code == status, err
+    assert err.count("Root Cause") == 1
+
+
+def test_a_job_that_recovers_ends_well(hosts):
+    code, _, err = hosts.run("a,b", "--max-restarts=1", *shell("[ $TORCHELASTIC_RESTART_COUNT = 1 ] || exit $RANK"))
+    assert code == 0, err
+
+
+def test_an_agent_that_can_not_begin_ends_the_others(hosts):
+    """As where a host has no python: the others would wait for it for ten minutes."""
+    code, _, err = hosts.run("a,b", "--nproc-per-node=gpu", *shell("true"), seconds=30)
+    assert code == 2, err
+
+
+def test_output_of_hosts_is_whole_and_in_lines(hosts):
+    lines = 20000
+    text = f"i=0; while [ $i -lt {lines} ]; do echo $RANK line $i and some more text; i=$((i+1)); done"
+    code, out, err = hosts.run("a,b,c", *shell(text))
+    assert code == 0, err
+    seen = {0: [], 1: [], 2: []}
+    for line in out.splitlines():
+        found = re.fullmatch(r"\[(\d)\]: (\d) line (\d+) and some more text", line)
+        assert found and found[1] == found[2], line
+        seen[int(found[1])].append(int(found[3]))
+    assert all(seen[rank] == list(range(lines)) for rank in seen)
+
+
+def test_a_slow_reader_loses_nothing(hosts):
+    out_r, out_w = os.pipe()
+    done = hosts.job.tmp / "done"
+    os.mkfifo(done)
+    done_fd = os.open(done, os.O_RDWR)
+    head = hosts.start("a,b", *shell("i=0; while [ $i -lt 30000 ]; do echo $i 0123456789012345678901234567890123456789; "
+                                     f"i=$((i+1)); done; echo $RANK > {done}"), stdout=out_w)
+    os.close(out_w)
+    assert sorted(os.read(done_fd, 2) + os.read(done_fd, 2)) == sorted(b"0\n1\n")  # the workers don't wait for a reader
+    os.close(done_fd)
+    assert head.process.poll() is None
+    heard = Heard(out_r)
+    assert head.wait(60) == 0, head.said()
+    heard.until(lambda: heard.ended, 10)
+    lines = heard.text().splitlines()
+    heard.join()
+    assert len(lines) == 60000 and all(re.fullmatch(r"\[[01]\]: \d+ [0-9]{40}", line) for line in lines)
+
+
+def test_a_reader_that_goes_ends_nothing(hosts):
+    out_r, out_w = os.pipe()
+    head = hosts.start("a,b", *shell("i=0; while [ $i -lt 30000 ]; do echo $i; i=$((i+1)); done"), stdout=out_w)
+    os.close(out_w)
+    os.close(out_r)
+    assert head.wait(60) == 0, head.said()
+
+
+def gone(job, seconds):
+    """Nothing of the job is left on any host after this time."""
+    end = deadline(seconds)
+    while left := processes_with(job.mark.encode()):
+        assert time.monotonic() < end, job.culprits()
+        for pid in left:  # waits for its end, and not for a time
+            with contextlib.suppress(OSError):
+                fd = os.pidfd_open(pid)
+                select.select([fd], [], [], 0.1)
+                os.close(fd)
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_job_on_all_hosts(hosts, signo):
+    head = hosts.workers("a,b:2")
+    hosts.job.events.wait("start", 3)
+    head.signal(signo)
+    code, _, err = head.finish(20)
+    assert code == 128 + signo, err
+    gone(hosts.job, 1)
+
+
+def test_a_second_interrupt_kills(hosts):
+    head = hosts.workers("a,b", worker=("start", "ignore", "go"))
+    hosts.job.events.wait("start", 2)
+    head.signal(signal.SIGINT)
+    head.wait_said("stopping the job")
+    head.signal(signal.SIGINT)
+    code, _, err = head.finish(20)
+    assert code == 130, err
+    gone(hosts.job, 2)
+
+
+def test_a_killed_head_leaves_nothing(hosts):
+    head = hosts.workers("a,b:2")
+    hosts.job.events.wait("start", 3)
+    head.signal(signal.SIGKILL)
+    head.wait(10)
+    gone(hosts.job, 3)
+
+
+def test_a_host_that_is_lost_ends_a_job_that_needs_it(hosts):
+    head = hosts.workers("a,b")
+    hosts.job.events.wait("start", 2)
+    lost = [pid for pid in children(head.pid) if b"ON_HOST=b" in environ(pid)]
+    assert len(lost) == 1
+    os.kill(lost[0], signal.SIGKILL)
+    code, _, err = head.finish(30)
+    assert code == 75, err
+    assert re.search(r"host b: its ssh was killed by signal 9", err), err
+    gone(hosts.job, 3)
+
+
+def environ(pid):
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def test_usr1_is_for_the_workers(hosts):
+    head = hosts.start("a,b", *shell("trap 'echo got $RANK; exit 0' USR1; echo ready; while :; do sleep 0.1; done"))
+    head.out.until(lambda: head.output().count("ready") == 2, 30)
+    head.signal(signal.SIGUSR1)
+    code, out, err = head.finish(30)
+    assert code == 0, err
+    assert "[0]: got 0" in out and "[1]: got 1" in out
+
+
+def test_what_follows_in_a_script_is_not_the_jobs(hosts):
+    read, write = os.pipe()
+    os.write(write, b"the next line\n")
+    os.close(write)
+    code, out, err = hosts.run("a,b", *shell("cat; echo $RANK"), stdin=read)
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["[0]: 0", "[1]: 1"]
+    assert os.read(read, 100) == b"the next line\n"
+    os.close(read)
+
+
+def test_hosts_are_shown(hosts):
+    code, out, err = hosts.run("me@a:2,b", "--print-config", "x")
+    assert code == 0, err
+    assert '"hosts": ["me@a:2", "b"],' in out and "2 in all, from -H" in out
+    assert hosts.calls.read_text() == ""

@@ -1,0 +1,172 @@
+/* What a command line with hosts means: -H, --hostfile and their relatives. */
+#include "cli/options/job_options.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+#include "job_reading.h"
+
+#define BATCH                                                                                           \
+    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_JOB_NODELIST=node[1-4] SLURM_NNODES=4 SLURM_NTASKS=4 " \
+    "SLURM_TASKS_PER_NODE=1(x4) SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 "
+#define STEP                                                                                                      \
+    "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-4] SLURM_STEP_NUM_NODES=4 " \
+    "SLURM_STEP_NUM_TASKS=4 SLURM_STEP_TASKS_PER_NODE=1(x4) SLURM_NNODES=4 SLURM_NTASKS=4 SLURM_NODEID=2 "        \
+    "SLURM_PROCID=2 SLURM_LOCALID=0 "
+#define HEAD "MUSTER_HEAD=127.0.0.1:4711 "
+
+static uint32_t some_cpus(void *arg) {
+    (void)arg;
+    return 6;
+}
+
+static int no_gpus(void *arg, uint32_t *ret, struct err *err) {
+    (void)arg;
+    (void)err;
+    *ret = 0;
+    return 0;
+}
+
+static uint64_t fixed_random(void *arg) {
+    (void)arg;
+    return UINT64_C(0xabcdef0123456789);
+}
+
+static unsigned files_read;
+static int hostfile(void *arg, const char *path, char **ret, size_t *ret_len, struct err *err) {
+    (void)arg;
+    files_read++;
+    if (strcmp(path, "hosts") != 0)
+        return err_set(err, -ENOENT, "can't read %s: No such file or directory", path);
+    *ret = xstrdup("a slots=2\nb:3\n");
+    *ret_len = strlen(*ret);
+    return 0;
+}
+
+static const struct job_probes probes = {
+    .count_cpus = some_cpus, .count_gpus = no_gpus, .random = fixed_random, .read_hostfile = hostfile};
+
+static struct reading read_line(const char *env, const char *line) { return read_job(env, line, &probes); }
+
+#define READ(env, line)                                              \
+    _cleanup_(reading_fini) struct reading g = read_line(env, line); \
+    cr_assert_geq(g.r, 0, "%s: %s", line, g.err.text)
+
+static void expect_hosts(const struct job_spec *spec, const char *names) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    for (size_t i = 0; i < spec->hosts.list.n; i++)
+        strbuf_printf(&s, "%s%s:%u", i > 0 ? " " : "", spec->hosts.list.items[i].name, spec->hosts.list.items[i].slots);
+    cr_assert_str_eq(strbuf_text(&s), names);
+    cr_assert_eq(spec->start_nodes, spec->hosts.list.n);
+}
+
+Test(job_options_hosts, hosts_are_the_nodes) {
+    READ("", "-H a,b:2 x");
+    expect_hosts(&g.spec, "a:0 b:2");
+    cr_assert_eq(g.spec.rdzv.min_nodes, 2);
+    cr_assert_eq(g.spec.rdzv.max_nodes, 2);
+    const struct job_hosts *h = &g.spec.hosts;
+    cr_assert(h->add_nnodes && h->add_node_rank && h->add_nproc && h->add_backend && h->add_is_host && h->meet);
+    cr_assert_str_eq(h->run_id, "ssh-abcdef012345");
+    cr_assert_str_eq(g.spec.endpoint_host, "a");
+    cr_assert_eq(g.spec.n_endpoint_ports, 16);
+    cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
+}
+
+Test(job_options_hosts, a_file_says_the_same_and_can_be_filtered) {
+    READ("", "--hostfile hosts --include b x");
+    expect_hosts(&g.spec, "b:3");
+    cr_assert_not(g.spec.hosts.meet);
+    _cleanup_(reading_fini) struct reading bad = read_line("", "--hostfile none x");
+    cr_assert_eq(bad.r, -ENOENT);
+    cr_assert_not_null(strstr(bad.err.text, "--hostfile: can't read none"), "%s", bad.err.text);
+}
+
+Test(job_options_hosts, nnodes_takes_the_first_hosts) {
+    READ("", "-H a,b,c --nnodes=1:2 x");
+    expect_hosts(&g.spec, "a:0 b:0");
+    cr_assert_eq(g.spec.rdzv.min_nodes, 1);
+    cr_assert_not(g.spec.hosts.add_nnodes);
+    _cleanup_(reading_fini) struct reading few = read_line("", "-H a,b --nnodes=3 x");
+    cr_assert_eq(few.r, -EINVAL);
+    cr_assert_not_null(strstr(few.err.text, "3 nodes are asked for, but -H has 2 hosts"), "%s", few.err.text);
+}
+
+Test(job_options_hosts, what_the_user_arranges_stays) {
+    static const struct {
+        const char *line;
+        bool meet, backend, is_host, id, rank, nproc;
+    } cases[] = {
+        {"-H a,b x", true, true, true, true, true, true},
+        {"-H a,b --rdzv-endpoint=a:1 --rdzv-backend=c10d x", false, false, false, true, true, true},
+        {"-H a,b --rdzv-endpoint=dir:/d --rdzv-id=n x", false, false, false, false, true, true},
+        {"-H a,b --rdzv-backend=static x", true, false, false, true, true, true},
+        {"-H a,b --master-addr=a --master-port=1 x", false, false, false, true, true, true},
+        {"-H a,b --rdzv-backend=c10d --master-port=1 x", true, false, true, true, true, true},
+        {"-H a,b --rdzv-conf=join_timeout=9 --rdzv-id=n x", true, true, false, false, true, true},
+        {"-H a,b --nproc-per-node=2 x", true, true, true, true, true, false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ("", cases[i].line);
+        const struct job_hosts *h = &g.spec.hosts;
+        cr_assert_eq(h->meet, cases[i].meet, "%s", cases[i].line);
+        cr_assert_eq(h->add_backend, cases[i].backend, "%s", cases[i].line);
+        cr_assert_eq(h->add_is_host, cases[i].is_host, "%s", cases[i].line);
+        cr_assert_eq(h->run_id != NULL, cases[i].id, "%s", cases[i].line);
+        cr_assert_eq(h->add_node_rank, cases[i].rank, "%s", cases[i].line);
+        cr_assert_eq(h->add_nproc, cases[i].nproc, "%s", cases[i].line);
+    }
+}
+
+Test(job_options_hosts, static_nodes_meet_at_one_port) {
+    READ("", "-H a,b --rdzv-backend=static x");
+    cr_assert_eq(g.spec.n_endpoint_ports, 0);
+    cr_assert_gt(g.spec.endpoint_port, 0);
+}
+
+Test(job_options_hosts, an_agent_reads_no_hosts) {
+    files_read = 0;
+    READ(HEAD, "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=10.0.0.1:1 --hostfile none --starter=ssh x");
+    expect_hosts(&g.spec, "");
+    cr_assert_eq(files_read, 0);
+    cr_assert(g.spec.in_step && g.spec.rank_prefix);
+    _cleanup_(reading_fini) struct reading alone = read_line("", "--starter=none -H a,b x");
+    cr_assert_eq(alone.r, 0);
+    cr_assert_eq(alone.spec.start_nodes, 0);
+}
+
+Test(job_options_hosts, a_slurm_job_has_hosts_too) {
+    READ(BATCH, "--starter=ssh x");
+    expect_hosts(&g.spec, "node1:0 node2:0 node3:0 node4:0");
+    _cleanup_(reading_fini) struct reading own = read_line(BATCH, "-H a,b x");
+    expect_hosts(&own.spec, "a:0 b:0");
+}
+
+Test(job_options_hosts, what_does_not_go_together_is_told) {
+    static const struct {
+        const char *env, *line, *text;
+    } cases[] = {
+        {"", "--starter=ssh x", "name them with -H or --hostfile"},
+        {"", "--include a x", "--include chooses among hosts"},
+        {"", "-H a --hostfile hosts x", "-H and --hostfile do not go together"},
+        {"", "-H a,b --standalone x", "--standalone is for one node"},
+        {"", "-H a,b --starter=srun x", "--starter=srun starts muster on the nodes of a Slurm job"},
+        {STEP, "-H a,b x", "srun has started muster on 4 nodes already"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(reading_fini) struct reading bad = read_line(cases[i].env, cases[i].line);
+        cr_assert_eq(bad.r, -EINVAL, "%s", cases[i].line);
+        cr_assert_not_null(strstr(bad.err.text, cases[i].text), "%s: %s", cases[i].line, bad.err.text);
+    }
+}
+
+Test(job_options_hosts, settings_name_the_hosts) {
+    READ("", "-H me@a:2,[fd00::7] --ssh 'ssh' x");
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    job_print_config(&g.spec, &out);
+    cr_assert_not_null(strstr(strbuf_text(&out), "\n  \"hosts\": [\"me@a:2\", \"[fd00::7]\"],\n"), "%s",
+                       strbuf_text(&out));
+    cr_assert_not_null(strstr(strbuf_text(&out), "hosts: me@a:2 [fd00::7], 2 in all, from -H"), "%s",
+                       strbuf_text(&out));
+}

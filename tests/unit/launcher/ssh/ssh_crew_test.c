@@ -1,0 +1,107 @@
+#include "launcher/ssh/ssh_crew.h"
+
+#include <criterion/criterion.h>
+
+static enum ssh_crew_do next(struct ssh_crew *c, uint32_t *ret) { return ssh_crew_next(c, ret); }
+
+/* How many are called now. */
+static uint32_t call_all(struct ssh_crew *c) {
+    uint32_t i, n = 0;
+    while (next(c, &i) == SSH_CREW_DO_CALL)
+        n++;
+    return n;
+}
+
+#define EXPECT(what, host)                                    \
+    do {                                                      \
+        uint32_t got_ = 0;                                    \
+        cr_assert_eq(next(&c, &got_), SSH_CREW_DO_##what);    \
+        if (SSH_CREW_DO_##what != SSH_CREW_DO_NOTHING)        \
+            cr_assert_eq(got_, (uint32_t)(host), "%u", got_); \
+    } while (0)
+
+Test(ssh_crew, all_are_called_and_none_is_booted_before_the_first_answers) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 3, 3);
+    EXPECT(CALL, 0);
+    EXPECT(CALL, 1);
+    EXPECT(CALL, 2);
+    ssh_crew_hello(&c, 2);
+    EXPECT(NOTHING, 0);
+    ssh_crew_hello(&c, 0);
+    EXPECT(BOOT, 0);
+    EXPECT(BOOT, 2);
+    EXPECT(NOTHING, 0);
+    ssh_crew_hello(&c, 1);
+    EXPECT(BOOT, 1);
+    for (uint32_t i = 0; i < 3; i++) {
+        cr_assert_not(ssh_crew_is_over(&c));
+        ssh_crew_gone(&c, i, false);
+        ssh_crew_gone(&c, i, true); /* counts once */
+    }
+    EXPECT(NOTHING, 0);
+    cr_assert(ssh_crew_is_over(&c));
+}
+
+Test(ssh_crew, at_most_so_many_are_in_flight) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 200, 1);
+    cr_assert_eq(call_all(&c), SSH_IN_FLIGHT);
+    ssh_crew_gone(&c, 5, true);
+    cr_assert_eq(call_all(&c), 1);
+    ssh_crew_hello(&c, 6); /* node 0 has not answered */
+    ssh_crew_hello(&c, 7);
+    cr_assert_eq(call_all(&c), 2);
+}
+
+Test(ssh_crew, the_next_host_is_node_0_if_the_first_fails) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 3, 2);
+    cr_assert_eq(call_all(&c), 3);
+    ssh_crew_hello(&c, 2);
+    ssh_crew_hello(&c, 1);
+    EXPECT(NOTHING, 0);
+    ssh_crew_gone(&c, 0, true);
+    cr_assert_eq(c.leader, 1);
+    EXPECT(BOOT, 1);
+    EXPECT(BOOT, 2);
+}
+
+Test(ssh_crew, too_few_are_told_once) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 100, 99);
+    cr_assert_eq(call_all(&c), SSH_IN_FLIGHT);
+    ssh_crew_hello(&c, 0);
+    ssh_crew_gone(&c, 1, true);
+    EXPECT(BOOT, 0);
+    ssh_crew_gone(&c, 2, true);
+    EXPECT(TOO_FEW, 0);
+    ssh_crew_hello(&c, 3);
+    EXPECT(NOTHING, 0);
+    ssh_crew_gone(&c, 4, true);
+    EXPECT(NOTHING, 0);
+    cr_assert_not(ssh_crew_is_over(&c));
+    for (uint32_t i = 0; i < c.next; i++)
+        ssh_crew_gone(&c, i, true);
+    cr_assert(ssh_crew_is_over(&c)); /* those that were never called don't count */
+}
+
+Test(ssh_crew, who_was_ready_and_failed_is_not_booted) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 2, 1);
+    cr_assert_eq(call_all(&c), 2);
+    ssh_crew_hello(&c, 1);
+    ssh_crew_gone(&c, 1, true);
+    ssh_crew_hello(&c, 0);
+    EXPECT(BOOT, 0);
+    EXPECT(NOTHING, 0);
+}
+
+Test(ssh_crew, a_job_that_stops_calls_nobody) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 100, 100);
+    cr_assert_eq(call_all(&c), SSH_IN_FLIGHT);
+    ssh_crew_close(&c);
+    ssh_crew_gone(&c, 0, true);
+    EXPECT(NOTHING, 0);
+}
