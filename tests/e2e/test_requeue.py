@@ -216,19 +216,40 @@ def test_a_job_that_is_not_requeued_says_why(queue, options, words, safe, said):
     queue.gone()
 
 
-def test_without_scontrol_the_status_asks_the_site_to_requeue(queue):
-    """RequeueExit=75, as this cluster has it."""
+def tools_but(queue, scontrol=None):
+    """A folder with all programs beside scontrol, and this script instead of it."""
     tools = queue.job.tmp / "bin"
     tools.mkdir()
     for path in pathlib.Path(shutil.which("scontrol")).parent.iterdir():
         if path.name != "scontrol":
             (tools / path.name).symlink_to(path)
-    number = queue.train("head", hosts=3, path=str(tools))
+    if scontrol:
+        (tools / "scontrol").write_text(scontrol)
+        (tools / "scontrol").chmod(0o755)
+    return str(tools)
+
+
+def test_without_scontrol_the_status_asks_the_site_to_requeue(queue):
+    """RequeueExit=75, as this cluster has it."""
+    number = queue.train("head", hosts=3, path=tools_but(queue))
     queue.runs(3)
     queue.preempt()
     queue.slurm.until(number, 60, JobState="PENDING", Restarts="1")
     said = queue.output(number)
     assert "scontrol does not answer here" in said and "scontrol can't be run" in said and "status 75" in said, said
+    queue.slurm.run("scancel", number)
+    queue.gone()
+
+
+@pytest.mark.parametrize("end, said", [("kill -9 $$", "scontrol ended with status 137 and said nothing"),
+                                       ("exec yes", "scontrol prints without end")])
+def test_a_request_that_fails_without_a_word(queue, end, said):
+    script = f'#!/bin/sh\n[ $1 = requeue ] && {end}\nexec {shutil.which("scontrol")} "$@"\n'
+    number = queue.train("head", hosts=3, path=tools_but(queue, script))
+    queue.runs(3)
+    queue.preempt()
+    queue.slurm.until(number, 60, JobState="PENDING", Restarts="1")
+    assert f"Slurm did not requeue job {number}: {said}; muster exits with status 75" in queue.output(number)
     queue.slurm.run("scancel", number)
     queue.gone()
 

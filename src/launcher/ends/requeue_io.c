@@ -1,7 +1,5 @@
 #include "launcher/ends/requeue_io.h"
 
-#include <string.h>
-
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "launcher/ends/slurm_ask_io.h"
@@ -73,15 +71,13 @@ void requeue_look(struct requeue *r) {
 
 /* ---- the end ---- */
 
-/* The first line of what scontrol says. */
-static int first_line(const char *text) { return (int)strcspn(text, "\n"); }
-
 static void on_avoided(void *arg, const struct helper_answer *answer) {
     struct requeue *r = arg;
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
     r->call = NULL;
-    if (answer->code != 0 || answer->len > 0)
-        log_warning("Slurm may use the lost nodes again (scontrol update ExcNodeList): %.*s",
-                    first_line(answer->data), answer->data);
+    if (!slurm_told(answer, &why))
+        log_warning("Slurm may use the lost nodes again (scontrol update ExcNodeList): %s",
+                    strbuf_text(&why));
     r->fn(r->arg, r->end.status);
 }
 
@@ -101,20 +97,18 @@ static void avoid_lost(struct requeue *r) {
 }
 
 static void failed(struct requeue *r, const char *why) {
-    log_error("Slurm did not requeue job %s: %.*s; muster exits with status %d, which requeues it "
+    log_error("Slurm did not requeue job %s: %s; muster exits with status %d, which requeues it "
               "where RequeueExit in slurm.conf has it",
-              r->config.id, first_line(why), why, REQUEUE_EXIT_STATUS);
+              r->config.id, why, REQUEUE_EXIT_STATUS);
     r->fn(r->arg, REQUEUE_EXIT_STATUS);
 }
 
 static void on_requeued(void *arg, const struct helper_answer *answer) {
     struct requeue *r = arg;
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
     r->call = NULL;
-    if (answer->code != 0) {
-        failed(r, "scontrol requeue does not end");
-    } else if (answer->len > 0) {
-        _cleanup_(freep) char *why = xstrndup(answer->data, answer->len);
-        failed(r, why + strspn(why, " \n"));
+    if (!slurm_told(answer, &why)) {
+        failed(r, strbuf_text(&why));
     } else {
         log_notice("job %s is back in Slurm's queue", r->config.id);
         avoid_lost(r);

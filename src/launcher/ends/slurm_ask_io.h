@@ -1,6 +1,7 @@
 /* Questions to Slurm, by scontrol(1) in a helper: it waits for a daemon on another machine. */
 #pragma once
 
+#include "base/text/strbuf.h"
 #include "io/process/helper_call.h"
 
 /* Runs scontrol with these words (NULL-terminated) in the background; its standard output is the
@@ -8,7 +9,9 @@
  * process could be created. */
 _must_use_ int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns,
                          helper_call_fn *fn, void *arg, struct helper_call **ret);
-/* The same for a request to change something. An answer without text: it was done. Otherwise the
- * text says why not, in scontrol's words, or that scontrol can't be run. */
+/* The same for a request to change something; slurm_told() reads the answer. */
 _must_use_ int slurm_tell(struct loop *loop, const char *const words[], uint64_t timeout_ns,
                           helper_call_fn *fn, void *arg, struct helper_call **ret);
+/* Whether the request was carried out, by scontrol's exit status. If not, *ret is why: its first
+ * line, or that it can't be run, does not end, or says nothing. */
+_must_use_ bool slurm_told(const struct helper_answer *answer, struct strbuf *ret);
