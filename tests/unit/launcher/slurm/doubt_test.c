@@ -36,7 +36,7 @@ static void expect(const struct slurm_place *place, const struct slurm_said *sai
     else
         cr_expect_not_null(strstr(strbuf_text(&text), part), "line %d: %s", at, strbuf_text(&text));
 }
-#define EXPECT(place, said, part, ...) expect(&(place), &(said), (struct slurm_line)LINE(__VA_ARGS__), part, __LINE__)
+#define EXPECT(place, said, part, ...) expect(&(place), &(said), (struct slurm_line)LINE(__VA_ARGS__, ), part, __LINE__)
 
 Test(slurm_doubt, a_line_that_runs_on_one_node_of_the_job) {
     static const struct slurm_said ranked = {.node_rank = true}, alone = {.meets = true, .alone = true}, none = {0};

@@ -141,7 +141,7 @@ static void expect_exit(bool signalled, unsigned code) {
 Test(ssh_node_io, starts_the_program_with_the_heads_environment_over_its_own) {
     start(30 * NS_PER_S, 30 * NS_PER_S);
     struct ssh_message hello = expect(SSH_HELLO);
-    cr_assert_eq(hello.hello.pid, relay);
+    cr_assert_eq(hello.hello.pid, (uint32_t)relay);
     boot("echo $1 $HOME $WHO $PWD | sed s,$PWD,folder,; exit 5", "head");
     expect_output("word /there head folder\n");
     expect_exit(false, 5);
