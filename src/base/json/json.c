@@ -166,6 +166,7 @@ static int scan(const char *text, size_t len, const struct json_limits *limits, 
 /* --- doubled keys ----------------------------------------------------------------------------- */
 
 #define FEW_MEMBERS 24
+#define NAME_BYTES 32 /* of a name, as json_get_name() has them */
 
 static int compare_keys(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -416,6 +417,21 @@ int json_get_text(const struct json *obj, const char *key, char *ret, size_t siz
     if (r == 0)
         memcpy(ret, text, strlen(text) + 1);
     return r;
+}
+
+int json_get_name(const struct json *obj, const char *key, json_name_fn *name, unsigned count,
+                  unsigned *ret, struct err *err) {
+    const char *text = "";
+    int r = json_get_string(obj, key, NAME_BYTES, &text, err);
+    if (r < 0)
+        return r;
+    for (unsigned i = 1; i < count; i++) {
+        if (strcmp(name(i), text) != 0)
+            continue;
+        *ret = i;
+        return 0;
+    }
+    return err_set(err, -EINVAL, "\"%s\" has the unknown value '%s'", key, text);
 }
 
 int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {

@@ -62,6 +62,11 @@ _must_use_ int json_get_string(const struct json *obj, const char *key, size_t m
 /* The same into an array: size includes the NUL. */
 _must_use_ int json_get_text(const struct json *obj, const char *key, char *ret, size_t size,
                              struct err *err);
+/* A text of at most 32 bytes that is one of names, name(1) to name(count - 1); *ret: which. For a
+ * message's kind. */
+typedef const char *json_name_fn(unsigned i);
+_must_use_ int json_get_name(const struct json *obj, const char *key, json_name_fn *name,
+                             unsigned count, unsigned *ret, struct err *err);
 /* A 64-bit number as a text of decimal digits ("0" to "18446744073709551615"), without leading
  * zeros. */
 _must_use_ int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err);

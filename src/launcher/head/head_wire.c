@@ -65,19 +65,7 @@ void head_encode(const struct head_message *m, struct strbuf *ret) {
     strbuf_add_bytes(ret, strbuf_text(&text), text.len);
 }
 
-static int read_kind(const struct json *doc, enum head_message_kind *ret, struct err *err) {
-    const char *name = "";
-    int r = json_get_string(doc, "kind", 32, &name, err);
-    if (r < 0)
-        return r;
-    for (enum head_message_kind kind = HEAD_LEAD; kind < HEAD_MESSAGE_KIND_COUNT; kind++) {
-        if (strcmp(rows[kind].name, name) != 0)
-            continue;
-        *ret = kind;
-        return 0;
-    }
-    return err_set(err, -EINVAL, "\"kind\" has the unknown value '%s'", name);
-}
+static const char *name_of(unsigned kind) { return rows[kind].name; }
 
 int head_decode(const char *payload, size_t len, struct head_message *ret, struct err *err) {
     _cleanup_(json_freep) struct json *doc = NULL;
@@ -85,7 +73,9 @@ int head_decode(const char *payload, size_t len, struct head_message *ret, struc
     if (r < 0)
         return r == -E2BIG ? -EINVAL : r;
     memset(ret, 0, sizeof *ret);
-    r = read_kind(doc, &ret->kind, err);
+    unsigned kind = 0;
+    r = json_get_name(doc, "kind", name_of, HEAD_MESSAGE_KIND_COUNT, &kind, err);
+    ret->kind = (enum head_message_kind)kind;
     return r < 0 ? r : json_table_read(doc, &rows[ret->kind].table, (char *)ret + BODY, err);
 }
 

@@ -51,19 +51,7 @@ void wire_encode(const struct wire_message *m, struct strbuf *ret) {
     json_write_object_end(&w);
 }
 
-static int read_kind(const struct json *doc, enum wire_kind *ret, struct err *err) {
-    const char *name = "";
-    int r = json_get_string(doc, "kind", 32, &name, err);
-    if (r < 0)
-        return r;
-    for (enum wire_kind kind = WIRE_HELLO; kind < WIRE_KIND_COUNT; kind++) {
-        if (strcmp(wire_rows[kind].name, name) != 0)
-            continue;
-        *ret = kind;
-        return 0;
-    }
-    return err_set(err, -EINVAL, "\"kind\" has the unknown value '%s'", name);
-}
+static const char *name_of(unsigned kind) { return wire_rows[kind].name; }
 
 /* The fields that HELLO, JOIN and COMMAND have in every version, so that both sides can report that
  * the versions differ. */
@@ -87,9 +75,11 @@ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct e
     if (r < 0)
         return r == -E2BIG ? -EINVAL : r;
     memset(ret, 0, sizeof *ret);
-    r = read_kind(doc, &ret->kind, err);
+    unsigned kind = 0;
+    r = json_get_name(doc, "kind", name_of, WIRE_KIND_COUNT, &kind, err);
     if (r < 0)
         return r;
+    ret->kind = (enum wire_kind)kind;
     if (other_version(doc, ret))
         return WIRE_E_VERSION;
     return json_table_read(doc, wire_table(ret->kind), (char *)ret + BODY, err);

@@ -300,3 +300,27 @@ Test(json, a_value_that_was_read_can_be_written) {
     json_write_array_end(&w);
     cr_assert_str_eq(strbuf_text(&text), "[{\"a\":[1,\"\xc3\xa9\"]},2]");
 }
+
+static const char *colour(unsigned i) {
+    static const char *const names[] = {NULL, "red", "green"};
+    return names[i];
+}
+
+Test(json, a_name_is_one_of_those_there_are) {
+    static const struct {
+        const char *text;
+        unsigned which; /* 0: refused */
+    } cases[] = {
+        {"{\"c\":\"red\"}", 1}, {"{\"c\":\"green\"}", 2}, {"{\"c\":\"gree\"}", 0},
+        {"{\"c\":\"\"}", 0},    {"{\"c\":1}", 0},         {"{\"d\":\"red\"}", 0},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(json_freep) struct json *doc = must_parse(cases[i].text);
+        struct err err = {0};
+        unsigned which = 0;
+        int r = json_get_name(doc, "c", colour, 3, &which, &err);
+        cr_expect_eq(which, cases[i].which, "%s", cases[i].text);
+        cr_expect_eq(r, cases[i].which > 0 ? 0 : -EINVAL, "%s", cases[i].text);
+        cr_expect_eq(err.text[0] == '\0', r == 0, "%s", cases[i].text);
+    }
+}
