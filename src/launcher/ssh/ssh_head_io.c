@@ -43,7 +43,8 @@ struct run {
     char **words;            /* of --ssh */
     char *cwd;
     char host_name[HEAD_HOST_MAX];
-    struct envlist env; /* of the agents */
+    struct envlist env;  /* of the agents, over that of their log-in */
+    struct envlist here; /* of a relay on this machine, which has no log-in of its own */
     struct ssh_host_env host_env;
     struct ssh_crew crew;
     struct member *members; /* [crew.n] */
@@ -268,9 +269,10 @@ static void call(struct run *h, uint32_t i) {
     char relay[] = "ssh-node";
     char *here[] = {h->program, relay, NULL};
     char **argv = is_this_machine(h, host) ? NULL : ssh_command(h->words, host, h->command);
+    char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
     h->members[i].host = ssh_host_new(&h->host_env, i);
     head_show_command(argv != NULL ? argv : here);
-    int r = ssh_host_call(h->members[i].host, argv != NULL ? argv : here, h->config->envp, &err);
+    int r = ssh_host_call(h->members[i].host, argv != NULL ? argv : here, envp, &err);
     ssh_words_free(argv);
     if (r < 0) {
         show_gone(h, i, err.text);
@@ -439,6 +441,8 @@ static int prepare(struct run *h, struct err *err) {
         return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
     if (gethostname(h->host_name, sizeof h->host_name - 1) < 0)
         h->host_name[0] = '\0';
+    envlist_copy(&h->here, h->config->envp);
+    ssh_env_leave_slurm(&h->here);
     return ssh_env(hosts->export_names, h->config->envp, &h->env, err);
 }
 
@@ -505,6 +509,7 @@ static void tear_down(struct run *h) {
     if (h->loop != NULL)
         loop_free(h->loop);
     envlist_fini(&h->env);
+    envlist_fini(&h->here);
     ssh_words_free(h->words);
     free(h->program);
     free(h->command);
