@@ -2,15 +2,18 @@
 host must have a log-in of its own. (Real ones: test_ssh.py.)"""
 import contextlib
 import os
+import pathlib
 import select
+import shlex
 import signal
 import socket
-import subprocess
+import struct
 import time
 
 import pytest
 
 from harness import alive, children, command, deadline, kill, processes_with
+from terminal import Shell
 
 # Takes ssh's options, and runs the command as sshd does: by a shell, with an environment of its own.
 SSH = """#!/bin/sh
@@ -128,3 +131,54 @@ def test_the_end_of_one_ssh_ends_its_node_in_order(job, ssh):
     assert agent.wait(60) not in (None, 0)
     gone(job, 30)
     assert not alive(agent.pid)
+
+
+def name(pid):
+    return pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat") as f:
+        return f.read().rsplit(")", 1)[1].split()[0]
+
+
+def test_a_suspended_head_still_says_that_it_is_there(job):
+    """^Z stops what the shell sees; PING goes on, without which each node would end the job after a minute."""
+    said, ssh = job.tmp / "said", job.tmp / "ssh"
+    # cat: the relay makes its output non-blocking, which is here the same socket as tee's input
+    ssh.write_text(SSH.replace("exec env", f"tee {said} | env").replace('"$*"', '"$*" | cat'))
+    ssh.chmod(0o755)
+    line = [*command(), "-H", "n1", f"--ssh={ssh}", "--no-python", job.worker, "start", "go"]
+    shell = Shell(job)
+    shell.type(shlex.join(line) + "\n")
+    job.events.wait("start", 1)
+    head = next(pid for pid in children(shell.pid) if name(pid) == "muster")
+    shell.type("\x1a")
+    shell.wait_said(r"Stopped +\S*muster")
+    shell.wait_said("the job goes on")
+    assert state(head) == "T"
+    ping = struct.pack("<I", 3) + b"P{}"
+    before, end = said.read_bytes().count(ping), deadline(30)
+    while said.read_bytes().count(ping) < before + 2:
+        assert time.monotonic() < end and state(head) == "T"
+        select.select([], [], [], 0.1)
+    deputies = [pid for pid in children(head) if name(pid) == "muster-deputy"]
+    assert len(deputies) == 1
+    shell.type("fg; echo status=$?\n")
+    job.go()
+    shell.wait_said("status=0")
+    assert not alive(deputies[0])
+
+
+def test_a_suspended_head_that_is_killed_ends_the_job(job, ssh):
+    shell = Shell(job)
+    shell.type(shlex.join([*command(), "-H", "n1,n2", ssh, "--no-python", job.worker, "start", "go"]) + "\n")
+    job.events.wait("start", 2)
+    head = next(pid for pid in children(shell.pid) if name(pid) == "muster")
+    shell.type("\x1a")
+    shell.wait_said(r"Stopped +\S*muster")
+    kill(head)
+    end = deadline(30)
+    while [pid for pid in processes_with(job.mark.encode()) if pid != shell.pid]:
+        assert time.monotonic() < end, job.culprits()
+        select.select([], [], [], 0.1)

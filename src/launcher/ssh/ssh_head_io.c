@@ -20,6 +20,7 @@
 #include "launcher/ssh/ssh_crew.h"
 #include "launcher/ssh/ssh_env.h"
 #include "launcher/ssh/ssh_host_io.h"
+#include "launcher/ssh/ssh_suspend_io.h"
 
 #define EXIT_CANT 1
 #define EXIT_USAGE_ERROR 2
@@ -37,6 +38,7 @@ struct run {
     struct loop *loop;
     struct child_reaper *reaper;
     struct head_signals *signals;
+    struct loop_signal *suspend; /* ^Z; NULL: it is ignored */
     struct loop_timer *timer, *ping, *alone, *lines, *flush;
     struct ssh_console *consoles[OUTPUTS];
     char *program, *command; /* muster's path, and what a host's shell is to run */
@@ -169,14 +171,30 @@ static void call_nobody_else(struct run *h) {
     }
 }
 
+/* A relay is there, and no message to it is half sent. */
+static bool may_ping(const struct member *m) {
+    return m->addrs != NULL && m->host != NULL && ssh_host_unsent(m->host) == 0;
+}
+
 static void on_ping(void *arg) {
     struct run *h = arg;
-    for (uint32_t i = 0; i < h->crew.n; i++) {
-        struct member *m = &h->members[i];
-        if (m->addrs != NULL && m->host != NULL && ssh_host_unsent(m->host) == 0)
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        if (may_ping(&h->members[i]))
             send_signal(h, i, SSH_PING, 0);
-    }
     loop_timer_set(h->ping, clock_now_ns() + SSH_PING_NS);
+}
+
+static void on_suspend(void *arg, int signo) {
+    struct run *h = arg;
+    _cleanup_(freep) int *fds = xcalloc(h->crew.n, sizeof *fds);
+    size_t n = 0;
+    (void)signo;
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        if (may_ping(&h->members[i]) && ssh_host_fd(h->members[i].host) >= 0)
+            fds[n++] = ssh_host_fd(h->members[i].host);
+    log_notice("suspended at the terminal, but the job goes on: fg takes it back, kill ends it");
+    ssh_suspend_self(fds, n);
+    on_ping(h);
 }
 
 /* ---- effects ---- */
@@ -462,6 +480,8 @@ static int set_up_loop(struct run *h) {
         r = loop_timer_new(h->loop, on_flush_timer, h, &h->flush);
     if (r == 0)
         r = head_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
+    if (r == 0 && !child_is_ignored(SIGTSTP))
+        r = loop_signal_new(h->loop, SIGTSTP, on_suspend, h, &h->suspend);
     if (r == 0)
         r = ssh_console_new(h->loop, STDOUT_FILENO, &console_ops, h, &h->consoles[0]);
     if (r == 0)
@@ -502,6 +522,7 @@ static void tear_down(struct run *h) {
     for (size_t which = 0; which < OUTPUTS; which++)
         ssh_console_free(h->consoles[which]);
     head_signals_free(h->signals);
+    loop_signal_free(h->suspend);
     for (size_t i = 0; i < ARRAY_SIZE(timers); i++)
         if (timers[i] != NULL)
             loop_timer_free(timers[i]);
