@@ -7,7 +7,7 @@
 
 #include "base/text/parse.h"
 
-#define SIGNAL_STATUS 128 /* and above: killed by a signal, or told by one to end */
+#define TERM_STATUS 143 /* told to end by SIGTERM */
 #define ALL (REQUEUE_PREEMPT | REQUEUE_NODE_FAIL | REQUEUE_TIMEOUT)
 
 static const char *const words[] = {"preempt", "node-fail", "timeout"};
@@ -38,7 +38,8 @@ int requeue_parse(const char *text, unsigned *ret) {
 
 static unsigned bit_of(enum slurm_end end) {
     switch (end) {
-    case SLURM_END_TIME: return REQUEUE_TIMEOUT;
+    case SLURM_END_TIME:
+    case SLURM_END_SOON: return REQUEUE_TIMEOUT;
     case SLURM_END_PREEMPTED: return REQUEUE_PREEMPT;
     case SLURM_END_NODE: return REQUEUE_NODE_FAIL;
     case SLURM_END_NONE:
@@ -51,11 +52,12 @@ static unsigned bit_of(enum slurm_end end) {
 
 /* Why the job ends: bits; several if only Slurm could tell, and did not answer. */
 static unsigned reasons(const struct requeue_facts *f, enum slurm_end end) {
-    if (end == SLURM_END_NONE && f->status == REQUEUE_EXIT_STATUS)
+    bool may_go_on = end == SLURM_END_NONE || end == SLURM_END_SOON;
+    if (may_go_on && f->status == REQUEUE_EXIT_STATUS)
         return REQUEUE_NODE_FAIL;
-    if (f->job == NULL && f->status > SIGNAL_STATUS)
-        return ALL;
-    return bit_of(end);
+    if (may_go_on && f->status != TERM_STATUS)
+        return 0;
+    return f->job == NULL ? ALL : bit_of(end);
 }
 
 void requeue_cannot(const char *id, const char *job, struct strbuf *ret_sentence) {
@@ -85,11 +87,11 @@ void requeue_not_asked(enum slurm_end end, unsigned asked, const char *job,
                   requeue_word(bit));
 }
 
-static void say_why(enum slurm_end end, bool known, struct strbuf *ret) {
+static void say_why(enum slurm_end end, bool lost, struct strbuf *ret) {
     const char *text = slurm_end_text(end);
-    if (text == NULL)
-        text = known ? "nodes of the job were lost" : "the job was told to end";
-    strbuf_add(ret, text);
+    if (lost && (end == SLURM_END_NONE || end == SLURM_END_SOON))
+        text = "nodes of the job were lost";
+    strbuf_add(ret, text != NULL ? text : "the job was told to end");
 }
 
 enum requeue_answer requeue_decide(const struct requeue_facts *f, struct strbuf *ret) {

@@ -28,6 +28,28 @@ static void read_word(const char *job, const char *name, char ret[WORD_MAX]) {
                    at != NULL ? at + strlen(name) : "");
 }
 
+/* "1-02:03:04", days only if there are some, to seconds. False: UNLIMITED, or the like. */
+static bool read_duration(const char *text, uint64_t *ret_s) {
+    unsigned days = 0, hours, minutes, seconds;
+    int n = 0;
+    if (sscanf(text, "%6u-%2u:%2u:%2u%n", &days, &hours, &minutes, &seconds, &n) != 4) {
+        days = 0;
+        if (sscanf(text, "%2u:%2u:%2u%n", &hours, &minutes, &seconds, &n) != 3)
+            return false;
+    }
+    *ret_s = ((days * UINT64_C(24) + hours) * 60 + minutes) * 60 + seconds;
+    return text[n] == '\0';
+}
+
+static bool is_soon_over(const char *job) {
+    char run[WORD_MAX], limit[WORD_MAX];
+    uint64_t run_s, limit_s;
+    read_word(job, " RunTime=", run);
+    read_word(job, " TimeLimit=", limit);
+    return read_duration(run, &run_s) && read_duration(limit, &limit_s) &&
+           run_s + SLURM_SOON_S >= limit_s;
+}
+
 enum slurm_end slurm_end_of(const char *job) {
     static const struct {
         const char *state, *reason; /* NULL: any */
@@ -48,6 +70,8 @@ enum slurm_end slurm_end_of(const char *job) {
             return rows[i].end;
     if (preempted[0] != '\0' && strcmp(preempted, "None") != 0)
         return SLURM_END_PREEMPTED;
+    if (strcmp(state, "RUNNING") == 0 && is_soon_over(job))
+        return SLURM_END_SOON;
     /* the state before is not shown */
     return strcmp(state, "COMPLETING") == 0 ? SLURM_END_CANCELLED : SLURM_END_NONE;
 }
@@ -56,6 +80,7 @@ const char *slurm_end_text(enum slurm_end end) {
     switch (end) {
     case SLURM_END_NONE: return NULL;
     case SLURM_END_TIME: return "the job has reached its time limit";
+    case SLURM_END_SOON: return "the job's time is nearly over";
     case SLURM_END_PREEMPTED: return "the job is preempted";
     case SLURM_END_NODE: return "a node of the job has failed";
     case SLURM_END_MEMORY: return "the job is out of memory";

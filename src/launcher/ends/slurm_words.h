@@ -9,10 +9,13 @@
 /* KillWait of `scontrol show config`: the time from SIGTERM to SIGKILL at the end of a job.
  * slurm.conf(5). False: it isn't there. */
 _must_use_ bool slurm_kill_wait(const char *config, uint64_t *ret_ns);
+#define SLURM_SOON_S 180
+
 /* Why `scontrol show job --oneliner` says that the job ends. */
 enum slurm_end {
     SLURM_END_NONE = 0, /* it does not end, or nothing is said */
     SLURM_END_TIME,
+    SLURM_END_SOON, /* it runs, and has SLURM_SOON_S or less left: --signal of sbatch(1) */
     SLURM_END_PREEMPTED,
     SLURM_END_NODE,
     SLURM_END_MEMORY,

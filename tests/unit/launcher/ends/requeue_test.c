@@ -56,6 +56,15 @@ Test(requeue, a_job_goes_back_for_the_reason_that_was_asked_for) {
     expect(other, REQUEUE_NO_MATTER, "");
 }
 
+/* sbatch --signal=TERM@120 */
+Test(requeue, a_signal_just_before_the_time_limit_is_its_beginning) {
+    static const char soon[] = JOB("RUNNING", "None", "None", QUEUE " RunTime=00:58:00 TimeLimit=01:00:00");
+    expect(facts(soon, 143), REQUEUE_YES, "the job's time is nearly over (requeue 3 of at most 10)");
+    expect(facts(soon, 75), REQUEUE_YES, "nodes of the job were lost (requeue 3 of at most 10)");
+    expect(facts(soon, 1), REQUEUE_NO_MATTER, "");
+    expect(facts(soon, 139), REQUEUE_NO_MATTER, "");
+}
+
 Test(requeue, other_ends_are_no_matter_for_the_queue) {
     expect(facts(PREEMPTED, 0), REQUEUE_NO_MATTER, "");
     expect(facts(RUNNING, 1), REQUEUE_NO_MATTER, "");

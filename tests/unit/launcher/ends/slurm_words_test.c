@@ -53,6 +53,25 @@ Test(slurm_words, the_reason_is_read_from_a_jobs_line) {
     }
 }
 
+Test(slurm_words, a_job_is_soon_over_in_its_last_three_minutes) {
+    static const struct {
+        const char *run, *limit;
+        bool soon;
+    } rows[] = {
+        {"00:00:10", "00:01:00", true},     {"00:57:00", "01:00:00", true},         {"00:56:59", "01:00:00", false},
+        {"1-23:58:00", "2-00:00:00", true}, {"23:58:00", "2-00:00:00", false},      {"2-00:00:05", "2-00:00:00", true},
+        {"00:00:10", "UNLIMITED", false},   {"00:00:10", "Partition_Limit", false}, {"00:00:10", "", false},
+        {"10", "00:01:00", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char line[256];
+        (void)snprintf(line, sizeof line,
+                       "JobId=17 JobState=RUNNING Reason=None RunTime=%s TimeLimit=%s PreemptTime=None ", rows[i].run,
+                       rows[i].limit);
+        cr_expect_eq(slurm_end_of(line), rows[i].soon ? SLURM_END_SOON : SLURM_END_NONE, "%s", line);
+    }
+}
+
 Test(slurm_words, what_is_no_job_has_no_reason) {
     cr_expect_eq(slurm_end_of(""), SLURM_END_NONE);
     cr_expect_eq(slurm_end_of("slurm_load_jobs error: Invalid job id specified\n"), SLURM_END_NONE);
