@@ -1,5 +1,6 @@
 """Back into Slurm's queue: jobs that are preempted, lose hosts or reach their time limit, with --requeue. On emulated hosts
 with a real Slurm (slurm.py), whose slurmd signals every process of a job or only its own child (test_slurm.py)."""
+import os
 import pathlib
 import re
 import shlex
@@ -8,7 +9,7 @@ import time
 
 import pytest
 
-from harness import deadline, kill
+from harness import TORCH_PYTHON, deadline, kill
 from slurm import pause, slurm_or_skip
 from test_slurm import QUICK, RUN, Here
 
@@ -51,9 +52,20 @@ tell("trained steps=%d" % step)
 """
 
 
+EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
+# In each Python program: a checkpoint takes some time, so that a test can come between.
+SLOW_DISK = r"""
+import os, select
+def fsync(fd, real=os.fsync):
+    real(fd)
+    select.select([], [], [], float(os.environ["E2E_DISK"]))
+os.fsync = fsync
+"""
+
+
 @pytest.fixture(scope="module")
 def linuxproc():
-    with slurm_or_skip(3) as slurm:
+    with slurm_or_skip(3, gpus=2) as slurm:
         yield slurm
 
 
@@ -104,7 +116,7 @@ class Queue(Here):
         pause(2.1)  # slurmd starts no job in the second in which it has ended it
         while (facts := self.slurm.facts(number))["JobState"] == "PENDING":
             assert time.monotonic() < end, f"{facts}\n{self.slurm.logs()}"
-            self.slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now", check=False)
+            self.slurm.run("scontrol", "update", f"JobId={number}", "StartTime=now", "TimeLimit=60", check=False)
             pause(1)
 
     def goes_on(self, number, hosts=2, run=1):
@@ -159,13 +171,13 @@ def test_a_preempted_job_goes_on_from_its_checkpoint(either, how):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["head", "step"])
 def test_a_job_whose_time_is_over_goes_on_from_its_checkpoint(either, how):
-    number = either.train(how, steps=300)
+    number = either.train(how, steps=1500)
     either.runs()
     either.end_time(number)
     either.job.events.wait("saved", 1, 90)
     either.goes_on(number)
     either.got_once("SIGTERM", 2, run=0)
-    assert either.slurm.end(number, 60)["JobState"] == "COMPLETED", either.output(number)
+    assert either.slurm.end(number, 90)["JobState"] == "COMPLETED", either.output(number)
     assert f"requeueing job {number}: the job has reached its time limit" in either.output(number)
     either.gone()
 
@@ -265,4 +277,69 @@ def test_a_job_that_is_cancelled_is_not_requeued(queue):
     queue.slurm.run("scancel", number)
     assert queue.slurm.end(number)["JobState"] == "CANCELLED"
     assert "requeue" not in queue.output(number), queue.output(number)
+    queue.gone()
+
+
+@pytest.mark.slow
+def test_a_signal_before_the_end_of_the_time_is_the_end_of_the_time(either):
+    """The workers are told before the limit, and the job goes back at once."""
+    number = either.train("head", "--time=1", "--signal=TERM@30", steps=1000)
+    either.runs()
+    either.job.events.wait("saved", 1, 90)
+    either.goes_on(number)
+    either.got_once("SIGTERM", 2, run=0)
+    assert f"requeueing job {number}: the job's time is nearly over" in either.output(number), either.output(number)
+    either.slurm.run("scancel", number)
+    either.gone()
+
+
+# ---- examples/slurm ----
+
+def submit_example(queue, disk):
+    """Submits examples/slurm/train.sbatch in a folder of its own, where writing a checkpoint takes so many seconds."""
+    folder = queue.job.tmp
+    if not (folder / "examples").exists():
+        (folder / "examples").symlink_to(EXAMPLES)
+        (folder / "slow").mkdir()
+        (folder / "slow" / "sitecustomize.py").write_text(SLOW_DISK)
+    env = {**queue.env(), "PYTHON_EXEC": TORCH_PYTHON, "PYTHONPATH": str(folder / "slow"), "E2E_DISK": str(disk),
+           "OMP_NUM_THREADS": "1", "PATH": f"{pathlib.Path(RUN[0]).parent}:{os.environ['PATH']}"}
+    return queue.slurm.run("sbatch", "--parsable", f"--output={folder}/out-%j", "--gpus-per-node=2", "--exclusive", "--time=30",
+                           "examples/slurm/train.sbatch", folder=folder, env=queue.job.env("a", env)).stdout.strip()
+
+
+def wait_output(queue, number, text, seconds=120):
+    end = deadline(seconds)
+    while text not in queue.output(number):
+        assert time.monotonic() < end, f"no {text!r}: {queue.output(number)}"
+        pause(0.1)
+
+
+def learned(said):
+    """The loss of each epoch, and the part of the digits that were read right at the end."""
+    losses = {int(n): float(loss) for n, loss in re.findall(r"epoch (\d+) of 15: loss ([0-9.]+)", said)}
+    accuracy = re.findall(r"test accuracy: ([0-9.]+) %", said)
+    assert sorted(losses) == list(range(1, 16)) and len(accuracy) == 1, said
+    return [*(losses[n] for n in sorted(losses)), float(accuracy[0]) / 100]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("why", ["preempted", pytest.param("time", marks=pytest.mark.slow)])
+def test_the_example_goes_on_and_learns_the_same(queue, why):
+    assert len((EXAMPLES / "slurm" / "train.sbatch").read_text().splitlines()) <= 10
+    number = submit_example(queue, 1 if why == "preempted" else 4)
+    wait_output(queue, number, "epoch 3 of 15")
+    if why == "preempted":
+        queue.preempt()
+    else:
+        queue.end_time(number)
+    queue.again(number)
+    assert queue.slurm.end(number, 180)["JobState"] == "COMPLETED", queue.output(number)
+    said = queue.output(number)
+    assert said.count("epoch 15 of 15") == 1 and "going on from the checkpoint of epoch" in said, said
+    alone = submit_example(queue, 0)
+    assert queue.slurm.end(alone, 180)["JobState"] == "COMPLETED", queue.output(alone)
+    results = [learned(queue.output(n)) for n in (number, alone)]
+    # DDP sums in another order in its first step after a start, so the last bits differ.
+    assert results[0] == pytest.approx(results[1], abs=0.001), results
     queue.gone()
