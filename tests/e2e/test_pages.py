@@ -9,6 +9,7 @@ import pytest
 
 from harness import HERE, free_port
 from slurm import slurm_or_skip
+from sshd import sshd_or_skip
 from test_slurm import MUSTER, Here
 
 DOCS = HERE.parent.parent / "docs"
@@ -136,6 +137,19 @@ def test_the_line_for_each_node_without_slurm(job, page):
     ended = [agent.finish() for agent in agents]
     assert [code for code, _, _ in ended] == [0, 0], ended
     assert sorted(line.split()[1] for _, out, _ in ended for line in out.splitlines()) == ["0", "1", "2", "3"]
+
+
+def test_a_host_file_of_deepspeed(job):
+    """The same file, over ssh."""
+    line = re.search(r"`(muster run --hostfile=hosts [^`]*)`", (DOCS / "deepspeed.md").read_text())[1]
+    (job.tmp / "train.py").write_text(TELLS)
+    (job.tmp / "hosts").write_text("node1 slots=2\nnode2 slots=2\n")
+    with sshd_or_skip(2) as cluster:
+        env = job.env("a", {"MUSTER_RUN_DIR": "/dev/shm/muster", "HOME": str(cluster.home("login")),
+                            "PYTHON_EXEC": "/usr/bin/python3"})
+        words = [MUSTER, *shlex.split(line)[1:]]
+        done = cluster.run(*words, folder=job.tmp, env=env, seconds=60)
+    assert sorted(re.findall(r"RESULT (\d \d \d)", done.stdout)) == ["0 4 0", "1 4 1", "2 4 0", "3 4 1"], done
 
 
 # ---- with the libraries ----
