@@ -216,7 +216,7 @@ class Slurm:
         self._keeper = subprocess.Popen(["/usr/bin/python3", "-I", "-c", KEEP, str(self.folder), groups],
                                         stdin=subprocess.PIPE, start_new_session=True, cwd="/")
         self._write_files()
-        self.head = Host(self, "head", HEAD, ["link set lo up", "link add br0 type bridge", "link set br0 up",
+        self.head = Host(self, "head", HEAD, ["link set lo up", "link add br0 address 02:88:01:00:00:fe type bridge", "link set br0 up",
                                               *self._addresses(254, "br0")])
         self.nodes = [self._new_node(n) for n in range(self.count)]
         for host in (self.head, *self.nodes):
