@@ -11,7 +11,7 @@ a cluster. There is no route to the outside, and no name server. A program of a 
 
 Logins are by a key of the cluster's own. ssh finds it by the login host's ~/.ssh, where each host has its Host entry, and
 known_hosts has the hosts' keys; it asks nothing (StrictHostKeyChecking). Nothing of the machine's own ~/.ssh and /etc/ssh
-is read by sshd or written. Each host's sshd also answers on port 2222, and also knows the user `trainer`. Further entries,
+is read by sshd or written. Each host's sshd also answers on port 2222, and also knows the user `me`. Further entries,
 for hosts that are bad: `refused` (a port without a listener), `liar` (another key than known_hosts says), `locked` (the
 key of somebody else, so that only a password would do), `absent` (an address that nobody has), `nowhere` (not a name).
 
@@ -33,6 +33,8 @@ from slurm import KEEP, Host, pause
 PROGRAMS = ("sshd", "ssh", "ssh-keygen")
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 SHELL = "/bin/bash"
+# In the title that sshd gives itself where it waits for logins.
+LISTENER = "[listener]"
 
 # $0 is the host's name, $1 the folder of the cluster. sshd wants an empty folder of its own below /run.
 COMMON = r"""
@@ -102,8 +104,9 @@ class Sshd:
         self._keeper = subprocess.Popen(["/usr/bin/python3", "-I", "-c", KEEP, str(self.folder), ""],
                                         stdin=subprocess.PIPE, start_new_session=True, cwd="/")
         self._write_files()
-        self.head = Host(self, "login", COMMON, ["link set lo up", "link add br0 type bridge", "link set br0 up",
-                                                 *self._addresses(254, "br0")])
+        self.head = Host(self, "login", COMMON, [
+            "link set lo up", "link add br0 address 02:88:02:00:00:fe type bridge", "link set br0 up",
+            *self._addresses(254, "br0")])
         self.nodes = [self._new_node(n) for n in range(self.count)]
         for host in (self.head, *self.nodes):
             host.made()
@@ -154,7 +157,7 @@ class Sshd:
         """The login shell of a host's users, from the next login on. Their home folders are theirs on this host alone."""
         path, home = self.folder / f"passwd.{name}", self.home(name)
         # Written in place: the host has this very file as its /etc/passwd.
-        path.write_text(f"root:x:0:0:root:{home}:{shell}\ntrainer:x:0:0:trainer:{home}:{shell}\n"
+        path.write_text("".join(f"{user}:x:0:0:{user}:{home}:{shell}\n" for user in ("root", "me")) +
                         "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/bin/sh\n")
 
     @staticmethod
@@ -192,11 +195,10 @@ class Sshd:
             pause(0.02)
 
     def _listener(self, n):
-        """The host's sshd that waits for logins, or None. (Its title is of its own making; those of logins differ.)"""
+        """The host's sshd that waits for logins, or None."""
         for pid in self.nodes[n].processes():
-            with contextlib.suppress(OSError):
-                if b"[listener]" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return pid
+            if LISTENER in title_of(pid):
+                return pid
         return None
 
     # ---- what a user does ----
@@ -227,17 +229,20 @@ class Sshd:
     def left(self, without=()):
         """What runs on the hosts and on the login host beside their sshd, as {name: [title, …]}; {}: nothing. Titles that
         begin with a text of `without` don't count."""
+        hosts = {os.readlink(f"/proc/{host.pid}/ns/pid"): host for host in (self.head, *self.nodes) if host.is_up()}
         found = {}
-        for name, pids in [("login", self.head.processes()), *((self.names[n], self.started(n)) for n in range(self.count))]:
-            titles = [title for pid in pids if harness.alive(pid) and (title := title_of(pid)) and not title.startswith(without)]
-            if titles:
-                found[name] = titles
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                host = hosts.get(os.readlink(f"/proc/{pid}/ns/pid"))
+                if host and int(pid) != host.pid and harness.alive(pid) and (title := title_of(pid)) \
+                        and LISTENER not in title and not title.startswith(tuple(without)):
+                    found.setdefault(host.name, []).append(title)
         return found
 
     def wait_left(self, seconds, without=()):
         """Waits until nothing runs. Returns how many seconds it took."""
         begin, end = time.monotonic(), harness.deadline(seconds)
-        while found := self.left(tuple(without)):
+        while found := self.left(without):
             assert time.monotonic() < end, f"after {seconds} s still there: {found}"
             pause(0.02)
         return time.monotonic() - begin
