@@ -122,6 +122,16 @@ meson_tests() {
     cp "$dir/meson-logs/$log.junit.xml" "$results/$label.xml" 2>/dev/null || failed "$label" "meson test did not run"
 }
 
+# A shell that waits for a foreground program does not act on a signal, so pytest is none.
+stop() {
+    trap - TERM INT
+    local jobs
+    jobs=$(jobs -p)
+    # shellcheck disable=SC2086
+    [ -z "$jobs" ] || kill $jobs 2>/dev/null
+    exit "$1"
+}
+
 # Most end-to-end tests wait most of the time. The slow suite's limits are strict: one after the other.
 # side_by_side N
 side_by_side() { [ "$scale" = slow ] || echo "-n ${MUSTER_TEST_JOBS:-$1}"; }
@@ -132,8 +142,11 @@ e2e() {
     shift 2
     local select=()
     [ -z "$expr" ] || select=(-k "$expr")
+    trap 'stop 143' TERM
+    trap 'stop 130' INT
     MUSTER=$muster timeout $([ "$scale" = slow ] && echo 14400 || echo 3600) /usr/bin/python3 -m pytest -q --no-header -p no:cacheprovider -rfE --tb=short \
-        --basetemp="$work/$label" --junitxml="$results/$label.xml" -o junit_family=xunit1 "${select[@]}" "$@" < /dev/null
+        --basetemp="$work/$label" --junitxml="$results/$label.xml" -o junit_family=xunit1 "${select[@]}" "$@" < /dev/null &
+    wait $!
     local rc=$?
     [ $rc = 5 ] && [ -n "$expr" ] && rm -f "$results/$label.xml" # nothing of that name here
     [ -f "$results/$label.xml" ] || [ $rc = 5 ] || failed "$label" "pytest ended with status $rc"
@@ -220,7 +233,10 @@ if wanted e2e normal; then
         e2e e2e "$muster" $(side_by_side 3) -m "not torch and not alone" tests/e2e
         wait
         "${torch[@]}"
-    )
+    ) &
+    trap 'stop 143' TERM
+    trap 'stop 130' INT
+    wait $!
 fi
 
 if wanted frameworks slow; then
