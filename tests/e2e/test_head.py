@@ -13,7 +13,7 @@ import pytest
 
 from harness import alive, children, deadline, kill
 from slurm import pause, slurm_or_skip
-from test_slurm import QUICK, RUN, SHOW, Here
+from test_slurm import QUICK, RUN, SHOW, settled
 
 # Speaks to the head's port as a stranger: bytes that are nothing, a verdict without a greeting, a wrong token, and many
 # connections that say nothing.
@@ -51,15 +51,12 @@ def cgroup():
 
 @pytest.fixture
 def here(linuxproc, job):
-    linuxproc.settle()
-    return Here(linuxproc, job)
+    return settled(linuxproc, job)
 
 
 @pytest.fixture(params=["linuxproc", "cgroup"])
 def either(request, job):
-    slurm = request.getfixturevalue(request.param)
-    slurm.settle()
-    return Here(slurm, job)
+    return settled(request.getfixturevalue(request.param), job)
 
 
 def in_batch(here, nodes, *words, worker=SHOW, options=(), after="echo status $?"):
@@ -187,8 +184,7 @@ def test_tasks_whose_agent_is_killed(here):
 
 
 def test_one_agent_has_the_cpus_of_all_tasks(cgroup, job):
-    cgroup.settle()
-    here = Here(cgroup, job)
+    here = settled(cgroup, job)
     if here.slurm.cpus < 2:
         pytest.skip("one CPU")
     line = [*RUN, "--nproc-per-node=cpu", "--bind=none", "--no-python", "sh", "-c", "echo $WORLD_SIZE $(grep Cpus_allowed_list /proc/self/status)"]

@@ -175,21 +175,20 @@ class Here:
             assert found and (not ours or ours == found and len(ours) == 1), f"rank {rank}: {name} by {found}"
 
 
-def in_cluster(request, job):
-    slurm = request.getfixturevalue(request.param)
+def settled(slurm, job):
     slurm.settle()
     return Here(slurm, job)
 
 
 @pytest.fixture(params=["linuxproc", "cgroup"])
 def either(request, job):
-    return in_cluster(request, job)
+    return settled(request.getfixturevalue(request.param), job)
 
 
 @pytest.fixture(params=["linuxproc", pytest.param("cgroup", marks=pytest.mark.slow)])
 def here(request, job):
     """For what hardly depends on the kind of cluster."""
-    return in_cluster(request, job)
+    return settled(request.getfixturevalue(request.param), job)
 
 
 # ---- the cluster itself ----
@@ -479,8 +478,7 @@ def test_a_failed_job_is_failed_for_slurm(here):
 
 def test_a_worker_that_took_too_much_memory_is_replaced(cgroup, job):
     """Slurm calls the step OUT_OF_MEMORY; the job has recovered, and muster says how it ended."""
-    cgroup.settle()
-    here = Here(cgroup, job)
+    here = settled(cgroup, job)
     hungry = job.tmp / "hungry.py"
     hungry.write_text("import os\nif os.environ['RANK'] == '1' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':\n"
                       "    x = b'x' * (1 << 30)\nprint('trained', os.environ['TORCHELASTIC_RESTART_COUNT'], flush=True)\n")
