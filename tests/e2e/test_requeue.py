@@ -248,7 +248,7 @@ def test_without_scontrol_the_status_asks_the_site_to_requeue(queue):
     queue.preempt()
     queue.slurm.until(number, 60, JobState="PENDING", Restarts="1")
     said = queue.output(number)
-    assert "scontrol does not answer here" in said and "scontrol can't be run" in said and "status 75" in said, said
+    assert "scontrol does not answer here" in said and "does not say why the job ends" in said and "status 75" in said, said
     queue.slurm.run("scancel", number)
     queue.gone()
 
@@ -264,6 +264,19 @@ def test_a_request_that_fails_without_a_word(queue, end, said):
     assert f"Slurm did not requeue job {number}: {said}; muster exits with status 75" in queue.output(number)
     queue.slurm.run("scancel", number)
     queue.gone()
+
+
+def test_a_cancelled_job_stays_so_if_slurm_does_not_answer(queue):
+    """A busy controller. Slurm takes a request for a cancelled job, too, which then runs again."""
+    script = f'#!/bin/sh\n[ $1 = show ] && [ -e {queue.job.tmp}/busy ] && exit 1\nexec {shutil.which("scontrol")} "$@"\n'
+    number = queue.train("head", hosts=3, path=tools_but(queue, script))
+    queue.runs(3)
+    (queue.job.tmp / "busy").touch()
+    queue.slurm.run("scancel", number)
+    queue.gone()
+    facts = queue.slurm.end(number, 20)
+    assert facts["JobState"] == "CANCELLED" and facts["Restarts"] == "0", queue.output(number)
+    assert "a job that somebody has cancelled must not come back" in queue.output(number)
 
 
 def test_salloc_says_at_once_that_it_is_no_batch_job(queue):

@@ -133,13 +133,18 @@ static void decide(struct requeue *r, const char *job) {
                                   .job = job};
     r->excluded = slurm_excluded(job != NULL ? job : "");
     enum requeue_answer answer = requeue_decide(&facts, &why);
-    if (answer == REQUEUE_YES) {
+    /* Slurm takes a request for a cancelled job, too, which then runs again; an exit status does
+     * not bring it back. Seen with Slurm 22.05 */
+    if (answer == REQUEUE_YES && job == NULL && r->end.status != REQUEUE_EXIT_STATUS) {
+        failed(r, "it does not say why the job ends, and a job that somebody has cancelled must "
+                  "not come back");
+    } else if (answer == REQUEUE_YES) {
         requeue(r, strbuf_text(&why));
-        return;
+    } else {
+        if (why.len > 0)
+            log_notice("%s", strbuf_text(&why));
+        r->fn(r->arg, r->end.status);
     }
-    if (why.len > 0)
-        log_notice("%s", strbuf_text(&why));
-    r->fn(r->arg, r->end.status);
 }
 
 static void on_job(void *arg, const struct helper_answer *answer) {
