@@ -16,6 +16,7 @@ from harness import Heard, children, deadline, processes_with
 # Host names say what happens. Any other is a log-in, whose shell runs the command.
 FAKE = r"""
 import os, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
 words = sys.argv[1:]
 at = words.index("--")
 host, command = words[at + 1], words[at + 2]
@@ -27,6 +28,10 @@ def end(status, *lines):
     sys.exit(status)
 if host.startswith("unknown"):
     end(255, f"ssh: Could not resolve hostname {host}: Name or service not known")
+if host == "late":
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    signal.sigwait([signal.SIGALRM])
+    end(255, "ssh: connect to host late port 22: No route to host")
 if host == "refused":
     end(255, "ssh: connect to host refused port 22: Connection refused")
 if host == "key":
@@ -128,6 +133,56 @@ def test_a_bad_host_is_named_at_once_and_ends_the_job(hosts, host, said):
     assert re.search(rf"^muster: error: {said}", err, re.M), err
     assert "2 hosts are left, and the job needs 3: ending it" in err
     assert out == ""
+
+
+def test_all_bad_hosts_are_named(hosts):
+    code, _, err = hosts.run("unknown1,refused,late,key,a", *shell("true"), seconds=15)
+    assert code == 75, err
+    for host in "unknown1", "refused", "late", "key":
+        assert f"host {host}: " in err, err
+    assert "1 host is left, and the job needs 5" in err
+
+
+def test_a_host_that_does_not_answer_holds_up_no_failure_for_long(hosts):
+    head = hosts.start("a,silent,refused", *shell("true"))
+    head.wait_said("host refused: ")
+    code, _, err = head.finish(8)
+    assert code == 75, err
+
+
+# A shell with job control: it says when its job has stopped, and continues it when it may read a byte.
+SHELL = """
+import os, signal, sys
+job = os.fork()
+if job == 0:
+    os.setpgid(0, 0)
+    os.execvp(sys.argv[1], sys.argv[1:])
+status = os.waitpid(job, os.WUNTRACED)[1]
+print("stopped" if os.WIFSTOPPED(status) else "ended", flush=True)
+os.read(0, 1)
+os.kill(job, signal.SIGCONT)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
+"""
+
+
+def test_the_job_goes_on_while_the_head_is_stopped(hosts):
+    """As after ^Z. What it sends so that hosts don't take it for gone comes from a deputy, which ends with it."""
+    read, write = os.pipe()
+    shell_ = hosts.workers("a,b", prefix=(sys.executable, "-c", SHELL), stdin=read)
+    hosts.job.events.wait("start", 2)
+    head = children(shell_.pid)[0]
+    before = children(head)
+    os.kill(head, signal.SIGTSTP)
+    assert shell_.out.until(lambda: "stopped" in shell_.output(), 10)
+    deputy = next(pid for pid in children(head) if pid not in before)
+    fd = os.pidfd_open(deputy)
+    hosts.job.go()
+    os.write(write, b"x")
+    assert select.select([fd], [], [], 10)[0], "the deputy lives on"
+    for one in fd, read, write:
+        os.close(one)
+    code, _, err = shell_.finish(30)
+    assert code == 0, err
 
 
 def test_the_job_goes_on_without_a_bad_host(hosts):
@@ -256,6 +311,20 @@ def test_a_host_that_is_lost_ends_a_job_that_needs_it(hosts):
     assert code == 75, err
     assert re.search(r"host b: its ssh was killed by signal 9", err), err
     gone(hosts.job, 3)
+
+
+def test_a_silent_host_holds_up_no_end(hosts):
+    """As where its power was cut: the group goes on without it, and its ssh notices nothing for minutes."""
+    head = hosts.workers("a,b,c", "--nnodes=2:3", "--lease=2", "--heartbeat-interval=0.3", *QUICK)
+    hosts.job.events.wait("start", 3)
+    for pid in processes_with(b"ON_HOST=c"):
+        if hosts.job.mark.encode() in environ(pid):
+            os.kill(pid, signal.SIGSTOP)
+    hosts.job.events.wait("start", 5)
+    hosts.job.go()
+    code, _, err = head.finish(15)
+    assert code == 0, err
+    assert "killing the job" not in err
 
 
 def environ(pid):

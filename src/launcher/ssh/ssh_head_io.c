@@ -11,6 +11,7 @@
 #include "base/text/signal_name.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/process/child.h"
 #include "launcher/head/head.h"
 #include "launcher/head/head_program_io.h"
 #include "launcher/head/head_signals_io.h"
@@ -39,7 +40,7 @@ struct run {
     struct child_reaper *reaper;
     struct head_signals *signals;
     struct loop_signal *suspend; /* ^Z; NULL: it is ignored */
-    struct loop_timer *timer, *ping, *alone, *lines, *flush;
+    struct loop_timer *timer, *ping, *alone, *naming, *leave, *lines, *flush;
     struct ssh_console *consoles[OUTPUTS];
     char *program, *command; /* muster's path, and what a host's shell is to run */
     char **words;            /* of --ssh */
@@ -53,11 +54,13 @@ struct run {
     uint32_t first;         /* node 0, once somebody was booted; else UINT32_MAX */
     char *addr;             /* its address */
     struct head head;
-    bool ended;     /* the machine knows that all have */
-    bool too_few;   /* which ends the job */
-    int code;       /* of the first agent that ended with an error */
-    bool lines_due; /* the timer runs */
-    bool over;      /* END: what is left is to write */
+    bool ended;      /* the machine knows that all have */
+    bool too_few;    /* which ends the job */
+    bool is_naming;  /* too few are left, and others may fail, too */
+    bool is_leaving; /* the lost ones are no longer waited for */
+    int code;        /* of the first agent that ended with an error */
+    bool lines_due;  /* the timer runs */
+    bool over;       /* END: what is left is to write */
     int status;
 };
 
@@ -331,10 +334,38 @@ static void end_too_few(struct run *h, const char *why) {
 
 static void too_few(struct run *h) {
     char text[160];
+    h->is_naming = false;
+    loop_timer_set(h->naming, TIME_NEVER);
     uint32_t left = h->crew.n - h->crew.n_failed;
     (void)snprintf(text, sizeof text, "%u host%s left, and the job needs %u: ending it", left,
                    left == 1 ? " is" : "s are", h->crew.min);
     end_too_few(h, text);
+}
+
+static void begin_naming(struct run *h) {
+    h->is_naming = true;
+    loop_timer_set(h->naming, clock_now_ns() + SSH_HEAD_NAMING_NS);
+}
+
+static void on_naming(void *arg) {
+    too_few(arg);
+    advance(arg);
+}
+
+/* The job's end is known, and only hosts that were lost are left. */
+static void leave_lost(struct run *h) {
+    uint32_t left = h->crew.next - h->crew.n_gone;
+    if (h->is_leaving || h->head.state != HEAD_DECIDED || left > h->head.verdict.lost)
+        return;
+    h->is_leaving = true;
+    loop_timer_set(h->leave, clock_now_ns() + SSH_HEAD_LOST_NS);
+}
+
+static void on_leave(void *arg) {
+    struct run *h = arg;
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        if (h->members[i].host != NULL)
+            ssh_host_kill(h->members[i].host);
 }
 
 static void advance(struct run *h) {
@@ -346,8 +377,11 @@ static void advance(struct run *h) {
         else if (what == SSH_CREW_DO_BOOT)
             boot(h, i);
         else
-            too_few(h);
+            begin_naming(h);
     }
+    if (h->is_naming && h->crew.in_flight == 0)
+        too_few(h);
+    leave_lost(h);
     if (!h->ended && ssh_crew_is_over(&h->crew)) {
         h->ended = true;
         step(h, &(struct head_event){.kind = HEAD_EVENT_SRUN_ENDED,
@@ -475,6 +509,10 @@ static int set_up_loop(struct run *h) {
     if (r == 0)
         r = loop_timer_new(h->loop, on_alone, h, &h->alone);
     if (r == 0)
+        r = loop_timer_new(h->loop, on_naming, h, &h->naming);
+    if (r == 0)
+        r = loop_timer_new(h->loop, on_leave, h, &h->leave);
+    if (r == 0)
         r = loop_timer_new(h->loop, on_lines, h, &h->lines);
     if (r == 0)
         r = loop_timer_new(h->loop, on_flush_timer, h, &h->flush);
@@ -510,7 +548,8 @@ static int set_up(struct run *h, struct err *err) {
 }
 
 static void tear_down(struct run *h) {
-    struct loop_timer *timers[] = {h->timer, h->ping, h->alone, h->lines, h->flush};
+    struct loop_timer *timers[] = {h->timer, h->ping,  h->alone, h->naming,
+                                   h->leave, h->lines, h->flush};
     for (uint32_t i = 0; i < h->crew.n; i++) {
         ssh_host_free(h->members[i].host);
         free(h->members[i].addrs);
