@@ -23,7 +23,9 @@ HOSTS = [int(n) for n in os.environ.get("BENCH_SSH_HOSTS", "4 32").split()]
 RUNS = int(os.environ.get("BENCH_SSH_RUNS", "9"))
 GRACE_S = 2
 
-# A line for each run: what, microseconds, how many hosts answered. One round more than asked fills the caches.
+# A line for each run: what, microseconds, how many hosts answered. One round more than asked fills the caches. Each ssh
+# has a session of its own, as muster's have: on a busy machine the kernel shares its CPUs between sessions
+# (sched_autogroup_enabled, sched(7)), and those in one session get less.
 ROUNDS = r"""
 runs=$1
 shift
@@ -35,7 +37,7 @@ timed() {
 }
 every() {
     local host
-    for host; do ssh -T -x -o BatchMode=yes "$host" 'true; echo HERE' & done
+    for host; do setsid --wait ssh -T -x -o BatchMode=yes "$host" 'true; echo HERE' & done
     wait
 }
 list=$(IFS=,; echo "$*")
