@@ -65,8 +65,15 @@ os.fsync = fsync
 
 @pytest.fixture(scope="module")
 def linuxproc():
-    with slurm_or_skip(3, gpus=2) as slurm:
+    with slurm_or_skip(3) as slurm:
         yield slurm
+
+
+# Slurm 22.05 does not get all GPUs back from an exclusive job that it has requeued ("bad node_offset"): not for others.
+@pytest.fixture
+def with_gpus(job):
+    with slurm_or_skip(3, gpus=2) as slurm:
+        yield Queue(slurm, job)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +100,8 @@ class Queue(Here):
 
     def runs(self, hosts=2, run=0):
         """Waits until all workers run, and muster knows who gets a signal."""
-        found = self.job.events.wait("start", hosts, 60, run=run)
+        found = self.job.events.until(lambda: len(all := self.job.events._all("start", {"run": run})) >= hosts and all, 60)
+        assert found, "\n".join([*map(str, map(self.slurm.facts, self.slurm.jobs())), self.slurm.logs()])
         self.told(hosts)
         return found
 
@@ -338,7 +346,8 @@ def learned(said):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("why", ["preempted", pytest.param("time", marks=pytest.mark.slow)])
-def test_the_example_goes_on_and_learns_the_same(queue, why):
+def test_the_example_goes_on_and_learns_the_same(with_gpus, why):
+    queue = with_gpus
     assert len((EXAMPLES / "slurm" / "train.sbatch").read_text().splitlines()) <= 10
     number = submit_example(queue, 1 if why == "preempted" else 4)
     wait_output(queue, number, "epoch 3 of 15")
