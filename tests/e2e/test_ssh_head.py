@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from harness import Heard, children, deadline, processes_with
+from harness import SLOWER, Heard, children, deadline, processes_with
 
 # Host names say what happens. Any other is a log-in, whose shell runs the command.
 FAKE = r"""
@@ -185,6 +185,13 @@ def test_the_job_goes_on_while_the_head_is_stopped(hosts):
     assert code == 0, err
 
 
+def test_a_login_that_hangs_is_named(hosts):
+    head = hosts.start("a,silent", *shell("true"))
+    head.wait_said("host silent: its log-in has not started muster yet", 40)
+    head.signal(signal.SIGTERM)
+    assert head.finish(20)[0] == 143
+
+
 def test_the_job_goes_on_without_a_bad_host(hosts):
     code, out, err = hosts.run("unknown,a,b", "--nnodes=2:3", *QUICK, *shell("echo $RANK/$WORLD_SIZE $GROUP_RANK $ON_HOST"))
     assert code == 0, err
@@ -250,6 +257,20 @@ def test_a_slow_reader_loses_nothing(hosts):
     lines = heard.text().splitlines()
     heard.join()
     assert len(lines) == 60000 and all(re.fullmatch(r"\[[01]\]: \d+ [0-9]{40}", line) for line in lines)
+
+
+def test_a_signal_ends_a_job_whose_reader_has_stopped(hosts):
+    out_r, out_w = os.pipe()
+    head = hosts.start("a,b", "--shutdown-timeout=1", *shell("echo ready >&2; exec yes"), stdout=out_w)
+    head.err.until(lambda: head.said().count("ready") == 2, 30)
+    assert select.select([out_r], [], [], 30)[0]
+    begin = time.monotonic()
+    head.signal(signal.SIGTERM)
+    code, _, err = head.finish(30)
+    assert code == 143, err
+    assert "killing the job" not in err and time.monotonic() < begin + 8 * SLOWER
+    os.close(out_r)
+    os.close(out_w)
 
 
 def test_a_reader_that_goes_ends_nothing(hosts):

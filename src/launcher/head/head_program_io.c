@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/envlist.h"
@@ -24,6 +25,28 @@ int head_program(const char *argv0, char *const *envp, char **ret, struct err *e
         return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
     *ret = xasprintf("%s/%s", here, found);
     return 0;
+}
+
+int head_real_program(const char *argv0, char *const *envp, char **ret, struct err *err) {
+    _cleanup_(freep) char *named = NULL;
+    int r = head_program(argv0, envp, &named, err);
+    const char *slash = r == 0 ? strrchr(named, '/') : NULL;
+    if (r < 0)
+        return r;
+    char *real = strcmp(slash, "/torchrun") == 0 ? realpath(named, NULL) : TAKE_PTR(named);
+    if (real == NULL)
+        return err_set(err, -errno, "can't find the program behind %s: %s", named, strerror(errno));
+    *ret = real;
+    return 0;
+}
+
+char *head_folder(char *const *envp) {
+    struct stat named, here;
+    const char *pwd = env_get(envp, "PWD");
+    if (pwd != NULL && pwd[0] == '/' && stat(pwd, &named) == 0 && stat(".", &here) == 0 &&
+        named.st_dev == here.st_dev && named.st_ino == here.st_ino)
+        return xstrdup(pwd);
+    return getcwd(NULL, 0);
 }
 
 void head_show_command(char *const *argv) {

@@ -6,5 +6,10 @@
 /* This program as an absolute path, malloc'ed: the file that was called, also if it is a link in an
  * environment of Python's. argv0: how it was called. */
 _must_use_ int head_program(const char *argv0, char *const *envp, char **ret, struct err *err);
+/* The same, but what a link named torchrun leads to: by that name there are no other commands. */
+_must_use_ int head_real_program(const char *argv0, char *const *envp, char **ret, struct err *err);
+/* The folder's name as the shell has it, malloc'ed: other hosts may reach it by the same links
+ * only. NULL, and errno: it has none. */
+_must_use_ char *head_folder(char *const *envp);
 /* Says at -v what is run. */
 void head_show_command(char *const *argv);

@@ -16,7 +16,8 @@ struct ssh_console {
     struct loop *loop;
     struct loop_watch *watch; /* NULL: a file, which never has to be waited for */
     struct strbuf queue;
-    size_t done; /* bytes at its beginning that are written */
+    size_t done;            /* bytes at its beginning that are written */
+    uint64_t written, seen; /* bytes in all; at the last look whether it is stuck */
     bool gone;
 };
 
@@ -41,6 +42,7 @@ static bool write_some(struct ssh_console *c) {
         drop(c);
     } else {
         c->done += (size_t)n;
+        c->written += (size_t)n;
     }
     return true;
 }
@@ -79,6 +81,18 @@ void ssh_console_add(struct ssh_console *c, const void *bytes, size_t len) {
         loop_watch_set(c->watch, LOOP_WRITE); /* one turn's lines are written together */
     else
         flush(c);
+}
+
+void ssh_console_drop_if_stuck(struct ssh_console *c) {
+    bool stuck = ssh_console_is_full(c) && c->written == c->seen;
+    c->seen = c->written;
+    if (!stuck)
+        return;
+    c->gone = true;
+    drop(c);
+    if (c->watch != NULL)
+        loop_watch_set(c->watch, 0);
+    c->ops.on_room(c->arg);
 }
 
 bool ssh_console_is_full(const struct ssh_console *c) {

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/log.h"
@@ -31,6 +30,7 @@
 struct member {
     struct ssh_host *host;
     char *addrs;                  /* of HELLO; NULL: not yet */
+    uint64_t called_ns;           /* when; 0: not, or its silence was told */
     struct strbuf parts[OUTPUTS]; /* the beginning of a line */
 };
 
@@ -139,9 +139,16 @@ static void quit_if_written(struct run *h) {
 
 static void on_empty(void *arg) { quit_if_written(arg); }
 
+/* After a signal: what a reader does not take must not hide the end from us. */
 static void on_flush_timer(void *arg) {
     struct run *h = arg;
-    loop_quit(h->loop);
+    if (h->over) {
+        loop_quit(h->loop);
+        return;
+    }
+    for (size_t which = 0; which < OUTPUTS; which++)
+        ssh_console_drop_if_stuck(h->consoles[which]);
+    loop_timer_set(h->flush, clock_now_ns() + SSH_HEAD_FLUSH_NS);
 }
 
 static const struct ssh_console_ops console_ops = {.on_room = on_room, .on_empty = on_empty};
@@ -179,11 +186,22 @@ static bool may_ping(const struct member *m) {
     return m->addrs != NULL && m->host != NULL && ssh_host_unsent(m->host) == 0;
 }
 
+static void tell_silence(struct run *h, uint32_t i) {
+    struct member *m = &h->members[i];
+    if (ssh_crew_state(&h->crew, i) != SSH_CREW_CALLED || m->called_ns == 0 ||
+        clock_now_ns() < m->called_ns + SSH_HEAD_SILENT_NS)
+        return;
+    m->called_ns = 0;
+    log_warning("host %s: its log-in has not started muster yet", name_of(h, i)->name);
+}
+
 static void on_ping(void *arg) {
     struct run *h = arg;
-    for (uint32_t i = 0; i < h->crew.n; i++)
+    for (uint32_t i = 0; i < h->crew.n; i++) {
         if (may_ping(&h->members[i]))
             send_signal(h, i, SSH_PING, 0);
+        tell_silence(h, i);
+    }
     loop_timer_set(h->ping, clock_now_ns() + SSH_PING_NS);
 }
 
@@ -262,6 +280,8 @@ static void on_signal(void *arg, int signo, bool ends) {
     if (ends && h->head.signo == 0 && h->head.state != HEAD_DECIDED)
         log_notice("got SIG%s: stopping the job (up to %.0f s)", name != NULL ? name : "RT",
                    (double)h->config->spec->shutdown_timeout_ns / (double)NS_PER_S);
+    if (ends && h->head.signo == 0)
+        loop_timer_set(h->flush, clock_now_ns() + SSH_HEAD_FLUSH_NS);
     step(h, &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = signo, .ends = ends});
     if (ends && h->crew.n_gone == 0 && h->first == UINT32_MAX)
         call_nobody_else(h);
@@ -292,6 +312,7 @@ static void call(struct run *h, uint32_t i) {
     char **argv = is_this_machine(h, host) ? NULL : ssh_command(h->words, host, h->command);
     char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
     h->members[i].host = ssh_host_new(&h->host_env, i);
+    h->members[i].called_ns = clock_now_ns();
     head_show_command(argv != NULL ? argv : here);
     int r = ssh_host_call(h->members[i].host, argv != NULL ? argv : here, envp, &err);
     ssh_words_free(argv);
@@ -454,41 +475,16 @@ static void on_gone(void *arg, uint32_t i, const char *why) {
 
 /* ---- the whole ---- */
 
-/* The folder's name as the shell has it: other hosts may reach it by the same links only. */
-static char *own_folder(char *const *envp) {
-    struct stat named, here;
-    const char *pwd = env_get(envp, "PWD");
-    if (pwd != NULL && pwd[0] == '/' && stat(pwd, &named) == 0 && stat(".", &here) == 0 &&
-        named.st_dev == here.st_dev && named.st_ino == here.st_ino)
-        return xstrdup(pwd);
-    return getcwd(NULL, 0);
-}
-
-/* By the name torchrun this program has no command ssh-node. */
-static int find_program(struct run *h, struct err *err) {
-    int r = head_program(h->config->argv0, h->config->envp, &h->program, err);
-    const char *slash = r == 0 ? strrchr(h->program, '/') : NULL;
-    if (slash == NULL || strcmp(slash, "/torchrun") != 0)
-        return r;
-    char *real = realpath(h->program, NULL);
-    if (real == NULL)
-        return err_set(err, -errno, "can't find the program behind %s: %s", h->program,
-                       strerror(errno));
-    free(h->program);
-    h->program = real;
-    return 0;
-}
-
 static int prepare(struct run *h, struct err *err) {
     const struct job_hosts *hosts = &h->config->spec->hosts;
     int r = ssh_words(hosts->ssh != NULL ? hosts->ssh : "ssh", &h->words, err);
     if (r == 0)
-        r = find_program(h, err);
+        r = head_real_program(h->config->argv0, h->config->envp, &h->program, err);
     if (r == 0)
         r = ssh_remote_command(h->program, &h->command, err);
     if (r < 0)
         return r;
-    h->cwd = own_folder(h->config->envp);
+    h->cwd = head_folder(h->config->envp);
     if (h->cwd == NULL)
         return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
     if (gethostname(h->host_name, sizeof h->host_name - 1) < 0)

@@ -21,6 +21,9 @@
 #define SSH_HEAD_NAMING_NS (2 * NS_PER_S)
 /* After the end of all hosts but those that the verdict counts as lost: how long these may take. */
 #define SSH_HEAD_LOST_NS (3 * NS_PER_S)
+/* Until a host that is called, and has not answered, is named. ssh's own limit is 10 s, for the
+ * connection. */
+#define SSH_HEAD_SILENT_NS (15 * NS_PER_S)
 /* How long the beginning of a line waits for its end, before other lines may come in between. */
 #define SSH_HEAD_LINE_NS (100 * NS_PER_MS)
 /* After a signal: until what a reader does not take is dropped. */
