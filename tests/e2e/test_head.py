@@ -326,23 +326,51 @@ def test_a_killed_srun(either):
     assert re.search("status (75|143)\n", either.output(number)), either.output(number)
 
 
-def test_a_second_interrupt_kills(either):
-    stubborn = "import signal, os\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" \
-               "e = os.open(os.environ['E2E_EVENTS'], os.O_WRONLY)\nos.write(e, b'start\\n')\nwhile True: signal.pause()\n"
-    (either.job.tmp / "stubborn.py").write_text(stubborn)
-    number = either.batch(shlex.join([*RUN, str(either.job.tmp / "stubborn.py")]) + "\necho status $?", "-N2",
-                          "--ntasks-per-node=1")
-    either.job.events.wait("start", 2)
-    head, _ = head_of(either)
+STUBBORN = r"""
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+os.write(os.open(os.environ["E2E_EVENTS"], os.O_WRONLY), b"start\n")
+while True:
+    signal.pause()
+"""
+
+
+def interrupted_twice(here, before="", after=""):
+    """The number of a batch job of two stubborn workers, whose head gets ^C again."""
+    path = here.job.tmp / "stubborn.py"
+    path.write_text(STUBBORN)
+    number = here.batch(f"{before}{shlex.join([*RUN, str(path)])}\necho status $?\n{after}", "-N2", "--ntasks-per-node=1")
+    here.job.events.wait("start", 2)
+    head, _ = head_of(here)
     kill(head, signal.SIGINT)
     end = deadline(10)
-    while "stopping the job" not in either.output(number):
+    while "stopping the job" not in here.output(number):
         assert time.monotonic() < end
         pause(0.05)
     kill(head, signal.SIGINT)
+    return number
+
+
+def test_a_second_interrupt_kills(either):
+    number = interrupted_twice(either)
     either.slurm.end(number, 20)
     assert "status 130" in either.output(number)
     either.gone()
+
+
+def test_a_scancel_that_hangs_ends_with_the_head(here):
+    """Both it and what it has started."""
+    tools, pids = here.job.tmp / "tools", here.job.tmp / "pids"
+    tools.mkdir()
+    (tools / "scancel").write_text(f"#!/bin/sh\nsleep 1000 &\necho $! $$ > {pids}\nwait\n")
+    (tools / "scancel").chmod(0o755)
+    number = interrupted_twice(here, f"PATH={tools}:$PATH ",
+                               f"for pid in $(cat {pids}); do timeout 5 tail --pid=$pid -s 0.05 -f /dev/null; echo waited $?; done")
+    here.slurm.end(number, 40)
+    said = here.output(number)
+    assert "status 130" in said and re.findall(r"waited (\d+)", said) == ["0", "0"], said
+    here.gone()
 
 
 def test_a_lost_node_and_a_recovered_job(here):

@@ -44,8 +44,9 @@ struct run {
     struct listener *listener;
     struct loop_timer *timer, *greeting;
     struct head_signals *signals;
-    struct child_watch *srun; /* NULL: it has ended */
-    struct lone_srun lone;    /* while no agent that leads is connected */
+    struct child_watch *srun;    /* NULL: it has ended */
+    struct child_watch *scancel; /* NULL: it was not started, or has ended */
+    struct lone_srun lone;       /* while no agent that leads is connected */
     char token[HEAD_TOKEN_CHARS + 1];
     char step[HEAD_STEP_MAX]; /* "": not known yet */
     struct list strangers, links;
@@ -209,6 +210,20 @@ static void signal_srun(struct run *h, int signo) {
         log_debug("srun has ended before it got SIG%s", signal_abbrev(signo));
 }
 
+static void on_scancel_exit(void *arg, const struct child_status *status) {
+    struct run *h = arg;
+    log_debug("scancel %s %d", status->signalled ? "died of signal" : "ended with status",
+              status->code);
+    child_watch_free(TAKE_PTR(h->scancel));
+}
+
+/* The controller may be gone for long: no scancel stays behind that waits for it. */
+static void end_scancel(struct run *h) {
+    if (h->scancel != NULL && child_watch_kill_group(h->scancel, SIGKILL) < 0)
+        log_debug("scancel has ended");
+    child_watch_free(TAKE_PTR(h->scancel));
+}
+
 /* scancel(1): --signal=KILL is sent at once. Without the step's number only srun can be ended, and
  * Slurm then ends its tasks. */
 static void kill_step(struct run *h) {
@@ -225,12 +240,13 @@ static void kill_step(struct run *h) {
         return;
     }
     log_notice("killing step %s", h->step);
+    end_scancel(h);
     if (child_spawn(&spec, &child, &err) < 0) {
         log_warning("can't run scancel: %s", err.text);
         signal_srun(h, SIGKILL);
-        return;
+    } else if (child_watch_new(h->reaper, &child, NULL, on_scancel_exit, h, &h->scancel) < 0) {
+        child_fini(&child); /* the reaper takes its end */
     }
-    child_fini(&child); /* the reaper takes its end */
 }
 
 static void finish(struct run *h, int status) {
@@ -449,6 +465,7 @@ static void tear_down(struct run *h) {
     lone_srun_watch_end(&h->lone);
     requeue_free(h->requeue);
     child_watch_free(h->srun);
+    end_scancel(h);
     loop_timer_free(h->timer);
     loop_timer_free(h->greeting);
     child_reaper_free(h->reaper);
