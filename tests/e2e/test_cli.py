@@ -276,7 +276,7 @@ def test_help_fits_a_screen_and_all_of_it_says_more(words):
     every = muster(words[0], "--help-all")
     assert every.returncode == 0 and short <= set(re.findall(r"--[a-z-]+", every.stdout)), every
     if words[0] == "run":
-        assert {"--nnodes", "--nproc-per-node", "--rdzv-endpoint", "--max-restarts", "--help"} <= short
+        assert {"--nnodes", "--nproc-per-node", "--rdzv-endpoint", "--max-restarts", "--host", "--help"} <= short
         assert "--crash-loop" in every.stdout and "--crash-loop" not in short
         assert "--help-all" in lines[-1], lines
 

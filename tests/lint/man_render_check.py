@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """man_render_check.py MANDOC PAGE...: each page as people see it, at 80 and at 120 columns: no line is wider, nothing is
-printed over something else, no text of a table runs into the next column or is lost, quotes come in pairs, whatis finds
-every page and every name of it, and each line of the synopsis begins with the program's name."""
+printed over something else, no macro is printed as a word, no text of a table runs into the next column or is lost,
+quotes come in pairs, whatis finds every page and every name of it, and each line of the synopsis begins with the
+program's name."""
 import pathlib
 import re
 import subprocess
 import sys
 
 WIDTHS = 80, 120
+# A macro that does not begin its line is a word, but behind some others.
+MACRO = ".* (?:Ns|Ar|Pf|Fl|Cm|Li|Ql|Xr|Ev|Dv) .*"
 
 
 def render(mandoc, page, width):
@@ -60,6 +63,7 @@ def check(mandoc, path):
         text = render(mandoc, path, width)
         problems += [f"at {width}: overprinted {pair!r}" for pair in overprinted(text)]
         problems += [f"at {width}: quotes: {q!r}" for q in re.findall(".*‘[^’]*‘.*|.*’’.*|.*’:[;,].*", plain(text))]
+        problems += [f"at {width}: a macro: {line!r}" for line in re.findall(MACRO, plain(text))]
         lines = plain(text).splitlines()
         problems += [f"at {width}: {len(line)} columns: {line}" for line in lines if len(line) > width]
         for widths, rows in tables(source):

@@ -67,10 +67,10 @@ static const struct option_def defs[] = {
     {"regroup-wait", "SECONDS", ENV | OURS,
      "How long the place of a lost node is kept for a replacement", .id = RUN_REGROUP_WAIT,
      SECONDS(rdzv.regroup_wait_ns), .key = "regroup_timeout"},
-    {"host", "LIST", OURS,
+    {"host", "LIST", OURS | SHORT,
      "Hosts on which to start muster over ssh: NAME or USER@NAME, each with :N for N workers, "
      "separated by commas; names as in node[01-04], too",
-     .id = RUN_HOST, .letter = 'H'},
+     .brief = "hosts on which to start it over ssh: node1,node2:4", .id = RUN_HOST, .letter = 'H'},
     {"hostfile", "FILE", OURS,
      "The same from a file: a host on each line, with slots=N or :N, as for mpirun, DeepSpeed and "
      "Slurm",
@@ -82,12 +82,12 @@ static const struct option_def defs[] = {
      TEXT(hosts.ssh)},
     {"export", "NAMES", OURS,
      "The variables that agents on other hosts get from here: ALL (all but those of this machine "
-     "or log-in; the default), NONE, or names, NAME=VALUE and PREFIX*, separated by commas",
+     "or login; the default), NONE, or names, NAME=VALUE and PREFIX*, separated by commas",
      TEXT(hosts.export_names)},
     {"starter", "HOW", ENV | OURS,
      "What starts muster on all nodes: ssh, srun (from a batch script, salloc or an interactive "
-     "step), nothing (none), or ssh if hosts are given, and srun if a Slurm job has several nodes "
-     "and neither where they meet nor --nnodes=1 is given (auto)",
+     "step), or none: nothing. auto is ssh if hosts are given, and srun if a Slurm job has several "
+     "nodes and neither where they meet nor --nnodes=1 is given",
      .choices = "auto srun ssh none",
      CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTER_SRUN, JOB_STARTER_SSH, JOB_STARTER_NONE)},
     {"role", "NAME", ENV,
@@ -202,14 +202,13 @@ static const struct option_def defs[] = {
     {"log-dir", "DIR", ENV | SHORT,
      "Folder for log files: DIR/RUN ID/GENERATION/NODE/RANK/; /dev/null: no files",
      .brief = "folder for log files", .section = "Output", TEXT(log_dir)},
-    {"redirects", "STREAMS", ENV | SHORT,
+    {"redirects", "STREAMS", ENV,
      "Write streams of the workers to files: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: "
      "0:3,1:1",
-     .brief = "to files: 1 stdout, 2 stderr, 3 both", .offer = "0 1 2 3", .id = RUN_REDIRECTS,
-     .letter = 'r', .fallback = "0"},
+     .offer = "0 1 2 3", .id = RUN_REDIRECTS, .letter = 'r', .fallback = "0"},
     {"tee", "STREAMS", ENV | SHORT, "Write streams to files and, with a prefix, to the terminal",
-     .brief = "to files and, with a prefix, to the terminal", .offer = "0 1 2 3", .id = RUN_TEE,
-     .letter = 't', .fallback = "0"},
+     .brief = "to files and terminal: 1 stdout, 2 stderr, 3 both", .offer = "0 1 2 3",
+     .id = RUN_TEE, .letter = 't', .fallback = "0"},
     {"local-ranks-filter", "RANK,...", ENV, "Only these local ranks write to the terminal",
      .id = RUN_LOCAL_RANKS_FILTER, .fallback = ""},
     {"log-line-prefix-template", "TEXT", ENV,
@@ -305,8 +304,8 @@ static const struct option_def defs[] = {
 const struct option_set run_options = {
     .command = "run",
     .operands = "SCRIPT [ARGS...]",
-    .about = "Starts and watches the workers of one node of a job. When a worker fails, the agents "
-             "of all nodes restart all workers. What follows SCRIPT is passed to it.",
+    .about = "Starts and watches the workers of this node; in a Slurm job, or with -H, of all "
+             "nodes. When a worker fails, all restart. What follows SCRIPT is passed to it.",
     .example = "muster run --nproc-per-node=gpu train.py --epochs 10",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
