@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/envlist.h"
 #include "base/text/parse.h"
 #include "cli/options/job_options_priv.h"
 
@@ -273,12 +274,36 @@ static void look_at_pod(struct job_reading *j) {
     pod_place_read(j->envp, &(struct pod_facts){.hosts = hosts}, &j->pod);
 }
 
+/* Kubernetes sets no such index, but a pod template or an image may. Where the nodes meet by it, or
+ * are numbered by it, each pod would wait alone. */
+static int check_index(struct job_reading *j, const struct rdzv_conf *conf) {
+    const char *backend = job_text(j, RUN_RDZV_BACKEND);
+    bool is_bad = j->pod.bad_index != NULL ||
+                  (j->pod.kind == POD_PLACE_INDEXED && j->pod.index >= RDZV_NODES_MAX);
+    bool is_placed = !is_blank(job_text(j, RUN_RDZV_ENDPOINT)) || job_given(j, RUN_MASTER_ADDR);
+    bool counts = strcmp(backend, "static") == 0 || (strcmp(backend, "c10d") == 0 && !is_placed);
+    bool is_alone = j->spec->rdzv.max_nodes == 1 || job_value(j, RUN_STANDALONE)->times > 0;
+    if (is_alone || conf->store_file || conf->rank >= 0 || job_text(j, RUN_NODE_RANK) != NULL)
+        return 0;
+    if (!is_bad || !counts)
+        return 0;
+    return err_set(j->err, -EINVAL,
+                   "JOB_COMPLETION_INDEX=\"%.64s\": must be this pod's index in its Indexed Job, "
+                   "from 0 to %u, by which --nnodes=%s nodes find each other: leave it to "
+                   "Kubernetes (completionMode: Indexed) or unset it, or give --node-rank",
+                   env_get(j->envp, "JOB_COMPLETION_INDEX"), RDZV_NODES_MAX - 1,
+                   job_text(j, RUN_NNODES));
+}
+
 int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
     const char *backend = job_text(j, RUN_RDZV_BACKEND), *rank_text = job_text(j, RUN_NODE_RANK);
     int32_t rank = conf->rank;
     if (j->fill.group)
         return 0; /* Slurm in a pod: the nodes are those of its step */
     look_at_pod(j);
+    int r = check_index(j, conf);
+    if (r < 0)
+        return r;
     if (j->pod.kind != POD_PLACE_INDEXED || j->pod.index >= RDZV_NODES_MAX || conf->store_file ||
         job_value(j, RUN_STANDALONE)->times > 0)
         return 0;

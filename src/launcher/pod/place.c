@@ -92,8 +92,12 @@ void pod_place_read(char *const *envp, const struct pod_facts *facts, struct pod
     if (service == NULL || service[0] == '\0')
         return;
     ret->kind = POD_PLACE_PLAIN;
-    if (index == NULL || parse_u32(index, &ret->index) < 0)
+    if (index == NULL)
         return;
+    if (parse_u32(index, &ret->index) < 0) {
+        ret->bad_index = index;
+        return;
+    }
     ret->kind = POD_PLACE_INDEXED;
     for (const char *line = facts->hosts; line != NULL && *line != '\0';) {
         size_t len = strcspn(line, "\n");

@@ -41,16 +41,17 @@ struct pod_facts {
 
 struct pod_place {
     enum pod_place_kind kind;
-    uint32_t index;                /* INDEXED: JOB_COMPLETION_INDEX */
-    char full_name[POD_NAME_MAX];  /* INDEXED: of this pod, by which others find it; "": it has none
-                                    */
+    uint32_t index;               /* INDEXED: JOB_COMPLETION_INDEX */
+    const char *bad_index;        /* PLAIN: its value, if that is no number; borrowed. NULL: none */
+    char full_name[POD_NAME_MAX]; /* INDEXED: of this pod, by which others find it; "": it has none
+                                   */
     char first_host[POD_NAME_MAX]; /* INDEXED: full_name of the pod with index 0; "": not known */
     char job[POD_NAME_MAX];        /* INDEXED: the Job's name; "": not known */
     char addrs[POD_ADDRS_MAX][POD_ADDR_MAX]; /* the pod's own, from the lines with its full name */
     uint32_t n_addrs;
 };
 
-/* Fills in *ret. An index that is no number is none. */
+/* Fills in *ret. An index that is no number is none (bad_index). */
 void pod_place_read(char *const *envp, const struct pod_facts *facts, struct pod_place *ret);
 
 /* Whether a host, as it is written in an endpoint, is this pod: its full name, the names that begin

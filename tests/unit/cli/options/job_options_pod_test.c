@@ -178,3 +178,34 @@ Test(job_options_pod, several_agents_in_a_pod_without_a_name_meet_as_before) {
         cr_expect_str_eq(g.spec.endpoint_host, "localhost");
     }
 }
+
+Test(job_options_pod, an_index_that_is_none_is_refused_where_it_counts) {
+    static const char *const indexes[] = {"", "-1", "3x", "99999999999", "100000"};
+    static const struct {
+        const char *line;
+        int r;
+    } cases[] = {
+        {"--nnodes=4", -EINVAL},
+        {"--nnodes=2:4 --rdzv-backend=c10d", -EINVAL},
+        {"--nnodes=4 --rdzv-backend=static", -EINVAL},
+        {"--nnodes=4 --master-addr=h --master-port=5", -EINVAL},
+        {"--nnodes=4 --rdzv-endpoint=h:5", -EINVAL},
+        /* it says nothing here */
+        {"", 0},
+        {"--standalone", 0},
+        {"--nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=h:5", 0},
+        {"--nnodes=4 --rdzv-endpoint=h:5 --node-rank=1", 0},
+        {"--nnodes=4 --rdzv-endpoint=h:5 --rdzv-conf=rank=1", 0},
+        {"--nnodes=4 --rdzv-backend=c10d --node-rank=0", 0},
+    };
+    for (size_t k = 0; k < ARRAY_SIZE(indexes); k++) {
+        char env[128], says[128];
+        (void)snprintf(env, sizeof env, "KUBERNETES_SERVICE_HOST=10.96.0.1 JOB_COMPLETION_INDEX=%s", indexes[k]);
+        (void)snprintf(says, sizeof says, "JOB_COMPLETION_INDEX=\"%s\": must be", indexes[k]);
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+            _cleanup_(reading_fini) struct reading g = read_line(env, cases[i].line);
+            cr_expect_eq(g.r, cases[i].r, "%s, %s: %s", cases[i].line, indexes[k], g.err.text);
+            cr_expect(cases[i].r == 0 || strstr(g.err.text, says) != NULL, "%s: %s", cases[i].line, g.err.text);
+        }
+    }
+}

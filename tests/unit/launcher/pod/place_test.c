@@ -33,6 +33,8 @@ Test(pod_place, says_what_kind_of_pod_it_is) {
     cr_expect_eq(read_with("JOB_COMPLETION_INDEX=", hosts).kind, POD_PLACE_PLAIN);
     cr_expect_eq(read_with("JOB_COMPLETION_INDEX=-1", hosts).kind, POD_PLACE_PLAIN);
     cr_expect_eq(read_with("JOB_COMPLETION_INDEX=3x", hosts).kind, POD_PLACE_PLAIN);
+    cr_expect_str_eq(read_with("JOB_COMPLETION_INDEX=3x", hosts).bad_index, "3x");
+    cr_expect_null(read_with("A=1", hosts).bad_index);
     cr_expect_eq(read_with("JOB_COMPLETION_INDEX=3", hosts).kind, POD_PLACE_INDEXED);
     cr_expect_eq(read_with("JOB_COMPLETION_INDEX=3", NULL).kind, POD_PLACE_INDEXED);
 }
