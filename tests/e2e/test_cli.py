@@ -524,6 +524,17 @@ def test_a_dry_run_of_several_nodes_contacts_nobody():
     assert dry.returncode == 0 and " RANK=RANK " in dry.stdout and "TORCHELASTIC_RUN_ID=j" in dry.stdout, dry
 
 
+@pytest.mark.parametrize("words, env, workers", [
+    (["-H", "a:3,b:2"], {}, 3), (["-H", "a:3,b:2", "--nproc-per-node=1"], {}, 1),
+    ([], {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "a,b"}, 1)])
+def test_a_dry_run_of_what_starts_itself_on_other_nodes_is_one_of_them(words, env, workers):
+    dry = muster("run", "--dry-run", *words, "--no-python", "/bin/false", env=env)
+    assert dry.returncode == 0 and "# muster would start itself on 2 nodes: " in dry.stdout, dry
+    assert dry.stdout.count(f" LOCAL_WORLD_SIZE={workers} ") == workers, dry.stdout
+    assert " RANK=RANK " in dry.stdout and " WORLD_SIZE=WORLD_SIZE " in dry.stdout, dry.stdout
+    assert " MASTER_ADDR=LEADER " in dry.stdout, dry.stdout
+
+
 @pytest.mark.parametrize("words, env", [((), {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
                                         (("--master-addr=localhost", "--master-port={port}"), {})])
 def test_a_dry_run_has_the_store_of_the_job(words, env):

@@ -192,7 +192,22 @@ static int add_worker(const struct dry_run *d, uint32_t i, struct strbuf *out, s
     return 0;
 }
 
-int dry_run(const struct job_spec *spec, char *const *envp) {
+/* A head starts no worker itself: what its agent on the first node would start. Borrows from spec.
+ */
+static struct job_spec of_first_node(const struct job_spec *spec) {
+    struct job_spec first = *spec;
+    const struct hosts *hosts = &spec->hosts.list;
+    if (spec->start_nodes > 0 && hosts->n == 0) {
+        first.rdzv.max_nodes = spec->start_nodes;
+        first.standalone = false;
+    }
+    if (hosts->n > 0 && spec->hosts.add_nproc && hosts->items[0].slots > 0)
+        first.nproc = hosts->items[0].slots;
+    return first;
+}
+
+int dry_run(const struct job_spec *of_head, char *const *envp) {
+    const struct job_spec first = of_first_node(of_head), *spec = &first;
     _cleanup_(dry_run_fini) struct dry_run d = {.spec = spec, .envp = envp};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct err err = {0};
@@ -203,6 +218,11 @@ int dry_run(const struct job_spec *spec, char *const *envp) {
     if (r == 0)
         r = set_up(&d, &err);
     strbuf_add(&text, "# nothing is started; words in capitals are known only when the job runs\n");
+    if (spec->start_nodes > 0)
+        strbuf_printf(&text,
+                      "# muster would start itself on %" PRIu32 " node%s: this is the first, if it "
+                      "is like this machine\n",
+                      spec->start_nodes, spec->start_nodes == 1 ? "" : "s");
     for (uint32_t i = 0; r == 0 && i < spec->nproc; i++)
         r = add_worker(&d, i, &text, &err);
     if (r < 0) {

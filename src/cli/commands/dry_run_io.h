@@ -1,4 +1,5 @@
-/* "muster run --dry-run": what each worker of this node would be started with. Starts nothing. */
+/* "muster run --dry-run": what each worker of this node would be started with; in a
+ * head (spec->start_nodes), each of the first node. Starts nothing. */
 #pragma once
 
 #include "launcher/job/job.h"
