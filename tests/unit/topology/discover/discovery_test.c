@@ -16,20 +16,30 @@
 #include "topology/discover/nvml/nvml_io.h"
 #include "topology/json/topology_json.h"
 
-static char folder[64];
+static char folder[256];
 
 /* In memory if possible, because trees are thousands of small files. */
 static void make_folder(void) {
-    (void)snprintf(folder, sizeof folder, "%s/muster-look-test-XXXXXX",
-                   access("/dev/shm", R_OK | W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
+    const char *tmp = getenv("TMPDIR");
+    if (tmp == NULL)
+        tmp = access("/dev/shm", R_OK | W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+    int n = snprintf(folder, sizeof folder, "%s/muster-look-test-XXXXXX", tmp);
+    cr_assert_lt((size_t)n, sizeof folder);
     cr_assert_not_null(mkdtemp(folder));
 }
 
 static void drop_folder(void) {
-    char command[128];
-    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    char command[512];
+    (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
     cr_assert_eq(system(command), 0);
 }
+
+/* Criterion does not call .fini for a test that is skipped. */
+#define SKIP_AND_DROP(...)         \
+    do {                           \
+        drop_folder();             \
+        cr_skip_test(__VA_ARGS__); \
+    } while (0)
 
 static void look(unsigned what, struct topology *t) {
     struct err err = {0};
@@ -202,7 +212,7 @@ static const struct tree trees[] = {
 
 /* Unpacks the tree and runs discovery; false: the tree is missing. */
 static bool look_at(const struct tree *tree, struct topology *t) {
-    char archive[RECORDED_PATH_MAX], command[RECORDED_PATH_MAX + 512], root[512];
+    char archive[RECORDED_PATH_MAX], command[RECORDED_PATH_MAX + 1024], root[512];
     if (!recorded_path(archive, tree->archive))
         return false;
     /* Leaves out files that nobody reads, which are most of them. */
@@ -242,7 +252,7 @@ static void check_tree(const char *top) {
     const struct tree *m = tree_named(top);
     struct topology t = {0};
     if (!look_at(m, &t))
-        cr_skip_test("no recorded %s here", top);
+        SKIP_AND_DROP("no recorded %s here", top);
     cr_expect_str_eq(t.arch, m->arch, "%s: %s", m->top, t.arch);
     cr_expect_str_eq(t.cpu_vendor, m->vendor, "%s: %s", m->top, t.cpu_vendor);
     cr_expect_eq(t.packages, m->packages, "%s: %u packages", m->top, t.packages);
@@ -271,7 +281,7 @@ TREE(a_tree_of_eight_t4, "g4dnmetal-8xT4")
 Test(look, gpus_that_only_nvidias_driver_names_are_listed, .init = make_folder, .fini = drop_folder) {
     struct topology t = {0};
     if (!look_at(tree_named("nvidiagpunumanodes"), &t))
-        cr_skip_test("no recorded nvidiagpunumanodes here");
+        SKIP_AND_DROP("no recorded nvidiagpunumanodes here");
     static const char *const at[] = {"0004:05:00.0", "0004:06:00.0", "0006:00:00.0",
                                      "0007:00:00.0", "0035:04:00.0", "0035:05:00.0"};
     for (uint32_t i = 0; i < ARRAY_SIZE(at); i++) {
@@ -300,7 +310,7 @@ Test(look, a_tree_and_the_xml_that_it_was_made_from_agree, .init = make_folder, 
         char path[RECORDED_PATH_MAX], x[512], y[512];
         struct err err = {0};
         if (!look_at(tree_named(pairs[k].top), &tree) || !recorded_path(path, pairs[k].xml))
-            cr_skip_test("no recorded %s here", pairs[k].top);
+            SKIP_AND_DROP("no recorded %s here", pairs[k].top);
         cr_assert_eq(topology_load(path, &xml, &err), 0, "%s", err.text);
         cr_assert_eq(tree.n_pci, xml.n_pci);
         for (uint32_t i = 0; i < tree.n_pci; i++) {
@@ -410,7 +420,7 @@ static const char small[] =
     "</topology>\n";
 
 static const char *write_file(const char *name, const void *bytes, size_t len) {
-    static char path[256];
+    static char path[512];
     (void)snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *f = fopen(path, "w");
     cr_assert_not_null(f);
@@ -498,7 +508,7 @@ static off_t size_of_stderr(void) {
 }
 
 Test(look, a_torn_xml_is_refused_and_nothing_is_printed, .init = make_folder, .fini = drop_folder) {
-    char err_path[256];
+    char err_path[512];
     (void)snprintf(err_path, sizeof err_path, "%s/stderr", folder);
     int fd = open(err_path, O_CREAT | O_RDWR | O_CLOEXEC, 0600), old = dup(STDERR_FILENO);
     cr_assert_geq(dup2(fd, STDERR_FILENO), 0);

@@ -1,0 +1,14 @@
+#!/usr/bin/env python3
+"""leaves_nothing.py PROGRAM: runs a test program where no recordings are beside it, so some of its tests are skipped. Fails
+if it leaves anything in its temporary folder."""
+import os
+import subprocess
+import sys
+import tempfile
+
+with tempfile.TemporaryDirectory(prefix="muster-left-") as tmp:
+    done = subprocess.run([sys.argv[1]], env={**os.environ, "TMPDIR": tmp, "MUSTER_SHARED": tmp}, stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=50)
+    left = os.listdir(tmp)
+if done.returncode != 0 or left:
+    sys.exit(f"{sys.argv[1]}: status {done.returncode}, left: {left}\n{done.stdout}{done.stderr}")
