@@ -5,6 +5,7 @@ import os
 import re
 import select
 import signal
+import socket
 import sys
 import textwrap
 import time
@@ -207,6 +208,27 @@ def test_a_folder_that_a_host_lacks_is_named(hosts):
     code, out, err = head.finish(20)
     assert code == 75, err
     assert re.search(rf"host nofolder: the working folder {folder} can't be used on \S+: No such file or directory", err), err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+def test_a_script_that_one_host_lacks(hosts):
+    """Its agent ends before there is a group: the line says on which host, and so does the one that ends the others."""
+    script = hosts.job.tmp / "only" / "train.py"
+    script.parent.mkdir()
+    script.write_text("")
+    code, _, err = hosts.run("a,nofolder", script, env={"FAKE_FOLDER": script.parent})
+    assert code == 2, err
+    assert f"muster: error: {socket.gethostname()}: SCRIPT {script}: No such file or directory\n" in err, err
+    assert "host nofolder: muster ended there with status 2, and the others are too few: ending the job" in err, err
+
+
+def test_a_failure_whose_output_is_in_files_is_reported_once(hosts):
+    """The one that leads has the last lines of other nodes' workers. The folder that is not there yet is no bad disk."""
+    _, _, err = hosts.run("a,b", "-r3", "--log-dir=logs/new", *shell("[ $RANK = 0 ] || { echo oops >&2; exit 7; }"),
+                          prefix=("env", "-C", str(hosts.job.tmp)))
+    assert err.count("Root Cause") == 1, err
+    assert err.count("oops") == 1, err
+    assert "DISK-BAD" not in err, err
 
 
 @pytest.mark.parametrize("words, status", [((), 1), (("--exit-code=worker",), 7)])

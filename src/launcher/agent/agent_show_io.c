@@ -451,7 +451,8 @@ static void show_failure(struct agent *a, const struct failure *f) {
         .stderr_tail = tail.len > 0 || shown ? strbuf_text(&tail) : NULL,
     };
     failure_report_text(&sheet, &block);
-    if (!agent_show_is_brief(a) || tail.len > 0) /* the leader has no tail of another node */
+    /* the leader may have no tail of another node */
+    if (!agent_show_is_brief(a) || (tail.len > 0 && f->text[0] == '\0'))
         console_print(a->console, CONSOLE_ERR, strbuf_text(&block), block.len);
     if (f->error_file[0] != '\0' && f->incarnation == a->incarnation)
         local_workers_keep_files(a->local_workers);

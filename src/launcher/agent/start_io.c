@@ -7,6 +7,7 @@
 #include "base/text/log.h"
 #include "io/file.h"
 #include "io/net/listen.h"
+#include "io/net/resolver.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/start_check_io.h"
 #include "launcher/node/python_io.h"
@@ -76,6 +77,16 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
     return listen_beside(&at, spec, ret_fd, err);
 }
 
+/* Until it is known which agent leads, a line that is mixed with those of other nodes says whose.
+ */
+static void name_lines(const struct job_spec *spec) {
+    static char own[RESOLVE_NAME_MAX + 1];
+    if (!spec->in_step)
+        return;
+    resolve_own_name(own, sizeof own);
+    log_set_name(own);
+}
+
 int job_start(const struct job_spec *spec, char *const *envp) {
     struct err err = {0};
     struct agent_config agent = {.spec = spec, .envp = envp, .node_fd = -1};
@@ -83,6 +94,7 @@ int job_start(const struct job_spec *spec, char *const *envp) {
     struct guardian_link link = GUARDIAN_LINK_INIT;
     int r = 0;
     file_open_standard();
+    name_lines(spec);
     agent_ignore_passed_signals(spec);
     if (spec->entry != JOB_ENTRY_PROGRAM)
         r = python_find(program_invocation_name, envp, &python, &err);

@@ -54,13 +54,14 @@ struct run {
     uint32_t first;         /* node 0, once somebody was booted; else UINT32_MAX */
     char *addr;             /* its address */
     struct head head;
-    bool ended;      /* the machine knows that all have */
-    bool too_few;    /* which ends the job */
-    bool is_naming;  /* too few are left, and others may fail, too */
-    bool is_leaving; /* the lost ones are no longer waited for */
-    int code;        /* of the first agent that ended with an error */
-    bool lines_due;  /* the timer runs */
-    bool over;       /* END: what is left is to write */
+    bool ended;           /* the machine knows that all have */
+    bool too_few;         /* which ends the job */
+    bool is_naming;       /* too few are left, and others may fail, too */
+    bool is_leaving;      /* the lost ones are no longer waited for */
+    int code;             /* of the first agent that ended with an error */
+    uint32_t first_ended; /* its host */
+    bool lines_due;       /* the timer runs */
+    bool over;            /* END: what is left is to write */
     int status;
 };
 
@@ -414,18 +415,24 @@ static void advance(struct run *h) {
 
 /* ---- from the hosts ---- */
 
-static void on_exit_message(struct run *h, const struct ssh_exit *e) {
+static void on_exit_message(struct run *h, uint32_t i, const struct ssh_exit *e) {
     int code = e->signalled ? 128 + (int)e->code : (int)e->code;
     if (code == 0 || h->code != 0 || h->head.signo != 0)
         return;
     h->code = code;
+    h->first_ended = i;
     loop_timer_set(h->alone, clock_now_ns() + SSH_HEAD_ALONE_NS);
 }
 
 static void on_alone(void *arg) {
     struct run *h = arg;
+    char why[HEAD_HOST_MAX + 128];
+    (void)snprintf(why, sizeof why,
+                   "host %s: muster ended there with status %d, and the others are too few: ending "
+                   "the job",
+                   name_of(h, h->first_ended)->name, h->code);
     if (h->crew.n - h->crew.n_gone < h->crew.min)
-        end_too_few(h, "the agent of a host has ended, and the others are too few: ending the job");
+        end_too_few(h, why);
 }
 
 static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
@@ -449,7 +456,7 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
                     .kind = HEAD_EVENT_VERDICT, .link = (uint64_t)i + 1, .verdict = m->verdict});
         call_nobody_else(h);
         break;
-    case SSH_EXIT: on_exit_message(h, &m->exit); break;
+    case SSH_EXIT: on_exit_message(h, i, &m->exit); break;
     case SSH_FAIL:
     case SSH_BOOT_PART:
     case SSH_BOOT:
@@ -495,23 +502,17 @@ static int prepare(struct run *h, struct err *err) {
 }
 
 static int set_up_loop(struct run *h) {
+    const struct {
+        void (*fn)(void *arg);
+        struct loop_timer **timer;
+    } timers[] = {{on_timer, &h->timer},      {on_ping, &h->ping},   {on_alone, &h->alone},
+                  {on_naming, &h->naming},    {on_leave, &h->leave}, {on_lines, &h->lines},
+                  {on_flush_timer, &h->flush}};
     int r = loop_new(&h->loop);
     if (r == 0)
         r = child_reaper_new(h->loop, &h->reaper);
-    if (r == 0)
-        r = loop_timer_new(h->loop, on_timer, h, &h->timer);
-    if (r == 0)
-        r = loop_timer_new(h->loop, on_ping, h, &h->ping);
-    if (r == 0)
-        r = loop_timer_new(h->loop, on_alone, h, &h->alone);
-    if (r == 0)
-        r = loop_timer_new(h->loop, on_naming, h, &h->naming);
-    if (r == 0)
-        r = loop_timer_new(h->loop, on_leave, h, &h->leave);
-    if (r == 0)
-        r = loop_timer_new(h->loop, on_lines, h, &h->lines);
-    if (r == 0)
-        r = loop_timer_new(h->loop, on_flush_timer, h, &h->flush);
+    for (size_t i = 0; r == 0 && i < ARRAY_SIZE(timers); i++)
+        r = loop_timer_new(h->loop, timers[i].fn, h, timers[i].timer);
     if (r == 0)
         r = head_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
     if (r == 0 && !child_is_ignored(SIGTSTP))
