@@ -86,12 +86,15 @@ void node_summary_discovery_disk(const struct node_summary_config *c, struct nod
     (void)snprintf(path, sizeof path, "%s", log_dir);
     while (statvfs(path, &v) < 0) {
         char *slash = strrchr(path, '/');
-        if ((errno != ENOENT && errno != ENOTDIR) || slash == NULL || slash == path) {
+        if ((errno != ENOENT && errno != ENOTDIR) || strcmp(path, ".") == 0 || slash == path) {
             node_summary_add(d, NODE_SUMMARY_FAIL, "DISK-BAD", "%.150s (logs): %s", log_dir,
                              strerror(errno));
             return;
         }
-        *slash = '\0';
+        if (slash != NULL)
+            *slash = '\0';
+        else
+            (void)snprintf(path, sizeof path, "."); /* relative, and nothing of it exists */
     }
     uint64_t bytes = (uint64_t)v.f_bavail * v.f_frsize;
     size_text(bytes, size);

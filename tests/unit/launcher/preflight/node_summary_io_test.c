@@ -76,6 +76,13 @@ Test(node_summary_io, this_machine_is_looked_at, .init = begin, .fini = finish) 
     cr_assert_eq(errno, ECHILD);
 }
 
+Test(node_summary_io, a_folder_that_is_to_be_made_here, .init = begin, .fini = finish) {
+    (void)start("muster-not-there");
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert(finding("DISK") != NULL || finding("DISK-LOW") != NULL);
+    cr_assert_null(finding("DISK-BAD"));
+}
+
 Test(node_summary_io, one_that_is_given_up_leaves_nothing, .init = begin, .fini = finish) {
     node_summary_stop(start(NULL));
     node_summary_stop(NULL);
