@@ -4,6 +4,7 @@ import pathlib
 import re
 import shlex
 import signal
+import time
 
 import pytest
 
@@ -207,6 +208,24 @@ def test_before_slurm_has_answered_its_default_counts_and_an_option_wins(job, co
     agent.wait_said(rf"stopping 2 workers \(up to {said} s\)")
     job.go()
     assert agent.finish()[0] == 128 + signal.SIGTERM
+
+
+def test_slurm_is_asked_with_the_signal_if_that_comes_early(job, counts, tmp_path):
+    """The workers don't wait for the answer, but their grace is shorter when it has come."""
+    env = slurm(tmp_path)
+    slow = pathlib.Path(env["PATH"].split(":")[0], "scontrol")
+    text = slow.read_text()
+    slow.write_text(text.replace("\n", f"\n[ $2 = config ] && until [ -e {tmp_path}/answer ]; do sleep 0.1; done\n", 1))
+    agent = counts(env=env)
+    agent.signal(signal.SIGTERM)
+    begin = time.monotonic()
+    agent.wait_said(r"stopping 2 workers \(up to 27 s\)")
+    job.events.wait("got", 2)
+    (tmp_path / "answer").touch()
+    agent.wait_said(r"Slurm kills 8 s after SIGTERM \(KillWait\): workers have 5 s, not 27 s")
+    code, _, err = agent.finish()  # nobody says go
+    assert code == 128 + signal.SIGTERM and 4.5 < time.monotonic() - begin < 15, err
+    assert len(job.events.all("got")) == 2, err
 
 
 def test_a_pod_has_three_seconds_less_than_kubernetes(job, tmp_path):

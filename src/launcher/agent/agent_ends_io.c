@@ -14,9 +14,11 @@
 
 /* Jobs that end sooner need neither witness nor question. */
 #define WITNESS_AFTER_NS (500 * NS_PER_MS)
-/* All agents ask Slurm the same, so they do it one after another. */
+/* Jobs that end sooner need not know before how long Slurm waits. */
 #define ASK_AFTER_NS (5 * NS_PER_S)
 #define ASK_APART_NS (10 * NS_PER_MS)
+/* If the job ends before: the question is spread over less time. */
+#define ASK_AT_END_NS (1 * NS_PER_S)
 #define ASK_TIMEOUT_NS (10 * NS_PER_S)
 /* How long the end of the job may wait for the reason. */
 #define REASON_TIMEOUT_NS (1 * NS_PER_S)
@@ -115,21 +117,35 @@ uint64_t agent_ends_grace(const struct agent *a) {
     return around_ns > OWN_NS + GRACE_MIN_NS ? around_ns - OWN_NS : GRACE_MIN_NS;
 }
 
+/* The workers have got the signal before Slurm has answered. Its time goes on since then. */
+static void shorten(struct agent *a, uint64_t before_ns) {
+    uint64_t grace_ns = agent_ends_grace(a), gone_ns = clock_now_ns() - a->ends.told_ns;
+    local_workers_shorten_grace(a->local_workers, grace_ns > gone_ns ? grace_ns - gone_ns : 0);
+    if (grace_ns < before_ns && local_workers_workers_alive(a->local_workers) > 0)
+        log_line(agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
+                 "Slurm kills %.0f s after SIGTERM (KillWait): workers have %.0f s, not %.0f s",
+                 (double)a->ends.around_ns / (double)NS_PER_S, (double)grace_ns / (double)NS_PER_S,
+                 (double)before_ns / (double)NS_PER_S);
+}
+
 static void on_config(void *arg, const struct helper_answer *answer) {
     struct agent *a = arg;
-    uint64_t wait_ns;
-    a->ends.call = NULL;
+    uint64_t wait_ns, before_ns = agent_ends_grace(a);
+    a->ends.wait_call = NULL;
     if (answer->code != 0 || !slurm_kill_wait(answer->data, &wait_ns)) {
         log_debug("scontrol does not say how long Slurm waits before it kills (KillWait)");
         return;
     }
     a->ends.around_ns = MAX2(wait_ns, (uint64_t)1);
     log_debug("Slurm kills %.0f s after SIGTERM (KillWait)", (double)wait_ns / (double)NS_PER_S);
+    if (a->ends.told_ns != 0)
+        shorten(a, before_ns);
 }
 
 static void ask_config(struct agent *a) {
     static const char *const words[] = {"show", "config", NULL};
-    if (slurm_ask(a->loop, words, ASK_TIMEOUT_NS, on_config, a, &a->ends.call) < 0)
+    a->ends.asked_wait = true;
+    if (slurm_ask(a->loop, words, ASK_TIMEOUT_NS, on_config, a, &a->ends.wait_call) < 0)
         log_debug("no process can be started to ask Slurm");
 }
 
@@ -161,31 +177,40 @@ static void on_reason(void *arg, const struct helper_answer *answer) {
 
 static void ask_reason(struct agent *a) {
     const char *const words[] = {"show", "job", "--oneliner", slurm_job(a), NULL};
-    helper_call_free(TAKE_PTR(a->ends.call));
     a->ends.asks_reason =
         slurm_ask(a->loop, words, REASON_TIMEOUT_NS, on_reason, a, &a->ends.call) == 0;
 }
 
+/* All agents ask Slurm the same, so they do it one after another. */
+static void ask_in_turn(struct agent *a, uint64_t after_ns, uint64_t within_ns) {
+    const struct form *form = member_form(rdzv_client_member(a->client));
+    uint64_t turns_ns = MIN2(ASK_APART_NS * MAX2(form->n_nodes, 1u), within_ns);
+    loop_timer_set(a->ends.late_timer, clock_now_ns() + after_ns + random_u64() % turns_ns);
+}
+
+static bool wants_wait(const struct agent *a) {
+    return slurm_job(a) != NULL && !a->config.spec->shutdown_timeout_given && !a->ends.asked_wait;
+}
+
 void agent_ends_told(struct agent *a, int signo) {
+    a->ends.told_ns = clock_now_ns();
     local_workers_set_grace(a->local_workers, agent_ends_grace(a));
     if (signo == SIGTERM && slurm_job(a) != NULL && agent_leads(a))
         ask_reason(a);
+    if (wants_wait(a) && a->client != NULL)
+        ask_in_turn(a, 0, ASK_AT_END_NS);
 }
 
 /* ---- the whole ---- */
 
 static void on_late(void *arg) {
     struct agent *a = arg;
-    const struct form *form = member_form(rdzv_client_member(a->client));
-    if (a->signo != 0)
-        return;
-    if (a->ends.witness == NULL) {
+    bool told = a->signo != 0;
+    if (a->ends.witness == NULL && !told) {
         start_witness(a);
-        if (slurm_job(a) == NULL || a->config.spec->shutdown_timeout_given)
-            return;
-        uint64_t turn_ns = random_u64() % (ASK_APART_NS * MAX2(form->n_nodes, 1u));
-        loop_timer_set(a->ends.late_timer, clock_now_ns() + ASK_AFTER_NS + turn_ns);
-    } else if (a->ends.call == NULL) {
+        if (wants_wait(a))
+            ask_in_turn(a, ASK_AFTER_NS, TIME_NEVER);
+    } else if (wants_wait(a) && (!told || local_workers_workers_alive(a->local_workers) > 0)) {
         ask_config(a);
     }
 }
@@ -198,13 +223,14 @@ int agent_ends_begin(struct agent *a) {
 }
 
 void agent_ends_started(struct agent *a) {
-    if (a->ends.late)
+    if (a->ends.late || a->signo != 0)
         return;
     a->ends.late = true;
     loop_timer_set(a->ends.late_timer, clock_now_ns() + WITNESS_AFTER_NS);
 }
 
 void agent_ends_free(struct agent *a) {
+    helper_call_free(TAKE_PTR(a->ends.wait_call));
     helper_call_free(TAKE_PTR(a->ends.call));
     witness_free(TAKE_PTR(a->ends.witness));
     loop_timer_free(a->ends.tree_timer);

@@ -35,8 +35,11 @@ struct agent_ends {
     struct loop_timer *late_timer; /* what a job that ends at once does not need */
     bool late;                     /* late_timer was armed */
     uint64_t own_by_ns;            /* workers wait so long for Slurm's own signal; 0: they don't */
-    struct helper_call *call;      /* a question to Slurm; NULL: none */
-    bool asks_reason;              /* why it ends the job: the end waits for the answer */
+    struct helper_call *wait_call; /* the question to Slurm how long it waits; NULL: none */
+    bool asked_wait;               /* it was asked */
+    struct helper_call *call;      /* the question why it ends the job; NULL: none */
+    bool asks_reason;              /* it is open: the end waits for the answer */
+    uint64_t told_ns;              /* when this node was told to end; 0: it was not */
     uint64_t around_ns; /* from SIGTERM to SIGKILL, by what is around this job; 0: nothing is */
 };
 

@@ -480,6 +480,12 @@ void local_workers_stop(struct local_workers *c, int signo, uint64_t grace_ns) {
 
 void local_workers_set_grace(struct local_workers *c, uint64_t grace_ns) { c->grace_ns = grace_ns; }
 
+void local_workers_shorten_grace(struct local_workers *c, uint64_t grace_ns) {
+    c->grace_ns = grace_ns;
+    if (c->running && c->told_to_stop)
+        worker_group_stop(c->workers, SIGTERM, grace_ns); /* a second stop sends no signal */
+}
+
 void local_workers_hold(struct local_workers *c, int signo) {
     if (!c->running)
         return;

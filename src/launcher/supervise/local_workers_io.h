@@ -80,6 +80,8 @@ _must_use_ int local_workers_start(struct local_workers *local_workers,
  * what local_workers_set_grace() said. If no workers run, only kept processes are ended. */
 void local_workers_stop(struct local_workers *local_workers, int signo, uint64_t grace_ns);
 void local_workers_set_grace(struct local_workers *local_workers, uint64_t grace_ns);
+/* The same, and a stop that has begun ends so long from now at the latest. */
+void local_workers_shorten_grace(struct local_workers *local_workers, uint64_t grace_ns);
 /* From now on the failure of a worker that died of a signal that ends the job is reported so much
  * later, because local_workers_hold() may follow: then it is none. */
 void local_workers_doubt(struct local_workers *local_workers, uint64_t wait_ns);
