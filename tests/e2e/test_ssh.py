@@ -504,6 +504,18 @@ def test_an_ssh_that_is_not_there(here):
     assert code in (2, 75) and "/nowhere/ssh" in err, f"{code} {err}"
 
 
+def test_a_job_is_asked_on_its_hosts(here):
+    agent = here.start("node1,node2")
+    here.workers(2)
+    env = here.job.env("a", here.env())
+    status = here.cluster.run("ssh", "node2", f"MUSTER_RUN_DIR={RUN_DIR} {MUSTER} status", env=env)
+    assert "2 nodes, 2 workers" in status.stdout, status.stdout
+    here.cluster.run("ssh", "node1", f"MUSTER_RUN_DIR={RUN_DIR} {MUSTER} stop", env=env)
+    code, _, err = agent.finish(30)
+    assert code != 0 and "an operator stopped the job" in err, err
+    here.gone()
+
+
 def test_the_page(here):
     """The lines of docs/ssh.md, as they are."""
     page = (harness.HERE.parents[1] / "docs" / "ssh.md").read_text()
