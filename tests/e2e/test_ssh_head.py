@@ -14,7 +14,7 @@ import pytest
 
 from harness import SLOWER, Heard, children, deadline, processes_with
 
-# Host names say what happens. Any other is a log-in, whose shell runs the command.
+# Host names say what happens. Any other is a login, whose shell runs the command.
 FAKE = r"""
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
@@ -122,11 +122,11 @@ def test_what_a_login_prints_is_not_the_jobs(hosts):
     ("unknown", "host unknown: ssh: Could not resolve hostname unknown: Name or service not known"),
     ("refused", "host refused: ssh: connect to host refused port 22: Connection refused"),
     ("key", r"host key: me@key: Permission denied \(publickey,password\)\. \(a key must be enough"),
-    ("nologin", "host nologin: its log-in ended with status 1 before muster began: This account is currently not available."),
+    ("nologin", "host nologin: its login ended with status 1 before muster began: This account is currently not available."),
     ("nomuster", "host nomuster: it can't run /.*: sh: .*/no/such/muster: not found"),
     ("old", "host old: muster there is another version"),
     ("other", r"host other: /\S+ is muster 0\.0\.1 there, and \S+ here"),
-    ("endless", "host endless: its log-in prints without end"),
+    ("endless", "host endless: its login prints without end"),
 ])
 def test_a_bad_host_is_named_at_once_and_ends_the_job(hosts, host, said):
     code, out, err = hosts.run(f"a,{host},b", *shell("echo never"), seconds=15)
@@ -188,7 +188,7 @@ def test_the_job_goes_on_while_the_head_is_stopped(hosts):
 
 def test_a_login_that_hangs_is_named(hosts):
     head = hosts.start("a,silent", *shell("true"))
-    head.wait_said("host silent: its log-in has not started muster yet", 40)
+    head.wait_said("host silent: its login has not started muster yet", 40)
     head.signal(signal.SIGTERM)
     assert head.finish(20)[0] == 143
 

@@ -1,5 +1,5 @@
 """A start over ssh on this machine alone: its own name and localhost need no ssh, and a script stands for ssh where a
-host must have a log-in of its own. (Real ones: test_ssh.py.)"""
+host must have a login of its own. (Real ones: test_ssh.py.)"""
 import contextlib
 import os
 import pathlib

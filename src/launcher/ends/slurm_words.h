@@ -9,6 +9,7 @@
 /* KillWait of `scontrol show config`: the time from SIGTERM to SIGKILL at the end of a job.
  * slurm.conf(5). False: it isn't there. */
 _must_use_ bool slurm_kill_wait(const char *config, uint64_t *ret_ns);
+/* A job that has so many seconds left, or fewer, ends soon: SLURM_END_SOON. */
 #define SLURM_SOON_S 180
 
 /* Why `scontrol show job --oneliner` says that the job ends. */

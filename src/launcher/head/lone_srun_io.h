@@ -4,8 +4,7 @@
  * passes one SIGINT on to every agent, which ends its node's part of the job in order (head.h).
  *
  *     lone_srun_watch(loop, srun_pid, &w);         no agent that leads is connected
- *     lone_srun_watch_end(&w);                     one is, or srun has ended; LONE_SRUN_INIT is
- * fine
+ *     lone_srun_watch_end(&w);                     one is, or srun has ended
  *
  * The process is in a session of its own, so what kills the head's process group spares it. */
 #pragma once
@@ -21,4 +20,5 @@ struct lone_srun {
 
 /* Replaces one that is there. Returns 0, or a negative errno: then nothing watches. */
 _must_use_ int lone_srun_watch(struct loop *loop, pid_t srun, struct lone_srun *ret);
+/* LONE_SRUN_INIT is fine, too. */
 void lone_srun_watch_end(struct lone_srun *w);

@@ -32,7 +32,7 @@ enum slurm_place_kind {
     SLURM_PLACE_NONE = 0, /* no job of Slurm: no SLURM_JOB_ID */
     SLURM_PLACE_STEP,     /* a task that srun started */
     SLURM_PLACE_BATCH,    /* the batch script, or a program that it runs, on the job's first node */
-    SLURM_PLACE_ALLOC,    /* has a job, and is in no step of it: a shell of salloc, or a log-in */
+    SLURM_PLACE_ALLOC,    /* has a job, and is in no step of it: a shell of salloc, or a login */
     SLURM_PLACE_INTERACTIVE, /* the interactive step of salloc, on the job's first node */
 };
 

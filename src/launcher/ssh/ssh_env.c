@@ -9,7 +9,7 @@
 
 /* What ALL leaves out. A '*' at the end stands for any rest. */
 static const char *const stays_here[] = {
-    /* of the machine, and of the log-in: the node has its own. environ(7), pam_systemd(8) */
+    /* of the machine, and of the login: the node has its own. environ(7), pam_systemd(8) */
     "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "HOST", "MAIL", "TMPDIR", "SSH_*", "XDG_*",
     "DBUS_*", "KRB5CCNAME",
     /* of the shell. bash(1), "Shell Variables" */

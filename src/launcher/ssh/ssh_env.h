@@ -4,14 +4,14 @@
  *
  * Items, separated by commas, as those of srun's --export (srun(1)), and PREFIX*:
  *
- *     ALL           all but those that belong to this machine, this log-in or this job of Slurm
+ *     ALL           all but those that belong to this machine, this login or this job of Slurm
  *     NONE          nothing, if it is alone
  *     NAME          this one, if it is set, also if ALL leaves it out
  *     PREFIX*       all whose names begin so, the same
  *     NAME=VALUE    this value (which can have no comma)
  *
  * An empty item is none. Of two that give a variable a value, the later counts. What the relay's
- * own log-in has and none of these names stays as it is there. */
+ * own login has and none of these names stays as it is there. */
 #pragma once
 
 #include "base/err.h"

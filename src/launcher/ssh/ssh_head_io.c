@@ -46,8 +46,8 @@ struct run {
     char **words;            /* of --ssh */
     char *cwd;
     char host_name[HEAD_HOST_MAX];
-    struct envlist env;  /* of the agents, over that of their log-in */
-    struct envlist here; /* of a relay on this machine, which has no log-in of its own */
+    struct envlist env;  /* of the agents, over that of their login */
+    struct envlist here; /* of a relay on this machine, which has no login of its own */
     struct ssh_host_env host_env;
     struct ssh_crew crew;
     struct member *members; /* [crew.n] */
@@ -193,7 +193,7 @@ static void tell_silence(struct run *h, uint32_t i) {
         clock_now_ns() < m->called_ns + SSH_HEAD_SILENT_NS)
         return;
     m->called_ns = 0;
-    log_warning("host %s: its log-in has not started muster yet", name_of(h, i)->name);
+    log_warning("host %s: its login has not started muster yet", name_of(h, i)->name);
 }
 
 static void on_ping(void *arg) {

@@ -91,7 +91,7 @@ static void because(struct ssh_host *h, const char *fmt, ...) {
     va_end(ap);
 }
 
-/* Of a log-in that ended before the relay began, by how ssh has ended. */
+/* Of a login that ended before the relay began, by how ssh has ended. */
 static void because_of_end(struct ssh_host *h) {
     const char *line = h->line[0] != '\0' ? h->line : "ssh said nothing";
     if (h->status.signalled)
@@ -108,7 +108,7 @@ static void because_of_end(struct ssh_host *h) {
     else if (h->status.code == EXIT_SSH)
         because(h, "%s", line);
     else
-        because(h, "its log-in ended with status %d before muster began: %s", h->status.code, line);
+        because(h, "its login ended with status %d before muster began: %s", h->status.code, line);
 }
 
 static void be_gone(struct ssh_host *h) {
@@ -178,7 +178,7 @@ static bool begin(struct ssh_host *h, struct stream *s) {
     if (r == -EPROTONOSUPPORT)
         refuse(h, "muster there is another version, which this one can't talk to");
     else if (r < 0)
-        refuse(h, "its log-in prints without end: muster's own beginning is not in the first "
+        refuse(h, "its login prints without end: muster's own beginning is not in the first "
                   "64 KiB");
     if (r != 0)
         return false;
@@ -221,7 +221,7 @@ static void on_readable(void *arg, struct stream *s) {
         look(h);
 }
 
-/* Some log-ins say on stdout why they end. */
+/* Some logins say on stdout why they end. */
 static void take_noise(struct ssh_host *h, struct stream *s) {
     size_t len = stream_available(s);
     const uint8_t *bytes = len > 0 ? stream_peek(s, len) : NULL;

@@ -297,7 +297,7 @@ static void on_pipe_closed(void *arg, const char *error) {
 
 static void on_sent(void *arg) { advance(arg); }
 
-/* Whatever ends this log-in says nothing of the signal that the workers should get. */
+/* Whatever ends this login says nothing of the signal that the workers should get. */
 static void on_signal(void *arg, int signo) {
     (void)signo;
     end_job(arg, SIGTERM);

@@ -35,7 +35,7 @@ struct ssh_node_config { /* all borrowed */
     int in_fd, out_fd;   /* from and to the head: pipes or sockets */
     const char *version; /* of muster */
     const char *program; /* muster itself: an absolute path */
-    char *const *envp;   /* this log-in's environment */
+    char *const *envp;   /* this login's environment */
     uint64_t boot_ns;    /* SSH_NODE_BOOT_NS, but in tests */
     uint64_t silence_ns; /* SSH_SILENCE_NS */
 };

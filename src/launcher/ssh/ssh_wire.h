@@ -1,14 +1,14 @@
 /* What passes between the head of a job that is started over ssh and its relay on each node
- * (`muster ssh-node`), on ssh's stdin and stdout. Pure; specified in muster-protocol(7), "Over
- * ssh".
+ * (`muster ssh-node`), on ssh's stdin and stdout. Pure; specified in muster-protocol(7),
+ * OVER SSH.
  *
  *     head                            node
- *              <-------------------   anything that a log-in prints, then the line MUSTER-SSH 1
+ *              <-------------------   anything that a login prints, then the line MUSTER-SSH 1
  *              <-------------------   HELLO: who I am
  *     BOOT     ------------------->   what to start; large ones as several BOOT_PART and one BOOT
  *              <-------------------   OUT, ERR: what the agent has written
- *              <-------------------   LEAD, VERDICT: as head_wire.h has them, from this node's
- * agent ACK, STOP, SIGNAL, PING ---->
+ *              <-------------------   LEAD, VERDICT: of this node's agent (head_wire.h)
+ *     ACK, STOP, SIGNAL, PING  --->
  *              <-------------------   EXIT: the agent has ended; FAIL: it could not be started.
  *                                     One of them is the last frame
  *
@@ -29,7 +29,7 @@
 #include "launcher/head/head_wire.h"
 
 #define SSH_BEGIN "\nMUSTER-SSH 1\n"      /* the node's first bytes */
-#define SSH_NOISE_MAX ((size_t)64 * 1024) /* before them: from files that a log-in shell reads */
+#define SSH_NOISE_MAX ((size_t)64 * 1024) /* before them: from files that a login shell reads */
 #define SSH_DATA_MAX ((size_t)64 * 1024)  /* bytes in one OUT, ERR, BOOT_PART or BOOT */
 #define SSH_PAYLOAD_MAX (SSH_DATA_MAX + 1)
 #define SSH_FRAME_MAX (SSH_PAYLOAD_MAX + 4)
@@ -115,7 +115,7 @@ _must_use_ int ssh_take(const uint8_t *data, size_t len, struct ssh_message *ret
 _must_use_ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes);
 
 /* What the relay is to start: itself as `muster run`, in a folder, with these variables over those
- * that the log-in there has. */
+ * that the login there has. */
 struct ssh_boot {
     char *cwd;         /* owned; absolute */
     uint64_t grace_ns; /* --shutdown-timeout: how long an agent that was told to stop may take */

@@ -60,7 +60,7 @@ Test(slurm_fill, what_the_user_says_wins) {
     }
 }
 
-/* Without a step only the number of workers is known, and on a log-in node not even that. */
+/* Without a step only the number of workers is known, and on a login node not even that. */
 Test(slurm_fill, outside_a_step_only_workers_are_counted) {
     static const struct {
         enum slurm_place_kind kind;

@@ -72,7 +72,7 @@ Test(slurm_place, variables_alone_prove_nothing) {
         /* and the job has one node, so that all variables agree */
         {JOB "SLURM_NNODES=1 SLURM_NTASKS=1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 " LEAKED,
          "slurmstepd: [28.batch]", NULL, SLURM_PLACE_BATCH},
-        /* salloc inside a step of another job, and on a log-in node */
+        /* salloc inside a step of another job, and on a login node */
         {SALLOC LEAKED, "slurmstepd: [27.0]", NULL, SLURM_PLACE_ALLOC},
         {JOB "SLURM_NNODES=1 SLURM_NTASKS=1 SLURM_PROCID=0 " LEAKED, "slurmstepd: [27.0]", NULL, SLURM_PLACE_ALLOC},
         {SALLOC, NULL, NULL, SLURM_PLACE_ALLOC},
