@@ -110,7 +110,7 @@ static void arrange(struct job_reading *j) {
     h->add_nproc = !job_given(j, RUN_NPROC_PER_NODE);
     h->meet = h->list.n > 1 && !says && (c10d || is_static);
     h->add_backend = h->meet && !job_given(j, RUN_RDZV_BACKEND);
-    h->add_is_host = h->meet && !is_static && !job_given(j, RUN_RDZV_CONF);
+    h->add_is_host = h->meet && !is_static;
     if (!job_given(j, RUN_RDZV_ID))
         h->run_id = xasprintf("ssh-%012" PRIx64, j->probes->random(j->probes->arg) >> 16);
     if (!h->meet)

@@ -6,6 +6,7 @@
 #include "base/text/parse.h"
 #include "cli/options/job_options_priv.h"
 #include "cli/options/suggest.h"
+#include "launcher/head/starter.h"
 
 /* A job of this process alone: it shares no port with another job, and by default no name. */
 static void be_standalone(struct job_reading *j, const char *run_id) {
@@ -377,11 +378,14 @@ static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     s->last_call_ns = given_or(conf->last_call_ns, s->last_call_ns);
     s->close_timeout_ns = given_or(conf->close_timeout_ns, s->close_timeout_ns);
     s->leader_timeout_ns = given_or(conf->read_timeout_ns, s->leader_timeout_ns);
+    const char *first = env_get(j->envp, STARTER_FIRST_ENV);
     spec->is_host = conf->is_host;
     if (conf->is_host < 0 && j->fill.group && spec->endpoint_host != NULL)
         spec->is_host = spec->slurm.is_first; /* names can be those of another network */
     else if (conf->is_host < 0 && spec->pods_are_group && j->pod.index > 0)
         spec->is_host = 0; /* pod 0 finds its own name in /etc/hosts; to others it may come late */
+    else if (conf->is_host < 0 && first != NULL && spec->endpoint_host != NULL)
+        spec->is_host = strcmp(first, "1") == 0;
     return 0;
 }
 

@@ -16,6 +16,10 @@
  * workers' (worker_env.h: all MUSTER_*). */
 #define STARTER_HEAD_ENV "MUSTER_HEAD"        /* "10.0.0.1,fd77::1:4711": addresses, port */
 #define STARTER_TOKEN_ENV "MUSTER_HEAD_TOKEN" /* HEAD_TOKEN_CHARS hexadecimal digits */
+/* Over ssh: "1" on the node where the others meet, "0" on these. What --rdzv-conf says of is_host
+ * comes first. Two hosts may have one address (names of one machine, NAT), so addresses don't tell.
+ */
+#define STARTER_FIRST_ENV "MUSTER_HEAD_FIRST"
 /* What the job has asked for, and the step's own variables can't tell: its tasks on each node, and
  * the user's SLURM_CPUS_PER_TASK, which programs read. */
 #define STARTER_TASKS_ENV SLURM_HEAD_TASKS_ENV

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/text/port_list.h"
+#include "launcher/head/starter.h"
 
 static void add(struct ssh_boot *boot, char *word) {
     ssh_boot_word(boot, word);
@@ -44,11 +45,11 @@ void ssh_args(const struct job_spec *spec, const struct ssh_place *place, char *
         ssh_boot_word(boot, "--rdzv-backend=c10d");
     if (hosts->meet)
         add_endpoint(spec, place->addr, boot);
-    if (hosts->add_is_host)
-        add(boot, xasprintf("--rdzv-conf=is_host=%d", place->host == place->first));
     for (; *args != NULL; args++)
         ssh_boot_word(boot, *args);
     add_gpus(host, boot);
+    if (hosts->add_is_host) /* no word: the user's own --rdzv-conf would replace it */
+        envlist_set(&boot->env, STARTER_FIRST_ENV, place->host == place->first ? "1" : "0");
 }
 
 /* Those of this machine itself, or of a link that no other host has. */

@@ -104,7 +104,7 @@ Test(job_options_hosts, what_the_user_arranges_stays) {
         {"-H a,b --rdzv-backend=static x", true, false, false, true, true, true},
         {"-H a,b --master-addr=a --master-port=1 x", false, false, false, true, true, true},
         {"-H a,b --rdzv-backend=c10d --master-port=1 x", true, false, true, true, true, true},
-        {"-H a,b --rdzv-conf=join_timeout=9 --rdzv-id=n x", true, true, false, false, true, true},
+        {"-H a,b --rdzv-conf=join_timeout=9 --rdzv-id=n x", true, true, true, false, true, true},
         {"-H a,b --nproc-per-node=2 x", true, true, true, true, true, false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
@@ -169,4 +169,25 @@ Test(job_options_hosts, settings_name_the_hosts) {
                        strbuf_text(&out));
     cr_assert_not_null(strstr(strbuf_text(&out), "hosts: me@a:2 [fd00::7], 2 in all, from -H"), "%s",
                        strbuf_text(&out));
+}
+
+/* What its head has told an agent. */
+Test(job_options_hosts, an_agent_is_told_whether_others_meet_on_its_node) {
+    static const struct {
+        const char *env, *conf;
+        int is_host;
+    } cases[] = {
+        {"MUSTER_HEAD_FIRST=1", "join_timeout=9", 1},
+        {"MUSTER_HEAD_FIRST=0", "join_timeout=9", 0},
+        {"MUSTER_HEAD_FIRST=1", "is_host=false", 0},
+        {"OTHER=1", "join_timeout=9", -1},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char line[256];
+        (void)snprintf(line, sizeof line,
+                       "--nnodes=2 --rdzv-endpoint=a:1 --rdzv-backend=c10d --rdzv-id=n --rdzv-conf=%s x",
+                       cases[i].conf);
+        READ(cases[i].env, line);
+        cr_expect_eq(g.spec.is_host, cases[i].is_host, "%s %s", cases[i].env, cases[i].conf);
+    }
 }

@@ -38,9 +38,11 @@ Test(ssh_args, hosts_get_what_the_user_has_not_said) {
     spec.n_endpoint_ports = 2;
     _cleanup_(freep) char *first = args_of(&spec, 0, "10.0.0.1", &a), *second = args_of(&spec, 1, "fd77::1", &b);
     cr_assert_str_eq(first, "--nnodes=2 --node-rank=0 --nproc-per-node=3 --rdzv-id=ssh-1 --rdzv-backend=c10d "
-                            "--rdzv-endpoint=10.0.0.1:12001,12007 --rdzv-conf=is_host=1 --max-restarts=1 x");
+                            "--rdzv-endpoint=10.0.0.1:12001,12007 --max-restarts=1 x");
     cr_assert_str_eq(second, "--nnodes=2 --node-rank=1 --nproc-per-node=2 --rdzv-id=ssh-1 --rdzv-backend=c10d "
-                             "--rdzv-endpoint=[fd77::1]:12001,12007 --rdzv-conf=is_host=0 --max-restarts=1 x");
+                             "--rdzv-endpoint=[fd77::1]:12001,12007 --max-restarts=1 x");
+    cr_assert_str_eq(envlist_get(&a.env, "MUSTER_HEAD_FIRST"), "1");
+    cr_assert_str_eq(envlist_get(&b.env, "MUSTER_HEAD_FIRST"), "0");
     cr_assert_null(envlist_get(&a.env, "CUDA_VISIBLE_DEVICES"));
     cr_assert_str_eq(envlist_get(&b.env, "CUDA_VISIBLE_DEVICES"), "5,2");
 }
@@ -51,6 +53,7 @@ Test(ssh_args, what_the_user_says_stays_alone) {
     spec_init(&spec);
     _cleanup_(freep) char *args = args_of(&spec, 0, "10.0.0.1", &boot);
     cr_assert_str_eq(args, "--max-restarts=1 x");
+    cr_assert_null(envlist_get(&boot.env, "MUSTER_HEAD_FIRST"));
 }
 
 Test(ssh_args, ranks_count_from_the_first_host_that_answers) {
@@ -60,10 +63,10 @@ Test(ssh_args, ranks_count_from_the_first_host_that_answers) {
     spec_init(&spec);
     spec.hosts.add_node_rank = spec.hosts.add_is_host = spec.hosts.meet = true;
     ssh_args(&spec, &(struct ssh_place){.host = 1, .first = 1, .addr = "10.0.0.2"}, args, &boot);
-    cr_assert_eq(boot.n_args, 3);
+    cr_assert_eq(boot.n_args, 2);
     cr_assert_str_eq(boot.args[0], "--node-rank=0");
     cr_assert_str_eq(boot.args[1], "--rdzv-endpoint=10.0.0.2:12001");
-    cr_assert_str_eq(boot.args[2], "--rdzv-conf=is_host=1");
+    cr_assert_str_eq(envlist_get(&boot.env, "MUSTER_HEAD_FIRST"), "1");
 }
 
 Test(ssh_args, nodes_meet_at_an_address_that_others_can_reach) {
