@@ -78,9 +78,11 @@ def head_of(here, node=0):
 
 
 def variable(pid, name):
-    for word in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-        if word.startswith(name.encode() + b"="):
-            return word.partition(b"=")[2].decode()
+    """None also of a process that has ended."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for word in pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+            if word.startswith(name.encode() + b"="):
+                return word.partition(b"=")[2].decode()
     return None
 
 

@@ -37,6 +37,16 @@ static void use_timeout(uint64_t timeout_ns) {
     a = rig_arbiter(timeout_ns);
 }
 
+/* Until the child has answered once: the machine may stand still for as long. */
+static void use_short_timeout(void) {
+    enum arbiter_result result;
+    use_timeout(SHORT_NS);
+    do
+        result = rig_read(a).result;
+    while (result == ARBITER_UNREACHABLE);
+    cr_assert_eq(result, ARBITER_OK);
+}
+
 /* The child's stop or death, seen by waitid() without reaping it. */
 static void wait_for(pid_t pid, int what) {
     siginfo_t info;
@@ -70,9 +80,7 @@ CHILD_TEST(nothing_is_started_before_the_first_request) {
 
 CHILD_TEST(a_file_system_that_hangs_is_unreachable_in_time_and_comes_back) {
     cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_OK);
-    use_timeout(SHORT_NS);
-    while (rig_read(a).result == ARBITER_UNREACHABLE) /* the machine may stand still for as long */
-        ;
+    use_short_timeout();
     pid_t pid = stop_child();
     for (int i = 0; i < 3; i++) {
         uint64_t began_ns = clock_now_ns();
@@ -95,8 +103,7 @@ CHILD_TEST(a_file_system_that_hangs_is_unreachable_in_time_and_comes_back) {
 }
 
 CHILD_TEST(a_late_claim_wins_nothing) {
-    use_timeout(SHORT_NS);
-    cr_assert_eq(rig_read(a).result, ARBITER_OK);
+    use_short_timeout();
     pid_t pid = stop_child();
     cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_UNREACHABLE);
     cr_assert_eq(kill(pid, SIGCONT), 0);
@@ -110,8 +117,7 @@ CHILD_TEST(a_late_claim_wins_nothing) {
 
 /* It came in time, but we were busy: the asker can't know how old it is. */
 CHILD_TEST(an_answer_that_is_heard_late_is_none) {
-    use_timeout(SHORT_NS);
-    cr_assert_eq(rig_read(a).result, ARBITER_OK);
+    use_short_timeout();
     struct arbiter_request q = rig_request(ARBITER_READ, 0, 0);
     unsigned left = 1;
     uint64_t end_ns = clock_now_ns() + 2 * SHORT_NS;
