@@ -369,6 +369,16 @@ class Job:
                 os.close(fd)
         return time.monotonic()
 
+    def all_gone(self, seconds):
+        """Waits until no process of the job is left; fails with those that are."""
+        end = deadline(seconds)
+        while left := processes_with(self.mark.encode()):
+            assert time.monotonic() < end, self.culprits()
+            with contextlib.suppress(OSError):
+                fd = os.pidfd_open(left[0])
+                select.select([fd], [], [], max(0.0, end - time.monotonic()))
+                os.close(fd)
+
     def culprits(self):
         names = []
         for pid in processes_with(self.mark.encode()):

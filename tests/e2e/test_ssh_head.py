@@ -1,6 +1,5 @@
 """Starting over ssh, the user's side: `muster run -H a,b`. Here a few lines of Python play ssh, so all hosts are this
 machine (with a real sshd: test_ssh.py)."""
-import contextlib
 import os
 import re
 import select
@@ -12,7 +11,7 @@ import time
 
 import pytest
 
-from harness import SLOWER, Heard, children, deadline, processes_with
+from harness import SLOWER, Heard, children, processes_with
 
 # Host names say what happens. Any other is a login, whose shell runs the command.
 FAKE = r"""
@@ -303,18 +302,6 @@ def test_a_reader_that_goes_ends_nothing(hosts):
     assert head.wait(60) == 0, head.said()
 
 
-def gone(job, seconds):
-    """Nothing of the job is left on any host after this time."""
-    end = deadline(seconds)
-    while left := processes_with(job.mark.encode()):
-        assert time.monotonic() < end, job.culprits()
-        for pid in left:  # waits for its end, and not for a time
-            with contextlib.suppress(OSError):
-                fd = os.pidfd_open(pid)
-                select.select([fd], [], [], 0.1)
-                os.close(fd)
-
-
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_job_on_all_hosts(hosts, signo):
     head = hosts.workers("a,b:2")
@@ -322,7 +309,7 @@ def test_a_signal_ends_the_job_on_all_hosts(hosts, signo):
     head.signal(signo)
     code, _, err = head.finish(20)
     assert code == 128 + signo, err
-    gone(hosts.job, 1)
+    hosts.job.all_gone(1)
 
 
 def test_a_second_interrupt_kills(hosts):
@@ -333,7 +320,7 @@ def test_a_second_interrupt_kills(hosts):
     head.signal(signal.SIGINT)
     code, _, err = head.finish(20)
     assert code == 130, err
-    gone(hosts.job, 2)
+    hosts.job.all_gone(2)
 
 
 def test_a_killed_head_leaves_nothing(hosts):
@@ -341,7 +328,7 @@ def test_a_killed_head_leaves_nothing(hosts):
     hosts.job.events.wait("start", 3)
     head.signal(signal.SIGKILL)
     head.wait(10)
-    gone(hosts.job, 3)
+    hosts.job.all_gone(3)
 
 
 def test_a_host_that_is_lost_ends_a_job_that_needs_it(hosts):
@@ -353,7 +340,7 @@ def test_a_host_that_is_lost_ends_a_job_that_needs_it(hosts):
     code, _, err = head.finish(30)
     assert code == 75, err
     assert re.search(r"host b: its ssh was killed by signal 9", err), err
-    gone(hosts.job, 3)
+    hosts.job.all_gone(3)
 
 
 def test_a_silent_host_holds_up_no_end(hosts):

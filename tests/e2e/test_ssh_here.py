@@ -1,6 +1,5 @@
 """A start over ssh on this machine alone: its own name and localhost need no ssh, and a script stands for ssh where a
 host must have a login of its own. (Real ones: test_ssh.py.)"""
-import contextlib
 import os
 import pathlib
 import select
@@ -38,16 +37,6 @@ def env(job, **more):
 
 def shell(script):
     return ["--no-python", "sh", "-c", script]
-
-
-def gone(job, seconds):
-    end = deadline(seconds)
-    while left := processes_with(job.mark.encode()):
-        assert time.monotonic() < end, job.culprits()
-        with contextlib.suppress(OSError):
-            fd = os.pidfd_open(left[0])
-            select.select([fd], [], [], max(0.0, end - time.monotonic()))
-            os.close(fd)
 
 
 def test_this_machine_needs_no_ssh(job):
@@ -116,7 +105,7 @@ def test_nothing_lives_a_second_after_the_grace(job, ssh, way):
         agent.signal(signal.SIGINT)
         agent.wait_said("stopping the job")
         agent.signal(signal.SIGINT)
-    gone(job, 30)
+    job.all_gone(30)
     took = time.monotonic() - began
     slower = float(os.environ.get("MUSTER_TEST_SLOWER", "1"))
     assert took < (GRACE + 1 if way != "SIGINT twice" else 1) * (1 if slower == 1 else 4), took
@@ -129,7 +118,7 @@ def test_the_end_of_one_ssh_ends_its_node_in_order(job, ssh):
     assert len(relays) == 3
     kill(relays[1])
     assert agent.wait(60) not in (None, 0)
-    gone(job, 30)
+    job.all_gone(30)
     assert not alive(agent.pid)
 
 

@@ -13,6 +13,7 @@ import time
 import pytest
 
 from harness import Heard, alive, children, deadline, free_port, kill, muster, processes_with
+from hosts import state
 
 BEGIN = b"\nMUSTER-SSH 1\n"
 GRACE = 3
@@ -154,17 +155,6 @@ def start(job):
         node.err.join()
 
 
-def gone(job, seconds):
-    """Waits until no process of the job is left; fails with those that are."""
-    end = deadline(seconds)
-    while left := processes_with(job.mark.encode()):
-        assert time.monotonic() < end, job.culprits()
-        with contextlib.suppress(OSError):
-            fd = os.pidfd_open(left[0])
-            select.select([fd], [], [], max(0.0, end - time.monotonic()))
-            os.close(fd)
-
-
 def test_a_job_of_one_node(start, job):
     node = start(env={"SSH_CONNECTION": "10.9.8.7 50000 127.0.0.9 22", "HOME": "/there", "WHO": "node"})
     hello = node.get("H")
@@ -178,7 +168,7 @@ def test_a_job_of_one_node(start, job):
     assert node.kinds()[-1] == "X"
     lead, verdict = node.get("L"), node.get("V")
     assert lead["host"] and verdict["status"] == 1 and "exit" in verdict["text"], verdict
-    gone(job, 5)
+    job.all_gone(5)
 
 
 # Prints how it ends: at the first SIGTERM it needs a moment, so a second one would be seen.
@@ -210,7 +200,7 @@ def test_two_nodes_form_a_group_and_all_of_their_output_comes(start, job):
         assert node.get("X") == {"signalled": False, "code": 0}
     leaders = [node for node in nodes if "L" in node.kinds()]
     assert len(leaders) == 1 and leaders[0].get("V")["status"] == 0
-    gone(job, 5)
+    job.all_gone(5)
 
 
 def test_stop_ends_the_group_in_one_order(start, job):
@@ -223,7 +213,7 @@ def test_stop_ends_the_group_in_one_order(start, job):
     codes = [node.wait() for node in nodes]
     assert all(node.text().count("got TERM") == 1 for node in nodes), [node.text() for node in nodes]
     assert leader.get("V")["status"] == codes[nodes.index(leader)]
-    gone(job, 5)
+    job.all_gone(5)
 
 
 def end_of_file(node):
@@ -247,7 +237,11 @@ def kill_relay(node):
 
 
 def kill_relay_of_a_stopped_guardian(node):
-    kill(node.guardian(), signal.SIGSTOP)
+    guardian, end = node.guardian(), deadline(10)
+    kill(guardian, signal.SIGSTOP)
+    while state(guardian) != "T":  # the kernel resumes what is stopped as the relay ends
+        assert time.monotonic() < end
+        select.select([], [], [], 0.002)
     kill(node.pid)
 
 
@@ -267,7 +261,7 @@ def test_an_end_in_order(start, job, way):
                "test $? -gt 128 && exit 0; done")
     node.wait_text("ready")
     way(node)
-    gone(job, 20)
+    job.all_gone(20)
     assert (job.tmp / "seen").read_text() == "got it\n"
     if not way.__name__.startswith("kill_relay"):
         assert node.wait() in (0, 75, 143)
@@ -281,7 +275,7 @@ def test_nothing_lives_a_second_after_the_grace(start, job, way):
     node.wait_text("ready")
     began = time.monotonic()
     way(node)
-    gone(job, GRACE + 20)
+    job.all_gone(GRACE + 20)
     took = time.monotonic() - began
     assert GRACE - 0.5 < took < (GRACE + 1) * (1 if float(os.environ.get("MUSTER_TEST_SLOWER", "1")) == 1 else 4), took
 
@@ -302,7 +296,7 @@ def test_a_stopped_agent_is_killed_after_the_grace(start, job):
     while alive(guardian) and time.monotonic() < end:
         kill(agent, signal.SIGSTOP)
         select.select([], [], [], 0.002)
-    gone(job, 10)
+    job.all_gone(10)
 
 
 @pytest.mark.parametrize("victims", ["guardian", "agent", "guardian agent", "agent guardian", "relay agent", "relay guardian",
@@ -317,7 +311,7 @@ def test_no_orphan_in_any_order_of_kills(start, job, victims):
     pids["agent"] = agent_of(pids["guardian"])
     for name in victims.split():
         kill(pids[name])
-    gone(job, 30)
+    job.all_gone(30)
     if "relay" not in victims:
         assert node.wait() == 128 + signal.SIGKILL
         assert node.get("X") == {"signalled": True, "code": signal.SIGKILL}
@@ -347,7 +341,7 @@ def test_a_head_that_stops_reading_holds_the_output_up(start, job):
     assert node.text().splitlines() == [str(i) for i in range(1, lines + 1)]
     node.stop(signal.SIGTERM)
     node.wait()
-    gone(job, 5)
+    job.all_gone(5)
 
 
 def test_a_head_that_stops_reading_and_goes_ends_the_job(start, job):
@@ -360,7 +354,7 @@ def test_a_head_that_stops_reading_and_goes_ends_the_job(start, job):
         assert time.monotonic() < end, job.culprits()
         select.select([], [], [], 0.05)
     node.close_to()
-    gone(job, 30)
+    job.all_gone(30)
 
 
 def test_a_boot_in_small_pieces_and_torn_frames(start, job):
@@ -388,7 +382,7 @@ def test_garbage_is_refused_with_a_sentence(start, job, what, text):
     assert text in node.get("F")["text"]
     assert node.wait() == 1
     assert node.kinds() == ["H", "F"]
-    gone(job, 5)
+    job.all_gone(5)
 
 
 def test_a_huge_boot_is_refused_before_it_is_stored(start, job):
@@ -422,7 +416,7 @@ def test_nothing_secret_is_on_the_relays_command_line_or_in_its_environment(star
         with open(f"/proc/{node.pid}/{name}", "rb") as f:
             assert b"s3cr3t" not in f.read() and b"MUSTER_HEAD" not in f.read()
     node.close_to()
-    gone(job, 20)
+    job.all_gone(20)
 
 
 def test_an_end_before_boot(start, job):
@@ -432,7 +426,7 @@ def test_an_end_before_boot(start, job):
         way(node)
         assert node.wait() == 143
         assert node.kinds() == ["H", "X"]
-    gone(job, 5)
+    job.all_gone(5)
 
 
 def test_signals_for_workers(start, job):
