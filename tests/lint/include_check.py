@@ -52,6 +52,8 @@ ROOMS = [
     ("rendezvous/operate", "base/ io/ rendezvous/protocol"),
     ("rendezvous/server", "base/ io/ rendezvous/store rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
     ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
+    ("watchdog/signs", "base/ io/"),
+    ("watchdog/evidence", "base/ io/ watchdog/signs"),
     ("launcher/hosts", "base/"),
     ("launcher/pod", "base/"),
     ("launcher/contain", "base/ io"),

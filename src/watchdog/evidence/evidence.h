@@ -1,0 +1,106 @@
+/* Evidence: what one node saw of its workers when the job seemed to hang, as data. The agents fill
+ * it in (evidence_io.h), send it to the leader as JSON, and the leader compares all of them
+ * (watchdog/suspects). Pure.
+ *
+ * Everything has a limit, because a node's evidence is read by another node. A field that could not
+ * be read is empty, and `gaps` says why. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "base/text/strbuf.h"
+
+#define EVIDENCE_WORKERS_MAX 1024 /* of a node */
+#define EVIDENCE_FRAMES_MAX 48    /* of a Python stack, innermost first */
+#define EVIDENCE_THREADS_MAX 64   /* of a worker */
+#define EVIDENCE_CHILDREN_MAX 64  /* of a worker: its data loaders */
+#define EVIDENCE_GAPS_MAX 8       /* of a worker or a node */
+#define EVIDENCE_FUNCTION_MAX 96
+#define EVIDENCE_FILE_MAX 256
+#define EVIDENCE_WORD_MAX 64 /* wchan, name of a thread, of a system call */
+#define EVIDENCE_TARGET_MAX 256
+#define EVIDENCE_LINE_MAX 256
+#define EVIDENCE_TEXT_MAX 16384 /* of one source: kernel stack, RAS, recorder, kernel log */
+
+struct evidence_frame {
+    char function[EVIDENCE_FUNCTION_MAX];
+    char file[EVIDENCE_FILE_MAX];
+    uint32_t line; /* 0: not known */
+};
+
+/* Frames are shared: each distinct stack is in the node's table once, and here is its number. */
+struct evidence_stack {
+    uint32_t n;                    /* 0: no Python stack */
+    struct evidence_frame *frames; /* owned by the evidence */
+    bool cut;                      /* there were more */
+};
+
+struct evidence_thread {
+    int32_t tid;
+    char name[EVIDENCE_WORD_MAX];
+    char state;
+    char wchan[EVIDENCE_WORD_MAX];   /* the kernel's function in which it waits; "" or "0": none */
+    char syscall[EVIDENCE_WORD_MAX]; /* "read", "futex"; "" unknown */
+    char
+        target[EVIDENCE_TARGET_MAX]; /* what the call's descriptor is: "pipe", a path, an address */
+    int32_t stack;                   /* number of its Python stack; -1: none */
+    uint64_t ran_ns;
+};
+
+/* A child of a worker, or a child's child: data loaders. */
+struct evidence_child {
+    int32_t pid, parent;
+    char name[EVIDENCE_WORD_MAX];
+    struct evidence_thread main;
+};
+
+struct evidence_worker {
+    uint32_t rank, local_rank;
+    int32_t pid;
+    uint64_t still_ns; /* since its main thread last moved */
+    bool ended;        /* it has exited with 0: only rank, local_rank and pid are meaningful */
+    uint64_t step;     /* the last MUSTER_STEP; 0: none */
+    uint32_t n_threads;
+    struct evidence_thread *threads; /* owned; the first is the main thread */
+    bool threads_cut;
+    uint32_t n_children;
+    struct evidence_child *children; /* owned */
+    bool children_cut;
+    char *kernel_stack;   /* of the main thread; owned; NULL: no right, or not asked */
+    char *recorder;       /* PyTorch's flight recorder, as it answered; owned; NULL */
+    uint64_t collectives; /* how many it had enqueued, by its recorder; 0: not known */
+    char *log_tail;       /* the last lines of its log; owned; NULL */
+    char gaps[EVIDENCE_GAPS_MAX][EVIDENCE_LINE_MAX]; /* "Python stack: Python 3.8 is not known" */
+    uint32_t n_gaps;
+};
+
+struct evidence {
+    char node[EVIDENCE_WORD_MAX]; /* its name in messages */
+    uint64_t took_ns;
+    uint32_t n_workers;
+    struct evidence_worker *workers; /* owned, in order of local rank */
+    uint32_t n_stacks;
+    struct evidence_stack *stacks; /* owned; each distinct one once */
+    char *ras;                     /* NCCL RAS: one answer describes the whole job; owned; NULL */
+    char *gpus;                    /* NVML's counters, a line for each GPU; owned; NULL */
+    char *nics;                    /* counters of the NICs, a line each; owned; NULL */
+    char *kernel_log;              /* its last lines; owned; NULL */
+    char gaps[EVIDENCE_GAPS_MAX][EVIDENCE_LINE_MAX];
+    uint32_t n_gaps;
+};
+
+void evidence_fini(struct evidence *e); /* frees what it owns; *e is empty then */
+
+/* The number of this stack in the table, which is added if it is new. -ENOMEM, or -E2BIG: the table
+ * has EVIDENCE_WORKERS_MAX stacks. Copies the frames; more than EVIDENCE_FRAMES_MAX are cut. */
+_must_use_ int evidence_add_stack(struct evidence *e, const struct evidence_frame *frames, size_t n,
+                                  uint32_t *ret);
+/* "what: why", as printf. A gap too many is dropped. */
+_printf_(2, 3) void evidence_gap(struct evidence *e, const char *format, ...);
+_printf_(2, 3) void evidence_worker_gap(struct evidence_worker *w, const char *format, ...);
+
+/* One JSON object; and back, from a peer that is not trusted: -EINVAL with what is wrong, -ENOMEM.
+ * On an error *ret is empty. */
+void evidence_write(const struct evidence *e, struct strbuf *ret);
+_must_use_ int evidence_read(const char *text, size_t len, struct evidence *ret, struct err *err);

@@ -1,0 +1,49 @@
+/* What Linux tells about a worker without asking it anything: the signs from which watchdog/verdict
+ * concludes whether it moves, waits or was stopped. Pure; signs_io.h reads the files.
+ *
+ * The sign of life is the main thread's CPU time (/proc/PID/task/PID/schedstat). Those of the whole
+ * process are none: gloo's loop wakes a hundred times a second in a job that is dead, and a thread
+ * that reports figures goes on writing. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of one worker, once a second. 16 bytes. */
+struct worker_tick {
+    /* proc(5): R runs, S sleeps, D can't be interrupted, T stopped, t traced, Z and X ended;
+     * 0: not known, because the file could not be read */
+    char state;
+    uint64_t ran_ns; /* CPU time of the main thread */
+};
+
+/* The state of /proc/PID/stat. The name in it may contain anything, ")" too. 0: no such text. */
+char signs_state(const char *stat, size_t len);
+/* The first number of a schedstat, in ns. False: no such text. */
+bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns);
+
+/* What the agent of a node says of one of its workers while the job is quiet. */
+enum {
+    SIGN_MOVED = 1 << 0,   /* its main thread has run since the last second, and not only spun */
+    SIGN_STOPPED = 1 << 1, /* T: somebody stopped it */
+    SIGN_TRACED = 1 << 2,  /* t: a debugger has it */
+    SIGN_SPINS = 1 << 3,   /* its main thread runs all the time, at an unchanged place */
+    SIGN_BUSY = 1 << 4,    /* it, its other threads or its children use more CPU than waiters do */
+    SIGN_BYTES = 1 << 5,   /* it, or a child, moves more bytes than waiters do */
+    SIGN_GPU = 1 << 6,     /* its GPU's links move bytes */
+    SIGN_ENDED = 1 << 7,   /* it has exited with 0 */
+    SIGN_ALL = (1 << 8) - 1,
+};
+struct worker_signs {
+    uint32_t rank; /* global */
+    uint32_t flags;
+    uint64_t still_ns;    /* since its main thread last moved; at first: since its start */
+    bool moved_once;      /* since its start; false: there was no beat of it yet */
+    uint64_t step;        /* the last MUSTER_STEP that it told; 0: none */
+    uint64_t deadline_ns; /* from its last WATCHDOG=1 (or WATCHDOG_USEC) on; 0: it announced none */
+    uint64_t since_announced_ns; /* since that; meaningful if deadline_ns is not 0 */
+    /* The place of the program at which it waits: a number made of the functions and lines of its
+     * stack, equal in all workers and runs of one program. 0: not known. */
+    uint64_t place;
+};
