@@ -90,7 +90,7 @@ def test_what_is_seen_of_a_job(here):
     """The group's lines once, workers' with their rank, and nothing of the head's secret in a worker."""
     script = "echo in $SLURMD_NODENAME; env | grep -c MUSTER_HEAD; exit 0"
     line = shlex.join([*RUN, "--nproc-per-node=2", "--no-python", "sh", "-c", script])
-    number = here.batch(line, "-N3", "--ntasks-per-node=1")
+    number = here.batch(f"{line} && exec echo took $SECONDS", "-N3", "--ntasks-per-node=1")
     assert here.slurm.end(number)["JobState"] == "COMPLETED"
     lines = here.output(number).splitlines()
     shown = sorted(x for x in lines if x.startswith("["))
@@ -98,8 +98,22 @@ def test_what_is_seen_of_a_job(here):
     assert shown == sorted([f"[{rank}]: in {hosts[rank]}" for rank in range(6)] + [f"[{rank}]: 0" for rank in range(6)])
     assert len([x for x in lines if re.match(r"muster: group \d+\.\d+: 3 nodes, 6 workers", x)]) == 1, lines
     assert not [x for x in lines if x.startswith("srun:")], lines
-    others = [x for x in lines if x.startswith("muster:") and not re.match("muster: (group|waiting for nodes) ?", x)]
-    assert not others and len([x for x in lines if "waiting for nodes" in x]) <= 2, lines
+    others = [x for x in lines if x.startswith("muster:") and not x.startswith("muster: group ")]
+    slow = int(lines[-1].removeprefix("took ")) >= 2
+    assert not others or slow and all(x.startswith("muster: waiting for nodes: ") for x in others), lines
+
+
+def test_a_node_that_is_late_is_waited_for_in_words(here):
+    """srun starts all nodes at once, so nothing is said of a short wait."""
+    late = here.job.tmp / "late"
+    os.mkfifo(late)
+    script = f"[ $SLURM_PROCID = 0 ] || read -r _ < {late}; exec {here.shell()}"
+    agent = here.client("srun", "-N2", "bash", "-c", script)
+    agent.wait_said("waiting for nodes: 1 of 2 here")
+    late.write_text("\n")
+    assert here.workers(2) == here.on(1, 1)
+    _, err = here.ends_well(agent)
+    assert err.count("waiting for nodes") == 1, err
 
 
 def test_a_users_own_prefix_stays(here):

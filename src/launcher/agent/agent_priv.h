@@ -117,6 +117,7 @@ struct agent {
     bool told_assumed;             /* where it looks although nobody said so */
     struct rdzv_status status;     /* the last one; max_nodes 0: none, or it is out of date */
     uint64_t status_ns;            /* when it arrived */
+    uint64_t gathering_since_ns;   /* the first status since the last group formed; 0: none */
     struct loop_timer *waiting_timer;
     uint64_t shown_ns;
     struct failure shown_cause; /* the cause of the last stop that was shown */

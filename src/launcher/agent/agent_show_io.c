@@ -35,6 +35,9 @@
  * leader's host does not answer at all. */
 #define BRIEF_NS (10 * NS_PER_S)
 #define BRIEF_SILENT_NS (4 * NS_PER_S)
+/* How long the agent that leads such agents waits for nodes before it says so: srun and ssh start
+ * them all at once. */
+#define ALL_COME_NS (2 * NS_PER_S)
 
 static void show_status(struct agent *a);
 static void on_waiting_timer(void *arg);
@@ -195,6 +198,10 @@ static uint64_t quiet_ns(const struct agent *a) {
                                          : 0;
 }
 
+static uint64_t all_come_ns(const struct agent *a) {
+    return a->brief && !log_enabled(LOG_LEVEL_INFO) ? ALL_COME_NS : 0;
+}
+
 /* A terminal may cut the end of the live line, so the time comes first there. */
 static void show_waiting(struct agent *a, uint64_t passed) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
@@ -219,6 +226,8 @@ static void on_waiting_timer(void *arg) {
         next = loud;
     else if (a->waiting_since_ns > 0)
         show_waiting(a, now - a->waiting_since_ns);
+    else if (a->status.max_nodes > 0 && now < (loud = a->gathering_since_ns + all_come_ns(a)))
+        next = loud;
     else if (a->status.max_nodes > 0)
         show_status(a);
     loop_timer_set(a->waiting_timer, next);
@@ -314,6 +323,8 @@ void agent_show_status(struct agent *a, const struct rdzv_status *st) {
         return;
     a->status = *st;
     a->status_ns = clock_now_ns();
+    if (a->gathering_since_ns == 0)
+        a->gathering_since_ns = a->status_ns;
     on_waiting_timer(a);
 }
 
@@ -321,6 +332,7 @@ void agent_show_formed(struct agent *a, struct generation g, const struct form *
     (void)console_status(a->console, NULL);
     waits_no_more(a);
     a->shown[0] = '\0';
+    a->gathering_since_ns = 0;
     a->has_shown_cause = false;
     bool interesting = f->n_nodes > 1 || g.counter > 1 || a->ran;
     uint32_t nproc = a->config.spec->nproc;
