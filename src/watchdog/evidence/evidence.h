@@ -7,6 +7,8 @@
 #pragma once
 
 #include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "base/text/strbuf.h"
@@ -22,6 +24,7 @@
 #define EVIDENCE_TARGET_MAX 256
 #define EVIDENCE_LINE_MAX 256
 #define EVIDENCE_TEXT_MAX 16384 /* of one source: kernel stack, RAS, recorder, kernel log */
+#define EVIDENCE_JSON_MAX ((size_t)1 << 20) /* of a node */
 
 struct evidence_frame {
     char function[EVIDENCE_FUNCTION_MAX];
@@ -58,10 +61,10 @@ struct evidence_child {
 struct evidence_worker {
     uint32_t rank, local_rank;
     int32_t pid;
-    uint64_t still_ns; /* since its main thread last moved */
-    bool ended;        /* it has exited with 0: only rank, local_rank and pid are meaningful */
-    uint64_t step;     /* the last MUSTER_STEP; 0: none */
-    uint32_t n_threads;
+    uint64_t still_ns;  /* since its main thread last moved */
+    bool ended;         /* it has exited with 0: only rank, local_rank and pid are meaningful */
+    uint64_t step;      /* the last MUSTER_STEP; 0: none */
+    uint32_t n_threads; /* 0: none could be read */
     struct evidence_thread *threads; /* owned; the first is the main thread */
     bool threads_cut;
     uint32_t n_children;
@@ -88,9 +91,16 @@ struct evidence {
     char *kernel_log;              /* its last lines; owned; NULL */
     char gaps[EVIDENCE_GAPS_MAX][EVIDENCE_LINE_MAX];
     uint32_t n_gaps;
+    bool cut; /* parts were left out, so that its JSON keeps within EVIDENCE_JSON_MAX */
 };
 
 void evidence_fini(struct evidence *e); /* frees what it owns; *e is empty then */
+
+/* A new one at the end, zeroed (a thread's stack is -1). NULL: the limit is reached, or no memory.
+ * It is valid until the next one is added. */
+struct evidence_worker *evidence_add_worker(struct evidence *e);
+struct evidence_thread *evidence_add_thread(struct evidence_worker *w);
+struct evidence_child *evidence_add_child(struct evidence_worker *w);
 
 /* The number of this stack in the table, which is added if it is new. -ENOMEM, or -E2BIG: the table
  * has EVIDENCE_WORKERS_MAX stacks. Copies the frames; more than EVIDENCE_FRAMES_MAX are cut. */
@@ -100,7 +110,10 @@ _must_use_ int evidence_add_stack(struct evidence *e, const struct evidence_fram
 _printf_(2, 3) void evidence_gap(struct evidence *e, const char *format, ...);
 _printf_(2, 3) void evidence_worker_gap(struct evidence_worker *w, const char *format, ...);
 
-/* One JSON object; and back, from a peer that is not trusted: -EINVAL with what is wrong, -ENOMEM.
- * On an error *ret is empty. */
+/* One JSON object of at most EVIDENCE_JSON_MAX bytes: if it would be longer, texts are shortened
+ * first, then threads, children and frames are left out, and workers at last. */
 void evidence_write(const struct evidence *e, struct strbuf *ret);
+/* Back, from a peer that is not trusted: texts hold no control characters then, and a stack's
+ * number is within the table. -EINVAL or -E2BIG, with what is wrong, or -ENOMEM. On an error *ret
+ * is empty. */
 _must_use_ int evidence_read(const char *text, size_t len, struct evidence *ret, struct err *err);

@@ -1,0 +1,219 @@
+#include "watchdog/evidence/evidence.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct evidence_frame frames[] = {{"load", "data.py", 20}, {"<module>", "train.py", 76}};
+
+/* A node with two workers: one that reads from a pipe, with a data loader, and one that has ended. */
+static void fill(struct evidence *e) {
+    (void)snprintf(e->node, sizeof e->node, "b");
+    e->took_ns = 5 * NS_PER_MS;
+    struct evidence_worker *w = evidence_add_worker(e);
+    w->rank = 2;
+    w->pid = 12;
+    w->still_ns = 31 * NS_PER_S;
+    w->step = 7;
+    struct evidence_thread *t = evidence_add_thread(w);
+    *t = (struct evidence_thread){.tid = 12,
+                                  .name = "python",
+                                  .state = 'S',
+                                  .wchan = "anon_pipe_read",
+                                  .syscall = "read",
+                                  .target = "pipe",
+                                  .ran_ns = 99};
+    (void)evidence_add_thread(w);
+    struct evidence_child *c = evidence_add_child(w);
+    c->pid = 14;
+    c->parent = 12;
+    c->main.state = 'D';
+    w->collectives = 9;
+    w->kernel_stack = xstrdup("one\ntwo\n");
+    w->log_tail = xstrdup("last\n");
+    evidence_worker_gap(w, "RAS: %s", "no answer");
+    w = evidence_add_worker(e);
+    w->rank = 3;
+    w->local_rank = 1;
+    w->ended = true;
+    uint32_t number = 9;
+    cr_assert_eq(evidence_add_stack(e, frames, 2, &number), 0);
+    cr_assert_eq(number, 0);
+    e->ras = xstrdup("ras");
+    e->kernel_log = xstrdup("log");
+    evidence_gap(e, "recorder: %d", 5);
+}
+
+Test(evidence, is_the_same_after_it_was_written_and_read) {
+    _cleanup_(evidence_fini) struct evidence e = {0}, back = {0};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct err err = {0};
+    fill(&e);
+    evidence_write(&e, &text);
+    cr_assert_eq(evidence_read(text.data, text.len, &back, &err), 0, "%s", err.text);
+    cr_assert_eq(back.n_workers, 2);
+    const struct evidence_worker *w = &back.workers[0];
+    cr_expect_str_eq(back.node, "b");
+    cr_expect_eq(back.took_ns, 5 * NS_PER_MS);
+    cr_expect(w->rank == 2 && w->local_rank == 0 && w->pid == 12 && w->still_ns == 31 * NS_PER_S && w->step == 7);
+    cr_expect(!w->ended && w->collectives == 9 && !w->threads_cut && !w->children_cut);
+    cr_assert_eq(w->n_threads, 2);
+    cr_expect(w->threads[0].tid == 12 && w->threads[0].state == 'S' && w->threads[0].stack == 0);
+    cr_expect_eq(w->threads[0].ran_ns, 99);
+    cr_expect_str_eq(w->threads[0].name, "python");
+    cr_expect_str_eq(w->threads[0].wchan, "anon_pipe_read");
+    cr_expect_str_eq(w->threads[0].syscall, "read");
+    cr_expect_str_eq(w->threads[0].target, "pipe");
+    cr_expect(w->threads[1].stack == -1 && w->threads[1].state == 0);
+    cr_assert_eq(w->n_children, 1);
+    cr_expect(w->children[0].pid == 14 && w->children[0].parent == 12 && w->children[0].main.state == 'D');
+    cr_expect_str_eq(w->kernel_stack, "one\ntwo\n");
+    cr_expect_str_eq(w->log_tail, "last\n");
+    cr_expect_null(w->recorder);
+    cr_assert_eq(w->n_gaps, 1);
+    cr_expect_str_eq(w->gaps[0], "RAS: no answer");
+    cr_expect(back.workers[1].ended && back.workers[1].rank == 3);
+    cr_assert(back.n_stacks == 1 && back.stacks[0].n == 2 && !back.stacks[0].cut);
+    cr_expect_str_eq(back.stacks[0].frames[1].function, "<module>");
+    cr_expect_str_eq(back.stacks[0].frames[0].file, "data.py");
+    cr_expect_eq(back.stacks[0].frames[1].line, 76);
+    cr_expect_str_eq(back.ras, "ras");
+    cr_expect_str_eq(back.kernel_log, "log");
+    cr_expect_null(back.gpus);
+    cr_assert_eq(back.n_gaps, 1);
+    cr_expect_str_eq(back.gaps[0], "recorder: 5");
+    cr_expect_not(back.cut);
+}
+
+Test(evidence, keeps_each_distinct_stack_once) {
+    _cleanup_(evidence_fini) struct evidence e = {0};
+    struct evidence_frame many[EVIDENCE_FRAMES_MAX + 1] = {{"f", "a.py", 1}};
+    uint32_t a, b, c, d;
+    cr_assert_eq(evidence_add_stack(&e, frames, 2, &a), 0);
+    cr_assert_eq(evidence_add_stack(&e, frames, 1, &b), 0);
+    cr_assert_eq(evidence_add_stack(&e, frames, 2, &c), 0);
+    cr_expect(a == 0 && b == 1 && c == 0);
+    cr_assert_eq(evidence_add_stack(&e, many, ARRAY_SIZE(many), &c), 0);
+    cr_expect(c == 2 && e.stacks[2].cut && e.stacks[2].n == EVIDENCE_FRAMES_MAX);
+    cr_assert_eq(evidence_add_stack(&e, many, EVIDENCE_FRAMES_MAX, &d), 0);
+    cr_expect(d == 3 && !e.stacks[3].cut);
+}
+
+Test(evidence, has_limits) {
+    _cleanup_(evidence_fini) struct evidence e = {0};
+    uint32_t n = 0, number;
+    while (evidence_add_worker(&e) != NULL)
+        n++;
+    cr_expect_eq(n, EVIDENCE_WORKERS_MAX);
+    for (n = 0; evidence_add_thread(&e.workers[0]) != NULL;)
+        n++;
+    cr_expect_eq(n, EVIDENCE_THREADS_MAX);
+    for (n = 0; evidence_add_child(&e.workers[0]) != NULL;)
+        n++;
+    cr_expect_eq(n, EVIDENCE_CHILDREN_MAX);
+    for (n = 0; n <= EVIDENCE_GAPS_MAX; n++)
+        evidence_gap(&e, "%u", n);
+    cr_expect_eq(e.n_gaps, EVIDENCE_GAPS_MAX);
+    struct evidence_frame f = {"f", "a.py", 0};
+    for (n = 0; n < EVIDENCE_WORKERS_MAX; n++) {
+        f.line = n;
+        cr_assert_eq(evidence_add_stack(&e, &f, 1, &number), 0);
+    }
+    f.line = n;
+    cr_expect_eq(evidence_add_stack(&e, &f, 1, &number), -E2BIG);
+}
+
+Test(evidence, refuses_what_is_not_of_its_form) {
+    static const char *const texts[] = {
+        "",
+        "[]",
+        "{}",
+        "{\"node\":\"b\",\"took_ns\":0,\"workers\":[],\"stacks\":[],\"gaps\":[],\"more\":1}",
+        /* a stack that is not in the table */
+        "{\"node\":\"b\",\"took_ns\":0,\"workers\":[{\"rank\":0,\"local_rank\":0,\"pid\":1,\"still_ns\":0,\"threads\":["
+        "{"
+        "\"tid\":1,\"name\":\"\",\"state\":\"S\",\"stack\":0,\"ran_ns\":0}],\"children\":[],\"gaps\":[]}],\"stacks\":[]"
+        ",\"gaps\":[]}",
+        /* a state that there is not */
+        "{\"node\":\"b\",\"took_ns\":0,\"workers\":[{\"rank\":0,\"local_rank\":0,\"pid\":1,\"still_ns\":0,\"threads\":["
+        "{"
+        "\"tid\":1,\"name\":\"\",\"state\":\"Q\",\"stack\":-1,\"ran_ns\":0}],\"children\":[],\"gaps\":[]}],\"stacks\":"
+        "[],\"gaps\":[]}",
+        /* nine gaps */
+        "{\"node\":\"b\",\"took_ns\":0,\"workers\":[],\"stacks\":[],\"gaps\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\","
+        "\"\"]}",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        struct evidence e = {.n_gaps = 5};
+        struct err err = {0};
+        cr_expect_eq(evidence_read(texts[i], strlen(texts[i]), &e, &err), -EINVAL, "%s", texts[i]);
+        cr_expect(err.text[0] != '\0' && e.workers == NULL && e.n_gaps == 0, "%s", texts[i]);
+    }
+}
+
+Test(evidence, of_a_peer_moves_no_terminal) {
+    static const char text[] = "{\"node\":\"b\\u001b[31m\",\"took_ns\":0,\"workers\":[],\"stacks\":[{\"frames\":[{"
+                               "\"function\":\"a\\nb\",\"file\":"
+                               "\"\\u009b\",\"line\":1}]}],\"ras\":\"a\\nb\\u001b\",\"gaps\":[]}";
+    _cleanup_(evidence_fini) struct evidence e = {0};
+    struct err err = {0};
+    cr_assert_eq(evidence_read(text, sizeof text - 1, &e, &err), 0, "%s", err.text);
+    cr_expect_str_eq(e.node, "b?[31m");
+    cr_expect_str_eq(e.stacks[0].frames[0].function, "a?b");
+    cr_expect_null(strchr(e.stacks[0].frames[0].file, '\x9b'));
+    cr_expect_str_eq(e.ras, "a\nb?");
+}
+
+/* Whatever there is, the text is within its limit, and is read. */
+static void fits(const struct evidence *e, struct evidence *ret) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct err err = {0};
+    strbuf_add(&text, "before");
+    evidence_write(e, &text);
+    cr_assert_leq(text.len - 6, EVIDENCE_JSON_MAX);
+    cr_expect(strncmp(text.data, "before{", 7) == 0);
+    cr_assert_eq(evidence_read(text.data + 6, text.len - 6, ret, &err), 0, "%s", err.text);
+    cr_expect(ret->cut);
+}
+
+Test(evidence, that_is_too_long_loses_its_texts_first) {
+    _cleanup_(evidence_fini) struct evidence e = {0}, back = {0};
+    for (uint32_t i = 0; i < 128; i++) {
+        struct evidence_worker *w = evidence_add_worker(&e);
+        w->rank = i;
+        w->log_tail = xcalloc(1, EVIDENCE_TEXT_MAX + 1);
+        memset(w->log_tail, 'a', EVIDENCE_TEXT_MAX);
+        w->log_tail[EVIDENCE_TEXT_MAX - 1] = 'z';
+        (void)evidence_add_thread(w);
+        (void)evidence_add_thread(w);
+    }
+    fits(&e, &back);
+    cr_assert_eq(back.n_workers, 128);
+    cr_assert_eq(back.workers[127].n_threads, 2);
+    cr_expect_not(back.workers[127].threads_cut);
+    const char *tail = back.workers[127].log_tail;
+    cr_expect(strlen(tail) == 2048 && tail[2047] == 'z');
+}
+
+Test(evidence, of_the_largest_node_is_within_its_limit) {
+    _cleanup_(evidence_fini) struct evidence e = {0}, back = {0};
+    struct evidence_frame many[EVIDENCE_FRAMES_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(many); i++) {
+        memset(&many[i], '\x01', sizeof many[i]); /* six bytes each, in JSON */
+        many[i].function[EVIDENCE_FUNCTION_MAX - 1] = many[i].file[EVIDENCE_FILE_MAX - 1] = '\0';
+    }
+    for (uint32_t i = 0; i < EVIDENCE_WORKERS_MAX; i++) {
+        struct evidence_worker *w = evidence_add_worker(&e);
+        uint32_t number;
+        many[0].line = i;
+        cr_assert_eq(evidence_add_stack(&e, many, ARRAY_SIZE(many), &number), 0);
+        for (unsigned k = 0; k < 4; k++) {
+            evidence_worker_gap(w, "%0200d", 0);
+            struct evidence_thread *t = evidence_add_thread(w);
+            t->stack = (int32_t)number;
+            memset(t->target, '\x01', sizeof t->target - 1);
+        }
+    }
+    fits(&e, &back);
+}
