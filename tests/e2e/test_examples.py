@@ -164,11 +164,22 @@ def losses(path):
     return found
 
 
+def aborted_at_its_end(agents):
+    """PyTorch 2.13 sometimes aborts a worker that has finished, on a busy machine, under any launcher."""
+    return any("terminate called without an active exception" in agent.said() for agent in agents)
+
+
 def learns(job, kind, agents, nproc, *words):
     """Trains two epochs on four ranks, into a checkpoint and a file of losses with these names."""
     name = f"{agents}x{nproc}"
-    said = finish(start(job, agents, nproc, EXAMPLES / kind / "train.py", "--epochs=2", *words, "--checkpoint",
-                        job.tmp / f"{name}.pt", "--losses", job.tmp / name, env=TORCH_ENV), 300)
+    for _ in range(3):
+        for path in (job.tmp / f"{name}.pt", job.tmp / name):
+            path.unlink(missing_ok=True)
+        started = start(job, agents, nproc, EXAMPLES / kind / "train.py", "--epochs=2", *words, "--checkpoint",
+                        job.tmp / f"{name}.pt", "--losses", job.tmp / name, env=TORCH_ENV)
+        said = finish(started, 300)
+        if not aborted_at_its_end(started):
+            break
     assert accuracy(said) > 80
     assert "epoch 2 of 2" in said and "world size 4" in said
     return name
