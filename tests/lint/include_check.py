@@ -54,6 +54,8 @@ ROOMS = [
     ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("watchdog/signs", "base/ io/"),
     ("watchdog/evidence", "base/ io/ watchdog/signs"),
+    ("watchdog/verdict", "base/ watchdog/signs"),
+    ("watchdog/suspects", "base/ watchdog/signs watchdog/evidence watchdog/verdict"),
     ("launcher/hosts", "base/"),
     ("launcher/pod", "base/"),
     ("launcher/contain", "base/ io"),
@@ -99,7 +101,7 @@ THIRD_PARTY = [
 IO_FOLDERS = {"io", "io/net", "io/process", "client"}
 
 # The pure machines: events in, effects out, no callbacks.
-MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|rendezvous/store/store(_(?!io|serve_io|door_io)\w+)?"
+MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|watchdog/verdict/\w+|rendezvous/store/store(_(?!io|serve_io|door_io)\w+)?"
                       r"|launcher/worker/worker|launcher/head/head)\.[ch]$")
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 CALLBACK = re.compile(r"\(\s*\*\s*\w+\s*\)\s*\(|\btypedef\b[^;{}]*\w\s*\([^;{}]*\)\s*;")

@@ -33,7 +33,10 @@ enum {
     SIGN_BYTES = 1 << 5,   /* it, or a child, moves more bytes than waiters do */
     SIGN_GPU = 1 << 6,     /* its GPU's links move bytes */
     SIGN_ENDED = 1 << 7,   /* it has exited with 0 */
-    SIGN_ALL = (1 << 8) - 1,
+    /* The links of its GPU are watched: without SIGN_GPU they are silent. A worker that spins and
+     * whose links nobody watches may compute in one long call. */
+    SIGN_GPU_SEEN = 1 << 8,
+    SIGN_ALL = (1 << 9) - 1,
 };
 struct worker_signs {
     uint32_t rank; /* global */

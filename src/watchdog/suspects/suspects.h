@@ -1,0 +1,108 @@
+/* Compares what all nodes saw of a job that seems to hang, and names who the others wait for. Pure.
+ *
+ *     suspects_find(&in, &found);
+ *     suspects_line(&in, &found, &line);        for a terminal
+ *     suspects_text(&in, &found, &text);        hang.txt
+ *     suspects_json(&in, &found, &json);        hang.json
+ *     for (i < found.n_suspects) found.suspects[i].rank, .node ...
+ *     suspects_fini(&found);
+ *
+ * Ranks are grouped by the Python stack of their main thread, by what it waits for in the kernel
+ * and by its state. The largest group waits if it is more than half; the rest are suspects. If
+ * there is no such group, coarser ones are tried: the same stack, then the same line of the user's
+ * own code. Still none: no suspect, and all groups are shown.
+ *
+ * Stronger than the groups is, in this order: a rank that has ended with 0 while others wait; one
+ * that is stopped; one that never came to the store; one that has enqueued fewer collectives; one
+ * that has announced fewer steps. Of these, only the strongest that is there names suspects. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/text/strbuf.h"
+#include "watchdog/evidence/evidence.h"
+#include "watchdog/verdict/hang.h"
+
+#define SUSPECTS_NODES_MAX 65536
+#define SUSPECTS_KEPT 64                    /* in the list; n_all counts the others, too */
+#define SUSPECTS_LINE_MAX 1024              /* of suspects_line() */
+#define SUSPECTS_TEXT_MAX (4 * 1024 * 1024) /* of suspects_text(); what is over is left out */
+#define SUSPECTS_JSON_MAX (32 * 1024 * 1024)
+
+struct suspects_node {
+    const char *name;                /* for messages; borrowed */
+    const struct evidence *evidence; /* borrowed; NULL: none came */
+    const char *missing;             /* why none came; borrowed; NULL: it did not answer in time */
+};
+
+/* All borrowed. An array that is NULL is not known. */
+struct suspects_input {
+    uint32_t n_ranks;         /* world size, at most HANG_RANKS_MAX */
+    const uint32_t *nodes_of; /* of each rank, its node's number. Never NULL */
+    uint32_t n_nodes;
+    const struct suspects_node *nodes;
+    const uint64_t *collectives; /* of each rank, by NCCL RAS; 0: not known */
+    const bool *came;            /* of each rank: it has connected to the store */
+    const char *what;            /* the verdict's sentence, struct hang_update.text; may be NULL */
+    uint64_t quiet_ns;
+    const struct hang_suspect *signs; /* the verdict's own suspects: ended, busy */
+    uint32_t n_signs;
+};
+
+enum suspect_reason {
+    SUSPECT_ENDED = 1,   /* exited with 0 while others wait */
+    SUSPECT_STOPPED,     /* T */
+    SUSPECT_ABSENT,      /* never came to the store, others did */
+    SUSPECT_COLLECTIVES, /* has enqueued fewer than others */
+    SUSPECT_STEPS,       /* has announced fewer */
+    SUSPECT_CHILD,       /* waits elsewhere, and so does a child of it: a data loader */
+    SUSPECT_ELSEWHERE,   /* not where the largest group waits */
+};
+
+struct suspect {
+    uint32_t rank, node; /* node: its number in the input */
+    int32_t pid;         /* 0: not known */
+    enum suspect_reason reason;
+    /* "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s" */
+    char text[384];
+};
+
+/* Ranks that are at the same place. */
+struct suspects_group {
+    uint32_t n;                             /* how many */
+    uint32_t first;                         /* its lowest rank */
+    char where[EVIDENCE_FUNCTION_MAX + 96]; /* "backward (train.py:76)", "futex()", "" */
+};
+
+struct suspects {
+    bool majority; /* groups[0] waits for the others */
+    uint32_t n_groups;
+    struct suspects_group *groups; /* owned; the largest first */
+    uint32_t *group_of;            /* of each rank; UINT32_MAX: no evidence, or ended; owned */
+    uint32_t n_all;                /* suspects */
+    uint32_t n_suspects;           /* of them in the list, by rank */
+    struct suspect *suspects;      /* owned */
+    uint32_t n_missing;            /* ranks without evidence that have not ended */
+};
+
+/* -ENOMEM; *ret is empty then. Ranks of an evidence that are not of its node are ignored. */
+_must_use_ int suspects_find(const struct suspects_input *in, struct suspects *ret);
+void suspects_fini(struct suspects *s);
+
+const char *suspect_reason_name(enum suspect_reason reason); /* "stopped", "elsewhere" */
+
+/* One line without a newline: "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12):
+ * read() in load (data.py:20), pipe, still for 31 s". */
+void suspects_line(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret);
+void suspects_text(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret);
+/* One JSON object. */
+void suspects_json(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret);
+
+/* The number of the place at which this stack waits, for struct worker_signs.place: equal in all
+ * workers and runs of one program. 0: no stack. */
+uint64_t suspects_place(const struct evidence_stack *stack);
+/* The innermost frame of the user's own code: not of Python's library, of an installed package, or
+ * frozen. If there is none, the innermost. NULL: no stack. Borrowed. */
+const struct evidence_frame *suspects_user_frame(const struct evidence_stack *stack);
+/* "0-1,3": ascending numbers, folded; at most `max` bytes, then "..." */
+void suspects_ranges(const uint32_t *ranks, uint32_t n, size_t max, struct strbuf *ret);
