@@ -199,6 +199,15 @@ def test_the_job_goes_on_without_a_bad_host(hosts):
     assert sorted(out.splitlines()) == ["[0]: 0/2 0 a", "[1]: 1/2 1 b"]
 
 
+def test_the_group_waits_for_no_host_that_can_not_come(hosts):
+    """Also for one that fails when the others are there already, and for places that no host of the list can take."""
+    code, out, err = hosts.run("unknown,a,b,late", "--nnodes=2:6", "--rdzv-conf=last_call_timeout=300",
+                               *shell("echo $RANK/$WORLD_SIZE $ON_HOST"))
+    assert code == 0, err
+    assert "host unknown: " in err and "host late: " in err
+    assert sorted(out.splitlines()) == ["[0]: 0/2 a", "[1]: 1/2 b"]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 def test_a_folder_that_a_host_lacks_is_named(hosts):
     folder = hosts.job.tmp / "only" / "here"

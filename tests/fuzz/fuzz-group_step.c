@@ -152,6 +152,7 @@ static void fill_event(struct input *in, const struct group *g, struct group_eve
     e->probe = 1 + who % 3;
     e->store_host = "127.0.0.1";
     e->store_port = who > 200 ? 0 : 1000;
+    e->n_nodes = who & 7;
     e->reason = who & 1 ? "a reason" : NULL;
     if (e->kind == GROUP_EVENT_STOP)
         e->reason = "stop";

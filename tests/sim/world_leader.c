@@ -136,6 +136,8 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
     led->restarts_used = group_restarts_used(led->group);
     oracle_leads(w, l);
     group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TIME});
+    if (l->incarnation % 8 == 1) /* as where a head knows on how many hosts an agent can run */
+        group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = w->p.n_hosts});
     l->join_policy = JOIN_POLICY_SERVED;
     for (struct conn *c = w->conns; c != NULL; c = c->next)
         if (c->leader == l && c->parked != NULL) {

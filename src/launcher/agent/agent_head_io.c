@@ -13,6 +13,12 @@ static void on_stop(void *arg, int signo) {
     agent_told_to_stop(a, signo);
 }
 
+static void on_expect(void *arg, uint32_t nodes) {
+    struct agent *a = arg;
+    if (agent_leads(a))
+        rdzv_server_expect(leading_server(a->leading), nodes);
+}
+
 static void on_gone(void *arg) {
     struct agent *a = arg;
     a->head_gone = true;
@@ -20,7 +26,7 @@ static void on_gone(void *arg) {
     agent_told_to_stop(a, SIGTERM);
 }
 
-static const struct head_link_ops ops = {.stop = on_stop, .gone = on_gone};
+static const struct head_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
 
 int agent_find_head(struct agent *a) {
     struct err err = {0};

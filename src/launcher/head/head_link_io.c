@@ -95,6 +95,10 @@ static void obey(struct head_link *l, const struct head_message *m) {
         if (l->loop != NULL)
             l->ops.stop(l->arg, (int)m->stop.signo);
         break;
+    case HEAD_EXPECT:
+        if (l->loop != NULL)
+            l->ops.expect(l->arg, m->expect.nodes);
+        break;
     case HEAD_LEAD:
     case HEAD_SAFE:
     case HEAD_VERDICT:

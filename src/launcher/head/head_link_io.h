@@ -29,6 +29,8 @@ struct head_link;
 struct head_link_ops {
     /* The head wants the job to end, as if this signal had come. Called once or more. */
     void (*stop)(void *arg, int signo);
+    /* No more nodes than these are there or can still come. Called whenever the head says so. */
+    void (*expect)(void *arg, uint32_t nodes);
     /* The head was killed. Called at most once. */
     void (*gone)(void *arg);
 };

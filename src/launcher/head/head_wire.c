@@ -36,6 +36,10 @@ static const struct json_field stop_fields[] = {
     {JSON_FIELD(head_stop, U32, "signal", signo), .min = 1, .max = SIGNALS_MAX},
 };
 
+static const struct json_field expect_fields[] = {
+    {JSON_FIELD(head_expect, U32, "nodes", nodes), .min = 1},
+};
+
 static const struct {
     const char *name;
     struct json_table table;
@@ -46,6 +50,7 @@ static const struct {
     [HEAD_ACK] = {"ACK", {.beside = "kind"}},
     [HEAD_STOP] = {"STOP", {JSON_ROWS(head_stop, stop_fields), .beside = "kind"}},
     [HEAD_SAFE] = {"SAFE", {.beside = "kind"}},
+    [HEAD_EXPECT] = {"EXPECT", {JSON_ROWS(head_expect, expect_fields), .beside = "kind"}},
 };
 
 #define BODY offsetof(struct head_message, body)

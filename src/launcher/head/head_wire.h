@@ -4,6 +4,7 @@
  *     agent                           head
  *     LEAD       ------------------>  with the token: this agent leads, and what its step is
  *     SAFE       ------------------>  a worker has told a safe point
+ *                <------------------  EXPECT: how many nodes are there or can still come
  *                <------------------  STOP: end the job, as if the agent had got this signal
  *     VERDICT    ------------------>  how the job ended
  *                <------------------  ACK
@@ -32,6 +33,7 @@ enum head_message_kind {
     HEAD_ACK,
     HEAD_STOP,
     HEAD_SAFE,
+    HEAD_EXPECT,
     HEAD_MESSAGE_KIND_COUNT,
 };
 
@@ -56,6 +58,11 @@ struct head_stop {
     uint32_t signo;
 };
 
+/* Sent where the head knows it: over ssh. */
+struct head_expect {
+    uint32_t nodes; /* not 0 */
+};
+
 struct head_message {
     enum head_message_kind kind;
     union {
@@ -63,6 +70,7 @@ struct head_message {
         struct head_lead lead;
         struct head_verdict verdict;
         struct head_stop stop;
+        struct head_expect expect;
     };
 };
 

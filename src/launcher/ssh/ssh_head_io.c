@@ -164,6 +164,18 @@ static void send_signal(struct run *h, uint32_t i, enum ssh_kind kind, int signo
     ssh_host_send(h->members[i].host, &frame);
 }
 
+/* Whoever leads learns how many can take part, so that the group forms without those that failed.
+ */
+static void tell_expected(struct run *h) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    struct ssh_message m = {.kind = SSH_EXPECT};
+    m.expect.nodes = h->crew.n - h->crew.n_gone;
+    if (!h->config->spec->hosts.meet || h->head.link == 0 || m.expect.nodes == 0)
+        return;
+    ssh_add(&m, &frame);
+    ssh_host_send(h->members[h->head.link - 1].host, &frame);
+}
+
 static void send_to_all(struct run *h, enum ssh_kind kind, int signo) {
     for (uint32_t i = 0; i < h->crew.n; i++)
         if (ssh_crew_state(&h->crew, i) == SSH_CREW_BOOTED)
@@ -320,6 +332,7 @@ static void call(struct run *h, uint32_t i) {
     if (r < 0) {
         show_gone(h, i, err.text);
         ssh_crew_gone(&h->crew, i, true);
+        tell_expected(h);
     }
 }
 
@@ -448,6 +461,7 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
     case SSH_LEAD:
         log_info("node %s leads", m->lead.host);
         step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER, .link = (uint64_t)i + 1});
+        tell_expected(h);
         break;
     case SSH_VERDICT:
         log_info("host %s: the job ended with status %u%s%s", name_of(h, i)->name,
@@ -463,6 +477,7 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
     case SSH_ACK:
     case SSH_STOP:
     case SSH_SIGNAL:
+    case SSH_EXPECT:
     case SSH_PING: break;
     }
 }
@@ -475,6 +490,7 @@ static void on_gone(void *arg, uint32_t i, const char *why) {
         show_gone(h, i, why);
     ssh_crew_gone(&h->crew, i, why != NULL);
     step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER_GONE, .link = (uint64_t)i + 1});
+    tell_expected(h);
     if (why != NULL && i == h->first && h->config->spec->hosts.meet)
         end_too_few(h, "this was the host at which the others meet: ending the job");
     advance(h);

@@ -31,6 +31,7 @@ struct ssh_link {
     struct list strangers;
     unsigned n_strangers;
     struct guest *agent; /* the one that sent LEAD last; NULL: none */
+    uint32_t expected;   /* 0: the head has not said it */
 };
 
 static void guest_free(struct guest *g) {
@@ -45,6 +46,8 @@ static void guest_free(struct guest *g) {
     free(g);
 }
 
+static void tell_expected(struct ssh_link *l);
+
 static void welcome(struct guest *g, const struct head_lead *lead) {
     struct ssh_link *l = g->of;
     guest_free(l->agent); /* it comes again: the old connection is one that it has given up */
@@ -52,6 +55,7 @@ static void welcome(struct guest *g, const struct head_lead *lead) {
     list_init(&g->link);
     l->n_strangers--;
     l->agent = g;
+    tell_expected(l);
     l->ops.lead(l->arg, lead->host);
 }
 
@@ -133,6 +137,20 @@ bool ssh_link_stop(struct ssh_link *l, int signo) {
 
 void ssh_link_ack(struct ssh_link *l) {
     (void)send_message(l, &(struct head_message){.kind = HEAD_ACK});
+}
+
+static void tell_expected(struct ssh_link *l) {
+    struct head_message m = {.kind = HEAD_EXPECT};
+    m.expect.nodes = l->expected;
+    if (l->expected > 0)
+        (void)send_message(l, &m);
+}
+
+void ssh_link_expect(struct ssh_link *l, uint32_t nodes) {
+    if (l == NULL)
+        return;
+    l->expected = nodes;
+    tell_expected(l);
 }
 
 void ssh_link_env(const struct ssh_link *l, struct envlist *env) {

@@ -32,3 +32,5 @@ void ssh_link_env(const struct ssh_link *l, struct envlist *env);
 /* To the agent that leads. False: none is connected. */
 bool ssh_link_stop(struct ssh_link *l, int signo);
 void ssh_link_ack(struct ssh_link *l);
+/* To the agent that leads, and to each that does so later. */
+void ssh_link_expect(struct ssh_link *l, uint32_t nodes);

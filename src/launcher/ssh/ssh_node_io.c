@@ -427,6 +427,8 @@ static void on_message(void *arg, const struct ssh_message *m) {
         on_stop(r, (int)m->signal.signo);
     else if (m->kind == SSH_SIGNAL)
         signal_agent(r, (int)m->signal.signo);
+    else if (m->kind == SSH_EXPECT)
+        ssh_link_expect(r->link, m->expect.nodes);
     /* ACK and PING say no more than that the head is there */
     if (!r->last_said)
         loop_timer_set(r->silence,

@@ -40,6 +40,10 @@ static const struct json_field signal_fields[] = {
     {JSON_FIELD(head_stop, U32, "signal", signo), .min = 1, .max = SIGNALS_MAX},
 };
 
+static const struct json_field expect_fields[] = {
+    {JSON_FIELD(head_expect, U32, "nodes", nodes), .min = 1},
+};
+
 struct row {
     enum ssh_kind kind;
     bool from_node;
@@ -60,6 +64,7 @@ static const struct row rows[] = {
     {SSH_ACK, false, false, {0}},
     {SSH_STOP, false, false, JSON_TABLE(head_stop, signal_fields)},
     {SSH_SIGNAL, false, false, JSON_TABLE(head_stop, signal_fields)},
+    {SSH_EXPECT, false, false, JSON_TABLE(head_expect, expect_fields)},
     {SSH_PING, false, false, {0}},
 };
 

@@ -8,7 +8,7 @@
  *     BOOT     ------------------->   what to start; large ones as several BOOT_PART and one BOOT
  *              <-------------------   OUT, ERR: what the agent has written
  *              <-------------------   LEAD, VERDICT: of this node's agent (head_wire.h)
- *     ACK, STOP, SIGNAL, PING  --->
+ *     ACK, STOP, SIGNAL, EXPECT, PING  --->
  *              <-------------------   EXIT: the agent has ended; FAIL: it could not be started.
  *                                     One of them is the last frame
  *
@@ -57,6 +57,7 @@ enum ssh_kind {
     SSH_ACK = 'A',
     SSH_STOP = 'S',   /* end the job, as if the agent had got this signal */
     SSH_SIGNAL = 'U', /* for the workers */
+    SSH_EXPECT = 'N', /* for the agent, if it leads */
     SSH_PING = 'P',
 };
 
@@ -91,7 +92,8 @@ struct ssh_message {
         struct ssh_exit exit;
         struct ssh_fail fail;
         struct head_stop signal; /* STOP, SIGNAL */
-        struct {                 /* OUT, ERR, BOOT_PART, BOOT; borrowed from what was received */
+        struct head_expect expect;
+        struct { /* OUT, ERR, BOOT_PART, BOOT; borrowed from what was received */
             const uint8_t *bytes;
             size_t len; /* at most SSH_DATA_MAX */
         } data;

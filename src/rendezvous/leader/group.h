@@ -45,6 +45,9 @@ enum group_event_kind {
        for. Arbiter only */
     GROUP_EVENT_RESIGN,
     GROUP_EVENT_COMMAND, /* command (EXCLUDE, GROW or STOP): answered by an ANSWER effect */
+    /* n_nodes: no more than these are here or can still come, so others are not waited for; 0: not
+     * known */
+    GROUP_EVENT_EXPECT,
     GROUP_EVENT_KIND_COUNT,
 };
 
@@ -67,6 +70,7 @@ struct group_event {
     const struct arbiter_answer *answer;
     uint64_t touched_ns;
     uint32_t epoch;
+    uint32_t n_nodes;
     const struct command *command;
 };
 

@@ -23,9 +23,11 @@ static bool may_form(struct group *g) {
            group_has_epoch_to_form(g) && group_is_confirmed(g) && group_successors_settled(g);
 }
 
+/* All are here who can be members. */
 static bool is_full(const struct group *g) {
-    return formation_size(&g->config, g->roster.tally[TALLY_CANDIDATE]) >=
-           formation_size(&g->config, g->config.rdzv.max_nodes);
+    uint32_t most = g->gathering.expected > 0 ? g->gathering.expected : UINT32_MAX;
+    size_t full = formation_size(&g->config, most);
+    return full > 0 && formation_size(&g->config, g->roster.tally[TALLY_CANDIDATE]) >= full;
 }
 
 uint64_t group_gather_deadline(const struct group *g) {

@@ -59,6 +59,7 @@ struct gathering {
     uint64_t since_ns;
     uint64_t enough_since_ns; /* since when min nodes are present; TIME_NEVER: they are not */
     uint64_t not_before_ns;   /* no group is formed before this time */
+    uint32_t expected;        /* GROUP_EVENT_EXPECT; 0: any number can come */
     /* a node was lost since the last group: regroup_wait_ns applies */
     bool lost_somebody;
     bool idle_unsent;              /* the state was entered in this step */

@@ -315,6 +315,10 @@ void rdzv_server_stop_job(struct rdzv_server *s, const char *reason, bool halted
         s, &(struct group_event){.kind = GROUP_EVENT_STOP, .reason = reason, .halted = halted});
 }
 
+void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes) {
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = n_nodes});
+}
+
 void rdzv_server_resign(struct rdzv_server *s) {
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_RESIGN});
 }

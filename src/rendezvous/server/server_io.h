@@ -137,6 +137,9 @@ void rdzv_server_resign(struct rdzv_server *s);
  * should run the job again as it is, so other nodes don't end as if it could be. Copies the
  * reason. */
 void rdzv_server_stop_job(struct rdzv_server *s, const char *reason, bool halted);
+/* No more than n_nodes are here or can still come: the group does not wait for others. 0: that is
+ * not known. */
+void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes);
 
 /* For status and tests. Borrowed; it changes while the loop runs. */
 const struct group *rdzv_server_group(const struct rdzv_server *s);

@@ -20,6 +20,7 @@ static struct loop *loop;
 static struct head_link *link_;
 static int head_fd = -1; /* the head listens */
 static int stopped, gone;
+static uint32_t expected;
 static char head_env[128];
 static char *envp[] = {head_env, (char *)(uintptr_t) "MUSTER_HEAD_TOKEN=" TOKEN, (char *)(uintptr_t) "SLURM_JOB_ID=28",
                        (char *)(uintptr_t) "SLURM_STEP_ID=0", NULL};
@@ -29,12 +30,17 @@ static void on_stop(void *arg, int signo) {
     stopped = signo;
 }
 
+static void on_expect(void *arg, uint32_t nodes) {
+    (void)arg;
+    expected = nodes;
+}
+
 static void on_gone(void *arg) {
     (void)arg;
     gone++;
 }
 
-static const struct head_link_ops ops = {.stop = on_stop, .gone = on_gone};
+static const struct head_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
 
 static void begin(void) {
     struct addr at, own;
@@ -109,6 +115,9 @@ Test(head_link_io, it_tells_that_it_leads_and_hears_stop) {
     cr_assert_str_eq(m.lead.token, TOKEN);
     cr_assert_str_eq(m.lead.host, "node1");
     cr_assert_str_eq(m.lead.step, "28.0");
+    m.kind = HEAD_EXPECT;
+    m.expect.nodes = 7;
+    cr_assert(send_message(fd, &m));
     m.kind = HEAD_STOP;
     m.stop.signo = 15;
     cr_assert(send_message(fd, &m));
@@ -116,6 +125,7 @@ Test(head_link_io, it_tells_that_it_leads_and_hears_stop) {
     while (stopped == 0 && clock_now_ns() < doomsday)
         cr_assert_eq(loop_turn(loop), 0);
     cr_assert_eq(stopped, 15);
+    cr_assert_eq(expected, 7);
     (void)close(fd);
 }
 

@@ -53,6 +53,12 @@ Test(head_wire, messages_survive_the_way) {
     head_encode(&m, &s);
     cr_assert_eq(take(&s, &got), 0);
     cr_assert_eq(got.stop.signo, 15);
+    m.kind = HEAD_EXPECT;
+    m.expect.nodes = 3;
+    head_encode(&m, &s);
+    cr_assert_str_eq(strbuf_text(&s) + FRAME_HEADER_BYTES, "{\"kind\":\"EXPECT\",\"nodes\":3}");
+    cr_assert_eq(take(&s, &got), 0);
+    cr_assert_eq(got.expect.nodes, 3);
     m.kind = HEAD_ACK;
     head_encode(&m, &s);
     cr_assert_str_eq(strbuf_text(&s) + FRAME_HEADER_BYTES, "{\"kind\":\"ACK\"}");

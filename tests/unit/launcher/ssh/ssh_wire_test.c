@@ -86,6 +86,7 @@ Test(ssh_wire, what_is_no_message_is_refused) {
         "X{\"signalled\":true,\"code\":256}",
         "S{\"signal\":0}",
         "U{\"signal\":65}",
+        "N{\"nodes\":0}",
         "F{\"text\":\"\"}",
         "A{\"more\":1}",
         "H{\"version\":\"\",\"host\":\"\",\"pid\":1,\"addrs\":\"\"}",
@@ -101,7 +102,7 @@ Test(ssh_wire, what_is_no_message_is_refused) {
 
 Test(ssh_wire, each_side_knows_what_the_other_says) {
     cr_assert(ssh_is_from_node(SSH_HELLO) && ssh_is_from_node(SSH_EXIT));
-    cr_assert_not(ssh_is_from_node(SSH_BOOT) || ssh_is_from_node(SSH_PING));
+    cr_assert_not(ssh_is_from_node(SSH_BOOT) || ssh_is_from_node(SSH_EXPECT) || ssh_is_from_node(SSH_PING));
 }
 
 static int find(const char *text, size_t *n) { return ssh_find_begin((const uint8_t *)text, strlen(text), n); }

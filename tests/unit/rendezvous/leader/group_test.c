@@ -58,6 +58,46 @@ Test(group, max_nodes_form_at_once_and_min_after_the_last_call) {
     end(&r);
 }
 
+static void expect(struct rig *r, uint32_t nodes) {
+    step(r, (struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = nodes});
+}
+
+Test(group, nodes_that_cannot_come_are_not_waited_for) {
+    struct group_config c = config_of(2, 4);
+    struct rig r;
+    begin(&r, &c);
+    expect(&r, 3);
+    join(&r, 1);
+    join(&r, 2);
+    pass(&r, 5, 6);
+    assert_state(&r, GROUP_GATHERING);
+    expect(&r, 2); /* one more has failed */
+    assert_state(&r, GROUP_FORMING);
+    end(&r);
+    begin(&r, &c);
+    expect(&r, 3);
+    for (uint64_t node = 1; node <= 3; node++)
+        join(&r, node);
+    assert_state(&r, GROUP_FORMING);
+    end(&r);
+}
+
+Test(group, fewer_than_min_that_can_come_form_nothing) {
+    struct group_config c = config_of(2, 4);
+    struct rig r;
+    begin(&r, &c);
+    expect(&r, 1);
+    join(&r, 1);
+    pass(&r, 5, 2);
+    assert_state(&r, GROUP_GATHERING);
+    join(&r, 2); /* it came nevertheless: as if nothing had been said */
+    pass(&r, 29, 6);
+    assert_state(&r, GROUP_GATHERING);
+    pass(&r, 1, 6);
+    assert_state(&r, GROUP_FORMING);
+    end(&r);
+}
+
 Test(group, a_full_group_waits_for_the_end_of_old_leases_alone) {
     struct group_config c = config_of(2, 2);
     struct rig r;
