@@ -251,12 +251,15 @@ Test(local_workers_io, waits_for_its_own_discovery_after_a_borrowed_one) {
         cr_assert_lt(++attempts, 50u);
 }
 
+static char fifo[] = "/tmp/muster-crew-fifo.XXXXXX";
+
+static void drop_fifo(void) { (void)unlink(fifo); }
+
 /* NVML's library is a FIFO without a writer: opening it blocks. */
-Test(local_workers_io, a_look_that_is_late_costs_the_binding_not_the_job) {
+Test(local_workers_io, a_look_that_is_late_costs_the_binding_not_the_job, .fini = drop_fifo) {
     struct fixture f = {.bind = BIND_CORE, .look_for = DISCOVER_CPUS | DISCOVER_NVML, .look_ns = 50 * NS_PER_MS};
     char *args[] = {TEXT("notify=MUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
     struct err err = {0};
-    char fifo[] = "/tmp/muster-crew-fifo.XXXXXX";
     int fd = mkstemp(fifo);
     cr_assert(fd >= 0 && close(fd) == 0 && unlink(fifo) == 0 && mkfifo(fifo, 0600) == 0);
     cr_assert_eq(setenv("MUSTER_NVML_LIBRARY", fifo, 1), 0);
@@ -264,7 +267,6 @@ Test(local_workers_io, a_look_that_is_late_costs_the_binding_not_the_job) {
     cr_assert_eq(local_workers_prepare(f.local_workers, g23, &alone, &err), LOCAL_WORKERS_E_LATER);
     cr_assert(loop_run(f.loop) == 0);
     cr_expect_eq(f.n_prepared, 1);
-    (void)unlink(fifo);
     cr_assert_not_null(node_discovery_failure(f.discovery));
     cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
     cr_assert(loop_run(f.loop) == 0);

@@ -11,6 +11,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
+#include "../../skip.h"
 #include "../recorded.h"
 #include "topology/discover/hwloc/hwloc_load_io.h"
 #include "topology/discover/nvml/nvml_io.h"
@@ -33,13 +34,6 @@ static void drop_folder(void) {
     (void)snprintf(command, sizeof command, "rm -rf '%s'", folder);
     cr_assert_eq(system(command), 0);
 }
-
-/* Criterion does not call .fini for a test that is skipped. */
-#define SKIP_AND_DROP(...)         \
-    do {                           \
-        drop_folder();             \
-        cr_skip_test(__VA_ARGS__); \
-    } while (0)
 
 static void look(unsigned what, struct topology *t) {
     struct err err = {0};
@@ -252,7 +246,7 @@ static void check_tree(const char *top) {
     const struct tree *m = tree_named(top);
     struct topology t = {0};
     if (!look_at(m, &t))
-        SKIP_AND_DROP("no recorded %s here", top);
+        SKIP_AFTER(drop_folder, "no recorded %s here", top);
     cr_expect_str_eq(t.arch, m->arch, "%s: %s", m->top, t.arch);
     cr_expect_str_eq(t.cpu_vendor, m->vendor, "%s: %s", m->top, t.cpu_vendor);
     cr_expect_eq(t.packages, m->packages, "%s: %u packages", m->top, t.packages);
@@ -281,7 +275,7 @@ TREE(a_tree_of_eight_t4, "g4dnmetal-8xT4")
 Test(look, gpus_that_only_nvidias_driver_names_are_listed, .init = make_folder, .fini = drop_folder) {
     struct topology t = {0};
     if (!look_at(tree_named("nvidiagpunumanodes"), &t))
-        SKIP_AND_DROP("no recorded nvidiagpunumanodes here");
+        SKIP_AFTER(drop_folder, "no recorded nvidiagpunumanodes here");
     static const char *const at[] = {"0004:05:00.0", "0004:06:00.0", "0006:00:00.0",
                                      "0007:00:00.0", "0035:04:00.0", "0035:05:00.0"};
     for (uint32_t i = 0; i < ARRAY_SIZE(at); i++) {
@@ -310,7 +304,7 @@ Test(look, a_tree_and_the_xml_that_it_was_made_from_agree, .init = make_folder, 
         char path[RECORDED_PATH_MAX], x[512], y[512];
         struct err err = {0};
         if (!look_at(tree_named(pairs[k].top), &tree) || !recorded_path(path, pairs[k].xml))
-            SKIP_AND_DROP("no recorded %s here", pairs[k].top);
+            SKIP_AFTER(drop_folder, "no recorded %s here", pairs[k].top);
         cr_assert_eq(topology_load(path, &xml, &err), 0, "%s", err.text);
         cr_assert_eq(tree.n_pci, xml.n_pci);
         for (uint32_t i = 0; i < tree.n_pci; i++) {

@@ -13,7 +13,7 @@
 #include "io/file.h"
 
 struct loop *rig_loop;
-char rig_dir[64];
+char rig_dir[80];
 static struct loop_timer *doomsday;
 
 static void on_doomsday(void *arg) {
@@ -24,11 +24,15 @@ static void on_doomsday(void *arg) {
 static void begin_in(const char *where) {
     cr_assert_eq(loop_new(&rig_loop), 0);
     cr_assert_eq(loop_timer_new(rig_loop, on_doomsday, NULL, &doomsday), 0);
-    (void)snprintf(rig_dir, sizeof rig_dir, "%s/muster-arbiter-XXXXXX", where);
+    int n = snprintf(rig_dir, sizeof rig_dir, "%s/muster-arbiter-XXXXXX", where);
+    cr_assert_lt((size_t)n, sizeof rig_dir);
     cr_assert_not_null(mkdtemp(rig_dir));
 }
 
-void rig_begin(void) { begin_in("/tmp"); }
+void rig_begin(void) {
+    const char *tmp = getenv("TMPDIR");
+    begin_in(tmp == NULL ? "/tmp" : tmp);
+}
 void rig_begin_in_memory(void) { begin_in(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"); }
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw) {

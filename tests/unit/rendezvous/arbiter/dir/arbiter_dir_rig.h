@@ -10,7 +10,7 @@
 #define RIG_FOLDER "muster-job%207"
 
 extern struct loop *rig_loop;
-extern char rig_dir[64];
+extern char rig_dir[80];
 
 void rig_begin(void);
 void rig_begin_in_memory(void); /* where a flush costs nothing, for thousands of claims */

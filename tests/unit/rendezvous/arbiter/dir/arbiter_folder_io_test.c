@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../../../skip.h"
 #include "arbiter_dir_rig.h"
 
 #define A 11
@@ -106,7 +107,7 @@ FOLDER_TEST(a_link_in_the_folders_place_is_not_followed) {
 
 FOLDER_TEST(another_users_directory_is_refused) {
     if (geteuid() != 0)
-        cr_skip_test("only root can give files away");
+        SKIP_AFTER(rig_finish, "only root can give files away");
     assert_usable(rig_dir);
     cr_assert_eq(chown(rig_path(""), NOBODY, NOBODY), 0);
     assert_refused(rig_dir, "belongs to another user (uid 65534)");
@@ -117,9 +118,11 @@ FOLDER_TEST(another_users_directory_is_refused) {
     assert_usable(rig_dir);
 }
 
-FOLDER_TEST(roots_directory_will_do_if_we_may_write_there) {
+/* In memory: TMPDIR may be root's alone. */
+Test(arbiter_folder_io, roots_directory_will_do_if_we_may_write_there, .init = rig_begin_in_memory,
+     .fini = rig_finish) {
     if (geteuid() != 0)
-        cr_skip_test("only root can become another");
+        SKIP_AFTER(rig_finish, "only root can become another");
     cr_assert_eq(chmod(rig_dir, 01777), 0);
     cr_assert_eq(seteuid(NOBODY), 0);
     assert_usable(rig_dir);
@@ -129,7 +132,7 @@ FOLDER_TEST(roots_directory_will_do_if_we_may_write_there) {
 /* As root sees an NFS server that takes it for nobody: what it makes there belongs to another. */
 FOLDER_TEST(a_squashed_root_is_still_itself) {
     if (geteuid() != 0)
-        cr_skip_test("only root is squashed");
+        SKIP_AFTER(rig_finish, "only root is squashed");
     cr_assert_eq(chown(rig_dir, NOBODY, NOBODY), 0);
     (void)setfsuid(NOBODY);
     struct arbiter *a = arbiter_at(rig_dir);
@@ -203,7 +206,7 @@ static void fill(const char *path) {
 FOLDER_TEST(a_full_disk_stops_claims_and_no_beat) {
     if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
         mount("none", rig_dir, "tmpfs", 0, "size=64k,mode=0700") < 0)
-        cr_skip_test("a file system of a known size needs root, and mount()");
+        SKIP_AFTER(rig_finish, "a file system of a known size needs root, and mount()");
     struct arbiter *a = arbiter_at(rig_dir), *b = arbiter_at(rig_dir);
     cr_assert_eq(rig_claim(a, 1, A).result, ARBITER_OK);
     char filler[128];
