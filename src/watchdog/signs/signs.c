@@ -9,17 +9,73 @@ char signs_state(const char *stat, size_t len) {
     return end[2] != 0 && strchr("RSDTtZXxKWPI", end[2]) != NULL ? end[2] : 0;
 }
 
-bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns) {
-    uint64_t ns = 0;
-    size_t n = 0;
-    for (; n < len && schedstat[n] >= '0' && schedstat[n] <= '9'; n++) {
-        uint64_t digit = schedstat[n] - '0';
-        if (ns > (UINT64_MAX - digit) / 10)
+/* The digits at *at, which end before `end`; false: none, or too large a number. */
+static bool number(const char **at, const char *end, uint64_t *ret) {
+    const char *p = *at;
+    uint64_t v = 0;
+    for (; p < end && *p >= '0' && *p <= '9'; p++) {
+        uint64_t digit = (uint64_t)(*p - '0');
+        if (v > (UINT64_MAX - digit) / 10)
             return false;
-        ns = ns * 10 + digit;
+        v = v * 10 + digit;
     }
-    if (n == 0 || n == len || schedstat[n] != ' ')
+    if (p == *at || p == end)
+        return false;
+    *at = p;
+    *ret = v;
+    return true;
+}
+
+bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns) {
+    const char *at = schedstat;
+    uint64_t ns;
+    if (!number(&at, schedstat + len, &ns) || *at != ' ')
         return false;
     *ret_ns = ns;
     return true;
+}
+
+/* The field of that number, as proc_pid_stat(5) counts them: 3 is the state. NULL: none. */
+static const char *field(const char *stat, size_t len, unsigned which) {
+    const char *p = memrchr(stat, ')', len), *end = stat + len;
+    for (unsigned at = 2; p != NULL && at < which; at++) {
+        p = memchr(p, ' ', (size_t)(end - p));
+        p = p == NULL || p + 1 == end ? NULL : p + 1;
+    }
+    return p;
+}
+
+bool signs_ticks(const char *stat, size_t len, uint64_t *ret) {
+    const char *at = field(stat, len, 14);
+    uint64_t user, system;
+    if (at == NULL || !number(&at, stat + len, &user) || *at++ != ' ' ||
+        !number(&at, stat + len, &system) || system > UINT64_MAX - user)
+        return false;
+    *ret = user + system;
+    return true;
+}
+
+bool signs_start(const char *stat, size_t len, uint64_t *ret) {
+    const char *at = field(stat, len, 22);
+    return at != NULL && number(&at, stat + len, ret);
+}
+
+struct signs_track signs_track_of(uint64_t now_ns) {
+    return (struct signs_track){.moved_ns = now_ns};
+}
+
+void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint64_t now_ns) {
+    bool moved = tick->state == 0;
+    if (tick->state != 0) {
+        bool ran = t->known && tick->ran_ns - t->ran_ns >= SIGNS_MOVED_NS;
+        t->moved_once |= ran;
+        /* what it used before the first sample was not seen second by second */
+        moved = ran || !t->known;
+        t->ran_ns = tick->ran_ns;
+        t->known = true;
+    }
+    if (moved)
+        t->moved_ns = now_ns;
+    t->flags = (moved ? SIGN_MOVED : 0U) | (tick->state == 'T' ? SIGN_STOPPED : 0U) |
+               (tick->state == 't' ? SIGN_TRACED : 0U);
 }

@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/util.h"
+
 /* Of one worker, once a second. 16 bytes. */
 struct worker_tick {
     /* proc(5): R runs, S sleeps, D can't be interrupted, T stopped, t traced, Z and X ended;
@@ -22,6 +24,28 @@ struct worker_tick {
 char signs_state(const char *stat, size_t len);
 /* The first number of a schedstat, in ns. False: no such text. */
 bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns);
+
+/* CPU time of the thread, from its stat (utime and stime), in clock ticks. False: no such text. */
+bool signs_ticks(const char *stat, size_t len, uint64_t *ret);
+/* When it was started, from the same, in clock ticks since boot. False: no such text. */
+bool signs_start(const char *stat, size_t len, uint64_t *ret);
+
+/* A main thread that has used less than this since the last sample did not move. One that only asks
+ * now and then whether something has ended is below it: PyTorch's data loader looks after its
+ * children every 5 s (MP_STATUS_CHECK_INTERVAL of torch.utils.data), which takes a part of a ms. */
+#define SIGNS_MOVED_NS NS_PER_MS
+
+/* What is known of one worker from its samples. */
+struct signs_track {
+    uint64_t ran_ns;   /* at the last sample that could be read */
+    uint64_t moved_ns; /* when it was last seen to have moved */
+    uint32_t flags;    /* SIGN_MOVED, _STOPPED, _TRACED: of the last sample */
+    bool known;        /* ran_ns is meaningful */
+    bool moved_once;
+};
+struct signs_track signs_track_of(uint64_t now_ns);
+/* A sample that could not be read counts as moving: of what is not seen nothing is concluded. */
+void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint64_t now_ns);
 
 /* What the agent of a node says of one of its workers while the job is quiet. */
 enum {

@@ -40,3 +40,65 @@ Test(signs, reads_the_time_of_a_schedstat) {
     cr_expect_not(signs_ran("", 0, &ns));
     cr_expect_not(signs_ran("-1 0 0", 6, &ns));
 }
+
+#define STAT "12 (a) b) S 1 12 12 0 -1 4194560 9 0 0 0 250 40 0 0 20 0 1 0 987654 10 20 30\n"
+
+Test(signs, reads_the_times_of_a_stat) {
+    uint64_t v = 0;
+    cr_assert(signs_ticks(STAT, sizeof STAT - 1, &v));
+    cr_expect_eq(v, 290);
+    cr_assert(signs_start(STAT, sizeof STAT - 1, &v));
+    cr_expect_eq(v, 987654);
+    cr_expect_not(signs_ticks("12 (a) S 1 12 12 0 -1 4194560 9 0 0 0 250", 42, &v));
+    cr_expect_not(signs_start("12 (a) S 1 12 12", 16, &v));
+    cr_expect_not(signs_ticks("", 0, &v));
+    cr_expect_eq(v, 987654);
+}
+
+Test(signs, reads_a_stat_that_ends_anywhere) {
+    char text[sizeof STAT];
+    memcpy(text, STAT, sizeof STAT);
+    for (size_t n = 0; n < sizeof STAT; n++) {
+        uint64_t v;
+        (void)signs_ticks(text, n, &v);
+        (void)signs_start(text, n, &v);
+    }
+}
+
+static void add(struct signs_track *t, char state, uint64_t ran_ns, uint64_t second) {
+    signs_track_add(t, &(struct worker_tick){.state = state, .ran_ns = ran_ns}, second * NS_PER_S);
+}
+
+Test(signs, a_main_thread_moves_as_long_as_it_uses_a_processor) {
+    struct signs_track t = signs_track_of(NS_PER_S);
+    add(&t, 'R', 5 * NS_PER_S, 2);
+    cr_expect(t.flags == SIGN_MOVED && !t.moved_once); /* what was before is not known */
+    add(&t, 'S', 5 * NS_PER_S + NS_PER_MS, 3);
+    cr_expect(t.flags == SIGN_MOVED && t.moved_once && t.moved_ns == 3 * NS_PER_S);
+    add(&t, 'S', 5 * NS_PER_S + 2 * NS_PER_MS - 1, 4);
+    cr_expect(t.flags == 0 && t.moved_ns == 3 * NS_PER_S);
+    add(&t, 'D', 5 * NS_PER_S + 2 * NS_PER_MS - 1, 9);
+    cr_expect(t.flags == 0 && t.moved_ns == 3 * NS_PER_S && t.moved_once);
+}
+
+Test(signs, a_stopped_and_a_traced_process_are_named) {
+    struct signs_track t = signs_track_of(0);
+    add(&t, 'R', 0, 1);
+    add(&t, 'T', 0, 2);
+    cr_expect_eq(t.flags, SIGN_STOPPED);
+    add(&t, 't', 0, 3);
+    cr_expect_eq(t.flags, SIGN_TRACED);
+    add(&t, 'S', 0, 4);
+    cr_expect_eq(t.flags, 0);
+}
+
+Test(signs, what_can_not_be_read_counts_as_moving) {
+    struct signs_track t = signs_track_of(0);
+    add(&t, 0, 0, 1);
+    cr_expect(t.flags == SIGN_MOVED && !t.moved_once && t.moved_ns == NS_PER_S);
+    add(&t, 'S', 7, 2);
+    add(&t, 'S', 7, 3);
+    cr_expect_eq(t.flags, 0);
+    add(&t, 0, 0, 4);
+    cr_expect(t.flags == SIGN_MOVED && !t.moved_once && t.moved_ns == 4 * NS_PER_S);
+}

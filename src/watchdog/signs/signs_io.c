@@ -1,0 +1,183 @@
+#include "watchdog/signs/signs_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/file.h"
+
+#define STAT_MAX 512 /* of its text: the name has 16 bytes, each number 20 digits at most */
+#define PATH_BYTES 64
+
+/* The open files of one main thread. */
+struct thread_files {
+    int stat_fd, schedstat_fd; /* -1: not open */
+};
+
+struct signs_worker {
+    uint32_t rank;
+    pid_t pid;
+    bool ended;
+    struct thread_files files;
+    struct signs_track track;
+};
+
+struct signs {
+    struct signs_worker *workers; /* by rank */
+    size_t n, cap;
+    uint64_t tick_ns; /* of the clock in which the kernel tells times */
+};
+
+struct signs *signs_new(void) {
+    struct signs *s = xcalloc(1, sizeof *s);
+    long hz = sysconf(_SC_CLK_TCK);
+    s->tick_ns = NS_PER_S / (uint64_t)(hz > 0 ? hz : 100);
+    return s;
+}
+
+static void close_files(struct thread_files *f) {
+    file_close(&f->stat_fd);
+    file_close(&f->schedstat_fd);
+}
+
+void signs_free(struct signs *s) {
+    if (s == NULL)
+        return;
+    for (size_t i = 0; i < s->n; i++)
+        close_files(&s->workers[i].files);
+    free(s->workers);
+    free(s);
+}
+
+/* ---- files ---- */
+
+static int open_files(pid_t pid, struct thread_files *f) {
+    char path[PATH_BYTES];
+    *f = (struct thread_files){-1, -1};
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)pid);
+    int dir = open(path, O_DIRECTORY | O_CLOEXEC);
+    if (dir < 0)
+        return errno == ENOENT || errno == ESRCH ? -ESRCH : -errno;
+    int r = 0;
+    f->stat_fd = openat(dir, "stat", O_RDONLY | O_CLOEXEC);
+    if (f->stat_fd < 0)
+        r = -errno;
+    else
+        f->schedstat_fd = openat(dir, "schedstat", O_RDONLY | O_CLOEXEC);
+    (void)close(dir);
+    return r;
+}
+
+static size_t read_file(int fd, char buf[STAT_MAX]) {
+    ssize_t n;
+    do
+        n = pread(fd, buf, STAT_MAX, 0);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? 0 : (size_t)n;
+}
+
+static struct worker_tick read_tick(struct thread_files *f, uint64_t tick_ns) {
+    char stat[STAT_MAX], schedstat[STAT_MAX];
+    struct worker_tick t = {0};
+    if (f->stat_fd < 0)
+        return t;
+    size_t n = read_file(f->stat_fd, stat);
+    uint64_t ticks = 0;
+    t.state = signs_state(stat, n);
+    if (f->schedstat_fd >= 0) {
+        size_t len = read_file(f->schedstat_fd, schedstat);
+        if (signs_ran(schedstat, len, &t.ran_ns) && t.ran_ns != 0)
+            return t;
+    }
+    /* There is none, or it always says 0: a kernel without CONFIG_SCHED_INFO. */
+    if (!signs_ticks(stat, n, &ticks) || ticks > UINT64_MAX / tick_ns)
+        return (struct worker_tick){0};
+    t.ran_ns = ticks * tick_ns;
+    return t;
+}
+
+/* ---- the workers ---- */
+
+/* Where the rank is, or belongs. */
+static size_t place_of(const struct signs *s, uint32_t rank) {
+    size_t low = 0, high = s->n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (s->workers[mid].rank < rank)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static struct signs_worker *find(const struct signs *s, uint32_t rank) {
+    size_t at = place_of(s, rank);
+    return at < s->n && s->workers[at].rank == rank ? &s->workers[at] : NULL;
+}
+
+int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns) {
+    signs_remove(s, rank);
+    if (s->n == SIGNS_WORKERS_MAX)
+        return -E2BIG;
+    if (s->n == s->cap) {
+        s->cap = MAX2(s->cap * 2, (size_t)8);
+        s->workers = xrealloc(s->workers, s->cap * sizeof *s->workers);
+    }
+    struct signs_worker *w = &s->workers[place_of(s, rank)];
+    memmove(w + 1, w, (size_t)(s->workers + s->n - w) * sizeof *w);
+    s->n++;
+    *w = (struct signs_worker){.rank = rank, .pid = pid, .track = signs_track_of(now_ns)};
+    int r = open_files(pid, &w->files);
+    signs_track_add(&w->track, &(struct worker_tick){0}, now_ns);
+    return r;
+}
+
+void signs_ended(struct signs *s, uint32_t rank) {
+    struct signs_worker *w = find(s, rank);
+    if (w == NULL)
+        return;
+    close_files(&w->files);
+    w->ended = true;
+}
+
+void signs_remove(struct signs *s, uint32_t rank) {
+    struct signs_worker *w = find(s, rank);
+    if (w == NULL)
+        return;
+    close_files(&w->files);
+    s->n--;
+    memmove(w, w + 1, (size_t)(s->workers + s->n - w) * sizeof *w);
+}
+
+void signs_sample(struct signs *s, uint64_t now_ns) {
+    for (size_t i = 0; i < s->n; i++) {
+        struct signs_worker *w = &s->workers[i];
+        if (w->ended)
+            continue;
+        struct worker_tick tick = read_tick(&w->files, s->tick_ns);
+        signs_track_add(&w->track, &tick, now_ns);
+    }
+}
+
+uint64_t signs_still_ns(const struct signs *s, uint64_t now_ns) {
+    uint64_t longest = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->workers[i].ended)
+            longest = MAX2(longest, now_ns - s->workers[i].track.moved_ns);
+    return longest;
+}
+
+size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *ret, size_t max) {
+    size_t n = MIN2(s->n, max);
+    for (size_t i = 0; i < n; i++) {
+        const struct signs_worker *w = &s->workers[i];
+        ret[i] = (struct worker_signs){.rank = w->rank,
+                                       .flags = w->ended ? SIGN_ENDED : w->track.flags,
+                                       .still_ns = now_ns - w->track.moved_ns,
+                                       .moved_once = w->track.moved_once};
+    }
+    return n;
+}

@@ -1,0 +1,41 @@
+/* Samples the workers of this node once a second, from files that are kept open: one read of `stat`
+ * and one of `schedstat` of the main thread for each worker.
+ *
+ *     s = signs_new();
+ *     r = signs_add(s, rank, pid, clock_now_ns());   the pid of a child that was not reaped yet
+ *     signs_sample(s, clock_now_ns());               each second
+ *     if (signs_still_ns(s, clock_now_ns()) >= 3 * NS_PER_S)
+ *         n = signs_rows(s, clock_now_ns(), rows, ARRAY_SIZE(rows));
+ *     signs_remove(s, rank);
+ *
+ * The kernel ties an open file of /proc to its process: one that ended is never mistaken for
+ * another with the same pid. These files never block, whatever the process does. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/util.h"
+#include "watchdog/signs/signs.h"
+
+#define SIGNS_WORKERS_MAX 1024 /* of a node */
+
+struct signs;
+_must_use_ struct signs *signs_new(void);
+void signs_free(struct signs *s); /* takes NULL */
+
+/* From now on it is sampled; a rank that is there already is replaced. -ESRCH: there is no such
+ * process; -E2BIG; others of open(2). After an error the rank is there, and counts as moving. */
+_must_use_ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns);
+/* It has exited with 0 while others go on: its row says SIGN_ENDED from now on. */
+void signs_ended(struct signs *s, uint32_t rank);
+void signs_remove(struct signs *s, uint32_t rank); /* a rank that is not there: nothing */
+
+/* Reads all once. */
+void signs_sample(struct signs *s, uint64_t now_ns);
+
+/* For how long the one that has been still the longest has not moved; workers that have ended do
+ * not count. 0: there is none. */
+uint64_t signs_still_ns(const struct signs *s, uint64_t now_ns);
+/* A row for each worker, by rank, of the last sample: rank, flags, still_ns and moved_once; what
+ * workers announce themselves is 0, for the caller to fill in. Returns how many, at most max. */
+size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *ret, size_t max);

@@ -1,0 +1,160 @@
+#include "watchdog/signs/signs_io.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+/* A process that, for each byte it gets, uses a processor for 5 ms and answers; otherwise it waits. */
+struct child {
+    pid_t pid;
+    int ask, answer;
+};
+
+static uint64_t ran_ns(void) {
+    struct timespec t;
+    (void)clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+static struct child start(void) {
+    int ask[2], answer[2];
+    cr_assert(pipe(ask) == 0 && pipe(answer) == 0);
+    struct child c = {.pid = fork(), .ask = ask[1], .answer = answer[0]};
+    cr_assert_geq(c.pid, 0);
+    if (c.pid == 0) {
+        char byte;
+        (void)close(ask[1]);
+        while (read(ask[0], &byte, 1) == 1) {
+            for (uint64_t end = ran_ns() + 5 * NS_PER_MS; ran_ns() < end;)
+                ;
+            if (write(answer[1], &byte, 1) != 1)
+                break;
+        }
+        _exit(0);
+    }
+    (void)close(ask[0]);
+    (void)close(answer[1]);
+    return c;
+}
+
+static void work(const struct child *c) {
+    char byte = 'x';
+    cr_assert(write(c->ask, &byte, 1) == 1 && read(c->answer, &byte, 1) == 1);
+}
+
+static void stop(const struct child *c) {
+    (void)kill(c->pid, SIGKILL);
+    (void)waitpid(c->pid, NULL, 0);
+    (void)close(c->ask);
+    (void)close(c->answer);
+}
+
+static struct worker_signs row_of(const struct signs *s, uint32_t rank, uint64_t now_ns) {
+    struct worker_signs rows[8];
+    for (size_t i = 0, n = signs_rows(s, now_ns, rows, ARRAY_SIZE(rows)); i < n; i++)
+        if (rows[i].rank == rank)
+            return rows[i];
+    cr_assert(false, "rank %u has no row", rank);
+    return (struct worker_signs){0};
+}
+
+/* Samples until the rank is seen to wait; it may still be on its way there. */
+static uint64_t until_still(struct signs *s, uint32_t rank, uint64_t now_ns) {
+    do
+        signs_sample(s, now_ns += NS_PER_S);
+    while ((row_of(s, rank, now_ns).flags & SIGN_MOVED) != 0);
+    return now_ns;
+}
+
+static unsigned open_files(void) {
+    unsigned n = 0;
+    DIR *d = opendir("/proc/self/fd");
+    while (readdir(d) != NULL)
+        n++;
+    (void)closedir(d);
+    return n;
+}
+
+Test(signs_io, sees_who_moves_and_who_waits) {
+    unsigned before = open_files();
+    struct child a = start(), b = start();
+    struct signs *s = signs_new();
+    cr_assert(signs_add(s, 7, b.pid, 0) == 0 && signs_add(s, 3, a.pid, 0) == 0);
+    cr_expect_eq(signs_still_ns(s, 0), 0);
+    uint64_t now = until_still(s, 7, until_still(s, 3, 0)), still = signs_still_ns(s, now);
+    cr_expect_geq(still, NS_PER_S);
+    work(&a);
+    signs_sample(s, now += NS_PER_S);
+    struct worker_signs rows[2];
+    cr_assert_eq(signs_rows(s, now, rows, 2), 2);
+    cr_expect(rows[0].rank == 3 && rows[0].flags == SIGN_MOVED && rows[0].moved_once && rows[0].still_ns == 0, "%x",
+              rows[0].flags);
+    cr_expect(rows[1].rank == 7 && rows[1].flags == 0 && !rows[1].moved_once && rows[1].still_ns >= NS_PER_S);
+    cr_expect_eq(signs_still_ns(s, now), rows[1].still_ns);
+    cr_expect_eq(signs_rows(s, now, rows, 1), 1);
+    signs_free(s);
+    stop(&a);
+    stop(&b);
+    cr_expect_eq(open_files(), before);
+}
+
+Test(signs_io, sees_that_a_process_was_stopped) {
+    struct child a = start();
+    struct signs *s = signs_new();
+    cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
+    cr_assert_eq(kill(a.pid, SIGSTOP), 0);
+    int status;
+    cr_assert_eq(waitpid(a.pid, &status, WUNTRACED), a.pid);
+    uint64_t now = until_still(s, 0, 0);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_STOPPED);
+    signs_free(s);
+    stop(&a);
+}
+
+Test(signs_io, of_a_process_that_is_gone_nothing_is_concluded) {
+    struct child a = start(), b = start();
+    struct signs *s = signs_new();
+    cr_assert(signs_add(s, 0, a.pid, 0) == 0 && signs_add(s, 1, b.pid, 0) == 0);
+    uint64_t now = until_still(s, 0, 0);
+    stop(&a);
+    signs_sample(s, now += NS_PER_S);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED);
+    signs_ended(s, 0);
+    now = until_still(s, 1, now);
+    signs_sample(s, now += 100 * NS_PER_S);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_ENDED);
+    signs_remove(s, 1);
+    signs_remove(s, 1);
+    cr_expect_eq(signs_still_ns(s, now), 0); /* only one that has ended is left */
+    cr_expect_eq(signs_add(s, 1, a.pid, now), -ESRCH);
+    cr_expect_eq(row_of(s, 1, now).flags, SIGN_MOVED);
+    signs_free(s);
+    stop(&b);
+}
+
+Test(signs_io, a_rank_that_starts_again_is_another_process) {
+    struct child a = start(), b = start();
+    struct signs *s = signs_new();
+    cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
+    work(&a);
+    uint64_t now = until_still(s, 0, 0);
+    cr_assert_eq(signs_add(s, 0, b.pid, now), 0);
+    struct worker_signs row = row_of(s, 0, now);
+    cr_expect(row.flags == SIGN_MOVED && row.still_ns == 0 && !row.moved_once);
+    cr_expect_eq(signs_rows(s, now, &row, 1), 1);
+    signs_free(s);
+    stop(&a);
+    stop(&b);
+}
+
+Test(signs_io, has_a_limit) {
+    struct signs *s = signs_new();
+    for (uint32_t i = 0; i < SIGNS_WORKERS_MAX; i++)
+        cr_assert_eq(signs_add(s, SIGNS_WORKERS_MAX - i, 0, 0), -ESRCH);
+    cr_expect_eq(signs_add(s, 0, 0, 0), -E2BIG);
+    signs_free(s);
+}
