@@ -56,6 +56,7 @@ ROOMS = [
     ("watchdog/evidence", "base/ io/ watchdog/signs"),
     ("watchdog/verdict", "base/ watchdog/signs"),
     ("watchdog/suspects", "base/ watchdog/signs watchdog/evidence watchdog/verdict"),
+    ("watchdog/gather", "base/ io/ watchdog/"),
     ("launcher/hosts", "base/"),
     ("launcher/pod", "base/"),
     ("launcher/contain", "base/ io"),

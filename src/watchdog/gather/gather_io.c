@@ -1,0 +1,258 @@
+#include "watchdog/gather/gather_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/process/helper_call.h"
+#include "io/process/proc.h"
+#include "watchdog/gather/gather_log_io.h"
+#include "watchdog/gather/thread_io.h"
+
+#define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
+#define CHILD_DEPTH_MAX 8
+
+/* What the helper does. */
+struct work {
+    const struct gather_ask *ask;
+    uint64_t begin_ns, end_ns;
+    struct evidence e;
+    int fd; /* -1: nobody reads what was gathered so far */
+};
+
+/* ---- /proc ---- */
+
+struct thread_search {
+    struct evidence_worker *worker;
+};
+
+static void add_thread(void *arg, int tid) {
+    struct evidence_worker *w = ((struct thread_search *)arg)->worker;
+    struct evidence_thread t;
+    if (tid == w->pid || thread_look(w->pid, tid, &t, NULL) < 0)
+        return;
+    struct evidence_thread *new = evidence_add_thread(w);
+    if (new == NULL)
+        w->threads_cut = true;
+    else
+        *new = t;
+}
+
+static void add_child(void *arg, int pid) {
+    struct evidence_worker *w = arg;
+    struct proc_stat stat;
+    struct evidence_child c = {.pid = pid};
+    if (!proc_read_stat(pid, &stat) || thread_look(pid, pid, &c.main, NULL) < 0)
+        return;
+    struct evidence_child *new = evidence_add_child(w);
+    if (new == NULL) {
+        w->children_cut = true;
+        return;
+    }
+    c.parent = stat.parent;
+    (void)snprintf(c.name, sizeof c.name, "%s", stat.name);
+    *new = c;
+}
+
+/* All that stem from it, nearest first. */
+static void add_children(struct evidence_worker *w) {
+    proc_each_child(w->pid, true, add_child, w);
+    for (uint32_t from = 0, depth = 1; from < w->n_children && depth < CHILD_DEPTH_MAX; depth++) {
+        uint32_t end = w->n_children;
+        for (; from < end; from++)
+            proc_each_child(w->children[from].pid, true, add_child, w);
+    }
+}
+
+static void look_at(struct evidence_worker *w) {
+    struct evidence_thread main;
+    struct thread_search search = {.worker = w};
+    char path[PROC_PATH_MAX];
+    int r = thread_look(w->pid, w->pid, &main, NULL);
+    if (r < 0) {
+        evidence_worker_gap(w, "/proc: process %d can't be read: %s", (int)w->pid, strerror(-r));
+        return;
+    }
+    struct evidence_thread *first = evidence_add_thread(w);
+    if (first == NULL)
+        return;
+    *first = main;
+    if (main.state != 'R' && main.state != 'Z' && main.syscall[0] == '\0')
+        evidence_worker_gap(w, "/proc: no right to read what process %d waits for", (int)w->pid);
+    proc_path(path, w->pid, "/task");
+    r = proc_each_number(path, add_thread, &search);
+    if (r < 0)
+        evidence_worker_gap(w, "/proc: its threads can't be listed: %s", strerror(-r));
+    add_children(w);
+    r = thread_kernel_stack(w->pid, w->pid, &w->kernel_stack);
+    if (r == -EACCES || r == -EPERM)
+        evidence_worker_gap(w, "kernel stack: only root may read it");
+    else if (r < 0)
+        evidence_worker_gap(w, "kernel stack: %s", strerror(-r));
+}
+
+static void step_proc(struct work *k) {
+    for (size_t i = 0; i < k->ask->n; i++) {
+        const struct gather_worker *a = &k->ask->workers[i];
+        struct evidence_worker *w = evidence_add_worker(&k->e);
+        if (w == NULL) {
+            evidence_gap(&k->e, "/proc: the node has more than %d workers", EVIDENCE_WORKERS_MAX);
+            return;
+        }
+        w->rank = a->rank;
+        w->local_rank = a->local_rank;
+        w->pid = a->pid;
+        w->still_ns = a->still_ns;
+        w->step = a->step;
+        w->ended = a->ended;
+        if (!a->ended)
+            look_at(w);
+    }
+}
+
+/* ---- logs ---- */
+
+static int send_tails(int fd, void *arg) {
+    const struct gather_worker *a = *(const struct gather_worker *const *)arg;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    for (size_t i = 0; i < GATHER_LOGS_MAX; i++)
+        if (a->logs[i] != NULL)
+            gather_log_tail(a->logs[i], &text);
+    return helper_send(fd, strbuf_text(&text), text.len) ? 0 : 1;
+}
+
+/* A file system that is dead blocks a helper of the helper. */
+static void step_logs(struct work *k) {
+    bool late = false;
+    for (uint32_t i = 0; i < k->e.n_workers && !late; i++) {
+        const struct gather_worker *a = &k->ask->workers[i];
+        struct evidence_worker *w = &k->e.workers[i];
+        if (a->logs[0] == NULL && a->logs[1] == NULL)
+            continue;
+        uint64_t now = clock_now_ns(), left = k->end_ns > now ? (k->end_ns - now) / 2 : 0;
+        struct helper_call_config config = {.name = "muster-log-tail",
+                                            .run = send_tails,
+                                            .arg = &a,
+                                            .timeout_ns = left,
+                                            .max_bytes = EVIDENCE_TEXT_MAX};
+        struct helper_call *call = NULL;
+        struct helper_answer answer = {0};
+        int r = helper_call_new(NULL, &config, NULL, NULL, &call);
+        if (r == 0) {
+            helper_call_wait(call, &answer);
+            r = answer.code;
+        }
+        if (r == 0 && answer.len > 0)
+            w->log_tail = xstrndup(answer.data, answer.len);
+        else if (r < 0)
+            evidence_worker_gap(w, "log: %s", strerror(-r));
+        late = r == -ETIMEDOUT;
+        helper_call_free(call);
+    }
+}
+
+/* ---- the helper ---- */
+
+/* One line, so that the reader knows what is whole. */
+static void send_so_far(struct work *k) {
+    if (k->fd < 0)
+        return;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    k->e.took_ns = clock_now_ns() - k->begin_ns;
+    evidence_write(&k->e, &text);
+    strbuf_add_char(&text, '\n');
+    (void)!helper_send(k->fd, strbuf_text(&text), text.len); /* without a reader it ends soon */
+}
+
+static void work(struct work *k) {
+    (void)snprintf(k->e.node, sizeof k->e.node, "%s", k->ask->node);
+    step_proc(k);
+    send_so_far(k);
+    step_logs(k);
+    send_so_far(k);
+}
+
+static int run(int fd, void *arg) {
+    struct work k = {.ask = arg, .fd = fd, .begin_ns = clock_now_ns()};
+    k.end_ns = k.begin_ns + k.ask->timeout_ns;
+    work(&k);
+    evidence_fini(&k.e);
+    return 0;
+}
+
+void gather_now(const struct gather_ask *ask, struct evidence *ret) {
+    struct work k = {.ask = ask, .fd = -1, .begin_ns = clock_now_ns()};
+    k.end_ns = k.begin_ns + ask->timeout_ns;
+    work(&k);
+    k.e.took_ns = clock_now_ns() - k.begin_ns;
+    *ret = k.e;
+}
+
+/* ---- this process ---- */
+
+struct gather {
+    struct helper_call *call;
+    char node[EVIDENCE_WORD_MAX];
+    uint64_t timeout_ns;
+    gather_fn *fn;
+    void *arg;
+};
+
+/* The last line that is whole; NULL: none. */
+static const char *last_line(const char *data, size_t len, size_t *ret_len) {
+    const char *end = memrchr(data, '\n', len);
+    if (end == NULL)
+        return NULL;
+    const char *before = memrchr(data, '\n', (size_t)(end - data));
+    const char *begin = before == NULL ? data : before + 1;
+    *ret_len = (size_t)(end - begin);
+    return begin;
+}
+
+static void on_answer(void *arg, const struct helper_answer *a) {
+    struct gather *g = arg;
+    _cleanup_(strbuf_fini) struct strbuf none = {0};
+    size_t len = 0;
+    const char *json = last_line(a->data, a->len, &len);
+    if (json == NULL) {
+        _cleanup_(evidence_fini) struct evidence e = {.took_ns = g->timeout_ns};
+        (void)snprintf(e.node, sizeof e.node, "%s", g->node);
+        evidence_gap(&e, "nothing could be gathered: %s",
+                     a->code < 0 ? strerror(-a->code) : "the helper ended without an answer");
+        evidence_write(&e, &none);
+        json = strbuf_text(&none);
+        len = none.len;
+    }
+    g->fn(g->arg, json, len);
+    free(g);
+}
+
+int gather_new(struct loop *loop, const struct gather_ask *ask, gather_fn *fn, void *arg,
+               struct gather **ret) {
+    struct gather *g = xcalloc(1, sizeof *g);
+    *g = (struct gather){.timeout_ns = ask->timeout_ns, .fn = fn, .arg = arg};
+    (void)snprintf(g->node, sizeof g->node, "%s", ask->node);
+    struct gather_ask copy = *ask;
+    struct helper_call_config config = {.name = "muster-evidence",
+                                        .run = run,
+                                        .arg = &copy,
+                                        .timeout_ns = ask->timeout_ns,
+                                        .max_bytes = STEPS_MAX * (EVIDENCE_JSON_MAX + 1)};
+    int r = helper_call_new(loop, &config, on_answer, g, &g->call);
+    if (r < 0) {
+        free(g);
+        return r;
+    }
+    *ret = g;
+    return 0;
+}
+
+void gather_free(struct gather *g) {
+    if (g == NULL)
+        return;
+    helper_call_free(g->call);
+    free(g);
+}

@@ -1,0 +1,44 @@
+/* Gathers the evidence of one node, in a helper with a deadline: nothing that hangs in it can delay
+ * this process. Nobody is stopped and nothing attaches to a worker.
+ *
+ *     r = gather_new(loop, &ask, on_evidence, me, &gather);    … on_evidence(me, json, len)
+ *
+ * In this order: /proc of all threads and children, and the kernel's stack where root; the Python
+ * stacks; the last lines of the logs. What was gathered before a step that hangs arrives all the
+ * same, and each gap says its reason. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "io/loop.h"
+#include "watchdog/evidence/evidence.h"
+
+#define GATHER_LOGS_MAX 2 /* of a worker: its output, and its errors */
+
+struct gather_worker {
+    uint32_t rank, local_rank;
+    pid_t pid;
+    uint64_t still_ns;
+    uint64_t step;
+    bool ended;                        /* it has exited with 0: nothing is read */
+    const char *logs[GATHER_LOGS_MAX]; /* borrowed for the call; NULL: none */
+};
+struct gather_ask { /* borrowed for the call of gather_new() */
+    const char *node;
+    const struct gather_worker *workers; /* in order of local rank */
+    size_t n;
+    uint64_t timeout_ns; /* --evidence-timeout */
+};
+
+struct gather;
+/* json: the evidence (evidence.h), borrowed for the callback. It is freed then. */
+typedef void gather_fn(void *arg, const char *json, size_t len);
+/* fn is called once, from the loop, at the deadline at the latest. Returns 0, or a negative errno:
+ * no process or descriptor could be created. */
+_must_use_ int gather_new(struct loop *loop, const struct gather_ask *ask, gather_fn *fn, void *arg,
+                          struct gather **ret);
+void gather_free(struct gather *g); /* cancels: fn is not called; takes NULL */
+
+/* The same at once and in this process, for a program that has nothing else to do, such as a helper
+ * of its own. It can take longer than the deadline if the kernel blocks it. */
+void gather_now(const struct gather_ask *ask, struct evidence *ret);

@@ -1,0 +1,154 @@
+#include "watchdog/gather/thread_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/text/utf8.h"
+#include "watchdog/signs/signs.h"
+
+#define PATH_BYTES 96
+#define STAT_MAX 512
+#define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
+
+/* < 0: it can't be read. The text ends with a NUL. */
+static ssize_t read_at(int dir, const char *name, char *buf, size_t size) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    size_t n = 0;
+    ssize_t got = 1;
+    while (n < size - 1 && got > 0) {
+        got = read(fd, buf + n, size - 1 - n);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0)
+            n += (size_t)got;
+    }
+    int r = got < 0 ? -errno : 0;
+    (void)close(fd);
+    buf[n] = '\0';
+    return r < 0 && n == 0 ? r : (ssize_t)n;
+}
+
+static void read_word(int dir, const char *name, char *ret, size_t size) {
+    char buf[EVIDENCE_WORD_MAX];
+    if (read_at(dir, name, buf, sizeof buf) < 0)
+        return;
+    buf[strcspn(buf, "\n")] = '\0';
+    utf8_copy(ret, size, buf);
+}
+
+/* ---- what it waits for ---- */
+
+static bool look_in(int dir, const char *name, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
+    char *table = malloc(TABLE_MAX);
+    if (table == NULL)
+        return false;
+    ssize_t n = read_at(dir, name, table, TABLE_MAX);
+    bool found = n > 0 && waits_socket(table, (size_t)n, inode, ret);
+    free(table);
+    return found;
+}
+
+static void name_fd(int dir, uint64_t fd, char *ret, size_t size) {
+    char path[PATH_BYTES], link[EVIDENCE_TARGET_MAX], text[WAITS_SOCKET_MAX];
+    if (fd > INT32_MAX)
+        return;
+    (void)snprintf(path, sizeof path, "fd/%u", (unsigned)fd);
+    ssize_t n = readlinkat(dir, path, link, sizeof link - 1);
+    if (n < 0)
+        return;
+    link[n] = '\0';
+    uint64_t inode = waits_socket_inode(link);
+    if (inode != 0 &&
+        (look_in(dir, "net/tcp", inode, text) || look_in(dir, "net/tcp6", inode, text)))
+        utf8_copy(ret, size, text);
+    else
+        waits_target(link, ret, size);
+}
+
+/* The first of the descriptors that it polls. */
+static void name_polled(int dir, pid_t pid, const struct waits_call *c, char *ret, size_t size) {
+    struct pollfd first;
+    struct iovec here = {.iov_base = &first, .iov_len = sizeof first};
+    struct iovec there = {.iov_base = (void *)(uintptr_t)c->args[0], .iov_len = sizeof first};
+    if (c->args[1] == 0 || process_vm_readv(pid, &here, 1, &there, 1, 0) != sizeof first ||
+        first.fd < 0)
+        return;
+    name_fd(dir, (uint64_t)first.fd, ret, size);
+    size_t len = strlen(ret);
+    if (c->args[1] > 1 && len > 0)
+        (void)snprintf(ret + len, size - len, " and %u more", (unsigned)(c->args[1] - 1));
+}
+
+static void read_call(int dir, pid_t pid, struct evidence_thread *t, struct waits_call *call) {
+    char text[256];
+    ssize_t n = read_at(dir, "syscall", text, sizeof text);
+    if (n < 0 || !waits_call_read(text, (size_t)n, call) || call->number < 0)
+        return;
+    const char *name = waits_call_name(call->number);
+    if (name != NULL)
+        utf8_copy(t->syscall, sizeof t->syscall, name);
+    else
+        (void)snprintf(t->syscall, sizeof t->syscall, "system call %ld", call->number);
+    switch (waits_kind(call->number)) {
+    case WAITS_FD: name_fd(dir, call->args[0], t->target, sizeof t->target); break;
+    case WAITS_POLL: name_polled(dir, pid, call, t->target, sizeof t->target); break;
+    case WAITS_CHILD:
+    case WAITS_OTHER: break;
+    }
+}
+
+/* ---- one thread ---- */
+
+static int open_dir(pid_t pid, pid_t tid) {
+    char path[PATH_BYTES];
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)tid);
+    int dir = open(path, O_DIRECTORY | O_CLOEXEC);
+    return dir >= 0 ? dir : errno == ENOENT ? -ESRCH : -errno;
+}
+
+int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret, struct waits_call *call) {
+    char stat[STAT_MAX];
+    struct waits_call none, *c = call != NULL ? call : &none;
+    *c = (struct waits_call){.number = -1};
+    int dir = open_dir(pid, tid);
+    if (dir < 0)
+        return dir;
+    struct evidence_thread t = {.tid = tid, .stack = -1};
+    ssize_t n = read_at(dir, "stat", stat, sizeof stat);
+    if (n > 0)
+        t.state = signs_state(stat, (size_t)n);
+    read_word(dir, "comm", t.name, sizeof t.name);
+    read_word(dir, "wchan", t.wchan, sizeof t.wchan);
+    if (strcmp(t.wchan, "0") == 0)
+        t.wchan[0] = '\0';
+    if (t.state != 'R' && t.state != 'Z')
+        read_call(dir, pid, &t, c);
+    ssize_t len = read_at(dir, "schedstat", stat, sizeof stat);
+    if (len <= 0 || !signs_ran(stat, (size_t)len, &t.ran_ns))
+        t.ran_ns = 0;
+    (void)close(dir);
+    if (n <= 0)
+        return -ESRCH;
+    *ret = t;
+    return 0;
+}
+
+int thread_kernel_stack(pid_t pid, pid_t tid, char **ret) {
+    char text[EVIDENCE_TEXT_MAX / 4];
+    int dir = open_dir(pid, tid);
+    if (dir < 0)
+        return dir;
+    ssize_t n = read_at(dir, "stack", text, sizeof text);
+    (void)close(dir);
+    if (n < 0)
+        return (int)n;
+    *ret = xstrdup(text);
+    return 0;
+}

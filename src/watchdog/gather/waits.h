@@ -1,0 +1,38 @@
+/* Words for what a thread waits for in the kernel. Pure; thread_io.h reads the files. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/util.h"
+
+struct waits_call {
+    long
+        number; /* of the system call on this machine; -1: it is in the kernel for another reason */
+    uint64_t args[2]; /* its first two arguments */
+};
+/* The text of /proc/PID/syscall. False: the thread runs, or no such text. proc_pid_syscall(5) */
+_must_use_ bool waits_call_read(const char *text, size_t len, struct waits_call *ret);
+
+/* "read"; NULL: a system call in which a thread does not usually wait. */
+const char *waits_call_name(long number);
+
+enum waits_kind {
+    WAITS_OTHER = 0,
+    WAITS_FD,   /* the first argument is a descriptor */
+    WAITS_POLL, /* the first argument points to that many (second argument) struct pollfd */
+    WAITS_CHILD,
+};
+enum waits_kind waits_kind(long number);
+
+#define WAITS_SOCKET_MAX 160
+/* Looks in the text of /proc/PID/net/tcp or tcp6 for the socket of this inode, and writes
+ * "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established". proc_pid_net(5). False: it is not there. */
+_must_use_ bool waits_socket(const char *table, size_t len, uint64_t inode,
+                             char ret[WAITS_SOCKET_MAX]);
+/* The number of "socket:[123]"; 0: the text is no such. */
+uint64_t waits_socket_inode(const char *link);
+/* What /proc/PID/fd/N names, in a word where that says it: "pipe:[5]" -> "pipe",
+ * "anon_inode:[eventpoll]" -> "eventpoll"; a path stays. */
+void waits_target(const char *link, char *ret, size_t size);

@@ -1,0 +1,204 @@
+#include "watchdog/gather/gather_io.h"
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/process/reaper.h"
+
+static struct loop *loop;
+static struct child_reaper *reaper;
+static struct evidence got;
+static unsigned calls;
+static pid_t waiter;
+
+static void begin(void) {
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+}
+
+static void finish(void) {
+    if (waiter > 0)
+        (void)kill(-waiter, SIGKILL);
+    evidence_fini(&got);
+    child_reaper_free(reaper);
+    loop_free(loop);
+}
+TestSuite(gather, .init = begin, .fini = finish);
+
+static void on_evidence(void *arg, const char *json, size_t len) {
+    struct err err = {0};
+    (void)arg;
+    calls++;
+    cr_assert_eq(evidence_read(json, len, &got, &err), 0, "%s", err.text);
+    loop_quit(loop);
+}
+
+/* Starts a process that leads a group and runs fn; it writes a byte to `ready` when it is about to wait. */
+static pid_t start(void (*fn)(int ready)) {
+    int ready[2];
+    char byte;
+    cr_assert_eq(pipe(ready), 0);
+    waiter = fork();
+    cr_assert_geq(waiter, 0);
+    if (waiter == 0) {
+        (void)setpgid(0, 0);
+        (void)alarm(120);
+        fn(ready[1]);
+        _exit(0);
+    }
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    (void)close(ready[0]);
+    (void)close(ready[1]);
+    return waiter;
+}
+
+static void gather(const struct gather_worker *workers, size_t n, uint64_t timeout_ns) {
+    struct gather_ask ask = {.node = "b", .workers = workers, .n = n, .timeout_ns = timeout_ns};
+    struct gather *g = NULL;
+    evidence_fini(&got);
+    calls = 0;
+    cr_assert_eq(gather_new(loop, &ask, on_evidence, NULL, &g), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_eq(calls, 1);
+}
+
+/* Again until its main thread is seen in this system call: it may still be on its way there. */
+static const struct evidence_worker *look(pid_t pid, const char *call) {
+    struct gather_worker a = {.rank = 2, .local_rank = 1, .pid = pid, .still_ns = 31 * NS_PER_S, .step = 4};
+    do {
+        gather(&a, 1, 100 * NS_PER_S);
+        cr_assert_eq(got.n_workers, 1);
+        cr_assert_geq(got.workers[0].n_threads, 1);
+    } while (strcmp(got.workers[0].threads[0].syscall, call) != 0);
+    return &got.workers[0];
+}
+
+static void *second_thread(void *ready) {
+    (void)prctl(PR_SET_NAME, "telemetry");
+    (void)!write(*(int *)ready, "x", 1);
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void wait_at_a_pipe(int ready) {
+    int fds[2];
+    pthread_t t;
+    char byte;
+    if (pipe(fds) != 0)
+        return;
+    pid_t loader = fork();
+    if (loader == 0) {
+        (void)prctl(PR_SET_NAME, "loader");
+        for (;;)
+            pause();
+    }
+    (void)pthread_create(&t, NULL, second_thread, &ready);
+    (void)!read(fds[0], &byte, 1);
+}
+
+Test(gather, sees_the_threads_of_a_worker_and_its_children) {
+    pid_t pid = start(wait_at_a_pipe);
+    const struct evidence_worker *w = look(pid, "read");
+    cr_expect_str_eq(got.node, "b");
+    cr_expect(w->rank == 2 && w->local_rank == 1 && w->pid == pid && w->still_ns == 31 * NS_PER_S && w->step == 4);
+    cr_expect_eq(w->threads[0].tid, pid);
+    cr_expect_eq(w->threads[0].state, 'S');
+    cr_expect_str_eq(w->threads[0].target, "pipe");
+    cr_expect_eq(w->threads[0].stack, -1);
+    cr_assert_eq(w->n_threads, 2);
+    cr_expect_str_eq(w->threads[1].name, "telemetry");
+    cr_assert_eq(w->n_children, 1);
+    cr_expect_eq(w->children[0].parent, pid);
+    cr_expect_eq(w->children[0].main.state, 'S');
+    cr_expect_not(got.cut);
+}
+
+static void wait_at_a_socket(int ready) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0 || listen(fd, 1) != 0)
+        return;
+    struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = ready, .events = 0}};
+    (void)!write(ready, "x", 1);
+    (void)poll(p, 2, -1);
+}
+
+Test(gather, names_the_socket_that_a_worker_polls) {
+    const struct evidence_worker *w = look(start(wait_at_a_socket), "poll");
+    const char *target = w->threads[0].target;
+    cr_expect(strncmp(target, "tcp 127.0.0.1:", 14) == 0 && strstr(target, " listening and 1 more") != NULL, "%s",
+              target);
+}
+
+Test(gather, says_what_is_missing_of_a_process_that_is_gone) {
+    struct gather_worker a[] = {{.rank = 0, .pid = INT32_MAX}, {.rank = 1, .pid = INT32_MAX, .ended = true}};
+    gather(a, 2, 100 * NS_PER_S);
+    cr_assert_eq(got.n_workers, 2);
+    cr_assert_eq(got.workers[0].n_gaps, 1);
+    cr_expect(strstr(got.workers[0].gaps[0], "No such process") != NULL, "%s", got.workers[0].gaps[0]);
+    cr_expect(got.workers[1].ended && got.workers[1].n_gaps == 0);
+}
+
+static void make_log(char path[64], unsigned lines) {
+    (void)snprintf(path, 64, "/tmp/muster-gather-XXXXXX");
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    for (unsigned i = 1; i <= lines; i++)
+        cr_assert_gt(dprintf(fd, "line %u\n", i), 0);
+    (void)close(fd);
+}
+
+Test(gather, keeps_the_last_lines_of_a_log) {
+    char path[64], fifo[80];
+    make_log(path, 2000);
+    struct gather_worker a = {.pid = getpid(), .logs = {"/nonexistent", path}};
+    gather(&a, 1, 100 * NS_PER_S);
+    const char *tail = got.workers[0].log_tail;
+    cr_assert_not_null(tail);
+    cr_expect(strncmp(tail, "line 1981\n", 10) == 0 && strcmp(tail + strlen(tail) - 10, "line 2000\n") == 0, "%s",
+              tail);
+    (void)unlink(path);
+    make_log(path, 1);
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect_str_eq(got.workers[0].log_tail, "line 1\n");
+    (void)unlink(path);
+    (void)snprintf(fifo, sizeof fifo, "%s.fifo", path);
+    cr_assert_eq(mkfifo(fifo, 0600), 0);
+    a.logs[0] = fifo;
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect_null(got.workers[0].log_tail);
+    (void)unlink(fifo);
+}
+
+Test(gather, answers_also_without_time) {
+    struct gather_worker a = {.pid = getpid()};
+    gather(&a, 1, 0);
+    if (got.n_workers == 0) { /* else the helper was quicker than the loop */
+        cr_assert_eq(got.n_gaps, 1);
+        cr_expect(strncmp(got.gaps[0], "nothing could be gathered: ", 27) == 0, "%s", got.gaps[0]);
+    }
+}
+
+Test(gather, can_be_cancelled_and_done_at_once) {
+    struct gather_worker a = {.rank = 3, .pid = getpid()};
+    struct gather_ask ask = {.node = "b", .workers = &a, .n = 1, .timeout_ns = 100 * NS_PER_S};
+    struct gather *g = NULL;
+    cr_assert_eq(gather_new(loop, &ask, on_evidence, NULL, &g), 0);
+    gather_free(g);
+    cr_expect_eq(calls, 0);
+    gather_now(&ask, &got);
+    cr_assert_eq(got.n_workers, 1);
+    cr_expect_eq(got.workers[0].threads[0].state, 'R');
+}

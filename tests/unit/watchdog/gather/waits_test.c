@@ -1,0 +1,78 @@
+#include "watchdog/gather/waits.h"
+
+#include <asm/unistd.h>
+#include <criterion/criterion.h>
+#include <string.h>
+
+Test(waits, reads_a_system_call) {
+    struct waits_call c;
+    static const char text[] = "0 0x5 0x7f1e4c0 0x1 0x0 0x0 0x0 0x7ffd5 0x7f1e\n";
+    cr_assert(waits_call_read(text, sizeof text - 1, &c));
+    cr_expect(c.number == 0 && c.args[0] == 5 && c.args[1] == 0x7f1e4c0);
+    cr_assert(waits_call_read("-1 0x7ffd5 0x7f1e", 17, &c));
+    cr_expect_eq(c.number, -1);
+    cr_expect_not(waits_call_read("running\n", 8, &c));
+    cr_expect_not(waits_call_read("", 0, &c));
+}
+
+Test(waits, names_a_system_call) {
+    cr_expect_str_eq(waits_call_name(__NR_read), "read");
+    cr_expect_str_eq(waits_call_name(__NR_futex), "futex");
+    cr_expect_null(waits_call_name(100000));
+    cr_expect_eq(waits_kind(__NR_read), WAITS_FD);
+    cr_expect_eq(waits_kind(__NR_ppoll), WAITS_POLL);
+    cr_expect_eq(waits_kind(__NR_wait4), WAITS_CHILD);
+    cr_expect_eq(waits_kind(100000), WAITS_OTHER);
+}
+
+Test(waits, says_what_a_descriptor_is) {
+    static const struct {
+        const char *link, *target;
+    } cases[] = {
+        {"pipe:[17]", "pipe"},
+        {"socket:[17]", "socket"},
+        {"anon_inode:[eventpoll]", "eventpoll"},
+        {"anon_inode:inotify", "inotify"},
+        {"/data/train.bin", "/data/train.bin"},
+        {"/a\xff", "/a\xef\xbf\xbd"},
+        {"", ""},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char text[64];
+        waits_target(cases[i].link, text, sizeof text);
+        cr_expect_str_eq(text, cases[i].target);
+    }
+    cr_expect_eq(waits_socket_inode("socket:[17]"), 17);
+    cr_expect_eq(waits_socket_inode("pipe:[17]"), 0);
+}
+
+static const char table[] =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    "   0: 0100007F:7275 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 41 1 0 100 0 0 10 0\n"
+    "   1: 0100007F:7275 0200007F:A001 01 00000000:00000000 00:00000000 00000000     0        0 42 1 0 20 4 30 10 -1\n"
+    "   2: 0100007F:7275 0200007F:A002 01 00000010:00000000 00:00000000 00000000     0        0 43 1 0 20 4 30 10 -1\n"
+    "   3: 0000000000000000FFFF00000100007F:7275 0000000000000000FFFF00000200007F:A002 08 00000000:00000000 "
+    "00:00000000 00000000     0        0 44 1\n"
+    "   4: 00000000000000000000000001000000:0050 00000000000000000000000000000000:0000 0A 00000000:00000000 "
+    "00:00000000 00000000     0        0 45 1\n";
+
+Test(waits, finds_a_socket) {
+    static const struct {
+        uint64_t inode;
+        const char *text;
+    } cases[] = {
+        {41, "tcp 127.0.0.1:29301 listening"},
+        {42, "tcp 127.0.0.1:29301 -> 127.0.0.2:40961 established"},
+        {43, "tcp 127.0.0.1:29301 -> 127.0.0.2:40962, 16 bytes unsent"},
+        {44, "tcp 127.0.0.1:29301 -> 127.0.0.2:40962 close-wait"},
+        {45, "tcp [0:0:0:0:0:0:0:1]:80 listening"},
+    };
+    char text[WAITS_SOCKET_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        cr_assert(waits_socket(table, sizeof table - 1, cases[i].inode, text), "%zu", i);
+        cr_expect_str_eq(text, cases[i].text);
+    }
+    cr_expect_not(waits_socket(table, sizeof table - 1, 4, text));
+    cr_expect_not(waits_socket(table, 150, 42, text));
+    cr_expect_not(waits_socket("", 0, 42, text));
+}
