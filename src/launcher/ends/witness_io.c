@@ -73,6 +73,11 @@ static int watch_signals(int fd, void *arg) {
 
 /* --- in the agent --- */
 
+static void watches(struct witness *w) {
+    w->ready = true;
+    log_debug("the witness of signals watches (process %d)", (int)witness_pid(w));
+}
+
 static void on_readable(void *arg, int fd, unsigned events) {
     struct witness *w = arg;
     struct record r;
@@ -84,8 +89,7 @@ static void on_readable(void *arg, int fd, unsigned events) {
         w->ready = false;
         loop_watch_set(w->watch, 0);
     } else if (r.signo == 0) {
-        w->ready = true;
-        log_debug("the witness of signals watches (process %d)", (int)witness_pid(w));
+        watches(w);
     } else {
         w->fn(w->arg, r.signo, r.at_ns);
     }
@@ -120,7 +124,14 @@ int witness_new(struct loop *loop, const int *signals, size_t n, witness_fn *fn,
 
 pid_t witness_pid(const struct witness *w) { return helper_pid(&w->helper); }
 
-bool witness_is_ready(const struct witness *w) { return w != NULL && w->ready; }
+bool witness_is_ready(struct witness *w) {
+    struct record r;
+    if (w == NULL)
+        return false;
+    if (!w->ready && read(w->fd, &r, sizeof r) == sizeof r && r.signo == 0)
+        watches(w);
+    return w->ready;
+}
 
 void witness_free(struct witness *w) {
     if (w == NULL)

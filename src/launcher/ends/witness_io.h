@@ -22,7 +22,8 @@ _must_use_ int witness_new(struct loop *loop, const int *signals, size_t n, witn
                            void *arg, struct witness **ret);
 /* Its process. */
 pid_t witness_pid(const struct witness *w);
-/* Whether it watches. Signals that came before are not told. Takes NULL: false. */
-bool witness_is_ready(const struct witness *w);
+/* Whether it watches, also where the loop has not heard so yet. Signals that came before are not
+ * told. Takes NULL: false. */
+bool witness_is_ready(struct witness *w);
 /* Takes NULL. */
 void witness_free(struct witness *w);

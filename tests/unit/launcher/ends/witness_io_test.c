@@ -83,6 +83,19 @@ Test(witness_io, is_not_found_by_the_names_of_this_program) {
     cr_expect_str_neq(line, WITNESS_NAME, "this process keeps its own");
 }
 
+/* A signal may come before the loop is turned. */
+Test(witness_io, is_ready_before_the_loop_has_heard_so) {
+    struct witness *other;
+    cr_assert_eq(witness_new(loop, signals, ARRAY_SIZE(signals), on_told, &loop, &other), 0);
+    uint64_t end_ns = clock_now_ns() + DOOMSDAY_NS;
+    while (!witness_is_ready(other))
+        cr_assert(clock_now_ns() < end_ns);
+    cr_assert_eq(kill(witness_pid(other), SIGTERM), 0);
+    turn_until(1);
+    cr_expect_eq(told[SIGTERM], 1);
+    witness_free(other);
+}
+
 Test(witness_io, one_that_was_killed_is_none) {
     cr_assert_eq(kill(witness_pid(witness), SIGKILL), 0);
     uint64_t end_ns = clock_now_ns() + DOOMSDAY_NS;
