@@ -239,9 +239,10 @@ class Sshd:
                     found.setdefault(host.name, []).append(title)
         return found
 
-    def wait_left(self, seconds, without=()):
-        """Waits until nothing runs. Returns how many seconds it took."""
-        begin, end = time.monotonic(), harness.deadline(seconds)
+    def wait_left(self, seconds, without=(), since=None):
+        """Waits until nothing runs, at most so many seconds since that time (None: now). Returns how many it took."""
+        begin = time.monotonic() if since is None else since
+        end = begin + seconds * harness.SLOWER
         while found := self.left(without):
             assert time.monotonic() < end, f"after {seconds} s still there: {found}"
             pause(0.02)
