@@ -362,6 +362,14 @@ def test_all_bad_hosts_are_named(here):
     here.gone()
 
 
+def test_all_bad_hosts_are_named_where_all_are_needed(here):
+    """One start names them all, also where the first of them ends the job."""
+    code, out, err = here.run("refused,node1,liar,nowhere,locked", worker="echo never")
+    assert code == 75 and all(named(err, bad, BAD[bad]) for bad in ("refused", "liar", "nowhere", "locked")), err
+    assert err.count("1 host is left, and the job needs 5: ending it") == 1 and "never" not in out, err
+    here.gone()
+
+
 def test_a_host_that_says_nothing(here):
     """No answer at all is a failure after ssh's own time."""
     here.cluster.cut(1)
