@@ -2,9 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/text/strbuf.h"
+#include "io/clock.h"
 
 static void closep(int *fd) {
     if (*fd >= 0)
@@ -39,6 +43,54 @@ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_le
     *ret_text = TAKE_PTR(text);
     *ret_len = len;
     return 0;
+}
+
+/* 1: something can be read, or the end has come. 0: neither, for silence_ns. */
+static int wait_readable(int fd, uint64_t silence_ns) {
+    const uint64_t until = clock_now_ns() + silence_ns;
+    for (;;) {
+        uint64_t now = clock_now_ns();
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int n = now >= until ? 0 : poll(&p, 1, (int)((until - now) / NS_PER_MS) + 1);
+        if (n >= 0)
+            return n;
+        if (errno != EINTR)
+            return -errno;
+    }
+}
+
+static int read_pipe(int fd, size_t max, uint64_t silence_ns, char **ret_text, size_t *ret_len) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    for (;;) {
+        char bytes[4096];
+        ssize_t n = read(fd, bytes, sizeof bytes);
+        if (n == 0)
+            break;
+        if (n > 0 && (size_t)n > max - text.len)
+            return -EFBIG;
+        if (n > 0) {
+            strbuf_add_bytes(&text, bytes, (size_t)n);
+        } else if (errno == EAGAIN) {
+            int r = wait_readable(fd, silence_ns);
+            if (r <= 0)
+                return r < 0 ? r : -ETIMEDOUT;
+        } else if (errno != EINTR) {
+            return -errno;
+        }
+    }
+    *ret_len = text.len;
+    *ret_text = strbuf_take(&text);
+    return 0;
+}
+
+int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns, char **ret_text,
+                           size_t *ret_len) {
+    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    return S_ISFIFO(st.st_mode) ? read_pipe(fd, max, silence_ns, ret_text, ret_len)
+                                : file_read_text(path, max, ret_text, ret_len);
 }
 
 int file_write_flushed(int fd, const char *text, size_t len) {

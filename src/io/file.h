@@ -8,6 +8,10 @@
 /* Reads a regular file of at most max bytes; *ret_text is malloc'ed and NUL-terminated (the NUL is
  * not counted). -EFBIG: larger; -EINVAL: not a regular file; others from the kernel. */
 _must_use_ int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len);
+/* The same; a pipe or FIFO is read to its end, too, with the path of a shell's <(...), for example.
+ * -ETIMEDOUT: nothing came from it for silence_ns. A FIFO without a writer is empty. */
+_must_use_ int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns,
+                                      char **ret_text, size_t *ret_len);
 /* Writes the file whole or not at all: writes a new file beside it, flushes that, and renames it
  * over the old one. Mode 0644. If path is a symlink, the file that it names is replaced, not the
  * link. A device or a FIFO is not replaced, but written into; -ENXIO: the FIFO has no reader.

@@ -8,6 +8,7 @@
 #include "launcher/hosts/words.h"
 
 #define BLANKS " \t\r\f\v"
+#define BYTE_ORDER_MARK "\xef\xbb\xbf" /* some editors begin a UTF-8 text so */
 
 /* What was read so far. */
 struct reader {
@@ -282,7 +283,9 @@ static int read_file(struct reader *rd, const struct hosts_input *in) {
         return err_set(rd->err, -EINVAL, "%s: this is not a text: it has a zero byte", in->file);
     _cleanup_(freep) char *text = xstrndup(in->len > 0 ? in->text : "", in->len);
     size_t number = 0;
-    for (char *line = text; line != NULL;) {
+    const size_t mark = strlen(BYTE_ORDER_MARK);
+    for (char *line = text + (strncmp(text, BYTE_ORDER_MARK, mark) == 0 ? mark : 0);
+         line != NULL;) {
         number++;
         char *next = strchr(line, '\n');
         if (next != NULL)

@@ -142,3 +142,41 @@ Test(file, what_is_read_is_a_regular_file_of_a_bounded_size) {
     cr_assert_eq(file_read_text(at("fifo"), 4, &text, &len), -EINVAL);
     check_text(at("a"), "12345");
 }
+
+Test(file, a_pipe_is_read_to_its_end) {
+    int ends[2];
+    char path[64], *text = NULL, block[4096];
+    size_t len = 0;
+    const size_t blocks = 8; /* less than a pipe holds */
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+    cr_assert_eq(file_read_text_or_pipe(path, 100, 0, &text, &len), -ETIMEDOUT);
+    memset(block, 'x', sizeof block);
+    for (size_t i = 0; i < blocks; i++)
+        cr_assert_eq(write(ends[1], block, sizeof block), sizeof block);
+    (void)close(ends[1]);
+    cr_assert_eq(file_read_text_or_pipe(path, 1 << 20, NS_PER_S, &text, &len), 0);
+    cr_assert(len == blocks * sizeof block && strlen(text) == len);
+    free(text);
+    cr_assert_eq(file_read_text_or_pipe(path, 100, NS_PER_S, &text, &len), 0); /* it is empty now */
+    cr_assert_eq(len, 0);
+    free(text);
+    (void)close(ends[0]);
+}
+
+Test(file, a_pipe_has_a_limit_and_a_file_is_a_file) {
+    int ends[2];
+    char path[64], *text = NULL;
+    size_t len = 0;
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", ends[0]);
+    cr_assert_eq(write(ends[1], "12345", 5), 5);
+    cr_assert_eq(file_read_text_or_pipe(path, 4, NS_PER_S, &text, &len), -EFBIG);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    cr_assert_eq(file_read_text_or_pipe("/dev/zero", 4, NS_PER_S, &text, &len), -EINVAL);
+    cr_assert_eq(file_write_atomic(at("file"), "text", 4), 0);
+    cr_assert_eq(file_read_text_or_pipe(at("file"), 4, NS_PER_S, &text, &len), 0);
+    cr_assert_str_eq(text, "text");
+    free(text);
+}

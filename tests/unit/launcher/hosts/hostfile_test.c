@@ -286,3 +286,10 @@ Test(hostfile, the_text_need_not_end_with_a_nul) {
     cr_assert_str_eq(strbuf_text(&out), "a:2");
     free(text);
 }
+
+Test(hostfile, a_byte_order_mark_is_no_host) {
+    assert_file("\xef\xbb\xbfnode1 slots=2\nnode2\n", "node1:2 node2:0");
+    assert_file("\xef\xbb\xbf# hosts\nnode1\n", "node1:0");
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    cr_assert_lt(read_text("node1\n\xef\xbb\xbfnode2\n", &out), 0, "only at the beginning");
+}
