@@ -135,6 +135,31 @@ def test_a_bad_host_is_named_at_once_and_ends_the_job(hosts, host, said):
     assert out == ""
 
 
+def test_hosts_from_a_pipe(hosts):
+    read, write = os.pipe()
+    os.write(write, b"\xef\xbb\xbfa\nb slots=2\n")
+    os.close(write)
+    head = hosts.job.agent("head", "--hostfile=/dev/stdin", f"--ssh={hosts.ssh}", *shell("echo $RANK/$WORLD_SIZE $ON_HOST"),
+                           env={"FAKE_CALLS": hosts.calls}, stdin=read)
+    os.close(read)
+    code, out, err = head.finish(60)
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["[0]: 0/3 a", "[1]: 1/3 b", "[2]: 2/3 b"]
+
+
+def test_what_is_said_of_the_command_line_is_said_once(hosts):
+    code, _, err = hosts.run("a,b,c", "--nnodes=2", "--max-requeues=2", *shell("true"))
+    assert code == 0, err
+    assert err.count("only the first 2 of the 3 hosts of -H take part") == 1, err
+    assert err.count("--max-requeues has no effect") == 1, err
+
+
+@pytest.mark.parametrize("words", [["--ssh=ssh '"], ["--export=1A"]])
+def test_mistakes_of_the_command_line(hosts, words):
+    code, _, err = hosts.run("a,b", *words, *shell("true"))
+    assert code == 2 and err.startswith("muster run: --"), err
+
+
 def test_all_bad_hosts_are_named(hosts):
     code, _, err = hosts.run("unknown1,refused,late,key,a", *shell("true"), seconds=15)
     assert code == 75, err

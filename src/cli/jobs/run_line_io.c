@@ -13,6 +13,7 @@
 #include "cli/options/options_table.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "launcher/head/head_link_io.h"
 #include "launcher/head/step_cpus_io.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/pod/place.h"
@@ -110,14 +111,22 @@ static int probe_env_file(void *arg, const char *path, char **ret, struct err *e
     return 0;
 }
 
+#define HOSTFILE_PIPE_NS (30 * NS_PER_S)
+
 static int probe_hostfile(void *arg, const char *path, char **ret, size_t *ret_len,
                           struct err *err) {
     (void)arg;
-    int r = file_read_text(path, HOSTFILE_BYTES_MAX, ret, ret_len);
+    int r = file_read_text_or_pipe(path, HOSTFILE_BYTES_MAX, HOSTFILE_PIPE_NS, ret, ret_len);
     if (r < 0)
         return err_set(err, r, "can't read %s: %s", path,
-                       why_unread(r, "it holds more than 16 MiB"));
+                       r == -ETIMEDOUT ? "nothing came from this pipe for 30 s"
+                                       : why_unread(r, "it holds more than 16 MiB"));
     return 0;
+}
+
+static bool probe_there(void *arg, const char *path) {
+    (void)arg;
+    return access(path, F_OK) == 0;
 }
 
 static bool probe_has_gpus(void *arg) {
@@ -144,9 +153,13 @@ static void probe_serve_node(void *arg) {
         log_debug("bound to the %u CPUs of all tasks of this node", n);
 }
 
-/* All tasks of a step have the same command line and the same to complain of; the head has what its
- * agents have. */
+/* All tasks of a step have the same command line and the same to complain of. Of a head and its
+ * agents, one of a step's agents warns, and the head of those that are started over ssh. */
 static bool another_warns(const struct job_spec *spec) {
+    if (spec->hosts.list.n > 0)
+        return false;
+    if (head_link_is_given(environ) && spec->slurm.kind != SLURM_PLACE_STEP)
+        return true;
     return spec->start_nodes > 0 || (spec->step_is_group && spec->slurm.proc_id > 0) ||
            (spec->one_agent && spec->slurm.local_id > 0);
 }
@@ -200,6 +213,7 @@ const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .read_secret = probe_secret,
                                            .read_env_file = probe_env_file,
                                            .read_hostfile = probe_hostfile,
+                                           .is_there = probe_there,
                                            .has_gpus = probe_has_gpus,
                                            .read_hosts = probe_hosts,
                                            .slurm_facts = probe_slurm,

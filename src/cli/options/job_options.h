@@ -45,6 +45,8 @@ struct job_probes {
     const char *(*shared_folder)(void *arg, const char *path);
     /* A host file of at most HOSTFILE_BYTES_MAX bytes, malloc'ed. NULL: files can't be read. */
     int (*read_hostfile)(void *arg, const char *path, char **ret, size_t *ret_len, struct err *err);
+    /* Whether there is something at this path. NULL: not known. */
+    bool (*is_there)(void *arg, const char *path);
 };
 
 /* Outcomes other than a job to run. */

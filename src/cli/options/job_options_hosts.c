@@ -9,6 +9,8 @@
 #include "cli/options/job_options_priv.h"
 #include "launcher/head/starter.h"
 #include "launcher/hosts/hostfile.h"
+#include "launcher/ssh/ssh_command.h"
+#include "launcher/ssh/ssh_env.h"
 
 void job_host_text(const struct host *host, struct strbuf *out) {
     const bool v6 = strchr(host->name, ':') != NULL;
@@ -88,9 +90,49 @@ static int choose(struct job_reading *j) {
     if (s->max_nodes < hosts->n) {
         _cleanup_(freep) bool *keep = xcalloc(hosts->n, sizeof *keep);
         memset(keep, true, s->max_nodes * sizeof *keep);
+        if (job_given(j, RUN_HOST) || s->max_nodes == 1)
+            strbuf_printf(j->warnings,
+                          "--nnodes=%s: only the first %u of the %zu hosts of %s take part\n",
+                          job_text(j, RUN_NNODES), s->max_nodes, hosts->n, origin);
         hosts_keep(hosts, keep);
     }
     return 0;
+}
+
+/* "-H a b": a user of mpirun or pdsh may write blanks. A script that only the hosts have usually
+ * has a folder or a suffix. */
+static void warn_of_script(struct job_reading *j) {
+    const char *script = j->spec->script;
+    if (!job_given(j, RUN_HOST) || j->spec->entry != JOB_ENTRY_PYTHON ||
+        strpbrk(script, "/.") != NULL || j->probes->is_there == NULL ||
+        j->probes->is_there(j->probes->arg, script))
+        return;
+    strbuf_printf(j->warnings,
+                  "\"%.100s\" is taken for SCRIPT; if it is a host: -H takes them separated by "
+                  "commas, as in -H %.100s,%.100s\n",
+                  script, job_text(j, RUN_HOST), script);
+}
+
+/* What is wrong with the words of --ssh and --export, before anything is started. */
+static int check_words(struct job_reading *j) {
+    _cleanup_(envlist_fini) struct envlist env = {0};
+    char **words = NULL;
+    int r = job_given(j, RUN_SSH) ? ssh_words(job_text(j, RUN_SSH), &words, j->err) : 0;
+    ssh_words_free(words);
+    return r < 0 ? r : ssh_env(job_text(j, RUN_EXPORT), j->envp, &env, j->err);
+}
+
+void job_warn_of_no_hosts(struct job_reading *j) {
+    static const struct {
+        enum run_option row;
+        const char *name;
+    } rows[] = {{RUN_SSH, "ssh"}, {RUN_EXPORT, "export"}};
+    for (size_t i = 0; i < ARRAY_SIZE(rows) && !job_has_head(j); i++)
+        if (job_given(j, rows[i].row))
+            strbuf_printf(j->warnings,
+                          "--%s has no effect: no hosts are given; name them with -H or "
+                          "--hostfile\n",
+                          rows[i].name);
 }
 
 /* ---- what they are told ---- */
@@ -160,11 +202,14 @@ int job_read_hosts(struct job_reading *j) {
         r = read_list(j);
     if (r == 0)
         r = choose(j);
+    if (r == 0)
+        r = check_words(j);
     if (r < 0)
         return r;
     j->fill = (struct slurm_fill){0};
     j->spec->step_is_group = false;
     j->spec->start_nodes = (uint32_t)j->spec->hosts.list.n;
+    warn_of_script(j);
     arrange(j);
     say_hosts(j);
     return 0;

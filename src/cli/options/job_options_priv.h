@@ -56,6 +56,8 @@ bool job_has_head(const struct job_reading *j);
 bool job_wants_ssh(const struct job_reading *j);
 /* Reads on which hosts, for job_wants_ssh(). Needs job_read_slurm(). */
 _must_use_ int job_read_hosts(struct job_reading *j);
+/* Otherwise: warns of options that are only for them. */
+void job_warn_of_no_hosts(struct job_reading *j);
 /* And at which ports they meet. Needs --port-range. */
 void job_choose_host_ports(struct job_reading *j);
 /* "me@node1:4", or "node1:0,2" with GPUs: a host, as -H and --include take it. */

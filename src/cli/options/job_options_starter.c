@@ -13,6 +13,7 @@ int job_read_starter(struct job_reading *j) {
     uint32_t nodes = 0;
     if (job_wants_ssh(j))
         return job_read_hosts(j);
+    job_warn_of_no_hosts(j);
     int r = starter_choose(job_has_head(j) ? JOB_STARTER_NONE : spec->starter, &spec->slurm,
                            &j->said, &nodes, j->err);
     if (r < 0)
@@ -30,12 +31,17 @@ int job_read_starter(struct job_reading *j) {
 
 int job_read_requeue(struct job_reading *j) {
     const char *text = job_text(j, RUN_REQUEUE);
-    if (text[0] == '\0')
+    if (text[0] == '\0') {
+        if (job_value(j, RUN_MAX_REQUEUES)->times > 0)
+            strbuf_add(j->warnings, "--max-requeues has no effect without --requeue\n");
         return 0;
+    }
     if (requeue_parse(text, &j->spec->requeue) < 0)
         return job_bad_value(j, RUN_REQUEUE, "one or more of preempt, node-fail, timeout");
-    if (j->spec->slurm.kind == SLURM_PLACE_NONE) {
-        strbuf_add(j->warnings, "--requeue: this is no job of Slurm, so it has no effect\n");
+    bool is_ssh = j->spec->hosts.list.n > 0;
+    if (j->spec->slurm.kind == SLURM_PLACE_NONE || is_ssh) {
+        strbuf_printf(j->warnings, "--requeue: %s, so it has no effect\n",
+                      is_ssh ? "over ssh muster is no job of Slurm" : "this is no job of Slurm");
         j->spec->requeue = 0;
     }
     return 0;

@@ -79,11 +79,11 @@ static const struct option_def defs[] = {
      .id = RUN_INCLUDE},
     {"exclude", "HOSTS", OURS, "All but these hosts or GPUs: node1@node2:0,2", .id = RUN_EXCLUDE},
     {"ssh", "COMMAND", OURS, "The command that reaches a host, with its options; by default ssh",
-     TEXT(hosts.ssh)},
+     .id = RUN_SSH, TEXT(hosts.ssh)},
     {"export", "NAMES", OURS,
      "The variables that agents on other hosts get from here: ALL (all but those of this machine "
      "or login; the default), NONE, or names, NAME=VALUE and PREFIX*, separated by commas",
-     TEXT(hosts.export_names)},
+     .id = RUN_EXPORT, TEXT(hosts.export_names)},
     {"starter", "HOW", ENV | OURS,
      "What starts muster on all nodes: ssh, srun (from a batch script, salloc or an interactive "
      "step), or none: nothing. auto is ssh if hosts are given, and srun if a Slurm job has several "
@@ -257,7 +257,7 @@ static const struct option_def defs[] = {
      "reported a safe point",
      .offer = "preempt node-fail timeout", .id = RUN_REQUEUE, .fallback = ""},
     {"max-requeues", "N", ENV | OURS, "How often a job is put back into the queue by --requeue",
-     COUNT(max_requeues)},
+     .id = RUN_MAX_REQUEUES, COUNT(max_requeues)},
     {"leave", "WHAT", ENV | OURS,
      "What lives on after a job that has succeeded: nothing (none), or processes that workers left "
      "in sessions of their own when they ended, such as uploads (detached)",

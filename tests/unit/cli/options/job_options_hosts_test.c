@@ -44,8 +44,16 @@ static int hostfile(void *arg, const char *path, char **ret, size_t *ret_len, st
     return 0;
 }
 
-static const struct job_probes probes = {
-    .count_cpus = some_cpus, .count_gpus = no_gpus, .random = fixed_random, .read_hostfile = hostfile};
+static bool is_there(void *arg, const char *path) {
+    (void)arg;
+    return strcmp(path, "x") == 0;
+}
+
+static const struct job_probes probes = {.count_cpus = some_cpus,
+                                         .count_gpus = no_gpus,
+                                         .random = fixed_random,
+                                         .read_hostfile = hostfile,
+                                         .is_there = is_there};
 
 static struct reading read_line(const char *env, const char *line) { return read_job(env, line, &probes); }
 
@@ -152,12 +160,44 @@ Test(job_options_hosts, what_does_not_go_together_is_told) {
         {"", "-H a --hostfile hosts x", "-H and --hostfile do not go together"},
         {"", "-H a,b --standalone x", "--standalone is for one node"},
         {"", "-H a,b --starter=srun x", "--starter=srun starts muster on the nodes of a Slurm job"},
+        {"", "-H a --ssh ' x", "--ssh"},
+        {"", "-H a --export 1A x", "--export: \"1A\" is no variable"},
         {STEP, "-H a,b x", "srun has started muster on 4 nodes already"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _cleanup_(reading_fini) struct reading bad = read_line(cases[i].env, cases[i].line);
         cr_assert_eq(bad.r, -EINVAL, "%s", cases[i].line);
         cr_assert_not_null(strstr(bad.err.text, cases[i].text), "%s: %s", cases[i].line, bad.err.text);
+    }
+}
+
+Test(job_options_hosts, what_has_no_effect_is_told) {
+    static const struct {
+        const char *env, *line, *text; /* NULL: nothing is told */
+    } cases[] = {
+        {"", "--ssh rsh x", "--ssh has no effect: no hosts are given; name them with -H or --hostfile\n"},
+        {"", "--export NONE x", "--export has no effect: no hosts"},
+        {"", "-H a --ssh rsh --export NONE x", NULL},
+        {HEAD, "--ssh rsh --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a:1 x", NULL},
+        {"", "--max-requeues=3 x", "--max-requeues has no effect without --requeue\n"},
+        {"", "--max-requeues=3 --requeue=timeout x", "--requeue: this is no job of Slurm"},
+        {BATCH, "--max-requeues=3 --requeue=timeout x", NULL},
+        {BATCH, "--starter=ssh --requeue=timeout x", "--requeue: over ssh muster is no job of Slurm"},
+        {"", "-H a,b --nnodes=1 x", "--nnodes=1: only the first 1 of the 2 hosts of -H take part\n"},
+        {"PET_NNODES=1", "--hostfile hosts x", "--nnodes=1: only the first 1 of the 2 hosts of --hostfile"},
+        {"", "-H a,b,c --nnodes=1:2 x", "--nnodes=1:2: only the first 2 of the 3 hosts of -H"},
+        {"", "-H a,b --nnodes=1:2 x", NULL},
+        {"", "-H a b x",
+         "\"b\" is taken for SCRIPT; if it is a host: -H takes them separated by commas, as in -H a,b\n"},
+        {"", "-H a b.py", NULL},
+        {"", "-H a --no-python b", NULL},
+        {"", "-H a -m b", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].env, cases[i].line);
+        const char *told = strbuf_text(&g.warnings);
+        cr_expect(cases[i].text == NULL ? told[0] == '\0' : strstr(told, cases[i].text) == told, "%s: %s",
+                  cases[i].line, told);
     }
 }
 
