@@ -13,6 +13,9 @@
  *
  * A beat is a second in which more than half of the main threads moved; quiet is the time since the
  * last one. A node says nothing while all its workers move, so the workers of a silent node move.
+ * It sends the rows of all its workers once a second
+ *     while one of them has not moved for 3 s, or its announced deadline is over; then once more;
+ *     and once when a worker first announces a deadline, or one that it has not announced before.
  * Signs come once a second and not at once: "moved" therefore means within HANG_MOVED_NS.
  *
  * Limits, by what is seen:
@@ -49,8 +52,7 @@
 #define HANG_ANNOUNCED_MIN_NS (10 * NS_PER_S) /* of quiet, before an announced deadline counts */
 #define HANG_REPORT_AGAIN_NS (300 * NS_PER_S)
 #define HANG_PLACE_MIN_NS (10 * NS_PER_S) /* a shorter wait at a place is not remembered */
-#define HANG_PLACE_TIMES 3
-#define HANG_PLACES_MAX 256 /* that are remembered; then the shortest wait is forgotten */
+#define HANG_PLACE_TIMES 3                /* what was waited there once: so long it may be again */
 #define HANG_RANKS_MAX 65536
 
 enum hang_action {

@@ -1,0 +1,130 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "watchdog/verdict/hang_priv.h"
+
+const char *hang_state_name(enum hang_state state) {
+    switch (state) {
+    case HANG_IDLE: return "idle";
+    case HANG_STARTING: return "starting";
+    case HANG_OK: return "ok";
+    case HANG_QUIET: return "quiet";
+    case HANG_HUNG: return "hung";
+    }
+    return "unknown";
+}
+
+const char *hang_why_name(enum hang_why why) {
+    switch (why) {
+    case HANG_WHY_NONE: return "none";
+    case HANG_WHY_STOPPED: return "stopped";
+    case HANG_WHY_SUSPENDED: return "suspended";
+    case HANG_WHY_ANNOUNCED: return "announced";
+    case HANG_WHY_STILL: return "still";
+    case HANG_WHY_BUSY: return "busy";
+    case HANG_WHY_NO_BEAT: return "no beat";
+    }
+    return "unknown";
+}
+
+/* The highest step that a worker has announced, if another one's is lower; else 0. */
+static uint64_t step_ahead(const struct hang *h) {
+    uint64_t low = TIME_NEVER, high = 0;
+    for (uint32_t r = 0; r < h->n; r++) {
+        const struct hang_worker *w = &h->workers[r];
+        if (!w->ended && w->step != 0) {
+            low = MIN2(low, w->step);
+            high = MAX2(high, w->step);
+        }
+    }
+    return low < high ? high : 0;
+}
+
+static enum hang_sign sign_of(const struct hang *h, const struct hang_worker *w,
+                              uint64_t step_ahead_of, bool few_active) {
+    bool stopped = (w->flags & SIGN_STOPPED) != 0;
+    if (w->ended)
+        return HANG_SIGN_ENDED;
+    if (stopped)
+        return HANG_SIGN_STOPPED;
+    if (w->step != 0 && w->step < step_ahead_of)
+        return HANG_SIGN_BEHIND;
+    if (few_active && (hang_moves(h, w) || hang_is_active(w->flags)))
+        return HANG_SIGN_BUSY;
+    return 0;
+}
+
+static void find_suspects(struct hang *h, const struct hang_count *c, struct hang_update *ret) {
+    uint64_t ahead = step_ahead(h);
+    bool few_active = 2 * c->active < c->alive;
+    ret->suspects = h->suspects;
+    for (uint32_t r = 0; r < h->n; r++) {
+        enum hang_sign sign = sign_of(h, &h->workers[r], ahead, few_active);
+        if (sign != 0)
+            h->suspects[ret->n_suspects++] =
+                (struct hang_suspect){.rank = r, .node = h->nodes[r], .sign = sign};
+    }
+}
+
+/* "rank 2", "rank 2 and 3 more": those with this sign. */
+static void name_ranks(const struct hang_update *ret, enum hang_sign sign, char *out, size_t size) {
+    uint32_t first = 0, n = 0;
+    for (uint32_t i = 0; i < ret->n_suspects; i++) {
+        if (ret->suspects[i].sign == sign && n++ == 0)
+            first = ret->suspects[i].rank;
+    }
+    if (n == 0)
+        (void)snprintf(out, size, "others");
+    else if (n == 1)
+        (void)snprintf(out, size, "rank %" PRIu32, first);
+    else
+        (void)snprintf(out, size, "rank %" PRIu32 " and %" PRIu32 " more", first, n - 1);
+}
+
+static void say_verdict(const struct hang *h, struct hang_update *ret) {
+    uint64_t quiet = (h->clock - h->beat_at) / NS_PER_S;
+    const char *place = h->by_place ? ", three times the longest wait at this place before" : "";
+    char who[64];
+    switch (h->why) {
+    case HANG_WHY_STOPPED:
+        name_ranks(ret, HANG_SIGN_STOPPED, who, sizeof who);
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "%s stopped (T), and the others have waited for %" PRIu64 " s", who, quiet);
+        break;
+    case HANG_WHY_ANNOUNCED:
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "the announced deadline is over: no step or sign of life, and most workers "
+                       "have not moved for %" PRIu64 " s%s",
+                       quiet, place);
+        break;
+    case HANG_WHY_STILL:
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "nothing has moved for %" PRIu64 " s%s (--hang-still)",
+                       (h->clock - MAX2(h->beat_at, h->active_at)) / NS_PER_S, place);
+        break;
+    case HANG_WHY_BUSY:
+        name_ranks(ret, HANG_SIGN_BUSY, who, sizeof who);
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "most workers have waited for %" PRIu64
+                       " s%s, while %s did something (--hang-timeout)",
+                       quiet, place, who);
+        break;
+    case HANG_WHY_NO_BEAT:
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "most workers have not begun to work in %" PRIu64 " s (--hang-timeout)",
+                       quiet);
+        break;
+    case HANG_WHY_NONE:
+    case HANG_WHY_SUSPENDED: assert_not_reached();
+    }
+}
+
+void hang_say(struct hang *h, const struct hang_count *c, struct hang_update *ret) {
+    find_suspects(h, c, ret);
+    if (ret->hung)
+        say_verdict(h, ret);
+    else
+        (void)snprintf(ret->text, sizeof ret->text, "most workers have not moved for %" PRIu64 " s",
+                       (h->clock - h->beat_at) / NS_PER_S);
+}
