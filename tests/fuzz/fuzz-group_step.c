@@ -113,7 +113,7 @@ static void fill_message(struct group_event *e, uint8_t b, uint8_t c, uint64_t n
     e->body = said.body;
 }
 
-static void fill_of_leadership(struct input *in, struct group_event *e, uint64_t now_ns) {
+static void fill_of_leadership(struct input *in, const struct group *g, struct group_event *e, uint64_t now_ns) {
     static struct arbiter_answer a;
     static struct command command;
     uint8_t b = next(in), c = next(in);
@@ -131,6 +131,11 @@ static void fill_of_leadership(struct input *in, struct group_event *e, uint64_t
     command = (struct command){.kind = 1 + b % (COMMAND_KIND_COUNT - 1)};
     (void)snprintf(command.node, sizeof command.node, "n%u", c & 3);
     e->command = &command;
+    static struct failure hang;
+    hang = (struct failure){.kind = FAILURE_HANG, .rank = b, .incarnation = c % (NODES + 2)};
+    e->failure = &hang;
+    if (e->kind == GROUP_EVENT_HANG)
+        e->generation = group_generation(g);
 }
 
 static void fill_event(struct input *in, const struct group *g, struct group_event *e, struct node_info *info,
@@ -161,7 +166,7 @@ static void fill_event(struct input *in, const struct group *g, struct group_eve
     else if (e->kind == GROUP_EVENT_RENEW)
         e->renew = (struct renew){(uint64_t)next(in) * NS_PER_S, (uint64_t)next(in) * NS_PER_S, next(in), 1};
     else if (e->kind >= GROUP_EVENT_MESSAGE)
-        fill_of_leadership(in, e, *now_ns);
+        fill_of_leadership(in, g, e, *now_ns);
     else if (e->kind == GROUP_EVENT_STORE)
         e->generation = near(in, g);
 }

@@ -59,6 +59,7 @@ enum fault_kind {
     FAULT_EXCLUDE,     /* an operator excludes the host's node */
     FAULT_GROW,        /* an operator admits the waiting nodes */
     FAULT_STOP,        /* an operator stops the job with a command */
+    FAULT_HANG,        /* the watchdog says that the host's worker hangs; arg 1: no worker is suspected */
     FAULT_DRAWN_COUNT, /* what follows is in schedules written by hand only */
     /* arg nodes join the leader on this host, and never send again */
     FAULT_CROWD = FAULT_DRAWN_COUNT,

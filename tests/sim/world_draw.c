@@ -60,8 +60,8 @@ enum mood {
 };
 
 static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, enum mood mood) {
-    static const enum fault_kind workers[] = {FAULT_WORKER,        FAULT_WORKERS,     FAULT_WORKER,     FAULT_WORKERS,
-                                              FAULT_PREPARE_FAILS, FAULT_SPAWN_FAILS, FAULT_IGNORE_TERM};
+    static const enum fault_kind workers[] = {FAULT_WORKER,        FAULT_WORKERS,     FAULT_WORKER,      FAULT_WORKERS,
+                                              FAULT_PREPARE_FAILS, FAULT_SPAWN_FAILS, FAULT_IGNORE_TERM, FAULT_HANG};
     static const enum fault_kind nodes[] = {FAULT_AGENT_KILL,   FAULT_AGENT_KILL,  FAULT_HOST_OFF,   FAULT_BOOT,
                                             FAULT_BOOT,         FAULT_LEAVE,       FAULT_UNKILLABLE, FAULT_PREPARE_SLOW,
                                             FAULT_KILL_WORKERS, FAULT_KILL_WORKERS};
@@ -140,6 +140,7 @@ static void draw_args(struct draw *d, const struct world_params *p, struct fault
         f->arg2 = (int64_t)ms(d, 100, 6000);
         break;
     case FAULT_LEAVE: f->arg = (int64_t)ms(d, 0, 3000); break;
+    case FAULT_HANG: f->arg = chance(d, 30); break;
     case FAULT_ARBITER_OUT:
         f->arg = (int64_t)ms(d, 100, chance(d, 70) ? 12000 : 25000);
         f->arg2 = chance(d, 50);

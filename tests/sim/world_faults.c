@@ -31,6 +31,7 @@ static const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_EXCLUDE] = "operator excludes",
     [FAULT_GROW] = "operator grows",
     [FAULT_STOP] = "operator's command to stop",
+    [FAULT_HANG] = "hang",
     [FAULT_CROWD] = "a silent crowd joins",
 };
 
@@ -308,6 +309,10 @@ void fault_happens(struct world *w, const struct fault *fault) {
     case FAULT_EXCLUDE:
     case FAULT_GROW:
     case FAULT_STOP: operator_acts(w, f); break;
+    case FAULT_HANG:
+        if (l != NULL)
+            leader_says_hang(w, l, f->arg == 1);
+        break;
     case FAULT_CROWD:
         if (l != NULL)
             leader_crowd(w, l, (unsigned)f->arg);

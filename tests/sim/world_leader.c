@@ -644,6 +644,20 @@ void leader_command(struct world *w, struct life *l, const struct command *comma
         world_broken(w, "a command is not answered once");
 }
 
+void leader_says_hang(struct world *w, struct life *suspect, bool nobody) {
+    struct life *l = suspect->leader;
+    struct generation g = member_generation(suspect->member);
+    if (l == NULL || l->frozen || !host_running(w, l->host) || l->lead.group == NULL ||
+        group_state(l->lead.group) != GROUP_RUNNING || generation_compare(group_generation(l->lead.group), g) != 0)
+        return;
+    struct failure f = {.kind = FAILURE_HANG, .incarnation = nobody ? 0 : suspect->incarnation};
+    (void)snprintf(f.text, sizeof f.text, "all wait");
+    struct group_info *of = oracle_hang(w, g, f.incarnation);
+    group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_HANG, .generation = g, .failure = &f});
+    if (of != NULL && l->lead.group != NULL && group_state(l->lead.group) == GROUP_RUNNING)
+        of->n_failures--; /* it no longer led */
+}
+
 void leader_crowd(struct world *w, struct life *l, unsigned nodes) {
     for (unsigned i = 0; i < nodes; i++) {
         struct report report = {.state = NODE_JOINED};

@@ -142,6 +142,16 @@ void oracle_worker_failed(struct world *w, struct life *l, const struct failure 
     };
 }
 
+struct group_info *oracle_hang(struct world *w, struct generation generation, uint64_t incarnation) {
+    struct group_info *g = oracle_group(w, generation);
+    if (g == NULL || g->n_failures == ARRAY_SIZE(g->failures))
+        return NULL;
+    g->failures[g->n_failures++] = (struct true_failure){
+        .at_ns = w->now_ns, .incarnation = incarnation, .chargeable = true, .heard = true, .ever_heard = true};
+    g->failed_first = g->failed_first || g->first_stop_ns == TIME_NEVER;
+    return g;
+}
+
 /* Nothing has stood between the two for so long. */
 static bool undisturbed(const struct world *w, const struct life *leader, const struct life *l, uint64_t for_ns) {
     uint64_t disturbed = MAX2(w->hosts[l->host].disturbed_until_ns, w->hosts[leader->host].disturbed_until_ns);

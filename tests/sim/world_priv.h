@@ -397,6 +397,9 @@ void leader_word(struct world *w, struct conn *c, struct word *word);
 void leader_item(struct world *w, struct item *it);
 void leader_join_policy(struct world *w, struct life *l, const struct member_effect *e);
 void leader_stop(struct world *w, struct life *l);
+/* The watchdog at the leader of this node says that the job hangs, because of this node or of
+ * nobody. */
+void leader_says_hang(struct world *w, struct life *suspect, bool nobody);
 void leader_resigns(struct world *w, struct life *l);
 /* MUTANT_VACATES_FIRST */
 void leader_vacates(struct world *w, struct life *l);
@@ -435,6 +438,9 @@ void oracle_member_stepped(struct world *w, struct life *l, enum member_state be
 void oracle_lease_came(struct world *w, struct life *l, const struct lease *lease);
 void oracle_worker_starts(struct world *w, struct life *l);
 void oracle_worker_failed(struct world *w, struct life *l, const struct failure *f, bool chargeable);
+/* The leader is about to be told that this group hangs because of that node; 0: of nobody. NULL: there
+ * was no room for it. */
+struct group_info *oracle_hang(struct world *w, struct generation generation, uint64_t incarnation);
 void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l);
 void oracle_node_ended(struct world *w, const struct life *l);
 void oracle_recovered(struct world *w);

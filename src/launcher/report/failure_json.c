@@ -11,7 +11,7 @@ void failure_json(const char *entrypoint, const struct failure *f, struct strbuf
     json_write_string(&w, "entrypoint", entrypoint);
     json_write_string(&w, "node", f->node);
     json_write_string(&w, "cause", strbuf_text(&cause));
-    if (f->kind != FAILURE_NODE) {
+    if (f->kind != FAILURE_NODE && (f->kind != FAILURE_HANG || f->node[0] != '\0')) {
         json_write_u64(&w, "rank", f->rank);
         json_write_u64(&w, "local_rank", f->local_rank);
         json_write_i64(&w, "pid", f->pid);

@@ -22,6 +22,15 @@ static bool by_signal(const struct failure *f) {
     return f->kind == FAILURE_SIGNAL || (f->kind == FAILURE_OOM && f->code != 0);
 }
 
+/* It says what happened; it is not the output of the worker. */
+static bool has_own_text(const struct failure *f) {
+    return f->kind == FAILURE_NODE || f->kind == FAILURE_SPAWN || f->kind == FAILURE_HANG;
+}
+
+static bool names_no_rank(const struct failure *f) {
+    return f->kind == FAILURE_NODE || (f->kind == FAILURE_HANG && f->node[0] == '\0');
+}
+
 int failure_exit_code(const struct failure *f) {
     if (by_signal(f))
         return -f->code;
@@ -81,6 +90,7 @@ void failure_cause_text(const struct failure *f, struct strbuf *ret) {
                       f->text[0] == '\0' ? strerror(f->code) : f->text);
         return;
     case FAILURE_NODE: strbuf_add(ret, f->text[0] == '\0' ? "was lost" : f->text); return;
+    case FAILURE_HANG: strbuf_add(ret, "kept the others waiting"); return;
     case FAILURE_NONE:
     case FAILURE_KIND_COUNT: break;
     }
@@ -89,7 +99,10 @@ void failure_cause_text(const struct failure *f, struct strbuf *ret) {
 
 static void add_consequence(const struct failure *f, const struct failure_counts *counts,
                             struct strbuf *ret) {
-    if (counts->stopping > 0)
+    if (counts->stopping > 0 && f->kind == FAILURE_HANG)
+        strbuf_printf(ret, "; stopping %" PRIu32 " worker%s", counts->stopping,
+                      counts->stopping == 1 ? "" : "s");
+    else if (counts->stopping > 0)
         strbuf_printf(ret, "; stopping %" PRIu32 " other%s", counts->stopping,
                       counts->stopping == 1 ? "" : "s");
     if (counts->will_restart && f->kind == FAILURE_NODE)
@@ -108,6 +121,10 @@ static void add_consequence(const struct failure *f, const struct failure_counts
 }
 
 static void add_who_and_what(const struct failure *f, struct strbuf *ret) {
+    if (f->kind == FAILURE_HANG) { /* the text names the rank */
+        strbuf_printf(ret, "the job hangs: %s", f->text);
+        return;
+    }
     if (f->kind == FAILURE_NODE)
         strbuf_printf(ret, "node %s%s", f->node, f->text[0] == '\0' ? " " : ": ");
     else
@@ -176,7 +193,7 @@ void failure_line(const struct failure *f, struct strbuf *ret) {
     size_t len;
     const char *last = last_line(f, &len);
     add_who_and_what(f, ret);
-    if (f->kind == FAILURE_NODE || f->kind == FAILURE_SPAWN || len == 0)
+    if (has_own_text(f) || len == 0)
         return; /* they have their text already */
     strbuf_add(ret, ": ");
     strbuf_add_bytes(ret, last, len);
@@ -203,7 +220,7 @@ static void add_indented(const char *text, struct strbuf *ret) {
 
 static void add_traceback(const struct failure *f, struct strbuf *ret) {
     char name[WORKER_SIGNAL_TEXT_MAX];
-    if (f->text_is_traceback || f->kind == FAILURE_SPAWN || f->kind == FAILURE_NODE) {
+    if (f->text_is_traceback || has_own_text(f)) {
         add_indented(f->text, ret);
     } else if (by_signal(f)) {
         worker_signal_text(f->code, name);
@@ -219,7 +236,7 @@ static void add_entry(const struct failure *f, uint32_t i, int64_t utc_offset_s,
     strbuf_printf(ret, "[%" PRIu32 "]:\n  time      : ", i);
     add_time(f, utc_offset_s, ret);
     strbuf_printf(ret, "\n  host      : %s", f->node);
-    if (f->kind == FAILURE_NODE) {
+    if (names_no_rank(f)) {
         strbuf_add(ret, "\n  rank      : " NOT_AVAILABLE "\n  exitcode  : " NOT_AVAILABLE);
     } else {
         strbuf_printf(ret, "\n  rank      : %" PRIu32 " (local_rank: %" PRIu32 ")", f->rank,
@@ -259,7 +276,7 @@ static void add_rule(char c, size_t width, struct strbuf *ret) {
 static void add_tail(const struct failure_report *sheet, struct strbuf *ret) {
     const struct failure *root = &sheet->failures[0];
     const char *tail = sheet->stderr_tail;
-    if (root->kind == FAILURE_NODE || root->kind == FAILURE_SPAWN)
+    if (has_own_text(root))
         return;
     if (tail == NULL)
         tail = root->text_is_traceback ? "" : root->text;

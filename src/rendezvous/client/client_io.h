@@ -76,6 +76,9 @@ struct rdzv_client_ops {
     /* With an arbiter: how the listener answers nodes that JOIN, from now on. */
     void (*join_policy)(void *arg, enum member_join_policy join_policy,
                         const struct rdzv_peer *peer, uint32_t epoch);
+    /* The leader asks for evidence of what the workers do. May be NULL; must not free the client.
+     */
+    void (*ask)(void *arg, const struct rdzv_evidence_ask *ask);
     /* This node no longer takes part in the job. Called once, as the last callback. */
     void (*end)(void *arg, const struct member_end *end);
 };
@@ -120,6 +123,11 @@ void rdzv_client_join(struct rdzv_client *c);
 /* Sets the summary of this node, less than RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied). It is
  * sent to this leader and to each later one. Replaces an earlier summary. */
 void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
+
+/* Sends these to the leader, if there is one. Evidence: false, and nothing is sent, while too much
+ * is unsent; ask again soon. A piece that no leader can get counts as sent. */
+void rdzv_client_signs(struct rdzv_client *c, const struct rdzv_signs *signs);
+_must_use_ bool rdzv_client_evidence(struct rdzv_client *c, const struct rdzv_evidence *piece);
 
 /* A node is parked at our listener, or the connection of a parked one has ended. */
 void rdzv_client_joiner(struct rdzv_client *c, uint64_t incarnation, bool came);

@@ -55,6 +55,21 @@ void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m) 
         conn_send(c->conn, m);
 }
 
+void rdzv_client_signs(struct rdzv_client *c, const struct rdzv_signs *signs) {
+    client_send_to_leader(c, &(struct wire_message){.kind = WIRE_SIGNS, .signs = *signs});
+}
+
+/* More than this would delay leases, and must not come near CONN_UNSENT_MAX. */
+#define EVIDENCE_UNSENT_MAX ((size_t)64 * 1024)
+
+bool rdzv_client_evidence(struct rdzv_client *c, const struct rdzv_evidence *piece) {
+    if (c->conn != NULL && conn_unsent(c->conn) > EVIDENCE_UNSENT_MAX)
+        return false;
+    struct wire_message m = {.kind = WIRE_EVIDENCE, .evidence = *piece};
+    client_send_to_leader(c, &m);
+    return true;
+}
+
 /* ---- before WELCOME ---- */
 
 static void refused(struct rdzv_client *c, const char *reason) {
@@ -263,6 +278,14 @@ static void on_desired(struct rdzv_client *c, const struct desired *desired) {
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = desired});
 }
 
+static void on_ask(struct rdzv_client *c, const struct rdzv_evidence_ask *ask) {
+    if (c->config.ops.ask == NULL)
+        return;
+    bool held = pump_hold(&c->pump);
+    c->config.ops.ask(c->config.arg, ask);
+    pump_release(&c->pump, held);
+}
+
 static void on_leader_message(struct rdzv_client *c, const struct wire_message *m) {
     if (m->kind == WIRE_DESIRED)
         on_desired(c, &m->desired);
@@ -274,6 +297,8 @@ static void on_leader_message(struct rdzv_client *c, const struct wire_message *
         on_named(c, &m->named);
     else if (m->kind == WIRE_MEMBERS)
         on_members(c, &m->members);
+    else if (m->kind == WIRE_ASK)
+        on_ask(c, &m->ask);
     else
         on_unexpected(c, m->kind);
 }

@@ -48,6 +48,9 @@ enum group_event_kind {
     /* n_nodes: no more than these are here or can still come, so others are not waited for; 0: not
      * known */
     GROUP_EVENT_EXPECT,
+    /* generation, failure (kind HANG): the running group hangs, and is stopped as for a failure of
+       that rank's node. It is charged to its node, if it names one (incarnation not 0) */
+    GROUP_EVENT_HANG,
     GROUP_EVENT_KIND_COUNT,
 };
 
@@ -72,6 +75,7 @@ struct group_event {
     uint32_t epoch;
     uint32_t n_nodes;
     const struct command *command;
+    const struct failure *failure; /* HANG; at_ns and node_rank are filled in by the group */
 };
 
 enum group_effect_kind {
@@ -113,6 +117,7 @@ enum timeline_kind {
     TIMELINE_NODE_LEFT,
     TIMELINE_NODE_EXCLUDED,
     TIMELINE_WORKER_FAILED, /* detected_ns: when it happened there, on our clock */
+    TIMELINE_HANG,          /* the job hangs; node: where the suspect is; why: the suspect */
     TIMELINE_STOPPING,
     TIMELINE_STOPPED,     /* all; detected_ns: when it began to stop */
     TIMELINE_FORMED,      /* sent to and acknowledged by all; stopped_ns */

@@ -101,6 +101,7 @@ static const char *const note_names[TIMELINE_KIND_COUNT] = {
     [TIMELINE_NODE_LEFT] = "node_left",
     [TIMELINE_NODE_EXCLUDED] = "node_excluded",
     [TIMELINE_WORKER_FAILED] = "worker_failed",
+    [TIMELINE_HANG] = "hang",
     [TIMELINE_STOPPING] = "stopping",
     [TIMELINE_STOPPED] = "stopped",
     [TIMELINE_FORMED] = "formed",

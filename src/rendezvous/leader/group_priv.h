@@ -248,6 +248,8 @@ void group_stop_for_lost_node(struct group *g, const char *why, bool wished);
 /* halted: as in struct closed. */
 void group_stop_for_operator(struct group *g, const char *reason, bool halted);
 void group_stop_for_failure(struct group *g);
+/* The launcher's watchdog says that this group hangs. */
+void group_on_hang(struct group *g, struct generation of, const struct failure *failure);
 void group_advance_stopping(struct group *g);
 /* A failure is still to be charged, and no restart is left for it. */
 bool group_budget_spent(const struct group *g);

@@ -82,11 +82,32 @@ void group_stop_for_failure(struct group *g) {
     const struct node *failed = roster_find(&g->roster, g->cause.failure.incarnation);
     char cause[RDZV_REASON_MAX / 4];
     cause_text(&g->cause, cause, sizeof cause);
-    group_add_to_timeline(g, TIMELINE_WORKER_FAILED, failed, cause)->detected_ns =
-        g->incident.detected_ns;
+    bool hangs = g->cause.failure.kind == FAILURE_HANG;
+    group_add_to_timeline(g, hangs ? TIMELINE_HANG : TIMELINE_WORKER_FAILED, failed, cause)
+        ->detected_ns = g->incident.detected_ns;
     group_begin_stop(g, "", false);
-    if (g->stopping.n_workers > 0)
+    if (g->stopping.n_workers > 0 && !hangs)
         g->stopping.n_workers--; /* the worker that failed need not be stopped */
+}
+
+void group_on_hang(struct group *g, struct generation of, const struct failure *failure) {
+    struct failure f = *failure;
+    assert(f.kind == FAILURE_HANG);
+    if (g->state != GROUP_RUNNING || generation_compare(of, g->formation.generation) != 0)
+        return;
+    const struct node *n = f.incarnation == 0 ? NULL : roster_find(&g->roster, f.incarnation);
+    f.at_ns = g->now_ns;
+    if (n != NULL && n->is_member) {
+        node_name(n, f.node);
+        f.node_rank = n->place.node_rank;
+        f.at_ns = (uint64_t)((int64_t)g->now_ns - n->clock.offset_ns);
+    } else {
+        f.incarnation = 0;
+        f.node[0] = '\0';
+    }
+    policy_add_failure(&g->policy, &g->config, &f);
+    if (cause_add(&g->cause, &f, (int64_t)g->now_ns, 0))
+        group_stop_for_failure(g);
 }
 
 /* The job fails for the reason that is set; all have stopped, or will. */
@@ -247,7 +268,8 @@ static bool charge(struct group *g) {
         return false;
     }
     policy_charge(&g->policy);
-    exclude_who_fails(g);
+    if (g->cause.failure.kind != FAILURE_HANG || g->cause.failure.incarnation != 0)
+        exclude_who_fails(g);
     uint64_t ran_ns = g->stopping.since_ns - g->running.since_ns;
     group_form_not_before(g, g->now_ns + policy_backoff_ns(&g->policy, &g->config, ran_ns));
     return true;

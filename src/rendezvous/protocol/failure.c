@@ -31,7 +31,8 @@ static int noise_of_exit(const struct failure *f) {
 int failure_noise(const struct failure *f) {
     switch (f->kind) {
     case FAILURE_OOM:
-    case FAILURE_SPAWN: return 0;
+    case FAILURE_SPAWN:
+    case FAILURE_HANG: return 0;
     case FAILURE_SIGNAL: return f->code == SIGABRT || f->code == SIGPIPE ? noise_of_exit(f) : 0;
     case FAILURE_EXIT:
     case FAILURE_NODE: return noise_of_exit(f);

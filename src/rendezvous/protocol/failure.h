@@ -17,6 +17,8 @@ enum failure_kind {
                     */
     FAILURE_SPAWN, /* never ran: code = errno, text has the step and the program */
     FAILURE_NODE,  /* not a worker: a node was lost, or could not continue; text has the reason */
+    FAILURE_HANG,  /* it ran, but kept the others waiting; text has what was seen. node "": no
+                      rank is suspected, and rank means nothing */
     FAILURE_KIND_COUNT,
 };
 

@@ -27,6 +27,11 @@
 #define RDZV_NETIF_MAX 16                        /* name of a network interface; IFNAMSIZ */
 #define RDZV_NET_ADDRS_MAX 96                    /* two literal addresses, separated by a comma */
 #define RDZV_NODE_SUMMARY_MAX ((size_t)8 * 1024) /* bytes of a node's digest, with the NUL */
+#define RDZV_SIGNS_CHUNK 48                      /* workers in one message of their signs */
+#define RDZV_EVIDENCE_CHUNK_MAX                                                           \
+    ((size_t)8 * 1024)                      /* bytes of a piece of evidence, with the NUL \
+                                             */
+#define RDZV_EVIDENCE_MAX ((size_t)1 << 20) /* bytes of a node's evidence */
 #define RDZV_PROGRAM_MAX 256
 #define RDZV_NEIGHBOURS_MAX 2
 #define RDZV_NETS_MAX 2 /* interfaces of a node that its neighbours try */
@@ -250,6 +255,37 @@ struct lease {
     /* valid until echo_ns + validity_ns on the node's clock; 0: no lease */
     uint64_t validity_ns;
     uint64_t clock_ns; /* the leader's clock, now */
+};
+
+/* ---- signs of a job that seems to hang: the launcher's; the group machine does not see them ----
+ */
+
+/* Signs of life of a node's worker; the meaning is that of watchdog/signs/signs.h, struct
+ * worker_signs. */
+struct rdzv_signs_row {
+    uint32_t rank, flags;
+    uint64_t still_ns;
+    bool moved_once;
+    uint64_t step, deadline_ns, since_announced_ns, place;
+};
+/* Sent by a node once a second while one of its workers does not move; n 0: all move again. */
+struct rdzv_signs {
+    struct generation generation;
+    uint32_t n;
+    struct rdzv_signs_row list[RDZV_SIGNS_CHUNK];
+};
+/* The leader asks a node what its workers do. */
+struct rdzv_evidence_ask {
+    struct generation generation;
+    uint32_t id;         /* of this question: the answer repeats it */
+    uint64_t timeout_ns; /* what is not known by then is left out */
+};
+/* A piece of the answer: the launcher's JSON (watchdog/evidence/evidence.h). Pieces come in order;
+ * they are cut between characters. */
+struct rdzv_evidence {
+    uint32_t id;
+    bool first, last;
+    char text[RDZV_EVIDENCE_CHUNK_MAX];
 };
 
 /* Which nodes are present: sent to all nodes while they wait. For people only. */

@@ -17,7 +17,7 @@
 #include "base/text/strbuf.h"
 #include "rendezvous/protocol/messages.h"
 
-#define WIRE_VERSION 6
+#define WIRE_VERSION 7
 /* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
  */
 #define WIRE_MESSAGE_MAX ((size_t)128 * 1024)
@@ -67,6 +67,9 @@ enum wire_kind {
     WIRE_OVERVIEW,     /* to STATUS; then NODES */
     WIRE_NODES,        /* rows of the overview, until all are sent; another COMMAND may follow */
     WIRE_NODE_SUMMARY, /* node: what it is made of, to be compared with the others; after WELCOME */
+    WIRE_SIGNS,        /* node: signs of life of its workers, while one does not move */
+    WIRE_ASK,          /* leader: what do the node's workers do? */
+    WIRE_EVIDENCE,     /* node: the answer, in pieces */
 #define WIRE_KIND(kind, type) WIRE_##kind,
     WIRE_SMALL_MESSAGES(WIRE_KIND) /* node */
 #undef WIRE_KIND
@@ -160,6 +163,9 @@ struct wire_message {
         struct overview overview;
         struct wire_nodes nodes;
         struct wire_node_summary node_summary;
+        struct rdzv_signs signs;
+        struct rdzv_evidence_ask ask;
+        struct rdzv_evidence evidence;
     };
 };
 

@@ -23,7 +23,7 @@
 
 static const char *const failure_kinds[FAILURE_KIND_COUNT] = {
     [FAILURE_EXIT] = "exit",   [FAILURE_SIGNAL] = "signal", [FAILURE_OOM] = "oom",
-    [FAILURE_SPAWN] = "spawn", [FAILURE_NODE] = "node",
+    [FAILURE_SPAWN] = "spawn", [FAILURE_NODE] = "node",     [FAILURE_HANG] = "hang",
 };
 static const char *const desired_kinds[DESIRED_KIND_COUNT] = {
     [DESIRED_IDLE] = "idle", [DESIRED_FORM] = "form",     [DESIRED_START] = "start",
@@ -138,7 +138,39 @@ static const struct json_field node_summary_fields[] = {
     {JSON_FIELD(wire_node_summary, TEXT, "text", text)},
 };
 
+static const struct json_field signs_row_fields[] = {
+    {JSON_FIELD(rdzv_signs_row, U32, "rank", rank)},
+    {JSON_FIELD(rdzv_signs_row, U32, "flags", flags)},
+    {JSON_FIELD(rdzv_signs_row, ID, "still_ns", still_ns)},
+    {JSON_FIELD(rdzv_signs_row, BOOL, "moved_once", moved_once)},
+    {JSON_FIELD(rdzv_signs_row, ID, "step", step), JSON_IF_SET(rdzv_signs_row, step)},
+    {JSON_FIELD(rdzv_signs_row, ID, "deadline_ns", deadline_ns),
+     JSON_IF_SET(rdzv_signs_row, deadline_ns)},
+    {JSON_FIELD(rdzv_signs_row, ID, "since_announced_ns", since_announced_ns),
+     JSON_IF_SET(rdzv_signs_row, deadline_ns)},
+    {JSON_FIELD(rdzv_signs_row, HEX, "place", place), JSON_IF_SET(rdzv_signs_row, place)},
+};
+static const struct json_table signs_row = JSON_TABLE(rdzv_signs_row, signs_row_fields);
+
+static const struct json_field signs_fields[] = {
+    {JSON_FIELD(rdzv_signs, PAIR, "generation", generation)},
+    {JSON_LIST(rdzv_signs, "workers", list, n, signs_row)},
+};
+
+static const struct json_field evidence_fields[] = {
+    {JSON_FIELD(rdzv_evidence, U32, "id", id)},
+    {JSON_FIELD(rdzv_evidence, BOOL, "first", first)},
+    {JSON_FIELD(rdzv_evidence, BOOL, "last", last)},
+    {JSON_FIELD(rdzv_evidence, TEXT, "text", text)},
+};
+
 /* ---- messages of the leader ---- */
+
+static const struct json_field ask_fields[] = {
+    {JSON_FIELD(rdzv_evidence_ask, PAIR, "generation", generation)},
+    {JSON_FIELD(rdzv_evidence_ask, U32, "id", id)},
+    {SETTING(rdzv_evidence_ask, "timeout_ns", timeout_ns, 0)},
+};
 
 static const struct json_field hello_fields[] = {
     {FROM_1(wire_hello, "version", version, UINT32_MAX)},
@@ -390,4 +422,7 @@ const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
     [WIRE_##kind] = {#kind, {ROWS(type, type##_fields)}, .for_leader = true},
     WIRE_SMALL_MESSAGES(SMALL_MESSAGE)[WIRE_NODE_SUMMARY] =
         {"DIGEST", {ROWS(wire_node_summary, node_summary_fields)}, .for_leader = true},
+    [WIRE_SIGNS] = {"SIGNS", {ROWS(rdzv_signs, signs_fields)}, .for_leader = true},
+    [WIRE_ASK] = {"ASK", {ROWS(rdzv_evidence_ask, ask_fields)}},
+    [WIRE_EVIDENCE] = {"EVIDENCE", {ROWS(rdzv_evidence, evidence_fields)}, .for_leader = true},
 };

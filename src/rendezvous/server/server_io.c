@@ -15,6 +15,7 @@
 struct queued {
     struct group_event event; /* must be first: the pump knows only this */
     char *text;               /* store_host or reason */
+    struct failure failure;
 };
 
 void server_notice(struct rdzv_server *s, const char *line) {
@@ -213,13 +214,17 @@ static uint64_t step(void *arg, void *event) {
 }
 
 /* Handles only events that callbacks and effects cause: STORE, STOP, PROBE, TOUCHED, HIGHER_EPOCH,
- * RESIGN. */
+ * RESIGN, HANG. */
 static void *copy_event(const void *event) {
     const struct group_event *ev = event;
     assert(ev->info == NULL && ev->report == NULL && ev->answer == NULL && ev->command == NULL &&
            ev->kind != GROUP_EVENT_MESSAGE);
     struct queued *q = xcalloc(1, sizeof *q);
     q->event = *ev;
+    if (ev->failure != NULL) {
+        q->failure = *ev->failure;
+        q->event.failure = &q->failure;
+    }
     if (ev->store_host != NULL)
         q->event.store_host = q->text = xstrdup(ev->store_host);
     else if (ev->reason != NULL)
@@ -317,6 +322,12 @@ void rdzv_server_stop_job(struct rdzv_server *s, const char *reason, bool halted
 
 void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes) {
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_EXPECT, .n_nodes = n_nodes});
+}
+
+void rdzv_server_hang(struct rdzv_server *s, struct generation generation,
+                      const struct failure *failure) {
+    server_event(s, &(struct group_event){
+                        .kind = GROUP_EVENT_HANG, .generation = generation, .failure = failure});
 }
 
 void rdzv_server_resign(struct rdzv_server *s) {

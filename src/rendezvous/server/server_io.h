@@ -96,6 +96,10 @@ struct rdzv_server_ops {
     /* The summary of a node has arrived; called again when the node came back, or sends a new one.
      * Called between steps. May be NULL */
     void (*node_summary)(void *arg, uint64_t incarnation, const char *host, const char *text);
+    /* Signs of a node's workers, and a piece of its evidence, unchanged. Called between steps. May
+     * be NULL; must not free the server */
+    void (*signs)(void *arg, uint64_t incarnation, const struct rdzv_signs *signs);
+    void (*evidence)(void *arg, uint64_t incarnation, const struct rdzv_evidence *piece);
     /* That node was lost, left or was refused. May be NULL; must not free the server */
     void (*forgotten)(void *arg, uint64_t incarnation);
     /* A worker has told a safe point. Called between steps. May be NULL; must not free the server
@@ -140,6 +144,14 @@ void rdzv_server_stop_job(struct rdzv_server *s, const char *reason, bool halted
 /* No more than n_nodes are here or can still come: the group does not wait for others. 0: that is
  * not known. */
 void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes);
+
+/* Asks this node for evidence. False: it is not connected. */
+_must_use_ bool rdzv_server_ask(struct rdzv_server *s, uint64_t incarnation,
+                                const struct rdzv_evidence_ask *ask);
+/* The running group hangs: GROUP_EVENT_HANG. Copies the failure. The group is stopped, or nothing
+ * happens because it no longer runs. */
+void rdzv_server_hang(struct rdzv_server *s, struct generation generation,
+                      const struct failure *failure);
 
 /* For status and tests. Borrowed; it changes while the loop runs. */
 const struct group *rdzv_server_group(const struct rdzv_server *s);

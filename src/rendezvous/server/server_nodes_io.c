@@ -136,6 +136,30 @@ static void on_node_summary(struct server_node *n, const char *text) {
         s->config.ops.node_summary(s->config.arg, n->incarnation, info->host, text);
 }
 
+/* Not events of the group either. True: it was one of them. */
+static bool on_signs(const struct server_node *n, const struct wire_message *m) {
+    const struct rdzv_server *s = n->server;
+    const struct rdzv_server_ops *ops = &s->config.ops;
+    if (m->kind != WIRE_SIGNS && m->kind != WIRE_EVIDENCE)
+        return false;
+    if (s->deposed)
+        return true;
+    if (m->kind == WIRE_SIGNS && ops->signs != NULL)
+        ops->signs(s->config.arg, n->incarnation, &m->signs);
+    else if (m->kind == WIRE_EVIDENCE && ops->evidence != NULL)
+        ops->evidence(s->config.arg, n->incarnation, &m->evidence);
+    return true;
+}
+
+bool rdzv_server_ask(struct rdzv_server *s, uint64_t incarnation,
+                     const struct rdzv_evidence_ask *ask) {
+    struct server_node *n = server_find(s, incarnation);
+    if (n == NULL || n->conn == NULL || s->deposed)
+        return false;
+    server_send(n, &(struct wire_message){.kind = WIRE_ASK, .ask = *ask});
+    return true;
+}
+
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)c;
     struct server_node *n = arg;
@@ -150,6 +174,8 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
         on_node_summary(n, m->node_summary.text);
         return;
     }
+    if (on_signs(n, m))
+        return;
     struct group_event ev = {
         .kind = GROUP_EVENT_MESSAGE, .node = n->incarnation, .message = m->kind, .body = &m->body};
     if (m->kind == WIRE_REPORT) {

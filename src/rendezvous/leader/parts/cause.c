@@ -89,6 +89,7 @@ static void what_happened(const struct failure *f, char *out, size_t len) {
     case FAILURE_OOM: (void)snprintf(out, len, "out of memory"); break;
     case FAILURE_SPAWN: (void)snprintf(out, len, "could not be started"); break;
     case FAILURE_NODE: (void)snprintf(out, len, "the node could not continue"); break;
+    case FAILURE_HANG:
     case FAILURE_NONE:
     case FAILURE_KIND_COUNT: assert_not_reached();
     }
@@ -97,6 +98,10 @@ static void what_happened(const struct failure *f, char *out, size_t len) {
 void cause_text(const struct cause *c, char *out, size_t len) {
     const struct failure *f = &c->failure;
     char what[64];
+    if (f->kind == FAILURE_HANG) {
+        (void)snprintf(out, len, "the job hangs: %.400s", f->text);
+        return;
+    }
     what_happened(f, what, sizeof what);
     size_t end = strnlen(f->text, sizeof f->text);
     while (end > 0 && f->text[end - 1] == '\n')

@@ -40,6 +40,7 @@ static bool is_own_fault(const struct failure *f) {
     case FAILURE_NONE:
     case FAILURE_OOM:
     case FAILURE_NODE:
+    case FAILURE_HANG:
     case FAILURE_KIND_COUNT: return false;
     }
     assert_not_reached();

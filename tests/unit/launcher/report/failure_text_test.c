@@ -348,3 +348,23 @@ Test(failure_text, of_a_long_text_no_part_of_a_character_is_kept) {
         cr_assert_str_eq(f.text, text + len - strlen(f.text));
     }
 }
+
+Test(failure_text, a_hang_is_of_the_job_and_its_text_names_who) {
+    struct failure f = failure_of(FAILURE_HANG, 0);
+    struct failure_counts c = {.stopping = 4, .will_restart = true, .restarts_used = 1, .max_restarts = 3};
+    (void)strcpy(f.text, "ranks 0-2 wait; rank 3 (node b, pid 12533) is stopped");
+    EXPECT_HEADLINE(&f, &c,
+                    "the job hangs: ranks 0-2 wait; rank 3 (node b, pid 12533) is stopped; stopping 4 workers; "
+                    "restart 1 of 3");
+    _cleanup_(strbuf_fini) struct strbuf cause = {0}, block = {0};
+    failure_cause_text(&f, &cause);
+    cr_assert_str_eq(strbuf_text(&cause), "kept the others waiting");
+    struct failure_report sheet = {.entrypoint = "train.py", .failures = &f, .n_failures = 1};
+    failure_report_text(&sheet, &block);
+    cr_assert_not_null(strstr(strbuf_text(&block), "traceback : ranks 0-2 wait; rank 3"));
+    cr_assert_not_null(strstr(strbuf_text(&block), "rank      : 3 (local_rank: 1)"));
+    f.node[0] = '\0'; /* nobody is suspected */
+    strbuf_clear(&block);
+    failure_report_text(&sheet, &block);
+    cr_assert_not_null(strstr(strbuf_text(&block), "rank      : <N/A>"));
+}

@@ -939,3 +939,62 @@ Test(group, a_place_that_was_lost_goes_to_the_newcomer_and_the_others_keep_their
     cr_assert(members[0] == 1 && members[1] == 7 && members[2] == 3);
     end(&r);
 }
+
+/* ---- a job that hangs ---- */
+
+static struct failure hang_of(uint64_t node, const char *text) {
+    struct failure f = {.kind = FAILURE_HANG, .rank = 1, .incarnation = node, .pid = 12};
+    (void)snprintf(f.text, sizeof f.text, "%s", text);
+    return f;
+}
+
+static void hangs(struct rig *r, struct generation g, uint64_t node) {
+    struct failure f = hang_of(node, "rank 1 is stopped");
+    step(r, (struct group_event){.kind = GROUP_EVENT_HANG, .generation = g, .failure = &f});
+}
+
+Test(group, a_hang_stops_the_group_and_is_charged_as_a_failure_is) {
+    struct rig r;
+    struct group_config c = config_of(2, 2);
+    c.rdzv.max_restarts = 1;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    struct generation first = group_generation(r.g);
+    hangs(&r, first, 2);
+    assert_state(&r, GROUP_STOPPING);
+    const struct timeline_entry *e = entry(&r, TIMELINE_HANG);
+    cr_assert_not_null(e);
+    cr_assert_eq(e->node, 2);
+    cr_assert_str_eq(e->why, "the job hangs: rank 1 is stopped");
+    cr_assert_null(entry(&r, TIMELINE_WORKER_FAILED));
+    struct desired d = told(&r, 1);
+    cr_assert(d.has_failure && d.will_restart && d.failure.kind == FAILURE_HANG && d.failure.incarnation == 2);
+    cr_assert_eq(d.n_stopping, 2, "the one that hangs is stopped, too");
+    cr_assert_str_eq(d.failure.node, "h2");
+    stopped(&r);
+    cr_assert_eq(group_restarts_used(r.g), 1);
+    start(&r);
+    hangs(&r, first, 2);
+    assert_state(&r, GROUP_RUNNING); /* that was about the last group */
+    hangs(&r, group_generation(r.g), 2);
+    stopped(&r);
+    cr_assert_eq(group_outcome(r.g), OUTCOME_FAILED, "no restart is left");
+    end(&r);
+}
+
+Test(group, a_hang_counts_for_exclusion_only_where_somebody_is_suspected) {
+    for (uint64_t suspect = 0; suspect <= 2; suspect += 2) {
+        struct rig r;
+        struct group_config c = config_of(2, 3);
+        c.rdzv.max_restarts = 9;
+        c.rdzv.exclude_after = 1;
+        bring_to(&r, &c, 3, GROUP_RUNNING);
+        hangs(&r, group_generation(r.g), suspect);
+        assert_state(&r, GROUP_STOPPING);
+        cr_assert_eq(told(&r, 1).failure.incarnation, suspect);
+        stopped(&r);
+        cr_assert_eq(group_restarts_used(r.g), 1);
+        start(&r);
+        cr_assert_str_eq(members(&r), suspect == 0 ? "1 2 3" : "1 3");
+        end(&r);
+    }
+}

@@ -294,7 +294,7 @@ static int decode(const char *text) {
 #define MEMBERS_TO_LIST(n, order, first)                                                            \
     "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0," \
     "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first ",\"members\":"
-#define COMMAND(c, run) "{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"" c "\",\"run_id\":\"" run "\""
+#define COMMAND(c, run) "{\"kind\":\"COMMAND\",\"version\":7,\"command\":\"" c "\",\"run_id\":\"" run "\""
 #define OVERVIEW(phase, successors)                                                                                    \
     "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\","            \
     "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"endpoint\":\"\",\"min_nodes\":1,\"max_nodes\":1," \
@@ -456,21 +456,21 @@ Test(wire, decoding_refuses_what_breaks_the_protocol) {
         {-EINVAL, RENEW("\"1.0\"", "\"0\"", "\"1\"")},
         {-EINVAL, RENEW("\"\"", "\"0\"", "\"1\"")},
         {-EINVAL, "{\"kind\":\"RENEW\",\"clock_ns\":\"1\",\"rtt_ns\":\"1\"}"},
-        {0, HELLO("6", INC, "\"\"")},
+        {0, HELLO("7", INC, "\"\"")},
         {WIRE_E_VERSION, HELLO("1", INC, "\"\"")},
         {WIRE_E_VERSION, "{\"kind\":\"HELLO\",\"version\":3,\"new\":[{}]}"},
         {WIRE_E_VERSION, "{\"kind\":\"JOIN\",\"version\":4294967295}"},
         {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4294967296}"},
-        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":6}"},
+        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":7}"},
         {WIRE_E_VERSION, "{\"kind\":\"COMMAND\",\"version\":1}"},
-        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":6}"},
+        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":7}"},
         {-EINVAL, HELLO("-1", INC, "\"\"")},
         {-EINVAL, HELLO("1.5", INC, "\"\"")},
-        {-EINVAL, HELLO("6", "\"0000000000000000\"", "\"\"")},
-        {-EINVAL, HELLO("6", "\"a1\"", "\"\"")},
-        {-EINVAL, HELLO("6", "\"00000000000000A1\"", "\"\"")},
-        {-EINVAL, HELLO("6", INC, "7")},
-        {-EINVAL, HELLO("6", INC, "\"a\\u0000b\"")},
+        {-EINVAL, HELLO("7", "\"0000000000000000\"", "\"\"")},
+        {-EINVAL, HELLO("7", "\"a1\"", "\"\"")},
+        {-EINVAL, HELLO("7", "\"00000000000000A1\"", "\"\"")},
+        {-EINVAL, HELLO("7", INC, "7")},
+        {-EINVAL, HELLO("7", INC, "\"a\\u0000b\"")},
         {0, WELCOME("1", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("0", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("1", "0", "\"1000000\"")},
@@ -520,7 +520,7 @@ static void check_text_limit(const char *before, const char *after, size_t size)
 }
 
 #define NODE(host)                                                                                 \
-    "{\"kind\":\"JOIN\",\"version\":6,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
+    "{\"kind\":\"JOIN\",\"version\":7,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
     "\"incarnation\":" INC ",\"host\":\"" host
 #define FLAGS                                                                                                 \
     "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false," \
@@ -541,7 +541,7 @@ static void check_text_limit(const char *before, const char *after, size_t size)
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
 Test(wire, every_text_has_its_limit) {
-    check_text_limit("{\"kind\":\"HELLO\",\"version\":6,\"incarnation\":" INC ",\"run_id\":\"", "\"}", RDZV_RUN_ID_MAX);
+    check_text_limit("{\"kind\":\"HELLO\",\"version\":7,\"incarnation\":" INC ",\"run_id\":\"", "\"}", RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
     check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
@@ -557,8 +557,10 @@ Test(wire, every_text_has_its_limit) {
                      "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit("{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
+    check_text_limit("{\"kind\":\"COMMAND\",\"version\":7,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
+    check_text_limit("{\"kind\":\"EVIDENCE\",\"id\":1,\"first\":true,\"last\":true,\"text\":\"", "\"}",
+                     RDZV_EVIDENCE_CHUNK_MAX);
     check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_NODE_SUMMARY_MAX);
     check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);
     check_text_limit(ROW("running", "1") "\"addr\":\"\",\"why\":\"\",\"name\":\"", "\"}]}", RDZV_HOST_MAX);
@@ -718,4 +720,43 @@ Test(wire, the_manual_describes_every_field) {
         }
     }
     free(page);
+}
+
+Test(wire, signs_and_evidence_arrive_in_their_places) {
+    static struct wire_message in, out;
+    in = (struct wire_message){.kind = WIRE_SIGNS, .signs = {.generation = {2, 3}, .n = 2}};
+    in.signs.list[0] = (struct rdzv_signs_row){1, 2, 3, true, 4, 5, 6, 7};
+    in.signs.list[1] = (struct rdzv_signs_row){.rank = 9};
+    there_and_back(&in, &out);
+    cr_assert_eq(generation_compare(out.signs.generation, in.signs.generation), 0);
+    cr_assert_eq(out.signs.n, 2);
+    const struct rdzv_signs_row *row = &out.signs.list[0];
+    cr_assert(row->rank == 1 && row->flags == 2 && row->still_ns == 3 && row->moved_once);
+    cr_assert(row->step == 4 && row->deadline_ns == 5 && row->since_announced_ns == 6 && row->place == 7);
+    cr_assert(out.signs.list[1].rank == 9 && out.signs.list[1].place == 0 && out.signs.list[1].deadline_ns == 0);
+    in.signs.n = 0;
+    there_and_back(&in, &out);
+    cr_assert_eq(out.signs.n, 0, "all move");
+
+    in = (struct wire_message){.kind = WIRE_ASK, .ask = {{2, 3}, 4, 5}};
+    there_and_back(&in, &out);
+    cr_assert(out.ask.id == 4 && out.ask.timeout_ns == 5 && out.ask.generation.counter == 3);
+    in = (struct wire_message){.kind = WIRE_EVIDENCE, .evidence = {6, true, false, "{}"}};
+    there_and_back(&in, &out);
+    cr_assert(out.evidence.id == 6 && out.evidence.first && !out.evidence.last);
+    cr_assert_str_eq(out.evidence.text, "{}");
+}
+
+/* The largest one still fits twice. */
+Test(wire, signs_of_as_many_workers_as_one_message_has_fit) {
+    static struct wire_message in, out;
+    in = (struct wire_message){.kind = WIRE_SIGNS, .signs = {.generation = {1, 1}, .n = RDZV_SIGNS_CHUNK}};
+    for (uint32_t i = 0; i < RDZV_SIGNS_CHUNK; i++)
+        in.signs.list[i] = (struct rdzv_signs_row){UINT32_MAX, UINT32_MAX, UINT64_MAX, true,
+                                                   UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(&in, &text);
+    cr_assert_lt(text.len, WIRE_MESSAGE_MAX / 2);
+    there_and_back(&in, &out);
+    cr_assert_eq(out.signs.n, RDZV_SIGNS_CHUNK);
 }

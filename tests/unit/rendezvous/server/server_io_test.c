@@ -892,7 +892,7 @@ static bool raw_refused(struct world *w) {
 Test(server_io, another_protocol_version_is_refused_by_name, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
     start_job(1, &g);
-    static const char text[] = "{\"kind\":\"JOIN\",\"version\":7,\"anything\":[1,2,3]}";
+    static const char text[] = "{\"kind\":\"JOIN\",\"version\":8,\"anything\":[1,2,3]}";
     uint8_t head[FRAME_HEADER_BYTES];
     frame_header(sizeof text - 1, head);
     raw_open(addr_port(&world.endpoint));
@@ -902,7 +902,7 @@ Test(server_io, another_protocol_version_is_refused_by_name, .init = begin, .fin
     struct wire_message m;
     cr_assert(raw_message(1, &m));
     cr_assert(m.refused.final);
-    cr_assert(strstr(m.refused.reason, "version 7") != NULL, "%s", m.refused.reason);
+    cr_assert(strstr(m.refused.reason, "version 8") != NULL, "%s", m.refused.reason);
     raw_close();
 }
 
