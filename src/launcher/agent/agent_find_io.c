@@ -5,6 +5,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/net/hosts_file.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/agent/job_arbiter_io.h"
 #include "launcher/job/program.h"
@@ -233,6 +234,9 @@ static void find_endpoint(struct agent *a) {
         return;
     }
     int r = resolve_now(spec->endpoint_host, spec->endpoint_port, addrs, &n);
+    if (r == RESOLVE_E_LOOKUP &&
+        hosts_file_find("/etc", spec->endpoint_host, spec->endpoint_port, addrs, &n))
+        r = 0;
     if (r == 0)
         keep_endpoint(a, addrs, n);
     if (r == 0)

@@ -4,6 +4,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/net/hosts_file.h"
 #include "rendezvous/client/client_priv.h"
 
 #define BACKOFF_FIRST_NS (100 * NS_PER_MS)
@@ -137,6 +138,9 @@ static void connect_to_endpoint(struct rdzv_client *c) {
         addrs[0] = config->addr;
     else
         r = resolve_now(config->host, config->port, addrs, &n);
+    if (r == RESOLVE_E_LOOKUP && member_lease_end(c->member) == 0 &&
+        hosts_file_find("/etc", config->host, config->port, addrs, &n))
+        r = 0;
     if (r == 0) {
         begin_round(c, client_spread_ports(c, addrs, n));
         return;

@@ -9,8 +9,10 @@
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -1158,6 +1160,38 @@ Test(server_io, who_finds_nobody_says_so_after_the_last_address, .init = begin, 
     join_as(a, &config);
     wait_until(first_has_waited);
     cr_assert(strstr(a->waiting, at) != NULL, "%s", a->waiting);
+}
+
+static void put_over(const char *path, const char *text) {
+    char own[] = "/tmp/server-io-test-XXXXXX";
+    int fd = mkstemp(own);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    cr_assert_eq(close(fd), 0);
+    int r = mount(own, path, NULL, MS_BIND, NULL);
+    (void)unlink(own);
+    if (r < 0)
+        cr_skip_test("no %s of our own", path);
+}
+
+/* No process is started that could ask for it. */
+Test(server_io, a_leader_whose_name_is_in_etc_hosts_is_not_asked_for, .init = begin, .fini = finish) {
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        cr_skip_test("no mount namespace for us");
+    put_over("/etc/nsswitch.conf", "hosts: files dns\n");
+    put_over("/etc/hosts", "127.0.0.1 leader.site leader\n");
+    struct group_config g = group_config(1, 1, 0);
+    struct agent *a = add_agent();
+    lead(a, &g);
+    struct rdzv_client_config config = client_config(a);
+    (void)snprintf(config.host, sizeof config.host, "leader");
+    join_as(a, &config);
+    loop_timer_set(world.doomsday, clock_now_ns() + DOOMSDAY_NS);
+    while (!all_run(&world)) {
+        cr_assert_eq(loop_turn(world.loop), 0);
+        cr_assert(no_child_is_left());
+    }
+    loop_timer_set(world.doomsday, TIME_NEVER);
 }
 
 /* An address that is not a loopback one, on the loopback interface of a network of our own; where
