@@ -24,6 +24,7 @@
 #define DISK_WARN_BYTES (UINT64_C(1) << 30)
 #define DISK_FAIL_BYTES (UINT64_C(64) << 20)
 #define BUSY_MAX 256      /* the most processes on GPUs that are examined */
+#define NAME_ADDRS_MAX 64 /* the most addresses of this host's name that are examined */
 #define PROC_FDS_MAX 4096 /* the most descriptors of one process that are examined */
 
 static void size_text(uint64_t bytes, char out[32]) {
@@ -286,32 +287,42 @@ void node_summary_name_unresolved(const char *host, const char *why, struct node
                      "this host's own name, %.100s: %.100s", host, why);
 }
 
+void node_summary_name(const char *host, const struct addr *addrs, size_t n,
+                       struct node_summary *d) {
+    bool global = false;
+    char text[ADDR_TEXT_MAX] = "";
+    for (size_t i = 0; i < n && !global; i++) {
+        addr_host_text(&addrs[i], text);
+        global = !addr_is_loopback(&addrs[i]);
+    }
+    node_summary_set(d, NODE_SUMMARY_NAME, "%s", global ? "resolved" : "loopback");
+    if (global)
+        node_summary_add(d, NODE_SUMMARY_OK, "NAME", "%.100s is %s", host, text);
+    else
+        node_summary_add(d, NODE_SUMMARY_WARN, "NAME-LOOPBACK",
+                         "this host's own name, %.100s, is %s, which no other machine reaches",
+                         host, text);
+}
+
 /* The workers' libraries look up the host's own name; Gloo uses the address that it gets. */
 void node_summary_discovery_name(const struct node_summary_config *c, struct node_summary *d) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *all = NULL;
+    struct addr addrs[NAME_ADDRS_MAX];
+    size_t n = 0;
     int gai = getaddrinfo(c->host, NULL, &hints, &all);
     if (gai != 0) {
         node_summary_name_unresolved(c->host, gai_strerror(gai), d);
         return;
     }
-    bool global = false;
-    char text[ADDR_TEXT_MAX] = "";
-    for (const struct addrinfo *i = all; i != NULL && !global; i = i->ai_next) {
+    for (const struct addrinfo *i = all; i != NULL && n < ARRAY_SIZE(addrs); i = i->ai_next) {
         struct addr a = {.len = i->ai_addrlen};
         if (a.len > sizeof a.ss)
             continue;
         memcpy(&a.ss, i->ai_addr, a.len);
-        addr_host_text(&a, text);
-        global = !addr_is_loopback(&a);
+        addrs[n++] = a;
     }
     freeaddrinfo(all);
-    node_summary_set(d, NODE_SUMMARY_NAME, "%s", global ? "resolved" : "loopback");
-    if (global)
-        node_summary_add(d, NODE_SUMMARY_OK, "NAME", "%.100s is %s", c->host, text);
-    else
-        node_summary_add(d, NODE_SUMMARY_WARN, "NAME-LOOPBACK",
-                         "this host's own name, %.100s, is %s, which no other machine reaches",
-                         c->host, text);
+    node_summary_name(c->host, addrs, n, d);
 }
 
 static void look_versions(const struct nccl_facts *f, struct node_summary *d) {

@@ -12,7 +12,9 @@
 #define NICE 10
 
 struct node_summary_gathering {
-    struct helper_call *call;
+    struct helper_call *call; /* NULL: nothing can block */
+    struct loop_timer *timer; /* then: the answer is known at once */
+    struct node_summary known;
     node_summary_fn *fn;
     void *arg;
     char host[NODE_SUMMARY_HOST_MAX];
@@ -43,7 +45,39 @@ void node_summary_stop(struct node_summary_gathering *g) {
     if (g == NULL)
         return;
     helper_call_free(g->call);
+    loop_timer_free(g->timer);
     free(g);
+}
+
+/* The discovery has asked for the room of /dev/shm, too, and has got an answer. */
+static bool can_block(const struct node_summary_config *c) {
+    const struct nccl_facts *facts = node_discovery_facts(c->discovery);
+    bool disk = c->log_dir != NULL && c->log_dir[0] != '\0';
+    return disk || c->n_own_addrs == 0 || facts == NULL || facts->shm_bytes == 0 ||
+           discover_has_gpus();
+}
+
+static void on_timer(void *arg) {
+    struct node_summary_gathering *g = arg;
+    struct node_summary d = g->known;
+    node_summary_fn *fn = g->fn;
+    bool whole = g->discovered;
+    arg = g->arg;
+    node_summary_stop(g);
+    fn(arg, &d, whole);
+}
+
+/* Without a helper. */
+static int gather_now(struct loop *loop, const struct node_summary_config *c,
+                      struct node_summary_gathering *g) {
+    int r = loop_timer_new(loop, on_timer, g, &g->timer);
+    if (r < 0)
+        return r;
+    node_summary_discovery_early(c, &g->known);
+    node_summary_discovery_devices(c, &g->known);
+    node_summary_name(c->host, c->own_addrs, c->n_own_addrs, &g->known);
+    loop_timer_set(g->timer, clock_now_ns());
+    return 0;
 }
 
 /* Uses the last node summary that arrived complete. */
@@ -81,7 +115,8 @@ int node_summary_start(struct loop *loop, const struct node_summary_config *conf
         .timeout_ns = end_ns > now_ns ? end_ns - now_ns : 1,
         .max_bytes = TOLD_ALL * sizeof(struct node_summary),
     };
-    int r = helper_call_new(loop, &call, on_answer, g, &g->call);
+    int r = can_block(config) ? helper_call_new(loop, &call, on_answer, g, &g->call)
+                              : gather_now(loop, config, g);
     if (r < 0) {
         node_summary_stop(g);
         return r;

@@ -1,11 +1,14 @@
 /* Gathers this node's node summary: GPUs, adapters, interfaces and versions from the discovery, and
  * limits, disk and names; and checks them. This runs in a child process with a deadline, because
- * disks and name servers can block. The node summary is what was found by the deadline.
+ * disks and name servers can block. The node summary is what was found by the deadline. Without
+ * GPUs, whose users are looked for, a disk and a name that has to be asked for, nothing can block,
+ * and there is no child.
  *
  *     node_summary_start(loop, &config, on_node_summary, me, &d);
  *     … on_node_summary(me, &node summary, whole)                    or node_summary_stop(d) */
 #pragma once
 
+#include "io/net/addr.h"
 #include "launcher/node/node_discovery_io.h"
 #include "launcher/preflight/node_summary.h"
 
@@ -23,7 +26,10 @@ struct node_summary_config {                /* borrowed for the call */
     const char *netif;
     /* interface of a faster network; "": there is none; NULL: not checked */
     const char *fast_netif;
-    const char *host;  /* this node's name */
+    const char *host; /* this node's name */
+    /* What /etc/hosts says of it (io/net/hosts_file.h). 0: who knows it has to be asked. */
+    const struct addr *own_addrs;
+    size_t n_own_addrs;
     uint64_t begun_ns; /* it ends NODE_SUMMARY_GATHER_NS later; 0: begins now */
 };
 

@@ -11,4 +11,7 @@ void node_summary_discovery_early(const struct node_summary_config *c, struct no
 void node_summary_discovery_devices(const struct node_summary_config *c, struct node_summary *d);
 void node_summary_discovery_disk(const struct node_summary_config *c, struct node_summary *d);
 void node_summary_discovery_name(const struct node_summary_config *c, struct node_summary *d);
+/* What the name of this node says, as soon as it is known. */
+void node_summary_name(const char *host, const struct addr *addrs, size_t n,
+                       struct node_summary *d);
 void node_summary_name_unresolved(const char *host, const char *why, struct node_summary *d);

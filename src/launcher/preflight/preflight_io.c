@@ -83,6 +83,8 @@ static void on_devices(void *arg) {
                                          .netif = p->nets.nets[RING_NET].netif,
                                          .fast_netif = p->nets.nets[RING_FAST].netif,
                                          .host = p->config.host,
+                                         .own_addrs = p->own_addrs,
+                                         .n_own_addrs = p->n_own_addrs,
                                          .begun_ns = p->gather_begun_ns};
     int r = node_summary_start(p->loop, &config, on_node_summary, p, &p->gathering);
     if (r < 0)
@@ -92,6 +94,8 @@ static void on_devices(void *arg) {
 /* Begins the summary, from the result of the discovery. */
 static void gather(struct preflight *p) {
     p->gather_begun_ns = clock_now_ns();
+    if (!hosts_file_find("/etc", p->config.host, 0, p->own_addrs, &p->n_own_addrs))
+        p->n_own_addrs = 0;
     if (p->discovery != NULL)
         node_discovery_wait(p->discovery, on_devices, p);
     else

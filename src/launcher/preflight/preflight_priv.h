@@ -2,6 +2,7 @@
 #pragma once
 
 #include "io/net/addr.h"
+#include "io/net/hosts_file.h"
 #include "launcher/preflight/check_text.h"
 #include "launcher/preflight/node_nets_io.h"
 #include "launcher/preflight/node_summary_io.h"
@@ -26,7 +27,9 @@ struct preflight {
     struct node_nets nets;
     struct node_summary_gathering *gathering;
     struct node_summary node_summary;
-    uint64_t gather_begun_ns; /* 0: not begun */
+    uint64_t gather_begun_ns;                    /* 0: not begun */
+    struct addr own_addrs[HOSTS_FILE_ADDRS_MAX]; /* of this node's name, if /etc/hosts has it */
+    size_t n_own_addrs;
     bool gathered;
 
     /* the group for which this node prepares; none: generation 0.0 */

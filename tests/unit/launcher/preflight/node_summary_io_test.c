@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -74,6 +75,44 @@ Test(node_summary_io, this_machine_is_looked_at, .init = begin, .fini = finish) 
     cr_assert_neq(found.values[NODE_SUMMARY_GPUS][0], '\0');
     cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1, "the child is reaped");
     cr_assert_eq(errno, ECHILD);
+}
+
+/* It is not reaped. */
+static bool has_child(void) {
+    siginfo_t si;
+    return waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+/* Then there is no child. The child would find the same. */
+Test(node_summary_io, what_cannot_block_is_looked_at_here, .init = begin, .fini = finish) {
+    struct addr own;
+    if (discover_has_gpus())
+        cr_skip_test("processes on GPUs are looked for by a child");
+    (void)start(NULL);
+    cr_assert(has_child(), "the name has to be asked for");
+    cr_assert_eq(loop_run(loop), 0);
+    struct node_summary by_child = found;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &own), 0);
+    struct node_summary_config config = {
+        .discovery = discovery, .netif = "lo", .host = "localhost", .own_addrs = &own, .n_own_addrs = 1};
+    struct node_summary_gathering *g;
+    cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
+    cr_assert_eq(calls, 1, "never from inside");
+    cr_assert_not(has_child());
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert(calls == 2 && found_whole && found.has_clock);
+    for (unsigned i = 0; i < NODE_SUMMARY_FACT_COUNT; i++)
+        cr_expect_str_eq(found.values[i], by_child.values[i]);
+    cr_assert_eq(found.n_findings, by_child.n_findings);
+    for (uint32_t i = 0; i < found.n_findings; i++)
+        cr_expect_str_eq(found.findings[i].code, by_child.findings[i].code);
+    cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
+    node_summary_stop(g);
+    config.log_dir = "/tmp";
+    cr_assert_eq(node_summary_start(loop, &config, on_node_summary, NULL, &g), 0);
+    cr_assert(has_child(), "a disk can hang");
+    node_summary_stop(g);
+    cr_assert_eq(calls, 2);
 }
 
 Test(node_summary_io, a_folder_that_is_to_be_made_here, .init = begin, .fini = finish) {
