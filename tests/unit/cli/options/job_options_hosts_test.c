@@ -16,23 +16,6 @@
     "SLURM_PROCID=2 SLURM_LOCALID=0 "
 #define HEAD "MUSTER_HEAD=127.0.0.1:4711 "
 
-static uint32_t some_cpus(void *arg) {
-    (void)arg;
-    return 6;
-}
-
-static int no_gpus(void *arg, uint32_t *ret, struct err *err) {
-    (void)arg;
-    (void)err;
-    *ret = 0;
-    return 0;
-}
-
-static uint64_t fixed_random(void *arg) {
-    (void)arg;
-    return UINT64_C(0xabcdef0123456789);
-}
-
 static unsigned files_read;
 static int hostfile(void *arg, const char *path, char **ret, size_t *ret_len, struct err *err) {
     (void)arg;
@@ -49,11 +32,7 @@ static bool is_there(void *arg, const char *path) {
     return strcmp(path, "x") == 0;
 }
 
-static const struct job_probes probes = {.count_cpus = some_cpus,
-                                         .count_gpus = no_gpus,
-                                         .random = fixed_random,
-                                         .read_hostfile = hostfile,
-                                         .is_there = is_there};
+static const struct job_probes probes = {READING_PROBES, .read_hostfile = hostfile, .is_there = is_there};
 
 static struct reading read_line(const char *env, const char *line) { return read_job(env, line, &probes); }
 

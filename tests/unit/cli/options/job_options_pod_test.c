@@ -15,27 +15,12 @@
 static const char *hosts;
 static unsigned reads;
 
-static uint32_t one_cpu(void *arg) {
-    (void)arg;
-    return 1;
-}
-static int no_gpus(void *arg, uint32_t *ret, struct err *err) {
-    (void)arg;
-    (void)err;
-    *ret = 0;
-    return 0;
-}
-static uint64_t fixed_random(void *arg) {
-    (void)arg;
-    return 0xabcd;
-}
 static char *read_hosts(void *arg) {
     (void)arg;
     reads++;
     return hosts == NULL ? NULL : xstrdup(hosts);
 }
-static const struct job_probes probes = {
-    .count_cpus = one_cpu, .count_gpus = no_gpus, .random = fixed_random, .read_hosts = read_hosts};
+static const struct job_probes probes = {READING_PROBES, .read_hosts = read_hosts};
 
 static struct reading read_line(const char *env, const char *line) {
     char words[512];

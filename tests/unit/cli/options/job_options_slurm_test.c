@@ -23,23 +23,6 @@
     "SLURM_JOB_ID=28 SLURM_CLUSTER_NAME=c1 SLURM_JOB_NODELIST=node[1-4] SLURM_NNODES=4 SLURM_NTASKS=4 " \
     "SLURM_TASKS_PER_NODE=1(x4) SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 "
 
-static uint32_t some_cpus(void *arg) {
-    (void)arg;
-    return 6;
-}
-
-static int no_gpus(void *arg, uint32_t *ret, struct err *err) {
-    (void)arg;
-    (void)err;
-    *ret = 0;
-    return 0;
-}
-
-static uint64_t fixed_random(void *arg) {
-    (void)arg;
-    return 0xabcd;
-}
-
 static const char *cwd = "/home/u";
 static char *fixed_cwd(void *arg) {
     (void)arg;
@@ -62,11 +45,7 @@ static const char *shared_folder(void *arg, const char *path) {
     return shared_name;
 }
 
-static const struct job_probes probes = {.count_cpus = some_cpus,
-                                         .count_gpus = no_gpus,
-                                         .random = fixed_random,
-                                         .cwd = fixed_cwd,
-                                         .slurm_facts = slurm_facts,
+static const struct job_probes probes = {READING_PROBES, .cwd = fixed_cwd, .slurm_facts = slurm_facts,
                                          .shared_folder = shared_folder};
 
 static struct reading read_line(const char *env, const char *line) { return read_job(env, line, &probes); }
@@ -198,15 +177,15 @@ Test(job_options_slurm, torchruns_lines_mean_what_they_meant) {
          JOB_BACKEND_C10D, "node1", 29500, 8, 1, "28", -1},
         {TASKS, "--rdzv-id=28 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", JOB_BACKEND_C10D, "node1", 29500, 1,
          1, "28", -1},
-        {STEP, "--standalone --nproc-per-node=2 x", JOB_BACKEND_C10D, NULL, 0, 1, 2, "000000000000abcd000000000000abcd",
+        {STEP, "--standalone --nproc-per-node=2 x", JOB_BACKEND_C10D, NULL, 0, 1, 2, "abcdef0123456789abcdef0123456789",
          -1},
-        {STEP, "--nnodes=1 --nproc-per-node=2 x", JOB_BACKEND_C10D, NULL, 0, 1, 2, "000000000000abcd000000000000abcd",
+        {STEP, "--nnodes=1 --nproc-per-node=2 x", JOB_BACKEND_C10D, NULL, 0, 1, 2, "abcdef0123456789abcdef0123456789",
          -1},
         /* the group is the user's, but the numbers are not said */
         {STEP "SLURM_GPUS_ON_NODE=8", "--rdzv-backend=c10d --rdzv-endpoint=node1:29500 x", JOB_BACKEND_C10D, "node1",
          29500, 4, 8, "none", -1},
         {STEP "SLURM_GPUS_ON_NODE=8", "--standalone x", JOB_BACKEND_C10D, NULL, 0, 1, 8,
-         "000000000000abcd000000000000abcd", -1},
+         "abcdef0123456789abcdef0123456789", -1},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i].env, cases[i].line);
