@@ -128,12 +128,30 @@ def kill(pid, signo=signal.SIGKILL):
         os.kill(pid, signo)
 
 
-class Heard:
+class Changing:
+    """What a thread reads, which holds `changed` while it adds to it and sets `ended` after the last of it."""
+
+    def __init__(self):
+        self.ended, self.changed = False, threading.Condition()
+
+    def until(self, what, seconds=30):
+        """Returns the result of what() as soon as that is true, or its last result when the time is over."""
+        end = deadline(seconds)
+        with self.changed:
+            while True:
+                answer = what()
+                left = end - time.monotonic()
+                if answer or self.ended or left <= 0:
+                    return answer
+                self.changed.wait(left)
+
+
+class Heard(Changing):
     """Lines that a thread reads from a descriptor. The thread owns the descriptor."""
 
     def __init__(self, fd):
-        self.lines, self.times, self.raw, self.ended, self.synced = [], [], bytearray(), False, 0
-        self.changed = threading.Condition()
+        super().__init__()
+        self.lines, self.times, self.raw, self.synced = [], [], bytearray(), 0
         self._fd, self._rest = fd, b""
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
@@ -162,17 +180,6 @@ class Heard:
             if not data:
                 os.close(self._fd)
                 return
-
-    def until(self, what, seconds):
-        """Returns the result of what() as soon as that is true, or its last result when the time is over."""
-        end = deadline(seconds)
-        with self.changed:
-            while True:
-                answer = what()
-                left = end - time.monotonic()
-                if answer or self.ended or left <= 0:
-                    return answer
-                self.changed.wait(left)
 
     def text(self):
         with self.changed:

@@ -27,6 +27,14 @@ def all_gone(here, begin, without=(), known_s=0):
     here.cluster.wait_left(known_s + GRACE_S + 1, without, begin)
 
 
+def ended_in_order(here, begin):
+    """Each of two workers got one SIGTERM, and saves."""
+    assert here.job.events.wait("saved", 1)
+    all_gone(here, begin)
+    for rank in range(2):
+        assert len(here.job.events.all("got", name="SIGTERM", rank=rank)) == 1
+
+
 # ---- signals to the starter ----
 
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -38,10 +46,7 @@ def test_a_signal_ends_the_job_in_order(here, signo):
     kill(here.head(agent), signo)
     code, _, err = agent.finish()
     assert code == 128 + signo, err
-    assert here.job.events.wait("saved", 1)
-    all_gone(here, begin)
-    for rank in range(2):
-        assert len(here.job.events.all("got", name="SIGTERM", rank=rank)) == 1
+    ended_in_order(here, begin)
 
 
 def test_workers_that_ignore_it(here):
@@ -150,10 +155,7 @@ def test_a_killed_starter(here):
     here.told(2)
     begin = time.monotonic()
     kill(here.head(agent))
-    assert here.job.events.wait("saved", 1)
-    all_gone(here, begin)
-    for rank in range(2):
-        assert len(here.job.events.all("got", name="SIGTERM", rank=rank)) == 1
+    ended_in_order(here, begin)
 
 
 def test_a_killed_starter_of_workers_that_ignore_it(here):

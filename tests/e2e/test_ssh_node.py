@@ -12,17 +12,18 @@ import time
 
 import pytest
 
-from harness import Heard, alive, children, deadline, free_port, kill, muster, processes_with
+from harness import Changing, Heard, alive, children, deadline, free_port, kill, muster, processes_with
 from hosts import state
 
 BEGIN = b"\nMUSTER-SSH 1\n"
 GRACE = 3
 
 
-class Node:
+class Node(Changing):
     """A relay and its head. Messages are read by a thread while `reading` is set."""
 
     def __init__(self, job, tag="a", env=None, **more):
+        super().__init__()
         self.job, self.tag = job, tag
         in_r, self.to = os.pipe()
         self.out, out_w = os.pipe()
@@ -34,7 +35,7 @@ class Node:
             os.close(fd)
         self.pid = self.process.pid
         self.err = Heard(err_r)
-        self.frames, self.ended, self.changed = [], False, threading.Condition()
+        self.frames = []
         self.reading = threading.Event()
         self.reading.set()
         self.thread = threading.Thread(target=self._read, daemon=True)
@@ -57,16 +58,6 @@ class Node:
                 self.changed.notify_all()
             if not data:
                 return
-
-    def until(self, what, seconds=30):
-        end = deadline(seconds)
-        with self.changed:
-            while True:
-                answer = what()
-                left = end - time.monotonic()
-                if answer or self.ended or left <= 0:
-                    return answer
-                self.changed.wait(left)
 
     def get(self, kind, seconds=30):
         """The first message of a kind, as an object; fails if it does not come."""
