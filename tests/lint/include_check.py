@@ -51,6 +51,7 @@ ROOMS = [
     ("rendezvous/member", "base/ rendezvous/protocol rendezvous/arbiter rendezvous/leader"),
     ("rendezvous/operate", "base/ io/ rendezvous/protocol"),
     ("rendezvous/server", "base/ io/ rendezvous/store rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
+    ("watchdog/sources", "base/ io/"),
     ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("watchdog/signs", "base/ io/"),
     ("watchdog/evidence", "base/ io/ watchdog/signs"),
