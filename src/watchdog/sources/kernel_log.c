@@ -1,0 +1,50 @@
+#include "watchdog/sources/kernel_log.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/utf8.h"
+
+/* The number at *p; moves behind it and the comma or semicolon. */
+static bool number(const char **p, const char *end, uint64_t *ret) {
+    uint64_t n = 0;
+    const char *s = *p;
+    for (; s < end && isdigit((unsigned char)*s); s++) {
+        if (n > (UINT64_MAX - 9) / 10)
+            return false;
+        n = n * 10 + (uint64_t)(*s - '0');
+    }
+    if (s == *p || s == end || (*s != ',' && *s != ';'))
+        return false;
+    *p = s + 1;
+    *ret = n;
+    return true;
+}
+
+bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
+    const char *p = record, *end = record + len;
+    const char *semicolon = memchr(record, ';', len);
+    uint64_t level = 0, sequence = 0, us = 0;
+    if (semicolon == NULL || !number(&p, end, &level) || !number(&p, end, &sequence) ||
+        !number(&p, end, &us) || p > semicolon + 1)
+        return false;
+    const char *text = semicolon + 1, *newline = memchr(text, '\n', (size_t)(end - text));
+    size_t n = (size_t)((newline != NULL ? newline : end) - text);
+    char raw[KERNEL_LOG_LINE_MAX];
+    int head = snprintf(raw, sizeof raw, "[%5llu.%06llu] ", (unsigned long long)(us / 1000000),
+                        (unsigned long long)(us % 1000000));
+    n = MIN2(n, sizeof raw - 1 - (size_t)head);
+    memcpy(raw + head, text, n);
+    raw[(size_t)head + n] = '\0';
+    char *line = log->lines[log->n++ % KERNEL_LOG_LINES];
+    utf8_copy(line, KERNEL_LOG_LINE_MAX, raw);
+    utf8_clean(line, false);
+    return true;
+}
+
+void kernel_log_write(const struct kernel_log *log, struct strbuf *to) {
+    uint32_t n = MIN2(log->n, (uint32_t)KERNEL_LOG_LINES);
+    for (uint32_t i = log->n - n; i != log->n; i++)
+        strbuf_printf(to, "%s\n", log->lines[i % KERNEL_LOG_LINES]);
+}

@@ -1,0 +1,23 @@
+/* The last lines of the kernel's log, as text for people. Pure; kernel_log_io.h reads the log. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/text/strbuf.h"
+
+#define KERNEL_LOG_LINES 64 /* a power of two */
+#define KERNEL_LOG_LINE_MAX 240
+#define KERNEL_LOG_MAX 16384 /* bytes of all lines */
+
+/* A ring of the last lines. */
+struct kernel_log {
+    uint32_t n; /* all that were added */
+    char lines[KERNEL_LOG_LINES][KERNEL_LOG_LINE_MAX];
+};
+
+/* Adds a record of /dev/kmsg: "6,339,5140900,-;text\n KEY=value\n" (Linux,
+ * Documentation/ABI/testing/dev-kmsg). The text has escapes for unusual bytes. False: no record. */
+bool kernel_log_add(struct kernel_log *log, const char *record, size_t len);
+/* Adds the lines, the oldest first, "[    5.140900] text": the time is since boot. At most
+ * KERNEL_LOG_MAX bytes. */
+void kernel_log_write(const struct kernel_log *log, struct strbuf *to);

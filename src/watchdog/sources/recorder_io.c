@@ -1,0 +1,157 @@
+#include "watchdog/sources/recorder_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/file.h"
+#include "watchdog/sources/socket_io.h"
+
+#define HTTP_HEAD_MAX 8192
+#define LOOK_MS 50 /* between two looks at the file */
+#define SETTLED 4  /* so many looks without a change: it is written */
+
+static const char request[] = "POST /handler/fr_trace_json HTTP/1.1\r\nHost: localhost\r\n"
+                              "Content-Length: 0\r\nConnection: close\r\n\r\n";
+
+static int dial(const char *path, uint64_t deadline_ns, int *ret) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    size_t n = strlen(path);
+    if (n == 0 || n >= sizeof at.sun_path)
+        return -ENAMETOOLONG;
+    memcpy(at.sun_path, path, n);
+    if (path[0] == '@')
+        at.sun_path[0] = '\0';
+    socklen_t len = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n + (path[0] != '@'));
+    return socket_dial((const struct sockaddr *)(const void *)&at, len, deadline_ns, ret);
+}
+
+static int explain(int r, const char *path, struct err *err) {
+    if (r == -ENOENT || r == -ECONNREFUSED)
+        return err_set(err, r,
+                       "the worker has no server for it: its program does not use worker_main() of "
+                       "torch.distributed.elastic.control_plane");
+    if (r == -ETIMEDOUT)
+        return err_set(err, r, "the worker's server at %s did not answer in time", path);
+    if (r == -EMSGSIZE)
+        return err_set(err, r, "the worker's server at %s answered with more than %u bytes", path,
+                       RECORDER_ANSWER_MAX);
+    return err_set(err, r, "can't ask the worker's server at %s: %s", path, strerror(-r));
+}
+
+int source_recorder(const struct source_recorder_ask *ask, uint64_t deadline_ns,
+                    struct recorder *ret, struct err *err) {
+    _cleanup_(strbuf_fini) struct strbuf answer = {0};
+    const char *body = NULL;
+    size_t len = 0;
+    int fd = -1;
+    *ret = (struct recorder){0};
+    int r = dial(ask->socket, deadline_ns, &fd);
+    if (r == 0)
+        r = socket_say(fd, request, deadline_ns);
+    if (r == 0)
+        r = socket_hear_all(fd, &answer, HTTP_HEAD_MAX + RECORDER_ANSWER_MAX, deadline_ns);
+    file_close(&fd);
+    if (r < 0)
+        return explain(r, ask->socket, err);
+    r = recorder_http_body(strbuf_text(&answer), answer.len, &body, &len, err);
+    if (r == 0)
+        r = recorder_read(body, len, ret, err);
+    if (r < 0)
+        err_prefix(err, "the answer of the worker's server at %s can't be read", ask->socket);
+    return r;
+}
+
+/* ---- NCCL's recorder, by its FIFO ---- */
+
+static int trigger(const char *fifo) {
+    struct stat st;
+    int fd = open(fifo, O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0)
+        return -errno;
+    int r = fstat(fd, &st) < 0 ? -errno : !S_ISFIFO(st.st_mode) ? -EINVAL : 0;
+    if (r == 0 && write(fd, "1", 1) != 1)
+        r = -errno; /* EAGAIN: it is full, so it was asked often */
+    file_close(&fd);
+    return r == -EAGAIN ? 0 : r;
+}
+
+/* Whether the file is another one than at first, or was written since. */
+static bool is_new(const struct stat *now, const struct stat *before, bool existed) {
+    return !existed || now->st_ino != before->st_ino || now->st_size != before->st_size ||
+           now->st_mtim.tv_sec != before->st_mtim.tv_sec ||
+           now->st_mtim.tv_nsec != before->st_mtim.tv_nsec;
+}
+
+static int wait_for(const char *dump, const struct stat *before, bool existed,
+                    uint64_t deadline_ns) {
+    struct stat last = {0}, now;
+    for (int same = 0; same < SETTLED;) {
+        if (stat(dump, &now) == 0 && S_ISREG(now.st_mode) && now.st_size > 0 &&
+            is_new(&now, before, existed)) {
+            same = is_new(&now, &last, true) ? 0 : same + 1;
+            last = now;
+        }
+        if (clock_now_ns() >= deadline_ns)
+            return -ETIMEDOUT;
+        (void)poll(NULL, 0, LOOK_MS);
+    }
+    return 0;
+}
+
+static int copy(const char *from, const char *to, uint64_t deadline_ns) {
+    char piece[65536];
+    size_t total = 0;
+    int in = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = in < 0 ? -errno : 0;
+    int out = r < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (r == 0 && out < 0)
+        r = -errno;
+    while (r == 0) {
+        ssize_t n = read(in, piece, sizeof piece);
+        if (n <= 0) {
+            r = n < 0 ? -errno : 0;
+            break;
+        }
+        total += (size_t)n;
+        if (total > RECORDER_DUMP_MAX)
+            r = -EFBIG;
+        else if (clock_now_ns() >= deadline_ns)
+            r = -ETIMEDOUT;
+        else if (write(out, piece, (size_t)n) != n)
+            r = errno != 0 ? -errno : -EIO;
+    }
+    file_close(&in);
+    if (out >= 0 && r < 0)
+        (void)unlink(to);
+    file_close(&out);
+    return r;
+}
+
+int source_recorder_dump(const struct source_recorder_dump_ask *ask, uint64_t deadline_ns,
+                         struct err *err) {
+    struct stat before = {0};
+    bool existed = stat(ask->dump, &before) == 0;
+    int r = trigger(ask->fifo);
+    if (r == -ENXIO)
+        return err_set(err, r, "nobody reads %s: no worker uses NCCL, or its recorder is off",
+                       ask->fifo);
+    if (r == -ENOENT)
+        return err_set(err, r, "there is no %s: the worker does not use NCCL's recorder",
+                       ask->fifo);
+    if (r < 0)
+        return err_set(err, r, "can't write into %s: %s", ask->fifo,
+                       r == -EINVAL ? "it is no FIFO" : strerror(-r));
+    r = wait_for(ask->dump, &before, existed, deadline_ns);
+    if (r < 0)
+        return err_set(err, r, "NCCL's recorder was asked by %s, but has not written %s in time",
+                       ask->fifo, ask->dump);
+    r = ask->keep != NULL ? copy(ask->dump, ask->keep, deadline_ns) : 0;
+    return r < 0 ? err_set(err, r, "can't copy %s to %s: %s", ask->dump, ask->keep, strerror(-r))
+                 : 0;
+}

@@ -1,0 +1,121 @@
+/* The kernel's log and the counters of NICs: what is read of made-up files, and what is said of it. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "io/clock.h"
+#include "watchdog/sources/kernel_log_io.h"
+#include "watchdog/sources/nics_io.h"
+
+static bool add(struct kernel_log *log, const char *record) { return kernel_log_add(log, record, strlen(record)); }
+
+Test(counters, lines_of_the_kernels_log) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct kernel_log *log = xcalloc(1, sizeof *log);
+    cr_assert(
+        add(log, "4,1234,5140900123,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n SUBSYSTEM=pci\n"));
+    cr_assert(add(log, "6,1235,7,-,caller=T1;a;b\x1b[1m\n"));
+    cr_assert_not(add(log, "hello"));
+    cr_assert_not(add(log, "6,1;no time\n"));
+    cr_assert_not(add(log, ""));
+    kernel_log_write(log, &text);
+    cr_assert_str_eq(strbuf_text(&text), "[ 5140.900123] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n"
+                                         "[    0.000007] a;b?[1m\n");
+    for (int i = 0; i < 200; i++) {
+        char record[1024];
+        (void)snprintf(record, sizeof record, "6,%d,%d000000,-;line %d%0900d\n", i, i, i, 0);
+        cr_assert(add(log, record));
+    }
+    strbuf_clear(&text);
+    kernel_log_write(log, &text);
+    cr_assert_leq(text.len, KERNEL_LOG_MAX);
+    cr_assert_eq(strncmp(text.data, "[  136.000000] line 136", 23), 0, "%.40s", text.data);
+    free(log);
+}
+
+Test(counters, a_kernels_log_that_may_not_be_read_is_a_gap) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct source_kernel_log_ask ask = {.device = "/nonexistent/kmsg"};
+    struct err err = {0};
+    cr_assert_eq(source_kernel_log(&ask, clock_now_ns() + 60 * NS_PER_S, &text, &err), -ENOENT);
+    cr_assert_not_null(strstr(err.text, "/nonexistent/kmsg"));
+    ask.device = NULL; /* the real one: it is read, or there is a reason */
+    int r = source_kernel_log(&ask, clock_now_ns() + 60 * NS_PER_S, &text, &err);
+    cr_assert(r == 0 || err.text[0] != '\0');
+}
+
+struct tree {
+    char root[64];
+};
+
+static void tree_remove(struct tree *t) {
+    _cleanup_(freep) char *command = xasprintf("rm -rf %s", t->root);
+    cr_expect_eq(system(command), 0);
+}
+
+static void put(const struct tree *t, const char *path, const char *text) {
+    _cleanup_(freep) char *whole = xasprintf("%s/sys/class/%s", t->root, path);
+    for (char *p = whole + 1; (p = strchr(p, '/')) != NULL; p++) {
+        *p = '\0';
+        cr_assert(mkdir(whole, 0700) == 0 || errno == EEXIST);
+        *p = '/';
+    }
+    FILE *f = fopen(whole, "we");
+    cr_assert_not_null(f, "%s", whole);
+    cr_assert_geq(fputs(text, f), 0);
+    fclose(f);
+}
+
+static void read_tree(const struct tree *t, struct nics *ret) {
+    struct source_nics_ask ask = {.root = t->root};
+    struct err err = {0};
+    cr_assert_eq(source_nics(&ask, clock_now_ns() + 60 * NS_PER_S, ret, &err), 0, "%s", err.text);
+}
+
+Test(counters, what_moved_between_two_readings) {
+    _cleanup_(tree_remove) struct tree t = {.root = "/tmp/muster-nics.XXXXXX"};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct nics before, after;
+    cr_assert_not_null(mkdtemp(t.root));
+    put(&t, "net/eth0/operstate", "up\n");
+    put(&t, "net/eth0/statistics/rx_bytes", "1000\n");
+    put(&t, "net/eth0/statistics/tx_bytes", "5000\n");
+    put(&t, "net/eth0/statistics/rx_errors", "3\n");
+    put(&t, "infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/port_rcv_data", "100\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/port_xmit_data", "200\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/link_downed", "0\n");
+    read_tree(&t, &before);
+    put(&t, "net/eth0/statistics/rx_bytes", "2501000\n");
+    put(&t, "net/eth0/statistics/tx_bytes", "5\n"); /* reset meanwhile */
+    put(&t, "net/eth0/statistics/rx_errors", "4\n");
+    put(&t, "infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/port_xmit_data", "250\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/link_downed", "2\n");
+    read_tree(&t, &after);
+    before.when_ns = 0;
+    after.when_ns = 3 * NS_PER_S;
+    nics_summary(&before, &after, &text);
+    cr_assert_str_eq(strbuf_text(&text),
+                     "mlx5_0 port 1 (1: DOWN): received 0 B, sent 200 B in 3.0 s; link_downed 2 (+2)\n"
+                     "eth0 (up): received 2.5 MB, sent 0 B in 3.0 s; rx_errors 4 (+1)\n");
+    cr_assert_eq(nics_moved(&before, &after, false), 2500000);
+    cr_assert_eq(nics_moved(&before, &after, true), 200);
+    strbuf_clear(&text);
+    after.n = 1;
+    nics_summary(&before, &after, &text);
+    cr_assert_not_null(strstr(text.data, "eth0: is no longer there\n"), "%s", text.data);
+}
+
+Test(counters, without_devices_there_is_nothing_and_late_is_said) {
+    struct source_nics_ask ask = {.root = "/nonexistent"};
+    struct nics nics;
+    struct err err = {0};
+    cr_assert_eq(source_nics(&ask, clock_now_ns() + 60 * NS_PER_S, &nics, &err), 0);
+    cr_assert_eq(nics.n, 0);
+    ask.root = NULL;
+    cr_assert_eq(source_nics(&ask, 0, &nics, &err), -ETIMEDOUT);
+    cr_assert_not_null(strstr(err.text, "were read in time"), "%s", err.text);
+}
