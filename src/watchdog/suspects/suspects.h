@@ -57,6 +57,7 @@ enum suspect_reason {
     SUSPECT_STEPS,       /* has announced fewer */
     SUSPECT_CHILD,       /* waits elsewhere, and so does a child of it: a data loader */
     SUSPECT_ELSEWHERE,   /* not where the largest group waits */
+    SUSPECT_BUSY, /* by its signs: it does something while others wait; if nothing else tells */
 };
 
 struct suspect {
@@ -83,6 +84,10 @@ struct suspects {
     uint32_t n_suspects;           /* of them in the list, by rank */
     struct suspect *suspects;      /* owned */
     uint32_t n_missing;            /* ranks without evidence that have not ended */
+    /* Of each rank; owned. The evidence is borrowed from the input; NULL: none */
+    const struct evidence_worker **worker_of;
+    bool *ended;      /* with 0 */
+    bool *is_suspect; /* also those that are not in the list */
 };
 
 /* -ENOMEM; *ret is empty then. Ranks of an evidence that are not of its node are ignored. */

@@ -1,0 +1,117 @@
+#include <stdio.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "watchdog/suspects/suspects_priv.h"
+
+const struct evidence_stack *suspects_stack(const struct evidence *e,
+                                            const struct evidence_thread *t) {
+    if (t->stack < 0 || (uint32_t)t->stack >= e->n_stacks || e->stacks[t->stack].n == 0)
+        return NULL;
+    return &e->stacks[t->stack];
+}
+
+/* Where Python and its packages are installed (PEP 370, sysconfig's "posix_prefix" and Debian's
+ * "deb_system"): "/usr/lib/python3.11/threading.py". */
+static bool is_library(const char *file) {
+    const char *lib = strstr(file, "/lib/python");
+    return file[0] == '<' || strstr(file, "/site-packages/") != NULL ||
+           strstr(file, "/dist-packages/") != NULL ||
+           (lib != NULL && lib[strlen("/lib/python")] >= '0' && lib[strlen("/lib/python")] <= '9');
+}
+
+const struct evidence_frame *suspects_user_frame(const struct evidence_stack *stack) {
+    if (stack == NULL || stack->n == 0)
+        return NULL;
+    for (uint32_t i = 0; i < stack->n; i++)
+        if (!is_library(stack->frames[i].file))
+            return &stack->frames[i];
+    return &stack->frames[0];
+}
+
+static const char *base_name(const char *file) {
+    const char *slash = strrchr(file, '/');
+    return slash != NULL ? slash + 1 : file;
+}
+
+/* By the name of the file, not by its folder, which may be another one in the next run. */
+static uint64_t hash_frame(uint64_t h, const struct evidence_frame *f) {
+    h = hash_bytes(h, f->function, strlen(f->function) + 1);
+    h = hash_text(h, base_name(f->file));
+    return hash_bytes(h, &f->line, sizeof f->line);
+}
+
+uint64_t suspects_place(const struct evidence_stack *stack) {
+    uint64_t h = HASH_BEGIN;
+    if (stack == NULL || stack->n == 0)
+        return 0;
+    for (uint32_t i = 0; i < stack->n; i++)
+        h = hash_frame(h, &stack->frames[i]);
+    return h != 0 ? h : 1;
+}
+
+static void add_frame(const struct evidence_frame *f, char *out, size_t size) {
+    if (f->line != 0)
+        (void)snprintf(out, size, "%s (%.80s:%u)", f->function, base_name(f->file), f->line);
+    else
+        (void)snprintf(out, size, "%s (%.80s)", f->function, base_name(f->file));
+}
+
+/* The call in which it waits: "read()", "pipe_read"; "" if that is not known. */
+static void call_of(const struct evidence_thread *t, char *out, size_t size) {
+    out[0] = '\0';
+    if (t->syscall[0] != '\0')
+        (void)snprintf(out, size, "%s()", t->syscall);
+    else if (t->wchan[0] != '\0' && strcmp(t->wchan, "0") != 0)
+        (void)snprintf(out, size, "%s", t->wchan);
+}
+
+void suspects_where(const struct evidence *e, const struct evidence_thread *t, char *out,
+                    size_t size) {
+    const struct evidence_frame *f = suspects_user_frame(suspects_stack(e, t));
+    if (f != NULL)
+        add_frame(f, out, size);
+    else
+        call_of(t, out, size);
+}
+
+enum wait_kind suspects_wait(const struct evidence_thread *t) {
+    switch (t->state) {
+    case 'R': return WAIT_RUNS;
+    case 'D': return WAIT_BLOCKED;
+    case 'T': return WAIT_STOPPED;
+    case 't': return WAIT_TRACED;
+    default: return WAIT_SLEEPS;
+    }
+}
+
+const char *suspects_verb(const struct evidence_thread *t, uint32_t n) {
+    switch (suspects_wait(t)) {
+    case WAIT_SLEEPS: return n == 1 ? "waits" : "wait";
+    case WAIT_RUNS: return n == 1 ? "runs" : "run";
+    case WAIT_BLOCKED: return n == 1 ? "is blocked" : "are blocked";
+    case WAIT_STOPPED: return n == 1 ? "is stopped" : "are stopped";
+    case WAIT_TRACED: return n == 1 ? "is traced" : "are traced";
+    }
+    return "";
+}
+
+void suspects_describe(const struct evidence *e, const struct evidence_thread *t,
+                       struct strbuf *ret) {
+    const struct evidence_frame *f = suspects_user_frame(suspects_stack(e, t));
+    char call[EVIDENCE_WORD_MAX + 2], where[EVIDENCE_FUNCTION_MAX + 96];
+    enum wait_kind kind = suspects_wait(t);
+    call_of(t, call, sizeof call);
+    if (kind == WAIT_SLEEPS || kind == WAIT_BLOCKED)
+        strbuf_add(ret, call[0] != '\0' ? call : "waits");
+    else
+        strbuf_add(ret, kind == WAIT_STOPPED ? "stopped (T)" : suspects_verb(t, 1));
+    if (f != NULL) {
+        add_frame(f, where, sizeof where);
+        strbuf_printf(ret, " in %s", where);
+    }
+    if (kind == WAIT_BLOCKED)
+        strbuf_add(ret, ", uninterruptible (D)");
+    if (kind != WAIT_RUNS && kind != WAIT_STOPPED && t->target[0] != '\0')
+        strbuf_printf(ret, ", %.100s", t->target);
+}

@@ -1,0 +1,40 @@
+/* What the files of this room share. */
+#pragma once
+
+#include "watchdog/suspects/suspects.h"
+
+#define NO_GROUP UINT32_MAX
+
+/* How a main thread waits, as far as it tells groups apart. */
+enum wait_kind { WAIT_SLEEPS = 1, WAIT_RUNS, WAIT_BLOCKED, WAIT_STOPPED, WAIT_TRACED };
+enum wait_kind suspects_wait(const struct evidence_thread *t);
+
+/* The stack of this thread; NULL: none. */
+const struct evidence_stack *suspects_stack(const struct evidence *e,
+                                            const struct evidence_thread *t);
+static inline const struct evidence *suspects_evidence(const struct suspects_input *in,
+                                                       uint32_t rank) {
+    return in->nodes[in->nodes_of[rank]].evidence;
+}
+/* The main thread of a rank; NULL: no evidence, or it has ended. */
+const struct evidence_thread *suspects_main(const struct suspects *s, uint32_t rank);
+
+/* "backward (train.py:76)", and, if there is no Python stack, "futex()"; "" if nothing is known. */
+void suspects_where(const struct evidence *e, const struct evidence_thread *t, char *out,
+                    size_t size);
+/* "read() in load (data.py:20), pipe" */
+void suspects_describe(const struct evidence *e, const struct evidence_thread *t,
+                       struct strbuf *ret);
+/* "wait", "waits", "run", "runs", ...: what `n` ranks at this place do. */
+const char *suspects_verb(const struct evidence_thread *t, uint32_t n);
+/* Writes the text of a suspect. `of`: what the rank has enqueued or announced, `others`: what
+ * others have. `child`: the one that waits elsewhere; NULL: none. */
+void suspects_tell(const struct suspects_input *in, const struct suspects *s, uint64_t of,
+                   uint64_t others, const struct evidence_child *child, struct suspect *ret);
+
+/* suspects_groups.c: fills in the groups. 0 or -ENOMEM. */
+_must_use_ int suspects_group_ranks(const struct suspects_input *in, struct suspects *s);
+/* suspects_children.c: that child of this rank which waits elsewhere than its siblings, and than
+ * those of the other ranks; NULL: none. */
+const struct evidence_child *suspects_odd_child(const struct suspects_input *in,
+                                                const struct suspects *s, uint32_t rank);

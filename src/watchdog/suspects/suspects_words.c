@@ -1,0 +1,165 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/utf8.h"
+#include "watchdog/suspects/suspects_priv.h"
+
+#define RANGES_MAX 100 /* bytes of a list of ranks in a line */
+#define NAMED_MAX 4    /* suspects, or groups, in a line */
+
+void suspects_ranges(const uint32_t *ranks, uint32_t n, size_t max, struct strbuf *ret) {
+    size_t begin = ret->len;
+    for (uint32_t i = 0; i < n;) {
+        uint32_t end = i + 1;
+        while (end < n && ranks[end] == ranks[end - 1] + 1)
+            end++;
+        char one[32];
+        int len = ranks[i] == ranks[end - 1]
+                      ? snprintf(one, sizeof one, "%" PRIu32, ranks[i])
+                      : snprintf(one, sizeof one, "%" PRIu32 "-%" PRIu32, ranks[i], ranks[end - 1]);
+        if (ret->len - begin + (i > 0) + (size_t)len + strlen(",...") > max) {
+            strbuf_add(ret, ret->len > begin ? ",..." : "...");
+            return;
+        }
+        strbuf_printf(ret, "%s%s", i > 0 ? "," : "", one);
+        i = end;
+    }
+}
+
+/* "rank 3", "ranks 0-1,3" */
+static void add_ranks(const uint32_t *ranks, uint32_t n, struct strbuf *ret) {
+    strbuf_add(ret, n == 1 ? "rank " : "ranks ");
+    suspects_ranges(ranks, n, RANGES_MAX, ret);
+}
+
+static void add_still(uint64_t still_ns, struct strbuf *ret) {
+    if (still_ns >= NS_PER_S)
+        strbuf_printf(ret, ", still for %" PRIu64 " s", still_ns / NS_PER_S);
+}
+
+static void add_child(const struct evidence *e, const struct evidence_child *child,
+                      struct strbuf *ret) {
+    strbuf_printf(ret, "; its child %s %" PRId32 " waits elsewhere than its siblings: ",
+                  child->name[0] != '\0' ? child->name : "process", child->pid);
+    suspects_describe(e, &child->main, ret);
+}
+
+void suspects_tell(const struct suspects_input *in, const struct suspects *s, uint64_t of,
+                   uint64_t others, const struct evidence_child *child, struct suspect *ret) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    const struct evidence_worker *w = s->worker_of[ret->rank];
+    const struct evidence_thread *t = suspects_main(s, ret->rank);
+    const struct evidence *e = suspects_evidence(in, ret->rank);
+    strbuf_printf(&text, "rank %" PRIu32 " (node %.60s", ret->rank, in->nodes[ret->node].name);
+    if (ret->pid > 0)
+        strbuf_printf(&text, ", pid %" PRId32, ret->pid);
+    strbuf_add(&text, "): ");
+    switch (ret->reason) {
+    case SUSPECT_ENDED: strbuf_add(&text, "has ended with 0 while others wait"); break;
+    case SUSPECT_ABSENT: strbuf_add(&text, "never came to the store"); break;
+    case SUSPECT_COLLECTIVES:
+        strbuf_printf(&text, "at collective %" PRIu64 ", others at %" PRIu64, of, others);
+        break;
+    case SUSPECT_STEPS:
+        strbuf_printf(&text, "at step %" PRIu64 ", others at %" PRIu64, of, others);
+        break;
+    case SUSPECT_BUSY: strbuf_add(&text, "does something while others wait"); break;
+    case SUSPECT_STOPPED:
+    case SUSPECT_CHILD:
+    case SUSPECT_ELSEWHERE: break;
+    }
+    bool led = text.data[text.len - 1] != ' ';
+    if (t != NULL) {
+        strbuf_add(&text, led ? ": " : "");
+        suspects_describe(e, t, &text);
+        add_still(w->still_ns, &text);
+    } else if (ret->reason != SUSPECT_ENDED) {
+        strbuf_add(&text, led ? "; no evidence" : "no evidence");
+    }
+    if (child != NULL)
+        add_child(e, child, &text);
+    utf8_copy(ret->text, sizeof ret->text, strbuf_text(&text));
+    utf8_clean(ret->text, false);
+}
+
+/* The ranks of a group that are no suspects. Returns how many. */
+static uint32_t others_of(const struct suspects_input *in, const struct suspects *s, uint32_t group,
+                          uint32_t *ranks) {
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < in->n_ranks; r++)
+        if (s->group_of[r] == group && !s->is_suspect[r])
+            ranks[n++] = r;
+    return n;
+}
+
+static void add_group(const struct suspects_input *in, const struct suspects *s, uint32_t group,
+                      uint32_t *ranks, struct strbuf *ret) {
+    const struct suspects_group *g = &s->groups[group];
+    uint32_t n = others_of(in, s, group, ranks);
+    if (n == 0)
+        return;
+    strbuf_add(ret, ret->len > 0 ? "; " : "");
+    if (n == in->n_ranks)
+        strbuf_add(ret, n == 1 ? "the only rank" : "all ranks");
+    else
+        add_ranks(ranks, n, ret);
+    strbuf_printf(ret, " %s", suspects_verb(suspects_main(s, g->first), n));
+    if (g->where[0] != '\0')
+        strbuf_printf(ret, " in %s", g->where);
+}
+
+static void add_groups(const struct suspects_input *in, const struct suspects *s, uint32_t *ranks,
+                       struct strbuf *ret) {
+    /* With a majority, those who are not in it are suspects, or nothing is said against them. */
+    uint32_t n = s->majority && s->n_all > 0 ? 1 : MIN2(s->n_groups, NAMED_MAX);
+    for (uint32_t g = 0; g < n; g++)
+        add_group(in, s, g, ranks, ret);
+    if (s->n_groups > n && !(s->majority && s->n_all > 0))
+        strbuf_printf(ret, "; %" PRIu32 " more groups", s->n_groups - n);
+}
+
+static void add_suspects(const struct suspects_input *in, const struct suspects *s, uint32_t *ranks,
+                         struct strbuf *ret) {
+    uint32_t n = 0, seen = 0;
+    for (uint32_t i = 0; i < MIN2(s->n_suspects, NAMED_MAX); i++)
+        strbuf_printf(ret, "%s%s", ret->len > 0 ? "; " : "", s->suspects[i].text);
+    for (uint32_t r = 0; r < in->n_ranks && s->n_all > NAMED_MAX; r++)
+        if (s->is_suspect[r] && ++seen > NAMED_MAX)
+            ranks[n++] = r;
+    if (n > 0) {
+        strbuf_add(ret, "; and ");
+        add_ranks(ranks, n, ret);
+    }
+}
+
+static void add_missing(const struct suspects_input *in, const struct suspects *s, uint32_t *ranks,
+                        struct strbuf *ret) {
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < in->n_ranks; r++)
+        if (!s->ended[r] && suspects_main(s, r) == NULL)
+            ranks[n++] = r;
+    if (n == 0)
+        return;
+    const struct suspects_node *node = &in->nodes[in->nodes_of[ranks[0]]];
+    strbuf_printf(ret, "%sno evidence from ", ret->len > 0 ? "; " : "");
+    add_ranks(ranks, n, ret);
+    strbuf_printf(ret, " (node %.60s%s", node->name,
+                  in->nodes_of[ranks[0]] != in->nodes_of[ranks[n - 1]] ? " and others" : "");
+    if (node->evidence == NULL)
+        strbuf_printf(ret, ": %.100s",
+                      node->missing != NULL ? node->missing : "it did not answer in time");
+    strbuf_add(ret, ")");
+}
+
+void suspects_line(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    _cleanup_(freep) uint32_t *ranks = xcalloc(in->n_ranks + (size_t)1, sizeof *ranks);
+    char out[SUSPECTS_LINE_MAX];
+    add_groups(in, s, ranks, &line);
+    add_suspects(in, s, ranks, &line);
+    add_missing(in, s, ranks, &line);
+    utf8_copy(out, sizeof out, strbuf_text(&line));
+    utf8_clean(out, false);
+    strbuf_add(ret, out);
+}
