@@ -54,3 +54,5 @@ def test_workers_know_the_notify_socket_and_no_password(job):
     assert told["NOTIFY_SOCKET"] == "/run/systemd/notify"
     assert told["MUSTER_GENERATION"] == "1.1" and told["MUSTER_EPOCH"] == "1"
     assert "MUSTER_ETCD_PASSWORD" not in told
+    code, out, err = job.run("--no-python", "/bin/sh", "-c", 'test "$NOTIFY_SOCKET" = "$MUSTER_NOTIFY_SOCKET" && echo same')
+    assert code == 0 and out == "same\n", err

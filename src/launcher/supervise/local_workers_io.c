@@ -255,12 +255,20 @@ static const struct worker_group_ops worker_ops = {
  * be ending. So only messages of workers that run now count. */
 static void on_notify(void *arg, pid_t pid, const struct notify_message *message) {
     struct local_workers *c = arg;
-    if (!c->running || !message->safe_point)
+    uint32_t i;
+    if (!c->running || !message->any)
         return;
-    if (worker_group_holds(c->workers, pid))
-        report(c, MEMBER_EVENT_SAFE_POINT);
-    else
+    if (!worker_group_holds(c->workers, pid, &i)) {
         log_debug("a notification of process %d, which is no worker, is ignored", (int)pid);
+        return;
+    }
+    announced_take(&c->announced[i], message, clock_now_ns());
+    if (message->safe_point)
+        report(c, MEMBER_EVENT_SAFE_POINT);
+}
+
+const struct announced *local_workers_announced(const struct local_workers *c, uint32_t i) {
+    return &c->announced[i];
 }
 
 /* ---- what the node gives its workers ---- */
@@ -326,6 +334,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     c->pending = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->pending);
     c->doubted = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->doubted);
     c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
+    c->announced = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->announced);
     int r = loop_timer_new(loop, on_doubt_timer, c, &c->doubt_timer);
     if (r < 0) {
         local_workers_free(c);
@@ -333,7 +342,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     }
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
-        log_warning("%s; workers can't report safe points", err.text);
+        log_warning("%s; workers can't announce anything", err.text);
     if (config->discovery != NULL)
         node_discovery_wait(config->discovery, on_discovered, c);
     *ret = c;
@@ -349,6 +358,7 @@ static void drop_generation(struct local_workers *c) {
         free(TAKE_PTR(c->pending[i]));
         free(take_doubted(c, i));
         free(TAKE_PTR(c->tails[i]));
+        c->announced[i] = (struct announced){0};
     }
     c->n_tails = 0;
     node_setup_fini(&c->setup);
@@ -374,6 +384,7 @@ void local_workers_free(struct local_workers *c) {
     free(c->pending);
     free(c->doubted);
     free(c->tails);
+    free(c->announced);
     free(c->oom_file);
     free(c->said);
     free(c->recorded);

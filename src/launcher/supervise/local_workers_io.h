@@ -21,6 +21,7 @@
 #include "launcher/logs/writer_io.h"
 #include "launcher/node/node_discovery_io.h"
 #include "launcher/supervise/guardian_io.h"
+#include "launcher/worker/notify.h"
 #include "nccl_env/facts/netif_choice.h"
 #include "rendezvous/member/member.h"
 
@@ -107,6 +108,9 @@ uint32_t local_workers_workers_alive(const struct local_workers *local_workers);
 /* How many workers of the current generation have exited with 0 by themselves, not because they
  * were stopped, and the global rank of the first. */
 uint32_t local_workers_ended_well(const struct local_workers *local_workers, uint32_t *ret_rank);
+/* What a worker of the current generation has announced over its notify socket. Borrowed. */
+const struct announced *local_workers_announced(const struct local_workers *local_workers,
+                                                uint32_t local_rank);
 /* The run is over on all nodes: notes this beside its logs. */
 void local_workers_run_ended(struct local_workers *local_workers);
 /* The temporary folder is kept, because a report named a file in it. */

@@ -37,8 +37,9 @@ struct local_workers {
         *doubted; /* [nproc] failures that may be the end of the whole node; NULL: none */
     uint32_t n_doubted;
     struct loop_timer *doubt_timer;
-    uint64_t doubt_ns; /* how long such a failure waits; 0: not at all */
-    char **tails;      /* [nproc] the last lines of a failed worker's stderr, or NULL */
+    uint64_t doubt_ns;           /* how long such a failure waits; 0: not at all */
+    struct announced *announced; /* [nproc] what they have told since their start */
+    char **tails;                /* [nproc] the last lines of a failed worker's stderr, or NULL */
     uint32_t n_tails;
     struct worker_group *workers;
     struct worker_group *ending; /* it kept processes, which are being killed; NULL: none */

@@ -381,7 +381,7 @@ pid_t worker_group_pid(const struct worker_group *g, uint32_t index) {
 
 #define DEPTH_MAX 256 /* a longer chain of parents is not followed */
 
-bool worker_group_holds(const struct worker_group *g, pid_t pid) {
+bool worker_group_holds(const struct worker_group *g, pid_t pid, uint32_t *ret_index) {
     const pid_t self = getpid();
     pid_t parent = pid;
     for (unsigned depth = 0; depth < DEPTH_MAX && parent > 0 && parent != self; depth++) {
@@ -389,7 +389,9 @@ bool worker_group_holds(const struct worker_group *g, pid_t pid) {
         parent = sweep_parent(pid);
     }
     for (uint32_t i = 0; parent == self && i < g->n; i++)
-        if (worker_group_pid(g, i) == pid)
+        if (worker_group_pid(g, i) == pid) {
+            *ret_index = i;
             return true;
+        }
     return false;
 }

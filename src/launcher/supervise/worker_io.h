@@ -137,6 +137,6 @@ uint32_t worker_group_alive(const struct worker_group *g);
 bool worker_group_gone(const struct worker_group *g);
 /* 0 if it never ran or has been reaped. */
 pid_t worker_group_pid(const struct worker_group *g, uint32_t index);
-/* Whether this process is a running worker, or below one. False for a daemon, because it is no
- * longer below its worker. */
-bool worker_group_holds(const struct worker_group *g, pid_t pid);
+/* Whether this process is a running worker, or below one; which. False for a daemon, because it is
+ * no longer below its worker. */
+bool worker_group_holds(const struct worker_group *g, pid_t pid, uint32_t *ret_index);

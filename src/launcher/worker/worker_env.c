@@ -53,8 +53,11 @@ static void set_ours(struct envlist *e, const struct worker_env_input *in) {
     envlist_setf(e, "MUSTER_EPOCH", "%llu", (unsigned long long)in->epoch);
     set_u32(e, "MUSTER_NODE_RANK", in->node_rank);
     envlist_set(e, "MUSTER_RUN_ID", in->run_id);
-    if (in->notify_socket != NULL)
+    if (in->notify_socket != NULL) {
         envlist_set(e, "MUSTER_NOTIFY_SOCKET", in->notify_socket);
+        if (envlist_get(e, "NOTIFY_SOCKET") == NULL) /* sd_notify(3) */
+            envlist_set(e, "NOTIFY_SOCKET", in->notify_socket);
+    }
     if (in->worker_id != NULL)
         envlist_set(e, "MUSTER_WORKER_ID", in->worker_id);
 }

@@ -284,6 +284,22 @@ Test(local_workers_io, hears_the_safe_point_of_a_worker) {
     stop(&f);
 }
 
+Test(local_workers_io, keeps_what_a_worker_announces) {
+    struct fixture f = {0};
+    char *args[] = {TEXT("notify=MUSTER_STEP=7\nSTATUS=epoch 2\nWATCHDOG_USEC=5000000\nMUSTER_SAFE_POINT=1"),
+                    TEXT("wait"), NULL};
+    uint64_t limit_ns = 0, since_ns = 0;
+    fixture_init(&f, NULL, args);
+    start(&f);
+    cr_assert(loop_run(f.loop) == 0);
+    const struct announced *a = local_workers_announced(f.local_workers, 0);
+    cr_expect_eq(a->step, 7);
+    cr_expect_str_eq(a->status, "epoch 2");
+    cr_expect(announced_limit(a, clock_now_ns(), &limit_ns, &since_ns));
+    cr_expect_eq(limit_ns, 5 * NS_PER_S);
+    stop(&f);
+}
+
 Test(local_workers_io, hears_the_safe_point_of_what_is_below_a_worker) {
     struct fixture f = {0};
     char *args[] = {TEXT("-c"), TEXT("\"$WORKER\" notify=MUSTER_SAFE_POINT=1 wait & wait"), NULL};

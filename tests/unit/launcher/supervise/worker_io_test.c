@@ -471,26 +471,28 @@ Test(worker_io, knows_which_processes_are_its_workers) {
                         2);
     pid_t pids[2];
     rig_await_ready(&c.rig, 2, pids);
+    uint32_t which = UINT32_MAX;
     for (uint32_t i = 0; i < 2; i++) {
-        cr_expect(worker_group_holds(c.group, worker_group_pid(c.group, i)));
-        cr_expect(worker_group_holds(c.group, rig_first_child(worker_group_pid(c.group, i))));
-        cr_expect(worker_group_holds(c.group, pids[i]), "a worker, or one below it");
+        cr_expect(worker_group_holds(c.group, worker_group_pid(c.group, i), &which) && which == i);
+        which = UINT32_MAX;
+        cr_expect(worker_group_holds(c.group, rig_first_child(worker_group_pid(c.group, i)), &which) && which == i);
+        cr_expect(worker_group_holds(c.group, pids[i], &which), "a worker, or one below it");
     }
-    cr_expect_not(worker_group_holds(c.group, getpid()));
-    cr_expect_not(worker_group_holds(c.group, getppid()));
-    cr_expect_not(worker_group_holds(c.group, 1));
-    cr_expect_not(worker_group_holds(c.group, 0));
+    cr_expect_not(worker_group_holds(c.group, getpid(), &which));
+    cr_expect_not(worker_group_holds(c.group, getppid(), &which));
+    cr_expect_not(worker_group_holds(c.group, 1, &which));
+    cr_expect_not(worker_group_holds(c.group, 0, &which));
     /* A child of this process that is not a worker. */
     pid_t stranger = fork();
     if (stranger == 0) {
         pause();
         _exit(0);
     }
-    cr_expect_not(worker_group_holds(c.group, stranger));
+    cr_expect_not(worker_group_holds(c.group, stranger, &which));
     cr_assert(kill(stranger, SIGKILL) == 0);
     worker_group_kill(c.group);
     local_workers_run_to_the_end(&c);
-    cr_expect_not(worker_group_holds(c.group, pids[0]), "it has ended");
+    cr_expect_not(worker_group_holds(c.group, pids[0], &which), "it has ended");
     local_workers_fini(&c);
 }
 

@@ -45,3 +45,110 @@ Test(notify, ignores_what_is_too_long_or_no_text) {
     big[100] = '\0';
     cr_expect_not(notify_parse(big, NOTIFY_BYTES_MAX).safe_point);
 }
+
+static struct notify_message parsed(const char *text) { return notify_parse(text, strlen(text)); }
+
+Test(notify, hears_what_systemd_would) {
+    struct notify_message m =
+        parsed("READY=1\nWATCHDOG=1\nWATCHDOG_USEC=600000000\nMUSTER_STEP=1234\nSTATUS=epoch 2, loss 0.5");
+    cr_expect(m.any && m.ready && m.alive && m.has_limit && m.has_step && m.has_status);
+    cr_expect_eq(m.limit_ns, 600 * NS_PER_S);
+    cr_expect_eq(m.step, 1234);
+    cr_expect_str_eq(m.status, "epoch 2, loss 0.5");
+    cr_expect_not(m.safe_point);
+    m = parsed("MUSTER_STEP=1\nMUSTER_STEP=2\nWATCHDOG_USEC=0");
+    cr_expect(m.step == 2 && m.has_limit && m.limit_ns == 0 && !m.alive);
+}
+
+Test(notify, ignores_numbers_that_are_none) {
+    static const char *const texts[] = {
+        "MUSTER_STEP=",
+        "MUSTER_STEP=-1",
+        "MUSTER_STEP=1x",
+        "MUSTER_STEP=18446744073709551616",
+        "WATCHDOG=2",
+        "WATCHDOG",
+        "READY=0",
+        "WATCHDOG_USEC=18446744073709551615",
+        "WATCHDOG_USEC=",
+        "MUSTER_STEP= 1",
+        "STATUS",
+        "MAINPID=12",
+        "MUSTER_STEP=00000000000000000000000000000000000000000001",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++)
+        cr_expect_not(parsed(texts[i]).any, "\"%s\"", texts[i]);
+}
+
+Test(notify, a_status_is_one_clean_line_and_has_a_limit) {
+    char text[NOTIFY_BYTES_MAX];
+    memcpy(text, "STATUS=", 7);
+    for (size_t i = 7; i < sizeof text; i += 2)
+        memcpy(text + i, "\xc3\xa9", MIN2(sizeof text - i, (size_t)2));
+    struct notify_message m = notify_parse(text, sizeof text);
+    cr_expect(m.has_status && strlen(m.status) < NOTIFY_STATUS_MAX);
+    cr_expect_eq(strlen(m.status) % 2, 0, "cut between two characters");
+    cr_expect_str_eq(parsed("STATUS=a\x1b[31mb").status, "a?[31mb");
+}
+
+static struct announced steps(const uint64_t *seconds, size_t n) {
+    struct announced a = {0};
+    uint64_t now = 100 * NS_PER_S;
+    for (size_t i = 0; i < n; i++) {
+        now += seconds[i] * NS_PER_S;
+        announced_take(&a, &(struct notify_message){.any = true, .has_step = true, .step = i + 1}, now);
+    }
+    return a;
+}
+
+Test(notify, the_longest_of_the_last_steps_tells_how_long_one_may_take) {
+    uint64_t limit = 0, since = 0;
+    struct announced a = {0};
+    cr_expect_not(announced_limit(&a, 1, &limit, &since), "nothing was announced");
+    a = steps((uint64_t[]){0, 20, 1}, 3);
+    cr_expect_not(announced_limit(&a, 200 * NS_PER_S, &limit, &since), "two steps say nothing");
+    a = steps((uint64_t[]){0, 20, 1, 1}, 4);
+    cr_assert(announced_limit(&a, 123 * NS_PER_S, &limit, &since));
+    cr_expect_eq(limit, 60 * NS_PER_S);
+    cr_expect_eq(since, 1 * NS_PER_S);
+    a = steps((uint64_t[]){0, 1, 1, 1}, 4);
+    cr_assert(announced_limit(&a, 104 * NS_PER_S, &limit, &since));
+    cr_expect_eq(limit, ANNOUNCED_STEP_MIN_NS);
+    uint64_t many[102] = {0, 1000};
+    for (size_t i = 2; i < ARRAY_SIZE(many); i++)
+        many[i] = 5;
+    a = steps(many, 101);
+    cr_assert(announced_limit(&a, 10000 * NS_PER_S, &limit, &since));
+    cr_expect_eq(limit, 3000 * NS_PER_S);
+    a = steps(many, 102);
+    cr_assert(announced_limit(&a, 10000 * NS_PER_S, &limit, &since));
+    cr_expect_eq(limit, 15 * NS_PER_S, "the long one is not among the last %d", ANNOUNCED_STEPS);
+}
+
+Test(notify, the_same_step_again_is_no_new_one_and_a_smaller_one_begins_again) {
+    uint64_t limit = 0, since = 0;
+    struct announced a = steps((uint64_t[]){0, 2, 2, 2}, 4);
+    announced_take(&a, &(struct notify_message){.has_step = true, .step = 4}, 200 * NS_PER_S);
+    cr_assert(announced_limit(&a, 200 * NS_PER_S, &limit, &since));
+    cr_expect_eq(since, 94 * NS_PER_S);
+    announced_take(&a, &(struct notify_message){.has_step = true, .step = 1}, 300 * NS_PER_S);
+    cr_assert(announced_limit(&a, 301 * NS_PER_S, &limit, &since));
+    cr_expect_eq(since, 1 * NS_PER_S);
+    cr_expect_eq(limit, ANNOUNCED_STEP_MIN_NS, "the time between two epochs is no step");
+}
+
+Test(notify, a_limit_that_is_announced_counts_before_steps_until_it_is_taken_back) {
+    uint64_t limit = 0, since = 0;
+    struct announced a = steps((uint64_t[]){0, 2, 2, 2}, 4);
+    struct notify_message m = {.has_limit = true, .limit_ns = 600 * NS_PER_S};
+    announced_take(&a, &m, 110 * NS_PER_S);
+    cr_assert(announced_limit(&a, 130 * NS_PER_S, &limit, &since));
+    cr_expect(limit == 600 * NS_PER_S && since == 20 * NS_PER_S);
+    announced_take(&a, &(struct notify_message){.alive = true}, 140 * NS_PER_S);
+    cr_assert(announced_limit(&a, 141 * NS_PER_S, &limit, &since));
+    cr_expect_eq(since, 1 * NS_PER_S);
+    m.limit_ns = 0;
+    announced_take(&a, &m, 150 * NS_PER_S);
+    cr_assert(announced_limit(&a, 151 * NS_PER_S, &limit, &since));
+    cr_expect_eq(limit, ANNOUNCED_STEP_MIN_NS);
+}

@@ -77,6 +77,7 @@ Test(worker_env, tells_every_variable_of_the_contract) {
     cr_assert_null(value(base, &in, "MUSTER_NOTIFY_SOCKET"));
     in.notify_socket = "@muster-notify-1";
     cr_assert_str_eq(value(base, &in, "MUSTER_NOTIFY_SOCKET"), "@muster-notify-1");
+    cr_assert_str_eq(value(base, &in, "NOTIFY_SOCKET"), "@muster-notify-1");
     in.worker_id = "1.2.0123456789abcdef";
     cr_assert_str_eq(value(base, &in, "MUSTER_WORKER_ID"), "1.2.0123456789abcdef");
 }
@@ -100,6 +101,9 @@ Test(worker_env, removes_what_an_outer_launcher_said_and_keeps_settings) {
                           TEXT("TORCHELASTIC_SIGNALS_TO_HANDLE=SIGHUP"),
                           NULL};
     struct worker_env_input in = input();
+    in.notify_socket = "@ours";
+    cr_assert_str_eq(value(base, &in, "NOTIFY_SOCKET"), "/run/systemd/notify");
+    in.notify_socket = NULL;
     cr_assert_null(value(base, &in, "MUSTER_WORKER_ID"));
     cr_assert_null(value(base, &in, "MUSTER_ANYTHING"));
     cr_assert_null(value(base, &in, "MUSTER_NOTIFY_SOCKET"));
