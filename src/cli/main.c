@@ -12,6 +12,8 @@ const struct subcommand commands[] = {
     {"ps", cmd_ps, "[OPTIONS]", "list the jobs of this machine", &ps_options},
     {"logs", cmd_logs, "[OPTIONS] [RUN...]", "show what a run's workers wrote, in order of time",
      &logs_options},
+    {"notify", cmd_notify, "VARIABLE=VALUE...", "tell muster something of the worker that runs it",
+     &notify_options},
     {"leave", cmd_leave, "[OPTIONS] [ENDPOINT]", "take a node out of its job", &leave_options},
     {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]",
      "exclude a node from the group permanently", &exclude_options},

@@ -67,8 +67,9 @@ DIFFERENCES = [
 
     # --- the environment of workers
     Difference(
-        "`MUSTER_*` in workers", "absent", "`MUSTER_GENERATION`, `MUSTER_NOTIFY_SOCKET` and others",
-        "what torchrun has no name for", r"workers/.*/env/MUSTER_.*", "probe.py", theirs=NOTHING, ours='"<set>"'),
+        "`MUSTER_*` in workers", "absent",
+        "`MUSTER_GENERATION`, `MUSTER_NOTIFY_SOCKET` and others; `NOTIFY_SOCKET`, unless it is set",
+        "what torchrun has no name for", r"workers/.*/env/(MUSTER_.*|NOTIFY_SOCKET)", "probe.py", theirs=NOTHING, ours='"<set>"'),
     Difference(
         "`MASTER_ADDR`", "the name of the host, or `localhost`", "an address, unless `--master-addr` is a name",
         "workers need no resolver, and none of them can find another address under the name",

@@ -23,7 +23,7 @@ CONTRACT = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK"
             "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
             "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCH_NCCL_ASYNC_ERROR_HANDLING",
             "OMP_NUM_THREADS", "MUSTER_GENERATION", "MUSTER_EPOCH", "MUSTER_NODE_RANK", "MUSTER_RUN_ID",
-            "MUSTER_WORKER_ID", "MUSTER_NOTIFY_SOCKET"}
+            "MUSTER_WORKER_ID", "MUSTER_NOTIFY_SOCKET", "NOTIFY_SOCKET"}
 UNSET = {name: "\0unset" for name in os.environ if name.startswith(OURS)}
 SHARED = pathlib.Path(os.environ.get("MUSTER_SHARED", HERE.parents[2] / "shared")) / "topologies"
 PLUMBING = re.compile(r"^(docker|br-|virbr|veth|cali|cni|flannel|tunl|lxc|podman|kube-|lo$)")
@@ -172,7 +172,7 @@ def test_one_node_without_gpus_gets_what_torchrun_gives(job):
         a, b = seen(full, rank), seen(off, rank)
         assert set(a) - base <= CONTRACT | {"PWD", "OLDPWD", "SHLVL", "_"}, set(a) - base - CONTRACT
         changing = {"MASTER_PORT", "MUSTER_WORKER_ID", "TORCHELASTIC_RUN_ID", "MUSTER_RUN_ID", "MUSTER_NOTIFY_SOCKET",
-                    "TORCHELASTIC_ERROR_FILE", "E2E_TAG", "MUSTER_EPOCH", "MUSTER_GENERATION"}
+                    "NOTIFY_SOCKET", "TORCHELASTIC_ERROR_FILE", "E2E_TAG", "MUSTER_EPOCH", "MUSTER_GENERATION"}
         assert {k: v for k, v in a.items() if k not in changing} == {k: v for k, v in b.items() if k not in changing}
         assert ours(a) == {"OMP_NUM_THREADS": "1"}
 

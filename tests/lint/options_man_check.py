@@ -54,6 +54,7 @@ PAGES = [
     ("muster-store.1", 3, ["store"]),
     ("muster-ps.1", 4, ["ps"]),
     ("muster-logs.1", 11, ["logs"]),
+    ("muster-notify.1", 2, ["notify"]),
     ("muster-topo.1", 8, ["topo"]),
     ("muster-check.1", 10, ["check"]),
     ("muster-env.1", 12, ["env"]),

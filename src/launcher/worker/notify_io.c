@@ -65,35 +65,49 @@ void notify_free(struct notify *n) {
 
 const char *notify_name(const struct notify *n) { return n->name; }
 
-/* The sender's pid; 0: unknown. */
-static pid_t sender(struct msghdr *msg) {
+/* One descriptor; the rest that were passed are closed: the padding has room for a second. */
+static void take_passed(const struct cmsghdr *c, int *ret_fd) {
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int)) {
+        file_close(ret_fd);
+        memcpy(ret_fd, (const char *)c + at, sizeof *ret_fd);
+    }
+}
+
+/* The sender's pid; 0: unknown. *ret_fd: a descriptor that it passed, or -1. */
+static pid_t sender(struct msghdr *msg, int *ret_fd) {
     struct ucred who = {0};
-    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c))
+    *ret_fd = -1;
+    for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c)) {
         if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS)
             memcpy(&who, CMSG_DATA(c), sizeof who);
+        else if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
+            take_passed(c, ret_fd);
+    }
     return who.pid;
 }
 
 /* False if there are no more messages. */
 static bool take_one(struct notify *n) {
     char data[NOTIFY_BYTES_MAX];
-    union { /* room only for the credentials: the kernel closes descriptors that are passed */
+    union { /* room for one descriptor: the kernel closes others that are passed */
         struct cmsghdr head;
-        char bytes[CMSG_SPACE(sizeof(struct ucred))];
+        char bytes[CMSG_SPACE(sizeof(struct ucred)) + CMSG_SPACE(sizeof(int))];
     } control;
     struct iovec iov = {.iov_base = data, .iov_len = sizeof data};
     struct msghdr msg = {.msg_iov = &iov,
                          .msg_iovlen = 1,
                          .msg_control = &control,
                          .msg_controllen = sizeof control};
-    ssize_t len = recvmsg(n->fd, &msg, MSG_DONTWAIT);
+    ssize_t len = recvmsg(n->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (len < 0)
         return errno == EINTR;
-    pid_t pid = sender(&msg);
-    if (pid <= 0 || (msg.msg_flags & MSG_TRUNC) != 0)
-        return true;
-    struct notify_message message = notify_parse(data, (size_t)len);
-    n->fn(n->arg, pid, &message);
+    int waits; /* its sender lives until this is closed, so that it is known whose it is */
+    pid_t pid = sender(&msg, &waits);
+    if (pid > 0 && (msg.msg_flags & MSG_TRUNC) == 0) {
+        struct notify_message message = notify_parse(data, (size_t)len);
+        n->fn(n->arg, pid, &message);
+    }
+    file_close(&waits);
     return true;
 }
 

@@ -3,10 +3,13 @@
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "base/util.h"
 
 /* One socket, and the messages that arrived. */
 struct fixture {
@@ -17,15 +20,16 @@ struct fixture {
     pid_t pid;
     const char *answer; /* each datagram is answered by one more */
     bool free_it;
+    int sender_end, waited; /* the end of a pipe whose other end was passed; how often that was open */
 };
 
-static ssize_t send_to(const struct fixture *f, const void *data, size_t len, int pass_fd) {
+static ssize_t send_to(const struct fixture *f, const void *data, size_t len, const int *pass_fds, unsigned n_fds) {
     const char *name = notify_name(f->notify);
     struct sockaddr_un addr = {.sun_family = AF_UNIX};
     memcpy(addr.sun_path + 1, name + 1, strlen(name) - 1);
     union {
         struct cmsghdr head;
-        char bytes[CMSG_SPACE(sizeof(int))];
+        char bytes[CMSG_SPACE(sizeof(int) * 3)];
     } control = {0};
     struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = len};
     struct msghdr msg = {
@@ -34,18 +38,18 @@ static ssize_t send_to(const struct fixture *f, const void *data, size_t len, in
         .msg_iov = &iov,
         .msg_iovlen = 1,
     };
-    if (pass_fd >= 0) {
+    if (n_fds > 0) {
+        const size_t size = sizeof(int) * n_fds;
         msg.msg_control = &control;
-        msg.msg_controllen = sizeof control;
-        control.head =
-            (struct cmsghdr){.cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
-        memcpy(CMSG_DATA(&control.head), &pass_fd, sizeof pass_fd);
+        msg.msg_controllen = CMSG_SPACE(size);
+        control.head = (struct cmsghdr){.cmsg_len = CMSG_LEN(size), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(&control.head), pass_fds, size);
     }
     return sendmsg(f->fd, &msg, MSG_DONTWAIT);
 }
 
 static void say(const struct fixture *f, const char *text) {
-    cr_assert_eq(send_to(f, text, strlen(text), -1), (ssize_t)strlen(text), "%s", strerror(errno));
+    cr_assert_eq(send_to(f, text, strlen(text), NULL, 0), (ssize_t)strlen(text), "%s", strerror(errno));
 }
 
 static void on_message(void *arg, pid_t pid, const struct notify_message *message) {
@@ -55,6 +59,8 @@ static void on_message(void *arg, pid_t pid, const struct notify_message *messag
     f->pid = pid;
     if (f->answer != NULL)
         say(f, f->answer);
+    if (f->sender_end > 0) /* as long as the message is being handled, its sender waits */
+        f->waited += read(f->sender_end, &(char){0}, 1) < 0 && errno == EAGAIN;
     if (f->free_it) {
         notify_free(f->notify);
         f->notify = NULL;
@@ -113,15 +119,34 @@ Test(notify_io, leaves_out_long_and_empty_datagrams_and_passed_descriptors) {
     char big[NOTIFY_BYTES_MAX + 1];
     memset(big, '\n', sizeof big);
     memcpy(big, "MUSTER_SAFE_POINT=1", 19);
-    cr_assert_eq(send_to(&f, big, sizeof big, -1), (ssize_t)sizeof big);
-    cr_assert_eq(send_to(&f, "", 0, -1), 0);
+    cr_assert_eq(send_to(&f, big, sizeof big, NULL, 0), (ssize_t)sizeof big);
+    cr_assert_eq(send_to(&f, "", 0, NULL, 0), 0);
     cr_assert_eq(loop_turn(f.loop), 0);
     cr_expect_eq(f.n_safe_points, 0);
     unsigned before = open_descriptors();
-    cr_assert_eq(send_to(&f, big, sizeof big - 1, STDERR_FILENO), (ssize_t)sizeof big - 1);
+    const int fds[] = {STDERR_FILENO, STDERR_FILENO, STDERR_FILENO};
+    for (unsigned n = 1; n <= ARRAY_SIZE(fds); n++) {
+        cr_assert_eq(send_to(&f, big, sizeof big - 1, fds, n), (ssize_t)sizeof big - 1);
+        cr_assert_eq(loop_turn(f.loop), 0);
+        cr_expect_eq(f.n_safe_points, (int)n);
+        cr_expect_eq(open_descriptors(), before, "%u descriptors", n);
+    }
+    fixture_fini(&f);
+}
+
+Test(notify_io, a_sender_that_passed_a_pipe_waits_until_its_message_was_handled) {
+    struct fixture f;
+    fixture_init(&f);
+    int ends[2];
+    cr_assert_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    f.sender_end = ends[0];
+    cr_assert_eq(send_to(&f, "WATCHDOG=1", 10, &ends[1], 1), 10);
+    close(ends[1]);
     cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_safe_points, 1);
-    cr_expect_eq(open_descriptors(), before);
+    cr_expect_eq(f.n_messages, 1);
+    cr_expect_eq(f.waited, 1);
+    cr_expect_eq(read(ends[0], &(char){0}, 1), 0, "then it is closed");
+    close(ends[0]);
     fixture_fini(&f);
 }
 

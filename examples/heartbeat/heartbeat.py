@@ -1,0 +1,31 @@
+"""A training loop that tells the launcher of each step, and that it may be silent for longer while it saves.
+
+    muster run examples/heartbeat/heartbeat.py
+
+Under another launcher nothing is told.
+"""
+import os
+import socket
+
+name = os.environ.get("NOTIFY_SOCKET", "")
+if name:
+    agent = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    agent.connect(name.replace("@", "\0", 1))
+
+
+def tell(text):
+    if name:
+        agent.send(text.encode())
+
+
+def main():
+    for step in range(1, 11):
+        loss = 1 / step  # the work
+        tell(f"MUSTER_STEP={step}\nSTATUS=loss {loss:.2f}")
+    tell("WATCHDOG_USEC=600000000")  # ten minutes for the checkpoint
+    tell("MUSTER_SAFE_POINT=1\nWATCHDOG_USEC=0")
+    print(f"{step} steps, loss {loss:.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

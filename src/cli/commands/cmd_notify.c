@@ -1,0 +1,72 @@
+/* "muster notify": tells the agent something of the worker that runs it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "base/text/strbuf.h"
+#include "cli/help/help.h"
+#include "cli/options/commands.h"
+#include "launcher/worker/notify.h"
+#include "launcher/worker/notify_send_io.h"
+
+#define TIMEOUT_NS (5 * NS_PER_S)
+
+enum { NOTIFY_HELP, NOTIFY_HELP_ALL, NOTIFY_OPTION_COUNT };
+
+static const struct option_def defs[NOTIFY_OPTION_COUNT] = {
+    [NOTIFY_HELP] = HELP_ROW(),
+    [NOTIFY_HELP_ALL] = HELP_ALL_ROW,
+};
+
+const struct option_set notify_options = {
+    .command = "notify",
+    .operands = "VARIABLE=VALUE...",
+    .about = "Tells muster something of the worker that runs this: a step (MUSTER_STEP=1234), that "
+             "it is alive (WATCHDOG=1), how long it may be silent (WATCHDOG_USEC=600000000), a "
+             "safe point (MUSTER_SAFE_POINT=1). For shell scripts; programs write to the socket "
+             "MUSTER_NOTIFY_SOCKET themselves.",
+    .example = "muster notify MUSTER_STEP=1234 MUSTER_SAFE_POINT=1",
+    .defs = defs,
+    .n = NOTIFY_OPTION_COUNT,
+};
+
+/* One line for each argument. */
+static int text_of(int argc, char **argv, int first, struct strbuf *ret, struct err *err) {
+    if (first >= argc)
+        return err_set(err, -EINVAL, "what shall muster be told? Give VARIABLE=VALUE");
+    for (int i = first; i < argc; i++) {
+        if (strchr(argv[i], '=') == NULL || strchr(argv[i], '\n') != NULL)
+            return err_set(err, -EINVAL, "\"%s\": must be VARIABLE=VALUE, in one line", argv[i]);
+        strbuf_printf(ret, "%s\n", argv[i]);
+    }
+    if (ret->len > NOTIFY_BYTES_MAX)
+        return err_set(err, -EINVAL, "%zu bytes are too many for one message; at most %d", ret->len,
+                       NOTIFY_BYTES_MAX);
+    return 0;
+}
+
+int cmd_notify(int argc, char **argv) {
+    struct options_parsed p;
+    struct err err = {0};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (options_parse(&notify_options, argc, argv, &p, &err) < 0)
+        return usage_error("notify", "%s", err.text);
+    int status = help_answer(&notify_options, &p);
+    if (status >= 0)
+        return status;
+    if (text_of(argc, argv, p.operand, &text, &err) < 0)
+        return usage_error("notify", "%s", err.text);
+    const char *name = getenv("MUSTER_NOTIFY_SOCKET");
+    if (name == NULL)
+        name = getenv("NOTIFY_SOCKET");
+    if (name == NULL || name[0] == '\0') {
+        log_error("MUSTER_NOTIFY_SOCKET is not set: no muster run has started this");
+        return EXIT_JOB_FAILED;
+    }
+    if (notify_send(name, strbuf_text(&text), text.len, TIMEOUT_NS, &err) < 0) {
+        log_error("%s", err.text);
+        return EXIT_JOB_FAILED;
+    }
+    return 0;
+}
