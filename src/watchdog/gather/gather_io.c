@@ -10,6 +10,7 @@
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
 #include "watchdog/gather/gather_log_io.h"
+#include "watchdog/gather/gather_sources_io.h"
 #include "watchdog/gather/thread_io.h"
 
 #define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
@@ -154,6 +155,15 @@ static void step_logs(struct work *k) {
     }
 }
 
+/* ---- what others tell ---- */
+
+/* Last, because the counters of a stuck device block the helper; before its end, so that there is
+ * time to send it. */
+static void step_sources(struct work *k, const struct nics *nics) {
+    uint64_t now = clock_now_ns(), left = k->end_ns > now ? k->end_ns - now : 0;
+    gather_sources(&k->e, nics, now + left * 4 / 5);
+}
+
 /* ---- the helper ---- */
 
 /* One line, so that the reader knows what is whole. */
@@ -169,9 +179,14 @@ static void send_so_far(struct work *k) {
 
 static void work(struct work *k) {
     (void)snprintf(k->e.node, sizeof k->e.node, "%s", k->ask->node);
+    struct nics *nics = xcalloc(1, sizeof *nics);
     step_proc(k);
     send_so_far(k);
+    gather_sources_begin(nics, k->end_ns);
     step_logs(k);
+    send_so_far(k);
+    step_sources(k, nics);
+    free(nics);
     send_so_far(k);
 }
 

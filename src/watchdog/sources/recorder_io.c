@@ -82,6 +82,19 @@ static int trigger(const char *fifo) {
     return r == -EAGAIN ? 0 : r;
 }
 
+int source_recorder_trigger(const char *fifo, struct err *err) {
+    int r = trigger(fifo);
+    if (r == -ENXIO)
+        return err_set(err, r, "nobody reads %s: no worker uses NCCL, or its recorder is off",
+                       fifo);
+    if (r == -ENOENT)
+        return err_set(err, r, "there is no %s: the worker does not use NCCL's recorder", fifo);
+    if (r < 0)
+        return err_set(err, r, "can't write into %s: %s", fifo,
+                       r == -EINVAL ? "it is no FIFO" : strerror(-r));
+    return 0;
+}
+
 /* Whether the file is another one than at first, or was written since. */
 static bool is_new(const struct stat *now, const struct stat *before, bool existed) {
     return !existed || now->st_ino != before->st_ino || now->st_size != before->st_size ||
@@ -137,16 +150,9 @@ int source_recorder_dump(const struct source_recorder_dump_ask *ask, uint64_t de
                          struct err *err) {
     struct stat before = {0};
     bool existed = stat(ask->dump, &before) == 0;
-    int r = trigger(ask->fifo);
-    if (r == -ENXIO)
-        return err_set(err, r, "nobody reads %s: no worker uses NCCL, or its recorder is off",
-                       ask->fifo);
-    if (r == -ENOENT)
-        return err_set(err, r, "there is no %s: the worker does not use NCCL's recorder",
-                       ask->fifo);
+    int r = source_recorder_trigger(ask->fifo, err);
     if (r < 0)
-        return err_set(err, r, "can't write into %s: %s", ask->fifo,
-                       r == -EINVAL ? "it is no FIFO" : strerror(-r));
+        return r;
     r = wait_for(ask->dump, &before, existed, deadline_ns);
     if (r < 0)
         return err_set(err, r, "NCCL's recorder was asked by %s, but has not written %s in time",

@@ -20,6 +20,10 @@ struct source_recorder_ask {
 _must_use_ int source_recorder(const struct source_recorder_ask *ask, uint64_t deadline_ns,
                                struct recorder *ret, struct err *err);
 
+/* Only asks for the file, at once. -ENXIO: nobody reads the FIFO: NCCL is not in use, or its
+ * recorder is off; -ENOENT: there is no FIFO; -EINVAL: it is none. err has the reason. */
+_must_use_ int source_recorder_trigger(const char *fifo, struct err *err);
+
 #define RECORDER_DUMP_MAX (64u << 20)
 
 struct source_recorder_dump_ask {
@@ -28,8 +32,7 @@ struct source_recorder_dump_ask {
     const char *keep; /* where it is copied to, mode 0600; NULL: it is not */
 };
 /* Asks for the file, waits until it is written (PyTorch looks about once a second), and copies it.
- * -ENXIO: nobody reads the FIFO: NCCL is not in use, or its recorder is off; -ENOENT: there is no
- * FIFO; -EINVAL: it is none; -ETIMEDOUT: it was asked, but no file came; -EFBIG: more than
- * RECORDER_DUMP_MAX. err has the reason as a sentence. */
+ * The errors of source_recorder_trigger(); -ETIMEDOUT: it was asked, but no file came; -EFBIG: more
+ * than RECORDER_DUMP_MAX. err has the reason as a sentence. */
 _must_use_ int source_recorder_dump(const struct source_recorder_dump_ask *ask,
                                     uint64_t deadline_ns, struct err *err);

@@ -1,0 +1,206 @@
+#include "watchdog/gather/gather_sources_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/text/parse.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "io/process/proc.h"
+#include "watchdog/sources/kernel_log_io.h"
+#include "watchdog/sources/nics_io.h"
+#include "watchdog/sources/ras_io.h"
+#include "watchdog/sources/recorder_io.h"
+
+#define ENVIRON_MAX (1u << 20) /* bytes that are searched */
+
+/* The environment with which a process was started: NAME=VALUE, each with its NUL. */
+struct environ {
+    char *text; /* owned; NULL: it can't be read */
+    size_t len;
+};
+
+static void environ_fini(struct environ *e) { free(e->text); }
+
+static void environ_read(int32_t pid, struct environ *ret) {
+    char path[PROC_PATH_MAX];
+    *ret = (struct environ){.text = NULL};
+    proc_path(path, pid, "/environ");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ret->text = xmalloc(ENVIRON_MAX + 1);
+    for (ssize_t n = 1; n > 0 && ret->len < ENVIRON_MAX;) {
+        n = read(fd, ret->text + ret->len, ENVIRON_MAX - ret->len);
+        ret->len += n > 0 ? (size_t)n : 0;
+    }
+    ret->text[ret->len] = '\0';
+    file_close(&fd);
+}
+
+/* NULL: it is not set, or empty. */
+static const char *environ_get(const struct environ *e, const char *name) {
+    size_t n = strlen(name);
+    for (const char *p = e->text; p != NULL && p < e->text + e->len; p += strlen(p) + 1)
+        if (strncmp(p, name, n) == 0 && p[n] == '=')
+            return p[n + 1] != '\0' ? p + n + 1 : NULL;
+    return NULL;
+}
+
+static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t deadline_ns,
+                         uint32_t *without) {
+    struct source_recorder_ask ask = {.socket = socket};
+    struct recorder rec;
+    struct err err = {0};
+    int r = source_recorder(&ask, deadline_ns, &rec, &err);
+    if (r == -ENOENT || r == -ECONNREFUSED) {
+        ++*without;
+        return;
+    }
+    if (r < 0) {
+        evidence_worker_gap(w, "flight recorder: %s", err.text);
+        return;
+    }
+    struct strbuf text = {0};
+    recorder_summary(&rec, (double)clock_wall_ns() / 1e9, &text);
+    free(w->recorder);
+    w->recorder = strbuf_take(&text);
+    w->collectives = recorder_collectives(&rec);
+    recorder_fini(&rec);
+}
+
+/* NCCL's recorder writes its file while the rest is gathered. */
+static void ask_dump(struct evidence_worker *w, const struct environ *env) {
+    const char *fifo = environ_get(env, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
+    const char *dump = environ_get(env, "TORCH_FR_DUMP_TEMP_FILE");
+    struct err err = {0};
+    if (dump == NULL)
+        dump = environ_get(env, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+    if (fifo == NULL)
+        return;
+    _cleanup_(freep) char *path = xasprintf("%s%u.pipe", fifo, w->rank);
+    int r = source_recorder_trigger(path, &err);
+    if (r == -ENOENT)
+        return;
+    if (r < 0) {
+        evidence_worker_gap(w, "flight recorder of NCCL: %s", err.text);
+        return;
+    }
+    struct strbuf text = {0};
+    strbuf_add(&text, w->recorder != NULL ? w->recorder : "");
+    if (dump != NULL)
+        strbuf_printf(&text, "NCCL's recorder was asked to write %.1024s%u\n", dump, w->rank);
+    else
+        strbuf_add(&text, "NCCL's recorder was asked to write its file\n");
+    free(w->recorder);
+    w->recorder = strbuf_take(&text);
+}
+
+static void ask_recorders(struct evidence *e, uint64_t end_ns) {
+    uint32_t without = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++) {
+        struct evidence_worker *w = &e->workers[i];
+        _cleanup_(environ_fini) struct environ env = {0};
+        uint64_t now = clock_now_ns();
+        if (w->ended)
+            continue;
+        if (now >= end_ns) {
+            evidence_worker_gap(w, "flight recorder: there was no time left");
+            continue;
+        }
+        environ_read(w->pid, &env);
+        const char *socket = environ_get(&env, "TORCH_WORKER_SERVER_SOCKET");
+        /* One that does not answer costs the others less than all of the time. */
+        if (socket != NULL)
+            ask_recorder(w, socket, now + (end_ns - now) / 2, &without);
+        ask_dump(w, &env);
+    }
+    if (without > 0)
+        evidence_gap(e,
+                     "flight recorder: %u worker%s no server for it: the program does not use "
+                     "worker_main() of torch.distributed.elastic.control_plane",
+                     without, without == 1 ? " has" : "s have");
+}
+
+static const struct evidence_worker *first_rank(const struct evidence *e) {
+    for (uint32_t i = 0; i < e->n_workers; i++)
+        if (e->workers[i].rank == 0 && !e->workers[i].ended)
+            return &e->workers[i];
+    return NULL;
+}
+
+static void ask_ras(struct evidence *e, uint64_t end_ns) {
+    const struct evidence_worker *first = first_rank(e);
+    _cleanup_(environ_fini) struct environ env = {0};
+    struct ras ras;
+    struct err err = {0};
+    uint32_t world = 0;
+    if (first == NULL)
+        return;
+    environ_read(first->pid, &env);
+    const char *size = environ_get(&env, "WORLD_SIZE");
+    struct source_ras_ask ask = {.address = environ_get(&env, "NCCL_RAS_ADDR")};
+    if (ask.address ==
+        NULL) /* muster sets it where there are GPUs; another job may have the default */
+        return;
+    if (source_ras(&ask, end_ns, &ras, &err) < 0) {
+        evidence_gap(e, "NCCL RAS: %s", err.text);
+        return;
+    }
+    struct strbuf text = {0};
+    ras_summary(&ras, &text);
+    free(e->ras);
+    e->ras = strbuf_take(&text);
+    for (uint32_t i = 0; i < e->n_workers && size != NULL && parse_u32(size, &world) == 0; i++) {
+        struct evidence_worker *w = &e->workers[i];
+        if (w->collectives == 0 && !ras_collectives(&ras, world, w->rank, w->pid, &w->collectives))
+            w->collectives = 0;
+    }
+    ras_fini(&ras);
+}
+
+static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t end_ns) {
+    struct source_nics_ask ask = {.root = NULL};
+    struct nics *after = xcalloc(1, sizeof *after);
+    struct err err = {0};
+    struct strbuf text = {0};
+    if (source_nics(&ask, end_ns, after, &err) < 0)
+        evidence_gap(e, "NICs: %s", err.text);
+    nics_summary(before, after, &text);
+    if (text.len > 0) {
+        free(e->nics);
+        e->nics = strbuf_take(&text);
+    }
+    strbuf_fini(&text);
+    free(after);
+}
+
+static void read_kernel_log(struct evidence *e, uint64_t end_ns) {
+    struct source_kernel_log_ask ask = {.device = NULL};
+    struct err err = {0};
+    struct strbuf text = {0};
+    if (source_kernel_log(&ask, end_ns, &text, &err) < 0)
+        evidence_gap(e, "kernel log: %s", err.text);
+    if (text.len > 0) {
+        free(e->kernel_log);
+        e->kernel_log = strbuf_take(&text);
+    }
+    strbuf_fini(&text);
+}
+
+void gather_sources_begin(struct nics *ret, uint64_t end_ns) {
+    struct source_nics_ask ask = {.root = NULL};
+    struct err unused = {0};
+    (void)!source_nics(&ask, end_ns, ret, &unused); /* the second reading says why */
+}
+
+void gather_sources(struct evidence *e, const struct nics *before, uint64_t end_ns) {
+    uint64_t now = clock_now_ns(), left = end_ns > now ? end_ns - now : 0;
+    ask_recorders(e, now + left / 2);
+    ask_ras(e, now + left * 3 / 4);
+    look_at_nics(e, before, end_ns);
+    read_kernel_log(e, end_ns);
+}

@@ -1,0 +1,143 @@
+/* What others tell of a worker is in the evidence: where to ask is taken from the worker's environment. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../sources/fake_service.h"
+#include "../sources/ras_answer.h"
+#include "watchdog/gather/gather_io.h"
+
+struct rig {
+    char folder[64], socket[96], fifo[96];
+    pid_t worker;
+    struct evidence e;
+};
+
+static void rig_make(struct rig *r) {
+    *r = (struct rig){.folder = "/tmp/muster-sources.XXXXXX"};
+    cr_assert_not_null(mkdtemp(r->folder));
+    (void)snprintf(r->socket, sizeof r->socket, "%s/socket", r->folder);
+    (void)snprintf(r->fifo, sizeof r->fifo, "%s/pipe_0.pipe", r->folder);
+}
+
+static void rig_remove(struct rig *r) {
+    if (r->worker > 0) {
+        (void)kill(r->worker, SIGKILL);
+        (void)waitpid(r->worker, NULL, 0);
+    }
+    (void)unlink(r->socket);
+    (void)unlink(r->fifo);
+    (void)rmdir(r->folder);
+    evidence_fini(&r->e);
+}
+
+/* A process that waits, started with this environment. It has it when the pipe is closed by its exec. */
+static void start_worker(struct rig *r, char *const envp[]) {
+    int begun[2];
+    char byte;
+    cr_assert_eq(pipe2(begun, O_CLOEXEC), 0);
+    pid_t parent = getpid();
+    r->worker = fork();
+    cr_assert_geq(r->worker, 0);
+    if (r->worker == 0) {
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+            _exit(1);
+        execle("/bin/sleep", "sleep", "1000", (char *)NULL, envp);
+        _exit(1);
+    }
+    close(begun[1]);
+    cr_assert_eq(read(begun[0], &byte, 1), 0);
+    close(begun[0]);
+}
+
+static void gather(struct rig *r, uint32_t rank) {
+    struct gather_worker worker = {.rank = rank, .pid = r->worker};
+    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S};
+    evidence_fini(&r->e);
+    gather_now(&ask, &r->e);
+    cr_assert_eq(r->e.n_workers, 1);
+}
+
+static bool has_gap(const struct evidence *e, const char *what) {
+    for (uint32_t i = 0; i < e->n_gaps; i++)
+        if (strncmp(e->gaps[i], what, strlen(what)) == 0)
+            return true;
+    return false;
+}
+
+static const char *recorder(void *arg, const char *line, bool *end) {
+    *end = strcmp(line, "\r") == 0;
+    return *end ? arg : NULL;
+}
+
+static const char *nccl(void *arg, const char *line, bool *end) {
+    *end = strcmp(line, "VERBOSE STATUS") == 0;
+    return *end ? arg : strncmp(line, "CLIENT", 6) == 0 ? "SERVER PROTOCOL 2\n" : "OK\n";
+}
+
+Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_says) {
+    static char fr[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n"
+                       "{\"entries\":[],\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"6\"}}}";
+    _cleanup_(rig_remove) struct rig r;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct answer a = answer_of(8, 120, 2);
+    a.at[5].all_reduces = 119;
+    answer_text(&a, &text);
+    rig_make(&r);
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = r.socket};
+    _cleanup_(fake_service_stop) struct fake_service ras = {.reply = nccl, .arg = text.data};
+    fake_service_start(&f);
+    fake_service_start(&ras);
+    char socket[160], address[64], fifo[160], dump[] = "TORCH_FR_DUMP_TEMP_FILE=/logs/trace_";
+    (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", r.socket);
+    (void)snprintf(address, sizeof address, "NCCL_RAS_ADDR=localhost:%u", ras.port);
+    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
+    char world[] = "WORLD_SIZE=8";
+    char *const envp[] = {world, socket, address, fifo, dump, NULL};
+    start_worker(&r, envp);
+    cr_assert_eq(mkfifo(r.fifo, 0600), 0);
+    int reader = open(r.fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    gather(&r, 0);
+    char byte = 0;
+    cr_assert_eq(read(reader, &byte, 1), 1, "the FIFO was written");
+    close(reader);
+    cr_assert_not_null(r.e.workers[0].recorder);
+    cr_assert_str_eq(r.e.workers[0].recorder, "group 0: 6 enqueued, 0 completed\n"
+                                              "NCCL's recorder was asked to write /logs/trace_0\n");
+    cr_assert_eq(r.e.workers[0].collectives, 6);
+    cr_assert_not_null(r.e.ras);
+    cr_assert_not_null(strstr(r.e.ras, "119 in rank 5 (10.0.0.2, pid 105)"), "%s", r.e.ras);
+    gather(&r, 3);
+    cr_assert_null(r.e.ras, "one node asks for the whole job");
+}
+
+Test(gather_sources, what_does_not_answer_is_a_gap) {
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    char socket[160], address[] = "NCCL_RAS_ADDR=localhost:1";
+    (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", r.socket);
+    char *const envp[] = {socket, address, NULL};
+    start_worker(&r, envp);
+    gather(&r, 0);
+    cr_assert_null(r.e.workers[0].recorder);
+    cr_assert_eq(r.e.workers[0].collectives, 0);
+    cr_assert(has_gap(&r.e, "flight recorder: 1 worker has no server for it"));
+    cr_assert(has_gap(&r.e, "NCCL RAS: nobody answers at localhost:1"));
+    cr_assert(r.e.kernel_log != NULL || has_gap(&r.e, "kernel log: ") || access("/dev/kmsg", R_OK) == 0);
+}
+
+Test(gather_sources, a_program_that_has_neither_is_not_asked) {
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    char *const envp[] = {NULL};
+    start_worker(&r, envp);
+    gather(&r, 0);
+    cr_assert_not(has_gap(&r.e, "flight recorder"));
+    cr_assert_not(has_gap(&r.e, "NCCL"));
+}
