@@ -253,6 +253,7 @@ def test_a_script_that_one_host_lacks(hosts):
     assert code == 2, err
     assert f"muster: error: {socket.gethostname()}: SCRIPT {script}: No such file or directory\n" in err, err
     assert "host nofolder: muster ended there with status 2, and the others are too few: ending the job" in err, err
+    assert "SIGTERM" not in err, err
 
 
 def test_a_failure_whose_output_is_in_files_is_reported_once(hosts):
@@ -315,9 +316,15 @@ def test_a_slow_reader_loses_nothing(hosts):
 
 
 def test_a_signal_ends_a_job_whose_reader_has_stopped(hosts):
+    """What a worker has said may be behind what nobody reads, so a FIFO tells that it is there."""
     out_r, out_w = os.pipe()
-    head = hosts.start("a,b", "--shutdown-timeout=1", *shell("echo ready >&2; exec yes"), stdout=out_w)
-    head.err.until(lambda: head.said().count("ready") == 2, 30)
+    ready = hosts.job.tmp / "ready"
+    os.mkfifo(ready)
+    ready_fd = os.open(ready, os.O_RDWR)
+    head = hosts.start("a,b", "--shutdown-timeout=1", *shell(f"echo > {ready}; exec yes"), stdout=out_w)
+    for _ in range(2):
+        assert os.read(ready_fd, 1) == b"\n"
+    os.close(ready_fd)
     assert select.select([out_r], [], [], 30)[0]
     begin = time.monotonic()
     head.signal(signal.SIGTERM)
@@ -343,17 +350,21 @@ def test_a_signal_ends_the_job_on_all_hosts(hosts, signo):
     head.signal(signo)
     code, _, err = head.finish(20)
     assert code == 128 + signo, err
+    name = signal.Signals(signo).name
+    assert [line for line in err.splitlines() if "SIG" in line or "stop" in line] == [
+        f"muster: got {name}: stopping the job (up to 30 s)"], err
     hosts.job.all_gone(1)
 
 
 def test_a_second_interrupt_kills(hosts):
-    head = hosts.workers("a,b", worker=("start", "ignore", "go"))
-    hosts.job.events.wait("start", 2)
+    head = hosts.workers("a,b,c,d", "--nnodes=1:4", *QUICK, worker=("start", "ignore", "go"))
+    hosts.job.events.wait("start", 4)
     head.signal(signal.SIGINT)
     head.wait_said("stopping the job")
     head.signal(signal.SIGINT)
     code, _, err = head.finish(20)
     assert code == 130, err
+    assert err.splitlines()[-1] == "muster: killing the job on all hosts", err
     hosts.job.all_gone(2)
 
 

@@ -1,6 +1,7 @@
 /* The agent and the head of its job: the muster that started this step, if there is one. */
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
@@ -10,7 +11,12 @@
 
 static void on_stop(void *arg, int signo) {
     struct agent *a = arg;
+    agent_stop_text(signo, a->head_reason, sizeof a->head_reason);
     agent_told_to_stop(a, signo);
+}
+
+bool agent_head_said(const struct agent *a, const char *reason) {
+    return reason[0] != '\0' && strcmp(a->head_reason, reason) == 0;
 }
 
 static void on_expect(void *arg, uint32_t nodes) {

@@ -92,7 +92,8 @@ struct agent {
     struct head_link *head;      /* NULL: no head has started this agent */
     struct head_verdict verdict; /* what the head will be told */
     bool has_verdict;
-    bool head_gone; /* it was killed */
+    bool head_gone;                                /* it was killed */
+    char head_reason[WORKER_SIGNAL_TEXT_MAX + 32]; /* of the end that it asked for; "": none */
     struct agent_requeue requeue;
     struct preflight *preflight;       /* NULL: no checks before workers start */
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
@@ -166,9 +167,13 @@ uint64_t agent_ends_grace(const struct agent *a);
 
 /* The head got this signal, and wants the job to end. */
 void agent_told_to_stop(struct agent *a, int signo);
+/* The reason of that end, for people. */
+void agent_stop_text(int signo, char *ret, size_t size);
 
 /* ---- agent_head_io.c ---- */
 
+/* Whether the head has asked for the end with this reason: then it has said so itself. */
+bool agent_head_said(const struct agent *a, const char *reason);
 /* Finds out whether a head has started this step. 0, or a negative errno: it is reported. */
 _must_use_ int agent_find_head(struct agent *a);
 /* Call it when this agent has begun to lead. */

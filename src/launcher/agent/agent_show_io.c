@@ -401,7 +401,8 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
     if (alive > 0)
         (void)snprintf(stopping, sizeof stopping, "; stopping %u worker%s here", alive,
                        alive == 1 ? "" : "s");
-    log_line(shared_level(a), "%s%s%s", reason, stopping, again ? "; a new group forms" : "");
+    log_line(agent_head_said(a, reason) ? LOG_LEVEL_INFO : shared_level(a), "%s%s%s", reason,
+             stopping, again ? "; a new group forms" : "");
 }
 
 /* As torchrun does: if TORCHELASTIC_ERROR_FILE is set for the agent, it writes the cause there. */
@@ -528,7 +529,8 @@ static void show_ended(const struct agent *a, const struct member_end *end) {
         strbuf_add(&where, "; this node looked for the others");
         add_assumed(a, &where);
     }
-    log_line(shared_error(a), "the job ended: %s%s", end->reason, strbuf_text(&where));
+    log_line(agent_head_said(a, end->reason) ? LOG_LEVEL_INFO : shared_error(a),
+             "the job ended: %s%s", end->reason, strbuf_text(&where));
 }
 
 static bool failed_here(const struct agent *a) {

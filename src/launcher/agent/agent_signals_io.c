@@ -56,7 +56,9 @@ static void stop_for_signal(struct agent *a) {
                    name);
         return;
     }
-    enum log_level level = agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
+    /* over ssh the signal comes from the head, which has said so */
+    const bool told = a->head != NULL && a->config.spec->slurm.kind != SLURM_PLACE_STEP;
+    enum log_level level = agent_show_is_brief(a) || told ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
     if (alive > 0)
         log_line(level, "got %s: stopping %u worker%s (up to %.0f s)", name, alive,
                  alive == 1 ? "" : "s", (double)agent_ends_grace(a) / (double)NS_PER_S);
@@ -120,14 +122,19 @@ static void on_leave_timer(void *arg) {
     agent_quit_if_over(a);
 }
 
+void agent_stop_text(int signo, char *ret, size_t size) {
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    worker_signal_text(signo, name);
+    (void)snprintf(ret, size, "the job was stopped by %s", name);
+}
+
 /* The whole job ends, whoever could lead it on: as if an operator had stopped it. */
 void agent_told_to_stop(struct agent *a, int signo) {
-    char name[WORKER_SIGNAL_TEXT_MAX], reason[RDZV_REASON_MAX];
+    char reason[RDZV_REASON_MAX];
     if (a->signo != 0 || a->ended || !agent_leads(a))
         return;
     writer_take_rest(a->writer);
-    worker_signal_text(signo, name);
-    (void)snprintf(reason, sizeof reason, "the job was stopped by %s", name);
+    agent_stop_text(signo, reason, sizeof reason);
     rdzv_server_stop_job(leading_server(a->leading), reason, false);
     if (a->client == NULL)
         agent_begin_to_leave(a, reason);
