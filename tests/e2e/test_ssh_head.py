@@ -1,17 +1,19 @@
 """Starting over ssh, the user's side: `muster run -H a,b`. Here a few lines of Python play ssh, so all hosts are this
 machine (with a real sshd: test_ssh.py)."""
+import json
 import os
 import re
 import select
 import signal
 import socket
+import subprocess
 import sys
 import textwrap
 import time
 
 import pytest
 
-from harness import SLOWER, Heard, children, processes_with
+from harness import MUSTER, SLOWER, Heard, children, processes_with
 
 # Host names say what happens. Any other is a login, whose shell runs the command.
 FAKE = r"""
@@ -254,6 +256,36 @@ def test_a_script_that_one_host_lacks(hosts):
     assert f"muster: error: {socket.gethostname()}: SCRIPT {script}: No such file or directory\n" in err, err
     assert "host nofolder: muster ended there with status 2, and the others are too few: ending the job" in err, err
     assert "SIGTERM" not in err, err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+def test_an_environment_that_one_host_lacks(hosts):
+    """There the workers run with another python, so that is told."""
+    venv = hosts.job.tmp / "only" / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "pyvenv.cfg").write_text("")
+    python = venv / "bin" / "python3"
+    python.symlink_to(sys.executable)
+    script = hosts.job.tmp / "train.py"
+    script.write_text("")
+    code, _, err = hosts.run("a,nofolder", script, env={"FAKE_FOLDER": venv.parent, "PATH": f"{venv}/bin:{os.environ['PATH']}"})
+    assert code == 0, err
+    told = [line for line in err.splitlines() if "warning" in line]
+    assert len(told) == 1, err
+    assert re.fullmatch(rf"muster: warning: {socket.gethostname()}: there is no {python} here, as where the job was started: "
+                        r"/\S+ runs the workers", told[0]), err
+
+
+def test_ps_shows_the_line_that_was_written(hosts):
+    head = hosts.workers("a,b", "--nnodes=2")
+    hosts.job.events.wait("start", 2)
+    done = subprocess.run([MUSTER, "ps", "--json"], env=hosts.job.env("ps"), capture_output=True, text=True, timeout=60 * SLOWER)
+    agents = json.loads(done.stdout)["agents"]
+    assert len(agents) == 2, done
+    for agent in agents:
+        assert re.search(r" run -Ha,b --ssh=\S+ --nnodes=2 --no-python ", agent["command"]), agent
+    hosts.job.go()
+    assert head.finish(30)[0] == 0
 
 
 def test_a_failure_whose_output_is_in_files_is_reported_once(hosts):

@@ -9,6 +9,7 @@
 #include "launcher/head/head_io.h"
 #include "launcher/head/hold_io.h"
 #include "launcher/head/starter.h"
+#include "launcher/node/python_io.h"
 #include "launcher/ssh/ssh_head_io.h"
 
 extern char **environ;
@@ -34,15 +35,24 @@ static int be_agent(const struct job_spec *spec, const char *hold) {
     return status;
 }
 
+static int start_over_ssh(const struct job_spec *spec, char **args) {
+    _cleanup_(freep) char *python = NULL;
+    if (spec->entry != JOB_ENTRY_PROGRAM &&
+        python_find(program_invocation_name, environ, &python, NULL) < 0)
+        python = NULL; /* only the hosts need one */
+    return ssh_head_run(&(struct ssh_head_config){.spec = spec,
+                                                  .args = args,
+                                                  .envp = environ,
+                                                  .argv0 = program_invocation_name,
+                                                  .version = MUSTER_VERSION,
+                                                  .python = python});
+}
+
 static int start(const struct job_spec *spec, char **argv) {
     char hold[HOLD_NAME_MAX];
     const struct slurm_place *place = &spec->slurm;
     if (spec->hosts.list.n > 0)
-        return ssh_head_run(&(struct ssh_head_config){.spec = spec,
-                                                      .args = argv + 1,
-                                                      .envp = environ,
-                                                      .argv0 = program_invocation_name,
-                                                      .version = MUSTER_VERSION});
+        return start_over_ssh(spec, argv + 1);
     if (spec->start_nodes > 0)
         return head_run(&(struct head_run_config){.spec = spec,
                                                   .place = place,
@@ -63,7 +73,7 @@ int cmd_run(int argc, char **argv) {
     int status = run_line_read(argc, argv, &spec);
     if (status >= 0)
         return status;
-    status = spec.dry_run ? dry_run(&spec, environ) : start(&spec, argv);
+    status = spec.dry_run ? dry_run(&spec, argv + 1, environ) : start(&spec, argv);
     job_spec_fini(&spec);
     return status;
 }

@@ -2,16 +2,19 @@
 
 #include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/text/utf8.h"
 #include "cli/jobs/shell_words.h"
 #include "io/process/proc.h"
+#include "launcher/head/starter.h"
 #include "rendezvous/operate/operator_io.h"
 #include "rendezvous/operate/registry_io.h"
 
 #define COMMAND_BYTES_MAX 4096
+#define ENVIRONMENT_BYTES_MAX ((size_t)1 << 20)
 
 void local_agents_free(struct ps_row *rows, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -19,14 +22,28 @@ void local_agents_free(struct ps_row *rows, size_t n) {
     free(rows);
 }
 
+/* How many words behind "run" its head has added, of an agent that was started over ssh. */
+static unsigned long added_words(int32_t pid) {
+    _cleanup_(freep) char *text = xcalloc(ENVIRONMENT_BYTES_MAX, 1);
+    unsigned long n = 0;
+    ssize_t len = proc_read(pid, "/environ", text, ENVIRONMENT_BYTES_MAX - 1);
+    for (const char *e = text; len > 0 && e < text + len; e += strlen(e) + 1)
+        if (strncmp(e, STARTER_WORDS_ENV "=", sizeof STARTER_WORDS_ENV) == 0)
+            n = strtoul(e + sizeof STARTER_WORDS_ENV, NULL, 10);
+    return n;
+}
+
 char *local_agent_command(int32_t pid) {
     char text[COMMAND_BYTES_MAX];
+    unsigned long i = 0, n_added = added_words(pid);
     ssize_t n = proc_read(pid, "/cmdline", text, sizeof text - 1);
     if (n <= 0)
         return NULL;
     text[n] = '\0';
     struct strbuf out = {0};
-    for (const char *word = text; word < text + n; word += strlen(word) + 1) {
+    for (const char *word = text; word < text + n; word += strlen(word) + 1, i++) {
+        if (i >= 2 && i - 2 < n_added)
+            continue; /* behind "muster run" */
         strbuf_add(&out, word > text ? " " : "");
         shell_add_word(&out, word);
     }

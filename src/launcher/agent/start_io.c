@@ -4,12 +4,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "io/file.h"
 #include "io/net/listen.h"
 #include "io/net/resolver.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/start_check_io.h"
+#include "launcher/head/starter.h"
 #include "launcher/node/python_io.h"
 #include "launcher/report/termination_io.h"
 
@@ -87,6 +89,15 @@ static void name_lines(const struct job_spec *spec) {
     log_set_name(own);
 }
 
+/* A virtual environment that only the login host has: the job would run, with other packages. */
+static void compare_python(const char *python, char *const *envp) {
+    const char *heads = env_get(envp, STARTER_PYTHON_ENV);
+    if (heads != NULL && python != NULL && strcmp(heads, python) != 0 && access(heads, X_OK) < 0)
+        log_warning(
+            "there is no %.300s here, as where the job was started: %.300s runs the workers", heads,
+            python);
+}
+
 int job_start(const struct job_spec *spec, char *const *envp) {
     struct err err = {0};
     struct agent_config agent = {.spec = spec, .envp = envp, .node_fd = -1};
@@ -100,6 +111,7 @@ int job_start(const struct job_spec *spec, char *const *envp) {
         r = python_find(program_invocation_name, envp, &python, &err);
     else if (spec->check_only && python_find(program_invocation_name, envp, &python, NULL) < 0)
         python = NULL; /* then the preflight can't compare PyTorch's version */
+    compare_python(python, envp);
     if (r == 0)
         r = start_check(spec, python, envp, &err);
     if (r < 0) {

@@ -20,6 +20,10 @@
  * comes first. Two hosts may have one address (names of one machine, NAT), so addresses don't tell.
  */
 #define STARTER_FIRST_ENV "MUSTER_HEAD_FIRST"
+/* Over ssh: the python that would run the workers on the head's machine, and how many words behind
+ * "run" are the head's own, before the user's. */
+#define STARTER_PYTHON_ENV "MUSTER_HEAD_PYTHON"
+#define STARTER_WORDS_ENV "MUSTER_HEAD_WORDS"
 /* What the job has asked for, and the step's own variables can't tell: its tasks on each node, and
  * the user's SLURM_CPUS_PER_TASK, which programs read. */
 #define STARTER_TASKS_ENV SLURM_HEAD_TASKS_ENV

@@ -45,6 +45,7 @@ void ssh_args(const struct job_spec *spec, const struct ssh_place *place, char *
         ssh_boot_word(boot, "--rdzv-backend=c10d");
     if (hosts->meet)
         add_endpoint(spec, place->addr, boot);
+    envlist_setf(&boot->env, STARTER_WORDS_ENV, "%zu", boot->n_args);
     for (; *args != NULL; args++)
         ssh_boot_word(boot, *args);
     add_gpus(host, boot);

@@ -14,6 +14,7 @@
 #include "launcher/head/head.h"
 #include "launcher/head/head_program_io.h"
 #include "launcher/head/head_signals_io.h"
+#include "launcher/head/starter.h"
 #include "launcher/ssh/ssh_args.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh/ssh_console_io.h"
@@ -542,7 +543,10 @@ static int prepare(struct run *h, struct err *err) {
         h->host_name[0] = '\0';
     envlist_copy(&h->here, h->config->envp);
     ssh_env_leave_slurm(&h->here);
-    return ssh_env(hosts->export_names, h->config->envp, &h->env, err);
+    r = ssh_env(hosts->export_names, h->config->envp, &h->env, err);
+    if (h->config->python != NULL)
+        envlist_set(&h->env, STARTER_PYTHON_ENV, h->config->python);
+    return r;
 }
 
 static int set_up_loop(struct run *h) {

@@ -35,6 +35,7 @@ struct ssh_head_config { /* all borrowed */
     char *const *envp;
     const char *argv0;   /* how this program was called: hosts have it at the same path */
     const char *version; /* of muster */
+    const char *python;  /* which would run the workers here; NULL: none, or none is needed */
 };
 
 /* The exit status of muster run. */

@@ -43,6 +43,7 @@ Test(ssh_args, hosts_get_what_the_user_has_not_said) {
                              "--rdzv-endpoint=[fd77::1]:12001,12007 --max-restarts=1 x");
     cr_assert_str_eq(envlist_get(&a.env, "MUSTER_HEAD_FIRST"), "1");
     cr_assert_str_eq(envlist_get(&b.env, "MUSTER_HEAD_FIRST"), "0");
+    cr_assert_str_eq(envlist_get(&a.env, "MUSTER_HEAD_WORDS"), "6");
     cr_assert_null(envlist_get(&a.env, "CUDA_VISIBLE_DEVICES"));
     cr_assert_str_eq(envlist_get(&b.env, "CUDA_VISIBLE_DEVICES"), "5,2");
 }
