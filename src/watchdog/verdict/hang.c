@@ -60,6 +60,7 @@ static void start(struct hang *h, const struct hang_event *event) {
     h->frozen = false;
     h->started_at = h->beat_at = h->active_at = h->clock;
     h->stopped_wait_at = TIME_NEVER;
+    h->withdrawn_at = 0;
     h->reports = 0;
     for (uint32_t r = 0; r < h->n; r++)
         h->workers[r] = (struct hang_worker){
@@ -82,6 +83,8 @@ static void at_place(struct hang *h, struct hang_worker *w, uint64_t place) {
 
 static void on_announced(struct hang *h, struct hang_worker *w, const struct worker_signs *row) {
     uint64_t at = hang_before(h->clock, row->since_announced_ns);
+    if (w->deadline_ns != 0 && row->deadline_ns == 0)
+        h->withdrawn_at = h->clock;
     /* It can only be later than before, except by time that does not count. */
     w->announced_at = w->deadline_ns != 0 ? MAX2(w->announced_at, at) : at;
     w->deadline_ns = MIN2(row->deadline_ns, DEADLINE_MAX_NS);
@@ -98,7 +101,7 @@ static void on_row(struct hang *h, struct hang_worker *w, const struct worker_si
     bool moved = (row->flags & SIGN_MOVED) != 0;
     uint64_t earliest = w->moves ? hang_before(h->clock, HANG_FIRST_SIGNS_NS) : w->moved_at;
     if (moved)
-        w->moved_at = h->clock;
+        w->moved_at = MAX2(w->moved_at, hang_before(h->clock, MIN2(row->still_ns, HANG_TICK_NS)));
     else
         w->moved_at = MAX2(MAX2(earliest, w->moved_at), hang_before(h->clock, row->still_ns));
     if ((row->flags & SIGN_STOPPED) != 0 && (w->flags & SIGN_STOPPED) == 0)
@@ -109,6 +112,8 @@ static void on_row(struct hang *h, struct hang_worker *w, const struct worker_si
     w->moved_once = w->moved_once || moved || row->moved_once;
     w->flags = row->flags & SIGN_ALL;
     w->step = row->step;
+    if ((row->flags & SIGN_STOPPED) == 0 && hang_is_active(row->flags))
+        w->active_at = h->clock;
     on_announced(h, w, row);
     if ((w->flags & SIGN_ENDED) != 0)
         on_ended(h, w);

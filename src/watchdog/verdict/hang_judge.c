@@ -26,7 +26,7 @@ static uint64_t announced_until(const struct hang *h, const struct hang_worker *
     return (silent ? h->clock : w->announced_at) + w->deadline_ns;
 }
 
-static void count_worker(struct hang *h, struct hang_worker *w, struct hang_count *c) {
+static void count_worker(const struct hang *h, const struct hang_worker *w, struct hang_count *c) {
     bool stopped = (w->flags & SIGN_STOPPED) != 0, traced = (w->flags & SIGN_TRACED) != 0;
     bool moves = hang_moves(h, w), busy = !stopped && hang_is_active(w->flags);
     c->alive++;
@@ -42,8 +42,6 @@ static void count_worker(struct hang *h, struct hang_worker *w, struct hang_coun
         c->announcing++;
         c->announced_until = MAX2(c->announced_until, announced_until(h, w));
     }
-    if (busy)
-        w->active_at = h->clock;
 }
 
 static void count_all(struct hang *h, struct hang_count *c) {
@@ -51,7 +49,7 @@ static void count_all(struct hang *h, struct hang_count *c) {
     h->active_at = h->started_at;
     uint64_t known = 0, longest = 0; /* most workers wait at the same place */
     for (uint32_t r = 0; r < h->n; r++) {
-        struct hang_worker *w = &h->workers[r];
+        const struct hang_worker *w = &h->workers[r];
         h->active_at = MAX2(h->active_at, w->active_at);
         if (w->ended)
             continue;
@@ -65,24 +63,24 @@ static void count_all(struct hang *h, struct hang_count *c) {
     }
 }
 
-/* Whether more than half of those who are alive have moved at this time or later. */
-static bool most_moved_since(const struct hang *h, uint64_t at, uint32_t alive) {
-    uint32_t n = 0;
+/* Whether more than half of n have moved at this time or later: of those who are alive, or of those
+ * of them who are not stopped. */
+static bool most_moved_since(const struct hang *h, uint64_t at, uint32_t n, bool stopped_too) {
+    uint32_t moved = 0;
     for (uint32_t r = 0; r < h->n; r++) {
         const struct hang_worker *w = &h->workers[r];
-        n += !w->ended && (w->moves || w->moved_at >= at);
+        bool counts = !w->ended && (stopped_too || (w->flags & SIGN_STOPPED) == 0);
+        moved += counts && (w->moves || w->moved_at >= at);
     }
-    return 2 * n > alive;
+    return 2 * moved > n;
 }
 
-/* When the last beat was. Nodes speak only some time after a worker has ceased to move, so until
- * now beats were taken for granted. */
-static uint64_t last_beat(const struct hang *h, uint32_t alive) {
-    uint64_t low = MAX2(hang_before(h->beat_at, HANG_FIRST_SIGNS_NS), h->started_at);
-    uint64_t high = h->beat_at;
+/* When more than half of them last moved, between two times. */
+static uint64_t last_moved(const struct hang *h, uint64_t low, uint64_t high, uint32_t n,
+                           bool stopped_too) {
     while (high > low + NS_PER_MS) {
         uint64_t middle = low + (high - low) / 2;
-        if (most_moved_since(h, middle, alive))
+        if (most_moved_since(h, middle, n, stopped_too))
             low = middle;
         else
             high = middle;
@@ -90,14 +88,22 @@ static uint64_t last_beat(const struct hang *h, uint32_t alive) {
     return low;
 }
 
+/* When the last beat was. Nodes speak only some time after a worker has ceased to move, so until
+ * now beats were taken for granted. */
+static uint64_t last_beat(const struct hang *h, uint32_t alive) {
+    uint64_t low = MAX2(hang_before(h->beat_at, HANG_FIRST_SIGNS_NS), h->started_at);
+    return last_moved(h, low, h->beat_at, alive, true);
+}
+
 /* Since when the others wait for those that are stopped: most of the others don't move. */
-static void judge_stopped(struct hang *h, const struct hang_count *c, bool began) {
-    if (c->stopped == 0 || 2 * c->moving > c->alive - c->stopped)
+static void judge_stopped(struct hang *h, const struct hang_count *c) {
+    uint32_t others = c->alive - c->stopped;
+    if (c->stopped == 0 || 2 * c->moving > others)
         h->stopped_wait_at = TIME_NEVER;
-    else if (began)
-        h->stopped_wait_at = h->beat_at;
     else if (h->stopped_wait_at == TIME_NEVER)
-        h->stopped_wait_at = MAX2(h->beat_at, hang_before(h->clock, HANG_MOVED_NS));
+        h->stopped_wait_at =
+            last_moved(h, MAX2(h->beat_at, hang_before(h->clock, HANG_FIRST_SIGNS_NS)), h->clock,
+                       others, false);
 }
 
 static uint64_t longer(struct hang *h, uint64_t limit_ns, const struct hang_count *c) {
@@ -122,7 +128,9 @@ static void choose_limit(struct hang *h, const struct hang_count *c) {
         return;
     }
     if (h->state != HANG_STARTING && c->announcing > 0) {
-        uint64_t limit = hang_before(c->announced_until, h->beat_at);
+        /* Who announces nothing any more has gone on. Others are about to say so. */
+        uint64_t until = MAX2(c->announced_until, h->withdrawn_at + HANG_FIRST_SIGNS_NS);
+        uint64_t limit = hang_before(until, h->beat_at);
         h->why = HANG_WHY_ANNOUNCED;
         h->limit_ns = longer(h, MAX2(limit, HANG_ANNOUNCED_MIN_NS), c);
         return;
@@ -183,18 +191,18 @@ void hang_judge(struct hang *h, struct hang_update *ret) {
         on_beat(h, ret);
         return;
     }
-    bool began = h->state == HANG_OK;
+    bool was_ok = h->state == HANG_OK;
     if (h->state == HANG_STARTING && begun)
         hang_move(h, HANG_OK);
     if (h->state == HANG_OK)
         hang_move(h, HANG_QUIET);
-    if (began)
+    if (was_ok)
         h->beat_at = last_beat(h, c.alive);
     if (suspended) {
         suspend(h);
         return;
     }
-    judge_stopped(h, &c, began);
+    judge_stopped(h, &c);
     choose_limit(h, &c);
     if (h->state == HANG_HUNG || c.silent > 0)
         return;

@@ -48,7 +48,8 @@ struct hang {
     uint64_t active_at; /* the last time that anybody moved, was busy or wrote */
     /* since others have waited for a worker that is stopped; TIME_NEVER: they don't */
     uint64_t stopped_wait_at;
-    uint32_t reports; /* since the last beat */
+    uint64_t withdrawn_at; /* when a worker last ceased to announce deadlines; 0: never */
+    uint32_t reports;      /* since the last beat */
     /* what counts now, for the update */
     enum hang_why why;
     uint64_t limit_ns;

@@ -28,7 +28,7 @@ static void keep(struct rig *r, const struct hang_update *u) {
 
 void rig_event(struct rig *r, struct hang_event event) {
     struct hang_update u;
-    event.now_ns = r->now;
+    event.now_ns = r->now + r->skew;
     hang_step(r->h, &event, &u);
     keep(r, &u);
 }
@@ -64,21 +64,29 @@ void rig_fini(struct rig *r) {
     r->h = NULL;
 }
 
+/* Nodes tell it once what was announced. */
+void rig_new_leader(struct rig *r) {
+    for (uint32_t i = 0; i < r->n; i++)
+        r->w[i].told_deadline_ns = 0;
+    rig_event(r, (struct hang_event){.kind = HANG_EVENT_START, .n = r->n, .nodes = r->nodes});
+}
+
 static void row_of(const struct rig *r, uint32_t rank, struct worker_signs *row) {
     const struct rig_worker *w = &r->w[rank];
+    uint64_t since = r->now > w->announced_at ? r->now - w->announced_at : 0;
     *row = (struct worker_signs){.rank = rank,
                                  .flags = w->flags | (w->moved_since ? SIGN_MOVED : 0) | (w->ended ? SIGN_ENDED : 0),
                                  .still_ns = r->now - w->moved_at,
                                  .moved_once = w->moved_once,
                                  .step = w->step,
                                  .deadline_ns = w->deadline_ns,
-                                 .since_announced_ns = w->deadline_ns != 0 ? r->now - w->announced_at : 0,
+                                 .since_announced_ns = w->deadline_ns != 0 ? since : 0,
                                  .place = w->moved_since ? 0 : w->place};
 }
 
 /* Whether a node has something to say of this worker. */
 static bool is_worth_a_word(const struct rig *r, const struct rig_worker *w) {
-    bool late = w->deadline_ns != 0 && r->now - w->announced_at >= w->deadline_ns;
+    bool late = w->deadline_ns != 0 && r->now >= w->announced_at + w->deadline_ns;
     return r->now - w->moved_at >= S(3) || late;
 }
 
@@ -119,7 +127,7 @@ static void step(struct rig *r) {
         r->node[i].next_sample = r->now + NS_PER_S;
         sample(r, i);
     }
-    if (r->now >= r->deadline && !r->leader_stalled)
+    if (r->now + r->skew >= r->deadline && !r->leader_stalled)
         rig_event(r, (struct hang_event){.kind = HANG_EVENT_TIMER});
 }
 

@@ -27,7 +27,7 @@ struct rig_node {
 struct rig {
     struct hang *h;
     struct hang_limits limits;
-    uint64_t now;
+    uint64_t now, skew; /* by how much the leader's clock is ahead */
     uint32_t n, n_nodes;
     uint32_t nodes[RIG_RANKS_MAX];
     struct rig_worker w[RIG_RANKS_MAX];
@@ -51,6 +51,7 @@ void rig_init(struct rig *r, uint32_t n_ranks, uint32_t n_nodes);
 void rig_limits(struct rig *r, const struct hang_limits *limits); /* another machine, started again */
 void rig_fini(struct rig *r);
 void rig_start(struct rig *r, bool new_program); /* a new generation: all workers are new */
+void rig_new_leader(struct rig *r);              /* of the same workers */
 void rig_event(struct rig *r, struct hang_event event);
 void rig_run(struct rig *r, double seconds);
 /* Until it says that the job hangs, but not for longer than this. The seconds from now on; -1: never. */
