@@ -45,14 +45,23 @@ static const char *field(const char *stat, size_t len, unsigned which) {
     return p;
 }
 
-bool signs_ticks(const char *stat, size_t len, uint64_t *ret) {
-    const char *at = field(stat, len, 14);
+/* The sum of this field and the next. */
+static bool two_fields(const char *stat, size_t len, unsigned which, uint64_t *ret) {
+    const char *at = field(stat, len, which);
     uint64_t user, system;
     if (at == NULL || !number(&at, stat + len, &user) || *at++ != ' ' ||
         !number(&at, stat + len, &system) || system > UINT64_MAX - user)
         return false;
     *ret = user + system;
     return true;
+}
+
+bool signs_ticks(const char *stat, size_t len, uint64_t *ret) {
+    return two_fields(stat, len, 14, ret);
+}
+
+bool signs_children_ticks(const char *stat, size_t len, uint64_t *ret) {
+    return two_fields(stat, len, 16, ret);
 }
 
 bool signs_start(const char *stat, size_t len, uint64_t *ret) {

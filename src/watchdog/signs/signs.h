@@ -27,6 +27,9 @@ bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns);
 
 /* CPU time of the thread, from its stat (utime and stime), in clock ticks. False: no such text. */
 bool signs_ticks(const char *stat, size_t len, uint64_t *ret);
+/* CPU time of the processes that the process has waited for (cutime and cstime), in the same way.
+ */
+bool signs_children_ticks(const char *stat, size_t len, uint64_t *ret);
 /* When it was started, from the same, in clock ticks since boot. False: no such text. */
 bool signs_start(const char *stat, size_t len, uint64_t *ret);
 

@@ -22,6 +22,10 @@ struct signs_worker {
     bool ended;
     struct thread_files files;
     struct signs_track track;
+    pid_t child; /* that it waits for; 0: none */
+    struct thread_files child_files;
+    struct signs_track child_track;
+    uint32_t slow_flags;
 };
 
 struct signs {
@@ -42,11 +46,21 @@ static void close_files(struct thread_files *f) {
     file_close(&f->schedstat_fd);
 }
 
+static void forget_child(struct signs_worker *w) {
+    close_files(&w->child_files);
+    w->child = 0;
+}
+
+static void close_worker(struct signs_worker *w) {
+    close_files(&w->files);
+    forget_child(w);
+}
+
 void signs_free(struct signs *s) {
     if (s == NULL)
         return;
     for (size_t i = 0; i < s->n; i++)
-        close_files(&s->workers[i].files);
+        close_worker(&s->workers[i]);
     free(s->workers);
     free(s);
 }
@@ -129,7 +143,8 @@ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns) {
     struct signs_worker *w = &s->workers[place_of(s, rank)];
     memmove(w + 1, w, (size_t)(s->workers + s->n - w) * sizeof *w);
     s->n++;
-    *w = (struct signs_worker){.rank = rank, .pid = pid, .track = signs_track_of(now_ns)};
+    *w = (struct signs_worker){
+        .rank = rank, .pid = pid, .track = signs_track_of(now_ns), .child_files = {-1, -1}};
     int r = open_files(pid, &w->files);
     signs_track_add(&w->track, &(struct worker_tick){0}, now_ns);
     return r;
@@ -139,7 +154,7 @@ void signs_ended(struct signs *s, uint32_t rank) {
     struct signs_worker *w = find(s, rank);
     if (w == NULL)
         return;
-    close_files(&w->files);
+    close_worker(w);
     w->ended = true;
 }
 
@@ -147,9 +162,59 @@ void signs_remove(struct signs *s, uint32_t rank) {
     struct signs_worker *w = find(s, rank);
     if (w == NULL)
         return;
-    close_files(&w->files);
+    close_worker(w);
     s->n--;
     memmove(w, w + 1, (size_t)(s->workers + s->n - w) * sizeof *w);
+}
+
+void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags) {
+    struct signs_worker *w = find(s, rank);
+    if (w != NULL && w->pid == pid)
+        w->slow_flags = flags & (SIGN_BUSY | SIGN_BYTES);
+}
+
+static bool is_started_at(const struct thread_files *f, uint64_t start) {
+    char stat[STAT_MAX];
+    uint64_t found;
+    return signs_start(stat, read_file(f->stat_fd, stat), &found) && found == start;
+}
+
+void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start) {
+    struct signs_worker *w = find(s, rank);
+    if (w == NULL || w->pid != pid || w->ended || w->child == child)
+        return;
+    forget_child(w);
+    struct thread_files f;
+    if (child == 0)
+        return;
+    if (open_files(child, &f) < 0 || !is_started_at(&f, start)) {
+        close_files(&f);
+        return;
+    }
+    w->child = child;
+    w->child_files = f;
+    w->child_track = signs_track_of(w->track.moved_ns);
+}
+
+pid_t signs_pid(const struct signs *s, uint32_t rank) {
+    const struct signs_worker *w = find(s, rank);
+    return w == NULL ? 0 : w->pid;
+}
+
+static void sample_child(struct signs_worker *w, uint64_t tick_ns, uint64_t now_ns) {
+    bool first = !w->child_track.known;
+    struct worker_tick tick = read_tick(&w->child_files, tick_ns);
+    if (tick.state == 0 || tick.state == 'Z') {
+        forget_child(w);
+        return;
+    }
+    signs_track_add(&w->child_track, &tick, now_ns);
+    w->track.flags |= w->child_track.flags & (SIGN_STOPPED | SIGN_TRACED);
+    if (first || (w->child_track.flags & SIGN_MOVED) == 0)
+        return;
+    w->track.flags |= SIGN_MOVED;
+    w->track.moved_ns = now_ns;
+    w->track.moved_once = true;
 }
 
 void signs_sample(struct signs *s, uint64_t now_ns) {
@@ -159,6 +224,10 @@ void signs_sample(struct signs *s, uint64_t now_ns) {
             continue;
         struct worker_tick tick = read_tick(&w->files, s->tick_ns);
         signs_track_add(&w->track, &tick, now_ns);
+        if (w->child != 0)
+            sample_child(w, s->tick_ns, now_ns);
+        if ((w->track.flags & SIGN_MOVED) != 0)
+            w->slow_flags = 0;
     }
 }
 
@@ -174,10 +243,11 @@ size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *r
     size_t n = MIN2(s->n, max);
     for (size_t i = 0; i < n; i++) {
         const struct signs_worker *w = &s->workers[i];
-        ret[i] = (struct worker_signs){.rank = w->rank,
-                                       .flags = w->ended ? SIGN_ENDED : w->track.flags,
-                                       .still_ns = now_ns - w->track.moved_ns,
-                                       .moved_once = w->track.moved_once};
+        ret[i] =
+            (struct worker_signs){.rank = w->rank,
+                                  .flags = w->ended ? SIGN_ENDED : w->track.flags | w->slow_flags,
+                                  .still_ns = now_ns - w->track.moved_ns,
+                                  .moved_once = w->track.moved_once};
     }
     return n;
 }

@@ -18,6 +18,8 @@
 #include "watchdog/signs/signs.h"
 
 #define SIGNS_WORKERS_MAX 1024 /* of a node */
+/* A worker that did not move for so long is quiet: it is looked at more closely, and spoken of. */
+#define SIGNS_QUIET_NS (3 * NS_PER_S)
 
 struct signs;
 _must_use_ struct signs *signs_new(void);
@@ -29,6 +31,15 @@ _must_use_ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now
 /* It has exited with 0 while others go on: its row says SIGN_ENDED from now on. */
 void signs_ended(struct signs *s, uint32_t rank);
 void signs_remove(struct signs *s, uint32_t rank); /* a rank that is not there: nothing */
+
+/* What a closer look (watchdog/gather/slow_io.h) has found, if the rank still is this process.
+ * flags: SIGN_BUSY and SIGN_BYTES, for its row until it moves, or is looked at again. */
+void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags);
+/* The rank's main thread waits for this process, which stems from it: if the main thread of that
+ * one moves, the worker moves. start: of that process, in clock ticks since boot; another one of
+ * the same pid is not taken for it. child 0: it waits for none any more. */
+void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start);
+pid_t signs_pid(const struct signs *s, uint32_t rank); /* 0: no such rank */
 
 /* Reads all once. */
 void signs_sample(struct signs *s, uint64_t now_ns);

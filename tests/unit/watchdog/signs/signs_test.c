@@ -41,12 +41,14 @@ Test(signs, reads_the_time_of_a_schedstat) {
     cr_expect_not(signs_ran("-1 0 0", 6, &ns));
 }
 
-#define STAT "12 (a) b) S 1 12 12 0 -1 4194560 9 0 0 0 250 40 0 0 20 0 1 0 987654 10 20 30\n"
+#define STAT "12 (a) b) S 1 12 12 0 -1 4194560 9 0 0 0 250 40 3 4 20 0 1 0 987654 10 20 30\n"
 
 Test(signs, reads_the_times_of_a_stat) {
     uint64_t v = 0;
     cr_assert(signs_ticks(STAT, sizeof STAT - 1, &v));
     cr_expect_eq(v, 290);
+    cr_assert(signs_children_ticks(STAT, sizeof STAT - 1, &v));
+    cr_expect_eq(v, 7);
     cr_assert(signs_start(STAT, sizeof STAT - 1, &v));
     cr_expect_eq(v, 987654);
     cr_expect_not(signs_ticks("12 (a) S 1 12 12 0 -1 4194560 9 0 0 0 250", 42, &v));

@@ -1,0 +1,28 @@
+#include "watchdog/gather/slow.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
+                    uint64_t elapsed_ns) {
+    if (before->pid != now->pid || elapsed_ns == 0 || elapsed_ns > SLOW_AGE_MAX_NS)
+        return 0;
+    uint64_t cpu = now->cpu_ns > before->cpu_ns ? now->cpu_ns - before->cpu_ns : 0;
+    uint64_t bytes = now->bytes > before->bytes ? now->bytes - before->bytes : 0;
+    return (cpu >= elapsed_ns / 100 * SLOW_BUSY_PERCENT ? SIGN_BUSY : 0U) |
+           (bytes >= elapsed_ns / NS_PER_MS * SLOW_BYTES_PER_S / 1000 ? SIGN_BYTES : 0U);
+}
+
+bool slow_is_nccl(const char *name, size_t len) { return len > 5 && memcmp(name, "NCCL ", 5) == 0; }
+
+uint64_t slow_io_bytes(const char *text, size_t len) {
+    char copy[512];
+    size_t n = MIN2(len, sizeof copy - 1);
+    memcpy(copy, text, n);
+    copy[n] = '\0';
+    uint64_t read = 0, written = 0;
+    if (sscanf(copy, "rchar: %" SCNu64 " wchar: %" SCNu64, &read, &written) != 2)
+        return 0;
+    return written > UINT64_MAX - read ? 0 : read + written;
+}

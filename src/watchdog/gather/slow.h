@@ -1,0 +1,36 @@
+/* What is looked at only while a worker is quiet, every 5 s: whether anything else of it moves. Two
+ * looks make flags of signs.h. Pure; slow_io.h looks. */
+#pragma once
+
+#include "base/util.h"
+#include "watchdog/signs/signs.h"
+
+#define SLOW_EVERY_NS (5 * NS_PER_S)
+#define SLOW_AGE_MAX_NS (15 * NS_PER_S) /* an older look is compared with no more */
+
+/* More than a waiter does. Measured with PyTorch 2.13 and gloo: a rank that waits in a collective
+ * uses 0.2 to 0.3 % of a core (its loop wakes 100 times a second), and one with a thread that
+ * prints a line a second 25 bytes in 5 s. */
+#define SLOW_BUSY_PERCENT 5         /* of a core */
+#define SLOW_BYTES_PER_S (16 << 10) /* read and written, and by sockets */
+
+/* Of one worker and all that stems from it. 0 is also what could not be read. */
+struct slow_look {
+    uint32_t rank;
+    int32_t pid;
+    /* CPU time without that of the main thread and of NCCL's own threads, which spin in a job that
+     * waits. Of processes, also of those that it has waited for. */
+    uint64_t cpu_ns;
+    uint64_t bytes; /* by read(2), write(2) and the like; and of TCP sockets */
+    int32_t follow; /* a child that its main thread waits for, or the child of that; 0: none */
+    uint64_t follow_start; /* in clock ticks since boot */
+};
+
+/* SIGN_BUSY and SIGN_BYTES, of what it did in `elapsed_ns` between two looks. A figure that fell
+ * (a process that nobody waited for has ended) says nothing. */
+uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
+                    uint64_t elapsed_ns);
+/* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source). */
+bool slow_is_nccl(const char *name, size_t len);
+/* The sum of the numbers at rchar and wchar of /proc/PID/io. proc_pid_io(5) */
+uint64_t slow_io_bytes(const char *text, size_t len);

@@ -1,0 +1,227 @@
+#include "watchdog/gather/slow_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/process/helper_call.h"
+#include "io/process/proc.h"
+#include "watchdog/gather/socket_bytes_io.h"
+#include "watchdog/gather/thread_io.h"
+
+#define TEXT_MAX 512
+#define PATH_BYTES 64
+#define TREE_MAX 256 /* processes of a worker that are looked at */
+#define FOLLOW_MAX 4 /* a shell, a profiler, numactl, … */
+
+/* ---- in the helper ---- */
+
+struct tree {
+    pid_t pids[TREE_MAX];
+    size_t n;
+};
+
+static void add_pid(void *arg, int pid) {
+    struct tree *t = arg;
+    if (t->n < TREE_MAX)
+        t->pids[t->n++] = pid;
+}
+
+/* It and all that stem from it. */
+static void find_tree(pid_t pid, struct tree *ret) {
+    ret->n = 0;
+    add_pid(ret, pid);
+    for (size_t i = 0; i < ret->n; i++)
+        proc_each_child(ret->pids[i], true, add_pid, ret);
+}
+
+static uint64_t tick_ns(void) {
+    long hz = sysconf(_SC_CLK_TCK);
+    return NS_PER_S / (uint64_t)(hz > 0 ? hz : 100);
+}
+
+/* CPU time of a process, and of those that it has waited for. */
+static uint64_t process_ns(pid_t pid) {
+    char text[TEXT_MAX];
+    uint64_t own = 0, children = 0;
+    ssize_t n = proc_read(pid, "/stat", text, sizeof text);
+    if (n <= 0 || !signs_ticks(text, (size_t)n, &own))
+        return 0;
+    if (!signs_children_ticks(text, (size_t)n, &children))
+        children = 0;
+    return (own + children) * tick_ns();
+}
+
+struct own_threads {
+    pid_t pid;
+    uint64_t ns; /* of the main thread and NCCL's */
+};
+
+static void add_own(void *arg, int tid) {
+    struct own_threads *o = arg;
+    char name[PATH_BYTES], text[TEXT_MAX];
+    (void)snprintf(name, sizeof name, "/task/%d/stat", tid);
+    ssize_t n = proc_read(o->pid, name, text, sizeof text);
+    uint64_t ticks;
+    if (n <= 0 || !signs_ticks(text, (size_t)n, &ticks))
+        return;
+    const char *begin = memchr(text, '(', (size_t)n);
+    size_t left = begin == NULL ? 0 : (size_t)(text + n - begin - 1);
+    if (tid == o->pid || (begin != NULL && slow_is_nccl(begin + 1, left)))
+        o->ns += ticks * tick_ns();
+}
+
+/* A main thread that only waits for a process: a shell, a profiler. Then that one's counts. */
+static pid_t waits_for(pid_t pid) {
+    struct evidence_thread t;
+    struct waits_call call;
+    struct tree children = {.n = 0};
+    if (thread_look(pid, pid, &t, &call) < 0 || waits_kind(call.number) != WAITS_CHILD)
+        return 0;
+    proc_each_child(pid, true, add_pid, &children);
+    pid_t busiest = 0;
+    for (size_t i = 0, most = 0; i < children.n; i++) {
+        uint64_t ns = process_ns(children.pids[i]);
+        if (busiest != 0 && ns <= most)
+            continue;
+        most = ns;
+        busiest = children.pids[i];
+    }
+    return busiest;
+}
+
+static void find_followed(struct slow_look *l) {
+    char text[TEXT_MAX];
+    pid_t pid = l->pid;
+    for (unsigned i = 0; i < FOLLOW_MAX; i++) {
+        pid_t child = waits_for(pid);
+        if (child == 0)
+            break;
+        pid = child;
+    }
+    ssize_t n = pid == l->pid ? 0 : proc_read(pid, "/stat", text, sizeof text);
+    if (n > 0 && signs_start(text, (size_t)n, &l->follow_start))
+        l->follow = pid;
+}
+
+void slow_look(struct slow_look *looks, size_t n) {
+    struct socket_bytes *sockets = socket_bytes_new();
+    for (size_t i = 0; i < n; i++) {
+        struct slow_look *l = &looks[i];
+        struct own_threads own = {.pid = l->pid};
+        char path[PATH_BYTES], text[TEXT_MAX];
+        struct tree tree;
+        find_tree(l->pid, &tree);
+        uint64_t all = 0;
+        for (size_t k = 0; k < tree.n; k++) {
+            all += process_ns(tree.pids[k]);
+            ssize_t len = proc_read(tree.pids[k], "/io", text, sizeof text);
+            l->bytes += len > 0 ? slow_io_bytes(text, (size_t)len) : 0;
+            socket_bytes_add(sockets, tree.pids[k], (uint32_t)i);
+        }
+        (void)snprintf(path, sizeof path, "/proc/%d/task", (int)l->pid);
+        (void)!proc_each_number(path, add_own, &own); /* it can have ended */
+        l->cpu_ns = all > own.ns ? all - own.ns : 0;
+        find_followed(l);
+    }
+    for (size_t i = 0; i < n; i++)
+        looks[i].bytes += socket_bytes_of(sockets, (uint32_t)i);
+    socket_bytes_free(sockets);
+}
+
+struct job {
+    struct slow_look *looks;
+    size_t n;
+};
+
+static int run(int fd, void *arg) {
+    const struct job *j = arg;
+    slow_look(j->looks, j->n);
+    return helper_send(fd, j->looks, j->n * sizeof *j->looks) ? 0 : 1;
+}
+
+/* ---- in the agent ---- */
+
+struct slow {
+    struct loop *loop;
+    struct signs *signs;
+    struct helper_call *call; /* NULL: none is under way */
+    uint64_t asked_ns;        /* when the last look began; 0: none */
+    struct slow_look *looks;  /* of the last answer */
+    size_t n;
+    uint64_t looked_ns;
+};
+
+struct slow *slow_new(struct loop *loop, struct signs *signs) {
+    struct slow *s = xcalloc(1, sizeof *s);
+    *s = (struct slow){.loop = loop, .signs = signs};
+    return s;
+}
+
+void slow_free(struct slow *s) {
+    if (s == NULL)
+        return;
+    helper_call_free(s->call);
+    free(s->looks);
+    free(s);
+}
+
+static const struct slow_look *find(const struct slow *s, uint32_t rank) {
+    for (size_t i = 0; i < s->n; i++)
+        if (s->looks[i].rank == rank)
+            return &s->looks[i];
+    return NULL;
+}
+
+static void on_answer(void *arg, const struct helper_answer *a) {
+    struct slow *s = arg;
+    s->call = NULL;
+    if (a->code < 0 || a->len % sizeof(struct slow_look) != 0)
+        return; /* nothing is concluded */
+    size_t n = a->len / sizeof(struct slow_look);
+    struct slow_look *looks = xmalloc(MAX2(a->len, sizeof *looks));
+    memcpy(looks, a->data, a->len);
+    for (size_t i = 0; i < n; i++) {
+        const struct slow_look *l = &looks[i], *before = find(s, l->rank);
+        uint32_t flags = before == NULL ? 0 : slow_flags(before, l, s->asked_ns - s->looked_ns);
+        signs_put(s->signs, l->rank, l->pid, flags);
+        signs_follow(s->signs, l->rank, l->pid, l->follow, l->follow_start);
+    }
+    free(s->looks);
+    s->looks = looks;
+    s->n = n;
+    s->looked_ns = s->asked_ns;
+}
+
+static void ask(struct slow *s, uint64_t now_ns) {
+    struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
+    struct slow_look *looks = xcalloc(SIGNS_WORKERS_MAX, sizeof *looks);
+    struct job j = {.looks = looks};
+    for (size_t i = 0, n = signs_rows(s->signs, now_ns, rows, SIGNS_WORKERS_MAX); i < n; i++)
+        if ((rows[i].flags & SIGN_ENDED) == 0)
+            looks[j.n++] =
+                (struct slow_look){.rank = rows[i].rank, .pid = signs_pid(s->signs, rows[i].rank)};
+    struct helper_call_config config = {.name = "muster-signs",
+                                        .run = run,
+                                        .arg = &j,
+                                        .timeout_ns = SLOW_DEADLINE_NS,
+                                        .max_bytes = SIGNS_WORKERS_MAX * sizeof *looks};
+    s->asked_ns = now_ns;
+    if (helper_call_new(s->loop, &config, on_answer, s, &s->call) == 0 && s->loop == NULL) {
+        struct helper_call *call = s->call;
+        struct helper_answer answer;
+        helper_call_wait(call, &answer);
+        on_answer(s, &answer);
+        helper_call_free(call);
+    }
+    free(rows);
+    free(looks);
+}
+
+void slow_tick(struct slow *s, uint64_t now_ns) {
+    bool due = s->asked_ns == 0 || now_ns - s->asked_ns >= SLOW_EVERY_NS;
+    if (s->call == NULL && due && signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS)
+        ask(s, now_ns);
+}

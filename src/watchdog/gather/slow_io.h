@@ -1,0 +1,24 @@
+/* Looks at quiet workers every 5 s, in a helper with a deadline, and tells the samples (signs_io.h)
+ * what else of them moves, and whose movement counts for a worker that only waits for its child.
+ *
+ *     slow = slow_new(loop, signs);
+ *     signs_sample(signs, now); slow_tick(slow, now);      each second
+ *
+ * It does nothing while all workers move. */
+#pragma once
+
+#include "io/loop.h"
+#include "watchdog/gather/slow.h"
+#include "watchdog/signs/signs_io.h"
+
+#define SLOW_DEADLINE_NS (2 * NS_PER_S)
+
+struct slow;
+/* Both are borrowed until slow_free(). loop NULL: slow_tick() waits for the answer itself. */
+_must_use_ struct slow *slow_new(struct loop *loop, struct signs *signs);
+void slow_free(struct slow *s); /* takes NULL */
+void slow_tick(struct slow *s, uint64_t now_ns);
+
+/* Fills in the rest of looks[i], of which rank and pid are given; also for a program that has
+ * nothing else to do. */
+void slow_look(struct slow_look *looks, size_t n);

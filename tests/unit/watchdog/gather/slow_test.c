@@ -1,0 +1,44 @@
+#include "watchdog/gather/slow.h"
+
+#include <criterion/criterion.h>
+#include <string.h>
+
+static uint32_t flags(uint64_t cpu_ns, uint64_t bytes, uint64_t elapsed_ns) {
+    struct slow_look before = {.pid = 7, .cpu_ns = 100, .bytes = 200};
+    struct slow_look now = {.pid = 7, .cpu_ns = 100 + cpu_ns, .bytes = 200 + bytes};
+    return slow_flags(&before, &now, elapsed_ns);
+}
+
+Test(slow, what_a_waiter_does_is_nothing) {
+    cr_expect_eq(flags(0, 0, 5 * NS_PER_S), 0);
+    cr_expect_eq(flags(20 * NS_PER_MS, 100, 5 * NS_PER_S), 0); /* gloo's loop, and a line a second */
+    cr_expect_eq(flags(250 * NS_PER_MS - 1, 81919, 5 * NS_PER_S), 0);
+}
+
+Test(slow, more_is_busy_and_writes) {
+    cr_expect_eq(flags(250 * NS_PER_MS, 0, 5 * NS_PER_S), SIGN_BUSY);
+    cr_expect_eq(flags(0, 81920, 5 * NS_PER_S), SIGN_BYTES);
+    cr_expect_eq(flags(20 * NS_PER_S, UINT64_C(1) << 40, 5 * NS_PER_S), SIGN_BUSY | SIGN_BYTES);
+}
+
+Test(slow, what_can_not_be_compared_says_nothing) {
+    cr_expect_eq(flags(NS_PER_S, 1 << 30, 0), 0);
+    cr_expect_eq(flags(NS_PER_S, 1 << 30, SLOW_AGE_MAX_NS + 1), 0);
+    struct slow_look before = {.pid = 7, .cpu_ns = NS_PER_S, .bytes = 1 << 30}, now = {.pid = 7};
+    cr_expect_eq(slow_flags(&before, &now, NS_PER_S), 0); /* a process has ended */
+    now = (struct slow_look){.pid = 8, .cpu_ns = 9 * NS_PER_S};
+    cr_expect_eq(slow_flags(&before, &now, NS_PER_S), 0);
+}
+
+Test(slow, knows_threads_of_nccl) {
+    cr_expect(slow_is_nccl("NCCL Progress 0) S", 18));
+    cr_expect_not(slow_is_nccl("python) S", 9));
+    cr_expect_not(slow_is_nccl("NCCL", 4));
+}
+
+Test(slow, sums_what_was_read_and_written) {
+    static const char text[] = "rchar: 120\nwchar: 5\nsyscr: 7\nsyscw: 8\n";
+    cr_expect_eq(slow_io_bytes(text, sizeof text - 1), 125);
+    cr_expect_eq(slow_io_bytes(text, 12), 0);
+    cr_expect_eq(slow_io_bytes("", 0), 0);
+}
