@@ -12,6 +12,7 @@ static void fini_worker(struct evidence_worker *w) {
     free(w->children);
     free(w->kernel_stack);
     free(w->recorder);
+    free(w->native_stack);
     free(w->log_tail);
 }
 

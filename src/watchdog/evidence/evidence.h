@@ -73,6 +73,7 @@ struct evidence_worker {
     char *kernel_stack;   /* of the main thread; owned; NULL: no right, or not asked */
     char *recorder;       /* PyTorch's flight recorder, as it answered; owned; NULL */
     uint64_t collectives; /* how many it had enqueued, by its recorder; 0: not known */
+    char *native_stack;   /* of all threads, once it is decided that it is killed; owned; NULL */
     char *log_tail;       /* the last lines of its log; owned; NULL */
     char gaps[EVIDENCE_GAPS_MAX][EVIDENCE_LINE_MAX]; /* "Python stack: Python 3.8 is not known" */
     uint32_t n_gaps;

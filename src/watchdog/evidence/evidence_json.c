@@ -171,6 +171,7 @@ static const struct json_field worker_fields[] = {
      JSON_IF_SET(evidence_worker, collectives)},
     OWNED_TEXT(evidence_worker, "kernel_stack", kernel_stack),
     OWNED_TEXT(evidence_worker, "recorder", recorder),
+    OWNED_TEXT(evidence_worker, "native_stack", native_stack),
     OWNED_LOG(evidence_worker, "log_tail", log_tail),
     {JSON_LIST(evidence_worker, "gaps", gaps, n_gaps, gap)},
 };

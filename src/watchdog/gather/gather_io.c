@@ -9,6 +9,7 @@
 #include "io/clock.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
+#include "watchdog/gather/disturb_io.h"
 #include "watchdog/gather/gather_log_io.h"
 #include "watchdog/gather/gather_sources_io.h"
 #include "watchdog/gather/thread_io.h"
@@ -177,30 +178,44 @@ static void send_so_far(struct work *k) {
     (void)!helper_send(k->fd, strbuf_text(&text), text.len); /* without a reader it ends soon */
 }
 
+static bool step_native(struct work *k) {
+    bool any = false;
+    for (uint32_t i = 0; i < k->e.n_workers; i++) {
+        if (!k->ask->workers[i].native)
+            continue;
+        disturb_native_stack(&k->e.workers[i], k->end_ns);
+        any = true;
+    }
+    return any;
+}
+
 static void work(struct work *k) {
+    uint64_t timeout_ns = k->ask->timeout_ns;
     (void)snprintf(k->e.node, sizeof k->e.node, "%s", k->ask->node);
+    k->begin_ns = clock_now_ns();
+    k->end_ns = k->begin_ns + timeout_ns - timeout_ns / 8; /* to send it, too */
     struct nics *nics = xcalloc(1, sizeof *nics);
     step_proc(k);
     send_so_far(k);
     gather_sources_begin(nics, k->end_ns);
     step_logs(k);
     send_so_far(k);
+    if (step_native(k))
+        send_so_far(k);
     step_sources(k, nics);
     free(nics);
     send_so_far(k);
 }
 
 static int run(int fd, void *arg) {
-    struct work k = {.ask = arg, .fd = fd, .begin_ns = clock_now_ns()};
-    k.end_ns = k.begin_ns + k.ask->timeout_ns;
+    struct work k = {.ask = arg, .fd = fd};
     work(&k);
     evidence_fini(&k.e);
     return 0;
 }
 
 void gather_now(const struct gather_ask *ask, struct evidence *ret) {
-    struct work k = {.ask = ask, .fd = -1, .begin_ns = clock_now_ns()};
-    k.end_ns = k.begin_ns + ask->timeout_ns;
+    struct work k = {.ask = ask, .fd = -1};
     work(&k);
     k.e.took_ns = clock_now_ns() - k.begin_ns;
     *ret = k.e;

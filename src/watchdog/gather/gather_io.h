@@ -1,11 +1,12 @@
 /* Gathers the evidence of one node, in a helper with a deadline: nothing that hangs in it can delay
- * this process. Nobody is stopped and nothing attaches to a worker.
+ * this process. Nobody is stopped and nothing attaches to a worker, unless it is asked for
+ * (`native`).
  *
  *     r = gather_new(loop, &ask, on_evidence, me, &gather);    … on_evidence(me, json, len)
  *
- * In this order: /proc of all threads and children, and the kernel's stack where root; the Python
- * stacks; the last lines of the logs. What was gathered before a step that hangs arrives all the
- * same, and each gap says its reason. */
+ * In this order: /proc of all threads and children, and the kernel's stack where root; the last
+ * lines of the logs; native stacks; what else can be asked (watchdog/sources). What was gathered
+ * before a step that hangs arrives all the same, and each gap says its reason. */
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +21,8 @@ struct gather_worker {
     pid_t pid;
     uint64_t still_ns;
     uint64_t step;
-    bool ended;                        /* it has exited with 0: nothing is read */
+    bool ended;  /* it has exited with 0: nothing is read */
+    bool native; /* it is decided that it is killed: its native stack is read, which disturbs it */
     const char *logs[GATHER_LOGS_MAX]; /* borrowed for the call; NULL: none */
 };
 struct gather_ask { /* borrowed for the call of gather_new() */

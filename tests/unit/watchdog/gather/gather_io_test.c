@@ -2,12 +2,14 @@
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -15,6 +17,7 @@
 #include <unistd.h>
 
 #include "io/process/reaper.h"
+#include "watchdog/gather/disturb_io.h"
 
 static struct loop *loop;
 static struct child_reaper *reaper;
@@ -189,6 +192,75 @@ Test(gather, answers_also_without_time) {
         cr_assert_eq(got.n_gaps, 1);
         cr_expect(strncmp(got.gaps[0], "nothing could be gathered: ", 27) == 0, "%s", got.gaps[0]);
     }
+}
+
+/* A folder with an eu-stack that prints its arguments. */
+static void make_eu_stack(char dir[64]) {
+    char path[80];
+    (void)snprintf(dir, 64, "/tmp/muster-gather-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/eu-stack", dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
+    cr_assert_gt(dprintf(fd, "#!/bin/sh\necho \"stack of $*\"\n"), 0);
+    (void)close(fd);
+}
+
+static void remove_eu_stack(const char *dir) {
+    char path[80];
+    (void)snprintf(path, sizeof path, "%s/eu-stack", dir);
+    (void)unlink(path);
+    (void)rmdir(dir);
+}
+
+Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
+    char dir[64], expected[64];
+    make_eu_stack(dir);
+    (void)setenv("PATH", dir, 1);
+    pid_t pid = start(wait_at_a_pipe);
+    struct gather_worker a = {.pid = pid};
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect_null(got.workers[0].native_stack);
+    a.native = true;
+    gather(&a, 1, 100 * NS_PER_S);
+    (void)snprintf(expected, sizeof expected, "stack of -p %d\n", (int)pid);
+    cr_assert_not_null(got.workers[0].native_stack);
+    cr_expect_str_eq(got.workers[0].native_stack, expected);
+    remove_eu_stack(dir);
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect_null(got.workers[0].native_stack);
+    cr_expect(strstr(got.workers[0].gaps[got.workers[0].n_gaps - 1], "no eu-stack in PATH") != NULL);
+}
+
+Test(gather, attaches_to_no_process_that_would_hang) {
+    static const struct {
+        struct evidence_thread main;
+        bool may;
+    } cases[] = {
+        {{.state = 'S', .wchan = "futex_do_wait"}, true},
+        {{.state = 'R'}, true},
+        {{.state = 'T'}, true},
+        {{.state = 'S', .wchan = "request_wait_answer"}, false},
+        {{.state = 'S', .wchan = "fuse_dev_do_read"}, false},
+        {{.state = 'D', .wchan = "io_schedule"}, false},
+        {{.state = 't'}, false},
+        {{.state = 0}, false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_expect_eq(disturb_may_attach(&cases[i].main), cases[i].may, "%zu", i);
+}
+
+Test(gather, a_process_that_is_stopped_is_ended_by_sigabrt_without_a_core) {
+    pid_t pid = start(wait_at_a_pipe);
+    int status;
+    cr_assert_eq(kill(pid, SIGSTOP), 0);
+    cr_assert_eq(disturb_abort(pid), 0);
+    /* the loop's reaper does not run, so it is reaped here */
+    do
+        cr_assert_eq(waitpid(pid, &status, 0), pid);
+    while (!WIFSIGNALED(status));
+    cr_expect(WTERMSIG(status) == SIGABRT && !WCOREDUMP(status));
+    cr_expect_eq(disturb_abort(INT32_MAX), -ESRCH);
+    cr_expect_eq(disturb_abort(0), -ESRCH);
 }
 
 Test(gather, can_be_cancelled_and_done_at_once) {
