@@ -30,7 +30,7 @@ static void count_worker(const struct hang *h, const struct hang_worker *w, stru
     bool stopped = (w->flags & SIGN_STOPPED) != 0, traced = (w->flags & SIGN_TRACED) != 0;
     bool moves = hang_moves(h, w), busy = !stopped && hang_is_active(w->flags);
     c->alive++;
-    c->moving += moves && !stopped;
+    c->moving += moves;
     c->stopped += stopped;
     c->traced += traced;
     c->begun += has_begun(h, w);
@@ -166,7 +166,7 @@ static bool report_is_due(struct hang *h) {
     uint64_t quiet = h->clock - h->beat_at, first = h->limits.report_ns;
     if (first == 0 || quiet < first)
         return false;
-    uint32_t due = quiet >= HANG_REPORT_AGAIN_NS && first < HANG_REPORT_AGAIN_NS ? 2 : 1;
+    uint32_t due = quiet >= HANG_REPORT_AGAIN_NS ? 2 : 1;
     bool now = h->reports < due;
     h->reports = MAX2(h->reports, due);
     return now;

@@ -222,6 +222,7 @@ Test(hang, half_is_no_beat_and_more_than_half_is_one) {
     struct rig *r = working();
     r->w[0].moving = r->w[1].moving = false;
     assert_between(rig_until_hung(r, 3000), 1800, 1802);
+    cr_expect_eq(r->n_suspects, 0, "of two who move and two who wait, neither are named");
     r->w[0].moving = true;
     rig_run(r, 10);
     cr_expect_eq(r->last.state, HANG_OK);
@@ -256,6 +257,23 @@ Test(hang, a_beat_is_noticed_though_nodes_sample_at_other_times) {
     }
     cr_expect_eq(r->reports + r->hangs, 0);
     rig_fini(r);
+}
+
+Test(hang, one_short_beat_is_enough_whenever_nodes_sample) {
+    for (int i = 0; i < 10; i++) {
+        struct rig r; /* on each node is one that does not move, so that it goes on to speak */
+        rig_init(&r, 6, 2);
+        rig_run(&r, 60);
+        rig_all(&r, false);
+        rig_run(&r, 20 + 0.1 * i);
+        for (uint32_t rank = 1; rank < 5; rank++)
+            r.w[rank].moving = true;
+        rig_run(&r, 0.1);
+        rig_all(&r, false);
+        rig_run(&r, 5);
+        cr_expect(r.last.quiet_ns < S(7), "phase %d: %.1f s", i, (double)r.last.quiet_ns / 1e9);
+        rig_fini(&r);
+    }
 }
 
 Test(hang, reports_are_due_at_hang_report_and_at_5_minutes) {
@@ -434,6 +452,28 @@ Test(hang, signs_of_life_that_go_on_keep_the_deadline_away) {
         announce(r, 0, 20);
         assert_between(rig_until_hung(r, 10), -1, -1);
     }
+    rig_fini(r);
+}
+
+Test(hang, an_announced_deadline_waits_while_time_does_not_count) {
+    struct rig *r = working();
+    for (uint32_t i = 0; i < 4; i++)
+        announce(r, i, 40);
+    rig_all(r, false);
+    rig_run(r, 12);
+    r->leader_stalled = true;
+    rig_run(r, 100);
+    r->leader_stalled = false;
+    assert_between(rig_until_hung(r, 1000), 24, 31);
+    rig_fini(r);
+}
+
+Test(hang, an_announced_deadline_can_be_as_long_as_it_likes) {
+    struct rig *r = working();
+    announce(r, 1, 1);
+    r->w[1].deadline_ns = UINT64_MAX;
+    rig_all(r, false);
+    assert_between(rig_until_hung(r, 10000), -1, -1);
     rig_fini(r);
 }
 
