@@ -136,13 +136,14 @@ Test(evidence, refuses_what_is_not_of_its_form) {
         "\"tid\":1,\"name\":\"\",\"state\":\"S\",\"stack\":0,\"ran_ns\":0}],\"children\":[],\"gaps\":[]}],\"stacks\":[]"
         ",\"gaps\":[]}",
         /* a state that there is not */
-        "{\"node\":\"b\",\"took_ns\":0,\"workers\":[{\"rank\":0,\"local_rank\":0,\"pid\":1,\"still_ns\":0,\"threads\":["
-        "{"
-        "\"tid\":1,\"name\":\"\",\"state\":\"Q\",\"stack\":-1,\"ran_ns\":0}],\"children\":[],\"gaps\":[]}],\"stacks\":"
-        "[],\"gaps\":[]}",
+        ("{\"node\":\"b\",\"took_ns\":0,\"workers\":[{\"rank\":0,\"local_rank\":0,\"pid\":1,\"still_ns\":0,\"threads\":"
+         "["
+         "{"
+         "\"tid\":1,\"name\":\"\",\"state\":\"Q\",\"stack\":-1,\"ran_ns\":0}],\"children\":[],\"gaps\":[]}],\"stacks\":"
+         "[],\"gaps\":[]}"),
         /* nine gaps */
-        "{\"node\":\"b\",\"took_ns\":0,\"workers\":[],\"stacks\":[],\"gaps\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\","
-        "\"\"]}",
+        ("{\"node\":\"b\",\"took_ns\":0,\"workers\":[],\"stacks\":[],\"gaps\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\","
+         "\"\"]}"),
     };
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         struct evidence e = {.n_gaps = 5};

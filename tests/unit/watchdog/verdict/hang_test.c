@@ -7,10 +7,11 @@
 
 #define S(x) ((uint64_t)((x)*1e9))
 
-#define assert_between(value, low, high)                                                                 \
-    do {                                                                                                 \
-        double v_ = (value);                                                                             \
-        cr_assert(v_ >= (low) && v_ <= (high), "%s is %.3f, not in %.3f … %.3f", #value, v_, low, high); \
+#define assert_between(value, low, high)                                                                    \
+    do {                                                                                                    \
+        double v_ = (value);                                                                                \
+        cr_assert(v_ >= (low) && v_ <= (high), "%s is %.3f, not in %.3f … %.3f", #value, v_, (double)(low), \
+                  (double)(high));                                                                          \
     } while (0)
 
 /* Four ranks on two nodes have worked for a minute. */
