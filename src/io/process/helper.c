@@ -46,9 +46,15 @@ static int set_aside(int fd, int null) {
     return fcntl(fd >= 0 ? fd : null, F_DUPFD_CLOEXEC, KEPT_FD + 1);
 }
 
+/* Where a container's /dev is empty, a descriptor that refuses all that is read or written. */
+static int open_null(void) {
+    int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    return fd >= 0 ? fd : open("/", O_PATH | O_CLOEXEC);
+}
+
 /* Makes fd KEPT_FD, sets up the standard streams, and closes all other descriptors. */
 static bool keep_these(const struct kept *k) {
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int null = open_null();
     int fds[] = {set_aside(-1, null), set_aside(k->out_fd, null), set_aside(k->err_fd, null),
                  set_aside(k->fd, null)};
     for (int i = 0; i <= KEPT_FD; i++) {

@@ -2,8 +2,10 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,6 +94,17 @@ Test(helper_call, the_answer_comes_from_the_loop, .init = begin, .fini = finish)
     cr_assert_eq(code, 0);
     cr_assert_str_eq(said, "an answer");
     nobody_is_left();
+}
+
+Test(helper_call, an_empty_dev_does_not_keep_it_from_answering, .init = begin, .fini = finish) {
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("none", "/dev", "tmpfs", 0, NULL) < 0)
+        cr_skip_test("no /dev of our own");
+    cr_assert_eq(access("/dev/null", F_OK), -1);
+    char text[] = "hello";
+    (void)start(say_arg, text, 10 * NS_PER_S);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert(calls == 1 && code == 0 && n_said == 5 && memcmp(said, "hello", 5) == 0, "%d", code);
 }
 
 Test(helper_call, a_long_answer_is_whole, .init = begin_reaping, .fini = finish) {
