@@ -28,7 +28,8 @@ static uint64_t key_of(const struct evidence *e, const struct evidence_thread *t
             .n = 1,
             .frames = (struct evidence_frame *)(uintptr_t)suspects_user_frame(stack),
         };
-        return suspects_place(&line);
+        uint64_t place = suspects_place(&line);
+        return kind == WAIT_BLOCKED ? hash_text(place, "D") : place;
     }
     uint64_t h = hash_bytes(HASH_BEGIN, &(uint64_t){suspects_place(stack)}, sizeof(uint64_t));
     /* A waiter that wakes for a moment, or spins, is still one, if its stack says so. */

@@ -279,6 +279,66 @@ Test(suspects, waiters_of_which_some_spin_or_wake_are_one_group_if_there_is_none
     suspects_rig_fini(r);
 }
 
+#define FRAMES_76(line) "wait /usr/lib/python3.11/x.py " #line " backward /home/u/train.py 76 main /home/u/train.py 120"
+
+Test(suspects, the_same_stack_is_tried_before_the_same_line) {
+    struct suspects_rig *r = four();
+    for (uint32_t rank = 0; rank < 4; rank++)
+        rig_does(r, rank, rank == 0 ? 'R' : 'S', rank == 1 ? "sched_yield" : "futex", "", "",
+                 rank == 2 ? FRAMES_76(9) : FRAMES_76(5));
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_ELSEWHERE);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, at_the_same_line_the_one_that_is_blocked_is_apart) {
+    struct suspects_rig *r = four();
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        static const char *const frames[] = {FRAMES_76(1), FRAMES_76(2), FRAMES_76(3), FRAMES_76(4)};
+        rig_does(r, rank, rank == 1 ? 'D' : 'S', "ioctl", "", "", frames[rank]);
+    }
+    rig_find(r);
+    expect_one(r, 1, SUSPECT_ELSEWHERE);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, who_runs_is_apart_from_those_who_sleep_without_a_word) {
+    struct suspects_rig *r = four();
+    for (uint32_t rank = 0; rank < 4; rank++) {
+        rig_does(r, rank, rank == 3 ? 'R' : 'S', "", "", "", "");
+        rig_main(r, rank)->stack = -1;
+    }
+    rig_find(r);
+    expect_one(r, 3, SUSPECT_ELSEWHERE);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, children_are_compared_with_their_siblings_first) {
+    struct suspects_rig *r = four();
+    rig_does(r, 2, 'S', "poll", "do_poll", "", "next_batch /home/u/train.py 60");
+    rig_child(r, 2, "futex", "futex_do_wait", "");
+    rig_child(r, 2, "futex", "futex_do_wait", "");
+    rig_child(r, 2, "read", "nfs_wait", "/mnt/x"); /* no other rank has children */
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_CHILD);
+    rig_child(r, 2, "read", "nfs_wait", "/mnt/x"); /* two of them are none that stands out */
+    rig_child(r, 0, "futex", "futex_do_wait", "");
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_ELSEWHERE);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, of_two_busy_ones_of_four_neither_is_named) {
+    struct suspects_rig *r = four();
+    const struct hang_suspect signs[] = {{.rank = 1, .node = 0, .sign = HANG_SIGN_BUSY},
+                                         {.rank = 2, .node = 1, .sign = HANG_SIGN_BUSY}};
+    r->in.signs = signs;
+    r->in.n_signs = 2;
+    rig_find(r);
+    cr_expect_eq(r->found.n_all, 0);
+    suspects_rig_fini(r);
+}
+
 Test(suspects, waiters_at_one_line_of_the_user_are_one_group_if_there_is_none_otherwise) {
     struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 3; rank++) {
@@ -344,8 +404,13 @@ Test(suspects, a_rank_of_another_node_or_of_none_is_ignored) {
     struct suspects_rig *r = four();
     r->nodes[0].workers[1].rank = 3;
     r->nodes[1].workers[0].rank = 4000000000;
+    r->nodes[1].workers[0].n_threads = 0;
     rig_find(r);
     cr_expect_eq(r->found.n_missing, 2);
+    r->nodes[1].workers[0].rank = 0; /* a later node speaks of the first one's */
+    rig_find(r);
+    cr_expect_eq(r->found.worker_of[0], &r->nodes[0].workers[0]);
+    r->nodes[1].workers[0].n_threads = 1;
     cr_expect_eq(r->found.worker_of[3], &r->nodes[1].workers[1]);
     r->nodes[1].workers[1].threads[0].stack = 77; /* no such stack */
     rig_find(r);
@@ -390,6 +455,8 @@ Test(suspects, the_users_frame_is_the_innermost_outside_of_libraries) {
         {"a /usr/lib/python3/dist-packages/numpy/x.py 1 b /home/u/x.py 2", "b"},
         {"a /home/u/lib/python/mine.py 1 b /home/u/x.py 2", "a"},
         {"a /usr/lib/python3.11/threading.py 1", "a"},
+        {"a /opt/site-packages/x.py 1 b /home/u/x.py 2", "b"},
+        {"a /opt/dist-packages/x.py 1 b /home/u/x.py 2", "b"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         int32_t n = rig_stack(r, 0, cases[i].frames);
@@ -407,7 +474,9 @@ Test(suspects, a_place_is_the_same_in_all_runs_of_a_program) {
             b = rig_stack(r, 0, "f /tmp/2/x.py 1 g /tmp/2/x.py 2");
     int32_t c = rig_stack(r, 0, "f /tmp/1/x.py 1 g /tmp/1/x.py 3"),
             d = rig_stack(r, 0, "g /tmp/1/x.py 1 f /tmp/1/x.py 2");
+    int32_t e = rig_stack(r, 0, "f /tmp/1/y.py 1 g /tmp/1/x.py 2");
     const struct evidence_stack *s = r->nodes[0].stacks;
+    cr_expect_neq(suspects_place(&s[a]), suspects_place(&s[e]));
     cr_expect_eq(suspects_place(&s[a]), suspects_place(&s[b]));
     cr_expect_neq(suspects_place(&s[a]), suspects_place(&s[c]));
     cr_expect_neq(suspects_place(&s[a]), suspects_place(&s[d]));
