@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,7 @@
 #include "watchdog/sources/ras_io.h"
 #include "watchdog/sources/recorder_io.h"
 
+#define NICS_APART_NS (250 * NS_PER_MS)
 #define ENVIRON_MAX (1u << 20) /* bytes that are searched */
 
 /* The environment with which a process was started: NAME=VALUE, each with its NUL. */
@@ -162,11 +164,19 @@ static void ask_ras(struct evidence *e, uint64_t end_ns) {
     ras_fini(&ras);
 }
 
+/* Two readings at once would show nothing that moves. Returns at end_ns at the latest. */
+static void wait_until(uint64_t when_ns, uint64_t end_ns) {
+    for (uint64_t now; (now = clock_now_ns()) < MIN2(when_ns, end_ns);)
+        (void)poll(NULL, 0, (int)((MIN2(when_ns, end_ns) - now) / NS_PER_MS) + 1);
+}
+
 static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t end_ns) {
     struct source_nics_ask ask = {.root = NULL};
     struct nics *after = xcalloc(1, sizeof *after);
     struct err err = {0};
     struct strbuf text = {0};
+    uint64_t now = clock_now_ns();
+    wait_until(before->when_ns + NICS_APART_NS, now + (end_ns > now ? end_ns - now : 0) / 2);
     if (source_nics(&ask, end_ns, after, &err) < 0)
         evidence_gap(e, "NICs: %s", err.text);
     nics_summary(before, after, &text);
@@ -201,6 +211,6 @@ void gather_sources(struct evidence *e, const struct nics *before, uint64_t end_
     uint64_t now = clock_now_ns(), left = end_ns > now ? end_ns - now : 0;
     ask_recorders(e, now + left / 2);
     ask_ras(e, now + left * 3 / 4);
-    look_at_nics(e, before, end_ns);
     read_kernel_log(e, end_ns);
+    look_at_nics(e, before, end_ns);
 }
