@@ -73,11 +73,13 @@ ROOMS = [
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/contain"
                            " launcher/worker launcher/logs launcher/report launcher/node"),
+    ("launcher/hang", "base/ io/ watchdog/ rendezvous/protocol rendezvous/arbiter rendezvous/leader rendezvous/leader/parts"
+                      " rendezvous/member launcher/job launcher/worker launcher/supervise"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/head"
                      " launcher/supervise"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
-    ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/"),
+    ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ watchdog/ launcher/"),
     ("cli/options", "base/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/pod launcher/ends launcher/head launcher/ssh"),
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options cli/help"),

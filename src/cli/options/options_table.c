@@ -247,6 +247,26 @@ static const struct option_def defs[] = {
     {"shutdown-timeout", "SECONDS", ENV,
      "Time for workers to end by themselves before they are killed", SECONDS(shutdown_timeout_ns),
      .id = RUN_SHUTDOWN_TIMEOUT, .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+    {"hang-action", "WHAT", ENV | OURS,
+     "When the job hangs: restart it, which uses up a restart; report it and touch nothing; or "
+     "don't watch (off). auto is restart if --max-restarts is not 0, else report. An endless loop "
+     "and a long evaluation on one rank look alike: time alone tells them apart (--hang-timeout)",
+     .choices = "auto restart report off",
+     CHOICE(hang_action, JOB_HANG_AUTO, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF)},
+    {"hang-timeout", "SECONDS", ENV | OURS,
+     "How long the others may wait for a rank that is busy until the job counts as hung; 0: for "
+     "ever",
+     SECONDS(hang_timeout_ns)},
+    {"hang-still", "SECONDS", ENV | OURS,
+     "The same while nothing moves on any node: no main thread, no child, no bytes; 0: for ever",
+     SECONDS(hang_still_ns)},
+    {"hang-report", "SECONDS", ENV | OURS,
+     "How long the job may be quiet until that is reported; nobody is touched for it; 0: it is not "
+     "reported",
+     SECONDS(hang_report_ns)},
+    {"evidence-timeout", "SECONDS", ENV | OURS,
+     "How long a node may look for what its workers do when the job hangs",
+     SECONDS(evidence_timeout_ns)},
     {"exit-code", "WHOSE", ENV | OURS,
      "Exit status of a job that failed: 1, as with torchrun, or that of the worker that failed "
      "first (128+N for signal N)",

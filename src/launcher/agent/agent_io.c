@@ -15,7 +15,6 @@
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
 #include "launcher/preflight/node_summary_io.h"
-#include "launcher/report/failure_text.h"
 #include "launcher/report/termination_io.h"
 #include "launcher/supervise/leftovers_io.h"
 #include "rendezvous/arbiter/arbiter.h"
@@ -148,6 +147,7 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     if (local_workers_start(a->local_workers, other ? &netif : NULL, &err) == 0) {
         if (!a->tidied)
             loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
+        agent_hang_start(a, g);
         agent_ends_started(a);
         agent_requeue_begin(a);
         return;
@@ -165,6 +165,7 @@ static bool has_succeeded(const struct agent *a, const struct desired *cause) {
 static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
     struct agent *a = arg;
     bool has_workers = local_workers_has_workers(a->local_workers);
+    hang_watch_stop(a->hang);
     open_door(a, NULL);
     preflight_cancel(a->preflight);
     agent_show_stop(a, reason, cause);
@@ -178,6 +179,7 @@ static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct 
 
 static void fence(void *arg) {
     struct agent *a = arg;
+    hang_watch_stop(a->hang);
     open_door(a, NULL);
     preflight_cancel(a->preflight);
     log_warning("no message from the leader within the lease: the workers of this node are killed");
@@ -255,6 +257,7 @@ const struct rdzv_client_ops agent_client_ops = {
     .lead = lead_on,
     .leader = on_leader,
     .join_policy = join_policy,
+    .ask = agent_hang_ask,
     .end = on_end,
 };
 
@@ -280,7 +283,7 @@ static void on_lost(void *arg, const char *host) { agent_requeue_lost(arg, host)
 static const struct leading_ops leading_ops = {
     .over = on_led_to_the_end, .deposed = on_deposed, .safe_point = on_safe_point, .lost = on_lost};
 
-static void get_ready_to_lead(struct agent *a) {
+static int get_ready_to_lead(struct agent *a) {
     struct leading_config config = {.spec = a->config.spec,
                                     .incarnation = a->incarnation,
                                     .node_port = a->node_port,
@@ -288,7 +291,7 @@ static void get_ready_to_lead(struct agent *a) {
                                     .door = a->door,
                                     .events = a->events,
                                     .preflight = a->preflight};
-    a->leading = leading_new(a->loop, &config, &leading_ops, a);
+    return leading_new(a->loop, &config, &leading_ops, a, &a->leading);
 }
 
 /* ---- requests of the preflight ---- */
@@ -504,9 +507,12 @@ static int set_up(struct agent *a) {
         r = agent_watch_signals(a);
     if (r == 0)
         r = begin_preflight(a);
+    if (r == 0)
+        r = agent_hang_begin(a);
+    if (r == 0)
+        r = get_ready_to_lead(a);
     if (r < 0)
         return r;
-    get_ready_to_lead(a);
     loop_defer(a->loop, LOOP_PRIO_LEASE, on_begin, a);
     return 0;
 }
@@ -534,6 +540,7 @@ static bool tear_down(struct agent *a) {
     if (!a->end.was_closed &&
         (a->end.kind == MEMBER_END_SUCCESS || a->end.kind == MEMBER_END_FAILED))
         local_workers_run_ended(a->local_workers);
+    hang_watch_free(a->hang);
     local_workers_free(a->local_workers);
     agent_unwatch_signals(a);
     agent_ends_free(a);
@@ -546,30 +553,6 @@ static bool tear_down(struct agent *a) {
     if (a->config.node_fd >= 0)
         (void)close(a->config.node_fd);
     return lost;
-}
-
-/* The job failed, and would not fail again with the same program on healthy nodes. */
-static bool is_no_fault(const struct agent *a) {
-    if (a->failed_early || a->config.spec->check_only)
-        return false;
-    return a->end.kind == MEMBER_END_LEADER_LOST ||
-           (a->end.kind == MEMBER_END_FAILED && a->end.no_fault);
-}
-
-int agent_exit_status(const struct agent *a) {
-    if (a->signo != 0 && (a->failed_early || a->end.kind != MEMBER_END_SUCCESS))
-        return 128 + a->signo;
-    if (a->asked_to_leave && a->end.kind == MEMBER_END_LEFT)
-        return AGENT_EXIT_SUCCESS; /* as it was asked to */
-    if (a->end.was_over || a->wrong_usage)
-        return AGENT_EXIT_USAGE;
-    if (!a->failed_early && a->end.kind == MEMBER_END_SUCCESS)
-        return AGENT_EXIT_SUCCESS;
-    if (is_no_fault(a))
-        return AGENT_EXIT_NO_FAULT;
-    bool of_worker = a->config.spec->exit_code == JOB_EXIT_CODE_WORKER && !a->failed_early &&
-                     a->end.kind == MEMBER_END_FAILED && a->end.has_failure;
-    return of_worker ? failure_shell_status(&a->end.failure) : AGENT_EXIT_FAILED;
 }
 
 int agent_run(const struct agent_config *config) {

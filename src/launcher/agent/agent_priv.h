@@ -6,6 +6,8 @@
  *   agent_requeue_io.c  back into Slurm's queue, where no head does it
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
  *   agent_ports_io.c an endpoint of several ports: which one the leader takes
+ *   agent_hang_io.c  the watchdog on this node
+ *   agent_exit_io.c  the exit status
  *   agent_show_io.c  messages to the user */
 #pragma once
 
@@ -20,6 +22,7 @@
 #include "launcher/ends/requeue_io.h"
 #include "launcher/ends/tree_signals.h"
 #include "launcher/ends/witness_io.h"
+#include "launcher/hang/hang_watch_io.h"
 #include "launcher/head/head_link_io.h"
 #include "launcher/logs/console_io.h"
 #include "launcher/report/events.h"
@@ -68,6 +71,7 @@ struct agent {
     struct events *events; /* NULL: not requested */
     struct node_discovery *discovery; /* NULL: it is not needed */
     struct local_workers *local_workers;
+    struct hang_watch *hang;
     struct loop_timer *tidy_timer;  /* armed when workers are first started */
     struct loop_timer *leave_timer; /* armed by the second ^C */
     struct helper leftovers;        /* removes what killed agents left behind */
@@ -134,8 +138,19 @@ void agent_quit_if_over(struct agent *a);
 extern const struct rdzv_client_ops agent_client_ops;
 
 bool agent_leads(const struct agent *a);
+
+/* ---- agent_exit_io.c ---- */
+
 /* As far as it is known. */
 int agent_exit_status(const struct agent *a);
+
+/* ---- agent_hang_io.c ---- */
+
+_must_use_ int agent_hang_begin(struct agent *a);
+/* The workers of this group run. */
+void agent_hang_start(struct agent *a, struct generation g);
+/* rdzv_client_ops.ask */
+void agent_hang_ask(void *arg, const struct rdzv_evidence_ask *ask);
 
 /* ---- agent_signals_io.c ---- */
 

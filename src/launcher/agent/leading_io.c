@@ -27,7 +27,8 @@ struct leading {
     struct leading_config config;
     struct leading_ops ops;
     void *arg;
-    struct rdzv_server *server;      /* NULL: another node leads */
+    struct rdzv_server *server; /* NULL: another node leads */
+    struct hang_leader *hang;
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct idmap stores;             /* generation → struct store_server */
     struct addr endpoint;            /* the fixed endpoint, as this node reaches it; len 0: none */
@@ -154,7 +155,24 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
     events_write(l->config.events, entry);
     if (entry->kind == TIMELINE_NODE_LOST)
         l->ops.lost(l->arg, entry->name);
+    else if (entry->kind == TIMELINE_STARTED)
+        hang_leader_begin(l->hang, rdzv_server_group(l->server));
+    else if (entry->kind == TIMELINE_STOPPING || entry->kind == TIMELINE_CLOSED)
+        hang_leader_end(l->hang);
 }
+
+static void on_signs(void *arg, uint64_t incarnation, const struct rdzv_signs *signs) {
+    struct leading *l = arg;
+    hang_leader_signs(l->hang, incarnation, signs);
+}
+
+static void on_hang(void *arg, struct generation generation, const struct failure *failure) {
+    struct leading *l = arg;
+    if (l->server != NULL)
+        rdzv_server_hang(l->server, generation, failure);
+}
+
+static const struct hang_leader_ops hang_ops = {.hang = on_hang};
 
 static void node_summary(void *arg, uint64_t incarnation, const char *host, const char *text) {
     struct leading *l = arg;
@@ -180,6 +198,7 @@ static void safe_point(void *arg) {
 static void deposed(void *arg, uint32_t epoch) {
     struct leading *l = arg;
     (void)epoch; /* the group has already reported it */
+    hang_leader_end(l->hang);
     rdzv_listener_serve(l->config.listener, NULL);
     rdzv_server_free(TAKE_PTR(l->server));
     l->ops.deposed(l->arg);
@@ -226,6 +245,7 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .notice = on_notice,
                 .timeline = on_timeline,
                 .node_summary = node_summary,
+                .signs = on_signs,
                 .forgotten = forgotten,
                 .safe_point = safe_point,
                 .deposed = deposed,
@@ -336,17 +356,24 @@ struct rdzv_server *leading_server(const struct leading *l) {
     return l->server;
 }
 
-struct leading *leading_new(struct loop *loop, const struct leading_config *config,
-                            const struct leading_ops *ops, void *arg) {
+int leading_new(struct loop *loop, const struct leading_config *config,
+                const struct leading_ops *ops, void *arg, struct leading **ret) {
     struct leading *l = xcalloc(1, sizeof *l);
     *l = (struct leading){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
-    return l;
+    int r = hang_leader_new(loop, config->spec, &hang_ops, l, &l->hang);
+    if (r < 0) {
+        free(l);
+        return r;
+    }
+    *ret = l;
+    return 0;
 }
 
 void leading_free(struct leading *l) {
     if (l == NULL)
         return;
     rdzv_server_free(l->server);
+    hang_leader_free(l->hang);
     leader_file_free(l->leader_file);
     idmap_fini(&l->stores);
     free(l);

@@ -8,6 +8,7 @@
  *     leading_free(l) */
 #pragma once
 
+#include "launcher/hang/hang_leader_io.h"
 #include "launcher/job/job.h"
 #include "launcher/preflight/preflight_io.h"
 #include "launcher/report/events.h"
@@ -35,8 +36,9 @@ struct leading_ops {
 
 struct leading;
 
-struct leading *leading_new(struct loop *loop, const struct leading_config *config,
-                            const struct leading_ops *ops, void *arg);
+/* 0 or a negative errno. */
+_must_use_ int leading_new(struct loop *loop, const struct leading_config *config,
+                           const struct leading_ops *ops, void *arg, struct leading **ret);
 /* Call it after rdzv_listener_serve(listener, NULL), or after the listener is freed. Takes NULL. */
 void leading_free(struct leading *l);
 

@@ -57,6 +57,9 @@ enum job_leave { JOB_LEAVE_NONE = 0, JOB_LEAVE_DETACHED };
 /* The exit status of a job whose worker failed: 1, or that of the worker that failed first. */
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 
+/* What is done when the job hangs: AUTO is RESTART where --max-restarts allows one, else REPORT. */
+enum job_hang_action { JOB_HANG_AUTO = 0, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF };
+
 /* What starts muster on the nodes of a job: ssh where the user names hosts, srun where Slurm has
  * given this one several nodes and the user arranges nothing else (AUTO), srun, ssh, or nothing:
  * this process is the agent of its node. */
@@ -134,7 +137,11 @@ struct job_spec {
     /* when */
     struct rdzv_settings rdzv;
     uint64_t shutdown_timeout_ns;
-    bool shutdown_timeout_given; /* else it is the default, where nothing around muster kills it */
+    enum job_hang_action hang_action;
+    /* 0: off, each; watchdog/verdict/hang.h says what they are */
+    uint64_t hang_timeout_ns, hang_still_ns, hang_report_ns;
+    uint64_t evidence_timeout_ns; /* of the evidence that is taken of a hang */
+    bool shutdown_timeout_given;  /* else it is the default, where nothing around muster kills it */
     enum job_exit_code exit_code;
     unsigned requeue; /* REQUEUE_* of launcher/ends/requeue.h: where Slurm is asked to requeue */
     uint32_t max_requeues;

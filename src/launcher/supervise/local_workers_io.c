@@ -538,6 +538,10 @@ void local_workers_node_failure(const struct local_workers *c, const char *text,
     (void)snprintf(ret->text, sizeof ret->text, "%s", text);
 }
 
+pid_t local_workers_pid(const struct local_workers *c, uint32_t local_rank) {
+    return c->running ? worker_group_pid(c->workers, local_rank) : 0;
+}
+
 bool local_workers_has_workers(const struct local_workers *c) { return c->running; }
 
 uint32_t local_workers_workers_alive(const struct local_workers *c) {

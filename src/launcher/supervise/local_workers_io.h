@@ -102,6 +102,8 @@ bool local_workers_leave_kept(struct local_workers *local_workers);
 void local_workers_node_failure(const struct local_workers *local_workers, const char *text,
                                 struct failure *ret);
 
+/* The process of a worker; 0: it was not started yet, or has ended. */
+pid_t local_workers_pid(const struct local_workers *local_workers, uint32_t local_rank);
 bool local_workers_has_workers(
     const struct local_workers *local_workers); /* started, not all gone */
 uint32_t local_workers_workers_alive(const struct local_workers *local_workers);

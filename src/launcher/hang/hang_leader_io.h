@@ -1,0 +1,33 @@
+/* The watchdog's work in the agent that leads: hears from the nodes whose workers do not move, lets
+ * the verdict's machine (watchdog/verdict/hang.h) decide whether the job hangs, says so, and has
+ * the group stopped.
+ *
+ *     hang_leader_new(loop, &config, &ops, me, &l);
+ *     hang_leader_begin(l, group);                  its workers run
+ *     hang_leader_signs(l, incarnation, signs);     … ops.hang
+ *     hang_leader_end(l);                           they are being stopped
+ *
+ * A new leader begins from nothing. */
+#pragma once
+
+#include "io/loop.h"
+#include "launcher/job/job.h"
+#include "rendezvous/leader/group.h"
+
+struct hang_leader_ops {
+    /* This group hangs and has to be stopped (GROUP_EVENT_HANG). Called from the loop; must not
+     * free the leader's watchdog. */
+    void (*hang)(void *arg, struct generation generation, const struct failure *failure);
+};
+
+struct hang_leader;
+/* spec is borrowed for its life. 0 or a negative errno. */
+_must_use_ int hang_leader_new(struct loop *loop, const struct job_spec *spec,
+                               const struct hang_leader_ops *ops, void *arg,
+                               struct hang_leader **ret);
+void hang_leader_free(struct hang_leader *l); /* takes NULL */
+
+void hang_leader_begin(struct hang_leader *l, const struct group *group);
+void hang_leader_end(struct hang_leader *l);
+/* Signs of another group than the one that runs are ignored. */
+void hang_leader_signs(struct hang_leader *l, uint64_t incarnation, const struct rdzv_signs *signs);

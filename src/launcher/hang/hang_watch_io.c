@@ -1,0 +1,178 @@
+#include "launcher/hang/hang_watch_io.h"
+
+#include <string.h>
+
+#include "io/clock.h"
+#include "launcher/worker/notify.h"
+#include "watchdog/gather/slow_io.h"
+
+#define TICK_NS (1 * NS_PER_S)
+/* Workers that are looked at in one callback: 3 ms. */
+#define PART 64
+#define WATCHED_MAX SIGNS_WORKERS_MAX /* further workers count as moving */
+
+enum watched { WATCHED_NOT = 0, WATCHED_RUNS, WATCHED_ENDED };
+
+struct hang_watch {
+    struct loop *loop;
+    struct hang_watch_config config;
+    struct hang_watch_ops ops;
+    void *arg;
+    struct loop_timer *timer;
+    struct generation generation; /* whose workers are watched; none: nothing is */
+    uint32_t first_rank, n;       /* n: workers that are watched */
+    uint8_t *watched;             /* [n] enum watched */
+    struct signs **parts;         /* [n_parts], of PART workers each, */
+    struct slow **slow;           /* and the closer look at these */
+    uint32_t n_parts, next_part;
+    uint64_t tick_ns; /* when the present round began */
+    bool told;        /* that not all move */
+};
+
+/* ---- what the leader is told ---- */
+
+static void to_row(const struct worker_signs *from, struct rdzv_signs_row *ret) {
+    *ret = (struct rdzv_signs_row){.rank = from->rank,
+                                   .flags = from->flags,
+                                   .still_ns = from->still_ns,
+                                   .moved_once = from->moved_once,
+                                   .step = from->step,
+                                   .deadline_ns = from->deadline_ns,
+                                   .since_announced_ns = from->since_announced_ns,
+                                   .place = from->place};
+}
+
+static void add_announced(const struct hang_watch *w, struct rdzv_signs_row *row, uint64_t now) {
+    const struct announced *a =
+        local_workers_announced(w->config.workers, row->rank - w->first_rank);
+    uint64_t limit, since;
+    row->step = a->step;
+    if (announced_limit(a, now, &limit, &since) && limit > 0) {
+        row->deadline_ns = limit;
+        row->since_announced_ns = since;
+    }
+}
+
+static void send_rows(struct hang_watch *w, const struct worker_signs *rows, size_t n,
+                      uint64_t now) {
+    struct rdzv_signs m = {.generation = w->generation};
+    for (size_t i = 0; i < n; i++) {
+        to_row(&rows[i], &m.list[m.n]);
+        add_announced(w, &m.list[m.n++], now);
+        if (m.n == RDZV_SIGNS_CHUNK || i + 1 == n) {
+            w->ops.signs(w->arg, &m);
+            m.n = 0;
+        }
+    }
+}
+
+static void tell(struct hang_watch *w, uint64_t now) {
+    uint64_t still = 0;
+    for (uint32_t p = 0; p < w->n_parts; p++)
+        still = MAX2(still, signs_still_ns(w->parts[p], now));
+    if (still < SIGNS_QUIET_NS) {
+        if (w->told)
+            w->ops.signs(w->arg, &(struct rdzv_signs){.generation = w->generation});
+        w->told = false;
+        return;
+    }
+    w->told = true;
+    for (uint32_t p = 0; p < w->n_parts; p++) {
+        struct worker_signs rows[PART];
+        send_rows(w, rows, signs_rows(w->parts[p], now, rows, PART), now);
+    }
+}
+
+/* ---- looking ---- */
+
+/* Workers start in several turns of the loop, and end at any time. */
+static void look_at_part(struct hang_watch *w, uint32_t p, uint64_t now) {
+    for (uint32_t i = p * PART; i < MIN2((p + 1) * PART, w->n); i++) {
+        uint32_t rank = w->first_rank + i;
+        pid_t pid = local_workers_pid(w->config.workers, i);
+        if (w->watched[i] == WATCHED_NOT && pid > 0) {
+            w->watched[i] = WATCHED_RUNS;
+            (void)!signs_add(w->parts[p], rank, pid, now); /* else it counts as moving */
+        } else if (w->watched[i] == WATCHED_RUNS && pid == 0) {
+            w->watched[i] = WATCHED_ENDED;
+            signs_ended(w->parts[p], rank);
+        }
+    }
+    signs_sample(w->parts[p], now);
+    slow_tick(w->slow[p], now);
+}
+
+static void on_timer(void *arg) {
+    struct hang_watch *w = arg;
+    uint64_t now = clock_now_ns();
+    if (w->next_part == 0)
+        w->tick_ns = now;
+    look_at_part(w, w->next_part++, now);
+    if (w->next_part < w->n_parts) {
+        loop_timer_set(w->timer, now);
+        return;
+    }
+    w->next_part = 0;
+    loop_timer_set(w->timer, w->tick_ns + TICK_NS);
+    tell(w, now);
+}
+
+/* ---- life ---- */
+
+void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form) {
+    hang_watch_stop(w);
+    if (w->config.spec->hang_action == JOB_HANG_OFF)
+        return;
+    w->generation = generation;
+    w->first_rank = form->first_rank;
+    w->n = MIN2(w->config.spec->nproc, WATCHED_MAX);
+    w->n_parts = (w->n + PART - 1) / PART;
+    w->watched = xcalloc(w->n, sizeof *w->watched);
+    w->parts = xcalloc(w->n_parts, sizeof *w->parts);
+    w->slow = xcalloc(w->n_parts, sizeof(struct slow *));
+    for (uint32_t p = 0; p < w->n_parts; p++) {
+        w->parts[p] = signs_new();
+        w->slow[p] = slow_new(w->loop, w->parts[p]);
+    }
+    loop_timer_set(w->timer, clock_now_ns() + TICK_NS);
+}
+
+void hang_watch_stop(struct hang_watch *w) {
+    for (uint32_t p = 0; p < w->n_parts; p++) {
+        slow_free(w->slow[p]);
+        signs_free(w->parts[p]);
+    }
+    free(TAKE_PTR(w->slow));
+    free(TAKE_PTR(w->parts));
+    free(TAKE_PTR(w->watched));
+    w->n = w->n_parts = w->next_part = 0;
+    w->told = false;
+    w->generation = (struct generation){0, 0};
+    loop_timer_set(w->timer, TIME_NEVER);
+}
+
+void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
+    struct rdzv_evidence nothing = {.id = ask->id, .first = true, .last = true};
+    (void)!w->ops.evidence(w->arg, &nothing);
+}
+
+int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
+                   const struct hang_watch_ops *ops, void *arg, struct hang_watch **ret) {
+    struct hang_watch *w = xcalloc(1, sizeof *w);
+    *w = (struct hang_watch){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
+    int r = loop_timer_new(loop, on_timer, w, &w->timer);
+    if (r < 0) {
+        free(w);
+        return r;
+    }
+    *ret = w;
+    return 0;
+}
+
+void hang_watch_free(struct hang_watch *w) {
+    if (w == NULL)
+        return;
+    hang_watch_stop(w);
+    loop_timer_free(w->timer);
+    free(w);
+}

@@ -1,0 +1,38 @@
+/* The watchdog's work on each node: looks at the signs of life of this node's workers, and tells
+ * the leader as long as one of them does not move. Gathers evidence when the leader asks for it.
+ *
+ *     hang_watch_new(loop, &config, &ops, me, &w);
+ *     hang_watch_start(w, generation, form);     the workers of this group run
+ *     hang_watch_ask(w, &ask);                   … ops.evidence, piece by piece
+ *     hang_watch_stop(w);                        they are being stopped
+ *
+ * While all workers move it says nothing. It never waits for a file or a process. */
+#pragma once
+
+#include "io/loop.h"
+#include "launcher/supervise/local_workers_io.h"
+
+struct hang_watch_config { /* all borrowed for its life */
+    const struct job_spec *spec;
+    const char *host; /* this node's name in messages */
+    const struct local_workers *workers;
+};
+
+struct hang_watch_ops {
+    /* For the leader. Must not free the watch. */
+    void (*signs)(void *arg, const struct rdzv_signs *signs);
+    /* The same; false: too much is unsent, it comes again soon. */
+    bool (*evidence)(void *arg, const struct rdzv_evidence *piece);
+};
+
+struct hang_watch;
+/* Nothing is watched with --hang-action=off. 0 or a negative errno. */
+_must_use_ int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
+                              const struct hang_watch_ops *ops, void *arg, struct hang_watch **ret);
+void hang_watch_free(struct hang_watch *w); /* takes NULL */
+
+void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form);
+void hang_watch_stop(struct hang_watch *w);
+/* A question about another group, or without workers, is answered with an empty text. A new
+ * question ends the work on an older one. */
+void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask);

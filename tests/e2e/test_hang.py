@@ -1,0 +1,170 @@
+"""Jobs that hang: the rank that the others wait for is named, and the job starts again.
+
+The workers are shells that pass a token around in a ring of FIFOs, as ranks wait for each other in a collective. In
+between they compute: less than a millisecond in a second is no sign of life.
+"""
+import contextlib
+import ctypes
+import json
+import os
+import re
+import signal
+import time
+
+from harness import SLOWER, free_port
+
+# Arguments: a folder for the FIFOs, what happens, the ranks to whom it happens, and in which round of the token, in the
+# first group. Later groups end after five rounds, and so does the first one when the file "end" is there.
+RING = r"""
+in=$1/$MUSTER_GENERATION.$RANK
+next=$1/$MUSTER_GENERATION.$(( (RANK + 1) % WORLD_SIZE ))
+mkfifo "$in"
+while [ ! -p "$next" ]; do sleep 0.05; done
+if [ "$RANK" = 0 ]; then echo 0 > "$next" & fi
+while read -r n < "$in"; do
+    if [ "$RANK" = 0 ] && [ "$n" != end ]; then
+        n=$((n + 1))
+        if [ -e "$1/end" ] || { [ "$MUSTER_GENERATION" != 1.1 ] && [ "$n" -gt 5 ]; }; then n=end; fi
+    fi
+    if [ "$MUSTER_GENERATION" = 1.1 ] && [ "$n" = "$4" ]; then
+        echo "pid of $RANK: $$."
+        case " $3 " in *" $RANK "*)
+            case $2 in
+                stop) kill -STOP $$;;
+                sleep) sleep 1000;;
+            esac;;
+        esac
+    fi
+    if [ "$n" = end ]; then
+        if [ "$RANK" != $((WORLD_SIZE - 1)) ]; then echo end > "$next"; fi
+        exit 0
+    fi
+    i=0
+    while [ "$i" -lt 5000 ]; do i=$((i + 1)); done
+    sleep 0.05
+    echo "$n" > "$next"
+done
+"""
+PTRACE_ATTACH, PTRACE_DETACH = 16, 17  # ptrace(2)
+# The limit for a stopped rank is 10 s: what has not been said by then will not be.
+LATE = 14
+
+
+class Ring:
+    def __init__(self, job, *options, what="nothing", ranks=(), turn=3):
+        self.folder, self.log = job.tmp / "ring", job.tmp / "timeline"
+        self.folder.mkdir()
+        script = job.tmp / "ring.sh"
+        script.write_text(RING)
+        endpoint = f"127.0.0.1:{free_port()}"
+        self.agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=e2e",
+                                 f"--rdzv-endpoint={endpoint}", f"--event-log={self.log}", *options, "--no-python",
+                                 "/bin/sh", script, self.folder, what, " ".join(map(str, ranks)), turn)
+                       for tag in ("a", "b")]
+
+    def timeline(self, event):
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [entry for entry in map(json.loads, lines) if entry["event"] == event]
+
+    def said(self):
+        return "\n".join(a.said() for a in self.agents)
+
+    def find(self, pattern, stream, seconds):
+        """The first match of this pattern in what any agent writes, within this time; None: there is none."""
+        heard = [getattr(agent, stream) for agent in self.agents]
+
+        def found():
+            return re.search(pattern, "\n".join(h.text() for h in heard), re.S)
+        end = time.monotonic() + seconds
+        while not found() and time.monotonic() < end:
+            for h in heard:
+                h.until(found, min(0.2, max(0.0, end - time.monotonic())))
+        return found()
+
+    def says(self, pattern, seconds):
+        return self.find(pattern, "err", seconds)
+
+    def pid(self, rank):
+        match = self.find(rf"pid of {rank}: (\d+)\.", "out", 60 * SLOWER)
+        assert match, f"rank {rank} did not come so far: {self.said()}"
+        return int(match[1])
+
+    def end(self):
+        (self.folder / "end").touch()
+
+    def finish(self, seconds=90):
+        return [a.finish(seconds)[0] for a in self.agents]
+
+
+def test_a_stopped_rank_is_named_and_the_job_starts_again(job):
+    ring = Ring(job, "--max-restarts=1", what="stop", ranks=[2])
+    assert ring.finish() == [0, 0], ring.said()
+    [hang] = ring.timeline("hang")
+    assert "rank 2" in hang["cause"], hang
+    assert re.search(r"the job hangs: .*rank 2 .*restart 1 of 1", ring.said()), ring.said()
+    assert int(hang["monotonic_ns"]) - int(ring.timeline("started")[0]["monotonic_ns"]) >= 10e9, "it may be for 10 s"
+
+
+def test_a_hang_ends_a_job_without_restarts_if_that_is_wanted(job):
+    ring = Ring(job, "--hang-action=restart", what="stop", ranks=[1])
+    assert ring.finish() == [1, 1], ring.said()
+    assert re.search(r"the job hangs: .*rank 1 .*no restarts \(--max-restarts=0\)", ring.said()), ring.said()
+
+
+def test_it_is_only_reported_where_there_is_no_restart(job):
+    ring = Ring(job, what="stop", ranks=[3])
+    assert ring.says("the job hangs: .*rank 3", 60 * SLOWER), ring.said()
+    ring.end()
+    os.kill(ring.pid(3), signal.SIGCONT)
+    assert ring.finish() == [0, 0], ring.said()
+    assert not ring.timeline("hang"), "nobody was stopped for it"
+
+
+# Before the workers were seen to move, --hang-still does not count; 20 rounds take more than 4 s.
+def test_all_asleep_are_started_again_after_hang_still(job):
+    ring = Ring(job, "--max-restarts=1", "--hang-still=5", "--hang-report=2", what="sleep", ranks=[1], turn=20)
+    assert ring.finish() == [0, 0], ring.said()
+    [hang] = ring.timeline("hang")
+    assert "--hang-still" in hang["cause"], hang
+    assert int(hang["monotonic_ns"]) - int(ring.timeline("started")[0]["monotonic_ns"]) >= 5e9
+    assert re.search("the job is quiet: ", ring.said()), ring.said()
+
+
+def test_somebody_who_stops_the_whole_job_is_left_alone(job):
+    ring = Ring(job, "--max-restarts=1", "--hang-still=2", "--hang-timeout=8")
+    pids = [ring.pid(rank) for rank in range(4)]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    assert not ring.says("the job hangs", LATE), ring.said()
+    ring.end()
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    assert ring.finish() == [0, 0], ring.said()
+
+
+@contextlib.contextmanager
+def traced(pid):
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert libc.ptrace(PTRACE_ATTACH, pid, None, None) == 0, os.strerror(ctypes.get_errno())
+    try:
+        os.waitpid(pid, 0)
+        yield
+    finally:
+        libc.ptrace(PTRACE_DETACH, pid, None, None)
+
+
+def test_a_debugger_is_left_alone(job):
+    ring = Ring(job, "--max-restarts=1", "--hang-still=2", "--hang-timeout=8")
+    with traced(ring.pid(1)):
+        assert not ring.says("the job hangs", LATE), ring.said()
+        ring.end()
+    assert ring.finish() == [0, 0], ring.said()
+
+
+def test_nothing_is_watched_with_off(job):
+    ring = Ring(job, "--max-restarts=1", "--hang-action=off", what="stop", ranks=[0])
+    pid = ring.pid(0)
+    assert not ring.says("the job (hangs|is quiet)", LATE), ring.said()
+    ring.end()
+    os.kill(pid, signal.SIGCONT)
+    assert ring.finish() == [0, 0], ring.said()
