@@ -1,0 +1,82 @@
+/* Where CPython keeps what pystack.h reads: the offsets of the fields, by version. Pure.
+ *
+ * 3.9 to 3.12: tables, from the structs of CPython's headers (Include/internal/pycore_runtime.h,
+ * pycore_interp.h, pycore_frame.h, Include/cpython/pystate.h, code.h, unicodeobject.h), for 64 bit
+ * and a release build. They did not change within a minor version. From 3.13 on the interpreter
+ * says them itself: _Py_DebugOffsets is at the beginning of _PyRuntime. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/err.h"
+
+/* Copies up to n bytes from an address; returns how many bytes it copied: fewer if the rest can't
+ * be read; a negative errno if none can. */
+typedef ssize_t pystack_read_fn(void *arg, uint64_t address, void *buf, size_t n);
+struct pystack_memory {
+    pystack_read_fn *read;
+    void *arg;
+};
+/* All n bytes, or false. */
+bool pystack_get(const struct pystack_memory *m, uint64_t address, void *buf, size_t n);
+bool pystack_get_u64(const struct pystack_memory *m, uint64_t address, uint64_t *ret);
+
+#define PYSTACK_STRUCT_MAX 512 /* what is read of one struct */
+
+enum pystack_place_form {
+    PYSTACK_LASTI_BYTES, /* 3.9: f_lasti counts bytes */
+    PYSTACK_LASTI_UNITS, /* 3.10: in instructions of 2 bytes */
+    PYSTACK_POINTER,     /* 3.11 on: the address of the instruction */
+};
+
+enum pystack_table_form {
+    PYSTACK_LNOTAB,    /* 3.9: Objects/lnotab_notes.txt of that version */
+    PYSTACK_LINETABLE, /* 3.10: PEP 626, the same file */
+    PYSTACK_LOCATIONS, /* 3.11 on: Objects/locations.md (3.13: InternalDocs/locations.md) */
+};
+
+/* Offsets in bytes. Those of a struct are below its size, and that is at most PYSTACK_STRUCT_MAX.
+ */
+struct pystack_layout {
+    uint32_t minor; /* 9: Python 3.9 */
+    enum pystack_place_form place;
+    enum pystack_table_form table;
+    uint32_t interpreters;   /* _PyRuntime: the first interpreter */
+    uint32_t interp_next;    /* interpreter */
+    uint32_t interp_threads; /* its first thread */
+    uint32_t thread_next;    /* thread */
+    uint32_t thread_id;      /* pthread_self() */
+    uint32_t thread_native;  /* gettid(); 0: it has none */
+    uint32_t thread_frame;   /* its innermost frame; with cframe: the address of that */
+    bool cframe;
+    uint32_t cframe_frame; /* the innermost frame in it */
+    uint32_t thread_size;
+    uint32_t frame_previous; /* frame */
+    uint32_t frame_code;
+    uint32_t frame_place;
+    uint32_t frame_owner; /* 0: it has none */
+    uint32_t frame_copy;  /* free-threaded 3.14: number of the thread's copy of the code; or 0 */
+    uint32_t frame_size;
+    uint32_t code_file; /* code */
+    uint32_t code_name;
+    uint32_t code_first_line;
+    uint32_t code_lines;
+    uint32_t code_begin;     /* of the instructions; 0: not needed */
+    uint32_t code_traceable; /* before this instruction, a frame is not yet complete */
+    uint32_t code_copies;    /* free-threaded 3.14: the copies; or 0 */
+    uint32_t code_size;
+    uint32_t object_type;  /* any object */
+    uint32_t bytes_length; /* bytes */
+    uint32_t bytes_data;
+    uint32_t text_length; /* str */
+    uint32_t text_state;
+    uint32_t text_kind_shift; /* of the bits of its state: kind (3), compact (1), ascii (1) */
+    uint32_t text_ascii;      /* where its characters begin */
+    uint32_t text_compact;    /* the same, if not all are ASCII */
+};
+
+/* version: PY_VERSION_HEX, of which only the first two bytes matter. -ENOTSUP: such a Python is not
+ * known; -EBADMSG: there is no runtime of this version at the address. */
+_must_use_ int pystack_layout_of(const struct pystack_memory *m, uint32_t version, uint64_t runtime,
+                                 struct pystack_layout *ret, struct err *err);
