@@ -215,7 +215,8 @@ def test_a_job_that_has_lost_its_leader_goes_on_without_it(queue):
     for pid in [p for p in queue.slurm.nodes[0].processes() if leads(p)]:
         kill(pid)
     queue.goes_on(number)
-    assert "node1" in queue.slurm.facts(number)["ExcNodeList"]
+    facts = queue.slurm.facts(number)
+    assert facts["ExcNodeList"] == "node1", f"{facts}\n{queue.output(number)}\n{queue.slurm.logs()}"
     queue.slurm.run("scancel", number)
     queue.gone()
 

@@ -86,15 +86,15 @@ static int compare(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static void take_socket(struct socket_bytes *s, const struct nlmsghdr *h) {
+static void take_socket(struct socket_bytes *s, struct nlmsghdr *h) {
     if (h->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
         return;
-    const struct inet_diag_msg *m = NLMSG_DATA(h);
+    struct inet_diag_msg *m = NLMSG_DATA(h);
     struct socket_entry key = {.inode = m->idiag_inode};
     struct socket_entry *e = bsearch(&key, s->entries, s->n, sizeof key, compare);
     if (e == NULL)
         return;
-    const struct rtattr *a = (const void *)(m + 1);
+    struct rtattr *a = (void *)(m + 1);
     int left = (int)(h->nlmsg_len - NLMSG_LENGTH(sizeof *m));
     for (; RTA_OK(a, left); a = RTA_NEXT(a, left)) {
         struct tcp_info info = {0};
@@ -107,8 +107,8 @@ static void take_socket(struct socket_bytes *s, const struct nlmsghdr *h) {
 }
 
 /* Takes one answer of the kernel. False: it was the last. */
-static bool take(struct socket_bytes *s, const char *buf, ssize_t n) {
-    const struct nlmsghdr *h = (const void *)buf;
+static bool take(struct socket_bytes *s, char *buf, ssize_t n) {
+    struct nlmsghdr *h = (void *)buf;
     for (size_t left = (size_t)n; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
         if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
             return false;
