@@ -15,7 +15,7 @@ is read by sshd or written. Each host's sshd also answers on port 2222, and also
 for hosts that are bad: `refused` (a port without a listener), `liar` (another key than known_hosts says), `locked` (the
 key of somebody else, so that only a password would do), `absent` (an address that nobody has), `nowhere` (not a name).
 
-Nothing is left, also if the test is killed: see slurm.py, whose hosts these are.
+Nothing is left, also if the test is killed: see machines.py.
 """
 import contextlib
 import os
@@ -28,7 +28,7 @@ import time
 
 import harness
 from hosts import NoNamespaces
-from slurm import KEEP, Host, pause
+from machines import Machines, pause
 
 PROGRAMS = ("sshd", "ssh", "ssh-keygen")
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -38,7 +38,6 @@ LISTENER = "[listener]"
 
 # $0 is the host's name, $1 the folder of the cluster. sshd wants an empty folder of its own below /run.
 COMMON = r"""
-unset SLURM_CONF
 mount -t tmpfs -o size=16m,mode=755 run /run
 mkdir /run/sshd
 mount --bind "$1/passwd.$0" /etc/passwd
@@ -75,49 +74,20 @@ Host *
 """
 
 
-class Sshd:
+class Sshd(Machines):
+    NET, HEAD_NAME, HEAD, NODE = 2, "login", COMMON, NODE
+
     def __init__(self, count):
-        self.count = count
+        super().__init__(count)
         self.names = [f"node{n + 1}" for n in range(count)]
-        self.nodes, self.head, self._keeper = [], None, None
-
-    def __enter__(self):
-        try:
-            self._up()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def __exit__(self, *exc):
-        if self._keeper:
-            self._keeper.stdin.close()
-            self._keeper.wait(60)
-        for host in [*self.nodes, *([self.head] if self.head else [])]:
-            host.end()
-        self.nodes, self.head, self._keeper = [], None, None
 
     # ---- up ----
 
     def _up(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="muster-sshd."))
-        self._keeper = subprocess.Popen(["/usr/bin/python3", "-I", "-c", KEEP, str(self.folder), ""],
-                                        stdin=subprocess.PIPE, start_new_session=True, cwd="/")
+        self._keep_all()
         self._write_files()
-        self.head = Host(self, "login", COMMON, [
-            "link set lo up", "link add br0 address 02:88:02:00:00:fe type bridge", "link set br0 up",
-            *self._addresses(254, "br0")])
-        self.nodes = [self._new_node(n) for n in range(self.count)]
-        for host in (self.head, *self.nodes):
-            host.made()
-        self._keep(self.head, *self.nodes)
-        self.head.go()
-        self.head.ready()
-        self._wire(range(self.count))
-        for node in self.nodes:
-            node.go()
-        for node in self.nodes:
-            node.ready()
+        self._begin()
         for n in range(self.count):
             self._wait_listening(n)
 
@@ -160,34 +130,6 @@ class Sshd:
         path.write_text("".join(f"{user}:x:0:0:{user}:{home}:{shell}\n" for user in ("root", "me")) +
                         "sshd:x:100:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534:nobody:/nonexistent:/bin/sh\n")
 
-    @staticmethod
-    def address(n):
-        return f"10.88.2.{n + 1}"
-
-    @staticmethod
-    def _addresses(last, link):
-        v6 = [f"addr add fd88:2::{last:x}/64 dev {link} nodad"] if harness.has_ipv6() else []
-        return [f"addr add 10.88.2.{last}/24 dev {link}", *v6]
-
-    def _new_node(self, n):
-        return Host(self, self.names[n], NODE, ["link set lo up", *self._addresses(n + 1, "eth0"), "link set eth0 up"])
-
-    def _keep(self, *hosts):
-        self._keeper.stdin.write("".join(f"{host.pid}\n" for host in hosts).encode())
-        self._keeper.stdin.flush()
-
-    def _wire(self, numbers):
-        """A fixed address, as hardware has: what others know of it stays true when the host comes back."""
-        lines = []
-        for n in numbers:
-            lines += [f"link add p{n} type veth peer name eth0 address 02:88:02:00:00:{n + 1:02x} netns {self.nodes[n].pid}",
-                      f"link set p{n} master br0 up"]
-        self._ip(*lines)
-
-    def _ip(self, *lines, check=True):
-        subprocess.run(["nsenter", f"--target={self.head.pid}", "--net", "--", "ip", "-batch", "-"], check=check, text=True,
-                       input="\n".join(lines) + "\n", capture_output=True)
-
     def _wait_listening(self, n):
         end = harness.deadline(20)
         while not self._listener(n):
@@ -207,18 +149,6 @@ class Sshd:
         """Our environment, and the home folder of the login host's user."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "PET_", "SSH_"))}
         return {**kept, "HOME": str(self.home("login")), "USER": "root", "LOGNAME": "root", **(more or {})}
-
-    def client(self, *words, folder="/", on=None):
-        """The command line that runs this on the login host, or on host number `on`."""
-        host = self.head if on is None else self.nodes[on]
-        return ["nsenter", f"--target={host.pid}", "--mount", "--uts", "--ipc", "--net", "--pid", "--", "sh", "-c",
-                'cd "$0" && exec "$@"', str(folder), *map(str, words)]
-
-    def run(self, *words, folder="/", on=None, env=None, check=True, seconds=30):
-        done = subprocess.run(self.client(*words, folder=folder, on=on), env=env or self.env(), text=True,
-                              stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds * harness.SLOWER)
-        assert not check or done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}{done.stderr}"
-        return done
 
     # ---- what is there ----
 
@@ -284,27 +214,8 @@ class Sshd:
             if title_of(pid).startswith("sshd") and (listener if pid == waiting else logins):
                 harness.kill(pid, signal.SIGKILL)
 
-    def crash(self, n):
-        """Every process of the host dies; its kernel ends their connections."""
-        self.nodes[n].end()
-
-    def cut(self, n):
-        """Frames to and from the host are lost, without any error for either side."""
-        self._ip(f"link set p{n} nomaster")
-
-    def heal(self, n):
-        self._ip(f"link set p{n} master br0")
-
     def boot(self, n):
-        """A host that was lost is back: the same name and addresses, and nothing runs on it but sshd."""
-        assert not self.nodes[n].is_up()
-        self._ip(f"link del p{n}", check=False)
-        self.nodes[n] = self._new_node(n)
-        self.nodes[n].made()
-        self._keep(self.nodes[n])
-        self._wire([n])
-        self.nodes[n].go()
-        self.nodes[n].ready()
+        super().boot(n)
         self._wait_listening(n)
 
 
