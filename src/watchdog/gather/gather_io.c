@@ -12,6 +12,7 @@
 #include "watchdog/gather/disturb_io.h"
 #include "watchdog/gather/gather_log_io.h"
 #include "watchdog/gather/gather_sources_io.h"
+#include "watchdog/gather/python_stacks_io.h"
 #include "watchdog/gather/thread_io.h"
 
 #define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
@@ -198,6 +199,8 @@ static void work(struct work *k) {
     step_proc(k);
     send_so_far(k);
     gather_sources_begin(nics, k->end_ns);
+    gather_python_stacks(&k->e, k->begin_ns + timeout_ns / 2);
+    send_so_far(k);
     step_logs(k);
     send_so_far(k);
     if (step_native(k))

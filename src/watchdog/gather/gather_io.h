@@ -4,9 +4,9 @@
  *
  *     r = gather_new(loop, &ask, on_evidence, me, &gather);    … on_evidence(me, json, len)
  *
- * In this order: /proc of all threads and children, and the kernel's stack where root; the last
- * lines of the logs; native stacks; what else can be asked (watchdog/sources). What was gathered
- * before a step that hangs arrives all the same, and each gap says its reason. */
+ * In this order: /proc of all threads and children, and the kernel's stack where root; the Python
+ * stacks; the last lines of the logs; native stacks; what else can be asked (watchdog/sources).
+ * What was gathered before a step that hangs arrives all the same, and each gap says its reason. */
 #pragma once
 
 #include <sys/types.h>

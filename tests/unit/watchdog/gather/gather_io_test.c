@@ -57,6 +57,7 @@ static pid_t start(void (*fn)(int ready)) {
     if (waiter == 0) {
         (void)setpgid(0, 0);
         (void)alarm(120);
+        (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* as a worker: its reader is no ancestor */
         fn(ready[1]);
         _exit(0);
     }
@@ -192,6 +193,62 @@ Test(gather, answers_also_without_time) {
         cr_assert_eq(got.n_gaps, 1);
         cr_expect(strncmp(got.gaps[0], "nothing could be gathered: ", 27) == 0, "%s", got.gaps[0]);
     }
+}
+
+static const char *program = "import os, sys, threading\n"
+                             "def second():\n"
+                             "    os.read(0, 1)\n"
+                             "def wait_here():\n"
+                             "    os.write(int(sys.argv[1]), b'x')\n"
+                             "    os.read(0, 1)\n"
+                             "threading.Thread(target=second).start()\n"
+                             "wait_here()\n";
+
+static void be_python(int ready) {
+    char number[16];
+    int fds[2];
+    (void)snprintf(number, sizeof number, "%d", ready);
+    if (pipe(fds) == 0 && dup2(fds[0], 0) == 0)
+        (void)execlp("python3", "python3", "-S", "-c", program, number, (char *)NULL);
+}
+
+static void be_a_shell_around_python(int ready) {
+    char line[64];
+    int fds[2];
+    (void)snprintf(line, sizeof line, "python3 -S -c \"$PROGRAM\" %d; true", ready);
+    (void)setenv("PROGRAM", program, 1);
+    if (pipe(fds) == 0 && dup2(fds[0], 0) == 0)
+        (void)execlp("sh", "sh", "-c", line, (char *)NULL);
+}
+
+static const struct evidence_stack *stack_of(const struct evidence_thread *t) {
+    cr_assert(t->stack >= 0 && t->stack<(int32_t)got.n_stacks, "%d: %s", t->stack, got.workers[0].n_gaps> 0
+                  ? got.workers[0].gaps[0]
+                  : "no gap");
+    return &got.stacks[t->stack];
+}
+
+Test(gather, reads_the_python_stacks_of_all_threads) {
+    const struct evidence_worker *w = look(start(be_python), "read");
+    const struct evidence_stack *s = stack_of(&w->threads[0]);
+    cr_assert_eq(s->n, 2);
+    cr_expect(strcmp(s->frames[0].function, "wait_here") == 0 && s->frames[0].line == 6, "%s:%u", s->frames[0].function,
+              s->frames[0].line);
+    cr_expect(strcmp(s->frames[1].function, "<module>") == 0 && s->frames[1].line == 8);
+    cr_assert_eq(w->n_threads, 2);
+    s = stack_of(&w->threads[1]);
+    cr_expect(strcmp(s->frames[0].function, "second") == 0 && s->frames[0].line == 3);
+}
+
+Test(gather, a_shell_has_the_stack_of_the_program_that_it_waits_for) {
+    pid_t pid = start(be_a_shell_around_python);
+    const struct evidence_worker *w;
+    do
+        w = look(pid, "wait4");
+    while (w->n_children != 1 || strcmp(w->children[0].main.syscall, "read") != 0);
+    const struct evidence_stack *s = stack_of(&w->threads[0]);
+    cr_expect_eq(w->threads[0].stack, w->children[0].main.stack);
+    cr_expect_str_eq(s->frames[0].function, "wait_here");
 }
 
 /* A folder with an eu-stack that prints its arguments. */
