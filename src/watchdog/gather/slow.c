@@ -14,6 +14,19 @@ uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
            (bytes >= elapsed_ns / NS_PER_MS * SLOW_BYTES_PER_S / 1000 ? SIGN_BYTES : 0U);
 }
 
+bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns) {
+    return before->pid == now->pid && now->gpu && now->addresses != 0 &&
+           before->addresses == now->addresses && elapsed_ns <= SLOW_AGE_MAX_NS;
+}
+
+bool slow_is_gpu(const char *link) {
+    static const char nvidia[] = "/dev/nvidia";
+    if (strncmp(link, nvidia, sizeof nvidia - 1) != 0)
+        return strcmp(link, "/dev/kfd") == 0;
+    const char *number = link + sizeof nvidia - 1;
+    return *number >= '0' && *number <= '9';
+}
+
 bool slow_is_nccl(const char *name, size_t len) { return len > 5 && memcmp(name, "NCCL ", 5) == 0; }
 
 uint64_t slow_io_bytes(const char *text, size_t len) {

@@ -2,6 +2,8 @@
  * looks make flags of signs.h. Pure; slow_io.h looks. */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/util.h"
 #include "watchdog/signs/signs.h"
 
@@ -24,12 +26,21 @@ struct slow_look {
     uint64_t bytes; /* by read(2), write(2) and the like; and of TCP sockets */
     int32_t follow; /* a child that its main thread waits for, or the child of that; 0: none */
     uint64_t follow_start; /* in clock ticks since boot */
+    /* Only of a main thread that runs all the time: a number made of where its Python frames are
+     * (pystack_addresses()); 0: not known. */
+    uint64_t addresses;
+    bool gpu; /* the worker has a GPU open */
 };
 
 /* SIGN_BUSY and SIGN_BYTES, of what it did in `elapsed_ns` between two looks. A figure that fell
  * (a process that nobody waited for has ended) says nothing. */
 uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
                     uint64_t elapsed_ns);
+/* Whether the main thread only spun between two looks: it was at the same place of its program, and
+ * has a GPU. NCCL's waiters spin so; without a GPU it computes, in one call. */
+bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
+/* Whether this name of an open file is that of a GPU, of NVIDIA or AMD. */
+bool slow_is_gpu(const char *link);
 /* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source). */
 bool slow_is_nccl(const char *name, size_t len);
 /* The sum of the numbers at rchar and wchar of /proc/PID/io. proc_pid_io(5) */

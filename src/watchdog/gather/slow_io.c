@@ -106,50 +106,73 @@ static void find_followed(struct slow_look *l) {
         l->follow = pid;
 }
 
-void slow_look(struct slow_look *looks, size_t n) {
-    struct socket_bytes *sockets = socket_bytes_new();
-    for (size_t i = 0; i < n; i++) {
-        struct slow_look *l = &looks[i];
-        struct own_threads own = {.pid = l->pid};
-        char path[PATH_BYTES], text[TEXT_MAX];
-        struct tree tree;
-        find_tree(l->pid, &tree);
-        uint64_t all = 0;
-        for (size_t k = 0; k < tree.n; k++) {
-            all += process_ns(tree.pids[k]);
-            ssize_t len = proc_read(tree.pids[k], "/io", text, sizeof text);
-            l->bytes += len > 0 ? slow_io_bytes(text, (size_t)len) : 0;
-            socket_bytes_add(sockets, tree.pids[k], (uint32_t)i);
-        }
-        (void)snprintf(path, sizeof path, "/proc/%d/task", (int)l->pid);
-        (void)!proc_each_number(path, add_own, &own); /* it can have ended */
-        l->cpu_ns = all > own.ns ? all - own.ns : 0;
-        find_followed(l);
+/* Where its main thread is; what was found before may be another program by now. */
+static uint64_t addresses_of(struct slow_task *t) {
+    struct err err = {0};
+    uint64_t found = t->python.pid != 0 ? pystack_process_addresses(&t->python) : 0;
+    if (found != 0)
+        return found;
+    if (pystack_process_find(t->look.pid, &t->python, &err) == 0)
+        return pystack_process_addresses(&t->python);
+    t->python.pid = 0;
+    return 0;
+}
+
+static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t number) {
+    struct slow_look *l = &t->look;
+    struct own_threads own = {.pid = l->pid};
+    char path[PATH_BYTES], text[TEXT_MAX];
+    struct tree tree;
+    find_tree(l->pid, &tree);
+    uint64_t all = 0;
+    for (size_t k = 0; k < tree.n; k++) {
+        all += process_ns(tree.pids[k]);
+        ssize_t len = proc_read(tree.pids[k], "/io", text, sizeof text);
+        l->bytes += len > 0 ? slow_io_bytes(text, (size_t)len) : 0;
+        socket_bytes_add(sockets, tree.pids[k], number, &l->gpu);
     }
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)l->pid);
+    (void)!proc_each_number(path, add_own, &own); /* it can have ended */
+    l->cpu_ns = all > own.ns ? all - own.ns : 0;
+    find_followed(l);
+    if (t->hot && l->gpu)
+        l->addresses = addresses_of(t);
+}
+
+void slow_look(struct slow_task *tasks, size_t n) {
+    struct socket_bytes *sockets = socket_bytes_new();
     for (size_t i = 0; i < n; i++)
-        looks[i].bytes += socket_bytes_of(sockets, (uint32_t)i);
+        look_at(&tasks[i], sockets, (uint32_t)i);
+    for (size_t i = 0; i < n; i++)
+        tasks[i].look.bytes += socket_bytes_of(sockets, (uint32_t)i);
     socket_bytes_free(sockets);
 }
 
 struct job {
-    struct slow_look *looks;
+    struct slow_task *tasks;
     size_t n;
 };
 
 static int run(int fd, void *arg) {
     const struct job *j = arg;
-    slow_look(j->looks, j->n);
-    return helper_send(fd, j->looks, j->n * sizeof *j->looks) ? 0 : 1;
+    slow_look(j->tasks, j->n);
+    return helper_send(fd, j->tasks, j->n * sizeof *j->tasks) ? 0 : 1;
 }
 
 /* ---- in the agent ---- */
+
+/* The last look at a worker. */
+struct known {
+    struct slow_task task;
+    uint64_t since_ns; /* with look.addresses: when it was first seen there */
+};
 
 struct slow {
     struct loop *loop;
     struct signs *signs;
     struct helper_call *call; /* NULL: none is under way */
     uint64_t asked_ns;        /* when the last look began; 0: none */
-    struct slow_look *looks;  /* of the last answer */
+    struct known *known;      /* of the last answer */
     size_t n;
     uint64_t looked_ns;
 };
@@ -164,50 +187,76 @@ void slow_free(struct slow *s) {
     if (s == NULL)
         return;
     helper_call_free(s->call);
-    free(s->looks);
+    free(s->known);
     free(s);
 }
 
-static const struct slow_look *find(const struct slow *s, uint32_t rank) {
+static const struct known *find(const struct slow *s, uint32_t rank) {
     for (size_t i = 0; i < s->n; i++)
-        if (s->looks[i].rank == rank)
-            return &s->looks[i];
+        if (s->known[i].task.look.rank == rank)
+            return &s->known[i];
     return NULL;
+}
+
+static void tell(struct slow *s, struct known *k) {
+    const struct slow_look *l = &k->task.look;
+    const struct known *before = find(s, l->rank);
+    uint64_t elapsed_ns = s->asked_ns - s->looked_ns;
+    uint32_t flags = before == NULL ? 0 : slow_flags(&before->task.look, l, elapsed_ns);
+    k->since_ns = s->asked_ns;
+    if (before != NULL && k->task.hot && slow_spins(&before->task.look, l, elapsed_ns)) {
+        k->since_ns = before->since_ns;
+        flags |= SIGN_SPINS;
+    }
+    signs_put(s->signs, l->rank, l->pid, flags, k->since_ns);
+    signs_follow(s->signs, l->rank, l->pid, l->follow, l->follow_start);
 }
 
 static void on_answer(void *arg, const struct helper_answer *a) {
     struct slow *s = arg;
     s->call = NULL;
-    if (a->code < 0 || a->len % sizeof(struct slow_look) != 0)
+    if (a->code < 0 || a->len % sizeof(struct slow_task) != 0)
         return; /* nothing is concluded */
-    size_t n = a->len / sizeof(struct slow_look);
-    struct slow_look *looks = xmalloc(MAX2(a->len, sizeof *looks));
-    memcpy(looks, a->data, a->len);
+    size_t n = a->len / sizeof(struct slow_task);
+    struct known *known = xcalloc(MAX2(n, (size_t)1), sizeof *known);
     for (size_t i = 0; i < n; i++) {
-        const struct slow_look *l = &looks[i], *before = find(s, l->rank);
-        uint32_t flags = before == NULL ? 0 : slow_flags(before, l, s->asked_ns - s->looked_ns);
-        signs_put(s->signs, l->rank, l->pid, flags);
-        signs_follow(s->signs, l->rank, l->pid, l->follow, l->follow_start);
+        memcpy(&known[i].task, a->data + i * sizeof known[i].task, sizeof known[i].task);
+        tell(s, &known[i]);
     }
-    free(s->looks);
-    s->looks = looks;
+    free(s->known);
+    s->known = known;
     s->n = n;
     s->looked_ns = s->asked_ns;
 }
 
-static void ask(struct slow *s, uint64_t now_ns) {
+/* All workers that have not ended. */
+static struct job make_job(const struct slow *s, uint64_t now_ns) {
     struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
-    struct slow_look *looks = xcalloc(SIGNS_WORKERS_MAX, sizeof *looks);
-    struct job j = {.looks = looks};
-    for (size_t i = 0, n = signs_rows(s->signs, now_ns, rows, SIGNS_WORKERS_MAX); i < n; i++)
-        if ((rows[i].flags & SIGN_ENDED) == 0)
-            looks[j.n++] =
-                (struct slow_look){.rank = rows[i].rank, .pid = signs_pid(s->signs, rows[i].rank)};
+    size_t n = signs_rows(s->signs, now_ns, rows, SIGNS_WORKERS_MAX);
+    struct job j = {.tasks = xcalloc(MAX2(n, (size_t)1), sizeof *j.tasks)};
+    for (size_t i = 0; i < n; i++) {
+        const struct known *before = find(s, rows[i].rank);
+        struct slow_task *t = &j.tasks[j.n];
+        if ((rows[i].flags & SIGN_ENDED) != 0)
+            continue;
+        t->look =
+            (struct slow_look){.rank = rows[i].rank, .pid = signs_pid(s->signs, rows[i].rank)};
+        t->hot = signs_is_hot(s->signs, rows[i].rank);
+        if (before != NULL && before->task.look.pid == t->look.pid)
+            t->python = before->task.python;
+        j.n++;
+    }
+    free(rows);
+    return j;
+}
+
+static void ask(struct slow *s, uint64_t now_ns) {
+    struct job j = make_job(s, now_ns);
     struct helper_call_config config = {.name = "muster-signs",
                                         .run = run,
                                         .arg = &j,
                                         .timeout_ns = SLOW_DEADLINE_NS,
-                                        .max_bytes = SIGNS_WORKERS_MAX * sizeof *looks};
+                                        .max_bytes = SIGNS_WORKERS_MAX * sizeof *j.tasks};
     s->asked_ns = now_ns;
     if (helper_call_new(s->loop, &config, on_answer, s, &s->call) == 0 && s->loop == NULL) {
         struct helper_call *call = s->call;
@@ -216,12 +265,12 @@ static void ask(struct slow *s, uint64_t now_ns) {
         on_answer(s, &answer);
         helper_call_free(call);
     }
-    free(rows);
-    free(looks);
+    free(j.tasks);
 }
 
 void slow_tick(struct slow *s, uint64_t now_ns) {
     bool due = s->asked_ns == 0 || now_ns - s->asked_ns >= SLOW_EVERY_NS;
-    if (s->call == NULL && due && signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS)
+    if (s->call == NULL && due &&
+        (signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS || signs_any_hot(s->signs)))
         ask(s, now_ns);
 }

@@ -4,11 +4,12 @@
  *     slow = slow_new(loop, signs);
  *     signs_sample(signs, now); slow_tick(slow, now);      each second
  *
- * It does nothing while all workers move. */
+ * It does nothing while all workers move, and none runs all the time. */
 #pragma once
 
 #include "io/loop.h"
 #include "watchdog/gather/slow.h"
+#include "watchdog/python/pystack_io.h"
 #include "watchdog/signs/signs_io.h"
 
 #define SLOW_DEADLINE_NS (2 * NS_PER_S)
@@ -19,6 +20,11 @@ _must_use_ struct slow *slow_new(struct loop *loop, struct signs *signs);
 void slow_free(struct slow *s); /* takes NULL */
 void slow_tick(struct slow *s, uint64_t now_ns);
 
-/* Fills in the rest of looks[i], of which rank and pid are given; also for a program that has
- * nothing else to do. */
-void slow_look(struct slow_look *looks, size_t n);
+/* A look at one worker. */
+struct slow_task {
+    struct slow_look look;         /* rank and pid are given, the rest is filled in */
+    bool hot;                      /* its main thread may spin: where it is, is read */
+    struct pystack_process python; /* found by an earlier look; pid 0: it is looked for */
+};
+/* Also for a program that has nothing else to do. */
+void slow_look(struct slow_task *tasks, size_t n);

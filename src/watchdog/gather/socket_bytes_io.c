@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "io/process/proc.h"
+#include "watchdog/gather/slow.h"
 #include "watchdog/gather/waits.h"
 
 #define SOCKETS_MAX 65536
@@ -48,6 +49,7 @@ struct fd_search {
     struct socket_bytes *of;
     int dir;
     uint32_t owner;
+    bool *gpu;
 };
 
 static void add_fd(void *arg, int fd) {
@@ -56,11 +58,12 @@ static void add_fd(void *arg, int fd) {
     char name[16], link[64];
     (void)snprintf(name, sizeof name, "%d", fd);
     ssize_t n = readlinkat(f->dir, name, link, sizeof link - 1);
-    if (n < 0 || s->n == SOCKETS_MAX)
+    if (n < 0)
         return;
     link[n] = '\0';
+    *f->gpu |= slow_is_gpu(link);
     uint64_t inode = waits_socket_inode(link);
-    if (inode == 0)
+    if (inode == 0 || s->n == SOCKETS_MAX)
         return;
     if (s->n == s->cap) {
         s->cap = MAX2(s->cap * 2, (size_t)64);
@@ -69,10 +72,10 @@ static void add_fd(void *arg, int fd) {
     s->entries[s->n++] = (struct socket_entry){.inode = inode, .owner = f->owner};
 }
 
-void socket_bytes_add(struct socket_bytes *s, pid_t pid, uint32_t owner) {
+void socket_bytes_add(struct socket_bytes *s, pid_t pid, uint32_t owner, bool *gpu) {
     char path[PROC_PATH_MAX];
     proc_path(path, pid, "/fd");
-    struct fd_search f = {.of = s, .owner = owner};
+    struct fd_search f = {.of = s, .owner = owner, .gpu = gpu};
     f.dir = open(path, O_DIRECTORY | O_CLOEXEC);
     if (f.dir < 0)
         return;

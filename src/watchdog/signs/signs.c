@@ -80,6 +80,8 @@ void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint
         t->moved_once |= ran;
         /* what it used before the first sample was not seen second by second */
         moved = ran || !t->known;
+        t->hot = ran && tick->ran_ns - t->ran_ns >= (now_ns - t->read_ns) / 2 ? t->hot + 1 : 0;
+        t->read_ns = now_ns;
         t->ran_ns = tick->ran_ns;
         t->known = true;
     }

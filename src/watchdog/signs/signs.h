@@ -38,8 +38,13 @@ bool signs_start(const char *stat, size_t len, uint64_t *ret);
  * children every 5 s (MP_STATUS_CHECK_INTERVAL of torch.utils.data), which takes a part of a ms. */
 #define SIGNS_MOVED_NS NS_PER_MS
 
+/* A main thread that has used half of the time, or more, in so many samples in a row may spin. */
+#define SIGNS_HOT 5
+
 /* What is known of one worker from its samples. */
 struct signs_track {
+    uint64_t read_ns;  /* when ran_ns was read */
+    uint32_t hot;      /* samples in a row in which it used half of the time, or more */
     uint64_t ran_ns;   /* at the last sample that could be read */
     uint64_t moved_ns; /* when it was last seen to have moved */
     uint32_t flags;    /* SIGN_MOVED, _STOPPED, _TRACED: of the last sample */

@@ -26,6 +26,7 @@ struct signs_worker {
     struct thread_files child_files;
     struct signs_track child_track;
     uint32_t slow_flags;
+    uint64_t spins_ns; /* with SIGN_SPINS in slow_flags: since when */
 };
 
 struct signs {
@@ -167,10 +168,37 @@ void signs_remove(struct signs *s, uint32_t rank) {
     memmove(w, w + 1, (size_t)(s->workers + s->n - w) * sizeof *w);
 }
 
-void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags) {
+/* A thread that no longer runs all the time does not spin. */
+static void settle(struct signs_worker *w) {
+    if (w->track.hot == 0)
+        w->slow_flags &= ~(uint32_t)SIGN_SPINS;
+    if ((w->slow_flags & SIGN_SPINS) != 0)
+        w->track.flags &= ~(uint32_t)SIGN_MOVED;
+    else if ((w->track.flags & SIGN_MOVED) != 0)
+        w->slow_flags = 0;
+}
+
+void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags, uint64_t since_ns) {
     struct signs_worker *w = find(s, rank);
-    if (w != NULL && w->pid == pid)
-        w->slow_flags = flags & (SIGN_BUSY | SIGN_BYTES);
+    if (w == NULL || w->pid != pid || w->ended)
+        return;
+    w->slow_flags = flags & (SIGN_BUSY | SIGN_BYTES | SIGN_SPINS);
+    w->spins_ns = since_ns;
+    settle(w);
+}
+
+static bool is_hot(const struct signs_worker *w) { return !w->ended && w->track.hot >= SIGNS_HOT; }
+
+bool signs_is_hot(const struct signs *s, uint32_t rank) {
+    const struct signs_worker *w = find(s, rank);
+    return w != NULL && is_hot(w);
+}
+
+bool signs_any_hot(const struct signs *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (is_hot(&s->workers[i]))
+            return true;
+    return false;
 }
 
 static bool is_started_at(const struct thread_files *f, uint64_t start) {
@@ -226,16 +254,20 @@ void signs_sample(struct signs *s, uint64_t now_ns) {
         signs_track_add(&w->track, &tick, now_ns);
         if (w->child != 0)
             sample_child(w, s->tick_ns, now_ns);
-        if ((w->track.flags & SIGN_MOVED) != 0)
-            w->slow_flags = 0;
+        settle(w);
     }
+}
+
+static uint64_t still_of(const struct signs_worker *w, uint64_t now_ns) {
+    bool spins = (w->slow_flags & SIGN_SPINS) != 0;
+    return now_ns - (spins ? MIN2(w->spins_ns, w->track.moved_ns) : w->track.moved_ns);
 }
 
 uint64_t signs_still_ns(const struct signs *s, uint64_t now_ns) {
     uint64_t longest = 0;
     for (size_t i = 0; i < s->n; i++)
         if (!s->workers[i].ended)
-            longest = MAX2(longest, now_ns - s->workers[i].track.moved_ns);
+            longest = MAX2(longest, still_of(&s->workers[i], now_ns));
     return longest;
 }
 
@@ -246,7 +278,7 @@ size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *r
         ret[i] =
             (struct worker_signs){.rank = w->rank,
                                   .flags = w->ended ? SIGN_ENDED : w->track.flags | w->slow_flags,
-                                  .still_ns = now_ns - w->track.moved_ns,
+                                  .still_ns = still_of(w, now_ns),
                                   .moved_once = w->track.moved_once};
     }
     return n;

@@ -33,8 +33,12 @@ void signs_ended(struct signs *s, uint32_t rank);
 void signs_remove(struct signs *s, uint32_t rank); /* a rank that is not there: nothing */
 
 /* What a closer look (watchdog/gather/slow_io.h) has found, if the rank still is this process.
- * flags: SIGN_BUSY and SIGN_BYTES, for its row until it moves, or is looked at again. */
-void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags);
+ * flags: SIGN_BUSY, SIGN_BYTES and SIGN_SPINS, for its row until it moves, or is looked at again.
+ * With SIGN_SPINS it does not move, although its main thread runs all the time: since since_ns. */
+void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags, uint64_t since_ns);
+/* Whether its main thread has run all the time for SIGNS_HOT samples: it may spin. */
+bool signs_is_hot(const struct signs *s, uint32_t rank);
+bool signs_any_hot(const struct signs *s);
 /* The rank's main thread waits for this process, which stems from it: if the main thread of that
  * one moves, the worker moves. start: of that process, in clock ticks since boot; another one of
  * the same pid is not taken for it. child 0: it waits for none any more. */

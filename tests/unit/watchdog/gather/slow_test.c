@@ -30,6 +30,28 @@ Test(slow, what_can_not_be_compared_says_nothing) {
     cr_expect_eq(slow_flags(&before, &now, NS_PER_S), 0);
 }
 
+Test(slow, a_thread_spins_that_stays_at_one_place_and_has_a_gpu) {
+    struct slow_look a = {.pid = 7, .addresses = 9, .gpu = true}, b = a;
+    cr_expect(slow_spins(&a, &b, 5 * NS_PER_S));
+    cr_expect_not(slow_spins(&a, &b, SLOW_AGE_MAX_NS + 1));
+    b.addresses = 8;
+    cr_expect_not(slow_spins(&a, &b, 5 * NS_PER_S));
+    b = a;
+    b.gpu = false; /* it computes */
+    cr_expect_not(slow_spins(&a, &b, 5 * NS_PER_S));
+    b = a;
+    b.pid = 8;
+    cr_expect_not(slow_spins(&a, &b, 5 * NS_PER_S));
+    a.addresses = b.addresses = 0; /* not known */
+    b.pid = 7;
+    cr_expect_not(slow_spins(&a, &b, 5 * NS_PER_S));
+}
+
+Test(slow, knows_gpus) {
+    cr_expect(slow_is_gpu("/dev/nvidia0") && slow_is_gpu("/dev/nvidia15") && slow_is_gpu("/dev/kfd"));
+    cr_expect_not(slow_is_gpu("/dev/nvidiactl") || slow_is_gpu("/dev/nvidia-uvm") || slow_is_gpu("/dev/null"));
+}
+
 Test(slow, knows_threads_of_nccl) {
     cr_expect(slow_is_nccl("NCCL Progress 0) S", 18));
     cr_expect_not(slow_is_nccl("python) S", 9));

@@ -136,6 +136,35 @@ Test(signs_io, of_a_process_that_is_gone_nothing_is_concluded) {
     stop(&b);
 }
 
+Test(signs_io, a_thread_that_spins_does_not_move) {
+    struct child a = start();
+    struct signs *s = signs_new();
+    uint64_t now = 100 * NS_PER_S;
+    cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
+    signs_sample(s, now);
+    for (unsigned i = 0; i < SIGNS_HOT; i++) {
+        cr_expect_not(signs_any_hot(s));
+        work(&a); /* 5 ms of 8 */
+        signs_sample(s, now += 8 * NS_PER_MS);
+    }
+    cr_assert(signs_any_hot(s) && signs_is_hot(s, 0) && !signs_is_hot(s, 1));
+    signs_put(s, 0, a.pid, SIGN_SPINS, now - 20 * NS_PER_S);
+    struct worker_signs row = row_of(s, 0, now);
+    cr_expect(row.flags == SIGN_SPINS && row.still_ns == 20 * NS_PER_S, "%x", row.flags);
+    cr_expect_eq(signs_still_ns(s, now), 20 * NS_PER_S);
+    work(&a);
+    signs_sample(s, now += 8 * NS_PER_MS); /* it goes on spinning */
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_SPINS);
+    now = until_still(s, 0, now + NS_PER_S);
+    cr_expect_eq(row_of(s, 0, now).flags, 0);
+    work(&a);
+    signs_sample(s, now += NS_PER_S); /* it moves again */
+    row = row_of(s, 0, now);
+    cr_expect(row.flags == SIGN_MOVED && row.still_ns == 0);
+    signs_free(s);
+    stop(&a);
+}
+
 Test(signs_io, a_rank_that_starts_again_is_another_process) {
     struct child a = start(), b = start();
     struct signs *s = signs_new();

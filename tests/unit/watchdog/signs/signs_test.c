@@ -83,6 +83,15 @@ Test(signs, a_main_thread_moves_as_long_as_it_uses_a_processor) {
     cr_expect(t.flags == 0 && t.moved_ns == 3 * NS_PER_S && t.moved_once);
 }
 
+Test(signs, counts_for_how_long_a_main_thread_runs_all_the_time) {
+    struct signs_track t = signs_track_of(0);
+    for (uint64_t i = 1; i <= 6; i++)
+        add(&t, 'R', i * 600 * NS_PER_MS, i);
+    cr_expect_eq(t.hot, 5);
+    add(&t, 'S', 6 * 600 * NS_PER_MS + 400 * NS_PER_MS, 7);
+    cr_expect_eq(t.hot, 0);
+}
+
 Test(signs, a_stopped_and_a_traced_process_are_named) {
     struct signs_track t = signs_track_of(0);
     add(&t, 'R', 0, 1);
