@@ -79,6 +79,8 @@ def environment_seen(env, given):
     if changed.get("TORCHELASTIC_ERROR_FILE"):
         name = os.path.basename(changed["TORCHELASTIC_ERROR_FILE"])
         changed["TORCHELASTIC_ERROR_FILE"] = "<file>" if name.endswith("error.json") else name
+    if changed.get("TORCH_WORKER_SERVER_SOCKET", "").endswith(".socket"):
+        changed["TORCH_WORKER_SERVER_SOCKET"] = "<socket>"
     for name in [k for k in changed if k.startswith("MUSTER_") or k == "NOTIFY_SOCKET"]:
         changed[name] = "<set>" if changed[name] else changed[name]
     return changed

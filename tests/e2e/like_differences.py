@@ -71,6 +71,10 @@ DIFFERENCES = [
         "`MUSTER_GENERATION`, `MUSTER_NOTIFY_SOCKET` and others; `NOTIFY_SOCKET`, unless it is set",
         "what torchrun has no name for", r"workers/.*/env/(MUSTER_.*|NOTIFY_SOCKET)", "probe.py", theirs=NOTHING, ours='"<set>"'),
     Difference(
+        "`TORCH_WORKER_SERVER_SOCKET`", "absent", "a path of its own for each worker, if it runs Python",
+        "a program with `worker_main()` then tells its flight recorder, when the job hangs",
+        r"workers/.*/env/TORCH_WORKER_SERVER_SOCKET", "probe.py", theirs=NOTHING, ours='"<socket>"'),
+    Difference(
         "`MASTER_ADDR`", "the name of the host, or `localhost`", "an address, unless `--master-addr` is a name",
         "workers need no resolver, and none of them can find another address under the name",
         r"workers/.*/env/MASTER_ADDR", "probe.py", r".*--standalone.*|(?!.*(master.port|PET_MASTER_PORT)).*", theirs='"<host>"', ours=r'"127\.0\.0\.1"|"::1"'),

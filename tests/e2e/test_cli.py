@@ -497,7 +497,8 @@ def test_a_dry_run_is_what_a_shell_would_take(tmp_path):
     assert real.returncode == 0, real
     real = {seen[1]["RANK"]: seen for seen in map(json.loads, real.stdout.splitlines())}
     changing = {"MASTER_PORT", "MUSTER_EPOCH", "MUSTER_GENERATION", "MUSTER_NOTIFY_SOCKET", "NOTIFY_SOCKET", "MUSTER_WORKER_ID",
-                "TORCHELASTIC_ERROR_FILE", "MUSTER_RUN_ID", "TORCHELASTIC_RUN_ID", "_", "PWD", "SHLVL", "OLDPWD"}
+                "TORCHELASTIC_ERROR_FILE", "MUSTER_RUN_ID", "TORCHELASTIC_RUN_ID", "_", "PWD", "SHLVL", "OLDPWD",
+                "TORCH_WORKER_SERVER_SOCKET"}  # a folder that exists only while a job runs
     for rank, block in enumerate(blocks):
         assert "KEPT" not in block and "MASTER_PORT=PORT" in block, block
         done = subprocess.run(["sh", "-c", block], env=clean_env(env), capture_output=True, text=True)

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/text/log.h"
@@ -23,9 +25,12 @@ struct worker_logs {
     struct writer_user user;
     struct worker_logs_ops ops;
     void *arg;
-    char *temp_dir; /* where files go without --log-dir; NULL: not made yet, or not needed */
-    int temp_claim; /* while it is open, the folder is in use; -1: none */
-    char *run_dir;  /* of --log-dir; NULL: not made yet, or gone */
+    char *temp_dir;   /* where files go without --log-dir; NULL: not made yet, or not needed */
+    int temp_claim;   /* while it is open, the folder is in use; -1: none */
+    char *socket_dir; /* with --log-dir: for sockets, of which a shared file system may have none */
+    int socket_claim;
+    bool no_sockets; /* it was tried, and said no */
+    char *run_dir;   /* of --log-dir; NULL: not made yet, or gone */
     bool keep;
     bool asked_for; /* -r or -t request files */
 
@@ -68,7 +73,7 @@ struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *hos
     l->user = (struct writer_user){.on_message = on_message, .on_lost = on_lost, .arg = l};
     l->ops = *ops;
     l->arg = arg;
-    l->temp_claim = -1;
+    l->temp_claim = l->socket_claim = -1;
     l->asked_for = worker_logs_asked_for(spec);
     l->keep = logs_in_temp_dir(l);
     l->files = xcalloc(MAX2(spec->nproc, 1u), sizeof *l->files);
@@ -106,7 +111,11 @@ void worker_logs_free(struct worker_logs *l) {
     if (l->temp_dir != NULL && !l->keep && logdir_remove_tree(l->temp_dir) < 0)
         log_info("the temporary folder %s could not be removed", l->temp_dir);
     file_close(&l->temp_claim);
+    if (l->socket_dir != NULL)
+        (void)!logdir_remove_tree(l->socket_dir);
+    file_close(&l->socket_claim);
     drop_dirs(l);
+    free(l->socket_dir);
     free(l->files);
     free(l->temp_dir);
     free(l->run_dir);
@@ -267,6 +276,34 @@ char *worker_logs_error_file(const struct worker_logs *l, uint32_t index) {
     if (l->temp_dir != NULL)
         return xasprintf("%s/%s-%u-error.json", l->temp_dir, l->generation, l->first_rank + index);
     return xstrdup("");
+}
+
+/* A worker that can't listen where it is told to fails: so this process tries it first. */
+static bool takes_sockets(const char *dir) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int n = snprintf(at.sun_path, sizeof at.sun_path, "%s/try.socket", dir);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool takes = fd >= 0 && n > 0 && (size_t)n < sizeof at.sun_path &&
+                 bind(fd, (const struct sockaddr *)&at, sizeof at) == 0 && unlink(at.sun_path) == 0;
+    file_close(&fd);
+    return takes;
+}
+
+char *worker_logs_socket(struct worker_logs *l, uint32_t index) {
+    struct err unused = {0};
+    if (l->temp_dir == NULL && l->socket_dir == NULL && !l->no_sockets &&
+        tempdir_make(TEMPDIR_SMALL, &l->socket_dir, &l->socket_claim, &unused) < 0)
+        l->no_sockets = true;
+    const char *dir = l->socket_dir != NULL ? l->socket_dir : l->temp_dir;
+    if (l->no_sockets || dir == NULL || !takes_sockets(dir)) {
+        l->no_sockets = true;
+        return NULL;
+    }
+    char *path = xasprintf("%s/%s-%u.socket", dir, l->generation, l->first_rank + index);
+    if (strlen(path) < sizeof((struct sockaddr_un *)NULL)->sun_path)
+        return path;
+    free(path);
+    return NULL;
 }
 
 void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2]) {

@@ -55,6 +55,10 @@ const char *worker_logs_dir(const struct worker_logs *l, uint32_t index);
 const char *worker_logs_node_dir(const struct worker_logs *l);
 /* malloc'ed; "": there can be none. */
 char *worker_logs_error_file(const struct worker_logs *l, uint32_t index);
+/* A path of the current generation at which a server of the worker can listen (unix(7)), in a
+ * private folder on this machine, which is made if need be; nothing is there yet. malloc'ed; NULL:
+ * there is no such folder, its path is too long, or its file system has no sockets. */
+char *worker_logs_socket(struct worker_logs *l, uint32_t index);
 /* For logmux_worker.file_fds; valid until worker_logs_started(). */
 void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2]);
 /* The worker has its copies, or was not started: closes this process's. */

@@ -23,6 +23,9 @@ static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, s
     const struct job_spec *spec = c->config.spec;
     const struct form *f = &c->form;
     _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
+    /* Other programs can start several that would all listen there. */
+    _cleanup_(freep) char *server_socket =
+        spec->entry != JOB_ENTRY_PROGRAM ? worker_logs_socket(c->files, i) : NULL;
     struct worker_env_input in;
     worker_env_of_job(spec, i, &in);
     in.generation = c->generation_text;
@@ -38,6 +41,7 @@ static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, s
     in.restart_count = f->restarts_used;
     in.max_restarts = f->max_restarts;
     in.error_file = error_file;
+    in.server_socket = server_socket;
     in.notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL;
     in.omp_threads = c->setup.workers[i].omp_threads;
     int r = worker_env_build(c->config.envp, &in, ret, err);

@@ -46,6 +46,8 @@ static void set_elastic(struct envlist *e, const struct worker_env_input *in) {
     set_signals(e, in);
     if (envlist_get(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
         envlist_set(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
+    if (in->server_socket != NULL && envlist_get(e, "TORCH_WORKER_SERVER_SOCKET") == NULL)
+        envlist_set(e, "TORCH_WORKER_SERVER_SOCKET", in->server_socket);
 }
 
 static void set_ours(struct envlist *e, const struct worker_env_input *in) {
@@ -145,6 +147,9 @@ int worker_env_build(char *const *base, const struct worker_env_input *in, struc
     envlist_copy(&e, base);
     for (const char *const *name = job_worker_variables; *name != NULL; name++)
         envlist_unset(&e, *name); /* set by another launcher, whose worker this muster is */
+    /* of an outer muster: there the worker listens in which this muster runs */
+    if (env_get(base, "MUSTER_WORKER_ID") != NULL)
+        envlist_unset(&e, "TORCH_WORKER_SERVER_SOCKET");
     envlist_unset_prefix(&e, "MUSTER_");
     unset_pmi(&e);
     set_ranks(&e, in);

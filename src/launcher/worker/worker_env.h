@@ -31,8 +31,10 @@ struct worker_env_input {
     const int *signals;     /* --signals-to-handle */
     uint32_t n_signals;
     bool virtual_local_rank;
-    uint32_t gpus_per_worker;  /* how many devices each worker sees; 0: not requested */
-    uint32_t omp_threads;      /* OMP_NUM_THREADS if the user did not set it; 0: torchrun's */
+    uint32_t gpus_per_worker; /* how many devices each worker sees; 0: not requested */
+    uint32_t omp_threads;     /* OMP_NUM_THREADS if the user did not set it; 0: torchrun's */
+    const char
+        *server_socket; /* TORCH_WORKER_SERVER_SOCKET if the user did not set it; NULL: none */
     const char *notify_socket; /* MUSTER_NOTIFY_SOCKET; NULL: none */
     const char *worker_id;     /* MUSTER_WORKER_ID; NULL: the code that starts it adds the marker */
 };

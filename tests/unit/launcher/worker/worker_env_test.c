@@ -78,6 +78,13 @@ Test(worker_env, tells_every_variable_of_the_contract) {
     in.notify_socket = "@muster-notify-1";
     cr_assert_str_eq(value(base, &in, "MUSTER_NOTIFY_SOCKET"), "@muster-notify-1");
     cr_assert_str_eq(value(base, &in, "NOTIFY_SOCKET"), "@muster-notify-1");
+    cr_assert_null(value(base, &in, "TORCH_WORKER_SERVER_SOCKET"));
+    in.server_socket = "/tmp/muster-1/1.1-0.socket";
+    cr_assert_str_eq(value(base, &in, "TORCH_WORKER_SERVER_SOCKET"), "/tmp/muster-1/1.1-0.socket");
+    char *const users[] = {TEXT("TORCH_WORKER_SERVER_SOCKET=/run/mine"), NULL};
+    cr_assert_str_eq(value(users, &in, "TORCH_WORKER_SERVER_SOCKET"), "/run/mine");
+    char *const outers[] = {TEXT("TORCH_WORKER_SERVER_SOCKET=/run/outer"), TEXT("MUSTER_WORKER_ID=outer"), NULL};
+    cr_assert_str_eq(value(outers, &in, "TORCH_WORKER_SERVER_SOCKET"), "/tmp/muster-1/1.1-0.socket");
     in.worker_id = "1.2.0123456789abcdef";
     cr_assert_str_eq(value(base, &in, "MUSTER_WORKER_ID"), "1.2.0123456789abcdef");
 }
