@@ -14,6 +14,7 @@
 #include "watchdog/gather/gather_sources_io.h"
 #include "watchdog/gather/python_stacks_io.h"
 #include "watchdog/gather/thread_io.h"
+#include "watchdog/signs/signs.h"
 
 #define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
 #define CHILD_DEPTH_MAX 8
@@ -168,8 +169,22 @@ static void step_sources(struct work *k, const struct nics *nics) {
 
 /* ---- the helper ---- */
 
+/* Who has moved meanwhile, or has ended. */
+static void mark_moved(struct work *k) {
+    for (uint32_t i = 0; i < k->e.n_workers; i++) {
+        const struct gather_worker *a = &k->ask->workers[i];
+        struct evidence_thread now;
+        if (a->ended || a->ran_ns == 0)
+            continue;
+        int r = thread_look(a->pid, a->pid, &now, NULL);
+        if (r == -ESRCH || (r == 0 && now.ran_ns >= a->ran_ns + SIGNS_MOVED_NS))
+            k->e.workers[i].still_ns = 0;
+    }
+}
+
 /* One line, so that the reader knows what is whole. */
 static void send_so_far(struct work *k) {
+    mark_moved(k);
     if (k->fd < 0)
         return;
     _cleanup_(strbuf_fini) struct strbuf text = {0};

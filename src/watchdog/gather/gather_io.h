@@ -20,6 +20,9 @@ struct gather_worker {
     uint32_t rank, local_rank;
     pid_t pid;
     uint64_t still_ns;
+    /* CPU time of its main thread then (signs_ran_ns()). If it has used more at the end of the
+     * gathering, it has moved meanwhile: its still_ns in the evidence is 0. 0: not known */
+    uint64_t ran_ns;
     uint64_t step;
     bool ended;  /* it has exited with 0: nothing is read */
     bool native; /* it is decided that it is killed: its native stack is read, which disturbs it */

@@ -229,6 +229,11 @@ pid_t signs_pid(const struct signs *s, uint32_t rank) {
     return w == NULL ? 0 : w->pid;
 }
 
+uint64_t signs_ran_ns(const struct signs *s, uint32_t rank) {
+    const struct signs_worker *w = find(s, rank);
+    return w == NULL || w->ended || w->child != 0 || !w->track.known ? 0 : w->track.ran_ns;
+}
+
 static void sample_child(struct signs_worker *w, uint64_t tick_ns, uint64_t now_ns) {
     bool first = !w->child_track.known;
     struct worker_tick tick = read_tick(&w->child_files, tick_ns);

@@ -45,6 +45,10 @@ bool signs_any_hot(const struct signs *s);
 void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start);
 pid_t signs_pid(const struct signs *s, uint32_t rank); /* 0: no such rank */
 
+/* CPU time of its main thread at the last sample; 0: no such rank, not known, or it waits for a
+ * child, whose movement is its own. */
+uint64_t signs_ran_ns(const struct signs *s, uint32_t rank);
+
 /* Reads all once. */
 void signs_sample(struct signs *s, uint64_t now_ns);
 

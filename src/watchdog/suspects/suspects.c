@@ -13,6 +13,7 @@ const char *suspect_reason_name(enum suspect_reason reason) {
     case SUSPECT_ABSENT: return "absent";
     case SUSPECT_COLLECTIVES: return "collectives";
     case SUSPECT_STEPS: return "steps";
+    case SUSPECT_UNMOVED: return "unmoved";
     case SUSPECT_CHILD: return "child";
     case SUSPECT_ELSEWHERE: return "elsewhere";
     case SUSPECT_BUSY: return "busy";
@@ -22,7 +23,8 @@ const char *suspect_reason_name(enum suspect_reason reason) {
 
 const struct evidence_thread *suspects_main(const struct suspects *s, uint32_t rank) {
     const struct evidence_worker *w = s->worker_of[rank];
-    return w != NULL && !s->ended[rank] && w->n_threads > 0 ? &w->threads[0] : NULL;
+    return w != NULL && !s->ended[rank] && !s->reacted[rank] && w->n_threads > 0 ? &w->threads[0]
+                                                                                 : NULL;
 }
 
 void suspects_fini(struct suspects *s) {
@@ -31,8 +33,22 @@ void suspects_fini(struct suspects *s) {
     free(s->suspects);
     free(s->worker_of);
     free(s->ended);
+    free(s->reacted);
     free(s->is_suspect);
     *s = (struct suspects){0};
+}
+
+#define REACTED_STILL_NS NS_PER_S /* who moves is still for less */
+
+/* Who failed, and who waited and has moved or ended since. */
+static void find_reacted(const struct suspects_input *in, struct suspects *s) {
+    for (uint32_t r = 0; in->waited != NULL && r < in->n_ranks; r++) {
+        const struct evidence_worker *w = s->worker_of[r];
+        bool known = suspects_evidence(in, r) != NULL && !s->ended[r];
+        bool moved = w == NULL || w->ended || w->n_threads == 0 || w->still_ns < REACTED_STILL_NS;
+        s->reacted[r] = r == in->failed || (known && in->waited[r] && moved);
+        s->n_reacted += s->reacted[r];
+    }
 }
 
 /* Whose evidence is whose. A node speaks only of its own ranks. */
@@ -44,14 +60,15 @@ static void collect(const struct suspects_input *in, struct suspects *s) {
             if (w->rank >= in->n_ranks || in->nodes_of[w->rank] != node)
                 continue;
             s->worker_of[w->rank] = w;
-            s->ended[w->rank] = w->ended;
+            s->ended[w->rank] = w->ended && in->waited == NULL; /* else it may have failed */
         }
     }
     for (uint32_t i = 0; i < in->n_signs; i++)
         if (in->signs[i].sign == HANG_SIGN_ENDED && in->signs[i].rank < in->n_ranks)
             s->ended[in->signs[i].rank] = true;
+    find_reacted(in, s);
     for (uint32_t r = 0; r < in->n_ranks; r++)
-        s->n_missing += !s->ended[r] && suspects_main(s, r) == NULL;
+        s->n_missing += suspects_is_missing(s, r);
 }
 
 /* ---- what a rank is suspected for ---- */
@@ -91,6 +108,7 @@ static bool is_odd(const struct suspects_input *in, const struct suspects *s, ui
     case SUSPECT_STOPPED: return t != NULL && suspects_wait(t) == WAIT_STOPPED;
     case SUSPECT_ABSENT: return in->came != NULL && !in->came[rank] && !s->ended[rank];
     case SUSPECT_ELSEWHERE: return s->majority && t != NULL && s->group_of[rank] != 0;
+    case SUSPECT_UNMOVED: return s->n_reacted > 1 && t != NULL;
     case SUSPECT_CHILD: return t != NULL && suspects_odd_child(in, s, rank) != NULL;
     case SUSPECT_BUSY:
         for (uint32_t i = 0; i < in->n_signs; i++)
@@ -120,7 +138,8 @@ static enum suspect_reason choose(const struct suspects_input *in, struct suspec
                                   uint64_t *ret_most, bool *ret_by_ras) {
     /* Of more than half, none stands out. A child counts only if the main threads don't tell. */
     static const enum suspect_reason odd[] = {SUSPECT_ENDED, SUSPECT_STOPPED, SUSPECT_ABSENT};
-    static const enum suspect_reason weak[] = {SUSPECT_ELSEWHERE, SUSPECT_CHILD, SUSPECT_BUSY};
+    static const enum suspect_reason weak[] = {SUSPECT_UNMOVED, SUSPECT_ELSEWHERE, SUSPECT_CHILD,
+                                               SUSPECT_BUSY};
     for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
         s->n_all = mark_odd(in, s, odd[i]);
         if (s->n_all > 0 && 2 * s->n_all <= in->n_ranks)
@@ -153,11 +172,12 @@ int suspects_find(const struct suspects_input *in, struct suspects *ret) {
     s.group_of = malloc(n * sizeof *s.group_of);
     s.worker_of = calloc(n, sizeof *s.worker_of);
     s.ended = calloc(n, sizeof *s.ended);
+    s.reacted = calloc(n, sizeof *s.reacted);
     s.is_suspect = calloc(n, sizeof *s.is_suspect);
     s.suspects = calloc(SUSPECTS_KEPT, sizeof *s.suspects);
     *ret = (struct suspects){0};
-    if (s.group_of == NULL || s.worker_of == NULL || s.ended == NULL || s.is_suspect == NULL ||
-        s.suspects == NULL) {
+    if (s.group_of == NULL || s.worker_of == NULL || s.ended == NULL || s.reacted == NULL ||
+        s.is_suspect == NULL || s.suspects == NULL) {
         suspects_fini(&s);
         return -ENOMEM;
     }

@@ -43,7 +43,12 @@ struct suspects_input {
     const struct suspects_node *nodes;
     const uint64_t *collectives; /* of each rank, by NCCL RAS; 0: not known */
     const bool *came;            /* of each rank: it has connected to the store */
-    const char *what;            /* the verdict's sentence, struct hang_update.text; may be NULL */
+    /* Of each rank: it had not moved for long when rank `failed` failed. NULL: nobody failed.
+     * Otherwise the still_ns of a worker must be that at the end of the gathering (gather_io.h),
+     * and of workers that have ended only those in `signs` count as ended with 0. */
+    const bool *waited;
+    uint32_t failed;
+    const char *what; /* the verdict's sentence, struct hang_update.text; may be NULL */
     uint64_t quiet_ns;
     const struct hang_suspect *signs; /* the verdict's own suspects: ended, busy */
     uint32_t n_signs;
@@ -55,6 +60,7 @@ enum suspect_reason {
     SUSPECT_ABSENT,      /* never came to the store, others did */
     SUSPECT_COLLECTIVES, /* has enqueued fewer than others */
     SUSPECT_STEPS,       /* has announced fewer */
+    SUSPECT_UNMOVED,     /* others moved when a worker failed, and this one did not */
     SUSPECT_CHILD,       /* waits elsewhere, and so does a child of it: a data loader */
     SUSPECT_ELSEWHERE,   /* not where the largest group waits */
     SUSPECT_BUSY, /* by its signs: it does something while others wait; if nothing else tells */
@@ -83,10 +89,12 @@ struct suspects {
     uint32_t n_all;                /* suspects */
     uint32_t n_suspects;           /* of them in the list, by rank */
     struct suspect *suspects;      /* owned */
-    uint32_t n_missing;            /* ranks without evidence that have not ended */
+    uint32_t n_missing;            /* ranks without evidence that have not ended or reacted */
+    uint32_t n_reacted;
     /* Of each rank; owned. The evidence is borrowed from the input; NULL: none */
     const struct evidence_worker **worker_of;
     bool *ended;      /* with 0 */
+    bool *reacted;    /* it failed, or waited and moved then: where it is now tells nothing */
     bool *is_suspect; /* also those that are not in the list */
 };
 

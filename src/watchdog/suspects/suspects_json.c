@@ -103,6 +103,8 @@ void suspects_json(const struct suspects_input *in, const struct suspects *s, st
     json_write_string(&w, "line", strbuf_text(&line));
     write_seconds(&w, "quiet_s", in->quiet_ns);
     json_write_u64(&w, "ranks", in->n_ranks);
+    if (in->waited != NULL)
+        json_write_u64(&w, "failed_rank", in->failed);
     json_write_bool(&w, "majority", s->majority);
     json_write_u64(&w, "groups_count", s->n_groups);
     json_write_array_begin(&w, "groups");

@@ -16,8 +16,12 @@ static inline const struct evidence *suspects_evidence(const struct suspects_inp
                                                        uint32_t rank) {
     return in->nodes[in->nodes_of[rank]].evidence;
 }
-/* The main thread of a rank; NULL: no evidence, or it has ended. */
+/* The main thread of a rank; NULL: no evidence, or it has ended or reacted. */
 const struct evidence_thread *suspects_main(const struct suspects *s, uint32_t rank);
+/* There is no evidence of it, and there should be. */
+static inline bool suspects_is_missing(const struct suspects *s, uint32_t rank) {
+    return !s->ended[rank] && !s->reacted[rank] && suspects_main(s, rank) == NULL;
+}
 
 /* "backward (train.py:76)", and, if there is no Python stack, "futex()"; "" if nothing is known. */
 void suspects_where(const struct evidence *e, const struct evidence_thread *t, char *out,

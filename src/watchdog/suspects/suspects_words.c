@@ -66,6 +66,7 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
         break;
     case SUSPECT_BUSY: strbuf_add(&text, "does something while others wait"); break;
     case SUSPECT_STOPPED:
+    case SUSPECT_UNMOVED:
     case SUSPECT_CHILD:
     case SUSPECT_ELSEWHERE: break;
     }
@@ -137,7 +138,7 @@ static void add_missing(const struct suspects_input *in, const struct suspects *
                         struct strbuf *ret) {
     uint32_t n = 0;
     for (uint32_t r = 0; r < in->n_ranks; r++)
-        if (!s->ended[r] && suspects_main(s, r) == NULL)
+        if (suspects_is_missing(s, r))
             ranks[n++] = r;
     if (n == 0)
         return;
@@ -152,10 +153,25 @@ static void add_missing(const struct suspects_input *in, const struct suspects *
     strbuf_add(ret, ")");
 }
 
+/* Who failed, and who is known to have waited for the others then. */
+static void add_failed(const struct suspects_input *in, const struct suspects *s, uint32_t *ranks,
+                       struct strbuf *ret) {
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < in->n_ranks; r++)
+        if (s->reacted[r] && r != in->failed)
+            ranks[n++] = r;
+    strbuf_printf(ret, "rank %" PRIu32 " failed while ", in->failed);
+    if (n > 0)
+        add_ranks(ranks, n, ret);
+    strbuf_add(ret, n > 0 ? " waited" : "others waited");
+}
+
 void suspects_line(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     _cleanup_(freep) uint32_t *ranks = xcalloc(in->n_ranks + (size_t)1, sizeof *ranks);
     char out[SUSPECTS_LINE_MAX];
+    if (in->waited != NULL)
+        add_failed(in, s, ranks, &line);
     add_groups(in, s, ranks, &line);
     add_suspects(in, s, ranks, &line);
     add_missing(in, s, ranks, &line);

@@ -155,6 +155,20 @@ Test(gather, says_what_is_missing_of_a_process_that_is_gone) {
     cr_expect(got.workers[1].ended && got.workers[1].n_gaps == 0);
 }
 
+Test(gather, sees_who_has_moved_meanwhile) {
+    pid_t pid = start(wait_at_a_pipe);
+    uint64_t ran_ns = look(pid, "read")->threads[0].ran_ns;
+    struct gather_worker a[] = {{.pid = pid, .still_ns = 9 * NS_PER_S, .ran_ns = MAX2(ran_ns, (uint64_t)1)},
+                                {.pid = getpid(), .still_ns = 9 * NS_PER_S, .ran_ns = 1},
+                                {.pid = getpid(), .still_ns = 9 * NS_PER_S},
+                                {.pid = INT32_MAX, .still_ns = 9 * NS_PER_S, .ran_ns = 1}};
+    gather(a, 4, 100 * NS_PER_S);
+    cr_expect_eq(got.workers[0].still_ns, 9 * NS_PER_S, "it waits");
+    cr_expect_eq(got.workers[1].still_ns, 0, "it has run");
+    cr_expect_eq(got.workers[2].still_ns, 9 * NS_PER_S, "what it had run before is not known");
+    cr_expect_eq(got.workers[3].still_ns, 0, "it is gone");
+}
+
 static void make_log(char path[64], unsigned lines) {
     (void)snprintf(path, 64, "/tmp/muster-gather-XXXXXX");
     int fd = mkstemp(path);

@@ -96,6 +96,7 @@ Test(signs_io, sees_who_moves_and_who_waits) {
     cr_expect(rows[1].rank == 7 && rows[1].flags == 0 && !rows[1].moved_once && rows[1].still_ns >= NS_PER_S);
     cr_expect_eq(signs_still_ns(s, now), rows[1].still_ns);
     cr_expect_eq(signs_rows(s, now, rows, 1), 1);
+    cr_expect(signs_ran_ns(s, 3) > signs_ran_ns(s, 7) && signs_ran_ns(s, 4) == 0);
     signs_free(s);
     stop(&a);
     stop(&b);

@@ -578,3 +578,93 @@ Test(suspects, the_largest_job_has_a_line_that_fits) {
         evidence_fini(&e[n]);
     free(nodes_of);
 }
+
+/* --- a worker failed while others waited */
+
+static const bool all_waited[4] = {true, true, true, true};
+
+Test(suspects, who_does_not_move_when_another_fails_is_named) {
+    struct suspects_rig *r = four();
+    r->in.waited = all_waited;
+    r->in.failed = 1;
+    rig_worker(r, 1)->n_threads = 0; /* it has ended */
+    rig_worker(r, 0)->still_ns = 0;
+    rig_does(r, 0, 'R', "", "0", "", "print /usr/lib/python3.11/traceback.py 5");
+    rig_worker(r, 3)->ended = true;
+    rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_UNMOVED);
+    cr_expect_eq(r->found.n_missing, 0);
+    expect_line(r, "rank 1 failed while ranks 0,3 waited; "
+                   "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
+    suspects_rig_fini(r);
+}
+
+Test(suspects, who_has_ended_with_0_before_another_fails_is_named) {
+    const struct hang_suspect signs[] = {{.rank = 3, .node = 1, .sign = HANG_SIGN_ENDED}};
+    struct suspects_rig *r = four();
+    r->in.waited = all_waited;
+    r->in.failed = 1;
+    r->in.signs = signs;
+    r->in.n_signs = 1;
+    rig_worker(r, 1)->ended = rig_worker(r, 3)->ended = true;
+    rig_worker(r, 2)->still_ns = 0;
+    rig_find(r);
+    expect_one(r, 3, SUSPECT_ENDED);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, who_was_busy_when_another_fails_is_named_too) {
+    static const bool waited[4] = {true, true, false, true};
+    struct suspects_rig *r = four();
+    r->in.waited = waited;
+    r->in.failed = 1;
+    rig_worker(r, 0)->still_ns = rig_worker(r, 1)->still_ns = rig_worker(r, 3)->still_ns = 0;
+    rig_does(r, 2, 'R', "", "0", "", "crunch /home/u/data.py 33");
+    rig_worker(r, 2)->still_ns = 0;
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_UNMOVED);
+    expect_line(r, "rank 1 failed while ranks 0,3 waited; rank 2 (node b, pid 12): runs in crunch (data.py:33)");
+    suspects_rig_fini(r);
+}
+
+/* NCCL's waiters notice nothing: then their places tell, as in a hang. */
+Test(suspects, the_places_tell_if_nobody_moves_when_one_fails) {
+    struct suspects_rig *r = four();
+    r->in.waited = all_waited;
+    r->in.failed = 1;
+    rig_worker(r, 1)->n_threads = 0;
+    rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_ELSEWHERE);
+    expect_line(r, "rank 1 failed while others waited; ranks 0,3 wait in backward (train.py:76); "
+                   "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
+    suspects_rig_fini(r);
+}
+
+Test(suspects, nobody_is_named_if_too_few_have_moved) {
+    struct suspects_rig *r = four();
+    r->in.waited = all_waited;
+    r->in.failed = 1;
+    rig_worker(r, 1)->n_threads = 0;
+    rig_worker(r, 0)->still_ns = 0;
+    rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
+    rig_find(r);
+    cr_expect_eq(r->found.n_all, 0);
+    expect_line(r, "rank 1 failed while rank 0 waited; rank 2 waits in load (data.py:20); "
+                   "rank 3 waits in backward (train.py:76)");
+    suspects_rig_fini(r);
+}
+
+Test(suspects, a_node_without_evidence_is_said_to_be_missing_after_a_failure) {
+    struct suspects_rig *r = four();
+    r->in.waited = all_waited;
+    r->in.failed = 0;
+    r->list[1].evidence = NULL;
+    rig_worker(r, 0)->n_threads = 0;
+    rig_worker(r, 1)->still_ns = 0;
+    rig_find(r);
+    cr_expect_eq(r->found.n_missing, 2);
+    expect_line(r, "rank 0 failed while rank 1 waited; no evidence from ranks 2-3 (node b: it did not answer in time)");
+    suspects_rig_fini(r);
+}
