@@ -105,6 +105,10 @@ class Queue(Here):
         self.told(hosts)
         return found
 
+    def safe(self, number):
+        """Waits until the head of the job, which runs with -v, has heard that a worker has told a safe point."""
+        wait_output(self, number, "a worker has told a safe point")
+
     def preempt(self, hosts=3):
         """Another job takes all hosts. Returns its id."""
         return self.slurm.submit(self.job.tmp, "true", f"-N{hosts}", "--partition=high", "--exclusive", "--output=/dev/null")
@@ -192,11 +196,13 @@ def test_a_job_whose_time_is_over_goes_on_from_its_checkpoint(either, how):
 
 def test_a_job_that_has_lost_a_host_goes_on_without_it(queue):
     """Two of three hosts, and no place for a third: the third takes over in the next run."""
-    number = queue.train("head", "--no-kill", words=("--requeue=node-fail", *QUICK, "--rdzv-conf=join_timeout=2"), steps=300)
+    words = ("-v", "--requeue=node-fail", *QUICK, "--rdzv-conf=join_timeout=2")
+    number = queue.train("head", "--no-kill", words=words, steps=300)
     queue.runs()
     queue.job.events.wait("start", 2)
     queue.slurm.run("scancel", "--signal=USR1", number)  # saves, and goes on
     queue.job.events.wait("saved", 1)
+    queue.safe(number)
     queue.slurm.power_off(1)
     queue.goes_on(number)
     facts = queue.slurm.end(number, 60)
@@ -207,11 +213,12 @@ def test_a_job_that_has_lost_a_host_goes_on_without_it(queue):
 
 def test_a_job_that_has_lost_its_leader_goes_on_without_it(queue):
     """Its agent is killed on the first host, where the head lives on and hears no verdict."""
-    number = queue.train("head", "--no-kill", words=("--requeue=node-fail", *QUICK, "--rdzv-conf=read_timeout=2"), steps=300)
+    number = queue.train("head", "--no-kill", words=("-v", "--requeue=node-fail", *QUICK, "--rdzv-conf=read_timeout=2"), steps=300)
     starts = queue.runs()
     assert len(starts) == 2
     queue.slurm.run("scancel", "--signal=USR1", number)
     queue.job.events.wait("saved", 1)
+    queue.safe(number)  # what the agent has not passed on dies with it; then only the status 75 requeues the job
     for pid in [p for p in queue.slurm.nodes[0].processes() if leads(p)]:
         kill(pid)
     queue.goes_on(number)

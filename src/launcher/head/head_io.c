@@ -130,6 +130,9 @@ static bool obey_peer(struct peer *p, const struct head_message *m) {
     if (p->id == 0 && m->kind == HEAD_LEAD)
         return welcome(p, &m->lead);
     if (p->id != 0 && m->kind == HEAD_SAFE) {
+        if (!h->head.safe)
+            log_info("node %s: a worker has told a safe point: the job may be requeued from now on",
+                     p->host);
         step(h, &(struct head_event){.kind = HEAD_EVENT_SAFE});
         return true;
     }
