@@ -28,6 +28,7 @@ struct leading {
     struct leading_ops ops;
     void *arg;
     struct rdzv_server *server; /* NULL: another node leads */
+    struct hang_evidence *evidence;
     struct hang_leader *hang;
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct idmap stores;             /* generation → struct store_server */
@@ -150,21 +151,46 @@ static void on_notice(void *arg, const char *line) {
     log_notice("%s", line);
 }
 
+static void group_runs(struct leading *l) {
+    _cleanup_(hang_group_fini) struct hang_group group;
+    if (!hang_group_read(rdzv_server_group(l->server), &group))
+        return;
+    hang_evidence_begin(l->evidence, &group);
+    hang_leader_begin(l->hang, &group);
+}
+
+static void group_ends(struct leading *l) {
+    hang_leader_end(l->hang);
+    hang_evidence_end(l->evidence);
+}
+
 static void on_timeline(void *arg, const struct timeline_entry *entry) {
     struct leading *l = arg;
     events_write(l->config.events, entry);
     if (entry->kind == TIMELINE_NODE_LOST)
         l->ops.lost(l->arg, entry->name);
     else if (entry->kind == TIMELINE_STARTED)
-        hang_leader_begin(l->hang, rdzv_server_group(l->server));
+        group_runs(l);
     else if (entry->kind == TIMELINE_STOPPING || entry->kind == TIMELINE_CLOSED)
-        hang_leader_end(l->hang);
+        group_ends(l);
 }
 
 static void on_signs(void *arg, uint64_t incarnation, const struct rdzv_signs *signs) {
     struct leading *l = arg;
     hang_leader_signs(l->hang, incarnation, signs);
 }
+
+static void on_evidence(void *arg, uint64_t incarnation, const struct rdzv_evidence *piece) {
+    struct leading *l = arg;
+    hang_evidence_piece(l->evidence, incarnation, piece);
+}
+
+static bool ask_node(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *ask) {
+    struct leading *l = arg;
+    return l->server != NULL && rdzv_server_ask(l->server, incarnation, ask);
+}
+
+static const struct hang_evidence_ops evidence_ops = {.ask = ask_node};
 
 static void on_hang(void *arg, struct generation generation, const struct failure *failure) {
     struct leading *l = arg;
@@ -182,6 +208,7 @@ static void node_summary(void *arg, uint64_t incarnation, const char *host, cons
 static void forgotten(void *arg, uint64_t incarnation) {
     struct leading *l = arg;
     preflight_forgotten(l->config.preflight, incarnation);
+    hang_evidence_forgotten(l->evidence, incarnation);
 }
 
 static void done(void *arg, enum outcome outcome) {
@@ -198,7 +225,7 @@ static void safe_point(void *arg) {
 static void deposed(void *arg, uint32_t epoch) {
     struct leading *l = arg;
     (void)epoch; /* the group has already reported it */
-    hang_leader_end(l->hang);
+    group_ends(l);
     rdzv_listener_serve(l->config.listener, NULL);
     rdzv_server_free(TAKE_PTR(l->server));
     l->ops.deposed(l->arg);
@@ -246,6 +273,7 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .timeline = on_timeline,
                 .node_summary = node_summary,
                 .signs = on_signs,
+                .evidence = on_evidence,
                 .forgotten = forgotten,
                 .safe_point = safe_point,
                 .deposed = deposed,
@@ -356,12 +384,19 @@ struct rdzv_server *leading_server(const struct leading *l) {
     return l->server;
 }
 
+struct hang_evidence *leading_evidence(const struct leading *l) {
+    return l->evidence;
+}
+
 int leading_new(struct loop *loop, const struct leading_config *config,
                 const struct leading_ops *ops, void *arg, struct leading **ret) {
     struct leading *l = xcalloc(1, sizeof *l);
     *l = (struct leading){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
-    int r = hang_leader_new(loop, config->spec, &hang_ops, l, &l->hang);
+    int r = hang_evidence_new(loop, &evidence_ops, l, &l->evidence);
+    if (r == 0)
+        r = hang_leader_new(loop, config->spec, &hang_ops, l, &l->hang);
     if (r < 0) {
+        hang_evidence_free(l->evidence);
         free(l);
         return r;
     }
@@ -374,6 +409,7 @@ void leading_free(struct leading *l) {
         return;
     rdzv_server_free(l->server);
     hang_leader_free(l->hang);
+    hang_evidence_free(l->evidence);
     leader_file_free(l->leader_file);
     idmap_fini(&l->stores);
     free(l);

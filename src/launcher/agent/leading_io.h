@@ -8,6 +8,7 @@
  *     leading_free(l) */
 #pragma once
 
+#include "launcher/hang/hang_evidence_io.h"
 #include "launcher/hang/hang_leader_io.h"
 #include "launcher/job/job.h"
 #include "launcher/preflight/preflight_io.h"
@@ -53,6 +54,8 @@ bool leading_port_taken(const char *setting, const struct addr *at, struct err *
 _must_use_ int leading_on(struct leading *l, const struct member_lead *lead,
                           struct arbiter *arbiter, const struct rdzv_peer *self);
 struct rdzv_server *leading_server(const struct leading *l);
+/* For questions to all nodes of the group that runs. */
+struct hang_evidence *leading_evidence(const struct leading *l);
 
 /* Finds an address of this machine: `text` is a literal, or one of its names. */
 _must_use_ bool leading_local_addr(const char *text, struct addr *ret);

@@ -8,13 +8,6 @@
 #include "io/clock.h"
 #include "watchdog/verdict/hang.h"
 
-/* A node of the group that runs. */
-struct hang_node {
-    uint64_t incarnation;
-    uint32_t first_rank, nproc;
-    char name[RDZV_HOST_MAX];
-};
-
 struct hang_leader {
     struct loop *loop;
     const struct job_spec *spec;
@@ -22,10 +15,7 @@ struct hang_leader {
     void *arg;
     struct loop_timer *timer;
     struct hang *hang;
-    struct generation generation; /* that runs; none */
-    uint32_t n_nodes, world_size;
-    struct hang_node *nodes; /* [n_nodes], in rank order */
-    uint32_t *node_of;       /* [world_size] index in nodes */
+    struct hang_group group; /* that runs; generation none: none does */
     uint64_t began_ns;
 };
 
@@ -47,7 +37,7 @@ static void name_suspects(const struct hang_leader *l, const struct hang_update 
                           struct strbuf *ret) {
     for (uint32_t i = 0; i < MIN2(u->n_suspects, (uint32_t)SUSPECTS_NAMED); i++)
         strbuf_printf(ret, "; rank %u (node %s) %s", u->suspects[i].rank,
-                      l->nodes[u->suspects[i].node].name, sign_text(u->suspects[i].sign));
+                      l->group.nodes[u->suspects[i].node].name, sign_text(u->suspects[i].sign));
     if (u->n_suspects > SUSPECTS_NAMED)
         strbuf_printf(ret, "; and %u more", u->n_suspects - SUSPECTS_NAMED);
 }
@@ -57,7 +47,7 @@ static void name_suspects(const struct hang_leader *l, const struct hang_update 
 static void stop_group(struct hang_leader *l, const struct hang_update *u, const char *text) {
     struct failure f = {.kind = FAILURE_HANG, .wall_ns = clock_wall_ns()};
     if (u->n_suspects > 0) {
-        const struct hang_node *n = &l->nodes[u->suspects[0].node];
+        const struct hang_node *n = &l->group.nodes[u->suspects[0].node];
         f.rank = u->suspects[0].rank;
         f.local_rank = f.rank - n->first_rank;
         f.incarnation = n->incarnation;
@@ -65,7 +55,7 @@ static void stop_group(struct hang_leader *l, const struct hang_update *u, const
     }
     f.ran_ns = clock_now_ns() - l->began_ns;
     (void)snprintf(f.text, sizeof f.text, "%s", text);
-    l->ops.hang(l->arg, l->generation, &f);
+    l->ops.hang(l->arg, l->group.generation, &f);
 }
 
 static void step(struct hang_leader *l, struct hang_event *ev) {
@@ -88,67 +78,29 @@ static void on_timer(void *arg) { step(arg, &(struct hang_event){.kind = HANG_EV
 
 /* ---- events ---- */
 
-static void forget(struct hang_leader *l) {
-    l->generation = (struct generation){0, 0};
-    free(TAKE_PTR(l->nodes));
-    free(TAKE_PTR(l->node_of));
-    l->n_nodes = l->world_size = 0;
-}
-
 void hang_leader_end(struct hang_leader *l) {
-    if (generation_is_none(l->generation))
+    if (generation_is_none(l->group.generation))
         return;
     step(l, &(struct hang_event){.kind = HANG_EVENT_END});
-    forget(l);
+    hang_group_fini(&l->group);
 }
 
-/* The members in rank order. False: too many ranks, or none. */
-static bool read_members(struct hang_leader *l, const struct group *g) {
-    size_t n = group_members(g, NULL, 0);
-    _cleanup_(freep) uint64_t *members = xcalloc(n + 1, sizeof *members);
-    n = MIN2(group_members(g, members, n), n);
-    l->nodes = xcalloc(n + 1, sizeof *l->nodes);
-    for (size_t i = 0; i < n; i++) {
-        const struct node_info *info = group_node_info(g, members[i]);
-        struct hang_node *node = &l->nodes[l->n_nodes++];
-        *node = (struct hang_node){.incarnation = members[i], .first_rank = l->world_size};
-        node->nproc = info == NULL ? 0 : info->nproc;
-        (void)snprintf(node->name, sizeof node->name, "%s", info == NULL ? "" : info->host);
-        if (node->nproc > HANG_RANKS_MAX - l->world_size)
-            return false;
-        l->world_size += node->nproc;
-    }
-    l->node_of = xcalloc(l->world_size + 1, sizeof *l->node_of);
-    for (uint32_t i = 0; i < l->n_nodes; i++)
-        for (uint32_t k = 0; k < l->nodes[i].nproc; k++)
-            l->node_of[l->nodes[i].first_rank + k] = i;
-    return l->world_size > 0;
-}
-
-void hang_leader_begin(struct hang_leader *l, const struct group *group) {
+void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
     hang_leader_end(l);
     if (l->spec->hang_action == JOB_HANG_OFF)
         return;
-    if (!read_members(l, group)) {
-        forget(l);
-        return;
-    }
-    l->generation = group_generation(group);
+    hang_group_copy(group, &l->group);
     l->began_ns = clock_now_ns();
-    step(l,
-         &(struct hang_event){.kind = HANG_EVENT_START, .n = l->world_size, .nodes = l->node_of});
+    step(l, &(struct hang_event){
+                .kind = HANG_EVENT_START, .n = l->group.world_size, .nodes = l->group.node_of});
 }
 
 void hang_leader_signs(struct hang_leader *l, uint64_t incarnation,
                        const struct rdzv_signs *signs) {
     struct worker_signs rows[RDZV_SIGNS_CHUNK];
-    uint32_t node = 0;
-    if (generation_is_none(l->generation) ||
-        generation_compare(signs->generation, l->generation) != 0)
-        return;
-    while (node < l->n_nodes && l->nodes[node].incarnation != incarnation)
-        node++;
-    if (node == l->n_nodes)
+    uint32_t node = hang_group_find(&l->group, incarnation);
+    if (generation_is_none(l->group.generation) ||
+        generation_compare(signs->generation, l->group.generation) != 0 || node == l->group.n_nodes)
         return;
     for (uint32_t i = 0; i < signs->n; i++) {
         const struct rdzv_signs_row *from = &signs->list[i];
@@ -201,7 +153,7 @@ int hang_leader_new(struct loop *loop, const struct job_spec *spec,
 void hang_leader_free(struct hang_leader *l) {
     if (l == NULL)
         return;
-    forget(l);
+    hang_group_fini(&l->group);
     hang_free(l->hang);
     loop_timer_free(l->timer);
     free(l);

@@ -11,8 +11,8 @@
 #pragma once
 
 #include "io/loop.h"
+#include "launcher/hang/hang_group.h"
 #include "launcher/job/job.h"
-#include "rendezvous/leader/group.h"
 
 struct hang_leader_ops {
     /* This group hangs and has to be stopped (GROUP_EVENT_HANG). Called from the loop; must not
@@ -27,7 +27,7 @@ _must_use_ int hang_leader_new(struct loop *loop, const struct job_spec *spec,
                                struct hang_leader **ret);
 void hang_leader_free(struct hang_leader *l); /* takes NULL */
 
-void hang_leader_begin(struct hang_leader *l, const struct group *group);
+void hang_leader_begin(struct hang_leader *l, const struct hang_group *group); /* copies */
 void hang_leader_end(struct hang_leader *l);
 /* Signs of another group than the one that runs are ignored. */
 void hang_leader_signs(struct hang_leader *l, uint64_t incarnation, const struct rdzv_signs *signs);

@@ -1,9 +1,13 @@
 #include "launcher/hang/hang_watch_io.h"
 
+#include <errno.h>
 #include <string.h>
 
+#include "base/text/log.h"
 #include "io/clock.h"
+#include "launcher/hang/hang_reply_io.h"
 #include "launcher/worker/notify.h"
+#include "watchdog/gather/gather_io.h"
 #include "watchdog/gather/slow_io.h"
 
 #define TICK_NS (1 * NS_PER_S)
@@ -22,11 +26,16 @@ struct hang_watch {
     struct generation generation; /* whose workers are watched; none: nothing is */
     uint32_t first_rank, n;       /* n: workers that are watched */
     uint8_t *watched;             /* [n] enum watched */
+    pid_t *pids;                  /* [n] 0: it was not started yet */
     struct signs **parts;         /* [n_parts], of PART workers each, */
     struct slow **slow;           /* and the closer look at these */
     uint32_t n_parts, next_part;
-    uint64_t tick_ns; /* when the present round began */
-    bool told;        /* that not all move */
+    uint64_t tick_ns;      /* when the present round began */
+    bool told;             /* that not all move */
+    struct gather *gather; /* what the leader asked for; NULL: nothing */
+    uint32_t asked_id;
+    uint64_t give_up_ns; /* nobody waits for the answer then */
+    struct hang_reply *reply;
 };
 
 /* ---- what the leader is told ---- */
@@ -90,6 +99,7 @@ static void look_at_part(struct hang_watch *w, uint32_t p, uint64_t now) {
     for (uint32_t i = p * PART; i < MIN2((p + 1) * PART, w->n); i++) {
         uint32_t rank = w->first_rank + i;
         pid_t pid = local_workers_pid(w->config.workers, i);
+        w->pids[i] = pid > 0 ? pid : w->pids[i];
         if (w->watched[i] == WATCHED_NOT && pid > 0) {
             w->watched[i] = WATCHED_RUNS;
             (void)!signs_add(w->parts[p], rank, pid, now); /* else it counts as moving */
@@ -117,15 +127,81 @@ static void on_timer(void *arg) {
     tell(w, now);
 }
 
+/* ---- evidence ---- */
+
+/* Its main thread has not moved for so long; 0: that is not known. */
+static void add_still(struct hang_watch *w, struct gather_worker *workers, uint64_t now) {
+    for (uint32_t p = 0; p < w->n_parts; p++) {
+        struct worker_signs rows[PART];
+        size_t n = signs_rows(w->parts[p], now, rows, PART);
+        for (size_t i = 0; i < n; i++)
+            if (rows[i].rank - w->first_rank < w->n)
+                workers[rows[i].rank - w->first_rank].still_ns = rows[i].still_ns;
+    }
+}
+
+static void on_gathered(void *arg, const char *json, size_t len) {
+    struct hang_watch *w = arg;
+    w->gather = NULL;
+    hang_reply_start(w->reply, w->asked_id, json, len, w->give_up_ns);
+}
+
+static int gather(struct hang_watch *w, uint64_t timeout_ns) {
+    _cleanup_(freep) struct gather_worker *workers = xcalloc(w->n + (size_t)1, sizeof *workers);
+    _cleanup_(freep) char **logs = xcalloc((size_t)w->n * GATHER_LOGS_MAX + 1, sizeof(char *));
+    for (uint32_t i = 0; i < w->n; i++) {
+        pid_t pid = local_workers_pid(w->config.workers, i);
+        workers[i] = (struct gather_worker){
+            .rank = w->first_rank + i,
+            .local_rank = i,
+            .pid = pid > 0 ? pid : w->pids[i],
+            .step = local_workers_announced(w->config.workers, i)->step,
+            .ended = pid <= 0,
+        };
+        for (int k = 0; k < GATHER_LOGS_MAX; k++)
+            workers[i].logs[k] = logs[i * GATHER_LOGS_MAX + (uint32_t)k] =
+                local_workers_log_path(w->config.workers, i, k);
+    }
+    add_still(w, workers, clock_now_ns());
+    struct gather_ask ask = {
+        .node = w->config.host, .workers = workers, .n = w->n, .timeout_ns = timeout_ns};
+    int r = gather_new(w->loop, &ask, on_gathered, w, &w->gather);
+    for (uint32_t i = 0; i < w->n * GATHER_LOGS_MAX; i++)
+        free(logs[i]);
+    return r;
+}
+
+static void stop_gathering(struct hang_watch *w) {
+    gather_free(TAKE_PTR(w->gather));
+    hang_reply_stop(w->reply);
+}
+
+void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
+    uint64_t timeout_ns = MIN2(ask->timeout_ns, HANG_WATCH_LOOK_MAX_NS);
+    int r = -ESRCH;
+    stop_gathering(w);
+    w->asked_id = ask->id;
+    w->give_up_ns = clock_now_ns() + timeout_ns + NS_PER_S;
+    if (generation_compare(ask->generation, w->generation) == 0 &&
+        local_workers_has_workers(w->config.workers))
+        r = gather(w, timeout_ns);
+    if (r == 0)
+        return;
+    if (r != -ESRCH)
+        log_warning("can't look at the workers of this node for the leader: %s", strerror(-r));
+    hang_reply_start(w->reply, w->asked_id, "", 0, w->give_up_ns);
+}
+
 /* ---- life ---- */
 
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form) {
     hang_watch_stop(w);
-    if (w->config.spec->hang_action == JOB_HANG_OFF)
-        return;
     w->generation = generation;
     w->first_rank = form->first_rank;
     w->n = MIN2(w->config.spec->nproc, WATCHED_MAX);
+    w->pids = xcalloc(w->n, sizeof *w->pids);
+    if (w->config.spec->hang_action == JOB_HANG_OFF)
+        return;
     w->n_parts = (w->n + PART - 1) / PART;
     w->watched = xcalloc(w->n, sizeof *w->watched);
     w->parts = xcalloc(w->n_parts, sizeof *w->parts);
@@ -138,6 +214,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
 }
 
 void hang_watch_stop(struct hang_watch *w) {
+    stop_gathering(w);
     for (uint32_t p = 0; p < w->n_parts; p++) {
         slow_free(w->slow[p]);
         signs_free(w->parts[p]);
@@ -145,15 +222,11 @@ void hang_watch_stop(struct hang_watch *w) {
     free(TAKE_PTR(w->slow));
     free(TAKE_PTR(w->parts));
     free(TAKE_PTR(w->watched));
+    free(TAKE_PTR(w->pids));
     w->n = w->n_parts = w->next_part = 0;
     w->told = false;
     w->generation = (struct generation){0, 0};
     loop_timer_set(w->timer, TIME_NEVER);
-}
-
-void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
-    struct rdzv_evidence nothing = {.id = ask->id, .first = true, .last = true};
-    (void)!w->ops.evidence(w->arg, &nothing);
 }
 
 int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
@@ -161,7 +234,10 @@ int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
     struct hang_watch *w = xcalloc(1, sizeof *w);
     *w = (struct hang_watch){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
     int r = loop_timer_new(loop, on_timer, w, &w->timer);
+    if (r == 0)
+        r = hang_reply_new(loop, ops->evidence, arg, &w->reply);
     if (r < 0) {
+        loop_timer_free(w->timer);
         free(w);
         return r;
     }
@@ -173,6 +249,7 @@ void hang_watch_free(struct hang_watch *w) {
     if (w == NULL)
         return;
     hang_watch_stop(w);
+    hang_reply_free(w->reply);
     loop_timer_free(w->timer);
     free(w);
 }

@@ -12,6 +12,9 @@
 #include "io/loop.h"
 #include "launcher/supervise/local_workers_io.h"
 
+/* A leader that asks for more time does not get it. */
+#define HANG_WATCH_LOOK_MAX_NS (60 * NS_PER_S)
+
 struct hang_watch_config { /* all borrowed for its life */
     const struct job_spec *spec;
     const char *host; /* this node's name in messages */
@@ -34,5 +37,6 @@ void hang_watch_free(struct hang_watch *w); /* takes NULL */
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form);
 void hang_watch_stop(struct hang_watch *w);
 /* A question about another group, or without workers, is answered with an empty text. A new
- * question ends the work on an older one. */
+ * question ends the work on an older one. Also with --hang-action=off, where it is not known for
+ * how long a worker has not moved. */
 void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask);

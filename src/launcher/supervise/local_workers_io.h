@@ -120,6 +120,10 @@ void local_workers_keep_files(struct local_workers *local_workers);
 /* The folder that is kept for the user: the run's folder of --log-dir, or the temporary one if -r
  * or -t requested files; NULL: none. Borrowed. */
 const char *local_workers_log_dir(const struct local_workers *local_workers);
+/* The log file of a worker's stream (0 output, 1 error) in the current generation, which may not
+ * be there; malloc'ed; NULL: there is no folder for it. */
+_must_use_ char *local_workers_log_path(const struct local_workers *local_workers,
+                                        uint32_t local_rank, int stream);
 /* The last lines that a failed worker of the current generation wrote to stderr. They are stored
  * only for the first workers that fail. */
 void local_workers_stderr_tail(const struct local_workers *local_workers, uint32_t local_rank,

@@ -1,0 +1,221 @@
+#include "launcher/hang/hang_evidence_io.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/list.h"
+#include "io/clock.h"
+
+/* What the nodes were asked, and have answered so far. */
+struct round {
+    uint32_t id;
+    uint64_t end_ns;
+    struct hang_answers answers;
+    bool *open; /* [n_nodes] its answer is awaited */
+    uint32_t n_open;
+    size_t bytes; /* of all answers */
+};
+
+struct hang_question {
+    struct list link;
+    struct hang_evidence *owner;
+    uint64_t end_ns;
+    hang_answers_fn *fn;
+    void *arg;
+};
+
+struct hang_evidence {
+    struct loop *loop;
+    struct hang_evidence_ops ops;
+    void *arg;
+    struct loop_timer *timer;
+    struct hang_group group; /* that runs; generation none: none does */
+    uint32_t last_id;
+    struct round *round;   /* NULL: nothing is asked */
+    struct list questions; /* of the round */
+};
+
+/* ---- a round ---- */
+
+static void round_free(struct round *r) {
+    if (r == NULL)
+        return;
+    for (uint32_t i = 0; i < r->answers.group.n_nodes; i++)
+        strbuf_fini(&r->answers.nodes[i].json);
+    hang_group_fini(&r->answers.group);
+    free(r->answers.nodes);
+    free(r->open);
+    free(r);
+}
+
+static void arm(struct hang_evidence *e) {
+    uint64_t due = TIME_NEVER;
+    if (e->round != NULL) {
+        due = e->round->end_ns;
+        LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
+            due = MIN2(due, q->end_ns);
+    }
+    loop_timer_set(e->timer, due);
+}
+
+/* All who asked get it from the timer, never from inside a call. */
+static void round_over(struct hang_evidence *e) {
+    e->round->end_ns = clock_now_ns();
+    arm(e);
+}
+
+static void close_answer(struct hang_evidence *e, uint32_t node, const char *missing) {
+    struct round *r = e->round;
+    r->open[node] = false;
+    r->answers.nodes[node].missing = missing;
+    if (missing != NULL)
+        strbuf_clear(&r->answers.nodes[node].json);
+    if (--r->n_open == 0)
+        round_over(e);
+}
+
+static void begin_round(struct hang_evidence *e, uint64_t timeout_ns) {
+    uint32_t n = e->group.n_nodes;
+    struct round *r = e->round = xcalloc(1, sizeof *r);
+    r->id = ++e->last_id;
+    r->end_ns = clock_now_ns() + timeout_ns + HANG_ANSWERS_LATE_NS;
+    hang_group_copy(&e->group, &r->answers.group);
+    r->answers.asked_wall_ns = clock_wall_ns();
+    r->answers.nodes = xcalloc(n, sizeof *r->answers.nodes);
+    r->open = xcalloc(n, sizeof *r->open);
+    r->n_open = n;
+    memset(r->open, true, n);
+    struct rdzv_evidence_ask ask = {
+        .generation = e->group.generation, .id = r->id, .timeout_ns = timeout_ns};
+    for (uint32_t i = 0; i < n; i++) {
+        r->answers.nodes[i].missing = "it did not answer in time";
+        if (!e->ops.ask(e->arg, e->group.nodes[i].incarnation, &ask))
+            close_answer(e, i, "it is not connected");
+    }
+}
+
+void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
+                         const struct rdzv_evidence *piece) {
+    struct round *r = e->round;
+    if (r == NULL || piece->id != r->id)
+        return;
+    uint32_t node = hang_group_find(&r->answers.group, incarnation);
+    if (node == r->answers.group.n_nodes || !r->open[node])
+        return;
+    struct hang_answer *a = &r->answers.nodes[node];
+    size_t len = strlen(piece->text);
+    if (piece->first)
+        strbuf_clear(&a->json);
+    r->bytes += len;
+    if (a->json.len + len > RDZV_EVIDENCE_MAX || r->bytes > HANG_ANSWERS_MAX) {
+        close_answer(e, node, "its answer is too long");
+        return;
+    }
+    strbuf_add_bytes(&a->json, piece->text, len);
+    if (piece->last)
+        close_answer(e, node, a->json.len == 0 ? "no workers run there" : NULL);
+}
+
+void hang_evidence_forgotten(struct hang_evidence *e, uint64_t incarnation) {
+    uint32_t node = e->round == NULL ? 0 : hang_group_find(&e->round->answers.group, incarnation);
+    if (e->round != NULL && node < e->round->answers.group.n_nodes && e->round->open[node])
+        close_answer(e, node, "it was lost");
+}
+
+/* ---- questions ---- */
+
+static void answer(struct hang_question *q, const struct hang_answers *answers) {
+    hang_answers_fn *fn = q->fn;
+    void *arg = q->arg;
+    hang_question_free(q);
+    fn(arg, answers);
+}
+
+/* Who is called can ask again, and can cancel the questions of others. */
+static void on_timer(void *arg) {
+    struct hang_evidence *e = arg;
+    uint64_t now = clock_now_ns();
+    struct round *r = e->round;
+    if (r == NULL)
+        return;
+    bool over = now >= r->end_ns;
+    struct list due = LIST_INIT(due);
+    LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
+        if (over || now >= q->end_ns) {
+            list_remove(&q->link);
+            list_append(&due, &q->link);
+        }
+    if (over)
+        e->round = NULL;
+    arm(e);
+    while (!list_empty(&due))
+        answer(LIST_FIRST(struct hang_question, &due, link), &r->answers);
+    if (over)
+        round_free(r);
+}
+
+int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn, void *arg,
+                      struct hang_question **ret) {
+    bool other = e->round != NULL &&
+                 generation_compare(e->round->answers.group.generation, e->group.generation) != 0;
+    if (generation_is_none(e->group.generation) || other)
+        return -ESRCH; /* or those of the last group get their answers first */
+    struct hang_question *q = xcalloc(1, sizeof *q);
+    *q = (struct hang_question){.owner = e,
+                                .end_ns = clock_now_ns() + timeout_ns + HANG_ANSWERS_LATE_NS,
+                                .fn = fn,
+                                .arg = arg};
+    list_append(&e->questions, &q->link);
+    if (e->round == NULL)
+        begin_round(e, timeout_ns);
+    arm(e);
+    *ret = q;
+    return 0;
+}
+
+void hang_question_free(struct hang_question *q) {
+    if (q == NULL)
+        return;
+    list_remove(&q->link);
+    free(q);
+}
+
+/* ---- the group ---- */
+
+void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group) {
+    hang_evidence_end(e);
+    hang_group_copy(group, &e->group);
+}
+
+void hang_evidence_end(struct hang_evidence *e) {
+    hang_group_fini(&e->group);
+    if (e->round != NULL)
+        round_over(e);
+}
+
+/* ---- life ---- */
+
+int hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops, void *arg,
+                      struct hang_evidence **ret) {
+    struct hang_evidence *e = xcalloc(1, sizeof *e);
+    *e = (struct hang_evidence){.loop = loop, .ops = *ops, .arg = arg};
+    list_init(&e->questions);
+    int r = loop_timer_new(loop, on_timer, e, &e->timer);
+    if (r < 0) {
+        free(e);
+        return r;
+    }
+    *ret = e;
+    return 0;
+}
+
+void hang_evidence_free(struct hang_evidence *e) {
+    if (e == NULL)
+        return;
+    LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
+        hang_question_free(q);
+    round_free(e->round);
+    hang_group_fini(&e->group);
+    loop_timer_free(e->timer);
+    free(e);
+}

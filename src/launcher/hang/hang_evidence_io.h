@@ -1,0 +1,65 @@
+/* In the agent that leads: asks all nodes of the group that runs what their workers do, and
+ * collects what they answer. It does not read the answers: they come from other nodes and can be
+ * long, so a helper compares them (hang_compare_io.h).
+ *
+ *     hang_evidence_new(loop, &ops, me, &e);
+ *     hang_evidence_begin(e, group);                     its workers run
+ *     r = hang_evidence_ask(e, timeout_ns, on_answers, me, &question);  … on_answers(me, &answers)
+ *     hang_evidence_piece(e, incarnation, piece);        what arrives
+ *     hang_evidence_end(e);                              they are being stopped
+ *
+ * Nobody is disturbed by a question. Several can be open: those that are asked while a round of
+ * answers is under way share it, because a node answers only the newest question. */
+#pragma once
+
+#include "base/text/strbuf.h"
+#include "io/loop.h"
+#include "launcher/hang/hang_group.h"
+
+/* Bytes of all answers of a round; a node's has at most RDZV_EVIDENCE_MAX. */
+#define HANG_ANSWERS_MAX ((size_t)128 << 20)
+/* After the time that the nodes were given, their answers are awaited for so long. */
+#define HANG_ANSWERS_LATE_NS (500 * NS_PER_MS)
+
+struct hang_answer {    /* of one node */
+    struct strbuf json; /* as it came (watchdog/evidence/evidence.h), not checked; may be empty */
+    /* Why there is no whole answer; NULL: it has come. A constant text, such as "it did not answer
+     * in time" */
+    const char *missing;
+};
+/* Borrowed for the callback. */
+struct hang_answers {
+    struct hang_group group;
+    struct hang_answer *nodes; /* [group.n_nodes] */
+    uint64_t asked_wall_ns;    /* since 1970 */
+};
+
+struct hang_evidence_ops {
+    /* Asks this node; false: it is not connected. Must not free the collection. */
+    bool (*ask)(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *ask);
+};
+
+struct hang_evidence;
+/* 0 or a negative errno. */
+_must_use_ int hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops, void *arg,
+                                 struct hang_evidence **ret);
+/* Questions that are open are cancelled. Takes NULL. */
+void hang_evidence_free(struct hang_evidence *e);
+
+void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group); /* copies */
+/* Open questions get what has come so far, from the loop. */
+void hang_evidence_end(struct hang_evidence *e);
+/* That node has left, or was lost: it is not waited for. */
+void hang_evidence_forgotten(struct hang_evidence *e, uint64_t incarnation);
+/* What is no answer to the present round is ignored. */
+void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
+                         const struct rdzv_evidence *piece);
+
+struct hang_question;
+typedef void hang_answers_fn(void *arg, const struct hang_answers *answers);
+/* The nodes have timeout_ns to look. fn is called once, from the loop and never from inside this
+ * call: when all have answered, HANG_ANSWERS_LATE_NS after that time, or soon after
+ * hang_evidence_end(). The question is freed then. -ESRCH: no workers run. */
+_must_use_ int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn,
+                                 void *arg, struct hang_question **ret);
+void hang_question_free(struct hang_question *q); /* cancels: fn is not called; takes NULL */

@@ -1,0 +1,190 @@
+#include "launcher/hang/hang_evidence_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/clock.h"
+
+#define LONG_NS (600 * NS_PER_S) /* nothing waits so long */
+
+static struct loop *loop;
+static struct hang_evidence *evidence;
+static uint32_t last_id, n_asked;
+static bool connected = true;
+
+/* What one who asked was told. */
+struct told {
+    uint32_t calls, n_nodes;
+    char json[2][64], missing[2][64];
+    struct hang_question *question;
+};
+
+static bool ask(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *m) {
+    (void)arg;
+    cr_assert(incarnation == 10 || incarnation == 20);
+    cr_assert_eq(m->generation.counter, 1);
+    last_id = m->id;
+    n_asked++;
+    return connected;
+}
+
+static void on_answers(void *arg, const struct hang_answers *a) {
+    struct told *t = arg;
+    t->calls++;
+    t->n_nodes = a->group.n_nodes;
+    for (uint32_t i = 0; i < 2; i++) {
+        (void)snprintf(t->json[i], sizeof t->json[i], "%.60s", strbuf_text(&a->nodes[i].json));
+        (void)snprintf(t->missing[i], sizeof t->missing[i], "%s",
+                       a->nodes[i].missing == NULL ? "" : a->nodes[i].missing);
+    }
+    loop_quit(loop);
+}
+
+static void begin(void) {
+    static const struct hang_evidence_ops ops = {.ask = ask};
+    _cleanup_(hang_group_fini) struct hang_group g;
+    struct hang_node nodes[] = {{.incarnation = 10, .nproc = 2, .name = "a"},
+                                {.incarnation = 20, .nproc = 2, .name = "b"}};
+    cr_assert(hang_group_make((struct generation){1, 1}, nodes, 2, &g));
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(hang_evidence_new(loop, &ops, NULL, &evidence), 0);
+    hang_evidence_begin(evidence, &g);
+}
+
+static void finish(void) {
+    hang_evidence_free(evidence);
+    loop_free(loop);
+}
+
+static void question(struct told *t, uint64_t timeout_ns) {
+    cr_assert_eq(hang_evidence_ask(evidence, timeout_ns, on_answers, t, &t->question), 0);
+}
+
+static void piece(uint64_t from, uint32_t id, const char *text, bool first, bool last) {
+    struct rdzv_evidence p = {.id = id, .first = first, .last = last};
+    (void)snprintf(p.text, sizeof p.text, "%s", text);
+    hang_evidence_piece(evidence, from, &p);
+}
+
+static void until_told(const struct told *t) {
+    while (t->calls == 0)
+        cr_assert_eq(loop_run(loop), 0);
+}
+
+TestSuite(hang_evidence_io, .init = begin, .fini = finish);
+
+Test(hang_evidence_io, answers_are_put_together_from_pieces) {
+    struct told t = {0};
+    question(&t, LONG_NS);
+    piece(10, last_id, "{\"a\":", true, false);
+    piece(20, last_id, "{}", true, true);
+    piece(10, last_id, "1}", false, true);
+    cr_assert_eq(t.calls, 0, "never from inside a call");
+    until_told(&t);
+    cr_assert_str_eq(t.json[0], "{\"a\":1}");
+    cr_assert_str_eq(t.json[1], "{}");
+    cr_assert_str_eq(t.missing[0], "");
+    cr_assert_str_eq(t.missing[1], "");
+}
+
+Test(hang_evidence_io, what_is_no_answer_is_ignored) {
+    struct told t = {0};
+    question(&t, LONG_NS);
+    piece(10, last_id + 1, "wrong id", true, true);
+    piece(30, last_id, "a stranger", true, true);
+    piece(10, last_id, "{}", true, true);
+    piece(10, last_id, "again", true, true);
+    piece(20, last_id, "{}", true, true);
+    until_told(&t);
+    cr_assert_str_eq(t.json[0], "{}");
+    piece(10, last_id, "late", true, true);
+}
+
+Test(hang_evidence_io, a_node_that_is_silent_costs_its_time) {
+    struct told t = {0};
+    uint64_t begun = clock_now_ns();
+    question(&t, 1);
+    piece(10, last_id, "{}", true, true);
+    until_told(&t);
+    cr_assert_geq(clock_now_ns() - begun, HANG_ANSWERS_LATE_NS);
+    cr_assert_str_eq(t.json[0], "{}");
+    cr_assert_str_eq(t.missing[1], "it did not answer in time");
+}
+
+Test(hang_evidence_io, a_node_without_workers_or_that_is_lost_is_not_waited_for) {
+    struct told t = {0};
+    question(&t, LONG_NS);
+    piece(10, last_id, "", true, true);
+    hang_evidence_forgotten(evidence, 30);
+    hang_evidence_forgotten(evidence, 20);
+    hang_evidence_forgotten(evidence, 20);
+    until_told(&t);
+    cr_assert_str_eq(t.missing[0], "no workers run there");
+    cr_assert_str_eq(t.missing[1], "it was lost");
+}
+
+Test(hang_evidence_io, nodes_that_are_not_connected_are_not_waited_for) {
+    struct told t = {0};
+    connected = false;
+    question(&t, LONG_NS);
+    cr_assert_eq(t.calls, 0);
+    until_told(&t);
+    cr_assert_str_eq(t.missing[0], "it is not connected");
+    connected = true;
+}
+
+Test(hang_evidence_io, an_answer_has_a_limit) {
+    struct told t = {0};
+    static char text[RDZV_EVIDENCE_CHUNK_MAX];
+    memset(text, 'x', sizeof text - 1);
+    question(&t, LONG_NS);
+    piece(20, last_id, "{}", true, true);
+    for (size_t sent = 0; sent <= RDZV_EVIDENCE_MAX; sent += sizeof text - 1)
+        piece(10, last_id, text, sent == 0, false);
+    until_told(&t);
+    cr_assert_str_eq(t.missing[0], "its answer is too long");
+    cr_assert_str_eq(t.json[0], "");
+}
+
+Test(hang_evidence_io, who_asks_meanwhile_shares_the_answers) {
+    struct told one = {0}, two = {0}, three = {0};
+    question(&one, LONG_NS);
+    question(&two, LONG_NS);
+    question(&three, LONG_NS);
+    cr_assert_eq(n_asked, 2);
+    hang_question_free(three.question);
+    piece(10, last_id, "{}", true, true);
+    piece(20, last_id, "{}", true, true);
+    until_told(&one);
+    until_told(&two);
+    cr_assert_eq(three.calls, 0);
+}
+
+Test(hang_evidence_io, who_has_less_time_gets_what_is_there) {
+    struct told one = {0}, two = {0};
+    question(&one, LONG_NS);
+    question(&two, 1);
+    piece(10, last_id, "{}", true, true);
+    until_told(&two);
+    cr_assert_str_eq(two.json[0], "{}");
+    cr_assert_str_eq(two.missing[1], "it did not answer in time");
+    cr_assert_eq(one.calls, 0);
+    piece(20, last_id, "{}", true, true);
+    until_told(&one);
+    cr_assert_str_eq(one.missing[1], "");
+}
+
+Test(hang_evidence_io, the_end_of_the_group_ends_the_questions) {
+    struct told t = {0};
+    question(&t, LONG_NS);
+    piece(10, last_id, "{}", true, true);
+    hang_evidence_end(evidence);
+    struct hang_question *q;
+    cr_assert_eq(hang_evidence_ask(evidence, 1, on_answers, &t, &q), -ESRCH);
+    until_told(&t);
+    cr_assert_eq(t.n_nodes, 2);
+    cr_assert_str_eq(t.json[0], "{}");
+    hang_evidence_end(evidence);
+}
