@@ -34,12 +34,13 @@ struct window {
 
 static bool name_at(const struct pystack_memory *file, struct window *w, uint64_t at,
                     char out[NAME_MAX_]) {
-    if (at < w->at || at + NAME_MAX_ > w->at + w->n) {
+    /* No sum: an offset that the file says can be at the end of all numbers. */
+    if (at < w->at || at - w->at > w->n || w->n - (at - w->at) < NAME_MAX_) {
         ssize_t got = file->read(file->arg, at, w->bytes, sizeof w->bytes);
         w->at = at;
         w->n = got > 0 ? (size_t)got : 0;
     }
-    size_t n = MIN2(w->at + w->n - at, NAME_MAX_);
+    size_t n = MIN2(w->n - (at - w->at), NAME_MAX_);
     memcpy(out, w->bytes + (at - w->at), n);
     return memchr(out, '\0', n) != NULL;
 }
