@@ -1,0 +1,129 @@
+"""A PyTorch job of four ranks on two agents in which rank 2 hangs, and what was seen of it. For the tests and for
+tests/bench/bench_hang.py.
+
+    trial = Trial(job, FAULTS["sleep"])
+    trial.start()
+    trial.named(), trial.again()
+"""
+import collections
+import json
+import os
+import re
+import sys
+import time
+
+import harness
+from harness import HERE, TORCH_PYTHON, free_port
+
+# what, sign: for people. limit: the limit of quiet, s. options: those that set it. line: what a report says of rank 2.
+class Fault(collections.namedtuple("Fault", "name what sign limit options line")):
+    @property
+    def named_by_signs(self):
+        """Without any evidence."""
+        return self.sign != "nothing moves" and self.limit > 0
+
+
+STILL, BUSY, STOPPED = (15, ["--hang-still=15"]), (20, ["--hang-timeout=20"]), (10, [])
+
+
+def fault(name, what, sign, kind, line):
+    return Fault(name, what, sign, *kind, line)
+
+
+FAULTS = {f.name: f for f in (
+    fault("stopped", "a rank is stopped (SIGSTOP)", "state T", STOPPED, r"stopped"),
+    fault("loop", "an endless loop in Python", "busy", BUSY, r"loop \(torch_hang\.py:\d+\)"),
+    fault("sleep", "it sleeps", "nothing moves", STILL, r"sleep \(torch_hang\.py:\d+\)"),
+    fault("fifo", "it reads a FIFO that nobody writes", "nothing moves", STILL, r"fifo \(torch_hang\.py:\d+\)"),
+    fault("fuse", "it opens a file of a dead FUSE server", "nothing moves", STILL, r"fuse \(torch_hang\.py:\d+\)"),
+    fault("loader", "a child of its data loader is stuck", "nothing moves", STILL, r"child \d+"),
+    fault("elsewhere", "it waits in the barrier of another group", "nothing moves", STILL, r"elsewhere \(torch_hang"),
+    fault("key", "it waits for a key that nobody sets", "nothing moves", STILL, r"key \(torch_hang\.py:\d+\)"),
+    fault("other", "it is in another collective", "nothing moves", STILL, r"other \(torch_hang\.py:\d+\)"),
+    fault("locks", "two threads take two locks in opposite order", "nothing moves", STILL, r"take \(torch_hang"),
+    fault("gil_asleep", "C code sleeps with the GIL", "nothing moves", STILL, r"gil_asleep \(torch_hang\.py:\d+\)"),
+    fault("gil_spins", "C code computes for ever with the GIL", "busy", BUSY, r"gil_spins \(torch_hang\.py:\d+\)"),
+    fault("exits", "it exits 0 too early", "its exit", (0, []), r"0"),
+    fault("exits_waited", "it exits 0, the others wait for a key of it", "its exit", STILL, r"exited with 0"),
+    fault("no_init", "it does not come to init_process_group", "nothing moves", STILL, r"torch_hang\.py:\d+"),
+)}
+
+
+class Trial:
+    def __init__(self, job, which, logs=False, launcher=None, restarts=1):
+        self.job, self.fault, self.logs, self.launcher, self.restarts = job, which, logs, launcher, restarts
+        self.events, self.log = job.events, job.tmp / "timeline"
+
+    def start(self, *options):
+        meet = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=hang",
+                f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--max-restarts={self.restarts}"]
+        if not self.launcher:
+            meet += ["--hang-report=5", *self.fault.options, f"--event-log={self.log}", *options]
+        env = {"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1", "HANG_FOLDER": self.job.tmp}
+        words = [HERE / "torch_hang.py", self.fault.name, *(["logs"] if self.logs else [])]
+        self.agents = [self.job.agent(tag, *meet, *words, env=env, program=self.launcher) for tag in "ab"]
+
+    def said(self):
+        return "\n".join(a.said()[-6000:] for a in self.agents)
+
+    def wait(self, kind, number, seconds, **fields):
+        """The events, or None."""
+        def enough():
+            found = self.events._all(kind, fields)
+            return found if len(found) >= number else None
+        return self.events.until(enough, seconds)
+
+    def begins(self):
+        """Waits for the fault; the time at which the job became quiet: the last step of any rank, or the fault."""
+        found = self.wait("fault", 1, 120)
+        assert found, f"no fault: {self.said()}"
+        self.pid = int(found[0].fields["pid"])
+        return int(found[0].fields["ns"]) / 1e9
+
+    def line(self, pattern, seconds):
+        """The first line of any agent that matches, and when it came; (None, None)."""
+        end = harness.deadline(seconds)
+        while True:
+            for agent in self.agents:
+                with agent.err.changed:
+                    for text, when in zip(agent.err.lines, agent.err.times):
+                        if re.search(pattern, text):
+                            return text, when
+            if time.monotonic() > end:
+                return None, None
+            self.agents[0].err.until(lambda: False, 0.1 / harness.SLOWER)
+
+    def timeline(self, event):
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [entry for entry in map(json.loads, lines) if entry["event"] == event]
+
+    def last_step(self):
+        return max([int(e.fields["ns"]) / 1e9 for e in self.events._all("step", {"count": "0"})], default=0.0)
+
+    def again(self, seconds):
+        """When the first instruction of each new worker ran, and when they had made a step; None: not in this time."""
+        begun = self.wait("begun", 4, seconds, count=1)
+        steps = self.wait("step", 4, 120, count=1) if begun else None
+        return [max(int(e.fields["ns"]) for e in found) / 1e9 if found else None for found in (begun, steps)]
+
+
+def main():
+    """By hand: hang_trial.py FAULT [logs]"""
+    import pathlib
+    import tempfile
+    with tempfile.TemporaryDirectory() as tmp, harness.Job(pathlib.Path(tmp) / "job") as job:
+        launcher = os.environ.get("LAUNCHER", "").split() or None
+        t = Trial(job, FAULTS[sys.argv[1]], "logs" in sys.argv, launcher)
+        t.start()
+        at = t.begins()
+        print(f"pid {t.pid}; fault at {at}")
+        begun, steps = t.again(float(os.environ.get("SECONDS_MAX", "60")))
+        print(f"last step +{t.last_step() - at:.2f}; begun {begun and begun - at}, steps {steps and steps - at}")
+        print(t.said())
+        for a in t.agents:
+            print(a.wait(30 if begun else 0))
+        print([e["cause"] for e in t.timeline("hang")])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Real PyTorch jobs (gloo) that hang in many ways: the rank that the others wait for is named, and the job starts again.
+And jobs that are well, though most of their ranks often wait: nothing is said against them.
+
+    MUSTER_TEST_SCALE=slow …          all faults, with and without a thread that writes on
+    MUSTER_TEST_HEALTHY=60 …          so many seconds of healthy jobs, not 15 minutes
+
+How long it takes is measured by tests/bench/bench_hang.py.
+"""
+import os
+import re
+
+import pytest
+
+from hang_trial import FAULTS, Trial
+from harness import HERE, SLOWER, TORCH_PYTHON, Job, free_port
+
+pytestmark = pytest.mark.torch
+
+QUICK = {("sleep", False), ("stopped", True), ("exits", False)}
+CASES = [pytest.param(name, logs, marks=() if (name, logs) in QUICK else pytest.mark.slow,
+                      id=name + (" logs" if logs else "")) for name in FAULTS for logs in (False, True)]
+HEALTHY_S = int(os.environ.get("MUSTER_TEST_HEALTHY", "900"))
+HEALTHY = ["noisy", "first", "evaluates", "saves", "uploads", "sleeps", "loaders"]
+
+
+def can_mount_fuse():
+    return os.geteuid() == 0 and os.access("/dev/fuse", os.R_OK | os.W_OK)
+
+
+@pytest.mark.parametrize("name, logs", CASES)
+def test_a_hang_is_named_and_the_job_starts_again(job, name, logs):
+    fault = FAULTS[name]
+    if name == "fuse" and not can_mount_fuse():
+        pytest.skip("only root can mount a FUSE file system, with /dev/fuse")
+    trial = Trial(job, fault, logs)
+    trial.start()
+    at = trial.begins()
+    begun, steps = trial.again(fault.limit + 60)
+    assert begun and steps, trial.said()
+    assert begun - at >= fault.limit - 3, "it is quiet for so long before"
+    assert [a.finish(120)[0] for a in trial.agents] == [0, 0], trial.said()
+    assert len(job.events.all("done", count=1)) == 4, trial.said()
+    if name == "exits":
+        assert re.search(r"rank 2 had ended with exit code 0 before rank \d failed", trial.said()), trial.said()
+    else:
+        assert len(trial.timeline("hang")) == 1, trial.said()
+    if fault.named_by_signs:
+        assert "rank 2 " in trial.timeline("hang")[0]["cause"], trial.said()
+
+
+def healthy(job, kind, seconds):
+    """The agents of a job of this kind, with muster's own limits."""
+    meet = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", f"--rdzv-id={kind}", "--max-restarts=3",
+            f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--event-log={job.tmp / 'timeline'}"]
+    env = {"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1", "HANG_FOLDER": job.tmp}
+    return [job.agent(tag, *meet, HERE / "torch_healthy.py", kind, seconds, env=env) for tag in "ab"]
+
+
+@pytest.mark.slow
+def test_healthy_jobs_are_left_alone(tmp_path, worker):
+    """Side by side, so that the machine is busy, too."""
+    jobs = {kind: Job(tmp_path / kind, worker) for kind in HEALTHY}
+    try:
+        agents = {kind: healthy(job, kind, HEALTHY_S) for kind, job in jobs.items()}
+        for kind, job in jobs.items():
+            codes = [a.finish((HEALTHY_S + 600) / SLOWER + 120)[0] for a in agents[kind]]
+            said = "\n".join(a.said() for a in agents[kind])
+            steps = [int(e.fields["steps"]) for e in job.events.all("done")]
+            print(kind, "steps:", steps, "said:", *re.findall(r"^muster: .*quiet.*$", said, re.M), sep="\n  ", flush=True)
+            assert codes == [0, 0] and len(steps) == 4, f"{kind}: {said}"
+            assert not re.search("the job hangs", said), f"{kind}: {said}"
+            assert len(job.events.all("begun")) == 4, f"{kind}: nobody was started again: {said}"
+    finally:
+        for job in jobs.values():
+            job.close()
