@@ -309,6 +309,16 @@ def test_a_job_that_is_cancelled_is_not_requeued(queue):
     queue.gone()
 
 
+def test_the_time_that_is_said_is_the_workers(queue):
+    """KillWait is 3 s here, so workers have one."""
+    number = queue.train("head", words=("-vv",))
+    queue.runs()
+    wait_output(queue, number, "workers have 1 s after SIGTERM, by KillWait of Slurm")
+    queue.slurm.run("scancel", number)
+    wait_output(queue, number, "got SIGTERM: stopping the job (up to 1 s)")
+    queue.gone()
+
+
 @pytest.mark.slow
 def test_a_signal_before_the_end_of_the_time_is_the_end_of_the_time(either):
     """The workers are told before the limit, and the job goes back at once."""

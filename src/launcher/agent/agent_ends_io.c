@@ -24,9 +24,6 @@
 #define REASON_TIMEOUT_NS (1 * NS_PER_S)
 /* KillWait's default, slurm.conf(5), and terminationGracePeriodSeconds' in Kubernetes. */
 #define AROUND_DEFAULT_NS (30 * NS_PER_S)
-/* What is left of it for muster itself after the workers' grace. */
-#define OWN_NS (3 * NS_PER_S)
-#define GRACE_MIN_NS (1 * NS_PER_S)
 /* A job's nodes get Slurm's signal one after another, so the first can tell the others before. */
 #define OWN_SIGNAL_NS (250 * NS_PER_MS)
 #define OWN_SIGNAL_SOON_NS (100 * NS_PER_MS)
@@ -114,7 +111,7 @@ uint64_t agent_ends_grace(const struct agent *a) {
     uint64_t around_ns = a->ends.around_ns;
     if (spec->shutdown_timeout_given || around_ns == 0)
         return spec->shutdown_timeout_ns;
-    return around_ns > OWN_NS + GRACE_MIN_NS ? around_ns - OWN_NS : GRACE_MIN_NS;
+    return slurm_grace(around_ns);
 }
 
 /* The workers have got the signal before Slurm has answered. Its time goes on since then. */

@@ -6,6 +6,8 @@
 #include "base/text/parse.h"
 
 #define WORD_MAX 64
+/* What is left for muster itself after the workers' grace. */
+#define OWN_NS (3 * NS_PER_S)
 
 bool slurm_kill_wait(const char *config, uint64_t *ret_ns) {
     unsigned seconds;
@@ -18,6 +20,10 @@ bool slurm_kill_wait(const char *config, uint64_t *ret_ns) {
         return false;
     *ret_ns = seconds * NS_PER_S;
     return true;
+}
+
+uint64_t slurm_grace(uint64_t around_ns) {
+    return around_ns > OWN_NS + SLURM_GRACE_MIN_NS ? around_ns - OWN_NS : SLURM_GRACE_MIN_NS;
 }
 
 /* The value of NAME=value; "": there is none. */

@@ -9,6 +9,10 @@
 /* KillWait of `scontrol show config`: the time from SIGTERM to SIGKILL at the end of a job.
  * slurm.conf(5). False: it isn't there. */
 _must_use_ bool slurm_kill_wait(const char *config, uint64_t *ret_ns);
+/* How much of the time that Slurm, or whatever is around a job, leaves it after SIGTERM is the
+ * workers': all but some for muster itself, and at least SLURM_GRACE_MIN_NS. */
+uint64_t slurm_grace(uint64_t around_ns);
+#define SLURM_GRACE_MIN_NS (1 * NS_PER_S)
 /* A job that has so many seconds left, or fewer, ends soon: SLURM_END_SOON. */
 #define SLURM_SOON_S 180
 

@@ -17,6 +17,8 @@
 #include "io/process/child.h"
 #include "io/process/reaper.h"
 #include "launcher/ends/requeue_io.h"
+#include "launcher/ends/slurm_ask_io.h"
+#include "launcher/ends/slurm_words.h"
 #include "launcher/head/head_program_io.h"
 #include "launcher/head/head_signals_io.h"
 #include "launcher/head/lone_srun_io.h"
@@ -27,6 +29,9 @@
 #define EXIT_USAGE_ERROR 2
 #define BACKLOG 64
 #define ADDRS_MAX 8
+/* Jobs that end sooner need not know before how long Slurm waits before it kills. */
+#define ASK_AFTER_NS (5 * NS_PER_S)
+#define ASK_TIMEOUT_NS (10 * NS_PER_S)
 
 struct peer {
     struct list link; /* in strangers, or in links */
@@ -53,6 +58,9 @@ struct run {
     unsigned n_strangers, n_links;
     uint64_t last_id;
     struct head head;
+    struct loop_timer *late;  /* until Slurm is asked how long it waits before it kills */
+    struct helper_call *wait; /* while it is */
+    uint64_t grace_ns;        /* of the workers; 0: not known */
     struct requeue *requeue;  /* NULL: not asked for */
     char lost[HEAD_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */
     int status;
@@ -314,11 +322,38 @@ static void on_timer(void *arg) { step(arg, &(struct head_event){.kind = HEAD_EV
 static void on_signal(void *arg, int signo, bool ends) {
     struct run *h = arg;
     bool first = h->head.signo == 0;
-    const char *name = signal_abbrev(signo);
-    if (ends && first && h->head.state != HEAD_DECIDED)
-        log_notice("got SIG%s: stopping the job (up to %.0f s)", name != NULL ? name : "RT",
-                   (double)h->config->spec->shutdown_timeout_ns / (double)NS_PER_S);
+    if (ends && first && h->head.state != HEAD_DECIDED && h->head.requeue == HEAD_UNASKED)
+        head_signals_say(signo, h->grace_ns);
     step(h, &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = signo, .ends = ends});
+}
+
+static void on_config(void *arg, const struct helper_answer *answer) {
+    struct run *h = arg;
+    uint64_t wait_ns;
+    h->wait = NULL;
+    if (answer->code != 0 || !slurm_kill_wait(answer->data, &wait_ns))
+        return;
+    h->grace_ns = slurm_grace(wait_ns);
+    log_debug("workers have %.0f s after SIGTERM, by KillWait of Slurm",
+              (double)h->grace_ns / (double)NS_PER_S);
+}
+
+/* The agents ask, too: this one is for people. */
+static void on_late(void *arg) {
+    static const char *const words[] = {"show", "config", NULL};
+    struct run *h = arg;
+    if (slurm_ask(h->loop, words, ASK_TIMEOUT_NS, on_config, h, &h->wait) < 0)
+        log_debug("no process can be started to ask Slurm");
+}
+
+static int ask_late(struct run *h) {
+    const struct job_spec *spec = h->config->spec;
+    int r = loop_timer_new(h->loop, on_late, h, &h->late);
+    if (spec->shutdown_timeout_given)
+        h->grace_ns = spec->shutdown_timeout_ns;
+    else if (r == 0)
+        loop_timer_set(h->late, clock_now_ns() + ASK_AFTER_NS);
+    return r;
 }
 
 /* ---- srun ---- */
@@ -454,6 +489,8 @@ static int set_up(struct run *h, struct err *err) {
         r = listen_anywhere(h, err);
     if (r == 0)
         r = look_at_queue(h);
+    if (r == 0)
+        r = ask_late(h);
     return r < 0 ? r : start_step(h, err);
 }
 
@@ -467,6 +504,8 @@ static void tear_down(struct run *h) {
     head_signals_free(h->signals);
     lone_srun_watch_end(&h->lone);
     requeue_free(h->requeue);
+    helper_call_free(h->wait);
+    loop_timer_free(h->late);
     child_watch_free(h->srun);
     end_scancel(h);
     loop_timer_free(h->timer);

@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include "base/text/log.h"
+#include "base/text/signal_name.h"
 #include "io/process/child.h"
 
 struct head_signals {
@@ -50,6 +52,15 @@ int head_signals_new(struct loop *loop, const struct job_spec *spec, head_signal
     else
         head_signals_free(s);
     return r;
+}
+
+void head_signals_say(int signo, uint64_t grace_ns) {
+    const char *name = signal_abbrev(signo);
+    if (grace_ns > 0)
+        log_notice("got SIG%s: stopping the job (up to %.0f s)", name != NULL ? name : "RT",
+                   (double)grace_ns / (double)NS_PER_S);
+    else
+        log_notice("got SIG%s: stopping the job", name != NULL ? name : "RT");
 }
 
 void head_signals_free(struct head_signals *s) {

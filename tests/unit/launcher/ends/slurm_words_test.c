@@ -3,6 +3,13 @@
 #include <criterion/criterion.h>
 #include <stdio.h>
 
+Test(slurm_words, the_grace_of_workers) {
+    cr_expect_eq(slurm_grace(30 * NS_PER_S), 27 * NS_PER_S);
+    cr_expect_eq(slurm_grace(5 * NS_PER_S), 2 * NS_PER_S);
+    cr_expect_eq(slurm_grace(3 * NS_PER_S), 1 * NS_PER_S);
+    cr_expect_eq(slurm_grace(0), 1 * NS_PER_S);
+}
+
 Test(slurm_words, kill_wait_is_a_line_of_its_own) {
     uint64_t ns;
     cr_expect(slurm_kill_wait("Configuration data as of 2026-01-01T00:00:00\n"
