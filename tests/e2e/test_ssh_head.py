@@ -1,5 +1,6 @@
 """Starting over ssh, the user's side: `muster run -H a,b`. Here a few lines of Python play ssh, so all hosts are this
 machine (with a real sshd: test_ssh.py)."""
+import contextlib
 import json
 import os
 import re
@@ -13,7 +14,7 @@ import time
 
 import pytest
 
-from harness import MUSTER, SLOWER, Heard, children, processes_with
+from harness import MUSTER, SLOWER, Heard, children, deadline, processes_with
 
 # Host names say what happens. Any other is a login, whose shell runs the command.
 FAKE = r"""
@@ -259,6 +260,18 @@ def test_a_script_that_one_host_lacks(hosts):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
+def test_a_script_that_the_first_host_lacks(hosts):
+    """Nobody else can lead, so the others are not waited for."""
+    script = hosts.job.tmp / "only" / "train.py"
+    script.parent.mkdir()
+    script.write_text("")
+    code, _, err = hosts.run("nofolder,a,b", "--nnodes=2:3", script, env={"FAKE_FOLDER": script.parent})
+    assert code == 2, err
+    assert "host nofolder: muster ended there with status 2, and the others meet there: ending the job\n" in err, err
+    hosts.job.all_gone(3)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
 def test_an_environment_that_one_host_lacks(hosts):
     """There the workers run with another python, so that is told."""
     venv = hosts.job.tmp / "only" / "venv"
@@ -328,6 +341,15 @@ def test_output_of_hosts_is_whole_and_in_lines(hosts):
     assert all(seen[rank] == list(range(lines)) for rank in seen)
 
 
+def hear(fd, count):
+    """So many bytes of a FIFO."""
+    heard, end = b"", deadline(60)
+    while len(heard) < count:
+        assert select.select([fd], [], [], max(0, end - time.monotonic()))[0], f"only {heard} came"
+        heard += os.read(fd, count - len(heard))
+    return heard
+
+
 def test_a_slow_reader_loses_nothing(hosts):
     out_r, out_w = os.pipe()
     done = hosts.job.tmp / "done"
@@ -336,7 +358,7 @@ def test_a_slow_reader_loses_nothing(hosts):
     head = hosts.start("a,b", *shell("i=0; while [ $i -lt 30000 ]; do echo $i 0123456789012345678901234567890123456789; "
                                      f"i=$((i+1)); done; echo $RANK > {done}"), stdout=out_w)
     os.close(out_w)
-    assert sorted(os.read(done_fd, 2) + os.read(done_fd, 2)) == sorted(b"0\n1\n")  # the workers don't wait for a reader
+    assert sorted(hear(done_fd, 4)) == sorted(b"0\n1\n")  # the workers don't wait for a reader
     os.close(done_fd)
     assert head.process.poll() is None
     heard = Heard(out_r)
@@ -347,24 +369,45 @@ def test_a_slow_reader_loses_nothing(hosts):
     assert len(lines) == 60000 and all(re.fullmatch(r"\[[01]\]: \d+ [0-9]{40}", line) for line in lines)
 
 
-def test_a_signal_ends_a_job_whose_reader_has_stopped(hosts):
-    """What a worker has said may be behind what nobody reads, so a FIFO tells that it is there."""
+def unread(hosts, before, **more):
+    """Starts a job that writes without end what nobody reads: (head, the pipe's end). What a worker has said may be behind
+    that, so a FIFO tells that it has run `before`."""
     out_r, out_w = os.pipe()
     ready = hosts.job.tmp / "ready"
     os.mkfifo(ready)
     ready_fd = os.open(ready, os.O_RDWR)
-    head = hosts.start("a,b", "--shutdown-timeout=1", *shell(f"echo > {ready}; exec yes"), stdout=out_w)
-    for _ in range(2):
-        assert os.read(ready_fd, 1) == b"\n"
+    head = hosts.start("a,b", "--shutdown-timeout=1", *shell(f"{before}; echo > {ready}; exec timeout 300 yes"), stdout=out_w,
+                       **{name: out_w for name in more})
+    os.close(out_w)
+    assert hear(ready_fd, 2) == b"\n\n"
     os.close(ready_fd)
-    assert select.select([out_r], [], [], 30)[0]
+    assert select.select([out_r], [], [], 30 * SLOWER)[0]
+    return head, out_r
+
+
+def test_a_signal_ends_a_job_whose_reader_has_stopped(hosts):
+    """Whatever waits on the hosts: here 100 MB on each, of which none is sent any more."""
+    head, out_r = unread(hosts, "yes $(printf %0100d 1) | head -c 100M")
     begin = time.monotonic()
     head.signal(signal.SIGTERM)
     code, _, err = head.finish(30)
     assert code == 143, err
     assert "killing the job" not in err and time.monotonic() < begin + 8 * SLOWER
+    assert err.count("nobody reads standard output: the rest of it is dropped") == 1 and "can't write" not in err, err
     os.close(out_r)
-    os.close(out_w)
+
+
+def test_a_reader_of_both_that_has_stopped(hosts):
+    """As with `2>&1 | less`: what the head itself has to say holds it up no more than what workers write."""
+    head, out_r = unread(hosts, "yes | head -c 2M", stderr=True)
+    fd = os.open(f"/proc/self/fd/{out_r}", os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):  # the last page has room for short lines
+        while True:
+            os.write(fd, b"x")
+    os.close(fd)
+    head.signal(signal.SIGTERM)
+    assert head.wait(60) == 143
+    os.close(out_r)
 
 
 def test_a_reader_that_goes_ends_nothing(hosts):
@@ -440,6 +483,27 @@ def environ(pid):
             return f.read()
     except OSError:
         return b""
+
+
+@pytest.mark.parametrize("what", ["ssh", "agent"])
+def test_the_first_host_is_lost(hosts, what):
+    """The others meet there. It is said what would have saved the job."""
+    head = hosts.workers("a,b,c", "--nnodes=2:3", *QUICK)
+    hosts.job.events.wait("start", 3)
+    ssh = next(pid for pid in children(head.pid) if b"ON_HOST=a" in environ(pid))
+    os.kill(ssh if what == "ssh" else children(ssh)[0], signal.SIGKILL)
+    code, _, err = head.finish(30)
+    assert code == 75, err
+    assert "the others meet: ending the job (only with --rdzv-endpoint=dir:/PATH, " in err, err
+    hosts.job.all_gone(3)
+
+
+def test_a_head_in_a_job_of_slurm_does_not_know_its_time(hosts):
+    head = hosts.workers("a,b", env={"SLURM_JOB_ID": "1"})
+    hosts.job.events.wait("start", 2)
+    head.signal(signal.SIGTERM)
+    code, _, err = head.finish(20)
+    assert code == 143 and "got SIGTERM: stopping the job\n" in err, err
 
 
 def test_usr1_is_for_the_workers(hosts):

@@ -10,7 +10,7 @@
 #include "launcher/head/hold_io.h"
 #include "launcher/head/starter.h"
 #include "launcher/node/python_io.h"
-#include "launcher/ssh/ssh_head_io.h"
+#include "launcher/ssh_head/ssh_head_io.h"
 
 extern char **environ;
 

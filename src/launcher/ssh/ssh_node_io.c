@@ -417,6 +417,12 @@ static void on_stop(struct relay *r, int signo) {
         end_job(r, signo);
 }
 
+/* The agent may have much more of it in its spool, which nobody wants. */
+static void drop_output(struct relay *r, size_t i) {
+    output_end(&r->outputs[i]);
+    advance(r);
+}
+
 static void on_message(void *arg, const struct ssh_message *m) {
     struct relay *r = arg;
     if (r->head_gone || r->last_said)
@@ -429,6 +435,8 @@ static void on_message(void *arg, const struct ssh_message *m) {
         signal_agent(r, (int)m->signal.signo);
     else if (m->kind == SSH_EXPECT)
         ssh_link_expect(r->link, m->expect.nodes);
+    else if (m->kind == SSH_DROP_OUT || m->kind == SSH_DROP_ERR)
+        drop_output(r, m->kind == SSH_DROP_OUT ? 0 : 1);
     /* ACK and PING say no more than that the head is there */
     if (!r->last_said)
         loop_timer_set(r->silence,

@@ -66,6 +66,8 @@ static const struct row rows[] = {
     {SSH_SIGNAL, false, false, JSON_TABLE(head_stop, signal_fields)},
     {SSH_EXPECT, false, false, JSON_TABLE(head_expect, expect_fields)},
     {SSH_PING, false, false, {0}},
+    {SSH_DROP_OUT, false, false, {0}},
+    {SSH_DROP_ERR, false, false, {0}},
 };
 
 #define BODY offsetof(struct ssh_message, body)

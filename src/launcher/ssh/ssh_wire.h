@@ -8,7 +8,7 @@
  *     BOOT     ------------------->   what to start; large ones as several BOOT_PART and one BOOT
  *              <-------------------   OUT, ERR: what the agent has written
  *              <-------------------   LEAD, VERDICT: of this node's agent (head_wire.h)
- *     ACK, STOP, SIGNAL, EXPECT, PING  --->
+ *     ACK, STOP, SIGNAL, EXPECT, PING, DROP_OUT, DROP_ERR  --->
  *              <-------------------   EXIT: the agent has ended; FAIL: it could not be started.
  *                                     One of them is the last frame
  *
@@ -59,6 +59,8 @@ enum ssh_kind {
     SSH_SIGNAL = 'U', /* for the workers */
     SSH_EXPECT = 'N', /* for the agent, if it leads */
     SSH_PING = 'P',
+    SSH_DROP_OUT = 'd', /* nobody reads OUT any more; the agent notices as of a closed pipe */
+    SSH_DROP_ERR = 'D',
 };
 
 struct ssh_hello {

@@ -48,6 +48,12 @@ Test(ssh_wire, messages_survive_the_way) {
     m = (struct ssh_message){.kind = SSH_PING};
     (void)there_and_back(&m, &s);
     cr_assert_str_eq(strbuf_text(&s) + FRAME_HEADER_BYTES, "P{}");
+    m = (struct ssh_message){.kind = SSH_DROP_OUT};
+    (void)there_and_back(&m, &s);
+    cr_assert_str_eq(strbuf_text(&s) + FRAME_HEADER_BYTES, "d{}");
+    m = (struct ssh_message){.kind = SSH_DROP_ERR};
+    (void)there_and_back(&m, &s);
+    cr_assert_str_eq(strbuf_text(&s) + FRAME_HEADER_BYTES, "D{}");
 }
 
 Test(ssh_wire, output_has_any_bytes_and_may_be_as_long_as_a_frame) {

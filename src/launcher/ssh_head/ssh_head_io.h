@@ -24,10 +24,6 @@
 /* Until a host that is called, and has not answered, is named. ssh's own limit is 10 s, for the
  * connection. */
 #define SSH_HEAD_SILENT_NS (15 * NS_PER_S)
-/* How long the beginning of a line waits for its end, before other lines may come in between. */
-#define SSH_HEAD_LINE_NS (100 * NS_PER_MS)
-/* After a signal: until what a reader does not take is dropped. */
-#define SSH_HEAD_FLUSH_NS (1 * NS_PER_S)
 
 struct ssh_head_config { /* all borrowed */
     const struct job_spec *spec;

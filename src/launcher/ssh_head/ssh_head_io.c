@@ -1,4 +1,4 @@
-#include "launcher/ssh/ssh_head_io.h"
+#include "launcher/ssh_head/ssh_head_io.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
-#include "base/text/signal_name.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/child.h"
@@ -17,22 +16,20 @@
 #include "launcher/head/starter.h"
 #include "launcher/ssh/ssh_args.h"
 #include "launcher/ssh/ssh_command.h"
-#include "launcher/ssh/ssh_console_io.h"
-#include "launcher/ssh/ssh_crew.h"
 #include "launcher/ssh/ssh_env.h"
-#include "launcher/ssh/ssh_host_io.h"
-#include "launcher/ssh/ssh_suspend_io.h"
+#include "launcher/ssh_head/ssh_crew.h"
+#include "launcher/ssh_head/ssh_host_io.h"
+#include "launcher/ssh_head/ssh_output_io.h"
+#include "launcher/ssh_head/ssh_suspend_io.h"
 
 #define EXIT_CANT 1
 #define EXIT_USAGE_ERROR 2
-#define PART_MAX ((size_t)64 * 1024) /* of a line */
-#define OUTPUTS 2                    /* stdout, stderr */
+#define SIGNAL_STATUS 128 /* and the signal's number */
 
 struct member {
     struct ssh_host *host;
-    char *addrs;                  /* of HELLO; NULL: not yet */
-    uint64_t called_ns;           /* when; 0: not, or its silence was told */
-    struct strbuf parts[OUTPUTS]; /* the beginning of a line */
+    char *addrs;        /* of HELLO; NULL: not yet */
+    uint64_t called_ns; /* when; 0: not, or its silence was told */
 };
 
 struct run {
@@ -41,8 +38,8 @@ struct run {
     struct child_reaper *reaper;
     struct head_signals *signals;
     struct loop_signal *suspend; /* ^Z; NULL: it is ignored */
-    struct loop_timer *timer, *ping, *alone, *naming, *leave, *lines, *flush;
-    struct ssh_console *consoles[OUTPUTS];
+    struct loop_timer *timer, *ping, *alone, *naming, *leave;
+    struct ssh_output *output;
     char *program, *command; /* muster's path, and what a host's shell is to run */
     char **words;            /* of --ssh */
     char *cwd;
@@ -61,8 +58,9 @@ struct run {
     bool is_leaving;      /* the lost ones are no longer waited for */
     int code;             /* of the first agent that ended with an error */
     uint32_t first_ended; /* its host */
-    bool lines_due;       /* the timer runs */
+    int code_of_first;    /* of the agent on node 0, if it has ended with an error */
     bool over;            /* END: what is left is to write */
+    bool written;         /* it is */
     int status;
 };
 
@@ -75,113 +73,27 @@ static const struct host *name_of(const struct run *h, uint32_t i) {
 
 /* ---- output ---- */
 
-static void pause_all(struct run *h, bool pause) {
+static void pause_all(void *arg, bool pause) {
+    struct run *h = arg;
     for (uint32_t i = 0; i < h->crew.n; i++)
         if (h->members[i].host != NULL)
             ssh_host_pause(h->members[i].host, pause);
 }
 
-static bool is_full(const struct run *h) {
-    return ssh_console_is_full(h->consoles[0]) || ssh_console_is_full(h->consoles[1]);
-}
-
-static void add_output(struct run *h, size_t which, const void *bytes, size_t len) {
-    bool was_full = is_full(h);
-    ssh_console_add(h->consoles[which], bytes, len);
-    if (!was_full && is_full(h))
-        pause_all(h, true);
-}
-
-/* Agents that see others killed take it for a failure; whoever has had all killed knows better. */
-static bool is_of_a_kill(const struct run *h, size_t which, const uint8_t *line, size_t len) {
-    static const char own[] = "muster: ";
-    return which == 1 && h->head.pressure == HEAD_KILLED && len >= sizeof own - 1 &&
-           memcmp(line, own, sizeof own - 1) == 0;
-}
-
-static void add_lines(struct run *h, size_t which, const uint8_t *bytes, size_t len) {
-    if (h->head.pressure != HEAD_KILLED) {
-        add_output(h, which, bytes, len);
-        return;
-    }
-    for (size_t n; len > 0; bytes += n, len -= n) {
-        const uint8_t *end = memchr(bytes, '\n', len);
-        n = end != NULL ? (size_t)(end - bytes) + 1 : len;
-        if (!is_of_a_kill(h, which, bytes, n))
-            add_output(h, which, bytes, n);
-    }
-}
-
-static void flush_part(struct run *h, uint32_t i, size_t which) {
-    struct strbuf *part = &h->members[i].parts[which];
-    add_lines(h, which, (const uint8_t *)strbuf_text(part), part->len);
-    strbuf_clear(part);
-}
-
-/* A line is written in one piece, so that lines of several hosts don't mix. */
-static void take_output(struct run *h, uint32_t i, size_t which, const uint8_t *bytes, size_t len) {
-    struct strbuf *part = &h->members[i].parts[which];
-    const uint8_t *end = memrchr(bytes, '\n', len);
-    size_t whole = end != NULL ? (size_t)(end - bytes) + 1 : 0;
-    if (whole > 0 && part->len > 0) { /* the rest of a line that has begun */
-        size_t rest = (size_t)((const uint8_t *)memchr(bytes, '\n', whole) - bytes) + 1;
-        strbuf_add_bytes(part, bytes, rest);
-        flush_part(h, i, which);
-        bytes += rest;
-        len -= rest;
-        whole -= rest;
-    }
-    add_lines(h, which, bytes, whole);
-    strbuf_add_bytes(part, bytes + whole, len - whole);
-    if (part->len > PART_MAX)
-        flush_part(h, i, which);
-    if (part->len > 0 && !h->lines_due) {
-        h->lines_due = true;
-        loop_timer_set(h->lines, clock_now_ns() + SSH_HEAD_LINE_NS);
-    }
-}
-
-static void flush_parts(struct run *h) {
-    for (uint32_t i = 0; i < h->crew.n; i++)
-        for (size_t which = 0; which < OUTPUTS; which++)
-            flush_part(h, i, which);
-}
-
-static void on_lines(void *arg) {
+static void on_written(void *arg) {
     struct run *h = arg;
-    h->lines_due = is_full(h); /* hosts are paused, so the ends of their lines can't come */
-    if (h->lines_due)
-        loop_timer_set(h->lines, clock_now_ns() + SSH_HEAD_LINE_NS);
-    else
-        flush_parts(h);
+    h->written = true;
+    loop_quit(h->loop);
 }
 
-static void on_room(void *arg) {
-    struct run *h = arg;
-    if (!is_full(h))
-        pause_all(h, false);
+static void send_to_all(struct run *h, enum ssh_kind kind, int signo);
+
+static void on_dropped(void *arg, size_t which) {
+    send_to_all(arg, which == SSH_OUTPUT_OUT ? SSH_DROP_OUT : SSH_DROP_ERR, 0);
 }
 
-static void quit_if_written(struct run *h) {
-    if (h->over && ssh_console_is_empty(h->consoles[0]) && ssh_console_is_empty(h->consoles[1]))
-        loop_quit(h->loop);
-}
-
-static void on_empty(void *arg) { quit_if_written(arg); }
-
-/* After a signal: what a reader does not take must not hide the end from us. */
-static void on_flush_timer(void *arg) {
-    struct run *h = arg;
-    if (h->over) {
-        loop_quit(h->loop);
-        return;
-    }
-    for (size_t which = 0; which < OUTPUTS; which++)
-        ssh_console_drop_if_stuck(h->consoles[which]);
-    loop_timer_set(h->flush, clock_now_ns() + SSH_HEAD_FLUSH_NS);
-}
-
-static const struct ssh_console_ops console_ops = {.on_room = on_room, .on_empty = on_empty};
+static const struct ssh_output_ops output_ops = {
+    .pause = pause_all, .on_dropped = on_dropped, .on_done = on_written};
 
 /* ---- to the hosts ---- */
 
@@ -256,6 +168,7 @@ static void on_suspend(void *arg, int signo) {
         if (may_ping(&h->members[i]) && ssh_host_fd(h->members[i].host) >= 0)
             fds[n++] = ssh_host_fd(h->members[i].host);
     log_notice("suspended at the terminal, but the job goes on: fg takes it back, kill ends it");
+    ssh_output_flush(h->output);
     ssh_suspend_self(fds, n);
     on_ping(h);
 }
@@ -266,14 +179,14 @@ static void finish(struct run *h, int status) {
     bool failed = !h->head.has_verdict || h->head.verdict.status != 0;
     h->status = h->too_few && failed ? (h->code != 0 ? h->code : HEAD_EXIT_LOST) : status;
     h->over = true;
-    flush_parts(h);
     if (h->head.signo != 0)
-        loop_timer_set(h->flush, clock_now_ns() + SSH_HEAD_FLUSH_NS);
-    quit_if_written(h);
+        ssh_output_hurry(h->output);
+    ssh_output_finish(h->output);
 }
 
 static void kill_all(struct run *h) {
     log_notice("killing the job on all hosts");
+    ssh_output_only_workers(h->output);
     send_to_all(h, SSH_STOP, SIGKILL);
     call_nobody_else(h);
 }
@@ -312,18 +225,23 @@ static void step(struct run *h, struct head_event *event) {
 
 static void on_timer(void *arg) { step(arg, &(struct head_event){.kind = HEAD_EVENT_TIME}); }
 
+/* In a job of Slurm, that may kill this head sooner; 0. */
+static uint64_t grace_that_is_known(const struct run *h) {
+    const struct job_spec *spec = h->config->spec;
+    bool alone = env_get(h->config->envp, "SLURM_JOB_ID") == NULL;
+    return alone || spec->shutdown_timeout_given ? spec->shutdown_timeout_ns : 0;
+}
+
 static void on_signal(void *arg, int signo, bool ends) {
     struct run *h = arg;
-    const char *name = signal_abbrev(signo);
     if (h->over && ends) {
         loop_quit(h->loop);
         return;
     }
     if (ends && h->head.signo == 0 && h->head.state != HEAD_DECIDED)
-        log_notice("got SIG%s: stopping the job (up to %.0f s)", name != NULL ? name : "RT",
-                   (double)h->config->spec->shutdown_timeout_ns / (double)NS_PER_S);
-    if (ends && h->head.signo == 0)
-        loop_timer_set(h->flush, clock_now_ns() + SSH_HEAD_FLUSH_NS);
+        head_signals_say(signo, grace_that_is_known(h));
+    if (ends)
+        ssh_output_hurry(h->output);
     step(h, &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = signo, .ends = ends});
     if (ends && h->crew.n_gone == 0 && h->first == UINT32_MAX)
         call_nobody_else(h);
@@ -457,9 +375,31 @@ static void advance(struct run *h) {
 
 /* ---- from the hosts ---- */
 
+/* Nobody can take the place of the host at which the others meet. */
+static void end_without_first(struct run *h, const char *why) {
+    char text[HEAD_HOST_MAX + 128];
+    bool by_itself = why == NULL && h->code_of_first <= SIGNAL_STATUS;
+    (void)snprintf(text, sizeof text,
+                   "host %s: muster ended there with status %d, and the others meet there: ending "
+                   "the job",
+                   name_of(h, h->first)->name, h->code_of_first);
+    if (by_itself)
+        h->code = h->code_of_first;
+    else if (h->first_ended == h->first)
+        h->code = 0; /* the program is not to blame */
+    end_too_few(h, by_itself ? text
+                             : "this was the host at which the others meet: ending the job (only "
+                               "with --rdzv-endpoint=dir:/PATH, in a folder that all hosts share, "
+                               "or etcd://HOST it could go on without any one host)");
+}
+
 static void on_exit_message(struct run *h, uint32_t i, const struct ssh_exit *e) {
     int code = e->signalled ? 128 + (int)e->code : (int)e->code;
-    if (code == 0 || h->code != 0 || h->head.signo != 0)
+    if (code == 0 || h->head.signo != 0)
+        return;
+    if (i == h->first)
+        h->code_of_first = code;
+    if (h->code != 0)
         return;
     h->code = code;
     h->first_ended = i;
@@ -485,8 +425,8 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
         ssh_crew_hello(&h->crew, i);
         advance(h);
         break;
-    case SSH_OUT: take_output(h, i, 0, m->data.bytes, m->data.len); break;
-    case SSH_ERR: take_output(h, i, 1, m->data.bytes, m->data.len); break;
+    case SSH_OUT: ssh_output_add(h->output, i, SSH_OUTPUT_OUT, m->data.bytes, m->data.len); break;
+    case SSH_ERR: ssh_output_add(h->output, i, SSH_OUTPUT_ERR, m->data.bytes, m->data.len); break;
     case SSH_LEAD:
         log_info("node %s leads", m->lead.host);
         step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER, .link = (uint64_t)i + 1});
@@ -507,21 +447,22 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
     case SSH_STOP:
     case SSH_SIGNAL:
     case SSH_EXPECT:
-    case SSH_PING: break;
+    case SSH_PING:
+    case SSH_DROP_OUT:
+    case SSH_DROP_ERR: break;
     }
 }
 
 static void on_gone(void *arg, uint32_t i, const char *why) {
     struct run *h = arg;
-    for (size_t which = 0; which < OUTPUTS; which++)
-        flush_part(h, i, which);
+    ssh_output_end_host(h->output, i);
     if (why != NULL)
         show_gone(h, i, why);
     ssh_crew_gone(&h->crew, i, why != NULL);
     step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER_GONE, .link = (uint64_t)i + 1});
     tell_expected(h);
-    if (why != NULL && i == h->first && h->config->spec->hosts.meet)
-        end_too_few(h, "this was the host at which the others meet: ending the job");
+    if (i == h->first && h->config->spec->hosts.meet && (why != NULL || h->code_of_first != 0))
+        end_without_first(h, why);
     advance(h);
 }
 
@@ -553,9 +494,11 @@ static int set_up_loop(struct run *h) {
     const struct {
         void (*fn)(void *arg);
         struct loop_timer **timer;
-    } timers[] = {{on_timer, &h->timer},      {on_ping, &h->ping},   {on_alone, &h->alone},
-                  {on_naming, &h->naming},    {on_leave, &h->leave}, {on_lines, &h->lines},
-                  {on_flush_timer, &h->flush}};
+    } timers[] = {{on_timer, &h->timer},
+                  {on_ping, &h->ping},
+                  {on_alone, &h->alone},
+                  {on_naming, &h->naming},
+                  {on_leave, &h->leave}};
     int r = loop_new(&h->loop);
     if (r == 0)
         r = child_reaper_new(h->loop, &h->reaper);
@@ -566,9 +509,7 @@ static int set_up_loop(struct run *h) {
     if (r == 0 && !child_is_ignored(SIGTSTP))
         r = loop_signal_new(h->loop, SIGTSTP, on_suspend, h, &h->suspend);
     if (r == 0)
-        r = ssh_console_new(h->loop, STDOUT_FILENO, &console_ops, h, &h->consoles[0]);
-    if (r == 0)
-        r = ssh_console_new(h->loop, STDERR_FILENO, &console_ops, h, &h->consoles[1]);
+        r = ssh_output_new(h->loop, h->crew.n, &output_ops, h, &h->output);
     return r;
 }
 
@@ -593,18 +534,14 @@ static int set_up(struct run *h, struct err *err) {
 }
 
 static void tear_down(struct run *h) {
-    struct loop_timer *timers[] = {h->timer, h->ping,  h->alone, h->naming,
-                                   h->leave, h->lines, h->flush};
+    struct loop_timer *timers[] = {h->timer, h->ping, h->alone, h->naming, h->leave};
     for (uint32_t i = 0; i < h->crew.n; i++) {
         ssh_host_free(h->members[i].host);
         free(h->members[i].addrs);
-        for (size_t which = 0; which < OUTPUTS; which++)
-            strbuf_fini(&h->members[i].parts[which]);
     }
     free(h->members);
     ssh_crew_fini(&h->crew);
-    for (size_t which = 0; which < OUTPUTS; which++)
-        ssh_console_free(h->consoles[which]);
+    ssh_output_free(h->output);
     head_signals_free(h->signals);
     loop_signal_free(h->suspend);
     for (size_t i = 0; i < ARRAY_SIZE(timers); i++)
@@ -632,11 +569,11 @@ int ssh_head_run(const struct ssh_head_config *config) {
                   MIN2(spec->rdzv.min_nodes, (uint32_t)spec->hosts.list.n));
     h.members = xcalloc(h.crew.n, sizeof *h.members);
     int r = set_up(&h, &err);
-    if (r == 0 && !h.over)
+    if (r == 0 && !h.written)
         r = loop_run(h.loop);
+    tear_down(&h);
     if (r < 0)
         log_error("%s", err.text[0] != '\0' ? err.text : strerror(-r));
-    tear_down(&h);
     if (r < 0)
         return r == -EINVAL || r == -ENOENT ? EXIT_USAGE_ERROR : EXIT_CANT;
     return h.status;

@@ -27,6 +27,10 @@ _must_use_ int ssh_console_new(struct loop *loop, int fd, const struct ssh_conso
 void ssh_console_free(struct ssh_console *c); /* takes NULL; drops what is not written */
 void ssh_console_add(struct ssh_console *c, const void *bytes, size_t len);
 bool ssh_console_is_full(const struct ssh_console *c);
-/* If it is full, and has taken nothing since the last call, it gets no more. */
-void ssh_console_drop_if_stuck(struct ssh_console *c);
+/* Writes what can be written now. */
+void ssh_console_flush(struct ssh_console *c);
+/* If it is full, and has taken nothing since the last look, it gets no more. Both calls look; the
+ * second tells whether that is so now. */
+void ssh_console_look(struct ssh_console *c);
+bool ssh_console_drop_if_stuck(struct ssh_console *c);
 bool ssh_console_is_empty(const struct ssh_console *c);

@@ -1,4 +1,4 @@
-#include "launcher/ssh/ssh_console_io.h"
+#include "launcher/ssh_head/ssh_console_io.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -47,7 +47,7 @@ static bool write_some(struct ssh_console *c) {
     return true;
 }
 
-static void flush(struct ssh_console *c) {
+void ssh_console_flush(struct ssh_console *c) {
     bool was_full = ssh_console_is_full(c), was_empty = ssh_console_is_empty(c);
     while (!ssh_console_is_empty(c) && write_some(c) && !loop_slice_is_over(c->loop)) {
     }
@@ -64,7 +64,7 @@ static void flush(struct ssh_console *c) {
 static void on_writable(void *arg, int fd, unsigned events) {
     (void)fd;
     (void)events;
-    flush(arg);
+    ssh_console_flush(arg);
 }
 
 void ssh_console_add(struct ssh_console *c, const void *bytes, size_t len) {
@@ -80,19 +80,22 @@ void ssh_console_add(struct ssh_console *c, const void *bytes, size_t len) {
     if (c->watch != NULL)
         loop_watch_set(c->watch, LOOP_WRITE); /* one turn's lines are written together */
     else
-        flush(c);
+        ssh_console_flush(c);
 }
 
-void ssh_console_drop_if_stuck(struct ssh_console *c) {
+void ssh_console_look(struct ssh_console *c) { c->seen = c->written; }
+
+bool ssh_console_drop_if_stuck(struct ssh_console *c) {
     bool stuck = ssh_console_is_full(c) && c->written == c->seen;
-    c->seen = c->written;
+    ssh_console_look(c);
     if (!stuck)
-        return;
+        return false;
     c->gone = true;
     drop(c);
     if (c->watch != NULL)
         loop_watch_set(c->watch, 0);
     c->ops.on_room(c->arg);
+    return true;
 }
 
 bool ssh_console_is_full(const struct ssh_console *c) {
