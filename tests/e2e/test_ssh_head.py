@@ -220,6 +220,19 @@ def test_a_login_that_hangs_is_named(hosts):
     assert head.finish(20)[0] == 143
 
 
+@pytest.mark.slow
+def test_logins_that_hang_do_not_keep_others_from_being_called(hosts):
+    """64 are called at a time. After 15 s the places of those that hang go to the next."""
+    own = hosts.job.tmp / "ssh-or-hang"
+    own.write_text(f"#!/bin/sh\ncase $* in *'-- hangs'*) exec tail -f /dev/null; esac\nexec {hosts.ssh} \"$@\"\n")
+    own.chmod(0o755)
+    names = ",".join(["a", *(f"hangs{n}" for n in range(64)), "b"])
+    head = hosts.job.agent("head", f"-H{names}", f"--ssh={own}", "--nnodes=2:66", "--rdzv-conf=last_call_timeout=1",
+                           *shell("echo $ON_HOST"), env={"FAKE_CALLS": hosts.calls})
+    code, out, err = head.finish(120)
+    assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: b"], err
+
+
 def test_the_job_goes_on_without_a_bad_host(hosts):
     code, out, err = hosts.run("unknown,a,b", "--nnodes=2:3", *QUICK, *shell("echo $RANK/$WORLD_SIZE $GROUP_RANK $ON_HOST"))
     assert code == 0, err

@@ -47,10 +47,21 @@ enum ssh_crew_do ssh_crew_next(struct ssh_crew *c, uint32_t *ret) {
     return SSH_CREW_DO_CALL;
 }
 
-void ssh_crew_hello(struct ssh_crew *c, uint32_t host) {
+bool ssh_crew_is_called(const struct ssh_crew *c, uint32_t host) {
+    return c->states[host] == SSH_CREW_CALLED || c->states[host] == SSH_CREW_HANGS;
+}
+
+void ssh_crew_hangs(struct ssh_crew *c, uint32_t host) {
     if (c->states[host] != SSH_CREW_CALLED)
         return;
     c->in_flight--;
+    c->states[host] = SSH_CREW_HANGS;
+}
+
+void ssh_crew_hello(struct ssh_crew *c, uint32_t host) {
+    if (!ssh_crew_is_called(c, host))
+        return;
+    c->in_flight -= c->states[host] == SSH_CREW_CALLED;
     c->states[host] = SSH_CREW_READY;
     c->ready[c->n_ready++] = host;
 }

@@ -2,13 +2,15 @@
  *
  *     ssh_crew_init(&c, n, min);
  *     while (ssh_crew_next(&c, &i)) — CALL: start host i's ssh; BOOT: its agent; TOO_FEW: end
- *     … ssh_crew_hello(&c, i), ssh_crew_gone(&c, i, failed), then ssh_crew_next() again
+ *     … ssh_crew_hello(&c, i), ssh_crew_hangs(&c, i), ssh_crew_gone(&c, i, failed), then
+ *     ssh_crew_next() again
  *
  *     WAITING -> CALLED -> READY -> BOOTED -> ENDED        each host
  *         `---------`---------`--------`----> FAILED
  *
  * At most SSH_IN_FLIGHT hosts are called and have not answered: logging in costs the user's machine
- * CPU time, and sshd refuses some of many at once. The first host of the list that has not failed
+ * CPU time, and sshd refuses some of many at once. One that hangs gives its place to the next, but
+ * may still answer. The first host of the list that has not failed
  * is node 0, at whose address all meet. So nothing is booted before it has answered. */
 #pragma once
 
@@ -21,6 +23,7 @@
 enum ssh_crew_state {
     SSH_CREW_WAITING = 1,
     SSH_CREW_CALLED, /* its ssh was started */
+    SSH_CREW_HANGS,  /* the same, and it takes long: it does not count as in flight */
     SSH_CREW_READY,  /* its relay has said HELLO */
     SSH_CREW_BOOTED, /* its agent was started */
     SSH_CREW_ENDED,  /* its agent has ended by itself */
@@ -51,11 +54,16 @@ void ssh_crew_fini(struct ssh_crew *c);
 /* What is to be done next; *ret is the host. The state has changed as if it was done. */
 enum ssh_crew_do ssh_crew_next(struct ssh_crew *c, uint32_t *ret);
 
+/* Its login has not answered for long. */
+void ssh_crew_hangs(struct ssh_crew *c, uint32_t host);
 void ssh_crew_hello(struct ssh_crew *c, uint32_t host);
 /* Its ssh has ended. A host that was gone before does not count again. */
 void ssh_crew_gone(struct ssh_crew *c, uint32_t host, bool failed);
 /* Nothing more is called or booted. */
 void ssh_crew_close(struct ssh_crew *c);
+
+/* Its ssh was started, and has not answered. */
+bool ssh_crew_is_called(const struct ssh_crew *c, uint32_t host);
 
 static inline enum ssh_crew_state ssh_crew_state(const struct ssh_crew *c, uint32_t host) {
     return c->states[host];

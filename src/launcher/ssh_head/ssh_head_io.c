@@ -127,10 +127,9 @@ static void send_to_all(struct run *h, enum ssh_kind kind, int signo) {
 static void call_nobody_else(struct run *h) {
     ssh_crew_close(&h->crew);
     for (uint32_t i = 0; i < h->crew.n; i++) {
-        enum ssh_crew_state state = ssh_crew_state(&h->crew, i);
-        if (state == SSH_CREW_CALLED)
+        if (ssh_crew_is_called(&h->crew, i))
             ssh_host_kill(h->members[i].host);
-        else if (state == SSH_CREW_READY)
+        else if (ssh_crew_state(&h->crew, i) == SSH_CREW_READY)
             ssh_host_hang_up(h->members[i].host);
     }
 }
@@ -142,13 +141,14 @@ static bool may_ping(const struct member *m) {
 
 static void tell_silence(struct run *h, uint32_t i) {
     struct member *m = &h->members[i];
-    if (ssh_crew_state(&h->crew, i) != SSH_CREW_CALLED || m->called_ns == 0 ||
+    if (!ssh_crew_is_called(&h->crew, i) || m->called_ns == 0 ||
         clock_now_ns() < m->called_ns + SSH_HEAD_SILENT_NS)
         return;
     m->called_ns = 0;
     log_warning("host %s: its login has not started muster yet", name_of(h, i)->name);
 }
 
+    ssh_crew_hangs(&h->crew, i);
 static void on_ping(void *arg) {
     struct run *h = arg;
     for (uint32_t i = 0; i < h->crew.n; i++) {
@@ -159,6 +159,7 @@ static void on_ping(void *arg) {
     loop_timer_set(h->ping, clock_now_ns() + SSH_PING_NS);
 }
 
+    advance(h);
 static void on_suspend(void *arg, int signo) {
     struct run *h = arg;
     _cleanup_(freep) int *fds = xcalloc(h->crew.n, sizeof *fds);

@@ -54,6 +54,23 @@ Test(ssh_crew, at_most_so_many_are_in_flight) {
     cr_assert_eq(call_all(&c), 2);
 }
 
+Test(ssh_crew, a_login_that_hangs_gives_its_place_to_the_next) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 200, 1);
+    cr_assert_eq(call_all(&c), SSH_IN_FLIGHT);
+    for (uint32_t i = 1; i < SSH_IN_FLIGHT; i++)
+        ssh_crew_hangs(&c, i);
+    ssh_crew_hangs(&c, 1); /* once more: it counts once */
+    cr_assert(ssh_crew_is_called(&c, 1));
+    cr_assert_eq(call_all(&c), SSH_IN_FLIGHT - 1);
+    ssh_crew_hello(&c, 1); /* it has come after all */
+    ssh_crew_gone(&c, 2, true);
+    cr_assert_eq(call_all(&c), 0, "neither held a place");
+    ssh_crew_hello(&c, 0);
+    EXPECT(BOOT, 0);
+    EXPECT(BOOT, 1);
+}
+
 Test(ssh_crew, the_next_host_is_node_0_if_the_first_fails) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
     ssh_crew_init(&c, 3, 2);
