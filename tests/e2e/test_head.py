@@ -408,6 +408,8 @@ def test_salloc_and_its_terminal(here):
     assert len(heads) == 1, heads
     srun = [pid for pid in children(heads[0]) if b"srun" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert os.getsid(srun[0]) != os.getsid(heads[0])
+    shown = here.slurm.run(RUN[0], "ps", env=here.job.env("a", here.env())).stdout.splitlines()
+    assert len(shown) == 2 and re.match(r"emu\.\d+ +head +head +- +2 nodes ", shown[1]), shown
     kill(heads[0], signal.SIGINT)
     here.job.events.wait("got", 1, name="SIGTERM", rank=1)
     code, _, err = agent.finish()

@@ -516,6 +516,8 @@ def test_a_job_is_asked_on_its_hosts(here):
     agent = here.start("node1,node2")
     here.workers(2)
     env = here.job.env("a", here.env())
+    rows = [line.split() for line in here.cluster.run(MUSTER, "ps", env=env).stdout.splitlines()]
+    assert len(rows) == 2 and rows[1][1:3] == ["head", "login"] and rows[1][4:6] == ["2", "nodes"], rows
     status = here.cluster.run("ssh", "node2", f"MUSTER_RUN_DIR={RUN_DIR} {MUSTER} status", env=env)
     assert "2 nodes, 2 workers" in status.stdout, status.stdout
     here.cluster.run("ssh", "node1", f"MUSTER_RUN_DIR={RUN_DIR} {MUSTER} stop", env=env)

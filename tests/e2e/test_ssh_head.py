@@ -308,6 +308,10 @@ def test_ps_shows_the_line_that_was_written(hosts):
     done = subprocess.run([MUSTER, "ps", "--json"], env=hosts.job.env("ps"), capture_output=True, text=True, timeout=60 * SLOWER)
     agents = json.loads(done.stdout)["agents"]
     assert len(agents) == 2, done
+    heads = json.loads(done.stdout)["heads"]
+    assert [(one["nodes"], one["run_id"]) for one in heads] == [(2, agents[0]["run_id"])], done
+    text = subprocess.run([MUSTER, "ps"], env=hosts.job.env("ps"), capture_output=True, text=True, timeout=60 * SLOWER).stdout
+    assert len(text.splitlines()) == 3 and " head " not in text, text
     for agent in agents:
         assert re.search(r" run -Ha,b --ssh=\S+ --nnodes=2 --no-python ", agent["command"]), agent
     hosts.job.go()

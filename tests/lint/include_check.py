@@ -78,7 +78,7 @@ ROOMS = [
                       " rendezvous/member launcher/job launcher/worker launcher/supervise"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/head"
                      " launcher/supervise"),
-    ("launcher/ssh_head", "base/ io/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job"
+    ("launcher/ssh_head", "base/ io/ topology/model rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job"
                           " launcher/head launcher/ssh"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),

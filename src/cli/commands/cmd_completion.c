@@ -68,8 +68,11 @@ static int print_words(const char *question) {
         return EXIT_JOB_FAILED;
     for (size_t i = 0; i < n; i++) {
         bool again = false; /* several agents of one job */
+        if (rows[i].head_nodes > 0)
+            continue; /* nobody can ask it */
         for (size_t k = 0; k < i; k++)
-            again = again || strcmp(rows[k].run_id, rows[i].run_id) == 0;
+            again =
+                again || (rows[k].head_nodes == 0 && strcmp(rows[k].run_id, rows[i].run_id) == 0);
         utf8_clean(rows[i].run_id, false);
         if (ids && !again)
             (void)puts(rows[i].run_id);

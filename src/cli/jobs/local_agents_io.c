@@ -73,6 +73,7 @@ static void describe(const struct registry_entry *e, struct ps_row *row) {
     (void)strcpy(row->host, e->host);
     (void)strcpy(row->addr, e->addr);
     row->port = e->port;
+    row->head_nodes = e->head_nodes;
     row->pid = e->pid;
     row->command = e->foreign ? NULL : local_agent_command(e->pid);
     if (user != NULL)
@@ -117,7 +118,7 @@ int local_agents_list(struct loop *loop, struct ps_row **ret, size_t *ret_n, str
     struct ps_row *rows = xcalloc(n, sizeof *rows);
     for (size_t i = 0; i < n; i++) {
         describe(&entries[i], &rows[i]);
-        if (loop != NULL)
+        if (loop != NULL && rows[i].head_nodes == 0)
             ask(loop, &rows[i]);
     }
     *ret = rows;

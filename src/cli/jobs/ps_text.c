@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/json/json.h"
 #include "cli/jobs/columns.h"
@@ -17,6 +18,8 @@ static bool is_shown(enum column c, bool wide) { return wide || c < USER || c ==
 
 /* The group's state, or the node's place if it is no member. */
 static const char *state_of(const struct ps_row *r) {
+    if (r->head_nodes > 0)
+        return "head";
     if (!r->answered)
         return "no answer";
     if (r->has_node && r->node.place != PLACE_MEMBER && r->overview.state == GROUP_RUNNING)
@@ -41,7 +44,9 @@ static void add_cell(const struct ps_row *r, enum column c, struct strbuf *out) 
                           r->overview.generation.counter);
         break;
     case WORKERS: /* "8 of 16" */
-        if (is_member(r))
+        if (r->head_nodes > 0)
+            strbuf_printf(out, "%" PRIu32 " node%s", r->head_nodes, r->head_nodes == 1 ? "" : "s");
+        else if (is_member(r))
             strbuf_printf(out, "%" PRIu32 " of %" PRIu32, r->node.nproc, r->overview.world_size);
         else if (r->answered && r->has_node)
             strbuf_printf(out, "(%" PRIu32 ")", r->node.nproc);
@@ -50,6 +55,8 @@ static void add_cell(const struct ps_row *r, enum column c, struct strbuf *out) 
     case USER: columns_add_clean(out, r->user); break;
     case PID: strbuf_printf(out, "%" PRId32, r->pid); break;
     case LISTENER:
+        if (r->head_nodes > 0)
+            break;
         columns_add_clean(out, r->addr);
         strbuf_printf(out, ":%u", r->port);
         break;
@@ -81,11 +88,28 @@ static void measure(const struct ps_row *rows, size_t n, bool wide, uint32_t col
         widths[COMMAND] = columns > sum + COMMAND_MIN ? columns - sum : COMMAND_MIN;
 }
 
+/* What Slurm's head knows of the run id is its beginning. */
+static bool is_of(const struct ps_row *agent, const struct ps_row *head) {
+    size_t len = strlen(head->run_id);
+    return agent->head_nodes == 0 && strncmp(agent->run_id, head->run_id, len) == 0 &&
+           (agent->run_id[len] == '\0' || agent->run_id[len] == '.');
+}
+
+/* A head whose job has agents here, too, says nothing more. */
+static bool is_shown_row(const struct ps_row *rows, size_t n, size_t i) {
+    bool found = false;
+    for (size_t k = 0; k < n && rows[i].head_nodes > 0; k++)
+        found = found || is_of(&rows[k], &rows[i]);
+    return !found;
+}
+
 void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, struct strbuf *out) {
     _cleanup_(strbuf_fini) struct strbuf cell = {0};
     size_t widths[COLUMN_COUNT];
     measure(rows, n, wide, columns, widths);
     for (size_t i = 0; i <= n; i++) { /* the titles, then the rows */
+        if (i > 0 && !is_shown_row(rows, n, i - 1))
+            continue;
         for (enum column c = RUN; c < COLUMN_COUNT; c++) {
             if (!is_shown(c, wide))
                 continue;
@@ -137,6 +161,15 @@ static void write_state(struct json_writer *w, const struct ps_row *r) {
     }
 }
 
+static void write_process(struct json_writer *w, const struct ps_row *r) {
+    json_write_string(w, "since", r->since_utc);
+    json_write_u64(w, "running_seconds", r->running_ns / NS_PER_S);
+    if (r->command != NULL)
+        json_write_string(w, "command", r->command);
+    else
+        json_write_null(w, "command");
+}
+
 static void write_row(struct json_writer *w, const struct ps_row *r) {
     json_write_object_begin(w, NULL);
     json_write_string(w, "run_id", r->run_id);
@@ -150,12 +183,18 @@ static void write_row(struct json_writer *w, const struct ps_row *r) {
         json_write_string(w, "endpoint", r->overview.endpoint);
     else
         json_write_null(w, "endpoint");
-    json_write_string(w, "since", r->since_utc);
-    json_write_u64(w, "running_seconds", r->running_ns / NS_PER_S);
-    if (r->command != NULL)
-        json_write_string(w, "command", r->command);
-    else
-        json_write_null(w, "command");
+    write_process(w, r);
+    json_write_object_end(w);
+}
+
+static void write_head(struct json_writer *w, const struct ps_row *r) {
+    json_write_object_begin(w, NULL);
+    json_write_string(w, "run_id", r->run_id);
+    json_write_u64(w, "nodes", r->head_nodes);
+    json_write_string(w, "node", r->host);
+    json_write_string(w, "user", r->user);
+    json_write_i64(w, "pid", r->pid);
+    write_process(w, r);
     json_write_object_end(w);
 }
 
@@ -164,7 +203,13 @@ void ps_json(const struct ps_row *rows, size_t n, struct strbuf *out) {
     json_write_object_begin(&w, NULL);
     json_write_array_begin(&w, "agents");
     for (size_t i = 0; i < n; i++)
-        write_row(&w, &rows[i]);
+        if (rows[i].head_nodes == 0)
+            write_row(&w, &rows[i]);
+    json_write_array_end(&w);
+    json_write_array_begin(&w, "heads");
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].head_nodes > 0)
+            write_head(&w, &rows[i]);
     json_write_array_end(&w);
     json_write_object_end(&w);
     strbuf_add_char(out, '\n');

@@ -1,4 +1,5 @@
-/* What "muster ps" shows: a row for each agent of this machine, for people and as JSON (the keys
+/* What "muster ps" shows: a row for each agent of this machine, and for each head whose job has no
+ * agent here, for people and as JSON (the keys
  * are in muster-ps(1), and do not change). Pure. */
 #pragma once
 
@@ -11,6 +12,7 @@ struct ps_row {
     char host[RDZV_HOST_MAX];
     char addr[RDZV_ADDR_MAX]; /* of the agent's listener */
     uint16_t port;
+    uint32_t head_nodes; /* of a head: how many nodes its job has, elsewhere; 0: an agent */
     int32_t pid;         /* of the agent */
     char *command;       /* owned; its command line; NULL: not known */
     char since[24];      /* local time, for people: "12:03", "Nov 21" */

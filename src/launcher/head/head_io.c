@@ -24,6 +24,7 @@
 #include "launcher/head/lone_srun_io.h"
 #include "launcher/head/starter.h"
 #include "launcher/slurm/place_io.h"
+#include "rendezvous/operate/registry_io.h"
 
 #define EXIT_CANT 1
 #define EXIT_USAGE_ERROR 2
@@ -61,6 +62,7 @@ struct run {
     struct loop_timer *late;  /* until Slurm is asked how long it waits before it kills */
     struct helper_call *wait; /* while it is */
     uint64_t grace_ns;        /* of the workers; 0: not known */
+    struct registry_own registry;
     struct requeue *requeue;  /* NULL: not asked for */
     char lost[HEAD_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */
     int status;
@@ -474,6 +476,19 @@ static int look_at_queue(struct run *h) {
     return r;
 }
 
+/* For muster ps. The number of the step is not known yet, which its agents have in their run id. */
+static void tell_machine(struct run *h) {
+    const struct slurm_place *place = h->config->place;
+    const struct job_spec *spec = h->config->spec;
+    char run_id[RDZV_RUN_ID_MAX];
+    struct err err = {0};
+    (void)snprintf(run_id, sizeof run_id, "%s%s%s", place->cluster != NULL ? place->cluster : "",
+                   place->cluster != NULL ? "." : "", place->job_id);
+    if (registry_add_head(spec->run_id_given ? spec->run_id : run_id, h->config->nodes,
+                          &h->registry, &err) < 0)
+        log_debug("%s", err.text);
+}
+
 static int set_up(struct run *h, struct err *err) {
     (void)signal(SIGPIPE, SIG_IGN);
     int r = loop_new(&h->loop);
@@ -491,6 +506,8 @@ static int set_up(struct run *h, struct err *err) {
         r = look_at_queue(h);
     if (r == 0)
         r = ask_late(h);
+    if (r == 0)
+        tell_machine(h);
     return r < 0 ? r : start_step(h, err);
 }
 
@@ -505,6 +522,7 @@ static void tear_down(struct run *h) {
     lone_srun_watch_end(&h->lone);
     requeue_free(h->requeue);
     helper_call_free(h->wait);
+    registry_remove(&h->registry);
     loop_timer_free(h->late);
     child_watch_free(h->srun);
     end_scancel(h);

@@ -21,6 +21,7 @@
 #include "launcher/ssh_head/ssh_host_io.h"
 #include "launcher/ssh_head/ssh_output_io.h"
 #include "launcher/ssh_head/ssh_suspend_io.h"
+#include "rendezvous/operate/registry_io.h"
 
 #define EXIT_CANT 1
 #define EXIT_USAGE_ERROR 2
@@ -40,6 +41,7 @@ struct run {
     struct loop_signal *suspend; /* ^Z; NULL: it is ignored */
     struct loop_timer *timer, *ping, *alone, *naming, *leave;
     struct ssh_output *output;
+    struct registry_own registry;
     char *program, *command; /* muster's path, and what a host's shell is to run */
     char **words;            /* of --ssh */
     char *cwd;
@@ -146,9 +148,9 @@ static void tell_silence(struct run *h, uint32_t i) {
         return;
     m->called_ns = 0;
     log_warning("host %s: its login has not started muster yet", name_of(h, i)->name);
+    ssh_crew_hangs(&h->crew, i);
 }
 
-    ssh_crew_hangs(&h->crew, i);
 static void on_ping(void *arg) {
     struct run *h = arg;
     for (uint32_t i = 0; i < h->crew.n; i++) {
@@ -157,9 +159,9 @@ static void on_ping(void *arg) {
         tell_silence(h, i);
     }
     loop_timer_set(h->ping, clock_now_ns() + SSH_PING_NS);
+    advance(h);
 }
 
-    advance(h);
 static void on_suspend(void *arg, int signo) {
     struct run *h = arg;
     _cleanup_(freep) int *fds = xcalloc(h->crew.n, sizeof *fds);
@@ -514,6 +516,15 @@ static int set_up_loop(struct run *h) {
     return r;
 }
 
+/* For muster ps. */
+static void tell_machine(struct run *h) {
+    const struct job_spec *spec = h->config->spec;
+    struct err err = {0};
+    if (registry_add_head(spec->hosts.run_id != NULL ? spec->hosts.run_id : spec->run_id, h->crew.n,
+                          &h->registry, &err) < 0)
+        log_debug("%s", err.text);
+}
+
 static int set_up(struct run *h, struct err *err) {
     (void)signal(SIGPIPE, SIG_IGN);
     int r = prepare(h, err);
@@ -529,6 +540,7 @@ static int set_up(struct run *h, struct err *err) {
         .program = h->program,
         .version = h->config->version,
     };
+    tell_machine(h);
     on_ping(h);
     advance(h);
     return 0;
@@ -543,6 +555,7 @@ static void tear_down(struct run *h) {
     free(h->members);
     ssh_crew_fini(&h->crew);
     ssh_output_free(h->output);
+    registry_remove(&h->registry);
     head_signals_free(h->signals);
     loop_signal_free(h->suspend);
     for (size_t i = 0; i < ARRAY_SIZE(timers); i++)

@@ -51,7 +51,8 @@ static const struct json_field file_fields[] = {
     /* missing in files of older versions */
     {JSON_FIELD(entry_file, BOOL, "locked", locked), .when = JSON_OPTIONAL},
     {JSON_FIELD(entry_file, TEXT, "addr", entry.addr)},
-    {JSON_FIELD(entry_file, U16, "port", entry.port), .min = 1},
+    {JSON_FIELD(entry_file, U16, "port", entry.port)},
+    {JSON_FIELD(entry_file, U32, "head_nodes", entry.head_nodes), .when = JSON_OPTIONAL},
     {JSON_FIELD(entry_file, ID, "since_wall_ns", entry.since_wall_ns)},
 };
 static const struct json_table file_table = {JSON_ROWS(entry_file, file_fields), .open = true};
@@ -203,8 +204,8 @@ static int write_whole(int dir, const char *name, const struct registry_entry *e
     return r;
 }
 
-int registry_add(const char *run_id, const char *addr, uint16_t port, struct registry_own *ret,
-                 struct err *err) {
+static int add(const char *run_id, const char *addr, uint16_t port, uint32_t head_nodes,
+               struct registry_own *ret, struct err *err) {
     char dir_name[REGISTRY_PATH_MAX], name[64];
     *ret = (struct registry_own){.path = "", .lock = -1};
     int dir;
@@ -212,7 +213,7 @@ int registry_add(const char *run_id, const char *addr, uint16_t port, struct reg
     if (r < 0)
         return r;
     (void)snprintf(name, sizeof name, FILE_PREFIX "%d", (int)getpid());
-    struct registry_entry entry = {.port = port, .pid = getpid()};
+    struct registry_entry entry = {.port = port, .head_nodes = head_nodes, .pid = getpid()};
     utf8_copy(entry.run_id, sizeof entry.run_id, run_id);
     (void)snprintf(entry.addr, sizeof entry.addr, "%s", addr);
     r = write_whole(dir, name, &entry, &ret->lock);
@@ -221,6 +222,16 @@ int registry_add(const char *run_id, const char *addr, uint16_t port, struct reg
         return err_set(err, r, "can't write %s/%s: %s", dir_name, name, strerror(-r));
     (void)snprintf(ret->path, sizeof ret->path, "%.440s/%s", dir_name, name);
     return 0;
+}
+
+int registry_add(const char *run_id, const char *addr, uint16_t port, struct registry_own *ret,
+                 struct err *err) {
+    return add(run_id, addr, port, 0, ret, err);
+}
+
+int registry_add_head(const char *run_id, uint32_t n_nodes, struct registry_own *ret,
+                      struct err *err) {
+    return add(run_id, "", 0, n_nodes, ret, err);
 }
 
 void registry_remove(struct registry_own *own) {
@@ -270,6 +281,8 @@ static int read_entry(int dir, const char *name, const struct pid_space *here,
     int r = json_parse(text, (size_t)n, &limits, &doc, NULL);
     if (r == 0)
         r = json_table_read(doc, &file_table, &file, NULL);
+    if (r == 0 && (file.entry.port == 0) != (file.entry.head_nodes > 0))
+        r = -EINVAL;
     if (r < 0)
         return r;
     *ret = file.entry;
@@ -388,7 +401,17 @@ static int list(bool all, struct registry_entry **ret, size_t *ret_n, struct err
 }
 
 int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err) {
-    return list(false, ret, ret_n, err);
+    struct registry_entry *all = NULL;
+    size_t n = 0, n_agents = 0;
+    int r = list(false, &all, &n, err);
+    if (r < 0)
+        return r;
+    for (size_t i = 0; i < n; i++)
+        if (all[i].head_nodes == 0)
+            all[n_agents++] = all[i];
+    *ret = all;
+    *ret_n = n_agents;
+    return 0;
 }
 
 int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *err) {

@@ -33,6 +33,10 @@ struct registry_own {
  * a sentence; *ret is valid in both cases. */
 _must_use_ int registry_add(const char *run_id, const char *addr, uint16_t port,
                             struct registry_own *ret, struct err *err);
+/* Records that this process is the head of a job on so many nodes (1 or more), which are other
+ * machines as far as it knows. Nobody can ask it. */
+_must_use_ int registry_add_head(const char *run_id, uint32_t n_nodes, struct registry_own *ret,
+                                 struct err *err);
 /* It is fine if `own` was not added, or is removed already. */
 void registry_remove(struct registry_own *own);
 
@@ -40,11 +44,12 @@ struct registry_entry {
     char run_id[RDZV_RUN_ID_MAX];
     char host[RDZV_HOST_MAX];
     char addr[RDZV_ADDR_MAX]; /* literal */
-    uint16_t port;
-    int32_t pid;            /* in its own pid namespace */
-    uint32_t uid;           /* the user whose directory has it */
-    bool foreign;           /* from another pid namespace or machine: the process may be gone */
-    uint64_t since_wall_ns; /* when it was added, in ns since 1970 */
+    uint16_t port;            /* 0: of a head */
+    uint32_t head_nodes;      /* of a head: how many nodes the job has; else 0 */
+    int32_t pid;              /* in its own pid namespace */
+    uint32_t uid;             /* the user whose directory has it */
+    bool foreign;             /* from another pid namespace or machine: the process may be gone */
+    uint64_t since_wall_ns;   /* when it was added, in ns since 1970 */
 };
 
 /* Lists the agents of this machine, oldest first, and removes files of processes that are gone.
@@ -52,8 +57,8 @@ struct registry_entry {
  * if there are none. Returns 0, or a negative errno and a sentence: a directory exists but can't be
  * used. */
 _must_use_ int registry_list(struct registry_entry **ret, size_t *ret_n, struct err *err);
-/* The same, and for root also the agents of other users, in the directories that they choose if
- * MUSTER_RUN_DIR is not set; none of their files is removed. */
+/* The same with heads, and for root also what other users run, in the directories that they choose
+ * if MUSTER_RUN_DIR is not set; none of their files is removed. */
 _must_use_ int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *err);
 
 /* Removes files of processes that are gone, and unfinished files. Stops at until_ns
