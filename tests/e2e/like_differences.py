@@ -75,6 +75,10 @@ DIFFERENCES = [
         "a program with `worker_main()` then tells its flight recorder, when the job hangs",
         r"workers/.*/env/TORCH_WORKER_SERVER_SOCKET", "probe.py", theirs=NOTHING, ours='"<socket>"'),
     Difference(
+        "`PYTHONFAULTHANDLER` in workers", "absent", "1, unless it is set",
+        "a worker that dies of a signal writes its Python stacks to stderr first",
+        r"workers/.*/env/PYTHONFAULTHANDLER", "probe.py", theirs=NOTHING, ours='"1"'),
+    Difference(
         "`MASTER_ADDR`", "the name of the host, or `localhost`", "an address, unless `--master-addr` is a name",
         "workers need no resolver, and none of them can find another address under the name",
         r"workers/.*/env/MASTER_ADDR", "probe.py", r".*--standalone.*|(?!.*(master.port|PET_MASTER_PORT)).*", theirs='"<host>"', ours=r'"127\.0\.0\.1"|"::1"'),

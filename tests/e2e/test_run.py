@@ -383,6 +383,16 @@ def test_a_signal_is_called_by_its_name(job):
     assert re.search(r"exitcode  : -11 \(pid: \d+\)", err) and "Root Cause (first observed failure)" in err, err
 
 
+def test_a_python_worker_that_crashes_says_where(job, tmp_path):
+    (tmp_path / "t.py").write_text("import os, signal\n\n\ndef crash():\n    os.kill(os.getpid(), signal.SIGSEGV)\n\n\ncrash()\n")
+    code, _, err = job.run(tmp_path / "t.py", env={"PYTHONFAULTHANDLER": "\0unset"})
+    assert code == 1
+    assert re.search(r"t\.py\W+, line 5 in crash", err), err
+    assert re.search(r"exitcode  : -11 \(pid: \d+\)", err) and "Signal 11 (SIGSEGV) received by PID" in err, err
+    code, _, err = job.run(tmp_path / "t.py", env={"PYTHONFAULTHANDLER": ""})
+    assert code == 1 and "in crash" not in err and "Signal 11 (SIGSEGV) received by PID" in err, err
+
+
 def test_the_report_has_torchruns_fields(job):
     code, _, err = job.run("--nproc-per-node=2", "--no-python", job.worker, "err=last words\\n", "rank=0", "exit=7",
                            "wait")

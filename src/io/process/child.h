@@ -51,6 +51,9 @@ struct child_spec {
     bool no_new_privs;
     /* SIGHUP, SIGINT and SIGQUIT stay ignored if this process ignores them, as in a shell */
     bool keep_ignored;
+    /* PR_SET_PTRACER: this process and its other children may read its memory, where Yama allows
+     * that only to ancestors (ptrace_scope=1). Not inherited by its own children. prctl(2) */
+    bool readable;
     bool no_core;         /* RLIMIT_CORE = 0 */
     uint64_t nofile_soft; /* soft RLIMIT_NOFILE; 0: this process's own */
     const void *cpuset;   /* mask of sched_setaffinity(2), cpuset_bytes long; NULL: unbound */

@@ -63,6 +63,7 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
         .setsid = true,
         .keep_ignored = true,
         .death_signal = SIGKILL,
+        .readable = true,
         .no_new_privs = config->no_new_privs,
         .no_core = config->no_core,
         .nofile_soft = config->nofile_soft,

@@ -48,6 +48,8 @@ static void set_elastic(struct envlist *e, const struct worker_env_input *in) {
         envlist_set(e, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
     if (in->server_socket != NULL && envlist_get(e, "TORCH_WORKER_SERVER_SOCKET") == NULL)
         envlist_set(e, "TORCH_WORKER_SERVER_SOCKET", in->server_socket);
+    if (envlist_get(e, "PYTHONFAULTHANDLER") == NULL)
+        envlist_set(e, "PYTHONFAULTHANDLER", "1");
 }
 
 static void set_ours(struct envlist *e, const struct worker_env_input *in) {

@@ -3,11 +3,15 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -197,6 +201,39 @@ static void expect_failure(struct child_spec *spec, int code, const char *words)
         cr_expect_eq(r, code);
         cr_expect(strstr(err.text, words) != NULL, "'%s' lacks '%s'", err.text, words);
         cr_expect(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD, "left a child behind");
+    }
+}
+
+/* From here on, who names this process by PR_SET_PTRACER is killed. */
+static void kill_who_names_us(void) {
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, 5),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[0])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, PR_SET_PTRACER, 0, 3),
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[1])),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)getpid(), 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {.len = ARRAY_SIZE(code), .filter = code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) < 0)
+        cr_skip_test("no seccomp here");
+}
+
+Test(child, lets_its_parent_read_it_only_if_it_should) {
+    kill_who_names_us();
+    for (int readable = 0; readable < 2; readable++) {
+        struct child_spec spec = CHILD_SPEC_INIT;
+        spec.argv = ARGV(worker(), "exit=3", NULL);
+        spec.readable = readable;
+        char out[4096];
+        int status;
+        output_of(&spec, out, &status);
+        if (readable)
+            cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS);
+        else
+            cr_expect(WIFEXITED(status) && WEXITSTATUS(status) == 3);
     }
 }
 

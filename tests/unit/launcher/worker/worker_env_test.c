@@ -85,6 +85,9 @@ Test(worker_env, tells_every_variable_of_the_contract) {
     cr_assert_str_eq(value(users, &in, "TORCH_WORKER_SERVER_SOCKET"), "/run/mine");
     char *const outers[] = {TEXT("TORCH_WORKER_SERVER_SOCKET=/run/outer"), TEXT("MUSTER_WORKER_ID=outer"), NULL};
     cr_assert_str_eq(value(outers, &in, "TORCH_WORKER_SERVER_SOCKET"), "/tmp/muster-1/1.1-0.socket");
+    cr_assert_str_eq(value(base, &in, "PYTHONFAULTHANDLER"), "1");
+    char *const without[] = {TEXT("PYTHONFAULTHANDLER="), NULL};
+    cr_assert_str_eq(value(without, &in, "PYTHONFAULTHANDLER"), "");
     in.worker_id = "1.2.0123456789abcdef";
     cr_assert_str_eq(value(base, &in, "MUSTER_WORKER_ID"), "1.2.0123456789abcdef");
 }
