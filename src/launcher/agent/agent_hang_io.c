@@ -6,13 +6,19 @@ static void on_signs(void *arg, const struct rdzv_signs *signs) {
     rdzv_client_signs(a->client, signs);
 }
 
+static uint64_t leader(void *arg) {
+    const struct agent *a = arg;
+    return rdzv_client_welcomes(a->client);
+}
+
 static bool on_evidence(void *arg, const struct rdzv_evidence *piece) {
     struct agent *a = arg;
     return rdzv_client_evidence(a->client, piece);
 }
 
 int agent_hang_begin(struct agent *a) {
-    static const struct hang_watch_ops ops = {.signs = on_signs, .evidence = on_evidence};
+    static const struct hang_watch_ops ops = {
+        .signs = on_signs, .leader = leader, .evidence = on_evidence};
     struct hang_watch_config config = {
         .spec = a->config.spec, .host = a->host, .workers = a->local_workers};
     return hang_watch_new(a->loop, &config, &ops, a, &a->hang);

@@ -6,6 +6,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "launcher/hang/hang_reply_io.h"
+#include "launcher/hang/hang_rows.h"
 #include "launcher/worker/notify.h"
 #include "watchdog/gather/gather_io.h"
 #include "watchdog/gather/slow_io.h"
@@ -30,8 +31,8 @@ struct hang_watch {
     struct signs **parts;         /* [n_parts], of PART workers each, */
     struct slow **slow;           /* and the closer look at these */
     uint32_t n_parts, next_part;
-    uint64_t tick_ns;      /* when the present round began */
-    bool told;             /* that not all move */
+    uint64_t tick_ns; /* when the present round began */
+    struct hang_rows rows;
     struct gather *gather; /* what the leader asked for; NULL: nothing */
     uint32_t asked_id;
     uint64_t give_up_ns; /* nobody waits for the answer then */
@@ -51,23 +52,10 @@ static void to_row(const struct worker_signs *from, struct rdzv_signs_row *ret) 
                                    .place = from->place};
 }
 
-static void add_announced(const struct hang_watch *w, struct rdzv_signs_row *row, uint64_t now) {
-    const struct announced *a =
-        local_workers_announced(w->config.workers, row->rank - w->first_rank);
-    uint64_t limit, since;
-    row->step = a->step;
-    if (announced_limit(a, now, &limit, &since) && limit > 0) {
-        row->deadline_ns = limit;
-        row->since_announced_ns = since;
-    }
-}
-
-static void send_rows(struct hang_watch *w, const struct worker_signs *rows, size_t n,
-                      uint64_t now) {
+static void send_rows(struct hang_watch *w, const struct worker_signs *rows, size_t n) {
     struct rdzv_signs m = {.generation = w->generation};
     for (size_t i = 0; i < n; i++) {
-        to_row(&rows[i], &m.list[m.n]);
-        add_announced(w, &m.list[m.n++], now);
+        to_row(&rows[i], &m.list[m.n++]);
         if (m.n == RDZV_SIGNS_CHUNK || i + 1 == n) {
             w->ops.signs(w->arg, &m);
             m.n = 0;
@@ -76,20 +64,19 @@ static void send_rows(struct hang_watch *w, const struct worker_signs *rows, siz
 }
 
 static void tell(struct hang_watch *w, uint64_t now) {
+    _cleanup_(freep) struct worker_signs *rows = xcalloc(MAX2(w->n, 1u), sizeof *rows);
     uint64_t still = 0;
-    for (uint32_t p = 0; p < w->n_parts; p++)
-        still = MAX2(still, signs_still_ns(w->parts[p], now));
-    if (still < SIGNS_QUIET_NS) {
-        if (w->told)
-            w->ops.signs(w->arg, &(struct rdzv_signs){.generation = w->generation});
-        w->told = false;
-        return;
-    }
-    w->told = true;
+    size_t n = 0;
     for (uint32_t p = 0; p < w->n_parts; p++) {
-        struct worker_signs rows[PART];
-        send_rows(w, rows, signs_rows(w->parts[p], now, rows, PART), now);
+        still = MAX2(still, signs_still_ns(w->parts[p], now));
+        n += signs_rows(w->parts[p], now, rows + n, w->n - n);
     }
+    for (size_t i = 0; i < n; i++)
+        hang_rows_add(&w->rows, &rows[i],
+                      local_workers_announced(w->config.workers, rows[i].rank - w->first_rank),
+                      now);
+    if (hang_rows_due(&w->rows, still, w->ops.leader(w->arg)))
+        send_rows(w, rows, n);
 }
 
 /* ---- looking ---- */
@@ -204,6 +191,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
         return;
     w->n_parts = (w->n + PART - 1) / PART;
     w->watched = xcalloc(w->n, sizeof *w->watched);
+    hang_rows_init(&w->rows, w->n, w->first_rank);
     w->parts = xcalloc(w->n_parts, sizeof *w->parts);
     w->slow = xcalloc(w->n_parts, sizeof(struct slow *));
     for (uint32_t p = 0; p < w->n_parts; p++) {
@@ -224,7 +212,7 @@ void hang_watch_stop(struct hang_watch *w) {
     free(TAKE_PTR(w->watched));
     free(TAKE_PTR(w->pids));
     w->n = w->n_parts = w->next_part = 0;
-    w->told = false;
+    hang_rows_fini(&w->rows);
     w->generation = (struct generation){0, 0};
     loop_timer_set(w->timer, TIME_NEVER);
 }

@@ -6,7 +6,8 @@
  *     hang_watch_ask(w, &ask);                   … ops.evidence, piece by piece
  *     hang_watch_stop(w);                        they are being stopped
  *
- * While all workers move it says nothing. It never waits for a file or a process. */
+ * While all workers move, and announce nothing new, it says nothing (hang_rows.h). It never waits
+ * for a file or a process. */
 #pragma once
 
 #include "io/loop.h"
@@ -24,6 +25,8 @@ struct hang_watch_config { /* all borrowed for its life */
 struct hang_watch_ops {
     /* For the leader. Must not free the watch. */
     void (*signs)(void *arg, const struct rdzv_signs *signs);
+    /* Another number for each leader, and for each connection to it; 0: there is none now. */
+    uint64_t (*leader)(void *arg);
     /* The same; false: too much is unsent, it comes again soon. */
     bool (*evidence)(void *arg, const struct rdzv_evidence *piece);
 };

@@ -129,6 +129,9 @@ void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
 void rdzv_client_signs(struct rdzv_client *c, const struct rdzv_signs *signs);
 _must_use_ bool rdzv_client_evidence(struct rdzv_client *c, const struct rdzv_evidence *piece);
 
+/* How many times a leader has sent WELCOME; 0 while there is none. */
+uint64_t rdzv_client_welcomes(const struct rdzv_client *c);
+
 /* A node is parked at our listener, or the connection of a parked one has ended. */
 void rdzv_client_joiner(struct rdzv_client *c, uint64_t incarnation, bool came);
 

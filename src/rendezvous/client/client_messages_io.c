@@ -59,6 +59,10 @@ void rdzv_client_signs(struct rdzv_client *c, const struct rdzv_signs *signs) {
     client_send_to_leader(c, &(struct wire_message){.kind = WIRE_SIGNS, .signs = *signs});
 }
 
+uint64_t rdzv_client_welcomes(const struct rdzv_client *c) {
+    return c->conn != NULL && c->welcomed ? c->n_welcomes : 0;
+}
+
 /* More than this would delay leases, and must not come near CONN_UNSENT_MAX. */
 #define EVIDENCE_UNSENT_MAX ((size_t)64 * 1024)
 
@@ -138,6 +142,7 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     c->leader = w->leader;
     c->leader_epoch = w->epoch;
     c->welcomed = true;
+    c->n_welcomes++;
     c->welcomed_ns = clock_now_ns();
     c->backoff_ns = 0;
     client_keep_port(c);

@@ -60,12 +60,13 @@ struct rdzv_client {
     struct resolve *resolve;
     struct addr addrs[CLIENT_ADDRS_MAX];
     size_t n_addrs, next_addr;
-    uint64_t attempt_ns;  /* when the present attempt ends */
-    uint64_t backoff_ns;  /* before the next round; 0: none */
-    struct conn *conn;    /* NULL: none */
-    bool greeted;         /* the target's HELLO has arrived on it */
-    bool join_due;        /* JOIN is sent on it when rdzv_client_join() is called */
-    bool welcomed;        /* on this connection */
+    uint64_t attempt_ns; /* when the present attempt ends */
+    uint64_t backoff_ns; /* before the next round; 0: none */
+    struct conn *conn;   /* NULL: none */
+    bool greeted;        /* the target's HELLO has arrived on it */
+    bool join_due;       /* JOIN is sent on it when rdzv_client_join() is called */
+    bool welcomed;       /* on this connection */
+    uint64_t n_welcomes;
     uint64_t welcomed_ns; /* when that agent last sent WELCOME; 0: never */
     bool called;          /* CALL was sent on it, because JOIN has to wait */
     char waiting[CLIENT_WAITING_MAX];

@@ -268,7 +268,8 @@ struct rdzv_signs_row {
     bool moved_once;
     uint64_t step, deadline_ns, since_announced_ns, place;
 };
-/* Sent by a node once a second while one of its workers does not move; n 0: all move again. */
+/* Sent by a node once a second while one of its workers does not move, and at other times that
+ * watchdog/verdict/hang.h names: all its workers, in as many messages as they need. */
 struct rdzv_signs {
     struct generation generation;
     uint32_t n;

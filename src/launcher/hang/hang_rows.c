@@ -1,0 +1,67 @@
+#include "launcher/hang/hang_rows.h"
+
+#include "watchdog/signs/signs_io.h"
+
+#define TICK_NS (1 * NS_PER_S)
+#define GAP_NS (3 * NS_PER_S) /* between two rows: of a longer gap, one tick counts */
+
+void hang_rows_init(struct hang_rows *h, uint32_t n, uint32_t first_rank) {
+    *h = (struct hang_rows){.n = n, .first_rank = first_rank};
+    h->workers = xcalloc(MAX2(n, 1u), sizeof *h->workers);
+}
+
+void hang_rows_fini(struct hang_rows *h) {
+    free(h->workers);
+    *h = (struct hang_rows){0};
+}
+
+/* Counts the time since the last row. */
+static void count_time(struct hang_rows_worker *w, uint32_t flags, uint64_t alive_ns,
+                       uint64_t now_ns) {
+    uint64_t passed = w->added_ns == 0 ? 0 : now_ns - w->added_ns;
+    w->added_ns = now_ns;
+    if (alive_ns != w->alive_ns) {
+        w->alive_ns = alive_ns;
+        w->lost_ns = 0;
+        passed = MIN2(passed, now_ns - alive_ns);
+    }
+    if ((flags & (SIGN_STOPPED | SIGN_TRACED)) != 0)
+        w->lost_ns += passed;
+    else if (passed > GAP_NS)
+        w->lost_ns += passed - TICK_NS;
+}
+
+void hang_rows_add(struct hang_rows *h, struct worker_signs *row, const struct announced *announced,
+                   uint64_t now_ns) {
+    uint32_t i = row->rank - h->first_rank;
+    assert(i < h->n);
+    struct hang_rows_worker *w = &h->workers[i];
+    uint64_t limit, since;
+    count_time(w, row->flags, announced->alive_ns, now_ns);
+    row->step = announced->step;
+    w->deadline_ns = 0;
+    if ((row->flags & SIGN_ENDED) != 0 || !announced_limit(announced, now_ns, &limit, &since))
+        return;
+    w->deadline_ns = row->deadline_ns = limit;
+    row->since_announced_ns = since - MIN2(since, w->lost_ns);
+    h->late = h->late || row->since_announced_ns > limit;
+}
+
+bool hang_rows_due(struct hang_rows *h, uint64_t still_ns, uint64_t leader) {
+    bool wrong = still_ns >= SIGNS_QUIET_NS || h->late, other = leader != h->leader;
+    bool announces = false, changed = false;
+    h->late = false;
+    if (leader == 0) /* it is told once there is one */
+        return false;
+    for (uint32_t i = 0; i < h->n; i++) {
+        struct hang_rows_worker *w = &h->workers[i];
+        announces = announces || w->deadline_ns != 0;
+        changed = changed || w->deadline_ns != w->told_ns;
+        w->told_ns = w->deadline_ns;
+    }
+    /* "once more": a leader that believes that some wait has to hear that they don't */
+    bool due = wrong || h->told || changed || (other && announces);
+    h->leader = leader;
+    h->told = wrong;
+    return due;
+}
