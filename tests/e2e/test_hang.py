@@ -111,6 +111,14 @@ def test_a_hang_ends_a_job_without_restarts_if_that_is_wanted(job):
     assert re.search(r"the job hangs: .*rank 1 .*no restarts \(--max-restarts=0\)", ring.said()), ring.said()
 
 
+def test_a_hang_counts_against_the_node_of_the_suspect(job):
+    ring = Ring(job, "--nnodes=1:2", "--max-restarts=3", "--exclude-after=1", what="stop", ranks=[0, 1])
+    excluded = ring.says(r"rank 0 \(node (.*?)\).*excluded", 90 * SLOWER)
+    assert excluded, ring.said()
+    assert 0 in ring.finish(), ring.said()
+    assert len(ring.timeline("hang")) == 1, ring.said()
+
+
 def test_it_is_only_reported_where_there_is_no_restart(job):
     ring = Ring(job, what="stop", ranks=[3])
     assert ring.says("the job hangs: .*rank 3", 60 * SLOWER), ring.said()
