@@ -54,6 +54,7 @@ ROOMS = [
     ("watchdog/sources", "base/ io/"),
     ("rendezvous/client", "base/ io/ rendezvous/protocol rendezvous/arbiter rendezvous/member"),
     ("watchdog/signs", "base/ io/"),
+    ("watchdog/gpus", "base/ io/ topology/discover/nvml watchdog/signs"),
     ("watchdog/python", "base/ io/"),
     ("watchdog/evidence", "base/ io/ watchdog/signs"),
     ("watchdog/verdict", "base/ watchdog/signs"),

@@ -10,6 +10,7 @@
 #include "launcher/worker/notify.h"
 #include "watchdog/gather/gather_io.h"
 #include "watchdog/gather/slow_io.h"
+#include "watchdog/gpus/gpu_watch_io.h"
 
 #define TICK_NS (1 * NS_PER_S)
 /* Workers that are looked at in one callback: 3 ms. */
@@ -33,6 +34,7 @@ struct hang_watch {
     uint32_t n_parts, next_part;
     uint64_t tick_ns; /* when the present round began */
     struct hang_rows rows;
+    struct gpu_watch *gpus;
     struct gather *gather; /* what the leader asked for; NULL: nothing */
     uint32_t asked_id;
     uint64_t give_up_ns; /* nobody waits for the answer then */
@@ -66,15 +68,22 @@ static void send_rows(struct hang_watch *w, const struct worker_signs *rows, siz
 static void tell(struct hang_watch *w, uint64_t now) {
     _cleanup_(freep) struct worker_signs *rows = xcalloc(MAX2(w->n, 1u), sizeof *rows);
     uint64_t still = 0;
+    bool spins = false;
     size_t n = 0;
     for (uint32_t p = 0; p < w->n_parts; p++) {
         still = MAX2(still, signs_still_ns(w->parts[p], now));
         n += signs_rows(w->parts[p], now, rows + n, w->n - n);
     }
     for (size_t i = 0; i < n; i++)
-        hang_rows_add(&w->rows, &rows[i],
-                      local_workers_announced(w->config.workers, rows[i].rank - w->first_rank),
+        spins = spins || (rows[i].flags & SIGN_SPINS) != 0;
+    gpu_watch_tick(w->gpus, now, spins);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t local_rank = rows[i].rank - w->first_rank;
+        if ((rows[i].flags & SIGN_ENDED) == 0)
+            rows[i].flags |= gpu_watch_flags(w->gpus, w->pids[local_rank], now);
+        hang_rows_add(&w->rows, &rows[i], local_workers_announced(w->config.workers, local_rank),
                       now);
+    }
     if (hang_rows_due(&w->rows, still, w->ops.leader(w->arg)))
         send_rows(w, rows, n);
 }
@@ -192,6 +201,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     w->n_parts = (w->n + PART - 1) / PART;
     w->watched = xcalloc(w->n, sizeof *w->watched);
     hang_rows_init(&w->rows, w->n, w->first_rank);
+    w->gpus = gpu_watch_new(w->loop);
     w->parts = xcalloc(w->n_parts, sizeof *w->parts);
     w->slow = xcalloc(w->n_parts, sizeof(struct slow *));
     for (uint32_t p = 0; p < w->n_parts; p++) {
@@ -213,6 +223,7 @@ void hang_watch_stop(struct hang_watch *w) {
     free(TAKE_PTR(w->pids));
     w->n = w->n_parts = w->next_part = 0;
     hang_rows_fini(&w->rows);
+    gpu_watch_free(TAKE_PTR(w->gpus));
     w->generation = (struct generation){0, 0};
     loop_timer_set(w->timer, TIME_NEVER);
 }

@@ -223,6 +223,8 @@ static void work(struct work *k) {
     step_sources(k, nics);
     free(nics);
     send_so_far(k);
+    if (gather_gpus(&k->e, k->end_ns))
+        send_so_far(k);
 }
 
 static int run(int fd, void *arg) {

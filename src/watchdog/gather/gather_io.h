@@ -5,7 +5,8 @@
  *     r = gather_new(loop, &ask, on_evidence, me, &gather);    … on_evidence(me, json, len)
  *
  * In this order: /proc of all threads and children, and the kernel's stack where root; the Python
- * stacks; the last lines of the logs; native stacks; what else can be asked (watchdog/sources).
+ * stacks; the last lines of the logs; native stacks; what else can be asked (watchdog/sources); the
+ * counters of the GPUs.
  * What was gathered before a step that hangs arrives all the same, and each gap says its reason. */
 #pragma once
 

@@ -11,6 +11,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/proc.h"
+#include "watchdog/gpus/gpus_io.h"
 #include "watchdog/sources/kernel_log_io.h"
 #include "watchdog/sources/nics_io.h"
 #include "watchdog/sources/ras_io.h"
@@ -199,6 +200,29 @@ static void read_kernel_log(struct evidence *e, uint64_t end_ns) {
         e->kernel_log = strbuf_take(&text);
     }
     strbuf_fini(&text);
+}
+
+bool gather_gpus(struct evidence *e, uint64_t end_ns) {
+    struct err err = {0};
+    if (!source_gpus_may_answer() || clock_now_ns() >= end_ns)
+        return false;
+    struct gpus *before = xcalloc(2, sizeof *before), *after = before + 1;
+    int r = source_gpus(before, &err);
+    if (r == 0) {
+        wait_until(before->when_ns + NICS_APART_NS, end_ns);
+        r = source_gpus(after, &err);
+    }
+    if (r < 0)
+        evidence_gap(e, "GPUs: %s", err.text);
+    struct strbuf text = {0};
+    gpus_summary(before, after, &text);
+    if (text.len > 0) {
+        free(e->gpus);
+        e->gpus = strbuf_take(&text);
+    }
+    strbuf_fini(&text);
+    free(before);
+    return true;
 }
 
 void gather_sources_begin(struct nics *ret, uint64_t end_ns) {
