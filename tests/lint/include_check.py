@@ -76,7 +76,7 @@ ROOMS = [
                            " launcher/contain"
                            " launcher/worker launcher/logs launcher/report launcher/node"),
     ("launcher/hang", "base/ io/ watchdog/ rendezvous/protocol rendezvous/arbiter rendezvous/leader rendezvous/leader/parts"
-                      " rendezvous/member launcher/job launcher/worker launcher/supervise"),
+                      " rendezvous/member launcher/job launcher/worker launcher/logs launcher/supervise"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/head"
                      " launcher/supervise"),
     ("launcher/ssh_head", "base/ io/ topology/model rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job"

@@ -290,7 +290,8 @@ static int get_ready_to_lead(struct agent *a) {
                                     .listener = a->listener,
                                     .door = a->door,
                                     .events = a->events,
-                                    .preflight = a->preflight};
+                                    .preflight = a->preflight,
+                                    .local_workers = a->local_workers};
     return leading_new(a->loop, &config, &leading_ops, a, &a->leading);
 }
 

@@ -24,6 +24,7 @@ struct leading_config { /* all borrowed for its life */
     struct store_door *door;
     struct events *events;       /* NULL: not requested */
     struct preflight *preflight; /* NULL: no checks */
+    struct local_workers *local_workers;
 };
 
 struct leading_ops {

@@ -187,6 +187,8 @@ void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group
     hang_group_copy(group, &e->group);
 }
 
+const struct hang_group *hang_evidence_group(const struct hang_evidence *e) { return &e->group; }
+
 void hang_evidence_end(struct hang_evidence *e) {
     hang_group_fini(&e->group);
     if (e->round != NULL)

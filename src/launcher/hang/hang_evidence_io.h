@@ -47,6 +47,8 @@ _must_use_ int hang_evidence_new(struct loop *loop, const struct hang_evidence_o
 void hang_evidence_free(struct hang_evidence *e);
 
 void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group); /* copies */
+/* Borrowed until the next begin or end; world_size 0: none runs. */
+const struct hang_group *hang_evidence_group(const struct hang_evidence *e);
 /* Open questions get what has come so far, from the loop. */
 void hang_evidence_end(struct hang_evidence *e);
 /* That node has left, or was lost: it is not waited for. */

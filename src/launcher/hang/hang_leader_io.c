@@ -3,20 +3,40 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/list.h"
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "launcher/hang/hang_case_io.h"
 #include "watchdog/verdict/hang.h"
 
+#define OPEN_MAX 4 /* cases; a report more than these is said without evidence */
+
+/* A report or a verdict whose evidence is being taken. */
+struct open_case {
+    struct list link;
+    struct hang_leader *leader;
+    struct hang_case *io;
+    struct generation generation;
+    bool hung, restart;
+    bool recovered; /* there were beats again meanwhile */
+    char text[HANG_TEXT_MAX];
+    struct strbuf signs;    /* whom the signs alone suspect, in words */
+    struct failure suspect; /* the first of them */
+};
+
 struct hang_leader {
-    struct loop *loop;
-    const struct job_spec *spec;
+    struct hang_leader_config config;
+    struct hang_case_config cases;
     struct hang_leader_ops ops;
     void *arg;
     struct loop_timer *timer;
     struct hang *hang;
     struct hang_group group; /* that runs; generation none: none does */
     uint64_t began_ns;
+    struct list open; /* struct open_case */
+    uint32_t n_open;
+    bool files_failed; /* and that was said */
 };
 
 /* ---- words ---- */
@@ -44,18 +64,104 @@ static void name_suspects(const struct hang_leader *l, const struct hang_update 
 
 /* ---- what the verdict asks for ---- */
 
-static void stop_group(struct hang_leader *l, const struct hang_update *u, const char *text) {
-    struct failure f = {.kind = FAILURE_HANG, .wall_ns = clock_wall_ns()};
-    if (u->n_suspects > 0) {
-        const struct hang_node *n = &l->group.nodes[u->suspects[0].node];
-        f.rank = u->suspects[0].rank;
-        f.local_rank = f.rank - n->first_rank;
-        f.incarnation = n->incarnation;
-        (void)snprintf(f.node, sizeof f.node, "%s", n->name);
+static void close_case(struct open_case *c) {
+    list_remove(&c->link);
+    c->leader->n_open--;
+    strbuf_fini(&c->signs);
+    free(c);
+}
+
+static void blame(const struct hang_leader *l, uint32_t rank, uint32_t node, int32_t pid,
+                  struct failure *ret) {
+    const struct hang_node *n = &l->group.nodes[node];
+    ret->rank = rank;
+    ret->local_rank = rank - n->first_rank;
+    ret->incarnation = n->incarnation;
+    ret->pid = pid;
+    (void)snprintf(ret->node, sizeof ret->node, "%s", n->name);
+}
+
+/* A full or dead disk is said once. */
+static void say_files(struct hang_leader *l, const struct hang_compared *seen) {
+    if (seen->path != NULL) {
+        log_notice("what each rank did is in %s", seen->path);
+        local_workers_keep_files(l->config.workers);
+        l->files_failed = false;
+    } else if (seen->files_error != NULL && !l->files_failed) {
+        log_warning("what each rank did can't be kept: %s", seen->files_error);
+        l->files_failed = true;
     }
-    f.ran_ns = clock_now_ns() - l->began_ns;
-    (void)snprintf(f.text, sizeof f.text, "%s", text);
-    l->ops.hang(l->arg, l->group.generation, &f);
+}
+
+/* seen NULL: there is no evidence. */
+static void decide(struct open_case *c, const struct hang_compared *seen) {
+    struct hang_leader *l = c->leader;
+    bool same = generation_compare(c->generation, l->group.generation) == 0;
+    bool named = seen != NULL && seen->n_suspects > 0;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    strbuf_add(&text, c->text);
+    if (!named)
+        strbuf_add(&text, strbuf_text(&c->signs));
+    if (seen != NULL && seen->line[0] != '\0')
+        strbuf_printf(&text, "; %s", seen->line);
+    if (named && same)
+        blame(l, seen->first.rank, seen->first.node, seen->first.pid, &c->suspect);
+    if (c->hung && c->restart && !c->recovered && same) {
+        c->suspect.kind = FAILURE_HANG;
+        c->suspect.wall_ns = clock_wall_ns();
+        c->suspect.ran_ns = clock_now_ns() - l->began_ns;
+        (void)snprintf(c->suspect.text, sizeof c->suspect.text, "%s", strbuf_text(&text));
+        l->ops.hang(l->arg, c->generation, &c->suspect);
+    } else if (c->recovered) {
+        log_warning("the job seemed to hang, and goes on: %s", strbuf_text(&text));
+    } else {
+        log_warning("the job %s: %s", c->hung ? "hangs" : "is quiet", strbuf_text(&text));
+    }
+    if (seen != NULL)
+        say_files(l, seen);
+}
+
+static void step(struct hang_leader *l, struct hang_event *ev);
+
+/* What the machine does not know yet. */
+static void tell_machine(struct hang_leader *l, const struct hang_compared *seen) {
+    for (uint32_t r = 0; r < seen->n_ranks; r++) {
+        if (seen->ended[r])
+            step(l, &(struct hang_event){.kind = HANG_EVENT_ENDED, .rank = r});
+        else if (seen->places[r] != 0)
+            step(l, &(struct hang_event){
+                        .kind = HANG_EVENT_PLACE, .rank = r, .place = seen->places[r]});
+    }
+}
+
+static void on_seen(void *arg, const struct hang_compared *seen) {
+    struct open_case *c = arg;
+    struct hang_leader *l = c->leader;
+    struct generation of = c->generation;
+    if (seen->code < 0)
+        log_warning("what each rank does can't be compared: %s", strerror(-seen->code));
+    decide(c, seen->code < 0 ? NULL : seen);
+    close_case(c);
+    if (seen->code == 0 && generation_compare(of, l->group.generation) == 0)
+        tell_machine(l, seen);
+}
+
+static void open_case(struct hang_leader *l, const struct hang_update *u) {
+    struct open_case *c = xcalloc(1, sizeof *c);
+    *c = (struct open_case){
+        .leader = l, .generation = l->group.generation, .hung = u->hung, .restart = u->restart};
+    (void)snprintf(c->text, sizeof c->text, "%s", u->text);
+    name_suspects(l, u, &c->signs);
+    if (u->n_suspects > 0)
+        blame(l, u->suspects[0].rank, u->suspects[0].node, 0, &c->suspect);
+    list_append(&l->open, &c->link);
+    struct hang_case_ask ask = {
+        .what = u->text, .quiet_ns = u->quiet_ns, .signs = u->suspects, .n_signs = u->n_suspects};
+    bool asks = l->n_open++ < OPEN_MAX && hang_case_new(&l->cases, &ask, on_seen, c, &c->io) == 0;
+    if (!asks) {
+        decide(c, NULL);
+        close_case(c);
+    }
 }
 
 static void step(struct hang_leader *l, struct hang_event *ev) {
@@ -63,15 +169,10 @@ static void step(struct hang_leader *l, struct hang_event *ev) {
     ev->now_ns = clock_now_ns();
     hang_step(l->hang, ev, &u);
     loop_timer_set(l->timer, u.deadline_ns);
-    if (!u.report_due && !u.hung)
-        return;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    strbuf_add(&text, u.text);
-    name_suspects(l, &u, &text);
-    if (u.hung && u.restart)
-        stop_group(l, &u, strbuf_text(&text));
-    else
-        log_warning("the job %s: %s", u.hung ? "hangs" : "is quiet", strbuf_text(&text));
+    LIST_FOR_EACH(struct open_case, c, &l->open, link)
+        c->recovered = c->recovered || (u.recovered && c->hung);
+    if (u.report_due || u.hung)
+        open_case(l, &u);
 }
 
 static void on_timer(void *arg) { step(arg, &(struct hang_event){.kind = HANG_EVENT_TIMER}); }
@@ -87,7 +188,7 @@ void hang_leader_end(struct hang_leader *l) {
 
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
     hang_leader_end(l);
-    if (l->spec->hang_action == JOB_HANG_OFF)
+    if (l->config.spec->hang_action == JOB_HANG_OFF)
         return;
     hang_group_copy(group, &l->group);
     l->began_ns = clock_now_ns();
@@ -132,10 +233,19 @@ static enum hang_action action_of(const struct job_spec *spec) {
     assert_not_reached();
 }
 
-int hang_leader_new(struct loop *loop, const struct job_spec *spec,
+static const char *log_dir(void *arg) {
+    const struct hang_leader *l = arg;
+    return local_workers_hang_dir(l->config.workers);
+}
+
+int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
                     const struct hang_leader_ops *ops, void *arg, struct hang_leader **ret) {
+    const struct job_spec *spec = config->spec;
     struct hang_leader *l = xcalloc(1, sizeof *l);
-    *l = (struct hang_leader){.loop = loop, .spec = spec, .ops = *ops, .arg = arg};
+    *l = (struct hang_leader){.config = *config, .ops = *ops, .arg = arg};
+    l->cases = (struct hang_case_config){
+        .loop = loop, .spec = spec, .evidence = config->evidence, .dir = log_dir, .arg = l};
+    list_init(&l->open);
     struct hang_limits limits = {.action = action_of(spec),
                                  .still_ns = spec->hang_still_ns,
                                  .timeout_ns = spec->hang_timeout_ns,
@@ -153,6 +263,10 @@ int hang_leader_new(struct loop *loop, const struct job_spec *spec,
 void hang_leader_free(struct hang_leader *l) {
     if (l == NULL)
         return;
+    LIST_FOR_EACH(struct open_case, c, &l->open, link) {
+        hang_case_free(c->io);
+        close_case(c);
+    }
     hang_group_fini(&l->group);
     hang_free(l->hang);
     loop_timer_free(l->timer);

@@ -1,6 +1,6 @@
 /* The watchdog's work in the agent that leads: hears from the nodes whose workers do not move, lets
- * the verdict's machine (watchdog/verdict/hang.h) decide whether the job hangs, says so, and has
- * the group stopped.
+ * the verdict's machine (watchdog/verdict/hang.h) decide whether the job hangs, has what all ranks
+ * do compared and kept in files (hang_case_io.h), says so, and has the group stopped.
  *
  *     hang_leader_new(loop, &config, &ops, me, &l);
  *     hang_leader_begin(l, group);                  its workers run
@@ -11,8 +11,8 @@
 #pragma once
 
 #include "io/loop.h"
-#include "launcher/hang/hang_group.h"
-#include "launcher/job/job.h"
+#include "launcher/hang/hang_evidence_io.h"
+#include "launcher/supervise/local_workers_io.h"
 
 struct hang_leader_ops {
     /* This group hangs and has to be stopped (GROUP_EVENT_HANG). Called from the loop; must not
@@ -20,9 +20,15 @@ struct hang_leader_ops {
     void (*hang)(void *arg, struct generation generation, const struct failure *failure);
 };
 
+struct hang_leader_config { /* all borrowed for its life */
+    const struct job_spec *spec;
+    struct hang_evidence *evidence;
+    struct local_workers *workers; /* of this node: where the run's logs are */
+};
+
 struct hang_leader;
-/* spec is borrowed for its life. 0 or a negative errno. */
-_must_use_ int hang_leader_new(struct loop *loop, const struct job_spec *spec,
+/* 0 or a negative errno. */
+_must_use_ int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
                                const struct hang_leader_ops *ops, void *arg,
                                struct hang_leader **ret);
 void hang_leader_free(struct hang_leader *l); /* takes NULL */

@@ -561,6 +561,10 @@ const char *local_workers_log_dir(const struct local_workers *c) {
     return worker_logs_kept(c->files);
 }
 
+const char *local_workers_hang_dir(struct local_workers *c) {
+    return worker_logs_hang_dir(c->files);
+}
+
 char *local_workers_log_path(const struct local_workers *c, uint32_t i, int stream) {
     const char *dir = i < c->config.spec->nproc ? worker_logs_dir(c->files, i) : NULL;
     return dir == NULL ? NULL : logdir_log_path(dir, stream);

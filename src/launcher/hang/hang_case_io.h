@@ -1,0 +1,38 @@
+/* One case of a hang, in the agent that leads: what all ranks do is asked, compared and kept in
+ * files, from the question to the answer within --evidence-timeout and HANG_CASE_LATE_NS.
+ *
+ *     struct hang_case_ask ask = {.what = text, …};
+ *     r = hang_case_new(&config, &ask, on_seen, me, &c);      … on_seen(me, &compared)
+ *
+ * Nobody is disturbed. */
+#pragma once
+
+#include "launcher/hang/hang_compare_io.h"
+#include "launcher/job/job.h"
+
+#define HANG_CASE_LATE_NS NS_PER_S
+
+struct hang_case_config { /* all borrowed for the life of a case */
+    struct loop *loop;
+    const struct job_spec *spec;
+    struct hang_evidence *evidence;
+    /* The folder of the run's logs on this node; NULL: there is none. Borrowed; asked once. */
+    const char *(*dir)(void *arg);
+    void *arg; /* for dir */
+};
+struct hang_case_ask { /* copied */
+    const char *what;  /* the verdict's sentence; may be NULL */
+    uint64_t quiet_ns;
+    const struct hang_suspect *signs;
+    uint32_t n_signs;
+    const bool *waited; /* [world size] and who failed: struct suspects_input; NULL: nobody */
+    uint32_t failed;
+};
+
+struct hang_case;
+/* fn is called once, from the loop; code of struct hang_compared is not 0 if there is no
+ * comparison. The case is freed then. Returns 0; -ECANCELED: --evidence-timeout is 0; -ESRCH: no
+ * workers run. */
+_must_use_ int hang_case_new(const struct hang_case_config *config, const struct hang_case_ask *ask,
+                             hang_compared_fn *fn, void *arg, struct hang_case **ret);
+void hang_case_free(struct hang_case *c); /* cancels; takes NULL */

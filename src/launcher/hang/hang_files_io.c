@@ -1,0 +1,129 @@
+#include "launcher/hang/hang_files_io.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/file.h"
+#include "launcher/logs/logdir_io.h"
+
+#define FOLDER "hangs"
+#define TIME_LEN (sizeof "20261124-031038.123" - 1)
+#define LISTED_MAX 1024 /* of the folders; more are not of our making */
+
+static struct tm utc(uint64_t wall_ns) {
+    time_t at = (time_t)(wall_ns / NS_PER_S);
+    struct tm tm;
+    return gmtime_r(&at, &tm) == NULL ? (struct tm){0} : tm;
+}
+
+void hang_files_time(uint64_t wall_ns, char ret[HANG_FILES_NAME_MAX]) {
+    struct tm t = utc(wall_ns);
+    (void)snprintf(ret, HANG_FILES_NAME_MAX, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ",
+                   t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec,
+                   (unsigned)(wall_ns / NS_PER_MS % 1000));
+}
+
+void hang_files_name(uint64_t wall_ns, struct generation g, char ret[HANG_FILES_NAME_MAX]) {
+    struct tm t = utc(wall_ns);
+    (void)snprintf(ret, HANG_FILES_NAME_MAX, "%04d%02d%02d-%02d%02d%02d.%03u-%" PRIu32 ".%" PRIu32,
+                   t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec,
+                   (unsigned)(wall_ns / NS_PER_MS % 1000), g.epoch, g.counter);
+}
+
+/* ---- what is there ---- */
+
+struct kept {
+    char name[HANG_FILES_NAME_MAX];
+    uint64_t bytes;
+};
+
+static bool is_name(const char *name) {
+    static const char form[TIME_LEN + 1] = "dddddddd-dddddd.ddd";
+    size_t len = strlen(name);
+    bool is = len > TIME_LEN + 1 && len < HANG_FILES_NAME_MAX && name[TIME_LEN] == '-';
+    for (size_t i = 0; i < TIME_LEN && is; i++)
+        is = form[i] == 'd' ? name[i] >= '0' && name[i] <= '9' : name[i] == form[i];
+    return is && strspn(name + TIME_LEN + 1, "0123456789.") == len - TIME_LEN - 1;
+}
+
+static uint64_t size_of(const char *dir, const char *name, const char *file) {
+    _cleanup_(freep) char *path = xasprintf("%s/%s/%s", dir, name, file);
+    struct stat st;
+    return stat(path, &st) == 0 && st.st_size > 0 ? (uint64_t)st.st_size : 0;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const struct kept *)a)->name, ((const struct kept *)b)->name);
+}
+
+/* By time. */
+static size_t list(const char *dir, struct kept *ret) {
+    size_t n = 0;
+    DIR *d = opendir(dir);
+    if (d == NULL)
+        return 0;
+    for (struct dirent *e; n < LISTED_MAX && (e = readdir(d)) != NULL;)
+        if (is_name(e->d_name))
+            memcpy(ret[n++].name, e->d_name, strlen(e->d_name) + 1);
+    (void)closedir(d);
+    qsort(ret, n, sizeof *ret, by_name);
+    for (size_t i = 0; i < n; i++)
+        ret[i].bytes =
+            size_of(dir, ret[i].name, "hang.txt") + size_of(dir, ret[i].name, "hang.json");
+    return n;
+}
+
+/* Makes room for another one with so many bytes. What can't be removed stays. */
+static void prune(const char *dir, uint64_t bytes) {
+    _cleanup_(freep) struct kept *kept = xcalloc(LISTED_MAX, sizeof *kept);
+    size_t n = list(dir, kept);
+    for (size_t i = 0; i < n; i++)
+        bytes += kept[i].bytes;
+    for (size_t i = 0; i < n && (n - i >= HANG_FILES_KEPT || bytes > HANG_FILES_BYTES); i++) {
+        _cleanup_(freep) char *path = xasprintf("%s/%s", dir, kept[i].name);
+        (void)!logdir_remove_tree(path);
+        bytes -= kept[i].bytes;
+    }
+}
+
+/* ---- writing ---- */
+
+static int make(const char *path, struct err *err) {
+    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+        return 0;
+    return err_set(err, -errno, "can't make the folder %s: %s", path, strerror(errno));
+}
+
+static int write_one(const char *path, const struct hang_files_text *text, struct err *err) {
+    int r = file_write_atomic(path, text->data, text->len);
+    return r == 0 ? 0 : err_set(err, r, "can't write %s: %s", path, strerror(-r));
+}
+
+int hang_files_write(const char *dir, const char *name, const struct hang_files_text *text,
+                     const struct hang_files_text *json, char **ret_path, struct err *err) {
+    _cleanup_(freep) char *all = xasprintf("%s/" FOLDER, dir);
+    _cleanup_(freep) char *own = xasprintf("%s/%s", all, name);
+    _cleanup_(freep) char *text_path = xasprintf("%s/hang.txt", own);
+    _cleanup_(freep) char *json_path = xasprintf("%s/hang.json", own);
+    int r = make(all, err);
+    if (r < 0)
+        return r;
+    prune(all, text->len + json->len);
+    r = make(own, err);
+    if (r == 0)
+        r = write_one(text_path, text, err);
+    if (r == 0)
+        r = write_one(json_path, json, err);
+    if (r < 0) {
+        (void)rmdir(own); /* if nothing is in it */
+        return r;
+    }
+    *ret_path = TAKE_PTR(text_path);
+    return 0;
+}

@@ -1,0 +1,121 @@
+"""What is said and kept of a job that hangs: where each rank is, and which one the others wait for."""
+import json
+import os
+import pathlib
+import re
+
+from harness import SLOWER, free_port
+
+# Ranks compute and sleep by turns, so that they are seen to move; then one of them reads from a FIFO that nobody writes
+# to, and the others wait. A file in the folder lets all of them end. Later groups end at once.
+TRAIN = """
+import os, select, sys, time
+rank, folder = int(os.environ["RANK"]), sys.argv[1]
+odd = [int(r) for r in sys.argv[2].split(",") if r]
+
+def busy(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        pass
+
+def load():
+    with open(os.path.join(folder, "fifo"), "rb") as f:
+        f.read()
+
+def backward():
+    with open(os.path.join(folder, "gate"), "rb") as f:
+        f.read()
+
+def train():
+    if os.environ["MUSTER_GENERATION"] != "1.1":
+        return
+    for _ in range(8):
+        busy(0.02)
+        select.select([], [], [], 0.4)
+    print("waits now", flush=True)
+    if rank in odd:
+        load()
+    else:
+        backward()
+
+train()
+"""
+LINES = {name: 1 + TRAIN[:TRAIN.index(f'"{where}"')].count("\n")
+         for name, where in (("load", "fifo"), ("backward", "gate"))}
+
+
+LINE = rf"ranks 0-1,3 wait in backward \(train.py:{LINES['backward']}\); rank 2 \(node \S+, pid (\d+)\): " \
+       rf"[^;]* in load \(train.py:{LINES['load']}\)"
+
+
+class Hung:
+    """Two agents of two workers each; the first one leads."""
+
+    def __init__(self, job, *options, odd="2", program=None):
+        self.folder = job.tmp / "train"
+        self.folder.mkdir()
+        for name in ("fifo", "gate"):
+            os.mkfifo(self.folder / name)
+        script = job.tmp / "train.py"
+        script.write_text(TRAIN)
+        self.log = job.tmp / "timeline"
+        endpoint = f"127.0.0.1:{free_port()}"
+        self.agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=e2e",
+                                 f"--rdzv-endpoint={endpoint}", f"--rdzv-conf=is_host={int(tag == 'a')}",
+                                 f"--event-log={self.log}", *options, script, self.folder, odd, program=program)
+                       for tag in "ab"]
+
+    def said(self):
+        return "\n".join(a.said() for a in self.agents)
+
+    def says(self, pattern):
+        return self.agents[0].wait_said(pattern, 120 * SLOWER)
+
+    def release(self):
+        """The ranks of the first group go on."""
+        for name in ("fifo", "gate"):
+            os.close(os.open(self.folder / name, os.O_RDWR))
+
+    def all_wait(self):
+        for agent in self.agents:
+            both = agent.out.until(lambda agent=agent: agent.output().count("waits now") == 2, 120 * SLOWER)
+            assert both, self.said()
+
+    def finish(self):
+        statuses = [a.finish(120 * SLOWER)[0] for a in self.agents]
+        assert statuses == [0, 0], self.said()
+
+    def hang(self):
+        lines = map(json.loads, self.log.read_text().splitlines())
+        [entry] = [entry for entry in lines if entry["event"] == "hang"]
+        return entry
+
+
+# A slow start can be quiet, too: it is the report with this line that counts.
+REPORT = r"the job is quiet: [^\n]*" + LINE + r"[^\n]*\n[^\n]*what each rank did is in (\S+/hang.txt)"
+
+
+def read(path, logs):
+    """What is in the files of a report."""
+    path = pathlib.Path(path)
+    assert path.is_relative_to(logs), path
+    return path.read_text(), json.loads((path.parent / "hang.json").read_text())
+
+
+def test_a_hang_says_where_each_rank_is_and_starts_again(job):
+    logs = job.tmp / "logs"
+    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8",
+                "--evidence-timeout=60", "--log-dir", logs)
+    report = hung.says(REPORT)
+    pid, (text, doc) = report[1], read(report[2], logs)
+    hung.finish()
+    assert re.search(LINE, hung.hang()["cause"]), hung.hang()
+    assert re.search(r"the job hangs: [^\n]*" + LINE + r"[^\n]*restart 1 of 1", hung.said()), hung.said()
+    assert len(list(logs.glob("e2e/hangs/*-1.1/hang.json"))) >= 2, "the report, and the verdict"
+    # The files have it all.
+    [suspect] = doc["suspects"]
+    assert (suspect["rank"], suspect["pid"], suspect["reason"]) == (2, int(pid), "elsewhere")
+    assert doc["generation"] == "1.1" and doc["job"] == "e2e"
+    assert {w["rank"] for n in doc["nodes"] for w in n["evidence"]["workers"]} == {0, 1, 2, 3}
+    assert "job e2e, generation 1.1, 20" in text and f"suspect: rank 2 (node {suspect['node']}, pid {pid})" in text
+    assert re.search(r"load +/\S+/train.py:" + str(LINES["load"]), text), text

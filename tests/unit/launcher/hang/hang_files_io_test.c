@@ -1,0 +1,115 @@
+#include "launcher/hang/hang_files_io.h"
+
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/file.h"
+#include "launcher/logs/logdir_io.h"
+
+#define WALL_NS (UINT64_C(1795489838) * NS_PER_S) /* 2026-11-24 03:10:38 UTC */
+
+static char dir[] = "/tmp/muster-hang-XXXXXX";
+static char *all;
+static const struct hang_files_text text = {"words\n", 6}, json = {"{}", 2};
+
+static void begin(void) {
+    cr_assert_not_null(mkdtemp(dir));
+    all = xasprintf("%s/hangs", dir);
+}
+
+static void finish(void) {
+    cr_expect_eq(logdir_remove_tree(dir), 0);
+    free(all);
+}
+
+static char *write_at(uint64_t wall_ns) {
+    char name[HANG_FILES_NAME_MAX];
+    char *path = NULL;
+    struct err err = {0};
+    hang_files_name(wall_ns, (struct generation){1, 2}, name);
+    cr_assert_eq(hang_files_write(dir, name, &text, &json, &path, &err), 0, "%s", err.text);
+    return path;
+}
+
+static uint32_t count(void) {
+    uint32_t n = 0;
+    DIR *d = opendir(all);
+    cr_assert_not_null(d);
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        n += e->d_name[0] != '.';
+    (void)closedir(d);
+    return n;
+}
+
+static bool is_there(const char *name) {
+    _cleanup_(freep) char *path = xasprintf("%s/%s", all, name);
+    return access(path, F_OK) == 0;
+}
+
+TestSuite(hang_files_io, .init = begin, .fini = finish);
+
+Test(hang_files_io, names_have_time_and_generation) {
+    char name[HANG_FILES_NAME_MAX], time[HANG_FILES_NAME_MAX];
+    hang_files_name(WALL_NS + 7 * NS_PER_MS, (struct generation){4294967295, 4294967295}, name);
+    cr_assert_str_eq(name, "20261124-031038.007-4294967295.4294967295");
+    hang_files_time(WALL_NS + 123 * NS_PER_MS, time);
+    cr_assert_str_eq(time, "2026-11-24T03:10:38.123Z");
+    hang_files_time(UINT64_MAX, time);
+    cr_assert_str_eq(time, "2554-07-21T23:34:33.709Z");
+}
+
+Test(hang_files_io, both_files_are_written) {
+    _cleanup_(freep) char *path = write_at(WALL_NS), *wanted = xasprintf("%s/20261124-031038.000-1.2/hang.txt", all);
+    _cleanup_(freep) char *beside = xasprintf("%s/20261124-031038.000-1.2/hang.json", all), *got = NULL, *more = NULL;
+    size_t len;
+    cr_assert_str_eq(path, wanted);
+    cr_assert_eq(file_read_text(path, 100, &got, &len), 0);
+    cr_assert_str_eq(got, "words\n");
+    cr_assert_eq(file_read_text(beside, 100, &more, &len), 0);
+    cr_assert_str_eq(more, "{}");
+}
+
+Test(hang_files_io, the_oldest_are_removed_and_nothing_else) {
+    _cleanup_(freep) char *other = xasprintf("%s/of-the-user", all);
+    for (uint64_t i = 0; i < HANG_FILES_KEPT; i++) {
+        free(write_at(WALL_NS + i * NS_PER_S));
+        if (i == 0)
+            cr_assert_eq(mkdir(other, 0777), 0);
+    }
+    cr_assert_eq(count(), HANG_FILES_KEPT + 1);
+    free(write_at(WALL_NS + 100 * NS_PER_S));
+    cr_assert_eq(count(), HANG_FILES_KEPT + 1);
+    cr_assert(is_there("of-the-user"));
+    cr_assert_not(is_there("20261124-031038.000-1.2"));
+    cr_assert(is_there("20261124-031039.000-1.2"));
+    cr_assert(is_there("20261124-031218.000-1.2"));
+}
+
+Test(hang_files_io, large_ones_are_removed_sooner) {
+    for (uint64_t i = 0; i < 3; i++) {
+        _cleanup_(freep) char *path = write_at(WALL_NS + i * NS_PER_S);
+        cr_assert_eq(truncate(path, HANG_FILES_BYTES / 2 - 8), 0); /* with hang.json two are at the limit */
+    }
+    free(write_at(WALL_NS + 9 * NS_PER_S));
+    cr_assert_eq(count(), 3);
+    cr_assert_not(is_there("20261124-031038.000-1.2"));
+    cr_assert(is_there("20261124-031039.000-1.2"));
+}
+
+Test(hang_files_io, an_error_says_what_was_tried) {
+    struct err err = {0};
+    char *path = NULL;
+    int fd = open(all, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    cr_assert_geq(fd, 0);
+    (void)close(fd);
+    cr_assert_eq(hang_files_write(dir, "20261124-031038.000-1.2", &text, &json, &path, &err), -ENOTDIR);
+    cr_assert_not_null(strstr(err.text, "can't make the folder "), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, all));
+    cr_assert_null(path);
+}
