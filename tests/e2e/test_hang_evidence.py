@@ -3,8 +3,10 @@ import json
 import os
 import pathlib
 import re
+import signal
 
 from harness import SLOWER, free_port
+from test_run import on_small_disk
 
 # Ranks compute and sleep by turns, so that they are seen to move; then one of them reads from a FIFO that nobody writes
 # to, and the others wait. A file in the folder lets all of them end. Later groups end at once.
@@ -19,12 +21,12 @@ def busy(seconds):
         pass
 
 def load():
-    with open(os.path.join(folder, "fifo"), "rb") as f:
-        f.read()
+    with open(os.path.join(folder, "fifo"), "rb", 0) as f:
+        f.read(1)
 
 def backward():
-    with open(os.path.join(folder, "gate"), "rb") as f:
-        f.read()
+    with open(os.path.join(folder, "gate"), "rb", 0) as f:
+        f.read(1)
 
 def train():
     if os.environ["MUSTER_GENERATION"] != "1.1":
@@ -51,8 +53,8 @@ LINE = rf"ranks 0-1,3 wait in backward \(train.py:{LINES['backward']}\); rank 2 
 class Hung:
     """Two agents of two workers each; the first one leads."""
 
-    def __init__(self, job, *options, odd="2", program=None):
-        self.folder = job.tmp / "train"
+    def __init__(self, job, *options, odd="2", **more):
+        self.folder, self.ends = job.tmp / "train", []
         self.folder.mkdir()
         for name in ("fifo", "gate"):
             os.mkfifo(self.folder / name)
@@ -62,7 +64,7 @@ class Hung:
         endpoint = f"127.0.0.1:{free_port()}"
         self.agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=e2e",
                                  f"--rdzv-endpoint={endpoint}", f"--rdzv-conf=is_host={int(tag == 'a')}",
-                                 f"--event-log={self.log}", *options, script, self.folder, odd, program=program)
+                                 f"--event-log={self.log}", *options, script, self.folder, odd, **more)
                        for tag in "ab"]
 
     def said(self):
@@ -72,9 +74,10 @@ class Hung:
         return self.agents[0].wait_said(pattern, 120 * SLOWER)
 
     def release(self):
-        """The ranks of the first group go on."""
+        """The ranks of the first group go on, also those that come later."""
         for name in ("fifo", "gate"):
-            os.close(os.open(self.folder / name, os.O_RDWR))
+            self.ends.append(os.open(self.folder / name, os.O_RDWR))
+            os.write(self.ends[-1], b"0123")
 
     def all_wait(self):
         for agent in self.agents:
@@ -83,6 +86,8 @@ class Hung:
 
     def finish(self):
         statuses = [a.finish(120 * SLOWER)[0] for a in self.agents]
+        for end in self.ends:
+            os.close(end)
         assert statuses == [0, 0], self.said()
 
     def hang(self):
@@ -119,3 +124,63 @@ def test_a_hang_says_where_each_rank_is_and_starts_again(job):
     assert {w["rank"] for n in doc["nodes"] for w in n["evidence"]["workers"]} == {0, 1, 2, 3}
     assert "job e2e, generation 1.1, 20" in text and f"suspect: rank 2 (node {suspect['node']}, pid {pid})" in text
     assert re.search(r"load +/\S+/train.py:" + str(LINES["load"]), text), text
+
+
+def test_ranks_that_go_on_are_left_alone(job):
+    hung = Hung(job, "--hang-action=report", "--hang-report=3", "--hang-still=6", "--evidence-timeout=60")
+    hung.says(r"the job hangs: [^\n]*--hang-still[^\n]*" + LINE)
+    hung.release()
+    hung.finish()
+    assert '"event":"hang"' not in hung.log.read_text().replace(" ", ""), "nobody was stopped for it"
+
+
+def test_without_a_log_folder_it_is_kept_in_a_temporary_one(job):
+    temp = job.tmp / "temp"
+    temp.mkdir()
+    hung = Hung(job, "--hang-report=3", "--hang-still=0", "--evidence-timeout=60", env={"TMPDIR": str(temp)})
+    report = hung.says(REPORT)
+    hung.release()
+    hung.finish()
+    _, doc = read(report[2], temp)
+    assert [s["rank"] for s in doc["suspects"]] == [2]
+
+
+def test_no_files_are_made_where_none_are_wanted(job):
+    hung = Hung(job, "--hang-report=3", "--hang-still=0", "--evidence-timeout=60", "--log-dir=/dev/null")
+    hung.says(r"the job is quiet: [^\n]*" + LINE)
+    hung.release()
+    hung.finish()
+    assert "what each rank did" not in hung.said(), hung.said()
+
+
+def test_a_full_disk_costs_the_files_only(job):
+    logs = job.tmp / "logs"
+    full = on_small_disk(logs, "size=8k")
+    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8", "--evidence-timeout=60", "--log-dir", logs,
+                program=full)
+    hung.says(r"the job is quiet: [^\n]*" + LINE)
+    hung.finish()
+    assert re.search(LINE, hung.hang()["cause"]), hung.hang()
+    assert len(re.findall("what each rank did can't be kept: .*No space left on device", hung.said())) == 1, hung.said()
+
+
+def test_an_agent_that_does_not_answer_costs_its_time_only(job):
+    """It is stopped before it has said that its workers wait: so they count as moving, and are not more than half."""
+    hung = Hung(job, "--hang-report=2", "--hang-still=0", "--evidence-timeout=1", "--lease=300", "--heartbeat-interval=60")
+    hung.all_wait()
+    agent = hung.agents[1].agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        hung.says(r"the job is quiet: [^\n]*no evidence from ranks 2-3 \(node \S+: it did not answer in time\)")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    hung.release()
+    hung.finish()
+
+
+def test_without_time_for_evidence_the_signs_are_said(job):
+    hung = Hung(job, "--hang-action=report", "--hang-report=3", "--hang-still=0", "--evidence-timeout=0")
+    said = hung.says(r"the job is quiet: [^\n]*")[0]
+    hung.release()
+    hung.finish()
+    assert "train.py" not in said and "what each rank did" not in hung.said(), hung.said()
