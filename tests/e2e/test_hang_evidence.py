@@ -11,7 +11,7 @@ from test_run import on_small_disk
 # Ranks compute and sleep by turns, so that they are seen to move; then one of them reads from a FIFO that nobody writes
 # to, and the others wait. A file in the folder lets all of them end. Later groups end at once.
 TRAIN = """
-import os, select, sys, time
+import os, select, socket, sys, time
 rank, folder = int(os.environ["RANK"]), sys.argv[1]
 odd = [int(r) for r in sys.argv[2].split(",") if r]
 
@@ -28,7 +28,13 @@ def backward():
     with open(os.path.join(folder, "gate"), "rb", 0) as f:
         f.read(1)
 
+def connect():
+    if "store" not in sys.argv or rank in odd:
+        return None
+    return socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+
 def train():
+    store = connect()
     if os.environ["MUSTER_GENERATION"] != "1.1":
         return
     for _ in range(8):
@@ -53,7 +59,7 @@ LINE = rf"ranks 0-1,3 wait in backward \(train.py:{LINES['backward']}\); rank 2 
 class Hung:
     """Two agents of two workers each; the first one leads."""
 
-    def __init__(self, job, *options, odd="2", **more):
+    def __init__(self, job, *options, odd="2", words=(), **more):
         self.folder, self.ends = job.tmp / "train", []
         self.folder.mkdir()
         for name in ("fifo", "gate"):
@@ -64,7 +70,7 @@ class Hung:
         endpoint = f"127.0.0.1:{free_port()}"
         self.agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=e2e",
                                  f"--rdzv-endpoint={endpoint}", f"--rdzv-conf=is_host={int(tag == 'a')}",
-                                 f"--event-log={self.log}", *options, script, self.folder, odd, **more)
+                                 f"--event-log={self.log}", *options, script, self.folder, odd, *words, **more)
                        for tag in "ab"]
 
     def said(self):
@@ -184,3 +190,10 @@ def test_without_time_for_evidence_the_signs_are_said(job):
     hung.release()
     hung.finish()
     assert "train.py" not in said and "what each rank did" not in hung.said(), hung.said()
+
+
+def test_a_rank_that_is_not_at_the_store_is_named(job):
+    hung = Hung(job, "--hang-report=3", "--hang-still=0", "--evidence-timeout=60", words=["store"])
+    hung.says(r"the job is quiet: [^\n]*rank 2 \(node \S+, pid \d+\): has no connection to the store")
+    hung.release()
+    hung.finish()

@@ -35,6 +35,7 @@ struct work {
     const struct hang_compare_ask *ask;
     struct evidence *evidence;   /* [n_nodes] */
     struct suspects_node *nodes; /* [n_nodes] */
+    bool *came;                  /* [world_size] it has a connection to the store */
     struct err *errors;          /* [n_nodes] */
     struct suspects_input in;
     struct suspects found;
@@ -56,6 +57,19 @@ static void read_answers(struct work *k) {
     }
 }
 
+/* Of whom nothing is known, nothing is concluded. */
+static void read_came(struct work *k) {
+    const struct hang_group *g = &k->ask->answers->group;
+    k->came = xcalloc(g->world_size, sizeof *k->came);
+    memset(k->came, true, g->world_size);
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t w = 0; w < k->evidence[i].n_workers; w++) {
+            const struct evidence_worker *worker = &k->evidence[i].workers[w];
+            if (worker->rank < g->world_size && g->node_of[worker->rank] == i)
+                k->came[worker->rank] = !worker->not_at_store;
+        }
+}
+
 static int compare(struct work *k) {
     const struct hang_compare_ask *ask = k->ask;
     const struct hang_group *g = &ask->answers->group;
@@ -63,10 +77,12 @@ static int compare(struct work *k) {
     k->nodes = xcalloc(g->n_nodes, sizeof *k->nodes);
     k->errors = xcalloc(g->n_nodes, sizeof *k->errors);
     read_answers(k);
+    read_came(k);
     k->in = (struct suspects_input){.n_ranks = g->world_size,
                                     .nodes_of = g->node_of,
                                     .n_nodes = g->n_nodes,
                                     .nodes = k->nodes,
+                                    .came = k->came,
                                     .waited = ask->waited,
                                     .failed = ask->failed,
                                     .what = ask->what,

@@ -159,8 +159,11 @@ static int gather(struct hang_watch *w, uint64_t timeout_ns) {
                 local_workers_log_path(w->config.workers, i, k);
     }
     add_still(w, workers, clock_now_ns());
-    struct gather_ask ask = {
-        .node = w->config.host, .workers = workers, .n = w->n, .timeout_ns = timeout_ns};
+    struct gather_ask ask = {.node = w->config.host,
+                             .workers = workers,
+                             .n = w->n,
+                             .store_port = local_workers_store_port(w->config.workers),
+                             .timeout_ns = timeout_ns};
     int r = gather_new(w->loop, &ask, on_gathered, w, &w->gather);
     for (uint32_t i = 0; i < w->n * GATHER_LOGS_MAX; i++)
         free(logs[i]);

@@ -110,6 +110,8 @@ uint32_t local_workers_workers_alive(const struct local_workers *local_workers);
 /* How many workers of the current generation have exited with 0 by themselves, not because they
  * were stopped, and the global rank of the first. */
 uint32_t local_workers_ended_well(const struct local_workers *local_workers, uint32_t *ret_rank);
+/* MASTER_PORT of the current generation. */
+uint16_t local_workers_store_port(const struct local_workers *local_workers);
 /* What a worker of the current generation has announced over its notify socket. Borrowed. */
 const struct announced *local_workers_announced(const struct local_workers *local_workers,
                                                 uint32_t local_rank);

@@ -19,6 +19,12 @@ int local_workers_check_own_store(const struct local_workers *c, struct err *err
         f->store_host);
 }
 
+uint16_t local_workers_store_port(const struct local_workers *c) {
+    struct worker_env_input in;
+    worker_env_of_job(c->config.spec, 0, &in);
+    return in.master_port != 0 ? in.master_port : c->form.store_port;
+}
+
 static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, struct err *err) {
     const struct job_spec *spec = c->config.spec;
     const struct form *f = &c->form;
@@ -33,7 +39,7 @@ static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, s
     in.node_rank = f->node_rank;
     in.n_nodes = f->n_nodes;
     in.master_addr = in.master_addr != NULL ? in.master_addr : f->store_host;
-    in.master_port = in.master_port != 0 ? in.master_port : f->store_port;
+    in.master_port = local_workers_store_port(c);
     in.world_size = f->world_size;
     in.rank = f->first_rank + i;
     in.role_rank = f->role_first_rank + i;

@@ -61,10 +61,12 @@ struct evidence_child {
 struct evidence_worker {
     uint32_t rank, local_rank;
     int32_t pid;
-    uint64_t still_ns;  /* since its main thread last moved */
-    bool ended;         /* it has exited with 0: only rank, local_rank and pid are meaningful */
-    uint64_t step;      /* the last MUSTER_STEP; 0: none */
-    uint32_t n_threads; /* 0: none could be read */
+    uint64_t still_ns; /* since its main thread last moved */
+    bool ended;        /* it has exited with 0: only rank, local_rank and pid are meaningful */
+    uint64_t step;     /* the last MUSTER_STEP; 0: none */
+    /* It, or a child, has a connection to the workers' store, or has none; neither: not known. */
+    bool at_store, not_at_store;
+    uint32_t n_threads;              /* 0: none could be read */
     struct evidence_thread *threads; /* owned; the first is the main thread */
     bool threads_cut;
     uint32_t n_children;

@@ -163,6 +163,8 @@ static const struct json_field worker_fields[] = {
     {JSON_FIELD(evidence_worker, U64, "still_ns", still_ns)},
     BOOL_IF(evidence_worker, "ended", ended),
     {JSON_FIELD(evidence_worker, U64, "step", step), JSON_IF_SET(evidence_worker, step)},
+    BOOL_IF(evidence_worker, "at_store", at_store),
+    BOOL_IF(evidence_worker, "not_at_store", not_at_store),
     {JSON_ARRAY_OF(evidence_worker, "threads", threads, add_threads, thread)},
     BOOL_IF(evidence_worker, "threads_cut", threads_cut),
     {JSON_ARRAY_OF(evidence_worker, "children", children, add_children, child)},

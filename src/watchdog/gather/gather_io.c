@@ -13,6 +13,7 @@
 #include "watchdog/gather/gather_log_io.h"
 #include "watchdog/gather/gather_sources_io.h"
 #include "watchdog/gather/python_stacks_io.h"
+#include "watchdog/gather/store_link_io.h"
 #include "watchdog/gather/thread_io.h"
 #include "watchdog/signs/signs.h"
 
@@ -115,6 +116,7 @@ static void step_proc(struct work *k) {
         if (!a->ended)
             look_at(w);
     }
+    store_links(&k->e, k->ask->store_port);
 }
 
 /* ---- logs ---- */

@@ -33,6 +33,7 @@ struct gather_ask { /* borrowed for the call of gather_new() */
     const char *node;
     const struct gather_worker *workers; /* in order of local rank */
     size_t n;
+    uint16_t store_port; /* of the workers' store; 0: not known */
     uint64_t timeout_ns; /* --evidence-timeout */
 };
 

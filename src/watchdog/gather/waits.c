@@ -216,18 +216,37 @@ static bool socket_line(const char *line, uint64_t inode, char ret[WAITS_SOCKET_
     return true;
 }
 
+/* The next line of the table, without the rest of one that is too long. False: there is none. */
+static bool next_line(const char **at, const char *end, char *line, size_t size) {
+    if (*at >= end)
+        return false;
+    const char *stop = memchr(*at, '\n', (size_t)(end - *at));
+    size_t n = (size_t)((stop == NULL ? end : stop) - *at), kept = n < size ? n : 0;
+    memcpy(line, *at, kept);
+    line[kept] = '\0';
+    *at += n + 1;
+    return true;
+}
+
+size_t waits_connected(const char *table, size_t len, uint16_t port, uint64_t *ret, size_t max) {
+    char line[256];
+    size_t n = 0;
+    for (const char *at = table; n < max && next_line(&at, table + len, line, sizeof line);) {
+        unsigned remote_port, state;
+        uint64_t inode;
+        if (sscanf(line,
+                   " %*u: %*32[0-9A-F]:%*x %*32[0-9A-F]:%x %x %*x:%*x %*x:%*x %*x %*u %*u %" SCNu64,
+                   &remote_port, &state, &inode) == 3 &&
+            remote_port == port && state == 1 && inode != 0)
+            ret[n++] = inode;
+    }
+    return n;
+}
+
 bool waits_socket(const char *table, size_t len, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
     char line[256];
-    for (const char *at = table, *end = table + len; at < end;) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        size_t n = (size_t)((stop == NULL ? end : stop) - at);
-        if (n < sizeof line) {
-            memcpy(line, at, n);
-            line[n] = '\0';
-            if (socket_line(line, inode, ret))
-                return true;
-        }
-        at += n + 1;
-    }
+    for (const char *at = table; next_line(&at, table + len, line, sizeof line);)
+        if (socket_line(line, inode, ret))
+            return true;
     return false;
 }

@@ -31,6 +31,9 @@ enum waits_kind waits_kind(long number);
  * "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established". proc_pid_net(5). False: it is not there. */
 _must_use_ bool waits_socket(const char *table, size_t len, uint64_t inode,
                              char ret[WAITS_SOCKET_MAX]);
+/* The inodes of the established connections to this port of another end, in the same text; at most
+ * max. Returns how many. */
+size_t waits_connected(const char *table, size_t len, uint16_t port, uint64_t *ret, size_t max);
 /* The number of "socket:[123]"; 0: the text is no such. */
 uint64_t waits_socket_inode(const char *link);
 /* What /proc/PID/fd/N names, in a word where that says it: "pipe:[5]" -> "pipe",

@@ -13,8 +13,9 @@
  * own code. Still none: no suspect, and all groups are shown.
  *
  * Stronger than the groups is, in this order: a rank that has ended with 0 while others wait; one
- * that is stopped; one that never came to the store; one that has enqueued fewer collectives; one
- * that has announced fewer steps. Of these, only the strongest that is there names suspects. */
+ * that is stopped; one that has no connection to the store; one that has enqueued fewer
+ * collectives; one that has announced fewer steps. Of these, only the strongest that is there names
+ * suspects. */
 #pragma once
 
 #include <stdbool.h>
@@ -42,7 +43,7 @@ struct suspects_input {
     uint32_t n_nodes;
     const struct suspects_node *nodes;
     const uint64_t *collectives; /* of each rank, by NCCL RAS; 0: not known */
-    const bool *came;            /* of each rank: it has connected to the store */
+    const bool *came;            /* of each rank: it is connected to the store */
     /* Of each rank: it had not moved for long when rank `failed` failed. NULL: nobody failed.
      * Otherwise the still_ns of a worker must be that at the end of the gathering (gather_io.h),
      * and of workers that have ended only those in `signs` count as ended with 0. */
@@ -57,7 +58,7 @@ struct suspects_input {
 enum suspect_reason {
     SUSPECT_ENDED = 1,   /* exited with 0 while others wait */
     SUSPECT_STOPPED,     /* T */
-    SUSPECT_ABSENT,      /* never came to the store, others did */
+    SUSPECT_ABSENT,      /* has no connection to the store, others have */
     SUSPECT_COLLECTIVES, /* has enqueued fewer than others */
     SUSPECT_STEPS,       /* has announced fewer */
     SUSPECT_UNMOVED,     /* others moved when a worker failed, and this one did not */

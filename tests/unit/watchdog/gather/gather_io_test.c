@@ -24,6 +24,7 @@ static struct child_reaper *reaper;
 static struct evidence got;
 static unsigned calls;
 static pid_t waiter;
+static uint16_t store_port;
 
 static void begin(void) {
     cr_assert_eq(loop_new(&loop), 0);
@@ -68,7 +69,8 @@ static pid_t start(void (*fn)(int ready)) {
 }
 
 static void gather(const struct gather_worker *workers, size_t n, uint64_t timeout_ns) {
-    struct gather_ask ask = {.node = "b", .workers = workers, .n = n, .timeout_ns = timeout_ns};
+    struct gather_ask ask = {
+        .node = "b", .workers = workers, .n = n, .store_port = store_port, .timeout_ns = timeout_ns};
     struct gather *g = NULL;
     evidence_fini(&got);
     calls = 0;
@@ -332,6 +334,48 @@ Test(gather, a_process_that_is_stopped_is_ended_by_sigabrt_without_a_core) {
     cr_expect(WTERMSIG(status) == SIGABRT && !WCOREDUMP(status));
     cr_expect_eq(disturb_abort(INT32_MAX), -ESRCH);
     cr_expect_eq(disturb_abort(0), -ESRCH);
+}
+
+static void connect_and_wait(int ready) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(store_port)};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (const struct sockaddr *)&at, sizeof at) == 0)
+        (void)!write(ready, "x", 1);
+    for (;;)
+        pause();
+}
+
+static void connect_in_a_child(int ready) {
+    if (fork() == 0)
+        connect_and_wait(ready);
+    for (;;)
+        pause();
+}
+
+Test(gather, who_is_connected_to_the_store) {
+    static void (*const ways[])(int ready) = {connect_and_wait, connect_in_a_child};
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof at;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    cr_assert_eq(listen(fd, 4), 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+        store_port = ntohs(at.sin_port);
+        struct gather_worker a = {.pid = start(ways[i])};
+        gather(&a, 1, 100 * NS_PER_S);
+        cr_expect(got.workers[0].at_store && !got.workers[0].not_at_store, "%zu", i);
+        store_port = 1;
+        gather(&a, 1, 100 * NS_PER_S);
+        cr_expect(!got.workers[0].at_store && got.workers[0].not_at_store, "%zu", i);
+        store_port = 0;
+        gather(&a, 1, 100 * NS_PER_S);
+        cr_expect(!got.workers[0].at_store && !got.workers[0].not_at_store, "%zu", i);
+        (void)kill(-waiter, SIGKILL);
+    }
+    (void)close(fd);
 }
 
 Test(gather, can_be_cancelled_and_done_at_once) {

@@ -56,6 +56,17 @@ static const char table[] =
     "   4: 00000000000000000000000001000000:0050 00000000000000000000000000000000:0000 0A 00000000:00000000 "
     "00:00000000 00000000     0        0 45 1\n";
 
+Test(waits, finds_connections_to_a_port) {
+    uint64_t inodes[4];
+    cr_assert_eq(waits_connected(table, sizeof table - 1, 40961, inodes, 4), 1);
+    cr_expect_eq(inodes[0], 42);
+    cr_assert_eq(waits_connected(table, sizeof table - 1, 40962, inodes, 4), 1, "the other one is being closed");
+    cr_expect_eq(inodes[0], 43);
+    cr_expect_eq(waits_connected(table, sizeof table - 1, 40962, inodes, 0), 0);
+    cr_expect_eq(waits_connected(table, sizeof table - 1, 0, inodes, 4), 0, "who listens is not connected");
+    cr_expect_eq(waits_connected("", 0, 40962, inodes, 4), 0);
+}
+
 Test(waits, finds_a_socket) {
     static const struct {
         uint64_t inode;

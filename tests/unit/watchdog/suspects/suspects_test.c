@@ -167,7 +167,7 @@ Test(suspects, if_most_have_ended_those_who_have_not_are_not_waiting_for_them) {
     suspects_rig_fini(r);
 }
 
-Test(suspects, a_rank_that_never_came_to_the_store) {
+Test(suspects, a_rank_without_a_connection_to_the_store) {
     struct suspects_rig *r = four();
     bool came[4] = {true, false, true, true};
     r->in.came = came;
@@ -175,8 +175,8 @@ Test(suspects, a_rank_that_never_came_to_the_store) {
     rig_find(r);
     expect_one(r, 1, SUSPECT_ABSENT);
     expect_line(r,
-                "ranks 0,2-3 wait in backward (train.py:76); rank 1 (node a, pid 11): never came to the store: read() "
-                "in imports (train.py:3), still for 31 s");
+                "ranks 0,2-3 wait in backward (train.py:76); rank 1 (node a, pid 11): has no connection to the store, "
+                "others have: read() in imports (train.py:3), still for 31 s");
     memset(came, 0, sizeof came); /* a program that does not use it */
     rig_find(r);
     expect_one(r, 1, SUSPECT_ELSEWHERE);

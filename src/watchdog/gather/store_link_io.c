@@ -1,0 +1,102 @@
+#include "watchdog/gather/store_link_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/process/proc.h"
+#include "watchdog/gather/waits.h"
+
+#define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
+#define LINKS_MAX 8192              /* connections to the store from this machine */
+
+struct links {
+    uint64_t inodes[LINKS_MAX];
+    size_t n;
+};
+
+/* Of all processes of this one's network. False: they can't be read, or not all of them. */
+static bool read_table(pid_t pid, const char *name, uint16_t port, struct links *to) {
+    char path[PROC_PATH_MAX];
+    char *table = malloc(TABLE_MAX);
+    proc_path(path, pid, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t len = 0;
+    ssize_t n = table == NULL || fd < 0 ? -1 : 1;
+    while (n > 0 && len < TABLE_MAX) {
+        n = read(fd, table + len, TABLE_MAX - len);
+        len += n > 0 ? (size_t)n : 0;
+    }
+    if (n == 0)
+        to->n += waits_connected(table, len, port, to->inodes + to->n, LINKS_MAX - to->n);
+    free(table);
+    if (fd >= 0)
+        (void)close(fd);
+    return n == 0 && to->n < LINKS_MAX;
+}
+
+struct search {
+    const struct links *links;
+    int dir;
+    bool found;
+};
+
+static void look_at_fd(void *arg, int fd) {
+    struct search *s = arg;
+    char name[16], link[64];
+    (void)snprintf(name, sizeof name, "%d", fd);
+    ssize_t n = s->found ? -1 : readlinkat(s->dir, name, link, sizeof link - 1);
+    if (n < 0)
+        return;
+    link[n] = '\0';
+    uint64_t inode = waits_socket_inode(link);
+    for (size_t i = 0; i < s->links->n && inode != 0; i++)
+        s->found |= s->links->inodes[i] == inode;
+}
+
+/* 1, 0, or a negative errno: it can't be read. */
+static int has_link(pid_t pid, const struct links *links) {
+    char path[PROC_PATH_MAX];
+    proc_path(path, pid, "/fd");
+    struct search s = {.links = links, .dir = open(path, O_DIRECTORY | O_CLOEXEC)};
+    if (s.dir < 0)
+        return -errno;
+    int r = proc_each_number(path, look_at_fd, &s);
+    (void)close(s.dir);
+    return s.found ? 1 : r;
+}
+
+static bool net_of(pid_t pid, char *ret, size_t size) {
+    char path[PROC_PATH_MAX];
+    proc_path(path, pid, "/ns/net");
+    ssize_t n = readlink(path, ret, size - 1);
+    if (n > 0)
+        ret[n] = '\0';
+    return n > 0;
+}
+
+void store_links(struct evidence *e, uint16_t port) {
+    char net[64], own[64];
+    pid_t first = 0;
+    for (uint32_t i = 0; i < e->n_workers && first == 0; i++)
+        first = e->workers[i].n_threads > 0 ? e->workers[i].pid : 0;
+    if (port == 0 || first == 0 || !net_of(first, net, sizeof net))
+        return;
+    struct links *links = xcalloc(1, sizeof *links);
+    bool known = read_table(first, "/net/tcp", port, links);
+    if (access("/proc/self/net/tcp6", F_OK) == 0)
+        known = known && read_table(first, "/net/tcp6", port, links);
+    for (uint32_t i = 0; i < e->n_workers && known; i++) {
+        struct evidence_worker *w = &e->workers[i];
+        if (w->n_threads == 0 || !net_of(w->pid, own, sizeof own) || strcmp(own, net) != 0)
+            continue;
+        int r = has_link(w->pid, links);
+        for (uint32_t k = 0; k < w->n_children && r == 0; k++)
+            r = has_link(w->children[k].pid, links) == 1;
+        w->at_store = r == 1;
+        w->not_at_store = r == 0;
+    }
+    free(links);
+}
