@@ -116,6 +116,20 @@ def test_a_node_that_is_late_is_waited_for_in_words(here):
     assert err.count("waiting for nodes") == 1, err
 
 
+def test_an_srun_that_can_not_start_the_step(here):
+    """As while munge is down. What srun itself says does not name muster's part in it."""
+    tools = here.job.tmp / "bin"
+    tools.mkdir()
+    (tools / "srun").write_text("#!/bin/sh\necho 'srun: error: Munge encode failed' >&2\nexit 1\n")
+    (tools / "srun").chmod(0o755)
+    number = here.batch(f"PATH={tools}:$PATH {here.shell()}; echo status $?", "-N2", "--ntasks-per-node=1")
+    here.slurm.end(number)
+    said = here.output(number)
+    assert "status 1" in said and said.count("srun ended with status 1 before muster began on the nodes") == 1, said
+    assert "try srun hostname here" in said, said
+    here.gone()
+
+
 def test_a_users_own_prefix_stays(here):
     line = shlex.join([*RUN, "--tee=3", "--log-line-prefix-template=<${rank}> ", "--no-python", "echo", "hello"])
     number = here.batch(line, "-N2", "--ntasks-per-node=1")

@@ -27,6 +27,7 @@
 #include "rendezvous/operate/registry_io.h"
 
 #define EXIT_CANT 1
+#define SRUN_FAILED 1 /* srun's own errors; an agent's are others, or are told */
 #define EXIT_USAGE_ERROR 2
 #define BACKLOG 64
 #define ADDRS_MAX 8
@@ -363,6 +364,11 @@ static int ask_late(struct run *h) {
 static void on_srun_exit(void *arg, const struct child_status *status) {
     struct run *h = arg;
     child_watch_free(TAKE_PTR(h->srun));
+    if (!h->head.has_led && h->head.signo == 0 && !status->signalled && status->code == SRUN_FAILED)
+        log_error("srun ended with status %d before muster began on the nodes: if the lines above "
+                  "are its own, Slurm did not start the step, as while munge or the controller is "
+                  "down; try srun hostname here",
+                  status->code);
     step(h, &(struct head_event){.kind = HEAD_EVENT_SRUN_ENDED,
                                  .signalled = status->signalled,
                                  .code = status->code});
