@@ -128,6 +128,33 @@ def test_it_is_only_reported_where_there_is_no_restart(job):
     assert not ring.timeline("hang"), "nobody was stopped for it"
 
 
+# Both are seen to move for some seconds; then one of them exits, and the other one waits for it.
+LEAVES = r"""
+if [ "$MUSTER_GENERATION" = 1.1 ]; then
+    n=0
+    while [ "$n" -lt 30 ]; do
+        n=$((n + 1)) i=0
+        while [ "$i" -lt 5000 ]; do i=$((i + 1)); done
+        sleep 0.1
+    done
+    if [ "$RANK" = 0 ]; then sleep 1000; fi
+fi
+"""
+
+
+def test_a_rank_that_exits_while_others_wait_is_named_though_its_node_has_no_other(job):
+    script = job.tmp / "leaves.sh"
+    script.write_text(LEAVES)
+    endpoint, log = f"127.0.0.1:{free_port()}", job.tmp / "timeline"
+    agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=1", "--max-restarts=1", "--hang-still=5", "--hang-timeout=0",
+                        "--rdzv-backend=c10d", "--rdzv-id=e2e", f"--rdzv-endpoint={endpoint}", f"--event-log={log}",
+                        "--no-python", "/bin/sh", script) for tag in ("a", "b")]
+    codes = [a.finish(120)[0] for a in agents]
+    said = "\n".join(a.said() for a in agents)
+    assert codes == [0, 0], said
+    assert re.search(r"the job hangs: .*--hang-still.*rank 1 .*restart 1 of 1", said), said
+
+
 # Before the workers were seen to move, --hang-still does not count; 20 rounds take more than 4 s.
 def test_all_asleep_are_started_again_after_hang_still(job):
     ring = Ring(job, "--max-restarts=1", "--hang-still=5", "--hang-report=2", what="sleep", ranks=[1], turn=20)

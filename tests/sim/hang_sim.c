@@ -43,6 +43,10 @@ struct job {
     struct steps steps[RIG_RANKS_MAX];
     enum fault fault;
     uint32_t odd; /* the rank with the fault */
+    uint32_t traced;
+    uint64_t lost_ns;        /* time that the machine did not count, because of a misfortune */
+    uint64_t lost_before_ns; /* the same, before this phase */
+    uint64_t back_ns;        /* by how much the leader's clock has gone back */
     bool misfortunes;
     uint64_t leader_back, machine_back, node_back[RIG_NODES_MAX], released, next_leader;
     enum { FREE = 0, SUSPENDED, TRACED } hold;
@@ -89,6 +93,7 @@ static void begin_step(struct job *j) {
 
 static void begin_phase(struct job *j) {
     j->phase++;
+    j->lost_before_ns = j->lost_ns;
     j->quiet_phase = false;
     if (j->phase == 1) { /* imports, with very different speeds; then a long first step */
         for (uint32_t r = 0; r < j->rig.n; r++) {
@@ -153,7 +158,7 @@ static void lose_time(struct job *j, uint32_t rank) {
 static void hold(struct job *j) {
     for (uint32_t r = 0; r < j->rig.n; r++) {
         struct rig_worker *w = &j->rig.w[r];
-        if (j->hold == TRACED && r != j->odd)
+        if (j->hold == TRACED && r != j->traced)
             continue;
         w->moving = false;
         w->flags = j->hold == SUSPENDED ? SIGN_STOPPED : SIGN_TRACED;
@@ -215,7 +220,7 @@ static void misfortunes(struct job *j) {
     }
     if (j->hold == FREE && chance(j, each / 4)) {
         j->hold = chance(j, 0.5) ? SUSPENDED : TRACED;
-        j->odd = (uint32_t)prng_below(&j->random, r->n);
+        j->traced = (uint32_t)prng_below(&j->random, r->n);
         j->released = r->now + S(between(j, 1, 600));
     }
     if (j->hold != FREE && r->now >= j->released)
@@ -225,14 +230,18 @@ static void misfortunes(struct job *j) {
         j->next_leader = r->now + S(between(j, 60, 1200));
         j->machine_back = j->leader_back = 0;
     }
-    if (chance(j, each)) /* the leader's clock jumps, as no monotonic clock should */
-        r->skew += chance(j, 0.8) ? S(between(j, 1, 3000)) : (uint64_t)0 - MIN2(r->skew, S(between(j, 1, 100)));
+    if (chance(j, each)) { /* the leader's clock jumps, as no monotonic clock should */
+        uint64_t back = chance(j, 0.8) ? 0 : MIN2(r->skew, S(between(j, 1, 100)));
+        r->skew += back != 0 ? (uint64_t)0 - back : S(between(j, 1, 3000));
+        j->back_ns += back;
+    }
     r->leader_stalled = r->now < j->leader_back || r->now < j->machine_back;
     for (uint32_t i = 0; i < r->n_nodes; i++)
         r->node[i].stalled = r->now < j->machine_back || r->now < j->node_back[i];
     for (uint32_t i = 0; i < r->n; i++)
         if (r->node[r->nodes[i]].stalled)
             lose_time(j, i);
+    j->lost_ns += all_run(j) && j->hold == FREE ? 0 : RIG_DT;
 }
 
 static void run(struct job *j, double seconds) {
@@ -277,7 +286,8 @@ static void stays_well(uint64_t seed) {
     run(&j, HOUR);
     cr_assert_eq(j.rig.hangs, 0, "SEED=%llu: after %.1f s: %s", (unsigned long long)seed,
                  (double)j.rig.now / 1e9 - 1000, j.rig.text);
-    cr_assert(j.phase > 4, "SEED=%llu: it made %llu steps", (unsigned long long)seed, (unsigned long long)j.phase);
+    cr_assert(j.phase > 4 || j.lost_ns > S(HOUR) / 2, "SEED=%llu: it made %llu steps", (unsigned long long)seed,
+              (unsigned long long)j.phase);
     rig_fini(&j.rig);
 }
 
@@ -336,20 +346,26 @@ static bool is_named(const struct job *j) {
     return j->rig.n_suspects == 1 && j->rig.suspects[0].rank == j->odd;
 }
 
+/* Some time after it has begun, in the middle of a step, one rank gets a fault. Returns when. */
+static uint64_t begin_fault(struct job *j, uint64_t seed) {
+    j->knows_places = false;
+    run(j, between(j, 300, 900));
+    while ((j->quiet_phase || j->phase < 6 || j->hold != FREE || !all_run(j)) && j->rig.hangs == 0)
+        run(j, 0.1);
+    cr_assert_eq(j->rig.hangs, 0, "SEED=%llu: a hang before the fault: %s", (unsigned long long)seed, j->rig.text);
+    j->fault = 1 + (enum fault)prng_below(&j->random, N_FAULTS - 1);
+    j->odd = (uint32_t)prng_below(&j->random, j->rig.n);
+    uint64_t fault_at = j->rig.now;
+    act(j);
+    if (j->fault == FAULT_ENDED)
+        rig_event(&j->rig, (struct hang_event){.kind = HANG_EVENT_ENDED, .rank = j->odd});
+    return fault_at;
+}
+
 static void is_noticed(uint64_t seed) {
     static struct job j;
     begin(&j, seed);
-    j.knows_places = false;
-    run(&j, between(&j, 300, 900));
-    while ((j.quiet_phase || j.phase < 6) && j.rig.hangs == 0)
-        run(&j, 0.1);
-    cr_assert_eq(j.rig.hangs, 0, "SEED=%llu", (unsigned long long)seed);
-    j.fault = 1 + (enum fault)prng_below(&j.random, N_FAULTS - 1);
-    j.odd = (uint32_t)prng_below(&j.random, j.rig.n);
-    uint64_t fault_at = j.rig.now;
-    act(&j);
-    if (j.fault == FAULT_ENDED)
-        rig_event(&j.rig, (struct hang_event){.kind = HANG_EVENT_ENDED, .rank = j.odd});
+    uint64_t fault_at = begin_fault(&j, seed);
     run(&j, 6000);
     enum hang_why why;
     uint64_t beat, active, due = due_at(&j, fault_at, &why);
@@ -377,3 +393,58 @@ static void is_noticed(uint64_t seed) {
 }
 
 Test(hang_sim, each_fault_is_noticed_at_its_limit_and_its_rank_named) { for_each_seed(is_noticed); }
+
+/* The same, but what a node said before it was stopped can make others suspects, too. */
+static bool is_among(const struct job *j) {
+    if (j->fault == FAULT_STILL)
+        return true;
+    bool found = false;
+    for (uint32_t i = 0; i < j->rig.n_suspects; i++)
+        found = found || j->rig.suspects[i].rank == j->odd;
+    return found;
+}
+
+static void calm_down(struct job *j) {
+    j->misfortunes = false;
+    j->hold = FREE;
+    j->rig.leader_stalled = false;
+    for (uint32_t i = 0; i < j->rig.n_nodes; i++)
+        j->rig.node[i].stalled = false;
+}
+
+/* New leaders that know nothing, agents that are stopped, clocks that jump, and somebody who stops or traces workers,
+ * before a rank hangs and for up to 20 min afterwards. */
+static void is_noticed_all_the_same(uint64_t seed) {
+    static struct job j;
+    begin(&j, seed);
+    j.misfortunes = true;
+    uint64_t fault_at = begin_fault(&j, seed);
+    run(&j, between(&j, 0, 1200));
+    calm_down(&j);
+    uint64_t calm_at = j.rig.now;
+    run(&j, 6000);
+    enum hang_why why;
+    uint64_t due = due_at(&j, fault_at, &why);
+    cr_assert_eq(j.rig.hangs, 1, "SEED=%llu: fault %d of rank %u was not noticed", (unsigned long long)seed,
+                 (int)j.fault, j.odd);
+    static const double limits[] = {
+        [HANG_WHY_STOPPED] = 10, [HANG_WHY_ANNOUNCED] = 10, [HANG_WHY_STILL] = 180, [HANG_WHY_BUSY] = 1800};
+    double early = ((double)due - (double)j.rig.hung_at) / 1e9;
+    double late = ((double)j.rig.hung_at - (double)MAX2(due, calm_at + S(limits[why]))) / 1e9;
+    if (why == HANG_WHY_STOPPED) /* it is due then at the latest */
+        early = 10 - (double)(j.rig.hung_at - fault_at) / 1e9;
+    /* While time did not count, somebody may have waited: that is believed for so long. */
+    cr_assert(early <= (double)HANG_FIRST_SIGNS_NS / 1e9, "SEED=%llu: fault %d: %s came %.1f s early",
+              (unsigned long long)seed, (int)j.fault, hang_why_name(j.rig.why), early);
+    /* A deadline is later by the time that did not count. */
+    late -= (double)(j.back_ns + (why == HANG_WHY_ANNOUNCED ? j.lost_ns - j.lost_before_ns : 0)) / 1e9;
+    cr_assert(late <= 8, "SEED=%llu: fault %d: %s came %.1f s late", (unsigned long long)seed, (int)j.fault,
+              hang_why_name(why), late);
+    cr_assert_eq(j.rig.why, why, "SEED=%llu: fault %d: %s, not %s: %s", (unsigned long long)seed, (int)j.fault,
+                 hang_why_name(j.rig.why), hang_why_name(why), j.rig.text);
+    cr_assert(is_among(&j), "SEED=%llu: fault %d of rank %u: %u suspects, %s", (unsigned long long)seed, (int)j.fault,
+              j.odd, j.rig.n_suspects, j.rig.text);
+    rig_fini(&j.rig);
+}
+
+Test(hang_sim, new_leaders_and_agents_that_stop_hide_no_hang) { for_each_seed(is_noticed_all_the_same); }

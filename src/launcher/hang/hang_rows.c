@@ -39,8 +39,9 @@ void hang_rows_add(struct hang_rows *h, struct worker_signs *row, const struct a
     uint64_t limit, since;
     count_time(w, row->flags, announced->alive_ns, now_ns);
     row->step = announced->step;
+    w->ended = (row->flags & SIGN_ENDED) != 0;
     w->deadline_ns = 0;
-    if ((row->flags & SIGN_ENDED) != 0 || !announced_limit(announced, now_ns, &limit, &since))
+    if (w->ended || !announced_limit(announced, now_ns, &limit, &since))
         return;
     w->deadline_ns = row->deadline_ns = limit;
     row->since_announced_ns = since - MIN2(since, w->lost_ns);
@@ -49,18 +50,19 @@ void hang_rows_add(struct hang_rows *h, struct worker_signs *row, const struct a
 
 bool hang_rows_due(struct hang_rows *h, uint64_t still_ns, uint64_t leader) {
     bool wrong = still_ns >= SIGNS_QUIET_NS || h->late, other = leader != h->leader;
-    bool announces = false, changed = false;
+    bool news = false, changed = false; /* for another leader; for this one */
     h->late = false;
     if (leader == 0) /* it is told once there is one */
         return false;
     for (uint32_t i = 0; i < h->n; i++) {
         struct hang_rows_worker *w = &h->workers[i];
-        announces = announces || w->deadline_ns != 0;
-        changed = changed || w->deadline_ns != w->told_ns;
+        news = news || w->deadline_ns != 0 || w->ended;
+        changed = changed || w->deadline_ns != w->told_ns || w->ended != w->told_ended;
         w->told_ns = w->deadline_ns;
+        w->told_ended = w->ended;
     }
     /* "once more": a leader that believes that some wait has to hear that they don't */
-    bool due = wrong || h->told || changed || (other && announces);
+    bool due = wrong || h->told || changed || (other && news);
     h->leader = leader;
     h->told = wrong;
     return due;

@@ -103,6 +103,15 @@ Test(hang_rows, an_ended_worker_has_no_deadline) {
         cr_expect(!due_as(NS_PER_S, SIGN_ENDED, 0, 1));
 }
 
+Test(hang_rows, an_ended_worker_is_told_each_leader_once) {
+    cr_expect(due_as(NS_PER_S, SIGN_ENDED, 0, 1), "maybe nobody else runs on this node");
+    for (int i = 0; i < 10; i++)
+        cr_expect(!due_as(NS_PER_S, SIGN_ENDED, 0, 1));
+    cr_expect(!due_as(NS_PER_S, SIGN_ENDED, 0, 0), "there is no leader");
+    cr_expect(due_as(NS_PER_S, SIGN_ENDED, 0, 2));
+    cr_expect(!due_as(NS_PER_S, SIGN_ENDED, 0, 2));
+}
+
 Test(hang_rows, time_of_a_stopped_worker_does_not_count) {
     announce("WATCHDOG_USEC=5000000");
     cr_expect(due(0));

@@ -64,10 +64,12 @@ void rig_fini(struct rig *r) {
     r->h = NULL;
 }
 
-/* Nodes tell it once what was announced. */
+/* Nodes tell it once what was announced, and who has ended. */
 void rig_new_leader(struct rig *r) {
-    for (uint32_t i = 0; i < r->n; i++)
+    for (uint32_t i = 0; i < r->n; i++) {
         r->w[i].told_deadline_ns = 0;
+        r->w[i].told_ended = false;
+    }
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_START, .n = r->n, .nodes = r->nodes});
 }
 
@@ -102,6 +104,8 @@ static void sample(struct rig *r, uint32_t node) {
         speak = speak || (!w->ended && is_worth_a_word(r, w));
         once = once || (w->deadline_ns != 0 && w->told_deadline_ns != w->deadline_ns);
         w->told_deadline_ns = w->deadline_ns;
+        once = once || (w->ended && !w->told_ended);
+        w->told_ended = w->ended;
         row_of(r, i, &rows[n++]);
         w->moved_since = false;
     }

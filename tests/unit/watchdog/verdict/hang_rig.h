@@ -16,7 +16,7 @@ struct rig_worker {
     bool ended;
     /* the rig's own */
     uint64_t moved_at, born_at, told_deadline_ns;
-    bool moved_once, moved_since;
+    bool moved_once, moved_since, told_ended;
 };
 
 struct rig_node {
