@@ -224,6 +224,34 @@ Test(suspects, the_recorder_is_asked_before_ras_and_both_before_steps) {
     suspects_rig_fini(r);
 }
 
+Test(suspects, a_rank_that_has_ended_is_named_before_one_that_is_stopped) {
+    struct suspects_rig *r = four();
+    rig_does(r, 0, 'T', "", "", "", "");
+    rig_worker(r, 3)->ended = true;
+    rig_find(r);
+    expect_one(r, 3, SUSPECT_ENDED);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, half_of_the_ranks_can_be_stopped_and_are_named) {
+    struct suspects_rig *r = four();
+    rig_does(r, 1, 'T', "", "", "", "");
+    rig_does(r, 2, 'T', "", "", "", "");
+    rig_find(r);
+    cr_assert_eq(r->found.n_all, 2);
+    cr_expect(r->found.suspects[0].rank == 1 && r->found.suspects[0].reason == SUSPECT_STOPPED);
+    cr_expect(r->found.suspects[1].rank == 2 && r->found.suspects[1].reason == SUSPECT_STOPPED);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, at_the_same_stack_the_one_that_waits_for_something_else_is_apart) {
+    struct suspects_rig *r = four();
+    rig_does(r, 2, 'S', "clock_nanosleep", "hrtimer_nanosleep", "", "");
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_ELSEWHERE);
+    suspects_rig_fini(r);
+}
+
 Test(suspects, a_stopped_rank_is_named_before_those_that_are_behind) {
     struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++)

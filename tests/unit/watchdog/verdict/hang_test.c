@@ -70,6 +70,21 @@ Test(hang, the_ten_seconds_are_of_the_stop_not_of_the_wait_before_it) {
     rig_fini(r);
 }
 
+Test(hang, the_ten_seconds_are_of_the_wait_not_of_the_stop_before_it) {
+    static struct rig r;
+    rig_init(&r, 2, 2);
+    rig_run(&r, 60);
+    r.w[0].moving = false;
+    r.w[0].flags = SIGN_STOPPED;
+    rig_run(&r, 20); /* the other one works on: half is no beat */
+    cr_assert_eq(r.hangs, 0);
+    cr_expect_neq(r.last.state, HANG_OK);
+    r.w[1].moving = false;
+    assert_between(rig_until_hung(&r, 50), 9.9, 12.0);
+    cr_expect_eq(r.why, HANG_WHY_STOPPED);
+    rig_fini(&r);
+}
+
 Test(hang, a_stopped_rank_for_which_nobody_waits_is_none) {
     struct rig *r = working();
     r->w[2].moving = false;
@@ -641,6 +656,52 @@ Test(hang, time_in_which_a_node_that_spoke_says_nothing_does_not_count) {
     cr_expect_eq(r->hangs, 0);
     r->node[1].stalled = false;
     assert_between(rig_until_hung(r, 1000), 72, 82);
+    rig_fini(r);
+}
+
+Test(hang, any_node_that_says_nothing_is_enough) {
+    struct rig *r = working();
+    rig_all(r, false);
+    rig_run(r, 100);
+    r->node[0].stalled = true; /* the last rank's node goes on */
+    rig_run(r, 1000);
+    cr_expect_eq(r->hangs, 0);
+    rig_fini(r);
+}
+
+/* Nobody would have been silent for so long, if it was true: a worker that doesn't move is spoken of within 5 s. */
+Test(hang, a_node_that_speaks_late_is_believed_for_5_seconds) {
+    struct rig *r = working();
+    struct worker_signs row = {.rank = 0, .still_ns = S(60), .moved_once = true};
+    rig_event(r, (struct hang_event){.kind = HANG_EVENT_SIGNS, .node = 0, .rows = &row, .n = 1});
+    cr_expect_eq(hang_still_ns(r->h, 0), S(5));
+    rig_fini(r);
+}
+
+Test(hang, quiet_time_and_the_next_look_are_told) {
+    struct rig *r = working();
+    rig_all(r, false);
+    rig_run(r, 50);
+    cr_expect_eq(r->last.state, HANG_QUIET);
+    assert_between((double)r->last.quiet_ns / 1e9, 48, 51);
+    rig_start(r, false);
+    cr_expect_eq(r->last.state, HANG_STARTING);
+    cr_expect_eq(r->last.quiet_ns, 0);
+    cr_expect_eq(r->last.deadline_ns, r->now + S(1));
+    rig_run(r, 10);
+    cr_expect_eq(r->last.deadline_ns > r->now && r->last.deadline_ns <= r->now + S(1), true);
+    rig_fini(r);
+}
+
+Test(hang, a_new_generation_has_reports_of_its_own) {
+    struct rig *r = working();
+    rig_all(r, false);
+    rig_run(r, 40);
+    cr_expect_eq(r->reports, 1);
+    rig_start(r, false);
+    rig_all(r, false);
+    rig_run(r, 40);
+    cr_expect_eq(r->reports, 1, "before its first beat");
     rig_fini(r);
 }
 
