@@ -35,7 +35,9 @@ static void count_worker(const struct hang *h, const struct hang_worker *w, stru
     c->traced += traced;
     c->begun += has_begun(h, w);
     c->active += moves || busy;
-    c->silent += !w->moves && h->last_ns - w->heard_ns > HANG_SILENT_NS;
+    /* Its node has more to say of it: also if it moved in the second in which it was stopped. */
+    bool spoken_of = !w->moves || stopped || traced;
+    c->silent += spoken_of && h->last_ns - w->heard_ns > HANG_SILENT_NS;
     if (stopped)
         c->first_stopped = MIN2(c->first_stopped, w->stopped_at);
     if (w->deadline_ns != 0) {

@@ -669,6 +669,21 @@ Test(hang, any_node_that_says_nothing_is_enough) {
     rig_fini(r);
 }
 
+/* It moved in the second in which it was stopped, and then its whole node was. */
+Test(hang, a_node_that_says_nothing_after_a_worker_was_stopped_is_silent) {
+    static struct rig r;
+    rig_init(&r, 8, 4);
+    rig_run(&r, 60);
+    struct worker_signs row = {.rank = 2, .flags = SIGN_MOVED | SIGN_STOPPED, .moved_once = true};
+    cr_assert_eq(r.nodes[row.rank], 1);
+    rig_event(&r, (struct hang_event){.kind = HANG_EVENT_SIGNS, .node = 1, .rows = &row, .n = 1});
+    r.node[1].stalled = true;
+    rig_all(&r, false);
+    rig_run(&r, 1000);
+    cr_expect_eq(r.hangs, 0);
+    rig_fini(&r);
+}
+
 /* Nobody would have been silent for so long, if it was true: a worker that doesn't move is spoken of within 5 s. */
 Test(hang, a_node_that_speaks_late_is_believed_for_5_seconds) {
     struct rig *r = working();
