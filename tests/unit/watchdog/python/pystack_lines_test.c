@@ -105,6 +105,18 @@ Test(pystack_lines, of_3_13) {
     EXPECT_LINES(PYSTACK_LOCATIONS, bytes, spans);
 }
 
+/* Read a piece at a time; each piece is where it is in memory. */
+Test(pystack_lines, a_long_table) {
+    uint8_t bytes[4000];
+    for (size_t i = 0; i < sizeof bytes; i += 2) {
+        bytes[i] = 2;
+        bytes[i + 1] = i < 2000 ? 1 : 2;
+    }
+    for (int i = 0; i < 2000; i += 97)
+        cr_expect_eq(line(PYSTACK_LINETABLE, bytes, sizeof bytes, 2 * i, 10),
+                     10 + (uint32_t)(i < 1000 ? i + 1 : 1000 + 2 * (i - 999)), "%d", i);
+}
+
 Test(pystack_lines, before_the_first_instruction_it_is_the_first_line) {
     cr_expect_eq(line(PYSTACK_LNOTAB, NULL, 0, -1, 7), 7);
     cr_expect_eq(line(PYSTACK_LINETABLE, NULL, 0, -2, 7), 7);

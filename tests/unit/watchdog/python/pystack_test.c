@@ -206,6 +206,50 @@ Test(pystack, names_that_are_none) {
     }
 }
 
+/* Makes a str of the innermost function's name: characters of so many bytes each. */
+static void put_text(struct rig *r, uint64_t name, unsigned width, bool ascii, const void *chars, size_t n) {
+    static uint32_t state;
+    state = (width | 1u << 3 | (ascii ? 1u << 4 : 0)) << r->l->text_kind_shift;
+    put(r, name + r->l->text_length, n);
+    memory_image_write(&r->image, 0, name + r->l->text_state, &state, sizeof state);
+    memory_image_write(&r->image, 0, name + (ascii ? r->l->text_ascii : r->l->text_compact), chars, n * width);
+}
+
+/* Include/cpython/unicodeobject.h: Latin-1, UCS-2, UCS-4. A surrogate alone is no character. */
+Test(pystack, names_in_all_alphabets) {
+    static const uint8_t latin[] = {'f', 0xe9, 0x01};
+    static const uint16_t ucs2[] = {'f', 0x0416, 0x4e2d, 0xd800};
+    static const uint32_t ucs4[] = {'f', 0x1f600, 0x110000};
+    static struct rig r;
+    EACH_VERSION(&r, "threads") {
+        uint64_t name = get(&r, code_of(&r) + r.l->code_name);
+        put_text(&r, name, 1, false, latin, ARRAY_SIZE(latin));
+        cr_expect_str_eq(innermost(&r)->function, "f\u00e9?", "%s: %s", versions[v_], innermost(&r)->function);
+        put_text(&r, name, 2, false, ucs2, ARRAY_SIZE(ucs2));
+        cr_expect_eq(strncmp(innermost(&r)->function, "f\u0416\u4e2d", 6), 0, "%s", innermost(&r)->function);
+        put_text(&r, name, 4, false, ucs4, ARRAY_SIZE(ucs4));
+        cr_expect_str_eq(innermost(&r)->function, "f\U0001f600?", "%s", innermost(&r)->function);
+        put_text(&r, name, 3, false, latin, 1);
+        cr_expect_str_eq(innermost(&r)->function, "?", "there is no such width");
+        put_text(&r, name, 2, true, latin, 1);
+        cr_expect_str_eq(innermost(&r)->function, "?", "ASCII has one byte a character");
+    }
+}
+
+Test(pystack, of_a_long_name_of_a_file_the_end_is_kept) {
+    static char path[1000];
+    static struct rig r;
+    memset(path, 'x', sizeof path);
+    memcpy(path + sizeof path - 6, "end.py", 6);
+    EACH_VERSION(&r, "threads") {
+        uint64_t file = get(&r, code_of(&r) + r.l->code_file);
+        put_text(&r, file, 1, true, path, sizeof path);
+        const struct pystack_frame *f = innermost(&r);
+        cr_expect_eq(strlen(f->file), PYSTACK_FILE_MAX - 1);
+        cr_expect_str_eq(f->file + PYSTACK_FILE_MAX - 1 - 7, "xend.py");
+    }
+}
+
 Test(pystack, tables_of_lines_that_are_none) {
     static struct rig r;
     EACH_VERSION(&r, "threads") {
