@@ -94,7 +94,8 @@ void group_on_command(struct group *g, const struct command *c) {
         group_stop_for_operator(g, text, true);
         break;
     case COMMAND_STATUS: /* handled by the server */
-    case COMMAND_LEAVE:  /* handled by the agent */
+    case COMMAND_STACKS:
+    case COMMAND_LEAVE: /* handled by the agent */
     case COMMAND_KIND_COUNT: answer(g, false, "the leader can't carry out this command"); break;
     }
 }

@@ -64,6 +64,13 @@ static void wait_for_more(struct operator_call *a) {
     loop_timer_set(a->timer, clock_now_ns() + a->q->timeout_ns);
 }
 
+/* The nodes are asked first, perhaps after they have answered somebody else. */
+#define STACKS_MORE_NS (5 * NS_PER_S)
+
+static uint64_t stacks_wait_ns(const struct operator_call *a) {
+    return 2 * a->q->command.timeout_ns + STACKS_MORE_NS;
+}
+
 /* ---- messages to the agent ---- */
 
 static void send_command(struct operator_call *a) {
@@ -71,6 +78,8 @@ static void send_command(struct operator_call *a) {
                              .command = {.version = WIRE_VERSION, .command = a->q->command}};
     (void)snprintf(m.command.run_id, sizeof m.command.run_id, "%s", a->reply->run_id);
     conn_send(a->conn, &m);
+    if (a->q->command.kind == COMMAND_STACKS)
+        loop_timer_set(a->timer, clock_now_ns() + stacks_wait_ns(a));
 }
 
 static void on_hello(struct operator_call *a, const struct wire_hello *hello) {
@@ -190,6 +199,19 @@ static void on_nodes(struct operator_call *a, const struct wire_nodes *nodes) {
         wait_for_more(a);
 }
 
+static void on_stacks(struct operator_call *a, const struct wire_message *m) {
+    char where[ADDR_TEXT_MAX];
+    struct err err = {0};
+    int r = operator_stacks_take(&a->reply->stacks, m, &err);
+    if (r < 0)
+        fail(a, r, "the agent at %s gave an answer that makes no sense: %.150s", here(a, where),
+             err.text);
+    if (r != 0)
+        end(a, r < 0 ? r : 0);
+    else
+        loop_timer_set(a->timer, clock_now_ns() + stacks_wait_ns(a));
+}
+
 static void on_unexpected(struct operator_call *a, const struct wire_message *m) {
     char where[ADDR_TEXT_MAX];
     if (m->kind == WIRE_REFUSED)
@@ -209,6 +231,9 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
         on_hello(a, &m->hello);
     } else if (!a->greeted) {
         on_unexpected(a, m);
+    } else if ((m->kind == WIRE_STACKS || m->kind == WIRE_EVIDENCE) &&
+               a->q->command.kind == COMMAND_STACKS) {
+        on_stacks(a, m);
     } else if (m->kind == WIRE_REDIRECT && !a->reply->has_overview) {
         on_redirect(a, &m->redirect);
     } else if (m->kind == WIRE_ANSWER && !a->reply->has_overview) {
@@ -247,9 +272,10 @@ static void on_timeout(void *arg) {
     a->all_refused = false;
     struct addr peer;
     bool silent = !a->greeted && a->conn != NULL && conn_peer_addr(a->conn, &peer) == 0;
+    uint64_t waited_ns =
+        a->greeted && a->q->command.kind == COMMAND_STACKS ? stacks_wait_ns(a) : a->q->timeout_ns;
     fail(a, -EHOSTUNREACH, "no answer from %s within %.3g s%s", here(a, where),
-         (double)a->q->timeout_ns / NS_PER_S,
-         silent ? "; what listens there may not be muster" : "");
+         (double)waited_ns / NS_PER_S, silent ? "; what listens there may not be muster" : "");
     leave_address(a);
 }
 
@@ -258,6 +284,7 @@ static void on_timeout(void *arg) {
 static void try_next(struct operator_call *a) {
     a->greeted = false;
     a->reply->has_overview = false;
+    operator_stacks_fini(&a->reply->stacks);
     while (a->at < a->n_addrs) {
         wait_for_more(a);
         int r = conn_connect(a->loop, &a->addrs[a->at], &callbacks, a, &a->conn);
@@ -315,6 +342,7 @@ int operator_ask(struct loop *loop, const struct operator_question *q, struct op
     resolve_free(a.resolve);
     conn_free(a.conn);
     loop_timer_free(a.timer);
+    ret->wall_ns = clock_wall_ns();
     if (r == 0 && a.code < 0)
         r = err_set(err, a.code, "%s", a.text);
     if (r < 0)
@@ -324,5 +352,6 @@ int operator_ask(struct loop *loop, const struct operator_question *q, struct op
 
 void operator_reply_fini(struct operator_reply *reply) {
     free(reply->nodes);
+    operator_stacks_fini(&reply->stacks);
     *reply = (struct operator_reply){0};
 }

@@ -13,6 +13,7 @@
 
 #include "base/err.h"
 #include "io/loop.h"
+#include "rendezvous/operate/operator_stacks.h"
 #include "rendezvous/protocol/messages.h"
 
 #define OPERATOR_HOPS_MAX 4 /* REDIRECTs that are followed */
@@ -35,7 +36,9 @@ struct operator_reply {
     struct overview overview;
     struct overview_node *nodes; /* owned */
     uint32_t n_nodes;
+    struct operator_stacks stacks; /* the answer to COMMAND_STACKS; n 0: it is in `answer` */
     struct answer answer;
+    uint64_t wall_ns; /* since 1970; when the answer was complete */
 };
 
 /* 0: *ret is filled in; free it with operator_reply_fini(). Or a negative errno and a sentence:

@@ -310,6 +310,8 @@ enum command_kind {
     COMMAND_EXCLUDE, /* node: a host name, or an incarnation in hexadecimal */
     COMMAND_GROW,    /* re-form now, with the waiting nodes */
     COMMAND_STOP,    /* end the job */
+    /* what the workers do; answered by the leader: struct rdzv_stacks and evidence for each node */
+    COMMAND_STACKS,
     COMMAND_KIND_COUNT,
 };
 
@@ -317,6 +319,20 @@ struct command {
     enum command_kind kind;
     char node[RDZV_HOST_MAX];   /* EXCLUDE */
     char reason[RDZV_HOST_MAX]; /* for the record; may be "" */
+    uint64_t timeout_ns;        /* STACKS: what a node does not know by then is left out */
+};
+
+#define RDZV_STACKS_TIMEOUT_MAX_NS (60 * NS_PER_S) /* of STACKS */
+
+/* A node of the running group, in the answer to STACKS. If nothing is missing, its evidence follows
+ * in pieces (struct rdzv_evidence, whose id is `node`). Nodes come in the order of their ranks. */
+struct rdzv_stacks {
+    struct generation generation;
+    uint32_t world_size, n_nodes; /* of the group */
+    uint32_t node;                /* 0 ... n_nodes - 1 */
+    char name[RDZV_HOST_MAX];
+    uint32_t first_rank, nproc;
+    char missing[RDZV_HOST_MAX]; /* why there is no evidence; or "" */
 };
 
 struct answer {

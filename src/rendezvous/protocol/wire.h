@@ -69,7 +69,8 @@ enum wire_kind {
     WIRE_NODE_SUMMARY, /* node: what it is made of, to be compared with the others; after WELCOME */
     WIRE_SIGNS,        /* node: signs of life of its workers, while one does not move */
     WIRE_ASK,          /* leader: what do the node's workers do? */
-    WIRE_EVIDENCE,     /* node: the answer, in pieces */
+    WIRE_EVIDENCE,     /* node: the answer, in pieces; the same, leader to operator */
+    WIRE_STACKS,       /* leader, to an operator: a node, whose evidence follows */
 #define WIRE_KIND(kind, type) WIRE_##kind,
     WIRE_SMALL_MESSAGES(WIRE_KIND) /* node */
 #undef WIRE_KIND
@@ -166,6 +167,7 @@ struct wire_message {
         struct rdzv_signs signs;
         struct rdzv_evidence_ask ask;
         struct rdzv_evidence evidence;
+        struct rdzv_stacks stacks;
     };
 };
 

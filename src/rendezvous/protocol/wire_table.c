@@ -31,7 +31,7 @@ static const char *const desired_kinds[DESIRED_KIND_COUNT] = {
 };
 static const char *const command_kinds[COMMAND_KIND_COUNT] = {
     [COMMAND_STATUS] = "status", [COMMAND_LEAVE] = "leave", [COMMAND_EXCLUDE] = "exclude",
-    [COMMAND_GROW] = "grow",     [COMMAND_STOP] = "stop",
+    [COMMAND_GROW] = "grow",     [COMMAND_STOP] = "stop",   [COMMAND_STACKS] = "stacks",
 };
 
 /* ---- messages of nodes ---- */
@@ -333,6 +333,20 @@ static const struct json_field command_fields[] = {
     {JSON_FIELD(wire_command, TEXT, "node", command.node), .min = 1,
      JSON_OF_KINDS(wire_command, command.kind, BIT(COMMAND_EXCLUDE))},
     {JSON_FIELD(wire_command, TEXT, "reason", command.reason)},
+    {JSON_FIELD(wire_command, ID, "timeout_ns", command.timeout_ns), .min = NS_PER_MS,
+     .max = RDZV_STACKS_TIMEOUT_MAX_NS,
+     JSON_OF_KINDS(wire_command, command.kind, BIT(COMMAND_STACKS))},
+};
+
+static const struct json_field stacks_fields[] = {
+    {JSON_FIELD(rdzv_stacks, PAIR, "generation", generation)},
+    {FROM_1(rdzv_stacks, "world_size", world_size, UINT32_MAX)},
+    {FROM_1(rdzv_stacks, "n_nodes", n_nodes, RDZV_NODES_MAX)},
+    {JSON_FIELD(rdzv_stacks, U32, "node", node), BELOW(rdzv_stacks, n_nodes)},
+    {JSON_FIELD(rdzv_stacks, LINE, "name", name)},
+    {JSON_FIELD(rdzv_stacks, U32, "first_rank", first_rank), BELOW(rdzv_stacks, world_size)},
+    {FROM_1(rdzv_stacks, "nproc", nproc, RDZV_WORKERS_MAX)},
+    {JSON_FIELD(rdzv_stacks, LINE, "missing", missing)},
 };
 
 static const struct json_field answer_fields[] = {
@@ -425,4 +439,5 @@ const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
     [WIRE_SIGNS] = {"SIGNS", {ROWS(rdzv_signs, signs_fields)}, .for_leader = true},
     [WIRE_ASK] = {"ASK", {ROWS(rdzv_evidence_ask, ask_fields)}},
     [WIRE_EVIDENCE] = {"EVIDENCE", {ROWS(rdzv_evidence, evidence_fields)}, .for_leader = true},
+    [WIRE_STACKS] = {"STACKS", {ROWS(rdzv_stacks, stacks_fields)}},
 };

@@ -206,6 +206,9 @@ static void on_command(struct joiner *c, const struct wire_command *w) {
         answer(c->conn, false, "no leader is known here; try again, or ask another node");
     } else if (w->command.kind == COMMAND_STATUS) {
         rdzv_server_status(l->server, &c->asking);
+    } else if (w->command.kind == COMMAND_STACKS) {
+        struct rdzv_server *server = l->server;
+        rdzv_server_stacks(server, &w->command, listener_take(c));
     } else {
         rdzv_server_command(l->server, &w->command, c->conn);
     }

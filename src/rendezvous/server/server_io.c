@@ -247,6 +247,7 @@ static void destroy(void *arg) {
         send_desired(s, CONTAINER_OF(s->desired_pending.next, struct server_node, desired_link));
     server_free_nodes(s);
     server_overviews_fini(s);
+    server_stacks_fini(s);
     pump_fini(&s->pump);
     loop_timer_free(s->lease_pending_timer);
     loop_timer_free(s->desired_timer);
@@ -298,8 +299,11 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
         r = loop_timer_new(loop, on_desired_timer, s, &s->desired_timer);
     if (r == 0)
         r = server_overviews_init(s);
+    if (r == 0)
+        r = server_stacks_init(s);
     if (r < 0) {
         pump_fini(&s->pump);
+        loop_timer_free(s->overviews.timer);
         loop_timer_free(s->lease_pending_timer);
         group_free(s->group);
         free(s);

@@ -24,9 +24,10 @@
  * RDZV_FIRST_WORD_NS. While a group is formed, only one new connection is accepted in
  * RDZV_STRANGER_NS. There are at most RDZV_NODES_MAX parked nodes, and as many joined ones. There
  * are at most RDZV_OPERATORS_MAX operators, each until it is silent for RDZV_OPERATOR_SILENCE_NS;
- * they share the few texts of the status that are still to be sent. Each node has at most
- * WIRE_MESSAGE_MAX unread bytes and CONN_UNSENT_MAX unsent bytes (plus a successor's list of
- * members). A peer that violates the protocol is disconnected. */
+ * they share the few texts of the status that are still to be sent. Those who ask for stacks are at
+ * most 16, share an answer of at most 64 MiB, and have 10 s and 1 s per MiB to read it. Each node
+ * has at most WIRE_MESSAGE_MAX unread bytes and CONN_UNSENT_MAX unsent bytes (plus a successor's
+ * list of members). A peer that violates the protocol is disconnected. */
 #pragma once
 
 #include "io/loop.h"
@@ -100,6 +101,10 @@ struct rdzv_server_ops {
      * be NULL; must not free the server */
     void (*signs)(void *arg, uint64_t incarnation, const struct rdzv_signs *signs);
     void (*evidence)(void *arg, uint64_t incarnation, const struct rdzv_evidence *piece);
+    /* An operator wants to know what the workers do (COMMAND_STACKS): gather it within timeout_ns,
+     * then call rdzv_server_stacks_add() for each node and rdzv_server_stacks_end(), at once or
+     * later. There is one such question at a time. NULL: refused; must not free the server */
+    void (*stacks)(void *arg, uint64_t timeout_ns);
     /* That node was lost, left or was refused. May be NULL; must not free the server */
     void (*forgotten)(void *arg, uint64_t incarnation);
     /* A worker has told a safe point. Called between steps. May be NULL; must not free the server
@@ -148,6 +153,12 @@ void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes);
 /* Asks this node for evidence. False: it is not connected. */
 _must_use_ bool rdzv_server_ask(struct rdzv_server *s, uint64_t incarnation,
                                 const struct rdzv_evidence_ask *ask);
+/* The answer to ops.stacks: a node of the group, and its evidence (copied; not needed if
+ * node->missing says why there is none). Ignored if nobody has asked. */
+void rdzv_server_stacks_add(struct rdzv_server *s, const struct rdzv_stacks *node, const char *json,
+                            size_t len);
+/* All nodes of the group were added, in order; or, for one sentence, why there is no answer. */
+void rdzv_server_stacks_end(struct rdzv_server *s, const char *why_not);
 /* The running group hangs: GROUP_EVENT_HANG. Copies the failure. The group is stopped, or nothing
  * happens because it no longer runs. */
 void rdzv_server_hang(struct rdzv_server *s, struct generation generation,

@@ -4,6 +4,7 @@
  *   server_probe_io.c  probes of the nodes' listeners
  *   server_send_io.c   longer messages: successors, redirections, answers to operators
  *   server_overview_io.c  the status, for all operators that ask for it at one time
+ *   server_stacks_io.c  what the workers do, for operators that ask for it
  *   server_io.c        the group's steps and effects, the store's address, creation and end */
 #pragma once
 
@@ -31,6 +32,16 @@ struct overviews {
     uint32_t n_rows, next_row;
     uint64_t cost_ns;       /* of making it, so far */
     uint64_t rest_until_ns; /* no overview is begun before */
+};
+
+struct stacks_text;
+struct server_stacks {
+    struct loop_timer *timer;
+    struct list waiting, asked, readers; /* struct stacks_asker: for the next answer; for `text`;
+                                            their answer is being sent */
+    unsigned n_askers;
+    struct stacks_text *text; /* the answer that is being gathered; NULL: none */
+    uint64_t rest_until_ns;   /* none is begun before */
 };
 
 struct rdzv_server {
@@ -62,6 +73,7 @@ struct rdzv_server {
     struct list desired_pending;
     struct loop_timer *desired_timer;
     struct overviews overviews;
+    struct server_stacks stacks;
 };
 
 /* An operator's COMMAND under way. It is on the stack of rdzv_server_command(). */
@@ -154,3 +166,10 @@ _must_use_ int server_overviews_init(struct rdzv_server *s);
 void server_overviews_fini(struct rdzv_server *s);
 /* STATUS: answered later, on asking->conn. `asking` is borrowed until its link is removed. */
 void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking);
+
+/* ---- server_stacks_io.c ---- */
+
+_must_use_ int server_stacks_init(struct rdzv_server *s);
+void server_stacks_fini(struct rdzv_server *s);
+/* STACKS: takes ownership of the connection, and answers later. */
+void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn);

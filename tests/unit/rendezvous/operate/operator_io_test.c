@@ -107,6 +107,8 @@ static int ask_at(const char *host, uint16_t port, const char *run_id, enum comm
         (void)strcpy(q.command.node, "node7");
     if (kind == COMMAND_STOP)
         (void)strcpy(q.command.reason, "new data");
+    if (kind == COMMAND_STACKS)
+        q.command.timeout_ns = 300 * NS_PER_MS;
     return operator_ask(loop, &q, &reply, &err);
 }
 
@@ -118,6 +120,35 @@ static void answer_done(struct agent *a, struct conn *c, const struct wire_messa
     (void)a;
     (void)m;
     conn_send(c, &(struct wire_message){.kind = WIRE_ANSWER, .answer = {.ok = true, .text = "done"}});
+}
+
+/* A node with evidence, in two pieces, and one without. */
+static void answer_stacks(struct agent *a, struct conn *c, const struct wire_message *m) {
+    struct wire_message s = {.kind = WIRE_STACKS,
+                             .stacks = {.generation = {1, 1}, .world_size = 2, .n_nodes = 2, .nproc = 1, .name = "a"}};
+    (void)a;
+    (void)m;
+    conn_send(c, &s);
+    conn_send(c, &(struct wire_message){.kind = WIRE_EVIDENCE, .evidence = {.first = true, .text = "{\"x\""}});
+    conn_send(c, &(struct wire_message){.kind = WIRE_EVIDENCE, .evidence = {.last = true, .text = ":1}"}});
+    s.stacks.node = s.stacks.first_rank = 1;
+    (void)strcpy(s.stacks.missing, "it was lost");
+    conn_send(c, &s);
+}
+
+static void answer_half_of_the_stacks(struct agent *a, struct conn *c, const struct wire_message *m) {
+    struct wire_message s = {.kind = WIRE_STACKS,
+                             .stacks = {.generation = {1, 1}, .world_size = 2, .n_nodes = 2, .nproc = 1, .name = "a"}};
+    (void)c;
+    (void)m;
+    conn_send(c, &s);
+    conn_finish(TAKE_PTR(a->calls[a->n_calls - 1]));
+}
+
+static void answer_strange_stacks(struct agent *a, struct conn *c, const struct wire_message *m) {
+    (void)a;
+    (void)m;
+    conn_send(c, &(struct wire_message){.kind = WIRE_EVIDENCE, .evidence = {.first = true, .text = "{}"}});
 }
 
 static void answer_redirect(struct agent *a, struct conn *c, const struct wire_message *m) {
@@ -355,4 +386,29 @@ Test(operator_io, a_list_of_addresses_is_tried_in_turn, .init = begin, .fini = f
     cr_assert_eq(ask_at("127.0.0.99,127.0.0.1", a->port, NULL, COMMAND_GROW), 0, "%s", err.text);
     cr_assert_eq(a->n_commands, 1);
     cr_assert_lt(ask_at("no such host", a->port, NULL, COMMAND_GROW), 0);
+}
+
+Test(operator_io, stacks_are_put_together_from_the_leader_s_pieces, .init = begin, .fini = finish) {
+    struct agent *follower = start(answer_redirect);
+    const struct agent *leader = start(answer_stacks);
+    follower->redirect_to = leader->port;
+    cr_assert_eq(ask(follower, COMMAND_STACKS), 0, "%s", err.text);
+    cr_assert_eq(leader->last.command.timeout_ns, 300 * NS_PER_MS);
+    cr_assert_eq(reply.stacks.n, 2);
+    cr_assert_str_eq(reply.stacks.nodes[0].evidence, "{\"x\":1}");
+    cr_assert_str_eq(reply.stacks.nodes[1].head.missing, "it was lost");
+}
+
+Test(operator_io, stacks_can_be_refused, .init = begin, .fini = finish) {
+    cr_assert_eq(ask(start(answer_done), COMMAND_STACKS), 0, "%s", err.text);
+    cr_assert_eq(reply.stacks.n, 0);
+    cr_assert_str_eq(reply.answer.text, "done");
+}
+
+Test(operator_io, stacks_that_are_not_whole_are_an_error, .init = begin, .fini = finish) {
+    cr_assert_eq(ask(start(answer_half_of_the_stacks), COMMAND_STACKS), -EHOSTUNREACH);
+    cr_assert_eq(ask(start(answer_strange_stacks), COMMAND_STACKS), -EPROTO);
+    cr_assert_not_null(strstr(err.text, "an answer that makes no sense"), "%s", err.text);
+    cr_assert_eq(ask(start(answer_stacks), COMMAND_STATUS), -EPROTO, "nobody asked for stacks");
+    cr_assert_eq(reply.stacks.n, 0);
 }

@@ -540,6 +540,10 @@ static void check_text_limit(const char *before, const char *after, size_t size)
            "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC                 \
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
+#define STACKS                                                                                                \
+    "{\"kind\":\"STACKS\",\"generation\":\"1.2\",\"world_size\":4,\"n_nodes\":2,\"node\":1,\"first_rank\":2," \
+    "\"nproc\":2,"
+
 Test(wire, every_text_has_its_limit) {
     check_text_limit("{\"kind\":\"HELLO\",\"version\":7,\"incarnation\":" INC ",\"run_id\":\"", "\"}", RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
@@ -561,6 +565,8 @@ Test(wire, every_text_has_its_limit) {
                      RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"EVIDENCE\",\"id\":1,\"first\":true,\"last\":true,\"text\":\"", "\"}",
                      RDZV_EVIDENCE_CHUNK_MAX);
+    check_text_limit(STACKS "\"missing\":\"\",\"name\":\"", "\"}", RDZV_HOST_MAX);
+    check_text_limit(STACKS "\"name\":\"\",\"missing\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_NODE_SUMMARY_MAX);
     check_text_limit("{\"kind\":\"ANSWER\",\"ok\":true,\"text\":\"", "\"}", RDZV_REASON_MAX / 4);
     check_text_limit(ROW("running", "1") "\"addr\":\"\",\"why\":\"\",\"name\":\"", "\"}]}", RDZV_HOST_MAX);
@@ -609,6 +615,8 @@ Test(wire, every_number_has_its_limit) {
     check_number_limit(WIRE_OVERVIEW, "world_size", UINT32_MAX);
     check_number_limit(WIRE_NODES, "first", RDZV_NODES_MAX - 1);
     check_number_limit(WIRE_NODES, "node_rank", RDZV_NODES_MAX);
+    check_number_limit(WIRE_STACKS, "n_nodes", RDZV_NODES_MAX);
+    check_number_limit(WIRE_STACKS, "nproc", RDZV_WORKERS_MAX);
 }
 
 Test(wire, a_status_holds_so_many_names_and_no_more) {
@@ -759,4 +767,24 @@ Test(wire, signs_of_as_many_workers_as_one_message_has_fit) {
     cr_assert_lt(text.len, WIRE_MESSAGE_MAX / 2);
     there_and_back(&in, &out);
     cr_assert_eq(out.signs.n, RDZV_SIGNS_CHUNK);
+}
+
+Test(wire, a_command_for_stacks_says_how_long) {
+#define COMMAND_FORMAT "{\"kind\":\"COMMAND\",\"version\":7,\"run_id\":\"\",\"reason\":\"\",\"command\":\"%s\"%s}"
+    static const struct {
+        const char *name, *timeout;
+        int result;
+    } cases[] = {
+        {"stacks", "", -EINVAL},
+        {"stacks", ",\"timeout_ns\":\"999999\"", -EINVAL},
+        {"stacks", ",\"timeout_ns\":\"1000000\"", 0},
+        {"stacks", ",\"timeout_ns\":\"60000000000\"", 0},
+        {"stacks", ",\"timeout_ns\":\"60000000001\"", -EINVAL},
+        {"status", ",\"timeout_ns\":\"1000000\"", -EINVAL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        char text[256];
+        (void)snprintf(text, sizeof text, COMMAND_FORMAT, cases[i].name, cases[i].timeout);
+        cr_expect_eq(decode(text), cases[i].result, "%s", text);
+    }
 }

@@ -1,0 +1,292 @@
+/* Operators that ask the leader what the workers do, over real sockets on loopback; what the workers do, the test says.
+ */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/net/listen.h"
+#include "rendezvous/operate/operator_stacks.h"
+#include "rendezvous/protocol/conn_io.h"
+#include "rendezvous/server/server_io.h"
+
+#define DOOMSDAY_NS (120 * NS_PER_S)
+#define OPERATORS_MAX 20
+#define BIG (3 * RDZV_EVIDENCE_MAX / 4) /* of a node: much more than the sockets buffer of a few */
+
+struct operator{
+    struct conn *conn;
+    struct operator_stacks stacks;
+    struct answer answer;
+    bool whole, refused, ended;
+};
+
+static struct {
+    struct loop *loop;
+    struct loop_timer *doomsday;
+    struct rdzv_listener *listener;
+    struct rdzv_server *server;
+    struct addr at;
+    struct operator operators[OPERATORS_MAX];
+    unsigned n, asked;
+    uint64_t timeout_ns;
+} w;
+
+static void on_stacks(void *arg, uint64_t timeout_ns) {
+    (void)arg;
+    w.asked++;
+    w.timeout_ns = timeout_ns;
+    loop_quit(w.loop);
+}
+
+static void on_doomsday(void *arg) {
+    (void)arg;
+    cr_assert_fail("it did not happen in time");
+}
+
+static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
+    (void)c;
+    struct operator* o = arg;
+    struct err err = {0};
+    loop_quit(w.loop);
+    if (m->kind == WIRE_HELLO)
+        return;
+    if (m->kind == WIRE_ANSWER) {
+        o->answer = m->answer;
+        o->refused = !m->answer.ok;
+        return;
+    }
+    int r = operator_stacks_take(&o->stacks, m, &err);
+    cr_assert_geq(r, 0, "%s", err.text);
+    o->whole = r == 1;
+}
+
+static void on_closed(void *arg, struct conn *c, int code, const char *text) {
+    (void)c;
+    (void)code;
+    (void)text;
+    struct operator* o = arg;
+    o->ended = true;
+    loop_quit(w.loop);
+}
+
+static const struct conn_ops operator_ops = {.on_message = on_message, .on_closed = on_closed};
+
+/* Everything that is waited for happens in a callback, which ends loop_run(). */
+#define WAIT_UNTIL(what) \
+    while (!(what))      \
+    cr_assert_eq(loop_run(w.loop), 0)
+
+static void begin(void) {
+    memset(&w, 0, sizeof w);
+    cr_assert_eq(loop_new(&w.loop), 0);
+    cr_assert_eq(loop_timer_new(w.loop, on_doomsday, NULL, &w.doomsday), 0);
+    loop_timer_set(w.doomsday, clock_now_ns() + DOOMSDAY_NS);
+    struct rdzv_listener_config listener = {.incarnation = 42, .run_id = "run"};
+    cr_assert_eq(rdzv_listener_new(w.loop, &listener, &w.listener), 0);
+    struct addr at;
+    int fd;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
+    cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
+    cr_assert_eq(addr_of_socket(fd, &w.at), 0);
+    cr_assert_eq(rdzv_listener_add(w.listener, fd), 0);
+    struct group_config g;
+    group_config_default(&g);
+    g.leader_incarnation = 42;
+    g.rdzv.min_nodes = g.rdzv.max_nodes = 2;
+    struct rdzv_server_config config = {
+        .run_id = "run", .listener_port = addr_port(&w.at), .heartbeat_ns = NS_PER_S, .ops = {.stacks = on_stacks}};
+    cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &w.server), 0);
+    rdzv_listener_serve(w.listener, w.server);
+}
+
+static void finish(void) {
+    for (unsigned i = 0; i < w.n; i++) {
+        conn_free(w.operators[i].conn);
+        operator_stacks_fini(&w.operators[i].stacks);
+    }
+    rdzv_listener_free(w.listener);
+    rdzv_server_free(w.server);
+    loop_timer_free(w.doomsday);
+    loop_free(w.loop);
+}
+
+TestSuite(server_stacks_io, .init = begin, .fini = finish);
+
+static struct operator* ask(uint64_t timeout_ns) {
+    cr_assert_lt(w.n, OPERATORS_MAX);
+    struct operator* o = & w.operators[w.n++];
+    struct wire_message m = {
+        .kind = WIRE_COMMAND,
+        .command = {.version = WIRE_VERSION, .command = {.kind = COMMAND_STACKS, .timeout_ns = timeout_ns}}};
+    cr_assert_eq(conn_connect(w.loop, &w.at, &operator_ops, o, &o->conn), 0);
+    conn_send(o->conn, &m);
+    return o;
+}
+
+static struct rdzv_stacks node(uint32_t number, const char *missing) {
+    struct rdzv_stacks s = {.generation = {1, 1},
+                            .world_size = 4,
+                            .n_nodes = 2,
+                            .node = number,
+                            .first_rank = 2 * number,
+                            .nproc = 2,
+                            .name = "host"};
+    (void)snprintf(s.missing, sizeof s.missing, "%s", missing);
+    return s;
+}
+
+static void add(uint32_t number, const char *missing, const char *json, size_t len) {
+    struct rdzv_stacks s = node(number, missing);
+    rdzv_server_stacks_add(w.server, &s, json, len);
+}
+
+static void answer_shortly(void) {
+    add(0, "", "{\"a\":1}", 7);
+    add(1, "it was lost", NULL, 0);
+    rdzv_server_stacks_end(w.server, NULL);
+}
+
+Test(server_stacks_io, an_operator_gets_the_evidence_of_each_node) {
+    struct operator* o = ask(3 * NS_PER_S);
+    WAIT_UNTIL(w.asked == 1);
+    cr_assert_eq(w.timeout_ns, 3 * NS_PER_S);
+    answer_shortly();
+    WAIT_UNTIL(o->whole);
+    cr_assert_eq(o->stacks.n, 2);
+    cr_assert_str_eq(o->stacks.nodes[0].evidence, "{\"a\":1}");
+    cr_assert_str_eq(o->stacks.nodes[1].head.missing, "it was lost");
+}
+
+Test(server_stacks_io, those_who_ask_together_share_one_answer) {
+    struct operator* first = ask(NS_PER_S);
+    WAIT_UNTIL(w.asked == 1);
+    struct operator* second = ask(2 * NS_PER_S), *third = ask(5 * NS_PER_S);
+    for (int i = 0; i < 50; i++)
+        cr_assert_eq(loop_turn(w.loop), 0);
+    cr_assert_eq(w.asked, 1, "one at a time");
+    answer_shortly();
+    WAIT_UNTIL(first->whole);
+    cr_assert_not(second->whole, "they asked later");
+    WAIT_UNTIL(w.asked == 2);
+    cr_assert_eq(w.timeout_ns, 5 * NS_PER_S, "the longest that any wants");
+    answer_shortly();
+    WAIT_UNTIL(second->whole && third->whole);
+    cr_assert_eq(w.asked, 2);
+}
+
+Test(server_stacks_io, a_long_answer_comes_in_pieces_between_characters) {
+    struct operator* o = ask(NS_PER_S);
+    WAIT_UNTIL(w.asked == 1);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    while (text.len < BIG) /* 5 bytes, which don't divide a piece */
+        strbuf_add(&text, "a\xf0\x9f\x98\x80");
+    add(0, "", strbuf_text(&text), text.len);
+    add(1, "", "{}", 2);
+    rdzv_server_stacks_end(w.server, NULL);
+    WAIT_UNTIL(o->whole);
+    cr_assert_eq(o->stacks.nodes[0].len, text.len);
+    cr_assert_str_eq(o->stacks.nodes[0].evidence, strbuf_text(&text));
+}
+
+Test(server_stacks_io, a_refusal_has_a_reason) {
+    struct operator* o = ask(NS_PER_S);
+    WAIT_UNTIL(w.asked == 1);
+    rdzv_server_stacks_end(w.server, "no worker runs");
+    WAIT_UNTIL(o->ended);
+    cr_assert(o->refused);
+    cr_assert_str_eq(o->answer.text, "no worker runs");
+}
+
+Test(server_stacks_io, who_does_not_read_costs_others_nothing) {
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), small = 4096;
+    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
+    struct operator* mute = & w.operators[w.n++];
+    struct addr at = w.at;
+    cr_assert_eq(connect(fd, (const struct sockaddr *)&at.ss, at.len), 0);
+    cr_assert_eq(conn_new(w.loop, dup(fd), &operator_ops, mute, &mute->conn), 0);
+    conn_send(mute->conn,
+              &(struct wire_message){
+                  .kind = WIRE_COMMAND,
+                  .command = {.version = WIRE_VERSION, .command = {.kind = COMMAND_STACKS, .timeout_ns = NS_PER_S}}});
+    WAIT_UNTIL(w.asked == 1);
+    conn_free(TAKE_PTR(mute->conn)); /* it reads no more, and its socket stays */
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    while (text.len < BIG)
+        strbuf_add(&text, "{\"frames\":[]}");
+    struct operator* next = ask(NS_PER_S);
+    add(0, "", strbuf_text(&text), text.len);
+    add(1, "", strbuf_text(&text), text.len);
+    rdzv_server_stacks_end(w.server, NULL);
+    WAIT_UNTIL(w.asked == 2);
+    answer_shortly();
+    WAIT_UNTIL(next->whole);
+    cr_assert_eq(close(fd), 0);
+}
+
+Test(server_stacks_io, there_are_only_so_many_at_a_time) {
+    for (unsigned i = 0; i < OPERATORS_MAX; i++)
+        (void)ask(NS_PER_S);
+    unsigned refused = 0;
+    while (refused < OPERATORS_MAX - 16) {
+        cr_assert_eq(loop_run(w.loop), 0);
+        refused = 0;
+        for (unsigned i = 0; i < OPERATORS_MAX; i++)
+            refused += w.operators[i].refused;
+    }
+    cr_assert_eq(refused, OPERATORS_MAX - 16);
+    /* One of the others goes, and another comes in its place. */
+    struct operator* gone = NULL;
+    for (unsigned i = 0; i < OPERATORS_MAX && gone == NULL; i++)
+        gone = w.operators[i].refused ? NULL : &w.operators[i];
+    conn_free(TAKE_PTR(gone->conn));
+    answer_shortly();
+    unsigned whole = 0;
+    while (whole < 15) {
+        if (w.asked == 2) {
+            answer_shortly();
+            w.asked++;
+        }
+        cr_assert_eq(loop_run(w.loop), 0);
+        whole = 0;
+        for (unsigned i = 0; i < OPERATORS_MAX; i++)
+            whole += w.operators[i].whole;
+    }
+}
+
+Test(server_stacks_io, who_says_more_meanwhile_is_disconnected) {
+    struct operator* o = ask(NS_PER_S);
+    WAIT_UNTIL(w.asked == 1);
+    conn_send(o->conn, &(struct wire_message){.kind = WIRE_COMMAND,
+                                              .command = {.version = WIRE_VERSION, .command = {.kind = COMMAND_GROW}}});
+    WAIT_UNTIL(o->ended);
+    answer_shortly(); /* nobody is there: nothing happens */
+    struct operator* next = ask(NS_PER_S);
+    WAIT_UNTIL(w.asked == 2);
+    answer_shortly();
+    WAIT_UNTIL(next->whole);
+}
+
+Test(server_stacks_io, an_answer_to_no_question_is_ignored) {
+    answer_shortly();
+    struct operator* o = ask(NS_PER_S);
+    WAIT_UNTIL(w.asked == 1);
+    answer_shortly();
+    answer_shortly();
+    WAIT_UNTIL(o->whole);
+    cr_assert_eq(o->stacks.n, 2);
+}
+
+Test(server_stacks_io, a_server_that_ends_disconnects_those_who_wait) {
+    struct operator* waits = ask(NS_PER_S);
+    WAIT_UNTIL(w.asked == 1);
+    struct operator* later = ask(NS_PER_S);
+    for (int i = 0; i < 50; i++)
+        cr_assert_eq(loop_turn(w.loop), 0);
+    rdzv_listener_serve(w.listener, NULL);
+    rdzv_server_free(TAKE_PTR(w.server));
+    WAIT_UNTIL(waits->ended);
+    WAIT_UNTIL(later->ended || later->refused);
+}
