@@ -30,6 +30,7 @@ struct leading {
     struct rdzv_server *server; /* NULL: another node leads */
     struct hang_evidence *evidence;
     struct hang_leader *hang;
+    struct hang_stacks *stacks;
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct idmap stores;             /* generation → struct store_server */
     struct addr endpoint;            /* the fixed endpoint, as this node reaches it; len 0: none */
@@ -200,6 +201,24 @@ static void on_hang(void *arg, struct generation generation, const struct failur
 
 static const struct hang_leader_ops hang_ops = {.hang = on_hang};
 
+/* What the workers do, for operators. */
+static void on_stacks(void *arg, uint64_t timeout_ns) {
+    struct leading *l = arg;
+    hang_stacks_ask(l->stacks, timeout_ns);
+}
+
+static void add_stacks(void *arg, const struct rdzv_stacks *node, const char *json, size_t len) {
+    struct leading *l = arg;
+    rdzv_server_stacks_add(l->server, node, json, len);
+}
+
+static void end_stacks(void *arg, const char *why_not) {
+    struct leading *l = arg;
+    rdzv_server_stacks_end(l->server, why_not);
+}
+
+static const struct hang_stacks_ops stacks_ops = {.add = add_stacks, .end = end_stacks};
+
 static void node_summary(void *arg, uint64_t incarnation, const char *host, const char *text) {
     struct leading *l = arg;
     preflight_received(l->config.preflight, incarnation, host, text);
@@ -226,6 +245,7 @@ static void deposed(void *arg, uint32_t epoch) {
     struct leading *l = arg;
     (void)epoch; /* the group has already reported it */
     group_ends(l);
+    hang_stacks_cancel(l->stacks);
     rdzv_listener_serve(l->config.listener, NULL);
     rdzv_server_free(TAKE_PTR(l->server));
     l->ops.deposed(l->arg);
@@ -274,6 +294,7 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .node_summary = node_summary,
                 .signs = on_signs,
                 .evidence = on_evidence,
+                .stacks = on_stacks,
                 .forgotten = forgotten,
                 .safe_point = safe_point,
                 .deposed = deposed,
@@ -397,7 +418,10 @@ int leading_new(struct loop *loop, const struct leading_config *config,
         .spec = config->spec, .evidence = l->evidence, .workers = config->local_workers};
     if (r == 0)
         r = hang_leader_new(loop, &hang, &hang_ops, l, &l->hang);
+    if (r == 0)
+        r = hang_stacks_new(loop, l->evidence, &stacks_ops, l, &l->stacks);
     if (r < 0) {
+        hang_leader_free(l->hang);
         hang_evidence_free(l->evidence);
         free(l);
         return r;
@@ -411,6 +435,7 @@ void leading_free(struct leading *l) {
         return;
     rdzv_server_free(l->server);
     hang_leader_free(l->hang);
+    hang_stacks_free(l->stacks);
     hang_evidence_free(l->evidence);
     leader_file_free(l->leader_file);
     idmap_fini(&l->stores);

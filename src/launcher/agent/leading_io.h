@@ -10,6 +10,7 @@
 
 #include "launcher/hang/hang_evidence_io.h"
 #include "launcher/hang/hang_leader_io.h"
+#include "launcher/hang/hang_stacks_io.h"
 #include "launcher/job/job.h"
 #include "launcher/preflight/preflight_io.h"
 #include "launcher/report/events.h"

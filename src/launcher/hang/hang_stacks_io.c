@@ -1,0 +1,104 @@
+#include "launcher/hang/hang_stacks_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "io/clock.h"
+
+struct hang_stacks {
+    struct loop *loop;
+    struct hang_evidence *evidence;
+    struct hang_stacks_ops ops;
+    void *arg;
+    struct loop_timer *timer;
+    struct hang_question *question; /* NULL: nothing is asked */
+    /* What the nodes have said, while it is passed on; n 0: nothing is */
+    struct rdzv_stacks *heads;
+    struct strbuf *texts;
+    uint32_t n, next;
+};
+
+static void drop(struct hang_stacks *s) {
+    for (uint32_t i = 0; i < s->n; i++)
+        strbuf_fini(&s->texts[i]);
+    free(TAKE_PTR(s->heads));
+    free(TAKE_PTR(s->texts));
+    s->n = s->next = 0;
+}
+
+static void on_timer(void *arg) {
+    struct hang_stacks *s = arg;
+    while (s->next < s->n && !loop_slice_is_over(s->loop)) {
+        struct strbuf *text = &s->texts[s->next];
+        s->ops.add(s->arg, &s->heads[s->next++], strbuf_text(text), text->len);
+        strbuf_fini(text);
+    }
+    if (s->next < s->n) {
+        loop_timer_set(s->timer, clock_now_ns());
+        return;
+    }
+    drop(s);
+    s->ops.end(s->arg, NULL);
+}
+
+/* Copied: others may wait for the same answers. */
+static void on_answers(void *arg, const struct hang_answers *answers) {
+    struct hang_stacks *s = arg;
+    const struct hang_group *g = &answers->group;
+    s->question = NULL;
+    s->n = g->n_nodes;
+    s->heads = xcalloc(s->n + (size_t)1, sizeof *s->heads);
+    s->texts = xcalloc(s->n + (size_t)1, sizeof *s->texts);
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct hang_answer *answer = &answers->nodes[i];
+        struct rdzv_stacks *head = &s->heads[i];
+        *head = (struct rdzv_stacks){.generation = g->generation,
+                                     .world_size = g->world_size,
+                                     .n_nodes = g->n_nodes,
+                                     .node = i,
+                                     .first_rank = g->nodes[i].first_rank,
+                                     .nproc = g->nodes[i].nproc};
+        (void)snprintf(head->name, sizeof head->name, "%s", g->nodes[i].name);
+        if (answer->missing != NULL)
+            (void)snprintf(head->missing, sizeof head->missing, "%s", answer->missing);
+        else
+            strbuf_add_bytes(&s->texts[i], strbuf_text(&answer->json), answer->json.len);
+    }
+    loop_timer_set(s->timer, clock_now_ns());
+}
+
+void hang_stacks_ask(struct hang_stacks *s, uint64_t timeout_ns) {
+    hang_stacks_cancel(s);
+    int r = hang_evidence_ask(s->evidence, timeout_ns, on_answers, s, &s->question);
+    if (r < 0)
+        s->ops.end(s->arg, "no worker runs at the moment; \"muster status\" shows what the job "
+                           "does");
+}
+
+void hang_stacks_cancel(struct hang_stacks *s) {
+    hang_question_free(TAKE_PTR(s->question));
+    loop_timer_set(s->timer, TIME_NEVER);
+    drop(s);
+}
+
+int hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
+                    const struct hang_stacks_ops *ops, void *arg, struct hang_stacks **ret) {
+    struct hang_stacks *s = xcalloc(1, sizeof *s);
+    *s = (struct hang_stacks){.loop = loop, .evidence = evidence, .ops = *ops, .arg = arg};
+    int r = loop_timer_new(loop, on_timer, s, &s->timer);
+    if (r < 0) {
+        free(s);
+        return r;
+    }
+    *ret = s;
+    return 0;
+}
+
+void hang_stacks_free(struct hang_stacks *s) {
+    if (s == NULL)
+        return;
+    hang_stacks_cancel(s);
+    loop_timer_free(s->timer);
+    free(s);
+}

@@ -1,0 +1,137 @@
+/* What the leader passes on to operators; the nodes are the test. */
+#include "launcher/hang/hang_stacks_io.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#define LONG_NS (600 * NS_PER_S) /* nothing waits so long */
+
+static struct loop *loop;
+static struct hang_evidence *evidence;
+static struct hang_stacks *stacks;
+static uint32_t last_id;
+static struct {
+    struct rdzv_stacks heads[2];
+    char json[2][64], why[128];
+    unsigned n, ends;
+} told;
+
+static bool ask(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *m) {
+    (void)arg;
+    last_id = m->id;
+    return incarnation != 30;
+}
+
+static void add(void *arg, const struct rdzv_stacks *node, const char *json, size_t len) {
+    (void)arg;
+    cr_assert_lt(told.n, 2);
+    cr_assert_eq(len, strlen(json));
+    told.heads[told.n] = *node;
+    (void)snprintf(told.json[told.n++], sizeof told.json[0], "%s", json);
+}
+
+static void end(void *arg, const char *why_not) {
+    (void)arg;
+    told.ends++;
+    (void)snprintf(told.why, sizeof told.why, "%s", why_not == NULL ? "" : why_not);
+    loop_quit(loop);
+}
+
+static void begin(void) {
+    static const struct hang_evidence_ops evidence_ops = {.ask = ask};
+    static const struct hang_stacks_ops ops = {.add = add, .end = end};
+    memset(&told, 0, sizeof told);
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(hang_evidence_new(loop, &evidence_ops, NULL, &evidence), 0);
+    cr_assert_eq(hang_stacks_new(loop, evidence, &ops, NULL, &stacks), 0);
+}
+
+static void finish(void) {
+    hang_stacks_free(stacks);
+    hang_evidence_free(evidence);
+    loop_free(loop);
+}
+
+static void run_group(uint64_t second) {
+    _cleanup_(hang_group_fini) struct hang_group g;
+    struct hang_node nodes[] = {{.incarnation = 10, .nproc = 2, .name = "a"},
+                                {.incarnation = second, .nproc = 3, .name = "b"}};
+    cr_assert(hang_group_make((struct generation){1, 4}, nodes, 2, &g));
+    hang_evidence_begin(evidence, &g);
+}
+
+static void answer(uint64_t from, const char *text) {
+    struct rdzv_evidence p = {.id = last_id, .first = true, .last = true};
+    (void)snprintf(p.text, sizeof p.text, "%s", text);
+    hang_evidence_piece(evidence, from, &p);
+}
+
+static void until_end(void) {
+    while (told.ends == 0)
+        cr_assert_eq(loop_run(loop), 0);
+}
+
+TestSuite(hang_stacks_io, .init = begin, .fini = finish);
+
+Test(hang_stacks_io, each_node_s_answer_is_passed_on_in_order) {
+    run_group(20);
+    hang_stacks_ask(stacks, LONG_NS);
+    answer(20, "{\"b\":1}");
+    answer(10, "{\"a\":1}");
+    cr_assert_eq(told.n, 0, "never from inside a call");
+    until_end();
+    cr_assert_eq(told.n, 2);
+    cr_assert_str_eq(told.why, "");
+    cr_assert_str_eq(told.json[0], "{\"a\":1}");
+    cr_assert_str_eq(told.json[1], "{\"b\":1}");
+    const struct rdzv_stacks *b = &told.heads[1];
+    cr_assert(b->generation.epoch == 1 && b->generation.counter == 4);
+    cr_assert(b->node == 1 && b->n_nodes == 2 && b->first_rank == 2 && b->nproc == 3 && b->world_size == 5);
+    cr_assert_str_eq(b->name, "b");
+    cr_assert_str_eq(b->missing, "");
+}
+
+Test(hang_stacks_io, a_node_that_can_not_be_asked_has_a_reason) {
+    run_group(30);
+    hang_stacks_ask(stacks, LONG_NS);
+    answer(10, "{}");
+    until_end();
+    cr_assert_str_eq(told.heads[0].missing, "");
+    cr_assert_str_neq(told.heads[1].missing, "");
+    cr_assert_str_eq(told.json[1], "");
+}
+
+Test(hang_stacks_io, without_workers_there_is_a_reason_at_once) {
+    hang_stacks_ask(stacks, LONG_NS);
+    cr_assert_eq(told.ends, 1);
+    cr_assert_eq(told.n, 0);
+    cr_assert_not_null(strstr(told.why, "no worker runs at the moment"), "%s", told.why);
+}
+
+Test(hang_stacks_io, workers_that_are_stopped_meanwhile_end_the_wait) {
+    run_group(20);
+    hang_stacks_ask(stacks, LONG_NS);
+    answer(10, "{}");
+    hang_evidence_end(evidence);
+    until_end();
+    cr_assert_eq(told.n, 2);
+    cr_assert_str_eq(told.json[0], "{}");
+    cr_assert_str_neq(told.heads[1].missing, "");
+}
+
+Test(hang_stacks_io, who_no_longer_waits_hears_nothing) {
+    run_group(20);
+    hang_stacks_ask(stacks, LONG_NS);
+    answer(10, "{}");
+    hang_stacks_cancel(stacks);
+    answer(20, "{}");
+    for (int i = 0; i < 20; i++)
+        cr_assert_eq(loop_turn(loop), 0);
+    cr_assert_eq(told.n + told.ends, 0);
+    hang_stacks_ask(stacks, LONG_NS); /* and can ask again */
+    answer(10, "{}");
+    answer(20, "{}");
+    until_end();
+    cr_assert_eq(told.n, 2);
+}
