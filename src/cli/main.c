@@ -10,6 +10,8 @@ const struct subcommand commands[] = {
     {"status", cmd_status, "[OPTIONS] [ENDPOINT]", "show a job's state and its nodes",
      &status_options},
     {"ps", cmd_ps, "[OPTIONS]", "list the jobs of this machine", &ps_options},
+    {"stacks", cmd_stacks, "[OPTIONS] [JOB]",
+     "show what the workers of a job do, by groups of ranks", &stacks_options},
     {"logs", cmd_logs, "[OPTIONS] [RUN...]", "show what a run's workers wrote, in order of time",
      &logs_options},
     {"notify", cmd_notify, "VARIABLE=VALUE...", "tell muster something of the worker that runs it",

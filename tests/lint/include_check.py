@@ -88,7 +88,9 @@ ROOMS = [
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/logs launcher/streams cli/options"),
-    ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/help cli/jobs cli/logs"),
+    ("cli/stacks", "base/ rendezvous/protocol rendezvous/operate watchdog/signs watchdog/evidence watchdog/verdict"
+                   " watchdog/suspects cli/logs"),
+    ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/help cli/jobs cli/logs cli/stacks"),
     ("cli", "base/ cli/"),
 ]
 

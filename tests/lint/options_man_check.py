@@ -53,6 +53,7 @@ PAGES = [
     ("muster-status.1", 7, ["status"]),
     ("muster-store.1", 3, ["store"]),
     ("muster-ps.1", 4, ["ps"]),
+    ("muster-stacks.1", 8, ["stacks"]),
     ("muster-logs.1", 11, ["logs"]),
     ("muster-notify.1", 2, ["notify"]),
     ("muster-topo.1", 8, ["topo"]),

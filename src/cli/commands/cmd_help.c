@@ -15,8 +15,7 @@ static void print_overview(void) {
     for (const struct subcommand *c = commands; c->name != NULL; c++)
         printf("  %-12s %s\n", c->name, c->summary);
     printf("\nExample: muster run --nproc-per-node=gpu train.py --epochs 10\n"
-           "A link to muster that is called \"torchrun\" behaves as \"muster run\".\n"
-           "More: muster COMMAND -h, man muster\n");
+           "More: muster COMMAND -h, man muster. A link named torchrun is \"muster run\".\n");
 }
 
 int cmd_help(int argc, char **argv) {

@@ -26,10 +26,15 @@ void job_found_fini(struct job_found *found) {
 
 /* ---- this machine ---- */
 
+static int list_here(const struct job_place *place, struct registry_entry **ret, size_t *ret_n,
+                     struct err *err) {
+    return place->all_users ? registry_list_all(ret, ret_n, err) : registry_list(ret, ret_n, err);
+}
+
 static int find_here(const struct job_place *place, struct job_found *ret, struct err *err) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
     size_t n = 0;
-    int r = registry_list(&entries, &n, err);
+    int r = list_here(place, &entries, &n, err);
     if (r < 0)
         return r;
     bool one_job = true, some_live = false;
@@ -69,14 +74,14 @@ static int find_here(const struct job_place *place, struct job_found *ret, struc
 }
 
 /* A run id where an ENDPOINT is expected: people name a job as "muster ps" shows it. */
-static bool is_run_here(const char *text) {
+static bool is_run_here(const struct job_place *place) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
     struct err err = {0};
     size_t n = 0;
-    if (registry_list(&entries, &n, &err) < 0)
+    if (list_here(place, &entries, &n, &err) < 0)
         return false;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(text, entries[i].run_id) == 0)
+        if (strcmp(place->endpoint, entries[i].run_id) == 0)
             return true;
     return false;
 }
@@ -207,7 +212,7 @@ int job_find(struct loop *loop, const struct job_place *place, struct job_found 
     *ret = (struct job_found){0};
     if (place->endpoint == NULL)
         return find_here(place, ret, err);
-    if (place->run_id == NULL && is_run_here(place->endpoint)) {
+    if (place->run_id == NULL && is_run_here(place)) {
         struct job_place here = *place;
         here.run_id = place->endpoint;
         return find_here(&here, ret, err);

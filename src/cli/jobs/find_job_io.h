@@ -19,6 +19,7 @@ struct job_place {
     const char *conf;    /* as --rdzv-conf, for etcd; NULL: none */
     uint64_t timeout_ns; /* the limit for asking an arbiter; 0: the arbiter's own */
     bool one_agent;      /* a specific agent is wanted, not any agent of its job */
+    bool all_users;      /* for root: also the jobs of other users on this machine */
 };
 
 struct job_target {

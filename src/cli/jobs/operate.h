@@ -16,7 +16,8 @@ enum {
     OPERATE_HELP_ALL,
     OPERATE_OWN
 };
-#define OPERATE_ROWS                                                                             \
+/* All but OPERATE_TIMEOUT, for a command in which it means more. */
+#define OPERATE_JOB_ROWS                                                                         \
     [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                      \
                          .arg = "ID",                                                            \
                          .offer = OFFER_RUN_IDS,                                                 \
@@ -27,13 +28,14 @@ enum {
     [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                  \
                            .arg = "CONF",                                                        \
                            .help = "settings for etcd as with muster run: KEY=VALUE,KEY=VALUE"}, \
-    [OPERATE_TIMEOUT] = {.name = "timeout",                                                      \
-                         .arg = "SECONDS",                                                       \
-                         .flags = OPTION_SHORT,                                                  \
-                         .brief = "how long to wait for each address (5)",                       \
-                         .fallback = "5",                                                        \
-                         .help = "how long to wait for each address"},                           \
     [OPERATE_HELP] = HELP_ROW(), [OPERATE_HELP_ALL] = HELP_ALL_ROW
+#define OPERATE_ROWS                                                                         \
+    OPERATE_JOB_ROWS, [OPERATE_TIMEOUT] = {.name = "timeout",                                \
+                                           .arg = "SECONDS",                                 \
+                                           .flags = OPTION_SHORT,                            \
+                                           .brief = "how long to wait for each address (5)", \
+                                           .fallback = "5",                                  \
+                                           .help = "how long to wait for each address"}
 
 struct operation {
     const struct option_set *set;

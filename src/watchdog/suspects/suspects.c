@@ -57,7 +57,8 @@ static void collect(const struct suspects_input *in, struct suspects *s) {
         const struct evidence *e = in->nodes[node].evidence;
         for (uint32_t i = 0; e != NULL && i < e->n_workers; i++) {
             const struct evidence_worker *w = &e->workers[i];
-            if (w->rank >= in->n_ranks || in->nodes_of[w->rank] != node)
+            if (w->rank >= in->n_ranks || in->nodes_of[w->rank] != node ||
+                !suspects_chosen(in, w->rank))
                 continue;
             s->worker_of[w->rank] = w;
             s->ended[w->rank] = w->ended && in->waited == NULL; /* else it may have failed */
@@ -68,7 +69,7 @@ static void collect(const struct suspects_input *in, struct suspects *s) {
             s->ended[in->signs[i].rank] = true;
     find_reacted(in, s);
     for (uint32_t r = 0; r < in->n_ranks; r++)
-        s->n_missing += suspects_is_missing(s, r);
+        s->n_missing += suspects_is_missing(in, s, r);
 }
 
 /* ---- what a rank is suspected for ---- */

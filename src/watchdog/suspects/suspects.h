@@ -53,6 +53,10 @@ struct suspects_input {
     uint64_t quiet_ns;
     const struct hang_suspect *signs; /* the verdict's own suspects: ended, busy */
     uint32_t n_signs;
+    const bool *chosen; /* of each rank; of others nothing is said; NULL: all are */
+    /* Somebody wants to look at a job that may be well: the text has the groups, with what is
+     * missing, and the nodes without evidence. */
+    bool on_request;
 };
 
 enum suspect_reason {

@@ -16,11 +16,16 @@ static inline const struct evidence *suspects_evidence(const struct suspects_inp
                                                        uint32_t rank) {
     return in->nodes[in->nodes_of[rank]].evidence;
 }
+static inline bool suspects_chosen(const struct suspects_input *in, uint32_t rank) {
+    return in->chosen == NULL || in->chosen[rank];
+}
 /* The main thread of a rank; NULL: no evidence, or it has ended or reacted. */
 const struct evidence_thread *suspects_main(const struct suspects *s, uint32_t rank);
 /* There is no evidence of it, and there should be. */
-static inline bool suspects_is_missing(const struct suspects *s, uint32_t rank) {
-    return !s->ended[rank] && !s->reacted[rank] && suspects_main(s, rank) == NULL;
+static inline bool suspects_is_missing(const struct suspects_input *in, const struct suspects *s,
+                                       uint32_t rank) {
+    return suspects_chosen(in, rank) && !s->ended[rank] && !s->reacted[rank] &&
+           suspects_main(s, rank) == NULL;
 }
 
 /* "backward (train.py:76)", and, if there is no Python stack, "futex()"; "" if nothing is known. */

@@ -84,13 +84,20 @@ static void add_group(const struct suspects_input *in, const struct suspects *s,
     strbuf_printf(ret, ": %s", suspects_verb(suspects_main(s, g->first), n));
     if (g->where[0] != '\0')
         strbuf_printf(ret, " in %s", g->where);
+    const struct evidence_worker *w = s->worker_of[g->first];
+    bool whole = in->on_request ? in->chosen != NULL : !s->majority;
     strbuf_printf(ret, "\n  of rank %" PRIu32 " (node %s):\n", g->first,
                   in->nodes[in->nodes_of[g->first]].name);
-    add_worker(ret, suspects_evidence(in, g->first), s->worker_of[g->first], !s->majority);
+    add_worker(ret, suspects_evidence(in, g->first), w, whole);
+    for (uint32_t i = 0; i < w->n_gaps && !whole && in->on_request; i++)
+        strbuf_printf(ret, "  missing: %s\n", w->gaps[i]);
 }
 
-static void add_node(const struct suspects_node *node, struct strbuf *ret) {
+static void add_node(const struct suspects_input *in, const struct suspects_node *node,
+                     struct strbuf *ret) {
     const struct evidence *e = node->evidence;
+    if (e != NULL && in->on_request)
+        return;
     strbuf_printf(ret, "\nnode %s", node->name);
     if (e == NULL) {
         strbuf_printf(ret, ": no evidence: %s\n",
@@ -133,7 +140,7 @@ static bool add_suspects(const struct suspects_input *in, const struct suspects 
 void suspects_text(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     _cleanup_(freep) uint32_t *ranks = xcalloc(in->n_ranks + (size_t)1, sizeof *ranks);
-    bool room = add_head(in, s, &text) && add_suspects(in, s, &text);
+    bool room = add_head(in, s, &text) && (in->on_request || add_suspects(in, s, &text));
     for (uint32_t g = 0; g < MIN2(s->n_groups, GROUPS_MAX) && room; g++) {
         _cleanup_(strbuf_fini) struct strbuf part = {0};
         add_group(in, s, g, ranks, &part);
@@ -141,7 +148,7 @@ void suspects_text(const struct suspects_input *in, const struct suspects *s, st
     }
     for (uint32_t i = 0; i < in->n_nodes && room; i++) {
         _cleanup_(strbuf_fini) struct strbuf part = {0};
-        add_node(&in->nodes[i], &part);
+        add_node(in, &in->nodes[i], &part);
         room = add_part(&text, &part);
     }
     if (!room)

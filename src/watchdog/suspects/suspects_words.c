@@ -138,7 +138,7 @@ static void add_missing(const struct suspects_input *in, const struct suspects *
                         struct strbuf *ret) {
     uint32_t n = 0;
     for (uint32_t r = 0; r < in->n_ranks; r++)
-        if (suspects_is_missing(s, r))
+        if (suspects_is_missing(in, s, r))
             ranks[n++] = r;
     if (n == 0)
         return;

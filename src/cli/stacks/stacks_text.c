@@ -1,0 +1,180 @@
+#include "cli/stacks/stacks_text.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/json/json.h"
+#include "base/text/utf8.h"
+#include "watchdog/suspects/suspects.h"
+
+/* The answer, read: what the comparison needs. */
+struct shown {
+    uint32_t n_ranks, n_nodes; /* n_nodes: with a rank that was asked for */
+    struct suspects_node *nodes;
+    struct evidence *evidence; /* [n_nodes] */
+    uint32_t *nodes_of;        /* of each rank; 0 if it was not asked for */
+    bool *chosen;              /* the same */
+    uint32_t n_chosen;
+};
+
+static void shown_fini(struct shown *s) {
+    for (uint32_t i = 0; i < s->n_nodes; i++)
+        evidence_fini(&s->evidence[i]);
+    free(s->nodes);
+    free(s->evidence);
+    free(s->nodes_of);
+    free(s->chosen);
+}
+
+/* ---- reading ---- */
+
+static bool is_chosen(const struct stacks_view *v, const struct rdzv_stacks *head, uint32_t rank) {
+    return rank_set_has(v->ranks, rank) && (v->node == NULL || strcmp(v->node, head->name) == 0);
+}
+
+/* Workers that nobody asked for are in no JSON either. */
+static void drop_others(struct evidence *e, const struct shown *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++) {
+        uint32_t rank = e->workers[i].rank;
+        if (rank < s->n_ranks && s->chosen[rank]) {
+            e->workers[n++] = e->workers[i];
+        } else {
+            struct evidence alone = {.n_workers = 1, .workers = xcalloc(1, sizeof *alone.workers)};
+            alone.workers[0] = e->workers[i];
+            evidence_fini(&alone);
+        }
+    }
+    e->n_workers = n;
+}
+
+static void read_node(const struct operator_stacks_node *from, struct shown *s) {
+    struct suspects_node *node = &s->nodes[s->n_nodes];
+    struct evidence *e = &s->evidence[s->n_nodes++];
+    struct err err = {0};
+    *node = (struct suspects_node){.name = from->head.name, .missing = from->head.missing};
+    if (from->evidence == NULL)
+        return;
+    node->missing = NULL;
+    if (evidence_read(from->evidence, from->len, e, &err) < 0) {
+        node->missing = "its answer can't be read";
+        return;
+    }
+    node->evidence = e;
+    drop_others(e, s);
+}
+
+static int read_all(const struct stacks_view *v, struct shown *s, struct err *err) {
+    const struct operator_stacks *a = v->answer;
+    s->n_ranks = a->n > 0 ? a->nodes[0].head.world_size : 0;
+    if (s->n_ranks > HANG_RANKS_MAX || a->n > SUSPECTS_NODES_MAX)
+        return err_set(err, -E2BIG, "the job has %" PRIu32 " workers; at most %d can be compared",
+                       s->n_ranks, HANG_RANKS_MAX);
+    s->nodes = xcalloc(a->n + (size_t)1, sizeof *s->nodes);
+    s->evidence = xcalloc(a->n + (size_t)1, sizeof *s->evidence);
+    s->nodes_of = xcalloc(s->n_ranks + (size_t)1, sizeof *s->nodes_of);
+    s->chosen = xcalloc(s->n_ranks + (size_t)1, sizeof *s->chosen);
+    for (uint32_t i = 0; i < a->n; i++) {
+        const struct rdzv_stacks *head = &a->nodes[i].head;
+        uint32_t before = s->n_chosen;
+        for (uint32_t r = head->first_rank; r < head->first_rank + head->nproc; r++) {
+            s->chosen[r] = is_chosen(v, head, r);
+            s->nodes_of[r] = s->chosen[r] ? s->n_nodes : 0;
+            s->n_chosen += s->chosen[r];
+        }
+        if (s->n_chosen > before)
+            read_node(&a->nodes[i], s);
+    }
+    return 0;
+}
+
+static int nobody(const struct stacks_view *v, const struct shown *s, struct err *err) {
+    const struct operator_stacks *a = v->answer;
+    bool known = v->node == NULL;
+    for (uint32_t i = 0; i < a->n && !known; i++)
+        known = strcmp(v->node, a->nodes[i].head.name) == 0;
+    if (!known)
+        return err_set(err, -ENOENT,
+                       "no worker runs on a node '%.100s'; \"muster status\" shows the nodes",
+                       v->node);
+    return err_set(err, -ENOENT,
+                   "none of these ranks runs %s%.100s: the job has ranks 0 to %" PRIu32,
+                   v->node == NULL ? "in the job" : "on node ", v->node == NULL ? "" : v->node,
+                   s->n_ranks - 1);
+}
+
+/* ---- showing ---- */
+
+static void add_title(const struct stacks_view *v, const struct shown *s, struct strbuf *ret) {
+    const struct rdzv_stacks *head = &v->answer->nodes[0].head;
+    strbuf_printf(ret, "run %s, group %" PRIu32 ".%" PRIu32 ": %" PRIu32 " %s on %" PRIu32 " %s",
+                  v->run_id, head->generation.epoch, head->generation.counter, s->n_ranks,
+                  s->n_ranks == 1 ? "worker" : "workers", v->answer->n,
+                  v->answer->n == 1 ? "node" : "nodes");
+    if (s->n_chosen < s->n_ranks)
+        strbuf_printf(ret, "; shown: %" PRIu32, s->n_chosen);
+}
+
+/* "2026-11-24T03:10:38.123Z" */
+static void add_time(struct json_writer *w, uint64_t wall_ns) {
+    time_t at = (time_t)(wall_ns / NS_PER_S);
+    struct tm tm = {0};
+    char day[32], text[48];
+    (void)gmtime_r(&at, &tm);
+    (void)strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(text, sizeof text, "%s.%03uZ", day, (unsigned)(wall_ns / NS_PER_MS % 1000));
+    json_write_string(w, "time", text);
+}
+
+/* The same keys as in hang.json. */
+static void add_json(const struct stacks_view *v, const struct suspects_input *in,
+                     const struct suspects *found, struct strbuf *ret) {
+    const struct rdzv_stacks *head = &v->answer->nodes[0].head;
+    _cleanup_(strbuf_fini) struct strbuf own = {0}, rest = {0};
+    char generation[32];
+    struct json_writer w = json_writer_of(&own);
+    (void)snprintf(generation, sizeof generation, "%" PRIu32 ".%" PRIu32, head->generation.epoch,
+                   head->generation.counter);
+    json_write_object_begin(&w, NULL);
+    json_write_string(&w, "job", v->run_id);
+    json_write_string(&w, "generation", generation);
+    add_time(&w, v->wall_ns);
+    suspects_json(in, found, &rest);
+    strbuf_printf(ret, "%s,%s\n", strbuf_text(&own), strbuf_text(&rest) + 1);
+}
+
+static int show(const struct stacks_view *v, const struct shown *s, struct strbuf *ret) {
+    _cleanup_(strbuf_fini) struct strbuf title = {0};
+    _cleanup_(suspects_fini) struct suspects found = {0};
+    add_title(v, s, &title);
+    struct suspects_input in = {.n_ranks = s->n_ranks,
+                                .nodes_of = s->nodes_of,
+                                .n_nodes = s->n_nodes,
+                                .nodes = s->nodes,
+                                .what = v->json ? NULL : strbuf_text(&title),
+                                .chosen = s->n_chosen < s->n_ranks ? s->chosen : NULL,
+                                .on_request = true};
+    int r = suspects_find(&in, &found);
+    if (r < 0)
+        return r;
+    if (v->json)
+        add_json(v, &in, &found, ret);
+    else
+        suspects_text(&in, &found, ret);
+    return found.n_missing == 0;
+}
+
+int stacks_show(const struct stacks_view *v, struct strbuf *ret, struct err *err) {
+    _cleanup_(shown_fini) struct shown s = {0};
+    int r = read_all(v, &s, err);
+    if (r == 0 && s.n_chosen == 0)
+        r = nobody(v, &s, err);
+    if (r < 0)
+        return r;
+    r = show(v, &s, ret);
+    return r < 0 ? err_set(err, r, "can't compare the workers: %s", strerror(-r)) : r;
+}
