@@ -72,6 +72,13 @@ static void add_worker(struct strbuf *ret, const struct evidence *e,
         strbuf_printf(ret, "  missing: %s\n", w->gaps[i]);
 }
 
+/* Only of what is shown of each group: its main thread, and the stack of that. */
+static void add_gaps_of_stack(struct strbuf *ret, const struct evidence_worker *w) {
+    for (uint32_t i = 0; i < w->n_gaps; i++)
+        if (strncmp(w->gaps[i], "Python stack:", 13) == 0 || strncmp(w->gaps[i], "/proc:", 6) == 0)
+            strbuf_printf(ret, "  missing: %s\n", w->gaps[i]);
+}
+
 static void add_group(const struct suspects_input *in, const struct suspects *s, uint32_t group,
                       uint32_t *ranks, struct strbuf *ret) {
     const struct suspects_group *g = &s->groups[group];
@@ -89,8 +96,8 @@ static void add_group(const struct suspects_input *in, const struct suspects *s,
     strbuf_printf(ret, "\n  of rank %" PRIu32 " (node %s):\n", g->first,
                   in->nodes[in->nodes_of[g->first]].name);
     add_worker(ret, suspects_evidence(in, g->first), w, whole);
-    for (uint32_t i = 0; i < w->n_gaps && !whole && in->on_request; i++)
-        strbuf_printf(ret, "  missing: %s\n", w->gaps[i]);
+    if (!whole && in->on_request)
+        add_gaps_of_stack(ret, w);
 }
 
 static void add_node(const struct suspects_input *in, const struct suspects_node *node,

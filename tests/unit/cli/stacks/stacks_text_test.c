@@ -41,6 +41,8 @@ static void add_worker(struct evidence *e, uint32_t rank) {
     }
     if (rank == 0)
         evidence_worker_gap(w, "kernel stack: no right");
+    if (rank == 0)
+        evidence_worker_gap(w, "Python stack: Python 3.8 is not known");
 }
 
 static void add_node(uint32_t number, const char *missing) {
@@ -93,11 +95,12 @@ Test(stacks_text, ranks_are_grouped_by_what_they_do, .init = begin, .fini = fini
            "\nranks 0-1,3: wait in backward (train.py:76)\n  of rank 0 (node a):\n"
            "    main thread 10 python3: S futex()\n"
            "      backward  /home/u/train.py:76\n      main  /home/u/train.py:9\n"
-           "  missing: kernel stack: no right\n"
+           "  missing: Python stack: Python 3.8 is not known\n"
            "\nrank 2: waits in load (data.py:20)\n  of rank 2 (node b):\n"
            "    main thread 12 python3: S read() pipe\n"
            "      load  /home/u/data.py:20\n      main  /home/u/train.py:9\n");
     expect_not("suspect");
+    expect_not("no right");
     expect_not("eth0");
 }
 
@@ -108,6 +111,11 @@ Test(stacks_text, chosen_ranks_are_shown_with_all_their_threads, .init = begin, 
     expect("    thread 99 pt_autograd: S\n");
     expect_not("load");
     expect_not("no evidence");
+    strbuf_clear(&out);
+    cr_assert_eq(rank_set_parse("0", &ranks, &err), 0);
+    cr_assert_eq(stacks_show(&view, &out, &err), 1, "%s", err.text);
+    expect("  missing: kernel stack: no right\n");
+    cr_assert_eq(rank_set_parse("3", &ranks, &err), 0);
     strbuf_clear(&out);
     view.json = true;
     cr_assert_eq(stacks_show(&view, &out, &err), 1, "%s", err.text);
