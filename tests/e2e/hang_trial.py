@@ -58,7 +58,8 @@ class Trial:
         meet = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=hang",
                 f"--rdzv-endpoint=127.0.0.1:{free_port()}", f"--max-restarts={self.restarts}"]
         if not self.launcher:
-            meet += ["--hang-report=5", *self.fault.options, f"--event-log={self.log}", *options]
+            meet += ["--hang-report=5", f"--log-dir={self.job.tmp}/logs", *self.fault.options,
+                     f"--event-log={self.log}", *options]
         env = {"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1", "HANG_FOLDER": self.job.tmp}
         words = [HERE / "torch_hang.py", self.fault.name, *(["logs"] if self.logs else [])]
         self.agents = [self.job.agent(tag, *meet, *words, env=env, program=self.launcher) for tag in "ab"]

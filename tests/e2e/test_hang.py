@@ -58,7 +58,8 @@ class Ring:
         script.write_text(RING)
         endpoint = f"127.0.0.1:{free_port()}"
         self.agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=e2e",
-                                 f"--rdzv-endpoint={endpoint}", f"--event-log={self.log}", *options, "--no-python",
+                                 f"--rdzv-endpoint={endpoint}", f"--event-log={self.log}", f"--log-dir={job.tmp}/logs",
+                                 *options, "--no-python",
                                  "/bin/sh", script, self.folder, what, " ".join(map(str, ranks)), turn)
                        for tag in ("a", "b")]
 

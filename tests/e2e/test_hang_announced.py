@@ -59,7 +59,8 @@ class Ring:
         script.write_text(RING)
         endpoint = f"127.0.0.1:{free_port()}"
         self.agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=e2e",
-                                 f"--rdzv-endpoint={endpoint}", f"--event-log={self.log}", *options, script,
+                                 f"--rdzv-endpoint={endpoint}", f"--event-log={self.log}",
+                                 f"--log-dir={job.tmp}/logs", *options, script,
                                  EXAMPLES / "heartbeat", self.folder, what, slow)
                        for tag in ("a", "b")]
 

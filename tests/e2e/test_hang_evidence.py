@@ -102,6 +102,11 @@ class Hung:
         return entry
 
 
+def keep(job):
+    """Otherwise a report leaves a temporary folder."""
+    return ["--log-dir", job.tmp / "logs"]
+
+
 # A slow start can be quiet, too: it is the report with this line that counts.
 REPORT = r"the job is quiet: [^\n]*" + LINE + r"[^\n]*\n[^\n]*what each rank did is in (\S+/hang.txt)"
 
@@ -133,7 +138,8 @@ def test_a_hang_says_where_each_rank_is_and_starts_again(job):
 
 
 def test_ranks_that_go_on_are_left_alone(job):
-    hung = Hung(job, "--hang-action=report", "--hang-report=3", "--hang-still=6", "--evidence-timeout=60")
+    hung = Hung(job, *keep(job), "--hang-action=report", "--hang-report=3", "--hang-still=6",
+                "--evidence-timeout=60")
     hung.says(r"the job hangs: [^\n]*--hang-still[^\n]*" + LINE)
     hung.release()
     hung.finish()
@@ -162,8 +168,8 @@ def test_no_files_are_made_where_none_are_wanted(job):
 def test_a_full_disk_costs_the_files_only(job):
     logs = job.tmp / "logs"
     full = on_small_disk(logs, "size=8k")
-    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8", "--evidence-timeout=60", "--log-dir", logs,
-                program=full)
+    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8", "--evidence-timeout=60",
+                "--log-dir", logs, program=full)
     hung.says(r"the job is quiet: [^\n]*" + LINE)
     hung.finish()
     assert re.search(LINE, hung.hang()["cause"]), hung.hang()
@@ -172,7 +178,8 @@ def test_a_full_disk_costs_the_files_only(job):
 
 def test_an_agent_that_does_not_answer_costs_its_time_only(job):
     """It is stopped before it has said that its workers wait: so they count as moving, and are not more than half."""
-    hung = Hung(job, "--hang-report=2", "--hang-still=0", "--evidence-timeout=1", "--lease=300", "--heartbeat-interval=60")
+    hung = Hung(job, *keep(job), "--hang-report=2", "--hang-still=0", "--evidence-timeout=1", "--lease=300",
+                "--heartbeat-interval=60")
     hung.all_wait()
     agent = hung.agents[1].agent_pid()
     os.kill(agent, signal.SIGSTOP)
@@ -193,7 +200,7 @@ def test_without_time_for_evidence_the_signs_are_said(job):
 
 
 def test_a_rank_that_is_not_at_the_store_is_named(job):
-    hung = Hung(job, "--hang-report=3", "--hang-still=0", "--evidence-timeout=60", words=["store"])
+    hung = Hung(job, *keep(job), "--hang-report=3", "--hang-still=0", "--evidence-timeout=60", words=["store"])
     hung.says(r"the job is quiet: [^\n]*rank 2 \(node \S+, pid \d+\): has no connection to the store")
     hung.release()
     hung.finish()
