@@ -13,7 +13,7 @@ from harness import TORCH_PYTHON, deadline, kill
 from slurm import pause, slurm_or_skip
 from test_slurm import QUICK, RUN, Here
 
-# Counts to E2E_STEPS, slowly, and saves at SIGTERM; then it tells a safe point, unless E2E_SAFE is 0. Each signal is told.
+# Counts to E2E_STEPS, slowly (not to the end in a first run with E2E_ENDLESS), and saves at SIGTERM; then it tells a safe point, unless E2E_SAFE is 0. Each signal is told.
 TRAINS = r"""
 import os, pathlib, signal, socket, sys
 saved = pathlib.Path(os.environ["E2E_RECORD"] + ".step")
@@ -37,6 +37,8 @@ def save():
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
             s.sendto(b"MUSTER_SAFE_POINT=1", "\0" + name[1:] if name[0] == "@" else name)
     tell("saved step=%d" % step)
+if os.environ.get("E2E_ENDLESS"):
+    steps = step + steps if "SLURM_RESTART_COUNT" in os.environ else 1 << 30
 tell("start step=%d id=%s" % (step, os.environ["TORCHELASTIC_RUN_ID"]))
 while step < steps:
     got = signal.sigtimedwait(signos, 0.05)
@@ -90,10 +92,13 @@ class Queue(Here):
         self.trains = job.tmp / "trains.py"
         self.trains.write_text(TRAINS)
 
-    def train(self, how, *options, words=("--requeue=preempt,node-fail,timeout",), hosts=2, safe=True, steps=1000, path=None):
+    def train(self, how, *options, words=("--requeue=preempt,node-fail,timeout",), hosts=2, safe=True, steps=1000, path=None,
+              endless=False):
         """Submits a job of one worker on each host, which train so many steps. head, step: as Here.telling()."""
         line = shlex.join([*RUN, *words, str(self.trains)])
         env = {**self.env(), "E2E_STEPS": str(steps), "E2E_SAFE": str(int(safe))}
+        if endless:
+            env["E2E_ENDLESS"] = "1"
         before = f"export PATH={path}\n" if path else ""
         return self.slurm.submit(self.job.tmp, f"{before}exec {'srun ' if how == 'step' else ''}{line}", f"-N{hosts}",
                                  "--ntasks-per-node=1", "--exclusive", *options, env=self.job.env("a", env))
@@ -197,7 +202,7 @@ def test_a_job_whose_time_is_over_goes_on_from_its_checkpoint(either, how):
 def test_a_job_that_has_lost_a_host_goes_on_without_it(queue):
     """Two of three hosts, and no place for a third: the third takes over in the next run."""
     words = ("-v", "--requeue=node-fail", *QUICK, "--rdzv-conf=join_timeout=2")
-    number = queue.train("head", "--no-kill", words=words, steps=300)
+    number = queue.train("head", "--no-kill", words=words, steps=300, endless=True)
     queue.runs()
     queue.job.events.wait("start", 2)
     queue.slurm.run("scancel", "--signal=USR1", number)  # saves, and goes on
@@ -213,7 +218,8 @@ def test_a_job_that_has_lost_a_host_goes_on_without_it(queue):
 
 def test_a_job_that_has_lost_its_leader_goes_on_without_it(queue):
     """Its agent is killed on the first host, where the head lives on and hears no verdict."""
-    number = queue.train("head", "--no-kill", words=("-v", "--requeue=node-fail", *QUICK, "--rdzv-conf=read_timeout=2"), steps=300)
+    words = ("-v", "--requeue=node-fail", *QUICK, "--rdzv-conf=read_timeout=2")
+    number = queue.train("head", "--no-kill", words=words, steps=300, endless=True)
     starts = queue.runs()
     assert len(starts) == 2
     queue.slurm.run("scancel", "--signal=USR1", number)
