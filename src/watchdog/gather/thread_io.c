@@ -12,6 +12,7 @@
 #include "watchdog/signs/signs.h"
 
 #define PATH_BYTES 96
+#define PAGE_BYTES 4096 /* or a multiple of it */
 #define STAT_MAX 512
 #define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
 
@@ -86,6 +87,26 @@ static void name_polled(int dir, pid_t pid, const struct waits_call *c, char *re
         (void)snprintf(ret + len, size - len, " and %u more", (unsigned)(c->args[1] - 1));
 }
 
+/* A path in the memory of the process, as it was given to the call. One that is too long, or can't
+ * be read, is none. */
+static void name_path(pid_t pid, uint64_t address, char *ret, size_t size) {
+    char path[EVIDENCE_TARGET_MAX];
+    size_t n = 0;
+    while (n < sizeof path) {
+        uint64_t at = address + n, to_page_end = PAGE_BYTES - at % PAGE_BYTES;
+        struct iovec here = {.iov_base = path + n, .iov_len = MIN2(sizeof path - n, to_page_end)};
+        struct iovec there = {.iov_base = (void *)(uintptr_t)at, .iov_len = here.iov_len};
+        ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+        if (got <= 0)
+            return;
+        if (memchr(path + n, '\0', (size_t)got) != NULL) {
+            utf8_copy(ret, size, path);
+            return;
+        }
+        n += (size_t)got;
+    }
+}
+
 static void read_call(int dir, pid_t pid, struct evidence_thread *t, struct waits_call *call) {
     char text[256];
     ssize_t n = read_at(dir, "syscall", text, sizeof text);
@@ -99,6 +120,8 @@ static void read_call(int dir, pid_t pid, struct evidence_thread *t, struct wait
     switch (waits_kind(call->number)) {
     case WAITS_FD: name_fd(dir, call->args[0], t->target, sizeof t->target); break;
     case WAITS_POLL: name_polled(dir, pid, call, t->target, sizeof t->target); break;
+    case WAITS_PATH: name_path(pid, call->args[0], t->target, sizeof t->target); break;
+    case WAITS_PATH_AT: name_path(pid, call->args[1], t->target, sizeof t->target); break;
     case WAITS_CHILD:
     case WAITS_OTHER: break;
     }

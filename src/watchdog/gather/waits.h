@@ -20,8 +20,10 @@ const char *waits_call_name(long number);
 
 enum waits_kind {
     WAITS_OTHER = 0,
-    WAITS_FD,   /* the first argument is a descriptor */
-    WAITS_POLL, /* the first argument points to that many (second argument) struct pollfd */
+    WAITS_FD,      /* the first argument is a descriptor */
+    WAITS_POLL,    /* the first argument points to that many (second argument) struct pollfd */
+    WAITS_PATH,    /* the first argument points to a path */
+    WAITS_PATH_AT, /* the second does */
     WAITS_CHILD,
 };
 enum waits_kind waits_kind(long number);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -25,6 +26,7 @@ static struct evidence got;
 static unsigned calls;
 static pid_t waiter;
 static uint16_t store_port;
+static char folder[64], named[80]; /* of one test */
 
 static void begin(void) {
     cr_assert_eq(loop_new(&loop), 0);
@@ -34,6 +36,10 @@ static void begin(void) {
 static void finish(void) {
     if (waiter > 0)
         (void)kill(-waiter, SIGKILL);
+    if (folder[0] != '\0') {
+        (void)unlink(named);
+        (void)rmdir(folder);
+    }
     evidence_fini(&got);
     child_reaper_free(reaper);
     loop_free(loop);
@@ -148,6 +154,25 @@ Test(gather, names_the_socket_that_a_worker_polls) {
               target);
 }
 
+/* A FIFO that nobody writes. Its path is across the border of two pages. */
+static void wait_in_open(int ready) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return;
+    memcpy(at + page - 8, named, sizeof named);
+    (void)!write(ready, "x", 1);
+    (void)!open(at + page - 8, O_RDONLY);
+}
+
+Test(gather, names_the_path_that_a_worker_opens) {
+    (void)snprintf(folder, sizeof folder, "/tmp/muster-gather-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    (void)snprintf(named, sizeof named, "%s/fifo", folder);
+    cr_assert_eq(mkfifo(named, 0600), 0);
+    cr_expect_str_eq(look(start(wait_in_open), "openat")->threads[0].target, named);
+}
+
 Test(gather, says_what_is_missing_of_a_process_that_is_gone) {
     struct gather_worker a[] = {{.rank = 0, .pid = INT32_MAX}, {.rank = 1, .pid = INT32_MAX, .ended = true}};
     gather(a, 2, 100 * NS_PER_S);
@@ -199,7 +224,7 @@ Test(gather, keeps_the_last_lines_of_a_log) {
     a.logs[0] = fifo;
     gather(&a, 1, 100 * NS_PER_S);
     cr_expect_null(got.workers[0].log_tail);
-    (void)unlink(fifo);
+    (void)unlink(named);
 }
 
 Test(gather, answers_also_without_time) {

@@ -22,6 +22,8 @@ Test(waits, names_a_system_call) {
     cr_expect_eq(waits_kind(__NR_read), WAITS_FD);
     cr_expect_eq(waits_kind(__NR_ppoll), WAITS_POLL);
     cr_expect_eq(waits_kind(__NR_wait4), WAITS_CHILD);
+    cr_expect_eq(waits_kind(__NR_execve), WAITS_PATH);
+    cr_expect_eq(waits_kind(__NR_openat), WAITS_PATH_AT);
     cr_expect_eq(waits_kind(100000), WAITS_OTHER);
 }
 
