@@ -1,9 +1,11 @@
 """A PyTorch job of four ranks on two agents in which rank 2 hangs, and what was seen of it. For the tests and for
-tests/bench/bench_hang.py.
+tests/bench/bench_hang_torch.py.
 
     trial = Trial(job, FAULTS["sleep"])
     trial.start()
-    trial.named(), trial.again()
+    at = trial.begins()
+    line, when = trial.line(trial.fault.named, 60)
+    begun, steps = trial.again(60)
 """
 import collections
 import json
@@ -15,12 +17,20 @@ import time
 import harness
 from harness import HERE, TORCH_PYTHON, free_port
 
+
 # what, sign: for people. limit: the limit of quiet, s. options: those that set it. line: what a report says of rank 2.
 class Fault(collections.namedtuple("Fault", "name what sign limit options line")):
     @property
     def named_by_signs(self):
         """Without any evidence."""
         return self.sign != "nothing moves" and self.limit > 0
+
+    @property
+    def named(self):
+        """The line that names rank 2."""
+        if self.name == "exits":
+            return r"rank 2 had ended with exit code 0 before rank \d failed"
+        return rf"the job is quiet: .*rank 2 \(node [^)]*\):? .*{self.line}"
 
 
 STILL, BUSY, STOPPED = (15, ["--hang-still=15"]), (20, ["--hang-timeout=20"]), (10, [])
@@ -30,22 +40,23 @@ def fault(name, what, sign, kind, line):
     return Fault(name, what, sign, *kind, line)
 
 
+AT = r" \(torch_hang\.py:\d+\)"
 FAULTS = {f.name: f for f in (
-    fault("stopped", "a rank is stopped (SIGSTOP)", "state T", STOPPED, r"stopped"),
-    fault("loop", "an endless loop in Python", "busy", BUSY, r"loop \(torch_hang\.py:\d+\)"),
-    fault("sleep", "it sleeps", "nothing moves", STILL, r"sleep \(torch_hang\.py:\d+\)"),
-    fault("fifo", "it reads a FIFO that nobody writes", "nothing moves", STILL, r"fifo \(torch_hang\.py:\d+\)"),
-    fault("fuse", "it opens a file of a dead FUSE server", "nothing moves", STILL, r"fuse \(torch_hang\.py:\d+\)"),
-    fault("loader", "a child of its data loader is stuck", "nothing moves", STILL, r"child \d+"),
-    fault("elsewhere", "it waits in the barrier of another group", "nothing moves", STILL, r"elsewhere \(torch_hang"),
-    fault("key", "it waits for a key that nobody sets", "nothing moves", STILL, r"key \(torch_hang\.py:\d+\)"),
-    fault("other", "it is in another collective", "nothing moves", STILL, r"other \(torch_hang\.py:\d+\)"),
-    fault("locks", "two threads take two locks in opposite order", "nothing moves", STILL, r"take \(torch_hang"),
-    fault("gil_asleep", "C code sleeps with the GIL", "nothing moves", STILL, r"gil_asleep \(torch_hang\.py:\d+\)"),
-    fault("gil_spins", "C code computes for ever with the GIL", "busy", BUSY, r"gil_spins \(torch_hang\.py:\d+\)"),
-    fault("exits", "it exits 0 too early", "its exit", (0, []), r"0"),
-    fault("exits_waited", "it exits 0, the others wait for a key of it", "its exit", STILL, r"exited with 0"),
-    fault("no_init", "it does not come to init_process_group", "nothing moves", STILL, r"torch_hang\.py:\d+"),
+    fault("stopped", "is stopped (SIGSTOP)", "state T", STOPPED, "stopped"),
+    fault("loop", "loops for ever in Python", "busy", BUSY, "loop" + AT),
+    fault("sleep", "sleeps", "nothing moves", STILL, "sleep" + AT),
+    fault("fifo", "opens a FIFO that nobody writes", "nothing moves", STILL, "fifo" + AT + r", /\S+/fifo"),
+    fault("fuse", "opens a file of a dead FUSE server", "nothing moves", STILL, "fuse" + AT + r", /\S+/data"),
+    fault("loader", "has a data loader's child that is stuck", "nothing moves", STILL, r"its child \S+ \d+"),
+    fault("elsewhere", "waits in the barrier of another group", "nothing moves", STILL, "elsewhere" + AT),
+    fault("key", "waits for a key that nobody sets", "nothing moves", STILL, "key" + AT),
+    fault("other", "is in another collective", "nothing moves", STILL, "other" + AT),
+    fault("locks", "takes two locks, and a thread takes them in the other order", "nothing moves", STILL, "take" + AT),
+    fault("gil_asleep", "sleeps in C with the GIL", "nothing moves", STILL, "gil_asleep" + AT),
+    fault("gil_spins", "computes for ever in C with the GIL", "busy", BUSY, "gil_spins" + AT),
+    fault("exits", "exits 0 too early", "its exit", (0, []), "0"),
+    fault("exits_waited", "exits 0, and the others wait for a key of it", "its exit", STILL, "has ended with 0"),
+    fault("no_init", "does not come to init_process_group", "nothing moves", STILL, r"<module>" + AT),
 )}
 
 

@@ -4,7 +4,7 @@ And jobs that are well, though most of their ranks often wait: nothing is said a
     MUSTER_TEST_SCALE=slow …          all faults, with and without a thread that writes on
     MUSTER_TEST_HEALTHY=60 …          so many seconds of healthy jobs, not 15 minutes
 
-How long it takes is measured by tests/bench/bench_hang.py.
+How long it takes is measured by tests/bench/bench_hang_torch.py.
 """
 import os
 import re

@@ -90,8 +90,8 @@ alone, every = ALONE.get(KIND, (None, 0))
 step, next_alone = 0, time.monotonic() + every
 goes_on = torch.ones(1)
 while goes_on.item():
-    work(rng.uniform(0.005, 0.02))
-    time.sleep(rng.choice([0.0, 0.05, 1.0, 4.0]) if KIND == "noisy" else 0.1)
+    work(rng.uniform(0.005, 0.015))  # of a second: seven such jobs share the machine
+    time.sleep(rng.choice([0.1, 0.3, 1.0, 4.0]) if KIND == "noisy" else 0.5)
     if samples is not None:
         next(samples)
     if alone is not None and RANK == 0 and time.monotonic() >= next_alone:
