@@ -132,6 +132,15 @@ static void on_signs(struct hang *h, const struct hang_event *event) {
     }
 }
 
+/* How long until the next look: to the end of the limit, if that is sooner. */
+static uint64_t next_look(const struct hang *h) {
+    uint64_t quiet = h->clock - h->beat_at;
+    bool counts = h->state == HANG_QUIET || h->state == HANG_STARTING;
+    if (counts && !h->frozen && h->limit_ns > quiet)
+        return MIN2(h->limit_ns - quiet, HANG_TICK_NS);
+    return HANG_TICK_NS;
+}
+
 void hang_step(struct hang *h, const struct hang_event *event, struct hang_update *ret) {
     *ret = (struct hang_update){.limit_ns = TIME_NEVER};
     advance(h, event->now_ns);
@@ -150,8 +159,8 @@ void hang_step(struct hang *h, const struct hang_event *event, struct hang_updat
     case HANG_EVENT_TIMER: break;
     }
     if (event->now_ns >= h->tick_ns) {
-        h->tick_ns = event->now_ns + HANG_TICK_NS;
         hang_judge(h, ret);
+        h->tick_ns = event->now_ns + next_look(h);
     }
     ret->state = h->state;
     ret->quiet_ns = h->state == HANG_IDLE || h->state == HANG_OK ? 0 : h->clock - h->beat_at;

@@ -139,6 +139,18 @@ Test(hang, nothing_moves_is_a_hang_after_hang_still) {
     rig_fini(r);
 }
 
+Test(hang, the_verdict_is_at_the_end_of_the_limit_not_at_the_next_second) {
+    for (double part = 0; part < 1; part += 0.3) {
+        struct rig *r = working();
+        rig_limits(r, &(struct hang_limits){HANG_ACTION_RESTART, S(60 + part), S(1800), S(30)});
+        rig_run(r, 60);
+        rig_all(r, false);
+        cr_assert_gt(rig_until_hung(r, 100), 0);
+        cr_expect_leq(r->last.quiet_ns - r->last.limit_ns, NS_PER_S / 20, "%g s", part);
+        rig_fini(r);
+    }
+}
+
 Test(hang, hang_still_counts_from_the_last_that_moved) {
     struct rig *r = working();
     all_wait_for(r, 0); /* rank 0 evaluates */
