@@ -39,6 +39,7 @@ while read -r n < "$in"; do
         if [ "$RANK" != $((WORLD_SIZE - 1)) ]; then echo end > "$next"; fi
         exit 0
     fi
+    if [ "$2" = pause ] && [ "$RANK" = 1 ] && [ $((n % 10)) = 0 ]; then sleep 5; fi
     i=0
     while [ "$i" -lt 5000 ]; do i=$((i + 1)); done
     sleep 0.05
@@ -164,6 +165,15 @@ def test_all_asleep_are_started_again_after_hang_still(job):
     assert "--hang-still" in hang["cause"], hang
     assert int(hang["monotonic_ns"]) - int(ring.timeline("started")[0]["monotonic_ns"]) >= 5e9
     assert re.search("the job is quiet: ", ring.said()), ring.said()
+
+
+def test_waits_are_not_added_up(job):
+    """Four waits of 5 s, and between them the job works: none of them is a hang."""
+    ring = Ring(job, "--max-restarts=1", "--hang-still=15", "--hang-report=12", what="pause", ranks=[1], turn=41)
+    ring.pid(1)
+    ring.end()
+    assert ring.finish() == [0, 0], ring.said()
+    assert not ring.timeline("hang") and not re.search("the job is quiet", ring.said()), ring.said()
 
 
 def test_somebody_who_stops_the_whole_job_is_left_alone(job):

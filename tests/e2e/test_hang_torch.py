@@ -69,6 +69,9 @@ def test_healthy_jobs_are_left_alone(tmp_path, worker):
             print(kind, "steps:", steps, "said:", *re.findall(r"^muster: .*quiet.*$", said, re.M), sep="\n  ", flush=True)
             assert codes == [0, 0] and len(steps) == 4, f"{kind}: {said}"
             assert not re.search("the job hangs", said), f"{kind}: {said}"
+            quiet = re.findall("the job is quiet: most workers have not moved for ([0-9]+) s", said)
+            longest = max(map(int, quiet), default=0)
+            assert longest < (30 if kind == "noisy" else 200), f"{kind}: beats were not seen: {said}"
             assert len(job.events.all("begun")) == 4, f"{kind}: nobody was started again: {said}"
     finally:
         for job in jobs.values():
