@@ -21,11 +21,6 @@ from harness import HERE, TORCH_PYTHON, free_port
 # what, sign: for people. limit: the limit of quiet, s. options: those that set it. line: what a report says of rank 2.
 class Fault(collections.namedtuple("Fault", "name what sign limit options line")):
     @property
-    def named_by_signs(self):
-        """Without any evidence."""
-        return self.sign != "nothing moves" and self.limit > 0
-
-    @property
     def named(self):
         """The line that names rank 2."""
         if self.name == "exits":
