@@ -16,9 +16,11 @@ static bool on_evidence(void *arg, const struct rdzv_evidence *piece) {
     return rdzv_client_evidence(a->client, piece);
 }
 
+static void on_gathered(void *arg) { agent_stop_gathered(arg); }
+
 int agent_hang_begin(struct agent *a) {
     static const struct hang_watch_ops ops = {
-        .signs = on_signs, .leader = leader, .evidence = on_evidence};
+        .signs = on_signs, .leader = leader, .evidence = on_evidence, .gathered = on_gathered};
     struct hang_watch_config config = {
         .spec = a->config.spec, .host = a->host, .workers = a->local_workers};
     return hang_watch_new(a->loop, &config, &ops, a, &a->hang);

@@ -32,8 +32,13 @@ bool agent_leads(const struct agent *a) {
     return a->leading != NULL && leading_server(a->leading) != NULL;
 }
 
+/* What the others did when a worker failed is still to be said, unless nobody waits for that. */
+static bool looks(const struct agent *a) {
+    return a->signo == 0 && a->leading != NULL && leading_is_busy(a->leading);
+}
+
 void agent_quit_if_over(struct agent *a) {
-    if (a->ended && (!agent_leads(a) || a->server_done) && !a->ends.asks_reason &&
+    if (a->ended && (!agent_leads(a) || a->server_done) && !a->ends.asks_reason && !looks(a) &&
         !local_workers_has_workers(a->local_workers) && !agent_requeue_first(a))
         loop_quit(a->loop);
 }
@@ -72,16 +77,6 @@ static const struct local_workers_ops local_workers_ops = {
 
 /* ---- requests of the rendezvous ---- */
 
-/* The workers of this group run, and so does their store. NULL: they run no more. The store of a
- * leader is at its own door, which must lead to no port of this agent. */
-static void open_door(struct agent *a, const struct form *form) {
-    struct addr store;
-    bool elsewhere = !agent_leads(a) || a->config.spec->workers_store;
-    bool known = form != NULL && elsewhere &&
-                 addr_from_literal(form->store_host, form->store_port, &store) == 0;
-    store_door_pass(a->door, known ? &store : NULL);
-}
-
 static void node_failed(struct agent *a, struct generation g, const char *text) {
     struct failure f;
     local_workers_node_failure(a->local_workers, text, &f);
@@ -119,6 +114,7 @@ static bool joining(void *arg, const struct addr *leader, const struct addr *loc
 
 static void prepare(void *arg, struct generation g, const struct form *form) {
     struct agent *a = arg;
+    (void)agent_stop_wait_no_more(a);
     agent_show_formed(a, g, form);
     struct err err = {0};
     int r = local_workers_prepare(a->local_workers, g, form, &err);
@@ -143,7 +139,7 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     struct netif_choice netif;
     bool other = preflight_pick(a->preflight, reachability, &netif);
     a->ran = true;
-    open_door(a, member_form(rdzv_client_member(a->client)));
+    agent_open_door(a, member_form(rdzv_client_member(a->client)));
     if (local_workers_start(a->local_workers, other ? &netif : NULL, &err) == 0) {
         if (!a->tidied)
             loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
@@ -154,39 +150,6 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     }
     node_failed(a, g, err.text);
     local_event(a, MEMBER_EVENT_ALL_GONE, g);
-}
-
-/* Then there is nothing to stop: what workers have left is ended anyway, or it is to live on. */
-static bool has_succeeded(const struct agent *a, const struct desired *cause) {
-    return cause != NULL && cause->kind == DESIRED_CLOSED && cause->outcome == OUTCOME_SUCCESS &&
-           local_workers_workers_alive(a->local_workers) == 0;
-}
-
-static void stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
-    struct agent *a = arg;
-    bool has_workers = local_workers_has_workers(a->local_workers);
-    hang_watch_stop(a->hang);
-    open_door(a, NULL);
-    preflight_cancel(a->preflight);
-    agent_show_stop(a, reason, cause);
-    if (a->signo == 0 && cause != NULL && !cause->has_failure && !has_succeeded(a, cause))
-        agent_ends_await_own(a, cause->will_restart);
-    if (!has_succeeded(a, cause))
-        local_workers_stop(a->local_workers, a->signo != 0 ? a->signo : SIGTERM, grace_ns);
-    if (!has_workers)
-        local_event(a, MEMBER_EVENT_ALL_GONE, (struct generation){0, 0});
-}
-
-static void fence(void *arg) {
-    struct agent *a = arg;
-    hang_watch_stop(a->hang);
-    open_door(a, NULL);
-    preflight_cancel(a->preflight);
-    log_warning("no message from the leader within the lease: the workers of this node are killed");
-    bool has_workers = local_workers_has_workers(a->local_workers);
-    local_workers_kill(a->local_workers);
-    if (!has_workers)
-        local_event(a, MEMBER_EVENT_ALL_GONE, (struct generation){0, 0});
 }
 
 static void lease_end(void *arg, uint64_t end_ns) {
@@ -247,8 +210,8 @@ const struct rdzv_client_ops agent_client_ops = {
     .joining = joining,
     .prepare = prepare,
     .start = start,
-    .stop = stop,
-    .fence = fence,
+    .stop = agent_stop,
+    .fence = agent_fence,
     .lease_end = lease_end,
     .status = on_status,
     .waiting_for_leader = waiting_for_leader,
@@ -276,12 +239,17 @@ static void on_deposed(void *arg) {
     agent_quit_if_over(a);
 }
 
+static void on_idle(void *arg) { agent_quit_if_over(arg); }
+
 static void on_safe_point(void *arg) { agent_requeue_safe(arg); }
 
 static void on_lost(void *arg, const char *host) { agent_requeue_lost(arg, host); }
 
-static const struct leading_ops leading_ops = {
-    .over = on_led_to_the_end, .deposed = on_deposed, .safe_point = on_safe_point, .lost = on_lost};
+static const struct leading_ops leading_ops = {.over = on_led_to_the_end,
+                                               .deposed = on_deposed,
+                                               .safe_point = on_safe_point,
+                                               .lost = on_lost,
+                                               .idle = on_idle};
 
 static int get_ready_to_lead(struct agent *a) {
     struct leading_config config = {.spec = a->config.spec,
@@ -511,6 +479,8 @@ static int set_up(struct agent *a) {
     if (r == 0)
         r = agent_hang_begin(a);
     if (r == 0)
+        r = agent_stop_begin(a);
+    if (r == 0)
         r = get_ready_to_lead(a);
     if (r < 0)
         return r;
@@ -542,6 +512,7 @@ static bool tear_down(struct agent *a) {
         (a->end.kind == MEMBER_END_SUCCESS || a->end.kind == MEMBER_END_FAILED))
         local_workers_run_ended(a->local_workers);
     hang_watch_free(a->hang);
+    agent_stop_free(a);
     local_workers_free(a->local_workers);
     agent_unwatch_signals(a);
     agent_ends_free(a);

@@ -1,5 +1,6 @@
 /* What the files of the agent share. Private to these files.
  *   agent_io.c       events of the local workers and the member, life
+ *   agent_stop_io.c  how the workers of this node are stopped
  *   agent_signals_io.c  signals: which end the job, and which are passed on to the workers
  *   agent_ends_io.c  ends from outside: who has got a signal, what is around, Slurm's reason
  *   agent_head_io.c  the muster that started this step: hears from it, and tells it the end
@@ -55,6 +56,13 @@ struct agent_requeue {
     char lost[HEAD_LOST_MAX]; /* names of lost nodes, with commas, as many as fit */
 };
 
+struct agent_stop {
+    bool waits;               /* until evidence is gathered, or suspects have ended: */
+    struct loop_timer *timer; /* looks whether they have, */
+    uint64_t end_ns;          /* and does not wait longer */
+    uint64_t grace_ns;
+};
+
 struct agent {
     struct agent_config config;
     uint64_t incarnation;
@@ -103,6 +111,7 @@ struct agent {
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 
     struct agent_ends ends;
+    struct agent_stop stop;
     int signo;           /* the first signal that requested the end; else 0 */
     unsigned interrupts; /* ^C, except if it was the first signal */
     int end_signals;     /* see agent_show_end_signals() */
@@ -143,6 +152,22 @@ bool agent_leads(const struct agent *a);
 
 /* As far as it is known. */
 int agent_exit_status(const struct agent *a);
+
+/* ---- agent_stop_io.c ---- */
+
+_must_use_ int agent_stop_begin(struct agent *a);
+void agent_stop_free(struct agent *a);
+/* The workers of this group run, and so does their store. NULL: they run no more. */
+void agent_open_door(struct agent *a, const struct form *form);
+/* rdzv_client_ops.stop and .fence */
+void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause);
+void agent_fence(void *arg);
+/* The evidence is there for which a stop may have waited. */
+void agent_stop_gathered(struct agent *a);
+/* A stop does not wait for it any more. True: one did, and agent_stop_on() is still to be called.
+ */
+bool agent_stop_wait_no_more(struct agent *a);
+void agent_stop_on(struct agent *a);
 
 /* ---- agent_hang_io.c ---- */
 

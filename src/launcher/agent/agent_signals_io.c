@@ -78,9 +78,12 @@ static void begin_to_stop(struct agent *a, const struct tree_news *news) {
     writer_take_rest(a->writer);
     agent_ends_own_signal(a);
     agent_ends_told(a, a->signo);
+    bool waited = agent_stop_wait_no_more(a);
     if (news->answer == TREE_ALL ||
         (news->answer == TREE_WAIT && agent_ends_grace(a) >= HOLD_GRACE_NS))
         local_workers_hold(a->local_workers, a->signo);
+    if (waited)
+        agent_stop_on(a);
     if (news->answer != TREE_WAIT)
         agent_signal_known(a, news);
     stop_for_signal(a);

@@ -172,6 +172,8 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
         l->ops.lost(l->arg, entry->name);
     else if (entry->kind == TIMELINE_STARTED)
         group_runs(l);
+    else if (entry->kind == TIMELINE_WORKER_FAILED)
+        hang_leader_failed(l->hang, entry->rank, entry->why);
     else if (entry->kind == TIMELINE_STOPPING || entry->kind == TIMELINE_CLOSED)
         group_ends(l);
 }
@@ -199,7 +201,12 @@ static void on_hang(void *arg, struct generation generation, const struct failur
         rdzv_server_hang(l->server, generation, failure);
 }
 
-static const struct hang_leader_ops hang_ops = {.hang = on_hang};
+static void on_idle(void *arg) {
+    struct leading *l = arg;
+    l->ops.idle(l->arg);
+}
+
+static const struct hang_leader_ops hang_ops = {.hang = on_hang, .idle = on_idle};
 
 /* What the workers do, for operators. */
 static void on_stacks(void *arg, uint64_t timeout_ns) {
@@ -404,6 +411,8 @@ int leading_on(struct leading *l, const struct member_lead *lead, struct arbiter
 struct rdzv_server *leading_server(const struct leading *l) {
     return l->server;
 }
+
+bool leading_is_busy(const struct leading *l) { return hang_leader_is_busy(l->hang); }
 
 struct hang_evidence *leading_evidence(const struct leading *l) {
     return l->evidence;

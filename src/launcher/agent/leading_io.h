@@ -35,6 +35,7 @@ struct leading_ops {
     /* A worker of any node has told a safe point. Called again for each. */
     void (*safe_point)(void *arg);
     void (*lost)(void *arg, const char *host); /* a node was lost */
+    void (*idle)(void *arg);                   /* leading_is_busy() is false again */
 };
 
 struct leading;
@@ -56,6 +57,8 @@ bool leading_port_taken(const char *setting, const struct addr *at, struct err *
 _must_use_ int leading_on(struct leading *l, const struct member_lead *lead,
                           struct arbiter *arbiter, const struct rdzv_peer *self);
 struct rdzv_server *leading_server(const struct leading *l);
+/* What ranks did when one failed is still to be said: the agent should not end yet. */
+bool leading_is_busy(const struct leading *l);
 /* For questions to all nodes of the group that runs. */
 struct hang_evidence *leading_evidence(const struct leading *l);
 

@@ -61,7 +61,9 @@ int hang_case_new(const struct hang_case_config *config, const struct hang_case_
                             .end_ns = clock_now_ns() + timeout_ns + HANG_CASE_LATE_NS,
                             .fn = fn,
                             .arg = arg};
-    int r = hang_evidence_ask(config->evidence, timeout_ns, on_answers, c, &c->question);
+    int r = ask->waited != NULL
+                ? hang_evidence_ask_last(config->evidence, timeout_ns, on_answers, c, &c->question)
+                : hang_evidence_ask(config->evidence, timeout_ns, on_answers, c, &c->question);
     if (r < 0) {
         free(c);
         return r;

@@ -4,7 +4,7 @@
  *     struct hang_case_ask ask = {.what = text, …};
  *     r = hang_case_new(&config, &ask, on_seen, me, &c);      … on_seen(me, &compared)
  *
- * Nobody is disturbed. */
+ * Nobody is disturbed. (What is asked when a worker has failed delays the stop of the others.) */
 #pragma once
 
 #include "launcher/hang/hang_compare_io.h"
@@ -25,7 +25,9 @@ struct hang_case_ask { /* copied */
     uint64_t quiet_ns;
     const struct hang_suspect *signs;
     uint32_t n_signs;
-    const bool *waited; /* [world size] and who failed: struct suspects_input; NULL: nobody */
+    /* [world size] and who failed: struct suspects_input; the workers are about to be stopped then,
+     * which waits for the evidence. NULL: nobody */
+    const bool *waited;
     uint32_t failed;
 };
 

@@ -14,6 +14,7 @@ struct round {
     bool *open; /* [n_nodes] its answer is awaited */
     uint32_t n_open;
     size_t bytes; /* of all answers */
+    bool holds;   /* the workers are being stopped, and the nodes look first */
 };
 
 struct hang_question {
@@ -74,10 +75,11 @@ static void close_answer(struct hang_evidence *e, uint32_t node, const char *mis
         round_over(e);
 }
 
-static void begin_round(struct hang_evidence *e, uint64_t timeout_ns) {
+static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds) {
     uint32_t n = e->group.n_nodes;
     struct round *r = e->round = xcalloc(1, sizeof *r);
     r->id = ++e->last_id;
+    r->holds = holds;
     r->end_ns = clock_now_ns() + timeout_ns + HANG_ANSWERS_LATE_NS;
     hang_group_copy(&e->group, &r->answers.group);
     r->answers.asked_wall_ns = clock_wall_ns();
@@ -86,7 +88,7 @@ static void begin_round(struct hang_evidence *e, uint64_t timeout_ns) {
     r->n_open = n;
     memset(r->open, true, n);
     struct rdzv_evidence_ask ask = {
-        .generation = e->group.generation, .id = r->id, .timeout_ns = timeout_ns};
+        .generation = e->group.generation, .id = r->id, .timeout_ns = timeout_ns, .holds = holds};
     for (uint32_t i = 0; i < n; i++) {
         r->answers.nodes[i].missing = "it did not answer in time";
         if (!e->ops.ask(e->arg, e->group.nodes[i].incarnation, &ask))
@@ -154,8 +156,8 @@ static void on_timer(void *arg) {
         round_free(r);
 }
 
-int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn, void *arg,
-                      struct hang_question **ret) {
+static int ask(struct hang_evidence *e, uint64_t timeout_ns, bool holds, hang_answers_fn *fn,
+               void *arg, struct hang_question **ret) {
     bool other = e->round != NULL &&
                  generation_compare(e->round->answers.group.generation, e->group.generation) != 0;
     if (generation_is_none(e->group.generation) || other)
@@ -166,11 +168,25 @@ int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers
                                 .fn = fn,
                                 .arg = arg};
     list_append(&e->questions, &q->link);
+    if (e->round != NULL && holds && !e->round->holds) { /* nodes answer only the newest */
+        round_free(e->round);
+        e->round = NULL;
+    }
     if (e->round == NULL)
-        begin_round(e, timeout_ns);
+        begin_round(e, timeout_ns, holds);
     arm(e);
     *ret = q;
     return 0;
+}
+
+int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn, void *arg,
+                      struct hang_question **ret) {
+    return ask(e, timeout_ns, false, fn, arg, ret);
+}
+
+int hang_evidence_ask_last(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn,
+                           void *arg, struct hang_question **ret) {
+    return ask(e, timeout_ns, true, fn, arg, ret);
 }
 
 void hang_question_free(struct hang_question *q) {
@@ -183,7 +199,9 @@ void hang_question_free(struct hang_question *q) {
 /* ---- the group ---- */
 
 void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group) {
-    hang_evidence_end(e);
+    hang_group_fini(&e->group);
+    if (e->round != NULL)
+        round_over(e);
     hang_group_copy(group, &e->group);
 }
 
@@ -191,7 +209,7 @@ const struct hang_group *hang_evidence_group(const struct hang_evidence *e) { re
 
 void hang_evidence_end(struct hang_evidence *e) {
     hang_group_fini(&e->group);
-    if (e->round != NULL)
+    if (e->round != NULL && !e->round->holds)
         round_over(e);
 }
 

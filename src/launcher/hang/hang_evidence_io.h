@@ -49,7 +49,7 @@ void hang_evidence_free(struct hang_evidence *e);
 void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group); /* copies */
 /* Borrowed until the next begin or end; world_size 0: none runs. */
 const struct hang_group *hang_evidence_group(const struct hang_evidence *e);
-/* Open questions get what has come so far, from the loop. */
+/* Open questions get what has come so far, from the loop, except if one of them holds. */
 void hang_evidence_end(struct hang_evidence *e);
 /* That node has left, or was lost: it is not waited for. */
 void hang_evidence_forgotten(struct hang_evidence *e, uint64_t incarnation);
@@ -64,4 +64,9 @@ typedef void hang_answers_fn(void *arg, const struct hang_answers *answers);
  * hang_evidence_end(). The question is freed then. -ESRCH: no workers run. */
 _must_use_ int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn,
                                  void *arg, struct hang_question **ret);
+/* The same right before the workers are stopped because one has failed: each node first looks at
+ * what its workers do. The answers are awaited beyond hang_evidence_end(), until another group
+ * runs. */
+_must_use_ int hang_evidence_ask_last(struct hang_evidence *e, uint64_t timeout_ns,
+                                      hang_answers_fn *fn, void *arg, struct hang_question **ret);
 void hang_question_free(struct hang_question *q); /* cancels: fn is not called; takes NULL */

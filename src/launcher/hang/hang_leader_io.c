@@ -19,6 +19,7 @@ struct open_case {
     struct hang_case *io;
     struct generation generation;
     bool hung, restart;
+    bool failed;    /* a worker did while others waited */
     bool recovered; /* there were beats again meanwhile */
     char text[HANG_TEXT_MAX];
     struct strbuf signs;    /* whom the signs alone suspect, in words */
@@ -33,6 +34,7 @@ struct hang_leader {
     struct loop_timer *timer;
     struct hang *hang;
     struct hang_group group; /* that runs; generation none: none does */
+    uint64_t *waited_ns;     /* [world size] when it was last said that it had waited; 0: never */
     uint64_t began_ns;
     struct list open; /* struct open_case */
     uint32_t n_open;
@@ -106,7 +108,10 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
         strbuf_printf(&text, "; %s", seen->line);
     if (named && same)
         blame(l, seen->first.rank, seen->first.node, seen->first.pid, &c->suspect);
-    if (c->hung && c->restart && !c->recovered && same) {
+    if (c->failed) {
+        if (seen != NULL)
+            log_warning("%s", seen->line);
+    } else if (c->hung && c->restart && !c->recovered && same) {
         c->suspect.kind = FAILURE_HANG;
         c->suspect.wall_ns = clock_wall_ns();
         c->suspect.ran_ns = clock_now_ns() - l->began_ns;
@@ -142,6 +147,8 @@ static void on_seen(void *arg, const struct hang_compared *seen) {
         log_warning("what each rank does can't be compared: %s", strerror(-seen->code));
     decide(c, seen->code < 0 ? NULL : seen);
     close_case(c);
+    if (!hang_leader_is_busy(l))
+        l->ops.idle(l->arg);
     if (seen->code == 0 && generation_compare(of, l->group.generation) == 0)
         tell_machine(l, seen);
 }
@@ -164,6 +171,33 @@ static void open_case(struct hang_leader *l, const struct hang_update *u) {
     }
 }
 
+void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what) {
+    uint32_t n = 0, world = l->group.world_size;
+    if (generation_is_none(l->group.generation) || rank >= world)
+        return;
+    _cleanup_(freep) bool *waited = xcalloc(world, sizeof *waited);
+    uint64_t now = clock_now_ns();
+    for (uint32_t r = 0; r < world; r++) {
+        waited[r] = l->waited_ns[r] != 0 && now - l->waited_ns[r] <= HANG_WAITED_LATELY_NS;
+        n += r != rank && waited[r];
+    }
+    if (n == 0 || 2 * n < world - 1)
+        return;
+    struct open_case *c = xcalloc(1, sizeof *c);
+    *c = (struct open_case){.leader = l, .generation = l->group.generation, .failed = true};
+    list_append(&l->open, &c->link);
+    struct hang_case_ask ask = {.what = what, .waited = waited, .failed = rank};
+    if (l->n_open++ >= OPEN_MAX || hang_case_new(&l->cases, &ask, on_seen, c, &c->io) < 0)
+        close_case(c);
+}
+
+bool hang_leader_is_busy(const struct hang_leader *l) {
+    LIST_FOR_EACH(const struct open_case, c, &l->open, link)
+        if (c->failed)
+            return true;
+    return false;
+}
+
 static void step(struct hang_leader *l, struct hang_event *ev) {
     struct hang_update u;
     ev->now_ns = clock_now_ns();
@@ -184,6 +218,7 @@ void hang_leader_end(struct hang_leader *l) {
         return;
     step(l, &(struct hang_event){.kind = HANG_EVENT_END});
     hang_group_fini(&l->group);
+    free(TAKE_PTR(l->waited_ns));
 }
 
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
@@ -191,6 +226,7 @@ void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
     if (l->config.spec->hang_action == JOB_HANG_OFF)
         return;
     hang_group_copy(group, &l->group);
+    l->waited_ns = xcalloc(group->world_size, sizeof *l->waited_ns);
     l->began_ns = clock_now_ns();
     step(l, &(struct hang_event){
                 .kind = HANG_EVENT_START, .n = l->group.world_size, .nodes = l->group.node_of});
@@ -205,6 +241,9 @@ void hang_leader_signs(struct hang_leader *l, uint64_t incarnation,
         return;
     for (uint32_t i = 0; i < signs->n; i++) {
         const struct rdzv_signs_row *from = &signs->list[i];
+        if (from->rank < l->group.world_size && l->group.node_of[from->rank] == node &&
+            (from->flags & (SIGN_MOVED | SIGN_ENDED)) == 0 && from->still_ns >= HANG_WAITED_NS)
+            l->waited_ns[from->rank] = clock_now_ns();
         rows[i] = (struct worker_signs){.rank = from->rank,
                                         .flags = from->flags & SIGN_ALL,
                                         .still_ns = from->still_ns,
@@ -268,6 +307,7 @@ void hang_leader_free(struct hang_leader *l) {
         close_case(c);
     }
     hang_group_fini(&l->group);
+    free(l->waited_ns);
     hang_free(l->hang);
     loop_timer_free(l->timer);
     free(l);

@@ -14,10 +14,18 @@
 #include "launcher/hang/hang_evidence_io.h"
 #include "launcher/supervise/local_workers_io.h"
 
+/* If at least half of the other workers had not moved for so long when one fails, they waited. */
+#define HANG_WAITED_NS (5 * NS_PER_S)
+/* They need not be still then: a time-out of a collective ends the wait of all at about the same
+ * time, and the first to end needs a while: with PyTorch on a busy machine 10 s. */
+#define HANG_WAITED_LATELY_NS (15 * NS_PER_S)
+
 struct hang_leader_ops {
     /* This group hangs and has to be stopped (GROUP_EVENT_HANG). Called from the loop; must not
      * free the leader's watchdog. */
     void (*hang)(void *arg, struct generation generation, const struct failure *failure);
+    /* hang_leader_is_busy() is false again. The same. */
+    void (*idle)(void *arg);
 };
 
 struct hang_leader_config { /* all borrowed for its life */
@@ -35,5 +43,11 @@ void hang_leader_free(struct hang_leader *l); /* takes NULL */
 
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group); /* copies */
 void hang_leader_end(struct hang_leader *l);
+/* A worker has failed, and the others are about to be stopped: hang_leader_end() follows. If they
+ * waited, each node first looks at what they do (a last question, hang_evidence_io.h). what: one
+ * line, such as "rank 1 failed: exit code 1". */
+void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what);
+/* What they did is still being compared, or kept in files: the agent should not end yet. */
+bool hang_leader_is_busy(const struct hang_leader *l);
 /* Signs of another group than the one that runs are ignored. */
 void hang_leader_signs(struct hang_leader *l, uint64_t incarnation, const struct rdzv_signs *signs);

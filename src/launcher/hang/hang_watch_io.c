@@ -8,6 +8,7 @@
 #include "launcher/hang/hang_reply_io.h"
 #include "launcher/hang/hang_rows.h"
 #include "launcher/worker/notify.h"
+#include "watchdog/gather/disturb_io.h"
 #include "watchdog/gather/gather_io.h"
 #include "watchdog/gather/slow_io.h"
 #include "watchdog/gpus/gpu_watch_io.h"
@@ -37,6 +38,9 @@ struct hang_watch {
     struct gpu_watch *gpus;
     struct gather *gather; /* what the leader asked for; NULL: nothing */
     uint32_t asked_id;
+    bool holds;                   /* a stop waits for it */
+    uint32_t ends[RDZV_ENDS_MAX]; /* local ranks of suspects that are to be ended */
+    uint32_t n_ends;
     uint64_t give_up_ns; /* nobody waits for the answer then */
     struct hang_reply *reply;
 };
@@ -125,25 +129,37 @@ static void on_timer(void *arg) {
 
 /* ---- evidence ---- */
 
-/* Its main thread has not moved for so long; 0: that is not known. */
+/* For how long its main thread has not moved; 0: that is not known. */
 static void add_still(struct hang_watch *w, struct gather_worker *workers, uint64_t now) {
     for (uint32_t p = 0; p < w->n_parts; p++) {
         struct worker_signs rows[PART];
         size_t n = signs_rows(w->parts[p], now, rows, PART);
         for (size_t i = 0; i < n; i++)
-            if (rows[i].rank - w->first_rank < w->n)
-                workers[rows[i].rank - w->first_rank].still_ns = rows[i].still_ns;
+            if (rows[i].rank - w->first_rank < w->n) {
+                struct gather_worker *worker = &workers[rows[i].rank - w->first_rank];
+                worker->still_ns = rows[i].still_ns;
+                worker->ran_ns = signs_ran_ns(w->parts[p], rows[i].rank);
+            }
     }
+}
+
+static void held_no_more(struct hang_watch *w) {
+    if (!w->holds)
+        return;
+    w->holds = false;
+    w->ops.gathered(w->arg);
 }
 
 static void on_gathered(void *arg, const char *json, size_t len) {
     struct hang_watch *w = arg;
     w->gather = NULL;
     hang_reply_start(w->reply, w->asked_id, json, len, w->give_up_ns);
+    held_no_more(w);
 }
 
 static int gather(struct hang_watch *w, uint64_t timeout_ns) {
     _cleanup_(freep) struct gather_worker *workers = xcalloc(w->n + (size_t)1, sizeof *workers);
+    _cleanup_(freep) struct gather_worker *some = xcalloc(w->n_ends + (size_t)1, sizeof *some);
     _cleanup_(freep) char **logs = xcalloc((size_t)w->n * GATHER_LOGS_MAX + 1, sizeof(char *));
     for (uint32_t i = 0; i < w->n; i++) {
         pid_t pid = local_workers_pid(w->config.workers, i);
@@ -159,9 +175,13 @@ static int gather(struct hang_watch *w, uint64_t timeout_ns) {
                 local_workers_log_path(w->config.workers, i, k);
     }
     add_still(w, workers, clock_now_ns());
+    for (uint32_t i = 0; i < w->n_ends; i++) {
+        some[i] = workers[w->ends[i]];
+        some[i].native = true;
+    }
     struct gather_ask ask = {.node = w->config.host,
-                             .workers = workers,
-                             .n = w->n,
+                             .workers = w->n_ends > 0 ? some : workers,
+                             .n = w->n_ends > 0 ? w->n_ends : w->n,
                              .store_port = local_workers_store_port(w->config.workers),
                              .timeout_ns = timeout_ns};
     int r = gather_new(w->loop, &ask, on_gathered, w, &w->gather);
@@ -175,17 +195,29 @@ static void stop_gathering(struct hang_watch *w) {
     hang_reply_stop(w->reply);
 }
 
+static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
+    w->n_ends = 0;
+    for (uint32_t i = 0; i < ask->n_ends; i++)
+        if (ask->ends[i].rank - w->first_rank < w->n)
+            w->ends[w->n_ends++] = ask->ends[i].rank - w->first_rank;
+}
+
 void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
     uint64_t timeout_ns = MIN2(ask->timeout_ns, HANG_WATCH_LOOK_MAX_NS);
     int r = -ESRCH;
     stop_gathering(w);
+    held_no_more(w);
     w->asked_id = ask->id;
     w->give_up_ns = clock_now_ns() + timeout_ns + NS_PER_S;
     if (generation_compare(ask->generation, w->generation) == 0 &&
-        local_workers_has_workers(w->config.workers))
+        local_workers_has_workers(w->config.workers)) {
+        read_ends(w, ask);
         r = gather(w, timeout_ns);
-    if (r == 0)
+    }
+    if (r == 0) {
+        w->holds = ask->holds;
         return;
+    }
     if (r != -ESRCH)
         log_warning("can't look at the workers of this node for the leader: %s", strerror(-r));
     hang_reply_start(w->reply, w->asked_id, "", 0, w->give_up_ns);
@@ -195,6 +227,7 @@ void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
 
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form) {
     hang_watch_stop(w);
+    w->n_ends = 0;
     w->generation = generation;
     w->first_rank = form->first_rank;
     w->n = MIN2(w->config.spec->nproc, WATCHED_MAX);
@@ -214,8 +247,25 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     loop_timer_set(w->timer, clock_now_ns() + TICK_NS);
 }
 
+bool hang_watch_holds(const struct hang_watch *w) { return w->holds; }
+
+uint32_t hang_watch_suspects(const struct hang_watch *w) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < w->n_ends; i++)
+        n += local_workers_pid(w->config.workers, w->ends[i]) > 0;
+    return n;
+}
+
+void hang_watch_end_suspects(const struct hang_watch *w) {
+    for (uint32_t i = 0; i < w->n_ends; i++) {
+        pid_t pid = local_workers_pid(w->config.workers, w->ends[i]);
+        int r = pid > 0 ? disturb_abort(pid) : 0;
+        if (r < 0)
+            log_debug("process %d, which hangs, gets no SIGABRT: %s", (int)pid, strerror(-r));
+    }
+}
+
 void hang_watch_stop(struct hang_watch *w) {
-    stop_gathering(w);
     for (uint32_t p = 0; p < w->n_parts; p++) {
         slow_free(w->slow[p]);
         signs_free(w->parts[p]);
@@ -250,6 +300,7 @@ int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
 void hang_watch_free(struct hang_watch *w) {
     if (w == NULL)
         return;
+    stop_gathering(w);
     hang_watch_stop(w);
     hang_reply_free(w->reply);
     loop_timer_free(w->timer);

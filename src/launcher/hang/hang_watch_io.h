@@ -5,6 +5,7 @@
  *     hang_watch_start(w, generation, form);     the workers of this group run
  *     hang_watch_ask(w, &ask);                   … ops.evidence, piece by piece
  *     hang_watch_stop(w);                        they are being stopped
+ *     if (hang_watch_holds(w))                   but first the evidence: … ops.gathered
  *
  * While all workers move, and announce nothing new, it says nothing (hang_rows.h). It never waits
  * for a file or a process. */
@@ -29,6 +30,8 @@ struct hang_watch_ops {
     uint64_t (*leader)(void *arg);
     /* The same; false: too much is unsent, it comes again soon. */
     bool (*evidence)(void *arg, const struct rdzv_evidence *piece);
+    /* What was held is held no more. Must not free the watch. */
+    void (*gathered)(void *arg);
 };
 
 struct hang_watch;
@@ -38,7 +41,15 @@ _must_use_ int hang_watch_new(struct loop *loop, const struct hang_watch_config 
 void hang_watch_free(struct hang_watch *w); /* takes NULL */
 
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form);
+/* What was asked before is still gathered, and sent. */
 void hang_watch_stop(struct hang_watch *w);
+/* Evidence is being gathered for which a stop must wait (rdzv_evidence_ask.holds). */
+bool hang_watch_holds(const struct hang_watch *w);
+/* How many workers of this node run that are suspects of the hang for which the group is stopped
+ * (rdzv_evidence_ask.ends). */
+uint32_t hang_watch_suspects(const struct hang_watch *w);
+/* Sends them SIGABRT (watchdog/gather/disturb_io.h). The caller counts their end as a stop. */
+void hang_watch_end_suspects(const struct hang_watch *w);
 /* A question about another group, or without workers, is answered with an empty text. A new
  * question ends the work on an older one. Also with --hang-action=off, where it is not known for
  * how long a worker has not moved. */

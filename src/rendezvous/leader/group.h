@@ -138,6 +138,7 @@ struct timeline_entry {
     uint64_t detected_ns, stopped_ns, formed_ns, started_ns;
     enum outcome outcome;         /* CLOSED */
     uint32_t n_nodes, world_size; /* FORMED, STARTED */
+    uint32_t rank;                /* WORKER_FAILED: which one */
 };
 const char *timeline_kind_name(enum timeline_kind k); /* "node_lost" */
 

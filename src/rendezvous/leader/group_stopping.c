@@ -83,8 +83,10 @@ void group_stop_for_failure(struct group *g) {
     char cause[RDZV_REASON_MAX / 4];
     cause_text(&g->cause, cause, sizeof cause);
     bool hangs = g->cause.failure.kind == FAILURE_HANG;
-    group_add_to_timeline(g, hangs ? TIMELINE_HANG : TIMELINE_WORKER_FAILED, failed, cause)
-        ->detected_ns = g->incident.detected_ns;
+    struct timeline_entry *entry =
+        group_add_to_timeline(g, hangs ? TIMELINE_HANG : TIMELINE_WORKER_FAILED, failed, cause);
+    entry->detected_ns = g->incident.detected_ns;
+    entry->rank = g->cause.failure.rank;
     group_begin_stop(g, "", false);
     if (g->stopping.n_workers > 0 && !hangs)
         g->stopping.n_workers--; /* the worker that failed need not be stopped */

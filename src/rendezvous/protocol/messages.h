@@ -275,11 +275,20 @@ struct rdzv_signs {
     uint32_t n;
     struct rdzv_signs_row list[RDZV_SIGNS_CHUNK];
 };
+#define RDZV_ENDS_MAX 16
+struct rdzv_rank {
+    uint32_t rank;
+};
 /* The leader asks a node what its workers do. */
 struct rdzv_evidence_ask {
     struct generation generation;
     uint32_t id;         /* of this question: the answer repeats it */
     uint64_t timeout_ns; /* what is not known by then is left out */
+    bool holds;          /* a stop for a failure that follows waits until it was looked at */
+    /* Of these ranks, whose hang ends the group, the native stacks are read, too; before the stop
+     * they get SIGABRT. */
+    uint32_t n_ends;
+    struct rdzv_rank ends[RDZV_ENDS_MAX];
 };
 /* A piece of the answer: the launcher's JSON (watchdog/evidence/evidence.h). Pieces come in order;
  * they are cut between characters. */

@@ -166,10 +166,16 @@ static const struct json_field evidence_fields[] = {
 
 /* ---- messages of the leader ---- */
 
+static const struct json_field rank_fields[] = {{JSON_FIELD(rdzv_rank, U32, "rank", rank)}};
+static const struct json_table rank = JSON_TABLE(rdzv_rank, rank_fields);
+
 static const struct json_field ask_fields[] = {
     {JSON_FIELD(rdzv_evidence_ask, PAIR, "generation", generation)},
     {JSON_FIELD(rdzv_evidence_ask, U32, "id", id)},
     {SETTING(rdzv_evidence_ask, "timeout_ns", timeout_ns, 0)},
+    {JSON_FIELD(rdzv_evidence_ask, BOOL, "holds", holds), JSON_IF_TRUE(rdzv_evidence_ask, holds)},
+    {JSON_LIST(rdzv_evidence_ask, "ends", ends, n_ends, rank),
+     JSON_IF_SOME(rdzv_evidence_ask, n_ends)},
 };
 
 static const struct json_field hello_fields[] = {

@@ -107,7 +107,8 @@ static bool is_odd(const struct suspects_input *in, const struct suspects *s, ui
     switch (reason) {
     case SUSPECT_ENDED: return s->ended[rank];
     case SUSPECT_STOPPED: return t != NULL && suspects_wait(t) == WAIT_STOPPED;
-    case SUSPECT_ABSENT: return in->came != NULL && !in->came[rank] && !s->ended[rank];
+    case SUSPECT_ABSENT:
+        return in->came != NULL && !in->came[rank] && !s->ended[rank] && !s->reacted[rank];
     case SUSPECT_ELSEWHERE: return s->majority && t != NULL && s->group_of[rank] != 0;
     case SUSPECT_UNMOVED: return s->n_reacted > 1 && t != NULL;
     case SUSPECT_CHILD: return t != NULL && suspects_odd_child(in, s, rank) != NULL;

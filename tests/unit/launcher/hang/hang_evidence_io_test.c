@@ -12,6 +12,7 @@
 static struct loop *loop;
 static struct hang_evidence *evidence;
 static uint32_t last_id, n_asked;
+static bool last_holds;
 static bool connected = true;
 
 /* What one who asked was told. */
@@ -26,6 +27,7 @@ static bool ask(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask 
     cr_assert(incarnation == 10 || incarnation == 20);
     cr_assert_eq(m->generation.counter, 1);
     last_id = m->id;
+    last_holds = m->holds;
     n_asked++;
     return connected;
 }
@@ -187,4 +189,51 @@ Test(hang_evidence_io, the_end_of_the_group_ends_the_questions) {
     cr_assert_eq(t.n_nodes, 2);
     cr_assert_str_eq(t.json[0], "{}");
     hang_evidence_end(evidence);
+}
+
+static void last_question(struct told *t) {
+    cr_assert_eq(hang_evidence_ask_last(evidence, LONG_NS, on_answers, t, &t->question), 0);
+}
+
+Test(hang_evidence_io, a_last_question_is_answered_while_the_workers_are_stopped) {
+    struct told t = {0};
+    last_question(&t);
+    cr_assert(last_holds);
+    hang_evidence_end(evidence);
+    piece(10, last_id, "{}", true, true);
+    piece(20, last_id, "[]", true, true);
+    until_told(&t);
+    cr_assert_str_eq(t.json[0], "{}");
+    cr_assert_str_eq(t.json[1], "[]");
+}
+
+Test(hang_evidence_io, a_last_question_ends_when_another_group_runs) {
+    _cleanup_(hang_group_fini) struct hang_group g;
+    struct hang_node node = {.incarnation = 10, .nproc = 2, .name = "a"};
+    struct told t = {0};
+    cr_assert(hang_group_make((struct generation){1, 2}, &node, 1, &g));
+    last_question(&t);
+    hang_evidence_end(evidence);
+    piece(10, last_id, "{}", true, true);
+    hang_evidence_begin(evidence, &g);
+    until_told(&t);
+    cr_assert_eq(t.n_nodes, 2);
+    cr_assert_str_eq(t.json[0], "{}");
+    cr_assert_str_eq(t.missing[1], "it did not answer in time");
+}
+
+/* A node answers only the newest question. */
+Test(hang_evidence_io, a_last_question_is_asked_though_another_one_is_open) {
+    struct told one = {0}, last = {0};
+    question(&one, LONG_NS);
+    uint32_t first_id = last_id;
+    cr_assert_not(last_holds);
+    last_question(&last);
+    cr_assert_eq(n_asked, 4);
+    piece(10, first_id, "old", true, true);
+    piece(10, last_id, "{}", true, true);
+    piece(20, last_id, "{}", true, true);
+    until_told(&last);
+    until_told(&one);
+    cr_assert_str_eq(one.json[0], "{}");
 }

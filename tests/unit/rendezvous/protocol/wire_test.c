@@ -749,6 +749,13 @@ Test(wire, signs_and_evidence_arrive_in_their_places) {
     in = (struct wire_message){.kind = WIRE_ASK, .ask = {{2, 3}, 4, 5}};
     there_and_back(&in, &out);
     cr_assert(out.ask.id == 4 && out.ask.timeout_ns == 5 && out.ask.generation.counter == 3);
+    cr_assert(!out.ask.holds && out.ask.n_ends == 0);
+    in.ask.holds = true;
+    in.ask.n_ends = RDZV_ENDS_MAX;
+    for (uint32_t i = 0; i < RDZV_ENDS_MAX; i++)
+        in.ask.ends[i].rank = 7 * i;
+    there_and_back(&in, &out);
+    cr_assert(out.ask.holds && out.ask.n_ends == RDZV_ENDS_MAX && out.ask.ends[RDZV_ENDS_MAX - 1].rank == 105);
     in = (struct wire_message){.kind = WIRE_EVIDENCE, .evidence = {6, true, false, "{}"}};
     there_and_back(&in, &out);
     cr_assert(out.evidence.id == 6 && out.evidence.first && !out.evidence.last);

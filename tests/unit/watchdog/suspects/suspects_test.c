@@ -642,6 +642,20 @@ Test(suspects, who_has_ended_with_0_before_another_fails_is_named) {
     suspects_rig_fini(r);
 }
 
+/* Its connection may be gone already. */
+Test(suspects, who_reacts_is_not_absent_from_the_store) {
+    static const bool came[4] = {false, false, true, true};
+    struct suspects_rig *r = four();
+    r->in.waited = all_waited;
+    r->in.failed = 1;
+    r->in.came = came;
+    rig_worker(r, 1)->ended = true;
+    rig_worker(r, 0)->still_ns = rig_worker(r, 3)->still_ns = 0;
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_UNMOVED);
+    suspects_rig_fini(r);
+}
+
 Test(suspects, who_was_busy_when_another_fails_is_named_too) {
     static const bool waited[4] = {true, true, false, true};
     struct suspects_rig *r = four();

@@ -1,0 +1,125 @@
+"""How hangs end: a worker fails while others wait, and what the others do is kept; workers of a job that hangs are ended
+so that they say where they were.
+"""
+import json
+import re
+import signal
+import time
+
+import pytest
+
+from harness import SLOWER, TORCH_PYTHON, free_port
+
+# Ranks of one group wait for something that never comes; rank 2 waits elsewhere. Rank 1 fails when it is told to, as a
+# rank does whose collective has a time-out. Later groups end at once.
+WAIT = r"""
+import os, select, signal, sys
+
+rank, folder = int(os.environ["RANK"]), sys.argv[1]
+
+def all_reduce():
+    os.read(os.pipe()[0], 1)
+
+def load():
+    signal.pause()
+
+def times_out():
+    while not os.path.exists(folder + "/fail"):
+        select.select([], [], [], 0.05)
+    sys.exit(7)
+
+if os.environ["MUSTER_GENERATION"] != "1.1":
+    sys.exit(0)
+{1: times_out, 2: load}.get(rank, all_reduce)()
+"""
+
+# The same with PyTorch.
+TORCH = r"""
+import datetime, signal, torch
+import torch.distributed as dist
+
+def load():
+    signal.pause()
+
+def step():
+    dist.all_reduce(torch.ones(4))
+
+dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=10))
+for n in range(3):
+    step()
+if dist.get_rank() == 2:
+    load()
+step()
+"""
+
+
+class Nodes:
+    """A job of two nodes with two ranks each."""
+    def __init__(self, job, program, *options, env=None):
+        self.job, self.log, self.logs = job, job.tmp / "timeline", job.tmp / "logs"
+        script = job.tmp / "train.py"
+        script.write_text(program)
+        endpoint = f"127.0.0.1:{free_port()}"
+        self.agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=e2e",
+                                 f"--rdzv-endpoint={endpoint}", f"--event-log={self.log}", f"--log-dir={self.logs}",
+                                 "--evidence-timeout=60", *options, script, job.tmp, env=env) for tag in ("a", "b")]
+
+    def said(self):
+        return "\n".join(a.said() for a in self.agents)
+
+    def says(self, pattern, seconds=120):
+        """The first match in what the agents say; None: it does not come within this time."""
+        heard = [a.err for a in self.agents]
+        end = time.monotonic() + seconds * SLOWER
+
+        def found():
+            return re.search(pattern, "\n".join(h.text() for h in heard))
+        while not found() and time.monotonic() < end:
+            for h in heard:
+                h.until(found, 0.2)
+        return found()
+
+    def timeline(self, event):
+        return [e for e in map(json.loads, self.log.read_text().splitlines()) if e["event"] == event]
+
+    def finish(self, seconds=120):
+        return [a.finish(seconds)[0] for a in self.agents]
+
+    def kept(self):
+        """The folder of the newest evidence."""
+        return max(self.logs.glob("**/hang.txt")).parent
+
+
+LOAD = r"rank 2 \(node \S+, pid \d+\): \S+ in load \(train.py:\d+\), still for \d+ s"
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_what_the_others_did_is_kept_when_one_fails(job, restarts):
+    nodes = Nodes(job, WAIT, "--hang-report=7", "--hang-action=report", f"--max-restarts={restarts}")
+    assert nodes.says("the job is quiet"), nodes.said()
+    (job.tmp / "fail").touch()
+    assert nodes.finish() == ([1, 1] if restarts == 0 else [0, 0]), nodes.said()
+    line = rf"rank 1 failed while others waited; ranks 0,3 wait in all_reduce \(train.py:\d+\); {LOAD}"
+    assert re.search(line, nodes.said()), nodes.said()
+    text, kept = (nodes.kept() / "hang.txt").read_text(), json.loads((nodes.kept() / "hang.json").read_text())
+    assert re.search(line, text) and "rank 1 failed: exit code 7" in text, text
+    assert kept["failed_rank"] == 1 and [s["rank"] for s in kept["suspects"]] == [2], kept
+    assert not nodes.timeline("hang") and len(nodes.timeline("worker_failed")) == 1, nodes.said()
+
+
+def test_a_job_that_is_ended_meanwhile_ends(job):
+    nodes = Nodes(job, WAIT, "--hang-report=7", "--max-restarts=1")
+    assert nodes.says("the job is quiet"), nodes.said()
+    (job.tmp / "fail").touch()
+    for agent in nodes.agents:
+        agent.signal(signal.SIGTERM)
+    assert nodes.finish(30 * SLOWER) == [128 + signal.SIGTERM] * 2, nodes.said()
+
+
+@pytest.mark.torch
+def test_a_collectives_own_time_out_leaves_the_stack_of_the_rank_that_hung(job):
+    nodes = Nodes(job, TORCH, env={"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1"})
+    assert nodes.finish(300) == [1, 1], nodes.said()
+    assert re.search(rf"rank [013] failed while .* waited; .*{LOAD}", nodes.said()), nodes.said()
+    text = (nodes.kept() / "hang.txt").read_text()
+    assert re.search(r"suspect: rank 2 .*\n.*\n +load  \S+/train.py:\d+\n", text), text
