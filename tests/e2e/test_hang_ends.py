@@ -123,3 +123,47 @@ def test_a_collectives_own_time_out_leaves_the_stack_of_the_rank_that_hung(job):
     assert re.search(rf"rank [013] failed while .* waited; .*{LOAD}", nodes.said()), nodes.said()
     text = (nodes.kept() / "hang.txt").read_text()
     assert re.search(r"suspect: rank 2 .*\n.*\n +load  \S+/train.py:\d+\n", text), text
+
+
+# Rank 2 of the first group hangs in one of several ways; the others wait for it.
+HANG = r"""
+import ctypes, os, signal, sys
+
+rank, folder, how = int(os.environ["RANK"]), sys.argv[1], os.environ["HOW"]
+
+def all_reduce():
+    os.read(os.pipe()[0], 1)
+
+def on_abort(signo, frame):
+    open(folder + "/aborted", "w").close()
+
+def hold():
+    if how == "gil":
+        ctypes.PyDLL(None).sleep(1000)
+    elif how == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif how == "program":
+        os.execvp("sleep", ["sleep", "1000"])
+    signal.signal(signal.SIGABRT, on_abort)
+    while True:
+        signal.pause()
+
+if os.environ["MUSTER_GENERATION"] != "1.1":
+    sys.exit(0)
+hold() if rank == 2 else all_reduce()
+"""
+
+
+@pytest.mark.parametrize("how", ["gil", "stopped", "program", "handler"])
+def test_who_hangs_says_where_and_has_not_failed(job, how):
+    nodes = Nodes(job, HANG, "--max-restarts=1", "--hang-timeout=6", "--hang-still=6", "--hang-report=0",
+                  env={"HOW": how, "PYTHONFAULTHANDLER": "1"})
+    assert nodes.finish(180) == [0, 0], nodes.said()
+    [hang] = nodes.timeline("hang")
+    assert "rank 2" in hang["cause"], hang
+    assert not nodes.timeline("worker_failed") and "ended with" not in nodes.said(), nodes.said()
+    wrote = nodes.said() + "".join(p.read_text() for p in nodes.logs.glob("**/stderr.log"))
+    if how in ("gil", "stopped"):
+        assert re.search(r"Fatal Python error: Aborted(.*\n)*.*line \d+ in hold", wrote), wrote
+    assert (job.tmp / "aborted").exists() == (how == "handler")
+    assert not list(job.tmp.glob("core*")), "no core is written"

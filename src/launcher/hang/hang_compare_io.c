@@ -25,8 +25,8 @@ struct tail {
 #define TAIL_MAX ((size_t)8192)
 
 static size_t head_size(const struct head *h) {
-    return sizeof *h + h->n_ranks * (sizeof(uint64_t) + sizeof(bool)) + h->line_len + h->text_len +
-           h->json_len + 3;
+    return sizeof *h + h->n_ranks * (sizeof(uint64_t) + 2 * sizeof(bool)) + h->line_len +
+           h->text_len + h->json_len + 3;
 }
 
 /* ---- the helper ---- */
@@ -146,6 +146,7 @@ static bool send_head(int fd, const struct work *k, const struct strbuf *text,
         strbuf_add_bytes(&out, &place, sizeof place);
     }
     strbuf_add_bytes(&out, k->found.ended, h.n_ranks * sizeof(bool));
+    strbuf_add_bytes(&out, k->found.is_suspect, h.n_ranks * sizeof(bool));
     strbuf_add_bytes(&out, strbuf_text(&line), h.line_len + 1);
     strbuf_add_bytes(&out, wants_text ? strbuf_text(text) : "", h.text_len + 1);
     strbuf_add_bytes(&out, wants_json ? strbuf_text(json) : "", h.json_len + 1);
@@ -228,17 +229,22 @@ static void on_answer(void *arg, const struct helper_answer *a) {
         .code = a->code < 0 ? a->code : -EPROTO, .line = "", .text = "", .json = ""};
     _cleanup_(freep) uint64_t *places = xcalloc(c->n_ranks + (size_t)1, sizeof *places);
     _cleanup_(freep) bool *ended = xcalloc(c->n_ranks + (size_t)1, sizeof *ended);
+    _cleanup_(freep) bool *suspects = xcalloc(c->n_ranks + (size_t)1, sizeof *suspects);
     ret.places = places;
     ret.ended = ended;
+    ret.suspects = suspects;
     ret.n_ranks = c->n_ranks;
     if (read_head(a, c->n_ranks, &h) && h.code == 0) {
         const char *p = a->data + sizeof h;
         memcpy(places, p, h.n_ranks * sizeof *places);
-        memcpy(ended, p + h.n_ranks * sizeof *places, h.n_ranks * sizeof *ended);
+        p += h.n_ranks * sizeof *places;
+        memcpy(ended, p, h.n_ranks * sizeof *ended);
+        p += h.n_ranks * sizeof *ended;
+        memcpy(suspects, p, h.n_ranks * sizeof *suspects);
         ret.code = 0;
         ret.n_suspects = h.n_suspects;
         ret.first = h.first;
-        ret.line = p + h.n_ranks * (sizeof *places + sizeof *ended);
+        ret.line = p + h.n_ranks * sizeof *suspects;
         ret.text = ret.line + h.line_len + 1;
         ret.text_len = h.text_len;
         ret.json = ret.text + h.text_len + 1;

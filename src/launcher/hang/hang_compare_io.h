@@ -33,6 +33,7 @@ struct hang_compared { /* borrowed for the callback */
     struct suspect first; /* the first of them */
     uint32_t n_ranks;
     const uint64_t *places; /* [n_ranks] where its main thread is, suspects_place(); 0: not known */
+    const bool *suspects;   /* [n_ranks] */
     const bool *ended;      /* [n_ranks] it has exited with 0 */
     const char *text, *json; /* as wanted; else "" */
     size_t text_len, json_len;

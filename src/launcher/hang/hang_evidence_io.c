@@ -189,6 +189,19 @@ int hang_evidence_ask_last(struct hang_evidence *e, uint64_t timeout_ns, hang_an
     return ask(e, timeout_ns, true, fn, arg, ret);
 }
 
+void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects) {
+    const struct hang_group *g = &e->group;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct hang_node *n = &g->nodes[i];
+        struct rdzv_evidence_ask ask = {.generation = g->generation, .id = ++e->last_id};
+        for (uint32_t k = 0; k < n->nproc && ask.n_ends < RDZV_ENDS_MAX; k++)
+            if (suspects[n->first_rank + k])
+                ask.ends[ask.n_ends++].rank = n->first_rank + k;
+        if (ask.n_ends > 0)
+            (void)e->ops.ask(e->arg, n->incarnation, &ask); /* else the stop alone ends them */
+    }
+}
+
 void hang_question_free(struct hang_question *q) {
     if (q == NULL)
         return;

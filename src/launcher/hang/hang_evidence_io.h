@@ -69,4 +69,8 @@ _must_use_ int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, h
  * runs. */
 _must_use_ int hang_evidence_ask_last(struct hang_evidence *e, uint64_t timeout_ns,
                                       hang_answers_fn *fn, void *arg, struct hang_question **ret);
+/* Right before the workers are stopped because the job hangs: these ranks are the suspects, and
+ * get SIGABRT before the stop, so that Python programs say where they were
+ * (watchdog/gather/disturb_io.h). Without an answer. */
+void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects);
 void hang_question_free(struct hang_question *q); /* cancels: fn is not called; takes NULL */

@@ -95,6 +95,17 @@ static void say_files(struct hang_leader *l, const struct hang_compared *seen) {
     }
 }
 
+/* A worker without evidence is a suspect if its signs alone say so. */
+static void end_suspects(struct hang_leader *l, const struct open_case *c,
+                         const struct hang_compared *seen) {
+    _cleanup_(freep) bool *suspects = xcalloc(l->group.world_size, sizeof *suspects);
+    if (seen != NULL && seen->n_suspects > 0 && seen->n_ranks == l->group.world_size)
+        memcpy(suspects, seen->suspects, seen->n_ranks * sizeof *suspects);
+    else if (c->suspect.incarnation != 0)
+        suspects[c->suspect.rank] = true;
+    hang_evidence_end_ranks(l->config.evidence, suspects);
+}
+
 /* seen NULL: there is no evidence. */
 static void decide(struct open_case *c, const struct hang_compared *seen) {
     struct hang_leader *l = c->leader;
@@ -116,6 +127,7 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
         c->suspect.wall_ns = clock_wall_ns();
         c->suspect.ran_ns = clock_now_ns() - l->began_ns;
         (void)snprintf(c->suspect.text, sizeof c->suspect.text, "%s", strbuf_text(&text));
+        end_suspects(l, c, seen);
         l->ops.hang(l->arg, c->generation, &c->suspect);
     } else if (c->recovered) {
         log_warning("the job seemed to hang, and goes on: %s", strbuf_text(&text));

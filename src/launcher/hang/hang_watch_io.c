@@ -159,7 +159,6 @@ static void on_gathered(void *arg, const char *json, size_t len) {
 
 static int gather(struct hang_watch *w, uint64_t timeout_ns) {
     _cleanup_(freep) struct gather_worker *workers = xcalloc(w->n + (size_t)1, sizeof *workers);
-    _cleanup_(freep) struct gather_worker *some = xcalloc(w->n_ends + (size_t)1, sizeof *some);
     _cleanup_(freep) char **logs = xcalloc((size_t)w->n * GATHER_LOGS_MAX + 1, sizeof(char *));
     for (uint32_t i = 0; i < w->n; i++) {
         pid_t pid = local_workers_pid(w->config.workers, i);
@@ -175,13 +174,9 @@ static int gather(struct hang_watch *w, uint64_t timeout_ns) {
                 local_workers_log_path(w->config.workers, i, k);
     }
     add_still(w, workers, clock_now_ns());
-    for (uint32_t i = 0; i < w->n_ends; i++) {
-        some[i] = workers[w->ends[i]];
-        some[i].native = true;
-    }
     struct gather_ask ask = {.node = w->config.host,
-                             .workers = w->n_ends > 0 ? some : workers,
-                             .n = w->n_ends > 0 ? w->n_ends : w->n,
+                             .workers = workers,
+                             .n = w->n,
                              .store_port = local_workers_store_port(w->config.workers),
                              .timeout_ns = timeout_ns};
     int r = gather_new(w->loop, &ask, on_gathered, w, &w->gather);
@@ -195,6 +190,7 @@ static void stop_gathering(struct hang_watch *w) {
     hang_reply_stop(w->reply);
 }
 
+/* Whom the stop that follows ends by SIGABRT. */
 static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
     w->n_ends = 0;
     for (uint32_t i = 0; i < ask->n_ends; i++)
@@ -204,16 +200,19 @@ static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask)
 
 void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
     uint64_t timeout_ns = MIN2(ask->timeout_ns, HANG_WATCH_LOOK_MAX_NS);
+    bool same = generation_compare(ask->generation, w->generation) == 0;
     int r = -ESRCH;
+    if (ask->n_ends > 0) { /* no question */
+        if (same)
+            read_ends(w, ask);
+        return;
+    }
     stop_gathering(w);
     held_no_more(w);
     w->asked_id = ask->id;
     w->give_up_ns = clock_now_ns() + timeout_ns + NS_PER_S;
-    if (generation_compare(ask->generation, w->generation) == 0 &&
-        local_workers_has_workers(w->config.workers)) {
-        read_ends(w, ask);
+    if (same && local_workers_has_workers(w->config.workers))
         r = gather(w, timeout_ns);
-    }
     if (r == 0) {
         w->holds = ask->holds;
         return;

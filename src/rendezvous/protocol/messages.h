@@ -285,8 +285,8 @@ struct rdzv_evidence_ask {
     uint32_t id;         /* of this question: the answer repeats it */
     uint64_t timeout_ns; /* what is not known by then is left out */
     bool holds;          /* a stop for a failure that follows waits until it was looked at */
-    /* Of these ranks, whose hang ends the group, the native stacks are read, too; before the stop
-     * they get SIGABRT. */
+    /* No question: these ranks are suspects of the hang that ends the group, and get SIGABRT before
+     * the stop that follows. */
     uint32_t n_ends;
     struct rdzv_rank ends[RDZV_ENDS_MAX];
 };

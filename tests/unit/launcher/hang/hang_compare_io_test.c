@@ -23,6 +23,7 @@ static uint32_t calls;
 static struct hang_compared got;
 static char line[SUSPECTS_LINE_MAX], path[512], files_error[512], text[4096];
 static uint64_t places[4];
+static bool suspects[4];
 static bool ended[4];
 
 static void copy(char *to, size_t size, const char *from) { (void)snprintf(to, size, "%s", from == NULL ? "" : from); }
@@ -40,6 +41,7 @@ static void on_compared(void *arg, const struct hang_compared *c) {
     for (uint32_t i = 0; i < 4; i++) {
         places[i] = c->places[i];
         ended[i] = c->ended[i];
+        suspects[i] = c->suspects[i];
     }
     loop_quit(loop);
 }
@@ -110,6 +112,7 @@ Test(hang_compare_io, the_odd_rank_is_named) {
     cr_assert_not_null(strstr(line, "ranks 0-2 wait in step (train.py:76); rank 3 (node b, pid 43)"), "%s", line);
     cr_assert_eq(got.n_suspects, 1);
     cr_assert_eq(got.first.rank, 3);
+    cr_assert(suspects[3] && !suspects[0] && !suspects[1] && !suspects[2]);
     cr_assert_eq(got.first.node, 1);
     cr_assert_neq(places[0], 0);
     cr_assert_eq(places[0], places[2]);

@@ -13,6 +13,7 @@ static struct loop *loop;
 static struct hang_evidence *evidence;
 static uint32_t last_id, n_asked;
 static bool last_holds;
+static struct rdzv_evidence_ask ends[2]; /* of the nodes; n_ends 0: it got none */
 static bool connected = true;
 
 /* What one who asked was told. */
@@ -28,6 +29,7 @@ static bool ask(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask 
     cr_assert_eq(m->generation.counter, 1);
     last_id = m->id;
     last_holds = m->holds;
+    ends[incarnation == 20] = *m;
     n_asked++;
     return connected;
 }
@@ -236,4 +238,25 @@ Test(hang_evidence_io, a_last_question_is_asked_though_another_one_is_open) {
     until_told(&last);
     until_told(&one);
     cr_assert_str_eq(one.json[0], "{}");
+}
+
+Test(hang_evidence_io, only_the_nodes_of_suspects_are_told_to_end_them) {
+    static const bool none[4], suspects[4] = {false, false, true, true};
+    hang_evidence_end_ranks(evidence, none);
+    cr_assert_eq(n_asked, 0);
+    hang_evidence_end_ranks(evidence, suspects);
+    cr_assert_eq(n_asked, 1);
+    cr_assert(ends[1].n_ends == 2 && ends[1].ends[0].rank == 2 && ends[1].ends[1].rank == 3);
+    cr_assert_not(ends[1].holds);
+}
+
+Test(hang_evidence_io, of_very_many_suspects_of_a_node_some_are_ended) {
+    _cleanup_(hang_group_fini) struct hang_group g;
+    struct hang_node node = {.incarnation = 10, .nproc = 3 * RDZV_ENDS_MAX, .name = "a"};
+    bool suspects[3 * RDZV_ENDS_MAX];
+    memset(suspects, true, sizeof suspects);
+    cr_assert(hang_group_make((struct generation){1, 1}, &node, 1, &g));
+    hang_evidence_begin(evidence, &g);
+    hang_evidence_end_ranks(evidence, suspects);
+    cr_assert_eq(ends[0].n_ends, RDZV_ENDS_MAX);
 }
