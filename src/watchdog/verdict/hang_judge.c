@@ -206,7 +206,9 @@ void hang_judge(struct hang *h, struct hang_update *ret) {
     }
     judge_stopped(h, &c);
     choose_limit(h, &c);
-    if (h->state == HANG_HUNG || c.silent > 0)
+    /* Before signs can be there, nobody knows whether workers move. */
+    bool early = h->clock - h->started_at < HANG_FIRST_SIGNS_NS;
+    if (h->state == HANG_HUNG || c.silent > 0 || early)
         return;
     if (h->clock - h->beat_at >= h->limit_ns) {
         hang_move(h, HANG_HUNG);

@@ -325,6 +325,21 @@ Test(hang, reports_are_due_at_hang_report_and_at_5_minutes) {
     rig_fini(r);
 }
 
+/* A node that says nothing yet may have nothing to say, or may not have looked. */
+Test(hang, nothing_is_said_before_signs_can_be_there) {
+    struct rig *r = working();
+    rig_limits(r, &(struct hang_limits){HANG_ACTION_RESTART, S(1), S(2), S(1)});
+    rig_run(r, 60);
+    cr_expect_eq(r->reports + r->hangs, 0, "all work: %s", r->text);
+    rig_limits(r, &(struct hang_limits){HANG_ACTION_REPORT, S(180), S(1800), S(1)});
+    rig_all(r, false);
+    rig_run(r, 4.5);
+    cr_expect_eq(r->reports, 0);
+    rig_run(r, 5);
+    cr_expect_eq(r->reports, 1);
+    rig_fini(r);
+}
+
 Test(hang, a_report_later_than_5_minutes_comes_once) {
     struct rig *r = working();
     rig_limits(r, &(struct hang_limits){HANG_ACTION_RESTART, S(5000), S(5000), S(400)});
