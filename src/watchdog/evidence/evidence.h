@@ -1,6 +1,6 @@
 /* Evidence: what one node saw of its workers when the job seemed to hang, as data. The agents fill
- * it in (evidence_io.h), send it to the leader as JSON, and the leader compares all of them
- * (watchdog/suspects). Pure.
+ * it in (watchdog/gather/gather_io.h) and send it to the leader as JSON, which compares that of all
+ * nodes (watchdog/suspects). Pure.
  *
  * Everything has a limit, because a node's evidence is read by another node. A field that could not
  * be read is empty, and `gaps` says why. */
@@ -82,7 +82,12 @@ struct evidence_worker {
 };
 
 struct evidence {
-    char node[EVIDENCE_WORD_MAX]; /* its name in messages */
+    /* Of the host, as its agent knows it. In messages the second agent of a host has another name
+     */
+    char node[EVIDENCE_WORD_MAX];
+    /* Equal on all agents of one machine, and on those of them that see the same NICs; 0: not
+     * known */
+    uint64_t machine, network;
     uint64_t took_ns;
     uint32_t n_workers;
     struct evidence_worker *workers; /* owned, in order of local rank */

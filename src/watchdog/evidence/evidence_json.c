@@ -182,7 +182,9 @@ static const struct json_table worker = JSON_TABLE(evidence_worker, worker_field
 static int check(const void *of, struct err *err);
 
 static const struct json_field node_fields[] = {
-    {JSON_FIELD(evidence, LINE, "node", node)},
+    {JSON_FIELD(evidence, LINE, "host", node)},
+    {JSON_FIELD(evidence, HEX, "machine", machine), JSON_IF_SET(evidence, machine)},
+    {JSON_FIELD(evidence, HEX, "network", network), JSON_IF_SET(evidence, network)},
     {JSON_FIELD(evidence, U64, "took_ns", took_ns)},
     {JSON_ARRAY_OF(evidence, "workers", workers, add_workers, worker)},
     {JSON_ARRAY_OF(evidence, "stacks", stacks, add_stacks, stack)},

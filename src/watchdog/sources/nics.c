@@ -46,10 +46,42 @@ static void add_bytes(struct strbuf *to, uint64_t n) {
     strbuf_printf(to, "%.1f %s", amount, units[unit]);
 }
 
+/* operstate of lo and of some drivers is "unknown" for ever (Linux,
+ * Documentation/networking/operstates.rst). */
+static bool is_up(const struct nic *nic) {
+    return nic->rdma ? strstr(nic->state, "ACTIVE") != NULL : strcmp(nic->state, "up") == 0;
+}
+
+/* Whether there is something to say of it. */
+static bool tells(const struct nic *then, const struct nic *now) {
+    const char *const *names = nic_error_names(now->rdma);
+    bool yes = then == NULL || is_up(now) || strcmp(then->state, now->state) != 0 ||
+               more(then->received_bytes, now->received_bytes) > 0 ||
+               more(then->sent_bytes, now->sent_bytes) > 0;
+    for (size_t k = 0; names[k] != NULL && !yes; k++)
+        yes = more(then->errors[k], now->errors[k]) > 0;
+    return yes;
+}
+
+static void add_others(const struct nics *before, const struct nics *after, struct strbuf *to) {
+    const char *between = "not up: ";
+    for (uint32_t i = 0; i < after->n; i++) {
+        const struct nic *now = &after->at[i];
+        if (tells(find(before, now), now))
+            continue;
+        strbuf_printf(to, "%s%s", between, now->name);
+        between = ", ";
+    }
+    if (between[0] == ',')
+        strbuf_add(to, "\n");
+}
+
 void nics_summary(const struct nics *before, const struct nics *after, struct strbuf *to) {
     for (uint32_t i = 0; i < after->n; i++) {
         const struct nic *now = &after->at[i], *then = find(before, now);
         const char *const *names = nic_error_names(now->rdma);
+        if (!tells(then, now))
+            continue;
         strbuf_add(to, now->name);
         if (now->state[0] != '\0')
             strbuf_printf(to, " (%s)", now->state);
@@ -71,6 +103,7 @@ void nics_summary(const struct nics *before, const struct nics *after, struct st
         }
         strbuf_add(to, "\n");
     }
+    add_others(before, after, to);
     for (uint32_t i = 0; i < before->n; i++)
         if (find(after, &before->at[i]) == NULL)
             strbuf_printf(to, "%s: is no longer there\n", before->at[i].name);

@@ -85,10 +85,18 @@ enum wait_kind suspects_wait(const struct evidence_thread *t) {
     }
 }
 
-const char *suspects_verb(const struct evidence_thread *t, uint32_t n) {
+/* The kernel's R is a thread that runs, or that would if it got a CPU. */
+static bool is_starved(const struct evidence_thread *t, uint64_t still_ns) {
+    return suspects_wait(t) == WAIT_RUNS && still_ns >= HANG_MOVED_NS;
+}
+
+const char *suspects_verb(const struct evidence_thread *t, uint64_t still_ns, uint32_t n) {
     switch (suspects_wait(t)) {
     case WAIT_SLEEPS: return n == 1 ? "waits" : "wait";
-    case WAIT_RUNS: return n == 1 ? "runs" : "run";
+    case WAIT_RUNS:
+        if (is_starved(t, still_ns))
+            return n == 1 ? "waits for a CPU" : "wait for a CPU";
+        return n == 1 ? "runs" : "run";
     case WAIT_BLOCKED: return n == 1 ? "is blocked" : "are blocked";
     case WAIT_STOPPED: return n == 1 ? "is stopped" : "are stopped";
     case WAIT_TRACED: return n == 1 ? "is traced" : "are traced";
@@ -96,7 +104,12 @@ const char *suspects_verb(const struct evidence_thread *t, uint32_t n) {
     return "";
 }
 
-void suspects_describe(const struct evidence *e, const struct evidence_thread *t,
+const char *suspects_group_verb(const struct suspects *s, const struct suspects_group *g,
+                                uint32_t n) {
+    return suspects_verb(suspects_main(s, g->first), s->worker_of[g->first]->still_ns, n);
+}
+
+void suspects_describe(const struct evidence *e, const struct evidence_thread *t, uint64_t still_ns,
                        struct strbuf *ret) {
     const struct evidence_frame *f = suspects_user_frame(suspects_stack(e, t));
     char call[EVIDENCE_WORD_MAX + 2], where[EVIDENCE_FUNCTION_MAX + 96];
@@ -105,7 +118,7 @@ void suspects_describe(const struct evidence *e, const struct evidence_thread *t
     if (kind == WAIT_SLEEPS || kind == WAIT_BLOCKED)
         strbuf_add(ret, call[0] != '\0' ? call : "waits");
     else
-        strbuf_add(ret, kind == WAIT_STOPPED ? "stopped (T)" : suspects_verb(t, 1));
+        strbuf_add(ret, kind == WAIT_STOPPED ? "stopped (T)" : suspects_verb(t, still_ns, 1));
     if (f != NULL) {
         add_frame(f, where, sizeof where);
         strbuf_printf(ret, " in %s", where);

@@ -99,9 +99,15 @@ void suspects_json(const struct suspects_input *in, const struct suspects *s, st
     struct json_writer w = json_writer_of(&out);
     suspects_line(in, s, &line);
     json_write_object_begin(&w, NULL);
-    json_write_string(&w, "verdict", in->what != NULL ? in->what : "");
+    if (in->what != NULL)
+        json_write_string(&w, "verdict", in->what);
+    else
+        json_write_null(&w, "verdict");
     json_write_string(&w, "line", strbuf_text(&line));
-    write_seconds(&w, "quiet_s", in->quiet_ns);
+    if (in->quiet_ns != 0)
+        write_seconds(&w, "quiet_s", in->quiet_ns);
+    else
+        json_write_null(&w, "quiet_s");
     json_write_u64(&w, "ranks", in->n_ranks);
     if (in->waited != NULL)
         json_write_u64(&w, "failed_rank", in->failed);

@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/idmap.h"
 #include "base/text/utf8.h"
 #include "watchdog/suspects/suspects_priv.h"
 
@@ -79,6 +80,11 @@ static void add_gaps_of_stack(struct strbuf *ret, const struct evidence_worker *
             strbuf_printf(ret, "  missing: %s\n", w->gaps[i]);
 }
 
+/* Whether it is among the suspects that are shown. */
+static bool is_listed(const struct suspects *s, uint32_t rank) {
+    return s->is_suspect[rank] && s->n_suspects > 0 && rank <= s->suspects[s->n_suspects - 1].rank;
+}
+
 static void add_group(const struct suspects_input *in, const struct suspects *s, uint32_t group,
                       uint32_t *ranks, struct strbuf *ret) {
     const struct suspects_group *g = &s->groups[group];
@@ -88,11 +94,15 @@ static void add_group(const struct suspects_input *in, const struct suspects *s,
             ranks[n++] = r;
     strbuf_printf(ret, "\n%s ", n == 1 ? "rank" : "ranks");
     suspects_ranges(ranks, n, 4096, ret);
-    strbuf_printf(ret, ": %s", suspects_verb(suspects_main(s, g->first), n));
+    strbuf_printf(ret, ": %s", suspects_group_verb(s, g, n));
     if (g->where[0] != '\0')
         strbuf_printf(ret, " in %s", g->where);
     const struct evidence_worker *w = s->worker_of[g->first];
     bool whole = in->on_request ? in->chosen != NULL : !s->majority;
+    if (!in->on_request && is_listed(s, g->first)) {
+        strbuf_printf(ret, "\n  rank %" PRIu32 " is shown above\n", g->first);
+        return;
+    }
     strbuf_printf(ret, "\n  of rank %" PRIu32 " (node %s):\n", g->first,
                   in->nodes[in->nodes_of[g->first]].name);
     add_worker(ret, suspects_evidence(in, g->first), w, whole);
@@ -100,8 +110,32 @@ static void add_group(const struct suspects_input *in, const struct suspects *s,
         add_gaps_of_stack(ret, w);
 }
 
+/* Several agents can be on one machine: what they saw of it is shown of the first. */
+struct machines {
+    struct idmap by_machine, by_network; /* number → struct suspects_node */
+};
+
+/* The earlier node of the same machine, which has this text, too; else this is the first. */
+static const struct suspects_node *first_of(struct idmap *map, uint64_t machine,
+                                            const struct suspects_node *node, const char *text) {
+    if (machine == 0 || text == NULL)
+        return NULL;
+    const struct suspects_node *first = idmap_get(map, machine);
+    if (first == NULL)
+        idmap_put(map, machine, (void *)(uintptr_t)node);
+    return first;
+}
+
+static void add_once(struct strbuf *ret, const char *title, const char *text,
+                     const struct suspects_node *first) {
+    if (first != NULL)
+        strbuf_printf(ret, "  %s: as on node %s\n", title, first->name);
+    else
+        add_lines(ret, title, text);
+}
+
 static void add_node(const struct suspects_input *in, const struct suspects_node *node,
-                     struct strbuf *ret) {
+                     struct machines *seen, struct strbuf *ret) {
     const struct evidence *e = node->evidence;
     if (e != NULL && in->on_request)
         return;
@@ -113,9 +147,11 @@ static void add_node(const struct suspects_input *in, const struct suspects_node
     }
     strbuf_printf(ret, ", in %" PRIu64 " ms\n", e->took_ns / NS_PER_MS);
     add_lines(ret, "GPUs", e->gpus);
-    add_lines(ret, "network devices", e->nics);
+    add_once(ret, "network devices", e->nics,
+             first_of(&seen->by_network, e->network, node, e->nics));
     add_lines(ret, "NCCL RAS", e->ras);
-    add_lines(ret, "kernel log", e->kernel_log);
+    add_once(ret, "kernel log", e->kernel_log,
+             first_of(&seen->by_machine, e->machine, node, e->kernel_log));
     for (uint32_t i = 0; i < e->n_gaps; i++)
         strbuf_printf(ret, "  missing: %s\n", e->gaps[i]);
 }
@@ -153,11 +189,14 @@ void suspects_text(const struct suspects_input *in, const struct suspects *s, st
         add_group(in, s, g, ranks, &part);
         room = add_part(&text, &part);
     }
+    struct machines seen = {0};
     for (uint32_t i = 0; i < in->n_nodes && room; i++) {
         _cleanup_(strbuf_fini) struct strbuf part = {0};
-        add_node(in, &in->nodes[i], &part);
+        add_node(in, &in->nodes[i], &seen, &part);
         room = add_part(&text, &part);
     }
+    idmap_fini(&seen.by_machine);
+    idmap_fini(&seen.by_network);
     if (!room)
         strbuf_add(&text, "\nThe rest is left out: this is long enough.\n");
     utf8_clean(text.data, true);

@@ -42,7 +42,7 @@ static void add_child(const struct evidence *e, const struct evidence_child *chi
                       struct strbuf *ret) {
     strbuf_printf(ret, "; its child %s %" PRId32 " waits elsewhere than its siblings: ",
                   child->name[0] != '\0' ? child->name : "process", child->pid);
-    suspects_describe(e, &child->main, ret);
+    suspects_describe(e, &child->main, 0, ret);
 }
 
 void suspects_tell(const struct suspects_input *in, const struct suspects *s, uint64_t of,
@@ -73,7 +73,7 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
     bool led = text.data[text.len - 1] != ' ';
     if (t != NULL) {
         strbuf_add(&text, led ? ": " : "");
-        suspects_describe(e, t, &text);
+        suspects_describe(e, t, w->still_ns, &text);
         add_still(w->still_ns, &text);
     } else if (ret->reason != SUSPECT_ENDED) {
         strbuf_add(&text, led ? "; no evidence" : "no evidence");
@@ -105,7 +105,7 @@ static void add_group(const struct suspects_input *in, const struct suspects *s,
         strbuf_add(ret, n == 1 ? "the only rank" : "all ranks");
     else
         add_ranks(ranks, n, ret);
-    strbuf_printf(ret, " %s", suspects_verb(suspects_main(s, g->first), n));
+    strbuf_printf(ret, " %s", suspects_group_verb(s, g, n));
     if (g->where[0] != '\0')
         strbuf_printf(ret, " in %s", g->where);
 }

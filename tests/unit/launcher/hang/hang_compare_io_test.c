@@ -171,7 +171,7 @@ Test(hang_compare_io, what_a_node_does_not_say_is_said) {
 
 Test(hang_compare_io, an_answer_that_makes_no_sense_is_no_evidence) {
     add_node(0, 0, 76);
-    strbuf_add(&answers.nodes[1].json, "{\"node\":");
+    strbuf_add(&answers.nodes[1].json, "{\"host\":");
     answers.nodes[1].missing = NULL;
     compare((struct hang_compare_ask){0});
     cr_assert_eq(got.code, 0);

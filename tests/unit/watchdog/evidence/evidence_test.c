@@ -131,20 +131,20 @@ Test(evidence, refuses_what_is_not_of_its_form) {
         "",
         "[]",
         "{}",
-        "{\"node\":\"b\",\"took_ns\":0,\"workers\":[],\"stacks\":[],\"gaps\":[],\"more\":1}",
+        "{\"host\":\"b\",\"took_ns\":0,\"workers\":[],\"stacks\":[],\"gaps\":[],\"more\":1}",
         /* a stack that is not in the table */
-        "{\"node\":\"b\",\"took_ns\":0,\"workers\":[{\"rank\":0,\"local_rank\":0,\"pid\":1,\"still_ns\":0,\"threads\":["
+        "{\"host\":\"b\",\"took_ns\":0,\"workers\":[{\"rank\":0,\"local_rank\":0,\"pid\":1,\"still_ns\":0,\"threads\":["
         "{"
         "\"tid\":1,\"name\":\"\",\"state\":\"S\",\"stack\":0,\"ran_ns\":0}],\"children\":[],\"gaps\":[]}],\"stacks\":[]"
         ",\"gaps\":[]}",
         /* a state that there is not */
-        ("{\"node\":\"b\",\"took_ns\":0,\"workers\":[{\"rank\":0,\"local_rank\":0,\"pid\":1,\"still_ns\":0,\"threads\":"
+        ("{\"host\":\"b\",\"took_ns\":0,\"workers\":[{\"rank\":0,\"local_rank\":0,\"pid\":1,\"still_ns\":0,\"threads\":"
          "["
          "{"
          "\"tid\":1,\"name\":\"\",\"state\":\"Q\",\"stack\":-1,\"ran_ns\":0}],\"children\":[],\"gaps\":[]}],\"stacks\":"
          "[],\"gaps\":[]}"),
         /* nine gaps */
-        ("{\"node\":\"b\",\"took_ns\":0,\"workers\":[],\"stacks\":[],\"gaps\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\","
+        ("{\"host\":\"b\",\"took_ns\":0,\"workers\":[],\"stacks\":[],\"gaps\":[\"\",\"\",\"\",\"\",\"\",\"\",\"\",\"\","
          "\"\"]}"),
     };
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
@@ -156,7 +156,7 @@ Test(evidence, refuses_what_is_not_of_its_form) {
 }
 
 Test(evidence, of_a_peer_moves_no_terminal) {
-    static const char text[] = "{\"node\":\"b\\u001b[31m\",\"took_ns\":0,\"workers\":[],\"stacks\":[{\"frames\":[{"
+    static const char text[] = "{\"host\":\"b\\u001b[31m\",\"took_ns\":0,\"workers\":[],\"stacks\":[{\"frames\":[{"
                                "\"function\":\"a\\nb\",\"file\":"
                                "\"\\u009b\",\"line\":1}]}],\"ras\":\"a\\nb\\u001b\",\"gaps\":[]}";
     _cleanup_(evidence_fini) struct evidence e = {0};

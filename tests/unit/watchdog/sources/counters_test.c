@@ -109,6 +109,42 @@ Test(counters, what_moved_between_two_readings) {
     cr_assert_not_null(strstr(text.data, "eth0: is no longer there\n"), "%s", text.data);
 }
 
+Test(counters, nics_that_are_not_up_and_move_nothing_are_only_named) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct nics before = {.n = 6, .when_ns = 0}, after;
+    static const struct {
+        const char *name, *state;
+        bool rdma;
+    } nics[] = {{"mlx5_0 port 1", "4: ACTIVE", true},
+                {"mlx5_1 port 1", "1: DOWN", true},
+                {"lo", "unknown", false},
+                {"eth0", "up", false},
+                {"eth1", "down", false},
+                {"eth2", "down", false}};
+    for (uint32_t i = 0; i < before.n; i++) {
+        before.at[i] = (struct nic){.rdma = nics[i].rdma};
+        (void)strcpy(before.at[i].name, nics[i].name);
+        (void)strcpy(before.at[i].state, nics[i].state);
+    }
+    after = before;
+    after.when_ns = NS_PER_S;
+    nics_summary(&before, &after, &text);
+    cr_assert_str_eq(strbuf_text(&text), "mlx5_0 port 1 (4: ACTIVE): received 0 B, sent 0 B in 1.0 s\n"
+                                         "eth0 (up): received 0 B, sent 0 B in 1.0 s\n"
+                                         "not up: mlx5_1 port 1, lo, eth1, eth2\n");
+    strbuf_clear(&text);
+    after.at[1].errors[0] = 1;
+    after.at[2].sent_bytes = 5;
+    (void)strcpy(after.at[4].state, "up");
+    (void)strcpy(before.at[5].state, "up");
+    nics_summary(&before, &after, &text);
+    cr_assert_not_null(strstr(text.data, "\nmlx5_1 port 1 (1: DOWN): "), "%s", text.data);
+    cr_assert_not_null(strstr(text.data, "\nlo (unknown): received 0 B, sent 5 B"), "%s", text.data);
+    cr_assert_not_null(strstr(text.data, "\neth1 (up): "), "%s", text.data);
+    cr_assert_not_null(strstr(text.data, "\neth2 (down): "), "%s", text.data);
+    cr_assert_null(strstr(text.data, "not up"), "%s", text.data);
+}
+
 Test(counters, without_devices_there_is_nothing_and_late_is_said) {
     struct source_nics_ask ask = {.root = "/nonexistent"};
     struct nics nics;

@@ -57,6 +57,24 @@ Test(suspects, an_endless_loop) {
     suspects_rig_fini(r);
 }
 
+/* The kernel's R says no more than that a thread would run if it could. */
+Test(suspects, ranks_that_get_no_cpu_are_not_said_to_run) {
+    struct suspects_rig *r = four();
+    rig_does(r, 2, 'R', "", "0", "", "crunch /home/u/data.py 33 main /home/u/train.py 70");
+    rig_find(r);
+    expect_line(r, "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12): waits for a CPU in crunch "
+                   "(data.py:33), still for 31 s");
+    for (uint32_t rank = 0; rank < 4; rank++)
+        rig_does(r, rank, 'R', "", "0", "", "crunch /home/u/data.py 33");
+    rig_find(r);
+    expect_line(r, "all ranks wait for a CPU in crunch (data.py:33)");
+    for (uint32_t rank = 0; rank < 4; rank++)
+        rig_worker(r, rank)->still_ns = NS_PER_S;
+    rig_find(r);
+    expect_line(r, "all ranks run in crunch (data.py:33)");
+    suspects_rig_fini(r);
+}
+
 Test(suspects, a_rank_that_sleeps) {
     struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "clock_nanosleep", "hrtimer_nanosleep", "", "nap /home/u/data.py 9");
@@ -548,6 +566,43 @@ Test(suspects, the_text_has_the_line_the_stacks_and_what_is_missing) {
     suspects_rig_fini(r);
 }
 
+static uint32_t times_in(const char *text, const char *part) {
+    uint32_t n = 0;
+    for (const char *at = text; (at = strstr(at, part)) != NULL; at++)
+        n++;
+    return n;
+}
+
+Test(suspects, the_text_has_nothing_twice) {
+    struct suspects_rig *r = four();
+    rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
+    for (uint32_t node = 0; node < 2; node++) {
+        r->nodes[node].machine = r->nodes[node].network = 7;
+        r->nodes[node].nics = xstrdup("eth0 (up)\n");
+        r->nodes[node].kernel_log = xstrdup("[1.0] oops\n");
+    }
+    rig_find(r);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    suspects_text(&r->in, &r->found, &text);
+    cr_expect_eq(times_in(strbuf_text(&text), "      load  /home/u/data.py:20\n"), 1, "%s", strbuf_text(&text));
+    cr_expect_not_null(strstr(text.data, "\nrank 2: waits in load (data.py:20)\n  rank 2 is shown above\n"), "%s",
+                       text.data);
+    cr_expect_eq(times_in(text.data, "eth0 (up)"), 1, "%s", text.data);
+    cr_expect_eq(times_in(text.data, "oops"), 1, "%s", text.data);
+    cr_expect_not_null(strstr(text.data, "  network devices: as on node a\n  kernel log: as on node a\n"), "%s",
+                       text.data);
+    r->nodes[1].network = 8; /* in a container */
+    strbuf_clear(&text);
+    suspects_text(&r->in, &r->found, &text);
+    cr_expect_eq(times_in(text.data, "eth0 (up)"), 2, "%s", text.data);
+    cr_expect_eq(times_in(text.data, "oops"), 1, "%s", text.data);
+    r->nodes[0].machine = r->nodes[1].machine = 0; /* not known */
+    strbuf_clear(&text);
+    suspects_text(&r->in, &r->found, &text);
+    cr_expect_eq(times_in(text.data, "oops"), 2, "%s", text.data);
+    suspects_rig_fini(r);
+}
+
 Test(suspects, the_json_is_json_and_holds_the_evidence) {
     struct suspects_rig *r = four();
     static const struct json_limits limits = {SUSPECTS_JSON_MAX, 12, 100000};
@@ -568,6 +623,12 @@ Test(suspects, the_json_is_json_and_holds_the_evidence) {
     const char *verdict;
     cr_assert_eq(json_get_string(doc, "verdict", 200, &verdict, &err), 0);
     cr_expect_str_eq(verdict, r->in.what);
+    r->in.what = NULL;
+    r->in.quiet_ns = 0;
+    strbuf_clear(&text);
+    suspects_json(&r->in, &r->found, &text);
+    cr_expect_eq(strncmp(text.data, "{\"verdict\":null,", 16), 0, "%.60s", text.data);
+    cr_expect_not_null(strstr(text.data, ",\"quiet_s\":null,"));
     suspects_rig_fini(r);
 }
 
