@@ -32,7 +32,7 @@ static const struct option_def defs[STACKS_OPTION_COUNT] = {
                          .brief = "how long the nodes may look (5)",
                          .fallback = "5",
                          .help = "how long the nodes may look, and how long to wait for each "
-                                 "address; at most 60"},
+                                 "address, 0.001 to 60"},
 };
 
 const struct option_set stacks_options = {
@@ -63,6 +63,8 @@ static int print(const struct option_value *values, const struct operator_reply 
         log_error("%s", err.text);
         return EXIT_JOB_FAILED;
     }
+    if (err.text[0] != '\0')
+        log_warning("%s", err.text);
     (void)fwrite(strbuf_text(&text), 1, text.len, stdout);
     int status = finish_stdout();
     return status == 0 && r == 0 ? EXIT_JOB_FAILED : status;
@@ -92,15 +94,13 @@ int cmd_stacks(int argc, char **argv) {
     struct operation op;
     struct rank_set ranks = {0};
     struct err err = {0};
-    int status = operation_read(&stacks_options, argc, argv, 1, &op);
+    int status = operation_read_within(&stacks_options, argc, argv, 1,
+                                       RDZV_STACKS_TIMEOUT_MAX_NS / NS_PER_S, &op);
     if (status >= 0)
         return status;
     const char *list = op.parsed.values[STACKS_RANK].text;
     if (list != NULL && rank_set_parse(list, &ranks, &err) < 0)
         return usage_error("stacks", "%s", err.text);
-    if (op.timeout_ns > RDZV_STACKS_TIMEOUT_MAX_NS)
-        return usage_error("stacks", "--timeout=%s: at most 60 seconds",
-                           op.parsed.values[OPERATE_TIMEOUT].text);
     op.place.endpoint = op.operands[0];
     op.place.all_users = true;
     struct loop *loop;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/job_options.h"
@@ -62,8 +63,9 @@ static int find_here(const struct job_place *place, struct job_found *ret, struc
                        place->run_id);
     if (ret->n == 0)
         return err_set(err, -ENOENT,
-                       "no job of yours is known on this machine; name an ENDPOINT (HOST:PORT, "
-                       "dir:/path, etcd://…)");
+                       "no job%s is known on this machine; name an ENDPOINT (HOST:PORT, "
+                       "dir:/path, etcd://…)",
+                       place->all_users && geteuid() == 0 ? "" : " of yours");
     if (!one_job)
         return err_set(err, -EEXIST,
                        "several jobs run on this machine; name one by --rdzv-id, or an ENDPOINT:");

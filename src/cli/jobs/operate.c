@@ -10,7 +10,7 @@
 #include "cli/options/commands.h"
 #include "cli/options/rdzv_text.h"
 
-static int read_values(struct operation *op) {
+static int read_values(struct operation *op, uint64_t max_s) {
     const struct option_value *values = op->parsed.values;
     op->place.run_id = values[OPERATE_RDZV_ID].text;
     op->place.conf = values[OPERATE_RDZV_CONF].text;
@@ -19,15 +19,22 @@ static int read_values(struct operation *op) {
         return usage_error(op->set->command, "--rdzv-id: at most %d bytes", RDZV_RUN_ID_MAX - 1);
     const char *timeout = values[OPERATE_TIMEOUT].text;
     if (timeout != NULL && (parse_seconds_ns(timeout, &op->timeout_ns) != 0 ||
-                            op->timeout_ns < NS_PER_MS || op->timeout_ns > OPERATOR_TIMEOUT_MAX_NS))
+                            op->timeout_ns < NS_PER_MS || op->timeout_ns > max_s * NS_PER_S))
         return usage_error(op->set->command,
-                           "--timeout=%s: must be a number of seconds from 0.001 to 3600", timeout);
+                           "--timeout=%s: must be a number of seconds from 0.001 to %" PRIu64,
+                           timeout, max_s);
     op->place.timeout_ns = op->timeout_ns;
     return -1;
 }
 
 int operation_read(const struct option_set *set, int argc, char **argv, int max_operands,
                    struct operation *ret) {
+    uint64_t max_s = OPERATOR_TIMEOUT_MAX_NS / NS_PER_S;
+    return operation_read_within(set, argc, argv, max_operands, max_s, ret);
+}
+
+int operation_read_within(const struct option_set *set, int argc, char **argv, int max_operands,
+                          uint64_t max_s, struct operation *ret) {
     *ret = (struct operation){.set = set};
     assert(max_operands <= (int)ARRAY_SIZE(ret->operands));
     struct err err = {0};
@@ -36,7 +43,7 @@ int operation_read(const struct option_set *set, int argc, char **argv, int max_
     while (ret->n_operands < max_operands && ret->operands[ret->n_operands] != NULL)
         ret->n_operands++;
     int status = help_answer(set, &ret->parsed);
-    return status >= 0 ? status : read_values(ret);
+    return status >= 0 ? status : read_values(ret, max_s);
 }
 
 int operation_ask(const struct operation *op, struct loop *loop, const struct command *command,

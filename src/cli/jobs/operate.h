@@ -50,6 +50,9 @@ struct operation {
  * except place.endpoint. Otherwise returns the exit status: help or an error was printed. */
 _must_use_ int operation_read(const struct option_set *set, int argc, char **argv, int max_operands,
                               struct operation *ret);
+/* The same with another limit of --timeout: whole seconds. */
+_must_use_ int operation_read_within(const struct option_set *set, int argc, char **argv,
+                                     int max_operands, uint64_t max_s, struct operation *ret);
 
 /* Finds the job and asks it. 0: *ret_reply is filled in, and operator_reply_fini() must be called;
  * or the job is closed, and found->closed is set. Otherwise a negative errno with a sentence, of

@@ -107,6 +107,25 @@ static int nobody(const struct stacks_view *v, const struct shown *s, struct err
                    s->n_ranks - 1);
 }
 
+/* Some of the ranks that were asked for are shown, but these don't exist. False: there are none. */
+static bool tell_absent(const struct stacks_view *v, const struct shown *s, struct err *err) {
+    _cleanup_(strbuf_fini) struct strbuf absent = {0};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < v->ranks->n; i++) {
+        uint32_t from = MAX2(v->ranks->ranges[i].from, s->n_ranks), to = v->ranks->ranges[i].to;
+        if (from > to)
+            continue;
+        strbuf_printf(&absent, "%s%" PRIu32, n > 0 ? "," : "", from);
+        if (to > from)
+            strbuf_printf(&absent, "-%" PRIu32, to);
+        n += from == to ? 1 : 2;
+    }
+    if (n > 0)
+        (void)err_set(err, -ENOENT, "there %s %.100s: the job has ranks 0 to %" PRIu32,
+                      n == 1 ? "is no rank" : "are no ranks", strbuf_text(&absent), s->n_ranks - 1);
+    return n > 0;
+}
+
 /* ---- showing ---- */
 
 static void add_title(const struct stacks_view *v, const struct shown *s, struct strbuf *ret) {
@@ -176,5 +195,7 @@ int stacks_show(const struct stacks_view *v, struct strbuf *ret, struct err *err
     if (r < 0)
         return r;
     r = show(v, &s, ret);
-    return r < 0 ? err_set(err, r, "can't compare the workers: %s", strerror(-r)) : r;
+    if (r < 0)
+        return err_set(err, r, "can't compare the workers: %s", strerror(-r));
+    return tell_absent(v, &s, err) ? 0 : r;
 }

@@ -157,9 +157,21 @@ Test(stacks_text, the_json_has_all_of_it, .init = begin, .fini = finish) {
     cr_assert_eq(strchr(strbuf_text(&out), '\n'), strbuf_text(&out) + out.len - 1, "one line");
     _cleanup_(json_freep) struct json *doc = NULL;
     cr_assert_eq(json_parse(strbuf_text(&out), out.len, &limits, &doc, &err), 0, "%s", err.text);
-    expect("{\"job\":\"digits\",\"generation\":\"1.2\",\"time\":\"1970-01-01T00:00:01.500Z\",");
+    expect("{\"job\":\"digits\",\"generation\":\"1.2\",\"time\":\"1970-01-01T00:00:01.500Z\",\"verdict\":null,");
+    expect(",\"quiet_s\":null,");
+    expect("\"nodes\":[{\"node\":\"a\",\"evidence\":{\"host\":\"a\",");
     expect("\"ranks\":\"0-1,3\",\"count\":3");
     expect("eth0");
+}
+
+Test(stacks_text, some_ranks_that_are_not_there_are_told, .init = begin, .fini = finish) {
+    cr_assert_eq(rank_set_parse("2,7", &ranks, &err), 0);
+    cr_assert_eq(stacks_show(&view, &out, &err), 0);
+    cr_assert_str_eq(err.text, "there is no rank 7: the job has ranks 0 to 3");
+    expect("rank 2: waits in load");
+    cr_assert_eq(rank_set_parse("9,3-5,0", &ranks, &err), 0);
+    cr_assert_eq(stacks_show(&view, &out, &err), 0);
+    cr_assert_str_eq(err.text, "there are no ranks 9,4-5: the job has ranks 0 to 3");
 }
 
 Test(stacks_text, who_is_not_there_is_not_shown, .init = begin, .fini = finish) {
