@@ -11,7 +11,8 @@ import re
 import signal
 import time
 
-from harness import SLOWER, free_port
+from harness import SLOWER, free_port, kill
+from test_operate import ask, status
 
 # Arguments: a folder for the FIFOs, what happens, the ranks to whom it happens, and in which round of the token, in the
 # first group. Later groups end after five rounds, and so does the first one when the file "end" is there.
@@ -49,6 +50,12 @@ done
 PTRACE_ATTACH, PTRACE_DETACH = 16, 17  # ptrace(2)
 # The limit for a stopped rank is 10 s: what has not been said by then will not be.
 LATE = 14
+
+
+def kill_children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as children:
+        for child in children.read().split():
+            kill(int(child), signal.SIGKILL)
 
 
 class Ring:
@@ -124,10 +131,37 @@ def test_a_hang_counts_against_the_node_of_the_suspect(job):
 def test_it_is_only_reported_where_there_is_no_restart(job):
     ring = Ring(job, what="stop", ranks=[3])
     assert ring.says("the job hangs: .*rank 3", 60 * SLOWER), ring.said()
-    ring.end()
+    seen = status(job)
+    assert seen["watchdog"] == "hung" and seen["quiet_seconds"] >= 10 and "rank 3" in seen["quiet_text"], seen
+    assert seen["state"] == "running", seen
+    code, out, err = ask(job, "status")
+    assert code == 0 and re.search(r"^  watchdog   hung, quiet for .*stopped", out, re.M), (out, err)
+    assert [a["watchdog"] for a in json.loads(ask(job, "ps", "--json")[1])["agents"]] == ["hung"] * 2
+    assert re.search(r"^e2e +hung ", ask(job, "ps")[1], re.M)
     os.kill(ring.pid(3), signal.SIGCONT)
+    assert ring.says("the job goes on: ", 60 * SLOWER), ring.said()
+    ring.end()
     assert ring.finish() == [0, 0], ring.said()
-    assert not ring.timeline("hang"), "nobody was stopped for it"
+    [hang], [resumed] = ring.timeline("hang"), ring.timeline("resumed")
+    assert "rank 3" in hang["cause"] and resumed["quiet_ms"] >= 10e3, (hang, resumed)
+    assert len(ring.timeline("started")) == 1, "nobody was stopped for it"
+
+
+def test_operators_see_a_quiet_job_and_that_it_goes_on(job):
+    ring = Ring(job, "--hang-report=5", "--hang-still=0", "--hang-timeout=0", what="sleep", ranks=[2], turn=20)
+    assert ring.says("the job is quiet: .*rank 2", 60 * SLOWER), ring.said()
+    seen = status(job)
+    assert seen["watchdog"] == "quiet" and seen["quiet_seconds"] >= 5 and "rank 2" in seen["quiet_text"], seen
+    assert seen["quiet_limit_seconds"] is None, seen
+    assert re.search(r"^  watchdog   quiet for [^(]*: most workers", ask(job, "status")[1], re.M)
+    assert re.search(r"^e2e +quiet ", ask(job, "ps")[1], re.M)
+    [quiet] = ring.timeline("quiet")
+    assert "rank 2" in quiet["cause"] and quiet["quiet_ms"] >= 5e3, quiet
+    kill_children(ring.pid(2))  # its sleep ends
+    assert ring.says("the job goes on: ", 60 * SLOWER), ring.said()
+    ring.end()
+    assert ring.finish() == [0, 0], ring.said()
+    assert ring.timeline("resumed"), ring.said()
 
 
 # Both are seen to move for some seconds; then one of them exits, and the other one waits for it.

@@ -4,11 +4,13 @@ so that they say where they were.
 import json
 import re
 import signal
+import socket
 import time
 
 import pytest
 
 from harness import SLOWER, TORCH_PYTHON, free_port
+from test_operate import ask
 
 # Ranks of one group wait for something that never comes; rank 2 waits elsewhere. Rank 1 fails when it is told to, as a
 # rank does whose collective has a time-out. Later groups end at once.
@@ -30,6 +32,8 @@ def times_out():
 
 if os.environ["MUSTER_GENERATION"] != "1.1":
     sys.exit(0)
+if os.environ.get("DEAF"):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 {1: times_out, 2: load}.get(rank, all_reduce)()
 """
 
@@ -114,6 +118,25 @@ def test_a_job_that_is_ended_meanwhile_ends(job):
     for agent in nodes.agents:
         agent.signal(signal.SIGTERM)
     assert nodes.finish(30 * SLOWER) == [128 + signal.SIGTERM] * 2, nodes.said()
+
+
+def test_nothing_is_said_of_a_quiet_job_that_ends_while_its_nodes_look(job):
+    """A recorder that accepts and never answers holds them up; the stop lasts long enough for a line."""
+    path = str(job.tmp / "recorder")
+    with socket.socket(socket.AF_UNIX) as recorder:
+        recorder.bind(path)
+        recorder.listen()
+        recorder.settimeout(120 * SLOWER)
+        nodes = Nodes(job, WAIT, "--hang-report=7", "--shutdown-timeout=5",
+                      env={"TORCH_WORKER_SERVER_SOCKET": path, "DEAF": "1"})
+        looks, _ = recorder.accept()
+        with looks:
+            code, _, err = ask(job, "stop")
+            assert code == 0, err
+            nodes.finish()
+    for text in ("the job is quiet", "no evidence", "what each rank did"):
+        assert text not in nodes.said(), nodes.said()
+    assert not list(nodes.logs.glob("**/hang.txt")), nodes.said()
 
 
 @pytest.mark.torch

@@ -130,7 +130,7 @@ static unsigned print_coverage(const struct world_coverage *c) {
     unsigned missing = print_group_table(c) + print_member_table(c) + print_election_table(c);
     missing += print_kinds("group events", c->group_events, GROUP_EVENT_KIND_COUNT);
     missing += print_kinds("group effects", c->group_effects, GROUP_EFFECT_KIND_COUNT);
-    missing += print_kinds("notes", c->notes, TIMELINE_KIND_COUNT);
+    missing += print_kinds("notes", c->notes, TIMELINE_QUIET); /* the rest is the watchdog's */
     missing += print_kinds("member events", c->member_events, MEMBER_EVENT_KIND_COUNT);
     missing += print_kinds("member effects", c->member_effects, MEMBER_EFFECT_KIND_COUNT);
     missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends, MEMBER_END_LEFT + 1);

@@ -16,6 +16,11 @@ static const char *const titles[COLUMN_COUNT] = {"RUN ID", "STATE", "NODE", "GRO
 
 static bool is_shown(enum column c, bool wide) { return wide || c < USER || c == COMMAND; }
 
+static bool is_quiet(const struct ps_row *r) {
+    const struct rdzv_watchdog *w = &r->overview.watchdog;
+    return r->answered && (w->state == WATCHDOG_QUIET || w->state == WATCHDOG_HUNG);
+}
+
 /* The group's state, or the node's place if it is no member. */
 static const char *state_of(const struct ps_row *r) {
     if (r->head_nodes > 0)
@@ -24,6 +29,9 @@ static const char *state_of(const struct ps_row *r) {
         return "no answer";
     if (r->has_node && r->node.place != PLACE_MEMBER && r->overview.state == GROUP_RUNNING)
         return overview_place_names[r->node.place];
+    /* A step can take a few seconds: only what was reported counts. */
+    if (is_quiet(r) && r->overview.watchdog.said[0] != '\0')
+        return watchdog_state_names[r->overview.watchdog.state];
     return group_state_names[r->overview.state];
 }
 
@@ -137,6 +145,14 @@ static void write_state(struct json_writer *w, const struct ps_row *r) {
         json_write_string(w, "state", group_state_names[o->state]);
     else
         json_write_null(w, "state");
+    if (r->answered && o->watchdog.state != WATCHDOG_NONE)
+        json_write_string(w, "watchdog", watchdog_state_names[o->watchdog.state]);
+    else
+        json_write_null(w, "watchdog");
+    if (is_quiet(r))
+        json_write_u64(w, "quiet_seconds", o->watchdog.quiet_ns / NS_PER_S);
+    else
+        json_write_null(w, "quiet_seconds");
     if (formed)
         json_write_string(w, "generation", generation);
     else

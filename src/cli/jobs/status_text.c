@@ -11,6 +11,8 @@
 #define LABEL_COLUMNS 13 /* where the text of a line begins */
 #define GAP 2            /* blanks between two columns */
 #define NAME_MIN 20      /* columns of a name that is cut */
+/* So long after their start it is known whether workers move (HANG_FIRST_SIGNS_NS). */
+#define WATCHDOG_SEEN_NS (5 * NS_PER_S)
 
 /* ---- texts ---- */
 
@@ -71,6 +73,41 @@ static void add_group(const struct overview *o, struct strbuf *out) {
                   plural(o->n_spares), o->n_excluded);
 }
 
+/* Nothing while most workers move. Before signs of life can be there, "starting" says nothing. */
+static void add_watchdog(const struct overview *o, struct strbuf *out) {
+    const struct rdzv_watchdog *w = &o->watchdog;
+    switch (w->state) {
+    case WATCHDOG_NONE:
+    case WATCHDOG_OK:
+    case WATCHDOG_STATE_COUNT: return;
+    case WATCHDOG_STARTING:
+        if (w->quiet_ns < WATCHDOG_SEEN_NS)
+            return;
+        add_label(out, "watchdog");
+        strbuf_add(out, "most workers have not begun to work, for ");
+        break;
+    case WATCHDOG_QUIET:
+        add_label(out, "watchdog");
+        strbuf_add(out, "quiet for ");
+        break;
+    case WATCHDOG_HUNG:
+        add_label(out, "watchdog");
+        strbuf_add(out, "hung, quiet for ");
+        break;
+    }
+    duration_text(w->quiet_ns, out);
+    if (w->state != WATCHDOG_HUNG && w->limit_ns != UINT64_MAX) {
+        strbuf_add(out, " (limit ");
+        duration_text(w->limit_ns, out);
+        strbuf_add_char(out, ')');
+    }
+    if (w->said[0] != '\0') {
+        strbuf_add(out, ": ");
+        columns_add_clean(out, w->said);
+    }
+    strbuf_add_char(out, '\n');
+}
+
 static void add_leader(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     add_label(out, "leader");
@@ -99,6 +136,7 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
     add_state(v, out);
     if (o->leader != 0) {
         add_group(o, out);
+        add_watchdog(o, out);
         add_leader(v, out);
         add_label(out, "so far");
         strbuf_printf(out, "%" PRIu32 " of %" PRIu32 " restart%s used, %" PRIu32 " node%s lost\n",
@@ -294,13 +332,32 @@ void status_text(const struct status_view *v, struct strbuf *out) {
 
 /* ---- JSON ---- */
 
-static void put_seconds(struct json_writer *w, const struct json_field *f, const void *of) {
-    uint64_t ns;
+static void put_ns(struct json_writer *w, const char *key, uint64_t ns) {
     char text[40];
-    memcpy(&ns, (const char *)of + f->offset, sizeof ns);
     (void)snprintf(text, sizeof text, "%" PRIu64 ".%03" PRIu64, ns / NS_PER_S,
                    ns % NS_PER_S / NS_PER_MS);
-    json_write_raw(w, f->key, text);
+    json_write_raw(w, key, text);
+}
+
+static void put_seconds(struct json_writer *w, const struct json_field *f, const void *of) {
+    uint64_t ns;
+    memcpy(&ns, (const char *)of + f->offset, sizeof ns);
+    put_ns(w, f->key, ns);
+}
+
+/* For how long, and how long it may be. */
+static void put_quiet(struct json_writer *w, const struct json_field *f, const void *of) {
+    const struct rdzv_watchdog *dog =
+        (const struct rdzv_watchdog *)(const void *)((const char *)of + f->offset);
+    bool quiet = dog->state == WATCHDOG_QUIET || dog->state == WATCHDOG_HUNG;
+    if (quiet)
+        put_ns(w, "quiet_seconds", dog->quiet_ns);
+    else
+        json_write_null(w, "quiet_seconds");
+    if (quiet && dog->limit_ns != UINT64_MAX)
+        put_ns(w, "quiet_limit_seconds", dog->limit_ns);
+    else
+        json_write_null(w, "quiet_limit_seconds");
 }
 
 #define SECONDS(type, key, member) JSON_FIELD(type, OWN, key, member), .write = put_seconds
@@ -344,6 +401,10 @@ static const struct json_field overview_fields[] = {
     TEXT_OR_NULL(overview, "incident", incident),
     {SECONDS(overview, "incident_seconds", incident_ns), JSON_IF_TEXT(overview, incident),
      .or_null = true},
+    {JSON_NAMED(overview, "watchdog", watchdog.state, watchdog_state_names),
+     JSON_IF_SOME(overview, watchdog.state), .or_null = true},
+    {JSON_FIELD(overview, OWN, "quiet_seconds", watchdog), .write = put_quiet},
+    TEXT_OR_NULL(overview, "quiet_text", watchdog.said),
 };
 static const struct json_table overview = JSON_TABLE(overview, overview_fields);
 

@@ -206,7 +206,18 @@ static void on_idle(void *arg) {
     l->ops.idle(l->arg);
 }
 
-static const struct hang_leader_ops hang_ops = {.hang = on_hang, .idle = on_idle};
+static void write_hang_event(void *arg, const struct timeline_entry *entry) {
+    struct leading *l = arg;
+    events_write(l->config.events, entry);
+}
+
+static const struct hang_leader_ops hang_ops = {
+    .hang = on_hang, .idle = on_idle, .timeline = write_hang_event};
+
+static void watchdog(void *arg, struct rdzv_watchdog *ret) {
+    struct leading *l = arg;
+    hang_leader_watchdog(l->hang, ret);
+}
 
 /* What the workers do, for operators. */
 static void on_stacks(void *arg, uint64_t timeout_ns) {
@@ -298,6 +309,7 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .store_close = store_close,
                 .notice = on_notice,
                 .timeline = on_timeline,
+                .watchdog = watchdog,
                 .node_summary = node_summary,
                 .signs = on_signs,
                 .evidence = on_evidence,

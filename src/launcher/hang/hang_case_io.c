@@ -81,6 +81,8 @@ int hang_case_new(const struct hang_case_config *config, const struct hang_case_
     return 0;
 }
 
+bool hang_case_has_answers(const struct hang_case *c) { return c->compare != NULL; }
+
 void hang_case_free(struct hang_case *c) {
     if (c == NULL)
         return;

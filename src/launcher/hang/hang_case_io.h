@@ -38,3 +38,5 @@ struct hang_case;
 _must_use_ int hang_case_new(const struct hang_case_config *config, const struct hang_case_ask *ask,
                              hang_compared_fn *fn, void *arg, struct hang_case **ret);
 void hang_case_free(struct hang_case *c); /* cancels; takes NULL */
+/* The nodes are not asked any more: what they have answered is being compared. */
+bool hang_case_has_answers(const struct hang_case *c);

@@ -1,11 +1,13 @@
 #include "launcher/hang/hang_leader_io.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/list.h"
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
+#include "base/text/utf8.h"
 #include "io/clock.h"
 #include "launcher/hang/hang_case_io.h"
 #include "watchdog/verdict/hang.h"
@@ -19,8 +21,10 @@ struct open_case {
     struct hang_case *io;
     struct generation generation;
     bool hung, restart;
+    uint64_t quiet_ns;
     bool failed;    /* a worker did while others waited */
     bool recovered; /* there were beats again meanwhile */
+    bool over;      /* its group has ended meanwhile: nothing is said */
     char text[HANG_TEXT_MAX];
     struct strbuf signs;    /* whom the signs alone suspect, in words */
     struct failure suspect; /* the first of them */
@@ -39,6 +43,8 @@ struct hang_leader {
     struct list open; /* struct open_case */
     uint32_t n_open;
     bool files_failed; /* and that was said */
+    struct rdzv_watchdog watchdog;
+    bool told; /* since the last beat it was said that the job is quiet, or hangs */
 };
 
 /* ---- words ---- */
@@ -106,6 +112,35 @@ static void end_suspects(struct hang_leader *l, const struct open_case *c,
     hang_evidence_end_ranks(l->config.evidence, suspects);
 }
 
+static void write_event(struct hang_leader *l, enum timeline_kind kind, const struct failure *who,
+                        const char *why, uint64_t quiet_ns) {
+    uint64_t now = clock_now_ns();
+    struct timeline_entry entry = {.kind = kind,
+                                   .at_ns = now,
+                                   .generation = l->group.generation,
+                                   .detected_ns = now > quiet_ns ? now - quiet_ns : 0};
+    if (who != NULL) {
+        entry.node = who->incarnation;
+        (void)snprintf(entry.name, sizeof entry.name, "%s", who->node);
+    }
+    utf8_copy(entry.why, sizeof entry.why, why);
+    l->ops.timeline(l->arg, &entry);
+}
+
+/* Nothing is stopped for it. */
+static void say(const struct open_case *c, const char *text) {
+    struct hang_leader *l = c->leader;
+    const char *now = c->hung ? "hangs" : "is quiet";
+    const char *before = c->hung ? "seemed to hang, and goes on" : "was quiet, and goes on";
+    uint64_t quiet_ns = MAX2(c->quiet_ns, l->watchdog.quiet_ns);
+    log_warning("the job %s: %s", c->recovered ? before : now, text);
+    write_event(l, c->hung ? TIMELINE_HANG : TIMELINE_QUIET, &c->suspect, text, quiet_ns);
+    if (c->recovered)
+        write_event(l, TIMELINE_RESUMED, NULL, "", quiet_ns);
+    else
+        l->told = true;
+}
+
 /* seen NULL: there is no evidence. */
 static void decide(struct open_case *c, const struct hang_compared *seen) {
     struct hang_leader *l = c->leader;
@@ -119,20 +154,20 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
         strbuf_printf(&text, "; %s", seen->line);
     if (named && same)
         blame(l, seen->first.rank, seen->first.node, seen->first.pid, &c->suspect);
+    if (!c->failed && !c->recovered)
+        utf8_copy(l->watchdog.said, sizeof l->watchdog.said, strbuf_text(&text));
     if (c->failed) {
         if (seen != NULL)
             log_warning("%s", seen->line);
-    } else if (c->hung && c->restart && !c->recovered && same) {
+    } else if (c->hung && c->restart && !c->recovered) {
         c->suspect.kind = FAILURE_HANG;
         c->suspect.wall_ns = clock_wall_ns();
         c->suspect.ran_ns = clock_now_ns() - l->began_ns;
         (void)snprintf(c->suspect.text, sizeof c->suspect.text, "%s", strbuf_text(&text));
         end_suspects(l, c, seen);
         l->ops.hang(l->arg, c->generation, &c->suspect);
-    } else if (c->recovered) {
-        log_warning("the job seemed to hang, and goes on: %s", strbuf_text(&text));
     } else {
-        log_warning("the job %s: %s", c->hung ? "hangs" : "is quiet", strbuf_text(&text));
+        say(c, strbuf_text(&text));
     }
     if (seen != NULL)
         say_files(l, seen);
@@ -155,9 +190,11 @@ static void on_seen(void *arg, const struct hang_compared *seen) {
     struct open_case *c = arg;
     struct hang_leader *l = c->leader;
     struct generation of = c->generation;
-    if (seen->code < 0)
+    c->io = NULL;
+    if (seen->code < 0 && !c->over)
         log_warning("what each rank does can't be compared: %s", strerror(-seen->code));
-    decide(c, seen->code < 0 ? NULL : seen);
+    if (!c->over)
+        decide(c, seen->code < 0 ? NULL : seen);
     close_case(c);
     if (!hang_leader_is_busy(l))
         l->ops.idle(l->arg);
@@ -169,7 +206,9 @@ static void open_case(struct hang_leader *l, const struct hang_update *u) {
     struct open_case *c = xcalloc(1, sizeof *c);
     *c = (struct open_case){
         .leader = l, .generation = l->group.generation, .hung = u->hung, .restart = u->restart};
+    c->quiet_ns = u->quiet_ns;
     (void)snprintf(c->text, sizeof c->text, "%s", u->text);
+    (void)snprintf(l->watchdog.said, sizeof l->watchdog.said, "%s", u->text);
     name_suspects(l, u, &c->signs);
     if (u->n_suspects > 0)
         blame(l, u->suspects[0].rank, u->suspects[0].node, 0, &c->suspect);
@@ -210,13 +249,50 @@ bool hang_leader_is_busy(const struct hang_leader *l) {
     return false;
 }
 
+static enum watchdog_state state_of(enum hang_state state) {
+    switch (state) {
+    case HANG_IDLE: return WATCHDOG_NONE;
+    case HANG_STARTING: return WATCHDOG_STARTING;
+    case HANG_OK: return WATCHDOG_OK;
+    case HANG_QUIET: return WATCHDOG_QUIET;
+    case HANG_HUNG: return WATCHDOG_HUNG;
+    }
+    assert_not_reached();
+}
+
+static void goes_on(struct hang_leader *l, uint64_t quiet_ns) {
+    LIST_FOR_EACH(struct open_case, c, &l->open, link)
+        c->recovered = true;
+    if (!l->told)
+        return;
+    log_notice("the job goes on: most workers move again, after %" PRIu64 " s of quiet",
+               quiet_ns / NS_PER_S);
+    write_event(l, TIMELINE_RESUMED, NULL, "", quiet_ns);
+}
+
+static void note_state(struct hang_leader *l, const struct hang_update *u) {
+    uint64_t quiet_ns = l->watchdog.quiet_ns;
+    l->watchdog.state = state_of(u->state);
+    l->watchdog.quiet_ns = u->quiet_ns;
+    l->watchdog.limit_ns = u->limit_ns;
+    if (u->state != HANG_OK && u->state != HANG_IDLE)
+        return;
+    if (u->state == HANG_OK)
+        goes_on(l, quiet_ns);
+    l->watchdog.said[0] = '\0';
+    l->told = false;
+}
+
+void hang_leader_watchdog(const struct hang_leader *l, struct rdzv_watchdog *ret) {
+    *ret = l->watchdog;
+}
+
 static void step(struct hang_leader *l, struct hang_event *ev) {
     struct hang_update u;
     ev->now_ns = clock_now_ns();
     hang_step(l->hang, ev, &u);
     loop_timer_set(l->timer, u.deadline_ns);
-    LIST_FOR_EACH(struct open_case, c, &l->open, link)
-        c->recovered = c->recovered || (u.recovered && c->hung);
+    note_state(l, &u);
     if (u.report_due || u.hung)
         open_case(l, &u);
 }
@@ -225,10 +301,25 @@ static void on_timer(void *arg) { step(arg, &(struct hang_event){.kind = HANG_EV
 
 /* ---- events ---- */
 
+/* Workers that are gone say nothing: "it did not answer in time" would be said of them. What is
+ * being compared is still kept in files. The case that is just decided has no io. */
+static void forget_cases(struct hang_leader *l) {
+    LIST_FOR_EACH(struct open_case, c, &l->open, link) {
+        if (c->failed || c->io == NULL)
+            continue;
+        c->over = true;
+        if (hang_case_has_answers(c->io))
+            continue;
+        hang_case_free(c->io);
+        close_case(c);
+    }
+}
+
 void hang_leader_end(struct hang_leader *l) {
     if (generation_is_none(l->group.generation))
         return;
     step(l, &(struct hang_event){.kind = HANG_EVENT_END});
+    forget_cases(l);
     hang_group_fini(&l->group);
     free(TAKE_PTR(l->waited_ns));
 }

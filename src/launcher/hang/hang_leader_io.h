@@ -26,6 +26,8 @@ struct hang_leader_ops {
     void (*hang)(void *arg, struct generation generation, const struct failure *failure);
     /* hang_leader_is_busy() is false again. The same. */
     void (*idle)(void *arg);
+    /* For the event log: QUIET and RESUMED; HANG if the group is not stopped for it. The same. */
+    void (*timeline)(void *arg, const struct timeline_entry *entry);
 };
 
 struct hang_leader_config { /* all borrowed for its life */
@@ -42,6 +44,7 @@ _must_use_ int hang_leader_new(struct loop *loop, const struct hang_leader_confi
 void hang_leader_free(struct hang_leader *l); /* takes NULL */
 
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group); /* copies */
+/* What is being asked about a quiet job, or one that hangs, is not told any more. */
 void hang_leader_end(struct hang_leader *l);
 /* A worker has failed, and the others are about to be stopped: hang_leader_end() follows. If they
  * waited, each node first looks at what they do (a last question, hang_evidence_io.h). what: one
@@ -49,5 +52,7 @@ void hang_leader_end(struct hang_leader *l);
 void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what);
 /* What they did is still being compared, or kept in files: the agent should not end yet. */
 bool hang_leader_is_busy(const struct hang_leader *l);
+/* For operators. */
+void hang_leader_watchdog(const struct hang_leader *l, struct rdzv_watchdog *ret);
 /* Signs of another group than the one that runs are ignored. */
 void hang_leader_signs(struct hang_leader *l, uint64_t incarnation, const struct rdzv_signs *signs);

@@ -49,6 +49,8 @@ static const struct json_field fields[] = {
     {JSON_NAMED(timeline_entry, "outcome", outcome, outcome_names), OF(CLOSED)},
     MS(NODE_LOST, "silent_ms", detected_ns, at_ns),
     MS(WORKER_FAILED, "heard_after_ms", detected_ns, at_ns),
+    MS(QUIET, "quiet_ms", detected_ns, at_ns),
+    MS(RESUMED, "quiet_ms", detected_ns, at_ns),
     MS(STOPPED, "detected_to_stopped_ms", detected_ns, at_ns),
     MS(FORMED, "stopped_to_formed_ms", stopped_ns, at_ns),
     MS(STARTED, "detected_to_stopped_ms", detected_ns, stopped_ns),

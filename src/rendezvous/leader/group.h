@@ -125,6 +125,10 @@ enum timeline_kind {
     TIMELINE_SUCCESSORS,  /* other successors are named; reason */
     TIMELINE_BEAT_PAUSED, /* too few nodes are in contact */
     TIMELINE_CLOSED,
+    /* Of the watchdog, which also writes HANG if nothing is stopped for it. detected_ns: the last
+     * time that most workers moved */
+    TIMELINE_QUIET,   /* most of them wait; why: where, and for whom */
+    TIMELINE_RESUMED, /* after QUIET or HANG: they go on */
     TIMELINE_KIND_COUNT,
 };
 struct timeline_entry {

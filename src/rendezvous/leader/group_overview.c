@@ -109,5 +109,7 @@ static const char *const note_names[TIMELINE_KIND_COUNT] = {
     [TIMELINE_SUCCESSORS] = "successors",
     [TIMELINE_BEAT_PAUSED] = "beat_paused",
     [TIMELINE_CLOSED] = "closed",
+    [TIMELINE_QUIET] = "quiet",
+    [TIMELINE_RESUMED] = "resumed",
 };
 const char *timeline_kind_name(enum timeline_kind k) { return note_names[k]; }

@@ -15,3 +15,7 @@ const char *const overview_place_names[PLACE_COUNT] = {
     [PLACE_MEMBER] = "member",     [PLACE_WAITING] = "waiting", [PLACE_SPARE] = "spare",
     [PLACE_EXCLUDED] = "excluded", [PLACE_LEAVING] = "leaving",
 };
+const char *const watchdog_state_names[WATCHDOG_STATE_COUNT] = {
+    [WATCHDOG_NONE] = "none",   [WATCHDOG_STARTING] = "starting", [WATCHDOG_OK] = "ok",
+    [WATCHDOG_QUIET] = "quiet", [WATCHDOG_HUNG] = "hung",
+};

@@ -358,6 +358,22 @@ enum group_state { /* the leader's: rendezvous/leader/group.h */
                    GROUP_STATE_COUNT,
 };
 
+/* What the leader's watchdog says of the workers that run (muster run --hang-action). */
+enum watchdog_state {
+    WATCHDOG_NONE = 0, /* none run, or nothing is watched */
+    WATCHDOG_STARTING, /* most have not begun to work */
+    WATCHDOG_OK,
+    WATCHDOG_QUIET, /* most have not moved for a while */
+    WATCHDOG_HUNG,  /* for longer than a limit */
+    WATCHDOG_STATE_COUNT,
+};
+struct rdzv_watchdog {
+    enum watchdog_state state;
+    uint64_t quiet_ns;              /* for how long; of STARTING: since the start */
+    uint64_t limit_ns;              /* of quiet_ns, that counts now; UINT64_MAX: none */
+    char said[RDZV_REASON_MAX / 4]; /* the last report of this quiet, or the verdict; or "" */
+};
+
 struct overview {
     enum group_state state;
     uint64_t since_ns; /* how long it has been in this state */
@@ -376,6 +392,7 @@ struct overview {
     uint64_t incident_ns;                     /* how long ago */
     enum outcome outcome;
     char reason[RDZV_REASON_MAX / 4]; /* of STOPPING and CLOSED */
+    struct rdzv_watchdog watchdog;
 };
 
 enum overview_place {                   /* a node's place in the group */
@@ -410,3 +427,4 @@ extern const char *const node_state_names[NODE_STATE_COUNT];
 extern const char *const outcome_names[OUTCOME_COUNT];
 extern const char *const group_state_names[GROUP_STATE_COUNT];
 extern const char *const overview_place_names[PLACE_COUNT];
+extern const char *const watchdog_state_names[WATCHDOG_STATE_COUNT];

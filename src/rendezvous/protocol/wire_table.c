@@ -390,6 +390,10 @@ static const struct json_field overview_fields[] = {
     {JSON_FIELD(overview, ID, "incident_ns", incident_ns)},
     {JSON_NAMED(overview, "outcome", outcome, outcome_names)},
     {JSON_FIELD(overview, TEXT, "reason", reason)},
+    {JSON_NAMED(overview, "watchdog", watchdog.state, watchdog_state_names)},
+    {JSON_FIELD(overview, ID, "quiet_ns", watchdog.quiet_ns)},
+    {JSON_FIELD(overview, ID, "quiet_limit_ns", watchdog.limit_ns)},
+    {JSON_FIELD(overview, TEXT, "quiet_text", watchdog.said)},
 };
 
 static const struct json_field row_fields[] = {

@@ -112,6 +112,8 @@ struct rdzv_server_ops {
     void (*safe_point)(void *arg);
     /* For the event log. May be NULL */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
+    /* What the watchdog says now, for operators. NULL: nothing; must not free the server */
+    void (*watchdog)(void *arg, struct rdzv_watchdog *ret);
     /* Another agent leads, or has closed the job: the nodes have been redirected. The server may be
      * freed at once or from a deferred call. The last callback. */
     void (*deposed)(void *arg, uint32_t epoch);

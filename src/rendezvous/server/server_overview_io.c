@@ -67,6 +67,8 @@ static void begin(struct rdzv_server *s) {
     uint64_t now = clock_now_ns();
     make_room(o);
     group_overview(s->group, now, &m.overview);
+    if (s->config.ops.watchdog != NULL)
+        s->config.ops.watchdog(s->config.arg, &m.overview.watchdog);
     o->rows = xcalloc(m.overview.n_nodes + 1, sizeof *o->rows);
     o->n_rows = (uint32_t)group_overview_nodes(s->group, now, 0, o->rows, m.overview.n_nodes);
     assert(o->n_rows == m.overview.n_nodes);

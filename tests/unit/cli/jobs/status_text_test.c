@@ -157,6 +157,28 @@ Test(status_text, each_state_is_said, .init = begin, .fini = finish) {
     cr_assert_not_null(strstr(text_of(0), "digits: closed (failed) for 1.0 s"));
 }
 
+Test(status_text, a_quiet_job_and_one_that_hangs_are_said, .init = begin, .fini = finish) {
+    struct rdzv_watchdog *w = &overview.watchdog;
+    *w = (struct rdzv_watchdog){.state = WATCHDOG_OK, .limit_ns = UINT64_MAX};
+    cr_assert_null(strstr(text_of(4), "watchdog"));
+    *w = (struct rdzv_watchdog){.state = WATCHDOG_STARTING, .quiet_ns = 4 * NS_PER_S, .limit_ns = 1800 * NS_PER_S};
+    cr_assert_null(strstr(text_of(4), "watchdog"), "nobody can know");
+    w->quiet_ns = 42 * NS_PER_S;
+    cr_assert_not_null(
+        strstr(text_of(4), "\n  watchdog   most workers have not begun to work, for 42 s (limit 30 min 00 s)\n"), "%s",
+        text_of(4));
+    *w = (struct rdzv_watchdog){.state = WATCHDOG_QUIET, .quiet_ns = 7 * NS_PER_S, .limit_ns = UINT64_MAX};
+    cr_assert_not_null(strstr(text_of(4), "\n  watchdog   quiet for 7.0 s\n"), "%s", text_of(4));
+    w->limit_ns = 180 * NS_PER_S;
+    (void)strcpy(w->said, "most workers have not moved for 5 s; rank 2\033 stops");
+    cr_assert_not_null(strstr(text_of(4), "16 workers, started 12 min 04 s ago\n"));
+    cr_assert_not_null(strstr(show(4, true), "\n  watchdog   quiet for 7.0 s (limit 3 min 00 s): most workers have not "
+                                             "moved for 5 s; rank 2? stops\n"),
+                       "%s", text_of(4));
+    w->state = WATCHDOG_HUNG;
+    cr_assert_not_null(strstr(text_of(4), "\n  watchdog   hung, quiet for 7.0 s: most workers"), "%s", text_of(4));
+}
+
 Test(status_text, what_the_arbiter_alone_knows_is_little, .init = begin, .fini = finish) {
     overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS, .reason = "all done"};
     cr_assert_str_eq(text_of(0), "job digits: closed (success)\n  reason     all done\n");
@@ -250,6 +272,32 @@ static void check_number(const struct json *obj, const char *key, double expecte
     cr_assert_not_null(member, "%s", key);
     cr_assert(json_number(member, &v), "%s", key);
     cr_assert_float_eq(v, expected, 0.0001, "%s: %f", key, v);
+}
+
+Test(status_text, programs_are_told_what_the_watchdog_says, .init = begin, .fini = finish) {
+    struct rdzv_watchdog *w = &overview.watchdog;
+    static const enum watchdog_state loud[] = {WATCHDOG_QUIET, WATCHDOG_HUNG};
+    static const enum watchdog_state others[] = {WATCHDOG_NONE, WATCHDOG_STARTING, WATCHDOG_OK};
+    for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+        *w = (struct rdzv_watchdog){.state = others[i], .quiet_ns = NS_PER_S, .limit_ns = NS_PER_S};
+        _cleanup_(json_freep) struct json *doc = json_of(4);
+        check_text(doc, "watchdog", others[i] == WATCHDOG_NONE ? NULL : watchdog_state_names[others[i]]);
+        check_text(doc, "quiet_seconds", NULL);
+        check_text(doc, "quiet_limit_seconds", NULL);
+        check_text(doc, "quiet_text", NULL);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(loud); i++) {
+        *w = (struct rdzv_watchdog){
+            .state = loud[i], .quiet_ns = 31500 * NS_PER_MS, .limit_ns = 180 * NS_PER_S, .said = "it waits"};
+        _cleanup_(json_freep) struct json *doc = json_of(4);
+        check_text(doc, "watchdog", watchdog_state_names[loud[i]]);
+        check_number(doc, "quiet_seconds", 31.5);
+        check_number(doc, "quiet_limit_seconds", 180);
+        check_text(doc, "quiet_text", "it waits");
+    }
+    w->limit_ns = UINT64_MAX;
+    _cleanup_(json_freep) struct json *doc = json_of(4);
+    check_text(doc, "quiet_limit_seconds", NULL);
 }
 
 Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {

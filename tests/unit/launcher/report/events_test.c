@@ -101,5 +101,6 @@ Test(events, each_kind_is_one_line_of_json) {
         cr_expect_str_eq(event, timeline_kind_name((enum timeline_kind)kind));
         cr_expect_eq(json_has(doc, "outcome"), kind == TIMELINE_CLOSED);
         cr_expect_eq(json_has(doc, "total_ms"), kind == TIMELINE_STARTED);
+        cr_expect_eq(json_has(doc, "quiet_ms"), kind == TIMELINE_QUIET || kind == TIMELINE_RESUMED);
     }
 }

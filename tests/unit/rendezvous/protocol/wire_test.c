@@ -178,30 +178,32 @@ Test(wire, the_words_of_succession_arrive_in_their_places) {
 Test(wire, what_operators_are_told_arrives_in_its_places) {
     static struct wire_message in, out;
     in = (struct wire_message){.kind = WIRE_OVERVIEW};
-    in.overview = (struct overview){.state = GROUP_RUNNING,
-                                    .since_ns = 1,
-                                    .epoch = 2,
-                                    .generation = {2, 3},
-                                    .running_ns = 4,
-                                    .leader = 5,
-                                    .leader_host = "node1",
-                                    .endpoint = "node1:29402",
-                                    .min_nodes = 6,
-                                    .max_nodes = 7,
-                                    .node_unit = 8,
-                                    .n_members = 9,
-                                    .world_size = 10,
-                                    .n_nodes = 11,
-                                    .n_spares = 12,
-                                    .n_excluded = 13,
-                                    .restarts_used = 14,
-                                    .max_restarts = 15,
-                                    .losses = 16,
-                                    .successors = {17, 18, 0},
-                                    .incident = "lost node4",
-                                    .incident_ns = 19,
-                                    .outcome = OUTCOME_FAILED,
-                                    .reason = "because"};
+    in.overview = (struct overview){
+        .state = GROUP_RUNNING,
+        .since_ns = 1,
+        .epoch = 2,
+        .generation = {2, 3},
+        .running_ns = 4,
+        .leader = 5,
+        .leader_host = "node1",
+        .endpoint = "node1:29402",
+        .min_nodes = 6,
+        .max_nodes = 7,
+        .node_unit = 8,
+        .n_members = 9,
+        .world_size = 10,
+        .n_nodes = 11,
+        .n_spares = 12,
+        .n_excluded = 13,
+        .restarts_used = 14,
+        .max_restarts = 15,
+        .losses = 16,
+        .successors = {17, 18, 0},
+        .incident = "lost node4",
+        .incident_ns = 19,
+        .outcome = OUTCOME_FAILED,
+        .reason = "because",
+        .watchdog = {.state = WATCHDOG_HUNG, .quiet_ns = 20, .limit_ns = UINT64_MAX, .said = "nothing has moved"}};
     there_and_back(&in, &out);
     cr_assert_eq(memcmp(&in.overview, &out.overview, sizeof in.overview), 0);
     in = (struct wire_message){.kind = WIRE_NODES, .nodes = {.first = 32, .n = 1}};
@@ -300,7 +302,8 @@ static int decode(const char *text) {
     "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"endpoint\":\"\",\"min_nodes\":1,\"max_nodes\":1," \
     "\"node_unit\":1,\"n_members\":1,\"world_size\":1,\"n_nodes\":1,\"n_spares\":0,\"n_excluded\":0,"                  \
     "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"successors\":[" successors "],"                             \
-    "\"incident\":\"\",\"incident_ns\":\"0\",\"outcome\":\"none\",\"reason\":\"\"}"
+    "\"incident\":\"\",\"incident_ns\":\"0\",\"outcome\":\"none\",\"reason\":\"\","                                    \
+    "\"watchdog\":\"none\",\"quiet_ns\":\"0\",\"quiet_limit_ns\":\"0\",\"quiet_text\":\"\"}"
 #define ROW(state, nproc)                                                                                         \
     "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\"" state \
     "\",\"connected\":true,\"silent_ns\":\"0\",\"node_rank\":0,\"first_rank\":0,\"nproc\":" nproc                 \
