@@ -52,7 +52,8 @@ def longest(values):
 
 def shown(line):
     """What a line of muster says of rank 2."""
-    return re.sub(r"^.*?(?=rank 2 )", "", line or "not named").replace("|", "/")
+    line = re.sub(r"^.*?(?=rank 2 )", "", line or "not named").replace("|", "/")
+    return re.sub(r"/\S*/(?=(fifo|fuse)\.)", ".../", line)  # a temporary folder
 
 
 def table(rows):

@@ -254,18 +254,18 @@ static const struct option_def defs[] = {
      .choices = "auto restart report off",
      CHOICE(hang_action, JOB_HANG_AUTO, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF)},
     {"hang-timeout", "SECONDS", ENV | OURS,
-     "How long the others may wait for a rank that is busy until the job counts as hung; 0: for "
-     "ever",
+     "How long most ranks may wait for one that is busy until the job counts as hung; 0: for ever",
      SECONDS(hang_timeout_ns)},
     {"hang-still", "SECONDS", ENV | OURS,
      "The same while nothing moves on any node: no main thread, no child, no bytes; 0: for ever",
      SECONDS(hang_still_ns)},
     {"hang-report", "SECONDS", ENV | OURS,
-     "How long the job may be quiet until that is reported; nobody is touched for it; 0: it is not "
-     "reported",
+     "How long most ranks may not move until that is reported, and again after 5 minutes; nobody "
+     "is touched for it; 0: it is not reported",
      SECONDS(hang_report_ns)},
     {"evidence-timeout", "SECONDS", ENV | OURS,
-     "How long a node may look for what its workers do when the job hangs",
+     "How long a node may look for what its workers do when the job is quiet or hangs; 0: nobody "
+     "looks",
      SECONDS(evidence_timeout_ns)},
     {"exit-code", "WHOSE", ENV | OURS,
      "Exit status of a job that failed: 1, as with torchrun, or that of the worker that failed "
