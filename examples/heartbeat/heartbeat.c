@@ -2,7 +2,8 @@
  *
  *     cc -o heartbeat examples/heartbeat/heartbeat.c && muster run --no-python ./heartbeat
  *
- * Under another launcher nothing is told. sd_notify(3) of libsystemd does the same. */
+ * Under another launcher nothing is told. sd_notify(3) of libsystemd does the same with
+ * NOTIFY_SOCKET, which is muster's, too, but in a service of systemd that has one itself. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@
 
 static void tell(const char *text) {
     static int agent = -1;
-    const char *name = getenv("NOTIFY_SOCKET");
+    const char *name = getenv("MUSTER_NOTIFY_SOCKET");
     struct sockaddr_un to = {.sun_family = AF_UNIX};
     if (name == NULL || name[0] == '\0' || strlen(name) >= sizeof to.sun_path)
         return;

@@ -7,7 +7,7 @@ Under another launcher nothing is told.
 import os
 import socket
 
-name = os.environ.get("NOTIFY_SOCKET", "")
+name = os.environ.get("MUSTER_NOTIFY_SOCKET", "")
 if name:
     agent = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     agent.connect(name.replace("@", "\0", 1))

@@ -196,8 +196,8 @@ class Sshd(Machines):
             if not self._listener(n):
                 self.start_sshd(n)
             self.set_shell(self.names[n])
-            for path in self.home(self.names[n]).iterdir():
-                path.unlink()
+            for path in self.home(self.names[n]).iterdir():  # fish makes folders in it
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
         for pid in self.head.processes():
             harness.kill(pid)
 

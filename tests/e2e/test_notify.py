@@ -59,6 +59,21 @@ def test_the_examples_tell_steps_and_a_longer_limit(heartbeat, agent, kind, step
 
 
 @pytest.mark.parametrize("kind", ["c", "py", "sh"])
+def test_the_examples_tell_muster_not_the_service_in_which_it_runs(heartbeat, agent, kind):
+    service = Agent()  # for systemd, WATCHDOG_USEC= is the deadline of the whole service
+    try:
+        with subprocess.Popen(heartbeat[kind], env={**agent.env, "NOTIFY_SOCKET": service.name},
+                              stdout=subprocess.DEVNULL) as run:
+            agent.hear("WATCHDOG_USEC=0")
+            assert run.wait(60 * SLOWER) == 0
+        service.socket.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            print(service.socket.recv(4096))
+    finally:
+        service.socket.close()
+
+
+@pytest.mark.parametrize("kind", ["c", "py", "sh"])
 def test_the_examples_run_under_muster_and_alone(job, heartbeat, kind):
     env = {k: v for k, v in os.environ.items() if not k.endswith("NOTIFY_SOCKET")}
     alone = subprocess.run(heartbeat[kind], env=env, capture_output=True, text=True, timeout=60 * SLOWER)

@@ -120,7 +120,7 @@ def test_ps_lists_the_agents_of_this_machine(job):
         assert (x["workers"], x["world_size"]) == (2, 4) and "--rdzv-id=e2e" in x["command"]
     job.go()
     assert (a.wait(), b.wait()) == (0, 0)
-    assert json.loads(ask(job, "ps", "--json")[1]) == {"agents": []}
+    assert json.loads(ask(job, "ps", "--json")[1]) == {"agents": [], "heads": []}
 
 
 def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import time
 
 import pytest
@@ -297,7 +298,9 @@ def test_a_login_shell_that_prints(here, shell):
         pytest.skip(f"no {shell} here")
     for name in ("node1", "node2"):
         here.cluster.set_shell(name, path)
-        for rc in (".bashrc", ".zshenv", ".cshrc", ".tcshrc"):
+        fish = ".config/fish/config.fish"
+        (here.cluster.home(name) / fish).parent.mkdir(parents=True, exist_ok=True)
+        for rc in (".bashrc", ".zshenv", ".cshrc", ".tcshrc", fish):
             (here.cluster.home(name) / rc).write_text("echo 'Welcome to the cluster!'\necho again\nprintf 'no line end'\n")
     code, out, err = here.run("node1,node2", worker="echo \"it's $RANK\"")
     assert code == 0 and sorted(out.splitlines()) == ["[0]: it's 0", "[1]: it's 1"], out + err
@@ -311,10 +314,8 @@ def test_a_program_with_any_path(here, name):
     folder.mkdir()
     program = folder / "muster"
     program.symlink_to(MUSTER)
-    for shell in ("bash", "dash", "zsh"):
-        if not os.path.exists(f"/bin/{shell}"):
-            continue
-        here.cluster.set_shell("node1", f"/bin/{shell}")
+    for shell in filter(None, map(shutil.which, ("bash", "dash", "zsh", "csh", "tcsh", "fish"))):
+        here.cluster.set_shell("node1", shell)
         done = here.cluster.run(program, "run", "-H", "node1", "--no-python", "echo", "ran", folder=here.job.tmp,
                                 env=here.job.env("a", here.env()), check=False)
         assert done.returncode == 0 and "ran" in done.stdout, f"{shell}: {done.stderr}"

@@ -41,7 +41,7 @@ static void add_option(const struct option_set *set, const struct option_def *de
         strbuf_add(out, " -x -a ");
         add_quoted(out, words);
     } else if (question != NULL) {
-        strbuf_printf(out, " -x -a '(muster completion words %s 2>/dev/null)'", question);
+        strbuf_printf(out, " -x -a '(__muster_words %s)'", question);
     } else if (model->arg != NULL && strcmp(model->arg, "DIR") == 0) {
         strbuf_add(out, " -x -a '(__fish_complete_directories)'");
     } else if (model->arg != NULL && strcmp(model->arg, "FILE") == 0) {
@@ -85,6 +85,9 @@ void completion_fish(const char *const *names, const struct option_set *const *s
                     "    set -l before (string match -r '.*,' -- $word)\n"
                     "    printf '%s\\n' \"$before\"$argv\n"
                     "end\n"
+                    "function __muster_words\n" /* muster may be started by a path */
+                    "    command -q muster; and muster completion words $argv 2>/dev/null\n"
+                    "end\n"
                     "function __muster_at_command\n"
                     "    set -l words (commandline -opc)\n"
                     "    test (count $words) -eq 1\n"
@@ -97,7 +100,7 @@ void completion_fish(const char *const *names, const struct option_set *const *s
         if (completion_question(sets[i]->offer) != NULL)
             strbuf_printf(out,
                           "complete -c muster -n __muster_at_%s -f -a "
-                          "'(muster completion words %s 2>/dev/null)'\n",
+                          "'(__muster_words %s)'\n",
                           sets[i]->command, completion_question(sets[i]->offer));
         if (completion_offers_folders(sets[i]))
             strbuf_printf(out,
