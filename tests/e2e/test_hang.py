@@ -241,6 +241,38 @@ def test_a_debugger_is_left_alone(job):
     assert ring.finish() == [0, 0], ring.said()
 
 
+ASKS = r"""
+i=0
+while [ "$i" -lt 100000 ]; do i=$((i + 1)); done
+if [ "$RANK" = 1 ]; then
+    read -r line
+    echo "typed: $line"
+    echo > "$1"
+else
+    read -r line < "$1"
+fi
+"""
+
+
+def test_a_rank_that_waits_for_somebody_to_type_is_left_alone(job):
+    """As at a debugger's prompt. It is said once, as the prompt may be where nobody sees it."""
+    script, fifo = job.tmp / "asks.sh", job.tmp / "fifo"
+    script.write_text(ASKS)
+    os.mkfifo(fifo)
+    keyboard, terminal = os.openpty()
+    agent = job.agent("a", "--nproc-per-node=2", "--max-restarts=1", "--hang-still=0", "--hang-timeout=15", "--hang-report=18",
+                      "--no-python", "/bin/sh", script, fifo, stdin=terminal)
+    try:
+        agent.wait_said(r"the job is quiet: rank 1 waits for somebody to type.*rank 1 \(node .*read\(\)", 90 * SLOWER)
+        os.write(keyboard, b"go on\n")
+        status, out, said = agent.finish(60)
+        assert (status, "typed: go on" in out) == (0, True), out + said
+        assert "the job hangs" not in said and said.count("waits for somebody to type") == 1, said
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+
+
 def test_nothing_is_watched_with_off(job):
     ring = Ring(job, "--max-restarts=1", "--hang-action=off", what="stop", ranks=[0])
     pid = ring.pid(0)

@@ -29,7 +29,8 @@ struct slow_look {
     /* Only of a main thread that runs all the time: a number made of where its Python frames are
      * (pystack_addresses()); 0: not known. */
     uint64_t addresses;
-    bool gpu; /* the worker has a GPU open */
+    bool gpu;  /* the worker has a GPU open */
+    bool asks; /* it, or the child that it waits for, waits for somebody to type */
 };
 
 /* SIGN_BUSY and SIGN_BYTES, of what it did in `elapsed_ns` between two looks. A figure that fell

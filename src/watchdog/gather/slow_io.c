@@ -10,6 +10,7 @@
 #include "io/process/proc.h"
 #include "watchdog/gather/socket_bytes_io.h"
 #include "watchdog/gather/thread_io.h"
+#include "watchdog/signs/terminal_io.h"
 
 #define TEXT_MAX 512
 #define PATH_BYTES 64
@@ -135,6 +136,7 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     (void)!proc_each_number(path, add_own, &own); /* it can have ended */
     l->cpu_ns = all > own.ns ? all - own.ns : 0;
     find_followed(l);
+    l->asks = terminal_is_awaited(l->follow != 0 ? l->follow : l->pid);
     if (t->hot && l->gpu)
         l->addresses = addresses_of(t);
 }
@@ -203,6 +205,7 @@ static void tell(struct slow *s, struct known *k) {
     const struct known *before = find(s, l->rank);
     uint64_t elapsed_ns = s->asked_ns - s->looked_ns;
     uint32_t flags = before == NULL ? 0 : slow_flags(&before->task.look, l, elapsed_ns);
+    flags |= l->asks ? SIGN_ASKS : 0U;
     k->since_ns = s->asked_ns;
     if (before != NULL && k->task.hot && slow_spins(&before->task.look, l, elapsed_ns)) {
         k->since_ns = before->since_ns;

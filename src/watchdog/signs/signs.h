@@ -68,7 +68,8 @@ enum {
     /* The links of its GPU are watched: without SIGN_GPU they are silent. A worker that spins and
      * whose links nobody watches may compute in one long call. */
     SIGN_GPU_SEEN = 1 << 8,
-    SIGN_ALL = (1 << 9) - 1,
+    SIGN_ASKS = 1 << 9, /* it waits for somebody to type: a debugger's prompt, input() */
+    SIGN_ALL = (1 << 10) - 1,
 };
 struct worker_signs {
     uint32_t rank; /* global */

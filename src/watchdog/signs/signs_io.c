@@ -182,7 +182,7 @@ void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags, uint64
     struct signs_worker *w = find(s, rank);
     if (w == NULL || w->pid != pid || w->ended)
         return;
-    w->slow_flags = flags & (SIGN_BUSY | SIGN_BYTES | SIGN_SPINS);
+    w->slow_flags = flags & (SIGN_BUSY | SIGN_BYTES | SIGN_SPINS | SIGN_ASKS);
     w->spins_ns = since_ns;
     settle(w);
 }

@@ -33,7 +33,7 @@ void signs_ended(struct signs *s, uint32_t rank);
 void signs_remove(struct signs *s, uint32_t rank); /* a rank that is not there: nothing */
 
 /* What a closer look (watchdog/gather/slow_io.h) has found, if the rank still is this process.
- * flags: SIGN_BUSY, SIGN_BYTES and SIGN_SPINS, for its row until it moves, or is looked at again.
+ * flags: SIGN_BUSY, _BYTES, _SPINS and _ASKS, for its row until it moves, or is looked at again.
  * With SIGN_SPINS it does not move, although its main thread runs all the time: since since_ns. */
 void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags, uint64_t since_ns);
 /* Whether its main thread has run all the time for SIGNS_HOT samples: it may spin. */

@@ -33,6 +33,7 @@ static void count_worker(const struct hang *h, const struct hang_worker *w, stru
     c->moving += moves;
     c->stopped += stopped;
     c->traced += traced;
+    c->asking += !moves && (w->flags & SIGN_ASKS) != 0;
     c->begun += has_begun(h, w);
     c->active += moves || busy;
     /* Its node has more to say of it: also if it moved in the second in which it was stopped. */
@@ -174,6 +175,16 @@ static bool report_is_due(struct hang *h) {
     return now;
 }
 
+/* One asks for input. Its prompt may be where nobody sees it. */
+static bool asking_is_due(struct hang *h) {
+    if (h->asks_ns == TIME_NEVER)
+        h->asks_ns = h->last_ns;
+    bool now =
+        !h->asked && h->limits.report_ns != 0 && h->last_ns - h->asks_ns >= h->limits.report_ns;
+    h->asked = h->asked || now;
+    return now;
+}
+
 /* Nobody knows what happened while all were stopped, so nothing is concluded from that time. */
 static void suspend(struct hang *h) {
     for (uint32_t r = 0; r < h->n; r++)
@@ -187,8 +198,10 @@ void hang_judge(struct hang *h, struct hang_update *ret) {
     struct hang_count c;
     count_all(h, &c);
     bool begun = h->state != HANG_STARTING || 2 * c.begun > c.alive;
-    bool suspended = c.alive > 0 && (c.stopped == c.alive || c.traced > 0);
+    bool suspended = c.alive > 0 && (c.stopped == c.alive || c.traced + c.asking > 0);
     h->frozen = suspended || c.silent > 0;
+    if (c.asking == 0)
+        h->asks_ns = TIME_NEVER;
     if (c.alive == 0 || (begun && 2 * c.moving > c.alive)) {
         on_beat(h, ret);
         return;
@@ -202,6 +215,9 @@ void hang_judge(struct hang *h, struct hang_update *ret) {
         h->beat_at = last_beat(h, c.alive);
     if (suspended) {
         suspend(h);
+        ret->report_due = c.asking > 0 && asking_is_due(h);
+        if (ret->report_due)
+            hang_say(h, &c, ret);
         return;
     }
     judge_stopped(h, &c);

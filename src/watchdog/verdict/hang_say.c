@@ -48,6 +48,8 @@ static enum hang_sign sign_of(const struct hang *h, const struct hang_worker *w,
         return HANG_SIGN_ENDED;
     if (stopped)
         return HANG_SIGN_STOPPED;
+    if (!hang_moves(h, w) && (w->flags & SIGN_ASKS) != 0)
+        return HANG_SIGN_ASKS;
     if (w->step != 0 && w->step < step_ahead_of)
         return HANG_SIGN_BEHIND;
     if (few_active && (hang_moves(h, w) || hang_is_active(w->flags)))
@@ -121,10 +123,18 @@ static void say_verdict(const struct hang *h, struct hang_update *ret) {
 }
 
 void hang_say(struct hang *h, const struct hang_count *c, struct hang_update *ret) {
+    char who[64];
     find_suspects(h, c, ret);
-    if (ret->hung)
+    if (ret->hung) {
         say_verdict(h, ret);
-    else
+    } else if (c->asking > 0) {
+        name_ranks(ret, HANG_SIGN_ASKS, who, sizeof who);
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "%s wait%s for somebody to type, as a debugger's prompt does: that is not "
+                       "taken for a hang",
+                       who, c->asking == 1 ? "s" : "");
+    } else {
         (void)snprintf(ret->text, sizeof ret->text, "most workers have not moved for %" PRIu64 " s",
                        (h->clock - h->beat_at) / NS_PER_S);
+    }
 }

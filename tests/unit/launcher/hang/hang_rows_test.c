@@ -116,7 +116,7 @@ Test(hang_rows, time_of_a_stopped_worker_does_not_count) {
     announce("WATCHDOG_USEC=5000000");
     cr_expect(due(0));
     for (int i = 0; i < 10; i++)
-        (void)due_as(NS_PER_S, i < 5 ? SIGN_STOPPED : SIGN_TRACED, 0, 1);
+        (void)due_as(NS_PER_S, i < 4 ? SIGN_STOPPED : i < 7 ? SIGN_TRACED : SIGN_ASKS, 0, 1);
     cr_expect_eq(rows[0].since_announced_ns, NS_PER_S);
     cr_expect(!due(0));
     cr_expect_eq(rows[0].since_announced_ns, 2 * NS_PER_S);

@@ -119,6 +119,44 @@ Test(hang, all_stopped_or_one_traced_is_never_a_hang_and_no_report) {
     rig_fini(r);
 }
 
+Test(hang, one_that_waits_for_somebody_to_type_is_never_a_hang_and_that_is_said_once) {
+    struct rig *r = working();
+    rig_all(r, false);
+    r->w[2].flags = SIGN_ASKS;
+    assert_between(rig_until_hung(r, 25), -1, -1);
+    cr_expect_eq(r->reports, 0);
+    assert_between(rig_until_hung(r, 10000), -1, -1);
+    cr_expect_eq(r->last.why, HANG_WHY_SUSPENDED);
+    cr_expect_eq(r->reports, 1);
+    cr_expect_str_eq(r->text, "rank 2 waits for somebody to type, as a debugger's prompt does: that is not taken "
+                              "for a hang");
+    cr_assert_eq(r->n_suspects, 1);
+    cr_expect_eq(r->suspects[0].sign, HANG_SIGN_ASKS);
+    rig_all(r, true); /* a line was typed; then the next prompt */
+    rig_run(r, 5);
+    rig_all(r, false);
+    assert_between(rig_until_hung(r, 10000), -1, -1);
+    cr_expect_eq(r->reports, 1);
+    r->w[2].flags = 0; /* it was the last */
+    assert_between(rig_until_hung(r, 1000), 170, 182);
+    rig_fini(r);
+}
+
+Test(hang, while_two_wait_for_somebody_to_type_nobody_is_late) {
+    struct rig *r = working();
+    for (uint32_t i = 0; i < 4; i++) {
+        r->w[i].deadline_ns = S(20);
+        r->w[i].announced_at = r->now;
+    }
+    rig_run(r, 2);
+    rig_all(r, false);
+    r->w[0].flags = r->w[1].flags = SIGN_ASKS;
+    assert_between(rig_until_hung(r, 10000), -1, -1);
+    cr_expect_str_eq(r->text, "rank 0 and 1 more wait for somebody to type, as a debugger's prompt does: that is "
+                              "not taken for a hang");
+    rig_fini(r);
+}
+
 Test(hang, one_stopped_and_one_traced_is_never) {
     struct rig *r = working();
     rig_all(r, false);
