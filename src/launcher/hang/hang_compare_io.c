@@ -36,6 +36,7 @@ struct work {
     struct evidence *evidence;   /* [n_nodes] */
     struct suspects_node *nodes; /* [n_nodes] */
     bool *came;                  /* [world_size] it has a connection to the store */
+    uint64_t *collectives;       /* [world_size] by NCCL RAS */
     struct err *errors;          /* [n_nodes] */
     struct suspects_input in;
     struct suspects found;
@@ -70,6 +71,13 @@ static void read_came(struct work *k) {
         }
 }
 
+/* One node asks for the whole job: that of rank 0 (gather_sources_io.h). */
+static void read_collectives(struct work *k) {
+    const struct hang_group *g = &k->ask->answers->group;
+    k->collectives = xcalloc(g->world_size, sizeof *k->collectives);
+    evidence_counts(&k->evidence[g->node_of[0]], k->collectives, g->world_size);
+}
+
 static int compare(struct work *k) {
     const struct hang_compare_ask *ask = k->ask;
     const struct hang_group *g = &ask->answers->group;
@@ -78,10 +86,12 @@ static int compare(struct work *k) {
     k->errors = xcalloc(g->n_nodes, sizeof *k->errors);
     read_answers(k);
     read_came(k);
+    read_collectives(k);
     k->in = (struct suspects_input){.n_ranks = g->world_size,
                                     .nodes_of = g->node_of,
                                     .n_nodes = g->n_nodes,
                                     .nodes = k->nodes,
+                                    .collectives = k->collectives,
                                     .came = k->came,
                                     .waited = ask->waited,
                                     .failed = ask->failed,

@@ -23,6 +23,7 @@ void evidence_fini(struct evidence *e) {
         free(e->stacks[i].frames);
     free(e->workers);
     free(e->stacks);
+    free(e->counts);
     free(e->ras);
     free(e->gpus);
     free(e->nics);
@@ -104,6 +105,32 @@ int evidence_add_stack(struct evidence *e, const struct evidence_frame *frames, 
     *ret = e->n_stacks++;
     e->stacks[*ret] = (struct evidence_stack){.n = kept, .frames = copy, .cut = cut};
     return 0;
+}
+
+int evidence_add_counts(struct evidence *e, const uint64_t *counts, uint32_t n) {
+    for (uint32_t i = 0, end; i < n; i = end) {
+        for (end = i + 1; end < n && counts[end] == counts[i]; end++)
+            ;
+        if (counts[i] == 0)
+            continue;
+        struct evidence_count *list =
+            grow(e->counts, e->n_counts, sizeof *e->counts, EVIDENCE_COUNTS_MAX);
+        if (list == NULL)
+            return e->n_counts == EVIDENCE_COUNTS_MAX ? -E2BIG : -ENOMEM;
+        e->counts = list;
+        e->counts[e->n_counts++] =
+            (struct evidence_count){.first = i, .n = end - i, .collectives = counts[i]};
+    }
+    return 0;
+}
+
+void evidence_counts(const struct evidence *e, uint64_t *ret, uint32_t n) {
+    memset(ret, 0, n * sizeof *ret);
+    for (uint32_t i = 0; i < e->n_counts; i++) {
+        const struct evidence_count *c = &e->counts[i];
+        for (uint32_t r = c->first; r < n && r - c->first < c->n; r++)
+            ret[r] = c->collectives;
+    }
 }
 
 _printf_(3, 0) static void add_gap(char gaps[][EVIDENCE_LINE_MAX], uint32_t *n, const char *format,

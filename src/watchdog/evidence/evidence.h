@@ -23,7 +23,8 @@
 #define EVIDENCE_WORD_MAX 64 /* wchan, name of a thread, of a system call */
 #define EVIDENCE_TARGET_MAX 256
 #define EVIDENCE_LINE_MAX 256
-#define EVIDENCE_TEXT_MAX 16384 /* of one source: kernel stack, RAS, recorder, kernel log */
+#define EVIDENCE_TEXT_MAX 16384  /* of one source: kernel stack, RAS, recorder, kernel log */
+#define EVIDENCE_COUNTS_MAX 4096 /* ranges of ranks with the same number of collectives */
 #define EVIDENCE_JSON_MAX ((size_t)1 << 20) /* of a node */
 
 struct evidence_frame {
@@ -81,6 +82,12 @@ struct evidence_worker {
     uint32_t n_gaps;
 };
 
+/* n ranks from `first` on have launched so many collectives. */
+struct evidence_count {
+    uint32_t first, n;
+    uint64_t collectives;
+};
+
 struct evidence {
     /* Of the host, as its agent knows it. In messages the second agent of a host has another name
      */
@@ -94,6 +101,8 @@ struct evidence {
     uint32_t n_stacks;
     struct evidence_stack *stacks; /* owned; each distinct one once */
     char *ras;                     /* NCCL RAS: one answer describes the whole job; owned; NULL */
+    uint32_t n_counts;
+    struct evidence_count *counts; /* by that; ranks of all nodes; who is not in it: not known */
     char *gpus;                    /* NVML's counters, a line for each GPU; owned; NULL */
     char *nics;                    /* counters of the NICs, a line each; owned; NULL */
     char *kernel_log;              /* its last lines; owned; NULL */
@@ -114,6 +123,11 @@ struct evidence_child *evidence_add_child(struct evidence_worker *w);
  * has EVIDENCE_WORKERS_MAX stacks. Copies the frames; more than EVIDENCE_FRAMES_MAX are cut. */
 _must_use_ int evidence_add_stack(struct evidence *e, const struct evidence_frame *frames, size_t n,
                                   uint32_t *ret);
+/* Of each rank of the job how many collectives it has launched; 0: not known. -ENOMEM, or -E2BIG:
+ * only the first EVIDENCE_COUNTS_MAX ranges are kept. */
+_must_use_ int evidence_add_counts(struct evidence *e, const uint64_t *counts, uint32_t n);
+/* Back: of n ranks. */
+void evidence_counts(const struct evidence *e, uint64_t *ret, uint32_t n);
 /* "what: why", as printf. A gap too many is dropped. */
 _printf_(2, 3) void evidence_gap(struct evidence *e, const char *format, ...);
 _printf_(2, 3) void evidence_worker_gap(struct evidence_worker *w, const char *format, ...);

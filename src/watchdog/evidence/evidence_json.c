@@ -39,6 +39,19 @@ static void *add_stacks(void *of) {
     return &e->stacks[e->n_stacks++];
 }
 
+static void *add_counts(void *of) {
+    struct evidence *e = of;
+    struct evidence_count *list =
+        e->n_counts < EVIDENCE_COUNTS_MAX
+            ? realloc(e->counts, (e->n_counts + (size_t)1) * sizeof *e->counts)
+            : NULL;
+    if (list == NULL)
+        return NULL;
+    e->counts = list;
+    e->counts[e->n_counts] = (struct evidence_count){0};
+    return &e->counts[e->n_counts++];
+}
+
 static void *add_frames(void *of) {
     struct evidence_stack *s = of;
     struct evidence_frame *list = s->n < EVIDENCE_FRAMES_MAX
@@ -179,6 +192,13 @@ static const struct json_field worker_fields[] = {
 };
 static const struct json_table worker = JSON_TABLE(evidence_worker, worker_fields);
 
+static const struct json_field count_fields[] = {
+    {JSON_FIELD(evidence_count, U32, "first", first)},
+    {JSON_FIELD(evidence_count, U32, "n", n)},
+    {JSON_FIELD(evidence_count, U64, "collectives", collectives)},
+};
+static const struct json_table count = JSON_TABLE(evidence_count, count_fields);
+
 static int check(const void *of, struct err *err);
 
 static const struct json_field node_fields[] = {
@@ -189,6 +209,8 @@ static const struct json_field node_fields[] = {
     {JSON_ARRAY_OF(evidence, "workers", workers, add_workers, worker)},
     {JSON_ARRAY_OF(evidence, "stacks", stacks, add_stacks, stack)},
     OWNED_TEXT(evidence, "ras", ras),
+    {JSON_ARRAY_OF(evidence, "counts", counts, add_counts, count),
+     JSON_IF_SOME(evidence, n_counts)},
     OWNED_TEXT(evidence, "gpus", gpus),
     OWNED_TEXT(evidence, "nics", nics),
     OWNED_LOG(evidence, "kernel_log", kernel_log),

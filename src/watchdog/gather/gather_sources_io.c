@@ -135,6 +135,32 @@ static const struct evidence_worker *first_rank(const struct evidence *e) {
     return NULL;
 }
 
+/* The processes of the workers, and their children: of a wrapper, one of these is the rank. */
+static struct ras_own *own_of(const struct evidence *e, size_t *ret_n) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++)
+        n += 1 + e->workers[i].n_children;
+    struct ras_own *own = xcalloc(n + 1, sizeof *own);
+    *ret_n = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++) {
+        const struct evidence_worker *w = &e->workers[i];
+        own[(*ret_n)++] = (struct ras_own){w->rank, w->pid};
+        for (uint32_t k = 0; k < w->n_children; k++)
+            own[(*ret_n)++] = (struct ras_own){w->rank, w->children[k].pid};
+    }
+    return own;
+}
+
+/* Of the ranks of all nodes: theirs may have no evidence. */
+static void take_counts(struct evidence *e, const struct ras *ras, uint32_t world) {
+    size_t n_own;
+    _cleanup_(freep) struct ras_own *own = own_of(e, &n_own);
+    _cleanup_(freep) uint64_t *counts = xcalloc(world + (size_t)1, sizeof *counts);
+    (void)ras_counts(ras, world, own, n_own, counts);
+    if (evidence_add_counts(e, counts, world) < 0)
+        evidence_gap(e, "NCCL RAS: too many ranks differ: not all are compared");
+}
+
 static void ask_ras(struct evidence *e, uint64_t end_ns) {
     const struct evidence_worker *first = first_rank(e);
     _cleanup_(environ_fini) struct environ env = {0};
@@ -157,11 +183,8 @@ static void ask_ras(struct evidence *e, uint64_t end_ns) {
     ras_summary(&ras, &text);
     free(e->ras);
     e->ras = strbuf_take(&text);
-    for (uint32_t i = 0; i < e->n_workers && size != NULL && parse_u32(size, &world) == 0; i++) {
-        struct evidence_worker *w = &e->workers[i];
-        if (w->collectives == 0 && !ras_collectives(&ras, world, w->rank, w->pid, &w->collectives))
-            w->collectives = 0;
-    }
+    if (size != NULL && parse_u32(size, &world) == 0 && world <= RAS_RANKS_MAX)
+        take_counts(e, &ras, world);
     ras_fini(&ras);
 }
 

@@ -338,25 +338,102 @@ void ras_summary(const struct ras *r, struct strbuf *to) {
     }
 }
 
-bool ras_collectives(const struct ras *r, uint32_t world, uint32_t rank, int32_t pid,
-                     uint64_t *ret) {
-    bool found = false;
-    for (uint32_t i = 0; i < r->n_comms && r->whole; i++) {
-        const struct ras_comm *c = &r->comms[i];
-        if (c->size != world)
-            continue;
-        for (uint32_t k = 0; k < c->n_ranks; k++) {
-            const struct ras_rank *at = &c->ranks[k];
-            if (at->rank != rank || at->missing || at->counted == 0)
-                continue;
-            uint64_t sum = 0;
-            for (uint32_t kind = 0; kind < r->n_kinds; kind++)
-                sum += at->counts[kind];
-            if (at->pid != pid || (found && sum != *ret))
-                return false;
-            *ret = sum;
-            found = true;
+/* ---- counts ---- */
+
+#define COUNT_MAX (UINT64_C(1) << 48) /* of one kind: their sum has room */
+
+static bool is_ours(const struct ras *r, const struct ras_comm *c, const struct ras_own *own,
+                    size_t n_own) {
+    bool confirmed = !r->whole;
+    for (uint32_t k = 0; k < c->n_ranks; k++) {
+        bool listed = false, same = false;
+        for (size_t i = 0; i < n_own; i++) {
+            listed = listed || own[i].rank == c->ranks[k].rank;
+            same = same || (own[i].rank == c->ranks[k].rank && own[i].pid == c->ranks[k].pid);
         }
+        if (listed && !same && c->ranks[k].pid > 0)
+            return false;
+        confirmed = confirmed || same;
     }
-    return found;
+    return confirmed;
+}
+
+/* The sum of a rank of which all kinds are named. */
+static uint64_t sum_of(const struct ras *r, const struct ras_rank *at) {
+    uint64_t sum = 0;
+    for (uint32_t kind = 0; kind < r->n_kinds; kind++)
+        sum += MIN2(at->counts[kind], COUNT_MAX);
+    return sum;
+}
+
+static void add_whole(const struct ras *r, const struct ras_comm *c, uint32_t world, uint64_t *sums,
+                      bool *known) {
+    bool *here = xcalloc(world, sizeof *here);
+    for (uint32_t k = 0; k < c->n_ranks; k++) {
+        const struct ras_rank *at = &c->ranks[k];
+        if (at->rank >= world || at->missing || at->counted == 0 || here[at->rank])
+            continue;
+        here[at->rank] = true;
+        sums[at->rank] += sum_of(r, at);
+    }
+    for (uint32_t i = 0; i < world; i++)
+        known[i] = known[i] && here[i];
+    free(here);
+}
+
+/* How many of the ranks that are named have this count. */
+static uint32_t named(const struct ras_comm *c, const struct ras_tally *t) {
+    uint32_t n = 0;
+    for (uint32_t k = 0; k < c->n_ranks; k++)
+        n += (c->ranks[k].counted >> t->kind & 1) != 0 && c->ranks[k].counts[t->kind] == t->count;
+    return n;
+}
+
+/* The text form names who differs from most. False: it doesn't say who all of them are. */
+static bool add_outliers(const struct ras_comm *c, uint32_t world, uint64_t *sums, bool *known) {
+    uint64_t most[RAS_KINDS_MAX] = {0};
+    uint32_t kinds = 0;
+    for (uint32_t i = 0; i < c->n_tallies; i++) {
+        const struct ras_tally *t = &c->tallies[i];
+        if ((kinds >> t->kind & 1) != 0 && named(c, t) != t->ranks)
+            return false;
+        if ((kinds >> t->kind & 1) == 0)
+            most[t->kind] = MIN2(t->count, COUNT_MAX);
+        kinds |= 1U << t->kind;
+    }
+    for (uint32_t kind = 0; kind < RAS_KINDS_MAX; kind++)
+        for (uint32_t i = 0; i < world; i++)
+            sums[i] += most[kind];
+    for (uint32_t k = 0; k < c->n_ranks; k++) {
+        const struct ras_rank *at = &c->ranks[k];
+        if (at->rank >= world)
+            continue;
+        for (uint32_t kind = 0; kind < RAS_KINDS_MAX; kind++)
+            if ((at->counted & kinds) >> kind & 1)
+                sums[at->rank] += MIN2(at->counts[kind], COUNT_MAX) - most[kind];
+        known[at->rank] = known[at->rank] && !at->missing;
+    }
+    return kinds != 0;
+}
+
+uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
+                    uint64_t *ret) {
+    _cleanup_(freep) bool *known = xcalloc(world + (size_t)1, sizeof *known);
+    bool any = false;
+    uint32_t n = 0;
+    memset(known, true, world);
+    memset(ret, 0, world * sizeof *ret);
+    for (uint32_t i = 0; i < r->n_comms; i++) {
+        const struct ras_comm *c = &r->comms[i];
+        if (c->size != world || !is_ours(r, c, own, n_own))
+            continue;
+        if (r->whole)
+            add_whole(r, c, world, ret, known);
+        any = r->whole || add_outliers(c, world, ret, known) || any;
+    }
+    for (uint32_t i = 0; i < world; i++) {
+        ret[i] = any && known[i] ? MAX2(ret[i], (uint64_t)1) : 0;
+        n += ret[i] != 0;
+    }
+    return n;
 }

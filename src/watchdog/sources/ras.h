@@ -96,8 +96,15 @@ void ras_fini(struct ras *r); /* frees what it owns; *r is empty then */
  * 7 ranks; 119 in rank 2 (10.0.0.2, pid 12)". */
 void ras_summary(const struct ras *r, struct strbuf *to);
 
-/* How many collectives of all kinds a rank has launched in the communicator of all `world` ranks
- * (PyTorch's default group; ranks are the global ones there). False: there is no such communicator,
- * or several which disagree, or the rank's counts or pid are not known or are another's. */
-bool ras_collectives(const struct ras *r, uint32_t world, uint32_t rank, int32_t pid,
-                     uint64_t *ret);
+/* A process of this job that is known otherwise. */
+struct ras_own {
+    uint32_t rank;
+    int32_t pid;
+};
+/* How many collectives of all kinds each of `world` ranks has launched, in all communicators of
+ * that size added up (PyTorch's default group; ranks are the global ones there); at least 1. 0: not
+ * known. The text form tells only kinds in which ranks differ; numbers of one answer can be
+ * compared. A communicator in which a rank of `own` has only other processes is another job's; of
+ * the JSON form, one must be confirmed. Returns of how many ranks it is known. */
+uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
+                    uint64_t *ret);

@@ -46,9 +46,13 @@ static void on_compared(void *arg, const struct hang_compared *c) {
     loop_quit(loop);
 }
 
+/* What NCCL RAS says of each rank; 0: nothing. */
+static uint64_t collectives[4];
+
 /* Two ranks that wait in a call of train.py; `at`: the line of the second one. */
 static void add_node(uint32_t node, uint32_t first_rank, uint32_t at) {
     _cleanup_(evidence_fini) struct evidence e = {0};
+    cr_assert_eq(evidence_add_counts(&e, collectives, 4), 0);
     for (uint32_t i = 0; i < 2; i++) {
         struct evidence_frame frame = {.function = "step", .file = "/home/u/train.py", .line = i == 0 ? 76 : at};
         uint32_t stack;
@@ -122,6 +126,24 @@ Test(hang_compare_io, the_odd_rank_is_named) {
     cr_assert_eq(got.json_len, 0);
     cr_assert_str_eq(path, "", "no files were wanted");
     cr_assert_str_eq(files_error, "");
+}
+
+/* All ranks wait at the same place. */
+Test(hang_compare_io, who_has_launched_fewer_collectives_is_named_though_its_node_is_silent) {
+    memcpy(collectives, (const uint64_t[]){120, 120, 120, 119}, sizeof collectives);
+    add_node(0, 0, 76);
+    compare((struct hang_compare_ask){0});
+    cr_assert_not_null(strstr(line, "rank 3 (node b): at collective 119, others at 120; no evidence"), "%s", line);
+    cr_assert(got.n_suspects == 1 && got.first.rank == 3 && got.first.reason == SUSPECT_COLLECTIVES);
+    cr_assert(suspects[3] && !suspects[2]);
+}
+
+Test(hang_compare_io, collectives_are_told_by_the_node_of_rank_0_alone) {
+    add_node(0, 0, 76);
+    memcpy(collectives, (const uint64_t[]){120, 120, 119, 120}, sizeof collectives);
+    add_node(1, 2, 76);
+    compare((struct hang_compare_ask){0});
+    cr_assert_eq(got.n_suspects, 0, "%s", line);
 }
 
 Test(hang_compare_io, who_has_ended_is_told) {

@@ -42,6 +42,7 @@ static void fill(struct evidence *e) {
     cr_assert_eq(evidence_add_stack(e, frames, 2, &number), 0);
     cr_assert_eq(number, 0);
     e->ras = xstrdup("ras");
+    cr_assert_eq(evidence_add_counts(e, (const uint64_t[]){7, 7, 0, 6, 7}, 5), 0);
     e->kernel_log = xstrdup("log");
     evidence_gap(e, "recorder: %d", 5);
 }
@@ -81,11 +82,43 @@ Test(evidence, is_the_same_after_it_was_written_and_read) {
     cr_expect_str_eq(back.stacks[0].frames[0].file, "data.py");
     cr_expect_eq(back.stacks[0].frames[1].line, 76);
     cr_expect_str_eq(back.ras, "ras");
+    cr_assert_eq(back.n_counts, 3);
+    cr_expect(back.counts[0].first == 0 && back.counts[0].n == 2 && back.counts[0].collectives == 7);
+    uint64_t counts[6];
+    evidence_counts(&back, counts, 6);
+    cr_expect_arr_eq(counts, ((const uint64_t[]){7, 7, 0, 6, 7, 0}), sizeof counts);
     cr_expect_str_eq(back.kernel_log, "log");
     cr_expect_null(back.gpus);
     cr_assert_eq(back.n_gaps, 1);
     cr_expect_str_eq(back.gaps[0], "recorder: 5");
     cr_expect_not(back.cut);
+}
+
+Test(evidence, of_very_many_counts_the_first_are_kept) {
+    _cleanup_(evidence_fini) struct evidence e = {0}, back = {0};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    static uint64_t counts[EVIDENCE_COUNTS_MAX + 1], got[EVIDENCE_COUNTS_MAX + 1];
+    struct err err = {0};
+    for (uint32_t i = 0; i < ARRAY_SIZE(counts); i++)
+        counts[i] = 1 + i % 2;
+    cr_assert_eq(evidence_add_counts(&e, counts, EVIDENCE_COUNTS_MAX), 0);
+    evidence_fini(&e);
+    cr_assert_eq(evidence_add_counts(&e, counts, EVIDENCE_COUNTS_MAX + 1), -E2BIG);
+    evidence_write(&e, &text);
+    cr_assert_eq(evidence_read(text.data, text.len, &back, &err), 0, "%s", err.text);
+    evidence_counts(&back, got, ARRAY_SIZE(got));
+    cr_expect_arr_eq(got, counts, EVIDENCE_COUNTS_MAX * sizeof *counts);
+    cr_expect_eq(got[EVIDENCE_COUNTS_MAX], 0);
+}
+
+/* They come from another node. */
+Test(evidence, counts_of_ranks_that_are_not_there_are_left_out) {
+    struct evidence_count list[] = {{.first = 1, .n = UINT32_MAX, .collectives = 5},
+                                    {.first = UINT32_MAX, .n = 9, .collectives = 6}};
+    struct evidence e = {.counts = list, .n_counts = 2};
+    uint64_t got[4] = {9, 9, 9, 9};
+    evidence_counts(&e, got, 3);
+    cr_expect_arr_eq(got, ((const uint64_t[]){0, 5, 5, 9}), sizeof got);
 }
 
 Test(evidence, keeps_each_distinct_stack_once) {

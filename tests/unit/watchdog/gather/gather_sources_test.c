@@ -111,10 +111,13 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     cr_assert_str_eq(r.e.workers[0].recorder, "group 0: 6 enqueued, 0 completed\n"
                                               "NCCL's recorder was asked to write /logs/trace_0\n");
     cr_assert_eq(r.e.workers[0].collectives, 6);
+    uint64_t counts[8];
+    evidence_counts(&r.e, counts, 8);
+    cr_assert_arr_eq(counts, ((const uint64_t[]){120, 120, 120, 120, 120, 119, 120, 120}), sizeof counts);
     cr_assert_not_null(r.e.ras);
     cr_assert_not_null(strstr(r.e.ras, "119 in rank 5 (10.0.0.2, pid 105)"), "%s", r.e.ras);
     gather(&r, 3);
-    cr_assert_null(r.e.ras, "one node asks for the whole job");
+    cr_assert(r.e.ras == NULL && r.e.n_counts == 0, "one node asks for the whole job");
 }
 
 Test(gather_sources, what_does_not_answer_is_a_gap) {

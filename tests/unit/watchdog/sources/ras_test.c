@@ -40,6 +40,18 @@ static void both_have(const struct both *b, const char *line) {
     has(&b->text, line);
 }
 
+/* own: a rank of which the process is known. */
+static void counts_are(const struct ras *r, uint32_t world, uint32_t own, const uint64_t *expected) {
+    struct ras_own process = {.rank = own, .pid = 100 + (int32_t)own};
+    uint64_t got[ANSWER_RANKS_MAX];
+    uint32_t n = 0, known = ras_counts(r, world, &process, 1, got);
+    for (uint32_t i = 0; i < world; i++) {
+        cr_expect_eq(got[i], expected[i], "rank %u: %llu", i, (unsigned long long)got[i]);
+        n += expected[i] != 0;
+    }
+    cr_expect_eq(known, n);
+}
+
 Test(ras, a_job_in_which_all_is_well) {
     struct answer a = answer_of(8, 120, 2);
     _cleanup_(both_fini) struct both b;
@@ -60,11 +72,8 @@ Test(ras, the_rank_that_is_late_is_named_with_host_and_pid) {
     read_both(&a, &b);
     has(&b.json, "communicator 0xabc (8 ranks): AllReduce: 120 in ranks 0-4, 6-7; 119 in rank 5 (10.0.0.2, pid 105)\n");
     has(&b.text, "communicator 0xabc (8 ranks): AllReduce: 120 in 7 ranks; 119 in rank 5 (10.0.0.2, pid 105)\n");
-    uint64_t n = 0;
-    cr_assert(ras_collectives(&b.as_json, 8, 5, 105, &n));
-    cr_assert_eq(n, 121);
-    cr_assert(ras_collectives(&b.as_json, 8, 4, 104, &n));
-    cr_assert_eq(n, 122);
+    counts_are(&b.as_json, 8, 4, (const uint64_t[]){122, 122, 122, 122, 122, 121, 122, 122});
+    counts_are(&b.as_text, 8, 4, (const uint64_t[]){120, 120, 120, 120, 120, 119, 120, 120});
 }
 
 Test(ras, several_late_ranks_and_one_that_never_launched) {
@@ -79,6 +88,9 @@ Test(ras, several_late_ranks_and_one_that_never_launched) {
     has(&b.text, "AllReduce: 120 in 5 ranks; 118 in ranks 1 (10.0.0.1, pid 101), 2 (10.0.0.1, pid 102); "
                  "0 in rank 7 (10.0.0.2, pid 107)\n");
     has(&b.text, "Broadcast: 2 in 7 ranks; 0 in rank 7 (10.0.0.2, pid 107)\n");
+    static const uint64_t expected[] = {122, 120, 120, 122, 122, 122, 122, 1}; /* 0 would be: not known */
+    counts_are(&b.as_json, 8, 4, expected);
+    counts_are(&b.as_text, 8, 4, expected);
 }
 
 Test(ras, missing_and_dead_ranks) {
@@ -93,8 +105,12 @@ Test(ras, missing_and_dead_ranks) {
     has(&b.text, "1 process considered dead\n1 process gave no answer\nno answer: pid 103 on 10.0.0.1\n"
                  "considered dead: pid 106 on 10.0.0.2\n");
     both_have(&b, "2 time-outs of the service itself\n");
-    uint64_t n = 0;
-    cr_assert_not(ras_collectives(&b.as_json, 8, 6, 106, &n));
+    counts_are(&b.as_json, 8, 4, (const uint64_t[]){122, 122, 122, 0, 122, 122, 0, 122});
+    counts_are(&b.as_text, 8, 4, (const uint64_t[8]){0}); /* no count of it differs */
+    a.at[1].broadcasts = 1;
+    both_fini(&b);
+    read_both(&a, &b);
+    counts_are(&b.as_text, 8, 4, (const uint64_t[]){2, 1, 2, 0, 2, 2, 0, 2});
 }
 
 Test(ras, states_and_errors) {
@@ -117,16 +133,36 @@ Test(ras, states_and_errors) {
 Test(ras, counts_are_only_those_of_this_process_in_the_group_of_all) {
     struct answer a = answer_of(4, 9, 1);
     _cleanup_(both_fini) struct both b;
-    uint64_t n = 0;
+    uint64_t n[8];
     read_both(&a, &b);
-    cr_assert(ras_collectives(&b.as_json, 4, 1, 101, &n) && n == 10);
-    cr_assert_not(ras_collectives(&b.as_json, 8, 1, 101, &n), "another size");
-    cr_assert_not(ras_collectives(&b.as_json, 4, 1, 999, &n), "another process");
-    cr_assert_not(ras_collectives(&b.as_text, 4, 1, 101, &n), "the text form has no counts of all");
-    a.others = 1; /* two communicators of this size that disagree */
+    counts_are(&b.as_json, 4, 1, (const uint64_t[]){10, 10, 10, 10});
+    counts_are(&b.as_text, 4, 1, (const uint64_t[4]){0}); /* all are equal */
+    counts_are(&b.as_json, 8, 1, (const uint64_t[8]){0}); /* another size */
+    struct ras_own other = {.rank = 1, .pid = 999}, child[] = {{1, 100}, {1, 101}}, stranger = {.rank = 7, .pid = 101};
+    cr_assert_eq(ras_counts(&b.as_json, 4, &other, 1, n), 0, "another process");
+    cr_assert_eq(ras_counts(&b.as_json, 4, child, 2, n), 4, "a wrapper's child");
+    cr_assert_eq(ras_counts(&b.as_json, 4, &stranger, 1, n), 0, "nothing confirms it");
+    a.others = 1; /* another one of this size */
     both_fini(&b);
     read_both(&a, &b);
-    cr_assert_not(ras_collectives(&b.as_json, 4, 1, 101, &n));
+    counts_are(&b.as_json, 4, 1, (const uint64_t[]){17, 17, 17, 17});
+    a.at[2].all_reduces = 8;
+    both_fini(&b);
+    read_both(&a, &b);
+    counts_are(&b.as_json, 4, 1, (const uint64_t[]){17, 17, 16, 17});
+    counts_are(&b.as_text, 4, 1, (const uint64_t[]){9, 9, 8, 9});
+    struct ras_own wrong = {.rank = 2, .pid = 999};
+    cr_assert_eq(ras_counts(&b.as_text, 4, &wrong, 1, n), 0, "the one that is named is another's");
+}
+
+/* Two against two: the text form names nobody. */
+Test(ras, who_differs_is_not_guessed) {
+    struct answer a = answer_of(4, 9, 1);
+    _cleanup_(both_fini) struct both b;
+    a.at[2].all_reduces = a.at[3].all_reduces = 8;
+    read_both(&a, &b);
+    counts_are(&b.as_json, 4, 0, (const uint64_t[]){10, 10, 9, 9});
+    counts_are(&b.as_text, 4, 0, (const uint64_t[4]){0});
 }
 
 Test(ras, refuses_what_is_no_answer) {
