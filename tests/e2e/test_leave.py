@@ -4,6 +4,7 @@ Each worker of these jobs has two descendants that ignore SIGTERM: one in its ow
 as an upload that a training script starts."""
 import contextlib
 import os
+import pathlib
 import re
 import select
 import signal
@@ -25,7 +26,11 @@ def finish(agent):
 
 
 def left(job):
-    """The processes of the job that live although its agents have ended."""
+    """The processes of the job that live although its agents have ended. A log writer that its agent killed ends, too."""
+    for pid in processes_with(job.mark.encode()):
+        with contextlib.suppress(OSError):
+            if "muster-" in pathlib.Path(f"/proc/{pid}/comm").read_text():
+                assert gone(pid), f"{pid} outlives its agent"
     return sorted(processes_with(job.mark.encode()))
 
 
