@@ -42,7 +42,7 @@ int notify_new(struct loop *loop, notify_fn *fn, void *arg, struct notify **ret,
     (void)snprintf(n->name, sizeof n->name, "@muster-notify-%016" PRIx64, random_u64());
     int r = open_socket(n);
     if (r == 0)
-        r = loop_watch_new(loop, n->fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, n, &n->watch);
+        r = loop_watch_new(loop, n->fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, n, &n->watch);
     if (r < 0) {
         err_set(err, r, "can't make the workers' notify socket: %s", strerror(-r));
         notify_free(n);
@@ -116,8 +116,9 @@ static void on_readable(void *arg, int fd, unsigned events) {
     (void)fd;
     (void)events;
     n->busy = true;
-    for (unsigned i = 0; i < NOTIFY_TURN_MAX && !n->doomed && take_one(n); i++)
-        ;
+    bool more = true;
+    for (unsigned i = 0; i < NOTIFY_TURN_MAX && more; i++)
+        more = take_one(n) && !n->doomed && !loop_slice_is_over(n->loop);
     n->busy = false;
     if (n->doomed)
         notify_free(n);

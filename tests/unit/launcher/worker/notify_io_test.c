@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/util.h"
+#include "io/clock.h"
 
 /* One socket, and the messages that arrived. */
 struct fixture {
@@ -20,6 +21,7 @@ struct fixture {
     pid_t pid;
     const char *answer; /* each datagram is answered by one more */
     bool free_it;
+    bool slow;              /* each message costs more than the slice of a callback */
     int sender_end, waited; /* the end of a pipe whose other end was passed; how often that was open */
 };
 
@@ -59,6 +61,8 @@ static void on_message(void *arg, pid_t pid, const struct notify_message *messag
     f->pid = pid;
     if (f->answer != NULL)
         say(f, f->answer);
+    for (uint64_t end = clock_now_ns() + LOOP_SLICE_NS; f->slow && clock_now_ns() <= end;)
+        ;
     if (f->sender_end > 0) /* as long as the message is being handled, its sender waits */
         f->waited += read(f->sender_end, &(char){0}, 1) < 0 && errno == EAGAIN;
     if (f->free_it) {
@@ -155,10 +159,39 @@ Test(notify_io, a_chatterer_gets_its_share_of_a_turn_only) {
     fixture_init(&f);
     f.answer = "MUSTER_SAFE_POINT=1";
     say(&f, f.answer);
+    for (int turns = 1, before = 0; turns <= 3; turns++, before = f.n_messages) {
+        cr_assert_eq(loop_turn(f.loop), 0);
+        cr_expect(f.n_messages > before && f.n_messages - before <= NOTIFY_TURN_MAX, "%d", f.n_messages);
+    }
+    f.slow = true;
+    int before = f.n_messages;
     cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_messages, NOTIFY_TURN_MAX);
+    cr_expect_eq(f.n_messages, before + 1);
+    fixture_fini(&f);
+}
+
+static void on_output(void *arg, int fd, unsigned events) {
+    (void)events;
+    *(int *)arg += read(fd, &(char){0}, 1) == 1;
+}
+
+Test(notify_io, a_chatterer_keeps_the_output_of_workers_waiting_for_no_longer_than_its_turn) {
+    struct fixture f;
+    struct loop_watch *watch;
+    int ends[2], read_so_far = 0;
+    fixture_init(&f);
+    cr_assert_eq(pipe2(ends, O_CLOEXEC | O_NONBLOCK), 0);
+    cr_assert_eq(loop_watch_new(f.loop, ends[0], LOOP_READ, LOOP_PRIO_BULK, on_output, &read_so_far, &watch), 0);
+    f.answer = "WATCHDOG=1";
+    say(&f, f.answer);
     cr_assert_eq(loop_turn(f.loop), 0);
-    cr_expect_eq(f.n_messages, 2 * NOTIFY_TURN_MAX);
+    cr_assert_eq(write(ends[1], "x", 1), 1);
+    for (int turns = 0; turns < 4; turns++)
+        cr_assert_eq(loop_turn(f.loop), 0);
+    cr_expect_eq(read_so_far, 1);
+    loop_watch_free(watch);
+    close(ends[0]);
+    close(ends[1]);
     fixture_fini(&f);
 }
 
