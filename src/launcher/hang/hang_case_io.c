@@ -50,7 +50,7 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
 
 int hang_case_new(const struct hang_case_config *config, const struct hang_case_ask *ask,
                   hang_compared_fn *fn, void *arg, struct hang_case **ret) {
-    uint64_t timeout_ns = config->spec->evidence_timeout_ns;
+    uint64_t timeout_ns = MIN2(config->spec->evidence_timeout_ns, HANG_LOOK_MAX_NS);
     if (timeout_ns == 0)
         return -ECANCELED;
     struct hang_case *c = xcalloc(1, sizeof *c);

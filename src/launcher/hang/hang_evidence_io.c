@@ -8,7 +8,9 @@
 
 /* What the nodes were asked, and have answered so far. */
 struct round {
+    unsigned refs; /* the collection's, and that of a callback */
     uint32_t id;
+    uint64_t timeout_ns; /* that the nodes were given */
     uint64_t end_ns;
     struct hang_answers answers;
     bool *open; /* [n_nodes] its answer is awaited */
@@ -16,6 +18,8 @@ struct round {
     size_t bytes; /* of all answers */
     bool holds;   /* the workers are being stopped, and the nodes look first */
 };
+
+enum why { FOR_OPERATOR = 1, FOR_WATCHDOG, BEFORE_STOP };
 
 struct hang_question {
     struct list link;
@@ -38,8 +42,8 @@ struct hang_evidence {
 
 /* ---- a round ---- */
 
-static void round_free(struct round *r) {
-    if (r == NULL)
+static void round_unref(struct round *r) {
+    if (r == NULL || --r->refs > 0)
         return;
     for (uint32_t i = 0; i < r->answers.group.n_nodes; i++)
         strbuf_fini(&r->answers.nodes[i].json);
@@ -65,12 +69,19 @@ static void round_over(struct hang_evidence *e) {
     arm(e);
 }
 
+/* What a node said so far is not kept, and takes no room. */
+static void drop_answer(struct round *r, uint32_t node) {
+    struct strbuf *json = &r->answers.nodes[node].json;
+    r->bytes -= json->len;
+    strbuf_fini(json);
+}
+
 static void close_answer(struct hang_evidence *e, uint32_t node, const char *missing) {
     struct round *r = e->round;
     r->open[node] = false;
     r->answers.nodes[node].missing = missing;
     if (missing != NULL)
-        strbuf_clear(&r->answers.nodes[node].json);
+        drop_answer(r, node);
     if (--r->n_open == 0)
         round_over(e);
 }
@@ -78,8 +89,10 @@ static void close_answer(struct hang_evidence *e, uint32_t node, const char *mis
 static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds) {
     uint32_t n = e->group.n_nodes;
     struct round *r = e->round = xcalloc(1, sizeof *r);
+    r->refs = 1;
     r->id = ++e->last_id;
     r->holds = holds;
+    r->timeout_ns = timeout_ns;
     r->end_ns = clock_now_ns() + timeout_ns + HANG_ANSWERS_LATE_NS;
     hang_group_copy(&e->group, &r->answers.group);
     r->answers.asked_wall_ns = clock_wall_ns();
@@ -107,12 +120,12 @@ void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
     struct hang_answer *a = &r->answers.nodes[node];
     size_t len = strlen(piece->text);
     if (piece->first)
-        strbuf_clear(&a->json);
-    r->bytes += len;
-    if (a->json.len + len > RDZV_EVIDENCE_MAX || r->bytes > HANG_ANSWERS_MAX) {
+        drop_answer(r, node);
+    if (a->json.len + len > RDZV_EVIDENCE_MAX || r->bytes + len > HANG_ANSWERS_MAX) {
         close_answer(e, node, "its answer is too long");
         return;
     }
+    r->bytes += len;
     strbuf_add_bytes(&a->json, piece->text, len);
     if (piece->last)
         close_answer(e, node, a->json.len == 0 ? "no workers run there" : NULL);
@@ -149,14 +162,25 @@ static void on_timer(void *arg) {
         }
     if (over)
         e->round = NULL;
+    else
+        r->refs++;
     arm(e);
     while (!list_empty(&due))
         answer(LIST_FIRST(struct hang_question, &due, link), &r->answers);
-    if (over)
-        round_free(r);
+    round_unref(r);
 }
 
-static int ask(struct hang_evidence *e, uint64_t timeout_ns, bool holds, hang_answers_fn *fn,
+/* Whether the nodes are asked anew: they answer only the newest question. */
+static bool needs_own_round(const struct round *r, uint64_t timeout_ns, enum why why) {
+    switch (why) {
+    case FOR_OPERATOR: return false;
+    case FOR_WATCHDOG: return r->timeout_ns != timeout_ns;
+    case BEFORE_STOP: return !r->holds || r->timeout_ns != timeout_ns;
+    }
+    assert_not_reached();
+}
+
+static int ask(struct hang_evidence *e, uint64_t timeout_ns, enum why why, hang_answers_fn *fn,
                void *arg, struct hang_question **ret) {
     bool other = e->round != NULL &&
                  generation_compare(e->round->answers.group.generation, e->group.generation) != 0;
@@ -168,12 +192,12 @@ static int ask(struct hang_evidence *e, uint64_t timeout_ns, bool holds, hang_an
                                 .fn = fn,
                                 .arg = arg};
     list_append(&e->questions, &q->link);
-    if (e->round != NULL && holds && !e->round->holds) { /* nodes answer only the newest */
-        round_free(e->round);
+    if (e->round != NULL && needs_own_round(e->round, timeout_ns, why)) {
+        round_unref(e->round);
         e->round = NULL;
     }
     if (e->round == NULL)
-        begin_round(e, timeout_ns, holds);
+        begin_round(e, timeout_ns, why == BEFORE_STOP);
     arm(e);
     *ret = q;
     return 0;
@@ -181,12 +205,17 @@ static int ask(struct hang_evidence *e, uint64_t timeout_ns, bool holds, hang_an
 
 int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn, void *arg,
                       struct hang_question **ret) {
-    return ask(e, timeout_ns, false, fn, arg, ret);
+    return ask(e, timeout_ns, FOR_WATCHDOG, fn, arg, ret);
 }
 
 int hang_evidence_ask_last(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn,
                            void *arg, struct hang_question **ret) {
-    return ask(e, timeout_ns, true, fn, arg, ret);
+    return ask(e, timeout_ns, BEFORE_STOP, fn, arg, ret);
+}
+
+int hang_evidence_ask_along(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn,
+                            void *arg, struct hang_question **ret) {
+    return ask(e, timeout_ns, FOR_OPERATOR, fn, arg, ret);
 }
 
 void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects) {
@@ -247,7 +276,7 @@ void hang_evidence_free(struct hang_evidence *e) {
         return;
     LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
         hang_question_free(q);
-    round_free(e->round);
+    round_unref(e->round);
     hang_group_fini(&e->group);
     loop_timer_free(e->timer);
     free(e);

@@ -9,7 +9,9 @@
  *     hang_evidence_end(e);                              they are being stopped
  *
  * Nobody is disturbed by a question. Several can be open: those that are asked while a round of
- * answers is under way share it, because a node answers only the newest question. */
+ * answers is under way share it, because a node answers only the newest question. But those of the
+ * watchdog need the nodes' time that they ask for; then the nodes are asked anew, and all who ask
+ * get the new answers. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -18,6 +20,9 @@
 
 /* Bytes of all answers of a round; a node's has at most RDZV_EVIDENCE_MAX. */
 #define HANG_ANSWERS_MAX ((size_t)128 << 20)
+/* A leader that asks for more time does not get it; with more, a dead disk or a node that is
+ * stopped would keep the job from ending. */
+#define HANG_LOOK_MAX_NS (60 * NS_PER_S)
 /* After the time that the nodes were given, their answers are awaited for so long. */
 #define HANG_ANSWERS_LATE_NS (500 * NS_PER_MS)
 
@@ -64,6 +69,10 @@ typedef void hang_answers_fn(void *arg, const struct hang_answers *answers);
  * hang_evidence_end(). The question is freed then. -ESRCH: no workers run. */
 _must_use_ int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn,
                                  void *arg, struct hang_question **ret);
+/* The same for an operator, who gets the answers of a round that is under way, however long that
+ * lasts: those of the watchdog must not wait for operators, nor be lost by them. */
+_must_use_ int hang_evidence_ask_along(struct hang_evidence *e, uint64_t timeout_ns,
+                                       hang_answers_fn *fn, void *arg, struct hang_question **ret);
 /* The same right before the workers are stopped because one has failed: each node first looks at
  * what its workers do. The answers are awaited beyond hang_evidence_end(), until another group
  * runs. */

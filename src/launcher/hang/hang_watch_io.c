@@ -5,6 +5,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "launcher/hang/hang_evidence_io.h"
 #include "launcher/hang/hang_reply_io.h"
 #include "launcher/hang/hang_rows.h"
 #include "launcher/worker/notify.h"
@@ -199,7 +200,7 @@ static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask)
 }
 
 void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
-    uint64_t timeout_ns = MIN2(ask->timeout_ns, HANG_WATCH_LOOK_MAX_NS);
+    uint64_t timeout_ns = MIN2(ask->timeout_ns, HANG_LOOK_MAX_NS);
     bool same = generation_compare(ask->generation, w->generation) == 0;
     int r = -ESRCH;
     if (ask->n_ends > 0) { /* no question */

@@ -14,9 +14,6 @@
 #include "io/loop.h"
 #include "launcher/supervise/local_workers_io.h"
 
-/* A leader that asks for more time does not get it. */
-#define HANG_WATCH_LOOK_MAX_NS (60 * NS_PER_S)
-
 struct hang_watch_config { /* all borrowed for its life */
     const struct job_spec *spec;
     const char *host; /* this node's name in messages */

@@ -20,7 +20,7 @@ static char line[SUSPECTS_LINE_MAX];
 static bool ask(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *m) {
     (void)arg;
     (void)incarnation;
-    cr_assert_eq(m->timeout_ns, spec.evidence_timeout_ns);
+    cr_assert_eq(m->timeout_ns, MIN2(spec.evidence_timeout_ns, 60 * NS_PER_S));
     last_id = m->id;
     return true;
 }
@@ -65,6 +65,14 @@ static void answer(void) {
     evidence_write(&e, &json);
     memcpy(piece.text, strbuf_text(&json), json.len + 1);
     hang_evidence_piece(evidence, 1, &piece);
+}
+
+Test(hang_case_io, nobody_looks_for_hours) {
+    struct hang_case_ask about = {.what = "it waits"};
+    spec.evidence_timeout_ns = 3600 * NS_PER_S;
+    cr_assert_eq(hang_case_new(&config, &about, on_seen, NULL, &opened), 0);
+    cr_assert_gt(last_id, 0);
+    hang_case_free(opened);
 }
 
 Test(hang_case_io, asks_and_compares) {

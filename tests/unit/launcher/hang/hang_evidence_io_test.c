@@ -66,6 +66,10 @@ static void question(struct told *t, uint64_t timeout_ns) {
     cr_assert_eq(hang_evidence_ask(evidence, timeout_ns, on_answers, t, &t->question), 0);
 }
 
+static void question_of_operator(struct told *t, uint64_t timeout_ns) {
+    cr_assert_eq(hang_evidence_ask_along(evidence, timeout_ns, on_answers, t, &t->question), 0);
+}
+
 static void piece(uint64_t from, uint32_t id, const char *text, bool first, bool last) {
     struct rdzv_evidence p = {.id = id, .first = first, .last = last};
     (void)snprintf(p.text, sizeof p.text, "%s", text);
@@ -169,7 +173,7 @@ Test(hang_evidence_io, who_asks_meanwhile_shares_the_answers) {
 Test(hang_evidence_io, who_has_less_time_gets_what_is_there) {
     struct told one = {0}, two = {0};
     question(&one, LONG_NS);
-    question(&two, 1);
+    question_of_operator(&two, 1);
     piece(10, last_id, "{}", true, true);
     until_told(&two);
     cr_assert_str_eq(two.json[0], "{}");
@@ -178,6 +182,80 @@ Test(hang_evidence_io, who_has_less_time_gets_what_is_there) {
     piece(20, last_id, "{}", true, true);
     until_told(&one);
     cr_assert_str_eq(one.missing[1], "");
+}
+
+/* "muster stacks --timeout=0.1" right before a verdict. */
+Test(hang_evidence_io, the_watchdog_has_its_time_though_an_operator_had_less) {
+    struct told operator= {0}, watchdog = {0};
+    question_of_operator(&operator, 1);
+    uint32_t first_id = last_id;
+    question(&watchdog, LONG_NS);
+    cr_assert_eq(n_asked, 4);
+    cr_assert_eq(ends[0].timeout_ns, LONG_NS);
+    piece(10, first_id, "nothing in so short a time", true, true);
+    piece(20, first_id, "nothing in so short a time", true, true);
+    until_told(&operator);
+    cr_assert_eq(watchdog.calls, 0);
+    piece(10, last_id, "{}", true, true);
+    piece(20, last_id, "{}", true, true);
+    until_told(&watchdog);
+    cr_assert_str_eq(watchdog.json[0], "{}");
+}
+
+/* With "--timeout=60" nodes may look for longer than the watchdog waits. */
+Test(hang_evidence_io, the_watchdog_has_its_time_though_an_operator_has_more) {
+    struct told first = {0}, second = {0}, watchdog = {0};
+    question_of_operator(&first, 2 * LONG_NS);
+    question(&watchdog, LONG_NS);
+    question_of_operator(&second, 3 * LONG_NS);
+    cr_assert_eq(n_asked, 4);
+    cr_assert_eq(ends[1].timeout_ns, LONG_NS);
+    piece(10, last_id, "{}", true, true);
+    piece(20, last_id, "{}", true, true);
+    until_told(&watchdog);
+    cr_assert(first.calls == 1 && second.calls == 1);
+    cr_assert_str_eq(first.json[1], "{}");
+}
+
+/* Who is called asks again, and with other words: then the round of the others is given up. */
+static void ask_again(void *arg, const struct hang_answers *a) {
+    on_answers(arg, a);
+    struct told *t = arg;
+    if (t->calls == 1)
+        question(t, 2 * LONG_NS);
+}
+
+Test(hang_evidence_io, who_is_told_can_ask_for_longer) {
+    struct told one = {0}, two = {0}, three = {0};
+    question(&two, LONG_NS);
+    cr_assert_eq(hang_evidence_ask_along(evidence, 1, ask_again, &one, &one.question), 0);
+    question_of_operator(&three, 1);
+    piece(10, last_id, "{}", true, true);
+    for (uint64_t due = clock_now_ns() + HANG_ANSWERS_LATE_NS; clock_now_ns() <= due;)
+        ; /* one and three are told in the same turn */
+    until_told(&three);
+    cr_assert(one.calls == 1 && two.calls == 0);
+    cr_assert_str_eq(three.json[0], "{}");
+    piece(10, last_id, "[]", true, true);
+    piece(20, last_id, "[]", true, true);
+    until_told(&two);
+    cr_assert_eq(one.calls, 2);
+    cr_assert_str_eq(two.json[0], "[]");
+}
+
+Test(hang_evidence_io, an_answer_that_begins_again_takes_no_room_of_others) {
+    struct told t = {0};
+    static char text[RDZV_EVIDENCE_CHUNK_MAX];
+    memset(text, 'x', sizeof text - 1);
+    question(&t, LONG_NS);
+    for (size_t sent = 0; sent <= HANG_ANSWERS_MAX; sent += sizeof text - 1)
+        piece(10, last_id, text, true, false);
+    piece(10, last_id, "{}", true, true);
+    piece(20, last_id, "{}", true, true);
+    until_told(&t);
+    cr_assert_str_eq(t.missing[0], "");
+    cr_assert_str_eq(t.missing[1], "");
+    cr_assert_str_eq(t.json[0], "{}");
 }
 
 Test(hang_evidence_io, the_end_of_the_group_ends_the_questions) {
