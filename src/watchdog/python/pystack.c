@@ -8,7 +8,8 @@
 #include "watchdog/python/pystack_lines.h"
 
 #define INTERPRETERS_MAX 8
-#define LINKS_MAX 4096          /* threads or frames that are followed, at most */
+#define LINKS_MAX 4096 /* frames that are followed, at most */
+#define THREADS_FOLLOWED_MAX 65536u
 #define TEXT_MAX (1u << 20)     /* characters of a name that is believed */
 #define LINES_MAX (1u << 26)    /* bytes of a table that is believed */
 #define THREAD_STRUCT_MAX 4096u /* of libc's own struct of a thread */
@@ -24,6 +25,7 @@ struct thread {
 
 struct threads {
     uint32_t n;
+    bool whole; /* the lists were followed to their end */
     struct thread of[PYSTACK_THREADS_MAX];
 };
 
@@ -259,23 +261,25 @@ static void find_tids(const struct pystack_memory *m, const struct pystack_pytho
         found = i32_at(libc, at) == p->found.pid && tids_at(m, t, at);
     for (uint32_t i = 0; !found && i < t->n; i++)
         t->of[i].tid = 0;
-    if (!found)
+    if (!found && t->whole)
         first->tid = p->found.pid;
 }
 
 /* Interpreters and threads are in lists, the newest first: the last one is the first thread. False:
- * the lists could not be followed to their end. */
+ * memory could not be read. */
 static bool follow_threads(const struct pystack_memory *m, const struct pystack_python *p,
                            struct threads *ret) {
     const struct pystack_layout *l = &p->layout;
     uint64_t interp, state, next;
+    uint32_t followed = 0;
     ret->n = 0;
+    ret->whole = false;
     if (!pystack_get_u64(m, p->found.runtime + l->interpreters, &interp))
         return false;
     for (uint32_t i = 0; i < INTERPRETERS_MAX && interp != 0; i++) {
         if (!pystack_get_u64(m, interp + l->interp_threads, &state))
             return false;
-        for (uint32_t k = 0; k < LINKS_MAX && state != 0; k++, state = next) {
+        for (; followed < THREADS_FOLLOWED_MAX && state != 0; followed++, state = next) {
             /* If there are too many, newer ones are left out, not the first. */
             uint32_t at = MIN2(ret->n, PYSTACK_THREADS_MAX - 1);
             if (!read_thread(m, l, state, &ret->of[at], &next))
@@ -285,6 +289,7 @@ static bool follow_threads(const struct pystack_memory *m, const struct pystack_
         if (!pystack_get_u64(m, interp + l->interp_next, &interp))
             return false;
     }
+    ret->whole = followed < THREADS_FOLLOWED_MAX;
     return true;
 }
 
@@ -302,7 +307,7 @@ static void find_threads(const struct pystack_memory *m, const struct pystack_py
         ret->of[i].main = p->found.pid != 0 && ret->of[i].tid == p->found.pid;
         known = known || ret->of[i].main;
     }
-    if (!known)
+    if (!known && ret->whole) /* else the last one is any thread */
         ret->of[ret->n - 1].main = true;
 }
 

@@ -154,6 +154,64 @@ Test(pystack, an_interpreter_that_follows_itself) {
     }
 }
 
+/* --- very many threads --- */
+
+#define MANY 5000
+#define MANY_AT UINT64_C(0x7e0000000000) /* where nothing else is */
+#define MANY_APART 8192
+
+/* The recorded memory, and threads before its own: each is a copy of its newest one. */
+struct many {
+    struct rig *rig;
+    uint32_t n;
+};
+
+static ssize_t read_many(void *arg, uint64_t address, void *buf, size_t size) {
+    struct many *m = arg;
+    const struct pystack_layout *l = m->rig->l;
+    uint64_t i = address < MANY_AT ? m->n : (address - MANY_AT) / MANY_APART;
+    if (i >= m->n)
+        return m->rig->memory.read(m->rig->memory.arg, address, buf, size);
+    uint64_t at = (address - MANY_AT) % MANY_APART, next = MANY_AT + (i + 1) * MANY_APART;
+    ssize_t got = m->rig->memory.read(m->rig->memory.arg, m->rig->thread + at, buf, size);
+    if (i + 1 == m->n)
+        next = m->rig->thread;
+    if (at <= l->thread_next && l->thread_next + sizeof next <= at + size)
+        memcpy((char *)buf + l->thread_next - at, &next, sizeof next);
+    return got;
+}
+
+/* The first thread is the last of the list, however many there are before it; of a list that is too long, or that can't
+ * be read to its end, none is taken for it. */
+Test(pystack, the_first_of_very_many_threads_is_known) {
+    static struct rig r;
+    EACH_VERSION(&r, "threads") {
+        struct many many = {.rig = &r, .n = MANY};
+        struct pystack_memory memory = {read_many, &many};
+        put(&r, r.interp + r.l->interp_threads, MANY_AT);
+        r.n = 0;
+        cr_assert_eq(pystack_read(&memory, &r.python, note, &r), PYSTACK_THREADS_MAX, "%s", versions[v_]);
+        for (uint32_t i = 0; i < r.n; i++)
+            cr_expect_eq(r.threads[i].main, i + 1 == r.n, "%s: thread %u", versions[v_], i);
+        cr_expect_str_eq(r.threads[r.n - 1].frames[0].function, "block", "%s", versions[v_]);
+        cr_expect_neq(pystack_addresses(&memory, &r.python), 0);
+    }
+}
+
+Test(pystack, of_a_list_that_breaks_off_no_thread_is_the_first) {
+    static struct rig r;
+    EACH_VERSION(&r, "threads") {
+        put(&r, r.thread + r.l->thread_next, NOWHERE);
+        cr_assert_eq(read_all(&r), 1, "%s", versions[v_]);
+        cr_expect_not(r.threads[0].main, "%s", versions[v_]);
+        put(&r, r.thread + r.l->thread_next, r.thread);
+        cr_assert_eq(read_all(&r), PYSTACK_THREADS_MAX, "%s", versions[v_]);
+        for (uint32_t i = 0; i < r.n; i++)
+            cr_expect_not(r.threads[i].main, "%s: thread %u", versions[v_], i);
+        cr_expect_eq(pystack_addresses(&r.memory, &r.python), 0);
+    }
+}
+
 /* --- pointers to nowhere, and what is no such object --- */
 
 Test(pystack, pointers_to_nowhere) {
