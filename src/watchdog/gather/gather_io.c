@@ -32,14 +32,24 @@ struct work {
 
 /* ---- /proc ---- */
 
-struct thread_search {
+struct search {
     struct evidence_worker *worker;
+    uint64_t end_ns; /* what is found later is left out */
 };
 
+/* Each look costs some system calls, and the list of all sockets if it waits for one: thousands of
+ * threads that would be left out anyway must not cost the time for the rest. */
 static void add_thread(void *arg, int tid) {
-    struct evidence_worker *w = ((struct thread_search *)arg)->worker;
+    const struct search *s = arg;
+    struct evidence_worker *w = s->worker;
     struct evidence_thread t;
-    if (tid == w->pid || thread_look(w->pid, tid, &t, NULL) < 0)
+    if (tid == w->pid || w->threads_cut)
+        return;
+    if (w->n_threads == EVIDENCE_THREADS_MAX || clock_now_ns() >= s->end_ns) {
+        w->threads_cut = true;
+        return;
+    }
+    if (thread_look(w->pid, tid, &t, NULL) < 0)
         return;
     struct evidence_thread *new = evidence_add_thread(w);
     if (new == NULL)
@@ -49,9 +59,16 @@ static void add_thread(void *arg, int tid) {
 }
 
 static void add_child(void *arg, int pid) {
-    struct evidence_worker *w = arg;
+    const struct search *s = arg;
+    struct evidence_worker *w = s->worker;
     struct proc_stat stat;
     struct evidence_child c = {.pid = pid};
+    if (w->children_cut)
+        return;
+    if (w->n_children == EVIDENCE_CHILDREN_MAX || clock_now_ns() >= s->end_ns) {
+        w->children_cut = true;
+        return;
+    }
     if (!proc_read_stat(pid, &stat) || thread_look(pid, pid, &c.main, NULL) < 0)
         return;
     struct evidence_child *new = evidence_add_child(w);
@@ -65,18 +82,19 @@ static void add_child(void *arg, int pid) {
 }
 
 /* All that stem from it, nearest first. */
-static void add_children(struct evidence_worker *w) {
-    proc_each_child(w->pid, true, add_child, w);
+static void add_children(struct search *s) {
+    struct evidence_worker *w = s->worker;
+    proc_each_child(w->pid, true, add_child, s);
     for (uint32_t from = 0, depth = 1; from < w->n_children && depth < CHILD_DEPTH_MAX; depth++) {
         uint32_t end = w->n_children;
-        for (; from < end; from++)
-            proc_each_child(w->children[from].pid, true, add_child, w);
+        for (; from < end && !w->children_cut; from++)
+            proc_each_child(w->children[from].pid, true, add_child, s);
     }
 }
 
-static void look_at(struct evidence_worker *w) {
+static void look_at(struct evidence_worker *w, uint64_t end_ns) {
     struct evidence_thread main;
-    struct thread_search search = {.worker = w};
+    struct search search = {.worker = w, .end_ns = end_ns};
     char path[PROC_PATH_MAX];
     int r = thread_look(w->pid, w->pid, &main, NULL);
     if (r < 0) {
@@ -93,7 +111,7 @@ static void look_at(struct evidence_worker *w) {
     r = proc_each_number(path, add_thread, &search);
     if (r < 0)
         evidence_worker_gap(w, "/proc: its threads can't be listed: %s", strerror(-r));
-    add_children(w);
+    add_children(&search);
     r = thread_kernel_stack(w->pid, w->pid, &w->kernel_stack);
     if (r == -EACCES || r == -EPERM)
         evidence_worker_gap(w, "kernel stack: only root may read it");
@@ -116,7 +134,7 @@ static void step_proc(struct work *k) {
         w->step = a->step;
         w->ended = a->ended;
         if (!a->ended)
-            look_at(w);
+            look_at(w, k->begin_ns + k->ask->timeout_ns / 4);
     }
     store_links(&k->e, k->ask->store_port);
 }

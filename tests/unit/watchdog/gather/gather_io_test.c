@@ -137,6 +137,24 @@ Test(gather, sees_the_threads_of_a_worker_and_its_children) {
     cr_expect_not(got.cut);
 }
 
+/* Thousands of threads and children must not cost the time for what comes after /proc, nor that of other workers. */
+Test(gather, without_time_left_the_main_thread_is_looked_at_all_the_same) {
+    pid_t pid = start(wait_at_a_pipe);
+    (void)look(pid, "read");
+    cr_assert(got.workers[0].n_threads == 2 && got.workers[0].n_children == 1);
+    struct gather_worker workers[] = {{.rank = 0, .pid = pid}, {.rank = 1, .local_rank = 1, .pid = pid}};
+    struct gather_ask ask = {.node = "b", .workers = workers, .n = ARRAY_SIZE(workers), .timeout_ns = 1};
+    evidence_fini(&got);
+    gather_now(&ask, &got);
+    cr_assert_eq(got.n_workers, 2);
+    for (uint32_t i = 0; i < got.n_workers; i++) {
+        const struct evidence_worker *w = &got.workers[i];
+        cr_assert_eq(w->n_threads, 1);
+        cr_expect_str_eq(w->threads[0].syscall, "read");
+        cr_expect(w->threads_cut && w->children_cut && w->n_children == 0);
+    }
+}
+
 static void wait_at_a_socket(int ready) {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM, 0);
