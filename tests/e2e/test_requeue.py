@@ -368,24 +368,36 @@ def learned(said):
     return [*(losses[n] for n in sorted(losses)), float(accuracy[0]) / 100]
 
 
+def run_example(queue, disk, interrupt=lambda number: None):
+    """What the example said in a job that completed. Threads of PyTorch abort a worker at its exit now and then: then
+    the job is run again, and for no other cause."""
+    for _ in range(3):
+        number = submit_example(queue, disk)
+        interrupt(number)
+        state, said = queue.slurm.end(number, 180)["JobState"], queue.output(number)
+        if state == "COMPLETED" or "terminate called without an active exception" not in said:
+            break
+    assert state == "COMPLETED", said
+    return said
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("why", ["preempted", pytest.param("time", marks=pytest.mark.slow)])
 def test_the_example_goes_on_and_learns_the_same(with_gpus, why):
     queue = with_gpus
     assert len((EXAMPLES / "slurm" / "train.sbatch").read_text().splitlines()) <= 10
-    number = submit_example(queue, 1 if why == "preempted" else 4)
-    wait_output(queue, number, "epoch 3 of 15")
-    if why == "preempted":
-        queue.preempt()
-    else:
-        queue.end_time(number)
-    queue.again(number)
-    assert queue.slurm.end(number, 180)["JobState"] == "COMPLETED", queue.output(number)
-    said = queue.output(number)
+
+    def interrupt(number):
+        wait_output(queue, number, "epoch 3 of 15")
+        if why == "preempted":
+            queue.preempt()
+        else:
+            queue.end_time(number)
+        queue.again(number)
+
+    said = run_example(queue, 1 if why == "preempted" else 4, interrupt)
     assert said.count("epoch 15 of 15") == 1 and "going on from the checkpoint of epoch" in said, said
-    alone = submit_example(queue, 0)
-    assert queue.slurm.end(alone, 180)["JobState"] == "COMPLETED", queue.output(alone)
-    results = [learned(queue.output(n)) for n in (number, alone)]
+    results = [learned(said), learned(run_example(queue, 0))]
     # DDP sums in another order in its first step after a start, so the last bits differ.
     assert results[0] == pytest.approx(results[1], abs=0.001), results
     queue.gone()
