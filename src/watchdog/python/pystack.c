@@ -7,8 +7,8 @@
 #include "base/text/utf8.h"
 #include "watchdog/python/pystack_lines.h"
 
-#define INTERPRETERS_MAX 8
-#define LINKS_MAX 4096 /* frames that are followed, at most */
+#define INTERPRETERS_MAX 1024 /* that are followed: the main one is the last of its list */
+#define LINKS_MAX 4096        /* frames that are followed, at most */
 #define THREADS_FOLLOWED_MAX 65536u
 #define TEXT_MAX (1u << 20)     /* characters of a name that is believed */
 #define LINES_MAX (1u << 26)    /* bytes of a table that is believed */
@@ -289,7 +289,7 @@ static bool follow_threads(const struct pystack_memory *m, const struct pystack_
         if (!pystack_get_u64(m, interp + l->interp_next, &interp))
             return false;
     }
-    ret->whole = followed < THREADS_FOLLOWED_MAX;
+    ret->whole = followed < THREADS_FOLLOWED_MAX && interp == 0;
     return true;
 }
 

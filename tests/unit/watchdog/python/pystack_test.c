@@ -150,7 +150,7 @@ Test(pystack, an_interpreter_that_follows_itself) {
     static struct rig r;
     EACH_VERSION(&r, "threads") {
         put(&r, r.interp + r.l->interp_next, r.interp);
-        cr_assert_eq(read_all(&r), 8 * 4, "%s: 8 interpreters at most", versions[v_]);
+        cr_assert_eq(read_all(&r), PYSTACK_THREADS_MAX, "%s", versions[v_]);
     }
 }
 
@@ -158,12 +158,14 @@ Test(pystack, an_interpreter_that_follows_itself) {
 
 #define MANY 5000
 #define MANY_AT UINT64_C(0x7e0000000000) /* where nothing else is */
-#define MANY_APART 8192
+#define MANY_APART (UINT64_C(1) << 20)
 
-/* The recorded memory, and threads before its own: each is a copy of its newest one. */
+/* The recorded memory, and threads before its own: each is a copy of its newest one. Or interpreters before its own,
+ * without threads. */
 struct many {
     struct rig *rig;
     uint32_t n;
+    bool interpreters;
 };
 
 static ssize_t read_many(void *arg, uint64_t address, void *buf, size_t size) {
@@ -173,6 +175,13 @@ static ssize_t read_many(void *arg, uint64_t address, void *buf, size_t size) {
     if (i >= m->n)
         return m->rig->memory.read(m->rig->memory.arg, address, buf, size);
     uint64_t at = (address - MANY_AT) % MANY_APART, next = MANY_AT + (i + 1) * MANY_APART;
+    if (m->interpreters) {
+        next = i + 1 == m->n ? m->rig->interp : next;
+        memset(buf, 0, size);
+        if (at == l->interp_next)
+            memcpy(buf, &next, MIN2(size, sizeof next));
+        return (ssize_t)size;
+    }
     ssize_t got = m->rig->memory.read(m->rig->memory.arg, m->rig->thread + at, buf, size);
     if (i + 1 == m->n)
         next = m->rig->thread;
@@ -195,6 +204,34 @@ Test(pystack, the_first_of_very_many_threads_is_known) {
             cr_expect_eq(r.threads[i].main, i + 1 == r.n, "%s: thread %u", versions[v_], i);
         cr_expect_str_eq(r.threads[r.n - 1].frames[0].function, "block", "%s", versions[v_]);
         cr_expect_neq(pystack_addresses(&memory, &r.python), 0);
+    }
+}
+
+/* The main interpreter is the last of the list, too. */
+Test(pystack, the_first_thread_is_that_of_the_last_interpreter) {
+    static struct rig r;
+    EACH_VERSION(&r, "threads") {
+        struct many many = {.rig = &r, .n = 20, .interpreters = true};
+        struct pystack_memory memory = {read_many, &many};
+        put(&r, r.image.found.runtime + r.l->interpreters, MANY_AT);
+        r.n = 0;
+        cr_assert_eq(pystack_read(&memory, &r.python, note, &r), 4, "%s", versions[v_]);
+        for (uint32_t i = 0; i < r.n; i++)
+            cr_expect_eq(r.threads[i].main, i + 1 == r.n, "%s: thread %u", versions[v_], i);
+        cr_expect_neq(pystack_addresses(&memory, &r.python), 0);
+    }
+}
+
+/* If there are more than are followed, none of their threads is taken for the first. */
+Test(pystack, of_too_many_interpreters_no_thread_is_the_first) {
+    static struct rig r;
+    EACH_VERSION(&r, "threads") {
+        put(&r, r.interp + r.l->interp_next, r.interp);
+        r.python.found.pid = 0;
+        cr_assert_eq(read_all(&r), PYSTACK_THREADS_MAX, "%s", versions[v_]);
+        for (uint32_t i = 0; i < r.n; i++)
+            cr_expect_not(r.threads[i].main, "%s: thread %u", versions[v_], i);
+        cr_expect_eq(pystack_addresses(&r.memory, &r.python), 0);
     }
 }
 
