@@ -79,16 +79,20 @@ static size_t list(const char *dir, struct kept *ret) {
     return n;
 }
 
-/* Makes room for another one with so many bytes. What can't be removed stays. */
-static void prune(const char *dir, uint64_t bytes) {
+/* Makes room for `name` with so many bytes. What can't be removed stays. A time after this one is
+ * of a clock that was set back since then: such a folder is older than those before it. */
+static void prune(const char *dir, const char *name, uint64_t bytes) {
     _cleanup_(freep) struct kept *kept = xcalloc(LISTED_MAX, sizeof *kept);
-    size_t n = list(dir, kept);
+    size_t n = list(dir, kept), first = 0;
     for (size_t i = 0; i < n; i++)
         bytes += kept[i].bytes;
+    while (first < n && strcmp(kept[first].name, name) <= 0)
+        first++;
     for (size_t i = 0; i < n && (n - i >= HANG_FILES_KEPT || bytes > HANG_FILES_BYTES); i++) {
-        _cleanup_(freep) char *path = xasprintf("%s/%s", dir, kept[i].name);
+        const struct kept *oldest = &kept[(first + i) % n];
+        _cleanup_(freep) char *path = xasprintf("%s/%s", dir, oldest->name);
         (void)!logdir_remove_tree(path);
-        bytes -= kept[i].bytes;
+        bytes -= oldest->bytes;
     }
 }
 
@@ -114,7 +118,7 @@ int hang_files_write(const char *dir, const char *name, const struct hang_files_
     int r = make(all, err);
     if (r < 0)
         return r;
-    prune(all, text->len + json->len);
+    prune(all, name, text->len + json->len);
     r = make(own, err);
     if (r == 0)
         r = write_one(text_path, text, err);

@@ -91,6 +91,20 @@ Test(hang_files_io, the_oldest_are_removed_and_nothing_else) {
     cr_assert(is_there("20261124-031218.000-1.2"));
 }
 
+/* The clock ran an hour ahead, and was then set right: what was written with it is the oldest. */
+Test(hang_files_io, after_the_clock_was_set_back_the_newest_are_kept) {
+    for (uint64_t i = 0; i < HANG_FILES_KEPT; i++)
+        free(write_at(WALL_NS + (3600 + i) * NS_PER_S));
+    free(write_at(WALL_NS));
+    free(write_at(WALL_NS + NS_PER_S));
+    cr_assert_eq(count(), HANG_FILES_KEPT);
+    cr_assert(is_there("20261124-031038.000-1.2"));
+    cr_assert(is_there("20261124-031039.000-1.2"));
+    cr_assert_not(is_there("20261124-041038.000-1.2"));
+    cr_assert_not(is_there("20261124-041039.000-1.2"));
+    cr_assert(is_there("20261124-041040.000-1.2"));
+}
+
 Test(hang_files_io, large_ones_are_removed_sooner) {
     for (uint64_t i = 0; i < 3; i++) {
         _cleanup_(freep) char *path = write_at(WALL_NS + i * NS_PER_S);
