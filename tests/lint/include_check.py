@@ -86,7 +86,7 @@ ROOMS = [
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ watchdog/ launcher/"),
     ("cli/options", "base/ topology/model rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/pod launcher/ends launcher/head launcher/ssh"),
     ("cli/help", "base/ cli/options"),
-    ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ cli/options cli/help"),
+    ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ watchdog/verdict cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/logs launcher/streams cli/options"),
     ("cli/stacks", "base/ rendezvous/protocol rendezvous/operate watchdog/signs watchdog/evidence watchdog/verdict"
                    " watchdog/suspects cli/logs"),

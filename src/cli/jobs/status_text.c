@@ -7,12 +7,11 @@
 #include "base/json/json_table.h"
 #include "cli/jobs/columns.h"
 #include "launcher/report/failure_text.h"
+#include "watchdog/verdict/hang.h"
 
 #define LABEL_COLUMNS 13 /* where the text of a line begins */
 #define GAP 2            /* blanks between two columns */
 #define NAME_MIN 20      /* columns of a name that is cut */
-/* So long after their start it is known whether workers move (HANG_FIRST_SIGNS_NS). */
-#define WATCHDOG_SEEN_NS (5 * NS_PER_S)
 
 /* ---- texts ---- */
 
@@ -81,7 +80,7 @@ static void add_watchdog(const struct overview *o, struct strbuf *out) {
     case WATCHDOG_OK:
     case WATCHDOG_STATE_COUNT: return;
     case WATCHDOG_STARTING:
-        if (w->quiet_ns < WATCHDOG_SEEN_NS)
+        if (w->quiet_ns < HANG_FIRST_SIGNS_NS)
             return;
         add_label(out, "watchdog");
         strbuf_add(out, "most workers have not begun to work, for ");
