@@ -35,6 +35,7 @@ void suspects_fini(struct suspects *s) {
     free(s->ended);
     free(s->reacted);
     free(s->is_suspect);
+    suspects_children_free(s->children);
     *s = (struct suspects){0};
 }
 
@@ -185,7 +186,8 @@ int suspects_find(const struct suspects_input *in, struct suspects *ret) {
     }
     memset(s.group_of, 0xff, n * sizeof *s.group_of); /* NO_GROUP */
     collect(in, &s);
-    int r = suspects_group_ranks(in, &s);
+    s.children = suspects_children_new(in, &s);
+    int r = s.children == NULL ? -ENOMEM : suspects_group_ranks(in, &s);
     if (r < 0) {
         suspects_fini(&s);
         return r;

@@ -101,6 +101,7 @@ struct suspects {
     bool *ended;      /* with 0 */
     bool *reacted;    /* it failed, or waited and moved then: where it is now tells nothing */
     bool *is_suspect; /* also those that are not in the list */
+    struct suspects_children *children; /* owned; of use only in this room */
 };
 
 /* -ENOMEM; *ret is empty then. Ranks of an evidence that are not of its node are ignored. */

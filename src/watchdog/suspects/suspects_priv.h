@@ -48,7 +48,11 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
 
 /* suspects_groups.c: fills in the groups. 0 or -ENOMEM. */
 _must_use_ int suspects_group_ranks(const struct suspects_input *in, struct suspects *s);
-/* suspects_children.c: that child of this rank which waits elsewhere than its siblings, and than
+/* suspects_children.c: for suspects_odd_child(), once the workers are known. NULL: no memory. */
+struct suspects_children *suspects_children_new(const struct suspects_input *in,
+                                                const struct suspects *s);
+void suspects_children_free(struct suspects_children *c); /* takes NULL */
+/* That child of this rank which waits elsewhere than its siblings, and than
  * those of the other ranks; NULL: none. */
 const struct evidence_child *suspects_odd_child(const struct suspects_input *in,
                                                 const struct suspects *s, uint32_t rank);

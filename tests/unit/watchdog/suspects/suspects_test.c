@@ -771,3 +771,53 @@ Test(suspects, a_node_without_evidence_is_said_to_be_missing_after_a_failure) {
     expect_line(r, "rank 0 failed while rank 1 waited; no evidence from ranks 2-3 (node b: it did not answer in time)");
     suspects_rig_fini(r);
 }
+
+/* --- thousands of ranks, each with sixteen data loaders */
+
+#define LOADERS 16
+#define CROWD_NODES 512
+#define CROWD_RANKS 8 /* of each node */
+#define ODD_RANK 4001
+
+static void add_loaders(struct evidence *e, struct evidence_worker *w) {
+    struct evidence_frame frames[EVIDENCE_FRAMES_MAX];
+    for (uint32_t i = 0; i < LOADERS; i++) {
+        struct evidence_child *c = evidence_add_child(w);
+        uint32_t number;
+        for (size_t k = 0; k < ARRAY_SIZE(frames); k++) {
+            frames[k] = (struct evidence_frame){.function = "transform", .line = 10 + i};
+            (void)snprintf(frames[k].file, sizeof frames[k].file, "/home/u/project/of/mine/stage-%zu/data.py", k);
+        }
+        if (w->rank == ODD_RANK && i == 7)
+            frames[0].line = 9; /* and no sibling does the same */
+        cr_assert_eq(evidence_add_stack(e, frames, ARRAY_SIZE(frames), &number), 0);
+        *c = (struct evidence_child){.pid = (int32_t)(100 + i), .name = "loader", .main = {.state = 'S'}};
+        (void)snprintf(c->main.syscall, sizeof c->main.syscall, "futex");
+        c->main.stack = (int32_t)number;
+    }
+}
+
+/* Each is compared with those of 64 ranks; that took minutes. */
+Test(suspects, one_loader_of_very_many_is_found, .timeout = 60) {
+    static struct suspects_node nodes[CROWD_NODES];
+    static struct evidence seen[CROWD_NODES];
+    static uint32_t nodes_of[CROWD_NODES * CROWD_RANKS];
+    struct suspects_input in = {
+        .n_ranks = ARRAY_SIZE(nodes_of), .nodes_of = nodes_of, .n_nodes = CROWD_NODES, .nodes = nodes};
+    struct suspects found;
+    for (uint32_t r = 0; r < in.n_ranks; r++) {
+        struct evidence *e = &seen[r / CROWD_RANKS];
+        struct evidence_worker *w = evidence_add_worker(e);
+        nodes_of[r] = r / CROWD_RANKS;
+        nodes[nodes_of[r]] = (struct suspects_node){.name = "n", .evidence = e};
+        w->rank = r;
+        *evidence_add_thread(w) = (struct evidence_thread){.state = 'S', .syscall = "poll", .stack = -1};
+        add_loaders(e, w);
+    }
+    cr_assert_eq(suspects_find(&in, &found), 0);
+    cr_assert_eq(found.n_all, 1);
+    cr_expect(found.suspects[0].rank == ODD_RANK && found.suspects[0].reason == SUSPECT_CHILD);
+    suspects_fini(&found);
+    for (uint32_t i = 0; i < CROWD_NODES; i++)
+        evidence_fini(&seen[i]);
+}
