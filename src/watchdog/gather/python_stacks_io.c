@@ -24,9 +24,20 @@ struct reading {
     int32_t only; /* of a child: its main thread's tid; 0: all threads */
 };
 
+/* Where the stack goes. A child has a place of its own, however many threads the worker has. */
+static struct evidence_thread *add_place(struct reading *r, const struct pystack_thread *t) {
+    struct evidence_worker *w = &r->part.workers[0];
+    struct evidence_child *child = r->only != 0 ? evidence_add_child(w) : NULL;
+    struct evidence_thread *thread = r->only == 0    ? evidence_add_thread(w)
+                                     : child != NULL ? &child->main
+                                                     : NULL;
+    if (thread != NULL)
+        thread->tid = r->only != 0 ? r->only : t->main ? w->pid : t->tid;
+    return thread;
+}
+
 static void on_thread(void *arg, const struct pystack_thread *t) {
     struct reading *r = arg;
-    struct evidence_worker *w = &r->part.workers[0];
     static struct evidence_frame frames[PYSTACK_FRAMES_MAX];
     uint32_t number;
     if (r->only != 0 && !t->main && t->tid != r->only)
@@ -39,11 +50,9 @@ static void on_thread(void *arg, const struct pystack_thread *t) {
     }
     if (t->n == 0 || evidence_add_stack(&r->part, frames, said(t->n, t->cut), &number) < 0)
         return;
-    struct evidence_thread *thread = evidence_add_thread(w);
-    if (thread == NULL)
-        return;
-    thread->tid = r->only != 0 ? r->only : t->main ? w->pid : t->tid;
-    thread->stack = (int32_t)number;
+    struct evidence_thread *thread = add_place(r, t);
+    if (thread != NULL)
+        thread->stack = (int32_t)number;
 }
 
 static int read_process(int32_t pid, struct reading *r, struct err *err) {
@@ -100,19 +109,23 @@ static void take_stack_of_child(struct evidence_worker *w) {
         main->stack = w->children[i].main.stack;
 }
 
+static void merge_stack(struct evidence *e, struct evidence_worker *w, const struct evidence *part,
+                        const struct evidence_thread *from) {
+    struct evidence_thread *t = find(w, from->tid);
+    const struct evidence_stack *s = from->stack < 0 ? NULL : &part->stacks[from->stack];
+    uint32_t number;
+    if (t != NULL && s != NULL &&
+        evidence_add_stack(e, s->frames, said(s->n, s->cut), &number) == 0)
+        t->stack = (int32_t)number;
+}
+
 static void merge(struct evidence *e, struct evidence_worker *w, const struct evidence *part) {
     for (uint32_t i = 0; i < part->n_workers; i++) {
         const struct evidence_worker *p = &part->workers[i];
-        for (uint32_t k = 0; k < p->n_threads; k++) {
-            struct evidence_thread *t = find(w, p->threads[k].tid);
-            const struct evidence_stack *s =
-                p->threads[k].stack < 0 ? NULL : &part->stacks[p->threads[k].stack];
-            uint32_t number;
-            if (t == NULL || s == NULL ||
-                evidence_add_stack(e, s->frames, said(s->n, s->cut), &number) < 0)
-                continue;
-            t->stack = (int32_t)number;
-        }
+        for (uint32_t k = 0; k < p->n_threads; k++)
+            merge_stack(e, w, part, &p->threads[k]);
+        for (uint32_t k = 0; k < p->n_children; k++)
+            merge_stack(e, w, part, &p->children[k].main);
         for (uint32_t k = 0; k < p->n_gaps; k++)
             evidence_worker_gap(w, "%s", p->gaps[k]);
     }

@@ -280,6 +280,23 @@ static void be_a_shell_around_python(int ready) {
         (void)execlp("sh", "sh", "-c", line, (char *)NULL);
 }
 
+static const char *crowd = "import os, sys, threading\n"
+                           "def second():\n"
+                           "    os.read(0, 1)\n"
+                           "def load():\n"
+                           "    os.read(0, 1)\n"
+                           "if os.fork() == 0:\n"
+                           "    load()\n"
+                           "for i in range(80):\n"
+                           "    threading.Thread(target=second).start()\n"
+                           "os.write(int(sys.argv[1]), b'x')\n"
+                           "os.read(0, 1)\n";
+
+static void be_python_with_many_threads(int ready) {
+    program = crowd;
+    be_python(ready);
+}
+
 static const struct evidence_stack *stack_of(const struct evidence_thread *t) {
     cr_assert(t->stack >= 0 && t->stack<(int32_t)got.n_stacks, "%d: %s", t->stack, got.workers[0].n_gaps> 0
                   ? got.workers[0].gaps[0]
@@ -308,6 +325,18 @@ Test(gather, a_shell_has_the_stack_of_the_program_that_it_waits_for) {
     const struct evidence_stack *s = stack_of(&w->threads[0]);
     cr_expect_eq(w->threads[0].stack, w->children[0].main.stack);
     cr_expect_str_eq(s->frames[0].function, "wait_here");
+}
+
+/* They would have taken all the places. */
+Test(gather, very_many_threads_leave_the_stack_of_a_child) {
+    pid_t pid = start(be_python_with_many_threads);
+    const struct evidence_worker *w;
+    do
+        w = look(pid, "read");
+    while (w->n_children != 1 || strcmp(w->children[0].main.syscall, "read") != 0);
+    cr_expect(w->n_threads == EVIDENCE_THREADS_MAX && w->threads_cut);
+    cr_expect_str_eq(stack_of(&w->threads[0])->frames[0].function, "<module>");
+    cr_expect_str_eq(stack_of(&w->children[0].main)->frames[0].function, "load");
 }
 
 /* A folder with an eu-stack that prints its arguments. */
