@@ -59,12 +59,23 @@ void disturb_native_stack(struct evidence_worker *w, uint64_t deadline_ns) {
     helper_call_free(call);
 }
 
+/* With a limit of 0 bytes there is no file, but a program that core_pattern names (core(5)) gets
+ * the core all the same, however large it is. With 1 the kernel makes none (fs/coredump.c), but who
+ * may have none may not ask for 1. */
+static int forbid_core(pid_t pid) {
+    static const struct rlimit none = {1, 1}, no_file = {0, 0};
+    return prlimit(pid, RLIMIT_CORE, &none, NULL) == 0 ||
+                   prlimit(pid, RLIMIT_CORE, &no_file, NULL) == 0
+               ? 0
+               : -errno;
+}
+
 int disturb_abort(pid_t pid) {
-    static const struct rlimit none = {0, 0};
     if (pid <= 0)
         return -ESRCH;
-    if (prlimit(pid, RLIMIT_CORE, &none, NULL) < 0)
-        return -errno;
+    int r = forbid_core(pid);
+    if (r < 0)
+        return r;
     /* SIGABRT first: it is there when the process goes on. */
     if (kill(pid, SIGABRT) < 0 || kill(pid, SIGCONT) < 0)
         return -errno;

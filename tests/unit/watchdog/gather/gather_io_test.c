@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -406,6 +407,25 @@ Test(gather, a_process_that_is_stopped_is_ended_by_sigabrt_without_a_core) {
     cr_expect(WTERMSIG(status) == SIGABRT && !WCOREDUMP(status));
     cr_expect_eq(disturb_abort(INT32_MAX), -ESRCH);
     cr_expect_eq(disturb_abort(0), -ESRCH);
+}
+
+static void wait_without_abort(int ready) {
+    sigset_t abort;
+    (void)sigemptyset(&abort);
+    (void)sigaddset(&abort, SIGABRT);
+    (void)sigprocmask(SIG_BLOCK, &abort, NULL);
+    (void)!write(ready, "x", 1);
+    for (;;)
+        pause();
+}
+
+/* 1, and not 0: for a program that core_pattern names, the kernel takes no notice of 0. */
+Test(gather, a_program_that_takes_cores_gets_none) {
+    struct rlimit limit = {0};
+    pid_t pid = start(wait_without_abort);
+    cr_assert_eq(disturb_abort(pid), 0);
+    cr_assert_eq(prlimit(pid, RLIMIT_CORE, NULL, &limit), 0);
+    cr_expect_eq(limit.rlim_cur, 1);
 }
 
 static void connect_and_wait(int ready) {
