@@ -11,7 +11,7 @@
 
 #include "../unit/watchdog/verdict/hang_rig.h"
 #include "base/prng.h"
-#include "watchdog/verdict/steps.h"
+#include "launcher/worker/notify.h"
 
 #define QUICK_SEEDS 40
 #define SLOW_SEEDS 1000
@@ -40,7 +40,7 @@ struct job {
     bool quiet_phase; /* rank 0 alone does something */
     uint64_t until[RIG_RANKS_MAX];
     enum work work[RIG_RANKS_MAX];
-    struct steps steps[RIG_RANKS_MAX];
+    struct announced announced[RIG_RANKS_MAX];
     enum fault fault;
     uint32_t odd; /* the rank with the fault */
     uint32_t traced;
@@ -85,9 +85,12 @@ static void begin_step(struct job *j) {
         j->until[r] = j->rig.now + S(length * between(j, 0.5, 1.5));
         if (!j->announces)
             continue;
-        steps_told(&j->steps[r], j->rig.now, j->phase);
-        j->rig.w[r].step = j->steps[r].step;
-        announce(j, r, steps_deadline(&j->steps[r]));
+        uint64_t limit_ns = 0, since_ns;
+        announced_take(&j->announced[r], &(struct notify_message){.any = true, .has_step = true, .step = j->phase},
+                       j->rig.now);
+        j->rig.w[r].step = j->announced[r].step;
+        bool known = announced_limit(&j->announced[r], j->rig.now, &limit_ns, &since_ns);
+        announce(j, r, known ? limit_ns : 0);
     }
 }
 
