@@ -57,6 +57,8 @@ if host == "endless":
         print("x" * 1000)
 if host == "silent":
     signal.pause()
+if host == "gate":
+    open(os.environ["FAKE_GATE"]).read()
 if host == "nofolder":
     os.execvp("unshare", ["unshare", "-m", "sh", "-c", f"mount -t tmpfs none {os.environ['FAKE_FOLDER']} && {command}"])
 if host.startswith("noisy"):
@@ -218,6 +220,42 @@ def test_a_login_that_hangs_is_named(hosts):
     head.wait_said("host silent: its login has not started muster yet", 40)
     head.signal(signal.SIGTERM)
     assert head.finish(20)[0] == 143
+
+
+def test_a_first_host_that_hangs_does_not_hold_up_the_others(hosts):
+    """They meet at the next one; a login that hangs has as long as any host that is late for the start."""
+    code, out, err = hosts.run("silent,a,b", "--nnodes=2:3", *QUICK, *shell("echo $RANK/$WORLD_SIZE $GROUP_RANK $ON_HOST"))
+    assert code == 0, err
+    assert err.count("host silent: its login has not started muster yet: the job begins without it") == 1, err
+    assert sorted(out.splitlines()) == ["[0]: 0/2 0 a", "[1]: 1/2 1 b"]
+
+
+def test_a_first_host_that_answers_late_takes_part(hosts):
+    """As the last node, where the group grows."""
+    gate = hosts.job.tmp / "gate"
+    os.mkfifo(gate)
+    head = hosts.workers("gate,a,b", "--nnodes=2:3", "--grow=now", *QUICK, env={"FAKE_GATE": gate})
+    hosts.job.events.wait("start", 2, world=2)
+    gate.write_text("open")
+    starts = hosts.job.events.wait("start", 3, world=3)
+    assert sorted(int(e.fields["rank"]) for e in starts) == [0, 1, 2]
+    hosts.job.go()
+    assert head.finish(30)[0] == 0, head.said()
+
+
+@pytest.mark.slow
+def test_the_start_waits_for_no_login_that_hangs(hosts):
+    """Not longer than until it is named, whatever last_call_timeout says."""
+    code, out, err = hosts.run("a,silent,b", "--nnodes=2:3", "--rdzv-conf=last_call_timeout=600", *shell("echo $ON_HOST"), seconds=90)
+    assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: b"], err
+    assert "host silent: its login has not started muster yet" in err
+
+
+@pytest.mark.parametrize("names", ["silent,a", "a,silent"])
+def test_a_login_that_hangs_is_given_up(hosts, names):
+    code, out, err = hosts.run(names, "--rdzv-conf=join_timeout=3", *shell("echo never"), seconds=60)
+    assert code == 75 and out == "", err
+    assert "host silent: its login has not started muster within 3 s (join_timeout)" in err, err
 
 
 @pytest.mark.slow

@@ -36,7 +36,8 @@ void ssh_args(const struct job_spec *spec, const struct ssh_place *place, char *
     if (hosts->add_nnodes)
         add(boot, xasprintf("--nnodes=%u", spec->rdzv.max_nodes));
     if (hosts->add_node_rank)
-        add(boot, xasprintf("--node-rank=%zu", place->host - place->first));
+        add(boot, xasprintf("--node-rank=%zu",
+                            (place->host + hosts->list.n - place->first) % hosts->list.n));
     if (hosts->add_nproc && host->slots > 0)
         add(boot, xasprintf("--nproc-per-node=%u", host->slots));
     if (hosts->run_id != NULL)

@@ -11,8 +11,8 @@
 #include "launcher/ssh/ssh_wire.h"
 
 struct ssh_place {
-    size_t host;      /* which of the job's hosts; at least `first` */
-    size_t first;     /* node 0: the first host that can be reached */
+    size_t host;  /* which of the job's hosts; one before `first` has come late, and goes last */
+    size_t first; /* node 0: the first host that can be reached */
     const char *addr; /* its address, from ssh_meeting_addr() */
 };
 

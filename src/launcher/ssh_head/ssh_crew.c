@@ -55,13 +55,34 @@ void ssh_crew_hangs(struct ssh_crew *c, uint32_t host) {
     if (c->states[host] != SSH_CREW_CALLED)
         return;
     c->in_flight--;
+    c->n_hanging++;
     c->states[host] = SSH_CREW_HANGS;
+}
+
+/* What it counted as is over. */
+static void answered(struct ssh_crew *c, uint32_t host) {
+    c->in_flight -= c->states[host] == SSH_CREW_CALLED;
+    c->n_hanging -= c->states[host] == SSH_CREW_HANGS;
+}
+
+bool ssh_crew_can_pass_over(const struct ssh_crew *c) {
+    uint32_t ready = 0;
+    if (c->closed || c->leader == c->n || !ssh_crew_is_called(c, c->leader))
+        return false;
+    for (uint32_t i = c->leader + 1; i < c->next && ready < c->min; i++)
+        ready += c->states[i] == SSH_CREW_READY;
+    return ready >= c->min;
+}
+
+void ssh_crew_pass_over(struct ssh_crew *c) {
+    for (; c->leader < c->n && c->states[c->leader] != SSH_CREW_READY; c->leader++)
+        ssh_crew_hangs(c, c->leader);
 }
 
 void ssh_crew_hello(struct ssh_crew *c, uint32_t host) {
     if (!ssh_crew_is_called(c, host))
         return;
-    c->in_flight -= c->states[host] == SSH_CREW_CALLED;
+    answered(c, host);
     c->states[host] = SSH_CREW_READY;
     c->ready[c->n_ready++] = host;
 }
@@ -69,8 +90,7 @@ void ssh_crew_hello(struct ssh_crew *c, uint32_t host) {
 void ssh_crew_gone(struct ssh_crew *c, uint32_t host, bool failed) {
     if (c->states[host] == SSH_CREW_ENDED || c->states[host] == SSH_CREW_FAILED)
         return;
-    if (c->states[host] == SSH_CREW_CALLED)
-        c->in_flight--;
+    answered(c, host);
     c->states[host] = failed ? SSH_CREW_FAILED : SSH_CREW_ENDED;
     c->n_gone++;
     c->n_failed += failed;

@@ -10,8 +10,9 @@
  *
  * At most SSH_IN_FLIGHT hosts are called and have not answered: logging in costs the user's machine
  * CPU time, and sshd refuses some of many at once. One that hangs gives its place to the next, but
- * may still answer. The first host of the list that has not failed
- * is node 0, at whose address all meet. So nothing is booted before it has answered. */
+ * may still answer. The first host of the list that has not failed is node 0, at whose address all
+ * meet. So nothing is booted before it has answered; or the caller passes it over, where the job
+ * can go on without it: then node 0 is the first that has answered. */
 #pragma once
 
 #include <stdbool.h>
@@ -43,8 +44,8 @@ struct ssh_crew {
     uint32_t *ready; /* owned: a stack of hosts in READY */
     uint32_t n_ready;
     uint32_t next;   /* the first that was not called */
-    uint32_t leader; /* the first that has not failed; n: all have */
-    uint32_t in_flight, n_failed, n_gone;
+    uint32_t leader; /* the first that has not failed, or been passed over; n: all have */
+    uint32_t in_flight, n_hanging, n_failed, n_gone;
     bool closed; /* nothing more is called or booted */
 };
 
@@ -53,6 +54,12 @@ void ssh_crew_fini(struct ssh_crew *c);
 
 /* What is to be done next; *ret is the host. The state has changed as if it was done. */
 enum ssh_crew_do ssh_crew_next(struct ssh_crew *c, uint32_t *ret);
+
+/* The first host has not answered yet, but so many others have that the job can go on without it.
+ */
+bool ssh_crew_can_pass_over(const struct ssh_crew *c);
+/* Then it does, and so for others before the first that has answered: they hang. */
+void ssh_crew_pass_over(struct ssh_crew *c);
 
 /* Its login has not answered for long. */
 void ssh_crew_hangs(struct ssh_crew *c, uint32_t host);

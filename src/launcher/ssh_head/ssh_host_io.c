@@ -337,6 +337,11 @@ void ssh_host_kill(struct ssh_host *h) {
         log_debug("ssh of host %u has ended before it was killed", h->i);
 }
 
+void ssh_host_give_up(struct ssh_host *h, const char *why) {
+    refuse(h, why);
+    look(h);
+}
+
 void ssh_host_pause(struct ssh_host *h, bool pause) {
     if (h->paused == pause)
         return;

@@ -52,4 +52,6 @@ int ssh_host_fd(const struct ssh_host *h);
 /* The end of its input: the relay ends the job there, in order. Output still comes. */
 void ssh_host_hang_up(struct ssh_host *h);
 void ssh_host_kill(struct ssh_host *h);
+/* Kills it for this reason; on_gone is called at once. */
+void ssh_host_give_up(struct ssh_host *h, const char *why);
 void ssh_host_pause(struct ssh_host *h, bool pause);

@@ -70,6 +70,17 @@ Test(ssh_args, ranks_count_from_the_first_host_that_answers) {
     cr_assert_str_eq(envlist_get(&boot.env, "MUSTER_HEAD_FIRST"), "1");
 }
 
+Test(ssh_args, a_host_that_was_passed_over_goes_last) {
+    _cleanup_(job_spec_fini) struct job_spec spec;
+    _cleanup_(ssh_boot_fini) struct ssh_boot boot = {0};
+    char *args[] = {NULL};
+    spec_init(&spec);
+    spec.hosts.add_node_rank = spec.hosts.add_is_host = true;
+    ssh_args(&spec, &(struct ssh_place){.host = 0, .first = 1, .addr = "10.0.0.2"}, args, &boot);
+    cr_assert_str_eq(boot.args[0], "--node-rank=1");
+    cr_assert_str_eq(envlist_get(&boot.env, "MUSTER_HEAD_FIRST"), "0");
+}
+
 Test(ssh_args, nodes_meet_at_an_address_that_others_can_reach) {
     static const struct {
         const char *addrs, *addr;

@@ -84,6 +84,44 @@ Test(ssh_crew, the_next_host_is_node_0_if_the_first_fails) {
     EXPECT(BOOT, 2);
 }
 
+Test(ssh_crew, a_first_host_that_hangs_is_passed_over_if_enough_others_are_there) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 4, 2);
+    cr_assert_not(ssh_crew_can_pass_over(&c), "nobody was called");
+    cr_assert_eq(call_all(&c), 4);
+    ssh_crew_hello(&c, 3);
+    cr_assert_not(ssh_crew_can_pass_over(&c), "one is too few");
+    ssh_crew_hello(&c, 2);
+    cr_assert(ssh_crew_can_pass_over(&c));
+    ssh_crew_hangs(&c, 0);
+    cr_assert(ssh_crew_can_pass_over(&c));
+    EXPECT(NOTHING, 0);
+    ssh_crew_pass_over(&c);
+    cr_assert_eq(c.n_hanging, 2, "the second host before the first that has answered, too");
+    cr_assert_not(ssh_crew_can_pass_over(&c), "node 0 is known");
+    EXPECT(BOOT, 2);
+    EXPECT(BOOT, 3);
+    ssh_crew_gone(&c, 1, true);
+    ssh_crew_hello(&c, 0); /* late, and welcome */
+    cr_assert_eq(c.n_hanging, 0);
+    cr_assert_eq(c.leader, 2);
+    EXPECT(BOOT, 0);
+}
+
+Test(ssh_crew, a_first_host_is_not_passed_over_if_all_are_needed_or_nobody_else_is_booted) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew all, closed;
+    ssh_crew_init(&all, 3, 3);
+    ssh_crew_init(&closed, 3, 2);
+    cr_assert_eq(call_all(&all) + call_all(&closed), 6);
+    for (uint32_t i = 1; i < 3; i++) {
+        ssh_crew_hello(&all, i);
+        ssh_crew_hello(&closed, i);
+    }
+    cr_assert_not(ssh_crew_can_pass_over(&all));
+    ssh_crew_close(&closed);
+    cr_assert_not(ssh_crew_can_pass_over(&closed));
+}
+
 Test(ssh_crew, too_few_are_told_once) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
     ssh_crew_init(&c, 100, 99);
