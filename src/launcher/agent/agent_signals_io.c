@@ -134,7 +134,13 @@ void agent_stop_text(int signo, char *ret, size_t size) {
 /* The whole job ends, whoever could lead it on: as if an operator had stopped it. */
 void agent_told_to_stop(struct agent *a, int signo) {
     char reason[RDZV_REASON_MAX];
-    if (a->signo != 0 || a->ended || !agent_leads(a))
+    if (!agent_leads(a))
+        return;
+    if (a->ended) {
+        leading_let_go(a->leading);
+        agent_quit_if_over(a);
+    }
+    if (a->signo != 0 || a->ended)
         return;
     writer_take_rest(a->writer);
     agent_stop_text(signo, reason, sizeof reason);

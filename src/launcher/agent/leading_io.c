@@ -31,6 +31,7 @@ struct leading {
     struct hang_evidence *evidence;
     struct hang_leader *hang;
     struct hang_stacks *stacks;
+    struct generation stopping;      /* the last group that was stopped; none: none was */
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct idmap stores;             /* generation → struct store_server */
     struct addr endpoint;            /* the fixed endpoint, as this node reaches it; len 0: none */
@@ -165,6 +166,23 @@ static void group_ends(struct leading *l) {
     hang_evidence_end(l->evidence);
 }
 
+void leading_let_go(struct leading *l) {
+    _cleanup_(hang_group_fini) struct hang_group group;
+    hang_leader_let_go(l->hang);
+    if (hang_group_read(rdzv_server_group(l->server), &group))
+        hang_evidence_let_go(l->evidence, &group);
+}
+
+/* A second time it is somebody who ends the job: a failure, or a hang, stops its group once. */
+static void group_stops(struct leading *l, struct generation generation) {
+    bool again = generation_compare(l->stopping, generation) == 0;
+    l->stopping = generation;
+    if (again)
+        leading_let_go(l);
+    else
+        group_ends(l);
+}
+
 static void on_timeline(void *arg, const struct timeline_entry *entry) {
     struct leading *l = arg;
     events_write(l->config.events, entry);
@@ -174,7 +192,9 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
         group_runs(l);
     else if (entry->kind == TIMELINE_WORKER_FAILED)
         hang_leader_failed(l->hang, entry->rank, entry->why);
-    else if (entry->kind == TIMELINE_STOPPING || entry->kind == TIMELINE_CLOSED)
+    else if (entry->kind == TIMELINE_STOPPING)
+        group_stops(l, entry->generation);
+    else if (entry->kind == TIMELINE_CLOSED)
         group_ends(l);
 }
 

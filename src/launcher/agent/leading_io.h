@@ -59,6 +59,9 @@ _must_use_ int leading_on(struct leading *l, const struct member_lead *lead,
 struct rdzv_server *leading_server(const struct leading *l);
 /* What ranks did when one failed is still to be said: the agent should not end yet. */
 bool leading_is_busy(const struct leading *l);
+/* The job is being ended: neither this agent nor another node waits for that any more. For an agent
+ * that leads. */
+void leading_let_go(struct leading *l);
 /* For questions to all nodes of the group that runs. */
 struct hang_evidence *leading_evidence(const struct leading *l);
 

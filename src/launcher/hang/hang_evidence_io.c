@@ -231,6 +231,14 @@ void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects) {
     }
 }
 
+void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *group) {
+    struct rdzv_evidence_ask ask = {.generation = group->generation, .id = ++e->last_id};
+    for (uint32_t i = 0; i < group->n_nodes; i++)
+        (void)e->ops.ask(e->arg, group->nodes[i].incarnation, &ask); /* else its own time ends it */
+    if (e->round != NULL)
+        round_over(e);
+}
+
 void hang_question_free(struct hang_question *q) {
     if (q == NULL)
         return;

@@ -82,4 +82,8 @@ _must_use_ int hang_evidence_ask_last(struct hang_evidence *e, uint64_t timeout_
  * get SIGABRT before the stop, so that Python programs say where they were
  * (watchdog/gather/disturb_io.h). Without an answer. */
 void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects);
+/* Nobody waits for evidence any more, nor for the end of suspects, because the job is being ended:
+ * the nodes of this group, which is being stopped, are told so. Open questions get what has come so
+ * far, from the loop. */
+void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *group);
 void hang_question_free(struct hang_question *q); /* cancels: fn is not called; takes NULL */

@@ -23,6 +23,7 @@ struct open_case {
     bool hung, restart;
     uint64_t quiet_ns;
     bool failed;    /* a worker did while others waited */
+    bool let_go;    /* and nobody waits for what they did */
     bool recovered; /* there were beats again meanwhile */
     bool over;      /* its group has ended meanwhile: nothing is said */
     char text[HANG_TEXT_MAX];
@@ -245,7 +246,7 @@ void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what) 
 
 bool hang_leader_is_busy(const struct hang_leader *l) {
     LIST_FOR_EACH(const struct open_case, c, &l->open, link)
-        if (c->failed)
+        if (c->failed && !c->let_go)
             return true;
     return false;
 }
@@ -302,6 +303,14 @@ static void on_timer(void *arg) { step(arg, &(struct hang_event){.kind = HANG_EV
 
 /* ---- events ---- */
 
+/* What is being compared goes on. */
+static void forget_answers(struct open_case *c) {
+    if (hang_case_has_answers(c->io))
+        return;
+    hang_case_free(c->io);
+    close_case(c);
+}
+
 /* Workers that are gone say nothing: "it did not answer in time" would be said of them. What is
  * being compared is still kept in files. The case that is just decided has no io. */
 static void forget_cases(struct hang_leader *l) {
@@ -309,10 +318,16 @@ static void forget_cases(struct hang_leader *l) {
         if (c->failed || c->io == NULL)
             continue;
         c->over = true;
-        if (hang_case_has_answers(c->io))
+        forget_answers(c);
+    }
+}
+
+void hang_leader_let_go(struct hang_leader *l) {
+    LIST_FOR_EACH(struct open_case, c, &l->open, link) {
+        if (!c->failed || c->io == NULL)
             continue;
-        hang_case_free(c->io);
-        close_case(c);
+        c->let_go = true;
+        forget_answers(c);
     }
 }
 

@@ -199,6 +199,13 @@ static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask)
             w->ends[w->n_ends++] = ask->ends[i].rank - w->first_rank;
 }
 
+/* The job is being ended: the stop of its workers goes on at once. */
+static void let_go(struct hang_watch *w) {
+    w->n_ends = 0;
+    stop_gathering(w);
+    held_no_more(w);
+}
+
 void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
     uint64_t timeout_ns = MIN2(ask->timeout_ns, HANG_LOOK_MAX_NS);
     bool same = generation_compare(ask->generation, w->generation) == 0;
@@ -206,6 +213,10 @@ void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
     if (ask->n_ends > 0) { /* no question */
         if (same)
             read_ends(w, ask);
+        return;
+    }
+    if (ask->timeout_ns == 0) {
+        let_go(w);
         return;
     }
     stop_gathering(w);

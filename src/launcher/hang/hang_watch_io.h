@@ -48,6 +48,7 @@ uint32_t hang_watch_suspects(const struct hang_watch *w);
 /* Sends them SIGABRT (watchdog/gather/disturb_io.h). The caller counts their end as a stop. */
 void hang_watch_end_suspects(const struct hang_watch *w);
 /* A question about another group, or without workers, is answered with an empty text. A new
- * question ends the work on an older one. Also with --hang-action=off, where it is not known for
+ * question ends the work on an older one; without time, it ends that work, and nothing is held any
+ * more, nor is there a suspect. Also with --hang-action=off, where it is not known for
  * how long a worker has not moved. */
 void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask);

@@ -133,6 +133,7 @@ void group_stop_for_operator(struct group *g, const char *reason, bool halted) {
         group_begin_stop(g, reason, false);
     } else {
         (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+        group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason)->detected_ns = g->now_ns;
         group_notify_members(g);
     }
 }

@@ -282,9 +282,11 @@ struct rdzv_rank {
 /* The leader asks a node what its workers do. */
 struct rdzv_evidence_ask {
     struct generation generation;
-    uint32_t id;         /* of this question: the answer repeats it */
-    uint64_t timeout_ns; /* what is not known by then is left out */
-    bool holds;          /* a stop for a failure that follows waits until it was looked at */
+    uint32_t id; /* of this question: the answer repeats it */
+    /* What is not known by then is left out. 0, without ranks: no question, but the job is being
+     * ended: nothing waits for evidence any more, nor for the end of suspects */
+    uint64_t timeout_ns;
+    bool holds; /* a stop for a failure that follows waits until it was looked at */
     /* No question: these ranks are suspects of the hang that ends the group, and get SIGABRT before
      * the stop that follows. */
     uint32_t n_ends;
