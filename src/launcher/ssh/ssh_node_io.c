@@ -423,10 +423,21 @@ static void drop_output(struct relay *r, size_t i) {
     advance(r);
 }
 
+/* Also of a head that has not read the end yet: it is there as long as it says so. */
+static void head_is_there(struct relay *r) {
+    if (!r->last_said || r->exited)
+        loop_timer_set(r->silence,
+                       clock_now_ns() + (r->booted ? r->config->silence_ns : r->config->boot_ns));
+}
+
 static void on_message(void *arg, const struct ssh_message *m) {
     struct relay *r = arg;
-    if (r->head_gone || r->last_said)
+    if (r->head_gone)
         return;
+    if (r->last_said) {
+        head_is_there(r);
+        return;
+    }
     if (m->kind == SSH_BOOT_PART || m->kind == SSH_BOOT)
         on_boot(r, m);
     else if (m->kind == SSH_STOP)
@@ -438,9 +449,7 @@ static void on_message(void *arg, const struct ssh_message *m) {
     else if (m->kind == SSH_DROP_OUT || m->kind == SSH_DROP_ERR)
         drop_output(r, m->kind == SSH_DROP_OUT ? 0 : 1);
     /* ACK and PING say no more than that the head is there */
-    if (!r->last_said)
-        loop_timer_set(r->silence,
-                       clock_now_ns() + (r->booted ? r->config->silence_ns : r->config->boot_ns));
+    head_is_there(r);
 }
 
 static const struct ssh_pipe_ops pipe_ops = {

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/frame.h"
+#include "io/clock.h"
 #include "launcher/ssh/ssh_wire.h"
 
 static char dir[64], script[96];
@@ -184,6 +185,32 @@ Test(ssh_node_io, a_ping_keeps_the_job) {
     to = -1;
     expect_output("got TERM\n");
     expect_exit(false, 3);
+}
+
+/* Sends pings for so long, while the relay has its output open. */
+static void ping_for(uint64_t time_ns) {
+    _cleanup_(strbuf_fini) struct strbuf ping = {0};
+    struct pollfd p = {.fd = from};
+    ssh_add(&(struct ssh_message){.kind = SSH_PING}, &ping);
+    for (uint64_t end = clock_now_ns() + time_ns; clock_now_ns() < end;) {
+        send_frames(&ping);
+        cr_assert_eq(poll(&p, 1, 100), 0, "the relay has ended");
+    }
+}
+
+/* As of a job in a pager that nobody scrolls: the head is there, and reads later. */
+Test(ssh_node_io, a_head_that_reads_late_gets_the_end) {
+    size_t len = 0;
+    struct ssh_message m;
+    start(30 * NS_PER_S, 4 * NS_PER_S);
+    (void)expect(SSH_HELLO);
+    boot("head -c 140000 /dev/zero; exit 6", "x"); /* more than the pipe takes */
+    ping_for(6 * NS_PER_S);
+    while ((m = next()).kind == SSH_OUT)
+        len += m.data.len;
+    cr_assert_eq(len, 140000);
+    cr_assert(m.kind == SSH_EXIT && m.exit.code == 6, "%d", m.kind);
+    cr_assert_eq(status_of_relay(), 6);
 }
 
 Test(ssh_node_io, what_does_not_end_is_killed_after_the_grace) {
