@@ -42,7 +42,8 @@ struct hang_watch {
     bool holds;                   /* a stop waits for it */
     uint32_t ends[RDZV_ENDS_MAX]; /* local ranks of suspects that are to be ended */
     uint32_t n_ends;
-    uint64_t give_up_ns; /* nobody waits for the answer then */
+    uint64_t ends_leader; /* who has asked for that: another one's stop is not for a hang */
+    uint64_t give_up_ns;  /* nobody waits for the answer then */
     struct hang_reply *reply;
 };
 
@@ -194,6 +195,7 @@ static void stop_gathering(struct hang_watch *w) {
 /* Whom the stop that follows ends by SIGABRT. */
 static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
     w->n_ends = 0;
+    w->ends_leader = w->ops.leader(w->arg);
     for (uint32_t i = 0; i < ask->n_ends; i++)
         if (ask->ends[i].rank - w->first_rank < w->n)
             w->ends[w->n_ends++] = ask->ends[i].rank - w->first_rank;
@@ -260,15 +262,19 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
 
 bool hang_watch_holds(const struct hang_watch *w) { return w->holds; }
 
+static uint32_t n_ends(const struct hang_watch *w) {
+    return w->ops.leader(w->arg) == w->ends_leader ? w->n_ends : 0;
+}
+
 uint32_t hang_watch_suspects(const struct hang_watch *w) {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < w->n_ends; i++)
+    for (uint32_t i = 0; i < n_ends(w); i++)
         n += local_workers_pid(w->config.workers, w->ends[i]) > 0;
     return n;
 }
 
 void hang_watch_end_suspects(const struct hang_watch *w) {
-    for (uint32_t i = 0; i < w->n_ends; i++) {
+    for (uint32_t i = 0; i < n_ends(w); i++) {
         pid_t pid = local_workers_pid(w->config.workers, w->ends[i]);
         int r = pid > 0 ? disturb_abort(pid) : 0;
         if (r < 0)

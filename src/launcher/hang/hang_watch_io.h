@@ -43,7 +43,7 @@ void hang_watch_stop(struct hang_watch *w);
 /* Evidence is being gathered for which a stop must wait (rdzv_evidence_ask.holds). */
 bool hang_watch_holds(const struct hang_watch *w);
 /* How many workers of this node run that are suspects of the hang for which the group is stopped
- * (rdzv_evidence_ask.ends). */
+ * (rdzv_evidence_ask.ends). 0 once another leads than the one that has said so, or none does. */
 uint32_t hang_watch_suspects(const struct hang_watch *w);
 /* Sends them SIGABRT (watchdog/gather/disturb_io.h). The caller counts their end as a stop. */
 void hang_watch_end_suspects(const struct hang_watch *w);

@@ -1,0 +1,122 @@
+/* The watchdog of a node, whose workers are only told by this file: it takes the place of the local workers. */
+#include "launcher/hang/hang_watch_io.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WORKERS 2
+#define FIRST_RANK 4
+
+struct local_workers {
+    pid_t pids[WORKERS];
+    struct announced announced[WORKERS];
+};
+
+pid_t local_workers_pid(const struct local_workers *c, uint32_t local_rank) { return c->pids[local_rank]; }
+bool local_workers_has_workers(const struct local_workers *c) { return c->pids[0] > 0; }
+const struct announced *local_workers_announced(const struct local_workers *c, uint32_t local_rank) {
+    return &c->announced[local_rank];
+}
+uint16_t local_workers_store_port(const struct local_workers *c) {
+    (void)c;
+    return 0;
+}
+char *local_workers_log_path(const struct local_workers *c, uint32_t local_rank, int stream) {
+    (void)c;
+    (void)local_rank;
+    (void)stream;
+    return NULL;
+}
+
+static const struct generation running = {1, 1};
+static struct local_workers workers;
+static struct loop *loop;
+static struct hang_watch *watch;
+static uint64_t leader_now = 1;
+
+static void on_signs(void *arg, const struct rdzv_signs *signs) {
+    (void)arg;
+    (void)signs;
+}
+static uint64_t leader(void *arg) {
+    (void)arg;
+    return leader_now;
+}
+static bool on_evidence(void *arg, const struct rdzv_evidence *piece) {
+    (void)arg;
+    (void)piece;
+    return true;
+}
+static void on_gathered(void *arg) { (void)arg; }
+
+static void begin(void) {
+    static const struct hang_watch_ops ops = {
+        .signs = on_signs, .leader = leader, .evidence = on_evidence, .gathered = on_gathered};
+    static struct job_spec spec = {.nproc = WORKERS, .hang_action = JOB_HANG_RESTART};
+    static const struct hang_watch_config config = {.spec = &spec, .host = "a", .workers = &workers};
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(hang_watch_new(loop, &config, &ops, NULL, &watch), 0);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        workers.pids[i] = fork();
+        cr_assert_geq(workers.pids[i], 0);
+        for (; workers.pids[i] == 0;) {
+            (void)alarm(120);
+            (void)pause();
+        }
+    }
+    struct form form = {.first_rank = FIRST_RANK};
+    hang_watch_start(watch, running, &form);
+}
+
+static void finish(void) {
+    hang_watch_free(watch);
+    loop_free(loop);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        if (workers.pids[i] > 0) {
+            (void)kill(workers.pids[i], SIGKILL);
+            (void)waitpid(workers.pids[i], NULL, 0);
+        }
+}
+TestSuite(hang_watch_io, .init = begin, .fini = finish);
+
+/* The rank is a suspect, and the stop that follows is for the hang. */
+static void end_rank(uint32_t rank) {
+    struct rdzv_evidence_ask ask = {.generation = running, .n_ends = 1, .ends = {{.rank = rank}}};
+    hang_watch_ask(watch, &ask);
+}
+
+Test(hang_watch_io, a_suspect_is_ended_by_sigabrt) {
+    int status;
+    end_rank(FIRST_RANK + 1);
+    cr_assert_eq(hang_watch_suspects(watch), 1);
+    hang_watch_end_suspects(watch);
+    cr_assert_eq(waitpid(workers.pids[1], &status, 0), workers.pids[1]);
+    workers.pids[1] = 0;
+    cr_expect(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    cr_expect_eq(hang_watch_suspects(watch), 0);
+    cr_expect_eq(waitpid(workers.pids[0], &status, WNOHANG), 0);
+}
+
+/* The leader was lost between its two words, and the next one stops the group for another reason. */
+Test(hang_watch_io, the_stop_of_another_leader_ends_nobody_as_a_suspect) {
+    end_rank(FIRST_RANK + 1);
+    leader_now = 0;
+    cr_expect_eq(hang_watch_suspects(watch), 0);
+    leader_now = 2;
+    cr_expect_eq(hang_watch_suspects(watch), 0);
+    hang_watch_end_suspects(watch);
+    leader_now = 1;
+    cr_expect_eq(hang_watch_suspects(watch), 1, "it has got nothing");
+}
+
+Test(hang_watch_io, ranks_of_other_nodes_and_groups_are_no_suspects) {
+    struct rdzv_evidence_ask ask = {.generation = {1, 2}, .n_ends = 1, .ends = {{.rank = FIRST_RANK}}};
+    end_rank(FIRST_RANK - 1);
+    cr_expect_eq(hang_watch_suspects(watch), 0);
+    end_rank(FIRST_RANK + WORKERS);
+    cr_expect_eq(hang_watch_suspects(watch), 0);
+    hang_watch_ask(watch, &ask);
+    cr_expect_eq(hang_watch_suspects(watch), 0);
+}
