@@ -72,28 +72,35 @@ static void add_group(const struct overview *o, struct strbuf *out) {
                   plural(o->n_spares), o->n_excluded);
 }
 
-/* Nothing while most workers move. Before signs of life can be there, "starting" says nothing. */
-static void add_watchdog(const struct overview *o, struct strbuf *out) {
-    const struct rdzv_watchdog *w = &o->watchdog;
+/* How long; NULL: nothing is said. Before signs of life can be there, "starting" says nothing. */
+static const char *quiet_words(const struct rdzv_watchdog *w) {
     switch (w->state) {
     case WATCHDOG_NONE:
     case WATCHDOG_OK:
-    case WATCHDOG_STATE_COUNT: return;
+    case WATCHDOG_STATE_COUNT: return NULL;
     case WATCHDOG_STARTING:
-        if (w->quiet_ns < HANG_FIRST_SIGNS_NS)
-            return;
-        add_label(out, "watchdog");
-        strbuf_add(out, "most workers have not begun to work, for ");
-        break;
-    case WATCHDOG_QUIET:
-        add_label(out, "watchdog");
-        strbuf_add(out, "quiet for ");
-        break;
-    case WATCHDOG_HUNG:
-        add_label(out, "watchdog");
-        strbuf_add(out, "hung, quiet for ");
-        break;
+        return w->quiet_ns < HANG_FIRST_SIGNS_NS ? NULL
+                                                 : "most workers have not begun to work, for ";
+    case WATCHDOG_QUIET: return "quiet for ";
+    case WATCHDOG_HUNG: return "hung, quiet for ";
     }
+    return NULL;
+}
+
+/* Nothing while most workers move. */
+static void add_watchdog(const struct overview *o, struct strbuf *out) {
+    const struct rdzv_watchdog *w = &o->watchdog;
+    const char *words = quiet_words(w);
+    if (w->said[0] != '\0' && w->quiet_ns < NS_PER_S) { /* one asks for input: nothing is counted */
+        add_label(out, "watchdog");
+        columns_add_clean(out, w->said);
+        strbuf_add_char(out, '\n');
+        return;
+    }
+    if (words == NULL)
+        return;
+    add_label(out, "watchdog");
+    strbuf_add(out, words);
     duration_text(w->quiet_ns, out);
     if (w->state != WATCHDOG_HUNG && w->limit_ns != UINT64_MAX) {
         strbuf_add(out, " (limit ");

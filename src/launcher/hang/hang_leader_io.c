@@ -267,8 +267,11 @@ static void goes_on(struct hang_leader *l, uint64_t quiet_ns) {
         c->recovered = true;
     if (!l->told)
         return;
-    log_notice("the job goes on: most workers move again, after %" PRIu64 " s of quiet",
-               quiet_ns / NS_PER_S);
+    if (quiet_ns >= NS_PER_S)
+        log_notice("the job goes on: most workers move again, after %" PRIu64 " s of quiet",
+                   quiet_ns / NS_PER_S);
+    else /* one has asked for input, and that time is not counted */
+        log_notice("the job goes on: most workers move again");
     write_event(l, TIMELINE_RESUMED, NULL, "", quiet_ns);
 }
 

@@ -22,13 +22,12 @@
  *
  * Limits, by what is seen:
  *     a worker is stopped (T), others wait for it               HANG_STOPPED_NS of quiet
- *     all are stopped, one is traced, or one asks for input     never; this time is not counted
- *     the job announces steps or deadlines, and all who do
- *         are late; before that, nothing below counts           what they announced
- *     nothing moves: main threads, busy ones, bytes, GPUs       limits.still_ns
- *     somebody is busy, writes, or moves                        limits.timeout_ns of quiet
- *     a wait at this place of the program ended by itself once  three times that, if that is longer
- * Before the first beat only T and limits.timeout_ns count.
+ *     all are stopped, one is traced, or one asks for input     never; this time is not counted,
+ * and after a prompt quiet begins anew the job announces steps or deadlines, and all who do are
+ * late; before that, nothing below counts           what they announced nothing moves: main
+ * threads, busy ones, bytes, GPUs       limits.still_ns somebody is busy, writes, or moves
+ * limits.timeout_ns of quiet a wait at this place of the program ended by itself once  three times
+ * that, if that is longer Before the first beat only T and limits.timeout_ns count.
  *
  * Time is counted only while it tells something. It is not when the leader itself was stopped (its
  * timer came late), when a node that said that its workers wait says nothing any more, or when

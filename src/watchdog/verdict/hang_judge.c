@@ -194,6 +194,12 @@ static void suspend(struct hang *h) {
     h->limit_ns = TIME_NEVER;
 }
 
+/* After a prompt quiet begins anew: the others have waited for somebody, not for a rank. */
+static void begin_anew(struct hang *h) {
+    h->beat_at = h->clock;
+    h->reports = 0;
+}
+
 void hang_judge(struct hang *h, struct hang_update *ret) {
     struct hang_count c;
     count_all(h, &c);
@@ -215,6 +221,8 @@ void hang_judge(struct hang *h, struct hang_update *ret) {
         h->beat_at = last_beat(h, c.alive);
     if (suspended) {
         suspend(h);
+        if (c.asking > 0 && h->state != HANG_HUNG)
+            begin_anew(h);
         ret->report_due = c.asking > 0 && asking_is_due(h);
         if (ret->report_due)
             hang_say(h, &c, ret);

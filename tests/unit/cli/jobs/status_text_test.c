@@ -175,7 +175,11 @@ Test(status_text, a_quiet_job_and_one_that_hangs_are_said, .init = begin, .fini 
     cr_assert_not_null(strstr(show(4, true), "\n  watchdog   quiet for 7.0 s (limit 3 min 00 s): most workers have not "
                                              "moved for 5 s; rank 2? stops\n"),
                        "%s", text_of(4));
-    w->state = WATCHDOG_HUNG;
+    *w = (struct rdzv_watchdog){.state = WATCHDOG_STARTING, .limit_ns = UINT64_MAX, .said = "rank 1 waits for input"};
+    cr_assert_not_null(strstr(text_of(4), "\n  watchdog   rank 1 waits for input\n"), "%s", text_of(4));
+    w->state = WATCHDOG_QUIET;
+    cr_assert_not_null(strstr(text_of(4), "\n  watchdog   rank 1 waits for input\n"), "%s", text_of(4));
+    *w = (struct rdzv_watchdog){.state = WATCHDOG_HUNG, .quiet_ns = 7 * NS_PER_S, .said = "most workers"};
     cr_assert_not_null(strstr(text_of(4), "\n  watchdog   hung, quiet for 7.0 s: most workers"), "%s", text_of(4));
 }
 

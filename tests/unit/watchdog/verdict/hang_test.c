@@ -142,6 +142,24 @@ Test(hang, one_that_waits_for_somebody_to_type_is_never_a_hang_and_that_is_said_
     rig_fini(r);
 }
 
+/* The others have waited for whoever types, and not for a rank. */
+Test(hang, after_a_prompt_quiet_begins_anew) {
+    struct rig *r = working();
+    rig_all(r, false);
+    rig_run(r, 100);
+    cr_expect_eq(r->reports, 1);
+    r->w[2].flags = SIGN_ASKS;
+    rig_run(r, 1000);
+    cr_expect_lt(r->last.quiet_ns, S(1));
+    r->w[2].flags = 0;
+    rig_run(r, 35);
+    cr_expect_eq(r->reports, 3, "quiet, a prompt, quiet");
+    cr_expect(r->last.quiet_ns > S(30) && r->last.quiet_ns < S(37), "%g", (double)r->last.quiet_ns / 1e9);
+    assert_between(rig_until_hung(r, 1000), 143, 147);
+    cr_expect_str_eq(r->text, "nothing has moved for 180 s (--hang-still)");
+    rig_fini(r);
+}
+
 Test(hang, while_two_wait_for_somebody_to_type_nobody_is_late) {
     struct rig *r = working();
     for (uint32_t i = 0; i < 4; i++) {
