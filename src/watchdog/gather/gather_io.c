@@ -49,7 +49,7 @@ static void add_thread(void *arg, int tid) {
         w->threads_cut = true;
         return;
     }
-    if (thread_look(w->pid, tid, &t, NULL) < 0)
+    if (thread_look(w->pid, tid, &t) < 0)
         return;
     struct evidence_thread *new = evidence_add_thread(w);
     if (new == NULL)
@@ -69,7 +69,7 @@ static void add_child(void *arg, int pid) {
         w->children_cut = true;
         return;
     }
-    if (!proc_read_stat(pid, &stat) || thread_look(pid, pid, &c.main, NULL) < 0)
+    if (!proc_read_stat(pid, &stat) || thread_look(pid, pid, &c.main) < 0)
         return;
     struct evidence_child *new = evidence_add_child(w);
     if (new == NULL) {
@@ -96,7 +96,7 @@ static void look_at(struct evidence_worker *w, uint64_t end_ns) {
     struct evidence_thread main;
     struct search search = {.worker = w, .end_ns = end_ns};
     char path[PROC_PATH_MAX];
-    int r = thread_look(w->pid, w->pid, &main, NULL);
+    int r = thread_look(w->pid, w->pid, &main);
     if (r < 0) {
         evidence_worker_gap(w, "/proc: process %d can't be read: %s", (int)w->pid, strerror(-r));
         return;
@@ -195,11 +195,11 @@ static void step_sources(struct work *k, const struct nics *nics) {
 static void mark_moved(struct work *k) {
     for (uint32_t i = 0; i < k->e.n_workers; i++) {
         const struct gather_worker *a = &k->ask->workers[i];
-        struct evidence_thread now;
+        uint64_t ran_ns;
         if (a->ended || a->ran_ns == 0)
             continue;
-        int r = thread_look(a->pid, a->pid, &now, NULL);
-        if (r == -ESRCH || (r == 0 && now.ran_ns >= a->ran_ns + SIGNS_MOVED_NS))
+        int r = thread_ran(a->pid, a->pid, &ran_ns);
+        if (r == -ESRCH || (r == 0 && ran_ns >= a->ran_ns + SIGNS_MOVED_NS))
             k->e.workers[i].still_ns = 0;
     }
 }

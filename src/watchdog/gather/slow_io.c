@@ -76,10 +76,10 @@ static void add_own(void *arg, int tid) {
 
 /* A main thread that only waits for a process: a shell, a profiler. Then that one's counts. */
 static pid_t waits_for(pid_t pid) {
-    struct evidence_thread t;
     struct waits_call call;
     struct tree children = {.n = 0};
-    if (thread_look(pid, pid, &t, &call) < 0 || waits_kind(call.number) != WAITS_CHILD)
+    thread_call(pid, pid, &call);
+    if (waits_kind(call.number) != WAITS_CHILD)
         return 0;
     proc_each_child(pid, true, add_pid, &children);
     pid_t busiest = 0;

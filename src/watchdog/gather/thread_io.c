@@ -5,10 +5,12 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/text/utf8.h"
+#include "io/clock.h"
 #include "watchdog/signs/signs.h"
 
 #define PATH_BYTES 96
@@ -46,14 +48,32 @@ static void read_word(int dir, const char *name, char *ret, size_t size) {
 
 /* ---- what it waits for ---- */
 
-static bool look_in(int dir, const char *name, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
-    char *table = malloc(TABLE_MAX);
-    if (table == NULL)
+/* The kernel's list of sockets of one network namespace, as it was lately. */
+struct table {
+    const char *name;
+    uint64_t network, read_ns; /* 0: never */
+    char *text;                /* for the process's life: helpers are short */
+    ssize_t len;
+};
+
+static bool look_in(int dir, struct table *t, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
+    struct stat net;
+    uint64_t now = clock_now_ns();
+    if (t->text == NULL)
+        t->text = malloc(TABLE_MAX);
+    if (t->text == NULL || fstatat(dir, "ns/net", &net, 0) < 0)
         return false;
-    ssize_t n = read_at(dir, name, table, TABLE_MAX);
-    bool found = n > 0 && waits_socket(table, (size_t)n, inode, ret);
-    free(table);
-    return found;
+    if (t->read_ns == 0 || t->network != net.st_ino || now - t->read_ns > THREAD_SOCKETS_AGE_NS) {
+        t->len = read_at(dir, t->name, t->text, TABLE_MAX);
+        t->network = net.st_ino;
+        t->read_ns = now;
+    }
+    return t->len > 0 && waits_socket(t->text, (size_t)t->len, inode, ret);
+}
+
+static bool find_socket(int dir, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
+    static struct table v4 = {.name = "net/tcp"}, v6 = {.name = "net/tcp6"};
+    return look_in(dir, &v4, inode, ret) || look_in(dir, &v6, inode, ret);
 }
 
 static void name_fd(int dir, uint64_t fd, char *ret, size_t size) {
@@ -66,8 +86,7 @@ static void name_fd(int dir, uint64_t fd, char *ret, size_t size) {
         return;
     link[n] = '\0';
     uint64_t inode = waits_socket_inode(link);
-    if (inode != 0 &&
-        (look_in(dir, "net/tcp", inode, text) || look_in(dir, "net/tcp6", inode, text)))
+    if (inode != 0 && find_socket(dir, inode, text))
         utf8_copy(ret, size, text);
     else
         waits_target(link, ret, size);
@@ -107,10 +126,17 @@ static void name_path(pid_t pid, uint64_t address, char *ret, size_t size) {
     }
 }
 
-static void read_call(int dir, pid_t pid, struct evidence_thread *t, struct waits_call *call) {
+static struct waits_call read_call(int dir) {
+    struct waits_call call = {.number = -1};
     char text[256];
     ssize_t n = read_at(dir, "syscall", text, sizeof text);
-    if (n < 0 || !waits_call_read(text, (size_t)n, call) || call->number < 0)
+    return n > 0 && waits_call_read(text, (size_t)n, &call) ? call
+                                                            : (struct waits_call){.number = -1};
+}
+
+static void name_call(int dir, pid_t pid, const struct waits_call *call,
+                      struct evidence_thread *t) {
+    if (call->number < 0)
         return;
     const char *name = waits_call_name(call->number);
     if (name != NULL)
@@ -136,10 +162,31 @@ static int open_dir(pid_t pid, pid_t tid) {
     return dir >= 0 ? dir : errno == ENOENT ? -ESRCH : -errno;
 }
 
-int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret, struct waits_call *call) {
+static int ran(int dir, uint64_t *ret_ns) {
+    char text[STAT_MAX];
+    ssize_t len = read_at(dir, "schedstat", text, sizeof text);
+    if (len == -ESRCH)
+        return -ESRCH;
+    return len > 0 && signs_ran(text, (size_t)len, ret_ns) ? 0 : -ENODATA;
+}
+
+int thread_ran(pid_t pid, pid_t tid, uint64_t *ret_ns) {
+    int dir = open_dir(pid, tid);
+    int r = dir < 0 ? dir : ran(dir, ret_ns);
+    if (dir >= 0)
+        (void)close(dir);
+    return r;
+}
+
+void thread_call(pid_t pid, pid_t tid, struct waits_call *ret) {
+    int dir = open_dir(pid, tid);
+    *ret = dir < 0 ? (struct waits_call){.number = -1} : read_call(dir);
+    if (dir >= 0)
+        (void)close(dir);
+}
+
+int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret) {
     char stat[STAT_MAX];
-    struct waits_call none, *c = call != NULL ? call : &none;
-    *c = (struct waits_call){.number = -1};
     int dir = open_dir(pid, tid);
     if (dir < 0)
         return dir;
@@ -151,10 +198,11 @@ int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret, struct waits_
     read_word(dir, "wchan", t.wchan, sizeof t.wchan);
     if (strcmp(t.wchan, "0") == 0)
         t.wchan[0] = '\0';
-    if (t.state != 'R' && t.state != 'Z')
-        read_call(dir, pid, &t, c);
-    ssize_t len = read_at(dir, "schedstat", stat, sizeof stat);
-    if (len <= 0 || !signs_ran(stat, (size_t)len, &t.ran_ns))
+    if (t.state != 'R' && t.state != 'Z') {
+        const struct waits_call call = read_call(dir);
+        name_call(dir, pid, &call, &t);
+    }
+    if (ran(dir, &t.ran_ns) < 0)
         t.ran_ns = 0;
     (void)close(dir);
     if (n <= 0)

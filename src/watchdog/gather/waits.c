@@ -243,10 +243,17 @@ size_t waits_connected(const char *table, size_t len, uint16_t port, uint64_t *r
     return n;
 }
 
+/* Only lines in which this number is are read: there can be many thousands of others. */
 bool waits_socket(const char *table, size_t len, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
-    char line[256];
-    for (const char *at = table; next_line(&at, table + len, line, sizeof line);)
-        if (socket_line(line, inode, ret))
+    char line[256], number[24];
+    const char *end = table + len, *at = table;
+    size_t n = (size_t)snprintf(number, sizeof number, " %" PRIu64 " ", inode);
+    while ((at = memmem(at, (size_t)(end - at), number, n)) != NULL) {
+        const char *before = memrchr(table, '\n', (size_t)(at - table));
+        at = before == NULL ? table : before + 1;
+        if (next_line(&at, end, line, sizeof line) && socket_line(line, inode, ret))
             return true;
+        at = MIN2(at, end);
+    }
     return false;
 }
