@@ -11,7 +11,9 @@ struct requeue {
     struct requeue_end end;
     char *lost;               /* of `end` */
     struct loop_timer *timer; /* no process could be created: it is told from the loop */
-    char *excluded;           /* nodes that Slurm avoids for this job already */
+    uint32_t restarts;        /* how often the job was requeued before */
+    char *avoided;            /* nodes that Slurm is to avoid from now on; NULL: none are new */
+    char *why;                /* why not all of a request was carried out */
     struct helper_call *call; /* the question or request under way; NULL: none */
 };
 
@@ -38,7 +40,8 @@ void requeue_free(struct requeue *r) {
     helper_call_free(r->call);
     loop_timer_free(r->timer);
     free(r->lost);
-    free(r->excluded);
+    free(r->avoided);
+    free(r->why);
     free(r);
 }
 
@@ -71,31 +74,6 @@ void requeue_look(struct requeue *r) {
 
 /* ---- the end ---- */
 
-static void on_avoided(void *arg, const struct helper_answer *answer) {
-    struct requeue *r = arg;
-    _cleanup_(strbuf_fini) struct strbuf why = {0};
-    r->call = NULL;
-    if (!slurm_told(answer, &why))
-        log_warning("Slurm may use the lost nodes again (scontrol update ExcNodeList): %s",
-                    strbuf_text(&why));
-    r->fn(r->arg, r->end.status);
-}
-
-/* The nodes that were lost, until somebody looks at them: Slurm may take minutes to notice. */
-static void avoid_lost(struct requeue *r) {
-    _cleanup_(freep) char *nodes = requeue_avoid(r->excluded, r->lost);
-    if (nodes == NULL) {
-        r->fn(r->arg, r->end.status);
-        return;
-    }
-    _cleanup_(freep) char *job = xasprintf("JobId=%s", r->config.id);
-    _cleanup_(freep) char *list = xasprintf("ExcNodeList=%s", nodes);
-    const char *const words[] = {"update", job, list, NULL};
-    log_notice("job %s avoids %s from now on (scontrol update ExcNodeList)", r->config.id, nodes);
-    if (slurm_tell(r->config.loop, words, REQUEUE_TELL_NS, on_avoided, r, &r->call) < 0)
-        r->fn(r->arg, r->end.status);
-}
-
 static void failed(struct requeue *r, const char *why) {
     log_error("Slurm did not requeue job %s: %s; muster exits with status %d, which requeues it "
               "where RequeueExit in slurm.conf has it",
@@ -103,22 +81,82 @@ static void failed(struct requeue *r, const char *why) {
     r->fn(r->arg, REQUEUE_EXIT_STATUS);
 }
 
+static void requeued(struct requeue *r, bool avoids) {
+    log_notice("job %s is back in Slurm's queue", r->config.id);
+    if (avoids)
+        log_notice("job %s avoids %s from now on (scontrol update ExcNodeList)", r->config.id,
+                   r->avoided);
+    else if (r->avoided != NULL)
+        log_warning("Slurm may use the lost nodes again (scontrol update ExcNodeList): %s", r->why);
+    r->fn(r->arg, r->end.status);
+}
+
 static void on_requeued(void *arg, const struct helper_answer *answer) {
     struct requeue *r = arg;
     _cleanup_(strbuf_fini) struct strbuf why = {0};
     r->call = NULL;
-    if (!slurm_told(answer, &why)) {
+    if (slurm_told(answer, &why))
+        requeued(r, false);
+    else
         failed(r, strbuf_text(&why));
-    } else {
-        log_notice("job %s is back in Slurm's queue", r->config.id);
-        avoid_lost(r);
-    }
 }
 
+static void on_avoided(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    r->call = NULL;
+    bool avoids = slurm_told(answer, &why);
+    free(r->why);
+    r->why = xstrdup(strbuf_text(&why));
+    requeued(r, avoids);
+}
+
+/* One of the two requests has failed: which, the job's own line tells. */
+static void on_half(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    struct slurm_queue_facts q =
+        slurm_queue_facts(answer->code == 0 && answer->len > 0 ? answer->data : "");
+    r->call = NULL;
+    if (!q.known || q.restarts <= r->restarts) {
+        failed(r, r->why);
+        return;
+    }
+    _cleanup_(freep) char *job = xasprintf("JobId=%s", r->config.id);
+    _cleanup_(freep) char *list = xasprintf("ExcNodeList=%s", r->avoided);
+    const char *const words[] = {"update", job, list, NULL};
+    if (slurm_tell(r->config.loop, words, REQUEUE_TELL_NS, on_avoided, r, &r->call) < 0)
+        requeued(r, false);
+}
+
+static void on_both(void *arg, const struct helper_answer *answer) {
+    struct requeue *r = arg;
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    r->call = NULL;
+    if (slurm_told(answer, &why)) {
+        requeued(r, true);
+        return;
+    }
+    r->why = xstrdup(strbuf_text(&why));
+    if (ask_job(r, on_half) < 0)
+        failed(r, r->why);
+}
+
+/* The nodes that were lost are avoided until somebody looks at them: Slurm may take minutes to
+ * notice. */
 static void requeue(struct requeue *r, const char *why) {
     const char *const words[] = {"requeue", r->config.id, NULL};
+    struct loop *loop = r->config.loop;
     log_notice("requeueing job %s: %s", r->config.id, why);
-    if (slurm_tell(r->config.loop, words, REQUEUE_TELL_NS, on_requeued, r, &r->call) < 0)
+    int code;
+    if (r->avoided != NULL) {
+        _cleanup_(freep) char *lines =
+            xasprintf("requeue %s\nupdate JobId=%s ExcNodeList=%s\nquit\n", r->config.id,
+                      r->config.id, r->avoided);
+        code = slurm_tell_lines(loop, lines, REQUEUE_TELL_NS, on_both, r, &r->call);
+    } else {
+        code = slurm_tell(loop, words, REQUEUE_TELL_NS, on_requeued, r, &r->call);
+    }
+    if (code < 0)
         failed(r, "no process can be started");
 }
 
@@ -131,7 +169,10 @@ static void decide(struct requeue *r, const char *job) {
                                   .restarts = r->config.restarts,
                                   .id = r->config.id,
                                   .job = job};
-    r->excluded = slurm_excluded(job != NULL ? job : "");
+    struct slurm_queue_facts q = slurm_queue_facts(job != NULL ? job : "");
+    _cleanup_(freep) char *excluded = slurm_excluded(job != NULL ? job : "");
+    r->avoided = requeue_avoid(excluded, r->lost);
+    r->restarts = q.known ? q.restarts : r->config.restarts;
     enum requeue_answer answer = requeue_decide(&facts, &why);
     /* Slurm takes a request for a cancelled job, too, which then runs again; an exit status does
      * not bring it back. Seen with Slurm 22.05 */

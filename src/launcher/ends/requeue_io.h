@@ -7,15 +7,17 @@
  *
  * Slurm ends what is left of the job as soon as it has taken the request, and this process with it.
  * Only then it takes the list of nodes that the job is to avoid ("Job is no longer pending" for a
- * running one, 22.05), so that is asked at once after it. Everything that waits for Slurm has a
- * time limit. */
+ * running one, 22.05). So one scontrol makes both requests: it needs nothing any more that could
+ * take longer than what is left of the job has (KillWait). A request that the controller has not
+ * even read is carried out also if its sender was killed (seen with 22.05 and a controller that
+ * stood still). Everything that waits for Slurm has a time limit. */
 #pragma once
 
 #include "io/loop.h"
 #include "launcher/ends/requeue.h"
 
 #define REQUEUE_ASK_NS (3 * NS_PER_S)   /* for what Slurm says about the job */
-#define REQUEUE_TELL_NS (10 * NS_PER_S) /* for each of the two requests */
+#define REQUEUE_TELL_NS (10 * NS_PER_S) /* for each request */
 
 struct requeue_config {
     struct loop *loop;
