@@ -424,11 +424,30 @@ def test_salloc_and_its_terminal(here):
     assert os.getsid(srun[0]) != os.getsid(heads[0])
     shown = here.slurm.run(RUN[0], "ps", env=here.job.env("a", here.env())).stdout.splitlines()
     assert len(shown) == 2 and re.match(r"emu\.\d+ +head +head +- +2 nodes ", shown[1]), shown
+    done = here.slurm.run(RUN[0], "status", env=here.job.env("a", here.env()), check=False)
+    assert done.returncode == 1 and re.search(r"was started here by process \d+, .*\n  srun --jobid=\d+ --overlap -N1 -n1 "
+                                              rf"{RUN[0]} status\n", done.stderr), done.stderr
+    there = here.slurm.run("sh", "-c", done.stderr.splitlines()[-1], env=here.job.env("a", here.env()))
+    assert "2 nodes, 2 workers" in there.stdout, there
     kill(heads[0], signal.SIGINT)
     here.job.events.wait("got", 1, name="SIGTERM", rank=1)
     code, _, err = agent.finish()
     assert code == 130, err
     here.gone()
+
+
+def test_a_job_is_asked_in_its_batch_script(here):
+    """The head there is no second job beside its own agent."""
+    number = in_batch(here, 2)
+    here.workers(2)
+    head_of(here)
+    env = here.job.env("a", here.env())
+    stacks = here.slurm.run(RUN[0], "stacks", on=0, env=env)
+    assert re.match(r"run emu\.\d+\.0, group 1\.1: 2 workers on 2 nodes\n", stacks.stdout), stacks
+    stopped = here.slurm.run(RUN[0], "stop", on=0, env=env)
+    assert "the job is being stopped\n" in stopped.stdout, stopped
+    here.slurm.end(number)
+    assert "an operator stopped the job" in here.output(number), here.output(number)
 
 
 def children_below(pid):

@@ -519,6 +519,9 @@ def test_a_job_is_asked_on_its_hosts(here):
     env = here.job.env("a", here.env())
     rows = [line.split() for line in here.cluster.run(MUSTER, "ps", env=env).stdout.splitlines()]
     assert len(rows) == 2 and rows[1][1:3] == ["head", "login"] and rows[1][4:6] == ["2", "nodes"], rows
+    for command in "status", "stacks":
+        done = here.cluster.run(MUSTER, command, env=env, check=False)
+        assert done.returncode == 1 and f"\n  ssh node1 {MUSTER} {command}\n" in done.stderr, done.stderr
     status = here.cluster.run("ssh", "node2", f"MUSTER_RUN_DIR={RUN_DIR} {MUSTER} status", env=env)
     assert "2 nodes, 2 workers" in status.stdout, status.stdout
     here.cluster.run("ssh", "node1", f"MUSTER_RUN_DIR={RUN_DIR} {MUSTER} stop", env=env)

@@ -21,8 +21,8 @@ FAKE = r"""
 import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
 words = sys.argv[1:]
-at = words.index("--")
-host, command = words[at + 1], words[at + 2]
+at = words.index("--") + 1 if "--" in words else 0  # people leave it out
+host, command = words[at], " ".join(words[at + 1:])
 with open(os.environ["FAKE_CALLS"], "a") as f:
     f.write(" ".join(words) + "\n")
 def end(status, *lines):
@@ -64,6 +64,11 @@ if host == "nofolder":
 if host.startswith("noisy"):
     print("Welcome!\nYou have mail.", end="", flush=True)
 os.environ.update(SSH_CONNECTION="127.0.0.1 1 127.0.0.1 22", ON_HOST=host)
+if "FAKE_RUN_DIRS" in os.environ:
+    own, run = os.environ["FAKE_RUN_DIRS"] + host, os.environ["MUSTER_RUN_DIR"]
+    for folder in own, run:
+        os.makedirs(folder, 0o700, exist_ok=True)
+    os.execvp("unshare", ["unshare", "-m", "sh", "-c", f"mount --bind {own} {run} && {command}"])
 os.execvp("sh", ["sh", "-c", command])
 """
 
@@ -354,6 +359,57 @@ def test_ps_shows_the_line_that_was_written(hosts):
         assert re.search(r" run -Ha,b --ssh=\S+ --nnodes=2 --no-python ", agent["command"]), agent
     hosts.job.go()
     assert head.finish(30)[0] == 0
+
+
+def ask(hosts, *words):
+    return subprocess.run([MUSTER, *words], env=hosts.job.env("operator", {"FAKE_CALLS": hosts.calls, **run_dirs(hosts)}),
+                          capture_output=True, text=True, timeout=60 * SLOWER)
+
+
+def run_dirs(hosts):
+    """What each host knows of, as if it were another machine than the head's."""
+    return {"FAKE_RUN_DIRS": str(hosts.job.tmp / "run-")}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace")
+@pytest.mark.parametrize("command", ["status", "stacks far", "status --watch --json", "exclude b", "leave"])
+def test_who_asks_where_only_the_head_is_gets_the_line_to_ask_with(hosts, command):
+    head = hosts.workers("a,b", "--rdzv-id=far", "--nnodes=2", env=run_dirs(hosts))
+    hosts.job.events.wait("start", 2)
+    done = ask(hosts, *command.split())
+    [pid] = [one["pid"] for one in json.loads(ask(hosts, "ps", "--json").stdout)["heads"] if one["run_id"] == "far"]
+    words = command.removesuffix(" far").split(" --")[0]
+    said = rf"muster: error: the job 'far' was started here by process {pid}, and runs on other machines \(2 nodes\); " \
+           rf"ask on one of its nodes:\n  ({re.escape(str(hosts.ssh))} a {re.escape(MUSTER)} {words})\n"
+    line = re.fullmatch(said, done.stderr)
+    assert (done.returncode, done.stdout) == (1, "") and line, done
+    if command == "status":
+        there = subprocess.run(line[1], shell=True, env=hosts.job.env("operator", {"FAKE_CALLS": hosts.calls, **run_dirs(hosts)}),
+                               capture_output=True, text=True, timeout=60 * SLOWER)
+        assert there.returncode == 0 and "2 workers" in there.stdout, there
+    hosts.job.go()
+    assert head.finish(30)[0] == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace")
+def test_stop_where_only_the_head_is_ends_the_job(hosts):
+    """Of two jobs one has to be named."""
+    head = hosts.workers("a,b", "--rdzv-id=far", "--nnodes=2", worker=("start", "wait"), env=run_dirs(hosts))
+    hosts.job.events.wait("start", 2)
+    other = hosts.workers("c,d", "--rdzv-id=near", "--nnodes=2", env=run_dirs(hosts))
+    hosts.job.events.wait("start", 4)
+    done = ask(hosts, "stop")
+    assert done.returncode == 1 and re.search(r"several jobs on other machines were started from here.*:\n"
+                                              r"  --rdzv-id far  \(process \d+\)\n  --rdzv-id near  \(process", done.stderr), done
+    done = ask(hosts, "stop", "--rdzv-id=far", "--reason=enough")
+    assert done.returncode == 0 and "the job is being stopped by process " in done.stdout, done
+    assert "--reason is not told" in done.stderr, done
+    code, _, err = head.finish(60)
+    assert code == 128 + signal.SIGTERM and "got SIGTERM: stopping the job" in err, (code, err)
+    done = ask(hosts, "stop", "--rdzv-id=far")
+    assert done.returncode == 1 and "no agent of the run 'far' is known on this machine" in done.stderr, done
+    hosts.job.go()
+    assert other.finish(30)[0] == 0
 
 
 def test_a_failure_whose_output_is_in_files_is_reported_once(hosts):

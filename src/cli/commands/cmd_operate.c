@@ -1,4 +1,5 @@
 /* "muster leave", "exclude", "grow" and "stop": one question, one answer. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,13 +66,28 @@ const struct option_set stop_options = {
     .n = ARRAY_SIZE(reason_defs),
 };
 
+/* The job was started from here, and none of its agents is here. */
+static int stop_by_head(const struct job_head *head, const char *reason) {
+    struct err err = {0};
+    if (job_stop_head(head, &err) < 0) {
+        log_error("%s", err.text);
+        return EXIT_JOB_FAILED;
+    }
+    if (reason[0] != '\0')
+        log_warning("--reason is not told to the job: it ends as by SIGTERM");
+    printf("the job is being stopped by process %d, which has started it\n", (int)head->pid);
+    return finish_stdout();
+}
+
 static int ask(const struct operation *op, struct loop *loop, const struct command *command) {
     struct job_found found = {0};
     struct operator_reply reply = {0};
     struct err err = {0};
     int status = EXIT_JOB_FAILED;
     int r = operation_ask(op, loop, command, &found, &reply, &err);
-    if (r < 0) {
+    if (r == -EREMOTE && command->kind == COMMAND_STOP) {
+        status = stop_by_head(&found.head, command->reason);
+    } else if (r < 0) {
         status = operation_failed(op, r, &err, &found);
     } else if (found.closed) {
         log_error("the job '%s' is over: %s", found.run_id,

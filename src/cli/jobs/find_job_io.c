@@ -1,15 +1,17 @@
 #include "cli/jobs/find_job_io.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/job_options.h"
 #include "cli/options/rdzv_text.h"
+#include "io/file.h"
 #include "launcher/agent/job_arbiter_io.h"
-#include "rendezvous/operate/registry_io.h"
 
 extern char **environ;
 
@@ -27,45 +29,105 @@ void job_found_fini(struct job_found *found) {
 
 /* ---- this machine ---- */
 
+/* With heads; of other users only if they are wanted. */
 static int list_here(const struct job_place *place, struct registry_entry **ret, size_t *ret_n,
                      struct err *err) {
-    return place->all_users ? registry_list_all(ret, ret_n, err) : registry_list(ret, ret_n, err);
-}
-
-static int find_here(const struct job_place *place, struct job_found *ret, struct err *err) {
-    _cleanup_(freep) struct registry_entry *entries = NULL;
-    size_t n = 0;
-    int r = list_here(place, &entries, &n, err);
+    struct registry_entry *all = NULL;
+    size_t n = 0, kept = 0;
+    int r = registry_list_all(&all, &n, err);
     if (r < 0)
         return r;
-    bool one_job = true, some_live = false;
     for (size_t i = 0; i < n; i++)
-        some_live = some_live || !entries[i].foreign;
+        if (place->all_users || all[i].uid == geteuid())
+            all[kept++] = all[i];
+    *ret = all;
+    *ret_n = kept;
+    return 0;
+}
+
+/* What Slurm's head knows of the run id is its beginning. */
+static bool is_wanted(const struct job_place *place, const struct registry_entry *e) {
+    size_t len = strlen(e->run_id);
+    if (place->run_id == NULL || strcmp(place->run_id, e->run_id) == 0)
+        return true;
+    return e->head_nodes > 0 && strncmp(place->run_id, e->run_id, len) == 0 &&
+           place->run_id[len] == '.';
+}
+
+/* Files that a container left behind must not be listed together with a job that is known to
+ * run. */
+static bool is_left_over(const struct job_place *place, const struct registry_entry *entries,
+                         size_t n, const struct registry_entry *e) {
+    for (size_t i = 0; i < n && e->foreign && place->run_id == NULL; i++)
+        if (!entries[i].foreign && (entries[i].head_nodes > 0) == (e->head_nodes > 0))
+            return true;
+    return false;
+}
+
+/* The agents, or the heads, of this machine. *ret_one_job: all are of one. */
+static void take(const struct job_place *place, const struct registry_entry *entries, size_t n,
+                 bool heads, struct job_found *ret, bool *ret_one_job) {
+    *ret_one_job = true;
     for (size_t i = 0; i < n; i++) {
         const struct registry_entry *e = &entries[i];
-        if (place->run_id != NULL && strcmp(place->run_id, e->run_id) != 0)
-            continue;
-        /* Files that a container left behind must not be listed together with a job that is known
-         * to run. */
-        if (place->run_id == NULL && e->foreign && some_live)
+        if ((e->head_nodes > 0) != heads || !is_wanted(place, e) ||
+            is_left_over(place, entries, n, e))
             continue;
         struct job_target *t = add(ret);
         (void)strcpy(t->host, e->addr);
         (void)strcpy(t->run_id, e->run_id);
         t->port = e->port;
         t->pid = e->pid;
-        one_job = one_job && strcmp(t->run_id, ret->list[0].run_id) == 0;
+        *ret_one_job = *ret_one_job && strcmp(t->run_id, ret->list[0].run_id) == 0;
+        if (!heads)
+            continue;
+        ret->head =
+            (struct job_head){.pid = e->pid, .n_nodes = e->head_nodes, .foreign = e->foreign};
+        (void)strcpy(ret->head.run_id, e->run_id);
+        (void)strcpy(ret->head.ask, e->head_ask);
     }
-    if (ret->n == 0 && place->run_id != NULL)
+}
+
+static int find_none(const struct job_place *place, struct err *err) {
+    if (place->run_id != NULL)
         return err_set(err, -ENOENT,
                        "no agent of the run '%.100s' is known on this machine; name an ENDPOINT "
                        "(HOST:PORT, dir:/path, etcd://…)",
                        place->run_id);
+    return err_set(err, -ENOENT,
+                   "no job%s is known on this machine; name an ENDPOINT (HOST:PORT, "
+                   "dir:/path, etcd://…)",
+                   place->all_users && geteuid() == 0 ? "" : " of yours");
+}
+
+/* A head has no agent: whoever finds an agent here does not look for one. */
+static int find_head(const struct job_place *place, const struct registry_entry *entries, size_t n,
+                     struct job_found *ret, struct err *err) {
+    bool one_job;
+    take(place, entries, n, true, ret, &one_job);
     if (ret->n == 0)
-        return err_set(err, -ENOENT,
-                       "no job%s is known on this machine; name an ENDPOINT (HOST:PORT, "
-                       "dir:/path, etcd://…)",
-                       place->all_users && geteuid() == 0 ? "" : " of yours");
+        return find_none(place, err);
+    if (ret->n > 1)
+        return err_set(err, -EEXIST,
+                       "several jobs on other machines were started from here; name one by "
+                       "--rdzv-id:");
+    return err_set(err, -EREMOTE,
+                   "the job '%.100s' was started here by process %d, and runs on other machines "
+                   "(%u node%s)",
+                   ret->head.run_id, ret->head.pid, ret->head.n_nodes,
+                   ret->head.n_nodes == 1 ? "" : "s");
+}
+
+static int find_here(const struct job_place *place, struct job_found *ret, struct err *err) {
+    _cleanup_(freep) struct registry_entry *entries = NULL;
+    size_t n = 0;
+    bool one_job;
+    int r = list_here(place, &entries, &n, err);
+    if (r < 0)
+        return r;
+    take(place, entries, n, false, ret, &one_job);
+    if (ret->n == 0)
+        return find_head(place, entries, n, ret, err);
     if (!one_job)
         return err_set(err, -EEXIST,
                        "several jobs run on this machine; name one by --rdzv-id, or an ENDPOINT:");
@@ -86,6 +148,46 @@ static bool is_run_here(const struct job_place *place) {
         if (strcmp(place->endpoint, entries[i].run_id) == 0)
             return true;
     return false;
+}
+
+/* Whether this process is still that head. */
+static bool is_still(const struct job_head *head) {
+    _cleanup_(freep) struct registry_entry *entries = NULL;
+    struct err err = {0};
+    size_t n = 0;
+    bool found = false;
+    if (registry_list_all(&entries, &n, &err) < 0)
+        return false;
+    for (size_t i = 0; i < n; i++)
+        found = found || (entries[i].pid == head->pid && !entries[i].foreign &&
+                          strcmp(entries[i].run_id, head->run_id) == 0);
+    return found;
+}
+
+/* The pid can't come to mean another process between the look and the signal. */
+int job_stop_head(const struct job_head *head, struct err *err) {
+    int fd = (int)syscall(SYS_pidfd_open, head->pid, 0);
+    int r = fd < 0 ? -errno : 0;
+    if (head->foreign)
+        r = -EREMOTE;
+    else if (!is_still(head))
+        r = -ESRCH;
+    else if (fd >= 0 && syscall(SYS_pidfd_send_signal, fd, SIGTERM, NULL, 0) < 0)
+        r = -errno;
+    else if (r == -ENOSYS) /* before Linux 5.3 */
+        r = kill(head->pid, SIGTERM) < 0 ? -errno : 0;
+    file_close(&fd);
+    if (r == -EREMOTE)
+        return err_set(err, r,
+                       "the head of the job '%.100s' is process %d of a container or of another "
+                       "machine: end it there",
+                       head->run_id, head->pid);
+    if (r == -ESRCH)
+        return err_set(err, r, "the job '%.100s' has just ended", head->run_id);
+    if (r < 0)
+        return err_set(err, r, "can't end the head of the job '%.100s', process %d: %s",
+                       head->run_id, head->pid, strerror(-r));
+    return 0;
 }
 
 /* ---- a host ---- */

@@ -1,5 +1,5 @@
 /* Finds a job's agents, for "muster status" and similar commands: turns the place that the operator
- * named, or the agents of this machine, into addresses.
+ * named, or the agents of this machine, into addresses. A head is found only where no agent is.
  *
  *     struct job_place place = {.endpoint = "dir:/shared/ckpt", .run_id = "digits"};
  *     r = job_find(loop, &place, &found, &err);
@@ -10,6 +10,7 @@
 #include "base/err.h"
 #include "io/loop.h"
 #include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/operate/registry_io.h"
 
 struct job_place {
     /* HOST[:PORTS] as --rdzv-endpoint has them, dir:/path, etcd://…, or, without run_id, the run id
@@ -29,9 +30,20 @@ struct job_target {
     int32_t pid;                  /* if it is an agent of this machine; else 0 */
 };
 
+/* Of a job whose agents are all on other machines as far as is known here: the process that was
+ * started by hand, and can't be asked (registry_io.h). */
+struct job_head {
+    char run_id[RDZV_RUN_ID_MAX];
+    int32_t pid; /* 0: there is none */
+    uint32_t n_nodes;
+    bool foreign;               /* of another pid namespace */
+    char ask[REGISTRY_ASK_MAX]; /* "ssh node1 /usr/bin/muster"; "": not known */
+};
+
 struct job_found {
     struct job_target *list; /* owned; to try in turn until one answers */
     size_t n;
+    struct job_head head;
     bool closed; /* the arbiter has `record`: the job is over; n is 0 */
     struct arbiter_record record;
     char run_id[RDZV_RUN_ID_MAX]; /* of the job about which the arbiter was asked; else "" */
@@ -39,8 +51,10 @@ struct job_found {
 
 /* 0: n >= 1, or closed. A negative errno comes with a sentence: -EINVAL: the text does not name a
  * place (a usage error); -ENOENT: there is no such job; -EEXIST: there are several, which are in
- * `list`; -EHOSTUNREACH: the arbiter can't be reached; or another one. Call job_found_fini() in
- * every case. */
+ * `list`; -EREMOTE: only its head is here, which is in `head`; -EHOSTUNREACH: the arbiter can't be
+ * reached; or another one. Call job_found_fini() in every case. */
 _must_use_ int job_find(struct loop *loop, const struct job_place *place, struct job_found *ret,
                         struct err *err);
 void job_found_fini(struct job_found *found);
+/* Has this head end its job, as SIGTERM does. 0, or a negative errno with a sentence. */
+_must_use_ int job_stop_head(const struct job_head *head, struct err *err);

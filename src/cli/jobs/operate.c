@@ -7,6 +7,8 @@
 
 #include "base/text/log.h"
 #include "base/text/parse.h"
+#include "base/text/strbuf.h"
+#include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
 #include "cli/options/rdzv_text.h"
 
@@ -77,13 +79,32 @@ int operation_ask(const struct operation *op, struct loop *loop, const struct co
     return r == -ECONNREFUSED && !all_refused ? -EHOSTUNREACH : r;
 }
 
+/* The line with which to ask on a node of a job that was started from here. */
+static void print_ask(const struct operation *op, const struct job_head *head) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    strbuf_printf(&line, "  %s %s", head->ask[0] != '\0' ? head->ask : "muster", op->set->command);
+    for (int i = 0; i < op->n_operands; i++) {
+        if (op->operands[i] == op->place.endpoint)
+            continue; /* the job, which is known there */
+        strbuf_add_char(&line, ' ');
+        shell_add_word(&line, op->operands[i]);
+    }
+    (void)fprintf(stderr, "%s\n", strbuf_text(&line));
+}
+
 int operation_failed(const struct operation *op, int code, const struct err *err,
                      const struct job_found *found) {
     if (code == -EINVAL)
         return usage_error(op->set->command, "%s", err->text);
-    log_error("%s", err->text);
-    for (size_t i = 0; code == -EEXIST && i < found->n; i++)
-        (void)fprintf(stderr, "  %s:%u  --rdzv-id %s  (process %" PRId32 ")\n", found->list[i].host,
-                      found->list[i].port, found->list[i].run_id, found->list[i].pid);
+    log_error("%s%s", err->text, code == -EREMOTE ? "; ask on one of its nodes:" : "");
+    if (code == -EREMOTE)
+        print_ask(op, &found->head);
+    for (size_t i = 0; code == -EEXIST && i < found->n; i++) {
+        const struct job_target *t = &found->list[i];
+        (void)fprintf(stderr, "  ");
+        if (t->port != 0)
+            (void)fprintf(stderr, "%s:%u  ", t->host, t->port);
+        (void)fprintf(stderr, "--rdzv-id %s  (process %" PRId32 ")\n", t->run_id, t->pid);
+    }
     return EXIT_JOB_FAILED;
 }

@@ -103,9 +103,9 @@ static int bear(struct watch *w, int code, const struct err *err, const struct j
     if (w->failing_since_ns == 0)
         w->failing_since_ns = now;
     uint64_t failing = now - w->failing_since_ns;
-    bool gone = code == -ECONNREFUSED || code == -ENOENT;
+    bool none = code == -ENOENT || code == -EREMOTE, gone = code == -ECONNREFUSED || none;
     /* Agents of this machine that have ended are known to have ended. */
-    bool known = code == -ENOENT && w->op->place.endpoint == NULL;
+    bool known = none && w->op->place.endpoint == NULL;
     if (known || (gone && failing >= WATCH_GONE_NS)) {
         log_notice("the job has ended: no agent of it answers any more");
         return 0;

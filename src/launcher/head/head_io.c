@@ -482,7 +482,8 @@ static int look_at_queue(struct run *h) {
     return r;
 }
 
-/* For muster ps. The number of the step is not known yet, which its agents have in their run id. */
+/* For muster ps, and others that are run here. The number of the step is not known yet, which its
+ * agents have in their run id. */
 static void tell_machine(struct run *h) {
     const struct slurm_place *place = h->config->place;
     const struct job_spec *spec = h->config->spec;
@@ -490,7 +491,11 @@ static void tell_machine(struct run *h) {
     struct err err = {0};
     (void)snprintf(run_id, sizeof run_id, "%s%s%s", place->cluster != NULL ? place->cluster : "",
                    place->cluster != NULL ? "." : "", place->job_id);
-    if (registry_add_head(spec->run_id_given ? spec->run_id : run_id, h->config->nodes,
+    _cleanup_(freep) char *program = head_program_word(h->config->argv0, h->config->envp);
+    /* srun(1): a step beside the one that has all CPUs */
+    _cleanup_(freep) char *ask =
+        xasprintf("srun --jobid=%s --overlap -N1 -n1 %s", place->job_id, program);
+    if (registry_add_head(spec->run_id_given ? spec->run_id : run_id, h->config->nodes, ask,
                           &h->registry, &err) < 0)
         log_debug("%s", err.text);
 }

@@ -40,6 +40,17 @@ int head_real_program(const char *argv0, char *const *envp, char **ret, struct e
     return 0;
 }
 
+char *head_program_word(const char *argv0, char *const *envp) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+,:@-";
+    struct err unused = {0};
+    char *path = NULL;
+    if (head_real_program(argv0, envp, &path, &unused) == 0 && path[strspn(path, plain)] == '\0')
+        return path;
+    free(path);
+    return xstrdup("muster");
+}
+
 char *head_folder(char *const *envp) {
     struct stat named, here;
     const char *pwd = env_get(envp, "PWD");

@@ -8,6 +8,9 @@
 _must_use_ int head_program(const char *argv0, char *const *envp, char **ret, struct err *err);
 /* The same, but what a link named torchrun leads to: by that name there are no other commands. */
 _must_use_ int head_real_program(const char *argv0, char *const *envp, char **ret, struct err *err);
+/* For a line that people copy: its path, malloc'ed; if that needs quotes, or is not known,
+ * "muster". */
+_must_use_ char *head_program_word(const char *argv0, char *const *envp);
 /* The folder's name as the shell has it, malloc'ed: other hosts may reach it by the same links
  * only. NULL, and errno: it has none. */
 _must_use_ char *head_folder(char *const *envp);

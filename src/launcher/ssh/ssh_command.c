@@ -120,3 +120,14 @@ int ssh_remote_command(const char *program, char **ret, struct err *err) {
     *ret = strbuf_take(&out);
     return 0;
 }
+
+char *ssh_ask_line(const char *ssh, const struct host *host, const char *program) {
+    struct strbuf out = {0};
+    strbuf_add(&out, ssh);
+    if (host->port != 0)
+        strbuf_printf(&out, " -p %u", host->port);
+    if (host->user != NULL)
+        strbuf_printf(&out, " -l %s", host->user);
+    strbuf_printf(&out, " %s %s", host->name, program);
+    return strbuf_take(&out);
+}

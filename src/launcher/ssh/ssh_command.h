@@ -22,6 +22,10 @@ void ssh_words_free(char **words); /* takes NULL */
 /* NULL-terminated; freed with ssh_words_free(). */
 _must_use_ char **ssh_command(char *const *words, const struct host *host, const char *command);
 
+/* For people, the beginning of a line that runs muster on this host: "ssh -p 22 -l me HOST
+ * PROGRAM"; malloc'ed. ssh: as --ssh has it; program: a word that needs no quotes. */
+_must_use_ char *ssh_ask_line(const char *ssh, const struct host *host, const char *program);
+
 /* "exec PROGRAM ssh-node", in words that sh, bash, zsh, csh and fish read alike; malloc'ed.
  * -EINVAL: the path has a line break or another control character. */
 _must_use_ int ssh_remote_command(const char *program, char **ret, struct err *err);

@@ -146,7 +146,7 @@ static void on_silence(void *arg) {
 
 /* ---- the start ---- */
 
-static bool is_this_machine(const struct ssh_head *h, const struct host *host) {
+bool ssh_calls_is_here(const struct ssh_head *h, const struct host *host) {
     size_t n = strcspn(h->host_name, ".");
     return host->user == NULL && host->port == 0 &&
            (strcmp(host->name, "localhost") == 0 || strcmp(host->name, h->host_name) == 0 ||
@@ -172,7 +172,7 @@ void ssh_calls_call(struct ssh_head *h, uint32_t i) {
     struct err err = {0};
     char relay[] = "ssh-node";
     char *here[] = {h->program, relay, NULL};
-    char **argv = is_this_machine(h, host) ? NULL : ssh_command(h->words, host, h->command);
+    char **argv = ssh_calls_is_here(h, host) ? NULL : ssh_command(h->words, host, h->command);
     char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
     m->host = ssh_host_new(&h->host_env, i);
     m->called_ns = clock_now_ns();

@@ -243,12 +243,18 @@ static int set_up_loop(struct ssh_head *h) {
     return r;
 }
 
-/* For muster ps. */
+/* For muster ps, and others that are run here. On this machine an agent is found without a head. */
 static void tell_machine(struct ssh_head *h) {
     const struct job_spec *spec = h->config->spec;
     struct err err = {0};
+    uint32_t i = 0;
+    while (i + 1 < h->crew.n && ssh_calls_is_here(h, ssh_head_host(h, i)))
+        i++;
+    _cleanup_(freep) char *program = head_program_word(h->config->argv0, h->config->envp);
+    _cleanup_(freep) char *ask = ssh_ask_line(spec->hosts.ssh != NULL ? spec->hosts.ssh : "ssh",
+                                              ssh_head_host(h, i), program);
     if (registry_add_head(spec->hosts.run_id != NULL ? spec->hosts.run_id : spec->run_id, h->crew.n,
-                          &h->registry, &err) < 0)
+                          ask, &h->registry, &err) < 0)
         log_debug("%s", err.text);
 }
 

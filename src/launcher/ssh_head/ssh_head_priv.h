@@ -73,6 +73,8 @@ void ssh_head_advance(struct ssh_head *h);
 /* ssh_calls_io.c: hosts are called, and told. */
 _must_use_ int ssh_calls_begin(struct ssh_head *h);
 void ssh_calls_free(struct ssh_head *h);
+/* It is this machine, by its name: no ssh is needed. */
+bool ssh_calls_is_here(const struct ssh_head *h, const struct host *host);
 void ssh_calls_call(struct ssh_head *h, uint32_t i);
 void ssh_calls_boot(struct ssh_head *h, uint32_t i);
 void ssh_calls_hello(struct ssh_head *h, uint32_t i, const char *addrs);

@@ -53,6 +53,7 @@ static const struct json_field file_fields[] = {
     {JSON_FIELD(entry_file, TEXT, "addr", entry.addr)},
     {JSON_FIELD(entry_file, U16, "port", entry.port)},
     {JSON_FIELD(entry_file, U32, "head_nodes", entry.head_nodes), .when = JSON_OPTIONAL},
+    {JSON_FIELD(entry_file, TEXT, "head_ask", entry.head_ask), .when = JSON_OPTIONAL},
     {JSON_FIELD(entry_file, ID, "since_wall_ns", entry.since_wall_ns)},
 };
 static const struct json_table file_table = {JSON_ROWS(entry_file, file_fields), .open = true};
@@ -204,8 +205,8 @@ static int write_whole(int dir, const char *name, const struct registry_entry *e
     return r;
 }
 
-static int add(const char *run_id, const char *addr, uint16_t port, uint32_t head_nodes,
-               struct registry_own *ret, struct err *err) {
+static int add(const char *run_id, struct registry_entry *entry, struct registry_own *ret,
+               struct err *err) {
     char dir_name[REGISTRY_PATH_MAX], name[64];
     *ret = (struct registry_own){.path = "", .lock = -1};
     int dir;
@@ -213,10 +214,9 @@ static int add(const char *run_id, const char *addr, uint16_t port, uint32_t hea
     if (r < 0)
         return r;
     (void)snprintf(name, sizeof name, FILE_PREFIX "%d", (int)getpid());
-    struct registry_entry entry = {.port = port, .head_nodes = head_nodes, .pid = getpid()};
-    utf8_copy(entry.run_id, sizeof entry.run_id, run_id);
-    (void)snprintf(entry.addr, sizeof entry.addr, "%s", addr);
-    r = write_whole(dir, name, &entry, &ret->lock);
+    entry->pid = getpid();
+    utf8_copy(entry->run_id, sizeof entry->run_id, run_id);
+    r = write_whole(dir, name, entry, &ret->lock);
     (void)close(dir);
     if (r < 0)
         return err_set(err, r, "can't write %s/%s: %s", dir_name, name, strerror(-r));
@@ -226,12 +226,17 @@ static int add(const char *run_id, const char *addr, uint16_t port, uint32_t hea
 
 int registry_add(const char *run_id, const char *addr, uint16_t port, struct registry_own *ret,
                  struct err *err) {
-    return add(run_id, addr, port, 0, ret, err);
+    struct registry_entry entry = {.port = port};
+    (void)snprintf(entry.addr, sizeof entry.addr, "%s", addr);
+    return add(run_id, &entry, ret, err);
 }
 
-int registry_add_head(const char *run_id, uint32_t n_nodes, struct registry_own *ret,
-                      struct err *err) {
-    return add(run_id, "", 0, n_nodes, ret, err);
+int registry_add_head(const char *run_id, uint32_t n_nodes, const char *ask,
+                      struct registry_own *ret, struct err *err) {
+    struct registry_entry entry = {.head_nodes = n_nodes};
+    if (strlen(ask) < sizeof entry.head_ask) /* one that is cut is of no use */
+        utf8_copy(entry.head_ask, sizeof entry.head_ask, ask);
+    return add(run_id, &entry, ret, err);
 }
 
 void registry_remove(struct registry_own *own) {

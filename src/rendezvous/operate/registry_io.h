@@ -21,6 +21,7 @@
 
 #define REGISTRY_PATH_MAX 512
 #define REGISTRY_ENTRIES_MAX 1024 /* further files are ignored */
+#define REGISTRY_ASK_MAX 512
 
 struct registry_own {
     char path[REGISTRY_PATH_MAX]; /* of this process's file; "": it has none */
@@ -34,22 +35,24 @@ struct registry_own {
 _must_use_ int registry_add(const char *run_id, const char *addr, uint16_t port,
                             struct registry_own *ret, struct err *err);
 /* Records that this process is the head of a job on so many nodes (1 or more), which are other
- * machines as far as it knows. Nobody can ask it. */
-_must_use_ int registry_add_head(const char *run_id, uint32_t n_nodes, struct registry_own *ret,
-                                 struct err *err);
+ * machines as far as it knows. Nobody can ask it; `ask` is the beginning of a shell's line that
+ * runs muster on one of them: "ssh node1 /usr/bin/muster". */
+_must_use_ int registry_add_head(const char *run_id, uint32_t n_nodes, const char *ask,
+                                 struct registry_own *ret, struct err *err);
 /* It is fine if `own` was not added, or is removed already. */
 void registry_remove(struct registry_own *own);
 
 struct registry_entry {
     char run_id[RDZV_RUN_ID_MAX];
     char host[RDZV_HOST_MAX];
-    char addr[RDZV_ADDR_MAX]; /* literal */
-    uint16_t port;            /* 0: of a head */
-    uint32_t head_nodes;      /* of a head: how many nodes the job has; else 0 */
-    int32_t pid;              /* in its own pid namespace */
-    uint32_t uid;             /* the user whose directory has it */
-    bool foreign;             /* from another pid namespace or machine: the process may be gone */
-    uint64_t since_wall_ns;   /* when it was added, in ns since 1970 */
+    char addr[RDZV_ADDR_MAX];        /* literal */
+    uint16_t port;                   /* 0: of a head */
+    uint32_t head_nodes;             /* of a head: how many nodes the job has; else 0 */
+    char head_ask[REGISTRY_ASK_MAX]; /* of a head, as it was added; "": not known */
+    int32_t pid;                     /* in its own pid namespace */
+    uint32_t uid;                    /* the user whose directory has it */
+    bool foreign;           /* from another pid namespace or machine: the process may be gone */
+    uint64_t since_wall_ns; /* when it was added, in ns since 1970 */
 };
 
 /* Lists the agents of this machine, oldest first, and removes files of processes that are gone.

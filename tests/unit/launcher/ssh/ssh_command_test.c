@@ -58,6 +58,15 @@ Test(ssh_command, the_users_words_come_first_and_the_host_is_no_option) {
     ssh_words_free(argv);
 }
 
+Test(ssh_command, people_get_a_short_line) {
+    char name[] = "n1", me[] = "me";
+    struct host plain = {.name = name}, full = {.name = name, .user = me, .port = 2222};
+    _cleanup_(freep) char *one = ssh_ask_line("ssh", &plain, "/usr/bin/muster");
+    _cleanup_(freep) char *other = ssh_ask_line("ssh -F 'my conf'", &full, "muster");
+    cr_assert_str_eq(one, "ssh n1 /usr/bin/muster");
+    cr_assert_str_eq(other, "ssh -F 'my conf' -p 2222 -l me n1 muster");
+}
+
 Test(ssh_command, a_path_is_read_alike_by_all_shells) {
     static const struct {
         const char *path, *command;

@@ -107,7 +107,7 @@ Test(registry_io, what_was_added_is_listed_until_it_is_removed, .init = begin, .
 
 Test(registry_io, a_head_is_listed_only_with_all, .init = begin, .fini = finish) {
     struct registry_own own;
-    cr_assert_eq(registry_add_head("emu.28", 4, &own, &err), 0, "%s", err.text);
+    cr_assert_eq(registry_add_head("emu.28", 4, "srun muster", &own, &err), 0, "%s", err.text);
     look();
     cr_assert_eq(n, 0, "nobody can ask it");
     free(list);
@@ -116,7 +116,7 @@ Test(registry_io, a_head_is_listed_only_with_all, .init = begin, .fini = finish)
     size_t found = 0;
     for (size_t i = 0; i < n; i++) /* root sees what others run, too */
         found += list[i].pid == getpid() && list[i].head_nodes == 4 && list[i].port == 0 &&
-                 strcmp(list[i].run_id, "emu.28") == 0;
+                 strcmp(list[i].head_ask, "srun muster") == 0 && strcmp(list[i].run_id, "emu.28") == 0;
     cr_assert_eq(found, 1);
     registry_remove(&own);
     cr_assert_eq(count_files(), 0);
