@@ -25,6 +25,7 @@ ROOMS = [
     ("io", "base/"),
     ("io/process", "base/ io"),
     ("io/net", "base/ io io/process"),
+    ("io/peer", "base/ io/net"),
     ("client", "base/"),
     ("topology/model", "base/"),
     ("topology/nccl", "base/ topology/model"),
@@ -108,7 +109,7 @@ THIRD_PARTY = [
 ]
 
 # The client of the store is a library of blocking calls: it needs sockets.
-IO_FOLDERS = {"io", "io/net", "io/process", "client"}
+IO_FOLDERS = {"io", "io/net", "io/peer", "io/process", "client"}
 
 # The pure machines: events in, effects out, no callbacks.
 MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|watchdog/verdict/\w+|rendezvous/store/store(_(?!io|serve_io|door_io)\w+)?"

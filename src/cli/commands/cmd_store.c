@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/text/log.h"
 #include "cli/help/help.h"
@@ -7,7 +8,14 @@
 #include "cli/options/options.h"
 #include "rendezvous/store/store_serve_io.h"
 
-enum store_option { STORE_LISTEN, STORE_PORT_FILE, STORE_HELP, STORE_HELP_ALL, STORE_OPTION_COUNT };
+enum store_option {
+    STORE_LISTEN,
+    STORE_PORT_FILE,
+    STORE_AUTH,
+    STORE_HELP,
+    STORE_HELP_ALL,
+    STORE_OPTION_COUNT
+};
 
 static const struct option_def defs[STORE_OPTION_COUNT] = {
     [STORE_LISTEN] = {.name = "listen",
@@ -22,6 +30,13 @@ static const struct option_def defs[STORE_OPTION_COUNT] = {
                          .flags = OPTION_SHORT,
                          .brief = "write the port into FILE when it listens",
                          .help = "write the port into FILE when clients can connect"},
+    [STORE_AUTH] = {.name = "auth",
+                    .arg = "HOW",
+                    .flags = OPTION_SHORT,
+                    .choices = "auto none",
+                    .brief = "who of this machine may connect (auto)",
+                    .help = "who may connect from this machine: this user's processes and root's "
+                            "(auto), or everybody (none)"},
     [STORE_HELP] = HELP_ROW(),
     [STORE_HELP_ALL] = HELP_ALL_ROW,
 };
@@ -59,7 +74,10 @@ int cmd_store(int argc, char **argv) {
         return usage_error("store", "unknown argument \"%s\"", argv[parsed.operand]);
     if (parsed.values[STORE_LISTEN].text == NULL)
         return usage_error("store", "where? --listen ADDR:PORT, for instance --listen localhost:0");
+    const char *auth = parsed.values[STORE_AUTH].text;
+    bool any_user = auth != NULL && strcmp(auth, "none") == 0;
     struct store_serve_config config = {.listen = parsed.values[STORE_LISTEN].text,
+                                        .any_user = any_user,
                                         .port_file = parsed.values[STORE_PORT_FILE].text,
                                         .on_ready = on_ready,
                                         .log = on_line};

@@ -188,6 +188,10 @@ static const struct option_def defs[] = {
     {"local-addr", "ADDR", ENV,
      "Address at which the other nodes reach this one; determined automatically by default",
      TEXT(local_addr)},
+    {"auth", "HOW", ENV | OURS,
+     "Who may talk to the job, of those on its own machines: this user's processes and root's "
+     "(auto), or everybody (none). Other machines are not asked for anything yet",
+     .choices = "auto none", CHOICE(auth, JOB_AUTH_AUTO, JOB_AUTH_NONE)},
     {"heartbeat-interval", "SECONDS", ENV | OURS, "How often a node renews its lease (1)",
      .id = RUN_HEARTBEAT_INTERVAL},
     {"lease", "SECONDS", ENV | OURS,

@@ -15,8 +15,7 @@ static struct sockaddr_in6 *v6(const struct addr *a) {
     return (struct sockaddr_in6 *)(uintptr_t)&a->ss;
 }
 
-/* Converts mapped IPv4 to plain IPv4; other addresses are unchanged. */
-static struct addr unmapped(const struct addr *a) {
+struct addr addr_unmapped(const struct addr *a) {
     if (a->ss.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6(a)->sin6_addr))
         return *a;
     struct addr out = {.len = sizeof(struct sockaddr_in)};
@@ -64,7 +63,7 @@ int addr_from_literal(const char *host, uint16_t port, struct addr *ret) {
 }
 
 void addr_host_text(const struct addr *in, char out[ADDR_TEXT_MAX]) {
-    struct addr a = unmapped(in);
+    struct addr a = addr_unmapped(in);
     if (a.ss.ss_family == AF_INET) {
         (void)inet_ntop(AF_INET, &v4(&a)->sin_addr, out, ADDR_TEXT_MAX);
         return;
@@ -96,21 +95,21 @@ void addr_set_port(struct addr *a, uint16_t port) {
 }
 
 bool addr_is_loopback(const struct addr *in) {
-    struct addr a = unmapped(in);
+    struct addr a = addr_unmapped(in);
     if (a.ss.ss_family == AF_INET)
         return ntohl(v4(&a)->sin_addr.s_addr) >> 24 == 127;
     return IN6_IS_ADDR_LOOPBACK(&v6(&a)->sin6_addr);
 }
 
 bool addr_is_wildcard(const struct addr *in) {
-    struct addr a = unmapped(in);
+    struct addr a = addr_unmapped(in);
     if (a.ss.ss_family == AF_INET)
         return v4(&a)->sin_addr.s_addr == 0;
     return IN6_IS_ADDR_UNSPECIFIED(&v6(&a)->sin6_addr);
 }
 
 bool addr_same_host(const struct addr *in_a, const struct addr *in_b) {
-    struct addr a = unmapped(in_a), b = unmapped(in_b);
+    struct addr a = addr_unmapped(in_a), b = addr_unmapped(in_b);
     if (a.ss.ss_family != b.ss.ss_family)
         return false;
     if (a.ss.ss_family == AF_INET)
@@ -220,7 +219,7 @@ int addr_of_socket(int fd, struct addr *ret) {
     struct addr a = {.len = sizeof a.ss};
     if (getsockname(fd, (struct sockaddr *)&a.ss, &a.len) < 0)
         return -errno;
-    *ret = unmapped(&a);
+    *ret = addr_unmapped(&a);
     return 0;
 }
 
@@ -228,6 +227,6 @@ int addr_of_peer(int fd, struct addr *ret) {
     struct addr a = {.len = sizeof a.ss};
     if (getpeername(fd, (struct sockaddr *)&a.ss, &a.len) < 0)
         return -errno;
-    *ret = unmapped(&a);
+    *ret = addr_unmapped(&a);
     return 0;
 }

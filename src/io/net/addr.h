@@ -22,6 +22,8 @@ _must_use_ int addr_from_literal(const char *host, uint16_t port, struct addr *r
 void addr_to_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
 /* The same without port and brackets: the form of MASTER_ADDR. */
 void addr_host_text(const struct addr *a, char out[ADDR_TEXT_MAX]);
+/* Mapped IPv4 as plain IPv4; other addresses unchanged. */
+struct addr addr_unmapped(const struct addr *a);
 uint16_t addr_port(const struct addr *a);
 void addr_set_port(struct addr *a, uint16_t port);
 bool addr_is_loopback(const struct addr *a);

@@ -256,6 +256,7 @@ static int get_ready_to_lead(struct agent *a) {
                                     .incarnation = a->incarnation,
                                     .node_port = a->node_port,
                                     .listener = a->listener,
+                                    .gate = a->gate,
                                     .door = a->door,
                                     .events = a->events,
                                     .preflight = a->preflight,
@@ -338,10 +339,12 @@ static int set_up_listener(struct agent *a) {
     if (r < 0)
         return r;
     a->node_port = addr_port(&a->own_listener);
+    agent_make_gate(a);
     struct rdzv_listener_config config = {
         .incarnation = a->incarnation,
         .lease_ns = spec->rdzv.lease_ns,
         .heartbeat_ns = spec->rdzv.heartbeat_ns,
+        .gate = a->gate,
         .joiner = on_joiner,
         .leave = on_leave,
         .store_client = on_store_client,
@@ -499,6 +502,7 @@ static bool tear_down(struct agent *a) {
     leading_free(TAKE_PTR(a->leading));
     preflight_free(TAKE_PTR(a->preflight));
     rdzv_listener_free(a->listener);
+    peer_gate_free(TAKE_PTR(a->gate));
     file_close(&a->lead_name);
     store_door_free(a->door);
     registry_remove(&a->registry);

@@ -8,6 +8,7 @@
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
  *   agent_ports_io.c an endpoint of several ports: which one the leader takes
  *   agent_hang_io.c  the watchdog on this node
+ *   agent_gate_io.c  who of this machine may connect
  *   agent_exit_io.c  the exit status
  *   agent_show_io.c  messages to the user */
 #pragma once
@@ -15,6 +16,7 @@
 #include <signal.h>
 
 #include "io/net/resolver.h"
+#include "io/peer/peer_gate.h"
 #include "io/process/helper.h"
 #include "io/process/helper_call.h"
 #include "io/process/reaper.h"
@@ -84,6 +86,7 @@ struct agent {
     struct loop_timer *leave_timer; /* armed by the second ^C */
     struct helper leftovers;        /* removes what killed agents left behind */
     bool tidied;                    /* the removal was started */
+    struct peer_gate *gate;         /* NULL: everybody may connect */
     struct rdzv_listener *listener;
     struct store_door *door; /* where clients of the store go that come to the listener */
     struct registry_own registry;
@@ -147,6 +150,11 @@ void agent_quit_if_over(struct agent *a);
 extern const struct rdzv_client_ops agent_client_ops;
 
 bool agent_leads(const struct agent *a);
+
+/* ---- agent_gate_io.c ---- */
+
+/* Needs the listening socket. If there can be no gate, that is said. */
+void agent_make_gate(struct agent *a);
 
 /* ---- agent_exit_io.c ---- */
 

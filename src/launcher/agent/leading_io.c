@@ -106,6 +106,7 @@ static int store_open(void *arg, struct generation g, struct addr *at, struct er
         spec->store_port == 0 && (l->endpoint.len == 0 || spec->backend != JOB_BACKEND_STATIC);
     struct store_server_config config = {.listen_at = at,
                                          .n_listen_at = own_port ? 1 : 0,
+                                         .gate = l->config.gate,
                                          .limits = store_limits_of_machine(),
                                          .log = store_line};
     struct store_server *store;

@@ -22,6 +22,7 @@ struct leading_config { /* all borrowed for its life */
     uint64_t incarnation;
     uint16_t node_port; /* the port of the listener */
     struct rdzv_listener *listener;
+    struct peer_gate *gate; /* NULL: everybody may connect */
     struct store_door *door;
     struct events *events;       /* NULL: not requested */
     struct preflight *preflight; /* NULL: no checks */

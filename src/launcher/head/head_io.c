@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/frame.h"
 #include "base/text/log.h"
@@ -14,6 +15,7 @@
 #include "io/file.h"
 #include "io/net/listen.h"
 #include "io/net/stream.h"
+#include "io/peer/peer_gate.h"
 #include "io/process/child.h"
 #include "io/process/reaper.h"
 #include "launcher/ends/requeue_io.h"
@@ -49,6 +51,7 @@ struct run {
     struct loop *loop;
     struct child_reaper *reaper;
     struct listener *listener;
+    struct peer_gate *gate; /* NULL: everybody may connect */
     struct loop_timer *timer, *greeting;
     struct head_signals *signals;
     struct child_watch *srun;    /* NULL: it has ended */
@@ -201,7 +204,10 @@ static const struct stream_ops peer_ops = {.on_readable = on_peer_readable,
 
 static void on_peer(void *arg, int fd, const struct addr *from) {
     struct run *h = arg;
-    (void)from;
+    if (!peer_gate_admits(h->gate, fd, from)) {
+        (void)close(fd);
+        return;
+    }
     if (h->n_strangers == HEAD_STRANGERS_MAX)
         peer_free(peer_of(h->strangers.next));
     struct peer *p = xcalloc(1, sizeof *p);
@@ -460,6 +466,9 @@ static int listen_anywhere(struct run *h, struct err *err) {
     int r = addr_from_literal("::", 0, &any);
     assert(r == 0);
     r = listen_socket(&any, BACKLOG, &fd, err);
+    if (r == 0 && h->config->spec->auth != JOB_AUTH_NONE &&
+        peer_gate_new(fd, NULL, NULL, &h->gate, NULL) < 0)
+        h->gate = NULL; /* the agents say why; the token is still asked for */
     return r < 0 ? r : listener_new(h->loop, fd, on_peer, h, &h->listener);
 }
 
@@ -529,6 +538,7 @@ static void tear_down(struct run *h) {
         peer_free(peer_of(h->links.next));
     if (h->listener != NULL)
         listener_free(h->listener);
+    peer_gate_free(h->gate);
     head_signals_free(h->signals);
     lone_srun_watch_end(&h->lone);
     requeue_free(h->requeue);

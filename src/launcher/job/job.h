@@ -48,6 +48,7 @@ struct std_map {
 };
 uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
 
+enum job_auth { JOB_AUTH_AUTO = 0, JOB_AUTH_NONE };
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
 
 /* What lives on after a job that has succeeded: nothing, or processes that its workers left in
@@ -154,6 +155,7 @@ struct job_spec {
     char **args; /* NULL-terminated, after SCRIPT, untouched */
     char *start_method;
     bool virtual_local_rank;
+    enum job_auth auth; /* who may connect */
     enum job_contain contain;
     enum job_leave leave;
     enum bind_mode bind; /* --bind, --numa-binding; 0: none unless GPUs are found */

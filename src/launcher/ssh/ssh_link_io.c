@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/frame.h"
 #include "base/list.h"
@@ -11,6 +12,7 @@
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "io/net/stream.h"
+#include "io/peer/peer_gate.h"
 #include "launcher/head/starter.h"
 
 #define BACKLOG 16
@@ -26,6 +28,7 @@ struct ssh_link {
     void *arg;
     struct loop *loop;
     struct listener *listener;
+    struct peer_gate *gate; /* NULL: everybody may connect */
     uint16_t port;
     char token[HEAD_TOKEN_CHARS + 1];
     struct list strangers;
@@ -106,7 +109,10 @@ static const struct stream_ops stream_ops = {.on_readable = on_readable, .on_clo
 
 static void on_guest(void *arg, int fd, const struct addr *from) {
     struct ssh_link *l = arg;
-    (void)from;
+    if (!peer_gate_admits(l->gate, fd, from)) {
+        (void)close(fd);
+        return;
+    }
     if (l->n_strangers == SSH_LINK_STRANGERS_MAX)
         guest_free(CONTAINER_OF(l->strangers.next, struct guest, link));
     struct guest *g = xcalloc(1, sizeof *g);
@@ -164,6 +170,8 @@ static int listen_here(struct ssh_link *l, struct err *err) {
     int r = addr_from_literal("127.0.0.1", 0, &at);
     assert(r == 0);
     r = listen_socket(&at, BACKLOG, &fd, err);
+    if (r == 0 && peer_gate_new(fd, NULL, NULL, &l->gate, NULL) < 0)
+        l->gate = NULL; /* the agent says why; the token is still asked for */
     if (r == 0)
         r = listener_new(l->loop, fd, on_guest, l, &l->listener);
     if (r == 0)
@@ -199,5 +207,6 @@ void ssh_link_free(struct ssh_link *l) {
     guest_free(l->agent);
     if (l->listener != NULL)
         listener_free(l->listener);
+    peer_gate_free(l->gate);
     free(l);
 }

@@ -150,8 +150,11 @@ static void on_first_bytes(void *arg, int fd, unsigned events) {
 }
 
 static void on_accept(void *arg, int fd, const struct addr *peer) {
-    (void)peer;
     struct rdzv_listener *l = arg;
+    if (!peer_gate_admits(l->config.gate, fd, peer)) {
+        (void)close(fd);
+        return;
+    }
     struct joiner *c = xcalloc(1, sizeof *c);
     *c = (struct joiner){.listener = l, .fd = fd};
     list_init(&c->asking.link);

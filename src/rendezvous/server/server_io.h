@@ -32,6 +32,7 @@
 
 #include "io/loop.h"
 #include "io/net/addr.h"
+#include "io/peer/peer_gate.h"
 #include "rendezvous/member/member.h"
 
 #define RDZV_PENDING_MAX 8192
@@ -52,6 +53,7 @@ struct rdzv_listener_config {
     uint64_t
         first_word_ns; /* how long a connection may stay without a JOIN; 0: RDZV_FIRST_WORD_NS */
     uint64_t lease_ns, heartbeat_ns; /* for parked connections; 0: the kernel's time-outs */
+    struct peer_gate *gate;          /* borrowed; judges who connects. NULL: everybody may */
     /* All callbacks may be NULL. They may call any rdzv_listener function except
      * rdzv_listener_free(). */
     /* A node was parked, or a parked node's connection has ended by itself. */

@@ -39,6 +39,7 @@ struct store_server {
     struct loop *loop;
     struct store *store;
     struct store_limits limits;
+    struct peer_gate *gate;
     void (*log)(void *arg, const char *line);
     void *log_arg;
 
@@ -301,10 +302,8 @@ static size_t connections_max(const struct store_limits *limits) {
                                                  : DESCRIPTORS_KEPT;
 }
 
-static void on_accepted(void *arg, int fd, const struct addr *peer) {
-    (void)peer;
+static void serve_client(struct store_server *server, int fd) {
     static const struct stream_ops ops = {on_readable, on_drained, on_closed};
-    struct store_server *server = arg;
     struct store_conn *c = xcalloc(1, sizeof *c);
     if (stream_new(server->loop, fd, &ops, c, &c->stream) < 0) { /* stream_new() has closed fd */
         free(c);
@@ -326,11 +325,19 @@ static void on_accepted(void *arg, int fd, const struct addr *peer) {
     }
 }
 
+static void on_accepted(void *arg, int fd, const struct addr *peer) {
+    struct store_server *server = arg;
+    if (peer_gate_admits(server->gate, fd, peer))
+        serve_client(server, fd);
+    else
+        (void)close(fd);
+}
+
 void store_server_adopt(struct store_server *server, int fd) {
     if (server->closing || server->n_conns >= server->max_conns)
         (void)close(fd);
     else
-        on_accepted(server, fd, NULL);
+        serve_client(server, fd);
 }
 
 /* --- the server ---------------------------------------------------------------------------- */
@@ -381,6 +388,7 @@ int store_server_new(struct loop *loop, const struct store_server_config *config
     struct store_server *server = xcalloc(1, sizeof *server);
     server->loop = loop;
     server->limits = config->limits;
+    server->gate = config->gate;
     server->max_conns = connections_max(&server->limits);
     server->log = config->log;
     server->log_arg = config->log_arg;

@@ -8,7 +8,8 @@
  *     store_server_close(server);               ends all connections, in the turns that follow
  *
  * Several servers can run on one loop, one for each generation; each has its own keys. The protocol
- * is plain TCP without authentication. No names are looked up. A connection that does not begin
+ * is plain TCP; the gate keeps other users of this machine away, and store_server_adopt()'s caller
+ * has asked it before. No names are looked up. A connection that does not begin
  * with VALIDATE is closed at once or after limits.validate_ns, without a message; one that exceeds
  * a limit is closed with one line. Without free descriptors the server stops accepting, and
  * continues by itself. */
@@ -17,6 +18,7 @@
 #include "base/err.h"
 #include "io/loop.h"
 #include "io/net/addr.h"
+#include "io/peer/peer_gate.h"
 #include "rendezvous/store/store.h"
 
 struct store_server;
@@ -25,6 +27,7 @@ struct store_server_config {
     const struct addr *listen_at; /* borrowed for the call; port 0: a free one, and the same one
                                    * for all further addresses with port 0 */
     size_t n_listen_at;           /* 0: it serves only what store_server_adopt() is given */
+    struct peer_gate *gate;       /* borrowed; judges who connects. NULL: everybody may */
     struct store_limits limits;   /* STORE_LIMITS_DEFAULT, store_limits_of_machine() */
     /* Called with one line, without newline, for a peer that exceeded a limit. May be NULL. Must
      * not close the server. */

@@ -105,6 +105,26 @@ static int print_ready(const struct store_serve_config *config, const struct sto
     return r < 0 ? err_set(err, r, "cannot print where the store listens") : 0;
 }
 
+/* Asks about a listening socket that is only made for it. NULL: everybody may connect. */
+static struct peer_gate *make_gate(const struct store_serve_config *config, struct addr at) {
+    struct peer_gate *gate = NULL;
+    struct err err = {0};
+    char line[ERR_TEXT_MAX + 192];
+    int fd;
+    addr_set_port(&at, 0);
+    if (config->any_user || listen_socket(&at, 1, &fd, NULL) < 0)
+        return NULL; /* then the store can't listen either */
+    if (peer_gate_new(fd, config->log, config->arg, &gate, &err) < 0) {
+        (void)snprintf(line, sizeof line,
+                       "this machine's kernel does not say whose connections they are (%s): all "
+                       "its users can use the store; with --auth=none muster doesn't ask",
+                       err.text);
+        config->log(config->arg, line);
+    }
+    (void)close(fd);
+    return gate;
+}
+
 static int serve_on(struct loop *loop, const struct store_serve_config *config, struct err *err) {
     struct addr at[STORE_LISTEN_MAX];
     struct store_server_config server_config = {.listen_at = at,
@@ -116,9 +136,12 @@ static int serve_on(struct loop *loop, const struct store_serve_config *config, 
     if (r < 0)
         return r;
     (void)store_raise_descriptors(); /* if it fails, there can be fewer connections */
+    server_config.gate = make_gate(config, at[0]);
     r = store_server_new(loop, &server_config, &server, err);
-    if (r < 0)
+    if (r < 0) {
+        peer_gate_free(server_config.gate);
         return r;
+    }
     r = print_ready(config, server, err);
     if (r == 0) {
         r = loop_run(loop);
@@ -126,6 +149,7 @@ static int serve_on(struct loop *loop, const struct store_serve_config *config, 
             (void)err_set(err, r, "waiting for events failed: %s", strerror(-r));
     }
     store_server_close(server);
+    peer_gate_free(server_config.gate);
     return r;
 }
 

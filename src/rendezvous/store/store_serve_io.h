@@ -6,6 +6,7 @@
 
 struct store_serve_config {
     const char *listen;    /* as store_listen_parse() reads it */
+    bool any_user;         /* of this machine may connect, not only this one and root */
     const char *port_file; /* NULL: none. The port and a newline are written to it, atomically */
     /* Called once, when clients can connect, with "127.0.0.1:29400". */
     int (*on_ready)(void *arg, const char *where);

@@ -1,0 +1,273 @@
+#include "io/peer/peer_gate.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/netlink.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/peer/peer_word.h"
+
+#define ANSWER_MAX 4096
+#define OVERFLOW_UID 65534 /* /proc/sys/kernel/overflowuid, if it can't be read */
+
+struct peer_gate {
+    peer_gate_fn *fn;
+    void *arg;
+    uid_t own;
+    int diag, route; /* netlink sockets; -1: to be opened */
+    uint32_t seq;
+    uint64_t refused;
+    uid_t told[PEER_GATE_USERS_MAX];
+    size_t n_told;
+    bool told_closed, told_more;
+};
+
+enum peer_gate_verdict { ADMITTED, OF_ANOTHER_USER, CLOSED };
+
+/* ---- questions ---- */
+
+static _must_use_ int open_netlink(int protocol) {
+    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, protocol);
+    struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, (struct sockaddr *)&kernel, sizeof kernel) < 0) {
+        int r = -errno;
+        (void)close(fd);
+        return r;
+    }
+    return fd;
+}
+
+static void forget(int *fd) {
+    if (*fd >= 0)
+        (void)close(*fd);
+    *fd = -1;
+}
+
+/* Returns the length of the next datagram. The kernel answers before send() returns. */
+static _must_use_ int next_answer(int fd, uint8_t answer[ANSWER_MAX], size_t *ret_len) {
+    ssize_t n;
+    do
+        n = recv(fd, answer, ANSWER_MAX, 0);
+    while (n < 0 && errno == EINTR);
+    if (n < 0)
+        return -errno;
+    *ret_len = (size_t)n;
+    return 0;
+}
+
+static _must_use_ int send_question(int *fd, int protocol, const uint8_t *question, size_t len) {
+    if (*fd < 0)
+        *fd = open_netlink(protocol);
+    if (*fd < 0)
+        return *fd;
+    ssize_t n;
+    do
+        n = send(*fd, question, len, 0);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : 0;
+}
+
+static _must_use_ int ask_socket_once(struct peer_gate *g, const struct addr *local,
+                                      const struct addr *remote, struct peer_socket *ret) {
+    uint8_t question[PEER_WORD_ASK_MAX], answer[ANSWER_MAX];
+    size_t n, len = peer_word_ask_socket(local, remote, ++g->seq, question);
+    int r = send_question(&g->diag, NETLINK_SOCK_DIAG, question, len);
+    while (r == 0 && (r = next_answer(g->diag, answer, &n)) == 0 &&
+           (r = peer_word_read_socket(answer, n, g->seq, local, remote, ret)) == PEER_WORD_E_OTHER)
+        r = 0;
+    return r;
+}
+
+/* 0, PEER_WORD_E_NONE, or a negative errno. */
+static _must_use_ int ask_socket(struct peer_gate *g, const struct addr *local,
+                                 const struct addr *remote, struct peer_socket *ret) {
+    int r = ask_socket_once(g, local, remote, ret);
+    if (r < 0) { /* short of memory, perhaps: once more, with a fresh socket */
+        forget(&g->diag);
+        r = ask_socket_once(g, local, remote, ret);
+    }
+    return r;
+}
+
+/* Whether the address is one of this machine's, by the routes of this network namespace: all of
+ * them, also those that no interface lists. */
+static bool is_of_this_machine(struct peer_gate *g, const struct addr *peer) {
+    uint8_t question[PEER_WORD_ASK_MAX], answer[ANSWER_MAX];
+    bool local = false;
+    size_t n, len = peer_word_ask_route(peer, ++g->seq, question);
+    int r = send_question(&g->route, NETLINK_ROUTE, question, len);
+    while (r == 0 && (r = next_answer(g->route, answer, &n)) == 0 &&
+           (r = peer_word_read_route(answer, n, g->seq, &local)) == PEER_WORD_E_OTHER)
+        r = 0;
+    if (r == 0)
+        return local;
+    forget(&g->route);
+    return addr_is_local(peer);
+}
+
+/* ---- the rule ---- */
+
+static enum peer_gate_verdict judge_socket(const struct peer_gate *g,
+                                           const struct peer_socket *socket) {
+    if (socket->state != PEER_SOCKET_ESTABLISHED || socket->inode == 0)
+        return CLOSED; /* it had an owner, who isn't known any more */
+    return socket->uid == g->own || socket->uid == 0 ? ADMITTED : OF_ANOTHER_USER;
+}
+
+static enum peer_gate_verdict judge(struct peer_gate *g, const struct addr *own,
+                                    const struct addr *peer, struct peer_socket *socket) {
+    int r = ask_socket(g, peer, own, socket);
+    if (r == 0)
+        return judge_socket(g, socket);
+    /* Of this machine, and its socket is gone: it was reset. (Or the kernel failed to answer.) */
+    bool near = addr_is_loopback(peer) || addr_same_host(peer, own) || is_of_this_machine(g, peer);
+    return near ? CLOSED : ADMITTED;
+}
+
+/* ---- what is told ---- */
+
+static bool is_new_user(struct peer_gate *g, uid_t uid) {
+    for (size_t i = 0; i < g->n_told; i++)
+        if (g->told[i] == uid)
+            return false;
+    return true;
+}
+
+static void tell_user(struct peer_gate *g, uid_t uid, const char *where) {
+    char line[384], own[32] = "";
+    if (!is_new_user(g, uid) || g->told_more)
+        return;
+    g->told_more = g->n_told == ARRAY_SIZE(g->told);
+    if (g->told_more)
+        (void)snprintf(line, sizeof line,
+                       "refused connections to %s of more than %d other users of this machine: "
+                       "further ones are only counted",
+                       where, PEER_GATE_USERS_MAX);
+    else {
+        g->told[g->n_told++] = uid;
+        if (g->own != 0)
+            (void)snprintf(own, sizeof own, "uid %u and ", (unsigned)g->own);
+        (void)snprintf(line, sizeof line,
+                       "refused a connection to %s: it is of uid %u of this machine, and only "
+                       "%sroot may talk to it (--auth=none admits all users); further ones of "
+                       "that user are only counted",
+                       where, (unsigned)uid, own);
+    }
+    g->fn(g->arg, line);
+}
+
+/* One that has sent nothing only looked whether somebody listens. */
+static void tell_closed(struct peer_gate *g, int fd, const char *where) {
+    char line[256];
+    int bytes = 0;
+    if (g->told_closed || ioctl(fd, FIONREAD, &bytes) < 0 || bytes == 0)
+        return;
+    g->told_closed = true;
+    (void)snprintf(line, sizeof line,
+                   "refused a connection to %s: a process of this machine wrote and closed it at "
+                   "once, so it isn't known whose it was; further ones are only counted",
+                   where);
+    g->fn(g->arg, line);
+}
+
+bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer) {
+    struct addr own;
+    char where[ADDR_TEXT_MAX];
+    struct peer_socket socket = {0};
+    if (g == NULL)
+        return true;
+    int r = addr_of_socket(fd, &own);
+    enum peer_gate_verdict v = r == 0 ? judge(g, &own, peer, &socket) : CLOSED;
+    if (v == ADMITTED)
+        return true;
+    g->refused++;
+    if (g->fn == NULL || r < 0)
+        return false;
+    addr_to_text(&own, where);
+    if (v == OF_ANOTHER_USER)
+        tell_user(g, socket.uid, where);
+    else
+        tell_closed(g, fd, where);
+    return false;
+}
+
+uint64_t peer_gate_refused(const struct peer_gate *g) { return g == NULL ? 0 : g->refused; }
+
+/* ---- the gate ---- */
+
+static _must_use_ bool read_start(const char *path, char *out, size_t size) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
+    if (fd >= 0)
+        (void)close(fd);
+    out[MAX2(n, 0)] = '\0';
+    return n > 0;
+}
+
+/* Users without a number in this namespace look like this one. */
+static bool looks_like_others(uid_t own) {
+    char text[256];
+    unsigned nobody = OVERFLOW_UID;
+    if (read_start("/proc/sys/kernel/overflowuid", text, sizeof text) &&
+        sscanf(text, "%u", &nobody) != 1)
+        nobody = OVERFLOW_UID;
+    return own == nobody && read_start("/proc/self/uid_map", text, sizeof text) &&
+           !peer_word_map_is_whole(text);
+}
+
+/* The kernel must know our own socket: then it has this service, in this network namespace, with
+ * our numbers of users. */
+static _must_use_ int ask_what_is_known(struct peer_gate *g, int fd, struct err *err) {
+    struct addr own, nobody;
+    struct peer_socket found = {0};
+    struct stat known;
+    int r = addr_of_socket(fd, &own);
+    if (r == 0 && fstat(fd, &known) < 0)
+        r = -errno;
+    if (r < 0)
+        return err_set(err, r, "a listening socket can't be read: %s", strerror(-r));
+    r = addr_from_literal(own.ss.ss_family == AF_INET ? "0.0.0.0" : "::", 0, &nobody);
+    assert(r == 0);
+    r = ask_socket(g, &own, &nobody, &found);
+    if (r < 0)
+        return err_set(err, r, "sock_diag: %s", strerror(-r));
+    if (r == PEER_WORD_E_NONE)
+        return err_set(err, -EOPNOTSUPP, "it has no sock_diag for TCP");
+    if (found.state != PEER_SOCKET_LISTEN || found.inode != known.st_ino || found.uid != g->own)
+        return err_set(err, -EOPNOTSUPP, "what it says of this process is wrong");
+    return 0;
+}
+
+int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gate **ret,
+                  struct err *err) {
+    struct peer_gate *g = xcalloc(1, sizeof *g);
+    *g = (struct peer_gate){.fn = fn, .arg = arg, .own = geteuid(), .diag = -1, .route = -1};
+    int r = 0;
+    if (looks_like_others(g->own))
+        r = err_set(err, -EOPNOTSUPP,
+                    "in this user namespace this user and others have the same number");
+    if (r == 0)
+        r = ask_what_is_known(g, listening_fd, err);
+    if (r < 0) {
+        peer_gate_free(g);
+        return r;
+    }
+    *ret = g;
+    return 0;
+}
+
+void peer_gate_free(struct peer_gate *g) {
+    if (g == NULL)
+        return;
+    forget(&g->diag);
+    forget(&g->route);
+    free(g);
+}

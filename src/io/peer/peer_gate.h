@@ -1,0 +1,40 @@
+/* Who may connect from this machine: the kernel's word. Of a connection that was accepted, it asks
+ * for the socket at the other end, by its exact pair of addresses (sock_diag(7), 5 to 12 us). If
+ * that socket is on this machine, it must be connected and open, and belong to this user or to
+ * root. Peers on other machines, and in other network namespaces, are not judged.
+ *
+ *     r = peer_gate_new(listening_fd, on_line, me, &gate, &err);   r < 0: the kernel does not say
+ *     if (!peer_gate_admits(gate, fd, &peer)) close(fd);           before a byte is read
+ *
+ * A socket that was closed has no user any more, so whoever writes and closes is refused. Nobody of
+ * this machine can come with an address that is not one of this machine's. What connects two
+ * sockets for others (a proxy, address translation within the machine) is judged itself.
+ *
+ * In a user namespace, users without a number there are all one user to the kernel's answers: a
+ * program that is that user itself gets no gate. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "io/net/addr.h"
+
+struct peer_gate;
+
+/* Lines are told for this many users, one for each. */
+#define PEER_GATE_USERS_MAX 16
+
+/* Called from peer_gate_admits() with one line, without newline, for the first connection of a user
+ * that is refused; the rest is counted. */
+typedef void peer_gate_fn(void *arg, const char *line);
+
+/* listening_fd: a listening TCP socket of this process, about which the kernel is asked first; only
+ * if it says what is known anyway, its word counts. 0; or a negative errno, and in *err why it
+ * can't be asked here. */
+_must_use_ int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gate **ret,
+                             struct err *err);
+void peer_gate_free(struct peer_gate *g);
+/* Whether this accepted connection may be served. A NULL gate admits everybody. */
+_must_use_ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer);
+/* How many it has refused; 0 if it is NULL. */
+uint64_t peer_gate_refused(const struct peer_gate *g);

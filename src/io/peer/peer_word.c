@@ -1,0 +1,148 @@
+#include "io/peer/peer_word.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/inet_diag.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+static size_t addr_bytes(const struct addr *a, void *out) {
+    if (a->ss.ss_family == AF_INET) {
+        memcpy(out, &((const struct sockaddr_in *)&a->ss)->sin_addr, 4);
+        return 4;
+    }
+    memcpy(out, &((const struct sockaddr_in6 *)&a->ss)->sin6_addr, 16);
+    return 16;
+}
+
+/* An address of one link means nothing without the interface. */
+static uint32_t scope_of(const struct addr *a) {
+    return a->ss.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)&a->ss)->sin6_scope_id : 0;
+}
+
+/* ---- questions ---- */
+
+static size_t put_question(uint8_t *out, uint16_t type, uint32_t seq, const void *body,
+                           size_t size) {
+    struct nlmsghdr h = {.nlmsg_len = (uint32_t)NLMSG_LENGTH(size),
+                         .nlmsg_type = type,
+                         .nlmsg_flags = NLM_F_REQUEST,
+                         .nlmsg_seq = seq};
+    memcpy(out, &h, sizeof h);
+    memcpy(out + NLMSG_HDRLEN, body, size);
+    return h.nlmsg_len;
+}
+
+size_t peer_word_ask_socket(const struct addr *local, const struct addr *remote, uint32_t seq,
+                            uint8_t out[PEER_WORD_ASK_MAX]) {
+    struct addr from = addr_unmapped(local), to = addr_unmapped(remote);
+    struct inet_diag_req_v2 q = {.sdiag_family = (uint8_t)from.ss.ss_family,
+                                 .sdiag_protocol = IPPROTO_TCP,
+                                 .idiag_states = UINT32_MAX};
+    static_assert(NLMSG_LENGTH(sizeof q) <= PEER_WORD_ASK_MAX, "the question fits");
+    (void)addr_bytes(&from, q.id.idiag_src);
+    (void)addr_bytes(&to, q.id.idiag_dst);
+    q.id.idiag_sport = htons(addr_port(&from));
+    q.id.idiag_dport = htons(addr_port(&to));
+    q.id.idiag_if = scope_of(&from) != 0 ? scope_of(&from) : scope_of(&to);
+    q.id.idiag_cookie[0] = q.id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
+    return put_question(out, SOCK_DIAG_BY_FAMILY, seq, &q, sizeof q);
+}
+
+static size_t put_attribute(uint8_t *at, uint16_t type, const void *data, size_t size) {
+    struct rtattr a = {.rta_len = (uint16_t)RTA_LENGTH(size), .rta_type = type};
+    memcpy(at, &a, sizeof a);
+    memcpy(at + RTA_LENGTH(0), data, size);
+    return RTA_SPACE(size);
+}
+
+size_t peer_word_ask_route(const struct addr *addr, uint32_t seq, uint8_t out[PEER_WORD_ASK_MAX]) {
+    struct addr to = addr_unmapped(addr);
+    uint8_t bytes[16], body[sizeof(struct rtmsg) + RTA_SPACE(16) + RTA_SPACE(4)] = {0};
+    size_t size = addr_bytes(&to, bytes), len = NLMSG_ALIGN(sizeof(struct rtmsg));
+    struct rtmsg m = {.rtm_family = (uint8_t)to.ss.ss_family, .rtm_dst_len = (uint8_t)(8 * size)};
+    uint32_t scope = scope_of(&to);
+    static_assert(NLMSG_LENGTH(sizeof body) <= PEER_WORD_ASK_MAX, "the question fits");
+    memcpy(body, &m, sizeof m);
+    len += put_attribute(body + len, RTA_DST, bytes, size);
+    if (scope != 0)
+        len += put_attribute(body + len, RTA_OIF, &scope, sizeof scope);
+    return put_question(out, RTM_GETROUTE, seq, body, len);
+}
+
+/* ---- answers ---- */
+
+/* The content of an answer that is as long as expected; the kernel's error, or -EPROTO. */
+static _must_use_ int take_answer(const uint8_t *bytes, size_t len, uint16_t type, uint32_t seq,
+                                  void *ret, size_t size) {
+    struct nlmsghdr h;
+    struct nlmsgerr e;
+    if (len < sizeof h)
+        return -EPROTO;
+    memcpy(&h, bytes, sizeof h);
+    if (h.nlmsg_len < NLMSG_HDRLEN || h.nlmsg_len > len)
+        return -EPROTO;
+    if (h.nlmsg_seq != seq)
+        return PEER_WORD_E_OTHER;
+    size_t body = h.nlmsg_len - NLMSG_HDRLEN;
+    if (h.nlmsg_type == NLMSG_ERROR && body >= sizeof e) {
+        memcpy(&e, bytes + NLMSG_HDRLEN, sizeof e);
+        return e.error < 0 && e.error > -4096 ? e.error : -EPROTO;
+    }
+    if (h.nlmsg_type != type || body < size)
+        return -EPROTO;
+    memcpy(ret, bytes + NLMSG_HDRLEN, size);
+    return 0;
+}
+
+static bool is_addr(const struct addr *expected, uint8_t family, const void *host, uint16_t port) {
+    struct addr a = {.len = sizeof(struct sockaddr_in6)}, e = addr_unmapped(expected);
+    if (family != AF_INET && family != AF_INET6)
+        return false;
+    a.ss.ss_family = family;
+    if (family == AF_INET)
+        memcpy(&((struct sockaddr_in *)&a.ss)->sin_addr, host, 4);
+    else
+        memcpy(&((struct sockaddr_in6 *)&a.ss)->sin6_addr, host, 16);
+    addr_set_port(&a, ntohs(port));
+    return addr_same_host(&a, &e) && addr_port(&a) == addr_port(&e);
+}
+
+int peer_word_read_socket(const uint8_t *bytes, size_t len, uint32_t seq, const struct addr *local,
+                          const struct addr *remote, struct peer_socket *ret) {
+    struct inet_diag_msg m;
+    int r = take_answer(bytes, len, SOCK_DIAG_BY_FAMILY, seq, &m, sizeof m);
+    if (r == -ENOENT)
+        return PEER_WORD_E_NONE;
+    if (r != 0)
+        return r;
+    if (!is_addr(local, m.idiag_family, m.id.idiag_src, m.id.idiag_sport) ||
+        !is_addr(remote, m.idiag_family, m.id.idiag_dst, m.id.idiag_dport))
+        return PEER_WORD_E_NONE; /* one that listens there */
+    *ret = (struct peer_socket){.state = m.idiag_state, .uid = m.idiag_uid, .inode = m.idiag_inode};
+    return 0;
+}
+
+int peer_word_read_route(const uint8_t *bytes, size_t len, uint32_t seq, bool *ret_local) {
+    struct rtmsg m;
+    int r = take_answer(bytes, len, RTM_NEWROUTE, seq, &m, sizeof m);
+    if (r == -ENETUNREACH || r == -EHOSTUNREACH || r == -EACCES) { /* or an "unreachable" one */
+        *ret_local = false;
+        return 0;
+    }
+    if (r != 0)
+        return r;
+    *ret_local = m.rtm_type == RTN_LOCAL;
+    return 0;
+}
+
+/* ---- users ---- */
+
+bool peer_word_map_is_whole(const char *uid_map) {
+    uint64_t first, outside, n;
+    return sscanf(uid_map, "%" SCNu64 " %" SCNu64 " %" SCNu64, &first, &outside, &n) == 3 &&
+           first == 0 && n >= UINT32_MAX;
+}

@@ -1,0 +1,53 @@
+/* What the kernel says of a peer, as bytes: two questions over netlink and their answers. Nothing
+ * here asks; peer_gate.h does.
+ *
+ *     len = peer_word_ask_socket(&local, &remote, seq, bytes);     whose socket is this?
+ *     r = peer_word_read_socket(answer, n, seq, &local, &remote, &socket);
+ *     len = peer_word_ask_route(&addr, seq, bytes);                is that address one of ours?
+ *     r = peer_word_read_route(answer, n, seq, &is_local);
+ *
+ * sock_diag(7), rtnetlink(7), linux/inet_diag.h, linux/rtnetlink.h. The kernel looks for an exact
+ * pair of addresses, and if it has none, for a socket that listens at the first of them: that one
+ * is not taken for an answer. */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "base/util.h"
+#include "io/net/addr.h"
+
+#define PEER_WORD_ASK_MAX 128
+
+/* enum tcp_states of the kernel */
+#define PEER_SOCKET_ESTABLISHED 1
+#define PEER_SOCKET_LISTEN 10
+
+struct peer_socket {
+    uint8_t state;
+    uid_t uid;      /* who made it, as this user namespace has that user; 0 if it was closed, too */
+    uint32_t inode; /* 0: no process has it */
+};
+
+enum peer_word_outcome {
+    PEER_WORD_E_NONE = 1, /* there is no such socket, or the kernel has no such service */
+    PEER_WORD_E_OTHER,    /* the answer to another question */
+};
+
+/* The length of the question. It fits into PEER_WORD_ASK_MAX bytes. `local` is the end that is
+ * asked about; both have the same family, where mapped IPv4 is IPv4. */
+size_t peer_word_ask_socket(const struct addr *local, const struct addr *remote, uint32_t seq,
+                            uint8_t out[PEER_WORD_ASK_MAX]);
+size_t peer_word_ask_route(const struct addr *addr, uint32_t seq, uint8_t out[PEER_WORD_ASK_MAX]);
+
+/* Read one datagram. 0, an outcome of above, -EPROTO, or the negative errno that the kernel
+ * answered. A route that does not exist is one to another machine. */
+_must_use_ int peer_word_read_socket(const uint8_t *bytes, size_t len, uint32_t seq,
+                                     const struct addr *local, const struct addr *remote,
+                                     struct peer_socket *ret);
+_must_use_ int peer_word_read_route(const uint8_t *bytes, size_t len, uint32_t seq,
+                                    bool *ret_local);
+
+/* /proc/self/uid_map, user_namespaces(7): whether every user has a number of its own here. Those
+ * without one are all shown as one and the same. */
+bool peer_word_map_is_whole(const char *uid_map);

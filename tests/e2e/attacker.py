@@ -1,0 +1,91 @@
+"""What a stranger does to the ports of a job: attacker.py HOST PORT WHAT, run as another user by test_attack.py.
+
+Prints what it got: nothing if it was refused."""
+import json
+import socket
+import struct
+import sys
+
+VALIDATE, SET, GET, ADD = b"\0" + struct.pack("<I", 0x3C85F7CE), b"\1", b"\3", b"\4"
+
+
+def text(data):
+    return struct.pack("<Q", len(data)) + data
+
+
+def add(key, n):
+    return ADD + text(key) + struct.pack("<q", n)
+
+
+def exactly(s, n):
+    got = b""
+    while len(got) < n:
+        piece = s.recv(n - len(got))
+        if not piece:
+            raise ConnectionError("closed")
+        got += piece
+    return got
+
+
+def read(s):
+    s.sendall(VALIDATE + GET + text(b"secret"))
+    return exactly(s, struct.unpack("<Q", exactly(s, 8))[0]).decode()
+
+
+def write(s):
+    s.sendall(VALIDATE + add(b"attacked", 1))
+    return struct.unpack("<q", exactly(s, 8))[0]
+
+
+def fill(s):
+    s.sendall(VALIDATE)
+    for i in range(8):
+        s.sendall(SET + text(b"fill%d" % i) + text(bytes(4 << 20)))
+    s.sendall(add(b"attacked", 8))
+    return struct.unpack("<q", exactly(s, 8))[0]
+
+
+def write_and_close(s):
+    s.sendall(VALIDATE + SET + text(b"attacked") + text(b"1"))
+    s.close()
+    return ""
+
+
+def write_and_reset(s):
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return write_and_close(s)
+
+
+def hello(s):
+    call = json.dumps({"kind": "CALL", "version": 6}).encode()
+    s.sendall(struct.pack("<I", len(call)) + call)
+    return exactly(s, struct.unpack("<I", exactly(s, 4))[0]).decode()
+
+
+def crowd(s):
+    """Silent connections, until one is refused or there are many; holds them until its input ends."""
+    held = [s]
+    for _ in range(400):
+        held.append(socket.create_connection(s.getpeername()[:2], 30))
+    refused = 0
+    for each in held:
+        each.settimeout(30)
+        try:
+            refused += each.recv(1) == b""
+        except ConnectionError:
+            refused += 1
+        except TimeoutError:
+            pass
+    return refused or ""
+
+
+def main():
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)
+    try:
+        print(globals()[sys.argv[3]](s), flush=True)
+    except ConnectionError:
+        pass
+
+
+if __name__ == "__main__":
+    main()

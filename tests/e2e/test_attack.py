@@ -1,0 +1,207 @@
+"""Another user of the same machine attacks a job: it is refused, the job does not notice, and the log has one line.
+
+Each attack is made twice: on a job that admits everybody (--auth=none), where it must succeed, or it would prove
+nothing; and on one as it is by default."""
+import os
+import re
+import signal
+import socket
+import subprocess
+
+import pytest
+
+import harness
+from attacker import VALIDATE, add, exactly, text
+from harness import HERE, MUSTER, free_port
+from test_operate import status
+
+OTHER = 65534
+AS = ["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups"]
+REFUSED = f"muster: warning: refused a connection to .* it is of uid {OTHER} of this machine, and only root may talk to it"
+CLOSED = "muster: warning: refused a connection to "
+
+
+def as_other(*words, seconds=60, uid=OTHER):
+    """(status, stdout, stderr) of a command run as that user."""
+    prefix = [w.replace(str(OTHER), str(uid)) for w in AS] if uid else []
+    done = subprocess.run([*prefix, *map(str, words)], cwd="/", env={"PATH": os.environ["PATH"], "HOME": "/"},
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds * harness.SLOWER)
+    return done.returncode, done.stdout, done.stderr
+
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or as_other(MUSTER, "--version")[0] != 0,
+                                reason="needs root, and a muster that other users can run")
+
+
+class Target:
+    """A job of root's: one node with one worker, and one more may join."""
+
+    def __init__(self, job, *words):
+        self.job, self.port = job, free_port()
+        self.place = f"127.0.0.1:{self.port}"
+        self.agent = job.agent("a", "--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=e2e",
+                               f"--rdzv-endpoint={self.place}", "--rdzv-conf=last_call_timeout=0.2", "--max-restarts=3", *words,
+                               "--no-python", job.worker, "start", "env=MASTER_PORT", "go")
+        self.store_port = int(job.events.wait("env", 1)[0].fields["value"])
+
+    def attack(self, what, store=True):
+        """What the attacker got."""
+        port = self.store_port if store else self.port
+        code, out, err = as_other("/usr/bin/python3", "-c", (HERE / "attacker.py").read_text(), "127.0.0.1", port, what)
+        assert code == 0, err
+        return out.strip()
+
+    def ask(self, *words):
+        """A command of the other user's, to this job: whether it was obeyed."""
+        code, out, err = as_other(MUSTER, *words)
+        assert code == 0 or re.search("can't reach|closed the connection", err), (out, err)
+        return code == 0
+
+    def store(self):
+        s = socket.create_connection(("127.0.0.1", self.store_port), 30 * harness.SLOWER)
+        s.sendall(VALIDATE)
+        return s
+
+    def counter(self):
+        """What the attacker has written, as root reads it."""
+        with self.store() as s:
+            s.sendall(add(b"attacked", 0))
+            return int.from_bytes(exactly(s, 8), "little")
+
+    def unharmed(self):
+        """Its worker still runs, in its first generation, and ends well; nobody was let in."""
+        seen = status(self.job, self.place)
+        assert (seen["state"], seen["generation"], seen["members"]) == ("running", "1.1", 1), seen
+        self.job.go()
+        code, _, err = self.agent.finish()
+        assert code == 0, err
+        return err
+
+
+def stop(t):
+    return t.ask("stop", t.place)
+
+
+def exclude(t):
+    return t.ask("exclude", os.uname().nodename.partition(".")[0], t.place) or t.ask("exclude", os.uname().nodename, t.place)
+
+
+def look(t):
+    return t.ask("status", t.place)
+
+
+def hello(t):
+    return '"e2e"' in t.attack("hello", store=False)
+
+
+def join(t):
+    """A node of the other user's waits for a place, and gets it at the next restart."""
+    words = [*AS, MUSTER, "run", "--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint={t.place}", "--rdzv-id=e2e",
+             "--rdzv-conf=join_timeout=3,read_timeout=2,is_host=0", "--role=evil", "--max-restarts=3", "--no-python", "/bin/cat"]
+    end = harness.deadline(60)
+    with subprocess.Popen(words, cwd="/", env={"PATH": os.environ["PATH"]}, stdin=subprocess.PIPE) as node:
+        while node.poll() is None and len(status(t.job, t.place)["nodes"]) != 2:  # each is a question to the leader
+            assert harness.deadline(0) < end
+        taken = node.poll() is None
+        node.kill()
+    return taken
+
+
+def read(t):
+    with t.store() as s:
+        s.sendall(b"\1" + text(b"secret") + text(b"word") + add(b"set", 1))
+        exactly(s, 8)
+    return t.attack("read") == "word"
+
+
+def write(t):
+    return t.attack("write") == "1" and t.counter() == 1
+
+
+def fill(t):
+    return t.attack("fill") == "8"
+
+
+def write_by_the_endpoint(t):
+    """The store at muster's own port, where clients are recognized by their first bytes."""
+    return t.attack("write", store=False) == "1" and t.counter() == 1
+
+
+ATTACKS = [stop, exclude, look, hello, join, read, write, fill, write_by_the_endpoint]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda f: f.__name__)
+def test_by_another_user_is_refused(job, attack):
+    target = Target(job)
+    assert not attack(target)
+    err = target.unharmed()
+    assert len(re.findall(REFUSED, err)) == 1 and err.count("refused a connection") == 1, err
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda f: f.__name__)
+def test_succeeds_where_everybody_is_admitted(job, attack):
+    target = Target(job, "--auth=none")
+    assert attack(target)
+    job.go()
+    target.agent.finish()
+    assert "refused a connection" not in target.agent.said()
+
+
+# --- without an owner ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["write_and_close", "write_and_reset"])
+@pytest.mark.parametrize("store", [True, False], ids=["store", "endpoint"])
+def test_who_writes_and_closes_is_refused(job, how, store):
+    """The agent stands still meanwhile, so that it accepts a connection that was closed already."""
+    target = Target(job)
+    agent = target.agent.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        target.attack(how, store=store)
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    target.agent.wait_said(CLOSED)
+    assert target.counter() == 0
+    err = target.unharmed()
+    assert err.count("refused a connection") == 1 and "wrote and closed it at once" in err, err
+
+
+def test_who_writes_and_closes_succeeds_where_everybody_is_admitted(job):
+    target = Target(job, "--auth=none")
+    agent = target.agent.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        target.attack("write_and_close")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    end = harness.deadline(20)
+    while target.counter() == 0:  # each question is a round to the store
+        assert harness.deadline(0) < end
+    target.unharmed()
+
+
+# --- many, and friends -----------------------------------------------------------------------------------------------
+
+
+def test_a_silent_crowd_shuts_nobody_out(job):
+    target = Target(job)
+    assert target.attack("crowd", store=False) == "401", "each is closed at once"
+    err = target.unharmed()
+    assert err.count("refused a connection") == 1, err
+
+
+def test_the_owner_and_root_are_served():
+    """A store of one user's: for that user and for root, not for another."""
+    words = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", MUSTER, "store", "--listen=localhost:0"]
+    with subprocess.Popen(words, cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as store:
+        try:
+            port = store.stdout.readline().strip().rpartition(":")[2]
+            code = (HERE / "attacker.py").read_text()
+            for uid, got in [(65533, "1"), (0, "2"), (65534, ""), (65533, "3")]:
+                assert as_other("/usr/bin/python3", "-c", code, "localhost", port, "write", uid=uid)[1].strip() == got, uid
+        finally:
+            store.terminate()
+        said = store.stderr.read()
+    assert re.fullmatch("muster: warning: refused a connection to .* it is of uid 65534 of this machine, and only uid 65533 and "
+                        "root may talk to it .*\n", said), said

@@ -1,0 +1,263 @@
+#include "io/peer/peer_gate.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/net/listen.h"
+
+#define OTHER 65533 /* a user that nothing else uses */
+
+struct rig {
+    struct peer_gate *gate;
+    struct addr at; /* where it listens */
+    int listening, client, accepted;
+    struct addr peer;
+    unsigned n_lines;
+    char line[512];
+};
+
+static void on_line(void *arg, const char *line) {
+    struct rig *rig = arg;
+    rig->n_lines++;
+    (void)snprintf(rig->line, sizeof rig->line, "%s", line);
+}
+
+static void rig_open(struct rig *rig, const char *host) {
+    struct err err = {0};
+    *rig = (struct rig){.client = -1, .accepted = -1};
+    cr_assert_eq(addr_from_literal(host, 0, &rig->at), 0);
+    cr_assert_eq(listen_socket(&rig->at, 64, &rig->listening, &err), 0, "%s", err.text);
+    cr_assert_eq(addr_of_socket(rig->listening, &rig->at), 0);
+    if (peer_gate_new(rig->listening, on_line, rig, &rig->gate, &err) < 0)
+        cr_skip_test("no sock_diag here: %s", err.text);
+}
+
+static void hang_up(struct rig *rig) {
+    if (rig->client >= 0)
+        (void)close(rig->client);
+    if (rig->accepted >= 0)
+        (void)close(rig->accepted);
+    rig->client = rig->accepted = -1;
+}
+
+static void rig_close(struct rig *rig) {
+    hang_up(rig);
+    (void)close(rig->listening);
+    peer_gate_free(rig->gate);
+}
+
+static int call(const struct addr *at, const char *from) {
+    struct addr own;
+    int fd = socket(at->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_geq(fd, 0);
+    if (from != NULL) {
+        cr_assert_eq(addr_from_literal(from, 0, &own), 0);
+        cr_assert_eq(bind(fd, (struct sockaddr *)&own.ss, own.len), 0);
+    }
+    cr_assert_eq(connect(fd, (const struct sockaddr *)&at->ss, at->len), 0, "%s", strerror(errno));
+    return fd;
+}
+
+static void take(struct rig *rig) {
+    struct pollfd p = {.fd = rig->listening, .events = POLLIN};
+    cr_assert_eq(poll(&p, 1, -1), 1);
+    rig->peer = (struct addr){.len = sizeof rig->peer.ss};
+    rig->accepted = accept4(rig->listening, (struct sockaddr *)&rig->peer.ss, &rig->peer.len, SOCK_CLOEXEC);
+    cr_assert_geq(rig->accepted, 0);
+}
+
+static bool admits(struct rig *rig) { return peer_gate_admits(rig->gate, rig->accepted, &rig->peer); }
+
+static void assert_own(const char *listens, const char *to, const char *from) {
+    struct rig rig;
+    struct addr at;
+    rig_open(&rig, listens);
+    cr_assert_eq(addr_from_literal(to, addr_port(&rig.at), &at), 0);
+    rig.client = call(&at, from);
+    take(&rig);
+    cr_assert(admits(&rig), "%s: %s", to, rig.line);
+    cr_assert_eq(peer_gate_refused(rig.gate), 0);
+    rig_close(&rig);
+}
+
+Test(peer_gate, own_by_ipv4) { assert_own("127.0.0.1", "127.0.0.1", NULL); }
+Test(peer_gate, own_by_ipv6) { assert_own("::1", "::1", NULL); }
+Test(peer_gate, own_by_ipv4_to_any_address) { assert_own("0.0.0.0", "127.0.0.1", NULL); }
+Test(peer_gate, own_by_mapped_ipv4) { assert_own("::", "127.0.0.1", NULL); }
+Test(peer_gate, own_by_mapped_ipv4_at_both_ends) { assert_own("::", "::ffff:127.0.0.1", NULL); }
+Test(peer_gate, own_by_ipv6_to_any_address) { assert_own("::", "::1", NULL); }
+Test(peer_gate, own_from_another_loopback) { assert_own("127.0.0.1", "127.0.0.1", "127.0.0.9"); }
+
+/* ---- closed ---- */
+
+Test(peer_gate, who_writes_and_closes_is_refused) {
+    struct rig rig;
+    rig_open(&rig, "127.0.0.1");
+    for (unsigned i = 0; i < 3; i++) {
+        int fd = call(&rig.at, NULL);
+        cr_assert_eq(write(fd, "word", 4), 4);
+        (void)close(fd);
+        take(&rig);
+        cr_assert_not(admits(&rig));
+        hang_up(&rig);
+    }
+    cr_assert_eq(peer_gate_refused(rig.gate), 3);
+    cr_assert_eq(rig.n_lines, 1, "the rest is counted");
+    cr_assert_not_null(strstr(rig.line, "wrote and closed it at once"));
+    rig_close(&rig);
+}
+
+/* A reset leaves no socket at the other end, but what was written can be read. */
+static void assert_reset_is_refused(const char *host, const char *from) {
+    const struct linger at_once = {.l_onoff = 1};
+    struct rig rig;
+    rig_open(&rig, host);
+    int fd = call(&rig.at, from);
+    cr_assert_eq(write(fd, "word", 4), 4);
+    cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once), 0);
+    (void)close(fd);
+    take(&rig);
+    cr_assert_not(admits(&rig));
+    rig_close(&rig);
+}
+
+Test(peer_gate, who_writes_and_resets_is_refused) { assert_reset_is_refused("127.0.0.1", NULL); }
+Test(peer_gate, who_resets_from_another_address_is_refused) { assert_reset_is_refused("127.0.0.1", "127.0.0.9"); }
+Test(peer_gate, who_resets_by_ipv6_is_refused) { assert_reset_is_refused("::1", NULL); }
+
+Test(peer_gate, who_has_ended_its_half_is_refused) {
+    struct rig rig;
+    rig_open(&rig, "127.0.0.1");
+    rig.client = call(&rig.at, NULL);
+    cr_assert_eq(shutdown(rig.client, SHUT_WR), 0);
+    take(&rig);
+    cr_assert_not(admits(&rig));
+    rig_close(&rig);
+}
+
+Test(peer_gate, who_only_looks_is_not_told) {
+    struct rig rig;
+    rig_open(&rig, "127.0.0.1");
+    (void)close(call(&rig.at, NULL));
+    take(&rig);
+    cr_assert_not(admits(&rig));
+    cr_assert_eq(rig.n_lines, 0);
+    rig_close(&rig);
+}
+
+/* ---- other users ---- */
+
+/* A process of that user calls; it stays until it is killed. Returns its pid. */
+static pid_t call_as(const struct rig *rig, uid_t uid) {
+    pid_t pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid > 0)
+        return pid;
+    if (setresuid(uid, uid, uid) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0)
+        _exit(1);
+    int fd = socket(rig->at.ss.ss_family, SOCK_STREAM, 0);
+    if (fd < 0 || connect(fd, (const struct sockaddr *)&rig->at.ss, rig->at.len) < 0 || write(fd, "word", 4) != 4)
+        _exit(1);
+    for (;;)
+        (void)pause();
+}
+
+static bool admits_user(struct rig *rig, uid_t uid) {
+    pid_t pid = call_as(rig, uid);
+    take(rig);
+    bool in = admits(rig);
+    (void)kill(pid, SIGKILL);
+    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    hang_up(rig);
+    return in;
+}
+
+static void need_root(void) {
+    if (geteuid() != 0 || setresuid(0, 0, 0) < 0)
+        cr_skip_test("only root can be another user");
+}
+
+Test(peer_gate, other_users_are_refused) {
+    struct rig rig;
+    need_root();
+    rig_open(&rig, "::");
+    for (unsigned i = 0; i < 3; i++)
+        cr_assert_not(admits_user(&rig, OTHER));
+    cr_assert_eq(rig.n_lines, 1, "each user is told once");
+    cr_assert_not_null(strstr(rig.line, "it is of uid 65533 of this machine"), "%s", rig.line);
+    cr_assert_not(admits_user(&rig, OTHER - 1));
+    cr_assert_eq(rig.n_lines, 2);
+    cr_assert(admits_user(&rig, 0));
+    cr_assert_eq(peer_gate_refused(rig.gate), 4);
+    rig_close(&rig);
+}
+
+Test(peer_gate, many_users_do_not_fill_the_log) {
+    struct rig rig;
+    need_root();
+    rig_open(&rig, "127.0.0.1");
+    for (uid_t i = 0; i < PEER_GATE_USERS_MAX + 5; i++)
+        cr_assert_not(admits_user(&rig, OTHER - i));
+    cr_assert_eq(rig.n_lines, PEER_GATE_USERS_MAX + 1);
+    cr_assert_eq(peer_gate_refused(rig.gate), PEER_GATE_USERS_MAX + 5);
+    rig_close(&rig);
+}
+
+/* In a process of another user: its gate, for root's connection and for its own. */
+_Noreturn static void be_another_user(int tell) {
+    struct rig rig;
+    if (setresuid(OTHER, OTHER, OTHER) < 0)
+        _exit(1);
+    rig_open(&rig, "127.0.0.1");
+    if (write(tell, &rig.at, sizeof rig.at) != sizeof rig.at)
+        _exit(2);
+    take(&rig);
+    bool of_root = admits(&rig);
+    hang_up(&rig);
+    rig.client = call(&rig.at, NULL);
+    take(&rig);
+    _exit(of_root && admits(&rig) ? 0 : 3);
+}
+
+Test(peer_gate, a_user_admits_itself_and_root) {
+    struct addr at;
+    int told[2], status;
+    need_root();
+    cr_assert_eq(pipe(told), 0);
+    pid_t pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid == 0)
+        be_another_user(told[1]);
+    (void)close(told[1]);
+    cr_assert_eq(read(told[0], &at, sizeof at), sizeof at);
+    int fd = call(&at, NULL);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%d", status);
+    (void)close(fd);
+}
+
+/* ---- the gate ---- */
+
+Test(peer_gate, needs_a_kernel_that_says_what_is_known) {
+    struct rig rig;
+    struct peer_gate *none = NULL;
+    struct err err = {0};
+    rig_open(&rig, "127.0.0.1");
+    (void)shutdown(rig.listening, SHUT_RD); /* it no longer listens: the kernel does not know it */
+    cr_assert_lt(peer_gate_new(rig.listening, on_line, &rig, &none, &err), 0);
+    cr_assert_str_eq(err.text, "it has no sock_diag for TCP");
+    cr_assert_null(none);
+    rig_close(&rig);
+}
+
+Test(peer_gate, without_one_everybody_is_admitted) {
+    cr_assert(peer_gate_admits(NULL, -1, NULL));
+    cr_assert_eq(peer_gate_refused(NULL), 0);
+}
