@@ -273,6 +273,20 @@ def test_a_rank_that_waits_for_somebody_to_type_is_left_alone(job):
         os.close(terminal)
 
 
+def test_workers_whose_output_nobody_reads_are_left_alone(job):
+    """As with a pager that nobody scrolls, once there is no room for more: they wait for it, and not for each other."""
+    reader, pipe = os.pipe()
+    agent = job.agent("a", "--nproc-per-node=2", "--max-restarts=1", "--hang-still=2", "--hang-timeout=6", "--hang-report=8",
+                      "--output-spool=0", "--no-python", "/bin/sh", "-c",
+                      'seq -f "$RANK %.0f of the lines that a worker writes" 400000', stdout=pipe)
+    os.close(pipe)
+    agent.wait_said("the job is quiet: rank 0 and 1 more wait until somebody reads the output of the job", 90 * SLOWER)
+    with os.fdopen(reader) as out:
+        lines = out.read().count("\n")
+    status, _, said = agent.finish(60)
+    assert (status, lines) == (0, 800000) and "the job hangs" not in said, said
+
+
 def test_nothing_is_watched_with_off(job):
     ring = Ring(job, "--max-restarts=1", "--hang-action=off", what="stop", ranks=[0])
     pid = ring.pid(0)

@@ -25,7 +25,7 @@ static void count_time(struct hang_rows_worker *w, uint32_t flags, uint64_t aliv
         w->lost_ns = 0;
         passed = MIN2(passed, now_ns - alive_ns);
     }
-    if ((flags & (SIGN_STOPPED | SIGN_TRACED | SIGN_ASKS)) != 0)
+    if ((flags & (SIGN_STOPPED | SIGN_TRACED | SIGN_ASKS | SIGN_HELD)) != 0)
         w->lost_ns += passed;
     else if (passed > GAP_NS)
         w->lost_ns += passed - TICK_NS;

@@ -85,8 +85,11 @@ static void tell(struct hang_watch *w, uint64_t now) {
     gpu_watch_tick(w->gpus, now, spins);
     for (size_t i = 0; i < n; i++) {
         uint32_t local_rank = rows[i].rank - w->first_rank;
-        if ((rows[i].flags & SIGN_ENDED) == 0)
+        if ((rows[i].flags & SIGN_ENDED) == 0) {
             rows[i].flags |= gpu_watch_flags(w->gpus, w->pids[local_rank], now);
+            if (local_workers_is_held(w->config.workers, local_rank))
+                rows[i].flags |= SIGN_HELD;
+        }
         hang_rows_add(&w->rows, &rows[i], local_workers_announced(w->config.workers, local_rank),
                       now);
     }

@@ -44,6 +44,7 @@ struct mux_worker {
     char *prefix;
     char *error_path;         /* its last output is awaited; NULL: it is not */
     bool awaited;             /* the writer will report that everything is drained */
+    bool held;                /* as the writer says */
     struct loop_timer *grace; /* used if no writer is needed */
     struct mux_stream streams[2];
 };
@@ -197,6 +198,10 @@ void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path) {
     }
 }
 
+bool logmux_is_held(const struct logmux *mux, uint32_t index) {
+    return index < mux->n_workers && mux->workers[index].held;
+}
+
 bool logmux_all_drained(const struct logmux *mux) {
     for (uint32_t i = 0; i < mux->n_workers; i++) {
         if (mux->workers[i].opened && !mux->workers[i].drained)
@@ -213,6 +218,8 @@ static void on_message(void *arg, struct writer_packet *p) {
     struct mux_worker *w = p->m.index < mux->n_workers ? &mux->workers[p->m.index] : NULL;
     if (p->m.kind == WRITER_NO_FILE)
         mux->ops.on_no_file(mux->arg, p->text);
+    if (w != NULL && p->m.kind == WRITER_HELD)
+        w->held = p->m.number != 0;
     if (w == NULL || !w->awaited)
         return;
     if (p->m.kind == WRITER_LAST_OUTPUT) {
@@ -237,6 +244,7 @@ static void on_lost(void *arg, bool hung) {
             continue;
         bool again = w->awaited && !w->lost && !hung;
         w->lost = true;
+        w->held = false;
         for (int k = OUT; k <= ERR && hung; k++) {
             free(TAKE_PTR(w->streams[k].path));
             w->streams[k].flags &= ~(unsigned)WRITER_TO_FILE;

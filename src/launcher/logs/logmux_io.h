@@ -100,6 +100,9 @@ void logmux_started(struct logmux *mux, uint32_t index);
 /* The worker has ended (or never ran). error_path: its error file, for on_last_output; "": the
  * writer need not read one; NULL: last output is not wanted. */
 void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path);
+/* Nothing of what worker `index` writes was read for some time, because nobody reads the launcher's
+ * own output: it may have to wait for that. */
+bool logmux_is_held(const struct logmux *mux, uint32_t index);
 /* Whether every opened worker is drained. True if none was opened. */
 bool logmux_all_drained(const struct logmux *mux);
 

@@ -173,8 +173,13 @@ static void on_lacking(void *arg, const char *path, uint64_t bytes) {
     log_warning("%s lacks %" PRIu64 " bytes that could not be written", path, bytes);
 }
 
+static void on_held(void *arg, uint32_t user, uint32_t index, bool held) {
+    report_plain(arg, &(struct writer_message){
+                          .kind = WRITER_HELD, .user = user, .index = index, .number = held});
+}
+
 static const struct writer_worker_ops worker_ops = {on_drained, on_no_file, on_not_written,
-                                                    on_lacking};
+                                                    on_lacking, on_held};
 
 static void open_worker(struct process *p) {
     const struct writer_packet *m = &p->packet;
@@ -324,6 +329,7 @@ static void take(struct process *p) {
     case WRITER_NO_FILE:
     case WRITER_LAST_OUTPUT:
     case WRITER_DRAINED:
+    case WRITER_HELD:
     case WRITER_PONG:
     case WRITER_FINISHED: break;
     }

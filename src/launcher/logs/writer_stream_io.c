@@ -46,6 +46,7 @@ struct writer_stream {
     struct loop_watch *watch;
     struct loop_timer *timer; /* when lines are to be shown, or when `waits` ends */
     uint64_t retry_ns;
+    uint64_t waits_since_ns;           /* with `waits` */
     uint64_t file_lost, filtered_lost; /* bytes */
 };
 
@@ -57,6 +58,7 @@ struct writer_worker {
     struct writer_worker_ops ops;
     void *arg;
     bool exited;
+    bool held; /* and that was told */
     struct loop_timer *grace;
     struct writer_stream streams[2];
 };
@@ -219,13 +221,17 @@ static ssize_t read_bytes(const struct writer_stream *s) {
 /* Reads at most `reads` times. A read that is not full means that the pipe is empty now. That is
  * enough for a turn, but with `to_end` it reads until the end of file. */
 static void read_some(struct writer_stream *s, int reads, bool to_end) {
+    bool waited = s->waits;
     s->waits = false;
     for (; reads > 0 && s->pipe_fd >= 0; reads--) {
         s->waits = must_wait(s);
         if (s->waits) {
-            s->retry_ns = clock_now_ns() + CONSOLE_RETRY_NS;
+            uint64_t now_ns = clock_now_ns();
+            s->retry_ns = now_ns + CONSOLE_RETRY_NS;
+            s->waits_since_ns = waited ? s->waits_since_ns : now_ns;
             return;
         }
+        waited = false;
         ssize_t n = read_bytes(s);
         if (n > 0)
             take(s, read_buffer, (size_t)n, clock_now_ns());
@@ -251,9 +257,22 @@ static void check_ended(struct writer_worker *w) {
         loop_timer_set(w->grace, clock_now_ns());
 }
 
+static bool is_held(const struct writer_stream *s) {
+    return s->pipe_fd >= 0 && s->waits && s->retry_ns - s->waits_since_ns >= WRITER_HELD_NS;
+}
+
+static void tell_held(struct writer_worker *w) {
+    bool held = !w->exited && (is_held(&w->streams[OUT]) || is_held(&w->streams[ERR]));
+    if (held == w->held)
+        return;
+    w->held = held;
+    w->ops.on_held(w->arg, w->user, w->index, held);
+}
+
 static void read_turn(struct writer_stream *s) {
     read_some(s, READS_PER_TURN, false);
     update_interest(s);
+    tell_held(s->worker);
 }
 
 /* Reads standard output before standard error: two pipes keep no order, and what a worker printed

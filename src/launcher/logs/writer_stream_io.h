@@ -29,7 +29,11 @@ struct writer_worker_ops {
      * at the end of the stream. */
     void (*on_not_written)(void *arg, const char *path, int error);
     void (*on_lacking)(void *arg, const char *path, uint64_t bytes);
+    /* For WRITER_HELD_NS nothing of what waits in its pipes was read, because the console takes
+     * nothing; or that is over. */
+    void (*on_held)(void *arg, uint32_t user, uint32_t index, bool held);
 };
+#define WRITER_HELD_NS NS_PER_S
 
 _must_use_ int writer_worker_new(struct loop *loop, struct console *console,
                                  const struct writer_worker_config *config,

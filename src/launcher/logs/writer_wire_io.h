@@ -29,6 +29,7 @@ enum writer_kind {
     WRITER_NO_FILE,     /* text: why a log file can't be opened */
     WRITER_LAST_OUTPUT, /* flags: WRITER_BAD_FILE; text: of the error file, of stderr */
     WRITER_DRAINED,
+    WRITER_HELD, /* index, number: 1: nobody reads the console, so what it writes is not read; 0 */
     WRITER_PONG,
     /* number: bytes that the console did not take; flags: WRITER_FAILED */
     WRITER_FINISHED,

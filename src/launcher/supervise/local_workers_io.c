@@ -553,6 +553,10 @@ uint32_t local_workers_ended_well(const struct local_workers *c, uint32_t *ret_r
     return c->n_early;
 }
 
+bool local_workers_is_held(const struct local_workers *c, uint32_t local_rank) {
+    return c->running && c->logs != NULL && logmux_is_held(c->logs, local_rank);
+}
+
 void local_workers_run_ended(struct local_workers *c) { worker_logs_ended(c->files); }
 
 void local_workers_keep_files(struct local_workers *c) { worker_logs_keep(c->files); }

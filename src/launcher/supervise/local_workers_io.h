@@ -115,6 +115,8 @@ uint16_t local_workers_store_port(const struct local_workers *local_workers);
 /* What a worker of the current generation has announced over its notify socket. Borrowed. */
 const struct announced *local_workers_announced(const struct local_workers *local_workers,
                                                 uint32_t local_rank);
+/* What this worker writes is not read, because nobody reads the launcher's own output. */
+bool local_workers_is_held(const struct local_workers *local_workers, uint32_t local_rank);
 /* The run is over on all nodes: notes this beside its logs. */
 void local_workers_run_ended(struct local_workers *local_workers);
 /* The temporary folder is kept, because a report named a file in it. */

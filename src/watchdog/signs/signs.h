@@ -69,7 +69,9 @@ enum {
      * whose links nobody watches may compute in one long call. */
     SIGN_GPU_SEEN = 1 << 8,
     SIGN_ASKS = 1 << 9, /* it waits for somebody to type: a debugger's prompt, input() */
-    SIGN_ALL = (1 << 10) - 1,
+    /* What it writes is not read, because nobody reads the job's own output */
+    SIGN_HELD = 1 << 10,
+    SIGN_ALL = (1 << 11) - 1,
 };
 struct worker_signs {
     uint32_t rank; /* global */

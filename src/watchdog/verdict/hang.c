@@ -62,8 +62,8 @@ static void start(struct hang *h, const struct hang_event *event) {
     h->stopped_wait_at = TIME_NEVER;
     h->withdrawn_at = 0;
     h->reports = 0;
-    h->asks_ns = TIME_NEVER;
-    h->asked = false;
+    h->outside_ns = TIME_NEVER;
+    h->outside_said = 0;
     for (uint32_t r = 0; r < h->n; r++)
         h->workers[r] = (struct hang_worker){
             .moves = true, .heard_ns = event->now_ns, .moved_at = h->clock, .active_at = h->clock};

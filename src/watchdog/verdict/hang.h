@@ -22,12 +22,15 @@
  *
  * Limits, by what is seen:
  *     a worker is stopped (T), others wait for it               HANG_STOPPED_NS of quiet
- *     all are stopped, one is traced, or one asks for input     never; this time is not counted,
- * and after a prompt quiet begins anew the job announces steps or deadlines, and all who do are
- * late; before that, nothing below counts           what they announced nothing moves: main
- * threads, busy ones, bytes, GPUs       limits.still_ns somebody is busy, writes, or moves
- * limits.timeout_ns of quiet a wait at this place of the program ended by itself once  three times
- * that, if that is longer Before the first beat only T and limits.timeout_ns count.
+ *     all are stopped, one is traced, asks for input, or
+ *         waits until somebody reads the job's output           never; this time is not counted
+ *     the job announces steps or deadlines, and all who do
+ *         are late; before that, nothing below counts           what they announced
+ *     nothing moves: main threads, busy ones, bytes, GPUs       limits.still_ns
+ *     somebody is busy, writes, or moves                        limits.timeout_ns of quiet
+ *     a wait at this place of the program ended by itself once  three times that, if that is longer
+ * Before the first beat only T and limits.timeout_ns count. After one has waited for input or for a
+ * reader, quiet begins anew.
  *
  * Time is counted only while it tells something. It is not when the leader itself was stopped (its
  * timer came late), when a node that said that its workers wait says nothing any more, or when
@@ -102,7 +105,7 @@ struct hang_event {
 enum hang_why {
     HANG_WHY_NONE = 0,  /* no limit counts */
     HANG_WHY_STOPPED,   /* somebody is stopped, others wait */
-    HANG_WHY_SUSPENDED, /* all are stopped, or one is traced or asks for input: never */
+    HANG_WHY_SUSPENDED, /* all are stopped, one is traced, or waits for somebody outside: never */
     HANG_WHY_ANNOUNCED, /* the deadline of steps, or one announced */
     HANG_WHY_STILL,     /* nothing moves */
     HANG_WHY_BUSY,      /* others wait for somebody who does something */
@@ -115,6 +118,7 @@ enum hang_sign {
     HANG_SIGN_BEHIND, /* its announced step is lower than the others' */
     HANG_SIGN_ENDED,  /* it has exited with 0, and others wait */
     HANG_SIGN_ASKS,   /* it waits for somebody to type; no fault of it */
+    HANG_SIGN_HELD,   /* it waits until somebody reads the job's output; neither */
     HANG_SIGN_BUSY,   /* it is busy, writes or moves; the others don't */
 };
 struct hang_suspect {
@@ -130,8 +134,8 @@ struct hang_update {
     uint64_t limit_ns; /* the limit of quiet that counts now; TIME_NEVER: none */
     enum hang_why why;
     /* Once: keep evidence and say a line. After limits.report_ns of quiet, and again after
-     * HANG_REPORT_AGAIN_NS. While one asks for input: after limits.report_ns of that, once for a
-     * START. */
+     * HANG_REPORT_AGAIN_NS. While one asks for input, or waits for a reader: after
+     * limits.report_ns of that, once each for a START. */
     bool report_due;
     /* Once: the verdict. Take evidence; then, if `restart`, stop the group. */
     bool hung;

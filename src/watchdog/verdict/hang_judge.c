@@ -34,6 +34,7 @@ static void count_worker(const struct hang *h, const struct hang_worker *w, stru
     c->stopped += stopped;
     c->traced += traced;
     c->asking += !moves && (w->flags & SIGN_ASKS) != 0;
+    c->held += !moves && (w->flags & SIGN_HELD) != 0;
     c->begun += has_begun(h, w);
     c->active += moves || busy;
     /* Its node has more to say of it: also if it moved in the second in which it was stopped. */
@@ -175,13 +176,15 @@ static bool report_is_due(struct hang *h) {
     return now;
 }
 
-/* One asks for input. Its prompt may be where nobody sees it. */
-static bool asking_is_due(struct hang *h) {
-    if (h->asks_ns == TIME_NEVER)
-        h->asks_ns = h->last_ns;
-    bool now =
-        !h->asked && h->limits.report_ns != 0 && h->last_ns - h->asks_ns >= h->limits.report_ns;
-    h->asked = h->asked || now;
+/* One waits for somebody outside: its prompt may be where nobody sees it, and who has stopped the
+ * reader of the output may not know what that does. */
+static bool outside_is_due(struct hang *h, const struct hang_count *c) {
+    uint32_t what = c->asking > 0 ? SIGN_ASKS : SIGN_HELD;
+    if (h->outside_ns == TIME_NEVER)
+        h->outside_ns = h->last_ns;
+    bool now = (h->outside_said & what) == 0 && h->limits.report_ns != 0 &&
+               h->last_ns - h->outside_ns >= h->limits.report_ns;
+    h->outside_said |= now ? what : 0;
     return now;
 }
 
@@ -194,7 +197,7 @@ static void suspend(struct hang *h) {
     h->limit_ns = TIME_NEVER;
 }
 
-/* After a prompt quiet begins anew: the others have waited for somebody, not for a rank. */
+/* Quiet begins anew: the others have waited for somebody outside, and not for a rank. */
 static void begin_anew(struct hang *h) {
     h->beat_at = h->clock;
     h->reports = 0;
@@ -204,10 +207,11 @@ void hang_judge(struct hang *h, struct hang_update *ret) {
     struct hang_count c;
     count_all(h, &c);
     bool begun = h->state != HANG_STARTING || 2 * c.begun > c.alive;
-    bool suspended = c.alive > 0 && (c.stopped == c.alive || c.traced + c.asking > 0);
+    bool outside = c.asking + c.held > 0;
+    bool suspended = c.alive > 0 && (c.stopped == c.alive || c.traced > 0 || outside);
     h->frozen = suspended || c.silent > 0;
-    if (c.asking == 0)
-        h->asks_ns = TIME_NEVER;
+    if (!outside)
+        h->outside_ns = TIME_NEVER;
     if (c.alive == 0 || (begun && 2 * c.moving > c.alive)) {
         on_beat(h, ret);
         return;
@@ -221,9 +225,9 @@ void hang_judge(struct hang *h, struct hang_update *ret) {
         h->beat_at = last_beat(h, c.alive);
     if (suspended) {
         suspend(h);
-        if (c.asking > 0 && h->state != HANG_HUNG)
+        if (outside && h->state != HANG_HUNG)
             begin_anew(h);
-        ret->report_due = c.asking > 0 && asking_is_due(h);
+        ret->report_due = outside && outside_is_due(h, &c);
         if (ret->report_due)
             hang_say(h, &c, ret);
         return;

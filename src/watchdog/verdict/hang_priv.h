@@ -24,7 +24,7 @@ struct hang_worker {
 
 /* What the workers do at one moment. */
 struct hang_count {
-    uint32_t alive, moving, stopped, traced, asking, silent, begun;
+    uint32_t alive, moving, stopped, traced, asking, held, silent, begun;
     uint32_t active;          /* that move, are busy, or write */
     uint32_t announcing;      /* that announced a deadline */
     uint64_t announced_until; /* the last of the deadlines */
@@ -50,8 +50,9 @@ struct hang {
     uint64_t stopped_wait_at;
     uint64_t withdrawn_at; /* when a worker last ceased to announce deadlines; 0: never */
     uint32_t reports;      /* since the last beat */
-    uint64_t asks_ns; /* monotonic: since when one has asked for input; TIME_NEVER: none does */
-    bool asked;       /* and that was said */
+    /* monotonic: since when one has waited for somebody outside; TIME_NEVER: none does */
+    uint64_t outside_ns;
+    uint32_t outside_said; /* SIGN_ASKS, SIGN_HELD: that was said */
     /* what counts now, for the update */
     enum hang_why why;
     uint64_t limit_ns;

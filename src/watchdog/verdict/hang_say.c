@@ -50,6 +50,8 @@ static enum hang_sign sign_of(const struct hang *h, const struct hang_worker *w,
         return HANG_SIGN_STOPPED;
     if (!hang_moves(h, w) && (w->flags & SIGN_ASKS) != 0)
         return HANG_SIGN_ASKS;
+    if (!hang_moves(h, w) && (w->flags & SIGN_HELD) != 0)
+        return HANG_SIGN_HELD;
     if (w->step != 0 && w->step < step_ahead_of)
         return HANG_SIGN_BEHIND;
     if (few_active && (hang_moves(h, w) || hang_is_active(w->flags)))
@@ -133,6 +135,12 @@ void hang_say(struct hang *h, const struct hang_count *c, struct hang_update *re
                        "%s wait%s for somebody to type, as a debugger's prompt does: that is not "
                        "taken for a hang",
                        who, c->asking == 1 ? "s" : "");
+    } else if (c->held > 0) {
+        name_ranks(ret, HANG_SIGN_HELD, who, sizeof who);
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "%s wait%s until somebody reads the output of the job (a pager, a terminal "
+                       "after ^S): that is not taken for a hang",
+                       who, c->held == 1 ? "s" : "");
     } else {
         (void)snprintf(ret->text, sizeof ret->text, "most workers have not moved for %" PRIu64 " s",
                        (h->clock - h->beat_at) / NS_PER_S);

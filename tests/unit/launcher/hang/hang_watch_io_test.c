@@ -1,4 +1,5 @@
-/* The watchdog of a node, whose workers are only told by this file: it takes the place of the local workers. */
+/* The watchdog of a node. Its workers are made by this file, which takes the place of the local workers: a function of
+ * these that the watchdog begins to call has to be added here. */
 #include "launcher/hang/hang_watch_io.h"
 
 #include <criterion/criterion.h>
@@ -6,12 +7,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "watchdog/signs/signs.h"
+
 #define WORKERS 2
 #define FIRST_RANK 4
 
 struct local_workers {
     pid_t pids[WORKERS];
     struct announced announced[WORKERS];
+    bool held[WORKERS];
 };
 
 pid_t local_workers_pid(const struct local_workers *c, uint32_t local_rank) { return c->pids[local_rank]; }
@@ -19,6 +23,7 @@ bool local_workers_has_workers(const struct local_workers *c) { return c->pids[0
 const struct announced *local_workers_announced(const struct local_workers *c, uint32_t local_rank) {
     return &c->announced[local_rank];
 }
+bool local_workers_is_held(const struct local_workers *c, uint32_t local_rank) { return c->held[local_rank]; }
 uint16_t local_workers_store_port(const struct local_workers *c) {
     (void)c;
     return 0;
@@ -35,10 +40,12 @@ static struct local_workers workers;
 static struct loop *loop;
 static struct hang_watch *watch;
 static uint64_t leader_now = 1;
+static struct rdzv_signs told; /* last */
 
 static void on_signs(void *arg, const struct rdzv_signs *signs) {
     (void)arg;
-    (void)signs;
+    told = *signs;
+    loop_quit(loop);
 }
 static uint64_t leader(void *arg) {
     (void)arg;
@@ -119,4 +126,12 @@ Test(hang_watch_io, ranks_of_other_nodes_and_groups_are_no_suspects) {
     cr_expect_eq(hang_watch_suspects(watch), 0);
     hang_watch_ask(watch, &ask);
     cr_expect_eq(hang_watch_suspects(watch), 0);
+}
+
+Test(hang_watch_io, a_worker_whose_output_nobody_reads_is_told_as_such) {
+    workers.held[1] = true;
+    cr_assert_eq(loop_run(loop), 0); /* until they have been still for some seconds */
+    cr_assert_eq(told.n, WORKERS);
+    cr_expect_eq(told.list[0].flags & (SIGN_HELD | SIGN_MOVED), 0U);
+    cr_expect_eq(told.list[1].flags & (SIGN_HELD | SIGN_MOVED), (uint32_t)SIGN_HELD);
 }

@@ -142,6 +142,35 @@ Test(hang, one_that_waits_for_somebody_to_type_is_never_a_hang_and_that_is_said_
     rig_fini(r);
 }
 
+Test(hang, one_whose_output_nobody_reads_is_never_a_hang_and_that_is_said_once) {
+    struct rig *r = working();
+    rig_all(r, false);
+    r->w[1].flags = r->w[3].flags = SIGN_HELD;
+    assert_between(rig_until_hung(r, 10000), -1, -1);
+    cr_expect_eq(r->last.why, HANG_WHY_SUSPENDED);
+    cr_expect_eq(r->reports, 1);
+    cr_expect_str_eq(r->text, "rank 1 and 1 more wait until somebody reads the output of the job (a pager, a terminal "
+                              "after ^S): that is not taken for a hang");
+    cr_assert_eq(r->n_suspects, 2);
+    cr_expect_eq(r->suspects[0].sign, HANG_SIGN_HELD);
+    r->w[1].flags = SIGN_ASKS; /* a prompt is another matter */
+    rig_run(r, 40);
+    cr_expect_eq(r->reports, 2);
+    r->w[1].flags = r->w[3].flags = 0;
+    assert_between(rig_until_hung(r, 1000), 180, 186);
+    rig_fini(r);
+}
+
+/* Who moves does not wait for a reader. */
+Test(hang, one_that_moves_while_its_output_is_held_does_not_hold_the_verdict) {
+    struct rig *r = working();
+    rig_all(r, false);
+    r->w[0].moving = true;
+    r->w[0].flags = SIGN_HELD;
+    assert_between(rig_until_hung(r, 10000), 1800, 1802);
+    rig_fini(r);
+}
+
 /* The others have waited for whoever types, and not for a rank. */
 Test(hang, after_a_prompt_quiet_begins_anew) {
     struct rig *r = working();
