@@ -422,8 +422,9 @@ def test_salloc_and_its_terminal(here):
     assert len(heads) == 1, heads
     srun = [pid for pid in children(heads[0]) if b"srun" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert os.getsid(srun[0]) != os.getsid(heads[0])
-    shown = here.slurm.run(RUN[0], "ps", env=here.job.env("a", here.env())).stdout.splitlines()
-    assert len(shown) == 2 and re.match(r"emu\.\d+ +head +head +- +2 nodes ", shown[1]), shown
+    shown = here.slurm.run(RUN[0], "ps", env=here.job.env("a", here.env())).stdout
+    mine = [line for line in shown.splitlines() if line.startswith("emu.")]  # root also sees jobs of other tests
+    assert len(mine) == 1 and re.match(r"emu\.\d+ +head +head +- +2 nodes ", mine[0]), shown
     done = here.slurm.run(RUN[0], "status", env=here.job.env("a", here.env()), check=False)
     assert done.returncode == 1 and re.search(r"was started here by process \d+, .*\n  srun --jobid=\d+ --overlap -N1 -n1 "
                                               rf"{RUN[0]} status\n", done.stderr), done.stderr
@@ -433,6 +434,7 @@ def test_salloc_and_its_terminal(here):
     here.job.events.wait("got", 1, name="SIGTERM", rank=1)
     code, _, err = agent.finish()
     assert code == 130, err
+    assert err.count("SIGINT") == 1 and "srun: error" not in err, err
     here.gone()
 
 
@@ -448,6 +450,38 @@ def test_a_job_is_asked_in_its_batch_script(here):
     assert "the job is being stopped\n" in stopped.stdout, stopped
     here.slurm.end(number)
     assert "an operator stopped the job" in here.output(number), here.output(number)
+    here.gone()
+
+
+VENV = """\
+mkdir -p {0}/bin && touch {0}/pyvenv.cfg && ln -s /usr/bin/python3 {0}/bin/python3 || exit 9
+(unset PYTHON_EXEC; PATH={0}/bin:$PATH; {1}); status=$?
+rm -r {0}
+exit $status
+"""
+
+
+def test_an_environment_that_one_node_lacks(here):
+    """There the workers run with another python, so that is told."""
+    script = here.job.tmp / "train.py"
+    script.write_text("import sys; print(sys.executable)\n")
+    number = here.batch(VENV.format("/dev/shm/venv", shlex.join([*RUN, str(script)])), "-N2", "--ntasks-per-node=1")
+    said = here.output(number) if here.slurm.end(number)["JobState"] == "COMPLETED" else ""
+    told = [line for line in said.splitlines() if "warning" in line]
+    assert len(told) == 1 and re.fullmatch(r"muster: warning: node2: there is no /dev/shm/venv/bin/python3 here, as where the job "
+                                           r"was started: /\S+ runs the workers", told[0]), said or here.output(number)
+    assert "[0]: /dev/shm/venv/bin/python3" in said, said
+
+
+def test_an_environment_that_no_node_has(here):
+    """As one of the login host, for srun without a head."""
+    (here.job.tmp / "train.py").write_text("")
+    done = here.slurm.run("srun", "-N2", "env", "-u", "PYTHON_EXEC", "VIRTUAL_ENV=/no/such/venv", *RUN, here.job.tmp / "train.py",
+                          env=here.job.env("a", here.env()))
+    told = sorted(line for line in done.stderr.splitlines() if "warning" in line)
+    assert [re.sub(r": /\S+ runs", ": PYTHON runs", line) for line in told] == [
+        f"muster: warning: {host}: there is no /no/such/venv/bin/python here, as where the job was started: PYTHON runs the workers"
+        for host in here.on(1, 1)], done
 
 
 def children_below(pid):

@@ -35,11 +35,7 @@ static int be_agent(const struct job_spec *spec, const char *hold) {
     return status;
 }
 
-static int start_over_ssh(const struct job_spec *spec, char **args) {
-    _cleanup_(freep) char *python = NULL;
-    if (spec->entry != JOB_ENTRY_PROGRAM &&
-        python_find(program_invocation_name, environ, &python, NULL) < 0)
-        python = NULL; /* only the hosts need one */
+static int start_over_ssh(const struct job_spec *spec, char **args, const char *python) {
     return ssh_head_run(&(struct ssh_head_config){.spec = spec,
                                                   .args = args,
                                                   .envp = environ,
@@ -48,18 +44,27 @@ static int start_over_ssh(const struct job_spec *spec, char **args) {
                                                   .python = python});
 }
 
+static int start_on_nodes(const struct job_spec *spec, char **args) {
+    _cleanup_(freep) char *python = NULL;
+    if (spec->entry != JOB_ENTRY_PROGRAM &&
+        python_find(program_invocation_name, environ, &python, NULL) < 0)
+        python = NULL; /* only the nodes need one */
+    if (spec->hosts.list.n > 0)
+        return start_over_ssh(spec, args, python);
+    return head_run(&(struct head_run_config){.spec = spec,
+                                              .place = &spec->slurm,
+                                              .nodes = spec->start_nodes,
+                                              .args = args,
+                                              .envp = environ,
+                                              .argv0 = program_invocation_name,
+                                              .python = python});
+}
+
 static int start(const struct job_spec *spec, char **argv) {
     char hold[HOLD_NAME_MAX];
     const struct slurm_place *place = &spec->slurm;
-    if (spec->hosts.list.n > 0)
-        return start_over_ssh(spec, argv + 1);
-    if (spec->start_nodes > 0)
-        return head_run(&(struct head_run_config){.spec = spec,
-                                                  .place = place,
-                                                  .nodes = spec->start_nodes,
-                                                  .args = argv + 1,
-                                                  .envp = environ,
-                                                  .argv0 = program_invocation_name});
+    if (spec->hosts.list.n > 0 || spec->start_nodes > 0)
+        return start_on_nodes(spec, argv + 1);
     if (!spec->one_agent || place->node_tasks == 1)
         return be_agent(spec, NULL);
     hold_name(place->run_id, place->node_id, hold);

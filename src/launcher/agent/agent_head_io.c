@@ -19,6 +19,22 @@ bool agent_head_said(const struct agent *a, const char *reason) {
     return reason[0] != '\0' && strcmp(a->head_reason, reason) == 0;
 }
 
+/* The leader has the reason from the head, and the other nodes from the leader. */
+bool agent_head_asked(const struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    char reason[sizeof a->head_reason];
+    if (a->head == NULL || a->head_gone || a->signo != 0 || a->failed_early ||
+        spec->slurm.kind != SLURM_PLACE_STEP || a->end.kind != MEMBER_END_FAILED ||
+        a->end.has_failure)
+        return false;
+    for (uint32_t i = 0; i < spec->n_signals; i++) {
+        agent_stop_text(spec->signals[i], reason, sizeof reason);
+        if (strcmp(a->end.reason, reason) == 0)
+            return true;
+    }
+    return false;
+}
+
 static void on_expect(void *arg, uint32_t nodes) {
     struct agent *a = arg;
     if (agent_leads(a))

@@ -553,6 +553,7 @@ int agent_run(const struct agent_config *config) {
     bool lost = tear_down(&a);
     if (lost && (status == AGENT_EXIT_SUCCESS || a.left_output))
         status = AGENT_EXIT_FAILED;
+    bool asked = agent_head_asked(&a);
     agent_tell_head(&a, status);
-    return status;
+    return asked ? AGENT_EXIT_SUCCESS : status;
 }

@@ -222,6 +222,9 @@ void agent_stop_text(int signo, char *ret, size_t size);
 
 /* Whether the head has asked for the end with this reason: then it has said so itself. */
 bool agent_head_said(const struct agent *a, const char *reason);
+/* Whether the head of a step of Slurm has asked for the end of the job that has ended. Its own
+ * status tells that; for each task whose status is not 0 srun would print a line. */
+bool agent_head_asked(const struct agent *a);
 /* Finds out whether a head has started this step. 0, or a negative errno: it is reported. */
 _must_use_ int agent_find_head(struct agent *a);
 /* Call it when this agent has begun to lead. */

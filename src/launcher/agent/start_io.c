@@ -89,12 +89,27 @@ static void name_lines(const struct job_spec *spec) {
     log_set_name(own);
 }
 
-/* A virtual environment that only the login host has: the job would run, with other packages. */
-static void compare_python(const char *python, char *const *envp) {
-    const char *heads = env_get(envp, STARTER_PYTHON_ENV);
-    if (heads != NULL && python != NULL && strcmp(heads, python) != 0 && access(heads, X_OK) < 0)
+/* The python where the job was started: the head's, or without a head that of the environment which
+ * is active by its variable alone, as in srun's. malloc'ed; NULL: not known. */
+static char *python_at_start(const struct job_spec *spec, char *const *envp) {
+    static const char *const names[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+    const char *heads = env_get(envp, STARTER_PYTHON_ENV), *chosen = env_get(envp, "PYTHON_EXEC");
+    if (heads != NULL)
+        return xstrdup(heads);
+    for (size_t i = 0; i < ARRAY_SIZE(names) && spec->in_step && chosen == NULL; i++) {
+        const char *folder = env_get(envp, names[i]);
+        if (folder != NULL && folder[0] == '/')
+            return xasprintf("%s/bin/python", folder);
+    }
+    return NULL;
+}
+
+/* A virtual environment that this host lacks: the job would run, with other packages. */
+static void compare_python(const struct job_spec *spec, const char *python, char *const *envp) {
+    _cleanup_(freep) char *there = python_at_start(spec, envp);
+    if (there != NULL && python != NULL && strcmp(there, python) != 0 && access(there, X_OK) < 0)
         log_warning(
-            "there is no %.300s here, as where the job was started: %.300s runs the workers", heads,
+            "there is no %.300s here, as where the job was started: %.300s runs the workers", there,
             python);
 }
 
@@ -111,7 +126,7 @@ int job_start(const struct job_spec *spec, char *const *envp) {
         r = python_find(program_invocation_name, envp, &python, &err);
     else if (spec->check_only && python_find(program_invocation_name, envp, &python, NULL) < 0)
         python = NULL; /* then the preflight can't compare PyTorch's version */
-    compare_python(python, envp);
+    compare_python(spec, python, envp);
     if (r == 0)
         r = start_check(spec, python, envp, &err);
     if (r < 0) {

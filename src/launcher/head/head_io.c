@@ -446,6 +446,7 @@ static int start_step(struct run *h, struct err *err) {
         .envp = config->envp,
         .head = strbuf_text(&head),
         .token = h->token,
+        .python = config->python,
     };
     starter_env(&starter, &env);
     char **argv = starter_argv(&starter);

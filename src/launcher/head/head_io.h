@@ -26,7 +26,8 @@ struct head_run_config { /* all borrowed */
     uint32_t nodes;
     char *const *args; /* what the user wrote behind "run", NULL-terminated */
     char *const *envp;
-    const char *argv0; /* how this program was called: the nodes call it by the same path */
+    const char *argv0;  /* how this program was called: the nodes call it by the same path */
+    const char *python; /* which would run the workers here; NULL: none, or none is needed */
 };
 
 /* The exit status of muster run. */

@@ -198,6 +198,8 @@ void starter_env(const struct starter_config *config, struct envlist *ret) {
     envlist_unset_prefix(ret, "SLURM_SRUN_COMM_");
     envlist_set(ret, STARTER_HEAD_ENV, config->head);
     envlist_set(ret, STARTER_TOKEN_ENV, config->token);
+    if (config->python != NULL)
+        envlist_set(ret, STARTER_PYTHON_ENV, config->python);
     if (cpus != NULL)
         envlist_set(ret, STARTER_CPUS_ENV, cpus);
     if (tasks > 1)

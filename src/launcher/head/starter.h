@@ -20,9 +20,9 @@
  * comes first. Two hosts may have one address (names of one machine, NAT), so addresses don't tell.
  */
 #define STARTER_FIRST_ENV "MUSTER_HEAD_FIRST"
-/* Over ssh: the python that would run the workers on the head's machine, and how many words behind
- * "run" are the head's own, before the user's. */
+/* The python that would run the workers on the head's machine. */
 #define STARTER_PYTHON_ENV "MUSTER_HEAD_PYTHON"
+/* Over ssh: how many words behind "run" are the head's own, before the user's. */
 #define STARTER_WORDS_ENV "MUSTER_HEAD_WORDS"
 /* What the job has asked for, and the step's own variables can't tell: its tasks on each node, and
  * the user's SLURM_CPUS_PER_TASK, which programs read. */
@@ -50,6 +50,7 @@ struct starter_config {
     bool binds_nothing; /* Slurm binds no task: srun says so in a line, if it is told not to */
     char *const *envp;  /* this process's */
     const char *head, *token; /* values of the two variables */
+    const char *python;       /* NULL: none is needed, or there is none here */
 };
 
 /* srun's words, NULL-terminated; freed with starter_argv_free(). */
