@@ -6,6 +6,7 @@ library that is not installed there is skipped by name. The trainers are in fram
 """
 import os
 import re
+import shutil
 import subprocess
 
 import pytest
@@ -31,15 +32,17 @@ ABORTED_AT_ITS_END = "terminate called without an active exception"
 ATTEMPTS = 4
 
 
-def results(job, script, *args, nodes=2, program=None, attempt=1):
-    """The RESULT lines of all ranks, in order. `nodes` agents of two workers each; each must end with success."""
+def results(job, script, *args, nodes=2, program=None, attempt=1, before=lambda: None):
+    """The RESULT lines of all ranks, in order. `nodes` agents of two workers each; each must end with success. before()
+    is called first, and again before another attempt."""
+    before()
     endpoint = f"127.0.0.1:{free_port()}"
     agents = [job.agent(f"n{n}", f"--nnodes={nodes}", "--nproc-per-node=2", "--rdzv-backend=c10d",
                         f"--rdzv-endpoint={endpoint}", "--rdzv-id=frameworks", HERE / "frameworks" / script, *args,
                         env=ENV, program=program) for n in range(nodes)]
     ended = [agent.finish(300) for agent in agents]
     if any(ABORTED_AT_ITS_END in err for _, _, err in ended) and attempt < ATTEMPTS:
-        return results(job, script, *args, nodes=nodes, program=program, attempt=attempt + 1)
+        return results(job, script, *args, nodes=nodes, program=program, attempt=attempt + 1, before=before)
     for code, _, err in ended:
         assert code == 0, f"{script}: status {code}\n{err[-4000:]}"
     said = "".join(out for _, out, _ in ended)
@@ -67,8 +70,19 @@ def test_fsdp2_continues_at_another_size(job, tmp_path):
     """Two nodes save a distributed checkpoint; one node, and then two again, continue from it."""
     seen = {}
     for who, program in (("muster", None), ("torchrun", [TORCHRUN])):
-        seen[who] = [results(job, "train_fsdp2.py", tmp_path / who, nodes=nodes, program=program)
-                     for nodes in (2, 1, 2)]
+        folder, saved = tmp_path / who, tmp_path / f"{who}.saved"
+        folder.mkdir()
+
+        def as_saved():
+            """A run that has aborted at its end has saved already."""
+            shutil.rmtree(folder)
+            shutil.copytree(saved, folder)
+
+        seen[who] = []
+        for nodes in (2, 1, 2):
+            shutil.rmtree(saved, ignore_errors=True)
+            shutil.copytree(folder, saved)
+            seen[who].append(results(job, "train_fsdp2.py", folder, nodes=nodes, program=program, before=as_saved))
     assert seen["muster"] == seen["torchrun"]
     firsts = [re.search(r"first=(\d+) last=(\d+)", run[0]).groups() for run in seen["muster"]]
     assert firsts == [("0", "4"), ("4", "8"), ("8", "12")]
