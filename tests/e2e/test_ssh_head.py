@@ -35,6 +35,9 @@ if host == "late":
     signal.setitimer(signal.ITIMER_REAL, 0.3)
     signal.sigwait([signal.SIGALRM])
     end(255, "ssh: connect to host late port 22: No route to host")
+if host == "slow":
+    signal.setitimer(signal.ITIMER_REAL, 10)
+    signal.sigwait([signal.SIGALRM])
 if host == "refused":
     end(255, "ssh: connect to host refused port 22: Connection refused")
 if host == "key":
@@ -254,6 +257,17 @@ def test_the_start_waits_for_no_login_that_hangs(hosts):
     code, out, err = hosts.run("a,silent,b", "--nnodes=2:3", "--rdzv-conf=last_call_timeout=600", *shell("echo $ON_HOST"), seconds=90)
     assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: b"], err
     assert "host silent: its login has not started muster yet" in err
+
+
+@pytest.mark.slow
+def test_no_login_hangs_while_others_come_through(hosts):
+    """Many at once are slow. One that hangs is named 15 s after the last other one."""
+    begun = time.monotonic()
+    head = hosts.start("a,slow,silent", "--nnodes=2:3", *shell("echo $ON_HOST"))
+    head.wait_said("host silent: its login has not started muster yet", 60)
+    assert time.monotonic() - begun >= 25
+    code, out, err = head.finish(30)
+    assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: slow"], err
 
 
 @pytest.mark.parametrize("names", ["silent,a", "a,silent"])

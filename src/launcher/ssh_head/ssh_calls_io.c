@@ -73,8 +73,8 @@ size_t ssh_calls_fds(struct ssh_head *h, int fds[]) {
 static void watch_first(struct ssh_head *h) {
     bool can = h->first == UINT32_MAX && ssh_crew_can_pass_over(&h->crew);
     bool hangs = can && ssh_crew_state(&h->crew, h->crew.leader) == SSH_CREW_HANGS;
-    uint64_t wait_ns =
-        hangs ? 0 : MIN2(h->config->spec->rdzv.last_call_ns, (uint64_t)SSH_HEAD_SILENT_NS);
+    uint64_t wait_ns = MAX2(h->config->spec->rdzv.last_call_ns, (uint64_t)SSH_HEAD_FIRST_NS);
+    wait_ns = hangs ? 0 : MIN2(wait_ns, (uint64_t)SSH_HEAD_SILENT_NS);
     if (can && h->calls.is_late_set && !hangs)
         return;
     h->calls.is_late_set = can;
@@ -98,8 +98,9 @@ static void on_late(void *arg) {
     ssh_head_advance(h);
 }
 
-static uint64_t named_at(const struct ssh_member *m) {
-    return m->told ? TIME_NEVER : m->called_ns + SSH_HEAD_SILENT_NS;
+/* Many logins at once are slow: none hangs as long as others come through. */
+static uint64_t named_at(const struct ssh_head *h, const struct ssh_member *m) {
+    return m->told ? TIME_NEVER : MAX2(m->called_ns, h->calls.answered_ns) + SSH_HEAD_SILENT_NS;
 }
 
 static uint64_t given_up_at(const struct ssh_head *h, const struct ssh_member *m) {
@@ -132,12 +133,12 @@ static void on_silence(void *arg) {
             give_up(h, i);
             continue;
         }
-        if (now >= named_at(m)) {
+        if (now >= named_at(h, m)) {
             m->told = true;
             log_warning("host %s: its login has not started muster yet", ssh_head_host(h, i)->name);
             ssh_crew_hangs(&h->crew, i);
         }
-        watch_silence(h, MIN2(named_at(m), given_up_at(h, m)));
+        watch_silence(h, MIN2(named_at(h, m), given_up_at(h, m)));
     }
     ssh_calls_tell_expected(h);
     watch_first(h);
@@ -176,7 +177,7 @@ void ssh_calls_call(struct ssh_head *h, uint32_t i) {
     char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
     m->host = ssh_host_new(&h->host_env, i);
     m->called_ns = clock_now_ns();
-    watch_silence(h, MIN2(named_at(m), given_up_at(h, m)));
+    watch_silence(h, MIN2(named_at(h, m), given_up_at(h, m)));
     head_show_command(argv != NULL ? argv : here);
     int r = ssh_host_call(m->host, argv != NULL ? argv : here, envp, &err);
     ssh_words_free(argv);
@@ -189,6 +190,7 @@ void ssh_calls_call(struct ssh_head *h, uint32_t i) {
 void ssh_calls_hello(struct ssh_head *h, uint32_t i, const char *addrs) {
     bool was_counted_out = ssh_crew_state(&h->crew, i) == SSH_CREW_HANGS;
     h->members[i].addrs = xstrdup(addrs);
+    h->calls.answered_ns = clock_now_ns();
     ssh_crew_hello(&h->crew, i);
     watch_first(h);
     if (was_counted_out)

@@ -21,9 +21,11 @@
 #define SSH_HEAD_NAMING_NS (2 * NS_PER_S)
 /* After the end of all hosts but those that the verdict counts as lost: how long these may take. */
 #define SSH_HEAD_LOST_NS (3 * NS_PER_S)
-/* Until a host that is called, and has not answered, is named, and no longer expected at the start.
- * ssh's own limit is 10 s, for the connection. */
+/* Until hosts that are called, and have not answered, are named, and no longer expected at the
+ * start: after that of the last one that has. ssh's own limit is 10 s, for the connection. */
 #define SSH_HEAD_SILENT_NS (15 * NS_PER_S)
+/* For how long the first host is waited for at least, when enough others are there. */
+#define SSH_HEAD_FIRST_NS (2 * NS_PER_S)
 
 struct ssh_head_config { /* all borrowed */
     const struct job_spec *spec;

@@ -44,6 +44,7 @@ struct ssh_head {
         struct loop_timer *ping;
         struct loop_timer *silence; /* until the next that is called takes long, or too long */
         uint64_t silence_ns;
+        uint64_t answered_ns;    /* when the last of all hosts has answered; 0: none has */
         struct loop_timer *late; /* until the job begins without the first host */
         bool is_late_set;
     } calls;
