@@ -526,8 +526,10 @@ Test(server_io, a_killed_agent_is_found_gone_and_a_smaller_group_starts, .init =
 
 Test(server_io, a_killed_agent_below_min_ends_the_job_with_the_reason, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 3);
+    g.rdzv.lease_ns = 3600 * NS_PER_S; /* the probe finds it, and no pause of this machine ends the job before */
     start_job(2, &g);
     wait_until(all_run);
+    wait_until_all_were_reached();
     kill_agent(&world.agents[1]);
     wait_until(is_done);
     cr_assert_eq(world.agents[0].end.kind, MEMBER_END_FAILED);
@@ -649,9 +651,14 @@ Test(server_io, the_leaders_heartbeat_holds_for_all, .init = begin, .fini = fini
     struct group_config g = group_config(2, 2, 0);
     start_job(2, &g); /* these nodes' own heartbeat is 1 s, the leader's 50 ms */
     wait_until(all_run);
-    uint64_t began_ns = clock_now_ns();
-    wait_until(renewed_often);
-    cr_assert_lt(clock_now_ns() - began_ns, 4 * NS_PER_S); /* their own would take 5 s and more */
+    uint64_t best_ns = UINT64_MAX;
+    for (unsigned tries = 0; tries < 3 && best_ns >= 4 * NS_PER_S; tries++) { /* the machine may pause */
+        uint64_t began_ns = clock_now_ns();
+        world.agents[1].leases = 0;
+        wait_until(renewed_often);
+        best_ns = MIN2(best_ns, clock_now_ns() - began_ns);
+    }
+    cr_assert_lt(best_ns, 4 * NS_PER_S); /* their own would take 5 s and more */
 }
 
 static bool said_limits(struct world *w) { return strstr(w->incident, "--nnodes 1:8") != NULL; }

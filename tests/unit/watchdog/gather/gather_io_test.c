@@ -306,13 +306,16 @@ static const struct evidence_stack *stack_of(const struct evidence_thread *t) {
 }
 
 Test(gather, reads_the_python_stacks_of_all_threads) {
-    const struct evidence_worker *w = look(start(be_python), "read");
+    pid_t pid = start(be_python);
+    const struct evidence_worker *w;
+    do /* the second thread, too, may still be on its way */
+        w = look(pid, "read");
+    while (w->n_threads != 2 || strcmp(w->threads[1].syscall, "read") != 0);
     const struct evidence_stack *s = stack_of(&w->threads[0]);
     cr_assert_eq(s->n, 2);
     cr_expect(strcmp(s->frames[0].function, "wait_here") == 0 && s->frames[0].line == 6, "%s:%u", s->frames[0].function,
               s->frames[0].line);
     cr_expect(strcmp(s->frames[1].function, "<module>") == 0 && s->frames[1].line == 8);
-    cr_assert_eq(w->n_threads, 2);
     s = stack_of(&w->threads[1]);
     cr_expect(strcmp(s->frames[0].function, "second") == 0 && s->frames[0].line == 3);
 }

@@ -256,6 +256,7 @@ Test(arbiter_etcd_io, gives_each_silent_member_its_share) {
 Test(arbiter_etcd_io, silence_of_all_ends_in_time_and_says_who_was_not_asked) {
     for (int i = 0; i < SERVERS; i++)
         servers[i].body = NULL;
+    static const char last[] = "; 1 more not asked in time"; /* 2 where this process had not its time */
     uint64_t took;
     unsigned tries = 0;
     do {
@@ -265,9 +266,9 @@ Test(arbiter_etcd_io, silence_of_all_ends_in_time_and_says_who_was_not_asked) {
         (void)ask(ARBITER_READ);
         took = clock_now_ns() - before;
         cr_expect(took >= 1500 * NS_PER_MS);
-    } while (took >= 3 * NS_PER_S && ++tries < 5);
-    cr_expect_lt(tries, 5, "%u ms", (unsigned)(took / NS_PER_MS));
-    expect_unreachable("; 1 more not asked in time");
+    } while ((took >= 3 * NS_PER_S || strstr(heard.last.text, last) == NULL) && ++tries < 9);
+    cr_expect_lt(tries, 9, "%u ms", (unsigned)(took / NS_PER_MS));
+    expect_unreachable(last);
 }
 
 Test(arbiter_etcd_io, a_redirect_and_a_proxys_page_are_no_answers) {
