@@ -107,13 +107,13 @@ static void find_followed(struct slow_look *l) {
         l->follow = pid;
 }
 
-/* Where its main thread is; what was found before may be another program by now. */
-static uint64_t addresses_of(struct slow_task *t) {
+/* Where the main thread of this process is; what was found before may be another program by now. */
+static uint64_t addresses_of(struct slow_task *t, pid_t pid) {
     struct err err = {0};
-    uint64_t found = t->python.pid != 0 ? pystack_process_addresses(&t->python) : 0;
+    uint64_t found = t->python.pid == pid ? pystack_process_addresses(&t->python) : 0;
     if (found != 0)
         return found;
-    if (pystack_process_find(t->look.pid, &t->python, &err) == 0)
+    if (pystack_process_find(pid, &t->python, &err) == 0)
         return pystack_process_addresses(&t->python);
     t->python.pid = 0;
     return 0;
@@ -121,9 +121,10 @@ static uint64_t addresses_of(struct slow_task *t) {
 
 static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t number) {
     struct slow_look *l = &t->look;
-    struct own_threads own = {.pid = l->pid};
     char path[PATH_BYTES], text[TEXT_MAX];
     struct tree tree;
+    find_followed(l);
+    struct own_threads own = {.pid = l->follow != 0 ? l->follow : l->pid};
     find_tree(l->pid, &tree);
     uint64_t all = 0;
     for (size_t k = 0; k < tree.n; k++) {
@@ -132,13 +133,12 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
         l->bytes += len > 0 ? slow_io_bytes(text, (size_t)len) : 0;
         socket_bytes_add(sockets, tree.pids[k], number, &l->gpu);
     }
-    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)l->pid);
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)own.pid);
     (void)!proc_each_number(path, add_own, &own); /* it can have ended */
     l->cpu_ns = all > own.ns ? all - own.ns : 0;
-    find_followed(l);
-    l->asks = terminal_is_awaited(l->follow != 0 ? l->follow : l->pid);
+    l->asks = terminal_is_awaited(own.pid);
     if (t->hot && l->gpu)
-        l->addresses = addresses_of(t);
+        l->addresses = addresses_of(t, own.pid);
 }
 
 void slow_look(struct slow_task *tasks, size_t n) {
@@ -177,6 +177,7 @@ struct slow {
     struct known *known;      /* of the last answer */
     size_t n;
     uint64_t looked_ns;
+    uint64_t failed_ns; /* since then no look has succeeded; 0: the last one has */
 };
 
 struct slow *slow_new(struct loop *loop, struct signs *signs) {
@@ -215,11 +216,22 @@ static void tell(struct slow *s, struct known *k) {
     signs_follow(s->signs, l->rank, l->pid, l->follow, l->follow_start);
 }
 
+/* Nothing is concluded, also not that nothing moves. */
+static void failed(struct slow *s) {
+    if (s->failed_ns == 0)
+        s->failed_ns = s->asked_ns;
+    if (s->asked_ns - s->failed_ns >= SLOW_AGE_MAX_NS)
+        signs_unseen(s->signs);
+}
+
 static void on_answer(void *arg, const struct helper_answer *a) {
     struct slow *s = arg;
     s->call = NULL;
-    if (a->code < 0 || a->len % sizeof(struct slow_task) != 0)
-        return; /* nothing is concluded */
+    if (a->code < 0 || a->len % sizeof(struct slow_task) != 0) {
+        failed(s);
+        return;
+    }
+    s->failed_ns = 0;
     size_t n = a->len / sizeof(struct slow_task);
     struct known *known = xcalloc(MAX2(n, (size_t)1), sizeof *known);
     for (size_t i = 0; i < n; i++) {
@@ -261,7 +273,9 @@ static void ask(struct slow *s, uint64_t now_ns) {
                                         .timeout_ns = SLOW_DEADLINE_NS,
                                         .max_bytes = SIGNS_WORKERS_MAX * sizeof *j.tasks};
     s->asked_ns = now_ns;
-    if (helper_call_new(s->loop, &config, on_answer, s, &s->call) == 0 && s->loop == NULL) {
+    if (helper_call_new(s->loop, &config, on_answer, s, &s->call) < 0) {
+        failed(s);
+    } else if (s->loop == NULL) {
         struct helper_call *call = s->call;
         struct helper_answer answer;
         helper_call_wait(call, &answer);
@@ -273,7 +287,9 @@ static void ask(struct slow *s, uint64_t now_ns) {
 
 void slow_tick(struct slow *s, uint64_t now_ns) {
     bool due = s->asked_ns == 0 || now_ns - s->asked_ns >= SLOW_EVERY_NS;
-    if (s->call == NULL && due &&
-        (signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS || signs_any_hot(s->signs)))
+    bool quiet = signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS || signs_any_hot(s->signs);
+    if (!quiet)
+        s->failed_ns = 0;
+    if (s->call == NULL && due && quiet)
         ask(s, now_ns);
 }

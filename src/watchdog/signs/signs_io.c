@@ -168,9 +168,14 @@ void signs_remove(struct signs *s, uint32_t rank) {
     memmove(w, w + 1, (size_t)(s->workers + s->n - w) * sizeof *w);
 }
 
+/* Whose movement is the worker's. */
+static const struct signs_track *mover(const struct signs_worker *w) {
+    return w->child != 0 ? &w->child_track : &w->track;
+}
+
 /* A thread that no longer runs all the time does not spin. */
 static void settle(struct signs_worker *w) {
-    if (w->track.hot == 0)
+    if (mover(w)->hot == 0)
         w->slow_flags &= ~(uint32_t)SIGN_SPINS;
     if ((w->slow_flags & SIGN_SPINS) != 0)
         w->track.flags &= ~(uint32_t)SIGN_MOVED;
@@ -187,7 +192,13 @@ void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags, uint64
     settle(w);
 }
 
-static bool is_hot(const struct signs_worker *w) { return !w->ended && w->track.hot >= SIGNS_HOT; }
+void signs_unseen(struct signs *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->workers[i].ended && (s->workers[i].track.flags & SIGN_MOVED) == 0)
+            s->workers[i].slow_flags |= SIGN_UNSEEN;
+}
+
+static bool is_hot(const struct signs_worker *w) { return !w->ended && mover(w)->hot >= SIGNS_HOT; }
 
 bool signs_is_hot(const struct signs *s, uint32_t rank) {
     const struct signs_worker *w = find(s, rank);

@@ -36,7 +36,10 @@ void signs_remove(struct signs *s, uint32_t rank); /* a rank that is not there: 
  * flags: SIGN_BUSY, _BYTES, _SPINS and _ASKS, for its row until it moves, or is looked at again.
  * With SIGN_SPINS it does not move, although its main thread runs all the time: since since_ns. */
 void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags, uint64_t since_ns);
-/* Whether its main thread has run all the time for SIGNS_HOT samples: it may spin. */
+/* Closer looks fail: SIGN_UNSEEN for all of them, until each moves, or is looked at again. */
+void signs_unseen(struct signs *s);
+/* Whether its main thread has run all the time for SIGNS_HOT samples: it may spin. That of the
+ * child that it waits for, if there is one. */
 bool signs_is_hot(const struct signs *s, uint32_t rank);
 bool signs_any_hot(const struct signs *s);
 /* The rank's main thread waits for this process, which stems from it: if the main thread of that

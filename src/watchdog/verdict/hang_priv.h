@@ -61,6 +61,8 @@ struct hang {
 
 static inline uint64_t hang_before(uint64_t at, uint64_t ns) { return at > ns ? at - ns : 0; }
 static inline bool hang_is_active(uint32_t flags) {
+    if ((flags & SIGN_UNSEEN) != 0) /* of what is not seen nothing is concluded */
+        return true;
     /* One that spins waits, if the links of its GPU say so: its proxy threads spin, too. */
     if ((flags & SIGN_SPINS) != 0 && (flags & SIGN_GPU_SEEN) != 0)
         return (flags & (SIGN_GPU | SIGN_BYTES)) != 0;

@@ -54,7 +54,8 @@ static enum hang_sign sign_of(const struct hang *h, const struct hang_worker *w,
         return HANG_SIGN_HELD;
     if (w->step != 0 && w->step < step_ahead_of)
         return HANG_SIGN_BEHIND;
-    if (few_active && (hang_moves(h, w) || hang_is_active(w->flags)))
+    bool seen = (w->flags & SIGN_UNSEEN) == 0;
+    if (few_active && (hang_moves(h, w) || (seen && hang_is_active(w->flags))))
         return HANG_SIGN_BUSY;
     return 0;
 }

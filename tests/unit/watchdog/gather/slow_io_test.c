@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -183,6 +184,28 @@ Test(slow_io, a_worker_that_waits_for_its_child_moves_with_it) {
     cr_expect(row.moved_once && row.still_ns == 0);
     become_quiet();
     cr_expect_geq(signs_still_ns(signs, now), SIGNS_QUIET_NS);
+}
+
+/* Without a descriptor no helper can be started. */
+Test(slow_io, what_can_not_be_looked_at_is_not_taken_for_still) {
+    struct rlimit few, usual;
+    start(use_a_processor, false);
+    become_quiet();
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    few = (struct rlimit){.rlim_cur = 3, .rlim_max = usual.rlim_max};
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    uint64_t begin = now;
+    uint32_t flags = 0;
+    for (slow_tick(slow, now); (flags & SIGN_UNSEEN) == 0 && now < begin + 60 * NS_PER_S; slow_tick(slow, now))
+        flags = sample();
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    cr_expect_eq(flags, SIGN_UNSEEN);
+    cr_expect_geq(now, begin + SLOW_AGE_MAX_NS);
+    do { /* in a child that can be slow to begin */
+        flags = sample();
+        slow_tick(slow, now);
+    } while ((flags & SIGN_UNSEEN) != 0 && now < begin + 600 * NS_PER_S);
+    cr_expect_eq(flags, 0U);
 }
 
 Test(slow_io, follows_no_other_process_of_the_same_pid) {

@@ -8,6 +8,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "io/process/proc.h"
+
 /* A process that, for each byte it gets, uses a processor for 5 ms and answers; otherwise it waits. */
 struct child {
     pid_t pid;
@@ -164,6 +166,36 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
     cr_expect(row.flags == SIGN_MOVED && row.still_ns == 0);
     signs_free(s);
     stop(&a);
+}
+
+/* As of a profiler that has started the program. */
+Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
+    struct child wrapper = start(), program = start();
+    struct signs *s = signs_new();
+    char stat[512];
+    uint64_t now = 100 * NS_PER_S, began;
+    ssize_t n = proc_read(program.pid, "/stat", stat, sizeof stat);
+    cr_assert(n > 0 && signs_start(stat, (size_t)n, &began));
+    cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
+    signs_sample(s, now);
+    now = until_still(s, 0, now);
+    signs_follow(s, 0, wrapper.pid, program.pid, began);
+    signs_sample(s, now += 8 * NS_PER_MS);
+    for (unsigned i = 0; i < SIGNS_HOT; i++) {
+        cr_expect_not(signs_any_hot(s));
+        work(&program); /* 5 ms of 8 */
+        signs_sample(s, now += 8 * NS_PER_MS);
+    }
+    cr_assert(signs_any_hot(s) && signs_is_hot(s, 0));
+    signs_put(s, 0, wrapper.pid, SIGN_SPINS, now - 20 * NS_PER_S);
+    work(&program);
+    signs_sample(s, now += 8 * NS_PER_MS);
+    struct worker_signs row = row_of(s, 0, now);
+    cr_expect_eq(row.flags, SIGN_SPINS);
+    cr_expect_geq(row.still_ns, 20 * NS_PER_S);
+    signs_free(s);
+    stop(&wrapper);
+    stop(&program);
 }
 
 Test(signs_io, a_rank_that_starts_again_is_another_process) {

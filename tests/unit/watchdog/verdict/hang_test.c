@@ -161,6 +161,17 @@ Test(hang, one_whose_output_nobody_reads_is_never_a_hang_and_that_is_said_once) 
     rig_fini(r);
 }
 
+/* Its closer looks fail, as on a machine that is busy beyond measure: it may be that it saves. */
+Test(hang, one_that_can_not_be_looked_at_may_be_busy_and_is_no_suspect) {
+    struct rig *r = working();
+    rig_all(r, false);
+    r->w[2].flags = SIGN_UNSEEN;
+    assert_between(rig_until_hung(r, 10000), 1800, 1802);
+    cr_expect_eq(r->why, HANG_WHY_BUSY);
+    cr_expect_eq(r->n_suspects, 0);
+    rig_fini(r);
+}
+
 /* Who moves does not wait for a reader. */
 Test(hang, one_that_moves_while_its_output_is_held_does_not_hold_the_verdict) {
     struct rig *r = working();
