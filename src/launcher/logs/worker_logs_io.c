@@ -325,12 +325,9 @@ void worker_logs_keep(struct worker_logs *l) {
         tempdir_keep(l->temp_dir);
 }
 
-const char *worker_logs_hang_dir(struct worker_logs *l) {
-    struct err unused = {0};
-    if (l->run_dir != NULL)
-        return l->run_dir;
-    bool none = l->spec->log_dir != NULL && logdir_is_null(l->spec->log_dir);
-    return !none && need_temp_dir(l, &unused) == 0 ? l->temp_dir : NULL;
+/* Without a run's folder each start has made the temporary one, or tried to, for error files. */
+const char *worker_logs_hang_dir(const struct worker_logs *l) {
+    return l->run_dir != NULL ? l->run_dir : l->temp_dir;
 }
 
 const char *worker_logs_kept(const struct worker_logs *l) {

@@ -68,8 +68,8 @@ void worker_logs_started(struct worker_logs *l, uint32_t index);
 void worker_logs_ended(struct worker_logs *l);
 /* The temporary folder is kept, because a report named a file in it. */
 void worker_logs_keep(struct worker_logs *l);
-/* Where what is known of a hang goes: the run's folder, else the temporary one, which is made if
- * need be; NULL: there is none, or files are not wanted (--log-dir=/dev/null). Borrowed. */
-const char *worker_logs_hang_dir(struct worker_logs *l);
+/* Where what is known of a hang goes: the run's folder, else the temporary one; NULL: there is
+ * none, or files are not wanted (--log-dir=/dev/null). Borrowed. */
+const char *worker_logs_hang_dir(const struct worker_logs *l);
 /* The folder that is kept for the user; NULL: none. Borrowed. */
 const char *worker_logs_kept(const struct worker_logs *l);

@@ -565,7 +565,7 @@ const char *local_workers_log_dir(const struct local_workers *c) {
     return worker_logs_kept(c->files);
 }
 
-const char *local_workers_hang_dir(struct local_workers *c) {
+const char *local_workers_hang_dir(const struct local_workers *c) {
     return worker_logs_hang_dir(c->files);
 }
 

@@ -124,9 +124,9 @@ void local_workers_keep_files(struct local_workers *local_workers);
 /* The folder that is kept for the user: the run's folder of --log-dir, or the temporary one if -r
  * or -t requested files; NULL: none. Borrowed. */
 const char *local_workers_log_dir(const struct local_workers *local_workers);
-/* Where reports of a hang are put: the run's folder, or the temporary one, which is made if need
- * be, and is kept if local_workers_keep_files() follows; NULL: there is none. Borrowed. */
-const char *local_workers_hang_dir(struct local_workers *local_workers);
+/* Where reports of a hang are put: the run's folder, or the temporary one, which is kept if
+ * local_workers_keep_files() follows; NULL: there is none. Borrowed. */
+const char *local_workers_hang_dir(const struct local_workers *local_workers);
 /* The log file of a worker's stream (0 output, 1 error) in the current generation, which may not
  * be there; malloc'ed; NULL: there is no folder for it. */
 _must_use_ char *local_workers_log_path(const struct local_workers *local_workers,
