@@ -347,13 +347,3 @@ uint64_t pystack_addresses(const struct pystack_memory *m, const struct pystack_
     }
     return h != 0 ? h : 1;
 }
-
-uint64_t pystack_place(const struct pystack_frame *frames, size_t n) {
-    uint64_t h = HASH_BEGIN;
-    for (size_t i = 0; i < n; i++) {
-        h = hash_bytes(h, frames[i].function, strlen(frames[i].function) + 1);
-        h = hash_bytes(h, frames[i].file, strlen(frames[i].file) + 1);
-        h = hash_bytes(h, &frames[i].line, sizeof frames[i].line);
-    }
-    return n == 0 ? 0 : h != 0 ? h : 1;
-}

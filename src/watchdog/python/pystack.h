@@ -63,7 +63,3 @@ _must_use_ int pystack_read(const struct pystack_memory *m, const struct pystack
  * it is the same a second later although the thread ran all the time, the thread is in one call of
  * C, or in a wait that spins. 0: could not be read. Never 0 otherwise. */
 uint64_t pystack_addresses(const struct pystack_memory *m, const struct pystack_python *p);
-
-/* A number made of the functions, files and lines of a stack: the same in all processes and runs of
- * one program. 0: no frame. */
-uint64_t pystack_place(const struct pystack_frame *frames, size_t n);

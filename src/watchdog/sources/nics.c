@@ -110,14 +110,3 @@ void nics_summary(const struct nics *before, const struct nics *after, struct st
     if (after->cut)
         strbuf_add(to, "(more were left out)\n");
 }
-
-uint64_t nics_moved(const struct nics *before, const struct nics *after, bool rdma) {
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < after->n; i++) {
-        const struct nic *now = &after->at[i], *then = find(before, now);
-        if (then != NULL && now->rdma == rdma && strcmp(now->name, "lo") != 0)
-            n += more(then->received_bytes, now->received_bytes) +
-                 more(then->sent_bytes, now->sent_bytes);
-    }
-    return n;
-}

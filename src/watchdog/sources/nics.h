@@ -36,5 +36,3 @@ const char *const *nic_error_names(bool rdma);
  * sent 0 B in 3.0 s; rx_errors 4 (+1)". Errors that were never counted are not named; a counter
  * that went back was reset, and tells nothing. One line for all others: "not up: eth1, eth2". */
 void nics_summary(const struct nics *before, const struct nics *after, struct strbuf *to);
-/* The bytes that all NICs except lo moved between two readings: `rdma` or the others. */
-uint64_t nics_moved(const struct nics *before, const struct nics *after, bool rdma);
