@@ -127,7 +127,8 @@ void job_warn_of_no_hosts(struct job_reading *j) {
         enum run_option row;
         const char *name;
     } rows[] = {{RUN_SSH, "ssh"}, {RUN_EXPORT, "export"}};
-    for (size_t i = 0; i < ARRAY_SIZE(rows) && !job_has_head(j); i++)
+    const bool over_ssh = job_has_head(j) && j->spec->slurm.kind != SLURM_PLACE_STEP;
+    for (size_t i = 0; i < ARRAY_SIZE(rows) && !over_ssh; i++)
         if (job_given(j, rows[i].row))
             strbuf_printf(j->warnings,
                           "--%s has no effect: no hosts are given; name them with -H or "

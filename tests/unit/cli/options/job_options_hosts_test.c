@@ -158,6 +158,7 @@ Test(job_options_hosts, what_has_no_effect_is_told) {
         {"", "--export NONE x", "--export has no effect: no hosts"},
         {"", "-H a --ssh rsh --export NONE x", NULL},
         {HEAD, "--ssh rsh --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=a:1 x", NULL},
+        {STEP HEAD, "--ssh rsh x", "--ssh has no effect: no hosts are given"},
         {"", "--max-requeues=3 x", "--max-requeues has no effect without --requeue\n"},
         {"", "--max-requeues=3 --requeue=timeout x", "--requeue: this is no job of Slurm"},
         {BATCH, "--max-requeues=3 --requeue=timeout x", NULL},
