@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "io/process/proc.h"
+#include "watchdog/gather/thread_io.h"
 #include "watchdog/gather/waits.h"
 
 #define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
@@ -21,20 +22,18 @@ struct links {
 static bool read_table(pid_t pid, const char *name, uint16_t port, struct links *to) {
     char path[PROC_PATH_MAX];
     char *table = malloc(TABLE_MAX);
-    proc_path(path, pid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t len = 0;
-    ssize_t n = table == NULL || fd < 0 ? -1 : 1;
-    while (n > 0 && len < TABLE_MAX) {
-        n = read(fd, table + len, TABLE_MAX - len);
-        len += n > 0 ? (size_t)n : 0;
-    }
-    if (n == 0)
-        to->n += waits_connected(table, len, port, to->inodes + to->n, LINKS_MAX - to->n);
+    bool whole = false;
+    proc_path(path, pid, "");
+    int dir = open(path, O_DIRECTORY | O_CLOEXEC);
+    ssize_t len = -1;
+    if (table != NULL && dir >= 0)
+        len = thread_sockets(dir, name, table, TABLE_MAX, &whole);
+    if (len >= 0 && whole)
+        to->n += waits_connected(table, (size_t)len, port, to->inodes + to->n, LINKS_MAX - to->n);
     free(table);
-    if (fd >= 0)
-        (void)close(fd);
-    return n == 0 && to->n < LINKS_MAX;
+    if (dir >= 0)
+        (void)close(dir);
+    return whole && to->n < LINKS_MAX;
 }
 
 struct search {
@@ -85,9 +84,9 @@ void store_links(struct evidence *e, uint16_t port) {
     if (port == 0 || first == 0 || !net_of(first, net, sizeof net))
         return;
     struct links *links = xcalloc(1, sizeof *links);
-    bool known = read_table(first, "/net/tcp", port, links);
+    bool known = read_table(first, "net/tcp", port, links);
     if (access("/proc/self/net/tcp6", F_OK) == 0)
-        known = known && read_table(first, "/net/tcp6", port, links);
+        known = known && read_table(first, "net/tcp6", port, links);
     for (uint32_t i = 0; i < e->n_workers && known; i++) {
         struct evidence_worker *w = &e->workers[i];
         if (w->n_threads == 0 || !net_of(w->pid, own, sizeof own) || strcmp(own, net) != 0)

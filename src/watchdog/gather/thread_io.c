@@ -17,6 +17,7 @@
 #define PAGE_BYTES 4096 /* or a multiple of it */
 #define STAT_MAX 512
 #define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
+#define SOCKETS_BYTES (64 << 10)    /* of it, in one read */
 
 /* < 0: it can't be read. The text ends with a NUL. */
 static ssize_t read_at(int dir, const char *name, char *buf, size_t size) {
@@ -46,6 +47,30 @@ static void read_word(int dir, const char *name, char *ret, size_t size) {
     utf8_copy(ret, size, buf);
 }
 
+ssize_t thread_sockets(int dir, const char *name, char *text, size_t size, bool *ret_whole) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    size_t done = 0, len = 0; /* lines up to `done` were looked at */
+    ssize_t n = 1;
+    *ret_whole = false;
+    if (fd < 0)
+        return -errno;
+    while (n > 0 && len < size) {
+        n = read(fd, text + len, MIN2(size - len, (size_t)SOCKETS_BYTES));
+        if (n < 0 && errno == EINTR) {
+            n = 1;
+            continue;
+        }
+        len += n > 0 ? (size_t)n : 0;
+        len = done + waits_drop_closed(text + done, len - done);
+        const char *last = memrchr(text + done, '\n', len - done);
+        done = last == NULL ? done : (size_t)(last + 1 - text);
+    }
+    int r = n < 0 ? -errno : 0;
+    (void)close(fd);
+    *ret_whole = n == 0;
+    return r < 0 && len == 0 ? r : (ssize_t)len;
+}
+
 /* ---- what it waits for ---- */
 
 /* The kernel's list of sockets of one network namespace, as it was lately. */
@@ -64,7 +89,8 @@ static bool look_in(int dir, struct table *t, uint64_t inode, char ret[WAITS_SOC
     if (t->text == NULL || fstatat(dir, "ns/net", &net, 0) < 0)
         return false;
     if (t->read_ns == 0 || t->network != net.st_ino || now - t->read_ns > THREAD_SOCKETS_AGE_NS) {
-        t->len = read_at(dir, t->name, t->text, TABLE_MAX);
+        bool whole;
+        t->len = thread_sockets(dir, t->name, t->text, TABLE_MAX, &whole);
         t->network = net.st_ino;
         t->read_ns = now;
     }

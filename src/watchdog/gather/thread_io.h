@@ -12,6 +12,11 @@
  * sockets it takes many ms to make. */
 _must_use_ int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret);
 #define THREAD_SOCKETS_AGE_NS NS_PER_S
+/* The kernel's list of TCP sockets of a process's network (name: net/tcp or net/tcp6; dir: its
+ * folder in /proc), without those that are closed. Returns the length, or a negative errno.
+ * *ret_whole: it had room, and could be read to its end. */
+_must_use_ ssize_t thread_sockets(int dir, const char *name, char *text, size_t size,
+                                  bool *ret_whole);
 /* Only the system call, and not what it waits for; number -1: it is in none, or it is not known. */
 void thread_call(pid_t pid, pid_t tid, struct waits_call *ret);
 /* Only its CPU time. -ESRCH: there is no such thread (any more); -ENODATA: the kernel does not say

@@ -228,6 +228,33 @@ static bool next_line(const char **at, const char *end, char *line, size_t size)
     return true;
 }
 
+/* "   1: 0100007F:7275 0200007F:A001 06 ..." */
+static bool is_time_wait(const char *line, const char *end) {
+    for (unsigned i = 0; i < 3; i++) {
+        while (line < end && *line == ' ')
+            line++;
+        while (line < end && *line != ' ')
+            line++;
+    }
+    return end - line > 4 && memcmp(line, " 06 ", 4) == 0;
+}
+
+size_t waits_drop_closed(char *table, size_t len) {
+    const char *end = table + len;
+    char *kept = table;
+    for (const char *at = table; at < end;) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        const char *next = stop == NULL ? end : stop + 1;
+        size_t n = (size_t)(next - at);
+        if (stop == NULL || !is_time_wait(at, stop)) {
+            memmove(kept, at, n);
+            kept += n;
+        }
+        at = next;
+    }
+    return (size_t)(kept - table);
+}
+
 size_t waits_connected(const char *table, size_t len, uint16_t port, uint64_t *ret, size_t max) {
     char line[256];
     size_t n = 0;

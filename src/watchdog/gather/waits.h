@@ -33,6 +33,10 @@ enum waits_kind waits_kind(long number);
  * "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established". proc_pid_net(5). False: it is not there. */
 _must_use_ bool waits_socket(const char *table, size_t len, uint64_t inode,
                              char ret[WAITS_SOCKET_MAX]);
+/* Takes the lines of connections that are closed, and wait for late packets (TIME_WAIT), out of the
+ * same text: no process has them, and there can be tens of thousands. A last line without an end is
+ * kept. Returns the length of what is left. */
+size_t waits_drop_closed(char *table, size_t len);
 /* The inodes of the established connections to this port of another end, in the same text; at most
  * max. Returns how many. */
 size_t waits_connected(const char *table, size_t len, uint16_t port, uint64_t *ret, size_t max);

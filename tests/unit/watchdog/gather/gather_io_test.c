@@ -4,13 +4,16 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -470,6 +473,40 @@ Test(gather, who_is_connected_to_the_store) {
         cr_expect(!got.workers[0].at_store && !got.workers[0].not_at_store, "%zu", i);
         (void)kill(-waiter, SIGKILL);
     }
+    (void)close(fd);
+}
+
+/* More closed connections than the text of the kernel's list has room for. */
+Test(gather, who_is_connected_among_many_closed_connections) {
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    struct sockaddr_in at = {.sin_family = AF_INET}, from = {.sin_family = AF_INET};
+    socklen_t len = sizeof at;
+    int fd = -1, one = 1;
+    if (unshare(CLONE_NEWNET) == 0) /* else other programs would have no ports for a minute */
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &lo) < 0)
+        cr_skip_test("no network of its own can be made here");
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    cr_assert_eq(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    cr_assert_eq(listen(fd, 4), 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    for (uint32_t i = 0; i < 32000; i++) {
+        from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + i / 16000);
+        int ours = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        (void)setsockopt(ours, SOL_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+        cr_assert_eq(bind(ours, (const struct sockaddr *)&from, sizeof from), 0);
+        cr_assert_eq(connect(ours, (const struct sockaddr *)&at, sizeof at), 0, "%u", i);
+        int theirs = accept(fd, NULL, NULL);
+        (void)close(ours);
+        (void)close(theirs);
+    }
+    store_port = ntohs(at.sin_port);
+    struct gather_worker a = {.pid = start(connect_and_wait)};
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect(got.workers[0].at_store && !got.workers[0].not_at_store);
+    store_port = 1;
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect(!got.workers[0].at_store && got.workers[0].not_at_store);
     (void)close(fd);
 }
 

@@ -2,6 +2,7 @@
 
 #include <asm/unistd.h>
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <string.h>
 
 Test(waits, reads_a_system_call) {
@@ -67,6 +68,22 @@ Test(waits, finds_connections_to_a_port) {
     cr_expect_eq(waits_connected(table, sizeof table - 1, 40962, inodes, 0), 0);
     cr_expect_eq(waits_connected(table, sizeof table - 1, 0, inodes, 4), 0, "who listens is not connected");
     cr_expect_eq(waits_connected("", 0, 40962, inodes, 4), 0);
+}
+
+Test(waits, closed_connections_are_dropped) {
+    static const char wait[] =
+        "  17: 0100007F:A0F2 0100007F:7275 06 00000000:00000000 03:0000171F 00000000     0        0 0 3 0000\n"
+        "4711: 0000000000000000FFFF00000100007F:7275 0000000000000000FFFF00000200007F:A002 06 00000000:00000000 "
+        "03:0000171F 00000000     0        0 0 3\n";
+    for (size_t end = 0; end < sizeof wait; end++) { /* the text may end anywhere */
+        char text[2 * sizeof table + sizeof wait], want[2 * sizeof table];
+        const char *whole = memchr(wait, '\n', end) == NULL ? wait : (const char *)memchr(wait, '\n', sizeof wait) + 1;
+        size_t kept = end == sizeof wait - 1 ? 0 : (size_t)(wait + end - whole);
+        (void)snprintf(text, sizeof text, "%s%.*s", table, (int)end, wait);
+        (void)snprintf(want, sizeof want, "%s%.*s", table, (int)kept, whole);
+        text[waits_drop_closed(text, strlen(text))] = '\0';
+        cr_assert_str_eq(text, want, "%zu", end);
+    }
 }
 
 Test(waits, finds_a_socket) {
