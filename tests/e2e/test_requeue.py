@@ -288,44 +288,28 @@ def test_a_request_that_fails_without_a_word(queue, end, said):
     queue.gone()
 
 
-def lose_a_host(queue, script):
-    """A job that has saved and then loses its second host, where scontrol is this script. The job is in the queue again."""
-    words = ("-v", "--requeue=node-fail", *QUICK, "--rdzv-conf=join_timeout=2")
-    number = queue.train("head", "--no-kill", words=words, path=tools_but(queue, script), endless=True)
-    queue.runs()
-    queue.slurm.run("scancel", "--signal=USR1", number)
-    queue.job.events.wait("saved", 1)
-    queue.safe(number)
-    queue.slurm.power_off(1)
-    queue.slurm.until(number, 90, JobState="PENDING", Restarts="1")
-    queue.slurm.run("scancel", number)
-    facts = queue.slurm.end(number)
-    assert facts["ExcNodeList"] == "node2", f"{facts}\n{queue.output(number)}"
-    return queue.output(number)
-
-
 def test_lost_hosts_are_avoided_however_long_scontrol_takes(queue):
     """One that is started after the job was requeued does not come to its request before Slurm kills it."""
     real, stalls = shutil.which("scontrol"), queue.job.tmp / "stalls"
-    said = lose_a_host(queue, f'''#!/bin/sh
+    path = tools_but(queue, f'''#!/bin/sh
 [ -e {stalls} ] && exec tail -f /dev/null
 [ "$1" = show ] && exec {real} "$@"
 {real} "$@"; status=$?
 touch {stalls}
 exit $status
 ''')
-    assert "is back in Slurm's queue" in said and "avoids node2" in said, said
-
-
-@pytest.mark.slow
-def test_lost_hosts_are_avoided_by_a_second_request_if_the_first_fails(queue):
-    real = shutil.which("scontrol")
-    said = lose_a_host(queue, f'''#!/bin/sh
-[ $# -gt 0 ] && exec {real} "$@"
-read -r first && {real} $first; echo half >&2
-exit 1
-''')
-    assert "is back in Slurm's queue" in said and "avoids node2" in said, said
+    words = ("-v", "--requeue=node-fail", *QUICK, "--rdzv-conf=join_timeout=2")
+    number = queue.train("head", "--no-kill", words=words, path=path, endless=True)
+    queue.runs()
+    queue.slurm.run("scancel", "--signal=USR1", number)
+    queue.job.events.wait("saved", 1)
+    queue.safe(number)
+    queue.slurm.power_off(1)
+    queue.slurm.until(number, 90, JobState="PENDING", Restarts="1")
+    facts = queue.slurm.facts(number)
+    queue.slurm.run("scancel", number)
+    assert facts["ExcNodeList"] == "node2", f"{facts}\n{queue.output(number)}"
+    queue.gone()
 
 
 def test_a_cancelled_job_stays_so_if_slurm_does_not_answer(queue):

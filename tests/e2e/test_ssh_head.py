@@ -36,7 +36,7 @@ if host == "late":
     signal.sigwait([signal.SIGALRM])
     end(255, "ssh: connect to host late port 22: No route to host")
 if host == "slow":
-    signal.setitimer(signal.ITIMER_REAL, 10)
+    signal.setitimer(signal.ITIMER_REAL, 7)
     signal.sigwait([signal.SIGALRM])
 if host == "refused":
     end(255, "ssh: connect to host refused port 22: Connection refused")
@@ -265,14 +265,13 @@ def test_no_login_hangs_while_others_come_through(hosts):
     begun = time.monotonic()
     head = hosts.start("a,slow,silent", "--nnodes=2:3", *shell("echo $ON_HOST"))
     head.wait_said("host silent: its login has not started muster yet", 60)
-    assert time.monotonic() - begun >= 25
+    assert time.monotonic() - begun >= 22
     code, out, err = head.finish(30)
     assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: slow"], err
 
 
-@pytest.mark.parametrize("names", ["silent,a", "a,silent"])
-def test_a_login_that_hangs_is_given_up(hosts, names):
-    code, out, err = hosts.run(names, "--rdzv-conf=join_timeout=3", *shell("echo never"), seconds=60)
+def test_a_login_that_hangs_is_given_up(hosts):
+    code, out, err = hosts.run("silent,a", "--rdzv-conf=join_timeout=3", *shell("echo never"), seconds=60)
     assert code == 75 and out == "", err
     assert "host silent: its login has not started muster within 3 s (join_timeout)" in err, err
 

@@ -40,7 +40,8 @@ static int become_scontrol(int fd, void *arg) {
 /* The lines become standard input. What is not an error is not read: prompts, and the lines again.
  * A pipe could be too short for them. */
 static bool give_lines(const char *lines) {
-    int in = memfd_create("muster-scontrol", MFD_CLOEXEC), out = open("/dev/null", O_WRONLY);
+    int in = memfd_create("muster-scontrol", MFD_CLOEXEC),
+        out = open("/dev/null", O_WRONLY | O_CLOEXEC);
     return in >= 0 && out >= 0 && helper_send(in, lines, strlen(lines)) &&
            lseek(in, 0, SEEK_SET) == 0 && dup2(in, STDIN_FILENO) >= 0 &&
            dup2(out, STDOUT_FILENO) >= 0;
