@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/server/node_listener_priv.h"
@@ -48,18 +49,58 @@ static size_t pending_max(void) {
     return (size_t)MIN2(files.rlim_cur / 2, (rlim_t)RDZV_PENDING_MAX);
 }
 
+/* ---- sources ---- */
+
+/* An IPv6 host has a whole network of 64 bits. */
+static struct source *source_of(struct rdzv_listener *l, const struct addr *peer) {
+    struct addr a = addr_unmapped(peer);
+    bool v4 = a.ss.ss_family == AF_INET;
+    const void *host = v4 ? (const void *)&((const struct sockaddr_in *)&a.ss)->sin_addr
+                          : (const void *)&((const struct sockaddr_in6 *)&a.ss)->sin6_addr;
+    uint64_t h = hash_bytes(HASH_BEGIN, &l->source_seed, sizeof l->source_seed);
+    h = hash_bytes(h, host, v4 ? 4 : 8);
+    return &l->sources[(h ^ h >> 32) % LISTENER_SOURCES];
+}
+
+static void leave_source(struct joiner *c) {
+    if (c->source == NULL)
+        return;
+    list_remove(&c->kin);
+    TAKE_PTR(c->source)->n--;
+}
+
+/* Of more connections than are held, the oldest goes whose source has most. NULL: there is room. */
+static struct joiner *superfluous(const struct rdzv_listener *l) {
+    const struct source *most = &l->sources[0];
+    if (l->n_pending < l->pending_max)
+        return NULL;
+    for (size_t i = 1; i < LISTENER_SOURCES; i++)
+        if (l->sources[i].n > most->n)
+            most = &l->sources[i];
+    return LIST_FIRST(struct joiner, &most->callers, kin);
+}
+
+/* When there is room for one more. Nobody goes at once: nodes that come together need a moment. */
+static uint64_t next_room_ns(const struct rdzv_listener *l) {
+    const struct joiner *c = superfluous(l);
+    return c == NULL ? 0 : c->since_ns + RDZV_ROOM_NS;
+}
+
+/* ---- callers ---- */
+
 void listener_update_interest(struct rdzv_listener *l) {
-    uint64_t next_ns = next_stranger_ns(l);
-    bool too_many = next_ns > clock_now_ns();
+    uint64_t now = clock_now_ns(), next_ns = next_stranger_ns(l), room_ns = next_room_ns(l);
+    bool too_many = next_ns > now, full = room_ns > now;
     uint64_t at = MIN2(first_deadline(&l->pending), first_deadline(&l->operators));
+    at = MIN2(at, first_deadline(&l->silent));
+    at = full ? MIN2(at, room_ns) : at;
     /* so that several are accepted at once, not each separately */
     loop_timer_set(l->timer, too_many ? MIN2(at, next_ns + STRANGERS_PAUSE_NS) : at);
-    bool full = l->n_pending >= l->pending_max || too_many;
-    if (full == l->paused)
+    if ((too_many || full) == l->paused)
         return;
-    l->paused = full;
+    l->paused = too_many || full;
     for (size_t i = 0; i < l->n_sockets; i++) {
-        if (full)
+        if (l->paused)
             listener_pause(l->sockets[i]);
         else
             listener_retry(l->sockets[i]);
@@ -68,6 +109,7 @@ void listener_update_interest(struct rdzv_listener *l) {
 
 void listener_move(struct joiner *c, struct list *to, size_t *count) {
     list_remove(&c->link);
+    leave_source(c);
     (*c->count)--;
     list_append(to, &c->link);
     c->count = count;
@@ -82,6 +124,7 @@ struct conn *listener_take(struct joiner *c) {
     if (c->fd >= 0)
         (void)close(c->fd);
     list_remove(&c->link);
+    leave_source(c);
     list_remove(&c->asking.link);
     (*c->count)--;
     if (c->incarnation != 0)
@@ -100,6 +143,9 @@ static void wait_for_bytes(int fd, int bytes) {
 /* The caller speaks our protocol, or none. */
 static void greet(struct joiner *c) {
     struct rdzv_listener *l = c->listener;
+    list_remove(&c->link);
+    list_append(&l->pending, &c->link);
+    c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
     loop_watch_free(TAKE_PTR(c->first));
     wait_for_bytes(c->fd, 1);
     if (conn_new(l->loop, take_fd(&c->fd), &listener_pending_ops, c, &c->conn) < 0) {
@@ -155,15 +201,23 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
         (void)close(fd);
         return;
     }
-    struct joiner *c = xcalloc(1, sizeof *c);
-    *c = (struct joiner){.listener = l, .fd = fd};
+    struct joiner *c = superfluous(l);
+    if (c != NULL)
+        conn_free(listener_take(c));
+    c = xcalloc(1, sizeof *c);
+    *c = (struct joiner){.listener = l, .fd = fd, .source = source_of(l, peer)};
     list_init(&c->asking.link);
     uint64_t now = clock_now_ns();
-    c->deadline_ns = now + l->config.first_word_ns;
+    c->since_ns = now;
+    c->deadline_ns = now + l->config.first_bytes_ns;
     count_stranger(l, now);
-    list_append(&l->pending, &c->link);
+    list_append(&l->silent, &c->link);
+    list_append(&c->source->callers, &c->kin);
+    c->source->n++;
     c->count = &l->n_pending;
-    if (++l->n_pending == 1 || l->n_pending >= l->pending_max || next_stranger_ns(l) > now)
+    l->n_pending++;
+    if (LIST_FIRST(struct joiner, &l->silent, link) == c || l->n_pending >= l->pending_max ||
+        next_stranger_ns(l) > now)
         listener_update_interest(l);
     if (recognize(c))
         return;
@@ -172,17 +226,20 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
         conn_free(listener_take(c));
 }
 
-/* Drops callers that are late; the rest in a later turn. */
+/* Drops callers that are late; the rest in a later turn. If this process is late itself, they may
+ * have sent something meanwhile. */
 static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
     struct joiner *c;
     while ((c = LIST_FIRST(struct joiner, callers, link)) != NULL && c->deadline_ns <= now &&
            !loop_slice_is_over(l->loop))
-        conn_free(listener_take(c));
+        if (callers != &l->silent || !recognize(c))
+            conn_free(listener_take(c));
 }
 
 static void on_timer(void *arg) {
     struct rdzv_listener *l = arg;
     uint64_t now = clock_now_ns();
+    drop_late(l, &l->silent, now);
     drop_late(l, &l->pending, now);
     drop_late(l, &l->operators, now);
     listener_update_interest(l);
@@ -193,11 +250,17 @@ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *conf
     struct rdzv_listener *l = xcalloc(1, sizeof *l);
     l->loop = loop;
     l->config = *config;
+    if (l->config.first_bytes_ns == 0)
+        l->config.first_bytes_ns = RDZV_FIRST_BYTES_NS;
     if (l->config.first_word_ns == 0)
         l->config.first_word_ns = RDZV_FIRST_WORD_NS;
     l->pending_max = pending_max();
     l->join_policy = JOIN_POLICY_SENT_AWAY;
     l->parked_by_incarnation.seed = random_u64();
+    l->source_seed = random_u64();
+    for (size_t i = 0; i < LISTENER_SOURCES; i++)
+        list_init(&l->sources[i].callers);
+    list_init(&l->silent);
     list_init(&l->pending);
     list_init(&l->parked);
     list_init(&l->operators);
@@ -236,6 +299,7 @@ void rdzv_listener_free(struct rdzv_listener *l) {
     for (size_t i = 0; i < l->n_sockets; i++)
         listener_free(l->sockets[i]);
     l->n_sockets = 0;
+    drop_all(&l->silent);
     drop_all(&l->pending);
     drop_all(&l->parked);
     drop_all(&l->operators);

@@ -9,6 +9,13 @@
 #include "rendezvous/server/server_priv.h"
 
 #define LISTENER_SOCKETS_MAX 4
+#define LISTENER_SOURCES 256 /* addresses share these, by a hash that nobody knows outside */
+
+/* Where unknown callers come from. */
+struct source {
+    struct list callers; /* struct joiner without a first message, by kin; oldest first */
+    size_t n;
+};
 
 struct rdzv_listener {
     struct loop *loop;
@@ -19,7 +26,10 @@ struct rdzv_listener {
     uint32_t leader_epoch;
     struct listener *sockets[LISTENER_SOCKETS_MAX];
     size_t n_sockets;
-    struct list pending;   /* struct caller without a first message, oldest first */
+    struct list silent;  /* struct joiner that has sent nothing, oldest first */
+    struct list pending; /* struct joiner without a first message, in order of its first bytes */
+    struct source sources[LISTENER_SOURCES]; /* of these two */
+    uint64_t source_seed;
     struct list parked;    /* struct caller, in the order in which they came */
     struct list operators; /* struct caller, the one that is silent for longest first */
     size_t n_pending, n_parked, n_operators;
@@ -37,12 +47,15 @@ struct rdzv_listener {
  * operator, or an unknown peer. */
 struct joiner {
     struct list link;
+    struct list kin;       /* while it is silent or pending */
+    struct source *source; /* the same; NULL: no more */
     struct rdzv_listener *listener;
     size_t *count;             /* the counter of the list that it is in */
     struct conn *conn;         /* owned; NULL before its first bytes: */
     int fd;                    /* owned until it is the conn's */
     struct loop_watch *first;  /* waits for the first bytes */
     bool called;               /* CALL has come */
+    uint64_t since_ns;         /* when it came */
     uint64_t deadline_ns;      /* while it is pending, or an operator */
     struct rdzv_asking asking; /* if it is an operator */
     uint64_t incarnation;      /* parked */

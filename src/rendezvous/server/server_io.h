@@ -20,8 +20,10 @@
  *     … rdzv_listener_serve(l, NULL) or rdzv_listener_free(l), then rdzv_server_free(s)
  *
  * Everything that a peer can make us store is bounded. At most RDZV_PENDING_MAX connections have
- * not sent a valid JOIN, at most half of this process's descriptors, and each for at most
- * RDZV_FIRST_WORD_NS. While a group is formed, only one new connection is accepted in
+ * not sent a valid JOIN, at most half of this process's descriptors: one that has sent nothing for
+ * RDZV_FIRST_BYTES_NS, and each for at most RDZV_FIRST_WORD_NS. Of those beyond, the oldest goes
+ * whose source has most, by rough account, so that one source can't shut out others. While a
+ * group is formed, only one new connection is accepted in
  * RDZV_STRANGER_NS. There are at most RDZV_NODES_MAX parked nodes, and as many joined ones. There
  * are at most RDZV_OPERATORS_MAX operators, each until it is silent for RDZV_OPERATOR_SILENCE_NS;
  * they share the few texts of the status that are still to be sent. Those who ask for stacks are at
@@ -36,12 +38,14 @@
 #include "rendezvous/member/member.h"
 
 #define RDZV_PENDING_MAX 8192
+#define RDZV_FIRST_BYTES_NS (3 * NS_PER_S)
 #define RDZV_FIRST_WORD_NS (10 * NS_PER_S)
-#define RDZV_PROBES_MAX 16 /* at once */
+#define RDZV_ROOM_NS (500 * NS_PER_MS) /* nobody goes sooner for another one */
+#define RDZV_PROBES_MAX 16             /* at once */
 #define RDZV_OPERATORS_MAX 256
 /* While a group is formed, connections are accepted at this rate, after a burst of this many. */
 #define RDZV_STRANGER_NS NS_PER_MS
-#define RDZV_STRANGERS_BURST 8192
+#define RDZV_STRANGERS_BURST 16384
 #define RDZV_OPERATOR_SILENCE_NS (10 * NS_PER_S)
 
 struct rdzv_server;
@@ -50,8 +54,9 @@ struct rdzv_listener;
 struct rdzv_listener_config {
     uint64_t incarnation; /* of this agent */
     char run_id[RDZV_RUN_ID_MAX];
-    uint64_t
-        first_word_ns; /* how long a connection may stay without a JOIN; 0: RDZV_FIRST_WORD_NS */
+    /* How long a connection may stay without a byte, and without a JOIN; 0: RDZV_FIRST_BYTES_NS,
+     * RDZV_FIRST_WORD_NS */
+    uint64_t first_bytes_ns, first_word_ns;
     uint64_t lease_ns, heartbeat_ns; /* for parked connections; 0: the kernel's time-outs */
     struct peer_gate *gate;          /* borrowed; judges who connects. NULL: everybody may */
     /* All callbacks may be NULL. They may call any rdzv_listener function except
