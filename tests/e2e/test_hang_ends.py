@@ -2,9 +2,12 @@
 so that they say where they were.
 """
 import json
+import os
 import re
+import shutil
 import signal
 import socket
+import sys
 import time
 
 import pytest
@@ -150,7 +153,7 @@ def test_a_collectives_own_time_out_leaves_the_stack_of_the_rank_that_hung(job):
 
 # Rank 2 of the first group hangs in one of several ways; the others wait for it.
 HANG = r"""
-import ctypes, os, signal, sys
+import ctypes, os, signal, struct, sys
 
 rank, folder, how = int(os.environ["RANK"]), sys.argv[1], os.environ["HOW"]
 
@@ -160,7 +163,22 @@ def all_reduce():
 def on_abort(signo, frame):
     open(folder + "/aborted", "w").close()
 
+def fuse_mount():
+    # As that of torch_hang.py: its server is this process, and answers only the greeting.
+    libc, fd, where = ctypes.CDLL(None), os.open("/dev/fuse", os.O_RDWR), folder + "/dead"
+    os.mkdir(where)
+    options = f"fd={fd},rootmode=40000,user_id=0,group_id=0".encode()
+    if (libc.unshare(0x20000) or libc.mount(b"none", b"/", None, 0x44000, None)
+            or libc.mount(b"dead", where.encode(), b"fuse.dead", 0, options)):
+        raise OSError("a FUSE file system cannot be mounted")
+    unique = struct.unpack_from("=IIQ", os.read(fd, 1 << 17))[2]
+    answer = struct.pack("=4I2H2I2H8I", 7, 31, 65536, 0, 16, 12, 65536, 1, 0, 0, *[0] * 8)
+    os.write(fd, struct.pack("=IiQ", 16 + len(answer), 0, unique) + answer)
+    return where
+
 def hold():
+    if how == "fuse":
+        open(fuse_mount() + "/data")
     if how == "gil":
         ctypes.PyDLL(None).sleep(1000)
     elif how == "stopped":
@@ -177,16 +195,50 @@ hold() if rank == 2 else all_reduce()
 """
 
 
-@pytest.mark.parametrize("how", ["gil", "stopped", "program", "handler"])
-def test_who_hangs_says_where_and_has_not_failed(job, how):
+NO_EU_STACK = "native stack: eu-stack is not installed (elfutils)"
+
+
+def hangs(job, how, **env):
     nodes = Nodes(job, HANG, "--max-restarts=1", "--hang-timeout=6", "--hang-still=6", "--hang-report=0",
-                  env={"HOW": how, "PYTHONFAULTHANDLER": "1"})
+                  env={"HOW": how, "PYTHONFAULTHANDLER": "1", **env})
     assert nodes.finish(180) == [0, 0], nodes.said()
     [hang] = nodes.timeline("hang")
     assert "rank 2" in hang["cause"], hang
+    return nodes
+
+
+def native_stack(nodes):
+    """What hang.json has of rank 2: its native stack, and what is missing."""
+    [native] = json.loads((nodes.kept() / "hang.json").read_text())["native_stacks"]
+    text = (nodes.kept() / "hang.txt").read_text()
+    assert native["rank"] == 2 and re.search(r"^native stacks, .*\n\nrank 2 \(node ", text, re.M), text
+    return native["stack"], native["gaps"]
+
+
+@pytest.mark.parametrize("how", ["gil", "stopped", "program", "handler"])
+def test_who_hangs_says_where_and_has_not_failed(job, how):
+    nodes = hangs(job, how)
     assert not nodes.timeline("worker_failed") and "ended with" not in nodes.said(), nodes.said()
     wrote = nodes.said() + "".join(p.read_text() for p in nodes.logs.glob("**/stderr.log"))
     if how in ("gil", "stopped"):
         assert re.search(r"Fatal Python error: Aborted(.*\n)*.*line \d+ in hold", wrote), wrote
     assert (job.tmp / "aborted").exists() == (how == "handler")
     assert not list(job.tmp.glob("core*")), "no core is written"
+    stack, gaps = native_stack(nodes)
+    if shutil.which("eu-stack") is None:
+        assert gaps == [NO_EU_STACK], gaps
+        return
+    assert re.search(r"thread \d+:\n(  .*\n)*  .*(sleep|pause|kill)", stack or ""), (stack, gaps)
+
+
+def test_who_waits_for_a_dead_file_system_is_not_attached_to(job):
+    if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("only root can mount a FUSE file system, with /dev/fuse")
+    stack, gaps = native_stack(hangs(job, "fuse"))
+    assert stack is None and len(gaps) == 1 and "which must not be disturbed" in gaps[0], gaps
+
+
+def test_without_eu_stack_the_file_says_so(job):
+    (job.tmp / "bin").mkdir()
+    stack, gaps = native_stack(hangs(job, "gil", PATH=str(job.tmp / "bin"), PYTHON_EXEC=sys.executable))
+    assert stack is None and gaps == [NO_EU_STACK], gaps

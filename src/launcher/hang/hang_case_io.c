@@ -48,11 +48,17 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
         on_compared(c, &(struct hang_compared){.code = r, .line = "", .text = "", .json = ""});
 }
 
+uint64_t hang_case_native_ns(const struct job_spec *spec) {
+    return MIN2(spec->evidence_timeout_ns, HANG_LOOK_MAX_NS) / 4;
+}
+
 int hang_case_new(const struct hang_case_config *config, const struct hang_case_ask *ask,
                   hang_compared_fn *fn, void *arg, struct hang_case **ret) {
     uint64_t timeout_ns = MIN2(config->spec->evidence_timeout_ns, HANG_LOOK_MAX_NS);
     if (timeout_ns == 0)
         return -ECANCELED;
+    if (ask->ends)
+        timeout_ns -= hang_case_native_ns(config->spec);
     struct hang_case *c = xcalloc(1, sizeof *c);
     *c = (struct hang_case){.config = *config,
                             .quiet_ns = ask->quiet_ns,

@@ -29,6 +29,8 @@ struct hang_case_ask { /* copied */
      * which waits for the evidence. NULL: nobody */
     const bool *waited;
     uint32_t failed;
+    /* The group will be stopped for it: a part of the time is left for the native stacks. */
+    bool ends;
 };
 
 struct hang_case;
@@ -37,6 +39,8 @@ struct hang_case;
  * workers run. */
 _must_use_ int hang_case_new(const struct hang_case_config *config, const struct hang_case_ask *ask,
                              hang_compared_fn *fn, void *arg, struct hang_case **ret);
+/* That part: a quarter of --evidence-timeout. */
+uint64_t hang_case_native_ns(const struct job_spec *spec);
 void hang_case_free(struct hang_case *c); /* cancels; takes NULL */
 /* The nodes are not asked any more: what they have answered is being compared. */
 bool hang_case_has_answers(const struct hang_case *c);

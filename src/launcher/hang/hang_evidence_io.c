@@ -38,6 +38,9 @@ struct hang_evidence {
     uint32_t last_id;
     struct round *round;   /* NULL: nothing is asked */
     struct list questions; /* of the round */
+    struct round *ends;    /* native stacks of suspects who are about to be ended; NULL: none */
+    hang_answers_fn *ends_fn;
+    void *ends_arg;
 };
 
 /* ---- a round ---- */
@@ -60,12 +63,15 @@ static void arm(struct hang_evidence *e) {
         LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
             due = MIN2(due, q->end_ns);
     }
+    if (e->ends != NULL)
+        due = MIN2(due, e->ends->end_ns);
     loop_timer_set(e->timer, due);
 }
 
-/* All who asked get it from the timer, never from inside a call. */
-static void round_over(struct hang_evidence *e) {
-    e->round->end_ns = clock_now_ns();
+/* All who asked get it from the timer, never from inside a call. NULL: there is none. */
+static void round_over(struct hang_evidence *e, struct round *r) {
+    if (r != NULL)
+        r->end_ns = clock_now_ns();
     arm(e);
 }
 
@@ -76,22 +82,21 @@ static void drop_answer(struct round *r, uint32_t node) {
     strbuf_fini(json);
 }
 
-static void close_answer(struct hang_evidence *e, uint32_t node, const char *missing) {
-    struct round *r = e->round;
+static void close_answer(struct hang_evidence *e, struct round *r, uint32_t node,
+                         const char *missing) {
     r->open[node] = false;
     r->answers.nodes[node].missing = missing;
     if (missing != NULL)
         drop_answer(r, node);
     if (--r->n_open == 0)
-        round_over(e);
+        round_over(e, r);
 }
 
-static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds) {
+static struct round *new_round(struct hang_evidence *e, uint64_t timeout_ns) {
     uint32_t n = e->group.n_nodes;
-    struct round *r = e->round = xcalloc(1, sizeof *r);
+    struct round *r = xcalloc(1, sizeof *r);
     r->refs = 1;
     r->id = ++e->last_id;
-    r->holds = holds;
     r->timeout_ns = timeout_ns;
     r->end_ns = clock_now_ns() + timeout_ns + HANG_ANSWERS_LATE_NS;
     hang_group_copy(&e->group, &r->answers.group);
@@ -100,18 +105,24 @@ static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds
     r->open = xcalloc(n, sizeof *r->open);
     r->n_open = n;
     memset(r->open, true, n);
+    for (uint32_t i = 0; i < n; i++)
+        r->answers.nodes[i].missing = "it did not answer in time";
+    return r;
+}
+
+static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds) {
+    struct round *r = e->round = new_round(e, timeout_ns);
+    r->holds = holds;
     struct rdzv_evidence_ask ask = {
         .generation = e->group.generation, .id = r->id, .timeout_ns = timeout_ns, .holds = holds};
-    for (uint32_t i = 0; i < n; i++) {
-        r->answers.nodes[i].missing = "it did not answer in time";
+    for (uint32_t i = 0; i < e->group.n_nodes; i++)
         if (!e->ops.ask(e->arg, e->group.nodes[i].incarnation, &ask))
-            close_answer(e, i, "it is not connected");
-    }
+            close_answer(e, r, i, "it is not connected");
 }
 
 void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
                          const struct rdzv_evidence *piece) {
-    struct round *r = e->round;
+    struct round *r = e->ends != NULL && piece->id == e->ends->id ? e->ends : e->round;
     if (r == NULL || piece->id != r->id)
         return;
     uint32_t node = hang_group_find(&r->answers.group, incarnation);
@@ -122,19 +133,24 @@ void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
     if (piece->first)
         drop_answer(r, node);
     if (a->json.len + len > RDZV_EVIDENCE_MAX || r->bytes + len > HANG_ANSWERS_MAX) {
-        close_answer(e, node, "its answer is too long");
+        close_answer(e, r, node, "its answer is too long");
         return;
     }
     r->bytes += len;
     strbuf_add_bytes(&a->json, piece->text, len);
     if (piece->last)
-        close_answer(e, node, a->json.len == 0 ? "no workers run there" : NULL);
+        close_answer(e, r, node, a->json.len == 0 ? "no workers run there" : NULL);
+}
+
+static void forget_node(struct hang_evidence *e, struct round *r, uint64_t incarnation) {
+    uint32_t node = r == NULL ? 0 : hang_group_find(&r->answers.group, incarnation);
+    if (r != NULL && node < r->answers.group.n_nodes && r->open[node])
+        close_answer(e, r, node, "it was lost");
 }
 
 void hang_evidence_forgotten(struct hang_evidence *e, uint64_t incarnation) {
-    uint32_t node = e->round == NULL ? 0 : hang_group_find(&e->round->answers.group, incarnation);
-    if (e->round != NULL && node < e->round->answers.group.n_nodes && e->round->open[node])
-        close_answer(e, node, "it was lost");
+    forget_node(e, e->round, incarnation);
+    forget_node(e, e->ends, incarnation);
 }
 
 /* ---- questions ---- */
@@ -146,13 +162,25 @@ static void answer(struct hang_question *q, const struct hang_answers *answers) 
     fn(arg, answers);
 }
 
+static void tell_ends(struct hang_evidence *e, uint64_t now) {
+    struct round *r = e->ends;
+    if (r == NULL || now < r->end_ns)
+        return;
+    e->ends = NULL;
+    e->ends_fn(e->ends_arg, &r->answers);
+    round_unref(r);
+}
+
 /* Who is called can ask again, and can cancel the questions of others. */
 static void on_timer(void *arg) {
     struct hang_evidence *e = arg;
     uint64_t now = clock_now_ns();
+    tell_ends(e, now);
     struct round *r = e->round;
-    if (r == NULL)
+    if (r == NULL) {
+        arm(e);
         return;
+    }
     bool over = now >= r->end_ns;
     struct list due = LIST_INIT(due);
     LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
@@ -218,25 +246,47 @@ int hang_evidence_ask_along(struct hang_evidence *e, uint64_t timeout_ns, hang_a
     return ask(e, timeout_ns, FOR_OPERATOR, fn, arg, ret);
 }
 
-void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects) {
+static void end_ranks_of(struct hang_evidence *e, uint32_t node, const bool *suspects,
+                         struct rdzv_evidence_ask *ask) {
+    const struct hang_node *n = &e->group.nodes[node];
+    for (uint32_t k = 0; k < n->nproc && ask->n_ends < RDZV_ENDS_MAX; k++)
+        if (suspects[n->first_rank + k])
+            ask->ends[ask->n_ends++].rank = n->first_rank + k;
+}
+
+void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint64_t timeout_ns,
+                             hang_answers_fn *fn, void *arg) {
     const struct hang_group *g = &e->group;
+    uint32_t n = 0;
+    hang_evidence_forget_ends(e);
+    struct round *r = timeout_ns > 0 ? e->ends = new_round(e, timeout_ns) : NULL;
+    e->ends_fn = fn;
+    e->ends_arg = arg;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        const struct hang_node *n = &g->nodes[i];
-        struct rdzv_evidence_ask ask = {.generation = g->generation, .id = ++e->last_id};
-        for (uint32_t k = 0; k < n->nproc && ask.n_ends < RDZV_ENDS_MAX; k++)
-            if (suspects[n->first_rank + k])
-                ask.ends[ask.n_ends++].rank = n->first_rank + k;
-        if (ask.n_ends > 0)
-            (void)e->ops.ask(e->arg, n->incarnation, &ask); /* else the stop alone ends them */
+        struct rdzv_evidence_ask ask = {.generation = g->generation};
+        end_ranks_of(e, i, suspects, &ask);
+        bool reads = r != NULL && ask.n_ends > 0 && n + ask.n_ends <= HANG_ENDS_READ_MAX;
+        n += reads ? ask.n_ends : 0;
+        ask.id = reads ? r->id : ++e->last_id;
+        ask.timeout_ns = reads ? timeout_ns : 0;
+        bool asked = ask.n_ends > 0 && e->ops.ask(e->arg, g->nodes[i].incarnation, &ask);
+        if (r != NULL && !(reads && asked)) /* the stop alone ends who was not reached */
+            close_answer(e, r, i, !reads ? "there are too many suspects" : "it is not connected");
     }
+    arm(e);
+}
+
+void hang_evidence_forget_ends(struct hang_evidence *e) {
+    round_unref(TAKE_PTR(e->ends));
+    arm(e);
 }
 
 void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *group) {
     struct rdzv_evidence_ask ask = {.generation = group->generation, .id = ++e->last_id};
     for (uint32_t i = 0; i < group->n_nodes; i++)
         (void)e->ops.ask(e->arg, group->nodes[i].incarnation, &ask); /* else its own time ends it */
-    if (e->round != NULL)
-        round_over(e);
+    round_over(e, e->round);
+    round_over(e, e->ends);
 }
 
 void hang_question_free(struct hang_question *q) {
@@ -250,8 +300,8 @@ void hang_question_free(struct hang_question *q) {
 
 void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group) {
     hang_group_fini(&e->group);
-    if (e->round != NULL)
-        round_over(e);
+    round_over(e, e->round);
+    round_over(e, e->ends);
     hang_group_copy(group, &e->group);
 }
 
@@ -260,7 +310,7 @@ const struct hang_group *hang_evidence_group(const struct hang_evidence *e) { re
 void hang_evidence_end(struct hang_evidence *e) {
     hang_group_fini(&e->group);
     if (e->round != NULL && !e->round->holds)
-        round_over(e);
+        round_over(e, e->round);
 }
 
 /* ---- life ---- */
@@ -285,6 +335,7 @@ void hang_evidence_free(struct hang_evidence *e) {
     LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
         hang_question_free(q);
     round_unref(e->round);
+    round_unref(e->ends);
     hang_group_fini(&e->group);
     loop_timer_free(e->timer);
     free(e);

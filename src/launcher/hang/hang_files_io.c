@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text/strbuf.h"
 #include "io/file.h"
 #include "launcher/logs/logdir_io.h"
 
@@ -130,4 +131,31 @@ int hang_files_write(const char *dir, const char *name, const struct hang_files_
     }
     *ret_path = TAKE_PTR(text_path);
     return 0;
+}
+
+/* ---- adding ---- */
+
+static int add_to(const char *path, size_t max, const char *closing, const char *more, size_t len,
+                  struct err *err) {
+    _cleanup_(freep) char *was = NULL;
+    _cleanup_(strbuf_fini) struct strbuf all = {0};
+    size_t was_len = 0, end_len = strlen(closing);
+    int r = file_read_text(path, max, &was, &was_len);
+    if (r == 0 && (was_len < end_len || strcmp(was + was_len - end_len, closing) != 0))
+        r = -EINVAL;
+    if (r < 0)
+        return err_set(err, r, "can't read %s: %s", path, strerror(-r));
+    strbuf_add_bytes(&all, was, was_len - end_len);
+    strbuf_add_bytes(&all, more, len);
+    strbuf_add(&all, closing);
+    return write_one(path, &(struct hang_files_text){strbuf_text(&all), all.len}, err);
+}
+
+int hang_files_amend(const char *path, const struct hang_files_text *text,
+                     const struct hang_files_text *json, struct err *err) {
+    const char *name = strrchr(path, '/');
+    _cleanup_(freep) char *json_path = xasprintf(
+        "%.*s/hang.json", name == NULL ? 1 : (int)(name - path), name == NULL ? "." : path);
+    int r = add_to(path, HANG_FILES_BYTES, "", text->data, text->len, err);
+    return r < 0 ? r : add_to(json_path, HANG_FILES_BYTES, "}", json->data, json->len, err);
 }

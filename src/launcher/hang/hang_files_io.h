@@ -28,3 +28,7 @@ _must_use_ int hang_files_write(const char *dir, const char *name,
                                 const struct hang_files_text *text,
                                 const struct hang_files_text *json, char **ret_path,
                                 struct err *err);
+/* Adds to files that are there: the text at the end of this hang.txt, and members (",\"key\":…") to
+ * the object in the hang.json beside it. The same. */
+_must_use_ int hang_files_amend(const char *path, const struct hang_files_text *text,
+                                const struct hang_files_text *json, struct err *err);

@@ -10,6 +10,7 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "launcher/hang/hang_case_io.h"
+#include "launcher/hang/hang_native_io.h"
 #include "watchdog/verdict/hang.h"
 
 #define OPEN_MAX 4 /* cases; a report more than these is said without evidence */
@@ -32,6 +33,7 @@ struct open_case {
 };
 
 struct hang_leader {
+    struct loop *loop;
     struct hang_leader_config config;
     struct hang_case_config cases;
     struct hang_leader_ops ops;
@@ -43,7 +45,8 @@ struct hang_leader {
     uint64_t began_ns;
     struct list open; /* struct open_case */
     uint32_t n_open;
-    bool files_failed; /* and that was said */
+    struct hang_native *native; /* of suspects that are being ended; NULL: none */
+    bool files_failed;          /* and that was said */
     struct rdzv_watchdog watchdog;
     bool told; /* since the last beat it was said that the job is quiet, or hangs */
 };
@@ -104,15 +107,37 @@ static void say_files(struct hang_leader *l, const struct hang_compared *seen) {
     }
 }
 
-/* A worker without evidence is a suspect if its signs alone say so. */
+static void on_native(void *arg, const char *error) {
+    struct hang_leader *l = arg;
+    l->native = NULL;
+    if (error != NULL)
+        log_warning("native stacks can't be kept: %s", error);
+    if (!hang_leader_is_busy(l))
+        l->ops.idle(l->arg);
+}
+
+/* A worker without evidence is a suspect if its signs alone say so. If there is no suspect, nobody
+ * is disturbed before the stop. Without files there is no place for native stacks. */
 static void end_suspects(struct hang_leader *l, const struct open_case *c,
                          const struct hang_compared *seen) {
     _cleanup_(freep) bool *suspects = xcalloc(l->group.world_size, sizeof *suspects);
+    bool any = true;
     if (seen != NULL && seen->n_suspects > 0 && seen->n_ranks == l->group.world_size)
         memcpy(suspects, seen->suspects, seen->n_ranks * sizeof *suspects);
     else if (c->suspect.incarnation != 0)
         suspects[c->suspect.rank] = true;
-    hang_evidence_end_ranks(l->config.evidence, suspects);
+    else
+        any = false;
+    hang_native_free(TAKE_PTR(l->native));
+    struct hang_native_ask ask = {.evidence = l->config.evidence,
+                                  .suspects = suspects,
+                                  .timeout_ns = hang_case_native_ns(l->config.spec),
+                                  .path = seen == NULL ? NULL : seen->path,
+                                  .files_timeout_ns = l->config.spec->evidence_timeout_ns};
+    if (any && ask.timeout_ns > 0 && ask.path != NULL)
+        hang_native_new(l->loop, &ask, on_native, l, &l->native);
+    else
+        hang_evidence_end_ranks(l->config.evidence, suspects, 0, NULL, NULL);
 }
 
 static void write_event(struct hang_leader *l, enum timeline_kind kind, const struct failure *who,
@@ -216,8 +241,11 @@ static void open_case(struct hang_leader *l, const struct hang_update *u) {
     if (u->n_suspects > 0)
         blame(l, u->suspects[0].rank, u->suspects[0].node, 0, &c->suspect);
     list_append(&l->open, &c->link);
-    struct hang_case_ask ask = {
-        .what = u->text, .quiet_ns = u->quiet_ns, .signs = u->suspects, .n_signs = u->n_suspects};
+    struct hang_case_ask ask = {.what = u->text,
+                                .quiet_ns = u->quiet_ns,
+                                .signs = u->suspects,
+                                .n_signs = u->n_suspects,
+                                .ends = u->hung && u->restart};
     bool asks = l->n_open++ < OPEN_MAX && hang_case_new(&l->cases, &ask, on_seen, c, &c->io) == 0;
     if (!asks) {
         decide(c, NULL);
@@ -249,7 +277,7 @@ bool hang_leader_is_busy(const struct hang_leader *l) {
     LIST_FOR_EACH(const struct open_case, c, &l->open, link)
         if (c->failed && !c->let_go)
             return true;
-    return false;
+    return l->native != NULL;
 }
 
 static enum watchdog_state state_of(enum hang_state state) {
@@ -333,6 +361,7 @@ void hang_leader_let_go(struct hang_leader *l) {
         c->let_go = true;
         forget_answers(c);
     }
+    hang_native_free(TAKE_PTR(l->native));
 }
 
 void hang_leader_end(struct hang_leader *l) {
@@ -404,7 +433,7 @@ int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
                     const struct hang_leader_ops *ops, void *arg, struct hang_leader **ret) {
     const struct job_spec *spec = config->spec;
     struct hang_leader *l = xcalloc(1, sizeof *l);
-    *l = (struct hang_leader){.config = *config, .ops = *ops, .arg = arg};
+    *l = (struct hang_leader){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
     l->cases = (struct hang_case_config){
         .loop = loop, .spec = spec, .evidence = config->evidence, .dir = log_dir, .arg = l};
     list_init(&l->open);
@@ -429,6 +458,7 @@ void hang_leader_free(struct hang_leader *l) {
         hang_case_free(c->io);
         close_case(c);
     }
+    hang_native_free(l->native);
     hang_group_fini(&l->group);
     free(l->waited_ns);
     hang_free(l->hang);

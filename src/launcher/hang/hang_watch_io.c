@@ -45,6 +45,12 @@ struct hang_watch {
     uint64_t ends_leader; /* who has asked for that: another one's stop is not for a hang */
     uint64_t give_up_ns;  /* nobody waits for the answer then */
     struct hang_reply *reply;
+    /* Native stacks of suspects, which are read before they are ended; a stop waits for it. NULL:
+     * none are */
+    struct gather *native;
+    uint32_t native_id;
+    uint64_t native_give_up_ns;
+    struct hang_reply *native_reply;
 };
 
 /* ---- what the leader is told ---- */
@@ -148,11 +154,12 @@ static void add_still(struct hang_watch *w, struct gather_worker *workers, uint6
     }
 }
 
+/* After what kept a stop waiting. */
 static void held_no_more(struct hang_watch *w) {
-    if (!w->holds)
-        return;
+    bool held = w->holds;
     w->holds = false;
-    w->ops.gathered(w->arg);
+    if (held && !hang_watch_holds(w))
+        w->ops.gathered(w->arg);
 }
 
 static void on_gathered(void *arg, const char *json, size_t len) {
@@ -195,6 +202,42 @@ static void stop_gathering(struct hang_watch *w) {
     hang_reply_stop(w->reply);
 }
 
+/* ---- suspects that are ended ---- */
+
+static void on_native(void *arg, const char *json, size_t len) {
+    struct hang_watch *w = arg;
+    w->native = NULL;
+    hang_reply_start(w->native_reply, w->native_id, json, len, w->native_give_up_ns);
+    if (!hang_watch_holds(w))
+        w->ops.gathered(w->arg);
+}
+
+static void stop_native(struct hang_watch *w) {
+    gather_free(TAKE_PTR(w->native));
+    hang_reply_stop(w->native_reply);
+}
+
+/* Reads their native stacks, if they are asked for. */
+static void read_native(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
+    struct gather_worker workers[RDZV_ENDS_MAX];
+    struct gather_ask gather = {.node = w->config.host,
+                                .workers = workers,
+                                .timeout_ns = MIN2(ask->timeout_ns, HANG_LOOK_MAX_NS),
+                                .native = true};
+    stop_native(w);
+    for (uint32_t i = 0; i < w->n_ends; i++) {
+        pid_t pid = local_workers_pid(w->config.workers, w->ends[i]);
+        if (pid > 0)
+            workers[gather.n++] = (struct gather_worker){
+                .rank = w->first_rank + w->ends[i], .local_rank = w->ends[i], .pid = pid};
+    }
+    w->native_id = ask->id;
+    w->native_give_up_ns = clock_now_ns() + gather.timeout_ns + NS_PER_S;
+    int r = gather.n == 0 ? -ESRCH : gather_new(w->loop, &gather, on_native, w, &w->native);
+    if (r < 0)
+        hang_reply_start(w->native_reply, w->native_id, "", 0, w->native_give_up_ns);
+}
+
 /* Whom the stop that follows ends by SIGABRT. */
 static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
     w->n_ends = 0;
@@ -206,9 +249,13 @@ static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask)
 
 /* The job is being ended: the stop of its workers goes on at once. */
 static void let_go(struct hang_watch *w) {
+    bool held = hang_watch_holds(w);
     w->n_ends = 0;
+    w->holds = false;
     stop_gathering(w);
-    held_no_more(w);
+    stop_native(w);
+    if (held)
+        w->ops.gathered(w->arg);
 }
 
 void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
@@ -218,6 +265,8 @@ void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
     if (ask->n_ends > 0) { /* no question */
         if (same)
             read_ends(w, ask);
+        if (same && ask->timeout_ns > 0)
+            read_native(w, ask);
         return;
     }
     if (ask->timeout_ns == 0) {
@@ -243,6 +292,7 @@ void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
 
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form) {
     hang_watch_stop(w);
+    stop_native(w);
     w->n_ends = 0;
     w->generation = generation;
     w->first_rank = form->first_rank;
@@ -263,7 +313,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     loop_timer_set(w->timer, clock_now_ns() + TICK_NS);
 }
 
-bool hang_watch_holds(const struct hang_watch *w) { return w->holds; }
+bool hang_watch_holds(const struct hang_watch *w) { return w->holds || w->native != NULL; }
 
 static uint32_t n_ends(const struct hang_watch *w) {
     return w->ops.leader(w->arg) == w->ends_leader ? w->n_ends : 0;
@@ -308,7 +358,10 @@ int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
     int r = loop_timer_new(loop, on_timer, w, &w->timer);
     if (r == 0)
         r = hang_reply_new(loop, ops->evidence, arg, &w->reply);
+    if (r == 0)
+        r = hang_reply_new(loop, ops->evidence, arg, &w->native_reply);
     if (r < 0) {
+        hang_reply_free(w->reply);
         loop_timer_free(w->timer);
         free(w);
         return r;
@@ -321,8 +374,10 @@ void hang_watch_free(struct hang_watch *w) {
     if (w == NULL)
         return;
     stop_gathering(w);
+    stop_native(w);
     hang_watch_stop(w);
     hang_reply_free(w->reply);
+    hang_reply_free(w->native_reply);
     loop_timer_free(w->timer);
     free(w);
 }

@@ -287,8 +287,9 @@ struct rdzv_evidence_ask {
      * ended: nothing waits for evidence any more, nor for the end of suspects */
     uint64_t timeout_ns;
     bool holds; /* a stop for a failure that follows waits until it was looked at */
-    /* No question: these ranks are suspects of the hang that ends the group, and get SIGABRT before
-     * the stop that follows. */
+    /* These ranks are suspects of the hang that ends the group, and get SIGABRT before the stop
+     * that follows. With a time, their native stacks are read before, and are the answer; else it
+     * is no question. Work on other questions goes on. */
     uint32_t n_ends;
     struct rdzv_rank ends[RDZV_ENDS_MAX];
 };

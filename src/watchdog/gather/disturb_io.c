@@ -3,61 +3,149 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include "io/clock.h"
 #include "io/process/helper_call.h"
+#include "io/process/proc.h"
+#include "watchdog/gather/native.h"
+#include "watchdog/signs/signs.h"
 
-#define PROGRAM "eu-stack"
+#define TOOL "eu-stack"
 #define NOT_FOUND "\n" /* said by the helper itself: no stack begins like that */
+#define AT_ONCE 4      /* processes whose stacks are read at the same time */
+#define LOOKS_MAX 3    /* at a thread that runs, or sleeps, in turn */
 
-bool disturb_may_attach(const struct evidence_thread *main) {
-    return main->state != 0 && main->state != 'D' && main->state != 'Z' && main->state != 't' &&
-           strstr(main->wchan, "fuse") == NULL && strcmp(main->wchan, "request_wait_answer") != 0;
+/* ---- whether a process may be attached to ---- */
+
+bool disturb_may_attach(char state, const char *wchan) {
+    bool sleeps = state == 'S' || state == 'I';
+    return state != 0 && state != 'D' && state != 't' && strstr(wchan, "fuse") == NULL &&
+           strcmp(wchan, "request_wait_answer") != 0 &&
+           !(sleeps && (wchan[0] == '\0' || strcmp(wchan, "0") == 0));
 }
+
+struct look {
+    pid_t pid;
+    uint64_t end_ns;
+    char *why; /* [EVIDENCE_LINE_MAX] why not; "": it may be attached to */
+};
+
+/* A thread that has ended hinders nobody. */
+static bool look_at(pid_t pid, int tid, char *ret_state, char wchan[EVIDENCE_WORD_MAX]) {
+    char name[PROC_PATH_MAX], stat[512];
+    (void)snprintf(name, sizeof name, "/task/%d/stat", tid);
+    ssize_t n = proc_read(pid, name, stat, sizeof stat);
+    *ret_state = n > 0 ? signs_state(stat, (size_t)n) : 'X';
+    (void)snprintf(name, sizeof name, "/task/%d/wchan", tid);
+    n = proc_read(pid, name, wchan, EVIDENCE_WORD_MAX - 1);
+    wchan[n > 0 ? n : 0] = '\0';
+    return *ret_state != 'X' && *ret_state != 'Z';
+}
+
+/* The kernel does not say where a thread waits that has just begun to run: then it is looked at
+ * again. */
+static void judge_thread(void *arg, int tid) {
+    struct look *l = arg;
+    char wchan[EVIDENCE_WORD_MAX], state;
+    if (l->why[0] != '\0')
+        return;
+    if (clock_now_ns() >= l->end_ns)
+        (void)snprintf(l->why, EVIDENCE_LINE_MAX, "no time was left");
+    for (int i = 0; i < LOOKS_MAX; i++)
+        if (!look_at(l->pid, tid, &state, wchan) || disturb_may_attach(state, wchan))
+            return;
+    if (strcmp(wchan, "0") == 0 || wchan[0] == '\0')
+        (void)snprintf(l->why, EVIDENCE_LINE_MAX,
+                       "not read, because what thread %d waits for (%c) can't be seen", tid, state);
+    else
+        (void)snprintf(l->why, EVIDENCE_LINE_MAX,
+                       "not read, because thread %d is in %s (%c), which must not be disturbed",
+                       tid, wchan, state);
+}
+
+/* Fills in why it may not be attached to. */
+static void judge(pid_t pid, uint64_t end_ns, char why[EVIDENCE_LINE_MAX]) {
+    struct look l = {.pid = pid, .end_ns = end_ns, .why = why};
+    char path[PROC_PATH_MAX];
+    pid_t tracer = proc_tracer(pid);
+    why[0] = '\0';
+    if (tracer > 0) {
+        (void)snprintf(why, EVIDENCE_LINE_MAX, "not read, because process %d traces it",
+                       (int)tracer);
+        return;
+    }
+    proc_path(path, pid, "/task");
+    int r = proc_each_number(path, judge_thread, &l);
+    if (r < 0 && why[0] == '\0')
+        (void)snprintf(why, EVIDENCE_LINE_MAX, "its threads can't be listed: %s", strerror(-r));
+}
+
+/* ---- native stacks ---- */
 
 static int run(int fd, void *arg) {
     char pid[16];
     (void)snprintf(pid, sizeof pid, "%d", *(const int32_t *)arg);
+    (void)unsetenv("DEBUGINFOD_URLS"); /* or it asks a server for each library */
     if (dup2(fd, STDOUT_FILENO) >= 0)
-        (void)execlp(PROGRAM, PROGRAM, "-p", pid, (char *)NULL);
+        (void)execlp(TOOL, TOOL, "-p", pid, (char *)NULL);
     return helper_send(fd, NOT_FOUND, 1) ? 127 : 1;
 }
 
-void disturb_native_stack(struct evidence_worker *w, uint64_t deadline_ns) {
+static struct helper_call *begin(struct evidence_worker *w, uint64_t end_ns) {
+    char why[EVIDENCE_LINE_MAX];
+    struct helper_call *call = NULL;
+    if (w->ended)
+        return NULL;
+    judge(w->pid, end_ns, why);
     uint64_t now = clock_now_ns();
     struct helper_call_config config = {.name = "muster-native",
                                         .run = run,
                                         .arg = &w->pid,
-                                        .timeout_ns = deadline_ns > now ? deadline_ns - now : 0,
-                                        .max_bytes = EVIDENCE_TEXT_MAX};
-    struct helper_call *call = NULL;
-    struct helper_answer a = {0};
-    if (w->n_threads == 0 || w->ended)
-        return;
-    if (!disturb_may_attach(&w->threads[0])) {
-        evidence_worker_gap(w, "native stack: not read, because process %d is in %s", (int)w->pid,
-                            w->threads[0].wchan[0] != '\0' ? w->threads[0].wchan
-                                                           : "a wait that can't be interrupted");
-        return;
-    }
-    int r = helper_call_new(NULL, &config, NULL, NULL, &call);
-    if (r == 0) {
-        helper_call_wait(call, &a);
-        r = a.code;
-    }
-    if (r == 0 && a.len == 1 && a.data[0] == NOT_FOUND[0])
-        evidence_worker_gap(w, "native stack: no " PROGRAM " in PATH (install elfutils)");
-    else if (a.len > 0) /* also if it is not complete */
-        w->native_stack = xstrndup(a.data, MIN2(a.len, (size_t)EVIDENCE_TEXT_MAX));
-    if (r < 0)
-        evidence_worker_gap(w, "native stack: " PROGRAM ": %s", strerror(-r));
-    else if (a.len == 0)
-        evidence_worker_gap(w, "native stack: " PROGRAM " said nothing");
-    helper_call_free(call);
+                                        .timeout_ns = end_ns > now ? end_ns - now : 0,
+                                        .max_bytes = NATIVE_OUTPUT_MAX};
+    int r = why[0] != '\0' ? 0 : helper_call_new(NULL, &config, NULL, NULL, &call);
+    if (why[0] != '\0')
+        evidence_worker_gap(w, "native stack: %.200s", why);
+    else if (r < 0)
+        evidence_worker_gap(w, "native stack: no process could be started: %s", strerror(-r));
+    return call;
 }
+
+static void take(struct evidence_worker *w, struct helper_call *call) {
+    struct helper_answer a;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    helper_call_wait(call, &a);
+    if (a.len == 1 && a.data[0] == NOT_FOUND[0]) {
+        evidence_worker_gap(w, "native stack: " TOOL " is not installed (elfutils)");
+        return;
+    }
+    native_shorten(a.data, a.len, EVIDENCE_TEXT_MAX, &text); /* also if it is not complete */
+    if (a.code == -ETIMEDOUT)
+        evidence_worker_gap(w, "native stack: " TOOL " did not end in time");
+    else if (a.code < 0 && a.code != -EMSGSIZE)
+        evidence_worker_gap(w, "native stack: " TOOL ": %s", strerror(-a.code));
+    else if (text.len == 0)
+        evidence_worker_gap(w, "native stack: " TOOL " of process %d told nothing", (int)w->pid);
+    if (text.len > 0)
+        w->native_stack = strbuf_take(&text);
+}
+
+void disturb_native_stacks(struct evidence *e, uint64_t deadline_ns) {
+    struct helper_call *calls[AT_ONCE] = {NULL};
+    for (uint32_t i = 0; i < e->n_workers + AT_ONCE; i++) {
+        struct helper_call **at = &calls[i % AT_ONCE];
+        if (*at != NULL)
+            take(&e->workers[i - AT_ONCE], *at);
+        helper_call_free(*at);
+        *at = i < e->n_workers ? begin(&e->workers[i], deadline_ns) : NULL;
+    }
+}
+
+/* ---- the end ---- */
 
 /* With a limit of 0 bytes there is no file, but a program that core_pattern names (core(5)) gets
  * the core all the same, however large it is. With 1 the kernel makes none (fs/coredump.c), but who

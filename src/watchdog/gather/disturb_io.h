@@ -5,13 +5,15 @@
 
 #include "watchdog/evidence/evidence.h"
 
-/* The native stacks of all threads of the worker, by eu-stack of elfutils if it is installed, which
- * stops the process meanwhile. Nothing attaches to a process in a wait that can't be interrupted,
- * or in one of FUSE: it would hang, and make that wait one that can't be killed. Blocks until
- * deadline_ns (CLOCK_MONOTONIC) at most. What is missing is a gap. */
-void disturb_native_stack(struct evidence_worker *w, uint64_t deadline_ns);
-/* Whether this wait allows to attach. */
-bool disturb_may_attach(const struct evidence_thread *main);
+/* The native stacks of all threads of these workers, by eu-stack of elfutils if it is installed,
+ * which stops each process meanwhile. Nothing attaches to a process that is traced, or with a
+ * thread in a wait that can't be interrupted, or in one of FUSE: it would hang, and make that wait
+ * one that can't be killed. Blocks until deadline_ns (CLOCK_MONOTONIC) at most. What is missing is
+ * a gap. */
+void disturb_native_stacks(struct evidence *e, uint64_t deadline_ns);
+/* Whether a process may be attached to with a thread in this state, and this wait of the kernel's
+ * (wchan): not if that can't be seen. */
+bool disturb_may_attach(char state, const char *wchan);
 
 /* Ends a Python program so that it says where it was: lets it go on if it was stopped, and sends
  * SIGABRT. With PYTHONFAULTHANDLER=1 in its environment all its threads write their stacks to its

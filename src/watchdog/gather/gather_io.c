@@ -216,15 +216,18 @@ static void send_so_far(struct work *k) {
     (void)!helper_send(k->fd, strbuf_text(&text), text.len); /* without a reader it ends soon */
 }
 
-static bool step_native(struct work *k) {
-    bool any = false;
-    for (uint32_t i = 0; i < k->e.n_workers; i++) {
-        if (!k->ask->workers[i].native)
-            continue;
-        disturb_native_stack(&k->e.workers[i], k->end_ns);
-        any = true;
+/* Only whom it is about. */
+static void step_native(struct work *k) {
+    for (size_t i = 0; i < k->ask->n; i++) {
+        struct evidence_worker *w = evidence_add_worker(&k->e);
+        if (w == NULL)
+            break;
+        w->rank = k->ask->workers[i].rank;
+        w->local_rank = k->ask->workers[i].local_rank;
+        w->pid = k->ask->workers[i].pid;
+        w->ended = k->ask->workers[i].ended;
     }
-    return any;
+    disturb_native_stacks(&k->e, k->end_ns);
 }
 
 /* Which machine this is, and which of its network namespaces, without telling their names. */
@@ -244,6 +247,11 @@ static void work(struct work *k) {
     number_machine(&k->e);
     k->begin_ns = clock_now_ns();
     k->end_ns = k->begin_ns + timeout_ns - timeout_ns / 8; /* to send it, too */
+    if (k->ask->native) {
+        step_native(k);
+        send_so_far(k);
+        return;
+    }
     struct nics *nics = xcalloc(1, sizeof *nics);
     step_proc(k);
     send_so_far(k);
@@ -252,8 +260,6 @@ static void work(struct work *k) {
     send_so_far(k);
     step_logs(k);
     send_so_far(k);
-    if (step_native(k))
-        send_so_far(k);
     step_sources(k, nics);
     free(nics);
     send_so_far(k);

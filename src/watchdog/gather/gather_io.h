@@ -5,8 +5,8 @@
  *     r = gather_new(loop, &ask, on_evidence, me, &gather);    … on_evidence(me, json, len)
  *
  * In this order: /proc of all threads and children, and the kernel's stack where root; the Python
- * stacks; the last lines of the logs; native stacks; what else can be asked (watchdog/sources); the
- * counters of the GPUs.
+ * stacks; the last lines of the logs; what else can be asked (watchdog/sources); the counters of
+ * the GPUs.
  * What was gathered before a step that hangs arrives all the same, and each gap says its reason. */
 #pragma once
 
@@ -25,8 +25,7 @@ struct gather_worker {
      * gathering, it has moved meanwhile: its still_ns in the evidence is 0. 0: not known */
     uint64_t ran_ns;
     uint64_t step;
-    bool ended;  /* it has exited with 0: nothing is read */
-    bool native; /* it is decided that it is killed: its native stack is read, which disturbs it */
+    bool ended;                        /* it has exited with 0: nothing is read */
     const char *logs[GATHER_LOGS_MAX]; /* borrowed for the call; NULL: none */
 };
 struct gather_ask { /* borrowed for the call of gather_new() */
@@ -35,6 +34,9 @@ struct gather_ask { /* borrowed for the call of gather_new() */
     size_t n;
     uint16_t store_port; /* of the workers' store; 0: not known */
     uint64_t timeout_ns; /* --evidence-timeout */
+    /* It is decided that these workers are killed: only their native stacks are read, which
+     * disturbs them (disturb_io.h). */
+    bool native;
 };
 
 struct gather;

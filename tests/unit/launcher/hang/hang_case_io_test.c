@@ -14,13 +14,14 @@ static struct job_spec spec;
 static struct hang_case_config config;
 static struct hang_case *opened;
 static uint32_t last_id, calls;
+static uint64_t native_ns; /* that are left for native stacks */
 static int code;
 static char line[SUSPECTS_LINE_MAX];
 
 static bool ask(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *m) {
     (void)arg;
     (void)incarnation;
-    cr_assert_eq(m->timeout_ns, MIN2(spec.evidence_timeout_ns, 60 * NS_PER_S));
+    cr_assert_eq(m->timeout_ns + native_ns, MIN2(spec.evidence_timeout_ns, 60 * NS_PER_S));
     last_id = m->id;
     return true;
 }
@@ -102,4 +103,14 @@ Test(hang_case_io, there_is_none_without_workers_or_without_time) {
     spec.evidence_timeout_ns = NS_PER_S;
     hang_evidence_end(evidence);
     cr_assert_eq(hang_case_new(&config, &about, on_seen, NULL, &opened), -ESRCH);
+}
+
+Test(hang_case_io, before_a_stop_a_quarter_of_the_time_is_left) {
+    struct hang_case_ask about = {.what = "it hangs", .ends = true};
+    spec.evidence_timeout_ns = 8 * NS_PER_S;
+    native_ns = 2 * NS_PER_S;
+    cr_assert_eq(hang_case_native_ns(&spec), native_ns);
+    cr_assert_eq(hang_case_new(&config, &about, on_seen, NULL, &opened), 0);
+    cr_assert_gt(last_id, 0);
+    hang_case_free(opened);
 }

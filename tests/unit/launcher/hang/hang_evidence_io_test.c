@@ -320,9 +320,9 @@ Test(hang_evidence_io, a_last_question_is_asked_though_another_one_is_open) {
 
 Test(hang_evidence_io, only_the_nodes_of_suspects_are_told_to_end_them) {
     static const bool none[4], suspects[4] = {false, false, true, true};
-    hang_evidence_end_ranks(evidence, none);
+    hang_evidence_end_ranks(evidence, none, 0, NULL, NULL);
     cr_assert_eq(n_asked, 0);
-    hang_evidence_end_ranks(evidence, suspects);
+    hang_evidence_end_ranks(evidence, suspects, 0, NULL, NULL);
     cr_assert_eq(n_asked, 1);
     cr_assert(ends[1].n_ends == 2 && ends[1].ends[0].rank == 2 && ends[1].ends[1].rank == 3);
     cr_assert_not(ends[1].holds);
@@ -335,6 +335,69 @@ Test(hang_evidence_io, of_very_many_suspects_of_a_node_some_are_ended) {
     memset(suspects, true, sizeof suspects);
     cr_assert(hang_group_make((struct generation){1, 1}, &node, 1, &g));
     hang_evidence_begin(evidence, &g);
-    hang_evidence_end_ranks(evidence, suspects);
+    hang_evidence_end_ranks(evidence, suspects, 0, NULL, NULL);
     cr_assert_eq(ends[0].n_ends, RDZV_ENDS_MAX);
+}
+
+static void told_of_ends(void *arg, const struct hang_answers *a) { on_answers(arg, a); }
+
+Test(hang_evidence_io, native_stacks_of_suspects_come_beside_what_operators_ask) {
+    static const bool suspects[4] = {false, false, true, false};
+    struct told operator= {0}, t = {0};
+    question_of_operator(&operator, LONG_NS);
+    uint32_t asked_id = last_id;
+    hang_evidence_end_ranks(evidence, suspects, LONG_NS, told_of_ends, &t);
+    cr_assert_eq(n_asked, 3, "only the node of the suspect");
+    cr_assert(ends[1].n_ends == 1 && ends[1].timeout_ns == LONG_NS && ends[1].id != asked_id);
+    hang_evidence_end(evidence);
+    until_told(&operator);
+    cr_assert_eq(t.calls, 0, "it is awaited while the workers are stopped");
+    piece(20, asked_id, "late", true, true);
+    piece(10, last_id, "a stranger", true, true);
+    piece(20, last_id, "{\"a\":", true, false);
+    piece(20, last_id, "1}", false, true);
+    cr_assert_eq(t.calls, 0, "never from inside a call");
+    until_told(&t);
+    cr_assert_str_eq(t.json[1], "{\"a\":1}");
+    cr_assert_str_eq(t.missing[1], "");
+}
+
+Test(hang_evidence_io, native_stacks_have_their_time_and_not_more) {
+    static const bool suspects[4] = {true, false, true, false};
+    struct told t = {0}, lost = {0}, forgotten = {0};
+    hang_evidence_end_ranks(evidence, suspects, 1, told_of_ends, &t);
+    piece(10, last_id, "{}", true, true);
+    until_told(&t);
+    cr_assert_str_eq(t.json[0], "{}");
+    cr_assert_str_eq(t.missing[1], "it did not answer in time");
+    hang_evidence_end_ranks(evidence, suspects, LONG_NS, told_of_ends, &lost);
+    hang_evidence_forgotten(evidence, 10);
+    hang_evidence_forgotten(evidence, 20);
+    until_told(&lost);
+    cr_assert_str_eq(lost.missing[0], "it was lost");
+    hang_evidence_end_ranks(evidence, suspects, 1, told_of_ends, &forgotten);
+    hang_evidence_forget_ends(evidence);
+    hang_evidence_end_ranks(evidence, suspects, LONG_NS, told_of_ends, &t);
+    cr_assert_eq(ends[0].timeout_ns, LONG_NS);
+    hang_evidence_begin(evidence, &(struct hang_group){0}); /* another group */
+    t.calls = 0;
+    until_told(&t);
+    cr_assert_eq(forgotten.calls, 0);
+}
+
+Test(hang_evidence_io, of_many_suspects_only_some_are_read) {
+    _cleanup_(hang_group_fini) struct hang_group g;
+    struct hang_node nodes[] = {{.incarnation = 10, .nproc = HANG_ENDS_READ_MAX, .name = "a"},
+                                {.incarnation = 20, .nproc = 1, .name = "b"}};
+    bool suspects[HANG_ENDS_READ_MAX + 1];
+    struct told t = {0};
+    memset(suspects, true, sizeof suspects);
+    cr_assert(hang_group_make((struct generation){1, 1}, nodes, 2, &g));
+    hang_evidence_begin(evidence, &g);
+    hang_evidence_end_ranks(evidence, suspects, LONG_NS, told_of_ends, &t);
+    cr_assert(ends[0].n_ends == HANG_ENDS_READ_MAX && ends[0].timeout_ns == LONG_NS);
+    cr_assert(ends[1].n_ends == 1 && ends[1].timeout_ns == 0, "it is ended all the same");
+    piece(10, ends[0].id, "{}", true, true);
+    until_told(&t);
+    cr_assert_str_eq(t.missing[1], "there are too many suspects");
 }

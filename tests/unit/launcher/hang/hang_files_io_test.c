@@ -127,3 +127,23 @@ Test(hang_files_io, an_error_says_what_was_tried) {
     cr_assert_not_null(strstr(err.text, all));
     cr_assert_null(path);
 }
+
+Test(hang_files_io, what_comes_later_is_added) {
+    static const struct hang_files_text more = {"more\n", 5}, member = {",\"b\":[]", 7};
+    static const struct hang_files_text object = {"{\"a\":1}", 7};
+    char name[HANG_FILES_NAME_MAX];
+    _cleanup_(freep) char *path = NULL, *now = NULL, *json_now = NULL;
+    size_t len;
+    struct err err = {0};
+    hang_files_name(WALL_NS, (struct generation){1, 2}, name);
+    cr_assert_eq(hang_files_write(dir, name, &text, &object, &path, &err), 0, "%s", err.text);
+    cr_assert_eq(hang_files_amend(path, &more, &member, &err), 0, "%s", err.text);
+    _cleanup_(freep) char *json_path = xasprintf("%s/%s/hang.json", all, name);
+    cr_assert_eq(file_read_text(path, 100, &now, &len), 0);
+    cr_assert_eq(file_read_text(json_path, 100, &json_now, &len), 0);
+    cr_assert_str_eq(now, "words\nmore\n");
+    cr_assert_str_eq(json_now, "{\"a\":1,\"b\":[]}");
+    cr_assert_eq(unlink(json_path), 0);
+    cr_assert_eq(hang_files_amend(path, &more, &member, &err), -ENOENT);
+    cr_assert(strstr(err.text, "hang.json") != NULL, "%s", err.text);
+}

@@ -4,6 +4,8 @@
 
 #include <criterion/criterion.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -40,7 +42,9 @@ static struct local_workers workers;
 static struct loop *loop;
 static struct hang_watch *watch;
 static uint64_t leader_now = 1;
-static struct rdzv_signs told; /* last */
+static struct rdzv_signs told;      /* last */
+static struct rdzv_evidence answer; /* first */
+static unsigned answered, gathered;
 
 static void on_signs(void *arg, const struct rdzv_signs *signs) {
     (void)arg;
@@ -53,10 +57,18 @@ static uint64_t leader(void *arg) {
 }
 static bool on_evidence(void *arg, const struct rdzv_evidence *piece) {
     (void)arg;
-    (void)piece;
+    if (answered == 0) /* short ones come in one piece */
+        answer = *piece;
+    answered++;
+    loop_quit(loop);
     return true;
 }
-static void on_gathered(void *arg) { (void)arg; }
+static void on_gathered(void *arg) {
+    (void)arg;
+    cr_expect_eq(answered, 1U, "the answer comes first");
+    gathered++;
+    loop_quit(loop);
+}
 
 static void begin(void) {
     static const struct hang_watch_ops ops = {
@@ -134,4 +146,35 @@ Test(hang_watch_io, a_worker_whose_output_nobody_reads_is_told_as_such) {
     cr_assert_eq(told.n, WORKERS);
     cr_expect_eq(told.list[0].flags & (SIGN_HELD | SIGN_MOVED), 0U);
     cr_expect_eq(told.list[1].flags & (SIGN_HELD | SIGN_MOVED), (uint32_t)SIGN_HELD);
+}
+
+/* Without eu-stack that is said. */
+Test(hang_watch_io, a_stop_waits_until_native_stacks_are_read) {
+    struct rdzv_evidence_ask ask = {
+        .generation = running, .id = 7, .timeout_ns = 60 * NS_PER_S, .n_ends = 1, .ends = {{.rank = FIRST_RANK + 1}}};
+    (void)setenv("PATH", "/nowhere", 1);
+    hang_watch_ask(watch, &ask);
+    cr_expect(hang_watch_holds(watch));
+    cr_expect_eq(hang_watch_suspects(watch), 1);
+    hang_watch_stop(watch);
+    while (gathered == 0)
+        cr_assert_eq(loop_run(loop), 0);
+    cr_expect_not(hang_watch_holds(watch));
+    cr_expect(answer.id == 7 && answer.first && answer.last);
+    cr_expect(strstr(answer.text, "\"rank\":5") != NULL && strstr(answer.text, "\"rank\":4") == NULL, "%s",
+              answer.text);
+    cr_expect(strstr(answer.text, "eu-stack is not installed") != NULL, "%s", answer.text);
+    cr_expect_eq(kill(workers.pids[1], 0), 0, "it is ended by the caller");
+}
+
+/* The job is ended by its user. */
+Test(hang_watch_io, nobody_waits_for_native_stacks_of_a_job_that_is_ended) {
+    struct rdzv_evidence_ask ask = {
+        .generation = running, .id = 7, .timeout_ns = 60 * NS_PER_S, .n_ends = 1, .ends = {{.rank = FIRST_RANK + 1}}};
+    hang_watch_ask(watch, &ask);
+    answered = 1; /* there is none */
+    hang_watch_ask(watch, &(struct rdzv_evidence_ask){.generation = running, .id = 8});
+    cr_expect_eq(gathered, 1U);
+    cr_expect_not(hang_watch_holds(watch));
+    cr_expect_eq(hang_watch_suspects(watch), 0);
 }

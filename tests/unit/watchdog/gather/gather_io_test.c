@@ -16,6 +16,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -30,6 +31,7 @@ static struct evidence got;
 static unsigned calls;
 static pid_t waiter;
 static uint16_t store_port;
+static bool native;                /* only native stacks */
 static char folder[64], named[80]; /* of one test */
 
 static void begin(void) {
@@ -80,7 +82,7 @@ static pid_t start(void (*fn)(int ready)) {
 
 static void gather(const struct gather_worker *workers, size_t n, uint64_t timeout_ns) {
     struct gather_ask ask = {
-        .node = "b", .workers = workers, .n = n, .store_port = store_port, .timeout_ns = timeout_ns};
+        .node = "b", .workers = workers, .n = n, .store_port = store_port, .timeout_ns = timeout_ns, .native = native};
     struct gather *g = NULL;
     evidence_fini(&got);
     calls = 0;
@@ -353,7 +355,11 @@ static void make_eu_stack(char dir[64]) {
     cr_assert_not_null(mkdtemp(dir));
     (void)snprintf(path, sizeof path, "%s/eu-stack", dir);
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
-    cr_assert_gt(dprintf(fd, "#!/bin/sh\necho \"stack of $*\"\n"), 0);
+    cr_assert_gt(
+        dprintf(
+            fd,
+            "#!/bin/sh\nprintf \"PID $2\\nTID $2:\\n#0  0x1 %%s\\n\" \"$*${DEBUGINFOD_URLS+ and $DEBUGINFOD_URLS}\"\n"),
+        0);
     (void)close(fd);
 }
 
@@ -364,41 +370,75 @@ static void remove_eu_stack(const char *dir) {
     (void)rmdir(dir);
 }
 
+static void gather_native(const struct gather_worker *workers, size_t n) {
+    native = true;
+    gather(workers, n, 100 * NS_PER_S);
+    native = false;
+}
+
+static bool has_gap(const struct evidence_worker *w, const char *text) {
+    bool has = false;
+    for (uint32_t i = 0; i < w->n_gaps; i++)
+        has = has || strstr(w->gaps[i], text) != NULL;
+    return has;
+}
+
 Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
-    char dir[64], expected[64];
+    char dir[64], expected[80];
     make_eu_stack(dir);
     (void)setenv("PATH", dir, 1);
+    (void)setenv("DEBUGINFOD_URLS", "https://example.org", 1);
     pid_t pid = start(wait_at_a_pipe);
-    struct gather_worker a = {.pid = pid};
-    gather(&a, 1, 100 * NS_PER_S);
+    struct gather_worker a[6] = {{.pid = pid}};
+    gather(a, 1, 100 * NS_PER_S);
     cr_expect_null(got.workers[0].native_stack);
-    a.native = true;
-    gather(&a, 1, 100 * NS_PER_S);
-    (void)snprintf(expected, sizeof expected, "stack of -p %d\n", (int)pid);
-    cr_assert_not_null(got.workers[0].native_stack);
-    cr_expect_str_eq(got.workers[0].native_stack, expected);
+    for (uint32_t i = 0; i < 6; i++)
+        a[i] = (struct gather_worker){.rank = i, .pid = pid};
+    gather_native(a, 6);
+    (void)snprintf(expected, sizeof expected, "thread %d:\n  -p %d\n", (int)pid, (int)pid);
+    for (uint32_t i = 0; i < 6; i++) {
+        cr_assert_eq(got.workers[i].rank, i);
+        cr_assert_eq(got.workers[i].n_threads, 0, "nothing else is read");
+        cr_assert_not_null(got.workers[i].native_stack, "%s", got.workers[i].gaps[0]);
+        cr_expect_str_eq(got.workers[i].native_stack, expected);
+    }
     remove_eu_stack(dir);
-    gather(&a, 1, 100 * NS_PER_S);
+    gather_native(a, 1);
     cr_expect_null(got.workers[0].native_stack);
-    cr_expect(strstr(got.workers[0].gaps[got.workers[0].n_gaps - 1], "no eu-stack in PATH") != NULL);
+    cr_expect(has_gap(&got.workers[0], "eu-stack is not installed (elfutils)"));
+}
+
+Test(gather, the_native_stack_of_a_traced_process_is_not_read) {
+    pid_t pid = start(wait_at_a_pipe);
+    int status;
+    cr_assert_eq(ptrace(PTRACE_SEIZE, pid, NULL, NULL), 0);
+    cr_assert_eq(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL), 0);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    gather_native(&(struct gather_worker){.pid = pid}, 1);
+    cr_expect_null(got.workers[0].native_stack);
+    cr_expect(has_gap(&got.workers[0], "traces it"), "%s", got.workers[0].gaps[0]);
+    (void)ptrace(PTRACE_DETACH, pid, NULL, NULL);
 }
 
 Test(gather, attaches_to_no_process_that_would_hang) {
     static const struct {
-        struct evidence_thread main;
+        char state;
+        const char *wchan;
         bool may;
     } cases[] = {
-        {{.state = 'S', .wchan = "futex_do_wait"}, true},
-        {{.state = 'R'}, true},
-        {{.state = 'T'}, true},
-        {{.state = 'S', .wchan = "request_wait_answer"}, false},
-        {{.state = 'S', .wchan = "fuse_dev_do_read"}, false},
-        {{.state = 'D', .wchan = "io_schedule"}, false},
-        {{.state = 't'}, false},
-        {{.state = 0}, false},
+        {'S', "futex_do_wait", true},
+        {'R', "0", true},
+        {'T', "do_signal_stop", true},
+        {'S', "request_wait_answer", false},
+        {'S', "fuse_dev_do_read", false},
+        {'D', "io_schedule", false},
+        {'t', "ptrace_stop", false},
+        {'S', "0", false},
+        {'S', "", false},
+        {0, "", false},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-        cr_expect_eq(disturb_may_attach(&cases[i].main), cases[i].may, "%zu", i);
+        cr_expect_eq(disturb_may_attach(cases[i].state, cases[i].wchan), cases[i].may, "%zu", i);
 }
 
 Test(gather, a_process_that_is_stopped_is_ended_by_sigabrt_without_a_core) {
