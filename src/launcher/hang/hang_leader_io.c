@@ -1,5 +1,6 @@
 #include "launcher/hang/hang_leader_io.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -220,7 +221,9 @@ static void on_seen(void *arg, const struct hang_compared *seen) {
     struct generation of = c->generation;
     c->io = NULL;
     if (seen->code < 0 && !c->over)
-        log_warning("what each rank does can't be compared: %s", strerror(-seen->code));
+        log_warning("what each rank does can't be compared: %s",
+                    seen->code == -ETIMEDOUT ? "it took too long (--evidence-timeout)"
+                                             : strerror(-seen->code));
     if (!c->over)
         decide(c, seen->code < 0 ? NULL : seen);
     close_case(c);

@@ -150,14 +150,19 @@ static int send_tails(int fd, void *arg) {
     return helper_send(fd, strbuf_text(&text), text.len) ? 0 : 1;
 }
 
-/* A file system that is dead blocks a helper of the helper. */
+/* A file system that is dead blocks a helper of the helper, and is not tried again for the next. */
 static void step_logs(struct work *k) {
     bool late = false;
-    for (uint32_t i = 0; i < k->e.n_workers && !late; i++) {
+    for (uint32_t i = 0; i < k->e.n_workers; i++) {
         const struct gather_worker *a = &k->ask->workers[i];
         struct evidence_worker *w = &k->e.workers[i];
         if (a->logs[0] == NULL && a->logs[1] == NULL)
             continue;
+        if (late) {
+            evidence_worker_gap(w,
+                                "log: not read, because that of another one could not be, in time");
+            continue;
+        }
         uint64_t now = clock_now_ns(), left = k->end_ns > now ? (k->end_ns - now) / 2 : 0;
         struct helper_call_config config = {.name = "muster-log-tail",
                                             .run = send_tails,
@@ -174,7 +179,8 @@ static void step_logs(struct work *k) {
         if (r == 0 && answer.len > 0)
             w->log_tail = xstrndup(answer.data, answer.len);
         else if (r < 0)
-            evidence_worker_gap(w, "log: %s", strerror(-r));
+            evidence_worker_gap(w, "log: %s",
+                                r == -ETIMEDOUT ? "it could not be read in time" : strerror(-r));
         late = r == -ETIMEDOUT;
         helper_call_free(call);
     }
@@ -311,7 +317,9 @@ static void on_answer(void *arg, const struct helper_answer *a) {
         _cleanup_(evidence_fini) struct evidence e = {.took_ns = g->timeout_ns};
         (void)snprintf(e.node, sizeof e.node, "%s", g->node);
         evidence_gap(&e, "nothing could be gathered: %s",
-                     a->code < 0 ? strerror(-a->code) : "the helper ended without an answer");
+                     a->code == -ETIMEDOUT ? "it took too long (--evidence-timeout)"
+                     : a->code < 0         ? strerror(-a->code)
+                                           : "the helper ended without an answer");
         evidence_write(&e, &none);
         json = strbuf_text(&none);
         len = none.len;

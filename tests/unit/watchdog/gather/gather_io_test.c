@@ -257,6 +257,7 @@ Test(gather, answers_also_without_time) {
     if (got.n_workers == 0) { /* else the helper was quicker than the loop */
         cr_assert_eq(got.n_gaps, 1);
         cr_expect(strncmp(got.gaps[0], "nothing could be gathered: ", 27) == 0, "%s", got.gaps[0]);
+        cr_expect_null(strstr(got.gaps[0], "Connection"), "there is none: %s", got.gaps[0]);
     }
 }
 
