@@ -49,7 +49,7 @@ struct job {
     uint64_t back_ns;        /* by how much the leader's clock has gone back */
     bool misfortunes;
     uint64_t leader_back, machine_back, node_back[RIG_NODES_MAX], released, next_leader;
-    enum { FREE = 0, SUSPENDED, TRACED, ASKS } hold;
+    enum { FREE = 0, SUSPENDED, TRACED, ASKS, HELD, N_HOLDS } hold;
 };
 
 static double between(struct job *j, double low, double high) {
@@ -159,12 +159,14 @@ static void lose_time(struct job *j, uint32_t rank) {
 }
 
 static void hold(struct job *j) {
+    static const uint32_t flags[N_HOLDS] = {
+        [SUSPENDED] = SIGN_STOPPED, [TRACED] = SIGN_TRACED, [ASKS] = SIGN_ASKS, [HELD] = SIGN_HELD};
     for (uint32_t r = 0; r < j->rig.n; r++) {
         struct rig_worker *w = &j->rig.w[r];
         if (j->hold != SUSPENDED && r != j->traced)
             continue;
         w->moving = false;
-        w->flags = j->hold == SUSPENDED ? SIGN_STOPPED : j->hold == TRACED ? SIGN_TRACED : SIGN_ASKS;
+        w->flags = flags[j->hold];
         if (!j->rig.node[j->rig.nodes[r]].stalled)
             lose_time(j, r);
     }
@@ -222,7 +224,7 @@ static void misfortunes(struct job *j) {
         j->node_back[node] = r->now + S(between(j, 0.5, has_told(j, node) ? 200 : 8));
     }
     if (j->hold == FREE && chance(j, each / 4)) {
-        j->hold = SUSPENDED + (unsigned)prng_below(&j->random, 3);
+        j->hold = SUSPENDED + (unsigned)prng_below(&j->random, N_HOLDS - SUSPENDED);
         j->traced = (uint32_t)prng_below(&j->random, r->n);
         j->released = r->now + S(between(j, 1, 600));
     }
