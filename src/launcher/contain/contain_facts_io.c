@@ -18,8 +18,11 @@ static char *text_of(const char *path) {
     char *text = xcalloc(TEXT_MAX, 1);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t len = 0;
-    for (ssize_t n = 1; fd >= 0 && n > 0 && len<TEXT_MAX - 1; len += n> 0 ? (size_t)n : 0)
+    ssize_t n = fd < 0 ? 0 : 1;
+    while (n > 0 && len < TEXT_MAX - 1) {
         n = read(fd, text + len, TEXT_MAX - 1 - len);
+        len += n > 0 ? (size_t)n : 0;
+    }
     file_close(&fd);
     text[len] = '\0';
     return text;
