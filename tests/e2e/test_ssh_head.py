@@ -252,6 +252,13 @@ def test_a_first_host_that_answers_late_takes_part(hosts):
 
 
 @pytest.mark.slow
+def test_a_first_host_that_hangs_is_named_once(hosts):
+    code, out, err = hosts.run("silent,a,b", "--nnodes=2:3", *shell("echo $ON_HOST"), seconds=90)
+    assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: b"], err
+    assert err.count("host silent: ") == 1 and "the job begins without it" in err, err
+
+
+@pytest.mark.slow
 def test_the_start_waits_for_no_login_that_hangs(hosts):
     """Not longer than until it is named, whatever last_call_timeout says."""
     code, out, err = hosts.run("a,silent,b", "--nnodes=2:3", "--rdzv-conf=last_call_timeout=600", *shell("echo $ON_HOST"), seconds=90)

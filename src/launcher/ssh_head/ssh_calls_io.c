@@ -81,10 +81,8 @@ static void watch_first(struct ssh_head *h) {
     loop_timer_set(h->calls.late, can ? clock_now_ns() + wait_ns : TIME_NEVER);
 }
 
-static void on_late(void *arg) {
-    struct ssh_head *h = arg;
+static void begin_without_first(struct ssh_head *h) {
     uint32_t from = h->crew.leader;
-    h->calls.is_late_set = false;
     if (h->first != UINT32_MAX || !ssh_crew_can_pass_over(&h->crew))
         return;
     ssh_crew_pass_over(&h->crew);
@@ -95,6 +93,12 @@ static void on_late(void *arg) {
         log_warning("host %s: its login has not started muster yet: the job begins without it",
                     ssh_head_host(h, i)->name);
     }
+}
+
+static void on_late(void *arg) {
+    struct ssh_head *h = arg;
+    h->calls.is_late_set = false;
+    begin_without_first(h);
     ssh_head_advance(h);
 }
 
@@ -125,6 +129,8 @@ static void on_silence(void *arg) {
     struct ssh_head *h = arg;
     uint64_t now = clock_now_ns();
     h->calls.silence_ns = TIME_NEVER;
+    if (h->crew.leader < h->crew.next && now >= named_at(h, &h->members[h->crew.leader]))
+        begin_without_first(h); /* which names it */
     for (uint32_t i = 0; i < h->crew.next; i++) {
         struct ssh_member *m = &h->members[i];
         if (!ssh_crew_is_called(&h->crew, i))

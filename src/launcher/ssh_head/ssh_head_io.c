@@ -175,6 +175,7 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
                                               .link = (uint64_t)i + 1,
                                               .verdict = m->verdict});
         ssh_calls_nobody_else(h);
+        ssh_head_advance(h);
         break;
     case SSH_EXIT: ssh_losses_exit(h, i, &m->exit); break;
     case SSH_FAIL:
