@@ -62,14 +62,14 @@ step()
 
 class Nodes:
     """A job of two nodes with two ranks each."""
-    def __init__(self, job, program, *options, env=None):
+    def __init__(self, job, program, *options, env=None, words=None):
         self.job, self.log, self.logs = job, job.tmp / "timeline", job.tmp / "logs"
         script = job.tmp / "train.py"
         script.write_text(program)
         endpoint = f"127.0.0.1:{free_port()}"
         self.agents = [job.agent(tag, "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=e2e",
                                  f"--rdzv-endpoint={endpoint}", f"--event-log={self.log}", f"--log-dir={self.logs}",
-                                 "--evidence-timeout=60", *options, script, job.tmp, env=env) for tag in ("a", "b")]
+                                 "--evidence-timeout=60", *options, *(words or [script, job.tmp]), env=env) for tag in ("a", "b")]
 
     def said(self):
         return "\n".join(a.said() for a in self.agents)
@@ -229,6 +229,21 @@ def test_who_hangs_says_where_and_has_not_failed(job, how):
         assert gaps == [NO_EU_STACK], gaps
         return
     assert re.search(r"thread \d+:\n(  .*\n)*  .*(sleep|pause|kill)", stack or ""), (stack, gaps)
+
+
+def test_the_program_below_a_shell_says_where(job):
+    """The shell would go on behind it."""
+    shell = job.tmp / "train.sh"
+    shell.write_text(f"{sys.executable} {job.tmp}/train.py {job.tmp}; code=$?; echo went on >> {job.tmp}/$MUSTER_GENERATION.$RANK; exit $code\n")
+    nodes = Nodes(job, HANG, "--max-restarts=1", "--hang-timeout=6", "--hang-still=6", "--hang-report=0", "--no-python",
+                  env={"HOW": "gil", "PYTHONFAULTHANDLER": "1"}, words=["/bin/sh", shell])
+    assert nodes.finish(180) == [0, 0], nodes.said()
+    assert not nodes.timeline("worker_failed"), nodes.said()
+    wrote = nodes.said() + "".join(p.read_text() for p in nodes.logs.glob("**/stderr.log"))
+    assert re.search(r"Fatal Python error: Aborted(.*\n)*.*line \d+ in hold", wrote), wrote
+    assert not (job.tmp / "1.1.2").exists() and (job.tmp / "1.2.2").exists(), "the shell went on"
+    stack, gaps = native_stack(nodes)
+    assert gaps == [NO_EU_STACK] if shutil.which("eu-stack") is None else "sleep" in stack, (stack, gaps)
 
 
 def test_who_waits_for_a_dead_file_system_is_not_attached_to(job):

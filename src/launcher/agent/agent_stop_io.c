@@ -59,6 +59,7 @@ void agent_stop_on(struct agent *a) {
 static void on_timer(void *arg) {
     struct agent *a = arg;
     uint64_t now = clock_now_ns();
+    hang_watch_end_suspects(a->hang);
     if (hang_watch_suspects(a->hang) > 0 && now < a->stop.end_ns)
         loop_timer_set(a->stop.timer, now + ENDS_LOOK_NS);
     else if (agent_stop_wait_no_more(a))
@@ -68,7 +69,6 @@ static void on_timer(void *arg) {
 void agent_stop_gathered(struct agent *a) {
     if (!a->stop.waits)
         return;
-    hang_watch_end_suspects(a->hang);
     a->stop.end_ns = clock_now_ns() + ENDS_MAX_NS;
     on_timer(a);
 }

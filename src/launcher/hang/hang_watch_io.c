@@ -5,6 +5,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/process/proc.h"
 #include "launcher/hang/hang_evidence_io.h"
 #include "launcher/hang/hang_reply_io.h"
 #include "launcher/hang/hang_rows.h"
@@ -18,6 +19,14 @@
 /* Workers that are looked at in one callback: 3 ms. */
 #define PART 64
 #define WATCHED_MAX SIGNS_WORKERS_MAX /* further workers count as moving */
+
+/* A suspect that is to be ended. */
+struct ending {
+    uint32_t local_rank;
+    bool told;        /* it, or its program, has got SIGABRT */
+    pid_t program;    /* below the worker, which is stopped until that has ended; 0: none */
+    uint64_t started; /* the program, proc_stat.start */
+};
 
 enum watched { WATCHED_NOT = 0, WATCHED_RUNS, WATCHED_ENDED };
 
@@ -39,8 +48,8 @@ struct hang_watch {
     struct gpu_watch *gpus;
     struct gather *gather; /* what the leader asked for; NULL: nothing */
     uint32_t asked_id;
-    bool holds;                   /* a stop waits for it */
-    uint32_t ends[RDZV_ENDS_MAX]; /* local ranks of suspects that are to be ended */
+    bool holds; /* a stop waits for it */
+    struct ending ends[RDZV_ENDS_MAX];
     uint32_t n_ends;
     uint64_t ends_leader; /* who has asked for that: another one's stop is not for a hang */
     uint64_t give_up_ns;  /* nobody waits for the answer then */
@@ -226,10 +235,12 @@ static void read_native(struct hang_watch *w, const struct rdzv_evidence_ask *as
                                 .native = true};
     stop_native(w);
     for (uint32_t i = 0; i < w->n_ends; i++) {
-        pid_t pid = local_workers_pid(w->config.workers, w->ends[i]);
+        uint32_t local_rank = w->ends[i].local_rank;
+        pid_t pid = local_workers_pid(w->config.workers, local_rank);
         if (pid > 0)
-            workers[gather.n++] = (struct gather_worker){
-                .rank = w->first_rank + w->ends[i], .local_rank = w->ends[i], .pid = pid};
+            workers[gather.n++] = (struct gather_worker){.rank = w->first_rank + local_rank,
+                                                         .local_rank = local_rank,
+                                                         .pid = disturb_program(pid)};
     }
     w->native_id = ask->id;
     w->native_give_up_ns = clock_now_ns() + gather.timeout_ns + NS_PER_S;
@@ -244,7 +255,7 @@ static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask)
     w->ends_leader = w->ops.leader(w->arg);
     for (uint32_t i = 0; i < ask->n_ends; i++)
         if (ask->ends[i].rank - w->first_rank < w->n)
-            w->ends[w->n_ends++] = ask->ends[i].rank - w->first_rank;
+            w->ends[w->n_ends++] = (struct ending){.local_rank = ask->ends[i].rank - w->first_rank};
 }
 
 /* The job is being ended: the stop of its workers goes on at once. */
@@ -322,16 +333,45 @@ static uint32_t n_ends(const struct hang_watch *w) {
 uint32_t hang_watch_suspects(const struct hang_watch *w) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < n_ends(w); i++)
-        n += local_workers_pid(w->config.workers, w->ends[i]) > 0;
+        n += local_workers_pid(w->config.workers, w->ends[i].local_rank) > 0;
     return n;
 }
 
-void hang_watch_end_suspects(const struct hang_watch *w) {
+static bool is_there(const struct ending *d) {
+    struct proc_stat stat;
+    return proc_read_stat(d->program, &stat) && stat.start == d->started && stat.state != 'Z';
+}
+
+/* A Python program below a shell says where it was before the shell ends, or goes on. */
+static bool begin_below(struct ending *d, pid_t pid) {
+    struct proc_stat stat;
+    pid_t program = disturb_program(pid);
+    if (program == pid || !proc_read_stat(program, &stat) || disturb_abort_below(pid, program) < 0)
+        return false;
+    d->program = program;
+    d->started = stat.start;
+    return true;
+}
+
+static void end_suspect(struct ending *d, pid_t pid) {
+    if (!d->told && begin_below(d, pid)) {
+        d->told = true;
+        return;
+    }
+    if (d->told && (d->program == 0 || is_there(d)))
+        return;
+    d->told = true;
+    d->program = 0;
+    int r = disturb_abort(pid);
+    if (r < 0)
+        log_debug("process %d, which hangs, gets no SIGABRT: %s", (int)pid, strerror(-r));
+}
+
+void hang_watch_end_suspects(struct hang_watch *w) {
     for (uint32_t i = 0; i < n_ends(w); i++) {
-        pid_t pid = local_workers_pid(w->config.workers, w->ends[i]);
-        int r = pid > 0 ? disturb_abort(pid) : 0;
-        if (r < 0)
-            log_debug("process %d, which hangs, gets no SIGABRT: %s", (int)pid, strerror(-r));
+        pid_t pid = local_workers_pid(w->config.workers, w->ends[i].local_rank);
+        if (pid > 0)
+            end_suspect(&w->ends[i], pid);
     }
 }
 

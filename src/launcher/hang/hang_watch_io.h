@@ -46,8 +46,10 @@ bool hang_watch_holds(const struct hang_watch *w);
 /* How many workers of this node run that are suspects of the hang for which the group is stopped
  * (rdzv_evidence_ask.ends). 0 once another leads than the one that has said so, or none does. */
 uint32_t hang_watch_suspects(const struct hang_watch *w);
-/* Sends them SIGABRT (watchdog/gather/disturb_io.h). The caller counts their end as a stop. */
-void hang_watch_end_suspects(const struct hang_watch *w);
+/* Sends them SIGABRT (watchdog/gather/disturb_io.h): first to the Python program below a shell, and
+ * to the shell, which is stopped until then, in a later call when that has ended. The caller calls
+ * it again while there are suspects, and counts their end as a stop. */
+void hang_watch_end_suspects(struct hang_watch *w);
 /* Suspects that are to be ended are no such question: it ends no work but that on older ones.
  * A question about another group, or without workers, is answered with an empty text. A new
  * question ends the work on an older one; without time, it ends that work, and nothing is held any

@@ -1,6 +1,7 @@
 #include "watchdog/gather/disturb_io.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,9 +16,10 @@
 #include "watchdog/signs/signs.h"
 
 #define TOOL "eu-stack"
-#define NOT_FOUND "\n" /* said by the helper itself: no stack begins like that */
-#define AT_ONCE 4      /* processes whose stacks are read at the same time */
-#define LOOKS_MAX 3    /* at a thread that runs, or sleeps, in turn */
+#define NOT_FOUND "\n"   /* said by the helper itself: no stack begins like that */
+#define PROCESSES_MAX 64 /* that are looked at for a Python program */
+#define AT_ONCE 4        /* processes whose stacks are read at the same time */
+#define LOOKS_MAX 3      /* at a thread that runs, or sleeps, in turn */
 
 /* ---- whether a process may be attached to ---- */
 
@@ -156,6 +158,53 @@ static int forbid_core(pid_t pid) {
                    prlimit(pid, RLIMIT_CORE, &no_file, NULL) == 0
                ? 0
                : -errno;
+}
+
+struct programs {
+    pid_t pids[PROCESSES_MAX]; /* the worker, and what stems from it without Python above it */
+    uint32_t n, n_python;
+    pid_t python;
+};
+
+static bool is_python(pid_t pid) {
+    char path[PROC_PATH_MAX], exe[PATH_MAX];
+    proc_path(path, pid, "/exe");
+    ssize_t n = readlink(path, exe, sizeof exe - 1);
+    exe[n > 0 ? n : 0] = '\0';
+    const char *name = strrchr(exe, '/');
+    return name != NULL && strncmp(name + 1, "python", 6) == 0;
+}
+
+static void add_process(void *arg, int pid) {
+    struct programs *p = arg;
+    if (p->n == PROCESSES_MAX)
+        p->n_python = PROCESSES_MAX; /* there may be more: which one is not known */
+    else
+        p->pids[p->n++] = pid;
+}
+
+pid_t disturb_program(pid_t pid) {
+    struct programs p = {.pids = {pid}, .n = 1};
+    if (is_python(pid))
+        return pid;
+    for (uint32_t i = 0; i < p.n; i++) {
+        if (i > 0 && is_python(p.pids[i])) {
+            p.python = p.pids[i];
+            p.n_python++;
+        } else {
+            proc_each_child(p.pids[i], true, add_process, &p);
+        }
+    }
+    return p.n_python == 1 ? p.python : pid;
+}
+
+int disturb_abort_below(pid_t wrapper, pid_t program) {
+    if (kill(wrapper, SIGSTOP) < 0)
+        return -errno;
+    int r = disturb_abort(program);
+    if (r < 0)
+        (void)kill(wrapper, SIGCONT);
+    return r;
 }
 
 int disturb_abort(pid_t pid) {

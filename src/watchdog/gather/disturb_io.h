@@ -15,8 +15,17 @@ void disturb_native_stacks(struct evidence *e, uint64_t deadline_ns);
  * (wchan): not if that can't be seen. */
 bool disturb_may_attach(char state, const char *wchan);
 
+/* Which process does the work of a worker: the worker, or the one Python program that stems from it
+ * if it is none itself: a shell (`bash -c "python train.py; …"`) or a profiler. What a Python
+ * program has started is its own. Never blocks. */
+pid_t disturb_program(pid_t pid);
+
 /* Ends a Python program so that it says where it was: lets it go on if it was stopped, and sends
  * SIGABRT. With PYTHONFAULTHANDLER=1 in its environment all its threads write their stacks to its
  * standard error, also if the GIL is held. No core is written. The caller reaps it, and kills what
  * does not end. -ESRCH: it has ended; others of prlimit(2) and kill(2). */
 _must_use_ int disturb_abort(pid_t pid);
+/* The same for the program of a worker, disturb_program(), which is not the worker itself. The
+ * worker is stopped, so that it does not go on behind it; the caller ends it when the program has
+ * ended. */
+_must_use_ int disturb_abort_below(pid_t worker, pid_t program);
