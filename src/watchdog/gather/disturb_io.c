@@ -93,7 +93,7 @@ static int run(int fd, void *arg) {
     (void)snprintf(pid, sizeof pid, "%d", *(const int32_t *)arg);
     (void)unsetenv("DEBUGINFOD_URLS"); /* or it asks a server for each library */
     if (dup2(fd, STDOUT_FILENO) >= 0)
-        (void)execlp(TOOL, TOOL, "-p", pid, (char *)NULL);
+        (void)execlp(TOOL, TOOL, "-m", "-p", pid, (char *)NULL);
     return helper_send(fd, NOT_FOUND, 1) ? 127 : 1;
 }
 
@@ -131,7 +131,9 @@ static void take(struct evidence_worker *w, struct helper_call *call) {
     else if (a.code < 0 && a.code != -EMSGSIZE)
         evidence_worker_gap(w, "native stack: " TOOL ": %s", strerror(-a.code));
     else if (text.len == 0)
-        evidence_worker_gap(w, "native stack: " TOOL " of process %d told nothing", (int)w->pid);
+        evidence_worker_gap(
+            w, "native stack: " TOOL " told nothing of process %d: is there a right to trace it?",
+            (int)w->pid);
     if (text.len > 0)
         w->native_stack = strbuf_take(&text);
 }

@@ -33,13 +33,30 @@ static size_t skip(const char *line, size_t len, size_t at, bool blanks) {
     return at;
 }
 
-/* "#0  0x00007fc1871e1dd0 pause", and " - 1" behind the address of a frame that was called. */
+/* Where the module begins that eu-stack -m says, " - /usr/lib/libc.so.6"; len: it says none. */
+static size_t module_at(const char *line, size_t len, size_t from) {
+    static const char before[] = " - /";
+    size_t n = sizeof before - 1;
+    for (size_t at = len; at >= from + n; at--)
+        if (memcmp(line + at - n, before, n) == 0)
+            return at - n;
+    return len;
+}
+
+/* "#0  0x00007fc1871e1dd0 pause - /usr/lib/libc.so.6" becomes "pause  libc.so.6". */
 static void add_frame(const char *line, size_t len, struct strbuf *ret) {
     size_t address = skip(line, len, skip(line, len, 0, false), true);
-    size_t name = skip(line, len, skip(line, len, address, false), true);
-    size_t from = name < len ? name : address;
+    size_t behind = skip(line, len, address, false), end = module_at(line, len, behind);
+    size_t name = skip(line, end, behind, true);
+    size_t from = name < end ? name : address, until = name < end ? end : behind;
     strbuf_add(ret, "  ");
-    strbuf_add_bytes(ret, line + from, MIN2(len - from, (size_t)NATIVE_NAME_MAX));
+    strbuf_add_bytes(ret, line + from, MIN2(until - from, (size_t)NATIVE_NAME_MAX));
+    if (end < len) {
+        const char *slash = memrchr(line + end, '/', len - end);
+        size_t n = (size_t)(line + len - (slash + 1));
+        strbuf_add(ret, "  ");
+        strbuf_add_bytes(ret, slash + 1, MIN2(n, (size_t)NATIVE_MODULE_MAX));
+    }
     strbuf_add_char(ret, '\n');
 }
 

@@ -359,7 +359,7 @@ static void make_eu_stack(char dir[64]) {
     cr_assert_gt(
         dprintf(
             fd,
-            "#!/bin/sh\nprintf \"PID $2\\nTID $2:\\n#0  0x1 %%s\\n\" \"$*${DEBUGINFOD_URLS+ and $DEBUGINFOD_URLS}\"\n"),
+            "#!/bin/sh\nprintf \"PID $3\\nTID $3:\\n#0  0x1 %%s\\n\" \"$*${DEBUGINFOD_URLS+ and $DEBUGINFOD_URLS}\"\n"),
         0);
     (void)close(fd);
 }
@@ -396,7 +396,7 @@ Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
     for (uint32_t i = 0; i < 6; i++)
         a[i] = (struct gather_worker){.rank = i, .pid = pid};
     gather_native(a, 6);
-    (void)snprintf(expected, sizeof expected, "thread %d:\n  -p %d\n", (int)pid, (int)pid);
+    (void)snprintf(expected, sizeof expected, "thread %d:\n  -m -p %d\n", (int)pid, (int)pid);
     for (uint32_t i = 0; i < 6; i++) {
         cr_assert_eq(got.workers[i].rank, i);
         cr_assert_eq(got.workers[i].n_threads, 0, "nothing else is read");

@@ -16,10 +16,14 @@ TestSuite(native, .fini = finish);
 
 Test(native, frames_lose_their_addresses_but_not_if_they_have_no_name) {
     cr_assert_str_eq(shorten("PID 7 - process\nTID 7:\n"
-                             "#0  0x00007fc1871e1dd0 pause\n#10 0x00005596eb353142 - 1 a::b<c, d>(int)\n"
-                             "#11 0x00005596eb353071\neu-stack: tid 7: no more\n",
+                             "#0  0x00007fc1871e1dd0 pause - /usr/lib/x86_64-linux-gnu/libc.so.6\n"
+                             "#1  0x00007fc1871e1dd0 wait\n"
+                             "#10 0x00005596eb353142 a::b<c, d>(int) - 1 - /opt/a b/lib - /x.so\n"
+                             "#11 0x00005596eb353071 - /usr/bin/python3.11\n"
+                             "#12 0x00005596eb353071\neu-stack: tid 7: no more\n",
                              4096),
-                     "thread 7:\n  pause\n  - 1 a::b<c, d>(int)\n  0x00005596eb353071\n");
+                     "thread 7:\n  pause  libc.so.6\n  wait\n  a::b<c, d>(int) - 1 - /opt/a b/lib  x.so\n"
+                     "  0x00005596eb353071  python3.11\n  0x00005596eb353071\n");
 }
 
 Test(native, threads_at_the_same_place_are_shown_once) {
@@ -35,6 +39,7 @@ Test(native, what_is_no_stack_gives_nothing) {
     cr_assert_str_eq(shorten("#0  0x1 pause\nTID \n\n", 4096), "");
     cr_assert_str_eq(shorten("TID 7:", 4096), "thread 7:\n");
     cr_assert_str_eq(shorten("TID 7:\n#", 4096), "thread 7:\n  \n");
+    cr_assert_str_eq(shorten("TID 7:\n#0 - /", 4096), "thread 7:\n  /\n");
 }
 
 Test(native, it_has_limits) {
