@@ -1,11 +1,16 @@
 """What is said and kept of a job that hangs: where each rank is, and which one the others wait for."""
+import contextlib
 import json
 import os
 import pathlib
 import re
 import signal
+import subprocess
+import sys
 
-from harness import SLOWER, free_port
+import pytest
+
+from harness import HERE, SLOWER, free_port
 from test_run import on_small_disk
 
 # Ranks compute and sleep by turns, so that they are seen to move; then one of them reads from a FIFO that nobody writes
@@ -178,6 +183,37 @@ def test_a_full_disk_costs_the_files_only(job):
     hung.finish()
     assert re.search(LINE, hung.hang()["cause"]), hung.hang()
     assert len(re.findall("what each rank did can't be kept: .*No space left on device", hung.said())) == 1, hung.said()
+
+
+@contextlib.contextmanager
+def dead_disk(agent, folder):
+    """Of this agent, and all that it starts: it has a mount namespace of its own."""
+    words = ["nsenter", f"--target={agent.pid}", "--mount", "--", sys.executable, HERE / "dead_disk.py", folder]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        try:
+            assert server.stdout.readline() == b"dead\n"
+            yield
+        finally:
+            server.stdin.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK),
+                    reason="only root can mount a FUSE file system, with /dev/fuse")
+def test_a_dead_disk_costs_the_files_only(job):
+    """Who writes there can't even be killed."""
+    logs = job.tmp / "logs"
+    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8", "--evidence-timeout=5", "--log-dir", logs,
+                prefix=["unshare", "--mount"])
+    hung.all_wait()
+    folder = logs / "e2e" / "hangs"
+    folder.mkdir(exist_ok=True)
+    with dead_disk(hung.agents[0], folder):
+        hung.says(r"the job is quiet: [^\n]*" + LINE)
+        hung.finish()  # nobody waits for who writes there
+    assert re.search(LINE, hung.hang()["cause"]), hung.hang()
+    assert hung.events().count("started") == 2, hung.said()
+    assert len(re.findall("what each rank did can't be kept: the disk does not answer", hung.said())) == 1, hung.said()
+    assert not list(folder.iterdir()), "no part of a file"
 
 
 def test_an_agent_that_does_not_answer_costs_its_time_only(job):

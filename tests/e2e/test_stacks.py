@@ -1,11 +1,16 @@
 """`muster stacks`: what the workers of a job do, asked from any of its nodes."""
 import json
 import os
+import pathlib
 import re
+import shutil
 import signal
 import sys
+import tempfile
 
-from harness import Job, deadline, free_port, kill
+import pytest
+
+from harness import Job, command, deadline, free_port, kill
 from test_operate import ask, endpoint, listener
 
 # Each rank says that it is about to do what the test wants of it. What it does then has no end.
@@ -150,6 +155,27 @@ def test_a_node_that_does_not_answer_is_named(job):
         assert re.search(r"^node \S+: no evidence: it did not answer in time$", out, re.M), out
     finally:
         kill(follower, signal.SIGCONT)
+
+
+OTHER_USER = 65534
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, and setpriv of util-linux")
+def test_what_may_not_be_read_is_said(job):
+    """Workers of another user, and root without the right to look at them."""
+    without = ["setpriv", "--bounding-set=-sys_ptrace,-sys_admin,-dac_read_search,-dac_override", *command()]
+    with tempfile.TemporaryDirectory() as folder:
+        script = pathlib.Path(folder) / "train.py"
+        script.write_text("import threading\nprint('there', flush=True)\nthreading.Event().wait()\n")
+        script.parent.chmod(0o755)
+        agent = job.agent("a", "--nproc-per-node=2", "--rdzv-id=e2e", "--no-python", "setpriv", f"--reuid={OTHER_USER}",
+                          "--clear-groups", "/usr/bin/python3", script, program=without)
+        assert agent.out.until(lambda: agent.output().count("there") == 2, 60), agent.said()
+        out = until(job, r"^ranks 0-1: wait\n.*missing: Python stack: no right to read the memory of pid \d+: .*CAP_SYS_PTRACE", "e2e")
+        assert re.search(r"missing: /proc: no right to read what process \d+ waits for", out), out
+        code, _, err = ask(job, "stop")
+        assert code == 0, err
+        agent.finish()
 
 
 def test_there_is_nobody_to_look_at(job, worker, tmp_path):

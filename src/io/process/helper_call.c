@@ -110,6 +110,8 @@ int helper_call_new(struct loop *loop, const struct helper_call_config *config, 
     return 0;
 }
 
+pid_t helper_call_pid(const struct helper_call *c) { return helper_pid(&c->helper); }
+
 void helper_call_wait(struct helper_call *c, struct helper_answer *ret) {
     int r;
     do {

@@ -48,5 +48,7 @@ _must_use_ int helper_call_new(struct loop *loop, const struct helper_call_confi
 /* Blocks until the answer is complete, or until the deadline; then *ret has what arrived before
  * it. */
 void helper_call_wait(struct helper_call *c, struct helper_answer *ret);
+/* The helper's. */
+pid_t helper_call_pid(const struct helper_call *c);
 /* Cancels the call: the helper is killed, and fn is not called. Takes NULL. */
 void helper_call_free(struct helper_call *c);

@@ -46,6 +46,8 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
     int r = hang_compare_new(c->config.loop, &ask, on_compared, c, &c->compare);
     if (r < 0)
         on_compared(c, &(struct hang_compared){.code = r, .line = "", .text = "", .json = ""});
+    else if (ask.dir != NULL && c->config.writes != NULL)
+        c->config.writes(c->config.arg, hang_compare_pid(c->compare));
 }
 
 uint64_t hang_case_native_ns(const struct job_spec *spec) {

@@ -18,7 +18,9 @@ struct hang_case_config { /* all borrowed for the life of a case */
     struct hang_evidence *evidence;
     /* The folder of the run's logs on this node; NULL: there is none. Borrowed; asked once. */
     const char *(*dir)(void *arg);
-    void *arg; /* for dir */
+    /* This helper writes there, and the disk may hold it for ever. NULL: nobody wants to know. */
+    void (*writes)(void *arg, pid_t pid);
+    void *arg; /* for both */
 };
 struct hang_case_ask { /* copied */
     const char *what;  /* the verdict's sentence; may be NULL */

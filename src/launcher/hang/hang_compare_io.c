@@ -8,6 +8,7 @@
 #include "base/json/json.h"
 #include "io/process/helper_call.h"
 #include "launcher/hang/hang_files_io.h"
+#include "launcher/supervise/spare_io.h"
 
 /* What the helper sends: this, the places, who has ended, then the texts, each with a NUL; and
  * when the files are written, an errno and a path or a sentence. The reader is a copy of the same
@@ -202,6 +203,7 @@ static int run(int fd, void *arg) {
 
 struct hang_compare {
     struct helper_call *call;
+    pid_t pid;
     char *dir; /* NULL: no files */
     uint32_t n_ranks;
     hang_compared_fn *fn;
@@ -222,14 +224,14 @@ static void read_tail(const struct hang_compare *c, const struct helper_answer *
     bool whole = a->len >= at + sizeof t;
     if (whole)
         memcpy(&t, a->data + at, sizeof t);
-    if (!whole || a->len < at + sizeof t + t.len)
+    if (!whole || a->len < at + sizeof t + t.len) {
         ret->files_error = "the disk does not answer";
-    else if (t.code < 0)
+        ret->stuck = a->code == -ETIMEDOUT ? c->pid : 0;
+    } else if (t.code < 0) {
         ret->files_error = a->data + at + sizeof t;
-    else
+    } else {
         ret->path = a->data + at + sizeof t;
-    if (c->dir == NULL)
-        ret->files_error = NULL;
+    }
 }
 
 static void on_answer(void *arg, const struct helper_answer *a) {
@@ -259,7 +261,8 @@ static void on_answer(void *arg, const struct helper_answer *a) {
         ret.text_len = h.text_len;
         ret.json = ret.text + h.text_len + 1;
         ret.json_len = h.json_len;
-        read_tail(c, a, head_size(&h), &ret);
+        if (c->dir != NULL)
+            read_tail(c, a, head_size(&h), &ret);
     } else if (read_head(a, c->n_ranks, &h)) {
         ret.code = h.code;
     }
@@ -277,7 +280,7 @@ int hang_compare_new(struct loop *loop, const struct hang_compare_ask *ask, hang
                                .fn = fn,
                                .arg = arg};
     struct helper_call_config config = {
-        .name = "muster-compare",
+        .name = SPARE_COMPARE_NAME,
         .run = run,
         .arg = &copy,
         .timeout_ns = ask->timeout_ns,
@@ -291,9 +294,12 @@ int hang_compare_new(struct loop *loop, const struct hang_compare_ask *ask, hang
         free(c);
         return r;
     }
+    c->pid = helper_call_pid(c->call);
     *ret = c;
     return 0;
 }
+
+pid_t hang_compare_pid(const struct hang_compare *c) { return c->pid; }
 
 void hang_compare_free(struct hang_compare *c) {
     if (c == NULL)

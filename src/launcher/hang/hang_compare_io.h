@@ -39,6 +39,7 @@ struct hang_compared { /* borrowed for the callback */
     size_t text_len, json_len;
     const char *path;        /* of hang.txt; NULL: there are no files */
     const char *files_error; /* why there are none, or not all; NULL: no error */
+    int32_t stuck; /* the helper, which the disk still held at the deadline; 0: it did not */
 };
 
 struct hang_compare;
@@ -47,4 +48,6 @@ typedef void hang_compared_fn(void *arg, const struct hang_compared *compared);
  * then. A helper that a disk holds is left alone. Returns 0, or a negative errno. */
 _must_use_ int hang_compare_new(struct loop *loop, const struct hang_compare_ask *ask,
                                 hang_compared_fn *fn, void *arg, struct hang_compare **ret);
+/* The helper, whose name is SPARE_COMPARE_NAME (launcher/supervise/spare_io.h). */
+pid_t hang_compare_pid(const struct hang_compare *c);
 void hang_compare_free(struct hang_compare *c); /* cancels; takes NULL */

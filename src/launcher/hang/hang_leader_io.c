@@ -12,6 +12,7 @@
 #include "io/clock.h"
 #include "launcher/hang/hang_case_io.h"
 #include "launcher/hang/hang_native_io.h"
+#include "launcher/supervise/spare_io.h"
 #include "watchdog/verdict/hang.h"
 
 #define OPEN_MAX 4 /* cases; a report more than these is said without evidence */
@@ -48,6 +49,7 @@ struct hang_leader {
     uint32_t n_open;
     struct hang_native *native; /* of suspects that are being ended; NULL: none */
     bool files_failed;          /* and that was said */
+    pid_t stuck;                /* a helper that a dead disk held; 0: none */
     struct rdzv_watchdog watchdog;
     bool told; /* since the last beat it was said that the job is quiet, or hangs */
 };
@@ -98,6 +100,7 @@ static void blame(const struct hang_leader *l, uint32_t rank, uint32_t node, int
 
 /* A full or dead disk is said once. */
 static void say_files(struct hang_leader *l, const struct hang_compared *seen) {
+    l->stuck = seen->stuck != 0 ? seen->stuck : l->stuck;
     if (seen->path != NULL) {
         log_notice("what each rank did is in %s", seen->path);
         local_workers_keep_files(l->config.workers);
@@ -427,9 +430,17 @@ static enum hang_action action_of(const struct job_spec *spec) {
     assert_not_reached();
 }
 
+/* A disk that still holds a helper gets no other one. */
 static const char *log_dir(void *arg) {
     const struct hang_leader *l = arg;
+    if (l->stuck != 0 && sweep_is_named(l->stuck, SPARE_COMPARE_NAME))
+        return NULL;
     return local_workers_hang_dir(l->config.workers);
+}
+
+static void writes(void *arg, pid_t pid) {
+    const struct hang_leader *l = arg;
+    local_workers_spare(l->config.workers, pid);
 }
 
 int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
@@ -437,8 +448,12 @@ int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
     const struct job_spec *spec = config->spec;
     struct hang_leader *l = xcalloc(1, sizeof *l);
     *l = (struct hang_leader){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
-    l->cases = (struct hang_case_config){
-        .loop = loop, .spec = spec, .evidence = config->evidence, .dir = log_dir, .arg = l};
+    l->cases = (struct hang_case_config){.loop = loop,
+                                         .spec = spec,
+                                         .evidence = config->evidence,
+                                         .dir = log_dir,
+                                         .writes = writes,
+                                         .arg = l};
     list_init(&l->open);
     struct hang_limits limits = {.action = action_of(spec),
                                  .still_ns = spec->hang_still_ns,

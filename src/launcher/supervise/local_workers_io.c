@@ -569,6 +569,10 @@ const char *local_workers_hang_dir(const struct local_workers *c) {
     return worker_logs_hang_dir(c->files);
 }
 
+void local_workers_spare(const struct local_workers *c, pid_t pid) {
+    guardian_spare(c->config.link, pid);
+}
+
 char *local_workers_log_path(const struct local_workers *c, uint32_t i, int stream) {
     const char *dir = i < c->config.spec->nproc ? worker_logs_dir(c->files, i) : NULL;
     return dir == NULL ? NULL : logdir_log_path(dir, stream);

@@ -127,6 +127,9 @@ const char *local_workers_log_dir(const struct local_workers *local_workers);
 /* Where reports of a hang are put: the run's folder, or the temporary one, which is kept if
  * local_workers_keep_files() follows; NULL: there is none. Borrowed. */
 const char *local_workers_hang_dir(const struct local_workers *local_workers);
+/* A helper that writes there: a dead disk must not hold up the end of this agent
+ * (guardian_spare()). */
+void local_workers_spare(const struct local_workers *local_workers, pid_t pid);
 /* The log file of a worker's stream (0 output, 1 error) in the current generation, which may not
  * be there; malloc'ed; NULL: there is no folder for it. */
 _must_use_ char *local_workers_log_path(const struct local_workers *local_workers,

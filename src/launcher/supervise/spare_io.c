@@ -10,9 +10,15 @@
 
 #define WAIT_NS (2 * NS_PER_MS)
 
+static bool is_there(pid_t pid) {
+    return pid > 0 && (sweep_is_named(pid, WRITER_NAME) || sweep_is_named(pid, SPARE_COMPARE_NAME));
+}
+
 void spare_add(struct spare *s, pid_t pid) {
-    unsigned n = atomic_fetch_add(&s->n, 1);
-    atomic_store(&s->pids[n % SPARE_MAX], pid);
+    unsigned at = atomic_fetch_add(&s->n, 1);
+    for (unsigned i = 0; i < SPARE_MAX && is_there(atomic_load(&s->pids[at % SPARE_MAX])); i++)
+        at++;
+    atomic_store(&s->pids[at % SPARE_MAX], pid);
 }
 
 static void insert(struct spare_list *l, pid_t pid) {
@@ -29,7 +35,7 @@ void spare_read(struct spare *s, pid_t more, struct spare_list *ret) {
         insert(ret, more);
     for (int i = 0; i < SPARE_MAX; i++) {
         pid_t pid = atomic_load(&s->pids[i]);
-        if (pid > 0 && pid != more && sweep_is_named(pid, WRITER_NAME))
+        if (pid != more && is_there(pid))
             insert(ret, pid);
     }
 }

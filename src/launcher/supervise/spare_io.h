@@ -1,22 +1,24 @@
 /* Helpers of the agent that sweeps spare, and that are not waited for at the end. The list is in a
- * page that the guardian shares. The only such helper is the log writer, which the kernel can block
- * for as long as a disk does not answer. It holds nothing that another agent could need. All calls
- * are async-signal-safe. */
+ * page that the guardian shares. Such helpers are the log writer and the one that keeps what ranks
+ * did when they hung: the kernel can block them for as long as a disk does not answer. They hold
+ * nothing that another agent could need. All calls are async-signal-safe. */
 #pragma once
 
 #include <stdatomic.h>
 
 #include "launcher/supervise/sweep_io.h"
 
-#define SPARE_MAX 4 /* the last ones that were added */
+#define SPARE_MAX 4 /* of more that live, the last ones */
 
 struct spare { /* 0: none */
     atomic_int pids[SPARE_MAX];
     atomic_uint n;
 };
 
-/* Adds a helper. Its process name is WRITER_NAME, so a process that gets its pid later can be told
- * apart. */
+#define SPARE_COMPARE_NAME "muster-compare"
+
+/* Adds a helper, in the place of one that has ended if there is one. Its process name is
+ * WRITER_NAME or SPARE_COMPARE_NAME, so a process that gets its pid later can be told apart. */
 void spare_add(struct spare *s, pid_t pid);
 
 struct spare_list {
