@@ -3,6 +3,7 @@ hosts (slurm.py), two hosts with two workers each; those of a library need a Pyt
 import os
 import re
 import shlex
+import signal
 import subprocess
 
 import pytest
@@ -114,6 +115,19 @@ def test_the_batch_script_of_a_page(reader, page):
 @pytest.mark.parametrize("line", [line for text in blocks("slurm", "sh")[1:] for line in text.splitlines()])
 def test_the_lines_for_a_terminal(reader, line):
     reader.all_four(reader.line(*shlex.split(line)))
+
+
+def test_the_line_that_asks_where_each_rank_is(reader):
+    """On the login host, with the number of the job; and muster stop there."""
+    line = re.search(r"`(srun --jobid=4711 [^`]* muster stacks)`", (DOCS / "slurm.md").read_text())[1]
+    (reader.job.tmp / "train.py").write_text("import threading\nprint('there', flush=True)\nthreading.Event().wait()\n")
+    agent = reader.client("salloc", "--quiet", "-N2", "--ntasks-per-node=1", "muster", "run", "--nproc-per-node=1", "train.py")
+    assert agent.out.until(lambda: agent.output().count("there") == 2, 60), agent.said()
+    said = reader.line(*shlex.split(line.replace("4711", reader.only())))
+    assert "2 workers on 2 nodes\n" in said and "\nranks 0-1: wait" in said, said
+    assert "the job is being stopped" in reader.line("muster", "stop")
+    assert agent.finish()[0] == 128 + signal.SIGTERM, agent.said()
+    reader.gone()
 
 
 def test_an_image_of_apptainer(reader):

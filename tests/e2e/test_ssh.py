@@ -5,6 +5,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import time
 
 import pytest
@@ -527,6 +528,22 @@ def test_a_job_is_asked_on_its_hosts(here):
     here.cluster.run("ssh", "node1", f"MUSTER_RUN_DIR={RUN_DIR} {MUSTER} stop", env=env)
     code, _, err = agent.finish(30)
     assert code != 0 and "an operator stopped the job" in err, err
+    here.gone()
+
+
+def test_what_the_page_says_to_ask(here):
+    page = (harness.HERE.parents[1] / "docs" / "ssh.md").read_text()
+    asks = re.findall(r"`(ssh node1) muster (\w+)`", page)
+    assert [command for _, command in asks] == ["status", "stacks"] and "`muster stop`" in page, asks
+    agent = here.start("node1,node2")
+    here.workers(2)
+    env = here.job.env("a", here.env())
+    for ssh, command in asks:
+        done = here.cluster.run("sh", "-c", f"{ssh} MUSTER_RUN_DIR={RUN_DIR} {MUSTER} {command}", env=env)
+        assert "2 workers" in done.stdout, done
+    here.cluster.run(MUSTER, "stop", env=env)
+    code, _, err = agent.finish(60)
+    assert code == 128 + signal.SIGTERM, err
     here.gone()
 
 
