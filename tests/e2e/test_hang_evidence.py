@@ -116,7 +116,7 @@ def keep(job):
 
 
 # A slow start can be quiet, too: it is the report with this line that counts.
-REPORT = r"the job is quiet: [^\n]*" + LINE + r"[^\n]*\n[^\n]*what each rank did is in (\S+/hang.txt)"
+REPORT = r"the job is quiet: [^\n]*" + LINE + r"[^\n]*\n[^\n]*what each rank did is in (\S+/hang.txt) \(node \S+\)\n"
 
 
 def read(path, logs):

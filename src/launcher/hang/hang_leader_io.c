@@ -47,9 +47,10 @@ struct hang_leader {
     uint64_t began_ns;
     struct list open; /* struct open_case */
     uint32_t n_open;
-    struct hang_native *native; /* of suspects that are being ended; NULL: none */
-    bool files_failed;          /* and that was said */
-    pid_t stuck;                /* a helper that a dead disk held; 0: none */
+    struct hang_native *native;   /* of suspects that are being ended; NULL: none */
+    char own_name[RDZV_HOST_MAX]; /* of this node in the group, if it has others; else "" */
+    bool files_failed;            /* and that was said */
+    pid_t stuck;                  /* a helper that a dead disk held; 0: none */
     struct rdzv_watchdog watchdog;
     bool told; /* since the last beat it was said that the job is quiet, or hangs */
 };
@@ -102,7 +103,9 @@ static void blame(const struct hang_leader *l, uint32_t rank, uint32_t node, int
 static void say_files(struct hang_leader *l, const struct hang_compared *seen) {
     l->stuck = seen->stuck != 0 ? seen->stuck : l->stuck;
     if (seen->path != NULL) {
-        log_notice("what each rank did is in %s", seen->path);
+        log_notice("what each rank did is in %s%s%s%s", seen->path,
+                   l->own_name[0] != '\0' ? " (node " : "", l->own_name,
+                   l->own_name[0] != '\0' ? ")" : "");
         local_workers_keep_files(l->config.workers);
         l->files_failed = false;
     } else if (seen->files_error != NULL && !l->files_failed) {
@@ -384,6 +387,9 @@ void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
     if (l->config.spec->hang_action == JOB_HANG_OFF)
         return;
     hang_group_copy(group, &l->group);
+    uint32_t own = hang_group_find(group, l->config.incarnation);
+    (void)snprintf(l->own_name, sizeof l->own_name, "%s",
+                   group->n_nodes > 1 && own < group->n_nodes ? group->nodes[own].name : "");
     l->waited_ns = xcalloc(group->world_size, sizeof *l->waited_ns);
     l->began_ns = clock_now_ns();
     step(l, &(struct hang_event){

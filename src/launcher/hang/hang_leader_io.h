@@ -34,6 +34,7 @@ struct hang_leader_config { /* all borrowed for its life */
     const struct job_spec *spec;
     struct hang_evidence *evidence;
     struct local_workers *workers; /* of this node: where the run's logs are */
+    uint64_t incarnation;          /* of this node */
 };
 
 struct hang_leader;

@@ -22,6 +22,19 @@ static bool number(const char **p, const char *end, uint64_t *ret) {
     return true;
 }
 
+#define LEVEL_NOTICE 5 /* the most harmless one that always counts; facilities are above bit 2 */
+
+/* "NETDEV WATCHDOG", "Link is Down", "GPU has fallen off the bus" come at several levels. */
+static bool tells(uint64_t level, const char *line) {
+    static const char *const words[] = {"link ", "xid",     "error",     "fail",
+                                        "reset", "timeout", "timed out", "hung",
+                                        "fault", "fallen",  "watchdog"};
+    bool found = (level & 7) <= LEVEL_NOTICE;
+    for (size_t i = 0; i < ARRAY_SIZE(words) && !found; i++)
+        found = strcasestr(line, words[i]) != NULL;
+    return found;
+}
+
 bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
     const char *p = record, *end = record + len;
     const char *semicolon = memchr(record, ';', len);
@@ -37,14 +50,19 @@ bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
     n = MIN2(n, sizeof raw - 1 - (size_t)head);
     memcpy(raw + head, text, n);
     raw[(size_t)head + n] = '\0';
-    char *line = log->lines[log->n++ % KERNEL_LOG_LINES];
+    struct kernel_log_ring *ring = tells(level, raw + head) ? &log->told : &log->rest;
+    char *line = ring->lines[ring->n++ % KERNEL_LOG_LINES];
     utf8_copy(line, KERNEL_LOG_LINE_MAX, raw);
     utf8_clean(line, false);
     return true;
 }
 
 void kernel_log_write(const struct kernel_log *log, struct strbuf *to) {
-    uint32_t n = MIN2(log->n, (uint32_t)KERNEL_LOG_LINES);
-    for (uint32_t i = log->n - n; i != log->n; i++)
-        strbuf_printf(to, "%s\n", log->lines[i % KERNEL_LOG_LINES]);
+    const struct kernel_log_ring *ring = log->told.n > 0 ? &log->told : &log->rest;
+    uint32_t n = MIN2(ring->n, (uint32_t)KERNEL_LOG_LINES);
+    if (log->told.n > 0 && log->rest.n > 0)
+        strbuf_printf(to, "(left out: %u line%s of information that tell%s of no fault or link)\n",
+                      log->rest.n, log->rest.n == 1 ? "" : "s", log->rest.n == 1 ? "s" : "");
+    for (uint32_t i = ring->n - n; i != ring->n; i++)
+        strbuf_printf(to, "%s\n", ring->lines[i % KERNEL_LOG_LINES]);
 }

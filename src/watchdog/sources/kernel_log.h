@@ -1,4 +1,7 @@
-/* The last lines of the kernel's log, as text for people. Pure; kernel_log_io.h reads the log. */
+/* The last lines of the kernel's log that can tell of hardware, as text for people. Pure;
+ * kernel_log_io.h reads the log. Lines of the levels info and debug (syslog(2)) count only if they
+ * have a word of faults or of links, which drivers tell at info; without any other line, all
+ * count. */
 #pragma once
 
 #include <stdbool.h>
@@ -10,14 +13,17 @@
 #define KERNEL_LOG_MAX 16384 /* bytes of all lines */
 
 /* A ring of the last lines. */
-struct kernel_log {
+struct kernel_log_ring {
     uint32_t n; /* all that were added */
     char lines[KERNEL_LOG_LINES][KERNEL_LOG_LINE_MAX];
+};
+struct kernel_log {
+    struct kernel_log_ring told, rest; /* rest: what says nothing of hardware */
 };
 
 /* Adds a record of /dev/kmsg: "6,339,5140900,-;text\n KEY=value\n" (Linux,
  * Documentation/ABI/testing/dev-kmsg). The text has escapes for unusual bytes. False: no record. */
 bool kernel_log_add(struct kernel_log *log, const char *record, size_t len);
-/* Adds the lines, the oldest first, "[    5.140900] text": the time is since boot. At most
- * KERNEL_LOG_MAX bytes. */
+/* Adds the lines, the oldest first, "[    5.140900] text": the time is since boot. Before them it
+ * says how many are left out because of what they are. At most KERNEL_LOG_MAX bytes. */
 void kernel_log_write(const struct kernel_log *log, struct strbuf *to);
