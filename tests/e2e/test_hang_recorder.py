@@ -73,6 +73,12 @@ def test_a_rank_in_another_group_is_named_though_all_are_at_the_same_line(job):
     assert "  flight recorder:\n    open: gloo:all_reduce, number 1 of " in seen.suspect(2), seen.text
 
 
+def test_a_rank_that_has_changed_its_title_tells_its_collectives(job):
+    seen = Recorded(job, "2", "pair", "title")
+    assert seen.suspects() == [(2, "collectives")], seen.doc["suspects"]
+    assert f"default_pg: {ENDED} enqueued, {ENDED} completed" in seen.workers[2]["recorder"], seen.workers[2]
+
+
 def test_half_of_the_ranks_that_leave_out_a_collective_are_named(job):
     """Two against two: there is no majority."""
     seen = Recorded(job, "2,3", "sleep", "main")

@@ -178,6 +178,12 @@ static void on_gathered(void *arg, const char *json, size_t len) {
     held_no_more(w);
 }
 
+/* In the helper. */
+static bool env_of(void *arg, uint32_t local_rank, struct envlist *ret) {
+    const struct hang_watch *w = arg;
+    return local_workers_env(w->config.workers, local_rank, ret);
+}
+
 static int gather(struct hang_watch *w, uint64_t timeout_ns) {
     _cleanup_(freep) struct gather_worker *workers = xcalloc(w->n + (size_t)1, sizeof *workers);
     _cleanup_(freep) char **logs = xcalloc((size_t)w->n * GATHER_LOGS_MAX + 1, sizeof(char *));
@@ -199,7 +205,9 @@ static int gather(struct hang_watch *w, uint64_t timeout_ns) {
                              .workers = workers,
                              .n = w->n,
                              .store_port = local_workers_store_port(w->config.workers),
-                             .timeout_ns = timeout_ns};
+                             .timeout_ns = timeout_ns,
+                             .env = env_of,
+                             .env_arg = w};
     int r = gather_new(w->loop, &ask, on_gathered, w, &w->gather);
     for (uint32_t i = 0; i < w->n * GATHER_LOGS_MAX; i++)
         free(logs[i]);

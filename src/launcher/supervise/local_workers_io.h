@@ -14,6 +14,7 @@
  * local_workers_stop() and _kill() end them, too. */
 #pragma once
 
+#include "base/text/envlist.h"
 #include "base/text/strbuf.h"
 #include "io/loop.h"
 #include "io/process/reaper.h"
@@ -130,6 +131,10 @@ const char *local_workers_hang_dir(const struct local_workers *local_workers);
 /* A helper that writes there: a dead disk must not hold up the end of this agent
  * (guardian_spare()). */
 void local_workers_spare(const struct local_workers *local_workers, pid_t pid);
+/* The environment of a worker of the current generation, as it was started. *ret is empty; the
+ * caller owns it. False: there is none. */
+bool local_workers_env(const struct local_workers *local_workers, uint32_t local_rank,
+                       struct envlist *ret);
 /* The log file of a worker's stream (0 output, 1 error) in the current generation, which may not
  * be there; malloc'ed; NULL: there is no folder for it. */
 _must_use_ char *local_workers_log_path(const struct local_workers *local_workers,

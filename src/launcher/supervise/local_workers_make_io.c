@@ -25,7 +25,8 @@ uint16_t local_workers_store_port(const struct local_workers *c) {
     return in.master_port != 0 ? in.master_port : c->form.store_port;
 }
 
-static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, struct err *err) {
+static int build_env(const struct local_workers *c, uint32_t i, struct envlist *ret,
+                     struct err *err) {
     const struct job_spec *spec = c->config.spec;
     const struct form *f = &c->form;
     _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
@@ -54,6 +55,10 @@ static int build_env(struct local_workers *c, uint32_t i, struct envlist *ret, s
     if (r == 0)
         node_setup_add_env(&c->setup, i, ret);
     return r;
+}
+
+bool local_workers_env(const struct local_workers *c, uint32_t i, struct envlist *ret) {
+    return i < c->config.spec->nproc && build_env(c, i, ret, NULL) == 0;
 }
 
 /* Binds a worker to CPUs and memory. */

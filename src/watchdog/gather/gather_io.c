@@ -192,7 +192,7 @@ static void step_logs(struct work *k) {
  * time to send it. */
 static void step_sources(struct work *k, const struct nics *nics) {
     uint64_t now = clock_now_ns(), left = k->end_ns > now ? k->end_ns - now : 0;
-    gather_sources(&k->e, nics, now + left * 4 / 5);
+    gather_sources(&k->e, k->ask, nics, now + left * 4 / 5);
 }
 
 /* ---- the helper ---- */

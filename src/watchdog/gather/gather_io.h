@@ -12,6 +12,7 @@
 
 #include <sys/types.h>
 
+#include "base/text/envlist.h"
 #include "io/loop.h"
 #include "watchdog/evidence/evidence.h"
 
@@ -34,6 +35,11 @@ struct gather_ask { /* borrowed for the call of gather_new() */
     size_t n;
     uint16_t store_port; /* of the workers' store; 0: not known */
     uint64_t timeout_ns; /* --evidence-timeout */
+    /* The environment with which this worker was started: programs that change their title write
+     * over the one in /proc (setproctitle(3bsd)), and not everybody may read that. *ret is empty;
+     * the caller owns it. Called in the helper; false: it is not known. NULL: of no worker. */
+    bool (*env)(void *arg, uint32_t local_rank, struct envlist *ret);
+    void *env_arg;
     /* It is decided that these workers are killed: only their native stacks are read, which
      * disturbs them (disturb_io.h). */
     bool native;

@@ -24,14 +24,21 @@
 struct environ {
     char *text; /* owned; NULL: it can't be read */
     size_t len;
+    struct envlist given; /* by muster: what /proc does not have is there */
 };
 
-static void environ_fini(struct environ *e) { free(e->text); }
+static void environ_fini(struct environ *e) {
+    free(e->text);
+    envlist_fini(&e->given);
+}
 
-static void environ_read(int32_t pid, struct environ *ret) {
+static void environ_read(const struct gather_ask *ask, const struct evidence_worker *w,
+                         struct environ *ret) {
     char path[PROC_PATH_MAX];
     *ret = (struct environ){.text = NULL};
-    proc_path(path, pid, "/environ");
+    if (ask->env != NULL)
+        (void)ask->env(ask->env_arg, w->local_rank, &ret->given);
+    proc_path(path, w->pid, "/environ");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return;
@@ -50,7 +57,8 @@ static const char *environ_get(const struct environ *e, const char *name) {
     for (const char *p = e->text; p != NULL && p < e->text + e->len; p += strlen(p) + 1)
         if (strncmp(p, name, n) == 0 && p[n] == '=')
             return p[n + 1] != '\0' ? p + n + 1 : NULL;
-    return NULL;
+    const char *given = envlist_get(&e->given, name);
+    return given != NULL && given[0] != '\0' ? given : NULL;
 }
 
 static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t deadline_ns,
@@ -102,7 +110,7 @@ static void ask_dump(struct evidence_worker *w, const struct environ *env) {
     w->recorder = strbuf_take(&text);
 }
 
-static void ask_recorders(struct evidence *e, uint64_t end_ns) {
+static void ask_recorders(struct evidence *e, const struct gather_ask *ask, uint64_t end_ns) {
     uint32_t without = 0;
     for (uint32_t i = 0; i < e->n_workers; i++) {
         struct evidence_worker *w = &e->workers[i];
@@ -114,7 +122,7 @@ static void ask_recorders(struct evidence *e, uint64_t end_ns) {
             evidence_worker_gap(w, "flight recorder: there was no time left");
             continue;
         }
-        environ_read(w->pid, &env);
+        environ_read(ask, w, &env);
         const char *socket = environ_get(&env, "TORCH_WORKER_SERVER_SOCKET");
         /* One that does not answer costs the others less than all of the time. */
         if (socket != NULL)
@@ -161,7 +169,7 @@ static void take_counts(struct evidence *e, const struct ras *ras, uint32_t worl
         evidence_gap(e, "NCCL RAS: too many ranks differ: not all are compared");
 }
 
-static void ask_ras(struct evidence *e, uint64_t end_ns) {
+static void ask_ras(struct evidence *e, const struct gather_ask *gather, uint64_t end_ns) {
     const struct evidence_worker *first = first_rank(e);
     _cleanup_(environ_fini) struct environ env = {0};
     struct ras ras;
@@ -169,7 +177,7 @@ static void ask_ras(struct evidence *e, uint64_t end_ns) {
     uint32_t world = 0;
     if (first == NULL)
         return;
-    environ_read(first->pid, &env);
+    environ_read(gather, first, &env);
     const char *size = environ_get(&env, "WORLD_SIZE");
     struct source_ras_ask ask = {.address = environ_get(&env, "NCCL_RAS_ADDR")};
     if (ask.address ==
@@ -254,10 +262,11 @@ void gather_sources_begin(struct nics *ret, uint64_t end_ns) {
     (void)!source_nics(&ask, end_ns, ret, &unused); /* the second reading says why */
 }
 
-void gather_sources(struct evidence *e, const struct nics *before, uint64_t end_ns) {
+void gather_sources(struct evidence *e, const struct gather_ask *ask, const struct nics *before,
+                    uint64_t end_ns) {
     uint64_t now = clock_now_ns(), left = end_ns > now ? end_ns - now : 0;
-    ask_recorders(e, now + left / 2);
-    ask_ras(e, now + left * 3 / 4);
+    ask_recorders(e, ask, now + left / 2);
+    ask_ras(e, ask, now + left * 3 / 4);
     read_kernel_log(e, end_ns);
     look_at_nics(e, before, end_ns);
 }

@@ -32,6 +32,10 @@ uint16_t local_workers_store_port(const struct local_workers *c) {
     (void)c;
     return 0;
 }
+bool local_workers_env(const struct local_workers *c, uint32_t local_rank, struct envlist *ret) {
+    (void)c, (void)local_rank, (void)ret;
+    return false;
+}
 char *local_workers_log_path(const struct local_workers *c, uint32_t local_rank, int stream) {
     (void)c;
     (void)local_rank;

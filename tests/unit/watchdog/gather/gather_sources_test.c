@@ -120,6 +120,28 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     cr_assert(r.e.ras == NULL && r.e.n_counts == 0, "one node asks for the whole job");
 }
 
+static bool given(void *arg, uint32_t local_rank, struct envlist *ret) {
+    cr_assert_eq(local_rank, 0);
+    envlist_set(ret, "TORCH_WORKER_SERVER_SOCKET", arg);
+    return true;
+}
+
+Test(gather_sources, a_worker_that_has_written_over_its_environment_is_asked) {
+    static char fr[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n"
+                       "{\"entries\":[],\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"6\"}}}";
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = r.socket};
+    fake_service_start(&f);
+    char *const nothing[] = {NULL};
+    start_worker(&r, nothing);
+    struct gather_worker worker = {.pid = r.worker};
+    struct gather_ask ask = {
+        .node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .env = given, .env_arg = r.socket};
+    gather_now(&ask, &r.e);
+    cr_assert_eq(r.e.workers[0].collectives, 6);
+}
+
 Test(gather_sources, what_does_not_answer_is_a_gap) {
     _cleanup_(rig_remove) struct rig r;
     rig_make(&r);
