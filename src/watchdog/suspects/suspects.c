@@ -16,6 +16,7 @@ const char *suspect_reason_name(enum suspect_reason reason) {
     case SUSPECT_UNMOVED: return "unmoved";
     case SUSPECT_CHILD: return "child";
     case SUSPECT_ELSEWHERE: return "elsewhere";
+    case SUSPECT_THREAD: return "thread";
     case SUSPECT_BUSY: return "busy";
     }
     return "unknown";
@@ -118,6 +119,7 @@ static bool is_odd(const struct suspects_input *in, const struct suspects *s, ui
             if (in->signs[i].rank == rank && in->signs[i].sign == HANG_SIGN_BUSY)
                 return true;
         return false;
+    case SUSPECT_THREAD: /* of all ranks at once */
     case SUSPECT_COLLECTIVES:
     case SUSPECT_STEPS: break;
     }
@@ -142,7 +144,7 @@ static enum suspect_reason choose(const struct suspects_input *in, struct suspec
     /* Of more than half, none stands out. A child counts only if the main threads don't tell. */
     static const enum suspect_reason odd[] = {SUSPECT_ENDED, SUSPECT_STOPPED, SUSPECT_ABSENT};
     static const enum suspect_reason weak[] = {SUSPECT_UNMOVED, SUSPECT_ELSEWHERE, SUSPECT_CHILD,
-                                               SUSPECT_BUSY};
+                                               SUSPECT_THREAD, SUSPECT_BUSY};
     for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
         s->n_all = mark_odd(in, s, odd[i]);
         if (s->n_all > 0 && 2 * s->n_all <= in->n_ranks)
@@ -161,7 +163,8 @@ static enum suspect_reason choose(const struct suspects_input *in, struct suspec
     if (s->n_all > 0)
         return SUSPECT_STEPS;
     for (size_t i = 0; i < ARRAY_SIZE(weak); i++) {
-        s->n_all = mark_odd(in, s, weak[i]);
+        s->n_all =
+            weak[i] == SUSPECT_THREAD ? suspects_mark_threads(in, s) : mark_odd(in, s, weak[i]);
         if (s->n_all > 0 && 2 * s->n_all < in->n_ranks)
             return weak[i];
     }

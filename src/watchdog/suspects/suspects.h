@@ -68,6 +68,7 @@ enum suspect_reason {
     SUSPECT_UNMOVED,     /* others moved when a worker failed, and this one did not */
     SUSPECT_CHILD,       /* waits elsewhere, and so does a child of it: a data loader */
     SUSPECT_ELSEWHERE,   /* not where the largest group waits */
+    SUSPECT_THREAD,      /* most have a thread that waits in torch.distributed, this one has not */
     SUSPECT_BUSY, /* by its signs: it does something while others wait; if nothing else tells */
 };
 

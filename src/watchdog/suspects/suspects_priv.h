@@ -46,6 +46,13 @@ const char *suspects_group_verb(const struct suspects *s, const struct suspects_
 void suspects_tell(const struct suspects_input *in, const struct suspects *s, uint64_t of,
                    uint64_t others, const struct evidence_child *child, struct suspect *ret);
 
+/* suspects_threads.c: marks as suspects those that have no other thread where most ranks have one
+ * that waits for the others. Returns how many; only if no main thread stands out. */
+uint32_t suspects_mark_threads(const struct suspects_input *in, struct suspects *s);
+/* A thread of this suspect that is where one of the others has none; NULL: none. */
+const struct evidence_thread *suspects_odd_thread(const struct suspects_input *in,
+                                                  const struct suspects *s, uint32_t rank);
+
 /* suspects_groups.c: fills in the groups. 0 or -ENOMEM. */
 _must_use_ int suspects_group_ranks(const struct suspects_input *in, struct suspects *s);
 /* suspects_children.c: for suspects_odd_child(), once the workers are known. NULL: no memory. */

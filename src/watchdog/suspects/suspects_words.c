@@ -45,6 +45,18 @@ static void add_child(const struct evidence *e, const struct evidence_child *chi
     suspects_describe(e, &child->main, 0, ret);
 }
 
+/* Its main thread is where that of the others is. */
+static void tell_thread(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
+                        struct strbuf *ret) {
+    const struct evidence_thread *odd = suspects_odd_thread(in, s, rank);
+    strbuf_add(ret, "no thread of it waits in torch.distributed as those of others do");
+    if (odd == NULL)
+        return;
+    strbuf_printf(ret, "; its thread %" PRId32 ": ", odd->tid);
+    suspects_describe(suspects_evidence(in, rank), odd, 0, ret);
+    strbuf_add(ret, "; its main thread");
+}
+
 void suspects_tell(const struct suspects_input *in, const struct suspects *s, uint64_t of,
                    uint64_t others, const struct evidence_child *child, struct suspect *ret) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -65,6 +77,7 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
         strbuf_printf(&text, "at step %" PRIu64 ", others at %" PRIu64, of, others);
         break;
     case SUSPECT_BUSY: strbuf_add(&text, "does something while others wait"); break;
+    case SUSPECT_THREAD: tell_thread(in, s, ret->rank, &text); break;
     case SUSPECT_STOPPED:
     case SUSPECT_UNMOVED:
     case SUSPECT_CHILD:
