@@ -354,6 +354,7 @@ def test_a_job_goes_on_without_a_bad_host(here, bad):
     """Also if it is the first one."""
     agent = here.start(f"{bad},node1,node2", "--nnodes=2:3", "--rdzv-conf=last_call_timeout=1")
     assert here.workers(2) == here.on(1, 1)
+    agent.wait_said(BAD[bad])  # they may have begun without a first host for whose answer ssh waits
     out, err = here.ends_well(agent)
     assert named(err, bad, BAD[bad]), err
 
