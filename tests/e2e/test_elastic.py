@@ -125,6 +125,8 @@ def test_a_unit_of_two_never_forms_an_odd_group(job, place):
         if len(tags_of(first)) == 2:  # some came after the last call
             first = c.group(nodes=4, after=first)
         c.come(5)  # the last one can be late for the group, and is a spare only after it has come
+        spare, = set(c.agents) - set(tags_of(first))
+        c.agents[spare].wait_said("waits for a place", 60)
         lost, last = [], first
         # the fifth, a spare, takes the place; then there is one too many; that one takes the place
         for nodes in (4, 2, 2):
