@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import shutil
 import signal
 import socket
@@ -13,6 +14,7 @@ import time
 
 import pytest
 
+import harness
 from harness import SLOWER, TORCH_PYTHON, free_port
 from test_operate import ask
 
@@ -178,6 +180,9 @@ def fuse_mount():
     return where
 
 def hold():
+    with open(folder + "/pid.new", "w") as f:
+        f.write(str(os.getpid()))
+    os.rename(f.name, folder + "/pid")
     if how == "fuse":
         open(fuse_mount() + "/data")
     if how == "gil":
@@ -205,9 +210,11 @@ def may_trace_all():
     return os.geteuid() == 0 or not scope.exists() or scope.read_text().strip() == "0"
 
 
-def hangs(job, how, **env):
+def hangs(job, how, meanwhile=None, **env):
     nodes = Nodes(job, HANG, "--max-restarts=1", "--hang-timeout=6", "--hang-still=6", "--hang-report=0",
                   env={"HOW": how, "PYTHONFAULTHANDLER": "1", **env})
+    if meanwhile:
+        meanwhile(nodes)
     assert nodes.finish(180) == [0, 0], nodes.said()
     [hang] = nodes.timeline("hang")
     assert "rank 2" in hang["cause"], hang
@@ -271,8 +278,29 @@ def test_the_program_below_a_shell_says_where(job):
 def test_who_waits_for_a_dead_file_system_is_not_attached_to(job):
     if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
         pytest.skip("only root can mount a FUSE file system, with /dev/fuse")
-    stack, gaps = native_stack(hangs(job, "fuse"))
+    signals = set()
+
+    def watch(nodes):
+        """Which signals wait for rank 2, until it has gone."""
+        end = harness.deadline(60)
+        while not (job.tmp / "pid").exists():
+            assert time.monotonic() < end, nodes.said()
+            select.select([], [], [], 0.02)
+        pid = int((job.tmp / "pid").read_text())
+        while True:
+            try:
+                status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                return
+            if re.search(r"^State:\s+[ZX]", status, re.M):
+                return
+            pending = int(re.search(r"^ShdPnd:\s+(\w+)", status, re.M)[1], 16)
+            signals.update(s for s in signal.valid_signals() if pending >> (s - 1) & 1)
+            select.select([], [], [], 0.02)
+
+    stack, gaps = native_stack(hangs(job, "fuse", watch))
     assert stack is None and len(gaps) == 1 and "which must not be disturbed" in gaps[0], gaps
+    assert signal.SIGABRT not in signals, "it would only wait for it: in a wait that none but SIGKILL ends"
 
 
 def test_without_eu_stack_the_file_says_so(job):

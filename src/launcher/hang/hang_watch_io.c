@@ -376,11 +376,18 @@ static void end_suspect(struct ending *d, pid_t pid) {
 }
 
 void hang_watch_end_suspects(struct hang_watch *w) {
-    for (uint32_t i = 0; i < n_ends(w); i++) {
-        pid_t pid = local_workers_pid(w->config.workers, w->ends[i].local_rank);
+    uint32_t n = n_ends(w), kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        struct ending d = w->ends[i];
+        pid_t pid = local_workers_pid(w->config.workers, d.local_rank);
+        if (pid > 0 && !d.told && !disturb_can_hear(disturb_program(pid)))
+            continue; /* it says nothing, and only SIGKILL ends it */
         if (pid > 0)
-            end_suspect(&w->ends[i], pid);
+            end_suspect(&d, pid);
+        w->ends[kept++] = d;
     }
+    if (n > 0)
+        w->n_ends = kept;
 }
 
 void hang_watch_stop(struct hang_watch *w) {

@@ -23,10 +23,13 @@
 
 /* ---- whether a process may be attached to ---- */
 
+static bool is_of_fuse(const char *wchan) {
+    return strstr(wchan, "fuse") != NULL || strcmp(wchan, "request_wait_answer") == 0;
+}
+
 bool disturb_may_attach(char state, const char *wchan) {
     bool sleeps = state == 'S' || state == 'I';
-    return state != 0 && state != 'D' && state != 't' && strstr(wchan, "fuse") == NULL &&
-           strcmp(wchan, "request_wait_answer") != 0 &&
+    return state != 0 && state != 'D' && state != 't' && !is_of_fuse(wchan) &&
            !(sleeps && (wchan[0] == '\0' || strcmp(wchan, "0") == 0));
 }
 
@@ -198,6 +201,11 @@ pid_t disturb_program(pid_t pid) {
         }
     }
     return p.n_python == 1 ? p.python : pid;
+}
+
+bool disturb_can_hear(pid_t pid) {
+    char wchan[EVIDENCE_WORD_MAX], state;
+    return !look_at(pid, (int)pid, &state, wchan) || (state != 'D' && !is_of_fuse(wchan));
 }
 
 int disturb_abort_below(pid_t wrapper, pid_t program) {

@@ -20,6 +20,11 @@ bool disturb_may_attach(char state, const char *wchan);
  * program has started is its own. Never blocks. */
 pid_t disturb_program(pid_t pid);
 
+/* Whether the main thread of a process can handle a signal now: not in a wait that none interrupts,
+ * and not in one of FUSE, which a signal only turns into such a wait (until SIGKILL). Never
+ * blocks. */
+bool disturb_can_hear(pid_t pid);
+
 /* Ends a Python program so that it says where it was: lets it go on if it was stopped, and sends
  * SIGABRT. With PYTHONFAULTHANDLER=1 in its environment all its threads write their stacks to its
  * standard error, also if the GIL is held. No core is written. The caller reaps it, and kills what
