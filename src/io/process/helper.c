@@ -26,11 +26,11 @@ static const int not_for_helpers[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM, SIGUSR
 
 /* --- in the helper --- */
 
-static void close_all_above(int fd) {
-    if (syscall(SYS_close_range, (unsigned)fd + 1, ~0U, 0U) == 0)
+static void close_these(unsigned first, unsigned last) {
+    if (first > last || syscall(SYS_close_range, first, last, 0U) == 0)
         return;
-    for (int i = fd + 1; i < CLOSE_MAX; i++)
-        (void)close(i);
+    for (unsigned i = first; i <= last && i < CLOSE_MAX; i++)
+        (void)close((int)i);
 }
 
 /* What a helper is, and the descriptors that it keeps. */
@@ -40,6 +40,19 @@ struct kept {
     void *arg;
     int fd, out_fd, err_fd; /* -1: none */
 };
+
+/* Closes all but the standard streams and these. */
+static void close_others(const struct kept *k) {
+    const unsigned kept[] = {(unsigned)k->fd, (unsigned)k->out_fd, (unsigned)k->err_fd};
+    unsigned from = STDERR_FILENO + 1, next;
+    do {
+        next = ~0U; /* also what is none */
+        for (size_t i = 0; i < ARRAY_SIZE(kept); i++)
+            next = kept[i] >= from ? MIN2(next, kept[i]) : next;
+        close_these(from, next - 1);
+        from = next + 1;
+    } while (next != ~0U);
+}
 
 /* Copies the descriptor to a number above those that are replaced now; fd -1: null. */
 static int set_aside(int fd, int null) {
@@ -52,16 +65,30 @@ static int open_null(void) {
     return fd >= 0 ? fd : open("/", O_PATH | O_CLOEXEC);
 }
 
-/* Makes fd KEPT_FD, sets up the standard streams, and closes all other descriptors. */
-static bool keep_these(const struct kept *k) {
+static bool set_all_aside(const struct kept *k, int ret[KEPT_FD + 1]) {
     int null = open_null();
-    int fds[] = {set_aside(-1, null), set_aside(k->out_fd, null), set_aside(k->err_fd, null),
-                 set_aside(k->fd, null)};
-    for (int i = 0; i <= KEPT_FD; i++) {
-        if (fds[i] < 0 || dup3(fds[i], i, i == KEPT_FD ? O_CLOEXEC : 0) < 0)
+    ret[STDIN_FILENO] = set_aside(-1, null);
+    ret[STDOUT_FILENO] = set_aside(k->out_fd, null);
+    ret[STDERR_FILENO] = set_aside(k->err_fd, null);
+    ret[KEPT_FD] = set_aside(k->fd, null);
+    return ret[STDIN_FILENO] >= 0 && ret[STDOUT_FILENO] >= 0 && ret[STDERR_FILENO] >= 0 &&
+           ret[KEPT_FD] >= 0;
+}
+
+/* Makes fd KEPT_FD, sets up the standard streams, and closes all other descriptors: first, if there
+ * are too many for these. */
+static bool keep_these(const struct kept *k) {
+    int fds[KEPT_FD + 1];
+    if (!set_all_aside(k, fds)) {
+        close_others(k);
+        if (!set_all_aside(k, fds))
             return false;
     }
-    close_all_above(KEPT_FD);
+    for (int i = 0; i <= KEPT_FD; i++) {
+        if (dup3(fds[i], i, i == KEPT_FD ? O_CLOEXEC : 0) < 0)
+            return false;
+    }
+    close_these(KEPT_FD + 1, ~0U);
     return true;
 }
 

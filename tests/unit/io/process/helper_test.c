@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -105,6 +106,28 @@ Test(helper, holds_one_descriptor_and_no_terminal) {
     cr_assert_eq(dup2(STDERR_FILENO, 100), 100);
     cr_assert_eq(ask(say_descriptors, NULL), 0);
     cr_assert_str_eq(said, "0 /dev/\n1 /dev/\n2 /dev/\n3 pipe: cloexec\n");
+}
+
+/* Its process can open nothing more. */
+Test(helper, needs_no_further_descriptors_of_its_process) {
+    struct rlimit usual;
+    int ours, theirs, other = open("/dev/zero", O_RDONLY), out = dup(STDERR_FILENO);
+    struct helper c;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    cr_assert_eq(child_pipe(&ours, &theirs), 0);
+    int next = dup(STDERR_FILENO);
+    (void)close(next);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){(rlim_t)next, usual.rlim_max}), 0);
+    char text[] = "found";
+    cr_assert_eq(helper_start_speaking(loop, "a-helper", say_arg, text, theirs, out, -1, &c), 0);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    (void)close(theirs);
+    hear(ours);
+    cr_expect_str_eq(said, "found");
+    helper_end(&c);
+    (void)close(other);
+    (void)close(out);
+    no_child_is_left();
 }
 
 static int speak(int fd, void *arg) {
