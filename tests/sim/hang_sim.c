@@ -46,7 +46,6 @@ struct job {
     uint32_t traced;
     uint64_t lost_ns;        /* time that the machine did not count, because of a misfortune */
     uint64_t lost_before_ns; /* the same, before this phase */
-    uint64_t back_ns;        /* by how much the leader's clock has gone back */
     bool misfortunes;
     uint64_t leader_back, machine_back, node_back[RIG_NODES_MAX], released, next_leader;
     enum { FREE = 0, SUSPENDED, TRACED, ASKS, HELD, N_HOLDS } hold;
@@ -238,7 +237,6 @@ static void misfortunes(struct job *j) {
     if (chance(j, each)) { /* the leader's clock jumps, as no monotonic clock should */
         uint64_t back = chance(j, 0.8) ? 0 : MIN2(r->skew, S(between(j, 1, 100)));
         r->skew += back != 0 ? (uint64_t)0 - back : S(between(j, 1, 3000));
-        j->back_ns += back;
     }
     r->leader_stalled = r->now < j->leader_back || r->now < j->machine_back;
     for (uint32_t i = 0; i < r->n_nodes; i++)
@@ -442,7 +440,7 @@ static void is_noticed_all_the_same(uint64_t seed) {
     cr_assert(early <= (double)HANG_FIRST_SIGNS_NS / 1e9, "SEED=%llu: fault %d: %s came %.1f s early",
               (unsigned long long)seed, (int)j.fault, hang_why_name(j.rig.why), early);
     /* A deadline is later by the time that did not count. */
-    late -= (double)(j.back_ns + (why == HANG_WHY_ANNOUNCED ? j.lost_ns - j.lost_before_ns : 0)) / 1e9;
+    late -= (double)(why == HANG_WHY_ANNOUNCED ? j.lost_ns - j.lost_before_ns : 0) / 1e9;
     cr_assert(late <= 8, "SEED=%llu: fault %d: %s came %.1f s late", (unsigned long long)seed, (int)j.fault,
               hang_why_name(why), late);
     cr_assert_eq(j.rig.why, why, "SEED=%llu: fault %d: %s, not %s: %s", (unsigned long long)seed, (int)j.fault,

@@ -25,15 +25,33 @@ void hang_free(struct hang *h) {
     free(h);
 }
 
+/* Time has passed that was not seen. Who moved before it did so until now: if it waits again, that
+ * hides no beat. */
+static void moved_until_now(struct hang *h) {
+    for (uint32_t r = 0; r < h->n; r++)
+        if (h->workers[r].moves)
+            h->workers[r].moved_at = h->clock;
+}
+
 /* Counts the time since the last step. A gap is time in which this process did not run: nobody
- * knows what the workers did in it, and what they said of it is still to be read. */
-static void advance(struct hang *h, uint64_t now_ns) {
-    uint64_t passed = now_ns > h->last_ns ? now_ns - h->last_ns : 0;
-    if (passed > HANG_GAP_NS)
+ * knows what the workers did in it, and what they said of it is still to be read. The time is the
+ * event's, plus all by which the clock has gone back: it never does. */
+static uint64_t advance(struct hang *h, uint64_t event_ns) {
+    uint64_t now_ns = event_ns + h->back_ns, passed = 0;
+    if (now_ns < h->last_ns) {
+        h->back_ns += h->last_ns - now_ns;
+        now_ns = h->last_ns;
+        moved_until_now(h);
+    }
+    passed = now_ns - h->last_ns;
+    if (passed > HANG_GAP_NS) {
         passed = HANG_TICK_NS;
+        moved_until_now(h);
+    }
     if (!h->frozen)
         h->clock += passed;
-    h->last_ns = MAX2(h->last_ns, now_ns);
+    h->last_ns = now_ns;
+    return now_ns;
 }
 
 static void end(struct hang *h) {
@@ -45,7 +63,7 @@ static void end(struct hang *h) {
     h->n = 0;
 }
 
-static void start(struct hang *h, const struct hang_event *event) {
+static void start(struct hang *h, const struct hang_event *event, uint64_t now_ns) {
     assert(event->n > 0 && event->n <= HANG_RANKS_MAX);
     end(h);
     if (event->new_program)
@@ -66,8 +84,8 @@ static void start(struct hang *h, const struct hang_event *event) {
     h->outside_said = 0;
     for (uint32_t r = 0; r < h->n; r++)
         h->workers[r] = (struct hang_worker){
-            .moves = true, .heard_ns = event->now_ns, .moved_at = h->clock, .active_at = h->clock};
-    h->tick_ns = event->now_ns + HANG_TICK_NS;
+            .moves = true, .heard_ns = now_ns, .moved_at = h->clock, .active_at = h->clock};
+    h->tick_ns = now_ns + HANG_TICK_NS;
     hang_move(h, HANG_STARTING);
 }
 
@@ -123,14 +141,14 @@ static void on_row(struct hang *h, struct hang_worker *w, const struct worker_si
         at_place(h, w, moved ? 0 : row->place);
 }
 
-static void on_signs(struct hang *h, const struct hang_event *event) {
+static void on_signs(struct hang *h, const struct hang_event *event, uint64_t now_ns) {
     for (uint32_t i = 0; i < event->n; i++) {
         const struct worker_signs *row = &event->rows[i];
         if (row->rank >= h->n || h->nodes[row->rank] != event->node)
             continue;
         struct hang_worker *w = &h->workers[row->rank];
         if (!w->ended)
-            on_row(h, w, row, event->now_ns);
+            on_row(h, w, row, now_ns);
     }
 }
 
@@ -145,11 +163,11 @@ static uint64_t next_look(const struct hang *h) {
 
 void hang_step(struct hang *h, const struct hang_event *event, struct hang_update *ret) {
     *ret = (struct hang_update){.limit_ns = TIME_NEVER};
-    advance(h, event->now_ns);
+    uint64_t now_ns = advance(h, event->now_ns);
     switch (event->kind) {
-    case HANG_EVENT_START: start(h, event); break;
+    case HANG_EVENT_START: start(h, event, now_ns); break;
     case HANG_EVENT_END: end(h); break;
-    case HANG_EVENT_SIGNS: on_signs(h, event); break;
+    case HANG_EVENT_SIGNS: on_signs(h, event, now_ns); break;
     case HANG_EVENT_ENDED:
         if (event->rank < h->n)
             on_ended(h, &h->workers[event->rank]);
@@ -160,15 +178,15 @@ void hang_step(struct hang *h, const struct hang_event *event, struct hang_updat
         break;
     case HANG_EVENT_TIMER: break;
     }
-    if (event->now_ns >= h->tick_ns) {
+    if (now_ns >= h->tick_ns) {
         hang_judge(h, ret);
-        h->tick_ns = event->now_ns + next_look(h);
+        h->tick_ns = now_ns + next_look(h);
     }
     ret->state = h->state;
     ret->quiet_ns = h->state == HANG_IDLE || h->state == HANG_OK ? 0 : h->clock - h->beat_at;
     ret->limit_ns = h->limit_ns;
     ret->why = h->why;
-    ret->deadline_ns = h->tick_ns;
+    ret->deadline_ns = h->tick_ns == TIME_NEVER ? TIME_NEVER : h->tick_ns - h->back_ns;
 }
 
 uint64_t hang_still_ns(const struct hang *h, uint32_t rank) {

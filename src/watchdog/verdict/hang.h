@@ -34,7 +34,8 @@
  *
  * Time is counted only while it tells something. It is not when the leader itself was stopped (its
  * timer came late), when a node that said that its workers wait says nothing any more, or when
- * somebody has stopped or traced the job, or is asked by it. A new leader starts at zero.
+ * somebody has stopped or traced the job, or is asked by it. A new leader starts at zero. A clock
+ * that goes back (now_ns) counts from there on.
  *
  * A slow worker is no hang: the others' beats go on. An endless loop and a long evaluation on one
  * rank look the same; time alone tells them apart. */

@@ -11,7 +11,7 @@ struct hang_worker {
     bool heard; /* its node has spoken of it */
     bool moved_once;
     uint32_t flags;        /* SIGN_*, of the last word; 0: none */
-    uint64_t heard_ns;     /* when, in monotonic time */
+    uint64_t heard_ns;     /* when, in monotonic time (advance()) */
     uint64_t moved_at;     /* if it does not move: since then */
     uint64_t active_at;    /* when it was last busy, or wrote */
     uint64_t stopped_at;   /* if SIGN_STOPPED */
@@ -35,6 +35,7 @@ struct hang_count {
 struct hang {
     struct hang_limits limits;
     enum hang_state state;
+    uint64_t back_ns;          /* by how much the clock of events has gone back so far */
     uint64_t last_ns, tick_ns; /* monotonic: of the last step; when the next look is due */
     uint64_t clock;            /* what counts of the time, ns */
     bool frozen;               /* nothing counts until the next look */

@@ -886,6 +886,65 @@ Test(hang, a_clock_that_goes_back_does_no_harm) {
     rig_fini(r);
 }
 
+Test(hang, time_is_counted_after_a_clock_has_gone_back) {
+    struct rig *r = working();
+    r->skew = S(100);
+    rig_all(r, false);
+    rig_run(r, 100);
+    r->skew = S(10);
+    assert_between(rig_until_hung(r, 1000), 76, 86);
+    rig_fini(r);
+}
+
+/* Ranks 0 and 1 are on one node, rank 2 on another one, which also says when it has moved. */
+static void say_at(struct rig *r, double at, bool moved, double still) {
+    struct worker_signs row[2] = {
+        {.rank = 0, .flags = moved ? SIGN_MOVED : 0, .moved_once = true, .still_ns = S(still)}};
+    row[1] = row[0];
+    row[1].rank = 1;
+    r->now = S(at);
+    rig_event(r, (struct hang_event){.kind = HANG_EVENT_SIGNS, .rows = row, .n = 2});
+}
+
+static void other_says_at(struct rig *r, double at) {
+    struct worker_signs row = {.rank = 2, .flags = SIGN_MOVED, .moved_once = true};
+    r->now = S(at);
+    rig_event(r, (struct hang_event){.kind = HANG_EVENT_SIGNS, .node = 1, .rows = &row, .n = 1});
+}
+
+/* For 100 s two of three wait, then they move at 1099.1. The next look is due at 1101. */
+static struct rig *moves_after_quiet(void) {
+    static struct rig r;
+    rig_init(&r, 3, 2);
+    for (int i = 1; i <= 100; i++) {
+        r.now = S(1000 + i);
+        rig_event(&r, (struct hang_event){.kind = HANG_EVENT_TIMER});
+        if (i < 100)
+            say_at(&r, 1000 + i, i == 1, i);
+    }
+    cr_assert_eq(r.last.state, HANG_QUIET);
+    say_at(&r, 1100.1, true, 1);
+    other_says_at(&r, 1100.9);
+    cr_assert_eq(r.last.state, HANG_QUIET);
+    return &r;
+}
+
+/* They went on for a minute, in which this process did not run, and wait again when it does. */
+Test(hang, a_beat_before_time_that_is_not_counted_is_not_hidden) {
+    struct rig *r = moves_after_quiet();
+    say_at(r, 1160, false, 3);
+    cr_expect_lt(r->last.quiet_ns, 10 * NS_PER_S);
+    rig_fini(r);
+}
+
+Test(hang, a_clock_that_goes_back_hides_no_beat) {
+    struct rig *r = moves_after_quiet();
+    say_at(r, 1090, false, 3);
+    other_says_at(r, 1098);
+    cr_expect_lt(r->last.quiet_ns, 10 * NS_PER_S);
+    rig_fini(r);
+}
+
 Test(hang, the_largest_job_is_judged) {
     uint32_t *nodes = xcalloc(HANG_RANKS_MAX, sizeof *nodes);
     struct hang *h = hang_new(&(struct hang_limits){HANG_ACTION_RESTART, S(180), S(1800), S(30)});
