@@ -128,6 +128,21 @@ def test_a_hang_counts_against_the_node_of_the_suspect(job):
     assert len(ring.timeline("hang")) == 1, ring.said()
 
 
+def test_with_few_open_files_a_hang_is_noticed_or_it_is_said_that_it_may_not_be(job):
+    folder, script = job.tmp / "ring", job.tmp / "ring.sh"
+    folder.mkdir()
+    script.write_text(RING)
+    few = ["sh", "-c", 'ulimit -n 40 && exec "$@"', "sh"]
+    agent = job.agent("a", "--standalone", "--nproc-per-node=4", "--max-restarts=1", f"--log-dir={job.tmp}/logs",
+                      "--no-python", "/bin/sh", script, folder, "stop", "2", 3, prefix=few)
+    said = agent.err.until(lambda: re.search("the job hangs: rank 2 stopped|open files [(]40[)] is too low to watch the workers",
+                                             agent.err.text()), 60 * SLOWER)
+    assert said, agent.said()
+    assert "is busy" not in agent.err.text(), agent.said()
+    agent.signal(signal.SIGTERM)
+    agent.wait()
+
+
 def test_it_is_only_reported_where_there_is_no_restart(job):
     ring = Ring(job, what="stop", ranks=[3])
     assert ring.says("the job hangs: .*rank 3", 60 * SLOWER), ring.said()

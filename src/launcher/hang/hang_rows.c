@@ -40,6 +40,7 @@ void hang_rows_add(struct hang_rows *h, struct worker_signs *row, const struct a
     count_time(w, row->flags, announced->alive_ns, now_ns);
     row->step = announced->step;
     w->ended = (row->flags & SIGN_ENDED) != 0;
+    w->unseen = (row->flags & SIGN_MOVED) != 0 && (row->flags & SIGN_UNSEEN) != 0;
     w->deadline_ns = 0;
     if (w->ended || !announced_limit(announced, now_ns, &limit, &since))
         return;
@@ -56,10 +57,12 @@ bool hang_rows_due(struct hang_rows *h, uint64_t still_ns, uint64_t leader) {
         return false;
     for (uint32_t i = 0; i < h->n; i++) {
         struct hang_rows_worker *w = &h->workers[i];
-        news = news || w->deadline_ns != 0 || w->ended;
-        changed = changed || w->deadline_ns != w->told_ns || w->ended != w->told_ended;
+        news = news || w->deadline_ns != 0 || w->ended || w->unseen;
+        changed = changed || w->deadline_ns != w->told_ns || w->ended != w->told_ended ||
+                  w->unseen != w->told_unseen;
         w->told_ns = w->deadline_ns;
         w->told_ended = w->ended;
+        w->told_unseen = w->unseen;
     }
     /* "once more": a leader that believes that some wait has to hear that they don't */
     bool due = wrong || h->told || changed || (other && news);

@@ -7,6 +7,9 @@
  *         … sends all rows …
  *     hang_rows_fini(&h);
  *
+ * Of a worker that can't be seen (SIGN_MOVED and SIGN_UNSEEN) it speaks as of one that announces
+ * something else: once, and once when it is seen again.
+ *
  * What a worker announces counts only in time in which this agent ran and the worker was not
  * stopped: nobody could announce or hear anything in the rest. */
 #pragma once
@@ -15,12 +18,13 @@
 #include "watchdog/signs/signs.h"
 
 struct hang_rows_worker {
-    uint64_t added_ns;      /* when its row was last added; 0: never */
-    uint64_t alive_ns;      /* what it announced last, announced.alive_ns */
-    uint64_t lost_ns;       /* of the time since then, what does not count */
-    uint64_t deadline_ns;   /* of its last row; 0: none */
-    uint64_t told_ns;       /* the deadline that a leader was told; 0: none */
-    bool ended, told_ended; /* it has exited with 0; a leader was told so */
+    uint64_t added_ns;        /* when its row was last added; 0: never */
+    uint64_t alive_ns;        /* what it announced last, announced.alive_ns */
+    uint64_t lost_ns;         /* of the time since then, what does not count */
+    uint64_t deadline_ns;     /* of its last row; 0: none */
+    uint64_t told_ns;         /* the deadline that a leader was told; 0: none */
+    bool ended, told_ended;   /* it has exited with 0; a leader was told so */
+    bool unseen, told_unseen; /* it can't be seen; a leader was told so */
 };
 
 struct hang_rows {

@@ -2,8 +2,10 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/text/log.h"
+#include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/process/proc.h"
 #include "launcher/hang/hang_evidence_io.h"
@@ -49,6 +51,7 @@ struct hang_watch {
     struct gather *gather; /* what the leader asked for; NULL: nothing */
     uint32_t asked_id;
     bool holds; /* a stop waits for it */
+    bool said_unseen;
     struct ending ends[RDZV_ENDS_MAX];
     uint32_t n_ends;
     uint64_t ends_leader; /* who has asked for that: another one's stop is not for a hang */
@@ -114,6 +117,20 @@ static void tell(struct hang_watch *w, uint64_t now) {
 
 /* ---- looking ---- */
 
+/* Once. r: why workers can't be looked at; of a machine that is too busy for it nothing is said. */
+static void say_unseen(struct hang_watch *w, int r) {
+    struct rlimit files;
+    if (r == 0 || r == -ETIMEDOUT || w->said_unseen)
+        return;
+    w->said_unseen = true;
+    if (r == -EMFILE && getrlimit(RLIMIT_NOFILE, &files) == 0)
+        log_warning("the limit of open files (%llu) is too low to watch the workers: a hang can "
+                    "go unnoticed here; raise the limit with ulimit -n",
+                    (unsigned long long)files.rlim_cur);
+    else
+        log_warning("the workers can't be watched, a hang can go unnoticed here: %s", strerror(-r));
+}
+
 /* Workers start in several turns of the loop, and end at any time. */
 static void look_at_part(struct hang_watch *w, uint32_t p, uint64_t now) {
     for (uint32_t i = p * PART; i < MIN2((p + 1) * PART, w->n); i++) {
@@ -122,7 +139,7 @@ static void look_at_part(struct hang_watch *w, uint32_t p, uint64_t now) {
         w->pids[i] = pid > 0 ? pid : w->pids[i];
         if (w->watched[i] == WATCHED_NOT && pid > 0) {
             w->watched[i] = WATCHED_RUNS;
-            (void)!signs_add(w->parts[p], rank, pid, now); /* else it counts as moving */
+            (void)!signs_add(w->parts[p], rank, pid, now); /* or it comes with a later sample */
         } else if (w->watched[i] == WATCHED_RUNS && pid == 0) {
             w->watched[i] = WATCHED_ENDED;
             signs_ended(w->parts[p], rank);
@@ -130,6 +147,8 @@ static void look_at_part(struct hang_watch *w, uint32_t p, uint64_t now) {
     }
     signs_sample(w->parts[p], now);
     slow_tick(w->slow[p], now);
+    say_unseen(w, signs_error(w->parts[p]));
+    say_unseen(w, slow_error(w->slow[p]));
 }
 
 static void on_timer(void *arg) {
@@ -176,6 +195,19 @@ static void on_gathered(void *arg, const char *json, size_t len) {
     w->gather = NULL;
     hang_reply_start(w->reply, w->asked_id, json, len, w->give_up_ns);
     held_no_more(w);
+}
+
+/* There are no workers (-ESRCH), or no helper could be started. */
+static void reply_none(struct hang_watch *w, struct hang_reply *reply, uint32_t id, int r,
+                       uint64_t give_up_ns) {
+    _cleanup_(strbuf_fini) struct strbuf none = {0};
+    if (r == -EMFILE)
+        say_unseen(w, r);
+    else if (r != -ESRCH)
+        log_warning("can't look at the workers of this node for the leader: %s", strerror(-r));
+    if (r != -ESRCH)
+        gather_none(w->config.host, r, 0, &none);
+    hang_reply_start(reply, id, strbuf_text(&none), none.len, give_up_ns);
 }
 
 /* In the helper. */
@@ -254,7 +286,7 @@ static void read_native(struct hang_watch *w, const struct rdzv_evidence_ask *as
     w->native_give_up_ns = clock_now_ns() + gather.timeout_ns + NS_PER_S;
     int r = gather.n == 0 ? -ESRCH : gather_new(w->loop, &gather, on_native, w, &w->native);
     if (r < 0)
-        hang_reply_start(w->native_reply, w->native_id, "", 0, w->native_give_up_ns);
+        reply_none(w, w->native_reply, w->native_id, r, w->native_give_up_ns);
 }
 
 /* Whom the stop that follows ends by SIGABRT. */
@@ -302,9 +334,7 @@ void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
         w->holds = ask->holds;
         return;
     }
-    if (r != -ESRCH)
-        log_warning("can't look at the workers of this node for the leader: %s", strerror(-r));
-    hang_reply_start(w->reply, w->asked_id, "", 0, w->give_up_ns);
+    reply_none(w, w->reply, w->asked_id, r, w->give_up_ns);
 }
 
 /* ---- life ---- */

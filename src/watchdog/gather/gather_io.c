@@ -308,19 +308,24 @@ static const char *last_line(const char *data, size_t len, size_t *ret_len) {
     return begin;
 }
 
+void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *ret) {
+    _cleanup_(evidence_fini) struct evidence e = {.took_ns = took_ns};
+    (void)snprintf(e.node, sizeof e.node, "%s", node);
+    evidence_gap(&e, "nothing could be gathered: %s",
+                 code == -ETIMEDOUT ? "it took too long (--evidence-timeout)"
+                 : code == -EMFILE  ? "the limit of open files is too low; raise it with ulimit -n"
+                 : code < 0         ? strerror(-code)
+                                    : "the helper ended without an answer");
+    evidence_write(&e, ret);
+}
+
 static void on_answer(void *arg, const struct helper_answer *a) {
     struct gather *g = arg;
     _cleanup_(strbuf_fini) struct strbuf none = {0};
     size_t len = 0;
     const char *json = last_line(a->data, a->len, &len);
     if (json == NULL) {
-        _cleanup_(evidence_fini) struct evidence e = {.took_ns = g->timeout_ns};
-        (void)snprintf(e.node, sizeof e.node, "%s", g->node);
-        evidence_gap(&e, "nothing could be gathered: %s",
-                     a->code == -ETIMEDOUT ? "it took too long (--evidence-timeout)"
-                     : a->code < 0         ? strerror(-a->code)
-                                           : "the helper ended without an answer");
-        evidence_write(&e, &none);
+        gather_none(g->node, a->code, g->timeout_ns, &none);
         json = strbuf_text(&none);
         len = none.len;
     }

@@ -53,6 +53,9 @@ typedef void gather_fn(void *arg, const char *json, size_t len);
 _must_use_ int gather_new(struct loop *loop, const struct gather_ask *ask, gather_fn *fn, void *arg,
                           struct gather **ret);
 void gather_free(struct gather *g); /* cancels: fn is not called; takes NULL */
+/* Evidence that only says why there is none, at the end of *ret: of a negative errno, or 0 of a
+ * helper that has said nothing. */
+void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *ret);
 
 /* The same at once and in this process, for a program that has nothing else to do, such as a helper
  * of its own. It can take longer than the deadline if the kernel blocks it. */

@@ -178,6 +178,7 @@ struct slow {
     size_t n;
     uint64_t looked_ns;
     uint64_t failed_ns; /* since then no look has succeeded; 0: the last one has */
+    int error;          /* why, if that is long ago; else 0 */
 };
 
 struct slow *slow_new(struct loop *loop, struct signs *signs) {
@@ -217,21 +218,30 @@ static void tell(struct slow *s, struct known *k) {
 }
 
 /* Nothing is concluded, also not that nothing moves. */
-static void failed(struct slow *s) {
+static void failed(struct slow *s, int error) {
     if (s->failed_ns == 0)
         s->failed_ns = s->asked_ns;
-    if (s->asked_ns - s->failed_ns >= SLOW_AGE_MAX_NS)
-        signs_unseen(s->signs);
+    if (s->asked_ns - s->failed_ns < SLOW_AGE_MAX_NS)
+        return;
+    s->error = error;
+    signs_unseen(s->signs);
 }
+
+static void succeeded(struct slow *s) {
+    s->failed_ns = 0;
+    s->error = 0;
+}
+
+int slow_error(const struct slow *s) { return s->error; }
 
 static void on_answer(void *arg, const struct helper_answer *a) {
     struct slow *s = arg;
     s->call = NULL;
     if (a->code < 0 || a->len % sizeof(struct slow_task) != 0) {
-        failed(s);
+        failed(s, a->code < 0 ? a->code : -EPROTO);
         return;
     }
-    s->failed_ns = 0;
+    succeeded(s);
     size_t n = a->len / sizeof(struct slow_task);
     struct known *known = xcalloc(MAX2(n, (size_t)1), sizeof *known);
     for (size_t i = 0; i < n; i++) {
@@ -273,8 +283,9 @@ static void ask(struct slow *s, uint64_t now_ns) {
                                         .timeout_ns = SLOW_DEADLINE_NS,
                                         .max_bytes = SIGNS_WORKERS_MAX * sizeof *j.tasks};
     s->asked_ns = now_ns;
-    if (helper_call_new(s->loop, &config, on_answer, s, &s->call) < 0) {
-        failed(s);
+    int r = helper_call_new(s->loop, &config, on_answer, s, &s->call);
+    if (r < 0) {
+        failed(s, r);
     } else if (s->loop == NULL) {
         struct helper_call *call = s->call;
         struct helper_answer answer;
@@ -289,7 +300,7 @@ void slow_tick(struct slow *s, uint64_t now_ns) {
     bool due = s->asked_ns == 0 || now_ns - s->asked_ns >= SLOW_EVERY_NS;
     bool quiet = signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS || signs_any_hot(s->signs);
     if (!quiet)
-        s->failed_ns = 0;
+        succeeded(s);
     if (s->call == NULL && due && quiet)
         ask(s, now_ns);
 }

@@ -19,6 +19,8 @@ struct slow;
 _must_use_ struct slow *slow_new(struct loop *loop, struct signs *signs);
 void slow_free(struct slow *s); /* takes NULL */
 void slow_tick(struct slow *s, uint64_t now_ns);
+/* Why closer looks have failed for SLOW_AGE_MAX_NS, as -EMFILE; 0: they have not. */
+int slow_error(const struct slow *s);
 
 /* A look at one worker. */
 struct slow_task {

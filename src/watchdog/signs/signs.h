@@ -71,7 +71,8 @@ enum {
     SIGN_ASKS = 1 << 9, /* it waits for somebody to type: a debugger's prompt, input() */
     /* What it writes is not read, because nobody reads the job's own output */
     SIGN_HELD = 1 << 10,
-    /* What else of it moves could not be looked at for a while: it may do something */
+    /* What else of it moves could not be looked at for a while: it may do something. With
+     * SIGN_MOVED: nor could its main thread, which is only taken for moving. */
     SIGN_UNSEEN = 1 << 11,
     SIGN_ALL = (1 << 12) - 1,
 };

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "io/file.h"
@@ -20,9 +21,12 @@ struct signs_worker {
     uint32_t rank;
     pid_t pid;
     bool ended;
+    bool gone; /* there is no such process */
+    int error; /* of the last sample: why its files, or its child's, could not be opened; 0 */
     struct thread_files files;
     struct signs_track track;
     pid_t child; /* that it waits for; 0: none */
+    uint64_t child_start;
     struct thread_files child_files;
     struct signs_track child_track;
     uint32_t slow_flags;
@@ -33,12 +37,17 @@ struct signs {
     struct signs_worker *workers; /* by rank */
     size_t n, cap;
     uint64_t tick_ns; /* of the clock in which the kernel tells times */
+    /* Higher descriptors are not kept open: they are for pipes and connections. */
+    rlim_t kept_below;
 };
 
 struct signs *signs_new(void) {
     struct signs *s = xcalloc(1, sizeof *s);
     long hz = sysconf(_SC_CLK_TCK);
     s->tick_ns = NS_PER_S / (uint64_t)(hz > 0 ? hz : 100);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        s->kept_below = limit.rlim_cur / 2;
     return s;
 }
 
@@ -68,21 +77,38 @@ void signs_free(struct signs *s) {
 
 /* ---- files ---- */
 
+static int failure(int error) { return error == ENOENT || error == ESRCH ? -ESRCH : -error; }
+
+static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
+/* Those that are not open yet. Without its schedstat, which not every kernel has, a thread that
+ * uses a few ms a second would seem to move only now and then. */
 static int open_files(pid_t pid, struct thread_files *f) {
     char path[PATH_BYTES];
-    *f = (struct thread_files){-1, -1};
+    if (f->stat_fd >= 0)
+        return 0;
     (void)snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)pid);
-    int dir = open(path, O_DIRECTORY | O_CLOEXEC);
+    int dir = open(path, O_DIRECTORY | O_CLOEXEC), r = 0;
     if (dir < 0)
-        return errno == ENOENT || errno == ESRCH ? -ESRCH : -errno;
-    int r = 0;
+        return failure(errno);
     f->stat_fd = openat(dir, "stat", O_RDONLY | O_CLOEXEC);
-    if (f->stat_fd < 0)
-        r = -errno;
-    else
+    if (f->stat_fd < 0) {
+        r = failure(errno);
+    } else {
         f->schedstat_fd = openat(dir, "schedstat", O_RDONLY | O_CLOEXEC);
+        if (f->schedstat_fd < 0 && is_shortage(errno))
+            r = -errno;
+    }
     (void)close(dir);
+    if (r < 0)
+        close_files(f);
     return r;
+}
+
+/* After a sample. */
+static void leave_files(const struct signs *s, struct thread_files *f) {
+    if (f->stat_fd >= 0 && (rlim_t)MAX2(f->stat_fd, f->schedstat_fd) >= s->kept_below)
+        close_files(f);
 }
 
 static size_t read_file(int fd, char buf[STAT_MAX]) {
@@ -144,9 +170,15 @@ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns) {
     struct signs_worker *w = &s->workers[place_of(s, rank)];
     memmove(w + 1, w, (size_t)(s->workers + s->n - w) * sizeof *w);
     s->n++;
-    *w = (struct signs_worker){
-        .rank = rank, .pid = pid, .track = signs_track_of(now_ns), .child_files = {-1, -1}};
+    *w = (struct signs_worker){.rank = rank,
+                               .pid = pid,
+                               .files = {-1, -1},
+                               .track = signs_track_of(now_ns),
+                               .child_files = {-1, -1}};
     int r = open_files(pid, &w->files);
+    leave_files(s, &w->files);
+    w->gone = r == -ESRCH;
+    w->error = w->gone ? 0 : r;
     signs_track_add(&w->track, &(struct worker_tick){0}, now_ns);
     return r;
 }
@@ -173,9 +205,9 @@ static const struct signs_track *mover(const struct signs_worker *w) {
     return w->child != 0 ? &w->child_track : &w->track;
 }
 
-/* A thread that no longer runs all the time does not spin. */
+/* A thread that no longer runs all the time does not spin; nor does one that is not seen. */
 static void settle(struct signs_worker *w) {
-    if (mover(w)->hot == 0)
+    if (mover(w)->hot == 0 || w->error != 0)
         w->slow_flags &= ~(uint32_t)SIGN_SPINS;
     if ((w->slow_flags & SIGN_SPINS) != 0)
         w->track.flags &= ~(uint32_t)SIGN_MOVED;
@@ -218,21 +250,31 @@ static bool is_started_at(const struct thread_files *f, uint64_t start) {
     return signs_start(stat, read_file(f->stat_fd, stat), &found) && found == start;
 }
 
+/* Another process of the same pid is none. */
+static int open_child(struct signs_worker *w) {
+    if (w->child_files.stat_fd >= 0)
+        return 0;
+    int r = open_files(w->child, &w->child_files);
+    if (r == 0 && !is_started_at(&w->child_files, w->child_start)) {
+        close_files(&w->child_files);
+        r = -ESRCH;
+    }
+    return r;
+}
+
 void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start) {
     struct signs_worker *w = find(s, rank);
     if (w == NULL || w->pid != pid || w->ended || w->child == child)
         return;
     forget_child(w);
-    struct thread_files f;
     if (child == 0)
         return;
-    if (open_files(child, &f) < 0 || !is_started_at(&f, start)) {
-        close_files(&f);
-        return;
-    }
     w->child = child;
-    w->child_files = f;
+    w->child_start = start;
     w->child_track = signs_track_of(w->track.moved_ns);
+    if (open_child(w) == -ESRCH)
+        forget_child(w);
+    leave_files(s, &w->child_files);
 }
 
 pid_t signs_pid(const struct signs *s, uint32_t rank) {
@@ -245,33 +287,54 @@ uint64_t signs_ran_ns(const struct signs *s, uint32_t rank) {
     return w == NULL || w->ended || w->child != 0 || !w->track.known ? 0 : w->track.ran_ns;
 }
 
-static void sample_child(struct signs_worker *w, uint64_t tick_ns, uint64_t now_ns) {
+static void sample_child(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
     bool first = !w->child_track.known;
-    struct worker_tick tick = read_tick(&w->child_files, tick_ns);
-    if (tick.state == 0 || tick.state == 'Z') {
+    struct worker_tick tick = {0};
+    int r = open_child(w);
+    if (r == 0)
+        tick = read_tick(&w->child_files, s->tick_ns);
+    leave_files(s, &w->child_files);
+    if (r < 0 && r != -ESRCH) {
+        w->error = r;
+    } else if (tick.state == 0 || tick.state == 'Z') {
         forget_child(w);
         return;
+    } else {
+        signs_track_add(&w->child_track, &tick, now_ns);
+        w->track.flags |= w->child_track.flags & (SIGN_STOPPED | SIGN_TRACED);
+        if (first || (w->child_track.flags & SIGN_MOVED) == 0)
+            return;
+        w->track.moved_once = true;
     }
-    signs_track_add(&w->child_track, &tick, now_ns);
-    w->track.flags |= w->child_track.flags & (SIGN_STOPPED | SIGN_TRACED);
-    if (first || (w->child_track.flags & SIGN_MOVED) == 0)
-        return;
     w->track.flags |= SIGN_MOVED;
     w->track.moved_ns = now_ns;
-    w->track.moved_once = true;
+}
+
+static void sample(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
+    struct worker_tick tick = {0};
+    int r = w->gone ? -ESRCH : open_files(w->pid, &w->files);
+    if (r == 0)
+        tick = read_tick(&w->files, s->tick_ns);
+    leave_files(s, &w->files);
+    w->gone = r == -ESRCH;
+    w->error = w->gone ? 0 : r;
+    signs_track_add(&w->track, &tick, now_ns);
+    if (w->child != 0)
+        sample_child(s, w, now_ns);
+    settle(w);
 }
 
 void signs_sample(struct signs *s, uint64_t now_ns) {
-    for (size_t i = 0; i < s->n; i++) {
-        struct signs_worker *w = &s->workers[i];
-        if (w->ended)
-            continue;
-        struct worker_tick tick = read_tick(&w->files, s->tick_ns);
-        signs_track_add(&w->track, &tick, now_ns);
-        if (w->child != 0)
-            sample_child(w, s->tick_ns, now_ns);
-        settle(w);
-    }
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->workers[i].ended)
+            sample(s, &s->workers[i], now_ns);
+}
+
+int signs_error(const struct signs *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->workers[i].ended && s->workers[i].error != 0)
+            return s->workers[i].error;
+    return 0;
 }
 
 static uint64_t still_of(const struct signs_worker *w, uint64_t now_ns) {
@@ -291,11 +354,12 @@ size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *r
     size_t n = MIN2(s->n, max);
     for (size_t i = 0; i < n; i++) {
         const struct signs_worker *w = &s->workers[i];
-        ret[i] =
-            (struct worker_signs){.rank = w->rank,
-                                  .flags = w->ended ? SIGN_ENDED : w->track.flags | w->slow_flags,
-                                  .still_ns = still_of(w, now_ns),
-                                  .moved_once = w->track.moved_once};
+        uint32_t unseen = w->error != 0 ? SIGN_UNSEEN : 0U;
+        uint32_t flags = w->track.flags | w->slow_flags | unseen;
+        ret[i] = (struct worker_signs){.rank = w->rank,
+                                       .flags = w->ended ? SIGN_ENDED : flags,
+                                       .still_ns = still_of(w, now_ns),
+                                       .moved_once = w->track.moved_once};
     }
     return n;
 }

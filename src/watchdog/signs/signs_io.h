@@ -1,5 +1,6 @@
 /* Samples the workers of this node once a second, from files that are kept open: one read of `stat`
- * and one of `schedstat` of the main thread for each worker.
+ * and one of `schedstat` of the main thread for each worker. Files whose descriptors are in the
+ * upper half of what this process may have are opened anew each time.
  *
  *     s = signs_new();
  *     r = signs_add(s, rank, pid, clock_now_ns());   the pid of a child that was not reaped yet
@@ -9,7 +10,9 @@
  *     signs_remove(s, rank);
  *
  * The kernel ties an open file of /proc to its process: one that ended is never mistaken for
- * another with the same pid. These files never block, whatever the process does. */
+ * another with the same pid. A file that is opened anew is that of its process if signs_ended() or
+ * signs_remove() comes before the next sample after it was reaped. These files never block,
+ * whatever the process does. */
 #pragma once
 
 #include <sys/types.h>
@@ -26,7 +29,8 @@ _must_use_ struct signs *signs_new(void);
 void signs_free(struct signs *s); /* takes NULL */
 
 /* From now on it is sampled; a rank that is there already is replaced. -ESRCH: there is no such
- * process; -E2BIG; others of open(2). After an error the rank is there, and counts as moving. */
+ * process; -E2BIG; others of open(2). After an error the rank is there, and counts as moving. If
+ * there is such a process, each sample tries again, and meanwhile its row says SIGN_UNSEEN, too. */
 _must_use_ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns);
 /* It has exited with 0 while others go on: its row says SIGN_ENDED from now on. */
 void signs_ended(struct signs *s, uint32_t rank);
@@ -54,6 +58,8 @@ uint64_t signs_ran_ns(const struct signs *s, uint32_t rank);
 
 /* Reads all once. */
 void signs_sample(struct signs *s, uint64_t now_ns);
+/* Why one of them could not be read: an errno of open(2), as -EMFILE. 0: all could. */
+int signs_error(const struct signs *s);
 
 /* For how long the one that has been still the longest has not moved; workers that have ended do
  * not count. 0: there is none. */

@@ -15,10 +15,12 @@
  * last one. A node says nothing while all its workers move, so the workers of a silent node move.
  * It sends the rows of all its workers once a second
  *     while one of them has not moved for 3 s, or its announced deadline is over; then once more;
- *     and once when a worker first announces a deadline or another one than before, or has ended
- * with 0, and once to a new leader if one has announced a deadline or ended. since_announced_ns
- * counts only time in which the agent itself ran and the worker was not stopped. Signs come once a
- * second and not at once: "moved" therefore means within HANG_MOVED_NS.
+ *     and once when a worker first announces a deadline or another one than before, has ended with
+ * 0, or can't be seen or is seen again, and once to a new leader if there is one of these. One that
+ * can't be seen (SIGN_MOVED and SIGN_UNSEEN) counts as moving, but is no suspect for that: nothing
+ * is concluded that would not also be if it were seen to move. since_announced_ns counts only time
+ * in which the agent itself ran and the worker was not stopped. Signs come once a second and not at
+ * once: "moved" therefore means within HANG_MOVED_NS.
  *
  * Limits, by what is seen:
  *     a worker is stopped (T), others wait for it               HANG_STOPPED_NS of quiet

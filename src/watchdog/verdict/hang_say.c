@@ -55,7 +55,7 @@ static enum hang_sign sign_of(const struct hang *h, const struct hang_worker *w,
     if (w->step != 0 && w->step < step_ahead_of)
         return HANG_SIGN_BEHIND;
     bool seen = (w->flags & SIGN_UNSEEN) == 0;
-    if (few_active && (hang_moves(h, w) || (seen && hang_is_active(w->flags))))
+    if (few_active && seen && (hang_moves(h, w) || hang_is_active(w->flags)))
         return HANG_SIGN_BUSY;
     return 0;
 }

@@ -69,6 +69,15 @@ Test(hang_rows, a_deadline_is_told_once_and_when_it_changes) {
     cr_expect(!due(0));
 }
 
+Test(hang_rows, who_can_not_be_seen_is_told_once_and_when_it_is_seen_again) {
+    cr_expect(!due(0));
+    cr_expect(due_as(NS_PER_S, SIGN_MOVED | SIGN_UNSEEN, 0, 1));
+    cr_expect(!due_as(NS_PER_S, SIGN_MOVED | SIGN_UNSEEN, 0, 1));
+    cr_expect(due_as(NS_PER_S, SIGN_MOVED | SIGN_UNSEEN, 0, 2), "another leader");
+    cr_expect(due_as(NS_PER_S, SIGN_MOVED, 0, 2));
+    cr_expect(!due_as(NS_PER_S, SIGN_MOVED, 0, 2));
+}
+
 Test(hang_rows, who_is_late_is_spoken_of_although_it_moves) {
     announce("WATCHDOG_USEC=5000000");
     cr_expect(due(0));

@@ -7,9 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/text/log.h"
 #include "watchdog/gather/disturb_io.h"
 #include "watchdog/signs/signs.h"
 
@@ -152,6 +154,38 @@ Test(hang_watch_io, a_worker_whose_output_nobody_reads_is_told_as_such) {
     cr_assert_eq(told.n, WORKERS);
     cr_expect_eq(told.list[0].flags & (SIGN_HELD | SIGN_MOVED), 0U);
     cr_expect_eq(told.list[1].flags & (SIGN_HELD | SIGN_MOVED), (uint32_t)SIGN_HELD);
+}
+
+static char logged[512];
+static unsigned n_logged;
+
+static void on_log(void *arg, const char *line, size_t len) {
+    (void)arg;
+    (void)snprintf(logged, sizeof logged, "%.*s", (int)len, line);
+    n_logged++;
+}
+
+Test(hang_watch_io, too_few_descriptors_are_told_once_and_workers_are_seen_when_there_are_more) {
+    struct rdzv_evidence_ask ask = {.generation = running, .id = 7, .timeout_ns = 60 * NS_PER_S};
+    struct rlimit usual;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 3, .rlim_max = usual.rlim_max}), 0);
+    log_set_sink(on_log, NULL);
+    while (told.n < WORKERS)
+        cr_assert_eq(loop_run(loop), 0);
+    cr_expect_eq(told.list[0].flags, (uint32_t)(SIGN_MOVED | SIGN_UNSEEN));
+    cr_expect_eq(n_logged, 1U);
+    cr_expect_not_null(strstr(logged, "the limit of open files (3) is too low to watch the workers"), "%s", logged);
+    hang_watch_ask(watch, &ask);
+    cr_expect(answered == 1 && answer.last);
+    cr_expect_not_null(strstr(answer.text, "nothing could be gathered: the limit of open files is too low"), "%s",
+                       answer.text);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    while ((told.list[0].flags & SIGN_MOVED) != 0)
+        cr_assert_eq(loop_run(loop), 0);
+    cr_expect_eq(told.list[0].flags & SIGN_UNSEEN, 0U);
+    cr_expect_eq(n_logged, 1U, "%s", logged);
+    log_set_sink(NULL, NULL);
 }
 
 /* Without eu-stack that is said. */

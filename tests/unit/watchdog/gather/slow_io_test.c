@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <pthread.h>
@@ -201,11 +202,13 @@ Test(slow_io, what_can_not_be_looked_at_is_not_taken_for_still) {
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
     cr_expect_eq(flags, SIGN_UNSEEN);
     cr_expect_geq(now, begin + SLOW_AGE_MAX_NS);
+    cr_expect_eq(slow_error(slow), -EMFILE);
     do { /* in a child that can be slow to begin */
         flags = sample();
         slow_tick(slow, now);
     } while ((flags & SIGN_UNSEEN) != 0 && now < begin + 600 * NS_PER_S);
     cr_expect_eq(flags, 0U);
+    cr_expect_eq(slow_error(slow), 0);
 }
 
 Test(slow_io, follows_no_other_process_of_the_same_pid) {

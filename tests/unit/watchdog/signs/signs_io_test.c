@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -219,4 +220,92 @@ Test(signs_io, has_a_limit) {
         cr_assert_eq(signs_add(s, SIGNS_WORKERS_MAX - i, 0, 0), -ESRCH);
     cr_expect_eq(signs_add(s, 0, 0, 0), -E2BIG);
     signs_free(s);
+}
+
+static struct rlimit usual;
+
+/* So many descriptors more can be opened, of 3 at most. */
+static void allow(unsigned more) {
+    int fds[4];
+    for (unsigned i = 0; i <= more; i++)
+        cr_assert_geq(fds[i] = dup(STDIN_FILENO), 0);
+    for (unsigned i = 0; i <= more; i++)
+        (void)close(fds[i]);
+    struct rlimit few = {.rlim_cur = (rlim_t)fds[more], .rlim_max = usual.rlim_max};
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+}
+
+Test(signs_io, without_descriptors_it_is_not_seen_until_there_are_some) {
+    struct child a = start();
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    struct signs *s = signs_new();
+    uint64_t now = 100 * NS_PER_S;
+    allow(0);
+    cr_expect_eq(signs_add(s, 0, a.pid, now), -EMFILE);
+    cr_expect_eq(signs_error(s), -EMFILE);
+    for (unsigned more = 0; more < 3; more++) { /* also not the ticks of stat without schedstat */
+        cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+        allow(more);
+        signs_sample(s, now += NS_PER_S);
+        cr_expect_eq(signs_error(s), -EMFILE);
+        struct worker_signs row = row_of(s, 0, now);
+        cr_expect_eq(row.flags, SIGN_MOVED | SIGN_UNSEEN);
+        cr_expect_not(row.moved_once);
+        cr_expect_eq(signs_still_ns(s, now), 0);
+    }
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    now = until_still(s, 0, now);
+    cr_expect_eq(signs_error(s), 0);
+    cr_expect_eq(row_of(s, 0, now).flags, 0);
+    work(&a);
+    signs_sample(s, now += NS_PER_S);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED);
+    signs_free(s);
+    stop(&a);
+}
+
+/* The others are for pipes and connections. */
+Test(signs_io, keeps_open_only_what_is_in_the_lower_half_of_the_descriptors) {
+    struct child a = start();
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    unsigned before = open_files();
+    allow(3); /* more than half are in use */
+    struct signs *s = signs_new();
+    uint64_t now = 0;
+    cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
+    now = until_still(s, 0, now);
+    cr_expect_eq(signs_error(s), 0);
+    work(&a);
+    signs_sample(s, now += NS_PER_S);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    cr_expect_eq(open_files(), before);
+    signs_free(s);
+    stop(&a);
+}
+
+/* A shell seems to wait, whatever its program does. */
+Test(signs_io, a_child_that_can_not_be_seen_makes_nobody_still) {
+    struct child wrapper = start(), program = start();
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    struct signs *s = signs_new();
+    char stat[512];
+    uint64_t now = 100 * NS_PER_S, began;
+    ssize_t n = proc_read(program.pid, "/stat", stat, sizeof stat);
+    cr_assert(n > 0 && signs_start(stat, (size_t)n, &began));
+    cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
+    now = until_still(s, 0, now);
+    allow(0);
+    signs_follow(s, 0, wrapper.pid, program.pid, began);
+    signs_sample(s, now += NS_PER_S);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED | SIGN_UNSEEN);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    now = until_still(s, 0, now);
+    cr_expect_eq(row_of(s, 0, now).flags, 0);
+    work(&program);
+    signs_sample(s, now += NS_PER_S);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED);
+    signs_free(s);
+    stop(&wrapper);
+    stop(&program);
 }

@@ -68,7 +68,7 @@ void rig_fini(struct rig *r) {
 void rig_new_leader(struct rig *r) {
     for (uint32_t i = 0; i < r->n; i++) {
         r->w[i].told_deadline_ns = 0;
-        r->w[i].told_ended = false;
+        r->w[i].told_ended = r->w[i].told_unseen = false;
     }
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_START, .n = r->n, .nodes = r->nodes});
 }
@@ -106,6 +106,9 @@ static void sample(struct rig *r, uint32_t node) {
         w->told_deadline_ns = w->deadline_ns;
         once = once || (w->ended && !w->told_ended);
         w->told_ended = w->ended;
+        bool unseen = w->moved_since && (w->flags & SIGN_UNSEEN) != 0;
+        once = once || unseen != w->told_unseen;
+        w->told_unseen = unseen;
         row_of(r, i, &rows[n++]);
         w->moved_since = false;
     }

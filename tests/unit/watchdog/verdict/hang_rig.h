@@ -16,7 +16,7 @@ struct rig_worker {
     bool ended;
     /* the rig's own */
     uint64_t moved_at, born_at, told_deadline_ns;
-    bool moved_once, moved_since, told_ended;
+    bool moved_once, moved_since, told_ended, told_unseen;
 };
 
 struct rig_node {

@@ -172,6 +172,20 @@ Test(hang, one_that_can_not_be_looked_at_may_be_busy_and_is_no_suspect) {
     rig_fini(r);
 }
 
+/* Too few descriptors for its files. */
+Test(hang, one_that_can_not_be_seen_is_taken_for_moving_but_is_no_suspect) {
+    struct rig *r = working();
+    r->w[0].flags = r->w[1].flags = r->w[2].flags = SIGN_UNSEEN;
+    r->w[3].moving = false;
+    assert_between(rig_until_hung(r, 10000), -1, -1);
+    r->w[0].flags = r->w[1].flags = 0;
+    r->w[0].moving = r->w[1].moving = false;
+    assert_between(rig_until_hung(r, 10000), 1800, 1802);
+    cr_expect_eq(r->why, HANG_WHY_BUSY);
+    cr_expect_eq(r->n_suspects, 0);
+    rig_fini(r);
+}
+
 /* Who moves does not wait for a reader. */
 Test(hang, one_that_moves_while_its_output_is_held_does_not_hold_the_verdict) {
     struct rig *r = working();
