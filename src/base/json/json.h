@@ -114,6 +114,9 @@ struct json_writer {
     uint32_t depth;
     bool more[JSON_DEPTH_MAX]; /* by depth: the next value needs a comma */
     const void *context;       /* the caller's data, for the OWN fields of a table */
+    /* Once `out` is longer than this, json_table_write() adds no more elements to lists: what is
+     * too long costs no more time. 0: no limit */
+    size_t enough;
 };
 struct json_writer json_writer_of(struct strbuf *out);
 void json_write_object_begin(struct json_writer *w, const char *key);

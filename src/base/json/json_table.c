@@ -115,6 +115,8 @@ static void write_list(struct json_writer *w, const struct json_field *f, const 
         memcpy(&first, at(of, f->offset), sizeof first);
     for (uint32_t i = 0, n = json_list_count(f, of); i < n; i++) {
         const char *element = first + i * t->size;
+        if (w->enough != 0 && w->out->len > w->enough)
+            break;
         if (f->count_offset == JSON_HOLES && memcmp(element, none, t->size) == 0)
             continue;
         if (plain) {

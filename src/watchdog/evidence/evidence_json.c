@@ -257,9 +257,11 @@ int evidence_read(const char *text, size_t len, struct evidence *ret, struct err
 
 /* ---- writing ---- */
 
+/* What becomes longer than EVIDENCE_JSON_MAX is of no use, and may not be written to its end. */
 static void write_cut(const struct evidence *e, const struct cut *cut, struct strbuf *ret) {
     struct json_writer w = json_writer_of(ret);
     w.context = cut;
+    w.enough = ret->len + EVIDENCE_JSON_MAX;
     json_write_object_begin(&w, NULL);
     json_table_write(&w, &node, e);
     json_write_object_end(&w);

@@ -253,3 +253,20 @@ Test(evidence, of_the_largest_node_is_within_its_limit) {
     }
     fits(&e, &back);
 }
+
+/* 1024 workers with as many threads and data loaders as are kept would be 40 MB, for each of several attempts. */
+Test(evidence, that_is_too_long_is_not_written_to_its_end) {
+    _cleanup_(evidence_fini) struct evidence e = {0};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    for (uint32_t i = 0; i < EVIDENCE_WORKERS_MAX; i++) {
+        struct evidence_worker *w = evidence_add_worker(&e);
+        struct evidence_thread *t;
+        while ((t = evidence_add_thread(w)) != NULL)
+            (void)snprintf(t->target, sizeof t->target, "%0200d", 0);
+        while (evidence_add_child(w) != NULL)
+            ;
+    }
+    evidence_write(&e, &text);
+    cr_expect_leq(text.len, EVIDENCE_JSON_MAX);
+    cr_expect_leq(text.cap, 4 * EVIDENCE_JSON_MAX);
+}
