@@ -19,6 +19,7 @@ static size_t plain_run(const char *text) {
 }
 
 static void write_text(struct strbuf *to, const char *text) {
+    static const char hex[] = "0123456789abcdef";
     strbuf_add_char(to, '"');
     for (;;) {
         size_t n = plain_run(text);
@@ -30,12 +31,12 @@ static void write_text(struct strbuf *to, const char *text) {
         n = utf8_char(text);
         if (n == 0)
             strbuf_add(to, "\xef\xbf\xbd");
-        else if (c == '"' || c == '\\')
-            strbuf_printf(to, "\\%c", c);
+        else if (c == '"' || c == '\\') /* often, in JSON within JSON */
+            strbuf_add_bytes(to, (const char[]){'\\', (char)c}, 2);
         else if (c == '\n')
             strbuf_add(to, "\\n");
         else if (c < 0x20)
-            strbuf_printf(to, "\\u%04x", c);
+            strbuf_add_bytes(to, (const char[]){'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]}, 6);
         else
             strbuf_add_bytes(to, text, n);
         text += MAX2(n, (size_t)1);
