@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "watchdog/verdict/hang.h"
 
 void hang_group_fini(struct hang_group *g) {
@@ -21,13 +22,30 @@ void hang_group_copy(const struct hang_group *from, struct hang_group *ret) {
         memcpy(ret->node_of, from->node_of, from->world_size * sizeof *ret->node_of);
 }
 
+/* How many nodes have this name so far. */
+struct named {
+    const char *name; /* NULL: no such place yet */
+    uint32_t n;
+};
+
+static struct named *place_of(struct named *places, size_t n, const char *name) {
+    size_t i = hash_text(HASH_BEGIN, name) % n;
+    while (places[i].name != NULL && strcmp(places[i].name, name) != 0)
+        i = (i + 1) % n;
+    places[i].name = name;
+    return &places[i];
+}
+
 /* As the group itself names them in its messages. */
-static void name_node(struct hang_node *nodes, size_t i, const struct hang_node *given) {
-    uint32_t before = 0;
-    for (size_t k = 0; k < i; k++)
-        before += strcmp(given[k].name, given[i].name) == 0;
-    if (before > 0)
-        (void)snprintf(nodes[i].name, sizeof nodes[i].name, "%.110s-%u", given[i].name, before + 1);
+static void name_nodes(struct hang_node *nodes, size_t n, const struct hang_node *given) {
+    size_t n_places = 2 * n + 1;
+    _cleanup_(freep) struct named *places = xcalloc(n_places, sizeof *places);
+    for (size_t i = 0; i < n; i++) {
+        uint32_t before = place_of(places, n_places, given[i].name)->n++;
+        if (before > 0)
+            (void)snprintf(nodes[i].name, sizeof nodes[i].name, "%.110s-%u", given[i].name,
+                           before + 1);
+    }
 }
 
 bool hang_group_make(struct generation generation, const struct hang_node *nodes, size_t n,
@@ -38,13 +56,13 @@ bool hang_group_make(struct generation generation, const struct hang_node *nodes
     for (size_t i = 0; i < n; i++) {
         g.nodes[i] = nodes[i];
         g.nodes[i].first_rank = g.world_size;
-        name_node(g.nodes, i, nodes);
         if (nodes[i].nproc > HANG_RANKS_MAX - g.world_size) {
             hang_group_fini(&g);
             return false;
         }
         g.world_size += nodes[i].nproc;
     }
+    name_nodes(g.nodes, n, nodes);
     g.node_of = xcalloc(g.world_size + (size_t)1, sizeof *g.node_of);
     for (uint32_t i = 0; i < g.n_nodes; i++)
         for (uint32_t k = 0; k < g.nodes[i].nproc; k++)
