@@ -7,8 +7,8 @@
 #include "io/clock.h"
 
 /* What the nodes were asked, and have answered so far. */
-struct round {
-    unsigned refs; /* the collection's, and that of a callback */
+struct hang_round {
+    unsigned refs; /* the collection's, that of a callback, and those of hang_answers_keep() */
     uint32_t id;
     uint64_t timeout_ns; /* that the nodes were given */
     uint64_t end_ns;
@@ -36,16 +36,16 @@ struct hang_evidence {
     struct loop_timer *timer;
     struct hang_group group; /* that runs; generation none: none does */
     uint32_t last_id;
-    struct round *round;   /* NULL: nothing is asked */
-    struct list questions; /* of the round */
-    struct round *ends;    /* native stacks of suspects who are about to be ended; NULL: none */
+    struct hang_round *round; /* NULL: nothing is asked */
+    struct list questions;    /* of the round */
+    struct hang_round *ends;  /* native stacks of suspects who are about to be ended; NULL: none */
     hang_answers_fn *ends_fn;
     void *ends_arg;
 };
 
 /* ---- a round ---- */
 
-static void round_unref(struct round *r) {
+static void round_unref(struct hang_round *r) {
     if (r == NULL || --r->refs > 0)
         return;
     for (uint32_t i = 0; i < r->answers.group.n_nodes; i++)
@@ -54,6 +54,16 @@ static void round_unref(struct round *r) {
     free(r->answers.nodes);
     free(r->open);
     free(r);
+}
+
+const struct hang_answers *hang_answers_keep(const struct hang_answers *a) {
+    a->own->refs++;
+    return a;
+}
+
+void hang_answers_drop(const struct hang_answers *a) {
+    if (a != NULL)
+        round_unref(a->own);
 }
 
 static void arm(struct hang_evidence *e) {
@@ -69,20 +79,20 @@ static void arm(struct hang_evidence *e) {
 }
 
 /* All who asked get it from the timer, never from inside a call. NULL: there is none. */
-static void round_over(struct hang_evidence *e, struct round *r) {
+static void round_over(struct hang_evidence *e, struct hang_round *r) {
     if (r != NULL)
         r->end_ns = clock_now_ns();
     arm(e);
 }
 
 /* What a node said so far is not kept, and takes no room. */
-static void drop_answer(struct round *r, uint32_t node) {
+static void drop_answer(struct hang_round *r, uint32_t node) {
     struct strbuf *json = &r->answers.nodes[node].json;
     r->bytes -= json->len;
     strbuf_fini(json);
 }
 
-static void close_answer(struct hang_evidence *e, struct round *r, uint32_t node,
+static void close_answer(struct hang_evidence *e, struct hang_round *r, uint32_t node,
                          const char *missing) {
     r->open[node] = false;
     r->answers.nodes[node].missing = missing;
@@ -92,14 +102,15 @@ static void close_answer(struct hang_evidence *e, struct round *r, uint32_t node
         round_over(e, r);
 }
 
-static struct round *new_round(struct hang_evidence *e, uint64_t timeout_ns) {
+static struct hang_round *new_round(struct hang_evidence *e, uint64_t timeout_ns) {
     uint32_t n = e->group.n_nodes;
-    struct round *r = xcalloc(1, sizeof *r);
+    struct hang_round *r = xcalloc(1, sizeof *r);
     r->refs = 1;
     r->id = ++e->last_id;
     r->timeout_ns = timeout_ns;
     r->end_ns = clock_now_ns() + timeout_ns + HANG_ANSWERS_LATE_NS;
     hang_group_copy(&e->group, &r->answers.group);
+    r->answers.own = r;
     r->answers.asked_wall_ns = clock_wall_ns();
     r->answers.nodes = xcalloc(n, sizeof *r->answers.nodes);
     r->open = xcalloc(n, sizeof *r->open);
@@ -111,7 +122,7 @@ static struct round *new_round(struct hang_evidence *e, uint64_t timeout_ns) {
 }
 
 static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds) {
-    struct round *r = e->round = new_round(e, timeout_ns);
+    struct hang_round *r = e->round = new_round(e, timeout_ns);
     r->holds = holds;
     struct rdzv_evidence_ask ask = {
         .generation = e->group.generation, .id = r->id, .timeout_ns = timeout_ns, .holds = holds};
@@ -122,7 +133,7 @@ static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds
 
 void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
                          const struct rdzv_evidence *piece) {
-    struct round *r = e->ends != NULL && piece->id == e->ends->id ? e->ends : e->round;
+    struct hang_round *r = e->ends != NULL && piece->id == e->ends->id ? e->ends : e->round;
     if (r == NULL || piece->id != r->id)
         return;
     uint32_t node = hang_group_find(&r->answers.group, incarnation);
@@ -142,7 +153,7 @@ void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
         close_answer(e, r, node, a->json.len == 0 ? "no workers run there" : NULL);
 }
 
-static void forget_node(struct hang_evidence *e, struct round *r, uint64_t incarnation) {
+static void forget_node(struct hang_evidence *e, struct hang_round *r, uint64_t incarnation) {
     uint32_t node = r == NULL ? 0 : hang_group_find(&r->answers.group, incarnation);
     if (r != NULL && node < r->answers.group.n_nodes && r->open[node])
         close_answer(e, r, node, "it was lost");
@@ -163,7 +174,7 @@ static void answer(struct hang_question *q, const struct hang_answers *answers) 
 }
 
 static void tell_ends(struct hang_evidence *e, uint64_t now) {
-    struct round *r = e->ends;
+    struct hang_round *r = e->ends;
     if (r == NULL || now < r->end_ns)
         return;
     e->ends = NULL;
@@ -176,7 +187,7 @@ static void on_timer(void *arg) {
     struct hang_evidence *e = arg;
     uint64_t now = clock_now_ns();
     tell_ends(e, now);
-    struct round *r = e->round;
+    struct hang_round *r = e->round;
     if (r == NULL) {
         arm(e);
         return;
@@ -199,7 +210,7 @@ static void on_timer(void *arg) {
 }
 
 /* Whether the nodes are asked anew: they answer only the newest question. */
-static bool needs_own_round(const struct round *r, uint64_t timeout_ns, enum why why) {
+static bool needs_own_round(const struct hang_round *r, uint64_t timeout_ns, enum why why) {
     switch (why) {
     case FOR_OPERATOR: return false;
     case FOR_WATCHDOG: return r->timeout_ns != timeout_ns;
@@ -259,7 +270,7 @@ void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint
     const struct hang_group *g = &e->group;
     uint32_t n = 0;
     hang_evidence_forget_ends(e);
-    struct round *r = timeout_ns > 0 ? e->ends = new_round(e, timeout_ns) : NULL;
+    struct hang_round *r = timeout_ns > 0 ? e->ends = new_round(e, timeout_ns) : NULL;
     e->ends_fn = fn;
     e->ends_arg = arg;
     for (uint32_t i = 0; i < g->n_nodes; i++) {

@@ -37,7 +37,12 @@ struct hang_answers {
     struct hang_group group;
     struct hang_answer *nodes; /* [group.n_nodes] */
     uint64_t asked_wall_ns;    /* since 1970 */
+    struct hang_round *own;    /* the collection's own */
 };
+/* They stay until hang_answers_drop(), which takes NULL. An answer that is missing can still come
+ * meanwhile; one that is whole does not change. */
+const struct hang_answers *hang_answers_keep(const struct hang_answers *a);
+void hang_answers_drop(const struct hang_answers *a);
 
 struct hang_evidence_ops {
     /* Asks this node; false: it is not connected. Must not free the collection. */

@@ -12,29 +12,40 @@ struct hang_stacks {
     struct hang_stacks_ops ops;
     void *arg;
     struct loop_timer *timer;
-    struct hang_question *question; /* NULL: nothing is asked */
-    /* What the nodes have said, while it is passed on; n 0: nothing is */
-    struct rdzv_stacks *heads;
-    struct strbuf *texts;
-    uint32_t n, next;
+    struct hang_question *question;     /* NULL: nothing is asked */
+    const struct hang_answers *answers; /* kept, while they are passed on; NULL: none are */
+    uint32_t next;                      /* node */
 };
 
 static void drop(struct hang_stacks *s) {
-    for (uint32_t i = 0; i < s->n; i++)
-        strbuf_fini(&s->texts[i]);
-    free(TAKE_PTR(s->heads));
-    free(TAKE_PTR(s->texts));
-    s->n = s->next = 0;
+    hang_answers_drop(s->answers);
+    s->answers = NULL;
+    s->next = 0;
+}
+
+static void pass_on(struct hang_stacks *s, uint32_t i) {
+    const struct hang_group *g = &s->answers->group;
+    const struct hang_answer *answer = &s->answers->nodes[i];
+    struct rdzv_stacks head = {.generation = g->generation,
+                               .world_size = g->world_size,
+                               .n_nodes = g->n_nodes,
+                               .node = i,
+                               .first_rank = g->nodes[i].first_rank,
+                               .nproc = g->nodes[i].nproc};
+    (void)snprintf(head.name, sizeof head.name, "%s", g->nodes[i].name);
+    if (answer->missing != NULL) {
+        (void)snprintf(head.missing, sizeof head.missing, "%s", answer->missing);
+        s->ops.add(s->arg, &head, "", 0);
+    } else {
+        s->ops.add(s->arg, &head, strbuf_text(&answer->json), answer->json.len);
+    }
 }
 
 static void on_timer(void *arg) {
     struct hang_stacks *s = arg;
-    while (s->next < s->n && !loop_slice_is_over(s->loop)) {
-        struct strbuf *text = &s->texts[s->next];
-        s->ops.add(s->arg, &s->heads[s->next++], strbuf_text(text), text->len);
-        strbuf_fini(text);
-    }
-    if (s->next < s->n) {
+    while (s->next < s->answers->group.n_nodes && !loop_slice_is_over(s->loop))
+        pass_on(s, s->next++);
+    if (s->next < s->answers->group.n_nodes) {
         loop_timer_set(s->timer, clock_now_ns());
         return;
     }
@@ -42,29 +53,11 @@ static void on_timer(void *arg) {
     s->ops.end(s->arg, NULL);
 }
 
-/* Copied: others may wait for the same answers. */
+/* They can be long, and others may wait for the same ones. */
 static void on_answers(void *arg, const struct hang_answers *answers) {
     struct hang_stacks *s = arg;
-    const struct hang_group *g = &answers->group;
     s->question = NULL;
-    s->n = g->n_nodes;
-    s->heads = xcalloc(s->n + (size_t)1, sizeof *s->heads);
-    s->texts = xcalloc(s->n + (size_t)1, sizeof *s->texts);
-    for (uint32_t i = 0; i < s->n; i++) {
-        const struct hang_answer *answer = &answers->nodes[i];
-        struct rdzv_stacks *head = &s->heads[i];
-        *head = (struct rdzv_stacks){.generation = g->generation,
-                                     .world_size = g->world_size,
-                                     .n_nodes = g->n_nodes,
-                                     .node = i,
-                                     .first_rank = g->nodes[i].first_rank,
-                                     .nproc = g->nodes[i].nproc};
-        (void)snprintf(head->name, sizeof head->name, "%s", g->nodes[i].name);
-        if (answer->missing != NULL)
-            (void)snprintf(head->missing, sizeof head->missing, "%s", answer->missing);
-        else
-            strbuf_add_bytes(&s->texts[i], strbuf_text(&answer->json), answer->json.len);
-    }
+    s->answers = hang_answers_keep(answers);
     loop_timer_set(s->timer, clock_now_ns());
 }
 

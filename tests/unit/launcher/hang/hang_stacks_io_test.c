@@ -14,6 +14,7 @@ static uint32_t last_id;
 static struct {
     struct rdzv_stacks heads[2];
     char json[2][64], why[128];
+    uintptr_t at[2];
     unsigned n, ends;
 } told;
 
@@ -28,6 +29,7 @@ static void add(void *arg, const struct rdzv_stacks *node, const char *json, siz
     cr_assert_lt(told.n, 2);
     cr_assert_eq(len, strlen(json));
     told.heads[told.n] = *node;
+    told.at[told.n] = (uintptr_t)json;
     (void)snprintf(told.json[told.n++], sizeof told.json[0], "%s", json);
 }
 
@@ -90,6 +92,27 @@ Test(hang_stacks_io, each_node_s_answer_is_passed_on_in_order) {
     cr_assert(b->node == 1 && b->n_nodes == 2 && b->first_rank == 2 && b->nproc == 3 && b->world_size == 5);
     cr_assert_str_eq(b->name, "b");
     cr_assert_str_eq(b->missing, "");
+}
+
+static uintptr_t first_answer;
+
+static void on_answers(void *arg, const struct hang_answers *answers) {
+    (void)arg;
+    first_answer = (uintptr_t)strbuf_text(&answers->nodes[0].json);
+}
+
+/* All nodes' can be 128 MiB. */
+Test(hang_stacks_io, answers_are_not_copied) {
+    struct hang_question *question;
+    run_group(20);
+    cr_assert_eq(hang_evidence_ask(evidence, LONG_NS, on_answers, NULL, &question), 0);
+    hang_stacks_ask(stacks, LONG_NS);
+    answer(10, "{\"a\":1}");
+    answer(20, "{\"b\":1}");
+    until_end();
+    cr_assert_eq(told.n, 2);
+    cr_assert_str_eq(told.json[0], "{\"a\":1}");
+    cr_assert_eq(told.at[0], first_answer);
 }
 
 Test(hang_stacks_io, a_node_that_can_not_be_asked_has_a_reason) {
