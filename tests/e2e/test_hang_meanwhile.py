@@ -59,14 +59,19 @@ def by_operator(job, nodes):
     assert code == 0, err
 
 
+def by_signal_to_another(job, nodes):
+    [silent] = [agent for agent in nodes.agents if "the job is quiet" not in agent.said()]
+    silent.signal(signal.SIGTERM)
+
+
 def by_signal(job, nodes):
     """To the node that leads, or to the head."""
     [speaks] = [agent for agent in nodes.agents if "the job is quiet" in agent.said()]
     speaks.signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("kind, end", [(Nodes, by_operator), (Nodes, by_signal), (OverSsh, by_signal)],
-                         ids=["operator", "signal", "head"])
+@pytest.mark.parametrize("kind, end", [(Nodes, by_operator), (Nodes, by_signal), (Nodes, by_signal_to_another), (OverSsh, by_signal)],
+                         ids=["operator", "signal", "signal elsewhere", "head"])
 def test_who_ends_the_job_does_not_wait_for_evidence(job, kind, end):
     with Recorder(job) as recorder:
         nodes = kind(job, WAIT, *OPTIONS, env={"TORCH_WORKER_SERVER_SOCKET": recorder.path})

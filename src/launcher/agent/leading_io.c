@@ -174,7 +174,8 @@ void leading_let_go(struct leading *l) {
         hang_evidence_let_go(l->evidence, &group);
 }
 
-/* A second time it is somebody who ends the job: a failure, or a hang, stops its group once. */
+/* A second time it is somebody who ends the job, or a node: a failure, or a hang, stops its group
+ * once. */
 static void group_stops(struct leading *l, struct generation generation) {
     bool again = generation_compare(l->stopping, generation) == 0;
     l->stopping = generation;

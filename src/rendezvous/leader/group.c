@@ -150,7 +150,7 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
      * or repeats a state that arrives late from an old connection. */
     if (generation_compare(report->generation, n->report.generation) < 0)
         return;
-    bool was_unusable = n->report.unusable[0] != '\0';
+    bool was_unusable = n->report.unusable[0] != '\0', was_leaving = n->report.leaving;
     keep_report(n, report);
     if (n->report.unusable[0] != '\0' && !was_unusable)
         report_unusable(g, n);
@@ -174,14 +174,8 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
         consider_report(g, n, report);
     else if (better)
         group_better_cause(g);
-    /* and so were its workers, a moment before */
-    if (report->leaving && g->state == GROUP_STOPPING) {
-        char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
-        node_name(n, name);
-        (void)snprintf(text, sizeof text, "node %s was asked to stop", name);
-        if (!g->stopping.wished)
-            (void)group_blame_lost_node(g, n->info.incarnation, true, text, true);
-    }
+    if (report->leaving && g->state == GROUP_STOPPING && !g->stopping.wished)
+        group_leaves_meanwhile(g, n, !was_leaving);
 }
 
 static void on_join(struct group *g, const struct group_event *ev) {

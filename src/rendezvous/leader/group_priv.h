@@ -266,6 +266,10 @@ bool group_outlived_failure(const struct group *g, const struct node *n);
  * and it is reported. */
 bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why,
                            bool wished);
+/* A member was asked to leave while its group stops for another reason. is_new: it has not said so
+ * before; then the timeline says a second time that the group stops, so that nobody waits for
+ * evidence of the first reason any more (launcher/agent/leading_io.c). */
+void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new);
 
 /* group_closed.c */
 void group_enter_closed(struct group *g);

@@ -206,6 +206,16 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
     return true;
 }
 
+void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new) {
+    char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
+    node_name(n, name);
+    (void)snprintf(text, sizeof text, "node %s was asked to stop", name);
+    /* and so were its workers, a moment before */
+    (void)group_blame_lost_node(g, n->info.incarnation, true, text, true);
+    if (is_new)
+        group_add_to_timeline(g, TIMELINE_STOPPING, n, text)->detected_ns = g->now_ns;
+}
+
 /* The cause is still in doubt, and is checked again soon. A notice reports this to people who would
  * see nothing happen; it names no node, as that could be the wrong one. */
 static void keep_doubting(struct group *g) {

@@ -981,6 +981,38 @@ Test(group, a_hang_stops_the_group_and_is_charged_as_a_failure_is) {
     end(&r);
 }
 
+/* By that the leader knows that nobody waits for evidence any more. */
+Test(group, the_timeline_says_once_that_a_node_is_asked_to_leave_while_its_group_stops) {
+    struct rig r;
+    struct group_config c = config_of(2, 2);
+    c.rdzv.max_restarts = 1;
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    struct report leaving = {.state = NODE_RUNNING, .generation = group_generation(r.g), .leaving = true};
+    hangs(&r, leaving.generation, 1);
+    report(&r, 2, leaving);
+    assert_state(&r, GROUP_STOPPING);
+    const struct timeline_entry *e = entry(&r, TIMELINE_STOPPING);
+    cr_assert_not_null(e);
+    cr_assert_eq(e->node, 2);
+    cr_assert_str_eq(e->why, "node h2 was asked to stop");
+    leaving.state = NODE_STOPPED;
+    report(&r, 2, leaving);
+    cr_assert_null(entry(&r, TIMELINE_STOPPING));
+    end(&r);
+}
+
+Test(group, a_node_that_is_asked_to_leave_stops_its_group_once) {
+    struct rig r;
+    struct group_config c = config_of(1, 2);
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    struct report leaving = {.state = NODE_RUNNING, .generation = group_generation(r.g), .leaving = true};
+    report(&r, 2, leaving);
+    cr_assert_not_null(entry(&r, TIMELINE_STOPPING));
+    report(&r, 1, leaving);
+    cr_assert_null(entry(&r, TIMELINE_STOPPING));
+    end(&r);
+}
+
 Test(group, a_hang_counts_for_exclusion_only_where_somebody_is_suspected) {
     for (uint64_t suspect = 0; suspect <= 2; suspect += 2) {
         struct rig r;
