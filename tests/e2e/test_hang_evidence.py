@@ -29,6 +29,10 @@ def load():
     with open(os.path.join(folder, "fifo"), "rb", 0) as f:
         f.read(1)
 
+def debugged():
+    import pydevd
+    pydevd._do_wait_suspend(load)
+
 def backward():
     with open(os.path.join(folder, "gate"), "rb", 0) as f:
         f.read(1)
@@ -47,7 +51,7 @@ def train():
         select.select([], [], [], 0.4)
     print("waits now", flush=True)
     if rank in odd:
-        load()
+        (debugged if "debugger" in sys.argv else load)()
     else:
         backward()
 
@@ -152,6 +156,18 @@ def test_ranks_that_go_on_are_left_alone(job):
     hung.release()
     hung.finish()
     assert re.search(LINE, hung.hang()["cause"]), hung.hang()
+    assert hung.events().count("started") == 1, "nobody was stopped for it"
+
+
+def test_a_rank_in_a_debugger_is_left_alone(job):
+    """As one that debugpy has stopped."""
+    (job.tmp / "pydevd.py").write_text("def _do_wait_suspend(wait):\n    wait()\n")
+    hung = Hung(job, *keep(job), "--max-restarts=1", "--hang-report=0", "--hang-still=6", "--evidence-timeout=60",
+                words=["debugger"])
+    hung.says(r"the job hangs: [^\n]*--hang-still[^\n]*rank 2 is in a debugger, so nothing is stopped")
+    hung.release()
+    hung.finish()
+    assert "rank 2 is in a debugger" in hung.hang()["cause"], hung.hang()
     assert hung.events().count("started") == 1, "nobody was stopped for it"
 
 

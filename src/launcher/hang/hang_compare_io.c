@@ -15,7 +15,7 @@
  * program. */
 struct head {
     int32_t code;
-    uint32_t n_ranks, n_suspects;
+    uint32_t n_ranks, n_suspects, n_debugged, debugged;
     struct suspect first;
     uint64_t line_len, text_len, json_len;
 };
@@ -146,6 +146,8 @@ static bool send_head(int fd, const struct work *k, const struct strbuf *text,
     suspects_line(&k->in, &k->found, &line);
     struct head h = {.n_ranks = k->in.n_ranks,
                      .n_suspects = k->found.n_all,
+                     .n_debugged = k->found.n_debugged,
+                     .debugged = k->found.debugged,
                      .line_len = line.len,
                      .text_len = wants_text ? text->len : 0,
                      .json_len = wants_json ? json->len : 0};
@@ -256,6 +258,8 @@ static void on_answer(void *arg, const struct helper_answer *a) {
         ret.code = 0;
         ret.n_suspects = h.n_suspects;
         ret.first = h.first;
+        ret.n_debugged = h.n_debugged;
+        ret.debugged = h.debugged;
         ret.line = p + h.n_ranks * sizeof *suspects;
         ret.text = ret.line + h.line_len + 1;
         ret.text_len = h.text_len;

@@ -31,6 +31,8 @@ struct hang_compared { /* borrowed for the callback */
     const char *line;     /* suspects_line() */
     uint32_t n_suspects;  /* all; 0: nobody stands out */
     struct suspect first; /* the first of them */
+    uint32_t n_debugged;  /* ranks at a debugger's prompt, or that wait for one */
+    uint32_t debugged;    /* the first of them */
     uint32_t n_ranks;
     const uint64_t *places; /* [n_ranks] where its main thread is, suspects_place(); 0: not known */
     const bool *suspects;   /* [n_ranks] */

@@ -181,12 +181,16 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
     struct hang_leader *l = c->leader;
     bool same = generation_compare(c->generation, l->group.generation) == 0;
     bool named = seen != NULL && seen->n_suspects > 0;
+    bool ends = c->hung && c->restart, debugged = seen != NULL && seen->n_debugged > 0;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     strbuf_add(&text, c->text);
     if (!named)
         strbuf_add(&text, strbuf_text(&c->signs));
     if (seen != NULL && seen->line[0] != '\0')
         strbuf_printf(&text, "; %s", seen->line);
+    if (debugged)
+        strbuf_printf(&text, "; rank %u is in a debugger%s", seen->debugged,
+                      ends ? ", so nothing is stopped" : "");
     if (named && same)
         blame(l, seen->first.rank, seen->first.node, seen->first.pid, &c->suspect);
     if (!c->failed && !c->recovered)
@@ -194,7 +198,7 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
     if (c->failed) {
         if (seen != NULL)
             log_warning("%s", seen->line);
-    } else if (c->hung && c->restart && !c->recovered) {
+    } else if (ends && !debugged && !c->recovered) {
         c->suspect.kind = FAILURE_HANG;
         c->suspect.wall_ns = clock_wall_ns();
         c->suspect.ran_ns = clock_now_ns() - l->began_ns;

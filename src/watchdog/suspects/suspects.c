@@ -74,6 +74,23 @@ static void collect(const struct suspects_input *in, struct suspects *s) {
         s->n_missing += suspects_is_missing(in, s, r);
 }
 
+/* The program of a rank can be a child of the worker. */
+static bool is_debugged(const struct suspects_input *in, const struct suspects *s, uint32_t rank) {
+    const struct evidence_worker *w = s->worker_of[rank];
+    const struct evidence_thread *t = suspects_main(s, rank);
+    const struct evidence *e = suspects_evidence(in, rank);
+    bool is = t != NULL && suspects_is_debugged(suspects_stack(e, t));
+    for (uint32_t i = 0; t != NULL && i < w->n_children && !is; i++)
+        is = suspects_is_debugged(suspects_stack(e, &w->children[i].main));
+    return is;
+}
+
+static void find_debugged(const struct suspects_input *in, struct suspects *s) {
+    for (uint32_t r = 0; r < in->n_ranks; r++)
+        if (is_debugged(in, s, r) && s->n_debugged++ == 0)
+            s->debugged = r;
+}
+
 /* ---- what a rank is suspected for ---- */
 
 static uint64_t number_of(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
@@ -189,6 +206,7 @@ int suspects_find(const struct suspects_input *in, struct suspects *ret) {
     }
     memset(s.group_of, 0xff, n * sizeof *s.group_of); /* NO_GROUP */
     collect(in, &s);
+    find_debugged(in, &s);
     s.children = suspects_children_new(in, &s);
     int r = s.children == NULL ? -ENOMEM : suspects_group_ranks(in, &s);
     if (r < 0) {

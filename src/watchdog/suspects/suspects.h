@@ -95,6 +95,8 @@ struct suspects {
     uint32_t n_all;                /* suspects */
     uint32_t n_suspects;           /* of them in the list, by rank */
     struct suspect *suspects;      /* owned */
+    uint32_t n_debugged;           /* ranks at a debugger's prompt, or that wait for one */
+    uint32_t debugged;             /* the first of them */
     uint32_t n_missing;            /* ranks without evidence that have not ended or reacted */
     uint32_t n_reacted;
     /* Of each rank; owned. The evidence is borrowed from the input; NULL: none */
@@ -124,5 +126,8 @@ uint64_t suspects_place(const struct evidence_stack *stack);
 /* The innermost frame of the user's own code: not of Python's library, of an installed package, or
  * frozen. If there is none, the innermost. NULL: no stack. Borrowed. */
 const struct evidence_frame *suspects_user_frame(const struct evidence_stack *stack);
+/* Whether somebody debugs the program: it is at the prompt of pdb or ipdb, or stopped by debugpy,
+ * or waits for a client of that. */
+bool suspects_is_debugged(const struct evidence_stack *stack);
 /* "0-1,3": ascending numbers, folded; at most `max` bytes, then "..." */
 void suspects_ranges(const uint32_t *ranks, uint32_t n, size_t max, struct strbuf *ret);

@@ -50,6 +50,23 @@ uint64_t suspects_place(const struct evidence_stack *stack) {
     return h != 0 ? h : 1;
 }
 
+bool suspects_is_debugged(const struct evidence_stack *stack) {
+    static const struct {
+        const char *function, *file;
+    } waits[] = {
+        {"cmdloop", "cmd.py"},             /* pdb, and what is made of it */
+        {"cmdloop", "debugger.py"},        /* IPython's, so ipdb's */
+        {"_wait_for_attach", "pydevd.py"}, /* debugpy.wait_for_client() */
+        {"_do_wait_suspend", "pydevd.py"}, /* debugpy at a breakpoint */
+    };
+    for (uint32_t i = 0; stack != NULL && i < stack->n; i++)
+        for (size_t k = 0; k < ARRAY_SIZE(waits); k++)
+            if (strcmp(stack->frames[i].function, waits[k].function) == 0 &&
+                strcmp(base_name(stack->frames[i].file), waits[k].file) == 0)
+                return true;
+    return false;
+}
+
 static void add_frame(const struct evidence_frame *f, char *out, size_t size) {
     if (f->line != 0)
         (void)snprintf(out, size, "%s (%.80s:%u)", f->function, base_name(f->file), f->line);

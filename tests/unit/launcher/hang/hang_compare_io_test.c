@@ -49,12 +49,17 @@ static void on_compared(void *arg, const struct hang_compared *c) {
 /* What NCCL RAS says of each rank; 0: nothing. */
 static uint64_t collectives[4];
 
+/* Where they are. */
+static const char *function = "step", *file = "/home/u/train.py";
+
 /* Two ranks that wait in a call of train.py; `at`: the line of the second one. */
 static void add_node(uint32_t node, uint32_t first_rank, uint32_t at) {
     _cleanup_(evidence_fini) struct evidence e = {0};
     cr_assert_eq(evidence_add_counts(&e, collectives, 4), 0);
     for (uint32_t i = 0; i < 2; i++) {
-        struct evidence_frame frame = {.function = "step", .file = "/home/u/train.py", .line = i == 0 ? 76 : at};
+        struct evidence_frame frame = {.line = i == 0 ? 76 : at};
+        (void)snprintf(frame.function, sizeof frame.function, "%s", function);
+        (void)snprintf(frame.file, sizeof frame.file, "%s", file);
         uint32_t stack;
         cr_assert_eq(evidence_add_stack(&e, &frame, 1, &stack), 0);
         struct evidence_worker *w = evidence_add_worker(&e);
@@ -118,6 +123,7 @@ Test(hang_compare_io, the_odd_rank_is_named) {
     cr_assert_eq(got.first.rank, 3);
     cr_assert(suspects[3] && !suspects[0] && !suspects[1] && !suspects[2]);
     cr_assert_eq(got.first.node, 1);
+    cr_assert_eq(got.n_debugged, 0);
     cr_assert_neq(places[0], 0);
     cr_assert_eq(places[0], places[2]);
     cr_assert_neq(places[0], places[3]);
@@ -126,6 +132,15 @@ Test(hang_compare_io, the_odd_rank_is_named) {
     cr_assert_eq(got.json_len, 0);
     cr_assert_str_eq(path, "", "no files were wanted");
     cr_assert_str_eq(files_error, "");
+}
+
+Test(hang_compare_io, who_is_in_a_debugger_is_told) {
+    add_node(0, 0, 76);
+    file = "/v/debugpy/_vendored/pydevd/pydevd.py";
+    function = "_wait_for_attach";
+    add_node(1, 2, 76);
+    compare((struct hang_compare_ask){0});
+    cr_assert(got.n_debugged == 2 && got.debugged == 2);
 }
 
 /* All ranks wait at the same place. */

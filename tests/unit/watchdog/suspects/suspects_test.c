@@ -821,3 +821,34 @@ Test(suspects, one_loader_of_very_many_is_found, .timeout = 60) {
     for (uint32_t i = 0; i < CROWD_NODES; i++)
         evidence_fini(&seen[i]);
 }
+
+Test(suspects, who_is_in_a_debugger_is_counted) {
+    static const char *const stacks[] = {
+        "readline /usr/lib/python3.11/pdb.py 5 cmdloop /usr/lib/python3.11/cmd.py 126",
+        "wait /usr/lib/python3.11/threading.py 320 cmdloop /v/site-packages/IPython/terminal/debugger.py 135",
+        "wait /usr/lib/python3.11/threading.py 320 _wait_for_attach /v/debugpy/_vendored/pydevd/pydevd.py 3040",
+        "wait /v/pydev_monkey.py 5 _do_wait_suspend /v/site-packages/debugpy/_vendored/pydevd/pydevd.py 2330",
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(stacks); i++) {
+        _cleanup_(suspects_rig_fini) struct suspects_rig r;
+        suspects_rig_init(&r, 4);
+        rig_find(&r);
+        cr_expect_eq(r.found.n_debugged, 0);
+        rig_does(&r, 3, 'S', "futex", "futex_do_wait", "", stacks[i]);
+        rig_find(&r);
+        cr_expect(r.found.n_debugged == 1 && r.found.debugged == 3, "%zu", i);
+    }
+}
+
+Test(suspects, a_debugger_below_a_shell_counts_and_a_function_of_its_name_does_not) {
+    _cleanup_(suspects_rig_fini) struct suspects_rig r;
+    suspects_rig_init(&r, 4);
+    rig_does(&r, 1, 'S', "wait4", "do_wait", "", "");
+    rig_child(&r, 1, "futex", "futex_do_wait", "");
+    rig_does(&r, 2, 'S', "futex", "futex_do_wait", "", "cmdloop /home/u/train.py 7 _wait_for_attach /home/u/rpc.py 9");
+    rig_find(&r);
+    cr_expect_eq(r.found.n_debugged, 0);
+    rig_worker(&r, 1)->children[0].main.stack = rig_stack(&r, 1, "_wait_for_attach /v/pydevd/pydevd.py 3040");
+    rig_find(&r);
+    cr_expect(r.found.n_debugged == 1 && r.found.debugged == 1);
+}
