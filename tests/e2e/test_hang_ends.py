@@ -257,17 +257,28 @@ def test_an_eu_stack_that_hangs_costs_its_time(job):
     assert not tool.exists() or b"1000" not in tool.read_bytes()
 
 
-def test_the_program_below_a_shell_says_where(job):
-    """The shell would go on behind it."""
-    shell = job.tmp / "train.sh"
-    shell.write_text(f"{sys.executable} {job.tmp}/train.py {job.tmp}; code=$?; echo went on >> {job.tmp}/$MUSTER_GENERATION.$RANK; exit $code\n")
+BELOW = {"shell": "{python} {tmp}/train.py {tmp}; code=$?; echo went on >> {tmp}/$MUSTER_GENERATION.$RANK; exit $code\n",
+         "python": """
+import os, subprocess, sys
+code = subprocess.call([sys.executable, "{tmp}/train.py", "{tmp}"])
+open("{tmp}/" + os.environ["MUSTER_GENERATION"] + "." + os.environ["RANK"], "a").close()
+sys.exit(code)
+"""}
+
+
+@pytest.mark.parametrize("launcher", BELOW)
+def test_the_program_below_a_launcher_says_where(job, launcher):
+    """The launcher would go on behind it."""
+    script = job.tmp / "launch"
+    script.write_text(BELOW[launcher].format(python=sys.executable, tmp=job.tmp))
     nodes = Nodes(job, HANG, "--max-restarts=1", "--hang-timeout=6", "--hang-still=6", "--hang-report=0", "--no-python",
-                  env={"HOW": "gil", "PYTHONFAULTHANDLER": "1"}, words=["/bin/sh", shell])
+                  env={"HOW": "gil", "PYTHONFAULTHANDLER": "1"},
+                  words=[sys.executable if launcher == "python" else "/bin/sh", script])
     assert nodes.finish(180) == [0, 0], nodes.said()
     assert not nodes.timeline("worker_failed"), nodes.said()
     wrote = nodes.said() + "".join(p.read_text() for p in nodes.logs.glob("**/stderr.log"))
     assert re.search(r"Fatal Python error: Aborted(.*\n)*.*line \d+ in hold", wrote), wrote
-    assert not (job.tmp / "1.1.2").exists() and (job.tmp / "1.2.2").exists(), "the shell went on"
+    assert not (job.tmp / "1.1.2").exists() and (job.tmp / "1.2.2").exists(), "the launcher went on"
     stack, gaps = native_stack(nodes)
     if shutil.which("eu-stack") is not None and may_trace_all():
         assert "sleep" in stack, (stack, gaps)

@@ -18,6 +18,7 @@
 #define TOOL "eu-stack"
 #define NOT_FOUND "\n"   /* said by the helper itself: no stack begins like that */
 #define PROCESSES_MAX 64 /* that are looked at for a Python program */
+#define LAUNCHERS_MAX 4  /* of Python, one below the other */
 #define AT_ONCE 4        /* processes whose stacks are read at the same time */
 #define LOOKS_MAX 3      /* at a thread that runs, or sleeps, in turn */
 
@@ -166,7 +167,7 @@ static int forbid_core(pid_t pid) {
 }
 
 struct programs {
-    pid_t pids[PROCESSES_MAX]; /* the worker, and what stems from it without Python above it */
+    pid_t pids[PROCESSES_MAX]; /* a process, and what stems from it without Python above it */
     uint32_t n, n_python;
     pid_t python;
 };
@@ -188,19 +189,67 @@ static void add_process(void *arg, int pid) {
         p->pids[p->n++] = pid;
 }
 
-pid_t disturb_program(pid_t pid) {
+/* The one Python program that this is, or that stems from it without Python in between; 0: none, or
+ * several. */
+static pid_t python_of(pid_t pid) {
     struct programs p = {.pids = {pid}, .n = 1};
-    if (is_python(pid))
-        return pid;
     for (uint32_t i = 0; i < p.n; i++) {
-        if (i > 0 && is_python(p.pids[i])) {
+        if (is_python(p.pids[i])) {
             p.python = p.pids[i];
             p.n_python++;
         } else {
             proc_each_child(p.pids[i], true, add_process, &p);
         }
     }
-    return p.n_python == 1 ? p.python : pid;
+    return p.n_python == 1 ? p.python : 0;
+}
+
+/* Where its stack begins, which an exec chooses at random, and a fork keeps: "startstack", the 28th
+ * field of proc_pid_stat(5), the 26th after the name. 0: not known. */
+static uint64_t start_of_stack(pid_t pid) {
+    char text[1024];
+    ssize_t n = proc_read(pid, "/stat", text, sizeof text - 1);
+    text[n > 0 ? n : 0] = '\0';
+    const char *at = strrchr(text, ')');
+    for (int i = 0; i < 26 && at != NULL; i++)
+        at = strchr(at + 1, ' ');
+    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
+}
+
+struct children {
+    pid_t first;
+    uint32_t n;
+};
+
+static void count_child(void *arg, int pid) {
+    struct children *c = arg;
+    if (c->n++ == 0)
+        c->first = pid;
+}
+
+/* The program that a launcher of Python merely waits for: its main thread is in waitpid(2), and it
+ * has one child, which is another program. Those of a data loader or of multiprocessing are copies
+ * of it, or there is also a "resource tracker". 0: it is no such launcher, or that can't be seen.
+ */
+static pid_t launched_by(pid_t pid) {
+    struct children c = {.n = 0};
+    char wchan[EVIDENCE_WORD_MAX], state;
+    if (!look_at(pid, pid, &state, wchan) || state != 'S' || strcmp(wchan, "do_wait") != 0)
+        return 0;
+    proc_each_child(pid, true, count_child, &c);
+    uint64_t own = start_of_stack(pid), its = c.n == 1 ? start_of_stack(c.first) : 0;
+    return own != 0 && its != 0 && own != its ? c.first : 0;
+}
+
+pid_t disturb_program(pid_t pid) {
+    pid_t found = python_of(pid);
+    for (int i = 0; i < LAUNCHERS_MAX && found != 0; i++) {
+        pid_t child = launched_by(found), below = child != 0 ? python_of(child) : 0;
+        if (below == 0)
+            break;
+        found = below;
+    }
+    return found != 0 ? found : pid;
 }
 
 bool disturb_can_hear(pid_t pid) {

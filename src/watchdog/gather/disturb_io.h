@@ -16,8 +16,9 @@ void disturb_native_stacks(struct evidence *e, uint64_t deadline_ns);
 bool disturb_may_attach(char state, const char *wchan);
 
 /* Which process does the work of a worker: the worker, or the one Python program that stems from it
- * if it is none itself: a shell (`bash -c "python train.py; …"`) or a profiler. What a Python
- * program has started is its own. Never blocks. */
+ * if it is none itself: a shell (`bash -c "python train.py; …"`) or a profiler. Or the one below a
+ * launcher of Python that merely waits for it (`python launch.py` with subprocess.call()). What
+ * else a Python program has started is its own: its data loaders, a pool. Never blocks. */
 pid_t disturb_program(pid_t pid);
 
 /* Whether the main thread of a process can handle a signal now: not in a wait that none interrupts,
