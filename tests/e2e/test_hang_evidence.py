@@ -213,8 +213,11 @@ def dead_disk(agent, folder):
             server.stdin.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK),
-                    reason="only root can mount a FUSE file system, with /dev/fuse")
+needs_fuse = pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK),
+                                reason="only root can mount a FUSE file system, with /dev/fuse")
+
+
+@needs_fuse
 def test_a_dead_disk_costs_the_files_only(job):
     """Who writes there can't even be killed."""
     logs = job.tmp / "logs"
@@ -230,6 +233,19 @@ def test_a_dead_disk_costs_the_files_only(job):
     assert hung.events().count("started") == 2, hung.said()
     assert len(re.findall("what each rank did can't be kept: the disk does not answer", hung.said())) == 1, hung.said()
     assert not list(folder.iterdir()), "no part of a file"
+
+
+@needs_fuse
+def test_a_dead_log_folder_does_not_hold_up_the_end(job):
+    """Who reads logs there, for a report, can't be killed either; only one does."""
+    logs = job.tmp / "logs"
+    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8", "--evidence-timeout=5", "--log-dir", logs,
+                prefix=["unshare", "--mount"])
+    hung.all_wait()
+    with dead_disk(hung.agents[0], logs):
+        hung.finish()
+    assert re.search(LINE, hung.hang()["cause"]), hung.hang()
+    assert hung.events().count("started") == 2 and "cannot be killed" not in hung.said(), hung.said()
 
 
 def test_an_agent_that_does_not_answer_costs_its_time_only(job):

@@ -123,6 +123,11 @@ static void on_native(void *arg, const char *error) {
         l->ops.idle(l->arg);
 }
 
+static void writes(void *arg, pid_t pid) {
+    const struct hang_leader *l = arg;
+    local_workers_spare(l->config.workers, pid);
+}
+
 /* A worker without evidence is a suspect if its signs alone say so. If there is no suspect, nobody
  * is disturbed before the stop. Without files there is no place for native stacks. */
 static void end_suspects(struct hang_leader *l, const struct open_case *c,
@@ -140,7 +145,8 @@ static void end_suspects(struct hang_leader *l, const struct open_case *c,
                                   .suspects = suspects,
                                   .timeout_ns = hang_case_native_ns(l->config.spec),
                                   .path = seen == NULL ? NULL : seen->path,
-                                  .files_timeout_ns = l->config.spec->evidence_timeout_ns};
+                                  .files_timeout_ns = l->config.spec->evidence_timeout_ns,
+                                  .writes = writes};
     if (any && ask.timeout_ns > 0 && ask.path != NULL)
         hang_native_new(l->loop, &ask, on_native, l, &l->native);
     else
@@ -446,11 +452,6 @@ static const char *log_dir(void *arg) {
     if (l->stuck != 0 && sweep_is_named(l->stuck, SPARE_COMPARE_NAME))
         return NULL;
     return local_workers_hang_dir(l->config.workers);
-}
-
-static void writes(void *arg, pid_t pid) {
-    const struct hang_leader *l = arg;
-    local_workers_spare(l->config.workers, pid);
 }
 
 int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,

@@ -5,6 +5,7 @@
 
 #include "io/process/helper_call.h"
 #include "launcher/hang/hang_files_io.h"
+#include "launcher/supervise/spare_io.h"
 #include "watchdog/suspects/suspects_native.h"
 
 struct hang_native {
@@ -13,6 +14,7 @@ struct hang_native {
     bool *suspects;
     char *path;
     uint64_t files_timeout_ns;
+    void (*writes)(void *arg, pid_t pid);
     struct helper_call *call;
     hang_native_fn *fn;
     void *arg;
@@ -90,7 +92,7 @@ static void on_written(void *arg, const struct helper_answer *a) {
 static void on_answers(void *arg, const struct hang_answers *answers) {
     struct hang_native *n = arg;
     struct work k = {.native = n, .answers = answers};
-    struct helper_call_config config = {.name = "muster-hang-add",
+    struct helper_call_config config = {.name = SPARE_ADD_NAME,
                                         .run = run,
                                         .arg = &k,
                                         .timeout_ns = n->files_timeout_ns,
@@ -98,6 +100,8 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
                                         .may_linger = true};
     if (helper_call_new(n->loop, &config, on_written, n, &n->call) < 0)
         say(n, "no process could be started");
+    else if (n->writes != NULL)
+        n->writes(n->arg, helper_call_pid(n->call));
 }
 
 void hang_native_new(struct loop *loop, const struct hang_native_ask *ask, hang_native_fn *fn,
@@ -109,6 +113,7 @@ void hang_native_new(struct loop *loop, const struct hang_native_ask *ask, hang_
                               .suspects = xcalloc(world + (size_t)1, sizeof *n->suspects),
                               .path = xstrdup(ask->path),
                               .files_timeout_ns = ask->files_timeout_ns,
+                              .writes = ask->writes,
                               .fn = fn,
                               .arg = arg};
     memcpy(n->suspects, ask->suspects, world * sizeof *n->suspects);

@@ -15,11 +15,13 @@ struct hang_native_ask {            /* borrowed for the call */
     uint64_t timeout_ns;            /* that the nodes have */
     const char *path;               /* of hang.txt */
     uint64_t files_timeout_ns;      /* after that, for the disk */
+    /* This helper writes there, and the disk may hold it for ever. NULL: nobody wants to know. */
+    void (*writes)(void *arg, pid_t pid);
 };
 
 struct hang_native;
-/* error: why the files are without them, one sentence; NULL: they have them, or the reasons why
- * there are none. Called once, from the loop; it is freed then. */
+/* arg is also that of ask->writes. error: why the files are without them, one sentence; NULL: they
+ * have them, or the reasons why there are none. Called once, from the loop; it is freed then. */
 typedef void hang_native_fn(void *arg, const char *error);
 void hang_native_new(struct loop *loop, const struct hang_native_ask *ask, hang_native_fn *fn,
                      void *arg, struct hang_native **ret);

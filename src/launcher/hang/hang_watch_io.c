@@ -216,6 +216,16 @@ static bool env_of(void *arg, uint32_t local_rank, struct envlist *ret) {
     return local_workers_env(w->config.workers, local_rank, ret);
 }
 
+static bool held(void *arg, const char *name) {
+    const struct hang_watch *w = arg;
+    return local_workers_spared(w->config.workers, name);
+}
+
+static void touches_disk(void *arg, pid_t pid) {
+    const struct hang_watch *w = arg;
+    local_workers_spare(w->config.workers, pid);
+}
+
 static int gather(struct hang_watch *w, uint64_t timeout_ns) {
     _cleanup_(freep) struct gather_worker *workers = xcalloc(w->n + (size_t)1, sizeof *workers);
     _cleanup_(freep) char **logs = xcalloc((size_t)w->n * GATHER_LOGS_MAX + 1, sizeof(char *));
@@ -239,7 +249,9 @@ static int gather(struct hang_watch *w, uint64_t timeout_ns) {
                              .store_port = local_workers_store_port(w->config.workers),
                              .timeout_ns = timeout_ns,
                              .env = env_of,
-                             .env_arg = w};
+                             .env_arg = w,
+                             .held = held,
+                             .touches_disk = touches_disk};
     int r = gather_new(w->loop, &ask, on_gathered, w, &w->gather);
     for (uint32_t i = 0; i < w->n * GATHER_LOGS_MAX; i++)
         free(logs[i]);

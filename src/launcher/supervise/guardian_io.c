@@ -218,11 +218,15 @@ void guardian_lease(struct guardian_link *link, uint64_t end_ns) {
     assert(r == 0);
 }
 
-/* Does nothing if the guardian is in another pid namespace: there the kernel kills all
- * processes. */
+/* None if the guardian is in another pid namespace: there the kernel kills all processes. */
+struct spare *guardian_spared(const struct guardian_link *link) {
+    return link->shared != NULL && link->contain != JOB_CONTAIN_PIDNS ? &link->shared->spare : NULL;
+}
+
 void guardian_spare(struct guardian_link *link, pid_t pid) {
-    if (link->shared != NULL && link->contain != JOB_CONTAIN_PIDNS)
-        spare_add(&link->shared->spare, pid);
+    struct spare *spare = guardian_spared(link);
+    if (spare != NULL)
+        spare_add(spare, pid);
 }
 
 void guardian_leave(struct guardian_link *link) {

@@ -12,6 +12,7 @@
 #include "launcher/report/failure_text.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/local_workers_priv.h"
+#include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/worker/error_file_io.h"
 #include "launcher/worker/worker_env.h"
@@ -471,6 +472,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     struct worker_group_config config = WORKER_GROUP_CONFIG_INIT;
     config.generation = generation_to_u64(c->generation);
     config.cgroup_fd = c->config.link->cgroup_fd;
+    config.spare = guardian_spared(c->config.link);
     config.oom_file = c->oom_file;
     config.nofile_soft = c->config.nofile_soft;
     config.leave_detached = c->config.spec->leave == JOB_LEAVE_DETACHED;
@@ -571,6 +573,11 @@ const char *local_workers_hang_dir(const struct local_workers *c) {
 
 void local_workers_spare(const struct local_workers *c, pid_t pid) {
     guardian_spare(c->config.link, pid);
+}
+
+bool local_workers_spared(const struct local_workers *c, const char *name) {
+    struct spare *spare = guardian_spared(c->config.link);
+    return spare != NULL && spare_lives(spare, name);
 }
 
 char *local_workers_log_path(const struct local_workers *c, uint32_t i, int stream) {

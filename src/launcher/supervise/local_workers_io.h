@@ -131,6 +131,8 @@ const char *local_workers_hang_dir(const struct local_workers *local_workers);
 /* A helper that writes there: a dead disk must not hold up the end of this agent
  * (guardian_spare()). */
 void local_workers_spare(const struct local_workers *local_workers, pid_t pid);
+/* Whether such a helper, of this name, still exists. */
+bool local_workers_spared(const struct local_workers *local_workers, const char *name);
 /* The environment of a worker of the current generation, as it was started. *ret is empty; the
  * caller owns it. False: there is none. */
 bool local_workers_env(const struct local_workers *local_workers, uint32_t local_rank,

@@ -11,7 +11,12 @@
 #define WAIT_NS (2 * NS_PER_MS)
 
 static bool is_there(pid_t pid) {
-    return pid > 0 && (sweep_is_named(pid, WRITER_NAME) || sweep_is_named(pid, SPARE_COMPARE_NAME));
+    static const char *const names[] = {WRITER_NAME, SPARE_COMPARE_NAME, SPARE_ADD_NAME,
+                                        SPARE_LOG_NAME};
+    for (size_t i = 0; pid > 0 && i < ARRAY_SIZE(names); i++)
+        if (sweep_is_named(pid, names[i]))
+            return true;
+    return false;
 }
 
 void spare_add(struct spare *s, pid_t pid) {
@@ -38,6 +43,15 @@ void spare_read(struct spare *s, pid_t more, struct spare_list *ret) {
         if (pid != more && is_there(pid))
             insert(ret, pid);
     }
+}
+
+bool spare_lives(struct spare *s, const char *name) {
+    for (int i = 0; i < SPARE_MAX; i++) {
+        pid_t pid = atomic_load(&s->pids[i]);
+        if (pid > 0 && sweep_is_named(pid, name))
+            return true;
+    }
+    return false;
 }
 
 void spare_end(struct spare *s, uint64_t ns) {

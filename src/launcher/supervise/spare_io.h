@@ -1,14 +1,14 @@
 /* Helpers of the agent that sweeps spare, and that are not waited for at the end. The list is in a
- * page that the guardian shares. Such helpers are the log writer and the one that keeps what ranks
- * did when they hung: the kernel can block them for as long as a disk does not answer. They hold
- * nothing that another agent could need. All calls are async-signal-safe. */
+ * page that the guardian shares. Such helpers are the log writer and those that keep what ranks did
+ * when they hung, and that read logs for that: the kernel can block them for as long as a disk does
+ * not answer. They hold nothing that another agent could need. All calls are async-signal-safe. */
 #pragma once
 
 #include <stdatomic.h>
 
 #include "launcher/supervise/sweep_io.h"
 
-#define SPARE_MAX 4 /* of more that live, the last ones */
+#define SPARE_MAX 8 /* of more that live, the last ones */
 
 struct spare { /* 0: none */
     atomic_int pids[SPARE_MAX];
@@ -16,9 +16,11 @@ struct spare { /* 0: none */
 };
 
 #define SPARE_COMPARE_NAME "muster-compare"
+#define SPARE_ADD_NAME "muster-hang-add"
+#define SPARE_LOG_NAME "muster-log-tail" /* of watchdog/gather/gather_io.h */
 
-/* Adds a helper, in the place of one that has ended if there is one. Its process name is
- * WRITER_NAME or SPARE_COMPARE_NAME, so a process that gets its pid later can be told apart. */
+/* Adds a helper, or one of its own, in the place of one that has ended if there is one. Its process
+ * name is WRITER_NAME or one of these, so a process that gets its pid later can be told apart. */
 void spare_add(struct spare *s, pid_t pid);
 
 struct spare_list {
@@ -27,6 +29,8 @@ struct spare_list {
 };
 /* Lists the helpers that exist now, and `more` (0: none). */
 void spare_read(struct spare *s, pid_t more, struct spare_list *ret);
+/* Whether one of this name still exists. */
+bool spare_lives(struct spare *s, const char *name);
 /* Kills and reaps the helpers that are children of this process, and waits for them for at most
  * `ns`. */
 void spare_end(struct spare *s, uint64_t ns);

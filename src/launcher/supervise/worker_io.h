@@ -60,6 +60,7 @@ struct worker_group_config {
     uint64_t generation;  /* for the marker and the cgroups' names */
     int cgroup_fd;        /* guardian_link.cgroup_fd; -1: no cgroups */
     const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never reported. Copied */
+    struct spare *spare;  /* helpers that no sweep kills (spare_io.h); NULL: none. Borrowed */
     bool leave_detached;
     bool no_core, no_new_privs;
     uint64_t nofile_soft; /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "io/clock.h"
+#include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/worker_priv.h"
 
 /* If children change while their list is read, the list can miss one (proc(5)). So several passes
@@ -58,6 +59,16 @@ static struct sweep_walk *walk_of(struct worker_group *g) {
     return g->walk;
 }
 
+/* A helper's own helper, which a disk holds, and whose parent has ended. */
+static void add_spared(struct worker_group *g, struct pid_list *l) {
+    struct spare_list spared;
+    if (g->config.spare == NULL)
+        return;
+    spare_read(g->config.spare, 0, &spared);
+    for (uint32_t i = 0; i < spared.except.n; i++)
+        add_pid(l, spared.pids[i]);
+}
+
 /* Every child that the reaper watches and that is not one of our workers is a helper. */
 static void begin_all(struct worker_group *g) {
     _cleanup_(pid_list_fini) struct pid_list own = {0}, helpers = {.without = &own};
@@ -66,6 +77,7 @@ static void begin_all(struct worker_group *g) {
             add_pid(&own, worker_group_pid(g, i));
     sort(&own);
     child_reaper_each(g->reaper, add_pid, &helpers);
+    add_spared(g, &helpers);
     struct sweep_except except = sorted(&helpers, g);
     g->n_kept = 0;
     sweep_walk_begin(walk_of(g), &except);

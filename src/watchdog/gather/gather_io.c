@@ -12,6 +12,7 @@
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
 #include "watchdog/gather/disturb_io.h"
+#include "watchdog/gather/gather_disk_io.h"
 #include "watchdog/gather/gather_log_io.h"
 #include "watchdog/gather/gather_sources_io.h"
 #include "watchdog/gather/python_stacks_io.h"
@@ -164,14 +165,14 @@ static void step_logs(struct work *k) {
             continue;
         }
         uint64_t now = clock_now_ns(), left = k->end_ns > now ? (k->end_ns - now) / 2 : 0;
-        struct helper_call_config config = {.name = "muster-log-tail",
+        struct helper_call_config config = {.name = GATHER_LOG_NAME,
                                             .run = send_tails,
                                             .arg = &a,
                                             .timeout_ns = left,
                                             .max_bytes = EVIDENCE_TEXT_MAX};
         struct helper_call *call = NULL;
         struct helper_answer answer = {0};
-        int r = helper_call_new(NULL, &config, NULL, NULL, &call);
+        int r = gather_disk_call(k->ask, &config, &call);
         if (r == 0) {
             helper_call_wait(call, &answer);
             r = answer.code;
@@ -179,9 +180,8 @@ static void step_logs(struct work *k) {
         if (r == 0 && answer.len > 0)
             w->log_tail = xstrndup(answer.data, answer.len);
         else if (r < 0)
-            evidence_worker_gap(w, "log: %s",
-                                r == -ETIMEDOUT ? "it could not be read in time" : strerror(-r));
-        late = r == -ETIMEDOUT;
+            evidence_worker_gap(w, "log: %s", gather_disk_why(r));
+        late = r == -ETIMEDOUT || r == -EBUSY;
         helper_call_free(call);
     }
 }

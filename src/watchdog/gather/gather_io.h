@@ -16,6 +16,9 @@
 #include "io/loop.h"
 #include "watchdog/evidence/evidence.h"
 
+/* Helpers of the helper that touch the disk of the logs. */
+#define GATHER_LOG_NAME "muster-log-tail"
+
 #define GATHER_LOGS_MAX 2 /* of a worker: its output, and its errors */
 
 struct gather_worker {
@@ -39,7 +42,12 @@ struct gather_ask { /* borrowed for the call of gather_new() */
      * over the one in /proc (setproctitle(3bsd)), and not everybody may read that. *ret is empty;
      * the caller owns it. Called in the helper; false: it is not known. NULL: of no worker. */
     bool (*env)(void *arg, uint32_t local_rank, struct envlist *ret);
-    void *env_arg;
+    void *env_arg; /* for all of these */
+    /* A dead disk can hold a helper that touches it for ever. Called in the helper of gather_new(),
+     * of its own helpers: whether an earlier one of this name is still held, so that the disk is
+     * left alone; and with the pid of each that is started. NULL: nobody wants to know. */
+    bool (*held)(void *arg, const char *name);
+    void (*touches_disk)(void *arg, pid_t pid);
     /* It is decided that these workers are killed: only their native stacks are read, which
      * disturbs them (disturb_io.h). */
     bool native;

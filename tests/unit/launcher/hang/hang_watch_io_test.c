@@ -12,7 +12,9 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
+#include "launcher/supervise/spare_io.h"
 #include "watchdog/gather/disturb_io.h"
+#include "watchdog/gather/gather_io.h"
 #include "watchdog/signs/signs.h"
 
 #define WORKERS 2
@@ -36,6 +38,11 @@ uint16_t local_workers_store_port(const struct local_workers *c) {
 }
 bool local_workers_env(const struct local_workers *c, uint32_t local_rank, struct envlist *ret) {
     (void)c, (void)local_rank, (void)ret;
+    return false;
+}
+void local_workers_spare(const struct local_workers *c, pid_t pid) { (void)c, (void)pid; }
+bool local_workers_spared(const struct local_workers *c, const char *name) {
+    (void)c, (void)name;
     return false;
 }
 char *local_workers_log_path(const struct local_workers *c, uint32_t local_rank, int stream) {
@@ -256,4 +263,8 @@ Test(hang_watch_io, the_python_program_below_a_shell_is_ended_first) {
     (void)close(fds[0]);
     (void)close(fd);
     (void)unlink(script);
+}
+
+Test(hang_watch_io, helpers_that_a_disk_can_hold_have_the_names_by_which_they_are_spared) {
+    cr_expect_str_eq(GATHER_LOG_NAME, SPARE_LOG_NAME);
 }

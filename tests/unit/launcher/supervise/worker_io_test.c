@@ -14,6 +14,7 @@
 #include "../../../process/rig.h"
 #include "io/clock.h"
 #include "launcher/supervise/cgroup_io.h"
+#include "launcher/supervise/spare_io.h"
 
 enum { N_MAX = 8 };
 
@@ -461,6 +462,49 @@ Test(worker_io, helpers_and_what_is_below_them_are_spared) {
         cr_assert(loop_turn(c.loop) == 0);
     child_watch_free(watch);
     rig_fini(&helpers);
+    local_workers_fini(&c);
+}
+
+/* Its parent, a helper, has ended: it is a child of this process, as what workers leave is. */
+static pid_t leave_a_helpers_helper(void) {
+    int fds[2];
+    pid_t pid = 0;
+    char byte;
+    cr_assert(pipe2(fds, O_CLOEXEC) == 0);
+    pid_t helper = fork();
+    if (helper == 0) {
+        pid = fork();
+        if (pid > 0)
+            _exit(0);
+        (void)prctl(PR_SET_NAME, SPARE_LOG_NAME);
+        pid = getpid();
+        (void)alarm(300);
+        (void)!write(fds[1], &pid, sizeof pid);
+        close(fds[1]);
+        for (;;)
+            pause();
+    }
+    close(fds[1]);
+    cr_assert(waitpid(helper, NULL, 0) == helper);
+    cr_assert(read(fds[0], &pid, sizeof pid) == sizeof pid);
+    (void)!read(fds[0], &byte, 1);
+    close(fds[0]);
+    return pid;
+}
+
+Test(worker_io, a_helpers_helper_that_a_disk_holds_is_spared) {
+    struct local_workers c;
+    struct spare spare = {0};
+    local_workers_init(&c);
+    pid_t held = leave_a_helpers_helper();
+    cr_assert_not(spare_lives(&spare, SPARE_LOG_NAME));
+    spare_add(&spare, held);
+    c.config.spare = &spare;
+    local_workers_start(&c, (char *const *[]){ARGV(c.rig.worker, c.hold, "exit=3", NULL)}, 1);
+    local_workers_run_to_the_end(&c);
+    cr_expect(spare_lives(&spare, SPARE_LOG_NAME), "it was killed");
+    spare_end(&spare, NS_PER_S);
+    cr_expect_not(spare_lives(&spare, SPARE_LOG_NAME));
     local_workers_fini(&c);
 }
 

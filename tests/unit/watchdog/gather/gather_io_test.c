@@ -220,6 +220,13 @@ Test(gather, sees_who_has_moved_meanwhile) {
     cr_expect_eq(got.workers[3].still_ns, 0, "it is gone");
 }
 
+static bool has_gap(const struct evidence_worker *w, const char *text) {
+    bool has = false;
+    for (uint32_t i = 0; i < w->n_gaps; i++)
+        has = has || strstr(w->gaps[i], text) != NULL;
+    return has;
+}
+
 static void make_log(char path[64], unsigned lines) {
     (void)snprintf(path, 64, "/tmp/muster-gather-XXXXXX");
     int fd = mkstemp(path);
@@ -249,6 +256,42 @@ Test(gather, keeps_the_last_lines_of_a_log) {
     gather(&a, 1, 100 * NS_PER_S);
     cr_expect_null(got.workers[0].log_tail);
     (void)unlink(named);
+}
+
+struct disk {
+    bool holds; /* a helper that reads logs */
+    pid_t touched;
+};
+
+static bool is_held(void *arg, const char *name) {
+    cr_assert_str_eq(name, GATHER_LOG_NAME);
+    return ((const struct disk *)arg)->holds;
+}
+
+static void on_touch(void *arg, pid_t pid) { ((struct disk *)arg)->touched = pid; }
+
+Test(gather, who_reads_logs_is_told_and_a_disk_that_holds_one_is_left_alone) {
+    char path[64];
+    make_log(path, 1);
+    struct disk disk = {.holds = false};
+    struct gather_worker workers[] = {{.pid = getpid(), .logs = {path}}, {.rank = 1, .pid = getpid(), .logs = {path}}};
+    struct gather_ask ask = {.node = "b",
+                             .workers = workers,
+                             .n = 2,
+                             .timeout_ns = 100 * NS_PER_S,
+                             .env_arg = &disk,
+                             .held = is_held,
+                             .touches_disk = on_touch};
+    gather_now(&ask, &got);
+    cr_expect_str_eq(got.workers[1].log_tail, "line 1\n");
+    cr_expect_gt(disk.touched, 0);
+    evidence_fini(&got);
+    disk = (struct disk){.holds = true};
+    gather_now(&ask, &got);
+    (void)unlink(path);
+    cr_expect(got.workers[0].log_tail == NULL && disk.touched == 0);
+    cr_expect(has_gap(&got.workers[0], "log: not read, because the disk still holds"));
+    cr_expect(has_gap(&got.workers[1], "because that of another one"));
 }
 
 Test(gather, answers_also_without_time) {
@@ -375,13 +418,6 @@ static void gather_native(const struct gather_worker *workers, size_t n) {
     native = true;
     gather(workers, n, 100 * NS_PER_S);
     native = false;
-}
-
-static bool has_gap(const struct evidence_worker *w, const char *text) {
-    bool has = false;
-    for (uint32_t i = 0; i < w->n_gaps; i++)
-        has = has || strstr(w->gaps[i], text) != NULL;
-    return has;
 }
 
 Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
