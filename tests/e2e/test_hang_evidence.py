@@ -16,7 +16,7 @@ from test_run import on_small_disk
 # Ranks compute and sleep by turns, so that they are seen to move; then one of them reads from a FIFO that nobody writes
 # to, and the others wait. A file in the folder lets all of them end. Later groups end at once.
 TRAIN = """
-import os, select, socket, sys, time
+import os, select, socket, sys, threading, time
 rank, folder = int(os.environ["RANK"]), sys.argv[1]
 odd = [int(r) for r in sys.argv[2].split(",") if r]
 
@@ -37,6 +37,16 @@ def backward():
     with open(os.path.join(folder, "gate"), "rb", 0) as f:
         f.read(1)
 
+def record():
+    # As PyTorch's monitor thread, which looks once a second.
+    pipe, dump = (os.environ[name] + str(rank) for name in ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DUMP_TEMP_FILE"))
+    os.mkfifo(pipe + ".pipe")
+    with open(pipe + ".pipe", "rb", 0) as f:
+        f.read(1)
+    select.select([], [], [], 1)
+    with open(dump, "wb") as f:
+        f.write(b"pickle")
+
 def connect():
     if "store" not in sys.argv or rank in odd:
         return None
@@ -46,6 +56,8 @@ def train():
     store = connect()
     if os.environ["MUSTER_GENERATION"] != "1.1":
         return
+    if "recorder" in sys.argv:
+        threading.Thread(target=record, daemon=True).start()
     for _ in range(8):
         busy(0.02)
         select.select([], [], [], 0.4)
@@ -169,6 +181,19 @@ def test_a_rank_in_a_debugger_is_left_alone(job):
     hung.finish()
     assert "rank 2 is in a debugger" in hung.hang()["cause"], hung.hang()
     assert hung.events().count("started") == 1, "nobody was stopped for it"
+
+
+def test_the_files_of_nccls_recorder_are_there_before_the_job_is_stopped(job):
+    logs = job.tmp / "logs"
+    hung = Hung(job, "--max-restarts=1", "--hang-report=0", "--hang-still=6", "--evidence-timeout=60", "--log-dir", logs,
+                words=["recorder"], env={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{job.tmp}/pipe_",
+                                         "TORCH_FR_DUMP_TEMP_FILE": f"{job.tmp}/trace_"})
+    hung.finish()
+    kept = sorted(logs.glob("e2e/1.1/*/nccl_trace_rank_*"), key=lambda path: path.name)
+    assert [path.name[-1] for path in kept] == list("0123"), hung.said()
+    assert {path.read_bytes() for path in kept} == {b"pickle"}
+    [text] = [path.read_text() for path in logs.glob("e2e/hangs/*/hang.txt")]
+    assert f"NCCL's recorder has written {job.tmp}/trace_2, 6 bytes" in text, text
 
 
 def test_without_a_log_folder_it_is_kept_in_a_temporary_one(job):

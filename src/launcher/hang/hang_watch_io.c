@@ -248,6 +248,7 @@ static int gather(struct hang_watch *w, uint64_t timeout_ns) {
                              .n = w->n,
                              .store_port = local_workers_store_port(w->config.workers),
                              .timeout_ns = timeout_ns,
+                             .keep_dir = local_workers_node_dir(w->config.workers),
                              .env = env_of,
                              .env_arg = w,
                              .held = held,

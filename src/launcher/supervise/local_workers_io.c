@@ -571,6 +571,10 @@ const char *local_workers_hang_dir(const struct local_workers *c) {
     return worker_logs_hang_dir(c->files);
 }
 
+const char *local_workers_node_dir(const struct local_workers *c) {
+    return c->config.spec->log_dir != NULL ? worker_logs_node_dir(c->files) : NULL;
+}
+
 void local_workers_spare(const struct local_workers *c, pid_t pid) {
     guardian_spare(c->config.link, pid);
 }

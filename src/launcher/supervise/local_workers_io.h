@@ -128,6 +128,8 @@ const char *local_workers_log_dir(const struct local_workers *local_workers);
 /* Where reports of a hang are put: the run's folder, or the temporary one, which is kept if
  * local_workers_keep_files() follows; NULL: there is none. Borrowed. */
 const char *local_workers_hang_dir(const struct local_workers *local_workers);
+/* The folder of this node and generation in --log-dir; NULL: there is none. Borrowed. */
+const char *local_workers_node_dir(const struct local_workers *local_workers);
 /* A helper that writes there: a dead disk must not hold up the end of this agent
  * (guardian_spare()). */
 void local_workers_spare(const struct local_workers *local_workers, pid_t pid);

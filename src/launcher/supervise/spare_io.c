@@ -12,7 +12,7 @@
 
 static bool is_there(pid_t pid) {
     static const char *const names[] = {WRITER_NAME, SPARE_COMPARE_NAME, SPARE_ADD_NAME,
-                                        SPARE_LOG_NAME};
+                                        SPARE_LOG_NAME, SPARE_RECORDER_NAME};
     for (size_t i = 0; pid > 0 && i < ARRAY_SIZE(names); i++)
         if (sweep_is_named(pid, names[i]))
             return true;

@@ -14,6 +14,7 @@
 #include "watchdog/gather/disturb_io.h"
 #include "watchdog/gather/gather_disk_io.h"
 #include "watchdog/gather/gather_log_io.h"
+#include "watchdog/gather/gather_recorder_io.h"
 #include "watchdog/gather/gather_sources_io.h"
 #include "watchdog/gather/python_stacks_io.h"
 #include "watchdog/gather/store_link_io.h"
@@ -22,6 +23,7 @@
 
 #define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
 #define CHILD_DEPTH_MAX 8
+#define RECORDER_MAX_NS (5 * NS_PER_S) /* PyTorch looks about once a second */
 
 /* What the helper does. */
 struct work {
@@ -261,6 +263,8 @@ static void work(struct work *k) {
     struct nics *nics = xcalloc(1, sizeof *nics);
     step_proc(k);
     send_so_far(k);
+    struct gather_recorder *recorder =
+        gather_recorder_begin(&k->e, k->ask, k->begin_ns + MIN2(timeout_ns / 2, RECORDER_MAX_NS));
     gather_sources_begin(nics, k->end_ns);
     gather_python_stacks(&k->e, k->begin_ns + timeout_ns / 2);
     send_so_far(k);
@@ -269,6 +273,10 @@ static void work(struct work *k) {
     step_sources(k, nics);
     free(nics);
     send_so_far(k);
+    if (recorder != NULL) {
+        gather_recorder_end(recorder, &k->e);
+        send_so_far(k);
+    }
     if (gather_gpus(&k->e, k->end_ns))
         send_so_far(k);
 }

@@ -18,6 +18,7 @@
 
 /* Helpers of the helper that touch the disk of the logs. */
 #define GATHER_LOG_NAME "muster-log-tail"
+#define GATHER_RECORDER_NAME "muster-recorder"
 
 #define GATHER_LOGS_MAX 2 /* of a worker: its output, and its errors */
 
@@ -38,6 +39,9 @@ struct gather_ask { /* borrowed for the call of gather_new() */
     size_t n;
     uint16_t store_port; /* of the workers' store; 0: not known */
     uint64_t timeout_ns; /* --evidence-timeout */
+    /* The folder of the node's logs, for files of NCCL's recorder that are elsewhere; NULL: they
+     * stay there */
+    const char *keep_dir;
     /* The environment with which this worker was started: programs that change their title write
      * over the one in /proc (setproctitle(3bsd)), and not everybody may read that. *ret is empty;
      * the caller owns it. Called in the helper; false: it is not known. NULL: of no worker. */

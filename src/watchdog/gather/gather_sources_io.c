@@ -1,16 +1,13 @@
 #include "watchdog/gather/gather_sources_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/text/parse.h"
 #include "io/clock.h"
-#include "io/file.h"
-#include "io/process/proc.h"
+#include "watchdog/gather/gather_env_io.h"
 #include "watchdog/gpus/gpus_io.h"
 #include "watchdog/sources/kernel_log_io.h"
 #include "watchdog/sources/nics_io.h"
@@ -18,48 +15,6 @@
 #include "watchdog/sources/recorder_io.h"
 
 #define NICS_APART_NS (250 * NS_PER_MS)
-#define ENVIRON_MAX (1u << 20) /* bytes that are searched */
-
-/* The environment with which a process was started: NAME=VALUE, each with its NUL. */
-struct environ {
-    char *text; /* owned; NULL: it can't be read */
-    size_t len;
-    struct envlist given; /* by muster: what /proc does not have is there */
-};
-
-static void environ_fini(struct environ *e) {
-    free(e->text);
-    envlist_fini(&e->given);
-}
-
-static void environ_read(const struct gather_ask *ask, const struct evidence_worker *w,
-                         struct environ *ret) {
-    char path[PROC_PATH_MAX];
-    *ret = (struct environ){.text = NULL};
-    if (ask->env != NULL)
-        (void)ask->env(ask->env_arg, w->local_rank, &ret->given);
-    proc_path(path, w->pid, "/environ");
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return;
-    ret->text = xmalloc(ENVIRON_MAX + 1);
-    for (ssize_t n = 1; n > 0 && ret->len < ENVIRON_MAX;) {
-        n = read(fd, ret->text + ret->len, ENVIRON_MAX - ret->len);
-        ret->len += n > 0 ? (size_t)n : 0;
-    }
-    ret->text[ret->len] = '\0';
-    file_close(&fd);
-}
-
-/* NULL: it is not set, or empty. */
-static const char *environ_get(const struct environ *e, const char *name) {
-    size_t n = strlen(name);
-    for (const char *p = e->text; p != NULL && p < e->text + e->len; p += strlen(p) + 1)
-        if (strncmp(p, name, n) == 0 && p[n] == '=')
-            return p[n + 1] != '\0' ? p + n + 1 : NULL;
-    const char *given = envlist_get(&e->given, name);
-    return given != NULL && given[0] != '\0' ? given : NULL;
-}
 
 static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t deadline_ns,
                          uint32_t *without) {
@@ -83,38 +38,11 @@ static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t
     recorder_fini(&rec);
 }
 
-/* NCCL's recorder writes its file while the rest is gathered. */
-static void ask_dump(struct evidence_worker *w, const struct environ *env) {
-    const char *fifo = environ_get(env, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE");
-    const char *dump = environ_get(env, "TORCH_FR_DUMP_TEMP_FILE");
-    struct err err = {0};
-    if (dump == NULL)
-        dump = environ_get(env, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
-    if (fifo == NULL)
-        return;
-    _cleanup_(freep) char *path = xasprintf("%s%u.pipe", fifo, w->rank);
-    int r = source_recorder_trigger(path, &err);
-    if (r == -ENOENT)
-        return;
-    if (r < 0) {
-        evidence_worker_gap(w, "flight recorder of NCCL: %s", err.text);
-        return;
-    }
-    struct strbuf text = {0};
-    strbuf_add(&text, w->recorder != NULL ? w->recorder : "");
-    if (dump != NULL)
-        strbuf_printf(&text, "NCCL's recorder was asked to write %.1024s%u\n", dump, w->rank);
-    else
-        strbuf_add(&text, "NCCL's recorder was asked to write its file\n");
-    free(w->recorder);
-    w->recorder = strbuf_take(&text);
-}
-
 static void ask_recorders(struct evidence *e, const struct gather_ask *ask, uint64_t end_ns) {
     uint32_t without = 0;
     for (uint32_t i = 0; i < e->n_workers; i++) {
         struct evidence_worker *w = &e->workers[i];
-        _cleanup_(environ_fini) struct environ env = {0};
+        _cleanup_(gather_env_fini) struct gather_env env = {0};
         uint64_t now = clock_now_ns();
         if (w->ended)
             continue;
@@ -122,12 +50,11 @@ static void ask_recorders(struct evidence *e, const struct gather_ask *ask, uint
             evidence_worker_gap(w, "flight recorder: there was no time left");
             continue;
         }
-        environ_read(ask, w, &env);
-        const char *socket = environ_get(&env, "TORCH_WORKER_SERVER_SOCKET");
+        gather_env_read(ask, w, &env);
+        const char *socket = gather_env_get(&env, "TORCH_WORKER_SERVER_SOCKET");
         /* One that does not answer costs the others less than all of the time. */
         if (socket != NULL)
             ask_recorder(w, socket, now + (end_ns - now) / 2, &without);
-        ask_dump(w, &env);
     }
     if (without > 0)
         evidence_gap(e,
@@ -171,15 +98,15 @@ static void take_counts(struct evidence *e, const struct ras *ras, uint32_t worl
 
 static void ask_ras(struct evidence *e, const struct gather_ask *gather, uint64_t end_ns) {
     const struct evidence_worker *first = first_rank(e);
-    _cleanup_(environ_fini) struct environ env = {0};
+    _cleanup_(gather_env_fini) struct gather_env env = {0};
     struct ras ras;
     struct err err = {0};
     uint32_t world = 0;
     if (first == NULL)
         return;
-    environ_read(gather, first, &env);
-    const char *size = environ_get(&env, "WORLD_SIZE");
-    struct source_ras_ask ask = {.address = environ_get(&env, "NCCL_RAS_ADDR")};
+    gather_env_read(gather, first, &env);
+    const char *size = gather_env_get(&env, "WORLD_SIZE");
+    struct source_ras_ask ask = {.address = gather_env_get(&env, "NCCL_RAS_ADDR")};
     if (ask.address ==
         NULL) /* muster sets it where there are GPUs; another job may have the default */
         return;

@@ -82,7 +82,7 @@ static int trigger(const char *fifo) {
     return r == -EAGAIN ? 0 : r;
 }
 
-int source_recorder_trigger(const char *fifo, struct err *err) {
+static int ask_for_file(const char *fifo, struct err *err) {
     int r = trigger(fifo);
     if (r == -ENXIO)
         return err_set(err, r, "nobody reads %s: no worker uses NCCL, or its recorder is off",
@@ -95,6 +95,14 @@ int source_recorder_trigger(const char *fifo, struct err *err) {
     return 0;
 }
 
+/* What the look at a file told. */
+struct watched {
+    struct stat before, last;
+    bool existed;
+    bool waits; /* it is not there yet, or still grows */
+    int same;   /* looks in a row without a change */
+};
+
 /* Whether the file is another one than at first, or was written since. */
 static bool is_new(const struct stat *now, const struct stat *before, bool existed) {
     return !existed || now->st_ino != before->st_ino || now->st_size != before->st_size ||
@@ -102,62 +110,92 @@ static bool is_new(const struct stat *now, const struct stat *before, bool exist
            now->st_mtim.tv_nsec != before->st_mtim.tv_nsec;
 }
 
-static int wait_for(const char *dump, const struct stat *before, bool existed,
-                    uint64_t deadline_ns) {
-    struct stat last = {0}, now;
-    for (int same = 0; same < SETTLED;) {
-        if (stat(dump, &now) == 0 && S_ISREG(now.st_mode) && now.st_size > 0 &&
-            is_new(&now, before, existed)) {
-            same = is_new(&now, &last, true) ? 0 : same + 1;
-            last = now;
-        }
+static void look(struct source_recorder_dump *d, struct watched *w) {
+    struct stat now;
+    if (lstat(d->dump, &now) < 0 || !S_ISREG(now.st_mode) || now.st_size <= 0 ||
+        !is_new(&now, &w->before, w->existed))
+        return;
+    w->same = is_new(&now, &w->last, true) ? 0 : w->same + 1;
+    w->last = now;
+    w->waits = w->same < SETTLED;
+    d->bytes = w->waits ? 0 : (uint64_t)now.st_size;
+}
+
+static int copy_open(int in, int out, uint64_t deadline_ns) {
+    char piece[65536];
+    size_t total = 0;
+    struct stat st;
+    if (fstat(in, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
+        return -EPERM;
+    for (ssize_t n; (n = read(in, piece, sizeof piece)) != 0; total += (size_t)n) {
+        if (n < 0)
+            return -errno;
+        if (total + (size_t)n > RECORDER_DUMP_MAX)
+            return -EFBIG;
         if (clock_now_ns() >= deadline_ns)
             return -ETIMEDOUT;
-        (void)poll(NULL, 0, LOOK_MS);
+        errno = EIO;
+        if (write(out, piece, (size_t)n) != n)
+            return -errno;
     }
     return 0;
 }
 
+/* Never a part of it; and never over itself, by whatever name. */
 static int copy(const char *from, const char *to, uint64_t deadline_ns) {
-    char piece[65536];
-    size_t total = 0;
-    int in = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = in < 0 ? -errno : 0;
-    int out = r < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (r == 0 && out < 0)
-        r = -errno;
-    while (r == 0) {
-        ssize_t n = read(in, piece, sizeof piece);
-        if (n <= 0) {
-            r = n < 0 ? -errno : 0;
-            break;
-        }
-        total += (size_t)n;
-        if (total > RECORDER_DUMP_MAX)
-            r = -EFBIG;
-        else if (clock_now_ns() >= deadline_ns)
-            r = -ETIMEDOUT;
-        else if (write(out, piece, (size_t)n) != n)
-            r = errno != 0 ? -errno : -EIO;
-    }
+    _cleanup_(freep) char *part = xasprintf("%s.part", to);
+    int in = open(from, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW), r = in < 0 ? -errno : 0;
+    if (r == 0)
+        (void)unlink(part);
+    int out = r < 0 ? -1 : open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (r == 0)
+        r = out < 0 ? -errno : copy_open(in, out, deadline_ns);
     file_close(&in);
-    if (out >= 0 && r < 0)
-        (void)unlink(to);
+    if (out >= 0 && (r < 0 || rename(part, to) < 0)) {
+        r = r < 0 ? r : -errno;
+        (void)unlink(part);
+    }
     file_close(&out);
     return r;
 }
 
-int source_recorder_dump(const struct source_recorder_dump_ask *ask, uint64_t deadline_ns,
-                         struct err *err) {
-    struct stat before = {0};
-    bool existed = stat(ask->dump, &before) == 0;
-    int r = source_recorder_trigger(ask->fifo, err);
+static void begin(struct source_recorder_dump *d, struct watched *w) {
+    d->bytes = 0;
+    d->err = (struct err){0};
+    w->existed = d->dump != NULL && lstat(d->dump, &w->before) == 0;
+    d->code = ask_for_file(d->fifo, &d->err);
+    w->waits = d->code == 0 && d->dump != NULL;
+}
+
+static void finish(struct source_recorder_dump *d, const struct watched *w, uint64_t deadline_ns) {
+    if (w->waits)
+        d->code = err_set(&d->err, -ETIMEDOUT, "it was asked by %s, but has not written %s in time",
+                          d->fifo, d->dump);
+    if (d->code < 0 || d->bytes == 0 || d->keep == NULL)
+        return;
+    int r = copy(d->dump, d->keep, deadline_ns);
     if (r < 0)
-        return r;
-    r = wait_for(ask->dump, &before, existed, deadline_ns);
-    if (r < 0)
-        return err_set(err, r, "NCCL's recorder was asked by %s, but has not written %s in time",
-                       ask->fifo, ask->dump);
-    r = ask->keep != NULL ? copy(ask->dump, ask->keep, deadline_ns) : 0;
-    return r < 0 ? err_set(err, r, "can't copy %s to %s: %s", ask->dump, ask->keep, strerror(-r))
-                 : 0;
+        d->code = err_set(&d->err, r, "can't copy %s to %s: %s", d->dump, d->keep, strerror(-r));
+}
+
+void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t deadline_ns) {
+    _cleanup_(freep) struct watched *watched = xcalloc(n + 1, sizeof *watched);
+    bool waits = false;
+    for (size_t i = 0; i < n; i++) {
+        begin(&list[i], &watched[i]);
+        waits = waits || watched[i].waits;
+    }
+    while (waits && clock_now_ns() < deadline_ns) {
+        (void)poll(NULL, 0, LOOK_MS);
+        waits = false;
+        for (size_t i = 0; i < n; i++) {
+            if (watched[i].waits)
+                look(&list[i], &watched[i]);
+            waits = waits || watched[i].waits;
+        }
+    }
+    for (size_t i = 0; i < n; i++)
+        finish(&list[i], &watched[i], deadline_ns);
 }

@@ -20,19 +20,24 @@ struct source_recorder_ask {
 _must_use_ int source_recorder(const struct source_recorder_ask *ask, uint64_t deadline_ns,
                                struct recorder *ret, struct err *err);
 
-/* Only asks for the file, at once. -ENXIO: nobody reads the FIFO: NCCL is not in use, or its
- * recorder is off; -ENOENT: there is no FIFO; -EINVAL: it is none. err has the reason. */
-_must_use_ int source_recorder_trigger(const char *fifo, struct err *err);
-
 #define RECORDER_DUMP_MAX (64u << 20)
 
-struct source_recorder_dump_ask {
+/* The file of one worker. */
+struct source_recorder_dump {
     const char *fifo; /* TORCH_NCCL_DEBUG_INFO_PIPE_FILE, the rank, ".pipe" */
-    const char *dump; /* the file that PyTorch writes: TORCH_FR_DUMP_TEMP_FILE and the rank */
+    /* The file that PyTorch writes: TORCH_FR_DUMP_TEMP_FILE and the rank. NULL: it is not known,
+     * and is only asked for */
+    const char *dump;
     const char *keep; /* where it is copied to, mode 0600; NULL: it is not */
+    /* The answer. 0. -ENXIO: nobody reads the FIFO: NCCL is not in use, or its recorder is off;
+     * -ENOENT: there is no FIFO; -EINVAL: it is none. -ETIMEDOUT: it was asked, but no file came.
+     * Of the copy: -EPERM: the file is another user's; -EFBIG: more than RECORDER_DUMP_MAX; others
+     * of the kernel. */
+    int code;
+    struct err err; /* the reason as a sentence */
+    uint64_t bytes; /* of the file; 0: it was not seen */
 };
-/* Asks for the file, waits until it is written (PyTorch looks about once a second), and copies it.
- * The errors of source_recorder_trigger(); -ETIMEDOUT: it was asked, but no file came; -EFBIG: more
- * than RECORDER_DUMP_MAX. err has the reason as a sentence. */
-_must_use_ int source_recorder_dump(const struct source_recorder_dump_ask *ask,
-                                    uint64_t deadline_ns, struct err *err);
+/* Asks all at once for their files, waits until these are written (PyTorch looks at its FIFO about
+ * once a second), and copies them. Blocks until deadline_ns at most, but as long as the disk does.
+ */
+void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t deadline_ns);

@@ -40,6 +40,10 @@ bool local_workers_env(const struct local_workers *c, uint32_t local_rank, struc
     (void)c, (void)local_rank, (void)ret;
     return false;
 }
+const char *local_workers_node_dir(const struct local_workers *c) {
+    (void)c;
+    return NULL;
+}
 void local_workers_spare(const struct local_workers *c, pid_t pid) { (void)c, (void)pid; }
 bool local_workers_spared(const struct local_workers *c, const char *name) {
     (void)c, (void)name;
@@ -267,4 +271,5 @@ Test(hang_watch_io, the_python_program_below_a_shell_is_ended_first) {
 
 Test(hang_watch_io, helpers_that_a_disk_can_hold_have_the_names_by_which_they_are_spared) {
     cr_expect_str_eq(GATHER_LOG_NAME, SPARE_LOG_NAME);
+    cr_expect_str_eq(GATHER_RECORDER_NAME, SPARE_RECORDER_NAME);
 }

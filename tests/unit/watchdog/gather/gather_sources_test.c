@@ -14,8 +14,8 @@
 #include "watchdog/gather/gather_io.h"
 
 struct rig {
-    char folder[64], socket[96], fifo[96];
-    pid_t worker;
+    char folder[64], socket[96], fifo[96], dump[128], kept[96], copy[128];
+    pid_t worker, recorder;
     struct evidence e;
 };
 
@@ -24,15 +24,24 @@ static void rig_make(struct rig *r) {
     cr_assert_not_null(mkdtemp(r->folder));
     (void)snprintf(r->socket, sizeof r->socket, "%s/socket", r->folder);
     (void)snprintf(r->fifo, sizeof r->fifo, "%s/pipe_0.pipe", r->folder);
+    (void)snprintf(r->dump, sizeof r->dump, "%s/trace_0", r->folder);
+    (void)snprintf(r->kept, sizeof r->kept, "%s/kept", r->folder);
+    (void)snprintf(r->copy, sizeof r->copy, "%s/nccl_trace_rank_0", r->kept);
+    cr_assert_eq(mkdir(r->kept, 0700), 0);
 }
 
 static void rig_remove(struct rig *r) {
-    if (r->worker > 0) {
-        (void)kill(r->worker, SIGKILL);
-        (void)waitpid(r->worker, NULL, 0);
-    }
+    const pid_t pids[] = {r->worker, r->recorder};
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
+        if (pids[i] > 0) {
+            (void)kill(pids[i], SIGKILL);
+            (void)waitpid(pids[i], NULL, 0);
+        }
     (void)unlink(r->socket);
     (void)unlink(r->fifo);
+    (void)unlink(r->dump);
+    (void)unlink(r->copy);
+    (void)rmdir(r->kept);
     (void)rmdir(r->folder);
     evidence_fini(&r->e);
 }
@@ -56,9 +65,43 @@ static void start_worker(struct rig *r, char *const envp[]) {
     close(begun[0]);
 }
 
+/* As PyTorch's monitor thread: writes the file when a byte has come. */
+static void start_recorder(struct rig *r) {
+    int ready[2];
+    char byte = 0;
+    cr_assert_eq(mkfifo(r->fifo, 0600), 0);
+    cr_assert_eq(pipe2(ready, O_CLOEXEC), 0);
+    pid_t parent = getpid();
+    r->recorder = fork();
+    cr_assert_geq(r->recorder, 0);
+    if (r->recorder == 0) {
+        int in = open(r->fifo, O_RDWR | O_CLOEXEC);
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent || write(ready[1], "r", 1) != 1)
+            _exit(1);
+        (void)!read(in, &byte, 1);
+        int out = open(r->dump, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        (void)!write(out, "pickle", 6);
+        (void)close(out);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+}
+
+static void assert_kept(const struct rig *r) {
+    char text[16] = "";
+    int fd = open(r->copy, O_RDONLY | O_CLOEXEC);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(read(fd, text, sizeof text - 1), 6);
+    cr_assert_str_eq(text, "pickle");
+    (void)close(fd);
+}
+
 static void gather(struct rig *r, uint32_t rank) {
     struct gather_worker worker = {.rank = rank, .pid = r->worker};
-    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S};
+    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .keep_dir = r->kept};
     evidence_fini(&r->e);
     gather_now(&ask, &r->e);
     cr_assert_eq(r->e.n_workers, 1);
@@ -94,22 +137,23 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     _cleanup_(fake_service_stop) struct fake_service ras = {.reply = nccl, .arg = text.data};
     fake_service_start(&f);
     fake_service_start(&ras);
-    char socket[160], address[64], fifo[160], dump[] = "TORCH_FR_DUMP_TEMP_FILE=/logs/trace_";
+    char socket[160], address[64], fifo[160], dump[160], expected[512];
     (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", r.socket);
     (void)snprintf(address, sizeof address, "NCCL_RAS_ADDR=localhost:%u", ras.port);
     (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
+    (void)snprintf(dump, sizeof dump, "TORCH_FR_DUMP_TEMP_FILE=%s/trace_", r.folder);
     char world[] = "WORLD_SIZE=8";
     char *const envp[] = {world, socket, address, fifo, dump, NULL};
     start_worker(&r, envp);
-    cr_assert_eq(mkfifo(r.fifo, 0600), 0);
-    int reader = open(r.fifo, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    start_recorder(&r);
     gather(&r, 0);
-    char byte = 0;
-    cr_assert_eq(read(reader, &byte, 1), 1, "the FIFO was written");
-    close(reader);
     cr_assert_not_null(r.e.workers[0].recorder);
-    cr_assert_str_eq(r.e.workers[0].recorder, "group 0: 6 enqueued, 0 completed\n"
-                                              "NCCL's recorder was asked to write /logs/trace_0\n");
+    (void)snprintf(expected, sizeof expected,
+                   "group 0: 6 enqueued, 0 completed\nNCCL's recorder has written %s, 6 bytes\ncopied to "
+                   "%s/nccl_trace_rank_0\n",
+                   r.dump, r.kept);
+    cr_assert_str_eq(r.e.workers[0].recorder, expected);
+    assert_kept(&r);
     cr_assert_eq(r.e.workers[0].collectives, 6);
     uint64_t counts[8];
     evidence_counts(&r.e, counts, 8);
@@ -167,4 +211,38 @@ Test(gather_sources, a_program_that_has_neither_is_not_asked) {
     cr_assert_not(has_gap(&r.e, "NCCL"));
     if (r.e.nics != NULL) /* two readings at once would tell nothing */
         cr_assert_null(strstr(r.e.nics, " in 0.0 s"), "%s", r.e.nics);
+}
+
+Test(gather_sources, what_the_recorder_wrote_to_the_folder_of_the_logs_stays_there) {
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    char fifo[160], dump[160];
+    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
+    (void)snprintf(dump, sizeof dump, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=%s/trace_", r.kept);
+    (void)snprintf(r.dump, sizeof r.dump, "%s/trace_0", r.kept);
+    char *const envp[] = {fifo, dump, NULL};
+    start_worker(&r, envp);
+    start_recorder(&r);
+    gather(&r, 0);
+    cr_assert_not_null(r.e.workers[0].recorder);
+    cr_assert_null(strstr(r.e.workers[0].recorder, "copied"), "%s", r.e.workers[0].recorder);
+    cr_assert_eq(access(r.copy, F_OK), -1);
+}
+
+static bool is_held(void *arg, const char *name) {
+    (void)arg;
+    return strcmp(name, GATHER_RECORDER_NAME) == 0;
+}
+
+Test(gather_sources, a_disk_that_still_holds_somebody_is_left_alone) {
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    char fifo[160];
+    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
+    char *const envp[] = {fifo, NULL};
+    start_worker(&r, envp);
+    struct gather_worker worker = {.pid = r.worker};
+    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .held = is_held};
+    gather_now(&ask, &r.e);
+    cr_assert(has_gap(&r.e, "flight recorder of NCCL: not read, because the disk still holds"));
 }

@@ -134,45 +134,75 @@ static void start_reader(struct rig *rig, bool writes) {
     close(ready[0]);
 }
 
+static void ask_for(struct source_recorder_dump *d, uint64_t ns) { source_recorder_dumps(d, 1, clock_now_ns() + ns); }
+
+static void assert_kept(const struct rig *rig, const char *text) {
+    char kept[16] = "";
+    FILE *f = fopen(rig->keep, "re");
+    cr_assert_not_null(f);
+    cr_assert_eq(fread(kept, 1, sizeof kept - 1, f), strlen(text));
+    fclose(f);
+    cr_assert_str_eq(kept, text);
+}
+
 Test(recorder_io, nccls_recorder_writes_its_file_when_its_fifo_is_written) {
     _cleanup_(rig_remove) struct rig rig;
     rig_make(&rig);
-    struct source_recorder_dump_ask ask = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
-    struct err err = {0};
-    char kept[16] = "";
+    struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
     start_reader(&rig, true);
-    cr_assert_eq(source_recorder_dump(&ask, clock_now_ns() + 60 * NS_PER_S, &err), 0, "%s", err.text);
-    FILE *f = fopen(rig.keep, "re");
-    cr_assert_not_null(f);
-    cr_assert_eq(fread(kept, 1, sizeof kept - 1, f), 6);
-    fclose(f);
-    cr_assert_str_eq(kept, "pickle");
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert(d.code == 0 && d.bytes == 6, "%s", d.err.text);
+    assert_kept(&rig, "pickle");
+    d.dump = rig.keep; /* it is kept already */
+    d.keep = NULL;
+    ask_for(&d, 300 * NS_PER_MS);
+    cr_assert(d.code == -ETIMEDOUT && d.bytes == 0, "an older file is not taken for it");
 }
 
 Test(recorder_io, the_fifo_never_blocks) {
     _cleanup_(rig_remove) struct rig rig;
     rig_make(&rig);
-    struct source_recorder_dump_ask ask = {.fifo = rig.fifo, .dump = rig.dump};
-    struct err err = {0};
-    cr_assert_eq(source_recorder_dump(&ask, clock_now_ns() + 60 * NS_PER_S, &err), -ENOENT);
+    struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump};
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert_eq(d.code, -ENOENT);
     cr_assert_eq(mkfifo(rig.fifo, 0600), 0);
-    cr_assert_eq(source_recorder_dump(&ask, clock_now_ns() + 60 * NS_PER_S, &err), -ENXIO);
-    cr_assert_not_null(strstr(err.text, "nobody reads"), "%s", err.text);
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert_eq(d.code, -ENXIO);
+    cr_assert_not_null(strstr(d.err.text, "nobody reads"), "%s", d.err.text);
     cr_assert_eq(unlink(rig.fifo), 0);
     int fd = open(rig.fifo, O_WRONLY | O_CREAT, 0600);
     close(fd);
-    cr_assert_eq(source_recorder_dump(&ask, clock_now_ns() + 60 * NS_PER_S, &err), -EINVAL, "a plain file");
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert_eq(d.code, -EINVAL, "a plain file");
     struct stat st;
     cr_assert_eq(stat(rig.fifo, &st), 0);
     cr_assert_eq(st.st_size, 0, "a file that is no FIFO is not written");
 }
 
-Test(recorder_io, a_recorder_that_writes_nothing_costs_its_deadline) {
+Test(recorder_io, a_recorder_that_writes_nothing_costs_the_deadline_and_not_the_file_of_another) {
+    _cleanup_(rig_remove) struct rig rig, other;
+    rig_make(&rig);
+    rig_make(&other);
+    start_reader(&rig, false);
+    start_reader(&other, true);
+    struct source_recorder_dump list[] = {{.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep},
+                                          {.fifo = other.fifo, .dump = other.dump, .keep = other.keep}};
+    source_recorder_dumps(list, 2, clock_now_ns() + 3 * NS_PER_S);
+    cr_assert_eq(list[0].code, -ETIMEDOUT);
+    cr_assert_not_null(strstr(list[0].err.text, "has not written"), "%s", list[0].err.text);
+    cr_assert(list[1].bytes == 6);
+    struct stat st;
+    cr_assert_eq(stat(rig.keep, &st), -1);
+}
+
+Test(recorder_io, a_link_is_not_followed) {
     _cleanup_(rig_remove) struct rig rig;
     rig_make(&rig);
-    struct source_recorder_dump_ask ask = {.fifo = rig.fifo, .dump = rig.dump};
-    struct err err = {0};
-    start_reader(&rig, false);
-    cr_assert_eq(source_recorder_dump(&ask, clock_now_ns() + 300 * NS_PER_MS, &err), -ETIMEDOUT);
-    cr_assert_not_null(strstr(err.text, "has not written"), "%s", err.text);
+    struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
+    cr_assert_eq(symlink(rig.socket, rig.dump), 0); /* which the reader writes through */
+    start_reader(&rig, true);
+    ask_for(&d, 500 * NS_PER_MS);
+    cr_assert_eq(d.code, -ETIMEDOUT);
+    struct stat st;
+    cr_assert_eq(stat(rig.keep, &st), -1);
 }
