@@ -19,6 +19,7 @@
 #include "io/net/addr.h"
 
 struct stream;
+struct ssl_st; /* a session of TLS: io/net/tls_psk.h */
 
 struct stream_ops {
     /* New bytes have arrived. */
@@ -26,8 +27,12 @@ struct stream_ops {
     /* The kernel has accepted everything that was written. May be NULL. */
     void (*on_drained)(void *arg, struct stream *s);
     /* The peer closed the connection (code 0) or the connection broke (negative errno). Called
-     * once, after the last on_readable. The stream exists until it is freed. */
+     * once, after the last on_readable. The stream exists until it is freed. With TLS also
+     * -EKEYREJECTED (the handshake failed) and -EPROTO (bytes that are no TLS records of this
+     * session, or too many without data): stream_tls_why(). */
     void (*on_closed)(void *arg, struct stream *s, int code);
+    /* TLS: the handshake is done, the peer has the key. May be NULL. */
+    void (*on_secured)(void *arg, struct stream *s);
 };
 
 /* Takes ownership of fd. Makes it non-blocking and close-on-exec, and sets TCP_NODELAY if it is
@@ -76,8 +81,27 @@ void stream_write_now(struct stream *s, const void *data, size_t len);
 /* Queues memory that the caller owns; calls release(release_arg) when it is no longer needed. */
 void stream_write_ref(struct stream *s, const void *data, size_t len,
                       void (*release)(void *release_arg), void *release_arg);
+/* With TLS: plain bytes that wait, and encrypted ones. */
 size_t stream_unsent(const struct stream *s);
 /* Stops and restarts reading (backpressure). Restarting calls on_readable if there are unread
  * bytes. */
 void stream_pause(struct stream *s);
 void stream_resume(struct stream *s);
+
+/* From now on the connection is TLS. Takes the session, of tls_psk_accept() or tls_psk_connect()
+ * (tls_psk.h). The stream must not have TLS yet. Allowed in on_readable: unread bytes are the
+ * session's first input, so read exactly what was sent in clear. What was written before is sent
+ * in clear; what is written afterwards waits for the handshake. The handshake goes on while the
+ * stream is paused. There is no time limit: the caller has one. While it lasts, an end of the
+ * connection is reported as always (0, -ECONNRESET, ...), which is no verdict about the key.
+ *
+ * All calls above are of plain bytes then, and keep their promises. What was written in a turn is
+ * encrypted at its end: one record for many writes, of at most 16 KiB each (RFC 8446 §5.1). About
+ * 20 KiB are needed while nothing happens. An end without TLS's own close_notify is
+ * an end like any other: whoever must notice truncation has lengths in its messages. But an end
+ * inside a record is -EPROTO. */
+void stream_start_tls(struct stream *s, struct ssl_st *session);
+bool stream_is_secured(const struct stream *s);
+/* Why TLS failed, as a part of a sentence: "the other side does not have our key". NULL: it did not
+ * fail. Valid until the stream is freed. */
+const char *stream_tls_why(const struct stream *s);

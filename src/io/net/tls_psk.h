@@ -1,0 +1,53 @@
+/* TLS 1.3 between two processes that have the same secret. There are no certificates: each side
+ * proves by a pre-shared key (RFC 8446 §2.2) that it has the secret, and a fresh exchange on an
+ * elliptic curve (psk_dhe_ke, P-256 or X25519) keeps what was said secret if the key is stolen
+ * later. TLS_AES_128_GCM_SHA256 only; no tickets, no early data.
+ *
+ *     tls_key_derive(secret, &key, &err);
+ *     tls_psk_new(find, me, &psk, &err);
+ *     tls_psk_accept(psk, &session, &err);         or tls_psk_connect(psk, &key, &session, &err)
+ *     stream_start_tls(stream, session);           takes it
+ *
+ * OpenSSL is loaded when the first key is derived or the first session is made (tls.h), which takes
+ * about 3 ms. Its two contexts, one for each side, are made at the first session of that side: with
+ * one for both, OpenSSL refuses its own sessions. */
+#pragma once
+
+#include "base/err.h"
+
+#define TLS_SECRET_BYTES 32
+#define TLS_KEY_ID_BYTES 8
+
+/* What is derived from a secret. The id is public: it is sent in clear, and names the key without
+ * telling anything about it. Whoever has the psk can do what the owner of the secret can: callers
+ * erase it (explicit_bzero). */
+struct tls_key {
+    uint8_t id[TLS_KEY_ID_BYTES];
+    uint8_t psk[TLS_SECRET_BYTES];
+};
+
+struct tls_psk; /* what all sessions share */
+struct ssl_st;  /* one session: OpenSSL's SSL */
+
+/* Both are HMAC-SHA-256 of a label of their own, with the secret as the key. -ELIBACC: OpenSSL 3 is
+ * not installed. */
+_must_use_ int tls_key_derive(const uint8_t secret[TLS_SECRET_BYTES], struct tls_key *ret,
+                              struct err *err);
+
+/* The key of this id (borrowed; copied at once), or NULL: the caller is refused. It is called from
+ * inside a handshake, and must not free a stream, a session or the tls_psk. */
+typedef const struct tls_key *tls_psk_find_fn(void *arg, const uint8_t id[TLS_KEY_ID_BYTES]);
+
+/* `find` is for the accepting side; NULL if there is none. Loads nothing yet. */
+_must_use_ int tls_psk_new(tls_psk_find_fn *find, void *arg, struct tls_psk **ret, struct err *err);
+/* Sessions can outlive it; an accepting one that still waits for a key then finds none. Takes
+ * NULL. */
+void tls_psk_free(struct tls_psk *t);
+
+/* A session for one connection, to give to stream_start_tls(). The accepting side takes any key
+ * that `find` knows; the connecting side (which copies the key) demands that the other side has
+ * exactly this one. -ELIBACC as above; -ENOMEM, -EIO: OpenSSL refuses. */
+_must_use_ int tls_psk_accept(struct tls_psk *t, struct ssl_st **ret, struct err *err);
+_must_use_ int tls_psk_connect(struct tls_psk *t, const struct tls_key *key, struct ssl_st **ret,
+                               struct err *err);
+/* For a session that was given to no stream: tls_session_free() of tls.h. */
