@@ -1,9 +1,6 @@
 #include "io/net/tls.h"
 
-#include <dlfcn.h>
 #include <errno.h>
-#include <openssl/err.h>
-#include <openssl/opensslv.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
@@ -11,106 +8,7 @@
 #include <string.h>
 
 #include "io/net/addr.h"
-
-#define STRING(x) #x
-#define TEXT_OF(x) STRING(x)
-/* The sonames are OpenSSL's major version since 3.0. */
-#define LIBRARY "libcrypto.so." TEXT_OF(OPENSSL_VERSION_MAJOR)
-#define LIBRARY_SSL "libssl.so." TEXT_OF(OPENSSL_VERSION_MAJOR)
-
-const char *tls_built_version(void) { return OPENSSL_VERSION_TEXT; }
-
-#ifdef MUSTER_LINKED
-bool tls_found_version(char out[TLS_TEXT_MAX]) {
-    (void)snprintf(out, TLS_TEXT_MAX, "%s", OpenSSL_version(OPENSSL_VERSION));
-    return true;
-}
-#else
-bool tls_found_version(char out[TLS_TEXT_MAX]) {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-    void *symbol = library != NULL ? dlsym(library, "OpenSSL_version") : NULL;
-    if (symbol == NULL)
-        return false;
-    const char *(*version)(int);
-    memcpy(&version, &symbol, sizeof version);
-    (void)snprintf(out, TLS_TEXT_MAX, "%s", version(OPENSSL_VERSION));
-    return true;
-}
-#endif
-
-/* --- the library ------------------------------------------------------------------------------ */
-
-#define TLS_CALLS(X)                      \
-    X(ERR_clear_error)                    \
-    X(ERR_get_error)                      \
-    X(ERR_reason_error_string)            \
-    X(SSL_CTX_check_private_key)          \
-    X(SSL_CTX_ctrl)                       \
-    X(SSL_CTX_free)                       \
-    X(SSL_CTX_load_verify_file)           \
-    X(SSL_CTX_new)                        \
-    X(SSL_CTX_set_default_passwd_cb)      \
-    X(SSL_CTX_set_default_verify_paths)   \
-    X(SSL_CTX_set_verify)                 \
-    X(SSL_CTX_use_PrivateKey_file)        \
-    X(SSL_CTX_use_certificate_chain_file) \
-    X(SSL_ctrl)                           \
-    X(SSL_free)                           \
-    X(SSL_get0_param)                     \
-    X(SSL_get_verify_result)              \
-    X(SSL_is_init_finished)               \
-    X(SSL_new)                            \
-    X(SSL_set1_host)                      \
-    X(SSL_set_hostflags)                  \
-    X(TLS_client_method)                  \
-    X(X509_VERIFY_PARAM_set1_ip_asc)      \
-    X(X509_verify_cert_error_string)
-
-static struct {
-#define FIELD(name) __typeof__(name) *name;
-    TLS_CALLS(FIELD)
-#undef FIELD
-} lib;
-
-#ifdef MUSTER_LINKED
-
-static int load(struct err *err) {
-    (void)err;
-#define SET(name) lib.name = name;
-    TLS_CALLS(SET)
-#undef SET
-    return 0;
-}
-
-#else
-
-static bool loaded;
-
-static int find(void *handle, const char *name, void *ret, struct err *err) {
-    void *symbol = dlsym(handle, name); /* libcrypto, on which libssl depends, is searched too */
-    if (symbol == NULL)
-        return err_set(err, -ELIBACC, "%s has no %s", LIBRARY_SSL, name);
-    memcpy(ret, &symbol, sizeof symbol);
-    return 0;
-}
-
-static int load(struct err *err) {
-    if (loaded)
-        return 0;
-    void *handle = dlopen(LIBRARY_SSL, RTLD_NOW | RTLD_LOCAL);
-    if (handle == NULL)
-        return err_set(err, -ELIBACC, "TLS needs OpenSSL %d: %s", OPENSSL_VERSION_MAJOR, dlerror());
-    int r = 0;
-#define FIND(name) \
-    if (r == 0)    \
-        r = find(handle, #name, &lib.name, err);
-    TLS_CALLS(FIND)
-#undef FIND
-    loaded = r == 0;
-    return r;
-}
-
-#endif
+#include "io/net/tls_library.h"
 
 /* --- what all sessions share ------------------------------------------------------------------ */
 
@@ -124,12 +22,6 @@ static int no_password(char *buf, int size, int writing, void *arg) {
     (void)writing;
     (void)arg;
     return -1; /* don't ask on the terminal */
-}
-
-static const char *reason(void) {
-    const char *text = lib.ERR_reason_error_string(lib.ERR_get_error());
-    lib.ERR_clear_error();
-    return text != NULL ? text : "of an unknown error";
 }
 
 /* OpenSSL's error text for a missing file is not helpful. */
@@ -153,9 +45,9 @@ static void use_other_places(struct tls_client *t) {
     if (getenv("SSL_CERT_FILE") != NULL) /* OpenSSL obeys it */
         return;
     for (size_t i = 0; i < ARRAY_SIZE(places); i++)
-        if (lib.SSL_CTX_load_verify_file(t->ctx, places[i]) == 1)
+        if (tls_library.SSL_CTX_load_verify_file(t->ctx, places[i]) == 1)
             break;
-    lib.ERR_clear_error();
+    tls_library.ERR_clear_error();
 #else
     (void)t;
 #endif
@@ -165,14 +57,14 @@ static int use_ca(struct tls_client *t, const char *path, struct err *err) {
     if (path == NULL)
         use_other_places(t);
     if (path == NULL)
-        return lib.SSL_CTX_set_default_verify_paths(t->ctx) == 1
+        return tls_library.SSL_CTX_set_default_verify_paths(t->ctx) == 1
                    ? 0
                    : err_set(err, -EIO, "cannot use the system's certificate authorities: %s",
-                             reason());
+                             tls_library_reason());
     int r = check_readable("file of certificate authorities", path, err);
-    if (r == 0 && lib.SSL_CTX_load_verify_file(t->ctx, path) != 1)
+    if (r == 0 && tls_library.SSL_CTX_load_verify_file(t->ctx, path) != 1)
         r = err_set(err, -EINVAL, "no certificate authority in '%s' (PEM is expected): %s", path,
-                    reason());
+                    tls_library_reason());
     return r;
 }
 
@@ -188,16 +80,16 @@ static int use_own(struct tls_client *t, const char *cert, const char *key, stru
         r = check_readable("key of the client certificate", key, err);
     if (r < 0)
         return r;
-    lib.SSL_CTX_set_default_passwd_cb(t->ctx, no_password);
-    if (lib.SSL_CTX_use_certificate_chain_file(t->ctx, cert) != 1)
+    tls_library.SSL_CTX_set_default_passwd_cb(t->ctx, no_password);
+    if (tls_library.SSL_CTX_use_certificate_chain_file(t->ctx, cert) != 1)
         return err_set(err, -EINVAL, "no certificate in '%s' (PEM is expected): %s", cert,
-                       reason());
-    if (lib.SSL_CTX_use_PrivateKey_file(t->ctx, key, SSL_FILETYPE_PEM) != 1)
+                       tls_library_reason());
+    if (tls_library.SSL_CTX_use_PrivateKey_file(t->ctx, key, SSL_FILETYPE_PEM) != 1)
         return err_set(err, -EINVAL,
                        "no usable key in '%s' (PEM without a password is expected, "
                        "and it must belong to '%s'): %s",
-                       key, cert, reason());
-    return lib.SSL_CTX_check_private_key(t->ctx) == 1
+                       key, cert, tls_library_reason());
+    return tls_library.SSL_CTX_check_private_key(t->ctx) == 1
                ? 0
                : err_set(err, -EINVAL, "the key '%s' does not belong to '%s'", key, cert);
 }
@@ -205,22 +97,22 @@ static int use_own(struct tls_client *t, const char *cert, const char *key, stru
 void tls_client_free(struct tls_client *t) {
     if (t == NULL)
         return;
-    lib.SSL_CTX_free(t->ctx);
+    tls_library.SSL_CTX_free(t->ctx);
     free(t);
 }
 
 int tls_client_new(const struct tls_config *config, struct tls_client **ret, struct err *err) {
-    int r = load(err);
+    int r = tls_library_load(err);
     if (r < 0)
         return r;
-    SSL_CTX *ctx = lib.SSL_CTX_new(lib.TLS_client_method());
+    SSL_CTX *ctx = tls_library.SSL_CTX_new(tls_library.TLS_client_method());
     if (ctx == NULL)
-        return err_set(err, -ENOMEM, "TLS cannot be set up: %s", reason());
+        return err_set(err, -ENOMEM, "TLS cannot be set up: %s", tls_library_reason());
     struct tls_client *t = xcalloc(1, sizeof *t);
     t->ctx = ctx;
     /* SSL_CTX_set_min_proto_version() */
-    (void)lib.SSL_CTX_ctrl(ctx, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_2_VERSION, NULL);
-    lib.SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+    (void)tls_library.SSL_CTX_ctrl(ctx, SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_2_VERSION, NULL);
+    tls_library.SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
     r = use_ca(t, config->cacert, err);
     if (r == 0)
         r = use_own(t, config->cert, config->key, err);
@@ -240,7 +132,7 @@ static bool set_name(SSL *s, const char *host) {
         char text[ADDR_TEXT_MAX];
         addr_host_text(&literal, text);
         text[strcspn(text, "%")] = '\0'; /* a zone has a meaning only on this machine */
-        return lib.X509_VERIFY_PARAM_set1_ip_asc(lib.SSL_get0_param(s), text) == 1;
+        return tls_library.X509_VERIFY_PARAM_set1_ip_asc(tls_library.SSL_get0_param(s), text) == 1;
     }
     char name[TLSEXT_MAXLEN_host_name + 1];
     size_t len = strlen(host);
@@ -250,24 +142,25 @@ static bool set_name(SSL *s, const char *host) {
         return false;
     memcpy(name, host, len);
     name[len] = '\0';
-    lib.SSL_set_hostflags(s, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
-    return lib.SSL_set1_host(s, name) == 1 &&
-           lib.SSL_ctrl(s, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name) == 1;
+    tls_library.SSL_set_hostflags(s, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return tls_library.SSL_set1_host(s, name) == 1 &&
+           tls_library.SSL_ctrl(s, SSL_CTRL_SET_TLSEXT_HOSTNAME, TLSEXT_NAMETYPE_host_name, name) ==
+               1;
 }
 
 int tls_session_new(struct tls_client *t, const char *host, struct ssl_st **ret, struct err *err) {
-    SSL *s = lib.SSL_new(t->ctx);
+    SSL *s = tls_library.SSL_new(t->ctx);
     if (s == NULL)
-        return err_set(err, -ENOMEM, "no TLS session: %s", reason());
+        return err_set(err, -ENOMEM, "no TLS session: %s", tls_library_reason());
     if (!set_name(s, host)) {
-        lib.SSL_free(s);
+        tls_library.SSL_free(s);
         return err_set(err, -EINVAL, "'%.128s' is no name that a certificate can have", host);
     }
     *ret = s;
     return 0;
 }
 
-void tls_session_free(struct ssl_st *session) { lib.SSL_free(session); }
+void tls_session_free(struct ssl_st *session) { tls_library.SSL_free(session); }
 
 /* The server's alerts about our certificate (RFC 8446 §6), by OpenSSL's numbers. */
 static bool refuses_certificate(unsigned long code) {
@@ -287,14 +180,14 @@ void tls_session_why(const struct ssl_st *session, unsigned long code, int error
                      char out[TLS_WHY_MAX]) {
     /* libevent uses this code if only errno has the reason */
     code = code == SSL_ERROR_SYSCALL ? 0 : code;
-    long verdict = lib.SSL_get_verify_result(session);
-    const char *text = code != 0 ? lib.ERR_reason_error_string(code) : NULL;
-    bool shaken = lib.SSL_is_init_finished(session) != 0;
+    long verdict = tls_library.SSL_get_verify_result(session);
+    const char *text = code != 0 ? tls_library.ERR_reason_error_string(code) : NULL;
+    bool shaken = tls_library.SSL_is_init_finished(session) != 0;
     bool ended = code != 0 && ERR_GET_REASON(code) == SSL_R_UNEXPECTED_EOF_WHILE_READING;
-    lib.ERR_clear_error();
+    tls_library.ERR_clear_error();
     if (verdict != X509_V_OK)
         (void)snprintf(out, TLS_WHY_MAX, "certificate verify failed: %s",
-                       lib.X509_verify_cert_error_string(verdict));
+                       tls_library.X509_verify_cert_error_string(verdict));
     else if (code != 0 && ERR_GET_REASON(code) == SSL_R_WRONG_VERSION_NUMBER)
         (void)snprintf(out, TLS_WHY_MAX, "the server does not speak TLS");
     else if ((ended || (code == 0 && (error == 0 || error == ECONNRESET))) && !shaken)

@@ -1,4 +1,5 @@
-/* OpenSSL; no other file uses it directly. It is loaded when TLS is first used, not when the
+/* OpenSSL, for sessions with servers that have certificates. No file but tls*.c uses it directly
+ * (sessions with a pre-shared key: tls_psk.h). It is loaded when TLS is first used, not when the
  * program starts: most runs don't use TLS, and loading takes as long as the whole rest of a start.
  * With meson's option `portable` it is in the program.
  *
