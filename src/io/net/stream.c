@@ -9,6 +9,7 @@
 
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/net/stream_priv.h"
 
 /* The bytes of one read, and so the most that one stream may read in a turn. */
 #define READ_CHUNK 65536
@@ -18,41 +19,6 @@
 #define KEEPALIVE_MAX_S 32767 /* of TCP_KEEPIDLE, tcp(7) */
 #define KEEPALIVE_PROBES 3
 
-struct stream {
-    struct loop *loop;
-    struct loop_watch *watch;
-    struct loop_timer *finish_timer; /* while finishing */
-    /* while finishing: frees the stream with the loop, because it has no other owner */
-    struct loop_hook hook;
-    struct stream_ops ops;
-    void *arg;
-    int fd;
-    enum loop_priority prio;
-    unsigned refs; /* one of the owner, one for each running call, one for deferred work */
-
-    bool connecting : 1;
-    bool paused : 1;
-    bool dead : 1;      /* freed by its owner: no more callbacks */
-    bool finishing : 1; /* stream_finish() */
-    bool ended : 1;     /* on_closed was called, or will be by deferred work */
-    bool deferred : 1;  /* turn_end is queued, for: */
-    bool want_read : 1;
-    bool want_flush : 1;
-    bool want_readable : 1;
-    bool want_closed : 1;
-    bool blocked : 1; /* the kernel's buffer is full: wait for LOOP_WRITE */
-
-    int broken; /* negative errno of a failed write or connect */
-    size_t read_limit;
-
-    /* If on_readable runs while `in` is empty, the unread bytes are on the reader's stack: what is
-     * consumed at once is never copied, and idle streams need no memory. */
-    const uint8_t *direct;
-    size_t direct_len;
-    struct evbuffer *in;  /* NULL until needed */
-    struct evbuffer *out; /* NULL until needed */
-};
-
 static void unref(struct stream *s) {
     if (--s->refs > 0)
         return;
@@ -60,6 +26,7 @@ static void unref(struct stream *s) {
         evbuffer_free(s->in);
     if (s->out != NULL)
         evbuffer_free(s->out);
+    tls_pipe_free(s->tls);
     free(s);
 }
 
@@ -71,19 +38,31 @@ static struct evbuffer *need_buffer(struct evbuffer **b) {
     return *b;
 }
 
-static void update_interest(struct stream *s) {
+bool stream_may_read(const struct stream *s) {
+    if (s->dead || s->ended || s->connecting)
+        return false;
+    if (s->finishing) /* what is queued waits for the handshake */
+        return stream_is_shaking(s) && stream_unsent(s) > 0;
+    /* want_readable: report the unread bytes first, because reading can find the end */
+    return stream_is_shaking(s) ||
+           (!s->paused && !s->want_readable && stream_available(s) < s->read_limit);
+}
+
+static void defer(struct stream *s);
+
+void stream_update_interest(struct stream *s) {
     if (s->watch == NULL)
         return;
     unsigned events = 0;
-    if (s->connecting) {
-        events = LOOP_WRITE;
-    } else {
-        if (!s->ended && !s->finishing && !s->paused && !s->want_readable &&
-            stream_available(s) < s->read_limit)
-            events |= LOOP_READ;
-        if (s->blocked)
-            events |= LOOP_WRITE;
+    if (stream_may_read(s)) {
+        events |= LOOP_READ;
+        if (s->tls != NULL && tls_pipe_has_more(s->tls)) {
+            s->want_read = true;
+            defer(s);
+        }
     }
+    if (s->blocked || s->connecting)
+        events |= LOOP_WRITE;
     loop_watch_set(s->watch, events);
 }
 
@@ -95,7 +74,7 @@ static void close_socket(struct stream *s) {
     file_close(&s->fd);
 }
 
-static void report_readable(struct stream *s) {
+void stream_report_readable(struct stream *s) {
     s->refs++;
     s->ops.on_readable(s->arg, s);
     if (s->direct_len > 0 && !s->dead) /* keep what was not consumed */
@@ -104,40 +83,45 @@ static void report_readable(struct stream *s) {
     s->direct = NULL;
     s->direct_len = 0;
     if (!s->dead)
-        update_interest(s);
+        stream_update_interest(s);
     unref(s);
 }
 
-static void report_closed(struct stream *s, int code) {
+void stream_report_closed(struct stream *s, int code) {
     s->ended = true;
     if (code < 0) {
         s->broken = code;
         s->blocked = false;
     }
-    update_interest(s);
+    stream_update_interest(s);
     s->ops.on_closed(s->arg, s, code);
+}
+
+void stream_drop_unsent(struct stream *s) {
+    if (s->out != NULL)
+        evbuffer_drain(s->out, evbuffer_get_length(s->out));
+    if (s->tls != NULL)
+        evbuffer_drain(tls_pipe_out(s->tls), evbuffer_get_length(tls_pipe_out(s->tls)));
 }
 
 /* Writing failed. What the peer sent before is still read; then on_closed is called. */
 static void write_failed(struct stream *s, int code) {
     s->broken = code;
     s->blocked = false;
-    evbuffer_drain(s->out, evbuffer_get_length(s->out));
+    stream_drop_unsent(s);
     if (s->finishing) {
         stream_free(s);
         return;
     }
-    update_interest(s);
+    stream_update_interest(s);
     if (!s->ended && (s->paused || stream_available(s) >= s->read_limit))
-        report_closed(s, code);
+        stream_report_closed(s, code);
 }
 
-/* 0 if everything was sent, the kernel's buffer is full, or the slice is over (with a fast reader
- * the buffer never gets full); negative errno if the connection broke. */
-static int send_some(struct stream *s) {
-    while (evbuffer_get_length(s->out) > 0) {
+int stream_send_some(struct stream *s, struct evbuffer *from) {
+    while (evbuffer_get_length(from) > 0) {
         struct evbuffer_iovec pieces[WRITE_PIECES];
-        int n = evbuffer_peek(s->out, -1, NULL, pieces, WRITE_PIECES);
+        int n = evbuffer_peek(from, -1, NULL, pieces, WRITE_PIECES);
         struct iovec iov[WRITE_PIECES];
         size_t offered = 0;
         n = MIN2(n, WRITE_PIECES);
@@ -153,9 +137,9 @@ static int send_some(struct stream *s) {
             s->blocked = errno == EAGAIN || errno == ENOBUFS;
             return s->blocked ? 0 : -errno;
         }
-        evbuffer_drain(s->out, (size_t)sent);
+        evbuffer_drain(from, (size_t)sent);
         if ((size_t)sent < offered || loop_slice_is_over(s->loop)) {
-            s->blocked = evbuffer_get_length(s->out) > 0;
+            s->blocked = evbuffer_get_length(from) > 0;
             return 0;
         }
     }
@@ -164,21 +148,22 @@ static int send_some(struct stream *s) {
 }
 
 static void flush(struct stream *s) {
-    if (s->fd < 0 || s->connecting || s->broken < 0 || s->out == NULL ||
-        evbuffer_get_length(s->out) == 0)
+    if (s->fd < 0 || s->connecting || s->broken < 0 || (stream_unsent(s) == 0 && s->tls == NULL))
         return;
-    int r = send_some(s);
+    int r = s->tls != NULL ? stream_send_secured(s) : stream_send_some(s, s->out);
     if (r < 0) {
         write_failed(s, r);
         return;
     }
-    update_interest(s);
-    if (evbuffer_get_length(s->out) > 0)
+    stream_update_interest(s);
+    if (stream_unsent(s) > 0)
         return;
-    if (s->finishing)
+    if (s->finishing) {
         stream_free(s);
-    else if (s->ops.on_drained != NULL)
+    } else if (s->ops.on_drained != NULL && (s->tls == NULL || s->plain_sent)) {
+        s->plain_sent = false;
         s->ops.on_drained(s->arg, s);
+    }
 }
 
 static void on_turn_end(void *arg);
@@ -198,27 +183,29 @@ static void read_some(struct stream *s) {
     ssize_t n = recv(s->fd, chunk, want, MSG_DONTWAIT);
     if (n < 0) {
         if (errno != EINTR && errno != EAGAIN)
-            report_closed(s, -errno);
+            stream_report_closed(s, -errno);
         return;
     }
     if (n == 0) {
-        report_closed(s, s->broken);
+        stream_report_closed(s, s->broken);
         return;
     }
     if (have == 0) {
         s->direct = chunk;
         s->direct_len = (size_t)n;
     } else if (evbuffer_add(s->in, chunk, (size_t)n) < 0) {
-        report_closed(s, -ENOMEM);
+        stream_report_closed(s, -ENOMEM);
         return;
     }
-    report_readable(s);
+    stream_report_readable(s);
 }
 
 static void read_if_wanted(struct stream *s) {
-    /* want_readable: report the unread bytes first, because reading can find the end */
-    if (!s->dead && !s->ended && !s->paused && !s->finishing && !s->want_readable &&
-        stream_available(s) < s->read_limit)
+    if (!stream_may_read(s))
+        return;
+    if (s->tls != NULL)
+        stream_read_secured(s);
+    else
         read_some(s);
 }
 
@@ -227,14 +214,14 @@ static void on_turn_end(void *arg) {
     s->deferred = false;
     if (!s->dead && s->want_closed && !s->ended) {
         s->want_closed = false;
-        report_closed(s, s->broken);
+        stream_report_closed(s, s->broken);
     }
     if (!s->dead && s->want_readable) {
         s->want_readable = false;
         if (!s->paused && !s->finishing && stream_available(s) > 0)
-            report_readable(s);
+            stream_report_readable(s);
         else
-            update_interest(s);
+            stream_update_interest(s);
     }
     if (!s->dead && s->want_read) {
         s->want_read = false;
@@ -259,10 +246,10 @@ static void connect_done(struct stream *s) {
         if (s->finishing)
             stream_free(s);
         else
-            report_closed(s, -code);
+            stream_report_closed(s, -code);
         return;
     }
-    update_interest(s);
+    stream_update_interest(s);
     flush(s);
 }
 
@@ -384,7 +371,7 @@ void stream_finish(struct stream *s, uint64_t deadline_ns) {
         s->hook = (struct loop_hook){.fn = on_finish_timeout, .arg = s};
         loop_add_hook(s->loop, &s->hook);
         loop_timer_set(s->finish_timer, deadline_ns);
-        update_interest(s);
+        stream_update_interest(s);
     }
     unref(s);
 }
@@ -409,7 +396,7 @@ void stream_set_priority(struct stream *s, enum loop_priority prio) {
 void stream_set_read_limit(struct stream *s, size_t bytes) {
     s->read_limit = MAX2(bytes, (size_t)1);
     if (s->direct == NULL)
-        update_interest(s);
+        stream_update_interest(s);
 }
 
 static void set_tcp(int fd, int option, int value) {
@@ -467,7 +454,7 @@ void stream_drain(struct stream *s, size_t n) {
         return;
     (void)evbuffer_drain(s->in, n);
     if (!s->dead)
-        update_interest(s);
+        stream_update_interest(s);
 }
 
 void stream_read_later(struct stream *s) {
@@ -475,27 +462,31 @@ void stream_read_later(struct stream *s) {
     defer(s);
 }
 
-static bool takes_bytes(struct stream *s) {
+bool stream_takes_bytes(const struct stream *s) {
     /* the peer may have closed only its own half */
     return !s->dead && !s->finishing && s->broken == 0;
 }
 
-static void queued(struct stream *s) {
+void stream_queued(struct stream *s) {
     s->want_flush = true;
     if (!s->blocked && !s->connecting)
         defer(s);
 }
 
 void stream_write(struct stream *s, const void *data, size_t len) {
-    if (len == 0 || !takes_bytes(s))
+    if (len == 0 || !stream_takes_bytes(s))
         return;
     if (evbuffer_add(need_buffer(&s->out), data, len) < 0)
         abort();
-    queued(s);
+    stream_queued(s);
 }
 
 void stream_write_now(struct stream *s, const void *data, size_t len) {
-    if (takes_bytes(s) && !s->connecting && !s->blocked && stream_unsent(s) == 0) {
+    if (s->tls != NULL) {
+        stream_write_secured_now(s, data, len);
+        return;
+    }
+    if (stream_takes_bytes(s) && !s->connecting && !s->blocked && stream_unsent(s) == 0) {
         ssize_t n = send(s->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT);
         if (n > 0) { /* an error occurs again, and is reported, when the queue is sent */
             data = (const uint8_t *)data + n;
@@ -521,7 +512,7 @@ static void on_release(const void *data, size_t len, void *arg) {
 
 void stream_write_ref(struct stream *s, const void *data, size_t len,
                       void (*release)(void *release_arg), void *release_arg) {
-    if (len == 0 || !takes_bytes(s)) {
+    if (len == 0 || !stream_takes_bytes(s)) {
         if (release != NULL)
             release(release_arg);
         return;
@@ -531,16 +522,17 @@ void stream_write_ref(struct stream *s, const void *data, size_t len,
     r->arg = release_arg;
     if (evbuffer_add_reference(need_buffer(&s->out), data, len, on_release, r) < 0)
         abort();
-    queued(s);
+    stream_queued(s);
 }
 
 size_t stream_unsent(const struct stream *s) {
-    return s->out != NULL ? evbuffer_get_length(s->out) : 0;
+    size_t n = s->out != NULL ? evbuffer_get_length(s->out) : 0;
+    return s->tls != NULL ? n + evbuffer_get_length(tls_pipe_out(s->tls)) : n;
 }
 
 void stream_pause(struct stream *s) {
     s->paused = true;
-    update_interest(s);
+    stream_update_interest(s);
 }
 
 void stream_resume(struct stream *s) {
@@ -551,5 +543,5 @@ void stream_resume(struct stream *s) {
         return; /* inside on_readable: the interest is updated when it returns */
     if (stream_available(s) > 0)
         stream_read_later(s);
-    update_interest(s);
+    stream_update_interest(s);
 }

@@ -97,11 +97,12 @@ void stream_resume(struct stream *s);
  *
  * All calls above are of plain bytes then, and keep their promises. What was written in a turn is
  * encrypted at its end: one record for many writes, of at most 16 KiB each (RFC 8446 §5.1). About
- * 20 KiB are needed while nothing happens. An end without TLS's own close_notify is
- * an end like any other: whoever must notice truncation has lengths in its messages. But an end
- * inside a record is -EPROTO. */
+ * 20 KiB are needed while nothing happens. An end without TLS's own close_notify is an end like any
+ * other: whoever must notice truncation has lengths in its messages. But an end inside a record is
+ * -EPROTO. stream_finish() sends close_notify last. */
 void stream_start_tls(struct stream *s, struct ssl_st *session);
 bool stream_is_secured(const struct stream *s);
-/* Why TLS failed, as a part of a sentence: "the other side does not have our key". NULL: it did not
- * fail. Valid until the stream is freed. */
+/* Why TLS failed, or that the connection ended before the handshake was done, as a part of a
+ * sentence: "the other side does not know our key". NULL: neither. Valid until the stream is
+ * freed. */
 const char *stream_tls_why(const struct stream *s);

@@ -1,6 +1,6 @@
 /* TLS 1.3 between two processes that have the same secret. There are no certificates: each side
  * proves by a pre-shared key (RFC 8446 §2.2) that it has the secret, and a fresh exchange on an
- * elliptic curve (psk_dhe_ke, P-256 or X25519) keeps what was said secret if the key is stolen
+ * elliptic curve (psk_dhe_ke, X25519 or P-256) keeps what was said secret if the key is stolen
  * later. TLS_AES_128_GCM_SHA256 only; no tickets, no early data.
  *
  *     tls_key_derive(secret, &key, &err);
