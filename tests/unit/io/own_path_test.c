@@ -1,0 +1,168 @@
+#include "io/own_path.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "../skip.h"
+#include "io/file.h"
+
+#define STRANGER 4321 /* no user of this machine needs this number */
+
+static char folder[64], shared[96];
+
+/* `shared` is as /tmp: everybody may make names in it. */
+static void begin(void) {
+    (void)snprintf(folder, sizeof folder, "/tmp/own-path-test-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    (void)snprintf(shared, sizeof shared, "%s/shared", folder);
+    cr_assert_eq(mkdir(shared, 0700), 0);
+    cr_assert_eq(chmod(shared, 01777), 0);
+}
+
+static void finish(void) {
+    _cleanup_(freep) char *command = xasprintf("rm -rf '%s'", folder);
+    cr_expect_eq(system(command), 0);
+}
+
+TestSuite(own_path, .init = begin, .fini = finish);
+
+/* Borrowed until the next but three. */
+static const char *at(const char *name) {
+    static char paths[4][160];
+    static unsigned next;
+    char *path = paths[next++ % 4];
+    (void)snprintf(path, sizeof paths[0], "%s/%s", shared, name);
+    return path;
+}
+
+static mode_t mode_of(const char *path) {
+    struct stat st;
+    cr_assert_eq(lstat(path, &st), 0, "%s", path);
+    return st.st_mode & 07777;
+}
+
+static void make_strange(const char *path) {
+    if (lchown(path, STRANGER, (gid_t)-1) < 0)
+        SKIP_AFTER(finish, "only root can give files to another user");
+}
+
+#define EXPECT_REFUSED(path)                                                          \
+    do {                                                                              \
+        struct err err_ = {0};                                                        \
+        cr_expect_eq(own_path_check(path, &err_), -EPERM, "%s", path);                \
+        cr_expect_not_null(strstr(err_.text, "uid 4321"), "%s", err_.text);           \
+        err_ = (struct err){0};                                                       \
+        cr_expect_eq(own_path_open(path, O_WRONLY, 0600, &err_), -EPERM, "%s", path); \
+        cr_expect_not_null(strstr(err_.text, "uid 4321"), "%s", err_.text);           \
+    } while (0)
+
+#define EXPECT_TAKEN(path)                                                       \
+    do {                                                                         \
+        struct err err_ = {0};                                                   \
+        cr_expect_eq(own_path_check(path, &err_), 0, "%s: %s", path, err_.text); \
+        int fd_ = own_path_open(path, O_WRONLY, 0600, &err_);                    \
+        cr_expect(fd_ >= 0, "%s: %s %s", path, strerror(-fd_), err_.text);       \
+        file_close(&fd_);                                                        \
+    } while (0)
+
+Test(own_path, modes_are_exact_whatever_the_umask_is) {
+    static const mode_t umasks[] = {0, 022, 077, 0277};
+    for (size_t i = 0; i < ARRAY_SIZE(umasks); i++) {
+        (void)umask(umasks[i]);
+        int fd = own_file_make(at("file"), O_WRONLY, 0640);
+        cr_assert(fd >= 0);
+        file_close(&fd);
+        cr_expect_eq(mode_of(at("file")), 0640);
+        cr_assert_eq(own_folder_make(at("folder"), own_folder_mode(0640)), 0);
+        cr_expect_eq(mode_of(at("folder")), 0750);
+        cr_expect_eq(own_folder_make(at("folder"), 0700), -EEXIST);
+        cr_expect_eq(umask(022), umasks[i], "it is as before");
+        cr_assert_eq(unlink(at("file")), 0);
+        cr_assert_eq(rmdir(at("folder")), 0);
+    }
+    cr_expect_eq(own_folder_mode(0600), 0700);
+    cr_expect_eq(own_folder_mode(0664), 0775);
+}
+
+Test(own_path, an_old_file_keeps_its_mode) {
+    int fd = open(at("old"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert(fd >= 0);
+    cr_assert_eq(fchmod(fd, 0644), 0);
+    file_close(&fd);
+    EXPECT_TAKEN(at("old"));
+    cr_expect_eq(mode_of(at("old")), 0644);
+}
+
+Test(own_path, links_of_the_user_are_followed_where_the_user_gave_the_path) {
+    cr_assert_eq(symlink("target", at("link")), 0);
+    EXPECT_TAKEN(at("link"));
+    cr_expect_eq(mode_of(at("target")), 0600);
+    cr_expect_eq(own_file_make(at("link"), O_WRONLY, 0600), -ELOOP);
+    EXPECT_TAKEN("/dev/null");
+}
+
+Test(own_path, pipes_below_dev_fd_are_taken) {
+    int fds[2];
+    cr_assert_eq(pipe(fds), 0);
+    _cleanup_(freep) char *path = xasprintf("/dev/fd/%d", fds[1]);
+    EXPECT_TAKEN(path);
+    file_close(&fds[0]);
+    file_close(&fds[1]);
+}
+
+Test(own_path, what_is_not_there_can_be_made) {
+    cr_expect_eq(own_path_check(at("no/such/folder"), NULL), 0);
+    cr_expect_eq(own_path_check("", NULL), 0);
+    cr_expect_eq(own_path_check("/", NULL), 0);
+    cr_assert_eq(chdir(shared), 0);
+    EXPECT_TAKEN("new");
+    cr_expect_eq(mode_of(at("new")), 0600);
+    cr_assert_eq(chdir("/"), 0);
+}
+
+Test(own_path, a_file_a_folder_and_a_link_of_another_user_are_refused) {
+    int fd = own_file_make(at("file"), O_WRONLY, 0666);
+    file_close(&fd);
+    cr_assert_eq(own_folder_make(at("folder"), 0777), 0);
+    cr_assert_eq(symlink("/dev/null", at("link")), 0);
+    make_strange(at("file"));
+    make_strange(at("folder"));
+    make_strange(at("link"));
+    EXPECT_REFUSED(at("file"));
+    EXPECT_REFUSED(at("folder/below"));
+    EXPECT_REFUSED(at("folder//below/deeper/"));
+    EXPECT_REFUSED(at("link"));
+    cr_assert_eq(chdir(shared), 0);
+    EXPECT_REFUSED("file");
+    EXPECT_REFUSED("./folder/below");
+    cr_assert_eq(chdir("/"), 0);
+}
+
+Test(own_path, a_link_of_the_user_does_not_lead_to_them_either) {
+    cr_assert_eq(own_folder_make(at("folder"), 0777), 0);
+    make_strange(at("folder"));
+    _cleanup_(freep) char *link = xasprintf("%s/link", folder);
+    cr_assert_eq(symlink(at("folder"), link), 0);
+    _cleanup_(freep) char *below = xasprintf("%s/below", link);
+    EXPECT_REFUSED(below);
+}
+
+Test(own_path, where_only_some_may_make_files_nobody_is_asked) {
+    int fd = own_file_make(at("file"), O_WRONLY, 0666);
+    file_close(&fd);
+    make_strange(at("file"));
+    cr_assert_eq(chmod(shared, 0775), 0);
+    EXPECT_TAKEN(at("file"));
+    cr_assert_eq(chmod(shared, 01775), 0);
+    EXPECT_TAKEN(at("file"));
+    cr_assert_eq(chmod(shared, 01777), 0);
+    EXPECT_REFUSED(at("file"));
+    make_strange(shared); /* the owner of the folder is trusted there, as root is in /tmp */
+    EXPECT_TAKEN(at("file"));
+}
