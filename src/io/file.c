@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "io/own_path.h"
 
 static void closep(int *fd) {
     if (*fd >= 0)
@@ -106,11 +108,12 @@ int file_write_flushed(int fd, const char *text, size_t len) {
     return fsync(fd) < 0 && errno != EINVAL && errno != ENOTSUP ? -errno : 0;
 }
 
-static int replace(const char *path, const char *text, size_t len) {
-    _cleanup_(freep) char *temp = xasprintf("%s.%d.tmp", path, (int)getpid());
-    _cleanup_(closep) int fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+/* The name can't be guessed: where others may make files, no link of theirs is there. */
+static int replace(const char *path, const char *text, size_t len, uint32_t mode) {
+    _cleanup_(freep) char *temp = xasprintf("%s.%016" PRIx64 ".tmp", path, random_u64());
+    _cleanup_(closep) int fd = own_file_make(temp, O_WRONLY | O_EXCL, mode);
     if (fd < 0)
-        return -errno;
+        return fd;
     int r = file_write_flushed(fd, text, len);
     if (r == 0 && rename(temp, path) < 0)
         r = -errno;
@@ -130,16 +133,23 @@ static int write_into(const char *path, const char *text, size_t len) {
     return r;
 }
 
-int file_write_atomic(const char *path, const char *text, size_t len) {
+int file_write_atomic_as(const char *path, const char *text, size_t len, uint32_t mode) {
     /* A file without a path (a pipe below /dev/fd) gives none here. */
     _cleanup_(freep) char *real = realpath(path, NULL);
     const char *target = real != NULL ? real : path;
     struct stat st;
     if (stat(target, &st) < 0)
-        return errno == ENOENT ? replace(target, text, len) : -errno;
+        return errno == ENOENT ? replace(target, text, len, mode) : -errno;
     if (S_ISDIR(st.st_mode))
         return -EISDIR;
-    return S_ISREG(st.st_mode) ? replace(target, text, len) : write_into(target, text, len);
+    return S_ISREG(st.st_mode) ? replace(target, text, len, st.st_mode & 0777)
+                               : write_into(target, text, len);
+}
+
+int file_write_atomic(const char *path, const char *text, size_t len) {
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    return file_write_atomic_as(path, text, len, 0644 & ~mask);
 }
 
 void file_close(int *fd) {

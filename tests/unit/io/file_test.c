@@ -66,6 +66,37 @@ static mode_t kind_of(const char *path) {
     return st.st_mode & S_IFMT;
 }
 
+static mode_t mode_of(const char *path) {
+    struct stat st;
+    cr_assert_eq(lstat(path, &st), 0, "%s", path);
+    return st.st_mode & 07777;
+}
+
+Test(file, gets_a_mode_and_keeps_it) {
+    (void)umask(027);
+    cr_assert_eq(file_write_atomic(at("a"), "1", 1), 0);
+    cr_expect_eq(mode_of(at("a")), 0640);
+    cr_assert_eq(chmod(at("a"), 0600), 0);
+    cr_assert_eq(file_write_atomic(at("a"), "2", 1), 0);
+    cr_expect_eq(mode_of(at("a")), 0600);
+    cr_assert_eq(file_write_atomic_as(at("b"), "1", 1, 0644), 0);
+    cr_expect_eq(mode_of(at("b")), 0644);
+    cr_assert_eq(file_write_atomic_as(at("a"), "3", 1, 0644), 0);
+    cr_expect_eq(mode_of(at("a")), 0600);
+}
+
+/* Where others may make files, they could put one in its way. */
+Test(file, no_name_that_others_can_guess_is_written) {
+    char guess[64];
+    cr_assert_eq(file_write_atomic(at("aim"), "aim", 3), 0);
+    (void)snprintf(guess, sizeof guess, "a.%d.tmp", (int)getpid());
+    cr_assert_eq(symlink(at("aim"), at(guess)), 0);
+    cr_assert_eq(file_write_atomic(at("a"), "text", 4), 0);
+    check_text(at("a"), "text");
+    check_text(at("aim"), "aim");
+    cr_expect_eq(kind_of(at("a")), S_IFREG);
+}
+
 Test(file, is_written_anew_or_in_the_place_of_another) {
     cr_assert_eq(file_write_atomic(at("a"), "first", 5), 0);
     check_text(at("a"), "first");
