@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 
@@ -683,6 +684,28 @@ def test_the_folders_of_the_logs(job, tmp_path):
                                               for stream in ("stdout", "stderr"))
     assert (logs / "job7" / "1.1" / host / "0" / "stdout.log").read_text() == "to out\n"
     assert (logs / "job7" / "latest").resolve() == (logs / "job7" / "1.1").resolve()
+
+
+def modes(root):
+    """Of everything below, links apart: {(kind, permissions)}."""
+    return {(stat.S_IFMT(st.st_mode), oct(stat.S_IMODE(st.st_mode))) for st in (p.lstat() for p in root.rglob("*"))
+            if not stat.S_ISLNK(st.st_mode)}
+
+
+@pytest.mark.parametrize("umask", ["000", "077"])
+@pytest.mark.parametrize("words, file, folder", [([], "0o600", "0o700"), (["--log-mode=0640"], "0o640", "0o750")])
+def test_who_may_read_logs_does_not_depend_on_the_umask(job, tmp_path, umask, words, file, folder):
+    """Of the job's folders and files; the folder that was there keeps its mode."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    logs.chmod(0o755)
+    code, _, err = job.run(*words, "--log-dir", logs / "mine", "-r1", "-t2", "--duplicate-stderr-filters=x", "--max-restarts=1",
+                           f"--event-log={logs}/events", *SH, 'umask; umask >&2; exit $((1 - TORCHELASTIC_RESTART_COUNT))',
+                           prefix=("/bin/sh", "-c", f'umask {umask}; exec "$@"', "sh"))
+    assert code == 0, err
+    assert modes(logs) == {(stat.S_IFREG, file), (stat.S_IFDIR, folder)}
+    assert stat.S_IMODE(logs.stat().st_mode) == 0o755
+    assert {p.read_text() for p in logs.rglob("stdout.log")} == {f"0{umask}\n"}, "the workers' own is as it was"
 
 
 def test_logs_of_earlier_generations_stay_and_latest_moves(job, tmp_path):

@@ -211,6 +211,20 @@ static int read_output_spool(struct job_reading *j) {
     return 0;
 }
 
+/* The user always reads and writes; others may read, the group may write, too. */
+static int read_log_mode(struct job_reading *j) {
+    const char *s = job_text(j, RUN_LOG_MODE);
+    uint32_t mode = 0;
+    size_t n = strspn(s, "01234567");
+    for (size_t i = 0; i < n && n <= 4; i++)
+        mode = mode << 3 | (uint32_t)(s[i] - '0');
+    if (s[n] != '\0' || (mode & 0600) != 0600 || (mode & ~0664u) != 0)
+        return job_bad_value(j, RUN_LOG_MODE,
+                             "the octal mode of a file: 0600, 0640, 0660, 0644 or 0664");
+    j->spec->log_mode = mode;
+    return 0;
+}
+
 /* Splits a list at its commas; two of them are a comma in an item. As in torchrun, "" has one item,
  * which is in every line. */
 static char **split_filters(const char *list) {
@@ -266,6 +280,8 @@ static int read_output(struct job_reading *j) {
         r = read_ranks_filter(j);
     if (r == 0)
         r = read_output_spool(j);
+    if (r == 0)
+        r = read_log_mode(j);
     if (r == 0)
         r = read_filters(j);
     if (r < 0)

@@ -206,6 +206,11 @@ static const struct option_def defs[] = {
     {"log-dir", "DIR", ENV | SHORT,
      "Folder for log files: DIR/RUN ID/GENERATION/NODE/RANK/; /dev/null: no files",
      .brief = "folder for log files", .section = "Output", TEXT(log_dir)},
+    {"log-mode", "MODE", ENV | OURS,
+     "Permissions of log files and the event log, in octal: 0640 for a group, 0644 for all; who "
+     "may "
+     "read files may enter their folders",
+     .id = RUN_LOG_MODE, .offer = "0600 0640 0644", .fallback = "0600"},
     {"redirects", "STREAMS", ENV,
      "Write streams of the workers to files: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: "
      "0:3,1:1",

@@ -222,6 +222,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_texts(out, "duplicate_stderr_filters", spec->filters[1]);
     add_number(out, "output_spool", (int64_t)spec->output_spool);
     add_text(out, "event_log", spec->event_log);
+    strbuf_printf(out, "  \"log_mode\": \"%04o\",\n", spec->log_mode);
     add_number(out, "verbose", spec->verbose);
     for (size_t i = 0; i < run_options.n; i++)
         add_field(out, &run_options.defs[i], spec);

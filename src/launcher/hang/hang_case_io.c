@@ -41,6 +41,7 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
         .failed = c->failed,
         .job = c->config.spec->run_id,
         .dir = c->config.dir == NULL ? NULL : c->config.dir(c->config.arg),
+        .log_mode = c->config.spec->log_mode,
         .timeout_ns = c->end_ns > now ? c->end_ns - now : 0,
     };
     int r = hang_compare_new(c->config.loop, &ask, on_compared, c, &c->compare);

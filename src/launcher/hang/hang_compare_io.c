@@ -178,7 +178,8 @@ static bool write_files(int fd, const struct work *k, const char *name, const st
                                        {strbuf_text(json), json->len}};
     _cleanup_(freep) char *path = NULL;
     struct err err = {0};
-    int r = hang_files_write(k->ask->dir, name, &parts[0], &parts[1], &path, &err);
+    int r =
+        hang_files_write(k->ask->dir, name, k->ask->log_mode, &parts[0], &parts[1], &path, &err);
     return send_tail(fd, r, r == 0 ? path : err.text);
 }
 

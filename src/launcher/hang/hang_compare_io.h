@@ -21,6 +21,7 @@ struct hang_compare_ask { /* all borrowed for the call of hang_compare_new() */
     uint32_t failed;
     const char *job;             /* its name, for the files */
     const char *dir;             /* of the run's logs; NULL: no files */
+    uint32_t log_mode;           /* of the files */
     bool wants_text, wants_json; /* what would be in the files is wanted back */
     uint64_t timeout_ns;
 };

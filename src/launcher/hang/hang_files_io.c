@@ -11,6 +11,7 @@
 
 #include "base/text/strbuf.h"
 #include "io/file.h"
+#include "io/own_path.h"
 #include "launcher/logs/logdir_io.h"
 
 #define FOLDER "hangs"
@@ -99,32 +100,35 @@ static void prune(const char *dir, const char *name, uint64_t bytes) {
 
 /* ---- writing ---- */
 
-static int make(const char *path, struct err *err) {
-    if (mkdir(path, 0777) == 0 || errno == EEXIST)
+static int make(const char *path, uint32_t mode, struct err *err) {
+    int r = own_folder_make(path, own_folder_mode(mode));
+    if (r == 0 || r == -EEXIST)
         return 0;
-    return err_set(err, -errno, "can't make the folder %s: %s", path, strerror(errno));
+    return err_set(err, r, "can't make the folder %s: %s", path, strerror(-r));
 }
 
-static int write_one(const char *path, const struct hang_files_text *text, struct err *err) {
-    int r = file_write_atomic(path, text->data, text->len);
+static int write_one(const char *path, uint32_t mode, const struct hang_files_text *text,
+                     struct err *err) {
+    int r = file_write_atomic_as(path, text->data, text->len, mode);
     return r == 0 ? 0 : err_set(err, r, "can't write %s: %s", path, strerror(-r));
 }
 
-int hang_files_write(const char *dir, const char *name, const struct hang_files_text *text,
-                     const struct hang_files_text *json, char **ret_path, struct err *err) {
+int hang_files_write(const char *dir, const char *name, uint32_t mode,
+                     const struct hang_files_text *text, const struct hang_files_text *json,
+                     char **ret_path, struct err *err) {
     _cleanup_(freep) char *all = xasprintf("%s/" FOLDER, dir);
     _cleanup_(freep) char *own = xasprintf("%s/%s", all, name);
     _cleanup_(freep) char *text_path = xasprintf("%s/hang.txt", own);
     _cleanup_(freep) char *json_path = xasprintf("%s/hang.json", own);
-    int r = make(all, err);
+    int r = make(all, mode, err);
     if (r < 0)
         return r;
     prune(all, name, text->len + json->len);
-    r = make(own, err);
+    r = make(own, mode, err);
     if (r == 0)
-        r = write_one(text_path, text, err);
+        r = write_one(text_path, mode, text, err);
     if (r == 0)
-        r = write_one(json_path, json, err);
+        r = write_one(json_path, mode, json, err);
     if (r < 0) {
         (void)rmdir(own); /* if nothing is in it */
         return r;
@@ -148,7 +152,8 @@ static int add_to(const char *path, size_t max, const char *closing, const char 
     strbuf_add_bytes(&all, was, was_len - end_len);
     strbuf_add_bytes(&all, more, len);
     strbuf_add(&all, closing);
-    return write_one(path, &(struct hang_files_text){strbuf_text(&all), all.len}, err);
+    /* the mode is that of the file that is there */
+    return write_one(path, 0600, &(struct hang_files_text){strbuf_text(&all), all.len}, err);
 }
 
 int hang_files_amend(const char *path, const struct hang_files_text *text,

@@ -3,7 +3,8 @@
  *     DIR/hangs/20261124-031038.123-1.1/{hang.txt,hang.json}      time (UTC), generation
  *
  * The oldest are removed, so that there are never more than HANG_FILES_KEPT, with at most
- * HANG_FILES_BYTES. These calls block as long as the file system does. */
+ * HANG_FILES_BYTES. mode: of the files (--log-mode); folders get own_folder_mode() of it. These
+ * calls block as long as the file system does. */
 #pragma once
 
 #include "base/err.h"
@@ -24,7 +25,7 @@ struct hang_files_text {
 };
 /* *ret_path: of hang.txt, malloc'ed. Otherwise an errno, and what was tried, on what; what could be
  * written stays. */
-_must_use_ int hang_files_write(const char *dir, const char *name,
+_must_use_ int hang_files_write(const char *dir, const char *name, uint32_t mode,
                                 const struct hang_files_text *text,
                                 const struct hang_files_text *json, char **ret_path,
                                 struct err *err);

@@ -19,6 +19,7 @@ const struct job_spec job_spec_default = {
     .hang_report_ns = 30 * NS_PER_S,
     .evidence_timeout_ns = 5 * NS_PER_S,
     .max_requeues = 10,
+    .log_mode = 0600,
     .auth = JOB_AUTH_AUTO,
     .contain = JOB_CONTAIN_AUTO,
     .bind_memory = BIND_MEMORY_PREFERRED,

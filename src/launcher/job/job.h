@@ -169,6 +169,8 @@ struct job_spec {
 
     /* where output goes */
     char *log_dir; /* NULL: none; "/dev/null": no files at all */
+    /* of log files and the event log; folders can be entered by who may read */
+    uint32_t log_mode;
     struct std_map redirects, tee;
     char **filters[2]; /* lines of stdout, stderr with one of these texts are written once more,
                           NULL-terminated; NULL: none */

@@ -17,6 +17,10 @@
  * Without --log-dir the same structure is in a private temporary folder (tempdir_io.h). Its owner
  * removes it at the end, unless the report names a file in it.
  *
+ * mode: of files (--log-mode); folders get own_folder_mode() of it, whatever the umask is. Folders
+ * that exist keep theirs. base may be a link, but nothing below it: a folder or link of another
+ * user there counts as another run's.
+ *
  * These calls block as long as the file system does. Returned paths are malloc'ed. */
 #pragma once
 
@@ -32,15 +36,16 @@
 /* True for --log-dir=/dev/null: no files at all. */
 bool logdir_is_null(const char *base);
 
-/* Makes base and everything above it. -ENOTDIR if base is a file; others from the kernel. */
-_must_use_ int logdir_claim_run(const char *base, const char *run_id, uint64_t nonce,
+/* Makes base and everything above it. -ENOTDIR if base is a file; -EPERM if another user may have
+ * put it there (own_path_check()); others from the kernel. */
+_must_use_ int logdir_claim_run(const char *base, const char *run_id, uint64_t nonce, uint32_t mode,
                                 char **ret_run_dir, struct err *err);
 /* generation: "2.3". node: logdir_node_name(). The path is absolute, because workers get paths of
  * files in it and can change their working directory. */
 _must_use_ int logdir_make_generation(const char *run_dir, const char *generation, const char *node,
-                                      char **ret_node_dir, struct err *err);
-_must_use_ int logdir_make_worker(const char *node_dir, uint32_t rank, char **ret_dir,
-                                  struct err *err);
+                                      uint32_t mode, char **ret_node_dir, struct err *err);
+_must_use_ int logdir_make_worker(const char *node_dir, uint32_t rank, uint32_t mode,
+                                  char **ret_dir, struct err *err);
 /* The log file of a stream (0 output, 1 error) in a worker's folder. */
 char *logdir_log_path(const char *dir, int stream);
 /* The file of a stream's filtered lines, in a node's folder. */
@@ -49,7 +54,7 @@ char *logdir_filtered_path(const char *node_dir, int stream);
 _must_use_ int logdir_set_latest(const char *run_dir, const char *generation);
 
 /* Notes in the run's folder that the run is over: nothing more is written there. */
-_must_use_ int logdir_set_ended(const char *run_dir);
+_must_use_ int logdir_set_ended(const char *run_dir, uint32_t mode);
 bool logdir_has_ended(const char *run_dir);
 
 /* Removes a folder and everything in it; symbolic links are removed, not followed. Returns the

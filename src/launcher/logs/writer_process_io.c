@@ -68,10 +68,11 @@ static void report_plain(struct process *p, const struct writer_message *m) {
 
 static int make_node_dir(const struct process *p, uint64_t nonce, char **run_dir,
                          const char *generation, const char *node, char **ret, struct err *err) {
+    const struct job_spec *spec = p->spec;
     int r = 0;
     if (*run_dir == NULL)
-        r = logdir_claim_run(p->spec->log_dir, p->spec->run_id, nonce, run_dir, err);
-    return r < 0 ? r : logdir_make_generation(*run_dir, generation, node, ret, err);
+        r = logdir_claim_run(spec->log_dir, spec->run_id, nonce, spec->log_mode, run_dir, err);
+    return r < 0 ? r : logdir_make_generation(*run_dir, generation, node, spec->log_mode, ret, err);
 }
 
 static void no_file(struct process *p, uint32_t user, const char *why) {
@@ -93,7 +94,7 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
         _cleanup_(freep) char *path = logdir_log_path(dir, k), *why = NULL;
         if ((own & bit) == 0)
             continue;
-        fds[k] = writer_open_log(path, &why);
+        fds[k] = writer_open_log(path, p->spec->log_mode, &why);
         if (fds[k] < 0)
             no_file(p, user, why);
         else
@@ -109,7 +110,7 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
 /* The file of the filtered lines of all workers. It is there even if no line matches. */
 static void make_filtered(struct process *p, uint32_t user, const char *node_dir, int k) {
     _cleanup_(freep) char *path = logdir_filtered_path(node_dir, k), *why = NULL;
-    int fd = writer_open_log(path, &why);
+    int fd = writer_open_log(path, p->spec->log_mode, &why);
     if (fd < 0)
         no_file(p, user, why);
     file_close(&fd);
@@ -128,7 +129,7 @@ static void prepare(struct process *p, const struct writer_message *m, const cha
     }
     for (uint32_t i = 0; r == 0 && i < p->spec->nproc; i++) {
         _cleanup_(freep) char *dir = NULL;
-        r = logdir_make_worker(node_dir, m->index + i, &dir, &err);
+        r = logdir_make_worker(node_dir, m->index + i, p->spec->log_mode, &dir, &err);
         if (r == 0)
             report_files(p, m->user, i, dir);
     }
@@ -186,6 +187,7 @@ static void open_worker(struct process *p) {
     struct writer_worker_config config = {
         .user = m->m.user,
         .index = m->m.index,
+        .log_mode = p->spec->log_mode,
         .flags = m->m.flags,
         .prefix = writer_wire_part(m, 0),
         .paths = {writer_wire_part(m, 1), writer_wire_part(m, 2)},
@@ -267,7 +269,7 @@ static void print(struct process *p) {
 static void finish_files(struct process *p) {
     log_watch_free(TAKE_PTR(p->own_files));
     if (p->ended_dir != NULL) /* without it "muster logs -f" on other machines goes on */
-        (void)!logdir_set_ended(p->ended_dir);
+        (void)!logdir_set_ended(p->ended_dir, p->spec->log_mode);
 }
 
 /* Ends this process when the console has written everything, or may not wait any longer. */

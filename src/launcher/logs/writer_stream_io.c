@@ -9,6 +9,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/own_path.h"
 #include "launcher/logs/linebuf.h"
 #include "launcher/logs/logdir_io.h"
 #include "launcher/logs/logmux_io.h"
@@ -380,11 +381,12 @@ void writer_stderr_tail(const struct writer_worker *w, const char *path, struct 
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-int writer_open_log(const char *path, char **ret_why) {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+int writer_open_log(const char *path, uint32_t mode, char **ret_why) {
+    int fd = own_file_make(path, O_WRONLY | O_APPEND, mode);
     if (fd < 0)
-        *ret_why = xasprintf("can't open the log file %s: %s", path, strerror(errno));
-    return fd;
+        *ret_why = xasprintf("can't open the log file %s: %s", path,
+                             fd == -ELOOP ? "it is a link" : strerror(-fd));
+    return MAX2(fd, -1);
 }
 
 static void open_filtered(struct writer_stream *s, int k,
@@ -400,7 +402,7 @@ static void open_filtered(struct writer_stream *s, int k,
     s->filters = config->filters[k];
     s->prefix = xstrdup(config->prefix);
     s->filtered_path = logdir_filtered_path(dir, k);
-    s->filtered_fd = writer_open_log(s->filtered_path, &why);
+    s->filtered_fd = writer_open_log(s->filtered_path, config->log_mode, &why);
     if (s->filtered_fd < 0)
         w->ops.on_no_file(w->arg, w->user, why);
     linebuf_init(&s->filtered, FILTERED_LINE_MAX, false, on_filtered_piece, s);
@@ -417,7 +419,7 @@ static void open_stream(struct writer_stream *s, const struct writer_worker_conf
     if ((config->flags & (unsigned)WRITER_TO_FILE << k) != 0) {
         s->path = xstrdup(config->paths[k]);
         _cleanup_(freep) char *why = NULL;
-        s->file_fd = writer_open_log(s->path, &why);
+        s->file_fd = writer_open_log(s->path, config->log_mode, &why);
         if (s->file_fd < 0)
             w->ops.on_no_file(w->arg, w->user, why);
         else

@@ -10,6 +10,7 @@ struct writer_worker;
 
 struct writer_worker_config { /* everything is copied; [0] standard output, [1] standard error */
     uint32_t user, index;
+    uint32_t log_mode;
     unsigned flags; /* WRITER_SHOWN, _PREFIXED, _TO_FILE, _KEEP_TAIL of each stream */
     const char *prefix;
     const char *paths[2]; /* of its log files; "": none */
@@ -47,5 +48,6 @@ void writer_worker_exited(struct writer_worker *w);
  * NULL. */
 void writer_stderr_tail(const struct writer_worker *w, const char *path, struct strbuf *ret);
 
-/* Opens a log file for appending; -1, with a clause in *ret_why (malloc'ed). */
-_must_use_ int writer_open_log(const char *path, char **ret_why);
+/* Opens a log file for appending; a new one gets this mode. -1, with a clause in *ret_why
+ * (malloc'ed): also if the path is a link. */
+_must_use_ int writer_open_log(const char *path, uint32_t mode, char **ret_why);

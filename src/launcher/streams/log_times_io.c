@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "io/file.h"
+#include "io/own_path.h"
 
 /* Descriptors are for pipes and logs first. */
 static bool is_scarce(int fd) {
@@ -19,12 +20,13 @@ void log_times_open(struct log_times *t, const char *log_path, int log_fd) {
     if (fstat(log_fd, &st) < 0 || !S_ISREG(st.st_mode))
         return;
     t->at = (uint64_t)st.st_size;
+    t->mode = st.st_mode & 0666;
     t->path = log_times_path(log_path);
 }
 
 static void make(struct log_times *t) {
     _cleanup_(freep) char *path = TAKE_PTR(t->path);
-    t->fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+    t->fd = MAX2(own_file_make(path, O_WRONLY | O_APPEND, t->mode), -1);
     if (t->fd >= 0 && is_scarce(t->fd))
         file_close(&t->fd);
 }

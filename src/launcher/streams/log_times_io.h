@@ -12,9 +12,10 @@
 #include "launcher/streams/log_times.h"
 
 struct log_times {
-    char *path;  /* owned; NULL: the file is open, or no times are written */
-    int fd;      /* -1: it is not open */
-    uint64_t at; /* the size of the log */
+    char *path;    /* owned; NULL: the file is open, or no times are written */
+    int fd;        /* -1: it is not open */
+    uint32_t mode; /* of the log, which the file gets, too */
+    uint64_t at;   /* the size of the log */
     struct log_pace pace;
 };
 

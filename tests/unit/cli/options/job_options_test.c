@@ -302,6 +302,13 @@ Test(job_options, refuses_with_one_line) {
         {"--output-spool=1GG x", "must be a number of bytes"},
         {"--output-spool= x", "must be a number of bytes"},
         {"--output-spool=5T x", "at most 4T"},
+        {"--log-mode=0700 x", "--log-mode=0700: must be the octal mode of a file"},
+        {"--log-mode=0400 x", "must be the octal mode of a file"},
+        {"--log-mode=0666 x", "must be the octal mode of a file"},
+        {"--log-mode=00600 x", "must be the octal mode of a file"},
+        {"--log-mode=0680 x", "must be the octal mode of a file"},
+        {"--log-mode=rw x", "must be the octal mode of a file"},
+        {"--log-mode= x", "must be the octal mode of a file"},
         {"--logs-specs=a x", "--logs-specs=a: must be default; others are plug-ins"},
         {"--numa-binding=node x", "this node has none; --bind=numa binds workers without GPUs"},
         {"--numa-binding=near x", "must be one of"},
@@ -758,6 +765,17 @@ Test(job_options, reads_sizes_with_units) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i].line);
         cr_expect_eq(g.spec.output_spool, cases[i].want, "%s: %lu", cases[i].line, g.spec.output_spool);
+    }
+}
+
+Test(job_options, reads_the_mode_of_logs) {
+    static const struct {
+        const char *line;
+        uint32_t want;
+    } cases[] = {{"x", 0600}, {"--log-mode=0640 x", 0640}, {"--log-mode=644 x", 0644}, {"PET_LOG_MODE=0664 | x", 0664}};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].line);
+        cr_expect_eq(g.spec.log_mode, cases[i].want, "%s: %o", cases[i].line, g.spec.log_mode);
     }
 }
 

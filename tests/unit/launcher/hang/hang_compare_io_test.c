@@ -103,6 +103,7 @@ static void compare(struct hang_compare_ask ask) {
     struct hang_compare *c;
     ask.answers = &answers;
     ask.job = "night";
+    ask.log_mode = 0600;
     if (ask.timeout_ns == 0)
         ask.timeout_ns = LONG_NS;
     cr_assert_eq(hang_compare_new(loop, &ask, on_compared, &calls, &c), 0);

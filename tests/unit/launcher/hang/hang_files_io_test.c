@@ -33,7 +33,7 @@ static char *write_at(uint64_t wall_ns) {
     char *path = NULL;
     struct err err = {0};
     hang_files_name(wall_ns, (struct generation){1, 2}, name);
-    cr_assert_eq(hang_files_write(dir, name, &text, &json, &path, &err), 0, "%s", err.text);
+    cr_assert_eq(hang_files_write(dir, name, 0600, &text, &json, &path, &err), 0, "%s", err.text);
     return path;
 }
 
@@ -73,6 +73,27 @@ Test(hang_files_io, both_files_are_written) {
     cr_assert_str_eq(got, "words\n");
     cr_assert_eq(file_read_text(beside, 100, &more, &len), 0);
     cr_assert_str_eq(more, "{}");
+}
+
+static mode_t mode_of(const char *path) {
+    struct stat st;
+    cr_assert_eq(stat(path, &st), 0, "%s", path);
+    return st.st_mode & 07777;
+}
+
+Test(hang_files_io, modes_are_as_asked_whatever_the_umask_is) {
+    char name[HANG_FILES_NAME_MAX];
+    _cleanup_(freep) char *path = NULL;
+    struct err err = {0};
+    (void)umask(077);
+    hang_files_name(WALL_NS, (struct generation){1, 2}, name);
+    cr_assert_eq(hang_files_write(dir, name, 0644, &text, &json, &path, &err), 0, "%s", err.text);
+    _cleanup_(freep) char *own = xasprintf("%s/%s", all, name);
+    cr_expect_eq(mode_of(path), 0644);
+    cr_expect_eq(mode_of(own), 0755);
+    cr_expect_eq(mode_of(all), 0755);
+    cr_assert_eq(hang_files_amend(path, &text, &(struct hang_files_text){",", 1}, &err), 0, "%s", err.text);
+    cr_expect_eq(mode_of(path), 0644, "what is added changes nothing");
 }
 
 Test(hang_files_io, the_oldest_are_removed_and_nothing_else) {
@@ -122,7 +143,7 @@ Test(hang_files_io, an_error_says_what_was_tried) {
     int fd = open(all, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     cr_assert_geq(fd, 0);
     (void)close(fd);
-    cr_assert_eq(hang_files_write(dir, "20261124-031038.000-1.2", &text, &json, &path, &err), -ENOTDIR);
+    cr_assert_eq(hang_files_write(dir, "20261124-031038.000-1.2", 0600, &text, &json, &path, &err), -ENOTDIR);
     cr_assert_not_null(strstr(err.text, "can't make the folder "), "%s", err.text);
     cr_assert_not_null(strstr(err.text, all));
     cr_assert_null(path);
@@ -136,7 +157,7 @@ Test(hang_files_io, what_comes_later_is_added) {
     size_t len;
     struct err err = {0};
     hang_files_name(WALL_NS, (struct generation){1, 2}, name);
-    cr_assert_eq(hang_files_write(dir, name, &text, &object, &path, &err), 0, "%s", err.text);
+    cr_assert_eq(hang_files_write(dir, name, 0600, &text, &object, &path, &err), 0, "%s", err.text);
     cr_assert_eq(hang_files_amend(path, &more, &member, &err), 0, "%s", err.text);
     _cleanup_(freep) char *json_path = xasprintf("%s/%s/hang.json", all, name);
     cr_assert_eq(file_read_text(path, 100, &now, &len), 0);

@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -75,6 +76,7 @@ static void setup(struct fixture *f) {
     cr_assert_eq(console_new(f->loop, f->out[1], f->err[1], &f->console), 0);
     log_set_sink(console_log_sink, f->console);
     f->spec.nproc = WORKERS;
+    f->spec.log_mode = 0600;
     cr_assert_eq(writer_new(f->loop, f->console, &f->spec, on_pid, f, &f->writer), 0);
     struct logmux_ops ops = {on_drained, on_no_file, on_last_output};
     cr_assert_eq(logmux_new(f->loop, f->writer, WORKERS, NULL, &ops, f, &f->mux), 0);
@@ -415,7 +417,9 @@ Test(logmux_io, a_full_disk_is_told_once_and_the_console_goes_on) {
     setup(&f);
     char path[64];
     (void)snprintf(path, sizeof path, "%s/stdout.log", f.dir);
-    cr_assert_eq(symlink("/dev/full", path), 0);
+    /* no file of this process, and so of the writer, can have a byte */
+    (void)signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY}), 0);
     open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
     say(&f, 0, 0, "one\n");
     wait_shown(&f, 0, "one");
@@ -424,11 +428,28 @@ Test(logmux_io, a_full_disk_is_told_once_and_the_console_goes_on) {
     EXPECT_SHOWN(&f, 0, "[default0]:one\n[default0]:two\n");
     char want[512];
     (void)snprintf(want, sizeof want,
-                   "muster: warning: can't write to %s: No space left on device; the job goes on "
+                   "muster: warning: can't write to %s: File too large; the job goes on "
                    "without that part of the log\n"
                    "muster: warning: %s lacks 8 bytes that could not be written\n",
                    path, path);
     EXPECT_SHOWN(&f, 1, want);
+    fini(&f);
+}
+
+Test(logmux_io, a_log_that_is_a_link_is_not_written) {
+    struct fixture f;
+    setup(&f);
+    char path[64], aim[64], want[128];
+    (void)snprintf(path, sizeof path, "%s/stdout.log", f.dir);
+    (void)snprintf(aim, sizeof aim, "%s/aim", f.dir);
+    cr_assert_eq(symlink(aim, path), 0);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
+    say(&f, 0, 0, "one\n");
+    end(&f, 0);
+    (void)snprintf(want, sizeof want, "can't open the log file %s: it is a link", path);
+    cr_expect_str_eq(f.no_file, want);
+    EXPECT_SHOWN(&f, 0, "[default0]:one\n");
+    cr_expect_eq(access(aim, F_OK), -1);
     fini(&f);
 }
 

@@ -126,7 +126,7 @@ static pid_t make_in_child(char path[256]) {
         char *dir = NULL, *node = NULL;
         int claim;
         if (tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL) == 0 &&
-            logdir_make_generation(dir, "1.1", "n", &node, NULL) == 0)
+            logdir_make_generation(dir, "1.1", "n", 0600, &node, NULL) == 0)
             (void)!write(fds[1], dir, strlen(dir) + 1);
         for (;;)
             (void)pause();
