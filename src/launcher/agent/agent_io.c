@@ -445,8 +445,9 @@ static int set_up(struct agent *a) {
     if (r < 0)
         return r;
     struct err err = {0};
-    r = events_new(a->config.spec->event_log, a->config.spec->run_id, a->host, a->console,
-                   &a->events, &err);
+    const struct job_spec *spec = a->config.spec;
+    r = events_new(spec->event_log, spec->log_mode, spec->run_id, a->host, a->console, &a->events,
+                   &err);
     if (r < 0) {
         log_error("%s", err.text);
         a->failed_early = a->wrong_usage = true;

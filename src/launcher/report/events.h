@@ -30,10 +30,10 @@ void events_line(const struct events_origin *origin, const struct timeline_entry
 
 struct events; /* events_io.c */
 
-/* Opens `path` for appending; "-" is standard error, through the console (borrowed; it must not be
- * NULL then). Texts are copied. path NULL: *ret is NULL, which the calls below accept. Returns 0 or
- * a negative errno with a sentence. */
-_must_use_ int events_new(const char *path, const char *run_id, const char *host,
+/* Opens `path` for appending, as own_path_open() does; a new file gets this mode. "-" is standard
+ * error, through the console (borrowed; it must not be NULL then). Texts are copied. path NULL:
+ * *ret is NULL, which the calls below accept. Returns 0 or a negative errno with a sentence. */
+_must_use_ int events_new(const char *path, uint32_t mode, const char *run_id, const char *host,
                           struct console *console, struct events **ret, struct err *err);
 /* Writes one line, and never waits: what can't be written at once (a full disk, a pipe that is not
  * read) is lost, reported once, and counted in the next line that can be written. */

@@ -6,6 +6,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/own_path.h"
 #include "launcher/logs/console_io.h"
 #include "launcher/report/events.h"
 
@@ -20,20 +21,21 @@ struct events {
 };
 
 /* O_NONBLOCK is for pipes; it has no effect on files. */
-static int open_log(const char *path, int *ret_fd, struct err *err) {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0644);
-    if (fd < 0 && errno == ENXIO)
+static int open_log(const char *path, uint32_t mode, int *ret_fd, struct err *err) {
+    struct err why = {0};
+    int fd = own_path_open(path, O_WRONLY | O_APPEND | O_NOCTTY | O_NONBLOCK, mode, &why);
+    if (fd == -ENXIO)
         return err_set(err, -ENXIO,
                        "--event-log=%s: nobody reads from this pipe; start its reader first", path);
     if (fd < 0)
-        return err_set(err, -errno, "--event-log=%s: can't open the file for appending: %s", path,
-                       strerror(errno));
+        return err_set(err, fd, "--event-log=%s: can't open the file for appending: %s", path,
+                       why.code != 0 ? why.text : strerror(-fd));
     *ret_fd = fd;
     return 0;
 }
 
-int events_new(const char *path, const char *run_id, const char *host, struct console *console,
-               struct events **ret, struct err *err) {
+int events_new(const char *path, uint32_t mode, const char *run_id, const char *host,
+               struct console *console, struct events **ret, struct err *err) {
     int fd = -1;
     if (path == NULL) {
         *ret = NULL;
@@ -42,7 +44,7 @@ int events_new(const char *path, const char *run_id, const char *host, struct co
     bool to_console = strcmp(path, "-") == 0;
     assert(!to_console || console != NULL);
     if (!to_console) {
-        int r = open_log(path, &fd, err);
+        int r = open_log(path, mode, &fd, err);
         if (r < 0)
             return r;
     }

@@ -43,7 +43,7 @@ static void fixture_fini(struct fixture *f) {
 static struct events *open_events(const char *path, struct console *console) {
     struct events *e = NULL;
     struct err err = {0};
-    cr_assert_eq(events_new(path, "job7", "node1", console, &e, &err), 0, "%s", err.text);
+    cr_assert_eq(events_new(path, 0600, "job7", "node1", console, &e, &err), 0, "%s", err.text);
     return e;
 }
 
@@ -105,17 +105,52 @@ Test(events_io, a_note_of_the_past_has_the_time_of_then) {
 
 Test(events_io, without_a_file_nothing_is_written) {
     struct events *e = (void *)&e;
-    cr_assert_eq(events_new(NULL, "j", "h", NULL, &e, NULL), 0);
+    cr_assert_eq(events_new(NULL, 0600, "j", "h", NULL, &e, NULL), 0);
     cr_assert_null(e);
     add_entry(e, TIMELINE_LEADS);
     cr_expect_eq(events_lost(e), 0);
     events_free(e);
 }
 
+Test(events_io, a_new_file_is_private) {
+    struct fixture f;
+    struct stat st;
+    fixture_init(&f);
+    (void)umask(0);
+    events_free(open_events(f.path, NULL));
+    cr_assert_eq(stat(f.path, &st), 0);
+    cr_expect_eq(st.st_mode & 07777, 0600);
+    fixture_fini(&f);
+}
+
+/* What protects from that in the kernel can be switched off. */
+Test(events_io, a_link_of_another_user_is_not_followed) {
+    struct fixture f;
+    struct events *e = NULL;
+    struct err err = {0};
+    fixture_init(&f);
+    _cleanup_(freep) char *shared = xasprintf("%s/shared", f.dir), *link = xasprintf("%s/link", shared);
+    cr_assert_eq(mkdir(shared, 0700), 0);
+    cr_assert_eq(chmod(shared, 01777), 0);
+    cr_assert_eq(symlink(f.path, link), 0);
+    bool strange = lchown(link, 4321, (gid_t)-1) == 0;
+    int r = strange ? events_new(link, 0600, "j", "h", NULL, &e, &err) : 0;
+    events_free(e);
+    bool made = access(f.path, F_OK) == 0;
+    (void)unlink(link);
+    (void)rmdir(shared);
+    fixture_fini(&f);
+    if (!strange)
+        cr_skip_test("only root can give files to another user");
+    cr_expect_eq(r, -EPERM);
+    cr_expect_not(made);
+    cr_expect_not_null(strstr(err.text, "/link belongs to another user (uid 4321)"), "%s", err.text);
+}
+
 Test(events_io, says_which_file_it_cannot_open) {
     struct events *e = NULL;
     struct err err = {0};
-    cr_assert_eq(events_new("/no/such/folder/log", "j", "h", NULL, &e, &err), -ENOENT);
+    cr_assert_eq(events_new("/no/such/folder/log", 0600, "j", "h", NULL, &e, &err), -ENOENT);
     cr_expect_not_null(strstr(err.text, "--event-log=/no/such/folder/log: "), "%s", err.text);
     cr_expect_null(e);
 }
@@ -165,7 +200,7 @@ Test(events_io, a_pipe_that_nobody_reads_does_not_hold_it_up) {
     cr_assert_eq(mkfifo(f.path, 0600), 0);
     struct events *e = NULL;
     struct err err = {0};
-    cr_assert_eq(events_new(f.path, "j", "h", NULL, &e, &err), -ENXIO);
+    cr_assert_eq(events_new(f.path, 0600, "j", "h", NULL, &e, &err), -ENXIO);
     cr_expect_not_null(strstr(err.text, "start its reader first"));
     int reader = open(f.path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     e = open_events(f.path, NULL);
