@@ -118,6 +118,7 @@ build_portable() {
     inside strip -o /root/muster /root/build/src/cli/muster
     inside strip -o /root/c-digits /root/build/examples/c-digits
     "$here/needs.py" "$chroot/root/muster" --at-most 2.31
+    "$root/tests/lint/hardening_check.py" readelf "$chroot/root/muster" --fortified >"$cache/hardening.log" || fail "$(cat "$cache/hardening.log")"
     install -m 755 "$chroot/root/muster" "$out/$name"
     install -m 755 "$chroot/root/c-digits" "$out/c-digits"
     licences >"$out/muster-$version-licences.txt"
