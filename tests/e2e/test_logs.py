@@ -1,9 +1,12 @@
 """`muster logs`: the logs of real runs, and of folders that are made up."""
 import os
+import pathlib
 import re
+import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 
 import pytest
 from harness import MUSTER, Agent, free_port
@@ -239,3 +242,26 @@ def test_what_happens_to_files_while_it_follows(job, tmp_path):
         expect("[1]:b1", "[0]:new", "[0]:50%\r100%", "[0]:unfini", "-- 1.2 --", "[2]:c1")
     logs.signal(signal.SIGINT)
     assert logs.wait() == 130
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run muster as another user")
+def test_logs_that_another_user_may_not_read(job):
+    """They are there, and what would let others read them is said."""
+    with tempfile.TemporaryDirectory(prefix="muster-logs-") as place:  # pytest's own folders are closed to others
+        logs = pathlib.Path(place, "logs")
+        os.chmod(place, 0o755)
+        logs.mkdir()
+        shutil.copy(MUSTER, f"{place}/muster")
+        for name, mode in (("mine", 0o700), ("open", 0o755)):
+            put(logs / name, "1.1", "h", 0, "stdout", [(None, "hello\n")])
+            (logs / name / ".muster-run").touch()
+            (logs / name).chmod(mode)
+        def other(*words):
+            stranger = ["setpriv", "--reuid=4321", "--regid=4321", "--clear-groups"]
+            done = subprocess.run([*stranger, f"{place}/muster", "logs", f"--log-dir={logs}", *words], capture_output=True,
+                                  text=True, env={"MUSTER_RUN_DIR": f"{place}/run"})
+            return done.returncode, done.stdout + done.stderr
+        assert other("open")[0] == 0 and "hello" in other("open")[1]
+        assert other("mine") == (1, f'muster: error: {logs} holds no logs of a run "mine" that you may read; muster run '
+                                    "--log-mode=0644 lets other users read them\n")
+        assert other("x") == (1, f'muster: error: {logs} holds no logs of a run "x"\n')

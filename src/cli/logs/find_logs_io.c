@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/logs/log_tree_io.h"
 #include "launcher/logs/logdir_io.h"
@@ -50,6 +51,7 @@ struct newest {
     const char *name; /* which runs count: those whose name begins so; NULL: all */
     struct logs_found *found;
     struct timespec at;
+    bool closed; /* there is a folder of that name that this user can't read */
 };
 
 static bool look_at_run(void *arg, const char *path, const char *name) {
@@ -57,6 +59,7 @@ static bool look_at_run(void *arg, const char *path, const char *name) {
     struct stat st;
     if (s->name != NULL && strncmp(name, s->name, strlen(s->name)) != 0)
         return true;
+    s->closed = s->closed || (access(path, R_OK | X_OK) < 0 && errno == EACCES);
     if (log_folder_kind(path) != LOG_FOLDER_RUN || stat(path, &st) < 0)
         return true;
     add_other(s->found, name);
@@ -70,6 +73,11 @@ static bool look_at_run(void *arg, const char *path, const char *name) {
     return true;
 }
 
+static const char *closed_text(const struct newest *s) {
+    return s->closed ? " that you may read; muster run --log-mode=0644 lets other users read them"
+                     : "";
+}
+
 /* The newest run in a folder with several. */
 static int find_newest_in(const char *dir, struct logs_found *ret, struct err *err) {
     struct newest s = {.found = ret};
@@ -77,7 +85,7 @@ static int find_newest_in(const char *dir, struct logs_found *ret, struct err *e
     if (r < 0)
         return err_set(err, r, "can't read the folder %.2000s: %s", dir, strerror(-r));
     if (ret->dir == NULL)
-        return err_set(err, -ENOENT, "%.2000s holds no logs of a run", dir);
+        return err_set(err, -ENOENT, "%.2000s holds no logs of a run%s", dir, closed_text(&s));
     return 0;
 }
 
@@ -96,9 +104,9 @@ static int find_in(const char *dir, const char *run, struct logs_found *ret, str
         return err_set(err, r, "can't read the folder %.2000s: %s", dir, strerror(-r));
     if (ret->n_others > 1)
         return err_set(err, -EEXIST, "several runs in %.2000s begin with \"%.200s\":", dir, run);
-    return ret->dir != NULL
-               ? 0
-               : err_set(err, -ENOENT, "%.2000s holds no logs of a run \"%.200s\"", dir, run);
+    return ret->dir != NULL ? 0
+                            : err_set(err, -ENOENT, "%.2000s holds no logs of a run \"%.200s\"%s",
+                                      dir, run, closed_text(&s));
 }
 
 static int find_folder(const char *path, struct logs_found *ret, struct err *err) {
