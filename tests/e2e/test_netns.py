@@ -141,3 +141,65 @@ def test_a_nodes_own_listener_leaves_the_endpoints_port_alone(job, port):
         for agent in both:
             code, _, err = agent.finish()
             assert code == 0, err
+
+
+def listeners(hosts, n):
+    """The ports at which somebody listens on host n: of all addresses, and of one."""
+    text = subprocess.run([*hosts.enter(n), "cat", "/proc/net/tcp", "/proc/net/tcp6"], check=True, capture_output=True,
+                          text=True).stdout
+    ends = [row.split()[1].split(":") for row in text.splitlines() if row.split()[3] == "0A"]
+    return [{int(port, 16) for address, port in ends if (set(address) == {"0"}) == every} for every in (True, False)]
+
+
+def is_served(hosts, n, at, port):
+    """Whether a connection from host n stays open before it has sent anything; None: it is refused."""
+    code = ("import socket, sys\n"
+            f"try: s = socket.create_connection(({at!r}, {port}), 5)\n"
+            "except ConnectionRefusedError: sys.exit(2)\n"
+            "s.settimeout(1)\n"
+            "try: s.recv(1)\n"
+            "except TimeoutError: sys.exit(0)\n"
+            "sys.exit(1)\n")
+    return {0: True, 1: False, 2: None}[subprocess.run([*hosts.enter(n), "/usr/bin/python3", "-c", code]).returncode]
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["address", "name"])
+def test_agents_talk_only_at_the_addresses_that_the_job_uses(job, named):
+    """Two hosts and a stranger have a second network. An endpoint that is a name can be any address of its host."""
+    with hosts_or_skip(3, names=named) as hosts:
+        for n in range(3):
+            subprocess.run([*hosts.enter(n), "ip", "addr", "add", f"10.99.0.{n + 1}/24", "dev", "eth0"], check=True)
+        where = "host1:29400" if named else endpoint(hosts)
+        running = [job.agent(f"h{n}", "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={where}", "--rdzv-id=net",
+                             "--no-python", job.worker, "start", "env=MASTER_ADDR", "go", prefix=hosts.enter(n)) for n in (0, 1)]
+        job.events.wait("start", 2, world=2)
+        (leads, leads_one), (joins, joins_one) = listeners(hosts, 0), listeners(hosts, 1)
+        assert (29400 in leads, 29400 in leads_one) == (named, not named)
+        port, = leads - {29400}
+        assert len(joins) == 1 and not joins_one and len(leads_one - {29400}) == 1, "the store is at one address"
+        assert is_served(hosts, 2, hosts.address(0), port) and is_served(hosts, 2, hosts.address(1), *joins)
+        assert is_served(hosts, 2, "fd88::2", *joins), "its neighbour may try this one, too"
+        assert not is_served(hosts, 2, "10.99.0.2", *joins)
+        assert is_served(hosts, 2, "10.99.0.1", port) == named
+        assert is_served(hosts, 2, "10.99.0.1", 29400) == (named or None)
+        for address in ("127.0.0.1", "10.99.0.2", hosts.address(1)):
+            assert is_served(hosts, 1, address, *joins), "from its own machine"
+        job.go()
+        for agent in running:
+            assert agent.wait() == 0, agent.said()
+
+
+@pytest.mark.parametrize("words", [["--standalone"], [], ["--nnodes=1", "--master-port=29555"],
+                                   ["--nnodes=1", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:29400"]])
+def test_a_job_of_one_node_listens_on_loopback_only(job, words):
+    with hosts_or_skip(1) as hosts:
+        agent = job.agent("h0", *words, "--no-python", job.worker, "start", "go", prefix=hosts.enter(0))
+        job.events.wait("start", 1)
+        anywhere, _ = listeners(hosts, 0)
+        assert not anywhere
+        text = subprocess.run([*hosts.enter(0), "cat", "/proc/net/tcp", "/proc/net/tcp6"], check=True, capture_output=True,
+                              text=True).stdout
+        ends = {row.split()[1].split(":")[0] for row in text.splitlines() if row.split()[3] == "0A"}
+        assert ends <= {"0100007F", "00000000000000000000000001000000"}, ends
+        job.go()
+        assert agent.wait() == 0, agent.said()

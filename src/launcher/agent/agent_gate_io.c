@@ -1,3 +1,6 @@
+#include <stdio.h>
+#include <string.h>
+
 #include "base/text/log.h"
 #include "launcher/agent/agent_priv.h"
 
@@ -15,4 +18,31 @@ void agent_make_gate(struct agent *a) {
              "this machine's kernel does not say whose connections they are (%s): all its users "
              "can talk to this job; with --auth=none muster doesn't ask",
              err.text);
+}
+
+/* Literal addresses, separated by commas. */
+static void choose_each(struct agent *a, const char *list) {
+    char text[ADDR_TEXT_MAX];
+    struct addr at;
+    for (size_t len; *list != '\0'; list += len + (list[len] == ',')) {
+        len = strcspn(list, ",");
+        (void)snprintf(text, sizeof text, "%.*s", (int)len, list);
+        if (addr_from_literal(text, a->node_port, &at) == 0)
+            rdzv_listener_choose(a->listener, &at);
+    }
+}
+
+void agent_choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info) {
+    struct addr at = *local, given;
+    if (a->arbiter != NULL || at.len == 0 || addr_is_loopback(&at))
+        return;
+    addr_set_port(&at, a->node_port);
+    rdzv_listener_choose(a->listener, &at);
+    if (a->config.spec->local_addr != NULL &&
+        leading_local_addr(a->config.spec->local_addr, &given)) {
+        addr_set_port(&given, a->node_port);
+        rdzv_listener_choose(a->listener, &given);
+    }
+    for (size_t i = 0; i < RDZV_NETS_MAX; i++)
+        choose_each(a, info->nets[i].addrs);
 }

@@ -107,9 +107,11 @@ static bool joining(void *arg, const struct addr *leader, const struct addr *loc
                     struct node_info *info) {
     struct agent *a = arg;
     char text[ADDR_TEXT_MAX];
-    (void)local;
     bool far = agent_leader_text(a, leader, text);
-    return preflight_joining(a->preflight, far ? text : NULL, info);
+    bool known = preflight_joining(a->preflight, far ? text : NULL, info);
+    if (known)
+        agent_choose_addrs(a, local, info);
+    return known;
 }
 
 static void prepare(void *arg, struct generation g, const struct form *form) {

@@ -155,6 +155,11 @@ bool agent_leads(const struct agent *a);
 
 /* Needs the listening socket. If there can be no gate, that is said. */
 void agent_make_gate(struct agent *a);
+/* This node sends JOIN from this address (len 0: not known), with these interfaces: from now on its
+ * own port is for those who come to one of them. Not with an arbiter, where others learn all
+ * addresses of this node, nor where the leader is known by a name, which can be that of any of its
+ * addresses. */
+void agent_choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info);
 
 /* ---- agent_exit_io.c ---- */
 

@@ -69,7 +69,9 @@ bool leading_port_taken(const char *setting, const struct addr *at, struct err *
 }
 
 /* Listens at the port that the user chose for the workers' store. It stays open: the next
- * generation's store opens before the last one is closed. */
+ * generation's store opens before the last one is closed. On every address, unless the user named
+ * one: workers of a group of this node alone come over loopback, others by the endpoint's address,
+ * and programs with a MASTER_ADDR of their own by any name of this node. */
 static int listen_for_store(struct leading *l, struct err *err) {
     const struct job_spec *spec = l->config.spec;
     bool alone = spec->rdzv.max_nodes == 1 ||

@@ -49,8 +49,9 @@ static int listen_beside(const struct addr *at, const struct job_spec *spec, int
     return r;
 }
 
-/* The node's own listening socket: it accepts only this machine if the job can't leave it, and
- * otherwise all nodes. */
+/* The node's own listening socket: only of this machine if the job can't leave it, else of all
+ * addresses. By which ones the leader and the neighbours will come is known only when this node
+ * joins: from then on rdzv_listener_choose() leaves those. */
 static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct err *err) {
     struct addr at;
     int r;

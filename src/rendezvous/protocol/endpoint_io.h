@@ -12,8 +12,9 @@
 bool endpoint_is_here(int is_host, const char *host, const struct addr *addrs, size_t n);
 
 /* Where the endpoint's socket is bound: the literal address itself when it is this machine's;
- * 127.0.0.1 for "localhost"; every interface ([::], dual stack) for other names, and for a literal
- * that is not an address of this machine (is_host=1 behind a load balancer or a NAT). */
+ * 127.0.0.1 for "localhost"; every interface ([::], dual stack) for other names, which other nodes
+ * may know by another address of this machine than it does itself, and for a literal that is not an
+ * address of this machine (is_host=1 behind a load balancer or a NAT). */
 void endpoint_bind_addr(const char *host, uint16_t port, struct addr *ret);
 
 /* Binds and listens there. -EADDRINUSE: another process uses the address. With is_host 1 the user

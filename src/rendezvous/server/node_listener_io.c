@@ -195,9 +195,33 @@ static void on_first_bytes(void *arg, int fd, unsigned events) {
         conn_free(listener_take(c));
 }
 
+static bool is_chosen(const struct rdzv_listener *l, const struct addr *at) {
+    for (size_t i = 0; i < l->n_chosen; i++)
+        if (addr_same_host(&l->chosen[i], at))
+            return true;
+    return false;
+}
+
+/* Whether it came to an address at which the job uses this port, or from this machine. */
+static bool is_at_chosen(const struct rdzv_listener *l, int fd, const struct addr *peer) {
+    struct addr at;
+    if (l->n_chosen == 0 || l->n_chosen > RDZV_CHOSEN_MAX || addr_of_socket(fd, &at) < 0 ||
+        addr_port(&at) != addr_port(&l->chosen[0]))
+        return true;
+    return is_chosen(l, &at) || addr_is_loopback(&at) || addr_same_host(&at, peer);
+}
+
+void rdzv_listener_choose(struct rdzv_listener *l, const struct addr *at) {
+    if (is_chosen(l, at) || l->n_chosen > RDZV_CHOSEN_MAX)
+        return;
+    if (l->n_chosen < RDZV_CHOSEN_MAX)
+        l->chosen[l->n_chosen] = *at;
+    l->n_chosen++;
+}
+
 static void on_accept(void *arg, int fd, const struct addr *peer) {
     struct rdzv_listener *l = arg;
-    if (!peer_gate_admits(l->config.gate, fd, peer)) {
+    if (!is_at_chosen(l, fd, peer) || !peer_gate_admits(l->config.gate, fd, peer)) {
         (void)close(fd);
         return;
     }

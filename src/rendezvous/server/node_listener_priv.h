@@ -26,7 +26,9 @@ struct rdzv_listener {
     uint32_t leader_epoch;
     struct listener *sockets[LISTENER_SOCKETS_MAX];
     size_t n_sockets;
-    struct list silent;  /* struct joiner that has sent nothing, oldest first */
+    struct addr chosen[RDZV_CHOSEN_MAX]; /* rdzv_listener_choose() */
+    size_t n_chosen;                     /* 0: all are; more than there is room for: the same */
+    struct list silent;                  /* struct joiner that has sent nothing, oldest first */
     struct list pending; /* struct joiner without a first message, in order of its first bytes */
     struct source sources[LISTENER_SOURCES]; /* of these two */
     uint64_t source_seed;

@@ -78,6 +78,14 @@ _must_use_ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_c
 /* Adds a listening socket; at most 4. Takes ownership of it, also on failure. Returns 0 or a
  * negative errno. */
 _must_use_ int rdzv_listener_add(struct rdzv_listener *l, int fd);
+/* This is an address, with the port of one of the sockets, at which the job uses it: connections to
+ * that port at an address that was not named are closed unread from now on, so that nobody of
+ * another network talks to this agent. Those from this machine are served all the same. At most
+ * RDZV_CHOSEN_MAX addresses: with more, all are served. The socket itself listens at every address,
+ * because it is older than what this knows, and must be the only one: a port that refuses is taken
+ * as proof that no process of the node is left. */
+#define RDZV_CHOSEN_MAX 16
+void rdzv_listener_choose(struct rdzv_listener *l, const struct addr *at);
 /* From now on JOINs go to this server (borrowed; NULL: they are refused). Parked nodes go to it at
  * once, in the order in which they came. */
 void rdzv_listener_serve(struct rdzv_listener *l, struct rdzv_server *server);
