@@ -41,7 +41,7 @@ step() { # NAME COMMAND...: in $work/NAME, with its output in a log that is show
 build_openssl() {
     fetch openssl
     step openssl ./config --prefix="$prefix" --libdir=lib --openssldir=/etc/ssl no-shared no-tests no-legacy no-module \
-        no-engine no-comp no-ssl3 no-tls1 no-tls1_1 no-dtls no-srp no-psk no-cms no-ct no-ts no-cmp no-idea no-camellia \
+        no-engine no-comp no-ssl3 no-tls1 no-tls1_1 no-dtls no-srp no-cms no-ct no-ts no-cmp no-idea no-camellia \
         no-seed no-aria no-bf no-cast no-des no-rc2 no-rc4 no-md4 no-mdc2 no-rmd160 no-whirlpool no-sm2 no-sm3 no-sm4 \
         no-siphash no-gost no-uplink no-afalgeng "$flags"
     step openssl make -j"$jobs" build_libs
