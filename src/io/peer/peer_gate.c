@@ -28,8 +28,6 @@ struct peer_gate {
     bool told_closed, told_more;
 };
 
-enum peer_gate_verdict { ADMITTED, OF_ANOTHER_USER, CLOSED };
-
 /* ---- questions ---- */
 
 static _must_use_ int open_netlink(int protocol) {
@@ -115,21 +113,34 @@ static bool is_of_this_machine(struct peer_gate *g, const struct addr *peer) {
 
 /* ---- the rule ---- */
 
-static enum peer_gate_verdict judge_socket(const struct peer_gate *g,
-                                           const struct peer_socket *socket) {
+static enum peer_place judge_socket(const struct peer_gate *g, const struct peer_socket *socket) {
     if (socket->state != PEER_SOCKET_ESTABLISHED || socket->inode == 0)
-        return CLOSED; /* it had an owner, who isn't known any more */
-    return socket->uid == g->own || socket->uid == 0 ? ADMITTED : OF_ANOTHER_USER;
+        return PEER_CLOSED; /* it had an owner, who isn't known any more */
+    return socket->uid == g->own || socket->uid == 0 ? PEER_OURS : PEER_OTHER_USER;
 }
 
-static enum peer_gate_verdict judge(struct peer_gate *g, const struct addr *own,
-                                    const struct addr *peer, struct peer_socket *socket) {
+static enum peer_place judge(struct peer_gate *g, const struct addr *own, const struct addr *peer,
+                             struct peer_socket *socket) {
     int r = ask_socket(g, peer, own, socket);
     if (r == 0)
         return judge_socket(g, socket);
     /* Of this machine, and its socket is gone: it was reset. (Or the kernel failed to answer.) */
     bool near = addr_is_loopback(peer) || addr_same_host(peer, own) || is_of_this_machine(g, peer);
-    return near ? CLOSED : ADMITTED;
+    return near ? PEER_CLOSED : PEER_ELSEWHERE;
+}
+
+enum peer_place peer_gate_place(struct peer_gate *g, int fd, const struct addr *peer,
+                                uid_t *ret_uid) {
+    struct addr own;
+    struct peer_socket socket = {0};
+    if (g == NULL)
+        return PEER_ELSEWHERE;
+    if (addr_of_socket(fd, &own) < 0)
+        return PEER_CLOSED;
+    enum peer_place place = judge(g, &own, peer, &socket);
+    if (place == PEER_OTHER_USER && ret_uid != NULL)
+        *ret_uid = socket.uid;
+    return place;
 }
 
 /* ---- what is told ---- */
@@ -185,14 +196,14 @@ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer) {
     if (g == NULL)
         return true;
     int r = addr_of_socket(fd, &own);
-    enum peer_gate_verdict v = r == 0 ? judge(g, &own, peer, &socket) : CLOSED;
-    if (v == ADMITTED)
+    enum peer_place place = r == 0 ? judge(g, &own, peer, &socket) : PEER_CLOSED;
+    if (place == PEER_OURS || place == PEER_ELSEWHERE)
         return true;
     g->refused++;
     if (g->fn == NULL || r < 0)
         return false;
     addr_to_text(&own, where);
-    if (v == OF_ANOTHER_USER)
+    if (place == PEER_OTHER_USER)
         tell_user(g, socket.uid, where);
     else
         tell_closed(g, fd, where);

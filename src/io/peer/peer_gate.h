@@ -10,11 +10,15 @@
  * this machine can come with an address that is not one of this machine's. What connects two
  * sockets for others (a proxy, address translation within the machine) is judged itself.
  *
+ * A caller asks about the other end in the same way, peer_gate_place(), once the first bytes have
+ * come from there: a socket that waits to be accepted has no owner yet.
+ *
  * In a user namespace, users without a number there are all one user to the kernel's answers: a
  * program that is that user itself gets no gate. */
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "io/net/addr.h"
@@ -36,5 +40,17 @@ _must_use_ int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, stru
 void peer_gate_free(struct peer_gate *g);
 /* Whether this accepted connection may be served. A NULL gate admits everybody. */
 _must_use_ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer);
+
+enum peer_place {
+    PEER_OURS = 1,   /* on this machine, of this user or root, connected */
+    PEER_OTHER_USER, /* on this machine, of another user */
+    PEER_CLOSED,     /* on this machine; its socket is closed, so it is not known whose it was */
+    PEER_ELSEWHERE,  /* on another machine, or in another network namespace */
+};
+/* Where the other end of this connected socket is, and whose; `peer` is its address. For both ends:
+ * it neither counts nor tells. ret_uid: of PEER_OTHER_USER; may be NULL. A NULL gate knows nobody
+ * of this machine: PEER_ELSEWHERE. */
+_must_use_ enum peer_place peer_gate_place(struct peer_gate *g, int fd, const struct addr *peer,
+                                           uid_t *ret_uid);
 /* How many it has refused; 0 if it is NULL. */
 uint64_t peer_gate_refused(const struct peer_gate *g);

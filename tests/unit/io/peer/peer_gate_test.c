@@ -243,6 +243,47 @@ Test(peer_gate, a_user_admits_itself_and_root) {
     (void)close(fd);
 }
 
+/* ---- where the other end is, from either end ---- */
+
+static enum peer_place place_of(struct rig *rig, int fd, uid_t *ret_uid) {
+    struct addr peer;
+    cr_assert_eq(addr_of_peer(fd, &peer), 0);
+    return peer_gate_place(rig->gate, fd, &peer, ret_uid);
+}
+
+Test(peer_gate, both_ends_are_ours) {
+    struct rig rig;
+    rig_open(&rig, "::");
+    struct addr at;
+    cr_assert_eq(addr_from_literal("127.0.0.1", addr_port(&rig.at), &at), 0);
+    rig.client = call(&at, NULL);
+    cr_assert_eq(place_of(&rig, rig.client, NULL), PEER_CLOSED, "nobody has accepted it yet");
+    take(&rig);
+    cr_assert_eq(place_of(&rig, rig.client, NULL), PEER_OURS);
+    cr_assert_eq(place_of(&rig, rig.accepted, NULL), PEER_OURS);
+    (void)close(rig.accepted);
+    rig.accepted = -1;
+    cr_assert_eq(place_of(&rig, rig.client, NULL), PEER_CLOSED);
+    cr_assert_eq(peer_gate_refused(rig.gate), 0, "it only asks");
+    cr_assert_eq(rig.n_lines, 0);
+    rig_close(&rig);
+}
+
+Test(peer_gate, another_user_has_its_number) {
+    struct rig rig;
+    uid_t uid = 0;
+    need_root();
+    rig_open(&rig, "127.0.0.1");
+    pid_t pid = call_as(&rig, OTHER);
+    take(&rig);
+    cr_assert_eq(place_of(&rig, rig.accepted, &uid), PEER_OTHER_USER);
+    cr_assert_eq(uid, OTHER);
+    (void)kill(pid, SIGKILL);
+    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    cr_assert_eq(rig.n_lines, 0);
+    rig_close(&rig);
+}
+
 /* ---- the gate ---- */
 
 Test(peer_gate, needs_a_kernel_that_says_what_is_known) {
@@ -259,5 +300,6 @@ Test(peer_gate, needs_a_kernel_that_says_what_is_known) {
 
 Test(peer_gate, without_one_everybody_is_admitted) {
     cr_assert(peer_gate_admits(NULL, -1, NULL));
+    cr_assert_eq(peer_gate_place(NULL, -1, NULL, NULL), PEER_ELSEWHERE);
     cr_assert_eq(peer_gate_refused(NULL), 0);
 }
