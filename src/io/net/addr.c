@@ -117,6 +117,17 @@ bool addr_same_host(const struct addr *in_a, const struct addr *in_b) {
     return IN6_ARE_ADDR_EQUAL(&v6(&a)->sin6_addr, &v6(&b)->sin6_addr);
 }
 
+void addr_host_bytes(const struct addr *in, uint8_t out[ADDR_HOST_BYTES]) {
+    static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+    struct addr a = addr_unmapped(in);
+    if (a.ss.ss_family == AF_INET6) {
+        memcpy(out, &v6(&a)->sin6_addr, ADDR_HOST_BYTES);
+        return;
+    }
+    memcpy(out, mapped, sizeof mapped);
+    memcpy(out + sizeof mapped, &v4(&a)->sin_addr, 4);
+}
+
 static bool from_ifaddr(const struct ifaddrs *i, struct addr *ret) {
     if (i->ifa_addr == NULL)
         return false;

@@ -30,6 +30,9 @@ bool addr_is_loopback(const struct addr *a);
 bool addr_is_wildcard(const struct addr *a);
 /* Whether the hosts are the same; ports are ignored, and mapped IPv4 equals IPv4. */
 bool addr_same_host(const struct addr *a, const struct addr *b);
+/* The host as 16 bytes, to be compared or hashed: IPv4 as mapped IPv4, IPv6 without its zone. */
+#define ADDR_HOST_BYTES 16
+void addr_host_bytes(const struct addr *a, uint8_t out[ADDR_HOST_BYTES]);
 /* True if an interface of this machine has this address, or if it is a loopback address. */
 bool addr_is_local(const struct addr *a);
 /* The first address of an interface that is up and not loopback (IPv4 before IPv6, no link-local);

@@ -99,6 +99,19 @@ Test(addr, same_host_looks_through_mapped_addresses_and_past_ports) {
     cr_assert_not(addr_same_host(&a, &six));
 }
 
+Test(addr, host_bytes_are_those_of_the_host_alone) {
+    struct addr a = literal("10.0.0.1", 1), mapped = literal("::ffff:10.0.0.1", 2), six = literal("fd00::1", 3);
+    static const uint8_t of_a[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 1};
+    static const uint8_t of_six[] = {0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+    uint8_t got[ADDR_HOST_BYTES];
+    addr_host_bytes(&a, got);
+    cr_assert_arr_eq(got, of_a, sizeof got);
+    addr_host_bytes(&mapped, got);
+    cr_assert_arr_eq(got, of_a, sizeof got);
+    addr_host_bytes(&six, got);
+    cr_assert_arr_eq(got, of_six, sizeof got);
+}
+
 Test(addr, this_machine_has_its_own_addresses_and_no_documentation_address) {
     struct addr lo = literal("127.0.0.1", 1), lo6 = literal("::1", 1);
     struct addr doc = literal("192.0.2.1", 1), doc6 = literal("2001:db8::1", 1);
