@@ -143,6 +143,21 @@ enum peer_place peer_gate_place(struct peer_gate *g, int fd, const struct addr *
     return place;
 }
 
+int peer_gate_whose(struct peer_gate *g, const struct addr *local, const struct addr *remote,
+                    enum peer_place *ret, uid_t *ret_uid) {
+    struct peer_socket socket = {0};
+    if (g == NULL)
+        return -EOPNOTSUPP;
+    if (addr_unmapped(local).ss.ss_family != addr_unmapped(remote).ss.ss_family)
+        return -EINVAL;
+    int r = ask_socket(g, local, remote, &socket);
+    if (r < 0)
+        return r;
+    *ret = r == 0 ? judge_socket(g, &socket) : PEER_ELSEWHERE;
+    *ret_uid = socket.uid;
+    return 0;
+}
+
 /* ---- what is told ---- */
 
 static bool is_new_user(struct peer_gate *g, uid_t uid) {

@@ -52,5 +52,10 @@ enum peer_place {
  * of this machine: PEER_ELSEWHERE. */
 _must_use_ enum peer_place peer_gate_place(struct peer_gate *g, int fd, const struct addr *peer,
                                            uid_t *ret_uid);
+/* Whose the socket of this machine is that has exactly these two ends, for somebody on another
+ * machine who has accepted its connection. PEER_ELSEWHERE: there is no such socket. 0, or a
+ * negative errno: the kernel does not say (also of a NULL gate). It neither counts nor tells. */
+_must_use_ int peer_gate_whose(struct peer_gate *g, const struct addr *local,
+                               const struct addr *remote, enum peer_place *ret, uid_t *ret_uid);
 /* How many it has refused; 0 if it is NULL. */
 uint64_t peer_gate_refused(const struct peer_gate *g);

@@ -284,6 +284,65 @@ Test(peer_gate, another_user_has_its_number) {
     rig_close(&rig);
 }
 
+/* ---- for another machine, by both addresses ---- */
+
+/* The caller's socket, as a leader elsewhere would ask for it. */
+static enum peer_place whose(struct rig *rig, uid_t *ret_uid) {
+    struct addr at;
+    enum peer_place place = 0;
+    cr_assert_eq(addr_of_socket(rig->accepted, &at), 0);
+    cr_assert_eq(peer_gate_whose(rig->gate, &rig->peer, &at, &place, ret_uid), 0);
+    return place;
+}
+
+static void assert_whose(const char *listens, const char *to) {
+    struct rig rig;
+    struct addr at;
+    uid_t uid = 99;
+    rig_open(&rig, listens);
+    cr_assert_eq(addr_from_literal(to, addr_port(&rig.at), &at), 0);
+    rig.client = call(&at, NULL);
+    take(&rig);
+    cr_assert_eq(whose(&rig, &uid), PEER_OURS);
+    cr_assert_eq(uid, geteuid());
+    cr_assert_eq(shutdown(rig.client, SHUT_WR), 0);
+    cr_assert_eq(whose(&rig, &uid), PEER_CLOSED);
+    addr_set_port(&rig.peer, addr_port(&rig.peer) ^ 1);
+    cr_assert_eq(whose(&rig, &uid), PEER_ELSEWHERE, "no such socket, although one listens");
+    rig_close(&rig);
+}
+
+Test(peer_gate, whose_by_ipv4) { assert_whose("127.0.0.1", "127.0.0.1"); }
+Test(peer_gate, whose_by_mapped_ipv4) { assert_whose("::", "127.0.0.1"); }
+Test(peer_gate, whose_by_ipv6) { assert_whose("::1", "::1"); }
+
+Test(peer_gate, whose_is_it_if_another_user_has_it) {
+    struct rig rig;
+    uid_t uid = 0;
+    need_root();
+    rig_open(&rig, "127.0.0.1");
+    pid_t pid = call_as(&rig, OTHER);
+    take(&rig);
+    cr_assert_eq(whose(&rig, &uid), PEER_OTHER_USER);
+    cr_assert_eq(uid, OTHER);
+    (void)kill(pid, SIGKILL);
+    cr_assert_eq(waitpid(pid, NULL, 0), pid);
+    rig_close(&rig);
+}
+
+Test(peer_gate, whose_needs_a_kernel_and_one_family) {
+    struct rig rig;
+    struct addr v4, v6;
+    enum peer_place place = 0;
+    uid_t uid;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 1, &v4), 0);
+    cr_assert_eq(addr_from_literal("::1", 1, &v6), 0);
+    cr_assert_eq(peer_gate_whose(NULL, &v4, &v4, &place, &uid), -EOPNOTSUPP);
+    rig_open(&rig, "127.0.0.1");
+    cr_assert_eq(peer_gate_whose(rig.gate, &v4, &v6, &place, &uid), -EINVAL);
+    rig_close(&rig);
+}
+
 /* ---- the gate ---- */
 
 Test(peer_gate, needs_a_kernel_that_says_what_is_known) {
