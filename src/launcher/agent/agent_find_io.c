@@ -57,6 +57,7 @@ static int join(struct agent *a, const struct addr *own) {
         .has_addr = own != NULL,
         .arbiter = a->arbiter,
         .own_listener = a->own_listener,
+        .gate = a->gate,
         .ops = agent_client_ops,
         .arg = a,
     };

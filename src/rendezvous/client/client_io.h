@@ -28,6 +28,7 @@
 
 #include "io/loop.h"
 #include "io/net/addr.h"
+#include "io/peer/peer_gate.h"
 #include "rendezvous/member/member.h"
 
 /* Ports of one endpoint. */
@@ -97,6 +98,7 @@ struct rdzv_client_config {
     struct arbiter *arbiter; /* borrowed; NULL: the member's config has none either */
     /* with an arbiter: where this agent can connect to its own listener */
     struct addr own_listener;
+    struct peer_gate *gate; /* borrowed; answers the leader whose connections are. NULL: it can't */
     uint64_t connect_timeout_ns; /* for one attempt at the endpoint; 0: 10 s */
     uint64_t peer_timeout_ns;    /* for one address of a peer, until HELLO; 0: 1.5 s */
     uint64_t resolve_timeout_ns; /* 0: 10 s */

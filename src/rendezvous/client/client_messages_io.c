@@ -9,6 +9,24 @@
 
 /* ---- messages that are sent ---- */
 
+/* Where workers of this node may come from, if the leader is on another machine. */
+static void list_own_addrs(const struct addr *leader, char out[RDZV_OWN_ADDRS_MAX]) {
+    struct addr own[RDZV_OWN_ADDRS];
+    char text[ADDR_TEXT_MAX];
+    size_t n, len = 0;
+    if (addr_is_loopback(leader) || addr_all_global(own, ARRAY_SIZE(own), &n) < 0)
+        return;
+    for (size_t i = 0; i < n; i++) {
+        addr_host_text(&own[i], text);
+        int wrote = snprintf(out + len, RDZV_OWN_ADDRS_MAX - len, "%s%s", len > 0 ? "," : "", text);
+        if (wrote < 0 || (size_t)wrote >= RDZV_OWN_ADDRS_MAX - len) {
+            out[len] = '\0';
+            return;
+        }
+        len += (size_t)wrote;
+    }
+}
+
 void client_send_join(struct rdzv_client *c) {
     struct wire_message m = {
         .kind = WIRE_JOIN,
@@ -30,6 +48,7 @@ void client_send_join(struct rdzv_client *c) {
         pump_release(&c->pump, held);
     }
     if (!c->join_due) {
+        list_own_addrs(&c->addrs[c->next_addr - 1], m.join.addrs);
         conn_send(c->conn, &m);
     } else if (c->config.n_ports > 0 && !c->called) {
         c->called = true;
@@ -291,6 +310,36 @@ static void on_ask(struct rdzv_client *c, const struct rdzv_evidence_ask *ask) {
     pump_release(&c->pump, held);
 }
 
+static enum rdzv_owner owner_of(struct rdzv_client *c, const struct addr *client,
+                                const struct addr *store, uint32_t *other) {
+    enum peer_place place = PEER_ELSEWHERE;
+    uid_t uid = 0;
+    if (peer_gate_whose(c->config.gate, client, store, &place, &uid) < 0)
+        return OWNER_UNKNOWN;
+    if (place == PEER_OTHER_USER && *other == 0)
+        *other = (uint32_t)uid;
+    switch (place) {
+    case PEER_OURS: return OWNER_OURS;
+    case PEER_OTHER_USER: return OWNER_OTHER;
+    case PEER_CLOSED: return OWNER_CLOSED;
+    case PEER_ELSEWHERE: return OWNER_NONE;
+    }
+    assert_not_reached();
+}
+
+static void on_whose(struct rdzv_client *c, const struct rdzv_whose *w) {
+    struct wire_message m = {.kind = WIRE_OWNER, .owner = {.id = w->id, .n = w->n}};
+    struct addr client, store;
+    bool clear = addr_from_literal(w->client, 0, &client) == 0 &&
+                 addr_from_literal(w->store, w->store_port, &store) == 0;
+    for (uint32_t i = 0; i < w->n; i++) {
+        if (clear)
+            addr_set_port(&client, w->ports[i]);
+        m.owner.list[i] = clear ? owner_of(c, &client, &store, &m.owner.uid) : OWNER_UNKNOWN;
+    }
+    client_send_to_leader(c, &m);
+}
+
 static void on_leader_message(struct rdzv_client *c, const struct wire_message *m) {
     if (m->kind == WIRE_DESIRED)
         on_desired(c, &m->desired);
@@ -304,6 +353,8 @@ static void on_leader_message(struct rdzv_client *c, const struct wire_message *
         on_members(c, &m->members);
     else if (m->kind == WIRE_ASK)
         on_ask(c, &m->ask);
+    else if (m->kind == WIRE_WHOSE)
+        on_whose(c, &m->whose);
     else
         on_unexpected(c, m->kind);
 }

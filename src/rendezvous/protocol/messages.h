@@ -34,7 +34,10 @@
 #define RDZV_EVIDENCE_MAX ((size_t)1 << 20) /* bytes of a node's evidence */
 #define RDZV_PROGRAM_MAX 256
 #define RDZV_NEIGHBOURS_MAX 2
-#define RDZV_NETS_MAX 2 /* interfaces of a node that its neighbours try */
+#define RDZV_NETS_MAX 2      /* interfaces of a node that its neighbours try */
+#define RDZV_WHOSE_CHUNK 256 /* connections in one question whose they are */
+#define RDZV_OWN_ADDRS 16    /* addresses of a node from which its workers may come, */
+#define RDZV_OWN_ADDRS_MAX (RDZV_OWN_ADDRS * 40) /* separated by commas */
 
 /* Names a group: the epoch in which it was formed, and a counter within that epoch. Written "2.3".
  * 0.0: none. */
@@ -301,6 +304,33 @@ struct rdzv_evidence {
     char text[RDZV_EVIDENCE_CHUNK_MAX];
 };
 
+/* Connections to the workers' store from one address: the leader asks the agent there whose they
+ * are. */
+struct rdzv_whose {
+    uint32_t id;                /* of this question: the answer repeats it */
+    char client[RDZV_ADDR_MAX]; /* the literal address from which they came */
+    char store[RDZV_ADDR_MAX];  /* the one at which they were accepted, */
+    uint16_t store_port;
+    uint32_t n;
+    uint16_t ports[RDZV_WHOSE_CHUNK]; /* of the clients */
+};
+enum rdzv_owner {
+    OWNER_OURS = 1, /* a process of the agent's user or of root has it, and it is open */
+    OWNER_OTHER,    /* it is another user's */
+    OWNER_CLOSED,   /* it is not open any more, so nobody knows whose it was */
+    OWNER_NONE,     /* the agent's machine has no such socket: it was reset, or addresses are
+                       translated on the way */
+    OWNER_UNKNOWN,  /* the kernel there does not say */
+    OWNER_COUNT,
+};
+/* The answer: for each port, in the same order. */
+struct rdzv_owners {
+    uint32_t id;
+    uint32_t uid; /* the other user, of the first that is OTHER; for people */
+    uint32_t n;
+    enum rdzv_owner list[RDZV_WHOSE_CHUNK];
+};
+
 /* Which nodes are present: sent to all nodes while they wait. For people only. */
 struct rdzv_status {
     uint32_t present, min_nodes, max_nodes;
@@ -431,3 +461,4 @@ extern const char *const outcome_names[OUTCOME_COUNT];
 extern const char *const group_state_names[GROUP_STATE_COUNT];
 extern const char *const overview_place_names[PLACE_COUNT];
 extern const char *const watchdog_state_names[WATCHDOG_STATE_COUNT];
+extern const char *const rdzv_owner_names[OWNER_COUNT];

@@ -71,6 +71,8 @@ enum wire_kind {
     WIRE_ASK,          /* leader: what do the node's workers do? */
     WIRE_EVIDENCE,     /* node: the answer, in pieces; the same, leader to operator */
     WIRE_STACKS,       /* leader, to an operator: a node, whose evidence follows */
+    WIRE_WHOSE,        /* leader: whose are these connections to the workers' store? */
+    WIRE_OWNER,        /* node: the answer */
 #define WIRE_KIND(kind, type) WIRE_##kind,
     WIRE_SMALL_MESSAGES(WIRE_KIND) /* node */
 #undef WIRE_KIND
@@ -97,6 +99,9 @@ struct wire_join {
     struct rdzv_program program;
     uint32_t min_nodes, max_nodes; /* as the node's user gave them: for diagnosis */
     struct report report;
+    /* literal addresses of its machine, from which its workers may come to the store; "": they are
+     * not needed, since the leader is on the same machine */
+    char addrs[RDZV_OWN_ADDRS_MAX];
 };
 
 struct wire_welcome {
@@ -168,6 +173,8 @@ struct wire_message {
         struct rdzv_evidence_ask ask;
         struct rdzv_evidence evidence;
         struct rdzv_stacks stacks;
+        struct rdzv_whose whose;
+        struct rdzv_owners owner;
     };
 };
 

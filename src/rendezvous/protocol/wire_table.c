@@ -109,6 +109,7 @@ static const struct json_field join_fields[] = {
     {JSON_STRUCT(wire_join, "node", info, node_info)},
     {JSON_STRUCT(wire_join, "program", program, program)},
     {JSON_STRUCT(wire_join, "report", report, report)},
+    {JSON_FIELD(wire_join, TEXT, "addrs", addrs), JSON_IF_TEXT(wire_join, addrs)},
 };
 
 static const struct json_field whole_report_fields[] = {
@@ -164,7 +165,34 @@ static const struct json_field evidence_fields[] = {
     {JSON_FIELD(rdzv_evidence, TEXT, "text", text)},
 };
 
+static const struct json_field owner_of_fields[] = {{.kind = JSON_FIELD_NAME,
+                                                     .size = sizeof(enum rdzv_owner),
+                                                     .names = rdzv_owner_names,
+                                                     .n_names = OWNER_COUNT,
+                                                     .min = 1}};
+static const struct json_table owner_of = {
+    .fields = owner_of_fields, .n = 1, .size = sizeof(enum rdzv_owner)};
+
+static const struct json_field owner_fields[] = {
+    {JSON_FIELD(rdzv_owners, U32, "id", id)},
+    {JSON_FIELD(rdzv_owners, U32, "uid", uid)},
+    {JSON_LIST(rdzv_owners, "owners", list, n, owner_of), .min = 1},
+};
+
 /* ---- messages of the leader ---- */
+
+static const struct json_field client_port_fields[] = {
+    {.kind = JSON_FIELD_U16, .size = sizeof(uint16_t), .min = 1}};
+static const struct json_table client_port = {
+    .fields = client_port_fields, .n = 1, .size = sizeof(uint16_t)};
+
+static const struct json_field whose_fields[] = {
+    {JSON_FIELD(rdzv_whose, U32, "id", id)},
+    {JSON_FIELD(rdzv_whose, TEXT, "client", client)},
+    {JSON_FIELD(rdzv_whose, TEXT, "store", store)},
+    {PORT(rdzv_whose, "store_port", store_port)},
+    {JSON_LIST(rdzv_whose, "ports", ports, n, client_port), .min = 1},
+};
 
 static const struct json_field rank_fields[] = {{JSON_FIELD(rdzv_rank, U32, "rank", rank)}};
 static const struct json_table rank = JSON_TABLE(rdzv_rank, rank_fields);
@@ -450,4 +478,6 @@ const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
     [WIRE_ASK] = {"ASK", {ROWS(rdzv_evidence_ask, ask_fields)}},
     [WIRE_EVIDENCE] = {"EVIDENCE", {ROWS(rdzv_evidence, evidence_fields)}, .for_leader = true},
     [WIRE_STACKS] = {"STACKS", {ROWS(rdzv_stacks, stacks_fields)}},
+    [WIRE_WHOSE] = {"WHOSE", {ROWS(rdzv_whose, whose_fields)}},
+    [WIRE_OWNER] = {"OWNER", {ROWS(rdzv_owners, owner_fields)}, .for_leader = true},
 };

@@ -765,6 +765,54 @@ Test(wire, signs_and_evidence_arrive_in_their_places) {
     cr_assert_str_eq(out.evidence.text, "{}");
 }
 
+Test(wire, questions_about_connections_arrive_in_their_places) {
+    static struct wire_message in, out;
+    in = (struct wire_message){
+        .kind = WIRE_WHOSE,
+        .whose = {.id = 3, .client = "10.0.0.2", .store = "fd00::1", .store_port = 4, .n = 2, .ports = {5, 65535}}};
+    there_and_back(&in, &out);
+    cr_assert(out.whose.id == 3 && out.whose.store_port == 4 && out.whose.n == 2);
+    cr_assert(out.whose.ports[0] == 5 && out.whose.ports[1] == 65535);
+    cr_assert_str_eq(out.whose.client, "10.0.0.2");
+    cr_assert_str_eq(out.whose.store, "fd00::1");
+    in = (struct wire_message){.kind = WIRE_OWNER,
+                               .owner = {.id = 3, .uid = 9, .n = 2, .list = {OWNER_UNKNOWN, OWNER_OURS}}};
+    there_and_back(&in, &out);
+    cr_assert(out.owner.id == 3 && out.owner.uid == 9 && out.owner.n == 2);
+    cr_assert(out.owner.list[0] == OWNER_UNKNOWN && out.owner.list[1] == OWNER_OURS);
+    prng.state = 3;
+    any_message(WIRE_JOIN, &in);
+    (void)strcpy(in.join.addrs, "10.0.0.1,fd00::1");
+    there_and_back(&in, &out);
+    cr_assert_str_eq(out.join.addrs, "10.0.0.1,fd00::1");
+    in.join.addrs[0] = '\0';
+    there_and_back(&in, &out);
+    cr_assert_str_eq(out.join.addrs, "");
+}
+
+Test(wire, decoding_refuses_what_is_no_question_about_connections) {
+#define WHOSE(port, ports) \
+    "{\"kind\":\"WHOSE\",\"id\":1,\"client\":\"a\",\"store\":\"b\",\"store_port\":" port ",\"ports\":[" ports "]}"
+#define OWNERS(owners) "{\"kind\":\"OWNER\",\"id\":1,\"uid\":0,\"owners\":[" owners "]}"
+    cr_expect_eq(decode(WHOSE("1", "1")), 0);
+    cr_expect_eq(decode(WHOSE("0", "1")), -EINVAL);
+    cr_expect_eq(decode(WHOSE("1", "")), -EINVAL);
+    cr_expect_eq(decode(WHOSE("1", "0")), -EINVAL);
+    cr_expect_eq(decode(WHOSE("1", "65536")), -EINVAL);
+    cr_expect_eq(decode(WHOSE("1", "\"1\"")), -EINVAL);
+    cr_expect_eq(decode(OWNERS("\"ours\"")), 0);
+    cr_expect_eq(decode(OWNERS("")), -EINVAL);
+    cr_expect_eq(decode(OWNERS("\"mine\"")), -EINVAL);
+    cr_expect_eq(decode(OWNERS("1")), -EINVAL);
+    for (unsigned n = RDZV_WHOSE_CHUNK; n <= RDZV_WHOSE_CHUNK + 1; n++) {
+        _cleanup_(strbuf_fini) struct strbuf ports = {0}, text = {0};
+        for (unsigned i = 0; i < n; i++)
+            strbuf_add(&ports, i == 0 ? "65535" : ",65535");
+        strbuf_printf(&text, WHOSE("1", "%s"), strbuf_text(&ports));
+        cr_expect_eq(decode(strbuf_text(&text)), n > RDZV_WHOSE_CHUNK ? -EINVAL : 0, "%u", n);
+    }
+}
+
 /* The largest one still fits twice. */
 Test(wire, signs_of_as_many_workers_as_one_message_has_fit) {
     static struct wire_message in, out;
