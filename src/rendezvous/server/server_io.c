@@ -246,6 +246,7 @@ static void destroy(void *arg) {
     while (!list_empty(&s->desired_pending) && !s->deposed)
         send_desired(s, CONTAINER_OF(s->desired_pending.next, struct server_node, desired_link));
     server_free_nodes(s);
+    server_whose_fini(s);
     server_overviews_fini(s);
     server_stacks_fini(s);
     pump_fini(&s->pump);
@@ -301,6 +302,8 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
         r = server_overviews_init(s);
     if (r == 0)
         r = server_stacks_init(s);
+    if (r == 0)
+        r = server_whose_init(s);
     if (r < 0) {
         pump_fini(&s->pump);
         loop_timer_free(s->overviews.timer);

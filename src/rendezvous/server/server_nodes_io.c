@@ -19,6 +19,7 @@ void server_drop_node(struct server_node *n) {
     if (s->config.ops.forgotten != NULL)
         s->config.ops.forgotten(s->config.arg, n->incarnation);
     server_stop_probe(n);
+    server_whose_node_fini(n);
     list_remove(&n->lease_pending_link);
     list_remove(&n->desired_link);
     conn_free(n->conn);
@@ -113,6 +114,7 @@ static void disconnected(struct server_node *n) {
     struct rdzv_server *s = n->server;
     uint64_t incarnation = n->incarnation;
     list_remove(&n->lease_pending_link);
+    server_whose_disconnected(n);
     conn_free(TAKE_PTR(n->conn));
     server_event(s, &(struct group_event){.kind = GROUP_EVENT_DISCONNECT, .node = incarnation});
 }
@@ -160,14 +162,22 @@ bool rdzv_server_ask(struct rdzv_server *s, uint64_t incarnation,
     return true;
 }
 
+static void on_unexpected(struct server_node *n, const struct wire_message *m) {
+    log_debug("rendezvous: node %016" PRIx64 " sent an unexpected %s; disconnected", n->incarnation,
+              wire_kind_name(m->kind));
+    disconnected(n);
+}
+
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)c;
     struct server_node *n = arg;
     if (!wire_is_for_leader(m->kind)) {
-        log_debug("rendezvous: node %016" PRIx64 " sent an unexpected %s; "
-                  "disconnected",
-                  n->incarnation, wire_kind_name(m->kind));
-        disconnected(n);
+        on_unexpected(n, m);
+        return;
+    }
+    if (m->kind == WIRE_OWNER) {
+        if (!server_whose_answer(n, &m->owner))
+            on_unexpected(n, m);
         return;
     }
     if (m->kind == WIRE_NODE_SUMMARY) {
@@ -236,6 +246,7 @@ static struct server_node *node_new(struct rdzv_server *s, uint64_t incarnation)
     list_init(&n->probe_link);
     list_init(&n->lease_pending_link);
     list_init(&n->desired_link);
+    server_whose_node_init(n);
     list_append(&s->all, &n->link);
     idmap_put(&s->nodes, incarnation, n);
     return n;
@@ -269,6 +280,7 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
         addr_set_port(&n->listener, join->info.listener_port);
     }
     conn_set_patience(conn, n->server->group_config.rdzv.lease_ns, n->server->config.heartbeat_ns);
+    server_whose_joined(n, join->addrs);
 }
 
 /* The node's address as the leader sees it, which is sent to others. "": reachable only from this
@@ -340,6 +352,7 @@ void server_refuse_node(struct server_node *n, const char *reason, bool for_now)
 void server_free_nodes(struct rdzv_server *s) {
     LIST_FOR_EACH(struct server_node, n, &s->all, link) {
         server_stop_probe(n);
+        server_whose_node_fini(n);
         conn_finish(n->conn);
         free(n);
     }

@@ -5,6 +5,7 @@
  *   server_send_io.c   longer messages: successors, redirections, answers to operators
  *   server_overview_io.c  the status, for all operators that ask for it at one time
  *   server_stacks_io.c  what the workers do, for operators that ask for it
+ *   server_whose_io.c  whose the clients of the workers' store are, on other machines
  *   server_io.c        the group's steps and effects, the store's address, creation and end */
 #pragma once
 
@@ -44,6 +45,31 @@ struct server_stacks {
     uint64_t rest_until_ns;   /* none is begun before */
 };
 
+struct server_whose {
+    struct idmap places; /* by a hash of the address → struct place */
+    uint64_t seed;
+    struct list due; /* struct server_node, by whose.due_link: questions to them wait */
+    struct loop_timer *timer;
+    uint32_t last_id;
+};
+
+/* How the bytes of a node's connection come here, by the word of its own kernel. */
+enum whose_path {
+    WHOSE_PATH_UNKNOWN = 0,
+    WHOSE_DIRECT,     /* it knows the connection by the addresses that it has here */
+    WHOSE_TRANSLATED, /* it does not: there is a translation of addresses on the way */
+};
+
+struct node_whose {
+    struct list claims;  /* struct claim */
+    struct list waiting; /* struct whose_ask, the oldest first */
+    struct list sent;    /* struct whose_sent, the same */
+    struct list due_link;
+    unsigned n_waiting, n_sent;
+    bool own_asked; /* on this connection */
+    enum whose_path path;
+};
+
 struct rdzv_server {
     struct loop *loop;
     struct rdzv_server_config config;
@@ -74,6 +100,7 @@ struct rdzv_server {
     struct loop_timer *desired_timer;
     struct overviews overviews;
     struct server_stacks stacks;
+    struct server_whose whose;
 };
 
 /* An operator's COMMAND under way. It is on the stack of rdzv_server_command(). */
@@ -100,6 +127,7 @@ struct server_node {
     uint32_t min_nodes, max_nodes; /* as its user gave them */
     bool limits_said;              /* it was reported that they differ from the leader's */
     bool reaching;                 /* the next probe shows whether it can be reached at all */
+    struct node_whose whose;
 };
 
 /* ---- server_io.c ---- */
@@ -173,3 +201,16 @@ _must_use_ int server_stacks_init(struct rdzv_server *s);
 void server_stacks_fini(struct rdzv_server *s);
 /* STACKS: takes ownership of the connection, and answers later. */
 void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn);
+
+/* ---- server_whose_io.c ---- */
+
+_must_use_ int server_whose_init(struct rdzv_server *s);
+/* After all nodes are freed. */
+void server_whose_fini(struct rdzv_server *s);
+void server_whose_node_init(struct server_node *n);
+void server_whose_node_fini(struct server_node *n);
+/* It is connected; `addrs`: of its JOIN. */
+void server_whose_joined(struct server_node *n, const char *addrs);
+void server_whose_disconnected(struct server_node *n);
+/* False: it violates the protocol. */
+_must_use_ bool server_whose_answer(struct server_node *n, const struct rdzv_owners *owners);

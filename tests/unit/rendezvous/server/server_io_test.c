@@ -74,6 +74,7 @@ struct world {
     bool slow;       /* each note takes all of a slice */
     bool one_by_one; /* a slice is long enough for one node, */
     unsigned asked;  /* so that every second time it is over */
+    struct peer_gate *gate;
 };
 
 static struct world world;
@@ -307,6 +308,7 @@ static struct rdzv_client_config client_config(struct agent *a) {
             {.incarnation = a->incarnation, .listener_port = a->listener_port, .nproc = 2, .node_rank = -1, .pid = 100},
         .host = "127.0.0.1",
         .port = addr_port(&world.endpoint),
+        .gate = world.gate,
         .ops = {.prepare = on_prepare,
                 .start = on_start,
                 .stop = on_stop,
@@ -358,6 +360,7 @@ static void finish(void) {
         rdzv_listener_free(world.agents[i].listener);
     }
     rdzv_server_free(world.server);
+    peer_gate_free(world.gate);
     cr_assert_eq(world.stores_open, 0, "every store that was opened was closed");
     (void)close(world.endpoint_fd);
     loop_timer_free(world.doomsday);
@@ -1292,6 +1295,61 @@ Test(server_io, local_addr_says_where_the_store_is, .init = begin, .fini = finis
     cr_assert_eq(addr_from_literal("192.0.2.7", 4711, &config.local_addr), 0);
     start_two_from(&outer, &config);
     cr_assert_str_eq(world.agents[1].form.store_host, "192.0.2.7");
+}
+
+/* ---- whose a connection is ---- */
+
+static struct rdzv_owned owned[2];
+
+static void on_owner(void *arg, uint32_t id, const struct rdzv_owned *o) {
+    (void)arg;
+    cr_assert_lt(id, ARRAY_SIZE(owned));
+    owned[id] = *o;
+    check(&world);
+}
+
+static bool both_are_known(struct world *w) {
+    (void)w;
+    return owned[0].owner != 0 && owned[1].owner != 0;
+}
+
+/* Asks of a connection of this process, and of one that does not exist. */
+static void assert_owners(bool with_gate, enum rdzv_owner real, enum rdzv_owner absent) {
+    struct addr outer = outer_addr(), own;
+    struct rdzv_server_config config = {
+        .run_id = "run",
+        .listener_port = 1,
+        .heartbeat_ns = 50 * NS_PER_MS,
+        .ops = {.store_open = on_store_open,
+                .store_close = on_store_close,
+                .notice = on_incident,
+                .owner = on_owner,
+                .done = on_done},
+        .arg = &world,
+    };
+    listen_elsewhere("0.0.0.0");
+    if (with_gate && peer_gate_new(world.endpoint_fd, NULL, NULL, &world.gate, NULL) < 0)
+        cr_skip_test("no sock_diag here");
+    start_two_from(&outer, &config);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    addr_set_port(&outer, addr_port(&world.endpoint));
+    cr_assert_eq(connect(fd, (struct sockaddr *)&outer.ss, outer.len), 0);
+    cr_assert_eq(addr_of_socket(fd, &own), 0);
+    cr_assert_eq(rdzv_server_source(world.server, &own), RDZV_SOURCE_MEMBER, "the node has listed it");
+    rdzv_server_whose(world.server, &own, &outer, 0);
+    addr_set_port(&own, 1);
+    rdzv_server_whose(world.server, &own, &outer, 1);
+    wait_until(both_are_known);
+    cr_assert_eq(owned[0].owner, real);
+    cr_assert_eq(owned[1].owner, absent);
+    (void)close(fd);
+}
+
+Test(server_io, a_node_says_whose_connections_are, .init = begin, .fini = finish) {
+    assert_owners(true, OWNER_OURS, OWNER_NONE);
+}
+Test(server_io, a_node_without_a_gate_cannot_say_it, .init = begin, .fini = finish) {
+    assert_owners(false, OWNER_UNKNOWN, OWNER_UNKNOWN);
 }
 
 /* ---- the way a connection is cut: a relay between a node and the leader ---- */
