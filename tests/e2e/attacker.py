@@ -1,4 +1,5 @@
-"""What a stranger does to the ports of a job: attacker.py HOST PORT WHAT, run as another user by test_attack.py.
+"""What a stranger does to the ports of a job: attacker.py HOST PORT WHAT [SOURCE], run as another user by test_attack.py,
+and from other hosts by test_store_check.py. SOURCE: the address from which it comes.
 
 Prints what it got: nothing if it was refused."""
 import json
@@ -34,6 +35,12 @@ def read(s):
 
 def write(s):
     s.sendall(VALIDATE + add(b"attacked", 1))
+    return struct.unpack("<q", exactly(s, 8))[0]
+
+
+def look(s):
+    """The counter of write(), without a change."""
+    s.sendall(VALIDATE + add(b"attacked", 0))
     return struct.unpack("<q", exactly(s, 8))[0]
 
 
@@ -80,7 +87,8 @@ def crowd(s):
 
 
 def main():
-    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)
+    source = (sys.argv[4], 0) if sys.argv[4:] and sys.argv[4] else None
+    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 30, source)
     try:
         print(globals()[sys.argv[3]](s), flush=True)
     except ConnectionError:

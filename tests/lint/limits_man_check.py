@@ -14,7 +14,8 @@ import sys
 WHOLE = ["src/rendezvous/server/server_io.h", "src/rendezvous/store/store_door_io.h", "src/rendezvous/protocol/conn_io.h"]
 IS_LIMIT = re.compile(r"_(MAX|NS|BURST)$")
 # Of these, what the table names.
-ALSO = ["src/rendezvous/protocol/wire.h", "src/rendezvous/protocol/messages.h", "src/rendezvous/protocol/settings.h",
+ALSO = ["src/rendezvous/store/store_guard_io.h",
+        "src/rendezvous/protocol/wire.h", "src/rendezvous/protocol/messages.h", "src/rendezvous/protocol/settings.h",
         "src/rendezvous/server/server_stacks_io.c", "src/rendezvous/arbiter/arbiter_record.h",
         "src/rendezvous/arbiter/dir/arbiter_folder_io.h", "src/rendezvous/arbiter/etcd/arbiter_etcd.h",
         "src/launcher/hang/hang_evidence_io.h", "src/launcher/head/head_io.h", "src/launcher/head/head_wire.h",

@@ -192,6 +192,12 @@ static const struct option_def defs[] = {
      "Who may talk to the job, of those on its own machines: this user's processes and root's "
      "(auto), or everybody (none). Other machines are not asked for anything yet",
      .choices = "auto none", CHOICE(auth, JOB_AUTH_AUTO, JOB_AUTH_NONE)},
+    {"store-check", "HOW", ENV | OURS,
+     "Whom the workers' store takes from other machines: processes of this user and root on the "
+     "job's nodes (uid), whoever comes from a node's address (member), or everybody (none: for "
+     "programs that are not the job's, such as torchft)",
+     .choices = "uid member none",
+     CHOICE(store_check, JOB_STORE_CHECK_UID, JOB_STORE_CHECK_MEMBER, JOB_STORE_CHECK_NONE)},
     {"heartbeat-interval", "SECONDS", ENV | OURS, "How often a node renews its lease (1)",
      .id = RUN_HEARTBEAT_INTERVAL},
     {"lease", "SECONDS", ENV | OURS,

@@ -160,6 +160,8 @@ void agent_make_gate(struct agent *a);
  * addresses of this node, nor where the leader is known by a name, which can be that of any of its
  * addresses. */
 void agent_choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info);
+/* Whether nodes and their leader know each other. Then the store takes only their workers. */
+bool agent_is_authenticated(const struct agent *a);
 
 /* ---- agent_exit_io.c ---- */
 

@@ -14,6 +14,7 @@
 #include "launcher/job/program.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
+#include "rendezvous/store/store_guard_io.h"
 #include "rendezvous/store/store_io.h"
 
 /* A wait this long is reported. */
@@ -33,6 +34,7 @@ struct leading {
     struct hang_stacks *stacks;
     struct generation stopping;      /* the last group that was stopped; none: none was */
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
+    struct store_guard *guard;       /* of all stores */
     struct idmap stores;             /* generation → struct store_server */
     struct addr endpoint;            /* the fixed endpoint, as this node reaches it; len 0: none */
     bool listens_for_store;          /* at the port that the user chose */
@@ -108,7 +110,7 @@ static int store_open(void *arg, struct generation g, struct addr *at, struct er
         spec->store_port == 0 && (l->endpoint.len == 0 || spec->backend != JOB_BACKEND_STATIC);
     struct store_server_config config = {.listen_at = at,
                                          .n_listen_at = own_port ? 1 : 0,
-                                         .gate = l->config.gate,
+                                         .guard = l->guard,
                                          .limits = store_limits_of_machine(),
                                          .log = store_line};
     struct store_server *store;
@@ -147,6 +149,61 @@ static void store_close(void *arg, struct generation g) {
     idmap_remove(&l->stores, id);
     store_door_unserve(l->config.door, store);
     store_server_close(store);
+}
+
+/* ---- the clients of the store ---- */
+
+static enum store_source find_source(void *arg, const struct addr *client) {
+    struct leading *l = arg;
+    if (l->server == NULL)
+        return STORE_SOURCE_STRANGER;
+    switch (rdzv_server_source(l->server, client)) {
+    case RDZV_SOURCE_STRANGER: return STORE_SOURCE_STRANGER;
+    case RDZV_SOURCE_MEMBER: return STORE_SOURCE_MEMBER;
+    case RDZV_SOURCE_DIRECT: return STORE_SOURCE_DIRECT;
+    case RDZV_SOURCE_TRANSLATED: return STORE_SOURCE_TRANSLATED;
+    }
+    assert_not_reached();
+}
+
+static void ask_whose(void *arg, uint32_t id, const struct addr *client, const struct addr *store) {
+    struct leading *l = arg;
+    if (l->server != NULL)
+        rdzv_server_whose(l->server, client, store, id);
+}
+
+static enum store_owner owner_of(const struct rdzv_owned *owned) {
+    switch (owned->owner) {
+    case OWNER_OURS: return STORE_OWNER_OURS;
+    case OWNER_OTHER: return STORE_OWNER_OTHER;
+    case OWNER_CLOSED: return STORE_OWNER_CLOSED;
+    case OWNER_NONE: return owned->translated ? STORE_OWNER_TRANSLATED : STORE_OWNER_NONE;
+    case OWNER_UNKNOWN: return STORE_OWNER_UNKNOWN;
+    case OWNER_COUNT: break;
+    }
+    assert_not_reached();
+}
+
+static void on_owner(void *arg, uint32_t id, const struct rdzv_owned *owned) {
+    struct leading *l = arg;
+    store_guard_answer(l->guard, id,
+                       &(struct store_word){.owner = owner_of(owned), .uid = owned->uid});
+}
+
+static int make_guard(struct leading *l) {
+    static const enum store_check checks[] = {[JOB_STORE_CHECK_UID] = STORE_CHECK_UID,
+                                              [JOB_STORE_CHECK_MEMBER] = STORE_CHECK_MEMBER,
+                                              [JOB_STORE_CHECK_NONE] = STORE_CHECK_NONE};
+    struct store_guard_config config = {.check = checks[l->config.spec->store_check],
+                                        .gate = l->config.gate,
+                                        .find = find_source,
+                                        .ask = ask_whose,
+                                        .log = store_line,
+                                        .arg = l};
+    int r = store_guard_new(l->loop, &config, &l->guard);
+    if (r == 0)
+        store_guard_apply(l->guard, l->config.authenticated);
+    return r;
 }
 
 /* ---- events of the server ---- */
@@ -337,6 +394,7 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .node_summary = node_summary,
                 .signs = on_signs,
                 .evidence = on_evidence,
+                .owner = on_owner,
                 .stacks = on_stacks,
                 .forgotten = forgotten,
                 .safe_point = safe_point,
@@ -467,7 +525,10 @@ int leading_new(struct loop *loop, const struct leading_config *config,
         r = hang_leader_new(loop, &hang, &hang_ops, l, &l->hang);
     if (r == 0)
         r = hang_stacks_new(loop, l->evidence, &stacks_ops, l, &l->stacks);
+    if (r == 0)
+        r = make_guard(l);
     if (r < 0) {
+        hang_stacks_free(l->stacks);
         hang_leader_free(l->hang);
         hang_evidence_free(l->evidence);
         free(l);
@@ -485,6 +546,7 @@ void leading_free(struct leading *l) {
     hang_stacks_free(l->stacks);
     hang_evidence_free(l->evidence);
     leader_file_free(l->leader_file);
+    store_guard_free(l->guard);
     idmap_fini(&l->stores);
     free(l);
 }

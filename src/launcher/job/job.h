@@ -49,6 +49,8 @@ struct std_map {
 uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
 
 enum job_auth { JOB_AUTH_AUTO = 0, JOB_AUTH_NONE };
+/* Which clients of other machines the workers' store takes: rendezvous/store/store_guard_io.h */
+enum job_store_check { JOB_STORE_CHECK_UID = 0, JOB_STORE_CHECK_MEMBER, JOB_STORE_CHECK_NONE };
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
 
 /* What lives on after a job that has succeeded: nothing, or processes that its workers left in
@@ -156,6 +158,7 @@ struct job_spec {
     char *start_method;
     bool virtual_local_rank;
     enum job_auth auth; /* who may connect */
+    enum job_store_check store_check;
     enum job_contain contain;
     enum job_leave leave;
     enum bind_mode bind; /* --bind, --numa-binding; 0: none unless GPUs are found */

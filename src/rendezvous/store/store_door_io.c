@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,10 +19,15 @@
 
 struct store_door {
     struct loop *loop;
+    struct peer_gate *gate; /* NULL: the kernel is not asked */
+    void (*log)(void *arg, const char *line);
+    void *arg;
     struct store_server *store; /* borrowed; NULL: not here */
     struct addr pass_to;        /* len 0: not known */
-    struct list waiting;        /* struct waiting, the oldest first */
-    struct list passed;         /* struct passed */
+    bool own_only;              /* whoever is passed on must be of this machine */
+    bool told;
+    struct list waiting; /* struct waiting, the oldest first */
+    struct list passed;  /* struct passed */
     size_t n_waiting, max_waiting, n_passed, max_passed;
 };
 
@@ -88,8 +94,36 @@ static void on_closed(void *arg, struct stream *s, int code) {
     free_passed(e->pair);
 }
 
+static bool is_own(const struct store_door *door, int fd, const struct addr *peer) {
+    enum peer_place place = peer_gate_place(door->gate, fd, peer, NULL);
+    return place == PEER_OURS || (door->gate == NULL && addr_is_local(peer));
+}
+
+/* True: it was closed. */
+static bool refuse(struct store_door *door, int fd) {
+    struct addr peer;
+    char line[256], host[ADDR_TEXT_MAX] = "?";
+    bool known = addr_of_peer(fd, &peer) == 0;
+    if (!door->own_only || (known && is_own(door, fd, &peer)))
+        return false;
+    (void)close(fd);
+    if (door->told || !known || door->log == NULL)
+        return true;
+    door->told = true;
+    addr_host_text(&peer, host);
+    (void)snprintf(line, sizeof line,
+                   "refused a client of the workers' store from %s: this node passes on only those "
+                   "of its own machine to the store on another (--store-check=none: all); further "
+                   "ones are closed, too",
+                   host);
+    door->log(door->arg, line);
+    return true;
+}
+
 static void pass_on(struct store_door *door, int fd) {
     static const struct stream_ops ops = {forward, on_drained, on_closed};
+    if (refuse(door, fd))
+        return;
     if (door->n_passed >= door->max_passed) {
         log_debug("store: a client was disconnected: %zu are being passed on already",
                   door->n_passed);
@@ -184,16 +218,24 @@ void store_door_unserve(struct store_door *door, const struct store_server *stor
         door->store = NULL;
 }
 
-void store_door_pass(struct store_door *door, const struct addr *to) {
+void store_door_pass(struct store_door *door, const struct addr *to, bool own_only) {
     door->pass_to = to != NULL ? *to : (struct addr){0};
+    door->own_only = own_only;
     let_all_in(door);
 }
 
-struct store_door *store_door_new(struct loop *loop) {
+struct store_door *store_door_new(struct loop *loop, struct peer_gate *gate,
+                                  void (*log)(void *arg, const char *line), void *arg) {
     struct store_door *door = xcalloc(1, sizeof *door);
     struct rlimit files;
     *door = (struct store_door){
-        .loop = loop, .max_waiting = STORE_DOOR_WAITING_MAX, .max_passed = STORE_DOOR_PASSED_MAX};
+        .loop = loop,
+        .gate = gate,
+        .log = log,
+        .arg = arg,
+        .max_waiting = STORE_DOOR_WAITING_MAX,
+        .max_passed = STORE_DOOR_PASSED_MAX,
+    };
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         door->max_waiting = (size_t)MIN2((rlim_t)STORE_DOOR_WAITING_MAX, files.rlim_cur / 4 + 1);
         door->max_passed = (size_t)MIN2((rlim_t)STORE_DOOR_PASSED_MAX, files.rlim_cur / 8 + 1);

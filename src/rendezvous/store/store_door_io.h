@@ -3,12 +3,16 @@
  * open port. A client is served here if this agent has the store of the running generation, or
  * connected to the store of the node that has it. If no generation runs, it waits for one.
  *
- *     store_door_new(loop, &door);
+ *     door = store_door_new(loop, gate);
  *     store_door_client(door, fd);            of rdzv_listener_config.store_client
  *     store_door_serve(door, store);          the leader: a generation's store was opened …
  *     store_door_unserve(door, store);        … and before it is closed
- *     store_door_pass(door, &addr);           any other node: a generation runs, its store is there
- *     store_door_pass(door, NULL);            … and it runs no more
+ *     store_door_pass(door, &addr, own_only); any other node: a generation runs, its store is there
+ *     store_door_pass(door, NULL, false);     … and it runs no more
+ *
+ * Whoever is passed on comes to the store from this agent, whose word counts for it. So with
+ * own_only, where the store judges clients of other machines (store_guard_io.h), only clients of
+ * this machine that the gate calls ours are passed on; others are closed, and the first is told.
  *
  * Bounds: STORE_DOOR_WAITING_MAX clients wait, at most a quarter of this process's descriptors; the
  * one that waits for longest goes when another one comes. What they send stays in the kernel's
@@ -19,6 +23,7 @@
 
 #include "io/loop.h"
 #include "io/net/addr.h"
+#include "io/peer/peer_gate.h"
 #include "rendezvous/store/store_io.h"
 
 #define STORE_DOOR_WAITING_MAX 4096
@@ -27,7 +32,10 @@
 
 struct store_door;
 
-struct store_door *store_door_new(struct loop *loop);
+/* gate: borrowed; NULL: all clients of this machine are ours. log: one line, without newline; may
+ * be NULL. */
+struct store_door *store_door_new(struct loop *loop, struct peer_gate *gate,
+                                  void (*log)(void *arg, const char *line), void *arg);
 /* Ends all connections that the door still has. NULL is fine. */
 void store_door_free(struct store_door *door);
 /* Takes ownership of fd, of which nothing was read. */
@@ -37,4 +45,4 @@ void store_door_serve(struct store_door *door, struct store_server *store);
 /* Does nothing if another store is served. */
 void store_door_unserve(struct store_door *door, const struct store_server *store);
 /* Clients that are being passed on stay connected; their store ends them. */
-void store_door_pass(struct store_door *door, const struct addr *to);
+void store_door_pass(struct store_door *door, const struct addr *to, bool own_only);

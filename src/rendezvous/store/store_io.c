@@ -40,6 +40,7 @@ struct store_server {
     struct store *store;
     struct store_limits limits;
     struct peer_gate *gate;
+    struct store_guard *guard; /* NULL: there is none, or it must not be used any more */
     void (*log)(void *arg, const char *line);
     void *log_arg;
 
@@ -325,19 +326,32 @@ static void serve_client(struct store_server *server, int fd) {
     }
 }
 
+static void let_in(void *arg, int fd) {
+    struct store_server *server = arg;
+    if (server->closing || server->n_conns >= server->max_conns)
+        (void)close(fd);
+    else
+        serve_client(server, fd);
+}
+
 static void on_accepted(void *arg, int fd, const struct addr *peer) {
     struct store_server *server = arg;
-    if (peer_gate_admits(server->gate, fd, peer))
-        serve_client(server, fd);
+    if (server->guard != NULL)
+        store_guard_take(server->guard, fd, peer, let_in, server);
+    else if (peer_gate_admits(server->gate, fd, peer))
+        let_in(server, fd);
     else
         (void)close(fd);
 }
 
 void store_server_adopt(struct store_server *server, int fd) {
-    if (server->closing || server->n_conns >= server->max_conns)
-        (void)close(fd);
+    struct addr peer;
+    if (server->guard == NULL)
+        let_in(server, fd);
+    else if (addr_of_peer(fd, &peer) == 0)
+        store_guard_take(server->guard, fd, &peer, let_in, server);
     else
-        serve_client(server, fd);
+        (void)close(fd); /* it has ended */
 }
 
 /* --- the server ---------------------------------------------------------------------------- */
@@ -389,6 +403,7 @@ int store_server_new(struct loop *loop, const struct store_server_config *config
     server->loop = loop;
     server->limits = config->limits;
     server->gate = config->gate;
+    server->guard = config->guard;
     server->max_conns = connections_max(&server->limits);
     server->log = config->log;
     server->log_arg = config->log_arg;
@@ -452,6 +467,8 @@ void store_server_close(struct store_server *server) {
     if (server == NULL)
         return;
     stop_listening(server);
+    if (server->guard != NULL)
+        store_guard_forget(TAKE_PTR(server->guard), server);
     server->closing = true;
     server->log = NULL;
     loop_timer_set(server->timer, TIME_NEVER);

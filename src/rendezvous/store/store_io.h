@@ -8,8 +8,8 @@
  *     store_server_close(server);               ends all connections, in the turns that follow
  *
  * Several servers can run on one loop, one for each generation; each has its own keys. The protocol
- * is plain TCP; the gate keeps other users of this machine away, and store_server_adopt()'s caller
- * has asked it before. No names are looked up. A connection that does not begin
+ * is plain TCP; the gate keeps other users of this machine away, and the guard those of other
+ * machines. No names are looked up. A connection that does not begin
  * with VALIDATE is closed at once or after limits.validate_ns, without a message; one that exceeds
  * a limit is closed with one line. Without free descriptors the server stops accepting, and
  * continues by itself. */
@@ -20,6 +20,7 @@
 #include "io/net/addr.h"
 #include "io/peer/peer_gate.h"
 #include "rendezvous/store/store.h"
+#include "rendezvous/store/store_guard_io.h"
 
 struct store_server;
 
@@ -27,8 +28,11 @@ struct store_server_config {
     const struct addr *listen_at; /* borrowed for the call; port 0: a free one, and the same one
                                    * for all further addresses with port 0 */
     size_t n_listen_at;           /* 0: it serves only what store_server_adopt() is given */
-    struct peer_gate *gate;       /* borrowed; judges who connects. NULL: everybody may */
-    struct store_limits limits;   /* STORE_LIMITS_DEFAULT, store_limits_of_machine() */
+    struct peer_gate *gate;       /* borrowed; judges who connects, unless there is a guard. NULL:
+                                     everybody may */
+    /* borrowed; judges who connects and who is adopted, until store_server_close(). May be NULL */
+    struct store_guard *guard;
+    struct store_limits limits; /* STORE_LIMITS_DEFAULT, store_limits_of_machine() */
     /* Called with one line, without newline, for a peer that exceeded a limit. May be NULL. Must
      * not close the server. */
     void (*log)(void *arg, const char *line);
@@ -37,8 +41,9 @@ struct store_server_config {
 
 _must_use_ int store_server_new(struct loop *loop, const struct store_server_config *config,
                                 struct store_server **ret, struct err *err);
-/* Serves a connection that was accepted elsewhere, from its first byte on. Takes ownership of fd;
- * closes it if the store is full or was closed. */
+/* Serves a connection that was accepted elsewhere, from its first byte on, if the guard admits it
+ * (the gate was asked there). Takes ownership of fd; closes it if the store is full or was closed.
+ */
 void store_server_adopt(struct store_server *server, int fd);
 size_t store_server_n_addrs(const struct store_server *server);
 /* The actual address of its i-th listener. */

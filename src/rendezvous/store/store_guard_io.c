@@ -1,0 +1,357 @@
+#include "rendezvous/store/store_guard_io.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "base/idmap.h"
+#include "base/list.h"
+#include "io/clock.h"
+
+#define SOURCES 256 /* addresses share these, by a hash that nobody knows outside */
+#define PREFIX "refused a connection to the workers' store from "
+
+struct source {
+    struct list clients; /* struct client, by kin, the oldest first */
+    size_t n;
+};
+
+struct client {
+    struct list link;
+    struct list kin;
+    struct source *source;
+    struct store_guard *guard;
+    uint32_t id;
+    int fd; /* owned */
+    struct addr peer;
+    uint64_t deadline_ns;
+    store_guard_fn *fn; /* NULL: nobody waits for it any more */
+    void *arg;
+};
+
+/* What is told once for each address. */
+enum topic { STRANGER = 1, OTHER, CLOSED, NONE, SILENT, TOO_MANY, TRANSLATED, UNKNOWN };
+
+struct store_guard {
+    struct loop *loop;
+    struct store_guard_config config;
+    bool applies;
+    struct list waiting; /* struct client, the oldest first */
+    struct idmap by_id;
+    size_t n_waiting, max_waiting;
+    uint32_t last_id;
+    uint64_t seed;
+    struct source sources[SOURCES];
+    struct loop_timer *timer; /* for the oldest */
+    uint64_t refused;
+    struct {
+        uint8_t host[ADDR_HOST_BYTES];
+        enum topic topic;
+    } told[STORE_GUARD_TOLD_MAX];
+    size_t n_told;
+    bool told_more;
+};
+
+/* ---- what is told ---- */
+
+/* Whether a line is due. The last one says that there are no further ones. */
+static bool is_new(struct store_guard *g, const struct addr *peer, enum topic topic) {
+    uint8_t host[ADDR_HOST_BYTES];
+    addr_host_bytes(peer, host);
+    for (size_t i = 0; i < g->n_told; i++)
+        if (g->told[i].topic == topic && memcmp(g->told[i].host, host, sizeof host) == 0)
+            return false;
+    if (g->n_told == ARRAY_SIZE(g->told))
+        return !g->told_more;
+    memcpy(g->told[g->n_told].host, host, sizeof host);
+    g->told[g->n_told++].topic = topic;
+    return true;
+}
+
+static void describe(const struct store_guard *g, enum topic topic, const char *host, uint32_t uid,
+                     char *out, size_t size) {
+    double seconds = (double)g->config.answer_ns / (double)NS_PER_S;
+    switch (topic) {
+    case STRANGER:
+        (void)snprintf(out, size,
+                       PREFIX "%s: no node of this job has that address (--store-check=none "
+                              "admits everybody)",
+                       host);
+        break;
+    case OTHER:
+        (void)snprintf(out, size,
+                       PREFIX "%s: it is of uid %u there, and only this job's user and root may "
+                              "use it",
+                       host, (unsigned)uid);
+        break;
+    case CLOSED:
+        (void)snprintf(out, size, PREFIX "%s: it was closed before its agent was asked whose it is",
+                       host);
+        break;
+    case NONE:
+        (void)snprintf(out, size,
+                       PREFIX
+                       "%s: the machine of the node there does not have it; it was reset, or "
+                       "comes from a container or through a proxy (--store-check=member "
+                       "admits it)",
+                       host);
+        break;
+    case SILENT:
+        (void)snprintf(out, size,
+                       PREFIX "%s: the agent there did not say within %.1f s whose it is", host,
+                       seconds);
+        break;
+    case TOO_MANY:
+        (void)snprintf(out, size,
+                       PREFIX "%s: more than %zu wait until their agents have said whose they are",
+                       host, g->max_waiting);
+        break;
+    case TRANSLATED:
+        (void)snprintf(out, size,
+                       "addresses are translated on the way from %s: the workers' store admits "
+                       "whoever comes from there",
+                       host);
+        break;
+    case UNKNOWN:
+        (void)snprintf(out, size,
+                       "the kernel of the node at %s does not say whose connections are: the "
+                       "workers' store admits whoever comes from there",
+                       host);
+        break;
+    }
+}
+
+static void tell(struct store_guard *g, const struct addr *peer, enum topic topic, uint32_t uid) {
+    char line[ADDR_TEXT_MAX + 256], host[ADDR_TEXT_MAX];
+    if (g->config.log == NULL || g->told_more || !is_new(g, peer, topic))
+        return;
+    addr_host_text(peer, host);
+    g->told_more = g->n_told == ARRAY_SIZE(g->told);
+    describe(g, topic, host, uid, line, sizeof line);
+    size_t len = strlen(line);
+    (void)snprintf(line + len, sizeof line - len, "; further ones %sare only counted",
+                   g->told_more ? "" : "from there ");
+    g->config.log(g->config.arg, line);
+}
+
+/* Closes fd. One that has sent nothing only looked whether somebody listens. */
+static void refuse(struct store_guard *g, int fd, const struct addr *peer, enum topic topic,
+                   uint32_t uid) {
+    int bytes = 0;
+    bool looked = ioctl(fd, FIONREAD, &bytes) == 0 && bytes == 0;
+    g->refused++;
+    if (!looked || topic == OTHER || topic == STRANGER)
+        tell(g, peer, topic, uid);
+    (void)close(fd);
+}
+
+/* ---- clients that wait ---- */
+
+static void arm_timer(struct store_guard *g) {
+    const struct client *first = LIST_FIRST(struct client, &g->waiting, link);
+    loop_timer_set(g->timer, first != NULL ? first->deadline_ns : TIME_NEVER);
+}
+
+/* Frees it; the descriptor is the caller's. */
+static int take_client(struct client *c) {
+    struct store_guard *g = c->guard;
+    int fd = c->fd;
+    list_remove(&c->link);
+    list_remove(&c->kin);
+    c->source->n--;
+    g->n_waiting--;
+    idmap_remove(&g->by_id, c->id);
+    free(c);
+    return fd;
+}
+
+static void refuse_client(struct client *c, enum topic topic, uint32_t uid) {
+    struct store_guard *g = c->guard;
+    struct addr peer = c->peer;
+    bool wanted = c->fn != NULL;
+    int fd = take_client(c);
+    if (wanted)
+        refuse(g, fd, &peer, topic, uid);
+    else
+        (void)close(fd);
+}
+
+static void admit_client(struct client *c) {
+    store_guard_fn *fn = c->fn;
+    void *arg = c->arg;
+    int fd = take_client(c);
+    if (fn != NULL)
+        fn(arg, fd);
+    else
+        (void)close(fd);
+}
+
+static void make_room(struct store_guard *g) {
+    const struct source *most = &g->sources[0];
+    if (g->n_waiting < g->max_waiting)
+        return;
+    for (size_t i = 1; i < SOURCES; i++)
+        if (g->sources[i].n > most->n)
+            most = &g->sources[i];
+    refuse_client(LIST_FIRST(struct client, &most->clients, kin), TOO_MANY, 0);
+}
+
+static struct source *source_of(struct store_guard *g, const struct addr *peer) {
+    uint8_t host[ADDR_HOST_BYTES];
+    addr_host_bytes(peer, host);
+    uint64_t h = hash_bytes(HASH_BEGIN, &g->seed, sizeof g->seed);
+    h = hash_bytes(h, host, sizeof host);
+    return &g->sources[(h ^ h >> 32) % SOURCES];
+}
+
+static void wait_for_word(struct store_guard *g, int fd, const struct addr *peer,
+                          store_guard_fn *fn, void *arg) {
+    struct addr store;
+    if (addr_of_socket(fd, &store) < 0) {
+        refuse(g, fd, peer, CLOSED, 0);
+        return;
+    }
+    make_room(g);
+    struct client *c = xcalloc(1, sizeof *c);
+    *c = (struct client){.source = source_of(g, peer),
+                         .guard = g,
+                         .id = ++g->last_id == 0 ? ++g->last_id : g->last_id,
+                         .fd = fd,
+                         .peer = *peer,
+                         .deadline_ns = clock_now_ns() + g->config.answer_ns,
+                         .fn = fn,
+                         .arg = arg};
+    bool first = list_empty(&g->waiting);
+    list_append(&g->waiting, &c->link);
+    list_append(&c->source->clients, &c->kin);
+    c->source->n++;
+    g->n_waiting++;
+    idmap_put(&g->by_id, c->id, c);
+    if (first)
+        arm_timer(g);
+    g->config.ask(g->config.arg, c->id, peer, &store);
+}
+
+static void on_timer(void *arg) {
+    struct store_guard *g = arg;
+    uint64_t now = clock_now_ns();
+    LIST_FOR_EACH(struct client, c, &g->waiting, link) {
+        if (c->deadline_ns > now || loop_slice_is_over(g->loop))
+            break;
+        refuse_client(c, SILENT, 0);
+    }
+    arm_timer(g);
+}
+
+void store_guard_answer(struct store_guard *g, uint32_t id, const struct store_word *word) {
+    struct client *c = id == 0 ? NULL : idmap_get(&g->by_id, id);
+    if (c == NULL)
+        return;
+    switch (word->owner) {
+    case STORE_OWNER_OURS: admit_client(c); break;
+    case STORE_OWNER_OTHER: refuse_client(c, OTHER, word->uid); break;
+    case STORE_OWNER_CLOSED: refuse_client(c, CLOSED, 0); break;
+    case STORE_OWNER_NONE: refuse_client(c, NONE, 0); break;
+    case STORE_OWNER_TRANSLATED:
+        tell(g, &c->peer, TRANSLATED, 0);
+        admit_client(c);
+        break;
+    case STORE_OWNER_UNKNOWN:
+        tell(g, &c->peer, UNKNOWN, 0);
+        admit_client(c);
+        break;
+    }
+}
+
+/* ---- the rule ---- */
+
+/* True: it is of another machine. False: it is of this one, and was admitted or refused. */
+static bool is_elsewhere(struct store_guard *g, int fd, const struct addr *peer, store_guard_fn *fn,
+                         void *arg) {
+    enum peer_place place = peer_gate_place(g->config.gate, fd, peer, NULL);
+    if (g->config.gate == NULL && addr_is_local(peer))
+        place = PEER_OURS;
+    if (place == PEER_ELSEWHERE)
+        return true;
+    if (place == PEER_OURS || peer_gate_admits(g->config.gate, fd, peer)) /* which tells why not */
+        fn(arg, fd);
+    else
+        (void)close(fd);
+    return false;
+}
+
+void store_guard_take(struct store_guard *g, int fd, const struct addr *peer, store_guard_fn *fn,
+                      void *arg) {
+    if (!g->applies || g->config.check == STORE_CHECK_NONE) {
+        if (peer_gate_admits(g->config.gate, fd, peer))
+            fn(arg, fd);
+        else
+            (void)close(fd);
+        return;
+    }
+    enum store_source source = g->config.find(g->config.arg, peer);
+    if (source != STORE_SOURCE_DIRECT && !is_elsewhere(g, fd, peer, fn, arg))
+        return;
+    if (source == STORE_SOURCE_STRANGER) {
+        refuse(g, fd, peer, STRANGER, 0);
+    } else if (g->config.check == STORE_CHECK_MEMBER) {
+        fn(arg, fd);
+    } else if (source == STORE_SOURCE_TRANSLATED) {
+        tell(g, peer, TRANSLATED, 0);
+        fn(arg, fd);
+    } else {
+        wait_for_word(g, fd, peer, fn, arg);
+    }
+}
+
+void store_guard_apply(struct store_guard *g, bool authenticated) { g->applies = authenticated; }
+
+void store_guard_forget(struct store_guard *g, const void *arg) {
+    LIST_FOR_EACH(struct client, c, &g->waiting, link) {
+        if (c->arg == arg)
+            c->fn = NULL;
+    }
+}
+
+size_t store_guard_waiting(const struct store_guard *g) { return g->n_waiting; }
+
+uint64_t store_guard_refused(const struct store_guard *g) { return g->refused; }
+
+/* ---- life ---- */
+
+int store_guard_new(struct loop *loop, const struct store_guard_config *config,
+                    struct store_guard **ret) {
+    struct store_guard *g = xcalloc(1, sizeof *g);
+    struct rlimit files;
+    *g = (struct store_guard){
+        .loop = loop, .config = *config, .max_waiting = STORE_GUARD_WAITING_MAX};
+    if (g->config.answer_ns == 0)
+        g->config.answer_ns = STORE_GUARD_ANSWER_NS;
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0)
+        g->max_waiting = (size_t)MIN2((rlim_t)STORE_GUARD_WAITING_MAX, files.rlim_cur / 4 + 1);
+    g->seed = random_u64();
+    list_init(&g->waiting);
+    for (size_t i = 0; i < SOURCES; i++)
+        list_init(&g->sources[i].clients);
+    int r = loop_timer_new(loop, on_timer, g, &g->timer);
+    if (r < 0) {
+        free(g);
+        return r;
+    }
+    *ret = g;
+    return 0;
+}
+
+void store_guard_free(struct store_guard *g) {
+    struct client *c;
+    if (g == NULL)
+        return;
+    while ((c = LIST_FIRST(struct client, &g->waiting, link)) != NULL)
+        (void)close(take_client(c));
+    idmap_fini(&g->by_id);
+    loop_timer_free(g->timer);
+    free(g);
+}
