@@ -1,8 +1,8 @@
-/* Raw clients for bench_store.py: one process, epoll, no library.
+/* Raw clients for bench_store.py and bench_store_check.py: one process, epoll, no library.
  *
  *     storeload pipelined PORT CONNECTIONS TRIPLES DEPTH    each connection sends DEPTH times SET, WAIT, GET at once,
  *                                                           takes the replies, and again, TRIPLES times in all
- *     storeload storm PORT CLIENTS                          all connect, VALIDATE and PING; then all WAIT for one key
+ *     storeload storm PORT CLIENTS [ADDRESS]                all connect, VALIDATE and PING; then all WAIT for one key
  *                                                           and another client sets it, seven times
  *
  * Prints words and seconds: "ops N seconds S"; "connect S", and after a line on standard input "wake S", the median. */
@@ -35,6 +35,7 @@ struct client {
 };
 
 static int epoll_fd;
+static const char *host = "127.0.0.1";
 
 static void die(const char *what) {
     fprintf(stderr, "storeload: %s: %s\n", what, strerror(errno));
@@ -49,7 +50,8 @@ static double now(void) {
 
 static struct sockaddr_in server_at(const char *port) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (inet_pton(AF_INET, host, &at.sin_addr) != 1)
+        die("inet_pton");
     return at;
 }
 
@@ -258,10 +260,11 @@ int main(int argc, char **argv) {
     epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (argc == 6 && strcmp(argv[1], "pipelined") == 0) {
         pipelined(argv[2], (size_t)atol(argv[3]), (uint64_t)atoll(argv[4]), (unsigned)atoi(argv[5]));
-    } else if (argc == 4 && strcmp(argv[1], "storm") == 0) {
+    } else if ((argc == 4 || argc == 5) && strcmp(argv[1], "storm") == 0) {
+        host = argc == 5 ? argv[4] : host;
         storm(argv[2], (size_t)atol(argv[3]));
     } else {
-        fputs("usage: storeload pipelined PORT CONNECTIONS TRIPLES DEPTH | storm PORT CLIENTS\n", stderr);
+        fputs("usage: storeload pipelined PORT CONNECTIONS TRIPLES DEPTH | storm PORT CLIENTS [ADDRESS]\n", stderr);
         return 2;
     }
     return 0;
