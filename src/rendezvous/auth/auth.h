@@ -1,0 +1,109 @@
+/* Who may talk to whom between machines, as decisions on plain data. Nothing here has a key; ids
+ * name keys. auth_io.h carries the decisions out.
+ *
+ * The accepting side speaks first: a struct auth_greeting, in clear, with the ids of the keys that
+ * it takes. The connecting side then decides, by auth_decide(): plain, TLS with a key that both
+ * have, or nothing. Each side decides alone: one that has a key, or whose munged answers, is never
+ * plain with another machine, whatever the other says. On one machine the kernel's word
+ * (io/peer/peer_gate.h) decides, and no key is needed.
+ *
+ *     way = auth_decide(&me, &greeting, AUTH_PEER_ELSEWHERE, &key, why);
+ *         AUTH_WAY_PLAIN   AUTH_WAY_TLS with me.ids[key]   AUTH_WAY_REFUSED: why says what to do
+ *         AUTH_WAY_MUNGE   munge must be asked first; then decide again */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+
+#define AUTH_ID_TEXT_MAX 17
+#define AUTH_KEYS_MAX 8
+#define AUTH_MUNGE_MAX 1024 /* a credential of munge, with the NUL */
+#define AUTH_WHY_MAX ERR_TEXT_MAX
+#define AUTH_VERSION 1 /* of the greeting and what follows from it */
+
+/* --auth: whoever has a key of ours; the same, and without a key nothing is started; whoever comes,
+ * and the kernel is not asked either. */
+enum auth_mode { AUTH_AUTO = 0, AUTH_ON, AUTH_NONE };
+
+/* Where a key is from. A key from one of the first three is given: it is then the only one. */
+enum auth_source {
+    AUTH_FROM_FILE = 1, /* --key-file, MUSTER_KEY_FILE */
+    AUTH_FROM_ENV,      /* MUSTER_KEY */
+    AUTH_FROM_HEAD,     /* the head that started this agent, over ssh or srun */
+    AUTH_FROM_JOB_DIR,  /* the job's folder of dir: */
+    AUTH_FROM_HOME,     /* ~/.config/muster/key */
+    AUTH_FROM_MUNGE,    /* made by an agent, carried by munge */
+};
+#define AUTH_SOURCE_MAX AUTH_FROM_MUNGE
+
+/* "file", "env", "head", "dir", "home", "munge": each source in the greeting. [0]: NULL. */
+extern const char *const auth_source_words[AUTH_SOURCE_MAX + 1];
+/* Whether it excludes all keys that are only found. */
+bool auth_source_is_given(enum auth_source source);
+
+/* Names a key without telling it. */
+struct auth_id {
+    uint64_t id;             /* derived from the key; as text 16 hexadecimal digits */
+    enum auth_source source; /* where the side that has the key has it from */
+};
+void auth_id_to_text(const struct auth_id *id, char out[AUTH_ID_TEXT_MAX]);
+
+/* The first that is said on a connection, in clear, by the side that accepted it. */
+struct auth_greeting {
+    uint32_t version; /* AUTH_VERSION */
+    bool open;        /* takes whoever comes, in plain */
+    uint32_t n_keys;
+    struct auth_id ids[AUTH_KEYS_MAX]; /* of the keys that it takes */
+    char munge[AUTH_MUNGE_MAX];        /* a credential with a key and a run id; "": none */
+};
+
+/* Who is at the other end: the kernel's word. */
+enum auth_peer {
+    AUTH_PEER_OURS = 1,   /* this machine, and this user or root */
+    AUTH_PEER_OTHER_USER, /* this machine, another user */
+    AUTH_PEER_CLOSED,     /* this machine, and no process has the socket any more */
+    AUTH_PEER_ELSEWHERE,  /* another machine, or the kernel does not say */
+};
+
+enum auth_munge {
+    AUTH_MUNGE_UNUSED =
+        0,              /* it is not to be asked: a key is given, or nobody comes from elsewhere */
+    AUTH_MUNGE_UNKNOWN, /* not asked yet */
+    AUTH_MUNGE_ABSENT,  /* no munged, or no libmunge */
+    AUTH_MUNGE_SILENT,  /* there is one, but it fails or does not answer in time */
+    AUTH_MUNGE_ANSWERS,
+};
+
+/* What this side has. */
+struct auth_side {
+    enum auth_mode mode;
+    uint32_t n_keys;
+    struct auth_id ids[AUTH_KEYS_MAX];
+    enum auth_munge munge;
+    /* Why the greeting's credential could not be taken, after AUTH_WAY_MUNGE: a clause such as "it
+     * is of another realm". NULL: nobody has tried. */
+    const char *munge_why;
+};
+
+enum auth_way {
+    AUTH_WAY_PLAIN = 1,
+    AUTH_WAY_TLS,
+    AUTH_WAY_MUNGE, /* ask munge: whether it answers, and what the credential holds if there is one
+                     */
+    AUTH_WAY_REFUSED,
+};
+
+/* What the connecting side does. *ret_key: the place in me->ids, for AUTH_WAY_TLS. `why` is filled
+ * in for AUTH_WAY_REFUSED: one sentence about "the agent there" that names both sides' keys, and
+ * what to write. */
+enum auth_way auth_decide(const struct auth_side *me, const struct auth_greeting *g,
+                          enum auth_peer peer, uint32_t *ret_key, char why[AUTH_WHY_MAX]);
+
+/* Whether this side takes whoever comes from another machine: with AUTH_NONE, or if it has no key
+ * and no munge that answers. What is not known yet counts as closed. */
+bool auth_is_open(const struct auth_side *me);
+/* Whether the accepting side takes plain bytes from this peer. */
+bool auth_admits_plain(const struct auth_side *me, enum auth_peer peer);
+/* Why not: a clause such as "it came without a key, and this agent has the key 0f…". */
+void auth_plain_why(const struct auth_side *me, enum auth_peer peer, char why[AUTH_WHY_MAX]);

@@ -1,0 +1,102 @@
+/* Keys, munge and TLS on both sides of a connection: carries out what auth.h decides. One struct
+ * auth for each process, shared by all its connections.
+ *
+ * The accepting side:
+ *     if (!auth_is_ready(a)) auth_wait(a, on_ready, me, &ask);   only for peers elsewhere
+ *     auth_greet(a, &greeting); … the greeting is sent …
+ *     plain bytes come:  auth_takes_plain(a, fd, &peer) or auth_plain_refusal(), auth_refused()
+ *     TLS begins:        auth_accept(a, &session, &err); stream_start_tls(s, session)
+ *
+ * The connecting side:
+ *     the greeting has come:  auth_choose(a, fd, &peer, &greeting, on_chosen, me, &ask)
+ *     on_chosen(me, &choice)  plain; or stream_start_tls(s, choice.session); or on_closed(why)
+ *
+ * A NULL auth is everywhere as one with AUTH_NONE: for tests and tools. OpenSSL is loaded when the
+ * first greeting is made or read, and only if there is a key or munge answers. Munge is asked when
+ * auth_wait() or auth_choose() first need it, in a helper process, for at most AUTH_MUNGE_NS. */
+#pragma once
+
+#include "io/loop.h"
+#include "io/net/addr.h"
+#include "rendezvous/auth/auth.h"
+#include "rendezvous/auth/keyring_io.h"
+
+#define AUTH_MUNGE_NS (2 * NS_PER_S)
+
+struct auth;
+struct auth_ask; /* a callback that is still to come */
+struct ssl_st;
+struct peer_gate;
+
+struct auth_config {
+    enum auth_mode mode;
+    const char *run_id; /* copied; NULL: any run's key is taken from munge, and none is offered (an
+                           operator) */
+    struct peer_gate *gate;     /* borrowed; NULL: the kernel does not say */
+    const struct keyring *keys; /* copied; NULL: none */
+    /* Nobody comes from another machine: keys and munge are not used, and plain connections of this
+     * machine are admitted, as far as the gate admits them. */
+    bool local;
+    bool munge; /* it may be asked; never if a key is given */
+    /* Gets one line for each thing that a person should know: who was refused, that the job is
+     * open. NULL: not told. */
+    void (*line)(void *arg, const char *text);
+    void *arg;
+};
+
+/* Asks nobody yet. With AUTH_ON: -ENOKEY if there is no key and no munge to ask. */
+_must_use_ int auth_new(struct loop *loop, const struct auth_config *config, struct auth **ret,
+                        struct err *err);
+/* Callbacks that are still to come are dropped: their asks are dead. Sessions live on. Takes
+ * NULL. */
+void auth_free(struct auth *a);
+
+/* For `muster status`: connections from other machines are made with a key; are admitted, whoever
+ * comes; do not come; are admitted because the user said so. */
+enum auth_state { AUTH_STATE_KEYS = 1, AUTH_STATE_OPEN, AUTH_STATE_LOCAL, AUTH_STATE_NONE };
+enum auth_state auth_state(const struct auth *a);
+uint64_t auth_n_refused(const struct auth *a);
+
+/* Never called from inside the call that was given it. The ask is freed then. */
+typedef void auth_ready_fn(void *arg);
+/* Cancels: the function is not called. Takes NULL. */
+void auth_ask_free(struct auth_ask *ask);
+
+/* ---- the accepting side ---- */
+
+/* Whether the greeting for another machine is complete. False only until munge has been asked once;
+ * a peer of this machine need not wait for it. */
+bool auth_is_ready(const struct auth *a);
+/* Asks munge if nobody has yet, and calls fn(arg) once it is ready, at most AUTH_MUNGE_NS later. */
+_must_use_ int auth_wait(struct auth *a, auth_ready_fn *fn, void *arg, struct auth_ask **ret);
+/* What is said to a peer. If OpenSSL is missing and there are keys, the greeting has no key, is not
+ * open, and a line has said why. */
+void auth_greet(struct auth *a, struct auth_greeting *ret);
+/* Whether plain bytes of this peer are taken: the kernel says that it is ours, or nobody has a
+ * key. */
+bool auth_takes_plain(struct auth *a, int fd, const struct addr *peer);
+/* Why not, for auth_refused(). */
+void auth_plain_refusal(struct auth *a, int fd, const struct addr *peer, char why[AUTH_WHY_MAX]);
+/* A session for stream_start_tls(), which takes it. -ENOKEY: there is no key. */
+_must_use_ int auth_accept(struct auth *a, struct ssl_st **ret, struct err *err);
+/* Somebody was refused: counted; a line for the first of each address, for at most
+ * AUTH_REFUSED_LINES addresses. `why` is a clause: "it has none of this agent's keys". */
+#define AUTH_REFUSED_LINES 16
+void auth_refused(struct auth *a, const struct addr *peer, const char *why);
+
+/* ---- the connecting side ---- */
+
+struct auth_choice {
+    enum auth_way way; /* AUTH_WAY_PLAIN, AUTH_WAY_TLS, AUTH_WAY_REFUSED */
+    struct ssl_st
+        *session;    /* TLS: whoever gets it owns it (stream_start_tls(), tls_session_free()) */
+    const char *why; /* REFUSED: a sentence about "the agent there"; borrowed for the callback */
+};
+/* Never called from inside auth_choose(). The ask is freed then. */
+typedef void auth_chosen_fn(void *arg, const struct auth_choice *choice);
+
+/* fd: the connected socket. The greeting is copied. fn is called once, soon; if munge must be
+ * asked, at most AUTH_MUNGE_NS later. 0, or a negative errno (no memory). */
+_must_use_ int auth_choose(struct auth *a, int fd, const struct addr *peer,
+                           const struct auth_greeting *g, auth_chosen_fn *fn, void *arg,
+                           struct auth_ask **ret);
