@@ -7,7 +7,7 @@
  * plain with another machine, whatever the other says. On one machine the kernel's word
  * (io/peer/peer_gate.h) decides, and no key is needed.
  *
- *     way = auth_decide(&me, &greeting, AUTH_PEER_ELSEWHERE, &key, why);
+ *     way = auth_decide(&me, &greeting, &peer, &key, why);
  *         AUTH_WAY_PLAIN   AUTH_WAY_TLS with me.ids[key]   AUTH_WAY_REFUSED: why says what to do
  *         AUTH_WAY_MUNGE   munge must be asked first; then decide again */
 #pragma once
@@ -34,10 +34,11 @@ enum auth_source {
     AUTH_FROM_JOB_DIR,  /* the job's folder of dir: */
     AUTH_FROM_HOME,     /* ~/.config/muster/key */
     AUTH_FROM_MUNGE,    /* made by an agent, carried by munge */
+    AUTH_FROM_RUN_DIR,  /* for operators: of a job of this machine, from its run directory */
 };
-#define AUTH_SOURCE_MAX AUTH_FROM_MUNGE
+#define AUTH_SOURCE_MAX AUTH_FROM_RUN_DIR
 
-/* "file", "env", "head", "dir", "home", "munge": each source in the greeting. [0]: NULL. */
+/* "file", "env", "head", "dir", "home", "munge", "run": each source in the greeting. [0]: NULL. */
 extern const char *const auth_source_words[AUTH_SOURCE_MAX + 1];
 /* Whether it excludes all keys that are only found. */
 bool auth_source_is_given(enum auth_source source);
@@ -59,11 +60,15 @@ struct auth_greeting {
 };
 
 /* Who is at the other end: the kernel's word. */
-enum auth_peer {
+enum auth_place {
     AUTH_PEER_OURS = 1,   /* this machine, and this user or root */
     AUTH_PEER_OTHER_USER, /* this machine, another user */
     AUTH_PEER_CLOSED,     /* this machine, and no process has the socket any more */
     AUTH_PEER_ELSEWHERE,  /* another machine, or the kernel does not say */
+};
+struct auth_peer {
+    enum auth_place place;
+    uint32_t uid; /* of AUTH_PEER_OTHER_USER */
 };
 
 enum auth_munge {
@@ -78,11 +83,12 @@ enum auth_munge {
 /* What this side has. */
 struct auth_side {
     enum auth_mode mode;
+    bool local; /* nobody comes from another machine */
     uint32_t n_keys;
     struct auth_id ids[AUTH_KEYS_MAX];
     enum auth_munge munge;
-    /* Why the greeting's credential could not be taken, after AUTH_WAY_MUNGE: a clause such as "it
-     * is of another realm". NULL: nobody has tried. */
+    /* Why the greeting's credential could not be taken, after AUTH_WAY_MUNGE: a clause such as
+     * "munged here does not answer". NULL: nobody has tried. */
     const char *munge_why;
 };
 
@@ -98,12 +104,19 @@ enum auth_way {
  * in for AUTH_WAY_REFUSED: one sentence about "the agent there" that names both sides' keys, and
  * what to write. */
 enum auth_way auth_decide(const struct auth_side *me, const struct auth_greeting *g,
-                          enum auth_peer peer, uint32_t *ret_key, char why[AUTH_WHY_MAX]);
+                          const struct auth_peer *peer, uint32_t *ret_key, char why[AUTH_WHY_MAX]);
+
+/* "3f0a… from --key-file, 77b1… from munge": at most AUTH_KEYS_NAMED of them, then how many more.
+ */
+#define AUTH_KEYS_NAMED 3
+#define AUTH_KEYS_TEXT_MAX 192
+void auth_keys_text(const struct auth_id *ids, uint32_t n, char out[AUTH_KEYS_TEXT_MAX]);
 
 /* Whether this side takes whoever comes from another machine: with AUTH_NONE, or if it has no key
  * and no munge that answers. What is not known yet counts as closed. */
 bool auth_is_open(const struct auth_side *me);
 /* Whether the accepting side takes plain bytes from this peer. */
-bool auth_admits_plain(const struct auth_side *me, enum auth_peer peer);
+bool auth_admits_plain(const struct auth_side *me, const struct auth_peer *peer);
 /* Why not: a clause such as "it came without a key, and this agent has the key 0f…". */
-void auth_plain_why(const struct auth_side *me, enum auth_peer peer, char why[AUTH_WHY_MAX]);
+void auth_plain_why(const struct auth_side *me, const struct auth_peer *peer,
+                    char why[AUTH_WHY_MAX]);

@@ -1,0 +1,225 @@
+#include "rendezvous/auth/auth.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/text/strbuf.h"
+
+const char *const auth_source_words[AUTH_SOURCE_MAX + 1] = {
+    [AUTH_FROM_FILE] = "file",   [AUTH_FROM_ENV] = "env",   [AUTH_FROM_HEAD] = "head",
+    [AUTH_FROM_JOB_DIR] = "dir", [AUTH_FROM_HOME] = "home", [AUTH_FROM_MUNGE] = "munge",
+    [AUTH_FROM_RUN_DIR] = "run",
+};
+
+bool auth_source_is_given(enum auth_source source) {
+    return source == AUTH_FROM_FILE || source == AUTH_FROM_ENV || source == AUTH_FROM_HEAD;
+}
+
+void auth_id_to_text(const struct auth_id *id, char out[AUTH_ID_TEXT_MAX]) {
+    (void)snprintf(out, AUTH_ID_TEXT_MAX, "%016" PRIx64, id->id);
+}
+
+/* ---- what is said of keys ---- */
+
+static const char *source_text(enum auth_source source) {
+    switch (source) {
+    case AUTH_FROM_FILE: return "--key-file";
+    case AUTH_FROM_ENV: return "MUSTER_KEY";
+    case AUTH_FROM_HEAD: return "the job's head";
+    case AUTH_FROM_JOB_DIR: return "the job's folder";
+    case AUTH_FROM_HOME: return "~/.config/muster/key";
+    case AUTH_FROM_MUNGE: return "munge";
+    case AUTH_FROM_RUN_DIR: return "a job of this machine";
+    }
+    return "somewhere";
+}
+
+void auth_keys_text(const struct auth_id *ids, uint32_t n, char out[AUTH_KEYS_TEXT_MAX]) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    for (uint32_t i = 0; i < n && i < AUTH_KEYS_NAMED; i++)
+        strbuf_printf(&s, "%s%016" PRIx64 " from %s", i > 0 ? ", " : "", ids[i].id,
+                      source_text(ids[i].source));
+    if (n > AUTH_KEYS_NAMED)
+        strbuf_printf(&s, " and %" PRIu32 " more", n - AUTH_KEYS_NAMED);
+    (void)snprintf(out, AUTH_KEYS_TEXT_MAX, "%s", strbuf_text(&s));
+}
+
+/* What the agent there takes. */
+static void say_theirs(const struct auth_greeting *g, struct strbuf *s) {
+    char keys[AUTH_KEYS_TEXT_MAX];
+    auth_keys_text(g->ids, g->n_keys, keys);
+    if (g->n_keys > 0)
+        strbuf_printf(s, "the agent there takes only who has its key (%s)", keys);
+    else if (g->munge[0] != '\0')
+        strbuf_add(s, "the agent there takes only who can read its key by munge");
+    else if (g->open)
+        strbuf_add(s, "the agent there has no key and takes whoever comes");
+    else
+        strbuf_add(s, "the agent there takes connections of its own machine only");
+}
+
+/* What there is here. */
+static void say_ours(const struct auth_side *me, const struct auth_greeting *g, struct strbuf *s) {
+    char keys[AUTH_KEYS_TEXT_MAX];
+    auth_keys_text(me->ids, me->n_keys, keys);
+    if (me->n_keys > 0)
+        strbuf_printf(s, "%s here is %s", g->open ? ", but" : ";", keys);
+    else if (me->munge == AUTH_MUNGE_ANSWERS && g->munge[0] == '\0')
+        strbuf_printf(s, "%s here munge is used", g->open ? ", but" : ";");
+    else
+        strbuf_add(s, ", and there is no key here");
+    if (g->munge[0] == '\0')
+        return;
+    if (me->munge_why != NULL)
+        strbuf_printf(s, "; %s", me->munge_why);
+    else if (me->munge == AUTH_MUNGE_UNUSED)
+        strbuf_add(s, "; munge is not asked where a key is given");
+    else
+        strbuf_add(s, "; there is no munge here");
+}
+
+/* What to write, so that an agent without any key has one, too. */
+static const char *remedy_there(const struct auth_side *me) {
+    enum auth_source mine = me->n_keys > 0 ? me->ids[0].source : AUTH_FROM_MUNGE;
+    if (me->n_keys == 0 && me->munge != AUTH_MUNGE_ANSWERS)
+        return "write a key with \"muster keygen\", and copy ~/.config/muster/key to all nodes";
+    switch (mine) {
+    case AUTH_FROM_FILE: return "give the same --key-file on that node";
+    case AUTH_FROM_ENV: return "set the same MUSTER_KEY on that node";
+    case AUTH_FROM_HEAD:
+    case AUTH_FROM_RUN_DIR: return "start all nodes from one head";
+    case AUTH_FROM_JOB_DIR: return "give all nodes the same dir: endpoint";
+    case AUTH_FROM_HOME: return "copy ~/.config/muster/key to that node (mode 0600)";
+    case AUTH_FROM_MUNGE: break;
+    }
+    return "start munged on that node; or write a key with \"muster keygen\", and copy "
+           "~/.config/muster/key to all nodes";
+}
+
+/* What to write, so that this side has its key. */
+static const char *remedy_here(const struct auth_greeting *g) {
+    enum auth_source theirs = g->n_keys > 0 ? g->ids[0].source : AUTH_FROM_MUNGE;
+    switch (theirs) {
+    case AUTH_FROM_FILE: return "give --key-file here, with the file that is given there";
+    case AUTH_FROM_ENV: return "set MUSTER_KEY here as it is set there";
+    case AUTH_FROM_HEAD:
+    case AUTH_FROM_RUN_DIR:
+        return "only nodes that its head has started have that key; run this command on one of "
+               "them";
+    case AUTH_FROM_JOB_DIR:
+        return "use the same dir: endpoint here, or --key-file with the file \"key\" of the job's "
+               "folder";
+    case AUTH_FROM_HOME: return "copy ~/.config/muster/key from there to this node (mode 0600)";
+    case AUTH_FROM_MUNGE: break;
+    }
+    return "start munged here with the munge.key of that node; or write a key with \"muster "
+           "keygen\", and copy ~/.config/muster/key to all nodes";
+}
+
+static const char *remedy(const struct auth_side *me, const struct auth_greeting *g) {
+    if (g->open)
+        return remedy_there(me);
+    if (me->n_keys > 0 && auth_source_is_given(me->ids[0].source))
+        return "give both nodes the same key, or neither (one that is given is the only one)";
+    return remedy_here(g);
+}
+
+static enum auth_way refuse(const struct auth_side *me, const struct auth_greeting *g, char *why) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    say_theirs(g, &s);
+    if (me->mode == AUTH_NONE)
+        strbuf_add(&s, ", and here is --auth=none: leave it out, or give it on all nodes");
+    else if (g->open || g->n_keys > 0 || g->munge[0] != '\0') {
+        say_ours(me, g, &s);
+        strbuf_printf(&s, ": %s%s", remedy(me, g), g->open ? ", or --auth=none on all nodes" : "");
+    }
+    (void)snprintf(why, AUTH_WHY_MAX, "%s", strbuf_text(&s));
+    return AUTH_WAY_REFUSED;
+}
+
+/* ---- the connecting side ---- */
+
+static bool common_key(const struct auth_side *me, const struct auth_greeting *g, uint32_t *ret) {
+    for (uint32_t i = 0; i < me->n_keys; i++)
+        for (uint32_t j = 0; j < g->n_keys; j++)
+            if (me->ids[i].id == g->ids[j].id) {
+                *ret = i;
+                return true;
+            }
+    return false;
+}
+
+/* Whether an answer of munge could change the decision. */
+static bool must_ask_munge(const struct auth_side *me, const struct auth_greeting *g) {
+    if (me->munge == AUTH_MUNGE_UNUSED || me->munge == AUTH_MUNGE_ABSENT || me->munge_why != NULL)
+        return false;
+    if (g->munge[0] != '\0') /* one that did not answer is tried again: only it can help */
+        return true;
+    return me->n_keys == 0 && g->open && me->munge == AUTH_MUNGE_UNKNOWN;
+}
+
+static enum auth_way decide_elsewhere(const struct auth_side *me, const struct auth_greeting *g,
+                                      uint32_t *ret_key, char *why) {
+    if (me->mode == AUTH_NONE)
+        return g->open ? AUTH_WAY_PLAIN : refuse(me, g, why);
+    if (common_key(me, g, ret_key))
+        return AUTH_WAY_TLS;
+    if (must_ask_munge(me, g))
+        return AUTH_WAY_MUNGE;
+    if (g->open && auth_is_open(me))
+        return AUTH_WAY_PLAIN;
+    return refuse(me, g, why);
+}
+
+enum auth_way auth_decide(const struct auth_side *me, const struct auth_greeting *g,
+                          const struct auth_peer *peer, uint32_t *ret_key, char why[AUTH_WHY_MAX]) {
+    switch (peer->place) {
+    case AUTH_PEER_OURS: return AUTH_WAY_PLAIN;
+    case AUTH_PEER_OTHER_USER:
+        (void)snprintf(why, AUTH_WHY_MAX,
+                       "what listens there is of another user of this machine (uid %" PRIu32
+                       "): name another port",
+                       peer->uid);
+        return AUTH_WAY_REFUSED;
+    case AUTH_PEER_CLOSED:
+        (void)snprintf(why, AUTH_WHY_MAX, "what listened there has closed the connection");
+        return AUTH_WAY_REFUSED;
+    case AUTH_PEER_ELSEWHERE: break;
+    }
+    return decide_elsewhere(me, g, ret_key, why);
+}
+
+/* ---- the accepting side ---- */
+
+bool auth_is_open(const struct auth_side *me) {
+    if (me->mode == AUTH_NONE)
+        return true;
+    bool knows_none = me->munge != AUTH_MUNGE_UNKNOWN && me->munge != AUTH_MUNGE_ANSWERS;
+    return me->mode == AUTH_AUTO && !me->local && me->n_keys == 0 && knows_none;
+}
+
+bool auth_admits_plain(const struct auth_side *me, const struct auth_peer *peer) {
+    switch (peer->place) {
+    case AUTH_PEER_OURS: return true;
+    case AUTH_PEER_OTHER_USER:
+    case AUTH_PEER_CLOSED: return me->mode == AUTH_NONE;
+    case AUTH_PEER_ELSEWHERE: break;
+    }
+    return auth_is_open(me);
+}
+
+void auth_plain_why(const struct auth_side *me, const struct auth_peer *peer,
+                    char why[AUTH_WHY_MAX]) {
+    char keys[AUTH_KEYS_TEXT_MAX];
+    auth_keys_text(me->ids, me->n_keys, keys);
+    if (peer->place == AUTH_PEER_OTHER_USER)
+        (void)snprintf(why, AUTH_WHY_MAX, "it is of another user (uid %" PRIu32 ")", peer->uid);
+    else if (peer->place == AUTH_PEER_CLOSED)
+        (void)snprintf(why, AUTH_WHY_MAX, "it has closed its end, so nobody knows whose it was");
+    else if (me->local)
+        (void)snprintf(why, AUTH_WHY_MAX, "it is of another machine, and this job has only one");
+    else if (me->n_keys > 0)
+        (void)snprintf(why, AUTH_WHY_MAX, "it came without a key; keys here: %s", keys);
+    else
+        (void)snprintf(why, AUTH_WHY_MAX, "it came without a key, and here munge is used");
+}

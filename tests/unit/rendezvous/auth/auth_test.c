@@ -1,0 +1,211 @@
+/* What each side decides. Every pair of sources, with the sentence that the user gets: decisions.txt. With
+ * MUSTER_TEST_REWRITE=1 in the environment it is rewritten; review it then. */
+#include "rendezvous/auth/auth.h"
+
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/strbuf.h"
+#include "io/file.h"
+
+#define GOLDEN_MAX ((size_t)128 << 10)
+#define ID(n) (UINT64_C(0x1111111111111111) * (n))
+
+static const struct auth_peer elsewhere = {.place = AUTH_PEER_ELSEWHERE};
+
+static struct auth_side side_with(enum auth_source source, uint64_t id) {
+    struct auth_side me = {.n_keys = 1, .ids = {{.id = id, .source = source}}};
+    me.munge = auth_source_is_given(source) ? AUTH_MUNGE_UNUSED : AUTH_MUNGE_ABSENT;
+    return me;
+}
+
+static struct auth_greeting greeting_with(enum auth_source source, uint64_t id) {
+    struct auth_greeting g = {.version = AUTH_VERSION, .n_keys = 1, .ids = {{.id = id, .source = source}}};
+    if (source == AUTH_FROM_MUNGE)
+        (void)snprintf(g.munge, sizeof g.munge, "MUNGE:…:");
+    return g;
+}
+
+static enum auth_way decide(const struct auth_side *me, const struct auth_greeting *g, char why[AUTH_WHY_MAX]) {
+    uint32_t key;
+    why[0] = '\0';
+    return auth_decide(me, g, &elsewhere, &key, why);
+}
+
+/* ---- every pair ---- */
+
+struct here {
+    const char *name;
+    struct auth_side side;
+};
+
+static uint32_t all_here(struct here out[24]) {
+    uint32_t n = 0;
+    out[n++] = (struct here){"nothing, no munge", {.munge = AUTH_MUNGE_ABSENT}};
+    out[n++] = (struct here){"nothing, munge not asked yet", {.munge = AUTH_MUNGE_UNKNOWN}};
+    out[n++] = (struct here){"nothing, munged hangs", {.munge = AUTH_MUNGE_SILENT}};
+    out[n] = (struct here){"nothing, munged hangs, asked about this", {.munge = AUTH_MUNGE_SILENT}};
+    out[n++].side.munge_why = "munged here does not answer";
+    out[n++] = (struct here){"nothing, munge answers", {.munge = AUTH_MUNGE_ANSWERS}};
+    out[n] = (struct here){"nothing, munge of another realm", {.munge = AUTH_MUNGE_ANSWERS}};
+    out[n++].side.munge_why = "that node has another munge.key than this one";
+    out[n++] = (struct here){"nothing, --auth=on", {.mode = AUTH_ON, .munge = AUTH_MUNGE_ABSENT}};
+    out[n++] = (struct here){"--auth=none", {.mode = AUTH_NONE}};
+    for (uint32_t s = 1; s <= AUTH_SOURCE_MAX; s++)
+        out[n++] = (struct here){auth_source_words[s], side_with((enum auth_source)s, ID(1))};
+    return n;
+}
+
+struct there {
+    const char *name;
+    struct auth_greeting greeting;
+};
+
+static uint32_t all_there(struct there out[16]) {
+    uint32_t n = 0;
+    out[n++] = (struct there){"open", {.version = AUTH_VERSION, .open = true}};
+    out[n++] = (struct there){"its own machine only", {.version = AUTH_VERSION}};
+    for (uint32_t s = 1; s <= AUTH_SOURCE_MAX; s++)
+        out[n++] = (struct there){auth_source_words[s], greeting_with((enum auth_source)s, ID(2))};
+    return n;
+}
+
+static const char *way_name(enum auth_way way) {
+    switch (way) {
+    case AUTH_WAY_PLAIN: return "plain";
+    case AUTH_WAY_TLS: return "TLS";
+    case AUTH_WAY_MUNGE: return "ask munge";
+    case AUTH_WAY_REFUSED: return "refused";
+    }
+    return "?";
+}
+
+Test(auth, every_pair_of_sources_has_its_sentence) {
+    struct here here[24];
+    struct there there[16];
+    uint32_t n_here = all_here(here), n_there = all_there(there);
+    char why[AUTH_WHY_MAX];
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    for (uint32_t i = 0; i < n_there; i++)
+        for (uint32_t j = 0; j < n_here; j++) {
+            enum auth_way way = decide(&here[j].side, &there[i].greeting, why);
+            cr_assert_lt(strlen(why), AUTH_WHY_MAX - 1, "%s", why);
+            strbuf_printf(&s, "there: %s; here: %s\n    %s%s%s\n", there[i].name, here[j].name, way_name(way),
+                          why[0] != '\0' ? ": " : "", why);
+        }
+    _cleanup_(freep) char *path = xasprintf("%s/unit/rendezvous/auth/decisions.txt", getenv("MUSTER_TEST_SOURCE_DIR"));
+    _cleanup_(freep) char *golden = NULL;
+    size_t len;
+    const char *rewrite = getenv("MUSTER_TEST_REWRITE");
+    if (rewrite != NULL && strcmp(rewrite, "1") == 0)
+        cr_assert_eq(file_write_atomic(path, s.data, s.len), 0, "%s", path);
+    cr_assert_eq(file_read_text(path, GOLDEN_MAX, &golden, &len), 0, "%s", path);
+    cr_assert_str_eq(s.data, golden, "%s differs:\n%s", path, s.data);
+}
+
+/* ---- the rules ---- */
+
+/* Each side decides alone: whatever the other says. */
+Test(auth, with_a_key_nothing_is_plain_with_another_machine) {
+    char why[AUTH_WHY_MAX];
+    for (uint32_t s = 1; s <= AUTH_SOURCE_MAX; s++)
+        for (unsigned what = 0; what < 8; what++) {
+            struct auth_side me = side_with((enum auth_source)s, ID(1));
+            struct auth_greeting g = {.version = AUTH_VERSION, .open = (what & 1) != 0};
+            if ((what & 2) != 0)
+                g.ids[g.n_keys++] = (struct auth_id){ID(2), AUTH_FROM_HOME};
+            if ((what & 4) != 0)
+                (void)snprintf(g.munge, sizeof g.munge, "MUNGE:…:");
+            cr_assert_neq(decide(&me, &g, why), AUTH_WAY_PLAIN);
+            cr_assert_not(auth_is_open(&me));
+        }
+    struct auth_side munge = {.munge = AUTH_MUNGE_ANSWERS};
+    struct auth_greeting open = {.version = AUTH_VERSION, .open = true};
+    cr_assert_eq(decide(&munge, &open, why), AUTH_WAY_REFUSED);
+    cr_assert_not(auth_is_open(&munge));
+}
+
+Test(auth, a_common_key_is_taken_whatever_its_sources) {
+    uint32_t key = 9;
+    char why[AUTH_WHY_MAX];
+    struct auth_side me = {.n_keys = 3,
+                           .munge = AUTH_MUNGE_UNKNOWN,
+                           .ids = {{ID(1), AUTH_FROM_JOB_DIR}, {ID(2), AUTH_FROM_HOME}, {ID(3), AUTH_FROM_MUNGE}}};
+    struct auth_greeting g = {.n_keys = 2, .ids = {{ID(3), AUTH_FROM_MUNGE}, {ID(2), AUTH_FROM_FILE}}};
+    cr_assert_eq(auth_decide(&me, &g, &elsewhere, &key, why), AUTH_WAY_TLS);
+    cr_assert_eq(key, 1, "the first of this side's, which are in the order of their sources");
+}
+
+Test(auth, who_has_nothing_asks_munge_before_it_is_plain) {
+    char why[AUTH_WHY_MAX];
+    struct auth_side me = {.munge = AUTH_MUNGE_UNKNOWN};
+    struct auth_greeting open = {.open = true};
+    cr_assert_eq(decide(&me, &open, why), AUTH_WAY_MUNGE);
+    cr_assert_not(auth_is_open(&me), "not before munge was asked");
+    me.munge = AUTH_MUNGE_SILENT;
+    cr_assert_eq(decide(&me, &open, why), AUTH_WAY_PLAIN);
+    me.munge = AUTH_MUNGE_ANSWERS;
+    cr_assert_eq(decide(&me, &open, why), AUTH_WAY_REFUSED);
+}
+
+Test(auth, a_munge_that_did_not_answer_is_asked_again_for_an_offer) {
+    char why[AUTH_WHY_MAX];
+    struct auth_side me = {.munge = AUTH_MUNGE_SILENT};
+    struct auth_greeting g = greeting_with(AUTH_FROM_MUNGE, ID(2));
+    cr_assert_eq(decide(&me, &g, why), AUTH_WAY_MUNGE);
+    me.munge_why = "munged here does not answer";
+    cr_assert_eq(decide(&me, &g, why), AUTH_WAY_REFUSED, "once for each connection");
+}
+
+Test(auth, on_one_machine_the_kernel_decides) {
+    char why[AUTH_WHY_MAX];
+    uint32_t key;
+    struct auth_side me = side_with(AUTH_FROM_FILE, ID(1));
+    struct auth_greeting g = greeting_with(AUTH_FROM_HOME, ID(2));
+    struct auth_peer ours = {.place = AUTH_PEER_OURS};
+    struct auth_peer other = {.place = AUTH_PEER_OTHER_USER, .uid = 1001};
+    struct auth_peer closed = {.place = AUTH_PEER_CLOSED};
+    cr_assert_eq(auth_decide(&me, &g, &ours, &key, why), AUTH_WAY_PLAIN);
+    cr_assert(auth_admits_plain(&me, &ours));
+    cr_assert_eq(auth_decide(&me, &g, &other, &key, why), AUTH_WAY_REFUSED);
+    cr_assert_str_eq(why, "what listens there is of another user of this machine (uid 1001): name another port");
+    cr_assert_not(auth_admits_plain(&me, &other));
+    auth_plain_why(&me, &other, why);
+    cr_assert_str_eq(why, "it is of another user (uid 1001)");
+    cr_assert_eq(auth_decide(&me, &g, &closed, &key, why), AUTH_WAY_REFUSED);
+    cr_assert_not(auth_admits_plain(&me, &closed));
+    struct auth_side none = {.mode = AUTH_NONE};
+    cr_assert(auth_admits_plain(&none, &other));
+    cr_assert(auth_admits_plain(&none, &elsewhere));
+}
+
+Test(auth, whoever_has_nothing_is_open) {
+    struct auth_side me = {.munge = AUTH_MUNGE_ABSENT};
+    char why[AUTH_WHY_MAX];
+    cr_assert(auth_is_open(&me));
+    cr_assert(auth_admits_plain(&me, &elsewhere));
+    me.mode = AUTH_ON;
+    cr_assert_not(auth_is_open(&me));
+    me = (struct auth_side){.local = true};
+    cr_assert_not(auth_is_open(&me));
+    auth_plain_why(&me, &elsewhere, why);
+    cr_assert_str_eq(why, "it is of another machine, and this job has only one");
+    me = side_with(AUTH_FROM_FILE, ID(1));
+    auth_plain_why(&me, &elsewhere, why);
+    cr_assert_str_eq(why, "it came without a key; keys here: 1111111111111111 from --key-file");
+}
+
+Test(auth, many_keys_are_named_in_part) {
+    char text[AUTH_KEYS_TEXT_MAX];
+    struct auth_id ids[AUTH_KEYS_MAX];
+    for (uint32_t i = 0; i < AUTH_KEYS_MAX; i++)
+        ids[i] = (struct auth_id){ID(i + 1), AUTH_FROM_HOME};
+    auth_keys_text(ids, 1, text);
+    cr_assert_str_eq(text, "1111111111111111 from ~/.config/muster/key");
+    auth_keys_text(ids, AUTH_KEYS_MAX, text);
+    cr_assert_str_eq(text, "1111111111111111 from ~/.config/muster/key, 2222222222222222 from "
+                           "~/.config/muster/key, 3333333333333333 from ~/.config/muster/key and 5 more");
+    auth_id_to_text(&ids[9 - 2], text);
+    cr_assert_str_eq(text, "8888888888888888");
+}
