@@ -4,21 +4,20 @@
  *     r = keyring_new(&ring, &err);
  *     r = keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err);     before any fork
  *     r = keyring_load_given(ring, spec->key_file, &err);                --key-file,
- * MUSTER_KEY_FILE if (!keyring_is_given(ring)) r = keyring_load_home(ring, &err); … auth_new()
- * copies it; keyring_free(ring)
+ * MUSTER_KEY_FILE if (!keyring_is_given(ring)) r = keyring_load_home(ring, timeout_ns, &err); …
+ * auth_new() copies it; keyring_free(ring)
  *
  * A file with a key must be a regular file of this user or root that nobody else may read or write
- * (0600 or 0400), as ssh demands it; symlinks are not followed. */
+ * (0600 or 0400), as ssh demands it. */
 #pragma once
 
 #include <limits.h>
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "io/net/tls_psk.h"
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/auth/auth_key.h"
-
-#define KEYRING_WHERE_MAX 256
 
 struct keyring;
 
@@ -26,7 +25,9 @@ struct keyring;
 struct keyring_key {
     uint8_t secret[AUTH_SECRET_BYTES];
     enum auth_source source;
-    char where[KEYRING_WHERE_MAX]; /* the file, for sentences on this node; "" */
+    bool is_derived;
+    uint64_t id;        /* both of keyring_derive() */
+    struct tls_key tls; /* id and what TLS uses */
 };
 
 /* 0, or a negative errno and a sentence. */
@@ -38,10 +39,16 @@ const struct keyring_key *keyring_at(const struct keyring *k, uint32_t i);
 /* Whether it has a key that was given, so that none is looked for. */
 bool keyring_is_given(const struct keyring *k);
 
-/* Copies the secret. A secret that it has already is not added again. where: NULL: none. -ENOSPC:
+/* Copies the secret. One that the ring has already is not added again. -ENOSPC: it has
  * AUTH_KEYS_MAX. */
 _must_use_ int keyring_add(struct keyring *k, const uint8_t secret[AUTH_SECRET_BYTES],
-                           enum auth_source source, const char *where, struct err *err);
+                           enum auth_source source, struct err *err);
+/* Wipes and removes a key; those behind it move up. */
+void keyring_remove(struct keyring *k, uint32_t i);
+_must_use_ int keyring_add_all(struct keyring *k, const struct keyring *from, struct err *err);
+/* Derives ids and what TLS uses, for the keys that have none yet. Loads OpenSSL if there is a key.
+ * -ELIBACC: it is not installed. */
+_must_use_ int keyring_derive(struct keyring *k, struct err *err);
 
 /* Takes a key out of the environment, if it is there: overwrites its bytes where the kernel shows
  * them (/proc/PID/environ), and removes the name. To be called before this process forks or starts
@@ -49,18 +56,26 @@ _must_use_ int keyring_add(struct keyring *k, const uint8_t secret[AUTH_SECRET_B
 _must_use_ int keyring_take_env(struct keyring *k, const char *name, enum auth_source source,
                                 struct err *err);
 
-/* Reads one file. 0, or a negative errno and a sentence with the line to write; -ENOENT: there is
- * no such file. */
+/* Reads one file. Symlinks are followed only to one that the user has named (AUTH_FROM_FILE): the
+ * file's owner and mode decide. 0, or a negative errno and a sentence with the line to write;
+ * -ENOENT: there is no such file. */
 _must_use_ int keyring_load_file(struct keyring *k, const char *path, enum auth_source source,
                                  struct err *err);
-/* The keys that the user gave: `key_file`, which may be NULL; else those that keyring_take_env()
- * has taken. -EINVAL: a file and MUSTER_KEY at once. */
+/* The key that the user gave: the file of --key-file, or else of MUSTER_KEY_FILE; NULL: none.
+ * -EINVAL: keyring_take_env() has already taken one, and the two may differ. */
 _must_use_ int keyring_load_given(struct keyring *k, const char *key_file, struct err *err);
-/* ~/.config/muster/key, if it is there; also below XDG_CONFIG_HOME. 0 also if there is none. */
-_must_use_ int keyring_load_home(struct keyring *k, struct err *err);
-/* Where keyring_load_home() looks. -ENOENT: neither HOME nor XDG_CONFIG_HOME is an absolute path.
- */
+/* ~/.config/muster/key, if it is there. 0 also if it is not, or if the folder is closed to this
+ * user. A home can hang: a helper reads it. -ETIMEDOUT: it did not answer. */
+#define KEYRING_HOME_NS (5 * NS_PER_S)
+_must_use_ int keyring_load_home(struct keyring *k, uint64_t timeout_ns, struct err *err);
+/* Where that is: below XDG_CONFIG_HOME, else below HOME. -ENOENT: neither is an absolute path. */
 _must_use_ int keyring_home_path(char out[PATH_MAX], struct err *err);
 
-/* 32 random bytes. */
+/* A new key. */
 _must_use_ int keyring_random(uint8_t out[AUTH_SECRET_BYTES], struct err *err);
+/* Writes a new file with a key, mode 0600. -EEXIST: there is a file; `replace` replaces it. The
+ * folder must be there. */
+_must_use_ int keyring_write_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES],
+                                  bool replace, struct err *err);
+/* Makes the folders of keyring_home_path() that are missing, 0700. */
+_must_use_ int keyring_make_home(const char *path, struct err *err);

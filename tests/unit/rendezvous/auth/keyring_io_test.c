@@ -1,0 +1,295 @@
+#include "rendezvous/auth/keyring_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text/strbuf.h"
+#include "io/clock.h"
+#include "io/file.h"
+
+#define TEXT "muster-key-1:00017f80ff0000000000000000000000000000000000000000000000000000a5"
+#define TIMEOUT_NS (20 * NS_PER_S)
+
+static const uint8_t secret[AUTH_SECRET_BYTES] = {0, 1, 0x7f, 0x80, 0xff, [31] = 0xa5};
+static char folder[64], path[128];
+static struct keyring *ring;
+
+static void begin(void) {
+    (void)snprintf(folder, sizeof folder, "/tmp/muster-keyring-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    (void)snprintf(path, sizeof path, "%s/key", folder);
+    cr_assert_eq(setenv("HOME", folder, 1), 0);
+    (void)unsetenv("XDG_CONFIG_HOME");
+    (void)unsetenv("MUSTER_KEY");
+    (void)unsetenv("MUSTER_KEY_FILE");
+    cr_assert_eq(keyring_new(&ring, NULL), 0);
+}
+
+static void finish(void) {
+    keyring_free(ring);
+    _cleanup_(freep) char *command = xasprintf("rm -rf %s", folder);
+    cr_assert_eq(system(command), 0);
+}
+TestSuite(keyring_io, .init = begin, .fini = finish);
+
+static void put(const char *where, const char *text, mode_t mode) {
+    (void)unlink(where);
+    int fd = open(where, O_WRONLY | O_CREAT | O_EXCL, 0600);
+    cr_assert_geq(fd, 0, "%s", where);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    cr_assert_eq(fchmod(fd, mode), 0);
+    (void)close(fd);
+}
+
+static void loads(enum auth_source source) {
+    struct err err = {0};
+    cr_assert_eq(keyring_load_file(ring, path, source, &err), 0, "%s", err.text);
+    cr_assert_eq(keyring_n(ring), 1);
+    cr_assert_arr_eq(keyring_at(ring, 0)->secret, secret, sizeof secret);
+    cr_assert_eq(keyring_at(ring, 0)->source, source);
+}
+
+/* The sentence, where '@' is the path. */
+static void refuses(int code, const char *why) {
+    struct err err = {0};
+    _cleanup_(strbuf_fini) struct strbuf whole = {0};
+    for (; *why != '\0'; why++)
+        if (*why == '@')
+            strbuf_printf(&whole, "'%s'", path);
+        else
+            strbuf_add_char(&whole, *why);
+    cr_assert_eq(keyring_load_file(ring, path, AUTH_FROM_FILE, &err), code, "%d %s", err.code, err.text);
+    cr_assert_str_eq(err.text, strbuf_text(&whole));
+    cr_assert_eq(keyring_n(ring), 0);
+}
+
+/* ---- files ---- */
+
+Test(keyring_io, a_file_of_this_user_only_is_read) {
+    put(path, TEXT "\n", 0600);
+    loads(AUTH_FROM_FILE);
+    put(path, TEXT "\n", 0400);
+    loads(AUTH_FROM_FILE);
+}
+
+Test(keyring_io, a_file_that_others_may_read_is_refused) {
+    put(path, TEXT "\n", 0644);
+    refuses(-EPERM, "other users have access to the key file @ (mode 0644): chmod 600 @");
+    put(path, TEXT "\n", 0620);
+    refuses(-EPERM, "other users have access to the key file @ (mode 0620): chmod 600 @");
+}
+
+Test(keyring_io, what_is_no_key_is_refused) {
+    refuses(-ENOENT, "cannot read the key file @: No such file or directory");
+    put(path, "", 0600);
+    refuses(-EINVAL, "the key file @ is empty; \"muster keygen\" writes a key");
+    cr_assert_eq(unlink(path), 0);
+    cr_assert_eq(mkfifo(path, 0600), 0);
+    refuses(-EINVAL, "the key file @ is not a regular file");
+    (void)unlink(path);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    refuses(-EINVAL, "the key file @ is not a regular file");
+    cr_assert_eq(rmdir(path), 0);
+    _cleanup_(freep) char *much = xmalloc(AUTH_KEY_FILE_MAX + 1);
+    memset(much, 'x', AUTH_KEY_FILE_MAX);
+    much[AUTH_KEY_FILE_MAX] = '\0';
+    put(path, much, 0600);
+    refuses(-EFBIG, "the key file @ is too long for a key, which is one line");
+}
+
+Test(keyring_io, a_file_of_another_user_is_refused) {
+    if (geteuid() != 0)
+        cr_skip_test("needs root");
+    put(path, TEXT "\n", 0600);
+    cr_assert_eq(chown(path, 1001, 1001), 0);
+    refuses(-EPERM, "the key file @ belongs to another user (uid 1001): copy it to a file of your own");
+}
+
+/* As a Secret in a pod is mounted. */
+Test(keyring_io, a_symlink_is_followed_only_if_the_user_names_it) {
+    char other[160];
+    struct err err = {0};
+    (void)snprintf(other, sizeof other, "%s/other", folder);
+    put(other, TEXT "\n", 0600);
+    cr_assert_eq(symlink(other, path), 0);
+    cr_assert_eq(keyring_load_file(ring, path, AUTH_FROM_HOME, &err), -ELOOP);
+    cr_assert_not_null(strstr(err.text, "; it may not be a symlink"), "%s", err.text);
+    loads(AUTH_FROM_FILE);
+}
+
+/* ---- which are taken ---- */
+
+static void put_home(const char *text, mode_t mode) {
+    char home[PATH_MAX];
+    cr_assert_eq(keyring_home_path(home, NULL), 0);
+    cr_assert_eq(keyring_make_home(home, NULL), 0);
+    put(home, text, mode);
+}
+
+Test(keyring_io, the_home_has_one_or_none) {
+    struct err err = {0};
+    cr_assert_eq(keyring_load_home(ring, TIMEOUT_NS, &err), 0, "%s", err.text);
+    cr_assert_eq(keyring_n(ring), 0);
+    put_home(TEXT "\n", 0600);
+    cr_assert_eq(keyring_load_home(ring, TIMEOUT_NS, &err), 0, "%s", err.text);
+    cr_assert_eq(keyring_n(ring), 1);
+    cr_assert_eq(keyring_at(ring, 0)->source, AUTH_FROM_HOME);
+    cr_assert_not(keyring_is_given(ring));
+}
+
+Test(keyring_io, a_bad_key_at_home_is_an_error_and_not_nothing) {
+    struct err err = {0};
+    put_home("muster-key-1:00\n", 0600);
+    cr_assert_eq(keyring_load_home(ring, TIMEOUT_NS, &err), -EINVAL);
+    cr_assert_not_null(strstr(err.text, "is too short"), "%s", err.text);
+    put_home(TEXT "\n", 0644);
+    cr_assert_eq(keyring_load_home(ring, TIMEOUT_NS, &err), -EPERM);
+    cr_assert_not_null(strstr(err.text, "chmod 600"), "%s", err.text);
+}
+
+Test(keyring_io, config_home_goes_before_home) {
+    char home[PATH_MAX], want[128];
+    struct err err = {0};
+    (void)snprintf(want, sizeof want, "%s/.config/muster/key", folder);
+    cr_assert_eq(keyring_home_path(home, NULL), 0);
+    cr_assert_str_eq(home, want);
+    cr_assert_eq(setenv("XDG_CONFIG_HOME", "/x", 1), 0);
+    cr_assert_eq(keyring_home_path(home, NULL), 0);
+    cr_assert_str_eq(home, "/x/muster/key");
+    cr_assert_eq(setenv("XDG_CONFIG_HOME", "relative", 1), 0);
+    cr_assert_eq(keyring_home_path(home, NULL), 0);
+    cr_assert_str_eq(home, want);
+    cr_assert_eq(unsetenv("HOME"), 0);
+    cr_assert_eq(keyring_home_path(home, &err), -ENOENT);
+    cr_assert_str_eq(err.text, "HOME is not set: name a file");
+    cr_assert_eq(keyring_load_home(ring, TIMEOUT_NS, &err), 0, "nothing is found then");
+}
+
+Test(keyring_io, the_file_of_the_option_goes_before_that_of_the_environment) {
+    struct err err = {0};
+    put(path, TEXT "\n", 0600);
+    cr_assert_eq(setenv("MUSTER_KEY_FILE", "/nowhere", 1), 0);
+    cr_assert_eq(keyring_load_given(ring, path, &err), 0, "%s", err.text);
+    cr_assert(keyring_is_given(ring));
+    keyring_remove(ring, 0);
+    cr_assert_eq(keyring_load_given(ring, NULL, &err), -ENOENT);
+    cr_assert_str_eq(err.text, "MUSTER_KEY_FILE: cannot read the key file '/nowhere': No such file or directory");
+    cr_assert_eq(keyring_load_given(ring, "", &err), -EINVAL);
+    cr_assert_str_eq(err.text, "--key-file is empty: name a file that \"muster keygen\" has written");
+    cr_assert_eq(unsetenv("MUSTER_KEY_FILE"), 0);
+    cr_assert_eq(keyring_load_given(ring, NULL, &err), 0);
+    cr_assert_eq(keyring_n(ring), 0);
+}
+
+Test(keyring_io, one_key_is_given_not_two) {
+    struct err err = {0};
+    put(path, TEXT "\n", 0600);
+    cr_assert_eq(setenv("MUSTER_KEY", TEXT, 1), 0);
+    cr_assert_eq(keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err), 0, "%s", err.text);
+    cr_assert_eq(keyring_load_given(ring, path, &err), -EINVAL);
+    cr_assert_str_eq(err.text, "--key-file and MUSTER_KEY both give a key: leave one out");
+}
+
+/* ---- the environment ---- */
+
+Test(keyring_io, the_key_is_wiped_out_of_the_environment) {
+    struct err err = {0};
+    cr_assert_eq(setenv("MUSTER_KEY", TEXT, 1), 0);
+    const char *bytes = getenv("MUSTER_KEY");
+    cr_assert_eq(keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err), 0, "%s", err.text);
+    cr_assert_null(getenv("MUSTER_KEY"));
+    for (size_t i = 0; i < sizeof TEXT; i++)
+        cr_assert_eq(bytes[i], 0, "byte %zu is still there", i);
+    cr_assert_eq(keyring_n(ring), 1);
+    cr_assert_eq(keyring_at(ring, 0)->source, AUTH_FROM_ENV);
+    cr_assert_eq(keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err), 0, "there is none any more");
+}
+
+Test(keyring_io, what_is_no_key_is_wiped_too) {
+    struct err err = {0};
+    cr_assert_eq(setenv("MUSTER_KEY", "muster-key-1:00", 1), 0);
+    cr_assert_eq(keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err), -EINVAL);
+    cr_assert_str_eq(err.text, "MUSTER_KEY is too short for a key: it has 2 of 64 digits; copy the whole line");
+    cr_assert_null(getenv("MUSTER_KEY"));
+    cr_assert_eq(setenv("MUSTER_KEY", "", 1), 0);
+    cr_assert_eq(keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err), -EINVAL, "a secret that is missing");
+}
+
+/* ---- memory ---- */
+
+Test(keyring_io, holds_each_key_once) {
+    uint8_t s[AUTH_SECRET_BYTES] = {0};
+    struct err err = {0};
+    for (uint8_t i = 0; i < AUTH_KEYS_MAX; i++) {
+        s[0] = i;
+        cr_assert_eq(keyring_add(ring, s, AUTH_FROM_MUNGE, &err), 0);
+        cr_assert_eq(keyring_add(ring, s, AUTH_FROM_HOME, &err), 0);
+    }
+    cr_assert_eq(keyring_n(ring), AUTH_KEYS_MAX);
+    s[0] = 99;
+    cr_assert_eq(keyring_add(ring, s, AUTH_FROM_HOME, &err), -ENOSPC);
+    keyring_remove(ring, 2);
+    cr_assert_eq(keyring_n(ring), AUTH_KEYS_MAX - 1);
+    cr_assert_eq(keyring_at(ring, 2)->secret[0], 3);
+    _cleanup_(keyring_freep) struct keyring *copy = NULL;
+    cr_assert_eq(keyring_new(&copy, &err), 0);
+    cr_assert_eq(keyring_add_all(copy, ring, &err), 0);
+    cr_assert_eq(keyring_n(copy), AUTH_KEYS_MAX - 1);
+    cr_assert_eq(keyring_n(NULL), 0);
+    cr_assert_eq(keyring_add_all(copy, NULL, &err), 0);
+}
+
+Test(keyring_io, is_left_out_of_core_files) {
+    char line[512];
+    bool here = false, found = false;
+    FILE *f = fopen("/proc/self/smaps", "re");
+    cr_assert_not_null(f);
+    while (fgets(line, sizeof line, f) != NULL) {
+        unsigned long from, to;
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+            here = from <= (uintptr_t)ring && (uintptr_t)ring < to;
+        else if (here && strncmp(line, "VmFlags:", 8) == 0)
+            found = strstr(line, " dd") != NULL;
+    }
+    (void)fclose(f);
+    cr_assert(found, "the page has no MADV_DONTDUMP");
+}
+
+/* ---- writing ---- */
+
+Test(keyring_io, a_new_file_is_this_users_only) {
+    struct err err = {0};
+    struct stat st;
+    mode_t old = umask(0);
+    cr_assert_eq(keyring_write_file(path, secret, false, &err), 0, "%s", err.text);
+    (void)umask(old);
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0600);
+    loads(AUTH_FROM_FILE);
+    cr_assert_eq(keyring_write_file(path, secret, false, &err), -EEXIST);
+    cr_assert_not_null(strstr(err.text, "is there already; --force replaces it"), "%s", err.text);
+    uint8_t other[AUTH_SECRET_BYTES];
+    cr_assert_eq(keyring_random(other, &err), 0);
+    cr_assert_eq(keyring_write_file(path, other, true, &err), 0, "%s", err.text);
+    cr_assert_eq(keyring_load_file(ring, path, AUTH_FROM_FILE, &err), 0);
+    cr_assert_eq(keyring_n(ring), 2);
+    cr_assert_arr_eq(keyring_at(ring, 1)->secret, other, sizeof other);
+}
+
+Test(keyring_io, the_folders_of_the_home_are_made) {
+    char home[PATH_MAX], config[160];
+    struct stat st;
+    struct err err = {0};
+    cr_assert_eq(keyring_home_path(home, NULL), 0);
+    cr_assert_eq(keyring_make_home(home, &err), 0, "%s", err.text);
+    cr_assert_eq(keyring_make_home(home, &err), 0, "it may be there");
+    (void)snprintf(config, sizeof config, "%s/.config/muster", folder);
+    cr_assert_eq(stat(config, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0700);
+}
