@@ -11,17 +11,25 @@
  *     the greeting has come:  auth_choose(a, fd, &peer, &greeting, on_chosen, me, &ask)
  *     on_chosen(me, &choice)  plain; or stream_start_tls(s, choice.session); or on_closed(why)
  *
- * A NULL auth is everywhere as one with AUTH_NONE: for tests and tools. OpenSSL is loaded when the
- * first greeting is made or read, and only if there is a key or munge answers. Munge is asked when
- * auth_wait() or auth_choose() first need it, in a helper process, for at most AUTH_MUNGE_NS. */
+ * On the accepting side a NULL auth is as one with AUTH_NONE: for tests and tools. OpenSSL is
+ * loaded when the first greeting is made or read, and only if there is a key or munge answers.
+ * Munge is asked when auth_wait() or auth_choose() first need it, in a helper process, for at most
+ * MUNGE_NS. */
 #pragma once
 
 #include "io/loop.h"
 #include "io/net/addr.h"
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/auth/keyring_io.h"
+#include "rendezvous/auth/munge_io.h"
 
-#define AUTH_MUNGE_NS (2 * NS_PER_S)
+/* How often the credential in the greeting is renewed, and how often a munged that did not answer
+ * is asked again. */
+#define AUTH_MUNGE_RENEW_NS (240 * NS_PER_S)
+#define AUTH_MUNGE_AGAIN_NS (10 * NS_PER_S)
+
+/* How many lines tell of connections that were refused. */
+#define AUTH_REFUSED_LINES 16
 
 struct auth;
 struct auth_ask; /* a callback that is still to come */
@@ -37,22 +45,24 @@ struct auth_config {
     /* Nobody comes from another machine: keys and munge are not used, and plain connections of this
      * machine are admitted, as far as the gate admits them. */
     bool local;
-    bool munge; /* it may be asked; never if a key is given */
+    bool munge;               /* it may be asked; never if a key is given */
+    const char *munge_socket; /* copied; NULL: MUSTER_MUNGE_SOCKET, or where it usually is */
     /* Gets one line for each thing that a person should know: who was refused, that the job is
      * open. NULL: not told. */
     void (*line)(void *arg, const char *text);
     void *arg;
 };
 
-/* Asks nobody yet. With AUTH_ON: -ENOKEY if there is no key and no munge to ask. */
+/* Asks nobody yet. With AUTH_ON: -ENOKEY if there is no key and no munge to ask. -ELIBACC: there is
+ * a key, but no OpenSSL (for an operator this is known only when it is needed). */
 _must_use_ int auth_new(struct loop *loop, const struct auth_config *config, struct auth **ret,
                         struct err *err);
-/* Callbacks that are still to come are dropped: their asks are dead. Sessions live on. Takes
- * NULL. */
+/* Callbacks that are still to come do not come any more; their asks must still be freed. Sessions
+ * live on. Takes NULL. */
 void auth_free(struct auth *a);
 
-/* For `muster status`: connections from other machines are made with a key; are admitted, whoever
- * comes; do not come; are admitted because the user said so. */
+/* For `muster status`. Connections from other machines: need a key (or it is not yet known whether
+ * munge answers); are all admitted; don't come; are all admitted because the user said so. */
 enum auth_state { AUTH_STATE_KEYS = 1, AUTH_STATE_OPEN, AUTH_STATE_LOCAL, AUTH_STATE_NONE };
 enum auth_state auth_state(const struct auth *a);
 uint64_t auth_n_refused(const struct auth *a);
@@ -67,10 +77,10 @@ void auth_ask_free(struct auth_ask *ask);
 /* Whether the greeting for another machine is complete. False only until munge has been asked once;
  * a peer of this machine need not wait for it. */
 bool auth_is_ready(const struct auth *a);
-/* Asks munge if nobody has yet, and calls fn(arg) once it is ready, at most AUTH_MUNGE_NS later. */
+/* Asks munge if nobody has yet, and calls fn(arg) once it is ready, at most MUNGE_NS later. */
 _must_use_ int auth_wait(struct auth *a, auth_ready_fn *fn, void *arg, struct auth_ask **ret);
-/* What is said to a peer. If OpenSSL is missing and there are keys, the greeting has no key, is not
- * open, and a line has said why. */
+/* What is said to a peer. If keys can't be used (no OpenSSL), the greeting has none and is not
+ * open, and a line says why. */
 void auth_greet(struct auth *a, struct auth_greeting *ret);
 /* Whether plain bytes of this peer are taken: the kernel says that it is ours, or nobody has a
  * key. */
@@ -79,9 +89,8 @@ bool auth_takes_plain(struct auth *a, int fd, const struct addr *peer);
 void auth_plain_refusal(struct auth *a, int fd, const struct addr *peer, char why[AUTH_WHY_MAX]);
 /* A session for stream_start_tls(), which takes it. -ENOKEY: there is no key. */
 _must_use_ int auth_accept(struct auth *a, struct ssl_st **ret, struct err *err);
-/* Somebody was refused: counted; a line for the first of each address, for at most
- * AUTH_REFUSED_LINES addresses. `why` is a clause: "it has none of this agent's keys". */
-#define AUTH_REFUSED_LINES 16
+/* Somebody was refused: counted, and told once for each address and reason, AUTH_REFUSED_LINES in
+ * all. `why` is a clause: "it has none of this agent's keys". */
 void auth_refused(struct auth *a, const struct addr *peer, const char *why);
 
 /* ---- the connecting side ---- */
@@ -96,7 +105,7 @@ struct auth_choice {
 typedef void auth_chosen_fn(void *arg, const struct auth_choice *choice);
 
 /* fd: the connected socket. The greeting is copied. fn is called once, soon; if munge must be
- * asked, at most AUTH_MUNGE_NS later. 0, or a negative errno (no memory). */
+ * asked, at most MUNGE_NS later. 0, or a negative errno (no memory). */
 _must_use_ int auth_choose(struct auth *a, int fd, const struct addr *peer,
                            const struct auth_greeting *g, auth_chosen_fn *fn, void *arg,
                            struct auth_ask **ret);
