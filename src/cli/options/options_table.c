@@ -189,9 +189,14 @@ static const struct option_def defs[] = {
      "Address at which the other nodes reach this one; determined automatically by default",
      TEXT(local_addr)},
     {"auth", "HOW", ENV | OURS,
-     "Who may talk to the job, of those on its own machines: this user's processes and root's "
-     "(auto), or everybody (none). Other machines are not asked for anything yet",
-     .choices = "auto none", CHOICE(auth, JOB_AUTH_AUTO, JOB_AUTH_NONE)},
+     "Who may talk to the job: on its own machines this user's processes and root's, from other "
+     "machines who has its key, or everybody where nobody has one (auto); never everybody (on); "
+     "everybody (none)",
+     .choices = "auto on none", CHOICE(auth, AUTH_AUTO, AUTH_ON, AUTH_NONE)},
+    {"key-file", "FILE", OURS,
+     "The key of the job, as muster keygen writes it, the same on all nodes; then no other is "
+     "looked for (MUSTER_KEY_FILE, MUSTER_KEY)",
+     TEXT(key_file)},
     {"store-check", "HOW", ENV | OURS,
      "Whom the workers' store takes from other machines: processes of this user and root on the "
      "job's nodes (uid), whoever comes from a node's address (member), or everybody (none: for "

@@ -11,7 +11,7 @@ static void on_line(void *arg, const char *line) {
 
 void agent_make_gate(struct agent *a) {
     struct err err = {0};
-    if (a->config.spec->auth == JOB_AUTH_NONE ||
+    if (a->config.spec->auth == AUTH_NONE ||
         peer_gate_new(a->config.node_fd, on_line, a, &a->gate, &err) == 0)
         return;
     log_line(agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
@@ -47,4 +47,4 @@ void agent_choose_addrs(struct agent *a, const struct addr *local, const struct 
         choose_each(a, info->nets[i].addrs);
 }
 
-bool agent_is_authenticated(const struct agent *a) { return a->config.spec->auth != JOB_AUTH_NONE; }
+bool agent_is_authenticated(const struct agent *a) { return a->config.spec->auth != AUTH_NONE; }

@@ -467,7 +467,7 @@ static int listen_anywhere(struct run *h, struct err *err) {
     int r = addr_from_literal("::", 0, &any);
     assert(r == 0);
     r = listen_socket(&any, BACKLOG, &fd, err);
-    if (r == 0 && h->config->spec->auth != JOB_AUTH_NONE &&
+    if (r == 0 && h->config->spec->auth != AUTH_NONE &&
         peer_gate_new(fd, NULL, NULL, &h->gate, NULL) < 0)
         h->gate = NULL; /* the agents say why; the token is still asked for */
     return r < 0 ? r : listener_new(h->loop, fd, on_peer, h, &h->listener);

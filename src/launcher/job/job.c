@@ -20,7 +20,7 @@ const struct job_spec job_spec_default = {
     .evidence_timeout_ns = 5 * NS_PER_S,
     .max_requeues = 10,
     .log_mode = 0600,
-    .auth = JOB_AUTH_AUTO,
+    .auth = AUTH_AUTO,
     .contain = JOB_CONTAIN_AUTO,
     .bind_memory = BIND_MEMORY_PREFERRED,
     .nccl_env = NCCL_ENV_FULL,
@@ -99,6 +99,7 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->topology_file);
     free(spec->event_log);
     free(spec->local_addr);
+    free(spec->key_file);
     free(spec->run_id);
     for (char **text = spec->derived; text != NULL && *text != NULL; text++)
         free(*text);

@@ -10,6 +10,7 @@
 #include "launcher/hosts/hosts.h"
 #include "launcher/slurm/place.h"
 #include "nccl_env/rules/resolve.h"
+#include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/settings.h"
 #include "topology/model/affinity.h"
 
@@ -48,7 +49,6 @@ struct std_map {
 };
 uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
 
-enum job_auth { JOB_AUTH_AUTO = 0, JOB_AUTH_NONE };
 /* Which clients of other machines the workers' store takes: rendezvous/store/store_guard_io.h */
 enum job_store_check { JOB_STORE_CHECK_UID = 0, JOB_STORE_CHECK_MEMBER, JOB_STORE_CHECK_NONE };
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
@@ -157,7 +157,8 @@ struct job_spec {
     char **args; /* NULL-terminated, after SCRIPT, untouched */
     char *start_method;
     bool virtual_local_rank;
-    enum job_auth auth; /* who may connect */
+    enum auth_mode auth; /* who may connect */
+    char *key_file;      /* --key-file, NULL: not given */
     enum job_store_check store_check;
     enum job_contain contain;
     enum job_leave leave;
