@@ -374,3 +374,61 @@ int arbiter_dir_check(const char *path, const char *run_id, uint64_t timeout_ns,
     helper_call_free(call);
     return verdict.code < 0 ? err_set(err, verdict.code, "%s", verdict.text) : 0;
 }
+
+/* --- the job's key ---------------------------------------------------------------------------- */
+
+struct key_question {
+    const char *path, *run_id;
+    bool read_only;
+};
+
+struct key_answer {
+    int outcome; /* 0, ARBITER_DIR_E_NO_KEY, or as err.code */
+    struct err err;
+    uint8_t secret[AUTH_SECRET_BYTES];
+};
+
+static int look_for_key(int fd, void *arg) {
+    const struct key_question *q = arg;
+    struct arbiter_folder folder;
+    struct key_answer a = {0};
+    arbiter_folder_init(&folder, q->path, q->run_id, q->read_only);
+    a.outcome = arbiter_folder_open(&folder, &a.err);
+    if (a.outcome == 0)
+        a.outcome = arbiter_folder_key(&folder, a.secret, &a.err);
+    if (a.outcome == ARBITER_FOLDER_E_NONE || (a.outcome == -ENOENT && q->read_only))
+        a.outcome = ARBITER_DIR_E_NO_KEY;
+    arbiter_folder_fini(&folder);
+    return helper_send(fd, &a, sizeof a) ? 0 : 1;
+}
+
+int arbiter_dir_key(const char *path, const char *run_id, bool read_only, uint64_t timeout_ns,
+                    uint8_t ret[AUTH_SECRET_BYTES], struct err *err) {
+    struct key_question q = {path, run_id, read_only};
+    struct helper_call_config config = {.name = CHILD_NAME,
+                                        .run = look_for_key,
+                                        .arg = &q,
+                                        .timeout_ns = timeout_ns,
+                                        .max_bytes = sizeof(struct key_answer)};
+    struct helper_call *call;
+    struct helper_answer answer;
+    struct key_answer a = {0};
+    int r = helper_call_new(NULL, &config, NULL, NULL, &call);
+    if (r < 0)
+        return err_set(err, r, "%s: cannot start a process to work on it: %s", path, strerror(-r));
+    helper_call_wait(call, &answer);
+    if (answer.len != sizeof a) {
+        r = err_set(err, answer.code == -ETIMEDOUT ? -ETIMEDOUT : -EIO,
+                    "%s: no answer from the file system for %.1f s", path,
+                    (double)timeout_ns / 1e9);
+    } else {
+        memcpy(&a, answer.data, sizeof a);
+        explicit_bzero((char *)(uintptr_t)answer.data, answer.len);
+        r = a.outcome < 0 ? err_set(err, a.outcome, "%s", a.err.text) : a.outcome;
+    }
+    helper_call_free(call);
+    if (r == 0)
+        memcpy(ret, a.secret, sizeof a.secret);
+    explicit_bzero(&a, sizeof a);
+    return r;
+}

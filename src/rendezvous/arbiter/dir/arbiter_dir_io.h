@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "io/loop.h"
 #include "rendezvous/arbiter/arbiter.h"
+#include "rendezvous/auth/auth_key.h"
 
 struct arbiter_dir_config {
     const char *path;    /* copied. Created if it is missing; its parent must exist */
@@ -35,6 +36,14 @@ _must_use_ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_confi
  * and a sentence: only the user can mend it (its parent is missing, others may write in it, …). */
 _must_use_ int arbiter_dir_check(const char *path, const char *run_id, uint64_t timeout_ns,
                                  struct err *err);
+
+/* The job's key, which lies in its folder: read, or made if it is missing. A child process does it.
+ * Blocks for at most timeout_ns. 0, or a negative errno and a sentence; -ETIMEDOUT: the file system
+ * does not answer. read_only: nothing is made; ARBITER_DIR_E_NO_KEY: there is none. */
+enum { ARBITER_DIR_E_NO_KEY = 1 };
+_must_use_ int arbiter_dir_key(const char *path, const char *run_id, bool read_only,
+                               uint64_t timeout_ns, uint8_t ret[AUTH_SECRET_BYTES],
+                               struct err *err);
 
 /* The current child's pid; 0: there is none. For tests, and so that it is not killed with the
  * workers. */

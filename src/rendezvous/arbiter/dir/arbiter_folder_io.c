@@ -10,8 +10,10 @@
 #include <unistd.h>
 
 #include "base/text/parse.h"
+#include "io/clock.h"
 #include "io/file.h"
 #include "rendezvous/arbiter/dir/arbiter_folder_priv.h"
+#include "rendezvous/auth/keyring_io.h"
 
 #define BEAT_LEN 17   /* 16 digits and a newline */
 #define STALE_TRIES 3 /* attempts to open a file that was replaced meanwhile (ESTALE) */
@@ -85,7 +87,7 @@ int arbiter_folder_sync(const struct arbiter_folder *f, struct err *err) {
 /* --- leftovers of agents that are gone --- */
 
 static bool is_temporary(const char *name) {
-    static const char *const begins[] = {"claim-", "mark-", "latest-", "owner-"};
+    static const char *const begins[] = {"claim-", "mark-", "latest-", "owner-", "key-"};
     for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
         if (strncmp(name, begins[i], strlen(begins[i])) == 0)
             return true;
@@ -293,6 +295,62 @@ int arbiter_folder_make_beat(const struct arbiter_folder *f, uint32_t epoch, str
 int arbiter_folder_move_beat(const struct arbiter_folder *f, uint32_t epoch, uint64_t beat,
                              struct err *err) {
     return write_beat(f, epoch, false, beat, err);
+}
+
+/* --- the key --- */
+
+#define KEY_FILE "key"
+#define KEY_BYTES 256 /* one line, and room to see that there is more */
+
+/* -ENOENT has no sentence. */
+static int read_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_BYTES],
+                    struct err *err) {
+    char text[KEY_BYTES], what[ERR_TEXT_MAX / 2];
+    size_t len = 0;
+    int r = read_file(f, KEY_FILE, text, sizeof text, &len, NULL, err);
+    (void)snprintf(what, sizeof what, "%s/%s/%s", f->path, f->name, KEY_FILE);
+    if (r == 0)
+        r = auth_key_from_text(text, len, what, ret, err);
+    explicit_bzero(text, sizeof text);
+    return r;
+}
+
+/* Of several that make one at once, the first to give it its name has made the job's. */
+static int make_key(const struct arbiter_folder *f, struct err *err) {
+    char temp[NAME_LEN], line[AUTH_KEY_TEXT_MAX + 1];
+    uint8_t secret[AUTH_SECRET_BYTES];
+    int r = keyring_random(secret, err);
+    if (r < 0)
+        return r;
+    auth_key_to_text(secret, line);
+    explicit_bzero(secret, sizeof secret);
+    size_t len = strlen(line);
+    line[len++] = '\n';
+    (void)snprintf(temp, sizeof temp, KEY_FILE "-%016" PRIx64, random_u64());
+    r = write_new(f, temp, line, len, NULL, err);
+    explicit_bzero(line, sizeof line);
+    if (r < 0)
+        return r;
+    if (linkat(f->fd, temp, f->fd, KEY_FILE, 0) < 0 && errno != EEXIST)
+        r = arbiter_folder_failed(f, "make", KEY_FILE, err);
+    (void)unlinkat(f->fd, temp, 0);
+    return r < 0 ? r : arbiter_folder_sync(f, err);
+}
+
+int arbiter_folder_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_BYTES],
+                       struct err *err) {
+    int r = read_key(f, ret, err);
+    if (r == -ENOENT && f->read_only)
+        return ARBITER_FOLDER_E_NONE;
+    if (r == -ENOENT)
+        r = make_key(f, err);
+    else
+        return r;
+    if (r == 0)
+        r = read_key(f, ret, err);
+    return r == -ENOENT
+               ? err_set(err, r, "%s/%s/%s was removed by somebody", f->path, f->name, KEY_FILE)
+               : r;
 }
 
 /* --- where to begin --- */

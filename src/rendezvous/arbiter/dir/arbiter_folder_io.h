@@ -6,8 +6,9 @@
  *         epoch-3      the record of epoch 3 (arbiter_record.h); made once, exclusively
  *         beat-3       16 hexadecimal digits, rewritten in place by epoch 3's leader
  *         latest       a number: where to begin the search. Only a hint
- *         claim-…  mark-…  latest-…  owner-…     files that are being written; removed when an hour
- * old
+ *         key          the job's key (auth_key.h), 0600; made once, by whoever comes first
+ *         claim-…  mark-…  latest-…  owner-…  key-…     files that are being written; removed when
+ * an hour old
  *
  * Network file systems cache names, and their absence, for up to a minute. On Linux an open() of
  * the folder itself ends that, and contents are requested with each open(). So the folder is opened
@@ -19,6 +20,7 @@
 #include <sys/types.h>
 
 #include "rendezvous/arbiter/arbiter_record.h"
+#include "rendezvous/auth/auth_key.h"
 
 #define ARBITER_PATH_MAX 2048
 /* The limit of files that are examined when the folder has to be listed. */
@@ -85,6 +87,12 @@ _must_use_ int arbiter_folder_make_beat(const struct arbiter_folder *f, uint32_t
 /* Changes the beat. Needs no free space. */
 _must_use_ int arbiter_folder_move_beat(const struct arbiter_folder *f, uint32_t epoch,
                                         uint64_t beat, struct err *err);
+
+/* The job's key. It is made if it is missing, unless the folder is read only: then
+ * ARBITER_FOLDER_E_NONE. Whoever makes it, all get the same. -EINVAL: the file holds something
+ * else. */
+_must_use_ int arbiter_folder_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_BYTES],
+                                  struct err *err);
 
 /* Where to begin the search; 0: not known. */
 uint32_t arbiter_folder_hint(const struct arbiter_folder *f);
