@@ -26,6 +26,8 @@ const struct subcommand commands[] = {
      &env_options},
     {"check", cmd_check, "[OPTIONS]", "check this node, or compare several nodes, before a job",
      &check_options},
+    {"keygen", cmd_keygen, "[OPTIONS] [FILE]", "make the key by which nodes know each other",
+     &keygen_options},
     {"store", cmd_store, "--listen ADDR:PORT", "serve PyTorch's TCPStore protocol alone",
      &store_options},
     {"topo", cmd_topo, "[OPTIONS]",

@@ -55,6 +55,7 @@ PAGES = [
     ("muster-ps.1", 4, ["ps"]),
     ("muster-stacks.1", 8, ["stacks"]),
     ("muster-logs.1", 11, ["logs"]),
+    ("muster-keygen.1", 3, ["keygen"]),
     ("muster-notify.1", 2, ["notify"]),
     ("muster-topo.1", 8, ["topo"]),
     ("muster-check.1", 10, ["check"]),

@@ -1,0 +1,90 @@
+/* "muster keygen": makes the key by which the nodes of this user's jobs know each other. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "cli/help/help.h"
+#include "cli/options/commands.h"
+#include "rendezvous/auth/keyring_io.h"
+
+enum { KEYGEN_FORCE, KEYGEN_HELP, KEYGEN_HELP_ALL, KEYGEN_OPTION_COUNT };
+
+static const struct option_def defs[KEYGEN_OPTION_COUNT] = {
+    [KEYGEN_FORCE] = {.name = "force",
+                      .letter = 'f',
+                      .flags = OPTION_SHORT,
+                      .brief = "replace a key that is there",
+                      .help = "replace a key that is there; jobs that run keep the old one"},
+    [KEYGEN_HELP] = HELP_ROW(),
+    [KEYGEN_HELP_ALL] = HELP_ALL_ROW,
+};
+
+const struct option_set keygen_options = {
+    .command = "keygen",
+    .operands = "[FILE]",
+    .about = "Makes a key by which the nodes of your jobs know each other, and writes it into "
+             "FILE, or into ~/.config/muster/key, where all jobs find it. Once is enough, where "
+             "nodes share your home; else copy it to each of them.",
+    .example = "muster keygen",
+    .defs = defs,
+    .n = KEYGEN_OPTION_COUNT,
+};
+
+/* " 3f0a…", or nothing where OpenSSL is missing: then it can't be used on this machine. */
+static void print_result(const struct keyring *ring, const char *path, bool at_home, bool has_id) {
+    char id[AUTH_ID_TEXT_MAX] = "";
+    if (has_id)
+        auth_id_to_text(&(struct auth_id){.id = keyring_at(ring, 0)->id}, id);
+    printf("%s has the key %s\n", path, has_id ? id : "(its id is not known without OpenSSL)");
+    if (at_home)
+        printf("All jobs on this machine find it there, and on all that share this home. To "
+               "another:\n"
+               "  ssh NODE 'umask 077; mkdir -p ~/.config/muster; cat >~/.config/muster/key' "
+               "<%s\n",
+               path);
+    else
+        printf("Copy it to all nodes of a job (mode 0600), and give each --key-file=%s\n", path);
+}
+
+static int make(const char *path, bool at_home, bool force) {
+    _cleanup_(keyring_freep) struct keyring *ring = NULL;
+    struct err err = {0}, why = {0};
+    uint8_t secret[AUTH_SECRET_BYTES];
+    int r = keyring_new(&ring, &err);
+    if (r == 0)
+        r = keyring_random(secret, &err);
+    if (r == 0)
+        r = keyring_add(ring, secret, AUTH_FROM_FILE, &err);
+    if (r == 0 && at_home)
+        r = keyring_make_home(path, &err);
+    if (r == 0)
+        r = keyring_write_file(path, secret, force, &err);
+    explicit_bzero(secret, sizeof secret);
+    if (r < 0) {
+        log_error("%s", err.text);
+        return EXIT_JOB_FAILED;
+    }
+    r = keyring_derive(ring, &why);
+    if (r < 0)
+        log_warning("this key can't be used here: %s", why.text);
+    print_result(ring, path, at_home, r == 0);
+    return finish_stdout();
+}
+
+int cmd_keygen(int argc, char **argv) {
+    struct options_parsed p;
+    struct err err = {0};
+    const char *file = NULL;
+    char home[PATH_MAX];
+    if (options_parse_any(&keygen_options, argc, argv, &file, 1, &p, &err) < 0)
+        return usage_error("keygen", "%s", err.text);
+    int status = help_answer(&keygen_options, &p);
+    if (status >= 0)
+        return status;
+    if (file != NULL && *file == '\0')
+        return usage_error("keygen", "FILE is empty");
+    if (file == NULL && keyring_home_path(home, &err) < 0)
+        return usage_error("keygen", "%s", err.text);
+    return make(file != NULL ? file : home, file == NULL, p.values[KEYGEN_FORCE].times > 0);
+}

@@ -1,0 +1,56 @@
+"""`muster keygen`, and what becomes of a key: it is nowhere where others could read it."""
+import os
+import re
+import stat
+import subprocess
+
+from harness import MUSTER
+
+LINE = re.compile(r"muster-key-1:[0-9a-f]{64}\n")
+
+
+def keygen(home, *words, env=None):
+    run = subprocess.run([MUSTER, "keygen", *words], env={"HOME": str(home), "PATH": os.environ["PATH"], **(env or {})},
+                         capture_output=True, text=True, timeout=60)
+    return run.returncode, run.stdout, run.stderr
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_the_key_of_a_home_is_made_once(tmp_path):
+    code, out, err = keygen(tmp_path)
+    key = tmp_path / ".config/muster/key"
+    assert (code, err) == (0, "") and LINE.fullmatch(key.read_text())
+    assert mode(key) == 0o600 and mode(key.parent) == 0o700 and mode(key.parent.parent) == 0o700
+    first = re.match(rf"{key} has the key ([0-9a-f]{{16}})\n.*umask 077.*<{key}\n$", out, re.S)
+    assert first, out
+    text = key.read_text()
+    code, out, err = keygen(tmp_path)
+    assert (code, out) == (1, "") and "is there already; --force replaces it" in err
+    assert key.read_text() == text
+    code, out, _ = keygen(tmp_path, "--force")
+    assert code == 0 and key.read_text() != text and first.group(1) not in out
+    assert mode(key) == 0o600 and os.listdir(key.parent) == ["key"]
+
+
+def test_a_file_of_its_own(tmp_path):
+    path = tmp_path / "job.key"
+    code, out, _ = keygen(tmp_path, str(path))
+    assert code == 0 and mode(path) == 0o600
+    assert f"give each --key-file={path}\n" in out
+    assert text_of(path) not in out
+    code, _, err = keygen(tmp_path, str(tmp_path / "none" / "key"))
+    assert code == 1 and "No such file or directory" in err
+
+
+def test_a_home_that_is_not_known(tmp_path):
+    run = subprocess.run([MUSTER, "keygen"], env={}, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2 and run.stderr == "muster keygen: HOME is not set: name a file\n"
+    code, _, _ = keygen(tmp_path, env={"XDG_CONFIG_HOME": str(tmp_path / "xdg")})
+    assert code == 0 and (tmp_path / "xdg/muster/key").exists()
+
+
+def text_of(path):
+    return path.read_text().strip().split(":")[1]
