@@ -4,6 +4,7 @@
 #include "base/text/utf8.h"
 #include "cli/help/completion.h"
 #include "cli/jobs/local_agents_io.h"
+#include "cli/jobs/operator_auth_io.h"
 #include "cli/options/commands.h"
 #include "rendezvous/operate/operator_io.h"
 #include "rendezvous/operate/recent_runs_io.h"
@@ -14,18 +15,24 @@ static void print_nodes(const struct ps_row *row) {
     struct operator_reply reply;
     struct err err = {0};
     struct loop *loop = NULL;
+    struct operator_auth *auth = NULL;
     struct operator_question q = {.host = row->addr,
                                   .port = row->port,
                                   .run_id = row->run_id,
                                   .command = {.kind = COMMAND_STATUS},
                                   .timeout_ns = LOCAL_AGENTS_TIMEOUT_NS};
-    if (loop_new(&loop) == 0 && operator_ask(loop, &q, &reply, &err) == 0) {
+    int r = loop_new(&loop);
+    if (r == 0)
+        r = operator_auth_new(loop, &(struct operator_auth_config){0}, &auth, &err);
+    q.auth = operator_auth(auth);
+    if (r == 0 && operator_ask(loop, &q, &reply, &err) == 0) {
         for (uint32_t i = 0; i < reply.n_nodes; i++) {
             utf8_clean(reply.nodes[i].name, false);
             (void)puts(reply.nodes[i].name);
         }
         operator_reply_fini(&reply);
     }
+    operator_auth_free(auth);
     loop_free(loop);
 }
 
@@ -64,7 +71,7 @@ static int print_words(const char *question) {
         return usage_error("completion",
                            "no words for \"%s\": run-ids, recent-runs, nodes or listeners",
                            question);
-    if (local_agents_list(NULL, &rows, &n, NULL) < 0)
+    if (local_agents_list(NULL, NULL, &rows, &n, NULL) < 0)
         return EXIT_JOB_FAILED;
     for (size_t i = 0; i < n; i++) {
         bool again = false; /* several agents of one job */

@@ -79,12 +79,12 @@ static int stop_by_head(const struct job_head *head, const char *reason) {
     return finish_stdout();
 }
 
-static int ask(const struct operation *op, struct loop *loop, const struct command *command) {
+static int ask(const struct operation *op, const struct command *command) {
     struct job_found found = {0};
     struct operator_reply reply = {0};
     struct err err = {0};
     int status = EXIT_JOB_FAILED;
-    int r = operation_ask(op, loop, command, &found, &reply, &err);
+    int r = operation_ask(op, command, &found, &reply, &err);
     if (r == -EREMOTE && command->kind == COMMAND_STOP) {
         status = stop_by_head(&found.head, command->reason);
     } else if (r < 0) {
@@ -117,14 +117,11 @@ static int operate(struct operation *op, enum command_kind kind, const char *nod
                            sizeof command.reason - 1);
     (void)snprintf(command.node, sizeof command.node, "%s", node != NULL ? node : "");
     (void)snprintf(command.reason, sizeof command.reason, "%s", reason != NULL ? reason : "");
-    struct loop *loop;
-    int r = loop_new(&loop);
-    if (r < 0) {
-        log_error("can't make an event loop: %s", strerror(-r));
-        return EXIT_JOB_FAILED;
-    }
-    int status = ask(op, loop, &command);
-    loop_free(loop);
+    int status = operation_begin(op);
+    if (status >= 0)
+        return status;
+    status = ask(op, &command);
+    operation_end(op);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include "cli/commands/topo_io.h"
 #include "cli/help/help.h"
 #include "cli/jobs/local_agents_io.h"
+#include "cli/jobs/operator_auth_io.h"
 #include "cli/options/commands.h"
 
 #define COLUMNS 80
@@ -52,13 +53,17 @@ int cmd_ps(int argc, char **argv) {
     const char *output = p.values[PS_OUTPUT].text;
     bool json = p.values[PS_JSON].times > 0 || (output != NULL && strcmp(output, "json") == 0);
     struct loop *loop = NULL;
+    struct operator_auth *auth = NULL;
     struct ps_row *rows = NULL;
     size_t n = 0;
     int r = loop_new(&loop);
     if (r < 0)
         r = err_set(&err, r, "can't make an event loop: %s", strerror(-r));
     else
-        r = local_agents_list(loop, &rows, &n, &err);
+        r = operator_auth_new(loop, &(struct operator_auth_config){.lenient = true}, &auth, &err);
+    if (r == 0)
+        r = local_agents_list(loop, operator_auth(auth), &rows, &n, &err);
+    operator_auth_free(auth);
     loop_free(loop);
     if (r < 0) {
         log_error("%s", err.text);

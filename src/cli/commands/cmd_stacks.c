@@ -70,13 +70,13 @@ static int print(const struct option_value *values, const struct operator_reply 
     return status == 0 && r == 0 ? EXIT_JOB_FAILED : status;
 }
 
-static int ask(const struct operation *op, struct loop *loop, const struct rank_set *ranks) {
+static int ask(const struct operation *op, const struct rank_set *ranks) {
     struct command command = {.kind = COMMAND_STACKS, .timeout_ns = op->timeout_ns};
     struct job_found found = {0};
     struct operator_reply reply = {0};
     struct err err = {0};
     int status = EXIT_JOB_FAILED;
-    int r = operation_ask(op, loop, &command, &found, &reply, &err);
+    int r = operation_ask(op, &command, &found, &reply, &err);
     if (r < 0)
         status = operation_failed(op, r, &err, &found);
     else if (found.closed)
@@ -103,13 +103,10 @@ int cmd_stacks(int argc, char **argv) {
         return usage_error("stacks", "%s", err.text);
     op.place.endpoint = op.operands[0];
     op.place.all_users = true;
-    struct loop *loop;
-    int r = loop_new(&loop);
-    if (r < 0) {
-        log_error("can't make an event loop: %s", strerror(-r));
-        return EXIT_JOB_FAILED;
-    }
-    status = ask(&op, loop, &ranks);
-    loop_free(loop);
+    status = operation_begin(&op);
+    if (status >= 0)
+        return status;
+    status = ask(&op, &ranks);
+    operation_end(&op);
     return status;
 }

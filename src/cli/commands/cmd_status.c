@@ -48,9 +48,14 @@ int cmd_status(int argc, char **argv) {
     const struct option_value *values = op.parsed.values;
     const char *output = values[STATUS_OUTPUT].text;
     bool json = values[STATUS_JSON].times > 0 || (output != NULL && strcmp(output, "json") == 0);
-    return watch_job(&op,
-                     json             ? WATCH_JSON
-                     : output != NULL ? WATCH_WIDE
-                                      : WATCH_TEXT,
-                     values[STATUS_WATCH].times > 0);
+    status = operation_begin(&op);
+    if (status >= 0)
+        return status;
+    status = watch_job(&op,
+                       json             ? WATCH_JSON
+                       : output != NULL ? WATCH_WIDE
+                                        : WATCH_TEXT,
+                       values[STATUS_WATCH].times > 0);
+    operation_end(&op);
+    return status;
 }

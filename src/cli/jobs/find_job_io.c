@@ -24,6 +24,7 @@ static struct job_target *add(struct job_found *found) {
 
 void job_found_fini(struct job_found *found) {
     free(found->list);
+    free(found->arbiter_dir);
     *found = (struct job_found){0};
 }
 
@@ -290,6 +291,8 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
     struct job_arbiter_config config = {
         .spec = &spec, .read_only = true, .timeout_ns = place->timeout_ns};
     r = job_arbiter_new(loop, &config, &arbiter, err);
+    if (r == 0 && spec.arbiter_dir != NULL)
+        ret->arbiter_dir = xstrdup(spec.arbiter_dir);
     if (r == 0)
         r = read_record(loop, arbiter, &ret->record, err);
     arbiter_free(arbiter);

@@ -47,6 +47,7 @@ struct job_found {
     bool closed; /* the arbiter has `record`: the job is over; n is 0 */
     struct arbiter_record record;
     char run_id[RDZV_RUN_ID_MAX]; /* of the job about which the arbiter was asked; else "" */
+    char *arbiter_dir;            /* the directory, if it was one; else NULL */
 };
 
 /* 0: n >= 1, or closed. A negative errno comes with a sentence: -EINVAL: the text does not name a

@@ -96,20 +96,22 @@ static void take(const struct operator_reply *reply, struct ps_row *row) {
     }
 }
 
-static void ask(struct loop *loop, struct ps_row *row) {
+static void ask(struct loop *loop, struct auth *auth, struct ps_row *row) {
     struct operator_reply reply = {0};
     struct err err = {0};
     struct operator_question q = {.host = row->addr,
                                   .port = row->port,
                                   .run_id = row->run_id,
                                   .command = {.kind = COMMAND_STATUS},
-                                  .timeout_ns = LOCAL_AGENTS_TIMEOUT_NS};
+                                  .timeout_ns = LOCAL_AGENTS_TIMEOUT_NS,
+                                  .auth = auth};
     if (operator_ask(loop, &q, &reply, &err) == 0 && reply.has_overview)
         take(&reply, row);
     operator_reply_fini(&reply);
 }
 
-int local_agents_list(struct loop *loop, struct ps_row **ret, size_t *ret_n, struct err *err) {
+int local_agents_list(struct loop *loop, struct auth *auth, struct ps_row **ret, size_t *ret_n,
+                      struct err *err) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
     size_t n = 0;
     int r = registry_list_all(&entries, &n, err);
@@ -119,7 +121,7 @@ int local_agents_list(struct loop *loop, struct ps_row **ret, size_t *ret_n, str
     for (size_t i = 0; i < n; i++) {
         describe(&entries[i], &rows[i]);
         if (loop != NULL && rows[i].head_nodes == 0)
-            ask(loop, &rows[i]);
+            ask(loop, auth, &rows[i]);
     }
     *ret = rows;
     *ret_n = n;

@@ -26,6 +26,12 @@ static int read_values(struct operation *op, uint64_t max_s) {
                            "--timeout=%s: must be a number of seconds from 0.001 to %" PRIu64,
                            timeout, max_s);
     op->place.timeout_ns = op->timeout_ns;
+    const char *how = values[OPERATE_AUTH].text;
+    op->auth_config =
+        (struct operator_auth_config){.key_file = values[OPERATE_KEY_FILE].text,
+                                      .mode = how == NULL || strcmp(how, "auto") == 0 ? AUTH_AUTO
+                                              : strcmp(how, "on") == 0                ? AUTH_ON
+                                                                                      : AUTH_NONE};
     return -1;
 }
 
@@ -48,12 +54,33 @@ int operation_read_within(const struct option_set *set, int argc, char **argv, i
     return status >= 0 ? status : read_values(ret, max_s);
 }
 
-int operation_ask(const struct operation *op, struct loop *loop, const struct command *command,
+int operation_begin(struct operation *op) {
+    struct err err = {0};
+    int r = loop_new(&op->loop);
+    if (r < 0) {
+        log_error("can't make an event loop: %s", strerror(-r));
+        return EXIT_JOB_FAILED;
+    }
+    r = operator_auth_new(op->loop, &op->auth_config, &op->auth, &err);
+    if (r == 0)
+        return -1;
+    operation_end(op);
+    return usage_error(op->set->command, "%s", err.text);
+}
+
+void operation_end(struct operation *op) {
+    operator_auth_free(TAKE_PTR(op->auth));
+    loop_free(TAKE_PTR(op->loop));
+}
+
+int operation_ask(const struct operation *op, const struct command *command,
                   struct job_found *found, struct operator_reply *ret_reply, struct err *err) {
     const char *endpoint = op->place.endpoint;
-    int r = job_find(loop, &op->place, found, err);
+    int r = job_find(op->loop, &op->place, found, err);
     if (r < 0 || found->closed)
         return r;
+    if (found->arbiter_dir != NULL)
+        operator_auth_add_job_dir(op->auth, found->arbiter_dir, found->run_id);
     if (command->kind != COMMAND_STATUS && op->place.run_id == NULL && endpoint != NULL &&
         rdzv_endpoint_has_ports(endpoint))
         return err_set(err, -EINVAL,
@@ -67,11 +94,12 @@ int operation_ask(const struct operation *op, struct loop *loop, const struct co
                                       .port = t->port,
                                       .run_id = op->place.run_id,
                                       .command = *command,
-                                      .timeout_ns = op->timeout_ns};
+                                      .timeout_ns = op->timeout_ns,
+                                      .auth = operator_auth(op->auth)};
         /* The agent that answers must be of the job for which it, or the arbiter, was found. */
         if (q.run_id == NULL && t->run_id[0] != '\0')
             q.run_id = t->run_id;
-        r = operator_ask(loop, &q, ret_reply, err);
+        r = operator_ask(op->loop, &q, ret_reply, err);
         if (r == 0)
             return 0;
         all_refused = all_refused && r == -ECONNREFUSED;

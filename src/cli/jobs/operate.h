@@ -4,6 +4,7 @@
 
 #include "cli/help/help.h"
 #include "cli/jobs/find_job_io.h"
+#include "cli/jobs/operator_auth_io.h"
 #include "cli/options/options.h"
 #include "rendezvous/operate/operator_io.h"
 
@@ -12,6 +13,8 @@ enum {
     OPERATE_RDZV_ID,
     OPERATE_RDZV_CONF,
     OPERATE_TIMEOUT,
+    OPERATE_KEY_FILE,
+    OPERATE_AUTH,
     OPERATE_HELP,
     OPERATE_HELP_ALL,
     OPERATE_OWN
@@ -28,6 +31,16 @@ enum {
     [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                  \
                            .arg = "CONF",                                                        \
                            .help = "settings for etcd as with muster run: KEY=VALUE,KEY=VALUE"}, \
+    [OPERATE_KEY_FILE] = {.name = "key-file",                                                    \
+                          .arg = "FILE",                                                         \
+                          .help = "the job's key, where no other is found; on a node of the "    \
+                                  "job none is needed"},                                         \
+    [OPERATE_AUTH] = {.name = "auth",                                                            \
+                      .arg = "HOW",                                                              \
+                      .choices = "auto on none",                                                 \
+                      .help = "ask an agent of another machine by a key that both have, or "     \
+                              "without one where nobody has any (auto); only by a key (on); "    \
+                              "without (none)"},                                                 \
     [OPERATE_HELP] = HELP_ROW(), [OPERATE_HELP_ALL] = HELP_ALL_ROW
 #define OPERATE_ROWS                                                                         \
     OPERATE_JOB_ROWS, [OPERATE_TIMEOUT] = {.name = "timeout",                                \
@@ -44,6 +57,9 @@ struct operation {
     int n_operands;
     struct job_place place;
     uint64_t timeout_ns;
+    struct operator_auth_config auth_config;
+    struct loop *loop; /* both of operation_begin() */
+    struct operator_auth *auth;
 };
 
 /* Reads a command line on which options and operands come in any order. -1: *ret is filled in,
@@ -54,12 +70,17 @@ _must_use_ int operation_read(const struct option_set *set, int argc, char **arg
 _must_use_ int operation_read_within(const struct option_set *set, int argc, char **argv,
                                      int max_operands, uint64_t max_s, struct operation *ret);
 
+/* Before the first question: makes its loop, and looks for keys. -1: done, and operation_end() must
+ * be called. Otherwise the exit status: an error was printed. */
+_must_use_ int operation_begin(struct operation *op);
+void operation_end(struct operation *op);
+
 /* Finds the job and asks it. 0: *ret_reply is filled in, and operator_reply_fini() must be called;
  * or the job is closed, and found->closed is set. Otherwise a negative errno with a sentence, of
  * job_find() or operator_ask(). */
-_must_use_ int operation_ask(const struct operation *op, struct loop *loop,
-                             const struct command *command, struct job_found *found,
-                             struct operator_reply *ret_reply, struct err *err);
+_must_use_ int operation_ask(const struct operation *op, const struct command *command,
+                             struct job_found *found, struct operator_reply *ret_reply,
+                             struct err *err);
 /* Prints the reason, and returns the exit status. */
 _must_use_ int operation_failed(const struct operation *op, int code, const struct err *err,
                                 const struct job_found *found);

@@ -21,7 +21,6 @@
 
 struct watch {
     const struct operation *op;
-    struct loop *loop;
     bool json, wide, again, terminal;
     bool shown; /* a state was shown before */
     bool closed;
@@ -67,11 +66,12 @@ static int refresh(struct watch *w, struct job_found *found, int *ret_status, st
                                       .port = w->leader_port,
                                       .run_id = w->run_id,
                                       .command = command,
-                                      .timeout_ns = w->op->timeout_ns};
-        r = operator_ask(w->loop, &q, &reply, err);
+                                      .timeout_ns = w->op->timeout_ns,
+                                      .auth = operator_auth(w->op->auth)};
+        r = operator_ask(w->op->loop, &q, &reply, err);
     }
     if (r < 0)
-        r = operation_ask(w->op, w->loop, &command, found, &reply, err);
+        r = operation_ask(w->op, &command, found, &reply, err);
     if (r < 0)
         return r;
     if (found->closed) {
@@ -140,12 +140,5 @@ int watch_job(const struct operation *op, enum watch_format format, bool again) 
                       .wide = format == WATCH_WIDE,
                       .again = again,
                       .terminal = isatty(STDOUT_FILENO) == 1};
-    int r = loop_new(&w.loop);
-    if (r < 0) {
-        log_error("can't make an event loop: %s", strerror(-r));
-        return EXIT_JOB_FAILED;
-    }
-    int status = watch_until_closed(&w);
-    loop_free(w.loop);
-    return status;
+    return watch_until_closed(&w);
 }

@@ -61,6 +61,11 @@ _must_use_ int auth_new(struct loop *loop, const struct auth_config *config, str
  * live on. Takes NULL. */
 void auth_free(struct auth *a);
 
+/* Another key that was found. Nothing is done if keys are not used (AUTH_NONE, local), or if one
+ * was given. */
+_must_use_ int auth_add_key(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES],
+                            enum auth_source source, struct err *err);
+
 /* For `muster status`. Connections from other machines: need a key (or it is not yet known whether
  * munge answers); are all admitted; don't come; are all admitted because the user said so. */
 enum auth_state { AUTH_STATE_KEYS = 1, AUTH_STATE_OPEN, AUTH_STATE_LOCAL, AUTH_STATE_NONE };

@@ -20,12 +20,15 @@
 #define OPERATOR_TIMEOUT_NS (5 * NS_PER_S)
 #define OPERATOR_TIMEOUT_MAX_NS (3600 * NS_PER_S)
 
+struct auth;
+
 struct operator_question {
     const char *host; /* a name, or literal addresses separated by commas */
     uint16_t port;
     const char *run_id; /* NULL: any job */
     struct command command;
     uint64_t timeout_ns; /* for each address, and for the look-up of a name */
+    struct auth *auth;   /* borrowed; NULL: as AUTH_NONE */
 };
 
 struct operator_reply {

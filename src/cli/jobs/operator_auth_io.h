@@ -1,0 +1,29 @@
+/* By what an operator's command is known to the agents that it asks: on their machine by its user,
+ * from elsewhere by a key. It looks for keys where muster run does.
+ *
+ *     struct operator_auth_config config = {.key_file = "/shared/key"};
+ *     r = operator_auth_new(loop, &config, &auth, &err);
+ *     question.auth = operator_auth(auth); … operator_ask()
+ *     operator_auth_free(auth);                      before the loop */
+#pragma once
+
+#include "io/loop.h"
+#include "rendezvous/auth/auth_io.h"
+
+struct operator_auth;
+
+struct operator_auth_config {
+    enum auth_mode mode;
+    const char *key_file; /* --key-file, NULL: not given */
+    bool lenient;         /* a key that can't be used is told, and no error */
+};
+
+/* Takes MUSTER_KEY out of the environment. 0, or a negative errno and a sentence. */
+_must_use_ int operator_auth_new(struct loop *loop, const struct operator_auth_config *config,
+                                 struct operator_auth **ret, struct err *err);
+void operator_auth_free(struct operator_auth *o);
+/* NULL, if `o` is. */
+struct auth *operator_auth(struct operator_auth *o);
+
+/* Takes the key of the job's folder, too, if it can be read. */
+void operator_auth_add_job_dir(struct operator_auth *o, const char *path, const char *run_id);
