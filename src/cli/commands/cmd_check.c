@@ -25,6 +25,8 @@ enum check_option {
     CHECK_RDZV_CONF,
     CHECK_NODE_RANK,
     CHECK_LOCAL_ADDR,
+    CHECK_AUTH,
+    CHECK_KEY_FILE,
     CHECK_HELP,
     CHECK_HELP_ALL,
     CHECK_OPTION_COUNT
@@ -52,6 +54,8 @@ static const struct option_def defs[CHECK_OPTION_COUNT] = {
     [CHECK_RDZV_CONF] = AS_RUN("rdzv-conf", "further settings of the rendezvous"),
     [CHECK_NODE_RANK] = AS_RUN("node-rank", "place of this node"),
     [CHECK_LOCAL_ADDR] = AS_RUN("local-addr", "address at which the others reach this node"),
+    [CHECK_AUTH] = AS_RUN("auth", "who may talk to the nodes"),
+    [CHECK_KEY_FILE] = AS_RUN("key-file", "the key by which they know each other"),
     [CHECK_HELP] = HELP_ROW(.section = "Other"),
     [CHECK_HELP_ALL] = HELP_ALL_ROW,
 };
