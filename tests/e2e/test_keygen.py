@@ -54,3 +54,39 @@ def test_a_home_that_is_not_known(tmp_path):
 
 def text_of(path):
     return path.read_text().strip().split(":")[1]
+
+
+def test_a_bad_key_file_is_an_error(tmp_path):
+    bad = tmp_path / "bad"
+    bad.write_text("hello\n")
+    bad.chmod(0o600)
+    run = subprocess.run([MUSTER, "status", f"--key-file={bad}"], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2
+    assert run.stderr == (f"muster status: --key-file: the key file '{bad}' is no key of muster's, which begins with "
+                          "\"muster-key-1:\"; \"muster keygen\" writes one\n")
+
+
+def environments_of(pid):
+    """Of a process and its children."""
+    found = open(f"/proc/{pid}/environ", "rb").read()
+    for child in open(f"/proc/{pid}/task/{pid}/children").read().split():
+        found += environments_of(child)
+    return found
+
+
+def test_a_key_in_the_environment_is_wiped(job, tmp_path):
+    path = tmp_path / "a.key"
+    assert keygen(tmp_path, str(path))[0] == 0
+    job.pair(tags="a", nnodes="1", nproc=1)
+    job.events.wait("start", 1)
+    watch = subprocess.Popen([MUSTER, "status", "--watch"], env=job.env("watch", {"MUSTER_KEY": path.read_text()}),
+                             stdout=subprocess.PIPE, text=True)
+    try:
+        assert watch.stdout.readline()  # it has asked
+        shown = environments_of(watch.pid)
+        assert b"MUSTER_RUN_DIR=" in shown
+        assert text_of(path).encode() not in shown and b"muster-key-1" not in shown
+    finally:
+        watch.kill()
+        watch.communicate()
+        job.go()

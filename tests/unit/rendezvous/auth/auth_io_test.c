@@ -292,6 +292,19 @@ Test(auth_io, with_a_given_key_munge_is_not_asked) {
     auth_free(leader);
 }
 
+Test(auth_io, the_longest_run_id_fits_into_a_credential) {
+    struct rig_munged m;
+    char run_id[AUTH_RUN_ID_MAX];
+    memset(run_id, 'r', sizeof run_id - 1);
+    run_id[sizeof run_id - 1] = '\0';
+    rig_munged_start(&m, "one");
+    struct auth *leader = with_munge(&m, run_id), *node = with_munge(&m, run_id);
+    cr_assert_str_eq(rig_meet(leader, node), "TLS");
+    rig_munged_stop(&m);
+    auth_free(leader);
+    auth_free(node);
+}
+
 /* What somebody else shows in a greeting. */
 static const char *offered(struct rig_munged *m, const char *credential) {
     static struct rig_choice c;
