@@ -16,11 +16,13 @@
 
 #define DOOMSDAY_NS (40 * NS_PER_S)
 #define RINGS_MAX 16
+#define MUNGED_MAX 4
 
 struct loop *rig_loop;
 char rig_folder[64];
 static struct keyring *rings[RINGS_MAX];
 static uint32_t n_rings;
+static pid_t munged_pids[MUNGED_MAX]; /* of those that run; 0 */
 
 static void run_command(const char *command) { cr_assert_eq(system(command), 0, "%s", command); }
 
@@ -32,6 +34,9 @@ void rig_begin(void) {
 }
 
 void rig_finish(void) {
+    for (size_t i = 0; i < ARRAY_SIZE(munged_pids); i++)
+        if (munged_pids[i] > 0)
+            (void)kill(munged_pids[i], SIGKILL);
     while (n_rings > 0)
         keyring_free(rings[--n_rings]);
     loop_free(rig_loop);
@@ -189,6 +194,27 @@ static void munged(struct rig_munged *m, const char *options) {
     run_command(command);
 }
 
+static pid_t pid_of(const struct rig_munged *m) {
+    char path[128];
+    _cleanup_(freep) char *text = NULL;
+    size_t len;
+    int32_t pid;
+    (void)snprintf(path, sizeof path, "%s/pid", m->folder);
+    cr_assert_eq(file_read_text(path, 64, &text, &len), 0);
+    text[strcspn(text, "\n")] = '\0';
+    cr_assert_eq(parse_i32(text, &pid), 0);
+    return pid;
+}
+
+static void replace_pid(pid_t old, pid_t new) {
+    for (size_t i = 0; i < ARRAY_SIZE(munged_pids); i++)
+        if (munged_pids[i] == old) {
+            munged_pids[i] = new;
+            return;
+        }
+    cr_assert_fail("more than %d of munged", MUNGED_MAX);
+}
+
 void rig_munged_start(struct rig_munged *m, const char *name) {
     char key[128];
     uint8_t bytes[AUTH_SECRET_BYTES];
@@ -206,21 +232,16 @@ void rig_munged_start(struct rig_munged *m, const char *name) {
     cr_assert_eq(fwrite(bytes, 1, sizeof bytes, f), sizeof bytes);
     cr_assert_eq(fclose(f), 0);
     munged(m, "--num-threads=2"); /* returns when it serves */
+    replace_pid(0, pid_of(m));
 }
 
-void rig_munged_signal(struct rig_munged *m, int signo) {
-    char path[128];
-    _cleanup_(freep) char *text = NULL;
-    size_t len;
-    int32_t pid;
-    (void)snprintf(path, sizeof path, "%s/pid", m->folder);
-    cr_assert_eq(file_read_text(path, 64, &text, &len), 0);
-    text[strcspn(text, "\n")] = '\0';
-    cr_assert_eq(parse_i32(text, &pid), 0);
-    cr_assert_eq(kill(pid, signo), 0);
-}
+void rig_munged_signal(struct rig_munged *m, int signo) { cr_assert_eq(kill(pid_of(m), signo), 0); }
 
-void rig_munged_stop(struct rig_munged *m) { munged(m, "--stop"); }
+void rig_munged_stop(struct rig_munged *m) {
+    pid_t pid = pid_of(m);
+    munged(m, "--stop"); /* waits for its end */
+    replace_pid(pid, 0);
+}
 
 void rig_munge(struct rig_munged *m, uid_t uid, int to_uid, const char *payload, char out[AUTH_MUNGE_MAX]) {
     _cleanup_(freep) char *text = NULL;

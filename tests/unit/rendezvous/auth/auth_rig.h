@@ -40,9 +40,8 @@ const char *rig_meet(struct auth *server, struct auth *client);
 
 struct rig_munged {
     char folder[96], socket[128];
-    bool is_stopped;
 };
-/* Skips the test if it is not installed. */
+/* Skips the test if it is not installed. One that a failed test has not stopped is killed by rig_finish(). */
 void rig_munged_start(struct rig_munged *m, const char *name);
 void rig_munged_stop(struct rig_munged *m);
 void rig_munged_signal(struct rig_munged *m, int signo);
