@@ -24,7 +24,9 @@ static int check_file(int fd, const char *path, struct err *err) {
                        "the key file '%s' belongs to another user (uid %u): copy it to a file of "
                        "your own",
                        path, (unsigned)st.st_uid);
-    if ((st.st_mode & 0077) != 0)
+    /* root may give it to a group: so a pod whose user is not root gets its Secret */
+    mode_t others = st.st_uid == 0 ? 0037 : 0077;
+    if ((st.st_mode & others) != 0)
         return err_set(err, -EPERM,
                        "other users have access to the key file '%s' (mode %04o): chmod 600 '%s'",
                        path, (unsigned)(st.st_mode & 07777), path);

@@ -2,13 +2,14 @@
  * left out of core files and wiped when it is freed.
  *
  *     r = keyring_new(&ring, &err);
- *     r = keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err);     before any fork
- *     r = keyring_load_given(ring, spec->key_file, &err);                --key-file,
- * MUSTER_KEY_FILE if (!keyring_is_given(ring)) r = keyring_load_home(ring, timeout_ns, &err); …
- * auth_new() copies it; keyring_free(ring)
+ *     r = keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, &err);    before any fork
+ *     r = keyring_load_given(ring, spec->key_file, &err);               or MUSTER_KEY_FILE
+ *     r = keyring_load_home(ring, timeout_ns, &err);                    if none was given
+ *     … auth_new() copies it; keyring_free(ring)
  *
  * A file with a key must be a regular file of this user or root that nobody else may read or write
- * (0600 or 0400), as ssh demands it. */
+ * (0600 or 0400), as ssh demands it; one of root may be read by its group (0440: the Secret of a
+ * pod whose user is not root). */
 #pragma once
 
 #include <limits.h>

@@ -81,6 +81,8 @@ Test(keyring_io, a_file_of_this_user_only_is_read) {
 Test(keyring_io, a_file_that_others_may_read_is_refused) {
     put(path, TEXT "\n", 0644);
     refuses(-EPERM, "other users have access to the key file @ (mode 0644): chmod 600 @");
+    put(path, TEXT "\n", 0604);
+    refuses(-EPERM, "other users have access to the key file @ (mode 0604): chmod 600 @");
     put(path, TEXT "\n", 0620);
     refuses(-EPERM, "other users have access to the key file @ (mode 0620): chmod 600 @");
 }
@@ -109,6 +111,17 @@ Test(keyring_io, a_file_of_another_user_is_refused) {
     put(path, TEXT "\n", 0600);
     cr_assert_eq(chown(path, 1001, 1001), 0);
     refuses(-EPERM, "the key file @ belongs to another user (uid 1001): copy it to a file of your own");
+}
+
+/* As the kubelet leaves a Secret for a user of a pod: root's, and its group reads it. */
+Test(keyring_io, a_file_of_root_may_be_its_groups) {
+    if (geteuid() != 0)
+        cr_skip_test("needs root");
+    put(path, TEXT "\n", 0460);
+    cr_assert_eq(chown(path, 0, 1001), 0);
+    refuses(-EPERM, "other users have access to the key file @ (mode 0460): chmod 600 @");
+    cr_assert_eq(chmod(path, 0440), 0);
+    loads(AUTH_FROM_FILE);
 }
 
 /* As a Secret in a pod is mounted. */
