@@ -10,7 +10,7 @@ bool help_is_asked(const char *word) {
 }
 
 static void print_overview(void) {
-    printf("usage: muster COMMAND [ARGS...]\n\n"
+    printf("usage: muster COMMAND [ARGS...]\n"
            "Starts, watches and restarts distributed training jobs.\n\n");
     for (const struct subcommand *c = commands; c->name != NULL; c++)
         printf("  %-12s %s\n", c->name, c->summary);
