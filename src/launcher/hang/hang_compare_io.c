@@ -59,17 +59,20 @@ static void read_answers(struct work *k) {
     }
 }
 
-/* Of whom nothing is known, nothing is concluded. */
+/* Of whom nothing is known, nothing is concluded; and nobody lacks what none is known to have. */
 static void read_came(struct work *k) {
     const struct hang_group *g = &k->ask->answers->group;
-    k->came = xcalloc(g->world_size, sizeof *k->came);
-    memset(k->came, true, g->world_size);
+    bool *came = xcalloc(g->world_size, sizeof *came), any = false;
+    memset(came, true, g->world_size);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t w = 0; w < k->evidence[i].n_workers; w++) {
             const struct evidence_worker *worker = &k->evidence[i].workers[w];
-            if (worker->rank < g->world_size && g->node_of[worker->rank] == i)
-                k->came[worker->rank] = !worker->not_at_store;
+            if (worker->rank >= g->world_size || g->node_of[worker->rank] != i)
+                continue;
+            came[worker->rank] = !worker->not_at_store;
+            any = any || worker->at_store;
         }
+    k->came = any ? came : NULL; /* memory goes with the process */
 }
 
 /* One node asks for the whole job: that of rank 0 (gather_sources_io.h). */

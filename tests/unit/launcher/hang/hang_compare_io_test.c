@@ -49,6 +49,9 @@ static void on_compared(void *arg, const struct hang_compared *c) {
 /* What NCCL RAS says of each rank; 0: nothing. */
 static uint64_t collectives[4];
 
+/* Of each rank: whether it has a connection to the store, if that is known. */
+static bool at_store[4], not_at_store[4];
+
 /* Where they are. */
 static const char *function = "step", *file = "/home/u/train.py";
 
@@ -67,6 +70,8 @@ static void add_node(uint32_t node, uint32_t first_rank, uint32_t at) {
         w->local_rank = i;
         w->pid = 40 + (int)w->rank;
         w->ended = at == 0 && i == 1;
+        w->at_store = at_store[w->rank];
+        w->not_at_store = not_at_store[w->rank];
         struct evidence_thread *t = w->ended ? NULL : evidence_add_thread(w);
         if (t == NULL)
             continue;
@@ -152,6 +157,21 @@ Test(hang_compare_io, who_has_launched_fewer_collectives_is_named_though_its_nod
     cr_assert_not_null(strstr(line, "rank 3 (node b): at collective 119, others at 120; no evidence"), "%s", line);
     cr_assert(got.n_suspects == 1 && got.first.rank == 3 && got.first.reason == SUSPECT_COLLECTIVES);
     cr_assert(suspects[3] && !suspects[2]);
+}
+
+/* Of the other node nothing is known. */
+Test(hang_compare_io, nobody_lacks_a_connection_to_the_store_that_no_other_rank_is_known_to_have) {
+    not_at_store[0] = not_at_store[1] = true;
+    add_node(0, 0, 76);
+    compare((struct hang_compare_ask){0});
+    cr_assert_eq(got.n_suspects, 0, "%s", line);
+}
+
+Test(hang_compare_io, who_is_not_at_the_store_is_named_though_another_node_is_silent) {
+    at_store[0] = not_at_store[1] = true;
+    add_node(0, 0, 76);
+    compare((struct hang_compare_ask){0});
+    cr_assert(got.n_suspects == 1 && got.first.rank == 1 && got.first.reason == SUSPECT_ABSENT, "%s", line);
 }
 
 Test(hang_compare_io, collectives_are_told_by_the_node_of_rank_0_alone) {
