@@ -9,7 +9,7 @@
 #include "watchdog/gather/gather_env_io.h"
 #include "watchdog/sources/recorder_io.h"
 
-#define COPY_NS NS_PER_S /* of the time of the helper, after the files are written */
+#define COPY_NS NS_PER_S /* at most, for copies, when nothing more is waited for */
 #define WHAT "flight recorder of NCCL: "
 
 struct gather_recorder {
@@ -17,7 +17,7 @@ struct gather_recorder {
     size_t n;
     struct source_recorder_dump *dumps; /* [n] */
     uint32_t *workers;                  /* [n] of each, its number in the evidence */
-    uint64_t end_ns;
+    uint64_t end_ns, copied_ns;
 };
 
 /* What the helper sends, one for each. */
@@ -44,7 +44,7 @@ static void recorder_free(struct gather_recorder *r) {
 static int run(int fd, void *arg) {
     const struct gather_recorder *r = *(const struct gather_recorder *const *)arg;
     struct told *told = xcalloc(r->n, sizeof *told); /* memory goes with the process */
-    source_recorder_dumps(r->dumps, r->n, r->end_ns);
+    source_recorder_dumps(r->dumps, r->n, r->end_ns, r->copied_ns);
     for (size_t i = 0; i < r->n; i++) {
         told[i].code = r->dumps[i].code;
         told[i].bytes = r->dumps[i].bytes;
@@ -85,15 +85,17 @@ struct gather_recorder *gather_recorder_begin(struct evidence *e, const struct g
     struct gather_recorder *r = xcalloc(1, sizeof *r);
     r->dumps = xcalloc(e->n_workers + (size_t)1, sizeof *r->dumps);
     r->workers = xcalloc(e->n_workers + (size_t)1, sizeof *r->workers);
-    r->end_ns = deadline_ns;
     for (uint32_t i = 0; i < e->n_workers; i++)
         if (!e->workers[i].ended)
             add(r, ask, e, i);
     uint64_t now = clock_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+    uint64_t more = MIN2(left / 4, COPY_NS);
+    r->end_ns = deadline_ns;
+    r->copied_ns = deadline_ns + more / 2; /* the rest is for the answer */
     struct helper_call_config config = {.name = GATHER_RECORDER_NAME,
                                         .run = run,
                                         .arg = &r,
-                                        .timeout_ns = left + MIN2(left / 4, COPY_NS),
+                                        .timeout_ns = left + more,
                                         .max_bytes = r->n * sizeof(struct told)};
     int code = r->n > 0 ? gather_disk_call(ask, &config, &r->call) : 0;
     if (code < 0)

@@ -169,18 +169,14 @@ static void begin(struct source_recorder_dump *d, struct watched *w) {
     w->waits = d->code == 0 && d->dump != NULL;
 }
 
-static void finish(struct source_recorder_dump *d, const struct watched *w, uint64_t deadline_ns) {
-    if (w->waits)
-        d->code = err_set(&d->err, -ETIMEDOUT, "it was asked by %s, but has not written %s in time",
-                          d->fifo, d->dump);
-    if (d->code < 0 || d->bytes == 0 || d->keep == NULL)
-        return;
-    int r = copy(d->dump, d->keep, deadline_ns);
+static void keep(struct source_recorder_dump *d, uint64_t end_ns) {
+    int r = d->keep == NULL ? 0 : copy(d->dump, d->keep, end_ns);
     if (r < 0)
         d->code = err_set(&d->err, r, "can't copy %s to %s: %s", d->dump, d->keep, strerror(-r));
 }
 
-void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t deadline_ns) {
+void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t deadline_ns,
+                           uint64_t copied_ns) {
     _cleanup_(freep) struct watched *watched = xcalloc(n + 1, sizeof *watched);
     bool waits = false;
     for (size_t i = 0; i < n; i++) {
@@ -191,11 +187,17 @@ void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t
         (void)poll(NULL, 0, LOOK_MS);
         waits = false;
         for (size_t i = 0; i < n; i++) {
-            if (watched[i].waits)
+            bool waited = watched[i].waits;
+            if (waited)
                 look(&list[i], &watched[i]);
+            if (waited && !watched[i].waits)
+                keep(&list[i], copied_ns);
             waits = waits || watched[i].waits;
         }
     }
     for (size_t i = 0; i < n; i++)
-        finish(&list[i], &watched[i], deadline_ns);
+        if (watched[i].waits)
+            list[i].code = err_set(&list[i].err, -ETIMEDOUT,
+                                   "it was asked by %s, but has not written %s in time",
+                                   list[i].fifo, list[i].dump);
 }

@@ -38,6 +38,7 @@ struct source_recorder_dump {
     uint64_t bytes; /* of the file; 0: it was not seen */
 };
 /* Asks all at once for their files, waits until these are written (PyTorch looks at its FIFO about
- * once a second), and copies them. Blocks until deadline_ns at most, but as long as the disk does.
- */
-void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t deadline_ns);
+ * once a second), until deadline_ns at most, and copies each as soon as it is, until copied_ns at
+ * most. But blocks as long as the disk does. */
+void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t deadline_ns,
+                           uint64_t copied_ns);

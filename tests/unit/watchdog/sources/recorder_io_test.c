@@ -134,7 +134,10 @@ static void start_reader(struct rig *rig, bool writes) {
     close(ready[0]);
 }
 
-static void ask_for(struct source_recorder_dump *d, uint64_t ns) { source_recorder_dumps(d, 1, clock_now_ns() + ns); }
+static void ask_for(struct source_recorder_dump *d, uint64_t ns) {
+    uint64_t end_ns = clock_now_ns() + ns;
+    source_recorder_dumps(d, 1, end_ns, end_ns + 60 * NS_PER_S);
+}
 
 static void assert_kept(const struct rig *rig, const char *text) {
     char kept[16] = "";
@@ -187,10 +190,12 @@ Test(recorder_io, a_recorder_that_writes_nothing_costs_the_deadline_and_not_the_
     start_reader(&other, true);
     struct source_recorder_dump list[] = {{.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep},
                                           {.fifo = other.fifo, .dump = other.dump, .keep = other.keep}};
-    source_recorder_dumps(list, 2, clock_now_ns() + 3 * NS_PER_S);
+    uint64_t end_ns = clock_now_ns() + 3 * NS_PER_S;
+    source_recorder_dumps(list, 2, end_ns, end_ns);
     cr_assert_eq(list[0].code, -ETIMEDOUT);
     cr_assert_not_null(strstr(list[0].err.text, "has not written"), "%s", list[0].err.text);
-    cr_assert(list[1].bytes == 6);
+    cr_assert(list[1].code == 0 && list[1].bytes == 6, "%s", list[1].err.text);
+    assert_kept(&other, "pickle");
     struct stat st;
     cr_assert_eq(stat(rig.keep, &st), -1);
 }
