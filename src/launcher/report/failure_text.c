@@ -235,7 +235,7 @@ static void add_entry(const struct failure *f, uint32_t i, int64_t utc_offset_s,
                       struct strbuf *ret) {
     strbuf_printf(ret, "[%" PRIu32 "]:\n  time      : ", i);
     add_time(f, utc_offset_s, ret);
-    strbuf_printf(ret, "\n  host      : %s", f->node);
+    strbuf_printf(ret, "\n  host      : %s", f->node[0] != '\0' ? f->node : NOT_AVAILABLE);
     if (names_no_rank(f)) {
         strbuf_add(ret, "\n  rank      : " NOT_AVAILABLE "\n  exitcode  : " NOT_AVAILABLE);
     } else {
