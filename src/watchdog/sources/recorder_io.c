@@ -129,6 +129,8 @@ static int copy_open(int in, int out, uint64_t deadline_ns) {
         return -errno;
     if (!S_ISREG(st.st_mode) || st.st_uid != geteuid())
         return -EPERM;
+    if (st.st_size > (off_t)RECORDER_DUMP_MAX)
+        return -EFBIG; /* before much of it takes room where the logs are */
     for (ssize_t n; (n = read(in, piece, sizeof piece)) != 0; total += (size_t)n) {
         if (n < 0)
             return -errno;
@@ -171,8 +173,12 @@ static void begin(struct source_recorder_dump *d, struct watched *w) {
 
 static void keep(struct source_recorder_dump *d, uint64_t end_ns) {
     int r = d->keep == NULL ? 0 : copy(d->dump, d->keep, end_ns);
+    const char *why = r == -EPERM                                   ? "it is another user's"
+                      : r == -ETIMEDOUT                             ? "there was no time left"
+                      : r == -EFBIG && d->bytes > RECORDER_DUMP_MAX ? "it has more than 64 MiB"
+                                                                    : strerror(-r);
     if (r < 0)
-        d->code = err_set(&d->err, r, "can't copy %s to %s: %s", d->dump, d->keep, strerror(-r));
+        d->code = err_set(&d->err, r, "can't copy %s to %s: %s", d->dump, d->keep, why);
 }
 
 void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t deadline_ns,

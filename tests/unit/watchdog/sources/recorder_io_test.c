@@ -105,7 +105,7 @@ Test(recorder_io, a_program_without_the_server) {
 }
 
 /* As PyTorch's monitor thread: it has the FIFO open without blocking, and writes the file when a byte has come. */
-static void start_reader(struct rig *rig, bool writes) {
+static void start_reader_of(struct rig *rig, bool writes, off_t size) {
     int ready[2], unused = 0;
     cr_assert_eq(mkfifo(rig->fifo, 0600), 0);
     cr_assert_eq(pipe2(ready, O_CLOEXEC), 0);
@@ -123,6 +123,7 @@ static void start_reader(struct rig *rig, bool writes) {
         if (writes) {
             int out = open(rig->dump, O_WRONLY | O_CREAT | O_TRUNC, 0600);
             (void)!write(out, "pickle", 6);
+            (void)!ftruncate(out, size);
             close(out);
         }
         pause();
@@ -133,6 +134,8 @@ static void start_reader(struct rig *rig, bool writes) {
     cr_assert_eq(read(ready[0], &byte, 1), 1);
     close(ready[0]);
 }
+
+static void start_reader(struct rig *rig, bool writes) { start_reader_of(rig, writes, 6); }
 
 static void ask_for(struct source_recorder_dump *d, uint64_t ns) {
     uint64_t end_ns = clock_now_ns() + ns;
@@ -196,6 +199,18 @@ Test(recorder_io, a_recorder_that_writes_nothing_costs_the_deadline_and_not_the_
     cr_assert_not_null(strstr(list[0].err.text, "has not written"), "%s", list[0].err.text);
     cr_assert(list[1].code == 0 && list[1].bytes == 6, "%s", list[1].err.text);
     assert_kept(&other, "pickle");
+    struct stat st;
+    cr_assert_eq(stat(rig.keep, &st), -1);
+}
+
+Test(recorder_io, what_is_too_large_stays_where_it_is) {
+    _cleanup_(rig_remove) struct rig rig;
+    rig_make(&rig);
+    struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
+    start_reader_of(&rig, true, (off_t)RECORDER_DUMP_MAX + 1);
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert(d.code == -EFBIG && d.bytes == RECORDER_DUMP_MAX + 1);
+    cr_assert_not_null(strstr(d.err.text, ": it has more than 64 MiB"), "%s", d.err.text);
     struct stat st;
     cr_assert_eq(stat(rig.keep, &st), -1);
 }
