@@ -121,9 +121,17 @@ const char *suspects_verb(const struct evidence_thread *t, uint64_t still_ns, ui
     return "";
 }
 
+/* Of one that a debugger does not hold, if there is one: the others wait at the same place. */
 const char *suspects_group_verb(const struct suspects *s, const struct suspects_group *g,
                                 uint32_t n) {
-    return suspects_verb(suspects_main(s, g->first), s->worker_of[g->first]->still_ns, n);
+    uint32_t rank = g->first, number = s->group_of[rank];
+    for (uint32_t seen = 1; seen < g->n && suspects_wait(suspects_main(s, rank)) == WAIT_TRACED;) {
+        do
+            rank++;
+        while (s->group_of[rank] != number);
+        seen++;
+    }
+    return suspects_verb(suspects_main(s, rank), s->worker_of[rank]->still_ns, n);
 }
 
 void suspects_describe(const struct evidence *e, const struct evidence_thread *t, uint64_t still_ns,

@@ -47,6 +47,22 @@ Test(suspects, a_stopped_rank_at_the_same_place_as_the_others) {
     suspects_rig_fini(r);
 }
 
+Test(suspects, of_others_at_its_place_it_is_not_said_that_they_are_traced) {
+    struct suspects_rig *r = four();
+    rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
+    rig_does(r, 0, 't', "futex", "ptrace_stop", "", "");
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_ELSEWHERE);
+    expect_line(r, "ranks 0-1,3 wait in backward (train.py:76); "
+                   "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
+    rig_does(r, 1, 't', "futex", "ptrace_stop", "", "");
+    rig_does(r, 3, 't', "futex", "ptrace_stop", "", "");
+    rig_find(r);
+    expect_line(r, "ranks 0-1,3 are traced in backward (train.py:76); "
+                   "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
+    suspects_rig_fini(r);
+}
+
 Test(suspects, an_endless_loop) {
     struct suspects_rig *r = four();
     rig_does(r, 2, 'R', "", "0", "", "crunch /home/u/data.py 33 main /home/u/train.py 70");
