@@ -64,6 +64,7 @@ static const char *sign_text(enum hang_sign sign) {
     case HANG_SIGN_ENDED: return "has ended with 0";
     case HANG_SIGN_ASKS: return "waits for input";
     case HANG_SIGN_HELD: return "waits for a reader of its output";
+    case HANG_SIGN_TRACED: return "is stopped by a debugger";
     case HANG_SIGN_BUSY: return "is busy";
     }
     assert_not_reached();

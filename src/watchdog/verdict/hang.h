@@ -122,6 +122,7 @@ enum hang_sign {
     HANG_SIGN_ENDED,  /* it has exited with 0, and others wait */
     HANG_SIGN_ASKS,   /* it waits for somebody to type; no fault of it */
     HANG_SIGN_HELD,   /* it waits until somebody reads the job's output; neither */
+    HANG_SIGN_TRACED, /* a debugger holds it (t); neither */
     HANG_SIGN_BUSY,   /* it is busy, writes or moves; the others don't */
 };
 struct hang_suspect {

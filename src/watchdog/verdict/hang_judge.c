@@ -176,10 +176,10 @@ static bool report_is_due(struct hang *h) {
     return now;
 }
 
-/* One waits for somebody outside: its prompt may be where nobody sees it, and who has stopped the
- * reader of the output may not know what that does. */
+/* One waits for somebody outside: its prompt may be where nobody sees it, who has stopped the
+ * reader of the output may not know what that does, and a debugger may be forgotten. */
 static bool outside_is_due(struct hang *h, const struct hang_count *c) {
-    uint32_t what = c->asking > 0 ? SIGN_ASKS : SIGN_HELD;
+    uint32_t what = c->asking > 0 ? SIGN_ASKS : c->held > 0 ? SIGN_HELD : SIGN_TRACED;
     if (h->outside_ns == TIME_NEVER)
         h->outside_ns = h->last_ns;
     bool now = (h->outside_said & what) == 0 && h->limits.report_ns != 0 &&
@@ -208,9 +208,11 @@ void hang_judge(struct hang *h, struct hang_update *ret) {
     count_all(h, &c);
     bool begun = h->state != HANG_STARTING || 2 * c.begun > c.alive;
     bool outside = c.asking + c.held > 0;
+    /* Who looks at a job that hangs knows that it does. */
+    bool debugged = c.traced > 0 && h->state != HANG_HUNG;
     bool suspended = c.alive > 0 && (c.stopped == c.alive || c.traced > 0 || outside);
     h->frozen = suspended || c.silent > 0;
-    if (!outside)
+    if (!outside && !debugged)
         h->outside_ns = TIME_NEVER;
     if (c.alive == 0 || (begun && 2 * c.moving > c.alive)) {
         on_beat(h, ret);
@@ -227,7 +229,7 @@ void hang_judge(struct hang *h, struct hang_update *ret) {
         suspend(h);
         if (outside && h->state != HANG_HUNG)
             begin_anew(h);
-        ret->report_due = outside && outside_is_due(h, &c);
+        ret->report_due = (outside || debugged) && outside_is_due(h, &c);
         if (ret->report_due)
             hang_say(h, &c, ret);
         return;

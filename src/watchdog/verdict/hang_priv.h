@@ -51,9 +51,10 @@ struct hang {
     uint64_t stopped_wait_at;
     uint64_t withdrawn_at; /* when a worker last ceased to announce deadlines; 0: never */
     uint32_t reports;      /* since the last beat */
-    /* monotonic: since when one has waited for somebody outside; TIME_NEVER: none does */
+    /* monotonic: since when one has waited for somebody outside, or was traced; TIME_NEVER: none
+     * does or is */
     uint64_t outside_ns;
-    uint32_t outside_said; /* SIGN_ASKS, SIGN_HELD: that was said */
+    uint32_t outside_said; /* SIGN_ASKS, SIGN_HELD, SIGN_TRACED: that was said */
     /* what counts now, for the update */
     enum hang_why why;
     uint64_t limit_ns;

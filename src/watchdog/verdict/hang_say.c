@@ -52,6 +52,8 @@ static enum hang_sign sign_of(const struct hang *h, const struct hang_worker *w,
         return HANG_SIGN_ASKS;
     if (!hang_moves(h, w) && (w->flags & SIGN_HELD) != 0)
         return HANG_SIGN_HELD;
+    if ((w->flags & SIGN_TRACED) != 0)
+        return HANG_SIGN_TRACED;
     if (w->step != 0 && w->step < step_ahead_of)
         return HANG_SIGN_BEHIND;
     bool seen = (w->flags & SIGN_UNSEEN) == 0;
@@ -142,6 +144,11 @@ void hang_say(struct hang *h, const struct hang_count *c, struct hang_update *re
                        "%s wait%s until somebody reads the output of the job (a pager, a terminal "
                        "after ^S): that is not taken for a hang",
                        who, c->held == 1 ? "s" : "");
+    } else if (c->traced > 0) {
+        name_ranks(ret, HANG_SIGN_TRACED, who, sizeof who);
+        (void)snprintf(ret->text, sizeof ret->text,
+                       "%s %s stopped by a debugger (t): that is not taken for a hang", who,
+                       c->traced == 1 ? "is" : "are");
     } else {
         (void)snprintf(ret->text, sizeof ret->text, "most workers have not moved for %" PRIu64 " s",
                        (h->clock - h->beat_at) / NS_PER_S);

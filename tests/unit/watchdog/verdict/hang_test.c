@@ -98,7 +98,7 @@ Test(hang, a_stopped_rank_for_which_nobody_waits_is_none) {
     rig_fini(r);
 }
 
-Test(hang, all_stopped_or_one_traced_is_never_a_hang_and_no_report) {
+Test(hang, all_stopped_or_one_traced_is_never_a_hang) {
     struct rig *r = working();
     rig_all(r, false);
     for (uint32_t i = 0; i < 4; i++)
@@ -111,9 +111,10 @@ Test(hang, all_stopped_or_one_traced_is_never_a_hang_and_no_report) {
         r->w[i].flags = 0;
         assert_between(rig_until_hung(r, 3), -1, -1);
     }
+    cr_expect_eq(r->reports, 0);
     r->w[3].flags = SIGN_TRACED;
     assert_between(rig_until_hung(r, 10000), -1, -1);
-    cr_expect_eq(r->reports, 0);
+    cr_expect_eq(r->reports, 1);
     r->w[3].flags = 0;
     assert_between(rig_until_hung(r, 1000), 150, 182); /* some quiet was counted before */
     rig_fini(r);
@@ -158,6 +159,31 @@ Test(hang, one_whose_output_nobody_reads_is_never_a_hang_and_that_is_said_once) 
     cr_expect_eq(r->reports, 2);
     r->w[1].flags = r->w[3].flags = 0;
     assert_between(rig_until_hung(r, 1000), 180, 186);
+    rig_fini(r);
+}
+
+Test(hang, that_a_debugger_holds_a_rank_is_said_once) {
+    struct rig *r = working();
+    rig_all(r, false);
+    r->w[0].flags = r->w[3].flags = SIGN_TRACED;
+    assert_between(rig_until_hung(r, 25), -1, -1);
+    cr_expect_eq(r->reports, 0);
+    assert_between(rig_until_hung(r, 10000), -1, -1);
+    cr_expect_eq(r->reports, 1);
+    cr_expect_str_eq(r->text, "rank 0 and 1 more are stopped by a debugger (t): that is not taken for a hang");
+    cr_assert_eq(r->n_suspects, 2);
+    cr_expect_eq(r->suspects[0].sign, HANG_SIGN_TRACED);
+    rig_fini(r);
+}
+
+Test(hang, who_traces_a_job_that_is_known_to_hang_is_not_told) {
+    struct rig *r = working();
+    rig_all(r, false);
+    assert_between(rig_until_hung(r, 1000), 180, 182);
+    uint32_t reports = r->reports;
+    r->w[2].flags = SIGN_TRACED;
+    rig_run(r, 100);
+    cr_expect_eq(r->reports, reports);
     rig_fini(r);
 }
 
