@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/text/strbuf.h"
@@ -24,6 +25,12 @@ struct helper_call {
     helper_call_fn *fn;
     void *arg;
 };
+
+const char *helper_call_why(int code) {
+    return code == -EAGAIN
+               ? "no process can be started: is the limit of processes (ulimit -u) used up?"
+               : strerror(-code);
+}
 
 void helper_call_free(struct helper_call *c) {
     if (c == NULL)

@@ -50,5 +50,8 @@ _must_use_ int helper_call_new(struct loop *loop, const struct helper_call_confi
 void helper_call_wait(struct helper_call *c, struct helper_answer *ret);
 /* The helper's. */
 pid_t helper_call_pid(const struct helper_call *c);
+/* Why no helper could be started, or what became of it, for people: of a negative errno that
+ * helper_call_new() returned or an answer has. */
+const char *helper_call_why(int code);
 /* Cancels the call: the helper is killed, and fn is not called. Takes NULL. */
 void helper_call_free(struct helper_call *c);

@@ -10,6 +10,7 @@
 #include "base/text/strbuf.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
+#include "io/process/helper_call.h"
 #include "launcher/hang/hang_case_io.h"
 #include "launcher/hang/hang_native_io.h"
 #include "launcher/supervise/spare_io.h"
@@ -240,7 +241,7 @@ static void on_seen(void *arg, const struct hang_compared *seen) {
     if (seen->code < 0 && !c->over)
         log_warning("what each rank does can't be compared: %s",
                     seen->code == -ETIMEDOUT ? "it took too long (--evidence-timeout)"
-                                             : strerror(-seen->code));
+                                             : helper_call_why(seen->code));
     if (!c->over)
         decide(c, seen->code < 0 ? NULL : seen);
     close_case(c);

@@ -7,6 +7,7 @@
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
+#include "io/process/helper_call.h"
 #include "io/process/proc.h"
 #include "launcher/hang/hang_evidence_io.h"
 #include "launcher/hang/hang_reply_io.h"
@@ -128,7 +129,8 @@ static void say_unseen(struct hang_watch *w, int r) {
                     "go unnoticed here; raise the limit with ulimit -n",
                     (unsigned long long)files.rlim_cur);
     else
-        log_warning("the workers can't be watched, a hang can go unnoticed here: %s", strerror(-r));
+        log_warning("the workers can't be watched, a hang can go unnoticed here: %s",
+                    helper_call_why(r));
 }
 
 /* Workers start in several turns of the loop, and end at any time. */
@@ -204,7 +206,8 @@ static void reply_none(struct hang_watch *w, struct hang_reply *reply, uint32_t 
     if (r == -EMFILE)
         say_unseen(w, r);
     else if (r != -ESRCH)
-        log_warning("can't look at the workers of this node for the leader: %s", strerror(-r));
+        log_warning("can't look at the workers of this node for the leader: %s",
+                    helper_call_why(r));
     if (r != -ESRCH)
         gather_none(w->config.host, r, 0, &none);
     hang_reply_start(reply, id, strbuf_text(&none), none.len, give_up_ns);

@@ -322,7 +322,7 @@ void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *re
     evidence_gap(&e, "nothing could be gathered: %s",
                  code == -ETIMEDOUT ? "it took too long (--evidence-timeout)"
                  : code == -EMFILE  ? "the limit of open files is too low; raise it with ulimit -n"
-                 : code < 0         ? strerror(-code)
+                 : code < 0         ? helper_call_why(code)
                                     : "the helper ended without an answer");
     evidence_write(&e, ret);
 }

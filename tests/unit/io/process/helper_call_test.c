@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -218,4 +219,15 @@ Test(helper_call, whoever_ignores_its_children_gets_the_answer_too) {
     cr_assert(signal(SIGCHLD, SIG_IGN) != SIG_ERR);
     wait_for(say_arg, text, 10 * NS_PER_S);
     cr_assert_str_eq(said, "an answer");
+}
+
+Test(helper_call, without_a_process_left_it_says_which_limit_that_is) {
+    struct helper_call_config config = {.name = "none", .run = die, .timeout_ns = NS_PER_S, .max_bytes = 1};
+    struct helper_call *c = NULL;
+    cr_assert(geteuid() != 0 || setresuid(65534, 65534, 65534) == 0, "root has no limit");
+    cr_assert_eq(setrlimit(RLIMIT_NPROC, &(struct rlimit){0, 0}), 0);
+    int r = helper_call_new(NULL, &config, NULL, NULL, &c);
+    cr_assert_eq(r, -EAGAIN);
+    cr_assert_not_null(strstr(helper_call_why(r), "ulimit -u"), "%s", helper_call_why(r));
+    cr_assert_str_eq(helper_call_why(-ENOMEM), strerror(ENOMEM));
 }
