@@ -11,6 +11,13 @@ const char *const auth_source_words[AUTH_SOURCE_MAX + 1] = {
     [AUTH_FROM_RUN_DIR] = "run",
 };
 
+const char *const auth_state_words[AUTH_STATE_COUNT] = {
+    [AUTH_STATE_KEYS] = "keys",
+    [AUTH_STATE_OPEN] = "open",
+    [AUTH_STATE_LOCAL] = "local",
+    [AUTH_STATE_NONE] = "none",
+};
+
 bool auth_source_is_given(enum auth_source source) {
     return source == AUTH_FROM_FILE || source == AUTH_FROM_ENV || source == AUTH_FROM_HEAD;
 }

@@ -43,6 +43,18 @@ extern const char *const auth_source_words[AUTH_SOURCE_MAX + 1];
 /* Whether it excludes all keys that are only found. */
 bool auth_source_is_given(enum auth_source source);
 
+/* For `muster status`. Connections from other machines: need a key (or it is not yet known whether
+ * munge answers); are all admitted; don't come; are all admitted because the user said so. */
+enum auth_state {
+    AUTH_STATE_KEYS = 1,
+    AUTH_STATE_OPEN,
+    AUTH_STATE_LOCAL,
+    AUTH_STATE_NONE,
+    AUTH_STATE_COUNT,
+};
+/* "keys", "open", "local", "none". [0]: NULL. */
+extern const char *const auth_state_words[AUTH_STATE_COUNT];
+
 /* Names a key without telling it. */
 struct auth_id {
     uint64_t id;             /* derived from the key; as text 16 hexadecimal digits */

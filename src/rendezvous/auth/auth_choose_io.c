@@ -71,17 +71,17 @@ static void ask_munge(struct auth_ask *ask) {
 
 static void choose(struct auth_ask *ask) {
     struct auth *a = ask->auth;
-    struct auth_side me;
+    struct auth_side me = {.mode = a->mode};
     struct err err = {0};
     char why[AUTH_WHY_MAX];
     uint32_t key = 0;
-    bool needs_ids = ask->peer.place == AUTH_PEER_ELSEWHERE;
+    bool needs_ids = ask->peer.place == AUTH_PEER_ELSEWHERE; /* else OpenSSL is not needed */
     if (ask->is_other_run) {
         (void)snprintf(why, sizeof why, "%s", ask->munge_why);
         refuse(ask, why);
         return;
     }
-    if (auth_side_of(a, &me, &err) < 0 && needs_ids) {
+    if (needs_ids && auth_side_of(a, &me, &err) < 0) {
         refuse(ask, err.text);
         return;
     }

@@ -210,7 +210,7 @@ void auth_greet(struct auth *a, struct auth_greeting *ret) {
         memcpy(ret->munge, a->credential, sizeof ret->munge);
 }
 
-static void tell_open(struct auth *a) {
+void auth_tell_open(struct auth *a) {
     char text[AUTH_WHY_MAX + 512];
     bool is_silent = a->munge == AUTH_MUNGE_SILENT;
     if (a->told_open)
@@ -230,11 +230,7 @@ bool auth_takes_plain(struct auth *a, int fd, const struct addr *peer) {
         return true;
     struct auth_side me = side_without_ids(a);
     struct auth_peer who = auth_peer_of(a, fd, peer);
-    if (!auth_admits_plain(&me, &who))
-        return false;
-    if (who.place == AUTH_PEER_ELSEWHERE && !addr_is_loopback(peer))
-        tell_open(a);
-    return true;
+    return auth_admits_plain(&me, &who);
 }
 
 void auth_plain_refusal(struct auth *a, int fd, const struct addr *peer, char why[AUTH_WHY_MAX]) {

@@ -66,11 +66,10 @@ void auth_free(struct auth *a);
 _must_use_ int auth_add_key(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES],
                             enum auth_source source, struct err *err);
 
-/* For `muster status`. Connections from other machines: need a key (or it is not yet known whether
- * munge answers); are all admitted; don't come; are all admitted because the user said so. */
-enum auth_state { AUTH_STATE_KEYS = 1, AUTH_STATE_OPEN, AUTH_STATE_LOCAL, AUTH_STATE_NONE };
 enum auth_state auth_state(const struct auth *a);
 uint64_t auth_n_refused(const struct auth *a);
+/* One line, once: it is AUTH_STATE_OPEN, and what to write. */
+void auth_tell_open(struct auth *a);
 
 /* Never called from inside the call that was given it. The ask is freed then. */
 typedef void auth_ready_fn(void *arg);
