@@ -71,6 +71,15 @@ static void hang_up(struct caller *c) {
     loop_timer_set(f->timer, clock_now_ns() + PAUSE_NS);
 }
 
+static void say(struct caller *c, const struct wire_message *m) {
+    uint8_t head[FRAME_HEADER_BYTES];
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(m, &text);
+    frame_header(text.len, head);
+    stream_write(c->stream, head, sizeof head);
+    stream_write(c->stream, strbuf_text(&text), text.len);
+}
+
 static void say_first_word(struct caller *c) {
     struct wire_message m = {.kind = c->flood->asks ? WIRE_COMMAND : WIRE_JOIN};
     const char *run_id = c->flood->run_id;
@@ -88,12 +97,7 @@ static void say_first_word(struct caller *c) {
         m.join.report.state = NODE_JOINED;
         (void)snprintf(m.join.run_id, sizeof m.join.run_id, "%s", run_id);
     }
-    uint8_t head[FRAME_HEADER_BYTES];
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(&m, &text);
-    frame_header(text.len, head);
-    stream_write(c->stream, head, sizeof head);
-    stream_write(c->stream, strbuf_text(&text), text.len);
+    say(c, &m);
 }
 
 static void connect_more(struct flood *f);
@@ -169,6 +173,7 @@ static void connect_more(struct flood *f) {
         }
         list_remove(&c->link);
         on_its_way(c, true);
+        say(c, &(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}});
         say_first_word(c);
     }
 }

@@ -82,7 +82,7 @@ static void die(const char *what, int code) {
 static void probe_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)arg;
     (void)m;
-    conn_free(c);
+    conn_finish(c); /* HELLO is on its way */
 }
 
 static void probe_closed(void *arg, struct conn *c, int code, const char *text) {
@@ -98,7 +98,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     struct agent *a = arg;
     struct driver *d = a->driver;
     struct conn *c;
-    if (conn_new(d->loop, fd, &ops, a, &c) < 0)
+    if (conn_new(d->loop, fd, NULL, &ops, a, &c) < 0)
         return;
     struct wire_message m = {.kind = WIRE_HELLO,
                              .hello = {.version = WIRE_VERSION, .incarnation = a->info.incarnation}};

@@ -63,10 +63,23 @@ def write_and_reset(s):
     return write_and_close(s)
 
 
+def frame(**message):
+    payload = json.dumps(message, separators=(",", ":")).encode()
+    return struct.pack("<I", len(payload)) + payload
+
+
+def message(s):
+    return json.loads(exactly(s, struct.unpack("<I", exactly(s, 4))[0]))
+
+
+CALL = frame(kind="CALL", version=7)
+
+
 def hello(s):
-    call = json.dumps({"kind": "CALL", "version": 6}).encode()
-    s.sendall(struct.pack("<I", len(call)) + call)
-    return exactly(s, struct.unpack("<I", exactly(s, 4))[0]).decode()
+    """The greeting, then whom the caller has reached."""
+    s.sendall(CALL + CALL)
+    assert message(s)["kind"] == "GREETING"
+    return json.dumps(message(s))
 
 
 def crowd(s):

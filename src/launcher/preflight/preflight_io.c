@@ -213,6 +213,7 @@ static void probe_ring(struct preflight *p, const struct form *form) {
         .host = p->config.host,
         .netifs = p->discovery != NULL ? node_discovery_netifs(p->discovery) : NULL,
         .nets = p->nets.nets,
+        .auth = p->config.auth,
     };
     p->reachability = UINT32_MAX;
     for (uint32_t i = 0; i < form->n_neighbours; i++) {

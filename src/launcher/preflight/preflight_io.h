@@ -18,6 +18,8 @@
 #include "nccl_env/facts/netif_choice.h"
 #include "rendezvous/leader/group.h"
 
+struct auth;
+
 struct preflight_config { /* all borrowed for the preflight's life */
     const struct job_spec *spec;
     char *const *envp;
@@ -27,6 +29,7 @@ struct preflight_config { /* all borrowed for the preflight's life */
     /* The agent's discovery, with node_summary_needs(), and with netifs_first. NULL: the preflight
      * runs its own, if other machines take part. */
     struct node_discovery *discovery;
+    struct auth *auth; /* for probes of neighbours; NULL: as AUTH_NONE */
 };
 
 struct preflight_ops {

@@ -26,6 +26,7 @@ struct ring_path {
 
 struct ring_probe {
     struct loop *loop;
+    struct auth *auth;        /* borrowed */
     struct loop_timer *timer; /* for an answer that is known at once */
     ring_fn *fn;
     void *arg;
@@ -142,11 +143,12 @@ static void begin_way(struct ring_probe *p, unsigned net, const struct addr *to,
     addr_host_text(to, w->to);
     int r;
     if (own_addrs[0] == '\0') {
-        r = probe_start(p->loop, to, p->to.incarnation, timeout_ns, on_probe, w, &w->probe);
+        r = probe_start(p->loop, to, p->auth, p->to.incarnation, timeout_ns, on_probe, w,
+                        &w->probe);
     } else if (same_family(own_addrs, to, &from)) {
         addr_host_text(&from, w->from);
-        r = probe_start_from(p->loop, &from, to, p->to.incarnation, timeout_ns, on_probe, w,
-                             &w->probe);
+        r = probe_start_from(p->loop, &from, to, p->auth, p->to.incarnation, timeout_ns, on_probe,
+                             w, &w->probe);
     } else {
         struct addr own;
         if (nth_addr(own_addrs, 0, 0, &own))
@@ -194,7 +196,7 @@ static void try_net(struct ring_probe *p, unsigned net, const struct ring_own *o
 int ring_probe_start(struct loop *loop, const struct ring_own *own, const struct rdzv_neighbour *to,
                      ring_fn *fn, void *arg, struct ring_probe **ret) {
     struct ring_probe *p = xcalloc(1, sizeof *p);
-    *p = (struct ring_probe){.loop = loop, .fn = fn, .arg = arg, .to = *to};
+    *p = (struct ring_probe){.loop = loop, .auth = own->auth, .fn = fn, .arg = arg, .to = *to};
     (void)snprintf(p->host, sizeof p->host, "%s", own->host);
     for (unsigned net = 0; net < RDZV_NETS_MAX; net++)
         memcpy(p->netifs[net], own->nets[net].netif, sizeof p->netifs[net]);

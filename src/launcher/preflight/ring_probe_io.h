@@ -33,11 +33,14 @@ enum ring_way {
 
 enum { RING_NET = 0, RING_FAST }; /* in node_info.nets */
 
-struct ring_own { /* borrowed for the call */
+struct auth;
+
+struct ring_own { /* borrowed for the call; `auth` until the answer */
     const char *host;
     const struct topology *netifs; /* this machine's; NULL: not known */
     /* as in node_info; if nets[RING_NET] has no addresses, the kernel chooses the source */
     const struct rdzv_net *nets;
+    struct auth *auth; /* NULL: as AUTH_NONE */
 };
 
 struct ring_answer {

@@ -81,7 +81,7 @@ void client_refused_for_now(struct rdzv_client *c, const char *reason) {
 
 static void try_next_addr(struct rdzv_client *c) {
     const struct addr *to = &c->addrs[c->next_addr++];
-    int r = conn_connect(c->loop, to, &client_conn_ops, c, &c->conn);
+    int r = conn_connect(c->loop, to, c->config.auth, &client_conn_ops, c, &c->conn);
     if (r < 0) {
         client_note_code(c, r);
         client_attempt_failed(c, strerror(-r));

@@ -34,6 +34,7 @@
 /* Ports of one endpoint. */
 #define RDZV_ENDPOINT_PORTS_MAX 16
 
+struct auth;
 struct rdzv_client;
 
 /* Called from the loop after a step of the member, in the order of the effects; each may call
@@ -96,6 +97,7 @@ struct rdzv_client_config {
     bool has_addr; /* or an address (the leader's own agent): */
     struct addr addr;
     struct arbiter *arbiter; /* borrowed; NULL: the member's config has none either */
+    struct auth *auth;       /* borrowed; NULL: as AUTH_NONE */
     /* with an arbiter: where this agent can connect to its own listener */
     struct addr own_listener;
     struct peer_gate *gate; /* borrowed; answers the leader whose connections are. NULL: it can't */

@@ -109,8 +109,33 @@ static void greeted(struct rdzv_client *c) {
     client_send_join(c);
 }
 
+/* An agent of another version says nothing else, and has proved nothing: where there are keys, that
+ * alone does not end this node. */
+static void on_other_version(struct rdzv_client *c, uint32_t version) {
+    char text[RDZV_REASON_MAX], at[ADDR_TEXT_MAX];
+    if (c->has_arbiter || auth_state(c->config.auth) == AUTH_STATE_KEYS) {
+        (void)snprintf(text, sizeof text,
+                       "an agent of protocol version %" PRIu32 " listens there, and this muster "
+                       "speaks version %d; use the same muster on all nodes",
+                       version, WIRE_VERSION);
+        client_attempt_failed(c, text);
+        return;
+    }
+    addr_to_text(&c->addrs[c->next_addr - 1], at);
+    (void)snprintf(text, sizeof text,
+                   "the agent at %s speaks protocol version %" PRIu32
+                   ", this muster version %d; use the same muster on all nodes",
+                   at, version, WIRE_VERSION);
+    refused(c, text);
+}
+
 static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
     char text[RDZV_REASON_MAX], at[ADDR_TEXT_MAX];
+    if (hello->version != WIRE_VERSION) {
+        client_note(c, CLIENT_FOUND_OTHER_VERSION, "");
+        on_other_version(c, hello->version);
+        return;
+    }
     if (c->has_arbiter && c->target.incarnation != 0 &&
         hello->incarnation != c->target.incarnation) {
         client_attempt_failed(c, "another agent listens there now");
@@ -122,13 +147,7 @@ static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
         client_attempt_failed(c, "an agent of another run listens there");
         return;
     }
-    if (hello->version != WIRE_VERSION) {
-        (void)snprintf(text, sizeof text,
-                       "the agent at %s speaks protocol version %" PRIu32
-                       ", this muster version %d; use the same muster on all nodes",
-                       at, hello->version, WIRE_VERSION);
-        refused(c, text);
-    } else if (strcmp(hello->run_id, c->config.run_id) != 0) {
+    if (strcmp(hello->run_id, c->config.run_id) != 0) {
         (void)snprintf(
             text, sizeof text,
             "the agent at %s belongs to the run '%s', this node to the run '%s'; give all "

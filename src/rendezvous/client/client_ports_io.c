@@ -59,7 +59,9 @@ static void note_code_at(struct rdzv_client *c, size_t at, int code) {
         note_at(c, at, CLIENT_FOUND_NOTHING, "");
     else if (code == -EPROTO)
         note_at(c, at, CLIENT_FOUND_NOT_MUSTER, "");
-    else if (code == 0 || code == -ECONNRESET || code == -EPIPE)
+    else if (code == -EKEYREJECTED)
+        note_at(c, at, CLIENT_FOUND_STRANGER, "");
+    else if (code == 0 || code == -ECONNRESET || code == -EPIPE || code == -ECONNABORTED)
         note_at(c, at, CLIENT_FOUND_HANGS_UP, "");
     else if (code == -ETIMEDOUT)
         note_at(c, at, CLIENT_FOUND_SILENT, "");
@@ -85,6 +87,8 @@ static void add_found(const struct client_port *p, struct strbuf *out) {
     case CLIENT_FOUND_SILENT: strbuf_add(out, ": no answer (not muster, or a firewall)"); break;
     case CLIENT_FOUND_HANGS_UP: strbuf_add(out, ": hung up (not muster?)"); break;
     case CLIENT_FOUND_NOT_MUSTER: strbuf_add(out, ": not muster"); break;
+    case CLIENT_FOUND_OTHER_VERSION: strbuf_add(out, ": muster of another version"); break;
+    case CLIENT_FOUND_STRANGER: strbuf_add(out, ": an agent without this node's key"); break;
     case CLIENT_FOUND_OTHER_RUN: strbuf_printf(out, ": an agent of the run '%s'", p->detail); break;
     case CLIENT_FOUND_ERROR: strbuf_printf(out, ": %s", p->detail); break;
     }
@@ -273,8 +277,8 @@ static void look_on(struct rdzv_client *c) {
             look->at = c->look_next++;
             if (look->at + 1 == c->next_addr)
                 continue; /* the attempt is there */
-            int r = probe_start(c->loop, &c->addrs[look->at], 0, LOOK_TIMEOUT_NS, on_looked, look,
-                                &look->probe);
+            int r = probe_start(c->loop, &c->addrs[look->at], c->config.auth, 0, LOOK_TIMEOUT_NS,
+                                on_looked, look, &look->probe);
             if (r < 0)
                 note_code_at(c, look->at, r);
         }

@@ -27,6 +27,8 @@ enum client_found {
     CLIENT_FOUND_SILENT,
     CLIENT_FOUND_HANGS_UP,
     CLIENT_FOUND_NOT_MUSTER,
+    CLIENT_FOUND_OTHER_VERSION,
+    CLIENT_FOUND_STRANGER,  /* it may not talk to this node, or this node not to it */
     CLIENT_FOUND_OTHER_RUN, /* detail: its name */
     CLIENT_FOUND_ERROR,     /* detail: the error */
 };

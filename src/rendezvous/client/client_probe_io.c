@@ -92,8 +92,8 @@ void client_probe_leader(struct rdzv_client *c) {
         return;
     }
     if (c->leader != 0 &&
-        probe_start(c->loop, &c->leader_listener, c->leader, c->config.probe_timeout_ns,
-                    on_leader_probed, c, &c->probe) == 0)
+        probe_start(c->loop, &c->leader_listener, c->config.auth, c->leader,
+                    c->config.probe_timeout_ns, on_leader_probed, c, &c->probe) == 0)
         return;
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_UNKNOWN});
 }
@@ -142,8 +142,8 @@ static void next_addr(struct peer_probe *p) {
     const struct rdzv_client *c = p->client;
     while (p->next < p->n) {
         const struct addr *to = &p->addrs[p->next++];
-        if (probe_start(c->loop, to, p->incarnation, c->config.probe_timeout_ns, on_peer_probed, p,
-                        &p->probe) == 0)
+        if (probe_start(c->loop, to, c->config.auth, p->incarnation, c->config.probe_timeout_ns,
+                        on_peer_probed, p, &p->probe) == 0)
             return;
     }
     peer_probe_done(p, PROBE_UNKNOWN);

@@ -256,6 +256,8 @@ static void on_closed(void *arg, struct conn *c, int code, const char *text) {
         fail(a, -EPROTO, "what listens at %s is not a muster agent: %.150s", here(a, where), text);
     else if (code == -ECONNREFUSED)
         fail(a, -ECONNREFUSED, "no agent listens at %s", here(a, where));
+    else if (code == -EKEYREJECTED)
+        fail(a, -EKEYREJECTED, "can't talk to the agent at %s: %s", here(a, where), text);
     else
         fail(a, -EHOSTUNREACH, "%s %s: %.150s", a->greeted ? "no answer from" : "can't reach",
              here(a, where), text);
@@ -287,7 +289,7 @@ static void try_next(struct operator_call *a) {
     operator_stacks_fini(&a->reply->stacks);
     while (a->at < a->n_addrs) {
         wait_for_more(a);
-        int r = conn_connect(a->loop, &a->addrs[a->at], &callbacks, a, &a->conn);
+        int r = conn_connect(a->loop, &a->addrs[a->at], a->q->auth, &callbacks, a, &a->conn);
         if (r == 0) {
             conn_call(a->conn);
             return;

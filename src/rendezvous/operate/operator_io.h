@@ -46,7 +46,8 @@ struct operator_reply {
 
 /* 0: *ret is filled in; free it with operator_reply_fini(). Or a negative errno and a sentence:
  * -ECONNREFUSED: no agent listens at any address; -EHOSTUNREACH: no agent answered; -ESRCH: the
- * agents belong to another run; -EPROTO: another version, or not an agent; or another errno. */
+ * agents belong to another run; -EPROTO: another version, or not an agent; -EKEYREJECTED: this user
+ * and the agent may not talk to each other; or another errno. */
 _must_use_ int operator_ask(struct loop *loop, const struct operator_question *q,
                             struct operator_reply *ret, struct err *err);
 void operator_reply_fini(struct operator_reply *reply);

@@ -1,37 +1,61 @@
 /* One connection that speaks the protocol of muster-protocol(7). It splits the stream into frames,
- * and decodes and encodes messages; what it buffers is bounded in both directions. It knows no
- * states and no order of messages.
+ * decodes and encodes messages, and finds out who is at the other end before a message passes; what
+ * it buffers is bounded in both directions. It knows no states and no order of messages.
  *
  *     struct conn_ops ops = {on_message, on_closed};
- *     conn_connect(loop, &addr, &ops, me, &c);
+ *     conn_connect(loop, &addr, auth, &ops, me, &c);
  *     conn_send(c, &message);                       may be called before it is connected
  *     conn_finish(c) or conn_free(c)
  *
- * Both may be called from its callbacks; no callback is called afterwards. */
+ * Both may be called from its callbacks; no callback is called afterwards.
+ *
+ *     connecting side                                    accepting side
+ *     CALL                                     --->
+ *                                              <---      GREETING: the keys that it takes
+ *     auth_choose(): plain; TLS; or an end     --->      plain is taken by auth_takes_plain()
+ *     what was sent until now goes out                   HELLO (the owner's, in on_open)
+ *
+ * What is sent before is held. A side of another version gets HELLO in clear with nothing but the
+ * version, and the connecting side's owner gets such a message, also for a GREETING of another
+ * version. If the other end may not talk to this one, on_closed gets -EKEYREJECTED and a whole
+ * sentence, and auth_refused() has counted it on the accepting side. */
 #pragma once
 
 #include "io/loop.h"
 #include "io/net/addr.h"
+#include "rendezvous/auth/auth_io.h"
 #include "rendezvous/protocol/wire.h"
 
 /* The limit of unsent bytes of one connection. A peer that does not read enough is disconnected. */
 #define CONN_UNSENT_MAX ((size_t)1 << 20)
+/* The longest message before it is known who is there: what a stranger can make us store. */
+#define CONN_FIRST_MAX ((size_t)4 * 1024)
 
 struct conn;
 
 struct conn_ops {
     void (*on_message)(void *arg, struct conn *c, const struct wire_message *m);
-    /* Once. code 0: the peer ended it; -EPROTO: it broke the protocol; else the errno. `text`
-     * describes it, for a debug line. The connection stays until it is freed. */
+    /* Once. code 0: the peer ended it; -EPROTO: it broke the protocol; -EKEYREJECTED: one of the
+     * two may not talk to the other; else the errno. `text` describes it: of -EKEYREJECTED for
+     * people, else for a debug line. The connection stays until it is freed. */
     void (*on_closed)(void *arg, struct conn *c, int code, const char *text);
+    /* Messages pass from now on. May be NULL. */
+    void (*on_open)(void *arg, struct conn *c);
+    /* The accepting side: the peer begins a handshake. False: it has to wait for conn_go_on().
+     * NULL: none has to. */
+    bool (*on_handshake)(void *arg, struct conn *c);
 };
 
-/* Takes ownership of fd, also on failure. */
-_must_use_ int conn_new(struct loop *loop, int fd, const struct conn_ops *ops, void *arg,
-                        struct conn **ret);
-/* If the connection can't be made, on_closed is called later. */
-_must_use_ int conn_connect(struct loop *loop, const struct addr *to, const struct conn_ops *ops,
-                            void *arg, struct conn **ret);
+/* The accepting side. Takes ownership of fd, also on failure. `auth` is borrowed; NULL: as one with
+ * AUTH_NONE. */
+_must_use_ int conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops,
+                        void *arg, struct conn **ret);
+/* The connecting side. If the connection can't be made, on_closed is called later. */
+_must_use_ int conn_connect(struct loop *loop, const struct addr *to, struct auth *auth,
+                            const struct conn_ops *ops, void *arg, struct conn **ret);
+/* The same with a socket that connects or is connected. Takes ownership of it, also on failure. */
+_must_use_ int conn_connect_by(struct loop *loop, int fd, struct auth *auth,
+                               const struct conn_ops *ops, void *arg, struct conn **ret);
 /* Closes the connection and drops what is unsent. NULL is fine. */
 void conn_free(struct conn *c);
 /* Sends what is queued, for at most CONN_FINISH_NS, then closes; frees at once. NULL is fine. */
@@ -63,3 +87,10 @@ void conn_set_priority(struct conn *c, enum loop_priority prio);
 /* The addresses of its two ends. 0 or a negative errno (not connected). */
 _must_use_ int conn_local_addr(const struct conn *c, struct addr *ret);
 _must_use_ int conn_peer_addr(const struct conn *c, struct addr *ret);
+/* Whether both ends are of this machine, by their addresses. False also if they are not known. */
+bool conn_is_within_host(const struct conn *c);
+
+/* The accepting side, after on_handshake() was false: the handshake begins. */
+void conn_go_on(struct conn *c);
+/* The other end has proved that it has a key. */
+bool conn_is_secured(const struct conn *c);

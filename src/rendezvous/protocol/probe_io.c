@@ -57,13 +57,13 @@ static void on_timeout(void *arg) {
 
 static const struct conn_ops callbacks = {.on_message = on_message, .on_closed = on_closed};
 
-int probe_start(struct loop *loop, const struct addr *to, uint64_t incarnation, uint64_t timeout_ns,
-                probe_fn *fn, void *arg, struct probe **ret) {
+int probe_start(struct loop *loop, const struct addr *to, struct auth *auth, uint64_t incarnation,
+                uint64_t timeout_ns, probe_fn *fn, void *arg, struct probe **ret) {
     struct probe *p = xcalloc(1, sizeof *p);
     *p = (struct probe){.incarnation = incarnation, .fn = fn, .arg = arg};
     int r = loop_timer_new(loop, on_timeout, p, &p->timer);
     if (r == 0)
-        r = conn_connect(loop, to, &callbacks, p, &p->conn);
+        r = conn_connect(loop, to, auth, &callbacks, p, &p->conn);
     if (r < 0) {
         probe_free(p);
         return r;
@@ -101,15 +101,15 @@ static int connect_from(const struct addr *from, const struct addr *to, int *ret
 }
 
 int probe_start_from(struct loop *loop, const struct addr *from, const struct addr *to,
-                     uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn, void *arg,
-                     struct probe **ret) {
+                     struct auth *auth, uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn,
+                     void *arg, struct probe **ret) {
     int fd = -1;
     int r = connect_from(from, to, &fd);
     if (r < 0)
         return r;
     struct probe *p = xcalloc(1, sizeof *p);
     *p = (struct probe){.incarnation = incarnation, .fn = fn, .arg = arg};
-    r = conn_new(loop, fd, &callbacks, p, &p->conn); /* takes fd */
+    r = conn_connect_by(loop, fd, auth, &callbacks, p, &p->conn); /* takes fd */
     if (r == 0)
         r = loop_timer_new(loop, on_timeout, p, &p->timer);
     if (r < 0) {

@@ -1,5 +1,5 @@
-/* A probe: connects to a node's listener and waits for its first message, the HELLO with its
- * incarnation. Sends nothing.
+/* A probe: connects to a node's listener, and waits for the HELLO with its incarnation. It sends
+ * nothing but what every caller does, so it includes the handshake of TLS where there is one.
  *
  *     refused                          PROBE_GONE   (the caller decides whether a refusal counts)
  *     HELLO of another incarnation     PROBE_GONE
@@ -14,6 +14,7 @@
 #include "io/net/addr.h"
 #include "rendezvous/protocol/messages.h"
 
+struct auth;
 struct probe;
 
 struct probe_answer {
@@ -27,14 +28,15 @@ struct probe_answer {
 /* The probe is over and frees itself after the call; its pointer is dead from then on. */
 typedef void probe_fn(void *arg, const struct probe_answer *answer);
 
-/* fn is called later, never from inside this call, and at the latest after timeout_ns. 0 or a
- * negative errno. */
-_must_use_ int probe_start(struct loop *loop, const struct addr *to, uint64_t incarnation,
-                           uint64_t timeout_ns, probe_fn *fn, void *arg, struct probe **ret);
+/* fn is called later, never from inside this call, and at the latest after timeout_ns. auth: as in
+ * conn_connect(). 0 or a negative errno. */
+_must_use_ int probe_start(struct loop *loop, const struct addr *to, struct auth *auth,
+                           uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn, void *arg,
+                           struct probe **ret);
 /* The same from one of this machine's addresses (its port does not count), by the route that
  * the kernel has for it. If the connection fails at once, its errno is returned. */
 _must_use_ int probe_start_from(struct loop *loop, const struct addr *from, const struct addr *to,
-                                uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn, void *arg,
-                                struct probe **ret);
+                                struct auth *auth, uint64_t incarnation, uint64_t timeout_ns,
+                                probe_fn *fn, void *arg, struct probe **ret);
 /* Cancels the probe; its function is not called. NULL is fine. */
 void probe_free(struct probe *p);

@@ -53,19 +53,36 @@ void wire_encode(const struct wire_message *m, struct strbuf *ret) {
 
 static const char *name_of(unsigned kind) { return wire_rows[kind].name; }
 
-/* The fields that HELLO, JOIN and COMMAND have in every version, so that both sides can report that
- * the versions differ. */
+/* Where the version is, of the kinds that have one; else 0. */
+static size_t version_offset(enum wire_kind kind) {
+    if (kind == WIRE_CALL)
+        return offsetof(struct wire_message, call.version);
+    if (kind == WIRE_GREETING)
+        return offsetof(struct wire_message, greeting.version);
+    if (kind == WIRE_HELLO)
+        return offsetof(struct wire_message, hello.version);
+    if (kind == WIRE_JOIN)
+        return offsetof(struct wire_message, join.version);
+    return kind == WIRE_COMMAND ? offsetof(struct wire_message, command.version) : 0;
+}
+
+uint32_t wire_version_of(const struct wire_message *m) {
+    uint32_t version = WIRE_VERSION;
+    size_t at = version_offset(m->kind);
+    if (at != 0)
+        memcpy(&version, (const char *)m + at, sizeof version);
+    return version;
+}
+
+/* The field that these kinds have in every version, so that both sides can report that the versions
+ * differ. */
 static bool other_version(const struct json *doc, struct wire_message *ret) {
     uint32_t version;
-    if ((ret->kind != WIRE_HELLO && ret->kind != WIRE_JOIN && ret->kind != WIRE_COMMAND) ||
-        json_get_u32(doc, "version", UINT32_MAX, &version, NULL) != 0 || version == WIRE_VERSION)
+    size_t at = version_offset(ret->kind);
+    if (at == 0 || json_get_u32(doc, "version", UINT32_MAX, &version, NULL) != 0 ||
+        version == WIRE_VERSION)
         return false;
-    if (ret->kind == WIRE_HELLO)
-        ret->hello.version = version;
-    else if (ret->kind == WIRE_JOIN)
-        ret->join.version = version;
-    else
-        ret->command.version = version;
+    memcpy((char *)ret + at, &version, sizeof version);
     return true;
 }
 

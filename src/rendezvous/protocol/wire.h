@@ -15,6 +15,7 @@
 
 #include "base/err.h"
 #include "base/text/strbuf.h"
+#include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/messages.h"
 
 #define WIRE_VERSION 7
@@ -35,9 +36,10 @@
     F(echo, EPOCH, epoch)   \
     F(echo, ID, leader_clock_ns)
 
-/* The first message of a caller that has to hear HELLO before it says anything else: a probe, an
- * operator, a node that looks for its next leader. The accepting side speaks only when it has been
- * spoken to, because PyTorch's clients use the same port. */
+/* The first message of every caller, in clear: the accepting side speaks only when it has been
+ * spoken to, because PyTorch's clients use the same port, and answers with GREETING. Once more, of
+ * a caller that has to hear HELLO before it says anything else: a probe, an operator, a node that
+ * looks for its next leader. */
 #define WIRE_CALL_FIELDS(F) F(call, U32, version)
 
 #define WIRE_SMALL_MESSAGES(M) M(ECHO, echo) M(CALL, call)
@@ -49,7 +51,8 @@
 #define WIRE_TYPE_INCARNATION uint64_t
 
 enum wire_kind {
-    WIRE_HELLO = 1,    /* the accepting side's first message, after the caller's first bytes */
+    WIRE_GREETING = 1, /* accepting side, in clear: how it knows its callers */
+    WIRE_HELLO,        /* its first message to a caller that may talk to it */
     WIRE_JOIN,         /* node: asks to join; also after a reconnect */
     WIRE_WELCOME,      /* leader: the node has joined */
     WIRE_REFUSED,      /* JOIN or COMMAND is refused; the connection ends */
@@ -149,6 +152,7 @@ struct wire_message {
     enum wire_kind kind;
     union {
         char body; /* where each of them begins */
+        struct auth_greeting greeting;
         struct wire_hello hello;
         struct wire_join join;
         struct wire_welcome welcome;
@@ -193,8 +197,8 @@ struct json_table;
 /* Replaces *ret with the JSON text. The message is ours and valid. */
 void wire_encode(const struct wire_message *m, struct strbuf *ret);
 
-/* A HELLO, JOIN or COMMAND of another protocol version: only its kind and `version` are in *ret.
- * These two keys are the same in all versions. */
+/* A CALL, GREETING, HELLO, JOIN or COMMAND of another protocol version: only its kind and `version`
+ * are in *ret. These two keys are the same in all versions. */
 enum { WIRE_E_VERSION = 1 };
 
 /* 0, WIRE_E_VERSION, -EINVAL with what is wrong in *err (for a debug line), or -ENOMEM. On an error
@@ -202,6 +206,8 @@ enum { WIRE_E_VERSION = 1 };
 _must_use_ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct err *err);
 
 const char *wire_kind_name(enum wire_kind kind); /* "JOIN" */
+/* Its "version"; WIRE_VERSION if it has none. */
+uint32_t wire_version_of(const struct wire_message *m);
 /* A node that has joined may send it to its leader. */
 bool wire_is_for_leader(enum wire_kind kind);
 /* Its "epoch"; 0: it has none. */

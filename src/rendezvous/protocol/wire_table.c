@@ -34,6 +34,12 @@ static const char *const command_kinds[COMMAND_KIND_COUNT] = {
     [COMMAND_GROW] = "grow",     [COMMAND_STOP] = "stop",   [COMMAND_STACKS] = "stacks",
 };
 
+static const struct json_field auth_id_fields[] = {
+    {JSON_FIELD(auth_id, HEX, "id", id)},
+    {JSON_NAMED(auth_id, "source", source, auth_source_words), .min = 1},
+};
+static const struct json_table key_id = JSON_TABLE(auth_id, auth_id_fields);
+
 /* ---- messages of nodes ---- */
 
 static const struct json_field failure_fields[] = {
@@ -204,6 +210,13 @@ static const struct json_field ask_fields[] = {
     {JSON_FIELD(rdzv_evidence_ask, BOOL, "holds", holds), JSON_IF_TRUE(rdzv_evidence_ask, holds)},
     {JSON_LIST(rdzv_evidence_ask, "ends", ends, n_ends, rank),
      JSON_IF_SOME(rdzv_evidence_ask, n_ends)},
+};
+
+static const struct json_field greeting_fields[] = {
+    {FROM_1(auth_greeting, "version", version, UINT32_MAX)},
+    {JSON_FIELD(auth_greeting, BOOL, "open", open)},
+    {JSON_LIST(auth_greeting, "keys", ids, n_keys, key_id)},
+    {JSON_FIELD(auth_greeting, TEXT, "munge", munge)},
 };
 
 static const struct json_field hello_fields[] = {
@@ -453,6 +466,7 @@ static const struct json_field nodes_fields[] = {
 #define ROWS(type, rows) JSON_ROWS(type, rows), .beside = "kind"
 
 const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
+    [WIRE_GREETING] = {"GREETING", {ROWS(auth_greeting, greeting_fields)}},
     [WIRE_HELLO] = {"HELLO", {ROWS(wire_hello, hello_fields)}},
     [WIRE_JOIN] = {"JOIN", {ROWS(wire_join, join_fields)}},
     [WIRE_WELCOME] = {"WELCOME", {ROWS(wire_welcome, welcome_fields)}},

@@ -271,4 +271,26 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
     }
 }
 
-const struct conn_ops listener_pending_ops = {.on_message = on_message, .on_closed = on_closed};
+/* The caller may talk to this agent: it learns whose it is, and has time again for its JOIN. */
+static void on_open(void *arg, struct conn *conn) {
+    struct joiner *c = arg;
+    struct rdzv_listener *l = c->listener;
+    struct wire_message hello = {
+        .kind = WIRE_HELLO,
+        .hello = {.version = WIRE_VERSION, .incarnation = l->config.incarnation},
+    };
+    memcpy(hello.hello.run_id, l->config.run_id, sizeof hello.hello.run_id);
+    conn_send(conn, &hello);
+    if (!c->shakes)
+        return;
+    listener_end_handshake(c);
+    list_remove(&c->link);
+    list_append(&l->pending, &c->link);
+    c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
+    listener_update_interest(l);
+}
+
+const struct conn_ops listener_pending_ops = {.on_message = on_message,
+                                              .on_closed = on_closed,
+                                              .on_open = on_open,
+                                              .on_handshake = listener_on_handshake};

@@ -93,6 +93,8 @@ void listener_update_interest(struct rdzv_listener *l) {
     bool too_many = next_ns > now, full = room_ns > now;
     uint64_t at = MIN2(first_deadline(&l->pending), first_deadline(&l->operators));
     at = MIN2(at, first_deadline(&l->silent));
+    at = MIN2(at, first_deadline(&l->shaking));
+    at = MIN2(at, listener_next_handshake_ns(l));
     at = full ? MIN2(at, room_ns) : at;
     /* so that several are accepted at once, not each separately */
     loop_timer_set(l->timer, too_many ? MIN2(at, next_ns + STRANGERS_PAUSE_NS) : at);
@@ -109,6 +111,7 @@ void listener_update_interest(struct rdzv_listener *l) {
 
 void listener_move(struct joiner *c, struct list *to, size_t *count) {
     list_remove(&c->link);
+    listener_end_handshake(c);
     leave_source(c);
     (*c->count)--;
     list_append(to, &c->link);
@@ -124,6 +127,7 @@ struct conn *listener_take(struct joiner *c) {
     if (c->fd >= 0)
         (void)close(c->fd);
     list_remove(&c->link);
+    listener_end_handshake(c);
     leave_source(c);
     list_remove(&c->asking.link);
     (*c->count)--;
@@ -148,17 +152,12 @@ static void greet(struct joiner *c) {
     c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
     loop_watch_free(TAKE_PTR(c->first));
     wait_for_bytes(c->fd, 1);
-    if (conn_new(l->loop, take_fd(&c->fd), &listener_pending_ops, c, &c->conn) < 0) {
+    if (conn_new(l->loop, take_fd(&c->fd), l->config.auth, &listener_pending_ops, c, &c->conn) <
+        0) {
         conn_free(listener_take(c));
         return;
     }
-    struct wire_message hello = {
-        .kind = WIRE_HELLO,
-        .hello = {.version = WIRE_VERSION, .incarnation = l->config.incarnation},
-    };
-    memcpy(hello.hello.run_id, l->config.run_id, sizeof hello.hello.run_id);
     c->asking.conn = c->conn;
-    conn_send(c->conn, &hello);
 }
 
 static void pass_to_store(struct joiner *c) {
@@ -231,6 +230,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     c = xcalloc(1, sizeof *c);
     *c = (struct joiner){.listener = l, .fd = fd, .source = source_of(l, peer)};
     list_init(&c->asking.link);
+    list_init(&c->turn);
     uint64_t now = clock_now_ns();
     c->since_ns = now;
     c->deadline_ns = now + l->config.first_bytes_ns;
@@ -250,13 +250,22 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
         conn_free(listener_take(c));
 }
 
+static void drop_shaking(struct joiner *c) {
+    struct addr peer;
+    if (conn_peer_addr(c->conn, &peer) == 0)
+        auth_refused(c->listener->config.auth, &peer, "it did not complete its handshake in time");
+    conn_free(listener_take(c));
+}
+
 /* Drops callers that are late; the rest in a later turn. If this process is late itself, they may
  * have sent something meanwhile. */
 static void drop_late(struct rdzv_listener *l, struct list *callers, uint64_t now) {
     struct joiner *c;
     while ((c = LIST_FIRST(struct joiner, callers, link)) != NULL && c->deadline_ns <= now &&
            !loop_slice_is_over(l->loop))
-        if (callers != &l->silent || !recognize(c))
+        if (callers == &l->shaking)
+            drop_shaking(c);
+        else if (callers != &l->silent || !recognize(c))
             conn_free(listener_take(c));
 }
 
@@ -265,6 +274,8 @@ static void on_timer(void *arg) {
     uint64_t now = clock_now_ns();
     drop_late(l, &l->silent, now);
     drop_late(l, &l->pending, now);
+    drop_late(l, &l->shaking, now);
+    listener_serve_waiting(l);
     drop_late(l, &l->operators, now);
     listener_update_interest(l);
 }
@@ -282,9 +293,13 @@ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *conf
     l->join_policy = JOIN_POLICY_SENT_AWAY;
     l->parked_by_incarnation.seed = random_u64();
     l->source_seed = random_u64();
-    for (size_t i = 0; i < LISTENER_SOURCES; i++)
+    for (size_t i = 0; i < LISTENER_SOURCES; i++) {
         list_init(&l->sources[i].callers);
+        list_init(&l->sources[i].shaking);
+        list_init(&l->sources[i].waiting);
+    }
     list_init(&l->silent);
+    list_init(&l->shaking);
     list_init(&l->pending);
     list_init(&l->parked);
     list_init(&l->operators);
@@ -325,6 +340,7 @@ void rdzv_listener_free(struct rdzv_listener *l) {
     l->n_sockets = 0;
     drop_all(&l->silent);
     drop_all(&l->pending);
+    drop_all(&l->shaking);
     drop_all(&l->parked);
     drop_all(&l->operators);
     idmap_fini(&l->parked_by_incarnation);

@@ -1,5 +1,6 @@
 /* Shared by the files of the listener, and private to them.
  *   node_listener_io.c        accepts, sends HELLO, limits waiting connections
+ *   node_listener_shake_io.c  limits handshakes
  *   node_listener_calls_io.c  answers to nodes that send JOIN, and to operators */
 #pragma once
 
@@ -15,6 +16,9 @@
 struct source {
     struct list callers; /* struct joiner without a first message, by kin; oldest first */
     size_t n;
+    /* of these, by turn: whose handshake is under way, and who waits for one; oldest first */
+    struct list shaking, waiting;
+    size_t n_shaking;
 };
 
 struct rdzv_listener {
@@ -30,7 +34,9 @@ struct rdzv_listener {
     size_t n_chosen;                     /* 0: all are; more than there is room for: the same */
     struct list silent;                  /* struct joiner that has sent nothing, oldest first */
     struct list pending; /* struct joiner without a first message, in order of its first bytes */
-    struct source sources[LISTENER_SOURCES]; /* of these two */
+    struct list shaking; /* struct joiner whose handshake is under way, oldest first */
+    struct source sources[LISTENER_SOURCES]; /* of these three */
+    size_t n_shaking, n_waiting;
     uint64_t source_seed;
     struct list parked;    /* struct caller, in the order in which they came */
     struct list operators; /* struct caller, the one that is silent for longest first */
@@ -51,6 +57,9 @@ struct joiner {
     struct list link;
     struct list kin;       /* while it is silent or pending */
     struct source *source; /* the same; NULL: no more */
+    struct list turn;      /* while its handshake is under way, or waits */
+    bool shakes, waits;
+    uint64_t shaking_ns; /* since when */
     struct rdzv_listener *listener;
     size_t *count;             /* the counter of the list that it is in */
     struct conn *conn;         /* owned; NULL before its first bytes: */
@@ -73,6 +82,17 @@ void listener_update_interest(struct rdzv_listener *l);
 void listener_move(struct joiner *c, struct list *to, size_t *count);
 /* Frees `c`, and returns its connection, which the calling function must end or pass on. */
 _must_use_ struct conn *listener_take(struct joiner *c);
+
+/* ---- node_listener_shake_io.c ---- */
+
+/* conn_ops.on_handshake */
+bool listener_on_handshake(void *arg, struct conn *conn);
+/* Its handshake is done, or its connection ends. */
+void listener_end_handshake(struct joiner *c);
+/* When listener_serve_waiting() has something to do; TIME_NEVER: never. */
+uint64_t listener_next_handshake_ns(const struct rdzv_listener *l);
+/* Begins handshakes that wait, as far as there is room, and makes room. */
+void listener_serve_waiting(struct rdzv_listener *l);
 
 /* ---- node_listener_calls_io.c ---- */
 

@@ -2,11 +2,11 @@
  *
  * rdzv_listener (every agent has one) accepts on the node's listening sockets. A connection whose
  * first bytes are those of PyTorch's TCPStore goes to config.store_client. Every other one gets
- * HELLO when its first bytes arrive (probes need no more). Nodes that send JOIN are passed to the
- * rdzv_server, if this agent leads. Otherwise the JOIN is refused ("does not lead"), parked until
- * the leader is known, or redirected to the leader. An operator's COMMAND is answered by the agent
- * (LEAVE) or by the server, or is redirected to the leader; more commands can follow on the same
- * connection.
+ * GREETING when it has called, and HELLO when it is known that it may talk to this agent (probes
+ * need no more). Nodes that send JOIN are passed to the rdzv_server, if this agent leads. Otherwise
+ * the JOIN is refused ("does not lead"), parked until the leader is known, or redirected to the
+ * leader. An operator's COMMAND is answered by the agent (LEAVE) or by the server, or is redirected
+ * to the leader; more commands can follow on the same connection.
  *
  * rdzv_server (only the leading agent) owns the group machine, its timer and the connections of
  * the nodes. It decides nothing: it turns messages into events and effects into messages. The
@@ -22,26 +22,32 @@
  * Everything that a peer can make us store is bounded. At most RDZV_PENDING_MAX connections have
  * not sent a valid JOIN, at most half of this process's descriptors: one that has sent nothing for
  * RDZV_FIRST_BYTES_NS, and each for at most RDZV_FIRST_WORD_NS. Of those beyond, the oldest goes
- * whose source has most, by rough account, so that one source can't shut out others. While a
- * group is formed, only one new connection is accepted in
- * RDZV_STRANGER_NS. There are at most RDZV_NODES_MAX parked nodes, and as many joined ones. There
- * are at most RDZV_OPERATORS_MAX operators, each until it is silent for RDZV_OPERATOR_SILENCE_NS;
- * they share the few texts of the status that are still to be sent. Those who ask for stacks are at
- * most 16, share an answer of at most 64 MiB, and have 10 s and 1 s per MiB to read it. Each node
- * has at most WIRE_MESSAGE_MAX unread bytes and CONN_UNSENT_MAX unsent bytes (plus a successor's
- * list of members). A peer that violates the protocol is disconnected. */
+ * whose source has most, by rough account, so that one source can't shut out others. At most
+ * RDZV_HANDSHAKES_MAX of them are in a handshake, each for at most RDZV_HANDSHAKE_NS; others wait
+ * for theirs, and sources have equal shares of these, too. While a group is formed, only one new
+ * connection is accepted in RDZV_STRANGER_NS. There are at most RDZV_NODES_MAX parked nodes, and as
+ * many joined ones. There are at most RDZV_OPERATORS_MAX operators, each until it is silent for
+ * RDZV_OPERATOR_SILENCE_NS; they share the few texts of the status that are still to be sent. Those
+ * who ask for stacks are at most 16, share an answer of at most 64 MiB, and have 10 s and 1 s per
+ * MiB to read it. Each node has at most WIRE_MESSAGE_MAX unread bytes and CONN_UNSENT_MAX unsent
+ * bytes (plus a successor's list of members). A peer that violates the protocol is disconnected. */
 #pragma once
 
 #include "io/loop.h"
 #include "io/net/addr.h"
 #include "io/peer/peer_gate.h"
+#include "rendezvous/auth/auth_io.h"
 #include "rendezvous/member/member.h"
 
 #define RDZV_PENDING_MAX 8192
 #define RDZV_FIRST_BYTES_NS (3 * NS_PER_S)
 #define RDZV_FIRST_WORD_NS (10 * NS_PER_S)
 #define RDZV_ROOM_NS (500 * NS_PER_MS) /* nobody goes sooner for another one */
-#define RDZV_PROBES_MAX 16             /* at once */
+#define RDZV_HANDSHAKES_MAX 1024       /* of TLS, at once; 42 KiB each */
+#define RDZV_HANDSHAKE_NS (3 * NS_PER_S)
+/* Nobody loses its place sooner to a source that has fewer. */
+#define RDZV_HANDSHAKE_ROOM_NS (100 * NS_PER_MS)
+#define RDZV_PROBES_MAX 16 /* at once */
 #define RDZV_OPERATORS_MAX 256
 /* While a group is formed, connections are accepted at this rate, after a burst of this many. */
 #define RDZV_STRANGER_NS NS_PER_MS
@@ -59,6 +65,7 @@ struct rdzv_listener_config {
     uint64_t first_bytes_ns, first_word_ns;
     uint64_t lease_ns, heartbeat_ns; /* for parked connections; 0: the kernel's time-outs */
     struct peer_gate *gate;          /* borrowed; judges who connects. NULL: everybody may */
+    struct auth *auth;               /* borrowed; NULL: as AUTH_NONE */
     /* All callbacks may be NULL. They may call any rdzv_listener function except
      * rdzv_listener_free(). */
     /* A node was parked, or a parked node's connection has ended by itself. */
@@ -154,6 +161,7 @@ struct rdzv_server_config {
     uint16_t listener_port;    /* of the leader's own listener, where nodes probe it */
     uint64_t heartbeat_ns;     /* sent to all nodes, with the group's lease and margin */
     uint64_t probe_timeout_ns; /* 0: 1 s */
+    struct auth *auth;         /* borrowed; for probes. NULL: as AUTH_NONE */
     bool has_local_addr;       /* --local-addr: */
     struct addr local_addr; /* where the store listens, unless the whole group is on this machine */
     struct arbiter *arbiter;         /* borrowed; NULL unless the group's anchor is one */

@@ -559,7 +559,7 @@ Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begi
     (void)add_agent("127.0.0.1");
     wait_until(first_runs);
     w.reads = 0;
-    cr_assert_eq(conn_connect(w.loop, &w.agents[0].own, &ops, NULL, &node.conn), 0);
+    cr_assert_eq(conn_connect(w.loop, &w.agents[0].own, NULL, &ops, NULL, &node.conn), 0);
     struct wire_message join = {.kind = WIRE_JOIN,
                                 .join = {.version = WIRE_VERSION,
                                          .run_id = RUN_ID,
@@ -619,7 +619,7 @@ static void played_on_accept(void *arg, int fd, const struct addr *peer) {
     (void)arg;
     (void)peer;
     struct conn *c;
-    cr_assert_eq(conn_new(w.loop, fd, &ops, NULL, &c), 0);
+    cr_assert_eq(conn_new(w.loop, fd, NULL, &ops, NULL, &c), 0);
     conn_send(c, &(struct wire_message){.kind = WIRE_HELLO,
                                         .hello = {.version = WIRE_VERSION, .incarnation = 99, .run_id = RUN_ID}});
     conn_free(played.conn);

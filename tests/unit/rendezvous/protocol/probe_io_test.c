@@ -43,7 +43,7 @@ static int listen_here(struct addr *ret) {
 static void probe(const struct addr *to, uint64_t incarnation, uint64_t timeout_ns) {
     struct probe *p;
     answers = 0;
-    cr_assert_eq(probe_start(loop, to, incarnation, timeout_ns, on_answer, NULL, &p), 0);
+    cr_assert_eq(probe_start(loop, to, NULL, incarnation, timeout_ns, on_answer, NULL, &p), 0);
     cr_assert_eq(answers, 0, "never from inside");
     cr_assert_eq(loop_run(loop), 0);
     cr_assert_eq(answers, 1);
@@ -89,12 +89,12 @@ Test(probe_io, a_probe_from_an_address_comes_from_it, .init = begin, .fini = fin
     cr_assert_eq(addr_from_literal("127.0.0.77", 9, &from), 0);
     cr_assert_eq(listener_new(loop, listen_here(&at), on_accept_from, came, &l), 0);
     answers = 0;
-    cr_assert_eq(probe_start_from(loop, &from, &at, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(probe_start_from(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
     cr_assert_eq(loop_run(loop), 0);
     cr_assert_str_eq(came, "127.0.0.77");
     cr_assert_eq(answer.result, PROBE_UNKNOWN);
     listener_free(l);
-    cr_assert_eq(probe_start_from(loop, &from, &at, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(probe_start_from(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
     cr_assert_eq(loop_run(loop), 0);
     cr_assert(answer.result == PROBE_GONE && answer.refused);
 }
@@ -104,7 +104,7 @@ Test(probe_io, a_probe_from_somebody_elses_address_fails_at_once, .init = begin,
     struct probe *p;
     (void)close(listen_here(&at));
     cr_assert_eq(addr_from_literal("192.0.2.1", 0, &from), 0); /* TEST-NET-1, RFC 5737 */
-    cr_assert_eq(probe_start_from(loop, &from, &at, 42, PATIENCE_NS, on_answer, NULL, &p), -EADDRNOTAVAIL);
+    cr_assert_eq(probe_start_from(loop, &from, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), -EADDRNOTAVAIL);
 }
 
 /* The guardian keeps the socket open: the kernel accepts, nobody speaks. */
@@ -147,14 +147,23 @@ Test(probe_io, an_end_or_garbage_proves_nothing, .init = begin, .fini = finish) 
     cr_assert_eq(probe_speaker("\x10\x00\x00\x00{\"kind\":\"LEAVE\"}", 20), PROBE_UNKNOWN);
 }
 
+static void add_frame(const struct wire_message *m, struct strbuf *to) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    uint8_t head[FRAME_HEADER_BYTES];
+    wire_encode(m, &text);
+    frame_header(text.len, head);
+    strbuf_add_bytes(to, head, sizeof head);
+    strbuf_add_bytes(to, strbuf_text(&text), text.len);
+}
+
 Test(probe_io, a_hello_cut_before_its_end_proves_nothing, .init = begin, .fini = finish) {
     struct wire_message m = {.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION, .incarnation = 42}};
-    _cleanup_(strbuf_fini) struct strbuf text = {0}, frame = {0};
-    uint8_t head[FRAME_HEADER_BYTES];
-    wire_encode(&m, &text);
-    frame_header(text.len, head);
-    strbuf_add_bytes(&frame, head, sizeof head);
-    strbuf_add_bytes(&frame, strbuf_text(&text), text.len);
+    struct wire_message greeting = {.kind = WIRE_GREETING, .greeting = {.version = WIRE_VERSION, .open = true}};
+    _cleanup_(strbuf_fini) struct strbuf frame = {0}, alone = {0};
+    add_frame(&m, &alone);
+    cr_assert_eq(probe_speaker(strbuf_text(&alone), alone.len), PROBE_UNKNOWN, "nobody has greeted");
+    add_frame(&greeting, &frame);
+    add_frame(&m, &frame);
     for (size_t len = 0; len < frame.len; len++)
         cr_assert_eq(probe_speaker(strbuf_text(&frame), len), PROBE_UNKNOWN);
     cr_assert_eq(probe_speaker(strbuf_text(&frame), frame.len), PROBE_ALIVE);
@@ -165,7 +174,7 @@ Test(probe_io, a_probe_that_was_given_up_never_answers, .init = begin, .fini = f
     (void)close(listen_here(&at));
     struct probe *p;
     answers = 0;
-    cr_assert_eq(probe_start(loop, &at, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
+    cr_assert_eq(probe_start(loop, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
     probe_free(p);
     for (int i = 0; i < 10; i++)
         cr_assert_eq(loop_turn(loop), 0);

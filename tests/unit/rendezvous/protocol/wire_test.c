@@ -18,10 +18,16 @@ static void any_message(enum wire_kind kind, struct wire_message *m) {
     memset(m, 0, sizeof *m);
     m->kind = kind;
     json_any(&prng, wire_table(kind), (char *)m + offsetof(struct wire_message, body));
-    if (kind == WIRE_HELLO || kind == WIRE_JOIN || kind == WIRE_COMMAND) /* of others only the version is read */
-        *(kind == WIRE_HELLO  ? &m->hello.version
-          : kind == WIRE_JOIN ? &m->join.version
-                              : &m->command.version) = WIRE_VERSION;
+    if (kind == WIRE_CALL) /* of others only the version is read */
+        m->call.version = WIRE_VERSION;
+    else if (kind == WIRE_GREETING)
+        m->greeting.version = WIRE_VERSION;
+    else if (kind == WIRE_HELLO)
+        m->hello.version = WIRE_VERSION;
+    else if (kind == WIRE_JOIN)
+        m->join.version = WIRE_VERSION;
+    else if (kind == WIRE_COMMAND)
+        m->command.version = WIRE_VERSION;
 }
 
 /* ---- there and back ---- */
@@ -283,6 +289,11 @@ static int decode(const char *text) {
     "{\"kind\":\"RENEW\",\"clock_ns\":" a ",\"leader_clock_ns\":" b ",\"rtt_ns\":" c \
     ",\"epoch\":1,\"stalls\":0,\"longest_stall_ns\":\"0\"}"
 #define HELLO(v, i, r) "{\"kind\":\"HELLO\",\"version\":" v ",\"incarnation\":" i ",\"run_id\":" r "}"
+#define GREETING(v, keys, munge) \
+    "{\"kind\":\"GREETING\",\"version\":" v ",\"open\":false,\"keys\":[" keys "],\"munge\":\"" munge "\"}"
+#define KEY(id, source) "{\"id\":\"" id "\",\"source\":\"" source "\"}"
+#define KEYS_2 KEY("0000000000000001", "env") "," KEY("0000000000000001", "head")
+#define KEYS_8 KEYS_2 "," KEYS_2 "," KEYS_2 "," KEYS_2
 #define WELCOME(e, p, h)                                                                         \
     "{\"kind\":\"WELCOME\",\"epoch\":" e ",\"leader\":\"00000000000000a1\",\"listener_port\":" p \
     ",\"heartbeat_ns\":" h ",\"lease_ns\":\"5000000000\",\"margin_ns\":\"0\"}"
@@ -505,6 +516,28 @@ Test(wire, decoding_refuses_what_breaks_the_protocol) {
         {0, "{\"kind\":\"DESIRED\",\"desired\":\"closed\",\"epoch\":1,\"generation\":\"1.1\","
             "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"grace_ns\":\"1\",\"will_restart\":false,"
             "\"n_stopping\":0,\"outcome\":\"failed\",\"reason\":\"\"}"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
+}
+
+Test(wire, decoding_refuses_what_nobody_greets_with) {
+    static const struct {
+        int r;
+        const char *text;
+    } cases[] = {
+        {0, GREETING("7", "", "")},
+        {0, GREETING("7", KEY("0000000000000001", "file"), "")},
+        {0, GREETING("7", KEY("ffffffffffffffff", "munge") "," KEY("0000000000000000", "home"), "MUNGE:x")},
+        {WIRE_E_VERSION, GREETING("6", "", "")},
+        {WIRE_E_VERSION, "{\"kind\":\"GREETING\",\"version\":9,\"new\":[{}]}"},
+        {WIRE_E_VERSION, "{\"kind\":\"CALL\",\"version\":9,\"new\":[{}]}"},
+        {-EINVAL, "{\"kind\":\"CALL\",\"version\":7,\"new\":[{}]}"},
+        {-EINVAL, GREETING("7", KEY("1", "file"), "")},
+        {-EINVAL, GREETING("7", KEY("0000000000000001", "friend"), "")},
+        {-EINVAL, GREETING("7", "{\"id\":\"0000000000000001\"}", "")},
+        {-EINVAL, GREETING("7", KEYS_8 "," KEY("0000000000000001", "dir"), "")},
+        {0, GREETING("7", KEYS_8, "")},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);

@@ -147,7 +147,7 @@ static struct peer *add_peer(void) {
     static const struct conn_ops ops = {.on_message = on_message, .on_closed = on_closed};
     cr_assert_lt(w.n_peers, PEERS_MAX);
     struct peer *p = &w.peers[w.n_peers++];
-    cr_assert_eq(conn_connect(w.loop, &w.at, &ops, p, &p->conn), 0);
+    cr_assert_eq(conn_connect(w.loop, &w.at, NULL, &ops, p, &p->conn), 0);
     conn_call(p->conn);
     return p;
 }
@@ -225,17 +225,21 @@ Test(node_listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin,
 
 /* The listener waits for four bytes before it looks at them. Later, one is enough. */
 Test(node_listener_io, the_last_bytes_of_a_message_may_come_alone, .init = begin, .fini = finish) {
-    struct wire_message m = join_of(1);
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct wire_message m = join_of(1), call = {.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}};
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, first = {0};
+    wire_encode(&call, &first);
     wire_encode(&m, &text);
     uint8_t head[FRAME_HEADER_BYTES];
-    frame_header(text.len, head);
+    frame_header(first.len, head);
     const size_t last = text.len - 1;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_geq(fd, 0);
     cr_assert_eq(connect(fd, (const struct sockaddr *)&w.at.ss, w.at.len), 0);
     for (int i = 0; i < 20; i++) /* it is accepted before it says anything */
         cr_assert_eq(loop_turn(w.loop), 0);
+    cr_assert_eq(send(fd, head, sizeof head, 0), (ssize_t)sizeof head);
+    cr_assert_eq(send(fd, strbuf_text(&first), first.len, 0), (ssize_t)first.len);
+    frame_header(text.len, head);
     cr_assert_eq(send(fd, head, sizeof head, 0), (ssize_t)sizeof head);
     cr_assert_eq(send(fd, strbuf_text(&text), last, 0), (ssize_t)last);
     for (int i = 0; i < 20; i++)
@@ -443,6 +447,111 @@ Test(node_listener_io, those_who_do_not_join_have_half_of_the_descriptors) {
     for (int i = 0; i < 8; i++)
         cr_assert(w.peers[i].ended, "%d", i);
     finish();
+}
+
+/* ---- handshakes ---- */
+
+static struct auth *auth_with_key(void) {
+    struct auth_config config = {.run_id = "run"};
+    const uint8_t secret[AUTH_SECRET_BYTES] = {7};
+    struct keyring *ring;
+    struct auth *a;
+    struct err err = {0};
+    cr_assert_eq(keyring_new(&ring, &err), 0, "%s", err.text);
+    cr_assert_eq(keyring_add(ring, secret, AUTH_FROM_FILE, &err), 0, "%s", err.text);
+    config.keys = ring;
+    cr_assert_eq(auth_new(w.loop, &config, &a, &err), 0, "%s", err.text);
+    keyring_free(ring);
+    return a;
+}
+
+static int call_from(const char *host) {
+    struct addr from;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(addr_from_literal(host, 0, &from), 0);
+    cr_assert_eq(bind(fd, (const struct sockaddr *)&from.ss, from.len), 0);
+    (void)connect(fd, (const struct sockaddr *)&w.at.ss, w.at.len);
+    return fd;
+}
+
+/* The first bytes of a record of TLS after the call, and then silence. */
+static int shake_half(void) {
+    struct wire_message call = {.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}};
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, all = {0};
+    uint8_t head[FRAME_HEADER_BYTES];
+    wire_encode(&call, &text);
+    frame_header(text.len, head);
+    strbuf_add_bytes(&all, head, sizeof head);
+    strbuf_add_bytes(&all, strbuf_text(&text), text.len);
+    strbuf_add_bytes(&all, "\x16\x03\x01\x02\x00\x01", 6);
+    int fd = call_from("127.0.0.1");
+    while (send(fd, strbuf_text(&all), all.len, MSG_NOSIGNAL) < 0)
+        cr_assert_eq(loop_turn(w.loop), 0);
+    return fd;
+}
+
+/* The listener whose handshakes are limited, and a peer with a key that comes from elsewhere. */
+static void begin_with_key(struct auth **ret) {
+    struct rlimit files;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &files), 0);
+    files.rlim_cur = MIN2(files.rlim_max, (rlim_t)65536);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
+    begin();
+    rdzv_listener_free(w.listener);
+    *ret = auth_with_key();
+    struct rdzv_listener_config config = {.incarnation = 42, .run_id = "run", .auth = *ret};
+    cr_assert_eq(rdzv_listener_new(w.loop, &config, &w.listener), 0);
+    addr_set_port(&w.at, 0);
+    int fd;
+    cr_assert_eq(listen_socket(&w.at, 512, &fd, NULL), 0);
+    cr_assert_eq(addr_of_socket(fd, &w.at), 0);
+    cr_assert_eq(rdzv_listener_add(w.listener, fd), 0);
+}
+
+static const struct conn_ops peer_ops = {.on_message = on_message, .on_closed = on_closed};
+
+Test(node_listener_io, half_handshakes_of_one_source_shut_nobody_out) {
+    struct auth *auth;
+    static int half[RDZV_HANDSHAKES_MAX + 200];
+    begin_with_key(&auth);
+    for (size_t i = 0; i < ARRAY_SIZE(half); i++)
+        half[i] = shake_half();
+    for (int i = 0; i < 50; i++)
+        cr_assert_eq(loop_turn(w.loop), 0);
+    uint64_t began_ns = clock_now_ns();
+    struct peer *p = &w.peers[w.n_peers++];
+    int fd = call_from("127.0.0.9");
+    cr_assert_eq(conn_connect_by(w.loop, fd, auth, &peer_ops, p, &p->conn), 0);
+    wait_until(last_greeted);
+    cr_assert_lt(clock_now_ns() - began_ns, RDZV_HANDSHAKE_NS / 2, "it did not wait until one was late");
+    cr_assert(conn_is_secured(p->conn));
+    for (size_t i = 0; i < ARRAY_SIZE(half); i++)
+        cr_assert_eq(close(half[i]), 0);
+    finish();
+    auth_free(auth);
+}
+
+static struct auth *refusing;
+static bool one_is_refused(void) { return auth_n_refused(refusing) > 0; }
+static void look_again(void *arg) {
+    (void)arg;
+    check();
+}
+
+Test(node_listener_io, a_handshake_has_its_time) {
+    struct loop_timer *look;
+    begin_with_key(&refusing);
+    uint64_t began_ns = clock_now_ns();
+    int fd = shake_half();
+    cr_assert_eq(loop_timer_new(w.loop, look_again, NULL, &look), 0);
+    loop_timer_set(look, began_ns + RDZV_HANDSHAKE_NS + NS_PER_S);
+    wait_until(one_is_refused);
+    cr_assert_geq(clock_now_ns() - began_ns, RDZV_HANDSHAKE_NS);
+    cr_assert_eq(close(fd), 0);
+    loop_timer_free(look);
+    finish();
+    auth_free(refusing);
 }
 
 Test(node_listener_io, an_operator_waits_for_his_answer_before_he_asks_on, .init = begin, .fini = finish) {

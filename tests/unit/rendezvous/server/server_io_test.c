@@ -757,6 +757,12 @@ static void raw_call(void) {
     cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
 }
 
+/* The same after the call with which every caller begins. */
+static size_t called_frame_of(const struct wire_message *m, uint8_t *out) {
+    size_t len = frame_of(&(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}}, out);
+    return len + frame_of(m, out + len);
+}
+
 static struct wire_message join_message(uint64_t incarnation) {
     struct wire_message m = {
         .kind = WIRE_JOIN,
@@ -776,13 +782,27 @@ static struct wire_message join_message(uint64_t incarnation) {
     return m;
 }
 
-Test(server_io, the_first_word_is_a_hello_with_the_incarnation, .init = begin, .fini = finish) {
+static bool raw_got_two(struct world *w) {
+    (void)w;
+    struct wire_message m;
+    return raw_message(1, &m);
+}
+
+Test(server_io, the_incarnation_is_told_after_the_greeting, .init = begin, .fini = finish) {
     struct agent *a = add_agent();
     raw_open(a->listener_port);
     raw_call();
     wait_until(raw_got_one);
     struct wire_message m;
     cr_assert(raw_message(0, &m));
+    cr_assert_eq(m.kind, WIRE_GREETING);
+    cr_assert(m.greeting.open && m.greeting.n_keys == 0, "nobody has a key here");
+    for (int i = 0; i < 20; i++)
+        cr_assert_eq(loop_turn(world.loop), 0);
+    cr_assert_not(raw_message(1, &m), "not yet");
+    raw_call();
+    wait_until(raw_got_two);
+    cr_assert(raw_message(1, &m));
     cr_assert_eq(m.kind, WIRE_HELLO);
     cr_assert_eq(m.hello.incarnation, a->incarnation);
     cr_assert_str_eq(m.hello.run_id, "run");
@@ -819,7 +839,7 @@ Test(server_io, a_node_that_says_a_leaders_word_is_disconnected, .init = begin, 
     uint8_t frame[65536];
     struct wire_message m = join_message(77);
     raw_open(addr_port(&world.endpoint));
-    size_t len = frame_of(&m, frame);
+    size_t len = called_frame_of(&m, frame);
     m = (struct wire_message){.kind = WIRE_LEASE, .lease = {.epoch = 1}};
     len += frame_of(&m, frame + len);
     cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
@@ -867,6 +887,7 @@ Test(server_io, a_lease_waits_for_the_next_word_but_not_for_long, .init = begin,
     start_job(1, &g);
     raw_open(addr_port(&world.endpoint));
     struct wire_message m = join_message(77);
+    raw_call();
     raw_send(&m);
     wait_until(raw_may_prepare);
     cr_assert_lt(raw_place(WIRE_LEASE, 0), 0);
@@ -895,33 +916,45 @@ Test(server_io, a_lease_waits_for_the_next_word_but_not_for_long, .init = begin,
     raw_close();
 }
 
-static bool raw_refused(struct world *w) {
+static bool raw_got_frame(struct world *w) {
     (void)w;
-    struct wire_message m;
-    return raw_message(1, &m) && m.kind == WIRE_REFUSED;
+    size_t bytes;
+    return frame_size(raw.data, raw.len, WIRE_MESSAGE_MAX, &bytes) == 0 && raw.len >= bytes;
 }
 
-Test(server_io, another_protocol_version_is_refused_by_name, .init = begin, .fini = finish) {
+/* Whatever such a caller begins with, and whatever it says afterwards. */
+Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
     start_job(1, &g);
-    static const char text[] = "{\"kind\":\"JOIN\",\"version\":8,\"anything\":[1,2,3]}";
-    uint8_t head[FRAME_HEADER_BYTES];
-    frame_header(sizeof text - 1, head);
-    raw_open(addr_port(&world.endpoint));
-    (void)!send(raw.fd, head, sizeof head, MSG_NOSIGNAL);
-    (void)!send(raw.fd, text, sizeof text - 1, MSG_NOSIGNAL);
-    wait_until(raw_refused);
-    struct wire_message m;
-    cr_assert(raw_message(1, &m));
-    cr_assert(m.refused.final);
-    cr_assert(strstr(m.refused.reason, "version 8") != NULL, "%s", m.refused.reason);
-    raw_close();
+    static const char *const texts[] = {"{\"kind\":\"JOIN\",\"version\":6,\"anything\":[1,2,3]}",
+                                        "{\"kind\":\"CALL\",\"version\":6}",
+                                        "{\"kind\":\"CALL\",\"version\":99,\"more\":true}",
+                                        "{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"stop\"}"};
+    for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+        uint8_t head[FRAME_HEADER_BYTES];
+        char said[128], wanted[128];
+        frame_header(strlen(texts[i]), head);
+        raw_open(addr_port(&world.endpoint));
+        for (int k = 0; k < 2; k++) {
+            (void)!send(raw.fd, head, sizeof head, MSG_NOSIGNAL);
+            (void)!send(raw.fd, texts[i], strlen(texts[i]), MSG_NOSIGNAL);
+        }
+        wait_until(raw_got_frame);
+        for (int k = 0; k < 20; k++)
+            cr_assert_eq(loop_turn(world.loop), 0);
+        (void)snprintf(wanted, sizeof wanted,
+                       "{\"kind\":\"HELLO\",\"version\":%d,\"incarnation\":\"0000000000000000\",\"run_id\":\"\"}",
+                       WIRE_VERSION);
+        (void)snprintf(said, sizeof said, "%.*s", (int)(raw.len - sizeof head), raw.data + sizeof head);
+        cr_assert_str_eq(said, wanted, "%s", texts[i]);
+        raw_close();
+    }
 }
 
 static bool raw_welcomed(struct world *w) {
     (void)w;
     struct wire_message m;
-    return raw_message(1, &m) && m.kind == WIRE_WELCOME;
+    return raw_message(2, &m) && m.kind == WIRE_WELCOME;
 }
 
 Test(server_io, a_join_split_at_each_byte_is_one_join, .init = begin, .fini = finish) {
@@ -929,12 +962,12 @@ Test(server_io, a_join_split_at_each_byte_is_one_join, .init = begin, .fini = fi
     start_job(1, &g);
     uint8_t frame[4096];
     struct wire_message m = join_message(77);
-    size_t len = frame_of(&m, frame);
+    size_t len = called_frame_of(&m, frame), call = len - frame_of(&m, (uint8_t[4096]){0});
     for (size_t cut = 1; cut < len; cut++) {
         raw_open(addr_port(&world.endpoint));
         cr_assert_eq(send(raw.fd, frame, cut, MSG_NOSIGNAL), (ssize_t)cut);
-        if (cut >= FRAME_HEADER_BYTES)
-            wait_until(raw_got_one); /* HELLO; what was sent is there too */
+        if (cut >= call)
+            wait_until(raw_got_one); /* what was sent is there too */
         cr_assert_eq(loop_turn(world.loop), 0);
         cr_assert_eq(send(raw.fd, frame + cut, len - cut, MSG_NOSIGNAL), (ssize_t)(len - cut));
         wait_until(raw_welcomed);
@@ -954,7 +987,7 @@ Test(server_io, a_half_open_node_is_lost_at_lease_and_margin, .init = begin, .fi
     start_job(1, &g);
     uint8_t frame[4096];
     struct wire_message m = join_message(77);
-    size_t len = frame_of(&m, frame);
+    size_t len = called_frame_of(&m, frame);
     raw_open(addr_port(&world.endpoint));
     cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
     wait_until(raw_welcomed);
@@ -1042,7 +1075,7 @@ Test(server_io, a_node_that_never_reads_is_disconnected, .init = begin, .fini = 
     int fd = raw_connect(addr_port(&world.endpoint)), small = 4096;
     cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
     struct wire_message m = join_message(77);
-    size_t len = frame_of(&m, frame);
+    size_t len = called_frame_of(&m, frame);
     cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
     m = (struct wire_message){.kind = WIRE_RENEW};
     len = frame_of(&m, frame);
@@ -1079,7 +1112,7 @@ Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .f
     int fd = raw_connect(addr_port(&world.endpoint)), small = 4096;
     cr_assert_eq(setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small), 0);
     struct wire_message m = join_message(77);
-    size_t len = frame_of(&m, frame);
+    size_t len = called_frame_of(&m, frame);
     cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
     wait_until(slow_is_known);
     struct conn *slow = server_find(world.server, 77)->conn;

@@ -121,7 +121,7 @@ static struct operator* ask(uint64_t timeout_ns) {
     struct wire_message m = {
         .kind = WIRE_COMMAND,
         .command = {.version = WIRE_VERSION, .command = {.kind = COMMAND_STACKS, .timeout_ns = timeout_ns}}};
-    cr_assert_eq(conn_connect(w.loop, &w.at, &operator_ops, o, &o->conn), 0);
+    cr_assert_eq(conn_connect(w.loop, &w.at, NULL, &operator_ops, o, &o->conn), 0);
     conn_send(o->conn, &m);
     return o;
 }
@@ -206,7 +206,7 @@ Test(server_stacks_io, who_does_not_read_costs_others_nothing) {
     struct operator* mute = & w.operators[w.n++];
     struct addr at = w.at;
     cr_assert_eq(connect(fd, (const struct sockaddr *)&at.ss, at.len), 0);
-    cr_assert_eq(conn_new(w.loop, dup(fd), &operator_ops, mute, &mute->conn), 0);
+    cr_assert_eq(conn_connect_by(w.loop, dup(fd), NULL, &operator_ops, mute, &mute->conn), 0);
     conn_send(mute->conn,
               &(struct wire_message){
                   .kind = WIRE_COMMAND,

@@ -119,6 +119,7 @@ static void join(struct node *n, const char *from, uint64_t incarnation, const c
                  .info = {.incarnation = incarnation, .listener_port = 1, .nproc = 1, .node_rank = -1, .host = "raw"},
                  .report = {.state = NODE_JOINED}}};
     (void)snprintf(m.join.addrs, sizeof m.join.addrs, "%s", addrs);
+    say(n, &(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}});
     say(n, &m);
 }
 
