@@ -136,6 +136,10 @@ static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
         on_other_version(c, hello->version);
         return;
     }
+    if (hello->incarnation == c->config.info.incarnation && !conn_is_within_host(c->conn)) {
+        client_attempt_failed(c, "something there sends this node's connections back to itself");
+        return;
+    }
     if (c->has_arbiter && c->target.incarnation != 0 &&
         hello->incarnation != c->target.incarnation) {
         client_attempt_failed(c, "another agent listens there now");

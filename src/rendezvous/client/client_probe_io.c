@@ -74,10 +74,18 @@ size_t client_peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *pe
 
 /* ---- probes of the leader to which we are or were connected ---- */
 
+/* Whoever passes the probe on to this agent's own listener, which has the key too, proves nothing.
+ */
+static enum probe_result result_of(const struct rdzv_client *c, const struct probe_answer *answer) {
+    bool came_back = answer->incarnation == c->config.info.incarnation && !answer->within_host;
+    return answer->result == PROBE_GONE && came_back ? PROBE_UNKNOWN : answer->result;
+}
+
 static void on_leader_probed(void *arg, const struct probe_answer *answer) {
     struct rdzv_client *c = arg;
     c->probe = NULL;
-    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = answer->result});
+    client_event(c,
+                 &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = result_of(c, answer)});
 }
 
 static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader);
@@ -127,11 +135,12 @@ static void next_addr(struct peer_probe *p);
 
 static void on_peer_probed(void *arg, const struct probe_answer *answer) {
     struct peer_probe *p = arg;
+    enum probe_result result = result_of(p->client, answer);
     p->probe = NULL;
-    if (answer->result == PROBE_ALIVE) {
+    if (result == PROBE_ALIVE) {
         client_remember(p->client, p->incarnation, &p->addrs[p->next - 1]);
         peer_probe_done(p, PROBE_ALIVE);
-    } else if (answer->result == PROBE_GONE && p->known) {
+    } else if (result == PROBE_GONE && p->known) {
         peer_probe_done(p, PROBE_GONE);
     } else {
         next_addr(p);

@@ -31,12 +31,12 @@ static void answer(struct probe *p, struct probe_answer a) {
 }
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
-    (void)c;
     struct probe *p = arg;
     struct probe_answer a = {.result = PROBE_UNKNOWN};
     if (m->kind == WIRE_HELLO && m->hello.incarnation != 0) {
         a.incarnation = m->hello.incarnation;
         a.run_id = m->hello.run_id;
+        a.within_host = conn_is_within_host(c);
         a.result = a.incarnation == p->incarnation ? PROBE_ALIVE : PROBE_GONE;
     }
     answer(p, a);

@@ -23,6 +23,7 @@ struct probe_answer {
     int code;     /* why there was no answer: a negative errno; 0: the peer ended the connection */
     uint64_t incarnation; /* of the HELLO that came; 0: none came */
     const char *run_id;   /* of that HELLO, borrowed for the call; NULL: none came */
+    bool within_host;     /* both ends are of this machine, by their addresses */
 };
 
 /* The probe is over and frees itself after the call; its pointer is dead from then on. */

@@ -120,6 +120,8 @@ static void on_join(struct joiner *c, const struct wire_message *m) {
             "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
             join->run_id, l->config.run_id);
         refuse(c, true, why);
+    } else if (join->info.incarnation == l->config.incarnation && !conn_is_within_host(c->conn)) {
+        refuse(c, false, "this agent's own node joins from this agent's own machine");
     } else if (l->join_policy == JOIN_POLICY_PARKED) {
         park(c, m);
     } else if (l->join_policy == JOIN_POLICY_SERVED) {

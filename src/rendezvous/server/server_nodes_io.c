@@ -171,6 +171,7 @@ static void on_unexpected(struct server_node *n, const struct wire_message *m) {
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)c;
     struct server_node *n = arg;
+    n->heard_ns = clock_now_ns();
     if (!wire_is_for_leader(m->kind)) {
         on_unexpected(n, m);
         return;
@@ -267,6 +268,7 @@ static void node_connected(struct server_node *n, struct conn *conn, const struc
     struct conn *old = n->conn;
     n->conn = conn;
     n->welcomed = false;
+    n->heard_ns = clock_now_ns();
     list_remove(&n->lease_pending_link);
     n->min_nodes = join->min_nodes;
     n->max_nodes = join->max_nodes;
@@ -295,12 +297,46 @@ static void fill_addr(const struct server_node *n, struct node_info *info) {
         memcpy(info->addr, text, strlen(text) + 1);
 }
 
+/* A node of this incarnation is connected from another host, and is heard. Only who has a key, and
+ * so is one of ours, is believed to be that node all the same; another one when the connection
+ * there is silent. */
+static bool is_stolen(const struct server_node *n, const struct conn *conn) {
+    struct addr peer;
+    if (n->conn == NULL || conn_is_secured(conn) || conn_peer_addr(conn, &peer) < 0)
+        return false;
+    if (addr_same_host(&peer, &n->listener) || (n->here && conn_is_within_host(conn)))
+        return false;
+    return clock_now_ns() - n->heard_ns < 2 * n->server->config.heartbeat_ns;
+}
+
+static void report_stolen(struct rdzv_server *s, const struct conn *conn) {
+    char line[ADDR_TEXT_MAX + 160], at[ADDR_TEXT_MAX] = "an unknown address";
+    struct addr peer;
+    if (s->n_limits_said >= LIMITS_SAID_MAX)
+        return;
+    s->n_limits_said++;
+    if (conn_peer_addr(conn, &peer) == 0)
+        addr_host_text(&peer, at);
+    (void)snprintf(line, sizeof line,
+                   "refused a node at %s that says that it is one which is connected from another "
+                   "address",
+                   at);
+    bool held = pump_hold(&s->pump);
+    server_notice(s, line);
+    pump_release(&s->pump, held);
+}
+
 void rdzv_server_join(struct rdzv_server *s, struct conn *conn, const struct wire_join *join) {
     if (s->deposed) { /* its listener will get another policy soon */
         refuse(conn, "the agent there no longer leads", true);
         return;
     }
     struct server_node *n = server_find(s, join->info.incarnation);
+    if (n != NULL && is_stolen(n, conn)) {
+        report_stolen(s, conn);
+        refuse(conn, "this node is connected from another address", true);
+        return;
+    }
     if (n == NULL && s->nodes.len >= RDZV_NODES_MAX) {
         refuse(conn, "the job has as many nodes as it can hold", false);
         return;

@@ -119,6 +119,7 @@ struct server_node {
     uint64_t incarnation;
     struct conn *conn;             /* owned; NULL while it is disconnected */
     bool welcomed;                 /* on this connection */
+    uint64_t heard_ns;             /* when the last message came on it */
     struct addr listener;          /* where it is probed */
     struct addr local;             /* our end of its connection */
     bool loopback;                 /* it came from this machine, over loopback */

@@ -11,11 +11,19 @@ void server_stop_probe(struct server_node *n) {
     }
 }
 
+/* Whoever passes the probe on to this agent's own listener, which has the key too, proves nothing.
+ */
+static enum probe_result result_of(const struct rdzv_server *s, const struct probe_answer *answer) {
+    bool came_back =
+        answer->incarnation == s->group_config.leader_incarnation && !answer->within_host;
+    return answer->result == PROBE_GONE && came_back ? PROBE_UNKNOWN : answer->result;
+}
+
 static void on_probed(void *arg, const struct probe_answer *answer) {
     struct server_node *n = arg;
     struct rdzv_server *s = n->server;
     struct group_event ev = {
-        .kind = GROUP_EVENT_PROBE, .node = n->incarnation, .probe = answer->result};
+        .kind = GROUP_EVENT_PROBE, .node = n->incarnation, .probe = result_of(s, answer)};
     n->probe = NULL;
     s->n_probes--;
     server_start_probes(s);

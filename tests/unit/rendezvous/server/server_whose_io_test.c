@@ -156,6 +156,36 @@ static void wait_for(struct node *n, enum wire_kind kind) {
     }
 }
 
+/* ---- whose incarnation ---- */
+
+Test(server_whose_io, who_says_that_it_is_a_node_that_is_there_is_refused) {
+    struct node node, thief, own, back;
+    join(&node, "10.9.9.2", 7, "");
+    wait_for(&node, WIRE_WELCOME);
+    join(&thief, "10.9.9.3", 7, "");
+    wait_for(&thief, WIRE_REFUSED);
+    join(&own, "10.9.9.3", 42, ""); /* the leader's */
+    wait_for(&own, WIRE_REFUSED);
+    join(&back, "10.9.9.2", 7, "");
+    wait_for(&back, WIRE_WELCOME); /* from where it was */
+    leave(&node);
+    leave(&thief);
+    leave(&own);
+    leave(&back);
+}
+
+Test(server_whose_io, a_node_that_is_gone_may_come_back_from_elsewhere) {
+    struct node node, back;
+    join(&node, "10.9.9.2", 7, "");
+    wait_for(&node, WIRE_WELCOME);
+    leave(&node);
+    for (int i = 0; i < 50; i++)
+        cr_assert_eq(loop_turn(w.loop), 0);
+    join(&back, "10.9.9.3", 7, "");
+    wait_for(&back, WIRE_WELCOME);
+    leave(&back);
+}
+
 static bool hears_nothing_of(struct node *n, enum wire_kind kind) {
     static struct wire_message m;
     for (int i = 0; i < 20; i++) {
