@@ -15,7 +15,7 @@ from hosts import hosts_or_skip
 GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", "generation", "started_seconds", "leader",
               "leader_host", "endpoint", "successors", "min_nodes", "max_nodes", "node_unit", "members", "world_size", "spares",
               "excluded", "restarts_used", "max_restarts", "losses", "incident", "incident_seconds", "watchdog", "quiet_seconds",
-              "quiet_limit_seconds", "quiet_text", "nodes"}
+              "quiet_limit_seconds", "quiet_text", "auth", "auth_keys", "refused", "nodes"}
 NODE_KEYS = {"node", "id", "place", "state", "node_rank", "first_rank", "workers", "connected", "silent_seconds",
              "address", "pid", "joined_seconds", "stalls", "longest_stall_seconds", "why"}
 

@@ -137,6 +137,26 @@ static void add_leader(const struct status_view *v, struct strbuf *out) {
     strbuf_add_char(out, '\n');
 }
 
+static void add_access(const struct overview *o, struct strbuf *out) {
+    const struct rdzv_access *access = &o->access;
+    char keys[AUTH_KEYS_TEXT_MAX];
+    add_label(out, "access");
+    switch (access->state) {
+    case AUTH_STATE_KEYS:
+        auth_keys_text(access->keys, access->n_keys, keys);
+        strbuf_printf(out, "who has a key: %s", access->n_keys > 0 ? keys : "munge is asked");
+        break;
+    case AUTH_STATE_OPEN: strbuf_add(out, "open: whoever reaches the job's ports"); break;
+    case AUTH_STATE_LOCAL: strbuf_add(out, "this machine only"); break;
+    case AUTH_STATE_NONE: strbuf_add(out, "whoever reaches the job's ports (--auth=none)"); break;
+    case AUTH_STATE_COUNT: break;
+    }
+    if (access->refused > 0)
+        strbuf_printf(out, "; %" PRIu64 " connection%s refused", access->refused,
+                      plural(access->refused));
+    strbuf_add_char(out, '\n');
+}
+
 static void add_lines(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     add_state(v, out);
@@ -144,6 +164,7 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
         add_group(o, out);
         add_watchdog(o, out);
         add_leader(v, out);
+        add_access(o, out);
         add_label(out, "so far");
         strbuf_printf(out, "%" PRIu32 " of %" PRIu32 " restart%s used, %" PRIu32 " node%s lost\n",
                       o->restarts_used, o->max_restarts, plural(o->max_restarts), o->losses,
@@ -378,6 +399,12 @@ static void put_quiet(struct json_writer *w, const struct json_field *f, const v
 static const struct json_field id_fields[] = {{.kind = JSON_FIELD_HEX, .size = sizeof(uint64_t)}};
 static const struct json_table id = {.fields = id_fields, .n = 1, .size = sizeof(uint64_t)};
 
+static const struct json_field key_fields[] = {
+    {JSON_FIELD(auth_id, HEX, "id", id)},
+    {JSON_NAMED(auth_id, "source", source, auth_source_words)},
+};
+static const struct json_table key = JSON_TABLE(auth_id, key_fields);
+
 static const struct json_field overview_fields[] = {
     {JSON_NAMED(overview, "state", state, group_state_names)},
     {SECONDS(overview, "state_seconds", since_ns)},
@@ -411,6 +438,10 @@ static const struct json_field overview_fields[] = {
      JSON_IF_SOME(overview, watchdog.state), .or_null = true},
     {JSON_FIELD(overview, OWN, "quiet_seconds", watchdog), .write = put_quiet},
     TEXT_OR_NULL(overview, "quiet_text", watchdog.said),
+    {JSON_NAMED(overview, "auth", access.state, auth_state_words),
+     JSON_IF_SOME(overview, access.state), .or_null = true},
+    {JSON_LIST(overview, "auth_keys", access.keys, access.n_keys, key)},
+    {JSON_FIELD(overview, U64, "refused", access.refused)},
 };
 static const struct json_table overview = JSON_TABLE(overview, overview_fields);
 

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/failure.h"
 #include "rendezvous/protocol/settings.h"
 
@@ -407,6 +408,14 @@ struct rdzv_watchdog {
     char said[RDZV_REASON_MAX / 4]; /* the last report of this quiet, or the verdict; or "" */
 };
 
+/* Who may talk to the leader. */
+struct rdzv_access {
+    enum auth_state state;
+    uint32_t n_keys;
+    struct auth_id keys[AUTH_KEYS_MAX];
+    uint64_t refused; /* connections */
+};
+
 struct overview {
     enum group_state state;
     uint64_t since_ns; /* how long it has been in this state */
@@ -426,6 +435,7 @@ struct overview {
     enum outcome outcome;
     char reason[RDZV_REASON_MAX / 4]; /* of STOPPING and CLOSED */
     struct rdzv_watchdog watchdog;
+    struct rdzv_access access;
 };
 
 enum overview_place {                   /* a node's place in the group */

@@ -435,6 +435,9 @@ static const struct json_field overview_fields[] = {
     {JSON_FIELD(overview, ID, "quiet_ns", watchdog.quiet_ns)},
     {JSON_FIELD(overview, ID, "quiet_limit_ns", watchdog.limit_ns)},
     {JSON_FIELD(overview, TEXT, "quiet_text", watchdog.said)},
+    {JSON_NAMED(overview, "auth", access.state, auth_state_words), .min = 1},
+    {JSON_LIST(overview, "auth_keys", access.keys, access.n_keys, key_id)},
+    {JSON_FIELD(overview, ID, "refused", access.refused)},
 };
 
 static const struct json_field row_fields[] = {

@@ -148,6 +148,8 @@ struct rdzv_server_ops {
     /* The answer to rdzv_server_whose(). Called between steps. May be NULL; must not free the
      * server */
     void (*owner)(void *arg, uint32_t id, const struct rdzv_owned *owned);
+    /* Who may talk to this agent, for operators. NULL: everybody; must not free the server */
+    void (*access)(void *arg, struct rdzv_access *ret);
     /* Another agent leads, or has closed the job: the nodes have been redirected. The server may be
      * freed at once or from a deferred call. The last callback. */
     void (*deposed)(void *arg, uint32_t epoch);

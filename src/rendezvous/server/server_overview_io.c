@@ -69,6 +69,9 @@ static void begin(struct rdzv_server *s) {
     group_overview(s->group, now, &m.overview);
     if (s->config.ops.watchdog != NULL)
         s->config.ops.watchdog(s->config.arg, &m.overview.watchdog);
+    m.overview.access.state = AUTH_STATE_NONE;
+    if (s->config.ops.access != NULL)
+        s->config.ops.access(s->config.arg, &m.overview.access);
     o->rows = xcalloc(m.overview.n_nodes + 1, sizeof *o->rows);
     o->n_rows = (uint32_t)group_overview_nodes(s->group, now, 0, o->rows, m.overview.n_nodes);
     assert(o->n_rows == m.overview.n_nodes);

@@ -31,7 +31,8 @@ static void begin(void) {
                                  .losses = 2,
                                  .successors = {0xa2, 0xbb, 0},
                                  .incident = "node7 was lost: silent for 6 s",
-                                 .incident_ns = 730 * NS_PER_S};
+                                 .incident_ns = 730 * NS_PER_S,
+                                 .access = {.state = AUTH_STATE_LOCAL}};
     nodes[0] = (struct overview_node){.incarnation = 0xa3,
                                       .name = "node3",
                                       .addr = "10.0.0.3",
@@ -98,6 +99,7 @@ Test(status_text, a_running_job_for_people, .init = begin, .fini = finish) {
         "  group      generation 2.3, 2 nodes, 16 workers, started 12 min 04 s ago\n"
         "  wanted     2 to 4 nodes; 1 spare, 1 excluded\n"
         "  leader     node1, epoch 2; next in line: node2, 00000000000000bb\n"
+        "  access     this machine only\n"
         "  so far     1 of 3 restarts used, 2 nodes lost\n"
         "  incident   12 min 10 s ago: node7 was lost: silent for 6 s\n"
         "\n"
@@ -107,6 +109,25 @@ Test(status_text, a_running_job_for_people, .init = begin, .fini = finish) {
         "node3     -  (8)      spare     joined   300 ms  10.0.0.3          33  00000000000000a3\n"
         "node4     -  (8)      excluded  stopped    0 ms  10.0.0.4          44  00000000000000a4  3 failures in a "
         "row\n");
+}
+
+Test(status_text, who_may_talk_to_the_job, .init = begin, .fini = finish) {
+    static const struct {
+        struct rdzv_access access;
+        const char *line;
+    } cases[] = {
+        {{.state = AUTH_STATE_LOCAL, .refused = 1}, "  access     this machine only; 1 connection refused\n"},
+        {{.state = AUTH_STATE_OPEN}, "  access     open: whoever reaches the job's ports\n"},
+        {{.state = AUTH_STATE_NONE, .refused = 12},
+         "  access     whoever reaches the job's ports (--auth=none); 12 connections refused\n"},
+        {{.state = AUTH_STATE_KEYS, .n_keys = 1, .keys = {{.id = 0x52ea1d4530936c34, .source = AUTH_FROM_FILE}}},
+         "  access     who has a key: 52ea1d4530936c34 from --key-file\n"},
+        {{.state = AUTH_STATE_KEYS}, "  access     who has a key: munge is asked\n"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        overview.access = cases[i].access;
+        cr_assert_not_null(strstr(show(4, true), cases[i].line), "%s", text_of(4));
+    }
 }
 
 Test(status_text, eighty_columns_are_enough, .init = begin, .fini = finish) {
@@ -140,11 +161,13 @@ Test(status_text, each_state_is_said, .init = begin, .fini = finish) {
                                  .leader_host = "a",
                                  .min_nodes = 4,
                                  .max_nodes = 4,
-                                 .node_unit = 2};
+                                 .node_unit = 2,
+                                 .access = {.state = AUTH_STATE_OPEN}};
     cr_assert_str_eq(text_of(0), "job digits: gathering for 1.0 s\n"
                                  "  group      none yet\n"
                                  "  wanted     4 to 4 nodes, a multiple of 2; 0 spares, 0 excluded\n"
                                  "  leader     a, epoch 1\n"
+                                 "  access     open: whoever reaches the job's ports\n"
                                  "  so far     0 of 0 restarts used, 0 nodes lost\n");
     overview.state = GROUP_STOPPING;
     (void)strcpy(overview.reason, "rank 3 failed");

@@ -184,6 +184,7 @@ static void say_overview(struct conn *c, uint32_t n_nodes) {
                                         .overview = {.state = GROUP_RUNNING,
                                                      .epoch = 2,
                                                      .leader = 1,
+                                                     .access = {.state = AUTH_STATE_OPEN},
                                                      .min_nodes = 1,
                                                      .max_nodes = n_nodes + 1,
                                                      .node_unit = 1,

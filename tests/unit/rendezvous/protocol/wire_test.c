@@ -209,7 +209,8 @@ Test(wire, what_operators_are_told_arrives_in_its_places) {
         .incident_ns = 19,
         .outcome = OUTCOME_FAILED,
         .reason = "because",
-        .watchdog = {.state = WATCHDOG_HUNG, .quiet_ns = 20, .limit_ns = UINT64_MAX, .said = "nothing has moved"}};
+        .watchdog = {.state = WATCHDOG_HUNG, .quiet_ns = 20, .limit_ns = UINT64_MAX, .said = "nothing has moved"},
+        .access = {.state = AUTH_STATE_KEYS, .n_keys = 1, .keys = {{21, AUTH_FROM_HOME}}, .refused = 22}};
     there_and_back(&in, &out);
     cr_assert_eq(memcmp(&in.overview, &out.overview, sizeof in.overview), 0);
     in = (struct wire_message){.kind = WIRE_NODES, .nodes = {.first = 32, .n = 1}};
@@ -314,7 +315,8 @@ static int decode(const char *text) {
     "\"node_unit\":1,\"n_members\":1,\"world_size\":1,\"n_nodes\":1,\"n_spares\":0,\"n_excluded\":0,"                  \
     "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"successors\":[" successors "],"                             \
     "\"incident\":\"\",\"incident_ns\":\"0\",\"outcome\":\"none\",\"reason\":\"\","                                    \
-    "\"watchdog\":\"none\",\"quiet_ns\":\"0\",\"quiet_limit_ns\":\"0\",\"quiet_text\":\"\"}"
+    "\"watchdog\":\"none\",\"quiet_ns\":\"0\",\"quiet_limit_ns\":\"0\",\"quiet_text\":\"\","                           \
+    "\"auth\":\"open\",\"auth_keys\":[],\"refused\":\"0\"}"
 #define ROW(state, nproc)                                                                                         \
     "{\"kind\":\"NODES\",\"first\":0,\"nodes\":[{\"incarnation\":" INC ",\"place\":\"member\",\"state\":\"" state \
     "\",\"connected\":true,\"silent_ns\":\"0\",\"node_rank\":0,\"first_rank\":0,\"nproc\":" nproc                 \
