@@ -926,10 +926,10 @@ static bool raw_got_frame(struct world *w) {
 Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
     start_job(1, &g);
-    static const char *const texts[] = {"{\"kind\":\"JOIN\",\"version\":6,\"anything\":[1,2,3]}",
-                                        "{\"kind\":\"CALL\",\"version\":6}",
+    static const char *const texts[] = {"{\"kind\":\"JOIN\",\"version\":7,\"anything\":[1,2,3]}",
+                                        "{\"kind\":\"CALL\",\"version\":7}",
                                         "{\"kind\":\"CALL\",\"version\":99,\"more\":true}",
-                                        "{\"kind\":\"COMMAND\",\"version\":6,\"command\":\"stop\"}"};
+                                        "{\"kind\":\"COMMAND\",\"version\":7,\"command\":\"stop\"}"};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         uint8_t head[FRAME_HEADER_BYTES];
         char said[128], wanted[128];
