@@ -24,12 +24,23 @@ REFUSED = r"refused a connection to the workers' store from "
 STRANGER, OTHER = "no node of this job has that address", "it is of uid 65534 there"
 
 
+def key_file(job):
+    """The job is authenticated: only then its store judges who comes from other machines."""
+    path = job.tmp / "key"
+    if not path.exists():
+        path.touch(0o600)
+        path.write_text(f"muster-key-1:{os.urandom(32).hex()}\n")
+    return path
+
+
 class Target:
     """A job of two nodes on the first two hosts, and what others do to its store."""
 
     def __init__(self, job, hosts, *words, nodes=(0, 1), enter=None):
         self.job, self.hosts, self.enter = job, hosts, enter or hosts.enter
         place = endpoint(hosts)
+        if "--auth=none" not in words:
+            words = [f"--key-file={key_file(job)}", *words]
         self.agents = [job.agent(f"h{n}", f"--nnodes={len(nodes)}", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=sc",
                                  f"--rdzv-endpoint={place}", "--rdzv-conf=join_timeout=30", "--lease=60", *words, "--no-python",
                                  job.worker, "start", "env=MASTER_PORT", "go", prefix=self.enter(n)) for n in nodes]
@@ -77,7 +88,7 @@ def test_who_is_admitted(job, check):
 
 
 def test_who_has_no_part_in_an_open_job(job):
-    """--auth=none: nobody is asked."""
+    """--auth=none: nobody is asked. (Without a key it is the same.)"""
     with hosts_or_skip(3) as hosts:
         target = Target(job, hosts, "--auth=none")
         assert all(target.attack(n, "write", other=other) for n, other in WHO.values())
@@ -211,6 +222,7 @@ def test_a_node_that_does_not_translate_is_not_taken_for_one(job):
 # --- PyTorch ---------------------------------------------------------------------------------------------------------
 
 def torch_pair(job, hosts, script, *words):
+    words = [f"--key-file={key_file(job)}", *words]
     return [job.agent(f"h{n}", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=sc",
                       f"--rdzv-endpoint={endpoint(hosts)}", *words, script, env=ENV, prefix=hosts.enter(n)) for n in (0, 1)]
 

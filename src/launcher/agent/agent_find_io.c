@@ -56,6 +56,7 @@ static int join(struct agent *a, const struct addr *own) {
         .port = spec->endpoint_port,
         .has_addr = own != NULL,
         .arbiter = a->arbiter,
+        .auth = a->auth,
         .own_listener = a->own_listener,
         .gate = a->gate,
         .ops = agent_client_ops,

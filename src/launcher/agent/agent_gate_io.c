@@ -46,5 +46,3 @@ void agent_choose_addrs(struct agent *a, const struct addr *local, const struct 
     for (size_t i = 0; i < RDZV_NETS_MAX; i++)
         choose_each(a, info->nets[i].addrs);
 }
-
-bool agent_is_authenticated(const struct agent *a) { return a->config.spec->auth != AUTH_NONE; }

@@ -259,7 +259,7 @@ static int get_ready_to_lead(struct agent *a) {
                                     .node_port = a->node_port,
                                     .listener = a->listener,
                                     .gate = a->gate,
-                                    .authenticated = agent_is_authenticated(a),
+                                    .auth = a->auth,
                                     .door = a->door,
                                     .events = a->events,
                                     .preflight = a->preflight,
@@ -348,11 +348,15 @@ static int set_up_listener(struct agent *a) {
         return r;
     a->node_port = addr_port(&a->own_listener);
     agent_make_gate(a);
+    r = agent_make_auth(a);
+    if (r < 0)
+        return r;
     struct rdzv_listener_config config = {
         .incarnation = a->incarnation,
         .lease_ns = spec->rdzv.lease_ns,
         .heartbeat_ns = spec->rdzv.heartbeat_ns,
         .gate = a->gate,
+        .auth = a->auth,
         .joiner = on_joiner,
         .leave = on_leave,
         .store_client = on_store_client,
@@ -425,7 +429,8 @@ static int begin_preflight(struct agent *a) {
                                       .python = a->config.python,
                                       .host = a->host,
                                       .incarnation = a->incarnation,
-                                      .discovery = a->discovery};
+                                      .discovery = a->discovery,
+                                      .auth = a->auth};
     return preflight_new(a->loop, &config, &preflight_ops, a, &a->preflight);
 }
 
@@ -511,6 +516,7 @@ static bool tear_down(struct agent *a) {
     leading_free(TAKE_PTR(a->leading));
     preflight_free(TAKE_PTR(a->preflight));
     rdzv_listener_free(a->listener);
+    agent_free_auth(a);
     peer_gate_free(TAKE_PTR(a->gate));
     file_close(&a->lead_name);
     store_door_free(a->door);

@@ -11,12 +11,15 @@
 #include "launcher/job/job.h"
 #include "launcher/supervise/guardian_io.h"
 
+struct keyring;
+
 struct agent_config {
     const struct job_spec *spec; /* all borrowed for the agent's life */
     char *const *envp;           /* what workers inherit */
     const char *python;          /* full path; NULL if no python is needed */
     int node_fd;                 /* the node's listening socket; the agent owns it */
     struct guardian_link *link;
+    struct keyring *keys; /* the agent owns it */
 };
 
 /* Exit statuses: torchrun's, and one more; 128+n if a signal ended the run; a worker's with

@@ -9,6 +9,7 @@
  *   agent_ports_io.c an endpoint of several ports: which one the leader takes
  *   agent_hang_io.c  the watchdog on this node
  *   agent_gate_io.c  who of this machine may connect
+ *   agent_auth_io.c  who of other machines may, and to whom this agent talks
  *   agent_exit_io.c  the exit status
  *   agent_show_io.c  messages to the user */
 #pragma once
@@ -31,6 +32,7 @@
 #include "launcher/report/events.h"
 #include "launcher/supervise/local_workers_io.h"
 #include "launcher/worker/worker.h"
+#include "rendezvous/auth/auth_io.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/operate/registry_io.h"
 
@@ -87,6 +89,8 @@ struct agent {
     struct helper leftovers;        /* removes what killed agents left behind */
     bool tidied;                    /* the removal was started */
     struct peer_gate *gate;         /* NULL: everybody may connect */
+    struct auth *auth;
+    struct auth_ask *auth_ask; /* NULL: it waits for nothing */
     struct rdzv_listener *listener;
     struct store_door *door; /* where clients of the store go that come to the listener */
     struct registry_own registry;
@@ -162,6 +166,14 @@ void agent_make_gate(struct agent *a);
 void agent_choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info);
 /* Whether nodes and their leader know each other. Then the store takes only their workers. */
 bool agent_is_authenticated(const struct agent *a);
+
+/* ---- agent_auth_io.c ---- */
+
+/* After the gate. 0, or a negative errno: it is reported. */
+_must_use_ int agent_make_auth(struct agent *a);
+/* This agent leads: one line if whoever reaches the job can take part in it. */
+void agent_tell_if_open(struct agent *a);
+void agent_free_auth(struct agent *a);
 
 /* ---- agent_exit_io.c ---- */
 

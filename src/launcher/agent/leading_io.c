@@ -12,6 +12,7 @@
 #include "io/net/port_owner.h"
 #include "io/net/resolver.h"
 #include "launcher/job/program.h"
+#include "rendezvous/auth/auth_io.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "rendezvous/store/store_guard_io.h"
@@ -102,10 +103,16 @@ static int listen_for_store(struct leading *l, struct err *err) {
     return 0;
 }
 
+/* Where nobody has a key, clients of the store need none either. What munge says may come later. */
+static void judge_clients(struct leading *l) {
+    store_guard_apply(l->guard, auth_state(l->config.auth) == AUTH_STATE_KEYS);
+}
+
 /* With a port that the user chose, the clients come through the listener of that port. */
 static int store_open(void *arg, struct generation g, struct addr *at, struct err *err) {
     struct leading *l = arg;
     const struct job_spec *spec = l->config.spec;
+    judge_clients(l);
     bool own_port =
         spec->store_port == 0 && (l->endpoint.len == 0 || spec->backend != JOB_BACKEND_STATIC);
     struct store_server_config config = {.listen_at = at,
@@ -202,7 +209,7 @@ static int make_guard(struct leading *l) {
                                         .arg = l};
     int r = store_guard_new(l->loop, &config, &l->guard);
     if (r == 0)
-        store_guard_apply(l->guard, l->config.authenticated);
+        judge_clients(l);
     return r;
 }
 
@@ -300,6 +307,17 @@ static void watchdog(void *arg, struct rdzv_watchdog *ret) {
     hang_leader_watchdog(l->hang, ret);
 }
 
+static void access_of(void *arg, struct rdzv_access *ret) {
+    const struct leading *l = arg;
+    struct auth_greeting g;
+    auth_greet(l->config.auth, &g);
+    *ret = (struct rdzv_access){.state = auth_state(l->config.auth),
+                                .n_keys = g.n_keys,
+                                .refused = auth_n_refused(l->config.auth) +
+                                           peer_gate_refused(l->config.gate)};
+    memcpy(ret->keys, g.ids, sizeof ret->keys);
+}
+
 /* What the workers do, for operators. */
 static void on_stacks(void *arg, uint64_t timeout_ns) {
     struct leading *l = arg;
@@ -384,6 +402,7 @@ static int new_server(struct leading *l, const struct group_config *group,
     struct rdzv_server_config config = {
         .listener_port = l->config.node_port,
         .heartbeat_ns = spec->rdzv.heartbeat_ns,
+        .auth = l->config.auth,
         .arbiter = arbiter,
         .leader_file = l->leader_file,
         .ops = {.store_open = store_open,
@@ -391,6 +410,7 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .notice = on_notice,
                 .timeline = on_timeline,
                 .watchdog = watchdog,
+                .access = access_of,
                 .node_summary = node_summary,
                 .signs = on_signs,
                 .evidence = on_evidence,

@@ -23,7 +23,7 @@ struct leading_config { /* all borrowed for its life */
     uint16_t node_port; /* the port of the listener */
     struct rdzv_listener *listener;
     struct peer_gate *gate; /* NULL: everybody may connect */
-    bool authenticated;     /* clients of the store from other machines are judged, too */
+    struct auth *auth;
     struct store_door *door;
     struct events *events;       /* NULL: not requested */
     struct preflight *preflight; /* NULL: no checks */

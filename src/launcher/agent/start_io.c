@@ -11,6 +11,7 @@
 #include "io/net/resolver.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/start_check_io.h"
+#include "launcher/agent/start_keys_io.h"
 #include "launcher/head/starter.h"
 #include "launcher/node/python_io.h"
 #include "launcher/report/termination_io.h"
@@ -128,6 +129,8 @@ int job_start(const struct job_spec *spec, char *const *envp) {
     else if (spec->check_only && python_find(program_invocation_name, envp, &python, NULL) < 0)
         python = NULL; /* then the preflight can't compare PyTorch's version */
     compare_python(spec, python, envp);
+    if (r == 0)
+        r = start_keys(spec, &agent.keys, &err);
     if (r == 0)
         r = start_check(spec, python, envp, &err);
     if (r < 0) {

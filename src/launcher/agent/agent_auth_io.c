@@ -1,0 +1,57 @@
+/* Who of other machines may talk to this agent, and to whom it talks. */
+#include <stdio.h>
+
+#include "base/text/log.h"
+#include "launcher/agent/agent_priv.h"
+#include "launcher/agent/start_keys_io.h"
+
+static void on_line(void *arg, const char *line) {
+    (void)arg;
+    log_warning("%s", line);
+}
+
+int agent_make_auth(struct agent *a) {
+    const struct job_spec *spec = a->config.spec;
+    struct err err = {0};
+    struct auth_config config = {
+        .mode = spec->auth,
+        .run_id = spec->run_id,
+        .gate = a->gate,
+        .keys = a->config.keys,
+        .local = start_is_local(spec),
+        .munge = true,
+        .line = on_line,
+        .arg = a,
+    };
+    int r = auth_new(a->loop, &config, &a->auth, &err);
+    keyring_free(TAKE_PTR(a->config.keys)); /* copied */
+    if (r == 0)
+        return 0;
+    log_error("%s", err.text);
+    a->failed_early = a->wrong_usage = true;
+    return r;
+}
+
+bool agent_is_authenticated(const struct agent *a) {
+    return auth_state(a->auth) == AUTH_STATE_KEYS;
+}
+
+/* Munge has been asked. */
+static void on_ready(void *arg) {
+    struct agent *a = arg;
+    a->auth_ask = NULL;
+    if (auth_state(a->auth) == AUTH_STATE_OPEN)
+        auth_tell_open(a->auth);
+}
+
+void agent_tell_if_open(struct agent *a) {
+    if (a->auth_ask == NULL && auth_state(a->auth) != AUTH_STATE_NONE &&
+        auth_wait(a->auth, on_ready, a, &a->auth_ask) < 0)
+        a->auth_ask = NULL;
+}
+
+void agent_free_auth(struct agent *a) {
+    auth_ask_free(TAKE_PTR(a->auth_ask));
+    auth_free(TAKE_PTR(a->auth));
+    keyring_free(TAKE_PTR(a->config.keys));
+}
