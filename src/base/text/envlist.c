@@ -87,6 +87,14 @@ void envlist_unset_prefix(struct envlist *e, const char *prefix) {
             remove_at(e, i - 1);
 }
 
+void envlist_forget(struct envlist *e, const char *name) {
+    size_t i = find(e->items, e->n, name, strlen(name));
+    if (i == NOT_FOUND)
+        return;
+    explicit_bzero(e->items[i], strlen(e->items[i]));
+    remove_at(e, i);
+}
+
 const char *envlist_get(const struct envlist *e, const char *name) {
     size_t n = strlen(name);
     size_t i = find(e->items, e->n, name, n);

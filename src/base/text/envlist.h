@@ -27,6 +27,8 @@ void envlist_setf(struct envlist *e, const char *name, const char *fmt, ...) _pr
 /* Remove one name, or all names with a prefix. Names that are not set are ignored. */
 void envlist_unset(struct envlist *e, const char *name);
 void envlist_unset_prefix(struct envlist *e, const char *prefix);
+/* Removes a name, and overwrites its value in memory: a secret. */
+void envlist_forget(struct envlist *e, const char *name);
 /* NULL if it is not set. Borrowed: valid until the next change. */
 const char *envlist_get(const struct envlist *e, const char *name);
 /* Never NULL; NULL-terminated. Borrowed: valid until the next change. */

@@ -9,6 +9,12 @@ void strbuf_fini(struct strbuf *s) {
     *s = (struct strbuf){0};
 }
 
+void strbuf_forget(struct strbuf *s) {
+    if (s->data != NULL)
+        explicit_bzero(s->data, s->cap);
+    strbuf_fini(s);
+}
+
 void strbuf_clear(struct strbuf *s) {
     s->len = 0;
     if (s->data != NULL)

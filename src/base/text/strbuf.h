@@ -15,6 +15,8 @@ struct strbuf {
 };
 
 void strbuf_fini(struct strbuf *s);
+/* The same, and overwrites the text in memory first: it has a secret. */
+void strbuf_forget(struct strbuf *s);
 void strbuf_clear(struct strbuf *s);
 void strbuf_add(struct strbuf *s, const char *text);
 void strbuf_add_bytes(struct strbuf *s, const void *data, size_t len);

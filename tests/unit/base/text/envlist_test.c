@@ -59,6 +59,17 @@ Test(envlist, unset_removes_one_or_all_of_a_prefix) {
     cr_assert_null(envlist_items(&e)[3]);
 }
 
+Test(envlist, forget_overwrites_and_removes) {
+    _cleanup_(envlist_fini) struct envlist e = {0};
+    envlist_set(&e, "KEY", "secret");
+    envlist_set(&e, "B", "2");
+    envlist_forget(&e, "KEY");
+    envlist_forget(&e, "KEY");
+    cr_assert_null(envlist_get(&e, "KEY"));
+    cr_assert_str_eq(envlist_items(&e)[0], "B=2");
+    cr_assert_eq(e.n, 1);
+}
+
 Test(envlist, an_empty_list_is_an_environment_too) {
     _cleanup_(envlist_fini) struct envlist e = {0};
     envlist_copy(&e, NULL);

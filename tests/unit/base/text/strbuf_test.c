@@ -70,6 +70,15 @@ Test(strbuf, clear_keeps_the_memory_and_drops_the_text) {
     cr_assert_str_eq(strbuf_text(&s), "new");
 }
 
+Test(strbuf, forget_empties_it) {
+    struct strbuf s = {0};
+    strbuf_forget(&s);
+    strbuf_add(&s, "secret");
+    strbuf_forget(&s);
+    cr_assert_null(s.data);
+    cr_assert_str_eq(strbuf_text(&s), "");
+}
+
 Test(strbuf, take_hands_over_and_leaves_it_empty) {
     struct strbuf s = {0};
     char *text = strbuf_take(&s);
