@@ -46,13 +46,8 @@ static int list_here(const struct job_place *place, struct registry_entry **ret,
     return 0;
 }
 
-/* What Slurm's head knows of the run id is its beginning. */
 static bool is_wanted(const struct job_place *place, const struct registry_entry *e) {
-    size_t len = strlen(e->run_id);
-    if (place->run_id == NULL || strcmp(place->run_id, e->run_id) == 0)
-        return true;
-    return e->head_nodes > 0 && strncmp(place->run_id, e->run_id, len) == 0 &&
-           place->run_id[len] == '.';
+    return place->run_id == NULL || registry_is_of_run(e, place->run_id);
 }
 
 /* Files that a container left behind must not be listed together with a job that is known to

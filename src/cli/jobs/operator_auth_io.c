@@ -8,6 +8,7 @@
 #include "io/net/listen.h"
 #include "io/peer/peer_gate.h"
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
+#include "rendezvous/operate/registry_io.h"
 
 #define DIR_NS (5 * NS_PER_S)
 
@@ -36,8 +37,10 @@ static int load(const struct operator_auth_config *config, struct keyring *keys,
         return 0;
     if (r == 0)
         r = keyring_load_given(keys, config->key_file, err);
-    if (r == 0 && !keyring_is_given(keys))
+    if (r == 0 && !keyring_is_given(keys)) {
         r = keyring_load_home(keys, KEYRING_HOME_NS, err);
+        registry_load_keys(NULL, keys); /* last: they may be too many */
+    }
     return r;
 }
 

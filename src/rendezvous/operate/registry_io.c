@@ -20,6 +20,7 @@
 #include "io/sweep.h"
 
 #define FILE_PREFIX "agent-"
+#define KEY_PREFIX "key-" /* and the same pid */
 #define UNFINISHED_PREFIX ".new-"
 #define UNFINISHED_AGE_S 3600
 #define FILE_BYTES_MAX 4096
@@ -239,10 +240,33 @@ int registry_add_head(const char *run_id, uint32_t n_nodes, const char *ask,
     return add(run_id, &entry, ret, err);
 }
 
+static void key_path(const struct registry_own *own, char out[REGISTRY_PATH_MAX]) {
+    const char *slash = strrchr(own->path, '/');
+    (void)snprintf(out, REGISTRY_PATH_MAX, "%.*s/" KEY_PREFIX "%d", (int)(slash - own->path),
+                   own->path, (int)getpid());
+}
+
+int registry_add_key(struct registry_own *own, const uint8_t secret[AUTH_SECRET_BYTES],
+                     struct err *err) {
+    char path[REGISTRY_PATH_MAX];
+    if (own->path[0] == '\0')
+        return 0;
+    key_path(own, path);
+    int r = keyring_write_file(path, secret, true, err);
+    own->has_key = r == 0;
+    return r;
+}
+
+/* What stays, the next registry_list() or registry_sweep() removes. */
 void registry_remove(struct registry_own *own) {
+    char path[REGISTRY_PATH_MAX];
     if (own->path[0] == '\0')
         return;
-    (void)unlink(own->path); /* if it stays, the next registry_list() removes it */
+    if (own->has_key) {
+        key_path(own, path);
+        (void)unlink(path);
+    }
+    (void)unlink(own->path);
     if (own->lock >= 0)
         (void)close(own->lock);
     *own = (struct registry_own){.path = "", .lock = -1};
@@ -313,6 +337,14 @@ static void keep(struct entries *e, const struct registry_entry *entry) {
     e->list[e->n++] = *entry;
 }
 
+/* An entry, and its key. */
+static void remove_both(int dir, const char *name) {
+    char key[64];
+    (void)snprintf(key, sizeof key, KEY_PREFIX "%.32s", name + strlen(FILE_PREFIX));
+    (void)unlinkat(dir, key, 0);
+    (void)unlinkat(dir, name, 0);
+}
+
 /* Takes ownership of fd. */
 static int list_dir(int fd, const char *dir_name, const struct pid_space *here, struct entries *out,
                     struct err *err) {
@@ -338,7 +370,7 @@ static int list_dir(int fd, const char *dir_name, const struct pid_space *here, 
         if (verdict != GONE)
             keep(out, &entry);
         else if (out->uid == geteuid())
-            (void)unlinkat(dirfd(dir), d->d_name, 0);
+            remove_both(dirfd(dir), d->d_name);
     }
     (void)closedir(dir);
     return 0;
@@ -423,7 +455,72 @@ int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *er
     return list(true, ret, ret_n, err);
 }
 
+/* ---- keys ---- */
+
+bool registry_is_of_run(const struct registry_entry *e, const char *run_id) {
+    size_t len = strlen(e->run_id);
+    return strcmp(run_id, e->run_id) == 0 ||
+           (e->head_nodes > 0 && strncmp(run_id, e->run_id, len) == 0 && run_id[len] == '.');
+}
+
+/* The process that has left this key; -ENOENT: it is gone. */
+static int owner_of_key(int dir, const char *name, const struct pid_space *here,
+                        struct registry_entry *ret) {
+    char owner[64];
+    enum verdict verdict = GONE;
+    (void)snprintf(owner, sizeof owner, FILE_PREFIX "%.32s", name + strlen(KEY_PREFIX));
+    int r = read_entry(dir, owner, here, ret, &verdict);
+    return r == 0 && verdict != GONE ? 0 : -ENOENT;
+}
+
+static bool is_key(const char *name) {
+    uint32_t pid;
+    return strncmp(name, KEY_PREFIX, strlen(KEY_PREFIX)) == 0 &&
+           parse_u32(name + strlen(KEY_PREFIX), &pid) == 0;
+}
+
+/* Takes ownership of fd. */
+static void load_keys_of(int fd, const char *dir_name, const char *run_id,
+                         const struct pid_space *here, struct keyring *to) {
+    DIR *dir = fdopendir(fd);
+    uint32_t looked_at = 0;
+    if (dir == NULL)
+        (void)close(fd);
+    for (struct dirent *d;
+         dir != NULL && looked_at < REGISTRY_ENTRIES_MAX && (d = readdir(dir)) != NULL;) {
+        struct registry_entry entry;
+        char path[REGISTRY_PATH_MAX];
+        if (!is_key(d->d_name))
+            continue;
+        looked_at++;
+        if (owner_of_key(dirfd(dir), d->d_name, here, &entry) < 0 ||
+            (run_id != NULL && !registry_is_of_run(&entry, run_id)))
+            continue;
+        (void)snprintf(path, sizeof path, "%.440s/%.64s", dir_name, d->d_name);
+        (void)!keyring_load_file(to, path, AUTH_FROM_RUN_DIR, NULL);
+    }
+    if (dir != NULL)
+        (void)closedir(dir);
+}
+
+void registry_load_keys(const char *run_id, struct keyring *to) {
+    char names[DIRS_MAX][REGISTRY_PATH_MAX];
+    size_t n = dir_names(names);
+    struct pid_space here = this_space();
+    for (size_t i = 0; i < n; i++) {
+        int fd;
+        if (open_dir(names[i], false, &fd, NULL) == 0)
+            load_keys_of(fd, names[i], run_id, &here, to);
+    }
+}
+
 /* ---- sweeping ---- */
+
+static void sweep_key(int dir, const char *name, const struct pid_space *here) {
+    struct registry_entry entry;
+    if (is_key(name) && owner_of_key(dir, name, here, &entry) < 0)
+        (void)unlinkat(dir, name, 0);
+}
 
 static void sweep_entry(int dir, const char *name, const struct pid_space *here) {
     struct registry_entry entry;
@@ -442,6 +539,8 @@ static void sweep_unfinished(int dir, const char *name) {
 static bool sweep_one(int dir, const char *name, void *here) {
     if (strncmp(name, FILE_PREFIX, strlen(FILE_PREFIX)) == 0)
         sweep_entry(dir, name, here);
+    else if (strncmp(name, KEY_PREFIX, strlen(KEY_PREFIX)) == 0)
+        sweep_key(dir, name, here);
     else if (strncmp(name, UNFINISHED_PREFIX, strlen(UNFINISHED_PREFIX)) == 0)
         sweep_unfinished(dir, name);
     else

@@ -17,6 +17,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "rendezvous/auth/keyring_io.h"
 #include "rendezvous/protocol/messages.h"
 
 #define REGISTRY_PATH_MAX 512
@@ -25,6 +26,7 @@
 
 struct registry_own {
     char path[REGISTRY_PATH_MAX]; /* of this process's file; "": it has none */
+    bool has_key;                 /* a file of its own, beside that */
     /* the file's descriptor, locked while this process lives; -1: none */
     int lock;
 };
@@ -39,7 +41,12 @@ _must_use_ int registry_add(const char *run_id, const char *addr, uint16_t port,
  * runs muster on one of them: "ssh node1 /usr/bin/muster". */
 _must_use_ int registry_add_head(const char *run_id, uint32_t n_nodes, const char *ask,
                                  struct registry_own *ret, struct err *err);
-/* It is fine if `own` was not added, or is removed already. */
+/* Leaves the key of the job beside the entry, for this user's operators on this machine: the
+ * directory is this user's alone, and the file has mode 0600. Only for keys that end with the job
+ * (AUTH_FROM_HEAD). Does nothing if `own` was not added. */
+_must_use_ int registry_add_key(struct registry_own *own, const uint8_t secret[AUTH_SECRET_BYTES],
+                                struct err *err);
+/* Removes the key, too. It is fine if `own` was not added, or is removed already. */
 void registry_remove(struct registry_own *own);
 
 struct registry_entry {
@@ -63,6 +70,13 @@ _must_use_ int registry_list(struct registry_entry **ret, size_t *ret_n, struct 
 /* The same with heads, and for root also what other users run, in the directories that they choose
  * if MUSTER_RUN_DIR is not set; none of their files is removed. */
 _must_use_ int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *err);
+
+/* Adds the keys that agents and heads of this user have left here: those of a run; NULL: of all. Of
+ * too many, some (AUTH_KEYS_MAX). A file that can't be used counts as none. */
+void registry_load_keys(const char *run_id, struct keyring *to);
+/* Whether an entry is of this run: what a head knows of the run id may be its beginning, up to a
+ * dot. */
+bool registry_is_of_run(const struct registry_entry *e, const char *run_id);
 
 /* Removes files of processes that are gone, and unfinished files. Stops at until_ns
  * (CLOCK_MONOTONIC). */

@@ -122,6 +122,63 @@ Test(registry_io, a_head_is_listed_only_with_all, .init = begin, .fini = finish)
     cr_assert_eq(count_files(), 0);
 }
 
+static const uint8_t secret[AUTH_SECRET_BYTES] = {1, 2, [31] = 0xa5};
+
+/* How many keys of this run are here, and are the one above. */
+static uint32_t keys_of(const char *run_id) {
+    _cleanup_(keyring_freep) struct keyring *ring = NULL;
+    cr_assert_eq(keyring_new(&ring, &err), 0, "%s", err.text);
+    registry_load_keys(run_id, ring);
+    for (uint32_t i = 0; i < keyring_n(ring); i++) {
+        cr_assert_arr_eq(keyring_at(ring, i)->secret, secret, sizeof secret);
+        cr_assert_eq(keyring_at(ring, i)->source, AUTH_FROM_RUN_DIR);
+    }
+    return keyring_n(ring);
+}
+
+Test(registry_io, a_key_is_there_as_long_as_its_job, .init = begin, .fini = finish) {
+    struct registry_own own;
+    struct stat st;
+    cr_assert_eq(registry_add_head("emu.28", 4, "srun muster", &own, &err), 0, "%s", err.text);
+    cr_assert_eq(registry_add_key(&own, secret, &err), 0, "%s", err.text);
+    _cleanup_(freep) char *path = xasprintf("%s/key-%d", run_dir, (int)getpid());
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(st.st_mode & 07777, 0600);
+    cr_assert_eq(keys_of(NULL), 1);
+    cr_assert_eq(keys_of("emu.28"), 1);
+    cr_assert_eq(keys_of("emu.28.0"), 1, "of a step of it");
+    cr_assert_eq(keys_of("emu.280"), 0);
+    cr_assert_eq(keys_of("emu"), 0);
+    look();
+    registry_sweep(TIME_NEVER);
+    cr_assert_eq(count_files(), 2);
+    registry_remove(&own);
+    cr_assert_eq(count_files(), 0);
+    cr_assert_eq(registry_add_key(&own, secret, &err), 0, "nothing is there to add it to");
+    cr_assert_eq(keys_of(NULL), 0);
+}
+
+Test(registry_io, keys_of_processes_that_are_gone_are_removed, .init = begin, .fini = finish) {
+    for (int sweeps = 0; sweeps < 2; sweeps++) {
+        pid_t pid = add_in_child("r", 1);
+        _cleanup_(freep) char *path = xasprintf("%s/key-%d", run_dir, (int)pid);
+        cr_assert_eq(keyring_write_file(path, secret, false, &err), 0, "%s", err.text);
+        cr_assert_eq(keys_of("r"), 1);
+        end_child(pid);
+        cr_assert_eq(keys_of("r"), 0);
+        if (sweeps)
+            registry_sweep(TIME_NEVER);
+        else
+            look();
+        cr_assert_eq(count_files(), 0);
+    }
+    _cleanup_(freep) char *alone = xasprintf("%s/key-1", run_dir);
+    cr_assert_eq(keyring_write_file(alone, secret, false, &err), 0, "%s", err.text);
+    cr_assert_eq(keys_of(NULL), 0, "of nobody");
+    registry_sweep(TIME_NEVER);
+    cr_assert_eq(count_files(), 0);
+}
+
 Test(registry_io, the_directory_is_for_its_user_alone, .init = begin, .fini = finish) {
     mode_t before = umask(0);
     struct registry_own own = add("r", 1);
