@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from eavesdrop import shown
 from harness import alive, children, deadline, kill
 from slurm import pause, slurm_or_skip
 from test_slurm import QUICK, RUN, SHOW, settled
@@ -263,6 +264,57 @@ def test_a_stranger_at_the_port_changes_nothing(here):
     assert "status 0" in here.completes(number)
 
 
+def test_the_jobs_key_is_not_shown(here):
+    """Of all processes only srun has it, in its environment."""
+    number = in_batch(here, 2, "-r3", "--log-dir=logs", "--event-log=events.json", "-vv")
+    here.workers(2)
+    head, srun = head_of(here)
+    key = variable(srun, "MUSTER_HEAD_KEY").removeprefix("muster-key-1:")
+    assert len(key) == 64
+    pids = [pid for n in range(2) for pid in here.slurm.nodes[n].processes()]
+    assert head in pids and srun in pids and len(pids) > 10
+    assert {where.split()[0:3:2] == ["environ", "srun"] for where in shown(key, pids)} == {True}
+    assert key not in here.completes(number)
+    written = [path for path in here.job.tmp.rglob("*") if path.is_file()]
+    assert len(written) > 4 and not [path for path in written if key.encode() in path.read_bytes()]
+
+
+def test_with_auth_none_there_is_no_key(here):
+    number = in_batch(here, 2, "--auth=none")
+    here.workers(2)
+    assert variable(head_of(here)[1], "MUSTER_HEAD_KEY") == "none"
+    assert "status 0" in here.completes(number)
+
+
+def test_a_key_that_does_not_arrive(here):
+    """A job that should have a key does not begin without it."""
+    (here.job.tmp / "srun").write_text(f"#!/bin/sh\nunset MUSTER_HEAD_KEY\nexec {shutil.which('srun')} \"$@\"\n")
+    (here.job.tmp / "srun").chmod(0o755)
+    number = here.batch(f"PATH={here.job.tmp}:$PATH {here.shell()}\necho status $?", "-N2", "--ntasks-per-node=1")
+    here.slurm.end(number)
+    said = here.output(number)
+    assert "status 2" in said and "MUSTER_HEAD_KEY has not arrived here" in said, said
+
+
+@pytest.mark.parametrize("way", ["MUSTER_KEY", "MUSTER_KEY_FILE", "--key-file"])
+def test_the_users_own_key_is_passed_on(here, way):
+    """Nodes need no file, and have no other key."""
+    key = "muster-key-1:" + "07" * 32
+    path = here.job.tmp / "key"
+    path.write_text(key + "\n")
+    path.chmod(0o600)
+    value = key if way == "MUSTER_KEY" else path
+    run = here.shell(f"{way}={value}") if way[0] == "-" else f"{way}={value} {here.shell()}"
+    number = here.batch(f"{run}\necho status $?", "-N2", "--ntasks-per-node=1")
+    here.workers(2)
+    head, srun = head_of(here)
+    path.unlink()
+    assert variable(srun, "MUSTER_HEAD_KEY") == key
+    assert variable(srun, "MUSTER_KEY") is None and variable(srun, "MUSTER_KEY_FILE") is None
+    assert not variable(head, "MUSTER_KEY")
+    assert "status 0" in here.completes(number)
+
+
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_the_head_ends_the_job_in_order(either, signo):
     number = in_batch(either, 2, worker=None)
@@ -478,7 +530,7 @@ def test_an_environment_that_no_node_has(here):
     (here.job.tmp / "train.py").write_text("")
     done = here.slurm.run("srun", "-N2", "env", "-u", "PYTHON_EXEC", "VIRTUAL_ENV=/no/such/venv", *RUN, here.job.tmp / "train.py",
                           env=here.job.env("a", here.env()))
-    told = sorted(line for line in done.stderr.splitlines() if "warning" in line)
+    told = sorted(line for line in done.stderr.splitlines() if "warning" in line and "this job is open" not in line)
     assert [re.sub(r": /\S+ runs", ": PYTHON runs", line) for line in told] == [
         f"muster: warning: {host}: there is no /no/such/venv/bin/python here, as where the job was started: PYTHON runs the workers"
         for host in here.on(1, 1)], done

@@ -6,11 +6,13 @@ import re
 import shlex
 import shutil
 import signal
+import stat
 import time
 
 import pytest
 
 import harness
+from eavesdrop import shown
 from harness import TORCH_PYTHON, children, deadline
 from slurm import pause
 from sshd import sshd_or_skip, title_of
@@ -289,6 +291,33 @@ def test_secrets_are_not_shown(here):
     for pid in relays:
         assert secret.encode() not in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
     here.ends_well(agent)
+
+
+def keys_left(here):
+    """The files with the job's key, on the login host and on each of the others."""
+    found = []
+    for host in (here.cluster.head, *here.cluster.nodes):
+        folder = pathlib.Path(f"/proc/{host.pid}/root{RUN_DIR}")
+        found += [path for path in folder.glob("key-*") if stat.S_IMODE(path.stat().st_mode) == 0o600]
+    return found
+
+
+def test_the_jobs_key_is_not_shown(here):
+    """It is made for the job, sent over ssh's standard input, and in no process's words or environment. Files with it, for
+    operators, are this user's alone, and end with the job."""
+    before = keys_left(here)
+    agent = here.start("node1,node2", "-r3", "--log-dir=logs", "-vv")
+    here.workers(2)
+    files = [path for path in keys_left(here) if path not in before]
+    texts = {path.read_text().strip() for path in files}
+    assert len(files) == 3 and len(texts) == 1, (files, texts)
+    key = texts.pop().removeprefix("muster-key-1:")
+    pids = [pid for n in range(2) for pid in here.cluster.started(n)] + here.cluster.head.processes()
+    assert len(pids) > 10 and not shown(key, pids)
+    out, err = here.ends_well(agent)
+    assert key not in out + err and not [path for path in keys_left(here) if path not in before]
+    written = [path for path in here.job.tmp.rglob("*") if path.is_file()]
+    assert len(written) > 4 and not [path for path in written if key.encode() in path.read_bytes()]
 
 
 @pytest.mark.parametrize("shell", ["bash", "dash", "zsh", "csh", "tcsh", "fish"])

@@ -12,11 +12,13 @@ import time
 
 import pytest
 
+from eavesdrop import shown
 from harness import Changing, Heard, alive, children, deadline, free_port, kill, muster, processes_with
 from hosts import state
 
 BEGIN = b"\nMUSTER-SSH 1\n"
 GRACE = 3
+KEY = "muster-key-1:" + "6b" * 32
 
 
 class Node(Changing):
@@ -85,8 +87,9 @@ class Node(Changing):
         body = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_bytes(struct.pack("<I", 1 + len(body)) + kind.encode() + body)
 
-    def boot(self, *words, env=(), cwd=None, grace=GRACE, piece=1 << 16):
+    def boot(self, *words, env=(), key=KEY, cwd=None, grace=GRACE, piece=1 << 16):
         texts = ["c" + str(cwd or self.job.tmp), f"g{int(grace * 1e9)}"]
+        env = [*env, *([f"MUSTER_HEAD_KEY={key}"] if key else [])]
         texts += ["a" + str(w) for w in words] + ["e" + e for e in env]
         data = b"".join(t.encode() + b"\0" for t in texts)
         while len(data) > piece:
@@ -349,7 +352,7 @@ def test_a_head_that_stops_reading_and_goes_ends_the_job(start, job):
 
 def test_a_boot_in_small_pieces_and_torn_frames(start, job):
     node = start()
-    data = b"c" + str(job.tmp).encode() + b"\0a--no-python\0aecho\0awhole\0"
+    data = b"c" + str(job.tmp).encode() + b"\0eMUSTER_HEAD_KEY=" + KEY.encode() + b"\0a--no-python\0aecho\0awhole\0"
     pieces = b"".join(struct.pack("<I", 2) + b"b" + data[i:i + 1] for i in range(len(data) - 1))
     pieces += struct.pack("<I", 2) + b"B" + data[-1:]
     for i in range(0, len(pieces), 3):
@@ -402,11 +405,25 @@ def test_nothing_secret_is_on_the_relays_command_line_or_in_its_environment(star
     node = start()
     node.shell(ORDERLY, env=["MUSTER_TEST_SECRET=s3cr3t"])
     node.wait_text("ready")
-    for name in "cmdline", "environ":
-        with open(f"/proc/{node.pid}/{name}", "rb") as f:
-            assert b"s3cr3t" not in f.read() and b"MUSTER_HEAD" not in f.read()
+    assert not shown("s3cr3t", [node.pid]) and not shown("MUSTER_HEAD", [node.pid])
+    pids = [node.pid, *below(node.pid)]
+    assert len(pids) >= 4 and not shown(KEY.partition(":")[2], pids)
     node.close_to()
     job.all_gone(20)
+
+
+def below(pid):
+    for child in children(pid):
+        yield child
+        yield from below(child)
+
+
+@pytest.mark.parametrize("key,status,said", [
+    (None, 2, "MUSTER_HEAD_KEY has not arrived here"), ("muster-key-1:07", 2, "MUSTER_HEAD_KEY"), ("none", 0, "")])
+def test_a_key_that_does_not_arrive(start, job, key, status, said):
+    node = start()
+    node.shell("true", key=key)
+    assert node.wait() == status and said in node.text("e"), node.text("e")
 
 
 def test_an_end_before_boot(start, job):

@@ -6,6 +6,7 @@
 #include "base/text/strbuf.h"
 #include "cli/commands/check_io.h"
 #include "cli/help/help.h"
+#include "cli/jobs/run_keys_io.h"
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
 #include "cli/options/options_table.h"
@@ -114,6 +115,13 @@ static bool has_place(const struct option_value *v) {
            env_get(environ, "PET_MASTER_ADDR") != NULL;
 }
 
+static int start_job(const struct job_spec *spec, struct run_keys *keys) {
+    struct err err = {0};
+    if (run_keys_load(keys, spec, &err) < 0)
+        return usage_error("check", "%s", err.text);
+    return job_start(spec, environ, keys->ring);
+}
+
 /* Reads the options as the command line of a job that starts nothing, so that they mean the same as
  * in a job. */
 static int check_job(const struct option_value *v) {
@@ -129,6 +137,8 @@ static int check_job(const struct option_value *v) {
     words[n++] = xstrdup("true");
     words[n] = NULL;
     struct job_spec spec = {0};
+    struct run_keys keys;
+    run_keys_take(&keys);
     int status = run_line_read(n, words, &spec);
     if (status < 0 && spec.rdzv.max_nodes < 2) {
         status = check_alone(v);
@@ -141,8 +151,9 @@ static int check_job(const struct option_value *v) {
         spec.check_only = true;
         spec.check_json = v[CHECK_JSON].times > 0;
         spec.check_disk = disk_of(v); /* no log_dir: nothing is written */
-        status = job_start(&spec, environ);
+        status = start_job(&spec, &keys);
     }
+    run_keys_fini(&keys);
     job_spec_fini(&spec);
     while (n > 0)
         free(words[--n]);

@@ -3,6 +3,7 @@
 
 #include "base/text/log.h"
 #include "cli/commands/dry_run_io.h"
+#include "cli/jobs/run_keys_io.h"
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
 #include "launcher/agent/start_io.h"
@@ -22,7 +23,7 @@ static void restore_environment(void) {
 }
 
 /* The agent of this node. Other tasks of Slurm hold until it has ended, if there are any. */
-static int be_agent(const struct job_spec *spec, const char *hold) {
+static int be_agent(const struct job_spec *spec, const struct keyring *keys, const char *hold) {
     struct err err = {0};
     int fd = -1;
     if (hold != NULL && hold_claim(hold, &fd, &err) < 0) {
@@ -30,55 +31,65 @@ static int be_agent(const struct job_spec *spec, const char *hold) {
         return EXIT_FAILURE;
     }
     restore_environment();
-    int status = job_start(spec, environ);
+    int status = job_start(spec, environ, keys);
     hold_tell(fd, status);
     return status;
 }
 
-static int start_over_ssh(const struct job_spec *spec, char **args, const char *python) {
+static int start_over_ssh(const struct job_spec *spec, const struct keyring *keys, char **args,
+                          const char *python) {
     return ssh_head_run(&(struct ssh_head_config){.spec = spec,
                                                   .args = args,
                                                   .envp = environ,
+                                                  .keys = keys,
                                                   .argv0 = program_invocation_name,
                                                   .version = MUSTER_VERSION,
                                                   .python = python});
 }
 
-static int start_on_nodes(const struct job_spec *spec, char **args) {
+static int start_on_nodes(const struct job_spec *spec, const struct keyring *keys, char **args) {
     _cleanup_(freep) char *python = NULL;
     if (spec->entry != JOB_ENTRY_PROGRAM &&
         python_find(program_invocation_name, environ, &python, NULL) < 0)
         python = NULL; /* only the nodes need one */
     if (spec->hosts.list.n > 0)
-        return start_over_ssh(spec, args, python);
+        return start_over_ssh(spec, keys, args, python);
     return head_run(&(struct head_run_config){.spec = spec,
                                               .place = &spec->slurm,
                                               .nodes = spec->start_nodes,
                                               .args = args,
                                               .envp = environ,
+                                              .keys = keys,
                                               .argv0 = program_invocation_name,
                                               .python = python});
 }
 
-static int start(const struct job_spec *spec, char **argv) {
+static int start(const struct job_spec *spec, const struct keyring *keys, char **argv) {
     char hold[HOLD_NAME_MAX];
     const struct slurm_place *place = &spec->slurm;
     if (spec->hosts.list.n > 0 || spec->start_nodes > 0)
-        return start_on_nodes(spec, argv + 1);
+        return start_on_nodes(spec, keys, argv + 1);
     if (!spec->one_agent || place->node_tasks == 1)
-        return be_agent(spec, NULL);
+        return be_agent(spec, keys, NULL);
     hold_name(place->run_id, place->node_id, hold);
     return place->local_id == 0
-               ? be_agent(spec, hold)
+               ? be_agent(spec, keys, hold)
                : hold_wait(hold, place->node_tasks - 1, place->local_id, HOLD_START_NS);
 }
 
 int cmd_run(int argc, char **argv) {
     struct job_spec spec = {0};
+    struct run_keys keys;
+    struct err err = {0};
+    run_keys_take(&keys);
     int status = run_line_read(argc, argv, &spec);
-    if (status >= 0)
-        return status;
-    status = spec.dry_run ? dry_run(&spec, argv + 1, environ) : start(&spec, argv);
+    if (status < 0 && spec.dry_run)
+        status = dry_run(&spec, argv + 1, environ);
+    else if (status < 0 && run_keys_load(&keys, &spec, &err) < 0)
+        status = usage_error("run", "%s", err.text);
+    else if (status < 0)
+        status = start(&spec, keys.ring, argv);
+    run_keys_fini(&keys);
     job_spec_fini(&spec);
     return status;
 }

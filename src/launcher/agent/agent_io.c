@@ -377,6 +377,9 @@ static int set_up_listener(struct agent *a) {
     addr_host_text(&a->own_listener, host);
     if (registry_add(spec->run_id, host, a->node_port, &a->registry, &err) < 0)
         log_debug("%s", err.text); /* then 'muster status' needs the address */
+    const uint8_t *secret = agent_head_secret(a);
+    if (secret != NULL && registry_add_key(&a->registry, secret, &err) < 0)
+        log_debug("%s", err.text);
     return 0;
 }
 

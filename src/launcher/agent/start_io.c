@@ -115,9 +115,9 @@ static void compare_python(const struct job_spec *spec, const char *python, char
             python);
 }
 
-int job_start(const struct job_spec *spec, char *const *envp) {
+int job_start(const struct job_spec *spec, char *const *envp, const struct keyring *given) {
     struct err err = {0};
-    struct agent_config agent = {.spec = spec, .envp = envp, .node_fd = -1};
+    struct agent_config agent = {.spec = spec, .envp = envp, .given = given, .node_fd = -1};
     _cleanup_(freep) char *python = NULL;
     struct guardian_link link = GUARDIAN_LINK_INIT;
     int r = 0;

@@ -3,7 +3,9 @@
 #pragma once
 
 #include "launcher/job/job.h"
+#include "rendezvous/auth/keyring_io.h"
 
-/* envp: what the workers inherit; borrowed, as the job is. Returns only in the agent. The result is
- * the exit status for the process (128+n after a signal); failures have been reported. */
-int job_start(const struct job_spec *spec, char *const *envp);
+/* envp: what the workers inherit; given: keys, NULL: none; both borrowed, as the job is. Returns
+ * only in the agent. The result is the exit status for the process (128+n after a signal); failures
+ * have been reported. */
+int job_start(const struct job_spec *spec, char *const *envp, const struct keyring *given);

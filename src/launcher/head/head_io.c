@@ -21,6 +21,7 @@
 #include "launcher/ends/requeue_io.h"
 #include "launcher/ends/slurm_ask_io.h"
 #include "launcher/ends/slurm_words.h"
+#include "launcher/head/head_key_io.h"
 #include "launcher/head/head_program_io.h"
 #include "launcher/head/head_signals_io.h"
 #include "launcher/head/lone_srun_io.h"
@@ -57,6 +58,7 @@ struct run {
     struct child_watch *srun;    /* NULL: it has ended */
     struct child_watch *scancel; /* NULL: it was not started, or has ended */
     struct lone_srun lone;       /* while no agent that leads is connected */
+    struct head_key *key;        /* NULL: the job has none */
     char token[HEAD_TOKEN_CHARS + 1];
     char step[HEAD_STEP_MAX]; /* "": not known yet */
     struct list strangers, links;
@@ -449,9 +451,11 @@ static int start_step(struct run *h, struct err *err) {
         .python = config->python,
     };
     starter_env(&starter, &env);
+    head_key_to_env(h->key, &env);
     char **argv = starter_argv(&starter);
     r = spawn(h, argv, &env, err);
     starter_argv_free(argv);
+    envlist_forget(&env, STARTER_KEY_ENV);
     if (r == 0)
         watch_alone(h);
     return r;
@@ -508,6 +512,9 @@ static void tell_machine(struct run *h) {
     if (registry_add_head(spec->run_id_given ? spec->run_id : run_id, h->config->nodes, ask,
                           &h->registry, &err) < 0)
         log_debug("%s", err.text);
+    const uint8_t *secret = head_key_secret(h->key);
+    if (secret != NULL && registry_add_key(&h->registry, secret, &err) < 0)
+        log_debug("%s", err.text);
 }
 
 static int set_up(struct run *h, struct err *err) {
@@ -521,6 +528,8 @@ static int set_up(struct run *h, struct err *err) {
         r = loop_timer_new(h->loop, on_greeting_timer, h, &h->greeting);
     if (r == 0)
         r = head_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
+    if (r == 0)
+        r = head_key_new(h->config->spec, h->config->keys, &h->key, err);
     if (r == 0)
         r = listen_anywhere(h, err);
     if (r == 0)
@@ -540,6 +549,7 @@ static void tear_down(struct run *h) {
     if (h->listener != NULL)
         listener_free(h->listener);
     peer_gate_free(h->gate);
+    head_key_free(h->key);
     head_signals_free(h->signals);
     lone_srun_watch_end(&h->lone);
     requeue_free(h->requeue);

@@ -15,6 +15,7 @@
 #include "launcher/head/head.h"
 #include "launcher/job/job.h"
 #include "launcher/slurm/place.h"
+#include "rendezvous/auth/keyring_io.h"
 
 #define HEAD_GREETING_NS (5 * NS_PER_S)
 #define HEAD_STRANGERS_MAX 16
@@ -26,6 +27,7 @@ struct head_run_config { /* all borrowed */
     uint32_t nodes;
     char *const *args; /* what the user wrote behind "run", NULL-terminated */
     char *const *envp;
+    const struct keyring *keys; /* that the user has given */
     const char *argv0;  /* how this program was called: the nodes call it by the same path */
     const char *python; /* which would run the workers here; NULL: none, or none is needed */
 };

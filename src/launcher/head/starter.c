@@ -192,6 +192,7 @@ void starter_env(const struct starter_config *config, struct envlist *ret) {
     envlist_copy(ret, config->envp);
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         envlist_unset(ret, names[i]);
+    envlist_unset_prefix(ret, "MUSTER_KEY");
     envlist_unset_prefix(ret, "SLURM_STEP");
     envlist_unset_prefix(ret, "SLURM_CPU_BIND");
     envlist_unset_prefix(ret, "SLURM_MEM_BIND");

@@ -16,6 +16,10 @@
  * workers' (worker_env.h: all MUSTER_*). */
 #define STARTER_HEAD_ENV "MUSTER_HEAD"        /* "10.0.0.1,fd77::1:4711": addresses, port */
 #define STARTER_TOKEN_ENV "MUSTER_HEAD_TOKEN" /* HEAD_TOKEN_CHARS hexadecimal digits */
+/* The key of the job (head_key_io.h): as auth_key.h writes it, or STARTER_NO_KEY. muster takes it
+ * out of its own environment, too, when it begins. */
+#define STARTER_KEY_ENV "MUSTER_HEAD_KEY"
+#define STARTER_NO_KEY "none"
 /* Over ssh: "1" on the node where the others meet, "0" on these. What --rdzv-conf says of is_host
  * comes first. Two hosts may have one address (names of one machine, NAT), so addresses don't tell.
  */
@@ -58,6 +62,7 @@ _must_use_ char **starter_argv(const struct starter_config *config);
 void starter_argv_free(char **argv);
 
 /* srun's environment: this one, without what srun would take for options of the step (srun(1),
- * INPUT ENVIRONMENT VARIABLES) and what says how the job's own tasks are laid out. *ret must be
- * empty; the caller owns it. */
+ * INPUT ENVIRONMENT VARIABLES), what says how the job's own tasks are laid out, and the user's own
+ * key, instead of which head_key_to_env() adds the job's. *ret must be empty; the caller owns it.
+ */
 void starter_env(const struct starter_config *config, struct envlist *ret);

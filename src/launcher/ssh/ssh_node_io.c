@@ -366,17 +366,11 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
         code = child_spawn(&spec, &child, err);
     if (code == 0)
         code = child_watch_new(r->reaper, &child, NULL, on_agent_exit, r, &r->agent);
+    envlist_forget(&env, STARTER_KEY_ENV);
     file_close(&spec.stdout_fd);
     file_close(&spec.stderr_fd);
     file_close(&null);
     return code;
-}
-
-/* The job's secrets were in it. */
-static void forget_boot(struct relay *r) {
-    if (r->boot.data != NULL)
-        explicit_bzero(r->boot.data, r->boot.cap);
-    strbuf_fini(&r->boot);
 }
 
 static int start(struct relay *r, const struct ssh_boot *boot, struct err *err) {
@@ -404,7 +398,8 @@ static void on_boot(struct relay *r, const struct ssh_message *m) {
     r->grace_ns = boot.grace_ns;
     if (code == 0)
         code = start(r, &boot, &err);
-    forget_boot(r);
+    strbuf_forget(&r->boot); /* the job's secrets were in it */
+    envlist_forget(&boot.env, STARTER_KEY_ENV);
     if (code < 0)
         fail(r, err.text[0] != '\0' ? err.text : strerror(-code));
 }
@@ -506,7 +501,7 @@ static void tear_down(struct relay *r) {
     child_reaper_free(r->reaper);
     if (r->loop != NULL)
         loop_free(r->loop);
-    forget_boot(r);
+    strbuf_forget(&r->boot);
 }
 
 int ssh_node_run(const struct ssh_node_config *config) {

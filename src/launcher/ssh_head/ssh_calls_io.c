@@ -4,6 +4,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "launcher/head/head_program_io.h"
+#include "launcher/head/starter.h"
 #include "launcher/ssh/ssh_args.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh_head/ssh_head_priv.h"
@@ -216,12 +217,15 @@ void ssh_calls_boot(struct ssh_head *h, uint32_t i) {
     envlist_copy(&boot.env, envlist_items(&h->env));
     ssh_args(h->config->spec, &(struct ssh_place){.host = i, .first = h->first, .addr = h->addr},
              h->config->args, &boot);
+    head_key_to_env(h->key, &boot.env);
     if (ssh_boot_add(&boot, &frames, &err) < 0) {
         show_gone(h, i, err.text);
         ssh_host_hang_up(h->members[i].host);
-        return;
+    } else {
+        ssh_host_send(h->members[i].host, &frames);
     }
-    ssh_host_send(h->members[i].host, &frames);
+    strbuf_forget(&frames);
+    envlist_forget(&boot.env, STARTER_KEY_ENV);
 }
 
 /* ---- the whole ---- */

@@ -220,6 +220,8 @@ static int prepare(struct ssh_head *h, struct err *err) {
     envlist_copy(&h->here, h->config->envp);
     ssh_env_leave_slurm(&h->here);
     r = ssh_env(hosts->export_names, h->config->envp, &h->env, err);
+    if (r == 0)
+        r = head_key_new(h->config->spec, h->config->keys, &h->key, err);
     if (h->config->python != NULL)
         envlist_set(&h->env, STARTER_PYTHON_ENV, h->config->python);
     return r;
@@ -257,6 +259,9 @@ static void tell_machine(struct ssh_head *h) {
     if (registry_add_head(spec->hosts.run_id != NULL ? spec->hosts.run_id : spec->run_id, h->crew.n,
                           ask, &h->registry, &err) < 0)
         log_debug("%s", err.text);
+    const uint8_t *secret = head_key_secret(h->key);
+    if (secret != NULL && registry_add_key(&h->registry, secret, &err) < 0)
+        log_debug("%s", err.text);
 }
 
 static int set_up(struct ssh_head *h, struct err *err) {
@@ -285,6 +290,7 @@ static void tear_down(struct ssh_head *h) {
     ssh_losses_free(h);
     ssh_output_free(h->output);
     registry_remove(&h->registry);
+    head_key_free(h->key);
     head_signals_free(h->signals);
     loop_signal_free(h->suspend);
     loop_timer_free(h->timer);

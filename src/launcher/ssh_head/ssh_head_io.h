@@ -31,9 +31,10 @@ struct ssh_head_config { /* all borrowed */
     const struct job_spec *spec;
     char *const *args; /* what the user wrote behind "run", NULL-terminated */
     char *const *envp;
-    const char *argv0;   /* how this program was called: hosts have it at the same path */
-    const char *version; /* of muster */
-    const char *python;  /* which would run the workers here; NULL: none, or none is needed */
+    const struct keyring *keys; /* that the user has given */
+    const char *argv0;          /* how this program was called: hosts have it at the same path */
+    const char *version;        /* of muster */
+    const char *python; /* which would run the workers here; NULL: none, or none is needed */
 };
 
 /* The exit status of muster run. */

@@ -4,6 +4,7 @@
 #include "io/loop.h"
 #include "io/process/reaper.h"
 #include "launcher/head/head.h"
+#include "launcher/head/head_key_io.h"
 #include "launcher/head/head_signals_io.h"
 #include "launcher/ssh_head/ssh_crew.h"
 #include "launcher/ssh_head/ssh_head_io.h"
@@ -27,6 +28,7 @@ struct ssh_head {
     struct loop_timer *timer;    /* of `head` */
     struct ssh_output *output;
     struct registry_own registry;
+    struct head_key *key;    /* NULL: the job has none */
     char *program, *command; /* muster's path, and what a host's shell is to run */
     char **words;            /* of --ssh */
     char *cwd;

@@ -150,6 +150,8 @@ Test(starter, what_describes_other_tasks_is_unset) {
                     (char *)(uintptr_t) "SLURM_STEPID=3",
                     (char *)(uintptr_t) "SLURM_EXPORT_ENV=NONE",
                     (char *)(uintptr_t) "SLURM_GPUS_PER_TASK=1",
+                    (char *)(uintptr_t) "MUSTER_KEY=the user's own",
+                    (char *)(uintptr_t) "MUSTER_KEY_FILE=/home/me/key",
                     NULL};
     char *args[] = {NULL};
     const struct slurm_place place = place_of(SLURM_PLACE_BATCH, 4);
@@ -158,7 +160,8 @@ Test(starter, what_describes_other_tasks_is_unset) {
     starter_env(&config, &env);
     static const char *const gone[] = {"SLURM_NTASKS",        "SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE",
                                        "SLURM_CPUS_PER_TASK", "SLURM_CPU_BIND_TYPE",   "SLURM_STEP_ID",
-                                       "SLURM_STEPID",        "SLURM_EXPORT_ENV",      "SLURM_GPUS_PER_TASK"};
+                                       "SLURM_STEPID",        "SLURM_EXPORT_ENV",      "SLURM_GPUS_PER_TASK",
+                                       "MUSTER_KEY",          "MUSTER_KEY_FILE"};
     for (size_t i = 0; i < ARRAY_SIZE(gone); i++)
         cr_assert_null(envlist_get(&env, gone[i]), "%s", gone[i]);
     cr_assert_str_eq(envlist_get(&env, "PATH"), "/bin");

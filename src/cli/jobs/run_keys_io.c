@@ -1,0 +1,74 @@
+#include "cli/jobs/run_keys_io.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/net/addr.h"
+#include "launcher/head/head_link_io.h"
+#include "launcher/head/starter.h"
+
+extern char **environ;
+
+#define KEY_ENV "MUSTER_KEY"
+
+/* A node may have a key in the environment of every login: the head's is the one that counts, and
+ * that one is wiped. */
+static int drop_key_of_login(struct err *err) {
+    _cleanup_(keyring_freep) struct keyring *other = NULL;
+    int r = keyring_new(&other, err);
+    if (r == 0 && keyring_take_env(other, KEY_ENV, AUTH_FROM_ENV, NULL) < 0)
+        return 0; /* it is no key, and it is removed */
+    return r;
+}
+
+void run_keys_take(struct run_keys *ret) {
+    const char *of_head = getenv(STARTER_KEY_ENV);
+    *ret = (struct run_keys){0};
+    ret->none_of_head = of_head != NULL && strcmp(of_head, STARTER_NO_KEY) == 0;
+    if (ret->none_of_head)
+        (void)unsetenv(STARTER_KEY_ENV);
+    ret->code = keyring_new(&ret->ring, &ret->err);
+    if (ret->code == 0)
+        ret->code = keyring_take_env(ret->ring, STARTER_KEY_ENV, AUTH_FROM_HEAD, &ret->err);
+    ret->of_head = ret->code == 0 && keyring_n(ret->ring) > 0;
+    if (ret->of_head)
+        ret->code = drop_key_of_login(&ret->err);
+    else if (ret->code == 0)
+        ret->code = keyring_take_env(ret->ring, KEY_ENV, AUTH_FROM_ENV, &ret->err);
+}
+
+/* Whether other machines take part. A head starts agents there, whatever this one would do. */
+static bool leaves_machine(const struct job_spec *spec) {
+    struct addr at;
+    if (spec->start_nodes > 0 || spec->backend == JOB_BACKEND_DIR ||
+        spec->backend == JOB_BACKEND_ETCD)
+        return true;
+    if (spec->endpoint_host == NULL || strcmp(spec->endpoint_host, "localhost") == 0)
+        return false;
+    return addr_from_literal(spec->endpoint_host, 0, &at) < 0 || !addr_is_loopback(&at);
+}
+
+int run_keys_load(struct run_keys *k, const struct job_spec *spec, struct err *err) {
+    if (spec->auth == AUTH_NONE) {
+        run_keys_fini(k);
+        return 0;
+    }
+    if (k->code < 0) {
+        *err = k->err;
+        return k->code;
+    }
+    if (!k->of_head && !k->none_of_head && head_link_is_given(environ))
+        return err_set(
+            err, -ENOKEY,
+            "the muster that started this one has a key for the job, and " STARTER_KEY_ENV
+            " has not arrived here: let what stands between (a wrapper of srun or ssh, a "
+            "prolog) pass all variables on");
+    return k->of_head || !leaves_machine(spec) ? 0
+                                               : keyring_load_given(k->ring, spec->key_file, err);
+}
+
+void run_keys_fini(struct run_keys *k) {
+    keyring_free(k->ring);
+    k->ring = NULL;
+}

@@ -1,0 +1,70 @@
+#include "launcher/head/head_key_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/log.h"
+#include "launcher/head/starter.h"
+
+struct head_key {
+    struct keyring *ring; /* with one key */
+};
+
+static const struct keyring_key *key_of(const struct head_key *k) { return keyring_at(k->ring, 0); }
+
+const uint8_t *head_key_secret(const struct head_key *k) {
+    return k != NULL ? key_of(k)->secret : NULL;
+}
+
+static int add_key(struct keyring *ring, const struct keyring *given, struct err *err) {
+    uint8_t secret[AUTH_SECRET_BYTES];
+    if (keyring_n(given) > 0) {
+        const struct keyring_key *first = keyring_at(given, 0);
+        return keyring_add(ring, first->secret, first->source, err);
+    }
+    int r = keyring_random(secret, err);
+    if (r == 0)
+        r = keyring_add(ring, secret, AUTH_FROM_HEAD, err);
+    explicit_bzero(secret, sizeof secret);
+    return r;
+}
+
+int head_key_new(const struct job_spec *spec, const struct keyring *keys, struct head_key **ret,
+                 struct err *err) {
+    *ret = NULL;
+    if (spec->auth == AUTH_NONE)
+        return 0;
+    struct head_key *k = xcalloc(1, sizeof *k);
+    int r = keyring_new(&k->ring, err);
+    if (r == 0)
+        r = add_key(k->ring, keys, err);
+    if (r == 0)
+        r = keyring_derive(k->ring, err);
+    if (r == 0) {
+        *ret = k;
+        return 0;
+    }
+    head_key_free(k);
+    if (r != -ELIBACC || spec->auth == AUTH_ON || keyring_n(keys) > 0)
+        return r;
+    log_warning("the job's nodes get no key from here: %s", err->text);
+    return 0;
+}
+
+void head_key_free(struct head_key *k) {
+    if (k == NULL)
+        return;
+    keyring_free(k->ring);
+    free(k);
+}
+
+void head_key_to_env(const struct head_key *k, struct envlist *env) {
+    char text[AUTH_KEY_TEXT_MAX];
+    if (k != NULL)
+        auth_key_to_text(key_of(k)->secret, text);
+    else
+        (void)snprintf(text, sizeof text, STARTER_NO_KEY);
+    envlist_set(env, STARTER_KEY_ENV, text);
+    explicit_bzero(text, sizeof text);
+}
