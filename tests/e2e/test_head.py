@@ -11,13 +11,13 @@ import time
 
 import pytest
 
-from eavesdrop import shown
+from eavesdrop import Wire, shown
 from harness import alive, children, deadline, kill
 from slurm import pause, slurm_or_skip
 from test_slurm import QUICK, RUN, SHOW, settled
 
-# Speaks to the head's port as a stranger: bytes that are nothing, a verdict without a greeting, a wrong token, and many
-# connections that say nothing.
+# Speaks to the head's port as a stranger: bytes that are nothing, a verdict without a greeting, a wrong token, the right one
+# without the key, and many connections that say nothing.
 STRANGER = r"""
 import json, socket, struct, sys
 addrs, _, port = sys.argv[1].rpartition(":")
@@ -28,10 +28,12 @@ def frame(**fields):
     return struct.pack("<I", len(text)) + text
 verdict = frame(kind="VERDICT", status=3, lost=0, text="")
 lead = frame(kind="LEAD", version=2, token="0" * 32, host="x", step="1.0")
-for said in b"GET / HTTP/1.1\r\n\r\n", verdict, lead + verdict, b"\xff\xff\xff\xff", frame(kind="STOP", signal=15):
+known = frame(kind="LEAD", version=2, token=sys.argv[2], host="x", step="1.0")
+for said in b"GET / HTTP/1.1\r\n\r\n", verdict, lead + verdict, known + verdict, b"\x16\x03\x01\x00\x02xx", \
+        b"\xff\xff\xff\xff", frame(kind="STOP", signal=15):
     s = connect()
     s.sendall(said)
-    assert s.recv(100) == b"", said
+    assert s.recv(100)[:1] in (b"", b"\x15"), said  # TLS says in an alert why
 silent = [connect() for _ in range(40)]
 assert silent[0].recv(1) == b""
 print("done")
@@ -258,8 +260,9 @@ def test_a_stranger_at_the_port_changes_nothing(here):
     number = in_batch(here, 2)
     here.workers(2)
     _, srun = head_of(here)
-    assert variable(srun, "MUSTER_HEAD_TOKEN") not in pathlib.Path(f"/proc/{srun}/cmdline").read_text()
-    said = here.slurm.run("python3", "-c", STRANGER, variable(srun, "MUSTER_HEAD"), on=1)
+    token = variable(srun, "MUSTER_HEAD_TOKEN")
+    assert token not in pathlib.Path(f"/proc/{srun}/cmdline").read_text()
+    said = here.slurm.run("python3", "-c", STRANGER, variable(srun, "MUSTER_HEAD"), token, on=1)
     assert said.stdout == "done\n"
     assert "status 0" in here.completes(number)
 
@@ -279,11 +282,28 @@ def test_the_jobs_key_is_not_shown(here):
     assert len(written) > 4 and not [path for path in written if key.encode() in path.read_bytes()]
 
 
+def test_what_head_and_agent_say_can_not_be_heard(here):
+    with Wire(here.slurm, 0) as wire:
+        number = in_batch(here, 2)
+        here.workers(2)
+        _, srun = head_of(here)
+        token, port = variable(srun, "MUSTER_HEAD_TOKEN"), int(variable(srun, "MUSTER_HEAD").rpartition(":")[2])
+        assert "status 0" in here.completes(number)
+    said = wire.said(port)
+    assert said[:2] == b"\x16\x03", said
+    assert token.encode() not in said and b"LEAD" not in said and b"VERDICT" not in said
+
+
 def test_with_auth_none_there_is_no_key(here):
-    number = in_batch(here, 2, "--auth=none")
-    here.workers(2)
-    assert variable(head_of(here)[1], "MUSTER_HEAD_KEY") == "none"
-    assert "status 0" in here.completes(number)
+    """And all is in clear: so is the link to the head, where there is one."""
+    with Wire(here.slurm, 0) as wire:
+        number = in_batch(here, 2, "--auth=none")
+        here.workers(2)
+        _, srun = head_of(here)
+        assert variable(srun, "MUSTER_HEAD_KEY") == "none"
+        port = int(variable(srun, "MUSTER_HEAD").rpartition(":")[2])
+        assert "status 0" in here.completes(number)
+    assert b"LEAD" in wire.said(port) and b"VERDICT" in wire.said(port)
 
 
 def test_a_key_that_does_not_arrive(here):

@@ -58,7 +58,8 @@ const uint8_t *agent_head_secret(const struct agent *a) {
 
 int agent_find_head(struct agent *a) {
     struct err err = {0};
-    int r = head_link_new(a->loop, a->config.envp, a->host, &ops, a, &a->head, &err);
+    int r = head_link_new(a->loop, a->config.envp, agent_head_secret(a), a->host, &ops, a, &a->head,
+                          &err);
     if (r < 0 && err.text[0] != '\0') {
         log_error("%s", err.text);
         a->failed_early = a->wrong_usage = true;

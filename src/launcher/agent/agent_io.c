@@ -508,7 +508,7 @@ static int set_up(struct agent *a) {
     return 0;
 }
 
-/* Returns whether output of workers is lost. */
+/* All but the way to the head, and its loop. Returns whether output of workers is lost. */
 static bool tear_down(struct agent *a) {
     a->end_signals = agent_show_end_signals(a);
     resolve_free(a->resolve);
@@ -541,9 +541,7 @@ static bool tear_down(struct agent *a) {
     agent_requeue_free(a);
     events_free(a->events);
     bool lost = agent_show_end(a);
-    head_link_leave_loop(a->head);
     child_reaper_free(a->reaper);
-    loop_free(a->loop);
     if (a->config.node_fd >= 0)
         (void)close(a->config.node_fd);
     return lost;
@@ -573,5 +571,6 @@ int agent_run(const struct agent_config *config) {
         status = AGENT_EXIT_FAILED;
     bool asked = agent_head_asked(&a);
     agent_tell_head(&a, status);
+    loop_free(a.loop);
     return asked ? AGENT_EXIT_SUCCESS : status;
 }

@@ -34,6 +34,7 @@
 #define EXIT_USAGE_ERROR 2
 #define BACKLOG 64
 #define ADDRS_MAX 8
+#define TLS_FIRST_BYTE 0x16 /* of a record that has a handshake: RFC 8446 §5.1 */
 /* Jobs that end sooner need not know before how long Slurm waits before it kills. */
 #define ASK_AFTER_NS (5 * NS_PER_S)
 #define ASK_TIMEOUT_NS (10 * NS_PER_S)
@@ -44,6 +45,8 @@ struct peer {
     struct stream *stream;
     uint64_t id;       /* of a link; 0: a stranger */
     uint64_t since_ns; /* when it came */
+    bool is_here;      /* at a loopback address */
+    bool in_tls;       /* TLS has begun */
     char host[HEAD_HOST_MAX];
 };
 
@@ -174,8 +177,30 @@ static void peer_gone(struct peer *p) {
         step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER_GONE, .link = id});
 }
 
+/* Its first bytes have come. Where the job has a key, and it is not on this machine, they must be
+ * TLS's. */
+static void begin_tls(struct peer *p) {
+    struct ssl_st *session;
+    struct err err = {0};
+    const uint8_t *first = stream_peek(p->stream, 1);
+    int r = first != NULL && *first == TLS_FIRST_BYTE ? 0 : err_set(&err, -EPERM, "no TLS");
+    if (r == 0)
+        r = head_key_accept(p->run->key, &session, &err);
+    if (r < 0) {
+        log_debug("a stranger came to the head's port: %s", err.text);
+        peer_gone(p);
+        return;
+    }
+    p->in_tls = true;
+    stream_start_tls(p->stream, session);
+}
+
 static void on_peer_readable(void *arg, struct stream *s) {
     struct peer *p = arg;
+    if (p->run->key != NULL && !p->is_here && !p->in_tls) {
+        begin_tls(p); /* what is inside comes later */
+        return;
+    }
     for (;;) {
         struct head_message m;
         struct err err = {0};
@@ -196,7 +221,9 @@ static void on_peer_readable(void *arg, struct stream *s) {
 }
 
 static void on_peer_closed(void *arg, struct stream *s, int code) {
-    (void)s;
+    const char *why = stream_tls_why(s);
+    if (why != NULL)
+        log_debug("a connection to the head's port: %s", why);
     (void)code;
     peer_gone(arg);
 }
@@ -215,6 +242,7 @@ static void on_peer(void *arg, int fd, const struct addr *from) {
     struct peer *p = xcalloc(1, sizeof *p);
     p->run = h;
     p->since_ns = clock_now_ns();
+    p->is_here = addr_is_loopback(from);
     if (stream_new(h->loop, fd, &peer_ops, p, &p->stream) < 0) {
         free(p);
         return;

@@ -4,9 +4,10 @@
  *     status = head_run(&config);       returns when srun has ended; errors are reported
  *
  * The socket is at all of this machine's addresses, at any free port (--port-range). Whoever
- * connects has HEAD_GREETING_NS to send LEAD with the token, and at most HEAD_STRANGERS_MAX may be
- * about it at once: then the oldest is disconnected. Nothing that a stranger does has another
- * effect.
+ * connects has HEAD_GREETING_NS to prove by TLS that it has the job's key (head_key_io.h; not on a
+ * loopback address, which the kernel answers for), and to send LEAD with the token. At most
+ * HEAD_STRANGERS_MAX may be about it at once: then the oldest is disconnected. Nothing that a
+ * stranger does has another effect.
  *
  * If the head is killed, srun stays. The agent that leads finds that nobody listens here any more
  * (head_link_io.h), and ends the job in order. */

@@ -9,12 +9,18 @@
 
 struct head_key {
     struct keyring *ring; /* with one key */
+    struct tls_psk *psk;
 };
 
 static const struct keyring_key *key_of(const struct head_key *k) { return keyring_at(k->ring, 0); }
 
 const uint8_t *head_key_secret(const struct head_key *k) {
     return k != NULL ? key_of(k)->secret : NULL;
+}
+
+static const struct tls_key *find(void *arg, const uint8_t id[TLS_KEY_ID_BYTES]) {
+    const struct tls_key *key = &key_of(arg)->tls;
+    return memcmp(key->id, id, TLS_KEY_ID_BYTES) == 0 ? key : NULL;
 }
 
 static int add_key(struct keyring *ring, const struct keyring *given, struct err *err) {
@@ -41,6 +47,8 @@ int head_key_new(const struct job_spec *spec, const struct keyring *keys, struct
         r = add_key(k->ring, keys, err);
     if (r == 0)
         r = keyring_derive(k->ring, err);
+    if (r == 0)
+        r = tls_psk_new(find, k, &k->psk, err);
     if (r == 0) {
         *ret = k;
         return 0;
@@ -55,6 +63,7 @@ int head_key_new(const struct job_spec *spec, const struct keyring *keys, struct
 void head_key_free(struct head_key *k) {
     if (k == NULL)
         return;
+    tls_psk_free(k->psk);
     keyring_free(k->ring);
     free(k);
 }
@@ -67,4 +76,8 @@ void head_key_to_env(const struct head_key *k, struct envlist *env) {
         (void)snprintf(text, sizeof text, STARTER_NO_KEY);
     envlist_set(env, STARTER_KEY_ENV, text);
     explicit_bzero(text, sizeof text);
+}
+
+int head_key_accept(struct head_key *k, struct ssl_st **ret, struct err *err) {
+    return tls_psk_accept(k->psk, ret, err);
 }

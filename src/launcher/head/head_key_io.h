@@ -6,6 +6,7 @@
  *
  *     r = head_key_new(spec, keys, &key, &err);         NULL: the job has none
  *     head_key_to_env(key, &env); … spawn …; envlist_forget(&env, STARTER_KEY_ENV);
+ *     head_key_accept(key, &session, &err);             on the head's own port
  *     head_key_free(key);
  *
  * All functions take NULL. */
@@ -17,6 +18,7 @@
 #include "rendezvous/auth/keyring_io.h"
 
 struct head_key;
+struct ssl_st;
 
 /* keys: those that were given; copied. *ret is NULL with --auth=none, and where this machine has no
  * OpenSSL and the user has not asked for a key, which is said. 0, or a negative errno and a
@@ -29,3 +31,5 @@ const uint8_t *head_key_secret(const struct head_key *k);
 /* Sets STARTER_KEY_ENV: to STARTER_NO_KEY where there is none, so that a key that does not arrive
  * is noticed. */
 void head_key_to_env(const struct head_key *k, struct envlist *env);
+/* A session with somebody who must have the key, for stream_start_tls(). Not for NULL. */
+_must_use_ int head_key_accept(struct head_key *k, struct ssl_st **ret, struct err *err);

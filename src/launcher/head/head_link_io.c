@@ -1,102 +1,97 @@
 #include "launcher/head/head_link_io.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/frame.h"
 #include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "base/text/parse.h"
 #include "io/clock.h"
-#include "io/file.h"
 #include "io/net/addr.h"
+#include "io/net/stream.h"
+#include "io/net/tls_psk.h"
 #include "launcher/head/starter.h"
 
 enum link_state { LINK_IDLE = 0, LINK_WAITING, LINK_CONNECTING, LINK_CONNECTED };
 
 struct head_link {
-    struct loop *loop; /* NULL: left */
+    struct loop *loop;
     struct head_link_ops ops;
     void *arg;
+    const uint8_t *secret; /* NULL: the job has no key */
+    struct tls_psk *psk;
     struct head_lead lead; /* its first message */
     struct addr addrs[HEAD_LINK_ADDRS_MAX];
     size_t n_addrs, at;
     enum link_state state;
-    int fd;                   /* -1: none */
-    struct loop_watch *watch; /* of fd */
+    struct stream *stream;    /* NULL: none */
     struct loop_timer *timer; /* for the next attempt, or the end of this one */
     bool leads;
     bool safe;         /* to be told, on each connection */
     bool reached;      /* at addrs[at], at least once */
     unsigned refusals; /* there, in a row, since then */
     bool told_gone;
+    /* at the end */
+    const struct head_verdict *verdict; /* NULL: it is not the end yet */
+    uint64_t deadline_ns;
+    size_t n_left; /* attempts */
     bool acked;
-    uint8_t in[HEAD_FRAME_MAX];
-    size_t in_len;
 };
 
 static void begin_attempt(struct head_link *l);
+static void lost(struct head_link *l, int code);
 
 bool head_link_is_given(char *const *envp) {
     const char *head = env_get(envp, STARTER_HEAD_ENV);
     return head != NULL && head[0] != '\0';
 }
 
-/* ---- the connection, with or without the loop ---- */
+/* ---- messages ---- */
 
-static void hang_up(struct head_link *l) {
-    loop_watch_free(TAKE_PTR(l->watch));
-    file_close(&l->fd);
-    l->in_len = 0;
-}
-
-/* 0: connected, or EINPROGRESS. */
-static int open_socket(struct head_link *l) {
-    const struct addr *to = &l->addrs[l->at];
-    l->fd = socket(to->ss.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (l->fd < 0)
-        return -errno;
-    int r = connect(l->fd, (const struct sockaddr *)&to->ss, to->len);
-    return r < 0 && errno != EINPROGRESS ? -errno : 0;
-}
-
-static int result_of_connect(const struct head_link *l) {
-    int code = 0;
-    socklen_t len = sizeof code;
-    if (getsockopt(l->fd, SOL_SOCKET, SO_ERROR, &code, &len) < 0)
-        return -errno;
-    return -code;
-}
-
-/* A frame is far smaller than a socket's buffer, and few are sent: one that is not taken at once
- * means that the other side does not read. */
-static int send_message(struct head_link *l, const struct head_message *m) {
+/* A frame is far smaller than a socket's buffer, and few are sent: if one is still there, the other
+ * side does not read. */
+static bool send_message(struct head_link *l, const struct head_message *m) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    if (stream_unsent(l->stream) >= 4 * HEAD_FRAME_MAX)
+        return false;
     head_encode(m, &frame);
-    ssize_t n = send(l->fd, strbuf_text(&frame), frame.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return n == (ssize_t)frame.len ? 0 : n < 0 ? -errno : -EAGAIN;
+    stream_write(l->stream, strbuf_text(&frame), frame.len);
+    return true;
 }
 
-static int say_lead(struct head_link *l) {
+static void say_verdict(struct head_link *l) {
+    struct head_message m = {.kind = HEAD_VERDICT};
+    m.verdict = *l->verdict;
+    (void)send_message(l, &m);
+}
+
+/* What each connection begins with. */
+static void say_lead(struct head_link *l) {
     struct head_message m = {.kind = HEAD_LEAD};
     m.lead = l->lead;
-    int r = send_message(l, &m);
-    return r == 0 && l->safe ? send_message(l, &(struct head_message){.kind = HEAD_SAFE}) : r;
+    (void)send_message(l, &m);
+    if (l->safe)
+        (void)send_message(l, &(struct head_message){.kind = HEAD_SAFE});
+    if (l->verdict != NULL)
+        say_verdict(l);
 }
 
 static void obey(struct head_link *l, const struct head_message *m) {
+    bool ends = l->verdict != NULL;
     switch (m->kind) {
-    case HEAD_ACK: l->acked = true; break;
+    case HEAD_ACK:
+        l->acked = ends;
+        if (ends)
+            loop_quit(l->loop);
+        break;
     case HEAD_STOP:
-        if (l->loop != NULL)
+        if (!ends)
             l->ops.stop(l->arg, (int)m->stop.signo);
         break;
     case HEAD_EXPECT:
-        if (l->loop != NULL)
+        if (!ends)
             l->ops.expect(l->arg, m->expect.nodes);
         break;
     case HEAD_LEAD:
@@ -106,93 +101,153 @@ static void obey(struct head_link *l, const struct head_message *m) {
     }
 }
 
-/* Reads what is there, and obeys it. 0, or a negative errno: the connection has ended. */
-static int take_in(struct head_link *l) {
-    ssize_t n = recv(l->fd, l->in + l->in_len, sizeof l->in - l->in_len, MSG_DONTWAIT);
-    if (n <= 0)
-        return n == 0 ? -ECONNRESET : errno == EAGAIN || errno == EINTR ? 0 : -errno;
-    l->in_len += (size_t)n;
+static void on_readable(void *arg, struct stream *s) {
+    struct head_link *l = arg;
     for (;;) {
         struct head_message m;
         struct err err = {0};
-        size_t bytes;
-        int r = head_take(l->in, l->in_len, &m, &bytes, &err);
+        size_t bytes, len = stream_available(s);
+        const uint8_t *data = len > 0 ? stream_peek(s, len) : NULL;
+        int r = data != NULL ? head_take(data, len, &m, &bytes, &err) : FRAME_E_MORE;
         if (r == FRAME_E_MORE)
-            return 0;
+            return;
         if (r < 0) {
             log_debug("the head broke its protocol: %s", err.text);
-            return r;
+            lost(l, r);
+            return;
         }
-        l->in_len -= bytes;
-        memmove(l->in, l->in + bytes, l->in_len);
+        stream_drain(s, bytes);
         obey(l, &m);
     }
 }
 
-/* ---- in the loop ---- */
+/* ---- the connection ---- */
 
 static void wait_a_while(struct head_link *l) {
     l->state = LINK_WAITING;
     loop_timer_set(l->timer, clock_now_ns() + HEAD_LINK_RETRY_NS);
 }
 
+/* At the end the addresses are tried once, without a pause. */
+static void try_again(struct head_link *l) {
+    if (l->verdict == NULL)
+        wait_a_while(l);
+    else if (l->n_left == 0 || clock_now_ns() >= l->deadline_ns)
+        loop_quit(l->loop);
+    else
+        begin_attempt(l);
+}
+
 /* The attempt, or the connection, has ended. Where the head was reached once, only that address is
- * tried again. */
+ * tried again; at the end all are. */
 static void lost(struct head_link *l, int code) {
     bool attempt = l->state == LINK_CONNECTING;
-    hang_up(l);
-    log_debug("no connection to the head of the job: %s", strerror(-code));
-    if (!l->reached)
+    const char *why = l->stream != NULL ? stream_tls_why(l->stream) : NULL;
+    log_debug("no connection to the head of the job: %s", why != NULL ? why : strerror(-code));
+    stream_free(TAKE_PTR(l->stream));
+    if (!l->reached || (attempt && l->verdict != NULL))
         l->at = (l->at + 1) % l->n_addrs;
     l->refusals = l->reached && attempt && code == -ECONNREFUSED ? l->refusals + 1 : 0;
-    wait_a_while(l);
-    if (l->refusals >= HEAD_LINK_REFUSALS && !l->told_gone) {
+    try_again(l);
+    if (l->refusals >= HEAD_LINK_REFUSALS && !l->told_gone && l->verdict == NULL) {
         l->told_gone = true;
         l->ops.gone(l->arg);
     }
 }
 
-static void on_ready(void *arg, int fd, unsigned events) {
-    struct head_link *l = arg;
-    (void)fd;
-    (void)events;
-    int r;
-    if (l->state == LINK_CONNECTED) {
-        r = take_in(l);
-        if (r < 0)
-            lost(l, r);
+static void on_closed(void *arg, struct stream *s, int code) {
+    (void)s;
+    lost(arg, code == 0 ? -ECONNRESET : code);
+}
+
+static void connected(struct head_link *l) {
+    if (l->state != LINK_CONNECTING)
         return;
-    }
-    r = result_of_connect(l);
-    if (r == 0)
-        r = say_lead(l);
-    if (r < 0) {
-        lost(l, r);
-        return;
-    }
     l->state = LINK_CONNECTED;
     l->reached = true;
     l->refusals = 0;
-    loop_timer_set(l->timer, TIME_NEVER);
-    loop_watch_set(l->watch, LOOP_READ);
+    loop_timer_set(l->timer, l->verdict != NULL ? l->deadline_ns : TIME_NEVER);
+}
+
+/* In TLS nothing is said before the head has proved that it has the key. */
+static void on_secured(void *arg, struct stream *s) {
+    struct head_link *l = arg;
+    (void)s;
+    connected(l);
+    say_lead(l);
+}
+
+/* In clear, what is sent has found a connection. */
+static void on_drained(void *arg, struct stream *s) {
+    struct head_link *l = arg;
+    if (l->secret == NULL || stream_is_secured(s) || addr_is_loopback(&l->addrs[l->at]))
+        connected(l);
+}
+
+static const struct stream_ops stream_ops = {.on_readable = on_readable,
+                                             .on_drained = on_drained,
+                                             .on_closed = on_closed,
+                                             .on_secured = on_secured};
+
+static int start_tls(struct head_link *l, struct err *err) {
+    struct tls_key key;
+    struct ssl_st *session;
+    int r = l->psk == NULL ? tls_psk_new(NULL, NULL, &l->psk, err) : 0;
+    if (r == 0)
+        r = tls_key_derive(l->secret, &key, err);
+    if (r < 0)
+        return r;
+    r = tls_psk_connect(l->psk, &key, &session, err);
+    explicit_bzero(&key, sizeof key);
+    if (r == 0)
+        stream_start_tls(l->stream, session);
+    return r;
+}
+
+static int open_stream(struct head_link *l, struct err *err) {
+    const struct addr *to = &l->addrs[l->at];
+    int r = stream_connect(l->loop, to, &stream_ops, l, &l->stream);
+    if (r < 0)
+        return r;
+    stream_set_priority(l->stream, LOOP_PRIO_CHILD);
+    stream_set_read_limit(l->stream, HEAD_FRAME_MAX);
+    if (l->secret != NULL && !addr_is_loopback(to))
+        return start_tls(l, err);
+    say_lead(l);
+    return 0;
+}
+
+/* At the end, an address that does not answer must not cost the time of the others. */
+static uint64_t attempt_ns(const struct head_link *l, uint64_t now_ns) {
+    if (l->verdict == NULL)
+        return HEAD_LINK_CONNECT_NS;
+    return l->deadline_ns > now_ns ? (l->deadline_ns - now_ns) / (l->n_left + 1) : 0;
+}
+
+static void begin_attempt(struct head_link *l) {
+    struct err err = {0};
+    uint64_t now = clock_now_ns();
+    l->state = LINK_CONNECTING;
+    l->n_left -= l->verdict != NULL;
+    loop_timer_set(l->timer, now + attempt_ns(l, now));
+    int r = open_stream(l, &err);
+    if (r == 0)
+        return;
+    if (err.text[0] != '\0')
+        log_debug("%s", err.text);
+    lost(l, r); /* which comes back here once for each address at most */
 }
 
 static void on_timer(void *arg) {
     struct head_link *l = arg;
-    if (l->state == LINK_CONNECTING)
+    if (l->verdict != NULL && clock_now_ns() >= l->deadline_ns)
+        loop_quit(l->loop);
+    else if (l->state == LINK_CONNECTING)
         lost(l, -ETIMEDOUT);
+    else if (l->verdict != NULL && l->n_left == 0)
+        loop_quit(l->loop);
     else if (l->state == LINK_WAITING)
         begin_attempt(l);
-}
-
-static void begin_attempt(struct head_link *l) {
-    l->state = LINK_CONNECTING;
-    loop_timer_set(l->timer, clock_now_ns() + HEAD_LINK_CONNECT_NS);
-    int r = open_socket(l);
-    if (r == 0)
-        r = loop_watch_new(l->loop, l->fd, LOOP_WRITE, LOOP_PRIO_CHILD, on_ready, l, &l->watch);
-    if (r < 0)
-        lost(l, r);
 }
 
 void head_link_lead(struct head_link *l) {
@@ -206,72 +261,29 @@ void head_link_safe(struct head_link *l) {
     if (l == NULL || l->safe)
         return;
     l->safe = true;
-    if (l->state == LINK_CONNECTED &&
-        send_message(l, &(struct head_message){.kind = HEAD_SAFE}) < 0)
+    if (l->state == LINK_CONNECTED && !send_message(l, &(struct head_message){.kind = HEAD_SAFE}))
         log_debug("the head of the job was not told of a safe point");
-}
-
-void head_link_leave_loop(struct head_link *l) {
-    if (l == NULL || l->loop == NULL)
-        return;
-    loop_watch_free(TAKE_PTR(l->watch));
-    loop_timer_free(TAKE_PTR(l->timer));
-    l->loop = NULL;
 }
 
 /* ---- the end ---- */
 
-/* Whether the descriptor is ready before the deadline. */
-static bool is_ready(int fd, short events, uint64_t deadline_ns) {
-    for (;;) {
-        uint64_t now = clock_now_ns();
-        struct pollfd p = {.fd = fd, .events = events};
-        int ms = now >= deadline_ns ? 0 : (int)((deadline_ns - now) / NS_PER_MS) + 1;
-        int n = poll(&p, 1, ms);
-        if (n > 0)
-            return true;
-        if (n == 0 || errno != EINTR)
-            return false;
-    }
-}
-
-static bool connect_now(struct head_link *l, uint64_t deadline_ns) {
-    hang_up(l);
-    int r = open_socket(l);
-    if (r == 0)
-        r = is_ready(l->fd, POLLOUT, deadline_ns) ? result_of_connect(l) : -ETIMEDOUT;
-    if (r == 0)
-        r = say_lead(l);
-    l->state = r == 0 ? LINK_CONNECTED : LINK_WAITING;
-    return r == 0;
-}
-
-static bool tell(struct head_link *l, const struct head_message *verdict, uint64_t deadline_ns) {
-    if (send_message(l, verdict) < 0)
-        return false;
-    while (!l->acked && is_ready(l->fd, POLLIN, deadline_ns))
-        if (take_in(l) < 0)
-            return l->acked;
-    return l->acked;
-}
-
 bool head_link_verdict(struct head_link *l, const struct head_verdict *verdict) {
     if (l == NULL || !l->leads)
         return false;
-    assert(l->loop == NULL);
-    struct head_message m = {.kind = HEAD_VERDICT};
-    m.verdict = *verdict;
-    uint64_t deadline = clock_now_ns() + HEAD_LINK_VERDICT_NS;
-    if (l->state == LINK_CONNECTED && tell(l, &m, deadline))
-        return true;
-    for (size_t i = 0; i < l->n_addrs && clock_now_ns() < deadline; i++) {
-        /* an address that does not answer must not cost the time of the others */
-        uint64_t share = (deadline - clock_now_ns()) / (l->n_addrs - i);
-        if (connect_now(l, clock_now_ns() + share) && tell(l, &m, deadline))
-            return true;
-        l->at = (l->at + 1) % l->n_addrs;
+    l->verdict = verdict;
+    l->deadline_ns = clock_now_ns() + HEAD_LINK_VERDICT_NS;
+    l->n_left = l->n_addrs;
+    if (l->state == LINK_CONNECTED) {
+        loop_timer_set(l->timer, l->deadline_ns);
+        say_verdict(l);
+    } else {
+        stream_free(TAKE_PTR(l->stream));
+        begin_attempt(l);
     }
-    return false;
+    if (loop_run(l->loop) < 0)
+        log_debug("the loop can't wait for the head");
+    l->verdict = NULL; /* the caller's */
+    return l->acked;
 }
 
 /* ---- making it ---- */
@@ -314,7 +326,7 @@ static int read_environment(struct head_link *l, char *const *envp, struct err *
     return read_addrs(l, env_get(envp, STARTER_HEAD_ENV), err);
 }
 
-int head_link_new(struct loop *loop, char *const *envp, const char *host,
+int head_link_new(struct loop *loop, char *const *envp, const uint8_t *secret, const char *host,
                   const struct head_link_ops *ops, void *arg, struct head_link **ret,
                   struct err *err) {
     *ret = NULL;
@@ -324,7 +336,7 @@ int head_link_new(struct loop *loop, char *const *envp, const char *host,
     l->loop = loop;
     l->ops = *ops;
     l->arg = arg;
-    l->fd = -1;
+    l->secret = secret;
     l->lead.version = HEAD_WIRE_VERSION;
     (void)snprintf(l->lead.host, sizeof l->lead.host, "%s", host);
     int r = read_environment(l, envp, err);
@@ -341,7 +353,8 @@ int head_link_new(struct loop *loop, char *const *envp, const char *host,
 void head_link_free(struct head_link *l) {
     if (l == NULL)
         return;
-    hang_up(l);
+    stream_free(l->stream);
+    tls_psk_free(l->psk);
     if (l->timer != NULL)
         loop_timer_free(l->timer);
     free(l);

@@ -2,14 +2,17 @@
  * that leads has something to say: that it leads, and at the end how the job ended. It hears from
  * there when the job is to end.
  *
- *     head_link_new(loop, envp, host, &ops, me, &l);       NULL: no head has started this agent
- *     head_link_lead(l);                                   this agent leads: connects, by the loop
- *     head_link_safe(l);                                   a worker has told a safe point
- *     head_link_leave_loop(l);                             before the loop is freed
- *     head_link_verdict(l, &verdict); head_link_free(l);   the last thing that the agent does
+ *     head_link_new(loop, envp, secret, host, &ops, me, &l);   NULL: no head has started this agent
+ *     head_link_lead(l);                                       this agent leads: connects
+ *     head_link_safe(l);                                       a worker has told a safe point
+ *     head_link_verdict(l, &verdict); head_link_free(l);       the last thing that the agent does
  *
- * Nothing here delays the workers: while they run nothing blocks, and the verdict is told when none
- * is left, within HEAD_LINK_VERDICT_NS. A connection that ends is made again, every
+ * Where the job has a key, everything is said in TLS with it (io/net/tls_psk.h), so that nobody on
+ * the way learns the token or tells the agent to stop. Only a head at a loopback address, which is
+ * this node's relay (launcher/ssh), is spoken to in clear: the kernel tells it who comes.
+ *
+ * Nothing here delays the workers: the verdict is told when none is left, within
+ * HEAD_LINK_VERDICT_NS. A connection that ends is made again, every
  * HEAD_LINK_RETRY_NS. If the head's machine refuses HEAD_LINK_REFUSALS attempts in a row where it
  * was reached before, the head was killed. All functions take NULL. */
 #pragma once
@@ -38,19 +41,19 @@ struct head_link_ops {
 /* Whether a head has started this process. */
 bool head_link_is_given(char *const *envp);
 
-/* *ret is NULL if there is no head. Returns 0, or -EINVAL with a sentence: the variable makes no
+/* *ret is NULL if there is no head. secret: of the job's key, AUTH_SECRET_BYTES, borrowed until
+ * head_link_free(); NULL: it has none. Returns 0, or -EINVAL with a sentence: the variable makes no
  * sense. The environment and `host` are copied. */
-_must_use_ int head_link_new(struct loop *loop, char *const *envp, const char *host,
-                             const struct head_link_ops *ops, void *arg, struct head_link **ret,
-                             struct err *err);
+_must_use_ int head_link_new(struct loop *loop, char *const *envp, const uint8_t *secret,
+                             const char *host, const struct head_link_ops *ops, void *arg,
+                             struct head_link **ret, struct err *err);
 /* This agent leads from now on. Repeated calls are fine. */
 void head_link_lead(struct head_link *l);
 /* A worker has told a safe point: the head learns it when it can be reached. Repeated calls are
  * fine. */
 void head_link_safe(struct head_link *l);
-/* No callback follows. */
-void head_link_leave_loop(struct head_link *l);
-/* Blocks until the head has acknowledged, for HEAD_LINK_VERDICT_NS at most. Does nothing unless
- * this agent has led. False: the head has not acknowledged. After head_link_leave_loop(). */
+/* Runs the loop until the head has acknowledged, for HEAD_LINK_VERDICT_NS at most. Does nothing
+ * unless this agent has led. False: the head has not acknowledged. Outside of the loop's callbacks,
+ * when nothing else is left on the loop. None of the link's own callbacks follows. */
 bool head_link_verdict(struct head_link *l, const struct head_verdict *verdict);
 void head_link_free(struct head_link *l);

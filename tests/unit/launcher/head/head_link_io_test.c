@@ -52,11 +52,10 @@ static void begin(void) {
     /* the first address refuses: nothing listens there */
     (void)snprintf(head_env, sizeof head_env, "MUSTER_HEAD=::1,127.0.0.1:%u", addr_port(&own));
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(head_link_new(loop, envp, "node1", &ops, NULL, &link_, &err), 0, "%s", err.text);
+    cr_assert_eq(head_link_new(loop, envp, NULL, "node1", &ops, NULL, &link_, &err), 0, "%s", err.text);
 }
 
 static void end(void) {
-    head_link_leave_loop(link_);
     head_link_free(link_);
     loop_free(loop);
     if (head_fd >= 0)
@@ -180,7 +179,6 @@ Test(head_link_io, the_verdict_is_acknowledged) {
     receive(fd, &m);
     pid_t pid = fork_head(fd);
     (void)close(fd);
-    head_link_leave_loop(link_);
     cr_assert(head_link_verdict(link_, &verdict));
     cr_assert_eq(waitpid(pid, &status, 0), pid);
     cr_assert_eq(status, 0);
@@ -194,7 +192,6 @@ Test(head_link_io, a_lost_connection_is_made_again_for_the_verdict) {
     receive(fd, &m);
     (void)close(fd);
     pid_t pid = fork_head(-1);
-    head_link_leave_loop(link_);
     cr_assert(head_link_verdict(link_, &verdict));
     cr_assert_eq(waitpid(pid, &status, 0), pid);
     cr_assert_eq(status, 0);
@@ -203,7 +200,6 @@ Test(head_link_io, a_lost_connection_is_made_again_for_the_verdict) {
 Test(head_link_io, a_head_that_does_not_answer_costs_a_bounded_time) {
     head_link_lead(link_);
     int fd = accept_link();
-    head_link_leave_loop(link_);
     uint64_t before = clock_now_ns();
     cr_assert_not(head_link_verdict(link_, &verdict));
     uint64_t passed = clock_now_ns() - before;
@@ -212,10 +208,7 @@ Test(head_link_io, a_head_that_does_not_answer_costs_a_bounded_time) {
     (void)close(fd);
 }
 
-Test(head_link_io, an_agent_that_never_led_says_nothing) {
-    head_link_leave_loop(link_);
-    cr_assert_not(head_link_verdict(link_, &verdict));
-}
+Test(head_link_io, an_agent_that_never_led_says_nothing) { cr_assert_not(head_link_verdict(link_, &verdict)); }
 
 Test(head_link_io, a_head_that_was_killed_is_noticed) {
     struct head_message m;
@@ -255,11 +248,11 @@ Test(head_link_io, variables_that_make_no_sense_are_refused) {
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         char *of[] = {(char *)(uintptr_t)bad[i], envp[1], NULL};
         struct err err = {0};
-        cr_assert_eq(head_link_new(loop, of, "node1", &ops, NULL, &l, &err), -EINVAL, "%s", bad[i]);
+        cr_assert_eq(head_link_new(loop, of, NULL, "node1", &ops, NULL, &l, &err), -EINVAL, "%s", bad[i]);
         cr_assert_neq(err.text[0], '\0');
     }
     char *no_token[] = {head_env, NULL}, *none[] = {NULL};
-    cr_assert_eq(head_link_new(loop, no_token, "node1", &ops, NULL, &l, NULL), -EINVAL);
-    cr_assert_eq(head_link_new(loop, none, "node1", &ops, NULL, &l, NULL), 0);
+    cr_assert_eq(head_link_new(loop, no_token, NULL, "node1", &ops, NULL, &l, NULL), -EINVAL);
+    cr_assert_eq(head_link_new(loop, none, NULL, "node1", &ops, NULL, &l, NULL), 0);
     cr_assert_null(l);
 }
