@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/net/addr.h"
+#include "launcher/agent/start_keys_io.h"
 #include "launcher/head/head_link_io.h"
 #include "launcher/head/starter.h"
 
@@ -40,13 +40,7 @@ void run_keys_take(struct run_keys *ret) {
 
 /* Whether other machines take part. A head starts agents there, whatever this one would do. */
 static bool leaves_machine(const struct job_spec *spec) {
-    struct addr at;
-    if (spec->start_nodes > 0 || spec->backend == JOB_BACKEND_DIR ||
-        spec->backend == JOB_BACKEND_ETCD)
-        return true;
-    if (spec->endpoint_host == NULL || strcmp(spec->endpoint_host, "localhost") == 0)
-        return false;
-    return addr_from_literal(spec->endpoint_host, 0, &at) < 0 || !addr_is_loopback(&at);
+    return spec->start_nodes > 0 || !start_is_local(spec);
 }
 
 int run_keys_load(struct run_keys *k, const struct job_spec *spec, struct err *err) {

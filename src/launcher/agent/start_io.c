@@ -130,7 +130,7 @@ int job_start(const struct job_spec *spec, char *const *envp, const struct keyri
         python = NULL; /* then the preflight can't compare PyTorch's version */
     compare_python(spec, python, envp);
     if (r == 0)
-        r = start_keys(spec, &agent.keys, &err);
+        r = start_keys(spec, given, &agent.keys, &err);
     if (r == 0)
         r = start_check(spec, python, envp, &err);
     if (r < 0) {

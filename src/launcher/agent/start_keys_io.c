@@ -37,22 +37,20 @@ static int load_job_dir(const struct job_spec *spec, struct keyring *ring, struc
     return r;
 }
 
-static int load(const struct job_spec *spec, struct keyring *ring, struct err *err) {
-    int r = keyring_load_given(ring, spec->key_file, err);
-    if (r < 0 || keyring_is_given(ring) || spec->auth == AUTH_NONE)
-        return r;
-    r = load_job_dir(spec, ring, err);
+static int find(const struct job_spec *spec, struct keyring *ring, struct err *err) {
+    int r = load_job_dir(spec, ring, err);
     return r < 0 ? r : keyring_load_home(ring, KEYRING_HOME_NS, err);
 }
 
-int start_keys(const struct job_spec *spec, struct keyring **ret, struct err *err) {
+int start_keys(const struct job_spec *spec, const struct keyring *given, struct keyring **ret,
+               struct err *err) {
     struct keyring *ring;
     int r = keyring_new(&ring, err);
     if (r < 0)
         return r;
-    r = keyring_take_env(ring, "MUSTER_KEY", AUTH_FROM_ENV, err);
-    if (r == 0 && !start_is_local(spec))
-        r = load(spec, ring, err);
+    r = keyring_add_all(ring, given, err);
+    if (r == 0 && !keyring_is_given(ring) && spec->auth != AUTH_NONE && !start_is_local(spec))
+        r = find(spec, ring, err);
     if (r < 0)
         keyring_free(ring);
     else
