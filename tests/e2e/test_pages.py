@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 from harness import HERE, free_port
+from hosts import hosts_or_skip
 from slurm import slurm_or_skip
 from sshd import sshd_or_skip
 from test_slurm import MUSTER, Here
@@ -164,6 +165,98 @@ def test_a_host_file_of_deepspeed(job):
         words = [MUSTER, *shlex.split(line)[1:]]
         done = cluster.run(*words, folder=job.tmp, env=env, seconds=60)
     assert sorted(re.findall(r"RESULT (\d \d \d)", done.stdout)) == ["0 4 0", "1 4 1", "2 4 0", "3 4 1"], done
+
+
+# ---- for administrators ----
+
+def words_of_line(page, begin):
+    """The words of a line in backquotes."""
+    return shlex.split(re.search(rf"`({begin}[^`]*)`", (DOCS / f"{page}.md").read_text())[1])
+
+
+def test_what_the_pages_on_security_name_is_there():
+    for page in (DOCS / "security.md", DOCS.parent / "SECURITY.md", README):
+        for name in re.findall(r"\]\(([^):]+)\)", page.read_text()):
+            assert (page.parent / name).exists(), f"{page.name}: {name}"
+    text = (DOCS / "security.md").read_text()
+    assert all((DOCS.parent / name).exists() for name in re.findall(r"`(examples/[^`]+)`", text))
+    assert "docs/security.md" in README.read_text() and "(SECURITY.md)" in README.read_text()
+
+
+def listening(hosts, n):
+    """The ports at which somebody listens on host n."""
+    words = [*hosts.enter(n), "sh", "-c", "cat /proc/net/tcp /proc/net/tcp6"]
+    rows = [row.split() for row in subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()]
+    return {int(row[1].rsplit(":", 1)[1], 16) for row in rows if row[3] == "0A"}
+
+
+def reaches(hosts, n, at, port):
+    """Whether a connection from host n is accepted there; a firewall that drops lets it wait."""
+    code = f"import socket; socket.create_connection(({at!r}, {port}), 1)"
+    return subprocess.run([*hosts.enter(n), "/usr/bin/python3", "-c", code], capture_output=True).returncode == 0
+
+
+def test_the_firewall_of_the_page_on_security(job):
+    """Two hosts of a job run behind these rules, and a third one reaches no port of theirs."""
+    rules, = blocks("security", "sh")
+    for networks, ours in (("10.1.0.0/16", "10.88.0.1, 10.88.0.2"), ("fd01::/64", "fd88::1, fd88::2")):
+        assert networks in rules
+        rules = rules.replace(networks, ours)
+    program, run, *words = words_of_line("security", "muster run --rdzv-endpoint=node1:29400")
+    assert (program, run) == ("muster", "run")
+    with hosts_or_skip(3) as hosts:
+        if subprocess.run([*hosts.enter(0), "nft", "list", "ruleset"], capture_output=True).returncode:
+            pytest.skip("needs nft")
+        for n in (0, 1):
+            subprocess.run([*hosts.enter(n), "sh", "-ec", rules], check=True)
+        words = [word.replace("node1", hosts.address(0)) for word in words]
+        agents = [job.agent(f"h{n}", *words, "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=page", "--no-python", job.worker,
+                            "start", "go", prefix=hosts.enter(n)) for n in (0, 1)]
+        job.events.wait("start", 2, world=2)
+        for n in (0, 1):
+            ports = listening(hosts, n)
+            assert ports and all(29400 <= port <= 29499 for port in ports), ports
+            for address in (f"10.88.0.{n + 1}", f"fd88::{n + 1}"):
+                assert not any(reaches(hosts, 2, address, port) for port in ports)
+        assert reaches(hosts, 1, hosts.address(0), 29400)
+        job.go()
+        for agent in agents:
+            assert agent.finish()[0] == 0, agent.said()
+
+
+def test_what_the_page_on_security_adds_to_a_pod(job):
+    """The key comes from the Secret, may be read by the pod's user, and nodes with it meet; one without is refused."""
+    yaml = pytest.importorskip("yaml", reason="needs python3-yaml")
+    folder = DOCS.parent / "examples" / "kubernetes"
+    jobs = {d["kind"]: d for d in yaml.safe_load_all((folder / "indexed-job.yaml").read_text())}
+    policy = yaml.safe_load((folder / "network-policy.yaml").read_text())
+    pods = {"matchLabels": {"batch.kubernetes.io/job-name": jobs["Job"]["metadata"]["name"]}}
+    assert (policy["apiVersion"], policy["kind"]) == ("networking.k8s.io/v1", "NetworkPolicy")
+    assert policy["spec"] == {"podSelector": pods, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": pods}]}]}
+    pod, (text,) = jobs["Job"]["spec"]["template"]["spec"], blocks("security", "yaml")
+    more = yaml.safe_load(text)
+    container, volume = more["containers"][0], more["volumes"][0]
+    variable, mount = container["env"][0], container["volumeMounts"][0]
+    assert container["name"] == pod["containers"][0]["name"]
+    assert more["securityContext"] == {"fsGroup": pod["securityContext"]["runAsUser"]}, "else the user can't read the file"
+    assert mount["name"] == volume["name"] and mount["readOnly"] is True
+    assert mount["mountPath"] not in {m["mountPath"] for m in pod["containers"][0]["volumeMounts"]}
+    create = words_of_line("security", "kubectl create secret generic")
+    assert create[4] == volume["secret"]["secretName"]
+    assert variable == {"name": "MUSTER_KEY_FILE", "value": f"{mount['mountPath']}/{create[5].split('=')[1]}"}
+    if "--key-file" not in subprocess.run([MUSTER, "run", "--help-all"], capture_output=True, text=True).stdout:
+        pytest.skip("this muster has no keys yet")
+    key = job.tmp / "key"  # as the kubelet leaves it: root's, and the group's of the pod
+    key.write_text("muster-key-1:" + "5a" * 32)
+    key.chmod(volume["secret"]["defaultMode"])
+    with hosts_or_skip(3) as hosts:
+        meet = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={hosts.address(0)}:29400", "--rdzv-id=page",
+                "--no-python", job.worker, "start", "go"]
+        agents = [job.agent(f"h{n}", *meet, prefix=hosts.enter(n), env={variable["name"]: key} if n < 2 else None)
+                  for n in (0, 2, 1)]
+        job.events.wait("start", 2, world=2)
+        job.go()
+        assert [agents[n].finish()[0] == 0 for n in (0, 1, 2)] == [True, False, True], [a.said() for a in agents]
 
 
 # ---- with the libraries ----
