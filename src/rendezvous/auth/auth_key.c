@@ -57,7 +57,7 @@ int auth_key_from_text(const char *text, size_t len, const char *what,
     for (size_t i = 0; i < AUTH_SECRET_BYTES; i++) {
         int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
         bad |= high < 0 || low < 0;
-        secret[i] = bad ? 0 : (uint8_t)(high << 4 | low);
+        secret[i] = (uint8_t)(bad != 0 ? 0 : high << 4 | low);
     }
     if (!bad)
         memcpy(ret, secret, sizeof secret);
