@@ -122,6 +122,13 @@ static int close_on_exec_above_stdio(unsigned without) {
     return proc_each_number("/proc/self/fd", mark_descriptor, NULL);
 }
 
+static int keep_descriptors(const int *fds) {
+    for (size_t i = 0; i < CHILD_KEEP_MAX; i++)
+        if (fds[i] != 0 && fcntl(fds[i], F_SETFD, 0) < 0)
+            return -errno;
+    return 0;
+}
+
 static int limit_core(void) {
     struct rlimit none = {0, 0};
     return setrlimit(RLIMIT_CORE, &none) < 0 ? -errno : 0;
@@ -197,7 +204,8 @@ static int prepare(const struct plan *p, enum step *ret_step) {
     if (spec->no_new_privs && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
         return -errno;
     *ret_step = STEP_CLOSE;
-    if ((r = close_on_exec_above_stdio(spec->without)) < 0)
+    if ((r = close_on_exec_above_stdio(spec->without)) < 0 ||
+        (r = keep_descriptors(spec->keep_fds)) < 0)
         return r;
     *ret_step = STEP_EXEC;
     (void)execve(p->program, spec->argv, p->envp);

@@ -36,6 +36,7 @@ enum child_memory {
     CHILD_MEMORY_BIND,        /* MPOL_BIND: only from these nodes */
 };
 
+#define CHILD_KEEP_MAX 3
 struct child_spec {
     char *const *argv; /* argv[0]: a path if it contains '/', else searched in PATH of envp */
     char *const *envp; /* NULL: this process's own */
@@ -64,10 +65,18 @@ struct child_spec {
     int cgroup_fd;       /* directory of the cgroup v2 to put it into; -1: this process's own */
     int report_fd;       /* write end of child_pipe(); -1: child_spawn() waits itself */
     uint32_t report_tag; /* returned in the report */
-    unsigned without;    /* CHILD_WITHOUT_* */
+    int keep_fds[CHILD_KEEP_MAX]; /* above 2: the child keeps them, by their numbers; 0: none */
+    unsigned without;             /* CHILD_WITHOUT_* */
 };
 #define CHILD_SPEC_INIT \
     { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1, .cgroup_fd = -1, .report_fd = -1 }
+
+/* A copy that owns its texts and masks, for child_spec_free(). The descriptors are the same
+ * numbers, still borrowed. */
+_must_use_ struct child_spec *child_spec_copy(const struct child_spec *spec);
+void child_spec_free(struct child_spec *copy); /* takes NULL */
+/* Whether children of both differ in nothing but environment, descriptors and cgroup. */
+bool child_spec_alike(const struct child_spec *a, const struct child_spec *b);
 
 struct child {
     pid_t pid;

@@ -208,6 +208,13 @@ void child_watch_let_go(struct child_watch *w) {
         watch_release(w);
 }
 
+void child_watch_hand_over(struct child_watch *w, child_zombie_fn *on_zombie,
+                           child_exit_fn *on_exit, void *arg) {
+    w->on_zombie = on_zombie;
+    w->on_exit = on_exit;
+    w->arg = arg;
+}
+
 bool child_watch_alive(const struct child_watch *w) { return w->child.pid != 0; }
 
 pid_t child_watch_pid(const struct child_watch *w) { return w->child.pid; }

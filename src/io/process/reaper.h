@@ -60,6 +60,9 @@ void child_watch_free(struct child_watch *w);
 /* Use this instead of freeing: no callback is called any more, but the child remains a watched
  * child until it has been reaped. Takes NULL. */
 void child_watch_let_go(struct child_watch *w);
+/* From now on these callbacks are called instead. If it has been reaped, none is. */
+void child_watch_hand_over(struct child_watch *w, child_zombie_fn *on_zombie,
+                           child_exit_fn *on_exit, void *arg);
 /* True until the child has been reaped. */
 bool child_watch_alive(const struct child_watch *w);
 pid_t child_watch_pid(const struct child_watch *w);

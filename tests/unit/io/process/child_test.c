@@ -421,3 +421,49 @@ Test(child, strangers_are_reaped_silently) {
     child_reaper_free(reaper);
     loop_free(loop);
 }
+
+Test(child, keeps_the_descriptors_that_it_is_to_keep) {
+    for (size_t i = 0; i < ARRAY_SIZE(kernels); i++) {
+        int fds[2];
+        cr_assert(pipe2(fds, O_CLOEXEC) == 0);
+        cr_assert(write(fds[1], "kept", 4) == 4);
+        close(fds[1]);
+        char text[64], out[4096];
+        (void)snprintf(text, sizeof text, "cat <&%d; ls /proc/self/fd | wc -l", fds[0]);
+        struct child_spec spec = CHILD_SPEC_INIT;
+        spec.argv = ARGV("/bin/sh", "-c", text, NULL);
+        spec.keep_fds[1] = fds[0];
+        spec.without = kernels[i];
+        int status;
+        output_of(&spec, out, &status);
+        cr_assert_str_eq(out, "kept5\n"); /* 0, 1, 2, the pipe, and that of ls */
+        close(fds[0]);
+    }
+}
+
+Test(child, a_copy_of_a_spec_owns_its_texts) {
+    char word[] = "a", variable[] = "A=1", cwd[] = "/";
+    unsigned long cpus = 3;
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.argv = ARGV(word, NULL);
+    spec.envp = ARGV(variable, NULL);
+    spec.cwd = cwd;
+    spec.cpuset = &cpus;
+    spec.cpuset_bytes = sizeof cpus;
+    spec.nofile_soft = 5;
+    struct child_spec *copy = child_spec_copy(&spec);
+    cr_assert(child_spec_alike(copy, &spec));
+    variable[0] = 'B';
+    cr_assert_str_eq(copy->envp[0], "A=1");
+    cr_assert(child_spec_alike(copy, &spec), "environments don't count");
+    word[0] = 'b';
+    cr_assert_str_eq(copy->argv[0], "a");
+    cr_assert(!child_spec_alike(copy, &spec));
+    word[0] = 'a';
+    cpus = 1;
+    cr_assert(!child_spec_alike(copy, &spec));
+    spec.cpuset = NULL;
+    cr_assert(!child_spec_alike(copy, &spec));
+    child_spec_free(copy);
+    child_spec_free(NULL);
+}
