@@ -24,7 +24,8 @@ static void add_question(struct strbuf *out, const char *question, bool folders)
 
 static void add_zsh_option(struct strbuf *out, const struct option_def *def, const char *name) {
     const struct option_def *model = option_model(def);
-    strbuf_printf(out, "        '*%s%s[", name, model->arg != NULL && name[1] == '-' ? "=" : "");
+    const char *equals = model->bare != NULL ? "=-" : "=";
+    strbuf_printf(out, "        '*%s%s[", name, model->arg != NULL && name[1] == '-' ? equals : "");
     add_zsh_text(out, def->help);
     strbuf_add_char(out, ']');
     const char *words = completion_words(model), *question = completion_question(model->offer);

@@ -172,7 +172,7 @@ static int check_choice(const struct option_def *def, const char *text, const ch
 /* Reads an option with a value; `glued` is the value in the same word, or NULL. */
 static int take_value(struct option_parser *p, size_t row, const char *glued) {
     const struct option_def *def = &p->set->defs[row];
-    const char *text = glued;
+    const char *text = glued != NULL ? glued : option_model(def)->bare;
     if (text == NULL && p->next < p->argc && strcmp(p->argv[p->next], "--") != 0 &&
         !looks_like_option(p->set, p->argv[p->next]))
         text = p->argv[p->next++];

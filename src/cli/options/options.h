@@ -54,7 +54,9 @@ struct option_def {
     unsigned id;
     char letter;          /* 0: none */
     const char *fallback; /* the default as text; NULL: none, or the field's own value */
-    const char *choices;  /* "spawn fork forkserver"; NULL: any */
+    /* the value without "=": a value in the next word is not taken. NULL: a value is needed */
+    const char *bare;
+    const char *choices; /* "spawn fork forkserver"; NULL: any */
     /* What completion offers if there are no choices: words, or one of OFFER_*; NULL: nothing. */
     const char *offer;
     /* heading in the help, if it differs from that of the row before */

@@ -302,6 +302,16 @@ static const struct option_def defs[] = {
      "What lives on after a job that has succeeded: nothing (none), or processes that workers left "
      "in sessions of their own when they ended, such as uploads (detached)",
      .choices = "none detached", CHOICE(leave, JOB_LEAVE_NONE, JOB_LEAVE_DETACHED)},
+    {"warm", "HOW", ENV | OURS,
+     "Keep processes ready that have imported what the script imports, so that after a failure it "
+     "begins at once: forked from one that has (fork, which --warm alone means), each by itself "
+     "(process), or none (off)",
+     .choices = "off process fork", .bare = "fork",
+     CHOICE(warm, JOB_WARM_OFF, JOB_WARM_PROCESS, JOB_WARM_FORK)},
+    {"warm-after", "SECONDS", ENV | OURS,
+     "How long workers run before --warm imports for the next start", SECONDS(warm_after_ns)},
+    {"warm-skip", "NAMES", ENV | OURS,
+     "Packages, with commas between them, that --warm does not import ahead", TEXT(warm_skip)},
     {"contain", "HOW", ENV | OURS,
      "What prevents workers from outliving muster when agent and guardian are killed at once: a "
      "cgroup, a pid namespace, none, or auto (a cgroup if one was delegated to muster)",

@@ -20,6 +20,7 @@ const struct job_spec job_spec_default = {
     .evidence_timeout_ns = 5 * NS_PER_S,
     .max_requeues = 10,
     .log_mode = 0600,
+    .warm_after_ns = 10 * NS_PER_S,
     .auth = AUTH_AUTO,
     .contain = JOB_CONTAIN_AUTO,
     .bind_memory = BIND_MEMORY_PREFERRED,
@@ -119,6 +120,7 @@ void job_spec_fini(struct job_spec *spec) {
         free(*e);
     free(spec->env);
     free(spec->start_method);
+    free(spec->warm_skip);
     free(spec->log_dir);
     free(spec->line_prefix);
     for (size_t k = 0; k < ARRAY_SIZE(spec->filters); k++) {

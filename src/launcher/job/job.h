@@ -57,6 +57,10 @@ enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, J
  * sessions of their own. */
 enum job_leave { JOB_LEAVE_NONE = 0, JOB_LEAVE_DETACHED };
 
+/* --warm: whether workers have imported before they are needed, each by itself or forked. The
+ * numbers are those of enum warm_form. */
+enum job_warm { JOB_WARM_OFF = 0, JOB_WARM_PROCESS, JOB_WARM_FORK };
+
 /* The exit status of a job whose worker failed: 1, or that of the worker that failed first. */
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 
@@ -162,7 +166,10 @@ struct job_spec {
     enum job_store_check store_check;
     enum job_contain contain;
     enum job_leave leave;
-    enum bind_mode bind; /* --bind, --numa-binding; 0: none unless GPUs are found */
+    enum job_warm warm;
+    uint64_t warm_after_ns; /* workers run so long before standbys are made */
+    char *warm_skip;        /* packages with commas that are not imported ahead; NULL: none */
+    enum bind_mode bind;    /* --bind, --numa-binding; 0: none unless GPUs are found */
     enum bind_memory bind_memory;
     enum job_omp omp;
     uint32_t gpus_per_worker;    /* 0: not requested */

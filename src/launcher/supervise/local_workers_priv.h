@@ -41,6 +41,7 @@ struct local_workers {
     struct announced *announced; /* [nproc] what they have told since their start */
     char **tails;                /* [nproc] the last lines of a failed worker's stderr, or NULL */
     uint32_t n_tails;
+    struct warm_pool *warm; /* NULL: without --warm */
     struct worker_group *workers;
     struct worker_group *ending; /* it kept processes, which are being killed; NULL: none */
     struct envlist env;          /* of the worker that is being started, like its argv */

@@ -46,6 +46,7 @@ static void dispose(struct worker_group *g) {
     g->disposed = true;
     for (uint32_t i = 0; i < g->n; i++) {
         struct worker *w = &g->workers[i];
+        worker_warm_free(w);
         child_watch_free(w->watch);
         free(w->program);
         free(w->cwd);
@@ -303,6 +304,8 @@ static void on_worker_zombie(void *arg, pid_t pid) {
 static void on_worker_exit(void *arg, const struct child_status *status) {
     struct worker *w = arg;
     read_reports(w->group);
+    if (worker_warm_ended(w))
+        return;
     if (w->start_err.code != 0) {
         worker_ended(w, NULL);
         return;
@@ -313,11 +316,17 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
     how.sent_by_us =
         status->signalled ? status->code < 64 && (w->sent >> status->code & 1) != 0 : w->sent != 0;
     how.oom = killed && !how.sent_by_us && oom_kills(w->group, w) > 0;
+    if (w->was_warm && !how.sent_by_us && !how.oom && !killed && !child_succeeded(status))
+        warm_pool_failed(w->group->config.warm, how.ran_ns);
     worker_ended(w, &how);
 }
 
 int worker_watch(struct worker *w, const struct child *child) {
     return child_watch_new(w->group->reaper, child, on_worker_zombie, on_worker_exit, w, &w->watch);
+}
+
+void worker_hand_over(struct worker *w) {
+    child_watch_hand_over(w->watch, on_worker_zombie, on_worker_exit, w);
 }
 
 /* --- making a group --- */

@@ -28,6 +28,7 @@
 #include "io/loop.h"
 #include "io/process/child.h"
 #include "io/process/reaper.h"
+#include "launcher/warm/warm_pool_io.h"
 #include "launcher/worker/worker.h"
 
 /* Added to each worker's environment: <generation>.<index>.<16 random hex digits>. */
@@ -63,8 +64,9 @@ struct worker_group_config {
     struct spare *spare;  /* helpers that no sweep kills (spare_io.h); NULL: none. Borrowed */
     bool leave_detached;
     bool no_core, no_new_privs;
-    uint64_t nofile_soft; /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */
-    unsigned without;     /* CHILD_WITHOUT_*; tests */
+    uint64_t nofile_soft;   /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */
+    struct warm_pool *warm; /* borrowed; NULL: all workers start cold */
+    unsigned without;       /* CHILD_WITHOUT_*; tests */
 };
 #define WORKER_GROUP_CONFIG_INIT \
     { .cgroup_fd = -1 }

@@ -1,6 +1,7 @@
 /* What the files of a worker group share. Private to these files.
  *   worker_io.c        carries out the machine's updates; the end of workers and of the group
  *   worker_start_io.c  starts workers, some per turn of the loop
+ *   worker_warm_io.c   workers that were taken from the pool of warm ones
  *   worker_sweep_io.c  kills processes below the agent, some per turn of the loop
  *   worker_detached_io.c  what becomes of processes in sessions of their own */
 #pragma once
@@ -24,12 +25,14 @@ struct worker {
     char *marker;        /* WORKER_MARKER=… */
     int cgroup_fd;       /* -1: none */
     char cgroup_name[48];
-    struct err start_err;  /* code != 0: it never ran */
-    bool ended;            /* also true if it will never be started */
-    bool orphans;          /* it has ended, and can have left orphans */
-    bool looked_for;       /* the current walk looks for them */
-    bool met;              /* the current walk has found some */
-    uint32_t quiet_passes; /* passes in a row that found none */
+    struct worker_warm *warm; /* it was taken from the pool, and has not begun yet; else NULL */
+    bool was_warm;            /* it was taken from the pool */
+    struct err start_err;     /* code != 0: it never ran */
+    bool ended;               /* also true if it will never be started */
+    bool orphans;             /* it has ended, and can have left orphans */
+    bool looked_for;          /* the current walk looks for them */
+    bool met;                 /* the current walk has found some */
+    uint32_t quiet_passes;    /* passes in a row that found none */
 };
 
 /* The kind of walk that is running. */
@@ -98,13 +101,25 @@ _must_use_ bool worker_arrived(struct worker_group *g, bool *due);
 void worker_ended(struct worker *w, const struct worker_exit *how);
 /* Takes ownership of the child. 0 or a negative errno. */
 _must_use_ int worker_watch(struct worker *w, const struct child *child);
+/* w->watch was another's. */
+void worker_hand_over(struct worker *w);
 
 /* ---- worker_start_io.c ---- */
 
 /* Starts the first workers now, the others from the loop. */
 void worker_start_some(struct worker_group *g);
+/* Starts its process, or sets w->start_err. */
+void worker_spawn(struct worker *w, const struct child_spec *spec);
 /* Workers that were not started yet never will be; they count as ended, without a callback. */
 void worker_start_no_more(struct worker_group *g);
+
+/* ---- worker_warm_io.c ---- */
+
+/* False: the pool has none for it. Else it was taken from there. */
+_must_use_ bool worker_warm_start(struct worker *w, const struct child_spec *spec);
+/* Its process has ended. True: it had not begun, and is started cold instead. */
+_must_use_ bool worker_warm_ended(struct worker *w);
+void worker_warm_free(struct worker *w);
 
 /* ---- worker_detached_io.c ---- */
 

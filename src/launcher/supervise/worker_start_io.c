@@ -39,6 +39,25 @@ static void remember_stream(int fd, struct worker_stream *ret) {
         *ret = (struct worker_stream){.dev = st.st_dev, .ino = st.st_ino};
 }
 
+void worker_spawn(struct worker *w, const struct child_spec *spec) {
+    struct warm_pool *pool = w->group->config.warm;
+    struct child_spec *copy = NULL;
+    if (pool != NULL)
+        spec = warm_pool_record(pool, w->index, spec, &copy);
+    struct child child = CHILD_INIT;
+    int r = child_spawn(spec, &child, &w->start_err);
+    child_spec_free(copy);
+    if (r < 0)
+        return;
+    w->session = child.pid;
+    r = worker_watch(w, &child);
+    if (r < 0) {
+        (void)err_set(&w->start_err, r, "cannot watch %s: %s", w->program, strerror(-r));
+        (void)!child_kill(&child, SIGKILL);
+        child_fini(&child);
+    }
+}
+
 /* On failure w->start_err is set. */
 static void start_worker(struct worker_group *g, struct worker *w, const struct worker_spec *spec) {
     const struct worker_group_config *config = &g->config;
@@ -77,16 +96,8 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
         .report_tag = w->index,
         .without = config->without,
     };
-    struct child child = CHILD_INIT;
-    if (child_spawn(&cs, &child, &w->start_err) < 0)
-        return;
-    w->session = child.pid;
-    int r = worker_watch(w, &child);
-    if (r < 0) {
-        (void)err_set(&w->start_err, r, "cannot watch %s: %s", w->program, strerror(-r));
-        (void)!child_kill(&child, SIGKILL);
-        child_fini(&child);
-    }
+    if (config->warm == NULL || !worker_warm_start(w, &cs))
+        worker_spawn(w, &cs);
 }
 
 /* ---- failures ---- */

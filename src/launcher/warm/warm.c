@@ -1,0 +1,202 @@
+#include "launcher/warm/warm.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json/json_table.h"
+
+/* ---- the gate ---- */
+
+static const char *const role_names[] = {
+    [WARM_RECORD] = "record", [WARM_STANDBY] = "standby", [WARM_TEMPLATE] = "template"};
+
+void warm_gate_env(const struct warm_gate *g, struct envlist *env) {
+    const char *path = envlist_get(env, "PYTHONPATH");
+    envlist_setf(env, "MUSTER_WARM", "%s:%d:%d:%d:%d:%d:%s", role_names[g->role], (int)g->agent,
+                 g->zip_fd, g->control_fd, g->record_fd, path != NULL,
+                 g->skip != NULL ? g->skip : "");
+    _cleanup_(freep) char *old = path != NULL && path[0] != '\0' ? xstrdup(path) : NULL;
+    envlist_setf(env, "PYTHONPATH", "/proc/self/fd/%d%s%s", g->zip_fd, old != NULL ? ":" : "",
+                 old != NULL ? old : "");
+    if (g->role == WARM_RECORD)
+        return;
+    char room[WARM_MARKER_ROOM + 1];
+    memset(room, '-', WARM_MARKER_ROOM);
+    room[WARM_MARKER_ROOM] = '\0';
+    envlist_set(env, "MUSTER_WORKER_ID", room);
+}
+
+bool warm_record_ok(const char *text, size_t n, char reason[WARM_REASON_MAX]) {
+    if (n == 0)
+        (void)snprintf(
+            reason, WARM_REASON_MAX,
+            "the interpreter of local rank 0 did not pass muster's gate (python -I or -E, "
+            "or a wrapper that drops PYTHONPATH)");
+    else if (memchr(text, '\n', n) == (const void *)(text + n - 1))
+        (void)snprintf(reason, WARM_REASON_MAX, "the script has imported no installed package");
+    else
+        return true;
+    return false;
+}
+
+void warm_record_stop(const char *text, size_t n, char *ret, size_t size) {
+    ret[0] = '\0';
+    for (size_t i = 0; i + 1 < n; i++)
+        if (text[i] == '\n' && text[i + 1] == '!') {
+            const char *end = memchr(text + i + 2, '\n', n - i - 2);
+            size_t len = end != NULL ? (size_t)(end - text) - i - 2 : n - i - 2;
+            (void)snprintf(ret, size, "%.*s", (int)len, text + i + 2);
+        }
+}
+
+/* ---- messages ---- */
+
+static const char *const kind_names[] = {
+    [WARM_READY] = "ready", [WARM_GOING] = "going", [WARM_COLD] = "cold"};
+
+#define FIELD(what, name) JSON_FIELD(warm_heard, what, #name, name)
+#define OF(of_kind) JSON_OF_KINDS(warm_heard, kind, UINT32_C(1) << (of_kind))
+static const struct json_field fields[] = {
+    {JSON_NAMED(warm_heard, "kind", kind, kind_names), .min = 1},
+    {FIELD(U32, pid), .min = 1, OF(WARM_READY)},
+    {FIELD(DOUBLE, seconds), OF(WARM_READY)},
+    {FIELD(U32, modules), OF(WARM_READY)},
+    {FIELD(U32, failed), OF(WARM_READY)},
+    {FIELD(LINE, threads), OF(WARM_READY)},
+    {FIELD(LINE, devices), OF(WARM_READY)},
+    {FIELD(LINE, read), OF(WARM_READY)},
+    {FIELD(LINE, reason), OF(WARM_COLD)},
+};
+static const struct json_table table = JSON_TABLE(warm_heard, fields);
+
+int warm_read(const char *text, size_t n, struct warm_heard *ret, struct err *err) {
+    static const struct json_limits limits = {.max_bytes = 8192, .max_depth = 2, .max_values = 64};
+    _cleanup_(json_freep) struct json *doc = NULL;
+    *ret = (struct warm_heard){0};
+    int r = json_parse(text, n, &limits, &doc, err);
+    return r < 0 ? r : json_table_read(doc, &table, ret, err);
+}
+
+/* Variables that muster changes from one start to the next, beside MUSTER_*. */
+static const char *const ours[] = {
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCH_WORKER_SERVER_SOCKET",
+    "NOTIFY_SOCKET",
+    /* of --gpus-per-worker and --virtual-local-rank */
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+};
+
+static bool is_ours(const char *name, size_t n) {
+    for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
+        if (strlen(ours[i]) == n && memcmp(ours[i], name, n) == 0)
+            return true;
+    return n > 7 && memcmp(name, "MUSTER_", 7) == 0;
+}
+
+/* Whether an import cannot have read this variable. */
+static bool may_change(const char *item, char reason[WARM_REASON_MAX]) {
+    size_t n = strcspn(item, "=");
+    if (is_ours(item, n))
+        return true;
+    (void)snprintf(reason, WARM_REASON_MAX, "%.*s has changed since the modules were imported",
+                   (int)MIN2(n, 200), item);
+    return false;
+}
+
+/* The value that `env` has for the name of an item; NULL: none. */
+static const char *value_in(char *const *env, const char *item) {
+    size_t n = strcspn(item, "=");
+    for (; *env != NULL; env++)
+        if (strncmp(*env, item, n) == 0 && (*env)[n] == '=')
+            return *env + n + 1;
+    return NULL;
+}
+
+static void write_named(struct json_writer *w, const char *item) {
+    size_t n = strcspn(item, "=");
+    _cleanup_(freep) char *name = xasprintf("%.*s", (int)n, item);
+    json_write_string(w, name, item + n + 1);
+}
+
+bool warm_go(char *const *from, char *const *to, const char *marker, struct strbuf *out,
+             char reason[WARM_REASON_MAX]) {
+    struct json_writer w = json_writer_of(out);
+    bool ok = true;
+    json_write_object_begin(&w, NULL);
+    json_write_string(&w, "kind", "go");
+    json_write_string(&w, "marker", marker);
+    json_write_object_begin(&w, "set");
+    for (char *const *e = to; *e != NULL && ok; e++) {
+        const char *old = value_in(from, *e);
+        if (old != NULL && strcmp(old, *e + strcspn(*e, "=") + 1) == 0)
+            continue;
+        ok = may_change(*e, reason);
+        if (ok)
+            write_named(&w, *e);
+    }
+    json_write_object_end(&w);
+    json_write_array_begin(&w, "unset");
+    for (char *const *e = from; *e != NULL && ok; e++) {
+        if (value_in(to, *e) != NULL)
+            continue;
+        _cleanup_(freep) char *name = xasprintf("%.*s", (int)strcspn(*e, "="), *e);
+        ok = may_change(*e, reason);
+        json_write_string(&w, NULL, name);
+    }
+    json_write_array_end(&w);
+    json_write_object_end(&w);
+    return ok;
+}
+
+/* ---- the pool ---- */
+
+bool warm_refuses(enum warm_role role, const struct warm_heard *heard,
+                  char reason[WARM_REASON_MAX]) {
+    if (heard->devices[0] != '\0')
+        (void)snprintf(reason, WARM_REASON_MAX, "importing opens %.400s", heard->devices);
+    else if (role == WARM_TEMPLATE && heard->threads[0] != '\0')
+        (void)snprintf(reason, WARM_REASON_MAX, "importing leaves threads: %.400s", heard->threads);
+    else if (role == WARM_TEMPLATE && heard->read[0] != '\0')
+        (void)snprintf(reason, WARM_REASON_MAX,
+                       "an import reads %.400s, which differs from rank to rank", heard->read);
+    else
+        return false;
+    return true;
+}
+
+bool warm_all_wait(const struct warm_view *v) {
+    uint32_t n = 0;
+    while (n < v->n && v->ranks[n] == WARM_STATE_WAITS)
+        n++;
+    return n == v->n;
+}
+
+void warm_next(const struct warm_view *v, struct warm_next *ret) {
+    *ret = (struct warm_next){.step = WARM_STEP_NONE};
+    uint32_t missing = v->n;
+    for (uint32_t i = v->n; i-- > 0;) {
+        if (v->ranks[i] == WARM_STATE_WARMING)
+            return;
+        if (v->ranks[i] == WARM_STATE_NONE)
+            missing = i;
+    }
+    if (v->template == WARM_STATE_WARMING || missing == v->n)
+        return;
+    ret->rank = missing;
+    if (v->form == WARM_PROCESS)
+        ret->step = WARM_STEP_PROCESS;
+    else
+        ret->step = v->template == WARM_STATE_WAITS ? WARM_STEP_FORK : WARM_STEP_TEMPLATE;
+}

@@ -1,0 +1,434 @@
+"""The gate: where workers of --warm pass before their script begins. man muster-protocol, "Warm workers".
+
+It is sitecustomize.py of a zip in a memfd that is first in PYTHONPATH, so Python runs it before it looks at the
+script. MUSTER_WARM says what this process is, "ROLE:AGENT:ZIP:CONTROL:RECORD:HAD_PATH:SKIP":
+
+  record    a worker that starts cold: the names of the modules that it imports are written to RECORD, a memfd of
+            the agent, while the script runs
+  standby   imports what was recorded, and waits here for "go"; then Python itself runs the script
+  template  the same, and forks standbys at "fork"
+
+Nothing of this is left in the environment, in sys.path or in sys.modules when the script begins.
+"""
+import os
+import sys
+
+RECORD_MAX = 1 << 20  # bytes
+COPIED_MAX = 1 << 20  # of what was printed while importing
+QUIET_THREADS = ("jemalloc_bg_thd",)  # they hold no lock when the process forks
+DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/infiniband/")
+OWN = ("sitecustomize", "usercustomize")  # they are imported anyway
+PER_RANK = ("RANK", "LOCAL_RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+MARKER = b"MUSTER_WORKER_ID="
+
+
+def take_away(zip_fd, had_path):
+    """Takes the gate out of everything in which a script could see it."""
+    here = f"/proc/self/fd/{zip_fd}"
+    os.environ.pop("MUSTER_WARM", None)
+    rest = os.environ.get("PYTHONPATH", "").split(":", 1)
+    if had_path:
+        os.environ["PYTHONPATH"] = rest[1] if len(rest) == 2 else ""
+    else:
+        os.environ.pop("PYTHONPATH", None)
+    if here in sys.path:
+        sys.path.remove(here)
+    sys.path_importer_cache.pop(here, None)
+    sys.modules.pop("sitecustomize", None)
+    zips = sys.modules.get("zipimport")
+    getattr(zips, "_zip_directory_cache", {}).pop(here, None)
+    os.close(zip_fd)
+
+
+def is_installed(path):
+    """Whether this file belongs to Python or to an installed package, and not to the user's own program."""
+    return ("/site-packages/" in path or "/dist-packages/" in path or path.startswith(STDLIB)
+            or path.startswith("<frozen"))
+
+
+STDLIB = os.path.dirname(os.__file__) + "/"
+
+
+# ---- a worker that starts cold ----
+
+class Recorder:
+    """Writes down which modules arrive in sys.modules, in this order. Names that are only asked for don't count."""
+
+    def __init__(self, agent, fd, skip):
+        self.path, self.pid, self.skip = f"/proc/{agent}/fd/{fd}", os.getpid(), skip
+        self.asked, self.size, self.on = [], 0, True
+        self.putenv = os.putenv
+        self.write(f"gate {sys.version_info[0]}.{sys.version_info[1]}")
+        os.putenv = self.on_putenv
+        sys.meta_path.insert(0, self)
+
+    def write(self, line):
+        data = (line + "\n").encode()
+        self.size += len(data)
+        if self.size > RECORD_MAX:
+            self.on = False
+            return
+        # no descriptor stays open, because the script would see it
+        fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            os.write(fd, data)
+        finally:
+            os.close(fd)
+
+    def find_spec(self, name, path=None, target=None):
+        if self.on and os.getpid() == self.pid:
+            try:
+                self.look()
+            except OSError:
+                self.on = False
+            self.asked.append(name)
+        return None
+
+    def look(self):
+        left, found = [], []
+        for name in self.asked:
+            module = sys.modules.get(name)
+            if module is None:
+                left.append(name)
+                continue
+            origin = getattr(getattr(module, "__spec__", None), "origin", None)
+            if isinstance(origin, str) and is_installed(origin) and name.split(".")[0] not in (*self.skip, *OWN):
+                found.append(name)
+        self.asked = left[-256:]
+        if found:
+            self.write("\n".join(found))
+
+    def on_putenv(self, name, value):
+        """A script that sets a variable may mean a module that it imports afterwards: these stay cold."""
+        self.putenv(name, value)
+        frame = sys._getframe(1)
+        while frame is not None and os.path.basename(frame.f_code.co_filename) in ("os.py", "_collections_abc.py",
+                                                                                  "<frozen os>", "<frozen _collections_abc>"):
+            frame = frame.f_back
+        if self.on and os.getpid() == self.pid and frame is not None and not is_installed(frame.f_code.co_filename):
+            try:
+                self.look()
+                self.write("!" + os.fsdecode(name))
+            except OSError:
+                pass
+            self.on = False
+
+
+# ---- a standby ----
+
+class Watched(os.environ.__class__):
+    """os.environ while modules are imported: which variables they read by name. Reading all of them does not count."""
+    read = set()
+    whole = {}  # name -> code that got the name from a list of all names
+
+    @staticmethod
+    def caller():
+        frame = sys._getframe(2)
+        while frame.f_back is not None and os.path.basename(frame.f_code.co_filename) in (
+                "os.py", "_collections_abc.py", "<frozen os>", "<frozen _collections_abc>"):
+            frame = frame.f_back
+        return frame.f_code
+
+    def __getitem__(self, key):
+        if Watched.whole.pop(key, None) is not Watched.caller():
+            Watched.read.add(key)
+        return super().__getitem__(key)
+
+    def __contains__(self, key):
+        Watched.read.add(key)
+        return super().__contains__(key)
+
+    def __iter__(self):
+        code = Watched.caller()
+        for key in super().__iter__():
+            Watched.whole[key] = code
+            yield key
+
+
+class Standby:
+    def __init__(self, agent, control, record, skip):
+        import json
+        import socket
+        import time
+        self.json, self.socket, self.time = json, socket, time
+        self.agent, self.skip, self.record = agent, skip, record
+        self.control = socket.socket(fileno=control)
+        self.copied = None
+        self.libc = None
+
+    def tell(self, kind, **fields):
+        self.control.sendall(self.json.dumps(dict(fields, kind=kind)).encode())
+
+    def hear(self, n_fds):
+        """The next message, and the descriptors that came with it. The end of the file is our end."""
+        try:
+            data, fds, _, _ = self.socket.recv_fds(self.control, 1 << 18, n_fds) if hasattr(self.socket, "recv_fds") \
+                else self.recv_fds(n_fds)
+        except OSError:
+            data, fds = b"", []
+        if not data:
+            os._exit(0)
+        return self.json.loads(data), list(fds)
+
+    def recv_fds(self, n_fds):  # Python 3.8
+        import array
+        fds = array.array("i")
+        data, more, flags, where = self.control.recvmsg(1 << 18, self.socket.CMSG_LEN(n_fds * fds.itemsize))
+        for level, kind, got in more:
+            if level == self.socket.SOL_SOCKET and kind == self.socket.SCM_RIGHTS:
+                fds.frombytes(got[:len(got) - len(got) % fds.itemsize])
+        return data, list(fds), flags, where
+
+    # -- before the go --
+
+    def names(self):
+        with os.fdopen(self.record, "rb") as f:
+            lines = os.pread(f.fileno(), RECORD_MAX, 0).decode(errors="replace").split("\n")
+        return [n for n in lines[1:] if n and n[0] != "!" and n.split(".")[0] not in self.skip]
+
+    def warm(self):
+        import importlib
+        began, before, failed = self.time.monotonic(), len(sys.modules), 0
+        plain = os.environ.__class__
+        os.environ.__class__ = Watched
+        try:
+            for name in self.names():
+                if name in sys.modules:
+                    continue
+                try:
+                    importlib.import_module(name)
+                except BaseException:  # the script meets it again, if it does
+                    failed += 1
+        finally:
+            os.environ.__class__ = plain
+        self.stamps = self.stat_all()
+        per_rank = sorted(Watched.read.intersection(PER_RANK))
+        return {"seconds": round(self.time.monotonic() - began, 3), "modules": len(sys.modules) - before, "failed": failed,
+                "threads": ", ".join(self.threads()), "devices": ", ".join(self.devices()), "read": ", ".join(per_rank)}
+
+    def threads(self):
+        found = []
+        for tid in os.listdir("/proc/self/task"):
+            if int(tid) != os.getpid():
+                with open(f"/proc/self/task/{tid}/comm") as f:
+                    found.append(f.read().strip())
+        return sorted(set(found).difference(QUIET_THREADS))[:8]
+
+    @staticmethod
+    def devices():
+        found = set()
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                found.add(os.readlink(f"/proc/self/fd/{fd}"))
+            except OSError:
+                pass
+        return sorted(p for p in found if p.startswith(DEVICES))[:8]
+
+    @staticmethod
+    def stat_all():
+        """What must not change between the imports and the go: interpreter, script, installed packages."""
+        stamps = {}
+        for path in [sys.executable, *sys.argv[:1], *sys.path]:
+            try:
+                st = os.stat(path)
+                if path in (sys.executable, *sys.argv[:1]) or path.endswith("-packages"):
+                    stamps[path] = (st.st_dev, st.st_ino, st.st_mtime_ns)
+            except OSError:
+                pass
+        return stamps
+
+    # -- the template --
+
+    def serve(self):
+        """Forks standbys until this process is one, and returns in it."""
+        import gc
+        gc.collect()
+        gc.freeze()
+        while True:
+            message, fds = self.hear(1)
+            if message.get("kind") == "fork" and fds and self.fork(fds[0], message):
+                return
+
+    def fork(self, fd, message):
+        child = os.fork()
+        if child != 0:
+            os.close(fd)
+            os.waitpid(child, 0)
+            return False
+        try:
+            if os.fork() != 0:
+                os._exit(0)
+            self.control.close()
+            self.control = self.socket.socket(fileno=fd)
+            self.settle(message)
+        except BaseException as e:  # never back into the template's loop
+            try:
+                self.tell("cold", reason=f"the forked process can't be set up: {e}")
+            finally:
+                os._exit(1)
+        return True
+
+    def settle(self, message):
+        """Makes this grandchild of the template the agent's child, as a cold worker is."""
+        until = self.time.monotonic() + 10
+        while os.getppid() != self.agent:
+            if self.time.monotonic() > until:
+                raise OSError("the agent is not its parent")
+            self.time.sleep(0.0005)
+        os.setsid()
+        import ctypes
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.prctl(1, 9, 0, 0, 0) != 0:  # PR_SET_PDEATHSIG, SIGKILL
+            raise OSError(ctypes.get_errno(), "prctl")
+        if os.getppid() != self.agent:
+            os._exit(1)
+        libc.prctl(0x59616d61, ctypes.c_ulong(self.agent), 0, 0, 0)  # PR_SET_PTRACER; EINVAL without Yama
+        self.bind_memory(libc, ctypes, message)
+        self.reseed()
+        self.tell("ready", pid=os.getpid(), seconds=0, modules=0, failed=0, threads="", devices="", read="")
+
+    @staticmethod
+    def bind_memory(libc, ctypes, message):
+        nodes = [i for i, bit in enumerate(reversed(bin(int(message.get("nodes", "0"), 16))[2:])) if bit == "1"]
+        for mode, chosen in {"bind": [(2, nodes)], "prefer": [(5, nodes), (1, nodes[:1])]}.get(message.get("memory"), ()):
+            words = (ctypes.c_ulong * 128)()
+            for i in chosen:
+                words[i // 64] |= 1 << i % 64
+            if libc.syscall(ctypes.c_long(message["syscall"]), ctypes.c_long(mode), words, ctypes.c_ulong(8193)) == 0:
+                return
+            if ctypes.get_errno() != 22:  # EINVAL: an older kernel
+                break
+        else:
+            if "memory" not in message:
+                return
+        raise OSError(ctypes.get_errno(), "set_mempolicy")
+
+    @staticmethod
+    def reseed():
+        """All forked processes have the same generators; a cold one seeds its own. random does it by itself."""
+        numpy = sys.modules.get("numpy.random")
+        if numpy is not None:
+            numpy.seed()
+        torch = sys.modules.get("torch")
+        if torch is not None and hasattr(torch, "default_generator"):
+            torch.default_generator.seed()
+
+    # -- the go --
+
+    def wait(self):
+        message, fds = self.hear(2)
+        try:
+            reason = self.begin(message, fds)
+        except Exception as e:
+            reason = f"{type(e).__name__}: {e}"
+        if reason is not None:
+            self.tell("cold", reason=reason[:400])
+            self.hear(0)
+            os._exit(1)
+        self.tell("going")
+        self.control.close()
+
+    def begin(self, message, fds):
+        if message.get("kind") != "go" or len(fds) != 2:
+            return "the message of the agent is not a go"
+        changed = sorted(Watched.read.intersection([*message["set"], *message["unset"]]))
+        if changed:
+            return f"an import has read {changed[0]}, which has changed"
+        for path, stamp in self.stat_all().items():
+            if self.stamps.get(path) != stamp:
+                return f"{path} has changed since the modules were imported"
+        self.mark(message["marker"].encode())
+        for name in message["unset"]:
+            os.environ.pop(name, None)
+        os.environ.update(message["set"])
+        printed = [self.printed(1), self.printed(2)]
+        for number, fd in zip((1, 2), fds):
+            os.dup2(fd, number)
+            os.close(fd)
+        self.copied = printed
+        return None
+
+    @staticmethod
+    def printed(fd):
+        stream = sys.stdout if fd == 1 else sys.stderr
+        if stream is not None:
+            stream.flush()
+        try:
+            return os.pread(fd, COPIED_MAX, 0)
+        except OSError:
+            return b""
+
+    @staticmethod
+    def mark(marker):
+        """Processes are found by the marker in /proc/PID/environ, which keeps what they were started with."""
+        with open("/proc/self/stat", "rb") as f:
+            fields = f.read().rsplit(b")", 1)[1].split()
+        start, end = int(fields[47]), int(fields[48])
+        with open("/proc/self/mem", "r+b", buffering=0) as mem:
+            mem.seek(start)
+            block = b"\0" + mem.read(end - start)
+            at = block.find(b"\0" + MARKER)
+            room = block.find(b"\0", at + 1) - at - 1 - len(MARKER)
+            if at < 0 or room < len(marker):
+                raise OSError("there is no room for the marker in /proc/self/environ")
+            mem.seek(start + at + len(MARKER))
+            mem.write(marker + b"\0" * (room - len(marker)))
+
+    def print_again(self):
+        for fd, data in zip((1, 2), self.copied):
+            while data:
+                data = data[os.write(fd, data):]
+
+
+def import_own(name):
+    """Imports the user's own module of this name. Returns what Python would be told, or None."""
+    try:
+        __import__(name)
+    except BaseException as e:
+        return e
+    return None
+
+
+def pass_by():
+    role, agent, zip_fd, control, record, had_path, skip = os.environ["MUSTER_WARM"].split(":", 6)
+    skip = set(skip.split(",")) if skip else set()
+    take_away(int(zip_fd), had_path == "1")
+    if os.getppid() != int(agent):  # another Python, which the one that is meant starts first
+        for fd in (control, record):
+            if int(fd) >= 0 and role != "record":
+                os.close(int(fd))
+        return
+    if role == "record":
+        try:
+            Recorder(int(agent), int(record), skip)
+        except OSError:
+            pass
+        return
+    try:
+        stand_by(role, Standby(int(agent), int(control), int(record), skip))
+    except BaseException:  # Python would go on to the script, which runs elsewhere
+        import traceback
+        traceback.print_exc()
+        os._exit(1)
+
+
+def stand_by(role, standby):
+    """Returns when the script is to begin."""
+    own = import_own("sitecustomize")
+    site = sys.modules.get("site")
+    if own is None or isinstance(own, ImportError):
+        if getattr(site, "ENABLE_USER_SITE", False):
+            import_own("usercustomize")
+    facts = standby.warm()
+    standby.tell("ready", pid=os.getpid(), **facts)
+    if role == "template":
+        standby.serve()
+    standby.wait()
+    standby.print_again()
+
+
+if "MUSTER_WARM" in os.environ:
+    pass_by()
+    # The user's own module takes the place of this one. Without one, Python gets the ImportError that it expects.
+    if "sitecustomize" not in sys.modules:
+        import sitecustomize  # noqa: F401

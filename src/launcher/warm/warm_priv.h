@@ -1,0 +1,65 @@
+/* What the files of the pool share. Private to these files.
+ *   warm_pool_io.c     when what is warmed; what a start gets
+ *   warm_process_io.c  templates and standbys as processes, and what they say */
+#pragma once
+
+#include "launcher/warm/warm_pool_io.h"
+
+#define WARM_LOOKS_MAX 20
+#define WARM_TEMPLATE_INDEX UINT32_MAX
+
+/* A template or a standby. */
+struct warm_one {
+    struct warm_pool *pool;
+    uint32_t index; /* the local rank */
+    enum warm_state state;
+    bool forked;
+    struct child_watch *watch; /* NULL: a forked one has not said its pid yet */
+    int fd;                    /* -1: NONE */
+    struct loop_watch *heard;
+    uint64_t due_ns;         /* WARMING: it is given up then */
+    struct child_spec *spec; /* what it stands for, with the environment that it was given; owned */
+};
+
+struct warm_pool {
+    struct loop *loop;
+    struct warm_pool_config config;
+    struct loop_timer *timer;
+    uint64_t look_ns; /* when it looks what is missing; TIME_NEVER */
+    enum warm_form form;
+    int zip_fd, record_fd;
+    size_t record_bytes;              /* at the last look */
+    unsigned n_looks;                 /* at a record that grows, or that nobody has begun */
+    bool recording, recorded;         /* a worker was started that records; it was read */
+    bool off;                         /* no worker is warm any more, for `why` */
+    unsigned failures;                /* standbys in a row that could not be made */
+    unsigned early;                   /* warm starts in a row that failed soon */
+    bool early_counted;               /* the current start is among them */
+    char why[WARM_REASON_MAX];        /* why nothing waits, or a part of it */
+    char reason[WARM_REASON_MAX];     /* of the last start */
+    uint32_t n_warm, n_started;       /* of the last start */
+    struct warm_one template, *ranks; /* [n] */
+    struct child_spec **specs;        /* [n] of the last start; NULL: there was none */
+};
+
+/* ---- warm_pool_io.c ---- */
+
+/* It has reported, and waits. */
+void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard);
+/* It has ended, or can't be used. `counts`: it could not be made. */
+void warm_one_failed(struct warm_one *one, const char *why, bool counts);
+void warm_set_timer(struct warm_pool *p);
+
+/* ---- warm_process_io.c ---- */
+
+/* Starts a Python that imports, by this spec. */
+_must_use_ int warm_start(struct warm_one *one, const struct child_spec *spec, struct err *err);
+/* Asks the template for one that stands for this spec. */
+_must_use_ int warm_fork(struct warm_one *one, const struct child_spec *spec, struct err *err);
+/* Sends the go. */
+_must_use_ int warm_send_go(const struct warm_one *one, const struct child_spec *spec,
+                            const struct strbuf *text);
+/* Kills it if it is there, and forgets it. */
+void warm_drop(struct warm_one *one);
+/* A memfd of this text. */
+_must_use_ int warm_memfd(const char *name, const struct strbuf *text);

@@ -1,0 +1,139 @@
+#include "launcher/warm/warm.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <string.h>
+
+#define ENV(...) ((char *const *)(uintptr_t)(const char *const[]){__VA_ARGS__, NULL})
+
+static const char *go(char *const *from, char *const *to, struct strbuf *out, char *reason) {
+    strbuf_clear(out);
+    return warm_go(from, to, "1.0.ab", out, reason) ? strbuf_text(out) : NULL;
+}
+
+Test(warm, a_go_has_what_has_changed) {
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    char reason[WARM_REASON_MAX];
+    const char *text = go(ENV("PATH=/bin", "RANK=0", "MUSTER_EPOCH=1", "NOTIFY_SOCKET=@a", "MASTER_PORT=1=2"),
+                          ENV("PATH=/bin", "RANK=3", "MASTER_PORT=1=2", "MUSTER_EPOCH=1", "LOCAL_RANK="), &out, reason);
+    cr_assert_str_eq(text, "{\"kind\":\"go\",\"marker\":\"1.0.ab\",\"set\":{\"RANK\":\"3\",\"LOCAL_RANK\":\"\"},"
+                           "\"unset\":[\"NOTIFY_SOCKET\"]}");
+}
+
+Test(warm, only_what_muster_sets_may_change) {
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    char reason[WARM_REASON_MAX];
+    cr_assert_null(go(ENV("NCCL_DEBUG=INFO"), ENV("NCCL_DEBUG=WARN"), &out, reason));
+    cr_assert_str_eq(reason, "NCCL_DEBUG has changed since the modules were imported");
+    cr_assert_null(go(ENV("A=1"), ENV("A=1", "OMP_NUM_THREADS=2"), &out, reason));
+    cr_assert_str_eq(reason, "OMP_NUM_THREADS has changed since the modules were imported");
+    cr_assert_null(go(ENV("A=1", "RANKS=2"), ENV("A=1"), &out, reason));
+    cr_assert_str_eq(reason, "RANKS has changed since the modules were imported");
+}
+
+Test(warm, the_gate_is_first_in_the_path_and_knows_what_was_there) {
+    struct warm_gate gate = {.role = WARM_TEMPLATE, .agent = 7, .zip_fd = 5, .control_fd = 6, .record_fd = 8};
+    _cleanup_(envlist_fini) struct envlist none = {0}, some = {0}, empty = {0};
+    warm_gate_env(&gate, &none);
+    cr_assert_str_eq(envlist_get(&none, "PYTHONPATH"), "/proc/self/fd/5");
+    cr_assert_str_eq(envlist_get(&none, "MUSTER_WARM"), "template:7:5:6:8:0:");
+    cr_assert_eq(strlen(envlist_get(&none, "MUSTER_WORKER_ID")), WARM_MARKER_ROOM);
+    envlist_set(&some, "PYTHONPATH", "/a:/b");
+    envlist_set(&some, "MUSTER_WORKER_ID", "1.2.ab");
+    gate = (struct warm_gate){
+        .role = WARM_RECORD, .agent = 7, .zip_fd = 5, .control_fd = -1, .record_fd = 8, .skip = "x,y"};
+    warm_gate_env(&gate, &some);
+    cr_assert_str_eq(envlist_get(&some, "PYTHONPATH"), "/proc/self/fd/5:/a:/b");
+    cr_assert_str_eq(envlist_get(&some, "MUSTER_WARM"), "record:7:5:-1:8:1:x,y");
+    cr_assert_str_eq(envlist_get(&some, "MUSTER_WORKER_ID"), "1.2.ab");
+    envlist_set(&empty, "PYTHONPATH", "");
+    warm_gate_env(&gate, &empty);
+    cr_assert_str_eq(envlist_get(&empty, "PYTHONPATH"), "/proc/self/fd/5");
+    cr_assert_str_eq(envlist_get(&empty, "MUSTER_WARM"), "record:7:5:-1:8:1:x,y");
+}
+
+Test(warm, a_record_tells_whether_the_gate_was_passed_and_where_it_stopped) {
+    char reason[WARM_REASON_MAX], name[8];
+    cr_assert(!warm_record_ok("", 0, reason));
+    cr_assert(strstr(reason, "did not pass muster's gate"));
+    cr_assert(!warm_record_ok("gate 3.11\n", 10, reason));
+    cr_assert(strstr(reason, "has imported no installed package"));
+    static const char text[] = "gate 3.11\njson\njson.decoder\n!TOKENIZERS_PARALLELISM\n";
+    cr_assert(warm_record_ok(text, strlen(text), reason));
+    warm_record_stop(text, strlen(text), name, sizeof name);
+    cr_assert_str_eq(name, "TOKENIZ");
+    warm_record_stop(text, 20, name, sizeof name);
+    cr_assert_str_eq(name, "");
+}
+
+Test(warm, messages_are_read_strictly) {
+    struct warm_heard heard;
+    struct err err = {0};
+    static const char ready[] = "{\"kind\": \"ready\", \"pid\": 12, \"seconds\": 1.5, \"modules\": 3, \"failed\": 1, "
+                                "\"threads\": \"a, b\", \"devices\": \"\", \"read\": \"RANK\"}";
+    cr_assert_eq(warm_read(ready, strlen(ready), &heard, &err), 0, "%s", err.text);
+    cr_assert(heard.kind == WARM_READY && heard.pid == 12 && heard.modules == 3 && heard.failed == 1);
+    cr_assert_str_eq(heard.threads, "a, b");
+    static const char cold[] = "{\"kind\":\"cold\",\"reason\":\"why\"}";
+    cr_assert_eq(warm_read(cold, strlen(cold), &heard, &err), 0, "%s", err.text);
+    cr_assert(heard.kind == WARM_COLD && strcmp(heard.reason, "why") == 0);
+    cr_assert_eq(warm_read("{\"kind\":\"going\"}", 16, &heard, &err), 0);
+    static const char *const bad[] = {"",
+                                      "{}",
+                                      "{\"kind\":\"go\"}",
+                                      "{\"kind\":\"cold\"}",
+                                      "{\"kind\":\"going\",\"x\":1}",
+                                      "{\"kind\":\"ready\",\"pid\":0}"};
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+        cr_assert_lt(warm_read(bad[i], strlen(bad[i]), &heard, &err), 0, "%s", bad[i]);
+}
+
+Test(warm, threads_devices_and_ranks_refuse) {
+    char reason[WARM_REASON_MAX];
+    struct warm_heard heard = {.kind = WARM_READY};
+    cr_assert(!warm_refuses(WARM_TEMPLATE, &heard, reason));
+    strcpy(heard.read, "RANK");
+    cr_assert(!warm_refuses(WARM_STANDBY, &heard, reason));
+    cr_assert(warm_refuses(WARM_TEMPLATE, &heard, reason));
+    cr_assert_str_eq(reason, "an import reads RANK, which differs from rank to rank");
+    strcpy(heard.threads, "python3");
+    cr_assert(!warm_refuses(WARM_STANDBY, &heard, reason));
+    cr_assert(warm_refuses(WARM_TEMPLATE, &heard, reason));
+    cr_assert_str_eq(reason, "importing leaves threads: python3");
+    strcpy(heard.devices, "/dev/nvidia0");
+    cr_assert(warm_refuses(WARM_STANDBY, &heard, reason));
+    cr_assert_str_eq(reason, "importing opens /dev/nvidia0");
+}
+
+Test(warm, one_thing_is_warmed_after_another) {
+    enum warm_state ranks[3] = {WARM_STATE_WAITS, WARM_STATE_NONE, WARM_STATE_NONE};
+    struct warm_view view = {.form = WARM_PROCESS, .ranks = ranks, .n = 3};
+    struct warm_next next;
+    warm_next(&view, &next);
+    cr_assert(next.step == WARM_STEP_PROCESS && next.rank == 1);
+    view.form = WARM_FORK;
+    warm_next(&view, &next);
+    cr_assert(next.step == WARM_STEP_TEMPLATE);
+    view.template = WARM_STATE_WARMING;
+    warm_next(&view, &next);
+    cr_assert(next.step == WARM_STEP_NONE);
+    view.template = WARM_STATE_WAITS;
+    warm_next(&view, &next);
+    cr_assert(next.step == WARM_STEP_FORK && next.rank == 1);
+    ranks[2] = WARM_STATE_WARMING;
+    warm_next(&view, &next);
+    cr_assert(next.step == WARM_STEP_NONE && !warm_all_wait(&view));
+    ranks[1] = ranks[2] = WARM_STATE_WAITS;
+    warm_next(&view, &next);
+    cr_assert(next.step == WARM_STEP_NONE && warm_all_wait(&view));
+}
+
+/* Python reads it in the end-to-end tests. */
+Test(warm, the_zip_holds_the_gate) {
+    _cleanup_(strbuf_fini) struct strbuf zip = {0};
+    warm_zip(&zip);
+    cr_assert_eq(memcmp(zip.data, "PK\3\4", 4), 0);
+    cr_assert_eq(memcmp(zip.data + 30, "sitecustomize.py", 16), 0);
+    cr_assert_eq(memcmp(zip.data + 46, warm_gate_text, strlen(warm_gate_text)), 0);
+    cr_assert_eq(memcmp(zip.data + zip.len - 22, "PK\5\6", 4), 0);
+}
