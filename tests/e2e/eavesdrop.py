@@ -10,7 +10,8 @@ import subprocess
 import sys
 import tempfile
 
-# Writes all frames of this network namespace to a file, each after its length, until its input ends.
+# Writes all frames of this network namespace to a file, each after its length, until its input ends; those of the machine with
+# itself only if it is told so.
 LISTENER = r"""
 import select, socket, sys
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -20,8 +21,9 @@ with open(sys.argv[1], "wb") as f:
     while True:
         ready = select.select([s, sys.stdin], [], [])[0]
         if s in ready:
-            frame = s.recv(1 << 17)
-            f.write(len(frame).to_bytes(4, "little") + frame)
+            frame, at = s.recvfrom(1 << 17)
+            if at[0] != "lo" or sys.argv[2:]:
+                f.write(len(frame).to_bytes(4, "little") + frame)
         elif ready:
             break
 """
@@ -55,15 +57,15 @@ def tcp(frame):
 
 
 class Wire:
-    """Whoever listens on a host's network."""
+    """Whoever listens on a host's network; inside: also to what it says to itself."""
 
-    def __init__(self, cluster, n):
-        self.cluster, self.n = cluster, n
+    def __init__(self, cluster, n, inside=False):
+        self.cluster, self.n, self.more = cluster, n, ["inside"] if inside else []
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="muster-wire.")
         self.path = pathlib.Path(self.folder.name) / "frames"
-        self.process = subprocess.Popen(self.cluster.client(sys.executable, "-c", LISTENER, self.path, on=self.n),
+        self.process = subprocess.Popen(self.cluster.client(sys.executable, "-c", LISTENER, self.path, *self.more, on=self.n),
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == b"listening\n"
         return self

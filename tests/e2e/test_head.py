@@ -283,7 +283,7 @@ def test_the_jobs_key_is_not_shown(here):
 
 
 def test_what_head_and_agent_say_can_not_be_heard(here):
-    with Wire(here.slurm, 0) as wire:
+    with Wire(here.slurm, 0, inside=True) as wire:
         number = in_batch(here, 2)
         here.workers(2)
         _, srun = head_of(here)
@@ -296,7 +296,7 @@ def test_what_head_and_agent_say_can_not_be_heard(here):
 
 def test_with_auth_none_there_is_no_key(here):
     """And all is in clear: so is the link to the head, where there is one."""
-    with Wire(here.slurm, 0) as wire:
+    with Wire(here.slurm, 0, inside=True) as wire:
         number = in_batch(here, 2, "--auth=none")
         here.workers(2)
         _, srun = head_of(here)

@@ -1,5 +1,6 @@
 """Start by ssh: `muster run -H a,b:2 train.py` on emulated hosts, each with a real sshd of its own (sshd.py)."""
 import contextlib
+import json
 import os
 import pathlib
 import re
@@ -12,7 +13,7 @@ import time
 import pytest
 
 import harness
-from eavesdrop import shown
+from eavesdrop import Wire, shown
 from harness import TORCH_PYTHON, children, deadline
 from slurm import pause
 from sshd import sshd_or_skip, title_of
@@ -559,6 +560,33 @@ def test_a_job_is_asked_on_its_hosts(here):
     code, _, err = agent.finish(30)
     assert code != 0 and "an operator stopped the job" in err, err
     here.gone()
+
+
+def test_who_has_the_key_may_ask_from_elsewhere(here):
+    """On the head's machine the job's key is found; without it an agent of another machine says nothing."""
+    agent = here.start("node1,node2")
+    here.workers(2)
+    env = here.job.env("a", here.env())
+    listed = here.cluster.run("ssh", "node2", f"MUSTER_RUN_DIR={RUN_DIR} {MUSTER} ps --json", env=env).stdout
+    port = json.loads(listed)["agents"][0]["port"]
+    asked = here.cluster.run(MUSTER, "status", f"node2:{port}", env=env)
+    assert "2 nodes, 2 workers" in asked.stdout, asked
+    refused = here.cluster.run(MUSTER, "status", f"node2:{port}", env={**env, "MUSTER_RUN_DIR": "/dev/shm/other"}, check=False)
+    assert refused.returncode == 1 and not refused.stdout and "from the job's head" in refused.stderr, refused
+    here.ends_well(agent)
+
+
+@pytest.mark.parametrize("auth,is_heard", [("auto", False), ("none", True)])
+def test_what_can_be_heard_of_a_job(here, auth, is_heard):
+    """Of what nodes say to each other: nothing."""
+    with Wire(here.cluster, 0) as wire:
+        agent = here.start("node1,node2", "--rdzv-id=a-name-for-a-job", f"--auth={auth}")
+        here.workers(2)
+        here.job.go()
+        assert agent.finish(60)[0] == 0
+    here.gone()
+    said = b"".join(part for _, _, part in wire.packets)
+    assert len(said) > 10_000 and (b"a-name-for-a-job" in said) == is_heard
 
 
 def test_what_the_page_says_to_ask(here):
