@@ -244,19 +244,21 @@ def test_what_the_page_on_security_adds_to_a_pod(job):
     create = words_of_line("security", "kubectl create secret generic")
     assert create[4] == volume["secret"]["secretName"]
     assert variable == {"name": "MUSTER_KEY_FILE", "value": f"{mount['mountPath']}/{create[5].split('=')[1]}"}
-    if "--key-file" not in subprocess.run([MUSTER, "run", "--help-all"], capture_output=True, text=True).stdout:
-        pytest.skip("this muster has no keys yet")
     key = job.tmp / "key"  # as the kubelet leaves it: root's, and the group's of the pod
     key.write_text("muster-key-1:" + "5a" * 32)
     key.chmod(volume["secret"]["defaultMode"])
     with hosts_or_skip(3) as hosts:
         meet = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={hosts.address(0)}:29400", "--rdzv-id=page",
                 "--no-python", job.worker, "start", "go"]
-        agents = [job.agent(f"h{n}", *meet, prefix=hosts.enter(n), env={variable["name"]: key} if n < 2 else None)
-                  for n in (0, 2, 1)]
+        agents = {}
+        for n in (0, 2, 1):
+            agents[n] = job.agent(f"h{n}", "--rdzv-conf=join_timeout=20", *meet, prefix=hosts.enter(n),
+                                  env={variable["name"]: key} if n < 2 else None)
+            if n == 2:
+                agents[2].wait_said("takes only who has its key")
         job.events.wait("start", 2, world=2)
         job.go()
-        assert [agents[n].finish()[0] == 0 for n in (0, 1, 2)] == [True, False, True], [a.said() for a in agents]
+        assert [agents[n].finish()[0] == 0 for n in (0, 1, 2)] == [True, True, False], agents[2].said()
 
 
 # ---- with the libraries ----

@@ -1,5 +1,6 @@
 #include "rendezvous/store/store_guard_io.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -137,13 +138,19 @@ static void tell(struct store_guard *g, const struct addr *peer, enum topic topi
     g->config.log(g->config.arg, line);
 }
 
-/* Closes fd. One that has sent nothing only looked whether somebody listens. */
+/* One that has ended and sent nothing only looked whether somebody listens, or was a worker's that
+ * was killed. */
+static bool only_looked(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    int bytes = 0;
+    return ioctl(fd, FIONREAD, &bytes) == 0 && bytes == 0 && poll(&p, 1, 0) > 0;
+}
+
+/* Closes fd. */
 static void refuse(struct store_guard *g, int fd, const struct addr *peer, enum topic topic,
                    uint32_t uid) {
-    int bytes = 0;
-    bool looked = ioctl(fd, FIONREAD, &bytes) == 0 && bytes == 0;
     g->refused++;
-    if (!looked || topic == OTHER || topic == STRANGER)
+    if (topic == OTHER || topic == STRANGER || !only_looked(fd))
         tell(g, peer, topic, uid);
     (void)close(fd);
 }

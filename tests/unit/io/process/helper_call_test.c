@@ -224,9 +224,15 @@ Test(helper_call, whoever_ignores_its_children_gets_the_answer_too) {
 Test(helper_call, without_a_process_left_it_says_which_limit_that_is) {
     struct helper_call_config config = {.name = "none", .run = die, .timeout_ns = NS_PER_S, .max_bytes = 1};
     struct helper_call *c = NULL;
-    cr_assert(geteuid() != 0 || setresuid(65534, 65534, 65534) == 0, "root has no limit");
-    cr_assert_eq(setrlimit(RLIMIT_NPROC, &(struct rlimit){0, 0}), 0);
+    struct rlimit before, none;
+    bool root = geteuid() == 0;
+    cr_assert(!root || setresuid(65534, 65534, 0) == 0, "root has no limit");
+    cr_assert_eq(getrlimit(RLIMIT_NPROC, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    cr_assert_eq(setrlimit(RLIMIT_NPROC, &none), 0);
     int r = helper_call_new(NULL, &config, NULL, NULL, &c);
+    cr_assert_eq(setrlimit(RLIMIT_NPROC, &before), 0); /* a sanitizer starts a thread at the end */
+    cr_assert(!root || setresuid(0, 0, 0) == 0);
     cr_assert_eq(r, -EAGAIN);
     cr_assert_not_null(strstr(helper_call_why(r), "ulimit -u"), "%s", helper_call_why(r));
     cr_assert_str_eq(helper_call_why(-ENOMEM), strerror(ENOMEM));
