@@ -103,12 +103,15 @@ def test_a_worker_that_was_forked_leaves_nothing(job, form):
     """What it started in a session of its own is found by the marker, although it was exec'ed by nobody."""
     text = IDLE.replace("signal.pause()", """
 if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1":
+    begun, in_session = os.pipe()
     for _ in range(3):
         if os.fork() == 0:
             os.setsid()
             print("orphan", os.getpid(), flush=True)
+            os.write(in_session, b".")
             signal.pause()
-    signal.sigtimedwait([signal.SIGUSR1], 0.5)
+    for _ in range(3):
+        os.read(begun, 1)
     os._exit(3)
 signal.pause()""")
     warm = Warm(job, form, text)

@@ -453,14 +453,17 @@ Test(server_io, a_node_joins_when_it_knows_what_to_say_of_itself, .init = begin,
 static bool waits(struct world *w) { return w->agents[1].waiting[0] != '\0'; }
 
 Test(server_io, a_node_that_came_before_its_leader_waits_and_says_so, .init = begin, .fini = finish) {
-    /* Nobody listens at the endpoint: its port is held, but not in this test's listener. */
+    /* Nobody listens at the endpoint yet. Its port is held all the time, so that no other test gets it. */
     (void)close(world.endpoint_fd);
+    world.endpoint_fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    cr_assert_eq(bind(world.endpoint_fd, (struct sockaddr *)&any, sizeof any), 0);
+    cr_assert_eq(endpoint_own_addr(world.endpoint_fd, &world.endpoint), 0);
     struct agent *leader = add_agent(), *other = add_agent();
     join(other);
     wait_until(waits);
     cr_assert(strstr(other->waiting, "nothing listens there yet") != NULL, "%s", other->waiting);
-    struct addr at = world.endpoint;
-    cr_assert_eq(listen_socket(&at, 64, &world.endpoint_fd, NULL), 0);
+    cr_assert_eq(listen(world.endpoint_fd, 64), 0);
     struct group_config g = group_config(2, 2, 0);
     lead(leader, &g);
     join(leader);
