@@ -230,7 +230,7 @@ if wanted e2e normal; then
         torch=(e2e e2e-torch "$muster" -m torch tests/e2e)
         # PyTorch keeps both cores busy with one job; the others wait most of the time.
         if [ "$scale" != slow ]; then "${torch[@]}" > "$work/e2e-torch.log" 2>&1 & torch=(cat "$work/e2e-torch.log"); fi
-        e2e e2e "$muster" $(side_by_side 3) -m "not torch and not alone" tests/e2e
+        e2e e2e "$muster" $(side_by_side 4) -m "not torch and not alone" tests/e2e
         wait
         "${torch[@]}"
     ) &

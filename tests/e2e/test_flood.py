@@ -12,6 +12,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 import harness
 
 sys.path.insert(0, str(harness.HERE.parent / "bench"))
@@ -128,6 +130,7 @@ def test_operators_who_ask_without_pause_cost_no_member_its_lease(job):
         assert answered >= 10 * OPERATORS, answered
 
 
+@pytest.mark.slow
 def test_both_at_once(job):
     with Beset(job) as beset:
         beset.crowd("flood_agents", "join", beset.port, JOINERS, "none").wait("all")

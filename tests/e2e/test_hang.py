@@ -11,6 +11,8 @@ import re
 import signal
 import time
 
+import pytest
+
 from harness import SLOWER, free_port, kill
 from test_operate import ask, status
 
@@ -218,6 +220,7 @@ def test_all_asleep_are_started_again_after_hang_still(job):
     assert re.search("the job is quiet: ", ring.said()), ring.said()
 
 
+@pytest.mark.slow
 def test_waits_are_not_added_up(job):
     """Four waits of 5 s, and between them the job works: none of them is a hang."""
     ring = Ring(job, "--max-restarts=1", "--hang-still=15", "--hang-report=12", what="pause", ranks=[1], turn=41)

@@ -89,7 +89,7 @@ class Ring:
 
 
 # Three times 7 s is more than 12 s also if an agent hears of a step 3 s late.
-@pytest.mark.parametrize("slow, least", [(0.05, 10), (7, 12)])
+@pytest.mark.parametrize("slow, least", [(0.05, 10), pytest.param(7, 12, marks=pytest.mark.slow)])
 def test_a_rank_that_takes_three_times_the_longest_step_is_named(job, slow, least):
     ring = Ring(job, "hang", "--max-restarts=1", slow=slow)
     assert ring.finish() == [0, 0], ring.said()
@@ -99,6 +99,7 @@ def test_a_rank_that_takes_three_times_the_longest_step_is_named(job, slow, leas
     assert int(hang["monotonic_ns"]) - last >= least * 1e9, (hang, last)
 
 
+@pytest.mark.slow
 def test_a_longer_deadline_for_a_checkpoint_is_kept(job):
     ring = Ring(job, "checkpoint", "--max-restarts=1", "--hang-report=5")
     assert ring.says("here it waits", 60 * SLOWER, "out"), ring.said()

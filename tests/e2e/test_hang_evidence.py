@@ -261,6 +261,7 @@ def test_a_dead_disk_costs_the_files_only(job):
 
 
 @needs_fuse
+@pytest.mark.slow
 def test_a_dead_log_folder_does_not_hold_up_the_end(job):
     """Who reads logs there, for a report, can't be killed either; only one does."""
     logs = job.tmp / "logs"
