@@ -23,7 +23,7 @@ static void restore_environment(void) {
 }
 
 /* The agent of this node. Other tasks of Slurm hold until it has ended, if there are any. */
-static int be_agent(const struct job_spec *spec, const struct keyring *keys, const char *hold) {
+static int be_agent(const struct job_spec *spec, struct keyring *keys, const char *hold) {
     struct err err = {0};
     int fd = -1;
     if (hold != NULL && hold_claim(hold, &fd, &err) < 0) {
@@ -47,8 +47,9 @@ static int start_over_ssh(const struct job_spec *spec, const struct keyring *key
                                                   .python = python});
 }
 
-static int start_on_nodes(const struct job_spec *spec, const struct keyring *keys, char **args) {
+static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, char **args) {
     _cleanup_(freep) char *python = NULL;
+    keyring_keep_from_children(keys);
     if (spec->entry != JOB_ENTRY_PROGRAM &&
         python_find(program_invocation_name, environ, &python, NULL) < 0)
         python = NULL; /* only the nodes need one */
@@ -64,7 +65,7 @@ static int start_on_nodes(const struct job_spec *spec, const struct keyring *key
                                               .python = python});
 }
 
-static int start(const struct job_spec *spec, const struct keyring *keys, char **argv) {
+static int start(const struct job_spec *spec, struct keyring *keys, char **argv) {
     char hold[HOLD_NAME_MAX];
     const struct slurm_place *place = &spec->slurm;
     if (spec->hosts.list.n > 0 || spec->start_nodes > 0)

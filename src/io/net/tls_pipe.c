@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "io/net/tls_library.h"
+#include "io/net/tls_psk.h"
 
 #define HEADER_BYTES 5
 /* RFC 8446 §5.1 and §5.2: the plain bytes of a record, and the encrypted ones. */
@@ -220,6 +221,7 @@ static int shake(struct tls_pipe *p) {
         return not_yet(p, n);
     if (tls_library.SSL_session_reused(p->ssl) != 1) /* so OpenSSL calls a pre-shared key */
         return fail(p, "the other side does not use the key");
+    tls_psk_forget(p->ssl);
     p->open = true;
     p->barren = 0;
     return 0;

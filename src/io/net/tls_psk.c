@@ -116,6 +116,13 @@ static int on_use(SSL *ssl, const EVP_MD *md, const unsigned char **ret_id, size
     return 1;
 }
 
+static void free_offer(struct offer *o) {
+    if (o == NULL)
+        return;
+    tls_library.SSL_SESSION_free(o->psk);
+    free(o);
+}
+
 static void on_offer_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, long argl,
                           void *argp) {
     (void)parent;
@@ -123,11 +130,7 @@ static void on_offer_free(void *parent, void *ptr, CRYPTO_EX_DATA *ad, int idx, 
     (void)idx;
     (void)argl;
     (void)argp;
-    struct offer *o = ptr;
-    if (o == NULL)
-        return;
-    tls_library.SSL_SESSION_free(o->psk);
-    free(o);
+    free_offer(ptr);
 }
 
 static bool set_up(SSL_CTX *ctx) {
@@ -197,9 +200,19 @@ static bool set_offer(SSL *ssl, const struct tls_key *key) {
     o->psk = session_of(ssl, key->psk);
     if (o->psk != NULL && tls_library.SSL_set_ex_data(ssl, offer_index, o) == 1)
         return true;
-    tls_library.SSL_SESSION_free(o->psk);
-    free(o);
+    free_offer(o);
     return false;
+}
+
+void tls_psk_forget(struct ssl_st *session) {
+    static const uint8_t nothing[TLS_SECRET_BYTES];
+    SSL_SESSION *s = tls_library.SSL_get_session(session);
+    if (s != NULL)
+        (void)tls_library.SSL_SESSION_set1_master_key(s, nothing, sizeof nothing);
+    if (offer_index < 0)
+        return;
+    free_offer(tls_library.SSL_get_ex_data(session, offer_index));
+    (void)tls_library.SSL_set_ex_data(session, offer_index, NULL);
 }
 
 int tls_psk_connect(struct tls_psk *t, const struct tls_key *key, struct ssl_st **ret,

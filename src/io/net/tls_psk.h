@@ -51,3 +51,7 @@ _must_use_ int tls_psk_accept(struct tls_psk *t, struct ssl_st **ret, struct err
 _must_use_ int tls_psk_connect(struct tls_psk *t, const struct tls_key *key, struct ssl_st **ret,
                                struct err *err);
 /* For a session that was given to no stream: tls_session_free() of tls.h. */
+
+/* Erases OpenSSL's copies of the key, which live as long as the session. After the handshake
+ * nothing needs them. stream_start_tls() sees to it. */
+void tls_psk_forget(struct ssl_st *session);

@@ -17,7 +17,7 @@ struct keyring;
 struct agent_config {
     const struct job_spec *spec; /* all borrowed for the agent's life */
     char *const *envp;           /* what workers inherit */
-    const struct keyring *given; /* the keys that were given; NULL: none */
+    struct keyring *given;       /* the keys that were given; NULL: none */
     const char *python;          /* full path; NULL if no python is needed */
     int node_fd;                 /* the node's listening socket; the agent owns it */
     struct guardian_link *link;

@@ -115,7 +115,14 @@ static void compare_python(const struct job_spec *spec, const char *python, char
             python);
 }
 
-int job_start(const struct job_spec *spec, char *const *envp, const struct keyring *given) {
+/* In the guardian, which talks to nobody. */
+static void forget_keys(void *arg) {
+    struct agent_config *agent = arg;
+    keyring_clear(agent->given);
+    keyring_clear(agent->keys);
+}
+
+int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given) {
     struct err err = {0};
     struct agent_config agent = {.spec = spec, .envp = envp, .given = given, .node_fd = -1};
     _cleanup_(freep) char *python = NULL;
@@ -142,10 +149,15 @@ int job_start(const struct job_spec *spec, char *const *envp, const struct keyri
         listen_set_range(spec->port_low, spec->port_high);
     r = open_node_listener(spec, &agent.node_fd, &err);
     if (r == 0) {
-        struct guardian_config guardian = {.listener_fd = agent.node_fd, .contain = spec->contain};
+        struct guardian_config guardian = {.listener_fd = agent.node_fd,
+                                           .contain = spec->contain,
+                                           .on_split = forget_keys,
+                                           .arg = &agent};
         r = guardian_fork(&guardian, &link, &err); /* only the agent returns from this */
     }
     if (r == 0) {
+        keyring_keep_from_children(given);
+        keyring_keep_from_children(agent.keys);
         agent.python = python;
         agent.link = &link;
         return agent_run(&agent);

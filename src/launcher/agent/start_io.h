@@ -5,7 +5,8 @@
 #include "launcher/job/job.h"
 #include "rendezvous/auth/keyring_io.h"
 
-/* envp: what the workers inherit; given: keys, NULL: none; both borrowed, as the job is. Returns
+/* envp: what the workers inherit; given: keys, NULL: none; both borrowed, as the job is. Only the
+ * agent keeps keys. Returns
  * only in the agent. The result is the exit status for the process (128+n after a signal); failures
  * have been reported. */
-int job_start(const struct job_spec *spec, char *const *envp, const struct keyring *given);
+int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given);

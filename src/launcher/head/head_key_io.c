@@ -43,8 +43,10 @@ int head_key_new(const struct job_spec *spec, const struct keyring *keys, struct
         return 0;
     struct head_key *k = xcalloc(1, sizeof *k);
     int r = keyring_new(&k->ring, err);
-    if (r == 0)
+    if (r == 0) {
+        keyring_keep_from_children(k->ring);
         r = add_key(k->ring, keys, err);
+    }
     if (r == 0)
         r = keyring_derive(k->ring, err);
     if (r == 0)

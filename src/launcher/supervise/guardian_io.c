@@ -578,6 +578,8 @@ int guardian_fork(const struct guardian_config *config, struct guardian_link *re
         agent_begin(&g, ret);
         return 0;
     }
+    if (g.agent > 0 && config->on_split != NULL)
+        config->on_split(config->arg);
     if (g.agent > 0)
         r = await_agent(&g, err);
     else if (g.contain == JOB_CONTAIN_PIDNS)

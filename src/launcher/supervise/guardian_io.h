@@ -59,6 +59,10 @@ struct guardian_config {
     int listener_fd;          /* kept open, closed last; -1: none. The agent has its own copy */
     enum job_contain contain; /* AUTO: a cgroup if one was delegated to us, else none */
     uint64_t unkillable_ns;   /* 0: GUARDIAN_UNKILLABLE_NS */
+    /* Called in the guardian as soon as there is an agent, to erase what only the agent may have.
+     * NULL: nothing. */
+    void (*on_split)(void *arg);
+    void *arg;
 };
 
 /* What the agent holds. */

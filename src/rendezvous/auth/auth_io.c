@@ -65,6 +65,8 @@ static int make_parts(struct auth *a, const struct auth_config *config, struct e
     int r = keyring_new(&a->ring, err);
     if (r == 0)
         r = keyring_new(&a->offer, err);
+    keyring_keep_from_children(a->ring);
+    keyring_keep_from_children(a->offer);
     if (r == 0 && !config->local && config->mode != AUTH_NONE)
         r = keyring_add_all(a->ring, config->keys, err);
     if (r == 0)

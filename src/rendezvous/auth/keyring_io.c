@@ -35,8 +35,18 @@ int keyring_new(struct keyring **ret, struct err *err) {
 void keyring_free(struct keyring *k) {
     if (k == NULL)
         return;
-    explicit_bzero(k, sizeof *k);
+    keyring_clear(k);
     (void)munmap(k, size_in_pages());
+}
+
+void keyring_clear(struct keyring *k) {
+    if (k != NULL)
+        explicit_bzero(k, sizeof *k);
+}
+
+void keyring_keep_from_children(struct keyring *k) {
+    if (k != NULL)
+        (void)madvise(k, size_in_pages(), MADV_WIPEONFORK);
 }
 
 uint32_t keyring_n(const struct keyring *k) { return k != NULL ? k->n : 0; }

@@ -46,6 +46,10 @@ _must_use_ int keyring_add(struct keyring *k, const uint8_t secret[AUTH_SECRET_B
                            enum auth_source source, struct err *err);
 /* Wipes and removes a key; those behind it move up. */
 void keyring_remove(struct keyring *k, uint32_t i);
+/* Wipes and removes all. Takes NULL. */
+void keyring_clear(struct keyring *k);
+/* Processes that this one forks from now on have an empty ring (since Linux 4.14). Takes NULL. */
+void keyring_keep_from_children(struct keyring *k);
 _must_use_ int keyring_add_all(struct keyring *k, const struct keyring *from, struct err *err);
 /* Derives ids and what TLS uses, for the keys that have none yet. Loads OpenSSL if there is a key.
  * -ELIBACC: it is not installed. */

@@ -15,9 +15,9 @@
 
 /* What the helper is asked. */
 struct question {
-    const char *path; /* of the socket; NULL: the library's */
-    const uint8_t *secret;
-    const char *credential; /* to decode; NULL: encode */
+    const char *path;                  /* of the socket; NULL: the library's */
+    uint8_t secret[AUTH_SECRET_BYTES]; /* the helper has no keyring */
+    const char *credential;            /* to decode; NULL: encode */
     const char *run_id;
 };
 
@@ -149,8 +149,11 @@ static int start(struct loop *loop, struct question *q, munge_fn *fn, void *arg,
 
 int munge_encode_start(struct loop *loop, const char *path, const uint8_t secret[AUTH_SECRET_BYTES],
                        const char *run_id, munge_fn *fn, void *arg, struct munge_call **ret) {
-    struct question q = {.path = path, .secret = secret, .run_id = run_id};
-    return start(loop, &q, fn, arg, ret);
+    struct question q = {.path = path, .run_id = run_id};
+    memcpy(q.secret, secret, sizeof q.secret);
+    int r = start(loop, &q, fn, arg, ret);
+    explicit_bzero(q.secret, sizeof q.secret);
+    return r;
 }
 
 int munge_decode_start(struct loop *loop, const char *path, const char *credential,
