@@ -27,7 +27,15 @@ static void reserve(struct strbuf *s, size_t more) {
         return;
     s->cap = MAX2(need, s->cap * 2);
     s->cap = MAX2(s->cap, (size_t)256); /* most texts: one allocation */
-    s->data = xrealloc(s->data, s->cap);
+    if (!s->is_secret || s->data == NULL) {
+        s->data = xrealloc(s->data, s->cap);
+        return;
+    }
+    char *data = xmalloc(s->cap);
+    memcpy(data, s->data, s->len + 1);
+    explicit_bzero(s->data, s->len);
+    free(s->data);
+    s->data = data;
 }
 
 void strbuf_add_bytes(struct strbuf *s, const void *data, size_t len) {

@@ -6,12 +6,16 @@
  */
 #pragma once
 
+#include <stdbool.h>
+
 #include "base/util.h"
 
 struct strbuf {
     char *data; /* NUL-terminated; NULL until something is added */
     size_t len; /* without the NUL */
     size_t cap;
+    bool is_secret; /* what it leaves behind when it grows is overwritten; end it by strbuf_forget()
+                     */
 };
 
 void strbuf_fini(struct strbuf *s);

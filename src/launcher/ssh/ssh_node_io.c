@@ -505,7 +505,7 @@ static void tear_down(struct relay *r) {
 }
 
 int ssh_node_run(const struct ssh_node_config *config) {
-    struct relay r = {.config = config, .exit_code = 1};
+    struct relay r = {.config = config, .exit_code = 1, .boot.is_secret = true};
     for (size_t i = 0; i < ARRAY_SIZE(r.outputs); i++)
         r.outputs[i].fd = -1;
     if (gethostname(r.host, sizeof r.host - 1) < 0)

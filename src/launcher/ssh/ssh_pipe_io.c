@@ -125,6 +125,7 @@ static int take_messages(struct ssh_pipe *p, struct err *err) {
     }
     p->in_len -= at;
     memmove(p->in_bytes, p->in_bytes + at, p->in_len);
+    explicit_bzero(p->in_bytes + p->in_len, at); /* BOOT has the job's secrets */
     return r < 0 ? r : 0;
 }
 

@@ -190,7 +190,7 @@ static void add_text(struct strbuf *to, char what, const char *text) {
 }
 
 int ssh_boot_add(const struct ssh_boot *boot, struct strbuf *to, struct err *err) {
-    _cleanup_(strbuf_forget) struct strbuf all = {0};
+    _cleanup_(strbuf_forget) struct strbuf all = {.is_secret = true};
     char *const *env = envlist_items(&boot->env);
     char grace[32];
     (void)snprintf(grace, sizeof grace, "%" PRIu64, boot->grace_ns);

@@ -207,7 +207,7 @@ void ssh_calls_hello(struct ssh_head *h, uint32_t i, const char *addrs) {
 void ssh_calls_boot(struct ssh_head *h, uint32_t i) {
     _cleanup_(ssh_boot_fini) struct ssh_boot boot = {
         .cwd = xstrdup(h->cwd), .grace_ns = h->config->spec->shutdown_timeout_ns};
-    _cleanup_(strbuf_fini) struct strbuf frames = {0};
+    _cleanup_(strbuf_forget) struct strbuf frames = {.is_secret = true};
     struct err err = {0};
     if (h->first == UINT32_MAX) {
         h->first = h->crew.leader;
@@ -222,9 +222,8 @@ void ssh_calls_boot(struct ssh_head *h, uint32_t i) {
         show_gone(h, i, err.text);
         ssh_host_hang_up(h->members[i].host);
     } else {
-        ssh_host_send(h->members[i].host, &frames);
+        ssh_host_send_secret(h->members[i].host, &frames);
     }
-    strbuf_forget(&frames);
     envlist_forget(&boot.env, STARTER_KEY_ENV);
 }
 

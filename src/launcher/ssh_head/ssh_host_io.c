@@ -319,6 +319,23 @@ void ssh_host_send(struct ssh_host *h, const struct strbuf *frames) {
         stream_write(h->stream, strbuf_text(frames), frames->len);
 }
 
+static void on_secret_sent(void *arg) {
+    struct strbuf *sent = arg;
+    strbuf_forget(sent);
+    free(sent);
+}
+
+void ssh_host_send_secret(struct ssh_host *h, struct strbuf *frames) {
+    if (h->stream == NULL || h->last_said) {
+        strbuf_forget(frames);
+        return;
+    }
+    struct strbuf *own = xmalloc(sizeof *own);
+    *own = *frames;
+    *frames = (struct strbuf){0};
+    stream_write_ref(h->stream, own->data, own->len, on_secret_sent, own);
+}
+
 size_t ssh_host_unsent(const struct ssh_host *h) {
     return h->stream != NULL ? stream_unsent(h->stream) : 0;
 }

@@ -45,6 +45,8 @@ _must_use_ int ssh_host_call(struct ssh_host *h, char *const *argv, char *const 
                              struct err *err);
 /* Frames for its relay. Dropped if it is gone. */
 void ssh_host_send(struct ssh_host *h, const struct strbuf *frames);
+/* The same; takes the text, and overwrites it when it is sent. */
+void ssh_host_send_secret(struct ssh_host *h, struct strbuf *frames);
 /* Bytes that wait to be sent: whoever sends often looks first. */
 size_t ssh_host_unsent(const struct ssh_host *h);
 /* The socket to ssh's stdin; -1: none. */

@@ -79,6 +79,17 @@ Test(strbuf, forget_empties_it) {
     cr_assert_str_eq(strbuf_text(&s), "");
 }
 
+/* What it leaves behind is overwritten: tests/e2e/test_key_memory.py. */
+Test(strbuf, a_secret_moves_when_it_grows) {
+    _cleanup_(strbuf_forget) struct strbuf s = {.is_secret = true};
+    strbuf_add(&s, "secret");
+    const char *before = s.data;
+    (void)strbuf_room(&s, s.cap);
+    cr_assert_neq(s.data, before);
+    cr_assert_str_eq(strbuf_text(&s), "secret");
+    cr_assert_eq(s.len, strlen("secret"));
+}
+
 Test(strbuf, take_hands_over_and_leaves_it_empty) {
     struct strbuf s = {0};
     char *text = strbuf_take(&s);
