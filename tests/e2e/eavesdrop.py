@@ -1,11 +1,16 @@
 """What others could learn of a job's secrets: from processes of its machines, and from its network.
 
     assert not shown(key, pids)                                  # on no command line, in no environment
+    assert not held(key, pid)                                    # nowhere in its memory
     with Wire(cluster, 0) as wire:                               # all that comes to host 0 and leaves it
         ...
     assert b"LEAD" not in wire.said(port)
 """
+import collections
+import contextlib
+import hmac
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -40,6 +45,52 @@ def shown(secret, pids):
                     found.append(f"{name} of {title}")
             except (FileNotFoundError, ProcessLookupError):
                 pass
+    return found
+
+
+Copy = collections.namedtuple("Copy", "form where private")
+
+
+def forms(key):
+    """A key, as its file has it, and what is made of it."""
+    digits = key.strip().removeprefix("muster-key-1:")
+    secret = bytes.fromhex(digits)
+    return {"text": digits.encode(), "bytes": secret, "psk": hmac.digest(secret, b"muster tls psk v1", "sha256")}
+
+
+def regions(pid):
+    """(begin, end, what it is, the kernel's flags) of all memory that can be read."""
+    found = []
+    for line in pathlib.Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if at := re.match(r"([0-9a-f]+)-([0-9a-f]+) (\S+) \S+ \S+ \S+ *(.*)", line):
+            found.append([int(at[1], 16), int(at[2], 16), at[4] or "anonymous", at[3]])
+        elif line.startswith("VmFlags:"):
+            found[-1].append(line.split()[1:])
+    return [(begin, end, what, flags) for begin, end, what, mode, flags in found if "r" in mode and what not in ("[vvar]", "[vsyscall]")]
+
+
+def part(memory, begin, end):
+    """What is there; of a file that is shorter than its mapping, what it has."""
+    memory.seek(begin)
+    data = b""
+    with contextlib.suppress(OSError):
+        while begin + len(data) < end and (piece := memory.read(end - begin - len(data))):
+            data += piece
+    return data
+
+
+def held(key, pid):
+    """Copies of a key in a process's memory. private: in memory that core files and forked processes do not get. [] also
+    of a process that has ended."""
+    found = []
+    try:
+        with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+            for begin, end, what, flags in regions(pid):
+                data = part(memory, begin, end)
+                for form, text in forms(key).items():
+                    found += [Copy(form, what, {"dd", "wf"} <= set(flags))] * data.count(text)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
     return found
 
 
