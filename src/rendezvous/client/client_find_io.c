@@ -33,10 +33,13 @@ void client_hang_up(struct rdzv_client *c) {
     c->wait_is_on = false;
 }
 
-void client_disconnected(struct rdzv_client *c) {
+/* why: the two may not talk to each other; NULL: they may. */
+static void disconnected(struct rdzv_client *c, const char *why) {
     client_hang_up(c);
-    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
+    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT, .reason = why});
 }
+
+void client_disconnected(struct rdzv_client *c) { disconnected(c, NULL); }
 
 static void back_off(struct rdzv_client *c) {
     uint64_t max = c->has_arbiter ? PEER_BACKOFF_MAX_NS : BACKOFF_MAX_NS;
@@ -52,7 +55,8 @@ static void describe(const struct rdzv_client *c, const char *what, const char *
     (void)snprintf(ret, CLIENT_WAITING_MAX, "%s at %s: %.600s", what, at, why);
 }
 
-static void attempt_failed(struct rdzv_client *c, const char *what, const char *why) {
+static void attempt_failed(struct rdzv_client *c, const char *what, const char *why,
+                           bool not_to_talk) {
     char text[CLIENT_WAITING_MAX];
     /* it was the right agent: its other addresses would give the same answer */
     bool greeted = c->greeted;
@@ -68,15 +72,19 @@ static void attempt_failed(struct rdzv_client *c, const char *what, const char *
     client_round_over(c, greeted, text);
     client_show_waiting(c, text);
     back_off(c);
-    client_disconnected(c);
+    disconnected(c, not_to_talk ? why : NULL);
 }
 
 void client_attempt_failed(struct rdzv_client *c, const char *why) {
-    attempt_failed(c, "no leader", why);
+    attempt_failed(c, "no leader", why, false);
+}
+
+void client_not_to_talk(struct rdzv_client *c, const char *why) {
+    attempt_failed(c, "no leader", why, true);
 }
 
 void client_refused_for_now(struct rdzv_client *c, const char *reason) {
-    attempt_failed(c, "not admitted by the agent", reason);
+    attempt_failed(c, "not admitted by the agent", reason, false);
 }
 
 static void try_next_addr(struct rdzv_client *c) {
@@ -204,7 +212,10 @@ void client_look_again(struct rdzv_client *c, const char *found) {
  * out. */
 void client_on_retry(void *arg) {
     struct rdzv_client *c = arg;
-    if (c->conn != NULL && clock_now_ns() < c->attempt_ns)
+    if (c->conn != NULL && conn_is_choosing(c->conn)) { /* munge is slow, not the other agent */
+        c->attempt_ns = clock_now_ns() + c->config.peer_timeout_ns;
+        loop_timer_set(c->retry, c->attempt_ns);
+    } else if (c->conn != NULL && clock_now_ns() < c->attempt_ns)
         on_silence(c);
     else if (c->conn != NULL)
         client_attempt_failed(c, silence(c));

@@ -413,6 +413,8 @@ static void on_closed(void *arg, struct conn *conn, int code, const char *text) 
     } else if ((code == 0 || code == -ECONNRESET) && !c->greeted) {
         client_attempt_failed(c, "who listens there ends the connection without a greeting; it "
                                  "may not be muster");
+    } else if (code == -EKEYREJECTED) {
+        client_not_to_talk(c, text);
     } else {
         client_attempt_failed(c, text);
     }

@@ -125,6 +125,8 @@ void client_hang_up(struct rdzv_client *c);
 void client_disconnected(struct rdzv_client *c);
 /* This address did not answer as a leader: tries the next one, or emits DISCONNECT. */
 void client_attempt_failed(struct rdzv_client *c, const char *why);
+/* The same for -EKEYREJECTED of conn_io.h. */
+void client_not_to_talk(struct rdzv_client *c, const char *why);
 /* The same with the peer's reason: it is a leader that has no place now, or it does not lead.
  */
 void client_refused_for_now(struct rdzv_client *c, const char *reason);

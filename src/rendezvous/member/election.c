@@ -222,8 +222,11 @@ bool election_on_deposed(struct election *e, const struct step *s) {
     return true;
 }
 
-void election_on_disconnect(struct election *e, const struct step *s, bool was_connected) {
+void election_on_disconnect(struct election *e, const struct step *s, bool was_connected,
+                            const char *why) {
     link_cut(s->link);
+    if (why != NULL)
+        (void)snprintf(e->refusal, sizeof e->refusal, "%s", why);
     switch (e->state) {
     case ELECTION_FOLLOWING:
         connect_to(e, s, &e->leader_peer, was_connected);
@@ -273,7 +276,7 @@ enum election_welcome election_on_welcome(struct election *e, const struct step 
     e->ruined_ns = 0;
     e->leader_gone = false;
     e->redirects = 0;
-    e->waiting[0] = '\0';
+    e->waiting[0] = e->refusal[0] = '\0';
     return other ? ELECTION_WELCOME_OTHER : ELECTION_WELCOME_SAME;
 }
 

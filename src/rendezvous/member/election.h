@@ -36,6 +36,8 @@ struct election {
     struct rdzv_peer join_policy_peer;
     struct idmap parked; /* incarnations of the nodes that are parked here */
     char waiting[RDZV_REASON_MAX];
+    /* why the last agent that answered does not talk to this node; "" if none did since WELCOME */
+    char refusal[RDZV_REASON_MAX / 2];
 
     /* The arbiter's answers. */
     struct arbiter_record record;
@@ -117,7 +119,9 @@ enum election_welcome {
 };
 enum election_welcome election_on_welcome(struct election *e, const struct step *s, uint64_t leader,
                                           uint32_t epoch);
-void election_on_disconnect(struct election *e, const struct step *s, bool was_connected);
+/* why: as MEMBER_EVENT_DISCONNECT's reason. */
+void election_on_disconnect(struct election *e, const struct step *s, bool was_connected,
+                            const char *why);
 void election_on_redirect(struct election *e, const struct step *s, uint32_t epoch,
                           const struct rdzv_peer *peer);
 /* A node has sent JOIN to our listener, or has gone again. */

@@ -61,8 +61,10 @@ static void describe_unreachable(struct election *e, const struct step *s) {
         what = "sends no message";
     else if (e->moved_ns >= e->apart_ns)
         what = "is alive, but not reachable from here";
-    election_set_waiting(e, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s", r->leader.addr,
-                         r->leader.port, r->epoch, what);
+    bool refused = !stands && e->refusal[0] != '\0';
+    election_set_waiting(e, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s%s%s",
+                         r->leader.addr, r->leader.port, r->epoch, what, refused ? ": " : "",
+                         refused ? e->refusal : "");
 }
 
 struct election_outcome election_on_ruin(struct election *e, const struct step *s,

@@ -438,7 +438,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
         member_decide_end(m, MEMBER_END_REFUSED, ev->reason);
         member_end_with_grace(m, UINT64_MAX);
         break;
-    case MEMBER_EVENT_DISCONNECT: member_on_disconnect(m); break;
+    case MEMBER_EVENT_DISCONNECT: member_on_disconnect(m, ev->reason); break;
     case MEMBER_EVENT_DESIRED: member_on_desired(m, ev->desired); break;
     case MEMBER_EVENT_LEASE: member_on_lease(m, &ev->lease); break;
     case MEMBER_EVENT_PROBE: member_on_probe(m, ev->probe); break;

@@ -54,12 +54,14 @@ void member_config_default(struct member_config *config);
 
 enum member_event_kind {
     MEMBER_EVENT_TIME = 1,
-    MEMBER_EVENT_WELCOME,    /* a leader admitted this node: leader (incarnation), epoch */
-    MEMBER_EVENT_REFUSED,    /* it refused this node: reason. Final */
-    MEMBER_EVENT_DISCONNECT, /* the connection ended, or could not be made */
-    MEMBER_EVENT_DESIRED,    /* desired */
-    MEMBER_EVENT_LEASE,      /* lease */
-    MEMBER_EVENT_PROBE,      /* probe: the result of a probe of the leader's listener */
+    MEMBER_EVENT_WELCOME, /* a leader admitted this node: leader (incarnation), epoch */
+    MEMBER_EVENT_REFUSED, /* it refused this node: reason. Final */
+    /* the connection ended, or could not be made; reason: why the two may not talk to each other;
+     * NULL: they may */
+    MEMBER_EVENT_DISCONNECT,
+    MEMBER_EVENT_DESIRED, /* desired */
+    MEMBER_EVENT_LEASE,   /* lease */
+    MEMBER_EVENT_PROBE,   /* probe: the result of a probe of the leader's listener */
     /* launcher: ready for generation, with `reachability` (struct report) */
     MEMBER_EVENT_PREPARED,
     MEMBER_EVENT_FAILURE,     /* launcher: failure (also: could not prepare, could not spawn) */

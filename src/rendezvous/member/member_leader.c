@@ -29,10 +29,10 @@ void member_leader_gone(struct member *m, const char *why) {
     member_end_with_grace(m, lease_left(&m->lease, m->step.now_ns));
 }
 
-void member_on_disconnect(struct member *m) {
+void member_on_disconnect(struct member *m, const char *why) {
     bool was_connected = m->link.connected;
     if (m->config.has_arbiter) {
-        election_on_disconnect(&m->election, &m->step, was_connected);
+        election_on_disconnect(&m->election, &m->step, was_connected, why);
         return;
     }
     connect_again(m);
@@ -50,7 +50,7 @@ void member_on_probe(struct member *m, enum probe_result result) {
     if (result == PROBE_ALIVE && m->link.connected) {
         /* The network drops what the leader sends on this connection. */
         if (m->config.has_arbiter)
-            election_on_disconnect(&m->election, &m->step, false);
+            election_on_disconnect(&m->election, &m->step, false, NULL);
         else
             connect_again(m);
     }

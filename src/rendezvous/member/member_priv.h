@@ -66,6 +66,6 @@ void member_try_start(struct member *m);
 
 /* member_leader.c */
 void member_leader_gone(struct member *m, const char *why);
-void member_on_disconnect(struct member *m);
+void member_on_disconnect(struct member *m, const char *why);
 void member_on_probe(struct member *m, enum probe_result result);
 void member_on_welcome(struct member *m, const struct member_event *ev);

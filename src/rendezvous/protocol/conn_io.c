@@ -284,6 +284,8 @@ bool conn_is_within_host(const struct conn *c) {
     return addr_is_loopback(&peer) || addr_same_host(&local, &peer);
 }
 
+bool conn_is_choosing(const struct conn *c) { return c->phase == CONN_CHOOSING; }
+
 bool conn_is_secured(const struct conn *c) {
     return c->stream != NULL && stream_is_secured(c->stream);
 }

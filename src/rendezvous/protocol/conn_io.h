@@ -92,5 +92,7 @@ bool conn_is_within_host(const struct conn *c);
 
 /* The accepting side, after on_handshake() was false: the handshake begins. */
 void conn_go_on(struct conn *c);
+/* The connecting side: the greeting has come, and munge is asked, for at most MUNGE_NS. */
+bool conn_is_choosing(const struct conn *c);
 /* The other end has proved that it has a key. */
 bool conn_is_secured(const struct conn *c);

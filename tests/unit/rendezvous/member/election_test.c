@@ -1263,6 +1263,26 @@ Test(election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_t
     end(&r);
 }
 
+Test(election, a_leader_that_may_not_talk_to_this_node_is_said_with_the_reason) {
+    struct member_config c = config_of();
+    struct rig r;
+    begin_with(&r, &c);
+    reads(&r, 3, 1);
+    r.there = led_by(3, 1);
+    r.reads = r.beats = true;
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_DISCONNECT, .reason = "it has another key"});
+    pass(&r, 5);
+    disconnect(&r); /* once more, by chance for another reason */
+    pass(&r, 95);
+    cr_assert_not_null(strstr(member_waiting(r.m), "but not reachable from here: it has another key"), "%s",
+                       member_waiting(r.m));
+    welcome(&r, 1, 3);
+    disconnect(&r);
+    pass(&r, 20);
+    cr_assert_null(strstr(member_waiting(r.m), "another key"), "%s", member_waiting(r.m));
+    end(&r);
+}
+
 Test(election, where_nobody_has_led_yet_a_claim_that_fails_is_said_and_no_leader) {
     struct member_config c = config_of();
     struct rig r;
