@@ -6,6 +6,7 @@
     silent HOST PORT COUNT    connections that say nothing, until its input ends
     half HOST PORT COUNT      the same with the first bytes of a handshake
     lead PORT                 a leader without a key, in plain, which says that none is needed
+    offer PORT ID CREDENTIAL  a leader that says that it has the key ID, which munge's credential carries
     certified PORT ID CERT    a leader that says that it has the key ID, and has a certificate
     relay PORT HOST PORT      passes connections on; prints what the first caller has sent, when that ends
     strip PORT HOST PORT      the same, and says in the greeting that no key is needed
@@ -131,6 +132,20 @@ def lead(port):
             say(message(s))
             s.sendall(frame(kind="GREETING", version=8, open=True, keys=[], munge=""))
             hear(s)
+        except ConnectionError:
+            say("end")
+        s.close()
+
+
+def offer(port, key, credential):
+    """Says the first byte that comes, too: 22 begins TLS."""
+    server = listen(port)
+    while True:
+        s, _ = server.accept()
+        try:
+            say(message(s))
+            s.sendall(frame(kind="GREETING", version=8, open=False, keys=[{"id": key, "source": "munge"}], munge=credential))
+            say(exactly(s, 1)[0])
         except ConnectionError:
             say("end")
         s.close()
