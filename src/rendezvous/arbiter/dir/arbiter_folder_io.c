@@ -23,7 +23,7 @@
 
 /* Reads at most `size` - 1 bytes, and adds a NUL. -ENOENT has no sentence. */
 static int read_file(const struct arbiter_folder *f, const char *file, char *text, size_t size,
-                     size_t *ret_len, nlink_t *ret_links, struct err *err) {
+                     size_t *ret_len, struct stat *ret_st, struct err *err) {
     _cleanup_(arbiter_closep) int fd = -1;
     struct stat st;
     for (int i = 0; fd < 0 && i < STALE_TRIES; i++) {
@@ -51,8 +51,8 @@ static int read_file(const struct arbiter_folder *f, const char *file, char *tex
     }
     text[len] = '\0';
     *ret_len = len;
-    if (ret_links != NULL)
-        *ret_links = st.st_nlink;
+    if (ret_st != NULL)
+        *ret_st = st;
     return 0;
 }
 
@@ -144,10 +144,10 @@ int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch, struct a
     char file[NAME_LEN];
     _cleanup_(freep) char *text = xmalloc(TEXT_MAX + 1);
     size_t len;
-    nlink_t links;
+    struct stat st;
     epoch_file(file, epoch);
     struct arbiter_entry e = {0};
-    int r = read_file(f, file, text, TEXT_MAX + 1, &len, &links, err);
+    int r = read_file(f, file, text, TEXT_MAX + 1, &len, &st, err);
     if (r == -ENOENT) {
         *ret = e;
         return 0;
@@ -165,7 +165,7 @@ int arbiter_folder_read(const struct arbiter_folder *f, uint32_t epoch, struct a
         return r == -ENOMEM ? r : ARBITER_FOLDER_RUINED;
     }
     e.found = true;
-    e.leftover = links > 1;
+    e.leftover = st.st_nlink > 1;
     *ret = e;
     return 0;
 }
@@ -302,12 +302,30 @@ int arbiter_folder_move_beat(const struct arbiter_folder *f, uint32_t epoch, uin
 #define KEY_FILE "key"
 #define KEY_BYTES 256 /* one line, and room to see that there is more */
 
+/* The folder is ours alone; but somebody may have copied a file into it, or changed its mode. */
+static int check_key(const struct arbiter_folder *f, const struct stat *st, struct err *err) {
+    if (st->st_uid != 0 && !arbiter_folder_is_ours(f, st->st_uid))
+        return err_set(err, -EPERM,
+                       "the job's key %s/%s/" KEY_FILE " belongs to another user (uid %u): remove "
+                       "it, and the next agent makes one",
+                       f->path, f->name, (unsigned)st->st_uid);
+    if ((st->st_mode & 0077) != 0)
+        return err_set(err, -EPERM,
+                       "other users have access to the job's key %s/%s/" KEY_FILE " (mode %04o): "
+                       "remove it, and the next agent makes one; or chmod 600 it",
+                       f->path, f->name, (unsigned)(st->st_mode & 07777));
+    return 0;
+}
+
 /* -ENOENT has no sentence. */
 static int read_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_BYTES],
                     struct err *err) {
     char text[KEY_BYTES], what[ERR_TEXT_MAX / 2];
     size_t len = 0;
-    int r = read_file(f, KEY_FILE, text, sizeof text, &len, NULL, err);
+    struct stat st;
+    int r = read_file(f, KEY_FILE, text, sizeof text, &len, &st, err);
+    if (r == 0)
+        r = check_key(f, &st, err);
     (void)snprintf(what, sizeof what, "%s/%s/%s", f->path, f->name, KEY_FILE);
     if (r == 0)
         r = auth_key_from_text(text, len, what, ret, err);

@@ -90,7 +90,7 @@ _must_use_ int arbiter_folder_move_beat(const struct arbiter_folder *f, uint32_t
 
 /* The job's key. It is made if it is missing, unless the folder is read only: then
  * ARBITER_FOLDER_E_NONE. Whoever makes it, all get the same. -EINVAL: the file holds something
- * else. */
+ * else; -EPERM: it is another user's, or others may read it. */
 _must_use_ int arbiter_folder_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_BYTES],
                                   struct err *err);
 

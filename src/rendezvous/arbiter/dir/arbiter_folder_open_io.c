@@ -91,7 +91,7 @@ static int find_squashed(struct arbiter_folder *f, int fd, struct err *err) {
     return r;
 }
 
-static bool is_ours(const struct arbiter_folder *f, uid_t owner) {
+bool arbiter_folder_is_ours(const struct arbiter_folder *f, uid_t owner) {
     return owner == geteuid() || (f->squashed && owner == f->squashed_uid);
 }
 
@@ -99,10 +99,10 @@ static int check_folder(struct arbiter_folder *f, int fd, struct err *err) {
     struct stat st;
     if (fstat(fd, &st) < 0)
         return arbiter_folder_failed(f, "look at", ".", err);
-    int r = is_ours(f, st.st_uid) ? 0 : find_squashed(f, fd, err);
+    int r = arbiter_folder_is_ours(f, st.st_uid) ? 0 : find_squashed(f, fd, err);
     if (r < 0)
         return r;
-    if (!is_ours(f, st.st_uid))
+    if (!arbiter_folder_is_ours(f, st.st_uid))
         return err_set(err, -EPERM,
                        "%s/%s belongs to another user (uid %u); use another run id or directory",
                        f->path, f->name, (unsigned)st.st_uid);
@@ -119,7 +119,7 @@ static int check_top(const struct arbiter_folder *f, int top, struct err *err) {
     struct stat st;
     if (fstat(top, &st) < 0)
         return err_set(err, -errno, "cannot examine %s: %s", f->path, strerror(errno));
-    if (st.st_uid != 0 && !is_ours(f, st.st_uid))
+    if (st.st_uid != 0 && !arbiter_folder_is_ours(f, st.st_uid))
         return err_set(err, -EPERM,
                        "%s belongs to another user (uid %u), who could take this job's folder "
                        "away; make a directory of your own and name that",

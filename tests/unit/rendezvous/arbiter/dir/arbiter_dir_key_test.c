@@ -83,6 +83,22 @@ KEY_TEST(what_is_no_key_is_an_error) {
     cr_assert_not_null(strstr(err.text, RIG_FOLDER "/key is no key of muster's"), "%s", err.text);
 }
 
+KEY_TEST(a_key_that_others_may_read_or_have_made_is_refused) {
+    uint8_t key[AUTH_SECRET_BYTES];
+    struct err err = {0};
+    cr_assert_eq(ask(false, key, &err), 0);
+    cr_assert_eq(chmod(rig_path("key"), 0640), 0);
+    cr_assert_eq(ask(false, key, &err), -EPERM);
+    cr_assert_not_null(strstr(err.text, RIG_FOLDER "/key (mode 0640): remove it"), "%s", err.text);
+    cr_assert_eq(chmod(rig_path("key"), 0400), 0);
+    cr_assert_eq(ask(true, key, &err), 0);
+    if (geteuid() != 0)
+        return;
+    cr_assert_eq(chown(rig_path("key"), 65534, (gid_t)-1), 0);
+    cr_assert_eq(ask(true, key, &err), -EPERM);
+    cr_assert_not_null(strstr(err.text, "belongs to another user (uid 65534)"), "%s", err.text);
+}
+
 KEY_TEST(a_folder_of_others_is_refused) {
     uint8_t key[AUTH_SECRET_BYTES];
     struct err err = {0};
