@@ -1,4 +1,4 @@
-"""A hang in a thread below an event loop, with PyTorch."""
+"""Work, and a hang, in a thread for which the main thread waits, with PyTorch."""
 import re
 
 import pytest
@@ -18,3 +18,9 @@ def test_a_rank_that_hangs_in_a_thread_is_named(job):
     assert [a.finish(180)[0] for a in agents] == [0, 0], agents[0].said()
     assert re.search(r"ranks 0-1,3 wait in \S+ \(\S+:\d+\); rank 2 \(node \S+, pid \d+\): no thread of it waits in torch.distributed "
                      r"as those of others do; its thread \d+: clock_nanosleep\(\) in load \(torch_async.py:\d+\)", said), said
+
+
+def test_a_job_that_trains_in_a_thread_is_left_alone(job):
+    agent = job.agent("a", "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--hang-report=0", "--hang-still=20",
+                      "--hang-timeout=20", HERE / "torch_thread.py", "45", env={"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1"})
+    assert agent.finish(180)[0] == 0 and "hangs" not in agent.said(), agent.said()

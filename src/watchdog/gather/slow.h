@@ -44,5 +44,11 @@ bool slow_spins(const struct slow_look *before, const struct slow_look *now, uin
 bool slow_is_gpu(const char *link);
 /* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source). */
 bool slow_is_nccl(const char *name, size_t len);
+/* What a file in a thread's Python stack says of the thread. One of the main thread: that it works,
+ * or waits for others itself (torch.distributed, a data loader). One of another thread: that this
+ * one does the work of the process, and no pinning of memory or watching of compilers. */
+enum slow_frame { SLOW_FRAME_NONE, SLOW_FRAME_WORKS, SLOW_FRAME_HELPS };
+enum slow_frame slow_main_frame(const char *file); /* _NONE or _WORKS */
+enum slow_frame slow_thread_frame(const char *file);
 /* The sum of the numbers at rchar and wchar of /proc/PID/io. proc_pid_io(5) */
 uint64_t slow_io_bytes(const char *text, size_t len);

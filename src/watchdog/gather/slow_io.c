@@ -56,8 +56,8 @@ static uint64_t process_ns(pid_t pid) {
 }
 
 struct own_threads {
-    pid_t pid;
-    uint64_t ns; /* of the main thread and NCCL's */
+    pid_t pid, works; /* works: the thread that does; 0: the main thread */
+    uint64_t ns;      /* of the main thread, of that one, and of NCCL's */
 };
 
 static void add_own(void *arg, int tid) {
@@ -70,7 +70,7 @@ static void add_own(void *arg, int tid) {
         return;
     const char *begin = memchr(text, '(', (size_t)n);
     size_t left = begin == NULL ? 0 : (size_t)(text + n - begin - 1);
-    if (tid == o->pid || (begin != NULL && slow_is_nccl(begin + 1, left)))
+    if (tid == o->pid || tid == o->works || (begin != NULL && slow_is_nccl(begin + 1, left)))
         o->ns += ticks * tick_ns();
 }
 
@@ -107,7 +107,8 @@ static void find_followed(struct slow_look *l) {
         l->follow = pid;
 }
 
-/* Where the main thread of this process is; what was found before may be another program by now. */
+/* Where the main thread of this process, or this other thread, is; what was found before may be
+ * another program by now. */
 static uint64_t addresses_of(struct slow_task *t, pid_t pid) {
     struct err err = {0};
     uint64_t found = t->python.pid == pid ? pystack_process_addresses(&t->python) : 0;
@@ -119,12 +120,17 @@ static uint64_t addresses_of(struct slow_task *t, pid_t pid) {
     return 0;
 }
 
+/* The process whose threads count. */
+static pid_t process_of(const struct slow_look *l) { return l->follow != 0 ? l->follow : l->pid; }
+
 static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t number) {
     struct slow_look *l = &t->look;
     char path[PATH_BYTES], text[TEXT_MAX];
     struct tree tree;
     find_followed(l);
-    struct own_threads own = {.pid = l->follow != 0 ? l->follow : l->pid};
+    struct own_threads own = {.pid = process_of(l)};
+    if (t->thread_of == own.pid)
+        own.works = t->thread.tid;
     find_tree(l->pid, &tree);
     uint64_t all = 0;
     for (size_t k = 0; k < tree.n; k++) {
@@ -138,7 +144,7 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     l->cpu_ns = all > own.ns ? all - own.ns : 0;
     l->asks = terminal_is_awaited(own.pid);
     if (t->hot && l->gpu)
-        l->addresses = addresses_of(t, own.pid);
+        l->addresses = addresses_of(t, own.works != 0 ? own.works : own.pid);
 }
 
 void slow_look(struct slow_task *tasks, size_t n) {
@@ -155,10 +161,27 @@ struct job {
     size_t n;
 };
 
+static bool send_tasks(int fd, const struct job *j) {
+    return helper_send(fd, j->tasks, j->n * sizeof *j->tasks);
+}
+
 static int run(int fd, void *arg) {
     const struct job *j = arg;
     slow_look(j->tasks, j->n);
-    return helper_send(fd, j->tasks, j->n * sizeof *j->tasks) ? 0 : 1;
+    return send_tasks(fd, j) ? 0 : 1;
+}
+
+static int find_threads(int fd, void *arg) {
+    const struct job *j = arg;
+    for (size_t i = 0; i < j->n; i++) {
+        struct slow_task *t = &j->tasks[i];
+        pid_t pid = process_of(&t->look);
+        if (t->thread_of != pid)
+            t->thread = (struct work_thread){0};
+        t->thread_of = pid;
+        work_thread_find(pid, t->look.gpu, &t->threads, &t->thread);
+    }
+    return send_tasks(fd, j) ? 0 : 1;
 }
 
 /* ---- in the agent ---- */
@@ -173,8 +196,11 @@ struct slow {
     struct loop *loop;
     struct signs *signs;
     struct helper_call *call; /* NULL: none is under way */
-    uint64_t asked_ns;        /* when the last look began; 0: none */
-    struct known *known;      /* of the last answer */
+    /* Looks for threads that work. It is a helper of its own: it may block, and tells nothing then.
+     */
+    struct helper_call *threads_call;
+    uint64_t asked_ns;   /* when the last look began; 0: none */
+    struct known *known; /* of the last answer */
     size_t n;
     uint64_t looked_ns;
     uint64_t failed_ns; /* since then no look has succeeded; 0: the last one has */
@@ -191,15 +217,35 @@ void slow_free(struct slow *s) {
     if (s == NULL)
         return;
     helper_call_free(s->call);
+    helper_call_free(s->threads_call);
     free(s->known);
     free(s);
 }
 
-static const struct known *find(const struct slow *s, uint32_t rank) {
+static struct known *find(const struct slow *s, uint32_t rank) {
     for (size_t i = 0; i < s->n; i++)
         if (s->known[i].task.look.rank == rank)
             return &s->known[i];
     return NULL;
+}
+
+/* Whose movement is the worker's. */
+static void follow(struct slow *s, const struct known *k) {
+    const struct slow_task *t = &k->task;
+    const struct slow_look *l = &t->look;
+    if (t->thread_of == process_of(l) && t->thread.tid != 0)
+        signs_follow(s->signs, l->rank, l->pid, t->thread.tid, t->thread.start);
+    else
+        signs_follow(s->signs, l->rank, l->pid, l->follow, l->follow_start);
+}
+
+/* What is known of its threads, from an answer that came meanwhile, too. */
+static void keep_threads(struct slow_task *to, const struct slow_task *from) {
+    if (from->look.pid != to->look.pid)
+        return;
+    to->threads = from->threads;
+    to->thread = from->thread;
+    to->thread_of = from->thread_of;
 }
 
 static void tell(struct slow *s, struct known *k) {
@@ -214,7 +260,9 @@ static void tell(struct slow *s, struct known *k) {
         flags |= SIGN_SPINS;
     }
     signs_put(s->signs, l->rank, l->pid, flags, k->since_ns);
-    signs_follow(s->signs, l->rank, l->pid, l->follow, l->follow_start);
+    if (before != NULL)
+        keep_threads(&k->task, &before->task);
+    follow(s, k);
 }
 
 /* Nothing is concluded, also not that nothing moves. */
@@ -234,6 +282,58 @@ static void succeeded(struct slow *s) {
 
 int slow_error(const struct slow *s) { return s->error; }
 
+static void on_threads(void *arg, const struct helper_answer *a) {
+    struct slow *s = arg;
+    s->threads_call = NULL;
+    size_t n = a->code < 0 ? 0 : a->len / sizeof(struct slow_task);
+    for (size_t i = 0; i < n; i++) {
+        struct slow_task t;
+        memcpy(&t, a->data + i * sizeof t, sizeof t);
+        struct known *k = find(s, t.look.rank);
+        if (k == NULL)
+            continue;
+        keep_threads(&k->task, &t);
+        follow(s, k);
+    }
+}
+
+static struct helper_call *call_helper(struct slow *s, helper_fn *fn, helper_call_fn *then,
+                                       struct job *j, int *ret) {
+    struct helper_call *call = NULL;
+    struct helper_call_config config = {.name = "muster-signs",
+                                        .run = fn,
+                                        .arg = j,
+                                        .timeout_ns = SLOW_DEADLINE_NS,
+                                        .max_bytes = SIGNS_WORKERS_MAX * sizeof *j->tasks};
+    *ret = helper_call_new(s->loop, &config, then, s, &call);
+    if (*ret < 0 || s->loop != NULL)
+        return call;
+    struct helper_answer answer;
+    helper_call_wait(call, &answer);
+    then(s, &answer);
+    helper_call_free(call);
+    return NULL;
+}
+
+/* Of workers that do not move, and of those that are said to move because a thread of them does:
+ * the main thread may work by now, and the other be one that only tells figures. */
+static void ask_for_threads(struct slow *s) {
+    struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
+    size_t n = signs_rows(s->signs, s->asked_ns, rows, SIGNS_WORKERS_MAX);
+    struct job j = {.tasks = xcalloc(MAX2(n, (size_t)1), sizeof *j.tasks)};
+    for (size_t i = 0; i < n; i++) {
+        const struct known *k = find(s, rows[i].rank);
+        bool moves = (rows[i].flags & SIGN_MOVED) != 0;
+        if (k != NULL && (rows[i].flags & SIGN_ENDED) == 0 && (!moves || k->task.thread.tid != 0))
+            j.tasks[j.n++] = k->task;
+    }
+    int ignored; /* nothing is found */
+    if (j.n > 0 && s->threads_call == NULL)
+        s->threads_call = call_helper(s, find_threads, on_threads, &j, &ignored);
+    free(j.tasks);
+    free(rows);
+}
+
 static void on_answer(void *arg, const struct helper_answer *a) {
     struct slow *s = arg;
     s->call = NULL;
@@ -252,6 +352,7 @@ static void on_answer(void *arg, const struct helper_answer *a) {
     s->known = known;
     s->n = n;
     s->looked_ns = s->asked_ns;
+    ask_for_threads(s);
 }
 
 /* All workers that have not ended. */
@@ -267,8 +368,10 @@ static struct job make_job(const struct slow *s, uint64_t now_ns) {
         t->look =
             (struct slow_look){.rank = rows[i].rank, .pid = signs_pid(s->signs, rows[i].rank)};
         t->hot = signs_is_hot(s->signs, rows[i].rank);
-        if (before != NULL && before->task.look.pid == t->look.pid)
+        if (before != NULL && before->task.look.pid == t->look.pid) {
             t->python = before->task.python;
+            keep_threads(t, &before->task);
+        }
         j.n++;
     }
     free(rows);
@@ -277,30 +380,27 @@ static struct job make_job(const struct slow *s, uint64_t now_ns) {
 
 static void ask(struct slow *s, uint64_t now_ns) {
     struct job j = make_job(s, now_ns);
-    struct helper_call_config config = {.name = "muster-signs",
-                                        .run = run,
-                                        .arg = &j,
-                                        .timeout_ns = SLOW_DEADLINE_NS,
-                                        .max_bytes = SIGNS_WORKERS_MAX * sizeof *j.tasks};
+    int r;
     s->asked_ns = now_ns;
-    int r = helper_call_new(s->loop, &config, on_answer, s, &s->call);
-    if (r < 0) {
+    s->call = call_helper(s, run, on_answer, &j, &r);
+    if (r < 0)
         failed(s, r);
-    } else if (s->loop == NULL) {
-        struct helper_call *call = s->call;
-        struct helper_answer answer;
-        helper_call_wait(call, &answer);
-        on_answer(s, &answer);
-        helper_call_free(call);
-    }
     free(j.tasks);
 }
 
+static bool follows_a_thread(const struct slow *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (s->known[i].task.thread.tid != 0)
+            return true;
+    return false;
+}
+
 void slow_tick(struct slow *s, uint64_t now_ns) {
-    bool due = s->asked_ns == 0 || now_ns - s->asked_ns >= SLOW_EVERY_NS;
+    uint64_t since_ns = s->asked_ns == 0 ? TIME_NEVER : now_ns - s->asked_ns;
     bool quiet = signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS || signs_any_hot(s->signs);
+    bool threads = since_ns >= SLOW_THREADS_NS && follows_a_thread(s);
     if (!quiet)
         succeeded(s);
-    if (s->call == NULL && due && quiet)
+    if (s->call == NULL && ((quiet && since_ns >= SLOW_EVERY_NS) || threads))
         ask(s, now_ns);
 }

@@ -4,15 +4,21 @@
  *     slow = slow_new(loop, signs);
  *     signs_sample(signs, now); slow_tick(slow, now);      each second
  *
- * It does nothing while all workers move, and none runs all the time. */
+ * Nor does the main thread of a program that trains in another thread: whether there is such a
+ * thread, its Python stack tells (work_thread_io.h), and then that one's movement counts.
+ *
+ * It does nothing while all workers move, and none runs all the time; but where the movement of
+ * another thread counts, it looks every minute whether that one still works. */
 #pragma once
 
 #include "io/loop.h"
 #include "watchdog/gather/slow.h"
+#include "watchdog/gather/work_thread_io.h"
 #include "watchdog/python/pystack_io.h"
 #include "watchdog/signs/signs_io.h"
 
 #define SLOW_DEADLINE_NS (2 * NS_PER_S)
+#define SLOW_THREADS_NS (60 * NS_PER_S)
 
 struct slow;
 /* Both are borrowed until slow_free(). loop NULL: slow_tick() waits for the answer itself. */
@@ -27,6 +33,10 @@ struct slow_task {
     struct slow_look look;         /* rank and pid are given, the rest is filled in */
     bool hot;                      /* its main thread may spin: where it is, is read */
     struct pystack_process python; /* found by an earlier look; pid 0: it is looked for */
+    /* Who does the work of this process, as far as it is known: the worker, or who it waits for. */
+    int32_t thread_of;
+    struct work_thread thread;
+    struct pystack_process threads; /* the process, as far as it was found for that */
 };
 /* Also for a program that has nothing else to do. */
 void slow_look(struct slow_task *tasks, size_t n);

@@ -46,9 +46,10 @@ void signs_unseen(struct signs *s);
  * child that it waits for, if there is one. */
 bool signs_is_hot(const struct signs *s, uint32_t rank);
 bool signs_any_hot(const struct signs *s);
-/* The rank's main thread waits for this process, which stems from it: if the main thread of that
- * one moves, the worker moves. start: of that process, in clock ticks since boot; another one of
- * the same pid is not taken for it. child 0: it waits for none any more. */
+/* The rank's main thread waits for this process, which stems from it, or for this thread: if that
+ * one (of a process, its main thread) moves, the worker moves. start: of the process or thread, in
+ * clock ticks since boot; another one of the same pid is not taken for it. child 0: it waits for
+ * none any more. */
 void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start);
 pid_t signs_pid(const struct signs *s, uint32_t rank); /* 0: no such rank */
 
