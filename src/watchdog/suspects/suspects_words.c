@@ -40,8 +40,9 @@ static void add_still(uint64_t still_ns, struct strbuf *ret) {
 
 static void add_child(const struct evidence *e, const struct evidence_child *child,
                       struct strbuf *ret) {
-    strbuf_printf(ret, "; its child %s %" PRId32 " waits elsewhere than its siblings: ",
-                  child->name[0] != '\0' ? child->name : "process", child->pid);
+    strbuf_printf(ret, "; its child %s %" PRId32 " %s elsewhere than its siblings: ",
+                  child->name[0] != '\0' ? child->name : "process", child->pid,
+                  suspects_wait(&child->main) == WAIT_RUNS ? "is" : "waits");
     suspects_describe(e, &child->main, 0, ret);
 }
 
@@ -57,16 +58,22 @@ static void tell_thread(const struct suspects_input *in, const struct suspects *
     strbuf_add(ret, "; its main thread");
 }
 
+static void add_process(const struct suspects_input *in, uint32_t node, int32_t pid,
+                        struct strbuf *ret) {
+    strbuf_printf(ret, " (node %.60s", in->nodes[node].name);
+    if (pid > 0)
+        strbuf_printf(ret, ", pid %" PRId32, pid);
+    strbuf_add(ret, "): ");
+}
+
 void suspects_tell(const struct suspects_input *in, const struct suspects *s, uint64_t of,
                    uint64_t others, const struct evidence_child *child, struct suspect *ret) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     const struct evidence_worker *w = s->worker_of[ret->rank];
     const struct evidence_thread *t = suspects_main(s, ret->rank);
     const struct evidence *e = suspects_evidence(in, ret->rank);
-    strbuf_printf(&text, "rank %" PRIu32 " (node %.60s", ret->rank, in->nodes[ret->node].name);
-    if (ret->pid > 0)
-        strbuf_printf(&text, ", pid %" PRId32, ret->pid);
-    strbuf_add(&text, "): ");
+    strbuf_printf(&text, "rank %" PRIu32, ret->rank);
+    add_process(in, ret->node, ret->pid, &text);
     switch (ret->reason) {
     case SUSPECT_ENDED: strbuf_add(&text, "has ended with 0 while others wait"); break;
     case SUSPECT_ABSENT: strbuf_add(&text, "has no connection to the store, others have"); break;
@@ -118,6 +125,15 @@ static void add_group(const struct suspects_input *in, const struct suspects *s,
         strbuf_add(ret, n == 1 ? "the only rank" : "all ranks");
     else
         add_ranks(ranks, n, ret);
+    if (g->n == 1 && (!s->majority || in->n_ranks == 1)) {
+        /* Nobody says who waits for whom: so all that is known of each. */
+        const struct evidence_worker *w = s->worker_of[g->first];
+        add_process(in, in->nodes_of[g->first], w->pid, ret);
+        suspects_describe(suspects_evidence(in, g->first), suspects_main(s, g->first), w->still_ns,
+                          ret);
+        add_still(w->still_ns, ret);
+        return;
+    }
     strbuf_printf(ret, " %s", suspects_group_verb(s, g, n));
     if (g->where[0] != '\0')
         strbuf_printf(ret, " in %s", g->where);

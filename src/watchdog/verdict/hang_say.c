@@ -74,13 +74,8 @@ static void find_suspects(struct hang *h, const struct hang_count *c, struct han
     }
 }
 
-/* "rank 2", "rank 2 and 3 more": those with this sign. */
-static void name_ranks(const struct hang_update *ret, enum hang_sign sign, char *out, size_t size) {
-    uint32_t first = 0, n = 0;
-    for (uint32_t i = 0; i < ret->n_suspects; i++) {
-        if (ret->suspects[i].sign == sign && n++ == 0)
-            first = ret->suspects[i].rank;
-    }
+/* "rank 2", "rank 2 and 3 more" */
+static void put_ranks(uint32_t first, uint32_t n, char *out, size_t size) {
     if (n == 0)
         (void)snprintf(out, size, "others");
     else if (n == 1)
@@ -89,7 +84,29 @@ static void name_ranks(const struct hang_update *ret, enum hang_sign sign, char 
         (void)snprintf(out, size, "rank %" PRIu32 " and %" PRIu32 " more", first, n - 1);
 }
 
-static void say_verdict(const struct hang *h, struct hang_update *ret) {
+/* Those with this sign. */
+static void name_ranks(const struct hang_update *ret, enum hang_sign sign, char *out, size_t size) {
+    uint32_t first = 0, n = 0;
+    for (uint32_t i = 0; i < ret->n_suspects; i++) {
+        if (ret->suspects[i].sign == sign && n++ == 0)
+            first = ret->suspects[i].rank;
+    }
+    put_ranks(first, n, out, size);
+}
+
+/* Half of the ranks wait for the other half: those are no suspects, but what they are is known. */
+static void name_active(const struct hang *h, char *out, size_t size) {
+    uint32_t first = 0, n = 0;
+    for (uint32_t r = 0; r < h->n; r++) {
+        const struct hang_worker *w = &h->workers[r];
+        bool seen = !w->ended && (w->flags & SIGN_UNSEEN) == 0;
+        if (seen && (hang_moves(h, w) || hang_is_active(w->flags)) && n++ == 0)
+            first = r;
+    }
+    put_ranks(first, n, out, size);
+}
+
+static void say_verdict(const struct hang *h, const struct hang_count *c, struct hang_update *ret) {
     uint64_t quiet = (h->clock - h->beat_at) / NS_PER_S;
     const char *place = h->by_place ? ", three times the longest wait at this place before" : "";
     char who[64];
@@ -111,11 +128,14 @@ static void say_verdict(const struct hang *h, struct hang_update *ret) {
                        (h->clock - MAX2(h->beat_at, h->active_at)) / NS_PER_S, place);
         break;
     case HANG_WHY_BUSY:
-        name_ranks(ret, HANG_SIGN_BUSY, who, sizeof who);
+        if (2 * c->active == c->alive)
+            name_active(h, who, sizeof who);
+        else
+            name_ranks(ret, HANG_SIGN_BUSY, who, sizeof who);
         (void)snprintf(ret->text, sizeof ret->text,
-                       "most workers have waited for %" PRIu64
-                       " s%s, while %s did something (--hang-timeout)",
-                       quiet, place, who);
+                       "most workers have waited for %" PRIu64 " s%s%s%s%s (--hang-timeout)", quiet,
+                       place, c->active == 0 ? "" : ", while ", c->active == 0 ? "" : who,
+                       c->active == 0 ? "" : " did something");
         break;
     case HANG_WHY_NO_BEAT:
         (void)snprintf(ret->text, sizeof ret->text,
@@ -131,7 +151,7 @@ void hang_say(struct hang *h, const struct hang_count *c, struct hang_update *re
     char who[64];
     find_suspects(h, c, ret);
     if (ret->hung) {
-        say_verdict(h, ret);
+        say_verdict(h, c, ret);
     } else if (c->asking > 0) {
         name_ranks(ret, HANG_SIGN_ASKS, who, sizeof who);
         (void)snprintf(ret->text, sizeof ret->text,

@@ -322,6 +322,25 @@ Test(suspects, two_against_two_is_no_majority_and_both_are_shown) {
     suspects_rig_fini(r);
 }
 
+Test(suspects, of_two_ranks_nobody_is_named_and_all_that_is_known_is_said) {
+    static struct suspects_rig r;
+    suspects_rig_init(&r, 2);
+    rig_does(&r, 1, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
+    rig_find(&r);
+    cr_expect_eq(r.found.n_all, 0);
+    expect_line(&r, "rank 0 (node a, pid 10): futex() in backward (train.py:76), still for 31 s; "
+                    "rank 1 (node a, pid 11): read() in load (data.py:20), pipe, still for 31 s");
+    suspects_rig_fini(&r);
+}
+
+Test(suspects, of_an_only_rank_all_that_is_known_is_said) {
+    static struct suspects_rig r;
+    suspects_rig_init(&r, 1);
+    rig_find(&r);
+    expect_line(&r, "the only rank (node a, pid 10): futex() in backward (train.py:76), still for 31 s");
+    suspects_rig_fini(&r);
+}
+
 Test(suspects, all_in_one_place_is_said_and_nobody_named) {
     struct suspects_rig *r = four();
     rig_find(r);
@@ -770,8 +789,9 @@ Test(suspects, nobody_is_named_if_too_few_have_moved) {
     rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
     rig_find(r);
     cr_expect_eq(r->found.n_all, 0);
-    expect_line(r, "rank 1 failed while rank 0 waited; rank 2 waits in load (data.py:20); "
-                   "rank 3 waits in backward (train.py:76)");
+    expect_line(r, "rank 1 failed while rank 0 waited; "
+                   "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s; "
+                   "rank 3 (node b, pid 13): futex() in backward (train.py:76), still for 31 s");
     suspects_rig_fini(r);
 }
 

@@ -353,7 +353,14 @@ Test(hang, a_limit_of_0_is_none) {
     assert_between(rig_until_hung(r, 20000), 600, 602);
     cr_expect_eq(r->why, HANG_WHY_BUSY);
     cr_expect_eq(r->reports, 0);
-    cr_expect_not_null(strstr(r->text, "while others did something"), "%s", r->text);
+    cr_expect_str_eq(r->text, "most workers have waited for 600 s (--hang-timeout)");
+    rig_all(r, true);
+    rig_run(r, 20);
+    rig_all(r, false);
+    r->w[1].flags = r->w[3].flags = SIGN_BUSY;
+    assert_between(rig_until_hung(r, 20000), 600, 602);
+    cr_expect_not_null(strstr(r->text, "while rank 1 and 1 more did something"), "%s", r->text);
+    cr_expect_eq(r->n_suspects, 0);
     rig_limits(r, &(struct hang_limits){HANG_ACTION_RESTART, 0, 0, S(30)});
     rig_run(r, 20);
     rig_all(r, false);
