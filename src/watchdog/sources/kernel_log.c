@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/text/utf8.h"
 
@@ -35,6 +36,19 @@ static bool tells(uint64_t level, const char *line) {
     return found;
 }
 
+static int put_time(uint64_t boot_us, uint64_t us, char *out, size_t size) {
+    uint64_t wall_us = boot_us != 0 && us <= UINT64_MAX - boot_us ? boot_us + us : 0;
+    time_t at = (time_t)(wall_us / 1000000);
+    struct tm tm;
+    char day[32];
+    bool dated = wall_us != 0 && gmtime_r(&at, &tm) != NULL &&
+                 strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm) > 0;
+    if (dated)
+        return snprintf(out, size, "%s.%03uZ ", day, (unsigned)(wall_us / 1000 % 1000));
+    return snprintf(out, size, "[%5llu.%06llu] ", (unsigned long long)(us / 1000000),
+                    (unsigned long long)(us % 1000000));
+}
+
 bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
     const char *p = record, *end = record + len;
     const char *semicolon = memchr(record, ';', len);
@@ -45,8 +59,7 @@ bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
     const char *text = semicolon + 1, *newline = memchr(text, '\n', (size_t)(end - text));
     size_t n = (size_t)((newline != NULL ? newline : end) - text);
     char raw[KERNEL_LOG_LINE_MAX];
-    int head = snprintf(raw, sizeof raw, "[%5llu.%06llu] ", (unsigned long long)(us / 1000000),
-                        (unsigned long long)(us % 1000000));
+    int head = put_time(log->boot_us, us, raw, sizeof raw);
     n = MIN2(n, sizeof raw - 1 - (size_t)head);
     memcpy(raw + head, text, n);
     raw[(size_t)head + n] = '\0';

@@ -18,12 +18,14 @@ struct kernel_log_ring {
     char lines[KERNEL_LOG_LINES][KERNEL_LOG_LINE_MAX];
 };
 struct kernel_log {
+    uint64_t boot_us;                  /* when the kernel's clock was 0, since 1970; 0: not known */
     struct kernel_log_ring told, rest; /* rest: what says nothing of hardware */
 };
 
 /* Adds a record of /dev/kmsg: "6,339,5140900,-;text\n KEY=value\n" (Linux,
  * Documentation/ABI/testing/dev-kmsg). The text has escapes for unusual bytes. False: no record. */
 bool kernel_log_add(struct kernel_log *log, const char *record, size_t len);
-/* Adds the lines, the oldest first, "[    5.140900] text": the time is since boot. Before them it
- * says how many are left out because of what they are. At most KERNEL_LOG_MAX bytes. */
+/* Adds the lines, the oldest first, "2026-11-24T18:11:02.864Z text", or, if boot_us is not known,
+ * "[    5.140900] text". The clock of the kernel stands still while a machine sleeps. Before them
+ * it says how many are left out because of what they are. At most KERNEL_LOG_MAX bytes. */
 void kernel_log_write(const struct kernel_log *log, struct strbuf *to);

@@ -119,7 +119,7 @@ static void say_verdict(const struct hang *h, const struct hang_count *c, struct
     case HANG_WHY_ANNOUNCED:
         (void)snprintf(ret->text, sizeof ret->text,
                        "the announced deadline is over: no step or sign of life, and most workers "
-                       "have not moved for %" PRIu64 " s%s",
+                       "have not moved for %" PRIu64 " s%s (WATCHDOG_USEC= announces more)",
                        quiet, place);
         break;
     case HANG_WHY_STILL:

@@ -56,6 +56,18 @@ Test(counters, lines_of_the_kernels_log_that_tell_nothing_of_hardware) {
     free(log);
 }
 
+Test(counters, lines_of_the_kernels_log_have_a_date) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct kernel_log *log = xcalloc(1, sizeof *log);
+    log->boot_us = UINT64_C(1764000000000000);
+    cr_assert(add(log, "4,1,5140900123,-;mlx5_core 0000:0c:00.0 ib0: Link down\n"));
+    cr_assert(add(log, "4,2,18446744073709551600,-;later than any time\n"));
+    kernel_log_write(log, &text);
+    cr_assert_str_eq(strbuf_text(&text), "2025-11-24T17:25:40.900Z mlx5_core 0000:0c:00.0 ib0: Link down\n"
+                                         "[18446744073709.551600] later than any time\n");
+    free(log);
+}
+
 Test(counters, a_kernels_log_that_may_not_be_read_is_a_gap) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct source_kernel_log_ask ask = {.device = "/nonexistent/kmsg"};

@@ -585,6 +585,7 @@ Test(hang, an_announced_deadline_counts_instead_of_the_others) {
     assert_between(rig_until_hung(r, 1000), 25, 27);
     cr_expect_eq(r->why, HANG_WHY_ANNOUNCED);
     cr_expect_not_null(strstr(r->text, "announced deadline is over"), "%s", r->text);
+    cr_expect_not_null(strstr(r->text, " s (WATCHDOG_USEC= announces more)"), "%s", r->text);
     rig_fini(r);
 }
 
