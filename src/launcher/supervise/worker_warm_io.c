@@ -29,6 +29,7 @@ void worker_warm_free(struct worker *w) {
     loop_watch_free(warm->heard);
     loop_timer_free(warm->timer);
     file_close(&warm->fd);
+    file_close(&warm->cold->stdin_fd);
     file_close(&warm->cold->stdout_fd);
     file_close(&warm->cold->stderr_fd);
     child_spec_free(warm->cold);
@@ -83,9 +84,17 @@ static void on_late(void *arg) {
 }
 
 static int keep_fd(int *fd) {
-    if (*fd >= 0)
-        *fd = fcntl(*fd, F_DUPFD_CLOEXEC, 3);
+    if (*fd < 0)
+        return 0;
+    *fd = fcntl(*fd, F_DUPFD_CLOEXEC, 3);
     return *fd < 0 ? -errno : 0;
+}
+
+/* The caller closes its own. */
+static int keep_fds(struct child_spec *spec) {
+    int in = keep_fd(&spec->stdin_fd), out = keep_fd(&spec->stdout_fd);
+    int err = keep_fd(&spec->stderr_fd);
+    return in < 0 ? in : out < 0 ? out : err;
 }
 
 bool worker_warm_start(struct worker *w, const struct child_spec *spec) {
@@ -104,9 +113,7 @@ bool worker_warm_start(struct worker *w, const struct child_spec *spec) {
     w->watch = taken.watch;
     w->session = taken.pid;
     worker_hand_over(w);
-    int r = keep_fd(&warm->cold->stdout_fd), r2 = keep_fd(&warm->cold->stderr_fd);
-    if (r == 0)
-        r = r2;
+    int r = keep_fds(warm->cold);
     if (r == 0)
         r = loop_watch_new(g->loop, warm->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, warm,
                            &warm->heard);

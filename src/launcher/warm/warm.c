@@ -65,6 +65,7 @@ static const struct json_field fields[] = {
     {FIELD(LINE, threads), OF(WARM_READY)},
     {FIELD(LINE, devices), OF(WARM_READY)},
     {FIELD(LINE, read), OF(WARM_READY)},
+    {FIELD(LINE, moved), OF(WARM_READY)},
     {FIELD(LINE, reason), OF(WARM_COLD)},
 };
 static const struct json_table table = JSON_TABLE(warm_heard, fields);
@@ -115,12 +116,21 @@ static bool may_change(const char *item, char reason[WARM_REASON_MAX]) {
     return false;
 }
 
-/* The value that `env` has for the name of an item; NULL: none. */
-static const char *value_in(char *const *env, const char *item) {
+/* The value that an environment has for the name of an item; NULL: none. Two environments mostly
+ * have the same names in the same order, so it looks first where it found the last one. */
+static const char *value_in(char *const *env, char *const **at, const char *item) {
     size_t n = strcspn(item, "=");
-    for (; *env != NULL; env++)
-        if (strncmp(*env, item, n) == 0 && (*env)[n] == '=')
-            return *env + n + 1;
+    char *const *begin = *at;
+    for (char *const *e = begin; *e != NULL; e++)
+        if (strncmp(*e, item, n) == 0 && (*e)[n] == '=') {
+            *at = e + 1;
+            return *e + n + 1;
+        }
+    for (char *const *e = env; e != begin; e++)
+        if (strncmp(*e, item, n) == 0 && (*e)[n] == '=') {
+            *at = e + 1;
+            return *e + n + 1;
+        }
     return NULL;
 }
 
@@ -130,31 +140,53 @@ static void write_named(struct json_writer *w, const char *item) {
     json_write_string(w, name, item + n + 1);
 }
 
-bool warm_go(char *const *from, char *const *to, const char *marker, struct strbuf *out,
-             char reason[WARM_REASON_MAX]) {
-    struct json_writer w = json_writer_of(out);
-    bool ok = true;
-    json_write_object_begin(&w, NULL);
-    json_write_string(&w, "kind", "go");
-    json_write_string(&w, "marker", marker);
-    json_write_object_begin(&w, "set");
-    for (char *const *e = to; *e != NULL && ok; e++) {
-        const char *old = value_in(from, *e);
+/* Writes what differs, if there is a writer. */
+static bool write_set(char *const *from, char *const *to, struct json_writer *w, char *reason) {
+    char *const *at = from;
+    for (char *const *e = to; *e != NULL; e++) {
+        const char *old = value_in(from, &at, *e);
         if (old != NULL && strcmp(old, *e + strcspn(*e, "=") + 1) == 0)
             continue;
-        ok = may_change(*e, reason);
-        if (ok)
-            write_named(&w, *e);
+        if (!may_change(*e, reason))
+            return false;
+        if (w != NULL)
+            write_named(w, *e);
     }
+    return true;
+}
+
+static bool write_unset(char *const *from, char *const *to, struct json_writer *w, char *reason) {
+    char *const *at = to;
+    for (char *const *e = from; *e != NULL; e++) {
+        if (value_in(to, &at, *e) != NULL)
+            continue;
+        if (!may_change(*e, reason))
+            return false;
+        _cleanup_(freep) char *name = xasprintf("%.*s", (int)strcspn(*e, "="), *e);
+        if (w != NULL)
+            json_write_string(w, NULL, name);
+    }
+    return true;
+}
+
+bool warm_may_go(char *const *from, char *const *to, char reason[WARM_REASON_MAX]) {
+    return write_set(from, to, NULL, reason) && write_unset(from, to, NULL, reason);
+}
+
+bool warm_go(char *const *from, const struct warm_to *to, struct strbuf *out,
+             char reason[WARM_REASON_MAX]) {
+    struct json_writer w = json_writer_of(out);
+    json_write_object_begin(&w, NULL);
+    json_write_string(&w, "kind", "go");
+    json_write_string(&w, "marker", to->marker);
+    if (to->cwd != NULL)
+        json_write_string(&w, "cwd", to->cwd);
+    json_write_u64(&w, "umask", to->umask);
+    json_write_object_begin(&w, "set");
+    bool ok = write_set(from, to->envp, &w, reason);
     json_write_object_end(&w);
     json_write_array_begin(&w, "unset");
-    for (char *const *e = from; *e != NULL && ok; e++) {
-        if (value_in(to, *e) != NULL)
-            continue;
-        _cleanup_(freep) char *name = xasprintf("%.*s", (int)strcspn(*e, "="), *e);
-        ok = may_change(*e, reason);
-        json_write_string(&w, NULL, name);
-    }
+    ok = ok && write_unset(from, to->envp, &w, reason);
     json_write_array_end(&w);
     json_write_object_end(&w);
     return ok;
@@ -166,6 +198,8 @@ bool warm_refuses(enum warm_role role, const struct warm_heard *heard,
                   char reason[WARM_REASON_MAX]) {
     if (heard->devices[0] != '\0')
         (void)snprintf(reason, WARM_REASON_MAX, "importing opens %.400s", heard->devices);
+    else if (heard->moved[0] != '\0')
+        (void)snprintf(reason, WARM_REASON_MAX, "importing changes %.400s", heard->moved);
     else if (role == WARM_TEMPLATE && heard->threads[0] != '\0')
         (void)snprintf(reason, WARM_REASON_MAX, "importing leaves threads: %.400s", heard->threads);
     else if (role == WARM_TEMPLATE && heard->read[0] != '\0')

@@ -7,7 +7,7 @@
  *     warm_gate_env(&gate, &env);          leads a Python through it
  *     warm_read(text, n, &heard, &err);    what it says
  *     warm_next(&view, &next);             what the pool does now
- *     warm_go(from, to, marker, &text, reason)    begins the script, or why it must start cold */
+ *     warm_go(from, &to, &text, reason)    begins the script, or why it must start cold */
 #pragma once
 
 #include <stdbool.h>
@@ -66,15 +66,25 @@ struct warm_heard {
     char threads[WARM_REASON_MAX]; /* names of those that are left; "": none */
     char devices[WARM_REASON_MAX]; /* open files of devices */
     char read[WARM_REASON_MAX];    /* variables that differ from rank to rank, and were read */
+    char moved[WARM_REASON_MAX];   /* working directory or umask, if they have changed */
     char reason[WARM_REASON_MAX];  /* COLD */
 };
 /* 0 or a negative errno with a sentence. */
 _must_use_ int warm_read(const char *text, size_t n, struct warm_heard *ret, struct err *err);
 
-/* The go for a standby that was started with the environment `from`, so that the script has `to`.
- * False: they differ in what an import may have read, and `reason` says in what. */
-_must_use_ bool warm_go(char *const *from, char *const *to, const char *marker, struct strbuf *out,
+/* What the script begins with. */
+struct warm_to {
+    char *const *envp;
+    const char *marker;
+    const char *cwd; /* NULL: it has no name any more; then the standby stays where it is */
+    uint32_t umask;
+};
+/* The go for a standby that was started with the environment `from`. False: the new one differs in
+ * what an import may have read, and `reason` says in what. */
+_must_use_ bool warm_go(char *const *from, const struct warm_to *to, struct strbuf *out,
                         char reason[WARM_REASON_MAX]);
+/* Only whether it would be refused. */
+_must_use_ bool warm_may_go(char *const *from, char *const *to, char reason[WARM_REASON_MAX]);
 
 /* ---- the pool ---- */
 

@@ -188,7 +188,7 @@ class Standby:
 
     def warm(self):
         import importlib
-        began, before, failed = self.time.monotonic(), len(sys.modules), 0
+        began, before, failed, place = self.time.monotonic(), len(sys.modules), 0, self.place()
         plain = os.environ.__class__
         os.environ.__class__ = Watched
         try:
@@ -202,9 +202,19 @@ class Standby:
         finally:
             os.environ.__class__ = plain
         self.stamps = self.stat_all()
+        moved = [name for name, now in self.place().items() if now != place[name]]
         per_rank = sorted(Watched.read.intersection(PER_RANK))
         return {"seconds": round(self.time.monotonic() - began, 3), "modules": len(sys.modules) - before, "failed": failed,
-                "threads": ", ".join(self.threads()), "devices": ", ".join(self.devices()), "read": ", ".join(per_rank)}
+                "threads": ", ".join(self.threads()), "devices": ", ".join(self.devices()), "read": ", ".join(per_rank),
+                "moved": ", ".join(moved)}
+
+    @staticmethod
+    def place():
+        """What the go sets: a script whose imports change it must do that itself."""
+        mask = os.umask(0)
+        os.umask(mask)
+        here = os.stat(".")
+        return {"the working directory": (here.st_dev, here.st_ino), "the umask": mask}
 
     def threads(self):
         found = []
@@ -285,7 +295,7 @@ class Standby:
         libc.prctl(0x59616d61, ctypes.c_ulong(self.agent), 0, 0, 0)  # PR_SET_PTRACER; EINVAL without Yama
         self.bind_memory(libc, ctypes, message)
         self.reseed()
-        self.tell("ready", pid=os.getpid(), seconds=0, modules=0, failed=0, threads="", devices="", read="")
+        self.tell("ready", pid=os.getpid(), seconds=0, modules=0, failed=0, threads="", devices="", read="", moved="")
 
     @staticmethod
     def bind_memory(libc, ctypes, message):
@@ -316,7 +326,7 @@ class Standby:
     # -- the go --
 
     def wait(self):
-        message, fds = self.hear(2)
+        message, fds = self.hear(3)
         try:
             reason = self.begin(message, fds)
         except Exception as e:
@@ -329,7 +339,7 @@ class Standby:
         self.control.close()
 
     def begin(self, message, fds):
-        if message.get("kind") != "go" or len(fds) != 2:
+        if message.get("kind") != "go" or len(fds) != 3:
             return "the message of the agent is not a go"
         changed = sorted(Watched.read.intersection([*message["set"], *message["unset"]]))
         if changed:
@@ -341,8 +351,11 @@ class Standby:
         for name in message["unset"]:
             os.environ.pop(name, None)
         os.environ.update(message["set"])
+        if "cwd" in message:
+            os.chdir(message["cwd"])
+        os.umask(message["umask"])
         printed = [self.printed(1), self.printed(2)]
-        for number, fd in zip((1, 2), fds):
+        for number, fd in enumerate(fds):
             os.dup2(fd, number)
             os.close(fd)
         self.copied = printed

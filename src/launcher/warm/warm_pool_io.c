@@ -58,7 +58,6 @@ static bool can_fork(const struct warm_pool *p, char reason[WARM_REASON_MAX]) {
     const struct child_spec *first = p->specs[0];
     for (uint32_t i = 0; i < p->config.n; i++) {
         const struct child_spec *s = p->specs[i];
-        _cleanup_(strbuf_fini) struct strbuf unused = {0};
         struct child_spec unbound[2] = {*first, *s};
         for (unsigned k = 0; k < 2; k++) {
             unbound[k].cpuset = unbound[k].memory_nodes = NULL;
@@ -74,7 +73,7 @@ static bool can_fork(const struct warm_pool *p, char reason[WARM_REASON_MAX]) {
                            "not set");
             return false;
         }
-        if (!warm_go(first->envp, s->envp, "", &unused, reason))
+        if (!warm_may_go(first->envp, s->envp, reason))
             return false;
     }
     return true;
@@ -159,7 +158,7 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
     char reason[WARM_REASON_MAX];
     bool template = one == &p->template;
     if (warm_refuses(template ? WARM_TEMPLATE : WARM_STANDBY, heard, reason)) {
-        if (heard->devices[0] != '\0')
+        if (heard->devices[0] != '\0' || heard->moved[0] != '\0')
             end(p, reason);
         else
             don_t_fork(p, reason);
@@ -211,6 +210,12 @@ static void on_timer(void *arg) {
 
 /* ---- a start ---- */
 
+static uint32_t own_umask(void) {
+    mode_t mask = umask(0);
+    (void)umask(mask);
+    return mask;
+}
+
 static void note_start(struct warm_pool *p, uint32_t index, const struct child_spec *spec) {
     if (index == 0) {
         p->n_warm = p->n_started = 0;
@@ -236,6 +241,26 @@ static void report(struct warm_pool *p, const char *cold_because) {
         log_info("%u of %u workers start warm; cold because %s", p->n_warm, p->config.n, p->reason);
 }
 
+static bool write_go(const struct warm_one *one, const struct child_spec *spec, struct strbuf *out,
+                     char reason[WARM_REASON_MAX]) {
+    const char *marker = env_get(spec->envp, "MUSTER_WORKER_ID");
+    _cleanup_(freep) char *here = spec->cwd == NULL ? getcwd(NULL, 0) : NULL;
+    struct warm_to to = {.envp = spec->envp,
+                         .marker = marker != NULL ? marker : "",
+                         .cwd = spec->cwd != NULL ? spec->cwd : here,
+                         .umask = own_umask()};
+    return warm_go(one->spec->envp, &to, out, reason);
+}
+
+static bool move_into(int cgroup_fd, pid_t pid) {
+    char text[16];
+    int fd = openat(cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    int len = snprintf(text, sizeof text, "%d", (int)pid);
+    bool moved = fd >= 0 && write(fd, text, (size_t)len) == len;
+    file_close(&fd);
+    return moved;
+}
+
 /* NULL: it has got the go. */
 static const char *try_one(struct warm_one *one, const struct child_spec *spec,
                            char reason[WARM_REASON_MAX]) {
@@ -249,18 +274,10 @@ static const char *try_one(struct warm_one *one, const struct child_spec *spec,
     if (!child_spec_alike(one->spec, spec))
         return "arguments, CPUs or limits have changed";
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    const char *marker = env_get(spec->envp, "MUSTER_WORKER_ID");
-    if (!warm_go(one->spec->envp, spec->envp, marker != NULL ? marker : "", &text, reason))
+    if (!write_go(one, spec, &text, reason))
         return reason;
-    if (spec->cgroup_fd >= 0) {
-        char pid[16];
-        int fd = openat(spec->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
-        int len = snprintf(pid, sizeof pid, "%d", (int)child_watch_pid(one->watch));
-        bool moved = fd >= 0 && write(fd, pid, (size_t)len) == len;
-        file_close(&fd);
-        if (!moved)
-            return "it can't be moved into its cgroup";
-    }
+    if (spec->cgroup_fd >= 0 && !move_into(spec->cgroup_fd, child_watch_pid(one->watch)))
+        return "it can't be moved into its cgroup";
     return warm_send_go(one, spec, &text) < 0 ? "the standby has ended" : NULL;
 }
 

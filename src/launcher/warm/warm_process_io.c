@@ -170,7 +170,7 @@ int warm_start(struct warm_one *one, const struct child_spec *spec, struct err *
 
 static int send_with(int to, const struct strbuf *text, const int *fds, size_t n_fds) {
     union {
-        char bytes[CMSG_SPACE(2 * sizeof(int))];
+        char bytes[CMSG_SPACE(3 * sizeof(int))];
         struct cmsghdr align;
     } room = {0};
     struct iovec part = {.iov_base = text->data, .iov_len = text->len};
@@ -188,7 +188,8 @@ static int send_with(int to, const struct strbuf *text, const int *fds, size_t n
 
 int warm_send_go(const struct warm_one *one, const struct child_spec *spec,
                  const struct strbuf *text) {
-    return send_with(one->fd, text, (int[]){spec->stdout_fd, spec->stderr_fd}, 2);
+    int in = spec->stdin_fd >= 0 ? spec->stdin_fd : STDIN_FILENO;
+    return send_with(one->fd, text, (int[]){in, spec->stdout_fd, spec->stderr_fd}, 3);
 }
 
 static void write_fork(const struct child_spec *spec, uint32_t rank, struct strbuf *out) {

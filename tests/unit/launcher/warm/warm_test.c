@@ -8,7 +8,10 @@
 
 static const char *go(char *const *from, char *const *to, struct strbuf *out, char *reason) {
     strbuf_clear(out);
-    return warm_go(from, to, "1.0.ab", out, reason) ? strbuf_text(out) : NULL;
+    struct warm_to all = {.envp = to, .marker = "1.0.ab", .cwd = "/here", .umask = 022};
+    bool ok = warm_go(from, &all, out, reason);
+    cr_assert_eq(warm_may_go(from, to, reason), ok);
+    return ok ? strbuf_text(out) : NULL;
 }
 
 Test(warm, a_go_has_what_has_changed) {
@@ -16,8 +19,23 @@ Test(warm, a_go_has_what_has_changed) {
     char reason[WARM_REASON_MAX];
     const char *text = go(ENV("PATH=/bin", "RANK=0", "MUSTER_EPOCH=1", "NOTIFY_SOCKET=@a", "MASTER_PORT=1=2"),
                           ENV("PATH=/bin", "RANK=3", "MASTER_PORT=1=2", "MUSTER_EPOCH=1", "LOCAL_RANK="), &out, reason);
-    cr_assert_str_eq(text, "{\"kind\":\"go\",\"marker\":\"1.0.ab\",\"set\":{\"RANK\":\"3\",\"LOCAL_RANK\":\"\"},"
-                           "\"unset\":[\"NOTIFY_SOCKET\"]}");
+    cr_assert_str_eq(text, "{\"kind\":\"go\",\"marker\":\"1.0.ab\",\"cwd\":\"/here\",\"umask\":18,"
+                           "\"set\":{\"RANK\":\"3\",\"LOCAL_RANK\":\"\"},\"unset\":[\"NOTIFY_SOCKET\"]}");
+    struct warm_to nowhere = {.envp = ENV("RANK=1"), .marker = ""};
+    strbuf_clear(&out);
+    cr_assert(warm_go(ENV("RANK=1"), &nowhere, &out, reason));
+    cr_assert_str_eq(strbuf_text(&out), "{\"kind\":\"go\",\"marker\":\"\",\"umask\":0,\"set\":{},\"unset\":[]}");
+}
+
+Test(warm, the_order_of_an_environment_does_not_matter) {
+    _cleanup_(strbuf_fini) struct strbuf out = {0};
+    char reason[WARM_REASON_MAX];
+    const char *text = go(ENV("A=1", "RANK=0", "B=2", "C=3"), ENV("C=3", "B=2", "RANK=0", "A=1"), &out, reason);
+    cr_assert(strstr(text, "\"set\":{},\"unset\":[]"), "%s", text);
+    text = go(ENV("RANK=0", "A=1", "AB=2"), ENV("AB=2", "RANK=1", "A=1"), &out, reason);
+    cr_assert(strstr(text, "\"set\":{\"RANK\":\"1\"},\"unset\":[]"), "%s", text);
+    cr_assert_null(go(ENV("A=1", "AB=2", "RANK=0"), ENV("RANK=0", "AB=2"), &out, reason));
+    cr_assert_str_eq(reason, "A has changed since the modules were imported");
 }
 
 Test(warm, only_what_muster_sets_may_change) {
@@ -70,7 +88,7 @@ Test(warm, messages_are_read_strictly) {
     struct warm_heard heard;
     struct err err = {0};
     static const char ready[] = "{\"kind\": \"ready\", \"pid\": 12, \"seconds\": 1.5, \"modules\": 3, \"failed\": 1, "
-                                "\"threads\": \"a, b\", \"devices\": \"\", \"read\": \"RANK\"}";
+                                "\"threads\": \"a, b\", \"devices\": \"\", \"read\": \"RANK\", \"moved\": \"\"}";
     cr_assert_eq(warm_read(ready, strlen(ready), &heard, &err), 0, "%s", err.text);
     cr_assert(heard.kind == WARM_READY && heard.pid == 12 && heard.modules == 3 && heard.failed == 1);
     cr_assert_str_eq(heard.threads, "a, b");
@@ -100,6 +118,9 @@ Test(warm, threads_devices_and_ranks_refuse) {
     cr_assert(!warm_refuses(WARM_STANDBY, &heard, reason));
     cr_assert(warm_refuses(WARM_TEMPLATE, &heard, reason));
     cr_assert_str_eq(reason, "importing leaves threads: python3");
+    strcpy(heard.moved, "the umask");
+    cr_assert(warm_refuses(WARM_STANDBY, &heard, reason));
+    cr_assert_str_eq(reason, "importing changes the umask");
     strcpy(heard.devices, "/dev/nvidia0");
     cr_assert(warm_refuses(WARM_STANDBY, &heard, reason));
     cr_assert_str_eq(reason, "importing opens /dev/nvidia0");

@@ -1,0 +1,54 @@
+"""`muster run --warm`: what the go brings, and further reasons for a cold start."""
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from harness import VALGRIND, kill
+from test_warm import FORMS, GATE, IDLE, FLAG, Warm, job, packages  # noqa: F401
+
+pytestmark = pytest.mark.skipif(VALGRIND, reason="the agent's own second for an answer is not enough there")
+
+
+# A gate that gets the go for what is on its standard input, and then shows what has changed.
+GO = """import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("warm_gate", sys.argv[1])
+gate = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(gate)
+import socket
+standby = gate.Standby(os.getppid(), socket.socketpair()[0].detach(), -1, set())
+standby.stamps = standby.stat_all()
+go = {"kind": "go", "set": {"A": "1"}, "unset": ["B"], "marker": "1.2.ab", "cwd": sys.argv[2], "umask": int(sys.argv[3])}
+fds = [os.open(sys.argv[4], os.O_RDONLY), os.dup(1), os.dup(2)]
+print(standby.begin(go, fds))
+mask = os.umask(0)
+print(os.getcwd(), mask, sys.stdin.read(), os.environ["A"], "B" in os.environ)
+"""
+
+
+def test_the_go_brings_folder_umask_and_standard_input(tmp_path):
+    (tmp_path / "in").write_text("what is read")
+    done = subprocess.run([sys.executable, "-c", GO, GATE, tmp_path, str(0o27), tmp_path / "in"], stdin=subprocess.DEVNULL, text=True,
+                          env={**os.environ, "B": "2", "MUSTER_WORKER_ID": "-" * 64}, cwd="/", capture_output=True, check=True)
+    assert done.stdout == f"None\n{tmp_path} {0o27} what is read 1 False\n"
+
+
+def test_a_go_to_a_folder_that_is_gone_is_refused(tmp_path):
+    done = subprocess.run([sys.executable, "-c", GO, GATE, tmp_path / "gone", "0", "/dev/null"], text=True, capture_output=True,
+                          env={**os.environ, "MUSTER_WORKER_ID": "-" * 64}, check=False)
+    assert "No such file or directory" in done.stderr and "None" not in done.stdout
+
+
+@pytest.mark.parametrize("what,does", [("the working directory", "os.chdir('/')"), ("the umask", "os.umask(0o77)")])
+@pytest.mark.parametrize("form", FORMS)
+def test_an_import_that_changes_what_the_go_sets_is_cold(job, form, what, does):
+    lib = packages(job, "moves", f"import os\nif os.path.exists('{job.tmp}/flag'): {does}\n")
+    warm = Warm(job, form, "import moves\n" + IDLE.replace("signal.pause()", FLAG.replace("'flag'", f"'{job.tmp}/flag'")),
+                env={"PYTHONPATH": lib})
+    pids = warm.begun(0)
+    warm.said(f"workers start cold from now on: importing changes {what}")
+    kill(pids[0])
+    warm.begun(1)
+    warm.said(f"0 of 2 workers start warm; cold because importing changes {what}")
