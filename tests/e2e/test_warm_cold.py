@@ -1,12 +1,13 @@
-"""`muster run --warm`: what the go brings, and further reasons for a cold start."""
+"""`muster run --warm`: what the go brings, which threads may be forked, and further reasons for a cold start."""
 import os
+import re
 import signal
 import subprocess
 import sys
 
 import pytest
 
-from harness import VALGRIND, kill
+from harness import TORCH_PYTHON, VALGRIND, kill
 from test_warm import FORMS, GATE, IDLE, FLAG, Warm, job, packages  # noqa: F401
 
 pytestmark = pytest.mark.skipif(VALGRIND, reason="the agent's own second for an answer is not enough there")
@@ -52,3 +53,53 @@ def test_an_import_that_changes_what_the_go_sets_is_cold(job, form, what, does):
     kill(pids[0])
     warm.begun(1)
     warm.said(f"0 of 2 workers start warm; cold because importing changes {what}")
+
+
+# Integers of 53 bits at most: the sums are exact in every order.
+MATMUL = """import os, numpy
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+def right():
+    a = numpy.arange(600 * 600).reshape(600, 600) % 1009
+    return bool(((a.astype("f8") @ a.T.astype("f8")).astype("i8") == a @ a.T).all())
+before = tasks()
+""" + IDLE.replace("signal.pause()", """print("blas", os.environ["TORCHELASTIC_RESTART_COUNT"], before, right(), tasks(), flush=True)
+signal.pause()""")
+
+
+def has_blas_threads():
+    text = "import numpy, os; print(len(os.listdir('/proc/self/task')), 'openblas' in open('/proc/self/maps').read())"
+    return TORCH_PYTHON and subprocess.run([TORCH_PYTHON, "-c", text], env={**os.environ, "OMP_NUM_THREADS": "2"},
+                                           capture_output=True, text=True, check=False).stdout == "2 True\n"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_openblas_is_forked_with_its_threads(job, form):
+    """numpy has one thread more since it was imported. A fork ends it; the first product makes it again, and is right."""
+    if not has_blas_threads():
+        pytest.skip("MUSTER_TEST_PYTHON has no numpy with OpenBLAS")
+    warm = Warm(job, form, MATMUL, env={"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "2"})
+    for generation in range(3):
+        pids = warm.begun(generation)
+        found = warm.agent.out.until(lambda: re.findall(rf"blas {generation} (\d) (\w+) (\d)\n", warm.agent.output())[1:] and
+                                     re.findall(rf"blas {generation} (\d) (\w+) (\d)\n", warm.agent.output()))
+        assert found == [("1" if form == "fork" and generation else "2", "True", "2")] * 2
+        warm.waiting(generation + 1)
+        if generation:
+            warm.said("all 2 workers start warm", generation)
+        kill(pids[1])
+    assert "not forked" not in warm.agent.said()
+
+
+def test_another_thread_beside_openblas_is_not_forked(job):
+    if not has_blas_threads():
+        pytest.skip("MUSTER_TEST_PYTHON has no numpy with OpenBLAS")
+    lib = packages(job, "threads", "import _thread, time\n_thread.start_new_thread(time.sleep, (1000,))\n")
+    warm = Warm(job, "fork", "import threads, numpy\n" + IDLE,
+                env={"PYTHONPATH": lib, "PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "2"})
+    pids = warm.begun(0)
+    warm.said("standbys are started one by one, not forked: importing leaves threads: python")
+    warm.waiting()
+    kill(pids[0])
+    warm.begun(1)
+    warm.said("all 2 workers start warm")

@@ -15,7 +15,7 @@ import sys
 
 RECORD_MAX = 1 << 20  # bytes
 COPIED_MAX = 1 << 20  # of what was printed while importing
-QUIET_THREADS = ("jemalloc_bg_thd",)  # they hold no lock when the process forks
+QUIET_THREADS = ("jemalloc_bg_thd",)  # jemalloc's own handler of forks takes care of its locks
 DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/infiniband/")
 OWN = ("sitecustomize", "usercustomize")  # they are imported anyway
 PER_RANK = ("RANK", "LOCAL_RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
@@ -186,7 +186,7 @@ class Standby:
             lines = os.pread(f.fileno(), RECORD_MAX, 0).decode(errors="replace").split("\n")
         return [n for n in lines[1:] if n and n[0] != "!" and n.split(".")[0] not in self.skip]
 
-    def warm(self):
+    def warm(self, template):
         import importlib
         began, before, failed, place = self.time.monotonic(), len(sys.modules), 0, self.place()
         plain = os.environ.__class__
@@ -202,15 +202,18 @@ class Standby:
         finally:
             os.environ.__class__ = plain
         self.stamps = self.stat_all()
+        threads = self.threads()
+        if template and threads and self.has_openblas():
+            threads = self.threads_after_a_fork(threads)
         moved = [name for name, now in self.place().items() if now != place[name]]
         per_rank = sorted(Watched.read.intersection(PER_RANK))
         return {"seconds": round(self.time.monotonic() - began, 3), "modules": len(sys.modules) - before, "failed": failed,
-                "threads": ", ".join(self.threads()), "devices": ", ".join(self.devices()), "read": ", ".join(per_rank),
+                "threads": ", ".join(threads), "devices": ", ".join(self.devices()), "read": ", ".join(per_rank),
                 "moved": ", ".join(moved)}
 
     @staticmethod
     def place():
-        """What the go sets: a script whose imports change it must do that itself."""
+        """What the go sets anew, so that imports must not have changed it."""
         mask = os.umask(0)
         os.umask(mask)
         here = os.stat(".")
@@ -223,6 +226,34 @@ class Standby:
                 with open(f"/proc/self/task/{tid}/comm") as f:
                     found.append(f.read().strip())
         return sorted(set(found).difference(QUIET_THREADS))[:8]
+
+    @staticmethod
+    def has_openblas():
+        with open("/proc/self/maps") as f:
+            return any("openblas" in line.rsplit("/", 1)[-1] for line in f)
+
+    def threads_after_a_fork(self, before):
+        """OpenBLAS's threads have the name of the process, but not its life: its own handler of forks ends them, and the
+        next call of BLAS makes new ones, in each process. So those are harmless that a fork ends in the process that forks.
+        """
+        import threading
+        if len(threading.enumerate()) > 1:
+            return before  # Python's own
+        child = self.fork_quietly()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+        until = self.time.monotonic() + 1  # /proc shows an ended thread a little longer
+        while self.threads() and self.time.monotonic() < until:
+            self.time.sleep(0.001)
+        return self.threads()
+
+    @staticmethod
+    def fork_quietly():
+        import warnings
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # since Python 3.12: that there are threads
+            return os.fork()
 
     @staticmethod
     def devices():
@@ -260,13 +291,13 @@ class Standby:
                 return
 
     def fork(self, fd, message):
-        child = os.fork()
+        child = self.fork_quietly()
         if child != 0:
             os.close(fd)
             os.waitpid(child, 0)
             return False
         try:
-            if os.fork() != 0:
+            if self.fork_quietly() != 0:
                 os._exit(0)
             self.control.close()
             self.control = self.socket.socket(fileno=fd)
@@ -432,7 +463,7 @@ def stand_by(role, standby):
     if own is None or isinstance(own, ImportError):
         if getattr(site, "ENABLE_USER_SITE", False):
             import_own("usercustomize")
-    facts = standby.warm()
+    facts = standby.warm(role == "template")
     standby.tell("ready", pid=os.getpid(), **facts)
     if role == "template":
         standby.serve()
