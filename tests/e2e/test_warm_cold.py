@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from harness import TORCH_PYTHON, VALGRIND, kill
-from test_warm import FORMS, GATE, IDLE, FLAG, Warm, job, packages  # noqa: F401
+from test_bind import may_mount
+from test_warm import FLAG, FORMS, GATE, IDLE, Warm, job, packages  # noqa: F401
 
 pytestmark = pytest.mark.skipif(VALGRIND, reason="the agent's own second for an answer is not enough there")
 
@@ -103,3 +104,61 @@ def test_another_thread_beside_openblas_is_not_forked(job):
     kill(pids[0])
     warm.begun(1)
     warm.said("all 2 workers start warm")
+
+
+# Opens what has the name of a GPU's file, in a mount namespace of its own; only in a standby.
+DEVICE = """import ctypes, os
+if os.path.exists({flag!r}):
+    libc = ctypes.CDLL(None)
+    assert libc.unshare(0x20000) == 0  # CLONE_NEWNS
+    assert libc.mount(b"none", b"/", None, 0x44000, None) == 0  # MS_REC | MS_PRIVATE
+    assert libc.mount(b"none", b"/dev", b"tmpfs", 0, None) == 0
+    open("/dev/nvidia7", "w").close()
+    held = os.open("/dev/nvidia7", os.O_RDONLY)
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_import_that_opens_a_gpu_is_cold(job, form):
+    if not may_mount():
+        pytest.skip("needs mount namespaces")
+    flag = f"{job.tmp}/flag"
+    lib = packages(job, "opens", DEVICE.format(flag=flag))
+    warm = Warm(job, form, "import opens\n" + IDLE.replace("signal.pause()", FLAG.replace("'flag'", repr(flag))), env={"PYTHONPATH": lib})
+    pids = warm.begun(0)
+    warm.said("workers start cold from now on: importing opens /dev/nvidia7")
+    assert warm.agent.err.until(lambda: not warm.helpers(pids))
+    kill(pids[0])
+    warm.begun(1)
+    warm.said("0 of 2 workers start warm; cold because importing opens /dev/nvidia7")
+
+
+def test_bound_workers_without_omp_num_threads_are_not_forked(job):
+    """Importing counts the CPUs, and the template has all."""
+    warm = Warm(job, "fork", nproc=1, words=["--bind=core"], env={"OMP_NUM_THREADS": "\0unset"})
+    pids = warm.begun(0)
+    warm.said("standbys are started one by one, not forked: workers are bound to CPUs, which imports count, and "
+              "OMP_NUM_THREADS is not set")
+    warm.waiting()
+    kill(pids[0])
+    warm.begun(1)
+    warm.said("all 1 workers start warm")
+
+
+@pytest.mark.parametrize("how", ["unset PYTHONPATH; exec {python} \"$@\"", "exec env -i PATH=\"$PATH\" RANK=$RANK "
+                                 "TORCHELASTIC_RESTART_COUNT=$TORCHELASTIC_RESTART_COUNT {python} \"$@\"",
+                                 "exec {python} -E \"$@\"", "exec {python} -S \"$@\"", "{python} \"$@\""],
+                         ids=["drops_path", "empties_environment", "E", "S", "runs_it_below"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_wrapper_that_passes_by_the_gate_is_cold(job, form, how):
+    """Never does a second copy of the script run."""
+    wrapper = job.tmp / "python"
+    wrapper.write_text("#!/bin/sh\n" + how.format(python=sys.executable) + "\n")
+    wrapper.chmod(0o755)
+    warm = Warm(job, form, IDLE, env={"PYTHON_EXEC": wrapper})
+    warm.begun(0)
+    warm.said("workers can't be warm: the interpreter of local rank 0 did not pass muster's gate", seconds=40)
+    kill(warm.begun(0)[0])
+    warm.said("0 of 2 workers start warm; cold because the interpreter of local rank 0 did not pass muster's gate")
+    warm.begun(1)
+    assert len(re.findall(r"begin \d \d ", warm.agent.output())) == 4

@@ -85,11 +85,20 @@ static void don_t_fork(struct warm_pool *p, const char *reason) {
     warm_drop(&p->template);
 }
 
+/* How much is recorded; 0: nothing. */
+static size_t recorded_bytes(const struct warm_pool *p) {
+    struct stat st;
+    return fstat(p->record_fd, &st) < 0 ? 0 : MIN2((size_t)st.st_size, WARM_RECORD_MAX);
+}
+
 static void begin(struct warm_pool *p, const struct warm_next *next) {
     struct warm_one *one = next->step == WARM_STEP_TEMPLATE ? &p->template : &p->ranks[next->rank];
     struct err err = {0};
     char reason[WARM_REASON_MAX];
     int r = 0;
+    if (next->step == WARM_STEP_TEMPLATE || (next->step == WARM_STEP_PROCESS && next->rank == 0))
+        p->record_bytes = recorded_bytes(p);
+    p->told &= next->step == WARM_STEP_NONE;
     switch (next->step) {
     case WARM_STEP_NONE: return;
     case WARM_STEP_TEMPLATE:
@@ -109,12 +118,11 @@ static void begin(struct warm_pool *p, const struct warm_next *next) {
 
 static bool read_record(struct warm_pool *p) {
     char reason[WARM_REASON_MAX], name[128];
-    struct stat st;
     if (p->recorded)
         return true;
-    if (!p->recording || fstat(p->record_fd, &st) < 0)
+    if (!p->recording)
         return false;
-    size_t n = MIN2((size_t)st.st_size, WARM_RECORD_MAX);
+    size_t n = recorded_bytes(p);
     if ((n == 0 || n != p->record_bytes) && p->n_looks++ < WARM_LOOKS_MAX) {
         p->record_bytes = n; /* it still imports */
         p->look_ns = clock_now_ns() + p->config.after_ns / 2 + NS_PER_MS;
@@ -134,6 +142,22 @@ static bool read_record(struct warm_pool *p) {
     return true;
 }
 
+/* What the script imports later on belongs to the next start, too: it looks now and then. */
+static void all_wait(struct warm_pool *p) {
+    uint64_t now_ns = clock_now_ns();
+    if (!p->told) {
+        log_info("%u processes wait for the next start", p->config.n);
+        p->told = true;
+    } else if (recorded_bytes(p) > p->record_bytes) {
+        log_info("the script has imported more meanwhile: what waits is made anew");
+        drop_all(p);
+        p->look_ns = now_ns;
+        return;
+    }
+    if (p->n_later < WARM_LATER_MAX)
+        p->look_ns = now_ns + (p->config.after_ns << p->n_later++);
+}
+
 static void go_on(struct warm_pool *p) {
     const uint32_t n = p->config.n;
     if (p->off || !read_record(p))
@@ -149,7 +173,7 @@ static void go_on(struct warm_pool *p) {
     struct warm_next next;
     warm_next(&view, &next);
     if (next.step == WARM_STEP_NONE && warm_all_wait(&view))
-        log_info("%u processes wait for the next start", n);
+        all_wait(p);
     begin(p, &next);
 }
 
@@ -179,10 +203,14 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
 static void each_due(struct warm_one *one, uint64_t now_ns, uint64_t *next_ns) {
     if (one->state != WARM_STATE_WARMING)
         return;
-    if (now_ns >= one->due_ns)
-        warm_one_failed(one, "importing has taken more than 120 s", true);
-    else
+    if (now_ns < one->due_ns) {
         *next_ns = MIN2(*next_ns, one->due_ns);
+        return;
+    }
+    char why[WARM_REASON_MAX];
+    (void)snprintf(why, sizeof why, "importing has taken more than %g s",
+                   (double)one->pool->config.import_ns / (double)NS_PER_S);
+    warm_one_failed(one, why, true);
 }
 
 void warm_set_timer(struct warm_pool *p) {
@@ -221,6 +249,7 @@ static void note_start(struct warm_pool *p, uint32_t index, const struct child_s
         p->n_warm = p->n_started = 0;
         p->reason[0] = '\0';
         p->early_counted = false;
+        p->n_later = 0;
     }
     child_spec_free(p->specs[index]);
     p->specs[index] = child_spec_copy(spec);
@@ -362,6 +391,8 @@ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
     p->loop = loop;
     p->config = *config;
     p->form = config->form;
+    if (p->config.import_ns == 0)
+        p->config.import_ns = WARM_IMPORT_NS;
     p->look_ns = TIME_NEVER;
     p->ranks = xcalloc(config->n, sizeof *p->ranks);
     p->specs = xcalloc(config->n, sizeof *p->specs);

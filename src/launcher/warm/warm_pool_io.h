@@ -22,8 +22,9 @@ struct warm_pool_config {
     uint32_t n; /* workers of this node */
     enum warm_form form;
     uint64_t after_ns;
-    const char *skip;  /* packages with commas that are not imported; NULL: none. Borrowed */
-    const char *never; /* why no worker can be warm, borrowed; NULL: they can */
+    uint64_t import_ns; /* how long importing may take; 0: WARM_IMPORT_NS */
+    const char *skip;   /* packages with commas that are not imported; NULL: none. Borrowed */
+    const char *never;  /* why no worker can be warm, borrowed; NULL: they can */
 };
 
 _must_use_ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,

@@ -6,6 +6,8 @@
 #include "launcher/warm/warm_pool_io.h"
 
 #define WARM_LOOKS_MAX 20
+/* So often it looks for later imports while all wait, each time twice as long after the last. */
+#define WARM_LATER_MAX 6
 #define WARM_TEMPLATE_INDEX UINT32_MAX
 
 /* A template or a standby. */
@@ -28,9 +30,11 @@ struct warm_pool {
     uint64_t look_ns; /* when it looks what is missing; TIME_NEVER */
     enum warm_form form;
     int zip_fd, record_fd;
-    size_t record_bytes;              /* at the last look */
+    size_t record_bytes;              /* at the last look; what was imported */
     unsigned n_looks;                 /* at a record that grows, or that nobody has begun */
     bool recording, recorded;         /* a worker was started that records; it was read */
+    unsigned n_later;                 /* looks whether the script has imported more */
+    bool told;                        /* that all wait */
     bool off;                         /* no worker is warm any more, for `why` */
     unsigned failures;                /* standbys in a row that could not be made */
     unsigned early;                   /* warm starts in a row that failed soon */

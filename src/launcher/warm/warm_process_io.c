@@ -114,7 +114,7 @@ static int connect_to(struct warm_one *one, int *ret_theirs) {
     }
     one->fd = fds[0];
     one->state = WARM_STATE_WARMING;
-    one->due_ns = clock_now_ns() + WARM_IMPORT_NS;
+    one->due_ns = clock_now_ns() + one->pool->config.import_ns;
     *ret_theirs = fds[1];
     return 0;
 }
