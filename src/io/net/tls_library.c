@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "io/net/tls.h"
+#include "io/net/tls_psk.h"
 
 #define STRING(x) #x
 #define TEXT_OF(x) STRING(x)
@@ -36,9 +37,26 @@ bool tls_found_version(char out[TLS_TEXT_MAX]) {
 }
 #endif
 
+static bool loaded, alone;
+
+void tls_psk_alone(void) { alone = !loaded; }
+bool tls_library_is_alone(void) { return alone; }
+
+/* OPENSSL_init_crypto(3), OPENSSL_init_ssl(3): what is left out now is never made up for. The
+ * tables of names serve certificates and old interfaces; TLS 1.3 asks for algorithms by another
+ * way. The system's openssl.cnf is read as always. */
+static void begin_alone(void) {
+    (void)tls_library.OPENSSL_init_crypto(
+        OPENSSL_INIT_NO_ADD_ALL_CIPHERS | OPENSSL_INIT_NO_ADD_ALL_DIGESTS |
+            OPENSSL_INIT_NO_LOAD_CRYPTO_STRINGS | OPENSSL_INIT_NO_ATEXIT,
+        NULL);
+    (void)tls_library.OPENSSL_init_ssl(
+        OPENSSL_INIT_NO_LOAD_SSL_STRINGS | OPENSSL_INIT_NO_LOAD_CRYPTO_STRINGS, NULL);
+}
+
 #ifdef MUSTER_LINKED
 
-int tls_library_load(struct err *err) {
+static int find_calls(struct err *err) {
     (void)err;
 #define SET(name) tls_library.name = name;
     TLS_LIBRARY_CALLS(SET)
@@ -48,8 +66,6 @@ int tls_library_load(struct err *err) {
 
 #else
 
-static bool loaded;
-
 static int find(void *handle, const char *name, void *ret, struct err *err) {
     void *symbol = dlsym(handle, name); /* libcrypto, on which libssl depends, is searched too */
     if (symbol == NULL)
@@ -58,9 +74,7 @@ static int find(void *handle, const char *name, void *ret, struct err *err) {
     return 0;
 }
 
-int tls_library_load(struct err *err) {
-    if (loaded)
-        return 0;
+static int find_calls(struct err *err) {
     void *handle = dlopen(LIBRARY_SSL, RTLD_NOW | RTLD_LOCAL);
     if (handle == NULL)
         return err_set(err, -ELIBACC, "TLS needs OpenSSL %d: %s", OPENSSL_VERSION_MAJOR, dlerror());
@@ -70,14 +84,32 @@ int tls_library_load(struct err *err) {
         r = find(handle, #name, &tls_library.name, err);
     TLS_LIBRARY_CALLS(FIND)
 #undef FIND
-    loaded = r == 0;
     return r;
 }
 
 #endif
 
+int tls_library_load(struct err *err) {
+    if (loaded)
+        return 0;
+    int r = find_calls(err);
+    loaded = r == 0;
+    if (loaded && alone)
+        begin_alone();
+    return r;
+}
+
+const char *tls_library_text(unsigned long code) {
+    static char number[48];
+    const char *text = tls_library.ERR_reason_error_string(code);
+    if (text != NULL)
+        return text;
+    (void)snprintf(number, sizeof number, "OpenSSL's error %08lX", code);
+    return number;
+}
+
 const char *tls_library_reason(void) {
-    const char *text = tls_library.ERR_reason_error_string(tls_library.ERR_get_error());
+    unsigned long code = tls_library.ERR_get_error();
     tls_library.ERR_clear_error();
-    return text != NULL ? text : "of an unknown error";
+    return code != 0 ? tls_library_text(code) : "of an unknown error";
 }

@@ -6,6 +6,7 @@
 #include <openssl/hmac.h>
 #include <openssl/ssl.h>
 #include <openssl/x509v3.h>
+#include <stdbool.h>
 
 #include "base/err.h"
 
@@ -27,6 +28,8 @@
     X(ERR_reason_error_string)               \
     X(EVP_sha256)                            \
     X(HMAC)                                  \
+    X(OPENSSL_init_crypto)                   \
+    X(OPENSSL_init_ssl)                      \
     X(SSL_CIPHER_find)                       \
     X(SSL_CTX_check_private_key)             \
     X(SSL_CTX_ctrl)                          \
@@ -91,5 +94,9 @@ extern struct tls_library tls_library;
 
 /* Loads it, the first time. -ELIBACC: OpenSSL 3 is not installed, or has other calls. */
 _must_use_ int tls_library_load(struct err *err);
+/* tls_psk_alone() was called. */
+bool tls_library_is_alone(void);
 /* The reason of the oldest error in OpenSSL's queue, which is emptied: static text. */
 const char *tls_library_reason(void);
+/* The same of this code: the number, where OpenSSL has no text. Valid until the next call. */
+const char *tls_library_text(unsigned long code);

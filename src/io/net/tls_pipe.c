@@ -189,7 +189,7 @@ static int fail_for(struct tls_pipe *p) {
     unsigned long code = tls_library.ERR_get_error();
     bool accepting = tls_library.SSL_is_server(p->ssl) != 0;
     const char *why = p->open || code == 0 ? NULL : sentence(ERR_GET_REASON(code), accepting);
-    const char *text = code != 0 ? tls_library.ERR_reason_error_string(code) : NULL;
+    const char *text = code != 0 ? tls_library_text(code) : NULL;
     tls_library.ERR_clear_error();
     if (why != NULL)
         return fail(p, why);

@@ -11,6 +11,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/net/resolver.h"
+#include "io/net/tls_psk.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/node/node_net_io.h"
 #include "launcher/node/node_setup.h"
@@ -457,11 +458,13 @@ static int set_up(struct agent *a) {
     r = agent_show_begin(a);
     if (r < 0)
         return r;
+    const struct job_spec *spec = a->config.spec;
+    if (spec->backend != JOB_BACKEND_ETCD) /* which may have certificates */
+        tls_psk_alone();
     r = agent_find_head(a);
     if (r < 0)
         return r;
     struct err err = {0};
-    const struct job_spec *spec = a->config.spec;
     r = events_new(spec->event_log, spec->log_mode, spec->run_id, a->host, a->console, &a->events,
                    &err);
     if (r < 0) {

@@ -2,6 +2,8 @@
 
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -10,7 +12,38 @@
 #include "io/net/tls.h"
 #include "tls_rig.h"
 
-TestSuite(tls_psk, .init = rig_set_up, .fini = rig_tear_down);
+/* As in an agent. What is refused must be refused with OpenSSL's whole set-up, too: stream_tls_test.c has that. */
+static void set_up_alone(void) {
+    tls_psk_alone();
+    rig_set_up();
+}
+
+TestSuite(tls_psk, .init = set_up_alone, .fini = rig_tear_down);
+
+/* Looking a digest up would make up for what was left out, if that were still possible. */
+Test(tls_psk, alone_it_sets_up_nothing_for_certificates) {
+    cr_assert_null(EVP_get_digestbyname("RSA-SHA256"));
+    cr_assert_null(ERR_reason_error_string(ERR_PACK(ERR_LIB_SSL, 0, SSL_R_BAD_PACKET)));
+}
+
+Test(tls_first, it_is_not_alone_where_openssl_is_set_up_already, .init = rig_set_up, .fini = rig_tear_down) {
+    struct tls_client *certificates;
+    tls_psk_alone(); /* the rig has a key already */
+    cr_assert_not_null(EVP_get_digestbyname("RSA-SHA256"));
+    cr_assert_eq(tls_client_new(&(struct tls_config){0}, &certificates, NULL), 0);
+    tls_client_free(certificates);
+}
+
+/* An alert that no sentence of ours is for. */
+Test(tls_psk, without_texts_an_error_has_its_number) {
+    static const uint8_t alert[] = {21, 3, 3, 0, 2, 2, 80}; /* internal_error */
+    rig_one(&con);
+    rig_start(&con);
+    cr_assert_eq(write(rig_peer, alert, sizeof alert), (ssize_t)sizeof alert);
+    rig_until(con.closed);
+    cr_assert_eq(con.code, -EKEYREJECTED);
+    cr_assert_str_eq(stream_tls_why(con.s), "TLS: OpenSSL's error 0A000438");
+}
 
 /* Keys must stay the same from one version to the next. The values are of Python's hmac. */
 Test(tls_psk, derives_id_and_key_from_the_secret) {
