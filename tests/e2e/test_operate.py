@@ -17,7 +17,8 @@ GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", 
               "excluded", "restarts_used", "max_restarts", "losses", "incident", "incident_seconds", "watchdog", "quiet_seconds",
               "quiet_limit_seconds", "quiet_text", "auth", "auth_keys", "refused", "nodes"}
 NODE_KEYS = {"node", "id", "place", "state", "node_rank", "first_rank", "workers", "connected", "silent_seconds",
-             "address", "pid", "joined_seconds", "stalls", "longest_stall_seconds", "why"}
+             "address", "pid", "joined_seconds", "stalls", "longest_stall_seconds", "why", "warm", "cold", "warm_waiting",
+             "cold_because"}
 
 
 def ask(job, *words, prefix=(), seconds=30):

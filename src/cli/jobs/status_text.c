@@ -157,12 +157,49 @@ static void add_access(const struct overview *o, struct strbuf *out) {
     strbuf_add_char(out, '\n');
 }
 
+/* Of the members, with --warm. */
+static void add_warm(const struct status_view *v, struct strbuf *out) {
+    uint64_t warm = 0, cold = 0, waiting = 0;
+    const struct overview_node *first = NULL;
+    bool any = false;
+    for (uint32_t i = 0; i < v->n_nodes; i++) {
+        const struct overview_node *n = &v->nodes[i];
+        if (n->place != PLACE_MEMBER || !n->has_warm)
+            continue;
+        any = true;
+        warm += n->warm.warm;
+        cold += n->warm.cold;
+        waiting += n->warm.waiting;
+        if (n->warm.reason[0] != '\0' && (first == NULL || n->node_rank < first->node_rank))
+            first = n;
+    }
+    if (!any)
+        return;
+    add_label(out, "warm");
+    if (warm + cold > 0)
+        strbuf_printf(out, "%" PRIu64 " of %" PRIu64 " worker%s started warm; ", warm, warm + cold,
+                      plural(warm + cold));
+    strbuf_printf(out, "%" PRIu64 " process%s for the next start", waiting,
+                  waiting == 1 ? " waits" : "es wait");
+    if (first != NULL) {
+        strbuf_add(out, cold > 0 ? "; cold because " : "; because ");
+        columns_add_clean(out, first->warm.reason);
+        if (v->overview->n_members > 1) {
+            strbuf_add(out, " (");
+            columns_add_clean(out, first->name);
+            strbuf_add_char(out, ')');
+        }
+    }
+    strbuf_add_char(out, '\n');
+}
+
 static void add_lines(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     add_state(v, out);
     if (o->leader != 0) {
         add_group(o, out);
         add_watchdog(o, out);
+        add_warm(v, out);
         add_leader(v, out);
         add_access(o, out);
         add_label(out, "so far");
@@ -390,6 +427,11 @@ static void put_quiet(struct json_writer *w, const struct json_field *f, const v
 #define SECONDS(type, key, member) JSON_FIELD(type, OWN, key, member), .write = put_seconds
 #define TEXT_OR_NULL(type, key, member) \
     { JSON_FIELD(type, TEXT, key, member), JSON_IF_TEXT(type, member), .or_null = true }
+#define OF_WARM(key, member)                                                                     \
+    {                                                                                            \
+        JSON_FIELD(overview_node, U32, key, warm.member), JSON_IF_TRUE(overview_node, has_warm), \
+            .or_null = true                                                                      \
+    }
 #define OF_MEMBER(key, member)                                                                \
     {                                                                                         \
         JSON_FIELD(overview_node, U32, key, member),                                          \
@@ -461,6 +503,10 @@ static const struct json_field node_fields[] = {
     {JSON_FIELD(overview_node, U32, "stalls", stalls)},
     {SECONDS(overview_node, "longest_stall_seconds", longest_stall_ns)},
     TEXT_OR_NULL(overview_node, "why", why),
+    OF_WARM("warm", warm),
+    OF_WARM("cold", cold),
+    OF_WARM("warm_waiting", waiting),
+    TEXT_OR_NULL(overview_node, "cold_because", warm.reason),
 };
 static const struct json_table node = JSON_TABLE(overview_node, node_fields);
 

@@ -183,6 +183,7 @@ static void destroy(void *arg) {
     member_update_fini(&c->update);
     member_free(c->member);
     free(c->node_summary);
+    free(c->warm);
     free(c);
 }
 
@@ -200,6 +201,13 @@ void rdzv_client_node_summary(struct rdzv_client *c, const char *text) {
     free(c->node_summary);
     c->node_summary = xstrdup(text);
     client_send_node_summary(c);
+}
+
+void rdzv_client_warm(struct rdzv_client *c, const struct rdzv_warm *warm) {
+    if (c->warm == NULL)
+        c->warm = xcalloc(1, sizeof *c->warm);
+    *c->warm = *warm;
+    client_send_warm(c);
 }
 
 void rdzv_client_joiner(struct rdzv_client *c, uint64_t incarnation, bool came) {

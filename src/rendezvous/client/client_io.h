@@ -127,6 +127,8 @@ void rdzv_client_join(struct rdzv_client *c);
 /* Sets the summary of this node, less than RDZV_NODE_SUMMARY_MAX bytes of UTF-8 (copied). It is
  * sent to this leader and to each later one. Replaces an earlier summary. */
 void rdzv_client_node_summary(struct rdzv_client *c, const char *text);
+/* The same for what is told of warm workers (--warm). */
+void rdzv_client_warm(struct rdzv_client *c, const struct rdzv_warm *warm);
 
 /* Sends these to the leader, if there is one. Evidence: false, and nothing is sent, while too much
  * is unsent; ask again soon. A piece that no leader can get counts as sent. */

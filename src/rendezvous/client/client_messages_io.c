@@ -69,6 +69,11 @@ void client_send_node_summary(struct rdzv_client *c) {
     client_send_to_leader(c, &m);
 }
 
+void client_send_warm(struct rdzv_client *c) {
+    if (c->warm != NULL)
+        client_send_to_leader(c, &(struct wire_message){.kind = WIRE_WARM, .warm = *c->warm});
+}
+
 void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m) {
     if (c->conn != NULL && c->welcomed)
         conn_send(c->conn, m);
@@ -194,6 +199,7 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     loop_timer_set(c->retry, TIME_NEVER);
     conn_set_patience(c->conn, c->rdzv.lease_ns, c->rdzv.heartbeat_ns);
     client_send_node_summary(c);
+    client_send_warm(c);
     if (w->leader != before)
         report_to_leader(c, before == 0);
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,

@@ -72,7 +72,8 @@ struct rdzv_client {
     uint64_t welcomed_ns; /* when that agent last sent WELCOME; 0: never */
     bool called;          /* CALL was sent on it, because JOIN has to wait */
     char waiting[CLIENT_WAITING_MAX];
-    char *node_summary; /* owned; NULL: none yet */
+    char *node_summary;     /* owned; NULL: none yet */
+    struct rdzv_warm *warm; /* likewise */
 
     /* An endpoint of several ports. */
     struct client_port ports[RDZV_ENDPOINT_PORTS_MAX]; /* found in this round; as config.ports */
@@ -171,6 +172,7 @@ extern const struct conn_ops client_conn_ops;
 void client_send_join(struct rdzv_client *c);
 /* Only if there is a connection, and a leader. */
 void client_send_node_summary(struct rdzv_client *c);
+void client_send_warm(struct rdzv_client *c);
 /* Does nothing if no leader has sent WELCOME. */
 void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m);
 void client_drop_handover(struct rdzv_client *c);

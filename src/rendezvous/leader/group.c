@@ -293,10 +293,11 @@ static uint64_t next_deadline(const struct group *g) {
 
 /* Kinds that are not listed here change nothing: REPORT, RENEW and LEAVE are events of their
  * own. */
-static void on_message(struct group *g, const struct node *n, enum wire_kind kind,
-                       const void *body) {
+static void on_message(struct group *g, struct node *n, enum wire_kind kind, const void *body) {
     if (kind == WIRE_ECHO)
         group_on_echo(g, n, body);
+    else if (kind == WIRE_WARM)
+        group_on_warm(g, n, body);
 }
 
 static void on_node_event(struct group *g, struct node *n, const struct group_event *ev) {

@@ -129,6 +129,9 @@ enum timeline_kind {
      * time that most workers moved */
     TIMELINE_QUIET,   /* most of them wait; why: where, and for whom */
     TIMELINE_RESUMED, /* after QUIET or HANG: they go on */
+    /* All members have told how their workers were started (--warm). No line of its own: it is for
+     * that of STARTED */
+    TIMELINE_WARM,
     TIMELINE_KIND_COUNT,
 };
 struct timeline_entry {
@@ -140,9 +143,12 @@ struct timeline_entry {
     char why[RDZV_REASON_MAX / 4];    /* one line, or "" */
     char endpoint[RDZV_ENDPOINT_MAX]; /* LEADS: as in struct overview */
     uint64_t detected_ns, stopped_ns, formed_ns, started_ns;
-    enum outcome outcome;         /* CLOSED */
-    uint32_t n_nodes, world_size; /* FORMED, STARTED */
-    uint32_t rank;                /* WORKER_FAILED: which one */
+    enum outcome outcome;                    /* CLOSED */
+    uint32_t n_nodes, world_size;            /* FORMED, STARTED */
+    uint32_t rank;                           /* WORKER_FAILED: which one */
+    bool has_warm;                           /* STARTED, WARM: with --warm: */
+    uint32_t n_warm;                         /* workers that had imported before, */
+    char cold_because[RDZV_WARM_REASON_MAX]; /* and why the first of the others had not, or "" */
 };
 const char *timeline_kind_name(enum timeline_kind k); /* "node_lost" */
 

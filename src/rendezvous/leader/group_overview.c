@@ -76,6 +76,9 @@ static void describe(const struct group *g, const struct node *n, uint64_t now_n
     }
     const char *why = n->report.excluded ? n->report.excluded_why : n->report.unusable;
     (void)snprintf(out->why, sizeof out->why, "%.120s", why);
+    out->has_warm = n->warm != NULL;
+    if (n->warm != NULL)
+        out->warm = *n->warm;
 }
 
 size_t group_overview_nodes(const struct group *g, uint64_t now_ns, size_t from,
@@ -111,5 +114,6 @@ static const char *const note_names[TIMELINE_KIND_COUNT] = {
     [TIMELINE_CLOSED] = "closed",
     [TIMELINE_QUIET] = "quiet",
     [TIMELINE_RESUMED] = "resumed",
+    [TIMELINE_WARM] = "warm",
 };
 const char *timeline_kind_name(enum timeline_kind k) { return note_names[k]; }

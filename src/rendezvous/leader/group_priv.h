@@ -81,6 +81,7 @@ struct running {
     uint64_t last_start_ns; /* of any group; 0: none */
     uint32_t reachability;  /* the ways that work for all its members */
     bool grow_asked;
+    size_t n_told_warm; /* members that have told how they started it (--warm) */
     /* the node that reported in this step that it is at a safe point; 0: none */
     uint64_t safe_node;
 };
@@ -240,6 +241,8 @@ void group_advance_forming(struct group *g);
 void group_advance_running(struct group *g);
 /* How large the group could be with the waiting nodes; 0: not larger. */
 size_t group_larger(const struct group *g);
+/* A member has told how its workers were started. */
+void group_on_warm(struct group *g, struct node *n, const struct rdzv_warm *now);
 
 /* group_stopping.c */
 /* wished: an operator asked for it, or a node that leaves, or the group stops to grow. */

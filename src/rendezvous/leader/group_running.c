@@ -1,5 +1,6 @@
 /* FORMING and RUNNING: the members get ready and run, and the group grows. */
 #include <stdio.h>
+#include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
 
@@ -39,6 +40,7 @@ void group_advance_forming(struct group *g) {
         g->gathering.lost_somebody = false;
         g->incident.formed_ns = g->running.since_ns = g->running.last_start_ns = g->now_ns;
         g->running.reachability = formation_reachability(&g->formation);
+        g->running.n_told_warm = 0;
         group_move(g, GROUP_RUNNING);
         struct timeline_entry *entry = group_add_to_timeline(g, TIMELINE_FORMED, NULL, NULL);
         entry->stopped_ns = g->incident.stopped_ns;
@@ -58,6 +60,38 @@ void group_advance_forming(struct group *g) {
         fail_slow_nodes(g);
     }
 }
+
+/* ---- warm workers ---- */
+
+static void tell_warm(struct group *g) {
+    struct timeline_entry *entry = group_add_to_timeline(g, TIMELINE_WARM, NULL, NULL);
+    entry->has_warm = true;
+    for (size_t i = 0; i < g->formation.n_members; i++) {
+        const struct rdzv_warm *w = g->formation.members[i]->warm;
+        if (w == NULL)
+            continue;
+        entry->n_warm += w->warm;
+        if (w->cold > 0 && entry->cold_because[0] == '\0')
+            memcpy(entry->cold_because, w->reason, sizeof entry->cold_because);
+    }
+}
+
+void group_on_warm(struct group *g, struct node *n, const struct rdzv_warm *now) {
+    struct generation of = n->warm != NULL ? n->warm->generation : (struct generation){0};
+    if (generation_compare(now->generation, of) < 0)
+        return; /* of an old connection */
+    if (n->warm == NULL)
+        n->warm = xcalloc(1, sizeof *n->warm);
+    *n->warm = *now;
+    bool current = generation_compare(now->generation, g->formation.generation) == 0;
+    if (g->state != GROUP_RUNNING || !n->is_member || !current ||
+        generation_compare(now->generation, of) == 0)
+        return;
+    if (++g->running.n_told_warm == g->formation.n_members)
+        tell_warm(g);
+}
+
+/* ---- growing ---- */
 
 size_t group_larger(const struct group *g) {
     size_t larger =

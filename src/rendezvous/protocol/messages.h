@@ -34,6 +34,7 @@
                                              */
 #define RDZV_EVIDENCE_MAX ((size_t)1 << 20) /* bytes of a node's evidence */
 #define RDZV_PROGRAM_MAX 256
+#define RDZV_WARM_REASON_MAX 256
 #define RDZV_NEIGHBOURS_MAX 2
 #define RDZV_NETS_MAX 2      /* interfaces of a node that its neighbours try */
 #define RDZV_WHOSE_CHUNK 256 /* connections in one question whose they are */
@@ -261,6 +262,16 @@ struct lease {
     uint64_t clock_ns; /* the leader's clock, now */
 };
 
+/* Of a node with --warm: how its workers were started last, and what waits for the next start. Sent
+ * when it changes, and after WELCOME. For operators. */
+struct rdzv_warm {
+    struct generation generation; /* of that start; none: there was none */
+    uint32_t warm, cold;          /* workers */
+    uint32_t waiting;             /* processes */
+    /* why the first of the cold ones was; else why nothing waits, or "" */
+    char reason[RDZV_WARM_REASON_MAX];
+};
+
 /* ---- signs of a job that seems to hang: the launcher's; the group machine does not see them ----
  */
 
@@ -462,6 +473,8 @@ struct overview_node {
     uint32_t stalls;   /* of its agent's event loop: struct renew */
     uint64_t longest_stall_ns;
     char why[RDZV_HOST_MAX]; /* why it is EXCLUDED, or why it can't take part */
+    bool has_warm;           /* with --warm: */
+    struct rdzv_warm warm;
 };
 
 /* ---- names of the values, as they appear on the wire and in output for operators ---- */

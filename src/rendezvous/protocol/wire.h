@@ -70,6 +70,7 @@ enum wire_kind {
     WIRE_OVERVIEW,     /* to STATUS; then NODES */
     WIRE_NODES,        /* rows of the overview, until all are sent; another COMMAND may follow */
     WIRE_NODE_SUMMARY, /* node: what it is made of, to be compared with the others; after WELCOME */
+    WIRE_WARM,         /* node: how its workers were started, with --warm; after WELCOME */
     WIRE_SIGNS,        /* node: signs of life of its workers, while one does not move */
     WIRE_ASK,          /* leader: what do the node's workers do? */
     WIRE_EVIDENCE,     /* node: the answer, in pieces; the same, leader to operator */
@@ -173,6 +174,7 @@ struct wire_message {
         struct overview overview;
         struct wire_nodes nodes;
         struct wire_node_summary node_summary;
+        struct rdzv_warm warm;
         struct rdzv_signs signs;
         struct rdzv_evidence_ask ask;
         struct rdzv_evidence evidence;

@@ -145,6 +145,15 @@ static const struct json_field node_summary_fields[] = {
     {JSON_FIELD(wire_node_summary, TEXT, "text", text)},
 };
 
+static const struct json_field warm_fields[] = {
+    {JSON_FIELD(rdzv_warm, PAIR, "generation", generation)},
+    {UP_TO(rdzv_warm, "warm", warm, RDZV_WORKERS_MAX)},
+    {UP_TO(rdzv_warm, "cold", cold, RDZV_WORKERS_MAX)},
+    {UP_TO(rdzv_warm, "waiting", waiting, RDZV_WORKERS_MAX)},
+    {JSON_FIELD(rdzv_warm, LINE, "reason", reason)},
+};
+static const struct json_table warm = JSON_TABLE(rdzv_warm, warm_fields);
+
 static const struct json_field signs_row_fields[] = {
     {JSON_FIELD(rdzv_signs_row, U32, "rank", rank)},
     {JSON_FIELD(rdzv_signs_row, U32, "flags", flags)},
@@ -456,6 +465,7 @@ static const struct json_field row_fields[] = {
     {JSON_FIELD(overview_node, U32, "stalls", stalls)},
     {JSON_FIELD(overview_node, ID, "longest_stall_ns", longest_stall_ns)},
     {JSON_FIELD(overview_node, TEXT, "why", why)},
+    {JSON_STRUCT(overview_node, "warm", warm, warm), JSON_IF_TRUE(overview_node, has_warm)},
 };
 static const struct json_table row = JSON_TABLE(overview_node, row_fields);
 
@@ -491,6 +501,7 @@ const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
     [WIRE_##kind] = {#kind, {ROWS(type, type##_fields)}, .for_leader = true},
     WIRE_SMALL_MESSAGES(SMALL_MESSAGE)[WIRE_NODE_SUMMARY] =
         {"DIGEST", {ROWS(wire_node_summary, node_summary_fields)}, .for_leader = true},
+    [WIRE_WARM] = {"WARM", {ROWS(rdzv_warm, warm_fields)}, .for_leader = true},
     [WIRE_SIGNS] = {"SIGNS", {ROWS(rdzv_signs, signs_fields)}, .for_leader = true},
     [WIRE_ASK] = {"ASK", {ROWS(rdzv_evidence_ask, ask_fields)}},
     [WIRE_EVIDENCE] = {"EVIDENCE", {ROWS(rdzv_evidence, evidence_fields)}, .for_leader = true},

@@ -11,9 +11,14 @@ void roster_init(struct roster *r, uint64_t seed) {
     list_init(&r->nodes);
 }
 
+static void node_free(struct node *n) {
+    free(n->warm);
+    free(n);
+}
+
 void roster_fini(struct roster *r) {
     LIST_FOR_EACH(struct node, n, &r->nodes, by_all)
-        free(n);
+        node_free(n);
     idmap_fini(&r->index);
     idmap_fini(&r->roles);
 }
@@ -92,7 +97,7 @@ void roster_remove(struct roster *r, struct node *n) {
     list_remove(&n->by_contact);
     list_remove(&n->by_all);
     r->n--;
-    free(n);
+    node_free(n);
 }
 
 /* Never returns 0. */

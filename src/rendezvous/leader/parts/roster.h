@@ -62,13 +62,14 @@ struct node {
     uint64_t contact_ns;       /* leader's clock at its last RENEW or JOIN */
     uint64_t longest_stall_ns; /* as it reported last */
     uint32_t stalls;
-    uint64_t echo_ns;    /* our newest clock that has come back from it; 0: none */
-    uint64_t lost_at_ns; /* inherited, not yet back: counts as lost then */
-    bool in_order;       /* of the last group */
-    bool was_old_member; /* of the last leader's group */
-    bool is_member;      /* of the present generation (FORMING, RUNNING, STOPPING) */
-    bool lease_pending;  /* member: its last RENEW got no lease */
-    struct place place;  /* valid while is_member */
+    uint64_t echo_ns;       /* our newest clock that has come back from it; 0: none */
+    uint64_t lost_at_ns;    /* inherited, not yet back: counts as lost then */
+    bool in_order;          /* of the last group */
+    bool was_old_member;    /* of the last leader's group */
+    bool is_member;         /* of the present generation (FORMING, RUNNING, STOPPING) */
+    bool lease_pending;     /* member: its last RENEW got no lease */
+    struct rdzv_warm *warm; /* as it has told last, owned; NULL: without --warm */
+    struct place place;     /* valid while is_member */
     struct node_clock clock;
 };
 

@@ -206,6 +206,24 @@ Test(status_text, a_quiet_job_and_one_that_hangs_are_said, .init = begin, .fini 
     cr_assert_not_null(strstr(text_of(4), "\n  watchdog   hung, quiet for 7.0 s: most workers"), "%s", text_of(4));
 }
 
+Test(status_text, warm_workers_are_counted, .init = begin, .fini = finish) {
+    cr_assert_null(strstr(text_of(4), "  warm"));
+    nodes[1].has_warm = nodes[2].has_warm = nodes[0].has_warm = true;
+    nodes[0].warm = (struct rdzv_warm){.warm = 4}; /* a spare does not count */
+    nodes[2].warm = (struct rdzv_warm){.warm = 8, .waiting = 8};
+    nodes[1].warm = (struct rdzv_warm){.warm = 1, .cold = 7, .waiting = 0, .reason = "it is still\x1b warming"};
+    cr_assert_not_null(strstr(show(4, true),
+                              "  warm       9 of 16 workers started warm; 8 processes wait for the next start; cold "
+                              "because it is still? warming (node2)\n"),
+                       "%s", show(4, true));
+    nodes[1].warm = nodes[2].warm = (struct rdzv_warm){.waiting = 0, .reason = "--no-python starts no Python"};
+    overview.n_members = 1;
+    cr_assert_not_null(
+        strstr(show(4, true),
+               "  warm       0 processes wait for the next start; because --no-python starts no Python\n"),
+        "%s", show(4, true));
+}
+
 Test(status_text, what_the_arbiter_alone_knows_is_little, .init = begin, .fini = finish) {
     overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS, .reason = "all done"};
     cr_assert_str_eq(text_of(0), "job digits: closed (success)\n  reason     all done\n");
@@ -328,6 +346,8 @@ Test(status_text, programs_are_told_what_the_watchdog_says, .init = begin, .fini
 }
 
 Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
+    nodes[0].has_warm = true;
+    nodes[0].warm = (struct rdzv_warm){.warm = 2, .cold = 6, .waiting = 8, .reason = "it is still warming"};
     _cleanup_(json_freep) struct json *doc = json_of(4);
     check_text(doc, "run_id", "digits");
     check_text(doc, "state", "running");
@@ -370,7 +390,13 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
     check_text(row, "address", "10.0.0.2");
     check_number(row, "pid", 22);
     check_text(row, "why", NULL);
+    check_text(row, "warm", NULL);
+    check_text(row, "cold_because", NULL);
     row = json_next(row);
+    check_number(row, "warm", 2);
+    check_number(row, "cold", 6);
+    check_number(row, "warm_waiting", 8);
+    check_text(row, "cold_because", "it is still warming");
     check_text(row, "node_rank", NULL);
     check_text(row, "first_rank", NULL);
     check_number(row, "joined_seconds", 5);

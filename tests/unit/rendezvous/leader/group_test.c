@@ -1030,3 +1030,45 @@ Test(group, a_hang_counts_for_exclusion_only_where_somebody_is_suspected) {
         end(&r);
     }
 }
+
+/* ---- warm workers ---- */
+
+static void tells_warm(struct rig *r, uint64_t node, struct rdzv_warm warm) {
+    step(r, (struct group_event){.kind = GROUP_EVENT_MESSAGE, .node = node, .message = WIRE_WARM, .body = &warm});
+}
+
+Test(group, once_all_members_have_told_how_warm_they_are_the_timeline_does) {
+    struct rig r;
+    struct group_config c = config_of(2, 2);
+    bring_to(&r, &c, 2, GROUP_RUNNING);
+    struct generation g = group_generation(r.g), none = {0};
+    tells_warm(&r, 1, (struct rdzv_warm){.generation = none, .waiting = 1});
+    tells_warm(&r, 1, (struct rdzv_warm){.generation = g, .warm = 1});
+    cr_assert_null(entry(&r, TIMELINE_WARM));
+    tells_warm(&r, 1, (struct rdzv_warm){.generation = g, .warm = 1, .waiting = 1});
+    cr_assert_null(entry(&r, TIMELINE_WARM), "node 1 has told twice");
+    tells_warm(&r, 2, (struct rdzv_warm){.generation = g, .cold = 1, .reason = "it is still warming"});
+    const struct timeline_entry *e = entry(&r, TIMELINE_WARM);
+    cr_assert_not_null(e);
+    cr_assert(e->has_warm && e->n_warm == 1 && generation_compare(e->generation, g) == 0);
+    cr_assert_str_eq(e->cold_because, "it is still warming");
+    tells_warm(&r, 1, (struct rdzv_warm){.generation = none, .waiting = 7}); /* late, of an old connection */
+    struct overview_node rows[2];
+    cr_assert_eq(group_overview_nodes(r.g, r.now_ns, 0, rows, 2), 2);
+    cr_assert(rows[0].has_warm && rows[0].warm.warm == 1 && rows[0].warm.waiting == 1);
+    cr_assert(rows[1].has_warm && rows[1].warm.cold == 1);
+    lose(&r, 2);
+    end(&r);
+}
+
+Test(group, what_is_told_of_another_generation_is_not_of_this_start) {
+    struct rig r;
+    struct group_config c = config_of(1, 1);
+    bring_to(&r, &c, 1, GROUP_RUNNING);
+    struct generation g = group_generation(r.g), next = {g.epoch, g.counter + 1};
+    tells_warm(&r, 1, (struct rdzv_warm){.generation = next, .warm = 1});
+    cr_assert_null(entry(&r, TIMELINE_WARM));
+    tells_warm(&r, 1, (struct rdzv_warm){.generation = g, .warm = 1});
+    cr_assert_null(entry(&r, TIMELINE_WARM));
+    end(&r);
+}

@@ -238,6 +238,12 @@ Test(wire, what_operators_are_told_arrives_in_its_places) {
     cr_assert_str_eq(n->name, "node2");
     cr_assert_str_eq(n->addr, "10.0.0.2");
     cr_assert_str_eq(n->why, "so");
+    cr_assert_not(n->has_warm);
+    in.nodes.list[0].has_warm = true;
+    in.nodes.list[0].warm = (struct rdzv_warm){.generation = {1, 2}, .warm = 1, .cold = 2, .waiting = 3, .reason = "r"};
+    there_and_back(&in, &out);
+    cr_assert(n->has_warm && n->warm.generation.counter == 2 && n->warm.warm == 1 && n->warm.cold == 2);
+    cr_assert(n->warm.waiting == 3 && strcmp(n->warm.reason, "r") == 0);
 }
 
 /* What a worker wrote before it died need not be UTF-8, and must not end the connection. */
@@ -603,6 +609,8 @@ Test(wire, every_text_has_its_limit) {
                      RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"EVIDENCE\",\"id\":1,\"first\":true,\"last\":true,\"text\":\"", "\"}",
                      RDZV_EVIDENCE_CHUNK_MAX);
+    check_text_limit("{\"kind\":\"WARM\",\"generation\":\"0.0\",\"warm\":0,\"cold\":0,\"waiting\":2,\"reason\":\"",
+                     "\"}", RDZV_WARM_REASON_MAX);
     check_text_limit(STACKS "\"missing\":\"\",\"name\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit(STACKS "\"name\":\"\",\"missing\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit("{\"kind\":\"DIGEST\",\"text\":\"", "\"}", RDZV_NODE_SUMMARY_MAX);
@@ -653,6 +661,9 @@ Test(wire, every_number_has_its_limit) {
     check_number_limit(WIRE_OVERVIEW, "world_size", UINT32_MAX);
     check_number_limit(WIRE_NODES, "first", RDZV_NODES_MAX - 1);
     check_number_limit(WIRE_NODES, "node_rank", RDZV_NODES_MAX);
+    check_number_limit(WIRE_WARM, "warm", RDZV_WORKERS_MAX);
+    check_number_limit(WIRE_WARM, "cold", RDZV_WORKERS_MAX);
+    check_number_limit(WIRE_WARM, "waiting", RDZV_WORKERS_MAX);
     check_number_limit(WIRE_STACKS, "n_nodes", RDZV_NODES_MAX);
     check_number_limit(WIRE_STACKS, "nproc", RDZV_WORKERS_MAX);
 }
