@@ -73,8 +73,14 @@ static struct node_discovery *lend(void *arg, const char *leader) {
     return preflight_lend(a->preflight, leader);
 }
 
+static void on_warm(void *arg, const struct rdzv_warm *warm) {
+    struct agent *a = arg;
+    if (a->client != NULL)
+        rdzv_client_warm(a->client, warm);
+}
+
 static const struct local_workers_ops local_workers_ops = {
-    .on_event = on_local_event, .on_prepared = on_prepared, .lend = lend};
+    .on_event = on_local_event, .on_prepared = on_prepared, .lend = lend, .on_warm = on_warm};
 
 /* ---- requests of the rendezvous ---- */
 

@@ -12,6 +12,7 @@
 #include "io/net/port_owner.h"
 #include "io/net/resolver.h"
 #include "launcher/job/program.h"
+#include "launcher/report/events_starts_io.h"
 #include "rendezvous/auth/auth_io.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
@@ -30,6 +31,7 @@ struct leading {
     struct leading_ops ops;
     void *arg;
     struct rdzv_server *server; /* NULL: another node leads */
+    struct events_starts *events;
     struct hang_evidence *evidence;
     struct hang_leader *hang;
     struct hang_stacks *stacks;
@@ -253,7 +255,7 @@ static void group_stops(struct leading *l, struct generation generation) {
 
 static void on_timeline(void *arg, const struct timeline_entry *entry) {
     struct leading *l = arg;
-    events_write(l->config.events, entry);
+    events_starts_write(l->events, entry);
     if (entry->kind == TIMELINE_NODE_LOST)
         l->ops.lost(l->arg, entry->name);
     else if (entry->kind == TIMELINE_STARTED)
@@ -296,7 +298,7 @@ static void on_idle(void *arg) {
 
 static void write_hang_event(void *arg, const struct timeline_entry *entry) {
     struct leading *l = arg;
-    events_write(l->config.events, entry);
+    events_starts_write(l->events, entry);
 }
 
 static const struct hang_leader_ops hang_ops = {
@@ -546,8 +548,11 @@ int leading_new(struct loop *loop, const struct leading_config *config,
     if (r == 0)
         r = hang_stacks_new(loop, l->evidence, &stacks_ops, l, &l->stacks);
     if (r == 0)
+        r = events_starts_new(loop, config->events, config->spec->warm != JOB_WARM_OFF, &l->events);
+    if (r == 0)
         r = make_guard(l);
     if (r < 0) {
+        events_starts_free(l->events);
         hang_stacks_free(l->stacks);
         hang_leader_free(l->hang);
         hang_evidence_free(l->evidence);
@@ -562,6 +567,7 @@ void leading_free(struct leading *l) {
     if (l == NULL)
         return;
     rdzv_server_free(l->server);
+    events_starts_free(l->events);
     hang_leader_free(l->hang);
     hang_stacks_free(l->stacks);
     hang_evidence_free(l->evidence);

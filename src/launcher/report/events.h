@@ -8,8 +8,8 @@
  *
  * A line: {"time":"2026-11-21T16:02:45.123Z","monotonic_ns":"81234…","event":"started",
  * "run_id":…,"host":…,"generation":"2.3","epoch":2, and the event's own fields:
- * "node","incarnation", "cause","outcome","nodes","world_size", durations "…_ms"}. 64-bit numbers
- * are texts. */
+ * "node","incarnation", "cause","outcome","nodes","world_size","warm","cold_because", durations
+ * "…_ms"}. 64-bit numbers are texts. */
 #pragma once
 
 #include "base/err.h"

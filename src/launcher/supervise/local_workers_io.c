@@ -322,21 +322,6 @@ static const struct worker_logs_ops files_ops = {on_files};
 
 /* ---- the calls ---- */
 
-static int make_pool(struct local_workers *c) {
-    const struct job_spec *spec = c->config.spec;
-    if (spec->warm == JOB_WARM_OFF || spec->nproc == 0)
-        return 0;
-    struct warm_pool_config pool = {
-        .reaper = c->config.reaper,
-        .n = spec->nproc,
-        .form = spec->warm == JOB_WARM_FORK ? WARM_FORK : WARM_PROCESS,
-        .after_ns = spec->warm_after_ns,
-        .skip = spec->warm_skip,
-        .never = spec->entry == JOB_ENTRY_PROGRAM ? "--no-python starts no Python" : NULL,
-    };
-    return warm_pool_new(c->loop, &pool, &c->warm);
-}
-
 int local_workers_new(struct loop *loop, const struct local_workers_config *config,
                       const struct local_workers_ops *ops, void *arg, struct local_workers **ret) {
     struct local_workers *c = xcalloc(1, sizeof *c);
@@ -359,7 +344,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
         log_warning("%s; workers can't announce anything", err.text);
-    if (make_pool(c) < 0)
+    if (local_workers_warm_new(c) < 0)
         log_warning("workers can't be warm: there is no memory for files");
     if (config->discovery != NULL)
         node_discovery_wait(config->discovery, on_discovered, c);
@@ -498,6 +483,8 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     c->unmade = UINT32_MAX;
     r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
     c->running = r == 0;
+    if (r == 0)
+        c->warm_generation = c->generation;
     record_run(c);
     return r;
 }

@@ -59,6 +59,9 @@ struct local_workers_ops {
      * as if it was begun now; it may still run. Borrowed; freed before the local workers are. NULL,
      * or no function: they discover it themselves. */
     struct node_discovery *(*lend)(void *arg, const char *leader);
+    /* With --warm: how workers were started, or what waits for the next start, is another now.
+     * NULL: nobody asks */
+    void (*on_warm)(void *arg, const struct rdzv_warm *warm);
 };
 
 _must_use_ int local_workers_new(struct loop *loop, const struct local_workers_config *config,

@@ -1,6 +1,7 @@
 /* What the files of this node's workers share. Private to these files.
  *   local_workers_io.c       a generation's preparation, start and end; what becomes of its workers
- *   local_workers_make_io.c  what a worker is started with */
+ *   local_workers_make_io.c  what a worker is started with
+ *   local_workers_warm_io.c  the pool of warm workers */
 #pragma once
 
 #include "launcher/logs/logmux_io.h"
@@ -41,7 +42,8 @@ struct local_workers {
     struct announced *announced; /* [nproc] what they have told since their start */
     char **tails;                /* [nproc] the last lines of a failed worker's stderr, or NULL */
     uint32_t n_tails;
-    struct warm_pool *warm; /* NULL: without --warm */
+    struct warm_pool *warm;            /* NULL: without --warm */
+    struct generation warm_generation; /* of the last start, which its facts are about */
     struct worker_group *workers;
     struct worker_group *ending; /* it kept processes, which are being killed; NULL: none */
     struct envlist env;          /* of the worker that is being started, like its argv */
@@ -56,6 +58,9 @@ struct local_workers {
     bool running;         /* started, not all gone */
     bool guardian_killed; /* the guardian fenced: SIGKILLs are muster's own */
 };
+
+/* Makes the pool, if the job has one. */
+_must_use_ int local_workers_warm_new(struct local_workers *c);
 
 /* Of the worker group: worker_group_ops. */
 int local_workers_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err);

@@ -34,6 +34,7 @@ void worker_warm_free(struct worker *w) {
     file_close(&warm->cold->stderr_fd);
     child_spec_free(warm->cold);
     free(warm);
+    warm_pool_answered(w->group->config.warm);
 }
 
 /* The first reason counts. */

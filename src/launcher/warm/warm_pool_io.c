@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
@@ -221,6 +222,7 @@ void warm_set_timer(struct warm_pool *p) {
         if (p->ranks[i].state == WARM_STATE_WARMING)
             next_ns = MIN2(next_ns, p->ranks[i].due_ns);
     loop_timer_set(p->timer, next_ns);
+    loop_timer_set(p->tell, clock_now_ns());
 }
 
 static void on_timer(void *arg) {
@@ -247,6 +249,7 @@ static uint32_t own_umask(void) {
 static void note_start(struct warm_pool *p, uint32_t index, const struct child_spec *spec) {
     if (index == 0) {
         p->n_warm = p->n_started = 0;
+        p->untold = true;
         p->reason[0] = '\0';
         p->early_counted = false;
         p->n_later = 0;
@@ -264,6 +267,7 @@ static void report(struct warm_pool *p, const char *cold_because) {
         (void)snprintf(p->reason, sizeof p->reason, "%s", cold_because);
     if (++p->n_started < p->config.n)
         return;
+    loop_timer_set(p->tell, clock_now_ns());
     if (p->reason[0] == '\0')
         log_info("all %u workers start warm", p->config.n);
     else
@@ -322,6 +326,7 @@ bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec
             warm_drop(one); /* it stands for something else */
         return false;
     }
+    p->n_unanswered++;
     *ret = (struct warm_taken){.watch = TAKE_PTR(one->watch), .control_fd = one->fd};
     ret->pid = child_watch_pid(ret->watch);
     loop_watch_free(TAKE_PTR(one->heard));
@@ -360,6 +365,12 @@ void warm_pool_refused(struct warm_pool *p, uint32_t index, const char *reason) 
         (void)snprintf(p->reason, sizeof p->reason, "%s", reason);
     set_why(p, reason);
     drop_all(p);
+    loop_timer_set(p->tell, clock_now_ns());
+}
+
+void warm_pool_answered(struct warm_pool *p) {
+    p->n_unanswered--;
+    loop_timer_set(p->tell, clock_now_ns());
 }
 
 void warm_pool_failed(struct warm_pool *p, uint64_t ran_ns) {
@@ -372,8 +383,31 @@ void warm_pool_failed(struct warm_pool *p, uint64_t ran_ns) {
     warm_set_timer(p);
 }
 
-uint32_t warm_pool_warm(const struct warm_pool *p) { return p->n_warm; }
-const char *warm_pool_reason(const struct warm_pool *p) { return p->reason; }
+/* ---- what is told ---- */
+
+void warm_pool_facts(const struct warm_pool *p, struct warm_facts *ret) {
+    *ret = (struct warm_facts){.warm = p->n_warm, .cold = p->n_started - p->n_warm};
+    for (uint32_t i = 0; i < p->config.n; i++)
+        ret->waiting += p->ranks[i].state == WARM_STATE_WAITS;
+    ret->reason = ret->cold > 0 ? p->reason : ret->waiting == 0 ? p->why : "";
+}
+
+static void on_tell(void *arg) {
+    struct warm_pool *p = arg;
+    struct warm_facts now;
+    bool starts = p->n_started % p->config.n != 0 || p->n_unanswered > 0;
+    if (starts || p->config.on_facts == NULL)
+        return;
+    warm_pool_facts(p, &now);
+    uint64_t reason = hash_text(HASH_BEGIN, now.reason);
+    if (now.warm == p->told.warm && now.cold == p->told.cold && now.waiting == p->told.waiting &&
+        reason == p->told_reason && !p->untold)
+        return;
+    p->told = now;
+    p->told_reason = reason;
+    p->untold = false;
+    p->config.on_facts(p->config.arg);
+}
 
 /* ---- the pool ---- */
 
@@ -406,6 +440,8 @@ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
     int r = open_files(p);
     if (r == 0)
         r = loop_timer_new(loop, on_timer, p, &p->timer);
+    if (r == 0)
+        r = loop_timer_new(loop, on_tell, p, &p->tell);
     if (r < 0) {
         warm_pool_free(p);
         return r;
@@ -419,6 +455,7 @@ void warm_pool_free(struct warm_pool *p) {
         return;
     drop_all(p);
     loop_timer_free(p->timer);
+    loop_timer_free(p->tell);
     for (uint32_t i = 0; i < p->config.n; i++)
         child_spec_free(p->specs[i]);
     if (p->zip_fd >= 0)

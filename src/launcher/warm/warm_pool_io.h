@@ -25,6 +25,9 @@ struct warm_pool_config {
     uint64_t import_ns; /* how long importing may take; 0: WARM_IMPORT_NS */
     const char *skip;   /* packages with commas that are not imported; NULL: none. Borrowed */
     const char *never;  /* why no worker can be warm, borrowed; NULL: they can */
+    /* warm_pool_facts() are others than before. Called from the loop; NULL: nobody asks */
+    void (*on_facts)(void *arg);
+    void *arg;
 };
 
 _must_use_ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
@@ -52,7 +55,13 @@ void warm_pool_refused(struct warm_pool *p, uint32_t index, const char *reason);
 /* A worker that was started warm has failed by itself so long after its start. */
 void warm_pool_failed(struct warm_pool *p, uint64_t ran_ns);
 
-/* Of the last start: how many workers were warm, and why the first of the others was not; "": all
- * were. Borrowed. */
-uint32_t warm_pool_warm(const struct warm_pool *p);
-const char *warm_pool_reason(const struct warm_pool *p);
+/* One that was taken has begun, or never will. */
+void warm_pool_answered(struct warm_pool *p);
+
+/* Workers of the last start, and standbys that wait for the next. reason, borrowed: why the first
+ * of the cold ones was cold; else why nothing waits; or "". */
+struct warm_facts {
+    uint32_t warm, cold, waiting;
+    const char *reason;
+};
+void warm_pool_facts(const struct warm_pool *p, struct warm_facts *ret);

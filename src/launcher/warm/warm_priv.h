@@ -42,6 +42,11 @@ struct warm_pool {
     char why[WARM_REASON_MAX];        /* why nothing waits, or a part of it */
     char reason[WARM_REASON_MAX];     /* of the last start */
     uint32_t n_warm, n_started;       /* of the last start */
+    uint32_t n_unanswered;            /* taken, and have not answered yet */
+    struct loop_timer *tell;          /* facts may have changed */
+    struct warm_facts told;           /* without the reason: */
+    uint64_t told_reason;             /* its hash */
+    bool untold;                      /* nothing of the last start was told */
     struct warm_one template, *ranks; /* [n] */
     struct child_spec **specs;        /* [n] of the last start; NULL: there was none */
 };

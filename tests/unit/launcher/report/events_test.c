@@ -36,6 +36,25 @@ Test(events, a_start_tells_where_the_time_went) {
                            "\"formed_to_started_ms\":299.998,\"total_ms\":1000.000}\n");
 }
 
+Test(events, a_start_tells_how_many_workers_were_warm) {
+    struct timeline_entry entry = {.kind = TIMELINE_STARTED,
+                                   .generation = {1, 2},
+                                   .formed_ns = NS_PER_MS,
+                                   .started_ns = NS_PER_MS,
+                                   .n_nodes = 1,
+                                   .world_size = 3,
+                                   .has_warm = true,
+                                   .n_warm = 0,
+                                   .cold_because = "it is still warming"};
+    _cleanup_(freep) char *cold = line_of(&entry, 0);
+    cr_assert_not_null(strstr(cold, "\"world_size\":3,\"warm\":0,\"cold_because\":\"it is still warming\",\"formed"),
+                       "%s", cold);
+    entry.n_warm = 3;
+    entry.cold_because[0] = '\0';
+    _cleanup_(freep) char *warm = line_of(&entry, 0);
+    cr_assert_not_null(strstr(warm, "\"world_size\":3,\"warm\":3,\"formed"), "%s", warm);
+}
+
 Test(events, a_first_start_has_no_incident_before_it) {
     struct timeline_entry entry = {.kind = TIMELINE_STARTED,
                                    .at_ns = 10,
