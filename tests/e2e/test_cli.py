@@ -360,6 +360,9 @@ def test_bash_offers_values():
     assert complete(more) == ["3,last_call_timeout="]
     assert complete([*more, "=", "4", "--nnod"]) == ["--nnodes"]
     assert complete(["muster", "status", "-o", ""]) == ["wide", "json"]
+    kinds = ["off", "process", "fork"]
+    assert complete(["muster", "run", "--warm", "="]) == complete(["muster", "run", "--warm", "=", ""]) == kinds
+    assert not set(kinds) & set(complete(["muster", "run", "--warm", ""]))
     assert complete(["muster", "completion", ""]) == ["bash", "zsh", "fish"]
     for key in complete(["muster", "run", "--rdzv-conf", ""]):
         done = muster("run", "--print-config", f"--rdzv-conf={key}1", "x")
@@ -367,10 +370,12 @@ def test_bash_offers_values():
 
 
 def test_bash_offers_nothing_of_musters_behind_the_script():
-    for words in (["t.py"], ["-r", "3", "t.py"], ["--nnodes", "=", "2", "t.py", "--x"], ["--", "t.py"], ["-m", "pkg.mod"]):
+    for words in (["t.py"], ["-r", "3", "t.py"], ["--nnodes", "=", "2", "t.py", "--x"], ["--", "t.py"], ["-m", "pkg.mod"],
+                  ["--warm", "t.py"], ["--warm", "=", "process", "t.py"]):
         assert complete(["muster", "run", *words, "--n"]) == [], words
         assert complete(["torchrun", *words, "--n"], "_muster_run") == [], words
-    for words in ([], ["-r", "3"], ["--nnodes", "=", "2"], ["--standalone"], ["--log-dir", "a-folder"]):
+    for words in ([], ["-r", "3"], ["--nnodes", "=", "2"], ["--standalone"], ["--log-dir", "a-folder"], ["--warm"],
+                  ["--warm", "=", "fork"]):
         assert "--nnodes" in complete(["muster", "run", *words, "--n"]), words
 
 
@@ -418,6 +423,10 @@ def test_fish_gets_every_option_in_its_quoting():
     ("muster run --rdzv-conf last", "last_call_timeout=", "join_timeout="),
     ("muster run --rdzv-conf=join_timeout=3,last", "--rdzv-conf=join_timeout=3,last_call_timeout=", "--nnodes"),
     ("muster logs --foll", "--follow", "--nnodes"),
+    ("muster run --warm=pro", "--warm=process", "--nnodes"),
+    ("muster run --warm ", "", "process"),
+    ("muster run --warm --nnod", "--nnodes", "process"),
+    ("muster run --warm train.py --nnod", "", "--nnodes"),
 ])
 def test_fish_completes(tmp_path, line, offered, not_offered):
     script = tmp_path / "muster.fish"

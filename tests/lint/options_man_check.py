@@ -16,7 +16,7 @@ def help_text(muster, *words):
 def options_of_help(text):
     """{"--nnodes": True, …}: True if it takes a value. Includes letters."""
     found = {}
-    for letter, name, value in re.findall(r"^  (?:-(\w), )?--([a-z-]+)(=\S+)?$", text, re.M):
+    for letter, name, value in re.findall(r"^  (?:-(\w), )?--([a-z-]+)(\[?=\S+)?$", text, re.M):
         found["--" + name] = bool(value)
         if letter:
             found["-" + letter] = bool(value)

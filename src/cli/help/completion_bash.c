@@ -5,19 +5,20 @@
 
 /* Functions that all commands use. $cur is the word at the cursor. */
 static const char common[] =
-    "# The options with values are the words of $2; $1 is the first word to read. Sets opt: the\n"
-    "# option whose value the cursor is at; script: the cursor is behind the script's name.\n"
+    "# The options with values are the words of $2, those of $3 only with a =; $1 is the first\n"
+    "# word to read. Sets opt: the option whose value the cursor is at; script: the cursor is\n"
+    "# behind the script's name.\n"
     "_muster_scan() {\n"
     "    local i=$1 word\n"
     "    opt= script=\n"
     "    while ((i < COMP_CWORD)); do\n"
     "        word=${COMP_WORDS[i++]}\n"
     "        if [[ $word == -- || $word != -?* ]]; then script=1; return; fi\n"
-    "        [[ \" $2 \" == *\" ${word//_/-} \"* ]] || continue\n"
+    "        [[ \" $2 $3 \" == *\" ${word//_/-} \"* ]] || continue\n"
     "        if [[ ${COMP_WORDS[i]} == = ]]; then\n"
     "            if ((i == COMP_CWORD)); then opt=${word//_/-}; return; fi\n"
     "            ((i++))\n"
-    "        fi\n"
+    "        elif [[ \" $3 \" == *\" ${word//_/-} \"* ]]; then continue; fi\n"
     "        while ((i < COMP_CWORD)) && [[ ${COMP_WORDS[i+1]} == [=:]* ]]; do ((i += 2)); done\n"
     "        if ((i >= COMP_CWORD)); then opt=${word//_/-}; return; fi\n"
     "        ((i++))\n"
@@ -75,6 +76,18 @@ static void add_operand(const struct option_set *set, struct strbuf *out) {
         strbuf_add(out, "        COMPREPLY=()\n");
 }
 
+/* Names of options with values: those that need one, or (bare) those that need none. */
+static void add_valued(const struct option_set *set, bool bare, struct strbuf *out) {
+    for (size_t i = 0; i < set->n; i++) {
+        const struct option_def *model = option_model(&set->defs[i]);
+        if (model->arg == NULL || (model->bare != NULL) != bare)
+            continue;
+        strbuf_printf(out, "--%s ", set->defs[i].name);
+        if (set->defs[i].letter != '\0')
+            strbuf_printf(out, "-%c ", set->defs[i].letter);
+    }
+}
+
 static void add_set(const struct option_set *set, struct strbuf *out) {
     bool script = completion_has_script(set);
     strbuf_printf(out,
@@ -89,13 +102,9 @@ static void add_set(const struct option_set *set, struct strbuf *out) {
         strbuf_add(out, "    while ((--i >= first)) && [[ ${COMP_WORDS[i]} != -* ]]; do :; done\n"
                         "    if ((i > first)); then first=$i; fi\n");
     strbuf_add(out, "    _muster_scan $first '");
-    for (size_t i = 0; i < set->n; i++) {
-        if (option_model(&set->defs[i])->arg == NULL)
-            continue;
-        strbuf_printf(out, "--%s ", set->defs[i].name);
-        if (set->defs[i].letter != '\0')
-            strbuf_printf(out, "-%c ", set->defs[i].letter);
-    }
+    add_valued(set, false, out);
+    strbuf_add(out, "' '");
+    add_valued(set, true, out);
     strbuf_add(out, "'\n    if [[ $cur == = ]]; then cur=; fi\n    case $opt in\n");
     for (size_t i = 0; i < set->n; i++)
         if (option_model(&set->defs[i])->arg != NULL)

@@ -18,7 +18,8 @@ static void add_place(const struct option_set *set, struct strbuf *out) {
     strbuf_printf(out, "function __muster_at_%s\n    __muster_at %s %s", set->command, set->command,
                   strstr(set->operands, "SCRIPT") != NULL ? "script" : "any");
     for (size_t i = 0; i < set->n; i++) {
-        if (option_model(&set->defs[i])->arg == NULL)
+        const struct option_def *model = option_model(&set->defs[i]);
+        if (model->arg == NULL || model->bare != NULL) /* takes no word of its own */
             continue;
         strbuf_printf(out, " --%s", set->defs[i].name);
         if (set->defs[i].letter != '\0')
@@ -35,7 +36,10 @@ static void add_option(const struct option_set *set, const struct option_def *de
     if (def->letter != '\0')
         strbuf_printf(out, " -s %c", def->letter);
     const char *words = completion_words(model), *question = completion_question(model->offer);
-    if (words != NULL && (model->flags & OPTION_COMMAS) != 0) {
+    if (words != NULL && model->bare != NULL) { /* not -x: only behind a "=" */
+        strbuf_add(out, " -f -a ");
+        add_quoted(out, words);
+    } else if (words != NULL && (model->flags & OPTION_COMMAS) != 0) {
         strbuf_printf(out, " -x -a '(__muster_list %s)'", words);
     } else if (words != NULL) {
         strbuf_add(out, " -x -a ");

@@ -44,12 +44,15 @@ static char *shown_default(const struct option_def *def, const void *of) {
                                  : xasprintf("(%s)", fallback);
 }
 
-/* "-r, --redirects=STREAMS". with_choices: the words that it takes, instead of their name. */
+/* "-r, --redirects=STREAMS", "--warm[=HOW]". with_choices: the words that it takes, instead of
+ * their name. */
 static void add_name(struct strbuf *out, const struct option_def *def, bool with_choices) {
     if (def->letter != '\0')
         strbuf_printf(out, "-%c, ", def->letter);
     strbuf_printf(out, "--%s", def->name);
     const struct option_def *model = option_model(def);
+    if (model->bare != NULL)
+        strbuf_add_char(out, '[');
     if (model->choices != NULL && with_choices) {
         strbuf_add_char(out, '=');
         for (const char *c = model->choices; *c != '\0'; c++)
@@ -57,6 +60,8 @@ static void add_name(struct strbuf *out, const struct option_def *def, bool with
     } else if (model->arg != NULL) {
         strbuf_printf(out, "=%s", model->arg);
     }
+    if (model->bare != NULL)
+        strbuf_add_char(out, ']');
 }
 
 static void add_option(struct strbuf *out, const struct option_def *def, const void *defaults) {

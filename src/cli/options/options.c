@@ -169,10 +169,21 @@ static int check_choice(const struct option_def *def, const char *text, const ch
     return err_set(err, -EINVAL, "%s=%s: must be one of: %s", origin, text, model->choices);
 }
 
+/* "--warm process": the next word is a script, unless it is what was meant for a value. */
+static int check_bare(const struct option_parser *p, const struct option_def *def) {
+    const char *next = p->next < p->argc ? p->argv[p->next] : NULL;
+    const struct option_def *model = option_model(def);
+    if (next == NULL || model->choices == NULL || option_choice(model, next) < 0)
+        return 0;
+    return err_set(p->err, -EINVAL, "--%s %s: write --%s=%s", def->name, next, def->name, next);
+}
+
 /* Reads an option with a value; `glued` is the value in the same word, or NULL. */
 static int take_value(struct option_parser *p, size_t row, const char *glued) {
     const struct option_def *def = &p->set->defs[row];
     const char *text = glued != NULL ? glued : option_model(def)->bare;
+    if (glued == NULL && text != NULL && check_bare(p, def) < 0)
+        return -EINVAL;
     if (text == NULL && p->next < p->argc && strcmp(p->argv[p->next], "--") != 0 &&
         !looks_like_option(p->set, p->argv[p->next]))
         text = p->argv[p->next++];
