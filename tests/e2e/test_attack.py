@@ -17,7 +17,7 @@ from test_operate import status
 
 OTHER = 65534
 AS = ["setpriv", f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups"]
-REFUSED = f"muster: warning: refused a connection to .* it is of uid {OTHER} of this machine, and only root may talk to it"
+REFUSED = f"muster: warning: refused a connection to .* it belongs to uid {OTHER} of this machine, and only root may talk to it"
 CLOSED = "muster: warning: refused a connection to "
 
 
@@ -203,5 +203,5 @@ def test_the_owner_and_root_are_served():
         finally:
             store.terminate()
         said = store.stderr.read()
-    assert re.fullmatch("muster: warning: refused a connection to .* it is of uid 65534 of this machine, and only uid 65533 and "
+    assert re.fullmatch("muster: warning: refused a connection to .* it belongs to uid 65534 of this machine, and only uid 65533 and "
                         "root may talk to it .*\n", said), said

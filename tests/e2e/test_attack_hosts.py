@@ -115,7 +115,7 @@ def test_an_operator_without_the_key_is_refused(job, hosts, what, key):
         place = f"{hosts.address(1)}:{place.rpartition(':')[2]}"
     words = [] if key == "none" else [f"--key-file={write_key(job.tmp / 'other')}"]
     code, out, err = field.ask(2, *COMMANDS[what], place, *words)
-    assert code == 1 and out == "" and "takes only who has its key" in err and "--key-file" in err, (out, err)
+    assert code == 1 and out == "" and "admits only those who have its key" in err and "--key-file" in err, (out, err)
     field.unharmed(refused=what != "leave")
 
 
@@ -148,7 +148,7 @@ def test_on_the_jobs_own_node_no_key_is_needed(job, hosts):
     home_key(job)
     asked = subprocess.run([*hosts.enter(0), MUSTER, "status", field.place], text=True, capture_output=True,
                            env={**job.env("operator"), "HOME": str(job.tmp), "LD_DEBUG": "libs"})
-    assert asked.returncode == 0 and "access     who has a key: " in asked.stdout, (asked.stdout, asked.stderr)
+    assert asked.returncode == 0 and "access     by key: " in asked.stdout, (asked.stdout, asked.stderr)
     assert "libc.so" in asked.stderr and "libssl" not in asked.stderr, asked.stderr
     field.unharmed(refused=False)
 
@@ -175,7 +175,7 @@ def test_a_job_that_is_open_says_so_once(job, hosts):
     field.agents = [field.start(n) for n in (0, 1)]
     job.events.wait("start", 4, world=2)
     assert [a.finish()[0] for a in field.agents] == [0, 0]
-    assert field.agents[0].said().count("this job is open: nobody has a key") == 1
+    assert field.agents[0].said().count("this job is open: no node has a key") == 1
     assert "this job is open" not in field.agents[1].said()
 
 
@@ -261,7 +261,7 @@ def test_an_offer_to_do_without_is_not_believed(job, hosts):
     field = Field(job, hosts)
     with field.rogue_runs("strip", PORT, hosts.address(0), PORT) as strip:
         code, _, err = field.ask(1, "status", f"{hosts.address(2)}:{PORT}", f"--key-file={field.key}")
-        assert code == 1 and "has no key and takes whoever comes" in err, err
+        assert code == 1 and "has no key and admits anybody" in err, err
         assert strip.heard.until(lambda: [line for line in strip.heard.lines if "sent" in line], 30)
         sent = bytes.fromhex(json.loads(strip.heard.lines[-1])["sent"])
     assert sent.count(b"kind") == 1 and b"CALL" in sent, sent
@@ -286,7 +286,7 @@ def rogue_runs(job, hosts, *words):
 def test_a_rogue_leader_without_a_key_gets_no_node(job, hosts):
     with rogue_runs(job, hosts, "lead", PORT) as rogue:
         code, _, err = node_of(job, hosts, f"--key-file={write_key(job.tmp / 'key')}").finish()
-        assert code == 75 and "has no key and takes whoever comes, but here is" in err, err
+        assert code == 75 and "has no key and admits anybody, but the key here is" in err, err
         assert "JOIN" not in "".join(rogue.heard.lines), rogue.heard.lines
 
 

@@ -24,11 +24,11 @@ def test_the_key_of_a_home_is_made_once(tmp_path):
     key = tmp_path / ".config/muster/key"
     assert (code, err) == (0, "") and LINE.fullmatch(key.read_text())
     assert mode(key) == 0o600 and mode(key.parent) == 0o700 and mode(key.parent.parent) == 0o700
-    first = re.match(rf"{key} has the key ([0-9a-f]{{16}})\n.*umask 077.*<{key}\n$", out, re.S)
+    first = re.match(rf"wrote a new key to {key} \(its id: ([0-9a-f]{{16}})\)\n.*umask 077.*<{key}\n$", out, re.S)
     assert first, out
     text = key.read_text()
     code, out, err = keygen(tmp_path)
-    assert (code, out) == (1, "") and "is there already; --force replaces it" in err
+    assert (code, out) == (1, "") and "exists already; --force replaces it" in err
     assert key.read_text() == text
     code, out, _ = keygen(tmp_path, "--force")
     assert code == 0 and key.read_text() != text and first.group(1) not in out

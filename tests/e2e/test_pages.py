@@ -255,7 +255,7 @@ def test_what_the_page_on_security_adds_to_a_pod(job):
             agents[n] = job.agent(f"h{n}", "--rdzv-conf=join_timeout=20", *meet, prefix=hosts.enter(n),
                                   env={variable["name"]: key} if n < 2 else None)
             if n == 2:
-                agents[2].wait_said("takes only who has its key")
+                agents[2].wait_said("admits only those who have its key")
         job.events.wait("start", 2, world=2)
         job.go()
         assert [agents[n].finish()[0] == 0 for n in (0, 1, 2)] == [True, True, False], agents[2].said()

@@ -572,7 +572,7 @@ def test_who_has_the_key_may_ask_from_elsewhere(here):
     asked = here.cluster.run(MUSTER, "status", f"node2:{port}", env=env)
     assert "2 nodes, 2 workers" in asked.stdout, asked
     refused = here.cluster.run(MUSTER, "status", f"node2:{port}", env={**env, "MUSTER_RUN_DIR": "/dev/shm/other"}, check=False)
-    assert refused.returncode == 1 and not refused.stdout and "from the job's head" in refused.stderr, refused
+    assert refused.returncode == 1 and not refused.stdout and "from the muster run that started the job" in refused.stderr, refused
     here.ends_well(agent)
 
 

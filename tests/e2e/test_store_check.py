@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0 or as_other(MUSTER, "--version
 
 ENV = {"PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0"}
 REFUSED = r"refused a connection to the workers' store from "
-STRANGER, OTHER = "no node of this job has that address", "it is of uid 65534 there"
+STRANGER, OTHER = "no node of this job has that address", "it belongs to uid 65534 there"
 
 
 def key_file(job):
@@ -205,7 +205,7 @@ def test_translated_addresses(job):
         assert [target.attack(1, "write", other=other) for other in (False, True)] == ["1", "2"]
         assert target.attack(2, "write") == ""
         lines, _ = target.end()
-        assert len(lines) == 2 and "addresses are translated on the way from 10.88.0.2" in lines[0] and STRANGER in lines[1], lines
+        assert len(lines) == 2 and "addresses are translated (NAT) on the way from 10.88.0.2" in lines[0] and STRANGER in lines[1], lines
 
 
 def test_a_node_that_does_not_translate_is_not_taken_for_one(job):

@@ -56,7 +56,8 @@ static const struct option_def defs[CHECK_OPTION_COUNT] = {
     [CHECK_NODE_RANK] = AS_RUN("node-rank", "place of this node"),
     [CHECK_LOCAL_ADDR] = AS_RUN("local-addr", "address at which the others reach this node"),
     [CHECK_AUTH] = AS_RUN("auth", "who may talk to the nodes"),
-    [CHECK_KEY_FILE] = AS_RUN("key-file", "the key by which they know each other"),
+    [CHECK_KEY_FILE] =
+        AS_RUN("key-file", "file with the key by which they authenticate each other"),
     [CHECK_HELP] = HELP_ROW(.section = "Other"),
     [CHECK_HELP_ALL] = HELP_ALL_ROW,
 };

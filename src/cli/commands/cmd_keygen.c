@@ -23,9 +23,10 @@ static const struct option_def defs[KEYGEN_OPTION_COUNT] = {
 const struct option_set keygen_options = {
     .command = "keygen",
     .operands = "[FILE]",
-    .about = "Makes a key by which the nodes of your jobs know each other, and writes it into "
-             "FILE, or into ~/.config/muster/key, where all jobs find it. Once is enough, where "
-             "nodes share your home; else copy it to each of them.",
+    .about =
+        "Makes the key by which the nodes of your jobs authenticate each other and encrypt "
+        "their connections, and writes it to FILE, or to ~/.config/muster/key, where all your jobs "
+        "find it. Once is enough; nodes that do not share your home need a copy.",
     .example = "muster keygen",
     .defs = defs,
     .n = KEYGEN_OPTION_COUNT,
@@ -36,9 +37,9 @@ static void print_result(const struct keyring *ring, const char *path, bool at_h
     char id[AUTH_ID_TEXT_MAX] = "";
     if (has_id)
         auth_id_to_text(&(struct auth_id){.id = keyring_at(ring, 0)->id}, id);
-    printf("%s has the key %s\n", path, has_id ? id : "(its id is not known without OpenSSL)");
+    printf("wrote a new key to %s (its id: %s)\n", path, has_id ? id : "not known without OpenSSL");
     if (at_home)
-        printf("All jobs on this machine find it there, and on all that share this home. To "
+        printf("Your jobs find it there, on all machines that share this home. To copy it to "
                "another:\n"
                "  ssh NODE 'umask 077; mkdir -p ~/.config/muster; cat >~/.config/muster/key' "
                "<%s\n",

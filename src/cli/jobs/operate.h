@@ -20,27 +20,27 @@ enum {
     OPERATE_OWN
 };
 /* All but OPERATE_TIMEOUT, for a command in which it means more. */
-#define OPERATE_JOB_ROWS                                                                         \
-    [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                      \
-                         .arg = "ID",                                                            \
-                         .offer = OFFER_RUN_IDS,                                                 \
-                         .flags = OPTION_SHORT,                                                  \
-                         .brief = "the job's run id",                                            \
-                         .help = "the job's run id; needed with dir: and etcd:, and if several " \
-                                 "jobs run on this machine"},                                    \
-    [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                  \
-                           .arg = "CONF",                                                        \
-                           .help = "settings for etcd as with muster run: KEY=VALUE,KEY=VALUE"}, \
-    [OPERATE_KEY_FILE] = {.name = "key-file",                                                    \
-                          .arg = "FILE",                                                         \
-                          .help = "the job's key, where no other is found; on a node of the "    \
-                                  "job none is needed"},                                         \
-    [OPERATE_AUTH] = {.name = "auth",                                                            \
-                      .arg = "HOW",                                                              \
-                      .choices = "auto on none",                                                 \
-                      .help = "ask an agent of another machine by a key that both have, or "     \
-                              "without one where nobody has any (auto); only by a key (on); "    \
-                              "without (none)"},                                                 \
+#define OPERATE_JOB_ROWS                                                                          \
+    [OPERATE_RDZV_ID] = {.name = "rdzv-id",                                                       \
+                         .arg = "ID",                                                             \
+                         .offer = OFFER_RUN_IDS,                                                  \
+                         .flags = OPTION_SHORT,                                                   \
+                         .brief = "the job's run id",                                             \
+                         .help = "the job's run id; needed with dir: and etcd:, and if several "  \
+                                 "jobs run on this machine"},                                     \
+    [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                   \
+                           .arg = "CONF",                                                         \
+                           .help = "settings for etcd as with muster run: KEY=VALUE,KEY=VALUE"},  \
+    [OPERATE_KEY_FILE] = {.name = "key-file",                                                     \
+                          .arg = "FILE",                                                          \
+                          .help = "file with the job's key, if it is in none of the usual "       \
+                                  "places; on a node of the job no key is needed"},               \
+    [OPERATE_AUTH] = {.name = "auth",                                                             \
+                      .arg = "HOW",                                                               \
+                      .choices = "auto on none",                                                  \
+                      .help = "how an agent on another machine is asked: with a key, or without " \
+                              "one if it has none either (auto); only with a key (on); without "  \
+                              "one (none)"},                                                      \
     [OPERATE_HELP] = HELP_ROW(), [OPERATE_HELP_ALL] = HELP_ALL_ROW
 #define OPERATE_ROWS                                                                         \
     OPERATE_JOB_ROWS, [OPERATE_TIMEOUT] = {.name = "timeout",                                \

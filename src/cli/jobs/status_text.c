@@ -144,7 +144,7 @@ static void add_access(const struct overview *o, struct strbuf *out) {
     switch (access->state) {
     case AUTH_STATE_KEYS:
         auth_keys_text(access->keys, access->n_keys, keys);
-        strbuf_printf(out, "who has a key: %s", access->n_keys > 0 ? keys : "munge is asked");
+        strbuf_printf(out, "by key: %s", access->n_keys > 0 ? keys : "munge is asked");
         break;
     case AUTH_STATE_OPEN: strbuf_add(out, "open: whoever reaches the job's ports"); break;
     case AUTH_STATE_LOCAL: strbuf_add(out, "this machine only"); break;

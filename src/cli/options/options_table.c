@@ -189,18 +189,18 @@ static const struct option_def defs[] = {
      "Address at which the other nodes reach this one; determined automatically by default",
      TEXT(local_addr)},
     {"auth", "HOW", ENV | OURS,
-     "Who may talk to the job: on its own machines this user's processes and root's, from other "
-     "machines who has its key, or everybody where nobody has one (auto); never everybody (on); "
-     "everybody (none)",
+     "Who may talk to the job. On its own machines: this user's processes and root's. From other "
+     "machines: whoever has its key, and where no node has a key everybody (auto) or nobody (on). "
+     "none: everybody, from everywhere",
      .choices = "auto on none", CHOICE(auth, AUTH_AUTO, AUTH_ON, AUTH_NONE)},
     {"key-file", "FILE", OURS,
-     "The key of the job, as muster keygen writes it, the same on all nodes; then no other is "
-     "looked for (MUSTER_KEY_FILE, MUSTER_KEY)",
+     "File with the job's key, as muster keygen writes it; the same key on all nodes. No other is "
+     "looked for then. MUSTER_KEY_FILE names the file, too, and MUSTER_KEY holds a key itself",
      TEXT(key_file)},
     {"store-check", "HOW", ENV | OURS,
-     "Whom the workers' store takes from other machines: processes of this user and root on the "
-     "job's nodes (uid), whoever comes from a node's address (member), or everybody (none: for "
-     "programs that are not the job's, such as torchft)",
+     "Which clients from other machines the workers' store admits: processes of this user and root "
+     "on the job's nodes (uid), whoever comes from a node's address (member), or everybody (none: "
+     "for programs that are not the job's, such as torchft)",
      .choices = "uid member none",
      CHOICE(store_check, JOB_STORE_CHECK_UID, JOB_STORE_CHECK_MEMBER, JOB_STORE_CHECK_NONE)},
     {"heartbeat-interval", "SECONDS", ENV | OURS, "How often a node renews its lease (1)",

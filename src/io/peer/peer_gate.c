@@ -182,7 +182,7 @@ static void tell_user(struct peer_gate *g, uid_t uid, const char *where) {
         if (g->own != 0)
             (void)snprintf(own, sizeof own, "uid %u and ", (unsigned)g->own);
         (void)snprintf(line, sizeof line,
-                       "refused a connection to %s: it is of uid %u of this machine, and only "
+                       "refused a connection to %s: it belongs to uid %u of this machine, and only "
                        "%sroot may talk to it (--auth=none admits all users); further ones of "
                        "that user are only counted",
                        where, (unsigned)uid, own);

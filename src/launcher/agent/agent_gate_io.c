@@ -15,8 +15,8 @@ void agent_make_gate(struct agent *a) {
         peer_gate_new(a->config.node_fd, on_line, a, &a->gate, &err) == 0)
         return;
     log_line(agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
-             "this machine's kernel does not say whose connections they are (%s): all its users "
-             "can talk to this job; with --auth=none muster doesn't ask",
+             "this machine's kernel does not say which user a connection belongs to (%s), so all "
+             "users of this machine can talk to this job; with --auth=none muster doesn't ask",
              err.text);
 }
 

@@ -32,7 +32,7 @@ static const char *source_text(enum auth_source source) {
     switch (source) {
     case AUTH_FROM_FILE: return "--key-file";
     case AUTH_FROM_ENV: return "MUSTER_KEY";
-    case AUTH_FROM_HEAD: return "the job's head";
+    case AUTH_FROM_HEAD: return "the muster run that started the job";
     case AUTH_FROM_JOB_DIR: return "the job's folder";
     case AUTH_FROM_HOME: return "~/.config/muster/key";
     case AUTH_FROM_MUNGE: return "munge";
@@ -56,13 +56,13 @@ static void say_theirs(const struct auth_greeting *g, struct strbuf *s) {
     char keys[AUTH_KEYS_TEXT_MAX];
     auth_keys_text(g->ids, g->n_keys, keys);
     if (g->n_keys > 0)
-        strbuf_printf(s, "the agent there takes only who has its key (%s)", keys);
+        strbuf_printf(s, "the agent there admits only those who have its key (%s)", keys);
     else if (g->munge[0] != '\0')
-        strbuf_add(s, "the agent there takes only who can read its key by munge");
+        strbuf_add(s, "the agent there admits only those who can read its key through munge");
     else if (g->open)
-        strbuf_add(s, "the agent there has no key and takes whoever comes");
+        strbuf_add(s, "the agent there has no key and admits anybody");
     else
-        strbuf_add(s, "the agent there takes connections of its own machine only");
+        strbuf_add(s, "the agent there admits only its own machine, on which alone its job runs");
 }
 
 /* What there is here. */
@@ -70,9 +70,10 @@ static void say_ours(const struct auth_side *me, const struct auth_greeting *g, 
     char keys[AUTH_KEYS_TEXT_MAX];
     auth_keys_text(me->ids, me->n_keys, keys);
     if (me->n_keys > 0)
-        strbuf_printf(s, "%s here is %s", g->open ? ", but" : ";", keys);
+        strbuf_printf(s, "%s the key%s here %s %s", g->open ? ", but" : ";",
+                      me->n_keys > 1 ? "s" : "", me->n_keys > 1 ? "are" : "is", keys);
     else if (me->munge == AUTH_MUNGE_ANSWERS && g->munge[0] == '\0')
-        strbuf_printf(s, "%s here munge is used", g->open ? ", but" : ";");
+        strbuf_printf(s, "%s munge is used here", g->open ? ", but" : ";");
     else
         strbuf_add(s, ", and there is no key here");
     if (g->munge[0] == '\0')
@@ -82,25 +83,26 @@ static void say_ours(const struct auth_side *me, const struct auth_greeting *g, 
     else if (me->munge == AUTH_MUNGE_UNUSED)
         strbuf_add(s, "; munge is not asked where a key is given");
     else
-        strbuf_add(s, "; there is no munge here");
+        strbuf_add(s, "; munged does not run here");
 }
 
 /* What to write, so that an agent without any key has one, too. */
 static const char *remedy_there(const struct auth_side *me) {
     enum auth_source mine = me->n_keys > 0 ? me->ids[0].source : AUTH_FROM_MUNGE;
     if (me->n_keys == 0 && me->munge != AUTH_MUNGE_ANSWERS)
-        return "write a key with \"muster keygen\", and copy ~/.config/muster/key to all nodes";
+        return "run \"muster keygen\" and copy ~/.config/muster/key to all nodes";
     switch (mine) {
     case AUTH_FROM_FILE: return "give the same --key-file on that node";
     case AUTH_FROM_ENV: return "set the same MUSTER_KEY on that node";
     case AUTH_FROM_HEAD:
-    case AUTH_FROM_RUN_DIR: return "start all nodes from one head";
+    case AUTH_FROM_RUN_DIR: return "start all nodes by one \"muster run\" (with -H, or in Slurm)";
     case AUTH_FROM_JOB_DIR: return "give all nodes the same dir: endpoint";
     case AUTH_FROM_HOME: return "copy ~/.config/muster/key to that node (mode 0600)";
     case AUTH_FROM_MUNGE: break;
     }
-    return "start munged on that node; or write a key with \"muster keygen\", and copy "
-           "~/.config/muster/key to all nodes";
+    return "start munged on that node; or run \"muster keygen\" and copy ~/.config/muster/key to "
+           "all "
+           "nodes";
 }
 
 /* What to write, so that this side has its key. */
@@ -111,7 +113,8 @@ static const char *remedy_here(const struct auth_greeting *g) {
     case AUTH_FROM_ENV: return "set MUSTER_KEY here as it is set there";
     case AUTH_FROM_HEAD:
     case AUTH_FROM_RUN_DIR:
-        return "only nodes that its head has started have that key; run this command on one of "
+        return "only the nodes that were started together have that key; run this command on one "
+               "of "
                "them";
     case AUTH_FROM_JOB_DIR:
         return "use the same dir: endpoint here, or --key-file with the file \"key\" of the job's "
@@ -119,15 +122,15 @@ static const char *remedy_here(const struct auth_greeting *g) {
     case AUTH_FROM_HOME: return "copy ~/.config/muster/key from there to this node (mode 0600)";
     case AUTH_FROM_MUNGE: break;
     }
-    return "start munged here with the munge.key of that node; or write a key with \"muster "
-           "keygen\", and copy ~/.config/muster/key to all nodes";
+    return "start munged here with the munge.key of that node; or run \"muster keygen\" and copy "
+           "~/.config/muster/key to all nodes";
 }
 
 static const char *remedy(const struct auth_side *me, const struct auth_greeting *g) {
     if (g->open)
         return remedy_there(me);
     if (me->n_keys > 0 && auth_source_is_given(me->ids[0].source))
-        return "give both nodes the same key, or neither (one that is given is the only one)";
+        return "give both nodes the same key, or neither (a key that is given excludes all others)";
     return remedy_here(g);
 }
 
@@ -135,7 +138,7 @@ static enum auth_way refuse(const struct auth_side *me, const struct auth_greeti
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     say_theirs(g, &s);
     if (me->mode == AUTH_NONE)
-        strbuf_add(&s, ", and here is --auth=none: leave it out, or give it on all nodes");
+        strbuf_add(&s, ", and --auth=none is given here: leave it out, or give it on all nodes");
     else if (g->open || g->n_keys > 0 || g->munge[0] != '\0') {
         say_ours(me, g, &s);
         strbuf_printf(&s, ": %s%s", remedy(me, g), g->open ? ", or --auth=none on all nodes" : "");
@@ -184,8 +187,8 @@ enum auth_way auth_decide(const struct auth_side *me, const struct auth_greeting
     case AUTH_PEER_OURS: return AUTH_WAY_PLAIN;
     case AUTH_PEER_OTHER_USER:
         (void)snprintf(why, AUTH_WHY_MAX,
-                       "what listens there is of another user of this machine (uid %" PRIu32
-                       "): name another port",
+                       "what listens there belongs to another user of this machine (uid %" PRIu32
+                       "): choose another port",
                        peer->uid);
         return AUTH_WAY_REFUSED;
     case AUTH_PEER_CLOSED:
@@ -220,13 +223,15 @@ void auth_plain_why(const struct auth_side *me, const struct auth_peer *peer,
     char keys[AUTH_KEYS_TEXT_MAX];
     auth_keys_text(me->ids, me->n_keys, keys);
     if (peer->place == AUTH_PEER_OTHER_USER)
-        (void)snprintf(why, AUTH_WHY_MAX, "it is of another user (uid %" PRIu32 ")", peer->uid);
+        (void)snprintf(why, AUTH_WHY_MAX, "it belongs to another user (uid %" PRIu32 ")",
+                       peer->uid);
     else if (peer->place == AUTH_PEER_CLOSED)
         (void)snprintf(why, AUTH_WHY_MAX, "it has closed its end, so nobody knows whose it was");
     else if (me->local)
-        (void)snprintf(why, AUTH_WHY_MAX, "it is of another machine, and this job has only one");
+        (void)snprintf(why, AUTH_WHY_MAX,
+                       "it comes from another machine, and this job has only one");
     else if (me->n_keys > 0)
         (void)snprintf(why, AUTH_WHY_MAX, "it came without a key; keys here: %s", keys);
     else
-        (void)snprintf(why, AUTH_WHY_MAX, "it came without a key, and here munge is used");
+        (void)snprintf(why, AUTH_WHY_MAX, "it came without a key, and munge is used here");
 }

@@ -129,6 +129,6 @@ void auth_keys_text(const struct auth_id *ids, uint32_t n, char out[AUTH_KEYS_TE
 bool auth_is_open(const struct auth_side *me);
 /* Whether the accepting side takes plain bytes from this peer. */
 bool auth_admits_plain(const struct auth_side *me, const struct auth_peer *peer);
-/* Why not: a clause such as "it came without a key, and this agent has the key 0f…". */
+/* Why not: a clause such as "it came without a key; keys here: 0f…". */
 void auth_plain_why(const struct auth_side *me, const struct auth_peer *peer,
                     char why[AUTH_WHY_MAX]);

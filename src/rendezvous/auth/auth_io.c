@@ -52,12 +52,12 @@ static int check(struct auth *a, bool local, struct err *err) {
     bool has_none = keyring_n(a->ring) == 0 && a->munge != AUTH_MUNGE_UNKNOWN;
     if (a->mode == AUTH_ON && has_none && !a->local)
         return local ? err_set(err, -ENOKEY,
-                               "--auth=on is not possible here: the kernel does not say whose "
-                               "connections they are")
+                               "--auth=on is not possible here: the kernel does not say which "
+                               "user a connection belongs to")
                      : err_set(err, -ENOKEY,
-                               "--auth=on needs a key, and there is none: write one with \"muster "
-                               "keygen\" and copy ~/.config/muster/key to all nodes, or give them "
-                               "one by --key-file");
+                               "--auth=on needs a key, and there is none: run \"muster keygen\" "
+                               "and copy ~/.config/muster/key to all nodes, or give them a key by "
+                               "--key-file");
     return a->is_operator ? 0 : keyring_derive(a->ring, err);
 }
 
@@ -220,9 +220,9 @@ void auth_tell_open(struct auth *a) {
     a->told_open = true;
     (void)snprintf(
         text, sizeof text,
-        "this job is open: nobody has a key%s%s%s, so whoever reaches its ports can join "
-        "or stop it; for a key write one with \"muster keygen\" and copy "
-        "~/.config/muster/key to all nodes, or say --auth=none",
+        "this job is open: no node has a key%s%s%s, so whoever reaches its ports can join or stop "
+        "it. To close it, run \"muster keygen\" once and copy ~/.config/muster/key to all nodes; "
+        "--auth=none leaves it open without this warning",
         is_silent ? " (munge here: " : "", is_silent ? a->munge_why : "", is_silent ? ")" : "");
     auth_tell(a, text);
 }

@@ -32,7 +32,7 @@ static int judge_code(const struct auth_munge_decoded *d, char *why) {
     case MUNGE_E_TIMEOUT: return unfit(AUTH_MUNGE_E_SILENT, why, "munged here does not answer");
     case MUNGE_E_BAD_REALM:
     case MUNGE_E_INVALID:
-        return unfit(AUTH_MUNGE_E_UNFIT, why, "that node has another munge.key than this one");
+        return unfit(AUTH_MUNGE_E_UNFIT, why, "that node has a different munge.key");
     case MUNGE_E_UNAUTHORIZED:
         return unfit(AUTH_MUNGE_E_UNFIT, why, "its munge credential is for another user");
     default: return unfit(AUTH_MUNGE_E_UNFIT, why, "munge says: %s", d->text);

@@ -230,8 +230,7 @@ int keyring_write_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES]
         r = write_new(path, secret);
     if (r == -EEXIST)
         return err_set(err, r,
-                       "'%s' is there already; --force replaces it, and jobs that use the old key "
-                       "keep it",
+                       "'%s' exists already; --force replaces it (jobs that run keep the old key)",
                        path);
     return r < 0 ? err_set(err, r, "cannot write '%s': %s", path, strerror(-r)) : 0;
 }

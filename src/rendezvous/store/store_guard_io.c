@@ -84,8 +84,9 @@ static void describe(const struct store_guard *g, enum topic topic, const char *
         break;
     case OTHER:
         (void)snprintf(out, size,
-                       PREFIX "%s: it is of uid %u there, and only this job's user and root may "
-                              "use it",
+                       PREFIX
+                       "%s: it belongs to uid %u there, and only this job's user and root may "
+                       "use it",
                        host, (unsigned)uid);
         break;
     case CLOSED:
@@ -94,10 +95,9 @@ static void describe(const struct store_guard *g, enum topic topic, const char *
         break;
     case NONE:
         (void)snprintf(out, size,
-                       PREFIX
-                       "%s: the machine of the node there does not have it; it was reset, or "
-                       "comes from a container or through a proxy (--store-check=member "
-                       "admits it)",
+                       PREFIX "%s: the kernel of the node there does not know it; it was reset, or "
+                              "comes from a container or through a proxy (--store-check=member "
+                              "admits it)",
                        host);
         break;
     case SILENT:
@@ -111,16 +111,18 @@ static void describe(const struct store_guard *g, enum topic topic, const char *
                        host, g->max_waiting);
         break;
     case TRANSLATED:
-        (void)snprintf(out, size,
-                       "addresses are translated on the way from %s: the workers' store admits "
-                       "whoever comes from there",
-                       host);
+        (void)snprintf(
+            out, size,
+            "addresses are translated (NAT) on the way from %s: the workers' store admits "
+            "whoever comes from there",
+            host);
         break;
     case UNKNOWN:
-        (void)snprintf(out, size,
-                       "the kernel of the node at %s does not say whose connections are: the "
-                       "workers' store admits whoever comes from there",
-                       host);
+        (void)snprintf(
+            out, size,
+            "the kernel of the node at %s does not say which user a connection belongs to: the "
+            "workers' store admits whoever comes from there",
+            host);
         break;
     }
 }

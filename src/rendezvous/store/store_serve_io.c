@@ -115,10 +115,11 @@ static struct peer_gate *make_gate(const struct store_serve_config *config, stru
     if (config->any_user || listen_socket(&at, 1, &fd, NULL) < 0)
         return NULL; /* then the store can't listen either */
     if (peer_gate_new(fd, config->log, config->arg, &gate, &err) < 0) {
-        (void)snprintf(line, sizeof line,
-                       "this machine's kernel does not say whose connections they are (%s): all "
-                       "its users can use the store; with --auth=none muster doesn't ask",
-                       err.text);
+        (void)snprintf(
+            line, sizeof line,
+            "this machine's kernel does not say which user a connection belongs to (%s), "
+            "so all its users can use the store; with --auth=none muster doesn't ask",
+            err.text);
         config->log(config->arg, line);
     }
     (void)close(fd);

@@ -121,8 +121,8 @@ Test(status_text, who_may_talk_to_the_job, .init = begin, .fini = finish) {
         {{.state = AUTH_STATE_NONE, .refused = 12},
          "  access     whoever reaches the job's ports (--auth=none); 12 connections refused\n"},
         {{.state = AUTH_STATE_KEYS, .n_keys = 1, .keys = {{.id = 0x52ea1d4530936c34, .source = AUTH_FROM_FILE}}},
-         "  access     who has a key: 52ea1d4530936c34 from --key-file\n"},
-        {{.state = AUTH_STATE_KEYS}, "  access     who has a key: munge is asked\n"},
+         "  access     by key: 52ea1d4530936c34 from --key-file\n"},
+        {{.state = AUTH_STATE_KEYS}, "  access     by key: munge is asked\n"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         overview.access = cases[i].access;

@@ -191,7 +191,7 @@ Test(peer_gate, other_users_are_refused) {
     for (unsigned i = 0; i < 3; i++)
         cr_assert_not(admits_user(&rig, OTHER));
     cr_assert_eq(rig.n_lines, 1, "each user is told once");
-    cr_assert_not_null(strstr(rig.line, "it is of uid 65533 of this machine"), "%s", rig.line);
+    cr_assert_not_null(strstr(rig.line, "it belongs to uid 65533 of this machine"), "%s", rig.line);
     cr_assert_not(admits_user(&rig, OTHER - 1));
     cr_assert_eq(rig.n_lines, 2);
     cr_assert(admits_user(&rig, 0));

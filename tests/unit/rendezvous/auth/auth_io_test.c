@@ -53,7 +53,7 @@ Test(auth_io, without_any_key_it_is_plain_and_said_once) {
     cr_assert_eq(lines.n, 0, "by whoever leads the job");
     auth_tell_open(a);
     cr_assert_eq(lines.n, 1);
-    cr_assert_eq(strncmp(lines.last, "this job is open: nobody has a key, so whoever", 46), 0, "%s", lines.last);
+    cr_assert_eq(strncmp(lines.last, "this job is open: no node has a key, so whoever", 47), 0, "%s", lines.last);
     auth_tell_open(a);
     cr_assert_eq(lines.n, 1);
     cr_assert_eq(auth_state(a), AUTH_STATE_OPEN);
@@ -64,7 +64,7 @@ Test(auth_io, without_any_key_it_is_plain_and_said_once) {
 Test(auth_io, mixed_is_refused_by_either_side) {
     struct auth *a = rig_auth(&nothing, NULL), *b = with_key(7, AUTH_FROM_FILE);
     const char *why = rig_meet(a, b);
-    cr_assert_not_null(strstr(why, "has no key and takes whoever comes, but here is"), "%s", why);
+    cr_assert_not_null(strstr(why, "has no key and admits anybody, but the key here is"), "%s", why);
     why = rig_meet(b, a);
     cr_assert_not_null(strstr(why, "there is no key here: give --key-file here"), "%s", why);
     struct addr peer;
@@ -92,8 +92,8 @@ Test(auth_io, on_needs_a_key) {
     struct err err = {0};
     struct auth_config config = {.mode = AUTH_ON, .run_id = RIG_RUN_ID};
     cr_assert_eq(auth_new(rig_loop, &config, &a, &err), -ENOKEY);
-    cr_assert_str_eq(err.text, "--auth=on needs a key, and there is none: write one with \"muster keygen\" and copy "
-                               "~/.config/muster/key to all nodes, or give them one by --key-file");
+    cr_assert_str_eq(err.text, "--auth=on needs a key, and there is none: run \"muster keygen\" and copy "
+                               "~/.config/muster/key to all nodes, or give them a key by --key-file");
     config.munge = true;
     config.munge_socket = "/nowhere";
     cr_assert_eq(auth_new(rig_loop, &config, &a, &err), -ENOKEY);
@@ -225,7 +225,7 @@ Test(auth_io, a_munged_of_another_realm_is_said_to_be_so) {
     rig_munged_start(&other, "other");
     struct auth *leader = with_munge(&m, RIG_RUN_ID), *node = with_munge(&other, RIG_RUN_ID);
     const char *why = rig_meet(leader, node);
-    cr_assert_not_null(strstr(why, "; that node has another munge.key than this one: start munged here"), "%s", why);
+    cr_assert_not_null(strstr(why, "; that node has a different munge.key: start munged here"), "%s", why);
     rig_munged_stop(&m);
     rig_munged_stop(&other);
     auth_free(leader);
@@ -250,7 +250,7 @@ Test(auth_io, a_munged_that_hangs_costs_two_seconds_and_is_no_munge) {
     node = with_munge(&m, RIG_RUN_ID);
     cr_assert_str_eq(rig_meet(leader, node), "plain");
     auth_tell_open(leader);
-    cr_assert_not_null(strstr(lines.last, "nobody has a key (munge here: munged here does not answer)"), "%s",
+    cr_assert_not_null(strstr(lines.last, "no node has a key (munge here: munged here does not answer)"), "%s",
                        lines.last);
     rig_munged_signal(&m, SIGCONT);
     rig_munged_stop(&m);
@@ -264,7 +264,7 @@ Test(auth_io, with_a_munge_that_answers_nothing_is_plain) {
     rig_munged_start(&m, "one");
     struct auth *leader = rig_auth(&nothing, NULL), *node = with_munge(&m, RIG_RUN_ID);
     const char *why = rig_meet(leader, node);
-    cr_assert_not_null(strstr(why, "takes whoever comes, but here is"), "%s", why);
+    cr_assert_not_null(strstr(why, "admits anybody, but the key here is"), "%s", why);
     cr_assert_not_null(strstr(why, " from munge: start munged on that node; "), "%s", why);
     rig_munged_stop(&m);
     auth_free(leader);
@@ -446,7 +446,7 @@ Test(auth_io, a_job_of_one_machine_uses_no_key) {
     cr_assert_eq(addr_from_literal("10.9.9.9", 1024, &far), 0);
     cr_assert_not(auth_takes_plain(a, p.accepted, &far));
     auth_plain_refusal(a, p.accepted, &far, why);
-    cr_assert_str_eq(why, "it is of another machine, and this job has only one");
+    cr_assert_str_eq(why, "it comes from another machine, and this job has only one");
     struct auth_greeting g = rig_greeting(a);
     cr_assert_eq(g.n_keys, 0);
     auth_free(a);
@@ -456,6 +456,7 @@ Test(auth_io, a_job_of_one_machine_uses_no_key) {
     config.gate = NULL;
     struct err err = {0};
     cr_assert_eq(auth_new(rig_loop, &config, &a, &err), -ENOKEY);
-    cr_assert_str_eq(err.text, "--auth=on is not possible here: the kernel does not say whose connections they are");
+    cr_assert_str_eq(err.text,
+                     "--auth=on is not possible here: the kernel does not say which user a connection belongs to");
     pair_close(&p);
 }

@@ -35,8 +35,8 @@ Test(auth_munge, what_is_not_ours_is_refused) {
     } bad[] = {
         {MUNGE_E_SOCKET, AUTH_MUNGE_E_SILENT, "munged here does not answer"},
         {MUNGE_E_TIMEOUT, AUTH_MUNGE_E_SILENT, "munged here does not answer"},
-        {MUNGE_E_INVALID, AUTH_MUNGE_E_UNFIT, "that node has another munge.key than this one"},
-        {MUNGE_E_BAD_REALM, AUTH_MUNGE_E_UNFIT, "that node has another munge.key than this one"},
+        {MUNGE_E_INVALID, AUTH_MUNGE_E_UNFIT, "that node has a different munge.key"},
+        {MUNGE_E_BAD_REALM, AUTH_MUNGE_E_UNFIT, "that node has a different munge.key"},
         {MUNGE_E_UNAUTHORIZED, AUTH_MUNGE_E_UNFIT, "its munge credential is for another user"},
         {8, AUTH_MUNGE_E_UNFIT, "munge says: words of munge"},
     };

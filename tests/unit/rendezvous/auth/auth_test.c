@@ -49,7 +49,7 @@ static uint32_t all_here(struct here out[24]) {
     out[n++].side.munge_why = "munged here does not answer";
     out[n++] = (struct here){"nothing, munge answers", {.munge = AUTH_MUNGE_ANSWERS}};
     out[n] = (struct here){"nothing, munge of another realm", {.munge = AUTH_MUNGE_ANSWERS}};
-    out[n++].side.munge_why = "that node has another munge.key than this one";
+    out[n++].side.munge_why = "that node has a different munge.key";
     out[n++] = (struct here){"nothing, --auth=on", {.mode = AUTH_ON, .munge = AUTH_MUNGE_ABSENT}};
     out[n++] = (struct here){"--auth=none", {.mode = AUTH_NONE}};
     for (uint32_t s = 1; s <= AUTH_SOURCE_MAX; s++)
@@ -169,10 +169,10 @@ Test(auth, on_one_machine_the_kernel_decides) {
     cr_assert_eq(auth_decide(&me, &g, &ours, &key, why), AUTH_WAY_PLAIN);
     cr_assert(auth_admits_plain(&me, &ours));
     cr_assert_eq(auth_decide(&me, &g, &other, &key, why), AUTH_WAY_REFUSED);
-    cr_assert_str_eq(why, "what listens there is of another user of this machine (uid 1001): name another port");
+    cr_assert_str_eq(why, "what listens there belongs to another user of this machine (uid 1001): choose another port");
     cr_assert_not(auth_admits_plain(&me, &other));
     auth_plain_why(&me, &other, why);
-    cr_assert_str_eq(why, "it is of another user (uid 1001)");
+    cr_assert_str_eq(why, "it belongs to another user (uid 1001)");
     cr_assert_eq(auth_decide(&me, &g, &closed, &key, why), AUTH_WAY_REFUSED);
     cr_assert_not(auth_admits_plain(&me, &closed));
     struct auth_side none = {.mode = AUTH_NONE};
@@ -190,7 +190,7 @@ Test(auth, whoever_has_nothing_is_open) {
     me = (struct auth_side){.local = true};
     cr_assert_not(auth_is_open(&me));
     auth_plain_why(&me, &elsewhere, why);
-    cr_assert_str_eq(why, "it is of another machine, and this job has only one");
+    cr_assert_str_eq(why, "it comes from another machine, and this job has only one");
     me = side_with(AUTH_FROM_FILE, ID(1));
     auth_plain_why(&me, &elsewhere, why);
     cr_assert_str_eq(why, "it came without a key; keys here: 1111111111111111 from --key-file");

@@ -286,7 +286,7 @@ Test(keyring_io, a_new_file_is_this_users_only) {
     cr_assert_eq(st.st_mode & 07777, 0600);
     loads(AUTH_FROM_FILE);
     cr_assert_eq(keyring_write_file(path, secret, false, &err), -EEXIST);
-    cr_assert_not_null(strstr(err.text, "is there already; --force replaces it"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "exists already; --force replaces it"), "%s", err.text);
     uint8_t other[AUTH_SECRET_BYTES];
     cr_assert_eq(keyring_random(other, &err), 0);
     cr_assert_eq(keyring_write_file(path, other, true, &err), 0, "%s", err.text);

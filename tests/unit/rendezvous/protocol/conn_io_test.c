@@ -219,7 +219,7 @@ Test(conn_io, without_a_common_key_nothing_is_said, .init = begin, .fini = finis
     conn_call(caller.conn);
     wait_until(caller_closed);
     cr_assert_eq(caller.code, -EKEYREJECTED);
-    cr_assert_not_null(strstr(caller.text, "the agent there takes only who has its key"), "%s", caller.text);
+    cr_assert_not_null(strstr(caller.text, "the agent there admits only those who have its key"), "%s", caller.text);
     conn_free(TAKE_PTR(caller.conn));
     wait_until(callee_closed);
     cr_assert(callee.n_opened == 0 && callee.n_heard == 0);
@@ -231,7 +231,7 @@ Test(conn_io, a_key_here_and_none_there, .init = begin, .fini = finish) {
     call();
     wait_until(caller_closed);
     cr_assert_eq(caller.code, -EKEYREJECTED);
-    cr_assert_not_null(strstr(caller.text, "has no key and takes whoever comes"), "%s", caller.text);
+    cr_assert_not_null(strstr(caller.text, "has no key and admits anybody"), "%s", caller.text);
 }
 
 Test(conn_io, a_handshake_can_have_to_wait, .init = begin, .fini = finish) {

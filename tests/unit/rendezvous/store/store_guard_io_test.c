@@ -149,10 +149,10 @@ Test(store_guard_io, what_its_agent_says_decides) {
         const char *line;
     } rows[] = {
         {STORE_OWNER_OURS, true, NULL},
-        {STORE_OWNER_OTHER, false, "from 10.1.2.3: it is of uid 77 there"},
+        {STORE_OWNER_OTHER, false, "from 10.1.2.3: it belongs to uid 77 there"},
         {STORE_OWNER_CLOSED, false, "it was closed before its agent was asked"},
-        {STORE_OWNER_NONE, false, "the machine of the node there does not have it"},
-        {STORE_OWNER_TRANSLATED, true, "addresses are translated on the way from 10.1.2.3"},
+        {STORE_OWNER_NONE, false, "the kernel of the node there does not know it"},
+        {STORE_OWNER_TRANSLATED, true, "addresses are translated (NAT) on the way from 10.1.2.3"},
         {STORE_OWNER_UNKNOWN, true, "the kernel of the node at 10.1.2.3 does not say"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
