@@ -231,10 +231,10 @@ def test_an_interpreter_that_passes_by_is_cold(job):
     wrapper.chmod(0o755)
     warm = Warm(job, "fork", env={"PYTHON_EXEC": wrapper})
     pids = warm.begun(0)
-    warm.said("workers can't be warm: the interpreter of local rank 0 did not pass muster's gate")
+    warm.said("workers can't be warm: the Python of local rank 0 did not load muster's sitecustomize")
     assert not warm.helpers(pids)
     kill(pids[0])
-    warm.said("0 of 2 workers start warm; cold because the interpreter of local rank 0 did not pass")
+    warm.said("0 of 2 workers start warm; cold because the Python of local rank 0 did not load")
     warm.begun(1)
 
 
@@ -251,7 +251,7 @@ def test_what_comes_after_a_variable_that_the_script_sets_is_cold(job):
     text = "import early, os\nos.environ['FOR_LATE'] = 'x'\nimport late\n" + IDLE
     warm = Warm(job, "process", text, env={"PYTHONPATH": lib})
     pids = warm.begun(0)
-    warm.said("the script sets FOR_LATE: what it imports afterwards is not warmed")
+    warm.said("the script sets FOR_LATE: what it imports afterwards is not imported ahead")
     warm.waiting()
     kill(pids[0])
     warm.begun(1)
@@ -299,7 +299,7 @@ def test_a_standby_that_can_t_report_runs_no_script(job, form):
     lib = packages(job, "closes", "import os\nif os.path.exists('flag'): os.closerange(3, 100)\n")
     warm = Warm(job, form, "import closes\n" + IDLE.replace("signal.pause()", FLAG), env={"PYTHONPATH": lib})
     pids = warm.begun(0)
-    warm.said("workers start cold from now on: a standby has ended")
+    warm.said("workers start cold from now on: a process for the next start has ended")
     assert warm.agent.output().count("begin") == 2
     kill(pids[0])
     warm.begun(1)
@@ -311,7 +311,7 @@ def test_threads_are_not_forked(job):
                    "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n")
     warm = Warm(job, "fork", "import threads\n" + IDLE, env={"PYTHONPATH": lib})
     pids = warm.begun(0)
-    warm.said("standbys are started one by one, not forked: importing leaves threads: python")
+    warm.said("processes for the next start are not forked: importing leaves threads: python")
     warm.waiting()
     kill(pids[0])
     warm.begun(1)
@@ -324,7 +324,7 @@ def test_an_import_that_reads_the_rank_is_not_forked(job):
     text = text.replace("signal.pause()", "assert reads.RANK == os.environ['RANK']\nsignal.pause()")
     warm = Warm(job, "fork", text, env={"PYTHONPATH": lib})
     pids = warm.begun(0)
-    warm.said("standbys are started one by one, not forked: an import reads RANK, which differs from rank to rank")
+    warm.said("processes for the next start are not forked: an import reads RANK, which differs from rank to rank")
     warm.waiting()
     kill(pids[0])
     warm.begun(1)
@@ -384,7 +384,7 @@ def test_a_standby_that_does_not_begin_is_replaced(job, form):
         os.kill(pid, signal.SIGSTOP)
     kill(pids[0])
     warm.begun(1)
-    warm.said("starts cold after all: the standby did not begin within a second", warm.n)
+    warm.said("starts cold after all: its process did not begin within a second", warm.n)
     assert len(re.findall(r"begin \d 1 ", warm.agent.output())) == warm.n
 
 

@@ -59,7 +59,7 @@ static int hear(struct worker_warm *warm) {
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return -EAGAIN;
     if (n <= 0 || warm_read(text, (size_t)n, &heard, &err) < 0 || heard.kind == WARM_READY) {
-        set_reason(warm, "the standby has ended");
+        set_reason(warm, "its process has ended");
         return 0;
     }
     if (heard.kind == WARM_GOING)
@@ -80,7 +80,7 @@ static void on_answer(void *arg, int fd, unsigned events) {
 }
 
 static void on_late(void *arg) {
-    set_reason(arg, "the standby did not begin within a second");
+    set_reason(arg, "its process did not begin within a second");
     refuse(arg);
 }
 
@@ -136,7 +136,7 @@ bool worker_warm_ended(struct worker *w) {
         worker_warm_free(w);
         return false;
     }
-    set_reason(warm, "the standby has ended");
+    set_reason(warm, "its process has ended");
     warm_pool_refused(g->config.warm, w->index, warm->reason);
     w->was_warm = false;
     child_watch_free(TAKE_PTR(w->watch));

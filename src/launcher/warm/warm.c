@@ -30,7 +30,7 @@ bool warm_record_ok(const char *text, size_t n, char reason[WARM_REASON_MAX]) {
     if (n == 0)
         (void)snprintf(
             reason, WARM_REASON_MAX,
-            "the interpreter of local rank 0 did not pass muster's gate (python -I or -E, "
+            "the Python of local rank 0 did not load muster's sitecustomize (python -I, -E or -S, "
             "or a wrapper that drops PYTHONPATH)");
     else if (memchr(text, '\n', n) == (const void *)(text + n - 1))
         (void)snprintf(reason, WARM_REASON_MAX, "the script has imported no installed package");

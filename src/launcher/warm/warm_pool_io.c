@@ -40,7 +40,7 @@ void warm_one_failed(struct warm_one *one, const char *why, bool counts) {
     set_why(p, text);
     p->failures += counts;
     if (p->failures >= WARM_FAILURES_MAX && (forked || p->form == WARM_FORK)) {
-        log_info("standbys are started one by one, not forked: %s", text);
+        log_info("processes for the next start are not forked: %s", text);
         p->form = WARM_PROCESS;
         p->failures = 0;
         warm_drop(&p->template);
@@ -81,7 +81,7 @@ static bool can_fork(const struct warm_pool *p, char reason[WARM_REASON_MAX]) {
 }
 
 static void don_t_fork(struct warm_pool *p, const char *reason) {
-    log_info("standbys are started one by one, not forked: %s", reason);
+    log_info("processes for the next start are not forked: %s", reason);
     p->form = WARM_PROCESS;
     warm_drop(&p->template);
 }
@@ -139,7 +139,7 @@ static bool read_record(struct warm_pool *p) {
     }
     warm_record_stop(text, (size_t)got, name, sizeof name);
     if (name[0] != '\0')
-        log_info("the script sets %s: what it imports afterwards is not warmed", name);
+        log_info("the script sets %s: what it imports afterwards is not imported ahead", name);
     return true;
 }
 
@@ -188,8 +188,8 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
         else
             don_t_fork(p, reason);
     } else if (!one->forked) {
-        log_info("%s has imported %u modules in %.1f s (%u failed)",
-                 template ? "the template" : "a standby", heard->modules, heard->seconds,
+        log_info("%s for the next start has imported %u modules in %.1f s (%u failed)",
+                 template ? "a process that forks" : "a process", heard->modules, heard->seconds,
                  heard->failed);
     }
     if (!p->off)
@@ -301,9 +301,9 @@ static const char *try_one(struct warm_one *one, const struct child_spec *spec,
     if (p->off || (one->state == WARM_STATE_NONE && p->why[0] != '\0'))
         return p->why;
     if (one->state == WARM_STATE_NONE)
-        return p->recorded ? "it was not warmed yet" : "its imports are not known yet";
+        return p->recorded ? "no process waits for it yet" : "its imports are not known yet";
     if (one->state == WARM_STATE_WARMING)
-        return "it is still warming";
+        return "its process still imports";
     if (!child_spec_alike(one->spec, spec))
         return "arguments, CPUs or limits have changed";
     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -311,7 +311,7 @@ static const char *try_one(struct warm_one *one, const struct child_spec *spec,
         return reason;
     if (spec->cgroup_fd >= 0 && !move_into(spec->cgroup_fd, child_watch_pid(one->watch)))
         return "it can't be moved into its cgroup";
-    return warm_send_go(one, spec, &text) < 0 ? "the standby has ended" : NULL;
+    return warm_send_go(one, spec, &text) < 0 ? "its process has ended" : NULL;
 }
 
 bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec *spec,

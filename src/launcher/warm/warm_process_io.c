@@ -44,7 +44,7 @@ void warm_drop(struct warm_one *one) {
 
 static void on_ended(void *arg, const struct child_status *status) {
     (void)status;
-    warm_one_failed(arg, "a standby has ended", false);
+    warm_one_failed(arg, "a process for the next start has ended", false);
 }
 
 /* A process that the template has forked twice: it says so once it is this process's child. */
@@ -72,7 +72,10 @@ static void take_message(struct warm_one *one, const char *text, size_t n) {
     struct err err = {0};
     int r = warm_read(text, n, &heard, &err);
     if (r < 0 || heard.kind == WARM_GOING || one->state != WARM_STATE_WARMING) {
-        warm_one_failed(one, r < 0 ? err.text : "a standby has said what it was not asked", true);
+        warm_one_failed(one,
+                        r < 0 ? err.text
+                              : "a process for the next start has sent a message that does not fit",
+                        true);
         return;
     }
     if (heard.kind == WARM_COLD) {
@@ -80,7 +83,7 @@ static void take_message(struct warm_one *one, const char *text, size_t n) {
         return;
     }
     if (one->forked && one->watch == NULL && (r = adopt(one, heard.pid)) < 0) {
-        warm_one_failed(one, "a forked standby has been lost", true);
+        warm_one_failed(one, "a forked process has been lost", true);
         return;
     }
     one->state = WARM_STATE_WAITS;
@@ -97,7 +100,8 @@ static void on_readable(void *arg, int fd, unsigned events) {
     if (n > 0)
         take_message(one, text, (size_t)n);
     else
-        warm_one_failed(one, "a standby has ended", one->state == WARM_STATE_WARMING);
+        warm_one_failed(one, "a process for the next start has ended",
+                        one->state == WARM_STATE_WARMING);
 }
 
 /* Makes the pair of sockets; the other end is the caller's. */
@@ -224,5 +228,5 @@ int warm_fork(struct warm_one *one, const struct child_spec *spec, struct err *e
     if (r == 0)
         r = send_with(template->fd, &text, &control, 1);
     file_close(&control);
-    return r < 0 ? err_set(err, r, "cannot ask the template: %s", strerror(-r)) : 0;
+    return r < 0 ? err_set(err, r, "cannot ask the process that forks: %s", strerror(-r)) : 0;
 }
