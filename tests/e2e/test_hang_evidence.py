@@ -164,7 +164,7 @@ def test_a_hang_says_where_each_rank_is_and_starts_again(job):
 def test_ranks_that_go_on_are_left_alone(job):
     hung = Hung(job, *keep(job), "--hang-action=report", "--hang-report=3", "--hang-still=6",
                 "--evidence-timeout=60")
-    hung.says(r"the job hangs: [^\n]*--hang-still[^\n]*" + LINE)
+    hung.says(r"the job hangs: [^\n]*--hang-still[^\n]*" + LINE + r"[^\n]*; nothing is stopped [(]--hang-action=report[)]\n")
     hung.release()
     hung.finish()
     assert re.search(LINE, hung.hang()["cause"]), hung.hang()

@@ -170,13 +170,22 @@ static void write_event(struct hang_leader *l, enum timeline_kind kind, const st
     l->ops.timeline(l->arg, &entry);
 }
 
+/* What is done about a hang, where nothing is stopped for it. */
+static const char *left_alone(const struct open_case *c) {
+    if (!c->hung || c->restart || c->recovered)
+        return "";
+    return c->leader->config.spec->hang_action == JOB_HANG_AUTO
+               ? "; nothing is stopped, as there are no restarts (--max-restarts=0)"
+               : "; nothing is stopped (--hang-action=report)";
+}
+
 /* Nothing is stopped for it. */
 static void say(const struct open_case *c, const char *text) {
     struct hang_leader *l = c->leader;
     const char *now = c->hung ? "hangs" : "is quiet";
     const char *before = c->hung ? "seemed to hang, and goes on" : "was quiet, and goes on";
     uint64_t quiet_ns = MAX2(c->quiet_ns, l->watchdog.quiet_ns);
-    log_warning("the job %s: %s", c->recovered ? before : now, text);
+    log_warning("the job %s: %s%s", c->recovered ? before : now, text, left_alone(c));
     write_event(l, c->hung ? TIMELINE_HANG : TIMELINE_QUIET, &c->suspect, text, quiet_ns);
     if (c->recovered)
         write_event(l, TIMELINE_RESUMED, NULL, "", quiet_ns);

@@ -99,7 +99,7 @@ static void begin(struct warm_pool *p, const struct warm_next *next) {
     int r = 0;
     if (next->step == WARM_STEP_TEMPLATE || (next->step == WARM_STEP_PROCESS && next->rank == 0))
         p->record_bytes = recorded_bytes(p);
-    p->told &= next->step == WARM_STEP_NONE;
+    p->told_wait &= next->step == WARM_STEP_NONE;
     switch (next->step) {
     case WARM_STEP_NONE: return;
     case WARM_STEP_TEMPLATE:
@@ -146,9 +146,9 @@ static bool read_record(struct warm_pool *p) {
 /* What the script imports later on belongs to the next start, too: it looks now and then. */
 static void all_wait(struct warm_pool *p) {
     uint64_t now_ns = clock_now_ns();
-    if (!p->told) {
+    if (!p->told_wait) {
         log_info("%u processes wait for the next start", p->config.n);
-        p->told = true;
+        p->told_wait = true;
     } else if (recorded_bytes(p) > p->record_bytes) {
         log_info("the script has imported more meanwhile: what waits is made anew");
         drop_all(p);

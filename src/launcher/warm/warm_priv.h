@@ -34,7 +34,7 @@ struct warm_pool {
     unsigned n_looks;                 /* at a record that grows, or that nobody has begun */
     bool recording, recorded;         /* a worker was started that records; it was read */
     unsigned n_later;                 /* looks whether the script has imported more */
-    bool told;                        /* that all wait */
+    bool told_wait;                   /* that all wait */
     bool off;                         /* no worker is warm any more, for `why` */
     unsigned failures;                /* standbys in a row that could not be made */
     unsigned early;                   /* warm starts in a row that failed soon */

@@ -83,7 +83,7 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
     case SUSPECT_STEPS:
         strbuf_printf(&text, "at step %" PRIu64 ", others at %" PRIu64, of, others);
         break;
-    case SUSPECT_BUSY: strbuf_add(&text, "does something while others wait"); break;
+    case SUSPECT_BUSY: strbuf_add(&text, "is busy while others wait"); break;
     case SUSPECT_THREAD: tell_thread(in, s, ret->rank, &text); break;
     case SUSPECT_STOPPED:
     case SUSPECT_UNMOVED:

@@ -74,28 +74,29 @@ static void find_suspects(struct hang *h, const struct hang_count *c, struct han
     }
 }
 
-/* "rank 2", "rank 2 and 3 more" */
-static void put_ranks(uint32_t first, uint32_t n, char *out, size_t size) {
+/* "rank 2", "rank 2 and 3 more". Returns whether it is one. */
+static bool put_ranks(uint32_t first, uint32_t n, char *out, size_t size) {
     if (n == 0)
         (void)snprintf(out, size, "others");
     else if (n == 1)
         (void)snprintf(out, size, "rank %" PRIu32, first);
     else
         (void)snprintf(out, size, "rank %" PRIu32 " and %" PRIu32 " more", first, n - 1);
+    return n == 1;
 }
 
-/* Those with this sign. */
-static void name_ranks(const struct hang_update *ret, enum hang_sign sign, char *out, size_t size) {
+/* The same: those with this sign. */
+static bool name_ranks(const struct hang_update *ret, enum hang_sign sign, char *out, size_t size) {
     uint32_t first = 0, n = 0;
     for (uint32_t i = 0; i < ret->n_suspects; i++) {
         if (ret->suspects[i].sign == sign && n++ == 0)
             first = ret->suspects[i].rank;
     }
-    put_ranks(first, n, out, size);
+    return put_ranks(first, n, out, size);
 }
 
 /* Half of the ranks wait for the other half: those are no suspects, but what they are is known. */
-static void name_active(const struct hang *h, char *out, size_t size) {
+static bool name_active(const struct hang *h, char *out, size_t size) {
     uint32_t first = 0, n = 0;
     for (uint32_t r = 0; r < h->n; r++) {
         const struct hang_worker *w = &h->workers[r];
@@ -103,18 +104,20 @@ static void name_active(const struct hang *h, char *out, size_t size) {
         if (seen && (hang_moves(h, w) || hang_is_active(w->flags)) && n++ == 0)
             first = r;
     }
-    put_ranks(first, n, out, size);
+    return put_ranks(first, n, out, size);
 }
 
 static void say_verdict(const struct hang *h, const struct hang_count *c, struct hang_update *ret) {
     uint64_t quiet = (h->clock - h->beat_at) / NS_PER_S;
     const char *place = h->by_place ? ", three times the longest wait at this place before" : "";
     char who[64];
+    bool one;
     switch (h->why) {
     case HANG_WHY_STOPPED:
-        name_ranks(ret, HANG_SIGN_STOPPED, who, sizeof who);
+        one = name_ranks(ret, HANG_SIGN_STOPPED, who, sizeof who);
         (void)snprintf(ret->text, sizeof ret->text,
-                       "%s stopped (T), and the others have waited for %" PRIu64 " s", who, quiet);
+                       "%s %s stopped (T), and the others have waited for %" PRIu64 " s", who,
+                       one ? "is" : "are", quiet);
         break;
     case HANG_WHY_ANNOUNCED:
         (void)snprintf(ret->text, sizeof ret->text,
@@ -128,14 +131,12 @@ static void say_verdict(const struct hang *h, const struct hang_count *c, struct
                        (h->clock - MAX2(h->beat_at, h->active_at)) / NS_PER_S, place);
         break;
     case HANG_WHY_BUSY:
-        if (2 * c->active == c->alive)
-            name_active(h, who, sizeof who);
-        else
-            name_ranks(ret, HANG_SIGN_BUSY, who, sizeof who);
+        one = 2 * c->active == c->alive ? name_active(h, who, sizeof who)
+                                        : name_ranks(ret, HANG_SIGN_BUSY, who, sizeof who);
         (void)snprintf(ret->text, sizeof ret->text,
                        "most workers have waited for %" PRIu64 " s%s%s%s%s (--hang-timeout)", quiet,
                        place, c->active == 0 ? "" : ", while ", c->active == 0 ? "" : who,
-                       c->active == 0 ? "" : " did something");
+                       c->active == 0 ? "" : one ? " was busy" : " were busy");
         break;
     case HANG_WHY_NO_BEAT:
         (void)snprintf(ret->text, sizeof ret->text,
@@ -153,19 +154,19 @@ void hang_say(struct hang *h, const struct hang_count *c, struct hang_update *re
     if (ret->hung) {
         say_verdict(h, c, ret);
     } else if (c->asking > 0) {
-        name_ranks(ret, HANG_SIGN_ASKS, who, sizeof who);
+        (void)name_ranks(ret, HANG_SIGN_ASKS, who, sizeof who);
         (void)snprintf(ret->text, sizeof ret->text,
                        "%s wait%s for somebody to type, as a debugger's prompt does: that is not "
                        "taken for a hang",
                        who, c->asking == 1 ? "s" : "");
     } else if (c->held > 0) {
-        name_ranks(ret, HANG_SIGN_HELD, who, sizeof who);
+        (void)name_ranks(ret, HANG_SIGN_HELD, who, sizeof who);
         (void)snprintf(ret->text, sizeof ret->text,
                        "%s wait%s until somebody reads the output of the job (a pager, a terminal "
                        "after ^S): that is not taken for a hang",
                        who, c->held == 1 ? "s" : "");
     } else if (c->traced > 0) {
-        name_ranks(ret, HANG_SIGN_TRACED, who, sizeof who);
+        (void)name_ranks(ret, HANG_SIGN_TRACED, who, sizeof who);
         (void)snprintf(ret->text, sizeof ret->text,
                        "%s %s stopped by a debugger (t): that is not taken for a hang", who,
                        c->traced == 1 ? "is" : "are");

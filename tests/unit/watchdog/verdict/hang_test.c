@@ -47,7 +47,7 @@ Test(hang, a_stopped_rank_for_which_others_wait_is_a_hang_after_10_seconds) {
     cr_expect_eq(r->suspects[0].rank, 2);
     cr_expect_eq(r->suspects[0].node, 1);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_STOPPED);
-    cr_expect_str_eq(r->text, "rank 2 stopped (T), and the others have waited for 10 s");
+    cr_expect_str_eq(r->text, "rank 2 is stopped (T), and the others have waited for 10 s");
     rig_fini(r);
 }
 
@@ -56,7 +56,7 @@ Test(hang, of_several_that_are_stopped_the_sentence_names_the_first) {
     rig_all(r, false);
     r->w[2].flags = r->w[3].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 100), 10.0, 12.0);
-    cr_expect_str_eq(r->text, "rank 2 and 1 more stopped (T), and the others have waited for 10 s");
+    cr_expect_str_eq(r->text, "rank 2 and 1 more are stopped (T), and the others have waited for 10 s");
     rig_fini(r);
 }
 
@@ -306,7 +306,7 @@ static void expect_busy(uint32_t flags) {
     cr_assert_eq(r->n_suspects, 1);
     cr_expect_eq(r->suspects[0].rank, 1);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_BUSY);
-    cr_expect_str_eq(r->text, "most workers have waited for 1800 s, while rank 1 did something (--hang-timeout)");
+    cr_expect_str_eq(r->text, "most workers have waited for 1800 s, while rank 1 was busy (--hang-timeout)");
     rig_fini(r);
 }
 
@@ -359,7 +359,7 @@ Test(hang, a_limit_of_0_is_none) {
     rig_all(r, false);
     r->w[1].flags = r->w[3].flags = SIGN_BUSY;
     assert_between(rig_until_hung(r, 20000), 600, 602);
-    cr_expect_not_null(strstr(r->text, "while rank 1 and 1 more did something"), "%s", r->text);
+    cr_expect_not_null(strstr(r->text, "while rank 1 and 1 more were busy"), "%s", r->text);
     cr_expect_eq(r->n_suspects, 0);
     rig_limits(r, &(struct hang_limits){HANG_ACTION_RESTART, 0, 0, S(30)});
     rig_run(r, 20);
