@@ -167,6 +167,31 @@ def test_a_host_file_of_deepspeed(job):
     assert sorted(re.findall(r"RESULT (\d \d \d)", done.stdout)) == ["0 4 0", "1 4 1", "2 4 0", "3 4 1"], done
 
 
+# ---- for users ----
+
+IDLES_ONCE = """\
+import json, os, signal
+print("begin", os.environ["TORCHELASTIC_RESTART_COUNT"], os.getpid(), flush=True)
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    signal.pause()
+"""
+
+
+def test_the_line_of_the_page_on_warm_restarts(job):
+    """muster says what the page says, at the first start and at the next."""
+    (job.tmp / "train.py").write_text(IDLES_ONCE)
+    words = shlex.split(blocks("warm", "sh")[0])
+    assert words[:2] == ["muster", "run"]
+    cold, warm = "cold because its imports are not known yet", "all 2 workers start warm"
+    assert all(f"`{said}`" in (DOCS / "warm.md").read_text() for said in (cold, warm))
+    agent = job.agent("a", "--warm-after=0.3", *words[2:], env={"PYTHON_EXEC": "/usr/bin/python3"})
+    agent.wait_said(cold)
+    agent.wait_said("2 processes wait for the next start")
+    os.kill(int(re.search(r"begin 0 (\d+)", agent.output())[1]), signal.SIGKILL)
+    agent.wait_said(warm)
+    assert agent.wait() == 0 and agent.output().count("begin 1 ") == 2, agent.said()
+
+
 # ---- for administrators ----
 
 def words_of_line(page, begin):
