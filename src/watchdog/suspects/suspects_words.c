@@ -46,6 +46,37 @@ static void add_child(const struct evidence *e, const struct evidence_child *chi
     suspects_describe(e, &child->main, 0, ret);
 }
 
+/* Who a main thread in wait4() waits for, as a command that it has started: its only child but
+ * those of a data loader. NULL: it waits for none, or nobody can tell which. */
+static const struct evidence_child *awaited_child(const struct evidence_worker *w,
+                                                  const struct evidence_thread *t) {
+    static const char loader[] = "pt_data_";
+    const struct evidence_child *found = NULL;
+    if (strcmp(t->syscall, "wait4") != 0 && strcmp(t->syscall, "waitid") != 0)
+        return NULL;
+    for (uint32_t i = 0; i < w->n_children; i++) {
+        if (strncmp(w->children[i].name, loader, sizeof loader - 1) == 0)
+            continue;
+        if (found != NULL)
+            return NULL;
+        found = &w->children[i];
+    }
+    return found;
+}
+
+/* What a rank does, and who it waits for if it is a child. */
+static void add_main(const struct evidence *e, const struct evidence_worker *w,
+                     const struct evidence_thread *t, bool child_said, struct strbuf *ret) {
+    const struct evidence_child *child = child_said ? NULL : awaited_child(w, t);
+    suspects_describe(e, t, w->still_ns, ret);
+    add_still(w->still_ns, ret);
+    if (child == NULL)
+        return;
+    strbuf_printf(ret, "; it waits for its child %s %" PRId32 ": ",
+                  child->name[0] != '\0' ? child->name : "process", child->pid);
+    suspects_describe(e, &child->main, 0, ret);
+}
+
 /* Its main thread is where that of the others is. */
 static void tell_thread(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
                         struct strbuf *ret) {
@@ -93,8 +124,7 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
     bool led = text.data[text.len - 1] != ' ';
     if (t != NULL) {
         strbuf_add(&text, led ? ": " : "");
-        suspects_describe(e, t, w->still_ns, &text);
-        add_still(w->still_ns, &text);
+        add_main(e, w, t, child != NULL, &text);
     } else if (ret->reason != SUSPECT_ENDED) {
         strbuf_add(&text, led ? "; no evidence" : "no evidence");
     }
@@ -129,9 +159,7 @@ static void add_group(const struct suspects_input *in, const struct suspects *s,
         /* Nobody says who waits for whom: so all that is known of each. */
         const struct evidence_worker *w = s->worker_of[g->first];
         add_process(in, in->nodes_of[g->first], w->pid, ret);
-        suspects_describe(suspects_evidence(in, g->first), suspects_main(s, g->first), w->still_ns,
-                          ret);
-        add_still(w->still_ns, ret);
+        add_main(suspects_evidence(in, g->first), w, suspects_main(s, g->first), false, ret);
         return;
     }
     strbuf_printf(ret, " %s", suspects_group_verb(s, g, n));

@@ -153,6 +153,23 @@ Test(suspects, the_stuck_child_of_a_data_loader_is_named) {
     suspects_rig_fini(r);
 }
 
+Test(suspects, the_command_for_which_a_rank_waits_is_said) {
+    struct suspects_rig *r = four();
+    rig_does(r, 2, 'S', "wait4", "do_wait", "", "upload /home/u/train.py 60");
+    rig_child(r, 2, "futex", "futex_do_wait", ""); /* of its data loader */
+    rig_child(r, 2, "recvfrom", "wait_woken", "tcp 10.0.0.1:5 -> 10.0.0.2:443 established");
+    (void)strcpy(rig_worker(r, 2)->children[1].name, "gsutil");
+    rig_find(r);
+    expect_line(r,
+                "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12): wait4() in upload (train.py:60), "
+                "still for 31 s; it waits for its child gsutil 5022: recvfrom(), "
+                "tcp 10.0.0.1:5 -> 10.0.0.2:443 established");
+    (void)strcpy(rig_worker(r, 2)->children[0].name, "other"); /* one of two */
+    rig_find(r);
+    cr_expect_null(strstr(strbuf_text(&r->line), "it waits for"), "%s", strbuf_text(&r->line));
+    suspects_rig_fini(r);
+}
+
 Test(suspects, a_stuck_child_alone_is_enough_if_all_main_threads_poll) {
     struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++) {
