@@ -65,3 +65,14 @@ uint64_t slow_io_bytes(const char *text, size_t len) {
         return 0;
     return written > UINT64_MAX - read ? 0 : read + written;
 }
+
+uint64_t slow_written_pages(const char *text, size_t len) {
+    static const char name[] = "\nnr_written ";
+    const char *at = memmem(text, len, name, sizeof name - 1), *end = text + len;
+    uint64_t pages = 0;
+    if (at == NULL)
+        return 0;
+    for (at += sizeof name - 1; at < end && *at >= '0' && *at <= '9'; at++)
+        pages = pages * 10 + (uint64_t)(*at - '0');
+    return pages;
+}

@@ -23,7 +23,9 @@ struct slow_look {
     /* CPU time without that of the main thread and of NCCL's own threads, which spin in a job that
      * waits. Of processes, also of those that it has waited for. */
     uint64_t cpu_ns;
-    uint64_t bytes; /* by read(2), write(2) and the like; and of TCP sockets */
+    /* By read(2), write(2) and the like; and of TCP sockets. While a thread waits in fsync(2), also
+     * those that the kernel has written to the disks of this machine, for whomever. */
+    uint64_t bytes;
     int32_t follow; /* a child that its main thread waits for, or the child of that; 0: none */
     uint64_t follow_start; /* in clock ticks since boot */
     /* Only of a main thread that runs all the time: a number made of where its Python frames are
@@ -52,3 +54,6 @@ enum slow_frame slow_main_frame(const char *file); /* _NONE or _WORKS */
 enum slow_frame slow_thread_frame(const char *file);
 /* The sum of the numbers at rchar and wchar of /proc/PID/io. proc_pid_io(5) */
 uint64_t slow_io_bytes(const char *text, size_t len);
+/* The pages that the kernel has written since boot: nr_written of /proc/vmstat. 0: it is not there.
+ */
+uint64_t slow_written_pages(const char *text, size_t len);

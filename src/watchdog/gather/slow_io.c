@@ -1,11 +1,13 @@
 #include "watchdog/gather/slow_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
 #include "watchdog/gather/socket_bytes_io.h"
@@ -13,6 +15,7 @@
 #include "watchdog/signs/terminal_io.h"
 
 #define TEXT_MAX 512
+#define VMSTAT_MAX 16384
 #define PATH_BYTES 64
 #define TREE_MAX 256 /* processes of a worker that are looked at */
 #define FOLLOW_MAX 4 /* a shell, a profiler, numactl, … */
@@ -58,11 +61,15 @@ static uint64_t process_ns(pid_t pid) {
 struct own_threads {
     pid_t pid, works; /* works: the thread that does; 0: the main thread */
     uint64_t ns;      /* of the main thread, of that one, and of NCCL's */
+    bool flushes;     /* one waits until something is on the disk */
 };
 
 static void add_own(void *arg, int tid) {
     struct own_threads *o = arg;
     char name[PATH_BYTES], text[TEXT_MAX];
+    struct waits_call call;
+    thread_call(o->pid, tid, &call);
+    o->flushes = o->flushes || waits_for_disk(call.number);
     (void)snprintf(name, sizeof name, "/task/%d/stat", tid);
     ssize_t n = proc_read(o->pid, name, text, sizeof text);
     uint64_t ticks;
@@ -120,6 +127,15 @@ static uint64_t addresses_of(struct slow_task *t, pid_t pid) {
     return 0;
 }
 
+/* What the kernel has written back, for whomever. 0: not known. */
+static uint64_t written_bytes(void) {
+    char text[VMSTAT_MAX];
+    int fd = open("/proc/vmstat", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
+    file_close(&fd);
+    return n <= 0 ? 0 : slow_written_pages(text, (size_t)n) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
 /* The process whose threads count. */
 static pid_t process_of(const struct slow_look *l) { return l->follow != 0 ? l->follow : l->pid; }
 
@@ -141,6 +157,7 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     }
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)own.pid);
     (void)!proc_each_number(path, add_own, &own); /* it can have ended */
+    l->bytes += own.flushes ? written_bytes() : 0;
     l->cpu_ns = all > own.ns ? all - own.ns : 0;
     l->asks = terminal_is_awaited(own.pid);
     if (t->hot && l->gpu)

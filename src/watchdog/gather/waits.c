@@ -124,6 +124,15 @@ enum waits_kind waits_kind(long number) {
     return WAITS_OTHER;
 }
 
+bool waits_for_disk(long number) {
+    static const long waiting[] = {__NR_fsync,  __NR_fdatasync, __NR_msync,          __NR_sync,
+                                   __NR_syncfs, __NR_close,     __NR_sync_file_range};
+    for (size_t i = 0; i < ARRAY_SIZE(waiting); i++)
+        if (waiting[i] == number)
+            return true;
+    return false;
+}
+
 bool waits_call_read(const char *text, size_t len, struct waits_call *ret) {
     char line[128];
     size_t n = MIN2(len, sizeof line - 1);

@@ -27,6 +27,9 @@ enum waits_kind {
     WAITS_CHILD,
 };
 enum waits_kind waits_kind(long number);
+/* Whether it waits until what was written is on the disk: fsync(2), and close(2) of a file of NFS.
+ */
+bool waits_for_disk(long number);
 
 #define WAITS_SOCKET_MAX 160
 /* Looks in the text of /proc/PID/net/tcp or tcp6 for the socket of this inode, and writes

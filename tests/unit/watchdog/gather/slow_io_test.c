@@ -4,17 +4,25 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fuse.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "io/process/proc.h"
 #include "io/process/reaper.h"
+#include "watchdog/gather/waits.h"
 
 /* A process whose main thread waits; for each byte it gets, something else of it does `act`, and answers. */
 static struct {
@@ -209,6 +217,95 @@ Test(slow_io, what_can_not_be_looked_at_is_not_taken_for_still) {
     } while ((flags & SIGN_UNSEEN) != 0 && now < begin + 600 * NS_PER_S);
     cr_expect_eq(flags, 0U);
     cr_expect_eq(slow_error(slow), 0);
+}
+
+/* ---- a disk ---- */
+
+static bool answer(int fuse, uint32_t opcode, const void *data, size_t len) {
+    static char request[1 << 17], reply[256];
+    struct fuse_in_header in;
+    if (read(fuse, request, sizeof request) < (ssize_t)sizeof in)
+        return false;
+    (void)memcpy(&in, request, sizeof in);
+    struct fuse_out_header out = {.len = (uint32_t)(sizeof out + len), .unique = in.unique};
+    (void)memcpy(reply, &out, sizeof out);
+    (void)memcpy(reply + sizeof out, data, len);
+    return in.opcode == opcode && write(fuse, reply, out.len) == (ssize_t)out.len;
+}
+
+/* Opens a folder, and no more: who waits in fsync(2) for it waits for ever. */
+static void *serve_disk(void *fuse) {
+    struct fuse_init_out hello = {.major = FUSE_KERNEL_VERSION, .minor = FUSE_KERNEL_MINOR_VERSION, .max_write = 65536};
+    struct fuse_open_out opened = {.fh = 1};
+    if (!answer(*(int *)fuse, FUSE_INIT, &hello, sizeof hello) ||
+        !answer(*(int *)fuse, FUSE_OPENDIR, &opened, sizeof opened))
+        _exit(2);
+    return NULL;
+}
+
+/* The worker's main thread. It does not return, unless it may not mount. */
+static void wait_for_disk(const char *folder) {
+    char options[64];
+    pthread_t server;
+    int fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+    (void)snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", fuse);
+    if (fuse < 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mount("slow", folder, "fuse.slow", 0, options) < 0 || pthread_create(&server, NULL, serve_disk, &fuse) != 0)
+        _exit(77);
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    (void)fsync(fd);
+    _exit(1);
+}
+
+/* Until the worker is in fsync(2). False: it may not mount. */
+static bool in_fsync(void) {
+    char text[256];
+    struct waits_call call = {.number = -1};
+    int status;
+    while (call.number != SYS_fsync) {
+        if (waitpid(worker.pid, &status, WNOHANG) != 0) {
+            worker.pid = 0;
+            cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 77, "%d", status);
+            return false;
+        }
+        ssize_t n = proc_read(worker.pid, "/syscall", text, sizeof text);
+        (void)!waits_call_read(text, n > 0 ? (size_t)n : 0, &call);
+    }
+    return true;
+}
+
+static void write_to_disk(void) {
+    static const char block[1 << 20];
+    FILE *f = tmpfile();
+    cr_assert_not_null(f);
+    for (unsigned i = 0; i < 4; i++)
+        cr_assert_eq(write(fileno(f), block, sizeof block), (ssize_t)sizeof block);
+    cr_assert_eq(fsync(fileno(f)), 0);
+    (void)fclose(f);
+}
+
+Test(slow_io, who_waits_for_a_disk_that_is_written_moves_bytes) {
+    char folder[] = "/tmp/muster-test-XXXXXX";
+    cr_assert_not_null(mkdtemp(folder));
+    worker.pid = fork();
+    cr_assert_geq(worker.pid, 0);
+    if (worker.pid == 0) {
+        (void)alarm(120);
+        wait_for_disk(folder);
+    }
+    bool can = in_fsync();
+    (void)rmdir(folder);
+    if (!can)
+        cr_skip_test("no FUSE file system can be mounted");
+    signs = signs_new();
+    slow = slow_new(NULL, signs);
+    cr_assert_eq(signs_add(signs, 5, worker.pid, 0), 0);
+    become_quiet();
+    slow_tick(slow, now);
+    write_to_disk(); /* not the worker, but the kernel for it */
+    now += SLOW_EVERY_NS;
+    slow_tick(slow, now);
+    cr_expect_eq(sample(), SIGN_BYTES);
 }
 
 Test(slow_io, follows_no_other_process_of_the_same_pid) {
