@@ -136,7 +136,9 @@ static void say_verdict(const struct hang *h, const struct hang_count *c, struct
         (void)snprintf(ret->text, sizeof ret->text,
                        "most workers have waited for %" PRIu64 " s%s%s%s%s (--hang-timeout)", quiet,
                        place, c->active == 0 ? "" : ", while ", c->active == 0 ? "" : who,
-                       c->active == 0 ? "" : one ? " was busy" : " were busy");
+                       c->active == 0 ? ""
+                       : one          ? " was busy"
+                                      : " were busy");
         break;
     case HANG_WHY_NO_BEAT:
         (void)snprintf(ret->text, sizeof ret->text,

@@ -66,6 +66,12 @@ static void begin_record(struct one_rank *o) {
     record(o, "gate 3\njson\n");
 }
 
+static struct warm_facts facts_of(const struct one_rank *o) {
+    struct warm_facts facts;
+    warm_pool_facts(o->pool, &facts);
+    return facts;
+}
+
 static void one_rank_init(struct one_rank *o, char *const *argv, uint64_t import_ns) {
     *o = (struct one_rank){.spec = CHILD_SPEC_INIT};
     cr_assert_eq(loop_new(&o->loop), 0);
@@ -83,7 +89,7 @@ static void one_rank_init(struct one_rank *o, char *const *argv, uint64_t import
     log_set_level(LOG_LEVEL_INFO);
     log_set_sink(on_line, o);
     cr_assert(!take(o, &o->spec));
-    cr_assert_str_eq(warm_pool_reason(o->pool), "its imports are not known yet");
+    cr_assert_str_eq(facts_of(o).reason, "its imports are not known yet");
     begin_record(o);
 }
 
@@ -102,7 +108,7 @@ Test(warm_pool_io, importing_has_a_limit) {
     one_rank_init(&o, LIST("sleep", "1000"), 20 * NS_PER_MS);
     await(&o, "workers start cold from now on: importing has taken more than 0.02 s");
     cr_assert(!take(&o, &o.spec));
-    cr_assert_str_eq(warm_pool_reason(o.pool), "importing has taken more than 0.02 s");
+    cr_assert_str_eq(facts_of(&o).reason, "importing has taken more than 0.02 s");
     one_rank_fini(&o);
 }
 
@@ -113,8 +119,8 @@ Test(warm_pool_io, a_standby_that_can_t_be_moved_into_its_cgroup_is_cold) {
     struct child_spec in_cgroup = o.spec;
     in_cgroup.cgroup_fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* where no cgroup.procs is */
     cr_assert(!take(&o, &in_cgroup));
-    cr_assert_str_eq(warm_pool_reason(o.pool), "it can't be moved into its cgroup");
-    cr_assert_eq(warm_pool_warm(o.pool), 0);
+    cr_assert_str_eq(facts_of(&o).reason, "it can't be moved into its cgroup");
+    cr_assert_eq(facts_of(&o).warm, 0);
     await(&o, "1 processes wait for the next start"); /* the one after it */
     (void)close(in_cgroup.cgroup_fd);
     one_rank_fini(&o);
@@ -137,7 +143,7 @@ Test(warm_pool_io, another_environment_is_cold) {
     struct child_spec other = o.spec;
     other.envp = LIST(o.path, "MUSTER_WORKER_ID=2.0.ab", "NCCL_DEBUG=WARN");
     cr_assert(!take(&o, &other));
-    cr_assert_str_eq(warm_pool_reason(o.pool), "NCCL_DEBUG has changed since the modules were imported");
+    cr_assert_str_eq(facts_of(&o).reason, "NCCL_DEBUG has changed since the modules were imported");
     one_rank_fini(&o);
 }
 
@@ -148,6 +154,6 @@ Test(warm_pool_io, other_limits_are_cold) {
     struct child_spec other = o.spec;
     other.nofile_soft = 100;
     cr_assert(!take(&o, &other));
-    cr_assert_str_eq(warm_pool_reason(o.pool), "arguments, CPUs or limits have changed");
+    cr_assert_str_eq(facts_of(&o).reason, "arguments, CPUs or limits have changed");
     one_rank_fini(&o);
 }
