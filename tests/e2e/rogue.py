@@ -4,7 +4,9 @@
     join HOST PORT RUN ID     JOIN in plain, with this incarnation, also if it is a known one
     tls HOST PORT VERSION     a handshake without a key: TLSv1.2 or TLSv1.3
     silent HOST PORT COUNT    connections that say nothing, until its input ends
+    begun HOST PORT COUNT     the same with a call, but nothing after the greeting
     half HOST PORT COUNT      the same with the first bytes of a handshake
+    psk HOST PORT ID PSK      a handshake by OpenSSL's s_client with this key (all in hex): what it prints
     lead PORT                 a leader without a key, in plain, which says that none is needed
     offer PORT ID CREDENTIAL  a leader that says that it has the key ID, which munge's credential carries
     certified PORT ID CERT    a leader that says that it has the key ID, and has a certificate
@@ -17,6 +19,7 @@ import json
 import select
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 
@@ -90,6 +93,23 @@ def tls(host, port, version):
             hear(inside)
     except (ssl.SSLError, OSError):
         say("end")
+
+
+def psk(host, port, key, secret):
+    server, up = socket.create_server(("127.0.0.1", 0)), greeted(host, port)
+    client = subprocess.Popen(["openssl", "s_client", "-connect", f"127.0.0.1:{server.getsockname()[1]}", "-tls1_3", "-psk_identity",
+                               bytes.fromhex(key), "-psk", secret], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    s, _ = server.accept()
+    for ends in (s, up), (up, s):
+        threading.Thread(target=pump, args=ends, daemon=True).start()
+    client.stdin.write(CALL)
+    client.stdin.flush()
+    said = b""
+    while b"HELLO" not in said and (piece := client.stdout.read1()):
+        said += piece
+    say({"said": said.decode(errors="replace")})
+    client.kill()
+    client.wait()
 
 
 def flood(host, port, count, first):
@@ -208,8 +228,8 @@ def replay(host, port, sent):
 
 if __name__ == "__main__":
     name, words = sys.argv[1], sys.argv[2:]
-    if name in ("silent", "half"):
-        flood(*words, first=CALL + HALF if name == "half" else b"")
+    if name in ("silent", "begun", "half"):
+        flood(*words, first={"silent": b"", "begun": CALL, "half": CALL + HALF}[name])
     elif name == "strip":
         relay(*words, strip=True)
     else:
