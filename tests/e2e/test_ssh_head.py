@@ -15,6 +15,7 @@ import time
 import pytest
 
 from harness import MUSTER, SLOWER, Heard, children, deadline, processes_with
+from hosts import hosts_or_skip
 
 # Host names say what happens. Any other is a login, whose shell runs the command.
 FAKE = r"""
@@ -115,6 +116,30 @@ def test_hosts_are_nodes(hosts):
     assert sorted(out.splitlines()) == [f"[0]: 0/3 0 0 a {here}", f"[1]: 1/3 0 1 b {here}", f"[2]: 2/3 1 1 b {here}"]
     calls = hosts.calls.read_text().splitlines()
     assert len(calls) == 2 and all("-T -x -o BatchMode=yes" in call for call in calls)
+
+
+def test_an_operator_has_the_keys_of_all_jobs_that_were_started_here(hosts, job):
+    """Twenty heads, whose hosts do not answer; one job leads on another machine."""
+    keys = []
+    for n in range(20):
+        keys.append(job.tmp / f"key{n}")
+        subprocess.run([MUSTER, "keygen", str(keys[-1])], check=True, capture_output=True)
+        hosts.start("silent", f"--key-file={keys[-1]}", *shell("true"), env={"HOME": job.tmp})
+    end = deadline(60)
+    while len(list((job.tmp / "run").glob("key-*"))) < 20:
+        assert deadline(0) < end
+        subprocess.run([MUSTER, "ps"], env=job.env("operator"), check=True, capture_output=True)  # takes a while
+    with hosts_or_skip(2, ipv6=False) as other:
+        for key in keys[::4]:
+            leader = job.agent("l", "--nnodes=1:2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=there", f"--key-file={key}",
+                               f"--rdzv-endpoint={other.address(0)}:29400", "--rdzv-conf=last_call_timeout=0.2", "--no-python", job.worker,
+                               "start", "go", prefix=other.enter(0), env={"MUSTER_RUN_DIR": job.tmp / "there"})
+            leader.wait_said("waiting for nodes|group 1.1")
+            env = {**job.env("operator"), "HOME": str(job.tmp)}
+            done = subprocess.run([*other.enter(1), MUSTER, "status", f"{other.address(0)}:29400"], env=env, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            leader.signal(signal.SIGTERM)
+            leader.finish()
 
 
 def test_this_machine_needs_no_ssh(hosts):

@@ -39,7 +39,7 @@ static int load(const struct operator_auth_config *config, struct keyring *keys,
         r = keyring_load_given(keys, config->key_file, err);
     if (r == 0 && !keyring_is_given(keys)) {
         r = keyring_load_home(keys, KEYRING_HOME_NS, err);
-        registry_load_keys(NULL, keys); /* last: they may be too many */
+        registry_load_keys(NULL, keys); /* last: they may be many */
     }
     return r;
 }
@@ -55,6 +55,8 @@ int operator_auth_new(struct loop *loop, const struct operator_auth_config *conf
     struct operator_auth *o = xcalloc(1, sizeof *o);
     o->mode = config->mode;
     int r = keyring_new(&keys, err);
+    if (r == 0)
+        keyring_widen(keys);
     if (r == 0 && (r = load(config, keys, err)) < 0 && config->lenient) {
         log_warning("%s", err->text);
         r = 0;

@@ -17,7 +17,9 @@
 #include "base/err.h"
 
 #define AUTH_ID_TEXT_MAX 17
-#define AUTH_KEYS_MAX 8
+#define AUTH_KEYS_MAX 8 /* of an agent, which names them all */
+/* Of an operator, who may have the keys of many jobs. */
+#define AUTH_OWN_KEYS_MAX 256
 #define AUTH_MUNGE_MAX 1024 /* a credential of munge, with the NUL */
 #define AUTH_WHY_MAX ERR_TEXT_MAX
 #define AUTH_VERSION 1 /* of the greeting and what follows from it */
@@ -97,7 +99,7 @@ struct auth_side {
     enum auth_mode mode;
     bool local; /* nobody comes from another machine */
     uint32_t n_keys;
-    struct auth_id ids[AUTH_KEYS_MAX];
+    struct auth_id ids[AUTH_OWN_KEYS_MAX];
     enum auth_munge munge;
     /* Why the greeting's credential could not be taken, after AUTH_WAY_MUNGE: a clause such as
      * "munged here does not answer". NULL: nobody has tried. */

@@ -65,6 +65,8 @@ static int make_parts(struct auth *a, const struct auth_config *config, struct e
     int r = keyring_new(&a->ring, err);
     if (r == 0)
         r = keyring_new(&a->offer, err);
+    if (r == 0 && a->is_operator)
+        keyring_widen(a->ring);
     keyring_keep_from_children(a->ring);
     keyring_keep_from_children(a->offer);
     if (r == 0 && !config->local && config->mode != AUTH_NONE)
@@ -206,7 +208,7 @@ void auth_greet(struct auth *a, struct auth_greeting *ret) {
         return;
     }
     ret->open = auth_is_open(&me);
-    ret->n_keys = me.n_keys;
+    ret->n_keys = MIN2(me.n_keys, (uint32_t)AUTH_KEYS_MAX); /* an operator greets nobody */
     memcpy(ret->ids, me.ids, sizeof ret->ids);
     if (a->munge == AUTH_MUNGE_ANSWERS && !a->is_operator)
         memcpy(ret->munge, a->credential, sizeof ret->munge);

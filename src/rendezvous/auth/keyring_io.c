@@ -10,7 +10,8 @@
 
 struct keyring {
     uint32_t n;
-    struct keyring_key keys[AUTH_KEYS_MAX];
+    bool is_wide;
+    struct keyring_key keys[AUTH_OWN_KEYS_MAX]; /* pages that are not used take no memory */
 };
 
 static size_t size_in_pages(void) {
@@ -40,8 +41,10 @@ void keyring_free(struct keyring *k) {
 }
 
 void keyring_clear(struct keyring *k) {
-    if (k != NULL)
-        explicit_bzero(k, sizeof *k);
+    if (k == NULL)
+        return;
+    explicit_bzero(k->keys, k->n * sizeof k->keys[0]);
+    k->n = 0;
 }
 
 void keyring_keep_from_children(struct keyring *k) {
@@ -60,13 +63,19 @@ bool keyring_is_given(const struct keyring *k) {
     return keyring_n(k) > 0 && auth_source_is_given(k->keys[0].source);
 }
 
+static uint32_t max_of(const struct keyring *k) {
+    return k->is_wide ? AUTH_OWN_KEYS_MAX : AUTH_KEYS_MAX;
+}
+
+void keyring_widen(struct keyring *k) { k->is_wide = true; }
+
 int keyring_add(struct keyring *k, const uint8_t secret[AUTH_SECRET_BYTES], enum auth_source source,
                 struct err *err) {
     for (uint32_t i = 0; i < k->n; i++)
         if (memcmp(k->keys[i].secret, secret, AUTH_SECRET_BYTES) == 0)
             return 0;
-    if (k->n == AUTH_KEYS_MAX)
-        return err_set(err, -ENOSPC, "there are %d keys already", AUTH_KEYS_MAX);
+    if (k->n == max_of(k))
+        return err_set(err, -ENOSPC, "there are %u keys already", k->n);
     struct keyring_key *key = &k->keys[k->n++];
     key->source = source;
     memcpy(key->secret, secret, AUTH_SECRET_BYTES);

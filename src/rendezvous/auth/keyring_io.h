@@ -40,6 +40,8 @@ const struct keyring_key *keyring_at(const struct keyring *k, uint32_t i);
 /* Whether it has a key that was given, so that none is looked for. */
 bool keyring_is_given(const struct keyring *k);
 
+/* Takes AUTH_OWN_KEYS_MAX keys from now on. */
+void keyring_widen(struct keyring *k);
 /* Copies the secret. One that the ring has already is not added again. -ENOSPC: it has
  * AUTH_KEYS_MAX. */
 _must_use_ int keyring_add(struct keyring *k, const uint8_t secret[AUTH_SECRET_BYTES],

@@ -72,7 +72,7 @@ _must_use_ int registry_list(struct registry_entry **ret, size_t *ret_n, struct 
 _must_use_ int registry_list_all(struct registry_entry **ret, size_t *ret_n, struct err *err);
 
 /* Adds the keys that agents and heads of this user have left here: those of a run; NULL: of all. Of
- * too many, some (AUTH_KEYS_MAX). A file that can't be used counts as none. */
+ * too many for the ring, some. A file that can't be used counts as none. */
 void registry_load_keys(const char *run_id, struct keyring *to);
 /* Whether an entry is of this run: what a head knows of the run id may be its beginning, up to a
  * dot. */

@@ -258,6 +258,25 @@ Test(keyring_io, holds_each_key_once) {
     cr_assert_eq(keyring_add_all(copy, NULL, &err), 0);
 }
 
+Test(keyring_io, an_operators_takes_the_keys_of_many_jobs) {
+    _cleanup_(keyring_freep) struct keyring *wide = NULL;
+    uint8_t s[AUTH_SECRET_BYTES] = {0};
+    struct err err = {0};
+    cr_assert_eq(keyring_new(&wide, &err), 0);
+    keyring_widen(wide);
+    for (unsigned i = 0; i < AUTH_OWN_KEYS_MAX; i++) {
+        s[0] = (uint8_t)i;
+        cr_assert_eq(keyring_add(wide, s, AUTH_FROM_RUN_DIR, &err), 0, "%u: %s", i, err.text);
+    }
+    s[1] = 1;
+    cr_assert_eq(keyring_add(wide, s, AUTH_FROM_RUN_DIR, &err), -ENOSPC);
+    cr_assert_eq(keyring_derive(wide, &err), 0, "%s", err.text);
+    cr_assert_neq(keyring_at(wide, AUTH_OWN_KEYS_MAX - 1)->id, 0);
+    keyring_clear(wide);
+    cr_assert_eq(keyring_n(wide), 0);
+    cr_assert_eq(keyring_add(wide, s, AUTH_FROM_RUN_DIR, &err), 0);
+}
+
 Test(keyring_io, is_left_out_of_core_files) {
     char line[512];
     bool here = false, found = false;
