@@ -11,8 +11,14 @@
 /* Longest text: "[" + IPv6 with zone + "]:65535". */
 #define ADDR_TEXT_MAX 96
 
+/* Not a sockaddr_storage, which is four times as large: a leader has several of these for each
+ * node. */
 struct addr {
-    struct sockaddr_storage ss; /* AF_INET or AF_INET6 */
+    union {
+        struct sockaddr_in6 in6; /* first: {0} clears it, which is the longest */
+        struct sockaddr_in in;
+        sa_family_t ss_family; /* AF_INET or AF_INET6 */
+    } ss;
     socklen_t len;
 };
 

@@ -205,7 +205,9 @@ static void make_room(struct store_guard *g) {
     for (size_t i = 1; i < SOURCES; i++)
         if (g->sources[i].n > most->n)
             most = &g->sources[i];
-    refuse_client(LIST_FIRST(struct client, &most->clients, kin), TOO_MANY, 0);
+    struct client *oldest = LIST_FIRST(struct client, &most->clients, kin);
+    assert(oldest != NULL); /* so many wait */
+    refuse_client(oldest, TOO_MANY, 0);
 }
 
 static struct source *source_of(struct store_guard *g, const struct addr *peer) {

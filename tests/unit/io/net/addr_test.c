@@ -64,6 +64,9 @@ Test(addr, what_is_not_a_literal_is_refused) {
     }
 }
 
+/* A leader has three for each of its nodes. */
+Test(addr, it_is_small) { cr_assert_leq(sizeof(struct addr), 32); }
+
 Test(addr, the_port_can_be_changed) {
     struct addr four = literal("10.0.0.1", 1), six = literal("::1", 1);
     addr_set_port(&four, 29400);
