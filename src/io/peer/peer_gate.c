@@ -204,25 +204,30 @@ static void tell_closed(struct peer_gate *g, int fd, const char *where) {
     g->fn(g->arg, line);
 }
 
-bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer) {
+enum peer_place peer_gate_judge(struct peer_gate *g, int fd, const struct addr *peer) {
     struct addr own;
     char where[ADDR_TEXT_MAX];
     struct peer_socket socket = {0};
     if (g == NULL)
-        return true;
+        return PEER_ELSEWHERE;
     int r = addr_of_socket(fd, &own);
     enum peer_place place = r == 0 ? judge(g, &own, peer, &socket) : PEER_CLOSED;
     if (place == PEER_OURS || place == PEER_ELSEWHERE)
-        return true;
+        return place;
     g->refused++;
     if (g->fn == NULL || r < 0)
-        return false;
+        return place;
     addr_to_text(&own, where);
     if (place == PEER_OTHER_USER)
         tell_user(g, socket.uid, where);
     else
         tell_closed(g, fd, where);
-    return false;
+    return place;
+}
+
+bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer) {
+    enum peer_place place = peer_gate_judge(g, fd, peer);
+    return place == PEER_OURS || place == PEER_ELSEWHERE;
 }
 
 uint64_t peer_gate_refused(const struct peer_gate *g) { return g == NULL ? 0 : g->refused; }

@@ -38,15 +38,16 @@ typedef void peer_gate_fn(void *arg, const char *line);
 _must_use_ int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gate **ret,
                              struct err *err);
 void peer_gate_free(struct peer_gate *g);
-/* Whether this accepted connection may be served. A NULL gate admits everybody. */
-_must_use_ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer);
-
 enum peer_place {
     PEER_OURS = 1,   /* on this machine, of this user or root, connected */
     PEER_OTHER_USER, /* on this machine, of another user */
     PEER_CLOSED,     /* on this machine; its socket is closed, so it is not known whose it was */
     PEER_ELSEWHERE,  /* on another machine, or in another network namespace */
 };
+/* Whether this accepted connection may be served. A NULL gate admits everybody. */
+_must_use_ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer);
+/* The same, for a caller that needs to know why: PEER_OURS and PEER_ELSEWHERE may be served. */
+_must_use_ enum peer_place peer_gate_judge(struct peer_gate *g, int fd, const struct addr *peer);
 /* Where the other end of this connected socket is, and whose; `peer` is its address. For both ends:
  * it neither counts nor tells. ret_uid: of PEER_OTHER_USER; may be NULL. A NULL gate knows nobody
  * of this machine: PEER_ELSEWHERE. */

@@ -156,7 +156,7 @@ static void on_ready(void *arg) {
 }
 
 static bool admits_plain(struct conn *c) {
-    return c->auth == NULL ||
+    return c->auth == NULL || c->is_ours ||
            (c->has_peer && auth_takes_plain(c->auth, stream_fd(c->stream), &c->peer));
 }
 

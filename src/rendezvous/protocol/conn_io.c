@@ -144,6 +144,8 @@ int conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops
     return 0;
 }
 
+void conn_is_ours(struct conn *c) { c->is_ours = true; }
+
 int conn_connect_by(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops,
                     void *arg, struct conn **ret) {
     int r = make_by(loop, fd, auth, ops, arg, ret);

@@ -50,6 +50,9 @@ struct conn_ops {
  * AUTH_NONE. */
 _must_use_ int conn_new(struct loop *loop, int fd, struct auth *auth, const struct conn_ops *ops,
                         void *arg, struct conn **ret);
+/* After conn_new(): the kernel has said that the other end is a process of this machine, and of
+ * this user or root (PEER_OURS of io/peer/peer_gate.h). It is not asked again. */
+void conn_is_ours(struct conn *c);
 /* The connecting side. If the connection can't be made, on_closed is called later. */
 _must_use_ int conn_connect(struct loop *loop, const struct addr *to, struct auth *auth,
                             const struct conn_ops *ops, void *arg, struct conn **ret);

@@ -32,6 +32,7 @@ struct conn {
     enum conn_phase phase;
     bool has_peer;
     bool called_us; /* the accepting side */
+    bool is_ours;   /* conn_is_ours() was called */
     unsigned busy;  /* inside this many of its own callbacks: */
     bool dead;      /* it was freed inside one; its memory is freed when they return */
     bool closed;    /* on_closed was called */

@@ -158,6 +158,8 @@ static void greet(struct joiner *c) {
         return;
     }
     c->asking.conn = c->conn;
+    if (c->ours)
+        conn_is_ours(c->conn);
 }
 
 static void pass_to_store(struct joiner *c) {
@@ -218,9 +220,16 @@ void rdzv_listener_choose(struct rdzv_listener *l, const struct addr *at) {
     l->n_chosen++;
 }
 
+static bool admits(const struct rdzv_listener *l, int fd, const struct addr *peer, bool *ret_ours) {
+    enum peer_place place = peer_gate_judge(l->config.gate, fd, peer);
+    *ret_ours = place == PEER_OURS;
+    return *ret_ours || place == PEER_ELSEWHERE;
+}
+
 static void on_accept(void *arg, int fd, const struct addr *peer) {
     struct rdzv_listener *l = arg;
-    if (!is_at_chosen(l, fd, peer) || !peer_gate_admits(l->config.gate, fd, peer)) {
+    bool ours;
+    if (!is_at_chosen(l, fd, peer) || !admits(l, fd, peer, &ours)) {
         (void)close(fd);
         return;
     }
@@ -228,7 +237,7 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     if (c != NULL)
         conn_free(listener_take(c));
     c = xcalloc(1, sizeof *c);
-    *c = (struct joiner){.listener = l, .fd = fd, .source = source_of(l, peer)};
+    *c = (struct joiner){.listener = l, .fd = fd, .ours = ours, .source = source_of(l, peer)};
     list_init(&c->asking.link);
     list_init(&c->turn);
     uint64_t now = clock_now_ns();

@@ -24,6 +24,7 @@ struct end {
     int code;
     char text[512];
     bool free_on_close, free_on_open;
+    bool comes_from_ours; /* the callee's caller, by the kernel */
 };
 
 static struct loop *loop;
@@ -104,6 +105,8 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     (void)arg;
     (void)peer;
     cr_assert_eq(conn_new(loop, fd, callee.auth, &ops, &callee, &callee.conn), 0);
+    if (callee.comes_from_ours)
+        conn_is_ours(callee.conn);
 }
 
 static void begin(void) {
@@ -300,6 +303,14 @@ Test(conn_io, plain_bytes_are_refused_where_there_is_a_key, .init = begin, .fini
     cr_assert_eq(callee.code, -EKEYREJECTED);
     cr_assert_eq(auth_n_refused(callee.auth), 1);
     cr_assert_not_null(strstr(line, "it came without a key"), "%s", line);
+}
+
+/* There is no gate here that could be asked again. */
+Test(conn_io, whom_the_kernel_has_called_ours_needs_no_key, .init = begin, .fini = finish) {
+    callee.auth = auth_with("a");
+    callee.comes_from_ours = true;
+    call();
+    assert_messages_pass(false);
 }
 
 Test(conn_io, what_only_begins_like_a_handshake_is_refused, .init = begin, .fini = finish) {
