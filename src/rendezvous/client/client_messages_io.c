@@ -417,8 +417,8 @@ static void on_closed(void *arg, struct conn *conn, int code, const char *text) 
     } else if (code == -EPROTO) {
         client_attempt_failed(c, "what answers there is not muster");
     } else if ((code == 0 || code == -ECONNRESET) && !c->greeted) {
-        client_attempt_failed(c, "who listens there ends the connection without a greeting; it "
-                                 "may not be muster");
+        client_attempt_failed(c, "what listens there closes the connection without an answer: it "
+                                 "may not be muster, or may belong to another user");
     } else if (code == -EKEYREJECTED) {
         client_not_to_talk(c, text);
     } else {

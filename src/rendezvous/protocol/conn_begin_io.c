@@ -130,7 +130,7 @@ static void take_greeting(struct conn *c, struct wire_message *m) {
     } else if (m->kind == WIRE_GREETING) {
         choose(c, &m->greeting);
     } else {
-        conn_closed(c, -EPROTO, "it began without a greeting");
+        conn_closed(c, -EPROTO, "it does not begin as muster's protocol does");
     }
 }
 
