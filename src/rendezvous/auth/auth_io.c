@@ -223,8 +223,8 @@ void auth_tell_open(struct auth *a) {
     (void)snprintf(
         text, sizeof text,
         "this job is open: no node has a key%s%s%s, so whoever reaches its ports can join or stop "
-        "it. To close it, run \"muster keygen\" once and copy ~/.config/muster/key to all nodes; "
-        "--auth=none leaves it open without this warning",
+        "it. To close it, run \"muster keygen\" once and copy ~/.config/muster/key to all nodes "
+        "(--auth=none leaves out this warning, and checks nobody)",
         is_silent ? " (munge here: " : "", is_silent ? a->munge_why : "", is_silent ? ")" : "");
     auth_tell(a, text);
 }
