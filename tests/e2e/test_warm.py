@@ -167,14 +167,19 @@ if __name__ == "__main__":
     seen = see()
     print("see", os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], json.dumps(seen), flush=True)
     atexit.register(print, "at exit", os.environ["RANK"])
-    signal.signal(signal.SIGUSR1, lambda *_: 1 / 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     print("begin", os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], os.getpid(), flush=True)
-    signal.pause()
+    signal.sigwait([signal.SIGUSR1])
+    (lambda *_: 1 / 0)()
 """
 
 
 @pytest.mark.parametrize("module", [False, True], ids=["script", "module"])
 def test_a_script_sees_the_same_cold_forked_and_as_a_standby(tmp_path, module):
+    sees_the_same(tmp_path, SEE, module)
+
+
+def sees_the_same(tmp_path, script, module, python=sys.executable):
     seen, ends = {}, {}
     own = tmp_path / "own"
     own.mkdir()
@@ -183,13 +188,13 @@ def test_a_script_sees_the_same_cold_forked_and_as_a_standby(tmp_path, module):
         (tmp_path / form).mkdir(exist_ok=True)
         with Job(tmp_path / "job") as job:
             job.tmp.joinpath("x").mkdir()
-            warm = Warm(job, form, SEE, module=module, words=["--bind=core"], restarts=1,
-                        env={"PYTHONPATH": f"{own}:{job.tmp}", "OMP_NUM_THREADS": "1"})
-            pids = warm.begun(0)
+            warm = Warm(job, form, script, module=module, words=["--bind=core"], restarts=1,
+                        env={"PYTHONPATH": f"{own}:{job.tmp}", "OMP_NUM_THREADS": "1", "PYTHON_EXEC": python})
+            pids = warm.begun(0, 60)
             if form:
                 warm.waiting()
             kill(pids[0])
-            pids = warm.begun(1)
+            pids = warm.begun(1, 60)
             if form:
                 warm.said(f"all {warm.n} workers start warm")
             lines = re.findall(r"see (\d) (\d) (\{.*\})\n", warm.agent.output())

@@ -9,7 +9,7 @@ import pytest
 
 from harness import TORCH_PYTHON, VALGRIND, kill
 from test_bind import may_mount
-from test_warm import FLAG, FORMS, GATE, IDLE, Warm, job, packages  # noqa: F401
+from test_warm import FLAG, FORMS, GATE, IDLE, SEE, Warm, job, packages, sees_the_same  # noqa: F401
 
 pytestmark = pytest.mark.skipif(VALGRIND, reason="the agent's own second for an answer is not enough there")
 
@@ -54,6 +54,47 @@ def test_an_import_that_changes_what_the_go_sets_is_cold(job, form, what, does):
     kill(pids[0])
     warm.begun(1)
     warm.said(f"0 of 2 workers start warm; cold because importing changes {what}")
+
+
+# Also what PyTorch and numpy can see in the second generation, which is compared. Loaders start processes in two ways.
+SEE_TORCH = SEE.replace("import atexit,", "import numpy, torch, torch.nn.parallel, torch.optim, torch.utils.data, atexit,") \
+    .replace("def see():", """class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+    def __getitem__(self, i):
+        return torch.tensor([i * i, torch.get_num_threads()])
+def load(how):
+    loader = torch.utils.data.DataLoader(Data(), batch_size=4, num_workers=2, multiprocessing_context=how)
+    return torch.cat(list(loader)).tolist()
+def see_torch():
+    a = numpy.arange(40000.).reshape(200, 200) % 101
+    model = torch.nn.Linear(3, 1)
+    with torch.no_grad():
+        model.weight.fill_(1)
+    loss = (model(torch.ones(2, 3)) - model.bias).sum()
+    loss.backward()
+    return {"loaders": [load(how) for how in ("fork", "spawn")], "blas": float((a @ a).sum()),
+            "torch": float((torch.from_numpy(a) @ torch.from_numpy(a)).sum()), "grad": model.weight.grad.tolist(),
+            "threads_of_torch": [torch.get_num_threads(), torch.get_num_interop_threads()], "cuda": torch.cuda.is_available(),
+            "config": torch.__config__.parallel_info(), "default": str(torch.get_default_dtype())}
+def see():""").replace("    seen = see()\n", "    seen = dict(see(), **(see_torch() if os.environ['TORCHELASTIC_RESTART_COUNT'] == '1' else {}))\n")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("module", [False, True], ids=["script", "module"])
+def test_pytorch_sees_the_same_cold_forked_and_as_a_standby(tmp_path, module):
+    sees_the_same(tmp_path, SEE_TORCH, module, TORCH_PYTHON)
+
+
+# Further interpreters, with colons between them.
+PYTHONS = [python for python in os.environ.get("MUSTER_TEST_PYTHONS", "").split(":") if python]
+
+
+@pytest.mark.skipif(not PYTHONS, reason="no other interpreters in MUSTER_TEST_PYTHONS")
+@pytest.mark.parametrize("module", [False, True], ids=["script", "module"])
+@pytest.mark.parametrize("python", PYTHONS)
+def test_other_interpreters_see_the_same(tmp_path, python, module):
+    sees_the_same(tmp_path, SEE, module, python)
 
 
 # Integers of 53 bits at most: the sums are exact in every order.
@@ -127,9 +168,8 @@ def test_an_import_that_opens_a_gpu_is_cold(job, form):
     warm = Warm(job, form, "import opens\n" + IDLE.replace("signal.pause()", FLAG.replace("'flag'", repr(flag))), env={"PYTHONPATH": lib})
     pids = warm.begun(0)
     warm.said("workers start cold from now on: importing opens /dev/nvidia7")
-    assert warm.agent.err.until(lambda: not warm.helpers(pids))
     kill(pids[0])
-    warm.begun(1)
+    assert not warm.helpers(warm.begun(1))
     warm.said("0 of 2 workers start warm; cold because importing opens /dev/nvidia7")
 
 

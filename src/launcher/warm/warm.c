@@ -116,8 +116,8 @@ static bool may_change(const char *item, char reason[WARM_REASON_MAX]) {
     return false;
 }
 
-/* The value that an environment has for the name of an item; NULL: none. Two environments mostly
- * have the same names in the same order, so it looks first where it found the last one. */
+/* The value that an environment has for the name of an item; NULL: none. It looks first behind the
+ * one that it found last. */
 static const char *value_in(char *const *env, char *const **at, const char *item) {
     size_t n = strcspn(item, "=");
     char *const *begin = *at;
@@ -140,10 +140,19 @@ static void write_named(struct json_writer *w, const char *item) {
     json_write_string(w, name, item + n + 1);
 }
 
+/* Most of two environments is the same, in the same order: these are passed by one comparison. */
+static bool is_same(char *const **at, const char *item) {
+    bool same = **at != NULL && strcmp(**at, item) == 0;
+    *at += same;
+    return same;
+}
+
 /* Writes what differs, if there is a writer. */
 static bool write_set(char *const *from, char *const *to, struct json_writer *w, char *reason) {
     char *const *at = from;
     for (char *const *e = to; *e != NULL; e++) {
+        if (is_same(&at, *e))
+            continue;
         const char *old = value_in(from, &at, *e);
         if (old != NULL && strcmp(old, *e + strcspn(*e, "=") + 1) == 0)
             continue;
@@ -158,7 +167,7 @@ static bool write_set(char *const *from, char *const *to, struct json_writer *w,
 static bool write_unset(char *const *from, char *const *to, struct json_writer *w, char *reason) {
     char *const *at = to;
     for (char *const *e = from; *e != NULL; e++) {
-        if (value_in(to, &at, *e) != NULL)
+        if (is_same(&at, *e) || value_in(to, &at, *e) != NULL)
             continue;
         if (!may_change(*e, reason))
             return false;
