@@ -7,8 +7,9 @@
 
 /* Variables that muster itself sets for its workers: another value would break the group. */
 static bool is_ours(const char *name, size_t n) {
-    for (const char *const *known = job_worker_variables; *known != NULL; known++)
-        if (strlen(*known) == n && strncmp(*known, name, n) == 0)
+    for (const struct job_worker_variable *known = job_worker_variables; known->name != NULL;
+         known++)
+        if (strlen(known->name) == n && strncmp(known->name, name, n) == 0)
             return true;
     return strncmp(name, "MUSTER_", 7) == 0;
 }

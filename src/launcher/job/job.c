@@ -27,24 +27,24 @@ const struct job_spec job_spec_default = {
     .nccl_env = NCCL_ENV_FULL,
 };
 
-const char *const job_worker_variables[] = {
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "ROLE_NAME",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_MAX_RESTARTS",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_USE_AGENT_STORE",
-    "TORCHELASTIC_ERROR_FILE",
-    NULL,
+const struct job_worker_variable job_worker_variables[] = {
+    {"RANK", true},
+    {"LOCAL_RANK", true},
+    {"WORLD_SIZE", true},
+    {"LOCAL_WORLD_SIZE", true},
+    {"GROUP_RANK", true},
+    {"GROUP_WORLD_SIZE", true},
+    {"ROLE_NAME", false},
+    {"ROLE_RANK", true},
+    {"ROLE_WORLD_SIZE", true},
+    {"MASTER_ADDR", true},
+    {"MASTER_PORT", true},
+    {"TORCHELASTIC_RESTART_COUNT", true},
+    {"TORCHELASTIC_MAX_RESTARTS", false},
+    {"TORCHELASTIC_RUN_ID", false},
+    {"TORCHELASTIC_USE_AGENT_STORE", false},
+    {"TORCHELASTIC_ERROR_FILE", true},
+    {NULL, false},
 };
 
 uint8_t std_map_get(const struct std_map *map, uint32_t local_rank) {

@@ -208,5 +208,9 @@ _must_use_ char *job_endpoint_text(const struct job_spec *spec);
 void job_next_run_id(const char *run_id, char ret[JOB_RUN_ID_MAX]);
 
 /* The variables, beside MUSTER_*, by which a launcher tells a worker its place in the job: each
- * worker gets its own, and --env can't set them. Ends with NULL. */
-extern const char *const job_worker_variables[];
+ * worker gets its own, and --env can't set them. Ends with a NULL. */
+struct job_worker_variable {
+    const char *name;
+    bool changes; /* from one start to the next */
+};
+extern const struct job_worker_variable job_worker_variables[];

@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "base/json/json_table.h"
+#include "launcher/job/job.h"
 
 /* ---- the gate ---- */
 
-static const char *const role_names[] = {
-    [WARM_RECORD] = "record", [WARM_STANDBY] = "standby", [WARM_TEMPLATE] = "template"};
+static const char *const role_names[] = {[WARM_RECORD] = "record", [WARM_STANDBY] = "standby", [WARM_TEMPLATE] = "template"};
 
 void warm_gate_env(const struct warm_gate *g, struct envlist *env) {
     const char *path = envlist_get(env, "PYTHONPATH");
@@ -78,30 +78,52 @@ int warm_read(const char *text, size_t n, struct warm_heard *ret, struct err *er
     return r < 0 ? r : json_table_read(doc, &table, ret, err);
 }
 
-/* Variables that muster changes from one start to the next, beside MUSTER_*. */
+/* Variables that muster changes from one start to the next, beside those of job_worker_variables
+ * and MUSTER_*. */
 static const char *const ours[] = {
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "GROUP_RANK",
-    "GROUP_WORLD_SIZE",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_ERROR_FILE",
     "TORCH_WORKER_SERVER_SOCKET",
     "NOTIFY_SOCKET",
     /* of --gpus-per-worker and --virtual-local-rank */
     "CUDA_VISIBLE_DEVICES",
     "HIP_VISIBLE_DEVICES",
+    /* of --nccl-env, which depend on the group or are in its folder; read as a process group is
+     * made
+     */
+    "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER",
+    "GLOO_ENABLE_STORE_V2_API",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_COMM_ID",
+    "NCCL_DEBUG_FILE",
+    "NCCL_IB_ADDR_FAMILY",
+    "NCCL_IB_DISABLE",
+    "NCCL_IB_GID_INDEX",
+    "NCCL_IB_HCA",
+    "NCCL_IGNORE_NET_MISMATCH",
+    "NCCL_RAS_ADDR",
+    "NCCL_RAS_ENABLE",
+    "NCCL_SOCKET_FAMILY",
+    "NCCL_SOCKET_IFNAME",
+    "NCCL_TOPO_FILE",
+    "TORCH_FR_BUFFER_SIZE",
+    "TORCH_FR_DUMP_TEMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE",
+    "TP_SOCKET_IFNAME",
+    "UCX_NET_DEVICES",
 };
+
+static bool is_named(const char *known, const char *name, size_t n) {
+    return strlen(known) == n && memcmp(known, name, n) == 0;
+}
 
 static bool is_ours(const char *name, size_t n) {
     for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
-        if (strlen(ours[i]) == n && memcmp(ours[i], name, n) == 0)
+        if (is_named(ours[i], name, n))
+            return true;
+    for (const struct job_worker_variable *v = job_worker_variables; v->name != NULL; v++)
+        if (v->changes && is_named(v->name, name, n))
             return true;
     return n > 7 && memcmp(name, "MUSTER_", 7) == 0;
 }

@@ -147,8 +147,8 @@ int worker_env_build(char *const *base, const struct worker_env_input *in, struc
                      struct err *err) {
     _cleanup_(envlist_fini) struct envlist e = {0};
     envlist_copy(&e, base);
-    for (const char *const *name = job_worker_variables; *name != NULL; name++)
-        envlist_unset(&e, *name); /* set by another launcher, whose worker this muster is */
+    for (const struct job_worker_variable *v = job_worker_variables; v->name != NULL; v++)
+        envlist_unset(&e, v->name); /* set by another launcher, whose worker this muster is */
     /* of an outer muster: there the worker listens in which this muster runs */
     if (env_get(base, "MUSTER_WORKER_ID") != NULL)
         envlist_unset(&e, "TORCH_WORKER_SERVER_SOCKET");

@@ -41,6 +41,9 @@ Test(warm, the_order_of_an_environment_does_not_matter) {
 Test(warm, only_what_muster_sets_may_change) {
     _cleanup_(strbuf_fini) struct strbuf out = {0};
     char reason[WARM_REASON_MAX];
+    cr_assert_not_null(go(ENV("NCCL_SOCKET_IFNAME=a", "RANK=0"), ENV("NCCL_SOCKET_IFNAME=b", "RANK=1"), &out, reason));
+    strbuf_clear(&out);
+    cr_assert_null(go(ENV("ROLE_NAME=a"), ENV("ROLE_NAME=b"), &out, reason));
     cr_assert_null(go(ENV("NCCL_DEBUG=INFO"), ENV("NCCL_DEBUG=WARN"), &out, reason));
     cr_assert_str_eq(reason, "NCCL_DEBUG has changed since the modules were imported");
     cr_assert_null(go(ENV("A=1"), ENV("A=1", "OMP_NUM_THREADS=2"), &out, reason));
