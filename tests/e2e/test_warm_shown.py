@@ -1,6 +1,8 @@
 """`muster run --warm`: what `muster status` and the event log tell of it, on one node and on two."""
 import json
+import os
 import signal
+import sys
 
 import pytest
 
@@ -52,11 +54,16 @@ def warm_of(node):
     return node["warm"], node["cold"], node["warm_waiting"], node["cold_because"]
 
 
-def pair(job, *words):
-    """Two agents that run the script."""
-    endpoint = f"--rdzv-endpoint=127.0.0.1:{free_port()}"
-    return [job.agent(tag, "-v", "--nnodes=2", "--rdzv-id=e2e", "--rdzv-backend=c10d", endpoint, "--warm-after=0.3", *words,
-                      job.tmp / "the_script.py") for tag in "ab"]
+def pair(job, *words, tags="ab", nnodes=2, endpoint=None, env=None, script_args=()):
+    """Agents that run the script."""
+    endpoint = endpoint or f"127.0.0.1:{free_port()}"
+    agents = []
+    for tag in tags:
+        agent = job.agent(tag, "-v", f"--nnodes={nnodes}", "--rdzv-id=e2e", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
+                          "--warm-after=0.3", *words, job.tmp / "the_script.py", *script_args, env=env)
+        agent.endpoint = endpoint
+        agents.append(agent)
+    return agents
 
 
 def test_status_and_event_log_say_who_was_warm_and_why_not(job):
@@ -99,3 +106,111 @@ def test_a_job_that_can_t_be_warm_says_why(job):
     agent.wait_said("0 of 1 workers start warm")
     seen = until(job, lambda s: s["nodes"] and s["nodes"][0]["cold"] == 1, listener(job, agent))
     assert warm_of(seen["nodes"][0]) == (0, 1, 0, "--no-python starts no Python")
+
+
+# --- the first start -------------------------------------------------------------------------------------------------
+
+KEPT = "what an earlier run imported is imported while nodes wait for each other"
+UNUSED = "what an earlier run imported is not used: "
+
+
+def first(job, text=None, log_mode="0600", env=None):
+    """A run whose record is kept; the file."""
+    if text:
+        (job.tmp / "the_script.py").write_text(text)
+    logs = job.tmp / "logs"
+    agent, = pair(job, f"--log-dir={logs}", f"--log-mode={log_mode}", "--warm", tags="a", nnodes=1, env=env)
+    pids(agent, 0, 1)
+    agent.wait_said("1 processes wait for the next start")
+    assert agent.err.until(lambda: list(logs.glob(".warm-*")) and not list(logs.glob(".warm-*.*"))), agent.said()
+    agent.signal(signal.SIGTERM)
+    agent.wait()
+    kept, = logs.glob(".warm-*")
+    return kept
+
+
+def again(job, *words, said=KEPT, **more):
+    """A node that waits for another one."""
+    agent, = pair(job, f"--log-dir={job.tmp / 'logs'}", "--warm", *words, tags="a", **more)
+    agent.wait_said(said)
+    return agent
+
+
+@pytest.mark.parametrize("form", ["process", "fork"])
+def test_with_the_record_of_an_earlier_run_the_first_start_is_warm(job, form):
+    kept = first(job, log_mode="0644")
+    assert kept.stat().st_mode & 0o7777 == 0o600
+    a = again(job, f"--warm={form}", "--nproc-per-node=2")
+    a.wait_said("2 processes wait for the next start")
+    assert "begin" not in a.output()
+    b, = pair(job, "--nproc-per-node=2", tags="b", endpoint=a.endpoint)
+    pids(a, 0, 2)
+    a.wait_said("all 2 workers start warm")
+    pids(b, 0, 2)
+
+
+CHANGES = {
+    "script": ("the_script.py has changed since", lambda job, kept: (job.tmp / "the_script.py").write_text(IDLE + "# new")),
+    "arguments": ("the script has other arguments now", None),
+    "damage": ("it is damaged", lambda job, kept: kept.write_bytes(kept.read_bytes()[:-3])),
+    "noise": ("it is damaged", lambda job, kept: kept.write_bytes(bytes(range(256)) * 9)),
+    "no module": ("it is damaged", lambda job, kept: kept.write_text(kept.read_text().replace("decimal", "dec/mal"))),
+    "too long": ("it is too long", lambda job, kept: kept.write_bytes(b"x" * (1 << 21))),
+    "mode": ("others may write to it", lambda job, kept: kept.chmod(0o666)),
+    "link": ("symbolic links", lambda job, kept: (kept.rename(job.tmp / "x"), kept.symlink_to(job.tmp / "x"))),
+    "folder": ("it is not a file", lambda job, kept: (kept.unlink(), kept.mkdir())),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_record_that_is_not_of_this_run_is_not_used(job, what):
+    reason, change = CHANGES[what]
+    kept = first(job)
+    if change:
+        change(job, kept)
+    args = () if change else ("7",)
+    agent = again(job, said=UNUSED + ".*" + reason, script_args=args)
+    b, = pair(job, tags="b", endpoint=agent.endpoint, script_args=args)
+    pids(agent, 0, 1)
+    agent.wait_said("0 of 1 workers start warm; cold because its imports are not known yet")
+    agent.wait_said("1 processes wait for the next start")  # of this run's own record
+    assert agent.output().count("begin") == 1
+
+
+def test_an_interpreter_that_passes_by_now_runs_no_script(job):
+    """A wrapper that led through the gate in the first run, and does not now."""
+    wrapper = job.tmp / "python"
+    text = '#!/bin/sh\nexec {python} $FLAGS "$@"\n'.format(python=sys.executable)
+    wrapper.write_text(text)
+    wrapper.chmod(0o755)
+    first(job, env={"PYTHON_EXEC": wrapper})
+    agent = again(job, env={"PYTHON_EXEC": wrapper, "FLAGS": "-I"}, said=UNUSED + "a standby has ended")
+    b, = pair(job, tags="b", endpoint=agent.endpoint)
+    pids(agent, 0, 1)
+    assert agent.output().count("begin") == 1
+
+
+def test_a_group_that_forms_before_does_not_wait(job):
+    """The imports last until the test ends them."""
+    lib = job.tmp / "lib" / "site-packages"
+    lib.mkdir(parents=True)
+    (lib / "slow.py").write_text("import os\nif os.path.exists('wait'): os.read(os.open('wait', os.O_RDONLY), 1)\n")
+    env = {"PYTHONPATH": lib, "PYTHONDONTWRITEBYTECODE": "1"}
+    first(job, text="import slow\n" + IDLE, env=env)
+    text = "import os\nif os.path.exists('wait'): os.rename('wait', 'gone')\n"
+    os.mkfifo(job.tmp / "wait")
+    agent = again(job, env=env)
+    (job.tmp / "wait").rename(job.tmp / "gone")
+    b, = pair(job, tags="b", endpoint=agent.endpoint, env=env)
+    pids(agent, 0, 1)
+    agent.wait_said("0 of 1 workers start warm; cold because it was not warmed yet")
+
+
+def test_without_a_log_folder_nothing_is_kept(job):
+    before = set(job.tmp.rglob("*"))
+    agent, = pair(job, "--warm", tags="a", nnodes=1)
+    pids(agent, 0, 1)
+    agent.wait_said("1 processes wait for the next start")
+    agent.signal(signal.SIGTERM)
+    agent.wait()
+    assert not [p for p in set(job.tmp.rglob("*")) - before if p.name.startswith(".warm")]

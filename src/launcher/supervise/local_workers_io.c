@@ -274,26 +274,10 @@ const struct announced *local_workers_announced(const struct local_workers *c, u
 
 /* ---- what the node gives its workers ---- */
 
-static struct node_setup_place place_of(const struct local_workers *c,
-                                        const struct netif_choice *netif) {
-    return (struct node_setup_place){
-        .spec = c->config.spec,
-        .envp = c->config.envp,
-        .discovery = c->config.discovery,
-        .way = c->way,
-        .any_gpu = c->config.any_gpu,
-        .python = c->config.python,
-        .generation = c->generation,
-        .form = &c->form,
-        .log_dir = worker_logs_node_dir(c->files),
-        .netif = netif,
-    };
-}
-
 /* The last step of preparing: decides what this node gives its workers, after discovery. It is
  * reported when they start, because it can change until then. */
 static int set_up(struct local_workers *c, const struct netif_choice *netif, struct err *err) {
-    struct node_setup_place place = place_of(c, netif);
+    struct node_setup_place place = local_workers_place(c, netif);
     node_setup_fini(&c->setup);
     return node_setup_read(&place, &c->setup, &c->no_memory_policy, err);
 }
@@ -312,7 +296,10 @@ static void came(struct local_workers *c, unsigned what, const struct err *faile
     c->ops.on_prepared(c->arg, c->generation, r < 0 ? &err : failed);
 }
 
-static void on_discovered(void *arg) { came(arg, AWAITS_DISCOVERY, NULL); }
+static void on_discovered(void *arg) {
+    came(arg, AWAITS_DISCOVERY, NULL);
+    local_workers_warm_early(arg);
+}
 static void on_way(void *arg) { came(arg, AWAITS_WAY, NULL); }
 /* Also after the generation that borrowed it. */
 static void on_lent(void *arg) { came(arg, AWAITS_LENT, NULL); }
@@ -381,7 +368,7 @@ void local_workers_free(struct local_workers *c) {
         return;
     drop_generation(c);
     worker_group_free(c->ending);
-    warm_pool_free(c->warm);
+    local_workers_warm_free(c);
     notify_free(c->notify);
     worker_logs_free(c->files);
     loop_timer_free(c->doubt_timer);
@@ -409,7 +396,7 @@ static bool borrow_way(struct local_workers *c, const struct node_setup_place *p
 
 /* Asks for the route in each generation, because routes change. */
 static void look_for_way(struct local_workers *c) {
-    struct node_setup_place place = place_of(c, NULL);
+    struct node_setup_place place = local_workers_place(c, NULL);
     struct err err = {0};
     if (borrow_way(c, &place))
         return;
@@ -465,21 +452,15 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     int r = netif != NULL ? set_up(c, netif, err) : 0;
     if (r < 0)
         return r;
-    struct node_setup_place place = place_of(c, netif);
+    struct node_setup_place place = local_workers_place(c, netif);
     node_setup_log(&c->setup, &place, c->no_memory_policy, &c->said);
     bool omp = c->setup.workers[0].omp_threads == 0 && worker_env_sets_omp(c->config.envp, n);
     if (!c->omp_told && omp) {
         c->omp_told = true;
         log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
     }
-    struct worker_group_config config = WORKER_GROUP_CONFIG_INIT;
-    config.generation = generation_to_u64(c->generation);
-    config.cgroup_fd = c->config.link->cgroup_fd;
-    config.spare = guardian_spared(c->config.link);
-    config.oom_file = c->oom_file;
-    config.nofile_soft = c->config.nofile_soft;
-    config.leave_detached = c->config.spec->leave == JOB_LEAVE_DETACHED;
-    config.warm = c->warm;
+    struct worker_group_config config;
+    local_workers_group_config(c, &config);
     c->unmade = UINT32_MAX;
     r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
     c->running = r == 0;

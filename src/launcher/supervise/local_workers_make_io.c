@@ -25,14 +25,42 @@ uint16_t local_workers_store_port(const struct local_workers *c) {
     return in.master_port != 0 ? in.master_port : c->form.store_port;
 }
 
+struct node_setup_place local_workers_place(const struct local_workers *c,
+                                            const struct netif_choice *netif) {
+    return (struct node_setup_place){
+        .spec = c->config.spec,
+        .envp = c->config.envp,
+        .discovery = c->config.discovery,
+        .way = c->way,
+        .any_gpu = c->config.any_gpu,
+        .python = c->config.python,
+        .generation = c->generation,
+        .form = &c->form,
+        .log_dir = worker_logs_node_dir(c->files),
+        .netif = netif,
+    };
+}
+
+void local_workers_group_config(const struct local_workers *c, struct worker_group_config *ret) {
+    *ret = (struct worker_group_config)WORKER_GROUP_CONFIG_INIT;
+    ret->generation = generation_to_u64(c->generation);
+    ret->cgroup_fd = c->config.link->cgroup_fd;
+    ret->spare = guardian_spared(c->config.link);
+    ret->oom_file = c->oom_file;
+    ret->nofile_soft = c->config.nofile_soft;
+    ret->leave_detached = c->config.spec->leave == JOB_LEAVE_DETACHED;
+    ret->warm = c->warm;
+}
+
 static int build_env(const struct local_workers *c, uint32_t i, struct envlist *ret,
                      struct err *err) {
     const struct job_spec *spec = c->config.spec;
     const struct form *f = &c->form;
-    _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
+    bool formed = !generation_is_none(c->generation); /* else there are no folders */
+    _cleanup_(freep) char *error_file = formed ? worker_logs_error_file(c->files, i) : NULL;
     /* Other programs can start several that would all listen there. */
     _cleanup_(freep) char *server_socket =
-        spec->entry != JOB_ENTRY_PROGRAM ? worker_logs_socket(c->files, i) : NULL;
+        formed && spec->entry != JOB_ENTRY_PROGRAM ? worker_logs_socket(c->files, i) : NULL;
     struct worker_env_input in;
     worker_env_of_job(spec, i, &in);
     in.generation = c->generation_text;
@@ -62,7 +90,7 @@ bool local_workers_env(const struct local_workers *c, uint32_t i, struct envlist
 }
 
 /* Binds a worker to CPUs and memory. */
-static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
+void local_workers_bind(const struct affinity *a, struct worker_spec *spec) {
     if (!a->bound)
         return;
     spec->cpuset = a->cpus.words;
@@ -114,7 +142,7 @@ static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, s
     worker_logs_file_fds(c->files, i, log.file_fds);
     spec->argv = c->argv;
     spec->envp = envlist_items(&c->env);
-    bind_worker(&c->setup.workers[i].affinity, spec);
+    local_workers_bind(&c->setup.workers[i].affinity, spec);
     return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
 }
 

@@ -58,23 +58,11 @@ void worker_spawn(struct worker *w, const struct child_spec *spec) {
     }
 }
 
-/* On failure w->start_err is set. */
-static void start_worker(struct worker_group *g, struct worker *w, const struct worker_spec *spec) {
-    const struct worker_group_config *config = &g->config;
-    w->program = xstrdup(spec->argv[0]);
-    w->cwd = spec->cwd != NULL ? xstrdup(spec->cwd) : NULL;
-    w->marker = xasprintf(WORKER_MARKER "=%llu.%u.%016llx", (unsigned long long)config->generation,
-                          w->index, (unsigned long long)g->chance);
-    w->started_ns = clock_now_ns();
-    remember_stream(spec->stdout_fd, &w->streams[0]);
-    remember_stream(spec->stderr_fd, &w->streams[1]);
-    if (enter_leaf(g, w) < 0)
-        return;
-    _cleanup_(freep) char **envp =
-        marked_environment(spec->envp != NULL ? spec->envp : environ, w->marker);
-    struct child_spec cs = {
+void worker_child_spec(const struct worker_group_config *config, const struct worker_spec *spec,
+                       struct child_spec *ret) {
+    *ret = (struct child_spec){
         .argv = spec->argv,
-        .envp = envp,
+        .envp = spec->envp,
         .cwd = spec->cwd,
         .stdin_fd = spec->stdin_fd,
         .stdout_fd = spec->stdout_fd,
@@ -91,11 +79,32 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
         .memory = spec->memory,
         .memory_nodes = spec->memory_nodes,
         .memory_nodes_bytes = spec->memory_nodes_bytes,
-        .cgroup_fd = w->cgroup_fd,
-        .report_fd = g->report_write_fd,
-        .report_tag = w->index,
+        .cgroup_fd = -1,
+        .report_fd = -1,
         .without = config->without,
     };
+}
+
+/* On failure w->start_err is set. */
+static void start_worker(struct worker_group *g, struct worker *w, const struct worker_spec *spec) {
+    const struct worker_group_config *config = &g->config;
+    w->program = xstrdup(spec->argv[0]);
+    w->cwd = spec->cwd != NULL ? xstrdup(spec->cwd) : NULL;
+    w->marker = xasprintf(WORKER_MARKER "=%llu.%u.%016llx", (unsigned long long)config->generation,
+                          w->index, (unsigned long long)g->chance);
+    w->started_ns = clock_now_ns();
+    remember_stream(spec->stdout_fd, &w->streams[0]);
+    remember_stream(spec->stderr_fd, &w->streams[1]);
+    if (enter_leaf(g, w) < 0)
+        return;
+    _cleanup_(freep) char **envp =
+        marked_environment(spec->envp != NULL ? spec->envp : environ, w->marker);
+    struct child_spec cs;
+    worker_child_spec(config, spec, &cs);
+    cs.envp = envp;
+    cs.cgroup_fd = w->cgroup_fd;
+    cs.report_fd = g->report_write_fd;
+    cs.report_tag = w->index;
     if (config->warm == NULL || !worker_warm_start(w, &cs))
         worker_spawn(w, &cs);
 }

@@ -8,7 +8,10 @@
 
 /* ---- the gate ---- */
 
-static const char *const role_names[] = {[WARM_RECORD] = "record", [WARM_STANDBY] = "standby", [WARM_TEMPLATE] = "template"};
+static const char *const role_names[] = {[WARM_RECORD] = "record",
+                                         [WARM_STANDBY] = "standby",
+                                         [WARM_TEMPLATE] = "template",
+                                         [WARM_PROBE] = "probe"};
 
 void warm_gate_env(const struct warm_gate *g, struct envlist *env) {
     const char *path = envlist_get(env, "PYTHONPATH");
@@ -32,7 +35,7 @@ bool warm_record_ok(const char *text, size_t n, char reason[WARM_REASON_MAX]) {
             reason, WARM_REASON_MAX,
             "the Python of local rank 0 did not load muster's sitecustomize (python -I, -E or -S, "
             "or a wrapper that drops PYTHONPATH)");
-    else if (memchr(text, '\n', n) == (const void *)(text + n - 1))
+    else if (warm_record_head(text, n) == n)
         (void)snprintf(reason, WARM_REASON_MAX, "the script has imported no installed package");
     else
         return true;

@@ -7,6 +7,7 @@ script. MUSTER_WARM says what this process is, "ROLE:AGENT:ZIP:CONTROL:RECORD:HA
             the agent, while the script runs
   standby   imports what was recorded, and waits here for "go"; then Python itself runs the script
   template  the same, and forks standbys at "fork"
+  probe     says whether what was recorded in an earlier run is still so, and exits
 
 Nothing of this is left in the environment, in sys.path or in sys.modules when the script begins.
 """
@@ -49,6 +50,57 @@ def is_installed(path):
 STDLIB = os.path.dirname(os.__file__) + "/"
 
 
+def flags():
+    return f"=flags {sys.version_info[:3]} {tuple(sys.flags)}"
+
+
+def mark_of(path):
+    try:
+        st = os.stat(path)
+        return f"={path} {st.st_mtime_ns} {0 if path.endswith('-packages') else st.st_size}"
+    except OSError:
+        return f"={path} 0 -1"
+
+
+def packages():
+    return [p for p in sys.path if p.endswith("-packages")]
+
+
+def script():
+    """The file of `python FILE` or `python -m NAME`; of a name in a package that is not looked for, none."""
+    with open("/proc/self/cmdline", "rb") as f:
+        words = [os.fsdecode(w) for w in f.read().split(b"\0")[1:-1]]
+    while words and words[0].startswith("-") and words[0] != "-m":
+        words = words[2 if words[0] in ("-W", "-X") else 1:]
+    if words[:1] == ["-m"] and len(words) > 1:
+        tries = [os.path.join(folder, words[1].replace(".", "/") + end) for folder in [os.getcwd(), *sys.path]
+                 for end in (".py", "/__main__.py")]
+        return [p for p in tries if os.path.exists(p)][:1]
+    return [os.path.abspath(words[0])] if words else []
+
+
+def marks():
+    """What a record is of, a line for each: flags, and the files of the interpreter, the script and the packages."""
+    return [flags(), *map(mark_of, [sys.executable, *script(), *packages()])]
+
+
+def what_changed(lines):
+    """Why a record with these marks is not of this Python; None: it is."""
+    known = []
+    for line in lines:
+        path = line[1:].rsplit(" ", 2)[0]
+        known.append(path)
+        if line.startswith("=flags "):
+            if line != flags():
+                return "Python has another version or other flags now"
+        elif mark_of(path) != line:
+            return f"{path} has changed since"
+    for path in [sys.executable, *packages()]:
+        if path not in known:
+            return f"{path} was not there"
+    return None
+
+
 # ---- a worker that starts cold ----
 
 class Recorder:
@@ -58,12 +110,12 @@ class Recorder:
         self.path, self.pid, self.skip = f"/proc/{agent}/fd/{fd}", os.getpid(), skip
         self.asked, self.size, self.on = [], 0, True
         self.putenv = os.putenv
-        self.write(f"gate {sys.version_info[0]}.{sys.version_info[1]}")
+        self.write("\n".join([f"gate {sys.version_info[0]}.{sys.version_info[1]}", *marks()]))
         os.putenv = self.on_putenv
         sys.meta_path.insert(0, self)
 
     def write(self, line):
-        data = (line + "\n").encode()
+        data = os.fsencode(line + "\n")
         self.size += len(data)
         if self.size > RECORD_MAX:
             self.on = False
@@ -184,7 +236,19 @@ class Standby:
     def names(self):
         with os.fdopen(self.record, "rb") as f:
             lines = os.pread(f.fileno(), RECORD_MAX, 0).decode(errors="replace").split("\n")
-        return [n for n in lines[1:] if n and n[0] != "!" and n.split(".")[0] not in self.skip]
+        return [n for n in lines[1:] if n and n[0] not in "!=" and n.split(".")[0] not in self.skip]
+
+    def probe(self):
+        """Says whether the record is of this Python, and ends."""
+        with os.fdopen(self.record, "rb") as f:
+            lines = os.pread(f.fileno(), RECORD_MAX, 0).decode(errors="surrogateescape").split("\n")
+        changed = what_changed([line for line in lines if line.startswith("=")])
+        if changed is None:
+            self.tell("ready", pid=os.getpid(), seconds=0, modules=0, failed=0, threads="", devices="", read="")
+        else:
+            self.tell("cold", reason=changed[:400])
+        self.hear(0)  # until the agent has heard it
+        os._exit(0)
 
     def warm(self, template):
         import importlib
@@ -449,7 +513,10 @@ def pass_by():
             pass
         return
     try:
-        stand_by(role, Standby(int(agent), int(control), int(record), skip))
+        standby = Standby(int(agent), int(control), int(record), skip)
+        if role == "probe":
+            standby.probe()
+        stand_by(role, standby)
     except BaseException:  # Python would go on to the script, which runs elsewhere
         import traceback
         traceback.print_exc()

@@ -15,6 +15,7 @@
 /* ---- the end of a part ---- */
 
 static void drop_all(struct warm_pool *p) {
+    warm_drop(&p->probe);
     warm_drop(&p->template);
     for (uint32_t i = 0; i < p->config.n; i++)
         warm_drop(&p->ranks[i]);
@@ -37,6 +38,10 @@ void warm_one_failed(struct warm_one *one, const char *why, bool counts) {
     char text[WARM_REASON_MAX];
     (void)snprintf(text, sizeof text, "%s", why);
     warm_drop(one);
+    if (one == &p->probe) {
+        warm_early_probed(p, text);
+        return;
+    }
     set_why(p, text);
     p->failures += counts;
     if (p->failures >= WARM_FAILURES_MAX && (forked || p->form == WARM_FORK)) {
@@ -140,6 +145,8 @@ static bool read_record(struct warm_pool *p) {
     warm_record_stop(text, (size_t)got, name, sizeof name);
     if (name[0] != '\0')
         log_info("the script sets %s: what it imports afterwards is not imported ahead", name);
+    if (p->config.on_recorded != NULL)
+        p->config.on_recorded(p->config.arg, text, (size_t)got);
     return true;
 }
 
@@ -159,7 +166,7 @@ static void all_wait(struct warm_pool *p) {
         p->look_ns = now_ns + (p->config.after_ns << p->n_later++);
 }
 
-static void go_on(struct warm_pool *p) {
+void warm_go_on(struct warm_pool *p) {
     const uint32_t n = p->config.n;
     if (p->off || !read_record(p))
         return;
@@ -182,6 +189,11 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
     struct warm_pool *p = one->pool;
     char reason[WARM_REASON_MAX];
     bool template = one == &p->template;
+    if (one == &p->probe) {
+        warm_drop(one);
+        warm_early_probed(p, NULL);
+        return;
+    }
     if (warm_refuses(template ? WARM_TEMPLATE : WARM_STANDBY, heard, reason)) {
         if (heard->devices[0] != '\0' || heard->moved[0] != '\0')
             end(p, reason);
@@ -195,7 +207,7 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
     if (!p->off)
         p->why[0] = '\0';
     p->failures = 0;
-    go_on(p);
+    warm_go_on(p);
     warm_set_timer(p);
 }
 
@@ -218,6 +230,8 @@ void warm_set_timer(struct warm_pool *p) {
     uint64_t next_ns = p->off ? TIME_NEVER : p->look_ns;
     if (p->template.state == WARM_STATE_WARMING)
         next_ns = MIN2(next_ns, p->template.due_ns);
+    if (p->probe.state == WARM_STATE_WARMING)
+        next_ns = MIN2(next_ns, p->probe.due_ns);
     for (uint32_t i = 0; i < p->config.n; i++)
         if (p->ranks[i].state == WARM_STATE_WARMING)
             next_ns = MIN2(next_ns, p->ranks[i].due_ns);
@@ -229,11 +243,12 @@ static void on_timer(void *arg) {
     struct warm_pool *p = arg;
     uint64_t now_ns = clock_now_ns(), next_ns = TIME_NEVER;
     each_due(&p->template, now_ns, &next_ns);
+    each_due(&p->probe, now_ns, &next_ns);
     for (uint32_t i = 0; i < p->config.n; i++)
         each_due(&p->ranks[i], now_ns, &next_ns);
     if (now_ns >= p->look_ns) {
         p->look_ns = TIME_NEVER;
-        go_on(p);
+        warm_go_on(p);
     }
     warm_set_timer(p);
 }
@@ -248,6 +263,7 @@ static uint32_t own_umask(void) {
 
 static void note_start(struct warm_pool *p, uint32_t index, const struct child_spec *spec) {
     if (index == 0) {
+        warm_early_end(p);
         p->n_warm = p->n_started = 0;
         p->untold = true;
         p->reason[0] = '\0';
@@ -431,6 +447,7 @@ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
     p->ranks = xcalloc(config->n, sizeof *p->ranks);
     p->specs = xcalloc(config->n, sizeof *p->specs);
     p->template = (struct warm_one){.pool = p, .index = WARM_TEMPLATE_INDEX, .fd = -1};
+    p->probe = (struct warm_one){.pool = p, .index = WARM_PROBE_INDEX, .fd = -1};
     for (uint32_t i = 0; i < config->n; i++)
         p->ranks[i] = (struct warm_one){.pool = p, .index = i, .fd = -1};
     if (config->never != NULL) {
@@ -464,5 +481,6 @@ void warm_pool_free(struct warm_pool *p) {
         (void)close(p->record_fd);
     free(p->ranks);
     free(p->specs);
+    free(p->earlier);
     free(p);
 }

@@ -1,5 +1,6 @@
 /* What the files of the pool share. Private to these files.
  *   warm_pool_io.c     when what is warmed; what a start gets
+ *   warm_early_io.c    before the first start, by the record of an earlier run
  *   warm_process_io.c  templates and standbys as processes, and what they say */
 #pragma once
 
@@ -9,6 +10,7 @@
 /* So often it looks for later imports while all wait, each time twice as long after the last. */
 #define WARM_LATER_MAX 6
 #define WARM_TEMPLATE_INDEX UINT32_MAX
+#define WARM_PROBE_INDEX (UINT32_MAX - 1)
 
 /* A template or a standby. */
 struct warm_one {
@@ -49,6 +51,10 @@ struct warm_pool {
     bool untold;                      /* nothing of the last start was told */
     struct warm_one template, *ranks; /* [n] */
     struct child_spec **specs;        /* [n] of the last start; NULL: there was none */
+    struct warm_one probe;            /* looks whether an earlier run's record can be used, */
+    char *earlier;                    /* which is this; owned; NULL: none */
+    size_t earlier_bytes;
+    bool ahead; /* what is made is for the first start, by that record */
 };
 
 /* ---- warm_pool_io.c ---- */
@@ -58,6 +64,15 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard);
 /* It has ended, or can't be used. `counts`: it could not be made. */
 void warm_one_failed(struct warm_one *one, const char *why, bool counts);
 void warm_set_timer(struct warm_pool *p);
+/* Begins what is missing. */
+void warm_go_on(struct warm_pool *p);
+
+/* ---- warm_early_io.c ---- */
+
+/* The probe has ended. NULL: the record can be used. */
+void warm_early_probed(struct warm_pool *p, const char *why_not);
+/* The first start is now: what is not ready is not waited for. */
+void warm_early_end(struct warm_pool *p);
 
 /* ---- warm_process_io.c ---- */
 

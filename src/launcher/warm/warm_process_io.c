@@ -129,7 +129,9 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
                  struct err *err) {
     struct warm_pool *p = one->pool;
     bool template = one->index == WARM_TEMPLATE_INDEX;
-    struct warm_gate gate = {.role = template ? WARM_TEMPLATE : WARM_STANDBY,
+    struct warm_gate gate = {.role = one->index == WARM_PROBE_INDEX ? WARM_PROBE
+                                     : template                     ? WARM_TEMPLATE
+                                                                    : WARM_STANDBY,
                              .agent = getpid(),
                              .zip_fd = p->zip_fd,
                              .control_fd = control,

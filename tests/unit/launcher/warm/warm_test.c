@@ -161,3 +161,58 @@ Test(warm, the_zip_holds_the_gate) {
     cr_assert_eq(memcmp(zip.data + 46, warm_gate_text, strlen(warm_gate_text)), 0);
     cr_assert_eq(memcmp(zip.data + zip.len - 22, "PK\5\6", 4), 0);
 }
+
+/* ---- the record of an earlier run ---- */
+
+#define RECORD "gate 3.11\n=flags (3, 11, 7) (0, 0)\n=/usr/bin/python3 17 4\njson\nnumpy.random\n!RANK\n"
+
+static const char *saved(const char *record, uint64_t args, struct strbuf *out) {
+    strbuf_clear(out);
+    warm_saved_write(record, strlen(record), args, out);
+    return strbuf_text(out);
+}
+
+Test(warm, what_is_kept_comes_back) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    char reason[WARM_REASON_MAX] = "";
+    cr_assert_str_eq(saved(RECORD, 7, &text), "imports 1 0000000000000007 82\n" RECORD);
+    const char *record = warm_saved_read(text.data, text.len, 7, reason);
+    cr_assert_not_null(record, "%s", reason);
+    cr_assert_str_eq(record, RECORD);
+    cr_assert_eq(warm_record_head(record, strlen(record)), (size_t)(strstr(record, "json") - record));
+    cr_assert_eq(warm_record_head("gate 3.11\n", 10), 10);
+    cr_assert_eq(warm_record_head("gate", 4), 0);
+    cr_assert_eq(warm_record_head("", 0), 0);
+    cr_assert_null(warm_saved_read(text.data, text.len, 8, reason));
+    cr_assert_str_eq(reason, "the script has other arguments now");
+}
+
+Test(warm, no_part_of_it_and_nothing_else_is_taken) {
+    static const char *const bad[] = {
+        "",
+        "gate 3.11\n",
+        "gate 3.11\n=x 1 2\n",
+        "json\nos\n",
+        "gate 3.11\n=x 1 2\nos/path\n",
+        "gate 3.11\n=x 1 2\nos\n\njson\n",
+        "gate 3.11\n=x 1 2\n!A\nos\n",
+        "gate 3.11\n=x 1 2\nos",
+        "gate 3.11\n=x 1 2\nos\n__import__('os')\n",
+    };
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    char reason[WARM_REASON_MAX];
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        (void)saved(bad[i], 7, &text);
+        cr_assert_null(warm_saved_read(text.data, text.len, 7, reason), "%s", bad[i]);
+        cr_assert_str_eq(reason, "it is damaged");
+    }
+    (void)saved(RECORD, 7, &text);
+    for (size_t n = 0; n < text.len; n++) {
+        char *part = xmalloc(n + 1);
+        memcpy(part, text.data, n);
+        cr_assert_null(warm_saved_read(part, n, 7, reason), "%zu bytes", n);
+        free(part);
+    }
+    text.data[strlen("imports ")] = '2';
+    cr_assert_null(warm_saved_read(text.data, text.len, 7, reason));
+}
