@@ -8,250 +8,26 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/frame.h"
 #include "base/text/log.h"
 #include "base/text/signal_name.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/net/listen.h"
-#include "io/net/stream.h"
-#include "io/peer/peer_gate.h"
 #include "io/process/child.h"
-#include "io/process/reaper.h"
-#include "launcher/ends/requeue_io.h"
 #include "launcher/ends/slurm_ask_io.h"
 #include "launcher/ends/slurm_words.h"
-#include "launcher/head/head_key_io.h"
+#include "launcher/head/head_priv.h"
 #include "launcher/head/head_program_io.h"
-#include "launcher/head/head_signals_io.h"
-#include "launcher/head/lone_srun_io.h"
 #include "launcher/head/starter.h"
 #include "launcher/slurm/place_io.h"
-#include "rendezvous/operate/registry_io.h"
 
 #define EXIT_CANT 1
 #define SRUN_FAILED 1 /* srun's own errors; an agent's are others, or are told */
 #define EXIT_USAGE_ERROR 2
 #define BACKLOG 64
 #define ADDRS_MAX 8
-#define TLS_FIRST_BYTE 0x16 /* of a record that has a handshake: RFC 8446 §5.1 */
 /* Jobs that end sooner need not know before how long Slurm waits before it kills. */
 #define ASK_AFTER_NS (5 * NS_PER_S)
 #define ASK_TIMEOUT_NS (10 * NS_PER_S)
-
-struct peer {
-    struct list link; /* in strangers, or in links */
-    struct run *run;
-    struct stream *stream;
-    uint64_t id;       /* of a link; 0: a stranger */
-    uint64_t since_ns; /* when it came */
-    bool is_here;      /* at a loopback address */
-    bool in_tls;       /* TLS has begun */
-    char host[HEAD_HOST_MAX];
-};
-
-struct run {
-    const struct head_run_config *config;
-    struct loop *loop;
-    struct child_reaper *reaper;
-    struct listener *listener;
-    struct peer_gate *gate; /* NULL: everybody may connect */
-    struct loop_timer *timer, *greeting;
-    struct head_signals *signals;
-    struct child_watch *srun;    /* NULL: it has ended */
-    struct child_watch *scancel; /* NULL: it was not started, or has ended */
-    struct lone_srun lone;       /* while no agent that leads is connected */
-    struct head_key *key;        /* NULL: the job has none */
-    char token[HEAD_TOKEN_CHARS + 1];
-    char step[HEAD_STEP_MAX]; /* "": not known yet */
-    struct list strangers, links;
-    unsigned n_strangers, n_links;
-    uint64_t last_id;
-    struct head head;
-    struct loop_timer *late;  /* until Slurm is asked how long it waits before it kills */
-    struct helper_call *wait; /* while it is */
-    uint64_t grace_ns;        /* of the workers; 0: not known */
-    struct registry_own registry;
-    struct requeue *requeue;  /* NULL: not asked for */
-    char lost[HEAD_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */
-    int status;
-    bool over;
-};
-
-static void step(struct run *h, struct head_event *event);
-
-/* ---- peers ---- */
-
-static void peer_free(struct peer *p) {
-    list_remove(&p->link);
-    *(p->id == 0 ? &p->run->n_strangers : &p->run->n_links) -= 1;
-    stream_free(p->stream);
-    free(p);
-}
-
-static struct peer *peer_of(const struct list *link) {
-    return CONTAINER_OF(link, struct peer, link);
-}
-
-static void watch_greetings(struct run *h) {
-    uint64_t until = TIME_NEVER;
-    if (!list_empty(&h->strangers))
-        until = peer_of(h->strangers.next)->since_ns + HEAD_GREETING_NS;
-    loop_timer_set(h->greeting, until);
-}
-
-static void on_greeting_timer(void *arg) {
-    struct run *h = arg;
-    uint64_t now = clock_now_ns();
-    while (!list_empty(&h->strangers) &&
-           peer_of(h->strangers.next)->since_ns + HEAD_GREETING_NS <= now)
-        peer_free(peer_of(h->strangers.next));
-    watch_greetings(h);
-}
-
-static void send_to(struct run *h, uint64_t id, const struct head_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    head_encode(m, &frame);
-    for (struct list *at = h->links.next; at != &h->links; at = at->next) {
-        struct peer *p = peer_of(at);
-        if (p->id == id && stream_unsent(p->stream) < HEAD_FRAME_MAX)
-            stream_write(p->stream, strbuf_text(&frame), frame.len);
-    }
-}
-
-/* False: it was disconnected. */
-static bool welcome(struct peer *p, const struct head_lead *lead) {
-    struct run *h = p->run;
-    if (!head_token_equal(lead->token, h->token) || h->n_links == HEAD_LINKS_MAX) {
-        log_debug("a stranger came to the head's port");
-        peer_free(p);
-        watch_greetings(h);
-        return false;
-    }
-    list_remove(&p->link);
-    h->n_strangers--;
-    h->n_links++;
-    list_append(&h->links, &p->link);
-    p->id = ++h->last_id;
-    (void)snprintf(p->host, sizeof p->host, "%s", lead->host);
-    if (lead->step[0] != '\0')
-        (void)snprintf(h->step, sizeof h->step, "%s", lead->step);
-    watch_greetings(h);
-    h->lost[0] = '\0';
-    log_info("node %s leads (step %s)", p->host, h->step[0] != '\0' ? h->step : "unknown");
-    step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER, .link = p->id});
-    return true;
-}
-
-/* False: it was disconnected. */
-static bool obey_peer(struct peer *p, const struct head_message *m) {
-    struct run *h = p->run;
-    if (p->id == 0 && m->kind == HEAD_LEAD)
-        return welcome(p, &m->lead);
-    if (p->id != 0 && m->kind == HEAD_SAFE) {
-        if (!h->head.safe)
-            log_info("node %s: a worker has told a safe point: the job may be requeued from now on",
-                     p->host);
-        step(h, &(struct head_event){.kind = HEAD_EVENT_SAFE});
-        return true;
-    }
-    if (p->id == 0 || m->kind != HEAD_VERDICT) {
-        peer_free(p);
-        watch_greetings(h);
-        return false;
-    }
-    log_info("node %s: the job ended with status %u%s%s", p->host, m->verdict.status,
-             m->verdict.text[0] != '\0' ? ": " : "", m->verdict.text);
-    step(h, &(struct head_event){.kind = HEAD_EVENT_VERDICT, .link = p->id, .verdict = m->verdict});
-    return true;
-}
-
-static void peer_gone(struct peer *p) {
-    struct run *h = p->run;
-    uint64_t id = p->id;
-    if (id != 0 && id == h->head.link)
-        (void)snprintf(h->lost, sizeof h->lost, "%s", p->host);
-    peer_free(p);
-    watch_greetings(h);
-    if (id != 0)
-        step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER_GONE, .link = id});
-}
-
-/* Its first bytes have come. Where the job has a key, and it is not on this machine, they must be
- * TLS's. */
-static void begin_tls(struct peer *p) {
-    struct ssl_st *session;
-    struct err err = {0};
-    const uint8_t *first = stream_peek(p->stream, 1);
-    int r = first != NULL && *first == TLS_FIRST_BYTE ? 0 : err_set(&err, -EPERM, "no TLS");
-    if (r == 0)
-        r = head_key_accept(p->run->key, &session, &err);
-    if (r < 0) {
-        log_debug("a stranger came to the head's port: %s", err.text);
-        peer_gone(p);
-        return;
-    }
-    p->in_tls = true;
-    stream_start_tls(p->stream, session);
-}
-
-static void on_peer_readable(void *arg, struct stream *s) {
-    struct peer *p = arg;
-    if (p->run->key != NULL && !p->is_here && !p->in_tls) {
-        begin_tls(p); /* what is inside comes later */
-        return;
-    }
-    for (;;) {
-        struct head_message m;
-        struct err err = {0};
-        size_t bytes, len = stream_available(s);
-        const uint8_t *data = len > 0 ? stream_peek(s, len) : NULL;
-        int r = data != NULL ? head_take(data, len, &m, &bytes, &err) : FRAME_E_MORE;
-        if (r == FRAME_E_MORE)
-            return;
-        if (r < 0) {
-            log_debug("the head's port got no message of ours: %s", err.text);
-            peer_gone(p);
-            return;
-        }
-        stream_drain(s, bytes);
-        if (!obey_peer(p, &m))
-            return;
-    }
-}
-
-static void on_peer_closed(void *arg, struct stream *s, int code) {
-    const char *why = stream_tls_why(s);
-    if (why != NULL)
-        log_debug("a connection to the head's port: %s", why);
-    (void)code;
-    peer_gone(arg);
-}
-
-static const struct stream_ops peer_ops = {.on_readable = on_peer_readable,
-                                           .on_closed = on_peer_closed};
-
-static void on_peer(void *arg, int fd, const struct addr *from) {
-    struct run *h = arg;
-    if (!peer_gate_admits(h->gate, fd, from)) {
-        (void)close(fd);
-        return;
-    }
-    if (h->n_strangers == HEAD_STRANGERS_MAX)
-        peer_free(peer_of(h->strangers.next));
-    struct peer *p = xcalloc(1, sizeof *p);
-    p->run = h;
-    p->since_ns = clock_now_ns();
-    p->is_here = addr_is_loopback(from);
-    if (stream_new(h->loop, fd, &peer_ops, p, &p->stream) < 0) {
-        free(p);
-        return;
-    }
-    stream_set_read_limit(p->stream, HEAD_FRAME_MAX);
-    list_append(&h->strangers, &p->link);
-    h->n_strangers++;
-    watch_greetings(h);
-}
 
 /* ---- effects ---- */
 
@@ -321,9 +97,9 @@ static void carry_out(struct run *h, const struct head_effect *e) {
     case HEAD_EFFECT_STOP:
         m.kind = HEAD_STOP;
         m.stop.signo = (uint32_t)e->signo;
-        send_to(h, e->link, &m);
+        head_send(h, e->link, &m);
         break;
-    case HEAD_EFFECT_ACK: send_to(h, e->link, &m); break;
+    case HEAD_EFFECT_ACK: head_send(h, e->link, &m); break;
     case HEAD_EFFECT_SIGNAL: signal_srun(h, e->signo); break;
     case HEAD_EFFECT_KILL_STEP: kill_step(h); break;
     case HEAD_EFFECT_REQUEUE: begin_to_requeue(h, e->status); break;
@@ -343,8 +119,7 @@ static void watch_alone(struct run *h) {
     }
 }
 
-/* No effect calls back at once, so steps are not nested. */
-static void step(struct run *h, struct head_event *event) {
+void head_take_event(struct run *h, struct head_event *event) {
     struct head_update u;
     event->now_ns = clock_now_ns();
     head_step(&h->head, event, &u);
@@ -354,7 +129,9 @@ static void step(struct run *h, struct head_event *event) {
     watch_alone(h);
 }
 
-static void on_timer(void *arg) { step(arg, &(struct head_event){.kind = HEAD_EVENT_TIME}); }
+static void on_timer(void *arg) {
+    head_take_event(arg, &(struct head_event){.kind = HEAD_EVENT_TIME});
+}
 
 /* ---- signals ---- */
 
@@ -363,7 +140,8 @@ static void on_signal(void *arg, int signo, bool ends) {
     bool first = h->head.signo == 0;
     if (ends && first && h->head.state != HEAD_DECIDED && h->head.requeue == HEAD_UNASKED)
         head_signals_say(signo, h->grace_ns);
-    step(h, &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = signo, .ends = ends});
+    head_take_event(h,
+                    &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = signo, .ends = ends});
 }
 
 static void on_config(void *arg, const struct helper_answer *answer) {
@@ -405,9 +183,9 @@ static void on_srun_exit(void *arg, const struct child_status *status) {
                   "are its own, Slurm did not start the step, as while munge or the controller is "
                   "down; try srun hostname here",
                   status->code);
-    step(h, &(struct head_event){.kind = HEAD_EVENT_SRUN_ENDED,
-                                 .signalled = status->signalled,
-                                 .code = status->code});
+    head_take_event(h, &(struct head_event){.kind = HEAD_EVENT_SRUN_ENDED,
+                                            .signalled = status->signalled,
+                                            .code = status->code});
 }
 
 static bool is_torchrun(const char *path) {
@@ -502,11 +280,11 @@ static int listen_anywhere(struct run *h, struct err *err) {
     if (r == 0 && h->config->spec->auth != AUTH_NONE &&
         peer_gate_new(fd, NULL, NULL, &h->gate, NULL) < 0)
         h->gate = NULL; /* the agents say why; the token is still asked for */
-    return r < 0 ? r : listener_new(h->loop, fd, on_peer, h, &h->listener);
+    return r < 0 ? r : listener_new(h->loop, fd, head_on_peer, h, &h->listener);
 }
 
 static void on_requeued(void *arg, uint32_t status) {
-    step(arg, &(struct head_event){.kind = HEAD_EVENT_REQUEUED, .code = (int)status});
+    head_take_event(arg, &(struct head_event){.kind = HEAD_EVENT_REQUEUED, .code = (int)status});
 }
 
 static int look_at_queue(struct run *h) {
@@ -553,7 +331,7 @@ static int set_up(struct run *h, struct err *err) {
     if (r == 0)
         r = loop_timer_new(h->loop, on_timer, h, &h->timer);
     if (r == 0)
-        r = loop_timer_new(h->loop, on_greeting_timer, h, &h->greeting);
+        r = loop_timer_new(h->loop, head_on_greeting_timer, h, &h->greeting);
     if (r == 0)
         r = head_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
     if (r == 0)
@@ -570,10 +348,7 @@ static int set_up(struct run *h, struct err *err) {
 }
 
 static void tear_down(struct run *h) {
-    while (!list_empty(&h->strangers))
-        peer_free(peer_of(h->strangers.next));
-    while (!list_empty(&h->links))
-        peer_free(peer_of(h->links.next));
+    head_free_peers(h);
     if (h->listener != NULL)
         listener_free(h->listener);
     peer_gate_free(h->gate);

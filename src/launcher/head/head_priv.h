@@ -1,0 +1,64 @@
+/* What the files of the head share. Private to these files.
+ *   head_io.c        srun, the effects of the head's machine, life
+ *   head_peers_io.c  who connects to the head's port, and what agents say there */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "io/loop.h"
+#include "io/net/listen.h"
+#include "io/net/stream.h"
+#include "io/peer/peer_gate.h"
+#include "io/process/helper_call.h"
+#include "io/process/reaper.h"
+#include "launcher/ends/requeue_io.h"
+#include "launcher/head/head.h"
+#include "launcher/head/head_io.h"
+#include "launcher/head/head_key_io.h"
+#include "launcher/head/head_signals_io.h"
+#include "launcher/head/head_wire.h"
+#include "launcher/head/lone_srun_io.h"
+#include "rendezvous/operate/registry_io.h"
+
+struct run {
+    const struct head_run_config *config;
+    struct loop *loop;
+    struct child_reaper *reaper;
+    struct listener *listener;
+    struct peer_gate *gate; /* NULL: everybody may connect */
+    struct loop_timer *timer, *greeting;
+    struct head_signals *signals;
+    struct child_watch *srun;    /* NULL: it has ended */
+    struct child_watch *scancel; /* NULL: it was not started, or has ended */
+    struct lone_srun lone;       /* while no agent that leads is connected */
+    struct head_key *key;        /* NULL: the job has none */
+    char token[HEAD_TOKEN_CHARS + 1];
+    char step[HEAD_STEP_MAX]; /* "": not known yet */
+    struct list strangers, links;
+    unsigned n_strangers, n_links;
+    uint64_t last_id;
+    struct head head;
+    struct loop_timer *late;  /* until Slurm is asked how long it waits before it kills */
+    struct helper_call *wait; /* while it is */
+    uint64_t grace_ns;        /* of the workers; 0: not known */
+    struct registry_own registry;
+    struct requeue *requeue;  /* NULL: not asked for */
+    char lost[HEAD_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */
+    int status;
+    bool over;
+};
+
+/* ---- head_io.c ---- */
+
+/* One step of the machine. No effect calls back at once, so steps are not nested. */
+void head_take_event(struct run *h, struct head_event *event);
+
+/* ---- head_peers_io.c ---- */
+
+/* Somebody has connected. For listener_new(). */
+void head_on_peer(void *arg, int fd, const struct addr *from);
+/* Those that have not said who they are for too long are disconnected. */
+void head_on_greeting_timer(void *arg);
+void head_send(struct run *h, uint64_t id, const struct head_message *m);
+void head_free_peers(struct run *h);
