@@ -200,10 +200,11 @@ def test_a_group_that_forms_before_does_not_wait(job):
     text = "import os\nif os.path.exists('wait'): os.rename('wait', 'gone')\n"
     os.mkfifo(job.tmp / "wait")
     agent = again(job, env=env)
-    (job.tmp / "wait").rename(job.tmp / "gone")
-    b, = pair(job, tags="b", endpoint=agent.endpoint, env=env)
-    pids(agent, 0, 1)
-    agent.wait_said("0 of 1 workers start warm; cold because it was not warmed yet")
+    with open(job.tmp / "wait", "wb"):  # as soon as the template reads
+        (job.tmp / "wait").rename(job.tmp / "gone")
+        b, = pair(job, tags="b", endpoint=agent.endpoint, env=env)
+        pids(agent, 0, 1)
+        agent.wait_said("0 of 1 workers start warm; cold because it was not warmed yet")
 
 
 def test_without_a_log_folder_nothing_is_kept(job):
