@@ -81,6 +81,7 @@ def see():""").replace("    seen = see()\n", "    seen = dict(see(), **(see_torc
 
 
 @pytest.mark.torch
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [False, True], ids=["script", "module"])
 def test_pytorch_sees_the_same_cold_forked_and_as_a_standby(tmp_path, module):
     sees_the_same(tmp_path, SEE_TORCH, module, TORCH_PYTHON)
@@ -140,7 +141,7 @@ def test_another_thread_beside_openblas_is_not_forked(job):
     warm = Warm(job, "fork", "import threads, numpy\n" + IDLE,
                 env={"PYTHONPATH": lib, "PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "2"})
     pids = warm.begun(0)
-    warm.said("standbys are started one by one, not forked: importing leaves threads: python")
+    warm.said("processes for the next start are not forked: importing leaves threads: python")
     warm.waiting()
     kill(pids[0])
     warm.begun(1)
@@ -177,7 +178,7 @@ def test_bound_workers_without_omp_num_threads_are_not_forked(job):
     """Importing counts the CPUs, and the template has all."""
     warm = Warm(job, "fork", nproc=1, words=["--bind=core"], env={"OMP_NUM_THREADS": "\0unset"})
     pids = warm.begun(0)
-    warm.said("standbys are started one by one, not forked: workers are bound to CPUs, which imports count, and "
+    warm.said("processes for the next start are not forked: workers are bound to CPUs, which imports count, and "
               "OMP_NUM_THREADS is not set")
     warm.waiting()
     kill(pids[0])
