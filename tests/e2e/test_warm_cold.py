@@ -198,8 +198,8 @@ def test_a_wrapper_that_passes_by_the_gate_is_cold(job, form, how):
     wrapper.chmod(0o755)
     warm = Warm(job, form, IDLE, env={"PYTHON_EXEC": wrapper})
     warm.begun(0)
-    warm.said("workers can't be warm: the interpreter of local rank 0 did not pass muster's gate", seconds=40)
+    warm.said("workers can't be warm: the Python of local rank 0 did not load muster's sitecustomize", seconds=40)
     kill(warm.begun(0)[0])
-    warm.said("0 of 2 workers start warm; cold because the interpreter of local rank 0 did not pass muster's gate")
+    warm.said("0 of 2 workers start warm; cold because the Python of local rank 0 did not load muster's sitecustomize")
     warm.begun(1)
     assert len(re.findall(r"begin \d \d ", warm.agent.output())) == 4
