@@ -100,15 +100,18 @@ class Trial:
                 stdout=log, stderr=log))
 
     def stepped(self, generation, patience=120):
-        """[(pid, time, CPU seconds)] of all ranks."""
+        """[(pid, time, CPU seconds)] of all ranks, and of which start: this one or a later one, as torchrun may need several."""
         end = time.monotonic() + patience
         while time.monotonic() < end:
-            lines = [line.split() for line in self.steps.read_text().splitlines()]
-            found = {int(w[1]): (int(w[2]), float(w[3]), float(w[4])) for w in lines if len(w) == 5 and int(w[0]) == generation}
-            if len(found) == self.world:
-                return [found[rank] for rank in sorted(found)]
+            starts = {}
+            for w in (line.split() for line in self.steps.read_text().splitlines()):
+                if len(w) == 5 and int(w[0]) >= generation:
+                    starts.setdefault(int(w[0]), {})[int(w[1])] = (int(w[2]), float(w[3]), float(w[4]))
+            for at, ranks in sorted(starts.items()):
+                if len(ranks) == self.world:
+                    return [ranks[rank] for rank in sorted(ranks)], at
             select.select([], [], [], 0.005)  # of the benchmark; times are the ranks' own
-        return None
+        return None, generation
 
     def waiting(self, times, patience=180):
         """All standbys wait, on all nodes."""
@@ -142,7 +145,7 @@ def run(name, program, words, shape, warm, runs, transformers):
     with tempfile.TemporaryDirectory() as tmp:
         trial = Trial(pathlib.Path(tmp), program, words, shape, transformers)
         try:
-            steps = trial.stepped(0)
+            steps, _ = trial.stepped(0)
             for _ in range(runs if steps else 0):
                 pids = [pid for pid, _, _ in steps]
                 if warm:
@@ -158,7 +161,7 @@ def run(name, program, words, shape, warm, runs, transformers):
                 at = time.monotonic()
                 os.kill(pids[-1], 9)
                 generation += 1
-                steps = trial.stepped(generation)
+                steps, generation = trial.stepped(generation)
                 if steps is None:
                     break
                 took.append(max(when for _, when, _ in steps) - at)
@@ -184,13 +187,18 @@ def main():
         for form in ("fork", "process"):
             took, used = run(f"{name} --warm={form}", program, [f"--warm={form}", f"--warm-after={after}"], shape, True, bench.RUNS,
                              transformers)
+            if form == "fork":
+                forked = took
             if form == "fork" and not transformers:
                 bench.target(f"{name}: kill to first step, warm, at most 0.3 s", took <= 0.3)
             bench.target(f"{name} --warm={form}: CPU per rank until the first step, at most {cpu_most} s", used <= cpu_most)
-        run(f"{name} cold", program, [], shape, False, min(bench.RUNS, 3), transformers)
-        peer = bench.torchrun()
+        cold, _ = run(f"{name} cold", program, [], shape, False, min(bench.RUNS, 3), transformers)
+        peer, other = bench.torchrun(), None
         if peer:
-            run(f"{name} torchrun", peer, [], shape, False, bench.PEER_RUNS, transformers)
+            other, _ = run(f"{name} torchrun", peer, [], shape, False, bench.PEER_RUNS, transformers)
+        bench.row(f"{name}: a rank of the {'Trainer' if transformers else 'DDP example'} is killed → the first step of all",
+                  "" if other is None else bench.seconds(other) if other < float("inf") else "not in 120 s",
+                  f"{bench.seconds(forked)} (`--warm`), {bench.seconds(cold)}")
     bench.end()
 
 

@@ -17,7 +17,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
-ORDER = ["start", "memory", "restart", "kills", "recovery", "scale", "store", "tee", "look", "gpus", "hang", "hang_torch", "wire", "shake", "slurm", "ssh"]
+ORDER = ["start", "memory", "restart", "warm", "kills", "recovery", "scale", "store", "store_check",
+         "flood", "tee", "look", "gpus", "hang", "hang_torch", "wire", "shake", "slurm", "ssh"]
 HEAD = """# Benchmarks
 
 muster beside torchrun 2.13 in the same run, alternately, on one machine; medians. `make benchmarks` writes this page
