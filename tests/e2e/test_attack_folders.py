@@ -177,4 +177,4 @@ def test_a_port_that_another_user_holds_gets_no_node(job):
             leader.kill()
             heard = leader.stdout.read()
         assert code == 75 and ("JOIN" in heard) == obeyed, (heard, err)
-        assert obeyed or f"is of another user of this machine (uid {OTHER}): name another port" in err, err
+        assert obeyed or f"belongs to another user of this machine (uid {OTHER}): choose another port" in err, err

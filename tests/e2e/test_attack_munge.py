@@ -86,10 +86,10 @@ def test_a_node_without_munge_or_of_another_realm_is_refused(job, site):
         site.munged[1] = other
         late = site.start(1, "--rdzv-conf=join_timeout=3,read_timeout=2")
         code, _, err = late.finish()
-        assert code == 75 and "that node has another munge.key than this one" in err, err
+        assert code == 75 and "that node has a different munge.key" in err, err
         late = site.start(1, "--rdzv-conf=join_timeout=3,read_timeout=2", munged=False)
         code, _, err = late.finish()
-        assert code == 75 and "there is no munge here: start munged here" in err, err
+        assert code == 75 and "munged does not run here: start munged here" in err, err
     assert "refused a connection from 10.88.0.2" in site.agents[0].said()
     site.agents[0].signal(signal.SIGTERM)
     site.agents[0].finish()
@@ -125,7 +125,7 @@ def test_an_offer_that_was_taken_away_leads_to_nothing_in_plain(job, site):
     site.agents[0].wait_said("waiting for nodes")
     with site.rogue_runs("strip", PORT, site.hosts.address(0), PORT) as strip:
         code, _, err = node_of(site).finish()
-        assert code == 75 and "has no key and takes whoever comes, but here is " in err and " from munge: start munged on that node" in err, err
+        assert code == 75 and "has no key and admits anybody, but the key here is " in err and " from munge: start munged on that node" in err, err
         assert strip.heard.until(lambda: [line for line in strip.heard.lines if "sent" in line], 30)
         assert b"JOIN" not in b"".join(bytes.fromhex(json.loads(line)["sent"]) for line in strip.heard.lines if "sent" in line)
     site.agents[0].signal(signal.SIGTERM)

@@ -61,7 +61,7 @@ def test_the_key_of_the_folder_is_the_jobs(job, shared, order, made):
     second = shared.start(order[1])
     job.events.wait("start", 2, world=2)
     code, out, err = shared.status(2, f"dir:{shared.top}", "--rdzv-id=net")
-    assert code == 0 and re.search(rf"access +who has a key: .*{here}.*folder", out), (out, err)
+    assert code == 0 and re.search(rf"access +by key: .*{here}.*folder", out), (out, err)
     refused = shared.status(2, f"dir:{shared.top}", "--rdzv-id=net", f"--key-file={write_key(job.tmp / 'other')}")
     assert refused[0] == 1 and f"{here} from the job's folder" in refused[2], refused
     job.go()

@@ -184,7 +184,7 @@ def test_an_interpreter_that_passes_by_now_runs_no_script(job):
     wrapper.write_text(text)
     wrapper.chmod(0o755)
     first(job, env={"PYTHON_EXEC": wrapper})
-    agent = again(job, env={"PYTHON_EXEC": wrapper, "FLAGS": "-I"}, said=UNUSED + "a standby has ended")
+    agent = again(job, env={"PYTHON_EXEC": wrapper, "FLAGS": "-I"}, said=UNUSED + "a process for the next start has ended")
     b, = pair(job, tags="b", endpoint=agent.endpoint)
     pids(agent, 0, 1)
     assert agent.output().count("begin") == 1
@@ -197,14 +197,13 @@ def test_a_group_that_forms_before_does_not_wait(job):
     (lib / "slow.py").write_text("import os\nif os.path.exists('wait'): os.read(os.open('wait', os.O_RDONLY), 1)\n")
     env = {"PYTHONPATH": lib, "PYTHONDONTWRITEBYTECODE": "1"}
     first(job, text="import slow\n" + IDLE, env=env)
-    text = "import os\nif os.path.exists('wait'): os.rename('wait', 'gone')\n"
     os.mkfifo(job.tmp / "wait")
     agent = again(job, env=env)
     with open(job.tmp / "wait", "wb"):  # as soon as the template reads
         (job.tmp / "wait").rename(job.tmp / "gone")
         b, = pair(job, tags="b", endpoint=agent.endpoint, env=env)
         pids(agent, 0, 1)
-        agent.wait_said("0 of 1 workers start warm; cold because it was not warmed yet")
+        agent.wait_said("0 of 1 workers start warm; cold because no process waits for it yet")
 
 
 def test_without_a_log_folder_nothing_is_kept(job):

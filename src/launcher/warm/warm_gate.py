@@ -211,6 +211,10 @@ class Standby:
     def tell(self, kind, **fields):
         self.control.sendall(self.json.dumps(dict(fields, kind=kind)).encode())
 
+    def tell_ready(self, **facts):
+        nothing = {"seconds": 0, "modules": 0, "failed": 0, "threads": "", "devices": "", "read": "", "moved": ""}
+        self.tell("ready", pid=os.getpid(), **{**nothing, **facts})
+
     def hear(self, n_fds):
         """The next message, and the descriptors that came with it. The end of the file is our end."""
         try:
@@ -244,7 +248,7 @@ class Standby:
             lines = os.pread(f.fileno(), RECORD_MAX, 0).decode(errors="surrogateescape").split("\n")
         changed = what_changed([line for line in lines if line.startswith("=")])
         if changed is None:
-            self.tell("ready", pid=os.getpid(), seconds=0, modules=0, failed=0, threads="", devices="", read="")
+            self.tell_ready()
         else:
             self.tell("cold", reason=changed[:400])
         self.hear(0)  # until the agent has heard it
@@ -390,7 +394,7 @@ class Standby:
         libc.prctl(0x59616d61, ctypes.c_ulong(self.agent), 0, 0, 0)  # PR_SET_PTRACER; EINVAL without Yama
         self.bind_memory(libc, ctypes, message)
         self.reseed()
-        self.tell("ready", pid=os.getpid(), seconds=0, modules=0, failed=0, threads="", devices="", read="", moved="")
+        self.tell_ready()
 
     @staticmethod
     def bind_memory(libc, ctypes, message):
@@ -531,7 +535,7 @@ def stand_by(role, standby):
         if getattr(site, "ENABLE_USER_SITE", False):
             import_own("usercustomize")
     facts = standby.warm(role == "template")
-    standby.tell("ready", pid=os.getpid(), **facts)
+    standby.tell_ready(**facts)
     if role == "template":
         standby.serve()
     standby.wait()
