@@ -160,7 +160,7 @@ def read_by_muster(text, env):
 
 def read_by_torchrun(cases, tmp_path):
     done = subprocess.run([harness.TORCH_PYTHON, str(harness.HERE / "torchrun_config.py")],
-                          env=clean_env({"TMPDIR": str(tmp_path)}),
+                          env=clean_env({"TMPDIR": str(tmp_path)}), cwd=tmp_path,  # it makes the log folders
                           input=json.dumps([{"argv": words(text), "env": env} for text, env in cases]),
                           capture_output=True, text=True, timeout=300 * harness.SLOWER)
     assert done.returncode == 0, done.stderr
