@@ -12,6 +12,7 @@
 #include "io/net/addr.h"
 #include "io/net/stream.h"
 #include "io/net/tls_psk.h"
+#include "launcher/head/head_read_io.h"
 #include "launcher/head/starter.h"
 
 enum link_state { LINK_IDLE = 0, LINK_WAITING, LINK_CONNECTING, LINK_CONNECTED };
@@ -106,9 +107,7 @@ static void on_readable(void *arg, struct stream *s) {
     for (;;) {
         struct head_message m;
         struct err err = {0};
-        size_t bytes, len = stream_available(s);
-        const uint8_t *data = len > 0 ? stream_peek(s, len) : NULL;
-        int r = data != NULL ? head_take(data, len, &m, &bytes, &err) : FRAME_E_MORE;
+        int r = head_read(s, &m, &err);
         if (r == FRAME_E_MORE)
             return;
         if (r < 0) {
@@ -116,7 +115,6 @@ static void on_readable(void *arg, struct stream *s) {
             lost(l, r);
             return;
         }
-        stream_drain(s, bytes);
         obey(l, &m);
     }
 }

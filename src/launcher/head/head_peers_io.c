@@ -7,6 +7,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "launcher/head/head_priv.h"
+#include "launcher/head/head_read_io.h"
 
 #define TLS_FIRST_BYTE 0x16 /* of a record that has a handshake: RFC 8446 §5.1 */
 
@@ -144,9 +145,7 @@ static void on_peer_readable(void *arg, struct stream *s) {
     for (;;) {
         struct head_message m;
         struct err err = {0};
-        size_t bytes, len = stream_available(s);
-        const uint8_t *data = len > 0 ? stream_peek(s, len) : NULL;
-        int r = data != NULL ? head_take(data, len, &m, &bytes, &err) : FRAME_E_MORE;
+        int r = head_read(s, &m, &err);
         if (r == FRAME_E_MORE)
             return;
         if (r < 0) {
@@ -154,7 +153,6 @@ static void on_peer_readable(void *arg, struct stream *s) {
             peer_gone(p);
             return;
         }
-        stream_drain(s, bytes);
         if (!obey_peer(p, &m))
             return;
     }

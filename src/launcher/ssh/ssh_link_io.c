@@ -13,6 +13,7 @@
 #include "io/net/listen.h"
 #include "io/net/stream.h"
 #include "io/peer/peer_gate.h"
+#include "launcher/head/head_read_io.h"
 #include "launcher/head/starter.h"
 
 #define BACKLOG 16
@@ -83,9 +84,7 @@ static void on_readable(void *arg, struct stream *s) {
     for (;;) {
         struct head_message m;
         struct err err = {0};
-        size_t bytes = 0, len = stream_available(s);
-        const uint8_t *data = len > 0 ? stream_peek(s, len) : NULL;
-        int r = data != NULL ? head_take(data, len, &m, &bytes, &err) : FRAME_E_MORE;
+        int r = head_read(s, &m, &err);
         if (r == FRAME_E_MORE)
             return;
         if (r < 0) {
@@ -93,7 +92,6 @@ static void on_readable(void *arg, struct stream *s) {
             guest_free(g);
             return;
         }
-        stream_drain(s, bytes);
         if (!obey(g, &m))
             return;
     }
