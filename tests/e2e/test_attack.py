@@ -107,6 +107,15 @@ def join(t):
     return taken
 
 
+def steal(t):
+    """A call in the name of the job's own node, with its incarnation."""
+    attacker, own = (HERE / "attacker.py").read_text().split("def main")[0], status(t.job, t.place)["leader"]
+    rogue = (HERE / "rogue.py").read_text().replace("from attacker import CALL, exactly, frame, message", attacker)
+    code, out, err = as_other("/usr/bin/python3", "-c", rogue, "join", "127.0.0.1", t.port, "e2e", own)
+    assert code == 0 or "ConnectionError: closed" in err, err
+    return "WELCOME" in out
+
+
 def read(t):
     with t.store() as s:
         s.sendall(b"\1" + text(b"secret") + text(b"word") + add(b"set", 1))
@@ -127,7 +136,7 @@ def write_by_the_endpoint(t):
     return t.attack("write", store=False) == "1" and t.counter() == 1
 
 
-ATTACKS = [stop, exclude, look, hello, join, read, write, fill, write_by_the_endpoint]
+ATTACKS = [stop, exclude, look, hello, join, steal, read, write, fill, write_by_the_endpoint]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda f: f.__name__)
