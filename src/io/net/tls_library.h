@@ -76,6 +76,7 @@
     X(SSL_set_connect_state)                 \
     X(SSL_set_ex_data)                       \
     X(SSL_set_hostflags)                     \
+    X(SSL_set_verify)                        \
     X(SSL_shutdown)                          \
     X(SSL_write)                             \
     X(TLS_client_method)                     \

@@ -20,7 +20,7 @@
 struct tls_psk {
     tls_psk_find_fn *find;
     void *arg;
-    SSL_CTX *accepting, *connecting; /* NULL until needed */
+    SSL_CTX *ctx; /* NULL until needed */
 };
 
 /* What an accepting or a connecting session needs later, in its ex_data: the key as OpenSSL wants
@@ -51,7 +51,7 @@ int tls_key_derive(const uint8_t secret[TLS_SECRET_BYTES], struct tls_key *ret, 
     return 0;
 }
 
-/* --- the two contexts ------------------------------------------------------------------------- */
+/* --- the context ------------------------------------------------------------------------------ */
 
 int tls_psk_new(tls_psk_find_fn *find, void *arg, struct tls_psk **ret, struct err *err) {
     (void)err;
@@ -65,12 +65,10 @@ int tls_psk_new(tls_psk_find_fn *find, void *arg, struct tls_psk **ret, struct e
 void tls_psk_free(struct tls_psk *t) {
     if (t == NULL)
         return;
-    if (t->accepting != NULL) {
-        (void)tls_library.SSL_CTX_set_ex_data(t->accepting, 0, NULL);
-        tls_library.SSL_CTX_free(t->accepting); /* its sessions hold it, too */
+    if (t->ctx != NULL) {
+        (void)tls_library.SSL_CTX_set_ex_data(t->ctx, 0, NULL);
+        tls_library.SSL_CTX_free(t->ctx); /* its sessions hold it, too */
     }
-    if (t->connecting != NULL)
-        tls_library.SSL_CTX_free(t->connecting);
     free(t);
 }
 
@@ -152,12 +150,10 @@ static bool set_up(SSL_CTX *ctx) {
             tls_library.SSL_CTX_ctrl(ctx, SSL_CTRL_SET_GROUPS_LIST, 0, least) == 1);
 }
 
-static int context(SSL_CTX **at, SSL_CTX **ret, struct err *err) {
+static int make_context(struct tls_psk *t, struct err *err) {
     int r = tls_library_load(err);
-    if (r < 0 || *at != NULL) {
-        *ret = *at;
+    if (r < 0 || t->ctx != NULL)
         return r;
-    }
     SSL_CTX *ctx = tls_library.SSL_CTX_new(tls_library.TLS_method());
     if (ctx == NULL)
         return err_set(err, -ENOMEM, "TLS cannot be set up: %s", tls_library_reason());
@@ -167,25 +163,34 @@ static int context(SSL_CTX **at, SSL_CTX **ret, struct err *err) {
                        tls_library_reason());
     }
     tls_library.ERR_clear_error();
-    *ret = *at = ctx;
+    /* No authority is known, so no certificate is ever good. Without this a server that has no key
+     * completes the handshake with any certificate. */
+    tls_library.SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
+    (void)tls_library.SSL_CTX_set_ex_data(ctx, 0, t);
+    tls_library.SSL_CTX_set_psk_find_session_callback(ctx, on_find);
+    tls_library.SSL_CTX_set_psk_use_session_callback(ctx, on_use);
+    t->ctx = ctx;
     return 0;
+}
+
+static int make_session(struct tls_psk *t, SSL **ret, struct err *err) {
+    int r = make_context(t, err);
+    if (r < 0)
+        return r;
+    *ret = tls_library.SSL_new(t->ctx);
+    return *ret != NULL ? 0 : err_set(err, -ENOMEM, "no TLS session: %s", tls_library_reason());
 }
 
 /* --- sessions --------------------------------------------------------------------------------- */
 
 int tls_psk_accept(struct tls_psk *t, struct ssl_st **ret, struct err *err) {
-    SSL_CTX *ctx;
-    bool first = t->accepting == NULL;
-    int r = context(&t->accepting, &ctx, err);
+    SSL *ssl;
+    int r = make_session(t, &ssl, err);
     if (r < 0)
         return r;
-    if (first) {
-        (void)tls_library.SSL_CTX_set_ex_data(ctx, 0, t);
-        tls_library.SSL_CTX_set_psk_find_session_callback(ctx, on_find);
-    }
-    SSL *ssl = tls_library.SSL_new(ctx);
-    if (ssl == NULL)
-        return err_set(err, -ENOMEM, "no TLS session: %s", tls_library_reason());
+    /* It asks for no certificate: without a key there is no session. With SSL_VERIFY_PEER OpenSSL
+     * takes only keys that were made for a context of this name. */
+    tls_library.SSL_set_verify(ssl, SSL_VERIFY_NONE, NULL);
     tls_library.SSL_set_accept_state(ssl);
     *ret = ssl;
     return 0;
@@ -217,20 +222,10 @@ void tls_psk_forget(struct ssl_st *session) {
 
 int tls_psk_connect(struct tls_psk *t, const struct tls_key *key, struct ssl_st **ret,
                     struct err *err) {
-    SSL_CTX *ctx;
-    bool first = t->connecting == NULL;
-    int r = context(&t->connecting, &ctx, err);
+    SSL *ssl;
+    int r = make_session(t, &ssl, err);
     if (r < 0)
         return r;
-    if (first) {
-        /* No authority is known, so no certificate is ever good. Without this a server that has no
-         * key completes the handshake with any certificate. */
-        tls_library.SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
-        tls_library.SSL_CTX_set_psk_use_session_callback(ctx, on_use);
-    }
-    SSL *ssl = tls_library.SSL_new(ctx);
-    if (ssl == NULL)
-        return err_set(err, -ENOMEM, "no TLS session: %s", tls_library_reason());
     if (!set_offer(ssl, key)) {
         tls_library.SSL_free(ssl);
         return err_set(err, -ENOMEM, "no TLS session with a key: %s", tls_library_reason());
