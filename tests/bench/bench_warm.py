@@ -1,11 +1,19 @@
 #!/usr/bin/python3
 """A rank of the DDP example is killed: how long until all ranks have done their first step again, and the CPU time of each
-rank until then; cold, with --warm=process and with --warm, and with torchrun.
+rank until then; with --warm, --warm=process and cold, and with torchrun.
 
 One node of 4 ranks, and two nodes of 2 (both on this machine). Also the memory of what waits (PSS), and its CPU time
-while it waits. BENCH_RUNS (10) restarts each; MUSTER_TEST_PYTHON names a Python with PyTorch. With --transformers a
-Trainer of transformers with a small Llama takes the place of the example: that Python must have transformers and accelerate.
+while it waits. BENCH_RUNS (10) restarts each. MUSTER_TEST_PYTHON names a Python with PyTorch and torchrun. With
+--transformers a Trainer of transformers with a small Llama takes the place of the example: that Python must have
+transformers and accelerate. On an idle machine with 2 cores it takes 12 minutes, with --transformers half an hour;
+--shapes, --ways and --runs measure a part of it.
+
+torchrun has TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1. Without it ("torchrun-shared" in --ways), torchrun 2.13 keeps one
+TCPStore for all restarts, in which the keys of the earlier start are left. A rank that asks before the others have
+written gets their old addresses, "Connection refused", and that start fails, too; with --max-restarts=1000 it rarely
+recovers at all. PyTorch's issue 135712 names the same cause and the same remedy.
 """
+import argparse
 import contextlib
 import os
 import pathlib
@@ -22,9 +30,13 @@ os.environ.setdefault("BENCH_RUNS", "10")
 import bench  # noqa: E402
 import harness  # noqa: E402
 
-SHAPES = ((1, 4), (2, 2))
+SHAPES = {"1x4": (1, 4), "2x2": (2, 2)}
+WAYS = ("fork", "process", "cold", "torchrun")
+SHARED = "torchrun-shared"
+PATIENCE = 60 * harness.SLOWER  # for all ranks to be at their first step again
 TRAIN = harness.HERE.parent.parent / "examples" / "pytorch-ddp" / "train.py"
-# Runs the example, and writes a line when its first step is done: then this rank has used so much CPU time.
+PYTHON = harness.TORCH_PYTHON or str(harness.HERE.parent.parent / ".venv" / "bin" / "python")
+# A rank writes a line when its first step is done: by then it has used so much CPU time.
 STEP = """
 import os, time
 def step_is_done():
@@ -32,7 +44,7 @@ def step_is_done():
         fields = f.read().rsplit(")", 1)[1].split()
     used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     with open(os.environ["STEPS"], "a") as f:
-        f.write(f"{os.environ['TORCHELASTIC_RESTART_COUNT']} {os.environ['RANK']} {os.getpid()} {time.monotonic()} {used}\\n")
+        f.write(f"{os.environ['RANK']} {os.getpid()} {time.monotonic()} {used}\\n")
 """
 FIRST_STEP = STEP + """
 import runpy, sys
@@ -48,7 +60,6 @@ sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 TRANSFORMERS = STEP + """
-import tempfile
 import torch, transformers
 class First(transformers.TrainerCallback):
     def on_step_end(self, args, state, control, **more):
@@ -62,7 +73,7 @@ class Data(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids}
 config = transformers.LlamaConfig(vocab_size=1000, hidden_size=128, intermediate_size=256, num_hidden_layers=4,
                                   num_attention_heads=4)
-args = transformers.TrainingArguments(tempfile.mkdtemp(), use_cpu=True, per_device_train_batch_size=4, max_steps=1 << 20,
+args = transformers.TrainingArguments(os.environ["STEPS"] + ".out", use_cpu=True, per_device_train_batch_size=4, max_steps=1 << 20,
                                       save_strategy="no", report_to="none", logging_strategy="no", disable_tqdm=True,
                                       ddp_backend="gloo")
 transformers.Trainer(transformers.LlamaForCausalLM(config), args, train_dataset=Data(), callbacks=[First()]).train()
@@ -82,9 +93,9 @@ def pss(pids):
 
 
 class Trial:
-    def __init__(self, tmp, program, words, shape, transformers):
+    def __init__(self, tmp, program, shape, transformers):
         nodes, nproc = shape
-        self.steps, self.world, self.ranks = tmp / "steps", nodes * nproc, {}
+        self.steps, self.world = tmp / "steps", nodes * nproc
         self.steps.write_text("")
         script = tmp / "first_step.py"
         script.write_text(TRANSFORMERS if transformers else FIRST_STEP)
@@ -95,25 +106,28 @@ class Trial:
             where = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=bench"]
             log = open(tmp / f"said{node}", "w")
             self.agents.append(subprocess.Popen(
-                [*program, *words, *where, f"--nproc-per-node={nproc}", "--max-restarts=1000", *script_words],
-                env={**os.environ, "STEPS": str(self.steps), "PYTHON_EXEC": os.environ["MUSTER_TEST_PYTHON"]},
+                [*program, *where, f"--nproc-per-node={nproc}", "--max-restarts=1000", *script_words],
+                env={**os.environ, "STEPS": str(self.steps), "PYTHON_EXEC": PYTHON},
                 stdout=log, stderr=log))
 
-    def stepped(self, generation, patience=120):
-        """[(pid, time, CPU seconds)] of all ranks, and of which start: this one or a later one, as torchrun may need several."""
-        end = time.monotonic() + patience
-        while time.monotonic() < end:
-            starts = {}
-            for w in (line.split() for line in self.steps.read_text().splitlines()):
-                if len(w) == 5 and int(w[0]) >= generation:
-                    starts.setdefault(int(w[0]), {})[int(w[1])] = (int(w[2]), float(w[3]), float(w[4]))
-            for at, ranks in sorted(starts.items()):
-                if len(ranks) == self.world:
-                    return [ranks[rank] for rank in sorted(ranks)], at
-            select.select([], [], [], 0.005)  # of the benchmark; times are the ranks' own
-        return None, generation
+    def stepped(self, since):
+        """[(pid, time, CPU seconds)] of all ranks, the highest last, once each has done a first step after `since`; or None.
 
-    def waiting(self, times, patience=180):
+        Which start that is does not matter: torchrun may need several. Nor does TORCHELASTIC_RESTART_COUNT tell it:
+        torchrun's agents count each for itself, and only the failures of their own workers.
+        """
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            ranks = {}
+            for w in (line.split() for line in self.steps.read_text().splitlines()):
+                if len(w) == 4 and float(w[2]) > since:
+                    ranks[int(w[0])] = (int(w[1]), float(w[2]), float(w[3]))
+            if len(ranks) == self.world:
+                return [ranks[rank] for rank in sorted(ranks)]
+            select.select([], [], [], 0.005)  # of the benchmark; times are the ranks' own
+        return None
+
+    def waiting(self, times, patience=180 * harness.SLOWER):
         """All standbys wait, on all nodes."""
         end = time.monotonic() + patience
         for node in range(len(self.agents)):
@@ -140,65 +154,137 @@ class Trial:
             agent.kill()
 
 
-def run(name, program, words, shape, warm, runs, transformers):
-    took, used, spent, generation = [], [], [], 0
+class Measured:
+    """What one way to start gave in one shape."""
+
+    def __init__(self, shape, way):
+        self.shape, self.way = shape, way
+        self.tried = 0
+        self.took, self.used, self.idle = [], [], []  # until all have stepped; CPU of each rank; CPU of what waits, in 1 s
+
+    def middle(self, name="took"):
+        values = getattr(self, name)
+        return statistics.median(values) if values else None
+
+    def times(self, other):
+        """How many times as long the other way takes, for the table."""
+        return f"{other.middle() / self.middle():.1f}" if other and other.took else "-"
+
+
+def command(way, transformers):
+    """The launcher's words, or None: there is no torchrun."""
+    if way in ("torchrun", SHARED):
+        peer = bench.torchrun()
+        return peer and ["env", f"TORCH_DISABLE_SHARE_RDZV_TCP_STORE={0 if way == SHARED else 1}", *peer]
+    after = 10 if transformers else 2  # by then rank 0 has imported all
+    return [bench.muster(), "run", "-v", *([] if way == "cold" else [f"--warm={way}", f"--warm-after={after}"])]
+
+
+def restart(trial, measured, steps, restarts):
+    """Kills the highest rank; the steps of the next start."""
+    before = {}
+    if measured.way in ("fork", "process"):
+        trial.waiting(restarts + 1)
+        helpers = trial.helpers([pid for pid, _, _ in steps])
+        if not restarts:
+            print(f"{measured.shape} {measured.way}: memory of one rank {pss([steps[0][0]]):.0f} MiB, "
+                  f"of {len(helpers)} that wait {pss(helpers):.0f} MiB", flush=True)
+        idle = sum(map(cpu_of, helpers))
+        select.select([], [], [], 1)  # the time over which their CPU is measured
+        before = {pid: cpu_of(pid) for pid in helpers}
+        measured.idle.append(sum(before.values()) - idle)
+    measured.tried += 1
+    at = time.monotonic()
+    os.kill(steps[-1][0], 9)
+    steps = trial.stepped(at)
+    if steps:
+        measured.took.append(max(when for _, when, _ in steps) - at)
+        measured.used += [total - before.get(pid, 0) for pid, _, total in steps]
+    return steps
+
+
+def measure(shape, way, runs, transformers):
+    measured, program = Measured(shape, way), command(way, transformers)
+    if not program:
+        return measured
     with tempfile.TemporaryDirectory() as tmp:
-        trial = Trial(pathlib.Path(tmp), program, words, shape, transformers)
+        trial = Trial(pathlib.Path(tmp), program, SHAPES[shape], transformers)
         try:
-            steps, _ = trial.stepped(0)
-            for _ in range(runs if steps else 0):
-                pids = [pid for pid, _, _ in steps]
-                if warm:
-                    trial.waiting(generation + 1)
-                    helpers = trial.helpers(pids)
-                    before = sum(map(cpu_of, helpers))
-                    if not generation:
-                        print(f"{name:32} memory of one rank {pss(pids[:1]):.0f} MiB, of {len(helpers)} that wait {pss(helpers):.0f} MiB",
-                              flush=True)
-                    select.select([], [], [], 1)
-                    spent.append(sum(map(cpu_of, helpers)) - before)
-                    cpu = {pid: cpu_of(pid) for pid in helpers}
-                at = time.monotonic()
-                os.kill(pids[-1], 9)
-                generation += 1
-                steps, generation = trial.stepped(generation)
-                if steps is None:
+            steps = trial.stepped(0)
+            if not steps:
+                sys.exit(f"{shape} {way}: no first step\n" + (trial.tmp / "said0").read_text()[-3000:])
+            for n in range(runs):
+                steps = restart(trial, measured, steps, n)
+                if not steps:
+                    print(f"{shape} {way}: not all ranks were back within {PATIENCE:.0f} s", flush=True)
                     break
-                took.append(max(when for _, when, _ in steps) - at)
-                used += [total - (cpu.get(pid, 0) if warm else 0) for pid, _, total in steps]
         finally:
             trial.close()
-    if len(took) < runs:
-        print(f"{name:32} {len(took)} of {runs} recovered within 120 s", flush=True)
-    if took:
-        bench.show(name, took)
-        bench.show(name + ", CPU per rank", used)
-    if spent:
-        print(f"{name:32} CPU of those that wait: {statistics.median(spent) * 1e3:.0f} ms a second", flush=True)
-    return [statistics.median(values) if values else float("inf") for values in (took, used)]
+    name = f"{shape} {way}"
+    if measured.took:
+        bench.show(name, measured.took, unit="s", scale=1)
+        bench.show(f"{name}, CPU of a rank", measured.used)
+    if measured.idle:
+        print(f"{name}: CPU of those that wait {measured.middle('idle') * 1e3:.0f} ms a second", flush=True)
+    return measured
+
+
+def show_table(found):
+    """One line for each way; the last two columns say how many times as long cold and torchrun take."""
+    print(f"\n{'':20}{'kill to first step of all, s':>30}{'CPU of a rank until then, s':>30}{'runs':>10}"
+          f"{'cold takes':>13}{'torchrun takes':>17}")
+    print(f"{'':20}" + f"{'min':>10}{'median':>10}{'max':>10}" * 2 + f"{'':10}{'... times':>13}{'... times':>17}")
+    for (shape, way), one in found.items():
+        cells = [f"{f(values):.2f}" if values else "-" for values in (one.took, one.used) for f in (min, statistics.median, max)]
+        print(f"{shape + ' ' + way:20}" + "".join(f"{cell:>10}" for cell in cells) + f"{f'{len(one.took)} of {one.tried}':>10}"
+              + (f"{one.times(found.get((shape, 'cold'))):>13}{one.times(found.get((shape, 'torchrun'))):>17}" if one.took else ""))
+    print()
+
+
+def targets(found, transformers):
+    most = 0.5 if transformers else 0.1
+    for (shape, way), one in found.items():
+        if way == "fork" and not transformers:
+            bench.target(f"{shape} {way}: kill to first step at most 0.3 s", one.middle() is not None and one.middle() <= 0.3)
+        if way in ("fork", "process"):
+            bench.target(f"{shape} {way}: CPU of a rank until its first step at most {most} s",
+                         one.middle("used") is not None and one.middle("used") <= most)
+
+
+def rows(found, transformers):
+    job = "Trainer" if transformers else "DDP example"
+    for shape in dict.fromkeys(shape for shape, _ in found):
+        by = {way: one for (of, way), one in found.items() if of == shape}
+        ours = [bench.seconds(by[way].middle()) + words for way, words in
+                (("fork", " (`--warm`)"), ("process", " (`--warm=process`)"), ("cold", " (cold)")) if way in by and by[way].took]
+        peer = by.get("torchrun")
+        bench.row(f"{shape}: a rank of the {job} is killed → the first step of all",
+                  bench.seconds(peer.middle()) if peer and peer.took else None, ", ".join(ours) or "not measured")
+
+
+def words(known):
+    def read(text):
+        if not set(text.split(",")) <= set(known):
+            raise argparse.ArgumentTypeError(f"of these, with commas between: {','.join(known)}")
+        return text.split(",")
+    return read
 
 
 def main():
-    program, transformers = [bench.muster(), "run", "-v"], "--transformers" in sys.argv
-    cpu_most = 0.5 if transformers else 0.1
-    after = 10 if transformers else 2  # by then rank 0 has imported all
-    for shape in SHAPES:
-        name = ("Trainer " if transformers else "") + f"{shape[0]}x{shape[1]}"
-        for form in ("fork", "process"):
-            took, used = run(f"{name} --warm={form}", program, [f"--warm={form}", f"--warm-after={after}"], shape, True, bench.RUNS,
-                             transformers)
-            if form == "fork":
-                forked = took
-            if form == "fork" and not transformers:
-                bench.target(f"{name}: kill to first step, warm, at most 0.3 s", took <= 0.3)
-            bench.target(f"{name} --warm={form}: CPU per rank until the first step, at most {cpu_most} s", used <= cpu_most)
-        cold, _ = run(f"{name} cold", program, [], shape, False, min(bench.RUNS, 3), transformers)
-        peer, other = bench.torchrun(), None
-        if peer:
-            other, _ = run(f"{name} torchrun", peer, [], shape, False, bench.PEER_RUNS, transformers)
-        bench.row(f"{name}: a rank of the {'Trainer' if transformers else 'DDP example'} is killed → the first step of all",
-                  "" if other is None else bench.seconds(other) if other < float("inf") else "not in 120 s",
-                  f"{bench.seconds(forked)} (`--warm`), {bench.seconds(cold)}")
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--transformers", action="store_true", help="a Trainer of transformers in place of the DDP example")
+    p.add_argument("--shapes", type=words(SHAPES), default=list(SHAPES), help="nodes x ranks of each: 1x4,2x2")
+    p.add_argument("--ways", type=words((*WAYS, SHARED)), default=list(WAYS), help=f"{','.join(WAYS)}; also {SHARED}")
+    p.add_argument("--runs", type=int, default=bench.RUNS, help="restarts of each")
+    args = p.parse_args()
+    needs = "torch, transformers, accelerate" if args.transformers else "torch"
+    if subprocess.run([PYTHON, "-c", f"import {needs}"], capture_output=True).returncode:
+        print(f"not measured: {PYTHON} does not have {needs} (MUSTER_TEST_PYTHON names another)")
+        bench.end()
+    found = {(shape, way): measure(shape, way, args.runs, args.transformers) for shape in args.shapes for way in args.ways}
+    show_table(found)
+    targets(found, args.transformers)
+    rows(found, args.transformers)
     bench.end()
 
 

@@ -17,7 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "benchmarks.md"
-ORDER = ["start", "memory", "restart", "warm", "kills", "recovery", "scale", "store", "store_check",
+ORDER = ["start", "memory", "restart", "warm", "warm_trainer", "kills", "recovery", "scale", "store", "store_check",
          "flood", "tee", "look", "gpus", "hang", "hang_torch", "wire", "shake", "slurm", "ssh"]
 HEAD = """# Benchmarks
 
