@@ -281,6 +281,7 @@ def main():
     if subprocess.run([PYTHON, "-c", f"import {needs}"], capture_output=True).returncode:
         print(f"not measured: {PYTHON} does not have {needs} (MUSTER_TEST_PYTHON names another)")
         bench.end()
+    print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs", flush=True)
     found = {(shape, way): measure(shape, way, args.runs, args.transformers) for shape in args.shapes for way in args.ways}
     show_table(found)
     targets(found, args.transformers)
