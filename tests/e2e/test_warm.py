@@ -406,6 +406,39 @@ def test_a_standby_that_is_killed_is_replaced(job, form):
     warm.said("all 2 workers start warm")
 
 
+# Imports more when it is told to. Only the import of a process that waits for the next start lasts, until the test ends it.
+LATER = IDLE.replace("os, signal\n", "os, signal, sys\nsys.is_worker = True\n"
+                     "print('knows', os.environ['TORCHELASTIC_RESTART_COUNT'], 'later' in sys.modules, flush=True)\n"
+                     "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n") \
+    .replace("signal.pause()", "signal.sigwait([signal.SIGUSR1])\nimport later, colorsys\nsignal.pause()")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_is_made_anew_serves_until_then(job, form):
+    os.mkfifo(job.tmp / "wait")
+    lib = packages(job, "later", "import os, sys\nif not hasattr(sys, 'is_worker') and os.path.exists('wait'):\n"
+                   "    os.read(os.open('wait', os.O_RDONLY), 1)\n")
+    warm = Warm(job, form, LATER, env={"PYTHONPATH": lib})
+    pids = warm.begun(0)
+    warm.waiting()
+    os.kill(pids[0], signal.SIGUSR1)
+    warm.said("the script has imported more meanwhile: what waits is made anew")
+    for generation in range(1, 3):  # nothing new is ready, and the old ones serve once
+        kill(pids[1])
+        pids = warm.begun(generation)
+    warm.said("all 2 workers start warm")
+    assert warm.agent.said().count("all 2 workers start warm") == 1
+    warm.said("0 of 2 workers start warm; cold because ")
+    with open(job.tmp / "wait", "w"):  # as soon as somebody reads
+        (job.tmp / "wait").rename(job.tmp / "gone")
+    warm.waiting(2)
+    kill(pids[1])
+    warm.begun(3)
+    warm.said("all 2 workers start warm", 2)
+    assert re.findall(r"knows (\d) (\w+)", warm.agent.output())[-2:] == [("3", "True")] * 2
+    assert re.findall(r"knows 1 (\w+)", warm.agent.output()) == ["False"] * 2
+
+
 def test_two_warm_starts_that_fail_soon_are_the_last(job):
     warm = Warm(job, "fork", IDLE.replace("signal.pause()", "signal.sigtimedwait([signal.SIGUSR1], 100)\nos._exit(3)"))
     for generation in range(3):

@@ -251,6 +251,10 @@ bool warm_all_wait(const struct warm_view *v) {
     return n == v->n;
 }
 
+bool warm_takes_old(enum warm_state made, enum warm_state old) {
+    return made != WARM_STATE_WAITS && old == WARM_STATE_WAITS;
+}
+
 void warm_next(const struct warm_view *v, struct warm_next *ret) {
     *ret = (struct warm_next){.step = WARM_STEP_NONE};
     uint32_t missing = v->n;

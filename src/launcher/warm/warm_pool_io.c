@@ -17,8 +17,14 @@
 static void drop_all(struct warm_pool *p) {
     warm_drop(&p->probe);
     warm_drop(&p->template);
-    for (uint32_t i = 0; i < p->config.n; i++)
+    for (uint32_t i = 0; i < p->config.n; i++) {
         warm_drop(&p->ranks[i]);
+        warm_drop(&p->old[i]);
+    }
+}
+
+static bool is_old(const struct warm_one *one) {
+    return one->index < one->pool->config.n && one == &one->pool->old[one->index];
 }
 
 static void set_why(struct warm_pool *p, const char *why) {
@@ -34,12 +40,16 @@ static void end(struct warm_pool *p, const char *why) {
 
 void warm_one_failed(struct warm_one *one, const char *why, bool counts) {
     struct warm_pool *p = one->pool;
-    bool forked = one->forked;
+    bool forked = one->forked, old = is_old(one);
     char text[WARM_REASON_MAX];
     (void)snprintf(text, sizeof text, "%s", why);
     warm_drop(one);
     if (one == &p->probe) {
         warm_early_probed(p, text);
+        return;
+    }
+    if (old) {
+        loop_timer_set(p->tell, clock_now_ns());
         return;
     }
     set_why(p, text);
@@ -150,6 +160,15 @@ static bool read_record(struct warm_pool *p) {
     return true;
 }
 
+/* What waits serves on, until what replaces it waits. */
+static void make_anew(struct warm_pool *p) {
+    struct warm_one *ranks = p->ranks;
+    p->ranks = p->old;
+    p->old = ranks;
+    warm_drop(&p->template);
+    p->look_ns = clock_now_ns();
+}
+
 /* What the script imports later on belongs to the next start, too: it looks now and then. */
 static void all_wait(struct warm_pool *p) {
     uint64_t now_ns = clock_now_ns();
@@ -158,8 +177,7 @@ static void all_wait(struct warm_pool *p) {
         p->told_wait = true;
     } else if (recorded_bytes(p) > p->record_bytes) {
         log_info("the script has imported more meanwhile: what waits is made anew");
-        drop_all(p);
-        p->look_ns = now_ns;
+        make_anew(p);
         return;
     }
     if (p->n_later < WARM_LATER_MAX)
@@ -204,6 +222,8 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
                  template ? "a process that forks" : "a process", heard->modules, heard->seconds,
                  heard->failed);
     }
+    if (!template && one->state == WARM_STATE_WAITS)
+        warm_drop(&p->old[one->index]);
     if (!p->off)
         p->why[0] = '\0';
     p->failures = 0;
@@ -332,9 +352,13 @@ static const char *try_one(struct warm_one *one, const struct child_spec *spec,
 
 bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec *spec,
                     struct warm_taken *ret) {
-    struct warm_one *one = &p->ranks[index];
+    struct warm_one *one = &p->ranks[index], *old = &p->old[index];
     char reason[WARM_REASON_MAX];
     note_start(p, index, spec);
+    if (warm_takes_old(one->state, old->state))
+        one = old;
+    else
+        warm_drop(old);
     const char *cold_because = try_one(one, spec, reason);
     report(p, cold_because);
     if (cold_because != NULL) {
@@ -404,7 +428,8 @@ void warm_pool_failed(struct warm_pool *p, uint64_t ran_ns) {
 void warm_pool_facts(const struct warm_pool *p, struct warm_facts *ret) {
     *ret = (struct warm_facts){.warm = p->n_warm, .cold = p->n_started - p->n_warm};
     for (uint32_t i = 0; i < p->config.n; i++)
-        ret->waiting += p->ranks[i].state == WARM_STATE_WAITS;
+        ret->waiting +=
+            p->ranks[i].state == WARM_STATE_WAITS || p->old[i].state == WARM_STATE_WAITS;
     ret->reason = ret->cold > 0 ? p->reason : ret->waiting == 0 ? p->why : "";
 }
 
@@ -445,11 +470,12 @@ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
         p->config.import_ns = WARM_IMPORT_NS;
     p->look_ns = TIME_NEVER;
     p->ranks = xcalloc(config->n, sizeof *p->ranks);
+    p->old = xcalloc(config->n, sizeof *p->old);
     p->specs = xcalloc(config->n, sizeof *p->specs);
     p->template = (struct warm_one){.pool = p, .index = WARM_TEMPLATE_INDEX, .fd = -1};
     p->probe = (struct warm_one){.pool = p, .index = WARM_PROBE_INDEX, .fd = -1};
     for (uint32_t i = 0; i < config->n; i++)
-        p->ranks[i] = (struct warm_one){.pool = p, .index = i, .fd = -1};
+        p->ranks[i] = p->old[i] = (struct warm_one){.pool = p, .index = i, .fd = -1};
     if (config->never != NULL) {
         p->off = true;
         set_why(p, config->never);
@@ -480,6 +506,7 @@ void warm_pool_free(struct warm_pool *p) {
     if (p->record_fd >= 0)
         (void)close(p->record_fd);
     free(p->ranks);
+    free(p->old);
     free(p->specs);
     free(p->earlier);
     free(p);

@@ -50,6 +50,7 @@ struct warm_pool {
     uint64_t told_reason;             /* its hash */
     bool untold;                      /* nothing of the last start was told */
     struct warm_one template, *ranks; /* [n] */
+    struct warm_one *old;             /* [n] that the ranks replace: WAITS or NONE */
     struct child_spec **specs;        /* [n] of the last start; NULL: there was none */
     struct warm_one probe;            /* looks whether an earlier run's record can be used, */
     char *earlier;                    /* which is this; owned; NULL: none */
