@@ -114,7 +114,7 @@ KEPT = "what an earlier run imported is imported while nodes wait for each other
 UNUSED = "what an earlier run imported is not used: "
 
 
-def first(job, text=None, log_mode="0600", env=None):
+def first(job, text=None, log_mode="0600", env=None, until=lambda kept: True):
     """A run whose record is kept; the file."""
     if text:
         (job.tmp / "the_script.py").write_text(text)
@@ -122,7 +122,8 @@ def first(job, text=None, log_mode="0600", env=None):
     agent, = pair(job, f"--log-dir={logs}", f"--log-mode={log_mode}", "--warm", tags="a", nnodes=1, env=env)
     pids(agent, 0, 1)
     agent.wait_said("1 processes wait for the next start")
-    assert agent.err.until(lambda: list(logs.glob(".warm-*")) and not list(logs.glob(".warm-*.*"))), agent.said()
+    assert agent.err.until(lambda: list(logs.glob(".warm-*")) and not list(logs.glob(".warm-*.*")) and
+                           until(next(logs.glob(".warm-*")).read_text())), agent.said()
     agent.signal(signal.SIGTERM)
     agent.wait()
     kept, = logs.glob(".warm-*")
@@ -134,6 +135,17 @@ def again(job, *words, said=KEPT, **more):
     agent, = pair(job, f"--log-dir={job.tmp / 'logs'}", "--warm", *words, tags="a", **more)
     agent.wait_said(said)
     return agent
+
+
+def test_imports_of_every_name_are_kept_also_later_ones(job):
+    """sysconfig imports _sysconfigdata__x86_64-linux-gnu, when it is asked."""
+    kept = first(job, text=IDLE.replace("signal.pause()", """
+signal.sigtimedwait([signal.SIGUSR1], 1)
+import colorsys, sysconfig
+sysconfig.get_config_vars()
+import html
+signal.pause()"""), until=lambda kept: "sysconfigdata" in kept)
+    again(job).wait_said("1 processes wait for the next start")
 
 
 @pytest.mark.parametrize("form", ["process", "fork"])

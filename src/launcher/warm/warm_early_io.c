@@ -19,6 +19,7 @@ static int write_record(const struct warm_pool *p, size_t n) {
 
 void warm_early_probed(struct warm_pool *p, const char *why_not) {
     int r = why_not != NULL ? 0 : write_record(p, p->earlier_bytes);
+    p->told_bytes = p->earlier_bytes;
     if (r < 0)
         why_not = strerror(-r);
     forget(p);

@@ -132,6 +132,12 @@ static void begin(struct warm_pool *p, const struct warm_next *next) {
         warm_one_failed(one, err.text[0] != '\0' ? err.text : strerror(-r), true);
 }
 
+static void tell_recorded(struct warm_pool *p, const char *text, size_t n) {
+    p->told_bytes = n;
+    if (p->config.on_recorded != NULL)
+        p->config.on_recorded(p->config.arg, text, n);
+}
+
 static bool read_record(struct warm_pool *p) {
     char reason[WARM_REASON_MAX], name[128];
     if (p->recorded)
@@ -155,9 +161,18 @@ static bool read_record(struct warm_pool *p) {
     warm_record_stop(text, (size_t)got, name, sizeof name);
     if (name[0] != '\0')
         log_info("the script sets %s: what it imports afterwards is not imported ahead", name);
-    if (p->config.on_recorded != NULL)
-        p->config.on_recorded(p->config.arg, text, (size_t)got);
+    tell_recorded(p, text, (size_t)got);
     return true;
+}
+
+/* The part that was imported later is for the next run, too. */
+static void tell_later(struct warm_pool *p) {
+    size_t n = recorded_bytes(p);
+    if (n <= p->told_bytes)
+        return;
+    _cleanup_(freep) char *text = xcalloc(1, n + 1);
+    if (pread(p->record_fd, text, n, 0) == (ssize_t)n)
+        tell_recorded(p, text, n);
 }
 
 /* What waits serves on, until what replaces it waits. */
@@ -172,6 +187,7 @@ static void make_anew(struct warm_pool *p) {
 /* What the script imports later on belongs to the next start, too: it looks now and then. */
 static void all_wait(struct warm_pool *p) {
     uint64_t now_ns = clock_now_ns();
+    tell_later(p);
     if (!p->told_wait) {
         log_info("%u processes wait for the next start", p->config.n);
         p->told_wait = true;

@@ -33,6 +33,7 @@ struct warm_pool {
     enum warm_form form;
     int zip_fd, record_fd;
     size_t record_bytes;              /* at the last look; what was imported */
+    size_t told_bytes;                /* that on_recorded() has had */
     unsigned n_looks;                 /* at a record that grows, or that nobody has begun */
     bool recording, recorded;         /* a worker was started that records; it was read */
     unsigned n_later;                 /* looks whether the script has imported more */

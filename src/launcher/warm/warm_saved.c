@@ -24,10 +24,11 @@ size_t warm_record_head(const char *record, size_t n) {
     }
 }
 
+/* Not every one is a word: sysconfig imports _sysconfigdata__x86_64-linux-gnu. */
 static bool is_module(const char *line, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint8_t c = (uint8_t)line[i];
-        bool ok = c >= 0x80 || c == '_' || c == '.' || (c >= '0' && c <= '9') ||
+        bool ok = c >= 0x80 || c == '_' || c == '.' || c == '-' || (c >= '0' && c <= '9') ||
                   (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
         if (!ok)
             return false;
