@@ -282,6 +282,7 @@ def test_what_importing_prints_is_in_the_workers_output(job, form):
     warm.said(f"all {warm.n} workers start warm")
     assert warm.agent.output().count("noisy is imported") == 4
     assert warm.agent.err.until(lambda: warm.agent.said().count("loud") == 4)
+    assert "loud" not in warm.agent.output() and "noisy" not in warm.agent.said()
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -125,8 +125,9 @@ static int connect_to(struct warm_one *one, int *ret_theirs) {
 
 /* ---- starting ---- */
 
-static int spawn(struct warm_one *one, const struct child_spec *spec, int control, int output,
-                 struct err *err) {
+/* output: for its standard output and standard error until the go. */
+static int spawn(struct warm_one *one, const struct child_spec *spec, int control,
+                 const int output[2], struct err *err) {
     struct warm_pool *p = one->pool;
     bool template = one->index == WARM_TEMPLATE_INDEX;
     struct warm_gate gate = {.role = one->index == WARM_PROBE_INDEX ? WARM_PROBE
@@ -142,7 +143,8 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
     warm_gate_env(&gate, &env);
     struct child_spec s = *spec;
     s.envp = envlist_items(&env);
-    s.stdout_fd = s.stderr_fd = output;
+    s.stdout_fd = output[0];
+    s.stderr_fd = output[1];
     s.cgroup_fd = s.report_fd = -1;
     s.keep_fds[0] = p->zip_fd;
     s.keep_fds[1] = control;
@@ -163,14 +165,19 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
 }
 
 int warm_start(struct warm_one *one, const struct child_spec *spec, struct err *err) {
-    int control = -1, output = warm_memfd("muster-warm", NULL);
-    int r = output < 0 ? output : connect_to(one, &control);
+    int control = -1;
+    int output[2] = {warm_memfd("muster-warm-stdout", NULL),
+                     warm_memfd("muster-warm-stderr", NULL)};
+    int r = MIN2(output[0], output[1]);
+    if (r >= 0)
+        r = connect_to(one, &control);
     one->spec = child_spec_copy(spec);
     if (r == 0)
         r = spawn(one, spec, control, output, err);
     file_close(&control);
-    if (output >= 0)
-        (void)close(output);
+    for (unsigned i = 0; i < 2; i++)
+        if (output[i] >= 0)
+            (void)close(output[i]);
     return r;
 }
 
