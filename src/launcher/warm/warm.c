@@ -29,13 +29,21 @@ void warm_gate_env(const struct warm_gate *g, struct envlist *env) {
     envlist_set(env, "MUSTER_WORKER_ID", room);
 }
 
+/* A line behind the first one that is not of a file. */
+static bool has_package(const char *text, size_t n) {
+    for (size_t i = 0; i + 1 < n; i++)
+        if (text[i] == '\n' && text[i + 1] != '=')
+            return true;
+    return false;
+}
+
 bool warm_record_ok(const char *text, size_t n, char reason[WARM_REASON_MAX]) {
     if (n == 0)
         (void)snprintf(
             reason, WARM_REASON_MAX,
             "the Python of local rank 0 did not load muster's sitecustomize (python -I, -E or -S, "
             "or a wrapper that drops PYTHONPATH)");
-    else if (warm_record_head(text, n) == n)
+    else if (!has_package(text, n))
         (void)snprintf(reason, WARM_REASON_MAX, "the script has imported no installed package");
     else
         return true;
@@ -216,6 +224,8 @@ bool warm_go(char *const *from, const struct warm_to *to, struct strbuf *out,
     if (to->cwd != NULL)
         json_write_string(&w, "cwd", to->cwd);
     json_write_u64(&w, "umask", to->umask);
+    if (to->record)
+        json_write_bool(&w, "record", true);
     json_write_object_begin(&w, "set");
     bool ok = write_set(from, to->envp, &w, reason);
     json_write_object_end(&w);

@@ -22,7 +22,10 @@
 /* How long a standby may import, and how long it may take from the go to the script. */
 #define WARM_IMPORT_NS (120 * NS_PER_S)
 #define WARM_GO_NS (1 * NS_PER_S)
-/* Two warm starts in a row that fail by themselves within this time: cold from then on. */
+/* Two warm starts in a row that fail by themselves within this time: cold from then on. The time
+ * stands for "before the workers' store was reached", which an agent can't know: the leader's
+ * serves it, or rank 0 itself; of a connection the user is known, and that only with
+ * --store-check=uid and from another machine; and a process that has died has no sockets. */
 #define WARM_EARLY_NS (10 * NS_PER_S)
 #define WARM_EARLY_MAX 2
 /* So many standbys in a row that could not be made: none is tried any more. */
@@ -58,7 +61,8 @@ void warm_record_stop(const char *text, size_t n, char *ret, size_t size);
 /* ---- the record that is kept beside the logs ----
  *
  * "imports 1 ARGS BYTES", then the record as the gate writes it: "gate 3.11", lines "=..." of what
- * must not have changed, which the gate compares itself (WARM_PROBE), and a module in each line. */
+ * must not have changed, which the gate compares itself (WARM_PROBE), and a module in each line;
+ * between them further "=..." lines, of the user's own modules. */
 
 #define WARM_SAVED_MAX (WARM_RECORD_MAX + 128)
 /* The name of its file, for this program: 16 hexadecimal digits follow. */
@@ -68,7 +72,7 @@ void warm_saved_write(const char *record, size_t n, uint64_t args, struct strbuf
 /* Where the record begins in the text; NULL, with the reason: it can't be used. */
 const char *warm_saved_read(const char *text, size_t n, uint64_t args,
                             char reason[WARM_REASON_MAX]);
-/* The length of its part for a WARM_PROBE: all but the modules. */
+/* The length of its part before the modules. */
 size_t warm_record_head(const char *record, size_t n);
 
 /* ---- messages ---- */
@@ -95,6 +99,7 @@ struct warm_to {
     const char *marker;
     const char *cwd; /* NULL: it has no name any more; then the standby stays where it is */
     uint32_t umask;
+    bool record; /* what it imports beyond what was recorded */
 };
 /* The go for a standby that was started with the environment `from`. False: the new one differs in
  * what an import may have read, and `reason` says in what. */

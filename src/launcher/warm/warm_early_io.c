@@ -18,10 +18,7 @@ static int write_record(const struct warm_pool *p, size_t n) {
 }
 
 void warm_early_probed(struct warm_pool *p, const char *why_not) {
-    int r = why_not != NULL ? 0 : write_record(p, p->earlier_bytes);
     p->told_bytes = p->earlier_bytes;
-    if (r < 0)
-        why_not = strerror(-r);
     forget(p);
     if (why_not != NULL) {
         log_info("what an earlier run imported is not used: %s", why_not);
@@ -29,7 +26,7 @@ void warm_early_probed(struct warm_pool *p, const char *why_not) {
         return;
     }
     log_info("what an earlier run imported is imported while nodes wait for each other");
-    p->recorded = p->ahead = true;
+    p->recorded = p->ahead = p->borrowed = true;
     warm_go_on(p);
     warm_set_timer(p);
 }
@@ -39,15 +36,19 @@ static void drop_unready(struct warm_one *one) {
         warm_drop(one);
 }
 
+void warm_drop_unready(struct warm_pool *p) {
+    drop_unready(&p->template);
+    for (uint32_t i = 0; i < p->config.n; i++)
+        drop_unready(&p->ranks[i]);
+}
+
 void warm_early_end(struct warm_pool *p) {
     warm_drop(&p->probe);
     forget(p);
     if (!p->ahead)
         return;
     p->ahead = false;
-    drop_unready(&p->template);
-    for (uint32_t i = 0; i < p->config.n; i++)
-        drop_unready(&p->ranks[i]);
+    warm_drop_unready(p);
 }
 
 void warm_pool_foresee(struct warm_pool *p, uint32_t index, const struct child_spec *spec) {
@@ -68,7 +69,7 @@ void warm_pool_expect(struct warm_pool *p, const char *record, size_t n) {
     p->earlier = xcalloc(1, n + 1);
     p->earlier_bytes = n;
     memcpy(p->earlier, record, n);
-    int r = write_record(p, warm_record_head(record, n));
+    int r = write_record(p, n);
     if (r == 0)
         r = warm_start(&p->probe, &probe, &err);
     if (r < 0) {

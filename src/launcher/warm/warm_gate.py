@@ -4,7 +4,7 @@ It is sitecustomize.py of a zip in a memfd that is first in PYTHONPATH, so Pytho
 script. MUSTER_WARM says what this process is, "ROLE:AGENT:ZIP:CONTROL:RECORD:HAD_PATH:SKIP":
 
   record    a worker that starts cold: the names of the modules that it imports are written to RECORD, a memfd of
-            the agent, while the script runs
+            the agent, while the script runs; so are the user's own modules, for which the record holds as well
   standby   imports what was recorded, and waits here for "go"; then Python itself runs the script
   template  the same, and forks standbys at "fork"
   probe     says whether what was recorded in an earlier run is still so, and exits
@@ -101,16 +101,18 @@ def what_changed(lines):
     return None
 
 
-# ---- a worker that starts cold ----
+# ---- a worker that starts cold, or by the record of an earlier run ----
 
 class Recorder:
     """Writes down which modules arrive in sys.modules, in this order. Names that are only asked for don't count."""
 
-    def __init__(self, agent, fd, skip):
+    def __init__(self, agent, fd, skip, known=()):
+        """known: lines that are there already, of an earlier run."""
         self.path, self.pid, self.skip = f"/proc/{agent}/fd/{fd}", os.getpid(), skip
-        self.asked, self.size, self.on = [], 0, True
+        self.asked, self.size, self.on, self.known = [], sum(len(line) + 1 for line in known), True, set(known)
         self.putenv = os.putenv
-        self.write("\n".join([f"gate {sys.version_info[0]}.{sys.version_info[1]}", *marks()]))
+        if not known:
+            self.write("\n".join([f"gate {sys.version_info[0]}.{sys.version_info[1]}", *marks()]))
         os.putenv = self.on_putenv
         sys.meta_path.insert(0, self)
 
@@ -144,9 +146,14 @@ class Recorder:
                 left.append(name)
                 continue
             origin = getattr(getattr(module, "__spec__", None), "origin", None)
-            if isinstance(origin, str) and is_installed(origin) and name.split(".")[0] not in (*self.skip, *OWN):
+            if not isinstance(origin, str):
+                continue
+            if not is_installed(origin):
+                found += [mark_of(origin)] if origin.endswith(".py") and "\n" not in origin else []
+            elif name.split(".")[0] not in (*self.skip, *OWN):
                 found.append(name)
         self.asked = left[-256:]
+        found = [line for line in found if line not in self.known]
         if found:
             self.write("\n".join(found))
 
@@ -204,6 +211,7 @@ class Standby:
         import time
         self.json, self.socket, self.time = json, socket, time
         self.agent, self.skip, self.record = agent, skip, record
+        self.known, self.records = [], False
         self.control = socket.socket(fileno=control)
         self.copied = None
         self.libc = None
@@ -239,7 +247,8 @@ class Standby:
 
     def names(self):
         with os.fdopen(self.record, "rb") as f:
-            lines = os.pread(f.fileno(), RECORD_MAX, 0).decode(errors="replace").split("\n")
+            lines = os.fsdecode(os.pread(f.fileno(), RECORD_MAX, 0)).split("\n")
+        self.known = lines[:-1]
         return [n for n in lines[1:] if n and n[0] not in "!=" and n.split(".")[0] not in self.skip]
 
     def probe(self):
@@ -458,6 +467,7 @@ class Standby:
             os.dup2(fd, number)
             os.close(fd)
         self.copied = printed
+        self.records = message.get("record", False) and not any(line.startswith("!") for line in self.known)
         return None
 
     @staticmethod
@@ -540,6 +550,8 @@ def stand_by(role, standby):
         standby.serve()
     standby.wait()
     standby.print_again()
+    if standby.records:
+        Recorder(standby.agent, standby.record, standby.skip, standby.known)
 
 
 if "MUSTER_WARM" in os.environ:

@@ -333,7 +333,8 @@ static bool write_go(const struct warm_one *one, const struct child_spec *spec, 
     struct warm_to to = {.envp = spec->envp,
                          .marker = marker != NULL ? marker : "",
                          .cwd = spec->cwd != NULL ? spec->cwd : here,
-                         .umask = own_umask()};
+                         .umask = own_umask(),
+                         .record = one->index == 0 && one->pool->borrowed};
     return warm_go(one->spec->envp, &to, out, reason);
 }
 
@@ -395,20 +396,14 @@ const struct child_spec *warm_pool_record(struct warm_pool *p, uint32_t index,
                                           const struct child_spec *spec,
                                           struct child_spec **ret_copy) {
     *ret_copy = NULL;
-    if (index != 0 || p->off || p->recorded || ftruncate(p->record_fd, 0) < 0)
+    if (index != 0 || p->off || (p->recorded && !p->borrowed) || ftruncate(p->record_fd, 0) < 0)
         return spec;
-    struct warm_gate gate = {.role = WARM_RECORD,
-                             .agent = getpid(),
-                             .zip_fd = p->zip_fd,
-                             .control_fd = -1,
-                             .record_fd = p->record_fd,
-                             .skip = p->config.skip};
+    if (p->borrowed) /* that of this run takes its place */
+        warm_drop_unready(p);
+    p->recorded = p->borrowed = false;
+    p->record_bytes = p->told_bytes = 0;
     _cleanup_(envlist_fini) struct envlist env = {0};
-    envlist_copy(&env, spec->envp);
-    warm_gate_env(&gate, &env);
-    struct child_spec with_gate = *spec;
-    with_gate.envp = envlist_items(&env);
-    with_gate.keep_fds[0] = p->zip_fd;
+    struct child_spec with_gate = warm_through_gate(p, WARM_RECORD, -1, spec, &env);
     p->recording = true;
     p->n_looks = 0;
     return *ret_copy = child_spec_copy(&with_gate);

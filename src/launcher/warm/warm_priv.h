@@ -56,7 +56,8 @@ struct warm_pool {
     struct warm_one probe;            /* looks whether an earlier run's record can be used, */
     char *earlier;                    /* which is this; owned; NULL: none */
     size_t earlier_bytes;
-    bool ahead; /* what is made is for the first start, by that record */
+    bool ahead;    /* what is made is for the first start, by that record */
+    bool borrowed; /* the record is that one, and no worker has recorded all of its own */
 };
 
 /* ---- warm_pool_io.c ---- */
@@ -75,9 +76,14 @@ void warm_go_on(struct warm_pool *p);
 void warm_early_probed(struct warm_pool *p, const char *why_not);
 /* The first start is now: what is not ready is not waited for. */
 void warm_early_end(struct warm_pool *p);
+/* What still imports is killed. */
+void warm_drop_unready(struct warm_pool *p);
 
 /* ---- warm_process_io.c ---- */
 
+/* As spec, but its Python passes through the gate. Borrows env, which is filled in. */
+struct child_spec warm_through_gate(const struct warm_pool *p, enum warm_role role, int control_fd,
+                                    const struct child_spec *spec, struct envlist *env);
 /* Starts a Python that imports, by this spec. */
 _must_use_ int warm_start(struct warm_one *one, const struct child_spec *spec, struct err *err);
 /* Asks the template for one that stands for this spec. */

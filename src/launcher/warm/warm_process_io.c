@@ -125,28 +125,35 @@ static int connect_to(struct warm_one *one, int *ret_theirs) {
 
 /* ---- starting ---- */
 
+struct child_spec warm_through_gate(const struct warm_pool *p, enum warm_role role, int control_fd,
+                                    const struct child_spec *spec, struct envlist *env) {
+    struct warm_gate gate = {.role = role,
+                             .agent = getpid(),
+                             .zip_fd = p->zip_fd,
+                             .control_fd = control_fd,
+                             .record_fd = p->record_fd,
+                             .skip = p->config.skip};
+    envlist_copy(env, spec->envp);
+    warm_gate_env(&gate, env);
+    struct child_spec ret = *spec;
+    ret.envp = envlist_items(env);
+    ret.keep_fds[0] = p->zip_fd;
+    return ret;
+}
+
 /* output: for its standard output and standard error until the go. */
 static int spawn(struct warm_one *one, const struct child_spec *spec, int control,
                  const int output[2], struct err *err) {
     struct warm_pool *p = one->pool;
     bool template = one->index == WARM_TEMPLATE_INDEX;
-    struct warm_gate gate = {.role = one->index == WARM_PROBE_INDEX ? WARM_PROBE
-                                     : template                     ? WARM_TEMPLATE
-                                                                    : WARM_STANDBY,
-                             .agent = getpid(),
-                             .zip_fd = p->zip_fd,
-                             .control_fd = control,
-                             .record_fd = p->record_fd,
-                             .skip = p->config.skip};
+    enum warm_role role = one->index == WARM_PROBE_INDEX ? WARM_PROBE
+                          : template                     ? WARM_TEMPLATE
+                                                         : WARM_STANDBY;
     _cleanup_(envlist_fini) struct envlist env = {0};
-    envlist_copy(&env, spec->envp);
-    warm_gate_env(&gate, &env);
-    struct child_spec s = *spec;
-    s.envp = envlist_items(&env);
+    struct child_spec s = warm_through_gate(p, role, control, spec, &env);
     s.stdout_fd = output[0];
     s.stderr_fd = output[1];
     s.cgroup_fd = s.report_fd = -1;
-    s.keep_fds[0] = p->zip_fd;
     s.keep_fds[1] = control;
     s.keep_fds[2] = p->record_fd;
     if (template) { /* its forks are bound one by one */

@@ -43,7 +43,8 @@ static bool are_modules(const char *text, size_t n) {
             return false;
         size_t len = (size_t)(end - text);
         bool stop = text[0] == '!'; /* the last line, WARM's own */
-        if (stop ? len + 1 != n : !is_module(text, len))
+        bool file = text[0] == '=';
+        if (stop ? len + 1 != n : !file && !is_module(text, len))
             return false;
         n -= len + 1;
         text = end + 1;

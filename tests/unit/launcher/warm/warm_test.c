@@ -173,7 +173,9 @@ Test(warm, the_zip_holds_the_gate) {
 
 /* ---- the record of an earlier run ---- */
 
-#define RECORD "gate 3.11\n=flags (3, 11, 7) (0, 0)\n=/usr/bin/python3 17 4\njson\nnumpy.random\n_sysconfigdata__x86_64-linux-gnu\n!RANK\n"
+#define RECORD                                                   \
+    "gate 3.11\n=flags (3, 11, 7) (0, 0)\n=/usr/bin/python3 17 " \
+    "4\njson\nnumpy.random\n_sysconfigdata__x86_64-linux-gnu\n!RANK\n"
 
 static const char *saved(const char *record, uint64_t args, struct strbuf *out) {
     strbuf_clear(out);
