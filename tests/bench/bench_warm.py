@@ -259,7 +259,8 @@ def rows(found, transformers):
                 (("fork", " (`--warm`)"), ("process", " (`--warm=process`)"), ("cold", " (cold)")) if way in by and by[way].took]
         peer = by.get("torchrun")
         bench.row(f"{shape}: a rank of the {job} is killed → the first step of all",
-                  bench.seconds(peer.middle()) if peer and peer.took else None, ", ".join(ours) or "not measured")
+                  f"{bench.seconds(peer.middle())} (`TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`)" if peer and peer.took else None,
+                  ", ".join(ours) or "not measured")
 
 
 def words(known):
