@@ -122,6 +122,23 @@ def test_a_client_waits_for_the_first_generation(job):
     assert [a.wait() for a in agents] == [0, 0]
 
 
+def test_who_starts_torchrun_on_another_node_is_told(job):
+    """Its agent waits for an answer of the leader's, and says nothing; the leader sees whom it speaks to."""
+    with hosts_or_skip(2) as hosts:
+        agent = job.agent("a", "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={hosts.address(0)}:29400",
+                          "--no-python", "true", prefix=hosts.enter(0))
+        agent.wait_said("waiting for nodes")
+        come = f"import socket; s = socket.create_connection(({hosts.address(0)!r}, 29400)); s.sendall({VALIDATE!r}); s.recv(1)"
+        clients = [subprocess.Popen([*hosts.enter(n), sys.executable, "-c", come]) for n in (0, 1, 1)]
+        agent.wait_said("start muster run there instead")
+        agent.signal(signal.SIGTERM)
+        agent.wait()
+        for client in clients:
+            client.wait(20)
+        words = f"a program at {hosts.address(1)} asks for PyTorch's store before the workers have started"
+        assert agent.said().count(words) == agent.said().count("before the workers have started") == 1
+
+
 def test_the_kernel_makes_no_room_for_a_client_that_waits(job):
     """Of one that sends without end, it keeps as much as of any socket that nobody reads."""
     port = free_port()

@@ -26,8 +26,9 @@ struct store_door {
     struct addr pass_to;        /* len 0: not known */
     bool own_only;              /* whoever is passed on must be of this machine */
     bool told;
-    struct list waiting; /* struct waiting, the oldest first */
-    struct list passed;  /* struct passed */
+    bool was_open, told_early; /* before it was open, a client of another machine is told */
+    struct list waiting;       /* struct waiting, the oldest first */
+    struct list passed;        /* struct passed */
     size_t n_waiting, max_waiting, n_passed, max_passed;
 };
 
@@ -164,7 +165,25 @@ static void on_change(void *arg, int fd, unsigned events) {
         loop_watch_free(TAKE_PTR(w->end));
 }
 
+/* Before the first generation the workers of another machine don't come: it is likely that somebody
+ * has started torchrun there, which would wait in silence for as long as this job does. */
+static void tell_early(struct store_door *door, int fd) {
+    struct addr peer;
+    char line[256], host[ADDR_TEXT_MAX];
+    if (door->was_open || door->told_early || door->log == NULL || addr_of_peer(fd, &peer) < 0 ||
+        addr_is_local(&peer))
+        return;
+    door->told_early = true;
+    addr_host_text(&peer, host);
+    (void)snprintf(line, sizeof line,
+                   "a program at %s asks for PyTorch's store before the workers have started: if "
+                   "it is torchrun, start muster run there instead",
+                   host);
+    door->log(door->arg, line);
+}
+
 static void let_wait(struct store_door *door, int fd) {
+    tell_early(door, fd);
     struct waiting *w = LIST_FIRST(struct waiting, &door->waiting, link);
     if (door->n_waiting >= door->max_waiting && w != NULL)
         (void)close(take_waiting(w));
@@ -195,6 +214,7 @@ static void let_in(struct store_door *door, int fd) {
 
 static void let_all_in(struct store_door *door) {
     struct waiting *w;
+    door->was_open |= is_open(door);
     while (is_open(door) && (w = LIST_FIRST(struct waiting, &door->waiting, link)) != NULL)
         let_in(door, take_waiting(w));
 }

@@ -1,7 +1,8 @@
 /* The door to the workers' store for clients that come to one of muster's own ports: by
  * init_method=tcp://HOST:PORT, by a MASTER_PORT that the user chose, or through a firewall with one
  * open port. A client is served here if this agent has the store of the running generation, or
- * connected to the store of the node that has it. If no generation runs, it waits for one.
+ * connected to the store of the node that has it. If no generation runs, it waits for one. The
+ * first of another machine that comes before all generations is told: it may be torchrun.
  *
  *     door = store_door_new(loop, gate);
  *     store_door_client(door, fd);            of rdzv_listener_config.store_client
