@@ -13,6 +13,7 @@ Nothing of this is left in the environment, in sys.path or in sys.modules when t
 """
 import os
 import sys
+from posix import _exit  # imports may replace that of os
 
 RECORD_MAX = 1 << 20  # bytes
 COPIED_MAX = 1 << 20  # of what was printed while importing
@@ -66,12 +67,27 @@ def packages():
     return [p for p in sys.path if p.endswith("-packages")]
 
 
-def script():
-    """The file of `python FILE` or `python -m NAME`; of a name in a package that is not looked for, none."""
+def words_of_script():
+    """FILE ARGS, or -m NAME ARGS."""
     with open("/proc/self/cmdline", "rb") as f:
         words = [os.fsdecode(w) for w in f.read().split(b"\0")[1:-1]]
     while words and words[0].startswith("-") and words[0] != "-m":
         words = words[2 if words[0] in ("-W", "-X") else 1:]
+    return words
+
+
+def program():
+    """The package that the script belongs to, if it is an installed one, or "": it is the user's, and may do anything."""
+    words = words_of_script()
+    if words[:1] == ["-m"] and len(words) > 1:
+        return words[1].split(".")[0]
+    inside = os.path.abspath(words[0]).split("-packages/")[1:] if words else []
+    return inside[-1].split("/")[0] if inside else ""
+
+
+def script():
+    """The file of `python FILE` or `python -m NAME`; of a name in a package that is not looked for, none."""
+    words = words_of_script()
     if words[:1] == ["-m"] and len(words) > 1:
         tries = [os.path.join(folder, words[1].replace(".", "/") + end) for folder in [os.getcwd(), *sys.path]
                  for end in (".py", "/__main__.py")]
@@ -104,12 +120,16 @@ def what_changed(lines):
 # ---- a worker that starts cold, or by the record of an earlier run ----
 
 class Recorder:
-    """Writes down which modules arrive in sys.modules, in this order. Names that are only asked for don't count."""
+    """Writes down which modules arrive in sys.modules, in this order. Names that are only asked for don't count. A module
+    that is still being imported has a line with "~", and one without when that has ended: an import that does not end may
+    be the program itself, or start another one in its place.
+    """
 
     def __init__(self, agent, fd, skip, known=()):
         """known: lines that are there already, of an earlier run."""
-        self.path, self.pid, self.skip = f"/proc/{agent}/fd/{fd}", os.getpid(), skip
-        self.asked, self.size, self.on, self.known = [], sum(len(line) + 1 for line in known), True, set(known)
+        self.path, self.pid, self.skip = f"/proc/{agent}/fd/{fd}", os.getpid(), {*skip, *OWN, program()}
+        self.asked, self.begun, self.size = [], [], sum(len(line) + 1 for line in known)
+        self.on, self.known = True, set(known)
         self.putenv = os.putenv
         if not known:
             self.write("\n".join([f"gate {sys.version_info[0]}.{sys.version_info[1]}", *marks()]))
@@ -133,29 +153,49 @@ class Recorder:
         if self.on and os.getpid() == self.pid:
             try:
                 self.look()
-            except OSError:
+            except Exception:  # the script must not meet it
                 self.on = False
             self.asked.append(name)
         return None
 
     def look(self):
-        left, found = [], []
-        for name in self.asked:
-            module = sys.modules.get(name)
-            if module is None:
-                left.append(name)
-                continue
-            origin = getattr(getattr(module, "__spec__", None), "origin", None)
-            if not isinstance(origin, str):
-                continue
-            if not is_installed(origin):
-                found += [mark_of(origin)] if origin.endswith(".py") and "\n" not in origin else []
-            elif name.split(".")[0] not in (*self.skip, *OWN):
+        left, begun, found = [], [], []
+        for name in self.begun:
+            if self.is_begun(name):
+                begun.append(name)
+            elif name in sys.modules:
                 found.append(name)
-        self.asked = left[-256:]
+        for name in self.asked:
+            if name not in sys.modules:
+                left.append(name)
+            else:
+                found += self.lines_of(name)
+                if found and found[-1] == "~" + name:
+                    begun.append(name)
+        self.asked, self.begun = left[-256:], begun
         found = [line for line in found if line not in self.known]
         if found:
             self.write("\n".join(found))
+
+    @staticmethod
+    def spec(name):
+        """Without asking the module, which may do anything then: a lazy one is loaded by that."""
+        try:
+            return object.__getattribute__(sys.modules[name], "__spec__")
+        except Exception:
+            return None
+
+    def is_begun(self, name):
+        return getattr(self.spec(name), "_initializing", False) is True
+
+    def lines_of(self, name):
+        """What the record says of a module that has arrived."""
+        origin = getattr(self.spec(name), "origin", None)
+        if not isinstance(origin, str) or type(sys.modules[name]).__module__ == "importlib.util":  # not loaded yet
+            return []
+        if not is_installed(origin):
+            return [mark_of(origin)] if origin.endswith(".py") and "\n" not in origin else []
+        return [] if name.split(".")[0] in self.skip else ["~" * self.is_begun(name) + name]
 
     def on_putenv(self, name, value):
         """A script that sets a variable may mean a module that it imports afterwards: these stay cold."""
@@ -168,7 +208,7 @@ class Recorder:
             try:
                 self.look()
                 self.write("!" + os.fsdecode(name))
-            except OSError:
+            except Exception:
                 pass
             self.on = False
 
@@ -193,6 +233,14 @@ class Watched(os.environ.__class__):
             Watched.read.add(key)
         return super().__getitem__(key)
 
+    def __setitem__(self, key, value):
+        Watched.read.add(key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key):
+        Watched.read.add(key)
+        super().__delitem__(key)
+
     def __contains__(self, key):
         Watched.read.add(key)
         return super().__contains__(key)
@@ -210,11 +258,44 @@ class Standby:
         import socket
         import time
         self.json, self.socket, self.time = json, socket, time
-        self.agent, self.skip, self.record = agent, skip, record
+        self.agent, self.skip, self.record, self.pid, self.gone = agent, skip, record, os.getpid(), False
         self.known, self.records = [], False
-        self.control = socket.socket(fileno=control)
+        self.control = self.connect(control)
         self.copied = None
         self.libc = None
+
+    def connect(self, fd):
+        control = self.socket.socket(fileno=fd)
+        control.settimeout(None)  # imports may set another default
+        return control
+
+    def end_forked(self):
+        """Ends a process that an import has forked, and that does not end by itself: it must not become the worker."""
+        if os.getpid() != self.pid:
+            _exit(0)
+
+    def guard(self):
+        """An import that puts another program in its place would begin the script anew, which does not pass the gate."""
+        def guarded(real):
+            def run(*args, **more):
+                if not self.gone and os.getpid() == self.pid:
+                    try:
+                        self.tell("cold", reason="importing starts another program in the place of this one")
+                        self.hear(0)
+                    finally:
+                        _exit(1)
+                return real(*args, **more)
+            return run
+
+        self.real = {name: getattr(os, name) for name in ("execv", "execve")}
+        self.guards = {name: guarded(real) for name, real in self.real.items()}
+        vars(os).update(self.guards)
+
+    def unguard(self):
+        self.gone = True
+        for name, real in self.real.items():
+            if getattr(os, name) is self.guards[name]:
+                setattr(os, name, real)
 
     def tell(self, kind, **fields):
         self.control.sendall(self.json.dumps(dict(fields, kind=kind)).encode())
@@ -231,7 +312,7 @@ class Standby:
         except OSError:
             data, fds = b"", []
         if not data:
-            os._exit(0)
+            _exit(0)
         return self.json.loads(data), list(fds)
 
     def recv_fds(self, n_fds):  # Python 3.8
@@ -249,7 +330,13 @@ class Standby:
         with os.fdopen(self.record, "rb") as f:
             lines = os.fsdecode(os.pread(f.fileno(), RECORD_MAX, 0)).split("\n")
         self.known = lines[:-1]
-        return [n for n in lines[1:] if n and n[0] not in "!=" and n.split(".")[0] not in self.skip]
+        ended = {}  # in the order in which they began
+        for line in lines[1:]:
+            if line.startswith("~"):
+                ended.setdefault(line[1:], False)
+            elif line and line[0] not in "!=":
+                ended[line] = True
+        return [n for n, has in ended.items() if has and n.split(".")[0] not in self.skip]
 
     def probe(self):
         """Says whether the record is of this Python, and ends."""
@@ -260,8 +347,11 @@ class Standby:
             self.tell_ready()
         else:
             self.tell("cold", reason=changed[:400])
+        self.leave()
+
+    def leave(self):
         self.hear(0)  # until the agent has heard it
-        os._exit(0)
+        _exit(0)
 
     def warm(self, template):
         import importlib
@@ -276,6 +366,7 @@ class Standby:
                     importlib.import_module(name)
                 except BaseException:  # the script meets it again, if it does
                     failed += 1
+                self.end_forked()
         finally:
             os.environ.__class__ = plain
         self.stamps = self.stat_all()
@@ -299,14 +390,17 @@ class Standby:
     def threads(self):
         found = []
         for tid in os.listdir("/proc/self/task"):
-            if int(tid) != os.getpid():
-                with open(f"/proc/self/task/{tid}/comm") as f:
-                    found.append(f.read().strip())
+            try:
+                if int(tid) != os.getpid():
+                    with open(f"/proc/self/task/{tid}/comm", errors="replace") as f:
+                        found.append(f.read().strip())
+            except OSError:  # it has ended
+                pass
         return sorted(set(found).difference(QUIET_THREADS))[:8]
 
     @staticmethod
     def has_openblas():
-        with open("/proc/self/maps") as f:
+        with open("/proc/self/maps", errors="replace") as f:
             return any("openblas" in line.rsplit("/", 1)[-1] for line in f)
 
     def threads_after_a_fork(self, before):
@@ -318,7 +412,7 @@ class Standby:
             return before  # Python's own
         child = self.fork_quietly()
         if child == 0:
-            os._exit(0)
+            _exit(0)
         os.waitpid(child, 0)
         until = self.time.monotonic() + 1  # /proc shows an ended thread a little longer
         while self.threads() and self.time.monotonic() < until:
@@ -346,12 +440,12 @@ class Standby:
     def stat_all():
         """What must not change between the imports and the go: interpreter, script, installed packages."""
         stamps = {}
-        for path in [sys.executable, *sys.argv[:1], *sys.path]:
+        for path in map(str, [sys.executable, *sys.argv[:1], *sys.path]):
             try:
                 st = os.stat(path)
                 if path in (sys.executable, *sys.argv[:1]) or path.endswith("-packages"):
                     stamps[path] = (st.st_dev, st.st_ino, st.st_mtime_ns)
-            except OSError:
+            except (OSError, ValueError):
                 pass
         return stamps
 
@@ -374,23 +468,25 @@ class Standby:
             os.waitpid(child, 0)
             return False
         try:
+            between = os.getpid()
             if self.fork_quietly() != 0:
-                os._exit(0)
+                _exit(0)
+            self.pid = os.getpid()
             self.control.close()
-            self.control = self.socket.socket(fileno=fd)
-            self.settle(message)
+            self.control = self.connect(fd)
+            self.settle(message, between)
         except BaseException as e:  # never back into the template's loop
             try:
                 self.tell("cold", reason=f"the forked process can't be set up: {e}")
             finally:
-                os._exit(1)
+                _exit(1)
         return True
 
-    def settle(self, message):
+    def settle(self, message, between):
         """Makes this grandchild of the template the agent's child, as a cold worker is."""
         until = self.time.monotonic() + 10
         while os.getppid() != self.agent:
-            if self.time.monotonic() > until:
+            if self.time.monotonic() > until or os.getppid() not in (between, self.agent):
                 raise OSError("the agent is not its parent")
             self.time.sleep(0.0005)
         os.setsid()
@@ -399,7 +495,7 @@ class Standby:
         if libc.prctl(1, 9, 0, 0, 0) != 0:  # PR_SET_PDEATHSIG, SIGKILL
             raise OSError(ctypes.get_errno(), "prctl")
         if os.getppid() != self.agent:
-            os._exit(1)
+            _exit(1)
         libc.prctl(0x59616d61, ctypes.c_ulong(self.agent), 0, 0, 0)  # PR_SET_PTRACER; EINVAL without Yama
         self.bind_memory(libc, ctypes, message)
         self.reseed()
@@ -441,8 +537,8 @@ class Standby:
             reason = f"{type(e).__name__}: {e}"
         if reason is not None:
             self.tell("cold", reason=reason[:400])
-            self.hear(0)
-            os._exit(1)
+            self.leave()
+        self.unguard()
         self.tell("going")
         self.control.close()
 
@@ -498,8 +594,11 @@ class Standby:
 
     def print_again(self):
         for fd, data in zip((1, 2), self.copied):
-            while data:
-                data = data[os.write(fd, data):]
+            try:
+                while data:
+                    data = data[os.write(fd, data):]
+            except OSError:  # a full disk: the script meets it if it prints, too
+                pass
 
 
 def import_own(name):
@@ -511,8 +610,7 @@ def import_own(name):
     return None
 
 
-def pass_by():
-    role, agent, zip_fd, control, record, had_path, skip = os.environ["MUSTER_WARM"].split(":", 6)
+def pass_by(role, agent, zip_fd, control, record, had_path, skip):
     skip = set(skip.split(",")) if skip else set()
     take_away(int(zip_fd), had_path == "1")
     if os.getppid() != int(agent):  # another Python, which the one that is meant starts first
@@ -521,29 +619,31 @@ def pass_by():
                 os.close(int(fd))
         return
     if role == "record":
-        try:
-            Recorder(int(agent), int(record), skip)
-        except OSError:
-            pass
+        Recorder(int(agent), int(record), skip)
         return
+    begun = False
     try:
-        standby = Standby(int(agent), int(control), int(record), skip)
-        if role == "probe":
-            standby.probe()
-        stand_by(role, standby)
-    except BaseException:  # Python would go on to the script, which runs elsewhere
+        stand_by(role, Standby(int(agent), int(control), int(record), skip))
+        begun = True
+    except BaseException:
         import traceback
         traceback.print_exc()
-        os._exit(1)
+    finally:
+        if not begun:  # Python would go on to the script, which runs elsewhere
+            _exit(1)
 
 
 def stand_by(role, standby):
     """Returns when the script is to begin."""
+    if role == "probe":
+        standby.probe()
+    standby.guard()
     own = import_own("sitecustomize")
     site = sys.modules.get("site")
     if own is None or isinstance(own, ImportError):
         if getattr(site, "ENABLE_USER_SITE", False):
             import_own("usercustomize")
+    standby.end_forked()
     facts = standby.warm(role == "template")
     standby.tell_ready(**facts)
     if role == "template":
@@ -555,7 +655,12 @@ def stand_by(role, standby):
 
 
 if "MUSTER_WARM" in os.environ:
-    pass_by()
+    said = os.environ["MUSTER_WARM"].split(":", 6)
+    try:
+        pass_by(*said)
+    except Exception:
+        if said[0] != "record":
+            _exit(1)
     # The user's own module takes the place of this one. Without one, Python gets the ImportError that it expects.
     if "sitecustomize" not in sys.modules:
         import sitecustomize  # noqa: F401

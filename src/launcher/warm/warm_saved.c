@@ -26,6 +26,9 @@ size_t warm_record_head(const char *record, size_t n) {
 
 /* Not every one is a word: sysconfig imports _sysconfigdata__x86_64-linux-gnu. */
 static bool is_module(const char *line, size_t n) {
+    size_t begun = n > 0 && line[0] == '~';
+    line += begun;
+    n -= begun;
     for (size_t i = 0; i < n; i++) {
         uint8_t c = (uint8_t)line[i];
         bool ok = c >= 0x80 || c == '_' || c == '.' || c == '-' || (c >= '0' && c <= '9') ||

@@ -198,6 +198,14 @@ Test(warm, what_is_kept_comes_back) {
     cr_assert_str_eq(reason, "the script has other arguments now");
 }
 
+Test(warm, what_was_still_being_imported_is_kept_as_that) {
+    static const char record[] = "gate 3.11\n=x 1 2\n~torch\ntorch._C\ntorch\n";
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    char reason[WARM_REASON_MAX];
+    (void)saved(record, 7, &text);
+    cr_assert_str_eq(warm_saved_read(text.data, text.len, 7, reason), record);
+}
+
 Test(warm, no_part_of_it_and_nothing_else_is_taken) {
     static const char *const bad[] = {
         "",
@@ -208,6 +216,8 @@ Test(warm, no_part_of_it_and_nothing_else_is_taken) {
         "gate 3.11\n=x 1 2\nos\n\njson\n",
         "gate 3.11\n=x 1 2\n!A\nos\n",
         "gate 3.11\n=x 1 2\nos",
+        "gate 3.11\n=x 1 2\n~\n",
+        "gate 3.11\n=x 1 2\n~~os\n",
         "gate 3.11\n=x 1 2\nos\n__import__('os')\n",
     };
     _cleanup_(strbuf_fini) struct strbuf text = {0};

@@ -1,0 +1,172 @@
+"""`muster run --warm`: what is waited with never runs a line of the script before the go, whatever imports do."""
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from harness import VALGRIND, alive, kill
+from test_warm import FLAG, FORMS, GATE, IDLE, Warm, job, packages  # noqa: F401
+
+pytestmark = pytest.mark.skipif(VALGRIND, reason="the agent's own second for an answer is not enough there")
+# Its first line leaves a trace that needs no standard output: a second copy's goes nowhere.
+TRACED = "import os\nwith open(os.environ['RAN'], 'a') as ran:\n    ran.write('x')\n" + IDLE
+
+
+@pytest.fixture
+def ran(job):  # noqa: F811
+    """How many copies of a TRACED script have begun."""
+    trace = job.tmp / "ran"
+    trace.touch()
+
+    def count():
+        return len(trace.read_text())
+
+    count.env = {"RAN": trace}
+    return count
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_installed_program_is_not_run_by_its_import(job, form, ran):  # noqa: F811
+    """A small script imports a module that trains."""
+    text = TRACED.replace("signal.pause()", "import textwrap, colorsys\nsignal.pause()")
+    lib = packages(job, "train", text)
+    warm = Warm(job, form, "import train\n", env={"PYTHONPATH": lib, **ran.env})
+    pids = warm.begun(0)
+    warm.waiting()
+    kill(pids[0])
+    warm.begun(1)
+    warm.said("all 2 workers start warm")
+    warm.waiting(2)
+    assert ran() == 4
+
+
+def test_the_package_of_the_script_is_not_imported(job, ran):  # noqa: F811
+    lib = packages(job, "unused", "")
+    (lib / "program").mkdir()
+    (lib / "program" / "__init__.py").write_text("")
+    (lib / "program" / "stage.py").write_text("import os\nwith open(os.environ['RAN'], 'a') as ran:\n    ran.write('x')\n")
+    (lib / "program" / "__main__.py").write_text("import program.stage\n" + IDLE)
+    warm = Warm(job, "process", "", env={"PYTHONPATH": lib, **ran.env})
+    warm.agent.signal(signal.SIGTERM)
+    warm.agent.wait()
+    before = ran()
+    warm.agent = job.agent("b", "-v", "--warm=process", "--warm-after=0.3", "--nproc-per-node=2", "--max-restarts=3",
+                           "--standalone", "-m", "program", env={"PYTHONPATH": lib, "PYTHONDONTWRITEBYTECODE": "1", **ran.env})
+    warm.begun(0)
+    warm.waiting()
+    assert ran() == before + 2
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_import_that_starts_python_anew_is_cold(job, form, ran):  # noqa: F811
+    """Packages do so for a variable that a library reads before main()."""
+    lib = packages(job, "anew", "import os, sys, decimal\nif os.environ['MUSTER_WORKER_ID'][0] == '-': os.execv(sys.executable, sys.orig_argv)\n")
+    warm = Warm(job, form, "import anew\n" + TRACED, env={"PYTHONPATH": lib, **ran.env})
+    warm.begun(0)
+    warm.said("workers start cold from now on: importing starts another program in the place of this one")
+    assert ran() == 2
+
+
+def test_a_package_that_has_started_python_anew_is_not_imported(job, ran):  # noqa: F811
+    lib = packages(job, "anew", "import os, sys, decimal\nif 'AGAIN' not in os.environ:\n    import colorsys\n"
+                   "    os.environ['AGAIN'] = '1'\n    os.execv(sys.executable, sys.orig_argv)\n")
+    warm = Warm(job, "fork", "import anew\n" + TRACED, env={"PYTHONPATH": lib, **ran.env})
+    warm.begun(0)
+    warm.waiting()
+    assert ran() == 2 and "(0 failed)" in warm.agent.said()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_an_import_forks_does_not_wait_for_the_go(job, form, ran):  # noqa: F811
+    lib = packages(job, "forks", "import os, sys\nif os.fork() == 0:\n    sys.exit(0)\nos.wait()\n")
+    warm = Warm(job, form, "import forks\n" + TRACED, env={"PYTHONPATH": lib, **ran.env})
+    pids = warm.begun(0)
+    warm.waiting()
+    kill(pids[0])
+    warm.begun(1)
+    warm.said("all 2 workers start warm")
+    assert ran() == 4
+
+
+# A gate in a child process, in which a standby has come to an end that it can't take.
+BROKEN = """import importlib.util, os, sys
+spec = importlib.util.spec_from_file_location("warm_gate", sys.argv[1])
+gate = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(gate)
+class Loud:
+    def write(self, text):
+        raise RuntimeError("no")
+def stand_by(*_):
+    sys.stderr, os._exit = Loud(), lambda code: None
+    raise ValueError
+gate.stand_by, gate.Standby, gate.take_away = stand_by, lambda *_: None, lambda *_: None
+try:
+    gate.pass_by("standby", str(os.getppid()), "3", "3", "3", "0", "")
+except BaseException:
+    pass
+print("the script")
+"""
+
+
+def test_a_standby_without_standard_error_and_exit_runs_no_script():
+    done = subprocess.run([sys.executable, "-c", BROKEN, GATE], stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+def test_what_importing_has_printed_is_lost_on_a_full_disk():
+    program = BROKEN.split("class Loud")[0] + """
+standby = object.__new__(gate.Standby)
+standby.copied = [b"x", b"y"]
+standby.print_again()
+"""
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", program, GATE], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"y")
+
+
+# ---- imports that change what the gate itself uses ----
+
+ODD = {
+    "timeout": "import socket\nsocket.setdefaulttimeout(0.2)\n",
+    "path": "import pathlib, sys\nsys.path.insert(0, pathlib.Path('/'))\n",
+    "thread": "import ctypes, threading\nnamed = threading.Event()\ndef run():\n"
+              "    ctypes.CDLL(None).prctl(15, b'\\xff\\xe6', 0, 0, 0)\n    named.set()\n    threading.Event().wait()\n"
+              "threading.Thread(target=run, daemon=True).start()\nnamed.wait()\n",
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+@pytest.mark.parametrize("form", FORMS)
+def test_odd_imports_are_warm(job, form, what):  # noqa: F811
+    lib = packages(job, "odd", ODD[what])
+    warm = Warm(job, form, "import odd\n" + IDLE, env={"PYTHONPATH": lib})
+    pids = warm.begun(0)
+    warm.waiting()
+    standbys = warm.helpers(pids)
+    warm.agent.err.until(lambda: not all(map(alive, standbys)), 1)  # longer than the timeout
+    assert all(map(alive, standbys))
+    kill(pids[0])
+    warm.begun(1)
+    warm.said("all 2 workers start warm")
+
+
+LAZY = """import importlib.util, sys
+found = importlib.util.find_spec("lazy")
+found.loader = importlib.util.LazyLoader(found.loader)
+sys.modules["lazy"] = importlib.util.module_from_spec(found)
+found.loader.exec_module(sys.modules["lazy"])
+"""
+
+
+def test_recording_asks_no_module(job):  # noqa: F811
+    """One that is lazy would be loaded by that; another raises."""
+    lib = packages(job, "lazy", "print('loaded', flush=True)\n")
+    packages(job, "rude", "import sys\nclass Rude:\n    def __getattribute__(self, name):\n        raise RuntimeError(name)\n"
+             "sys.modules['rude'] = Rude()\n")
+    warm = Warm(job, "process", LAZY + "import rude, colorsys\n" + IDLE, env={"PYTHONPATH": lib})
+    warm.begun(0)
+    warm.waiting()
+    assert "loaded" not in warm.agent.output()
