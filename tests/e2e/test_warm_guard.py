@@ -91,6 +91,19 @@ def test_what_an_import_forks_does_not_wait_for_the_go(job, form, ran):  # noqa:
     assert ran() == 4
 
 
+@pytest.mark.parametrize("how", ["changes", "by rank", "without exec"])
+def test_an_interpreter_that_passes_by_later_runs_no_script(job, how, ran):  # noqa: F811
+    wrapper = job.tmp / "python"
+    good, bad = f'exec {sys.executable} "$@"\n', f'exec {sys.executable} -I "$@"\n'
+    other = {"changes": f"[ -e {job.tmp}/flag ] || ", "by rank": "[ $LOCAL_RANK = 0 ] && ", "without exec": "[ $LOCAL_RANK = 0 ] && "}
+    wrapper.write_text("#!/bin/sh\n" + other[how] + good + (f'{sys.executable} "$@"\n' if how == "without exec" else bad))
+    wrapper.chmod(0o755)
+    warm = Warm(job, "process", TRACED.replace("signal.pause()", FLAG), env={"PYTHON_EXEC": wrapper, **ran.env})
+    warm.begun(0)
+    warm.said("workers start cold from now on: its Python did not load muster's sitecustomize")
+    assert ran() == 2
+
+
 # A gate in a child process, in which a standby has come to an end that it can't take.
 BROKEN = """import importlib.util, os, sys
 spec = importlib.util.spec_from_file_location("warm_gate", sys.argv[1])

@@ -11,7 +11,8 @@
 static const char *const role_names[] = {[WARM_RECORD] = "record",
                                          [WARM_STANDBY] = "standby",
                                          [WARM_TEMPLATE] = "template",
-                                         [WARM_PROBE] = "probe"};
+                                         [WARM_PROBE] = "probe",
+                                         [WARM_REACH] = "reach"};
 
 void warm_gate_env(const struct warm_gate *g, struct envlist *env) {
     const char *path = envlist_get(env, "PYTHONPATH");

@@ -35,7 +35,7 @@
 /* Longer than any WORKER_MARKER's value: it is overwritten where the kernel shows it. */
 #define WARM_MARKER_ROOM 64
 
-enum warm_role { WARM_RECORD = 1, WARM_STANDBY, WARM_TEMPLATE, WARM_PROBE };
+enum warm_role { WARM_RECORD = 1, WARM_STANDBY, WARM_TEMPLATE, WARM_PROBE, WARM_REACH };
 
 /* ---- the gate ---- */
 
@@ -61,8 +61,9 @@ void warm_record_stop(const char *text, size_t n, char *ret, size_t size);
 /* ---- the record that is kept beside the logs ----
  *
  * "imports 1 ARGS BYTES", then the record as the gate writes it: "gate 3.11", lines "=..." of what
- * must not have changed, which the gate compares itself (WARM_PROBE), and a module in each line;
- * between them further "=..." lines, of the user's own modules. */
+ * must not have changed, which the gate compares itself (WARM_PROBE), and a module in each line,
+ * with "~" before it while it is still being imported; between them further "=..." lines, of the
+ * user's own modules. */
 
 #define WARM_SAVED_MAX (WARM_RECORD_MAX + 128)
 /* The name of its file, for this program: 16 hexadecimal digits follow. */

@@ -8,6 +8,7 @@ script. MUSTER_WARM says what this process is, "ROLE:AGENT:ZIP:CONTROL:RECORD:HA
   standby   imports what was recorded, and waits here for "go"; then Python itself runs the script
   template  the same, and forks standbys at "fork"
   probe     says whether what was recorded in an earlier run is still so, and exits
+  reach     says that it is reached, and exits: so will be a standby that is started in the same way
 
 Nothing of this is left in the environment, in sys.path or in sys.modules when the script begins.
 """
@@ -349,6 +350,11 @@ class Standby:
             self.tell("cold", reason=changed[:400])
         self.leave()
 
+    def reached(self):
+        """Says that the gate is."""
+        self.tell_ready()
+        self.leave()
+
     def leave(self):
         self.hear(0)  # until the agent has heard it
         _exit(0)
@@ -637,6 +643,8 @@ def stand_by(role, standby):
     """Returns when the script is to begin."""
     if role == "probe":
         standby.probe()
+    if role == "reach":
+        standby.reached()
     standby.guard()
     own = import_own("sitecustomize")
     site = sys.modules.get("site")

@@ -18,6 +18,7 @@ struct warm_one {
     uint32_t index; /* the local rank */
     enum warm_state state;
     bool forked;
+    bool reaching; /* only looks whether the gate is reached, with nothing that it could run */
     struct child_watch *watch; /* NULL: a forked one has not said its pid yet */
     int fd;                    /* -1: NONE */
     struct loop_watch *heard;
@@ -84,7 +85,7 @@ void warm_drop_unready(struct warm_pool *p);
 /* As spec, but its Python passes through the gate. Borrows env, which is filled in. */
 struct child_spec warm_through_gate(const struct warm_pool *p, enum warm_role role, int control_fd,
                                     const struct child_spec *spec, struct envlist *env);
-/* Starts a Python that imports, by this spec. */
+/* Starts a Python that imports, by this spec, once another has shown that it passes the gate. */
 _must_use_ int warm_start(struct warm_one *one, const struct child_spec *spec, struct err *err);
 /* Asks the template for one that stands for this spec. */
 _must_use_ int warm_fork(struct warm_one *one, const struct child_spec *spec, struct err *err);

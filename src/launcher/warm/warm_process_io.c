@@ -42,9 +42,16 @@ void warm_drop(struct warm_one *one) {
 
 /* ---- what it says ---- */
 
+static void has_ended(struct warm_one *one) {
+    warm_one_failed(one,
+                    one->reaching ? "its Python did not load muster's sitecustomize"
+                                  : "a process for the next start has ended",
+                    one->state == WARM_STATE_WARMING);
+}
+
 static void on_ended(void *arg, const struct child_status *status) {
     (void)status;
-    warm_one_failed(arg, "a process for the next start has ended", false);
+    has_ended(arg);
 }
 
 /* A process that the template has forked twice: it says so once it is this process's child. */
@@ -67,6 +74,8 @@ static int adopt(struct warm_one *one, uint32_t pid) {
     return r;
 }
 
+static void begin_reached(struct warm_one *one);
+
 static void take_message(struct warm_one *one, const char *text, size_t n) {
     struct warm_heard heard;
     struct err err = {0};
@@ -86,6 +95,10 @@ static void take_message(struct warm_one *one, const char *text, size_t n) {
         warm_one_failed(one, "a forked process has been lost", true);
         return;
     }
+    if (one->reaching) {
+        begin_reached(one);
+        return;
+    }
     one->state = WARM_STATE_WAITS;
     warm_one_is_ready(one, &heard);
 }
@@ -100,8 +113,7 @@ static void on_readable(void *arg, int fd, unsigned events) {
     if (n > 0)
         take_message(one, text, (size_t)n);
     else
-        warm_one_failed(one, "a process for the next start has ended",
-                        one->state == WARM_STATE_WARMING);
+        has_ended(one);
 }
 
 /* Makes the pair of sockets; the other end is the caller's. */
@@ -147,6 +159,7 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
     struct warm_pool *p = one->pool;
     bool template = one->index == WARM_TEMPLATE_INDEX;
     enum warm_role role = one->index == WARM_PROBE_INDEX ? WARM_PROBE
+                          : one->reaching                ? WARM_REACH
                           : template                     ? WARM_TEMPLATE
                                                          : WARM_STANDBY;
     _cleanup_(envlist_fini) struct envlist env = {0};
@@ -156,6 +169,10 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
     s.cgroup_fd = s.report_fd = -1;
     s.keep_fds[1] = control;
     s.keep_fds[2] = p->record_fd;
+    char unbuffered[] = "-u", command[] = "-c", nothing[] = "";
+    char *harmless[] = {spec->argv[0], unbuffered, command, nothing, NULL};
+    if (one->reaching)
+        s.argv = harmless;
     if (template) { /* its forks are bound one by one */
         s.cpuset = NULL;
         s.memory = CHILD_MEMORY_DEFAULT;
@@ -171,7 +188,7 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
     return r;
 }
 
-int warm_start(struct warm_one *one, const struct child_spec *spec, struct err *err) {
+static int start(struct warm_one *one, const struct child_spec *spec, struct err *err) {
     int control = -1;
     int output[2] = {warm_memfd("muster-warm-stdout", NULL),
                      warm_memfd("muster-warm-stderr", NULL)};
@@ -186,6 +203,24 @@ int warm_start(struct warm_one *one, const struct child_spec *spec, struct err *
         if (output[i] >= 0)
             (void)close(output[i]);
     return r;
+}
+
+/* A Python that passes by the gate would run the script. What the interpreter is can differ from
+ * rank to rank, and from one start to the next: a wrapper, or another one under its name. */
+int warm_start(struct warm_one *one, const struct child_spec *spec, struct err *err) {
+    one->reaching = one->index != WARM_PROBE_INDEX;
+    return start(one, spec, err);
+}
+
+/* The gate is reached with this spec: now one that has a script is started. */
+static void begin_reached(struct warm_one *one) {
+    struct child_spec *spec = TAKE_PTR(one->spec);
+    struct err err = {0};
+    warm_drop(one);
+    int r = start(one, spec, &err);
+    child_spec_free(spec);
+    if (r < 0)
+        warm_one_failed(one, err.text[0] != '\0' ? err.text : strerror(-r), true);
 }
 
 static int send_with(int to, const struct strbuf *text, const int *fds, size_t n_fds) {
