@@ -183,3 +183,28 @@ def test_recording_asks_no_module(job):  # noqa: F811
     warm.begun(0)
     warm.waiting()
     assert "loaded" not in warm.agent.output()
+
+
+# ---- time ----
+
+def test_what_dies_again_and_again_is_made_ever_more_rarely(job):  # noqa: F811
+    made = job.tmp / "made"
+    lib = packages(job, "dies", f"""import os, signal, time
+if os.environ['MUSTER_WORKER_ID'][0] == '-':
+    with open('{made}', 'a') as made:
+        made.write(str(time.monotonic()) + chr(10))
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+""")
+    warm = Warm(job, "process", "import dies\n" + IDLE, nproc=1, env={"PYTHONPATH": lib}, after="0.05")
+    warm.begun(0)
+    warm.said("has imported", 6)
+    times = [float(line) for line in made.read_text().split()]
+    assert times[5] - times[4] >= 0.3 + 0.05 * 2**5
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_ends_while_importing_ends_the_pool(job, form):  # noqa: F811
+    lib = packages(job, "ends", "import os\nif os.path.exists('flag'): os._exit(3)\n")
+    warm = Warm(job, form, "import ends\n" + IDLE.replace("signal.pause()", FLAG), env={"PYTHONPATH": lib})
+    warm.begun(0)
+    warm.said("workers start cold from now on: a process for the next start has ended")

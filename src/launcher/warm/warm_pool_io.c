@@ -62,8 +62,10 @@ void warm_one_failed(struct warm_one *one, const char *why, bool counts) {
     } else if (p->failures >= WARM_FAILURES_MAX) {
         end(p, text);
     }
+    p->lost += p->made && p->lost < WARM_LOST_MAX; /* all at once: once */
+    p->made = false;
     if (!p->off)
-        p->look_ns = clock_now_ns() + p->config.after_ns;
+        p->look_ns = clock_now_ns() + (p->config.after_ns << p->lost);
     warm_set_timer(p);
 }
 
@@ -243,6 +245,7 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
     if (!p->off)
         p->why[0] = '\0';
     p->failures = 0;
+    p->made = true;
     warm_go_on(p);
     warm_set_timer(p);
 }
@@ -304,7 +307,7 @@ static void note_start(struct warm_pool *p, uint32_t index, const struct child_s
         p->untold = true;
         p->reason[0] = '\0';
         p->early_counted = false;
-        p->n_later = 0;
+        p->n_later = p->lost = 0;
     }
     child_spec_free(p->specs[index]);
     p->specs[index] = child_spec_copy(spec);

@@ -9,6 +9,8 @@
 #define WARM_LOOKS_MAX 20
 /* So often it looks for later imports while all wait, each time twice as long after the last. */
 #define WARM_LATER_MAX 6
+/* What is lost again and again is made anew after twice the time, so often. */
+#define WARM_LOST_MAX 6
 #define WARM_TEMPLATE_INDEX UINT32_MAX
 #define WARM_PROBE_INDEX (UINT32_MAX - 1)
 
@@ -41,6 +43,8 @@ struct warm_pool {
     bool told_wait;                   /* that all wait */
     bool off;                         /* no worker is warm any more, for `why` */
     unsigned failures;                /* standbys in a row that could not be made */
+    unsigned lost;                    /* times that what waited has ended, since the start */
+    bool made;                        /* something has become ready since the last of them */
     unsigned early;                   /* warm starts in a row that failed soon */
     bool early_counted;               /* the current start is among them */
     char why[WARM_REASON_MAX];        /* why nothing waits, or a part of it */
