@@ -208,3 +208,25 @@ def test_what_ends_while_importing_ends_the_pool(job, form):  # noqa: F811
     warm = Warm(job, form, "import ends\n" + IDLE.replace("signal.pause()", FLAG), env={"PYTHONPATH": lib})
     warm.begun(0)
     warm.said("workers start cold from now on: a process for the next start has ended")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_agent_that_stands_still_at_the_go_loses_no_worker(job, form, ran):  # noqa: F811
+    """It may see its deadline before the answer, which has been there for long."""
+    warm = Warm(job, form, TRACED, env=ran.env)
+    pids = warm.begun(0)
+    warm.waiting()
+    helpers = warm.helpers(pids)
+    for pid in helpers:
+        os.kill(pid, signal.SIGSTOP)
+    kill(pids[0])
+    warm.said("all 2 workers start warm")
+    agent = warm.agent.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    for pid in helpers:
+        os.kill(pid, signal.SIGCONT)
+    warm.agent.err.until(lambda: False, 1.2)  # more than the second
+    os.kill(agent, signal.SIGCONT)
+    warm.begun(1)
+    warm.waiting(2)
+    assert ran() == 4 and "restart 2" not in warm.agent.said()

@@ -79,9 +79,16 @@ static void on_answer(void *arg, int fd, unsigned events) {
         refuse(warm);
 }
 
+/* After shutdown() it can't answer any more, and does not begin then. What has come before counts,
+ * also if this process itself did not run for a while. */
 static void on_late(void *arg) {
-    set_reason(arg, "its process did not begin within a second");
-    refuse(arg);
+    struct worker_warm *warm = arg;
+    set_reason(warm, "its process did not begin within a second");
+    (void)shutdown(warm->fd, SHUT_RDWR);
+    if (hear(warm) == 1)
+        worker_warm_free(warm->worker);
+    else
+        refuse(warm);
 }
 
 static int keep_fd(int *fd) {
