@@ -152,7 +152,6 @@ Test(warm, one_thing_is_warmed_after_another) {
     cr_assert(next.step == WARM_STEP_NONE && warm_all_wait(&view));
 }
 
-/* Python reads it in the end-to-end tests. */
 Test(warm, what_is_replaced_serves_until_the_new_one_waits) {
     cr_assert(warm_takes_old(WARM_STATE_NONE, WARM_STATE_WAITS));
     cr_assert(warm_takes_old(WARM_STATE_WARMING, WARM_STATE_WAITS));
@@ -162,6 +161,7 @@ Test(warm, what_is_replaced_serves_until_the_new_one_waits) {
     cr_assert(!warm_takes_old(WARM_STATE_NONE, WARM_STATE_NONE));
 }
 
+/* Python reads it in the end-to-end tests. */
 Test(warm, the_zip_holds_the_gate) {
     _cleanup_(strbuf_fini) struct strbuf zip = {0};
     warm_zip(&zip);
