@@ -63,6 +63,19 @@ class Warm:
     def waiting(self, times=1):
         self.said(f"{self.n} processes wait for the next start", times)
 
+    def restart(self):
+        """The first group is replaced once processes wait for the next start."""
+        pids = self.begun(0)
+        self.waiting()
+        kill(pids[0])
+        self.begun(1)
+
+    def not_forked(self, because):
+        """Processes wait nevertheless."""
+        self.said(f"processes for the next start are not forked: {because}")
+        self.restart()
+        self.said(f"all {self.n} workers start warm")
+
     def helpers(self, workers):
         """Templates and standbys."""
         found = []
@@ -275,10 +288,7 @@ def test_packages_of_warm_skip_are_not_imported(job):
 def test_what_importing_prints_is_in_the_workers_output(job, form):
     lib = packages(job, "noisy", "import sys\nprint('noisy is imported', flush=True)\nprint('loud', file=sys.stderr)")
     warm = Warm(job, form, "import noisy\n" + IDLE, env={"PYTHONPATH": lib})
-    pids = warm.begun(0)
-    warm.waiting()
-    kill(pids[0])
-    warm.begun(1)
+    warm.restart()
     warm.said(f"all {warm.n} workers start warm")
     assert warm.agent.output().count("noisy is imported") == 4
     assert warm.agent.err.until(lambda: warm.agent.said().count("loud") == 4)
@@ -316,12 +326,7 @@ def test_threads_are_not_forked(job):
     lib = packages(job, "threads", "import threading, time\n"
                    "threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\n")
     warm = Warm(job, "fork", "import threads\n" + IDLE, env={"PYTHONPATH": lib})
-    pids = warm.begun(0)
-    warm.said("processes for the next start are not forked: importing leaves threads: python")
-    warm.waiting()
-    kill(pids[0])
-    warm.begun(1)
-    warm.said("all 2 workers start warm")
+    warm.not_forked("importing leaves threads: python")
 
 
 def test_an_import_that_reads_the_rank_is_not_forked(job):
@@ -329,12 +334,7 @@ def test_an_import_that_reads_the_rank_is_not_forked(job):
     text = "import reads\n" + IDLE + "\n"
     text = text.replace("signal.pause()", "assert reads.RANK == os.environ['RANK']\nsignal.pause()")
     warm = Warm(job, "fork", text, env={"PYTHONPATH": lib})
-    pids = warm.begun(0)
-    warm.said("processes for the next start are not forked: an import reads RANK, which differs from rank to rank")
-    warm.waiting()
-    kill(pids[0])
-    warm.begun(1)
-    warm.said("all 2 workers start warm")
+    warm.not_forked("an import reads RANK, which differs from rank to rank")
 
 
 def test_different_arguments_are_not_forked(job):
@@ -344,12 +344,7 @@ def test_different_arguments_are_not_forked(job):
     agent = job.agent("b", "-v", "--warm", "--warm-after=0.3", "--nproc-per-node=2", "--max-restarts=3", "--standalone",
                       warm.script, "${local_rank}")
     warm.agent = agent
-    pids = warm.begun(0)
-    warm.said("not forked: workers have different arguments")
-    warm.waiting()
-    kill(pids[0])
-    warm.begun(1)
-    warm.said("all 2 workers start warm")
+    warm.not_forked("workers have different arguments")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -358,10 +353,7 @@ def test_a_variable_that_was_read_and_has_changed_makes_it_cold(job, form):
     text = "import reads\n" + IDLE
     warm = Warm(job, form, text.replace("signal.pause()", "assert reads.PORT == os.environ['TORCHELASTIC_RESTART_COUNT']\nsignal.pause()"),
                 env={"PYTHONPATH": lib})
-    pids = warm.begun(0)
-    warm.waiting()
-    kill(pids[0])
-    warm.begun(1)
+    warm.restart()
     warm.said("local rank 0 starts cold after all: an import has read TORCHELASTIC_RESTART_COUNT, which has changed")
 
 

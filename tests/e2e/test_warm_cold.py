@@ -1,6 +1,7 @@
 """`muster run --warm`: what the go brings, which threads may be forked, and further reasons for a cold start."""
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -41,6 +42,23 @@ def test_a_go_to_a_folder_that_is_gone_is_refused(tmp_path):
     done = subprocess.run([sys.executable, "-c", GO, GATE, tmp_path / "gone", "0", "/dev/null"], text=True, capture_output=True,
                           env={**os.environ, "MUSTER_WORKER_ID": "-" * 64}, check=False)
     assert "No such file or directory" in done.stderr and "None" not in done.stdout
+
+
+@pytest.mark.slow
+def test_importing_that_takes_too_long_is_cold(job):
+    """Two minutes."""
+    os.mkfifo(job.tmp / "wait")
+    lib = packages(job, "slow", "import os, sys\nif not hasattr(sys, 'is_worker'):\n    os.read(os.open('wait', os.O_RDONLY), 1)\n")
+    warm = Warm(job, "fork", "import sys\nsys.is_worker = True\nimport slow\n" + IDLE, env={"PYTHONPATH": lib}, after="3")
+    pids = warm.begun(0)
+    with open(job.tmp / "wait", "wb", buffering=0) as writer:  # as soon as the template reads
+        (job.tmp / "wait").rename(job.tmp / "gone")
+        killed = select.poll()
+        killed.register(writer, select.POLLERR)
+        assert killed.poll(200_000), "it still imports"
+    kill(pids[0])
+    warm.begun(1)
+    warm.said("0 of 2 workers start warm; cold because importing has taken more than 120 s")
 
 
 @pytest.mark.parametrize("what,does", [("the working directory", "os.chdir('/')"), ("the umask", "os.umask(0o77)")])
@@ -140,12 +158,7 @@ def test_another_thread_beside_openblas_is_not_forked(job):
     lib = packages(job, "threads", "import _thread, time\n_thread.start_new_thread(time.sleep, (1000,))\n")
     warm = Warm(job, "fork", "import threads, numpy\n" + IDLE,
                 env={"PYTHONPATH": lib, "PYTHON_EXEC": TORCH_PYTHON, "OMP_NUM_THREADS": "2"})
-    pids = warm.begun(0)
-    warm.said("processes for the next start are not forked: importing leaves threads: python")
-    warm.waiting()
-    kill(pids[0])
-    warm.begun(1)
-    warm.said("all 2 workers start warm")
+    warm.not_forked("importing leaves threads: python")
 
 
 # Opens what has the name of a GPU's file, in a mount namespace of its own; only in a standby.
@@ -177,13 +190,7 @@ def test_an_import_that_opens_a_gpu_is_cold(job, form):
 def test_bound_workers_without_omp_num_threads_are_not_forked(job):
     """Importing counts the CPUs, and the template has all."""
     warm = Warm(job, "fork", nproc=1, words=["--bind=core"], env={"OMP_NUM_THREADS": "\0unset"})
-    pids = warm.begun(0)
-    warm.said("processes for the next start are not forked: workers are bound to CPUs, which imports count, and "
-              "OMP_NUM_THREADS is not set")
-    warm.waiting()
-    kill(pids[0])
-    warm.begun(1)
-    warm.said("all 1 workers start warm")
+    warm.not_forked("workers are bound to CPUs, which imports count, and OMP_NUM_THREADS is not set")
 
 
 @pytest.mark.parametrize("how", ["unset PYTHONPATH; exec {python} \"$@\"", "exec env -i PATH=\"$PATH\" RANK=$RANK "
