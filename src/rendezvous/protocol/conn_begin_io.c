@@ -50,7 +50,9 @@ void conn_begin_failed(struct conn *c, int code) {
     }
     if (c->phase == CONN_GREETED && code == 0 && c->has_peer && !conn_is_within_host(c) &&
         auth_state(c->auth) == AUTH_STATE_KEYS)
-        auth_refused(c->auth, &c->peer, "it left when it had heard which keys are taken here");
+        auth_refused(
+            c->auth, &c->peer,
+            "it left when it had heard which keys are taken here; muster's output there says why");
     if (why == NULL) {
         conn_closed(c, code, code == 0 ? "the other side ended the connection" : strerror(-code));
         return;
