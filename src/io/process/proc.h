@@ -15,7 +15,8 @@ typedef void proc_number_fn(void *arg, int number);
  * descriptors. Returns 0, or a negative errno; entries read before the error have been reported. */
 _must_use_ int proc_each_number(const char *path, proc_number_fn *fn, void *arg);
 /* Calls fn(arg, pid) for each child of the process. by_file: uses the kernel's list, if there is
- * one (CONFIG_PROC_CHILDREN). Else it examines all processes. */
+ * one (CONFIG_PROC_CHILDREN). Else it examines all processes. Finds none if /proc is that of
+ * another pid namespace, as after unshare --pid without --mount-proc. */
 void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg);
 
 #define PROC_PATH_MAX 64
