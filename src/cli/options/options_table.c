@@ -198,9 +198,9 @@ static const struct option_def defs[] = {
      "looked for then. MUSTER_KEY_FILE names the file, too, and MUSTER_KEY holds a key itself",
      TEXT(key_file)},
     {"store-check", "HOW", ENV | OURS,
-     "Which clients from other machines the workers' store admits: processes of this user and root "
-     "on the job's nodes (uid), whoever comes from a node's address (member), or everybody (none: "
-     "for programs that are not the job's, such as torchft)",
+     "Which clients the workers' store admits: processes of this user and root on the job's nodes "
+     "(uid), whoever comes from a node's address (member), or everybody (none: for programs that "
+     "are not the job's, such as torchft)",
      .choices = "uid member none",
      CHOICE(store_check, JOB_STORE_CHECK_UID, JOB_STORE_CHECK_MEMBER, JOB_STORE_CHECK_NONE)},
     {"heartbeat-interval", "SECONDS", ENV | OURS, "How often a node renews its lease (1)",

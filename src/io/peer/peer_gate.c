@@ -23,6 +23,7 @@ struct peer_gate {
     int diag, route; /* netlink sockets; -1: to be opened */
     uint32_t seq;
     uint64_t refused;
+    const char *remedy; /* borrowed */
     uid_t told[PEER_GATE_USERS_MAX];
     size_t n_told;
     bool told_closed, told_more;
@@ -183,9 +184,9 @@ static void tell_user(struct peer_gate *g, uid_t uid, const char *where) {
             (void)snprintf(own, sizeof own, "uid %u and ", (unsigned)g->own);
         (void)snprintf(line, sizeof line,
                        "refused a connection to %s: it belongs to uid %u of this machine, and only "
-                       "%sroot may talk to it (--auth=none admits all users); further ones of "
+                       "%sroot may talk to it (%s); further ones of "
                        "that user are only counted",
-                       where, (unsigned)uid, own);
+                       where, (unsigned)uid, own, g->remedy);
     }
     g->fn(g->arg, line);
 }
@@ -230,6 +231,8 @@ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer) {
     return place == PEER_OURS || place == PEER_ELSEWHERE;
 }
 
+void peer_gate_set_remedy(struct peer_gate *g, const char *remedy) { g->remedy = remedy; }
+
 uint64_t peer_gate_refused(const struct peer_gate *g) { return g == NULL ? 0 : g->refused; }
 
 /* ---- the gate ---- */
@@ -250,8 +253,8 @@ static bool looks_like_others(uid_t own) {
     if (read_start("/proc/sys/kernel/overflowuid", text, sizeof text) &&
         sscanf(text, "%u", &nobody) != 1)
         nobody = OVERFLOW_UID;
-    return own == nobody && read_start("/proc/self/uid_map", text, sizeof text) &&
-           !peer_word_map_is_whole(text);
+    return own == nobody &&
+           !(read_start("/proc/self/uid_map", text, sizeof text) && peer_word_map_is_whole(text));
 }
 
 /* The kernel must know our own socket: then it has this service, in this network namespace, with
@@ -280,7 +283,12 @@ static _must_use_ int ask_what_is_known(struct peer_gate *g, int fd, struct err 
 int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gate **ret,
                   struct err *err) {
     struct peer_gate *g = xcalloc(1, sizeof *g);
-    *g = (struct peer_gate){.fn = fn, .arg = arg, .own = geteuid(), .diag = -1, .route = -1};
+    *g = (struct peer_gate){.fn = fn,
+                            .arg = arg,
+                            .own = geteuid(),
+                            .remedy = "--auth=none admits all users",
+                            .diag = -1,
+                            .route = -1};
     int r = 0;
     if (looks_like_others(g->own))
         r = err_set(err, -EOPNOTSUPP,

@@ -58,5 +58,8 @@ _must_use_ enum peer_place peer_gate_place(struct peer_gate *g, int fd, const st
  * negative errno: the kernel does not say (also of a NULL gate). It neither counts nor tells. */
 _must_use_ int peer_gate_whose(struct peer_gate *g, const struct addr *local,
                                const struct addr *remote, enum peer_place *ret, uid_t *ret_uid);
+/* Borrows what the line about another user says in parentheses, at most 100 bytes: how to admit it.
+ */
+void peer_gate_set_remedy(struct peer_gate *g, const char *remedy);
 /* How many it has refused; 0 if it is NULL. */
 uint64_t peer_gate_refused(const struct peer_gate *g);

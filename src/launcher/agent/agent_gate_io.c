@@ -9,10 +9,17 @@ static void on_line(void *arg, const char *line) {
     log_warning("%s", line);
 }
 
+static _must_use_ int make_gate(struct agent *a, struct err *err) {
+    int r = peer_gate_new(a->config.node_fd, on_line, a, &a->gate, err);
+    if (r == 0 && a->config.spec->store_check == JOB_STORE_CHECK_UID)
+        peer_gate_set_remedy(a->gate, "--store-check=member admits workers of other users, "
+                                      "--auth=none all users");
+    return r;
+}
+
 void agent_make_gate(struct agent *a) {
     struct err err = {0};
-    if (a->config.spec->auth == AUTH_NONE ||
-        peer_gate_new(a->config.node_fd, on_line, a, &a->gate, &err) == 0)
+    if (a->config.spec->auth == AUTH_NONE || make_gate(a, &err) == 0)
         return;
     log_line(agent_show_is_brief(a) ? LOG_LEVEL_INFO : LOG_LEVEL_WARNING,
              "this machine's kernel does not say which user a connection belongs to (%s), so all "

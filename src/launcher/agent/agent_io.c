@@ -367,6 +367,7 @@ static int set_up_listener(struct agent *a) {
         .joiner = on_joiner,
         .leave = on_leave,
         .store_client = on_store_client,
+        .store_for_all = a->config.spec->store_check != JOB_STORE_CHECK_UID,
         .find_leader = find_leader,
         .arg = a,
     };

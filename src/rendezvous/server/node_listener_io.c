@@ -144,9 +144,21 @@ static void wait_for_bytes(int fd, int bytes) {
     (void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
 }
 
+/* A client of the store would have been admitted; the gate tells who this one is. */
+static void refuse(struct joiner *c) {
+    struct addr peer;
+    if (addr_of_peer(c->fd, &peer) == 0)
+        (void)!peer_gate_judge(c->listener->config.gate, c->fd, &peer);
+    conn_free(listener_take(c));
+}
+
 /* The caller speaks our protocol, or none. */
 static void greet(struct joiner *c) {
     struct rdzv_listener *l = c->listener;
+    if (c->store_only) {
+        refuse(c);
+        return;
+    }
     list_remove(&c->link);
     list_append(&l->pending, &c->link);
     c->deadline_ns = clock_now_ns() + l->config.first_word_ns;
@@ -220,16 +232,18 @@ void rdzv_listener_choose(struct rdzv_listener *l, const struct addr *at) {
     l->n_chosen++;
 }
 
-static bool admits(const struct rdzv_listener *l, int fd, const struct addr *peer, bool *ret_ours) {
-    enum peer_place place = peer_gate_judge(l->config.gate, fd, peer);
-    *ret_ours = place == PEER_OURS;
-    return *ret_ours || place == PEER_ELSEWHERE;
+/* *ret_place: whose it is. */
+static bool admits(const struct rdzv_listener *l, int fd, const struct addr *peer,
+                   enum peer_place *ret_place) {
+    *ret_place = l->config.store_for_all ? peer_gate_place(l->config.gate, fd, peer, NULL)
+                                         : peer_gate_judge(l->config.gate, fd, peer);
+    return l->config.store_for_all || *ret_place == PEER_OURS || *ret_place == PEER_ELSEWHERE;
 }
 
 static void on_accept(void *arg, int fd, const struct addr *peer) {
     struct rdzv_listener *l = arg;
-    bool ours;
-    if (!is_at_chosen(l, fd, peer) || !admits(l, fd, peer, &ours)) {
+    enum peer_place place;
+    if (!is_at_chosen(l, fd, peer) || !admits(l, fd, peer, &place)) {
         (void)close(fd);
         return;
     }
@@ -237,7 +251,9 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
     if (c != NULL)
         conn_free(listener_take(c));
     c = xcalloc(1, sizeof *c);
-    *c = (struct joiner){.listener = l, .fd = fd, .ours = ours, .source = source_of(l, peer)};
+    *c = (struct joiner){.listener = l, .fd = fd, .source = source_of(l, peer)};
+    c->ours = place == PEER_OURS;
+    c->store_only = place != PEER_OURS && place != PEER_ELSEWHERE;
     list_init(&c->asking.link);
     list_init(&c->turn);
     uint64_t now = clock_now_ns();

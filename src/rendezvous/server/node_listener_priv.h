@@ -67,6 +67,7 @@ struct joiner {
     struct loop_watch *first;  /* waits for the first bytes */
     bool called;               /* CALL has come */
     bool ours;                 /* PEER_OURS, by the kernel */
+    bool store_only;           /* the gate refuses it */
     uint64_t since_ns;         /* when it came */
     uint64_t deadline_ns;      /* while it is pending, or an operator */
     struct rdzv_asking asking; /* if it is an operator */

@@ -75,6 +75,7 @@ struct rdzv_listener_config {
     /* A client of PyTorch's TCPStore has connected; nothing was read from it. The callee takes
      * ownership of fd. NULL: such clients are disconnected. */
     void (*store_client)(void *arg, int fd);
+    bool store_for_all; /* its clients need not be those that the gate admits */
     /* The leader that this agent follows; as rdzv_client_leader(). */
     bool (*find_leader)(void *arg, uint32_t *ret_epoch, struct rdzv_peer *ret);
     void *arg;

@@ -86,7 +86,7 @@ static void describe(const struct store_guard *g, enum topic topic, const char *
         (void)snprintf(out, size,
                        PREFIX
                        "%s: it belongs to uid %u there, and only this job's user and root may "
-                       "use it",
+                       "use it (--store-check=member admits all users of the nodes)",
                        host, (unsigned)uid);
         break;
     case CLOSED:
@@ -287,7 +287,8 @@ static bool is_elsewhere(struct store_guard *g, int fd, const struct addr *peer,
         place = PEER_OURS;
     if (place == PEER_ELSEWHERE)
         return true;
-    if (place == PEER_OURS || peer_gate_admits(g->config.gate, fd, peer)) /* which tells why not */
+    if (place == PEER_OURS || g->config.check != STORE_CHECK_UID ||
+        peer_gate_admits(g->config.gate, fd, peer)) /* which tells why not */
         fn(arg, fd);
     else
         (void)close(fd);
@@ -297,7 +298,7 @@ static bool is_elsewhere(struct store_guard *g, int fd, const struct addr *peer,
 void store_guard_take(struct store_guard *g, int fd, const struct addr *peer, store_guard_fn *fn,
                       void *arg) {
     if (!g->applies || g->config.check == STORE_CHECK_NONE) {
-        if (peer_gate_admits(g->config.gate, fd, peer))
+        if (g->config.check != STORE_CHECK_UID || peer_gate_admits(g->config.gate, fd, peer))
             fn(arg, fd);
         else
             (void)close(fd);

@@ -33,7 +33,8 @@
 
 struct store_guard;
 
-/* How clients of other machines are judged, where the job is authenticated. */
+/* How clients of other machines are judged, where the job is authenticated. Those of this machine
+ * are judged by the gate with STORE_CHECK_UID, and else admitted. */
 enum store_check {
     STORE_CHECK_UID = 0, /* they belong to the job's user or to root, by the word of their agent */
     STORE_CHECK_MEMBER,  /* they come from the address of a node */
