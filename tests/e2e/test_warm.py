@@ -478,14 +478,17 @@ def test_nothing_outlives_a_job_that_ends(job, form):
 @pytest.mark.parametrize("contain", ["cgroup", "pidns"])
 @pytest.mark.parametrize("form", FORMS)
 def test_contained_workers_are_warm_in_their_own_cgroups(job, form, contain):
-    text = IDLE.replace("import json", "import sys, json").replace("signal.pause()", """
+    text = IDLE.replace("signal.pause()", """
 print("in", os.environ["TORCHELASTIC_RESTART_COUNT"], open("/proc/self/cgroup").read().split("0::")[-1].strip(), flush=True)
-signal.sigtimedwait([signal.SIGTERM], 3)
+while not os.path.exists("end"):
+    signal.sigtimedwait([signal.SIGTERM], 0.05)
 os._exit(3)""")
     warm = Warm(job, form, text, words=[f"--contain={contain}"], restarts=1)
     if warm.agent.err.until(lambda: "contain" in warm.agent.said() or "ranks 0-1" in warm.agent.said()) and \
             "ranks 0-1" not in warm.agent.said():
         pytest.skip(warm.agent.said())
+    warm.waiting()
+    (job.tmp / "end").touch()
     warm.said(f"all {warm.n} workers start warm")
     warm.agent.finish()
     groups = re.findall(r"in 1 (\S+)\n", warm.agent.output())

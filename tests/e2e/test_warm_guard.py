@@ -205,8 +205,8 @@ if os.environ['MUSTER_WORKER_ID'][0] == '-':
 
 @pytest.mark.parametrize("form", FORMS)
 def test_what_ends_while_importing_ends_the_pool(job, form):  # noqa: F811
-    lib = packages(job, "ends", "import os\nif os.path.exists('flag'): os._exit(3)\n")
-    warm = Warm(job, form, "import ends\n" + IDLE.replace("signal.pause()", FLAG), env={"PYTHONPATH": lib})
+    lib = packages(job, "ends", "import os\nif os.environ['MUSTER_WORKER_ID'][0] == '-': os._exit(3)\n")
+    warm = Warm(job, form, "import ends\n" + IDLE, env={"PYTHONPATH": lib})
     warm.begun(0)
     warm.said("workers start cold from now on: a process for the next start has ended")
 
