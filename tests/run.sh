@@ -54,7 +54,7 @@ packages() {
     [ "$scale" = quick ] ||
         all+=(clang clang-format-14 libclang-rt-14-dev valgrind python3-pytest-xdist python3-venv iproute2 util-linux procps ca-certificates mold
             etcd-server etcd-client openssl nftables python3-yaml zsh slurmctld slurmd slurm-client munge
-            openssh-server openssh-client elfutils)
+            openssh-server openssh-client elfutils runc)
     [ "$scale" != slow ] || all+=(debootstrap fish)
     local missing=() p
     for p in "${all[@]}"; do
