@@ -329,6 +329,13 @@ def test_threads_are_not_forked(job):
     warm.not_forked("importing leaves threads: python")
 
 
+def test_a_process_that_an_import_starts_is_not_shared(job):
+    lib = packages(job, "starts", "import subprocess\nP = subprocess.Popen(['sleep', '1000'])\n")
+    text = "import starts\nassert starts.P.poll() is None\n" + IDLE
+    warm = Warm(job, "fork", text, env={"PYTHONPATH": lib})
+    warm.not_forked("importing leaves threads: sleep (a process)")
+
+
 def test_an_import_that_reads_the_rank_is_not_forked(job):
     lib = packages(job, "reads", "import os\nRANK = os.environ.get('RANK')\nALL = dict(os.environ)\n")
     text = "import reads\n" + IDLE + "\n"
@@ -480,7 +487,7 @@ def test_nothing_outlives_a_job_that_ends(job, form):
 def test_contained_workers_are_warm_in_their_own_cgroups(job, form, contain):
     text = IDLE.replace("signal.pause()", """
 print("in", os.environ["TORCHELASTIC_RESTART_COUNT"], open("/proc/self/cgroup").read().split("0::")[-1].strip(), flush=True)
-while not os.path.exists("end"):
+while not os.path.exists("end" + os.environ["TORCHELASTIC_RESTART_COUNT"]):
     signal.sigtimedwait([signal.SIGTERM], 0.05)
 os._exit(3)""")
     warm = Warm(job, form, text, words=[f"--contain={contain}"], restarts=1)
@@ -488,8 +495,10 @@ os._exit(3)""")
             "ranks 0-1" not in warm.agent.said():
         pytest.skip(warm.agent.said())
     warm.waiting()
-    (job.tmp / "end").touch()
+    (job.tmp / "end0").touch()
     warm.said(f"all {warm.n} workers start warm")
+    assert warm.agent.out.until(lambda: warm.agent.output().count("in 1 ") == warm.n, 25)
+    (job.tmp / "end1").touch()
     warm.agent.finish()
     groups = re.findall(r"in 1 (\S+)\n", warm.agent.output())
     assert len(groups) == warm.n and len(set(groups)) == (warm.n if contain == "cgroup" else 1), groups

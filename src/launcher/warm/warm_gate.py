@@ -379,6 +379,8 @@ class Standby:
         threads = self.threads()
         if template and threads and self.has_openblas():
             threads = self.threads_after_a_fork(threads)
+        if template:
+            threads += self.children()
         moved = [name for name, now in self.place().items() if now != place[name]]
         per_rank = sorted(Watched.read.intersection(PER_RANK))
         return {"seconds": round(self.time.monotonic() - began, 3), "modules": len(sys.modules) - before, "failed": failed,
@@ -408,6 +410,21 @@ class Standby:
     def has_openblas():
         with open("/proc/self/maps", errors="replace") as f:
             return any("openblas" in line.rsplit("/", 1)[-1] for line in f)
+
+    @staticmethod
+    def children():
+        """Forked workers would have the same ones, and none could wait for them."""
+        found = []
+        try:
+            for tid in os.listdir("/proc/self/task"):
+                with open(f"/proc/self/task/{tid}/children") as f:
+                    pids = f.read().split()
+                for pid in pids:
+                    with open(f"/proc/{pid}/comm", errors="replace") as f:
+                        found.append(f"{f.read().strip()} (a process)")
+        except OSError:  # it has ended, or this kernel doesn't say
+            pass
+        return found[:8]
 
     def threads_after_a_fork(self, before):
         """OpenBLAS's threads have the name of the process, but not its life: its own handler of forks ends them, and the
