@@ -154,6 +154,7 @@ def see():
         frame = frame.f_back
     streams = [[s.encoding, s.errors, s.line_buffering, s.write_through, s.isatty(), s.name, type(s.buffer).__name__]
                for s in (sys.stdin, sys.stdout, sys.stderr)]
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])  # before there are threads, which could take it
     pools, tasks = [], len(os.listdir("/proc/self/task"))
     for how in ("fork", "spawn", "forkserver"):
         with multiprocessing.get_context(how).Pool(1) as pool:
@@ -166,7 +167,7 @@ def see():
         "affinity": sorted(os.sched_getaffinity(0)), "nice": os.nice(0),
         "limits": [resource.getrlimit(getattr(resource, n)) for n in dir(resource) if n.startswith("RLIMIT_")],
         "signals": {s.name: plain(signal.getsignal(s)) for s in signal.Signals},
-        "mask": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+        "mask": sorted(mask),
         "fds": sorted(f for f in os.listdir("/proc/self/fd") if int(f) > 2 and os.path.exists("/proc/self/fd/" + f)),
         "targets": [os.readlink(f"/proc/self/fd/{i}").split(":")[0] for i in range(3)],
         "threads": [t.name for t in threading.enumerate()], "tasks": tasks,
@@ -180,7 +181,6 @@ if __name__ == "__main__":
     seen = see()
     print("see", os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], json.dumps(seen), flush=True)
     atexit.register(print, "at exit", os.environ["RANK"])
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     print("begin", os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], os.getpid(), flush=True)
     signal.sigwait([signal.SIGUSR1])
     (lambda *_: 1 / 0)()
