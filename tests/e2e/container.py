@@ -42,8 +42,8 @@ exec "$@"
 def binds(folder, more):
     """What the container sees of the host, at the same place."""
     seen = ["/usr", "/etc", os.path.dirname(os.environ.get("MUSTER", "")), str(pathlib.Path(__file__).resolve().parent),
-            os.environ.get("E2E_PREFIX", ""), str(folder)]
-    return [(path, path) for path in seen if path] + [tuple(m.split(":")) for m in more]
+            *os.environ.get("E2E_PREFIX", "").split(":"), str(folder)]
+    return [(path, path) for path in dict.fromkeys(seen) if path] + [tuple(m.split(":")) for m in more]
 
 
 def by_unshare(folder, user, more, words):

@@ -47,7 +47,8 @@ class Runtime:
 def container(request, job, monkeypatch):
     kind = request.param
     if TORCH_PYTHON:
-        monkeypatch.setenv("E2E_PREFIX", os.path.dirname(os.path.dirname(TORCH_PYTHON)))
+        both = [TORCH_PYTHON, os.path.realpath(TORCH_PYTHON)]  # that of a virtual environment is a link
+        monkeypatch.setenv("E2E_PREFIX", ":".join(os.path.dirname(os.path.dirname(path)) for path in both))
     if kind == "runc" and not shutil.which("runc"):
         pytest.skip("needs runc (Debian: runc)")
     runtime = Runtime(job, kind)

@@ -15,8 +15,9 @@ from harness import KILLS, SLOWER, VALGRIND, Job, alive, children, kill
 GATE = pathlib.Path(__file__).resolve().parents[2] / "src" / "launcher" / "warm" / "warm_gate.py"
 FORMS = ["process", "fork"]
 # Says where and when it runs, and idles.
+# Each line is one write: the words of a print() of several workers could come mixed.
 IDLE = """import json, decimal, os, signal
-print("begin", os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], os.getpid(), flush=True)
+os.write(1, f"begin {os.environ['RANK']} {os.environ['TORCHELASTIC_RESTART_COUNT']} {os.getpid()}\\n".encode())
 signal.pause()
 """
 FLAG = "if os.environ['RANK'] == '0': open('flag', 'w')\nsignal.pause()"  # rank 0 records; the others see this only later
@@ -120,7 +121,7 @@ if os.environ["RANK"] == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
     for _ in range(3):
         if os.fork() == 0:
             os.setsid()
-            print("orphan", os.getpid(), flush=True)
+            os.write(1, f"orphan {os.getpid()}\\n".encode())
             os.write(in_session, b".")
             signal.pause()
     for _ in range(3):
@@ -179,9 +180,9 @@ def see():
     }
 if __name__ == "__main__":
     seen = see()
-    print("see", os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], json.dumps(seen), flush=True)
+    os.write(1, f"see {os.environ['RANK']} {os.environ['TORCHELASTIC_RESTART_COUNT']} {json.dumps(seen)}\\n".encode())
     atexit.register(print, "at exit", os.environ["RANK"])
-    print("begin", os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], os.getpid(), flush=True)
+    os.write(1, f"begin {os.environ['RANK']} {os.environ['TORCHELASTIC_RESTART_COUNT']} {os.getpid()}\\n".encode())
     signal.sigwait([signal.SIGUSR1])
     (lambda *_: 1 / 0)()
 """
@@ -408,7 +409,7 @@ def test_a_standby_that_is_killed_is_replaced(job, form):
 
 # Imports more when it is told to. Only the import of a process that waits for the next start lasts, until the test ends it.
 LATER = IDLE.replace("os, signal\n", "os, signal, sys\nsys.is_worker = True\n"
-                     "print('knows', os.environ['TORCHELASTIC_RESTART_COUNT'], 'later' in sys.modules, flush=True)\n"
+                     "os.write(1, f\"knows {os.environ['TORCHELASTIC_RESTART_COUNT']} {'later' in sys.modules}\\n\".encode())\n"
                      "signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n") \
     .replace("signal.pause()", "signal.sigwait([signal.SIGUSR1])\nimport later, colorsys\nsignal.pause()")
 
@@ -486,7 +487,8 @@ def test_nothing_outlives_a_job_that_ends(job, form):
 @pytest.mark.parametrize("form", FORMS)
 def test_contained_workers_are_warm_in_their_own_cgroups(job, form, contain):
     text = IDLE.replace("signal.pause()", """
-print("in", os.environ["TORCHELASTIC_RESTART_COUNT"], open("/proc/self/cgroup").read().split("0::")[-1].strip(), flush=True)
+group = open("/proc/self/cgroup").read().split("0::")[-1].strip()
+os.write(1, f"in {os.environ['TORCHELASTIC_RESTART_COUNT']} {group}\\n".encode())
 while not os.path.exists("end" + os.environ["TORCHELASTIC_RESTART_COUNT"]):
     signal.sigtimedwait([signal.SIGTERM], 0.05)
 os._exit(3)""")
@@ -497,10 +499,10 @@ os._exit(3)""")
     warm.waiting()
     (job.tmp / "end0").touch()
     warm.said(f"all {warm.n} workers start warm")
-    assert warm.agent.out.until(lambda: warm.agent.output().count("in 1 ") == warm.n, 25)
+    assert warm.agent.out.until(lambda: len(re.findall(r"^in 1 .*\n", warm.agent.output(), re.M)) == warm.n, 25)
     (job.tmp / "end1").touch()
     warm.agent.finish()
-    groups = re.findall(r"in 1 (\S+)\n", warm.agent.output())
+    groups = re.findall(r"^in 1 (\S+)\n", warm.agent.output(), re.M)
     assert len(groups) == warm.n and len(set(groups)) == (warm.n if contain == "cgroup" else 1), groups
 
 

@@ -124,7 +124,7 @@ def right():
     a = numpy.arange(600 * 600).reshape(600, 600) % 1009
     return bool(((a.astype("f8") @ a.T.astype("f8")).astype("i8") == a @ a.T).all())
 before = tasks()
-""" + IDLE.replace("signal.pause()", """print("blas", os.environ["TORCHELASTIC_RESTART_COUNT"], before, right(), tasks(), flush=True)
+""" + IDLE.replace("signal.pause()", """os.write(1, f"blas {os.environ['TORCHELASTIC_RESTART_COUNT']} {before} {right()} {tasks()}\\n".encode())
 signal.pause()""")
 
 

@@ -12,7 +12,7 @@ from test_operate import ask, listener, until
 
 # Says who it is, and idles.
 IDLE = """import json, decimal, os, signal
-print("begin", os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"], os.getpid(), flush=True)
+os.write(1, f"begin {os.environ['RANK']} {os.environ['TORCHELASTIC_RESTART_COUNT']} {os.getpid()}\\n".encode())
 signal.pause()
 """
 COLD = "its imports are not known yet"
@@ -196,7 +196,7 @@ def test_with_the_record_of_an_earlier_run_the_first_start_is_warm(job, form):
     pids(b, 0, 2)
 
 
-SHOW = IDLE.replace("signal.pause()", "print('environment', json.dumps(dict(os.environ)), flush=True)\nsignal.pause()")
+SHOW = IDLE.replace("signal.pause()", "os.write(1, f'environment {json.dumps(dict(os.environ))}\\n'.encode())\nsignal.pause()")
 
 
 def environments(agent, n):
