@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from harness import VALGRIND, Job, free_port, kill
+from harness import VALGRIND, Job, deadline, free_port, kill
 from hosts import hosts_or_skip
 from test_operate import ask, listener, until
 
@@ -155,10 +155,15 @@ MORE = "import os\nif os.path.exists('more'):\n    import colorsys, html\n" + ID
 def kept_has(job, agent, *names):
     """Until exactly these of the modules that the script may import are kept."""
     def found():
-        text, = [path.read_text() for path in (job.tmp / "logs").glob(".warm-*")][:1]
+        try:
+            text = next((job.tmp / "logs").glob(".warm-*")).read_text()
+        except (FileNotFoundError, StopIteration):  # it is being replaced
+            return False
         return {"colorsys", "html"}.intersection(text.split("\n")) == set(names)
 
-    assert agent.err.until(found), (names, agent.said())
+    end = deadline(30)
+    while not agent.err.until(found, 0.05):  # nothing is said of it
+        assert deadline(0) < end, (names, agent.said())
 
 
 @pytest.mark.parametrize("form", ["process", "fork"])
