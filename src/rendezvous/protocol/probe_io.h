@@ -35,7 +35,8 @@ _must_use_ int probe_start(struct loop *loop, const struct addr *to, struct auth
                            uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn, void *arg,
                            struct probe **ret);
 /* The same from one of this machine's addresses (its port does not count), by the route that
- * the kernel has for it. If the connection fails at once, its errno is returned. */
+ * the kernel has for it. If the connection fails at once, its errno is returned. If a probe between
+ * these two addresses is under way, whoever began it, this one waits for the same answer. */
 _must_use_ int probe_start_from(struct loop *loop, const struct addr *from, const struct addr *to,
                                 struct auth *auth, uint64_t incarnation, uint64_t timeout_ns,
                                 probe_fn *fn, void *arg, struct probe **ret);
