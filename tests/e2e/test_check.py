@@ -257,8 +257,9 @@ def gpus(tmp_path, library):
     def run(lines="", shell='exec "$MUSTER_CHECK" check --json', **more):
         env = {**os.environ, **harness.nvml_env(library, script + lines + "\n"), **more,
                "MUSTER_CHECK": harness.command()[0]}
-        done = subprocess.run(["unshare", "-m", "sh", "-c", INSIDE, str(tree), shell], capture_output=True, text=True,
-                              timeout=60, env=env)
+        # In a PID namespace of its own: the holders of GPUs in other tests must not be seen.
+        done = subprocess.run(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", INSIDE,
+                               str(tree), shell], capture_output=True, text=True, timeout=60, env=env)
         print(done.stdout, done.stderr)  # shown when the test fails
         told = json.loads(done.stdout)
         found = {c["code"]: (c["level"], c["text"]) for c in told["checks"]
