@@ -95,6 +95,20 @@ def test_a_node_without_munge_or_of_another_realm_is_refused(job, site):
     site.agents[0].finish()
 
 
+def test_a_node_of_another_realm_is_told_why_also_where_the_ports_are_several(job, site):
+    """As in a step of Slurm, and over ssh."""
+    meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={site.place},{PORT + 1}"]
+    site.start(0, meeting=meeting)
+    site.agents[0].wait_said("waiting for nodes")
+    with Munged("other realm") as other:
+        site.munged[1] = other
+        code, _, err = site.start(1, "--rdzv-conf=join_timeout=3,read_timeout=2", meeting=meeting).finish()
+    assert code == 75 and f"port {PORT}: the agent there admits only those who have its key (" in err, err
+    assert "that node has a different munge.key: start munged here with the munge.key of that node; or " in err, err
+    site.agents[0].signal(signal.SIGTERM)
+    site.agents[0].finish()
+
+
 # --- what a stranger offers ------------------------------------------------------------------------------------------
 
 

@@ -91,7 +91,7 @@ static void try_next_addr(struct rdzv_client *c) {
     const struct addr *to = &c->addrs[c->next_addr++];
     int r = conn_connect(c->loop, to, c->config.auth, &client_conn_ops, c, &c->conn);
     if (r < 0) {
-        client_note_code(c, r);
+        client_note_code(c, r, strerror(-r));
         client_attempt_failed(c, strerror(-r));
         return;
     }
@@ -177,7 +177,7 @@ static void on_silence(struct rdzv_client *c) {
     char text[CLIENT_WAITING_MAX];
     if (c->config.n_ports > 0 && !c->greeted) {
         loop_timer_set(c->retry, c->attempt_ns); /* or earlier: client_look_again() */
-        client_note_code(c, -ETIMEDOUT);
+        client_note_code(c, -ETIMEDOUT, "");
         client_look(c);
         return;
     }

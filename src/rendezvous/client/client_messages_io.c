@@ -404,7 +404,7 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
 static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
     (void)conn;
     struct rdzv_client *c = arg;
-    client_note_code(c, code);
+    client_note_code(c, code, text);
     if (c->welcomed) {
         log_debug("rendezvous: the connection to the leader ended: %s", text);
         client_disconnected(c);

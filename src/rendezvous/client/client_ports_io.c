@@ -54,13 +54,13 @@ void client_note(struct rdzv_client *c, enum client_found what, const char *deta
         note_at(c, c->next_addr - 1, what, detail);
 }
 
-static void note_code_at(struct rdzv_client *c, size_t at, int code) {
+static void note_code_at(struct rdzv_client *c, size_t at, int code, const char *why) {
     if (code == -ECONNREFUSED)
         note_at(c, at, CLIENT_FOUND_NOTHING, "");
     else if (code == -EPROTO)
         note_at(c, at, CLIENT_FOUND_NOT_MUSTER, "");
     else if (code == -EKEYREJECTED)
-        note_at(c, at, CLIENT_FOUND_STRANGER, "");
+        note_at(c, at, CLIENT_FOUND_STRANGER, why);
     else if (code == 0 || code == -ECONNRESET || code == -EPIPE || code == -ECONNABORTED)
         note_at(c, at, CLIENT_FOUND_HANGS_UP, "");
     else if (code == -ETIMEDOUT)
@@ -69,10 +69,10 @@ static void note_code_at(struct rdzv_client *c, size_t at, int code) {
         note_at(c, at, CLIENT_FOUND_ERROR, strerror(-code));
 }
 
-void client_note_code(struct rdzv_client *c, int code) {
+void client_note_code(struct rdzv_client *c, int code, const char *why) {
     c->refused = code == -ECONNREFUSED;
     if (c->config.n_ports > 0)
-        note_code_at(c, c->next_addr - 1, code);
+        note_code_at(c, c->next_addr - 1, code, why);
 }
 
 static void forget_found(struct rdzv_client *c) {
@@ -80,7 +80,8 @@ static void forget_found(struct rdzv_client *c) {
         c->ports[i].found = CLIENT_NOT_LOOKED;
 }
 
-static void add_found(const struct client_port *p, struct strbuf *out) {
+/* in_full: also why an agent may not be talked to, which is long. */
+static void add_found(const struct client_port *p, bool in_full, struct strbuf *out) {
     switch (p->found) {
     case CLIENT_NOT_LOOKED:
     case CLIENT_FOUND_NOTHING: break;
@@ -88,8 +89,12 @@ static void add_found(const struct client_port *p, struct strbuf *out) {
     case CLIENT_FOUND_HANGS_UP: strbuf_add(out, ": hung up (not muster?)"); break;
     case CLIENT_FOUND_NOT_MUSTER: strbuf_add(out, ": not muster"); break;
     case CLIENT_FOUND_OTHER_VERSION: strbuf_add(out, ": muster of another version"); break;
-    case CLIENT_FOUND_STRANGER: strbuf_add(out, ": an agent without this node's key"); break;
-    case CLIENT_FOUND_OTHER_RUN: strbuf_printf(out, ": an agent of the run '%s'", p->detail); break;
+    case CLIENT_FOUND_OTHER_RUN:
+        strbuf_printf(out, ": an agent of the run '%.47s'", p->detail);
+        break;
+    case CLIENT_FOUND_STRANGER:
+        strbuf_printf(out, ": %s", in_full ? p->detail : "an agent without this node's key");
+        break;
     case CLIENT_FOUND_ERROR: strbuf_printf(out, ": %s", p->detail); break;
     }
 }
@@ -174,6 +179,7 @@ void client_describe_ports(const struct rdzv_client *c, char ret[CLIENT_WAITING_
     _cleanup_(strbuf_fini) struct strbuf s = {0}, last = {0};
     uint16_t ports[RDZV_ENDPOINT_PORTS_MAX];
     char host[ADDR_TEXT_MAX];
+    bool in_full = true;
     addr_host_text(&c->addrs[0], host);
     for (unsigned i = 0; i < c->config.n_ports; i++) {
         bool nothing = is_nothing(&c->ports[i]);
@@ -186,7 +192,8 @@ void client_describe_ports(const struct rdzv_client *c, char ret[CLIENT_WAITING_
         if (nothing)
             strbuf_add(to, c->welcomed_ns > 0 ? " any more" : " yet");
         else
-            add_found(&c->ports[i], to);
+            add_found(&c->ports[i], in_full, to);
+        in_full = in_full && c->ports[i].found != CLIENT_FOUND_STRANGER;
     }
     strbuf_add(&s, strbuf_text(&last));
     (void)snprintf(ret, CLIENT_WAITING_MAX, "no leader at %s: %s", host,
@@ -262,7 +269,7 @@ static void on_looked(void *arg, const struct probe_answer *answer) {
     if (answer->run_id != NULL)
         note_at(c, at, CLIENT_FOUND_OTHER_RUN, answer->run_id);
     else
-        note_code_at(c, at, answer->code);
+        note_code_at(c, at, answer->code, answer->why);
     look_on(c);
 }
 
@@ -280,7 +287,7 @@ static void look_on(struct rdzv_client *c) {
             int r = probe_start(c->loop, &c->addrs[look->at], c->config.auth, 0, LOOK_TIMEOUT_NS,
                                 on_looked, look, &look->probe);
             if (r < 0)
-                note_code_at(c, look->at, r);
+                note_code_at(c, look->at, r, strerror(-r));
         }
         any = any || look->probe != NULL;
     }

@@ -28,14 +28,14 @@ enum client_found {
     CLIENT_FOUND_HANGS_UP,
     CLIENT_FOUND_NOT_MUSTER,
     CLIENT_FOUND_OTHER_VERSION,
-    CLIENT_FOUND_STRANGER,  /* it may not talk to this node, or this node not to it */
+    CLIENT_FOUND_STRANGER,  /* they may not talk to each other; detail: why, and what to do */
     CLIENT_FOUND_OTHER_RUN, /* detail: its name */
     CLIENT_FOUND_ERROR,     /* detail: the error */
 };
 
 struct client_port {
     enum client_found found;
-    char detail[48];
+    char detail[AUTH_WHY_MAX];
 };
 
 /* A probe of one of its addresses. */
@@ -149,9 +149,9 @@ size_t client_port_addrs(const uint16_t *ports, unsigned n_ports, unsigned first
                          const struct addr *addrs, size_t n, struct addr *ret);
 /* Begins a round: sets c->addrs from the host's addresses. Returns how many there are now. */
 _must_use_ size_t client_spread_ports(struct rdzv_client *c, const struct addr *addrs, size_t n);
-/* What the current attempt found. code: as conn_ops.on_closed has it. */
+/* What the current attempt found. code, why: as conn_ops.on_closed has them. */
 void client_note(struct rdzv_client *c, enum client_found what, const char *detail);
-void client_note_code(struct rdzv_client *c, int code);
+void client_note_code(struct rdzv_client *c, int code, const char *why);
 /* The current attempt has failed. True: nobody listens at the first port; it is tried again soon,
  * and the others are not tried yet. */
 bool client_wait_at_first(struct rdzv_client *c);

@@ -82,15 +82,16 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
     (void)c;
-    (void)text;
     bool refused = code == -ECONNREFUSED;
     answer_all(arg, (struct probe_answer){.result = refused ? PROBE_GONE : PROBE_UNKNOWN,
                                           .refused = refused,
-                                          .code = code});
+                                          .code = code,
+                                          .why = text});
 }
 
 static void on_timeout(void *arg) {
-    answer(arg, (struct probe_answer){.result = PROBE_UNKNOWN, .code = -ETIMEDOUT});
+    answer(arg,
+           (struct probe_answer){.result = PROBE_UNKNOWN, .code = -ETIMEDOUT, .why = "no answer"});
 }
 
 static const struct conn_ops callbacks = {.on_message = on_message, .on_closed = on_closed};

@@ -48,21 +48,32 @@ static void begin(void) {
 Test(client_ports_io, tells_what_each_port_answered, .init = begin) {
     cr_assert_str_eq(described(), "no leader at 10.0.0.1: nothing listens at ports 5-7 yet");
     client.next_addr = 1;
-    client_note_code(&client, -ETIMEDOUT);
+    client_note_code(&client, -ETIMEDOUT, "");
     client.next_addr = 2;
     client_note(&client, CLIENT_FOUND_OTHER_RUN, "night-2");
     cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5: no answer (not muster, or a firewall); "
                                   "port 6: an agent of the run 'night-2'; nothing listens at port 7 yet");
     client.next_addr = 1;
-    client_note_code(&client, -ECONNREFUSED); /* at another address of the host */
+    client_note_code(&client, -ECONNREFUSED, ""); /* at another address of the host */
     cr_assert(strstr(described(), "port 5: no answer") != NULL, "%s", text);
-    client_note_code(&client, 0);
+    client_note_code(&client, 0, "");
     client.next_addr = 2;
-    client_note_code(&client, -EPROTO);
+    client_note_code(&client, -EPROTO, "");
     client.next_addr = 3;
-    client_note_code(&client, -EHOSTUNREACH);
+    client_note_code(&client, -EHOSTUNREACH, "");
     cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5: hung up (not muster?); port 6: not muster; "
                                   "port 7: No route to host");
+}
+
+Test(client_ports_io, tells_why_an_agent_may_not_be_talked_to, .init = begin) {
+    client.next_addr = 1;
+    client_note_code(&client, -EKEYREJECTED, "the agent there has another key: copy it");
+    cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5: the agent there has another key: copy it; "
+                                  "nothing listens at ports 6,7 yet");
+    client.next_addr = 3;
+    client_note_code(&client, -EKEYREJECTED, "the agent there has a third key: copy it");
+    cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 5: the agent there has another key: copy it; port 7: an "
+                                  "agent without this node's key; nothing listens at port 6 yet");
 }
 
 Test(client_ports_io, the_longest_text_fits) {
@@ -85,13 +96,13 @@ Test(client_ports_io, the_longest_text_fits) {
 
 Test(client_ports_io, tells_ports_together_that_are_alike, .init = begin) {
     client.next_addr = 1;
-    client_note_code(&client, 0);
+    client_note_code(&client, 0, "");
     client.next_addr = 3;
-    client_note_code(&client, -ECONNRESET);
+    client_note_code(&client, -ECONNRESET, "");
     cr_assert_str_eq(described(),
                      "no leader at 10.0.0.1: ports 5,7: hung up (not muster?); nothing listens at port 6 yet");
     client.next_addr = 2;
-    client_note_code(&client, -EPIPE);
+    client_note_code(&client, -EPIPE, "");
     cr_assert_str_eq(described(), "no leader at 10.0.0.1: ports 5-7: hung up (not muster?)");
 }
 
@@ -102,7 +113,7 @@ Test(client_ports_io, a_long_list_where_nothing_listens_is_counted, .init = begi
         client.config.ports[i] = (uint16_t)(20001 + 7 * i);
     client.n_addrs = client_spread_ports(&client, &host, 1);
     client.next_addr = 2;
-    client_note_code(&client, -ETIMEDOUT);
+    client_note_code(&client, -ETIMEDOUT, "");
     client.welcomed_ns = 1;
     cr_assert_str_eq(described(), "no leader at 10.0.0.1: port 20008: no answer (not muster, or a firewall); nothing "
                                   "listens at 15 ports (20001, ...) any more");
@@ -111,14 +122,14 @@ Test(client_ports_io, a_long_list_where_nothing_listens_is_counted, .init = begi
 Test(client_ports_io, a_host_that_is_silent_at_all_ports_is_named_once, .init = begin) {
     (void)snprintf(client.config.host, sizeof client.config.host, "node1");
     for (client.next_addr = 1; client.next_addr <= 3; client.next_addr++)
-        client_note_code(&client, -ETIMEDOUT);
+        client_note_code(&client, -ETIMEDOUT, "");
     cr_assert_str_eq(described(), "no leader at node1 (10.0.0.1): no answer at any of its 3 ports; it is down, or a "
                                   "firewall is in the way");
     client.next_addr = 1;
-    client_note_code(&client, -EHOSTUNREACH);
+    client_note_code(&client, -EHOSTUNREACH, "");
     cr_assert_str_eq(described(), "no leader at node1 (10.0.0.1): no answer at any of its 3 ports: No route to host; "
                                   "it is down, or a firewall is in the way");
     client.next_addr = 2;
-    client_note_code(&client, -EPROTO);
+    client_note_code(&client, -EPROTO, "");
     cr_assert(strstr(described(), "port 6: not muster") != NULL, "%s", text);
 }
