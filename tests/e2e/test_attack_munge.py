@@ -131,6 +131,7 @@ def test_a_key_that_another_user_offers_is_not_taken(job, site, own):
             assert 22 in heard, (heard, err)
         else:
             assert code == 75 and "another user" in err, err
+            assert "run this as that user, or with another endpoint" in err and "start munged" not in err, err
             assert 22 not in heard and {m["kind"] for m in heard if isinstance(m, dict)} == {"CALL"}, heard
 
 
@@ -176,6 +177,16 @@ def test_a_node_whose_munged_hangs_says_so(job, site, place):
         assert code == 75 and "there is no key here; munged here does not answer" in err, err
         site.agents[0].signal(signal.SIGTERM)
         site.agents[0].finish()
+
+
+def test_with_auth_on_a_munged_that_hangs_at_the_leader_is_told_there(job, site):
+    """Nobody can come before it answers; the job waits for that."""
+    site.munged[0].signal(signal.SIGSTOP)
+    site.start(0, "--auth=on")
+    site.agents[0].wait_said(r"warning: with --auth=on no other node is admitted, because this one has no key \(munge here: munged "
+                             r"here does not answer\): start munged again, or ")
+    site.agents[0].signal(signal.SIGTERM)
+    site.agents[0].finish()
 
 
 def test_a_munged_that_comes_back_is_asked_again(job, site):

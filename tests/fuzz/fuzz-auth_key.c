@@ -24,7 +24,7 @@ static void check_credential(const uint8_t *data, size_t size) {
         check_back(secret);
     else if (r != AUTH_MUNGE_E_UNFIT || why[0] == '\0')
         abort();
-    if (auth_munge_judge(&d, 8, NULL, secret, why) != AUTH_MUNGE_E_UNFIT) /* whatever it is, it is another user's */
+    if (auth_munge_judge(&d, 8, NULL, secret, why) != AUTH_MUNGE_E_OTHER_USER) /* whatever it is */
         abort();
     r = auth_munge_judge(&d, 7, "night 1", secret, why);
     if (r == 0 && (size < 8 || memcmp(data + size - 8, "\nnight 1", 8) != 0))

@@ -40,11 +40,10 @@ bool agent_is_authenticated(const struct agent *a) {
 static void on_ready(void *arg) {
     struct agent *a = arg;
     a->auth_ask = NULL;
-    if (auth_state(a->auth) == AUTH_STATE_OPEN)
-        auth_tell_open(a->auth);
+    auth_tell_no_key(a->auth);
 }
 
-void agent_tell_if_open(struct agent *a) {
+void agent_tell_if_no_key(struct agent *a) {
     if (a->auth_ask == NULL && auth_state(a->auth) != AUTH_STATE_NONE &&
         auth_wait(a->auth, on_ready, a, &a->auth_ask) < 0)
         a->auth_ask = NULL;

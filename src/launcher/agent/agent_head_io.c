@@ -71,7 +71,7 @@ int agent_find_head(struct agent *a) {
 
 void agent_leads_now(struct agent *a) {
     agent_show_leads(a);
-    agent_tell_if_open(a);
+    agent_tell_if_no_key(a);
     head_link_lead(a->head);
 }
 

@@ -171,8 +171,8 @@ bool agent_is_authenticated(const struct agent *a);
 
 /* After the gate. 0, or a negative errno: it is reported. */
 _must_use_ int agent_make_auth(struct agent *a);
-/* This agent leads: one line if whoever reaches the job can take part in it. */
-void agent_tell_if_open(struct agent *a);
+/* This agent leads: one line if whoever reaches the job can take part in it, or nobody can. */
+void agent_tell_if_no_key(struct agent *a);
 void agent_free_auth(struct agent *a);
 
 /* ---- agent_exit_io.c ---- */

@@ -62,7 +62,8 @@ static void say_theirs(const struct auth_greeting *g, struct strbuf *s) {
     else if (g->open)
         strbuf_add(s, "the agent there has no key and admits anybody");
     else
-        strbuf_add(s, "the agent there admits only its own machine, on which alone its job runs");
+        strbuf_add(s, "the agent there admits only its own machine: its job runs there alone, or "
+                      "has no key yet");
 }
 
 /* What there is here. */
@@ -106,8 +107,10 @@ static const char *remedy_there(const struct auth_side *me) {
 }
 
 /* What to write, so that this side has its key. */
-static const char *remedy_here(const struct auth_greeting *g) {
+static const char *remedy_here(const struct auth_side *me, const struct auth_greeting *g) {
     enum auth_source theirs = g->n_keys > 0 ? g->ids[0].source : AUTH_FROM_MUNGE;
+    if (me->munge_other_user)
+        return "it is another user's job: run this as that user, or with another endpoint";
     switch (theirs) {
     case AUTH_FROM_FILE: return "give --key-file here, with the file that is given there";
     case AUTH_FROM_ENV: return "set MUSTER_KEY here as it is set there";
@@ -131,7 +134,7 @@ static const char *remedy(const struct auth_side *me, const struct auth_greeting
         return remedy_there(me);
     if (me->n_keys > 0 && auth_source_is_given(me->ids[0].source))
         return "give both nodes the same key, or neither (a key that is given excludes all others)";
-    return remedy_here(g);
+    return remedy_here(me, g);
 }
 
 static enum auth_way refuse(const struct auth_side *me, const struct auth_greeting *g, char *why) {

@@ -104,6 +104,7 @@ struct auth_side {
     /* Why the greeting's credential could not be taken, after AUTH_WAY_MUNGE: a clause such as
      * "munged here does not answer". NULL: nobody has tried. */
     const char *munge_why;
+    bool munge_other_user; /* and that is because it is of another user's job */
 };
 
 enum auth_way {

@@ -86,6 +86,7 @@ static void choose(struct auth_ask *ask) {
         return;
     }
     me.munge_why = ask->decoded ? ask->munge_why : NULL;
+    me.munge_other_user = ask->is_other_user;
     enum auth_way way = auth_decide(&me, &ask->greeting, &ask->peer, &key, why);
     switch (way) {
     case AUTH_WAY_PLAIN: fire(ask, way, NULL, NULL); return;

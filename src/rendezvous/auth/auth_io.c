@@ -214,12 +214,24 @@ void auth_greet(struct auth *a, struct auth_greeting *ret) {
         memcpy(ret->munge, a->credential, sizeof ret->munge);
 }
 
-void auth_tell_open(struct auth *a) {
+void auth_tell_no_key(struct auth *a) {
     char text[AUTH_WHY_MAX + 512];
-    bool is_silent = a->munge == AUTH_MUNGE_SILENT;
-    if (a->told_open)
+    struct auth_side me = side_without_ids(a);
+    bool is_silent = a->munge == AUTH_MUNGE_SILENT, is_open = auth_is_open(&me);
+    bool is_shut = a->mode == AUTH_ON && !a->local && me.n_keys == 0 && is_silent;
+    if (a->told_no_key || (!is_open && !is_shut))
         return;
-    a->told_open = true;
+    a->told_no_key = true;
+    if (is_shut) {
+        (void)snprintf(
+            text, sizeof text,
+            "with --auth=on no other node is admitted, because this one has no key (munge "
+            "here: %s): start munged again, or run \"muster keygen\" and copy "
+            "~/.config/muster/key to all nodes",
+            a->munge_why);
+        auth_tell(a, text);
+        return;
+    }
     (void)snprintf(
         text, sizeof text,
         "this job is open: no node has a key%s%s%s, so whoever reaches its ports can join or stop "

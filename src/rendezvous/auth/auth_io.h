@@ -68,8 +68,9 @@ _must_use_ int auth_add_key(struct auth *a, const uint8_t secret[AUTH_SECRET_BYT
 
 enum auth_state auth_state(const struct auth *a);
 uint64_t auth_n_refused(const struct auth *a);
-/* One line, once: it is AUTH_STATE_OPEN, and what to write. */
-void auth_tell_open(struct auth *a);
+/* One line, once, if munge has been asked and there is no key: it is AUTH_STATE_OPEN, or with
+ * AUTH_ON nobody is admitted; and what to write. */
+void auth_tell_no_key(struct auth *a);
 
 /* Never called from inside the call that was given it. The ask is freed then. */
 typedef void auth_ready_fn(void *arg);

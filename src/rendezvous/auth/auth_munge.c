@@ -34,7 +34,7 @@ static int judge_code(const struct auth_munge_decoded *d, char *why) {
     case MUNGE_E_INVALID:
         return unfit(AUTH_MUNGE_E_UNFIT, why, "that node has a different munge.key");
     case MUNGE_E_UNAUTHORIZED:
-        return unfit(AUTH_MUNGE_E_UNFIT, why, "its munge credential is for another user");
+        return unfit(AUTH_MUNGE_E_OTHER_USER, why, "its munge credential is for another user");
     default: return unfit(AUTH_MUNGE_E_UNFIT, why, "munge says: %s", d->text);
     }
 }
@@ -45,7 +45,7 @@ int auth_munge_judge(const struct auth_munge_decoded *d, uid_t own, const char *
     if (r != 0)
         return r;
     if (d->uid != own)
-        return unfit(AUTH_MUNGE_E_UNFIT, why,
+        return unfit(AUTH_MUNGE_E_OTHER_USER, why,
                      "its munge credential was made by another user (uid %u)", (unsigned)d->uid);
     const char *end = d->payload != NULL ? memchr(d->payload, '\n', d->len) : NULL;
     uint8_t secret[AUTH_SECRET_BYTES];

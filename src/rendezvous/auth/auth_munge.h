@@ -43,6 +43,7 @@ enum auth_munge_outcome {
     AUTH_MUNGE_E_SILENT = 1, /* munged does not answer */
     AUTH_MUNGE_E_UNFIT,      /* it answers, but the credential is of no use */
     AUTH_MUNGE_E_OTHER_RUN,  /* it is this user's, of another job */
+    AUTH_MUNGE_E_OTHER_USER, /* it is of another user's job */
 };
 
 /* 0: *ret is the key of run_id (NULL: of any run). Or an outcome, and in `why` a clause such as

@@ -107,6 +107,7 @@ static void on_decoded(void *arg, const struct munge_answer *answer) {
         why = "its munge credential holds another key than the agent there names";
     }
     ask->is_other_run = answer->outcome == AUTH_MUNGE_E_OTHER_RUN;
+    ask->is_other_user = answer->outcome == AUTH_MUNGE_E_OTHER_USER;
     if (answer->outcome != AUTH_MUNGE_E_SILENT)
         a->munge = AUTH_MUNGE_ANSWERS;
     else if (a->munge == AUTH_MUNGE_UNKNOWN)

@@ -8,7 +8,7 @@
 struct auth {
     struct loop *loop;
     enum auth_mode mode;
-    bool local, is_operator, told_open, told_unusable;
+    bool local, is_operator, told_no_key, told_unusable;
     char *run_id;           /* NULL: an operator's */
     struct peer_gate *gate; /* borrowed; NULL */
     struct keyring *ring;
@@ -53,6 +53,7 @@ struct auth_ask {
     bool decoded;                 /* and what came of it: */
     char munge_why[AUTH_WHY_MAX]; /* for auth_decide() */
     bool is_other_run;            /* munge_why is the whole sentence */
+    bool is_other_user;
 };
 
 void auth_tell(struct auth *a, const char *text);

@@ -51,10 +51,10 @@ Test(auth_io, without_any_key_it_is_plain_and_said_once) {
     struct auth *a = rig_auth(&nothing, &lines), *b = rig_auth(&nothing, NULL);
     cr_assert_str_eq(rig_meet(a, b), "plain");
     cr_assert_eq(lines.n, 0, "by whoever leads the job");
-    auth_tell_open(a);
+    auth_tell_no_key(a);
     cr_assert_eq(lines.n, 1);
     cr_assert_eq(strncmp(lines.last, "this job is open: no node has a key, so whoever", 47), 0, "%s", lines.last);
-    auth_tell_open(a);
+    auth_tell_no_key(a);
     cr_assert_eq(lines.n, 1);
     cr_assert_eq(auth_state(a), AUTH_STATE_OPEN);
     auth_free(a);
@@ -249,9 +249,16 @@ Test(auth_io, a_munged_that_hangs_costs_two_seconds_and_is_no_munge) {
         rig_auth(&(struct auth_config){.run_id = RIG_RUN_ID, .munge = true, .munge_socket = m.socket}, &lines);
     node = with_munge(&m, RIG_RUN_ID);
     cr_assert_str_eq(rig_meet(leader, node), "plain");
-    auth_tell_open(leader);
+    auth_tell_no_key(leader);
     cr_assert_not_null(strstr(lines.last, "no node has a key (munge here: munged here does not answer)"), "%s",
                        lines.last);
+    auth_free(leader);
+    leader = rig_auth(
+        &(struct auth_config){.mode = AUTH_ON, .run_id = RIG_RUN_ID, .munge = true, .munge_socket = m.socket}, &lines);
+    struct auth_greeting shut = rig_greeting(leader);
+    auth_tell_no_key(leader);
+    cr_assert_not(shut.open);
+    cr_assert_not_null(strstr(lines.last, "with --auth=on no other node is admitted"), "%s", lines.last);
     rig_munged_signal(&m, SIGCONT);
     rig_munged_stop(&m);
     auth_free(keyed);

@@ -37,7 +37,7 @@ Test(auth_munge, what_is_not_ours_is_refused) {
         {MUNGE_E_TIMEOUT, AUTH_MUNGE_E_SILENT, "munged here does not answer"},
         {MUNGE_E_INVALID, AUTH_MUNGE_E_UNFIT, "that node has a different munge.key"},
         {MUNGE_E_BAD_REALM, AUTH_MUNGE_E_UNFIT, "that node has a different munge.key"},
-        {MUNGE_E_UNAUTHORIZED, AUTH_MUNGE_E_UNFIT, "its munge credential is for another user"},
+        {MUNGE_E_UNAUTHORIZED, AUTH_MUNGE_E_OTHER_USER, "its munge credential is for another user"},
         {8, AUTH_MUNGE_E_UNFIT, "munge says: words of munge"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
@@ -46,7 +46,7 @@ Test(auth_munge, what_is_not_ours_is_refused) {
         cr_assert_str_eq(why, bad[i].why);
     }
     struct auth_munge_decoded d = decoded(MUNGE_E_SUCCESS, "night-1", payload);
-    cr_assert_eq(auth_munge_judge(&d, 1001, "night-1", back, why), AUTH_MUNGE_E_UNFIT);
+    cr_assert_eq(auth_munge_judge(&d, 1001, "night-1", back, why), AUTH_MUNGE_E_OTHER_USER);
     cr_assert_str_eq(why, "its munge credential was made by another user (uid 1000)");
     cr_assert_eq(auth_munge_judge(&d, 1000, "night-2", back, why), AUTH_MUNGE_E_OTHER_RUN);
     cr_assert_str_eq(why, "the agent there is of the job 'night-1'");

@@ -158,6 +158,17 @@ Test(auth, a_munge_that_did_not_answer_is_asked_again_for_an_offer) {
     cr_assert_eq(decide(&me, &g, why), AUTH_WAY_REFUSED, "once for each connection");
 }
 
+Test(auth, of_another_users_job_munge_is_not_blamed) {
+    char why[AUTH_WHY_MAX];
+    struct auth_side me = {.munge = AUTH_MUNGE_ANSWERS, .munge_why = "its munge credential is for another user"};
+    struct auth_greeting g = greeting_with(AUTH_FROM_MUNGE, ID(2));
+    me.munge_other_user = true;
+    cr_assert_eq(decide(&me, &g, why), AUTH_WAY_REFUSED);
+    cr_assert_not_null(strstr(why, "; its munge credential is for another user: it is another user's job: run this as "
+                                   "that user, or with another endpoint"),
+                       "%s", why);
+}
+
 Test(auth, on_one_machine_the_kernel_decides) {
     char why[AUTH_WHY_MAX];
     uint32_t key;
