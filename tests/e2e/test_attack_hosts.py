@@ -136,6 +136,42 @@ def test_an_operator_with_the_key_is_obeyed_from_everywhere(job, hosts):
     field.unharmed(refused=False)
 
 
+OTHER = 65534
+
+
+def test_root_asks_the_jobs_of_all_users_on_each_of_their_nodes(job, hosts):
+    """Also where another node leads, which admits only whoever has the key that the head gave them: here by its variable."""
+    # Each host has a /run of its own, as real ones do.
+    for n in (0, 1):
+        subprocess.run([*hosts.enter(n), "sh", "-c", f"mount -t tmpfs run /run && mkdir -p /run/user/{OTHER} && chown {OTHER} "
+                                                     f"/run/user/{OTHER}"], check=True)
+    secret = os.urandom(32).hex()
+    key = f"muster-key-1:{secret}"
+    user = ["env", "-u", "MUSTER_RUN_DIR", f"XDG_RUNTIME_DIR=/run/user/{OTHER}", "HOME=/nonexistent", f"MUSTER_HEAD_KEY={key}", "setpriv",
+            f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", "env", "-C", "/"]
+    agents = [job.agent(f"h{n}", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=theirs",
+                        f"--rdzv-endpoint={hosts.address(0)}:{PORT}", "--no-python", "sleep", "100", prefix=[*hosts.enter(n), *user])
+              for n in (0, 1)]
+    for agent in agents:
+        agent.wait_said("group 1.1")
+
+    def ask(n, *words):
+        env = {k: v for k, v in job.env("operator").items() if k not in ("MUSTER_RUN_DIR", "XDG_RUNTIME_DIR")}
+        return subprocess.run([*hosts.enter(n), MUSTER, *words], env=env, cwd=job.tmp, text=True, capture_output=True)
+
+    for n in (0, 1):
+        listed = [a for a in json.loads(ask(n, "ps", "--json").stdout)["agents"] if a["run_id"] == "theirs"]
+        assert [(a["node"], a["state"], a["world_size"]) for a in listed] == [(f"host{n + 1}", "running", 2)], listed
+        seen = ask(n, "status", "--json", "--rdzv-id=theirs")
+        assert seen.returncode == 0 and json.loads(seen.stdout)["members"] == 2, seen
+        assert json.loads(seen.stdout)["refused"] == 0 and secret not in seen.stdout, seen
+        assert "no job of yours" in ask(n, "status").stderr
+    stopped = ask(1, "stop", "--rdzv-id=theirs")
+    assert stopped.returncode == 0, stopped
+    for agent in agents:
+        assert agent.finish()[0] != 0 and secret not in agent.said(), agent.said()
+
+
 def home_key(job):
     (job.tmp / ".config" / "muster").mkdir(parents=True, mode=0o700)
     return write_key(job.tmp / ".config" / "muster" / "key")

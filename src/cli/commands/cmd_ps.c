@@ -62,7 +62,7 @@ int cmd_ps(int argc, char **argv) {
     else
         r = operator_auth_new(loop, &(struct operator_auth_config){.lenient = true}, &auth, &err);
     if (r == 0)
-        r = local_agents_list(loop, operator_auth(auth), &rows, &n, &err);
+        r = local_agents_list(loop, auth, &rows, &n, &err);
     operator_auth_free(auth);
     loop_free(loop);
     if (r < 0) {

@@ -18,7 +18,7 @@ extern char **environ;
 static struct job_target *add(struct job_found *found) {
     found->list = xrealloc(found->list, (found->n + 1) * sizeof *found->list);
     struct job_target *t = &found->list[found->n++];
-    *t = (struct job_target){0};
+    *t = (struct job_target){.uid = geteuid()};
     return t;
 }
 
@@ -30,6 +30,17 @@ void job_found_fini(struct job_found *found) {
 
 /* ---- this machine ---- */
 
+static bool is_wanted(const struct job_place *place, const struct registry_entry *e) {
+    return place->run_id == NULL || registry_is_of_run(e, place->run_id);
+}
+
+static bool has_own(const struct job_place *place, const struct registry_entry *all, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (all[i].uid == geteuid() && is_wanted(place, &all[i]))
+            return true;
+    return false;
+}
+
 /* With heads; of other users only if they are wanted. */
 static int list_here(const struct job_place *place, struct registry_entry **ret, size_t *ret_n,
                      struct err *err) {
@@ -38,16 +49,13 @@ static int list_here(const struct job_place *place, struct registry_entry **ret,
     int r = registry_list_all(&all, &n, err);
     if (r < 0)
         return r;
+    bool others = place->all_users || (place->run_id != NULL && !has_own(place, all, n));
     for (size_t i = 0; i < n; i++)
-        if (place->all_users || all[i].uid == geteuid())
+        if (others || all[i].uid == geteuid())
             all[kept++] = all[i];
     *ret = all;
     *ret_n = kept;
     return 0;
-}
-
-static bool is_wanted(const struct job_place *place, const struct registry_entry *e) {
-    return place->run_id == NULL || registry_is_of_run(e, place->run_id);
 }
 
 /* Files that a container left behind must not be listed together with a job that is known to
@@ -60,7 +68,7 @@ static bool is_left_over(const struct job_place *place, const struct registry_en
     return false;
 }
 
-/* The agents, or the heads, of this machine. *ret_one_job: all are of one. */
+/* The agents, or the heads, of this machine. *ret_one_job: all are of one, of one user. */
 static void take(const struct job_place *place, const struct registry_entry *entries, size_t n,
                  bool heads, struct job_found *ret, bool *ret_one_job) {
     *ret_one_job = true;
@@ -74,7 +82,9 @@ static void take(const struct job_place *place, const struct registry_entry *ent
         (void)strcpy(t->run_id, e->run_id);
         t->port = e->port;
         t->pid = e->pid;
-        *ret_one_job = *ret_one_job && strcmp(t->run_id, ret->list[0].run_id) == 0;
+        t->uid = e->uid;
+        *ret_one_job = *ret_one_job && strcmp(t->run_id, ret->list[0].run_id) == 0 &&
+                       t->uid == ret->list[0].uid;
         if (!heads)
             continue;
         ret->head =

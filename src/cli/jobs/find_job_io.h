@@ -20,7 +20,9 @@ struct job_place {
     const char *conf;    /* as --rdzv-conf, for etcd; NULL: none */
     uint64_t timeout_ns; /* the limit for asking an arbiter; 0: the arbiter's own */
     bool one_agent;      /* a specific agent is wanted, not any agent of its job */
-    bool all_users;      /* for root: also the jobs of other users on this machine */
+    /* For root: also the jobs of other users on this machine. Those with run_id are in any case, if
+     * root has none of that name. */
+    bool all_users;
 };
 
 struct job_target {
@@ -28,6 +30,7 @@ struct job_target {
     uint16_t port;
     char run_id[RDZV_RUN_ID_MAX]; /* "": not known */
     int32_t pid;                  /* if it is an agent of this machine; else 0 */
+    uint32_t uid;                 /* of that agent's user; else this one's */
 };
 
 /* Of a job whose agents are all on other machines as far as is known here: the process that was

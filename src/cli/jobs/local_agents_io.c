@@ -1,5 +1,6 @@
 #include "cli/jobs/local_agents_io.h"
 
+#include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +8,7 @@
 #include <time.h>
 
 #include "base/text/utf8.h"
+#include "cli/jobs/operator_auth_io.h"
 #include "cli/jobs/shell_words.h"
 #include "io/process/proc.h"
 #include "launcher/head/starter.h"
@@ -96,7 +98,7 @@ static void take(const struct operator_reply *reply, struct ps_row *row) {
     }
 }
 
-static void ask(struct loop *loop, struct auth *auth, struct ps_row *row) {
+static void ask(struct loop *loop, struct operator_auth *auth, uint32_t uid, struct ps_row *row) {
     struct operator_reply reply = {0};
     struct err err = {0};
     struct operator_question q = {.host = row->addr,
@@ -104,14 +106,17 @@ static void ask(struct loop *loop, struct auth *auth, struct ps_row *row) {
                                   .run_id = row->run_id,
                                   .command = {.kind = COMMAND_STATUS},
                                   .timeout_ns = LOCAL_AGENTS_TIMEOUT_NS,
-                                  .auth = auth};
-    if (operator_ask(loop, &q, &reply, &err) == 0 && reply.has_overview)
+                                  .auth = operator_auth(auth)};
+    operator_auth_add_user(auth, uid, row->run_id);
+    int r = operator_ask(loop, &q, &reply, &err);
+    row->refused = r == -EKEYREJECTED;
+    if (r == 0 && reply.has_overview)
         take(&reply, row);
     operator_reply_fini(&reply);
 }
 
-int local_agents_list(struct loop *loop, struct auth *auth, struct ps_row **ret, size_t *ret_n,
-                      struct err *err) {
+int local_agents_list(struct loop *loop, struct operator_auth *auth, struct ps_row **ret,
+                      size_t *ret_n, struct err *err) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
     size_t n = 0;
     int r = registry_list_all(&entries, &n, err);
@@ -121,7 +126,7 @@ int local_agents_list(struct loop *loop, struct auth *auth, struct ps_row **ret,
     for (size_t i = 0; i < n; i++) {
         describe(&entries[i], &rows[i]);
         if (loop != NULL && rows[i].head_nodes == 0)
-            ask(loop, auth, &rows[i]);
+            ask(loop, auth, entries[i].uid, &rows[i]);
     }
     *ret = rows;
     *ret_n = n;

@@ -99,6 +99,7 @@ int operation_ask(const struct operation *op, const struct command *command,
         /* The agent that answers must be of the job for which it, or the arbiter, was found. */
         if (q.run_id == NULL && t->run_id[0] != '\0')
             q.run_id = t->run_id;
+        operator_auth_add_user(op->auth, t->uid, q.run_id);
         r = operator_ask(op->loop, &q, ret_reply, err);
         if (r == 0)
             return 0;

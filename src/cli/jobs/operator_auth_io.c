@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text/log.h"
 #include "io/file.h"
@@ -85,6 +86,15 @@ void operator_auth_free(struct operator_auth *o) {
 
 struct auth *operator_auth(struct operator_auth *o) {
     return o != NULL ? o->auth : NULL;
+}
+
+void operator_auth_add_user(struct operator_auth *o, uint32_t uid, const char *run_id) {
+    _cleanup_(keyring_freep) struct keyring *keys = NULL;
+    if (o == NULL || uid == geteuid() || keyring_new(&keys, NULL) < 0)
+        return;
+    registry_load_keys_of(uid, run_id, keys);
+    for (uint32_t i = 0; i < keyring_n(keys); i++)
+        (void)!auth_add_key(o->auth, keyring_at(keys, i)->secret, AUTH_FROM_RUN_DIR, NULL);
 }
 
 void operator_auth_add_job_dir(struct operator_auth *o, const char *path, const char *run_id) {

@@ -26,7 +26,7 @@ static const char *state_of(const struct ps_row *r) {
     if (r->head_nodes > 0)
         return "head";
     if (!r->answered)
-        return "no answer";
+        return r->refused ? "no access" : "no answer";
     if (r->has_node && r->node.place != PLACE_MEMBER && r->overview.state == GROUP_RUNNING)
         return overview_place_names[r->node.place];
     /* A step can take a few seconds: only what was reported counts. */

@@ -13,13 +13,14 @@
 
 /* ---- reading ---- */
 
-static int check_file(int fd, const char *path, struct err *err) {
+/* own: it must be this user's, or root's. */
+static int check_file(int fd, const char *path, bool own, struct err *err) {
     struct stat st;
     if (fstat(fd, &st) < 0)
         return err_set(err, -errno, "cannot read the key file '%s': %s", path, strerror(errno));
     if (!S_ISREG(st.st_mode))
         return err_set(err, -EINVAL, "the key file '%s' is not a regular file", path);
-    if (st.st_uid != geteuid() && st.st_uid != 0)
+    if (own && st.st_uid != geteuid() && st.st_uid != 0)
         return err_set(err, -EPERM,
                        "the key file '%s' belongs to another user (uid %u): copy it to a file of "
                        "your own",
@@ -65,13 +66,13 @@ static int open_file(const char *path, bool follow, int *ret, struct err *err) {
 }
 
 /* Takes *t's memory for the text, which the caller wipes. */
-static int read_secret(const char *path, bool follow, struct text *t,
+static int read_secret(const char *path, bool follow, bool own, struct text *t,
                        uint8_t ret[AUTH_SECRET_BYTES], struct err *err) {
     char what[NAME_MAX_TEXT];
     int fd = -1;
     int r = open_file(path, follow, &fd, err);
     if (r == 0)
-        r = check_file(fd, path, err);
+        r = check_file(fd, path, own, err);
     if (r == 0)
         r = read_whole(fd, path, t, err);
     file_close(&fd);
@@ -83,7 +84,8 @@ int keyring_load_file(struct keyring *k, const char *path, enum auth_source sour
                       struct err *err) {
     _cleanup_(wipe) struct text text = {0};
     uint8_t secret[AUTH_SECRET_BYTES];
-    int r = read_secret(path, source == AUTH_FROM_FILE, &text, secret, err);
+    bool own = source != AUTH_FROM_RUN_DIR || geteuid() != 0; /* root asks the jobs of all */
+    int r = read_secret(path, source == AUTH_FROM_FILE, own, &text, secret, err);
     if (r == 0)
         r = keyring_add(k, secret, source, err);
     explicit_bzero(secret, sizeof secret);
@@ -130,7 +132,7 @@ struct home_answer {
 static int look_at_home(int fd, void *arg) {
     struct text text = {0};
     struct home_answer a = {0};
-    a.err.code = read_secret(arg, false, &text, a.secret, &a.err);
+    a.err.code = read_secret(arg, false, true, &text, a.secret, &a.err);
     return helper_send(fd, &a, sizeof a) ? 0 : 1;
 }
 

@@ -383,20 +383,25 @@ static int compare_age(const void *a, const void *b) {
     return x->pid < y->pid ? -1 : x->pid > y->pid;
 }
 
-/* Adds the agents of users other than root, whose directories are BEFORE UID AFTER. */
-static void list_others(const char *parent, const char *before, const char *after,
-                        const struct pid_space *here, struct entries *out) {
-    DIR *dir = opendir(parent);
+/* The directories of users other than root: BEFORE UID AFTER, in PARENT. */
+struct others {
+    const char *parent, *before, *after;
+};
+static const struct others all_others[] = {
+    {"/tmp", "muster-", ""}, {"/run/user", "", "/muster"}, {"/dev/shm", "muster-", ""}};
+
+static void list_others(const struct others *o, const struct pid_space *here, struct entries *out) {
+    DIR *dir = opendir(o->parent);
     uint32_t seen = 0;
     for (struct dirent *d; dir != NULL && seen < REGISTRY_ENTRIES_MAX && (d = readdir(dir));) {
         char path[REGISTRY_PATH_MAX];
         uint32_t uid;
         int fd;
-        if (strncmp(d->d_name, before, strlen(before)) != 0 ||
-            parse_u32(d->d_name + strlen(before), &uid) != 0 || uid == geteuid())
+        if (strncmp(d->d_name, o->before, strlen(o->before)) != 0 ||
+            parse_u32(d->d_name + strlen(o->before), &uid) != 0 || uid == geteuid())
             continue;
         seen++;
-        (void)snprintf(path, sizeof path, "%s/%.300s%s", parent, d->d_name, after);
+        (void)snprintf(path, sizeof path, "%s/%.300s%s", o->parent, d->d_name, o->after);
         out->uid = uid;
         if (open_dir_of(path, uid, false, &fd, NULL) == 0)
             (void)list_dir(fd, path, here, out, NULL);
@@ -420,11 +425,8 @@ static int list(bool all, struct registry_entry **ret, size_t *ret_n, struct err
         if (r_dir < 0 && r_dir != -ENOENT && !spare)
             r = r_dir;
     }
-    if (all && geteuid() == 0) {
-        list_others("/tmp", "muster-", "", &here, &found);
-        list_others("/run/user", "", "/muster", &here, &found);
-        list_others("/dev/shm", "muster-", "", &here, &found);
-    }
+    for (size_t i = 0; i < ARRAY_SIZE(all_others) && all && geteuid() == 0; i++)
+        list_others(&all_others[i], &here, &found);
     /* A directory that can't be used is not an error if agents were found elsewhere. */
     if (found.n == 0 && r < 0) {
         free(found.list);
@@ -511,6 +513,19 @@ void registry_load_keys(const char *run_id, struct keyring *to) {
         int fd;
         if (open_dir(names[i], false, &fd, NULL) == 0)
             load_keys_of(fd, names[i], run_id, &here, to);
+    }
+}
+
+void registry_load_keys_of(uint32_t uid, const char *run_id, struct keyring *to) {
+    struct pid_space here = this_space();
+    for (size_t i = 0; i < ARRAY_SIZE(all_others) && geteuid() == 0; i++) {
+        const struct others *o = &all_others[i];
+        char path[REGISTRY_PATH_MAX];
+        int fd;
+        (void)snprintf(path, sizeof path, "%s/%s%" PRIu32 "%s", o->parent, o->before, uid,
+                       o->after);
+        if (open_dir_of(path, uid, false, &fd, NULL) == 0)
+            load_keys_of(fd, path, run_id, &here, to);
     }
 }
 

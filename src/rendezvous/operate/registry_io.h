@@ -74,6 +74,8 @@ _must_use_ int registry_list_all(struct registry_entry **ret, size_t *ret_n, str
 /* Adds the keys that agents and heads of this user have left here: those of a run; NULL: of all. Of
  * too many for the ring, some. A file that can't be used counts as none. */
 void registry_load_keys(const char *run_id, struct keyring *to);
+/* For root: the same of another user's. */
+void registry_load_keys_of(uint32_t uid, const char *run_id, struct keyring *to);
 /* Whether an entry is of this run: what a head knows of the run id may be its beginning, up to a
  * dot. */
 bool registry_is_of_run(const struct registry_entry *e, const char *run_id);
