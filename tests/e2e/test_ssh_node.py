@@ -427,12 +427,21 @@ def test_a_key_that_does_not_arrive(start, job, key, status, said):
 
 
 def test_an_end_before_boot(start, job):
-    for way in end_of_file, sigterm, stop:
+    for way in sigterm, stop:
         node = start()
         node.get("H")
         way(node)
         assert node.wait() == 143
         assert node.kinds() == ["H", "X"]
+    job.all_gone(5)
+
+
+def test_an_ssh_that_passes_nothing_on_is_told(start, job):
+    node = start()
+    node.get("H")
+    end_of_file(node)
+    assert node.wait() == 1
+    assert node.kinds() == ["H", "F"] and "let ssh pass it on (no -n," in node.get("F")["text"]
     job.all_gone(5)
 
 

@@ -292,6 +292,9 @@ static void on_pipe_closed(void *arg, const char *error) {
         log_warning("the connection to the head: %s", error);
     if (error != NULL && !r->booted)
         fail(r, "what came is not of muster's protocol; is it the same version on both hosts?");
+    else if (!r->booted) /* if the head is there, it reads this */
+        fail(r, "nothing came on its standard input: let ssh pass it on (no -n, no "
+                "StdinNull, no </dev/null)");
     head_gone(r, "the head of the job has gone");
 }
 
