@@ -161,11 +161,17 @@ def test_root_asks_the_jobs_of_all_users_on_each_of_their_nodes(job, hosts):
 
     for n in (0, 1):
         listed = [a for a in json.loads(ask(n, "ps", "--json").stdout)["agents"] if a["run_id"] == "theirs"]
-        assert [(a["node"], a["state"], a["world_size"]) for a in listed] == [(f"host{n + 1}", "running", 2)], listed
+        assert [(a["node"], a["world_size"]) for a in listed] == [(f"host{n + 1}", 2)], listed
         seen = ask(n, "status", "--json", "--rdzv-id=theirs")
         assert seen.returncode == 0 and json.loads(seen.stdout)["members"] == 2, seen
-        assert json.loads(seen.stdout)["refused"] == 0 and secret not in seen.stdout, seen
+        assert json.loads(seen.stdout)["refused"] == n and secret not in seen.stdout, seen
+        seen = ask(n, "status", f"{listed[0]['address']}:{listed[0]['port']}")
+        assert seen.returncode == 0 and seen.stdout.startswith("job theirs: "), seen
         assert "no job of yours" in ask(n, "status").stderr
+        words = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", MUSTER, "status", "--rdzv-id=theirs",
+                 f"{listed[0]['address']}:{listed[0]['port']}"]
+        seen = subprocess.run([*hosts.enter(n), *words], cwd="/", text=True, capture_output=True)
+        assert seen.returncode == 1 and "closes the connection without an answer: it may belong to another user" in seen.stderr, seen
     stopped = ask(1, "stop", "--rdzv-id=theirs")
     assert stopped.returncode == 0, stopped
     for agent in agents:

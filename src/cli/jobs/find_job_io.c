@@ -198,12 +198,27 @@ int job_stop_head(const struct job_head *head, struct err *err) {
 
 /* ---- a host ---- */
 
+/* For root: of another user's agent on this machine, as muster ps shows its LISTENER; else its own.
+ */
+static uint32_t owner_of(const struct job_target *t) {
+    _cleanup_(freep) struct registry_entry *entries = NULL;
+    struct err err = {0};
+    size_t n = 0;
+    if (geteuid() != 0 || registry_list_all(&entries, &n, &err) < 0)
+        return geteuid();
+    for (size_t i = 0; i < n; i++)
+        if (entries[i].port == t->port && strcmp(entries[i].addr, t->host) == 0)
+            return entries[i].uid;
+    return geteuid();
+}
+
 static int find_host(const struct rdzv_place *place, struct job_found *ret, struct err *err) {
     struct job_target *t = add(ret);
     if (strlen(place->host) >= sizeof t->host)
         return err_set(err, -EINVAL, "the endpoint's host is too long: %.100s…", place->host);
     (void)strcpy(t->host, place->host);
     t->port = place->port < 0 ? JOB_C10D_PORT : (uint16_t)place->port;
+    t->uid = owner_of(t);
     return 0;
 }
 

@@ -258,6 +258,11 @@ static void on_closed(void *arg, struct conn *c, int code, const char *text) {
         fail(a, -ECONNREFUSED, "no agent listens at %s", here(a, where));
     else if (code == -EKEYREJECTED)
         fail(a, -EKEYREJECTED, "can't talk to the agent at %s: %s", here(a, where), text);
+    else if ((code == 0 || code == -ECONNRESET) && !a->greeted)
+        fail(a, -EHOSTUNREACH,
+             "what listens at %s closes the connection without an answer: it may belong to another "
+             "user, or not be muster",
+             here(a, where));
     else
         fail(a, -EHOSTUNREACH, "%s %s: %.150s", a->greeted ? "no answer from" : "can't reach",
              here(a, where), text);
