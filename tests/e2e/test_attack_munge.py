@@ -131,7 +131,8 @@ def test_a_key_that_another_user_offers_is_not_taken(job, site, own):
             assert 22 in heard, (heard, err)
         else:
             assert code == 75 and "another user" in err, err
-            assert "run this as that user, or with another endpoint" in err and "start munged" not in err, err
+            assert ": run this as the user of that job, who must have the same uid on all nodes; or with another endpoint" in err, err
+            assert "start munged" not in err, err
             assert 22 not in heard and {m["kind"] for m in heard if isinstance(m, dict)} == {"CALL"}, heard
 
 

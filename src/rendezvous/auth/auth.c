@@ -110,7 +110,8 @@ static const char *remedy_there(const struct auth_side *me) {
 static const char *remedy_here(const struct auth_side *me, const struct auth_greeting *g) {
     enum auth_source theirs = g->n_keys > 0 ? g->ids[0].source : AUTH_FROM_MUNGE;
     if (me->munge_other_user)
-        return "it is another user's job: run this as that user, or with another endpoint";
+        return "run this as the user of that job, who must have the same uid on all nodes; or with "
+               "another endpoint";
     switch (theirs) {
     case AUTH_FROM_FILE: return "give --key-file here, with the file that is given there";
     case AUTH_FROM_ENV: return "set MUSTER_KEY here as it is set there";

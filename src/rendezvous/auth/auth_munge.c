@@ -22,7 +22,7 @@ static _printf_(3, 4) int unfit(int outcome, char *why, const char *fmt, ...) {
 }
 
 /* Whether there is a payload to look at. */
-static int judge_code(const struct auth_munge_decoded *d, char *why) {
+static int judge_code(const struct auth_munge_decoded *d, uid_t own, char *why) {
     switch (d->code) {
     case MUNGE_E_SUCCESS:
     case MUNGE_E_EXPIRED:
@@ -34,14 +34,16 @@ static int judge_code(const struct auth_munge_decoded *d, char *why) {
     case MUNGE_E_INVALID:
         return unfit(AUTH_MUNGE_E_UNFIT, why, "that node has a different munge.key");
     case MUNGE_E_UNAUTHORIZED:
-        return unfit(AUTH_MUNGE_E_OTHER_USER, why, "its munge credential is for another user");
+        return unfit(AUTH_MUNGE_E_OTHER_USER, why,
+                     "its munge credential is for another user than this one (uid %u)",
+                     (unsigned)own);
     default: return unfit(AUTH_MUNGE_E_UNFIT, why, "munge says: %s", d->text);
     }
 }
 
 int auth_munge_judge(const struct auth_munge_decoded *d, uid_t own, const char *run_id,
                      uint8_t ret[AUTH_SECRET_BYTES], char why[AUTH_WHY_MAX]) {
-    int r = judge_code(d, why);
+    int r = judge_code(d, own, why);
     if (r != 0)
         return r;
     if (d->uid != own)
