@@ -221,6 +221,13 @@ def test_a_rank_that_the_batch_script_puts_in(user):
                  "leave out --node-rank and --master-addr")
 
 
+@pytest.mark.parametrize("meeting", ["--rdzv-endpoint=node1:PORT", "--master-addr=node1 --master-port=PORT"])
+def test_a_rank_that_nobody_gives(user, meeting):
+    """Without a backend the ranks are fixed, also with an endpoint."""
+    user.is_told(f"srun torchrun --nnodes=2 --nproc-per-node=2 {meeting} train.py", f"-N2 {ONE_EACH}",
+                 "no --node-rank is given, so each task of .* wants to be node 0; leave out --rdzv-endpoint and --master-addr, or add")
+
+
 def test_a_name_that_does_not_resolve(user):
     user.is_told(f"srun torchrun --nnodes=2 {C10D} nowhere:PORT train.py", f"-N2 {ONE_EACH}",
                  "cannot look up the host name 'nowhere'")

@@ -79,9 +79,18 @@ static void doubt_script(const struct slurm_place *p, const struct slurm_line *l
 }
 
 /* The shell of a batch script has SLURM_NODEID=0 and SLURM_PROCID=0. */
-static void doubt_rank(const struct slurm_place *p, const struct slurm_line *line,
-                       struct strbuf *warnings) {
-    if (p->most_tasks == 1 && line->ranks_are_fixed && line->node_rank == 0)
+static void doubt_rank(const struct slurm_place *p, const struct slurm_said *said,
+                       const struct slurm_line *line, struct strbuf *warnings) {
+    if (p->most_tasks != 1 || !line->ranks_are_fixed || line->node_rank != 0)
+        return;
+    if (!said->node_rank)
+        strbuf_printf(
+            warnings,
+            "no --node-rank is given, so each task of Slurm's step %s.%s wants to be node "
+            "0; leave out --rdzv-endpoint and --master-addr, or add "
+            "--rdzv-backend=c10d\n",
+            p->job_id, p->step_id);
+    else
         strbuf_printf(warnings,
                       "--node-rank=0 in the task with SLURM_PROCID=1 of Slurm's step %s.%s, too: a "
                       "batch script puts 0 in place of $SLURM_NODEID and $SLURM_PROCID before "
@@ -111,6 +120,6 @@ void slurm_doubt(const struct slurm_place *place, const struct slurm_said *said,
         doubt_host(place, line, warnings);
         doubt_script(place, line, warnings);
     } else if (place->proc_id == 1) {
-        doubt_rank(place, line, warnings);
+        doubt_rank(place, said, line, warnings);
     }
 }

@@ -101,7 +101,9 @@ Test(slurm_doubt, an_address_in_place_of_the_script) {
 
 Test(slurm_doubt, a_rank_that_the_batch_script_has_put_in) {
     const struct slurm_place first = step(4, 1, 0), second = step(4, 1, 1), third = step(4, 1, 2);
-    EXPECT(second, meets, "before srun runs", 4, .ranks_are_fixed = true, .node_rank = 0);
+    static const struct slurm_said ranked = {.meets = true, .nnodes = true, .node_rank = true};
+    EXPECT(second, ranked, "before srun runs", 4, .ranks_are_fixed = true, .node_rank = 0);
+    EXPECT(second, meets, "no --node-rank is given, so each task of", 4, .ranks_are_fixed = true, .node_rank = 0);
     EXPECT(second, meets, NULL, 4, .ranks_are_fixed = true, .node_rank = 1);
     EXPECT(second, meets, NULL, 4, .node_rank = 0); /* a wish */
     EXPECT(first, meets, NULL, 4, .ranks_are_fixed = true, .node_rank = 0);
