@@ -6,6 +6,7 @@ import hmac
 import json
 import os
 import signal
+import subprocess
 
 import pytest
 
@@ -206,10 +207,18 @@ def test_a_job_outlives_its_munged(job, site):
     site.begin()
     for munged in site.munged:
         munged.stop()
-    seen = site.status()
-    assert seen["auth"] == "keys" and seen["members"] == 2
+    for n in (0, 1):  # where the leader is, and where operators need its key
+        words = [*site.hosts.enter(n), harness.MUSTER, "status", "--json", f"--rdzv-id={RUN}"]
+        env = {**job.env("operator"), "HOME": str(job.tmp), "MUSTER_MUNGE_SOCKET": str(site.munged[n].socket)}
+        asked = subprocess.run(words, env=env, cwd=job.tmp, capture_output=True, text=True)
+        assert asked.returncode == 0, (n, asked.stderr)
+        seen = json.loads(asked.stdout)
+        assert seen["auth"] == "keys" and seen["members"] == 2
+    run = job.tmp / "run"
+    assert {path.stat().st_mode & 0o777 for path in run.glob("key-*")} == {0o600}
     first = {e.fields["pid"] for e in job.events.all("start")}
     harness.kill(int(sorted(first)[0]))
     job.events.wait("start", 4, world=2)
     assert site.status()["auth"] == "keys"
     site.end()
+    assert not list(run.glob("key-*"))

@@ -49,6 +49,15 @@ void agent_tell_if_no_key(struct agent *a) {
         a->auth_ask = NULL;
 }
 
+void agent_leave_key(struct agent *a) {
+    const uint8_t *secret = agent_head_secret(a);
+    struct err err = {0};
+    if (secret == NULL)
+        secret = auth_munge_secret(a->auth);
+    if (secret != NULL && !a->registry.has_key && registry_add_key(&a->registry, secret, &err) < 0)
+        log_debug("%s", err.text);
+}
+
 void agent_free_auth(struct agent *a) {
     auth_ask_free(TAKE_PTR(a->auth_ask));
     auth_free(TAKE_PTR(a->auth));

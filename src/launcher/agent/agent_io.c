@@ -125,6 +125,7 @@ static void prepare(void *arg, struct generation g, const struct form *form) {
     struct agent *a = arg;
     (void)agent_stop_wait_no_more(a);
     agent_show_formed(a, g, form);
+    agent_leave_key(a);
     struct err err = {0};
     int r = local_workers_prepare(a->local_workers, g, form, &err);
     if (r != LOCAL_WORKERS_E_LATER)
@@ -385,9 +386,7 @@ static int set_up_listener(struct agent *a) {
     addr_host_text(&a->own_listener, host);
     if (registry_add(spec->run_id, host, a->node_port, &a->registry, &err) < 0)
         log_debug("%s", err.text); /* then 'muster status' needs the address */
-    const uint8_t *secret = agent_head_secret(a);
-    if (secret != NULL && registry_add_key(&a->registry, secret, &err) < 0)
-        log_debug("%s", err.text);
+    agent_leave_key(a);
     return 0;
 }
 

@@ -169,6 +169,9 @@ bool agent_is_authenticated(const struct agent *a);
 
 /* ---- agent_auth_io.c ---- */
 
+/* For operators on this machine: the key that the head has given, or munge has carried, once it is
+ * known. */
+void agent_leave_key(struct agent *a);
 /* After the gate. 0, or a negative errno: it is reported. */
 _must_use_ int agent_make_auth(struct agent *a);
 /* This agent leads: one line if whoever reaches the job can take part in it, or nobody can. */

@@ -130,6 +130,14 @@ int auth_add_key(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES], enum a
     return is_used ? keyring_add(a->ring, secret, source, err) : 0;
 }
 
+const uint8_t *auth_munge_secret(const struct auth *a) {
+    const uint8_t *last = NULL; /* what was learned is behind what was made */
+    for (uint32_t i = 0; a != NULL && i < keyring_n(a->ring); i++)
+        if (keyring_at(a->ring, i)->source == AUTH_FROM_MUNGE)
+            last = keyring_at(a->ring, i)->secret;
+    return last;
+}
+
 /* ---- what this side has ---- */
 
 static struct auth_side side_without_ids(const struct auth *a) {

@@ -66,6 +66,9 @@ void auth_free(struct auth *a);
 _must_use_ int auth_add_key(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES],
                             enum auth_source source, struct err *err);
 
+/* The key that munge has carried here, or carries to others; NULL: none. It ends with the job. */
+const uint8_t *auth_munge_secret(const struct auth *a);
+
 enum auth_state auth_state(const struct auth *a);
 uint64_t auth_n_refused(const struct auth *a);
 /* One line, once, if munge has been asked and there is no key: it is AUTH_STATE_OPEN, or with
