@@ -139,43 +139,66 @@ def test_an_operator_with_the_key_is_obeyed_from_everywhere(job, hosts):
 OTHER = 65534
 
 
+class Theirs:
+    """A job of another user on the first two hosts, each of which has a /run of its own, as real ones do; root asks."""
+
+    def __init__(self, job, hosts, env, *words):
+        self.job, self.hosts = job, hosts
+        folder = f"/run/user/{OTHER}"
+        for n in (0, 1):
+            subprocess.run([*hosts.enter(n), "sh", "-c", f"mount -t tmpfs run /run && mkdir -p {folder} && cp -p {job.tmp}/key {folder} && "
+                                                         f"chown -R {OTHER} {folder}"], check=True)
+        user = ["env", "-u", "MUSTER_RUN_DIR", f"XDG_RUNTIME_DIR={folder}", "HOME=/nonexistent", *env, "setpriv", f"--reuid={OTHER}",
+                f"--regid={OTHER}", "--clear-groups", "env", "-C", "/"]
+        self.agents = [job.agent(f"h{n}", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=theirs",
+                                 f"--rdzv-endpoint={hosts.address(0)}:{PORT}", *words, "--no-python", "sleep", "100",
+                                 prefix=[*hosts.enter(n), *user]) for n in (0, 1)]
+        for agent in self.agents:
+            agent.wait_said("group 1.1")
+
+    def ask(self, n, *words, prefix=()):
+        env = {k: v for k, v in self.job.env("operator").items() if k not in ("MUSTER_RUN_DIR", "XDG_RUNTIME_DIR")}
+        return subprocess.run([*self.hosts.enter(n), *prefix, MUSTER, *words], env=env, cwd="/", text=True, capture_output=True)
+
+    def listed(self, n):
+        return [a for a in json.loads(self.ask(n, "ps", "--json").stdout)["agents"] if a["run_id"] == "theirs"]
+
+
 def test_root_asks_the_jobs_of_all_users_on_each_of_their_nodes(job, hosts):
     """Also where another node leads, which admits only whoever has the key that the head gave them: here by its variable."""
-    # Each host has a /run of its own, as real ones do.
+    key = write_key(job.tmp / "key").read_text().strip()
+    secret = key.partition(":")[2]
+    theirs = Theirs(job, hosts, [f"MUSTER_HEAD_KEY={key}"])
     for n in (0, 1):
-        subprocess.run([*hosts.enter(n), "sh", "-c", f"mount -t tmpfs run /run && mkdir -p /run/user/{OTHER} && chown {OTHER} "
-                                                     f"/run/user/{OTHER}"], check=True)
-    secret = os.urandom(32).hex()
-    key = f"muster-key-1:{secret}"
-    user = ["env", "-u", "MUSTER_RUN_DIR", f"XDG_RUNTIME_DIR=/run/user/{OTHER}", "HOME=/nonexistent", f"MUSTER_HEAD_KEY={key}", "setpriv",
-            f"--reuid={OTHER}", f"--regid={OTHER}", "--clear-groups", "env", "-C", "/"]
-    agents = [job.agent(f"h{n}", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=theirs",
-                        f"--rdzv-endpoint={hosts.address(0)}:{PORT}", "--no-python", "sleep", "100", prefix=[*hosts.enter(n), *user])
-              for n in (0, 1)]
-    for agent in agents:
-        agent.wait_said("group 1.1")
-
-    def ask(n, *words):
-        env = {k: v for k, v in job.env("operator").items() if k not in ("MUSTER_RUN_DIR", "XDG_RUNTIME_DIR")}
-        return subprocess.run([*hosts.enter(n), MUSTER, *words], env=env, cwd=job.tmp, text=True, capture_output=True)
-
-    for n in (0, 1):
-        listed = [a for a in json.loads(ask(n, "ps", "--json").stdout)["agents"] if a["run_id"] == "theirs"]
+        listed = theirs.listed(n)
         assert [(a["node"], a["world_size"]) for a in listed] == [(f"host{n + 1}", 2)], listed
-        seen = ask(n, "status", "--json", "--rdzv-id=theirs")
+        listener = f"{listed[0]['address']}:{listed[0]['port']}"
+        seen = theirs.ask(n, "status", "--json", "--rdzv-id=theirs")
         assert seen.returncode == 0 and json.loads(seen.stdout)["members"] == 2, seen
         assert json.loads(seen.stdout)["refused"] == n and secret not in seen.stdout, seen
-        seen = ask(n, "status", f"{listed[0]['address']}:{listed[0]['port']}")
+        seen = theirs.ask(n, "status", listener)
         assert seen.returncode == 0 and seen.stdout.startswith("job theirs: "), seen
-        assert "no job of yours" in ask(n, "status").stderr
-        words = ["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups", MUSTER, "status", "--rdzv-id=theirs",
-                 f"{listed[0]['address']}:{listed[0]['port']}"]
-        seen = subprocess.run([*hosts.enter(n), *words], cwd="/", text=True, capture_output=True)
+        assert "no job of yours" in theirs.ask(n, "status").stderr
+        seen = theirs.ask(n, "status", "--rdzv-id=theirs", listener,
+                          prefix=["setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"])
         assert seen.returncode == 1 and "closes the connection without an answer: it may belong to another user" in seen.stderr, seen
-    stopped = ask(1, "stop", "--rdzv-id=theirs")
+    stopped = theirs.ask(1, "stop", "--rdzv-id=theirs")
     assert stopped.returncode == 0, stopped
-    for agent in agents:
+    for agent in theirs.agents:
         assert agent.finish()[0] != 0 and secret not in agent.said(), agent.said()
+
+
+def test_root_is_told_whose_job_it_is_whose_key_is_not_known(job, hosts):
+    write_key(job.tmp / "key")
+    theirs = Theirs(job, hosts, [], f"--key-file=/run/user/{OTHER}/key")
+    assert theirs.listed(0)[0]["world_size"] == 2 and theirs.listed(1)[0]["world_size"] is None
+    assert " no access " in theirs.ask(1, "ps").stdout
+    seen = theirs.ask(1, "status", "--rdzv-id=theirs")
+    assert seen.returncode == 1 and f"it is a job of uid {OTHER}: run this as that user; " in seen.stderr, seen
+    stopped = theirs.ask(0, "stop", "--rdzv-id=theirs")
+    assert stopped.returncode == 0, stopped
+    for agent in theirs.agents:
+        agent.finish()
 
 
 def home_key(job):

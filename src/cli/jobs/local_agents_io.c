@@ -107,7 +107,7 @@ static void ask(struct loop *loop, struct operator_auth *auth, uint32_t uid, str
                                   .command = {.kind = COMMAND_STATUS},
                                   .timeout_ns = LOCAL_AGENTS_TIMEOUT_NS,
                                   .auth = operator_auth(auth)};
-    operator_auth_add_user(auth, uid, row->run_id);
+    (void)operator_auth_add_user(auth, uid, row->run_id);
     int r = operator_ask(loop, &q, &reply, &err);
     row->refused = r == -EKEYREJECTED;
     if (r == 0 && reply.has_overview)

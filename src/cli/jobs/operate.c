@@ -73,6 +73,15 @@ void operation_end(struct operation *op) {
     loop_free(TAKE_PTR(op->loop));
 }
 
+/* root can talk to the agents of other users here, but has not their keys. */
+static void add_whose(uint32_t uid, struct err *err) {
+    char why[ERR_TEXT_MAX];
+    (void)snprintf(why, sizeof why, "%s", err->text);
+    (void)err_set(err, err->code,
+                  "it is a job of uid %" PRIu32 ": run this as that user; as root: %.400s", uid,
+                  why);
+}
+
 int operation_ask(const struct operation *op, const struct command *command,
                   struct job_found *found, struct operator_reply *ret_reply, struct err *err) {
     const char *endpoint = op->place.endpoint;
@@ -99,11 +108,13 @@ int operation_ask(const struct operation *op, const struct command *command,
         /* The agent that answers must be of the job for which it, or the arbiter, was found. */
         if (q.run_id == NULL && t->run_id[0] != '\0')
             q.run_id = t->run_id;
-        operator_auth_add_user(op->auth, t->uid, q.run_id);
+        bool other = operator_auth_add_user(op->auth, t->uid, q.run_id);
         r = operator_ask(op->loop, &q, ret_reply, err);
         if (r == 0)
             return 0;
         all_refused = all_refused && r == -ECONNREFUSED;
+        if (r == -EKEYREJECTED && other)
+            add_whose(t->uid, err);
     }
     return r == -ECONNREFUSED && !all_refused ? -EHOSTUNREACH : r;
 }

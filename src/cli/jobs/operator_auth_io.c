@@ -88,13 +88,16 @@ struct auth *operator_auth(struct operator_auth *o) {
     return o != NULL ? o->auth : NULL;
 }
 
-void operator_auth_add_user(struct operator_auth *o, uint32_t uid, const char *run_id) {
+bool operator_auth_add_user(struct operator_auth *o, uint32_t uid, const char *run_id) {
     _cleanup_(keyring_freep) struct keyring *keys = NULL;
-    if (o == NULL || uid == geteuid() || keyring_new(&keys, NULL) < 0)
-        return;
+    if (uid == geteuid())
+        return false;
+    if (o == NULL || keyring_new(&keys, NULL) < 0)
+        return true;
     registry_load_keys_of(uid, run_id, keys);
     for (uint32_t i = 0; i < keyring_n(keys); i++)
         (void)!auth_add_key(o->auth, keyring_at(keys, i)->secret, AUTH_FROM_RUN_DIR, NULL);
+    return true;
 }
 
 void operator_auth_add_job_dir(struct operator_auth *o, const char *path, const char *run_id) {

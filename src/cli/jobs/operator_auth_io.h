@@ -26,7 +26,7 @@ void operator_auth_free(struct operator_auth *o);
 struct auth *operator_auth(struct operator_auth *o);
 
 /* Takes the keys of a run of this user's, too, which an agent of this machine has left, if this is
- * root. */
-void operator_auth_add_user(struct operator_auth *o, uint32_t uid, const char *run_id);
+ * root. Returns whether that is another user. */
+bool operator_auth_add_user(struct operator_auth *o, uint32_t uid, const char *run_id);
 /* Takes the key of the job's folder, too, if it can be read. */
 void operator_auth_add_job_dir(struct operator_auth *o, const char *path, const char *run_id);
