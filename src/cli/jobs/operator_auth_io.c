@@ -94,6 +94,7 @@ bool operator_auth_add_user(struct operator_auth *o, uint32_t uid, const char *r
         return false;
     if (o == NULL || keyring_new(&keys, NULL) < 0)
         return true;
+    keyring_widen(keys);
     registry_load_keys_of(uid, run_id, keys);
     for (uint32_t i = 0; i < keyring_n(keys); i++)
         (void)!auth_add_key(o->auth, keyring_at(keys, i)->secret, AUTH_FROM_RUN_DIR, NULL);
