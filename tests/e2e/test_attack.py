@@ -2,7 +2,9 @@
 
 Each attack is made twice: on a job that admits everybody (--auth=none), where it must succeed, or it would prove
 nothing; and on one as it is by default."""
+import contextlib
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -13,6 +15,7 @@ import pytest
 import harness
 from attacker import VALIDATE, add, exactly, text
 from harness import HERE, MUSTER, free_port
+from test_endpoint_ports import end, free_ports, start
 from test_operate import status
 
 OTHER = 65534
@@ -188,6 +191,93 @@ def test_who_writes_and_closes_succeeds_where_everybody_is_admitted(job):
     while target.counter() == 0:  # each question is a round to the store
         assert harness.deadline(0) < end
     target.unharmed()
+
+
+# --- the name of the one that leads at an endpoint of several ports ---------------------------------------------------
+
+HELD = rf"no agent of this machine can lead the run 'e2e': uid {OTHER} holds the name of a unix socket that its leader needs, @"
+HOLD = ("import socket, sys\n"
+        "s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+        "s.bind('\\0' + sys.argv[1])\n"
+        "print('up', flush=True)\n"
+        "sys.stdin.read()\n")  # until the test closes our standard input, or ends
+
+
+def name_of_leader(agent):
+    """As every user of the machine sees it."""
+    own = set()
+    for fd in pathlib.Path(f"/proc/{agent.agent_pid()}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            own.add(os.readlink(fd))
+    for line in pathlib.Path("/proc/net/unix").read_text().splitlines():
+        *_, inode, name = line.split(" ")
+        if name.startswith("@muster-leads-") and f"socket:[{inode}]" in own:
+            return name[1:]
+    raise AssertionError("it has none")
+
+
+@contextlib.contextmanager
+def held(name):
+    """By the other user."""
+    with subprocess.Popen([*AS, "/usr/bin/python3", "-c", HOLD, name], cwd="/", stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as holder:
+        assert holder.stdout.readline() == b"up\n"
+        yield
+        holder.stdin.close()
+
+
+@pytest.mark.parametrize("words", [[], ["--rdzv-conf=is_host=1"]], ids=["guessed", "by order"])
+def test_a_leaders_name_that_another_user_holds(job, words):
+    """Nobody could lead, and all would wait: that is said at once."""
+    ports = free_ports(2)
+    first = start(job, "first", ports)
+    first.wait_said("1 of 2")
+    name = name_of_leader(first)
+    first.signal(signal.SIGTERM)
+    first.finish()
+    with held(name):
+        code, _, err = start(job, "a", ports, *words).finish()
+    assert code == 2 and re.search(HELD + name, err) and "give all nodes another --rdzv-id" in err, err
+    agents = [start(job, tag, ports, *words[:tag == "b"]) for tag in "bc"]
+    job.events.wait("start", 2, world=2)
+    end(job, *agents)
+
+
+def test_a_leaders_name_that_another_user_gets_while_nodes_wait(job):
+    """They wait on, and lead when it is free."""
+    ports = free_ports(2)
+    old = start(job, "old", ports)
+    old.wait_said("1 of 2")
+    name, old_agent = name_of_leader(old), old.agent_pid()
+    os.kill(old_agent, signal.SIGSTOP)
+    agents = [start(job, tag, ports) for tag in "ab"]
+    for agent in agents:
+        agent.wait_said("no leader at 127.0.0.1: ")
+        os.kill(agent.agent_pid(), signal.SIGSTOP)
+    os.kill(old_agent, signal.SIGKILL)
+    old.finish()
+    with held(name):
+        for agent in agents:
+            os.kill(agent.agent_pid(), signal.SIGCONT)
+        for agent in agents:
+            agent.wait_said("muster: warning: " + HELD + name)
+    job.events.wait("start", 2, world=2)
+    end(job, *agents)
+    for agent in agents:
+        assert len(re.findall(HELD, agent.said())) == 1, agent.said()
+
+
+def test_a_leaders_name_is_anybodys_where_everybody_is_admitted(job):
+    """The other user's agent leads, and root's joins."""
+    ports = free_ports(2)
+    words = [f"--rdzv-endpoint=127.0.0.1:{ports[0]},{ports[1]}", "--rdzv-id=e2e", "--nnodes=2", "--nproc-per-node=1",
+             "--rdzv-conf=join_timeout=60", "--auth=none", "--no-python", "/bin/true"]
+    with subprocess.Popen([*AS, MUSTER, "run", *words], cwd="/", env={"PATH": os.environ["PATH"], "HOME": "/"},
+                          stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as leader:
+        assert "1 of 2" in leader.stderr.readline()
+        code, _, err = job.agent("a", *words).finish()
+        said = leader.stderr.read()
+        assert leader.wait() == 0 and code == 0 and "holds the name" not in err, (said, err)
 
 
 # --- many, and friends -----------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/hash.h"
 #include "base/text/log.h"
@@ -20,15 +21,32 @@
 bool agent_has_ports(const struct agent *a) { return a->config.spec->n_endpoint_ports > 1; }
 
 /* The same in all agents of the run that can lead on this machine, however they write its name. */
-static int take_name(struct agent *a) {
+static void name_of(const struct agent *a, char ret[SOLE_NAME_MAX]) {
     const struct job_spec *spec = a->config.spec;
-    char name[SOLE_NAME_MAX];
     _cleanup_(strbuf_fini) struct strbuf ports = {0};
     port_list_text(spec->endpoint_ports, spec->n_endpoint_ports, &ports);
     uint64_t first = hash_text(hash_text(HASH_BEGIN, spec->run_id), strbuf_text(&ports));
     uint64_t second = hash_text(hash_text(first, strbuf_text(&ports)), spec->run_id);
-    (void)snprintf(name, sizeof name, "muster-leads-%016" PRIx64 "%016" PRIx64, first, second);
-    return sole_name_take(name, &a->lead_name);
+    (void)snprintf(ret, SOLE_NAME_MAX, "muster-leads-%016" PRIx64 "%016" PRIx64, first, second);
+}
+
+/* 0; -EADDRINUSE: somebody holds the name; or another negative errno. If the holder is a user who
+ * may not talk to this job, no agent of it leads here: *ret_stranger is the line about that. */
+static _must_use_ int take_name(struct agent *a, char **ret_stranger) {
+    const struct job_spec *spec = a->config.spec;
+    char name[SOLE_NAME_MAX];
+    uid_t uid;
+    name_of(a, name);
+    int r = sole_name_take(name, &a->lead_name);
+    if (r != -EADDRINUSE || a->gate == NULL || sole_name_holder(name, &uid) < 0 || uid == 0 ||
+        uid == geteuid())
+        return r;
+    *ret_stranger = xasprintf(
+        "no agent of this machine can lead the run '%s': uid %u holds the name of a unix socket "
+        "that its leader needs, @%s, for a run with the same id and ports, or to keep this one "
+        "from starting; give all nodes another --rdzv-id, or one port: --rdzv-endpoint=HOST:PORT",
+        spec->run_id, (unsigned)uid, name);
+    return r;
 }
 
 /* "29400: nginx, pid 7": who has the port. */
@@ -92,8 +110,14 @@ static void give_up_name(struct agent *a, int r) {
 }
 
 int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed, int *ret_fd) {
+    _cleanup_(freep) char *stranger = NULL;
     struct err err = {0};
-    int r = take_name(a);
+    int r = take_name(a, &stranger);
+    if (stranger != NULL) {
+        a->wrong_usage = true;
+        agent_give_up(a, stranger);
+        return -ECANCELED;
+    }
     if (r == -EADDRINUSE && only_guessed)
         return r;
     if (r < 0) {
@@ -111,7 +135,11 @@ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed, 
 }
 
 int agent_try_ports(struct agent *a, const char *host, int *ret_fd) {
-    int r = take_name(a);
+    _cleanup_(freep) char *stranger = NULL;
+    int r = take_name(a, &stranger);
+    if (stranger != NULL && !a->told_stranger)
+        log_warning("%s", stranger);
+    a->told_stranger |= stranger != NULL;
     if (r == 0)
         r = listen_at_first(a, host, ret_fd, NULL);
     if (r < 0) /* all taken: perhaps by the last leader, which is at its end */

@@ -105,7 +105,8 @@ struct agent {
      * this machine: another agent listened there, which may have been at its end; or the name was
      * not known yet, as that of a pod that has just been made. */
     bool may_lead_later;
-    int lead_name; /* held while it leads at one of several ports; -1: none */
+    int lead_name;      /* held while it leads at one of several ports; -1: none */
+    bool told_stranger; /* that another user holds that name */
     /* the endpoint's address on this machine that is not loopback; else len 0 */
     struct addr endpoint;
     struct head_link *head;      /* NULL: no head has started this agent */
