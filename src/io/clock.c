@@ -16,6 +16,8 @@ uint64_t clock_now_ns(void) { return now_of(CLOCK_MONOTONIC); }
 
 uint64_t clock_wall_ns(void) { return now_of(CLOCK_REALTIME); }
 
+int64_t clock_wall_offset_ns(void) { return (int64_t)clock_wall_ns() - (int64_t)clock_now_ns(); }
+
 uint64_t random_u64(void) {
     uint64_t v;
     ssize_t n = getrandom(&v, sizeof v, 0);

@@ -19,9 +19,10 @@ import harness
 
 
 class Munged:
-    def __init__(self, key="one"):
+    def __init__(self, key="one", env=None):
         if os.geteuid() != 0 or shutil.which("munged") is None:
             pytest.skip("needs root and munged (Debian: munge)")
+        self.env = {**os.environ, **{k: str(v) for k, v in (env or {}).items()}}
         self.key = hashlib.sha256(key.encode()).digest()  # the same name: the same realm
 
     def __enter__(self):
@@ -36,7 +37,7 @@ class Munged:
     def run(self):
         names = {"key": "key", "socket": "socket", "pid": "pid", "log": "log", "seed": "seed"}
         subprocess.run(["munged", "--force", "--num-threads=2", *(f"--{k}-file={self.folder}/{v}" for k, v in names.items() if k != "socket"),
-                        f"--socket={self.socket}"], check=True, capture_output=True, stdin=subprocess.DEVNULL)
+                        f"--socket={self.socket}"], check=True, capture_output=True, stdin=subprocess.DEVNULL, env=self.env)
 
     def pid(self):
         return int((self.folder / "pid").read_text())

@@ -75,7 +75,7 @@ static void compare(struct preflight *p, const uint64_t *members, size_t n) {
         clocks[i].known =
             group_clock_offset(g, members[i], &clocks[i].offset_ns, &clocks[i].error_ns);
     struct node_summary_comparison c;
-    int64_t clock_ns = (int64_t)clock_wall_ns() - (int64_t)clock_now_ns();
+    int64_t clock_ns = clock_wall_offset_ns();
     summary_index_compare(p->index, members, n, clocks, clock_ns, &c);
     free(clocks);
     _cleanup_(strbuf_fini) struct strbuf why_not = {0};

@@ -110,7 +110,7 @@ void node_summary_discovery_disk(const struct node_summary_config *c, struct nod
 static void look_clock(struct node_summary *d) {
     struct timex t = {.modes = 0};
     d->has_clock = true;
-    d->clock_ns = (int64_t)clock_wall_ns() - (int64_t)clock_now_ns();
+    d->clock_ns = clock_wall_offset_ns();
     int state = adjtimex(&t);
     if (state == TIME_ERROR || (state >= 0 && (t.status & STA_UNSYNC) != 0))
         node_summary_add(d, NODE_SUMMARY_WARN, "CLOCK-UNSYNCED",

@@ -9,6 +9,10 @@
 #include "launcher/preflight/preflight_priv.h"
 #include "topology/discover/discovery_io.h"
 
+#define CLOCK_LOOK_NS (2 * NS_PER_S)
+/* A smaller step is not reported by a comparison. */
+#define CLOCK_STEP_NS (NODE_SUMMARY_CLOCK_MAX_NS / 4)
+
 /* ---- muster check ---- */
 
 void check_print(const struct strbuf *text) {
@@ -35,11 +39,25 @@ static void print_node(struct preflight *p) {
 /* Sends findings from the nth on: the earlier ones have been sent. */
 static void send_node_summary(struct preflight *p, uint32_t first) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (p->node_summary.has_clock)
+        p->node_summary.clock_ns = clock_wall_offset_ns();
     struct node_summary d = p->node_summary;
     d.n_findings -= first;
     memmove(d.findings, d.findings + first, d.n_findings * sizeof *d.findings);
     node_summary_write(&d, RDZV_NODE_SUMMARY_MAX, &text);
     p->ops.send(p->arg, strbuf_text(&text));
+}
+
+/* Nodes wait, and jobs run, for days. What this node has said of its clock must not count against
+ * it in a later group, when the clock was set meanwhile. */
+static void on_clock_timer(void *arg) {
+    struct preflight *p = arg;
+    int64_t by_ns = clock_wall_offset_ns() - p->node_summary.clock_ns;
+    if (by_ns > (int64_t)CLOCK_STEP_NS || by_ns < -(int64_t)CLOCK_STEP_NS) {
+        log_info("the wall clock was set by %+.1f s", (double)by_ns / (double)NS_PER_S);
+        send_node_summary(p, p->node_summary.n_findings);
+    }
+    loop_timer_set(p->clock_timer, clock_now_ns() + CLOCK_LOOK_NS);
 }
 
 static void on_node_summary(void *arg, const struct node_summary *d, bool whole) {
@@ -62,6 +80,8 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
                      "preflight: %s: %s", d->findings[i].code, d->findings[i].text);
     if (!p->check)
         send_node_summary(p, 0);
+    if (!p->check && p->node_summary.has_clock)
+        loop_timer_set(p->clock_timer, clock_now_ns() + CLOCK_LOOK_NS);
     p->waits_for_node_summary = false;
     preflight_go_on(p);
 }
@@ -324,10 +344,14 @@ int preflight_new(struct loop *loop, const struct preflight_config *config,
     p->strict = spec->preflight == JOB_PREFLIGHT_STRICT;
     p->check = spec->check_only;
     int r = loop_timer_new(loop, on_time_up, p, &p->timer);
-    if (r < 0)
+    if (r == 0)
+        r = loop_timer_new(loop, on_clock_timer, p, &p->clock_timer);
+    if (r < 0) {
+        loop_timer_free(p->timer);
         free(p);
-    else
+    } else {
         *ret = p;
+    }
     return r;
 }
 
@@ -340,5 +364,6 @@ void preflight_free(struct preflight *p) {
     print_node(p);
     compare_end(p);
     loop_timer_free(p->timer);
+    loop_timer_free(p->clock_timer);
     free(p);
 }

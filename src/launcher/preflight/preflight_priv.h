@@ -31,6 +31,7 @@ struct preflight {
     struct addr own_addrs[HOSTS_FILE_ADDRS_MAX]; /* of this node's name, if /etc/hosts has it */
     size_t n_own_addrs;
     bool gathered;
+    struct loop_timer *clock_timer; /* the next look whether the wall clock was set */
 
     /* the group for which this node prepares; none: generation 0.0 */
     struct generation generation;
