@@ -16,7 +16,7 @@
 struct operator_auth {
     struct auth *auth;
     struct peer_gate *gate;
-    bool is_given; /* a key; then no other counts */
+    bool is_given; /* a key; then only those of jobs of this machine count, too */
     enum auth_mode mode;
 };
 
@@ -38,10 +38,9 @@ static int load(const struct operator_auth_config *config, struct keyring *keys,
         return 0;
     if (r == 0)
         r = keyring_load_given(keys, config->key_file, err);
-    if (r == 0 && !keyring_is_given(keys)) {
+    if (r == 0 && !keyring_is_given(keys))
         r = keyring_load_home(keys, KEYRING_HOME_NS, err);
-        registry_load_keys(NULL, keys); /* last: they may be many */
-    }
+    registry_load_keys(NULL, keys); /* last: they may be many */
     return r;
 }
 

@@ -50,10 +50,8 @@ void agent_tell_if_no_key(struct agent *a) {
 }
 
 void agent_leave_key(struct agent *a) {
-    const uint8_t *secret = agent_head_secret(a);
+    const uint8_t *secret = auth_job_secret(a->auth);
     struct err err = {0};
-    if (secret == NULL)
-        secret = auth_munge_secret(a->auth);
     if (secret != NULL && !a->registry.has_key && registry_add_key(&a->registry, secret, &err) < 0)
         log_debug("%s", err.text);
 }

@@ -170,8 +170,8 @@ bool agent_is_authenticated(const struct agent *a);
 
 /* ---- agent_auth_io.c ---- */
 
-/* For operators on this machine: the key that the head has given, or munge has carried, once it is
- * known. */
+/* For operators on this machine, until the job ends: they need no key, also if its file has another
+ * one by then. After registry_add(), and again when munge may have carried one. */
 void agent_leave_key(struct agent *a);
 /* After the gate. 0, or a negative errno: it is reported. */
 _must_use_ int agent_make_auth(struct agent *a);

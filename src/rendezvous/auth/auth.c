@@ -138,6 +138,13 @@ static const char *remedy(const struct auth_side *me, const struct auth_greeting
     return remedy_here(me, g);
 }
 
+/* Perhaps both are of one file, which was replaced while the job runs. */
+static bool is_of_one_file(const struct auth_side *me, const struct auth_greeting *g) {
+    enum auth_source source = g->n_keys > 0 ? g->ids[0].source : AUTH_FROM_MUNGE;
+    return me->n_keys > 0 && me->ids[0].source == source &&
+           (source == AUTH_FROM_FILE || source == AUTH_FROM_HOME || source == AUTH_FROM_JOB_DIR);
+}
+
 static enum auth_way refuse(const struct auth_side *me, const struct auth_greeting *g, char *why) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     say_theirs(g, &s);
@@ -146,6 +153,9 @@ static enum auth_way refuse(const struct auth_side *me, const struct auth_greeti
     else if (g->open || g->n_keys > 0 || g->munge[0] != '\0') {
         say_ours(me, g, &s);
         strbuf_printf(&s, ": %s%s", remedy(me, g), g->open ? ", or --auth=none on all nodes" : "");
+        if (is_of_one_file(me, g))
+            strbuf_add(&s,
+                       "; a job keeps the key with which it began, whatever is in the file now");
     }
     (void)snprintf(why, AUTH_WHY_MAX, "%s", strbuf_text(&s));
     return AUTH_WAY_REFUSED;

@@ -130,12 +130,18 @@ int auth_add_key(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES], enum a
     return is_used ? keyring_add(a->ring, secret, source, err) : 0;
 }
 
-const uint8_t *auth_munge_secret(const struct auth *a) {
-    const uint8_t *last = NULL; /* what was learned is behind what was made */
-    for (uint32_t i = 0; a != NULL && i < keyring_n(a->ring); i++)
-        if (keyring_at(a->ring, i)->source == AUTH_FROM_MUNGE)
-            last = keyring_at(a->ring, i)->secret;
-    return last;
+/* Who has several has that of the job's folder first, as the other nodes do. */
+const uint8_t *auth_job_secret(const struct auth *a) {
+    const uint8_t *munge = NULL; /* what was learned is behind what was made */
+    for (uint32_t i = 0; a != NULL && i < keyring_n(a->ring); i++) {
+        const struct keyring_key *key = keyring_at(a->ring, i);
+        if (key->source == AUTH_FROM_ENV)
+            return NULL;
+        if (key->source != AUTH_FROM_MUNGE)
+            return key->secret;
+        munge = key->secret;
+    }
+    return munge;
 }
 
 /* ---- what this side has ---- */

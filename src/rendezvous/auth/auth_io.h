@@ -66,8 +66,10 @@ void auth_free(struct auth *a);
 _must_use_ int auth_add_key(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES],
                             enum auth_source source, struct err *err);
 
-/* The key that munge has carried here, or carries to others; NULL: none. It ends with the job. */
-const uint8_t *auth_munge_secret(const struct auth *a);
+/* The key by which operators on this machine may reach the other nodes: the first one that is in a
+ * file, or was given by the head; else what munge has carried here, or carries to others. NULL:
+ * none, or only one that was given in the environment. */
+const uint8_t *auth_job_secret(const struct auth *a);
 
 enum auth_state auth_state(const struct auth *a);
 uint64_t auth_n_refused(const struct auth *a);

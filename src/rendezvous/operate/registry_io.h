@@ -42,8 +42,8 @@ _must_use_ int registry_add(const char *run_id, const char *addr, uint16_t port,
 _must_use_ int registry_add_head(const char *run_id, uint32_t n_nodes, const char *ask,
                                  struct registry_own *ret, struct err *err);
 /* Leaves the key of the job beside the entry, for this user's operators on this machine: the
- * directory is this user's alone, and the file has mode 0600. Only for keys that end with the job
- * (AUTH_FROM_HEAD, AUTH_FROM_MUNGE). Does nothing if `own` was not added. */
+ * directory is this user's alone, and the file has mode 0600. Not for a key that is in no file
+ * (AUTH_FROM_ENV). Does nothing if `own` was not added. */
 _must_use_ int registry_add_key(struct registry_own *own, const uint8_t secret[AUTH_SECRET_BYTES],
                                 struct err *err);
 /* Removes the key, too. It is fine if `own` was not added, or is removed already. */
