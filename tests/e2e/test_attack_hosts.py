@@ -142,16 +142,15 @@ OTHER = 65534
 class Theirs:
     """A job of another user on the first two hosts, each of which has a /run of its own, as real ones do; root asks."""
 
-    def __init__(self, job, hosts, env, *words):
+    def __init__(self, job, hosts, *env):
         self.job, self.hosts = job, hosts
         folder = f"/run/user/{OTHER}"
         for n in (0, 1):
-            subprocess.run([*hosts.enter(n), "sh", "-c", f"mount -t tmpfs run /run && mkdir -p {folder} && cp -p {job.tmp}/key {folder} && "
-                                                         f"chown -R {OTHER} {folder}"], check=True)
+            subprocess.run([*hosts.enter(n), "sh", "-c", f"mount -t tmpfs run /run && mkdir -p {folder} && chown {OTHER} {folder}"], check=True)
         user = ["env", "-u", "MUSTER_RUN_DIR", f"XDG_RUNTIME_DIR={folder}", "HOME=/nonexistent", *env, "setpriv", f"--reuid={OTHER}",
                 f"--regid={OTHER}", "--clear-groups", "env", "-C", "/"]
         self.agents = [job.agent(f"h{n}", "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=theirs",
-                                 f"--rdzv-endpoint={hosts.address(0)}:{PORT}", *words, "--no-python", "sleep", "100",
+                                 f"--rdzv-endpoint={hosts.address(0)}:{PORT}", "--no-python", "sleep", "100",
                                  prefix=[*hosts.enter(n), *user]) for n in (0, 1)]
         for agent in self.agents:
             agent.wait_said("group 1.1")
@@ -168,7 +167,7 @@ def test_root_asks_the_jobs_of_all_users_on_each_of_their_nodes(job, hosts):
     """Also where another node leads, which admits only whoever has the key that the head gave them: here by its variable."""
     key = write_key(job.tmp / "key").read_text().strip()
     secret = key.partition(":")[2]
-    theirs = Theirs(job, hosts, [f"MUSTER_HEAD_KEY={key}"])
+    theirs = Theirs(job, hosts, f"MUSTER_HEAD_KEY={key}")
     for n in (0, 1):
         listed = theirs.listed(n)
         assert [(a["node"], a["world_size"]) for a in listed] == [(f"host{n + 1}", 2)], listed
@@ -189,8 +188,9 @@ def test_root_asks_the_jobs_of_all_users_on_each_of_their_nodes(job, hosts):
 
 
 def test_root_is_told_whose_job_it_is_whose_key_is_not_known(job, hosts):
-    write_key(job.tmp / "key")
-    theirs = Theirs(job, hosts, [], f"--key-file=/run/user/{OTHER}/key")
+    """A key that was given in the environment is in no file."""
+    key = write_key(job.tmp / "key").read_text().strip()
+    theirs = Theirs(job, hosts, f"MUSTER_KEY={key}")
     assert theirs.listed(0)[0]["world_size"] == 2 and theirs.listed(1)[0]["world_size"] is None
     assert " no access " in theirs.ask(1, "ps").stdout
     seen = theirs.ask(1, "status", "--rdzv-id=theirs")
