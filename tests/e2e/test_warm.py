@@ -176,7 +176,8 @@ def see():
         "site": [plain(getattr(sys.modules.get(n), "__file__", None)) for n in ("sitecustomize", "usercustomize")],
         "status": [line.rstrip() for line in open("/proc/self/status") if line.startswith(("SigB", "SigI", "SigC", "Shd", "NoNewPrivs", "Seccomp", "Cap", "Mems"))],
         "hooks": [str(sys.excepthook), str(sys.displayhook), sys.gettrace(), len(sys.path_hooks)],
-        "comm": open("/proc/self/comm").read(), "cmdline": open("/proc/self/cmdline").read().split(chr(0))[1:],
+        "comm": open("/proc/self/comm").read(), "oom": open("/proc/self/oom_score_adj").read(),
+        "cmdline": open("/proc/self/cmdline").read().split(chr(0))[1:],
     }
 if __name__ == "__main__":
     seen = see()

@@ -1,5 +1,6 @@
 """`muster run --warm`: what is waited with never runs a line of the script before the go, whatever imports do."""
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -231,3 +232,22 @@ def test_an_agent_that_stands_still_at_the_go_loses_no_worker(job, form, ran):  
     warm.begun(1)
     warm.waiting(2)
     assert ran() == 4 and "restart 2" not in warm.agent.said()
+
+
+# ---- what there is not enough of ----
+
+def oom_score(pid):
+    return int(pathlib.Path(f"/proc/{pid}/oom_score_adj").read_text())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_waits_is_ended_before_a_worker_when_memory_runs_out(job, form):  # noqa: F811
+    warm = Warm(job, form)
+    pids = warm.begun(0)
+    own = oom_score(pids[0])
+    warm.waiting()
+    assert {*map(oom_score, warm.helpers(pids))} == {1000}
+    kill(pids[0])
+    pids = warm.begun(1)
+    warm.said("all 2 workers start warm")
+    assert {*map(oom_score, pids.values())} == {own}

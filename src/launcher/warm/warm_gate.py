@@ -23,6 +23,7 @@ DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/infiniband/")
 OWN = ("sitecustomize", "usercustomize")  # they are imported anyway
 PER_RANK = ("RANK", "LOCAL_RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 MARKER = b"MUSTER_WORKER_ID="
+OOM = "/proc/self/oom_score_adj"
 
 
 def take_away(zip_fd, had_path):
@@ -263,7 +264,7 @@ class Standby:
         self.known, self.records = [], False
         self.control = self.connect(control)
         self.copied = None
-        self.libc = None
+        self.oom = None
 
     def connect(self, fd):
         control = self.socket.socket(fileno=fd)
@@ -297,6 +298,21 @@ class Standby:
         for name, real in self.real.items():
             if getattr(os, name) is self.guards[name]:
                 setattr(os, name, real)
+
+    def sacrifice(self):
+        """When memory runs out the kernel ends this process, and not a worker."""
+        try:
+            with open(OOM, "r+") as f:
+                self.oom = f.read()
+                f.seek(0)
+                f.write("1000")
+        except OSError:
+            self.oom = None
+
+    def spare(self):
+        if self.oom is not None:
+            with open(OOM, "w") as f:
+                f.write(self.oom)
 
     def tell(self, kind, **fields):
         self.control.sendall(self.json.dumps(dict(fields, kind=kind)).encode())
@@ -581,6 +597,7 @@ class Standby:
         if "cwd" in message:
             os.chdir(message["cwd"])
         os.umask(message["umask"])
+        self.spare()
         printed = [self.printed(1), self.printed(2)]
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
@@ -663,6 +680,7 @@ def stand_by(role, standby):
     if role == "reach":
         standby.reached()
     standby.guard()
+    standby.sacrifice()
     own = import_own("sitecustomize")
     site = sys.modules.get("site")
     if own is None or isinstance(own, ImportError):
