@@ -1,4 +1,5 @@
 """`muster run --warm`: what is waited with never runs a line of the script before the go, whatever imports do."""
+import contextlib
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from harness import VALGRIND, alive, kill
+from test_faults import TRACER
 from test_warm import FLAG, FORMS, GATE, IDLE, Warm, job, packages  # noqa: F401
 
 pytestmark = pytest.mark.skipif(VALGRIND, reason="the agent's own second for an answer is not enough there")
@@ -251,3 +253,29 @@ def test_what_waits_is_ended_before_a_worker_when_memory_runs_out(job, form):  #
     pids = warm.begun(1)
     warm.said("all 2 workers start warm")
     assert {*map(oom_score, pids.values())} == {own}
+
+
+@contextlib.contextmanager
+def held(pid):
+    """Stopped by a debugger that does not look at it any more."""
+    with subprocess.Popen([sys.executable, "-c", TRACER, str(pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as tracer:
+        try:
+            if tracer.stdout.readline() != "stopped\n":
+                pytest.skip(f"nothing can be traced here: {tracer.stderr.read()}")
+            yield
+        finally:
+            tracer.kill()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_debugger_that_holds_what_waits_holds_no_restart(job, form):  # noqa: F811
+    warm = Warm(job, form)
+    pids = warm.begun(0)
+    warm.waiting()
+    with contextlib.ExitStack() as debuggers:
+        for pid in warm.helpers(pids):
+            debuggers.enter_context(held(pid))
+        kill(pids[0])
+        warm.begun(1)
+        warm.said("starts cold after all: its process did not begin within a second", 2)

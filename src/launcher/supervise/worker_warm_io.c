@@ -19,6 +19,7 @@ struct worker_warm {
     struct loop_watch *heard;
     struct loop_timer *timer;
     struct child_spec *cold; /* how it is started otherwise, with descriptors of its own */
+    bool refused;            /* it was killed; its end is awaited */
     char reason[WARM_REASON_MAX];
 };
 
@@ -43,11 +44,24 @@ static void set_reason(struct worker_warm *warm, const char *reason) {
         (void)snprintf(warm->reason, sizeof warm->reason, "%s", reason);
 }
 
-/* It ends without having begun: worker_warm_ended() starts it cold. */
+/* It ends without having begun: worker_warm_ended() starts it cold. After shutdown() it can't
+ * answer any more, and does not begin then. */
 static void refuse(struct worker_warm *warm) {
-    loop_timer_set(warm->timer, TIME_NEVER);
+    warm->refused = true;
+    (void)shutdown(warm->fd, SHUT_RDWR);
+    loop_timer_set(warm->timer, clock_now_ns() + WARM_GO_NS);
     loop_watch_set(warm->heard, 0);
     (void)!child_watch_kill(warm->worker->watch, SIGKILL);
+}
+
+static void start_cold(struct worker_warm *warm) {
+    struct worker *w = warm->worker;
+    warm_pool_refused(w->group->config.warm, w->index, warm->reason);
+    w->was_warm = false;
+    worker_spawn(w, warm->cold);
+    worker_warm_free(w);
+    if (w->watch == NULL)
+        worker_ended(w, NULL);
 }
 
 /* 1: it has begun; 0: it will not; -EAGAIN: it has not answered. */
@@ -79,10 +93,17 @@ static void on_answer(void *arg, int fd, unsigned events) {
         refuse(warm);
 }
 
-/* After shutdown() it can't answer any more, and does not begin then. What has come before counts,
- * also if this process itself did not run for a while. */
+/* What has come before counts, also if this process itself did not run for a while. One that was
+ * killed and is still there is held by a debugger, or by a disk: the job does not wait for them. */
 static void on_late(void *arg) {
     struct worker_warm *warm = arg;
+    if (warm->refused) {
+        if (warm->worker->group->machine.state == WORKER_STATE_RUNNING) {
+            child_watch_let_go(TAKE_PTR(warm->worker->watch));
+            start_cold(warm);
+        }
+        return;
+    }
     set_reason(warm, "its process did not begin within a second");
     (void)shutdown(warm->fd, SHUT_RDWR);
     if (hear(warm) == 1)
@@ -144,12 +165,7 @@ bool worker_warm_ended(struct worker *w) {
         return false;
     }
     set_reason(warm, "its process has ended");
-    warm_pool_refused(g->config.warm, w->index, warm->reason);
-    w->was_warm = false;
     child_watch_free(TAKE_PTR(w->watch));
-    worker_spawn(w, warm->cold);
-    worker_warm_free(w);
-    if (w->watch == NULL)
-        worker_ended(w, NULL);
+    start_cold(warm);
     return true;
 }
