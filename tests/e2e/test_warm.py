@@ -38,14 +38,14 @@ def job(tmp_path):
 class Warm:
     """A job of one node with --warm."""
 
-    def __init__(self, job, form, text=IDLE, nproc=2, words=(), env=None, module=False, restarts=9, after="0.3"):
+    def __init__(self, job, form, text=IDLE, nproc=2, words=(), env=None, module=False, restarts=9, after="0.3", **more):
         self.script = job.tmp / "the_script.py"
         self.script.write_text(text)
         what = ["-m", "the_script"] if module else [self.script]
         self.n, self.generation = nproc, 0
         self.agent = job.agent("a", "-v", *([f"--warm={form}"] if form else []), f"--warm-after={after}",
                                f"--nproc-per-node={nproc}", f"--max-restarts={restarts}", "--crash-loop=0", "--standalone",
-                               *words, *what, env={"PYTHONDONTWRITEBYTECODE": "1", **(env or {})})
+                               *words, *what, env={"PYTHONDONTWRITEBYTECODE": "1", **(env or {})}, **more)
 
     def begun(self, generation, seconds=25):
         """{rank: pid} of this generation."""

@@ -255,6 +255,17 @@ def test_what_waits_is_ended_before_a_worker_when_memory_runs_out(job, form):  #
     assert {*map(oom_score, pids.values())} == {own}
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_low_limit_of_open_files_is_for_workers(job, form):  # noqa: F811
+    """It is enough for them alone, and for a few that wait, but not when these become workers."""
+    warm = Warm(job, form, nproc=6, prefix=["sh", "-c", 'ulimit -n 52; exec "$@"', "sh"])
+    pids = warm.begun(0)
+    warm.said("workers start cold from now on: half of the open files that this process may have are in use")
+    kill(pids[0])
+    pids = warm.begun(1)
+    assert not warm.helpers(pids) and "could not be started" not in warm.agent.said()
+
+
 @contextlib.contextmanager
 def held(pid):
     """Stopped by a debugger that does not look at it any more."""

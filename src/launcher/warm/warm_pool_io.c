@@ -1,8 +1,10 @@
 #include "launcher/warm/warm_pool_io.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -109,16 +111,30 @@ static size_t recorded_bytes(const struct warm_pool *p) {
     return fstat(p->record_fd, &st) < 0 ? 0 : MIN2((size_t)st.st_size, WARM_RECORD_MAX);
 }
 
+/* Descriptors are for workers first: what waits has some, and as many again are open for a moment
+ * while it becomes a worker. */
+static int check_descriptors(const struct warm_pool *p, struct err *err) {
+    struct rlimit limit;
+    int fd = fcntl(p->zip_fd, F_DUPFD_CLOEXEC, 0);
+    bool enough =
+        fd >= 0 && (getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd < limit.rlim_cur / 2);
+    file_close(&fd);
+    return enough ? 0
+                  : err_set(err, -EMFILE,
+                            "half of the open files that this process may have are in use: raise "
+                            "the limit with ulimit -n");
+}
+
 static void begin(struct warm_pool *p, const struct warm_next *next) {
     struct warm_one *one = next->step == WARM_STEP_TEMPLATE ? &p->template : &p->ranks[next->rank];
     struct err err = {0};
     char reason[WARM_REASON_MAX];
-    int r = 0;
+    int r = next->step != WARM_STEP_NONE ? check_descriptors(p, &err) : 0;
     if (next->step == WARM_STEP_TEMPLATE || (next->step == WARM_STEP_PROCESS && next->rank == 0))
         p->record_bytes = recorded_bytes(p);
     p->told_wait &= next->step == WARM_STEP_NONE;
-    switch (next->step) {
-    case WARM_STEP_NONE: return;
+    switch (r < 0 ? WARM_STEP_NONE : next->step) {
+    case WARM_STEP_NONE: break;
     case WARM_STEP_TEMPLATE:
         if (!can_fork(p, reason)) {
             don_t_fork(p, reason);
