@@ -132,6 +132,14 @@ def test_a_standby_without_standard_error_and_exit_runs_no_script():
     assert (done.returncode, done.stdout) == (1, "")
 
 
+def test_recording_writes_to_no_file_of_others(tmp_path):
+    """Where /proc shows another pid namespace, the agent's number is another process's."""
+    program = BROKEN.split("class Loud")[0] + "gate.Recorder(os.getppid(), int(sys.argv[2]), set())\n"
+    with open(tmp_path / "others", "w") as other:
+        done = subprocess.run([sys.executable, "-c", program, GATE, str(other.fileno())], stderr=subprocess.PIPE, check=False)
+    assert b"another pid namespace" in done.stderr and (tmp_path / "others").read_text() == ""
+
+
 def test_what_importing_has_printed_is_lost_on_a_full_disk():
     program = BROKEN.split("class Loud")[0] + """
 standby = object.__new__(gate.Standby)
@@ -146,6 +154,7 @@ standby.print_again()
 # ---- imports that change what the gate itself uses ----
 
 ODD = {
+    "children": "import signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\n",
     "timeout": "import socket\nsocket.setdefaulttimeout(0.2)\n",
     "path": "import pathlib, sys\nsys.path.insert(0, pathlib.Path('/'))\n",
     "thread": "import ctypes, threading\nnamed = threading.Event()\ndef run():\n"
@@ -167,6 +176,7 @@ def test_odd_imports_are_warm(job, form, what):  # noqa: F811
     kill(pids[0])
     warm.begun(1)
     warm.said("all 2 workers start warm")
+    assert "Traceback" not in warm.agent.said()
 
 
 LAZY = """import importlib.util, sys

@@ -24,6 +24,7 @@ OWN = ("sitecustomize", "usercustomize")  # they are imported anyway
 PER_RANK = ("RANK", "LOCAL_RANK", "ROLE_RANK", "CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 MARKER = b"MUSTER_WORKER_ID="
 OOM = "/proc/self/oom_score_adj"
+RECORD = "/memfd:muster-record"  # the name that the agent gives it
 
 
 def take_away(zip_fd, had_path):
@@ -130,6 +131,8 @@ class Recorder:
     def __init__(self, agent, fd, skip, known=()):
         """known: lines that are there already, of an earlier run."""
         self.path, self.pid, self.skip = f"/proc/{agent}/fd/{fd}", os.getpid(), {*skip, *OWN, program()}
+        if not os.readlink(self.path).startswith(RECORD):
+            raise OSError("/proc is that of another pid namespace, where this is another process's file")
         self.asked, self.begun, self.size = [], [], sum(len(line) + 1 for line in known)
         self.on, self.known = True, set(known)
         self.putenv = os.putenv
@@ -452,11 +455,18 @@ class Standby:
         child = self.fork_quietly()
         if child == 0:
             _exit(0)
-        os.waitpid(child, 0)
+        self.wait_for(child)
         until = self.time.monotonic() + 1  # /proc shows an ended thread a little longer
         while self.threads() and self.time.monotonic() < until:
             self.time.sleep(0.001)
         return self.threads()
+
+    @staticmethod
+    def wait_for(child):
+        try:
+            os.waitpid(child, 0)
+        except ChildProcessError:  # an import has left SIGCHLD ignored, or to a handler that was faster
+            pass
 
     @staticmethod
     def fork_quietly():
@@ -504,7 +514,7 @@ class Standby:
         child = self.fork_quietly()
         if child != 0:
             os.close(fd)
-            os.waitpid(child, 0)
+            self.wait_for(child)
             return False
         try:
             between = os.getpid()
@@ -694,7 +704,10 @@ def stand_by(role, standby):
     standby.wait()
     standby.print_again()
     if standby.records:
-        Recorder(standby.agent, standby.record, standby.skip, standby.known)
+        try:
+            Recorder(standby.agent, standby.record, standby.skip, standby.known)
+        except Exception:  # then it records nothing
+            pass
 
 
 if "MUSTER_WARM" in os.environ:
