@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import uuid
 
 import pytest
 
@@ -263,6 +264,40 @@ def test_what_waits_is_ended_before_a_worker_when_memory_runs_out(job, form):  #
     pids = warm.begun(1)
     warm.said("all 2 workers start warm")
     assert {*map(oom_score, pids.values())} == {own}
+
+
+@pytest.fixture
+def in_little_memory():
+    """Words that start a command in a cgroup of 256 MiB."""
+    name = f"muster-e2e-{uuid.uuid4().hex}"
+    for top, limit, swap in (("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.swappiness"),
+                             ("/sys/fs/cgroup", "memory.max", "memory.swap.max")):
+        folder = pathlib.Path(top, name)
+        try:
+            folder.mkdir()
+            (folder / limit).write_text(str(256 << 20))
+        except OSError:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+            continue
+        with contextlib.suppress(OSError):
+            (folder / swap).write_text("0")
+        yield ["sh", "-c", f'echo $$ > {folder}/cgroup.procs; exec "$@"', "sh"]
+        folder.rmdir()
+        return
+    pytest.skip("needs a cgroup for memory")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_memory_that_is_too_little_for_what_waits_is_for_workers(in_little_memory, job, form):  # noqa: F811
+    """A worker has 150 MiB, and importing takes 130."""
+    lib = packages(job, "large", "import os\nDATA = b'x' * ((130 if os.environ['MUSTER_WORKER_ID'][0] == '-' else 150) << 20)\n")
+    warm = Warm(job, form, "import large\n" + IDLE, nproc=1, restarts=0, prefix=in_little_memory, env={"PYTHONPATH": lib})
+    pids = warm.begun(0)
+    warm.said("workers start cold from now on: a process for the next start has ended")
+    kill(pids[0])  # what the kernel ended before is no reason
+    code, _, said = warm.agent.finish()
+    assert code == 1 and "died of SIGKILL" in said and "out of memory" not in said
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -268,11 +268,17 @@ static void read_reports(struct worker_group *g) {
     }
 }
 
+static uint32_t ended_while_waiting(const struct worker_group *g) {
+    return g->config.warm != NULL ? warm_pool_ended(g->config.warm) : 0;
+}
+
 static uint64_t oom_kills(const struct worker_group *g, const struct worker *w) {
     uint64_t n = w->cgroup_fd >= 0 ? cgroup_oom_kills_in(w->cgroup_fd) : 0;
-    if (n == 0 && g->oom_file != NULL)
-        n = cgroup_oom_kills(g->oom_file) - g->oom_before;
-    return n;
+    if (n > 0 || g->oom_file == NULL)
+        return n;
+    uint64_t waiting = ended_while_waiting(g) - g->waiting_before;
+    n = cgroup_oom_kills(g->oom_file) - g->oom_before;
+    return n > waiting ? n - waiting : 0; /* those are the first to be killed */
 }
 
 void worker_ended(struct worker *w, const struct worker_exit *how) {
@@ -352,6 +358,7 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
     if (config->oom_file != NULL) {
         g->oom_file = xstrdup(config->oom_file);
         g->oom_before = cgroup_oom_kills(config->oom_file);
+        g->waiting_before = ended_while_waiting(g);
     }
     worker_group_machine_init(&g->machine, n);
     g->n = n;

@@ -54,16 +54,17 @@ struct worker_group {
     void *arg;
     char *oom_file;
     uint64_t oom_before;
-    int report_fd;       /* read end: which starts failed */
-    int report_write_fd; /* open until all are started */
-    uint64_t chance;     /* the random part of the markers */
-    uint32_t n_tried;    /* workers that were started, could not be started, or will not be */
-    int signal_no;       /* the signal that is being sent, */
-    bool signal_wakes;   /* whether SIGCONT follows, */
-    uint32_t signal_at;  /* and the next worker to get it */
-    bool held;           /* the signal of a stop waits: */
-    int held_no;         /* which one; 0: none yet, */
-    uint64_t had_ns;     /* and workers that were started before this time have got it already */
+    uint32_t waiting_before; /* processes of the pool that had ended by then */
+    int report_fd;           /* read end: which starts failed */
+    int report_write_fd;     /* open until all are started */
+    uint64_t chance;         /* the random part of the markers */
+    uint32_t n_tried;        /* workers that were started, could not be started, or will not be */
+    int signal_no;           /* the signal that is being sent, */
+    bool signal_wakes;       /* whether SIGCONT follows, */
+    uint32_t signal_at;      /* and the next worker to get it */
+    bool held;               /* the signal of a stop waits: */
+    int held_no;             /* which one; 0: none yet, */
+    uint64_t had_ns; /* and workers that were started before this time have got it already */
     struct sweep_walk *walk;
     enum worker_walk walk_kind;
     bool walk_answers;        /* the machine waits for the walk */

@@ -443,6 +443,8 @@ void warm_pool_answered(struct warm_pool *p) {
     loop_timer_set(p->tell, clock_now_ns());
 }
 
+uint32_t warm_pool_ended(const struct warm_pool *p) { return p->n_ended; }
+
 void warm_pool_failed(struct warm_pool *p, uint64_t ran_ns) {
     if (p->early_counted)
         return;

@@ -51,6 +51,7 @@ struct warm_pool {
     char reason[WARM_REASON_MAX];     /* of the last start */
     uint32_t n_warm, n_started;       /* of the last start */
     uint32_t n_unanswered;            /* taken, and have not answered yet */
+    uint32_t n_ended;                 /* by themselves */
     struct loop_timer *tell;          /* facts may have changed */
     struct warm_facts told;           /* without the reason: */
     uint64_t told_reason;             /* its hash */

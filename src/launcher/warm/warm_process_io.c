@@ -43,6 +43,7 @@ void warm_drop(struct warm_one *one) {
 /* ---- what it says ---- */
 
 static void has_ended(struct warm_one *one) {
+    one->pool->n_ended++;
     warm_one_failed(one,
                     one->reaching ? "its Python did not load muster's sitecustomize"
                                   : "a process for the next start has ended",
