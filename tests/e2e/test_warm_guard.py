@@ -199,6 +199,33 @@ def test_recording_asks_no_module(job):  # noqa: F811
     assert "loaded" not in warm.agent.output()
 
 
+DAEMON = """import os
+ready, begun = os.pipe()
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.write(begun, b"%d" % os.getpid())
+        os.execv("/bin/sleep", ["sleep", "1000"])
+    os._exit(0)
+os.wait()
+PID = int(os.read(ready, 100))
+os.close(ready)
+os.close(begun)
+"""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_daemon_that_an_import_makes_runs_with_the_worker(job, form):  # noqa: F811
+    lib = packages(job, "makes", DAEMON)
+    text = "import makes\n" + IDLE.replace("signal.pause()", "os.kill(makes.PID, 0)\nos.write(1, b'it runs\\n')\nsignal.pause()")
+    warm = Warm(job, form, text, env={"PYTHONPATH": lib}, restarts=1)
+    pids = warm.begun(0)
+    warm.said("workers start cold from now on: importing leaves a daemon: sleep")
+    kill(pids[0])
+    warm.begun(1)
+    assert warm.agent.out.until(lambda: warm.agent.output().count("it runs\n") == 4, 25), warm.agent.said()
+
+
 # ---- time ----
 
 def test_what_dies_again_and_again_is_made_ever_more_rarely(job):  # noqa: F811

@@ -445,6 +445,31 @@ class Standby:
             pass
         return found[:8]
 
+    def daemons(self):
+        """They are the agent's children now, and end with the group: the worker would believe that they run."""
+        found = []
+        try:
+            with open(f"/proc/{self.agent}/task/{self.agent}/children") as f:
+                pids = f.read().split()
+        except OSError:  # this kernel doesn't say
+            return []
+        own = self.started("self")
+        for pid in pids:
+            try:
+                with open(f"/proc/{pid}/environ", "rb") as f:
+                    marked = MARKER + b"-" in f.read()
+                if marked and int(pid) != os.getpid() and self.started(pid) >= own:
+                    with open(f"/proc/{pid}/comm", errors="replace") as f:
+                        found.append(f.read().strip())
+            except OSError:  # it has ended
+                pass
+        return found[:8]
+
+    @staticmethod
+    def started(pid):
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            return int(f.read().rsplit(b")", 1)[1].split()[19])
+
     def threads_after_a_fork(self, before):
         """OpenBLAS's threads have the name of the process, but not its life: its own handler of forks ends them, and the
         next call of BLAS makes new ones, in each process. So those are harmless that a fork ends in the process that forks.
@@ -698,6 +723,10 @@ def stand_by(role, standby):
             import_own("usercustomize")
     standby.end_forked()
     facts = standby.warm(role == "template")
+    daemons = standby.daemons()
+    if daemons:
+        standby.tell("cold", reason=f"importing leaves a daemon: {', '.join(daemons)}"[:400])
+        standby.leave()
     standby.tell_ready(**facts)
     if role == "template":
         standby.serve()
