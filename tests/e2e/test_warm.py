@@ -332,7 +332,8 @@ def test_threads_are_not_forked(job):
 
 
 def test_a_process_that_an_import_starts_is_not_shared(job):
-    lib = packages(job, "starts", "import subprocess\nP = subprocess.Popen(['sleep', '1000'])\n")
+    lib = packages(job, "starts", "import subprocess\nP = subprocess.Popen(['sleep', '1000'])\n"
+                   "while open(f'/proc/{P.pid}/comm').read() != 'sleep\\n': pass\n")  # its name comes after exec
     text = "import starts\nassert starts.P.poll() is None\n" + IDLE
     warm = Warm(job, "fork", text, env={"PYTHONPATH": lib})
     warm.not_forked("importing leaves threads: sleep (a process)")
