@@ -10,7 +10,7 @@ import uuid
 
 import pytest
 
-from harness import VALGRIND, alive, kill
+from harness import SLOWER, VALGRIND, alive, kill
 from test_faults import TRACER
 from test_warm import FLAG, FORMS, GATE, IDLE, Warm, job, packages  # noqa: F401
 
@@ -267,7 +267,7 @@ def test_an_agent_that_stands_still_at_the_go_loses_no_worker(job, form, ran):  
     os.kill(agent, signal.SIGSTOP)
     for pid in helpers:
         os.kill(pid, signal.SIGCONT)
-    warm.agent.err.until(lambda: False, 1.2)  # more than the second
+    warm.agent.err.until(lambda: False, 1.2 / SLOWER)  # more than the second, and less than the lease
     os.kill(agent, signal.SIGCONT)
     warm.begun(1)
     warm.waiting(2)
