@@ -16,7 +16,19 @@ uint64_t clock_now_ns(void) { return now_of(CLOCK_MONOTONIC); }
 
 uint64_t clock_wall_ns(void) { return now_of(CLOCK_REALTIME); }
 
-int64_t clock_wall_offset_ns(void) { return (int64_t)clock_wall_ns() - (int64_t)clock_now_ns(); }
+/* This process can stand still between two looks, for which the offset would be wrong. */
+int64_t clock_wall_offset_ns(void) {
+    uint64_t shortest = TIME_NEVER;
+    int64_t offset = 0;
+    for (int i = 0; i < 5; i++) {
+        uint64_t before = clock_now_ns(), wall = clock_wall_ns(), took = clock_now_ns() - before;
+        if (took < shortest) {
+            shortest = took;
+            offset = (int64_t)(wall - before);
+        }
+    }
+    return offset;
+}
 
 uint64_t random_u64(void) {
     uint64_t v;

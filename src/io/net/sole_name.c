@@ -37,9 +37,9 @@ int sole_name_take(const char *name, int *ret_fd) {
 /* ---- whose it is ---- */
 
 /* Stores the user of this socket if it has the name. */
-static void read_socket(const struct nlmsghdr *h, const char *name, int *r, uid_t *ret_uid) {
+static void read_socket(struct nlmsghdr *h, const char *name, int *r, uid_t *ret_uid) {
     const struct unix_diag_msg *m = NLMSG_DATA(h);
-    const struct rtattr *a = (const void *)(m + 1);
+    struct rtattr *a = (void *)((char *)h + NLMSG_LENGTH(sizeof *m));
     bool named = false, owned = false;
     uid_t uid = 0;
     if (h->nlmsg_len < NLMSG_LENGTH(sizeof *m) || m->udiag_type != SOCK_DGRAM)
@@ -69,7 +69,7 @@ static _must_use_ int read_answers(int fd, const char *name, uid_t *ret_uid) {
             continue;
         if (n <= 0)
             return n < 0 ? -errno : -EPROTO;
-        const struct nlmsghdr *h = (const void *)bytes;
+        struct nlmsghdr *h = (void *)bytes;
         for (size_t left = (size_t)n; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
             if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
                 return r;
