@@ -447,23 +447,29 @@ class Standby:
 
     def daemons(self):
         """They are the agent's children now, and end with the group: the worker would believe that they run."""
-        found = []
+        found, unsure = {}, True
+        until = self.time.monotonic() + 0.1
+        while unsure and self.time.monotonic() < until:
+            unsure = False
+            self.time.sleep(0.001)
+            for pid in self.children_of_agent() | self.children_of_agent():  # the kernel may leave one out
+                try:
+                    with open(f"/proc/{pid}/environ", "rb") as f:
+                        environ = f.read()
+                    unsure = unsure or not environ  # as one is that becomes another program just now
+                    if MARKER + b"-" in environ and pid != os.getpid() and self.started(pid) >= self.started("self"):
+                        with open(f"/proc/{pid}/comm", errors="replace") as f:
+                            found[pid] = f.read().strip()
+                except OSError:  # it has ended
+                    pass
+        return list(found.values())[:8]
+
+    def children_of_agent(self):
         try:
             with open(f"/proc/{self.agent}/task/{self.agent}/children") as f:
-                pids = f.read().split()
+                return {int(pid) for pid in f.read().split()}
         except OSError:  # this kernel doesn't say
-            return []
-        own = self.started("self")
-        for pid in pids:
-            try:
-                with open(f"/proc/{pid}/environ", "rb") as f:
-                    marked = MARKER + b"-" in f.read()
-                if marked and int(pid) != os.getpid() and self.started(pid) >= own:
-                    with open(f"/proc/{pid}/comm", errors="replace") as f:
-                        found.append(f.read().strip())
-            except OSError:  # it has ended
-                pass
-        return found[:8]
+            return set()
 
     @staticmethod
     def started(pid):
