@@ -207,10 +207,11 @@ if os.fork() == 0:
         os.write(begun, b"%d" % os.getpid())
         os.execv("/bin/sleep", ["sleep", "1000"])
     os._exit(0)
+os.close(begun)
 os.wait()
 PID = int(os.read(ready, 100))
+os.read(ready, 1)  # the end: it is becoming another program
 os.close(ready)
-os.close(begun)
 """
 
 
