@@ -84,5 +84,9 @@ _must_use_ int keyring_random(uint8_t out[AUTH_SECRET_BYTES], struct err *err);
  * folder must be there. */
 _must_use_ int keyring_write_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES],
                                   bool replace, struct err *err);
+/* Writes or replaces one that is of no use when this machine has stopped: it does not wait for the
+ * disk. */
+_must_use_ int keyring_leave_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES],
+                                  struct err *err);
 /* Makes the folders of keyring_home_path() that are missing, 0700. */
 _must_use_ int keyring_make_home(const char *path, struct err *err);

@@ -252,7 +252,7 @@ int registry_add_key(struct registry_own *own, const uint8_t secret[AUTH_SECRET_
     if (own->path[0] == '\0')
         return 0;
     key_path(own, path);
-    int r = keyring_write_file(path, secret, true, err);
+    int r = keyring_leave_file(path, secret, err);
     own->has_key = r == 0;
     return r;
 }
