@@ -50,7 +50,8 @@ static void on_gone(void *arg) {
 
 static const struct head_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
 
-const uint8_t *agent_head_secret(const struct agent *a) {
+/* The key that a head has given to this agent; NULL. */
+static const uint8_t *head_secret(const struct agent *a) {
     const struct keyring *keys = a->config.given;
     bool is_heads = keyring_n(keys) > 0 && keyring_at(keys, 0)->source == AUTH_FROM_HEAD;
     return is_heads ? keyring_at(keys, 0)->secret : NULL;
@@ -58,8 +59,8 @@ const uint8_t *agent_head_secret(const struct agent *a) {
 
 int agent_find_head(struct agent *a) {
     struct err err = {0};
-    int r = head_link_new(a->loop, a->config.envp, agent_head_secret(a), a->host, &ops, a, &a->head,
-                          &err);
+    int r =
+        head_link_new(a->loop, a->config.envp, head_secret(a), a->host, &ops, a, &a->head, &err);
     if (r < 0 && err.text[0] != '\0') {
         log_error("%s", err.text);
         a->failed_early = a->wrong_usage = true;

@@ -250,8 +250,6 @@ bool agent_head_said(const struct agent *a, const char *reason);
 bool agent_head_asked(const struct agent *a);
 /* Finds out whether a head has started this step. 0, or a negative errno: it is reported. */
 _must_use_ int agent_find_head(struct agent *a);
-/* The key that a head has given to this agent; NULL. */
-const uint8_t *agent_head_secret(const struct agent *a);
 /* Call it when this agent has begun to lead. */
 void agent_leads_now(struct agent *a);
 /* What the head will be told, if this agent leads the job at its end. Before it stops leading. */
