@@ -1,9 +1,12 @@
 """Settings of torchrun that few use: a store of the workers' own, and a rendezvous in a file."""
 import os
+import re
+import subprocess
+import sys
 
 import pytest
 
-from harness import TORCH_PYTHON, free_port, has_ipv6
+from harness import TORCH_PYTHON, free_port, has_ipv6, muster
 
 
 # Rank 0 opens the store at MASTER_PORT, as torch does without the agent's; with a failure in the first group.
@@ -75,6 +78,28 @@ def test_torch_trains_so_on_two_agents(job, tmp_path, place):
     ends = two_agents(job, tmp_path, ALL_REDUCE, *where,
                       env={"PYTHON_EXEC": TORCH_PYTHON, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": str(int(place != "file"))})
     assert [out for _, out, _ in ends] == ["sum 4\nsum 4\n"] * 2, ends
+
+
+@pytest.mark.parametrize("words", [("run", "--rdzv-id", b"pr\xfcfung", "--no-python", "/bin/true"),
+                                   ("run", "--role", b"r\xff", "--no-python", "/bin/true"),
+                                   ("status", "--rdzv-id", b"a\x1b[31m"),
+                                   ("exclude", b"node\n2"),
+                                   ("stop", "--reason", b"\xc2\x9b31m")])
+def test_a_text_that_cannot_be_sent_is_refused_at_once(words):
+    end = subprocess.run([*muster(), *words], capture_output=True, timeout=30)
+    assert end.returncode == 2 and re.search(rb"byte \d.*(not valid UTF-8|control character)", end.stderr), end
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+@pytest.mark.parametrize("name", [b"pr\xfcfung", b"a\nb\x1b[31m", b"../../up"])
+def test_a_host_name_of_any_bytes_is_shown_clean_and_stays_in_its_folder(tmp_path, name):
+    start = f"import os, socket, sys; socket.sethostname({name!r}); os.execvp(sys.argv[1], sys.argv[1:])"
+    run = ["run", "--log-dir", tmp_path / "logs", "--rdzv-id=e2e", "--max-restarts=1", "--no-python", "/bin/false"]
+    end = subprocess.run(["unshare", "--uts", sys.executable, "-c", start, *muster(), *run], capture_output=True, timeout=60)
+    assert end.returncode == 1 and b"\x1b" not in end.stderr and b"(node " in end.stderr, end
+    end.stderr.decode()  # valid UTF-8, and so is each name
+    places = [os.path.relpath(folder, tmp_path) for folder, _, _ in os.walk(os.fsencode(tmp_path).decode())]
+    assert all(p.isprintable() for p in places) and not (tmp_path.parent / "up").exists(), places
 
 
 def test_a_file_that_one_node_meets_in(job, tmp_path):

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/utf8.h"
+
 const struct json_limits JSON_LIMITS_DEFAULT = {
     .max_bytes = 1024 * 1024, .max_depth = 8, .max_values = 65536};
 
@@ -14,22 +16,11 @@ const struct json_limits JSON_LIMITS_DEFAULT = {
 static const cJSON *in(const struct json *v) { return (const cJSON *)(const void *)v; }
 static const struct json *out(const cJSON *v) { return (const struct json *)(const void *)v; }
 
-/* Length of the UTF-8 sequence at p; 0 if there is none (RFC 3629). utf8_char() cannot be used: it
- * needs a NUL. */
+/* Length of the UTF-8 sequence at p; 0 if there is none. The text need not end in a NUL. */
 static size_t utf8_sequence(const uint8_t *p, size_t len) {
-    if (p[0] < 0x80)
-        return 1;
-    size_t n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
-    if (p[0] < 0xc2 || p[0] > 0xf4 || len < n)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((p[i] & 0xc0) != 0x80)
-            return 0;
-    }
-    if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
-        (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
-        return 0;
-    return n;
+    char c[5] = "";
+    memcpy(c, p, MIN2(len, sizeof c - 1));
+    return utf8_char(c);
 }
 
 /* --- what cJSON accepts, but JSON forbids ----------------------------------------------------- */

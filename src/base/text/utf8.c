@@ -1,5 +1,6 @@
 #include "base/text/utf8.h"
 
+#include <errno.h>
 #include <string.h>
 
 static const char replacement[] = "\xef\xbf\xbd";
@@ -58,4 +59,25 @@ void utf8_clean(char *text, bool lines) {
         if (utf8_char(text) == 0 || utf8_is_control(text))
             memset(text, '?', n);
     }
+}
+
+int utf8_check_line(const char *what, const char *text, size_t max, struct err *err) {
+    size_t len = strlen(text);
+    if (len > max)
+        return err_set(err, -EINVAL, "%s: the text has %zu bytes; at most %zu are possible", what,
+                       len, max);
+    for (size_t i = 0, n; i < len; i += n) {
+        n = utf8_char(text + i);
+        if (n == 0)
+            return err_set(err, -EINVAL, "%s: byte %zu (0x%02x) is not valid UTF-8", what, i + 1,
+                           (uint8_t)text[i]);
+        if (utf8_is_control(text + i))
+            return err_set(err, -EINVAL, "%s: byte %zu begins a control character", what, i + 1);
+    }
+    return 0;
+}
+
+void utf8_copy_line(char *out, size_t size, const char *in) {
+    utf8_copy(out, size, in);
+    utf8_clean(out, false);
 }

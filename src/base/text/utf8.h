@@ -3,7 +3,7 @@
 
 #include <stdbool.h>
 
-#include "base/util.h"
+#include "base/err.h"
 
 /* How many bytes (1 to 4) the well-formed character at the beginning of s has, by RFC 3629 §4 (no
  * overlong forms, no surrogates, nothing above U+10FFFF). 0 at the end of the text, and if no such
@@ -19,6 +19,14 @@ void utf8_copy(char *out, size_t size, const char *in);
  * writing (U+202A to U+202E, U+2066 to U+2069). False at the end of the text. */
 bool utf8_is_control(const char *s);
 
+/* The rule for every text that is sent to other nodes, printed, or part of a path: valid UTF-8 of
+ * at most max bytes, without control characters. Returns 0, or -EINVAL and a sentence about `what`,
+ * the option or variable that has the text. */
+_must_use_ int utf8_check_line(const char *what, const char *text, size_t max, struct err *err);
+
 /* Replaces, in place, each byte that is unsafe on a terminal with "?": control characters and bytes
  * that are not UTF-8. `lines`: tabs and line ends are kept. */
 void utf8_clean(char *text, bool lines);
+/* utf8_copy(), then utf8_clean() of one line: for a text that must be shown even if it is invalid.
+ */
+void utf8_copy_line(char *out, size_t size, const char *in);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text/log.h"
+#include "base/text/utf8.h"
 #include "cli/jobs/operate.h"
 #include "cli/options/commands.h"
 
@@ -110,13 +111,16 @@ static int operate(struct operation *op, enum command_kind kind, const char *nod
     struct command command = {.kind = kind};
     const char *reason =
         op->set->n > OPERATE_REASON ? op->parsed.values[OPERATE_REASON].text : NULL;
-    if (node != NULL && (node[0] == '\0' || strlen(node) >= sizeof command.node))
-        return usage_error(op->set->command, "NODE: 1 to %zu bytes", sizeof command.node - 1);
-    if (reason != NULL && strlen(reason) >= sizeof command.reason)
-        return usage_error(op->set->command, "--reason: at most %zu bytes",
-                           sizeof command.reason - 1);
-    (void)snprintf(command.node, sizeof command.node, "%s", node != NULL ? node : "");
-    (void)snprintf(command.reason, sizeof command.reason, "%s", reason != NULL ? reason : "");
+    struct err err = {0};
+    node = node != NULL ? node : "";
+    reason = reason != NULL ? reason : "";
+    if (kind == COMMAND_EXCLUDE && node[0] == '\0')
+        return usage_error(op->set->command, "NODE: must not be empty");
+    if (utf8_check_line("NODE", node, sizeof command.node - 1, &err) < 0 ||
+        utf8_check_line("--reason", reason, sizeof command.reason - 1, &err) < 0)
+        return usage_error(op->set->command, "%s", err.text);
+    (void)strcpy(command.node, node);
+    (void)strcpy(command.reason, reason);
     int status = operation_begin(op);
     if (status >= 0)
         return status;

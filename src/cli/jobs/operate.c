@@ -8,6 +8,7 @@
 #include "base/text/log.h"
 #include "base/text/parse.h"
 #include "base/text/strbuf.h"
+#include "base/text/utf8.h"
 #include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
 #include "cli/options/rdzv_text.h"
@@ -17,8 +18,10 @@ static int read_values(struct operation *op, uint64_t max_s) {
     op->place.run_id = values[OPERATE_RDZV_ID].text;
     op->place.conf = values[OPERATE_RDZV_CONF].text;
     op->timeout_ns = OPERATOR_TIMEOUT_NS;
-    if (op->place.run_id != NULL && strlen(op->place.run_id) >= RDZV_RUN_ID_MAX)
-        return usage_error(op->set->command, "--rdzv-id: at most %d bytes", RDZV_RUN_ID_MAX - 1);
+    struct err err = {0};
+    if (op->place.run_id != NULL &&
+        utf8_check_line("--rdzv-id", op->place.run_id, RDZV_RUN_ID_MAX - 1, &err) < 0)
+        return usage_error(op->set->command, "%s", err.text);
     const char *timeout = values[OPERATE_TIMEOUT].text;
     if (timeout != NULL && (parse_seconds_ns(timeout, &op->timeout_ns) != 0 ||
                             op->timeout_ns < NS_PER_MS || op->timeout_ns > max_s * NS_PER_S))

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text/parse.h"
+#include "base/text/utf8.h"
 #include "cli/options/job_options_priv.h"
 #include "cli/options/suggest.h"
 #include "launcher/head/starter.h"
@@ -100,11 +101,9 @@ static int choose_backend(struct job_reading *j, const struct rdzv_conf *conf) {
 
 static int read_run_id(struct job_reading *j) {
     const char *id = job_text(j, RUN_RDZV_ID);
-    if (strlen(id) >= JOB_RUN_ID_MAX)
-        return err_set(j->err, -EINVAL, "--rdzv-id: at most %d bytes", JOB_RUN_ID_MAX - 1);
-    for (const char *c = id; *c != '\0'; c++)
-        if ((unsigned char)*c < 0x20 || *c == 0x7f)
-            return err_set(j->err, -EINVAL, "--rdzv-id: no control characters");
+    int r = utf8_check_line("--rdzv-id", id, JOB_RUN_ID_MAX - 1, j->err);
+    if (r < 0)
+        return r;
     const struct slurm_place *p = &j->spec->slurm;
     bool given = job_given(j, RUN_RDZV_ID) && id[0] != '\0';
     if (j->fill.group && !given)

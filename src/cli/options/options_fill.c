@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/text/parse.h"
+#include "base/text/utf8.h"
 #include "cli/options/options.h"
 
 size_t option_row(const struct option_set *set, unsigned id) {
@@ -61,8 +62,9 @@ static int read_count(const struct option_reading *o, uint32_t *ret) {
 
 static int read_text(const struct option_reading *o, char **ret) {
     const struct option_def *def = o->def;
-    if (def->most > 0 && strlen(o->text) > def->most)
-        return err_set(o->err, -EINVAL, "--%s: at most %u bytes", def->name, def->most);
+    int r = def->most > 0 ? utf8_check_line(o->origin, o->text, def->most, o->err) : 0;
+    if (r < 0)
+        return r;
     *ret = o->text[0] != '\0' || def->fallback != NULL ? xstrdup(o->text) : NULL;
     return 0;
 }

@@ -3,6 +3,7 @@
 #include <stddef.h>
 
 #include "launcher/job/job.h"
+#include "rendezvous/protocol/messages.h"
 #include "topology/model/gpu_count.h"
 
 #define ENV OPTION_ENV
@@ -92,7 +93,7 @@ static const struct option_def defs[] = {
      CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTER_SRUN, JOB_STARTER_SSH, JOB_STARTER_NONE)},
     {"role", "NAME", ENV,
      "Name of the role of this node's workers (ROLE_NAME); ranks are also counted within a role",
-     .fallback = "default", TEXT(role), .most = JOB_RUN_ID_MAX - 1},
+     .fallback = "default", TEXT(role), .most = RDZV_ROLE_MAX - 1},
     {"module", NULL, ENV | SHORT, "SCRIPT is the name of a module: run it as python -m does",
      .brief = "SCRIPT is a module: run it as python -m does", .id = RUN_MODULE, .letter = 'm',
      .section = "The program"},

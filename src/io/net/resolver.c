@@ -7,6 +7,7 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include "base/text/utf8.h"
 #include "io/process/helper_call.h"
 
 #define OWN_NAME_MAX 256
@@ -40,6 +41,7 @@ void resolve_own_name(char *out, size_t size) {
     if (gethostname(out, size - 1) < 0 || out[0] == '\0')
         (void)snprintf(out, size, "localhost");
     out[size - 1] = '\0';
+    utf8_clean(out, false);
 }
 
 bool resolve_is_own_name(const char *host) {

@@ -18,7 +18,8 @@
 
 enum { RESOLVE_E_LOOKUP = 1 }; /* a look-up is needed: resolve_start() */
 
-/* gethostname(), or "localhost" if it has no name. */
+/* gethostname(), or "localhost" if it has no name. The kernel allows any bytes: those that may not
+ * be sent or printed are replaced by "?" (base/text/utf8.h). */
 void resolve_own_name(char *out, size_t size);
 
 /* True for "localhost", for names below it (RFC 6761 §6.3), and for gethostname()'s name, whole or

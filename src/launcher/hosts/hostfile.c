@@ -108,8 +108,7 @@ static int check_user(const char *user, struct err *err) {
     if (n > 0 && user[n] == '\0' && user[0] != '-')
         return 0;
     char shown[64];
-    utf8_copy(shown, sizeof shown, user);
-    utf8_clean(shown, false);
+    utf8_copy_line(shown, sizeof shown, user);
     return err_set(err, -EINVAL,
                    "\"%s\" is not the name of a user: it consists of letters, digits and "
                    "\"-_.+@\\\", and does not begin with \"-\"",

@@ -92,6 +92,5 @@ void program_of(const struct job_spec *spec, struct rdzv_program *ret) {
     }
     if (shown.len >= sizeof ret->shown)
         memcpy(shown.data + sizeof ret->shown - 4, "...", 4);
-    utf8_copy(ret->shown, sizeof ret->shown, strbuf_text(&shown));
-    utf8_clean(ret->shown, false);
+    utf8_copy_line(ret->shown, sizeof ret->shown, strbuf_text(&shown));
 }

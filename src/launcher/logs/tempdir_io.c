@@ -56,6 +56,7 @@ static int this_owner(struct owner *ret) {
     machine[MAX2(n, (ssize_t)0)] = '\0';
     machine[strcspn(machine, "\n")] = '\0';
     bool known = machine[0] != '\0' && gethostname(name, sizeof name - 1) == 0 && name[0] != '\0';
+    utf8_clean(name, false);
     if (known)
         (void)snprintf(ret->host, sizeof ret->host, "%s %s", machine, name);
     return proc_boot_id(ret->boot);

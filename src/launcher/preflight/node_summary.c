@@ -58,8 +58,7 @@ void node_summary_set(struct node_summary *d, enum node_summary_fact f, const ch
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    utf8_copy(d->values[f], sizeof d->values[f], text);
-    utf8_clean(d->values[f], false);
+    utf8_copy_line(d->values[f], sizeof d->values[f], text);
 }
 
 /* If the list is full, the last less severe finding is replaced. */
@@ -86,8 +85,7 @@ void node_summary_add(struct node_summary *d, enum node_summary_level level, con
     va_end(ap);
     f->level = level;
     (void)snprintf(f->code, sizeof f->code, "%s", code);
-    utf8_copy(f->text, sizeof f->text, text);
-    utf8_clean(f->text, false);
+    utf8_copy_line(f->text, sizeof f->text, text);
 }
 
 enum node_summary_level node_summary_worst(const struct node_summary *d) {

@@ -14,6 +14,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/net/addr.h"
+#include "io/net/resolver.h"
 #include "io/process/child.h"
 #include "io/process/reaper.h"
 #include "launcher/head/starter.h"
@@ -511,8 +512,7 @@ int ssh_node_run(const struct ssh_node_config *config) {
     struct relay r = {.config = config, .exit_code = 1, .boot.is_secret = true};
     for (size_t i = 0; i < ARRAY_SIZE(r.outputs); i++)
         r.outputs[i].fd = -1;
-    if (gethostname(r.host, sizeof r.host - 1) < 0)
-        (void)snprintf(r.host, sizeof r.host, "this host");
+    resolve_own_name(r.host, sizeof r.host);
     int code = set_up(&r);
     if (code == 0)
         code = open_pipe(&r);

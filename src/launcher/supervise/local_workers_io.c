@@ -139,7 +139,7 @@ static void describe_node(const struct local_workers *c, struct failure *f) {
     char node[LOGDIR_NAME_MAX + 1];
     logdir_node_name(c->config.host, c->form.host_index, node);
     (void)snprintf(f->node, sizeof f->node, "%.120s", node);
-    (void)snprintf(f->role, sizeof f->role, "%.60s", c->config.spec->role);
+    (void)snprintf(f->role, sizeof f->role, "%s", c->config.spec->role);
     f->node_rank = c->form.node_rank;
     f->incarnation = c->config.incarnation;
     f->wall_ns = clock_wall_ns();

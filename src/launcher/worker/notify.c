@@ -53,8 +53,7 @@ static void take_line(struct notify_message *m, const char *line, size_t n) {
         memcpy(text, status, keep);
         text[keep] = '\0';
         m->has_status = true;
-        utf8_copy(m->status, sizeof m->status, text);
-        utf8_clean(m->status, false);
+        utf8_copy_line(m->status, sizeof m->status, text);
     }
     m->any = m->safe_point || m->ready || m->alive || m->has_step || m->has_limit || m->has_status;
 }

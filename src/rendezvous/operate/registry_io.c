@@ -16,6 +16,7 @@
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "io/clock.h"
+#include "io/net/resolver.h"
 #include "io/process/proc.h"
 #include "io/sweep.h"
 
@@ -79,8 +80,7 @@ static struct pid_space this_space(void) {
     struct stat st;
     if (stat("/proc/self/ns/pid", &st) == 0)
         s.inode = st.st_ino;
-    if (gethostname(s.host, sizeof s.host - 1) < 0)
-        s.host[0] = '\0';
+    resolve_own_name(s.host, sizeof s.host);
     return s;
 }
 

@@ -130,8 +130,7 @@ static bool read_text(const struct pystack_memory *m, const struct pystack_pytho
         for (from = text + at - (size - 1); ((uint8_t)*from & 0xc0) == 0x80; from++)
             ;
     }
-    utf8_copy(out, size, from);
-    utf8_clean(out, false);
+    utf8_copy_line(out, size, from);
     return true;
 }
 

@@ -65,8 +65,7 @@ bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
     raw[(size_t)head + n] = '\0';
     struct kernel_log_ring *ring = tells(level, raw + head) ? &log->told : &log->rest;
     char *line = ring->lines[ring->n++ % KERNEL_LOG_LINES];
-    utf8_copy(line, KERNEL_LOG_LINE_MAX, raw);
-    utf8_clean(line, false);
+    utf8_copy_line(line, KERNEL_LOG_LINE_MAX, raw);
     return true;
 }
 

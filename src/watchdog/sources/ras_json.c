@@ -39,8 +39,7 @@ static int text_of(const struct json *obj, const char *key, char *ret, size_t si
                    struct err *err) {
     const char *text = "";
     int r = json_has(obj, key) ? json_get_string(obj, key, RAS_ANSWER_MAX, &text, err) : 0;
-    utf8_copy(ret, size, text);
-    utf8_clean(ret, false);
+    utf8_copy_line(ret, size, text);
     return r;
 }
 

@@ -116,8 +116,7 @@ static int read_groups(const struct json *doc, struct recorder *r, struct err *e
         return err_set(err, -ENOMEM, "there is not enough memory");
     for (const struct json *v = json_first(status); v != NULL; v = json_next(v)) {
         struct recorder_group *g = &r->groups[r->n_groups++];
-        utf8_copy(g->id, sizeof g->id, json_key(v));
-        utf8_clean(g->id, false);
+        utf8_copy_line(g->id, sizeof g->id, json_key(v));
         g->enqueued = number_of(json_member(v, "last_enqueued_collective"));
         g->started = number_of(json_member(v, "last_started_collective"));
         g->completed = number_of(json_member(v, "last_completed_collective"));
@@ -143,8 +142,7 @@ static void sizes_of(const struct json *v, char ret[RECORDER_SIZES_MAX]) {
         strbuf_add(&text, "]");
         type = type != NULL ? json_next(type) : NULL;
     }
-    utf8_copy(ret, RECORDER_SIZES_MAX, strbuf_text(&text));
-    utf8_clean(ret, false);
+    utf8_copy_line(ret, RECORDER_SIZES_MAX, strbuf_text(&text));
 }
 
 /* Its group: ["0", "default_pg"], of which the second names it. */

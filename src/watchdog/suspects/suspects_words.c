@@ -130,8 +130,7 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
     }
     if (child != NULL)
         add_child(e, child, &text);
-    utf8_copy(ret->text, sizeof ret->text, strbuf_text(&text));
-    utf8_clean(ret->text, false);
+    utf8_copy_line(ret->text, sizeof ret->text, strbuf_text(&text));
 }
 
 /* The ranks of a group that are no suspects. Returns how many. */
@@ -232,7 +231,6 @@ void suspects_line(const struct suspects_input *in, const struct suspects *s, st
     add_groups(in, s, ranks, &line);
     add_suspects(in, s, ranks, &line);
     add_missing(in, s, ranks, &line);
-    utf8_copy(out, sizeof out, strbuf_text(&line));
-    utf8_clean(out, false);
+    utf8_copy_line(out, sizeof out, strbuf_text(&line));
     strbuf_add(ret, out);
 }

@@ -1,6 +1,7 @@
 #include "base/text/utf8.h"
 
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,5 +81,54 @@ Test(utf8, what_is_not_for_a_terminal_becomes_question_marks) {
         utf8_clean(lines, true);
         cr_assert_str_eq(line, cases[i].line, "case %zu: %s", i, line);
         cr_assert_str_eq(lines, cases[i].lines, "case %zu: %s", i, lines);
+    }
+}
+
+/* The rule of every text that is sent: run ids, roles, names of nodes, reasons. */
+Test(utf8, a_text_that_is_sent_is_one_line_of_valid_characters) {
+    static char longest[10 * 1024 + 1], too_long[10 * 1024 + 2];
+    memset(longest, 'x', sizeof longest - 1);
+    memset(too_long, 'x', sizeof too_long - 1);
+    static const struct {
+        const char *text, *refused; /* NULL: accepted */
+    } cases[] = {
+        {"", NULL},
+        {"ckpt-7_a.b:c d", NULL},
+        {"pr\xc3\xbc"
+         "fung \xe2\x82\xac \xf0\x9f\x94\xa5",
+         NULL},
+        {"../../etc/passwd", NULL}, /* a path is made of it by logdir_sanitise() and its like */
+        {longest, NULL},
+        {too_long, "the text has 10241 bytes; at most 10240 are possible"},
+        {"pr\xfc"
+         "fung",
+         "byte 3 (0xfc) is not valid UTF-8"},
+        {"\xc0\x80", "byte 1 (0xc0) is not valid UTF-8"},      /* an overlong NUL */
+        {"a\xed\xa0\x80", "byte 2 (0xed) is not valid UTF-8"}, /* a surrogate */
+        {"a\xe2\x82", "byte 2 (0xe2) is not valid UTF-8"},     /* cut */
+        {"a\nb", "byte 2 begins a control character"},
+        {"a\r", "byte 2 begins a control character"},
+        {"\tb", "byte 1 begins a control character"},
+        {"\x1b[31mred", "byte 1 begins a control character"},
+        {"a\x7f", "byte 2 begins a control character"},
+        {"a\xc2\x9b"
+         "31m",
+         "byte 2 begins a control character"}, /* CSI in one character */
+        {"a\xe2\x80\xae"
+         "b",
+         "byte 2 begins a control character"}, /* right to left */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct err err = {0};
+        int r = utf8_check_line("--name", cases[i].text, sizeof longest - 1, &err);
+        char want[128] = "";
+        if (cases[i].refused != NULL)
+            (void)snprintf(want, sizeof want, "--name: %s", cases[i].refused);
+        cr_expect_eq(r, cases[i].refused == NULL ? 0 : -EINVAL, "case %zu", i);
+        cr_expect_str_eq(err.text, want, "case %zu", i);
+        /* what may not be refused is replaced, and is then accepted */
+        char line[64];
+        utf8_copy_line(line, sizeof line, cases[i].text);
+        cr_expect_eq(utf8_check_line("--name", line, sizeof line - 1, NULL), 0, "case %zu", i);
     }
 }

@@ -203,6 +203,25 @@ Test(job_options, keeps_a_run_id_only_where_it_is_shared) {
     cr_assert_eq(too_long.r, -EINVAL);
 }
 
+Test(job_options, refuses_texts_that_other_nodes_may_not_get) {
+    static const char *const cases[][2] = {
+        {"--rdzv-id=pr\xfc"
+         "fung x",
+         "--rdzv-id: byte 3 (0xfc) is not valid UTF-8"},
+        {"PET_RDZV_ID=a\x1b[2J | x", "--rdzv-id: byte 2 begins a control character"},
+        {"--rdzv-id=a\xc2\x9b x", "--rdzv-id: byte 2 begins a control character"},
+        {"--standalone --role=r\xff x", "--role: byte 2 (0xff) is not valid UTF-8"},
+        {"PET_ROLE=r\x07 | x", "PET_ROLE: byte 2 begins a control character"},
+        {"--role=1234567890123456789012345678901234567890123456789012345678901234 x",
+         "--role: the text has 64 bytes; at most 63 are possible"},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(cases[i][0]);
+        cr_expect_eq(g.r, -EINVAL, "case %zu", i);
+        cr_expect(strstr(g.err.text, cases[i][1]) != NULL, "case %zu: %s", i, g.err.text);
+    }
+}
+
 Test(job_options, counts_workers) {
     static const struct {
         const char *line;
