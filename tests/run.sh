@@ -79,8 +79,8 @@ make_torch_venv() {
     "$py" -c 'import torch, numpy; assert torch.__version__.startswith("2.13.")' 2>/dev/null && return
     say "making .venv with PyTorch 2.13 (a large download)"
     { [ -x "$py" ] || python3 -m venv .venv; } &&
-        { timeout 1200 "$py" -m pip install -q 'torch==2.13.0+cpu' numpy 2>/dev/null ||
-            timeout 1800 "$py" -m pip install -q 'torch==2.13.0' numpy; } > "$work/pip.log" 2>&1
+        { timeout 1200 "$py" -m pip install -q 'torch==2.13.0+cpu' numpy coverage 2>/dev/null ||
+            timeout 1800 "$py" -m pip install -q 'torch==2.13.0' numpy coverage; } > "$work/pip.log" 2>&1
 }
 torch_venv() {
     if [ -n "$torch_job" ]; then wait "$torch_job"; else make_torch_venv; fi

@@ -223,6 +223,59 @@ def test_install_takes_torchs_place_before_or_after_its_import(here):
     assert done.stdout == "worker 0 ['hello']\n" and done.returncode == 0, done
 
 
+# What coverage does with -m: it reads the file that the module's spec names, and runs that as __main__.
+COVERAGE = """
+import importlib.util, sys, types
+def run():
+    spec = importlib.util.find_spec("torch.distributed.run")
+    module = sys.modules["__main__"] = types.ModuleType("__main__")
+    exec(compile(open(spec.origin).read(), spec.origin, "exec"), module.__dict__)
+def outer():
+    run()
+    print("returned")
+outer()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("words", [["-c", COVERAGE], ["-m", "coverage", "run", "-m", "torch.distributed.run"],
+                                   ["-m", "cProfile", "-o", "profile", "-m", "torch.distributed.run"]],
+                         ids=["by the spec", "coverage", "cProfile"])
+def test_a_tool_that_runs_the_module_runs_muster_and_gets_its_end(here, words):
+    if "coverage" in words and subprocess.run([TORCH_PYTHON, "-c", "import coverage"], capture_output=True).returncode != 0:
+        pytest.skip("needs coverage: pip install coverage")
+    (here / "w.py").write_text("import os; print('worker', os.environ['RANK'], 'MUSTER_RUN_ID' in os.environ, flush=True)\n")
+    site = here / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text((PACKAGE / "muster.pth").read_text())
+    env = environment(MUSTER_REPLACE_TORCHRUN="1")
+    env["PYTHONPATH"] += f":{site}"
+    done = subprocess.run([TORCH_PYTHON, *words, "--nproc-per-node=2", "w.py"], env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and {"worker 0 True", "worker 1 True"} <= set(done.stdout.splitlines()), done
+    result = {"-c": "returned" in done.stdout, "coverage": (here / ".coverage").exists(), "cProfile": (here / "profile").exists()}
+    assert result[words[words[0] == "-m"]], (done, list(here.iterdir()))
+
+
+@pytest.mark.torch
+def test_an_import_still_has_the_modules_own_file(here):
+    done = python("import muster; muster.install(); import torch.distributed.run as r; print(r.__file__, r.__spec__.origin)",
+                  interpreter=TORCH_PYTHON)
+    assert [pathlib.Path(word).parts[-3:] for word in done.stdout.split()] == [("torch", "distributed", "run.py")] * 2, done
+
+
+@pytest.mark.torch
+def test_elastic_launch_warns_once_that_torch_starts_its_workers(here):
+    program = ("import sys, muster; {}; from torch.distributed.launcher.api import LaunchConfig, elastic_launch; {}\n"
+               "import torch.distributed.launcher.api as api\n"
+               "c = LaunchConfig(1, 1, 1, rdzv_backend='c10d', rdzv_endpoint='localhost:0')\n"
+               "for _ in range(2): print(elastic_launch(c, sys.executable)('-c', 'pass'))\n"
+               "muster.uninstall(); print(api.launch_agent.__module__, hasattr(api.launch_agent, '__wrapped__'))")
+    for order in (("muster.install()", "0"), ("0", "muster.install()")):
+        done = python(program.format(*order), interpreter=TORCH_PYTHON)
+        assert done.returncode == 0 and done.stdout.endswith("torch.distributed.launcher.api False\n"), done
+        assert done.stderr.count("muster: warning: elastic_launch() starts its workers with torch") == 1, done
+
+
 FRAMEWORKS = os.environ.get("MUSTER_TEST_FRAMEWORKS", "")
 
 

@@ -60,8 +60,16 @@ def _command(words):
 
 
 def _become(words=None):
-    """This process becomes muster: nothing of Python is left between the caller and it."""
-    program, argv, env = _command(sys.argv[1:] if words is None else words)
+    """Replaces this process with muster, if it runs only the calling module (python -m, python FILE). Below coverage, cProfile or
+    a debugger, which act when the module has returned, muster is started as a child."""
+    words = sys.argv[1:] if words is None else words
+    frame, depth = sys._getframe(1), 0
+    while frame.f_back is not None:
+        frame, depth = frame.f_back, depth + 1
+    if depth > 2:  # python -m: the module, and two frames of runpy
+        main(words)
+        return
+    program, argv, env = _command(words)
     sys.stdout.flush()
     sys.stderr.flush()
     os.execve(program, argv, env)
