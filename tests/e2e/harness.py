@@ -38,7 +38,7 @@ KILLS = int(os.environ.get("MUSTER_KILLS", "10"))
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-# Muster keeps what is ignored ignored. Tests that were started in the background send these signals, too.
+# Tests that were started in the background, or under nohup, send these signals, too.
 for _signo in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(_signo) == signal.SIG_IGN:
         signal.signal(_signo, signal.SIG_DFL)

@@ -258,6 +258,15 @@ def a_second_signal_does_not_wait(rig):
 
 
 @behaviour
+def sigint_to_a_job_in_the_background_of_a_script(rig):
+    """A shell without job control starts it with SIGINT and SIGQUIT ignored."""
+    agent = rig.start("", "on=SIGTERM start go", prefix=("sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh"))
+    rig.job.events.wait("waits", 1)
+    agent.signal(signal.SIGINT)
+    return {"status": agent.finish()[0], "told": rig.told()}
+
+
+@behaviour
 def an_ignored_sighup_stays_ignored(rig):
     agent = rig.start("", "on=SIGUSR1 start go", prefix=("nohup",))
     rig.job.events.wait("waits", 1)

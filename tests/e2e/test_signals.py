@@ -112,31 +112,58 @@ def test_before_there_are_workers_other_signals_do_nothing(job, worker):
     assert code == 128 + signal.SIGTERM, err
 
 
-def test_signals_that_were_ignored_stay_so_for_muster_and_workers(job, tells):
-    """nohup, and "&" in a script."""
-    agent = tells(prefix=("/bin/sh", "-c", 'trap "" HUP INT QUIT; exec "$@"', "sh"))
-    assert {e.fields["ignored"] for e in job.events.wait("start", 2)} == {"SIGHUP+SIGINT+SIGQUIT"}
-    for signo in signal.SIGHUP, signal.SIGINT, signal.SIGQUIT:
-        agent.signal(signo)
-    agent.signal(signal.SIGUSR1)  # comes after them
+IGNORES_ALL = ("/bin/sh", "-c", 'trap "" HUP INT QUIT USR1 USR2 TERM PIPE CHLD TSTP TTIN TTOU CONT; exec "$@"', "sh")
+
+
+def test_only_sighup_remains_ignored(job, tells):
+    """As with nohup."""
+    agent = tells(prefix=IGNORES_ALL)
+    assert {e.fields["ignored"] for e in job.events.wait("start", 2)} == {"SIGHUP"}
+    agent.signal(signal.SIGHUP)
+    agent.signal(signal.SIGUSR1)  # comes after it
     job.events.wait("got", 2)
+    agent.signal(signal.SIGTERM)
+    job.events.wait("got", 4)
+    agent.signal(signal.SIGHUP)
+    agent.signal(signal.SIGUSR2)
+    job.events.wait("got", 6)
+    job.go()
+    code, _, err = agent.finish()
+    assert code == 128 + signal.SIGTERM, err
+    assert {name for name, _ in got(job)} == {"SIGUSR1", "SIGTERM", "SIGUSR2"}
+
+
+def test_no_worker_inherits_an_ignored_signal(job):
+    """A cold worker and one that was warm."""
+    script = job.tmp / "mask.py"
+    script.write_text(r"""
+import os, re
+restart = os.environ["TORCHELASTIC_RESTART_COUNT"]
+mask = int(re.search("SigIgn:\t(.*)", open("/proc/self/status").read())[1], 16)
+fd = os.open(os.environ["E2E_EVENTS"], os.O_WRONLY)
+os.write(fd, f"start restart={restart} mask={mask & ~(1 << 12 | 1 << 24):x}\n".encode())  # Python ignores SIGPIPE, SIGXFSZ
+if restart == "0":
+    os.close(os.open(os.environ["E2E_GO"], os.O_RDONLY))
+    raise SystemExit(3)
+""")
+    agent = job.agent("a", "--warm", "--warm-after=0", "--max-restarts=1", "--event-log=events.jsonl", script,
+                      prefix=IGNORES_ALL)
+    job.events.wait("start", 1)
     job.go()
     code, _, err = agent.finish()
     assert code == 0, err
-    assert got(job) == [("SIGUSR1", "0"), ("SIGUSR1", "1")]
+    assert {e.fields["restart"]: e.fields["mask"] for e in job.events.all("start")} == {"0": "1", "1": "1"}
 
 
-def test_a_signal_that_was_ignored_does_not_reach_an_agent_that_was_told_to_end(job, tells):
-    agent = tells(prefix=("/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"))
+@pytest.mark.parametrize("name", ["SIGINT", "SIGQUIT"])
+def test_a_background_job_of_a_script_can_be_interrupted(job, tells, name):
+    agent = tells(prefix=("/bin/bash", "-c", 'trap "" INT QUIT; exec "$@"', "sh"))
     job.events.wait("start", 2)
-    agent.signal(signal.SIGTERM)
+    agent.signal(getattr(signal, name))
     job.events.wait("got", 2)
-    agent.signal(signal.SIGINT)  # no second ^C
-    agent.signal(signal.SIGUSR1)
-    job.events.wait("got", 4)
     job.go()
-    assert agent.finish()[0] == 128 + signal.SIGTERM
-    assert len(job.events.all("finally")) == 2
+    assert agent.finish()[0] == 128 + getattr(signal, name)
+    assert got(job) == [(name, "0"), (name, "1")]
 
 
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])

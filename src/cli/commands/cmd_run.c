@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 
 #include "base/text/log.h"
@@ -78,10 +79,18 @@ static int start(const struct job_spec *spec, struct keyring *keys, char **argv)
                : hold_wait(hold, place->node_tasks - 1, place->local_id, HOLD_START_NS);
 }
 
+/* A shell without job control ignores these in a command that it starts with "&". kill -INT is to
+ * stop the job there, too, and workers are to get KeyboardInterrupt. */
+static void end_ignoring(void) {
+    (void)signal(SIGINT, SIG_DFL);
+    (void)signal(SIGQUIT, SIG_DFL);
+}
+
 int cmd_run(int argc, char **argv) {
     struct job_spec spec = {0};
     struct run_keys keys;
     struct err err = {0};
+    end_ignoring();
     run_keys_take(&keys);
     int status = run_line_read(argc, argv, &spec);
     if (status < 0 && spec.dry_run)

@@ -212,25 +212,14 @@ static int prepare(const struct plan *p, enum step *ret_step) {
     return -errno;
 }
 
-/* nohup(1), and a shell without job control that starts a command by "&", ignore these. */
-static const int often_ignored[] = {SIGHUP, SIGINT, SIGQUIT};
-
 bool child_is_ignored(int signo) {
     struct sigaction sa;
     return sigaction(signo, NULL, &sa) == 0 && sa.sa_handler == SIG_IGN;
 }
 
-static void set_signals(bool keep_ignored) {
-    int kept[ARRAY_SIZE(often_ignored)];
-    size_t n = 0;
-    for (size_t i = 0; keep_ignored && i < ARRAY_SIZE(often_ignored); i++)
-        if (child_is_ignored(often_ignored[i]))
-            kept[n++] = often_ignored[i];
-    child_reset_signals(kept, n);
-}
-
 _noreturn_ static void run_child(struct plan *p) {
-    set_signals(p->spec->keep_ignored);
+    static const int hangup[] = {SIGHUP};
+    child_reset_signals(hangup, p->spec->keep_nohup && child_is_ignored(SIGHUP));
     if (p->spec->death_signal != 0) {
         (void)prctl(PR_SET_PDEATHSIG, p->spec->death_signal, 0, 0, 0);
         if (getppid() != p->parent) /* it died before the line above */

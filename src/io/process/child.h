@@ -9,7 +9,7 @@
  * A child is made by clone3 with CLONE_PIDFD and without CLONE_VM (Linux 5.2 / 5.3); if the kernel
  * does not support that, by fork and pidfd_open (5.3). Without pidfds, SIGCHLD and the pid alone
  * are used. Between clone and exec the child empties its signal mask, sets all signals to their
- * default dispositions (but see keep_ignored), and marks every descriptor above 2 close-on-exec
+ * default dispositions (but see keep_nohup), and marks every descriptor above 2 close-on-exec
  * (close_range, 5.11, or /proc/self/fd).
  *
  * Single-threaded callers only. The caller's SIGCHLD must not be ignored. */
@@ -50,8 +50,7 @@ struct child_spec {
     int death_signal; /* PR_SET_PDEATHSIG; 0: none. Cleared by setuid programs: prctl(2) */
     /* PR_SET_NO_NEW_PRIVS: setuid programs keep our uid, so they can be killed */
     bool no_new_privs;
-    /* SIGHUP, SIGINT and SIGQUIT stay ignored if this process ignores them, as in a shell */
-    bool keep_ignored;
+    bool keep_nohup; /* SIGHUP stays ignored if this process ignores it: nohup(1) */
     /* PR_SET_PTRACER: this process and its other children may read its memory, where Yama allows
      * that only to ancestors (ptrace_scope=1). Not inherited by its own children. prctl(2) */
     bool readable;

@@ -68,7 +68,7 @@ static bool same_list(char *const *a, char *const *b) {
 bool child_spec_alike(const struct child_spec *a, const struct child_spec *b) {
     return same_list(a->argv, b->argv) && same_text(a->cwd, b->cwd) && a->setsid == b->setsid &&
            a->own_group == b->own_group && a->death_signal == b->death_signal &&
-           a->no_new_privs == b->no_new_privs && a->keep_ignored == b->keep_ignored &&
+           a->no_new_privs == b->no_new_privs && a->keep_nohup == b->keep_nohup &&
            a->readable == b->readable && a->no_core == b->no_core &&
            a->nofile_soft == b->nofile_soft &&
            same_bytes(a->cpuset, a->cpuset_bytes, b->cpuset, b->cpuset_bytes) &&

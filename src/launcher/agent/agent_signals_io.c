@@ -204,16 +204,11 @@ static int watch(struct agent *a, int signo, loop_signal_fn *fn) {
     return loop_signal_new(a->loop, signo, fn, a, &a->signals[signo]);
 }
 
-/* nohup(1), and a shell without job control that starts a command by "&": these stay ignored. */
-static bool stays_ignored(int signo) {
-    return (signo == SIGHUP || signo == SIGINT || signo == SIGQUIT) && child_is_ignored(signo);
-}
-
 int agent_watch_signals(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     int r = loop_timer_new(a->loop, on_leave_timer, a, &a->leave_timer);
     for (uint32_t i = 0; i < spec->n_signals && r == 0; i++)
-        if (!stays_ignored(spec->signals[i]))
+        if (spec->signals[i] != SIGHUP || !child_is_ignored(SIGHUP)) /* nohup(1) */
             r = watch(a, spec->signals[i], on_ending_signal);
     for (size_t i = 0; i < ARRAY_SIZE(passed_on) && r == 0; i++)
         r = watch(a, passed_on[i], on_passed_signal);

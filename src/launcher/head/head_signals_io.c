@@ -31,11 +31,6 @@ static int watch(struct head_signals *s, struct loop *loop, int signo) {
                : loop_signal_new(loop, signo, on_signal, s, &s->signals[signo]);
 }
 
-/* As the agent's: nohup(1), and a command of a shell without job control in the background. */
-static bool stays_ignored(int signo) {
-    return (signo == SIGHUP || signo == SIGINT || signo == SIGQUIT) && child_is_ignored(signo);
-}
-
 int head_signals_new(struct loop *loop, const struct job_spec *spec, head_signal_fn *fn, void *arg,
                      struct head_signals **ret) {
     static const int passed_on[] = {SIGUSR1, SIGUSR2};
@@ -43,7 +38,7 @@ int head_signals_new(struct loop *loop, const struct job_spec *spec, head_signal
     int r = 0;
     *s = (struct head_signals){.spec = spec, .fn = fn, .arg = arg};
     for (uint32_t i = 0; i < spec->n_signals && r == 0; i++)
-        if (!stays_ignored(spec->signals[i]))
+        if (spec->signals[i] != SIGHUP || !child_is_ignored(SIGHUP)) /* nohup(1) */
             r = watch(s, loop, spec->signals[i]);
     for (size_t i = 0; i < ARRAY_SIZE(passed_on) && r == 0; i++)
         r = watch(s, loop, passed_on[i]);

@@ -47,10 +47,9 @@ struct guardian {
     struct guardian_shared *shared;
     int cgroup_parent_fd, cgroup_fd; /* -1: none */
     char cgroup_name[CGROUP_NAME_MAX];
-    int setup[2];  /* socket pair: [0] the guardian's, [1] the agent's */
-    sigset_t mask; /* the signal mask before the split */
-    sigset_t
-        ignored; /* SIGHUP, SIGINT and SIGQUIT, where we were started so that they are ignored */
+    int setup[2];     /* socket pair: [0] the guardian's, [1] the agent's */
+    sigset_t mask;    /* the signal mask before the split */
+    sigset_t ignored; /* SIGHUP and SIGTSTP, if this process was started with them ignored */
     pid_t guardian, agent;
     pid_t keeper; /* 0: none */
     uid_t uid;
@@ -503,7 +502,7 @@ static void terminal_signals_ignored(void) {
 }
 
 static void read_ignored(sigset_t *ret) {
-    static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTSTP};
+    static const int signals[] = {SIGHUP, SIGTSTP};
     (void)sigemptyset(ret);
     for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
         if (child_is_ignored(signals[i]))

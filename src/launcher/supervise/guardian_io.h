@@ -32,8 +32,8 @@
  * declare this one gone.
  *
  * Terminal: ^Z (SIGTSTP) stops the guardian, for the shell to see, but nothing else (suspend_io.h).
- * SIGTTIN and SIGTTOU are ignored in both. SIGHUP, SIGINT, SIGQUIT and SIGTSTP stay ignored where
- * this process was started so (nohup). Every other signal that can be caught is forwarded to
+ * SIGTTIN and SIGTTOU are ignored in both. SIGHUP and SIGTSTP stay ignored if this process was
+ * started with them ignored (nohup). Every other signal that can be caught is forwarded to
  * the agent, SIGCONT after those that end it. */
 #pragma once
 

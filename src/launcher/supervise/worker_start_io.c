@@ -68,7 +68,7 @@ void worker_child_spec(const struct worker_group_config *config, const struct wo
         .stdout_fd = spec->stdout_fd,
         .stderr_fd = spec->stderr_fd,
         .setsid = true,
-        .keep_ignored = true,
+        .keep_nohup = true,
         .death_signal = SIGKILL,
         .readable = true,
         .no_new_privs = config->no_new_privs,

@@ -597,8 +597,7 @@ Test(worker_io, may_be_freed_in_a_callback_and_kills_what_is_left) {
 
 Test(worker_io, each_worker_has_its_marker_and_session) {
     struct local_workers c;
-    for (size_t i = 0; i < 3; i++) /* the tests may run under nohup */
-        (void)signal(((const int[]){SIGHUP, SIGINT, SIGQUIT})[i], SIG_DFL);
+    (void)signal(SIGHUP, SIG_DFL); /* the tests may run under nohup */
     local_workers_init(&c);
     c.config.generation = 12;
     int out[2];
