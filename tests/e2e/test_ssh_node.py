@@ -310,6 +310,24 @@ def test_no_orphan_in_any_order_of_kills(start, job, victims):
         assert node.get("X") == {"signalled": True, "code": signal.SIGKILL}
 
 
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_the_relay_kills_the_agent_last(start, job, stopped):
+    """The guardian is killed, and then the relay as soon as the agent has ended: nothing is left of many processes."""
+    node = start()
+    node.shell(f"for i in $(seq 400); do sleep 1000 & done; {STUBBORN}")
+    node.wait_text("ready")
+    guardian = node.guardian()
+    agent = agent_of(guardian)
+    ended = os.pidfd_open(agent)
+    if stopped:
+        kill(agent, signal.SIGSTOP)
+    kill(guardian)
+    assert select.select([ended], [], [], 30)[0]
+    kill(node.pid)
+    os.close(ended)
+    job.all_gone(30)
+
+
 def resident_kib(pid):
     with open(f"/proc/{pid}/status") as f:
         return next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))

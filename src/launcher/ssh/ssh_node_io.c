@@ -16,6 +16,7 @@
 #include "io/net/addr.h"
 #include "io/net/resolver.h"
 #include "io/process/child.h"
+#include "io/process/proc.h"
 #include "io/process/reaper.h"
 #include "launcher/head/starter.h"
 #include "launcher/ssh/ssh_link_io.h"
@@ -215,13 +216,28 @@ static void on_end_timer(void *arg) {
     advance(r);
 }
 
-/* Below the relay is only what guardian and agent have left, if both were killed. */
+/* Kills what is below a child of the relay, and the child itself when nothing else lives there. It
+ * can be the agent, whose guardian was killed: until all below it has ended, it must live, because
+ * it ends the rest if the relay is killed now. */
+static void sweep_child(void *arg, pid_t pid) {
+    struct sweep_result *sum = arg, found;
+    sweep_pass_below(pid, NULL, &found);
+    sum->alive++;
+    if (found.alive == 0)
+        (void)kill(pid, SIGKILL); /* our child, which only our reaper takes away */
+}
+
+/* Below the relay is only what guardian and agent have left. A child that starts processes faster
+ * than they are killed is killed first in the second half of the time. */
 static void on_sweep(void *arg) {
     struct relay *r = arg;
     struct sweep_result found = {0};
     uint64_t now = clock_now_ns();
-    sweep_pass(&(struct sweep_except){0}, &found);
-    if ((found.alive > 0 || found.zombies > 0) && now < r->sweep_until_ns) {
+    if (now < r->sweep_until_ns - SWEEP_PATIENCE_NS / 2)
+        proc_each_child(getpid(), true, sweep_child, &found);
+    else
+        sweep_pass(NULL, &found);
+    if (found.alive + found.zombies > 0 && now < r->sweep_until_ns) {
         loop_timer_set(r->sweep, now + SWEEP_EVERY_NS);
         return;
     }

@@ -11,7 +11,7 @@
  *     relay killed                  the guardian gets SIGTERM by the kernel (PR_SET_PDEATHSIG), and
  *                                   SIGCONT, if it was stopped, as its process group is orphaned
  *     guardian killed               the agent kills all below it (guardian_io.h); the relay is a
- *                                   subreaper, and kills what is left of both
+ *                                   subreaper, and kills what is left of both, the agent last
  *
  * A head that stops reading holds the output up: the relay's queue is bounded, then it reads the
  * agent's pipes no more, and the agent's log writer spools. What the head says is read all the
