@@ -94,18 +94,11 @@ static void give_up_ports(struct agent *a, const char *host) {
 }
 
 static void give_up_name(struct agent *a, int r) {
-    const struct job_spec *spec = a->config.spec;
     char text[512];
-    if (r == -EADDRINUSE)
-        (void)snprintf(text, sizeof text,
-                       "--rdzv-conf=is_host=1: another agent of this machine leads the run "
-                       "'%.255s'; give is_host=1 to one agent only, or this job another --rdzv-id",
-                       spec->run_id);
-    else
-        (void)snprintf(text, sizeof text,
-                       "can't take a unix socket's name for the leader of the run '%.255s': %s; "
-                       "give all nodes one port: --rdzv-endpoint=HOST:PORT",
-                       spec->run_id, strerror(-r));
+    (void)snprintf(text, sizeof text,
+                   "can't take a unix socket's name for the leader of the run '%.255s': %s; "
+                   "give all nodes one port: --rdzv-endpoint=HOST:PORT",
+                   a->config.spec->run_id, strerror(-r));
     agent_give_up(a, text);
 }
 
@@ -118,8 +111,14 @@ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed, 
         agent_give_up(a, stranger);
         return -ECANCELED;
     }
-    if (r == -EADDRINUSE && only_guessed)
+    if (r == -EADDRINUSE) {
+        /* the holder is of this run: the group is the same, whichever of the two was first */
+        if (!only_guessed)
+            log_notice("--rdzv-conf=is_host=1: another agent of this machine already leads the run "
+                       "'%s'; joining it",
+                       a->config.spec->run_id);
         return r;
+    }
     if (r < 0) {
         give_up_name(a, r);
         return -ECANCELED;

@@ -284,9 +284,8 @@ _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *lead
 /* ---- agent_ports_io.c ---- */
 
 _must_use_ bool agent_has_ports(const struct agent *a);
-/* Listens at the first port of the endpoint that is free. 0; -EADDRINUSE, only if this agent is the
- * host because of its address: another agent of this machine leads, or is about to; -ECANCELED: it
- * can't, and has given up. */
+/* Listens at the first port of the endpoint that is free. 0; -EADDRINUSE: another agent of this
+ * machine leads the run, or is about to; -ECANCELED: it can't, and has given up. */
 _must_use_ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed,
                                      int *ret_fd);
 /* The same later, when nobody leads. 0, or a negative errno: not now. */
