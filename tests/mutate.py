@@ -50,7 +50,8 @@ MISTAKES = [
     ("rendezvous/leader/parts/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
     ("rendezvous/leader/parts/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
     ("rendezvous/leader/group.c", "if (report->excluded || !kept->excluded) {", "{"),
-    ("launcher/supervise/local_workers_io.c", "c->running = c->guardian_killed = false;", "c->running = false;"),
+    ("launcher/supervise/local_workers_io.c", "c->fences = guardian_fences(c->config.link);", ""),
+    ("rendezvous/member/member.c", "report_unexplained_end(m, ev->failure);", ""),
     # a node that leaves between two leaders
     ("rendezvous/member/member.c", "if (!is_awaited(m)) {", "{"),
     ("rendezvous/leader/group_closed.c", "return stay < g->need && stay + leave >= g->need;", "return stay + leave >= g->need;"),

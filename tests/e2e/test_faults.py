@@ -102,6 +102,27 @@ def test_workers_of_a_frozen_agent_die_with_its_lease(job, turn):
     assert follower.wait(20) not in (None, 0), "a node that was counted out must not say that all went well"
 
 
+def test_an_old_fence_explains_no_later_kill(job):
+    """When the lease ends, the workers have ended otherwise, and the guardian kills only what they left. In the next
+    group a worker is killed: the job must not run without it."""
+    agent = job.agent("a", *QUICK_LEASE, "--nproc-per-node=2", "--nnodes=1:2", "--rdzv-backend=dir",
+                      f"--rdzv-endpoint={job.tmp}/rdzv", "--rdzv-id=fence", "--rdzv-conf=last_call_timeout=0.2",
+                      "--max-restarts=9", "--crash-loop=0", "--no-python", job.worker, *FAMILY)
+    started(job, 2)
+    frozen = agent.agent_pid()
+    kill(frozen, signal.SIGSTOP)
+    for event in job.events.all("start"):
+        kill(int(event.fields["pid"]), signal.SIGSEGV)
+    job.wait_gone("a", LEASE + 5)
+    kill(frozen, signal.SIGCONT)
+    kill(int(job.events.wait("start", 4)[2].fields["pid"]))
+    agent.wait_said(r"died of SIGKILL", 10)
+    job.events.wait("start", 6)
+    job.go()
+    code, _, err = agent.finish()
+    assert code == 0, err
+
+
 @pytest.mark.parametrize("turn", range(max(1, KILLS // 2)))
 def test_the_leader_killed_ends_all_in_a_clear_way(job, turn):
     """Without succession, the group is lost with its leader: the other node reports it and ends."""

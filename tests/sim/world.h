@@ -38,6 +38,7 @@ enum fault_kind {
     FAULT_HOST_OFF,     /* everything on the host vanishes and nothing answers until it boots */
     FAULT_FREEZE_AGENT, /* SIGSTOP for arg ns: only the agent */
     FAULT_FREEZE_HOST,  /* the whole machine stands still for arg ns */
+    FAULT_FENCE_LATE,   /* the guardian acts on the end of a lease that has just been renewed */
     FAULT_CUT,          /* its connection ends: arg = enum cut_mode */
     FAULT_PARTITION,    /* nothing passes for arg ns: arg2 = PARTITION_*, or them all */
     FAULT_DELAY,        /* messages to and from it take up to arg2 ns longer, for arg ns */
@@ -140,6 +141,8 @@ enum mutant {
     MUTANT_NO_ECHO,         /* no failure is the echo of a loss */
     MUTANT_END_AT_ONCE,     /* the job ends for a killed worker before its agent can die, too */
     MUTANT_EARLY_WORDS,     /* a cause is told before it is sure */
+    /* of guardians */
+    MUTANT_STALE_FENCE, /* after the guardian has fenced once, it explains every later SIGKILL */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);

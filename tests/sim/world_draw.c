@@ -66,7 +66,8 @@ static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, e
                                             FAULT_BOOT,         FAULT_LEAVE,       FAULT_UNKILLABLE, FAULT_PREPARE_SLOW,
                                             FAULT_KILL_WORKERS, FAULT_KILL_WORKERS};
     static const enum fault_kind network[] = {FAULT_CUT, FAULT_PARTITION, FAULT_DELAY};
-    static const enum fault_kind freezes[] = {FAULT_FREEZE_AGENT, FAULT_FREEZE_HOST};
+    static const enum fault_kind freezes[] = {FAULT_FREEZE_AGENT, FAULT_FREEZE_HOST, FAULT_FREEZE_AGENT,
+                                              FAULT_FREEZE_HOST, FAULT_FENCE_LATE};
     static const enum fault_kind arbiter[] = {FAULT_ARBITER_OUT, FAULT_ARBITER_SLOW, FAULT_ARBITER_SLOW,
                                               FAULT_AGENT_KILL,  FAULT_PARTITION,    FAULT_HOST_OFF,
                                               FAULT_KILL_WORKERS};
@@ -118,7 +119,7 @@ static uint32_t draw_host(struct draw *d, const struct world_params *p, enum fau
 
 static void draw_args(struct draw *d, const struct world_params *p, struct fault *f) {
     switch (f->kind) {
-    case FAULT_WORKER: f->arg = chance(d, 50) ? (int64_t)between(d, 2, 9) : -11; break;
+    case FAULT_WORKER: f->arg = chance(d, 50) ? (int64_t)between(d, 2, 9) : chance(d, 30) ? -9 : -11; break;
     case FAULT_WORKERS:
         f->arg = (int64_t)between(d, 1, 255);
         f->arg2 = (int64_t)ms(d, 0, chance(d, 50) ? 400 : 2);
@@ -154,6 +155,7 @@ static void draw_args(struct draw *d, const struct world_params *p, struct fault
         f->arg2 = f->arg == 0 && chance(d, 40);
         break;
     case FAULT_BOOT:
+    case FAULT_FENCE_LATE:
     case FAULT_HOST_OFF:
     case FAULT_PREPARE_FAILS:
     case FAULT_PREPARE_SLOW:

@@ -12,6 +12,7 @@ static const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_HOST_OFF] = "host off",
     [FAULT_FREEZE_AGENT] = "agent frozen",
     [FAULT_FREEZE_HOST] = "host frozen",
+    [FAULT_FENCE_LATE] = "guardian fences late",
     [FAULT_CUT] = "connection cut",
     [FAULT_PARTITION] = "partition",
     [FAULT_DELAY] = "delay",
@@ -90,6 +91,7 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_NO_ECHO] = "no failure is the echo of a loss",
     [MUTANT_END_AT_ONCE] = "the job ends at once for a kill",
     [MUTANT_EARLY_WORDS] = "a cause is told before it is sure",
+    [MUTANT_STALE_FENCE] = "an old fence explains a later SIGKILL",
 };
 
 const char *mutant_name(enum mutant m) { return mutant_names[m]; }
@@ -282,6 +284,11 @@ void fault_happens(struct world *w, const struct fault *fault) {
     case FAULT_HOST_OFF: dies(w, f); break;
     case FAULT_FREEZE_AGENT:
     case FAULT_FREEZE_HOST: freeze(w, f); break;
+    case FAULT_FENCE_LATE:
+        disturb(w, f->host, w->now_ns);
+        if (l != NULL && host_running(w, l->host))
+            guardian_fences_now(w, l);
+        break;
     case FAULT_CUT:
         if (l != NULL)
             net_cut(w, l, (enum cut_mode)f->arg);

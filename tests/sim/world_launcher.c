@@ -67,6 +67,7 @@ void launcher_start(struct world *w, struct life *l, struct generation g) {
     l->spawned = true;
     l->spawned_ns = w->now_ns;
     l->succeeded = l->stopping = l->said_all_gone = false;
+    l->fences_before = l->fences;
     l->n_workers = w->p.nproc[l->host];
     l->n_failed = 0;
     for (uint32_t i = 0; i < l->n_workers; i++) {
@@ -145,6 +146,11 @@ void guardian_hold(struct world *w, struct life *l, uint64_t lease_end_ns) {
     world_plan(w, ITEM_GUARD, l, at > w->now_ns ? at - w->now_ns : 0)->version = l->guard_version;
 }
 
+void guardian_fences_now(struct world *w, struct life *l) {
+    l->fences += node_has_workers(l);
+    kill_all(w, l);
+}
+
 void guardian_sweeps(struct world *w, struct life *l, uint64_t sweep_ns) {
     if (l->guard_end_ns != TIME_NEVER) { /* it would have killed them by then in any case */
         uint64_t at = world_when_clock(w, l->host, l->guard_end_ns + GUARDIAN_PATIENCE_NS);
@@ -190,6 +196,7 @@ static void on_worker_exit(struct world *w, const struct item *it) {
     if (!k->alive || it->version != k->version || (l->unkillable && it->code < 0))
         return;
     k->alive = false;
+    k->lost_ns = it->code != 0 && !l->stopping ? w->now_ns : 0;
     world_trace(w, "%u.%u: worker %u of %u.%u ends with %d", l->host, l->index, it->local, l->generation.epoch,
                 l->generation.counter, it->code);
     struct item *seen = world_plan(w, ITEM_EXIT_SEEN, l, world_below(w, NS_PER_MS));
@@ -256,7 +263,11 @@ static void on_exit_seen(struct world *w, const struct item *it) {
     /* A launcher may notice by itself that nothing is left. */
     if (!node_has_workers(l) && w->p.says_gone)
         plan_all_gone(w, l);
-    if (it->code != 0) {
+    if (it->code == -9 && w->p.mutant == MUTANT_STALE_FENCE && l->fences > 0)
+        return;
+    if (it->code == -9 && l->fences != l->fences_before) {
+        node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_FENCED, .generation = it->generation});
+    } else if (it->code != 0) {
         l->n_failed++;
         fail(w, l, it->generation, it->local, it->code, it->code < 0 ? FAILURE_SIGNAL : FAILURE_EXIT);
     } else if (!node_has_workers(l) && l->n_failed == 0) {
@@ -292,7 +303,7 @@ void launcher_item(struct world *w, struct item *it) {
         group_finishes(w, it);
     } else if (it->kind == ITEM_GUARD) {
         if (it->version == l->guard_version && w->p.mutant != MUTANT_NO_GUARDIAN)
-            kill_all(w, l);
+            guardian_fences_now(w, l);
     } else if (it->kind == ITEM_SWEEP) {
         sweep(w, l);
     } else if (it->kind == ITEM_ALL_GONE) {

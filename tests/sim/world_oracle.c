@@ -241,9 +241,24 @@ static void check_leases(struct world *w, const struct life *l) {
         world_broken(w, "I5: workers of %u.%u outlive their lease and the guardian", l->host, l->index);
 }
 
+/* A worker that ended, and was not stopped, is reported within this time. */
+#define REPORT_NS NS_PER_S
+
+static void check_reported(struct world *w, const struct life *l) {
+    uint64_t by_ns = MAX2(l->thawed_ns, l->host_thawed_ns);
+    if (!l->process || l->frozen || !host_running(w, l->host) || !l->spawned ||
+        member_state(l->member) != MEMBER_RUNNING || member_report(l->member)->state != NODE_RUNNING)
+        return;
+    for (uint32_t i = 0; i < l->n_workers; i++)
+        if (l->workers[i].lost_ns != 0 && w->now_ns > MAX2(by_ns, l->workers[i].lost_ns) + REPORT_NS)
+            world_broken(w, "I8: %u.%u runs %u.%u, and does not report that worker %u ended", l->host, l->index,
+                         G(l->generation), i);
+}
+
 void oracle_step(struct world *w) {
     for (unsigned i = 0; i < w->n_lives; i++) {
         const struct life *l = &w->lives[i];
+        check_reported(w, l);
         if (!l->spawned || !node_has_workers(l) || l->unkillable || !host_running(w, l->host) ||
             (l->host_thawed_ns != 0 && w->now_ns < l->host_thawed_ns + KILL_SLACK_NS))
             continue;

@@ -73,6 +73,7 @@ struct conn {
 struct worker {
     bool alive, ignores_term, dying;
     bool killed_by_us; /* a signal that muster sent, guardian or agent */
+    uint64_t lost_ns;  /* when it ended without success, and was not stopped by the agent; 0 */
     uint64_t version;  /* of its planned exit */
 };
 
@@ -138,6 +139,7 @@ struct life {
     bool said_all_gone;
 
     uint64_t guard_end_ns, guard_version; /* the lease's end as the guardian has it, own clock */
+    uint32_t fences, fences_before;       /* by the guardian; before its workers were started */
     /* As the world reckons from the LEASEs that came, own clock. */
     uint64_t granted_end_ns;
     struct generation granted; /* what the newest names, and until when it counts */
@@ -386,6 +388,8 @@ void launcher_fence(struct world *w, struct life *l);
 void launcher_item(struct world *w, struct item *it);
 void guardian_hold(struct world *w, struct life *l, uint64_t lease_end_ns);
 void guardian_sweeps(struct world *w, struct life *l, uint64_t sweep_ns);
+/* It kills all workers, because it takes the lease for ended. */
+void guardian_fences_now(struct world *w, struct life *l);
 bool node_has_workers(const struct life *l);
 /* The worker ends by itself: exit code, or minus a signal. */
 void worker_exits(struct world *w, struct life *l, uint32_t local, int32_t code, uint64_t in_ns);

@@ -33,7 +33,7 @@
 
 /* One page that both processes see. */
 struct guardian_shared {
-    atomic_bool fenced;
+    atomic_uint fences;      /* guardian_fences() */
     atomic_bool leave;       /* the agent leaves processes in other sessions than its own */
     atomic_uchar came[NSIG]; /* enum guardian_came of the last forwarded signal of this number */
     struct spare spare;
@@ -233,8 +233,8 @@ void guardian_leave(struct guardian_link *link) {
         atomic_store(&link->shared->leave, true);
 }
 
-bool guardian_fenced(struct guardian_link *link) {
-    return atomic_exchange(&link->shared->fenced, false);
+uint32_t guardian_fences(const struct guardian_link *link) {
+    return link->shared != NULL ? atomic_load(&link->shared->fences) : 0;
 }
 
 enum guardian_came guardian_how_came(struct guardian_link *link, int signo) {
@@ -348,12 +348,12 @@ static void lease_over(struct guardian *g) {
     struct sweep_result result;
     struct spare_list spared;
     spare_read(&g->shared->spare, 0, &spared);
+    (void)atomic_fetch_add(&g->shared->fences, 1);
     sweep_pass_below(g->agent, &spared.except, &result);
     if (result.alive == 0) {
         g->fences = 0;
         return;
     }
-    atomic_store(&g->shared->fenced, true);
     if (++g->fences == g->unkillable_ns / FENCE_REPEAT_NS)
         report_stuck(NULL, sweep_stuck_one(&result));
 }

@@ -85,9 +85,10 @@ _must_use_ int guardian_fork(const struct guardian_config *config, struct guardi
 /* The lease's end on CLOCK_MONOTONIC; TIME_NEVER: no lease, nothing runs. One system call. */
 void guardian_lease(struct guardian_link *link, uint64_t end_ns);
 
-/* True if the guardian has killed workers because the lease was over and the agent had not acted:
- * these SIGKILLs are not failures of the workers. This call clears it. */
-bool guardian_fenced(struct guardian_link *link);
+/* How many times the guardian has killed everything below the agent because the lease was over.
+ * Counted before the processes are killed. A worker that dies of SIGKILL was killed by the guardian
+ * only if this number has changed since before the worker was started. */
+uint32_t guardian_fences(const struct guardian_link *link);
 
 /* How a signal of this number has come to the agent: by the guardian, since the last call, or not
  * by it. TYPED: to the guardian it came from the kernel: somebody typed it (^C), or the terminal

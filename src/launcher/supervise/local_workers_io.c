@@ -47,7 +47,12 @@ static void check_all_gone(struct local_workers *c) {
         c->n_doubted > 0)
         return;
     c->running = false;
-    report(c, MEMBER_EVENT_ALL_GONE);
+    struct failure unexplained;
+    local_workers_node_failure(c, "all workers of this node ended, for an unknown reason",
+                               &unexplained);
+    c->ops.on_event(c->arg, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE,
+                                                   .generation = c->generation,
+                                                   .failure = &unexplained});
 }
 
 static void on_drained(void *arg, uint32_t index) {
@@ -151,12 +156,10 @@ static void describe_worker(const struct local_workers *c, uint32_t index, struc
     f->local_rank = index;
 }
 
-/* If a SIGKILL came when the guardian fenced, the guardian sent it. */
-static bool killed_by_guardian(struct local_workers *c, const struct worker_exit *how) {
-    if (!child_killed_by(&how->status, SIGKILL))
-        return false;
-    c->guardian_killed = c->guardian_killed || guardian_fenced(c->config.link);
-    return c->guardian_killed;
+/* The guardian kills all workers of a generation, or none. So the whole node is fenced, and the
+ * next generation counts from a new value. */
+static bool killed_by_guardian(const struct local_workers *c, const struct worker_exit *how) {
+    return child_killed_by(&how->status, SIGKILL) && guardian_fences(c->config.link) != c->fences;
 }
 
 static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit *how) {
@@ -169,6 +172,8 @@ static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit 
             c->first_early = index;
         if (ok && ++c->n_ok == c->config.spec->nproc)
             report(c, MEMBER_EVENT_SUCCEEDED);
+        if (guardian && !how->sent_by_us)
+            report(c, MEMBER_EVENT_FENCED);
         return;
     }
     struct failure *f = c->pending[index] = xmalloc(sizeof *f);
@@ -357,7 +362,7 @@ static void drop_generation(struct local_workers *c) {
     c->way = NULL;
     c->way_is_lent = false;
     c->awaits = 0;
-    c->running = c->guardian_killed = false;
+    c->running = false;
     c->n_ok = c->n_early = 0;
     c->told_to_stop = false;
     c->expects = 0;
@@ -462,6 +467,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     struct worker_group_config config;
     local_workers_group_config(c, &config);
     c->unmade = UINT32_MAX;
+    c->fences = guardian_fences(c->config.link);
     r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
     c->running = r == 0;
     if (r == 0)

@@ -49,8 +49,9 @@ struct local_workers_config {
 /* All are called from the loop. They are never called from inside a local_workers_ function, except
  * local_workers_stop() and local_workers_kill(). */
 struct local_workers_ops {
-    /* For the member machine: FAILURE (of one worker; the others still run), SUCCEEDED, ALL_GONE,
-     * UNKILLABLE, SAFE_POINT. What it points to is borrowed for the call. */
+    /* For the member machine: FAILURE (of one worker; the others still run), FENCED, SUCCEEDED,
+     * ALL_GONE, UNKILLABLE, SAFE_POINT. A worker that ends without success, and that was not
+     * stopped, leads to FAILURE or FENCED. What it points to is borrowed for the call. */
     void (*on_event)(void *arg, const struct member_event *event);
     /* A local_workers_prepare() that returned LOCAL_WORKERS_E_LATER has ended; err: it failed, else
      * NULL. */

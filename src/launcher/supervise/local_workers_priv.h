@@ -56,10 +56,10 @@ struct local_workers {
     uint32_t n_early;     /* those of them that were not asked to stop, */
     uint32_t first_early; /* and the local rank of the first of these */
     bool told_to_stop;
-    int expects;          /* a signal that workers get from elsewhere; 0: none */
-    uint64_t grace_ns;    /* the longest grace of a stop */
-    bool running;         /* started, not all gone */
-    bool guardian_killed; /* the guardian fenced: SIGKILLs are muster's own */
+    int expects;       /* a signal that workers get from elsewhere; 0: none */
+    uint64_t grace_ns; /* the longest grace of a stop */
+    bool running;      /* started, not all gone */
+    uint32_t fences;   /* guardian_fences() before the workers were started */
 };
 
 /* Makes the pool, if the job has one. */

@@ -217,9 +217,20 @@ static void on_failure(struct member *m, const struct member_event *ev) {
     member_set_report(m, NODE_FAILED);
 }
 
-static void on_all_gone(struct member *m) {
+/* A group without a living worker must not count as running. If no other event explains the end of
+ * the workers, it is a failure of the node. */
+static void report_unexplained_end(struct member *m, const struct failure *failure) {
+    struct failure unknown = {.kind = FAILURE_NODE, .incarnation = m->config.incarnation};
+    struct member_event ev = {.generation = m->generation,
+                              .failure = failure != NULL ? failure : &unknown};
+    if (m->state == MEMBER_RUNNING && m->report.state == NODE_RUNNING)
+        on_failure(m, &ev);
+}
+
+static void on_all_gone(struct member *m, const struct member_event *ev) {
     if (!m->has_workers)
         return;
+    report_unexplained_end(m, ev->failure);
     m->has_workers = false;
     step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
     if (m->end.kind != MEMBER_END_NONE) {
@@ -420,6 +431,7 @@ static void dispatch_election(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_LEASE:
     case MEMBER_EVENT_PROBE:
     case MEMBER_EVENT_PREPARED:
+    case MEMBER_EVENT_FENCED:
     case MEMBER_EVENT_FAILURE:
     case MEMBER_EVENT_SUCCEEDED:
     case MEMBER_EVENT_ALL_GONE:
@@ -443,13 +455,17 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_LEASE: member_on_lease(m, &ev->lease); break;
     case MEMBER_EVENT_PROBE: member_on_probe(m, ev->probe); break;
     case MEMBER_EVENT_PREPARED: on_prepared(m, ev); break;
+    case MEMBER_EVENT_FENCED:
+        if (m->has_workers && generation_compare(ev->generation, m->generation) == 0)
+            fence(m);
+        break;
     case MEMBER_EVENT_FAILURE: on_failure(m, ev); break;
     case MEMBER_EVENT_SUCCEEDED:
         if (m->state == MEMBER_RUNNING && m->report.state == NODE_RUNNING &&
             generation_compare(ev->generation, m->generation) == 0)
             member_set_report(m, NODE_FINISHED);
         break;
-    case MEMBER_EVENT_ALL_GONE: on_all_gone(m); break;
+    case MEMBER_EVENT_ALL_GONE: on_all_gone(m, ev); break;
     case MEMBER_EVENT_UNKILLABLE:
         (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
         member_send_report(m);

@@ -64,9 +64,12 @@ enum member_event_kind {
     MEMBER_EVENT_PROBE,   /* probe: the result of a probe of the leader's listener */
     /* launcher: ready for generation, with `reachability` (struct report) */
     MEMBER_EVENT_PREPARED,
-    MEMBER_EVENT_FAILURE,     /* launcher: failure (also: could not prepare, could not spawn) */
-    MEMBER_EVENT_SUCCEEDED,   /* launcher: all workers of generation ended with 0 */
-    MEMBER_EVENT_ALL_GONE,    /* launcher: no process of any generation is left */
+    MEMBER_EVENT_FENCED,    /* launcher: the guardian killed workers of generation */
+    MEMBER_EVENT_FAILURE,   /* launcher: failure (also: could not prepare, could not spawn) */
+    MEMBER_EVENT_SUCCEEDED, /* launcher: all workers of generation ended with 0 */
+    /* launcher: no process of any generation is left. failure: reported if no other event of this
+     * generation explains that; may be NULL */
+    MEMBER_EVENT_ALL_GONE,
     MEMBER_EVENT_UNKILLABLE,  /* launcher: a process that can't be killed: reason */
     MEMBER_EVENT_LEAVE,       /* a signal: stop, then leave: reason, grace_ns */
     MEMBER_EVENT_NAMED,       /* successors: of the leader to which we are connected */

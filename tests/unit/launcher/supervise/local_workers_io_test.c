@@ -39,7 +39,7 @@ struct fixture {
     int n_prepared;
     struct generation prepared;
     struct local_workers *local_workers;
-    int n_safe_points, all_gone, n_failures;
+    int n_safe_points, all_gone, n_failures, n_fenced;
     struct generation safe_point;
     struct failure failure; /* the last */
 };
@@ -58,6 +58,8 @@ static void on_event(void *arg, const struct member_event *event) {
         f->n_failures++;
         f->failure = *event->failure;
         loop_quit(f->loop);
+    } else if (event->kind == MEMBER_EVENT_FENCED) {
+        f->n_fenced++;
     } else {
         cr_assert_neq(event->kind, MEMBER_EVENT_UNKILLABLE, "%s", event->reason);
     }
@@ -320,31 +322,33 @@ static void say_to(const char *name, const char *text) {
     (void)close(fd);
 }
 
-/* The page that guardian_io.c shares with the guardian; the flag is its first member. */
+/* The page that guardian_io.c shares with the guardian; the count is its first member. */
 union page {
-    atomic_bool fenced;
+    atomic_uint fences;
     char room[1024];
 };
 
-/* The guardian's SIGKILL is not a failure, but only once: in the next generation a SIGKILL can come from elsewhere. */
+/* A SIGKILL of the guardian fences the node. A fence before the workers' start explains no later SIGKILL. */
 Test(local_workers_io, a_kill_by_the_guardian_is_forgotten_with_its_generation) {
     struct fixture f = {0};
     char *args[] = {TEXT("signal=9"), NULL};
     static union page page;
+    atomic_store(&page.fences, 7);
     struct err err = {0};
     fixture_init(&f, NULL, args);
     f.link.shared = (struct guardian_shared *)&page;
-    atomic_store(&page.fenced, true);
     start(&f);
+    (void)atomic_fetch_add(&page.fences, 1);
     while (f.all_gone < 1)
         cr_assert(loop_run(f.loop) == 0);
     cr_expect_eq(f.n_failures, 0);
-    cr_expect_not(atomic_load(&page.fenced));
+    cr_expect_eq(f.n_fenced, 1);
     cr_assert(local_workers_prepare(f.local_workers, (struct generation){2, 4}, &alone, &err) == 0, "%s", err.text);
     cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
     while (f.all_gone < 2 || f.n_failures < 1)
         cr_assert(loop_run(f.loop) == 0);
     cr_expect_eq(f.n_failures, 1);
+    cr_expect_eq(f.n_fenced, 1);
     cr_expect(f.failure.kind == FAILURE_SIGNAL && f.failure.code == SIGKILL);
     fixture_fini(&f);
 }

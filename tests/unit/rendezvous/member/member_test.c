@@ -269,6 +269,35 @@ Test(member, a_failure_is_reported_once_and_others_may_run_on) {
     end(&r);
 }
 
+Test(member, a_kill_by_the_guardian_fences_the_node_though_its_lease_holds) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    tell(&r, MEMBER_EVENT_FENCED, g2);
+    cr_assert_null(effect(&r, MEMBER_EFFECT_FENCE), "of another group");
+    tell(&r, MEMBER_EVENT_FENCED, g1);
+    (void)must(&r, MEMBER_EFFECT_FENCE);
+    assert_state(&r, MEMBER_STOPPING);
+    tell(&r, MEMBER_EVENT_FAILURE, g1);
+    cr_assert(!member_report(r.m)->has_failure, "a worker that ended with the others has not failed");
+    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+    assert_report(&r, NODE_STOPPED, g1);
+    end(&r);
+}
+
+Test(member, a_group_without_a_worker_does_not_run) {
+    static const enum member_event_kind explains[] = {MEMBER_EVENT_TIME, MEMBER_EVENT_SUCCEEDED};
+    static const enum node_state states[] = {NODE_FAILED, NODE_FINISHED};
+    for (size_t i = 0; i < ARRAY_SIZE(explains); i++) {
+        struct rig r;
+        bring_to(&r, MEMBER_RUNNING);
+        tell(&r, explains[i], g1);
+        tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+        assert_report(&r, states[i], g1);
+        cr_assert_eq(member_report(r.m)->has_failure, explains[i] == MEMBER_EVENT_TIME);
+        end(&r);
+    }
+}
+
 Test(member, a_safe_point_is_reported_once_and_only_of_the_group_that_runs) {
     struct rig r;
     bring_to(&r, MEMBER_RUNNING);
