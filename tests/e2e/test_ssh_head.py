@@ -657,6 +657,27 @@ def test_the_first_host_is_lost(hosts, what):
     hosts.job.all_gone(3)
 
 
+def relay_of(head, host):
+    return next(pid for pid in children(head.pid) if f"ON_HOST={host}".encode() in environ(pid))
+
+
+@pytest.mark.parametrize("signo", [signal.SIGKILL, signal.SIGSEGV])
+def test_the_first_host_and_another_are_lost(hosts, signo):
+    """The other agent dies first; the one that leads does not live to report it."""
+    head = hosts.workers("a,b", "--nnodes=2")
+    hosts.job.events.wait("start", 2)
+    first, other = children(relay_of(head, "a"))[0], relay_of(head, "b")
+    ended = os.pidfd_open(other)
+    os.kill(children(first)[0], signal.SIGSTOP)
+    os.kill(children(children(other)[0])[0], signo)
+    assert select.select([ended], [], [], 20)[0]
+    os.close(ended)
+    os.kill(first, signal.SIGKILL)
+    code, _, err = head.finish(30)
+    assert code == 75, err
+    hosts.job.all_gone(3)
+
+
 def test_a_head_in_a_job_of_slurm_does_not_know_its_time(hosts):
     head = hosts.workers("a,b", env={"SLURM_JOB_ID": "1"})
     hosts.job.events.wait("start", 2)

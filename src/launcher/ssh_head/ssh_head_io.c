@@ -145,10 +145,8 @@ void ssh_head_advance(struct ssh_head *h) {
     ssh_losses_advance(h);
     if (!h->ended && ssh_crew_is_over(&h->crew)) {
         h->ended = true;
-        ssh_head_step(h, &(struct head_event){.kind = HEAD_EVENT_SRUN_ENDED,
-                                              .code = h->losses.code != 0    ? h->losses.code
-                                                      : h->crew.n_failed > 0 ? HEAD_EXIT_LOST
-                                                                             : 0});
+        ssh_head_step(
+            h, &(struct head_event){.kind = HEAD_EVENT_SRUN_ENDED, .code = ssh_losses_code(h)});
     }
 }
 

@@ -104,5 +104,7 @@ void ssh_losses_advance(struct ssh_head *h);
 void ssh_losses_exit(struct ssh_head *h, uint32_t i, const struct ssh_exit *e);
 /* A host is gone, perhaps the one at which the others meet. */
 void ssh_losses_gone(struct ssh_head *h, uint32_t i, const char *why);
+/* The exit status of a job that ended without a verdict, as agents and hosts ended; 0: all well. */
+int ssh_losses_code(const struct ssh_head *h);
 /* The exit status: that of `status`, unless the job ended for lack of hosts. */
 int ssh_losses_status(const struct ssh_head *h, int status);

@@ -95,8 +95,6 @@ static void end_without_first(struct ssh_head *h, const char *why) {
                    ssh_head_host(h, h->first)->name, code);
     if (by_itself)
         h->losses.code = code;
-    else if (h->losses.first_ended == h->first)
-        h->losses.code = 0; /* the program is not to blame */
     end_too_few(h, by_itself ? text
                              : "this was the host at which the others meet: ending the job (only "
                                "with --rdzv-endpoint=dir:/PATH, in a folder that all hosts share, "
@@ -109,11 +107,19 @@ void ssh_losses_gone(struct ssh_head *h, uint32_t i, const char *why) {
         end_without_first(h, why);
 }
 
+/* An agent that was killed is lost: the program is not to blame. */
+int ssh_losses_code(const struct ssh_head *h) {
+    int code = h->losses.code;
+    bool is_lost = code > SIGNAL_STATUS || (code == 0 && h->crew.n_failed > 0);
+    return is_lost ? HEAD_EXIT_LOST : code;
+}
+
 int ssh_losses_status(const struct ssh_head *h, int status) {
     bool failed = !h->head.has_verdict || h->head.verdict.status != 0;
     if (!h->losses.too_few || !failed)
         return status;
-    return h->losses.code != 0 ? h->losses.code : HEAD_EXIT_LOST;
+    int code = ssh_losses_code(h);
+    return code != 0 ? code : HEAD_EXIT_LOST;
 }
 
 int ssh_losses_begin(struct ssh_head *h) {
