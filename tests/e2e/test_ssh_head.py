@@ -678,6 +678,21 @@ def test_the_first_host_and_another_are_lost(hosts, signo):
     hosts.job.all_gone(3)
 
 
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGHUP], ids=["SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("what", ["relay", "guardian", "agent"])
+def test_a_signal_on_the_first_host_is_reported(hosts, what, signo):
+    """The relay passes SIGTERM on for each signal that ends it."""
+    head = hosts.workers("a,b", "--nnodes=2", worker=("start", "wait"))
+    hosts.job.events.wait("start", 2)
+    relay = relay_of(head, "a")
+    guardian = children(relay)[0]
+    os.kill({"relay": relay, "guardian": guardian, "agent": children(guardian)[0]}[what], signo)
+    code, _, err = head.finish(30)
+    passed = signal.SIGTERM if what == "relay" else signo
+    assert code == 128 + passed, err
+    assert len(re.findall(rf"^muster: muster on host \S+ was stopped by {passed.name}: stopping 1 worker ", err, re.M)) == 1, err
+
+
 def test_a_head_in_a_job_of_slurm_does_not_know_its_time(hosts):
     head = hosts.workers("a,b", env={"SLURM_JOB_ID": "1"})
     hosts.job.events.wait("start", 2)

@@ -56,14 +56,20 @@ static void stop_for_signal(struct agent *a) {
                    name);
         return;
     }
-    /* over ssh the signal comes from the head, which has said so */
-    const bool told = a->head != NULL && a->config.spec->slurm.kind != SLURM_PLACE_STEP;
-    enum log_level level = agent_show_is_brief(a) || told ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
+    /* over ssh the head's own signal arrives as its order: this one was sent to muster here */
+    const bool over_ssh = a->head != NULL && a->config.spec->slurm.kind != SLURM_PLACE_STEP;
+    bool ordered = over_ssh && a->head_reason[0] != '\0';
+    enum log_level level = agent_show_is_brief(a) || ordered ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
+    char what[RDZV_HOST_MAX + 64];
+    if (over_ssh)
+        (void)snprintf(what, sizeof what, "muster on host %s was stopped by %s", a->host, name);
+    else
+        (void)snprintf(what, sizeof what, "got %s", name);
     if (alive > 0)
-        log_line(level, "got %s: stopping %u worker%s (up to %.0f s)", name, alive,
+        log_line(level, "%s: stopping %u worker%s (up to %.0f s)", what, alive,
                  alive == 1 ? "" : "s", (double)agent_ends_grace(a) / (double)NS_PER_S);
     else
-        log_line(level, "got %s: leaving", name);
+        log_line(level, "%s: leaving", what);
     (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
     if (agent_leads(a) && a->arbiter == NULL)
         /* no node can replace this leader */
