@@ -1,6 +1,7 @@
 """Several hosts, each a network namespace: addresses, orders of arrival, and a host that becomes silent."""
 import itertools
 import re
+import signal
 import subprocess
 import time
 
@@ -203,3 +204,92 @@ def test_a_job_of_one_node_listens_on_loopback_only(job, words):
         assert ends <= {"0100007F", "00000000000000000000000001000000"}, ends
         job.go()
         assert agent.wait() == 0, agent.said()
+
+
+NO_LOOPBACK = "the loopback interface is down, so this node cannot connect to itself; run: ip link set lo up"
+# The rules of a network that forbids every connection to a host's own addresses.
+FORBIDDEN = ("rule add pref 10 lookup local", "rule del pref 0", "rule add pref 5 prohibit")
+
+
+@pytest.mark.parametrize("words", [[], ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=10.88.0.1:29400"],
+                                   ["--nnodes=2", "--rdzv-endpoint=dir:meet"]])
+def test_without_loopback_a_job_ends_at_once_with_the_remedy(job, words):
+    with hosts_or_skip(1) as hosts:
+        hosts._ip(hosts.pids[0], "link set lo down")
+        agent = job.agent("h0", *words, "--rdzv-id=net", "--no-python", "/bin/true", prefix=hosts.enter(0))
+        assert agent.wait(10) == 1 and NO_LOOPBACK in agent.said(), agent.said()
+
+
+def test_a_leader_that_may_not_connect_to_itself_ends_at_once_with_the_errno(job):
+    with hosts_or_skip(1) as hosts:
+        hosts._ip(hosts.pids[0], *FORBIDDEN)
+        agent = job.agent("h0", "--no-python", "/bin/true", prefix=hosts.enter(0))
+        assert agent.wait(10) == 1, agent.said()
+        assert re.search(r"cannot connect to itself: no leader at 127.0.0.1:\d+: Permission denied", agent.said()), agent.said()
+
+
+@pytest.mark.parametrize("meeting", ["c10d", "static", "ports", "dir"])
+@pytest.mark.parametrize("fault, errno", [("link set eth0 down", "Network is unreachable"),
+                                          ("route add prohibit 10.88.0.1", "Permission denied"),
+                                          ("route add unreachable 10.88.0.1", "No route to host")])
+def test_why_a_node_cannot_connect_is_shown_soon_and_sigterm_ends_it(job, tmp_path, meeting, fault, errno):
+    words = {"c10d": ["--rdzv-backend=c10d", "--rdzv-endpoint=10.88.0.1:29400"],
+             "static": ["--node-rank=1", "--master-addr=10.88.0.1", "--master-port=29400"],
+             "ports": ["--rdzv-endpoint=10.88.0.1:29400-29403"],
+             "dir": [f"--rdzv-endpoint=dir:{tmp_path}/meet"]}[meeting]
+    with hosts_or_skip(2, ipv6=False) as hosts:
+        if meeting == "dir":  # somebody must lead
+            leader = job.agent("h0", "--nnodes=2", *words, "--rdzv-id=net", "--no-python", "/bin/true", prefix=hosts.enter(0))
+            leader.wait_said("1 of 2")
+        hosts._ip(hosts.pids[1], fault)
+        at = time.monotonic()
+        agent = job.agent("h1", "--nnodes=2", *words, "--rdzv-id=net", "--no-python", "/bin/true", prefix=hosts.enter(1))
+        agent.wait_said(errno, 5)
+        assert time.monotonic() < at + 5 * SLOWER
+        agent.signal(signal.SIGTERM)
+        assert agent.wait(5) == 128 + signal.SIGTERM, agent.said()
+        assert "not connected" not in agent.said(), agent.said()
+        if meeting == "dir":
+            leader.signal(signal.SIGTERM)
+            leader.wait(10)
+
+
+def test_sigterm_ends_a_leader_that_gets_no_answer_from_itself(job):
+    with hosts_or_skip(1) as hosts:
+        hosts._ip(hosts.pids[0], *FORBIDDEN[:2], "rule add pref 5 to 127.0.0.1 lookup 100", "route add 127.0.0.1 dev eth0 table 100",
+                  "neigh add 127.0.0.1 lladdr 02:88:00:00:00:99 dev eth0 nud permanent")
+        agent = job.agent("h0", "--no-python", "/bin/true", prefix=hosts.enter(0))
+        agent.wait_said("no answer", 20)
+        agent.signal(signal.SIGTERM)
+        assert agent.wait(5) == 128 + signal.SIGTERM, agent.said()
+
+
+# What a node finds that looks for its leader on host 0.
+SEARCHES = {"nothing": None, "silent program": "import socket, sys; s = socket.create_server(('', 29400)); print(flush=True);"
+            "c = [s.accept() for _ in range(99)]", "silent host": "cut", "stopped agent": "stop"}
+
+
+@pytest.mark.parametrize("found", SEARCHES)
+def test_sigterm_ends_every_search_for_the_leader_promptly(job, found):
+    with hosts_or_skip(2) as hosts:
+        if SEARCHES[found] == "cut":
+            hosts.cut(0)
+        elif SEARCHES[found] == "stop":
+            leader = agents(job, hosts, [0], 2)[0]
+            leader.wait_said("1 of 2")
+            hosts.freeze(0)
+        elif SEARCHES[found]:
+            leader = subprocess.Popen([*hosts.enter(0), "python3", "-c", SEARCHES[found]], stdout=subprocess.PIPE)
+            leader.stdout.readline()
+        agent = agents(job, hosts, [1], 2)[1]
+        agent.wait_said(r"no leader at 10.88.0.1", 20)
+        agent.signal(signal.SIGTERM)
+        assert agent.wait(5) == 128 + signal.SIGTERM, agent.said()
+        if SEARCHES[found] == "stop":
+            hosts.thaw(0)
+            leader.signal(signal.SIGTERM)
+            leader.wait(10)
+        elif SEARCHES[found] not in (None, "cut"):
+            leader.kill()
+            leader.wait()
+            leader.stdout.close()

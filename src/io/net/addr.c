@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 static struct sockaddr_in *v4(const struct addr *a) {
@@ -178,6 +179,16 @@ bool addr_is_local(const struct addr *a) {
     }
     freeifaddrs(all);
     return found;
+}
+
+bool addr_loopback_is_down(void) {
+    struct ifreq lo = {.ifr_name = "lo"}; /* netdevice(7) */
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return false;
+    bool down = ioctl(fd, SIOCGIFFLAGS, &lo) == 0 && (lo.ifr_flags & IFF_UP) == 0;
+    (void)close(fd);
+    return down;
 }
 
 int addr_first_global(struct addr *ret) {

@@ -41,6 +41,9 @@ bool addr_same_host(const struct addr *a, const struct addr *b);
 void addr_host_bytes(const struct addr *a, uint8_t out[ADDR_HOST_BYTES]);
 /* True if an interface of this machine has this address, or if it is a loopback address. */
 bool addr_is_local(const struct addr *a);
+/* Whether the loopback interface exists and is down: then this machine cannot reach itself at any
+ * of its addresses. */
+bool addr_loopback_is_down(void);
 /* The first address of an interface that is up and not loopback (IPv4 before IPv6, no link-local);
  * -ENODEV if there is none. */
 _must_use_ int addr_first_global(struct addr *ret);

@@ -39,7 +39,7 @@ static struct evbuffer *need_buffer(struct evbuffer **b) {
 }
 
 bool stream_may_read(const struct stream *s) {
-    if (s->dead || s->ended || s->connecting)
+    if (s->dead || s->ended || s->connecting || s->want_closed) /* recv() would hide the errno */
         return false;
     if (s->finishing) /* what is queued waits for the handshake */
         return stream_is_shaking(s) && stream_unsent(s) > 0;

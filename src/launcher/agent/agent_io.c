@@ -171,7 +171,18 @@ static void on_status(void *arg, const struct rdzv_status *status) {
     agent_show_status(arg, status);
 }
 
-static void waiting_for_leader(void *arg, const char *text) { agent_show_waiting(arg, text); }
+static void waiting_for_leader(void *arg, const char *text) {
+    struct agent *a = arg;
+    char all[RDZV_REASON_MAX];
+    if (a->own_endpoint.len == 0 || rdzv_client_finding(a->client) != RDZV_FINDING_SILENCE) {
+        agent_show_waiting(a, text);
+        return;
+    }
+    /* over loopback, where later attempts fail alike */
+    (void)snprintf(all, sizeof all, "this node leads the job and cannot connect to itself: %.*s",
+                   (int)strcspn(text, ";"), text);
+    agent_give_up(a, all);
+}
 
 static void nobody_there(void *arg, const struct addr *at) { agent_try_endpoint(arg, at); }
 

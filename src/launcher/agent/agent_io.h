@@ -41,6 +41,11 @@ enum {
  * end the job, are ignored until there are workers. They would end this process. */
 void agent_ignore_passed_signals(const struct job_spec *spec);
 
+/* A leader is also a node of its own group, and local workers reach each other over loopback. */
+#define AGENT_NO_LOOPBACK                                                                      \
+    "the loopback interface is down, so this node cannot connect to itself; run: ip link set " \
+    "lo up"
+
 /* Runs the job on this node to its end. Failures are reported, and only the exit status is
  * returned. */
 int agent_run(const struct agent_config *config);

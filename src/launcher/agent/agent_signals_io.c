@@ -74,7 +74,8 @@ static void stop_for_signal(struct agent *a) {
     if (agent_leads(a) && a->arbiter == NULL)
         /* no node can replace this leader */
         rdzv_server_stop_job(leading_server(a->leading), reason, false);
-    if (!agent_leads(a) || a->arbiter != NULL || a->client == NULL)
+    if (!agent_leads(a) || a->arbiter != NULL || a->client == NULL ||
+        member_state(rdzv_client_member(a->client)) == MEMBER_SEARCHING) /* not even by itself */
         agent_begin_to_leave(a, reason);
 }
 

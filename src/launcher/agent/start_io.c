@@ -62,6 +62,8 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
                           strcmp(spec->endpoint_host, "localhost") == 0);
     if (!any && !local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)
         local = addr_is_loopback(&at);
+    if ((any || local) && addr_loopback_is_down())
+        return err_set(err, -ENETDOWN, AGENT_NO_LOOPBACK);
     if (local && spec->endpoint_host != NULL && strcmp(spec->endpoint_host, "::1") == 0) {
         /* nodes are seen to come from there, and have no other IPv6 address that is local */
         r = addr_from_literal("::1", 0, &at);

@@ -33,7 +33,7 @@ void client_hang_up(struct rdzv_client *c) {
     c->wait_is_on = false;
 }
 
-/* why: the two may not talk to each other; NULL: they may. */
+/* why: the two cannot or may not talk to each other; NULL: they can. */
 static void disconnected(struct rdzv_client *c, const char *why) {
     client_hang_up(c);
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT, .reason = why});
@@ -55,6 +55,15 @@ static void describe(const struct rdzv_client *c, const char *what, const char *
     (void)snprintf(ret, CLIENT_WAITING_MAX, "%s at %s: %.600s", what, at, why);
 }
 
+bool client_cannot_connect(int code) {
+    static const int codes[] = {-ENETUNREACH, -EHOSTUNREACH,  -ENETDOWN,     -EACCES,
+                                -EPERM,       -EADDRNOTAVAIL, -EAFNOSUPPORT, -EINVAL};
+    for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
+        if (codes[i] == code)
+            return true;
+    return false;
+}
+
 static void attempt_failed(struct rdzv_client *c, const char *what, const char *why,
                            bool not_to_talk) {
     char text[CLIENT_WAITING_MAX];
@@ -72,7 +81,7 @@ static void attempt_failed(struct rdzv_client *c, const char *what, const char *
     client_round_over(c, greeted, text);
     client_show_waiting(c, text);
     back_off(c);
-    disconnected(c, not_to_talk ? why : NULL);
+    disconnected(c, not_to_talk || client_cannot_connect(c->code) ? why : NULL);
 }
 
 void client_attempt_failed(struct rdzv_client *c, const char *why) {
@@ -89,6 +98,7 @@ void client_refused_for_now(struct rdzv_client *c, const char *reason) {
 
 static void try_next_addr(struct rdzv_client *c) {
     const struct addr *to = &c->addrs[c->next_addr++];
+    c->code = 0;
     int r = conn_connect(c->loop, to, c->config.auth, &client_conn_ops, c, &c->conn);
     if (r < 0) {
         client_note_code(c, r, strerror(-r));

@@ -149,7 +149,8 @@ bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct
 enum rdzv_finding {
     RDZV_FINDING_ELSE = 0, /* a program, an agent, an error; or no round is over yet */
     RDZV_FINDING_NOTHING,  /* nothing listens there: the leader may come later than this node */
-    RDZV_FINDING_SILENCE,  /* at none of several ports an answer, not even a refusal */
+    /* at none of several ports an answer, not even a refusal; or this host cannot connect there */
+    RDZV_FINDING_SILENCE,
 };
 enum rdzv_finding rdzv_client_finding(const struct rdzv_client *c);
 

@@ -49,7 +49,7 @@ static void note_at(struct rdzv_client *c, size_t at, enum client_found what, co
 }
 
 void client_note(struct rdzv_client *c, enum client_found what, const char *detail) {
-    c->refused = what == CLIENT_FOUND_NOTHING;
+    c->code = what == CLIENT_FOUND_NOTHING ? -ECONNREFUSED : 0;
     if (c->config.n_ports > 0)
         note_at(c, c->next_addr - 1, what, detail);
 }
@@ -70,7 +70,7 @@ static void note_code_at(struct rdzv_client *c, size_t at, int code, const char 
 }
 
 void client_note_code(struct rdzv_client *c, int code, const char *why) {
-    c->refused = code == -ECONNREFUSED;
+    c->code = code;
     if (c->config.n_ports > 0)
         note_code_at(c, c->next_addr - 1, code, why);
 }
@@ -144,7 +144,7 @@ static bool all_refuse(const struct rdzv_client *c) {
     for (unsigned i = 0; i < c->config.n_ports; i++)
         if (!is_nothing(&c->ports[i]))
             return false;
-    return c->config.n_ports > 0 || c->refused;
+    return c->config.n_ports > 0 || c->code == -ECONNREFUSED;
 }
 
 enum rdzv_finding rdzv_client_finding(const struct rdzv_client *c) { return c->finding; }
@@ -163,12 +163,15 @@ static void describe_silent(const struct rdzv_client *c, char ret[CLIENT_WAITING
     _cleanup_(strbuf_fini) struct strbuf host = {0};
     const struct client_port *p = &c->ports[0];
     host_text(c, &host);
-    (void)snprintf(ret, CLIENT_WAITING_MAX,
-                   "no leader at %s: no answer at any of its %u ports%s%s; it is down, or a "
-                   "firewall is in the way",
-                   strbuf_text(&host), c->config.n_ports,
-                   p->found == CLIENT_FOUND_ERROR ? ": " : "",
-                   p->found == CLIENT_FOUND_ERROR ? p->detail : "");
+    if (p->found == CLIENT_FOUND_ERROR)
+        (void)snprintf(ret, CLIENT_WAITING_MAX,
+                       "no leader at %s: cannot connect to any of its %u ports: %s",
+                       strbuf_text(&host), c->config.n_ports, p->detail);
+    else
+        (void)snprintf(ret, CLIENT_WAITING_MAX,
+                       "no leader at %s: no answer at any of its %u ports; it is down, or a "
+                       "firewall is in the way",
+                       strbuf_text(&host), c->config.n_ports);
 }
 
 void client_describe_ports(const struct rdzv_client *c, char ret[CLIENT_WAITING_MAX]) {
@@ -237,7 +240,9 @@ bool client_wait_at_first(struct rdzv_client *c) {
 }
 
 void client_round_over(struct rdzv_client *c, bool greeted, char text[CLIENT_WAITING_MAX]) {
-    c->finding = !greeted && c->refused ? RDZV_FINDING_NOTHING : RDZV_FINDING_ELSE;
+    c->finding = !greeted && c->code == -ECONNREFUSED ? RDZV_FINDING_NOTHING
+                 : client_cannot_connect(c->code)     ? RDZV_FINDING_SILENCE
+                                                      : RDZV_FINDING_ELSE;
     if (c->config.n_ports == 0)
         return;
     if (greeted) /* an agent of this run: it may not lead, so another port has its turn */

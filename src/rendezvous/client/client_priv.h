@@ -79,7 +79,7 @@ struct rdzv_client {
     struct client_port ports[RDZV_ENDPOINT_PORTS_MAX]; /* found in this round; as config.ports */
     unsigned first_port;                               /* the index where a round begins */
     enum rdzv_finding finding;                         /* of the last round */
-    bool refused;                                      /* the last attempt was */
+    int code;                /* the errno of the last attempt; 0: it did not fail by one */
     unsigned waits_at_first; /* how often client_wait_at_first() was true */
     bool wait_is_on;         /* retry: this round begins again */
     struct client_look looks[CLIENT_LOOKS_MAX];
@@ -124,6 +124,9 @@ void client_want_connect(struct rdzv_client *c, const struct member_effect *e);
 void client_hang_up(struct rdzv_client *c);
 /* The same with a DISCONNECT event: the member decides whether to try again. */
 void client_disconnected(struct rdzv_client *c);
+/* The errno shows that this host has no way there: more attempts fail alike, until somebody changes
+ * its network. */
+bool client_cannot_connect(int code);
 /* This address did not answer as a leader: tries the next one, or emits DISCONNECT. */
 void client_attempt_failed(struct rdzv_client *c, const char *why);
 /* The same for -EKEYREJECTED of conn_io.h. */

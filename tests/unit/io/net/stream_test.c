@@ -383,6 +383,32 @@ Test(stream, reports_a_refused_connection_by_its_errno) {
     stream_free(s);
 }
 
+/* connect() itself fails, and the user sets up the stream before that can be reported. */
+Test(stream, reports_why_it_cannot_connect_whatever_is_set_meanwhile) {
+    static const struct {
+        const char *to;
+        uint16_t port;
+        int code;
+    } cases[] = {
+        {"255.255.255.255", 9, -ENETUNREACH}, /* a stream cannot be broadcast */
+        {"224.0.0.1", 9, -ENETUNREACH},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        struct addr at;
+        struct stream *s;
+        cr_assert_eq(addr_from_literal(cases[i].to, cases[i].port, &at), 0);
+        cr_assert_eq(stream_connect(end.loop, &at, &ops, &end, &s), 0);
+        stream_set_priority(s, LOOP_PRIO_LEASE);
+        stream_set_read_limit(s, 100);
+        stream_pause(s);
+        stream_resume(s);
+        stream_write(s, "x", 1);
+        cr_assert_eq(loop_run(end.loop), 0);
+        cr_expect_eq(end.code, cases[i].code, "%s: %s", cases[i].to, strerror(-end.code));
+        stream_free(s);
+    }
+}
+
 Test(stream, freeing_the_loop_ends_what_is_still_finishing) {
     static const char big[3000000];
     struct stream_ops none = {0};
