@@ -49,6 +49,10 @@ MISTAKES = [
     # state that goes on into the next generation
     ("rendezvous/leader/parts/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
     ("rendezvous/leader/parts/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
+    # a crash loop
+    ("rendezvous/leader/parts/policy.c", "hash == p->last_hash && !will_be_excluded", "hash == p->last_hash"),
+    ("rendezvous/leader/parts/policy.c", "f->incarnation == p->fail_node;", "true;"),
+    ("rendezvous/leader/group_view.c", "!group_is_crash_loop(g);", "true;"),
     ("rendezvous/leader/group.c", "if (report->excluded || !kept->excluded) {", "{"),
     ("launcher/supervise/local_workers_io.c", "c->fences = guardian_fences(c->config.link);", ""),
     ("rendezvous/member/member.c", "report_unexplained_end(m, ev->failure);", ""),

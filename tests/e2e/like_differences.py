@@ -134,8 +134,8 @@ DIFFERENCES = [
 
     # --- behaviour
     Difference(
-        "a program that fails in the same way right after each start", "restarted until nothing is left of `--max-restarts`",
-        "restarted once (`--crash-loop`)", "the restarts are for failures that a restart heals", r"told",
+        "the same failure within 5 s of the start, twice in a row", "restarted until nothing is left of `--max-restarts`",
+        "ends the job (`--crash-loop`)", "the restarts are for failures that a restart heals", r"told",
         "behaviour: a_worker_fails_at_once_in_every_attempt_of_many",
         r"behaviour: a_worker_fails_at_once_in_every_attempt_of_many"),
 

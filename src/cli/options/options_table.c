@@ -50,8 +50,8 @@ static const struct option_def defs[] = {
      "Time to wait before a restart after a failure; doubled each time, up to 32 times as long",
      SECONDS(rdzv.restart_backoff_ns)},
     {"crash-loop", "SECONDS", ENV | OURS,
-     "The same failure within the first SECONDS twice in a row ends the job although restarts are "
-     "left, and so do eight groups in a row that ended early without a failure; 0: never",
+     "The same failure within SECONDS of the start, twice in a row, ends the job although restarts "
+     "are left, and so do eight groups in a row that ended early without a failure; 0: never",
      SECONDS(rdzv.crash_loop_ns)},
     {"node-unit", "N", ENV | OURS,
      "The job runs with a multiple of N nodes; further nodes are spares",

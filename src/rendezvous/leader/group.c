@@ -167,8 +167,6 @@ static void on_report(struct group *g, struct node *n, const struct report *repo
     /* While the group stops for another reason, failures are a consequence of that. */
     bool counts =
         report->has_failure && (g->state != GROUP_STOPPING || cause_is_pending(&g->cause));
-    if (counts)
-        policy_add_failure(&g->policy, &g->config, &report->failure);
     bool better = counts && group_add_failure(g, n, &report->failure);
     if (g->state != GROUP_STOPPING)
         consider_report(g, n, report);

@@ -54,7 +54,6 @@ uint64_t group_gather_deadline(const struct group *g) {
 static void form(struct group *g) {
     formation_choose(&g->formation, &g->roster, &g->config, g->leadership.epoch,
                      g->policy.restarts_used, g->policy.losses);
-    policy_begin_generation(&g->policy);
     if (g->incident.detected_ns != 0 && g->incident.stopped_ns == 0)
         /* the workers stopped because the last leader was lost */
         g->incident.stopped_ns = g->now_ns;

@@ -256,6 +256,8 @@ void group_on_hang(struct group *g, struct generation of, const struct failure *
 void group_advance_stopping(struct group *g);
 /* A failure is still to be charged, and no restart is left for it. */
 bool group_budget_spent(const struct group *g);
+/* The cause that is still to be charged ends the job as a crash loop. */
+bool group_is_crash_loop(const struct group *g);
 /* The cause is known, and can be reported. */
 bool group_shows_cause(const struct group *g);
 /* Adds a node's failure in the current generation. True: it is the new first cause. */

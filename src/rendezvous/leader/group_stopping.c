@@ -107,7 +107,6 @@ void group_on_hang(struct group *g, struct generation of, const struct failure *
         f.incarnation = 0;
         f.node[0] = '\0';
     }
-    policy_add_failure(&g->policy, &g->config, &f);
     if (cause_add(&g->cause, &f, (int64_t)g->now_ns, 0))
         group_stop_for_failure(g);
 }
@@ -255,12 +254,23 @@ static bool settle(struct group *g, bool all_stopped) {
     return false;
 }
 
+/* The job can continue without this node. */
+static bool is_dispensable(const struct group *g, const struct node *n) {
+    return n != NULL && g->roster.tally[TALLY_HOPEFUL] > g->need;
+}
+
+bool group_is_crash_loop(const struct group *g) {
+    const struct failure *f = &g->cause.failure;
+    return cause_is_pending(&g->cause) &&
+           policy_is_crash_loop(&g->policy, &g->config, f,
+                                is_dispensable(g, roster_find(&g->roster, f->incarnation)));
+}
+
 /* Excludes a node that failed again and again; another one can take its place, if there is one. */
 static void exclude_who_fails(struct group *g) {
     struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
-    bool others = n != NULL && g->roster.tally[TALLY_HOPEFUL] > g->need;
-    uint32_t times =
-        policy_count_node(&g->policy, &g->config, g->cause.failure.incarnation, others);
+    uint32_t times = policy_count_node(&g->policy, &g->config, g->cause.failure.incarnation,
+                                       is_dispensable(g, n));
     if (times == 0)
         return;
     char why[RDZV_HOST_MAX];
@@ -270,17 +280,17 @@ static void exclude_who_fails(struct group *g) {
 
 /* All have stopped: charges the failure. False: the job ends, and g->reason is set. */
 static bool charge(struct group *g) {
+    bool is_loop = group_is_crash_loop(g);
     g->cause.state = CAUSE_CHARGED;
-    if (policy_is_crash_loop(&g->policy, g->formation.world_size)) {
+    if (is_loop) {
         (void)snprintf(g->reason, sizeof g->reason,
-                       "a crash loop: the same failure within %g s of the start, twice in a row; "
-                       "not started again, though %u of %u restarts are left (--crash-loop)",
-                       (double)g->config.rdzv.crash_loop_ns / 1e9,
-                       g->config.rdzv.max_restarts - g->policy.restarts_used,
+                       "crash loop: the same failure within %g s of the start, twice in a row "
+                       "(--crash-loop); %u of %u restarts were used",
+                       (double)g->config.rdzv.crash_loop_ns / 1e9, g->policy.restarts_used,
                        g->config.rdzv.max_restarts);
         return false;
     }
-    policy_charge(&g->policy);
+    policy_charge(&g->policy, &g->config, &g->cause.failure);
     if (g->cause.failure.kind != FAILURE_HANG || g->cause.failure.incarnation != 0)
         exclude_who_fails(g);
     uint64_t ran_ns = g->stopping.since_ns - g->running.since_ns;

@@ -64,7 +64,8 @@ static void desire_end(const struct group *g, struct desired *d) {
     if (d->has_failure)
         d->failure = g->cause.failure;
     d->will_restart = d->kind == DESIRED_STOP && g->stopping.after == AFTER_STOP_GATHERING &&
-                      g->cause.state != CAUSE_IN_DOUBT && !group_budget_spent(g);
+                      g->cause.state != CAUSE_IN_DOUBT && !group_budget_spent(g) &&
+                      !group_is_crash_loop(g);
     d->restarts_used += d->will_restart && cause_is_pending(&g->cause);
     d->n_stopping = g->stopping.n_workers;
     d->outcome = d->kind == DESIRED_CLOSED ? g->outcome : OUTCOME_NONE;

@@ -35,8 +35,8 @@ static bool is_own_fault(const struct failure *f) {
     switch (f->kind) {
     case FAILURE_EXIT:
     case FAILURE_SPAWN: return true;
-    case FAILURE_SIGNAL: /* SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV */
-        return f->code == 4 || f->code == 6 || f->code == 7 || f->code == 8 || f->code == 11;
+    case FAILURE_SIGNAL: /* SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS */
+        return (f->code >= 4 && f->code <= 8) || f->code == 11 || f->code == 31;
     case FAILURE_NONE:
     case FAILURE_OOM:
     case FAILURE_NODE:
@@ -46,51 +46,41 @@ static bool is_own_fault(const struct failure *f) {
     assert_not_reached();
 }
 
-/* Hashes the last output without numbers, because those are ranks, addresses, times. */
-static uint64_t hash_failure(const struct failure *f) {
+/* Hashes the kind, the code and the last line of the text without numbers, because those are ranks,
+ * addresses, times. Returns 0 for a failure that is not early or not the program's own. */
+static uint64_t hash_failure(const struct group_config *c, const struct failure *f) {
+    if (f->ran_ns >= c->rdzv.crash_loop_ns || !is_own_fault(f))
+        return 0;
     uint64_t h = HASH_BEGIN ^ ((uint64_t)f->kind << 32 | (uint32_t)f->code);
     size_t end = strnlen(f->text, sizeof f->text), begin;
     while (end > 0 && isspace((unsigned char)f->text[end - 1]))
         end--;
     for (begin = end; begin > 0 && f->text[begin - 1] != '\n';)
         begin--;
-    for (size_t i = begin; i < end; i++)
-        if (!isdigit((unsigned char)f->text[i]))
-            h = hash_bytes(h, &f->text[i], 1);
+    bool hex = false;
+    for (size_t i = begin; i < end; i++) {
+        unsigned char byte = (unsigned char)f->text[i];
+        hex = hex ? isxdigit(byte) : byte == 'x' && i > begin && f->text[i - 1] == '0';
+        if (!hex && !isdigit(byte))
+            h = hash_bytes(h, &byte, 1);
+    }
     return h == 0 ? 1 : h;
 }
 
 void policy_add_loss(struct policy *p) { p->losses++; }
 
-void policy_begin_generation(struct policy *p) { p->print = (struct fingerprint){0}; }
-
-void policy_add_failure(struct policy *p, const struct group_config *c, const struct failure *f) {
-    bool early = c->rdzv.crash_loop_ns > 0 && f->ran_ns < c->rdzv.crash_loop_ns;
-    uint64_t hash = early && is_own_fault(f) ? hash_failure(f) : 0;
-    if (!p->print.any) {
-        p->print = (struct fingerprint){.hash = hash, .any = true, .rank = f->rank};
-    } else if (p->print.rank != f->rank) {
-        p->print.spread = true;
-        if (hash != p->print.hash)
-            p->print.hash = 0; /* they failed differently */
-    }
-}
-
-/* The same failure came early for the second time, and not always from the same one of several
- * ranks: then that rank is the likely cause, not the program. (The first failure stops the other
- * ranks, so they seldom fail by themselves. It is enough that it is not always the same rank.) */
-bool policy_is_crash_loop(const struct policy *p, uint32_t world_size) {
-    const struct fingerprint *a = &p->last_print, *b = &p->print;
-    if (a->hash == 0 || a->hash != b->hash)
-        return false;
-    return a->spread || b->spread || a->rank != b->rank || world_size == 1;
+bool policy_is_crash_loop(const struct policy *p, const struct group_config *c,
+                          const struct failure *f, bool others) {
+    uint64_t hash = hash_failure(c, f);
+    bool will_be_excluded = others && c->rdzv.exclude_after > 0 && f->incarnation == p->fail_node;
+    return hash != 0 && hash == p->last_hash && !will_be_excluded;
 }
 
 /* ---- the charge ---- */
 
-void policy_charge(struct policy *p) {
+void policy_charge(struct policy *p, const struct group_config *c, const struct failure *f) {
     p->restarts_used++;
-    p->last_print = p->print;
+    p->last_hash = hash_failure(c, f);
 }
 
 uint32_t policy_count_node(struct policy *p, const struct group_config *c, uint64_t incarnation,

@@ -7,18 +7,10 @@
 /* The limit of excluded hosts. All agents of such a host are excluded, also later ones. */
 #define POLICY_HOSTS_MAX 256
 
-/* What is remembered of the failures of one generation. */
-struct fingerprint {
-    uint64_t hash; /* 0: none, or not of the kind that makes a crash loop */
-    bool any;      /* the rest is filled in */
-    uint32_t rank; /* of the first failure reported */
-    bool spread;   /* other ranks failed in the same way */
-};
-
 struct policy {
     uint32_t restarts_used, losses;
-    struct fingerprint print, last_print; /* of this generation, and of the last one charged */
-    uint64_t fail_node;                   /* the last charged failures were all of this node's: */
+    uint64_t last_hash; /* of the last charged failure; 0: it can't begin a crash loop */
+    uint64_t fail_node; /* the last charged failures were all of this node's: */
     uint32_t fail_count;
     uint32_t backoff_step;
     char (*hosts)[RDZV_HOST_MAX]; /* excluded */
@@ -34,15 +26,13 @@ bool policy_losses_spent(const struct policy *p, const struct group_config *c);
 
 /* A member was lost. */
 void policy_add_loss(struct policy *p);
-/* A new generation: nothing has failed in it. */
-void policy_begin_generation(struct policy *p);
-/* A worker of the present generation has failed. */
-void policy_add_failure(struct policy *p, const struct group_config *c, const struct failure *f);
-/* The generation failed like the last one that was charged: it must not
- * be started again. */
-_must_use_ bool policy_is_crash_loop(const struct policy *p, uint32_t world_size);
-/* The generation costs a restart. */
-void policy_charge(struct policy *p);
+/* Whether the generation failed like the last one that was charged, early and by the program's own
+ * fault: it must not be started again. But if that node alone failed, and `others` can continue
+ * without it, it is excluded after a few failures instead. */
+_must_use_ bool policy_is_crash_loop(const struct policy *p, const struct group_config *c,
+                                     const struct failure *f, bool others);
+/* The generation costs a restart because of this failure. */
+void policy_charge(struct policy *p, const struct group_config *c, const struct failure *f);
 /* The charged failure was this node's. Returns how often it failed in a row, if that is enough to
  * exclude it and `others` can continue without it; else 0. */
 _must_use_ uint32_t policy_count_node(struct policy *p, const struct group_config *c,

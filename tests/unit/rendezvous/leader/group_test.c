@@ -507,6 +507,7 @@ Test(group, an_unusable_node_counts_as_stopped_and_never_takes_part_again) {
 Test(group, a_generation_is_charged_once_however_many_workers_fail) {
     struct group_config c = config_of(3, 3);
     c.rdzv.max_restarts = 2;
+    c.rdzv.crash_loop_ns = 0;
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
     for (uint64_t node = 1; node <= 3; node++)

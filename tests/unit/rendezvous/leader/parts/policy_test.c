@@ -567,6 +567,7 @@ Test(policy, the_same_early_failure_everywhere_twice_in_a_row_is_a_crash_loop) {
         {"no text at all", EXIT1(""), EXIT1(""), true},
         {"other text", EXIT1("Error: no file"), EXIT1("Error: no host"), false},
         {"other numbers", EXIT1("rank 3: at 0x7f10"), EXIT1("rank 12: at 0x9999f2"), true},
+        {"other addresses", EXIT1("rank 3: at 0x7f10>"), EXIT1("rank 12: at 0xde99f2>"), true},
         {"other code", EXIT1("x"), {FAILURE_EXIT, 2, 1, "x", 0}, false},
         {"only the last line counts", EXIT1("one thing\nlast"), EXIT1("another\nlast\n"), true},
         {"other last line", EXIT1("one\nlast"), EXIT1("one\nlost"), false},
@@ -597,7 +598,7 @@ Test(policy, the_same_early_failure_everywhere_twice_in_a_row_is_a_crash_loop) {
             struct desired d = told(&r, 1);
             cr_assert(d.outcome == OUTCOME_FAILED && d.has_failure, "%s", cases[i].what);
             cr_assert_not_null(strstr(d.reason, "crash loop"), "%s", d.reason);
-            cr_assert_not_null(strstr(d.reason, "99 of 100 restarts are left"), "%s", d.reason);
+            cr_assert_not_null(strstr(d.reason, "1 of 100 restarts were used"), "%s", d.reason);
         }
         end(&r);
     }
@@ -620,47 +621,51 @@ static bool loops(const struct group_config *c, uint64_t nodes, unsigned first, 
     return closed;
 }
 
-Test(policy, one_rank_alone_among_several_is_no_crash_loop) {
-    struct group_config c = forgiving(1, 3);
-    cr_expect(!loops(&c, 3, 1u << 2, 1u << 2));
+Test(policy, any_rank_can_begin_and_complete_a_crash_loop) {
+    struct group_config c = forgiving(3, 3);
+    cr_expect(loops(&c, 3, 1u << 2, 1u << 2), "the same rank");
     cr_expect(loops(&c, 3, 1u << 2, 1u << 3), "two ranks, one after the other");
     cr_expect(loops(&c, 3, 1u << 2 | 1u << 3, 1u << 2), "two ranks, the first time");
     cr_expect(loops(&c, 3, 1u << 2, 1u << 2 | 1u << 3), "two ranks, the second time");
-    c.rdzv.max_nodes = 1;
-    cr_expect(loops(&c, 1, 1u << 1, 1u << 1), "the only rank");
     c.rdzv.crash_loop_ns = 0;
-    cr_expect(!loops(&c, 1, 1u << 1, 1u << 1), "turned off");
+    cr_expect(!loops(&c, 3, 1u << 2, 1u << 2), "turned off");
 }
 
-Test(policy, two_ranks_of_one_node_one_after_the_other_are_a_crash_loop) {
-    for (uint32_t second = 0; second < 2; second++) {
-        struct group_config c = forgiving(1, 1);
-        struct rig r;
-        begin(&r, &c);
-        struct node_info info = info_of(1);
-        info.nproc = 2;
-        join_info(&r, &info);
-        start(&r);
-        falls(&r, 1, &(struct fall)EXIT1("x"));
+Test(policy, a_node_that_others_can_replace_is_excluded_instead) {
+    struct group_config c = forgiving(2, 3);
+    struct rig r;
+    bring_to(&r, &c, 3, GROUP_RUNNING);
+    for (int i = 0; i < 3; i++) {
+        falls(&r, 2, &(struct fall)EXIT1("x"));
         stopped(&r);
         start(&r);
-        falls(&r, 1, &(struct fall){FAILURE_EXIT, 1, 1, "x", second});
-        stopped(&r);
-        assert_state(&r, second == 1 ? GROUP_CLOSED : GROUP_FORMING);
-        end(&r);
     }
+    cr_assert_str_eq(members(&r), "1 3");
+    cr_assert(told(&r, 2).excluded);
+    falls(&r, 3, &(struct fall)EXIT1("x"));
+    stopped(&r);
+    assert_state(&r, GROUP_CLOSED); /* it was not that node's fault */
+    end(&r);
+    c.rdzv.exclude_after = 0;
+    cr_expect(loops(&c, 3, 1u << 2, 1u << 2), "no node is ever excluded");
 }
 
-Test(policy, ranks_that_fail_differently_are_in_no_crash_loop) {
+Test(policy, no_restart_is_announced_before_a_crash_loop_ends_the_job) {
     struct group_config c = forgiving(2, 2);
     struct rig r;
     bring_to(&r, &c, 2, GROUP_RUNNING);
-    for (int nth = 0; nth < 3; nth++) {
-        falls(&r, 1, &(struct fall)EXIT1("one thing"));
-        falls(&r, 2, &(struct fall)EXIT1("another"));
+    static const struct fall crash = {FAILURE_SIGNAL, 11, 1, "x", 0};
+    for (uint64_t node = 1; node <= 2; node++) {
+        falls(&r, node, &crash);
+        struct desired d = told(&r, 3 - node);
+        cr_assert(d.kind == DESIRED_STOP && d.has_failure);
+        cr_assert_eq(d.will_restart, node == 1);
+        cr_assert_eq(d.restarts_used, 1);
         stopped(&r);
-        start(&r);
+        if (node == 1)
+            start(&r);
     }
+    assert_state(&r, GROUP_CLOSED);
     end(&r);
 }
 
