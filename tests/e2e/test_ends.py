@@ -160,6 +160,18 @@ def test_workers_that_die_of_a_signal_to_all_have_not_failed(job, worker, how):
     assert "FAILED" not in err and "died" not in err and len(job.events.all("start")) == 2, err
 
 
+def test_sigtstp_without_a_terminal_is_not_reported(job, counts):
+    """`scontrol suspend` sends it to each process."""
+    agent = counts()
+    for pid in agent.agent_pid(), agent.pid:
+        kill(pid, signal.SIGTSTP)
+    kill(children(agent.pid)[0], signal.SIGUSR1)
+    job.events.wait("got", 2)  # the agent got SIGTSTP before
+    job.go()
+    code, _, err = agent.finish()
+    assert code == 0 and "suspended" not in err, err
+
+
 def test_a_worker_that_alone_dies_of_such_a_signal_has_failed(job, worker):
     agent = job.agent("a", "--nproc-per-node=2", "-vv", "--no-python", worker, "start", "wait")
     pid = int(job.events.wait("start", 2)[0].fields["pid"])

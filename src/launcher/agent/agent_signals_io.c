@@ -196,11 +196,13 @@ void agent_signal_known(struct agent *a, const struct tree_news *news) {
 
 /* ---- suspension ---- */
 
-/* The guardian was stopped by ^Z (launcher/supervise/suspend_io.h). */
+/* The guardian has stopped (launcher/supervise/suspend_io.h). Slurm sends SIGTSTP to each process
+ * when it suspends a job: there is no shell with an fg then. */
 static void on_suspended(void *arg, int signo) {
-    (void)arg;
-    (void)signo;
-    log_notice("suspended at the terminal, but the job goes on: fg takes it back, kill ends it");
+    struct agent *a = arg;
+    if (guardian_how_came(a->config.link, signo) == GUARDIAN_TYPED)
+        log_notice(
+            "suspended at the terminal, but the job goes on: fg takes it back, kill ends it");
 }
 
 /* ---- all of them ---- */

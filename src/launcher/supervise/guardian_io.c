@@ -387,11 +387,11 @@ static void forward(struct guardian *g, int signo, bool typed) {
     }
     if (signo == death_signal() || sigismember(&g->ignored, signo) == 1)
         return; /* while a signal is blocked, the kernel does not drop it, although it is ignored */
+    atomic_store(&g->shared->came[signo], typed ? GUARDIAN_TYPED : GUARDIAN_FORWARDED);
     if (signo == SIGTSTP) {
         suspend(g);
         return;
     }
-    atomic_store(&g->shared->came[signo], typed ? GUARDIAN_TYPED : GUARDIAN_FORWARDED);
     (void)kill(g->agent, signo);
     if (signo == SIGTERM || signo == SIGINT || signo == SIGHUP || signo == SIGQUIT)
         (void)kill(g->agent, SIGCONT);
