@@ -258,6 +258,8 @@ def test_a_pod_has_three_seconds_less_than_kubernetes(job, tmp_path):
 @pytest.mark.parametrize("state, said", [
     ("COMPLETING Reason=TimeLimit", "the job has reached its time limit"),
     ("COMPLETING Reason=None", "the job is cancelled"),
+    ("COMPLETING Reason=None Requeue=1 Restarts=1 BatchFlag=1", "the job is requeued"),
+    ("COMPLETING Reason=JobLaunchFailure ExitCode=0:10", "the allocation has ended"),
     ("RUNNING Reason=None PreemptTime=2026-01-01T00:00:00", "the job is preempted"),
 ])
 def test_slurms_reason_is_told_once(job, counts, tmp_path, state, said):

@@ -158,7 +158,9 @@ static bool is_time_over(const struct agent *a) {
 
 static void on_reason(void *arg, const struct helper_answer *answer) {
     struct agent *a = arg;
-    enum slurm_end end = answer->code == 0 ? slurm_end_of(answer->data) : SLURM_END_NONE;
+    enum slurm_end end = answer->code == 0
+                             ? slurm_end_of(answer->data, a->config.spec->slurm.restarts)
+                             : SLURM_END_NONE;
     if (end == SLURM_END_NONE && is_time_over(a))
         end = SLURM_END_TIME;
     if (end != SLURM_END_NONE)

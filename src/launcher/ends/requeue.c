@@ -45,7 +45,9 @@ static unsigned bit_of(enum slurm_end end) {
     case SLURM_END_NONE:
     case SLURM_END_MEMORY:
     case SLURM_END_DEADLINE:
-    case SLURM_END_CANCELLED: return 0;
+    case SLURM_END_CANCELLED:
+    case SLURM_END_REQUEUED:
+    case SLURM_END_OVER: return 0;
     }
     assert_not_reached();
 }
@@ -96,7 +98,7 @@ static void say_why(enum slurm_end end, bool lost, struct strbuf *ret) {
 
 enum requeue_answer requeue_decide(const struct requeue_facts *f, struct strbuf *ret) {
     struct slurm_queue_facts q = slurm_queue_facts(f->job != NULL ? f->job : "");
-    enum slurm_end end = f->job != NULL ? slurm_end_of(f->job) : SLURM_END_NONE;
+    enum slurm_end end = f->job != NULL ? slurm_end_of(f->job, f->restarts) : SLURM_END_NONE;
     uint32_t restarts = q.known ? q.restarts : f->restarts;
     strbuf_clear(ret);
     if (f->asked == 0 || f->status == 0)

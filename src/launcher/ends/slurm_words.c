@@ -56,7 +56,21 @@ static bool is_soon_over(const char *job) {
            run_s + SLURM_SOON_S >= limit_s;
 }
 
-enum slurm_end slurm_end_of(const char *job) {
+/* Slurm does not show the state before COMPLETING. A job that was cancelled has neither a reason
+ * nor an exit code of its own, but its script may have died of SIGTERM by now; the allocation of
+ * salloc ends with its shell. Seen with Slurm 22.05. */
+static enum slurm_end end_of_completing(const char *job, const char *reason, uint32_t restarts) {
+    struct slurm_queue_facts q = slurm_queue_facts(job);
+    char code[WORD_MAX];
+    read_word(job, " ExitCode=", code);
+    if (q.known && q.restarts > restarts)
+        return SLURM_END_REQUEUED;
+    bool own_code = code[0] != '\0' && strcmp(code, "0:0") != 0 && strcmp(code, "0:15") != 0;
+    return strcmp(reason, "None") != 0 || own_code || (q.known && !q.batch) ? SLURM_END_OVER
+                                                                            : SLURM_END_CANCELLED;
+}
+
+enum slurm_end slurm_end_of(const char *job, uint32_t restarts) {
     static const struct {
         const char *state, *reason; /* NULL: any */
         enum slurm_end end;
@@ -78,8 +92,8 @@ enum slurm_end slurm_end_of(const char *job) {
         return SLURM_END_PREEMPTED;
     if (strcmp(state, "RUNNING") == 0 && is_soon_over(job))
         return SLURM_END_SOON;
-    /* the state before is not shown */
-    return strcmp(state, "COMPLETING") == 0 ? SLURM_END_CANCELLED : SLURM_END_NONE;
+    return strcmp(state, "COMPLETING") == 0 ? end_of_completing(job, reason, restarts)
+                                            : SLURM_END_NONE;
 }
 
 const char *slurm_end_text(enum slurm_end end) {
@@ -92,6 +106,8 @@ const char *slurm_end_text(enum slurm_end end) {
     case SLURM_END_MEMORY: return "the job is out of memory";
     case SLURM_END_DEADLINE: return "the job has reached its deadline";
     case SLURM_END_CANCELLED: return "the job is cancelled";
+    case SLURM_END_REQUEUED: return "the job is requeued";
+    case SLURM_END_OVER: return "the allocation has ended";
     }
     assert_not_reached();
 }

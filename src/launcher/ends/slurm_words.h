@@ -26,9 +26,11 @@ enum slurm_end {
     SLURM_END_MEMORY,
     SLURM_END_DEADLINE,
     SLURM_END_CANCELLED,
+    SLURM_END_REQUEUED, /* by an operator or a daemon, not by muster */
+    SLURM_END_OVER,     /* its batch script or salloc has ended */
 };
-/* States and reasons as in squeue(1). */
-enum slurm_end slurm_end_of(const char *job);
+/* States and reasons as in squeue(1). restarts: SLURM_RESTART_COUNT of this run. */
+enum slurm_end slurm_end_of(const char *job, uint32_t restarts);
 /* As half a sentence, static; NULL for NONE. */
 const char *slurm_end_text(enum slurm_end end);
 

@@ -55,8 +55,33 @@ Test(slurm_words, the_reason_is_read_from_a_jobs_line) {
                        "JobId=17 JobName=x UserId=me(1) Priority=1 JobState=%s Reason=%s Dependency=(null) "
                        "PreemptEligibleTime=2026-01-01T00:00:00 PreemptTime=%s Command=/x\n",
                        rows[i].state, rows[i].reason, rows[i].preempted);
-        const char *text = slurm_end_text(slurm_end_of(line));
+        const char *text = slurm_end_text(slurm_end_of(line, 0));
         cr_expect_str_eq(text != NULL ? text : "-", rows[i].text != NULL ? rows[i].text : "-", "%s", line);
+    }
+}
+
+/* What Slurm 22.05 shows when the processes of a job that ends get SIGTERM. */
+Test(slurm_words, a_job_that_completes_is_not_always_cancelled) {
+    static const struct {
+        const char *reason, *code;
+        unsigned restarts, batch;
+        enum slurm_end end;
+    } rows[] = {
+        {"None", "0:0", 1, 1, SLURM_END_CANCELLED},         /* scancel */
+        {"None", "0:15", 1, 1, SLURM_END_CANCELLED},        /* its script has died of it */
+        {"None", "0:0", 2, 1, SLURM_END_REQUEUED},          /* scontrol requeue */
+        {"JobLaunchFailure", "0:10", 1, 1, SLURM_END_OVER}, /* scancel -b -s USR1 */
+        {"JobLaunchFailure", "0:15", 1, 1, SLURM_END_OVER}, /* scancel -b -s TERM */
+        {"NonZeroExitCode", "3:0", 1, 1, SLURM_END_OVER},
+        {"None", "0:0", 1, 0, SLURM_END_OVER}, /* the shell of salloc was left */
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        char line[256];
+        (void)snprintf(line, sizeof line,
+                       "JobId=8 JobState=COMPLETING Reason=%s Requeue=1 Restarts=%u BatchFlag=%u ExitCode=%s "
+                       "PreemptTime=None ",
+                       rows[i].reason, rows[i].restarts, rows[i].batch, rows[i].code);
+        cr_expect_eq(slurm_end_of(line, 1), rows[i].end, "%s", line);
     }
 }
 
@@ -75,14 +100,14 @@ Test(slurm_words, a_job_is_soon_over_in_its_last_three_minutes) {
         (void)snprintf(line, sizeof line,
                        "JobId=17 JobState=RUNNING Reason=None RunTime=%s TimeLimit=%s PreemptTime=None ", rows[i].run,
                        rows[i].limit);
-        cr_expect_eq(slurm_end_of(line), rows[i].soon ? SLURM_END_SOON : SLURM_END_NONE, "%s", line);
+        cr_expect_eq(slurm_end_of(line, 0), rows[i].soon ? SLURM_END_SOON : SLURM_END_NONE, "%s", line);
     }
 }
 
 Test(slurm_words, what_is_no_job_has_no_reason) {
-    cr_expect_eq(slurm_end_of(""), SLURM_END_NONE);
-    cr_expect_eq(slurm_end_of("slurm_load_jobs error: Invalid job id specified\n"), SLURM_END_NONE);
-    cr_expect_eq(slurm_end_of(" JobState="), SLURM_END_NONE);
+    cr_expect_eq(slurm_end_of("", 0), SLURM_END_NONE);
+    cr_expect_eq(slurm_end_of("slurm_load_jobs error: Invalid job id specified\n", 0), SLURM_END_NONE);
+    cr_expect_eq(slurm_end_of(" JobState=", 0), SLURM_END_NONE);
 }
 
 Test(slurm_words, the_queue_is_read_from_a_jobs_line) {
