@@ -95,6 +95,8 @@ def test_a_task_that_sees_too_few_gpus_is_refused_with_the_line_to_write(job):
     step = Step(job, 2, tasks=2)
     code, _, err = step.agent("a", 0, SLURM_GPUS_ON_NODE=2, CUDA_VISIBLE_DEVICES=0).finish()
     assert code == 2 and "srun --ntasks-per-node=1 --gpus-per-node=2 muster run" in err, err
+    code, _, err = step.agent("b", 1, proc=3, local=1, SLURM_GPUS_ON_NODE=2, CUDA_VISIBLE_DEVICES=0).finish()
+    assert code == 2 and err == "", err  # once for the step
 
 
 def test_print_config_says_where_each_value_is_from(job, step):

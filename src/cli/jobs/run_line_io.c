@@ -225,6 +225,10 @@ int run_line_read(int argc, char **argv, struct job_spec *ret) {
     _cleanup_(job_spec_fini) struct job_spec spec = {0};
     struct err err = {0};
     int r = job_options_read(argc, argv, environ, &run_line_probes, &warnings, &spec, &err);
+    if (r == -EALREADY) {
+        log_debug("%s", err.text);
+        return EXIT_USAGE;
+    }
     if (r < 0)
         return usage_error(run_options.command, "%s", err.text);
     if (r == JOB_OPTIONS_VERSION) {

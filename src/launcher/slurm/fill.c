@@ -23,8 +23,10 @@ static bool is_one_agent(const struct slurm_place *p, const struct slurm_said *s
 static int check_gpus(const struct slurm_place *p, struct err *err) {
     if (p->node_tasks == 1 || p->visible_gpus == 0 || p->visible_gpus >= p->gpus_on_node)
         return 0;
+    bool uniform =
+        (uint64_t)p->n_nodes * p->most_tasks == p->n_tasks; /* so task 0 is refused, too */
     return err_set(
-        err, -EINVAL,
+        err, uniform && p->proc_id > 0 ? -EALREADY : -EINVAL,
         "this task sees %u of this node's %u GPUs, but one muster starts all workers of a "
         "node; write: srun --ntasks-per-node=1 --gpus-per-node=%u muster run ... (in "
         "place of --gpus-per-task, --ntasks-per-gpu or --gpu-bind)",

@@ -37,6 +37,6 @@ struct slurm_fill {
 };
 
 /* Returns 0, or -EINVAL with a sentence: more nodes are asked for than the step has, or a task sees
- * too few GPUs. */
+ * too few GPUs. -EALREADY: the same, and the first task of the step prints it. */
 _must_use_ int slurm_fill(const struct slurm_place *place, const struct slurm_said *said,
                           struct slurm_fill *ret, struct err *err);

@@ -101,6 +101,10 @@ Test(slurm_fill, a_task_that_sees_too_few_gpus_is_refused_with_the_line_to_write
     cr_assert_eq(slurm_fill(&p, &none, &f, &err), -EINVAL);
     cr_expect_not_null(strstr(err.text, "sees 1 of this node's 2 GPUs"), "%s", err.text);
     cr_expect_not_null(strstr(err.text, "srun --ntasks-per-node=1 --gpus-per-node=2 muster run"), "%s", err.text);
+    p.proc_id = 3;
+    cr_expect_eq(slurm_fill(&p, &none, &f, &err), -EALREADY, "task 0 prints it");
+    p.n_tasks = 3; /* the first node has one, which is not refused */
+    cr_expect_eq(slurm_fill(&p, &none, &f, &err), -EINVAL);
     cr_expect_eq(slurm_fill(&p, &all, &f, &err), 0, "torchrun's own way: an agent for each task");
     p.visible_gpus = 2;
     cr_expect_eq(slurm_fill(&p, &none, &f, &err), 0);
