@@ -133,6 +133,9 @@ def test_a_run_without_logs_says_what_to_do(job):
     assert job.run("--rdzv-id=quiet", *SH, "echo hello")[0] == 0
     assert "'quiet' keeps no logs: start it with --log-dir=DIR and -r 3" in shown(job, code=1)
     assert completed(job) == ["quiet"]
+    for name in "here.4711.0", "4711.0", "here.4711":  # as in a step or a batch script of Slurm
+        assert job.run(f"--rdzv-id={name}", *SH, "echo hello")[0] == 0
+        assert "its output is in slurm-4711.out" in shown(job, name, code=1)
     assert job.run("--rdzv-id=quiet", "--log-dir=logs", *SH, "echo hello")[0] == 0
     assert "it is written there with -r 3" in shown(job, code=1)
     assert "it is written there with -r 3" in shown(job, "-f", code=1)

@@ -130,9 +130,25 @@ static int find_folder(const char *path, struct logs_found *ret, struct err *err
 
 /* ---- what was recorded ---- */
 
+/* The job's number in "cluster.JOB.STEP" or "JOB.STEP", the name of a run of Slurm (place.h). 0:
+ * the name is another. */
+static int slurm_number(const char *run_id, const char **ret) {
+    const char *dot = strchr(run_id, '.');
+    *ret = dot != NULL && run_id[strspn(run_id, "0123456789")] != '.' ? dot + 1 : run_id;
+    size_t n = strspn(*ret, "0123456789");
+    return dot != NULL && ((*ret)[n] == '.' || (*ret)[n] == '\0') ? (int)n : 0;
+}
+
 static int take(const struct recent_run *run, struct logs_found *ret, struct err *err) {
     struct stat st;
+    const char *job;
+    int digits = slurm_number(run->run_id, &job);
     ret->run_id = xstrdup(run->run_id);
+    if (run->log_dir[0] == '\0' && digits > 0)
+        return err_set(err, -ENODATA,
+                       "the run '%.100s' keeps no logs of its own; if it is a batch job of Slurm, "
+                       "its output is in slurm-%.*s.out, or where sbatch --output put it",
+                       run->run_id, digits, job);
     if (run->log_dir[0] == '\0')
         return err_set(err, -ENODATA,
                        "the run '%.100s' keeps no logs: start it with --log-dir=DIR and -r 3 "
