@@ -64,7 +64,35 @@ static void add_hint(struct strbuf *line, const char *text) {
         strbuf_add(line, " (this process's limit: raise it with ulimit -n)");
 }
 
-void log_line(enum log_level level, const char *fmt, ...) {
+#define COLUMNS 100
+#define INDENT "        " /* as wide as "muster: " */
+
+/* Where to break a text that has room for so many bytes: behind the last "; " or blank. 0: it need
+ * not, or cannot, be broken. */
+static size_t break_at(const char *text, size_t room) {
+    size_t at = 0, len = strlen(text);
+    if (len <= room)
+        return 0;
+    for (size_t i = 0; i < room; i++)
+        if (text[i] == ';' && text[i + 1] == ' ')
+            at = i + 1;
+    for (size_t i = MIN2(room, len - 1); at == 0 && i > 0; i--)
+        at = text[i] == ' ' ? i : 0;
+    return at;
+}
+
+static void add_folded(struct strbuf *line, const char *text) {
+    size_t used = line->len;
+    for (size_t at; (at = break_at(text, COLUMNS - MIN2(used, COLUMNS - 1))) > 0;) {
+        strbuf_add_bytes(line, text, at);
+        strbuf_add(line, "\n" INDENT);
+        text += at + 1;
+        used = strlen(INDENT);
+    }
+    strbuf_add(line, text);
+}
+
+static void add_line(enum log_level level, bool folded, const char *fmt, va_list ap) {
     if (!log_enabled(level))
         return;
     _cleanup_(strbuf_fini) struct strbuf line = {0};
@@ -72,17 +100,31 @@ void log_line(enum log_level level, const char *fmt, ...) {
     if (own_name != NULL)
         strbuf_printf(&line, "%s: ", own_name);
     char text[4096];
-    va_list ap;
-    va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
     /* the text can come from files, devices and other nodes, and goes to a terminal */
     utf8_clean(text, true);
-    strbuf_add(&line, text);
+    if (folded)
+        add_folded(&line, text);
+    else
+        strbuf_add(&line, text);
     add_hint(&line, text);
     strbuf_add_char(&line, '\n');
     if (sink != NULL)
         sink(sink_arg, line.data, line.len);
     else
         (void)fwrite(line.data, 1, line.len, stderr);
+}
+
+void log_line(enum log_level level, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    add_line(level, false, fmt, ap);
+    va_end(ap);
+}
+
+void log_folded(enum log_level level, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    add_line(level, true, fmt, ap);
+    va_end(ap);
 }

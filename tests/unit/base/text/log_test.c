@@ -38,6 +38,25 @@ Test(log, lines_beside_those_of_others_have_a_name) {
     cr_assert_str_eq(strbuf_text(&s), "<muster: error: node2: a\n><muster: node2: b\n><muster: c\n>");
 }
 
+Test(log, a_long_text_is_broken_behind_a_semicolon_or_a_blank) {
+    _cleanup_(strbuf_fini) struct strbuf s = {0};
+    log_set_sink(gather, &s);
+    log_folded(LOG_LEVEL_WARNING, "short; text");
+    log_folded(LOG_LEVEL_WARNING, "the job hangs: %060d; rank 2 waits in %030d; rank 3 %060d; %0120d", 1, 2, 3, 4);
+    cr_assert_str_eq(strbuf_text(&s),
+                     "<muster: warning: short; text\n>"
+                     "<muster: warning: the job hangs: "
+                     "000000000000000000000000000000000000000000000000000000000001;\n"
+                     "        rank 2 waits in 000000000000000000000000000002;\n"
+                     "        rank 3 000000000000000000000000000000000000000000000000000000000003;\n"
+                     "        000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+                     "000000000000000000000000000000004\n>");
+    strbuf_clear(&s);
+    log_folded(LOG_LEVEL_NOTICE, "%090d bc", 1);
+    cr_assert_str_eq(strbuf_text(&s), "<muster: 0000000000000000000000000000000000000000000000000000000000000000000000"
+                                      "00000000000000000001\n        bc\n>");
+}
+
 Test(log, by_default_notices_are_shown_and_more_is_not) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     log_set_sink(gather, &s);
