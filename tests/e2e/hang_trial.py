@@ -51,6 +51,14 @@ FAULTS = {f.name: f for f in (
     fault("gil_spins", "computes for ever in C with the GIL", "busy", BUSY, "gil_spins" + AT),
     fault("exits", "exits 0 too early", "its exit", (0, []), "0"),
     fault("exits_waited", "exits 0, and the others wait for a key of it", "its exit", STILL, "has ended with 0"),
+    fault("polls", "polls for a lock, with filelock", "nothing moves", STILL, "polls" + AT),
+    fault("baton", "polls for a file, with FileBaton", "nothing moves", STILL, "baton" + AT),
+    fault("polls_fast", "polls for a file, fifty times a second", "nothing moves", STILL, "polls_fast" + AT),
+    fault("at_exit", "hangs in atexit, others have ended", "nothing moves", STILL, "has not ended"),
+    fault("at_exit_thread", "waits for a thread at its exit, others have ended", "nothing moves", STILL,
+          "has not ended"),
+    fault("at_exit_group", "hangs in destroy_process_group, others have ended", "nothing moves", STILL,
+          "has not ended"),
     fault("no_init", "does not come to init_process_group", "nothing moves", STILL, r"<module>" + AT),
 )}
 
@@ -93,9 +101,14 @@ class Trial:
         while True:
             for agent in self.agents:
                 with agent.err.changed:
-                    for text, when in zip(agent.err.lines, agent.err.times):
-                        if re.search(pattern, text):
-                            return text, when
+                    lines = list(zip(agent.err.lines, agent.err.times))
+                for i, (text, when) in enumerate(lines):
+                    for more, _ in lines[i + 1:]:  # of a message in several lines
+                        if not more.startswith(" " * 8):
+                            break
+                        text += " " + more.strip()
+                    if re.search(pattern, text):
+                        return text, when
             if time.monotonic() > end:
                 return None, None
             self.agents[0].err.until(lambda: False, 0.1 / harness.SLOWER)

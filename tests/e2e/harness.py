@@ -49,6 +49,10 @@ def deadline(seconds):
     return time.monotonic() + seconds * SLOWER
 
 
+def unfolded(text):
+    return re.sub(r"\n {8}(?=\S)", " ", text)
+
+
 def command():
     """The command line that starts `muster run`. MUSTER_TEST_COMMAND (such as "torchrun") replaces it, to check the
     tests."""
@@ -182,8 +186,9 @@ class Heard(Changing):
                 return
 
     def text(self):
+        """A message that muster has broken into several lines is one."""
         with self.changed:
-            return self.raw.decode(errors="replace")
+            return unfolded(self.raw.decode(errors="replace"))
 
     def join(self):
         self._thread.join(30)
@@ -270,7 +275,7 @@ class Agent:
 
     def wait_said(self, pattern, seconds=30):
         """Waits until standard error matches; fails with the actual output."""
-        found = self.err.until(lambda: re.search(pattern, bytes(self.err.raw).decode(errors="replace"), re.S), seconds)
+        found = self.err.until(lambda: re.search(pattern, self.err.text(), re.S), seconds)
         assert found, f"{self.tag}: no {pattern!r} in: {self.said()}"
         return found
 

@@ -211,7 +211,7 @@ def may_trace_all():
 
 
 def hangs(job, how, meanwhile=None, **env):
-    nodes = Nodes(job, HANG, "--max-restarts=1", "--hang-timeout=6", "--hang-still=6", "--hang-report=0",
+    nodes = Nodes(job, HANG, "--max-restarts=1", "--hang-action=restart", "--hang-timeout=6", "--hang-still=6", "--hang-report=0",
                   env={"HOW": how, "PYTHONFAULTHANDLER": "1", **env})
     if meanwhile:
         meanwhile(nodes)
@@ -271,7 +271,7 @@ def test_the_program_below_a_launcher_says_where(job, launcher):
     """The launcher would go on behind it."""
     script = job.tmp / "launch"
     script.write_text(BELOW[launcher].format(python=sys.executable, tmp=job.tmp))
-    nodes = Nodes(job, HANG, "--max-restarts=1", "--hang-timeout=6", "--hang-still=6", "--hang-report=0", "--no-python",
+    nodes = Nodes(job, HANG, "--max-restarts=1", "--hang-action=restart", "--hang-timeout=6", "--hang-still=6", "--hang-report=0", "--no-python",
                   env={"HOW": "gil", "PYTHONFAULTHANDLER": "1"},
                   words=[sys.executable if launcher == "python" else "/bin/sh", script])
     assert nodes.finish(180) == [0, 0], nodes.said()

@@ -144,7 +144,7 @@ def read(path, logs):
 
 def test_a_hang_says_where_each_rank_is_and_starts_again(job):
     logs = job.tmp / "logs"
-    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8",
+    hung = Hung(job, "--max-restarts=1", "--hang-action=restart", "--hang-report=3", "--hang-still=8",
                 "--evidence-timeout=60", "--log-dir", logs)
     report = hung.says(REPORT)
     pid, (text, doc) = report[1], read(report[2], logs)
@@ -174,7 +174,7 @@ def test_ranks_that_go_on_are_left_alone(job):
 def test_a_rank_in_a_debugger_is_left_alone(job):
     """As one that debugpy has stopped."""
     (job.tmp / "pydevd.py").write_text("def _do_wait_suspend(wait):\n    wait()\n")
-    hung = Hung(job, *keep(job), "--max-restarts=1", "--hang-report=0", "--hang-still=6", "--evidence-timeout=60",
+    hung = Hung(job, *keep(job), "--max-restarts=1", "--hang-action=restart", "--hang-report=0", "--hang-still=6", "--evidence-timeout=60",
                 words=["debugger"])
     hung.says(r"the job hangs: [^\n]*--hang-still[^\n]*rank 2 is in a debugger, so nothing is stopped")
     hung.release()
@@ -185,7 +185,7 @@ def test_a_rank_in_a_debugger_is_left_alone(job):
 
 def test_the_files_of_nccls_recorder_are_there_before_the_job_is_stopped(job):
     logs = job.tmp / "logs"
-    hung = Hung(job, "--max-restarts=1", "--hang-report=0", "--hang-still=6", "--evidence-timeout=60", "--log-dir", logs,
+    hung = Hung(job, "--max-restarts=1", "--hang-action=restart", "--hang-report=0", "--hang-still=6", "--evidence-timeout=60", "--log-dir", logs,
                 words=["recorder"], env={"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{job.tmp}/pipe_",
                                          "TORCH_FR_DUMP_TEMP_FILE": f"{job.tmp}/trace_"})
     hung.finish()
@@ -218,7 +218,7 @@ def test_no_files_are_made_where_none_are_wanted(job):
 def test_a_full_disk_costs_the_files_only(job):
     logs = job.tmp / "logs"
     full = on_small_disk(logs, "size=8k")
-    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8", "--evidence-timeout=60",
+    hung = Hung(job, "--max-restarts=1", "--hang-action=restart", "--hang-report=3", "--hang-still=8", "--evidence-timeout=60",
                 "--log-dir", logs, program=full)
     hung.says(r"the job is quiet: [^\n]*" + LINE)
     hung.finish()
@@ -246,7 +246,7 @@ needs_fuse = pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/fuse", 
 def test_a_dead_disk_costs_the_files_only(job):
     """Who writes there can't even be killed."""
     logs = job.tmp / "logs"
-    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8", "--evidence-timeout=5", "--log-dir", logs,
+    hung = Hung(job, "--max-restarts=1", "--hang-action=restart", "--hang-report=3", "--hang-still=8", "--evidence-timeout=5", "--log-dir", logs,
                 prefix=["unshare", "--mount"])
     hung.all_wait()
     folder = logs / "e2e" / "hangs"
@@ -265,7 +265,7 @@ def test_a_dead_disk_costs_the_files_only(job):
 def test_a_dead_log_folder_does_not_hold_up_the_end(job):
     """Who reads logs there, for a report, can't be killed either; only one does."""
     logs = job.tmp / "logs"
-    hung = Hung(job, "--max-restarts=1", "--hang-report=3", "--hang-still=8", "--evidence-timeout=5", "--log-dir", logs,
+    hung = Hung(job, "--max-restarts=1", "--hang-action=restart", "--hang-report=3", "--hang-still=8", "--evidence-timeout=5", "--log-dir", logs,
                 prefix=["unshare", "--mount"])
     hung.all_wait()
     with dead_disk(hung.agents[0], logs):

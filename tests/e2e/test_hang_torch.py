@@ -11,6 +11,7 @@ import re
 
 import pytest
 
+from hang_kinds import KINDS
 from hang_trial import FAULTS, Trial
 from harness import HERE, SLOWER, TORCH_PYTHON, Job, free_port
 
@@ -49,6 +50,19 @@ def test_a_hang_is_named_and_the_job_starts_again(job, name, logs):
     else:
         [hang] = trial.timeline("hang")
         assert re.search(rf"rank 2 \(node [^)]*\):? .*{fault.line}", hang["cause"]), hang
+
+
+QUICK_KINDS = {"prints", "c_thread", "queue"}
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=() if k in QUICK_KINDS else pytest.mark.slow) for k in KINDS])
+def test_a_healthy_program_is_not_stopped(job, kind):
+    agent = job.agent("a", f"--nproc-per-node={KINDS[kind].ranks}", "--max-restarts=3", "--hang-report=4", "--hang-still=8",
+                      "--hang-timeout=15", HERE / "hang_kinds.py", kind, 25,
+                      env={"PYTHON_EXEC": TORCH_PYTHON, "HANG_FOLDER": job.tmp})
+    code, _, said = agent.finish(120)
+    assert code == 0 and len(job.events.all("begun")) == KINDS[kind].ranks, said
+    assert KINDS[kind].idles or "the job hangs" not in said, said
 
 
 def healthy(job, kind, seconds):

@@ -25,6 +25,7 @@ def say(kind, **fields):
 COUNT = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 say("begun", pid=os.getpid(), count=COUNT)
 
+import atexit        # noqa: E402
 import ctypes        # noqa: E402
 import datetime      # noqa: E402
 import itertools     # noqa: E402
@@ -128,6 +129,40 @@ def gil_spins():
     sum(itertools.repeat(0))
 
 
+def polls():
+    import fcntl
+    import filelock
+    path = os.path.join(os.environ["HANG_FOLDER"], "polls.lock")
+    fcntl.flock(os.open(path, os.O_CREAT | os.O_RDWR), fcntl.LOCK_EX)
+    filelock.FileLock(path).acquire()
+
+
+def baton():
+    from torch.utils.file_baton import FileBaton
+    path = os.path.join(os.environ["HANG_FOLDER"], "baton.lock")
+    open(path, "w").close()
+    FileBaton(path).wait()
+
+
+def polls_fast():
+    while not os.path.exists("/nobody/makes/this"):
+        time.sleep(0.02)
+
+
+def at_exit():
+    atexit.register(time.sleep, 100000)
+
+
+def at_exit_thread():
+    threading.Thread(target=time.sleep, args=(100000,)).start()
+
+
+def at_exit_group():
+    def destroy_process_group():
+        time.sleep(100000)
+    dist.destroy_process_group = destroy_process_group
+
+
 def exits():
     os._exit(0)
 
@@ -182,13 +217,16 @@ for step in range(1, 1000000 if COUNT == "0" else 6):
     time.sleep(0.05)
     if samples is not None:
         next(samples)
+    ends = step == STEPS + 1 and COUNT == "0" and FAULT.startswith("at_exit")
     if step == STEPS + 1 and ODD and FAULT not in ("none", "loader"):
         say("fault", pid=os.getpid())
         globals()[FAULT]()
     elif step == STEPS + 1 and COUNT == "0" and FAULT == "exits_waited":
         STORE.get("a word of rank 2")
-    else:
+    elif not ends:
         collective()
     say("step", step=step, count=COUNT)
+    if ends:
+        break
 say("done", count=COUNT)
 dist.destroy_process_group()

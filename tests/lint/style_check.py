@@ -13,7 +13,7 @@ import sys
 LINE_MAX, FUNCTION_MAX, FILE_MAX = 100, 80, 700
 
 # This file, what measures how late a sleep ends, and trainers whose fault or pace it is
-MAY_SLEEP = ("style_check.py", "stalls.py", "torch_async.py", "torch_hang.py", "torch_healthy.py", "torch_recorder.py")
+MAY_SLEEP = ("style_check.py", "stalls.py", "torch_async.py", "torch_hang.py", "torch_healthy.py", "hang_kinds.py", "torch_recorder.py")
 # An idle worker is not a wait of the test: workers pause() or run `sleep`, and are killed.
 SLEEP = {
     ".c": re.compile(r"\b(sleep|usleep|nanosleep|clock_nanosleep|thrd_sleep)\s*\("),

@@ -269,16 +269,19 @@ static const struct option_def defs[] = {
      "Time for workers to end by themselves before they are killed", SECONDS(shutdown_timeout_ns),
      .id = RUN_SHUTDOWN_TIMEOUT, .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
     {"hang-action", "WHAT", ENV | OURS,
-     "When the job hangs: restart it, which uses up a restart; report it and touch nothing; or "
-     "don't watch (off). auto is restart if --max-restarts is not 0, else report. An endless loop "
-     "and a long evaluation on one rank look alike: time alone tells them apart (--hang-timeout)",
+     "When the job hangs: restart it, which uses up a restart; report it and stop nothing; or do "
+     "not watch (off). auto restarts if --max-restarts is not 0 and ranks wait for each other: one "
+     "is in a collective, waits for the store, or is stopped; otherwise it reports. An endless "
+     "loop and a long evaluation on one rank look alike: only --hang-timeout tells them apart",
      .choices = "auto restart report off",
      CHOICE(hang_action, JOB_HANG_AUTO, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF)},
     {"hang-timeout", "SECONDS", ENV | OURS,
      "How long most ranks may wait for one that is busy until the job counts as hung; 0: for ever",
      SECONDS(hang_timeout_ns)},
     {"hang-still", "SECONDS", ENV | OURS,
-     "The same while nothing moves on any node: no main thread, no child, no bytes; 0: for ever",
+     "The same while nothing moves on any node: each main thread uses less than 1 ms of CPU in a "
+     "second (10 ms if it only polls) and writes nothing, other threads use less than 5 % of a "
+     "core, and no child computes and no bytes are moved; 0: for ever",
      SECONDS(hang_still_ns)},
     {"hang-report", "SECONDS", ENV | OURS,
      "How long most ranks may not move until that is reported, and again after 5 minutes; nobody "

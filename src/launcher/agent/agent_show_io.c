@@ -374,7 +374,10 @@ static void show_headline(struct agent *a, const struct failure *f,
     a->shown_cause = *f;
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     failure_headline(f, counts, &s);
-    log_line(shared_level(a), "%s", strbuf_text(&s));
+    if (f->kind == FAILURE_HANG)
+        log_folded(shared_level(a), "%s", strbuf_text(&s));
+    else
+        log_line(shared_level(a), "%s", strbuf_text(&s));
     show_quitter(a, f);
 }
 

@@ -16,6 +16,8 @@
 struct head {
     int32_t code;
     uint32_t n_ranks, n_suspects, n_debugged, debugged;
+    bool reason;
+    uint64_t used_ns;
     struct suspect first;
     uint64_t line_len, text_len, json_len;
 };
@@ -151,6 +153,8 @@ static bool send_head(int fd, const struct work *k, const struct strbuf *text,
                      .n_suspects = k->found.n_all,
                      .n_debugged = k->found.n_debugged,
                      .debugged = k->found.debugged,
+                     .reason = k->found.n_together + k->found.n_at_exit > 0,
+                     .used_ns = k->found.used_ns,
                      .line_len = line.len,
                      .text_len = wants_text ? text->len : 0,
                      .json_len = wants_json ? json->len : 0};
@@ -264,6 +268,8 @@ static void on_answer(void *arg, const struct helper_answer *a) {
         ret.first = h.first;
         ret.n_debugged = h.n_debugged;
         ret.debugged = h.debugged;
+        ret.reason = h.reason;
+        ret.used_ns = h.used_ns;
         ret.line = p + h.n_ranks * sizeof *suspects;
         ret.text = ret.line + h.line_len + 1;
         ret.text_len = h.text_len;

@@ -34,6 +34,9 @@ struct hang_compared { /* borrowed for the callback */
     struct suspect first; /* the first of them */
     uint32_t n_debugged;  /* ranks at a debugger's prompt, or that wait for one */
     uint32_t debugged;    /* the first of them */
+    /* Ranks that wait for others, or hang at their exit (struct suspects): a reason to end it. */
+    bool reason;
+    uint64_t used_ns; /* CPU time of any main thread since it last moved, at most */
     uint32_t n_ranks;
     const uint64_t *places; /* [n_ranks] where its main thread is, suspects_place(); 0: not known */
     const bool *suspects;   /* [n_ranks] */

@@ -30,9 +30,13 @@ struct open_case {
     bool let_go;    /* and nobody waits for what they did */
     bool recovered; /* there were beats again meanwhile */
     bool over;      /* its group has ended meanwhile: nothing is said */
+    bool still;     /* the verdict is that nothing moves */
+    bool given;     /* a reason to end it is in the verdict: it needs none of the evidence */
+    bool alone;     /* no rank waits for others: nothing is stopped */
     char text[HANG_TEXT_MAX];
     struct strbuf signs;    /* whom the signs alone suspect, in words */
     struct failure suspect; /* the first of them */
+    bool suspect_ended;     /* that one has ended with 0 */
 };
 
 struct hang_leader {
@@ -172,8 +176,11 @@ static void write_event(struct hang_leader *l, enum timeline_kind kind, const st
 
 /* What is done about a hang, where nothing is stopped for it. */
 static const char *left_alone(const struct open_case *c) {
-    if (!c->hung || c->restart || c->recovered)
+    if (!c->hung || (c->restart && !c->alone) || c->recovered)
         return "";
+    if (c->alone && c->restart)
+        return "; nothing is stopped, as no rank waits for others, in a collective or for the "
+               "job's store (--hang-action=restart does not look for that)";
     return c->leader->config.spec->hang_action == JOB_HANG_AUTO
                ? "; nothing is stopped, as there are no restarts (--max-restarts=0)"
                : "; nothing is stopped (--hang-action=report)";
@@ -185,7 +192,8 @@ static void say(const struct open_case *c, const char *text) {
     const char *now = c->hung ? "hangs" : "is quiet";
     const char *before = c->hung ? "seemed to hang, and goes on" : "was quiet, and goes on";
     uint64_t quiet_ns = MAX2(c->quiet_ns, l->watchdog.quiet_ns);
-    log_warning("the job %s: %s%s", c->recovered ? before : now, text, left_alone(c));
+    log_folded(LOG_LEVEL_WARNING, "the job %s: %s%s", c->recovered ? before : now, text,
+               left_alone(c));
     write_event(l, c->hung ? TIMELINE_HANG : TIMELINE_QUIET, &c->suspect, text, quiet_ns);
     if (c->recovered)
         write_event(l, TIMELINE_RESUMED, NULL, "", quiet_ns);
@@ -198,9 +206,16 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
     struct hang_leader *l = c->leader;
     bool same = generation_compare(c->generation, l->group.generation) == 0;
     bool named = seen != NULL && seen->n_suspects > 0;
-    bool ends = c->hung && c->restart, debugged = seen != NULL && seen->n_debugged > 0;
+    c->alone = seen != NULL && seen->code == 0 && !seen->reason && !c->given;
+    bool ends = c->hung && c->restart && !c->alone;
+    bool debugged = seen != NULL && seen->n_debugged > 0;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     strbuf_add(&text, c->text);
+    if (seen != NULL && c->still)
+        strbuf_printf(&text, ": main threads used at most %.1f ms of CPU",
+                      (double)seen->used_ns / 1e6);
+    if (seen != NULL && !named && c->suspect_ended) /* what they had to do, they did */
+        c->suspect = (struct failure){0};
     if (!named)
         strbuf_add(&text, strbuf_text(&c->signs));
     if (seen != NULL && seen->line[0] != '\0')
@@ -214,7 +229,7 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
         utf8_copy(l->watchdog.said, sizeof l->watchdog.said, strbuf_text(&text));
     if (c->failed) {
         if (seen != NULL)
-            log_warning("%s", seen->line);
+            log_folded(LOG_LEVEL_WARNING, "%s", seen->line);
     } else if (ends && !debugged && !c->recovered) {
         c->suspect.kind = FAILURE_HANG;
         c->suspect.wall_ns = clock_wall_ns();
@@ -270,6 +285,10 @@ static void open_case(struct hang_leader *l, const struct hang_update *u) {
     name_suspects(l, u, &c->signs);
     if (u->n_suspects > 0)
         blame(l, u->suspects[0].rank, u->suspects[0].node, 0, &c->suspect);
+    c->suspect_ended = u->n_suspects > 0 && u->suspects[0].sign == HANG_SIGN_ENDED;
+    c->still = u->hung && u->why == HANG_WHY_STILL;
+    c->given = l->config.spec->hang_action == JOB_HANG_RESTART || u->why == HANG_WHY_STOPPED ||
+               u->why == HANG_WHY_ANNOUNCED;
     list_append(&l->open, &c->link);
     struct hang_case_ask ask = {.what = u->text,
                                 .quiet_ns = u->quiet_ns,

@@ -40,6 +40,7 @@ struct hang_watch {
     void *arg;
     struct loop_timer *timer;
     struct generation generation; /* whose workers are watched; none: nothing is */
+    uint64_t began_ns;            /* when they were started */
     uint32_t first_rank, n;       /* n: workers that are watched */
     uint8_t *watched;             /* [n] enum watched */
     pid_t *pids;                  /* [n] 0: it was not started yet */
@@ -180,6 +181,7 @@ static void add_still(struct hang_watch *w, struct gather_worker *workers, uint6
                 struct gather_worker *worker = &workers[rows[i].rank - w->first_rank];
                 worker->still_ns = rows[i].still_ns;
                 worker->ran_ns = signs_ran_ns(w->parts[p], rows[i].rank);
+                worker->used_ns = signs_used_ns(w->parts[p], rows[i].rank);
             }
     }
 }
@@ -250,6 +252,7 @@ static int gather(struct hang_watch *w, uint64_t timeout_ns) {
                              .workers = workers,
                              .n = w->n,
                              .store_port = local_workers_store_port(w->config.workers),
+                             .since_ns = w->began_ns,
                              .timeout_ns = timeout_ns,
                              .keep_dir = local_workers_node_dir(w->config.workers),
                              .env = env_of,
@@ -360,6 +363,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     stop_native(w);
     w->n_ends = 0;
     w->generation = generation;
+    w->began_ns = clock_now_ns();
     w->first_rank = form->first_rank;
     w->n = MIN2(w->config.spec->nproc, WATCHED_MAX);
     w->pids = xcalloc(w->n, sizeof *w->pids);

@@ -63,10 +63,13 @@ struct evidence_worker {
     uint32_t rank, local_rank;
     int32_t pid;
     uint64_t still_ns; /* since its main thread last moved */
+    uint64_t used_ns;  /* CPU time of its main thread since then */
     bool ended;        /* it has exited with 0: only rank, local_rank and pid are meaningful */
     uint64_t step;     /* the last MUSTER_STEP; 0: none */
     /* It, or a child, has a connection to the workers' store, or has none; neither: not known. */
     bool at_store, not_at_store;
+    /* Its main thread waits on a connection to that store, or to another worker of the node. */
+    bool awaits_rank;
     uint32_t n_threads;              /* 0: none could be read */
     struct evidence_thread *threads; /* owned; the first is the main thread */
     bool threads_cut;

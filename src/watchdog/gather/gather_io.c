@@ -134,12 +134,14 @@ static void step_proc(struct work *k) {
         w->local_rank = a->local_rank;
         w->pid = a->pid;
         w->still_ns = a->still_ns;
+        w->used_ns = a->used_ns;
         w->step = a->step;
         w->ended = a->ended;
         if (!a->ended)
             look_at(w, k->begin_ns + k->ask->timeout_ns / 4);
     }
     store_links(&k->e, k->ask->store_port);
+    store_waits(&k->e, k->ask->store_port);
 }
 
 /* ---- logs ---- */

@@ -25,7 +25,7 @@
 struct gather_worker {
     uint32_t rank, local_rank;
     pid_t pid;
-    uint64_t still_ns;
+    uint64_t still_ns, used_ns;
     /* CPU time of its main thread then (signs_ran_ns()). If it has used more at the end of the
      * gathering, it has moved meanwhile: its still_ns in the evidence is 0. 0: not known */
     uint64_t ran_ns;
@@ -38,6 +38,7 @@ struct gather_ask { /* borrowed for the call of gather_new() */
     const struct gather_worker *workers; /* in order of local rank */
     size_t n;
     uint16_t store_port; /* of the workers' store; 0: not known */
+    uint64_t since_ns;   /* CLOCK_MONOTONIC: of the kernel's log, only what is newer */
     uint64_t timeout_ns; /* --evidence-timeout */
     /* The folder of the node's logs, for files of NCCL's recorder that are elsewhere; NULL: they
      * stay there */

@@ -147,8 +147,8 @@ static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t
     free(after);
 }
 
-static void read_kernel_log(struct evidence *e, uint64_t end_ns) {
-    struct source_kernel_log_ask ask = {.device = NULL};
+static void read_kernel_log(struct evidence *e, uint64_t since_ns, uint64_t end_ns) {
+    struct source_kernel_log_ask ask = {.since_ns = since_ns};
     struct err err = {0};
     struct strbuf text = {0};
     if (source_kernel_log(&ask, end_ns, &text, &err) < 0)
@@ -194,6 +194,6 @@ void gather_sources(struct evidence *e, const struct gather_ask *ask, const stru
     uint64_t now = clock_now_ns(), left = end_ns > now ? end_ns - now : 0;
     ask_recorders(e, ask, now + left / 2);
     ask_ras(e, ask, now + left * 3 / 4);
-    read_kernel_log(e, end_ns);
+    read_kernel_log(e, ask->since_ns, end_ns);
     look_at_nics(e, before, end_ns);
 }

@@ -19,6 +19,25 @@ bool slow_spins(const struct slow_look *before, const struct slow_look *now, uin
            before->addresses == now->addresses && elapsed_ns <= SLOW_AGE_MAX_NS;
 }
 
+bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns) {
+    bool first = before == NULL || before->addresses == 0 || elapsed_ns > SLOW_AGE_MAX_NS;
+    return now->sleeps && now->addresses != 0 &&
+           (first || (before->pid == now->pid && before->addresses == now->addresses));
+}
+
+bool slow_changed(const struct slow_look *before, const struct slow_look *now,
+                  uint64_t elapsed_ns) {
+    return before->pid == now->pid && now->addresses != 0 && before->addresses != 0 &&
+           before->addresses != now->addresses && elapsed_ns <= SLOW_AGE_MAX_NS;
+}
+
+bool slow_computes(const struct slow_look *before, const struct slow_look *now,
+                   uint64_t elapsed_ns) {
+    return before->pid == now->pid && before->follow == now->follow && !now->spinners &&
+           elapsed_ns != 0 && elapsed_ns <= SLOW_AGE_MAX_NS &&
+           now->threads_ns >= before->threads_ns + elapsed_ns / 100 * SIGNS_COMPUTES_PERCENT;
+}
+
 bool slow_is_gpu(const char *link) {
     static const char nvidia[] = "/dev/nvidia";
     if (strncmp(link, nvidia, sizeof nvidia - 1) != 0)
@@ -28,6 +47,27 @@ bool slow_is_gpu(const char *link) {
 }
 
 bool slow_is_nccl(const char *name, size_t len) { return len > 5 && memcmp(name, "NCCL ", 5) == 0; }
+
+bool slow_is_poller(const char *name, size_t len) {
+    static const char *const begins[] = {"NCCL ",  "pt_nccl_", "pt_gloo", "pt_tcpstore",
+                                         "async)", "ucx_",     "PMIX",    "progress",
+                                         "psm3",   "opal_",    "mpi_"};
+    for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
+        if (len > strlen(begins[i]) && memcmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return false;
+}
+
+bool slow_omp_spins(const char *env, size_t len) {
+    static const char *const variables[] = {"OMP_WAIT_POLICY=active", "OMP_WAIT_POLICY=ACTIVE",
+                                            "KMP_BLOCKTIME=infinite", "GOMP_SPINCOUNT="};
+    for (const char *p = env, *end = env + len; p < end; p += strnlen(p, (size_t)(end - p)) + 1)
+        for (size_t i = 0; i < ARRAY_SIZE(variables); i++)
+            if (strnlen(p, (size_t)(end - p)) >= strlen(variables[i]) &&
+                memcmp(p, variables[i], strlen(variables[i])) == 0)
+                return true;
+    return false;
+}
 
 static bool is_below(const char *file, const char *const *folders, size_t n) {
     bool found = false;

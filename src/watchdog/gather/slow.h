@@ -23,16 +23,22 @@ struct slow_look {
     /* CPU time without that of the main thread and of NCCL's own threads, which spin in a job that
      * waits. Of processes, also of those that it has waited for. */
     uint64_t cpu_ns;
+    /* CPU time of the threads of the process that counts, without its main thread and those that
+     * only poll (slow_is_poller()), which have used idle_ns. */
+    uint64_t threads_ns, idle_ns;
     /* By read(2), write(2) and the like; and of TCP sockets. While a thread waits in fsync(2), also
      * those that the kernel has written to the disks of this machine, for whomever. */
     uint64_t bytes;
     int32_t follow; /* a child that its main thread waits for, or the child of that; 0: none */
     uint64_t follow_start; /* in clock ticks since boot */
-    /* Only of a main thread that runs all the time: a number made of where its Python frames are
-     * (pystack_addresses()); 0: not known. */
+    /* Only of a main thread that runs all the time, or little: a number made of where its Python
+     * frames are (pystack_addresses()), or, without Python, the thread; 0: not known. One that was
+     * elsewhere at the last look has that number if it is back there within a moment. */
     uint64_t addresses;
-    bool gpu;  /* the worker has a GPU open */
-    bool asks; /* it, or the child that it waits for, waits for somebody to type */
+    bool sleeps;   /* its main thread sleeps, as time.sleep() does: it waits for nothing but time */
+    bool spinners; /* its threads may spin while they wait: a GPU, or OMP_WAIT_POLICY=active */
+    bool gpu;      /* the worker has a GPU open */
+    bool asks;     /* it, or the child that it waits for, waits for somebody to type */
 };
 
 /* SIGN_BUSY and SIGN_BYTES, of what it did in `elapsed_ns` between two looks. A figure that fell
@@ -42,10 +48,26 @@ uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
 /* Whether the main thread only spun between two looks: it was at the same place of its program, and
  * has a GPU. NCCL's waiters spin so; without a GPU it computes, in one call. */
 bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
+/* Whether the main thread, which runs little, only wakes for moments: it sleeps, and did at the
+ * last look, at the same place. The first look (before NULL, or too old) takes it for granted. */
+bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
+/* Whether the main thread was at different places. */
+bool slow_changed(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
+/* Whether the threads of the process computed between two looks: SIGNS_COMPUTES_PERCENT. Those of a
+ * process in which waiters may spin say nothing. */
+bool slow_computes(const struct slow_look *before, const struct slow_look *now,
+                   uint64_t elapsed_ns);
 /* Whether this name of an open file is that of a GPU, of NVIDIA or AMD. */
 bool slow_is_gpu(const char *link);
 /* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source). */
 bool slow_is_nccl(const char *name, size_t len);
+/* Whether it is one of a library that polls while others wait, too: NCCL, PyTorch's process groups
+ * and store ("pt_nccl_watchdg", "pt_gloo_runloop", "pt_tcpstore_uv"), UCX ("async"), PMIx and
+ * Open MPI's progress threads, libfabric's psm3. */
+bool slow_is_poller(const char *name, size_t len);
+/* Whether this environment, with a NUL behind each variable, has OpenMP's threads spin for long
+ * while they wait: OMP_WAIT_POLICY=active, KMP_BLOCKTIME=infinite, GOMP_SPINCOUNT. */
+bool slow_omp_spins(const char *env, size_t len);
 /* What a file in a thread's Python stack says of the thread. One of the main thread: that it works,
  * or waits for others itself (torch.distributed, a data loader). One of another thread: that this
  * one does the work of the process, and no pinning of memory or watching of compilers. */

@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/helper_call.h"
@@ -16,9 +18,13 @@
 
 #define TEXT_MAX 512
 #define VMSTAT_MAX 16384
+#define ENV_MAX 65536
 #define PATH_BYTES 64
 #define TREE_MAX 256 /* processes of a worker that are looked at */
 #define FOLLOW_MAX 4 /* a shell, a profiler, numactl, … */
+/* A main thread that is not where it was is read so often again: one that polls is soon back. */
+#define PLACE_TIMES 5
+#define PLACE_EVERY_NS (10 * NS_PER_MS)
 
 /* ---- in the helper ---- */
 
@@ -46,22 +52,23 @@ static uint64_t tick_ns(void) {
     return NS_PER_S / (uint64_t)(hz > 0 ? hz : 100);
 }
 
-/* CPU time of a process, and of those that it has waited for. */
-static uint64_t process_ns(pid_t pid) {
+/* CPU time of a process, and, if they count, of those that it has waited for. */
+static uint64_t process_ns(pid_t pid, bool with_children) {
     char text[TEXT_MAX];
     uint64_t own = 0, children = 0;
     ssize_t n = proc_read(pid, "/stat", text, sizeof text);
     if (n <= 0 || !signs_ticks(text, (size_t)n, &own))
         return 0;
-    if (!signs_children_ticks(text, (size_t)n, &children))
+    if (!with_children || !signs_children_ticks(text, (size_t)n, &children))
         children = 0;
     return (own + children) * tick_ns();
 }
 
 struct own_threads {
-    pid_t pid, works; /* works: the thread that does; 0: the main thread */
-    uint64_t ns;      /* of the main thread, of that one, and of NCCL's */
-    bool flushes;     /* one waits until something is on the disk */
+    pid_t pid, works;          /* works: the thread that does; 0: the main thread */
+    uint64_t ns;               /* of the main thread, of that one, and of NCCL's */
+    uint64_t main_ns, idle_ns; /* of the main thread; of those that poll */
+    bool flushes;              /* one waits until something is on the disk */
 };
 
 static void add_own(void *arg, int tid) {
@@ -79,6 +86,10 @@ static void add_own(void *arg, int tid) {
     size_t left = begin == NULL ? 0 : (size_t)(text + n - begin - 1);
     if (tid == o->pid || tid == o->works || (begin != NULL && slow_is_nccl(begin + 1, left)))
         o->ns += ticks * tick_ns();
+    if (tid == o->pid)
+        o->main_ns = ticks * tick_ns();
+    else if (begin != NULL && slow_is_poller(begin + 1, left))
+        o->idle_ns += ticks * tick_ns();
 }
 
 /* A main thread that only waits for a process: a shell, a profiler. Then that one's counts. */
@@ -91,7 +102,7 @@ static pid_t waits_for(pid_t pid) {
     proc_each_child(pid, true, add_pid, &children);
     pid_t busiest = 0;
     for (size_t i = 0, most = 0; i < children.n; i++) {
-        uint64_t ns = process_ns(children.pids[i]);
+        uint64_t ns = process_ns(children.pids[i], true);
         if (busiest != 0 && ns <= most)
             continue;
         most = ns;
@@ -127,6 +138,54 @@ static uint64_t addresses_of(struct slow_task *t, pid_t pid) {
     return 0;
 }
 
+/* The process whose threads count. */
+static pid_t process_of(const struct slow_look *l) { return l->follow != 0 ? l->follow : l->pid; }
+
+static uint64_t place_of(struct slow_task *t, pid_t pid, const struct waits_call *call) {
+    uint64_t parts[] = {(uint64_t)call->number, call->stack, call->code};
+    uint64_t python = addresses_of(t, pid);
+    if (python != 0 || t->python.pid != 0)
+        return python;
+    return call->stack == 0 ? 0 : hash_bytes(HASH_BEGIN, parts, sizeof parts);
+}
+
+static void find_place(struct slow_task *t) {
+    struct slow_look *l = &t->look;
+    struct waits_call call;
+    pid_t pid = process_of(l);
+    if (t->thread_of == pid && t->thread.tid != 0)
+        pid = t->thread.tid;
+    thread_call(pid, pid, &call);
+    l->addresses = place_of(t, pid, &call);
+    l->sleeps = waits_for_time(&call);
+}
+
+/* A thread that polls wakes for less than a millisecond. */
+static void find_places(struct slow_task *tasks, size_t n) {
+    const struct timespec pause = {.tv_nsec = (long)PLACE_EVERY_NS};
+    bool elsewhere = true;
+    for (unsigned times = 0; times < PLACE_TIMES && elsewhere; times++) {
+        if (times > 0)
+            (void)nanosleep(&pause, NULL);
+        elsewhere = false;
+        for (size_t i = 0; i < n; i++) {
+            struct slow_task *t = &tasks[i];
+            if (!t->little || (times > 0 && t->look.addresses == t->place))
+                continue;
+            find_place(t);
+            elsewhere = elsewhere || (t->place != 0 && t->look.addresses != t->place);
+        }
+    }
+}
+
+static bool omp_spins(pid_t pid) {
+    char *env = malloc(ENV_MAX);
+    ssize_t n = env == NULL ? 0 : proc_read(pid, "/environ", env, ENV_MAX);
+    bool spins = n > 0 && slow_omp_spins(env, (size_t)n);
+    free(env);
+    return spins;
+}
+
 /* What the kernel has written back, for whomever. 0: not known. */
 static uint64_t written_bytes(void) {
     char text[VMSTAT_MAX];
@@ -135,9 +194,6 @@ static uint64_t written_bytes(void) {
     file_close(&fd);
     return n <= 0 ? 0 : slow_written_pages(text, (size_t)n) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
-
-/* The process whose threads count. */
-static pid_t process_of(const struct slow_look *l) { return l->follow != 0 ? l->follow : l->pid; }
 
 static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t number) {
     struct slow_look *l = &t->look;
@@ -150,7 +206,7 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     find_tree(l->pid, &tree);
     uint64_t all = 0;
     for (size_t k = 0; k < tree.n; k++) {
-        all += process_ns(tree.pids[k]);
+        all += process_ns(tree.pids[k], true);
         ssize_t len = proc_read(tree.pids[k], "/io", text, sizeof text);
         l->bytes += len > 0 ? slow_io_bytes(text, (size_t)len) : 0;
         socket_bytes_add(sockets, tree.pids[k], number, &l->gpu);
@@ -159,6 +215,10 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     (void)!proc_each_number(path, add_own, &own); /* it can have ended */
     l->bytes += own.flushes ? written_bytes() : 0;
     l->cpu_ns = all > own.ns ? all - own.ns : 0;
+    l->idle_ns = own.idle_ns;
+    uint64_t threads_ns = process_ns(own.pid, false), not_ns = own.main_ns + own.idle_ns;
+    l->threads_ns = threads_ns > not_ns ? threads_ns - not_ns : 0;
+    l->spinners = l->gpu || omp_spins(own.pid);
     l->asks = terminal_is_awaited(own.pid);
     if (t->hot && l->gpu)
         l->addresses = addresses_of(t, own.works != 0 ? own.works : own.pid);
@@ -171,6 +231,7 @@ void slow_look(struct slow_task *tasks, size_t n) {
     for (size_t i = 0; i < n; i++)
         tasks[i].look.bytes += socket_bytes_of(sockets, (uint32_t)i);
     socket_bytes_free(sockets);
+    find_places(tasks, n);
 }
 
 struct job {
@@ -207,6 +268,8 @@ static int find_threads(int fd, void *arg) {
 struct known {
     struct slow_task task;
     uint64_t since_ns; /* with look.addresses: when it was first seen there */
+    bool compared;     /* with an earlier look */
+    struct signs_found found;
 };
 
 struct slow {
@@ -265,21 +328,43 @@ static void keep_threads(struct slow_task *to, const struct slow_task *from) {
     to->thread_of = from->thread_of;
 }
 
+static void compare(struct known *k, const struct known *before, uint64_t looked_ns,
+                    uint64_t elapsed_ns) {
+    const struct slow_look *was = &before->task.look, *is = &k->task.look;
+    struct signs_found *f = &k->found;
+    f->flags = slow_flags(was, is, elapsed_ns);
+    f->flags |= k->task.hot && slow_spins(was, is, elapsed_ns) ? (uint32_t)SIGN_SPINS : 0U;
+    if (k->task.little && slow_changed(was, is, elapsed_ns))
+        f->changed_since_ns = looked_ns;
+    if ((f->flags & SIGN_SPINS) != 0)
+        k->since_ns = before->since_ns;
+    if (!slow_computes(was, is, elapsed_ns))
+        return;
+    uint64_t idle_ns = is->idle_ns > was->idle_ns ? is->idle_ns - was->idle_ns : 0;
+    f->computes = process_of(is);
+    f->idle_ns = idle_ns / MAX2(elapsed_ns / NS_PER_S, 1);
+}
+
 static void tell(struct slow *s, struct known *k) {
     const struct slow_look *l = &k->task.look;
     const struct known *before = find(s, l->rank);
     uint64_t elapsed_ns = s->asked_ns - s->looked_ns;
-    uint32_t flags = before == NULL ? 0 : slow_flags(&before->task.look, l, elapsed_ns);
-    flags |= l->asks ? SIGN_ASKS : 0U;
+    struct signs_found *f = &k->found;
     k->since_ns = s->asked_ns;
-    if (before != NULL && k->task.hot && slow_spins(&before->task.look, l, elapsed_ns)) {
-        k->since_ns = before->since_ns;
-        flags |= SIGN_SPINS;
-    }
-    signs_put(s->signs, l->rank, l->pid, flags, k->since_ns);
+    k->compared = before != NULL && elapsed_ns <= SLOW_AGE_MAX_NS;
+    if (before != NULL && !k->compared && before->task.look.pid == l->pid)
+        *f = (struct signs_found){.computes = before->found.computes,
+                                  .idle_ns = before->found.idle_ns};
+    if (k->compared)
+        compare(k, before, s->looked_ns, elapsed_ns);
+    f->polls =
+        k->task.little && slow_polls(before == NULL ? NULL : &before->task.look, l, elapsed_ns);
+    f->flags |= l->asks ? SIGN_ASKS : 0U;
+    f->since_ns = k->since_ns;
     if (before != NULL)
         keep_threads(&k->task, &before->task);
     follow(s, k);
+    signs_put(s->signs, l->rank, l->pid, f, s->asked_ns);
 }
 
 /* Nothing is concluded, also not that nothing moves. */
@@ -385,7 +470,9 @@ static struct job make_job(const struct slow *s, uint64_t now_ns) {
         t->look =
             (struct slow_look){.rank = rows[i].rank, .pid = signs_pid(s->signs, rows[i].rank)};
         t->hot = signs_is_hot(s->signs, rows[i].rank);
+        t->little = signs_is_little(s->signs, rows[i].rank);
         if (before != NULL && before->task.look.pid == t->look.pid) {
+            t->place = before->task.look.addresses;
             t->python = before->task.python;
             keep_threads(t, &before->task);
         }
@@ -405,17 +492,20 @@ static void ask(struct slow *s, uint64_t now_ns) {
     free(j.tasks);
 }
 
-static bool follows_a_thread(const struct slow *s) {
+/* After how long the threads whose movement counts are looked at again; TIME_NEVER: there are none.
+ */
+static uint64_t threads_due(const struct slow *s) {
+    uint64_t due = TIME_NEVER;
     for (size_t i = 0; i < s->n; i++)
-        if (s->known[i].task.thread.tid != 0)
-            return true;
-    return false;
+        if (s->known[i].found.computes != 0 || s->known[i].task.thread.tid != 0)
+            due = MIN2(due, s->known[i].compared ? SLOW_THREADS_NS : SLOW_EVERY_NS);
+    return due;
 }
 
 void slow_tick(struct slow *s, uint64_t now_ns) {
     uint64_t since_ns = s->asked_ns == 0 ? TIME_NEVER : now_ns - s->asked_ns;
-    bool quiet = signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS || signs_any_hot(s->signs);
-    bool threads = since_ns >= SLOW_THREADS_NS && follows_a_thread(s);
+    bool quiet = signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS || signs_any_odd(s->signs);
+    bool threads = since_ns >= threads_due(s);
     if (!quiet)
         succeeded(s);
     if (s->call == NULL && ((quiet && since_ns >= SLOW_EVERY_NS) || threads))

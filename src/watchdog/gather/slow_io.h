@@ -7,8 +7,10 @@
  * Nor does the main thread of a program that trains in another thread: whether there is such a
  * thread, its Python stack tells (work_thread_io.h), and then that one's movement counts.
  *
- * It does nothing while all workers move, and none runs all the time; but where the movement of
- * another thread counts, it looks every minute whether that one still works. */
+ * If other threads compute while the main thread waits, the worker moves (struct signs_found).
+ *
+ * It does nothing while all workers move, and none runs all the time, or little; but where the
+ * movement of another thread counts, it looks every minute whether that one still works. */
 #pragma once
 
 #include "io/loop.h"
@@ -32,6 +34,8 @@ int slow_error(const struct slow *s);
 struct slow_task {
     struct slow_look look;         /* rank and pid are given, the rest is filled in */
     bool hot;                      /* its main thread may spin: where it is, is read */
+    bool little;                   /* or it may only poll: the same */
+    uint64_t place;                /* look.addresses of the last look; 0: none */
     struct pystack_process python; /* found by an earlier look; pid 0: it is looked for */
     /* Who does the work of this process, as far as it is known: the worker, or who it waits for. */
     int32_t thread_of;

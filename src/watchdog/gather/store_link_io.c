@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -74,6 +75,50 @@ static bool net_of(pid_t pid, char *ret, size_t size) {
     if (n > 0)
         ret[n] = '\0';
     return n > 0;
+}
+
+/* The ports of "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established", and whether it is such a text. */
+static bool ports_of(const char *target, uint16_t *ret_own, uint16_t *ret_other) {
+    const char *arrow = strstr(target, " -> ");
+    const char *own = arrow == NULL ? NULL : memrchr(target, ':', (size_t)(arrow - target));
+    size_t len = arrow == NULL ? 0 : strcspn(arrow + 4, " ");
+    const char *other = arrow == NULL ? NULL : memrchr(arrow + 4, ':', len);
+    return strncmp(target, "tcp", 3) == 0 && own != NULL && other != NULL &&
+           sscanf(own, ":%" SCNu16, ret_own) == 1 && sscanf(other, ":%" SCNu16, ret_other) == 1;
+}
+
+/* Whether the other end of a connection with this port here belongs to another worker. */
+static bool is_of_another(const struct evidence *e, const struct evidence_worker *w, uint16_t port,
+                          struct links *links) {
+    bool found = false;
+    links->n = 0;
+    if (!read_table(w->pid, "net/tcp", port, links))
+        return false;
+    if (access("/proc/self/net/tcp6", F_OK) == 0)
+        (void)!read_table(w->pid, "net/tcp6", port, links);
+    for (uint32_t i = 0; i < e->n_workers && links->n > 0 && !found; i++) {
+        const struct evidence_worker *other = &e->workers[i];
+        if (other == w || other->n_threads == 0)
+            continue;
+        found = has_link(other->pid, links) == 1;
+        for (uint32_t k = 0; k < other->n_children && !found; k++)
+            found = has_link(other->children[k].pid, links) == 1;
+    }
+    return found;
+}
+
+void store_waits(struct evidence *e, uint16_t port) {
+    struct links *links = xcalloc(1, sizeof *links);
+    for (uint32_t i = 0; i < e->n_workers; i++) {
+        struct evidence_worker *w = &e->workers[i];
+        uint16_t own, other;
+        for (uint32_t k = 0; k <= w->n_children && w->n_threads > 0 && !w->awaits_rank; k++) {
+            const struct evidence_thread *t = k == 0 ? &w->threads[0] : &w->children[k - 1].main;
+            if (ports_of(t->target, &own, &other))
+                w->awaits_rank = other == port || is_of_another(e, w, own, links);
+        }
+    }
+    free(links);
 }
 
 void store_links(struct evidence *e, uint16_t port) {

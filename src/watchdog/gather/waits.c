@@ -124,6 +124,20 @@ enum waits_kind waits_kind(long number) {
     return WAITS_OTHER;
 }
 
+bool waits_for_time(const struct waits_call *call) {
+    switch (call->number) {
+    case __NR_nanosleep:
+    case __NR_clock_nanosleep: return true;
+#ifdef __NR_poll
+    case __NR_select: return call->args[0] == 0;
+    case __NR_poll: return call->args[1] == 0;
+#endif
+    case __NR_pselect6: return call->args[0] == 0;
+    case __NR_ppoll: return call->args[1] == 0;
+    default: return false;
+    }
+}
+
 bool waits_for_disk(long number) {
     static const long waiting[] = {__NR_fsync,  __NR_fdatasync, __NR_msync,          __NR_sync,
                                    __NR_syncfs, __NR_close,     __NR_sync_file_range};
@@ -134,12 +148,13 @@ bool waits_for_disk(long number) {
 }
 
 bool waits_call_read(const char *text, size_t len, struct waits_call *ret) {
-    char line[128];
+    char line[256];
     size_t n = MIN2(len, sizeof line - 1);
     memcpy(line, text, n);
     line[n] = '\0';
     struct waits_call c = {.number = -1};
-    if (sscanf(line, "%ld %" SCNx64 " %" SCNx64, &c.number, &c.args[0], &c.args[1]) < 1)
+    if (sscanf(line, "%ld %" SCNx64 " %" SCNx64 " %*s %*s %*s %*s %" SCNx64 " %" SCNx64, &c.number,
+               &c.args[0], &c.args[1], &c.stack, &c.code) < 1)
         return false;
     *ret = c;
     return true;

@@ -69,17 +69,39 @@ bool signs_start(const char *stat, size_t len, uint64_t *ret) {
     return at != NULL && number(&at, stat + len, ret);
 }
 
+/* The number behind `name` in the text; false: it is not there. */
+static bool named_number(const char *text, size_t len, const char *name, uint64_t *ret) {
+    const char *at = memmem(text, len, name, strlen(name));
+    if (at == NULL)
+        return false;
+    at += strlen(name);
+    return number(&at, text + len, ret);
+}
+
+uint64_t signs_wrote(const char *io, size_t len) {
+    uint64_t bytes, calls;
+    bool found =
+        named_number(io, len, "wchar: ", &bytes) && named_number(io, len, "syscw: ", &calls);
+    return found ? bytes + calls + 1 : 0;
+}
+
 struct signs_track signs_track_of(uint64_t now_ns) {
-    return (struct signs_track){.moved_ns = now_ns};
+    return (struct signs_track){.moved_ns = now_ns, .much_ns = now_ns};
 }
 
 void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint64_t now_ns) {
     bool moved = tick->state == 0;
     if (tick->state != 0) {
         bool ran = t->known && tick->ran_ns - t->ran_ns >= SIGNS_MOVED_NS;
-        t->moved_once |= ran;
+        bool much = t->known && tick->ran_ns - t->ran_ns >= SIGNS_LITTLE_NS;
+        bool wrote = t->wrote != 0 && tick->wrote != 0 && tick->wrote != t->wrote;
+        t->moved_once |= ran || wrote;
         /* what it used before the first sample was not seen second by second */
-        moved = ran || !t->known;
+        moved = ran || wrote || !t->known;
+        t->little = much || wrote ? 0 : t->little + 1;
+        if (t->little == 0)
+            t->much_ns = now_ns;
+        t->wrote = tick->wrote;
         t->hot = ran && tick->ran_ns - t->ran_ns >= (now_ns - t->read_ns) / 2 ? t->hot + 1 : 0;
         t->read_ns = now_ns;
         t->ran_ns = tick->ran_ns;

@@ -1,9 +1,14 @@
-/* What Linux tells about a worker without asking it anything: the signs from which watchdog/verdict
+/* What Linux shows of a worker without asking it anything: the signs from which watchdog/verdict
  * concludes whether it moves, waits or was stopped. Pure; signs_io.h reads the files.
  *
- * The sign of life is the main thread's CPU time (/proc/PID/task/PID/schedstat). Those of the whole
- * process are none: gloo's loop wakes a hundred times a second in a job that is dead, and a thread
- * that reports figures goes on writing. */
+ * A worker moves if
+ *   its main thread uses CPU time (/proc/PID/task/PID/schedstat), unless it only wakes from a sleep
+ *       at an unchanged place, as a loop that polls for a lock does;
+ *   its main thread writes (/proc/PID/task/PID/io). Writes of other threads do not count: a thread
+ *       that logs figures continues in a job that is dead;
+ *   its other threads compute: SIGNS_COMPUTES_PERCENT of a core, without the threads of libraries
+ *       that poll. gloo's loop wakes a hundred times a second in a job that is dead;
+ *   the place of its program changes between two closer looks (watchdog/gather/slow.h). */
 #pragma once
 
 #include <stdbool.h>
@@ -18,6 +23,7 @@ struct worker_tick {
      * 0: not known, because the file could not be read */
     char state;
     uint64_t ran_ns; /* CPU time of the main thread */
+    uint64_t wrote;  /* bytes and calls of its write(2); 0: not read */
 };
 
 /* The state of /proc/PID/stat. The name in it may contain anything, ")" too. 0: no such text. */
@@ -33,10 +39,21 @@ bool signs_children_ticks(const char *stat, size_t len, uint64_t *ret);
 /* When it was started, from the same, in clock ticks since boot. False: no such text. */
 bool signs_start(const char *stat, size_t len, uint64_t *ret);
 
+/* The number made of wchar and syscw in the text of /proc/PID/task/TID/io, proc_pid_io(5): it
+ * changes with each write. 0: no such text. */
+uint64_t signs_wrote(const char *io, size_t len);
+
 /* A main thread that has used less than this since the last sample did not move. One that only asks
  * now and then whether something has ended is below it: PyTorch's data loader looks after its
  * children every 5 s (MP_STATUS_CHECK_INTERVAL of torch.utils.data), which takes a part of a ms. */
 #define SIGNS_MOVED_NS NS_PER_MS
+/* Below this, it moved only if its place in the program says so: a loop that polls for a lock every
+ * 50 ms uses 1 to 2.8 ms in a second. */
+#define SIGNS_LITTLE_NS (10 * NS_PER_MS)
+/* So many samples in a row below SIGNS_LITTLE_NS, and it may only poll. */
+#define SIGNS_LITTLE 3
+/* Other threads that together use so much of a core compute. */
+#define SIGNS_COMPUTES_PERCENT 5
 
 /* A main thread that has used half of the time, or more, in so many samples in a row may spin. */
 #define SIGNS_HOT 5
@@ -45,7 +62,10 @@ bool signs_start(const char *stat, size_t len, uint64_t *ret);
 struct signs_track {
     uint64_t read_ns;  /* when ran_ns was read */
     uint32_t hot;      /* samples in a row in which it used half of the time, or more */
+    uint32_t little;   /* samples in a row below SIGNS_LITTLE_NS in which it did not write */
+    uint64_t much_ns;  /* when it last used more, or wrote */
     uint64_t ran_ns;   /* at the last sample that could be read */
+    uint64_t wrote;    /* at the last sample; 0: it was not read then */
     uint64_t moved_ns; /* when it was last seen to have moved */
     uint32_t flags;    /* SIGN_MOVED, _STOPPED, _TRACED: of the last sample */
     bool known;        /* ran_ns is meaningful */

@@ -8,13 +8,14 @@
 #include <unistd.h>
 
 #include "io/file.h"
+#include "io/process/proc.h"
 
 #define STAT_MAX 512 /* of its text: the name has 16 bytes, each number 20 digits at most */
 #define PATH_BYTES 64
 
 /* The open files of one main thread. */
 struct thread_files {
-    int stat_fd, schedstat_fd; /* -1: not open */
+    int stat_fd, schedstat_fd, io_fd; /* -1: not open */
 };
 
 struct signs_worker {
@@ -30,7 +31,14 @@ struct signs_worker {
     struct thread_files child_files;
     struct signs_track child_track;
     uint32_t slow_flags;
-    uint64_t spins_ns; /* with SIGN_SPINS in slow_flags: since when */
+    bool polls;
+    uint64_t changed_ns; /* when its place was last seen to have changed */
+    uint64_t since_ns;   /* it polls, or with SIGN_SPINS in slow_flags spins */
+    pid_t computes;      /* struct signs_found */
+    uint64_t idle_ns;
+    uint64_t process_ns; /* CPU time of that process at the last sample; 0: not known */
+    uint64_t process_read_ns;
+    uint64_t used_from_ns; /* CPU time of its main thread when it last moved */
 };
 
 struct signs {
@@ -54,6 +62,7 @@ struct signs *signs_new(void) {
 static void close_files(struct thread_files *f) {
     file_close(&f->stat_fd);
     file_close(&f->schedstat_fd);
+    file_close(&f->io_fd);
 }
 
 static void forget_child(struct signs_worker *w) {
@@ -98,6 +107,9 @@ static int open_files(pid_t pid, struct thread_files *f) {
         f->schedstat_fd = openat(dir, "schedstat", O_RDONLY | O_CLOEXEC);
         if (f->schedstat_fd < 0 && is_shortage(errno))
             r = -errno;
+        f->io_fd = openat(dir, "io", O_RDONLY | O_CLOEXEC);
+        if (f->io_fd < 0 && is_shortage(errno))
+            r = -errno;
     }
     (void)close(dir);
     if (r < 0)
@@ -107,7 +119,8 @@ static int open_files(pid_t pid, struct thread_files *f) {
 
 /* After a sample. */
 static void leave_files(const struct signs *s, struct thread_files *f) {
-    if (f->stat_fd >= 0 && (rlim_t)MAX2(f->stat_fd, f->schedstat_fd) >= s->kept_below)
+    int highest = MAX2(MAX2(f->stat_fd, f->schedstat_fd), f->io_fd);
+    if (f->stat_fd >= 0 && (rlim_t)highest >= s->kept_below)
         close_files(f);
 }
 
@@ -119,7 +132,7 @@ static size_t read_file(int fd, char buf[STAT_MAX]) {
     return n < 0 ? 0 : (size_t)n;
 }
 
-static struct worker_tick read_tick(struct thread_files *f, uint64_t tick_ns) {
+static struct worker_tick read_times(struct thread_files *f, uint64_t tick_ns) {
     char stat[STAT_MAX], schedstat[STAT_MAX];
     struct worker_tick t = {0};
     if (f->stat_fd < 0)
@@ -136,6 +149,16 @@ static struct worker_tick read_tick(struct thread_files *f, uint64_t tick_ns) {
     if (!signs_ticks(stat, n, &ticks) || ticks > UINT64_MAX / tick_ns)
         return (struct worker_tick){0};
     t.ran_ns = ticks * tick_ns;
+    return t;
+}
+
+/* What it has written is only of interest if it ran little. */
+static struct worker_tick read_tick(struct thread_files *f, const struct signs_track *before,
+                                    uint64_t tick_ns) {
+    char io[STAT_MAX];
+    struct worker_tick t = read_times(f, tick_ns);
+    if (t.state != 0 && f->io_fd >= 0 && t.ran_ns - before->ran_ns < SIGNS_LITTLE_NS)
+        t.wrote = signs_wrote(io, read_file(f->io_fd, io));
     return t;
 }
 
@@ -172,9 +195,9 @@ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns) {
     s->n++;
     *w = (struct signs_worker){.rank = rank,
                                .pid = pid,
-                               .files = {-1, -1},
+                               .files = {-1, -1, -1},
                                .track = signs_track_of(now_ns),
-                               .child_files = {-1, -1}};
+                               .child_files = {-1, -1, -1}};
     int r = open_files(pid, &w->files);
     leave_files(s, &w->files);
     w->gone = r == -ESRCH;
@@ -205,22 +228,38 @@ static const struct signs_track *mover(const struct signs_worker *w) {
     return w->child != 0 ? &w->child_track : &w->track;
 }
 
+static void moves_now(struct signs_worker *w, uint64_t now_ns) {
+    w->track.flags |= SIGN_MOVED;
+    w->track.moved_ns = now_ns;
+    w->track.moved_once = true;
+}
+
 /* A thread that no longer runs all the time does not spin; nor does one that is not seen. */
 static void settle(struct signs_worker *w) {
     if (mover(w)->hot == 0 || w->error != 0)
         w->slow_flags &= ~(uint32_t)SIGN_SPINS;
-    if ((w->slow_flags & SIGN_SPINS) != 0)
+    w->polls = w->polls && mover(w)->little > 0 && w->error == 0;
+    if ((w->slow_flags & SIGN_SPINS) != 0 || w->polls)
         w->track.flags &= ~(uint32_t)SIGN_MOVED;
     else if ((w->track.flags & SIGN_MOVED) != 0)
         w->slow_flags = 0;
 }
 
-void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags, uint64_t since_ns) {
+void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_found *found,
+               uint64_t now_ns) {
     struct signs_worker *w = find(s, rank);
     if (w == NULL || w->pid != pid || w->ended)
         return;
-    w->slow_flags = flags & (SIGN_BUSY | SIGN_BYTES | SIGN_SPINS | SIGN_ASKS);
-    w->spins_ns = since_ns;
+    w->slow_flags = found->flags & (SIGN_BUSY | SIGN_BYTES | SIGN_SPINS | SIGN_ASKS);
+    w->polls = found->polls;
+    w->since_ns = found->polls ? MAX2(mover(w)->much_ns, w->changed_ns) : found->since_ns;
+    w->process_ns = w->computes == found->computes ? w->process_ns : 0;
+    w->computes = found->computes;
+    w->idle_ns = found->idle_ns;
+    if (found->changed_since_ns != 0 && w->track.moved_ns <= found->changed_since_ns) {
+        w->changed_ns = now_ns;
+        moves_now(w, now_ns);
+    }
     settle(w);
 }
 
@@ -237,9 +276,18 @@ bool signs_is_hot(const struct signs *s, uint32_t rank) {
     return w != NULL && is_hot(w);
 }
 
-bool signs_any_hot(const struct signs *s) {
+static bool is_little(const struct signs_worker *w) {
+    return !w->ended && mover(w)->little >= SIGNS_LITTLE;
+}
+
+bool signs_is_little(const struct signs *s, uint32_t rank) {
+    const struct signs_worker *w = find(s, rank);
+    return w != NULL && is_little(w);
+}
+
+bool signs_any_odd(const struct signs *s) {
     for (size_t i = 0; i < s->n; i++)
-        if (is_hot(&s->workers[i]))
+        if (is_hot(&s->workers[i]) || is_little(&s->workers[i]))
             return true;
     return false;
 }
@@ -287,12 +335,17 @@ uint64_t signs_ran_ns(const struct signs *s, uint32_t rank) {
     return w == NULL || w->ended || w->child != 0 || !w->track.known ? 0 : w->track.ran_ns;
 }
 
+uint64_t signs_used_ns(const struct signs *s, uint32_t rank) {
+    const struct signs_worker *w = find(s, rank);
+    return w == NULL || w->ended || !w->track.known ? 0 : w->track.ran_ns - w->used_from_ns;
+}
+
 static void sample_child(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
     bool first = !w->child_track.known;
     struct worker_tick tick = {0};
     int r = open_child(w);
     if (r == 0)
-        tick = read_tick(&w->child_files, s->tick_ns);
+        tick = read_tick(&w->child_files, &w->child_track, s->tick_ns);
     leave_files(s, &w->child_files);
     if (r < 0 && r != -ESRCH) {
         w->error = r;
@@ -310,11 +363,24 @@ static void sample_child(struct signs *s, struct signs_worker *w, uint64_t now_n
     w->track.moved_ns = now_ns;
 }
 
+/* A process that has ended uses none. */
+static void sample_process(struct signs_worker *w, uint64_t tick_ns, uint64_t now_ns) {
+    char stat[STAT_MAX];
+    uint64_t ticks = 0, before_ns = w->process_ns, passed_ns = now_ns - w->process_read_ns;
+    ssize_t n = proc_read(w->computes, "/stat", stat, sizeof stat);
+    w->process_ns = n > 0 && signs_ticks(stat, (size_t)n, &ticks) ? ticks * tick_ns : 0;
+    w->process_read_ns = now_ns;
+    uint64_t least_ns =
+        passed_ns / 100 * SIGNS_COMPUTES_PERCENT + w->idle_ns * (passed_ns / NS_PER_MS) / 1000;
+    if (before_ns != 0 && w->process_ns >= before_ns + least_ns)
+        moves_now(w, now_ns);
+}
+
 static void sample(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
     struct worker_tick tick = {0};
     int r = w->gone ? -ESRCH : open_files(w->pid, &w->files);
     if (r == 0)
-        tick = read_tick(&w->files, s->tick_ns);
+        tick = read_tick(&w->files, &w->track, s->tick_ns);
     leave_files(s, &w->files);
     w->gone = r == -ESRCH;
     w->error = w->gone ? 0 : r;
@@ -322,6 +388,10 @@ static void sample(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
     if (w->child != 0)
         sample_child(s, w, now_ns);
     settle(w);
+    if (w->computes != 0)
+        sample_process(w, s->tick_ns, now_ns);
+    if ((w->track.flags & SIGN_MOVED) != 0)
+        w->used_from_ns = w->track.ran_ns;
 }
 
 void signs_sample(struct signs *s, uint64_t now_ns) {
@@ -338,8 +408,9 @@ int signs_error(const struct signs *s) {
 }
 
 static uint64_t still_of(const struct signs_worker *w, uint64_t now_ns) {
-    bool spins = (w->slow_flags & SIGN_SPINS) != 0;
-    return now_ns - (spins ? MIN2(w->spins_ns, w->track.moved_ns) : w->track.moved_ns);
+    bool since = (w->slow_flags & SIGN_SPINS) != 0 || w->polls;
+    bool computes = (w->track.flags & SIGN_MOVED) != 0;
+    return now_ns - (since && !computes ? MIN2(w->since_ns, w->track.moved_ns) : w->track.moved_ns);
 }
 
 uint64_t signs_still_ns(const struct signs *s, uint64_t now_ns) {

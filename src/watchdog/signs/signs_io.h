@@ -1,6 +1,7 @@
 /* Samples the workers of this node once a second, from files that are kept open: one read of `stat`
- * and one of `schedstat` of the main thread for each worker. Files whose descriptors are in the
- * upper half of what this process may have are opened anew each time.
+ * and one of `schedstat` of the main thread for each worker, and one of `io` if it ran little.
+ * Files whose descriptors are in the upper half of what this process may have are opened anew each
+ * time.
  *
  *     s = signs_new();
  *     r = signs_add(s, rank, pid, clock_now_ns());   the pid of a child that was not reaped yet
@@ -36,16 +37,35 @@ _must_use_ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now
 void signs_ended(struct signs *s, uint32_t rank);
 void signs_remove(struct signs *s, uint32_t rank); /* a rank that is not there: nothing */
 
-/* What a closer look (watchdog/gather/slow_io.h) has found, if the rank still is this process.
- * flags: SIGN_BUSY, _BYTES, _SPINS and _ASKS, for its row until it moves, or is looked at again.
- * With SIGN_SPINS it does not move, although its main thread runs all the time: since since_ns. */
-void signs_put(struct signs *s, uint32_t rank, pid_t pid, uint32_t flags, uint64_t since_ns);
+/* What a closer look (watchdog/gather/slow_io.h) has found. */
+struct signs_found {
+    /* SIGN_BUSY, _BYTES, _SPINS and _ASKS, for its row until it moves, or is looked at again. With
+     * SIGN_SPINS it does not move, although its main thread runs all the time: since since_ns. */
+    uint32_t flags;
+    /* Its main thread wakes only for moments, always at the same place: it does not move, since it
+     * last used SIGNS_LITTLE_NS in a second, wrote, or was elsewhere. */
+    bool polls;
+    uint64_t since_ns;
+    /* Its place has changed since then: if nothing else has shown that it moved, it has. 0: it has
+     * not. */
+    uint64_t changed_since_ns;
+    /* The process whose threads compute; 0: they do not. While all of it uses
+     * SIGNS_COMPUTES_PERCENT of a core more than idle_ns, in each second, the worker moves. */
+    pid_t computes;
+    uint64_t idle_ns; /* CPU time of threads that only poll, in a second */
+};
+/* If the rank still is this process. */
+void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_found *found,
+               uint64_t now_ns);
 /* Closer looks fail: SIGN_UNSEEN for all of them, until each moves, or is looked at again. */
 void signs_unseen(struct signs *s);
 /* Whether its main thread has run all the time for SIGNS_HOT samples: it may spin. That of the
  * child that it waits for, if there is one. */
 bool signs_is_hot(const struct signs *s, uint32_t rank);
-bool signs_any_hot(const struct signs *s);
+/* Whether it has run little for SIGNS_LITTLE samples: it may only poll. */
+bool signs_is_little(const struct signs *s, uint32_t rank);
+/* Whether one of them is either of these. */
+bool signs_any_odd(const struct signs *s);
 /* The rank's main thread waits for this process, which stems from it, or for this thread: if that
  * one (of a process, its main thread) moves, the worker moves. start: of the process or thread, in
  * clock ticks since boot; another one of the same pid is not taken for it. child 0: it waits for
@@ -56,6 +76,9 @@ pid_t signs_pid(const struct signs *s, uint32_t rank); /* 0: no such rank */
 /* CPU time of its main thread at the last sample; 0: no such rank, not known, or it waits for a
  * child, whose movement is its own. */
 uint64_t signs_ran_ns(const struct signs *s, uint32_t rank);
+
+/* How much of that it has used since the worker last moved. */
+uint64_t signs_used_ns(const struct signs *s, uint32_t rank);
 
 /* Reads all once. */
 void signs_sample(struct signs *s, uint64_t now_ns);

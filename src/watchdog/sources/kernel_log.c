@@ -56,6 +56,8 @@ bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
     if (semicolon == NULL || !number(&p, end, &level) || !number(&p, end, &sequence) ||
         !number(&p, end, &us) || p > semicolon + 1)
         return false;
+    if (us < log->since_us)
+        return true;
     const char *text = semicolon + 1, *newline = memchr(text, '\n', (size_t)(end - text));
     size_t n = (size_t)((newline != NULL ? newline : end) - text);
     char raw[KERNEL_LOG_LINE_MAX];

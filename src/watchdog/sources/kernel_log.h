@@ -18,6 +18,7 @@ struct kernel_log_ring {
     char lines[KERNEL_LOG_LINES][KERNEL_LOG_LINE_MAX];
 };
 struct kernel_log {
+    uint64_t since_us;                 /* of the kernel's clock: earlier records are left out */
     uint64_t boot_us;                  /* when the kernel's clock was 0, since 1970; 0: not known */
     struct kernel_log_ring told, rest; /* rest: what says nothing of hardware */
 };

@@ -16,6 +16,7 @@ int source_kernel_log(const struct source_kernel_log_ask *ask, uint64_t deadline
     char record[RECORD_MAX];
     int fd = open(device, O_RDONLY | O_NONBLOCK | O_CLOEXEC), r = fd < 0 ? -errno : 0;
     struct kernel_log *log = xcalloc(1, sizeof *log);
+    log->since_us = ask->since_ns / NS_PER_US;
     log->boot_us = (clock_wall_ns() - clock_now_ns()) / NS_PER_US;
     while (r == 0 && clock_now_ns() < deadline_ns) {
         ssize_t n = read(fd, record, sizeof record);

@@ -6,6 +6,7 @@
 
 struct source_kernel_log_ask {
     const char *device; /* NULL: /dev/kmsg */
+    uint64_t since_ns;  /* CLOCK_MONOTONIC: only what is newer */
 };
 /* Adds to *to what kernel_log_write() writes. Reads until the end of the log, or until deadline_ns
  * (CLOCK_MONOTONIC). -EPERM, -EACCES: no right (kernel.dmesg_restrict); -ENOENT: no such device, as

@@ -9,6 +9,7 @@
 const char *suspect_reason_name(enum suspect_reason reason) {
     switch (reason) {
     case SUSPECT_ENDED: return "ended";
+    case SUSPECT_UNENDED: return "unended";
     case SUSPECT_STOPPED: return "stopped";
     case SUSPECT_ABSENT: return "absent";
     case SUSPECT_COLLECTIVES: return "collectives";
@@ -69,7 +70,10 @@ static void collect(const struct suspects_input *in, struct suspects *s) {
     for (uint32_t i = 0; i < in->n_signs; i++)
         if (in->signs[i].sign == HANG_SIGN_ENDED && in->signs[i].rank < in->n_ranks)
             s->ended[in->signs[i].rank] = true;
+    for (uint32_t r = 0; r < in->n_ranks; r++)
+        s->any_ended = s->any_ended || s->ended[r];
     find_reacted(in, s);
+    suspects_find_reason(in, s);
     for (uint32_t r = 0; r < in->n_ranks; r++)
         s->n_missing += suspects_is_missing(in, s, r);
 }
@@ -124,7 +128,9 @@ static bool is_odd(const struct suspects_input *in, const struct suspects *s, ui
                    enum suspect_reason reason) {
     const struct evidence_thread *t = suspects_main(s, rank);
     switch (reason) {
-    case SUSPECT_ENDED: return s->ended[rank];
+    case SUSPECT_ENDED: return s->ended[rank] && s->n_together > 0;
+    case SUSPECT_UNENDED:
+        return in->waited == NULL && s->any_ended && s->n_together == 0 && t != NULL;
     case SUSPECT_STOPPED: return t != NULL && suspects_wait(t) == WAIT_STOPPED;
     case SUSPECT_ABSENT:
         return in->came != NULL && !in->came[rank] && !s->ended[rank] && !s->reacted[rank];
@@ -159,7 +165,8 @@ static uint32_t mark_odd(const struct suspects_input *in, struct suspects *s,
 static enum suspect_reason choose(const struct suspects_input *in, struct suspects *s,
                                   uint64_t *ret_most, bool *ret_by_ras) {
     /* Of more than half, none stands out. A child counts only if the main threads don't tell. */
-    static const enum suspect_reason odd[] = {SUSPECT_ENDED, SUSPECT_STOPPED, SUSPECT_ABSENT};
+    static const enum suspect_reason odd[] = {SUSPECT_ENDED, SUSPECT_STOPPED, SUSPECT_UNENDED,
+                                              SUSPECT_ABSENT};
     static const enum suspect_reason weak[] = {SUSPECT_UNMOVED, SUSPECT_ELSEWHERE, SUSPECT_CHILD,
                                                SUSPECT_THREAD, SUSPECT_BUSY};
     for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {

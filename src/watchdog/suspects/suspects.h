@@ -12,10 +12,10 @@
  * there is no such group, coarser ones are tried: the same stack, then the same line of the user's
  * own code. Still none: no suspect, and all groups are shown.
  *
- * Stronger than the groups is, in this order: a rank that has ended with 0 while others wait; one
- * that is stopped; one that has no connection to the store; one that has enqueued fewer
- * collectives; one that has announced fewer steps. Of these, only the strongest that is there names
- * suspects. */
+ * Stronger than the groups is, in this order: a rank that has ended with 0 while others wait for
+ * other ranks; one that has not, if none does; one that is stopped; one that has no connection to
+ * the store; one that has enqueued fewer collectives; one that has announced fewer steps. Of these,
+ * only the strongest that is there names suspects. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,7 +25,8 @@
 #include "watchdog/verdict/hang.h"
 
 #define SUSPECTS_NODES_MAX 65536
-#define SUSPECTS_KEPT 64                    /* in the list; n_all counts the others, too */
+#define SUSPECTS_KEPT 64 /* in the list; n_all counts the others, too */
+#define SUSPECTS_WHERE_MAX (EVIDENCE_FUNCTION_MAX + 144)
 #define SUSPECTS_LINE_MAX 1024              /* of suspects_line() */
 #define SUSPECTS_TEXT_MAX (4 * 1024 * 1024) /* of suspects_text(); what is over is left out */
 #define SUSPECTS_JSON_MAX (32 * 1024 * 1024)
@@ -60,7 +61,8 @@ struct suspects_input {
 };
 
 enum suspect_reason {
-    SUSPECT_ENDED = 1,   /* exited with 0 while others wait */
+    SUSPECT_ENDED = 1,   /* exited with 0 while others wait for other ranks */
+    SUSPECT_UNENDED,     /* others have exited with 0, and nobody waits for those */
     SUSPECT_STOPPED,     /* T */
     SUSPECT_ABSENT,      /* has no connection to the store, others have */
     SUSPECT_COLLECTIVES, /* has enqueued fewer than others */
@@ -82,9 +84,10 @@ struct suspect {
 
 /* Ranks that are at the same place. */
 struct suspects_group {
-    uint32_t n;                             /* how many */
-    uint32_t first;                         /* its lowest rank */
-    char where[EVIDENCE_FUNCTION_MAX + 96]; /* "backward (train.py:76)", "futex()", "" */
+    uint32_t n;     /* how many */
+    uint32_t first; /* its lowest rank */
+    /* "all_reduce from backward (train.py:76)", "futex()", "" */
+    char where[SUSPECTS_WHERE_MAX];
 };
 
 struct suspects {
@@ -99,6 +102,13 @@ struct suspects {
     uint32_t debugged;             /* the first of them */
     uint32_t n_missing;            /* ranks without evidence that have not ended or reacted */
     uint32_t n_reacted;
+    /* Ranks that wait for other ranks: in a collective, for the job's store, on a connection to
+     * another rank, or stopped. Without one, nobody knows that the job hangs: it may wait for work
+     * from outside. */
+    uint32_t n_together;
+    bool any_ended;     /* with 0 */
+    uint32_t n_at_exit; /* ranks that hang at the exit of their Python, where others have ended */
+    uint64_t used_ns;   /* by any main thread since it last moved, at most */
     /* Of each rank; owned. The evidence is borrowed from the input; NULL: none */
     const struct evidence_worker **worker_of;
     bool *ended;      /* with 0 */
@@ -113,8 +123,8 @@ void suspects_fini(struct suspects *s);
 
 const char *suspect_reason_name(enum suspect_reason reason); /* "stopped", "elsewhere" */
 
-/* One line without a newline: "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12):
- * read() in load (data.py:20), pipe, still for 31 s". */
+/* One line without a newline: "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2
+ * (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s". */
 void suspects_line(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret);
 void suspects_text(const struct suspects_input *in, const struct suspects *s, struct strbuf *ret);
 /* One JSON object. */

@@ -13,7 +13,7 @@ const struct evidence_stack *suspects_stack(const struct evidence *e,
 
 /* Where Python and its packages are installed (PEP 370, sysconfig's "posix_prefix" and Debian's
  * "deb_system"): "/usr/lib/python3.11/threading.py". */
-static bool is_library(const char *file) {
+bool suspects_is_library(const char *file) {
     const char *lib = strstr(file, "/lib/python");
     return file[0] == '<' || strstr(file, "/site-packages/") != NULL ||
            strstr(file, "/dist-packages/") != NULL ||
@@ -24,7 +24,7 @@ const struct evidence_frame *suspects_user_frame(const struct evidence_stack *st
     if (stack == NULL || stack->n == 0)
         return NULL;
     for (uint32_t i = 0; i < stack->n; i++)
-        if (!is_library(stack->frames[i].file))
+        if (!suspects_is_library(stack->frames[i].file))
             return &stack->frames[i];
     return &stack->frames[0];
 }
@@ -83,11 +83,35 @@ static void call_of(const struct evidence_thread *t, char *out, size_t size) {
         (void)snprintf(out, size, "%s", t->wchan);
 }
 
+/* "all_reduce from " where the user's own code has called that. Wrappers and what the library calls
+ * itself tell less. */
+static void add_collective(const struct evidence_stack *stack, char *out, size_t size) {
+    out[0] = '\0';
+    for (uint32_t i = 0; i < stack->n && suspects_is_library(stack->frames[i].file); i++) {
+        const struct evidence_frame *f = &stack->frames[i];
+        if (suspects_is_collective(f) && f->function[0] != '_' &&
+            strcmp(f->function, "wrapper") != 0) {
+            (void)snprintf(out, size, "%.40s from ", f->function);
+            return;
+        }
+    }
+}
+
+static void add_place(const struct evidence_stack *stack, char *out, size_t size) {
+    const struct evidence_frame *user = suspects_user_frame(stack);
+    if (suspects_is_library(user->file)) /* all is: the innermost frame is shown */
+        out[0] = '\0';
+    else
+        add_collective(stack, out, size);
+    size_t len = strlen(out);
+    add_frame(user, out + len, size - len);
+}
+
 void suspects_where(const struct evidence *e, const struct evidence_thread *t, char *out,
                     size_t size) {
-    const struct evidence_frame *f = suspects_user_frame(suspects_stack(e, t));
-    if (f != NULL)
-        add_frame(f, out, size);
+    const struct evidence_stack *stack = suspects_stack(e, t);
+    if (stack != NULL)
+        add_place(stack, out, size);
     else
         call_of(t, out, size);
 }
@@ -136,16 +160,16 @@ const char *suspects_group_verb(const struct suspects *s, const struct suspects_
 
 void suspects_describe(const struct evidence *e, const struct evidence_thread *t, uint64_t still_ns,
                        struct strbuf *ret) {
-    const struct evidence_frame *f = suspects_user_frame(suspects_stack(e, t));
-    char call[EVIDENCE_WORD_MAX + 2], where[EVIDENCE_FUNCTION_MAX + 96];
+    const struct evidence_stack *stack = suspects_stack(e, t);
+    char call[EVIDENCE_WORD_MAX + 2], where[SUSPECTS_WHERE_MAX];
     enum wait_kind kind = suspects_wait(t);
     call_of(t, call, sizeof call);
     if (kind == WAIT_SLEEPS || kind == WAIT_BLOCKED)
         strbuf_add(ret, call[0] != '\0' ? call : "waits");
     else
         strbuf_add(ret, kind == WAIT_STOPPED ? "stopped (T)" : suspects_verb(t, still_ns, 1));
-    if (f != NULL) {
-        add_frame(f, where, sizeof where);
+    if (stack != NULL) {
+        add_place(stack, where, sizeof where);
         strbuf_printf(ret, " in %s", where);
     }
     if (kind == WAIT_BLOCKED)

@@ -165,6 +165,14 @@ Test(slow_io, sees_that_another_thread_is_busy) {
     cr_expect_eq(sample(), 0);
 }
 
+Test(slow_io, a_worker_whose_other_thread_computes_moves_with_it) {
+    start(use_a_processor, false);
+    (void)look_twice();
+    ask_to_act();
+    cr_expect_eq(sample() & SIGN_MOVED, SIGN_MOVED);
+    cr_expect_eq(sample() & SIGN_MOVED, 0);
+}
+
 Test(slow_io, sees_that_a_file_is_read) {
     start(read_a_file, false);
     cr_expect_eq(look_twice(), SIGN_BYTES);

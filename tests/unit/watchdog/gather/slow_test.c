@@ -72,3 +72,29 @@ Test(slow, knows_how_much_the_kernel_has_written) {
     cr_expect_eq(slow_written_pages(text, 12), 0);
     cr_expect_eq(slow_written_pages("", 0), 0);
 }
+
+Test(slow, a_main_thread_polls_that_sleeps_at_one_place) {
+    struct slow_look a = {.pid = 7, .addresses = 9, .sleeps = true}, b = a;
+    cr_expect(slow_polls(&a, &b, 5 * NS_PER_S) && !slow_changed(&a, &b, 5 * NS_PER_S));
+    cr_expect(slow_polls(&a, &b, SLOW_AGE_MAX_NS + 1) && slow_polls(NULL, &b, 0));
+    b.sleeps = false; /* waits for something: it may be a step each second */
+    cr_expect_not(slow_polls(&a, &b, 5 * NS_PER_S));
+    b = (struct slow_look){.pid = 7, .addresses = 10, .sleeps = true};
+    cr_expect(!slow_polls(&a, &b, 5 * NS_PER_S) && slow_changed(&a, &b, 5 * NS_PER_S));
+    cr_expect_not(slow_changed(&a, &b, SLOW_AGE_MAX_NS + 1));
+    a.addresses = b.addresses = 0; /* not known */
+    cr_expect_not(slow_polls(&a, &b, 5 * NS_PER_S) || slow_changed(&a, &b, 5 * NS_PER_S));
+}
+
+Test(slow, threads_compute_unless_they_may_only_spin) {
+    struct slow_look a = {.pid = 7, .threads_ns = NS_PER_S}, b = {.pid = 7, .threads_ns = NS_PER_S + 250 * NS_PER_MS};
+    cr_expect(slow_computes(&a, &b, 5 * NS_PER_S));
+    cr_expect_not(slow_computes(&a, &b, 6 * NS_PER_S));
+    cr_expect_not(slow_computes(&a, &b, SLOW_AGE_MAX_NS + 1));
+    b.spinners = true;
+    cr_expect_not(slow_computes(&a, &b, 5 * NS_PER_S));
+    cr_expect(slow_is_poller("pt_nccl_watchdg) S", 18) && slow_is_poller("pt_gloo_runloop) S", 18));
+    cr_expect(slow_is_poller("async) S", 8) && !slow_is_poller("asyncio_0) S", 12) && !slow_is_poller("python) S", 9));
+    static const char env[] = "A=1\0OMP_WAIT_POLICY=active\0B=2", other[] = "XOMP_WAIT_POLICY=active\0KMP_BLOCKTIME=0";
+    cr_expect(slow_omp_spins(env, sizeof env) && !slow_omp_spins(other, sizeof other) && !slow_omp_spins("", 0));
+}

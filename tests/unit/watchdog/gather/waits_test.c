@@ -10,6 +10,7 @@ Test(waits, reads_a_system_call) {
     static const char text[] = "0 0x5 0x7f1e4c0 0x1 0x0 0x0 0x0 0x7ffd5 0x7f1e\n";
     cr_assert(waits_call_read(text, sizeof text - 1, &c));
     cr_expect(c.number == 0 && c.args[0] == 5 && c.args[1] == 0x7f1e4c0);
+    cr_expect(c.stack == 0x7ffd5 && c.code == 0x7f1e);
     cr_assert(waits_call_read("-1 0x7ffd5 0x7f1e", 17, &c));
     cr_expect_eq(c.number, -1);
     cr_expect_not(waits_call_read("running\n", 8, &c));
@@ -105,4 +106,13 @@ Test(waits, finds_a_socket) {
     cr_expect_not(waits_socket(table, sizeof table - 1, 4, text));
     cr_expect_not(waits_socket(table, 150, 42, text));
     cr_expect_not(waits_socket("", 0, 42, text));
+}
+
+Test(waits, knows_who_waits_for_nothing_but_time) {
+    cr_expect(waits_for_time(&(struct waits_call){.number = __NR_clock_nanosleep}));
+    cr_expect(waits_for_time(&(struct waits_call){.number = __NR_pselect6}));
+    cr_expect_not(waits_for_time(&(struct waits_call){.number = __NR_pselect6, .args = {4}}));
+    cr_expect(waits_for_time(&(struct waits_call){.number = __NR_ppoll}));
+    cr_expect_not(waits_for_time(&(struct waits_call){.number = __NR_ppoll, .args = {0x7f00, 1}}));
+    cr_expect_not(waits_for_time(&(struct waits_call){.number = __NR_futex}));
 }

@@ -11,7 +11,8 @@
 
 #include "io/process/proc.h"
 
-/* A process that, for each byte it gets, uses a processor for 5 ms and answers; otherwise it waits. */
+/* A process that, for each byte x it gets, uses a processor for 5 ms and answers, for others only answers; otherwise it
+ * waits. */
 struct child {
     pid_t pid;
     int ask, answer;
@@ -32,7 +33,7 @@ static struct child start(void) {
         char byte;
         (void)close(ask[1]);
         while (read(ask[0], &byte, 1) == 1) {
-            for (uint64_t end = ran_ns() + 5 * NS_PER_MS; ran_ns() < end;)
+            for (uint64_t end = ran_ns() + (byte == 'x' ? 5 * NS_PER_MS : 0); ran_ns() < end;)
                 ;
             if (write(answer[1], &byte, 1) != 1)
                 break;
@@ -44,8 +45,10 @@ static struct child start(void) {
     return c;
 }
 
+static bool quick; /* it only answers */
+
 static void work(const struct child *c) {
-    char byte = 'x';
+    char byte = quick ? 'q' : 'x';
     cr_assert(write(c->ask, &byte, 1) == 1 && read(c->answer, &byte, 1) == 1);
 }
 
@@ -147,12 +150,12 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
     cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
     signs_sample(s, now);
     for (unsigned i = 0; i < SIGNS_HOT; i++) {
-        cr_expect_not(signs_any_hot(s));
+        cr_expect_not(signs_any_odd(s));
         work(&a); /* 5 ms of 8 */
         signs_sample(s, now += 8 * NS_PER_MS);
     }
-    cr_assert(signs_any_hot(s) && signs_is_hot(s, 0) && !signs_is_hot(s, 1));
-    signs_put(s, 0, a.pid, SIGN_SPINS, now - 20 * NS_PER_S);
+    cr_assert(signs_any_odd(s) && signs_is_hot(s, 0) && !signs_is_hot(s, 1));
+    signs_put(s, 0, a.pid, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
     struct worker_signs row = row_of(s, 0, now);
     cr_expect(row.flags == SIGN_SPINS && row.still_ns == 20 * NS_PER_S, "%x", row.flags);
     cr_expect_eq(signs_still_ns(s, now), 20 * NS_PER_S);
@@ -183,12 +186,12 @@ Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
     signs_follow(s, 0, wrapper.pid, program.pid, began);
     signs_sample(s, now += 8 * NS_PER_MS);
     for (unsigned i = 0; i < SIGNS_HOT; i++) {
-        cr_expect_not(signs_any_hot(s));
+        cr_expect_not(signs_any_odd(s));
         work(&program); /* 5 ms of 8 */
         signs_sample(s, now += 8 * NS_PER_MS);
     }
-    cr_assert(signs_any_hot(s) && signs_is_hot(s, 0));
-    signs_put(s, 0, wrapper.pid, SIGN_SPINS, now - 20 * NS_PER_S);
+    cr_assert(signs_any_odd(s) && signs_is_hot(s, 0));
+    signs_put(s, 0, wrapper.pid, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
     work(&program);
     signs_sample(s, now += 8 * NS_PER_MS);
     struct worker_signs row = row_of(s, 0, now);
@@ -269,7 +272,7 @@ Test(signs_io, keeps_open_only_what_is_in_the_lower_half_of_the_descriptors) {
     struct child a = start();
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
     unsigned before = open_files();
-    allow(3); /* more than half are in use */
+    allow(4); /* more than half are in use */
     struct signs *s = signs_new();
     uint64_t now = 0;
     cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
@@ -308,4 +311,20 @@ Test(signs_io, a_child_that_can_not_be_seen_makes_nobody_still) {
     signs_free(s);
     stop(&wrapper);
     stop(&program);
+}
+
+/* A line a second, and a sleep: less than a millisecond. */
+Test(signs_io, who_writes_moves) {
+    struct child a = start();
+    struct signs *s = signs_new();
+    uint64_t now = 0;
+    cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
+    now = until_still(s, 0, now);
+    uint64_t ran = signs_ran_ns(s, 0);
+    quick = true;
+    work(&a);
+    signs_sample(s, now += NS_PER_S);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED, "%llu ns", (unsigned long long)(signs_ran_ns(s, 0) - ran));
+    signs_free(s);
+    stop(&a);
 }

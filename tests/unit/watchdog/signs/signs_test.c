@@ -113,3 +113,19 @@ Test(signs, what_can_not_be_read_counts_as_moving) {
     add(&t, 0, 0, 4);
     cr_expect(t.flags == SIGN_MOVED && !t.moved_once && t.moved_ns == 4 * NS_PER_S);
 }
+
+Test(signs, a_main_thread_that_writes_moves) {
+    static const char text[] = "rchar: 7\nwchar: 120\nsyscr: 2\nsyscw: 3\nread_bytes: 0\n";
+    cr_expect_eq(signs_wrote(text, sizeof text - 1), 124);
+    cr_expect_eq(signs_wrote("wchar: 120\n", 11), 0);
+    struct signs_track t = signs_track_of(0);
+    for (uint64_t i = 1; i <= 4; i++)
+        signs_track_add(&t, &(struct worker_tick){.state = 'S', .wrote = 9}, i * NS_PER_S);
+    cr_expect(t.flags == 0 && !t.moved_once && t.little == 4);
+    signs_track_add(&t, &(struct worker_tick){.state = 'S', .wrote = 10}, 5 * NS_PER_S);
+    cr_expect(t.flags == SIGN_MOVED && t.moved_once && t.moved_ns == 5 * NS_PER_S && t.little == 0);
+    /* what it wrote while it was not looked at is not known to be new */
+    signs_track_add(&t, &(struct worker_tick){.state = 'S'}, 6 * NS_PER_S);
+    signs_track_add(&t, &(struct worker_tick){.state = 'S', .wrote = 11}, 7 * NS_PER_S);
+    cr_expect_eq(t.flags, 0);
+}

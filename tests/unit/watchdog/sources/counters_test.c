@@ -36,6 +36,19 @@ Test(counters, lines_of_the_kernels_log) {
     free(log);
 }
 
+Test(counters, lines_of_the_kernels_log_from_before_the_group_are_left_out) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct kernel_log *log = xcalloc(1, sizeof *log);
+    log->since_us = 2000000;
+    cr_assert(add(log, "4,1,1999999,-;mlx5_core 0000:0c:00.0 ib0: Link up at boot\n"));
+    kernel_log_write(log, &text);
+    cr_assert_eq(text.len, 0);
+    cr_assert(add(log, "4,2,2000000,-;mlx5_core 0000:0c:00.0 ib0: Link down\n"));
+    kernel_log_write(log, &text);
+    cr_assert_str_eq(strbuf_text(&text), "[    2.000000] mlx5_core 0000:0c:00.0 ib0: Link down\n");
+    free(log);
+}
+
 Test(counters, lines_of_the_kernels_log_that_tell_nothing_of_hardware) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct kernel_log *log = xcalloc(1, sizeof *log);

@@ -4,8 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WAITS                                                                                                     \
-    "wait /usr/lib/python3.11/threading.py 320 all_reduce /venv/lib/python3.11/site-packages/torch/dist.py 2501 " \
+#define WAITS                                                            \
+    "wait /usr/lib/python3.11/threading.py 320 all_reduce "              \
+    "/venv/lib/python3.11/site-packages/torch/distributed/c10d.py 2501 " \
     "backward /home/u/train.py 76 main /home/u/train.py 120"
 
 struct evidence_worker *rig_worker(struct suspects_rig *r, uint32_t rank) {

@@ -32,7 +32,7 @@ Test(suspects, a_rank_that_reads_from_a_pipe) {
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
     cr_expect(r->found.majority);
-    expect_line(r, "ranks 0-1,3 wait in backward (train.py:76); "
+    expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
     suspects_rig_fini(r);
 }
@@ -42,8 +42,8 @@ Test(suspects, a_stopped_rank_at_the_same_place_as_the_others) {
     rig_does(r, 2, 'T', "futex", "do_signal_stop", "", "");
     rig_find(r);
     expect_one(r, 2, SUSPECT_STOPPED);
-    expect_line(r, "ranks 0-1,3 wait in backward (train.py:76); "
-                   "rank 2 (node b, pid 12): stopped (T) in backward (train.py:76), still for 31 s");
+    expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); "
+                   "rank 2 (node b, pid 12): stopped (T) in all_reduce from backward (train.py:76), still for 31 s");
     suspects_rig_fini(r);
 }
 
@@ -53,12 +53,12 @@ Test(suspects, of_others_at_its_place_it_is_not_said_that_they_are_traced) {
     rig_does(r, 0, 't', "futex", "ptrace_stop", "", "");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
-    expect_line(r, "ranks 0-1,3 wait in backward (train.py:76); "
+    expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
     rig_does(r, 1, 't', "futex", "ptrace_stop", "", "");
     rig_does(r, 3, 't', "futex", "ptrace_stop", "", "");
     rig_find(r);
-    expect_line(r, "ranks 0-1,3 are traced in backward (train.py:76); "
+    expect_line(r, "ranks 0-1,3 are traced in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
     suspects_rig_fini(r);
 }
@@ -69,7 +69,8 @@ Test(suspects, an_endless_loop) {
     rig_worker(r, 2)->still_ns = 0;
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
-    expect_line(r, "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12): runs in crunch (data.py:33)");
+    expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2 (node b, pid 12): runs in "
+                   "crunch (data.py:33)");
     suspects_rig_fini(r);
 }
 
@@ -78,7 +79,8 @@ Test(suspects, ranks_that_get_no_cpu_are_not_said_to_run) {
     struct suspects_rig *r = four();
     rig_does(r, 2, 'R', "", "0", "", "crunch /home/u/data.py 33 main /home/u/train.py 70");
     rig_find(r);
-    expect_line(r, "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12): waits for a CPU in crunch "
+    expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2 (node b, pid 12): waits for a "
+                   "CPU in crunch "
                    "(data.py:33), still for 31 s");
     for (uint32_t rank = 0; rank < 4; rank++)
         rig_does(r, rank, 'R', "", "0", "", "crunch /home/u/data.py 33");
@@ -130,7 +132,7 @@ Test(suspects, one_that_waits_at_another_line_or_in_another_collective) {
         "evaluate /home/u/train.py 90 main /home/u/train.py 120");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
-    expect_line(r, "ranks 0-1,3 wait in backward (train.py:76); "
+    expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): futex() in evaluate (train.py:90), still for 31 s");
     suspects_rig_fini(r);
 }
@@ -147,9 +149,10 @@ Test(suspects, the_stuck_child_of_a_data_loader_is_named) {
     rig_does(r, 2, 'S', "poll", "do_poll", "", "get /usr/lib/python3.11/queue.py 5 next_batch /home/u/train.py 60");
     rig_find(r);
     expect_one(r, 2, SUSPECT_CHILD);
-    expect_line(r, "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12): poll() in next_batch "
-                   "(train.py:60), still for 31 s; its child pt_data_worker 5023 waits elsewhere than its siblings: "
-                   "openat(), /mnt/dead/x");
+    expect_line(
+        r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2 (node b, pid 12): poll() in next_batch "
+           "(train.py:60), still for 31 s; its child pt_data_worker 5023 waits elsewhere than its siblings: "
+           "openat(), /mnt/dead/x");
     suspects_rig_fini(r);
 }
 
@@ -160,10 +163,10 @@ Test(suspects, the_command_for_which_a_rank_waits_is_said) {
     rig_child(r, 2, "recvfrom", "wait_woken", "tcp 10.0.0.1:5 -> 10.0.0.2:443 established");
     (void)strcpy(rig_worker(r, 2)->children[1].name, "gsutil");
     rig_find(r);
-    expect_line(r,
-                "ranks 0-1,3 wait in backward (train.py:76); rank 2 (node b, pid 12): wait4() in upload (train.py:60), "
-                "still for 31 s; it waits for its child gsutil 5022: recvfrom(), "
-                "tcp 10.0.0.1:5 -> 10.0.0.2:443 established");
+    expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2 (node b, pid 12): wait4() in "
+                   "upload (train.py:60), "
+                   "still for 31 s; it waits for its child gsutil 5022: recvfrom(), "
+                   "tcp 10.0.0.1:5 -> 10.0.0.2:443 established");
     (void)strcpy(rig_worker(r, 2)->children[0].name, "other"); /* one of two */
     rig_find(r);
     cr_expect_null(strstr(strbuf_text(&r->line), "it waits for"), "%s", strbuf_text(&r->line));
@@ -198,7 +201,7 @@ Test(suspects, a_rank_that_ended_with_0_while_others_wait) {
     rig_worker(r, 3)->ended = true;
     rig_find(r);
     expect_one(r, 3, SUSPECT_ENDED);
-    expect_line(r, "ranks 0-2 wait in backward (train.py:76); "
+    expect_line(r, "ranks 0-2 wait in all_reduce from backward (train.py:76); "
                    "rank 3 (node b, pid 13): has ended with 0 while others wait");
     rig_worker(r, 3)->ended = false; /* the verdict's own word counts, too */
     r->in.signs = &(struct hang_suspect){.rank = 1, .node = 0, .sign = HANG_SIGN_ENDED};
@@ -214,7 +217,7 @@ Test(suspects, if_most_have_ended_those_who_have_not_are_not_waiting_for_them) {
         rig_worker(r, rank)->ended = true;
     rig_find(r);
     cr_expect_eq(r->found.n_all, 0);
-    expect_line(r, "rank 3 waits in backward (train.py:76)");
+    expect_line(r, "rank 3 waits in all_reduce from backward (train.py:76)");
     suspects_rig_fini(r);
 }
 
@@ -225,9 +228,9 @@ Test(suspects, a_rank_without_a_connection_to_the_store) {
     rig_does(r, 1, 'S', "read", "nfs_wait", "", "imports /home/u/train.py 3");
     rig_find(r);
     expect_one(r, 1, SUSPECT_ABSENT);
-    expect_line(r,
-                "ranks 0,2-3 wait in backward (train.py:76); rank 1 (node a, pid 11): has no connection to the store, "
-                "others have: read() in imports (train.py:3), still for 31 s");
+    expect_line(r, "ranks 0,2-3 wait in all_reduce from backward (train.py:76); rank 1 (node a, pid 11): has no "
+                   "connection to the store, "
+                   "others have: read() in imports (train.py:3), still for 31 s");
     memset(came, 0, sizeof came); /* a program that does not use it */
     rig_find(r);
     expect_one(r, 1, SUSPECT_ELSEWHERE);
@@ -246,7 +249,7 @@ Test(suspects, fewer_collectives_beat_the_majority) {
     cr_expect_eq(r->found.suspects[0].reason, SUSPECT_COLLECTIVES);
     cr_expect_not_null(strstr(strbuf_text(&r->line),
                               "rank 0 (node a, pid 10): at collective 41, others at 42: futex() in "
-                              "backward (train.py:76), still for 31 s"),
+                              "all_reduce from backward (train.py:76), still for 31 s"),
                        "%s", strbuf_text(&r->line));
     rig_worker(r, 0)->collectives = 0; /* not known: not compared */
     rig_worker(r, 1)->collectives = 42;
@@ -335,7 +338,8 @@ Test(suspects, two_against_two_is_no_majority_and_both_are_shown) {
     cr_expect_eq(r->found.n_all, 0);
     cr_expect_not(r->found.majority);
     cr_expect_eq(r->found.n_groups, 2);
-    expect_line(r, "ranks 0,2 wait in backward (train.py:76); ranks 1,3 wait in evaluate (train.py:90)");
+    expect_line(r,
+                "ranks 0,2 wait in all_reduce from backward (train.py:76); ranks 1,3 wait in evaluate (train.py:90)");
     suspects_rig_fini(r);
 }
 
@@ -345,7 +349,7 @@ Test(suspects, of_two_ranks_nobody_is_named_and_all_that_is_known_is_said) {
     rig_does(&r, 1, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
     rig_find(&r);
     cr_expect_eq(r.found.n_all, 0);
-    expect_line(&r, "rank 0 (node a, pid 10): futex() in backward (train.py:76), still for 31 s; "
+    expect_line(&r, "rank 0 (node a, pid 10): futex() in all_reduce from backward (train.py:76), still for 31 s; "
                     "rank 1 (node a, pid 11): read() in load (data.py:20), pipe, still for 31 s");
     suspects_rig_fini(&r);
 }
@@ -354,7 +358,8 @@ Test(suspects, of_an_only_rank_all_that_is_known_is_said) {
     static struct suspects_rig r;
     suspects_rig_init(&r, 1);
     rig_find(&r);
-    expect_line(&r, "the only rank (node a, pid 10): futex() in backward (train.py:76), still for 31 s");
+    expect_line(&r,
+                "the only rank (node a, pid 10): futex() in all_reduce from backward (train.py:76), still for 31 s");
     suspects_rig_fini(&r);
 }
 
@@ -362,7 +367,7 @@ Test(suspects, all_in_one_place_is_said_and_nobody_named) {
     struct suspects_rig *r = four();
     rig_find(r);
     cr_expect_eq(r->found.n_all, 0);
-    expect_line(r, "all ranks wait in backward (train.py:76)");
+    expect_line(r, "all ranks wait in all_reduce from backward (train.py:76)");
     suspects_rig_fini(r);
 }
 
@@ -482,12 +487,12 @@ Test(suspects, a_node_without_evidence_is_said_and_not_suspected) {
     rig_find(&r);
     cr_expect_eq(r.found.n_all, 0);
     cr_expect_eq(r.found.n_missing, 2);
-    expect_line(&r, "ranks 0-3,6-7 wait in backward (train.py:76); "
+    expect_line(&r, "ranks 0-3,6-7 wait in all_reduce from backward (train.py:76); "
                     "no evidence from ranks 4-5 (node c: it did not answer in time)");
     r.list[3].evidence = NULL;
     r.list[2].missing = "it is gone";
     rig_find(&r);
-    expect_line(&r, "ranks 0-3 wait in backward (train.py:76); "
+    expect_line(&r, "ranks 0-3 wait in all_reduce from backward (train.py:76); "
                     "no evidence from ranks 4-7 (node c and others: it is gone)");
     for (int i = 0; i < 4; i++)
         r.list[i].evidence = NULL;
@@ -600,7 +605,8 @@ Test(suspects, the_text_has_the_line_the_stacks_and_what_is_missing) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     suspects_text(&r->in, &r->found, &text);
     static const char *const parts[] = {
-        "nothing has moved for 180 s (--hang-still)\nranks 0-1,3 wait in backward (train.py:76); rank 2",
+        "nothing has moved for 180 s (--hang-still)\nranks 0-1,3 wait in all_reduce from backward (train.py:76); rank "
+        "2",
         "\nsuspect: rank 2 (node b, pid 12): read() in load",
         "      load  /home/u/data.py:20\n      main  /home/u/train.py:70\n",
         "    child 5021 pt_data_worker: S futex() futex_do_wait\n",
@@ -609,7 +615,8 @@ Test(suspects, the_text_has_the_line_the_stacks_and_what_is_missing) {
         "  missing: recorder: no answer\n",
         "more threads are left out",
         "more children are left out",
-        "\nranks 0-1,3: wait in backward (train.py:76)\n  of rank 0 (node a):\n    main thread 10 python3: S futex()",
+        "\nranks 0-1,3: wait in all_reduce from backward (train.py:76)\n  of rank 0 (node a):\n    main thread 10 "
+        "python3: S futex()",
         "\nnode a, in 12 ms\n  GPUs:\n    gpu 0: 100 %\n",
         "  missing: kernel log: no right\n",
     };
@@ -792,7 +799,7 @@ Test(suspects, the_places_tell_if_nobody_moves_when_one_fails) {
     rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
-    expect_line(r, "rank 1 failed while others waited; ranks 0,3 wait in backward (train.py:76); "
+    expect_line(r, "rank 1 failed while others waited; ranks 0,3 wait in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
     suspects_rig_fini(r);
 }
@@ -808,7 +815,7 @@ Test(suspects, nobody_is_named_if_too_few_have_moved) {
     cr_expect_eq(r->found.n_all, 0);
     expect_line(r, "rank 1 failed while rank 0 waited; "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s; "
-                   "rank 3 (node b, pid 13): futex() in backward (train.py:76), still for 31 s");
+                   "rank 3 (node b, pid 13): futex() in all_reduce from backward (train.py:76), still for 31 s");
     suspects_rig_fini(r);
 }
 
@@ -904,4 +911,100 @@ Test(suspects, a_debugger_below_a_shell_counts_and_a_function_of_its_name_does_n
     rig_worker(&r, 1)->children[0].main.stack = rig_stack(&r, 1, "_wait_for_attach /v/pydevd/pydevd.py 3040");
     rig_find(&r);
     cr_expect(r.found.n_debugged == 1 && r.found.debugged == 1);
+}
+
+/* ---- the reason for which a hang may be ended */
+
+static void all_are(struct suspects_rig *r, const char *syscall, const char *target, const char *frames) {
+    for (uint32_t rank = 0; rank < 4; rank++)
+        rig_does(r, rank, 'S', syscall, "", target, frames);
+}
+
+Test(suspects, who_waits_in_a_collective_waits_for_others) {
+    struct suspects_rig *r = four();
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 4);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, who_waits_for_work_from_outside_waits_for_no_rank) {
+    struct suspects_rig *r = four();
+    all_are(r, "futex", "", "get /usr/lib/python3.11/queue.py 171 drive /home/u/driver.py 9");
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 0);
+    all_are(r, "clock_nanosleep", "", "wait /venv/site-packages/torch/utils/file_baton.py 49 build /home/u/train.py 9");
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 0);
+    /* its own code, called by a library of collectives */
+    all_are(r, "clock_nanosleep", "",
+            "nap /home/u/m.py 3 run /venv/site-packages/torch/nn/parallel/ddp.py 9 m /t.py 1");
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 0);
+    /* the agent of torchrun serves nobody but its workers */
+    all_are(r, "poll", "", "wait /venv/site-packages/torch/distributed/elastic/agent.py 9 m /home/u/t.py 1");
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 0);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, who_waits_for_the_store_or_another_rank_or_is_stopped_is_a_reason) {
+    struct suspects_rig *r = four();
+    all_are(r, "clock_nanosleep", "", "main /home/u/train.py 9");
+    rig_worker(r, 1)->awaits_rank = true;
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 1);
+    rig_worker(r, 1)->awaits_rank = false;
+    rig_does(r, 2, 'T', "", "", "", "");
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 1);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, a_connection_to_a_rank_of_another_node_is_a_reason) {
+    struct suspects_rig *r = four();
+    all_are(r, "poll", "", "main /home/u/train.py 9");
+    rig_does(r, 0, 'S', "recvfrom", "", "tcp 10.0.0.1:42 -> 10.0.0.2:9 established", "");
+    rig_does(r, 1, 'S', "recvfrom", "", "tcp 10.0.0.1:43 -> 10.0.0.9:9 established", "");
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 0, "nobody knows whose 10.0.0.2 is");
+    rig_does(r, 2, 'S', "recvfrom", "", "tcp 10.0.0.2:44 -> 10.0.0.9:9 established", "");
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 1);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, a_kernel_of_nccl_is_waited_for) {
+    struct suspects_rig *r = four();
+    all_are(r, "futex", "", "item /home/u/train.py 9");
+    struct evidence_thread *watchdog = evidence_add_thread(rig_worker(r, 0));
+    (void)snprintf(watchdog->name, sizeof watchdog->name, "pt_nccl_watchdg");
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 0);
+    rig_does(r, 0, 'R', "", "", "", "");
+    rig_find(r);
+    cr_expect_eq(r->found.n_together, 1);
+    suspects_rig_fini(r);
+}
+
+Test(suspects, who_hangs_at_its_exit_is_named_and_not_who_has_ended) {
+    struct suspects_rig *r = four();
+    rig_worker(r, 0)->ended = rig_worker(r, 1)->ended = rig_worker(r, 3)->ended = true;
+    rig_does(r, 2, 'S', "pause", "", "", "");
+    rig_main(r, 2)->stack = -1;
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_UNENDED);
+    cr_expect(r->found.n_at_exit == 1 && r->found.n_together == 0);
+    expect_line(r, "rank 2 (node b, pid 12): has not ended, though others have with 0: pause(), still for 31 s");
+    rig_does(r, 2, 'S', "futex", "", "",
+             "destroy_process_group /venv/site-packages/torch/distributed/c10d.py 9 m /t.py 1");
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_UNENDED);
+    cr_expect_eq(r->found.n_at_exit, 1);
+    /* a program that is not Python may still serve somebody */
+    evidence_worker_gap(rig_worker(r, 2), "Python stack: it is not Python");
+    rig_main(r, 2)->stack = -1;
+    rig_find(r);
+    expect_one(r, 2, SUSPECT_UNENDED);
+    cr_expect_eq(r->found.n_at_exit, 0);
+    suspects_rig_fini(r);
 }
