@@ -180,6 +180,8 @@ static void check_effects(const struct member *m, const struct member_update *u,
         case MEMBER_EFFECT_RENEW:
         case MEMBER_EFFECT_PROBE:
         case MEMBER_EFFECT_FENCE:
+        case MEMBER_EFFECT_HOLD:
+        case MEMBER_EFFECT_RESUME:
         case MEMBER_EFFECT_SEND_LEAVE: break;
         case MEMBER_EFFECT_KIND_COUNT: assert_not_reached();
         }

@@ -148,3 +148,25 @@ void case_crowd(struct world_params *p) {
     p->work_ns = S(20);
     (void)world_params_fault(p, FAULT_CROWD, S(2), 0, 2000, 0);
 }
+
+void case_paused_as_a_whole(struct world_params *p, uint32_t hosts, enum group_leadership leadership,
+                            uint64_t skew_ns) {
+    if (leadership == LEADERSHIP_LEADER_FILE)
+        case_leader_file(p, hosts, hosts);
+    else
+        world_params_calm(p, hosts);
+    p->group.leadership = leadership;
+    p->work_ns = S(20);
+    p->kills_nothing = true;
+    (void)world_params_fault(p, FAULT_PAUSE, S(6.3), 0, (int64_t)S(8), (int64_t)skew_ns);
+}
+
+void case_three_paused(struct world_params *p) { case_paused_as_a_whole(p, 3, LEADERSHIP_ARBITER, S(1)); }
+
+void case_paused_and_replaced(struct world_params *p) {
+    world_params_calm(p, 3);
+    p->group.leadership = LEADERSHIP_ARBITER;
+    p->group.rdzv.min_nodes = 1;
+    p->work_ns = S(30);
+    (void)world_params_fault(p, FAULT_FREEZE_HOST, S(6), HOST_SUCCESSOR(0), (int64_t)S(9), 0);
+}

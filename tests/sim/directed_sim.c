@@ -193,16 +193,62 @@ Test(directed_sim, a_freeze_shorter_than_the_lease_costs_nothing) {
 }
 
 Test(directed_sim, a_death_by_the_guardian_is_no_failure_of_a_worker) {
-    /* Frozen past its lease, awake before the leader counts it lost: stopped, and nothing is charged. */
+    /* The guardian takes a lease that was just renewed for ended: stopped, and nothing is charged. */
     for (uint64_t seed = 1; seed <= 20; seed++) {
         struct world_params p;
         world_params_calm(&p, 2);
         p.seed = seed; /* the order of what piled up differs */
         p.work_ns = S(20);
-        (void)world_params_fault(&p, FAULT_FREEZE_AGENT, S(5.4), 1, (int64_t)S(5.5), 0);
+        (void)world_params_fault(&p, FAULT_FENCE_LATE, S(5.4), 1, 0, 0);
         struct world *w = run(&p);
         cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS, "seed %llu", (unsigned long long)seed);
         cr_assert_eq(world_groups_started(w), 2);
+        world_free(w);
+    }
+}
+
+Test(directed_sim, workers_continue_if_their_agent_is_back_before_it_counts_as_lost) {
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct world_params p;
+        world_params_calm(&p, 2);
+        p.seed = seed;
+        p.work_ns = S(20);
+        p.kills_nothing = true;
+        (void)world_params_fault(&p, FAULT_FREEZE_AGENT, S(5.4), 1, (int64_t)S(5.3), 0);
+        struct world *w = run(&p);
+        cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS, "seed %llu", (unsigned long long)seed);
+        cr_assert_eq(world_groups_started(w), 1);
+        cr_assert_neq(world_when(w, LEADER_FILE_RESUMED, 1, 0), TIME_NEVER);
+        world_free(w);
+    }
+}
+
+/* Nodes that are paused together, and that wake within 2 s of each other, lose no worker. */
+Test(directed_sim, a_job_that_is_paused_as_a_whole_continues) {
+    for (unsigned i = 0; i < 3 * 3 * 3 * 10; i++) {
+        struct world_params p;
+        case_paused_as_a_whole(&p, 1 + 2 * (i % 3), (enum group_leadership)(LEADERSHIP_NONE + i / 3 % 3),
+                               (i / 9 % 3) * S(1));
+        p.seed = 1 + i / 27;
+        struct world *w = run(&p);
+        cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS, "case %u", i);
+        cr_assert_eq(world_groups_started(w), 1, "case %u", i);
+        for (uint32_t h = 0; h < p.n_hosts; h++)
+            cr_assert_neq(world_when(w, LEADER_FILE_RESUMED, h, 0), TIME_NEVER, "case %u, host %u", i, h);
+        world_free(w);
+    }
+}
+
+/* Some of them sleep: the others go on without them, and workers that were stopped never run beside the new group. */
+Test(directed_sim, one_that_is_paused_alone_loses_its_workers) {
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct world_params p;
+        case_paused_and_replaced(&p);
+        p.seed = seed;
+        struct world *w = run(&p);
+        cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS, "seed %llu", (unsigned long long)seed);
+        cr_assert_geq(world_groups_started(w), 2);
+        cr_assert_eq(world_when(w, LEADER_FILE_RESUMED, WORLD_HOSTS_MAX, 0), TIME_NEVER);
         world_free(w);
     }
 }

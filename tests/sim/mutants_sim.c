@@ -40,6 +40,8 @@ static const struct directed {
     {MUTANT_FOR_EVER, case_no_group_lasts, 0},
     {MUTANT_NEVER_PROGRESS, case_losses_over_time, 0},
     {MUTANT_PROBE_CROWD, case_crowd, 0},
+    {MUTANT_PAUSE_KILLS, case_three_paused, 0},
+    {MUTANT_ANY_CONTINUES, case_paused_and_replaced, 0},
 };
 
 static const struct directed *directed_for(enum mutant m) {

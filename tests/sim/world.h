@@ -38,6 +38,7 @@ enum fault_kind {
     FAULT_HOST_OFF,     /* everything on the host vanishes and nothing answers until it boots */
     FAULT_FREEZE_AGENT, /* SIGSTOP for arg ns: only the agent */
     FAULT_FREEZE_HOST,  /* the whole machine stands still for arg ns */
+    FAULT_PAUSE,        /* all machines stand still for arg ns, each for up to arg2 ns longer */
     FAULT_FENCE_LATE,   /* the guardian acts on the end of a lease that has just been renewed */
     FAULT_CUT,          /* its connection ends: arg = enum cut_mode */
     FAULT_PARTITION,    /* nothing passes for arg ns: arg2 = PARTITION_*, or them all */
@@ -142,7 +143,10 @@ enum mutant {
     MUTANT_END_AT_ONCE,     /* the job ends for a killed worker before its agent can die, too */
     MUTANT_EARLY_WORDS,     /* a cause is told before it is sure */
     /* of guardians */
-    MUTANT_STALE_FENCE, /* after the guardian has fenced once, it explains every later SIGKILL */
+    MUTANT_PAUSE_KILLS,   /* after a pause workers are killed at once */
+    MUTANT_HELD_RUNS,     /* workers that wait for a lease are not stopped */
+    MUTANT_ANY_CONTINUES, /* they continue with a lease that names another group, or none */
+    MUTANT_STALE_FENCE,   /* after the guardian has fenced once, it explains every later SIGKILL */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);
@@ -163,6 +167,7 @@ struct world_params {
     bool calm_network;   /* no fault here delays or loses words: nobody may lose a leader that is there */
     bool honest_clocks;  /* within 100 ppm, and no fault here delays single words: first causes are checked */
     bool succeeds;       /* the job may end in no other way */
+    bool kills_nothing;  /* no worker may be killed */
     uint64_t end_ns;     /* everybody has to have ended by then */
     uint64_t healed_ns;  /* no fault is in force any more; 0: not known */
     uint64_t recover_ns; /* by so long after it a group runs, if it can; 0: not checked */
@@ -224,6 +229,7 @@ enum world_leader_file {
     LEADER_FILE_FINISHED,     /* all workers of the host have ended with 0 */
     LEADER_FILE_VACANT,       /* a leader of this host has left nothing to wait for */
     LEADER_FILE_EMPTIED,      /* the arbiter's data is gone */
+    LEADER_FILE_RESUMED,      /* the workers of the host continue after a pause */
 };
 /* When the nth (from 0) such thing happened on the host (WORLD_HOSTS_MAX: any): TIME_NEVER if it did not. */
 uint64_t world_when(const struct world *w, enum world_leader_file leader_file, uint32_t host, unsigned nth);

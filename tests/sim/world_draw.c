@@ -67,7 +67,7 @@ static enum fault_kind draw_kind(struct draw *d, const struct world_params *p, e
                                             FAULT_KILL_WORKERS, FAULT_KILL_WORKERS};
     static const enum fault_kind network[] = {FAULT_CUT, FAULT_PARTITION, FAULT_DELAY};
     static const enum fault_kind freezes[] = {FAULT_FREEZE_AGENT, FAULT_FREEZE_HOST, FAULT_FREEZE_AGENT,
-                                              FAULT_FREEZE_HOST, FAULT_FENCE_LATE};
+                                              FAULT_FREEZE_HOST,  FAULT_FENCE_LATE,  FAULT_PAUSE};
     static const enum fault_kind arbiter[] = {FAULT_ARBITER_OUT, FAULT_ARBITER_SLOW, FAULT_ARBITER_SLOW,
                                               FAULT_AGENT_KILL,  FAULT_PARTITION,    FAULT_HOST_OFF,
                                               FAULT_KILL_WORKERS};
@@ -153,6 +153,10 @@ static void draw_args(struct draw *d, const struct world_params *p, struct fault
     case FAULT_ARBITER_EMPTIED:
         f->arg = chance(d, 40) ? (int64_t)ms(d, 100, 4000) : 0; /* less than a lease */
         f->arg2 = f->arg == 0 && chance(d, 40);
+        break;
+    case FAULT_PAUSE:
+        f->arg = (int64_t)ms(d, 100, 12000);
+        f->arg2 = (int64_t)ms(d, 0, chance(d, 50) ? 300 : 4000);
         break;
     case FAULT_BOOT:
     case FAULT_FENCE_LATE:

@@ -12,6 +12,7 @@ static const char *const fault_names[FAULT_KIND_COUNT] = {
     [FAULT_HOST_OFF] = "host off",
     [FAULT_FREEZE_AGENT] = "agent frozen",
     [FAULT_FREEZE_HOST] = "host frozen",
+    [FAULT_PAUSE] = "all hosts paused",
     [FAULT_FENCE_LATE] = "guardian fences late",
     [FAULT_CUT] = "connection cut",
     [FAULT_PARTITION] = "partition",
@@ -91,6 +92,9 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_NO_ECHO] = "no failure is the echo of a loss",
     [MUTANT_END_AT_ONCE] = "the job ends at once for a kill",
     [MUTANT_EARLY_WORDS] = "a cause is told before it is sure",
+    [MUTANT_PAUSE_KILLS] = "a pause of all nodes kills the workers",
+    [MUTANT_HELD_RUNS] = "workers run while they wait for a lease",
+    [MUTANT_ANY_CONTINUES] = "any lease continues paused workers",
     [MUTANT_STALE_FENCE] = "an old fence explains a later SIGKILL",
 };
 
@@ -284,6 +288,12 @@ void fault_happens(struct world *w, const struct fault *fault) {
     case FAULT_HOST_OFF: dies(w, f); break;
     case FAULT_FREEZE_AGENT:
     case FAULT_FREEZE_HOST: freeze(w, f); break;
+    case FAULT_PAUSE:
+        for (uint32_t i = 0; i < w->p.n_hosts; i++)
+            freeze(w, &(struct fault){.kind = FAULT_FREEZE_HOST,
+                                      .host = i,
+                                      .arg = f->arg + (int64_t)world_below(w, (uint64_t)f->arg2 + 1)});
+        break;
     case FAULT_FENCE_LATE:
         disturb(w, f->host, w->now_ns);
         if (l != NULL && host_running(w, l->host))

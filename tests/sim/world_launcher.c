@@ -15,6 +15,13 @@ bool node_has_workers(const struct life *l) {
     return false;
 }
 
+bool node_runs_workers(const struct life *l) {
+    for (uint32_t i = 0; i < l->n_workers; i++)
+        if (l->workers[i].alive && !l->workers[i].stopped)
+            return true;
+    return false;
+}
+
 static void plan_exit(struct world *w, struct life *l, uint32_t local, int32_t code, uint64_t in_ns) {
     struct item *it = world_plan(w, ITEM_WORKER_EXIT, l, in_ns);
     it->local = local;
@@ -32,6 +39,8 @@ static void kill_all(struct world *w, struct life *l) {
         struct worker *k = &l->workers[i];
         if (!k->alive || l->unkillable)
             continue;
+        if (w->p.kills_nothing)
+            world_broken(w, "workers of %u.%u are killed", l->host, l->index);
         k->killed_by_us = k->dying = true;
         plan_exit(w, l, i, -9, 1 + world_below(w, KILL_NS));
     }
@@ -135,11 +144,32 @@ void launcher_fence(struct world *w, struct life *l) {
         kill_and_watch(w, l);
 }
 
+static void stop_all(struct life *l, bool stopped) {
+    for (uint32_t i = 0; i < l->n_workers; i++)
+        l->workers[i].stopped = stopped;
+}
+
+void launcher_hold(struct world *w, struct life *l) {
+    if (w->p.mutant == MUTANT_PAUSE_KILLS)
+        kill_all(w, l);
+    stop_all(l, w->p.mutant != MUTANT_HELD_RUNS);
+}
+
+void launcher_resume(struct world *w, struct life *l) {
+    stop_all(l, false);
+    world_leader_file(w, LEADER_FILE_RESUMED, l->host);
+    oracle_workers_continue(w, l);
+}
+
 /* ---- the guardian ---- */
+
+#define GUARDIAN_HOLDS 6
+#define GUARDIAN_REPEAT_NS (100 * NS_PER_MS)
 
 void guardian_hold(struct world *w, struct life *l, uint64_t lease_end_ns) {
     l->guard_end_ns = lease_end_ns;
     l->guard_version++;
+    l->guard_times = 0;
     if (lease_end_ns == TIME_NEVER)
         return;
     uint64_t at = world_when_clock(w, l->host, lease_end_ns + GUARDIAN_PATIENCE_NS);
@@ -149,6 +179,16 @@ void guardian_hold(struct world *w, struct life *l, uint64_t lease_end_ns) {
 void guardian_fences_now(struct world *w, struct life *l) {
     l->fences += node_has_workers(l);
     kill_all(w, l);
+}
+
+/* Time in which the guardian itself did not run does not count. */
+static void guardian_acts(struct world *w, struct life *l) {
+    if (++l->guard_times > GUARDIAN_HOLDS) {
+        guardian_fences_now(w, l);
+        return;
+    }
+    stop_all(l, w->p.mutant != MUTANT_HELD_RUNS);
+    world_plan(w, ITEM_GUARD, l, GUARDIAN_REPEAT_NS)->version = l->guard_version;
 }
 
 void guardian_sweeps(struct world *w, struct life *l, uint64_t sweep_ns) {
@@ -195,6 +235,10 @@ static void on_worker_exit(struct world *w, const struct item *it) {
     struct worker *k = &l->workers[it->local];
     if (!k->alive || it->version != k->version || (l->unkillable && it->code < 0))
         return;
+    if (k->stopped && it->code != -9) {
+        plan_exit(w, l, it->local, it->code, 10 * NS_PER_MS); /* when it continues */
+        return;
+    }
     k->alive = false;
     k->lost_ns = it->code != 0 && !l->stopping ? w->now_ns : 0;
     world_trace(w, "%u.%u: worker %u of %u.%u ends with %d", l->host, l->index, it->local, l->generation.epoch,
@@ -219,7 +263,7 @@ static void group_finishes(struct world *w, struct item *it) {
         for (uint32_t k = 0; k < l->n_workers; k++)
             if (!l->workers[k].alive || l->workers[k].dying)
                 return; /* the others wait for it for ever */
-        if (w->hosts[l->host].frozen) {
+        if (w->hosts[l->host].frozen || !node_runs_workers(l)) {
             world_plan(w, ITEM_GROUP_FINISH, NULL, NS_PER_S)->group = it->group;
             return;
         }
@@ -303,7 +347,7 @@ void launcher_item(struct world *w, struct item *it) {
         group_finishes(w, it);
     } else if (it->kind == ITEM_GUARD) {
         if (it->version == l->guard_version && w->p.mutant != MUTANT_NO_GUARDIAN)
-            guardian_fences_now(w, l);
+            guardian_acts(w, l);
     } else if (it->kind == ITEM_SWEEP) {
         sweep(w, l);
     } else if (it->kind == ITEM_ALL_GONE) {

@@ -106,6 +106,8 @@ static void forge_lease(struct world *w, struct life *l, const struct desired *d
 }
 
 static void on_desired(struct world *w, struct life *l, const struct desired *d) {
+    if (w->p.mutant == MUTANT_ANY_CONTINUES && member_state(l->member) == MEMBER_HELD)
+        return;
     if (d->kind == DESIRED_START)
         l->start_epoch = d->epoch;
     if (d->kind == DESIRED_START && w->p.mutant == MUTANT_START_NO_LEASE)
@@ -162,6 +164,8 @@ static void on_lease(struct world *w, struct life *l, const struct lease *lease)
     struct member_event e = {.kind = MEMBER_EVENT_LEASE, .lease = *lease};
     if (w->p.mutant == MUTANT_LEASE_FROM_RECEIPT)
         e.lease.echo_ns = world_clock(w, l->host);
+    if (w->p.mutant == MUTANT_ANY_CONTINUES && member_state(l->member) == MEMBER_HELD)
+        e.lease.prepared = member_generation(l->member);
     node_event(w, l, &e);
 }
 
@@ -282,6 +286,8 @@ static void obey_one(struct world *w, struct life *l, const struct member_effect
     case MEMBER_EFFECT_START: launcher_start(w, l, e->generation); break;
     case MEMBER_EFFECT_STOP: launcher_stop(w, l, e->grace_ns); break;
     case MEMBER_EFFECT_FENCE: launcher_fence(w, l); break;
+    case MEMBER_EFFECT_HOLD: launcher_hold(w, l); break;
+    case MEMBER_EFFECT_RESUME: launcher_resume(w, l); break;
     case MEMBER_EFFECT_LEASE_END: guardian_hold(w, l, e->lease_end_ns); break;
     case MEMBER_EFFECT_END: ended(w, l); break;
     case MEMBER_EFFECT_HANG_UP: net_hang_up(w, l); break;

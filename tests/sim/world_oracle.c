@@ -4,6 +4,7 @@
 #include "world_priv.h"
 
 #define GUARDIAN_PATIENCE_NS (250 * NS_PER_MS)
+#define GUARDIAN_HOLDS_NS (600 * NS_PER_MS) /* from when it stops the workers until it kills them */
 
 /* ---- the nodes ---- */
 
@@ -89,13 +90,21 @@ void oracle_lease_came(struct world *w, struct life *l, const struct lease *leas
 static void check_one_group(struct world *w, struct life *l) {
     for (unsigned i = 0; i < w->n_lives; i++) {
         struct life *o = &w->lives[i];
-        if (o == l || !node_has_workers(o) || o->unkillable || !host_running(w, o->host) ||
+        if (o == l || !node_runs_workers(o) || o->unkillable || !host_running(w, o->host) ||
             (o->host_thawed_ns != 0 && w->now_ns < o->host_thawed_ns + KILL_SLACK_NS))
             continue;
         if (generation_compare(o->generation, l->generation) != 0)
             world_broken(w, "I2: %u.%u starts workers of %u.%u while those of %u.%u live on %u.%u", l->host, l->index,
                          G(l->generation), G(o->generation), o->host, o->index);
     }
+}
+
+/* After a pause: nothing may have changed. */
+void oracle_workers_continue(struct world *w, struct life *l) {
+    world_trace(w, "%u.%u continues workers of %u.%u", l->host, l->index, G(l->generation));
+    check_one_group(w, l);
+    if (world_clock(w, l->host) >= l->granted_end_ns)
+        world_broken(w, "I5: workers of %u.%u continue without a lease", l->host, l->index);
 }
 
 void oracle_worker_starts(struct world *w, struct life *l) {
@@ -241,6 +250,16 @@ static void check_leases(struct world *w, const struct life *l) {
         world_broken(w, "I5: workers of %u.%u outlive their lease and the guardian", l->host, l->index);
 }
 
+/* Workers that are stopped are killed in the end: by the agent, or by the guardian if that is frozen. */
+static void check_held(struct world *w, const struct life *l) {
+    uint64_t held = w->p.group.rdzv.lease_ns + w->p.group.rdzv.margin_ns;
+    uint64_t patience = l->frozen ? GUARDIAN_PATIENCE_NS + GUARDIAN_HOLDS_NS : held;
+    uint64_t end = world_when_clock(w, l->host, l->frozen ? l->guard_end_ns : l->granted_end_ns);
+    end = MAX2(end, MAX2(l->host_thawed_ns, l->frozen ? 0 : l->thawed_ns));
+    if (w->now_ns > end + patience + patience / 50 + KILL_SLACK_NS)
+        world_broken(w, "I5: stopped workers of %u.%u outlive their lease", l->host, l->index);
+}
+
 /* A worker that ended, and was not stopped, is reported within this time. */
 #define REPORT_NS NS_PER_S
 
@@ -262,7 +281,10 @@ void oracle_step(struct world *w) {
         if (!l->spawned || !node_has_workers(l) || l->unkillable || !host_running(w, l->host) ||
             (l->host_thawed_ns != 0 && w->now_ns < l->host_thawed_ns + KILL_SLACK_NS))
             continue;
-        check_leases(w, l);
+        if (node_runs_workers(l))
+            check_leases(w, l);
+        else if (l->process)
+            check_held(w, l);
     }
 }
 

@@ -72,6 +72,7 @@ struct conn {
 
 struct worker {
     bool alive, ignores_term, dying;
+    bool stopped;      /* SIGSTOP, by guardian or agent */
     bool killed_by_us; /* a signal that muster sent, guardian or agent */
     uint64_t lost_ns;  /* when it ended without success, and was not stopped by the agent; 0 */
     uint64_t version;  /* of its planned exit */
@@ -139,6 +140,7 @@ struct life {
     bool said_all_gone;
 
     uint64_t guard_end_ns, guard_version; /* the lease's end as the guardian has it, own clock */
+    unsigned guard_times;                 /* how often it has stopped the workers since then */
     uint32_t fences, fences_before;       /* by the guardian; before its workers were started */
     /* As the world reckons from the LEASEs that came, own clock. */
     uint64_t granted_end_ns;
@@ -385,6 +387,11 @@ void launcher_prepare(struct world *w, struct life *l, struct generation g);
 void launcher_start(struct world *w, struct life *l, struct generation g);
 void launcher_stop(struct world *w, struct life *l, uint64_t grace_ns);
 void launcher_fence(struct world *w, struct life *l);
+/* SIGSTOP and SIGCONT to all workers. */
+void launcher_hold(struct world *w, struct life *l);
+void launcher_resume(struct world *w, struct life *l);
+/* A worker lives and is not stopped. */
+bool node_runs_workers(const struct life *l);
 void launcher_item(struct world *w, struct item *it);
 void guardian_hold(struct world *w, struct life *l, uint64_t lease_end_ns);
 void guardian_sweeps(struct world *w, struct life *l, uint64_t sweep_ns);
@@ -441,6 +448,7 @@ void oracle_member_stepped(struct world *w, struct life *l, enum member_state be
                            enum member_election election_before);
 void oracle_lease_came(struct world *w, struct life *l, const struct lease *lease);
 void oracle_worker_starts(struct world *w, struct life *l);
+void oracle_workers_continue(struct world *w, struct life *l);
 void oracle_worker_failed(struct world *w, struct life *l, const struct failure *f, bool chargeable);
 /* The leader is about to be told that this group hangs because of that node; 0: of nobody. NULL: there
  * was no room for it. */

@@ -164,6 +164,8 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
 
 static void lease_end(void *arg, uint64_t end_ns) {
     struct agent *a = arg;
+    if (end_ns == TIME_NEVER)
+        agent_hold_no_more(a);
     guardian_lease(a->config.link, end_ns);
 }
 
@@ -233,6 +235,8 @@ const struct rdzv_client_ops agent_client_ops = {
     .start = start,
     .stop = agent_stop,
     .fence = agent_fence,
+    .hold = agent_hold,
+    .resume = agent_resume,
     .lease_end = lease_end,
     .status = on_status,
     .waiting_for_leader = waiting_for_leader,

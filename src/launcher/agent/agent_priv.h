@@ -65,6 +65,7 @@ struct agent_stop {
     struct loop_timer *timer; /* looks whether they have, */
     uint64_t end_ns;          /* and does not wait longer */
     uint64_t grace_ns;
+    struct loop_timer *hold_timer; /* stops what still runs, while the workers are held */
 };
 
 struct agent {
@@ -193,6 +194,9 @@ void agent_open_door(struct agent *a, const struct form *form);
 /* rdzv_client_ops.stop and .fence */
 void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause);
 void agent_fence(void *arg);
+void agent_hold(void *arg);
+void agent_resume(void *arg, uint64_t paused_ns);
+void agent_hold_no_more(struct agent *a);
 /* The evidence is there for which a stop may have waited. */
 void agent_stop_gathered(struct agent *a);
 /* A stop does not wait for it any more. True: one did, and agent_stop_on() is still to be called.

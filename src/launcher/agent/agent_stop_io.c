@@ -75,11 +75,21 @@ void agent_stop_gathered(struct agent *a) {
     on_timer(a);
 }
 
-int agent_stop_begin(struct agent *a) {
-    return loop_timer_new(a->loop, on_timer, a, &a->stop.timer);
+static void on_hold_timer(void *arg) {
+    struct agent *a = arg;
+    guardian_hold(a->config.link);
+    loop_timer_set(a->stop.hold_timer, clock_now_ns() + GUARDIAN_REPEAT_NS);
 }
 
-void agent_stop_free(struct agent *a) { loop_timer_free(a->stop.timer); }
+int agent_stop_begin(struct agent *a) {
+    int r = loop_timer_new(a->loop, on_timer, a, &a->stop.timer);
+    return r < 0 ? r : loop_timer_new(a->loop, on_hold_timer, a, &a->stop.hold_timer);
+}
+
+void agent_stop_free(struct agent *a) {
+    loop_timer_free(a->stop.timer);
+    loop_timer_free(a->stop.hold_timer);
+}
 
 /* ---- requests of the rendezvous ---- */
 
@@ -115,8 +125,21 @@ void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct d
         all_gone(a);
 }
 
+void agent_hold(void *arg) { on_hold_timer(arg); }
+
+void agent_resume(void *arg, uint64_t paused_ns) {
+    struct agent *a = arg;
+    agent_hold_no_more(a);
+    guardian_resume(a->config.link);
+    log_notice("this node was paused for %.1f s; its workers continue",
+               (double)paused_ns / (double)NS_PER_S);
+}
+
+void agent_hold_no_more(struct agent *a) { loop_timer_set(a->stop.hold_timer, TIME_NEVER); }
+
 void agent_fence(void *arg) {
     struct agent *a = arg;
+    agent_hold_no_more(a);
     hang_watch_stop(a->hang);
     agent_open_door(a, NULL);
     preflight_cancel(a->preflight);

@@ -19,21 +19,25 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "io/clock.h"
 #include "io/file.h"
 #include "io/process/child.h"
 #include "launcher/contain/contain_facts_io.h"
 #include "launcher/supervise/cgroup_io.h"
+#include "launcher/supervise/hold_io.h"
 #include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/suspend_io.h"
 #include "launcher/supervise/sweep_io.h"
 
-#define FENCE_REPEAT_NS (100 * NS_PER_MS)
 #define CGROUP_NAME_MAX 48
 #define CLAIM_ATTEMPTS 8
 
 /* One page that both processes see. */
 struct guardian_shared {
     atomic_uint fences;      /* guardian_fences() */
+    atomic_ullong lease_end; /* ns; TIME_NEVER: none */
+    atomic_bool agent_holds; /* between guardian_hold() and guardian_resume() */
+    struct hold_page hold;
     atomic_bool leave;       /* the agent leaves processes in other sessions than its own */
     atomic_uchar came[NSIG]; /* enum guardian_came of the last forwarded signal of this number */
     struct spare spare;
@@ -55,7 +59,8 @@ struct guardian {
     uid_t uid;
     gid_t gid;
     uint64_t unkillable_ns;
-    uint64_t fences; /* how many times in a row processes were alive after the lease's end */
+    uint64_t lease_over;  /* the end of the lease after which it acts, */
+    uint64_t times, left; /* how often it did, and found processes in a row */
 };
 
 static void guardian_close(struct guardian *g) {
@@ -205,16 +210,39 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     };
 }
 
+static void pass_below_agent(struct guardian_shared *shared, pid_t agent, bool stop) {
+    struct spare_list spared;
+    spare_read(&shared->spare, 0, &spared);
+    if (stop)
+        hold_stop(&shared->hold, agent, &spared.except);
+    else
+        hold_continue(&shared->hold, agent, &spared.except);
+}
+
+void guardian_hold(struct guardian_link *link) {
+    atomic_store(&link->shared->agent_holds, true);
+    pass_below_agent(link->shared, getpid(), true);
+}
+
+void guardian_resume(struct guardian_link *link) {
+    atomic_store(&link->shared->agent_holds, false);
+    if (atomic_load(&link->shared->hold.phase) != HOLD_NONE)
+        pass_below_agent(link->shared, getpid(), false);
+}
+
 void guardian_lease(struct guardian_link *link, uint64_t end_ns) {
     struct itimerspec when = {0};
+    atomic_store(&link->shared->lease_end, end_ns);
     if (end_ns != TIME_NEVER) {
         uint64_t late_ns = end_ns + GUARDIAN_LATE_NS;
         when.it_value.tv_sec = (time_t)(late_ns / NS_PER_S);
         when.it_value.tv_nsec = (long)(late_ns % NS_PER_S);
-        when.it_interval.tv_nsec = FENCE_REPEAT_NS;
+        when.it_interval.tv_nsec = GUARDIAN_REPEAT_NS;
     }
     int r = timerfd_settime(link->lease_fd, TFD_TIMER_ABSTIME, &when, NULL);
     assert(r == 0);
+    if (end_ns == TIME_NEVER || !atomic_load(&link->shared->agent_holds))
+        guardian_resume(link);
 }
 
 /* None if the guardian is in another pid namespace: there the kernel kills all processes. */
@@ -341,20 +369,36 @@ _noreturn_ static void guardian_finish(struct guardian *g, int status) {
     exit_as(status);
 }
 
+static bool is_over(const struct guardian *g) {
+    uint64_t end = atomic_load(&g->shared->lease_end);
+    return end != TIME_NEVER && clock_now_ns() >= end + GUARDIAN_LATE_NS;
+}
+
+/* Stops the workers, for an agent that was frozen together with this process. If it has moved the
+ * lease meanwhile, it may have continued them before the last one was stopped. */
+static void hold(struct guardian *g) {
+    pass_below_agent(g->shared, g->agent, true);
+    if (!is_over(g) && !atomic_load(&g->shared->agent_holds))
+        pass_below_agent(g->shared, g->agent, false);
+}
+
 static void lease_over(struct guardian *g) {
-    uint64_t times;
-    if (read(g->lease_fd, &times, sizeof times) != sizeof times)
+    uint64_t times, end = atomic_load(&g->shared->lease_end);
+    if (read(g->lease_fd, &times, sizeof times) != sizeof times || !is_over(g))
         return; /* the lease was moved in the meantime */
+    g->times = end == g->lease_over ? g->times + 1 : 1;
+    g->lease_over = end;
+    if (g->times <= GUARDIAN_HOLDS) {
+        hold(g);
+        return;
+    }
     struct sweep_result result;
     struct spare_list spared;
     spare_read(&g->shared->spare, 0, &spared);
     (void)atomic_fetch_add(&g->shared->fences, 1);
     sweep_pass_below(g->agent, &spared.except, &result);
-    if (result.alive == 0) {
-        g->fences = 0;
-        return;
-    }
-    if (++g->fences == g->unkillable_ns / FENCE_REPEAT_NS)
+    g->left = result.alive == 0 ? 0 : g->left + 1;
+    if (g->left == g->unkillable_ns / GUARDIAN_REPEAT_NS)
         report_stuck(NULL, sweep_stuck_one(&result));
 }
 

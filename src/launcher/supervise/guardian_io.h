@@ -18,8 +18,10 @@
  *                       it raises a death by signal again on itself, without a core
  *     guardian dies     the agent gets a real-time signal (PR_SET_PDEATHSIG) whose handler kills
  *                       and reaps all below it; then the agent dies
- *     agent is frozen   250 ms after the lease's end the guardian kills all below the agent, and
- *                       again every 100 ms until the lease is moved; it spares the agent
+ *     agent is frozen   250 ms after the lease's end the guardian stops (SIGSTOP) all workers, and
+ *                       again every 100 ms; the sixth time it kills all below the agent, and again
+ *                       until the lease is moved; it spares the agent. Time in which the guardian
+ *                       was frozen, too, does not count
  *     both are killed   only with containment: a keeper (a third, even smaller process in its own
  *                       session) ends the rest and closes the listener last
  *
@@ -49,6 +51,10 @@
 /* The guardian waits this long after the lease's end, so that the agent can act first
  * (muster-rendezvous(7), "Leases"). */
 #define GUARDIAN_LATE_NS (250 * NS_PER_MS)
+/* So often it stops the workers before it kills them: an agent that was frozen together with the
+ * guardian has so much time to act. */
+#define GUARDIAN_HOLDS 6
+#define GUARDIAN_REPEAT_NS (100 * NS_PER_MS)
 /* A killed process that still exists after this time is called unkillable. */
 #define GUARDIAN_UNKILLABLE_NS (5 * NS_PER_S)
 
@@ -82,8 +88,14 @@ struct guardian_link {
 _must_use_ int guardian_fork(const struct guardian_config *config, struct guardian_link *ret,
                              struct err *err);
 
-/* The lease's end on CLOCK_MONOTONIC; TIME_NEVER: no lease, nothing runs. One system call. */
+/* The lease's end on CLOCK_MONOTONIC; TIME_NEVER: no lease, nothing runs. One system call. If the
+ * guardian has just stopped the workers, they are continued, except during guardian_hold(). */
 void guardian_lease(struct guardian_link *link, uint64_t end_ns);
+/* The agent stops the workers, because its lease ended while it did not run. Repeated calls stop
+ * new processes. Ends with guardian_resume(), or with guardian_lease(TIME_NEVER). */
+void guardian_hold(struct guardian_link *link);
+/* The workers have a lease again: continues those that were stopped. */
+void guardian_resume(struct guardian_link *link);
 
 /* How many times the guardian has killed everything below the agent because the lease was over.
  * Counted before the processes are killed. A worker that dies of SIGKILL was killed by the guardian

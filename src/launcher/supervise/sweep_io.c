@@ -40,6 +40,7 @@ struct pass {
     unsigned without;
     const struct sweep_except *except; /* NULL: none */
     sweep_seen_fn *seen;               /* NULL: none */
+    sweep_signal_fn *signal;           /* NULL: SIGKILL */
     void *seen_arg;
     struct sweep_result *result;
     pid_t parent; /* the process whose children are being listed */
@@ -70,6 +71,10 @@ static void queue_child(void *arg, pid_t pid) {
         p->queue[p->n++] = (struct found){.pid = pid, .parent = p->parent};
 }
 
+static int signal_for(const struct pass *p, pid_t pid) {
+    return p->signal != NULL ? p->signal(p->seen_arg, pid) : SIGKILL;
+}
+
 /* Kills a process that is not our child. *ret_alive: it still has the parent with which it was
  * found, and has not ended. */
 static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_alive) {
@@ -81,9 +86,9 @@ static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_al
     *ret_alive = proc_read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) &&
                  !has_ended(&st);
     if (*ret_alive && fd >= 0)
-        r = (int)syscall(SYS_pidfd_send_signal, fd, SIGKILL, NULL, 0);
-    else if (*ret_alive && p->top != p->self)
-        r = kill(f->pid, SIGKILL); /* it will never become our child */
+        r = (int)syscall(SYS_pidfd_send_signal, fd, signal_for(p, f->pid), NULL, 0);
+    else if (*ret_alive && (p->top != p->self || p->signal != NULL))
+        r = kill(f->pid, signal_for(p, f->pid)); /* it will never become our child */
     int error = errno;
     file_close(&fd);
     return r < 0 ? -error : 0;
@@ -94,7 +99,7 @@ static int kill_own(struct pass *p, const struct found *f, bool *ret_alive) {
     *ret_alive = false;
     if (p->resumed && (!proc_read_stat(f->pid, &st) || st.parent != p->self))
         return 0;
-    int r = kill(f->pid, SIGKILL) < 0 ? -errno : 0;
+    int r = kill(f->pid, signal_for(p, f->pid)) < 0 ? -errno : 0;
     *ret_alive = !proc_read_stat(f->pid, &st) || !has_ended(&st);
     if (!*ret_alive) {
         p->result->zombies++;
@@ -146,6 +151,7 @@ static void pass_init(struct pass *p, pid_t top, const struct sweep_except *exce
     p->without = except != NULL ? except->without : 0;
     p->except = except;
     p->seen = except != NULL ? except->seen : NULL;
+    p->signal = except != NULL ? except->signal : NULL;
     p->seen_arg = except != NULL ? except->arg : NULL;
     p->result = result;
     p->resumed = false;

@@ -24,11 +24,15 @@ enum { SWEEP_WITHOUT_CHILDREN_FILE = 1, SWEEP_WITHOUT_PIDFD = 2 };
  * together with all processes below it. */
 typedef bool sweep_seen_fn(void *arg, pid_t pid);
 
+/* Returns the signal for a process that is not spared; 0: none. */
+typedef int sweep_signal_fn(void *arg, pid_t pid);
+
 /* What is spared. */
 struct sweep_except {
     const pid_t *pids; /* these and all processes below them; in ascending order; borrowed */
     uint32_t n;
-    sweep_seen_fn *seen; /* NULL: no others; in sweep_all() it must be async-signal-safe */
+    sweep_seen_fn *seen;     /* NULL: no others; in sweep_all() it must be async-signal-safe */
+    sweep_signal_fn *signal; /* NULL: SIGKILL for all; only for single passes */
     void *arg;
     unsigned without; /* SWEEP_WITHOUT_* */
 };

@@ -120,6 +120,14 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
         ops->stop(arg, e->grace_ns, e->reason, member_stop_cause(c->member));
         break;
     case MEMBER_EFFECT_FENCE: ops->fence(arg); break;
+    case MEMBER_EFFECT_HOLD:
+        if (ops->hold != NULL)
+            ops->hold(arg);
+        break;
+    case MEMBER_EFFECT_RESUME:
+        if (ops->resume != NULL)
+            ops->resume(arg, e->paused_ns);
+        break;
     case MEMBER_EFFECT_LEASE_END: ops->lease_end(arg, e->lease_end_ns); break;
     case MEMBER_EFFECT_SEND_LEAVE: leave(c); break;
     case MEMBER_EFFECT_END: end(c); break;

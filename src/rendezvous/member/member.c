@@ -19,7 +19,9 @@ static const struct {
     [MEMBER_IDLE] = {"idle", BIT(MEMBER_PREPARING) | BIT(MEMBER_SEARCHING) | BIT(MEMBER_ENDED)},
     [MEMBER_PREPARING] = {"preparing", BIT(MEMBER_PREPARED) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
     [MEMBER_PREPARED] = {"prepared", BIT(MEMBER_RUNNING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
-    [MEMBER_RUNNING] = {"running", BIT(MEMBER_STOPPING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
+    [MEMBER_RUNNING] = {"running", BIT(MEMBER_STOPPING) | BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED) |
+                                       BIT(MEMBER_HELD)},
+    [MEMBER_HELD] = {"held", BIT(MEMBER_RUNNING) | BIT(MEMBER_STOPPING)},
     [MEMBER_STOPPING] = {"stopping", BIT(MEMBER_IDLE) | BIT(MEMBER_ENDED)},
     [MEMBER_ENDED] = {"ended", 0},
 };
@@ -136,8 +138,21 @@ void member_finish(struct member *m) {
     (void)step_emit(&m->step, MEMBER_EFFECT_END);
 }
 
+void member_fence(struct member *m) {
+    if (m->fenced)
+        return;
+    m->fenced = true;
+    if (m->state == MEMBER_RUNNING || m->state == MEMBER_HELD)
+        member_move(m, MEMBER_STOPPING);
+    (void)step_emit(&m->step, MEMBER_EFFECT_FENCE);
+}
+
 void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
     assert(m->has_workers);
+    if (m->state == MEMBER_HELD) { /* without a lease there is no grace */
+        member_fence(m);
+        return;
+    }
     if (m->state == MEMBER_RUNNING)
         member_move(m, MEMBER_STOPPING);
     (void)snprintf(m->reason, sizeof m->reason, "%s", reason);
@@ -145,15 +160,6 @@ void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason
     e->generation = m->generation;
     e->grace_ns = grace_ns;
     e->reason = m->reason;
-}
-
-static void fence(struct member *m) {
-    if (m->fenced)
-        return;
-    m->fenced = true;
-    if (m->state == MEMBER_RUNNING)
-        member_move(m, MEMBER_STOPPING);
-    (void)step_emit(&m->step, MEMBER_EFFECT_FENCE);
 }
 
 /* Ends as decided: at once if there are no workers; else when they are gone, or can't be killed. */
@@ -205,6 +211,7 @@ static void on_failure(struct member *m, const struct member_event *ev) {
     switch (m->state) {
     case MEMBER_PREPARING: member_move(m, MEMBER_IDLE); break;
     case MEMBER_RUNNING:
+    case MEMBER_HELD:
     case MEMBER_STOPPING: break;
     case MEMBER_SEARCHING:
     case MEMBER_IDLE:
@@ -223,7 +230,7 @@ static void report_unexplained_end(struct member *m, const struct failure *failu
     struct failure unknown = {.kind = FAILURE_NODE, .incarnation = m->config.incarnation};
     struct member_event ev = {.generation = m->generation,
                               .failure = failure != NULL ? failure : &unknown};
-    if (m->state == MEMBER_RUNNING && m->report.state == NODE_RUNNING)
+    if ((m->state == MEMBER_RUNNING || m->state == MEMBER_HELD) && m->report.state == NODE_RUNNING)
         on_failure(m, &ev);
 }
 
@@ -232,6 +239,8 @@ static void on_all_gone(struct member *m, const struct member_event *ev) {
         return;
     report_unexplained_end(m, ev->failure);
     m->has_workers = false;
+    if (m->state == MEMBER_HELD)
+        member_move(m, MEMBER_RUNNING); /* nothing is left to hold */
     step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
     if (m->end.kind != MEMBER_END_NONE) {
         if (!m->closed)
@@ -270,7 +279,7 @@ static bool is_awaited(const struct member *m) {
 static void on_leave(struct member *m, const struct member_event *ev) {
     if (m->leaving) { /* asked a second time: no more grace */
         if (m->has_workers)
-            fence(m);
+            member_fence(m);
         if (m->end.kind == MEMBER_END_NONE)
             leave(m);
         return;
@@ -349,9 +358,15 @@ static void check_leader(struct member *m) {
         link_probe(&m->step);
 }
 
+static uint64_t workers_deadline(const struct member *m) {
+    if (!m->has_workers || m->fenced)
+        return TIME_NEVER;
+    return m->state == MEMBER_HELD ? m->held_until_ns : m->lease.end_ns;
+}
+
 static void on_time(struct member *m) {
-    if (m->has_workers && !m->fenced && m->step.now_ns >= m->lease.end_ns)
-        fence(m);
+    if (m->step.now_ns >= workers_deadline(m))
+        member_fence(m);
     if (m->leave_by_ns != TIME_NEVER && (m->step.now_ns >= m->leave_by_ns || !is_awaited(m)))
         leave(m);
     if (m->state == MEMBER_ENDED)
@@ -384,9 +399,7 @@ static uint64_t next_deadline(const struct member *m) {
     if (m->state == MEMBER_ENDED)
         return TIME_NEVER;
     uint64_t t = m->link.connected ? m->link.renew_ns : TIME_NEVER;
-    t = MIN2(t, m->leave_by_ns);
-    if (m->has_workers && !m->fenced)
-        t = MIN2(t, m->lease.end_ns);
+    t = MIN2(t, MIN2(m->leave_by_ns, workers_deadline(m)));
     if (m->config.has_arbiter && m->end.kind == MEMBER_END_NONE)
         t = MIN2(t, election_deadline(&m->election, &m->step));
     else if (m->state == MEMBER_SEARCHING)
@@ -457,11 +470,12 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     case MEMBER_EVENT_PREPARED: on_prepared(m, ev); break;
     case MEMBER_EVENT_FENCED:
         if (m->has_workers && generation_compare(ev->generation, m->generation) == 0)
-            fence(m);
+            member_fence(m);
         break;
     case MEMBER_EVENT_FAILURE: on_failure(m, ev); break;
     case MEMBER_EVENT_SUCCEEDED:
-        if (m->state == MEMBER_RUNNING && m->report.state == NODE_RUNNING &&
+        if ((m->state == MEMBER_RUNNING || m->state == MEMBER_HELD) &&
+            m->report.state == NODE_RUNNING &&
             generation_compare(ev->generation, m->generation) == 0)
             member_set_report(m, NODE_FINISHED);
         break;
@@ -495,10 +509,28 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     }
 }
 
+/* The workers of a node that slept are stopped. If the whole job was paused, the other nodes need
+ * some time to wake, too. */
+static void hold(struct member *m) {
+    if (m->state == MEMBER_RUNNING) {
+        m->paused_ns = 0;
+        member_move(m, MEMBER_HELD);
+        (void)step_emit(&m->step, MEMBER_EFFECT_HOLD);
+    }
+    m->paused_ns += m->step.now_ns - m->due_ns;
+    m->held_until_ns = m->step.now_ns + m->config.rdzv.lease_ns + m->config.rdzv.margin_ns;
+    step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->held_until_ns;
+    m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns);
+}
+
 /* After this node itself slept: the silence of others during that time does not count. */
 static void forgive_own_sleep(struct member *m) {
+    bool runs = (m->state == MEMBER_RUNNING || m->state == MEMBER_HELD) && m->has_workers &&
+                !m->report.has_failure && m->end.kind == MEMBER_END_NONE;
     m->link.seen_ns = m->since_ns = m->step.now_ns;
     election_forgive_sleep(&m->election, &m->step);
+    if (runs && m->step.now_ns >= m->lease.end_ns)
+        hold(m);
 }
 
 void member_step(struct member *m, const struct member_event *event, struct member_update *ret) {
@@ -510,13 +542,13 @@ void member_step(struct member *m, const struct member_event *event, struct memb
     m->election.n_requests = 0;
     m->report.at_safe_point = false;
     if (m->state != MEMBER_ENDED) {
-        /* After a sleep the end of the lease is handled before the events that have accumulated. */
-        if (m->has_workers && m->step.now_ns >= m->lease.end_ns)
-            fence(m);
         /* The leader's silence does not count while this node itself slept. */
         if (m->step.now_ns > m->due_ns &&
             m->step.now_ns - m->due_ns > m->config.rdzv.heartbeat_ns / 2)
             forgive_own_sleep(m);
+        /* After a sleep the end of the lease is handled before the events that have accumulated. */
+        if (m->step.now_ns >= workers_deadline(m))
+            member_fence(m);
         dispatch(m, event);
         if (m->state != MEMBER_ENDED)
             on_time(m);
@@ -547,8 +579,8 @@ bool member_has_workers(const struct member *m) { return m->has_workers; }
 void member_check(const struct member *m) {
     assert(m->state != MEMBER_ENDED || m->end.kind != MEMBER_END_NONE);
     assert(!m->has_workers || m->state == MEMBER_RUNNING || m->state == MEMBER_STOPPING ||
-           m->report.unusable[0] != '\0');
-    assert(m->state != MEMBER_STOPPING || m->has_workers);
+           m->state == MEMBER_HELD || m->report.unusable[0] != '\0');
+    assert((m->state != MEMBER_STOPPING && m->state != MEMBER_HELD) || m->has_workers);
     assert(m->state != MEMBER_PREPARED || m->report.state == NODE_PREPARED);
 }
 

@@ -7,6 +7,9 @@
  *                           └────────all gone──────── STOPPING ◀────────── leader gone ────┘
  *     any ──CLOSED and all gone, leader gone for good, left──▶ ENDED
  *
+ * HELD is RUNNING after a pause: the lease ended while this agent did not run. Its workers are
+ * stopped (SIGSTOP) until the leader grants a lease for the same group, and killed if it does not.
+ *
  * FINISHED (all workers ended with 0) and FAILED (one did not) are the state RUNNING with another
  * report: the workers' places are kept until the leader sends STOP or CLOSED.
  *
@@ -25,6 +28,7 @@ enum member_state {
     MEMBER_PREPARING,     /* FORM received; the launcher prepares */
     MEMBER_PREPARED,      /* acknowledged; waits for START and a lease */
     MEMBER_RUNNING,       /* workers were started (report: RUNNING, FINISHED or FAILED) */
+    MEMBER_HELD,          /* workers are stopped; waits for a lease */
     MEMBER_STOPPING,      /* workers are being ended */
     MEMBER_ENDED,         /* the agent exits with member_end() */
     MEMBER_STATE_COUNT,
@@ -121,7 +125,9 @@ enum member_effect_kind {
     MEMBER_EFFECT_START,
     /* end the workers with grace_ns (UINT64_MAX: own default) and reason; then ALL_GONE */
     MEMBER_EFFECT_STOP,
-    MEMBER_EFFECT_FENCE, /* SIGKILL everything now; then ALL_GONE */
+    MEMBER_EFFECT_FENCE,  /* SIGKILL everything now; then ALL_GONE */
+    MEMBER_EFFECT_HOLD,   /* SIGSTOP to all workers; then RESUME or FENCE */
+    MEMBER_EFFECT_RESUME, /* paused_ns: they continue; for how long this node did not run */
     /* lease_end_ns: the end of the lease, for the guardian; TIME_NEVER: nothing runs */
     MEMBER_EFFECT_LEASE_END,
     MEMBER_EFFECT_SEND_LEAVE, /* send LEAVE on the connection, then close it */
@@ -161,7 +167,7 @@ struct member_effect {
     struct renew renew;
     struct generation generation;
     uint64_t grace_ns;
-    uint64_t lease_end_ns;
+    uint64_t lease_end_ns, paused_ns;
     uint32_t reachability;
     bool soon;
     struct wire_small message;

@@ -38,7 +38,7 @@ static void on_idle(struct member *m, const struct desired *d) {
         m->report.excluded = true;
         (void)snprintf(m->report.excluded_why, sizeof m->report.excluded_why, "%.120s", d->reason);
     }
-    if (m->state == MEMBER_RUNNING && m->has_workers) {
+    if ((m->state == MEMBER_RUNNING || m->state == MEMBER_HELD) && m->has_workers) {
         member_stop_workers(m, d->grace_ns, "the leader runs the job without this node");
     } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED ||
                m->state == MEMBER_RUNNING) {
@@ -59,6 +59,8 @@ void member_on_form(struct member *m, const struct desired *d) {
         return;
     }
     drop_preparation(m);
+    if (m->state == MEMBER_HELD)
+        member_fence(m);
     if (m->state != MEMBER_IDLE) {
         m->has_later = true;
         m->later = *d;
@@ -154,6 +156,19 @@ void member_on_desired(struct member *m, const struct desired *d) {
     }
 }
 
+/* A lease for another group, or for none, means that this group was given up. */
+static bool may_continue(struct member *m, const struct lease *lease, uint64_t end_ns) {
+    if (generation_compare(lease->prepared, m->generation) != 0) {
+        member_fence(m);
+        return false;
+    }
+    if (lease->validity_ns == 0 || end_ns <= m->step.now_ns)
+        return false; /* it can't be granted yet */
+    member_move(m, MEMBER_RUNNING);
+    step_emit(&m->step, MEMBER_EFFECT_RESUME)->paused_ns = m->paused_ns;
+    return true;
+}
+
 void member_on_lease(struct member *m, const struct lease *lease) {
     if (!m->link.connected || lease->epoch != m->link.epoch ||
         lease->echo_ns < m->link.connected_ns || lease->echo_ns > m->step.now_ns)
@@ -164,9 +179,11 @@ void member_on_lease(struct member *m, const struct lease *lease) {
     m->link.rtt_ns = MAX2(m->step.now_ns - lease->echo_ns, (uint64_t)1);
     if (m->config.has_arbiter)
         election_on_lease(&m->election, &m->step, lease);
+    uint64_t end = lease->echo_ns + lease->validity_ns;
+    if (m->state == MEMBER_HELD && !may_continue(m, lease, end))
+        return;
     if (lease->validity_ns == 0)
         return;
-    uint64_t end = lease->echo_ns + lease->validity_ns;
     m->lease.names = lease->prepared;
     m->lease.names_end_ns = end;
     if (end > m->lease.end_ns) {

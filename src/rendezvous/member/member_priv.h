@@ -23,6 +23,7 @@ struct member {
     struct form form;
     uint32_t reachability; /* of START: the ways that work for all members */
     bool start_wanted, has_workers, fenced;
+    uint64_t held_until_ns, paused_ns; /* HELD: a lease must come by then; how long it slept */
     struct report report;
     bool report_due; /* it changed while there was no connection, or is sent with the next RENEW */
     bool has_stop_cause;
@@ -53,6 +54,8 @@ void member_end_with_grace(struct member *m, uint64_t grace_ns);
  * leader. */
 void member_lose_leader(struct member *m, bool gone, const char *why);
 void member_set_report(struct member *m, enum node_state state);
+/* Kills the workers now. */
+void member_fence(struct member *m);
 void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason);
 void member_finish(struct member *m);
 

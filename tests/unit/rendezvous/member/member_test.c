@@ -232,19 +232,84 @@ Test(member, the_end_of_the_lease_kills_without_grace_and_the_node_goes_on_as_st
     end(&r);
 }
 
-Test(member, after_a_sleep_the_leases_end_comes_before_what_piled_up) {
-    static const enum member_event_kind kinds[] = {MEMBER_EVENT_FAILURE, MEMBER_EVENT_LEASE, MEMBER_EVENT_TIME};
+/* The node runs, and has not run for 10 s; then this event comes. */
+static void wake(struct rig *r, struct member_event event) {
+    bring_to(r, MEMBER_RUNNING);
+    r->now_ns += S(10);
+    step(r, event);
+}
+
+Test(member, after_a_sleep_the_workers_are_stopped_until_there_is_a_lease) {
+    struct rig r;
+    wake(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    (void)must(&r, MEMBER_EFFECT_HOLD);
+    (void)must(&r, MEMBER_EFFECT_RENEW);
+    cr_assert_null(effect(&r, MEMBER_EFFECT_FENCE));
+    assert_state(&r, MEMBER_HELD);
+    cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, r.now_ns + S(6));
+    /* the leader can't grant one yet; or it granted one long ago, which has ended, too */
+    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns});
+    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns - S(5), .validity_ns = S(5)});
+    assert_state(&r, MEMBER_HELD);
+    r.now_ns += S(0.1);
+    lease(&r, g1);
+    assert_state(&r, MEMBER_RUNNING);
+    uint64_t paused = must(&r, MEMBER_EFFECT_RESUME).paused_ns;
+    cr_assert(paused > S(8) && paused <= S(10));
+    cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, r.now_ns + S(5));
+    assert_report(&r, NODE_RUNNING, g1);
+    end(&r);
+}
+
+Test(member, after_a_sleep_a_group_that_was_given_up_does_not_continue) {
+    static const struct generation none = {0, 0};
+    for (unsigned i = 0; i < 7; i++) {
+        struct rig r;
+        wake(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+        switch (i) {
+        case 0: lease(&r, g2); break;
+        case 1: lease(&r, none); break;
+        case 2: want(&r, DESIRED_STOP, g1); break;
+        case 3: want(&r, DESIRED_IDLE, none); break;
+        case 4: want(&r, DESIRED_FORM, g2); break;
+        case 5: want(&r, DESIRED_CLOSED, none); break;
+        case 6: tell(&r, MEMBER_EVENT_LEAVE, none); break;
+        }
+        (void)must(&r, MEMBER_EFFECT_FENCE);
+        cr_assert_null(effect(&r, MEMBER_EFFECT_RESUME), "case %u", i);
+        cr_assert_null(effect(&r, MEMBER_EFFECT_STOP), "case %u: without a lease there is no grace", i);
+        assert_state(&r, MEMBER_STOPPING);
+        lease(&r, g1);
+        assert_state(&r, MEMBER_STOPPING);
+        end(&r);
+    }
+}
+
+Test(member, after_a_sleep_it_waits_for_an_answer_for_lease_and_margin) {
+    struct rig r;
+    wake(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    pass(&r, 5.9, NULL);
+    assert_state(&r, MEMBER_HELD);
+    r.now_ns += S(20); /* it sleeps again */
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    pass(&r, 5.9, NULL);
+    assert_state(&r, MEMBER_HELD);
+    pass(&r, 0.2, NULL);
+    assert_state(&r, MEMBER_STOPPING);
+    end(&r);
+}
+
+Test(member, workers_that_end_while_they_are_held_are_reported) {
+    static const enum member_event_kind kinds[] = {MEMBER_EVENT_FAILURE, MEMBER_EVENT_SUCCEEDED};
+    static const enum node_state states[] = {NODE_FAILED, NODE_FINISHED};
     for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
         struct rig r;
-        bring_to(&r, MEMBER_RUNNING);
-        uint64_t asked = r.now_ns + S(4);
-        r.now_ns += S(6);
-        if (kinds[i] == MEMBER_EVENT_LEASE) /* would still be in force: too late, the guardian has acted */
-            lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = asked, .validity_ns = S(5)});
-        else
-            tell(&r, kinds[i], g1);
-        cr_assert_not_null(effect(&r, MEMBER_EFFECT_FENCE), "case %zu", i);
-        cr_assert(!member_report(r.m)->has_failure, "a death by the guardian's hand is no failure");
+        wake(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+        tell(&r, kinds[i], g1);
+        assert_report(&r, states[i], g1);
+        tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+        assert_report(&r, states[i], g1);
+        assert_state(&r, MEMBER_RUNNING);
         end(&r);
     }
 }
