@@ -27,6 +27,8 @@ static const struct directed {
 } directed[] = {
     {MUTANT_ECHO_NOW, case_successor_cut_off_first, 0},
     {MUTANT_ECHO_ALL, case_successor_cut_off_first, 0},
+    {MUTANT_NO_WAIT, case_two_claim_after_an_idle_epoch, 0},
+    {MUTANT_DEAF, case_newcomer_sees_only_the_arbiter, 0},
     {MUTANT_NO_ARBITER_TERM, case_newcomer_sees_only_the_arbiter, 0},
     {MUTANT_NO_LEADER_FILE_TERM, case_thaws_and_is_killed, 0},
     {MUTANT_HAS_LEADER, case_one_goes_to_the_successor, 2},
