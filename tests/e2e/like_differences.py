@@ -79,7 +79,7 @@ DIFFERENCES = [
         "a worker that dies of a signal writes its Python stacks to stderr first",
         r"workers/.*/env/PYTHONFAULTHANDLER", "probe.py", theirs=NOTHING, ours='"1"'),
     Difference(
-        "`MASTER_ADDR`", "the name of the host, or `localhost`", "an address, unless `--master-addr` is a name",
+        "`MASTER_ADDR`", "the name of the host, or `localhost`", "an address, unless `--master-addr` is a name; for IPv6 the endpoint's name, if it is one",
         "workers need no resolver, and none of them can find another address under the name",
         r"workers/.*/env/MASTER_ADDR", "probe.py", r".*--standalone.*|(?!.*(master.port|PET_MASTER_PORT)).*", theirs='"<host>"', ours=r'"127\.0\.0\.1"|"::1"'),
     Difference(

@@ -41,6 +41,16 @@ def test_two_hosts_without_a_name_service(job, family):
             assert code == 0, err
 
 
+def test_workers_get_the_name_of_a_leader_that_has_only_an_ipv6_address(job):
+    """An address without brackets breaks tcp://MASTER_ADDR:MASTER_PORT."""
+    with hosts_or_skip(2, ipv4=False, names=True) as hosts:
+        running = [job.agent(f"h{n}", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=host1:29400", "--rdzv-id=net",
+                             "--no-python", job.worker, "start", "env=MASTER_ADDR", "go", prefix=hosts.enter(n)) for n in (0, 1)]
+        assert {e.fields["value"] for e in job.events.wait("env", 2)} == {"host1"}
+        job.go()
+        assert [a.wait() for a in running] == [0, 0]
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_agents_come_in_any_order(job, order):
     with hosts_or_skip(3) as hosts:

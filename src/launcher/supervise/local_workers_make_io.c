@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "io/net/addr.h"
 #include "launcher/supervise/local_workers_priv.h"
@@ -52,6 +53,14 @@ void local_workers_group_config(const struct local_workers *c, struct worker_gro
     ret->warm = c->warm;
 }
 
+/* A literal IPv6 address breaks tcp://ADDR:PORT, so scripts get the name by which the nodes met. */
+static const char *master_host(const struct job_spec *spec, const struct form *f) {
+    struct addr at;
+    bool named = spec->backend == JOB_BACKEND_C10D && spec->endpoint_host != NULL &&
+                 spec->local_addr == NULL && addr_from_literal(spec->endpoint_host, 0, &at) < 0;
+    return named && strchr(f->store_host, ':') != NULL ? spec->endpoint_host : f->store_host;
+}
+
 static int build_env(const struct local_workers *c, uint32_t i, struct envlist *ret,
                      struct err *err) {
     const struct job_spec *spec = c->config.spec;
@@ -67,7 +76,7 @@ static int build_env(const struct local_workers *c, uint32_t i, struct envlist *
     in.epoch = c->generation.epoch;
     in.node_rank = f->node_rank;
     in.n_nodes = f->n_nodes;
-    in.master_addr = in.master_addr != NULL ? in.master_addr : f->store_host;
+    in.master_addr = in.master_addr != NULL ? in.master_addr : master_host(spec, f);
     in.master_port = local_workers_store_port(c);
     in.world_size = f->world_size;
     in.rank = f->first_rank + i;
