@@ -130,13 +130,45 @@ def test_who_starts_torchrun_on_another_node_is_told(job):
         agent.wait_said("waiting for nodes")
         come = f"import socket; s = socket.create_connection(({hosts.address(0)!r}, 29400)); s.sendall({VALIDATE!r}); s.recv(1)"
         clients = [subprocess.Popen([*hosts.enter(n), sys.executable, "-c", come]) for n in (0, 1, 1)]
-        agent.wait_said("start muster run there instead")
+        for n in (0, 1):
+            agent.wait_said(f"at {hosts.address(n)} asks .* start muster run there instead", 5)
         agent.signal(signal.SIGTERM)
         agent.wait()
         for client in clients:
             client.wait(20)
-        words = f"a program at {hosts.address(1)} asks for PyTorch's store before the workers have started"
-        assert agent.said().count(words) == agent.said().count("before the workers have started") == 1
+        for n in (0, 1):
+            words = f"a program at {hosts.address(n)} asks for PyTorch's store before the workers have started"
+            assert agent.said().count(words) == 1, agent.said()
+        assert agent.said().count("before the workers have started") == 2, agent.said()
+
+
+def test_torchrun_that_joins_a_running_job_is_reported_once(job):
+    port = free_port()
+    agent = job.agent("a", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=e2e", "--no-python", job.worker,
+                      "start", "go")
+    job.events.wait("start", 1)
+    for _ in range(2):
+        with Client(port) as client:  # what PyTorch's C10dRendezvousBackend sends first
+            client.socket.sendall(b"\2" + text(b"/torch.rendezvous.e2e") + text(b"") + text(b"state"))
+            assert client.read(8)
+    agent.wait_said("torchrun was started at 127.0.0.1 with the endpoint of this job", 5)
+    job.go()
+    assert agent.wait() == 0 and agent.said().count("torchrun was started") == 1, agent.said()
+
+
+@pytest.mark.torch
+def test_the_real_torchrun_on_another_node_is_reported_within_5_s(job):
+    port = free_port()
+    line = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=e2e", "--no-python", "/bin/true")
+    agent = job.agent("a", *line)
+    agent.wait_said("waiting for nodes")
+    torchrun = subprocess.Popen([TORCH_PYTHON, "-m", "torch.distributed.run", *line], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL)
+    agent.wait_said("start muster run there instead", 30)  # its imports take most of it
+    torchrun.kill()
+    torchrun.wait()
+    agent.signal(signal.SIGTERM)
+    agent.wait()
 
 
 def test_the_kernel_makes_no_room_for_a_client_that_waits(job):

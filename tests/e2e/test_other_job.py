@@ -71,6 +71,17 @@ def test_the_end_repeats_who_was_refused_and_why(job, meeting):
                      r"refused: it was started with '.*' and --max-restarts=3, and the job there runs .*\n$", err), err
 
 
+def test_other_numbers_of_nodes_are_reported_on_both(job, meeting):
+    first = meeting.agent("a", job.worker, "start", "go", nnodes="2")
+    first.wait_said("1 of 2")
+    second = meeting.agent("b", job.worker, "start", "go", nnodes="1:3")
+    first.wait_said("was started with --nnodes 1:3, the leader with 2:2; the leader's numbers count")
+    second.wait_said("this node was started with --nnodes 1:3, the leader with 2:2; the leader's numbers count")
+    job.go()
+    assert [first.wait(), second.wait()] == [0, 0]
+    assert "this node was started" not in first.said()
+
+
 def test_a_surplus_node_says_that_it_never_ran(job, meeting):
     first = meeting.agent("a", job.worker, "start", "go")
     job.events.wait("start", 1)

@@ -116,6 +116,8 @@ def test_a_node_without_a_master_addr_says_where_it_looks(job):
     where = rf"at 127\.0\.0\.1:{port} \(no --master-addr given\)"
     code, _, err = job.run("--nnodes=2", "--node-rank=1", f"--master-port={port}", "--rdzv-conf=timeout=1", *PROGRAM)
     assert code == 75
+    warned = "this node looks for the others at 127.0.0.1, where no other machine can reach it"
+    assert warned in err.splitlines()[0], err
     assert re.search(rf"waiting for nodes: 1 of 2 here .*{where}; missing: node rank 0", err), err
     assert re.search(rf"the job ended: .*; this node looked for the others {where}\n$", err), err
     assert "(timeout=S with static)" in err, err

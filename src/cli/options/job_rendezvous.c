@@ -179,6 +179,11 @@ static int read_static(struct job_reading *j) {
         spec->endpoint_port = (uint16_t)master_port;
         spec->endpoint_is_master = true;
         spec->endpoint_assumed = !job_given(j, RUN_MASTER_ADDR) && !spec->pods_are_group;
+        if (spec->endpoint_assumed && spec->rdzv.max_nodes > 1)
+            strbuf_printf(j->warnings,
+                          "--nnodes without --master-addr or --rdzv-endpoint: this node looks for "
+                          "the others at %s, where no other machine can reach it\n",
+                          job_text(j, RUN_MASTER_ADDR));
         r = rdzv_endpoint_parse(job_text(j, RUN_MASTER_ADDR), &spec->endpoint_host, &port, j->err);
         if (r < 0 || port >= 0)
             return job_bad_value(j, RUN_MASTER_ADDR, "a host name or an address, without a port");

@@ -195,6 +195,14 @@ static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const str
     agent_show_leader(arg, incarnation, epoch, listener, first);
 }
 
+static void other_limits(void *arg, uint32_t min_nodes, uint32_t max_nodes) {
+    const struct agent *a = arg;
+    const struct rdzv_settings *own = &a->config.spec->rdzv;
+    log_notice("this node was started with --nnodes %u:%u, the leader with %u:%u; the leader's "
+               "numbers count",
+               own->min_nodes, own->max_nodes, min_nodes, max_nodes);
+}
+
 static void lead_on(void *arg, const struct member_lead *lead) {
     struct agent *a = arg;
     a->server_done = false;
@@ -244,6 +252,7 @@ const struct rdzv_client_ops agent_client_ops = {
     .waiting_for_place = waiting_for_place,
     .lead = lead_on,
     .leader = on_leader,
+    .other_limits = other_limits,
     .join_policy = join_policy,
     .ask = agent_hang_ask,
     .end = on_end,

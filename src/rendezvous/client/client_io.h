@@ -80,6 +80,8 @@ struct rdzv_client_ops {
      * NULL */
     void (*leader)(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
                    bool first);
+    /* The leader was started with other numbers of nodes, which count. May be NULL */
+    void (*other_limits)(void *arg, uint32_t min_nodes, uint32_t max_nodes);
     /* With an arbiter: how the listener answers nodes that JOIN, from now on. */
     void (*join_policy)(void *arg, enum member_join_policy join_policy,
                         const struct rdzv_peer *peer, uint32_t epoch);

@@ -178,6 +178,15 @@ static void report_to_leader(struct rdzv_client *c, bool first) {
     pump_release(&c->pump, held);
 }
 
+static void report_other_limits(struct rdzv_client *c, const struct wire_welcome *w) {
+    if ((w->min_nodes == c->rdzv.min_nodes && w->max_nodes == c->rdzv.max_nodes) ||
+        c->config.ops.other_limits == NULL)
+        return;
+    bool held = pump_hold(&c->pump);
+    c->config.ops.other_limits(c->config.arg, w->min_nodes, w->max_nodes);
+    pump_release(&c->pump, held);
+}
+
 static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     struct addr at;
     if (conn_peer_addr(c->conn, &at) == 0) {
@@ -200,8 +209,10 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     conn_set_patience(c->conn, c->rdzv.lease_ns, c->rdzv.heartbeat_ns);
     client_send_node_summary(c);
     client_send_warm(c);
-    if (w->leader != before)
+    if (w->leader != before) {
         report_to_leader(c, before == 0);
+        report_other_limits(c, w);
+    }
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
                                            .leader = w->leader,
                                            .epoch = w->epoch,

@@ -113,6 +113,7 @@ struct wire_welcome {
     uint64_t leader;        /* incarnation */
     uint16_t listener_port; /* the leader's own listener, on the address of this connection */
     uint64_t heartbeat_ns, lease_ns, margin_ns;
+    uint32_t min_nodes, max_nodes;
 };
 
 struct wire_refused {

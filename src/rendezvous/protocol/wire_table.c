@@ -241,6 +241,9 @@ static const struct json_field welcome_fields[] = {
     {SETTING(wire_welcome, "heartbeat_ns", heartbeat_ns, WIRE_HEARTBEAT_MIN_NS)},
     {SETTING(wire_welcome, "lease_ns", lease_ns, WIRE_HEARTBEAT_MIN_NS)},
     {SETTING(wire_welcome, "margin_ns", margin_ns, 0)},
+    {FROM_1(wire_welcome, "min_nodes", min_nodes, RDZV_NODES_MAX),
+     AT_MOST(wire_welcome, max_nodes)},
+    {FROM_1(wire_welcome, "max_nodes", max_nodes, RDZV_NODES_MAX)},
 };
 
 static const struct json_field refused_fields[] = {

@@ -44,7 +44,9 @@ static void send_welcome(struct server_node *n) {
                     .listener_port = s->config.listener_port,
                     .heartbeat_ns = s->config.heartbeat_ns,
                     .lease_ns = s->group_config.rdzv.lease_ns,
-                    .margin_ns = s->group_config.rdzv.margin_ns},
+                    .margin_ns = s->group_config.rdzv.margin_ns,
+                    .min_nodes = s->group_config.rdzv.min_nodes,
+                    .max_nodes = s->group_config.rdzv.max_nodes},
     };
     conn_send(n->conn, &m);
 }

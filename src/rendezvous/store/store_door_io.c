@@ -26,9 +26,10 @@ struct store_door {
     struct addr pass_to;        /* len 0: not known */
     bool own_only;              /* whoever is passed on must be of this machine */
     bool told;
-    bool was_open, told_early; /* before it was open, a client of another machine is told */
-    struct list waiting;       /* struct waiting, the oldest first */
-    struct list passed;        /* struct passed */
+    bool was_open;
+    bool told_early[2]; /* a client that came before it was open: of another machine, of this one */
+    struct list waiting; /* struct waiting, the oldest first */
+    struct list passed;  /* struct passed */
     size_t n_waiting, max_waiting, n_passed, max_passed;
 };
 
@@ -167,15 +168,17 @@ static void on_change(void *arg, int fd, unsigned events) {
         loop_watch_free(TAKE_PTR(w->end));
 }
 
-/* Before the first generation the workers of another machine don't come: it is likely that somebody
- * has started torchrun there, which would wait in silence for as long as this job does. */
+/* Before the first generation there are no workers: it is likely that somebody has started
+ * torchrun, which would wait in silence for as long as this job does. */
 static void tell_early(struct store_door *door, int fd) {
     struct addr peer;
     char line[256], host[ADDR_TEXT_MAX];
-    if (door->was_open || door->told_early || door->log == NULL || addr_of_peer(fd, &peer) < 0 ||
-        addr_is_local(&peer))
+    if (door->was_open || door->log == NULL || addr_of_peer(fd, &peer) < 0)
         return;
-    door->told_early = true;
+    bool *told = &door->told_early[addr_is_local(&peer)];
+    if (*told)
+        return;
+    *told = true;
     addr_host_text(&peer, host);
     (void)snprintf(line, sizeof line,
                    "a program at %s asks for PyTorch's store before the workers have started: if "

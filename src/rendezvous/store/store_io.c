@@ -48,6 +48,7 @@ struct store_server {
     size_t n_listeners;
     bool listening_paused;
     bool closing; /* store_server_close(): frees itself, in slices */
+    bool torchrun_seen;
 
     struct store_conn **slots; /* by client number; NULL: free */
     uint32_t n_slots;
@@ -159,6 +160,25 @@ static void log_refused(const struct store_conn *c, const char *why, uint64_t si
         c->server->log(c->server->log_arg, line);
 }
 
+/* torchrun's agent begins with this key (c10d_rendezvous_backend.py), and then waits for others. */
+static void look_for_torchrun(struct store_conn *c, const struct store_request *req) {
+    static const char key[] = "/torch.rendezvous.";
+    struct store_server *server = c->server;
+    struct addr peer;
+    char text[ADDR_TEXT_MAX] = "?", line[256];
+    if (server->torchrun_seen || server->log == NULL || req->keys[0].len < sizeof key - 1 ||
+        memcmp(req->keys[0].data, key, sizeof key - 1) != 0)
+        return;
+    server->torchrun_seen = true;
+    if (addr_of_peer(stream_fd(c->stream), &peer) == 0)
+        addr_host_text(&peer, text);
+    (void)snprintf(line, sizeof line,
+                   "torchrun was started at %s with the endpoint of this job, and waits: start "
+                   "muster run there instead",
+                   text);
+    server->log(server->log_arg, line);
+}
+
 /* Counts the bytes that the current request holds together with the store's bytes. */
 static bool count_held(struct store_conn *c) {
     struct store *store = c->server->store;
@@ -176,6 +196,8 @@ static int handle_request(struct store_conn *c, struct store_request *req) {
     store_release(server->store, c->held); /* from here on the store counts it itself */
     c->held = 0;
     req->client = c->slot;
+    if (req->op == STORE_OP_COMPARE_SET)
+        look_for_torchrun(c, req);
     int r = store_step(server->store, req, &server->update);
     if (r == 0) {
         deliver(server);

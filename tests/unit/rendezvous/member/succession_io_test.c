@@ -654,7 +654,9 @@ static struct agent *add_successor(void) {
                                                               .listener_port = addr_port(&at),
                                                               .heartbeat_ns = 50 * NS_PER_MS,
                                                               .lease_ns = w.lease_ns,
-                                                              .margin_ns = NS_PER_S}});
+                                                              .margin_ns = NS_PER_S,
+                                                              .min_nodes = 1,
+                                                              .max_nodes = 1}});
     name_successor(a);
     return a;
 }
@@ -729,7 +731,9 @@ Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .ini
                                                                   .listener_port = w.record.leader.port,
                                                                   .heartbeat_ns = NS_PER_S,
                                                                   .lease_ns = w.lease_ns,
-                                                                  .margin_ns = NS_PER_S}});
+                                                                  .margin_ns = NS_PER_S,
+                                                                  .min_nodes = 1,
+                                                                  .max_nodes = 1}});
         played.renews = 0;
         wanted = 1;
         wait_until(played_has_renew);

@@ -303,7 +303,7 @@ static int decode(const char *text) {
 #define KEYS_8 KEYS_2 "," KEYS_2 "," KEYS_2 "," KEYS_2
 #define WELCOME(e, p, h)                                                                         \
     "{\"kind\":\"WELCOME\",\"epoch\":" e ",\"leader\":\"00000000000000a1\",\"listener_port\":" p \
-    ",\"heartbeat_ns\":" h ",\"lease_ns\":\"5000000000\",\"margin_ns\":\"0\"}"
+    ",\"heartbeat_ns\":" h ",\"lease_ns\":\"5000000000\",\"margin_ns\":\"0\",\"min_nodes\":1,\"max_nodes\":1}"
 #define LEASE(g) \
     "{\"kind\":\"LEASE\",\"epoch\":1,\"prepared\":" g ",\"echo_ns\":\"1\",\"validity_ns\":\"1\",\"clock_ns\":\"1\"}"
 #define INC "\"00000000000000a1\""
