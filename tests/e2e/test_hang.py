@@ -293,6 +293,26 @@ def test_a_rank_that_waits_for_somebody_to_type_is_left_alone(job):
         os.close(terminal)
 
 
+@pytest.mark.parametrize("options, words", [
+    (["--local-ranks-filter=0"], "--local-ranks-filter hides its prompt; add its local rank to the filter"),
+    (["--log-dir=logs", "--redirects=1:1"], "--redirects hides its prompt; use --tee instead"),
+], ids=["filter", "redirects"])
+def test_a_prompt_that_an_option_hides_is_explained(job, options, words):
+    script, fifo = job.tmp / "asks.sh", job.tmp / "fifo"
+    script.write_text(ASKS)
+    os.mkfifo(fifo)
+    keyboard, terminal = os.openpty()
+    agent = job.agent("a", "--nproc-per-node=2", *options, "--no-python", "/bin/sh", script, fifo, stdin=terminal)
+    try:
+        agent.wait_said(f"warning: rank 1 waits for input, but {words}", 60 * SLOWER)
+        os.write(keyboard, b"go on\n")
+        status, _, said = agent.finish(60)
+        assert (status, said.count("hides its prompt")) == (0, 1), said
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+
+
 def test_workers_whose_output_nobody_reads_are_left_alone(job):
     """As with a pager that nobody scrolls, once there is no room for more: they wait for it, and not for each other."""
     reader, pipe = os.pipe()

@@ -54,6 +54,7 @@ struct hang_watch {
     uint32_t asked_id;
     bool holds; /* a stop waits for it */
     bool said_unseen;
+    bool warned_of_prompt;
     struct ending ends[RDZV_ENDS_MAX];
     uint32_t n_ends;
     uint64_t ends_leader; /* who has asked for that: another one's stop is not for a hang */
@@ -91,6 +92,20 @@ static void send_rows(struct hang_watch *w, const struct worker_signs *rows, siz
     }
 }
 
+/* Once. A debugger's prompt goes to standard output. */
+static void warn_of_hidden_prompt(struct hang_watch *w, uint32_t local_rank) {
+    const struct job_spec *spec = w->config.spec;
+    bool filtered = spec->console_ranks != NULL && !spec->console_ranks[local_rank];
+    bool in_file = (std_map_get(&spec->redirects, local_rank) & STD_OUT) != 0 &&
+                   (std_map_get(&spec->tee, local_rank) & STD_OUT) == 0;
+    if (w->warned_of_prompt || (!filtered && !in_file))
+        return;
+    w->warned_of_prompt = true;
+    log_warning("rank %u waits for input, but %s hides its prompt; %s", w->first_rank + local_rank,
+                filtered ? "--local-ranks-filter" : "--redirects",
+                filtered ? "add its local rank to the filter" : "use --tee instead");
+}
+
 static void tell(struct hang_watch *w, uint64_t now) {
     _cleanup_(freep) struct worker_signs *rows = xcalloc(MAX2(w->n, 1u), sizeof *rows);
     uint64_t still = 0;
@@ -109,6 +124,8 @@ static void tell(struct hang_watch *w, uint64_t now) {
             rows[i].flags |= gpu_watch_flags(w->gpus, w->pids[local_rank], now);
             if (local_workers_is_held(w->config.workers, local_rank))
                 rows[i].flags |= SIGN_HELD;
+            if ((rows[i].flags & SIGN_ASKS) != 0)
+                warn_of_hidden_prompt(w, local_rank);
         }
         hang_rows_add(&w->rows, &rows[i], local_workers_announced(w->config.workers, local_rank),
                       now);
