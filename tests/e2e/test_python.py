@@ -20,7 +20,7 @@ def environment(folder):
 
 
 def run(argv, path, **more):
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHON_EXEC", "VIRTUAL_ENV")}
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX")}
     env.update(PATH=os.pathsep.join(map(str, path)), **more)
     return subprocess.run([str(a) for a in argv], env=env, capture_output=True, text=True, timeout=60)
 
@@ -39,6 +39,26 @@ def test_python_exec_goes_before_the_environment_as_under_torchrun(tmp_path):
     mine, other = environment(tmp_path / "mine"), environment(tmp_path / "other")
     done = run([mine / "torchrun", tmp_path / "t.py"], ["/usr/bin"], PYTHON_EXEC=str(other / "python3"))
     assert done.stdout == "run by other\nworker\n", done
+
+
+def test_an_active_environment_that_does_not_run_the_workers_is_warned_of(tmp_path):
+    (tmp_path / "t.py").write_text("print('worker')")
+    mine, other = environment(tmp_path / "mine"), environment(tmp_path / "other")
+
+    def warnings(*words, **env):
+        done = run([mine / "torchrun", *words, tmp_path / "t.py"], [other, "/usr/bin"], **env)
+        assert done.returncode == 0 and "worker" in done.stdout, done
+        return [line for line in done.stderr.splitlines() if "runs the workers" in line]
+
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
+        assert warnings(**{name: str(other.parent)}) == [
+            f"muster: warning: {name} is {other.parent}, but {mine}/python3 runs the workers; PYTHON_EXEC chooses another"]
+        assert warnings(**{name: str(mine.parent)}) == []
+    (tmp_path / "link").symlink_to(mine.parent)
+    assert warnings(VIRTUAL_ENV=str(tmp_path / "link"), CONDA_PREFIX=str(other.parent)) == []  # a venv in conda's base
+    assert warnings(VIRTUAL_ENV=str(other.parent), PYTHON_EXEC=str(mine / "python3")) == []
+    assert warnings(VIRTUAL_ENV=str(tmp_path / "gone")) == []
+    assert warnings("-v") == [f"muster: {mine}/python3 runs the workers"]
 
 
 def test_a_muster_of_the_system_serves_the_environment_on_path(tmp_path):

@@ -51,9 +51,9 @@ static int start_over_ssh(const struct job_spec *spec, const struct keyring *key
 static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, char **args) {
     _cleanup_(freep) char *python = NULL;
     keyring_keep_from_children(keys);
-    if (spec->entry != JOB_ENTRY_PROGRAM &&
-        python_find(program_invocation_name, environ, &python, NULL) < 0)
-        python = NULL; /* only the nodes need one */
+    if (spec->entry != JOB_ENTRY_PROGRAM && /* only the nodes need one */
+        python_find(program_invocation_name, environ, &python, NULL) == 0)
+        python_warn_of_other(python, environ);
     if (spec->hosts.list.n > 0)
         return start_over_ssh(spec, keys, args, python);
     return head_run(&(struct head_run_config){.spec = spec,

@@ -115,6 +115,11 @@ static void compare_python(const struct job_spec *spec, const char *python, char
         log_warning(
             "there is no %.300s here, as where the job was started: %.300s runs the workers", there,
             python);
+    else if (spec->entry != JOB_ENTRY_PROGRAM && python != NULL &&
+             env_get(envp, STARTER_PYTHON_ENV) == NULL) /* else the head has done it */
+        python_warn_of_other(python, envp);
+    if (spec->entry != JOB_ENTRY_PROGRAM && python != NULL)
+        log_info("%s runs the workers", python);
 }
 
 /* In the guardian, which talks to nobody. */

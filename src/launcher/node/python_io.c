@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/envlist.h"
+#include "base/text/log.h"
 #include "io/process/child.h"
 
 /* The folder of a path, without the '/' at its end; malloc'ed. */
@@ -61,6 +63,32 @@ static char *choose(char *candidates[3]) {
         if (candidates[i] != NULL)
             return TAKE_PTR(candidates[i]);
     return NULL;
+}
+
+/* False also if one of them can't be looked at. */
+static bool is_same(const char *a, const char *b) {
+    struct stat x, y;
+    return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+}
+
+void python_warn_of_other(const char *python, char *const *envp) {
+    static const char *const names[] = {"VIRTUAL_ENV", "CONDA_PREFIX"};
+    _cleanup_(freep) char *used = folder_of(python);
+    const char *chosen = env_get(envp, "PYTHON_EXEC"), *name = NULL;
+    if (chosen != NULL && chosen[0] != '\0')
+        return;
+    for (size_t i = ARRAY_SIZE(names); i-- > 0;) {
+        const char *folder = env_get(envp, names[i]);
+        _cleanup_(freep) char *bin = xasprintf("%s/bin", folder == NULL ? "" : folder);
+        if (folder == NULL || folder[0] != '/' || access(bin, F_OK) < 0)
+            continue;
+        if (is_same(bin, used))
+            return;
+        name = names[i];
+    }
+    if (name != NULL)
+        log_warning("%s is %.300s, but %.300s runs the workers; PYTHON_EXEC chooses another", name,
+                    env_get(envp, name), python);
 }
 
 int python_find(const char *argv0, char *const *envp, char **ret, struct err *err) {

@@ -9,3 +9,6 @@
  * since an environment's python is one. argv0: as this program was called
  * (program_invocation_name); NULL: unknown. -ENOENT, -EACCES: the sentence has the remedy. */
 _must_use_ int python_find(const char *argv0, char *const *envp, char **ret, struct err *err);
+/* Warns if VIRTUAL_ENV and CONDA_PREFIX name environments of this host, but python, a result of
+ * python_find(), is in none of them. Not if PYTHON_EXEC chose it. */
+void python_warn_of_other(const char *python, char *const *envp);
