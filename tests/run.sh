@@ -257,6 +257,11 @@ if wanted soak slow; then
     say "soak: ${MUSTER_SOAK_FAULTS:=1000} faults"
     MUSTER=$muster timeout 3600 /usr/bin/python3 tests/e2e/soak.py --faults "$MUSTER_SOAK_FAULTS" --jobs 6 \
         --keep "$results/soak" < /dev/null || failed soak "a job did not recover; see $results/soak"
+    for form in "" --warm; do
+        # shellcheck disable=SC2086
+        MUSTER=$muster timeout 3600 /usr/bin/python3 tests/e2e/kills.py --rounds "${MUSTER_KILL_ROUNDS:-500}" $form \
+            < /dev/null > "$results/kills$form" || failed soak "a kill was not handled; see $results/kills$form"
+    done
 fi
 
 if wanted fuzz slow; then
