@@ -92,7 +92,8 @@ static void add_folded(struct strbuf *line, const char *text) {
     strbuf_add(line, text);
 }
 
-static void add_line(enum log_level level, bool folded, const char *fmt, va_list ap) {
+_printf_(3, 0) static void add_line(enum log_level level, bool folded, const char *fmt,
+                                    va_list ap) {
     if (!log_enabled(level))
         return;
     _cleanup_(strbuf_fini) struct strbuf line = {0};

@@ -128,7 +128,7 @@ static bool is_odd(const struct suspects_input *in, const struct suspects *s, ui
                    enum suspect_reason reason) {
     const struct evidence_thread *t = suspects_main(s, rank);
     switch (reason) {
-    case SUSPECT_ENDED: return s->ended[rank] && s->n_together > 0;
+    case SUSPECT_ENDED: return s->ended[rank] && (s->n_together > 0 || in->waited != NULL);
     case SUSPECT_UNENDED:
         return in->waited == NULL && s->any_ended && s->n_together == 0 && t != NULL;
     case SUSPECT_STOPPED: return t != NULL && suspects_wait(t) == WAIT_STOPPED;
