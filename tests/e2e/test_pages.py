@@ -17,7 +17,7 @@ from test_slurm import MUSTER, Here
 DOCS = HERE.parent.parent / "docs"
 README = DOCS.parent / "README.md"
 PACKAGE = DOCS.parent / "packaging" / "python"
-LINES_MAX = 30
+LINES_MAX = 34
 PAGES = sorted(path.stem for path in DOCS.glob("*.md") if path.stem.islower() and path.stem != "benchmarks")
 LIBRARIES = ["accelerate", "transformers", "deepspeed", "lightning", "jax"]
 PYTHON = os.environ.get("MUSTER_TEST_FRAMEWORKS", "")
