@@ -18,12 +18,6 @@ LEAVE = "--leave=detached"
 FAMILY = ("family", "start")
 
 
-@pytest.fixture(autouse=True)
-def short(monkeypatch):
-    """These processes use up the grace."""
-    monkeypatch.setenv("PET_SHUTDOWN_TIMEOUT", "1")
-
-
 def finish(agent):
     code, _, err = agent.finish()
     if "--contain=cgroup" in err:

@@ -75,7 +75,7 @@ ROOMS = [
     ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/logs"),
     ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol launcher/job"),
     ("launcher/warm", "base/ io/ launcher/job"),
-    ("launcher/supervise", "base/ io/ nccl_env/ watchdog/gather rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
+    ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/contain launcher/warm"
                            " launcher/worker launcher/logs launcher/report launcher/node"),
     ("launcher/hang", "base/ io/ watchdog/ rendezvous/protocol rendezvous/arbiter rendezvous/leader rendezvous/leader/parts"
