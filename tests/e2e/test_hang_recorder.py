@@ -63,7 +63,7 @@ def test_a_rank_in_another_group_is_named_though_all_are_at_the_same_line(job):
     """By their stacks nobody stands out."""
     seen = Recorded(job, "2", "pair", "main")
     behind = rf"rank 2 \(node \S+, pid \d+\): at collective {ENDED}, others at {ENDED + 1}: "
-    assert re.search(rf"ranks 0-1,3 wait in step .*; {behind}", seen.line), seen.line
+    assert re.search(rf"ranks 0-1,3 wait in all_reduce from step .*; {behind}", seen.line), seen.line
     assert seen.suspects() == [(2, "collectives")], seen.doc["suspects"]
     assert {rank: w["collectives"] for rank, w in seen.workers.items()} == {0: ENDED + 1, 1: ENDED + 1, 2: ENDED, 3: ENDED + 1}
     for rank in (0, 1, 3):
@@ -92,7 +92,7 @@ def test_half_of_the_ranks_that_leave_out_a_collective_are_named(job):
 def test_another_collective_is_told(job):
     """All have as many: it is the stack that names the rank."""
     seen = Recorded(job, "2", "broadcast", "main")
-    assert re.search(r"ranks 0-1,3 wait in step .*; rank 2 \(node \S+, pid \d+\): ", seen.line), seen.line
+    assert re.search(r"ranks 0-1,3 wait in all_reduce from step .*; rank 2 \(node \S+, pid \d+\): ", seen.line), seen.line
     assert seen.suspects() == [(2, "elsewhere")], seen.doc["suspects"]
     assert re.fullmatch(collective("broadcast", ENDED + 1), seen.waits_in(2)), seen.waits_in(2)
     for rank in (0, 1, 3):
@@ -113,7 +113,7 @@ def test_a_server_that_answers_a_byte_a_second_costs_its_own_time_only(job):
     """The rank on its node that is asked after it, and the other node, tell everything."""
     seen = Recorded(job, "2", "sleep", "slow", timeout=20)
     assert job.events.all("asked", rank=2), "it was asked"
-    assert re.search(r"ranks 0-1,3 wait in step .*; rank 2 \(node \S+, pid \d+\): ", seen.line), seen.line
+    assert re.search(r"ranks 0-1,3 wait in all_reduce from step .*; rank 2 \(node \S+, pid \d+\): ", seen.line), seen.line
     [gap] = [gap for gap in seen.workers[2]["gaps"] if gap.startswith("flight recorder: ")]
     assert "did not answer in time" in gap and "collectives" not in seen.workers[2], seen.workers[2]
     for rank in (0, 1, 3):
