@@ -488,7 +488,7 @@ def test_a_host_whose_endpoint_another_program_has_ends_with_one_line(job):
 
 
 def test_the_budget_is_spent_exactly(job):
-    code, _, err = job.run("--nproc-per-node=2", "--max-restarts=3", "--no-python", job.worker, "start", "rank=0",
+    code, _, err = job.run("--nproc-per-node=2", "--max-restarts=3", "--crash-loop=0", "--no-python", job.worker, "start", "rank=0",
                            "exit=9", "wait")
     assert code == 1
     for count in range(4):
