@@ -201,8 +201,7 @@ void agent_signal_known(struct agent *a, const struct tree_news *news) {
 static void on_suspended(void *arg, int signo) {
     struct agent *a = arg;
     if (guardian_how_came(a->config.link, signo) == GUARDIAN_TYPED)
-        log_notice(
-            "suspended at the terminal, but the job goes on: fg takes it back, kill ends it");
+        log_notice("suspended at the terminal; the job continues: fg resumes it, kill ends it");
 }
 
 /* ---- all of them ---- */

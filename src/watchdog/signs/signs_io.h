@@ -1,6 +1,6 @@
 /* Samples the workers of this node once a second, from files that are kept open: one read of `stat`
  * and one of `schedstat` of the main thread for each worker, and one of `io` if it ran little.
- * Files whose descriptors are in the upper half of what this process may have are opened anew each
+ * Files whose descriptors are in the upper half of what this process may have are opened again each
  * time.
  *
  *     s = signs_new();

@@ -62,7 +62,7 @@ struct suspects_input {
 
 enum suspect_reason {
     SUSPECT_ENDED = 1,   /* exited with 0 while others wait for other ranks */
-    SUSPECT_UNENDED,     /* others have exited with 0, and nobody waits for those */
+    SUSPECT_UNENDED,     /* others have exited with 0, and no rank waits for those */
     SUSPECT_STOPPED,     /* T */
     SUSPECT_ABSENT,      /* has no connection to the store, others have */
     SUSPECT_COLLECTIVES, /* has enqueued fewer than others */
@@ -103,8 +103,8 @@ struct suspects {
     uint32_t n_missing;            /* ranks without evidence that have not ended or reacted */
     uint32_t n_reacted;
     /* Ranks that wait for other ranks: in a collective, for the job's store, on a connection to
-     * another rank, or stopped. Without one, nobody knows that the job hangs: it may wait for work
-     * from outside. */
+     * another rank, or stopped. Without one, it is not known that the job hangs: it may wait for
+     * work from outside. */
     uint32_t n_together;
     bool any_ended;     /* with 0 */
     uint32_t n_at_exit; /* ranks that hang at the exit of their Python, where others have ended */
