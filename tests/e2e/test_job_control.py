@@ -66,7 +66,7 @@ class Terminal:
     def suspend(self):
         self.shell.type("\x1a")
         self.shell.wait_said(r"Stopped +\S*muster")
-        self.shell.wait_said("the job goes on")
+        self.shell.wait_said("the job continues")
         assert state(self.guardian) == "T" and state(self.agent) != "T"
 
     def outlive(self, leases):
@@ -140,7 +140,7 @@ def test_it_can_be_suspended_again_and_again(job, terminal):
 def test_output_reaches_the_terminal_from_the_background_even_with_tostop(terminal):
     t = terminal()
     t.shell.type("\x1a")
-    t.shell.wait_said("the job goes on")
+    t.shell.wait_said("the job continues")
     t.shell.type("stty tostop; bg; echo stty\n")
     t.shell.wait_said("stty\r\n")
     seen = t.shell.said().count("tick")
@@ -260,7 +260,7 @@ def test_it_is_suspended_while_its_terminal_is_paused(job, terminal):
     assert job.events.until(lambda: state(t.guardian) == "T", 10)
     t.outlive(3)
     t.shell.type("\x11")
-    t.shell.wait_said("the job goes on")
+    t.shell.wait_said("the job continues")
     t.shell.type("fg; echo status=$?\n")
     t.outlive(0.3)
     t.end(0)
