@@ -265,6 +265,18 @@ def test_a_script_that_imports_nothing_is_cold(job):
     warm.said("workers can't be warm: the script has imported no installed package")
 
 
+def test_a_script_that_imports_late_is_warm_later(job):
+    fifo = job.tmp / "fifo"
+    os.mkfifo(fifo)
+    lib = packages(job, "late", "")
+    begin = f"import os\nif os.environ['RANK'] == '0' and os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': open({str(fifo)!r}).read()\n"
+    warm = Warm(job, "process", begin + "import late\n" + IDLE, nproc=1, env={"PYTHONPATH": lib})
+    warm.said("workers can't be warm: the script has imported no installed package")
+    fifo.write_text("")
+    warm.restart()
+    warm.said("all 1 workers start warm")
+
+
 def test_what_comes_after_a_variable_that_the_script_sets_is_cold(job):
     lib = packages(job, "early", "")
     packages(job, "late", "import os\nprint('late', os.environ.get('FOR_LATE'), flush=True)")

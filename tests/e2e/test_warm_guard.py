@@ -316,8 +316,7 @@ def in_little_memory():
     pytest.skip("needs a cgroup for memory")
 
 
-@pytest.mark.parametrize("form", [pytest.param(f, marks=pytest.mark.xfail(reason="stays cold: its imports were not recorded; to be found out"))
-                                  if f == "process" else f for f in FORMS])
+@pytest.mark.parametrize("form", FORMS)
 def test_memory_that_is_too_little_for_what_waits_is_for_workers(in_little_memory, job, form):  # noqa: F811
     """A worker has 150 MiB, and importing takes 130."""
     lib = packages(job, "large", "import os\nDATA = b'x' * ((130 if os.environ['MUSTER_WORKER_ID'][0] == '-' else 150) << 20)\n")

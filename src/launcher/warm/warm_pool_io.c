@@ -156,6 +156,12 @@ static void tell_recorded(struct warm_pool *p, const char *text, size_t n) {
         p->config.on_recorded(p->config.arg, text, n);
 }
 
+/* The script may import more. */
+static void look_later(struct warm_pool *p) {
+    if (p->n_later < WARM_LATER_MAX)
+        p->look_ns = clock_now_ns() + (p->config.after_ns << p->n_later++);
+}
+
 static bool read_record(struct warm_pool *p) {
     char reason[WARM_REASON_MAX], name[128];
     if (p->recorded)
@@ -172,8 +178,10 @@ static bool read_record(struct warm_pool *p) {
     ssize_t got = pread(p->record_fd, text, n, 0);
     p->recorded = warm_record_ok(text, got > 0 ? (size_t)got : 0, reason);
     if (!p->recorded) {
-        log_info("workers can't be warm: %s", reason);
+        if (strcmp(p->why, reason) != 0)
+            log_info("workers can't be warm: %s", reason);
         set_why(p, reason);
+        look_later(p);
         return false;
     }
     warm_record_stop(text, (size_t)got, name, sizeof name);
@@ -204,7 +212,6 @@ static void make_anew(struct warm_pool *p) {
 
 /* What the script imports later on belongs to the next start, too: it looks now and then. */
 static void all_wait(struct warm_pool *p) {
-    uint64_t now_ns = clock_now_ns();
     tell_later(p);
     if (!p->told_wait) {
         log_info("%u processes wait for the next start", p->config.n);
@@ -214,8 +221,7 @@ static void all_wait(struct warm_pool *p) {
         make_anew(p);
         return;
     }
-    if (p->n_later < WARM_LATER_MAX)
-        p->look_ns = now_ns + (p->config.after_ns << p->n_later++);
+    look_later(p);
 }
 
 void warm_go_on(struct warm_pool *p) {
