@@ -66,6 +66,12 @@ def test_a_bad_key_file_is_an_error(tmp_path):
                           "\"muster-key-1:\"; \"muster keygen\" writes one\n")
 
 
+def test_a_missing_key_file_is_an_error_also_on_one_machine(tmp_path):
+    for words in (["run", f"--key-file={tmp_path}/none", "--no-python", "true"], ["status", f"--key-file={tmp_path}/none"]):
+        run = subprocess.run([MUSTER, *words], capture_output=True, text=True, timeout=60)
+        assert run.returncode == 2 and "--key-file: " in run.stderr and "No such file or directory" in run.stderr, run
+
+
 def environments_of(pid):
     """Of a process and its children."""
     found = open(f"/proc/{pid}/environ", "rb").read()

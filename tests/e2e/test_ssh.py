@@ -173,6 +173,13 @@ def test_a_list_of_hosts(here, hosts, counts):
     here.ends_well(agent)
 
 
+def test_a_port_in_the_list_of_hosts_starts_no_workers(here):
+    """node1:2222 means 2222 workers; that many need to be confirmed."""
+    code, _, err = here.run("node1,node2:2222")
+    assert code != 0 and '2222 workers for' in err and '--ssh "ssh -p 2222"' in err, err
+    assert not here.job.events.all("start")
+
+
 @pytest.mark.parametrize("text, counts", [
     ("node1 slots=2 max_slots=4\nnode2 slots=1   # Open MPI\n", (2, 1)),
     ("node1:2\nnode2:1\n", (2, 1)),
@@ -423,7 +430,7 @@ def test_a_host_without_the_program(here):
 def test_a_host_with_another_version(here):
     own = pathlib.Path("/dev/shm/muster-other")
     here.cluster.run("sh", "-c", f"cp {MUSTER} {own}")
-    here.cluster.run("sh", "-c", f"printf '#!/bin/sh\\necho; echo MUSTER-SSH 999; sleep 5\\n' > {own}; chmod 755 {own}", on=0)
+    here.cluster.run("sh", "-c", f"printf '#!/bin/sh\\necho; echo MUSTER-SSH 999; sleep 2\\n' > {own}; chmod 755 {own}", on=0)
     done = here.cluster.run(own, "run", "-H", "node1", "--no-python", "true", env=here.job.env("a", here.env()), check=False)
     assert done.returncode == 75 and named(done.stderr, "node1", "version|999"), done.stderr
     here.gone()

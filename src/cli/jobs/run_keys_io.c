@@ -43,6 +43,13 @@ static bool leaves_machine(const struct job_spec *spec) {
     return spec->start_nodes > 0 || !start_is_local(spec);
 }
 
+/* Whether a file holds a key, for a job that needs none. */
+static int check_file(const char *path, struct err *err) {
+    _cleanup_(keyring_freep) struct keyring *unused = NULL;
+    int r = keyring_new(&unused, err);
+    return r < 0 ? r : keyring_load_given(unused, path, err);
+}
+
 int run_keys_load(struct run_keys *k, const struct job_spec *spec, struct err *err) {
     if (spec->auth == AUTH_NONE) {
         run_keys_fini(k);
@@ -58,8 +65,9 @@ int run_keys_load(struct run_keys *k, const struct job_spec *spec, struct err *e
             "the muster that started this one has a key for the job, and " STARTER_KEY_ENV
             " has not arrived here: let what stands between (a wrapper of srun or ssh, a "
             "prolog) pass all variables on");
-    return k->of_head || !leaves_machine(spec) ? 0
-                                               : keyring_load_given(k->ring, spec->key_file, err);
+    if (!k->of_head && leaves_machine(spec))
+        return keyring_load_given(k->ring, spec->key_file, err);
+    return k->of_head || spec->key_file == NULL ? 0 : check_file(spec->key_file, err);
 }
 
 void run_keys_fini(struct run_keys *k) {

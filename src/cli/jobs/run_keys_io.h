@@ -21,8 +21,8 @@ struct run_keys {
 
 /* Takes keys out of the environment, where /proc shows them. */
 void run_keys_take(struct run_keys *ret);
-/* Reads the file of --key-file, unless a head has given a key or the job can't leave this machine.
- * 0, or a negative errno and a sentence, also for what was in the environment. -ENOKEY: the head's
- * has not arrived. With --auth=none there are no keys. */
+/* Reads the file of --key-file, unless a head has given a key. For a job that can't leave this
+ * machine the file is only checked. 0, or a negative errno and a sentence, also for what was in the
+ * environment. -ENOKEY: the head's has not arrived. With --auth=none there are no keys. */
 _must_use_ int run_keys_load(struct run_keys *k, const struct job_spec *spec, struct err *err);
 void run_keys_fini(struct run_keys *k);

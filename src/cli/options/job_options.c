@@ -13,6 +13,10 @@
 #include "cli/options/job_options_priv.h"
 #include "cli/options/options_table.h"
 #include "cli/options/suggest.h"
+#include "launcher/head/starter.h"
+
+/* More workers on a CPU than anybody starts on purpose, as HOST:N of -H can ask for by mistake. */
+#define WORKERS_PER_CPU UINT64_C(4)
 
 const struct option_value *job_value(const struct job_reading *j, enum run_option row) {
     return &j->parsed.values[option_row(&run_options, row)];
@@ -122,13 +126,50 @@ static int read_nproc(struct job_reading *j) {
     return r;
 }
 
+/* "-H host:2222" is most likely meant as a port. argv: with the words that a head added. */
+static int check_slots(struct job_reading *j, int argc, char *const *argv) {
+    const char *added = env_get(j->envp, STARTER_WORDS_ENV);
+    uint64_t n_added = 0;
+    if (added == NULL || parse_u64(added, &n_added) < 0)
+        return 0;
+    uint32_t cpus = j->probes->count_cpus(j->probes->arg);
+    for (uint64_t i = 1; i <= n_added && i < (uint64_t)argc; i++)
+        if (strncmp(argv[i], "--nproc-per-node=", 17) == 0 &&
+            j->spec->nproc > WORKERS_PER_CPU * cpus)
+            return err_set(j->err, -EINVAL,
+                           "%u workers for %u CPU%s, from HOST:%u of -H or slots= of --hostfile; "
+                           "for a port: --ssh \"ssh -p %u\", or Port in ~/.ssh/config; to start so "
+                           "many workers: --nproc-per-node=%u",
+                           j->spec->nproc, cpus, cpus == 1 ? "" : "s", j->spec->nproc,
+                           j->spec->nproc, j->spec->nproc);
+    return 0;
+}
+
+/* A value in a word of its own that stands where SCRIPT is missing. */
+static int no_script(struct job_reading *j, int argc, char *const *argv) {
+    const struct options_parsed *p = &j->parsed;
+    const char *last = argv[argc - 1], *option = NULL;
+    for (size_t i = 0; i < run_options.n && option == NULL; i++)
+        if (p->values[i].text == last)
+            option = run_options.defs[i].name;
+    for (size_t i = 0; i < p->n_repeated && option == NULL; i++)
+        if (p->repeated[i].text == last)
+            option = run_options.defs[p->repeated[i].row].name;
+    if (option == NULL)
+        return err_set(j->err, -EINVAL,
+                       "no SCRIPT to run; usage: muster run [OPTIONS] SCRIPT [ARGS...]");
+    return err_set(j->err, -EINVAL,
+                   "no SCRIPT to run: \"%.200s\" was taken as the value of --%s; usage: muster run "
+                   "[OPTIONS] SCRIPT [ARGS...]",
+                   last, option);
+}
+
 static int read_program(struct job_reading *j, int argc, char *const *argv) {
     bool run_path = is_on(j, RUN_RUN_PATH);
     if (is_on(j, RUN_MODULE) && is_on(j, RUN_NO_PYTHON) && !run_path)
         return err_set(j->err, -EINVAL, "--module and --no-python exclude each other");
     if (j->parsed.operand >= argc)
-        return err_set(j->err, -EINVAL,
-                       "no SCRIPT to run; usage: muster run [OPTIONS] SCRIPT [ARGS...]");
+        return no_script(j, argc, argv);
     if (argv[j->parsed.operand][0] == '\0')
         return err_set(j->err, -EINVAL, "SCRIPT is empty");
     struct job_spec *spec = j->spec;
@@ -363,6 +404,8 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
     if (r == 0)
         r = read_nproc(j);
     if (r == 0)
+        r = check_slots(j, argc, argv);
+    if (r == 0)
         r = job_read_binding(j);
     if (r == 0)
         r = job_read_rendezvous(j);
@@ -405,6 +448,7 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
         r = read_all(&j, argc, argv);
     if (r < 0)
         return r;
+    job_warn_of_idle_options(&j);
     job_warn_of_environment(&j, envp);
     *ret = spec;
     spec = (struct job_spec){0};

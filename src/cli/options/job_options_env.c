@@ -44,16 +44,25 @@ static int add_file(struct job_reading *j, struct envlist *e, const char *path) 
         err_prefix(j->err, "--env-file");
         return r;
     }
-    uint32_t number = 1;
+    uint32_t number = 1, returns = 0; /* the first line with a carriage return */
     for (char *line = text; r == 0 && *line != '\0'; number++) {
         size_t n = strcspn(line, "\n");
         bool last = line[n] == '\0';
         line[n] = '\0';
         _cleanup_(freep) char *where = xasprintf("--env-file: %s, line %u", path, number);
+        if (n > 0 && line[n - 1] == '\r') {
+            line[n - 1] = '\0';
+            returns = returns > 0 ? returns : number;
+        }
         if (line[0] != '#' && line[strspn(line, " \t\r")] != '\0')
             r = add_env(j, e, where, line);
         line += n + !last;
     }
+    if (r == 0 && returns > 0)
+        strbuf_printf(j->warnings,
+                      "--env-file: %s, line %u: the carriage return at the end was removed; the "
+                      "file has the line ends of Windows\n",
+                      path, returns);
     return r;
 }
 

@@ -78,6 +78,8 @@ _must_use_ int job_check_gpus_per_worker(struct job_reading *j);
 /* Reads to which CPUs and memory workers are bound. */
 _must_use_ int job_read_binding(struct job_reading *j);
 
+/* Warns of options on the command line that do nothing in this job. Needs all else. */
+void job_warn_of_idle_options(struct job_reading *j);
 /* Warns of PET_ names that are no options, of PET_NNODES=1 on several nodes of Slurm, of a shell
  * that gets Slurm's signals, and of a line for torchrun that does not fit its step. Needs all else.
  */

@@ -1,4 +1,5 @@
-/* Warns of an environment that most likely means something else than what it does. */
+/* Warns of options that do nothing here, and of an environment that most likely means something
+ * else than what it does. */
 #include <string.h>
 
 #include "base/text/envlist.h"
@@ -96,6 +97,93 @@ static void warn_of_line(struct job_reading *j, char *const *envp) {
     if (spec->start_nodes == 0 && spec->starter == JOB_STARTER_AUTO)
         slurm_doubt(&spec->slurm, &j->said, &line, j->warnings);
 }
+
+/* ---- options that do nothing ---- */
+
+static bool lacks_gpus(const struct job_reading *j) {
+    return j->spec->start_nodes == 0 &&
+           (j->probes->has_gpus == NULL || !j->probes->has_gpus(j->probes->arg));
+}
+
+static bool is_later_rank_of_one(const struct job_reading *j) {
+    return j->spec->rdzv.max_nodes == 1 && j->spec->node_rank > 0;
+}
+
+static bool lacks_master_port(const struct job_reading *j) {
+    return j->spec->backend != JOB_BACKEND_STATIC && !job_given(j, RUN_MASTER_PORT);
+}
+
+static bool is_standalone(const struct job_reading *j) {
+    return job_value(j, RUN_STANDALONE)->times > 0;
+}
+
+static bool is_cold(const struct job_reading *j) { return j->spec->warm == JOB_WARM_OFF; }
+
+static bool is_unwatched(const struct job_reading *j) {
+    return j->spec->hang_action == JOB_HANG_OFF;
+}
+
+static bool lacks_restarts(const struct job_reading *j) { return j->spec->rdzv.max_restarts == 0; }
+
+static bool never_restarts(const struct job_reading *j) {
+    return lacks_restarts(j) && j->spec->rdzv.max_nodes == 1;
+}
+
+static bool lacks_arbiter(const struct job_reading *j) {
+    return j->spec->backend != JOB_BACKEND_DIR && j->spec->backend != JOB_BACKEND_ETCD;
+}
+
+static bool is_unbound(const struct job_reading *j) {
+    return j->spec->bind == BIND_NONE || (j->spec->bind == 0 && lacks_gpus(j));
+}
+
+static bool lacks_tee(const struct job_reading *j) { return !job_given(j, RUN_TEE); }
+
+static bool lacks_files(const struct job_reading *j) {
+    const struct job_spec *spec = j->spec;
+    return spec->log_dir == NULL && lacks_tee(j) && !job_given(j, RUN_REDIRECTS) &&
+           (spec->event_log == NULL || strcmp(spec->event_log, "-") == 0);
+}
+
+static bool is_open(const struct job_reading *j) { return j->spec->auth == AUTH_NONE; }
+
+static const struct {
+    const char *name;
+    bool (*is_idle)(const struct job_reading *j);
+    const char *why;
+} idle_options[] = {
+    {"gpus-per-worker", lacks_gpus, "this node has no GPU"},
+    {"virtual-local-rank", lacks_gpus, "this node has no GPU"},
+    {"node-rank", is_later_rank_of_one, "no effect, the job has one node; see --nnodes"},
+    {"master-addr", lacks_master_port, "no effect without --master-port"},
+    {"rdzv-endpoint", is_standalone, "no effect with --standalone"},
+    {"warm", never_restarts, "no effect without --max-restarts"},
+    {"warm-after", is_cold, "no effect without --warm"},
+    {"warm-skip", is_cold, "no effect without --warm"},
+    {"hang-timeout", is_unwatched, "no effect with --hang-action=off"},
+    {"hang-still", is_unwatched, "no effect with --hang-action=off"},
+    {"hang-report", is_unwatched, "no effect with --hang-action=off"},
+    {"restart-backoff", lacks_restarts, "no effect without --max-restarts"},
+    {"exclude-after", lacks_restarts, "no effect without --max-restarts"},
+    {"arbiter-lease", lacks_arbiter, "no effect unless nodes meet in a directory or etcd"},
+    {"bind-memory", is_unbound, "no effect without --bind"},
+    {"log-line-prefix-template", lacks_tee, "no effect without --tee"},
+    {"log-mode", lacks_files, "no effect, no file is written; see --log-dir and --event-log"},
+    {"key-file", is_open, "no effect with --auth=none"},
+};
+
+/* Neither variables nor options that need several nodes are checked: people use one environment and
+ * one line for jobs of any size. */
+void job_warn_of_idle_options(struct job_reading *j) {
+    for (size_t i = 0; i < run_options.n; i++)
+        for (size_t k = 0; k < ARRAY_SIZE(idle_options) && j->parsed.values[i].times > 0; k++)
+            if (!j->parsed.values[i].from_env &&
+                strcmp(run_options.defs[i].name, idle_options[k].name) == 0 &&
+                idle_options[k].is_idle(j))
+                strbuf_printf(j->warnings, "--%s: %s\n", idle_options[k].name, idle_options[k].why);
+}
+
+/* ---- the environment ---- */
 
 void job_warn_of_environment(struct job_reading *j, char *const *envp) {
     unsigned warned = 0;

@@ -52,6 +52,8 @@ static int read_env_file(void *arg, const char *path, char **ret, struct err *er
     (void)arg;
     if (strcmp(path, "/env") == 0)
         *ret = xstrdup("# of the cluster\n\nNCCL_IB_HCA==mlx5_0,mlx5_1\nA=1 2\n  \nB=");
+    else if (strcmp(path, "/crlf") == 0)
+        *ret = xstrdup("A=1\n# of Windows\r\n\r\nB=2\r\nC=3\r");
     else if (strcmp(path, "/bad") == 0)
         *ret = xstrdup("A=1\nexport B=2\n");
     else
@@ -272,7 +274,10 @@ static void refuses(const char *const (*cases)[2], size_t n) {
 
 Test(job_options, refuses_with_one_line) {
     static const char *const cases[][2] = {
-        {"", "no SCRIPT to run"},
+        {"", "no SCRIPT to run; usage"},
+        {"--nproc-per-node ok.py", "no SCRIPT to run: \"ok.py\" was taken as the value of --nproc-per-node"},
+        {"-q --env ok.py", "no SCRIPT to run: \"ok.py\" was taken as the value of --env"},
+        {"--nproc-per-node=2", "no SCRIPT to run; usage"},
         {"--nnodes=2:1 x", "--nnodes=2:1: must be at least 1, and MIN not above MAX"},
         {"--nnodes=0 x", "at least 1"},
         {"--nnodes=0:2 x", "at least 1"},
@@ -508,6 +513,69 @@ Test(job_options, a_range_of_ports) {
     cr_assert(one.spec.port_low == 7 && one.spec.port_high == 7);
 }
 
+Test(job_options, warns_once_of_an_option_that_does_nothing) {
+    static const struct {
+        const char *line, *warning; /* NULL: none */
+    } cases[] = {
+        {"--gpus-per-worker=1 x", "--gpus-per-worker: this node has no GPU\n"},
+        {"--virtual-local-rank x", "--virtual-local-rank: this node has no GPU\n"},
+        {"--node-rank=1 x", "--node-rank: no effect, the job has one node; see --nnodes\n"},
+        {"--node-rank=0 x", NULL},
+        {"PET_NODE_RANK=1 | x", NULL},
+        {"--nnodes=2 --node-rank=1 --master-addr=h x", NULL},
+        {"--master-addr=h x", "--master-addr: no effect without --master-port\n"},
+        {"--master-addr=h --master-port=7 x", NULL},
+        {"--standalone --rdzv-endpoint=h:5 x", "--rdzv-endpoint: no effect with --standalone\n"},
+        {"--warm x", "--warm: no effect without --max-restarts\n"},
+        {"--warm --max-restarts=1 --warm-after=1 x", NULL},
+        {"--warm-after=1 --warm-skip=a x",
+         "--warm-after: no effect without --warm\n--warm-skip: no effect without --warm\n"},
+        {"--hang-action=off --hang-still=9 x", "--hang-still: no effect with --hang-action=off\n"},
+        {"--hang-still=9 x", NULL},
+        {"--restart-backoff=9 x", "--restart-backoff: no effect without --max-restarts\n"},
+        {"--restart-backoff=9 --exclude-after=1 --max-restarts=1 x", NULL},
+        {"--arbiter-lease=20 x", "--arbiter-lease: no effect unless nodes meet in a directory or etcd\n"},
+        {"--rdzv-endpoint=dir:/a --rdzv-id=j --arbiter-lease=20 x", NULL},
+        {"--bind-memory=strict x", "--bind-memory: no effect without --bind\n"},
+        {"--bind-memory=strict --bind=numa x", NULL},
+        {"--log-line-prefix-template=a x", "--log-line-prefix-template: no effect without --tee\n"},
+        {"--log-line-prefix-template=a -t3 x", NULL},
+        {"--log-mode=0640 x", "--log-mode: no effect, no file is written; see --log-dir and --event-log\n"},
+        {"--log-mode=0640 --event-log=f x", NULL},
+        {"--key-file=f --auth=none x", "--key-file: no effect with --auth=none\n"},
+    };
+    gpus_are_here = false;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i].line);
+        const char *expected = cases[i].warning != NULL ? cases[i].warning : "";
+        cr_assert_str_eq(strbuf_text(&g.warnings), expected, "%s: %s", cases[i].line, strbuf_text(&g.warnings));
+    }
+    gpus_are_here = true;
+    READ("--gpus-per-worker=1 --bind-memory=strict x");
+    cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
+}
+
+/* A head adds the number after the colon; count_cpus() has 6. */
+Test(job_options, more_workers_than_four_for_each_cpu_are_confirmed_by_the_user) {
+    static const struct {
+        const char *line;
+        bool is_refused;
+    } cases[] = {
+        {"MUSTER_HEAD_WORDS=2 | --nnodes=1 --nproc-per-node=2222 x", true},
+        {"MUSTER_HEAD_WORDS=2 | --nnodes=1 --nproc-per-node=25 x", true},
+        {"MUSTER_HEAD_WORDS=2 | --nnodes=1 --nproc-per-node=24 x", false},
+        {"MUSTER_HEAD_WORDS=1 | --nnodes=1 --nproc-per-node=2222 x", false},
+        {"--nnodes=1 --nproc-per-node=2222 x", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(reading_fini) struct reading g = read_line(cases[i].line);
+        cr_assert_eq(g.r < 0, cases[i].is_refused, "%s: %s", cases[i].line, g.err.text);
+    }
+    _cleanup_(reading_fini) struct reading g = read_line(cases[0].line);
+    cr_assert_not_null(strstr(g.err.text, "--ssh \"ssh -p 2222\""), "%s", g.err.text);
+    cr_assert_not_null(strstr(g.err.text, "--nproc-per-node=2222"), "%s", g.err.text);
+}
+
 Test(job_options, warns_where_torchrun_is_silent) {
     static const char *const cases[][2] = {
         {"--rdzv-conf=join_timout=3 x", "did you mean \"join_timeout\"?"},
@@ -664,7 +732,6 @@ Test(job_options, reads_how_the_group_changes) {
         cr_assert_eq(g.spec.node_rank, 3);
         cr_assert_str_eq(g.spec.topology, "s1.s2.node3");
         cr_assert_str_eq(g.spec.event_log, "/e");
-        cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
     }
     {
         READ("--grow=now --rank-order=join --event-log-handler=console --lease=40 "
@@ -1005,6 +1072,17 @@ Test(job_options, env_counts_each_time_and_after_the_files) {
         cr_assert_str_eq(g.spec.env[i], expected[i]);
     cr_assert_null(g.spec.env[4]);
     cr_assert_str_eq(g.spec.args[0], "--env");
+}
+
+Test(job_options, carriage_returns_of_a_file_are_removed_with_one_warning) {
+    READ("--env-file /crlf x.py");
+    static const char *const expected[] = {"A=1", "B=2", "C=3"};
+    for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
+        cr_assert_str_eq(g.spec.env[i], expected[i]);
+    cr_assert_null(g.spec.env[3]);
+    const char *warning = strbuf_text(&g.warnings);
+    cr_assert_not_null(strstr(warning, "--env-file: /crlf, line 2: "), "%s", warning);
+    cr_assert_eq(strchr(warning, '\n') - warning, (long)strlen(warning) - 1, "%s", warning);
 }
 
 Test(job_options, env_refuses_what_is_no_setting) {
