@@ -75,6 +75,13 @@ def message(s):
 CALL = frame(kind="CALL", version=8)
 
 
+def call_and_close(s):
+    """As a probe whose time has run out."""
+    s.sendall(CALL)
+    s.close()
+    return ""
+
+
 def hello(s):
     """The greeting, then whom the caller has reached."""
     s.sendall(CALL + CALL)

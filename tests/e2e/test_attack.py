@@ -179,6 +179,17 @@ def test_who_writes_and_closes_is_refused(job, how, store):
     assert err.count("refused a connection") == 1 and "wrote and closed it at once" in err, err
 
 
+def test_a_probe_that_ended_before_it_was_accepted_is_not_reported(job):
+    target = Target(job)
+    agent = target.agent.agent_pid()
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        target.attack("call_and_close", store=False)
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert "refused a connection" not in target.unharmed()
+
+
 def test_who_writes_and_closes_succeeds_where_everybody_is_admitted(job):
     target = Target(job, "--auth=none")
     agent = target.agent.agent_pid()

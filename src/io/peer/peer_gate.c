@@ -6,11 +6,11 @@
 #include <linux/netlink.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/frame.h"
 #include "io/peer/peer_word.h"
 
 #define ANSWER_MAX 4096
@@ -191,11 +191,19 @@ static void tell_user(struct peer_gate *g, uid_t uid, const char *where) {
     g->fn(g->arg, line);
 }
 
-/* One that has sent nothing only looked whether somebody listens. */
+/* Whether the first bytes are those of muster's own protocol. */
+static bool is_call(const char *bytes, size_t n) {
+    const size_t len = strlen(PEER_GATE_CALL);
+    return n >= FRAME_HEADER_BYTES + len &&
+           memcmp(bytes + FRAME_HEADER_BYTES, PEER_GATE_CALL, len) == 0;
+}
+
+/* A connection without bytes only checked that a program listens. One that begins as muster's
+ * protocol does was ended before it was accepted: by a probe after its timeout, for example. */
 static void tell_closed(struct peer_gate *g, int fd, const char *where) {
     char line[256];
-    int bytes = 0;
-    if (g->told_closed || ioctl(fd, FIONREAD, &bytes) < 0 || bytes == 0)
+    ssize_t n = g->told_closed ? 0 : recv(fd, line, sizeof line, MSG_PEEK | MSG_DONTWAIT);
+    if (n <= 0 || is_call(line, (size_t)n))
         return;
     g->told_closed = true;
     (void)snprintf(line, sizeof line,

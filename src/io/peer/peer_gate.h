@@ -25,6 +25,10 @@
 
 struct peer_gate;
 
+/* The first frame of muster's protocol begins with this. No line is logged for such a connection if
+ * it was closed before it was judged. */
+#define PEER_GATE_CALL "{\"kind\":\"CALL\""
+
 /* Lines are told for this many users, one for each. */
 #define PEER_GATE_USERS_MAX 16
 

@@ -114,6 +114,20 @@ Test(peer_gate, who_writes_and_closes_is_refused) {
     rig_close(&rig);
 }
 
+Test(peer_gate, a_call_of_our_protocol_that_was_closed_is_refused_without_a_line) {
+    static const char call_frame[] = "\x1b\0\0\0{\"kind\":\"CALL\",\"version\":8}";
+    struct rig rig;
+    rig_open(&rig, "127.0.0.1");
+    int fd = call(&rig.at, NULL);
+    cr_assert_eq(write(fd, call_frame, sizeof call_frame - 1), sizeof call_frame - 1);
+    (void)close(fd);
+    take(&rig);
+    cr_assert_not(admits(&rig));
+    cr_assert_eq(peer_gate_refused(rig.gate), 1);
+    cr_assert_eq(rig.n_lines, 0, "%s", rig.line);
+    rig_close(&rig);
+}
+
 /* A reset leaves no socket at the other end, but what was written can be read. */
 static void assert_reset_is_refused(const char *host, const char *from) {
     const struct linger at_once = {.l_onoff = 1};

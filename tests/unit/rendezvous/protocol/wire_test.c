@@ -9,6 +9,7 @@
 
 #include "../../../tools/json_any.h"
 #include "base/json/json.h"
+#include "io/peer/peer_gate.h"
 
 /* ---- random messages ---- */
 
@@ -46,6 +47,8 @@ Test(wire, every_message_comes_back_as_it_was) {
             _cleanup_(strbuf_fini) struct strbuf text = {0}, again = {0};
             wire_encode(&in, &text);
             cr_assert_lt(text.len, WIRE_MESSAGE_MAX / 2, "%s", wire_kind_name(in.kind));
+            bool is_call = strncmp(strbuf_text(&text), PEER_GATE_CALL, strlen(PEER_GATE_CALL)) == 0;
+            cr_assert_eq(is_call, kind == WIRE_CALL, "%s", strbuf_text(&text));
             struct err err = {0};
             int r = wire_decode(strbuf_text(&text), text.len, &out, &err);
             cr_assert_eq(r, 0, "seed %llu %s: %s: %s", (unsigned long long)(seed() + i), wire_kind_name(in.kind),
