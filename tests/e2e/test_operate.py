@@ -4,6 +4,7 @@ import os
 import pty
 import re
 import select
+import signal
 import socket
 import subprocess
 import threading
@@ -135,11 +136,25 @@ def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
         assert code == 1 and "several jobs" in err and "--rdzv-id e2e" in err and "--rdzv-id second" in err, err
         assert status(job, "--rdzv-id=second")["run_id"] == "second"
         assert status(job, "--rdzv-id", "e2e")["run_id"] == "e2e"
-        assert status(job, "second")["run_id"] == "second"
+        assert status(job, "second")["run_id"] == status(job, "sec")["run_id"] == status(job, "--rdzv-id=s")["run_id"] == "second"
         code, _, err = ask(job, "status", "--rdzv-id=third")
         assert code == 1 and "'third'" in err
         code, _, err = ask(job, "status", listener(job, one), "--rdzv-id=e2e")
         assert code == 1 and "belongs to the run 'second', not to 'e2e'" in err, err
+        with Job(tmp_path / "more", worker) as more:
+            two = more.agent("y", "--rdzv-id=second-b", "--no-python", worker, "start", "wait",
+                             env={"MUSTER_RUN_DIR": job.tmp / "run"})
+            more.events.wait("start", 1)
+            assert status(job, "second")["run_id"] == "second", "a whole id"
+            for words in (["status", "seco"], ["stop", "--rdzv-id=seco"], ["stacks", "seco"], ["exclude", "node", "seco"]):
+                code, out, err = ask(job, *words)
+                assert code == 1 and not out and err.startswith(
+                    "muster: error: several run ids begin with 'seco'; give more of the id:\n  "), (words, out, err)
+                assert sorted(re.findall(r"--rdzv-id (\S+)  \(process \d+\)\n", err)) == ["second", "second-b"], err
+            assert ask(job, "stop", "second-")[0] == 0 and two.wait() == 1
+            assert ended(job, "seco", "exit 0", 0) == ("success", None), "a whole id, although 'second' runs"
+            code, _, err = ask(job, "stop", "seco")
+            assert code == 1 and "the job 'seco' is over" in err, err
         code, _, err = ask(job, "stop", "second")  # as "muster ps" shows it
         assert code == 0 and one.wait() == 1, err
         assert status(job)["run_id"] == "e2e"
@@ -195,6 +210,59 @@ def test_status_again_and_again_until_the_job_ends(job):
     seen = [json.loads(line) for line in out.splitlines()]
     assert len(seen) >= 2 and {s["run_id"] for s in seen} == {"e2e"}
     assert seen[1]["state_seconds"] > seen[0]["state_seconds"] or seen[0]["state"] != seen[1]["state"]
+
+
+def ended(job, name, shell, want, *words):
+    """Runs a job to its end. What its status says: the outcome and the reason."""
+    code, _, err = job.run("--rdzv-id", name, *words, "--no-python", "sh", "-c", shell)
+    assert code == want, err
+    seen = status(job, name)
+    assert set(seen) == GROUP_KEYS and (seen["run_id"], seen["state"], seen["nodes"]) == (name, "closed", []), seen
+    assert 0 < seen["state_seconds"] < 3600, seen
+    return seen["outcome"], seen["reason"]
+
+
+def test_how_a_run_ended_is_known_on_its_machine(job):
+    assert ended(job, "fine", "exit 0", 0) == ("success", None)
+    outcome, reason = ended(job, "exits", "echo no such file >&2; exit 3", 1, "--log-dir=logs")
+    assert outcome == "failed" and re.fullmatch(
+        r"rank 0 \(node \S+, local 0\) ended with exit code 3 after .*: no such file", reason), reason
+    outcome, reason = ended(job, "dies", "kill -SEGV $$$$", 1)  # "$$" is "$"
+    assert outcome == "failed" and "died of SIGSEGV" in reason, reason
+    code, out, err = ask(job, "status", "exi")
+    assert code == 0 and re.match(r"job exits: closed \(failed\) for .*\n  reason     rank 0 ", out), (out, err)
+    for words in (["stop", "fine"], ["grow", "--rdzv-id=fin"]):
+        code, out, err = ask(job, *words)
+        assert (code, out, err) == (1, "", "muster: error: the job 'fine' is over: it succeeded\n"), words
+    assert ended(job, "exits", "exit 0", 0) == ("success", None), "the last run with that name"
+    assert ended(job, "fine-too", "exit 0", 0) == ("success", None)
+    code, out, err = ask(job, "status", "f")
+    assert (code, out, err) == (1, "", "muster: error: several run ids begin with 'f'; give more of the id:\n"
+                                       "  --rdzv-id fine-too\n  --rdzv-id fine\n"), (out, err)
+    assert status(job, "fine")["run_id"] == "fine", "a whole id"
+    code, _, err = ask(job, "status")
+    assert code == 1 and "is known on this machine" in err, "nothing runs: " + err
+    done = subprocess.run([MUSTER, "status", "fine"], env=job.env("operator", {"MUSTER_RUN_DIR": job.tmp / "another-users"}),
+                          capture_output=True, text=True)
+    assert done.returncode != 0 and not done.stdout, done
+
+
+def test_how_a_run_ended_that_was_stopped_or_killed(job):
+    for name, signo, want in (("interrupted", signal.SIGINT, ("failed", "stopped by SIGINT")), ("killed", signal.SIGKILL, (
+            None, "muster did not record how it ended, for example because it was killed"))):
+        one = job.agent(name, "--rdzv-id", name, "--no-python", job.worker, "start", "wait")
+        job.events.wait("start", 1, tag=name)
+        assert status(job, name)["state"] == "running"
+        one.signal(signo)
+        one.wait()
+        job.wait_gone(name, 30)
+        seen = status(job, name)
+        assert (seen["state"], seen["outcome"], seen["reason"]) == ("closed", *want), seen
+    a, b = job.pair(nnodes="2", worker=("start", "wait"))
+    job.events.wait("start", 4, gen="1.1")
+    assert ask(job, "stop", "--reason=enough", "e2e")[0] == 0 and (a.wait(), b.wait()) == (1, 1)
+    seen = status(job, "e2e")
+    assert (seen["outcome"], seen["reason"]) == ("failed", "an operator stopped the job: enough"), seen
 
 
 def test_a_terminal_is_redrawn_in_place(job):

@@ -30,9 +30,11 @@ static const struct option_def defs[STATUS_OPTION_COUNT] = {
 const struct option_set status_options = {
     .command = "status",
     .operands = "[ENDPOINT]",
-    .about = "Shows a job's state and its nodes, as the leader sees them. ENDPOINT is HOST:PORTS "
-             "(the job's endpoint or any agent's listener), dir:/path, etcd://HOST:PORT or the run "
-             "id of a job that runs on this machine; without it, the only job of this machine.",
+    .about =
+        "Shows a job's state and its nodes, as the leader sees them. ENDPOINT is HOST:PORTS "
+        "(the job's endpoint or any agent's listener), dir:/path, etcd://HOST:PORT or the run "
+        "id, or its beginning, of a job that runs or ran on this machine; without it, the only "
+        "job of this machine.",
     .example = "muster status --watch",
     .offer = OFFER_LISTENERS,
     .defs = defs,

@@ -10,8 +10,10 @@
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/job_options.h"
 #include "cli/options/rdzv_text.h"
+#include "io/clock.h"
 #include "io/file.h"
 #include "launcher/agent/job_arbiter_io.h"
+#include "rendezvous/operate/recent_runs_io.h"
 
 extern char **environ;
 
@@ -31,7 +33,8 @@ void job_found_fini(struct job_found *found) {
 /* ---- this machine ---- */
 
 static bool is_wanted(const struct job_place *place, const struct registry_entry *e) {
-    return place->run_id == NULL || registry_is_of_run(e, place->run_id);
+    return place->run_id == NULL || registry_is_of_run(e, place->run_id) ||
+           (place->begins && run_id_begins(e->run_id, place->run_id));
 }
 
 static bool has_own(const struct job_place *place, const struct registry_entry *all, size_t n) {
@@ -41,14 +44,29 @@ static bool has_own(const struct job_place *place, const struct registry_entry *
     return false;
 }
 
-/* With heads; of other users only if they are wanted. */
-static int list_here(const struct job_place *place, struct registry_entry **ret, size_t *ret_n,
+/* Whether a run of this user has that whole id and has perhaps ended. */
+static bool was_here(const char *run_id) {
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    size_t n;
+    if (recent_runs_list(&runs, &n, NULL) < 0)
+        return false;
+    ssize_t found = recent_runs_find(runs, n, run_id);
+    return found >= 0 && strcmp(runs[found].run_id, run_id) == 0;
+}
+
+/* With heads; of other users only if they are wanted. If no run has the whole id, it can be the
+ * beginning of one. */
+static int list_here(struct job_place *place, struct registry_entry **ret, size_t *ret_n,
                      struct err *err) {
     struct registry_entry *all = NULL;
     size_t n = 0, kept = 0;
     int r = registry_list_all(&all, &n, err);
     if (r < 0)
         return r;
+    place->begins = place->run_id != NULL;
+    for (size_t i = 0; i < n && place->begins; i++)
+        place->begins = !registry_is_of_run(&all[i], place->run_id);
+    place->begins = place->begins && !was_here(place->run_id);
     bool others = place->all_users || (place->run_id != NULL && !has_own(place, all, n));
     for (size_t i = 0; i < n; i++)
         if (others || all[i].uid == geteuid())
@@ -94,7 +112,49 @@ static void take(const struct job_place *place, const struct registry_entry *ent
     }
 }
 
-static int find_none(const struct job_place *place, struct err *err) {
+static int find_several(const struct job_place *place, const char *text, struct err *err) {
+    if (place->run_id != NULL && place->begins)
+        return err_set(err, -EEXIST,
+                       "several run ids begin with '%.100s'; give more of the id:", place->run_id);
+    return err_set(err, -EEXIST, "%s", text);
+}
+
+static void take_ended(const struct recent_run *run, struct job_found *ret) {
+    uint64_t now_ns = clock_wall_ns(), end_ns = run->ended_wall_ns;
+    ret->closed = true;
+    ret->record = (struct arbiter_record){.closed = true, .outcome = run->outcome};
+    (void)snprintf(ret->record.reason, sizeof ret->record.reason, "%s",
+                   end_ns != 0
+                       ? run->reason
+                       : "muster did not record how it ended, for example because it was killed");
+    (void)strcpy(ret->run_id, run->run_id);
+    ret->ended_ns = end_ns != 0 && end_ns < now_ns ? now_ns - end_ns : 0;
+    ret->ran_ns = end_ns > run->since_wall_ns ? end_ns - run->since_wall_ns : 0;
+}
+
+/* No agent runs: a run of this user that has ended. -ENOENT has no sentence. */
+static int find_ended(struct job_place *place, struct job_found *ret, struct err *err) {
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    size_t n;
+    if (place->run_id == NULL || recent_runs_list(&runs, &n, NULL) < 0)
+        return -ENOENT;
+    ssize_t found = recent_runs_find(runs, n, place->run_id);
+    if (found >= 0)
+        take_ended(&runs[found], ret);
+    for (size_t i = 0; i < n && found == -EEXIST; i++) {
+        bool known = !run_id_begins(runs[i].run_id, place->run_id);
+        for (size_t k = 0; k < ret->n && !known; k++)
+            known = strcmp(ret->list[k].run_id, runs[i].run_id) == 0;
+        if (!known)
+            (void)strcpy(add(ret)->run_id, runs[i].run_id);
+    }
+    return found == -EEXIST ? find_several(place, "", err) : found >= 0 ? 0 : -ENOENT;
+}
+
+static int find_none(struct job_place *place, struct job_found *ret, struct err *err) {
+    int r = find_ended(place, ret, err);
+    if (r != -ENOENT)
+        return r;
     if (place->run_id != NULL)
         return err_set(err, -ENOENT,
                        "no agent of the run '%.100s' is known on this machine; name an ENDPOINT "
@@ -107,16 +167,17 @@ static int find_none(const struct job_place *place, struct err *err) {
 }
 
 /* A head has no agent: whoever finds an agent here does not look for one. */
-static int find_head(const struct job_place *place, const struct registry_entry *entries, size_t n,
+static int find_head(struct job_place *place, const struct registry_entry *entries, size_t n,
                      struct job_found *ret, struct err *err) {
     bool one_job;
     take(place, entries, n, true, ret, &one_job);
     if (ret->n == 0)
-        return find_none(place, err);
+        return find_none(place, ret, err);
     if (ret->n > 1)
-        return err_set(err, -EEXIST,
-                       "several jobs on other machines were started from here; name one by "
-                       "--rdzv-id:");
+        return find_several(place,
+                            "several jobs on other machines were started from here; name one by "
+                            "--rdzv-id:",
+                            err);
     return err_set(err, -EREMOTE,
                    "the job '%.100s' was started here by process %d, and runs on other machines "
                    "(%u node%s)",
@@ -124,7 +185,7 @@ static int find_head(const struct job_place *place, const struct registry_entry 
                    ret->head.n_nodes == 1 ? "" : "s");
 }
 
-static int find_here(const struct job_place *place, struct job_found *ret, struct err *err) {
+static int find_here(struct job_place *place, struct job_found *ret, struct err *err) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
     size_t n = 0;
     bool one_job;
@@ -135,8 +196,8 @@ static int find_here(const struct job_place *place, struct job_found *ret, struc
     if (ret->n == 0)
         return find_head(place, entries, n, ret, err);
     if (!one_job)
-        return err_set(err, -EEXIST,
-                       "several jobs run on this machine; name one by --rdzv-id, or an ENDPOINT:");
+        return find_several(
+            place, "several jobs run on this machine; name one by --rdzv-id, or an ENDPOINT:", err);
     if (place->one_agent && ret->n > 1)
         return err_set(err, -EEXIST,
                        "several agents of that job run on this machine; name one's ENDPOINT:");
@@ -144,16 +205,19 @@ static int find_here(const struct job_place *place, struct job_found *ret, struc
 }
 
 /* A run id where an ENDPOINT is expected: people name a job as "muster ps" shows it. */
-static bool is_run_here(const struct job_place *place) {
+static bool is_run_here(struct job_place *place) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
+    struct job_found ended = {0};
     struct err err = {0};
     size_t n = 0;
     if (list_here(place, &entries, &n, &err) < 0)
         return false;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(place->endpoint, entries[i].run_id) == 0)
+        if (is_wanted(place, &entries[i]))
             return true;
-    return false;
+    bool found = find_ended(place, &ended, &err) != -ENOENT;
+    job_found_fini(&ended);
+    return found;
 }
 
 /* Whether this process is still that head. */
@@ -336,14 +400,12 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
 
 int job_find(struct loop *loop, const struct job_place *place, struct job_found *ret,
              struct err *err) {
+    struct job_place here = *place;
     *ret = (struct job_found){0};
-    if (place->endpoint == NULL)
-        return find_here(place, ret, err);
-    if (place->run_id == NULL && is_run_here(place)) {
-        struct job_place here = *place;
+    if (place->endpoint != NULL && place->run_id == NULL)
         here.run_id = place->endpoint;
+    if (place->endpoint == NULL || (place->run_id == NULL && is_run_here(&here)))
         return find_here(&here, ret, err);
-    }
     if (rdzv_endpoint_has_ports(place->endpoint))
         return find_ports(place, ret, err);
     _cleanup_(rdzv_place_fini) struct rdzv_place parsed = RDZV_PLACE_INIT;

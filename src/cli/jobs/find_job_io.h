@@ -14,15 +14,18 @@
 
 struct job_place {
     /* HOST[:PORTS] as --rdzv-endpoint has them, dir:/path, etcd://…, or, without run_id, the run id
-     * of a job that runs on this machine, which is looked for first; NULL: this machine's agents */
+     * of a job that runs or ran on this machine, which is looked for first; NULL: this machine's
+     * agents */
     const char *endpoint;
-    const char *run_id;  /* NULL: any job */
+    /* NULL: any job; without endpoint also the beginning of the id of only one run here */
+    const char *run_id;
     const char *conf;    /* as --rdzv-conf, for etcd; NULL: none */
     uint64_t timeout_ns; /* the limit for asking an arbiter; 0: the arbiter's own */
     bool one_agent;      /* a specific agent is wanted, not any agent of its job */
     /* For root: also the jobs of other users on this machine. Those with run_id are in any case, if
      * root has none of that name. */
     bool all_users;
+    bool begins; /* set by job_find(): no run here has the whole run_id */
 };
 
 struct job_target {
@@ -47,16 +50,18 @@ struct job_found {
     struct job_target *list; /* owned; to try in turn until one answers */
     size_t n;
     struct job_head head;
-    bool closed; /* the arbiter has `record`: the job is over; n is 0 */
+    bool closed; /* the job is over: the arbiter, or this machine, has `record`; n is 0 */
     struct arbiter_record record;
-    char run_id[RDZV_RUN_ID_MAX]; /* of the job about which the arbiter was asked; else "" */
+    uint64_t ended_ns, ran_ns;    /* how long ago, and for how long; 0: not known */
+    char run_id[RDZV_RUN_ID_MAX]; /* of a closed job, or about which the arbiter was asked */
     char *arbiter_dir;            /* the directory, if it was one; else NULL */
 };
 
 /* 0: n >= 1, or closed. A negative errno comes with a sentence: -EINVAL: the text does not name a
  * place (a usage error); -ENOENT: there is no such job; -EEXIST: there are several, which are in
- * `list`; -EREMOTE: only its head is here, which is in `head`; -EHOSTUNREACH: the arbiter can't be
- * reached; or another one. Call job_found_fini() in every case. */
+ * `list` (port 0: one that has ended); -EREMOTE: only its head is here, which is in `head`;
+ * -EHOSTUNREACH: the arbiter can't be reached; or another one. Call job_found_fini() in every case.
+ */
 _must_use_ int job_find(struct loop *loop, const struct job_place *place, struct job_found *ret,
                         struct err *err);
 void job_found_fini(struct job_found *found);

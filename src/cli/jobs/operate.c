@@ -104,13 +104,11 @@ int operation_ask(const struct operation *op, const struct command *command,
         const struct job_target *t = &found->list[i];
         struct operator_question q = {.host = t->host,
                                       .port = t->port,
-                                      .run_id = op->place.run_id,
                                       .command = *command,
                                       .timeout_ns = op->timeout_ns,
                                       .auth = operator_auth(op->auth)};
         /* The agent that answers must be of the job for which it, or the arbiter, was found. */
-        if (q.run_id == NULL && t->run_id[0] != '\0')
-            q.run_id = t->run_id;
+        q.run_id = t->run_id[0] != '\0' ? t->run_id : op->place.run_id;
         bool other = operator_auth_add_user(op->auth, t->uid, q.run_id);
         r = operator_ask(op->loop, &q, ret_reply, err);
         if (r == 0)
@@ -147,7 +145,10 @@ int operation_failed(const struct operation *op, int code, const struct err *err
         (void)fprintf(stderr, "  ");
         if (t->port != 0)
             (void)fprintf(stderr, "%s:%u  ", t->host, t->port);
-        (void)fprintf(stderr, "--rdzv-id %s  (process %" PRId32 ")\n", t->run_id, t->pid);
+        (void)fprintf(stderr, "--rdzv-id %s", t->run_id);
+        if (t->pid != 0)
+            (void)fprintf(stderr, "  (process %" PRId32 ")", t->pid);
+        (void)fprintf(stderr, "\n");
     }
     return EXIT_JOB_FAILED;
 }

@@ -41,7 +41,7 @@ static void add_state(const struct status_view *v, struct strbuf *out) {
     strbuf_printf(out, ": %s", group_state_names[o->state]);
     if (o->outcome != OUTCOME_NONE)
         strbuf_printf(out, " (%s)", outcome_names[o->outcome]);
-    if (o->leader != 0) {
+    if (o->leader != 0 || o->since_ns != 0) {
         strbuf_add(out, " for ");
         duration_text(o->since_ns, out);
     }

@@ -161,14 +161,6 @@ static int take(const struct recent_run *run, struct logs_found *ret, struct err
     return 0;
 }
 
-/* Runs whose id, or whose folder's name, is `name`, or begins with it. */
-static bool matches(const struct recent_run *run, const char *name, bool whole) {
-    const char *folder = base_name(run->log_dir);
-    if (whole)
-        return strcmp(run->run_id, name) == 0 || strcmp(folder, name) == 0;
-    return strncmp(run->run_id, name, strlen(name)) == 0;
-}
-
 static int find_recorded(const char *name, struct logs_found *ret, struct err *err) {
     _cleanup_(freep) struct recent_run *runs = NULL;
     size_t n;
@@ -180,23 +172,18 @@ static int find_recorded(const char *name, struct logs_found *ret, struct err *e
                      : err_set(err, -ENOENT,
                                "no run of yours is known on this machine; name the folder of its "
                                "logs: muster logs DIR");
-    for (size_t i = 0; i < n; i++) /* of several, the newest */
-        if (matches(&runs[i], name, true))
-            return take(&runs[i], ret, err);
-    size_t first = n;
-    for (size_t i = 0; i < n && name[0] != '\0'; i++) {
-        if (!matches(&runs[i], name, false))
-            continue;
-        first = MIN2(first, i);
-        add_other(ret, runs[i].run_id);
-    }
-    if (ret->n_others > 1)
-        return err_set(err, -EEXIST, "several runs begin with \"%.100s\":", name);
-    return first < n ? take(&runs[first], ret, err)
-                     : err_set(err, -ENOENT,
-                               "no run '%.100s' is known on this machine; give the --log-dir of "
-                               "the run, or its folder: muster logs DIR/%.100s",
-                               name, name);
+    ssize_t found = recent_runs_find(runs, n, name);
+    if (found >= 0)
+        return take(&runs[found], ret, err);
+    if (found == -ENOENT)
+        return err_set(err, -ENOENT,
+                       "no run '%.100s' is known on this machine; give the --log-dir of "
+                       "the run, or its folder: muster logs DIR/%.100s",
+                       name, name);
+    for (size_t i = 0; i < n; i++)
+        if (run_id_begins(runs[i].run_id, name))
+            add_other(ret, runs[i].run_id);
+    return err_set(err, -EEXIST, "several runs begin with \"%.100s\":", name);
 }
 
 /* The id of the run whose folder was named, if it was started on this machine. */

@@ -556,6 +556,7 @@ static bool tear_down(struct agent *a) {
     peer_gate_free(TAKE_PTR(a->gate));
     file_close(&a->lead_name);
     store_door_free(a->door);
+    agent_record_end(a);
     registry_remove(&a->registry);
     if (!a->tidied)
         leftovers_sweep_some(a->config.link->contain);

@@ -184,6 +184,9 @@ void agent_free_auth(struct agent *a);
 
 /* As far as it is known. */
 int agent_exit_status(const struct agent *a);
+/* Records how the run ended, for "muster status" on this machine. Call it before registry_remove(),
+ * so that the run is always found. */
+void agent_record_end(const struct agent *a);
 
 /* ---- agent_stop_io.c ---- */
 

@@ -26,6 +26,9 @@ static const struct json_field fields[] = {
     {JSON_FIELD(recent_run, TEXT, "run_id", run_id)},
     {JSON_FIELD(recent_run, TEXT, "log_dir", log_dir)},
     {JSON_FIELD(recent_run, ID, "since_wall_ns", since_wall_ns)},
+    {JSON_FIELD(recent_run, ID, "ended_wall_ns", ended_wall_ns), .when = JSON_OPTIONAL},
+    {JSON_NAMED(recent_run, "outcome", outcome, outcome_names), .when = JSON_OPTIONAL},
+    {JSON_FIELD(recent_run, TEXT, "reason", reason), .when = JSON_OPTIONAL},
 };
 static const struct json_table table = {JSON_ROWS(recent_run, fields), .open = true};
 
@@ -99,6 +102,28 @@ int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err) {
     return r < 0 ? err_set(err, r, "can't read the run directory %s: %s", path, strerror(-r)) : 0;
 }
 
+bool run_id_begins(const char *run_id, const char *name) {
+    return name[0] != '\0' && strpbrk(name, ":/") == NULL &&
+           strncmp(run_id, name, strlen(name)) == 0;
+}
+
+ssize_t recent_runs_find(const struct recent_run *runs, size_t n, const char *name) {
+    ssize_t found = -ENOENT;
+    for (size_t i = 0; i < n; i++) {
+        const char *slash = strrchr(runs[i].log_dir, '/');
+        if (strcmp(runs[i].run_id, name) == 0 || (slash != NULL && strcmp(slash + 1, name) == 0))
+            return (ssize_t)i;
+    }
+    for (size_t i = 0; i < n; i++) {
+        if (!run_id_begins(runs[i].run_id, name))
+            continue;
+        if (found >= 0 && strcmp(runs[i].run_id, runs[found].run_id) != 0)
+            return -EEXIST;
+        found = found < 0 ? (ssize_t)i : found;
+    }
+    return found;
+}
+
 /* How many records there are, without reading them. */
 static size_t count(int dir) {
     int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -144,8 +169,25 @@ static int write_whole(int dir, const char *name, const struct strbuf *text) {
     return r;
 }
 
+/* Takes ownership of dir. */
+static int write_run(int dir, const char *path, const struct recent_run *run, struct err *err) {
+    char name[32];
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct json_writer w = json_writer_of(&text);
+    json_write_object_begin(&w, NULL);
+    json_table_write(&w, &table, run);
+    json_write_object_end(&w);
+    strbuf_add_char(&text, '\n');
+    file_name(run, name);
+    int r = write_whole(dir, name, &text);
+    if (r == 0)
+        remove_old(dir);
+    (void)close(dir);
+    return r < 0 ? err_set(err, r, "can't write %s/%s: %s", path, name, strerror(-r)) : 0;
+}
+
 int recent_runs_add(const char *run_id, const char *log_dir, struct err *err) {
-    char path[REGISTRY_PATH_MAX], name[32];
+    char path[REGISTRY_PATH_MAX];
     struct recent_run run = {.since_wall_ns = clock_wall_ns()};
     utf8_copy(run.run_id, sizeof run.run_id, run_id);
     _cleanup_(freep) char *cwd =
@@ -156,18 +198,27 @@ int recent_runs_add(const char *run_id, const char *log_dir, struct err *err) {
         return err_set(err, -ENAMETOOLONG, "the path of the logs is too long: %.100s…", log_dir);
     int dir;
     int r = registry_dir_open(&dir, path, err);
+    return r < 0 ? r : write_run(dir, path, &run, err);
+}
+
+int recent_runs_end(const char *run_id, enum outcome outcome, const char *reason, struct err *err) {
+    char path[REGISTRY_PATH_MAX];
+    _cleanup_(freep) struct recent_run *runs = NULL;
+    size_t n, i = 0;
+    int dir;
+    int r = recent_runs_list(&runs, &n, err);
+    if (r == 0)
+        r = registry_dir_open(&dir, path, err);
     if (r < 0)
         return r;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct json_writer w = json_writer_of(&text);
-    json_write_object_begin(&w, NULL);
-    json_table_write(&w, &table, &run);
-    json_write_object_end(&w);
-    strbuf_add_char(&text, '\n');
-    file_name(&run, name);
-    r = write_whole(dir, name, &text);
-    if (r == 0)
-        remove_old(dir);
-    (void)close(dir);
-    return r < 0 ? err_set(err, r, "can't write %s/%s: %s", path, name, strerror(-r)) : 0;
+    struct recent_run run = {.since_wall_ns = clock_wall_ns()};
+    utf8_copy(run.run_id, sizeof run.run_id, run_id);
+    while (i < n && strcmp(runs[i].run_id, run.run_id) != 0)
+        i++;
+    if (i < n)
+        run = runs[i];
+    run.ended_wall_ns = clock_wall_ns();
+    run.outcome = outcome;
+    utf8_copy(run.reason, sizeof run.reason, reason);
+    return write_run(dir, path, &run, err);
 }

@@ -1,8 +1,10 @@
-/* The runs that this user started on this machine lately, and where their logs are: for "muster
- * logs", also after the end of a run. Each has a small file in the run directory (registry_io.h),
- * which a restart of the machine empties. Only file access, no loop. A failure has no other effect
- * than that the run must be named by its folder. */
+/* The runs that this user started on this machine lately, where their logs are and how they ended:
+ * for "muster logs" and "muster status", also after the end of a run. Each has a small file in the
+ * run directory (registry_io.h), which a restart of the machine empties. Only file access, no loop.
+ * A failure has no other effect than that the run must be named by its folder. */
 #pragma once
+
+#include <sys/types.h>
 
 #include "base/err.h"
 #include "rendezvous/protocol/messages.h"
@@ -14,12 +16,27 @@ struct recent_run {
     char run_id[RDZV_RUN_ID_MAX];
     char log_dir[RECENT_RUNS_PATH_MAX]; /* the run's folder, absolute; "": it keeps no logs */
     uint64_t since_wall_ns;             /* when it was recorded, in ns since 1970 */
+    uint64_t ended_wall_ns;             /* 0: its end was not recorded */
+    enum outcome outcome;               /* NONE: not known, or this node left before the end */
+    char reason[RDZV_REASON_MAX / 4];   /* how it ended, in one line; or "" */
 };
 
 /* Records a run of this machine. log_dir: the run's folder, relative to the working directory or
  * absolute; NULL: it keeps no logs. It does not touch that folder. */
 _must_use_ int recent_runs_add(const char *run_id, const char *log_dir, struct err *err);
 
+/* Records the end of the newest run of that name; if there is none, of one that never started. */
+_must_use_ int recent_runs_end(const char *run_id, enum outcome outcome, const char *reason,
+                               struct err *err);
+
 /* Lists them, newest first. *ret is malloc'ed, or NULL if there are none. Returns 0, or a negative
  * errno and a sentence. */
 _must_use_ int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err);
+
+/* Whether an operator can mean this run by `name`: the beginning of its id. A name with ":" or "/"
+ * is an endpoint, a folder, or a whole id. */
+bool run_id_begins(const char *run_id, const char *name);
+/* The run that `name` means: a whole id or the name of a log folder, else the beginning of only one
+ * id; of several runs with that id the first. Returns its index; -ENOENT; -EEXIST: several begin
+ * so. */
+ssize_t recent_runs_find(const struct recent_run *runs, size_t n, const char *name);

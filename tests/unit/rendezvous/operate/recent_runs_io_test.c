@@ -2,6 +2,7 @@
 
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,6 +49,40 @@ Test(recent_runs_io, the_newest_comes_first_and_each_once, .init = begin, .fini 
     cr_assert_str_eq(list[1].run_id, "a \"quoted\"\n id");
     cr_assert_str_eq(list[2].log_dir, "");
     cr_assert_geq(list[0].since_wall_ns, list[1].since_wall_ns);
+}
+
+Test(recent_runs_io, the_end_is_of_the_newest_run_of_that_name, .init = begin, .fini = finish) {
+    add("a", "/logs/1");
+    add("a", "/logs/2");
+    cr_assert_eq(recent_runs_end("a", OUTCOME_FAILED, "rank 0 died", &err), 0, "%s", err.text);
+    look();
+    cr_assert_eq(n, 2);
+    cr_assert_str_eq(list[0].log_dir, "/logs/2");
+    cr_assert_eq(list[0].outcome, OUTCOME_FAILED);
+    cr_assert_str_eq(list[0].reason, "rank 0 died");
+    cr_assert_geq(list[0].ended_wall_ns, list[0].since_wall_ns);
+    cr_assert_eq(list[1].ended_wall_ns, 0);
+    add("a", "/logs/2"); /* it runs again */
+    cr_assert_eq(recent_runs_end("never started", OUTCOME_NONE, "x", &err), 0, "%s", err.text);
+    look();
+    cr_assert_eq(n, 3);
+    cr_assert_eq(list[1].ended_wall_ns, 0);
+    cr_assert_str_eq(list[0].run_id, "never started");
+}
+
+Test(recent_runs_io, a_name_is_a_whole_id_or_the_beginning_of_one, .init = begin, .fini = finish) {
+    add("digits-1", NULL);
+    add("digits-1", "/logs/folder");
+    add("digits-10", NULL);
+    add("other", NULL);
+    look();
+    cr_assert_str_eq(list[recent_runs_find(list, n, "digits-1")].log_dir, "/logs/folder");
+    cr_assert_str_eq(list[recent_runs_find(list, n, "folder")].run_id, "digits-1");
+    cr_assert_str_eq(list[recent_runs_find(list, n, "o")].run_id, "other");
+    cr_assert_eq(recent_runs_find(list, n, "digits"), -EEXIST);
+    cr_assert_eq(recent_runs_find(list, n, "none"), -ENOENT);
+    cr_assert_eq(recent_runs_find(list, n, ""), -ENOENT);
+    cr_assert(run_id_begins("a:b", "a") && !run_id_begins("a:b", "a:"));
 }
 
 Test(recent_runs_io, a_relative_folder_is_kept_absolute, .init = begin, .fini = finish) {
