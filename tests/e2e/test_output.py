@@ -100,9 +100,29 @@ def test_a_frozen_writer_is_said_and_does_not_hold_up_the_end(job, tmp_path):
     os.kill(writer, signal.SIGSTOP)
     job.go()
     code, _, err = agent.finish(30)
-    assert code == 0, err
+    path, = log_files(tmp_path / "logs")
+    assert code == 1 and f"output of this attempt is no longer written to {path}\n" in err, err
     assert "given up" in err and "lease" not in err, err
     assert not alive(writer)
+
+
+def test_files_of_a_writer_that_was_given_up_are_named_and_make_the_status_1(job, tmp_path):
+    """The next group has files again."""
+    os.mkfifo(job.tmp / "more")
+    agent = job.agent("a", *SHORT_LEASE, "--log-dir", tmp_path / "logs", "-t1", "--nproc-per-node=2", "--max-restarts=1",
+                      "--crash-loop=0", "--no-python", job.worker, "out=before\\n", "start", "count=0", "go", "rank=0",
+                      "exit=0", "count=0", "gate=more", "count=0", "out=after\\n", "count=0", "exit=3")
+    job.events.wait("start", 2)
+    writer, = writers(agent)
+    assert agent.out.until(lambda: agent.out.raw.count(b"before") == 2, 10), agent.said()
+    os.kill(writer, signal.SIGSTOP)
+    job.go()
+    agent.wait_said("output of this attempt is no longer written to 2 log files: ", 30)
+    (job.tmp / "more").write_text("")
+    code, out, err = agent.finish(30)
+    assert code == 1 and err.count("is given up") == 1, err
+    assert out.count("before") == 4 and out.count("after") == 1, out
+    assert sorted(p.read_text() for p in log_files(tmp_path / "logs")) == ["before\n"] * 4
 
 
 def test_a_worker_that_says_nothing_has_no_writer(job):

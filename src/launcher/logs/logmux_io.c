@@ -234,10 +234,33 @@ static void on_message(void *arg, struct writer_packet *p) {
     }
 }
 
+/* Ends the output to log files that can hang. Returns whether there were any. */
+static bool drop_files(struct logmux *mux) {
+    _cleanup_(freep) char *first = NULL;
+    unsigned n = 0;
+    for (uint32_t i = 0; i < 2 * mux->n_workers; i++) {
+        struct mux_stream *s = &mux->workers[i / 2].streams[i % 2];
+        if (mux->workers[i / 2].drained)
+            continue;
+        char *path = TAKE_PTR(s->path);
+        if ((s->flags & WRITER_TO_FILE) != 0 && n++ == 0)
+            first = TAKE_PTR(path);
+        s->flags &= ~(unsigned)WRITER_TO_FILE;
+        free(path);
+    }
+    if (n == 1)
+        log_warning("output of this attempt is no longer written to %s", first);
+    else if (n > 1)
+        log_warning("output of this attempt is no longer written to %u log files: %s, ...", n,
+                    first);
+    return n > 0;
+}
+
 /* The next writer gets the pipes of the last one. But a worker that has ended is not awaited twice,
  * and files that can hang are not tried again. */
-static void on_lost(void *arg, bool hung) {
+static bool on_lost(void *arg, bool hung) {
     struct logmux *mux = arg;
+    const bool lacks = hung && drop_files(mux);
     for (uint32_t i = 0; i < mux->n_workers; i++) {
         struct mux_worker *w = &mux->workers[i];
         if (!w->opened || w->drained || (!w->handed && !w->awaited))
@@ -245,10 +268,6 @@ static void on_lost(void *arg, bool hung) {
         bool again = w->awaited && !w->lost && !hung;
         w->lost = true;
         w->held = false;
-        for (int k = OUT; k <= ERR && hung; k++) {
-            free(TAKE_PTR(w->streams[k].path));
-            w->streams[k].flags &= ~(unsigned)WRITER_TO_FILE;
-        }
         if (w->awaited && !again) {
             w->awaited = false;
             loop_timer_set(w->grace, clock_now_ns());
@@ -261,6 +280,7 @@ static void on_lost(void *arg, bool hung) {
         if (again)
             ask_for_the_end(w);
     }
+    return lacks;
 }
 
 /* --- opening ---------------------------------------------------------------------------------- */

@@ -61,7 +61,7 @@ static bool logs_in_temp_dir(const struct worker_logs *l) {
 }
 
 static void on_message(void *arg, struct writer_packet *p);
-static void on_lost(void *arg, bool hung);
+static bool on_lost(void *arg, bool hung);
 
 struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *host,
                                     struct writer *writer, const struct worker_logs_ops *ops,
@@ -227,11 +227,11 @@ static void on_message(void *arg, struct writer_packet *p) {
     }
 }
 
-static void on_lost(void *arg, bool hung) {
+static bool on_lost(void *arg, bool hung) {
     struct worker_logs *l = arg;
     char why[4096 + 64];
     if (!l->awaited)
-        return;
+        return false;
     const char *dir = l->spec->log_dir == NULL ? l->temp_dir : l->spec->log_dir;
     (void)snprintf(why, sizeof why, "can't make the log folders below %s: %s", dir,
                    hung ? "its file system does not answer" : "the log writer died");
@@ -239,6 +239,7 @@ static void on_lost(void *arg, bool hung) {
     worker_logs_lack(l, why);
     writer_await(l->writer, 1); /* the writer has forgotten the request, but answered() counts it */
     answered(l, NULL);
+    return false;
 }
 
 int worker_logs_prepare(struct worker_logs *l, const char *generation, const struct form *form) {

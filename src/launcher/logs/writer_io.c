@@ -62,7 +62,7 @@ struct writer {
     bool takes_rest;
     bool finished;
     uint64_t left; /* bytes that it could not show until its end */
-    bool failed;   /* it could not write some of the workers' output */
+    bool failed;   /* some of the workers' output could not be written */
 };
 
 static void set_timer(struct writer *w) {
@@ -223,7 +223,7 @@ static void drop_asked(struct writer *w) {
 
 static void report_lost(struct writer *w, bool hung) {
     LIST_FOR_EACH(struct writer_user, u, &w->users, link)
-        u->on_lost(u->arg, hung);
+        w->failed |= u->on_lost(u->arg, hung);
     set_timer(w);
 }
 
@@ -316,7 +316,7 @@ static void take(struct writer *w, struct writer_packet *p) {
     if (p->m.kind == WRITER_FINISHED) {
         w->finished = true;
         w->left = p->m.number;
-        w->failed = (p->m.flags & WRITER_FAILED) != 0;
+        w->failed |= (p->m.flags & WRITER_FAILED) != 0;
     }
     LIST_FOR_EACH(struct writer_user, u, &w->users, link) {
         if (u->id == p->m.user) {
@@ -498,7 +498,7 @@ static bool await_message(struct writer *w, const struct writer_patience *patien
 bool writer_finish(struct writer *w, const struct writer_patience *patience) {
     if (w->fd < 0) {
         finish_without(w);
-        return false;
+        return w->failed;
     }
     if (w->lost > 0)
         log_warning("%llu of muster's own lines are lost: the log writer did not take them",

@@ -49,8 +49,8 @@ struct writer_user {
     /* The callee owns the packet's fds. It may free the user. */
     void (*on_message)(void *arg, struct writer_packet *packet);
     /* The writer has ended, and all open requests are lost; another one takes messages from now on.
-     * hung: it was given up. Must not free a user. */
-    void (*on_lost)(void *arg, bool hung);
+     * hung: it was given up. Must not free a user. Returns whether log files lack output. */
+    bool (*on_lost)(void *arg, bool hung);
     void *arg;
 };
 
