@@ -347,6 +347,39 @@ def test_descendants_of_a_worker_that_did_well_are_ended_too(job):
     assert job.held("a") == [], job.culprits()
 
 
+@pytest.fixture
+def no_proc():
+    """The beginning of a command that runs without /proc."""
+    words = ["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"]
+    if subprocess.run([*words, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("/proc can't be unmounted")
+    return words
+
+
+@pytest.mark.parametrize("end", ["success", "failure", "agent killed", "agent frozen"])
+def test_descendants_of_workers_are_ended_without_proc(job, no_proc, end):
+    agent = job.agent("a", *QUICK_LEASE, "--standalone", "--nproc-per-node=2", "--no-python", job.worker, *FAMILY,
+                      f"exit={0 if end == 'success' else 3}", prefix=no_proc)
+    started(job, 2)
+    if end.startswith("agent"):
+        kill(agent.agent_pid(), signal.SIGKILL if end == "agent killed" else signal.SIGSTOP)
+        job.wait_gone("a", LEASE + 5)
+    else:
+        job.go()
+    code, _, err = agent.finish(20)
+    assert code == {"success": 0, "failure": 1}.get(end, 137), err
+    assert job.held("a") == [], job.culprits()
+
+
+def test_detached_processes_can_be_left_without_proc(job, no_proc):
+    agent = job.agent("a", "--standalone", "--leave=detached", "--no-python", job.worker, "family", "start", prefix=no_proc)
+    code, _, err = agent.finish()
+    assert code == 0, err
+    assert job.held("a") != []
+    for pid in processes_with(job.mark.encode()):
+        kill(pid)
+
+
 def test_nothing_of_muster_is_left_after_the_agent_was_killed(job):
     agent = job.agent("a", "--nproc-per-node=2", "--no-python", job.worker, "family", "start", "wait")
     job.events.wait("start", 2)

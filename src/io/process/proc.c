@@ -195,8 +195,7 @@ static void search_process(void *arg, pid_t pid) {
         s->fn(s->arg, pid);
 }
 
-/* False in a pid namespace whose /proc is still that of another one: its numbers are not ours. */
-static bool is_of_this_namespace(void) {
+bool proc_is_ours(void) {
     char self[16];
     ssize_t n = readlink("/proc/self", self, sizeof self - 1);
     self[MAX2(n, 0)] = '\0';
@@ -206,7 +205,7 @@ static bool is_of_this_namespace(void) {
 void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg) {
     struct child_search s = {.parent = parent, .fn = fn, .arg = arg};
     char path[PROC_PATH_MAX];
-    if (!is_of_this_namespace())
+    if (!proc_is_ours())
         return;
     if (by_file && access("/proc/thread-self/children", R_OK) == 0) {
         proc_path(path, parent, "/task");

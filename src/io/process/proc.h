@@ -14,9 +14,11 @@ typedef void proc_number_fn(void *arg, int number);
 /* Calls fn(arg, number) for each entry of a directory that is a number above 0: processes, threads,
  * descriptors. Returns 0, or a negative errno; entries read before the error have been reported. */
 _must_use_ int proc_each_number(const char *path, proc_number_fn *fn, void *arg);
+/* Whether /proc shows the processes of this pid namespace. False if it is not mounted, or if it is
+ * that of another pid namespace, as after unshare --pid without --mount-proc. */
+bool proc_is_ours(void);
 /* Calls fn(arg, pid) for each child of the process. by_file: uses the kernel's list, if there is
- * one (CONFIG_PROC_CHILDREN). Else it examines all processes. Finds none if /proc is that of
- * another pid namespace, as after unshare --pid without --mount-proc. */
+ * one (CONFIG_PROC_CHILDREN). Else it examines all processes. Finds none if !proc_is_ours(). */
 void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg);
 
 #define PROC_PATH_MAX 64

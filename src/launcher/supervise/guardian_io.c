@@ -22,6 +22,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/child.h"
+#include "io/process/proc.h"
 #include "launcher/contain/contain_facts_io.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/hold_io.h"
@@ -388,6 +389,10 @@ static void lease_over(struct guardian *g) {
         return; /* the lease was moved in the meantime */
     g->times = end == g->lease_over ? g->times + 1 : 1;
     g->lease_over = end;
+    if (!proc_is_ours()) { /* the workers can't be found below the agent, only after its death */
+        (void)kill(g->agent, SIGKILL);
+        return;
+    }
     if (g->times <= GUARDIAN_HOLDS) {
         hold(g);
         return;

@@ -15,7 +15,9 @@
 /* Everything except the walk in pieces may run in a signal handler: no heap, no stdio, no locks. */
 
 #define NAME_MAX_BYTES 120
-#define QUEUE_MAX 4096 /* the most processes of one pass; the next pass finds the others */
+#define QUEUE_MAX 4096   /* the most processes of one pass; the next pass finds the others */
+#define PIDS_MAX 4194304 /* the kernel's limit */
+#define PIDS_AT_ONCE 32768
 
 static uint64_t now_ns(void) {
     struct timespec ts;
@@ -144,6 +146,20 @@ static void list_below(struct pass *p) {
     proc_each_child(p->top, (p->without & SWEEP_WITHOUT_CHILDREN_FILE) == 0, queue_child, p);
 }
 
+/* Lists children of this process without /proc: asks for each pid, 0.5 us each. Most children have
+ * a pid shortly after ours, so the search ends after the first part in which there is one. */
+static void list_own_by_pid(struct pass *p) {
+    siginfo_t si;
+    pid_t pid = p->parent = p->self;
+    if (waitid(P_ALL, 0, &si, WEXITED | WNOHANG | WNOWAIT) < 0)
+        return; /* there is none */
+    for (int i = 1; i < PIDS_MAX && (p->n == 0 || i % PIDS_AT_ONCE != 0); i++) {
+        pid = pid + 1 < PIDS_MAX ? pid + 1 : 1;
+        if (waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0)
+            queue_child(p, pid);
+    }
+}
+
 static void pass_init(struct pass *p, pid_t top, const struct sweep_except *except,
                       struct sweep_result *result) {
     p->self = getpid();
@@ -162,7 +178,10 @@ static void pass_init(struct pass *p, pid_t top, const struct sweep_except *exce
 void sweep_pass(const struct sweep_except *except, struct sweep_result *ret) {
     struct pass p;
     pass_init(&p, getpid(), except, ret);
-    list_below(&p);
+    if (proc_is_ours())
+        list_below(&p);
+    else
+        list_own_by_pid(&p);
     run_pass(&p);
 }
 
@@ -353,7 +372,8 @@ static char *add_name(char *at, pid_t pid) {
 bool sweep_is_detached(pid_t pid) {
     struct proc_stat st;
     pid_t session = getsid(pid);
-    return session > 0 && session != getsid(0) && proc_read_stat(pid, &st) && !has_ended(&st);
+    return session > 0 && session != getsid(0) &&
+           (!proc_is_ours() || (proc_read_stat(pid, &st) && !has_ended(&st)));
 }
 
 void sweep_name(pid_t pid, char out[SWEEP_NAME_MAX]) { (void)add_name(out, pid); }

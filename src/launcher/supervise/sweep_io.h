@@ -7,7 +7,8 @@
  * is left: a process that forks faster than one pass is found by the next. The pid of an own child
  * that has not been reaped can't belong to another process, so own children are killed by pid;
  * deeper ones by a pidfd whose parent is checked after it was opened (without pidfds they are left
- * to a later pass, when they have become children).
+ * to a later pass, when they have become children). Without /proc, sweep_pass() and sweep_all() ask
+ * the kernel for each pid, whether it is a child; a walk finds nothing.
  *
  * sweep_all() uses only async-signal-safe calls and no heap: it may run in a signal handler. */
 #pragma once

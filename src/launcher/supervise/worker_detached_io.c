@@ -126,6 +126,6 @@ bool worker_group_leave_kept(struct worker_group *g) {
     }
     if (n > WORKER_NAMED_MAX)
         log_notice("%u more such processes live on", n - WORKER_NAMED_MAX);
-    g->left = n > 0;
+    g->left = n > 0 || (worker_keeps(g) && !proc_is_ours()); /* without /proc none is listed */
     return g->left;
 }
