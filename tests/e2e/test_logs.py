@@ -157,6 +157,13 @@ def test_ids_and_their_beginnings(job):
     assert shown(job, "train-a") == "[0]:again\n"
     assert shown(job, "train-a.2") == "[0]:again\n"
     assert shown(job, "--log-dir=logs", "train-a") == "[0]:train-a\n"
+    waits = job.agent("w", "--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=waits", *SH, "true")
+    waits.wait_said("waiting for nodes")
+    waits.signal(signal.SIGINT)
+    assert waits.wait() == 128 + signal.SIGINT
+    assert shown(job) == "[0]:again\n", "the newest run of which a worker ran"
+    assert "no worker of the run 'waits' ran on this machine" in shown(job, "waits", code=1)
+    assert "stopped by SIGINT" in ask(job, "status", "waits")[1]
     assert job.run("--rdzv-id=quiet", *SH, "true")[0] == 0
     assert completed(job) == ["train-a", "other", "train-b"]  # quiet has no logs
 

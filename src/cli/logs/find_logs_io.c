@@ -139,11 +139,18 @@ static int slurm_number(const char *run_id, const char **ret) {
     return dot != NULL && ((*ret)[n] == '.' || (*ret)[n] == '\0') ? (int)n : 0;
 }
 
+static bool ran_here(const struct recent_run *run) {
+    return run->ended_wall_ns != run->since_wall_ns;
+}
+
 static int take(const struct recent_run *run, struct logs_found *ret, struct err *err) {
     struct stat st;
     const char *job;
     int digits = slurm_number(run->run_id, &job);
     ret->run_id = xstrdup(run->run_id);
+    if (!ran_here(run))
+        return err_set(err, -ENODATA, "no worker of the run '%.100s' ran on this machine",
+                       run->run_id);
     if (run->log_dir[0] == '\0' && digits > 0)
         return err_set(err, -ENODATA,
                        "the run '%.100s' keeps no logs of its own; if it is a batch job of Slurm, "
@@ -167,11 +174,14 @@ static int find_recorded(const char *name, struct logs_found *ret, struct err *e
     int r = recent_runs_list(&runs, &n, err);
     if (r < 0)
         return r;
+    size_t newest = 0;
+    while (newest < n && !ran_here(&runs[newest]))
+        newest++;
     if (name == NULL)
-        return n > 0 ? take(&runs[0], ret, err)
-                     : err_set(err, -ENOENT,
-                               "no run of yours is known on this machine; name the folder of its "
-                               "logs: muster logs DIR");
+        return newest < n ? take(&runs[newest], ret, err)
+                          : err_set(err, -ENOENT,
+                                    "no run of yours is known on this machine; name the folder of "
+                                    "its logs: muster logs DIR");
     ssize_t found = recent_runs_find(runs, n, name);
     if (found >= 0)
         return take(&runs[found], ret, err);

@@ -211,13 +211,14 @@ int recent_runs_end(const char *run_id, enum outcome outcome, const char *reason
         r = registry_dir_open(&dir, path, err);
     if (r < 0)
         return r;
-    struct recent_run run = {.since_wall_ns = clock_wall_ns()};
+    uint64_t now_ns = clock_wall_ns();
+    struct recent_run run = {.since_wall_ns = now_ns};
     utf8_copy(run.run_id, sizeof run.run_id, run_id);
     while (i < n && strcmp(runs[i].run_id, run.run_id) != 0)
         i++;
     if (i < n)
         run = runs[i];
-    run.ended_wall_ns = clock_wall_ns();
+    run.ended_wall_ns = now_ns;
     run.outcome = outcome;
     utf8_copy(run.reason, sizeof run.reason, reason);
     return write_run(dir, path, &run, err);

@@ -16,9 +16,10 @@ struct recent_run {
     char run_id[RDZV_RUN_ID_MAX];
     char log_dir[RECENT_RUNS_PATH_MAX]; /* the run's folder, absolute; "": it keeps no logs */
     uint64_t since_wall_ns;             /* when it was recorded, in ns since 1970 */
-    uint64_t ended_wall_ns;             /* 0: its end was not recorded */
-    enum outcome outcome;               /* NONE: not known, or this node left before the end */
-    char reason[RDZV_REASON_MAX / 4];   /* how it ended, in one line; or "" */
+    /* 0: its end was not recorded; the same as since_wall_ns: no worker of it ran here */
+    uint64_t ended_wall_ns;
+    enum outcome outcome;             /* NONE: not known, or this node left before the end */
+    char reason[RDZV_REASON_MAX / 4]; /* how it ended, in one line; or "" */
 };
 
 /* Records a run of this machine. log_dir: the run's folder, relative to the working directory or
