@@ -75,6 +75,10 @@ MISTAKES = [
     ("rendezvous/leader/group_view.c", ".first_rank = p->first_rank,", ".first_rank = p->node_rank,"),
     ("rendezvous/leader/group_view.c", ".restarts_used = p->restarts_used,", ""),
     ("rendezvous/leader/group_view.c", ".log_nonce = g->config.log_nonce,", ""),
+    # what operators see
+    ("rendezvous/leader/group_running.c", "if (g->formation.started_once && g->last_event", "if (g->last_event"),
+    ("rendezvous/leader/group_stopping.c", "group_stop_event(g, &g->last_event);", ""),
+    ("rendezvous/member/election_claim.c", "? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0,", "? e->form_job_ns : 0,"),
     ("client/store_client.c", "return muster_store_fail(-ECONNABORTED,", "return muster_store_fail(code,"),
 ]
 

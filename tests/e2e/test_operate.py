@@ -15,7 +15,8 @@ from hosts import hosts_or_skip
 
 GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", "generation", "started_seconds", "leader",
               "leader_host", "endpoint", "successors", "min_nodes", "max_nodes", "node_unit", "members", "world_size", "spares",
-              "excluded", "restarts_used", "max_restarts", "losses", "incident", "incident_seconds", "watchdog", "quiet_seconds",
+              "excluded", "restarts_used", "max_restarts", "losses", "job_seconds", "command", "incident", "incident_seconds",
+              "restart_seconds", "watchdog", "quiet_seconds",
               "quiet_limit_seconds", "quiet_text", "auth", "auth_keys", "refused", "nodes"}
 NODE_KEYS = {"node", "id", "place", "state", "node_rank", "first_rank", "workers", "connected", "silent_seconds",
              "address", "pid", "joined_seconds", "stalls", "longest_stall_seconds", "why", "warm", "cold", "warm_waiting",
@@ -212,6 +213,26 @@ def test_status_again_and_again_until_the_job_ends(job):
     assert seen[1]["state_seconds"] > seen[0]["state_seconds"] or seen[0]["state"] != seen[1]["state"]
 
 
+def test_the_last_event_of_a_job_that_was_restarted(job):
+    """Two failures: the last one is shown, with the time that the restart took."""
+    shell = "if mkdir one; then kill -SEGV $$$$; fi; if mkdir two; then while [ ! -e fail ]; do sleep 0.1; done; " \
+            "echo ValueError: bad >&2; exit 3; fi; exec sleep 1000"
+    one = job.agent("a", "--rdzv-id=e2e", "--max-restarts=3", "--crash-loop=0", "--no-python", "sh", "-c", shell)
+    one.wait_said("died of SIGSEGV")
+    first = until(job, lambda s: s["restarts_used"] == 1 and s["state"] == "running", "e2e")
+    assert re.fullmatch(r"rank 0 \(\S+\) died of SIGSEGV( \(core dumped\))?", first["incident"]) and first["restart_seconds"] is not None, first
+    (job.tmp / "fail").touch()
+    second = until(job, lambda s: s["restarts_used"] == 2 and s["state"] == "running", "e2e")
+    assert re.fullmatch(r"rank 0 \(\S+\) ended with exit code 3: ValueError: bad", second["incident"]), second
+    assert second["incident_seconds"] >= second["restart_seconds"], second
+    assert second["job_seconds"] > second["state_seconds"] and second["command"].startswith("sh"), second
+    _, out, err = ask(job, "status", "--output=wide", "e2e")
+    assert re.search(r"^  command    sh .*\n  age        .*\n(?:.*\n)*  last       rank 0 \(\S+\) ended with exit code 3: "
+                     r"ValueError: bad, .* ago, restarted in \d.*$", out, re.M), (out, err)
+    one.signal(signal.SIGTERM)
+    one.wait()
+
+
 def ended(job, name, shell, want, *words):
     """Runs a job to its end. What its status says: the outcome and the reason."""
     code, _, err = job.run("--rdzv-id", name, *words, "--no-python", "sh", "-c", shell)
@@ -230,7 +251,7 @@ def test_how_a_run_ended_is_known_on_its_machine(job):
     outcome, reason = ended(job, "dies", "kill -SEGV $$$$", 1)  # "$$" is "$"
     assert outcome == "failed" and "died of SIGSEGV" in reason, reason
     code, out, err = ask(job, "status", "exi")
-    assert code == 0 and re.match(r"job exits: closed \(failed\) for .*\n  reason     rank 0 ", out), (out, err)
+    assert code == 0 and re.match(r"job exits: closed \(failed\) for .*\n  ran for    .*\n  reason     rank 0 ", out), (out, err)
     for words in (["stop", "fine"], ["grow", "--rdzv-id=fin"]):
         code, out, err = ask(job, *words)
         assert (code, out, err) == (1, "", "muster: error: the job 'fine' is over: it succeeded\n"), words
@@ -333,6 +354,7 @@ def test_grow_takes_in_who_waits(job):
     job.events.wait("start", 4, 30, gen="1.2")
     seen = status(job, endpoint(a))
     assert (seen["generation"], seen["members"], seen["restarts_used"]) == ("1.2", 2, 0)
+    assert "grows from 1 to 2 nodes: an operator asked" in seen["incident"] and seen["restart_seconds"] is not None, seen
     code, _, err = ask(job, "grow", endpoint(a))
     assert code == 1 and "already has its largest number of nodes" in err, err
     job.go()
@@ -365,6 +387,7 @@ def exclude(job, net):
     seen = until(job, lambda s: s["state"] == "running", where, prefix=here)
     assert [(n["node"], n["place"], n["node_rank"]) for n in seen["nodes"]] == [
         ("host1", "member", 0), ("host3", "member", 1), ("host2", "excluded", None)]
+    assert seen["incident"] == "node host2 was excluded" and seen["restart_seconds"] is not None, seen
     assert seen["nodes"][2]["why"] == "bad GPU" and seen["excluded"] == 1 and seen["restarts_used"] == 0
     _, out, _ = ask(job, "status", where, prefix=here)
     assert re.search(r"^host2 .* excluded .*\n(?:.*\n)*? *host2: bad GPU$", out, re.M), out
@@ -441,7 +464,10 @@ def test_who_watches_is_taken_to_the_next_leader_and_told_the_end(job):
     assert first["epoch"] == 2 and len(first["successors"]) == 2, first
     leader = next(n["pid"] for n in first["nodes"] if n["id"] == first["leader"])
     kill(leader)
-    assert watch.out.until(lambda: [s for s in seen() if s["epoch"] == 3 and s["state"] == "running"], 60), watch.said()
+    after = watch.out.until(lambda: [s for s in seen() if s["epoch"] == 3 and s["state"] == "running"], 60)
+    assert after, watch.said()
+    assert "is gone" in after[0]["incident"] and after[0]["restart_seconds"] is not None, "the old leader's loss is the last event"
+    assert after[0]["job_seconds"] > first["job_seconds"], "it is as old as under the old leader"
     code, out, err = ask(job, "stop", "--reason=enough", where, "--rdzv-id=e2e")
     assert (code, out) == (0, "the job is being stopped\n"), err
     code, _, err = watch.finish()

@@ -114,6 +114,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
         config.not_before_ns = lead->not_before_ns;
         config.absent_until_ns = lead->absent_until_ns;
         config.old_leader = lead->old_leader;
+        config.job_ns = lead->job_ns;
         config.handover = lead->handover;
     } else if (config.leadership == LEADERSHIP_LEADER_FILE) {
         leader_file_found(w, l, &config);

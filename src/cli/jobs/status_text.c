@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/json/json_table.h"
+#include "base/text/utf8.h"
 #include "cli/jobs/columns.h"
 #include "launcher/report/failure_text.h"
 #include "watchdog/verdict/hang.h"
@@ -193,9 +194,51 @@ static void add_warm(const struct status_view *v, struct strbuf *out) {
     strbuf_add_char(out, '\n');
 }
 
+/* In the words of the report of a failure. */
+static void event_text(const struct overview *o, char ret[sizeof o->incident]) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (o->has_failure)
+        failure_brief(&o->failure, &text);
+    else
+        strbuf_add(&text, o->incident);
+    utf8_copy_line(ret, sizeof o->incident, strbuf_text(&text));
+}
+
+/* "rank 0 (vm) died of SIGSEGV 12 s ago, restarted in 4 ms" */
+static void add_event(const struct overview *o, struct strbuf *out) {
+    char text[sizeof o->incident];
+    event_text(o, text);
+    if (text[0] == '\0')
+        return;
+    add_label(out, "last");
+    columns_add_clean(out, text);
+    strbuf_add(out, o->has_failure && o->failure.kind == FAILURE_SIGNAL ? " " : ", ");
+    duration_text(o->incident_ns, out);
+    strbuf_add(out, " ago");
+    if (o->restart_ns != 0) {
+        strbuf_add(out, ", restarted in ");
+        duration_text(o->restart_ns, out);
+    }
+    strbuf_add_char(out, '\n');
+}
+
+static void add_job(const struct overview *o, struct strbuf *out) {
+    if (o->command[0] != '\0') {
+        add_label(out, "command");
+        columns_add_clean(out, o->command);
+        strbuf_add_char(out, '\n');
+    }
+    if (o->job_ns != 0) {
+        add_label(out, o->leader != 0 ? "age" : "ran for");
+        duration_text(o->job_ns, out);
+        strbuf_add_char(out, '\n');
+    }
+}
+
 static void add_lines(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     add_state(v, out);
+    add_job(o, out);
     if (o->leader != 0) {
         add_group(o, out);
         add_watchdog(o, out);
@@ -207,13 +250,7 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
                       o->restarts_used, o->max_restarts, plural(o->max_restarts), o->losses,
                       plural(o->losses));
     }
-    if (o->incident[0] != '\0') {
-        add_label(out, "incident");
-        duration_text(o->incident_ns, out);
-        strbuf_add(out, " ago: ");
-        columns_add_clean(out, o->incident);
-        strbuf_add_char(out, '\n');
-    }
+    add_event(o, out);
     if (o->reason[0] != '\0') {
         add_label(out, "reason");
         columns_add_clean(out, o->reason);
@@ -473,8 +510,12 @@ static const struct json_field overview_fields[] = {
     {JSON_FIELD(overview, U32, "restarts_used", restarts_used)},
     {JSON_FIELD(overview, U32, "max_restarts", max_restarts)},
     {JSON_FIELD(overview, U32, "losses", losses)},
+    {SECONDS(overview, "job_seconds", job_ns), JSON_IF_SET(overview, job_ns), .or_null = true},
+    TEXT_OR_NULL(overview, "command", command),
     TEXT_OR_NULL(overview, "incident", incident),
     {SECONDS(overview, "incident_seconds", incident_ns), JSON_IF_TEXT(overview, incident),
+     .or_null = true},
+    {SECONDS(overview, "restart_seconds", restart_ns), JSON_IF_SET(overview, restart_ns),
      .or_null = true},
     {JSON_NAMED(overview, "watchdog", watchdog.state, watchdog_state_names),
      JSON_IF_SOME(overview, watchdog.state), .or_null = true},
@@ -512,9 +553,11 @@ static const struct json_table node = JSON_TABLE(overview_node, node_fields);
 
 void status_json(const struct status_view *v, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
+    struct overview o = *v->overview;
+    event_text(v->overview, o.incident);
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "run_id", v->run_id);
-    json_table_write(&w, &overview, v->overview);
+    json_table_write(&w, &overview, &o);
     json_write_array_begin(&w, "nodes");
     _cleanup_(freep) const struct overview_node **rows = in_order(v);
     for (uint32_t i = 0; i < v->n_nodes; i++) {

@@ -51,6 +51,7 @@ static int show(struct watch *w, const struct status_view *view) {
 static int show_closed(struct watch *w, const struct job_found *found) {
     struct overview o = {.state = GROUP_CLOSED,
                          .since_ns = found->ended_ns,
+                         .job_ns = found->ran_ns,
                          .epoch = found->record.epoch,
                          .outcome = found->record.outcome};
     (void)snprintf(o.reason, sizeof o.reason, "%.511s", found->record.reason);

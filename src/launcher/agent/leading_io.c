@@ -510,6 +510,7 @@ int leading_on(struct leading *l, const struct member_lead *lead, struct arbiter
     group.not_before_ns = lead->not_before_ns;
     group.absent_until_ns = lead->absent_until_ns;
     group.old_leader = lead->old_leader;
+    group.job_ns = lead->job_ns;
     group.handover = lead->handover;
     group.self = *self;
     if (lead->handover != NULL)

@@ -189,14 +189,29 @@ static const char *last_line(const struct failure *f, size_t *ret_len) {
     return begin;
 }
 
-void failure_line(const struct failure *f, struct strbuf *ret) {
+static void add_last_line(const struct failure *f, struct strbuf *ret) {
     size_t len;
     const char *last = last_line(f, &len);
-    add_who_and_what(f, ret);
     if (has_own_text(f) || len == 0)
         return; /* they have their text already */
     strbuf_add(ret, ": ");
     strbuf_add_bytes(ret, last, len);
+}
+
+void failure_line(const struct failure *f, struct strbuf *ret) {
+    add_who_and_what(f, ret);
+    add_last_line(f, ret);
+}
+
+void failure_brief(const struct failure *f, struct strbuf *ret) {
+    if (f->kind == FAILURE_HANG || f->kind == FAILURE_NODE) {
+        add_who_and_what(f, ret);
+        return;
+    }
+    strbuf_printf(ret, "rank %" PRIu32 " (%s) ", f->rank, f->node);
+    failure_cause_text(f, ret);
+    if (f->kind == FAILURE_EXIT)
+        add_last_line(f, ret);
 }
 
 /* --- torchrun's block ------------------------------------------------------------------------- */

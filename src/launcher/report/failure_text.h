@@ -30,6 +30,9 @@ void failure_headline(const struct failure *f, const struct failure_counts *coun
  * error: "rank 3 (node b, local 1) ended with exit code 1 after 41 s: ValueError: no such file".
  * Adds one line, without a newline. */
 void failure_line(const struct failure *f, struct strbuf *ret);
+/* In few words: "rank 3 (b) died of SIGSEGV", "rank 3 (b) ended with exit code 1: ValueError: no
+ * such file". Adds one line, without a newline. */
+void failure_brief(const struct failure *f, struct strbuf *ret);
 /* "died of SIGSEGV (core dumped)", "ended with exit code 3", "could not be started: exec /x: …". */
 void failure_cause_text(const struct failure *f, struct strbuf *ret);
 /* "41 s", "3.2 s", "17 ms", "2 h 05 min". */

@@ -61,7 +61,7 @@ int group_new(const struct group_config *config, uint64_t now_ns, struct group *
               config->rdzv.node_unit;
     leadership_init(&g->leadership, config);
     g->state = GROUP_GATHERING;
-    g->now_ns = g->gathering.since_ns = g->since_ns = now_ns;
+    g->now_ns = g->gathering.since_ns = g->since_ns = g->begun_ns = now_ns;
     g->due_ns = TIME_NEVER;
     g->gathering.enough_since_ns = TIME_NEVER;
     g->cause.settle_ns = TIME_NEVER;

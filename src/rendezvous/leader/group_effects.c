@@ -37,8 +37,8 @@ void group_set_reason(struct group *g, struct group_effect *e, const char *text)
 }
 
 void group_notice(struct group *g, const char *text) {
-    (void)snprintf(g->last_notice.text, sizeof g->last_notice.text, "%s", text);
-    g->last_notice.at_ns = g->now_ns;
+    g->last_event = (struct last_event){.at_ns = g->now_ns};
+    (void)snprintf(g->last_event.text, sizeof g->last_event.text, "%s", text);
     group_set_reason(g, group_emit(g, GROUP_EFFECT_NOTICE, 0), text);
 }
 

@@ -18,6 +18,9 @@ static enum overview_place place_of(const struct group *g, const struct node *n)
 }
 
 void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret) {
+    struct last_event event = g->last_event;
+    if (g->state == GROUP_STOPPING)
+        group_stop_event(g, &event);
     *ret = (struct overview){
         .state = g->state,
         .since_ns = now_ns - g->since_ns,
@@ -33,7 +36,11 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
         .restarts_used = g->policy.restarts_used,
         .max_restarts = g->config.rdzv.max_restarts,
         .losses = g->policy.losses,
-        .incident_ns = now_ns - g->last_notice.at_ns,
+        .job_ns = group_job_ns(g, now_ns),
+        .incident_ns = now_ns - event.at_ns,
+        .restart_ns = event.restart_ns,
+        .has_failure = event.has_failure,
+        .failure = event.failure,
         .outcome = group_outcome(g),
     };
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
@@ -48,7 +55,8 @@ void group_overview(const struct group *g, uint64_t now_ns, struct overview *ret
     }
     for (uint32_t i = 0; i < g->plan.named.n; i++)
         ret->successors[i] = g->plan.named.list[i].incarnation;
-    memcpy(ret->incident, g->last_notice.text, sizeof ret->incident);
+    memcpy(ret->incident, event.text, sizeof ret->incident);
+    memcpy(ret->command, g->programs.own.shown, sizeof ret->command);
     memcpy(ret->endpoint, g->config.endpoint, sizeof ret->endpoint);
     if (g->state == GROUP_STOPPING || g->state == GROUP_CLOSED)
         (void)snprintf(ret->reason, sizeof ret->reason, "%.500s", g->reason);

@@ -108,9 +108,13 @@ struct incident {
     uint64_t detected_ns, stopped_ns, formed_ns;
 };
 
-struct last_notice {
-    char text[RDZV_REASON_MAX / 4];
+/* For operators. */
+struct last_event {
+    char text[RDZV_REASON_MAX / 4]; /* "": there was none */
     uint64_t at_ns;
+    bool has_failure;
+    struct failure failure;
+    uint64_t restart_ns; /* until the next group started; 0: none has */
 };
 
 /* Nodes that waited for a place and are gone, but are not reported yet: group_removal.c. */
@@ -135,6 +139,7 @@ struct group {
     uint32_t need; /* the smallest group: min, rounded up to the unit */
     enum group_state state;
     uint64_t now_ns, since_ns; /* since_ns: since when it is in this state */
+    uint64_t begun_ns;         /* when this leader began */
     uint64_t due_ns;           /* when the next GROUP_EVENT_TIME was asked for */
 
     struct roster roster;
@@ -156,7 +161,7 @@ struct group {
     enum outcome outcome;
 
     struct incident incident;
-    struct last_notice last_notice;
+    struct last_event last_event;
     struct waiters_gone waiters_gone;
     struct {
         bool dirty;
@@ -171,6 +176,9 @@ static inline bool group_is_live(const struct group *g) {
 /* Something of the last group may still run, or come back. */
 static inline bool group_somebody_unresolved(const struct group *g) {
     return g->roster.tally[TALLY_UNRESOLVED] > 0;
+}
+static inline uint64_t group_job_ns(const struct group *g, uint64_t now_ns) {
+    return g->config.job_ns + (now_ns - g->begun_ns);
 }
 static inline bool group_all_members(const struct group *g, enum tally tally) {
     return g->roster.tally[tally] == g->formation.n_members;
@@ -260,6 +268,8 @@ bool group_budget_spent(const struct group *g);
 bool group_is_crash_loop(const struct group *g);
 /* The cause is known, and can be reported. */
 bool group_shows_cause(const struct group *g);
+/* The stop as the last event; unchanged while its cause is not known. */
+void group_stop_event(const struct group *g, struct last_event *ret);
 /* Adds a node's failure in the current generation. True: it is the new first cause. */
 bool group_add_failure(struct group *g, const struct node *n, const struct failure *failure);
 /* Another failure is the first cause from now on. It is reported now or later. */

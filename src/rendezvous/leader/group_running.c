@@ -36,6 +36,8 @@ void group_advance_forming(struct group *g) {
         return; /* the store is not open yet */
     if (group_all_members(g, TALLY_PREPARED)) {
         bool incident = g->incident.stopped_ns != 0;
+        if (g->formation.started_once && g->last_event.text[0] != '\0')
+            g->last_event.restart_ns = g->now_ns - g->last_event.at_ns;
         formation_start(&g->formation);
         g->gathering.lost_somebody = false;
         g->incident.formed_ns = g->running.since_ns = g->running.last_start_ns = g->now_ns;

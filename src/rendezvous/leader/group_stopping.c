@@ -152,6 +152,19 @@ bool group_shows_cause(const struct group *g) {
     return g->cause.state == CAUSE_SURE || g->cause.state == CAUSE_CHARGED;
 }
 
+void group_stop_event(const struct group *g, struct last_event *ret) {
+    bool failed = group_shows_cause(g);
+    if (!failed && g->reason[0] == '\0')
+        return;
+    *ret = (struct last_event){.at_ns = g->incident.detected_ns, .has_failure = failed};
+    if (failed) {
+        ret->failure = g->cause.failure;
+        cause_text(&g->cause, ret->text, sizeof ret->text);
+    } else {
+        (void)snprintf(ret->text, sizeof ret->text, "%.500s", g->reason);
+    }
+}
+
 static void make_cause_sure(struct group *g) {
     cause_make_sure(&g->cause);
     g->reason[0] = '\0';
@@ -355,6 +368,7 @@ void group_advance_stopping(struct group *g) {
     if (settle(g, all_stopped) || !all_stopped)
         return;
     g->incident.stopped_ns = g->now_ns;
+    group_stop_event(g, &g->last_event);
     group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->detected_ns = g->stopping.since_ns;
     weigh_stop(g);
     if (g->stopping.after == AFTER_STOP_GATHERING) {

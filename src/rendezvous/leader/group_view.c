@@ -53,6 +53,7 @@ static void fill_form(const struct group *g, const struct node *n, struct form *
         .max_restarts = g->config.rdzv.max_restarts,
         .losses = p->losses,
         .log_nonce = g->config.log_nonce,
+        .job_ns = group_job_ns(g, g->now_ns),
     };
     memcpy(ret->store_host, g->forming.store_host, sizeof ret->store_host);
     fill_neighbours(g, ret);

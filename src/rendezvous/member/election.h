@@ -25,6 +25,8 @@ struct election {
     bool leaving;                   /* asked to leave: it would lead only to record that it did */
     bool leader_gone;               /* it is certain that none of its processes is left */
     uint64_t lost_ns;               /* when this node lost the leader */
+    uint64_t form_at_ns;            /* when the newest FORM arrived; 0: none */
+    uint64_t form_job_ns;           /* the age of the job then */
     uint64_t good_lease_ns;         /* when the last LEASE with a validity, or WELCOME, arrived */
     uint64_t apart_ns;              /* since when it has no leader; for the join timeout */
     unsigned redirects;             /* their number since the last WELCOME */

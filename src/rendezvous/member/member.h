@@ -159,6 +159,7 @@ struct member_lead {
     uint64_t not_before_ns; /* 0: nothing to wait for */
     uint64_t absent_until_ns;
     uint64_t old_leader;             /* incarnation; 0: not known */
+    uint64_t job_ns;                 /* the age of the job; 0: this node was in no group */
     const struct handover *handover; /* NULL: none. Borrowed until the next step */
 };
 

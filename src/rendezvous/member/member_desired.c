@@ -59,6 +59,8 @@ void member_on_form(struct member *m, const struct desired *d) {
         return;
     }
     drop_preparation(m);
+    m->election.form_at_ns = m->step.now_ns;
+    m->election.form_job_ns = d->form.job_ns;
     if (m->state == MEMBER_HELD)
         member_fence(m);
     if (m->state != MEMBER_IDLE) {

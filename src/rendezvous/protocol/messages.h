@@ -165,6 +165,7 @@ struct form {
     uint32_t restarts_used, max_restarts; /* of the job */
     uint32_t losses;                      /* nodes lost so far */
     uint64_t log_nonce; /* the same on all nodes of a run, which may share a log folder */
+    uint64_t job_ns;    /* the age of the job */
     /* the next node in the ring, then the previous one; with two nodes each has one, a single node
      * none */
     uint32_t n_neighbours;
@@ -441,8 +442,13 @@ struct overview {
     uint32_t n_spares, n_excluded;
     uint32_t restarts_used, max_restarts, losses;
     uint64_t successors[RDZV_SUCCESSORS_MAX]; /* incarnations; 0: none */
-    char incident[RDZV_REASON_MAX / 4];       /* the last one, or "" */
+    uint64_t job_ns;                          /* the age of the job */
+    char command[RDZV_PROGRAM_MAX];           /* struct rdzv_program, shown */
+    char incident[RDZV_REASON_MAX / 4];       /* the last event, or "" */
     uint64_t incident_ns;                     /* how long ago */
+    uint64_t restart_ns; /* from the event to the start of the next group; 0: none has started */
+    bool has_failure;    /* the event is a failure: */
+    struct failure failure;
     enum outcome outcome;
     char reason[RDZV_REASON_MAX / 4]; /* of STOPPING and CLOSED */
     struct rdzv_watchdog watchdog;

@@ -273,6 +273,7 @@ static const struct json_field form_fields[] = {
     {JSON_FIELD(form, U32, "max_restarts", max_restarts)},
     {JSON_FIELD(form, U32, "losses", losses)},
     {JSON_FIELD(form, ID, "log_nonce", log_nonce)},
+    {JSON_FIELD(form, ID, "job_ns", job_ns)},
     {JSON_LIST(form, "neighbours", neighbours, n_neighbours, neighbour)},
 };
 static const struct json_table form = JSON_TABLE(form, form_fields);
@@ -439,8 +440,12 @@ static const struct json_field overview_fields[] = {
     {JSON_FIELD(overview, U32, "losses", losses)},
     {JSON_FIELD(overview, LIST, "successors", successors), .table = &id,
      .count_offset = JSON_HOLES},
+    {JSON_FIELD(overview, ID, "job_ns", job_ns)},
+    {JSON_FIELD(overview, TEXT, "command", command)},
     {JSON_FIELD(overview, TEXT, "incident", incident)},
     {JSON_FIELD(overview, ID, "incident_ns", incident_ns)},
+    {JSON_FIELD(overview, ID, "restart_ns", restart_ns)},
+    {JSON_STRUCT(overview, "failure", failure, failure), JSON_IF_TRUE(overview, has_failure)},
     {JSON_NAMED(overview, "outcome", outcome, outcome_names)},
     {JSON_FIELD(overview, TEXT, "reason", reason)},
     {JSON_NAMED(overview, "watchdog", watchdog.state, watchdog_state_names)},

@@ -29,6 +29,7 @@ struct group_config {
     /* how long to wait for failures that may turn out to be the first cause */
     uint64_t settle_ns;
     uint64_t log_nonce; /* sent to every node in FORM */
+    uint64_t job_ns;    /* the age of the job when this leader begins */
     /* the time that workers get to end: a leader that leaves waits that much longer for others */
     uint64_t grace_ns;
     /* the time between probes of silent nodes that wait for a place; for all of them together */

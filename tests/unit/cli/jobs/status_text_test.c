@@ -101,7 +101,7 @@ Test(status_text, a_running_job_for_people, .init = begin, .fini = finish) {
         "  leader     node1, epoch 2; next in line: node2, 00000000000000bb\n"
         "  access     this machine only\n"
         "  so far     1 of 3 restarts used, 2 nodes lost\n"
-        "  incident   12 min 10 s ago: node7 was lost: silent for 6 s\n"
+        "  last       node7 was lost: silent for 6 s, 12 min 10 s ago\n"
         "\n"
         "NODE   RANK  WORKERS  PLACE     STATE    SILENT  ADDRESS          PID  ID                NOTE\n"
         "node1     0  0-7      member    running   1.0 s  with the leader   11  00000000000000a1\n"
@@ -138,9 +138,9 @@ Test(status_text, eighty_columns_are_enough, .init = begin, .fini = finish) {
     const char *text = text_of(4);
     for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + 1)
         cr_assert_leq(strcspn(line, "\n"), 80, "%s", text);
-    cr_assert_str_eq(strstr(text, "  incident"),
-                     "  incident   12 min 10 s ago: node7 was lost: silent for 6 s, while a switch\n"
-                     "             between it and the others restarted\n"
+    cr_assert_str_eq(strstr(text, "  last"),
+                     "  last       node7 was lost: silent for 6 s, while a switch between it and the\n"
+                     "             others restarted, 12 min 10 s ago\n"
                      "\n"
                      "NODE                                    RANK  WORKERS  PLACE     STATE    SILENT\n"
                      "node1                                      0  0-7      member    running   1.0 s\n"
@@ -244,7 +244,7 @@ Test(status_text, control_characters_do_not_reach_the_terminal, .init = begin, .
         cr_assert_null(strchr(text, '\x7f'));
         cr_assert_null(strstr(text, "\xc2\x9b"));
         cr_assert_not_null(strstr(text, "a?[2J?b?"));
-        cr_assert_not_null(strstr(text, "ago: x??y\n"));
+        cr_assert_not_null(strstr(text, "  last       x??y, 12 min"));
     }
 }
 
@@ -404,6 +404,47 @@ Test(status_text, a_running_job_for_programs, .init = begin, .fini = finish) {
     check_text(json_first(rows), "address", NULL);
 }
 
+Test(status_text, the_job_and_its_last_event, .init = begin, .fini = finish) {
+    static const struct {
+        struct failure failure;
+        const char *words, *text;
+    } cases[] = {
+        {{.kind = FAILURE_SIGNAL, .code = 11, .core_dumped = true, .text = "?"},
+         "rank 0 (vm) died of SIGSEGV (core dumped)",
+         " 12 s ago, restarted in 4 ms\n"},
+        {{.kind = FAILURE_EXIT, .code = 3, .text = "a\nValueError: b\x1b\n"},
+         "rank 0 (vm) ended with exit code 3: ValueError: b?",
+         ", 12 s ago, restarted in 4 ms\n"},
+        {{.kind = FAILURE_OOM}, "rank 0 (vm) ran out of memory", ", 12 s ago, restarted in 4 ms\n"},
+        {{.kind = FAILURE_SPAWN, .text = "exec /x: no"},
+         "rank 0 (vm) could not be started: exec /x: no",
+         ", 12 s ago, "},
+        {{.kind = FAILURE_HANG, .text = "rank 2 sleeps"}, "the job hangs: rank 2 sleeps", ", 12 s ago, "},
+        {{.kind = FAILURE_NODE, .text = "it is slow"}, "node vm: it is slow", ", 12 s ago, "},
+    };
+    overview.job_ns = 90 * NS_PER_S;
+    (void)strcpy(overview.command, "train.py --lr=...");
+    overview.incident_ns = 12 * NS_PER_S;
+    overview.restart_ns = 4 * NS_PER_MS;
+    overview.has_failure = true;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        overview.failure = cases[i].failure;
+        (void)strcpy(overview.failure.node, "vm");
+        _cleanup_(freep) char *line = xasprintf("\n  last       %s%s", cases[i].words, cases[i].text);
+        cr_assert_not_null(strstr(show(4, true), line), "%s in %s", line, text_of(4));
+        _cleanup_(json_freep) struct json *doc = json_of(4);
+        check_text(doc, "incident", cases[i].words);
+        check_number(doc, "restart_seconds", 0.004);
+    }
+    cr_assert_not_null(strstr(text_of(4), "s\n  command    train.py --lr=...\n  age        90 s\n"), "%s", text_of(4));
+    overview.restart_ns = 0;
+    cr_assert_not_null(strstr(text_of(4), "12 s ago\n"));
+    _cleanup_(json_freep) struct json *doc = json_of(4);
+    check_text(doc, "restart_seconds", NULL);
+    check_text(doc, "command", "train.py --lr=...");
+    check_number(doc, "job_seconds", 90);
+}
+
 Test(status_text, of_several_ports_the_leaders_is_shown, .init = begin, .fini = finish) {
     (void)strcpy(overview.endpoint, "node1.cluster:29402\x1b");
     const char *text = show(4, true);
@@ -416,8 +457,9 @@ Test(status_text, of_several_ports_the_leaders_is_shown, .init = begin, .fini = 
 Test(status_text, what_is_not_there_is_null, .init = begin, .fini = finish) {
     overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS};
     _cleanup_(json_freep) struct json *doc = json_of(0);
-    const char *const nulls[] = {"reason",      "generation", "started_seconds", "leader",
-                                 "leader_host", "endpoint",   "incident",        "incident_seconds"};
+    const char *const nulls[] = {"reason",      "generation",      "started_seconds", "leader",
+                                 "leader_host", "endpoint",        "incident",        "incident_seconds",
+                                 "job_seconds", "restart_seconds", "command"};
     for (size_t i = 0; i < ARRAY_SIZE(nulls); i++)
         check_text(doc, nulls[i], NULL);
     check_text(doc, "outcome", "success");

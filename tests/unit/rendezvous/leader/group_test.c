@@ -1032,6 +1032,56 @@ Test(group, a_hang_counts_for_exclusion_only_where_somebody_is_suspected) {
     }
 }
 
+/* ---- what operators see ---- */
+
+static struct overview seen(const struct rig *r) {
+    struct overview o;
+    group_overview(r->g, r->now_ns, &o);
+    return o;
+}
+
+Test(group, operators_see_the_last_event_and_how_long_the_restart_took) {
+    struct rig r;
+    struct group_config c = config_of(1, 2);
+    c.rdzv.max_restarts = 1;
+    c.job_ns = S(50);
+    (void)strcpy(c.program.shown, "train.py --lr=...");
+    bring_to(&r, &c, 2, GROUP_FORMING);
+    uint64_t begun_ns = r.now_ns;
+    struct overview o = seen(&r);
+    cr_assert(o.incident[0] == '\0' && !o.has_failure && o.restart_ns == 0);
+    join(&r, 3);
+    lose(&r, 3);
+    r.now_ns += S(1);
+    start(&r);
+    o = seen(&r);
+    cr_assert(strncmp(o.incident, "node h3 ", 8) == 0 && o.restart_ns == 0, "the first start is not a restart");
+    cr_assert_str_eq(o.command, "train.py --lr=...");
+    pass(&r, 3, 6);
+    cr_assert_eq(seen(&r).job_ns, S(50) + r.now_ns - begun_ns);
+    is_killed(&r, 2, 11);
+    o = seen(&r);
+    cr_assert(o.state == GROUP_STOPPING && o.has_failure && o.failure.code == 11 && o.restart_ns == 0);
+    cr_assert(o.incident_ns == r.now_ns - S(1001) && o.incident[0] != '\0');
+    pass(&r, 1, 6);
+    stopped(&r);
+    open_store(&r);
+    cr_assert_eq(told(&r, 1).form.job_ns, S(50) + r.now_ns - begun_ns);
+    start(&r);
+    o = seen(&r);
+    cr_assert(o.has_failure && o.failure.incarnation == 2 && o.restart_ns == r.now_ns - S(1001));
+    pass(&r, 3, 6);
+    cr_assert_eq(seen(&r).restart_ns, o.restart_ns);
+    lose(&r, 2);
+    o = seen(&r);
+    cr_assert(!o.has_failure && o.restart_ns == 0 && strncmp(o.incident, "node h2 ", 8) == 0, "%s", o.incident);
+    pass(&r, 1, 2);
+    stopped(&r);
+    start(&r);
+    cr_assert(strncmp(seen(&r).incident, "node h2 ", 8) == 0 && seen(&r).restart_ns >= S(1));
+    end(&r);
+}
+
 /* ---- warm workers ---- */
 
 static void tells_warm(struct rig *r, uint64_t node, struct rdzv_warm warm) {

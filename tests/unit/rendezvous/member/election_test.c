@@ -202,6 +202,7 @@ static void tell(struct rig *r, enum member_event_kind kind) {
 
 static void want(struct rig *r, enum desired_kind kind, uint32_t epoch, uint32_t counter) {
     struct desired d = {.kind = kind, .epoch = epoch, .generation = {epoch, counter}, .grace_ns = S(3)};
+    d.form.job_ns = S(60);
     step(r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
 }
 
@@ -499,6 +500,19 @@ Test(election, a_newcomer_follows_an_idle_epochs_leader_that_it_cant_reach_after
     assert_election(&r, ELECTION_FOLLOWING);
     pass(&r, 1.2);
     assert_claim(&r, 4);
+    end(&r);
+}
+
+Test(election, a_new_leader_knows_how_old_the_job_is) {
+    struct rig r;
+    follow(&r);
+    run(&r);
+    name(&r, "72");
+    uint64_t formed_ns = r.now_ns;
+    pass(&r, 5);
+    leader_gone(&r);
+    assert_claim(&r, 4);
+    cr_assert_eq(wins(&r, 4, false).job_ns, S(60) + r.now_ns - formed_ns);
     end(&r);
 }
 

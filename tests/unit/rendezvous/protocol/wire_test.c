@@ -78,7 +78,8 @@ Test(wire, fields_arrive_in_their_places) {
                                     .restarts_used = 1,
                                     .max_restarts = 3,
                                     .losses = 2,
-                                    .log_nonce = UINT64_MAX};
+                                    .log_nonce = UINT64_MAX,
+                                    .job_ns = 4};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(&in, &text);
     cr_assert_eq(wire_decode(strbuf_text(&text), text.len, &out, NULL), 0);
@@ -88,7 +89,7 @@ Test(wire, fields_arrive_in_their_places) {
     cr_assert(f->node_rank == 1 && f->n_nodes == 2 && f->first_rank == 4 && f->world_size == 8);
     cr_assert(f->role_first_rank == 5 && f->role_world_size == 6 && f->host_index == 7);
     cr_assert(f->store_port == 29500 && f->restarts_used == 1 && f->max_restarts == 3 && f->losses == 2);
-    cr_assert_eq(f->log_nonce, UINT64_MAX);
+    cr_assert(f->log_nonce == UINT64_MAX && f->job_ns == 4);
     cr_assert_str_eq(f->store_host, "10.0.0.1");
 }
 
@@ -208,8 +209,13 @@ Test(wire, what_operators_are_told_arrives_in_its_places) {
         .max_restarts = 15,
         .losses = 16,
         .successors = {17, 18, 0},
+        .job_ns = 23,
+        .command = "train.py",
         .incident = "lost node4",
         .incident_ns = 19,
+        .restart_ns = 24,
+        .has_failure = true,
+        .failure = {.kind = FAILURE_SIGNAL, .code = 11, .rank = 25},
         .outcome = OUTCOME_FAILED,
         .reason = "because",
         .watchdog = {.state = WATCHDOG_HUNG, .quiet_ns = 20, .limit_ns = UINT64_MAX, .said = "nothing has moved"},
@@ -323,7 +329,8 @@ static int decode(const char *text) {
     "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"endpoint\":\"\",\"min_nodes\":1,\"max_nodes\":1," \
     "\"node_unit\":1,\"n_members\":1,\"world_size\":1,\"n_nodes\":1,\"n_spares\":0,\"n_excluded\":0,"                  \
     "\"restarts_used\":0,\"max_restarts\":0,\"losses\":0,\"successors\":[" successors "],"                             \
-    "\"incident\":\"\",\"incident_ns\":\"0\",\"outcome\":\"none\",\"reason\":\"\","                                    \
+    "\"job_ns\":\"0\",\"command\":\"\",\"incident\":\"\",\"incident_ns\":\"0\",\"restart_ns\":\"0\","                  \
+    "\"outcome\":\"none\",\"reason\":\"\","                                                                            \
     "\"watchdog\":\"none\",\"quiet_ns\":\"0\",\"quiet_limit_ns\":\"0\",\"quiet_text\":\"\","                           \
     "\"auth\":\"open\",\"auth_keys\":[],\"refused\":\"0\"}"
 #define ROW(state, nproc)                                                                                         \
