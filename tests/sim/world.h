@@ -142,6 +142,8 @@ enum mutant {
     MUTANT_NO_ECHO,         /* no failure is the echo of a loss */
     MUTANT_END_AT_ONCE,     /* the job ends for a killed worker before its agent can die, too */
     MUTANT_EARLY_WORDS,     /* a cause is told before it is sure */
+    MUTANT_LATE_IS_EARLY,   /* late failures, too, make a crash loop */
+    MUTANT_EARLY_IS_LATE,   /* no failure makes a crash loop */
     /* of guardians */
     MUTANT_PAUSE_KILLS,   /* after a pause workers are killed at once */
     MUTANT_HELD_RUNS,     /* workers that wait for a lease are not stopped */

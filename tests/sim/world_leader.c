@@ -212,6 +212,10 @@ static void mutate_report(struct world *w, struct life *leader, struct life *l, 
         r->failure.kind = FAILURE_SIGNAL;
         r->failure.code = 11;
     }
+    if (w->p.mutant == MUTANT_LATE_IS_EARLY)
+        r->failure.ran_ns = 0;
+    if (w->p.mutant == MUTANT_EARLY_IS_LATE)
+        r->failure.ran_ns = 3600 * NS_PER_S;
     if (w->p.mutant == MUTANT_CHARGE_TWICE)
         r->restarts_used += r->has_failure;
     if (w->p.mutant == MUTANT_FORGET && !leader->lead.is_first)

@@ -148,6 +148,7 @@ void oracle_worker_failed(struct world *w, struct life *l, const struct failure 
         .chargeable = chargeable,
         .ends_node = failure_may_end_node(f),
         .echo = failure_noise(f) > 0,
+        .loop_key = oracle_loop_key(w, f),
     };
 }
 

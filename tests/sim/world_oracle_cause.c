@@ -51,6 +51,48 @@ void oracle_stop_over(struct world *w, const struct life *leader, const struct g
         world_broken(w, "I8: a cause of %u.%u was told, and it was a loss", G(g->generation));
 }
 
+/* ---- crash loops ---- */
+
+uint64_t oracle_loop_key(const struct world *w, const struct failure *f) {
+    static const uint32_t faults[] = {4, 5, 6, 7, 8, 11, 31}; /* signals that a program's own error raises */
+    bool own = f->kind == FAILURE_EXIT || f->kind == FAILURE_SPAWN;
+    for (size_t i = 0; i < ARRAY_SIZE(faults) && f->kind == FAILURE_SIGNAL; i++)
+        own = own || (uint32_t)f->code == faults[i];
+    return own && f->ran_ns < w->p.group.rdzv.crash_loop_ns ? (uint64_t)f->kind << 32 | (uint32_t)f->code : 0;
+}
+
+static const struct group_info *charged_before(const struct world *w, const struct group_info *g) {
+    const struct group_info *last = NULL;
+    for (unsigned i = 0; i < w->n_groups && &w->groups[i] != g; i++)
+        if (w->groups[i].charged)
+            last = &w->groups[i];
+    return last;
+}
+
+/* Every failure of the group has this key: then its first failure has it. */
+static bool all_have(const struct group_info *g, uint64_t key) {
+    for (unsigned i = 0; i < g->n_failures; i++)
+        if (g->failures[i].loop_key != key)
+            return false;
+    return g->n_failures > 0 && key != 0;
+}
+
+void oracle_charged(struct world *w, const struct life *leader, const struct group_info *g) {
+    const struct group_info *last = charged_before(w, g);
+    if (last != NULL && last->leader == leader && w->p.group.rdzv.exclude_after == 0 &&
+        all_have(g, g->failures[0].loop_key) && all_have(last, g->failures[0].loop_key))
+        world_broken(w, "I6: %u.%u failed as the group before, and is started again", G(g->generation));
+}
+
+void oracle_ended_for_loop(struct world *w, const struct group_info *g) {
+    const struct group_info *last = charged_before(w, g);
+    for (unsigned i = 0; i < g->n_failures; i++)
+        for (unsigned k = 0; last != NULL && k < last->n_failures; k++)
+            if (g->failures[i].loop_key != 0 && g->failures[i].loop_key == last->failures[k].loop_key)
+                return;
+    world_broken(w, "I6: the job ends for a crash loop, and no early failure of %u.%u came twice", G(g->generation));
+}
+
 void oracle_ended_for(struct world *w, const struct life *leader, const struct group_info *g, const struct failure *f) {
     if (f->kind == FAILURE_NODE)
         return; /* no worker's: a FORM that was not answered */

@@ -235,8 +235,11 @@ static void check_budget(struct world *w, struct life *l, uint32_t heard) {
                w->now_ns < g->forming_since_ns + w->p.group.form_timeout_ns / 100 * 98) {
         world_broken(w, "I6: %u.%u is charged, and no worker of it failed by itself", G(g->generation));
     }
-    if (g != NULL)
-        g->charged = true;
+    if (g == NULL)
+        return;
+    if (g->leader == l)
+        oracle_charged(w, l, g);
+    g->charged = true;
 }
 
 /* Over all leaders: no fewer than the leader or this member knew, no more than were charged. */
@@ -372,6 +375,8 @@ static void closed(struct world *w, struct life *l) {
         check_first_cause(w, l, &d.failure);
     if (strstr(d.reason, "no group lasts") != NULL)
         check_none_lasts(w, l);
+    if (strncmp(d.reason, "crash loop", 10) == 0 && g != NULL)
+        oracle_ended_for_loop(w, g);
     bool for_the_failure = d.has_failure && d.reason[0] == '\0'; /* not an operator's wish */
     if (for_the_failure && g != NULL && g->leader == l)
         oracle_ended_for(w, l, g, &d.failure);

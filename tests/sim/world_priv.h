@@ -252,6 +252,7 @@ struct group_info {
         bool heard, chargeable; /* not: a worker that the guardian killed */
         bool ever_heard;
         bool ends_node, echo; /* it may be its node's loss; the echo of another's */
+        uint64_t loop_key;    /* the same for failures that make a crash loop; 0: it can't be part of one */
     } failures[64];
     uint64_t first_stop_ns;
     uint64_t ended_ns; /* it stopped or was closed; TIME_NEVER */
@@ -465,6 +466,11 @@ void oracle_loss_known(struct world *w, const struct life *leader, const struct 
 bool oracle_could_be_charged(struct world *w, const struct group_info *g);
 void oracle_stop_told(struct world *w, const struct life *leader, const struct desired *d);
 void oracle_stop_over(struct world *w, const struct life *leader, const struct group_info *g);
+uint64_t oracle_loop_key(const struct world *w, const struct failure *f);
+/* The leader has charged the group. */
+void oracle_charged(struct world *w, const struct life *leader, const struct group_info *g);
+/* The job ends because of a crash loop. */
+void oracle_ended_for_loop(struct world *w, const struct group_info *g);
 void oracle_ended_for(struct world *w, const struct life *leader, const struct group_info *g, const struct failure *f);
 void oracle_agent_died(struct world *w, struct life *l);
 
