@@ -214,3 +214,11 @@ void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg) 
     }
     (void)!proc_each_number("/proc", search_process, &s);
 }
+
+bool proc_is_gpu(const char *link) {
+    static const char nvidia[] = "/dev/nvidia";
+    if (strncmp(link, nvidia, sizeof nvidia - 1) != 0)
+        return strcmp(link, "/dev/kfd") == 0;
+    const char *number = link + sizeof nvidia - 1;
+    return *number >= '0' && *number <= '9';
+}

@@ -36,6 +36,8 @@ struct proc_stat {
 };
 /* Reads /proc/PID/stat; pid 0: this process's. False: there is no such process. proc_pid_stat(5) */
 _must_use_ bool proc_read_stat(pid_t pid, struct proc_stat *ret);
+/* Whether this name of an open file is that of a GPU, of NVIDIA or AMD. */
+bool proc_is_gpu(const char *link);
 /* TracerPid of /proc/PID/status, in this pid namespace; 0: none, or one outside the namespace. */
 pid_t proc_tracer(pid_t pid);
 

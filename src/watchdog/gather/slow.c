@@ -38,14 +38,6 @@ bool slow_computes(const struct slow_look *before, const struct slow_look *now,
            now->threads_ns >= before->threads_ns + elapsed_ns / 100 * SIGNS_COMPUTES_PERCENT;
 }
 
-bool slow_is_gpu(const char *link) {
-    static const char nvidia[] = "/dev/nvidia";
-    if (strncmp(link, nvidia, sizeof nvidia - 1) != 0)
-        return strcmp(link, "/dev/kfd") == 0;
-    const char *number = link + sizeof nvidia - 1;
-    return *number >= '0' && *number <= '9';
-}
-
 bool slow_is_nccl(const char *name, size_t len) { return len > 5 && memcmp(name, "NCCL ", 5) == 0; }
 
 bool slow_is_poller(const char *name, size_t len) {

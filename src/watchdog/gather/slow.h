@@ -57,8 +57,6 @@ bool slow_changed(const struct slow_look *before, const struct slow_look *now, u
  * process in which waiters may spin say nothing. */
 bool slow_computes(const struct slow_look *before, const struct slow_look *now,
                    uint64_t elapsed_ns);
-/* Whether this name of an open file is that of a GPU, of NVIDIA or AMD. */
-bool slow_is_gpu(const char *link);
 /* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source). */
 bool slow_is_nccl(const char *name, size_t len);
 /* Whether it is one of a library that polls while others wait, too: NCCL, PyTorch's process groups

@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #include "io/process/proc.h"
-#include "watchdog/gather/slow.h"
 #include "watchdog/gather/waits.h"
 
 #define SOCKETS_MAX 65536
@@ -61,7 +60,7 @@ static void add_fd(void *arg, int fd) {
     if (n < 0)
         return;
     link[n] = '\0';
-    *f->gpu |= slow_is_gpu(link);
+    *f->gpu |= proc_is_gpu(link);
     uint64_t inode = waits_socket_inode(link);
     if (inode == 0 || s->n == SOCKETS_MAX)
         return;

@@ -97,3 +97,8 @@ Test(proc, this_boot_has_a_name) {
     cr_expect_eq(strlen(first), 36, "a UUID, without the end of the line: %s", first);
     cr_expect_str_eq(first, again);
 }
+
+Test(proc, knows_gpus) {
+    cr_expect(proc_is_gpu("/dev/nvidia0") && proc_is_gpu("/dev/nvidia15") && proc_is_gpu("/dev/kfd"));
+    cr_expect_not(proc_is_gpu("/dev/nvidiactl") || proc_is_gpu("/dev/nvidia-uvm") || proc_is_gpu("/dev/null"));
+}
