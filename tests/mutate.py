@@ -67,7 +67,7 @@ MISTAKES = [
     # exact boundaries
     ("launcher/supervise/worker_start_io.c", 'strncmp(envp[i], WORKER_MARKER "=", len) != 0',
      'strncmp(envp[i], WORKER_MARKER, len - 1) != 0'),
-    ("launcher/supervise/worker_sweep_io.c", "!w->looked_for || strcmp(", "strcmp("),
+    ("launcher/supervise/worker_sweep_io.c", "|| !g->workers[i].looked_for ||", "||"),
     # what is left behind
     ("rendezvous/client/client_io.c", "resolve_free(c->resolve);", ""),
     ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),

@@ -304,6 +304,7 @@ class Job:
         self.mark = f"E2E_JOB={uuid.uuid4().hex}"
         self.life = self.tmp / "life"
         self.life.mkdir()
+        (self.tmp / "life.own").mkdir()
         self.events = Events(self.tmp / "events")
         os.mkfifo(self.tmp / "go")
         self._go = None
@@ -327,6 +328,8 @@ class Job:
         return {k: v for k, v in env.items() if v != "\0unset"}
 
     def agent(self, tag, *words, env=None, prefix=(), program=None, **more):
+        if "family" in words:  # it uses up the grace
+            env = {"PET_SHUTDOWN_TIMEOUT": 1, **(env or {})}
         agent = Agent(tag, (program or command()) + [str(w) for w in words], self.env(tag, env), self.tmp, prefix,
                       **more)
         self.agents.append(agent)
@@ -400,7 +403,7 @@ class Job:
         return names
 
     def no_overlap(self):
-        """Fails if a worker saw anything of another generation alive as it started."""
+        """Fails if a worker saw a worker of another generation alive as it started."""
         seen = [e.fields for e in self.events.all("start") if e.fields["overlap"]]
         assert not seen, f"alive together: {seen}"
 

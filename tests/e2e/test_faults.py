@@ -186,7 +186,7 @@ def test_a_job_that_is_paused_as_a_whole_continues(job, place, nodes, how):
     job.go()
     for agent in agents:
         code, _, err = agent.finish(30)
-        assert code == 0 and "killed" not in err, err
+        assert code == 0 and "lease" not in err, err
     assert len(job.events.all("start")) == 2 * nodes, "no worker was started again"
 
 

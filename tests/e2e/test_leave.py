@@ -8,10 +8,12 @@ import pathlib
 import re
 import select
 import signal
+import socket
 
 import pytest
 
-from harness import VALGRIND, alive, children, free_port, kill, processes_with
+from harness import KILLS, VALGRIND, alive, children, free_port, kill, processes_with
+from test_bind import may_mount
 
 CONTAIN = ["none", pytest.param("cgroup", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root"))]
 LEAVE = "--leave=detached"
@@ -38,6 +40,10 @@ def named(err, what):
     return sorted(int(pid) for pid in re.findall(rf"muster: process (\d+), \S*worker family start[^\n]*{what}", err))
 
 
+def killed(err):
+    return set(re.findall(r"process (\d+)", "".join(re.findall("muster: killed what workers left: (.*)", err))))
+
+
 def gone(pid, seconds=30):
     fd = os.pidfd_open(pid)
     try:
@@ -57,7 +63,9 @@ def await_end_of(job, **fields):
 def test_what_is_ended_with_a_successful_worker_is_told(job, contain):
     code, err = finish(job.agent("a", "--nproc-per-node=2", f"--contain={contain}", "--no-python", job.worker, *FAMILY))
     assert code == 0 and job.held("a") == [] and left(job) == []
-    assert len(set(named(err, "is ended; --leave=detached lets it live"))) == 2 == err.count("process"), err
+    assert len(set(named(err, "is ended; --leave=detached lets it live"))) == 2 == err.count("muster: process"), err
+    pids = re.findall(r"muster: process (\d+)", err)  # each process has one message
+    assert len(killed(err)) == 2 and not killed(err) & set(pids), err
 
 
 @pytest.mark.parametrize("last", ["exit=3", "wait"])
@@ -162,7 +170,6 @@ def test_a_restart_ends_what_was_detached_before(job):
     await_end_of(job, rank=0, count=0)
     job.go()
     code, err = finish(agent)
-    job.no_overlap()
     pids = left(job)
     assert code == 0 and len(pids) == 2 and named(err, "lives on") == pids, err
     assert {p.split(".")[1] for p in job.held("a")} == {"2"}
@@ -212,10 +219,163 @@ def test_a_restart_for_another_node_ends_what_was_detached_before(job, first):
     job.go()
     ends = [finish(agent) for agent in agents]
     assert [code for code, _ in ends] == [0, 0], ends
-    job.no_overlap()
+    assert {p.split(".")[1] for tag in "ab" for p in job.held(tag)} == {"2"}
     assert sorted(pid for _, err in ends for pid in named(err, "lives on")) == left(job) and len(left(job)) == 4
 
 
 def test_a_pid_namespace_can_leave_nothing(job):
     code, _, err = job.run(LEAVE, "--contain=pidns", "--no-python", job.worker, "start")
     assert code == 2 and "--leave=detached" in err and "--contain" in err, err
+
+
+HELPER = """
+import os, signal, socket, sys
+kind, end, rank, count = *sys.argv[1:3], os.environ["RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]
+go = os.path.join(os.path.dirname(os.path.abspath(__file__)), "go")
+def event(what):
+    os.write(1, f"{what} {rank} {count}\\n".encode())
+def helper():
+    def term(*_):
+        event("term")
+        open(go).close()
+        event("saved")
+        os._exit(0)
+    signal.signal(signal.SIGTERM, term)
+    if kind == "session":
+        os.setsid()
+    if kind == "gpu":
+        import ctypes
+        libc = ctypes.CDLL(None)
+        assert libc.unshare(0x20000) == 0  # CLONE_NEWNS
+        assert libc.mount(b"none", b"/", None, 0x44000, None) == 0  # MS_REC | MS_PRIVATE
+        assert libc.mount(b"none", b"/dev", b"tmpfs", 0, None) == 0
+        held = open("/dev/nvidia7", "w")
+    if kind.isdigit():
+        held = socket.create_server(("127.0.0.1", int(kind)))
+    os.write(ready[1], b"r")
+    while True:
+        signal.pause()
+if count == "0":
+    ready = os.pipe()
+    if os.fork() == 0:
+        helper()
+    os.read(ready[0], 1)
+event("begin")
+if count == "0":
+    if end == "fail":
+        open(os.path.join(os.path.dirname(go), "met"), "w" if rank == "0" else "r").close()
+    if end == "one" or (end == "fail" and rank == "1"):
+        sys.exit(5)
+    if end != "ok":
+        signal.pause()
+"""
+
+
+@pytest.fixture
+def helpers(job):
+    """Starts a job whose workers have helpers that need time after SIGTERM, until job.go()."""
+    script = job.tmp / "helper.py"
+    script.write_text(HELPER)
+    os.mkfifo(job.tmp / "met")
+    return lambda kind, end, *words: job.agent("a", "--nproc-per-node=2", "--shutdown-timeout=60", *words, script, kind, end)
+
+
+def saw(agent, *lines):
+    assert agent.out.until(lambda: all(f"{line}\n" in agent.output() for line in lines), 30), agent.output() + agent.said()
+
+
+@pytest.mark.parametrize("end, status", [("ok", 0), ("fail", 1), ("term", 128 + signal.SIGTERM)])
+@pytest.mark.parametrize("kind", ["group", "session"])
+def test_helpers_of_workers_have_the_rest_of_the_grace(job, helpers, kind, end, status):
+    agent = helpers(kind, end)
+    saw(agent, "begin 0 0", "begin 1 0")
+    if end == "term":
+        agent.signal(signal.SIGTERM)
+    saw(agent, "term 0 0", "term 1 0")
+    assert agent.process.poll() is None
+    job.go()
+    code, err = finish(agent)
+    assert code == status and "killed what workers left" not in err, err
+    saw(agent, "saved 0 0", "saved 1 0")
+    assert agent.output().count("term ") == 2
+
+
+def test_a_restart_does_not_wait_for_helpers(job, helpers):
+    agent = helpers("session", "fail", "--max-restarts=1")
+    saw(agent, "term 0 0", "term 1 0", "begin 0 1", "begin 1 1")
+    assert "saved" not in agent.output()
+    assert agent.process.poll() is None  # the second group has ended, and what the first one left has time
+    job.go()
+    code, err = finish(agent)
+    assert code == 0, err
+    saw(agent, "saved 0 0", "saved 1 0")
+
+
+def port_of_the_job():
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
+        first = int(f.read().split()[0])
+    for port in range(first - 1, 1024, -1):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return str(port)
+
+
+@pytest.mark.parametrize("kind", ["port", "gpu"])
+def test_a_restart_waits_for_a_helper_that_holds_a_port_or_a_gpu(job, helpers, kind):
+    if kind == "gpu" and not may_mount():
+        pytest.skip("needs mount namespaces")
+    agent = helpers("gpu" if kind == "gpu" else port_of_the_job(), "one", "--max-restarts=1", "--nproc-per-node=1")
+    saw(agent, "term 0 0")
+    agent.wait_said("waiting up to [0-9]+ s for process [0-9]+, .*, which a worker left; \\^C ends it")
+    assert "begin 0 1" not in agent.output()
+    job.go()
+    assert finish(agent)[0] == 0
+    saw(agent, "saved 0 0", "begin 0 1")
+
+
+def test_a_second_interrupt_ends_the_time_of_helpers(job, helpers):
+    agent = helpers("group", "term")
+    saw(agent, "begin 0 0", "begin 1 0")
+    agent.signal(signal.SIGINT)
+    saw(agent, "term 0 0", "term 1 0")
+    agent.signal(signal.SIGINT)
+    code, err = finish(agent)
+    assert code == 128 + signal.SIGINT and left(job) == [], err
+
+
+LOADER = """
+import os, signal
+from_child, to_worker = os.pipe()
+def term(*_):
+    os.write(to_worker, b"T")
+    os._exit(0)
+signal.signal(signal.SIGTERM, term)
+signal.signal(signal.SIGWINCH, lambda *_: os.write(to_worker, b"W"))  # handled after SIGTERM
+pid = os.fork()
+def save(*_):
+    os.kill(pid, signal.SIGWINCH)
+    print("saved" if os.read(from_child, 1) == b"W" else "the data loader has got SIGTERM", flush=True)
+    os._exit(0)
+if pid:
+    signal.signal(signal.SIGTERM, save)
+    print("ready", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def test_a_worker_saves_with_its_data_loader(job):
+    script = job.tmp / "loader.py"
+    script.write_text(LOADER)
+    agent = job.agent("a", script)
+    saw(agent, "ready")
+    agent.signal(signal.SIGTERM)
+    assert finish(agent)[0] == 128 + signal.SIGTERM
+    assert agent.output() == "ready\nsaved\n"
+
+
+@pytest.mark.parametrize("last", ["", "\nexec true"])
+def test_an_upload_that_has_not_reached_its_session_yet_lives_on(job, last):
+    line = f"setsid sleep 600 < /dev/null > /dev/null 2>&1 &{last}"
+    for n in range(2 * KILLS):
+        code, err = finish(job.agent("a", LEAVE, "--no-python", "/bin/sh", "-c", line))
+        assert code == 0 and len(left(job)) == n + 1, err

@@ -24,7 +24,8 @@
  * writing is the word to go on; E2E_RECORD, a file to which all workers of the job append what they live through;
  * E2E_LIFE, a folder. There each worker holds, with all its descendants, a FIFO
  * named GENERATION.TAG (E2E_TAG names the agent). To read from one whose holders are all dead gives the end of
- * file, and EAGAIN while one lives: so nobody has to look at a process table. */
+ * file, and EAGAIN while one lives: so nobody has to look at a process table. In the folder E2E_LIFE.own it holds
+ * such a FIFO alone. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -44,7 +45,7 @@
 #include <unistd.h>
 
 static char term_line[256];
-static int events_fd = -1;
+static int events_fd = -1, own_fd = -1;
 static int linger_ms, tick_ms = 20, shout_kb;
 static bool patient;
 static volatile sig_atomic_t told_to_end;
@@ -96,19 +97,28 @@ static void record(const char *what, int step) {
         die(path);
 }
 
-static void hold_lifeline(void) {
+static int hold(const char *suffix) {
     char path[512];
-    (void)snprintf(path, sizeof path, "%s/%s.%s", env("E2E_LIFE", "."), generation(), env("E2E_TAG", "x"));
+    (void)snprintf(path, sizeof path, "%s%s/%s.%s", env("E2E_LIFE", "."), suffix, generation(), env("E2E_TAG", "x"));
     if (mkfifo(path, 0600) < 0 && errno != EEXIST)
         die(path);
-    if (open(path, O_RDWR) < 0) /* stays open, in all descendants too */
+    int fd = open(path, O_RDWR);
+    if (fd < 0)
         die(path);
+    return fd;
 }
 
-/* Writes the names of other generations' lifelines that somebody still holds. */
+static void hold_lifelines(void) {
+    (void)hold(""); /* stays open, in all descendants too */
+    own_fd = hold(".own");
+    (void)fcntl(own_fd, F_SETFD, FD_CLOEXEC);
+}
+
+/* Writes the names of other generations of which a worker itself still lives. */
 static void overlap(char *out, size_t cap) {
     out[0] = '\0';
-    const char *dir = env("E2E_LIFE", ".");
+    char dir[400];
+    (void)snprintf(dir, sizeof dir, "%s.own", env("E2E_LIFE", "."));
     DIR *d = opendir(dir);
     if (d == NULL)
         die(dir);
@@ -157,6 +167,7 @@ static void start_family(void) {
                 die("waitpid");
             continue;
         }
+        (void)close(own_fd);
         if (far) { /* the classic daemon: own session, parent gone */
             (void)setsid();
             if (fork() != 0)
@@ -472,7 +483,7 @@ int main(int argc, char **argv) {
     (void)snprintf(term_line, sizeof term_line, "term tag=%s gen=%s rank=%s\n", env("E2E_TAG", "x"), generation(),
                    env("RANK", "?"));
     (void)signal(SIGTERM, on_term);
-    hold_lifeline();
+    hold_lifelines();
     for (int i = 1; i < argc; i++) {
         const char *w = argv[i];
         if (is(w, "rank=", "RANK") || is(w, "local=", "LOCAL_RANK") || is(w, "count=", "TORCHELASTIC_RESTART_COUNT")) {

@@ -40,7 +40,8 @@ static bool looks(const struct agent *a) {
 
 void agent_quit_if_over(struct agent *a) {
     if (a->ended && (!agent_leads(a) || a->server_done) && !a->ends.asks_reason && !looks(a) &&
-        !local_workers_has_workers(a->local_workers) && !agent_requeue_first(a))
+        !local_workers_has_workers(a->local_workers) && !local_workers_has_left(a->local_workers) &&
+        !agent_requeue_first(a))
         loop_quit(a->loop);
 }
 
@@ -48,8 +49,7 @@ void agent_give_up(struct agent *a, const char *text) {
     log_error("%s", text);
     termination_write(a->config.envp, text);
     a->failed_early = a->ended = a->server_done = true;
-    if (local_workers_has_workers(a->local_workers))
-        local_workers_kill(a->local_workers);
+    local_workers_kill(a->local_workers);
     agent_quit_if_over(a);
 }
 
@@ -79,8 +79,13 @@ static void on_warm(void *arg, const struct rdzv_warm *warm) {
         rdzv_client_warm(a->client, warm);
 }
 
-static const struct local_workers_ops local_workers_ops = {
-    .on_event = on_local_event, .on_prepared = on_prepared, .lend = lend, .on_warm = on_warm};
+static void on_over(void *arg) { agent_quit_if_over(arg); }
+
+static const struct local_workers_ops local_workers_ops = {.on_event = on_local_event,
+                                                           .on_prepared = on_prepared,
+                                                           .lend = lend,
+                                                           .on_warm = on_warm,
+                                                           .on_over = on_over};
 
 /* ---- requests of the rendezvous ---- */
 

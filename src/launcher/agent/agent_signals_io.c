@@ -106,6 +106,10 @@ static void on_ending_signal(void *arg, int signo) {
         a->interrupts++;
         return;
     }
+    if (a->ended && signo == SIGINT && local_workers_has_left(a->local_workers)) {
+        local_workers_kill(a->local_workers);
+        return;
+    }
     if (a->signo == 0) {
         begin_to_stop(a, &news);
         return;
@@ -116,8 +120,7 @@ static void on_ending_signal(void *arg, int signo) {
     if (a->interrupts++ == 0)
         log_notice("got SIGINT again: killing the workers");
     bool leaves = a->arbiter != NULL && a->client != NULL && a->interrupts == 1;
-    if (local_workers_has_workers(a->local_workers))
-        local_workers_kill(a->local_workers);
+    local_workers_kill(a->local_workers);
     if (leaves)
         /* the arbiter still learns that nothing runs here, if it answers */
         loop_timer_set(a->leave_timer, clock_now_ns() + LEAVE_PATIENCE_NS);

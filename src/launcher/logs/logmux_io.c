@@ -57,6 +57,7 @@ struct logmux {
     struct logmux_ops ops;
     void *arg;
     size_t pipe_bytes;
+    bool no_more; /* no process can write any more */
     uint32_t n_workers;
     struct mux_worker *workers;
 };
@@ -100,14 +101,17 @@ static void ask_for_the_end(struct mux_worker *w) {
     struct logmux *mux = w->mux;
     writer_wire_add_part(&text, w->error_path == NULL ? "" : w->error_path);
     writer_wire_add_part(&text, path_of(&w->streams[ERR]));
+    const bool was_awaited = w->awaited;
     w->awaited = true;
     writer_send(
         mux->writer, &mux->user,
         &(struct writer_message){.kind = WRITER_EXITED,
                                  .index = w->index,
-                                 .flags = w->error_path == NULL ? 0 : WRITER_WANTS_LAST_OUTPUT},
+                                 .flags = (w->error_path == NULL ? 0 : WRITER_WANTS_LAST_OUTPUT) |
+                                          (mux->no_more ? 0 : WRITER_MORE)},
         text.data, text.len, NULL);
-    writer_await(mux->writer, 1);
+    if (!was_awaited)
+        writer_await(mux->writer, 1);
 }
 
 /* --- before a writer is needed ---------------------------------------------------------------- */
@@ -136,7 +140,8 @@ static bool at_end(const struct mux_worker *w) {
 
 /* Ends the worker without a writer. */
 static void end_soon(struct mux_worker *w) {
-    loop_timer_set(w->grace, clock_now_ns() + (at_end(w) ? 0 : LOGMUX_GRACE_NS));
+    if (at_end(w) || w->mux->no_more)
+        loop_timer_set(w->grace, clock_now_ns() + (at_end(w) ? 0 : LOGMUX_GRACE_NS));
 }
 
 static void on_readable(void *arg, int fd, unsigned events) {
@@ -195,6 +200,19 @@ void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path) {
     } else {
         end_soon(w);
         report_last_output(w, &no_output);
+    }
+}
+
+void logmux_no_more(struct logmux *mux) {
+    mux->no_more = true;
+    for (uint32_t i = 0; i < mux->n_workers; i++) {
+        struct mux_worker *w = &mux->workers[i];
+        if (!w->opened || !w->exited || w->drained)
+            continue;
+        if (w->awaited)
+            ask_for_the_end(w);
+        else
+            end_soon(w);
     }
 }
 

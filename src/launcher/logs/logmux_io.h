@@ -36,8 +36,8 @@
 #include "io/loop.h"
 #include "launcher/logs/writer_io.h"
 
-/* After a worker's exit its pipes are read to their end, or for this long: a process that it left
- * behind can hold them open. */
+/* After logmux_no_more() pipes are read to their end, or for this long: a process that workers left
+ * behind, and that lives on, can hold them open. */
 #define LOGMUX_GRACE_NS (500 * NS_PER_MS)
 #define LOGMUX_TAIL_LINES 30
 #define LOGMUX_TAIL_BYTES ((size_t)8 * 1024)
@@ -100,6 +100,9 @@ void logmux_started(struct logmux *mux, uint32_t index);
 /* The worker has ended (or never ran). error_path: its error file, for on_last_output; "": the
  * writer need not read one; NULL: last output is not wanted. */
 void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path);
+/* No process is left that could write: pipes that are still open are given up after
+ * LOGMUX_GRACE_NS. Until then they are read to their end. */
+void logmux_no_more(struct logmux *mux);
 /* Nothing of what worker `index` writes was read for some time, because nobody reads the launcher's
  * own output: it may have to wait for that. */
 bool logmux_is_held(const struct logmux *mux, uint32_t index);

@@ -230,7 +230,7 @@ static void exited(struct process *p) {
     const struct writer_message m = p->packet.m;
     struct writer_worker *w = idmap_get(&p->workers, key_of(m.user, m.index));
     if (w != NULL)
-        writer_worker_exited(w);
+        writer_worker_exited(w, (m.flags & WRITER_MORE) != 0);
     if ((m.flags & WRITER_WANTS_LAST_OUTPUT) != 0)
         report_last_output(p, w, writer_wire_part(&p->packet, 0), writer_wire_part(&p->packet, 1));
     if (w == NULL)

@@ -470,14 +470,15 @@ int writer_worker_new(struct loop *loop, struct console *console,
     return 0;
 }
 
-void writer_worker_exited(struct writer_worker *w) {
+void writer_worker_exited(struct writer_worker *w, bool more) {
     w->exited = true;
     for (int i = OUT; i <= ERR; i++) {
         struct writer_stream *s = &w->streams[i];
         read_some(s, READS_AT_END, true);
         update_interest(s);
     }
-    loop_timer_set(w->grace, clock_now_ns() + (worker_ended(w) ? 0 : LOGMUX_GRACE_NS));
+    if (!more || worker_ended(w))
+        loop_timer_set(w->grace, clock_now_ns() + (worker_ended(w) ? 0 : LOGMUX_GRACE_NS));
 }
 
 static void stream_fini(struct writer_stream *s) {

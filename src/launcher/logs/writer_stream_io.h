@@ -42,8 +42,9 @@ _must_use_ int writer_worker_new(struct loop *loop, struct console *console,
                                  struct writer_worker **ret);
 /* Shows console lines that have no newline yet; nothing more is read. Takes NULL. */
 void writer_worker_free(struct writer_worker *w);
-/* What is in the worker's pipes is read at once. */
-void writer_worker_exited(struct writer_worker *w);
+/* What is in the worker's pipes is read at once. more: they are read to their end; else for
+ * LOGMUX_GRACE_NS at most. */
+void writer_worker_exited(struct writer_worker *w, bool more);
 /* The text for logmux_last_output.tail. path: the file that standard error went to, or "". w may be
  * NULL. */
 void writer_stderr_tail(const struct writer_worker *w, const char *path, struct strbuf *ret);

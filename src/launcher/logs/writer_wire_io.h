@@ -15,7 +15,9 @@ enum writer_kind {
     WRITER_STATUS,    /* text: the status line */
     WRITER_PREPARE,   /* number: the nonce; index: first rank; text: generation, node, run folder */
     WRITER_OPEN,      /* fds: pipes to read; flags, number; text: prefix, paths of both files */
-    WRITER_EXITED,    /* flags: WRITER_WANTS_LAST_OUTPUT; text: error file, stderr's file */
+    /* flags: WRITER_WANTS_LAST_OUTPUT, WRITER_MORE: processes that it left can write, and the
+     * message comes again; text: error file, stderr's file */
+    WRITER_EXITED,
     WRITER_ENDED,     /* the run is over; text: its folder */
     WRITER_DROP,      /* nothing more of this user is wanted */
     WRITER_TAKE_REST, /* what ended workers left is read, even if the console is full */

@@ -230,19 +230,6 @@ int cgroup_enter(int fd) { return write_at(fd, "cgroup.procs", "0"); }
 
 int cgroup_kill(int fd) { return write_at(fd, "cgroup.kill", "1"); }
 
-void cgroup_each_process(int fd, cgroup_process_fn *fn, void *arg) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (read_at(fd, "cgroup.procs", &text) < 0)
-        return;
-    char *end;
-    for (const char *p = strbuf_text(&text);; p = end) {
-        long pid = strtol(p, &end, 10);
-        if (end == p)
-            return;
-        fn(arg, (pid_t)pid);
-    }
-}
-
 int cgroup_populated(int fd) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     int r = read_at(fd, "cgroup.events", &text);

@@ -23,9 +23,6 @@ _must_use_ int cgroup_make(int parent_fd, const char *name, int *ret_fd, struct 
 /* Sends SIGKILL to all processes in it and below. -ENOENT, -EOPNOTSUPP: the kernel has no
  * cgroup.kill. */
 int cgroup_kill(int fd);
-/* Calls fn for each process in it, but not for those in groups below it. */
-typedef void cgroup_process_fn(void *arg, pid_t pid);
-void cgroup_each_process(int fd, cgroup_process_fn *fn, void *arg);
 /* 1: there are processes in it or below; 0: none. */
 _must_use_ int cgroup_populated(int fd);
 /* Removes an empty group and the empty groups one level below it. -EBUSY: not empty. */

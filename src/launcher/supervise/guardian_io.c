@@ -341,9 +341,10 @@ _noreturn_ static void exit_as(int status) {
     _exit(128 + signo); /* this is process 1, which its own signals don't kill */
 }
 
-static bool is_left(void *arg, pid_t pid) {
+static int is_left(void *arg, pid_t pid, bool own) {
     (void)arg;
-    return sweep_is_detached(pid);
+    (void)own;
+    return sweep_is_detached(pid) ? SWEEP_SPARE : SIGKILL;
 }
 
 /* The agent has died: kills all other processes, then closes the listener and exits. */

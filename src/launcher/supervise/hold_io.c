@@ -23,13 +23,13 @@ static bool is_stopped(pid_t pid) {
     return proc_read_stat(pid, &st) && st.state == 'T';
 }
 
-static bool is_helper(void *arg, pid_t pid) {
-    const struct walk *w = arg;
-    return getsid(pid) == w->session;
-}
+static bool is_helper(const struct walk *w, pid_t pid) { return getsid(pid) == w->session; }
 
-static int stops(void *arg, pid_t pid) {
+static int stops(void *arg, pid_t pid, bool own) {
     struct walk *w = arg;
+    (void)own;
+    if (is_helper(w, pid))
+        return SWEEP_SPARE;
     bool stopped = is_stopped(pid);
     atomic_int *slot = find_foreign(w->page, w->first && stopped ? 0 : pid);
     if (slot != NULL && (w->first || !stopped))
@@ -37,17 +37,19 @@ static int stops(void *arg, pid_t pid) {
     return SIGSTOP;
 }
 
-static int continues(void *arg, pid_t pid) {
+static int continues(void *arg, pid_t pid, bool own) {
     const struct walk *w = arg;
+    (void)own;
+    if (is_helper(w, pid))
+        return SWEEP_SPARE;
     return find_foreign(w->page, pid) == NULL ? SIGCONT : 0;
 }
 
-static void pass(struct walk *w, const struct sweep_except *except, sweep_signal_fn *signal) {
+static void pass(struct walk *w, const struct sweep_except *except, sweep_seen_fn *seen) {
     struct sweep_except all = *except;
     struct sweep_result result;
     w->session = getsid(w->agent);
-    all.seen = is_helper;
-    all.signal = signal;
+    all.seen = seen;
     all.arg = w;
     sweep_pass_below(w->agent, &all, &result);
 }

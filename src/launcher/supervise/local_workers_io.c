@@ -42,9 +42,17 @@ static void report_failure(struct local_workers *c, const struct failure *f) {
                                                    .failure = f});
 }
 
+/* Output that processes write which have time to end is read meanwhile. */
+static bool output_is_read(const struct local_workers *c) {
+    bool awaited = worker_group_over(c->workers);
+    for (uint32_t i = 0; i < c->config.spec->nproc; i++)
+        if (c->pending[i] != NULL)
+            return false;
+    return !awaited || logmux_all_drained(c->logs);
+}
+
 static void check_all_gone(struct local_workers *c) {
-    if (!c->running || !worker_group_gone(c->workers) || !logmux_all_drained(c->logs) ||
-        c->n_doubted > 0)
+    if (!c->running || !worker_group_gone(c->workers) || c->n_doubted > 0 || !output_is_read(c))
         return;
     c->running = false;
     struct failure unexplained;
@@ -55,9 +63,74 @@ static void check_all_gone(struct local_workers *c) {
                                                    .failure = &unexplained});
 }
 
+/* ---- what earlier groups left ---- */
+
+static void forget_left(struct local_workers *c, uint32_t i) {
+    struct local_leftovers l = c->left[i];
+    memmove(&c->left[i], &c->left[i + 1], (--c->n_left - i) * sizeof l);
+    worker_group_free(l.workers);
+    logmux_free(l.logs);
+}
+
+/* The group and its output are over. */
+static bool is_over(const struct worker_group *workers, const struct logmux *logs) {
+    return workers == NULL ||
+           (worker_group_over(workers) && (logs == NULL || logmux_all_drained(logs)));
+}
+
+static void forget_those_over(struct local_workers *c) {
+    for (uint32_t i = 0; i < c->n_left;)
+        if (c->left[i].workers != c->ending && is_over(c->left[i].workers, c->left[i].logs))
+            forget_left(c, i);
+        else
+            i++;
+    if (!c->running && c->ops.on_over != NULL && !local_workers_has_left(c))
+        c->ops.on_over(c->arg);
+}
+
+bool local_workers_has_left(const struct local_workers *c) {
+    return c->n_left > 0 || (!c->running && !is_over(c->workers, c->logs));
+}
+
+static bool is_of_other(void *arg, const char *marker) {
+    const struct local_workers *c = arg;
+    for (uint32_t i = 0; i < c->n_left; i++)
+        if (worker_group_owns(c->left[i].workers, marker))
+            return true;
+    return false;
+}
+
+static void put_aside(struct local_workers *c) {
+    if (c->n_left == LOCAL_LEFT_MAX)
+        forget_left(c, 0);
+    c->left[c->n_left++] = (struct local_leftovers){TAKE_PTR(c->workers), TAKE_PTR(c->logs)};
+}
+
+static void on_over(void *arg) {
+    struct local_workers *c = arg;
+    if (c->workers != NULL && worker_group_over(c->workers))
+        logmux_no_more(c->logs);
+    for (uint32_t i = 0; i < c->n_left; i++)
+        if (worker_group_over(c->left[i].workers) && c->left[i].logs != NULL)
+            logmux_no_more(c->left[i].logs);
+    check_all_gone(c);
+    forget_those_over(c);
+}
+
+static void on_waiting(void *arg, pid_t pid, uint64_t rest_ns) {
+    const struct local_workers *c = arg;
+    char name[SWEEP_NAME_MAX];
+    sweep_name(pid, name);
+    log_line(c->running && worker_group_gone(c->workers) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
+             "waiting up to %.0f s for %s, which a worker left; ^C ends it",
+             (double)rest_ns / (double)NS_PER_S, name);
+}
+
 static void on_drained(void *arg, uint32_t index) {
+    struct local_workers *c = arg;
     (void)index;
-    check_all_gone(arg);
+    check_all_gone(c);
+    forget_those_over(c);
 }
 
 static void on_no_file(void *arg, const char *why) {
@@ -209,11 +282,10 @@ static void came(struct local_workers *c, unsigned what, const struct err *faile
 
 static void on_group_gone(void *arg) {
     struct local_workers *c = arg;
-    if (c->ending == NULL || !worker_group_gone(c->ending)) {
-        check_all_gone(c);
+    check_all_gone(c);
+    if (c->ending == NULL || !worker_group_gone(c->ending))
         return;
-    }
-    worker_group_free(TAKE_PTR(c->ending));
+    c->ending = NULL;
     came(c, AWAITS_KEPT, NULL);
 }
 
@@ -235,8 +307,9 @@ static void end_kept(struct local_workers *c) {
     const pid_t *kept;
     if (c->running || c->workers == NULL || worker_group_kept(c->workers, &kept) == 0)
         return;
-    c->ending = TAKE_PTR(c->workers);
-    worker_group_kill(c->ending);
+    c->ending = c->workers;
+    put_aside(c);
+    worker_group_stop(c->ending, SIGTERM, c->grace_ns);
 }
 
 bool local_workers_leave_kept(struct local_workers *c) {
@@ -252,8 +325,8 @@ static void on_unkillable(void *arg, pid_t pid, const char *text) {
 }
 
 static const struct worker_group_ops worker_ops = {
-    local_workers_make, local_workers_made, on_worker_ended, on_spawn_failed,
-    on_group_gone,      on_unkillable,      on_detached};
+    local_workers_make, local_workers_made, on_worker_ended, on_spawn_failed, on_group_gone,
+    on_unkillable,      on_detached,        on_over,         on_waiting,      is_of_other};
 
 /* ---- messages of workers ---- */
 
@@ -345,10 +418,8 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
 }
 
 static void drop_generation(struct local_workers *c) {
-    worker_group_free(c->workers);
-    c->workers = NULL;
-    logmux_free(c->logs);
-    c->logs = NULL;
+    worker_group_free(TAKE_PTR(c->workers));
+    logmux_free(TAKE_PTR(c->logs));
     for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
         free(TAKE_PTR(c->pending[i]));
         free(take_doubted(c, i));
@@ -372,7 +443,8 @@ void local_workers_free(struct local_workers *c) {
     if (c == NULL)
         return;
     drop_generation(c);
-    worker_group_free(c->ending);
+    while (c->n_left > 0)
+        forget_left(c, 0);
     local_workers_warm_free(c);
     notify_free(c->notify);
     worker_logs_free(c->files);
@@ -417,6 +489,8 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
                           struct err *err) {
     assert(!c->running);
     end_kept(c);
+    if (c->workers != NULL && !is_over(c->workers, c->logs))
+        put_aside(c);
     drop_generation(c);
     if (c->ending != NULL)
         c->awaits |= AWAITS_KEPT;
@@ -478,18 +552,19 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
 
 void local_workers_stop(struct local_workers *c, int signo, uint64_t grace_ns) {
     end_kept(c);
-    if (!c->running)
-        return;
+    for (uint32_t i = 0; i < c->n_left; i++)
+        worker_group_stop(c->left[i].workers, signo, MIN2(grace_ns, c->grace_ns));
     c->told_to_stop = true;
-    worker_group_stop(c->workers, signo, MIN2(grace_ns, c->grace_ns));
+    if (c->workers != NULL && !worker_group_over(c->workers))
+        worker_group_stop(c->workers, signo, MIN2(grace_ns, c->grace_ns));
 }
 
 void local_workers_set_grace(struct local_workers *c, uint64_t grace_ns) { c->grace_ns = grace_ns; }
 
 void local_workers_shorten_grace(struct local_workers *c, uint64_t grace_ns) {
     c->grace_ns = grace_ns;
-    if (c->running && c->told_to_stop)
-        worker_group_stop(c->workers, SIGTERM, grace_ns); /* a second stop sends no signal */
+    if (c->told_to_stop)
+        local_workers_stop(c, SIGTERM, grace_ns); /* a second stop sends no signal */
 }
 
 void local_workers_hold(struct local_workers *c, int signo) {
@@ -520,9 +595,10 @@ uint32_t local_workers_signal(struct local_workers *c, int signo, uint64_t befor
 
 void local_workers_kill(struct local_workers *c) {
     end_kept(c);
-    if (!c->running)
-        return;
-    worker_group_kill(c->workers);
+    for (uint32_t i = 0; i < c->n_left; i++)
+        worker_group_kill(c->left[i].workers);
+    if (c->workers != NULL && !worker_group_over(c->workers))
+        worker_group_kill(c->workers);
 }
 
 void local_workers_node_failure(const struct local_workers *c, const char *text,

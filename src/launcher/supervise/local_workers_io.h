@@ -8,10 +8,11 @@
  *     local_workers_stop(l, grace_ns);     … ops.on_all_gone …, then the next prepare
  *     local_workers_free(l);
  *
- * "All gone" means: every worker and descendant has ended, and all their output has been written to
- * its destination. With --leave=detached, processes that successful workers left in sessions of
- * their own are kept: they live until the job has ended, or until another generation is prepared;
- * local_workers_stop() and _kill() end them, too. */
+ * "All gone" means: every worker has ended, and every descendant that the next group can't run
+ * beside (worker_io.h). The others get their time, as long as local_workers_has_left(). If none is
+ * left, all output has been written to its destination, too. With --leave=detached, processes that
+ * successful workers left in sessions of their own are kept: they live until the job has ended, or
+ * until another generation is prepared; local_workers_stop() and _kill() end them, too. */
 #pragma once
 
 #include "base/text/envlist.h"
@@ -63,6 +64,8 @@ struct local_workers_ops {
     /* With --warm: how workers were started, or what waits for the next start, is another now.
      * NULL: nobody asks */
     void (*on_warm)(void *arg, const struct rdzv_warm *warm);
+    /* local_workers_has_left() has become false. NULL: no one asks */
+    void (*on_over)(void *arg);
 };
 
 _must_use_ int local_workers_new(struct loop *loop, const struct local_workers_config *config,
@@ -100,6 +103,9 @@ void local_workers_release(struct local_workers *local_workers, uint64_t had_ns)
  * one that dies of it has failed. Returns how many got it. */
 uint32_t local_workers_signal(struct local_workers *local_workers, int signo, uint64_t before_ns);
 void local_workers_kill(struct local_workers *local_workers);
+/* No worker runs, but processes that workers left still have time to end, or their output is being
+ * read. */
+bool local_workers_has_left(const struct local_workers *local_workers);
 /* The job has succeeded: those that are kept live on, and the user is told so. False: there are
  * none. */
 bool local_workers_leave_kept(struct local_workers *local_workers);

@@ -11,6 +11,8 @@
 #include "launcher/supervise/worker_io.h"
 #include "launcher/worker/notify_io.h"
 
+#define LOCAL_LEFT_MAX 8 /* of more, the oldest are killed */
+
 struct local_workers {
     struct loop *loop;
     struct local_workers_config config;
@@ -48,7 +50,13 @@ struct local_workers {
     char *warm_record;                 /* of an earlier run, until it is used; owned */
     size_t warm_record_bytes;
     struct worker_group *workers;
-    struct worker_group *ending; /* it kept processes, which are being killed; NULL: none */
+    struct local_leftovers {
+        struct worker_group *workers;
+        struct logmux *logs; /* what they write; NULL: it is not read any more */
+    } left[LOCAL_LEFT_MAX];  /* of earlier groups, whose processes get their time; the oldest first
+                              */
+    uint32_t n_left;
+    struct worker_group *ending; /* one of these: what it kept is ending, and is awaited; or NULL */
     struct envlist env;          /* of the worker that is being started, like its argv */
     char **argv;
     uint32_t unmade;      /* the worker that could not be prepared; UINT32_MAX: none */

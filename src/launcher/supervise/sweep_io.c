@@ -40,9 +40,9 @@ struct pass {
     pid_t self; /* whose children are killed by pid */
     pid_t top;  /* whose descendants are killed */
     unsigned without;
-    const struct sweep_except *except; /* NULL: none */
-    sweep_seen_fn *seen;               /* NULL: none */
-    sweep_signal_fn *signal;           /* NULL: SIGKILL */
+    const struct sweep_except *except;  /* NULL: none */
+    sweep_seen_fn *seen;                /* NULL: none */
+    void (*sent)(void *arg, pid_t pid); /* NULL: none */
     void *seen_arg;
     struct sweep_result *result;
     pid_t parent; /* the process whose children are being listed */
@@ -73,13 +73,9 @@ static void queue_child(void *arg, pid_t pid) {
         p->queue[p->n++] = (struct found){.pid = pid, .parent = p->parent};
 }
 
-static int signal_for(const struct pass *p, pid_t pid) {
-    return p->signal != NULL ? p->signal(p->seen_arg, pid) : SIGKILL;
-}
-
-/* Kills a process that is not our child. *ret_alive: it still has the parent with which it was
+/* Signals a process that is not our child. *ret_alive: it still has the parent with which it was
  * found, and has not ended. */
-static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_alive) {
+static int signal_deeper(const struct pass *p, const struct found *f, int signo, bool *ret_alive) {
     int fd = p->without & SWEEP_WITHOUT_PIDFD ? -1 : (int)syscall(SYS_pidfd_open, f->pid, 0);
     int r = 0;
     struct proc_stat st;
@@ -88,20 +84,24 @@ static int kill_deeper(const struct pass *p, const struct found *f, bool *ret_al
     *ret_alive = proc_read_stat(f->pid, &st) && (st.parent == f->parent || st.parent == p->top) &&
                  !has_ended(&st);
     if (*ret_alive && fd >= 0)
-        r = (int)syscall(SYS_pidfd_send_signal, fd, signal_for(p, f->pid), NULL, 0);
-    else if (*ret_alive && (p->top != p->self || p->signal != NULL))
-        r = kill(f->pid, signal_for(p, f->pid)); /* it will never become our child */
+        r = (int)syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
+    else if (*ret_alive && (p->top != p->self || signo != SIGKILL))
+        r = kill(f->pid, signo); /* it will not become our child */
     int error = errno;
+    if (*ret_alive && fd >= 0 && signo == SIGTERM)
+        (void)syscall(SYS_pidfd_send_signal, fd, SIGCONT, NULL, 0);
     file_close(&fd);
     return r < 0 ? -error : 0;
 }
 
-static int kill_own(struct pass *p, const struct found *f, bool *ret_alive) {
+static int signal_own(struct pass *p, const struct found *f, int signo, bool *ret_alive) {
     struct proc_stat st;
     *ret_alive = false;
     if (p->resumed && (!proc_read_stat(f->pid, &st) || st.parent != p->self))
         return 0;
-    int r = kill(f->pid, signal_for(p, f->pid)) < 0 ? -errno : 0;
+    int r = kill(f->pid, signo) < 0 ? -errno : 0;
+    if (signo == SIGTERM)
+        (void)kill(f->pid, SIGCONT);
     *ret_alive = !proc_read_stat(f->pid, &st) || !has_ended(&st);
     if (!*ret_alive) {
         p->result->zombies++;
@@ -111,25 +111,30 @@ static int kill_own(struct pass *p, const struct found *f, bool *ret_alive) {
 }
 
 /* Returns whether the process existed. */
-static bool kill_found(struct pass *p, const struct found *f) {
+static bool signal_found(struct pass *p, const struct found *f, int signo) {
     bool alive;
-    int r = f->parent == p->self ? kill_own(p, f, &alive) : kill_deeper(p, f, &alive);
+    int r =
+        f->parent == p->self ? signal_own(p, f, signo, &alive) : signal_deeper(p, f, signo, &alive);
     if (!alive)
         return false;
     p->result->alive++;
     p->result->example = f->pid;
     if (r == -EPERM)
         p->result->unkillable = f->pid;
+    if (r == 0 && signo != 0 && p->sent != NULL)
+        p->sent(p->seen_arg, f->pid);
     return true;
 }
 
-/* Every process is killed before its children are listed, so they can only become fewer. If it has
- * been reaped since it was found, its children have another parent, and its pid can belong to
- * another process. */
+/* Every process is signalled before its children are listed: after SIGKILL they can only become
+ * fewer. If it has been reaped since it was found, its children have another parent, and its pid
+ * can belong to another process. */
 static void run_one(struct pass *p, uint32_t i) {
-    if (p->seen != NULL && p->seen(p->seen_arg, p->queue[i].pid))
+    const struct found *f = &p->queue[i];
+    int signo = p->seen != NULL ? p->seen(p->seen_arg, f->pid, f->parent == p->self) : SIGKILL;
+    if (signo == SWEEP_SPARE)
         return;
-    if (!kill_found(p, &p->queue[i]) && p->resumed)
+    if (!signal_found(p, f, signo) && p->resumed)
         return;
     p->parent = p->queue[i].pid;
     proc_each_child(p->parent, (p->without & SWEEP_WITHOUT_CHILDREN_FILE) == 0, queue_child, p);
@@ -167,7 +172,7 @@ static void pass_init(struct pass *p, pid_t top, const struct sweep_except *exce
     p->without = except != NULL ? except->without : 0;
     p->except = except;
     p->seen = except != NULL ? except->seen : NULL;
-    p->signal = except != NULL ? except->signal : NULL;
+    p->sent = except != NULL ? except->sent : NULL;
     p->seen_arg = except != NULL ? except->arg : NULL;
     p->result = result;
     p->resumed = false;
@@ -199,8 +204,7 @@ static bool is_between(pid_t pid) {
     return proc_read(pid, "/cmdline", &c, 1) == 0;
 }
 
-/* Reads the value of a variable in /proc/PID/environ, as far as it fits; false: it is not set. */
-static bool read_variable(pid_t pid, const char *name, char *out, size_t size) {
+bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size) {
     char path[PROC_PATH_MAX], buf[4096];
     proc_path(path, pid, "/environ");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -266,7 +270,7 @@ void sweep_walk_begin_orphans(struct sweep_walk *w, const struct sweep_except *e
 
 static bool is_meant(struct sweep_walk *w, pid_t pid) {
     char value[SWEEP_MARKER_MAX];
-    if (read_variable(pid, w->marker, value, sizeof value))
+    if (sweep_read_variable(pid, w->marker, value, sizeof value))
         return w->mine(w->arg, pid, value);
     w->result.undecided += is_between(pid);
     return false;

@@ -21,19 +21,19 @@
 /* Features that are not used, as on an older kernel; for tests. Bits. */
 enum { SWEEP_WITHOUT_CHILDREN_FILE = 1, SWEEP_WITHOUT_PIDFD = 2 };
 
-/* Called for each process that a pass has found, before it is killed. True: the process is spared,
- * together with all processes below it. */
-typedef bool sweep_seen_fn(void *arg, pid_t pid);
-
-/* Returns the signal for a process that is not spared; 0: none. */
-typedef int sweep_signal_fn(void *arg, pid_t pid);
+/* Called for each process that a pass has found. own: it is a child of this process. Returns the
+ * signal to send (SIGCONT follows SIGTERM); 0: it is only counted; SWEEP_SPARE: it is not counted
+ * either, like all processes below it. */
+#define SWEEP_SPARE (-1)
+typedef int sweep_seen_fn(void *arg, pid_t pid, bool own);
 
 /* What is spared. */
 struct sweep_except {
     const pid_t *pids; /* these and all processes below them; in ascending order; borrowed */
     uint32_t n;
-    sweep_seen_fn *seen;     /* NULL: no others; in sweep_all() it must be async-signal-safe */
-    sweep_signal_fn *signal; /* NULL: SIGKILL for all; only for single passes */
+    sweep_seen_fn *seen; /* NULL: all get SIGKILL; in sweep_all() it must be async-signal-safe */
+    /* The process was sent seen's signal, which is not 0. May be NULL */
+    void (*sent)(void *arg, pid_t pid);
     void *arg;
     unsigned without; /* SWEEP_WITHOUT_* */
 };
@@ -86,6 +86,10 @@ typedef void sweep_stuck_fn(void *arg, pid_t pid);
  * this waits for it. Does not return while a process can't be killed. */
 void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
                void *arg);
+
+/* Reads the value of a variable of its environment, as far as it fits. False: it is not set, or
+ * can't be read. */
+bool sweep_read_variable(pid_t pid, const char *name, char *out, size_t size);
 
 /* The parent of a process; 0: the process is gone, or it can't be read. */
 pid_t sweep_parent(pid_t pid);

@@ -1,12 +1,10 @@
 /* Detached processes: those that workers have put into sessions of their own. */
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/process/proc.h"
-#include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/worker_priv.h"
 
 static bool is_well(const struct worker_group *g) { return !g->stopped && !g->ended_badly; }
@@ -28,6 +26,7 @@ static void tell(struct worker_group *g, pid_t pid, pid_t session) {
     bool more = g->n_told == WORKER_NAMED_MAX;
     if (!more)
         g->told[g->n_told] = session;
+    g->told_pid = more ? 0 : pid;
     g->n_told++;
     g->ops.on_detached(g->arg, more ? 0 : pid);
 }
@@ -40,9 +39,9 @@ static void keep(struct worker_group *g, pid_t pid) {
     g->n_kept++;
 }
 
-bool worker_seen(void *group, pid_t pid) {
-    struct worker_group *g = group;
-    bool tells = g->ops.on_detached != NULL && g->n_told <= WORKER_NAMED_MAX;
+bool worker_is_kept(struct worker_group *g, pid_t pid) {
+    bool tells =
+        g->ops.on_detached != NULL && g->n_told <= WORKER_NAMED_MAX && g->pass != WORKER_PASS_LOOK;
     if (!is_well(g) || (!g->config.leave_detached && !tells))
         return false;
     pid_t session = getsid(pid);
@@ -53,26 +52,6 @@ bool worker_seen(void *group, pid_t pid) {
     else
         tell(g, pid, session);
     return g->config.leave_detached;
-}
-
-struct seen {
-    struct worker_group *group;
-    bool some;
-};
-
-static void on_process(void *arg, pid_t pid) {
-    struct seen *s = arg;
-    s->some |= worker_seen(s->group, pid);
-}
-
-bool worker_seen_in_cgroup(struct worker *w, pid_t zombie) {
-    struct seen s = {.group = w->group};
-    siginfo_t si = {0};
-    if (!is_well(s.group) || waitid(P_PID, (id_t)zombie, &si, WEXITED | WNOHANG | WNOWAIT) < 0 ||
-        si.si_code != CLD_EXITED || si.si_status != 0)
-        return false;
-    cgroup_each_process(w->cgroup_fd, on_process, &s);
-    return s.some;
 }
 
 void worker_keep_no_more(struct worker_group *g) {

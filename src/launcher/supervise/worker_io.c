@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "io/clock.h"
@@ -57,6 +58,8 @@ static void dispose(struct worker_group *g) {
     file_close(&g->report_fd);
     file_close(&g->report_write_fd);
     sweep_walk_free(g->walk);
+    idmap_fini(&g->asked);
+    strbuf_fini(&g->killed);
     free(g->oom_file);
     remove_some(g);
     if (g->n_put_off == 0)
@@ -112,8 +115,10 @@ static void note_signal(struct worker *w, int signo) {
 }
 
 static void send_to(struct worker *w, int signo) {
-    bool had = signo != SIGKILL && w->started_ns < w->group->had_ns;
-    if (w->watch != NULL && (had || child_watch_kill_group(w->watch, signo) == 0))
+    bool all = signo == SIGKILL, had = !all && w->started_ns < w->group->had_ns;
+    if (w->watch == NULL)
+        return;
+    if (had || (all ? child_watch_kill_group : child_watch_kill)(w->watch, signo) == 0)
         note_signal(w, signo);
 }
 
@@ -190,6 +195,13 @@ static void report_unkillable(struct worker_group *g) {
     g->ops.on_unkillable(g->arg, pid, text);
 }
 
+static void report_waiting(struct worker_group *g) {
+    uint64_t now_ns = clock_now_ns();
+    if (g->last.example != 0)
+        g->ops.on_waiting(g->arg, g->last.example,
+                          g->machine.end_ns - MIN2(g->machine.end_ns, now_ns));
+}
+
 static void apply(struct worker_group *g, const struct worker_update *update) {
     loop_timer_set(g->timer, g->machine.deadline_ns);
     if (update->signal_all != 0)
@@ -197,17 +209,21 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
     if (update->kill_all) {
         mark_killed(g); /* the walk can reach them before the signals do */
         signal_all(g, SIGKILL, false);
-        worker_sweep_all(g, false);
+        worker_sweep_all(g, WORKER_PASS_KILL, false);
     }
     worker_enter(g);
     if (update->report_unkillable && g->ops.on_unkillable != NULL)
         report_unkillable(g);
+    if (update->report_waiting && g->ops.on_waiting != NULL)
+        report_waiting(g);
     if (update->all_gone && !g->doomed) {
         loop_timer_set(g->orphan_timer, TIME_NEVER);
         g->ops.on_all_gone(g->arg);
     }
-    if (worker_leave(g) && update->sweep)
-        worker_sweep_all(g, true);
+    if (update->over && !g->doomed && g->ops.on_over != NULL)
+        g->ops.on_over(g->arg);
+    if (worker_leave(g) && update->sweep != WORKER_PASS_NONE)
+        worker_sweep_all(g, update->sweep, true);
 }
 
 void worker_step(struct worker_group *g, const struct worker_event *event) {
@@ -234,10 +250,15 @@ static void end_all(struct worker_group *g, const struct worker_event *event) {
 }
 
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns) {
-    end_all(g, &(struct worker_event){.kind = WORKER_EVENT_STOP,
-                                      .now_ns = clock_now_ns(),
-                                      .signo = signo,
-                                      .grace_ns = grace_ns});
+    const uint64_t now_ns = clock_now_ns();
+    for (uint32_t i = 0; i < g->n; i++) {
+        struct worker *w = &g->workers[i];
+        w->left_until_ns = MIN2(w->left_until_ns, now_ns + MIN2(grace_ns, TIME_NEVER - now_ns));
+        w->term_ns = now_ns;
+    }
+    end_all(g,
+            &(struct worker_event){
+                .kind = WORKER_EVENT_STOP, .now_ns = now_ns, .signo = signo, .grace_ns = grace_ns});
 }
 
 uint32_t worker_group_signal(struct worker_group *g, int signo, uint64_t before_ns) {
@@ -288,6 +309,7 @@ void worker_ended(struct worker *w, const struct worker_exit *how) {
     struct worker_update update;
     struct worker_event event = {.kind = WORKER_EVENT_EXITED, .now_ns = clock_now_ns()};
     worker_group_machine_step(&g->machine, &event, &update);
+    const enum worker_state state = g->machine.state;
     worker_enter(g);
     if (how == NULL)
         g->ops.on_spawn_failed(g->arg, w->index, &w->start_err);
@@ -295,16 +317,29 @@ void worker_ended(struct worker *w, const struct worker_exit *how) {
         g->ops.on_exit(g->arg, w->index, how);
     if (!worker_leave(g))
         return;
-    if (how != NULL && g->machine.state != WORKER_STATE_SWEEPING)
+    if (how != NULL && g->machine.n_left > 0) {
+        w->term_ns = event.now_ns + (worker_keeps(g) ? WORKER_SETTLE_NS : 0);
+        w->left_until_ns = update.left_until_ns;
         worker_sweep_orphans_of(w);
+    }
+    if (g->machine.state != state)
+        update.sweep = WORKER_PASS_NONE; /* the owner has ended the group meanwhile */
     apply(g, &update);
 }
 
 static void on_worker_zombie(void *arg, pid_t pid) {
     struct worker *w = arg;
-    (void)kill(-pid, SIGKILL);
-    if (w->cgroup_fd >= 0 && !worker_seen_in_cgroup(w, pid))
-        (void)cgroup_kill(w->cgroup_fd);
+    siginfo_t si = {0};
+    if (w->group->machine.state == WORKER_STATE_KILLING) {
+        (void)kill(-pid, SIGKILL);
+        if (w->cgroup_fd >= 0)
+            (void)cgroup_kill(w->cgroup_fd);
+        return;
+    }
+    bool ok = waitid(P_PID, (id_t)pid, &si, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+              si.si_code == CLD_EXITED && si.si_status == 0;
+    if (!ok || !worker_keeps(w->group))
+        worker_ask_process_group(w, pid);
 }
 
 static void on_worker_exit(void *arg, const struct child_status *status) {
@@ -360,7 +395,8 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
         g->oom_before = cgroup_oom_kills(config->oom_file);
         g->waiting_before = ended_while_waiting(g);
     }
-    worker_group_machine_init(&g->machine, n);
+    worker_group_machine_init(&g->machine, n, config->grace_ns,
+                              config->leave_detached ? WORKER_SETTLE_NS : 0);
     g->n = n;
     for (uint32_t i = 0; i < n; i++)
         g->workers[i] = (struct worker){.group = g, .index = i, .cgroup_fd = -1};
@@ -386,7 +422,9 @@ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t 
 
 uint32_t worker_group_alive(const struct worker_group *g) { return g->machine.n_left; }
 
-bool worker_group_gone(const struct worker_group *g) {
+bool worker_group_gone(const struct worker_group *g) { return g->machine.released; }
+
+bool worker_group_over(const struct worker_group *g) {
     return g->machine.state == WORKER_STATE_GONE;
 }
 

@@ -11,15 +11,20 @@
  * Every child that the reaper watches, other than these workers, is a helper: all sweeps spare it
  * and the processes below it. All other processes below the agent belong to the generation.
  *
- * When a worker has ended, what it left is killed at once: its process group while it is a zombie,
- * its cgroup if it has one, and the orphans that have its WORKER_MARKER in their environment. A
- * daemon that has also cleared its environment lives until the generation ends.
+ * A stop's signal goes to the workers' own processes. When a worker has ended, what it left gets
+ * SIGTERM, SIGCONT and the rest of the grace, then SIGKILL: its process group, its cgroup if it has
+ * one, and the orphans that have its WORKER_MARKER in their environment. A daemon that has cleared
+ * its environment gets its time when all workers have ended. What was killed is logged.
+ *
+ * The group is gone (worker_group_gone()) when only processes are left that can end beside another
+ * group: they have a marker, and hold no GPU and no TCP port that a program can have chosen. It is
+ * over when none is left.
  *
  * Processes in a session of their own, which is not a worker's, are called detached. As long as all
- * workers that have ended did so with 0 and none was asked to stop, ops.on_detached is told of
- * those that are killed; or, with leave_detached, they are kept: neither killed nor waited for. A
- * stop, a kill and worker_group_free() end those that are kept, too, unless they were left before.
- */
+ * workers that have ended did so with 0 and none was asked to stop, ops.on_detached reports those
+ * that are ended; or, with leave_detached, they are kept: neither ended nor waited for. A worker's
+ * processes then have WORKER_SETTLE_NS to detach. A stop, a kill and worker_group_free() end those
+ * that are kept, too, unless they were left before. */
 #pragma once
 
 #include <stdbool.h>
@@ -30,6 +35,9 @@
 #include "io/process/reaper.h"
 #include "launcher/warm/warm_pool_io.h"
 #include "launcher/worker/worker.h"
+
+/* How long what a worker left has until SIGTERM, with leave_detached. */
+#define WORKER_SETTLE_NS (1 * NS_PER_S)
 
 /* Added to each worker's environment: <generation>.<index>.<16 random hex digits>. */
 #define WORKER_MARKER "MUSTER_WORKER_ID"
@@ -63,6 +71,8 @@ struct worker_group_config {
     const char *oom_file; /* cgroup_oom_file(); NULL: OOM is never reported. Copied */
     struct spare *spare;  /* helpers that no sweep kills (spare_io.h); NULL: none. Borrowed */
     bool leave_detached;
+    uint64_t grace_ns;   /* of what is left by workers that were not stopped */
+    uint16_t store_port; /* that workers may listen on; 0: none */
     bool no_core, no_new_privs;
     uint64_t nofile_soft;   /* the workers' soft RLIMIT_NOFILE; 0: the agent's own */
     struct warm_pool *warm; /* borrowed; NULL: all workers start cold */
@@ -87,8 +97,8 @@ struct worker_group_ops {
     void (*on_exit)(void *arg, uint32_t index, const struct worker_exit *how);
     /* Worker `index` never ran; it counts as ended. err->code: errno, text: step and program. */
     void (*on_spawn_failed)(void *arg, uint32_t index, const struct err *err);
-    /* Every worker and every descendant is gone, except those that are kept. Last call, unless they
-     * are killed later: then it is called again. */
+    /* Every worker is gone, and every descendant that another group can't run beside. Called again
+     * if those that are kept are ended later. */
     void (*on_all_gone)(void *arg);
     /* Called once, if a process has survived SIGKILL for 5 s. This node does not count as stopped
      * until the process is gone; then on_all_gone is called. text: name and state of the
@@ -98,6 +108,13 @@ struct worker_group_ops {
      * WORKER_NAMED_MAX, then once with 0 because there are more. Must not change the group. May be
      * NULL. */
     void (*on_detached)(void *arg, pid_t pid);
+    /* Those below may be NULL. Every descendant is gone, too, except those that are kept: after
+     * on_all_gone. */
+    void (*on_over)(void *arg);
+    /* Called once: a process has been given time for WORKER_PATIENCE_NS, and has so much left. */
+    void (*on_waiting)(void *arg, pid_t pid, uint64_t rest_ns);
+    /* Whether this value of WORKER_MARKER is of another group that is not over. */
+    bool (*is_of_other)(void *arg, const char *marker);
 };
 #define WORKER_NAMED_MAX 8
 
@@ -112,9 +129,9 @@ _must_use_ int worker_group_start(struct loop *loop, struct child_reaper *reaper
                                   const struct worker_group_config *config,
                                   const struct worker_group_ops *ops, void *arg,
                                   struct worker_group **ret, struct err *err);
-/* Sends signo and SIGCONT to each worker's process group, and SIGKILL to all when the grace is
- * over. It may be called again: an earlier end of the grace wins, a later one changes nothing. With
- * thousands of workers, some get the signal in the loop's next turns. */
+/* Sends signo and SIGCONT to each worker, and SIGKILL to all when the grace is over. It may be
+ * called again: an earlier end of the grace wins, a later one changes nothing. With thousands of
+ * workers, some get the signal in the loop's next turns. */
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns);
 /* From now on the signal of a stop waits, because workers may have got this signal from elsewhere.
  * A worker that ends meanwhile counts as stopped. The grace runs, and SIGKILL does not wait. */
@@ -141,6 +158,9 @@ bool worker_group_leave_kept(struct worker_group *g);
 /* How many workers have not ended, including those that are not started yet. */
 uint32_t worker_group_alive(const struct worker_group *g);
 bool worker_group_gone(const struct worker_group *g);
+bool worker_group_over(const struct worker_group *g);
+/* Whether this value of WORKER_MARKER is of one of its workers. */
+bool worker_group_owns(const struct worker_group *g, const char *marker);
 /* 0 if it never ran or has been reaped. */
 pid_t worker_group_pid(const struct worker_group *g, uint32_t index);
 /* Whether this process is a running worker, or below one; which. False for a daemon, because it is

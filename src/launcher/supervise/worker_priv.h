@@ -3,9 +3,12 @@
  *   worker_start_io.c  starts workers, some per turn of the loop
  *   worker_warm_io.c   workers that were taken from the pool of warm ones
  *   worker_sweep_io.c  kills processes below the agent, some per turn of the loop
- *   worker_detached_io.c  what becomes of processes in sessions of their own */
+ *   worker_left_io.c   what becomes of a process that a worker left
+ *   worker_detached_io.c  those in sessions of their own */
 #pragma once
 
+#include "base/idmap.h"
+#include "base/text/strbuf.h"
 #include "launcher/supervise/sweep_io.h"
 #include "launcher/supervise/worker_io.h"
 
@@ -29,10 +32,21 @@ struct worker {
     bool was_warm;            /* it was taken from the pool */
     struct err start_err;     /* code != 0: it never ran */
     bool ended;               /* also true if it will never be started */
-    bool orphans;             /* it has ended, and can have left orphans */
-    bool looked_for;          /* the current walk looks for them */
-    bool met;                 /* the current walk has found some */
-    uint32_t quiet_passes;    /* passes in a row that found none */
+    bool group_asked;         /* SIGTERM was sent to its process group when it ended */
+    bool orphans;             /* it has ended before others, and can have left orphans: */
+    bool asked;               /* they have got SIGTERM, */
+    uint64_t term_ns, left_until_ns; /* which is due then; and when they get SIGKILL */
+    bool looked_for;                 /* the current walk looks for them */
+    bool met;                        /* the current walk has found some */
+    uint32_t quiet_passes;           /* passes in a row that found none */
+};
+
+/* Listening sockets whose ports the next group can need. */
+#define WORKER_PORTS_MAX 64
+struct worker_ports {
+    bool known; /* read in this pass */
+    uint32_t n;
+    ino_t inodes[WORKER_PORTS_MAX];
 };
 
 /* The kind of walk that is running. */
@@ -67,6 +81,13 @@ struct worker_group {
     uint64_t had_ns; /* and workers that were started before this time have got it already */
     struct sweep_walk *walk;
     enum worker_walk walk_kind;
+    enum worker_pass pass; /* what it does */
+    struct idmap asked;    /* by pid: processes that got SIGTERM, or were named when killed */
+    uint64_t term_ticks;   /* when the last pass began that sent SIGTERM; as proc_stat.start */
+    uint32_t blocking;     /* found by the walk: they must end before another group starts */
+    uint32_t n_killed;     /* found by the walk, to be reported: */
+    struct strbuf killed;  /* the first of them */
+    struct worker_ports ports;
     bool walk_answers;        /* the machine waits for the walk */
     bool orphans_again;       /* more workers have ended since the walk began */
     struct sweep_result last; /* result of the last finished walk over all processes */
@@ -79,6 +100,7 @@ struct worker_group {
     pid_t kept[WORKER_NAMED_MAX];
     uint32_t n_kept;              /* as found by the last walk over all processes */
     pid_t told[WORKER_NAMED_MAX]; /* sessions of which on_detached was told */
+    pid_t told_pid;               /* the last process that it named; 0: none */
     uint32_t n_told;              /* WORKER_NAMED_MAX + 1: and that there are more */
     uint32_t remove_at;           /* after disposal: the worker whose cgroup is removed next */
     bool doomed, disposed;
@@ -124,23 +146,32 @@ void worker_warm_free(struct worker *w);
 
 /* ---- worker_detached_io.c ---- */
 
-/* A sweep_seen_fn: keeps a detached process, or tells that it is going to be killed. */
-bool worker_seen(void *group, pid_t pid);
+/* Whether a detached process is kept; if not, reports that it is going to be ended. */
+bool worker_is_kept(struct worker_group *g, pid_t pid);
 /* Whether detached processes are kept. */
 bool worker_keeps(const struct worker_group *g);
-/* The same for those in the cgroup of a worker that is a zombie. True: some are kept. */
-bool worker_seen_in_cgroup(struct worker *w, pid_t zombie);
 /* A stop or a kill: nothing is kept any more. */
 void worker_keep_no_more(struct worker_group *g);
 
 /* ---- worker_sweep_io.c ---- */
 
-/* Sends SIGKILL to all processes below except helpers. answer: begins a new pass, and sends
- * WORKER_EVENT_SWEPT when it is over. */
-void worker_sweep_all(struct worker_group *g, bool answer);
+/* One pass over all processes below except helpers and what other groups left. answer: begins a new
+ * pass, and sends WORKER_EVENT_SWEPT when it is over. */
+void worker_sweep_all(struct worker_group *g, enum worker_pass pass, bool answer);
 /* Kills all at once, because there is no later turn in which to continue. */
 void worker_sweep_now(struct worker_group *g);
-/* Kills what this worker left, soon. */
+/* Begins to end what this worker left. */
 void worker_sweep_orphans_of(struct worker *w);
-/* Kills what all ended workers left, unless a walk is running. */
+/* The next pass over what all ended workers left, unless a walk is running. */
 void worker_find_orphans(struct worker_group *g);
+
+/* ---- worker_left_io.c ---- */
+
+/* A sweep_seen_fn: what the current pass does with a process. */
+int worker_seen(void *group, pid_t pid, bool own);
+void worker_sent(void *group, pid_t pid);
+/* Its process group gets SIGTERM now; it is a zombie. */
+void worker_ask_process_group(struct worker *w, pid_t zombie);
+/* A pass begins; it is over: logs what it has killed. */
+void worker_pass_begins(struct worker_group *g, enum worker_pass pass);
+void worker_pass_over(struct worker_group *g);

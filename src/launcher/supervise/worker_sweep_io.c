@@ -1,8 +1,9 @@
-/* Kills the processes below this one, in pieces, so that the loop can serve others in between. */
+/* Signals the processes below this one, in pieces, so that the loop can serve others in between. */
 #include <stdio.h>
 #include <string.h>
 
 #include "io/clock.h"
+#include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/worker_priv.h"
 
@@ -48,7 +49,8 @@ static void sort(struct pid_list *l) {
 
 static struct sweep_except sorted(struct pid_list *l, struct worker_group *g) {
     sort(l);
-    return (struct sweep_except){.pids = l->pids, .n = l->n, .seen = worker_seen, .arg = g};
+    return (struct sweep_except){
+        .pids = l->pids, .n = l->n, .seen = worker_seen, .sent = worker_sent, .arg = g};
 }
 
 /* ---- beginning ---- */
@@ -69,8 +71,28 @@ static void add_spared(struct worker_group *g, struct pid_list *l) {
         add_pid(l, spared.pids[i]);
 }
 
-/* Every child that the reaper watches and that is not one of our workers is a helper. */
-static void begin_all(struct worker_group *g) {
+/* The index of the worker of which this is the marker; g->n: it is not of this group. */
+static uint32_t owner(const struct worker_group *g, const char *value) {
+    const char *dot = strchr(value, '.'); /* generation.index.random */
+    unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
+    if (i >= g->n || g->workers[i].marker == NULL ||
+        strcmp(g->workers[i].marker + strlen(WORKER_MARKER "="), value) != 0)
+        return g->n;
+    return (uint32_t)i;
+}
+
+bool worker_group_owns(const struct worker_group *g, const char *marker) {
+    return owner(g, marker) < g->n;
+}
+
+static bool is_of_group(void *arg, pid_t pid, const char *value) {
+    (void)pid;
+    return worker_group_owns(arg, value);
+}
+
+/* Every child that the reaper watches and that is not one of our workers is a helper. Beside
+ * another group only what has our marker counts. */
+static void begin_all(struct worker_group *g, enum worker_pass pass) {
     _cleanup_(pid_list_fini) struct pid_list own = {0}, helpers = {.without = &own};
     for (uint32_t i = 0; i < g->n; i++)
         if (worker_group_pid(g, i) != 0)
@@ -80,37 +102,57 @@ static void begin_all(struct worker_group *g) {
     add_spared(g, &helpers);
     struct sweep_except except = sorted(&helpers, g);
     g->n_kept = 0;
-    sweep_walk_begin(walk_of(g), &except);
+    worker_pass_begins(g, pass);
+    if (g->machine.released)
+        sweep_walk_begin_orphans(walk_of(g), &except, WORKER_MARKER, is_of_group, g);
+    else
+        sweep_walk_begin(walk_of(g), &except);
     g->walk_kind = WORKER_WALK_ALL;
 }
 
-/* `value` is "generation.index.random" */
-static bool is_of_ended(void *arg, pid_t pid, const char *value) {
+static bool is_looked_for(void *arg, pid_t pid, const char *value) {
     struct worker_group *g = arg;
-    const char *dot = strchr(value, '.');
-    unsigned long i = dot != NULL ? strtoul(dot + 1, NULL, 10) : g->n;
-    if (i >= g->n)
+    uint32_t i = owner(g, value);
+    if (i == g->n || !g->workers[i].looked_for || (worker_keeps(g) && worker_is_kept(g, pid)))
         return false;
-    struct worker *w = &g->workers[i];
-    if (!w->looked_for || strcmp(w->marker + strlen(WORKER_MARKER "="), value) != 0)
-        return false;
-    if (worker_keeps(g) && worker_seen(g, pid))
-        return false;
-    w->met = true;
+    g->workers[i].met = true;
     return true;
 }
 
-/* The other workers, and their daemons, are spared. */
+/* What is due for what this worker left. */
+static enum worker_pass pass_of(const struct worker *w, uint64_t now_ns) {
+    if (!w->orphans)
+        return WORKER_PASS_NONE;
+    if (now_ns >= w->left_until_ns)
+        return WORKER_PASS_KILL;
+    return !w->asked && now_ns >= w->term_ns ? WORKER_PASS_TERM : WORKER_PASS_LOOK;
+}
+
+/* The other workers, and their daemons, are spared. A pass does one thing: with what several
+ * workers left, the most urgent one. */
 static void begin_orphans(struct worker_group *g) {
     _cleanup_(pid_list_fini) struct pid_list known = {0};
+    const uint64_t now_ns = clock_now_ns();
+    enum worker_pass pass = WORKER_PASS_NONE;
     child_reaper_each(g->reaper, add_pid, &known);
     struct sweep_except except = sorted(&known, g);
-    for (uint32_t i = 0; i < g->n; i++) {
-        g->workers[i].looked_for = g->workers[i].orphans;
-        g->workers[i].met = false;
-    }
+    for (uint32_t i = 0; i < g->n; i++)
+        pass = MAX2(pass, pass_of(&g->workers[i], now_ns));
     g->orphans_again = false;
-    sweep_walk_begin_orphans(walk_of(g), &except, WORKER_MARKER, is_of_ended, g);
+    for (uint32_t i = 0; i < g->n; i++) {
+        struct worker *w = &g->workers[i];
+        enum worker_pass own = pass_of(w, now_ns);
+        w->looked_for = own == pass;
+        w->met = false;
+        g->orphans_again |= own > WORKER_PASS_LOOK && own != pass;
+        if (!w->looked_for)
+            continue;
+        w->asked |= pass == WORKER_PASS_TERM;
+        if (pass == WORKER_PASS_KILL && w->cgroup_fd >= 0 && !worker_keeps(g))
+            (void)cgroup_kill(w->cgroup_fd);
+    }
+    worker_pass_begins(g, pass);
+    sweep_walk_begin_orphans(walk_of(g), &except, WORKER_MARKER, is_looked_for, g);
     g->walk_kind = WORKER_WALK_ORPHANS;
 }
 
@@ -121,6 +163,7 @@ static void orphans_walked(struct worker_group *g, const struct sweep_result *re
     for (uint32_t i = 0; i < g->n; i++) {
         struct worker *w = &g->workers[i];
         if (w->looked_for) {
+            w->met |= w->cgroup_fd >= 0 && !worker_keeps(g) && cgroup_populated(w->cgroup_fd) == 1;
             w->quiet_passes = w->met || result->undecided > 0 ? 0 : w->quiet_passes + 1;
             w->orphans = w->quiet_passes < ORPHANS_QUIET_PASSES;
         }
@@ -138,7 +181,8 @@ static void all_walked(struct worker_group *g, const struct sweep_result *result
     g->walk_answers = false;
     worker_step(g, &(struct worker_event){.kind = WORKER_EVENT_SWEPT,
                                           .now_ns = clock_now_ns(),
-                                          .left = result->alive});
+                                          .left = result->alive + result->undecided,
+                                          .blocking = g->blocking});
 }
 
 static void on_walk_turn(void *arg);
@@ -151,6 +195,7 @@ static void go_on(struct worker_group *g) {
         return;
     }
     g->walk_kind = WORKER_WALK_NONE;
+    worker_pass_over(g);
     if (kind == WORKER_WALK_ALL)
         all_walked(g, &result);
     else
@@ -158,8 +203,7 @@ static void go_on(struct worker_group *g) {
 }
 
 void worker_find_orphans(struct worker_group *g) {
-    if (g->walk_kind != WORKER_WALK_NONE || g->machine.state == WORKER_STATE_SWEEPING ||
-        g->machine.state == WORKER_STATE_GONE)
+    if (g->walk_kind != WORKER_WALK_NONE || g->machine.n_left == 0)
         return;
     begin_orphans(g);
     go_on(g);
@@ -177,17 +221,17 @@ static void on_walk_turn(void *arg) {
 
 /* ---- the calls ---- */
 
-void worker_sweep_all(struct worker_group *g, bool answer) {
+void worker_sweep_all(struct worker_group *g, enum worker_pass pass, bool answer) {
     if (g->walk_kind == WORKER_WALK_ALL && !answer)
         return; /* it is running; the next one finds what it has already passed */
-    begin_all(g);
+    begin_all(g, pass);
     g->walk_answers = answer;
     go_on(g);
 }
 
 void worker_sweep_now(struct worker_group *g) {
     struct sweep_result result;
-    begin_all(g);
+    begin_all(g, WORKER_PASS_KILL);
     bool over = sweep_walk_go_on(g->walk, TIME_NEVER, &result);
     assert(over);
     g->walk_kind = WORKER_WALK_NONE;

@@ -1,17 +1,22 @@
-/* How the workers of one generation on this node are stopped: SIGTERM, grace, SIGKILL, and then the
- * processes that they left behind are killed. Pure: no clock, no processes; worker_io carries out
- * the updates.
+/* How the workers of one generation on this node are stopped, and what becomes of the processes
+ * that they leave. A stop's signal goes to the workers' own processes. When a worker has ended,
+ * what it left gets SIGTERM and the rest of the grace, then SIGKILL. Pure: no clock, no processes;
+ * worker_io carries out the updates.
  *
  *              STOP                 TIMER (grace over), KILL
  *     RUNNING ──────► STOPPING ─────────────────► KILLING
  *        │ last exit     │ last exit                 │ last exit
- *        └──────────────►└───────► SWEEPING ◄────────┘
- *                                     │ ▲
- *           a pass that found nothing │ │ UNSPARED: those that were spared are to end, too
- *                                     ▼ │
- *                                    GONE
+ *        └──────┬────────┘                           ▼
+ *               ▼         TIMER (grace over), KILL
+ *            ENDING ─────────────────────────────► SWEEPING
+ *             │  ▲                                    │ a pass that found nothing
+ *             │  │ UNSPARED: those that were          │
+ *             ▼  │ spared are to end, too             │
+ *            GONE ◄───────────────────────────────────┘
  *
- *     worker_group_machine_init(&m, n);
+ * all_gone comes earlier than GONE if all processes that are left can end beside the next group.
+ *
+ *     worker_group_machine_init(&m, n, grace_ns, settle_ns);
  *     worker_group_machine_step(&m, &event, &update);      apply the update, arm its deadline */
 #pragma once
 
@@ -24,8 +29,9 @@ enum worker_state {
     WORKER_STATE_RUNNING = 1, /* no worker was asked to stop */
     WORKER_STATE_STOPPING,    /* the stop signal was sent; the deadline is the end of the grace */
     WORKER_STATE_KILLING,     /* SIGKILL was sent; repeated until all have ended */
-    WORKER_STATE_SWEEPING,    /* all workers have ended; their descendants are being killed */
-    WORKER_STATE_GONE,        /* nothing is left */
+    WORKER_STATE_ENDING, /* all workers have ended; their descendants have the rest of the grace */
+    WORKER_STATE_SWEEPING, /* all workers have ended; their descendants are being killed */
+    WORKER_STATE_GONE,     /* nothing is left */
 };
 
 enum worker_event_kind {
@@ -33,7 +39,7 @@ enum worker_event_kind {
     WORKER_EVENT_STOP,       /* signo, grace_ns */
     WORKER_EVENT_KILL,       /* SIGKILL at once, without grace (fence, second ^C) */
     WORKER_EVENT_TIMER,      /* the deadline has come */
-    WORKER_EVENT_SWEPT,      /* answer to update.sweep: `left` processes were still there */
+    WORKER_EVENT_SWEPT,      /* answer to update.sweep: left, blocking */
     WORKER_EVENT_UNSPARED,   /* passes spare fewer processes than before */
 };
 
@@ -42,16 +48,28 @@ struct worker_event {
     uint64_t now_ns;
     int signo;
     uint64_t grace_ns;
-    uint32_t left;
+    uint32_t left;     /* processes that were still there */
+    uint32_t blocking; /* of these, those that must end before another group starts */
+};
+
+/* What a pass does with each process that it finds. */
+enum worker_pass {
+    WORKER_PASS_NONE = 0,
+    WORKER_PASS_LOOK, /* counts it */
+    WORKER_PASS_TERM, /* SIGTERM, then SIGCONT */
+    WORKER_PASS_KILL,
 };
 
 struct worker_update {
-    int signal_all; /* send this (then SIGCONT) to every living worker's group; 0: nothing */
-    bool kill_all;  /* SIGKILL to every living worker and all below it */
-    bool sweep;     /* one pass over all that is left below, answered by SWEPT */
+    int signal_all;         /* send this (then SIGCONT) to every living worker; 0: nothing */
+    bool kill_all;          /* SIGKILL to every living worker and all below it */
+    enum worker_pass sweep; /* one pass over all that is left below, answered by SWEPT */
+    uint64_t left_until_ns; /* after EXITED: when what this worker left is killed */
+    bool report_waiting;    /* once: leftovers have used WORKER_PATIENCE_NS */
     /* once: some processes have survived SIGKILL for WORKER_UNKILLABLE_NS */
     bool report_unkillable;
-    bool all_gone;        /* once, and again after UNSPARED */
+    bool all_gone;        /* once, and again after UNSPARED: another group may start */
+    bool over;            /* GONE was reached */
     uint64_t deadline_ns; /* always: TIME_NEVER or when TIMER is due */
 };
 
@@ -60,6 +78,7 @@ struct worker_update {
 #define WORKER_RETRY_MIN_NS (1 * NS_PER_MS)
 #define WORKER_RETRY_MAX_NS (100 * NS_PER_MS)
 #define WORKER_UNKILLABLE_NS (5 * NS_PER_S)
+#define WORKER_PATIENCE_NS (2 * NS_PER_S)
 
 struct worker_group_machine {
     enum worker_state state;
@@ -68,9 +87,15 @@ struct worker_group_machine {
     uint64_t retry_ns;  /* length of the next wait */
     uint64_t killed_ns; /* when SIGKILL was first sent, or sweeping began */
     bool unkillable_reported;
+    uint64_t grace_ns;  /* what leftovers of a worker get that was not stopped */
+    uint64_t settle_ns; /* how long they get to detach before SIGTERM, if no worker was stopped */
+    /* while ENDING: when it began, when SIGTERM is due, when the grace is over */
+    uint64_t ended_ns, term_ns, end_ns;
+    bool asked, waiting_reported, released; /* SIGTERM was sent; all_gone was given */
 };
 
-void worker_group_machine_init(struct worker_group_machine *m, uint32_t n);
+void worker_group_machine_init(struct worker_group_machine *m, uint32_t n, uint64_t grace_ns,
+                               uint64_t settle_ns);
 /* Asserts only on bugs of muster (more exits than workers). Late STOP and KILL are ignored. */
 void worker_group_machine_step(struct worker_group_machine *m, const struct worker_event *event,
                                struct worker_update *ret);

@@ -115,6 +115,7 @@ void member_on_stop(struct member *m, const struct desired *d) {
         (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
         struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
         e->generation = m->generation;
+        e->grace_ns = d->grace_ns; /* of what workers left */
         e->reason = m->reason;
     }
 }

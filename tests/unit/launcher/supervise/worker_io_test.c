@@ -33,7 +33,7 @@ struct local_workers {
     char hold[128], say[128];
     struct worker_exit exits[N_MAX];
     struct err failures[N_MAX];
-    int n_exits[N_MAX], n_failures[N_MAX], all_gone, told;
+    int n_exits[N_MAX], n_failures[N_MAX], all_gone, released, told;
     bool free_on_exit, stop_on_exit, held_at_all_gone;
     int quit_after_exits; /* 0: run until all are gone */
 };
@@ -59,11 +59,16 @@ static void on_spawn_failed(void *arg, uint32_t index, const struct err *err) {
     c->n_failures[index]++;
 }
 
-static void on_all_gone(void *arg) {
+static void on_over(void *arg) {
     struct local_workers *c = arg;
     c->all_gone++;
     c->held_at_all_gone = !rig_all_gone(&c->rig);
     loop_quit(c->loop);
+}
+
+static void on_all_gone(void *arg) {
+    struct local_workers *c = arg;
+    c->released++;
 }
 
 static int make(void *arg, uint32_t index, struct worker_spec *ret, struct err *err) {
@@ -94,7 +99,8 @@ static const struct worker_group_ops ops = {.on_detached = on_detached,
                                             .made = made,
                                             .on_exit = on_exit_of,
                                             .on_spawn_failed = on_spawn_failed,
-                                            .on_all_gone = on_all_gone};
+                                            .on_all_gone = on_all_gone,
+                                            .on_over = on_over};
 
 static void on_doomsday(void *arg) {
     (void)arg;
@@ -241,6 +247,15 @@ Test(worker_io, can_be_stopped_before_any_program_runs) {
 }
 
 /* Worker 0 ends and leaves daemons behind; worker 1 and its daemon live on. */
+/* The group's timer repeats the sweep. */
+static void turn_until_gone(struct local_workers *c) {
+    uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
+    while (!rig_all_gone(&c->rig)) {
+        cr_assert(clock_now_ns() < deadline_ns, "descendants of the ended worker are left");
+        cr_assert(loop_turn(c->loop) == 0);
+    }
+}
+
 Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon) {
     for (int i = 0; i < 5; i++) {
         struct local_workers c;
@@ -263,11 +278,7 @@ Test(worker_io, an_ended_worker_leaves_nothing_and_its_sibling_keeps_its_daemon)
         c.quit_after_exits = 1;
         local_workers_run(&c);
         cr_expect_eq(c.n_exits[0], 1);
-        uint64_t deadline_ns = clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS;
-        while (!rig_all_gone(&c.rig)) { /* the group's timer repeats the sweep */
-            cr_assert(clock_now_ns() < deadline_ns, "descendants of the ended worker are left");
-            cr_assert(loop_turn(c.loop) == 0);
-        }
+        turn_until_gone(&c);
         cr_expect_eq(worker_group_alive(c.group), 1);
         /* Once the sibling is gone, only the daemon holds its FIFO. */
         cr_expect_not(rig_all_gone(&sibling));
@@ -339,7 +350,7 @@ Test(worker_io, one_that_fails_or_is_stopped_leaves_nothing) {
                             2);
         if (stopped) {
             rig_await_ready(&c.rig, 1, NULL);
-            worker_group_stop(c.group, SIGTERM, RIG_DEADLINE_MS * NS_PER_MS);
+            worker_group_stop(c.group, SIGTERM, 100 * NS_PER_MS); /* the daemons ignore it */
         }
         local_workers_run_to_the_end(&c);
         cr_expect_eq(worker_group_kept(c.group, &kept), 0);
@@ -769,7 +780,7 @@ Test(worker_io, a_cgroup_ends_a_daemon_that_hid_itself) {
         rig_await_ready(&c.rig, 2, NULL);
         kill(worker_group_pid(c.group, 0), SIGKILL);
         local_workers_run(&c);
-        (void)rig_await_gone(&c.rig);
+        turn_until_gone(&c);
         cr_expect_eq(worker_group_alive(c.group), 1);
         worker_group_kill(c.group);
         local_workers_run_to_the_end(&c);

@@ -30,49 +30,57 @@ static struct worker_event swept(uint64_t ms, uint32_t left) {
     return e;
 }
 
+static struct worker_event blocked(uint64_t ms, uint32_t left) {
+    struct worker_event e = swept(ms, left);
+    e.blocking = 1;
+    return e;
+}
+
 Test(worker, is_gone_when_all_ended_and_nothing_is_left) {
     struct worker_group_machine m;
-    worker_group_machine_init(&m, 2);
+    worker_group_machine_init(&m, 2, 1000 * NS_PER_MS, 0);
     struct worker_update u = step(&m, at(1, WORKER_EVENT_EXITED));
     cr_expect_not(u.sweep);
     cr_expect_eq(u.deadline_ns, TIME_NEVER);
     u = step(&m, at(2, WORKER_EVENT_EXITED));
-    cr_expect(u.sweep);
+    cr_expect_eq(u.sweep, WORKER_PASS_TERM);
     cr_expect_not(u.all_gone);
     u = step(&m, swept(2, 0));
-    cr_expect(u.all_gone);
+    cr_expect(u.all_gone && u.over);
     cr_expect_eq(m.state, WORKER_STATE_GONE);
     cr_expect_eq(u.deadline_ns, TIME_NEVER);
 }
 
 Test(worker, what_was_spared_is_swept_later) {
     struct worker_group_machine m;
-    worker_group_machine_init(&m, 1);
+    worker_group_machine_init(&m, 1, 1000 * NS_PER_MS, 0);
     struct worker_update u = step(&m, at(1, WORKER_EVENT_UNSPARED));
     cr_expect_not(u.sweep, "a worker still runs");
     (void)step(&m, at(1, WORKER_EVENT_EXITED));
     (void)step(&m, swept(1, 1));
     u = step(&m, at(2, WORKER_EVENT_UNSPARED));
-    cr_expect(u.sweep);
+    cr_expect_eq(u.sweep, WORKER_PASS_TERM);
     cr_expect_eq(u.deadline_ns, TIME_NEVER, "two passes at once");
     (void)step(&m, swept(2, 0));
     cr_expect_eq(m.state, WORKER_STATE_GONE);
     u = step(&m, at(9000, WORKER_EVENT_UNSPARED));
-    cr_expect(u.sweep && !u.all_gone);
-    u = step(&m, swept(9001, 1));
+    cr_expect(u.sweep == WORKER_PASS_TERM && !u.all_gone);
+    u = step(&m, blocked(9001, 1));
     cr_expect_eq(u.deadline_ns, 9001 * NS_PER_MS + WORKER_RETRY_MIN_NS);
-    cr_expect_not(u.report_unkillable);
+    cr_expect_not(u.report_unkillable || u.all_gone);
     u = step(&m, at(9002, WORKER_EVENT_TIMER));
-    cr_expect(u.sweep);
+    cr_expect_eq(u.sweep, WORKER_PASS_LOOK);
     u = step(&m, swept(9002, 0));
-    cr_expect(u.all_gone);
+    cr_expect(u.all_gone && u.over);
 }
 
 Test(worker, sweeps_again_until_nothing_is_left) {
     struct worker_group_machine m;
-    worker_group_machine_init(&m, 1);
-    (void)step(&m, at(0, WORKER_EVENT_EXITED));
-    struct worker_update u = step(&m, swept(0, 3));
+    worker_group_machine_init(&m, 1, 1000 * NS_PER_MS, 0);
+    (void)step(&m, at(0, WORKER_EVENT_KILL));
+    struct worker_update u = step(&m, at(0, WORKER_EVENT_EXITED));
+    cr_expect_eq(u.sweep, WORKER_PASS_KILL);
+    u = step(&m, swept(0, 3));
     cr_expect_not(u.all_gone);
     cr_expect_eq(u.deadline_ns, WORKER_RETRY_MIN_NS);
     uint64_t last_wait = 0;
@@ -89,9 +97,74 @@ Test(worker, sweeps_again_until_nothing_is_left) {
     cr_expect_eq(last_wait, WORKER_RETRY_MAX_NS);
 }
 
+Test(worker, what_is_left_has_the_rest_of_the_grace) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 2, 1000 * NS_PER_MS, 0);
+    struct worker_update u = step(&m, at(10, WORKER_EVENT_EXITED));
+    cr_expect_eq(u.left_until_ns, 1010 * NS_PER_MS);
+    (void)step(&m, stop_at(100, 500));
+    u = step(&m, at(200, WORKER_EVENT_EXITED));
+    cr_expect_eq(u.left_until_ns, 600 * NS_PER_MS, "the rest of the stop's grace");
+    cr_expect_eq(u.sweep, WORKER_PASS_TERM);
+    u = step(&m, blocked(201, 2));
+    cr_expect_not(u.all_gone, "a port or a GPU is in use");
+    u = step(&m, at(202, WORKER_EVENT_TIMER));
+    cr_expect_eq(u.sweep, WORKER_PASS_LOOK, "SIGTERM comes once");
+    u = step(&m, swept(203, 1));
+    cr_expect(u.all_gone && !u.over, "the next group can start beside the rest");
+    u = step(&m, at(599, WORKER_EVENT_TIMER));
+    cr_expect_eq(u.sweep, WORKER_PASS_LOOK);
+    u = step(&m, swept(599, 1));
+    cr_expect_eq(u.deadline_ns, 600 * NS_PER_MS);
+    cr_expect_not(u.all_gone);
+    u = step(&m, at(600, WORKER_EVENT_TIMER));
+    cr_expect_eq(u.sweep, WORKER_PASS_KILL);
+    u = step(&m, swept(601, 0));
+    cr_expect(u.over && !u.all_gone);
+}
+
+Test(worker, what_is_left_is_waited_for_and_killed_at_once_when_asked) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 1, 30 * NS_PER_S, 0);
+    (void)step(&m, at(0, WORKER_EVENT_EXITED));
+    struct worker_update u = step(&m, swept(0, 1));
+    int reports = 0;
+    for (uint64_t ms = 1; ms < 4000; ms += 100) {
+        (void)step(&m, at(ms, WORKER_EVENT_TIMER));
+        u = step(&m, swept(ms, 1));
+        reports += u.report_waiting;
+        cr_expect(!u.report_waiting || ms * NS_PER_MS >= WORKER_PATIENCE_NS);
+    }
+    cr_expect_eq(reports, 1);
+    u = step(&m, stop_at(4000, 1000));
+    cr_expect_eq(u.signal_all, 0, "no worker is left");
+    cr_expect_eq(m.end_ns, 5000 * NS_PER_MS);
+    u = step(&m, at(4001, WORKER_EVENT_KILL));
+    cr_expect_eq(u.sweep, WORKER_PASS_KILL);
+}
+
+Test(worker, what_is_left_by_success_can_settle_first) {
+    struct worker_group_machine m;
+    worker_group_machine_init(&m, 1, 30 * NS_PER_S, NS_PER_S);
+    struct worker_update u = step(&m, at(0, WORKER_EVENT_EXITED));
+    cr_expect_eq(u.sweep, WORKER_PASS_LOOK);
+    u = step(&m, swept(0, 1));
+    cr_expect_not(u.all_gone);
+    u = step(&m, at(999, WORKER_EVENT_TIMER));
+    cr_expect_eq(u.sweep, WORKER_PASS_LOOK);
+    u = step(&m, swept(999, 1));
+    cr_expect_eq(u.deadline_ns, NS_PER_S);
+    u = step(&m, at(1000, WORKER_EVENT_TIMER));
+    cr_expect_eq(u.sweep, WORKER_PASS_TERM);
+    worker_group_machine_init(&m, 1, 30 * NS_PER_S, NS_PER_S);
+    (void)step(&m, stop_at(0, 1000));
+    u = step(&m, at(1, WORKER_EVENT_EXITED));
+    cr_expect_eq(u.sweep, WORKER_PASS_TERM, "after a stop no time to settle");
+}
+
 Test(worker, gets_the_signal_once_and_is_killed_when_the_grace_is_over) {
     struct worker_group_machine m;
-    worker_group_machine_init(&m, 3);
+    worker_group_machine_init(&m, 3, 1000 * NS_PER_MS, 0);
     struct worker_update u = step(&m, stop_at(10, 1000));
     cr_expect_eq(u.signal_all, SIGTERM);
     cr_expect_eq(u.deadline_ns, 1010 * NS_PER_MS);
@@ -111,7 +184,7 @@ Test(worker, gets_the_signal_once_and_is_killed_when_the_grace_is_over) {
 
 Test(worker, has_no_grace_when_killed) {
     struct worker_group_machine m;
-    worker_group_machine_init(&m, 1);
+    worker_group_machine_init(&m, 1, 1000 * NS_PER_MS, 0);
     struct worker_update u = step(&m, at(5, WORKER_EVENT_KILL));
     cr_expect(u.kill_all);
     u = step(&m, stop_at(6, 1000));
@@ -122,7 +195,7 @@ Test(worker, has_no_grace_when_killed) {
 
 Test(worker, a_grace_without_end_never_kills) {
     struct worker_group_machine m;
-    worker_group_machine_init(&m, 1);
+    worker_group_machine_init(&m, 1, 1000 * NS_PER_MS, 0);
     struct worker_event e = stop_at(1, 0);
     e.grace_ns = TIME_NEVER;
     struct worker_update u = step(&m, e);
@@ -131,7 +204,7 @@ Test(worker, a_grace_without_end_never_kills) {
 
 Test(worker, what_survives_sigkill_is_said_once) {
     struct worker_group_machine m;
-    worker_group_machine_init(&m, 1);
+    worker_group_machine_init(&m, 1, 1000 * NS_PER_MS, 0);
     struct worker_update u = step(&m, at(0, WORKER_EVENT_KILL));
     int said = 0;
     uint64_t said_ns = 0;
@@ -157,7 +230,7 @@ Test(worker, any_order_of_events_ends_once) {
         struct prng rng = {seed};
         struct worker_group_machine m;
         uint32_t left = 1 + (uint32_t)prng_below(&rng, 5);
-        worker_group_machine_init(&m, left);
+        worker_group_machine_init(&m, left, 1000 * NS_PER_MS, 0);
         uint64_t now = 0;
         int gone = 0;
         struct worker_update u = {0};
