@@ -111,8 +111,8 @@ static void on_announced(struct hang *h, struct hang_worker *w, const struct wor
 }
 
 static void on_ended(struct hang *h, struct hang_worker *w) {
-    if (!w->ended)
-        w->active_at = w->moves ? h->clock : MAX2(w->active_at, w->moved_at);
+    if (!w->ended) /* it has run to its end */
+        w->active_at = h->clock;
     w->ended = true;
 }
 
