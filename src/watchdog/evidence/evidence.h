@@ -22,6 +22,7 @@
 #define EVIDENCE_FILE_MAX 256
 #define EVIDENCE_WORD_MAX 64 /* wchan, name of a thread, of a system call */
 #define EVIDENCE_TARGET_MAX 256
+#define EVIDENCE_LOCK "lock "
 #define EVIDENCE_LINE_MAX 256
 #define EVIDENCE_TEXT_MAX 16384  /* of one source: kernel stack, RAS, recorder, kernel log */
 #define EVIDENCE_COUNTS_MAX 4096 /* ranges of ranks with the same number of collectives */
@@ -46,9 +47,10 @@ struct evidence_thread {
     char state;
     char wchan[EVIDENCE_WORD_MAX];   /* the kernel's function in which it waits; "" or "0": none */
     char syscall[EVIDENCE_WORD_MAX]; /* "read", "futex"; "" unknown */
-    char
-        target[EVIDENCE_TARGET_MAX]; /* what the call's descriptor is: "pipe", a path, an address */
-    int32_t stack;                   /* number of its Python stack; -1: none */
+    /* What the call's descriptor is: "pipe", a path, an address; or EVIDENCE_LOCK and the file of
+     * the lock for which it polls */
+    char target[EVIDENCE_TARGET_MAX];
+    int32_t stack; /* number of its Python stack; -1: none */
     uint64_t ran_ns;
 };
 

@@ -51,8 +51,12 @@ static void on_thread(void *arg, const struct pystack_thread *t) {
     if (t->n == 0 || evidence_add_stack(&r->part, frames, said(t->n, t->cut), &number) < 0)
         return;
     struct evidence_thread *thread = add_place(r, t);
-    if (thread != NULL)
-        thread->stack = (int32_t)number;
+    if (thread == NULL)
+        return;
+    thread->stack = (int32_t)number;
+    if (t->lock[0] != '\0')
+        (void)snprintf(thread->target, sizeof thread->target, EVIDENCE_LOCK "%.*s",
+                       (int)(sizeof thread->target - sizeof EVIDENCE_LOCK), t->lock);
 }
 
 static int read_process(int32_t pid, struct reading *r, struct err *err) {
@@ -117,6 +121,8 @@ static void merge_stack(struct evidence *e, struct evidence_worker *w, const str
     if (t != NULL && s != NULL &&
         evidence_add_stack(e, s->frames, said(s->n, s->cut), &number) == 0)
         t->stack = (int32_t)number;
+    if (t != NULL && from->target[0] != '\0' && t->target[0] == '\0')
+        memcpy(t->target, from->target, sizeof t->target);
 }
 
 static void merge(struct evidence *e, struct evidence_worker *w, const struct evidence *part) {

@@ -200,10 +200,60 @@ static void describe(const struct pystack_memory *m, const struct pystack_python
     ret->line = pystack_line(l->table, &t, f->place, i32_at(code, l->code_first_line));
 }
 
+/* --- the file of a lock --- */
+
+#define LOCALS_MAX 16    /* of a frame that are looked at */
+#define ATTRIBUTES_MAX 8 /* of an object */
+
+/* Code that polls for the file of a lock has its path in a local variable, or in one of `self`. */
+static bool polls_for_lock(const char *file) {
+    static const char *const parts[] = {"/filelock/", "/file_baton.py", "/fasteners/",
+                                        "/portalocker/"};
+    bool found = false;
+    for (size_t i = 0; i < ARRAY_SIZE(parts) && !found; i++)
+        found = strstr(file, parts[i]) != NULL;
+    return found;
+}
+
+/* Where the values of an object's attributes are, if its class has no slots. 0: not known.
+ * Include/internal/pycore_object.h, pycore_dict.h (dict.ma_values up to 3.10) */
+static uint64_t attributes_of(const struct pystack_memory *m, uint32_t minor, uint64_t object) {
+    uint64_t v = 0;
+    if (minor >= 13)
+        return object + 24;
+    if (minor == 12) /* tagged if it has no dict */
+        return pystack_get_u64(m, object - 24, &v) && v % 2 == 1 ? v + 1 : 0;
+    if (minor == 11)
+        return pystack_get_u64(m, object - 32, &v) ? v : 0;
+    return pystack_get_u64(m, object + 16, &v) && pystack_get_u64(m, v + 40, &v) ? v : 0;
+}
+
+/* The first str of these objects that names a file; false: none does. */
+static bool find_path(const struct pystack_memory *m, const struct pystack_python *p,
+                      uint64_t address, size_t max, char *out, size_t size) {
+    uint64_t objects[LOCALS_MAX];
+    ssize_t got = m->read(m->arg, address, objects, max * sizeof objects[0]);
+    bool found = false;
+    for (ssize_t i = 0; i < got / 8 && !found; i++) {
+        uint64_t object = objects[i] & ~TAGS, values = 0;
+        if (object == 0)
+            continue;
+        found = read_text(m, p, object, true, out, size) && strchr(out, '/') != NULL;
+        if (!found && max == LOCALS_MAX)
+            values = attributes_of(m, p->layout.minor, object);
+        found = found || (values != 0 && find_path(m, p, values, ATTRIBUTES_MAX, out, size));
+    }
+    if (!found)
+        out[0] = '\0';
+    return found;
+}
+
 static void read_stack(const struct pystack_memory *m, const struct pystack_python *p,
                        uint64_t address, struct pystack_thread *ret) {
     struct frame f;
     uint8_t code[PYSTACK_STRUCT_MAX];
+    bool in_lock = true;
+    ret->lock[0] = '\0';
     for (uint32_t i = 0; i < LINKS_MAX && address != 0; i++, address = f.previous) {
         if (!read_frame(m, &p->layout, address, &f))
             return;
@@ -213,7 +263,12 @@ static void read_stack(const struct pystack_memory *m, const struct pystack_pyth
             ret->cut = true;
             return;
         }
-        describe(m, p, &f, code, &ret->frames[ret->n++]);
+        struct pystack_frame *frame = &ret->frames[ret->n++];
+        describe(m, p, &f, code, frame);
+        in_lock = in_lock && polls_for_lock(frame->file);
+        if (in_lock && ret->lock[0] == '\0')
+            (void)find_path(m, p, f.address + p->layout.frame_locals, LOCALS_MAX, ret->lock,
+                            sizeof ret->lock);
     }
 }
 

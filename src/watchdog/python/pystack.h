@@ -31,6 +31,9 @@ struct pystack_thread {
     bool cut;    /* there are more frames */
     uint32_t n;
     struct pystack_frame frames[PYSTACK_FRAMES_MAX]; /* innermost first */
+    /* The file of the lock for which it polls, with filelock, FileBaton of PyTorch and DeepSpeed,
+     * fasteners or portalocker; "": none, or not known */
+    char lock[PYSTACK_FILE_MAX];
 };
 
 /* Where Python is in a process. Addresses are of the process; 0: not known. */

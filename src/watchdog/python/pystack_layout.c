@@ -26,6 +26,7 @@ static const struct pystack_layout tables[] = {
      .table = PYSTACK_LNOTAB,
      INTERP_TO_3_10,
      .frame_place = 104,
+     .frame_locals = 360,
      .frame_size = 112,
      OBJECTS_TO_3_11},
     {.minor = 10,
@@ -33,6 +34,7 @@ static const struct pystack_layout tables[] = {
      .table = PYSTACK_LINETABLE,
      INTERP_TO_3_10,
      .frame_place = 96,
+     .frame_locals = 352,
      .frame_size = 104,
      OBJECTS_TO_3_11},
     {.minor = 11,
@@ -52,6 +54,7 @@ static const struct pystack_layout tables[] = {
      .frame_code = 32,
      .frame_place = 56,
      .frame_owner = 69,
+     .frame_locals = 72,
      .frame_size = 72,
      .code_file = 112,
      .code_name = 120,
@@ -78,6 +81,7 @@ static const struct pystack_layout tables[] = {
      .frame_code = 0,
      .frame_place = 56,
      .frame_owner = 70,
+     .frame_locals = 72,
      .frame_size = 72,
      .code_file = 112,
      .code_name = 120,
@@ -101,7 +105,7 @@ static const struct pystack_layout tables[] = {
 enum { SAID_VERSION = 1, SAID_FREE = 2, SAID_INTERPRETERS = 5, SAID_MAX = 81 };
 struct said {
     uint8_t interp_next, interp_threads, thread_next, thread_frame, thread_id, thread_native;
-    uint8_t frame_previous, frame_code, frame_place, frame_owner, frame_copy;
+    uint8_t frame_previous, frame_code, frame_place, frame_locals, frame_owner, frame_copy;
     uint8_t code_file, code_name, code_lines, code_first_line, code_begin, code_copies;
     uint8_t object_type, bytes_length, bytes_data, text_state, text_length, text_ascii;
 };
@@ -115,6 +119,7 @@ static const struct said said_3_13 = {
     .frame_previous = 29,
     .frame_code = 30,
     .frame_place = 31,
+    .frame_locals = 32,
     .frame_owner = 33,
     .code_file = 35,
     .code_name = 36,
@@ -138,6 +143,7 @@ static const struct said said_3_14 = {
     .frame_previous = 32,
     .frame_code = 33,
     .frame_place = 34,
+    .frame_locals = 35,
     .frame_owner = 36,
     .frame_copy = 38,
     .code_file = 40,
@@ -183,6 +189,7 @@ static bool layout_from(const uint64_t *said, const struct said *at, uint32_t mi
         .frame_code = offset(said, at->frame_code, LAST, &ok),
         .frame_place = offset(said, at->frame_place, LAST, &ok),
         .frame_owner = offset(said, at->frame_owner, LAST, &ok),
+        .frame_locals = offset(said, at->frame_locals, LAST, &ok),
         .code_file = offset(said, at->code_file, LAST, &ok),
         .code_name = offset(said, at->code_name, LAST, &ok),
         .code_lines = offset(said, at->code_lines, LAST, &ok),

@@ -55,8 +55,9 @@ struct pystack_layout {
     uint32_t frame_previous; /* frame */
     uint32_t frame_code;
     uint32_t frame_place;
-    uint32_t frame_owner; /* 0: it has none */
-    uint32_t frame_copy;  /* free-threaded 3.14: number of the thread's copy of the code; or 0 */
+    uint32_t frame_owner;  /* 0: it has none */
+    uint32_t frame_locals; /* the first local variable; it is behind the frame_size */
+    uint32_t frame_copy;   /* free-threaded 3.14: number of the thread's copy of the code; or 0 */
     uint32_t frame_size;
     uint32_t code_file; /* code */
     uint32_t code_name;

@@ -114,6 +114,9 @@ void suspects_where(const struct evidence *e, const struct evidence_thread *t, c
         add_place(stack, out, size);
     else
         call_of(t, out, size);
+    size_t len = strlen(out);
+    if (strncmp(t->target, EVIDENCE_LOCK, strlen(EVIDENCE_LOCK)) == 0)
+        (void)snprintf(out + len, size - len, ", %.100s", t->target);
 }
 
 enum wait_kind suspects_wait(const struct evidence_thread *t) {

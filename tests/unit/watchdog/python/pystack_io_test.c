@@ -159,6 +159,32 @@ Test(pystack_io, long_code_and_long_names_are_as_faulthandler_says) {
 }
 Test(pystack_io, a_call_over_many_lines_is_as_faulthandler_says) { compare_all("selecting"); }
 
+/* --- the file of a lock --- */
+
+static void note_lock(void *arg, const struct pystack_thread *t) {
+    char *lock = arg;
+    memcpy(lock, t->lock, PYSTACK_FILE_MAX);
+}
+
+Test(pystack_io, the_file_of_a_lock_is_read_from_the_variables_of_its_library) {
+    char *copy, *all;
+    for (const char *python = first_python(&copy, &all); python != NULL; python = next_python(&all)) {
+        static const char *const modes[][2] = {
+            {"baton", "/some/where/lock"}, {"filelock", "/a/local.lock"}, {"nested", ""}};
+        for (size_t i = 0; i < ARRAY_SIZE(modes); i++) {
+            struct worker w = begin(python, modes[i][0]);
+            struct pystack_process p;
+            struct err err = {0};
+            char lock[PYSTACK_FILE_MAX];
+            cr_assert_eq(pystack_process_find(w.child.pid, &p, &err), 0, "%s", err.text);
+            cr_assert_eq(pystack_process_read(&p, note_lock, lock, &err), 1, "%s", err.text);
+            cr_expect_str_eq(lock, modes[i][1], "%s %s", python, modes[i][0]);
+            end(&w);
+        }
+    }
+    free(copy);
+}
+
 /* --- which thread is which --- */
 
 static void note_tids(void *arg, const struct pystack_thread *t) {

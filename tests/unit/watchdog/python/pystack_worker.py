@@ -150,6 +150,35 @@ def selecting():
         [])
 
 
+def library(file, source):
+    """What this source defines, as if it were in that file."""
+    names = {"os": os}
+    exec(compile(source, file, "exec"), names)
+    return names
+
+
+def baton():
+    names = library("/torch/utils/file_baton.py", """class FileBaton:
+    def __init__(self, path):
+        self.seconds = 0.1
+        self.path = path
+
+    def wait(self):
+        warned = False
+        os.write(1, b"ready\\n")
+        os.read(0, 1)
+""")
+    names["FileBaton"]("/some/where/lock").wait()
+
+
+def filelock():
+    library("/filelock/_api.py", """def acquire(path):
+    attempts, names, lock_file = 1, [], path
+    os.write(1, b"ready\\n")
+    os.read(0, 1)
+""")["acquire"]("/a/local.lock")
+
+
 def other_loop():
     """Not at a standstill: stacks of all depths, objects that come and go."""
     def churn(n, junk):
