@@ -28,7 +28,7 @@ KINDS = {
     "lock": Kind("waits for a lock for a while, with filelock"),
     "token": Kind("waits for the file of another for a while, with FileBaton"),
     "steps": Kind("computes for 20 ms each second"),
-    "pulls": Kind("reads 100 KB a second from a socket", 2, True),
+    "pulls": Kind("reads 100 KB a second from a socket"),
     "queue": Kind("waits for work in a queue", 1, True),
     "socket": Kind("waits for work from a socket", 1, True),
     "server": Kind("serves nobody, in an event loop", 1, True),

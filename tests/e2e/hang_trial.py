@@ -54,6 +54,7 @@ FAULTS = {f.name: f for f in (
     fault("polls", "polls for a lock, with filelock", "nothing moves", STILL, "polls" + AT),
     fault("baton", "polls for a file, with FileBaton", "nothing moves", STILL, "baton" + AT),
     fault("polls_fast", "polls for a file, fifty times a second", "nothing moves", STILL, "polls_fast" + AT),
+    fault("timed", "waits in a queue, with a time-out, again and again", "nothing moves", STILL, "timed" + AT),
     fault("at_exit", "hangs in atexit, others have ended", "nothing moves", STILL, "has not ended"),
     fault("at_exit_thread", "waits for a thread at its exit, others have ended", "nothing moves", STILL,
           "has not ended"),

@@ -149,6 +149,15 @@ def polls_fast():
         time.sleep(0.02)
 
 
+def timed():
+    import queue
+    while True:
+        try:
+            return queue.Queue().get(timeout=0.02)
+        except queue.Empty:
+            pass
+
+
 def at_exit():
     atexit.register(time.sleep, 100000)
 

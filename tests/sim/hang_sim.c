@@ -400,8 +400,8 @@ static void is_noticed(uint64_t seed) {
                  (int)j.fault, j.odd);
     cr_assert_eq(j.rig.why, why, "SEED=%llu: fault %d: %s, not %s: %s", (unsigned long long)seed, (int)j.fault,
                  hang_why_name(j.rig.why), hang_why_name(why), j.rig.text);
-    cr_assert(late <= 2.0, "SEED=%llu: fault %d: %s came %.1f s late",
-              (unsigned long long)seed, (int)j.fault, hang_why_name(why), late);
+    cr_assert(late <= 2.0, "SEED=%llu: fault %d: %s came %.1f s late", (unsigned long long)seed, (int)j.fault,
+              hang_why_name(why), late);
     /* Never without the stated seconds of quiet: what is sampled once a second may be a second old. Nodes don't say who
      * is busy before one has been still for 3 s. */
     if (why != HANG_WHY_STOPPED)

@@ -32,10 +32,12 @@ struct slow_look {
     int32_t follow; /* a child that its main thread waits for, or the child of that; 0: none */
     uint64_t follow_start; /* in clock ticks since boot */
     /* Only of a main thread that runs all the time, or little: a number made of where its Python
-     * frames are (pystack_addresses()), or, without Python, the thread; 0: not known. One that was
-     * elsewhere at the last look has that number if it is back there within a moment. */
+     * frames are (pystack_addresses()), or, without Python, the thread; 0: not known. One that is
+     * awake, or was elsewhere at the last look, has the number of that if it is back there within a
+     * moment, or is never seen asleep elsewhere. */
     uint64_t addresses;
-    bool sleeps;   /* its main thread sleeps, as time.sleep() does: it waits for nothing but time */
+    bool sleeps; /* its main thread waits there for time, as time.sleep() and q.get(timeout=) do */
+    bool receives; /* it waits there until something comes, without a time-out */
     bool spinners; /* its threads may spin while they wait: a GPU, or OMP_WAIT_POLICY=active */
     bool gpu;      /* the worker has a GPU open */
     bool asks;     /* it, or the child that it waits for, waits for somebody to type */

@@ -149,15 +149,21 @@ static uint64_t place_of(struct slow_task *t, pid_t pid, const struct waits_call
     return call->stack == 0 ? 0 : hash_bytes(HASH_BEGIN, parts, sizeof parts);
 }
 
+/* One that is awake is taken to be where it was. */
 static void find_place(struct slow_task *t) {
     struct slow_look *l = &t->look;
-    struct waits_call call;
+    struct waits_call call, after;
     pid_t pid = process_of(l);
     if (t->thread_of == pid && t->thread.tid != 0)
         pid = t->thread.tid;
     thread_call(pid, pid, &call);
-    l->addresses = place_of(t, pid, &call);
+    uint64_t place = place_of(t, pid, &call);
+    thread_call(pid, pid, &after);
+    if (call.number < 0 || after.number != call.number || after.stack != call.stack)
+        return;
+    l->addresses = place;
     l->sleeps = waits_for_time(&call);
+    l->receives = waits_for_data(call.number);
 }
 
 /* A thread that polls wakes for less than a millisecond. */
@@ -222,6 +228,10 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     l->asks = terminal_is_awaited(own.pid);
     if (t->hot && l->gpu)
         l->addresses = addresses_of(t, own.works != 0 ? own.works : own.pid);
+    if (t->little) {
+        l->addresses = t->place;
+        l->sleeps = t->slept;
+    }
 }
 
 void slow_look(struct slow_task *tasks, size_t n) {
@@ -359,6 +369,7 @@ static void tell(struct slow *s, struct known *k) {
         compare(k, before, s->looked_ns, elapsed_ns);
     f->polls =
         k->task.little && slow_polls(before == NULL ? NULL : &before->task.look, l, elapsed_ns);
+    f->receives = l->receives;
     f->flags |= l->asks ? SIGN_ASKS : 0U;
     f->since_ns = k->since_ns;
     if (before != NULL)
@@ -473,6 +484,7 @@ static struct job make_job(const struct slow *s, uint64_t now_ns) {
         t->little = signs_is_little(s->signs, rows[i].rank);
         if (before != NULL && before->task.look.pid == t->look.pid) {
             t->place = before->task.look.addresses;
+            t->slept = before->task.look.sleeps;
             t->python = before->task.python;
             keep_threads(t, &before->task);
         }

@@ -2,6 +2,7 @@
 
 #include <asm/unistd.h>
 #include <inttypes.h>
+#include <linux/futex.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -124,6 +125,12 @@ enum waits_kind waits_kind(long number) {
     return WAITS_OTHER;
 }
 
+/* Its second argument. */
+static bool is_futex_wait(uint64_t operation) {
+    uint64_t command = operation & FUTEX_CMD_MASK;
+    return command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET;
+}
+
 bool waits_for_time(const struct waits_call *call) {
     switch (call->number) {
     case __NR_nanosleep:
@@ -134,17 +141,28 @@ bool waits_for_time(const struct waits_call *call) {
 #endif
     case __NR_pselect6: return call->args[0] == 0;
     case __NR_ppoll: return call->args[1] == 0;
+    case __NR_futex: return is_futex_wait(call->args[1]) && call->args[3] != 0;
     default: return false;
     }
+}
+
+static bool is_among(long number, const long *calls_of, size_t n) {
+    bool found = false;
+    for (size_t i = 0; i < n && !found; i++)
+        found = calls_of[i] == number;
+    return found;
+}
+
+bool waits_for_data(long number) {
+    static const long waiting[] = {__NR_read,    __NR_readv,  __NR_recvfrom,
+                                   __NR_recvmsg, __NR_accept, __NR_accept4};
+    return is_among(number, waiting, ARRAY_SIZE(waiting));
 }
 
 bool waits_for_disk(long number) {
     static const long waiting[] = {__NR_fsync,  __NR_fdatasync, __NR_msync,          __NR_sync,
                                    __NR_syncfs, __NR_close,     __NR_sync_file_range};
-    for (size_t i = 0; i < ARRAY_SIZE(waiting); i++)
-        if (waiting[i] == number)
-            return true;
-    return false;
+    return is_among(number, waiting, ARRAY_SIZE(waiting));
 }
 
 bool waits_call_read(const char *text, size_t len, struct waits_call *ret) {
@@ -153,8 +171,9 @@ bool waits_call_read(const char *text, size_t len, struct waits_call *ret) {
     memcpy(line, text, n);
     line[n] = '\0';
     struct waits_call c = {.number = -1};
-    if (sscanf(line, "%ld %" SCNx64 " %" SCNx64 " %*s %*s %*s %*s %" SCNx64 " %" SCNx64, &c.number,
-               &c.args[0], &c.args[1], &c.stack, &c.code) < 1)
+    if (sscanf(line,
+               "%ld %" SCNx64 " %" SCNx64 " %" SCNx64 " %" SCNx64 " %*s %*s %" SCNx64 " %" SCNx64,
+               &c.number, &c.args[0], &c.args[1], &c.args[2], &c.args[3], &c.stack, &c.code) < 1)
         return false;
     *ret = c;
     return true;

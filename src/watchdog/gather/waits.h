@@ -10,7 +10,7 @@
 struct waits_call {
     long
         number; /* of the system call on this machine; -1: it is in the kernel for another reason */
-    uint64_t args[2];     /* its first two arguments */
+    uint64_t args[4];     /* its first arguments */
     uint64_t stack, code; /* where the thread is; 0: not known */
 };
 /* The text of /proc/PID/syscall. False: the thread runs, or no such text. proc_pid_syscall(5) */
@@ -28,8 +28,11 @@ enum waits_kind {
     WAITS_CHILD,
 };
 enum waits_kind waits_kind(long number);
-/* Whether it waits for nothing but time: nanosleep(2), select(2) and poll(2) of no descriptor. */
+/* Whether it ends by itself: nanosleep(2), select(2) and poll(2) of no descriptor, futex(2) with a
+ * time-out. */
 bool waits_for_time(const struct waits_call *call);
+/* Whether it only ends when something comes: read(2), recv(2), accept(2). */
+bool waits_for_data(long number);
 /* Whether it waits until what was written is on the disk: fsync(2), and close(2) of a file of NFS.
  */
 bool waits_for_disk(long number);

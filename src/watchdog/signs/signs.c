@@ -26,12 +26,14 @@ static bool number(const char **at, const char *end, uint64_t *ret) {
     return true;
 }
 
-bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns) {
-    const char *at = schedstat;
-    uint64_t ns;
-    if (!number(&at, schedstat + len, &ns) || *at != ' ')
+bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns, uint64_t *ret_turns) {
+    const char *at = schedstat, *end = schedstat + len;
+    uint64_t ns, waited_ns, turns;
+    if (!number(&at, end, &ns) || *at++ != ' ' || !number(&at, end, &waited_ns) || *at++ != ' ' ||
+        !number(&at, end, &turns))
         return false;
     *ret_ns = ns;
+    *ret_turns = turns;
     return true;
 }
 
@@ -89,22 +91,31 @@ struct signs_track signs_track_of(uint64_t now_ns) {
     return (struct signs_track){.moved_ns = now_ns, .much_ns = now_ns};
 }
 
+static bool runs_little(const struct signs_track *t, const struct worker_tick *tick,
+                        uint64_t now_ns) {
+    uint64_t ran_ns = tick->ran_ns - t->ran_ns, turns = MAX2(tick->turns - t->turns, SIGNS_TURNS);
+    return ran_ns < (now_ns - t->read_ns) / 100 * SIGNS_COMPUTES_PERCENT &&
+           ran_ns < turns * SIGNS_TURN_NS;
+}
+
 void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint64_t now_ns) {
     bool moved = tick->state == 0;
     if (tick->state != 0) {
         bool ran = t->known && tick->ran_ns - t->ran_ns >= SIGNS_MOVED_NS;
-        bool much = t->known && tick->ran_ns - t->ran_ns >= SIGNS_LITTLE_NS;
+        bool little = !t->known || runs_little(t, tick, now_ns);
         bool wrote = t->wrote != 0 && tick->wrote != 0 && tick->wrote != t->wrote;
+        bool received = t->known && t->receives && tick->turns != t->turns;
         t->moved_once |= ran || wrote;
         /* what it used before the first sample was not seen second by second */
-        moved = ran || wrote || !t->known;
-        t->little = much || wrote ? 0 : t->little + 1;
+        moved = ran || wrote || received || !t->known;
+        t->little = little && !wrote ? t->little + 1 : 0;
         if (t->little == 0)
             t->much_ns = now_ns;
         t->wrote = tick->wrote;
         t->hot = ran && tick->ran_ns - t->ran_ns >= (now_ns - t->read_ns) / 2 ? t->hot + 1 : 0;
         t->read_ns = now_ns;
         t->ran_ns = tick->ran_ns;
+        t->turns = tick->turns;
         t->known = true;
     }
     if (moved)

@@ -17,19 +17,21 @@
 
 #include "base/util.h"
 
-/* Of one worker, once a second. 16 bytes. */
+/* Of one worker, once a second. */
 struct worker_tick {
     /* proc(5): R runs, S sleeps, D can't be interrupted, T stopped, t traced, Z and X ended;
      * 0: not known, because the file could not be read */
     char state;
     uint64_t ran_ns; /* CPU time of the main thread */
+    uint64_t turns;  /* how often it got a CPU; 0: not known */
     uint64_t wrote;  /* bytes and calls of its write(2); 0: not read */
 };
 
 /* The state of /proc/PID/stat. The name in it may contain anything, ")" too. 0: no such text. */
 char signs_state(const char *stat, size_t len);
-/* The first number of a schedstat, in ns. False: no such text. */
-bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns);
+/* The first number of a schedstat, in ns, and the third, which counts turns on a CPU. False: no
+ * such text. */
+bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns, uint64_t *ret_turns);
 
 /* CPU time of the thread, from its stat (utime and stime), in clock ticks. False: no such text. */
 bool signs_ticks(const char *stat, size_t len, uint64_t *ret);
@@ -47,11 +49,15 @@ uint64_t signs_wrote(const char *io, size_t len);
  * now and then whether something has ended is below it: PyTorch's data loader looks after its
  * children every 5 s (MP_STATUS_CHECK_INTERVAL of torch.utils.data), which takes a part of a ms. */
 #define SIGNS_MOVED_NS NS_PER_MS
-/* Below this, it moved only if its place in the program says so: a loop that polls for a lock every
- * 50 ms uses 1 to 2.8 ms in a second. */
-#define SIGNS_LITTLE_NS (10 * NS_PER_MS)
-/* So many samples in a row below SIGNS_LITTLE_NS, and it may only poll. */
-#define SIGNS_LITTLE 3
+/* A main thread that uses less than SIGNS_COMPUTES_PERCENT of a core, and less than this in each
+ * turn on a CPU, runs little: it moved only if its place in the program changes. A loop that polls
+ * for a lock every 50 ms uses 0.1 to 0.6 ms in each turn. A program that computes for 20 ms in each
+ * second has few and long turns. */
+#define SIGNS_TURN_NS (2 * NS_PER_MS)
+#define SIGNS_TURNS 5 /* or fewer in a sample: they count as so many */
+/* So many samples in a row in which it ran little, and it may only poll: fewer than others are
+ * still when they are looked at (SIGNS_QUIET_NS), so one look finds that all wait. */
+#define SIGNS_LITTLE 2
 /* Other threads that together use so much of a core compute. */
 #define SIGNS_COMPUTES_PERCENT 5
 
@@ -62,13 +68,15 @@ uint64_t signs_wrote(const char *io, size_t len);
 struct signs_track {
     uint64_t read_ns;  /* when ran_ns was read */
     uint32_t hot;      /* samples in a row in which it used half of the time, or more */
-    uint32_t little;   /* samples in a row below SIGNS_LITTLE_NS in which it did not write */
-    uint64_t much_ns;  /* when it last used more, or wrote */
+    uint32_t little;   /* samples in a row in which it ran little, and did not write */
+    uint64_t much_ns;  /* when it last ran more, or wrote */
     uint64_t ran_ns;   /* at the last sample that could be read */
+    uint64_t turns;    /* at the same */
     uint64_t wrote;    /* at the last sample; 0: it was not read then */
     uint64_t moved_ns; /* when it was last seen to have moved */
     uint32_t flags;    /* SIGN_MOVED, _STOPPED, _TRACED: of the last sample */
     bool known;        /* ran_ns is meaningful */
+    bool receives;     /* it waits until something comes: if it wakes, it moves */
     bool moved_once;
 };
 struct signs_track signs_track_of(uint64_t now_ns);

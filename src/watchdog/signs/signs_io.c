@@ -12,6 +12,8 @@
 
 #define STAT_MAX 512 /* of its text: the name has 16 bytes, each number 20 digits at most */
 #define PATH_BYTES 64
+/* What a thread wrote is only read if it ran for less than this since the last sample. */
+#define WRITES_BELOW_NS (NS_PER_S / 100 * SIGNS_COMPUTES_PERCENT)
 
 /* The open files of one main thread. */
 struct thread_files {
@@ -142,7 +144,7 @@ static struct worker_tick read_times(struct thread_files *f, uint64_t tick_ns) {
     t.state = signs_state(stat, n);
     if (f->schedstat_fd >= 0) {
         size_t len = read_file(f->schedstat_fd, schedstat);
-        if (signs_ran(schedstat, len, &t.ran_ns) && t.ran_ns != 0)
+        if (signs_ran(schedstat, len, &t.ran_ns, &t.turns) && t.ran_ns != 0)
             return t;
     }
     /* There is none, or it always says 0: a kernel without CONFIG_SCHED_INFO. */
@@ -152,12 +154,11 @@ static struct worker_tick read_times(struct thread_files *f, uint64_t tick_ns) {
     return t;
 }
 
-/* What it has written is only of interest if it ran little. */
 static struct worker_tick read_tick(struct thread_files *f, const struct signs_track *before,
                                     uint64_t tick_ns) {
     char io[STAT_MAX];
     struct worker_tick t = read_times(f, tick_ns);
-    if (t.state != 0 && f->io_fd >= 0 && t.ran_ns - before->ran_ns < SIGNS_LITTLE_NS)
+    if (t.state != 0 && f->io_fd >= 0 && t.ran_ns - before->ran_ns < WRITES_BELOW_NS)
         t.wrote = signs_wrote(io, read_file(f->io_fd, io));
     return t;
 }
@@ -224,7 +225,7 @@ void signs_remove(struct signs *s, uint32_t rank) {
 }
 
 /* Whose movement is the worker's. */
-static const struct signs_track *mover(const struct signs_worker *w) {
+static struct signs_track *mover(struct signs_worker *w) {
     return w->child != 0 ? &w->child_track : &w->track;
 }
 
@@ -252,6 +253,7 @@ void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_fou
         return;
     w->slow_flags = found->flags & (SIGN_BUSY | SIGN_BYTES | SIGN_SPINS | SIGN_ASKS);
     w->polls = found->polls;
+    mover(w)->receives = found->receives;
     w->since_ns = found->polls ? MAX2(mover(w)->much_ns, w->changed_ns) : found->since_ns;
     w->process_ns = w->computes == found->computes ? w->process_ns : 0;
     w->computes = found->computes;
@@ -269,19 +271,19 @@ void signs_unseen(struct signs *s) {
             s->workers[i].slow_flags |= SIGN_UNSEEN;
 }
 
-static bool is_hot(const struct signs_worker *w) { return !w->ended && mover(w)->hot >= SIGNS_HOT; }
+static bool is_hot(struct signs_worker *w) { return !w->ended && mover(w)->hot >= SIGNS_HOT; }
 
 bool signs_is_hot(const struct signs *s, uint32_t rank) {
-    const struct signs_worker *w = find(s, rank);
+    struct signs_worker *w = find(s, rank);
     return w != NULL && is_hot(w);
 }
 
-static bool is_little(const struct signs_worker *w) {
+static bool is_little(struct signs_worker *w) {
     return !w->ended && mover(w)->little >= SIGNS_LITTLE;
 }
 
 bool signs_is_little(const struct signs *s, uint32_t rank) {
-    const struct signs_worker *w = find(s, rank);
+    struct signs_worker *w = find(s, rank);
     return w != NULL && is_little(w);
 }
 
@@ -332,7 +334,8 @@ pid_t signs_pid(const struct signs *s, uint32_t rank) {
 
 uint64_t signs_ran_ns(const struct signs *s, uint32_t rank) {
     const struct signs_worker *w = find(s, rank);
-    return w == NULL || w->ended || w->child != 0 || !w->track.known ? 0 : w->track.ran_ns;
+    bool known = w != NULL && !w->ended && w->child == 0 && !w->polls && w->track.known;
+    return known ? w->track.ran_ns : 0;
 }
 
 uint64_t signs_used_ns(const struct signs *s, uint32_t rank) {

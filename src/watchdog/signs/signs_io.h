@@ -43,9 +43,12 @@ struct signs_found {
      * SIGN_SPINS it does not move, although its main thread runs all the time: since since_ns. */
     uint32_t flags;
     /* Its main thread wakes only for moments, always at the same place: it does not move, since it
-     * last used SIGNS_LITTLE_NS in a second, wrote, or was elsewhere. */
+     * last ran more than little, wrote, or was elsewhere. */
     bool polls;
     uint64_t since_ns;
+    /* Its main thread waits without a time-out until something comes: each time that it wakes, it
+     * moves. */
+    bool receives;
     /* Its place has changed since then: if nothing else has shown that it moved, it has. 0: it has
      * not. */
     uint64_t changed_since_ns;
@@ -62,7 +65,7 @@ void signs_unseen(struct signs *s);
 /* Whether its main thread has run all the time for SIGNS_HOT samples: it may spin. That of the
  * child that it waits for, if there is one. */
 bool signs_is_hot(const struct signs *s, uint32_t rank);
-/* Whether it has run little for SIGNS_LITTLE samples: it may only poll. */
+/* Whether it has run little (signs.h) for SIGNS_LITTLE samples: it may only poll. */
 bool signs_is_little(const struct signs *s, uint32_t rank);
 /* Whether one of them is either of these. */
 bool signs_any_odd(const struct signs *s);
@@ -73,8 +76,8 @@ bool signs_any_odd(const struct signs *s);
 void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start);
 pid_t signs_pid(const struct signs *s, uint32_t rank); /* 0: no such rank */
 
-/* CPU time of its main thread at the last sample; 0: no such rank, not known, or it waits for a
- * child, whose movement is its own. */
+/* CPU time of its main thread at the last sample; 0: no such rank, not known, or that of another
+ * sample does not show that it moved: it polls, or waits for a child, whose movement is its own. */
 uint64_t signs_ran_ns(const struct signs *s, uint32_t rank);
 
 /* How much of that it has used since the worker last moved. */

@@ -31,14 +31,13 @@ Test(signs, reads_no_byte_beyond_the_end) {
 }
 
 Test(signs, reads_the_time_of_a_schedstat) {
-    uint64_t ns = 0;
-    cr_assert(signs_ran("123456789012 55 7\n", 18, &ns));
-    cr_expect_eq(ns, 123456789012);
-    cr_expect(signs_ran("18446744073709551615 0 0", 24, &ns) && ns == UINT64_MAX);
-    cr_expect_not(signs_ran("18446744073709551616 0 0", 24, &ns));
-    cr_expect_not(signs_ran("12", 2, &ns));
-    cr_expect_not(signs_ran("", 0, &ns));
-    cr_expect_not(signs_ran("-1 0 0", 6, &ns));
+    uint64_t ns = 0, turns = 0;
+    cr_assert(signs_ran("123456789012 55 7\n", 18, &ns, &turns));
+    cr_expect(ns == 123456789012 && turns == 7);
+    cr_expect(signs_ran("18446744073709551615 0 0\n", 25, &ns, &turns) && ns == UINT64_MAX && turns == 0);
+    static const char *const none[] = {"18446744073709551616 0 0\n", "12", "12 ", "12 55\n", "12 55 7", "", "-1 0 0\n"};
+    for (size_t i = 0; i < ARRAY_SIZE(none); i++)
+        cr_expect_not(signs_ran(none[i], strlen(none[i]), &ns, &turns), "\"%s\"", none[i]);
 }
 
 #define STAT "12 (a) b) S 1 12 12 0 -1 4194560 9 0 0 0 250 40 3 4 20 0 1 0 987654 10 20 30\n"
@@ -90,6 +89,35 @@ Test(signs, counts_for_how_long_a_main_thread_runs_all_the_time) {
     cr_expect_eq(t.hot, 5);
     add(&t, 'S', 6 * 600 * NS_PER_MS + 400 * NS_PER_MS, 7);
     cr_expect_eq(t.hot, 0);
+}
+
+/* Seconds of `ms` of CPU in `turns` turns; how many of them in a row were little. */
+static uint32_t little_of(uint64_t ms, uint64_t turns) {
+    struct signs_track t = signs_track_of(0);
+    for (uint64_t i = 1; i <= 5; i++)
+        signs_track_add(&t, &(struct worker_tick){'S', i * ms * NS_PER_MS, i * turns, 0}, i * NS_PER_S);
+    return t.little;
+}
+
+Test(signs, short_turns_on_a_cpu_are_little) {
+    cr_expect_eq(little_of(9, 0), 5); /* turns are not known */
+    cr_expect_eq(little_of(10, 5), 0);
+    cr_expect_eq(little_of(20, 2), 0);  /* it computes */
+    cr_expect_eq(little_of(20, 20), 5); /* it polls */
+    cr_expect_eq(little_of(49, 100), 5);
+    cr_expect_eq(little_of(50, 100), 0);
+}
+
+Test(signs, who_waits_for_data_and_wakes_moves) {
+    struct signs_track t = signs_track_of(0);
+    signs_track_add(&t, &(struct worker_tick){'S', 0, 1, 0}, NS_PER_S);
+    signs_track_add(&t, &(struct worker_tick){'S', 0, 2, 0}, 2 * NS_PER_S);
+    cr_expect_eq(t.flags, 0);
+    t.receives = true;
+    signs_track_add(&t, &(struct worker_tick){'S', 0, 3, 0}, 3 * NS_PER_S);
+    cr_expect_eq(t.flags, SIGN_MOVED);
+    signs_track_add(&t, &(struct worker_tick){'S', 0, 3, 0}, 4 * NS_PER_S);
+    cr_expect_eq(t.flags, 0);
 }
 
 Test(signs, a_stopped_and_a_traced_process_are_named) {
