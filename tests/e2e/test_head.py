@@ -116,7 +116,28 @@ def test_a_node_that_is_late_is_waited_for_in_words(here):
     late.write_text("\n")
     assert here.workers(2) == here.on(1, 1)
     _, err = here.ends_well(agent)
-    assert err.count("waiting for nodes") == 1, err
+    assert err.count("waiting for nodes") == 1 and "SLURM_OVERLAP" not in err, err
+
+
+@pytest.mark.parametrize("words", [(), ("--shutdown-timeout=9",)])
+def test_two_in_one_allocation_wait_in_words(here, words):
+    line = here.shell(*words, worker=("start", "go"))
+    number = here.batch(f"{line} & {line} & wait", "-N2", "--ntasks-per-node=1")
+    end = deadline(30)
+    while "to run both at once: export SLURM_OVERLAP=1" not in here.output(number):
+        assert time.monotonic() < end, here.output(number)
+        pause(0.1)
+    here.job.go()
+    assert here.slurm.end(number)["JobState"] == "COMPLETED"
+    assert here.output(number).count("SLURM_OVERLAP") == 1
+
+
+def test_two_that_overlap_run_at_once(here):
+    line = here.shell(worker=("start", "go"))
+    number = here.batch(f"export SLURM_OVERLAP=1; {line} & {line} & wait", "-N2", "--ntasks-per-node=1")
+    here.job.events.wait("start", 4, 30)
+    here.job.go()
+    assert here.slurm.end(number)["JobState"] == "COMPLETED"
 
 
 def test_an_srun_that_can_not_start_the_step(here):

@@ -34,6 +34,21 @@ static void read_word(const char *job, const char *name, char ret[WORD_MAX]) {
                    at != NULL ? at + strlen(name) : "");
 }
 
+bool slurm_step_waits(const char *steps, int srun) {
+    bool waits = false;
+    for (const char *line = steps, *next; !waits && *line != '\0'; line = next) {
+        char state[WORD_MAX], asker[WORD_MAX];
+        size_t n = strcspn(line, "\n");
+        next = line + n + (line[n] == '\n');
+        _cleanup_(freep) char *step = xstrndup(line, n);
+        read_word(step, " State=", state);
+        read_word(step, " SrunHost:Pid=", asker);
+        const char *pid = strrchr(asker, ':');
+        waits = strcmp(state, "PENDING") == 0 && pid != NULL && atoi(pid + 1) == srun;
+    }
+    return waits;
+}
+
 /* "1-02:03:04", days only if there are some, to seconds. False: UNLIMITED, or the like. */
 static bool read_duration(const char *text, uint64_t *ret_s) {
     unsigned days = 0, hours, minutes, seconds;

@@ -9,6 +9,9 @@
 /* KillWait of `scontrol show config`: the time from SIGTERM to SIGKILL at the end of a job.
  * slurm.conf(5). False: it isn't there. */
 _must_use_ bool slurm_kill_wait(const char *config, uint64_t *ret_ns);
+/* Whether the step that the srun with this pid asked for waits for resources, by `scontrol show
+ * step JOB --oneliner`. Seen with Slurm 22.05: State=PENDING, SrunHost:Pid=HOST:PID. */
+_must_use_ bool slurm_step_waits(const char *steps, int srun);
 /* How much of the time that Slurm, or whatever is around a job, leaves it after SIGTERM is the
  * workers': all but some for muster itself, and at least SLURM_GRACE_MIN_NS. */
 uint64_t slurm_grace(uint64_t around_ns);

@@ -155,11 +155,26 @@ static void on_config(void *arg, const struct helper_answer *answer) {
               (double)h->grace_ns / (double)NS_PER_S);
 }
 
-/* The agents ask, too: this one is for people. */
-static void on_late(void *arg) {
-    static const char *const words[] = {"show", "config", NULL};
+static void on_steps(void *arg, const struct helper_answer *answer) {
     struct run *h = arg;
-    if (slurm_ask(h->loop, words, ASK_TIMEOUT_NS, on_config, h, &h->wait) < 0)
+    h->steps = NULL;
+    if (answer->code == 0 && h->step[0] == '\0' && h->srun != NULL &&
+        slurm_step_waits(answer->data, child_watch_pid(h->srun)))
+        log_notice("srun waits, because another step of this job uses its CPUs; to run both at "
+                   "once: export SLURM_OVERLAP=1");
+}
+
+/* The agents ask for the configuration, too: this one is for people. */
+static void on_late(void *arg) {
+    static const char *const config[] = {"show", "config", NULL};
+    struct run *h = arg;
+    const char *const steps[] = {"show", "step", h->config->place->job_id, "--oneliner", NULL};
+    int r = 0;
+    if (!h->config->spec->shutdown_timeout_given)
+        r = slurm_ask(h->loop, config, ASK_TIMEOUT_NS, on_config, h, &h->wait);
+    if (r == 0 && h->step[0] == '\0')
+        r = slurm_ask(h->loop, steps, ASK_TIMEOUT_NS, on_steps, h, &h->steps);
+    if (r < 0)
         log_debug("no process can be started to ask Slurm");
 }
 
@@ -168,7 +183,7 @@ static int ask_late(struct run *h) {
     int r = loop_timer_new(h->loop, on_late, h, &h->late);
     if (spec->shutdown_timeout_given)
         h->grace_ns = spec->shutdown_timeout_ns;
-    else if (r == 0)
+    if (r == 0)
         loop_timer_set(h->late, clock_now_ns() + ASK_AFTER_NS);
     return r;
 }
@@ -357,6 +372,7 @@ static void tear_down(struct run *h) {
     lone_srun_watch_end(&h->lone);
     requeue_free(h->requeue);
     helper_call_free(h->wait);
+    helper_call_free(h->steps);
     registry_remove(&h->registry);
     loop_timer_free(h->late);
     child_watch_free(h->srun);

@@ -39,9 +39,10 @@ struct run {
     unsigned n_strangers, n_links;
     uint64_t last_id;
     struct head head;
-    struct loop_timer *late;  /* until Slurm is asked how long it waits before it kills */
-    struct helper_call *wait; /* while it is */
-    uint64_t grace_ns;        /* of the workers; 0: not known */
+    struct loop_timer *late;   /* until Slurm is asked how long it waits before it kills, */
+    struct helper_call *wait;  /* while it is */
+    struct helper_call *steps; /* while it is asked whether the step waits */
+    uint64_t grace_ns;         /* of the workers; 0: not known */
     struct registry_own registry;
     struct requeue *requeue;  /* NULL: not asked for */
     char lost[HEAD_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */

@@ -36,6 +36,17 @@ Test(slurm_words, no_kill_wait_is_not_guessed) {
         cr_expect_not(slurm_kill_wait(texts[i], &ns), "%s", texts[i]);
 }
 
+Test(slurm_words, a_step_that_waits_is_that_of_the_srun) {
+    static const char steps[] =
+        "StepId=1.batch UserId=0 StartTime=2026-11-26T20:37:19 State=RUNNING SrunHost:Pid=(null):0\n"
+        "StepId=1.0 UserId=0 State=RUNNING Partition=low Name=muster SrunHost:Pid=node1:23\n"
+        "StepId=1.TDB UserId=0 StartTime=Unknown State=PENDING Partition=low SrunHost:Pid=node1:22\n";
+    cr_expect(slurm_step_waits(steps, 22));
+    cr_expect_not(slurm_step_waits(steps, 23) || slurm_step_waits(steps, 2) || slurm_step_waits(steps, 0));
+    cr_expect_not(slurm_step_waits("", 22) || slurm_step_waits("No steps found\n", 22));
+    cr_expect_not(slurm_step_waits("StepId=1.TDB State=PENDING\n", 22));
+}
+
 Test(slurm_words, the_reason_is_read_from_a_jobs_line) {
     static const struct {
         const char *state, *reason, *preempted, *text;
