@@ -67,8 +67,8 @@ static void add_hint(struct strbuf *line, const char *text) {
 #define COLUMNS 100
 #define INDENT "        " /* as wide as "muster: " */
 
-/* Where to break a text that has room for so many bytes: behind the last "; " or blank. 0: it need
- * not, or cannot, be broken. */
+/* Returns where to break a text of which `room` bytes fit: behind the last "; " or blank. 0: it
+ * fits, or cannot be broken. */
 static size_t break_at(const char *text, size_t room) {
     size_t at = 0, len = strlen(text);
     if (len <= room)

@@ -15,7 +15,7 @@
 #include "cli/options/suggest.h"
 #include "launcher/head/starter.h"
 
-/* More workers on a CPU than anybody starts on purpose, as HOST:N of -H can ask for by mistake. */
+/* More workers on each CPU are most likely a mistake: a port was given as N in HOST:N of -H. */
 #define WORKERS_PER_CPU UINT64_C(4)
 
 const struct option_value *job_value(const struct job_reading *j, enum run_option row) {

@@ -69,8 +69,8 @@ static const struct option_def defs[] = {
      "How long the place of a lost node is kept for a replacement", .id = RUN_REGROUP_WAIT,
      SECONDS(rdzv.regroup_wait_ns), .key = "regroup_timeout"},
     {"host", "LIST", OURS | SHORT,
-     "Hosts on which to start muster over ssh: NAME or USER@NAME, each with :N for N workers (a "
-     "port belongs into --ssh), separated by commas; names as in node[01-04], too",
+     "Hosts on which to start muster over ssh: NAME or USER@NAME, each with :N for N workers (for "
+     "a port, see --ssh), separated by commas; names as in node[01-04], too",
      .brief = "hosts on which to start it over ssh: node1,node2:4", .id = RUN_HOST, .letter = 'H'},
     {"hostfile", "FILE", OURS,
      "The same from a file: a host on each line, with slots=N or :N, as for mpirun, DeepSpeed and "

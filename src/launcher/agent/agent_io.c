@@ -185,7 +185,7 @@ static void waiting_for_leader(void *arg, const char *text) {
         agent_show_waiting(a, text);
         return;
     }
-    /* over loopback, where later attempts fail alike */
+    /* over loopback, where later attempts fail, too */
     (void)snprintf(all, sizeof all, "this node leads the job and cannot connect to itself: %.*s",
                    (int)strcspn(text, ";"), text);
     agent_give_up(a, all);

@@ -112,7 +112,7 @@ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed, 
         return -ECANCELED;
     }
     if (r == -EADDRINUSE) {
-        /* the holder is of this run: the group is the same, whichever of the two was first */
+        /* the holder belongs to this run, so both lead to the same group */
         if (!only_guessed)
             log_notice("--rdzv-conf=is_host=1: another agent of this machine already leads the run "
                        "'%s'; joining it",

@@ -56,7 +56,7 @@ static void stop_for_signal(struct agent *a) {
                    name);
         return;
     }
-    /* over ssh the head's own signal arrives as its order: this one was sent to muster here */
+    /* over ssh, signals to the head arrive as its orders: this signal was sent to muster here */
     const bool over_ssh = a->head != NULL && a->config.spec->slurm.kind != SLURM_PLACE_STEP;
     bool ordered = over_ssh && a->head_reason[0] != '\0';
     enum log_level level = agent_show_is_brief(a) || ordered ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;

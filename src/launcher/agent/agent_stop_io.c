@@ -75,7 +75,7 @@ void agent_stop_gathered(struct agent *a) {
     on_timer(a);
 }
 
-static void on_hold_timer(void *arg) {
+void agent_hold(void *arg) {
     struct agent *a = arg;
     guardian_hold(a->config.link);
     loop_timer_set(a->stop.hold_timer, clock_now_ns() + GUARDIAN_REPEAT_NS);
@@ -83,7 +83,7 @@ static void on_hold_timer(void *arg) {
 
 int agent_stop_begin(struct agent *a) {
     int r = loop_timer_new(a->loop, on_timer, a, &a->stop.timer);
-    return r < 0 ? r : loop_timer_new(a->loop, on_hold_timer, a, &a->stop.hold_timer);
+    return r < 0 ? r : loop_timer_new(a->loop, agent_hold, a, &a->stop.hold_timer);
 }
 
 void agent_stop_free(struct agent *a) {
@@ -124,8 +124,6 @@ void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct d
     if (!has_workers)
         all_gone(a);
 }
-
-void agent_hold(void *arg) { on_hold_timer(arg); }
 
 void agent_resume(void *arg, uint64_t paused_ns) {
     struct agent *a = arg;

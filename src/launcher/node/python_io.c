@@ -65,7 +65,7 @@ static char *choose(char *candidates[3]) {
     return NULL;
 }
 
-/* False also if one of them can't be looked at. */
+/* Returns false also if one of them can't be read. */
 static bool is_same(const char *a, const char *b) {
     struct stat x, y;
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;

@@ -56,8 +56,8 @@ struct rdzv_client_ops {
     /* SIGKILL everything now: the lease has run out. */
     void (*fence)(void *arg);
     /* The lease has run out while this process did not run: stop the workers (SIGSTOP), and keep
-     * them so, until `resume` (paused_ns: for how long this node did not run) or `fence`. Both may
-     * be NULL */
+     * them stopped, until `resume` (paused_ns: for how long this node did not run) or `fence`. Both
+     * may be NULL */
     void (*hold)(void *arg);
     void (*resume)(void *arg, uint64_t paused_ns);
     /* The end of the lease, for the guardian; TIME_NEVER: nothing runs, so nothing has to end. */

@@ -124,8 +124,8 @@ void client_want_connect(struct rdzv_client *c, const struct member_effect *e);
 void client_hang_up(struct rdzv_client *c);
 /* The same with a DISCONNECT event: the member decides whether to try again. */
 void client_disconnected(struct rdzv_client *c);
-/* The errno shows that this host has no way there: more attempts fail alike, until somebody changes
- * its network. */
+/* Whether the errno shows that this host has no route there: further attempts fail, too, until its
+ * network changes. */
 bool client_cannot_connect(int code);
 /* This address did not answer as a leader: tries the next one, or emits DISCONNECT. */
 void client_attempt_failed(struct rdzv_client *c, const char *why);

@@ -27,9 +27,9 @@ struct store_door {
     bool own_only;              /* whoever is passed on must be of this machine */
     bool told;
     bool was_open;
-    bool told_early[2]; /* a client that came before it was open: of another machine, of this one */
-    struct list waiting; /* struct waiting, the oldest first */
-    struct list passed;  /* struct passed */
+    bool early_reported[2]; /* a client came before it was open: of another machine, of this one */
+    struct list waiting;    /* struct waiting, the oldest first */
+    struct list passed;     /* struct passed */
     size_t n_waiting, max_waiting, n_passed, max_passed;
 };
 
@@ -168,17 +168,17 @@ static void on_change(void *arg, int fd, unsigned events) {
         loop_watch_free(TAKE_PTR(w->end));
 }
 
-/* Before the first generation there are no workers: it is likely that somebody has started
- * torchrun, which would wait in silence for as long as this job does. */
-static void tell_early(struct store_door *door, int fd) {
+/* Before the first generation there are no workers: the client is most likely a torchrun, which
+ * would wait in silence for as long as this job does. */
+static void report_early(struct store_door *door, int fd) {
     struct addr peer;
     char line[256], host[ADDR_TEXT_MAX];
     if (door->was_open || door->log == NULL || addr_of_peer(fd, &peer) < 0)
         return;
-    bool *told = &door->told_early[addr_is_local(&peer)];
-    if (*told)
+    bool *reported = &door->early_reported[addr_is_local(&peer)];
+    if (*reported)
         return;
-    *told = true;
+    *reported = true;
     addr_host_text(&peer, host);
     (void)snprintf(line, sizeof line,
                    "a program at %s asks for PyTorch's store before the workers have started: if "
@@ -188,7 +188,7 @@ static void tell_early(struct store_door *door, int fd) {
 }
 
 static void let_wait(struct store_door *door, int fd) {
-    tell_early(door, fd);
+    report_early(door, fd);
     struct waiting *w = LIST_FIRST(struct waiting, &door->waiting, link);
     if (door->n_waiting >= door->max_waiting && w != NULL)
         (void)close(take_waiting(w));

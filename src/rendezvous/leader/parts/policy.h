@@ -26,9 +26,9 @@ bool policy_losses_spent(const struct policy *p, const struct group_config *c);
 
 /* A member was lost. */
 void policy_add_loss(struct policy *p);
-/* Whether the generation failed like the last one that was charged, early and by the program's own
- * fault: it must not be started again. But if that node alone failed, and `others` can continue
- * without it, it is excluded after a few failures instead. */
+/* Whether the generation failed as the last one that was charged did, early and by the program's
+ * own fault: it must not be started again. But if both failures are of one node, and `others` can
+ * continue without it, that node is excluded after a few failures instead. */
 _must_use_ bool policy_is_crash_loop(const struct policy *p, const struct group_config *c,
                                      const struct failure *f, bool others);
 /* The generation costs a restart because of this failure. */
