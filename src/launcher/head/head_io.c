@@ -322,16 +322,18 @@ static int look_at_queue(struct run *h) {
 static void tell_machine(struct run *h) {
     const struct slurm_place *place = h->config->place;
     const struct job_spec *spec = h->config->spec;
-    char run_id[RDZV_RUN_ID_MAX];
     struct err err = {0};
-    (void)snprintf(run_id, sizeof run_id, "%s%s%s", place->cluster != NULL ? place->cluster : "",
-                   place->cluster != NULL ? "." : "", place->job_id);
+    if (spec->run_id_given)
+        (void)snprintf(h->run_id, sizeof h->run_id, "%s", spec->run_id);
+    else
+        (void)snprintf(h->run_id, sizeof h->run_id, "%s%s%s",
+                       place->cluster != NULL ? place->cluster : "",
+                       place->cluster != NULL ? "." : "", place->job_id);
     _cleanup_(freep) char *program = head_program_word(h->config->argv0, h->config->envp);
     /* srun(1): a step beside the one that has all CPUs */
     _cleanup_(freep) char *ask =
         xasprintf("srun --jobid=%s --overlap -N1 -n1 %s", place->job_id, program);
-    if (registry_add_head(spec->run_id_given ? spec->run_id : run_id, h->config->nodes, ask,
-                          &h->registry, &err) < 0)
+    if (registry_add_head(h->run_id, h->config->nodes, ask, &h->registry, &err) < 0)
         log_debug("%s", err.text);
     const uint8_t *secret = head_key_secret(h->key);
     if (secret != NULL && registry_add_key(&h->registry, secret, &err) < 0)
@@ -373,6 +375,8 @@ static void tear_down(struct run *h) {
     requeue_free(h->requeue);
     helper_call_free(h->wait);
     helper_call_free(h->steps);
+    if (h->over)
+        head_record_end(&h->head, h->run_id, h->status);
     registry_remove(&h->registry);
     loop_timer_free(h->late);
     child_watch_free(h->srun);

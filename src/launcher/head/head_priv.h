@@ -44,8 +44,9 @@ struct run {
     struct helper_call *steps; /* while it is asked whether the step waits */
     uint64_t grace_ns;         /* of the workers; 0: not known */
     struct registry_own registry;
-    struct requeue *requeue;  /* NULL: not asked for */
-    char lost[HEAD_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */
+    char run_id[RDZV_RUN_ID_MAX]; /* as on this machine: without the number of the step */
+    struct requeue *requeue;      /* NULL: not asked for */
+    char lost[HEAD_HOST_MAX];     /* the node of the last agent that led, if it has gone; or "" */
     int status;
     bool over;
 };

@@ -1,14 +1,17 @@
 #include "launcher/head/head_program_io.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/envlist.h"
 #include "base/text/log.h"
+#include "base/text/signal_name.h"
 #include "base/text/strbuf.h"
 #include "io/process/child.h"
+#include "rendezvous/operate/recent_runs_io.h"
 
 int head_program(const char *argv0, char *const *envp, char **ret, struct err *err) {
     _cleanup_(freep) char *found = NULL;
@@ -65,4 +68,19 @@ void head_show_command(char *const *argv) {
     for (size_t i = 0; argv[i] != NULL; i++)
         strbuf_printf(&line, "%s%s", i > 0 ? " " : "", argv[i]);
     log_info("%s", strbuf_text(&line));
+}
+
+void head_record_end(const struct head *h, const char *run_id, int status) {
+    const char *name = signal_abbrev(h->signo);
+    char text[HEAD_TEXT_MAX] = "";
+    struct err err = {0};
+    enum outcome outcome = status == 0 ? OUTCOME_SUCCESS : OUTCOME_FAILED;
+    if (status != 0 && h->verdict.text[0] != '\0')
+        (void)snprintf(text, sizeof text, "%s", h->verdict.text);
+    else if (status != 0 && name != NULL)
+        (void)snprintf(text, sizeof text, "stopped by SIG%s", name);
+    else if (status != 0)
+        (void)snprintf(text, sizeof text, "it ended with status %d", status);
+    if (recent_runs_end(run_id, outcome, text, &err) < 0)
+        log_debug("%s", err.text);
 }

@@ -1,7 +1,8 @@
-/* The program that a head has started on the nodes: muster itself. */
+/* The program that a head has started on the nodes: muster itself; and how it ended. */
 #pragma once
 
 #include "base/err.h"
+#include "launcher/head/head.h"
 
 /* This program as an absolute path, malloc'ed: the file that was called, also if it is a link in an
  * environment of Python's. argv0: how it was called. */
@@ -14,5 +15,8 @@ _must_use_ char *head_program_word(const char *argv0, char *const *envp);
 /* The folder's name as the shell has it, malloc'ed: other hosts may reach it by the same links
  * only. NULL, and errno: it has none. */
 _must_use_ char *head_folder(char *const *envp);
+/* Records how the run ended, for "muster status" on this machine. Call it before registry_remove().
+ */
+void head_record_end(const struct head *h, const char *run_id, int status);
 /* Says at -v what is run. */
 void head_show_command(char *const *argv);

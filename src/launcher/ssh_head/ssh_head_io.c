@@ -244,6 +244,11 @@ static int set_up_loop(struct ssh_head *h) {
     return r;
 }
 
+static const char *run_id(const struct ssh_head *h) {
+    const struct job_spec *spec = h->config->spec;
+    return spec->hosts.run_id != NULL ? spec->hosts.run_id : spec->run_id;
+}
+
 /* For muster ps, and others that are run here. On this machine an agent is found without a head. */
 static void tell_machine(struct ssh_head *h) {
     const struct job_spec *spec = h->config->spec;
@@ -254,8 +259,7 @@ static void tell_machine(struct ssh_head *h) {
     _cleanup_(freep) char *program = head_program_word(h->config->argv0, h->config->envp);
     _cleanup_(freep) char *ask = ssh_ask_line(spec->hosts.ssh != NULL ? spec->hosts.ssh : "ssh",
                                               ssh_head_host(h, i), program);
-    if (registry_add_head(spec->hosts.run_id != NULL ? spec->hosts.run_id : spec->run_id, h->crew.n,
-                          ask, &h->registry, &err) < 0)
+    if (registry_add_head(run_id(h), h->crew.n, ask, &h->registry, &err) < 0)
         log_debug("%s", err.text);
     const uint8_t *secret = head_key_secret(h->key);
     if (secret != NULL && registry_add_key(&h->registry, secret, &err) < 0)
@@ -287,6 +291,8 @@ static void tear_down(struct ssh_head *h) {
     ssh_calls_free(h);
     ssh_losses_free(h);
     ssh_output_free(h->output);
+    if (h->over)
+        head_record_end(&h->head, run_id(h), h->status);
     registry_remove(&h->registry);
     head_key_free(h->key);
     head_signals_free(h->signals);
