@@ -18,7 +18,7 @@
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/messages.h"
 
-#define WIRE_VERSION 8
+#define WIRE_VERSION 9
 /* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
  */
 #define WIRE_MESSAGE_MAX ((size_t)128 * 1024)

@@ -430,9 +430,9 @@ Test(conn_io, an_end_of_the_handshake_is_no_verdict, .init = begin, .fini = fini
 
 Test(conn_io, another_version_is_told_and_nothing_else, .init = begin, .fini = finish) {
     static const char *const texts[] = {
-        "{\"kind\":\"GREETING\",\"version\":9,\"new\":[]}",
-        "{\"kind\":\"HELLO\",\"version\":7,\"incarnation\":\"00000000000000a1\",\"run_id\":\"r\"}"};
-    static const uint32_t versions[] = {9, 7};
+        "{\"kind\":\"GREETING\",\"version\":10,\"new\":[]}",
+        "{\"kind\":\"HELLO\",\"version\":8,\"incarnation\":\"00000000000000a1\",\"run_id\":\"r\"}"};
+    static const uint32_t versions[] = {10, 8};
     caller.auth = auth_with("a");
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         uint8_t bytes[256];

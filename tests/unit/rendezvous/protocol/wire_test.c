@@ -323,7 +323,7 @@ static int decode(const char *text) {
 #define MEMBERS_TO_LIST(n, order, first)                                                            \
     "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0," \
     "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first ",\"members\":"
-#define COMMAND(c, run) "{\"kind\":\"COMMAND\",\"version\":8,\"command\":\"" c "\",\"run_id\":\"" run "\""
+#define COMMAND(c, run) "{\"kind\":\"COMMAND\",\"version\":9,\"command\":\"" c "\",\"run_id\":\"" run "\""
 #define OVERVIEW(phase, successors)                                                                                    \
     "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\","            \
     "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"endpoint\":\"\",\"min_nodes\":1,\"max_nodes\":1," \
@@ -488,21 +488,21 @@ Test(wire, decoding_refuses_what_breaks_the_protocol) {
         {-EINVAL, RENEW("\"1.0\"", "\"0\"", "\"1\"")},
         {-EINVAL, RENEW("\"\"", "\"0\"", "\"1\"")},
         {-EINVAL, "{\"kind\":\"RENEW\",\"clock_ns\":\"1\",\"rtt_ns\":\"1\"}"},
-        {0, HELLO("8", INC, "\"\"")},
+        {0, HELLO("9", INC, "\"\"")},
         {WIRE_E_VERSION, HELLO("1", INC, "\"\"")},
         {WIRE_E_VERSION, "{\"kind\":\"HELLO\",\"version\":3,\"new\":[{}]}"},
         {WIRE_E_VERSION, "{\"kind\":\"JOIN\",\"version\":4294967295}"},
         {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4294967296}"},
-        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":8}"},
+        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":9}"},
         {WIRE_E_VERSION, "{\"kind\":\"COMMAND\",\"version\":1}"},
-        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":8}"},
+        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":9}"},
         {-EINVAL, HELLO("-1", INC, "\"\"")},
         {-EINVAL, HELLO("1.5", INC, "\"\"")},
-        {-EINVAL, HELLO("8", "\"0000000000000000\"", "\"\"")},
-        {-EINVAL, HELLO("8", "\"a1\"", "\"\"")},
-        {-EINVAL, HELLO("8", "\"00000000000000A1\"", "\"\"")},
-        {-EINVAL, HELLO("8", INC, "7")},
-        {-EINVAL, HELLO("8", INC, "\"a\\u0000b\"")},
+        {-EINVAL, HELLO("9", "\"0000000000000000\"", "\"\"")},
+        {-EINVAL, HELLO("9", "\"a1\"", "\"\"")},
+        {-EINVAL, HELLO("9", "\"00000000000000A1\"", "\"\"")},
+        {-EINVAL, HELLO("9", INC, "7")},
+        {-EINVAL, HELLO("9", INC, "\"a\\u0000b\"")},
         {0, WELCOME("1", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("0", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("1", "0", "\"1000000\"")},
@@ -544,18 +544,18 @@ Test(wire, decoding_refuses_what_nobody_greets_with) {
         int r;
         const char *text;
     } cases[] = {
-        {0, GREETING("8", "", "")},
-        {0, GREETING("8", KEY("0000000000000001", "file"), "")},
-        {0, GREETING("8", KEY("ffffffffffffffff", "munge") "," KEY("0000000000000000", "home"), "MUNGE:x")},
-        {WIRE_E_VERSION, GREETING("7", "", "")},
-        {WIRE_E_VERSION, "{\"kind\":\"GREETING\",\"version\":9,\"new\":[{}]}"},
-        {WIRE_E_VERSION, "{\"kind\":\"CALL\",\"version\":9,\"new\":[{}]}"},
-        {-EINVAL, "{\"kind\":\"CALL\",\"version\":8,\"new\":[{}]}"},
-        {-EINVAL, GREETING("8", KEY("1", "file"), "")},
-        {-EINVAL, GREETING("8", KEY("0000000000000001", "friend"), "")},
-        {-EINVAL, GREETING("8", "{\"id\":\"0000000000000001\"}", "")},
-        {-EINVAL, GREETING("8", KEYS_8 "," KEY("0000000000000001", "dir"), "")},
-        {0, GREETING("8", KEYS_8, "")},
+        {0, GREETING("9", "", "")},
+        {0, GREETING("9", KEY("0000000000000001", "file"), "")},
+        {0, GREETING("9", KEY("ffffffffffffffff", "munge") "," KEY("0000000000000000", "home"), "MUNGE:x")},
+        {WIRE_E_VERSION, GREETING("8", "", "")},
+        {WIRE_E_VERSION, "{\"kind\":\"GREETING\",\"version\":10,\"new\":[{}]}"},
+        {WIRE_E_VERSION, "{\"kind\":\"CALL\",\"version\":10,\"new\":[{}]}"},
+        {-EINVAL, "{\"kind\":\"CALL\",\"version\":9,\"new\":[{}]}"},
+        {-EINVAL, GREETING("9", KEY("1", "file"), "")},
+        {-EINVAL, GREETING("9", KEY("0000000000000001", "friend"), "")},
+        {-EINVAL, GREETING("9", "{\"id\":\"0000000000000001\"}", "")},
+        {-EINVAL, GREETING("9", KEYS_8 "," KEY("0000000000000001", "dir"), "")},
+        {0, GREETING("9", KEYS_8, "")},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
@@ -574,7 +574,7 @@ static void check_text_limit(const char *before, const char *after, size_t size)
 }
 
 #define NODE(host)                                                                                 \
-    "{\"kind\":\"JOIN\",\"version\":8,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
+    "{\"kind\":\"JOIN\",\"version\":9,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
     "\"incarnation\":" INC ",\"host\":\"" host
 #define FLAGS                                                                                                 \
     "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false," \
@@ -599,7 +599,7 @@ static void check_text_limit(const char *before, const char *after, size_t size)
     "\"nproc\":2,"
 
 Test(wire, every_text_has_its_limit) {
-    check_text_limit("{\"kind\":\"HELLO\",\"version\":8,\"incarnation\":" INC ",\"run_id\":\"", "\"}", RDZV_RUN_ID_MAX);
+    check_text_limit("{\"kind\":\"HELLO\",\"version\":9,\"incarnation\":" INC ",\"run_id\":\"", "\"}", RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
     check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
@@ -615,7 +615,7 @@ Test(wire, every_text_has_its_limit) {
                      "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit("{\"kind\":\"COMMAND\",\"version\":8,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
+    check_text_limit("{\"kind\":\"COMMAND\",\"version\":9,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"EVIDENCE\",\"id\":1,\"first\":true,\"last\":true,\"text\":\"", "\"}",
                      RDZV_EVIDENCE_CHUNK_MAX);
@@ -884,7 +884,7 @@ Test(wire, signs_of_as_many_workers_as_one_message_has_fit) {
 }
 
 Test(wire, a_command_for_stacks_says_how_long) {
-#define COMMAND_FORMAT "{\"kind\":\"COMMAND\",\"version\":8,\"run_id\":\"\",\"reason\":\"\",\"command\":\"%s\"%s}"
+#define COMMAND_FORMAT "{\"kind\":\"COMMAND\",\"version\":9,\"run_id\":\"\",\"reason\":\"\",\"command\":\"%s\"%s}"
     static const struct {
         const char *name, *timeout;
         int result;

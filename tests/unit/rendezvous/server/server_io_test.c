@@ -929,10 +929,10 @@ static bool raw_got_frame(struct world *w) {
 Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
     start_job(1, &g);
-    static const char *const texts[] = {"{\"kind\":\"JOIN\",\"version\":7,\"anything\":[1,2,3]}",
-                                        "{\"kind\":\"CALL\",\"version\":7}",
+    static const char *const texts[] = {"{\"kind\":\"JOIN\",\"version\":8,\"anything\":[1,2,3]}",
+                                        "{\"kind\":\"CALL\",\"version\":8}",
                                         "{\"kind\":\"CALL\",\"version\":99,\"more\":true}",
-                                        "{\"kind\":\"COMMAND\",\"version\":7,\"command\":\"stop\"}"};
+                                        "{\"kind\":\"COMMAND\",\"version\":8,\"command\":\"stop\"}"};
     for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
         uint8_t head[FRAME_HEADER_BYTES];
         char said[128], wanted[128];
