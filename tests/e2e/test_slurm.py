@@ -586,3 +586,28 @@ def test_the_leaders_host_is_lost(here):
     here.slurm.run("scancel", here.only())
     agent.finish()
     here.gone()
+
+
+# ---- suspension ----
+
+@pytest.mark.parametrize("hosts, how", [(1, "head"), (3, "step"), pytest.param(1, "step", marks=pytest.mark.slow),
+                                        pytest.param(3, "head", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("place", ["", "dir"])
+def test_a_suspended_job_continues(either, hosts, how, place):
+    """For longer than the lease, and than the arbiter's. Slurm sends SIGTSTP to all processes, and SIGSTOP or the
+    freezer follows two seconds later."""
+    words = ["--rdzv-backend=dir", f"--rdzv-endpoint={either.job.tmp}/rdzv", "--rdzv-id=suspended",
+             f"--nnodes={hosts}", "--arbiter-lease=2.5"] if place else []
+    line = either.shell(*QUICK, *words, "--max-restarts=0")
+    number = either.batch(f"exec {'srun ' if how == 'step' else ''}{line}", f"-N{hosts}", "--ntasks-per-node=1")
+    either.workers(hosts)
+    either.slurm.run("scontrol", "suspend", number)
+    either.slurm.until(number, JobState="SUSPENDED")
+    pause(6)
+    either.slurm.run("scontrol", "resume", number)
+    end = deadline(10)
+    while either.output(number).count("its workers continue") < hosts:
+        assert time.monotonic() < end, either.output(number)
+        pause(0.1)
+    output = either.completes(number)
+    assert "killed" not in output and len(either.job.events.all("start")) == hosts, output

@@ -34,7 +34,8 @@ static int stops(void *arg, pid_t pid, bool own) {
     atomic_int *slot = find_foreign(w->page, w->first && stopped ? 0 : pid);
     if (slot != NULL && (w->first || !stopped))
         atomic_store(slot, stopped ? pid : 0); /* continued since: from now on we stop it */
-    return SIGSTOP;
+    /* The other program may continue it at this moment: then a signal would stop it for ever. */
+    return stopped ? 0 : SIGSTOP;
 }
 
 static int continues(void *arg, pid_t pid, bool own) {
