@@ -231,15 +231,26 @@ def test_all_ports_are_taken(job):
     assert not job.events.all("start")
 
 
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("words", [[], ["--rdzv-conf=is_host=1"]], ids=["guessed", "by order"])
-def test_the_host_by_order_joins_an_agent_that_was_first(job, words):
-    ports = free_ports(2)
+def test_the_host_by_order_joins_an_agent_that_was_first(job, words, count):
+    ports = free_ports(count)
     first = start(job, "a", ports, *words)
     first.wait_said("1 of 2")
     second = start(job, "b", ports, "--rdzv-conf=is_host=1")
     job.events.wait("start", 2, world=2)
     end(job, first, second)
-    assert "another agent of this machine already leads the run 'e2e'; joining it" in second.said()
+    assert "another agent of this machine already leads at the endpoint of the run 'e2e'; joining it" in second.said()
+
+
+def test_the_host_by_order_joins_no_agent_of_another_run(job):
+    port = free_ports(1)
+    first = start(job, "a", port, run="other")
+    first.wait_said("1 of 2")
+    code, _, err = start(job, "b", port, "--rdzv-conf=is_host=1").finish()
+    assert code not in (None, 0) and "belongs to the run 'other'" in err, err
+    first.signal(signal.SIGTERM)
+    first.finish()
 
 
 def test_the_last_line_tells_what_was_found_at_each_port(job):

@@ -119,8 +119,11 @@ static bool give_up_port(struct agent *a, const char *name, bool only_guessed) {
                                  : xasprintf("--rdzv-endpoint=%s:%u", name, spec->endpoint_port);
     endpoint_bind_addr(name, spec->endpoint_port, &at);
     bool stranger = leading_port_taken(setting, &at, &err);
-    if (only_guessed && !stranger)
-        return false; /* another agent of this machine leads */
+    bool by_order = !only_guessed && spec->is_host == 1 && spec->backend == JOB_BACKEND_C10D;
+    if (!stranger && by_order)
+        agent_notice_joins(a);
+    if (!stranger && (by_order || only_guessed))
+        return false; /* another agent of this machine leads; it refuses those of other runs */
     a->wrong_usage = stranger;
     agent_give_up(a, err.text);
     return true;

@@ -102,6 +102,12 @@ static void give_up_name(struct agent *a, int r) {
     agent_give_up(a, text);
 }
 
+void agent_notice_joins(const struct agent *a) {
+    log_notice("--rdzv-conf=is_host=1: another agent of this machine already leads at the "
+               "endpoint of the run '%s'; joining it",
+               a->config.spec->run_id);
+}
+
 int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed, int *ret_fd) {
     _cleanup_(freep) char *stranger = NULL;
     struct err err = {0};
@@ -114,9 +120,7 @@ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed, 
     if (r == -EADDRINUSE) {
         /* the holder belongs to this run, so both lead to the same group */
         if (!only_guessed)
-            log_notice("--rdzv-conf=is_host=1: another agent of this machine already leads the run "
-                       "'%s'; joining it",
-                       a->config.spec->run_id);
+            agent_notice_joins(a);
         return r;
     }
     if (r < 0) {

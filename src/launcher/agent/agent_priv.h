@@ -295,6 +295,8 @@ _must_use_ bool agent_has_ports(const struct agent *a);
  * machine leads the run, or is about to; -ECANCELED: it can't, and has given up. */
 _must_use_ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed,
                                      int *ret_fd);
+/* is_host=1 was given, but another agent of this machine was first. */
+void agent_notice_joins(const struct agent *a);
 /* The same later, when nobody leads. 0, or a negative errno: not now. */
 _must_use_ int agent_try_ports(struct agent *a, const char *host, int *ret_fd);
 
