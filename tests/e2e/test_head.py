@@ -531,6 +531,34 @@ def test_salloc_and_its_terminal(here):
     here.gone()
 
 
+def test_a_login_node_knows_the_users_jobs(here):
+    def status(*words, command="status"):
+        return here.slurm.run(RUN[0], command, *words, env=here.job.env("a", here.env()), check=False)
+
+    def line(number):
+        return f"muster: error: Slurm's job {number} runs on other machines; ask on one of its nodes:\n" \
+               f"  srun --jobid={number} --overlap -N1 -n1 muster "
+
+    assert "no job" in status().stderr and "the run '4711'" in status("4711").stderr
+    first = in_batch(here, 1)
+    here.workers(1)
+    assert [status(*w).stderr for w in ((), (first,), ("--rdzv-id", first))] == [line(first) + "status\n"] * 3
+    assert status(first, command="stop").stderr == line(first) + "stop\n"
+    asked = line(first).splitlines()[-1].replace(" muster ", f" {RUN[0]} status")
+    there = here.slurm.run("sh", "-c", asked, env=here.job.env("a", here.env()))
+    assert "1 node, 1 worker" in there.stdout, there
+    second = in_batch(here, 2)
+    here.job.events.wait("start", 3)
+    there = here.slurm.run(RUN[0], "status", second, on=1, env=here.job.env("a", here.env()))
+    assert f"job emu.{second}.0: running" in there.stdout, there
+    done = status()
+    assert done.returncode == 1 and {f"  --rdzv-id {n}" for n in (first, second)} == {*done.stderr.splitlines()[1:]}, done.stderr
+    assert status(second).stderr == line(second) + "status\n"
+    here.job.go()
+    for number in (first, second):
+        here.slurm.end(number)
+
+
 def test_a_job_is_asked_in_its_batch_script(here):
     """The head there is no second job beside its own agent."""
     number = in_batch(here, 2)

@@ -86,7 +86,7 @@ static int ask(const struct operation *op, const struct command *command) {
     struct err err = {0};
     int status = EXIT_JOB_FAILED;
     int r = operation_ask(op, command, &found, &reply, &err);
-    if (r == -EREMOTE && command->kind == COMMAND_STOP) {
+    if (r == -EREMOTE && found.head.pid != 0 && command->kind == COMMAND_STOP) {
         status = stop_by_head(&found.head, command->reason);
     } else if (r < 0) {
         status = operation_failed(op, r, &err, &found);

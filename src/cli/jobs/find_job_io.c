@@ -12,6 +12,7 @@
 #include "cli/options/rdzv_text.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/process/helper_call.h"
 #include "launcher/agent/job_arbiter_io.h"
 #include "rendezvous/operate/recent_runs_io.h"
 
@@ -151,8 +152,64 @@ static int find_ended(struct job_place *place, struct job_found *ret, struct err
     return found == -EEXIST ? find_several(place, "", err) : found >= 0 ? 0 : -ENOENT;
 }
 
+/* ---- Slurm ---- */
+
+#define SQUEUE_TIMEOUT_NS (5 * NS_PER_S)
+#define SQUEUE_BYTES_MAX 65536
+
+/* In a helper. squeue(1); job: NULL: all that run. */
+static int become_squeue(int fd, void *job) {
+    char user[32], jobs[RDZV_RUN_ID_MAX + 16],
+        *argv[] = {(char[]){"squeue"},
+                   (char[]){"--noheader"},
+                   (char[]){"--states=RUNNING"},
+                   (char[]){"--format=%A"},
+                   user,
+                   job != NULL ? jobs : NULL,
+                   NULL};
+    (void)snprintf(user, sizeof user, "--user=%u", (unsigned)geteuid());
+    (void)snprintf(jobs, sizeof jobs, "--jobs=%s", job != NULL ? (const char *)job : "");
+    if (dup2(fd, STDOUT_FILENO) >= 0)
+        (void)execvp(argv[0], argv);
+    return 1;
+}
+
+/* On a login node of Slurm, where no process of a job runs: this user's jobs, or the one with the
+ * number. -ENOENT has no sentence. */
+static int find_in_slurm(const struct job_place *place, struct job_found *ret, struct err *err) {
+    const char *number = place->run_id, *line;
+    if (number != NULL && !run_id_is_job(number))
+        return -ENOENT;
+    struct helper_call_config config = {.name = "muster-squeue",
+                                        .run = become_squeue,
+                                        .arg = (char *)(uintptr_t)number,
+                                        .timeout_ns = SQUEUE_TIMEOUT_NS,
+                                        .max_bytes = SQUEUE_BYTES_MAX};
+    struct helper_call *call = NULL;
+    struct helper_answer answer;
+    if (helper_call_new(NULL, &config, NULL, NULL, &call) < 0)
+        return -ENOENT;
+    helper_call_wait(call, &answer);
+    for (line = answer.code == 0 ? answer.data : ""; *line >= '0' && *line <= '9';) {
+        size_t n = strspn(line, "0123456789");
+        (void)snprintf(add(ret)->run_id, RDZV_RUN_ID_MAX, "%.*s", (int)MIN2(n, (size_t)20), line);
+        line += n + strspn(line + n, " \n");
+    }
+    helper_call_free(call);
+    if (ret->n == 0)
+        return -ENOENT;
+    if (ret->n > 1)
+        return err_set(err, -EEXIST,
+                       "no job of yours is known on this machine; name one of your jobs in Slurm:");
+    (void)snprintf(ret->head.ask, sizeof ret->head.ask, "srun --jobid=%s --overlap -N1 -n1 muster",
+                   ret->list[0].run_id);
+    return err_set(err, -EREMOTE, "Slurm's job %s runs on other machines", ret->list[0].run_id);
+}
+
 static int find_none(struct job_place *place, struct job_found *ret, struct err *err) {
     int r = find_ended(place, ret, err);
+    if (r == -ENOENT)
+        r = find_in_slurm(place, ret, err);
     if (r != -ENOENT)
         return r;
     if (place->run_id != NULL)
@@ -210,6 +267,8 @@ static bool is_run_here(struct job_place *place) {
     struct job_found ended = {0};
     struct err err = {0};
     size_t n = 0;
+    if (run_id_is_job(place->run_id)) /* no host has such a name */
+        return true;
     if (list_here(place, &entries, &n, &err) < 0)
         return false;
     for (size_t i = 0; i < n; i++)

@@ -103,8 +103,17 @@ int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err) {
 }
 
 bool run_id_begins(const char *run_id, const char *name) {
-    return name[0] != '\0' && strpbrk(name, ":/") == NULL &&
-           strncmp(run_id, name, strlen(name)) == 0;
+    const char *dot = strchr(run_id, '.');
+    size_t len = strlen(name);
+    if (len == 0 || strpbrk(name, ":/") != NULL)
+        return false;
+    bool is_job = run_id_is_job(name) && dot != NULL && strncmp(dot + 1, name, len) == 0 &&
+                  (dot[1 + len] == '.' || dot[1 + len] == '\0');
+    return is_job || strncmp(run_id, name, len) == 0;
+}
+
+bool run_id_is_job(const char *name) {
+    return name[0] != '\0' && name[strspn(name, "0123456789")] == '\0';
 }
 
 ssize_t recent_runs_find(const struct recent_run *runs, size_t n, const char *name) {

@@ -34,9 +34,12 @@ _must_use_ int recent_runs_end(const char *run_id, enum outcome outcome, const c
  * errno and a sentence. */
 _must_use_ int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err);
 
-/* Whether an operator can mean this run by `name`: the beginning of its id. A name with ":" or "/"
- * is an endpoint, a folder, or a whole id. */
+/* Whether an operator can mean this run by `name`: the beginning of its id, or the number of its
+ * job in Slurm, if the id is CLUSTER.JOB or CLUSTER.JOB.STEP. A name with ":" or "/" is an
+ * endpoint, a folder, or a whole id. */
 bool run_id_begins(const char *run_id, const char *name);
+/* Whether `name` can be the number of a job. */
+bool run_id_is_job(const char *name);
 /* The run that `name` means: a whole id or the name of a log folder, else the beginning of only one
  * id; of several runs with that id the first. Returns its index; -ENOENT; -EEXIST: several begin
  * so. */
