@@ -279,11 +279,15 @@ def test_how_a_run_ended_that_was_stopped_or_killed(job):
         job.wait_gone(name, 30)
         seen = status(job, name)
         assert (seen["state"], seen["outcome"], seen["reason"]) == ("closed", *want), seen
-    a, b = job.pair(nnodes="2", worker=("start", "wait"))
+    a, = job.pair(nnodes="2", worker=("start", "wait"), tags="a")
+    there = {"MUSTER_RUN_DIR": job.tmp / "run-b"}  # as on another node
+    b = job.agent("b", *a.words[a.words.index("run") + 1:], env=there)
     job.events.wait("start", 4, gen="1.1")
     assert ask(job, "stop", "--reason=enough", "e2e")[0] == 0 and (a.wait(), b.wait()) == (1, 1)
-    seen = status(job, "e2e")
-    assert (seen["outcome"], seen["reason"]) == ("failed", "an operator stopped the job: enough"), seen
+    for env in {}, there:
+        done = subprocess.run([MUSTER, "status", "--json", "e2e"], env=job.env("operator", env), capture_output=True, text=True)
+        seen = json.loads(done.stdout)
+        assert (seen["outcome"], seen["reason"]) == ("failed", "an operator stopped the job: enough"), done
 
 
 def test_a_terminal_is_redrawn_in_place(job):
@@ -325,6 +329,7 @@ def test_a_node_leaves_and_nothing_is_charged(job):
     job.events.wait("start", 2, 30, gen="1.2")
     seen = status(job, endpoint(a))
     assert (seen["generation"], seen["members"], seen["restarts_used"], seen["losses"]) == ("1.2", 1, 0, 0)
+    assert seen["incident"].startswith("node ") and seen["restart_seconds"] is not None, seen
     assert "maintenance" in b.said()
     job.go()
     assert a.wait() == 0

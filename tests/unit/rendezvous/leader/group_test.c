@@ -974,6 +974,9 @@ Test(group, a_hang_stops_the_group_and_is_charged_as_a_failure_is) {
     stopped(&r);
     cr_assert_eq(group_restarts_used(r.g), 1);
     start(&r);
+    struct overview o;
+    group_overview(r.g, r.now_ns, &o);
+    cr_assert(o.has_failure && o.failure.kind == FAILURE_HANG && o.failure.incarnation == 2, "the last event");
     hangs(&r, first, 2);
     assert_state(&r, GROUP_RUNNING); /* that was about the last group */
     hangs(&r, group_generation(r.g), 2);
