@@ -344,8 +344,8 @@ static void compare(struct known *k, const struct known *before, uint64_t looked
     struct signs_found *f = &k->found;
     f->flags = slow_flags(was, is, elapsed_ns);
     f->flags |= k->task.hot && slow_spins(was, is, elapsed_ns) ? (uint32_t)SIGN_SPINS : 0U;
-    if (k->task.little && slow_changed(was, is, elapsed_ns))
-        f->changed_since_ns = looked_ns;
+    f->changed = k->task.little && slow_changed(was, is, elapsed_ns);
+    f->before_ns = looked_ns;
     if ((f->flags & SIGN_SPINS) != 0)
         k->since_ns = before->since_ns;
     if (!slow_computes(was, is, elapsed_ns))
@@ -514,12 +514,22 @@ static uint64_t threads_due(const struct slow *s) {
     return due;
 }
 
+/* Whether a worker has begun to run little since the last look: until it is looked at, it counts as
+ * moving. */
+static bool any_begins_to_poll(const struct slow *s) {
+    bool found = false;
+    for (size_t i = 0; i < s->n && !found; i++)
+        found = !s->known[i].task.little && signs_is_little(s->signs, s->known[i].task.look.rank);
+    return found;
+}
+
 void slow_tick(struct slow *s, uint64_t now_ns) {
     uint64_t since_ns = s->asked_ns == 0 ? TIME_NEVER : now_ns - s->asked_ns;
     bool quiet = signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS || signs_any_odd(s->signs);
     bool threads = since_ns >= threads_due(s);
     if (!quiet)
         succeeded(s);
-    if (s->call == NULL && ((quiet && since_ns >= SLOW_EVERY_NS) || threads))
+    if (s->call == NULL &&
+        ((quiet && since_ns >= SLOW_EVERY_NS) || threads || any_begins_to_poll(s)))
         ask(s, now_ns);
 }

@@ -1,5 +1,6 @@
-/* Looks at quiet workers every 5 s, in a helper with a deadline, and tells the samples (signs_io.h)
- * what else of them moves, and whose movement counts for a worker that only waits for its child.
+/* Looks at quiet workers every 5 s, and when one begins to run little, in a helper with a deadline,
+ * and tells the samples (signs_io.h) what else of them moves, and whose movement counts for a
+ * worker that only waits for its child.
  *
  *     slow = slow_new(loop, signs);
  *     signs_sample(signs, now); slow_tick(slow, now);      each second

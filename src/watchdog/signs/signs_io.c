@@ -258,7 +258,9 @@ void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_fou
     w->process_ns = w->computes == found->computes ? w->process_ns : 0;
     w->computes = found->computes;
     w->idle_ns = found->idle_ns;
-    if (found->changed_since_ns != 0 && w->track.moved_ns <= found->changed_since_ns) {
+    if (w->track.moved_ns > found->before_ns) {
+        w->slow_flags &= ~(uint32_t)(SIGN_BUSY | SIGN_BYTES);
+    } else if (found->changed) {
         w->changed_ns = now_ns;
         moves_now(w, now_ns);
     }

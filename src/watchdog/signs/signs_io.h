@@ -39,8 +39,11 @@ void signs_remove(struct signs *s, uint32_t rank); /* a rank that is not there: 
 
 /* What a closer look (watchdog/gather/slow_io.h) has found. */
 struct signs_found {
+    uint64_t before_ns; /* the look with which this one was compared; 0: none */
     /* SIGN_BUSY, _BYTES, _SPINS and _ASKS, for its row until it moves, or is looked at again. With
-     * SIGN_SPINS it does not move, although its main thread runs all the time: since since_ns. */
+     * SIGN_SPINS it does not move, although its main thread runs all the time: since since_ns. If
+     * it moved after the look before, it may have been busy only then: SIGN_BUSY and _BYTES do not
+     * count. */
     uint32_t flags;
     /* Its main thread wakes only for moments, always at the same place: it does not move, since it
      * last ran more than little, wrote, or was elsewhere. */
@@ -49,9 +52,7 @@ struct signs_found {
     /* Its main thread waits without a time-out until something comes: each time that it wakes, it
      * moves. */
     bool receives;
-    /* Its place has changed since then: if nothing else has shown that it moved, it has. 0: it has
-     * not. */
-    uint64_t changed_since_ns;
+    bool changed; /* its place: if nothing else has shown that it moved, it has */
     /* The process whose threads compute; 0: they do not. While all of it uses
      * SIGNS_COMPUTES_PERCENT of a core more than idle_ns, in each second, the worker moves. */
     pid_t computes;

@@ -172,6 +172,24 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
     stop(&a);
 }
 
+Test(signs_io, what_a_worker_did_before_it_stood_still_is_not_counted_after_it) {
+    struct child a = start();
+    struct signs *s = signs_new();
+    cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
+    uint64_t now = until_still(s, 0, 0), moved = now - signs_still_ns(s, now);
+    struct signs_found found = {.before_ns = moved - 1, .flags = SIGN_BUSY | SIGN_BYTES | SIGN_ASKS, .changed = true};
+    signs_put(s, 0, a.pid, &found, now);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_ASKS);
+    found = (struct signs_found){.before_ns = moved, .flags = SIGN_BUSY | SIGN_BYTES};
+    signs_put(s, 0, a.pid, &found, now);
+    cr_expect_eq(row_of(s, 0, now).flags, SIGN_BUSY | SIGN_BYTES);
+    found.changed = true;
+    signs_put(s, 0, a.pid, &found, now);
+    cr_expect((row_of(s, 0, now).flags & SIGN_MOVED) != 0 && signs_still_ns(s, now) == 0);
+    signs_free(s);
+    stop(&a);
+}
+
 /* As of a profiler that has started the program. */
 Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
     struct child wrapper = start(), program = start();
