@@ -33,19 +33,23 @@ class Site(Field):
         self.job, self.hosts, self.munged, self.agents = job, hosts, munged, []
         self.place = f"{hosts.address(0)}:{PORT}"
 
-    def start(self, n, *words, meeting=None, munged=True, nnodes="2"):
+    def start(self, n, *words, meeting=None, munged=True, nnodes="2", slurm=False):
         meeting = meeting or ["--rdzv-backend=c10d", f"--rdzv-endpoint={self.place}"]
         env = {"HOME": self.job.tmp, "XDG_CONFIG_HOME": "\0unset",
                "MUSTER_MUNGE_SOCKET": self.munged[n].socket if munged else "/nowhere"}
+        if slurm:
+            conf = self.job.tmp / f"slurm.conf.{n}"
+            conf.write_text(f"AuthType=auth/munge\nAuthInfo=socket={env.pop('MUSTER_MUNGE_SOCKET')}\n")
+            env["SLURM_CONF"] = conf
         agent = self.job.agent(f"h{n}", f"--nnodes={nnodes}", "--nproc-per-node=1", *meeting, f"--rdzv-id={RUN}", "--max-restarts=3",
                                "--rdzv-conf=join_timeout=20,last_call_timeout=0.2,read_timeout=3", *words, "--no-python",
                                self.job.worker, "start", "go", prefix=self.hosts.enter(n), env=env)
         self.agents.append(agent)
         return agent
 
-    def begin(self):
+    def begin(self, **more):
         for n in (0, 1):
-            self.start(n)
+            self.start(n, **more)
         self.job.events.wait("start", 2, world=2)
         return self.status()
 
@@ -77,6 +81,12 @@ def test_munge_gives_all_nodes_one_key_and_nobody_else(job, site):
     with Munged("other realm") as other:
         assert "muster-key" not in other.decode(heard["munge"])
     assert "agent" in look(job, key)
+    site.end()
+
+
+def test_munge_is_found_by_the_settings_of_slurm(site):
+    seen = site.begin(slurm=True)
+    assert seen["auth"] == "keys" and [k["source"] for k in seen["auth_keys"]] == ["munge"], seen
     site.end()
 
 

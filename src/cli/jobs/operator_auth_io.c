@@ -8,8 +8,11 @@
 #include "io/file.h"
 #include "io/net/listen.h"
 #include "io/peer/peer_gate.h"
+#include "launcher/slurm/place_io.h"
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 #include "rendezvous/operate/registry_io.h"
+
+extern char **environ;
 
 #define DIR_NS (5 * NS_PER_S)
 
@@ -64,8 +67,13 @@ int operator_auth_new(struct loop *loop, const struct operator_auth_config *conf
     if (r == 0) {
         o->is_given = keyring_is_given(keys);
         o->gate = make_gate();
-        struct auth_config auth = {
-            .mode = config->mode, .gate = o->gate, .keys = keys, .munge = true, .line = on_line};
+        _cleanup_(freep) char *socket = slurm_munge_socket(environ);
+        struct auth_config auth = {.mode = config->mode,
+                                   .gate = o->gate,
+                                   .keys = keys,
+                                   .munge = true,
+                                   .munge_socket = socket,
+                                   .line = on_line};
         r = auth_new(loop, &auth, &o->auth, err);
     }
     if (r < 0)

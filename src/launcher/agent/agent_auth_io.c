@@ -4,6 +4,7 @@
 #include "base/text/log.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/agent/start_keys_io.h"
+#include "launcher/slurm/place_io.h"
 
 static void on_line(void *arg, const char *line) {
     (void)arg;
@@ -13,6 +14,7 @@ static void on_line(void *arg, const char *line) {
 int agent_make_auth(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     struct err err = {0};
+    _cleanup_(freep) char *socket = slurm_munge_socket(a->config.envp);
     struct auth_config config = {
         .mode = spec->auth,
         .run_id = spec->run_id,
@@ -20,6 +22,7 @@ int agent_make_auth(struct agent *a) {
         .keys = a->config.keys,
         .local = start_is_local(spec),
         .munge = true,
+        .munge_socket = socket,
         .line = on_line,
         .arg = a,
     };

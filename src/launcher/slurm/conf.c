@@ -3,6 +3,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/util.h"
+
 static const char blank[] = " \t\r";
 
 /* Whether the text begins with this name, and no longer one. */
@@ -22,20 +24,42 @@ static const char *value_at(const char *at, const char *name) {
     return at + 1 + strspn(at + 1, blank);
 }
 
-bool slurm_conf_binds_nothing(const char *text) {
-    bool none = false;
+/* The value of the last line with this parameter; NULL: there is none. *ret_includes: the file
+ * includes others. */
+static const char *last_value(const char *text, const char *name, bool *ret_includes) {
+    const char *last = NULL;
+    *ret_includes = false;
     for (const char *line = text; *line != '\0';) {
         const char *end = line + strcspn(line, "\n"), *at = line + strspn(line, blank);
-        if (begins_with(at, "Include"))
-            return false;
+        *ret_includes |= begins_with(at, "Include");
         while (at < end && *at != '#') { /* a line can have several parameters */
-            const char *value = value_at(at, "TaskPlugin");
-            if (value != NULL)
-                none = begins_with(value, "task/none") || begins_with(value, "none");
+            const char *value = value_at(at, name);
+            last = value != NULL ? value : last;
             at += strcspn(at, " \t\r\n");
             at += strspn(at, blank);
         }
         line = end + (*end == '\n');
     }
-    return none;
+    return last;
+}
+
+bool slurm_conf_binds_nothing(const char *text) {
+    bool includes;
+    const char *value = last_value(text, "TaskPlugin", &includes);
+    return value != NULL && !includes &&
+           (begins_with(value, "task/none") || begins_with(value, "none"));
+}
+
+char *slurm_conf_munge_socket(const char *text) {
+    static const char name[] = "socket=";
+    bool includes;
+    const char *at = last_value(text, "AuthInfo", &includes);
+    while (at != NULL && strncasecmp(at, name, strlen(name)) != 0) {
+        at += strcspn(at, ", \t\r\n#");
+        at = *at == ',' ? at + 1 : NULL;
+    }
+    if (at == NULL)
+        return NULL;
+    at += strlen(name);
+    return xstrndup(at, strcspn(at, ", \t\r\n#"));
 }

@@ -62,13 +62,23 @@ static bool read_mountinfo(struct strbuf *to) {
     return n == 0;
 }
 
-bool slurm_binds_nothing(char *const *envp) {
+static char *read_conf(char *const *envp) {
     const char *path = env_get(envp, "SLURM_CONF");
-    _cleanup_(freep) char *text = NULL;
+    char *text = NULL;
     size_t len;
     if (path == NULL || path[0] == '\0')
         path = "/etc/slurm/slurm.conf";
-    return file_read_text(path, CONF_MAX, &text, &len) == 0 && slurm_conf_binds_nothing(text);
+    return file_read_text(path, CONF_MAX, &text, &len) == 0 ? text : xstrdup("");
+}
+
+bool slurm_binds_nothing(char *const *envp) {
+    _cleanup_(freep) char *text = read_conf(envp);
+    return slurm_conf_binds_nothing(text);
+}
+
+char *slurm_munge_socket(char *const *envp) {
+    _cleanup_(freep) char *text = read_conf(envp);
+    return slurm_conf_munge_socket(text);
 }
 
 bool folder_is_usable(const char *path) {

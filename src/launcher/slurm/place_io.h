@@ -19,6 +19,8 @@ void slurm_here_read(struct slurm_here *ret);
 /* Whether the settings of this cluster bind no task to CPUs (conf.h). They are read where the
  * environment names them (SLURM_CONF), else in /etc/slurm; false: that can't be told. */
 bool slurm_binds_nothing(char *const *envp);
+/* Where munged listens by the same settings, for the caller to free; NULL: they do not say it. */
+char *slurm_munge_socket(char *const *envp);
 
 /* The name of the file system that nodes share and that has the folder, or would have it, if this
  * user can meet others there: folder_is_usable(). NULL: there is none. A static text. */

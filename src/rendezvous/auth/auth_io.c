@@ -37,8 +37,8 @@ static void take_config(struct auth *a, const struct auth_config *config) {
     a->local = config->local && config->gate != NULL;
     a->line = config->line;
     a->arg = config->arg;
-    const char *socket =
-        config->munge_socket != NULL ? config->munge_socket : getenv("MUSTER_MUNGE_SOCKET");
+    const char *socket = getenv("MUSTER_MUNGE_SOCKET");
+    socket = socket != NULL ? socket : config->munge_socket;
     a->munge_socket = socket != NULL ? xstrdup(socket) : NULL;
     a->is_operator = config->run_id == NULL;
     bool may_ask = config->munge && config->mode != AUTH_NONE && !config->local &&

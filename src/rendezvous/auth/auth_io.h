@@ -46,7 +46,7 @@ struct auth_config {
      * machine are admitted, as far as the gate admits them. */
     bool local;
     bool munge;               /* it may be asked; never if a key is given */
-    const char *munge_socket; /* copied; NULL: MUSTER_MUNGE_SOCKET, or where it usually is */
+    const char *munge_socket; /* copied; unless MUSTER_MUNGE_SOCKET is set; NULL: the default */
     /* Gets one line for each thing that a person should know: who was refused, that the job is
      * open. NULL: not told. */
     void (*line)(void *arg, const char *text);
