@@ -371,6 +371,17 @@ def test_descendants_of_workers_are_ended_without_proc(job, no_proc, end):
     assert job.held("a") == [], job.culprits()
 
 
+def test_what_a_worker_left_does_not_run_beside_the_next_group_without_proc(job, no_proc):
+    text = 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then (trap "" TERM; echo up; exec sleep 300) & echo "left $!"; exit 3; fi; echo next; read x < $E2E_GO; exit 0'
+    agent = job.agent("a", "--standalone", "--max-restarts=1", "--no-python", "/bin/sh", "-c", text, prefix=no_proc)
+    assert agent.out.until(lambda: b"next" in agent.out.raw, 20), agent.said()
+    assert not alive(int(re.search(r"left (\d+)", agent.output())[1]))
+    with open(job.tmp / "go", "w"):
+        pass
+    code, _, err = agent.finish(20)
+    assert code == 0, err
+
+
 def test_detached_processes_can_be_left_without_proc(job, no_proc):
     agent = job.agent("a", "--standalone", "--leave=detached", "--no-python", job.worker, "family", "start", prefix=no_proc)
     code, _, err = agent.finish()

@@ -151,7 +151,8 @@ int worker_seen(void *group, pid_t pid, bool own) {
 
 void worker_ask_process_group(struct worker *w, pid_t zombie) {
     w->group_asked = true;
-    if (kill(-zombie, SIGTERM) == 0)
+    /* without /proc, no later pass finds a process that ignores SIGTERM */
+    if (kill(-zombie, proc_is_ours() ? SIGTERM : SIGKILL) == 0)
         (void)kill(-zombie, SIGCONT);
 }
 
