@@ -572,8 +572,8 @@ def test_a_job_is_asked_in_its_batch_script(here):
     here.slurm.end(number)
     assert "an operator stopped the job" in here.output(number), here.output(number)
     here.gone()
-    ended = here.slurm.run(RUN[0], "status", f"emu.{number}", on=0, env=env).stdout
-    assert re.match(rf"job emu\.{number}(\.0)?: closed \(failed\) for ", ended) and "  reason  " in ended, ended
+    ended = here.slurm.run(RUN[0], "status", str(number), on=0, env=env).stdout
+    assert re.match(rf"job emu\.{number}\.0: closed \(failed\) for .*\n  ran for  .*\n  reason  ", ended), ended
 
 
 VENV = """\

@@ -364,6 +364,13 @@ static int set_up(struct run *h, struct err *err) {
     return r < 0 ? r : start_step(h, err);
 }
 
+/* By the id that the agents have: one of them can be on this machine. */
+static void record_end(const struct run *h) {
+    const char *number = h->config->spec->run_id_given ? NULL : strrchr(h->step, '.');
+    _cleanup_(freep) char *run_id = xasprintf("%s%s", h->run_id, number != NULL ? number : "");
+    head_record_end(&h->head, run_id, h->status);
+}
+
 static void tear_down(struct run *h) {
     head_free_peers(h);
     if (h->listener != NULL)
@@ -376,7 +383,7 @@ static void tear_down(struct run *h) {
     helper_call_free(h->wait);
     helper_call_free(h->steps);
     if (h->over)
-        head_record_end(&h->head, h->run_id, h->status);
+        record_end(h);
     registry_remove(&h->registry);
     loop_timer_free(h->late);
     child_watch_free(h->srun);
