@@ -12,6 +12,7 @@
 #include "../unit/watchdog/verdict/hang_rig.h"
 #include "base/prng.h"
 #include "launcher/worker/notify.h"
+#include "watchdog/gather/slow.h"
 
 #define QUICK_SEEDS 40
 #define SLOW_SEEDS 1000
@@ -471,5 +472,73 @@ static void is_noticed_all_the_same(uint64_t seed) {
               j.odd, j.rig.n_suspects, j.rig.text);
     rig_fini(&j.rig);
 }
+
+/* ---- one worker, as its node samples it */
+
+enum kind {
+    KIND_PRINTS = 0, /* a line now and then, and sleeps */
+    KIND_COMPUTES,   /* in bursts */
+    KIND_THREAD,     /* another thread computes */
+    KIND_RECEIVES,
+    KIND_POLLS, /* for a lock */
+    KIND_WAITS, /* its main thread, for another one that polls as a library does */
+    N_KINDS
+};
+
+/* It does `cost` ns of work each `period` ns, in turns of `turn` ns at most. */
+struct rhythm {
+    uint64_t period, cost, turn;
+};
+
+static struct rhythm rhythm_of(struct job *j, enum kind kind) {
+    uint64_t interval = S(between(j, 0.02, 0.2)), short_turn = S(between(j, 0.00005, 0.0019));
+    switch (kind) {
+    case KIND_PRINTS:
+    case KIND_RECEIVES: return (struct rhythm){S(between(j, 0.1, 2.5)), S(0.0001), S(0.0001)};
+    case KIND_COMPUTES: return (struct rhythm){S(between(j, 0.2, 2)), S(between(j, 0.012, 0.06)), S(0.003)};
+    case KIND_THREAD: return (struct rhythm){S(0.1), S(between(j, 0.0055, 0.1)), S(0.1)};
+    case KIND_POLLS: return (struct rhythm){interval, MIN2(short_turn, interval / 25), short_turn};
+    case KIND_WAITS: return (struct rhythm){S(0.01), S(0.00003), S(0.00003)};
+    case N_KINDS: break;
+    }
+    return (struct rhythm){1, 0, 1};
+}
+
+static void is_told_apart(uint64_t seed) {
+    struct job j = {.random.state = seed};
+    enum kind kind = (enum kind)prng_below(&j.random, N_KINDS);
+    struct rhythm r = rhythm_of(&j, kind);
+    bool other = kind == KIND_THREAD || kind == KIND_WAITS;
+    struct signs_track t = signs_track_of(0);
+    t.receives = kind == KIND_RECEIVES;
+    struct slow_look before = {.pid = 1, .addresses = 1, .sleeps = !other && kind != KIND_RECEIVES};
+    uint64_t now = 0, looked_at = 0, moved_at = 0;
+    for (int i = 0; i < 300; i++) {
+        now += S(between(&j, 0.9, 1.4)); /* a busy machine */
+        uint64_t times = now / r.period, used = times * r.cost, turns = times * ((r.cost + r.turn - 1) / r.turn);
+        uint64_t wrote = kind == KIND_PRINTS ? times + 1 : 1;
+        signs_track_add(&t, &(struct worker_tick){'S', other ? 0 : used, other ? 0 : turns, wrote}, now);
+        struct slow_look look = before;
+        look.threads_ns = other ? used : 0;
+        bool looks = now - looked_at >= SLOW_EVERY_NS;
+        bool computes = slow_computes(&before, &look, now - looked_at);
+        bool polls = t.little >= SIGNS_LITTLE && slow_polls(&before, &look, now - looked_at);
+        bool moves = (t.flags & SIGN_MOVED) != 0 && !polls;
+        moved_at = moves ? now : moved_at;
+        if (kind == KIND_POLLS || other)
+            cr_assert(!moves || i < SIGNS_LITTLE, "SEED=%llu: kind %d moves in sample %d", (unsigned long long)seed,
+                      (int)kind, i);
+        else
+            cr_assert(now - moved_at <= S(5), "SEED=%llu: kind %d stands still in sample %d", (unsigned long long)seed,
+                      (int)kind, i);
+        if (looks && i >= 5)
+            cr_assert_eq(computes, kind == KIND_THREAD, "SEED=%llu: kind %d, sample %d", (unsigned long long)seed,
+                         (int)kind, i);
+        before = looks ? look : before;
+        looked_at = looks ? now : looked_at;
+    }
+}
+
+Test(hang_sim, signs_tell_who_works_from_who_polls_or_waits) { for_each_seed(is_told_apart); }
 
 Test(hang_sim, new_leaders_and_agents_that_stop_hide_no_hang) { for_each_seed(is_noticed_all_the_same); }
