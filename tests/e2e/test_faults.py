@@ -138,20 +138,22 @@ def pause(agents, seconds):
     return family
 
 
-def freeze(agents, seconds):
-    """The same by a cgroup of the freezer, as docker pause does."""
-    root = pathlib.Path("/sys/fs/cgroup/freezer")
-    if not os.access(root / "tasks", os.W_OK):
-        pytest.skip("no freezer that we may write to")
+def freeze(agents, seconds, kind="freezer"):
+    """The same by a cgroup, as docker pause does: of the freezer, or of the unified hierarchy."""
+    mounted = pathlib.Path("/sys/fs/cgroup")
+    root = mounted / kind if kind == "freezer" or (mounted / kind).exists() else mounted
+    file, words = ("freezer.state", ("FROZEN", "THAWED")) if kind == "freezer" else ("cgroup.freeze", ("1", "0"))
+    if not os.access(root / "cgroup.procs", os.W_OK):
+        pytest.skip(f"no {kind} cgroups that we may write to")
     group = root / f"muster-test-{os.getpid()}"
     group.mkdir()
     try:
         for pid in (pid for agent in agents for pid in everything_below(agent.pid)):
             with contextlib.suppress(ProcessLookupError):
                 (group / "cgroup.procs").write_text(str(pid))
-        (group / "freezer.state").write_text("FROZEN")
+        (group / file).write_text(words[0])
         select.select([], [], [], seconds)
-        (group / "freezer.state").write_text("THAWED")
+        (group / file).write_text(words[1])
     finally:
         while pids := (group / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
@@ -159,9 +161,10 @@ def freeze(agents, seconds):
         group.rmdir()
 
 
-def together(job, place, nodes, *words, nnodes=None):
+def together(job, place, nodes, *words, nnodes=None, etcd=None):
     """Nodes with C workers that meet at this place."""
     where = {"dir": ["--rdzv-backend=dir", f"--rdzv-endpoint={job.tmp}/rdzv"],
+             "etcd": etcd and [f"--rdzv-endpoint=etcd://{','.join(etcd.endpoints)}/muster"],
              "c10d": ["--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}"],
              "alone": ["--standalone"]}[place]
     agents = [job.agent(tag, *QUICK_LEASE, f"--nnodes={nnodes or nodes}", "--nproc-per-node=2", *where,

@@ -610,4 +610,4 @@ def test_a_suspended_job_continues(either, hosts, how, place):
         assert time.monotonic() < end, either.output(number)
         pause(0.1)
     output = either.completes(number)
-    assert "killed" not in output and len(either.job.events.all("start")) == hosts, output
+    assert "are killed" not in output and len(either.job.events.all("start")) == hosts, output

@@ -149,13 +149,14 @@ void member_fence(struct member *m) {
 
 void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
     assert(m->has_workers);
-    if (m->state == MEMBER_HELD) { /* without a lease there is no grace */
-        member_fence(m);
+    (void)snprintf(m->reason, sizeof m->reason, "%s", reason);
+    if (m->state == MEMBER_HELD) { /* the grace begins with the lease */
+        m->held_stop = true;
+        m->held_grace_ns = grace_ns;
         return;
     }
     if (m->state == MEMBER_RUNNING)
         member_move(m, MEMBER_STOPPING);
-    (void)snprintf(m->reason, sizeof m->reason, "%s", reason);
     struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
     e->generation = m->generation;
     e->grace_ns = grace_ns;
@@ -177,7 +178,10 @@ static void stop_for_leader(struct member *m, const char *why) {
     m->start_wanted = false;
     m->lease.names = (struct generation){0, 0};
     if (m->has_workers && m->report.state != NODE_FINISHED && !m->fenced) {
-        member_stop_workers(m, left, why);
+        if (m->state == MEMBER_HELD)
+            member_fence(m); /* no lease will come */
+        else
+            member_stop_workers(m, left, why);
     } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
         member_move(m, MEMBER_IDLE);
         member_set_report(m, NODE_STOPPED);
@@ -239,8 +243,8 @@ static void on_all_gone(struct member *m, const struct member_event *ev) {
         return;
     report_unexplained_end(m, ev->failure);
     m->has_workers = false;
-    if (m->state == MEMBER_HELD)
-        member_move(m, MEMBER_RUNNING); /* nothing is left to hold */
+    if (m->state == MEMBER_HELD) /* nothing is left to hold */
+        member_move(m, m->held_stop ? MEMBER_STOPPING : MEMBER_RUNNING);
     step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
     if (m->end.kind != MEMBER_END_NONE) {
         if (!m->closed)
@@ -514,6 +518,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
 static void hold(struct member *m) {
     if (m->state == MEMBER_RUNNING) {
         m->paused_ns = 0;
+        m->held_stop = false;
         member_move(m, MEMBER_HELD);
         (void)step_emit(&m->step, MEMBER_EFFECT_HOLD);
     }

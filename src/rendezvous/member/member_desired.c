@@ -38,7 +38,9 @@ static void on_idle(struct member *m, const struct desired *d) {
         m->report.excluded = true;
         (void)snprintf(m->report.excluded_why, sizeof m->report.excluded_why, "%.120s", d->reason);
     }
-    if ((m->state == MEMBER_RUNNING || m->state == MEMBER_HELD) && m->has_workers) {
+    if (m->state == MEMBER_HELD) {
+        member_fence(m);
+    } else if (m->state == MEMBER_RUNNING && m->has_workers) {
         member_stop_workers(m, d->grace_ns, "the leader runs the job without this node");
     } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED ||
                m->state == MEMBER_RUNNING) {
@@ -94,7 +96,10 @@ void member_on_stop(struct member *m, const struct desired *d) {
     m->has_stop_cause = true;
     m->start_wanted = false;
     if (c > 0) {
-        if (m->has_workers) /* workers of an older group: end them first; STOP will be sent again */
+        if (m->state == MEMBER_HELD)
+            member_fence(m);
+        else if (m->has_workers)
+            /* workers of an older group: end them first; STOP will be sent again */
             member_stop_workers(m, d->grace_ns, d->reason);
         drop_preparation(m);
         if (m->state != MEMBER_IDLE)
@@ -193,6 +198,10 @@ void member_on_lease(struct member *m, const struct lease *lease) {
         m->lease.end_ns = end;
         if (m->has_workers && !m->fenced)
             step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
+    }
+    if (m->state == MEMBER_RUNNING && m->held_stop) {
+        m->held_stop = false;
+        member_stop_workers(m, m->held_grace_ns, m->reason);
     }
     member_try_start(m);
 }

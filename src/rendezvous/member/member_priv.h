@@ -24,6 +24,8 @@ struct member {
     uint32_t reachability; /* of START: the ways that work for all members */
     bool start_wanted, has_workers, fenced;
     uint64_t held_until_ns, paused_ns; /* HELD: a lease must come by then; how long it slept */
+    bool held_stop;                    /* when it comes, the workers are stopped, */
+    uint64_t held_grace_ns;            /* with this grace */
     struct report report;
     bool report_due; /* it changed while there was no connection, or is sent with the next RENEW */
     bool has_stop_cause;

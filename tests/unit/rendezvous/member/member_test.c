@@ -263,17 +263,15 @@ Test(member, after_a_sleep_the_workers_are_stopped_until_there_is_a_lease) {
 
 Test(member, after_a_sleep_a_group_that_was_given_up_does_not_continue) {
     static const struct generation none = {0, 0};
-    for (unsigned i = 0; i < 7; i++) {
+    for (unsigned i = 0; i < 5; i++) {
         struct rig r;
         wake(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
         switch (i) {
         case 0: lease(&r, g2); break;
         case 1: lease(&r, none); break;
-        case 2: want(&r, DESIRED_STOP, g1); break;
+        case 2: want(&r, DESIRED_STOP, g2); break;
         case 3: want(&r, DESIRED_IDLE, none); break;
         case 4: want(&r, DESIRED_FORM, g2); break;
-        case 5: want(&r, DESIRED_CLOSED, none); break;
-        case 6: tell(&r, MEMBER_EVENT_LEAVE, none); break;
         }
         (void)must(&r, MEMBER_EFFECT_FENCE);
         cr_assert_null(effect(&r, MEMBER_EFFECT_RESUME), "case %u", i);
@@ -281,6 +279,47 @@ Test(member, after_a_sleep_a_group_that_was_given_up_does_not_continue) {
         assert_state(&r, MEMBER_STOPPING);
         lease(&r, g1);
         assert_state(&r, MEMBER_STOPPING);
+        end(&r);
+    }
+}
+
+/* STOP, CLOSED or a signal comes before the lease. */
+static void stop_held(struct rig *r, unsigned how) {
+    static const struct generation none = {0, 0};
+    wake(r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    if (how == 0)
+        want(r, DESIRED_STOP, g1);
+    else if (how == 1)
+        want(r, DESIRED_CLOSED, none);
+    else
+        tell(r, MEMBER_EVENT_LEAVE, none);
+    cr_assert_null(effect(r, MEMBER_EFFECT_FENCE), "case %u", how);
+    cr_assert_null(effect(r, MEMBER_EFFECT_STOP), "case %u", how);
+    assert_state(r, MEMBER_HELD);
+}
+
+Test(member, after_a_sleep_a_stop_waits_for_the_lease) {
+    for (unsigned how = 0; how < 3; how++) {
+        struct rig r;
+        stop_held(&r, how);
+        lease(&r, g1);
+        (void)must(&r, MEMBER_EFFECT_RESUME);
+        (void)must(&r, MEMBER_EFFECT_STOP);
+        assert_state(&r, MEMBER_STOPPING);
+        end(&r);
+        stop_held(&r, how); /* no lease comes */
+        pass(&r, 5.9, NULL);
+        assert_state(&r, MEMBER_HELD);
+        pass(&r, 0.2, NULL);
+        assert_state(&r, MEMBER_STOPPING);
+        cr_assert_null(effect(&r, MEMBER_EFFECT_RESUME));
+        end(&r);
+        stop_held(&r, how); /* they die meanwhile */
+        tell(&r, MEMBER_EVENT_ALL_GONE, g1);
+        if (how == 0)
+            assert_report(&r, NODE_STOPPED, g1);
+        else
+            assert_state(&r, MEMBER_ENDED);
         end(&r);
     }
 }
