@@ -283,11 +283,10 @@ static bool on_lost(void *arg, bool hung) {
         struct mux_worker *w = &mux->workers[i];
         if (!w->opened || w->drained || (!w->handed && !w->awaited))
             continue;
-        bool again = w->awaited && !w->lost && !hung;
+        const bool awaited = w->awaited, again = awaited && !w->lost && !hung;
         w->lost = true;
-        w->held = false;
-        if (w->awaited && !again) {
-            w->awaited = false;
+        w->held = w->awaited = false; /* the next writer does not count this request */
+        if (awaited && !again) {
             loop_timer_set(w->grace, clock_now_ns());
             continue;
         }
