@@ -157,6 +157,23 @@ def test_torchrun_that_joins_a_running_job_is_reported_once(job):
 
 
 @pytest.mark.torch
+@pytest.mark.parametrize("how", ["c10d", "static"])
+def test_the_real_torchrun_at_a_running_job_is_reported(job, how):
+    port = free_port()
+    agent = job.agent("a", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=e2e", "--no-python", job.worker,
+                      "start", "go")
+    job.events.wait("start", 1)
+    place = [f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-backend=c10d", "--rdzv-id=e2e"] if how == "c10d" else \
+        ["--node-rank=1", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    with subprocess.Popen([TORCH_PYTHON, "-m", "torch.distributed.run", "--nnodes=2", *place, "--no-python", "/bin/true"],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as torchrun:
+        agent.wait_said("torchrun was started at 127.0.0.1 with the endpoint of this job", 30)  # its imports take most of it
+        torchrun.kill()
+    job.go()
+    assert agent.wait() == 0 and agent.said().count("torchrun was started") == 1, agent.said()
+
+
+@pytest.mark.torch
 def test_the_real_torchrun_on_another_node_is_reported_within_5_s(job):
     port = free_port()
     line = ("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{port}", "--rdzv-id=e2e", "--no-python", "/bin/true")

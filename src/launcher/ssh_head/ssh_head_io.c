@@ -47,7 +47,7 @@ static void on_suspend(void *arg, int signo) {
     _cleanup_(freep) int *fds = xcalloc(h->crew.n, sizeof *fds);
     size_t n = ssh_calls_fds(h, fds);
     (void)signo;
-    log_notice("suspended at the terminal; the job continues: fg resumes it, kill ends it");
+    log_notice("suspended; the job continues: fg (or SIGCONT) resumes it, kill ends it");
     ssh_output_flush(h->output);
     ssh_suspend_self(fds, n);
     ssh_calls_ping(h);

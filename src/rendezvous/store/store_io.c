@@ -160,14 +160,22 @@ static void log_refused(const struct store_conn *c, const char *why, uint64_t si
         c->server->log(c->server->log_arg, line);
 }
 
-/* torchrun's agent begins with this key (c10d_rendezvous_backend.py), and then waits for others. */
+/* torchrun's agent begins with one of these keys (c10d_rendezvous_backend.py, agent/server/api.py),
+ * and then waits for others. */
+static bool is_torchruns(const struct store_request *req) {
+    static const char dynamic[] = "/torch.rendezvous.", fixed[] = "/torchelastic/role_info/";
+    const struct store_span *key = &req->keys[0];
+    if (req->op == STORE_OP_COMPARE_SET)
+        return key->len >= sizeof dynamic - 1 &&
+               memcmp(key->data, dynamic, sizeof dynamic - 1) == 0;
+    return req->op == STORE_OP_SET && memmem(key->data, key->len, fixed, sizeof fixed - 1) != NULL;
+}
+
 static void look_for_torchrun(struct store_conn *c, const struct store_request *req) {
-    static const char key[] = "/torch.rendezvous.";
     struct store_server *server = c->server;
     struct addr peer;
     char text[ADDR_TEXT_MAX] = "?", line[256];
-    if (server->torchrun_seen || server->log == NULL || req->keys[0].len < sizeof key - 1 ||
-        memcmp(req->keys[0].data, key, sizeof key - 1) != 0)
+    if (server->torchrun_seen || server->log == NULL || !is_torchruns(req))
         return;
     server->torchrun_seen = true;
     if (addr_of_peer(stream_fd(c->stream), &peer) == 0)
@@ -196,8 +204,7 @@ static int handle_request(struct store_conn *c, struct store_request *req) {
     store_release(server->store, c->held); /* from here on the store counts it itself */
     c->held = 0;
     req->client = c->slot;
-    if (req->op == STORE_OP_COMPARE_SET)
-        look_for_torchrun(c, req);
+    look_for_torchrun(c, req);
     int r = store_step(server->store, req, &server->update);
     if (r == 0) {
         deliver(server);
