@@ -239,6 +239,22 @@ Test(directed_sim, a_job_that_is_paused_as_a_whole_continues) {
     }
 }
 
+/* Each node gets SIGTERM as it wakes, before it has a lease: its workers have their grace. */
+Test(directed_sim, a_signal_right_after_a_pause_kills_no_worker) {
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        struct world_params p;
+        case_paused_as_a_whole(&p, 3, seed % 2 == 0 ? LEADERSHIP_ARBITER : LEADERSHIP_NONE, 0);
+        p.seed = seed;
+        for (uint32_t h = 0; h < p.n_hosts; h++)
+            (void)world_params_fault(&p, FAULT_LEAVE, S(14.3) + 10 * NS_PER_US, h, (int64_t)S(3), 0);
+        struct world *w = run(&p);
+        for (uint32_t h = 0; h < p.n_hosts; h++)
+            cr_assert_eq(world_when(w, LEADER_FILE_FENCED, h, 0), TIME_NEVER, "seed %llu, host %u",
+                         (unsigned long long)seed, h);
+        world_free(w);
+    }
+}
+
 /* Some of them sleep: the others go on without them, and workers that were stopped never run beside the new group. */
 Test(directed_sim, one_that_is_paused_alone_loses_its_workers) {
     for (uint64_t seed = 1; seed <= 20; seed++) {
