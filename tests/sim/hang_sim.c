@@ -497,7 +497,7 @@ static struct rhythm rhythm_of(struct job *j, enum kind kind) {
     case KIND_RECEIVES: return (struct rhythm){S(between(j, 0.1, 2.5)), S(0.0001), S(0.0001)};
     case KIND_COMPUTES: return (struct rhythm){S(between(j, 0.2, 2)), S(between(j, 0.012, 0.06)), S(0.003)};
     case KIND_THREAD: return (struct rhythm){S(0.1), S(between(j, 0.0055, 0.1)), S(0.1)};
-    case KIND_POLLS: return (struct rhythm){interval, MIN2(short_turn, interval / 25), short_turn};
+    case KIND_POLLS: return (struct rhythm){interval, MIN2(short_turn, interval / 55), short_turn};
     case KIND_WAITS: return (struct rhythm){S(0.01), S(0.00003), S(0.00003)};
     case N_KINDS: break;
     }

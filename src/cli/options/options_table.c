@@ -280,7 +280,7 @@ static const struct option_def defs[] = {
      SECONDS(hang_timeout_ns)},
     {"hang-still", "SECONDS", ENV | OURS,
      "The same while nothing moves on any node: each main thread uses less than 1 ms of CPU in a "
-     "second (5 % of a core if it only polls) and writes nothing, other threads use less than 5 % "
+     "second (2 % of a core if it only polls) and writes nothing, other threads use less than 5 % "
      "of a core, and no child computes and no bytes are moved; 0: for ever",
      SECONDS(hang_still_ns)},
     {"hang-report", "SECONDS", ENV | OURS,

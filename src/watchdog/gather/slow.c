@@ -21,8 +21,10 @@ bool slow_spins(const struct slow_look *before, const struct slow_look *now, uin
 
 bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns) {
     bool first = before == NULL || before->addresses == 0 || elapsed_ns > SLOW_AGE_MAX_NS;
+    bool talks = !first && !now->gpu &&
+                 now->talked >= before->talked + elapsed_ns / NS_PER_MS * SLOW_TALKS_PER_S / 1000;
     return now->sleeps && now->addresses != 0 &&
-           (first || (before->pid == now->pid && before->addresses == now->addresses));
+           (first || (before->pid == now->pid && before->addresses == now->addresses && !talks));
 }
 
 bool slow_changed(const struct slow_look *before, const struct slow_look *now,

@@ -15,6 +15,10 @@
  * prints a line a second 25 bytes in 5 s. */
 #define SLOW_BUSY_PERCENT 5         /* of a core */
 #define SLOW_BYTES_PER_S (16 << 10) /* read and written, and by sockets */
+/* A worker that exchanges so much with others does not only poll: all_reduce of one number in gloo
+ * takes some 300 bytes. NCCL's monitor asks the store each second, so it does not count with a GPU.
+ */
+#define SLOW_TALKS_PER_S 50
 
 /* Of one worker and all that stems from it. 0 is also what could not be read. */
 struct slow_look {
@@ -29,7 +33,8 @@ struct slow_look {
     /* By read(2), write(2) and the like; and of TCP sockets. While a thread waits in fsync(2), also
      * those that the kernel has written to the disks of this machine, for whomever. */
     uint64_t bytes;
-    int32_t follow; /* a child that its main thread waits for, or the child of that; 0: none */
+    uint64_t talked; /* bytes of the TCP sockets of the process itself */
+    int32_t follow;  /* a child that its main thread waits for, or the child of that; 0: none */
     uint64_t follow_start; /* in clock ticks since boot */
     /* Only of a main thread that runs all the time, or little: a number made of where its Python
      * frames are (pystack_addresses()), or, without Python, the thread; 0: not known. One that is
@@ -51,7 +56,8 @@ uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
  * has a GPU. NCCL's waiters spin so; without a GPU it computes, in one call. */
 bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
 /* Whether the main thread, which runs little, only wakes for moments: it sleeps, and did at the
- * last look, at the same place. The first look (before NULL, or too old) takes it for granted. */
+ * last look, at the same place, and its process exchanges nothing with others. The first look
+ * (before NULL, or too old) takes it for granted. */
 bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
 /* Whether the main thread was at different places. */
 bool slow_changed(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);

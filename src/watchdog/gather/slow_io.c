@@ -215,7 +215,8 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
         all += process_ns(tree.pids[k], true);
         ssize_t len = proc_read(tree.pids[k], "/io", text, sizeof text);
         l->bytes += len > 0 ? slow_io_bytes(text, (size_t)len) : 0;
-        socket_bytes_add(sockets, tree.pids[k], number, &l->gpu);
+        bool is_own = tree.pids[k] == own.pid;
+        socket_bytes_add(sockets, tree.pids[k], 2 * number + is_own, &l->gpu);
     }
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)own.pid);
     (void)!proc_each_number(path, add_own, &own); /* it can have ended */
@@ -238,8 +239,11 @@ void slow_look(struct slow_task *tasks, size_t n) {
     struct socket_bytes *sockets = socket_bytes_new();
     for (size_t i = 0; i < n; i++)
         look_at(&tasks[i], sockets, (uint32_t)i);
-    for (size_t i = 0; i < n; i++)
-        tasks[i].look.bytes += socket_bytes_of(sockets, (uint32_t)i);
+    for (size_t i = 0; i < n; i++) {
+        struct slow_look *l = &tasks[i].look;
+        l->talked = socket_bytes_of(sockets, 2 * (uint32_t)i + 1);
+        l->bytes += socket_bytes_of(sockets, 2 * (uint32_t)i) + l->talked;
+    }
     socket_bytes_free(sockets);
     find_places(tasks, n);
 }

@@ -94,7 +94,7 @@ struct signs_track signs_track_of(uint64_t now_ns) {
 static bool runs_little(const struct signs_track *t, const struct worker_tick *tick,
                         uint64_t now_ns) {
     uint64_t ran_ns = tick->ran_ns - t->ran_ns, turns = MAX2(tick->turns - t->turns, SIGNS_TURNS);
-    return ran_ns < (now_ns - t->read_ns) / 100 * SIGNS_COMPUTES_PERCENT &&
+    return ran_ns < (now_ns - t->read_ns) / 100 * SIGNS_LITTLE_PERCENT &&
            ran_ns < turns * SIGNS_TURN_NS;
 }
 

@@ -49,10 +49,11 @@ uint64_t signs_wrote(const char *io, size_t len);
  * now and then whether something has ended is below it: PyTorch's data loader looks after its
  * children every 5 s (MP_STATUS_CHECK_INTERVAL of torch.utils.data), which takes a part of a ms. */
 #define SIGNS_MOVED_NS NS_PER_MS
-/* A main thread that uses less than SIGNS_COMPUTES_PERCENT of a core, and less than this in each
- * turn on a CPU, runs little: it moved only if its place in the program changes. A loop that polls
- * for a lock every 50 ms uses 0.1 to 0.6 ms in each turn. A program that computes for 20 ms in each
+/* A main thread that uses less than SIGNS_LITTLE_PERCENT of a core, and less than this in each turn
+ * on a CPU, runs little: it moved only if its place in the program changes. A loop that polls for a
+ * lock every 50 ms uses 0.1 to 0.6 ms in each turn. A program that computes for 20 ms in each
  * second has few and long turns. */
+#define SIGNS_LITTLE_PERCENT 2
 #define SIGNS_TURN_NS (2 * NS_PER_MS)
 #define SIGNS_TURNS 5 /* or fewer in a sample: they count as so many */
 /* So many samples in a row in which it ran little, and it may only poll: fewer than others are

@@ -72,6 +72,10 @@ Test(slow, a_main_thread_polls_that_sleeps_at_one_place) {
     struct slow_look a = {.pid = 7, .addresses = 9, .sleeps = true}, b = a;
     cr_expect(slow_polls(&a, &b, 5 * NS_PER_S) && !slow_changed(&a, &b, 5 * NS_PER_S));
     cr_expect(slow_polls(&a, &b, SLOW_AGE_MAX_NS + 1) && slow_polls(NULL, &b, 0));
+    b.talked = 250; /* small steps, with others */
+    cr_expect(!slow_polls(&a, &b, 5 * NS_PER_S) && slow_polls(&a, &b, 6 * NS_PER_S));
+    b.gpu = true;
+    cr_expect(slow_polls(&a, &b, 5 * NS_PER_S));
     b.sleeps = false; /* waits for something: it may be a step each second */
     cr_expect_not(slow_polls(&a, &b, 5 * NS_PER_S));
     b = (struct slow_look){.pid = 7, .addresses = 10, .sleeps = true};
