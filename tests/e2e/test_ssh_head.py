@@ -696,6 +696,17 @@ def test_a_signal_on_the_first_host_is_reported(hosts, what, signo):
     assert len(re.findall(rf"^muster: muster on host \S+ was stopped by {passed.name}: stopping 1 worker ", err, re.M)) == 1, err
 
 
+@pytest.mark.parametrize("what", ["relay", "guardian", "agent"])
+def test_a_signal_on_another_host_is_reported(hosts, what):
+    head = hosts.workers("a,b", "--nnodes=2", worker=("start", "wait"))
+    hosts.job.events.wait("start", 2)
+    relay = relay_of(head, "b")
+    guardian = children(relay)[0]
+    os.kill({"relay": relay, "guardian": guardian, "agent": children(guardian)[0]}[what], signal.SIGHUP)
+    code, _, err = head.finish(30)
+    assert code != 0 and re.search(rf"node \S+ was stopped by {'SIGTERM' if what == 'relay' else 'SIGHUP'}", err), err
+
+
 def test_a_head_in_a_job_of_slurm_does_not_know_its_time(hosts):
     head = hosts.workers("a,b", env={"SLURM_JOB_ID": "1"})
     hosts.job.events.wait("start", 2)

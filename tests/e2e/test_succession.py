@@ -114,7 +114,7 @@ def test_too_few_that_stay_leave_nothing_to_wait_for(job, tmp_path, place, first
         told.signal(signal.SIGTERM)
         assert told.finish()[0] == 128 + signal.SIGTERM, told.said()
         code, _, err = stays.finish()
-        assert code == 75 and "was asked to stop; 1 of at least 2 nodes left" in err, err
+        assert code == 75 and "was stopped by SIGTERM; 1 of at least 2 nodes left" in err, err
         starts_at_once(job, start, "AB")
 
 

@@ -369,7 +369,7 @@ static void on_leave(void *arg, const char *why, struct answer *ret) {
         return;
     a->asked_to_leave = true;
     log_notice("an operator asked this node to leave%s%s", why[0] != '\0' ? ": " : "", why);
-    (void)snprintf(reason, sizeof reason, "an operator asked node %s to leave%s%s", a->host,
+    (void)snprintf(reason, sizeof reason, "was asked to leave by an operator%s%s",
                    why[0] != '\0' ? ": " : "", why);
     agent_begin_to_leave(a, reason);
 }

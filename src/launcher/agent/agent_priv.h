@@ -219,7 +219,7 @@ void agent_hang_ask(void *arg, const struct rdzv_evidence_ask *ask);
 
 _must_use_ int agent_watch_signals(struct agent *a);
 void agent_unwatch_signals(struct agent *a);
-/* This node stops its workers, and then leaves the job. */
+/* This node stops its workers, and then leaves the job. why: follows the node's name. */
 void agent_begin_to_leave(struct agent *a, const char *why);
 
 /* It is known who has got this signal: ALONE or ALL. */

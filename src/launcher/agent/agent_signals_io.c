@@ -47,7 +47,7 @@ void agent_begin_to_leave(struct agent *a, const char *why) {
 }
 
 static void stop_for_signal(struct agent *a) {
-    char name[WORKER_SIGNAL_TEXT_MAX], reason[RDZV_REASON_MAX];
+    char name[WORKER_SIGNAL_TEXT_MAX], why[RDZV_HOST_MAX], reason[RDZV_REASON_MAX];
     worker_signal_text(a->signo, name);
     uint32_t alive = local_workers_workers_alive(a->local_workers);
     if (a->end.kind == MEMBER_END_SUCCESS) {
@@ -70,13 +70,14 @@ static void stop_for_signal(struct agent *a) {
                  alive == 1 ? "" : "s", (double)agent_ends_grace(a) / (double)NS_PER_S);
     else
         log_line(level, "%s: leaving", what);
-    (void)snprintf(reason, sizeof reason, "node %s was stopped by %s", a->host, name);
+    (void)snprintf(why, sizeof why, "was stopped by %s", name);
+    (void)snprintf(reason, sizeof reason, "node %s %s", a->host, why);
     if (agent_leads(a) && a->arbiter == NULL)
         /* no node can replace this leader */
         rdzv_server_stop_job(leading_server(a->leading), reason, false);
     if (!agent_leads(a) || a->arbiter != NULL || a->client == NULL ||
         member_state(rdzv_client_member(a->client)) == MEMBER_SEARCHING) /* not even by itself */
-        agent_begin_to_leave(a, reason);
+        agent_begin_to_leave(a, why);
 }
 
 /* This node's end begins. Workers get the signal when it is known that they have not got it. */

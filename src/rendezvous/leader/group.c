@@ -99,18 +99,18 @@ void group_update_fini(struct group_update *u) {
 /* Acts on a member's report while its group forms or runs. */
 static void consider_report(struct group *g, const struct node *n, const struct report *report) {
     char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
-    node_name(n, name);
     bool wants_out = report->leaving && report->state != NODE_FINISHED;
     if (report->has_failure && !(wants_out && failure_may_end_node(&report->failure))) {
         group_stop_for_failure(g);
     } else if (wants_out) {
         cause_forget(&g->cause);
-        (void)snprintf(text, sizeof text, "node %s was asked to stop", name);
+        node_leaving_text(n, text);
         group_stop_for_lost_node(g, text, true);
     } else if (report->unusable[0] != '\0') {
         node_unusable_text(n, text);
         group_stop_for_lost_node(g, text, false);
     } else if (report->state == NODE_STOPPED) {
+        node_name(n, name);
         (void)snprintf(text, sizeof text,
                        "node %s had to stop: it received no message from the leader "
                        "within its lease",
@@ -135,6 +135,7 @@ static void keep_report(struct node *n, const struct report *report) {
     kept->state = report->state;
     kept->generation = report->generation;
     kept->leaving = report->leaving;
+    memcpy(kept->leaving_why, report->leaving_why, sizeof kept->leaving_why);
     kept->finished = report->finished;
     kept->at_safe_point = report->at_safe_point;
     kept->reachability = report->reachability;

@@ -75,17 +75,14 @@ bool group_misses_who_left(const struct group *g) {
 }
 
 void group_describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
-    char name[RDZV_HOST_MAX];
     (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
-    if (g->gathering.last_lost[0] != '\0')
-        (void)snprintf(out, RDZV_REASON_MAX, "node %s was %s", g->gathering.last_lost,
-                       g->gathering.last_left ? "asked to stop" : "lost");
-    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
-        if (!is_leaving(n))
-            continue;
-        node_name(n, name);
-        (void)snprintf(out, RDZV_REASON_MAX, "node %s was asked to stop", name);
-    }
+    if (g->gathering.last_left[0] != '\0')
+        (void)snprintf(out, RDZV_REASON_MAX, "%s", g->gathering.last_left);
+    else if (g->gathering.last_lost[0] != '\0')
+        (void)snprintf(out, RDZV_REASON_MAX, "node %s was lost", g->gathering.last_lost);
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        if (is_leaving(n))
+            node_leaving_text(n, out);
 }
 
 void group_close_interrupted(struct group *g) {

@@ -62,9 +62,9 @@ struct gathering {
     uint32_t expected;        /* GROUP_EVENT_EXPECT; 0: any number can come */
     /* a node was lost since the last group: regroup_wait_ns applies */
     bool lost_somebody;
-    bool idle_unsent;              /* the state was entered in this step */
-    char last_lost[RDZV_HOST_MAX]; /* for "waiting for …" */
-    bool last_left;                /* it was asked to leave */
+    bool idle_unsent;                /* the state was entered in this step */
+    char last_lost[RDZV_HOST_MAX];   /* for "waiting for …" */
+    char last_left[RDZV_REASON_MAX]; /* why it left; "": it was lost */
     uint32_t n_left; /* nodes with a place that were asked to leave, since the last group formed */
     /* the last node that was refused, and why; "": none */
     char refused_host[RDZV_HOST_MAX], refused_why[RDZV_REASON_MAX];

@@ -45,9 +45,10 @@ static void add_removal(struct group *g, const struct node *n, const char *why, 
 }
 
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how) {
-    char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX];
+    char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX], leaving[RDZV_REASON_MAX];
     node_name(n, name);
     (void)snprintf(text, sizeof text, "node %s %s", name, why);
+    node_leaving_text(n, leaving);
     bool was_member = n->is_member, had_place = n->is_member || n->in_order;
     bool lost = how != REMOVED_LEFT;
     bool finished = formation_reports(&g->formation, n, NODE_FINISHED);
@@ -64,7 +65,8 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     g->status.dirty = true;
     if (g->formation.started_once) {
         (void)snprintf(g->gathering.last_lost, sizeof g->gathering.last_lost, "%s", name);
-        g->gathering.last_left = !lost;
+        (void)snprintf(g->gathering.last_left, sizeof g->gathering.last_left, "%s",
+                       lost ? "" : leaving);
         g->gathering.n_left += had_place && !lost;
     }
     if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {

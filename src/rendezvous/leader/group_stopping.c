@@ -219,9 +219,8 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
 }
 
 void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new) {
-    char name[RDZV_HOST_MAX], text[RDZV_HOST_MAX + 32];
-    node_name(n, name);
-    (void)snprintf(text, sizeof text, "node %s was asked to stop", name);
+    char text[RDZV_REASON_MAX];
+    node_leaving_text(n, text);
     /* and so were its workers, a moment before */
     (void)group_blame_lost_node(g, n->info.incarnation, true, text, true);
     if (is_new)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/utf8.h"
 #include "rendezvous/member/member_priv.h"
 
 /* How long a node that is asked to leave, and may be the next leader, waits to be it. */
@@ -268,7 +269,7 @@ static void on_all_gone(struct member *m, const struct member_event *ev) {
 
 static void leave(struct member *m) {
     m->leave_by_ns = TIME_NEVER;
-    member_decide_end(m, MEMBER_END_LEFT, m->leave_reason);
+    member_decide_end(m, MEMBER_END_LEFT, m->report.leaving_why);
     member_send_report(m);
     member_end_with_grace(m, m->leave_grace_ns);
 }
@@ -290,7 +291,7 @@ static void on_leave(struct member *m, const struct member_event *ev) {
     }
     m->leaving = m->report.leaving = true;
     m->leave_grace_ns = ev->grace_ns;
-    (void)snprintf(m->leave_reason, sizeof m->leave_reason, "%s", ev->reason);
+    utf8_copy(m->report.leaving_why, sizeof m->report.leaving_why, ev->reason);
     if (!is_awaited(m)) {
         leave(m);
         return;
@@ -298,7 +299,7 @@ static void on_leave(struct member *m, const struct member_event *ev) {
     m->leave_by_ns = m->step.now_ns + LEADERLESS_LEAVE_NS;
     m->election.leaving = true;
     if (m->has_workers)
-        member_stop_workers(m, ev->grace_ns, m->leave_reason);
+        member_stop_workers(m, ev->grace_ns, m->report.leaving_why);
 }
 
 /* ---- outcomes of the election ---- */

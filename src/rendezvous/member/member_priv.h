@@ -37,7 +37,6 @@ struct member {
     bool leaving, closed;
     uint64_t leave_by_ns; /* asked to leave, but it may be the next leader; TIME_NEVER: not so */
     uint64_t leave_grace_ns;
-    char leave_reason[RDZV_REASON_MAX];
     char reason[RDZV_REASON_MAX]; /* effects point to it */
 };
 

@@ -117,7 +117,7 @@ struct report {
     enum node_state state;
     struct generation generation; /* that the state belongs to; none when JOINED */
     uint32_t epoch;               /* the highest that it knows of */
-    /* it was asked to stop (by a signal), and leaves as soon as it has stopped */
+    /* it was asked to stop, and leaves as soon as it has stopped: leaving_why */
     bool leaving;
     bool finished;      /* all its workers of `generation` ended with 0 (also STOPPED) */
     bool at_safe_point; /* a worker of `generation` reports that it can be stopped now */
@@ -131,6 +131,7 @@ struct report {
     /* why it can no longer take part (unkillable process), or "" */
     char unusable[RDZV_REASON_MAX / 4];
     char excluded_why[RDZV_HOST_MAX];
+    char leaving_why[RDZV_HOST_MAX]; /* "was stopped by SIGTERM" */
     /* counters as it last received them: each side keeps the larger value */
     uint32_t restarts_used, losses;
 };

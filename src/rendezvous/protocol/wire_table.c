@@ -72,6 +72,7 @@ static const struct json_field report_fields[] = {
     {JSON_FIELD(report, U32, "ways", reachability)},
     {JSON_FIELD(report, BOOL, "excluded", excluded)},
     {JSON_FIELD(report, LINE, "excluded_why", excluded_why)},
+    {JSON_FIELD(report, LINE, "leaving_why", leaving_why)},
     {JSON_FIELD(report, LINE, "unusable", unusable)},
     {JSON_FIELD(report, U32, "restarts_used", restarts_used)},
     {JSON_FIELD(report, U32, "losses", losses)},

@@ -64,6 +64,14 @@ void node_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]) {
                    n->report.unusable);
 }
 
+void node_leaving_text(const struct node *n, char out[RDZV_REASON_MAX]) {
+    char name[RDZV_HOST_MAX];
+    const char *why = n->report.leaving_why;
+    node_name(n, name);
+    (void)snprintf(out, RDZV_REASON_MAX, "node %s %s", name,
+                   why[0] != '\0' ? why : "was asked to stop");
+}
+
 /* ---- nodes are added and removed ---- */
 
 void roster_count(struct roster *r, struct node *n, unsigned now) {

@@ -32,7 +32,7 @@ struct node_status {
     bool leaving, finished, at_safe_point, excluded;
     uint32_t reachability;
     char unusable[RDZV_REASON_MAX / 4];
-    char excluded_why[RDZV_HOST_MAX];
+    char excluded_why[RDZV_HOST_MAX], leaving_why[RDZV_HOST_MAX];
 };
 
 /* A member's place, of which group_desired() makes the struct form that it is sent. */
@@ -104,3 +104,5 @@ bool node_may_take_part(const struct node *n);
 void node_name(const struct node *n, char out[RDZV_HOST_MAX]);
 /* Why it can't take part any more: a sentence with its name. */
 void node_unusable_text(const struct node *n, char out[RDZV_REASON_MAX]);
+/* Why it leaves: the same. */
+void node_leaving_text(const struct node *n, char out[RDZV_REASON_MAX]);

@@ -456,7 +456,10 @@ Test(group_leadership, a_claim_that_fails_again_and_again_is_said_once_though_lo
 /* ---- the leader's own node leaves ---- */
 
 static void leaves(struct leader *l, uint64_t node) {
-    struct report r = {.state = NODE_STOPPED, .generation = group_generation(l->r.g), .leaving = true};
+    struct report r = {.state = NODE_STOPPED,
+                       .generation = group_generation(l->r.g),
+                       .leaving = true,
+                       .leaving_why = "was stopped by SIGTERM"};
     report(&l->r, node, r);
 }
 
@@ -525,7 +528,7 @@ Test(group_leadership, a_node_that_is_told_to_leave_during_a_restart_interrupts_
         cr_assert_eq(l.asked[ARBITER_CLOSE], i == LOST, "%d", i);
         struct desired d = told(&l.r, 1);
         cr_assert_eq(d.outcome, OUTCOME_FAILED);
-        cr_assert(i == LOST || (strstr(d.reason, "node h2 was asked to stop; 1 of at least 2") && !d.has_failure),
+        cr_assert(i == LOST || (strstr(d.reason, "node h2 was stopped by SIGTERM; 1 of at least 2") && !d.has_failure),
                   "%d: %s", i, d.reason);
         end(&l.r);
     }

@@ -678,11 +678,12 @@ Test(group, a_node_that_leaves_was_told_so_with_its_workers) {
     struct report leaving = {.state = NODE_FAILED,
                              .generation = group_generation(r.g),
                              .leaving = true,
+                             .leaving_why = "was stopped by SIGTERM",
                              .has_failure = true,
                              .failure = failure_at(2, FAILURE_SIGNAL, 1001)};
     leaving.failure.code = 15;
     report(&r, 2, leaving);
-    cr_assert_not_null(strstr(told(&r, 1).reason, "h2 was asked to stop"));
+    cr_assert_not_null(strstr(told(&r, 1).reason, "node h2 was stopped by SIGTERM"));
     leaving.state = NODE_STOPPED;
     report(&r, 2, leaving);
     say(&r, 1, NODE_STOPPED);

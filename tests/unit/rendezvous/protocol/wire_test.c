@@ -108,6 +108,7 @@ Test(wire, what_a_report_tells_arrives_in_its_places) {
     bool *flags[] = {&in.report.leaving, &in.report.finished, &in.report.at_safe_point, &in.report.excluded};
     const bool *came[] = {&out.report.leaving, &out.report.finished, &out.report.at_safe_point, &out.report.excluded};
     (void)strcpy(in.report.excluded_why, "three failures in a row");
+    (void)strcpy(in.report.leaving_why, "was stopped by SIGTERM");
     for (size_t i = 0; i < ARRAY_SIZE(flags); i++) {
         *flags[i] = true;
         there_and_back(&in, &out);
@@ -117,6 +118,7 @@ Test(wire, what_a_report_tells_arrives_in_its_places) {
     }
     cr_assert(out.report.epoch == 7 && out.report.restarts_used == 4 && out.report.losses == 5);
     cr_assert_str_eq(out.report.excluded_why, "three failures in a row");
+    cr_assert_str_eq(out.report.leaving_why, "was stopped by SIGTERM");
     cr_assert_str_eq(out.report.unusable, "");
 }
 
@@ -586,12 +588,13 @@ static void check_text_limit(const char *before, const char *after, size_t size)
     "\"fast_netif\":\"\",\"fast_addrs\":\"\"},\"program\":{\"shown\":\""
 #define JOIN_REST                                                                  \
     PROGRAM_REST ",\"report\":{\"state\":\"joined\",\"generation\":\"0.0\"," FLAGS \
-                 "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0}}"
+                 "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"restarts_used\":0}}"
 #define NODE_REST NODE_TO_PROGRAM JOIN_REST
 #define REPORT "{\"kind\":\"REPORT\",\"report\":{\"state\":\"failed\",\"generation\":\"1.1\"," FLAGS
-#define FAILURE                                                                                                     \
-    REPORT "\"excluded_why\":\"\",\"unusable\":\"\",\"restarts_used\":0,\"failure\":{\"kind\":\"exit\",\"code\":1," \
-           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC                 \
+#define FAILURE                                                                                                      \
+    REPORT "\"excluded_why\":\"\",\"leaving_why\":\"\",\"unusable\":\"\",\"restarts_used\":0,\"failure\":{\"kind\":" \
+           "\"exit\",\"code\":1,"                                                                                    \
+           "\"core_dumped\":false,\"rank\":0,\"local_rank\":0,\"node_rank\":0,\"incarnation\":" INC                  \
            ",\"pid\":1,\"at_ns\":\"1\",\"wall_ns\":\"1\",\"ran_ns\":\"1\",\"text_is_traceback\":false,"
 
 #define STACKS                                                                                                \
@@ -603,8 +606,12 @@ Test(wire, every_text_has_its_limit) {
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
     check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
-    check_text_limit(REPORT "\"restarts_used\":0,\"excluded_why\":\"\",\"unusable\":\"", "\"}}", RDZV_REASON_MAX / 4);
-    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"", "\"}}", RDZV_HOST_MAX);
+    check_text_limit(REPORT "\"restarts_used\":0,\"leaving_why\":\"\",\"excluded_why\":\"\",\"unusable\":\"", "\"}}",
+                     RDZV_REASON_MAX / 4);
+    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"leaving_why\":\"\",\"excluded_why\":\"", "\"}}",
+                     RDZV_HOST_MAX);
+    check_text_limit(REPORT "\"restarts_used\":0,\"unusable\":\"\",\"excluded_why\":\"\",\"leaving_why\":\"", "\"}}",
+                     RDZV_HOST_MAX);
     check_text_limit("{\"kind\":\"NAMED\",\"epoch\":1,\"successors\":[" PEER_TO_ADDR, "\"}]}", RDZV_ADDRS_MAX);
     check_text_limit("{\"kind\":\"REDIRECT\",\"epoch\":1,\"leader\":" PEER_TO_ADDR, "\"}}", RDZV_ADDRS_MAX);
     check_text_limit(MEMBERS_TO_LIST("1", "1", "0") "[{\"incarnation\":" INC ",\"port\":1,\"started\":true,"
