@@ -156,12 +156,15 @@ def token(seconds):
     path = folder("well.token")
     if os.environ["RANK"] == "0":
         open(path, "w").close()
+        while not os.path.exists(path + ".awaited"):
+            compute(0.1)
         compute(8)
         os.unlink(path)
     else:
         from torch.utils.file_baton import FileBaton
         while not os.path.exists(path):
             time.sleep(0.1)
+        open(path + ".awaited", "w").close()
         FileBaton(path).wait()
     prints(seconds - 8)
 
