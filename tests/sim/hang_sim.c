@@ -491,7 +491,7 @@ struct rhythm {
 };
 
 static struct rhythm rhythm_of(struct job *j, enum kind kind) {
-    uint64_t interval = S(between(j, 0.02, 0.2)), short_turn = S(between(j, 0.00005, 0.0019));
+    uint64_t interval = S(between(j, 0.02, 0.2)), short_turn = S(between(j, 0.00005, 0.0009));
     switch (kind) {
     case KIND_PRINTS:
     case KIND_RECEIVES: return (struct rhythm){S(between(j, 0.1, 2.5)), S(0.0001), S(0.0001)};

@@ -54,8 +54,8 @@ uint64_t signs_wrote(const char *io, size_t len);
  * lock every 50 ms uses 0.1 to 0.6 ms in each turn. A program that computes for 20 ms in each
  * second has few and long turns. */
 #define SIGNS_LITTLE_PERCENT 2
-#define SIGNS_TURN_NS (2 * NS_PER_MS)
-#define SIGNS_TURNS 5 /* or fewer in a sample: they count as so many */
+#define SIGNS_TURN_NS NS_PER_MS
+#define SIGNS_TURNS 10 /* or fewer in a sample: they count as so many */
 /* So many samples in a row in which it ran little, and it may only poll: fewer than others are
  * still when they are looked at (SIGNS_QUIET_NS), so one look finds that all wait. */
 #define SIGNS_LITTLE 2
