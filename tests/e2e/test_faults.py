@@ -17,7 +17,7 @@ import time
 
 import pytest
 
-from harness import KILLS, SLOWER, alive, children, free_port, kill, processes_with
+from harness import KILLS, SLOWER, TOOL_LOGS, alive, children, free_port, kill, processes_with
 
 LEASE, HEARTBEAT = 1.0, 0.2
 QUICK_LEASE = [f"--lease={LEASE}", f"--heartbeat-interval={HEARTBEAT}"]
@@ -353,6 +353,8 @@ def test_descendants_of_a_worker_that_did_well_are_ended_too(job):
 @pytest.fixture
 def no_proc():
     """The beginning of a command that runs without /proc."""
+    if TOOL_LOGS:
+        pytest.skip("valgrind and the sanitizers need /proc")
     words = ["unshare", "--mount", "sh", "-c", 'umount -l /proc && exec "$@"', "sh"]
     if subprocess.run([*words, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("/proc can't be unmounted")
