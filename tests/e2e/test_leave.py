@@ -311,6 +311,18 @@ def test_a_restart_does_not_wait_for_helpers(job, helpers):
     saw(agent, "saved 0 0", "saved 1 0")
 
 
+def test_leftovers_beside_a_running_group_are_not_reported(job):
+    script = job.tmp / "stubborn.sh"
+    script.write_text("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && echo begun && : < go && exit 0\n"
+                      "(trap '' TERM; exec sleep 300) & exit 3\n")
+    agent = job.agent("a", "--shutdown-timeout=4", "--max-restarts=1", "--no-python", "/bin/sh", script)
+    saw(agent, "begun")
+    agent.wait_said("killed what workers left: process", 10)
+    job.go()
+    code, err = finish(agent)
+    assert code == 0 and "which a worker left" not in err, err
+
+
 def port_of_the_job():
     with open("/proc/sys/net/ipv4/ip_local_port_range") as f:
         first = int(f.read().split()[0])

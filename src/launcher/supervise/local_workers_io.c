@@ -117,11 +117,11 @@ static void on_over(void *arg) {
     forget_those_over(c);
 }
 
-static void on_waiting(void *arg, pid_t pid, uint64_t rest_ns) {
+static void on_waiting(void *arg, pid_t pid, uint64_t rest_ns, bool blocks) {
     const struct local_workers *c = arg;
     char name[SWEEP_NAME_MAX];
     sweep_name(pid, name);
-    log_line(c->running && worker_group_gone(c->workers) ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
+    log_line(c->running && !blocks ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE,
              "waiting up to %.0f s for %s, which a worker left; ^C ends it",
              (double)rest_ns / (double)NS_PER_S, name);
 }

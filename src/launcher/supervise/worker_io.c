@@ -199,7 +199,8 @@ static void report_waiting(struct worker_group *g) {
     uint64_t now_ns = clock_now_ns();
     if (g->last.example != 0)
         g->ops.on_waiting(g->arg, g->last.example,
-                          g->machine.end_ns - MIN2(g->machine.end_ns, now_ns));
+                          g->machine.end_ns - MIN2(g->machine.end_ns, now_ns),
+                          !g->machine.released);
 }
 
 static void apply(struct worker_group *g, const struct worker_update *update) {

@@ -111,8 +111,9 @@ struct worker_group_ops {
     /* Those below may be NULL. Every descendant is gone, too, except those that are kept: after
      * on_all_gone. */
     void (*on_over)(void *arg);
-    /* Called once: a process has been given time for WORKER_PATIENCE_NS, and has so much left. */
-    void (*on_waiting)(void *arg, pid_t pid, uint64_t rest_ns);
+    /* Called once: a process has been given time for WORKER_PATIENCE_NS, and has so much left.
+     * blocks: another group can't start before it has ended. */
+    void (*on_waiting)(void *arg, pid_t pid, uint64_t rest_ns, bool blocks);
     /* Whether this value of WORKER_MARKER is of another group that is not over. */
     bool (*is_of_other)(void *arg, const char *marker);
 };
