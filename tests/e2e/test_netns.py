@@ -227,15 +227,16 @@ def test_without_loopback_a_job_ends_at_once_with_the_remedy(job, words):
     with hosts_or_skip(1) as hosts:
         hosts._ip(hosts.pids[0], "link set lo down")
         agent = job.agent("h0", *words, "--rdzv-id=net", "--no-python", "/bin/true", prefix=hosts.enter(0))
-        assert agent.wait(10) == 1 and NO_LOOPBACK in agent.said(), agent.said()
+        code, _, err = agent.finish(10)
+        assert code == 1 and NO_LOOPBACK in err, err
 
 
 def test_a_leader_that_may_not_connect_to_itself_ends_at_once_with_the_errno(job):
     with hosts_or_skip(1) as hosts:
         hosts._ip(hosts.pids[0], *FORBIDDEN)
         agent = job.agent("h0", "--no-python", "/bin/true", prefix=hosts.enter(0))
-        assert agent.wait(10) == 1, agent.said()
-        assert re.search(r"cannot connect to itself: no leader at 127.0.0.1:\d+: Permission denied", agent.said()), agent.said()
+        code, _, err = agent.finish(10)
+        assert code == 1 and re.search(r"cannot connect to itself: no leader at 127.0.0.1:\d+: Permission denied", err), err
 
 
 @pytest.mark.parametrize("meeting", ["c10d", "static", "ports", "dir"])

@@ -144,7 +144,7 @@ def test_a_suspended_head_still_says_that_it_is_there(job):
     head = next(pid for pid in children(shell.pid) if name(pid) == "muster")
     shell.type("\x1a")
     shell.wait_said(r"Stopped +\S*muster")
-    shell.wait_said("the job goes on")
+    shell.wait_said("the job continues")
     assert state(head) == "T"
     ping = struct.pack("<I", 3) + b"P{}"
     before, end = said.read_bytes().count(ping), deadline(30)
