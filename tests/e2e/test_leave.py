@@ -9,10 +9,11 @@ import re
 import select
 import signal
 import socket
+import time
 
 import pytest
 
-from harness import KILLS, VALGRIND, alive, children, free_port, kill, processes_with
+from harness import KILLS, VALGRIND, alive, children, deadline, free_port, kill, processes_with
 from test_bind import may_mount
 
 CONTAIN = ["none", pytest.param("cgroup", marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root"))]
@@ -314,13 +315,28 @@ def test_a_restart_does_not_wait_for_helpers(job, helpers):
 def test_leftovers_beside_a_running_group_are_not_reported(job):
     script = job.tmp / "stubborn.sh"
     script.write_text("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && echo begun && : < go && exit 0\n"
-                      "(trap '' TERM; exec sleep 300) & exit 3\n")
+                      "(trap '' TERM; : > up; exec sleep 300) & while [ ! -e up ]; do :; done; exit 3\n")
     agent = job.agent("a", "--shutdown-timeout=4", "--max-restarts=1", "--no-python", "/bin/sh", script)
     saw(agent, "begun")
     agent.wait_said("killed what workers left: process", 10)
     job.go()
     code, err = finish(agent)
     assert code == 0 and "which a worker left" not in err, err
+
+
+def test_restarts_of_one_worker_do_not_wait_for_earlier_leftovers(job):
+    script = job.tmp / "stubborn.sh"
+    script.write_text("[ $TORCHELASTIC_RESTART_COUNT = 3 ] && exit 0\n(trap '' TERM; : > up; exec sleep 300) & while [ ! -e up ]; do :; done; exit 3\n")
+    with open(job.tmp / "err", "w") as err:
+        agent = job.agent("a", "--shutdown-timeout=300", "--max-restarts=3", "--crash-loop=0", "--event-log=events.json",
+                          "--no-python", "/bin/sh", script, stderr=err)
+        end = deadline(20)
+        while (job.tmp / "events.json").exists() is False or (job.tmp / "events.json").read_text().count('"started"') < 4:
+            assert time.monotonic() < end, (job.tmp / "err").read_text()
+            time.sleep(0.05)
+        agent.signal(signal.SIGINT)
+        agent.signal(signal.SIGINT)
+        agent.wait(20)
 
 
 def port_of_the_job():

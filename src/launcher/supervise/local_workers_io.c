@@ -211,6 +211,7 @@ static void on_last_output(void *arg, uint32_t index, const struct logmux_last_o
         doubt(c, index, TAKE_PTR(f));
     else
         report_failure(c, f);
+    check_all_gone(c); /* it may have waited for this */
 }
 
 static void describe_node(const struct local_workers *c, struct failure *f) {
