@@ -31,10 +31,10 @@ KINDS = {
     "pulls": Kind("reads 100 KB a second from a socket"),
     "queue": Kind("waits for work in a queue", 1, True),
     "socket": Kind("waits for work from a socket", 1, True),
-    "server": Kind("serves nobody, in an event loop", 1, True),
+    "server": Kind("serves no client, in an event loop", 1, True),
     "drivers": Kind("two ranks wait for work in queues", 2, True),
     "sleeper": Kind("sleeps for long", 2, True),
-    "lock_held": Kind("both ranks poll for a lock that somebody holds", 2, True),
+    "lock_held": Kind("both ranks poll for a lock that another process holds", 2, True),
 }
 C = r"""
 #include <pthread.h>
