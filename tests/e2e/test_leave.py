@@ -41,7 +41,7 @@ def named(err, what):
 
 
 def killed(err):
-    return set(re.findall(r"process (\d+)", "".join(re.findall("muster: killed what workers left: (.*)", err))))
+    return set(re.findall(r"process (\d+)", "".join(re.findall("muster: killed what had not ended: (.*)", err))))
 
 
 def gone(pid, seconds=30):
@@ -295,7 +295,7 @@ def test_helpers_of_workers_have_the_rest_of_the_grace(job, helpers, kind, end, 
     assert agent.process.poll() is None
     job.go()
     code, err = finish(agent)
-    assert code == status and "killed what workers left" not in err, err
+    assert code == status and "killed what had not ended" not in err, err
     saw(agent, "saved 0 0", "saved 1 0")
     assert agent.output().count("term ") == 2
 
@@ -317,7 +317,7 @@ def test_leftovers_beside_a_running_group_are_not_reported(job):
                       "(trap '' TERM; : > up; exec sleep 300) & while [ ! -e up ]; do :; done; exit 3\n")
     agent = job.agent("a", "--shutdown-timeout=4", "--max-restarts=1", "--no-python", "/bin/sh", script)
     saw(agent, "begun")
-    agent.wait_said("killed what workers left: process", 10)
+    agent.wait_said("killed what had not ended: process", 10)
     job.go()
     code, err = finish(agent)
     assert code == 0 and "which a worker left" not in err, err
@@ -363,6 +363,44 @@ def test_a_second_interrupt_ends_the_time_of_helpers(job, helpers):
     agent.signal(signal.SIGINT)
     code, err = finish(agent)
     assert code == 128 + signal.SIGINT and left(job) == [], err
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_does_not_change_how_a_failed_job_ended(job, helpers, signo):
+    agent = helpers("group", "fail")
+    agent.wait_said("waiting up to [0-9]+ s for process")
+    agent.signal(signo)
+    if signo == signal.SIGTERM:
+        agent.wait_said("got SIGTERM, but the job has ended: waiting for what workers left; \\^C kills it")
+        job.go()
+    code, err = finish(agent)
+    assert code == 1 and left(job) == [], err
+    assert ("got SIGINT: killing what workers left" in err) == (signo == signal.SIGINT) == (len(killed(err)) == 2), err
+
+
+@pytest.mark.parametrize("end", ["deadline", "interrupt"])
+def test_workers_that_are_killed_are_named(job, end):
+    script = job.tmp / "stubborn.sh"
+    script.write_text("trap '' TERM INT; echo $RANK; while :; do sleep 300; done\n")
+    timeout = "--shutdown-timeout=" + ("1" if end == "deadline" else "300")
+    agent = job.agent("a", timeout, "--nproc-per-node=2", "--no-python", "/bin/sh", script)
+    saw(agent, "0", "1")
+    agent.signal(signal.SIGTERM if end == "deadline" else signal.SIGINT)
+    if end == "interrupt":
+        agent.wait_said("got SIGINT: stopping 2 workers")
+        agent.signal(signal.SIGINT)
+    code, err = finish(agent)
+    assert code in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+    assert {"0", "1"} == set(re.findall(r"rank (\d), process \d+, /bin/sh \S*stubborn.sh", err)) and len(killed(err)) == 4, err
+
+
+def test_the_helper_that_is_waited_for_is_named_and_not_its_child(job):
+    script = job.tmp / "busy.sh"
+    script.write_text("sh -c 'trap \"\" TERM; : > up; while [ ! -e end ]; do sleep 0.05; done' busy & while [ ! -e up ]; do :; done\n")
+    agent = job.agent("a", "--shutdown-timeout=60", "--no-python", "/bin/sh", script)
+    agent.wait_said("waiting up to [0-9]+ s for process [0-9]+, sh -c .* busy, which a worker left")
+    (job.tmp / "end").touch()
+    assert finish(agent)[0] == 0
 
 
 LOADER = """

@@ -97,6 +97,21 @@ static void begin_to_stop(struct agent *a, const struct tree_news *news) {
     stop_for_signal(a);
 }
 
+/* The job has ended, and its status does not change any more. */
+static void signal_for_leftovers(struct agent *a, int signo) {
+    char name[WORKER_SIGNAL_TEXT_MAX];
+    worker_signal_text(signo, name);
+    if (signo == SIGINT) {
+        log_notice("got SIGINT: killing what workers left");
+        local_workers_kill(a->local_workers);
+    } else {
+        if (a->signo == 0)
+            log_notice("got %s, but the job has ended: waiting for what workers left; ^C kills it",
+                       name);
+        local_workers_stop(a->local_workers, signo, agent_ends_grace(a));
+    }
+}
+
 static void on_ending_signal(void *arg, int signo) {
     struct agent *a = arg;
     struct tree_news news = agent_ends_came(a, signo);
@@ -107,8 +122,8 @@ static void on_ending_signal(void *arg, int signo) {
         a->interrupts++;
         return;
     }
-    if (a->ended && signo == SIGINT && local_workers_has_left(a->local_workers)) {
-        local_workers_kill(a->local_workers);
+    if (a->ended && local_workers_has_left(a->local_workers)) {
+        signal_for_leftovers(a, signo);
         return;
     }
     if (a->signo == 0) {

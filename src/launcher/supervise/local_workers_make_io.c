@@ -51,6 +51,7 @@ void local_workers_group_config(const struct local_workers *c, struct worker_gro
     ret->nofile_soft = c->config.nofile_soft;
     ret->leave_detached = c->config.spec->leave == JOB_LEAVE_DETACHED;
     ret->grace_ns = c->grace_ns;
+    ret->first_rank = c->form.first_rank;
     ret->store_port = local_workers_store_port(c);
     ret->warm = c->warm;
 }

@@ -118,7 +118,8 @@ static bool signal_found(struct pass *p, const struct found *f, int signo) {
     if (!alive)
         return false;
     p->result->alive++;
-    p->result->example = f->pid;
+    if (p->result->example == 0) /* the others may be its children, and short-lived */
+        p->result->example = f->pid;
     if (r == -EPERM)
         p->result->unkillable = f->pid;
     if (r == 0 && signo != 0 && p->sent != NULL)
@@ -373,11 +374,14 @@ static char *add_name(char *at, pid_t pid) {
     return proc_put_text(proc_put_text(at, ", "), line);
 }
 
-bool sweep_is_detached(pid_t pid) {
+bool sweep_has_ended(pid_t pid) {
     struct proc_stat st;
+    return proc_is_ours() && (!proc_read_stat(pid, &st) || has_ended(&st));
+}
+
+bool sweep_is_detached(pid_t pid) {
     pid_t session = getsid(pid);
-    return session > 0 && session != getsid(0) &&
-           (!proc_is_ours() || (proc_read_stat(pid, &st) && !has_ended(&st)));
+    return session > 0 && session != getsid(0) && !sweep_has_ended(pid);
 }
 
 void sweep_name(pid_t pid, char out[SWEEP_NAME_MAX]) { (void)add_name(out, pid); }

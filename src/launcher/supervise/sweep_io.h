@@ -43,7 +43,7 @@ struct sweep_result {
     uint32_t alive;     /* processes that were still there */
     uint32_t zombies;   /* own children that have ended and wait to be reaped */
     pid_t unkillable;   /* one that refused SIGKILL (EPERM), or 0 */
-    pid_t example;      /* one of the living, or 0 */
+    pid_t example;      /* the first of the living, or 0 */
     pid_t zombie;       /* one of those, or 0: if it stays, its tracer holds it */
     uint32_t undecided; /* in a walk over orphans: processes in the middle of exec or of exit */
 };
@@ -96,6 +96,9 @@ pid_t sweep_parent(pid_t pid);
 
 /* Whether this is the process's name in /proc/PID/comm. */
 bool sweep_is_named(pid_t pid, const char *name);
+
+/* Whether it is a zombie or gone. False without /proc. */
+bool sweep_has_ended(pid_t pid);
 
 /* Whether this process runs in another session than the caller. False if it has ended.
  * Async-signal-safe. setsid(2) */

@@ -208,9 +208,9 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
     if (update->signal_all != 0)
         signal_all(g, update->signal_all, true);
     if (update->kill_all) {
-        mark_killed(g); /* the walk can reach them before the signals do */
+        mark_killed(g);
+        worker_sweep_all(g, WORKER_PASS_KILL, false); /* first, because it names what lives */
         signal_all(g, SIGKILL, false);
-        worker_sweep_all(g, WORKER_PASS_KILL, false);
     }
     worker_enter(g);
     if (update->report_unkillable && g->ops.on_unkillable != NULL)

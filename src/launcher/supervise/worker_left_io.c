@@ -124,14 +124,17 @@ void worker_sent(void *group, pid_t pid) {
 
 static void note_killed(struct worker_group *g, pid_t pid) {
     char name[SWEEP_NAME_MAX];
-    if (g->machine.state == WORKER_STATE_KILLING || g->doomed ||
-        idmap_get(&g->asked, (uint64_t)pid) == &was_named)
+    if (g->doomed || idmap_get(&g->asked, (uint64_t)pid) == &was_named || sweep_has_ended(pid))
         return;
     idmap_put(&g->asked, (uint64_t)pid, &was_named);
     if (g->n_killed++ >= NAMED_IN_LINE)
         return;
+    strbuf_add(&g->killed, g->n_killed > 1 ? "; " : "");
+    for (uint32_t i = 0; i < g->n; i++)
+        if (worker_group_pid(g, i) == pid)
+            strbuf_printf(&g->killed, "rank %u, ", g->config.first_rank + i);
     sweep_name(pid, name);
-    strbuf_printf(&g->killed, "%s%s", g->n_killed > 1 ? "; " : "", name);
+    strbuf_add(&g->killed, name);
 }
 
 int worker_seen(void *group, pid_t pid, bool own) {
@@ -163,7 +166,7 @@ void worker_pass_begins(struct worker_group *g, enum worker_pass pass) {
         g->term_ticks = ns / (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
     }
     g->pass = pass;
-    g->blocking = g->n_killed = 0;
+    g->blocking = 0;
     g->ports = (struct worker_ports){0};
 }
 
@@ -171,7 +174,7 @@ void worker_pass_over(struct worker_group *g) {
     if (g->n_killed > NAMED_IN_LINE)
         strbuf_printf(&g->killed, "; and %u more", g->n_killed - NAMED_IN_LINE);
     if (g->n_killed > 0)
-        log_notice("killed what workers left: %s", strbuf_text(&g->killed));
+        log_notice("killed what had not ended: %s", strbuf_text(&g->killed));
     strbuf_clear(&g->killed);
     g->n_killed = 0;
 }

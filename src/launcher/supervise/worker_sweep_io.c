@@ -235,6 +235,7 @@ void worker_sweep_now(struct worker_group *g) {
     bool over = sweep_walk_go_on(g->walk, TIME_NEVER, &result);
     assert(over);
     g->walk_kind = WORKER_WALK_NONE;
+    worker_pass_over(g);
 }
 
 void worker_sweep_orphans_of(struct worker *w) {
