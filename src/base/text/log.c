@@ -81,19 +81,7 @@ static size_t break_at(const char *text, size_t room) {
     return at;
 }
 
-static void add_folded(struct strbuf *line, const char *text) {
-    size_t used = line->len;
-    for (size_t at; (at = break_at(text, COLUMNS - MIN2(used, COLUMNS - 1))) > 0;) {
-        strbuf_add_bytes(line, text, at);
-        strbuf_add(line, "\n" INDENT);
-        text += at + 1;
-        used = strlen(INDENT);
-    }
-    strbuf_add(line, text);
-}
-
-_printf_(3, 0) static void add_line(enum log_level level, bool folded, const char *fmt,
-                                    va_list ap) {
+void log_line(enum log_level level, const char *fmt, ...) {
     if (!log_enabled(level))
         return;
     _cleanup_(strbuf_fini) struct strbuf line = {0};
@@ -101,13 +89,13 @@ _printf_(3, 0) static void add_line(enum log_level level, bool folded, const cha
     if (own_name != NULL)
         strbuf_printf(&line, "%s: ", own_name);
     char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
     /* the text can come from files, devices and other nodes, and goes to a terminal */
     utf8_clean(text, true);
-    if (folded)
-        add_folded(&line, text);
-    else
-        strbuf_add(&line, text);
+    strbuf_add(&line, text);
     add_hint(&line, text);
     strbuf_add_char(&line, '\n');
     if (sink != NULL)
@@ -116,16 +104,19 @@ _printf_(3, 0) static void add_line(enum log_level level, bool folded, const cha
         (void)fwrite(line.data, 1, line.len, stderr);
 }
 
-void log_line(enum log_level level, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    add_line(level, false, fmt, ap);
-    va_end(ap);
-}
-
 void log_folded(enum log_level level, const char *fmt, ...) {
+    _cleanup_(strbuf_fini) struct strbuf folded = {0};
+    char text[4096];
+    const char *rest = text;
+    size_t used = strlen(INDENT) + strlen(word(level)) + (own_name != NULL ? strlen(own_name) + 2 : 0);
     va_list ap;
     va_start(ap, fmt);
-    add_line(level, true, fmt, ap);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    for (size_t at; (at = break_at(rest, COLUMNS - MIN2(used, COLUMNS - 1))) > 0; rest += at + 1) {
+        strbuf_add_bytes(&folded, rest, at);
+        strbuf_add(&folded, "\n" INDENT);
+        used = strlen(INDENT);
+    }
+    log_line(level, "%s%s", strbuf_text(&folded), rest);
 }

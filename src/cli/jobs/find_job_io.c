@@ -261,24 +261,6 @@ static int find_here(struct job_place *place, struct job_found *ret, struct err 
     return 0;
 }
 
-/* A run id where an ENDPOINT is expected: people name a job as "muster ps" shows it. */
-static bool is_run_here(struct job_place *place) {
-    _cleanup_(freep) struct registry_entry *entries = NULL;
-    struct job_found ended = {0};
-    struct err err = {0};
-    size_t n = 0;
-    if (run_id_is_job(place->run_id)) /* no host has such a name */
-        return true;
-    if (list_here(place, &entries, &n, &err) < 0)
-        return false;
-    for (size_t i = 0; i < n; i++)
-        if (is_wanted(place, &entries[i]))
-            return true;
-    bool found = find_ended(place, &ended, &err) != -ENOENT;
-    job_found_fini(&ended);
-    return found;
-}
-
 /* Whether this process is still that head. */
 static bool is_still(const struct job_head *head) {
     _cleanup_(freep) struct registry_entry *entries = NULL;
@@ -461,10 +443,14 @@ int job_find(struct loop *loop, const struct job_place *place, struct job_found 
              struct err *err) {
     struct job_place here = *place;
     *ret = (struct job_found){0};
-    if (place->endpoint != NULL && place->run_id == NULL)
+    if (place->run_id == NULL) /* people name a job as "muster ps" shows it */
         here.run_id = place->endpoint;
-    if (place->endpoint == NULL || (place->run_id == NULL && is_run_here(&here)))
-        return find_here(&here, ret, err);
+    if (place->endpoint == NULL || place->run_id == NULL) {
+        int r = find_here(&here, ret, err);
+        bool found = r == 0 || r == -EEXIST || r == -EREMOTE;
+        if (found || place->endpoint == NULL || run_id_is_job(place->endpoint)) /* no host's name */
+            return r;
+    }
     if (rdzv_endpoint_has_ports(place->endpoint))
         return find_ports(place, ret, err);
     _cleanup_(rdzv_place_fini) struct rdzv_place parsed = RDZV_PLACE_INIT;

@@ -100,87 +100,53 @@ static void warn_of_line(struct job_reading *j, char *const *envp) {
 
 /* ---- options that do nothing ---- */
 
-static bool lacks_gpus(const struct job_reading *j) {
-    return j->spec->start_nodes == 0 &&
-           (j->probes->has_gpus == NULL || !j->probes->has_gpus(j->probes->arg));
+static bool has_gpus(const struct job_reading *j) {
+    return j->spec->start_nodes > 0 ||
+           (j->probes->has_gpus != NULL && j->probes->has_gpus(j->probes->arg));
 }
-
-static bool is_later_rank_of_one(const struct job_reading *j) {
-    return j->spec->rdzv.max_nodes == 1 && j->spec->node_rank > 0;
-}
-
-static bool lacks_master_port(const struct job_reading *j) {
-    return j->spec->backend != JOB_BACKEND_STATIC && !job_given(j, RUN_MASTER_PORT);
-}
-
-static bool is_standalone(const struct job_reading *j) {
-    return job_value(j, RUN_STANDALONE)->times > 0;
-}
-
-static bool is_cold(const struct job_reading *j) { return j->spec->warm == JOB_WARM_OFF; }
-
-static bool is_unwatched(const struct job_reading *j) {
-    return j->spec->hang_action == JOB_HANG_OFF;
-}
-
-static bool lacks_restarts(const struct job_reading *j) { return j->spec->rdzv.max_restarts == 0; }
-
-static bool never_restarts(const struct job_reading *j) {
-    return lacks_restarts(j) && j->spec->rdzv.max_nodes == 1;
-}
-
-static bool lacks_arbiter(const struct job_reading *j) {
-    return j->spec->backend != JOB_BACKEND_DIR && j->spec->backend != JOB_BACKEND_ETCD;
-}
-
-static bool is_unbound(const struct job_reading *j) {
-    return j->spec->bind == BIND_NONE || (j->spec->bind == 0 && lacks_gpus(j));
-}
-
-static bool lacks_tee(const struct job_reading *j) { return !job_given(j, RUN_TEE); }
-
-static bool lacks_files(const struct job_reading *j) {
-    const struct job_spec *spec = j->spec;
-    return spec->log_dir == NULL && lacks_tee(j) && !job_given(j, RUN_REDIRECTS) &&
-           (spec->event_log == NULL || strcmp(spec->event_log, "-") == 0);
-}
-
-static bool is_open(const struct job_reading *j) { return j->spec->auth == AUTH_NONE; }
-
-static const struct {
-    const char *name;
-    bool (*is_idle)(const struct job_reading *j);
-    const char *why;
-} idle_options[] = {
-    {"gpus-per-worker", lacks_gpus, "this node has no GPU"},
-    {"virtual-local-rank", lacks_gpus, "this node has no GPU"},
-    {"node-rank", is_later_rank_of_one, "no effect, the job has one node; see --nnodes"},
-    {"master-addr", lacks_master_port, "no effect without --master-port"},
-    {"rdzv-endpoint", is_standalone, "no effect with --standalone"},
-    {"warm", never_restarts, "no effect without --max-restarts"},
-    {"warm-after", is_cold, "no effect without --warm"},
-    {"warm-skip", is_cold, "no effect without --warm"},
-    {"hang-timeout", is_unwatched, "no effect with --hang-action=off"},
-    {"hang-still", is_unwatched, "no effect with --hang-action=off"},
-    {"hang-report", is_unwatched, "no effect with --hang-action=off"},
-    {"restart-backoff", lacks_restarts, "no effect without --max-restarts"},
-    {"exclude-after", lacks_restarts, "no effect without --max-restarts"},
-    {"arbiter-lease", lacks_arbiter, "no effect unless nodes meet in a directory or etcd"},
-    {"bind-memory", is_unbound, "no effect without --bind"},
-    {"log-line-prefix-template", lacks_tee, "no effect without --tee"},
-    {"log-mode", lacks_files, "no effect, no file is written; see --log-dir and --event-log"},
-    {"key-file", is_open, "no effect with --auth=none"},
-};
 
 /* Neither variables nor options that need several nodes are checked: people use one environment and
  * one line for jobs of any size. */
 void job_warn_of_idle_options(struct job_reading *j) {
+    const struct job_spec *spec = j->spec;
+    const bool one_node = spec->rdzv.max_nodes == 1, unwatched = spec->hang_action == JOB_HANG_OFF;
+    const bool no_gpu = !has_gpus(j), cold = spec->warm == JOB_WARM_OFF;
+    const bool no_restart = spec->rdzv.max_restarts == 0, no_tee = !job_given(j, RUN_TEE);
+    const bool no_file = spec->log_dir == NULL && no_tee && !job_given(j, RUN_REDIRECTS) &&
+                         (spec->event_log == NULL || strcmp(spec->event_log, "-") == 0);
+    const struct {
+        const char *name;
+        bool is_idle;
+        const char *why;
+    } rows[] = {
+        {"gpus-per-worker", no_gpu, "this node has no GPU"},
+        {"virtual-local-rank", no_gpu, "this node has no GPU"},
+        {"node-rank", one_node && spec->node_rank > 0,
+         "no effect, the job has one node; see --nnodes"},
+        {"master-addr", spec->backend != JOB_BACKEND_STATIC && !job_given(j, RUN_MASTER_PORT),
+         "no effect without --master-port"},
+        {"rdzv-endpoint", job_value(j, RUN_STANDALONE)->times > 0, "no effect with --standalone"},
+        {"warm", no_restart && one_node, "no effect without --max-restarts"},
+        {"warm-after", cold, "no effect without --warm"},
+        {"warm-skip", cold, "no effect without --warm"},
+        {"hang-timeout", unwatched, "no effect with --hang-action=off"},
+        {"hang-still", unwatched, "no effect with --hang-action=off"},
+        {"hang-report", unwatched, "no effect with --hang-action=off"},
+        {"restart-backoff", no_restart, "no effect without --max-restarts"},
+        {"exclude-after", no_restart, "no effect without --max-restarts"},
+        {"arbiter-lease", spec->backend != JOB_BACKEND_DIR && spec->backend != JOB_BACKEND_ETCD,
+         "no effect unless nodes meet in a directory or etcd"},
+        {"bind-memory", spec->bind == BIND_NONE || (spec->bind == 0 && no_gpu),
+         "no effect without --bind"},
+        {"log-line-prefix-template", no_tee, "no effect without --tee"},
+        {"log-mode", no_file, "no effect, no file is written; see --log-dir and --event-log"},
+        {"key-file", spec->auth == AUTH_NONE, "no effect with --auth=none"},
+    };
     for (size_t i = 0; i < run_options.n; i++)
-        for (size_t k = 0; k < ARRAY_SIZE(idle_options) && j->parsed.values[i].times > 0; k++)
-            if (!j->parsed.values[i].from_env &&
-                strcmp(run_options.defs[i].name, idle_options[k].name) == 0 &&
-                idle_options[k].is_idle(j))
-                strbuf_printf(j->warnings, "--%s: %s\n", idle_options[k].name, idle_options[k].why);
+        for (size_t k = 0; k < ARRAY_SIZE(rows) && j->parsed.values[i].times > 0; k++)
+            if (rows[k].is_idle && !j->parsed.values[i].from_env &&
+                strcmp(run_options.defs[i].name, rows[k].name) == 0)
+                strbuf_printf(j->warnings, "--%s: %s\n", rows[k].name, rows[k].why);
 }
 
 /* ---- the environment ---- */
