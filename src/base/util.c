@@ -37,3 +37,24 @@ char *xasprintf(const char *fmt, ...) {
     va_end(ap);
     return checked(n < 0 ? NULL : s);
 }
+
+bool text_has_any(const char *text, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strstr(text, words[i]) != NULL)
+            return true;
+    return false;
+}
+
+bool text_begins_with_any(const char *text, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(text, words[i], strlen(words[i])) == 0)
+            return true;
+    return false;
+}
+
+bool text_is_any(const char *text, const char *const *words, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(text, words[i]) == 0)
+            return true;
+    return false;
+}

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <assert.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -43,6 +44,11 @@ _must_use_ void *xrealloc(void *p, size_t size);
 _must_use_ char *xstrdup(const char *s);
 _must_use_ char *xstrndup(const char *s, size_t n);
 _must_use_ char *xasprintf(const char *fmt, ...) _printf_(1, 2);
+
+/* Whether the text contains, begins with, or is one of these words. */
+bool text_has_any(const char *text, const char *const *words, size_t n);
+bool text_begins_with_any(const char *text, const char *const *words, size_t n);
+bool text_is_any(const char *text, const char *const *words, size_t n);
 
 /* For _cleanup_(freep): frees what the pointer variable holds. */
 static inline void freep(void *pp) {

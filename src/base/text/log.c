@@ -108,7 +108,8 @@ void log_folded(enum log_level level, const char *fmt, ...) {
     _cleanup_(strbuf_fini) struct strbuf folded = {0};
     char text[4096];
     const char *rest = text;
-    size_t used = strlen(INDENT) + strlen(word(level)) + (own_name != NULL ? strlen(own_name) + 2 : 0);
+    size_t used =
+        strlen(INDENT) + strlen(word(level)) + (own_name != NULL ? strlen(own_name) + 2 : 0);
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);

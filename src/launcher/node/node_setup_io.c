@@ -164,10 +164,7 @@ static void warn_few_cpus(const struct node_setup_place *p) {
 static bool is_serious(const char *warning) {
     static const char *const parts[] = {DISCOVERY_NVML_LATE, " is lost: ", " are lost ",
                                         " needs a reset ", " not joined the NVLink fabric "};
-    for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
-        if (strstr(warning, parts[i]) != NULL)
-            return true;
-    return false;
+    return text_has_any(warning, parts, ARRAY_SIZE(parts));
 }
 
 /* Reports what was not found, and faults. */

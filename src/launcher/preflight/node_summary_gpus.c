@@ -207,10 +207,7 @@ bool node_summary_is_gpu_service(const char *name) {
                                         "Xorg",
                                         "gnome-shell",
                                         "nvsm"};
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        if (strncmp(name, names[i], strlen(names[i])) == 0)
-            return true;
-    return false;
+    return text_begins_with_any(name, names, ARRAY_SIZE(names));
 }
 
 static bool was_before(const struct node_summary_process *all, uint32_t i) {

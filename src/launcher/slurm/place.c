@@ -177,10 +177,7 @@ static enum slurm_place_kind find_kind(char *const *envp, const struct slurm_fac
 static bool is_shell(const char *program) {
     static const char *const shells[] = {"sh",  "bash", "dash", "ksh",     "mksh", "zsh",
                                          "csh", "tcsh", "ash",  "busybox", "fish", "rc"};
-    for (size_t i = 0; program != NULL && i < ARRAY_SIZE(shells); i++)
-        if (strcmp(program, shells[i]) == 0)
-            return true;
-    return false;
+    return program != NULL && text_is_any(program, shells, ARRAY_SIZE(shells));
 }
 
 static void read_job(char *const *envp, struct slurm_place *p) {

@@ -143,10 +143,7 @@ static bool ends_with(const char *text, const char *end) {
 static bool is_plugin(const char *name) {
     static const char *const beginnings[] = {"libnccl-net", "libnccl-tuner", "libnccl-env",
                                              "libnccl-ofi-tuner"};
-    for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++)
-        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0 && ends_with(name, ".so"))
-            return true;
-    return false;
+    return text_begins_with_any(name, beginnings, ARRAY_SIZE(beginnings)) && ends_with(name, ".so");
 }
 
 static void add_plugin(struct libraries_found *p, const char *folder, const char *name) {

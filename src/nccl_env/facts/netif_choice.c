@@ -108,10 +108,7 @@ static bool same_address(const char *a, const char *b) {
 bool netif_is_plumbing(const char *name) {
     static const char *const prefixes[] = {"docker",  "br-",  "virbr", "veth",   "cali", "cni",
                                            "flannel", "tunl", "lxc",   "podman", "kube-"};
-    for (size_t i = 0; i < ARRAY_SIZE(prefixes); i++)
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
+    return text_begins_with_any(name, prefixes, ARRAY_SIZE(prefixes));
 }
 
 static bool is_loopback(const struct topo_netif *n) {

@@ -242,10 +242,7 @@ void nccl_lint(const char *name, const char *value, const char *where, const str
 static bool is_ours(const char *name) {
     static const char *const beginnings[] = {"NCCL_",     "GLOO_", "TORCH_NCCL_",
                                              "TORCH_FR_", "CUDA_", "TP_SOCKET_IFNAME"};
-    for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++)
-        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
-            return true;
-    return false;
+    return text_begins_with_any(name, beginnings, ARRAY_SIZE(beginnings));
 }
 
 #define GID_DYNAMIC_SINCE 22100

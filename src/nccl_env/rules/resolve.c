@@ -155,10 +155,7 @@ static bool is_of_interest(const char *name) {
         "CUDA_LAUNCH_BLOCKING",
         "NVSHMEM_",
     };
-    for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++)
-        if (strncmp(name, beginnings[i], strlen(beginnings[i])) == 0)
-            return true;
-    return false;
+    return text_begins_with_any(name, beginnings, ARRAY_SIZE(beginnings));
 }
 
 static void add_others(struct resolving *z) {

@@ -5,13 +5,6 @@
 
 #include "base/util.h"
 
-static bool contains_any(const char *text, const char *const words[], size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (strstr(text, words[i]) != NULL)
-            return true;
-    return false;
-}
-
 static int noise_of_exit(const struct failure *f) {
     static const char *const echoes[] = {
         "DistNetworkError",
@@ -25,7 +18,7 @@ static int noise_of_exit(const struct failure *f) {
         "Connection reset by peer",
         "lost the connection",
     };
-    return contains_any(f->text, echoes, ARRAY_SIZE(echoes)) ? 2 : 1;
+    return text_has_any(f->text, echoes, ARRAY_SIZE(echoes)) ? 2 : 1;
 }
 
 int failure_noise(const struct failure *f) {

@@ -94,10 +94,7 @@ static bool is_virtual(const struct nccl_graph *g, const struct nccl_net *n) {
         if (k != TOPO_NETIF_PHYSICAL && k != TOPO_NETIF_VLAN && k != TOPO_NETIF_BOND)
             return true;
     }
-    for (size_t i = 0; i < ARRAY_SIZE(beginnings); i++)
-        if (strncmp(n->name, beginnings[i], strlen(beginnings[i])) == 0)
-            return true;
-    return false;
+    return text_begins_with_any(n->name, beginnings, ARRAY_SIZE(beginnings));
 }
 
 static void warn_nets(const struct nccl_graph *g, const struct warning_sink *s) {

@@ -257,15 +257,10 @@ static void check_model(struct checking *c, uint32_t i) {
                                           "  Shanghai  "};
     char arch[NCCL_XML_TEXT_MAX], vendor[NCCL_XML_TEXT_MAX];
     bool has_arch = get(c, i, "arch", arch), has_vendor = get(c, i, "vendor", vendor);
-    bool known = false;
-    for (size_t k = 0; k < ARRAY_SIZE(archs); k++)
-        known = known || strcmp(arch, archs[k]) == 0;
-    if (has_arch && !known)
+    if (has_arch && !text_is_any(arch, archs, ARRAY_SIZE(archs)))
         REPORT(c, NCCL_XML_WARNING, i, "arch \"%s\": NCCL knows x86_64, arm64 and ppc64", arch);
-    known = strcmp(arch, "x86_64") != 0;
-    for (size_t k = 0; k < ARRAY_SIZE(vendors); k++)
-        known = known || strcmp(vendor, vendors[k]) == 0;
-    if (has_vendor && !known)
+    if (has_vendor && strcmp(arch, "x86_64") == 0 &&
+        !text_is_any(vendor, vendors, ARRAY_SIZE(vendors)))
         REPORT(c, NCCL_XML_WARNING, i,
                "vendor \"%s\": NCCL does not know it (GenuineIntel, AuthenticAMD), and counts no "
                "limit between NUMA nodes",

@@ -141,7 +141,6 @@ static void step_proc(struct work *k) {
             look_at(w, k->begin_ns + k->ask->timeout_ns / 4);
     }
     store_links(&k->e, k->ask->store_port);
-    store_waits(&k->e, k->ask->store_port);
 }
 
 /* ---- logs ---- */

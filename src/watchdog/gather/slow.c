@@ -63,20 +63,13 @@ bool slow_omp_spins(const char *env, size_t len) {
     return false;
 }
 
-static bool is_below(const char *file, const char *const *folders, size_t n) {
-    bool found = false;
-    for (size_t i = 0; i < n && !found; i++)
-        found = strstr(file, folders[i]) != NULL;
-    return found;
-}
-
 static const char *const frameworks[] = {"/torch/", "/jax/"};
 
 enum slow_frame slow_main_frame(const char *file) {
     /* rpc.shutdown() serves others until they have ended; spawn() waits for processes. */
     static const char *const only_waits[] = {"/torch/distributed/rpc/", "/torch/multiprocessing/"};
-    return is_below(file, frameworks, ARRAY_SIZE(frameworks)) &&
-                   !is_below(file, only_waits, ARRAY_SIZE(only_waits))
+    return text_has_any(file, frameworks, ARRAY_SIZE(frameworks)) &&
+                   !text_has_any(file, only_waits, ARRAY_SIZE(only_waits))
                ? SLOW_FRAME_WORKS
                : SLOW_FRAME_NONE;
 }
@@ -84,9 +77,10 @@ enum slow_frame slow_main_frame(const char *file) {
 enum slow_frame slow_thread_frame(const char *file) {
     static const char *const helpers[] = {"/torch/utils/data/", "/torch/_inductor/",
                                           "/torch/multiprocessing/", "/torch/distributed/elastic/"};
-    if (is_below(file, helpers, ARRAY_SIZE(helpers)))
+    if (text_has_any(file, helpers, ARRAY_SIZE(helpers)))
         return SLOW_FRAME_HELPS;
-    return is_below(file, frameworks, ARRAY_SIZE(frameworks)) ? SLOW_FRAME_WORKS : SLOW_FRAME_NONE;
+    return text_has_any(file, frameworks, ARRAY_SIZE(frameworks)) ? SLOW_FRAME_WORKS
+                                                                  : SLOW_FRAME_NONE;
 }
 
 uint64_t slow_io_bytes(const char *text, size_t len) {

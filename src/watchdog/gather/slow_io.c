@@ -149,7 +149,6 @@ static uint64_t place_of(struct slow_task *t, pid_t pid, const struct waits_call
     return call->stack == 0 ? 0 : hash_bytes(HASH_BEGIN, parts, sizeof parts);
 }
 
-/* One that is awake is taken to be where it was. */
 static void find_place(struct slow_task *t) {
     struct slow_look *l = &t->look;
     struct waits_call call, after;
@@ -229,10 +228,6 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     l->asks = terminal_is_awaited(own.pid);
     if (t->hot && l->gpu)
         l->addresses = addresses_of(t, own.works != 0 ? own.works : own.pid);
-    if (t->little) {
-        l->addresses = t->place;
-        l->sleeps = t->slept;
-    }
 }
 
 void slow_look(struct slow_task *tasks, size_t n) {
@@ -281,8 +276,7 @@ static int find_threads(int fd, void *arg) {
 /* The last look at a worker. */
 struct known {
     struct slow_task task;
-    uint64_t since_ns; /* with look.addresses: when it was first seen there */
-    bool compared;     /* with an earlier look */
+    bool compared; /* with an earlier look */
     struct signs_found found;
 };
 
@@ -351,7 +345,7 @@ static void compare(struct known *k, const struct known *before, uint64_t looked
     f->changed = k->task.little && slow_changed(was, is, elapsed_ns);
     f->before_ns = looked_ns;
     if ((f->flags & SIGN_SPINS) != 0)
-        k->since_ns = before->since_ns;
+        f->since_ns = before->found.since_ns;
     if (!slow_computes(was, is, elapsed_ns))
         return;
     uint64_t idle_ns = is->idle_ns > was->idle_ns ? is->idle_ns - was->idle_ns : 0;
@@ -364,18 +358,18 @@ static void tell(struct slow *s, struct known *k) {
     const struct known *before = find(s, l->rank);
     uint64_t elapsed_ns = s->asked_ns - s->looked_ns;
     struct signs_found *f = &k->found;
-    k->since_ns = s->asked_ns;
+    f->since_ns = s->asked_ns;
     k->compared = before != NULL && elapsed_ns <= SLOW_AGE_MAX_NS;
-    if (before != NULL && !k->compared && before->task.look.pid == l->pid)
-        *f = (struct signs_found){.computes = before->found.computes,
-                                  .idle_ns = before->found.idle_ns};
+    if (before != NULL && !k->compared && before->task.look.pid == l->pid) {
+        f->computes = before->found.computes;
+        f->idle_ns = before->found.idle_ns;
+    }
     if (k->compared)
         compare(k, before, s->looked_ns, elapsed_ns);
     f->polls =
         k->task.little && slow_polls(before == NULL ? NULL : &before->task.look, l, elapsed_ns);
     f->receives = l->receives;
     f->flags |= l->asks ? SIGN_ASKS : 0U;
-    f->since_ns = k->since_ns;
     if (before != NULL)
         keep_threads(&k->task, &before->task);
     follow(s, k);
@@ -488,7 +482,10 @@ static struct job make_job(const struct slow *s, uint64_t now_ns) {
         t->little = signs_is_little(s->signs, rows[i].rank);
         if (before != NULL && before->task.look.pid == t->look.pid) {
             t->place = before->task.look.addresses;
-            t->slept = before->task.look.sleeps;
+            if (t->little) { /* taken to be where it was, unless it is seen elsewhere */
+                t->look.addresses = t->place;
+                t->look.sleeps = before->task.look.sleeps;
+            }
             t->python = before->task.python;
             keep_threads(t, &before->task);
         }
@@ -521,10 +518,10 @@ static uint64_t threads_due(const struct slow *s) {
 /* Whether a worker has begun to run little since the last look: until it is looked at, it counts as
  * moving. */
 static bool any_begins_to_poll(const struct slow *s) {
-    bool found = false;
-    for (size_t i = 0; i < s->n && !found; i++)
-        found = !s->known[i].task.little && signs_is_little(s->signs, s->known[i].task.look.rank);
-    return found;
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->known[i].task.little && signs_is_little(s->signs, s->known[i].task.look.rank))
+            return true;
+    return false;
 }
 
 void slow_tick(struct slow *s, uint64_t now_ns) {

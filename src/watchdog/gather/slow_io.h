@@ -33,11 +33,11 @@ int slow_error(const struct slow *s);
 
 /* A look at one worker. */
 struct slow_task {
-    struct slow_look look;         /* rank and pid are given, the rest is filled in */
-    bool hot;                      /* its main thread may spin: where it is, is read */
+    struct slow_look
+        look; /* rank and pid are given (if little, also the last place), the rest is filled in */
+    bool hot; /* its main thread may spin: where it is, is read */
     bool little;                   /* or it may only poll: the same */
     uint64_t place;                /* look.addresses of the last look; 0: none */
-    bool slept;                    /* look.sleeps of that */
     struct pystack_process python; /* found by an earlier look; pid 0: it is looked for */
     /* Who does the work of this process, as far as it is known: the worker, or who it waits for. */
     int32_t thread_of;

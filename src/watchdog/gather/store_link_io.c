@@ -19,7 +19,6 @@ struct links {
     size_t n;
 };
 
-/* Of all processes of this one's network. False: they can't be read, or not all of them. */
 static bool read_table(pid_t pid, const char *name, uint16_t port, struct links *to) {
     char path[PROC_PATH_MAX];
     char *table = malloc(TABLE_MAX);
@@ -35,6 +34,13 @@ static bool read_table(pid_t pid, const char *name, uint16_t port, struct links 
     if (dir >= 0)
         (void)close(dir);
     return whole && to->n < LINKS_MAX;
+}
+
+/* Of all processes of this one's network. False: they can't be read, or not all of them. */
+static bool read_tables(pid_t pid, uint16_t port, struct links *ret) {
+    ret->n = 0;
+    return read_table(pid, "net/tcp", port, ret) &&
+           (access("/proc/self/net/tcp6", F_OK) < 0 || read_table(pid, "net/tcp6", port, ret));
 }
 
 struct search {
@@ -68,6 +74,14 @@ static int has_link(pid_t pid, const struct links *links) {
     return s.found ? 1 : r;
 }
 
+/* The same of a worker and its children. */
+static int worker_has_link(const struct evidence_worker *w, const struct links *links) {
+    int r = has_link(w->pid, links);
+    for (uint32_t k = 0; k < w->n_children && r == 0; k++)
+        r = has_link(w->children[k].pid, links) == 1;
+    return r;
+}
+
 static bool net_of(pid_t pid, char *ret, size_t size) {
     char path[PROC_PATH_MAX];
     proc_path(path, pid, "/ns/net");
@@ -79,35 +93,27 @@ static bool net_of(pid_t pid, char *ret, size_t size) {
 
 /* The ports of "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established", and whether it is such a text. */
 static bool ports_of(const char *target, uint16_t *ret_own, uint16_t *ret_other) {
-    const char *arrow = strstr(target, " -> ");
-    const char *own = arrow == NULL ? NULL : memrchr(target, ':', (size_t)(arrow - target));
-    size_t len = arrow == NULL ? 0 : strcspn(arrow + 4, " ");
-    const char *other = arrow == NULL ? NULL : memrchr(arrow + 4, ':', len);
-    return strncmp(target, "tcp", 3) == 0 && own != NULL && other != NULL &&
-           sscanf(own, ":%" SCNu16, ret_own) == 1 && sscanf(other, ":%" SCNu16, ret_other) == 1;
+    char own[64], other[64];
+    if (sscanf(target, "tcp %63s -> %63s", own, other) != 2)
+        return false;
+    const char *own_port = strrchr(own, ':'), *other_port = strrchr(other, ':');
+    return own_port != NULL && other_port != NULL && sscanf(own_port, ":%" SCNu16, ret_own) == 1 &&
+           sscanf(other_port, ":%" SCNu16, ret_other) == 1;
 }
 
 /* Whether the other end of a connection with this port here belongs to another worker. */
 static bool is_of_another(const struct evidence *e, const struct evidence_worker *w, uint16_t port,
                           struct links *links) {
-    bool found = false;
-    links->n = 0;
-    if (!read_table(w->pid, "net/tcp", port, links))
-        return false;
-    if (access("/proc/self/net/tcp6", F_OK) == 0)
-        (void)!read_table(w->pid, "net/tcp6", port, links);
-    for (uint32_t i = 0; i < e->n_workers && links->n > 0 && !found; i++) {
+    (void)read_tables(w->pid, port, links); /* what there is counts */
+    for (uint32_t i = 0; i < e->n_workers && links->n > 0; i++) {
         const struct evidence_worker *other = &e->workers[i];
-        if (other == w || other->n_threads == 0)
-            continue;
-        found = has_link(other->pid, links) == 1;
-        for (uint32_t k = 0; k < other->n_children && !found; k++)
-            found = has_link(other->children[k].pid, links) == 1;
+        if (other != w && other->n_threads > 0 && worker_has_link(other, links) == 1)
+            return true;
     }
-    return found;
+    return false;
 }
 
-void store_waits(struct evidence *e, uint16_t port) {
+static void find_waits(struct evidence *e, uint16_t port) {
     struct links *links = xcalloc(1, sizeof *links);
     for (uint32_t i = 0; i < e->n_workers; i++) {
         struct evidence_worker *w = &e->workers[i];
@@ -124,21 +130,18 @@ void store_waits(struct evidence *e, uint16_t port) {
 void store_links(struct evidence *e, uint16_t port) {
     char net[64], own[64];
     pid_t first = 0;
+    find_waits(e, port);
     for (uint32_t i = 0; i < e->n_workers && first == 0; i++)
         first = e->workers[i].n_threads > 0 ? e->workers[i].pid : 0;
     if (port == 0 || first == 0 || !net_of(first, net, sizeof net))
         return;
     struct links *links = xcalloc(1, sizeof *links);
-    bool known = read_table(first, "net/tcp", port, links);
-    if (access("/proc/self/net/tcp6", F_OK) == 0)
-        known = known && read_table(first, "net/tcp6", port, links);
+    bool known = read_tables(first, port, links);
     for (uint32_t i = 0; i < e->n_workers && known; i++) {
         struct evidence_worker *w = &e->workers[i];
         if (w->n_threads == 0 || !net_of(w->pid, own, sizeof own) || strcmp(own, net) != 0)
             continue;
-        int r = has_link(w->pid, links);
-        for (uint32_t k = 0; k < w->n_children && r == 0; k++)
-            r = has_link(w->children[k].pid, links) == 1;
+        int r = worker_has_link(w, links);
         w->at_store = r == 1;
         w->not_at_store = r == 0;
     }

@@ -5,7 +5,6 @@
 #include "watchdog/evidence/evidence.h"
 
 /* Sets at_store or not_at_store of the workers that are in *e: whether the worker, or a child, has
- * an established TCP connection to this port. Neither is set if that can't be read. */
+ * an established TCP connection to this port. Neither is set if that can't be read. And
+ * awaits_rank: whether its main thread waits on a connection to it, or to another worker. */
 void store_links(struct evidence *e, uint16_t port);
-/* And who waits on a connection to it, or to another worker of the node: awaits_rank. */
-void store_waits(struct evidence *e, uint16_t port);

@@ -147,10 +147,10 @@ bool waits_for_time(const struct waits_call *call) {
 }
 
 static bool is_among(long number, const long *calls_of, size_t n) {
-    bool found = false;
-    for (size_t i = 0; i < n && !found; i++)
-        found = calls_of[i] == number;
-    return found;
+    for (size_t i = 0; i < n; i++)
+        if (calls_of[i] == number)
+            return true;
+    return false;
 }
 
 bool waits_for_data(long number) {

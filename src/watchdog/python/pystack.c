@@ -209,10 +209,7 @@ static void describe(const struct pystack_memory *m, const struct pystack_python
 static bool polls_for_lock(const char *file) {
     static const char *const parts[] = {"/filelock/", "/file_baton.py", "/fasteners/",
                                         "/portalocker/"};
-    bool found = false;
-    for (size_t i = 0; i < ARRAY_SIZE(parts) && !found; i++)
-        found = strstr(file, parts[i]) != NULL;
-    return found;
+    return text_has_any(file, parts, ARRAY_SIZE(parts));
 }
 
 /* Where the values of an object's attributes are, if its class has no slots. 0: not known.

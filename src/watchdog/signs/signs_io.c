@@ -32,13 +32,9 @@ struct signs_worker {
     uint64_t child_start;
     struct thread_files child_files;
     struct signs_track child_track;
-    uint32_t slow_flags;
-    bool polls;
-    uint64_t changed_ns; /* when its place was last seen to have changed */
-    uint64_t since_ns;   /* it polls, or with SIGN_SPINS in slow_flags spins */
-    pid_t computes;      /* struct signs_found */
-    uint64_t idle_ns;
-    uint64_t process_ns; /* CPU time of that process at the last sample; 0: not known */
+    struct signs_found found; /* by the last closer look, as far as it is still true */
+    uint64_t changed_ns;      /* when its place was last seen to have changed */
+    uint64_t process_ns;      /* CPU time of found.computes at the last sample; 0: not known */
     uint64_t process_read_ns;
     uint64_t used_from_ns; /* CPU time of its main thread when it last moved */
 };
@@ -238,12 +234,12 @@ static void moves_now(struct signs_worker *w, uint64_t now_ns) {
 /* A thread that no longer runs all the time does not spin; nor does one that is not seen. */
 static void settle(struct signs_worker *w) {
     if (mover(w)->hot == 0 || w->error != 0)
-        w->slow_flags &= ~(uint32_t)SIGN_SPINS;
-    w->polls = w->polls && mover(w)->little > 0 && w->error == 0;
-    if ((w->slow_flags & SIGN_SPINS) != 0 || w->polls)
+        w->found.flags &= ~(uint32_t)SIGN_SPINS;
+    w->found.polls = w->found.polls && mover(w)->little > 0 && w->error == 0;
+    if ((w->found.flags & SIGN_SPINS) != 0 || w->found.polls)
         w->track.flags &= ~(uint32_t)SIGN_MOVED;
     else if ((w->track.flags & SIGN_MOVED) != 0)
-        w->slow_flags = 0;
+        w->found.flags = 0;
 }
 
 void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_found *found,
@@ -251,15 +247,13 @@ void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_fou
     struct signs_worker *w = find(s, rank);
     if (w == NULL || w->pid != pid || w->ended)
         return;
-    w->slow_flags = found->flags & (SIGN_BUSY | SIGN_BYTES | SIGN_SPINS | SIGN_ASKS);
-    w->polls = found->polls;
+    w->process_ns = w->found.computes == found->computes ? w->process_ns : 0;
+    w->found = *found;
     mover(w)->receives = found->receives;
-    w->since_ns = found->polls ? MAX2(mover(w)->much_ns, w->changed_ns) : found->since_ns;
-    w->process_ns = w->computes == found->computes ? w->process_ns : 0;
-    w->computes = found->computes;
-    w->idle_ns = found->idle_ns;
+    if (found->polls)
+        w->found.since_ns = MAX2(mover(w)->much_ns, w->changed_ns);
     if (w->track.moved_ns > found->before_ns) {
-        w->slow_flags &= ~(uint32_t)(SIGN_BUSY | SIGN_BYTES);
+        w->found.flags &= ~(uint32_t)(SIGN_BUSY | SIGN_BYTES);
     } else if (found->changed) {
         w->changed_ns = now_ns;
         moves_now(w, now_ns);
@@ -270,7 +264,7 @@ void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_fou
 void signs_unseen(struct signs *s) {
     for (size_t i = 0; i < s->n; i++)
         if (!s->workers[i].ended && (s->workers[i].track.flags & SIGN_MOVED) == 0)
-            s->workers[i].slow_flags |= SIGN_UNSEEN;
+            s->workers[i].found.flags |= SIGN_UNSEEN;
 }
 
 static bool is_hot(struct signs_worker *w) { return !w->ended && mover(w)->hot >= SIGNS_HOT; }
@@ -336,7 +330,7 @@ pid_t signs_pid(const struct signs *s, uint32_t rank) {
 
 uint64_t signs_ran_ns(const struct signs *s, uint32_t rank) {
     const struct signs_worker *w = find(s, rank);
-    bool known = w != NULL && !w->ended && w->child == 0 && !w->polls && w->track.known;
+    bool known = w != NULL && !w->ended && w->child == 0 && !w->found.polls && w->track.known;
     return known ? w->track.ran_ns : 0;
 }
 
@@ -372,11 +366,11 @@ static void sample_child(struct signs *s, struct signs_worker *w, uint64_t now_n
 static void sample_process(struct signs_worker *w, uint64_t tick_ns, uint64_t now_ns) {
     char stat[STAT_MAX];
     uint64_t ticks = 0, before_ns = w->process_ns, passed_ns = now_ns - w->process_read_ns;
-    ssize_t n = proc_read(w->computes, "/stat", stat, sizeof stat);
+    ssize_t n = proc_read(w->found.computes, "/stat", stat, sizeof stat);
     w->process_ns = n > 0 && signs_ticks(stat, (size_t)n, &ticks) ? ticks * tick_ns : 0;
     w->process_read_ns = now_ns;
-    uint64_t least_ns =
-        passed_ns / 100 * SIGNS_COMPUTES_PERCENT + w->idle_ns * (passed_ns / NS_PER_MS) / 1000;
+    uint64_t least_ns = passed_ns / 100 * SIGNS_COMPUTES_PERCENT +
+                        w->found.idle_ns * (passed_ns / NS_PER_MS) / 1000;
     if (before_ns != 0 && w->process_ns >= before_ns + least_ns)
         moves_now(w, now_ns);
 }
@@ -393,7 +387,7 @@ static void sample(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
     if (w->child != 0)
         sample_child(s, w, now_ns);
     settle(w);
-    if (w->computes != 0)
+    if (w->found.computes != 0)
         sample_process(w, s->tick_ns, now_ns);
     if ((w->track.flags & SIGN_MOVED) != 0)
         w->used_from_ns = w->track.ran_ns;
@@ -413,9 +407,10 @@ int signs_error(const struct signs *s) {
 }
 
 static uint64_t still_of(const struct signs_worker *w, uint64_t now_ns) {
-    bool since = (w->slow_flags & SIGN_SPINS) != 0 || w->polls;
+    bool since = (w->found.flags & SIGN_SPINS) != 0 || w->found.polls;
     bool computes = (w->track.flags & SIGN_MOVED) != 0;
-    return now_ns - (since && !computes ? MIN2(w->since_ns, w->track.moved_ns) : w->track.moved_ns);
+    return now_ns -
+           (since && !computes ? MIN2(w->found.since_ns, w->track.moved_ns) : w->track.moved_ns);
 }
 
 uint64_t signs_still_ns(const struct signs *s, uint64_t now_ns) {
@@ -431,7 +426,7 @@ size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *r
     for (size_t i = 0; i < n; i++) {
         const struct signs_worker *w = &s->workers[i];
         uint32_t unseen = w->error != 0 ? SIGN_UNSEEN : 0U;
-        uint32_t flags = w->track.flags | w->slow_flags | unseen;
+        uint32_t flags = w->track.flags | w->found.flags | unseen;
         ret[i] = (struct worker_signs){.rank = w->rank,
                                        .flags = w->ended ? SIGN_ENDED : flags,
                                        .still_ns = still_of(w, now_ns),

@@ -55,8 +55,6 @@ const struct evidence_thread *suspects_odd_thread(const struct suspects_input *i
 
 /* suspects_reason.c: counts who waits for other ranks, and who is at its exit. */
 void suspects_find_reason(const struct suspects_input *in, struct suspects *s);
-/* Whether this rank is at the exit of its Python: in atexit, or in destroy_process_group. */
-bool suspects_at_exit(const struct suspects_input *in, const struct suspects *s, uint32_t rank);
 /* Whether this frame is in a library in which ranks wait for each other. */
 bool suspects_is_collective(const struct evidence_frame *f);
 /* suspects_frames.c: whether this file is of Python's library, or of an installed package. */

@@ -1,14 +1,8 @@
 /* Whether ranks wait for each other, which is the reason for which a hang may be ended. */
+#include <stdio.h>
 #include <string.h>
 
 #include "watchdog/suspects/suspects_priv.h"
-
-static bool has_any(const char *text, const char *const *parts, size_t n) {
-    bool found = false;
-    for (size_t i = 0; i < n && !found; i++)
-        found = strstr(text, parts[i]) != NULL;
-    return found;
-}
 
 bool suspects_is_collective(const struct evidence_frame *f) {
     static const char *const libraries[] = {"/torch/distributed/",
@@ -23,47 +17,43 @@ bool suspects_is_collective(const struct evidence_frame *f) {
                                             "/cupyx/distributed/"};
     static const char *const no_collectives[] = {
         "/torch/distributed/elastic/", "/torch/distributed/rpc/", "/torch/distributed/run.py"};
-    return has_any(f->file, libraries, ARRAY_SIZE(libraries)) &&
-           !has_any(f->file, no_collectives, ARRAY_SIZE(no_collectives));
+    return text_has_any(f->file, libraries, ARRAY_SIZE(libraries)) &&
+           !text_has_any(f->file, no_collectives, ARRAY_SIZE(no_collectives));
 }
 
-/* The innermost frames of libraries, below the first one of the user's own code. */
+/* Of the innermost frames, those above the first one of the user's own code. */
 static bool has_frame(const struct evidence_stack *stack,
                       bool (*is)(const struct evidence_frame *f)) {
-    bool found = false;
-    for (uint32_t i = 0; stack != NULL && i < stack->n && !found; i++) {
-        if (!suspects_is_library(stack->frames[i].file))
-            break;
-        found = is(&stack->frames[i]);
-    }
-    return found;
+    uint32_t n = stack == NULL ? 0 : stack->n;
+    for (uint32_t i = 0; i < n && suspects_is_library(stack->frames[i].file); i++)
+        if (is(&stack->frames[i]))
+            return true;
+    return false;
 }
 
 /* Where a kernel of NCCL is waited for, without a frame of torch.distributed. */
 static bool waits_for_gpu(const struct evidence_frame *f) {
     static const char *const places[] = {"/torch/autograd/", "/torch/cuda/"};
-    return has_any(f->file, places, ARRAY_SIZE(places));
+    return text_has_any(f->file, places, ARRAY_SIZE(places));
 }
 
 static bool has_nccl(const struct evidence_worker *w) {
     static const char *const names[] = {"NCCL ", "pt_nccl_"};
-    bool found = false;
-    for (uint32_t i = 0; i < w->n_threads && !found; i++)
-        found = has_any(w->threads[i].name, names, ARRAY_SIZE(names));
-    return found;
+    for (uint32_t i = 0; i < w->n_threads; i++)
+        if (text_has_any(w->threads[i].name, names, ARRAY_SIZE(names)))
+            return true;
+    return false;
 }
 
 static bool is_exit(const struct evidence_frame *f) {
     static const char *const functions[] = {"_shutdown", "_exit_function", "_python_exit",
                                             "destroy_process_group"};
-    bool found = false;
-    for (size_t i = 0; i < ARRAY_SIZE(functions) && !found; i++)
-        found = strcmp(f->function, functions[i]) == 0;
-    return found;
+    return text_is_any(f->function, functions, ARRAY_SIZE(functions));
 }
 
-/* What atexit calls has no frame of Python below it, and a C function has none at all. */
-bool suspects_at_exit(const struct suspects_input *in, const struct suspects *s, uint32_t rank) {
+/* In atexit, or in destroy_process_group. What atexit calls has no frame of Python below it, and a
+ * C function has none at all. */
+static bool is_at_exit(const struct suspects_input *in, const struct suspects *s, uint32_t rank) {
     const struct evidence_thread *t = suspects_main(s, rank);
     const struct evidence_worker *w = s->worker_of[rank];
     if (t == NULL)
@@ -91,38 +81,39 @@ static bool is_together(const struct evidence *e, const struct evidence_worker *
            has_frame(suspects_stack(e, main), waits_for_gpu);
 }
 
-/* "10.0.0.1" of "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established", or that behind the arrow. */
-static size_t address_of(const char *target, bool other, const char **ret) {
-    const char *arrow = strstr(target, " -> ");
-    *ret = arrow == NULL ? target : other ? arrow + 4 : strchr(target, ' ') + 1;
-    size_t len = arrow == NULL || strncmp(target, "tcp", 3) != 0 ? 0 : strcspn(*ret, " ");
-    while (len > 0 && (*ret)[len] != ':')
-        len--;
-    return len;
+/* The addresses of "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established". False: no such text. */
+static bool addresses_of(const char *target, char own[64], char other[64]) {
+    char *own_port, *other_port;
+    if (sscanf(target, "tcp %63s -> %63s", own, other) != 2)
+        return false;
+    own_port = strrchr(own, ':');
+    other_port = strrchr(other, ':');
+    if (own_port == NULL || other_port == NULL)
+        return false;
+    *own_port = *other_port = '\0';
+    return true;
 }
 
 /* It waits on a connection to the address of a rank on another node. Who that is, its node does not
  * know. */
 static bool waits_for_node(const struct suspects_input *in, const struct suspects *s,
                            uint32_t rank) {
-    const struct evidence_thread *t = suspects_main(s, rank);
-    const char *other, *own;
-    size_t other_len = address_of(t->target, true, &other);
-    size_t own_len = address_of(t->target, false, &own);
-    bool found = false, local = other_len == own_len && memcmp(other, own, own_len) == 0;
-    for (uint32_t r = 0; r < in->n_ranks && other_len > 0 && !local && !found; r++) {
-        const struct evidence_thread *peer = suspects_main(s, r);
-        size_t len = peer == NULL ? 0 : address_of(peer->target, false, &own);
-        found = len == other_len && in->nodes_of[r] != in->nodes_of[rank] &&
-                memcmp(own, other, len) == 0;
+    char own[64], other[64], of_peer[64], unused[64];
+    if (!addresses_of(suspects_main(s, rank)->target, own, other) || strcmp(own, other) == 0)
+        return false;
+    for (uint32_t r = 0; r < in->n_ranks; r++) {
+        const struct evidence_thread *t = suspects_main(s, r);
+        if (t != NULL && in->nodes_of[r] != in->nodes_of[rank] &&
+            addresses_of(t->target, of_peer, unused) && strcmp(of_peer, other) == 0)
+            return true;
     }
-    return found;
+    return false;
 }
 
 void suspects_find_reason(const struct suspects_input *in, struct suspects *s) {
     for (uint32_t r = 0; r < in->n_ranks; r++) {
         const struct evidence_thread *t = suspects_main(s, r);
-        bool at_exit = s->any_ended && suspects_at_exit(in, s, r);
+        bool at_exit = s->any_ended && is_at_exit(in, s, r);
         if (t == NULL)
             continue;
         s->n_together += !at_exit && (is_together(suspects_evidence(in, r), s->worker_of[r]) ||

@@ -75,3 +75,11 @@ Test(util, take_ptr_hands_over_past_a_cleanup) {
 }
 
 Test(util, code_that_cannot_be_reached_aborts, .signal = SIGABRT) { assert_not_reached(); }
+
+Test(util, texts_are_compared_with_lists_of_words) {
+    static const char *const words[] = {"pt_", "NCCL "};
+    cr_assert(text_has_any("a pt_gloo", words, ARRAY_SIZE(words)) && !text_has_any("NCCL", words, ARRAY_SIZE(words)));
+    cr_assert(text_begins_with_any("NCCL 1", words, ARRAY_SIZE(words)));
+    cr_assert(!text_begins_with_any("a pt_", words, ARRAY_SIZE(words)) && !text_begins_with_any("", words, 2));
+    cr_assert(text_is_any("pt_", words, ARRAY_SIZE(words)) && !text_is_any("pt_x", words, ARRAY_SIZE(words)));
+}

@@ -88,10 +88,7 @@ int arbiter_folder_sync(const struct arbiter_folder *f, struct err *err) {
 
 static bool is_temporary(const char *name) {
     static const char *const begins[] = {"claim-", "mark-", "latest-", "owner-", "key-"};
-    for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
-        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
-            return true;
-    return false;
+    return text_begins_with_any(name, begins, ARRAY_SIZE(begins));
 }
 
 static uint64_t stat_ns(const struct stat *st) {

@@ -153,9 +153,8 @@ static uint64_t link_mbs(const struct topo_gpu *g, uint64_t bundle) {
     static const char *const fifth[] = {"B100", "B200", "B300", "GB200", "GB300"};
     if (strstr(g->name, "P100") != NULL)
         return 20000;
-    for (size_t i = 0; i < ARRAY_SIZE(fifth); i++)
-        if (strstr(g->name, fifth[i]) != NULL)
-            return 50000;
+    if (text_has_any(g->name, fifth, ARRAY_SIZE(fifth)))
+        return 50000;
     return g->name[0] == '\0' && bundle % 25000 != 0 && bundle % 20000 == 0 ? 20000 : 25000;
 }
 

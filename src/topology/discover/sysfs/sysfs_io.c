@@ -364,9 +364,8 @@ static bool drm_has_gpu(const struct sysfs *s) {
             continue; /* card0-DP-1 is a connector for a screen */
         char driver[TOPO_NAME_MAX];
         sysfs_link_name(s, driver, "/sys/class/drm/%s/device/driver", names.names[i]);
-        for (size_t k = 0; k < ARRAY_SIZE(drivers); k++)
-            if (strcmp(driver, drivers[k]) == 0)
-                return true;
+        if (text_is_any(driver, drivers, ARRAY_SIZE(drivers)))
+            return true;
     }
     return false;
 }
