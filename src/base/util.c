@@ -58,3 +58,8 @@ bool text_is_any(const char *text, const char *const *words, size_t n) {
             return true;
     return false;
 }
+
+const char *path_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash != NULL ? slash + 1 : path;
+}

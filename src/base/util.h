@@ -50,6 +50,9 @@ bool text_has_any(const char *text, const char *const *words, size_t n);
 bool text_begins_with_any(const char *text, const char *const *words, size_t n);
 bool text_is_any(const char *text, const char *const *words, size_t n);
 
+/* The text behind the last '/'. */
+const char *path_name(const char *path);
+
 /* For _cleanup_(freep): frees what the pointer variable holds. */
 static inline void freep(void *pp) {
     void **p = pp;

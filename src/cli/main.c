@@ -47,11 +47,6 @@ const struct subcommand *command_find(const char *name) {
     return NULL;
 }
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
-
 static int unknown_command(const char *name) {
     struct suggest s = suggest_for(name);
     for (const struct subcommand *c = commands; c->name != NULL; c++)
@@ -70,7 +65,7 @@ static int unknown_command(const char *name) {
 
 int main(int argc, char **argv) {
     const struct subcommand *run = command_find("run");
-    if (argc > 0 && run != NULL && strcmp(base_name(argv[0]), "torchrun") == 0)
+    if (argc > 0 && run != NULL && strcmp(path_name(argv[0]), "torchrun") == 0)
         return run->run(argc, argv);
     if (argc < 2) { /* like git: the overview, and a status that says that nothing was done */
         char help[] = "help", *words[] = {help, NULL};

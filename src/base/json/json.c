@@ -383,15 +383,6 @@ int json_get_u32(const struct json *obj, const char *key, uint32_t max, uint32_t
     return r;
 }
 
-int json_get_i32(const struct json *obj, const char *key, int32_t min, int32_t max, int32_t *ret,
-                 struct err *err) {
-    int64_t v;
-    int r = json_as_integer(json_member(obj, key), key, min, max, &v, err);
-    if (r == 0)
-        *ret = (int32_t)v;
-    return r;
-}
-
 int json_get_bool(const struct json *obj, const char *key, bool *ret, struct err *err) {
     return json_as_bool(json_member(obj, key), key, ret, err);
 }
@@ -399,15 +390,6 @@ int json_get_bool(const struct json *obj, const char *key, bool *ret, struct err
 int json_get_string(const struct json *obj, const char *key, size_t max_len, const char **ret,
                     struct err *err) {
     return json_as_string(json_member(obj, key), key, max_len, ret, err);
-}
-
-int json_get_text(const struct json *obj, const char *key, char *ret, size_t size,
-                  struct err *err) {
-    const char *text = "";
-    int r = json_get_string(obj, key, size - 1, &text, err);
-    if (r == 0)
-        memcpy(ret, text, strlen(text) + 1);
-    return r;
 }
 
 int json_get_name(const struct json *obj, const char *key, json_name_fn *name, unsigned count,
@@ -427,10 +409,6 @@ int json_get_name(const struct json *obj, const char *key, json_name_fn *name, u
 
 int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {
     return json_as_id(json_member(obj, key), key, ret, err);
-}
-
-int json_get_hex(const struct json *obj, const char *key, uint64_t *ret, struct err *err) {
-    return json_as_hex(json_member(obj, key), key, ret, err);
 }
 
 int json_get_object(const struct json *obj, const char *key, const struct json **ret,

@@ -53,15 +53,10 @@ _must_use_ int json_get_u64(const struct json *obj, const char *key, uint64_t ma
                             struct err *err); /* max <= JSON_INTEGER_MAX */
 _must_use_ int json_get_u32(const struct json *obj, const char *key, uint32_t max, uint32_t *ret,
                             struct err *err);
-_must_use_ int json_get_i32(const struct json *obj, const char *key, int32_t min, int32_t max,
-                            int32_t *ret, struct err *err);
 _must_use_ int json_get_bool(const struct json *obj, const char *key, bool *ret, struct err *err);
 /* max_len: in bytes, without the NUL. */
 _must_use_ int json_get_string(const struct json *obj, const char *key, size_t max_len,
                                const char **ret, struct err *err);
-/* The same into an array: size includes the NUL. */
-_must_use_ int json_get_text(const struct json *obj, const char *key, char *ret, size_t size,
-                             struct err *err);
 /* A text of at most 32 bytes that is one of names, name(1) to name(count - 1); *ret: which. For a
  * message's kind. */
 typedef const char *json_name_fn(unsigned i);
@@ -70,9 +65,6 @@ _must_use_ int json_get_name(const struct json *obj, const char *key, json_name_
 /* A 64-bit number as a text of decimal digits ("0" to "18446744073709551615"), without leading
  * zeros. */
 _must_use_ int json_get_id(const struct json *obj, const char *key, uint64_t *ret, struct err *err);
-/* A 64-bit number as exactly 16 lower-case hexadecimal digits. */
-_must_use_ int json_get_hex(const struct json *obj, const char *key, uint64_t *ret,
-                            struct err *err);
 _must_use_ int json_get_object(const struct json *obj, const char *key, const struct json **ret,
                                struct err *err);
 _must_use_ int json_get_array(const struct json *obj, const char *key, uint32_t max_items,
@@ -86,6 +78,7 @@ _must_use_ int json_as_bool(const struct json *v, const char *key, bool *ret, st
 _must_use_ int json_as_string(const struct json *v, const char *key, size_t max_len,
                               const char **ret, struct err *err);
 _must_use_ int json_as_id(const struct json *v, const char *key, uint64_t *ret, struct err *err);
+/* A 64-bit number as exactly 16 lower-case hexadecimal digits. */
 _must_use_ int json_as_hex(const struct json *v, const char *key, uint64_t *ret, struct err *err);
 _must_use_ int json_as_object(const struct json *v, const char *key, struct err *err);
 _must_use_ int json_as_array(const struct json *v, const char *key, uint32_t max_items,

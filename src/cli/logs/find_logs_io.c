@@ -40,11 +40,6 @@ static void add_other(struct logs_found *f, const char *name) {
     f->others[f->n_others++] = xstrdup(name);
 }
 
-static const char *base_name(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return slash != NULL ? slash + 1 : path;
-}
-
 /* ---- folders ---- */
 
 struct newest {
@@ -118,8 +113,8 @@ static int find_folder(const char *path, struct logs_found *ret, struct err *err
     switch (log_folder_kind(dir)) {
     case LOG_FOLDER_RUN: ret->dir = TAKE_PTR(dir); return 0;
     case LOG_FOLDER_GENERATION:
-        ret->generation = xstrdup(base_name(dir));
-        dir[base_name(dir) - dir - 1] = '\0';
+        ret->generation = xstrdup(path_name(dir));
+        dir[path_name(dir) - dir - 1] = '\0';
         ret->dir = TAKE_PTR(dir);
         return 0;
     case LOG_FOLDER_BASE: return find_newest_in(dir, ret, err);

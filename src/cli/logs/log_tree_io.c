@@ -61,11 +61,10 @@ static bool find_run(void *arg, const char *path, const char *name) {
 }
 
 enum log_folder log_folder_kind(const char *dir) {
-    const char *slash = strrchr(dir, '/');
     bool found = false;
     if (has_generations(dir))
         return LOG_FOLDER_RUN;
-    if (log_is_generation(slash != NULL ? slash + 1 : dir))
+    if (log_is_generation(path_name(dir)))
         return LOG_FOLDER_GENERATION;
     (void)!log_each_folder(dir, find_run, &found);
     return found ? LOG_FOLDER_BASE : LOG_FOLDER_NONE;

@@ -345,13 +345,6 @@ static int signal_by_name(const char *name) {
     return 0;
 }
 
-static bool has_signal(const struct job_spec *spec, int signo) {
-    for (uint32_t i = 0; i < spec->n_signals; i++)
-        if (spec->signals[i] == signo)
-            return true;
-    return false;
-}
-
 static int read_signals(struct job_reading *j) {
     const char *s = job_text(j, RUN_SIGNALS_TO_HANDLE);
     struct job_spec *spec = j->spec;
@@ -366,7 +359,7 @@ static int read_signals(struct job_reading *j) {
         if (signo == 0 || signo == SIGKILL || signo == SIGSTOP) {
             strbuf_printf(j->warnings, "--signals-to-handle: %s \"%s\" is ignored\n",
                           signo == 0 ? "unknown signal" : "a signal nobody can catch,", name);
-        } else if (!has_signal(spec, signo)) {
+        } else if (!job_is_ended_by(spec, signo)) {
             if (spec->n_signals == JOB_SIGNALS_MAX)
                 return job_bad_value(j, RUN_SIGNALS_TO_HANDLE, "at most 16 signals");
             spec->signals[spec->n_signals++] = signo;

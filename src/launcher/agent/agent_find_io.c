@@ -137,13 +137,11 @@ static const char *endpoint_name(const struct agent *a) {
 /* False: it can't, and gives up. */
 static bool lead_at(struct agent *a, int fd, struct addr *ret_own) {
     struct err err = {0};
-    int r = -ENETDOWN;
-    if (addr_loopback_is_down()) {
+    bool down = addr_loopback_is_down();
+    int r = down ? err_set(&err, -ENETDOWN, AGENT_NO_LOOPBACK)
+                 : leading_at(a->leading, fd, ret_own, &err);
+    if (down)
         (void)close(fd);
-        (void)err_set(&err, r, AGENT_NO_LOOPBACK);
-    } else {
-        r = leading_at(a->leading, fd, ret_own, &err);
-    }
     if (r >= 0) {
         agent_leads_now(a);
         return true;

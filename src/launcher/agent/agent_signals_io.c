@@ -19,16 +19,9 @@
 static const int passed_on[] = {SIGUSR1, SIGUSR2, SIGWINCH, SIGALRM,
                                 SIGURG,  SIGPWR,  SIGIO,    SIGXCPU};
 
-static bool ends_job(const struct job_spec *spec, int signo) {
-    for (uint32_t i = 0; i < spec->n_signals; i++)
-        if (spec->signals[i] == signo)
-            return true;
-    return false;
-}
-
 void agent_ignore_passed_signals(const struct job_spec *spec) {
     for (size_t i = 0; i < ARRAY_SIZE(passed_on); i++)
-        if (!ends_job(spec, passed_on[i]))
+        if (!job_is_ended_by(spec, passed_on[i]))
             (void)signal(passed_on[i], SIG_IGN);
 }
 
@@ -208,7 +201,7 @@ void agent_signal_known(struct agent *a, const struct tree_news *news) {
         local_workers_release(a->local_workers, had_ns);
         log_debug("%s was sent to %s", name,
                   had_ns > 0 ? "all processes of this node, workers too" : "muster alone");
-    } else if (!ends_job(a->config.spec, news->signo)) {
+    } else if (!job_is_ended_by(a->config.spec, news->signo)) {
         pass_on(a, news);
     }
 }

@@ -531,10 +531,6 @@ struct rdzv_server *leading_server(const struct leading *l) {
 
 bool leading_is_busy(const struct leading *l) { return hang_leader_is_busy(l->hang); }
 
-struct hang_evidence *leading_evidence(const struct leading *l) {
-    return l->evidence;
-}
-
 int leading_new(struct loop *loop, const struct leading_config *config,
                 const struct leading_ops *ops, void *arg, struct leading **ret) {
     struct leading *l = xcalloc(1, sizeof *l);

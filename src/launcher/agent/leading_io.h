@@ -64,8 +64,6 @@ bool leading_is_busy(const struct leading *l);
 /* The job is being ended: neither this agent nor another node waits for that any more. For an agent
  * that leads. */
 void leading_let_go(struct leading *l);
-/* For questions to all nodes of the group that runs. */
-struct hang_evidence *leading_evidence(const struct leading *l);
 
 /* Finds an address of this machine: `text` is a literal, or one of its names. */
 _must_use_ bool leading_local_addr(const char *text, struct addr *ret);

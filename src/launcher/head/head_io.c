@@ -203,10 +203,7 @@ static void on_srun_exit(void *arg, const struct child_status *status) {
                                             .code = status->code});
 }
 
-static bool is_torchrun(const char *path) {
-    const char *slash = strrchr(path, '/');
-    return strcmp(slash != NULL ? slash + 1 : path, "torchrun") == 0;
-}
+static bool is_torchrun(const char *path) { return strcmp(path_name(path), "torchrun") == 0; }
 
 static int spawn(struct run *h, char *const *argv, const struct envlist *env, struct err *err) {
     struct child_spec spec = CHILD_SPEC_INIT;

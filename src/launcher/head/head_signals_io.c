@@ -13,16 +13,9 @@ struct head_signals {
     struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
 };
 
-static bool ends_job(const struct job_spec *spec, int signo) {
-    for (uint32_t i = 0; i < spec->n_signals; i++)
-        if (spec->signals[i] == signo)
-            return true;
-    return false;
-}
-
 static void on_signal(void *arg, int signo) {
     struct head_signals *s = arg;
-    s->fn(s->arg, signo, ends_job(s->spec, signo));
+    s->fn(s->arg, signo, job_is_ended_by(s->spec, signo));
 }
 
 static int watch(struct head_signals *s, struct loop *loop, int signo) {

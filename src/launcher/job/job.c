@@ -131,3 +131,10 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->console_ranks);
     *spec = (struct job_spec){0};
 }
+
+bool job_is_ended_by(const struct job_spec *spec, int signo) {
+    for (uint32_t i = 0; i < spec->n_signals; i++)
+        if (spec->signals[i] == signo)
+            return true;
+    return false;
+}

@@ -199,6 +199,8 @@ struct job_spec {
 /* The defaults, which are torchrun's. */
 extern const struct job_spec job_spec_default;
 void job_spec_fini(struct job_spec *spec);
+/* Whether --signals-to-handle has this one. */
+bool job_is_ended_by(const struct job_spec *spec, int signo);
 
 /* "node1:29400", "node1:29400-29403,30000": as the user could have written it; malloc'ed. */
 _must_use_ char *job_endpoint_text(const struct job_spec *spec);

@@ -27,8 +27,7 @@ bool log_pace_is_due(struct log_pace *pace, uint64_t now_ns) {
 }
 
 char *log_times_path(const char *log_path) {
-    const char *slash = strrchr(log_path, '/'), *dot = strrchr(log_path, '.');
-    const char *name = slash != NULL ? slash + 1 : log_path;
+    const char *name = path_name(log_path), *dot = strrchr(log_path, '.');
     size_t n = dot != NULL && dot > name ? (size_t)(dot - name) : strlen(name);
     return xasprintf("%.*s.%.*s.times", (int)(name - log_path), log_path, (int)n, name);
 }

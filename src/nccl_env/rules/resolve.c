@@ -7,15 +7,6 @@
 #include "nccl_env/rules/findings.h"
 #include "nccl_env/rules/rules.h"
 
-const char *nccl_env_mode_name(enum nccl_env_mode m) {
-    switch (m) {
-    case NCCL_ENV_OFF: return "off";
-    case NCCL_ENV_MINIMAL: return "minimal";
-    case NCCL_ENV_FULL: return "full";
-    }
-    assert_not_reached();
-}
-
 struct resolving {
     const struct env_input *in;
     struct env_result *result;

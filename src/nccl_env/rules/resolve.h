@@ -13,8 +13,6 @@ enum nccl_env_mode { NCCL_ENV_OFF = 1, NCCL_ENV_MINIMAL, NCCL_ENV_FULL };
 /* off: nothing at all. minimal: what a job over several nodes needs (interfaces, NCCL_RAS_ADDR,
  * CUDA_DEVICE_ORDER). full (default): the flight recorder's and HCA rules too. */
 
-const char *nccl_env_mode_name(enum nccl_env_mode m); /* "full" */
-
 struct env_input {
     enum nccl_env_mode mode;
     char *const *envp;                /* what the worker would inherit */

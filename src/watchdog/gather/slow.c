@@ -1,7 +1,5 @@
 #include "watchdog/gather/slow.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
@@ -84,23 +82,13 @@ enum slow_frame slow_thread_frame(const char *file) {
 }
 
 uint64_t slow_io_bytes(const char *text, size_t len) {
-    char copy[512];
-    size_t n = MIN2(len, sizeof copy - 1);
-    memcpy(copy, text, n);
-    copy[n] = '\0';
-    uint64_t read = 0, written = 0;
-    if (sscanf(copy, "rchar: %" SCNu64 " wchar: %" SCNu64, &read, &written) != 2)
-        return 0;
-    return written > UINT64_MAX - read ? 0 : read + written;
+    uint64_t read, written;
+    bool known = signs_number(text, len, "rchar: ", &read) &&
+                 signs_number(text, len, "wchar: ", &written) && written <= UINT64_MAX - read;
+    return known ? read + written : 0;
 }
 
 uint64_t slow_written_pages(const char *text, size_t len) {
-    static const char name[] = "\nnr_written ";
-    const char *at = memmem(text, len, name, sizeof name - 1), *end = text + len;
-    uint64_t pages = 0;
-    if (at == NULL)
-        return 0;
-    for (at += sizeof name - 1; at < end && *at >= '0' && *at <= '9'; at++)
-        pages = pages * 10 + (uint64_t)(*at - '0');
-    return pages;
+    uint64_t pages;
+    return signs_number(text, len, "\nnr_written ", &pages) ? pages : 0;
 }

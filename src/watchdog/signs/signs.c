@@ -71,8 +71,7 @@ bool signs_start(const char *stat, size_t len, uint64_t *ret) {
     return at != NULL && number(&at, stat + len, ret);
 }
 
-/* The number behind `name` in the text; false: it is not there. */
-static bool named_number(const char *text, size_t len, const char *name, uint64_t *ret) {
+bool signs_number(const char *text, size_t len, const char *name, uint64_t *ret) {
     const char *at = memmem(text, len, name, strlen(name));
     if (at == NULL)
         return false;
@@ -83,7 +82,7 @@ static bool named_number(const char *text, size_t len, const char *name, uint64_
 uint64_t signs_wrote(const char *io, size_t len) {
     uint64_t bytes, calls;
     bool found =
-        named_number(io, len, "wchar: ", &bytes) && named_number(io, len, "syscw: ", &calls);
+        signs_number(io, len, "wchar: ", &bytes) && signs_number(io, len, "syscw: ", &calls);
     return found ? bytes + calls + 1 : 0;
 }
 

@@ -41,6 +41,8 @@ bool signs_children_ticks(const char *stat, size_t len, uint64_t *ret);
 /* When it was started, from the same, in clock ticks since boot. False: no such text. */
 bool signs_start(const char *stat, size_t len, uint64_t *ret);
 
+/* The number behind `name` in the text. False: it is not there, or cut off. */
+bool signs_number(const char *text, size_t len, const char *name, uint64_t *ret);
 /* The number made of wchar and syscw in the text of /proc/PID/task/TID/io, proc_pid_io(5): it
  * changes with each write. 0: no such text. */
 uint64_t signs_wrote(const char *io, size_t len);

@@ -29,15 +29,10 @@ const struct evidence_frame *suspects_user_frame(const struct evidence_stack *st
     return &stack->frames[0];
 }
 
-static const char *base_name(const char *file) {
-    const char *slash = strrchr(file, '/');
-    return slash != NULL ? slash + 1 : file;
-}
-
 /* By the name of the file, not by its folder, which may be another one in the next run. */
 static uint64_t hash_frame(uint64_t h, const struct evidence_frame *f) {
     h = hash_bytes(h, f->function, strlen(f->function) + 1);
-    h = hash_text(h, base_name(f->file));
+    h = hash_text(h, path_name(f->file));
     return hash_bytes(h, &f->line, sizeof f->line);
 }
 
@@ -62,16 +57,16 @@ bool suspects_is_debugged(const struct evidence_stack *stack) {
     for (uint32_t i = 0; stack != NULL && i < stack->n; i++)
         for (size_t k = 0; k < ARRAY_SIZE(waits); k++)
             if (strcmp(stack->frames[i].function, waits[k].function) == 0 &&
-                strcmp(base_name(stack->frames[i].file), waits[k].file) == 0)
+                strcmp(path_name(stack->frames[i].file), waits[k].file) == 0)
                 return true;
     return false;
 }
 
 static void add_frame(const struct evidence_frame *f, char *out, size_t size) {
     if (f->line != 0)
-        (void)snprintf(out, size, "%s (%.80s:%u)", f->function, base_name(f->file), f->line);
+        (void)snprintf(out, size, "%s (%.80s:%u)", f->function, path_name(f->file), f->line);
     else
-        (void)snprintf(out, size, "%s (%.80s)", f->function, base_name(f->file));
+        (void)snprintf(out, size, "%s (%.80s)", f->function, path_name(f->file));
 }
 
 /* The call in which it waits: "read()", "pipe_read"; "" if that is not known. */

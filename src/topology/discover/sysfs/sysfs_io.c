@@ -278,8 +278,7 @@ void sysfs_link_name(const struct sysfs *s, char ret[TOPO_NAME_MAX], const char 
     if (n <= 0)
         return;
     target[n] = '\0';
-    slash = strrchr(target, '/');
-    const char *name = slash == NULL ? target : slash + 1;
+    const char *name = path_name(target);
     if (strlen(name) < TOPO_NAME_MAX && is_text(name, strlen(name)))
         (void)snprintf(ret, TOPO_NAME_MAX, "%s", name);
 }

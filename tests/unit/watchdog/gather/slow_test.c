@@ -63,7 +63,7 @@ Test(slow, sums_what_was_read_and_written) {
 Test(slow, knows_how_much_the_kernel_has_written) {
     static const char text[] = "nr_dirtied 8\nnr_written 4711\nnr_written_more 9\n";
     cr_expect_eq(slow_written_pages(text, sizeof text - 1), 4711);
-    cr_expect_eq(slow_written_pages(text, 25), 4);
+    cr_expect_eq(slow_written_pages(text, 25), 0);
     cr_expect_eq(slow_written_pages(text, 12), 0);
     cr_expect_eq(slow_written_pages("", 0), 0);
 }
