@@ -14,12 +14,8 @@
  * when the files are written, an errno and a path or a sentence. The reader is a copy of the same
  * program. */
 struct head {
-    int32_t code;
-    uint32_t n_ranks, n_suspects, n_debugged, debugged;
-    bool reason;
-    uint64_t used_ns;
-    struct suspect first;
-    uint64_t line_len, text_len, json_len;
+    struct hang_compared sums; /* without what it points to */
+    size_t line_len;
 };
 struct tail {
     int32_t code; /* of the files */
@@ -28,8 +24,8 @@ struct tail {
 #define TAIL_MAX ((size_t)8192)
 
 static size_t head_size(const struct head *h) {
-    return sizeof *h + h->n_ranks * (sizeof(uint64_t) + 2 * sizeof(bool)) + h->line_len +
-           h->text_len + h->json_len + 3;
+    return sizeof *h + h->sums.n_ranks * (sizeof(uint64_t) + 2 * sizeof(bool)) + h->line_len +
+           h->sums.text_len + h->sums.json_len + 3;
 }
 
 /* ---- the helper ---- */
@@ -149,27 +145,27 @@ static bool send_head(int fd, const struct work *k, const struct strbuf *text,
     _cleanup_(strbuf_fini) struct strbuf line = {0}, out = {0};
     bool wants_text = k->ask->wants_text, wants_json = k->ask->wants_json;
     suspects_line(&k->in, &k->found, &line);
-    struct head h = {.n_ranks = k->in.n_ranks,
-                     .n_suspects = k->found.n_all,
-                     .n_debugged = k->found.n_debugged,
-                     .debugged = k->found.debugged,
-                     .reason = k->found.n_together + k->found.n_at_exit > 0,
-                     .used_ns = k->found.used_ns,
-                     .line_len = line.len,
-                     .text_len = wants_text ? text->len : 0,
-                     .json_len = wants_json ? json->len : 0};
+    struct head h = {.sums = {.n_ranks = k->in.n_ranks,
+                              .n_suspects = k->found.n_all,
+                              .n_debugged = k->found.n_debugged,
+                              .debugged = k->found.debugged,
+                              .reason = k->found.n_together + k->found.n_at_exit > 0,
+                              .used_ns = k->found.used_ns,
+                              .text_len = wants_text ? text->len : 0,
+                              .json_len = wants_json ? json->len : 0},
+                     .line_len = line.len};
     if (k->found.n_suspects > 0)
-        h.first = k->found.suspects[0];
+        h.sums.first = k->found.suspects[0];
     strbuf_add_bytes(&out, &h, sizeof h);
-    for (uint32_t r = 0; r < h.n_ranks; r++) {
+    for (uint32_t r = 0; r < h.sums.n_ranks; r++) {
         uint64_t place = place_of(k, r);
         strbuf_add_bytes(&out, &place, sizeof place);
     }
-    strbuf_add_bytes(&out, k->found.ended, h.n_ranks * sizeof(bool));
-    strbuf_add_bytes(&out, k->found.is_suspect, h.n_ranks * sizeof(bool));
+    strbuf_add_bytes(&out, k->found.ended, h.sums.n_ranks * sizeof(bool));
+    strbuf_add_bytes(&out, k->found.is_suspect, h.sums.n_ranks * sizeof(bool));
     strbuf_add_bytes(&out, strbuf_text(&line), h.line_len + 1);
-    strbuf_add_bytes(&out, wants_text ? strbuf_text(text) : "", h.text_len + 1);
-    strbuf_add_bytes(&out, wants_json ? strbuf_text(json) : "", h.json_len + 1);
+    strbuf_add_bytes(&out, wants_text ? strbuf_text(text) : "", h.sums.text_len + 1);
+    strbuf_add_bytes(&out, wants_json ? strbuf_text(json) : "", h.sums.json_len + 1);
     return helper_send(fd, strbuf_text(&out), out.len);
 }
 
@@ -197,7 +193,7 @@ static int run(int fd, void *arg) {
     char name[HANG_FILES_NAME_MAX];
     int r = compare(&k);
     if (r < 0)
-        return helper_send(fd, &(struct head){.code = r}, sizeof(struct head)) ? 0 : 1;
+        return helper_send(fd, &(struct head){.sums.code = r}, sizeof(struct head)) ? 0 : 1;
     hang_files_name(ask->answers->asked_wall_ns, ask->answers->group.generation, name);
     if (ask->wants_text || ask->dir != NULL)
         write_text(&k, &text);
@@ -225,7 +221,7 @@ static bool read_head(const struct helper_answer *a, uint32_t n_ranks, struct he
     if (a->len < sizeof *h)
         return false;
     memcpy(h, a->data, sizeof *h);
-    return h->code != 0 || (h->n_ranks == n_ranks && a->len >= head_size(h));
+    return h->sums.code != 0 || (h->sums.n_ranks == n_ranks && a->len >= head_size(h));
 }
 
 static void read_tail(const struct hang_compare *c, const struct helper_answer *a, size_t at,
@@ -252,34 +248,27 @@ static void on_answer(void *arg, const struct helper_answer *a) {
     _cleanup_(freep) uint64_t *places = xcalloc(c->n_ranks + (size_t)1, sizeof *places);
     _cleanup_(freep) bool *ended = xcalloc(c->n_ranks + (size_t)1, sizeof *ended);
     _cleanup_(freep) bool *suspects = xcalloc(c->n_ranks + (size_t)1, sizeof *suspects);
+    bool whole = read_head(a, c->n_ranks, &h);
+    if (whole && h.sums.code == 0) {
+        const char *p = a->data + sizeof h;
+        memcpy(places, p, c->n_ranks * sizeof *places);
+        p += c->n_ranks * sizeof *places;
+        memcpy(ended, p, c->n_ranks * sizeof *ended);
+        p += c->n_ranks * sizeof *ended;
+        memcpy(suspects, p, c->n_ranks * sizeof *suspects);
+        ret = h.sums;
+        ret.line = p + c->n_ranks * sizeof *suspects;
+        ret.text = ret.line + h.line_len + 1;
+        ret.json = ret.text + ret.text_len + 1;
+        if (c->dir != NULL)
+            read_tail(c, a, head_size(&h), &ret);
+    } else if (whole) {
+        ret.code = h.sums.code;
+    }
+    ret.n_ranks = c->n_ranks;
     ret.places = places;
     ret.ended = ended;
     ret.suspects = suspects;
-    ret.n_ranks = c->n_ranks;
-    if (read_head(a, c->n_ranks, &h) && h.code == 0) {
-        const char *p = a->data + sizeof h;
-        memcpy(places, p, h.n_ranks * sizeof *places);
-        p += h.n_ranks * sizeof *places;
-        memcpy(ended, p, h.n_ranks * sizeof *ended);
-        p += h.n_ranks * sizeof *ended;
-        memcpy(suspects, p, h.n_ranks * sizeof *suspects);
-        ret.code = 0;
-        ret.n_suspects = h.n_suspects;
-        ret.first = h.first;
-        ret.n_debugged = h.n_debugged;
-        ret.debugged = h.debugged;
-        ret.reason = h.reason;
-        ret.used_ns = h.used_ns;
-        ret.line = p + h.n_ranks * sizeof *suspects;
-        ret.text = ret.line + h.line_len + 1;
-        ret.text_len = h.text_len;
-        ret.json = ret.text + h.text_len + 1;
-        ret.json_len = h.json_len;
-        if (c->dir != NULL)
-            read_tail(c, a, head_size(&h), &ret);
-    } else if (read_head(a, c->n_ranks, &h)) {
-        ret.code = h.code;
-    }
     c->fn(c->arg, &ret);
     free(c->dir);
     free(c);

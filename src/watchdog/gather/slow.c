@@ -38,26 +38,21 @@ bool slow_computes(const struct slow_look *before, const struct slow_look *now,
            now->threads_ns >= before->threads_ns + elapsed_ns / 100 * SIGNS_COMPUTES_PERCENT;
 }
 
-bool slow_is_nccl(const char *name, size_t len) { return len > 5 && memcmp(name, "NCCL ", 5) == 0; }
+bool slow_is_nccl(const char *name) { return strncmp(name, "NCCL ", 5) == 0; }
 
-bool slow_is_poller(const char *name, size_t len) {
+bool slow_is_poller(const char *name) {
     static const char *const begins[] = {"NCCL ",  "pt_nccl_", "pt_gloo", "pt_tcpstore",
                                          "async)", "ucx_",     "PMIX",    "progress",
                                          "psm3",   "opal_",    "mpi_"};
-    for (size_t i = 0; i < ARRAY_SIZE(begins); i++)
-        if (len > strlen(begins[i]) && memcmp(name, begins[i], strlen(begins[i])) == 0)
-            return true;
-    return false;
+    return text_begins_with_any(name, begins, ARRAY_SIZE(begins));
 }
 
 bool slow_omp_spins(const char *env, size_t len) {
     static const char *const variables[] = {"OMP_WAIT_POLICY=active", "OMP_WAIT_POLICY=ACTIVE",
                                             "KMP_BLOCKTIME=infinite", "GOMP_SPINCOUNT="};
-    for (const char *p = env, *end = env + len; p < end; p += strnlen(p, (size_t)(end - p)) + 1)
-        for (size_t i = 0; i < ARRAY_SIZE(variables); i++)
-            if (strnlen(p, (size_t)(end - p)) >= strlen(variables[i]) &&
-                memcmp(p, variables[i], strlen(variables[i])) == 0)
-                return true;
+    for (const char *p = env; p < env + len; p += strlen(p) + 1)
+        if (text_begins_with_any(p, variables, ARRAY_SIZE(variables)))
+            return true;
     return false;
 }
 

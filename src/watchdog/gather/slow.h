@@ -66,13 +66,13 @@ bool slow_changed(const struct slow_look *before, const struct slow_look *now, u
 bool slow_computes(const struct slow_look *before, const struct slow_look *now,
                    uint64_t elapsed_ns);
 /* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source). */
-bool slow_is_nccl(const char *name, size_t len);
+bool slow_is_nccl(const char *name);
 /* Whether it is one of a library that polls while others wait, too: NCCL, PyTorch's process groups
  * and store ("pt_nccl_watchdg", "pt_gloo_runloop", "pt_tcpstore_uv"), UCX ("async"), PMIx and
  * Open MPI's progress threads, libfabric's psm3. */
-bool slow_is_poller(const char *name, size_t len);
-/* Whether this environment, with a NUL behind each variable, has OpenMP's threads spin for long
- * while they wait: OMP_WAIT_POLICY=active, KMP_BLOCKTIME=infinite, GOMP_SPINCOUNT. */
+bool slow_is_poller(const char *name);
+/* Whether this environment, with a NUL behind each variable and at its end, has OpenMP's threads
+ * spin for long while they wait: OMP_WAIT_POLICY=active, KMP_BLOCKTIME=infinite, GOMP_SPINCOUNT. */
 bool slow_omp_spins(const char *env, size_t len);
 /* What a file in a thread's Python stack says of the thread. One of the main thread: that it works,
  * or waits for others itself (torch.distributed, a data loader). One of another thread: that this

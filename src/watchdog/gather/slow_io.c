@@ -78,17 +78,18 @@ static void add_own(void *arg, int tid) {
     thread_call(o->pid, tid, &call);
     o->flushes = o->flushes || waits_for_disk(call.number);
     (void)snprintf(name, sizeof name, "/task/%d/stat", tid);
-    ssize_t n = proc_read(o->pid, name, text, sizeof text);
+    ssize_t n = proc_read(o->pid, name, text, sizeof text - 1);
     uint64_t ticks;
     if (n <= 0 || !signs_ticks(text, (size_t)n, &ticks))
         return;
-    const char *begin = memchr(text, '(', (size_t)n);
-    size_t left = begin == NULL ? 0 : (size_t)(text + n - begin - 1);
-    if (tid == o->pid || tid == o->works || (begin != NULL && slow_is_nccl(begin + 1, left)))
+    text[n] = '\0';
+    const char *own_name = text + strcspn(text, "(");
+    own_name += own_name[0] != '\0';
+    if (tid == o->pid || tid == o->works || slow_is_nccl(own_name))
         o->ns += ticks * tick_ns();
     if (tid == o->pid)
         o->main_ns = ticks * tick_ns();
-    else if (begin != NULL && slow_is_poller(begin + 1, left))
+    else if (slow_is_poller(own_name))
         o->idle_ns += ticks * tick_ns();
 }
 
@@ -185,7 +186,9 @@ static void find_places(struct slow_task *tasks, size_t n) {
 
 static bool omp_spins(pid_t pid) {
     char *env = malloc(ENV_MAX);
-    ssize_t n = env == NULL ? 0 : proc_read(pid, "/environ", env, ENV_MAX);
+    ssize_t n = env == NULL ? 0 : proc_read(pid, "/environ", env, ENV_MAX - 1);
+    if (n > 0)
+        env[n] = '\0';
     bool spins = n > 0 && slow_omp_spins(env, (size_t)n);
     free(env);
     return spins;
