@@ -214,10 +214,7 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
 static void pass_below_agent(struct guardian_shared *shared, pid_t agent, bool stop) {
     struct spare_list spared;
     spare_read(&shared->spare, 0, &spared);
-    if (stop)
-        hold_stop(&shared->hold, agent, &spared.except);
-    else
-        hold_continue(&shared->hold, agent, &spared.except);
+    hold_pass(&shared->hold, agent, stop, &spared.except);
 }
 
 void guardian_hold(struct guardian_link *link) {

@@ -7,8 +7,8 @@
 
 struct walk {
     struct hold_page *page;
-    pid_t agent, session; /* the agent's */
-    bool first;
+    pid_t session; /* the agent's, which only its helpers share */
+    bool stop, first;
 };
 
 static atomic_int *find_foreign(struct hold_page *page, pid_t pid) {
@@ -18,19 +18,15 @@ static atomic_int *find_foreign(struct hold_page *page, pid_t pid) {
     return NULL;
 }
 
-static bool is_stopped(pid_t pid) {
-    struct proc_stat st;
-    return proc_read_stat(pid, &st) && st.state == 'T';
-}
-
-static bool is_helper(const struct walk *w, pid_t pid) { return getsid(pid) == w->session; }
-
-static int stops(void *arg, pid_t pid, bool own) {
+static int seen(void *arg, pid_t pid, bool own) {
     struct walk *w = arg;
+    struct proc_stat st;
     (void)own;
-    if (is_helper(w, pid))
+    if (getsid(pid) == w->session)
         return SWEEP_SPARE;
-    bool stopped = is_stopped(pid);
+    if (!w->stop)
+        return find_foreign(w->page, pid) == NULL ? SIGCONT : 0;
+    bool stopped = proc_read_stat(pid, &st) && st.state == 'T';
     atomic_int *slot = find_foreign(w->page, w->first && stopped ? 0 : pid);
     if (slot != NULL && (w->first || !stopped))
         atomic_store(slot, stopped ? pid : 0); /* continued since: from now on we stop it */
@@ -38,38 +34,22 @@ static int stops(void *arg, pid_t pid, bool own) {
     return stopped ? 0 : SIGSTOP;
 }
 
-static int continues(void *arg, pid_t pid, bool own) {
-    const struct walk *w = arg;
-    (void)own;
-    if (is_helper(w, pid))
-        return SWEEP_SPARE;
-    return find_foreign(w->page, pid) == NULL ? SIGCONT : 0;
-}
-
-static void pass(struct walk *w, const struct sweep_except *except, sweep_seen_fn *seen) {
+void hold_pass(struct hold_page *page, pid_t agent, bool stop, const struct sweep_except *except) {
+    int phase = HOLD_NONE;
+    struct walk w = {.page = page, .session = getsid(agent), .stop = stop};
     struct sweep_except all = *except;
     struct sweep_result result;
-    w->session = getsid(w->agent);
-    all.seen = seen;
-    all.arg = w;
-    sweep_pass_below(w->agent, &all, &result);
-}
-
-void hold_stop(struct hold_page *page, pid_t agent, const struct sweep_except *except) {
-    int phase = HOLD_NONE;
-    struct walk w = {.page = page, .agent = agent};
-    w.first = atomic_compare_exchange_strong(&page->phase, &phase, HOLD_BEGINS);
+    if (stop)
+        w.first = atomic_compare_exchange_strong(&page->phase, &phase, HOLD_BEGINS);
+    else
+        atomic_store(&page->phase, HOLD_NONE);
     if (phase == HOLD_BEGINS)
         return; /* the other process begins at this moment */
     for (size_t i = 0; w.first && i < HOLD_FOREIGN_MAX; i++)
         atomic_store(&page->foreign[i], 0);
-    pass(&w, except, stops);
+    all.seen = seen;
+    all.arg = &w;
+    sweep_pass_below(agent, &all, &result);
     if (w.first)
         atomic_store(&page->phase, HOLD_LASTS);
-}
-
-void hold_continue(struct hold_page *page, pid_t agent, const struct sweep_except *except) {
-    struct walk w = {.page = page, .agent = agent};
-    atomic_store(&page->phase, HOLD_NONE);
-    pass(&w, except, continues);
 }

@@ -1,9 +1,9 @@
 /* Stops the workers of a node whose lease has ended while its agent did not run, and continues
  * them. Guardian and agent both do it, from one page that they share:
  *
- *     guardian, lease over:  hold_stop(&page, agent, except)        the workers are stopped
- *     agent, awake again:    hold_stop(…)                           repeated, as long as it asks
- *                            hold_continue(&page, agent, except)    the lease is back
+ *     guardian, lease over:  hold_pass(&page, agent, true, except)     the workers are stopped
+ *     agent, awake again:    hold_pass(…, true, …)                     as long as it asks
+ *                            hold_pass(&page, agent, false, except)    the lease is back
  *
  * Workers are all processes below the agent that run in another session than the agent. So its
  * helpers run on. A process that was already stopped when the hold began was stopped by another
@@ -28,8 +28,6 @@ struct hold_page { /* 0: nothing is held */
     atomic_int foreign[HOLD_FOREIGN_MAX];
 };
 
-/* Sends SIGSTOP to all workers. Repeated calls stop new processes, and those that another program
- * has continued. */
-void hold_stop(struct hold_page *page, pid_t agent, const struct sweep_except *except);
-/* Sends SIGCONT to all workers that hold_stop() has stopped. */
-void hold_continue(struct hold_page *page, pid_t agent, const struct sweep_except *except);
+/* stop: sends SIGSTOP to all workers; repeated calls stop new processes, and those that another
+ * program has continued. Else sends SIGCONT to all that it has stopped. */
+void hold_pass(struct hold_page *page, pid_t agent, bool stop, const struct sweep_except *except);

@@ -170,20 +170,15 @@ static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
     }
 }
 
-static void report_to_leader(struct rdzv_client *c, bool first) {
-    if (!c->has_arbiter || c->config.ops.leader == NULL)
-        return;
-    bool held = pump_hold(&c->pump); /* WELCOME comes first, before events that this causes */
-    c->config.ops.leader(c->config.arg, c->leader, c->leader_epoch, &c->leader_listener, first);
-    pump_release(&c->pump, held);
-}
-
-static void report_other_limits(struct rdzv_client *c, const struct wire_welcome *w) {
-    if ((w->min_nodes == c->rdzv.min_nodes && w->max_nodes == c->rdzv.max_nodes) ||
-        c->config.ops.other_limits == NULL)
-        return;
+/* WELCOME comes first, before events that this causes. */
+static void report_leader(struct rdzv_client *c, const struct wire_welcome *w, bool first) {
+    const struct rdzv_client_ops *ops = &c->config.ops;
     bool held = pump_hold(&c->pump);
-    c->config.ops.other_limits(c->config.arg, w->min_nodes, w->max_nodes);
+    if (c->has_arbiter && ops->leader != NULL)
+        ops->leader(c->config.arg, c->leader, c->leader_epoch, &c->leader_listener, first);
+    if ((w->min_nodes != c->rdzv.min_nodes || w->max_nodes != c->rdzv.max_nodes) &&
+        ops->other_limits != NULL)
+        ops->other_limits(c->config.arg, w->min_nodes, w->max_nodes);
     pump_release(&c->pump, held);
 }
 
@@ -209,10 +204,8 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     conn_set_patience(c->conn, c->rdzv.lease_ns, c->rdzv.heartbeat_ns);
     client_send_node_summary(c);
     client_send_warm(c);
-    if (w->leader != before) {
-        report_to_leader(c, before == 0);
-        report_other_limits(c, w);
-    }
+    if (w->leader != before)
+        report_leader(c, w, before == 0);
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_WELCOME,
                                            .leader = w->leader,
                                            .epoch = w->epoch,
