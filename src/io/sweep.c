@@ -1,7 +1,6 @@
 #include "io/sweep.h"
 
 #include <dirent.h>
-#include <unistd.h>
 
 #include "io/clock.h"
 #include "io/file.h"

@@ -1,5 +1,4 @@
 /* "muster keygen": makes the key by which the nodes of this user's jobs know each other. */
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,6 @@
 /* `muster ssh-node`: the relay (launcher/ssh/ssh_node_io.h). `muster run` starts it on other hosts;
  * nobody types it. */
 #include <errno.h>
-#include <string.h>
 
 #include "base/text/log.h"
 #include "cli/options/commands.h"

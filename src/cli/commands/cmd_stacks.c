@@ -1,6 +1,5 @@
 /* "muster stacks": what the workers of a job do. */
 #include <stdio.h>
-#include <string.h>
 
 #include "base/text/log.h"
 #include "cli/jobs/operate.h"

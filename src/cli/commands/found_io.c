@@ -1,7 +1,6 @@
 #include "cli/commands/found_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/sched.h>
 #include <stdio.h>
 #include <string.h>

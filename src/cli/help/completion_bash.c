@@ -1,5 +1,4 @@
 /* The script for bash. bash splits words at "=" and ":", so a value can be several words. */
-#include <string.h>
 
 #include "cli/help/completion_priv.h"
 

@@ -1,6 +1,5 @@
 #include "cli/jobs/operator_auth_io.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <string.h>
 
 #include "cli/options/job_options_priv.h"
 #include "topology/model/gpu_count.h"

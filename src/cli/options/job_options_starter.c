@@ -1,6 +1,5 @@
 /* What starts the agents of a job: the user, or muster itself, by a step of Slurm; and what follows
  * where srun has started several. */
-#include <errno.h>
 #include <string.h>
 
 #include "base/text/envlist.h"

@@ -1,5 +1,4 @@
 /* Who of other machines may talk to this agent, and to whom it talks. */
-#include <stdio.h>
 
 #include "base/text/log.h"
 #include "launcher/agent/agent_priv.h"

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/text/log.h"
 #include "launcher/agent/agent_priv.h"
 
 static bool is_asked(const struct agent *a) {

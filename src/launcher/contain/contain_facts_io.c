@@ -1,8 +1,6 @@
 #include "launcher/contain/contain_facts_io.h"
 
 #include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,7 +1,6 @@
 #include "launcher/ends/witness_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,6 @@
 #include "launcher/hang/hang_stacks_io.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "io/clock.h"
 

@@ -1,6 +1,5 @@
 #include "launcher/node/node_setup.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 #include "launcher/preflight/node_summary_io.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -1,9 +1,7 @@
 #include "launcher/ssh/ssh_link_io.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/frame.h"

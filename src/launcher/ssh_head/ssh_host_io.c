@@ -1,7 +1,6 @@
 #include "launcher/ssh_head/ssh_host_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,6 +1,5 @@
 #include "launcher/streams/log_watch_io.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/inotify.h>

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "base/text/strbuf.h"
 #include "io/file.h"
 
 void spool_init(struct spool *s, uint64_t size) { *s = (struct spool){.fd = -1, .size = size}; }

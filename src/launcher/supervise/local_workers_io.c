@@ -1,6 +1,5 @@
 #include "launcher/supervise/local_workers_io.h"
 
-#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,5 @@
 #include "launcher/supervise/worker_io.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <time.h>
 #include <unistd.h>
 

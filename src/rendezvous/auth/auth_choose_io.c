@@ -1,5 +1,4 @@
 #include <stdio.h>
-#include <string.h>
 
 #include "io/clock.h"
 #include "io/net/tls_psk.h"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "base/little_endian.h"
 #include "io/net/tls_psk.h"
 #include "io/peer/peer_gate.h"
 #include "rendezvous/auth/auth_priv.h"

@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <string.h>
 
 #include "rendezvous/client/client_priv.h"

@@ -1,7 +1,6 @@
 /* GATHERING lasts until there are enough candidates, and nothing of the last group can still be
  * running. */
 #include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
 

@@ -1,6 +1,5 @@
 /* What follows for the group when a node is lost or leaves. */
 #include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/leader/group_priv.h"
 

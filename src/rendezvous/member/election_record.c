@@ -1,7 +1,6 @@
 /* With an arbiter: what follows from its record for this node. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "rendezvous/member/election_priv.h"
 

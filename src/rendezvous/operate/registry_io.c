@@ -15,7 +15,6 @@
 #include "base/json/json_table.h"
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
-#include "io/clock.h"
 #include "io/net/resolver.h"
 #include "io/process/proc.h"
 #include "io/sweep.h"

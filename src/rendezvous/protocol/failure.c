@@ -1,7 +1,6 @@
 #include "rendezvous/protocol/failure.h"
 
 #include <signal.h>
-#include <string.h>
 
 #include "base/util.h"
 

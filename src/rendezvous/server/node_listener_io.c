@@ -1,5 +1,4 @@
 #include <errno.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,7 +1,5 @@
 #include <stdio.h>
-#include <string.h>
 
-#include "io/clock.h"
 #include "rendezvous/server/server_priv.h"
 
 /* The most bytes that a member of a handover takes on the wire. */

@@ -1,8 +1,6 @@
 #include "topology/model/affinity.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "topology/model/affinity_priv.h"
 

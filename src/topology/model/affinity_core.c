@@ -1,7 +1,6 @@
 /* --bind=core: each worker gets an equal share of the allowed cores, and no core is assigned twice.
  */
 #include <stdio.h>
-#include <string.h>
 
 #include "topology/model/affinity_priv.h"
 

@@ -1,7 +1,6 @@
 /* torchrun's --numa-binding: the CPU sets of torch/numa/binding.py of 2.13. */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "topology/model/affinity_priv.h"
 

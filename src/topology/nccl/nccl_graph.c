@@ -1,8 +1,6 @@
 #include "topology/nccl/nccl_graph.h"
 
-#include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "topology/nccl/nccl_graph_priv.h"
 

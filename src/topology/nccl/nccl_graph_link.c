@@ -1,7 +1,6 @@
 /* Links between the nodes: PCI, NVLink, C2C, CPU to CPU, NIC to NET (src/graph/topo.cc). */
 #include "topology/nccl/nccl_graph_priv.h"
 
-#include <errno.h>
 #include <string.h>
 
 /* ---- figures ---- */

@@ -1,7 +1,6 @@
 /* What is wrong with an NCCL file, and in which line. */
 #include "topology/nccl/nccl_xml_priv.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

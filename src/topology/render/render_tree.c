@@ -1,6 +1,5 @@
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/text/utf8.h"
 #include "topology/render/render_plan.h"

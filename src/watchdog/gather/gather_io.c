@@ -1,7 +1,6 @@
 #include "watchdog/gather/gather_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

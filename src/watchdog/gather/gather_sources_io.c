@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/text/parse.h"
 #include "io/clock.h"

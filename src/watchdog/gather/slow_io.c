@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "base/hash.h"
-#include "io/clock.h"
 #include "io/file.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"

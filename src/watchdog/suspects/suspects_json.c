@@ -1,7 +1,5 @@
 #include "base/json/json.h"
 
-#include <string.h>
-
 #include "watchdog/suspects/suspects_priv.h"
 
 #define RANGES_MAX 4096

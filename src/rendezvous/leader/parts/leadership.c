@@ -1,6 +1,5 @@
 #include "rendezvous/leader/parts/leadership.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 
 /* How much later the last successor acts than the first (muster-rendezvous(7), "Which node claims,

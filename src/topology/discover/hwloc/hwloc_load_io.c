@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "topology/discover/common/discovery.h"
 #include "topology/discover/hwloc/hwloc_priv.h"
