@@ -550,7 +550,7 @@ def test_a_worker_in_a_debugger_is_named_with_it(job, debugger):
     used = sum(map(int, pathlib.Path(f"/proc/{agent.agent_pid()}/stat").read_text().rsplit(")", 1)[1].split()[11:13]))
     said = agent.said()
     assert used / os.sysconf("SC_CLK_TCK") < 2, "the loop is not kept busy by it"
-    assert "lease" not in said and "process 0" not in said and said.count(f"process {worker}") == 1, said
+    assert "lease" not in said and "process 0" not in said and said.count(f"error: process {worker}") == 1, said
     assert agent.wait(0) is None, "it is waited for"
     debugger()
     code, _, err = agent.finish(30)
