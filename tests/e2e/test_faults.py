@@ -216,8 +216,22 @@ def test_a_node_that_is_paused_alone_is_replaced(job, place, turn):
     paused.wait(30)
 
 
+def test_the_agent_of_one_node_can_be_frozen_alone(job):
+    """As by a debugger. Without an arbiter no other group can form, so its workers run on."""
+    agent, = together(job, "alone", 1, "--max-restarts=0")
+    frozen = agent.agent_pid()
+    kill(frozen, signal.SIGSTOP)
+    select.select([], [], [], 4 * LEASE)
+    kill(frozen, signal.SIGCONT)
+    agent.wait_said("its workers continue", 10)
+    job.go()
+    code, _, err = agent.finish(30)
+    assert code == 0 and "lease" not in err, err
+    assert len(job.events.all("start")) == 2, "no worker was started again"
+
+
 def test_a_worker_that_a_user_has_stopped_stays_stopped_after_a_pause(job):
-    agent, = together(job, "alone", 1)
+    agent, = together(job, "dir", 1)
     worker, other = (int(e.fields["pid"]) for e in job.events.all("start"))
     kill(worker, signal.SIGSTOP)
     frozen = agent.agent_pid()
@@ -363,7 +377,8 @@ def no_proc():
 
 @pytest.mark.parametrize("end", ["success", "failure", "agent killed", "agent frozen"])
 def test_descendants_of_workers_are_ended_without_proc(job, no_proc, end):
-    agent = job.agent("a", *QUICK_LEASE, "--standalone", "--nproc-per-node=2", "--no-python", job.worker, *FAMILY,
+    where = ["--nnodes=1", "--rdzv-id=frozen", "--rdzv-backend=dir", f"--rdzv-endpoint={job.tmp}/rdzv"] if end == "agent frozen" else ["--standalone"]
+    agent = job.agent("a", *QUICK_LEASE, *where, "--nproc-per-node=2", "--no-python", job.worker, *FAMILY,
                       f"exit={0 if end == 'success' else 3}", prefix=no_proc)
     started(job, 2)
     if end.startswith("agent"):

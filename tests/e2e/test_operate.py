@@ -10,7 +10,7 @@ import subprocess
 import threading
 
 import etcd
-from harness import MUSTER, Job, deadline, kill
+from harness import KILLS, MUSTER, Job, deadline, kill
 from hosts import hosts_or_skip
 
 GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", "generation", "started_seconds", "leader",
@@ -266,6 +266,16 @@ def test_how_a_run_ended_is_known_on_its_machine(job):
     done = subprocess.run([MUSTER, "status", "fine"], env=job.env("operator", {"MUSTER_RUN_DIR": job.tmp / "another-users"}),
                           capture_output=True, text=True)
     assert done.returncode != 0 and not done.stdout, done
+
+
+def test_status_has_an_answer_while_the_job_ends(job):
+    """Its agent does not listen any more, and is not gone yet."""
+    for turn in range(2 * KILLS):
+        one = job.agent(f"t{turn}", "--rdzv-id", f"run{turn}", "--no-python", job.worker, "start")
+        job.events.wait("start", 1, tag=f"t{turn}")
+        while one.process.poll() is None:
+            code, out, err = ask(job, "status", f"run{turn}")
+            assert code == 0 and f"job run{turn}: " in out, (turn, out, err)
 
 
 def test_how_a_run_ended_that_was_stopped_or_killed(job):

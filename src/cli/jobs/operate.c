@@ -85,12 +85,11 @@ static void add_whose(uint32_t uid, struct err *err) {
                   why);
 }
 
-int operation_ask(const struct operation *op, const struct command *command,
-                  struct job_found *found, struct operator_reply *ret_reply, struct err *err) {
+static int ask_found(const struct operation *op, const struct command *command,
+                     const struct job_found *found, struct operator_reply *ret_reply,
+                     struct err *err) {
     const char *endpoint = op->place.endpoint;
-    int r = job_find(op->loop, &op->place, found, err);
-    if (r < 0 || found->closed)
-        return r;
+    int r = -ECONNREFUSED;
     if (found->arbiter_dir != NULL)
         operator_auth_add_job_dir(op->auth, found->arbiter_dir, found->run_id);
     if (command->kind != COMMAND_STATUS && op->place.run_id == NULL && endpoint != NULL &&
@@ -118,6 +117,28 @@ int operation_ask(const struct operation *op, const struct command *command,
             add_whose(t->uid, err);
     }
     return r == -ECONNREFUSED && !all_refused ? -EHOSTUNREACH : r;
+}
+
+int operation_ask(const struct operation *op, const struct command *command,
+                  struct job_found *found, struct operator_reply *ret_reply, struct err *err) {
+    int r = job_find(op->loop, &op->place, found, err);
+    if (r < 0 || found->closed)
+        return r;
+    r = ask_found(op, command, found, ret_reply, err);
+    if (r == 0 || found->n == 0 || found->list[0].pid == 0)
+        return r;
+    /* an agent of this machine can have ended meanwhile: it is not listed any more, then */
+    struct job_found again = {0};
+    struct err why = {0};
+    int found_again = job_find(op->loop, &op->place, &again, &why);
+    if ((found_again == 0 && again.closed) || found_again == -ENOENT) {
+        job_found_fini(found);
+        *found = again;
+        *err = why;
+        return found_again;
+    }
+    job_found_fini(&again);
+    return r;
 }
 
 /* The line with which to ask on a node of a job that was started from here. */

@@ -167,10 +167,17 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     local_event(a, MEMBER_EVENT_ALL_GONE, g);
 }
 
+/* No other group can form while this agent is frozen: its workers need no guard. */
+static bool is_only_node(const struct agent *a) {
+    return a->config.spec->rdzv.max_nodes == 1 && a->arbiter == NULL && agent_leads(a);
+}
+
 static void lease_end(void *arg, uint64_t end_ns) {
     struct agent *a = arg;
     if (end_ns == TIME_NEVER)
         agent_hold_no_more(a);
+    else if (is_only_node(a))
+        return;
     guardian_lease(a->config.link, end_ns);
 }
 
@@ -551,9 +558,11 @@ static bool tear_down(struct agent *a) {
     a->end_signals = agent_show_end_signals(a);
     resolve_free(a->resolve);
     rdzv_client_free(a->client);
+    agent_read_verdict(a);
+    agent_record_end(a); /* whoever gets no answer from here on finds this */
+    registry_remove(&a->registry);
     if (a->listener != NULL)
         rdzv_listener_serve(a->listener, NULL);
-    agent_read_verdict(a);
     leading_free(TAKE_PTR(a->leading));
     preflight_free(TAKE_PTR(a->preflight));
     rdzv_listener_free(a->listener);
@@ -561,8 +570,6 @@ static bool tear_down(struct agent *a) {
     peer_gate_free(TAKE_PTR(a->gate));
     file_close(&a->lead_name);
     store_door_free(a->door);
-    agent_record_end(a);
-    registry_remove(&a->registry);
     if (!a->tidied)
         leftovers_sweep_some(a->config.link->contain);
     arbiter_free(a->arbiter);

@@ -90,7 +90,17 @@ static void begin_to_stop(struct agent *a, const struct tree_news *news) {
     stop_for_signal(a);
 }
 
-/* The job has ended, and its status does not change any more. */
+/* How the job ends is decided, and only what workers left is waited for. */
+static bool awaits_leftovers(const struct agent *a) {
+    const struct desired *cause =
+        a->client != NULL ? member_stop_cause(rdzv_client_member(a->client)) : NULL;
+    bool closes = cause != NULL &&
+                  (cause->kind == DESIRED_CLOSED || (cause->has_failure && !cause->will_restart));
+    return (a->ended || closes) && local_workers_workers_alive(a->local_workers) == 0 &&
+           (local_workers_has_workers(a->local_workers) ||
+            local_workers_has_left(a->local_workers));
+}
+
 static void signal_for_leftovers(struct agent *a, int signo) {
     char name[WORKER_SIGNAL_TEXT_MAX];
     worker_signal_text(signo, name);
@@ -115,12 +125,15 @@ static void on_ending_signal(void *arg, int signo) {
         a->interrupts++;
         return;
     }
-    if (a->ended && local_workers_has_left(a->local_workers)) {
+    if (awaits_leftovers(a)) {
         signal_for_leftovers(a, signo);
         return;
     }
     if (a->signo == 0) {
+        bool only_left = local_workers_workers_alive(a->local_workers) == 0;
         begin_to_stop(a, &news);
+        if (signo == SIGINT && only_left) /* what workers left, if anything */
+            local_workers_kill(a->local_workers);
         return;
     }
     /* Slurm and systemd repeat SIGTERM, but mean the same. Only a user's second ^C means more. */
