@@ -39,21 +39,21 @@ int muster_store_fail(int code, const char *fmt, ...) {
     return code;
 }
 
-uint64_t muster_store_now_ns(void) {
+static uint64_t now_ns(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     return (uint64_t)ts.tv_sec * 1000 * NS_PER_MS + (uint64_t)ts.tv_nsec;
 }
 
 uint64_t muster_store_deadline_ns(int timeout_ms) {
-    return timeout_ms < 0 ? UINT64_MAX : muster_store_now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
+    return timeout_ms < 0 ? UINT64_MAX : now_ns() + (uint64_t)timeout_ms * NS_PER_MS;
 }
 
 /* For poll(): rounded up, so a wait never ends before its deadline. */
 static int ms_until(uint64_t deadline_ns) {
     if (deadline_ns == UINT64_MAX)
         return -1;
-    uint64_t now = muster_store_now_ns();
+    uint64_t now = now_ns();
     if (now >= deadline_ns)
         return 0;
     uint64_t ms = (deadline_ns - now + NS_PER_MS - 1) / NS_PER_MS;
@@ -70,7 +70,7 @@ static int wait_ready(int fd, short events, uint64_t deadline_ns) {
             return 0;
         if (n < 0 && errno != EINTR)
             return -errno;
-        if (n == 0 && muster_store_now_ns() >= deadline_ns)
+        if (n == 0 && now_ns() >= deadline_ns)
             return -ETIME;
     }
 }
@@ -245,7 +245,7 @@ int muster_store_socket_open(const char *host, uint16_t port, uint64_t deadline_
         if (!worth_another_try(r))
             return muster_store_fail(r, "cannot connect to the store at %s port %u: %s", host, port,
                                      reason);
-        if (muster_store_now_ns() >= deadline_ns)
+        if (now_ns() >= deadline_ns)
             return muster_store_fail(-ETIMEDOUT,
                                      "no store answered at %s port %u in time; last reason: %s",
                                      host, port, reason);

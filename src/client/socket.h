@@ -10,7 +10,6 @@
 /* Stores the sentence as the thread's error text, and returns code. */
 __attribute__((format(printf, 2, 3))) int muster_store_fail(int code, const char *fmt, ...);
 
-uint64_t muster_store_now_ns(void);
 /* Converts a time-out of the public interface; below 0: never. */
 uint64_t muster_store_deadline_ns(int timeout_ms);
 

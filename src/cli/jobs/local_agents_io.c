@@ -35,7 +35,8 @@ static unsigned long added_words(int32_t pid) {
     return n;
 }
 
-char *local_agent_command(int32_t pid) {
+/* The command line of a process, quoted for a shell, malloc'ed; NULL: it can't be read. */
+static char *command_of(int32_t pid) {
     char text[COMMAND_BYTES_MAX];
     unsigned long i = 0, n_added = added_words(pid);
     ssize_t n = proc_read(pid, "/cmdline", text, sizeof text - 1);
@@ -77,7 +78,7 @@ static void describe(const struct registry_entry *e, struct ps_row *row) {
     row->port = e->port;
     row->head_nodes = e->head_nodes;
     row->pid = e->pid;
-    row->command = e->foreign ? NULL : local_agent_command(e->pid);
+    row->command = e->foreign ? NULL : command_of(e->pid);
     if (user != NULL)
         (void)snprintf(row->user, sizeof row->user, "%s", user->pw_name);
     else

@@ -16,6 +16,3 @@ struct operator_auth;
 _must_use_ int local_agents_list(struct loop *loop, struct operator_auth *auth, struct ps_row **ret,
                                  size_t *ret_n, struct err *err);
 void local_agents_free(struct ps_row *rows, size_t n);
-
-/* The command line of a process, quoted for a shell, malloc'ed; NULL: it can't be read. */
-char *local_agent_command(int32_t pid);

@@ -146,14 +146,10 @@ static int check_slots(struct job_reading *j, int argc, char *const *argv) {
 
 /* A value in a word of its own that stands where SCRIPT is missing. */
 static int no_script(struct job_reading *j, int argc, char *const *argv) {
-    const struct options_parsed *p = &j->parsed;
     const char *last = argv[argc - 1], *option = NULL;
     for (size_t i = 0; i < run_options.n && option == NULL; i++)
-        if (p->values[i].text == last)
+        if (j->parsed.values[i].text == last)
             option = run_options.defs[i].name;
-    for (size_t i = 0; i < p->n_repeated && option == NULL; i++)
-        if (p->repeated[i].text == last)
-            option = run_options.defs[p->repeated[i].row].name;
     if (option == NULL)
         return err_set(j->err, -EINVAL,
                        "no SCRIPT to run; usage: muster run [OPTIONS] SCRIPT [ARGS...]");

@@ -39,7 +39,8 @@ static const char *field_of(const char *status, const char *name) {
     return at == NULL ? "" : at + strlen(name) + strspn(at + strlen(name), " \t");
 }
 
-void contain_facts_read(struct contain_facts *ret) {
+/* What can't be read is CONTAIN_UNKNOWN or false. */
+static void read_facts(struct contain_facts *ret) {
     _cleanup_(freep) char *status = text_of("/proc/self/status"),
                           *mounts = text_of("/proc/self/mountinfo");
     const char *seccomp = field_of(status, "\nSeccomp:");
@@ -61,7 +62,7 @@ int contain_failed(enum contain_step step, int code, struct err *err) {
     struct contain_facts facts;
     if (err == NULL)
         return code;
-    contain_facts_read(&facts);
+    read_facts(&facts);
     contain_why(step, code, &facts, &why);
     return err_set(err, code, "%s", strbuf_text(&why));
 }

@@ -4,8 +4,5 @@
 #include "base/err.h"
 #include "launcher/contain/contain_why.h"
 
-/* What can't be read is CONTAIN_UNKNOWN or false. */
-void contain_facts_read(struct contain_facts *ret);
-
 /* Sets err to what is missing and returns code, a negative errno. If err is NULL, reads nothing. */
 int contain_failed(enum contain_step step, int code, struct err *err);

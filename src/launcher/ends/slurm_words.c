@@ -35,8 +35,7 @@ static void read_word(const char *job, const char *name, char ret[WORD_MAX]) {
 }
 
 bool slurm_step_waits(const char *steps, int srun) {
-    bool waits = false;
-    for (const char *line = steps, *next; !waits && *line != '\0'; line = next) {
+    for (const char *line = steps, *next; *line != '\0'; line = next) {
         char state[WORD_MAX], asker[WORD_MAX];
         size_t n = strcspn(line, "\n");
         next = line + n + (line[n] == '\n');
@@ -44,9 +43,10 @@ bool slurm_step_waits(const char *steps, int srun) {
         read_word(step, " State=", state);
         read_word(step, " SrunHost:Pid=", asker);
         const char *pid = strrchr(asker, ':');
-        waits = strcmp(state, "PENDING") == 0 && pid != NULL && atoi(pid + 1) == srun;
+        if (strcmp(state, "PENDING") == 0 && pid != NULL && atoi(pid + 1) == srun)
+            return true;
     }
-    return waits;
+    return false;
 }
 
 /* "1-02:03:04", days only if there are some, to seconds. False: UNLIMITED, or the like. */

@@ -198,7 +198,9 @@ void node_summary_gpus(const struct node_summary_gpus *in, struct node_summary *
 
 /* ---- processes on them ---- */
 
-bool node_summary_is_gpu_service(const char *name) {
+/* Whether a process of this name holds GPUs open without using them: a service of the driver or of
+ * a display. */
+static bool is_gpu_service(const char *name) {
     static const char *const names[] = {"nvidia-persiste",
                                         "nvidia-cuda-mps",
                                         "nv-hostengine",
@@ -231,7 +233,7 @@ void node_summary_busy(const struct node_summary_process *all, uint32_t n, struc
     _cleanup_(strbuf_fini) struct strbuf names = {0};
     uint32_t seen = 0, hidden = 0, gpu = TOPO_NONE;
     for (uint32_t i = 0; i < n; i++) {
-        if (was_before(all, i) || (all[i].seen && node_summary_is_gpu_service(all[i].name)))
+        if (was_before(all, i) || (all[i].seen && is_gpu_service(all[i].name)))
             continue;
         if (all[i].seen && seen++ < NAMED_MAX)
             add_process(all, n, i, &names);

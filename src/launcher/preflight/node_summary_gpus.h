@@ -25,6 +25,3 @@ struct node_summary_process {
 };
 /* A process that is listed twice counts once. */
 void node_summary_busy(const struct node_summary_process *all, uint32_t n, struct node_summary *d);
-/* Whether a process of this name holds GPUs open without using them: a service of the driver or of
- * a display. */
-bool node_summary_is_gpu_service(const char *name);

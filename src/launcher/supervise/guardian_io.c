@@ -267,7 +267,8 @@ enum guardian_came guardian_how_came(struct guardian_link *link, int signo) {
     return (enum guardian_came)atomic_exchange(&link->shared->came[signo], GUARDIAN_NOT);
 }
 
-const char *guardian_contain_text(enum job_contain contain) {
+/* "none", "cgroup /sys/fs/…", "pid namespace": for muster's verbose output. */
+static const char *contain_text(enum job_contain contain) {
     switch (contain) {
     case JOB_CONTAIN_AUTO: return "automatic";
     case JOB_CONTAIN_NONE: return "none";
@@ -591,7 +592,7 @@ static int await_agent(struct guardian *g, struct err *err) {
     if (failed != 0)
         return contain_failed(failed, r, err);
     return err_set(err, r, "cannot set up the agent (containment: %s): %s",
-                   guardian_contain_text(g->contain), strerror(-r));
+                   contain_text(g->contain), strerror(-r));
 }
 
 int guardian_fork(const struct guardian_config *config, struct guardian_link *ret,

@@ -117,6 +117,3 @@ struct spare *guardian_spared(const struct guardian_link *link);
 /* When the agent exits by itself, processes below it live on if they run in other sessions than
  * this process. Not in a pid namespace: the kernel kills all. */
 void guardian_leave(struct guardian_link *link);
-
-/* "none", "cgroup /sys/fs/…", "pid namespace": for muster's verbose output. */
-const char *guardian_contain_text(enum job_contain contain);

@@ -80,7 +80,8 @@ void member_send_report(struct member *m) {
         member_renew(m); /* one packet instead of two */
 }
 
-void member_send_report_soon(struct member *m) {
+/* Sends the report with the next RENEW, which is sent a little early. */
+static void send_report_soon(struct member *m) {
     m->report_due = true;
     if (m->link.connected)
         m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns + m->config.rdzv.heartbeat_ns / 4);
@@ -113,7 +114,7 @@ void member_set_report(struct member *m, enum node_state state) {
     m->report.finished = m->report.finished || state == NODE_FINISHED;
     if (state == NODE_RUNNING)
         /* nobody waits for it, and thousands of nodes would send it at once */
-        member_send_report_soon(m);
+        send_report_soon(m);
     else
         member_send_report(m);
 }
@@ -128,7 +129,7 @@ void member_decide_end(struct member *m, enum member_end_kind kind, const char *
     (void)snprintf(m->end.reason, sizeof m->end.reason, "%s", reason);
 }
 
-void member_finish(struct member *m) {
+static void finish(struct member *m) {
     if (m->state == MEMBER_ENDED)
         return;
     if (m->closed)
@@ -169,7 +170,7 @@ void member_end_with_grace(struct member *m, uint64_t grace_ns) {
     if (m->has_workers && m->report.unusable[0] == '\0')
         member_stop_workers(m, grace_ns, m->end.reason);
     else
-        member_finish(m);
+        finish(m);
 }
 
 /* The workers get the rest of the lease to end. The report of workers that have ended does not
@@ -250,7 +251,7 @@ static void on_all_gone(struct member *m, const struct member_event *ev) {
     if (m->end.kind != MEMBER_END_NONE) {
         if (!m->closed)
             member_set_report(m, NODE_STOPPED);
-        member_finish(m);
+        finish(m);
         return;
     }
     if (m->state != MEMBER_STOPPING)
@@ -388,7 +389,7 @@ static void on_time(struct member *m) {
         if (m->step.now_ns >= m->since_ns + m->config.rdzv.join_timeout_ns) {
             member_decide_end(m, MEMBER_END_LEADER_LOST,
                               "no leader admitted this node within the join timeout");
-            member_finish(m);
+            finish(m);
         }
         return;
     }
@@ -489,7 +490,7 @@ static void dispatch(struct member *m, const struct member_event *ev) {
         (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
         member_send_report(m);
         if (m->end.kind != MEMBER_END_NONE)
-            member_finish(m);
+            finish(m);
         break;
     case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
     case MEMBER_EVENT_NAMED:

@@ -43,8 +43,6 @@ struct member {
 /* member.c */
 /* Sends the report, together with a RENEW if one is due soon. */
 void member_send_report(struct member *m);
-/* Sends the report with the next RENEW, which is sent a little early. */
-void member_send_report_soon(struct member *m);
 void member_renew(struct member *m);
 void member_move(struct member *m, enum member_state to);
 /* Only the first decision counts. */
@@ -58,7 +56,6 @@ void member_set_report(struct member *m, enum node_state state);
 /* Kills the workers now. */
 void member_fence(struct member *m);
 void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason);
-void member_finish(struct member *m);
 
 /* member_desired.c */
 void member_on_desired(struct member *m, const struct desired *d);

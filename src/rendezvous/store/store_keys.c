@@ -29,7 +29,9 @@ static inline void sip_round(struct sip *s) {
     s->v[2] = rotate(s->v[2], 32);
 }
 
-uint64_t store_keys_hash(const uint64_t seed[2], const uint8_t *data, size_t len) {
+/* SipHash-1-3 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", 2012): keyed, so that
+ * peers cannot choose names that collide. */
+static uint64_t hash_of(const uint64_t seed[2], const uint8_t *data, size_t len) {
     struct sip s = {{UINT64_C(0x736f6d6570736575) ^ seed[0], UINT64_C(0x646f72616e646f6d) ^ seed[1],
                      UINT64_C(0x6c7967656e657261) ^ seed[0],
                      UINT64_C(0x7465646279746573) ^ seed[1]}};
@@ -123,7 +125,7 @@ static struct store_key *find_hashed(const struct store_keys *t, struct store_sp
 }
 
 struct store_key *store_keys_find(const struct store_keys *t, struct store_span name) {
-    return find_hashed(t, name, store_keys_hash(t->seed, name.data, name.len));
+    return find_hashed(t, name, hash_of(t->seed, name.data, name.len));
 }
 
 static void begin_to_grow(struct store_keys *t) {
@@ -153,7 +155,7 @@ static void go_on_growing(struct store_keys *t) {
 }
 
 struct store_key *store_keys_make(struct store_keys *t, struct store_span name, bool *ret_new) {
-    uint64_t hash = store_keys_hash(t->seed, name.data, name.len);
+    uint64_t hash = hash_of(t->seed, name.data, name.len);
     struct store_key *k = find_hashed(t, name, hash);
     *ret_new = k == NULL;
     if (k != NULL)

@@ -46,6 +46,3 @@ struct store_key *store_keys_find(const struct store_keys *t, struct store_span 
 struct store_key *store_keys_make(struct store_keys *t, struct store_span name, bool *ret_new);
 /* The record must hold nothing. */
 void store_keys_remove(struct store_keys *t, struct store_key *k);
-/* SipHash-1-3 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", 2012): keyed, so that
- * peers cannot choose names that collide. */
-uint64_t store_keys_hash(const uint64_t seed[2], const uint8_t *data, size_t len);

@@ -18,7 +18,7 @@ uint32_t nccl_nvlinks_max(uint32_t sm) {
     return sm >= 90 ? 18 : sm >= 80 ? 12 : sm >= 70 ? 6 : sm >= 60 ? 4 : sm > 0 ? 0 : 18;
 }
 
-double nccl_nvlink_bundle_gbs(const struct topology *t, const struct topo_nvlink *l) {
+static double bundle_gbs(const struct topology *t, const struct topo_nvlink *l) {
     if (l->c2c || l->count == 0)
         return l->bandwidth;
     return l->count * nccl_nvlink_gbs(t->gpus[l->gpu].sm);
@@ -132,7 +132,7 @@ static int link_nvlink(struct nccl_graph *g, const struct topo_nvlink *l, uint32
     if (l->gpu >= t->n_gpus || g->gpu_place[l->gpu] == TOPO_NONE)
         return 0;
     uint32_t gpu = g->gpus[g->gpu_place[l->gpu]];
-    double gbs = nccl_nvlink_bundle_gbs(t, l);
+    double gbs = bundle_gbs(t, l);
     if (!(gbs > 0))
         return 0;
     switch (l->end) {

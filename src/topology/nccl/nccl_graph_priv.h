@@ -102,24 +102,15 @@ struct nccl_graph {
     bool sockets; /* the NETs are interfaces */
 };
 
-/* The `<pci>` above a device. In sysfs NCCL goes up two steps at once, so that root ports and
- * downstream ports disappear (src/graph/xml.cc, ncclTopoGetXmlFromSys). For a file its own elements
- * are used. */
-uint32_t nccl_pci_parent(const struct topology *t, uint32_t i);
 /* The speed and width of a PCI device's link as NCCL would write them. speed: "" unknown; *width 0
  * unknown. */
 void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_t *width);
-/* GB/s of a link with this speed and width. */
-double nccl_pci_gbs(const char *speed, uint32_t width);
 /* True if src/graph/topo.cc, kvDictPciGen, has this form. Others count as 8 GT/s. */
 bool nccl_pci_speed_known(const char *speed);
 /* GB/s of one NVLink (src/graph/topo.h, SM*_NVLINK_BW), and the largest number of them on one GPU.
  */
 double nccl_nvlink_gbs(uint32_t sm);
 uint32_t nccl_nvlinks_max(uint32_t sm);
-double nccl_nvlink_bundle_gbs(const struct topology *t, const struct topo_nvlink *l);
-/* True if NCCL's graph has this GPU: one from NVIDIA; if there are none, any other. */
-bool nccl_takes_gpu(const struct topology *t, uint32_t gpu);
 
 /* Fills nets[] and left[]. */
 _must_use_ int nccl_graph_choose_nets(struct nccl_graph *g, struct err *err);

@@ -14,7 +14,10 @@ static uint32_t parent_of(const struct topology *t, uint32_t i) {
     return p < t->n_pci ? p : TOPO_NONE;
 }
 
-uint32_t nccl_pci_parent(const struct topology *t, uint32_t i) {
+/* The `<pci>` above a device. In sysfs NCCL goes up two steps at once, so that root ports and
+ * downstream ports disappear (src/graph/xml.cc, ncclTopoGetXmlFromSys). For a file its own elements
+ * are used. */
+static uint32_t pci_parent(const struct topology *t, uint32_t i) {
     uint32_t p = parent_of(t, i);
     return t->source == TOPO_NCCL_XML ? p : parent_of(t, p);
 }
@@ -39,7 +42,8 @@ static const double *find_speed(const char *text) {
 
 bool nccl_pci_speed_known(const char *speed) { return find_speed(speed) != NULL; }
 
-double nccl_pci_gbs(const char *speed, uint32_t width) {
+/* GB/s of a link with this speed and width. */
+static double pci_gbs(const char *speed, uint32_t width) {
     const double *s = find_speed(speed);
     return (width == 0 ? 16 : width) * (s != NULL ? *s : 60) / 80.0;
 }
@@ -159,7 +163,7 @@ static int need_child(struct nccl_graph *g, uint32_t parent, enum nccl_node_kind
         char speed[32];
         uint32_t width;
         nccl_pci_link(g->t, pci, speed, &width);
-        g->nodes[*ret].bandwidth = nccl_pci_gbs(speed, width);
+        g->nodes[*ret].bandwidth = pci_gbs(speed, width);
     }
     return 0;
 }
@@ -169,7 +173,7 @@ static int need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_kind k
                        struct err *err) {
     const struct topology *t = g->t;
     uint32_t depth = 0, top = pci;
-    for (uint32_t p = nccl_pci_parent(t, pci); p != TOPO_NONE; p = nccl_pci_parent(t, p)) {
+    for (uint32_t p = pci_parent(t, pci); p != TOPO_NONE; p = pci_parent(t, p)) {
         top = p;
         if (++depth > t->n_pci) {
             char at[TOPO_BUSID_MAX];
@@ -183,7 +187,7 @@ static int need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_kind k
     for (; r == 0 && depth > 0; depth--) {
         uint32_t p = pci;
         for (uint32_t k = 0; k < depth; k++)
-            p = nccl_pci_parent(t, p);
+            p = pci_parent(t, p);
         r = need_child(g, node, NCCL_NODE_PCI, p, &node, err);
     }
     return r < 0 ? r : need_child(g, node, kind, pci, ret, err);
@@ -191,7 +195,8 @@ static int need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_kind k
 
 /* ---- GPUs and NETs ---- */
 
-bool nccl_takes_gpu(const struct topology *t, uint32_t gpu) {
+/* True if NCCL's graph has this GPU: one from NVIDIA; if there are none, any other. */
+static bool takes_gpu(const struct topology *t, uint32_t gpu) {
     bool any = false;
     if (t->source == TOPO_NCCL_XML)
         return true; /* GPUs in a file for NCCL are NVIDIA's, whatever their vendor is there */
@@ -210,7 +215,7 @@ static int add_gpu(struct nccl_graph *g, uint32_t gpu, struct err *err) {
         r = need_cpu(g, p->numa, &node, err);
         r = r < 0 ? r : nccl_graph_add_node(g, NCCL_NODE_GPU, node, &node, err);
         if (r == 0)
-            g->nodes[node].bandwidth = nccl_pci_gbs("", 0);
+            g->nodes[node].bandwidth = pci_gbs("", 0);
     }
     if (r < 0)
         return r;
@@ -259,7 +264,7 @@ static int hang_rdma(struct nccl_graph *g, uint32_t net, uint32_t *ret, struct e
     int r = need_device(g, merged, NCCL_NODE_NIC, ret, err);
     if (r == 0 && parent_of(t, merged) == TOPO_NONE && p->at.dev != 0) {
         g->nodes[*ret].host_bridge = true; /* a host bridge has no link */
-        g->nodes[*ret].bandwidth = nccl_pci_gbs("", 0);
+        g->nodes[*ret].bandwidth = pci_gbs("", 0);
     }
     return r;
 }
@@ -359,7 +364,7 @@ static void order_as_xml(struct nccl_graph *g) {
 static int add_gpus(struct nccl_graph *g, uint32_t from, uint32_t to, struct err *err) {
     int r = 0;
     for (uint32_t i = from; r == 0 && i < to; i++)
-        if (nccl_takes_gpu(g->t, i))
+        if (takes_gpu(g->t, i))
             r = add_gpu(g, i, err);
     return r;
 }
@@ -375,7 +380,7 @@ int nccl_graph_build_tree(struct nccl_graph *g, struct err *err) {
         return r < 0 ? r : add_gpus(g, 0, t->n_gpus, err);
     }
     uint32_t rank0 = 0;
-    while (rank0 < t->n_gpus && !nccl_takes_gpu(t, rank0))
+    while (rank0 < t->n_gpus && !takes_gpu(t, rank0))
         rank0++;
     rank0 = MIN2(rank0 + 1, t->n_gpus);
     int r = add_gpus(g, 0, rank0, err);

@@ -14,7 +14,8 @@ static hwloc_obj_t next_of(const struct hwloc_view *v, hwloc_obj_type_t type, hw
     return hwloc_get_next_obj_by_type(v->topology, type, obj);
 }
 
-void hwloc_take_set(hwloc_const_bitmap_t from, struct cpuset *ret) {
+/* Numbers of CPUSET_MAX and above, and the tail of an infinite set, are left out. */
+static void take_set(hwloc_const_bitmap_t from, struct cpuset *ret) {
     *ret = (struct cpuset){0};
     for (int i = from != NULL ? hwloc_bitmap_first(from) : -1; i >= 0 && i < CPUSET_MAX;
          i = hwloc_bitmap_next(from, i))
@@ -29,7 +30,7 @@ static int32_t number_of(hwloc_obj_t obj) {
 int32_t hwloc_numa_of(const struct hwloc_view *v, hwloc_const_bitmap_t nodeset) {
     const struct topo_numa *found = NULL;
     struct cpuset in;
-    hwloc_take_set(nodeset, &in);
+    take_set(nodeset, &in);
     for (uint32_t i = 0; i < v->t->n_numa; i++) {
         const struct topo_numa *n = &v->t->numa[i];
         if (n->gpu_memory || n->index < 0 || !cpuset_has(&in, (uint32_t)n->index))
@@ -46,11 +47,11 @@ int32_t hwloc_numa_of(const struct hwloc_view *v, hwloc_const_bitmap_t nodeset) 
 
 static void take_allowed(const struct hwloc_view *v) {
     struct topology *t = v->t;
-    hwloc_take_set(hwloc_topology_get_allowed_cpuset(v->topology), &t->allowed);
+    take_set(hwloc_topology_get_allowed_cpuset(v->topology), &t->allowed);
     struct cpuset mine;
     if (!v->xml && !v->tree && cpu_allowed(&mine))
         cpuset_and(&t->allowed, &mine);
-    hwloc_take_set(hwloc_get_root_obj(v->topology)->complete_cpuset, &t->online);
+    take_set(hwloc_get_root_obj(v->topology)->complete_cpuset, &t->online);
 }
 
 /* ---- objects ---- */
@@ -67,7 +68,7 @@ static void take_packages(const struct hwloc_view *v, struct packages *ret) {
     ret->numbers = xcalloc((size_t)ret->n + 1, sizeof *ret->numbers);
     hwloc_obj_t package = NULL;
     for (uint32_t i = 0; (package = next_of(v, HWLOC_OBJ_PACKAGE, package)) != NULL; i++) {
-        hwloc_take_set(package->cpuset, &ret->cpus[i]);
+        take_set(package->cpuset, &ret->cpus[i]);
         ret->numbers[i] = number_of(package);
     }
 }
@@ -102,7 +103,7 @@ static void take_numa(const struct hwloc_view *v, const struct packages *package
         n->index = number_of(obj);
         n->bytes = obj->attr->numanode.local_memory;
         n->gpu_memory = is_gpu_memory(v, obj);
-        hwloc_take_set(obj->cpuset, &n->cpus);
+        take_set(obj->cpuset, &n->cpus);
         cpuset_and(&n->cpus, &v->t->allowed);
         n->package = package_of(packages, &n->cpus);
         if (n->gpu_memory) /* hwloc gives it the CPUs nearby; the kernel gives it none */
@@ -121,7 +122,7 @@ static void take_cores(const struct hwloc_view *v, const struct packages *packag
     hwloc_obj_type_t type = count_of(v, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
     for (hwloc_obj_t obj = NULL; (obj = next_of(v, type, obj)) != NULL;) {
         struct cpuset cpus;
-        hwloc_take_set(obj->cpuset, &cpus);
+        take_set(obj->cpuset, &cpus);
         cpuset_and(&cpus, &v->t->allowed);
         if (cpuset_is_empty(&cpus))
             continue;
@@ -145,7 +146,7 @@ static void take_caches(const struct hwloc_view *v) {
     for (size_t k = 0; k < ARRAY_SIZE(types); k++) {
         for (hwloc_obj_t obj = NULL; (obj = next_of(v, types[k], obj)) != NULL;) {
             struct cpuset cpus;
-            hwloc_take_set(obj->cpuset, &cpus);
+            take_set(obj->cpuset, &cpus);
             cpuset_and(&cpus, &v->t->allowed);
             struct topo_cache *c = cpuset_is_empty(&cpus) ? NULL : topology_add_cache(v->t);
             if (c == NULL)

@@ -15,8 +15,6 @@ struct hwloc_view {
     bool tree;     /* a recorded one: neither XML nor this machine */
 };
 
-/* Numbers of CPUSET_MAX and above, and the tail of an infinite set, are left out. */
-void hwloc_take_set(hwloc_const_bitmap_t from, struct cpuset *ret);
 /* The kernel's number of the one NUMA node of this set; -1: none or several. GPUs' memory does not
  * count; of nodes with the same CPUs (two kinds of memory) it is the first. Call it after the nodes
  * were added. */

@@ -140,7 +140,9 @@ static uint32_t place_path(const struct sysfs *s, struct topology *t, const char
     return last;
 }
 
-int sysfs_pci_of_path(const char *resolved, struct pci_addr *ret) {
+/* The PCI function at or below which a resolved device path lies: "/sys/devices/pci0000:00/
+ * 0000:00:03.0/virtio2" gives 0000:00:03.0. */
+static int pci_of_path(const char *resolved, struct pci_addr *ret) {
     char part[TOPO_BUSID_MAX];
     struct pci_addr at;
     int r = -ENOENT;
@@ -158,7 +160,9 @@ static void warn_full(struct topology *t) {
     topology_warn(t, "more than %d PCI functions: the rest is left out", TOPO_PCI_MAX);
 }
 
-uint32_t sysfs_pci_ensure(const struct sysfs *s, struct topology *t, struct pci_addr at) {
+/* Index of this function in t->pci, added with all data from files and the bridges above it;
+ * TOPO_NONE at the bound. */
+static uint32_t ensure_pci(const struct sysfs *s, struct topology *t, struct pci_addr at) {
     char name[TOPO_BUSID_MAX], path[SYSFS_PATH_MAX], resolved[SYSFS_PATH_MAX];
     uint32_t i = topology_find_pci(t, at);
     if (i != TOPO_NONE)
@@ -182,10 +186,10 @@ uint32_t sysfs_pci_of_class(const struct sysfs *s, struct topology *t, const cha
     char path[SYSFS_PATH_MAX], resolved[SYSFS_PATH_MAX];
     struct pci_addr at;
     sysfs_path(path, "%s/device", entry);
-    if (sysfs_resolve(s, path, resolved) < 0 || sysfs_pci_of_path(resolved, &at) < 0)
+    if (sysfs_resolve(s, path, resolved) < 0 || pci_of_path(resolved, &at) < 0)
         return TOPO_NONE;
     (void)place_path(s, t, resolved); /* also if bus/pci/devices is not in the tree */
-    return sysfs_pci_ensure(s, t, at);
+    return ensure_pci(s, t, at);
 }
 
 /* ---- GPUs ---- */
@@ -242,7 +246,7 @@ static void fill_nvidia_gpu(const struct sysfs *s, struct topology *t, const cha
     struct pci_addr at;
     if (pci_addr_parse(name, &at) < 0)
         return;
-    uint32_t pci = sysfs_pci_ensure(s, t, at);
+    uint32_t pci = ensure_pci(s, t, at);
     if (pci == TOPO_NONE)
         return;
     if (t->pci[pci].vendor == 0)
@@ -344,7 +348,7 @@ static void fill_named(const struct sysfs *s, struct topology *t, const char *na
         fill_function(s, resolved, &t->pci[i]);
         (void)place_path(s, t, resolved); /* it exists already */
     } else if (is_wanted(s, resolved)) {
-        (void)sysfs_pci_ensure(s, t, at); /* at the limit it has warned */
+        (void)ensure_pci(s, t, at); /* at the limit it has warned */
     }
 }
 

@@ -56,12 +56,6 @@ void sysfs_names_fini(struct sysfs_names *n);
 /* Warns about entries that are left out of a folder of devices. */
 void sysfs_names_warn(const struct sysfs_names *n, const char *path, struct topology *t);
 
-/* The PCI function at or below which a resolved device path lies: "/sys/devices/pci0000:00/
- * 0000:00:03.0/virtio2" gives 0000:00:03.0. */
-_must_use_ int sysfs_pci_of_path(const char *resolved, struct pci_addr *ret);
-/* Index of this function in t->pci, added with all data from files and the bridges above it;
- * TOPO_NONE at the bound. */
-uint32_t sysfs_pci_ensure(const struct sysfs *s, struct topology *t, struct pci_addr at);
 /* As above for the device that a class entry's `device` link leads to ("/sys/class/net/eth0");
  * TOPO_NONE where that is no PCI function. */
 uint32_t sysfs_pci_of_class(const struct sysfs *s, struct topology *t, const char *entry);
