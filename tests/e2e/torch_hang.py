@@ -162,6 +162,13 @@ def at_exit():
     atexit.register(time.sleep, 100000)
 
 
+def at_exit_hook():
+    """A function of the program's own, as of a logger or of an uploader."""
+    @atexit.register
+    def flush_metrics():
+        time.sleep(100000)
+
+
 def at_exit_thread():
     threading.Thread(target=time.sleep, args=(100000,)).start()
 

@@ -45,23 +45,23 @@ static bool has_nccl(const struct evidence_worker *w) {
     return false;
 }
 
-static bool is_exit(const struct evidence_frame *f) {
-    static const char *const functions[] = {"_shutdown", "_exit_function", "_python_exit",
-                                            "destroy_process_group"};
-    return text_is_any(f->function, functions, ARRAY_SIZE(functions));
+/* What the interpreter calls at its exit is not below the program's own frame. */
+static bool is_below_program(const struct evidence_stack *stack) {
+    static const char *const outermost[] = {"<module>", "_run_module_as_main"};
+    return stack->cut || stack->n == 0 ||
+           text_is_any(stack->frames[stack->n - 1].function, outermost, ARRAY_SIZE(outermost));
 }
 
-/* In atexit, or in destroy_process_group. What atexit calls has no frame of Python below it, and a
- * C function has none at all. */
+/* In atexit, or in destroy_process_group. A C function that atexit calls has no frame. */
 static bool is_at_exit(const struct suspects_input *in, const struct suspects *s, uint32_t rank) {
     const struct evidence_thread *t = suspects_main(s, rank);
     const struct evidence_worker *w = s->worker_of[rank];
     if (t == NULL)
         return false;
     const struct evidence_stack *stack = suspects_stack(suspects_evidence(in, rank), t);
-    bool found = stack == NULL;
+    bool found = stack == NULL || !is_below_program(stack);
     for (uint32_t i = 0; stack != NULL && i < stack->n; i++)
-        found = found || is_exit(&stack->frames[i]);
+        found = found || strcmp(stack->frames[i].function, "destroy_process_group") == 0;
     for (uint32_t i = 0; stack == NULL && i < w->n_gaps; i++)
         found = found && (strncmp(w->gaps[i], "Python stack:", 13) != 0 ||
                           strstr(w->gaps[i], "no thread of Python") != NULL);

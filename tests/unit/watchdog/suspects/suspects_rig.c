@@ -7,7 +7,7 @@
 #define WAITS                                                            \
     "wait /usr/lib/python3.11/threading.py 320 all_reduce "              \
     "/venv/lib/python3.11/site-packages/torch/distributed/c10d.py 2501 " \
-    "backward /home/u/train.py 76 main /home/u/train.py 120"
+    "backward /home/u/train.py 76 main /home/u/train.py 120 <module> /home/u/train.py 130"
 
 struct evidence_worker *rig_worker(struct suspects_rig *r, uint32_t rank) {
     struct evidence *e = &r->nodes[r->nodes_of[rank]];

@@ -1000,6 +1000,13 @@ Test(suspects, who_hangs_at_its_exit_is_named_and_not_who_has_ended) {
     rig_find(r);
     expect_one(r, 2, SUSPECT_UNENDED);
     cr_expect_eq(r->found.n_at_exit, 1);
+    /* atexit calls what the program gave it, and has no frame itself */
+    rig_does(r, 2, 'S', "poll", "", "", "join /venv/site-packages/wandb/run.py 9 flush /t.py 7");
+    rig_find(r);
+    cr_expect_eq(r->found.n_at_exit, 1);
+    rig_does(r, 2, 'S', "poll", "", "", "accept /lib/socket.py 9 serve /t.py 7 <module> /t.py 30");
+    rig_find(r);
+    cr_expect_eq(r->found.n_at_exit, 0);
     /* a program that is not Python may still serve somebody */
     evidence_worker_gap(rig_worker(r, 2), "Python stack: it is not Python");
     rig_main(r, 2)->stack = -1;
