@@ -50,6 +50,9 @@ bool text_has_any(const char *text, const char *const *words, size_t n);
 bool text_begins_with_any(const char *text, const char *const *words, size_t n);
 bool text_is_any(const char *text, const char *const *words, size_t n);
 
+/* Frees texts and their array, which ends with NULL. Takes NULL. */
+void words_free(char **words);
+
 /* The text behind the last '/'. */
 const char *path_name(const char *path);
 

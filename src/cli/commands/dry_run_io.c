@@ -188,7 +188,7 @@ static int add_worker(const struct dry_run *d, uint32_t i, struct strbuf *out, s
         strbuf_add_char(out, '\n');
     }
     add_command(d, &env, argv, out);
-    worker_argv_free(argv);
+    words_free(argv);
     return 0;
 }
 

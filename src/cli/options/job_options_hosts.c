@@ -118,7 +118,7 @@ static int check_words(struct job_reading *j) {
     _cleanup_(envlist_fini) struct envlist env = {0};
     char **words = NULL;
     int r = job_given(j, RUN_SSH) ? ssh_words(job_text(j, RUN_SSH), &words, j->err) : 0;
-    ssh_words_free(words);
+    words_free(words);
     return r < 0 ? r : ssh_env(job_text(j, RUN_EXPORT), j->envp, &env, j->err);
 }
 

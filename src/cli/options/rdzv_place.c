@@ -8,9 +8,7 @@
 void rdzv_place_fini(struct rdzv_place *place) {
     free(place->host);
     free(place->dir);
-    for (char **e = place->etcd_endpoints; e != NULL && *e != NULL; e++)
-        free(*e);
-    free(place->etcd_endpoints);
+    words_free(place->etcd_endpoints);
     free(place->etcd_prefix);
     free(place->user);
     free(place->password);

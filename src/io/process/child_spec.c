@@ -14,12 +14,6 @@ static char **copy_list(char *const *list) {
     return copy;
 }
 
-static void free_list(char *const *list) {
-    for (size_t i = 0; list != NULL && list[i] != NULL; i++)
-        free(list[i]);
-    free((void *)(uintptr_t)list);
-}
-
 static void *copy_bytes(const void *bytes, size_t n) {
     if (bytes == NULL)
         return NULL;
@@ -42,8 +36,8 @@ struct child_spec *child_spec_copy(const struct child_spec *spec) {
 void child_spec_free(struct child_spec *copy) {
     if (copy == NULL)
         return;
-    free_list(copy->argv);
-    free_list(copy->envp);
+    words_free((char **)(uintptr_t)copy->argv);
+    words_free((char **)(uintptr_t)copy->envp);
     free((void *)(uintptr_t)copy->cwd);
     free((void *)(uintptr_t)copy->cpuset);
     free((void *)(uintptr_t)copy->memory_nodes);

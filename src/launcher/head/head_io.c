@@ -272,7 +272,7 @@ static int start_step(struct run *h, struct err *err) {
     head_key_to_env(h->key, &env);
     char **argv = starter_argv(&starter);
     r = spawn(h, argv, &env, err);
-    starter_argv_free(argv);
+    words_free(argv);
     envlist_forget(&env, STARTER_KEY_ENV);
     if (r == 0)
         watch_alone(h);

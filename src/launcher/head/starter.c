@@ -126,12 +126,6 @@ char **starter_argv(const struct starter_config *config) {
     return argv;
 }
 
-void starter_argv_free(char **argv) {
-    for (char **word = argv; word != NULL && *word != NULL; word++)
-        free(*word);
-    free(argv);
-}
-
 /* ---- the environment ---- */
 
 /* For which the job's tasks stand; where it has GPUs, workers are counted by these. */

@@ -57,9 +57,8 @@ struct starter_config {
     const char *python;       /* NULL: none is needed, or there is none here */
 };
 
-/* srun's words, NULL-terminated; freed with starter_argv_free(). */
+/* srun's words, NULL-terminated; freed with words_free(). */
 _must_use_ char **starter_argv(const struct starter_config *config);
-void starter_argv_free(char **argv);
 
 /* srun's environment: this one, without what srun would take for options of the step (srun(1),
  * INPUT ENVIRONMENT VARIABLES), what says how the job's own tasks are laid out, and the user's own

@@ -87,9 +87,7 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->endpoint_host);
     free(spec->store_host);
     free(spec->arbiter_dir);
-    for (char **e = spec->etcd_endpoints; e != NULL && *e != NULL; e++)
-        free(*e);
-    free(spec->etcd_endpoints);
+    words_free(spec->etcd_endpoints);
     free(spec->etcd_prefix);
     free(spec->etcd_user);
     free(spec->etcd_password);
@@ -102,9 +100,7 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->local_addr);
     free(spec->key_file);
     free(spec->run_id);
-    for (char **text = spec->derived; text != NULL && *text != NULL; text++)
-        free(*text);
-    free(spec->derived);
+    words_free(spec->derived);
     slurm_place_fini(&spec->slurm);
     hosts_fini(&spec->hosts.list);
     free(spec->hosts.ssh);
@@ -113,21 +109,14 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->hosts.first);
     free(spec->role);
     free(spec->script);
-    for (char **arg = spec->args; arg != NULL && *arg != NULL; arg++)
-        free(*arg);
-    free(spec->args);
-    for (char **e = spec->env; e != NULL && *e != NULL; e++)
-        free(*e);
-    free(spec->env);
+    words_free(spec->args);
+    words_free(spec->env);
     free(spec->start_method);
     free(spec->warm_skip);
     free(spec->log_dir);
     free(spec->line_prefix);
-    for (size_t k = 0; k < ARRAY_SIZE(spec->filters); k++) {
-        for (char **text = spec->filters[k]; text != NULL && *text != NULL; text++)
-            free(*text);
-        free(spec->filters[k]);
-    }
+    for (size_t k = 0; k < ARRAY_SIZE(spec->filters); k++)
+        words_free(spec->filters[k]);
     free(spec->console_ranks);
     *spec = (struct job_spec){0};
 }

@@ -9,12 +9,6 @@
 
 #define BLANKS " \t\n"
 
-void ssh_words_free(char **words) {
-    for (char **word = words; word != NULL && *word != NULL; word++)
-        free(*word);
-    free(words);
-}
-
 static void add_word(char ***words, size_t *n, char *word) {
     *words = xrealloc(*words, (*n + 2) * sizeof **words);
     (*words)[(*n)++] = word;
@@ -47,7 +41,7 @@ int ssh_words(const char *text, char ***ret, struct err *err) {
         if (*s == '\0')
             break;
         if (!read_word(&s, &word)) {
-            ssh_words_free(words);
+            words_free(words);
             return err_set(err, -EINVAL, "--ssh: a quote is not closed in: %.200s", text);
         }
         add_word(&words, &n, strbuf_take(&word));

@@ -2,7 +2,7 @@
  *
  *     r = ssh_words("ssh -i '/my key'", &words, &err);          of --ssh
  *     argv = ssh_command(words, &host, "exec /usr/bin/muster ssh-node");
- *     ssh_words_free(argv); ssh_words_free(words);
+ *     words_free(argv); words_free(words);
  *
  *     WORDS [-p PORT] [-l USER] -T -x -o BatchMode=yes -o … -- HOST COMMAND
  *
@@ -17,9 +17,8 @@
  * in "…" and outside of quotes a backslash makes the next character an ordinary one. *ret is
  * NULL-terminated and not empty; -EINVAL: a quote that is not closed, or no word. */
 _must_use_ int ssh_words(const char *text, char ***ret, struct err *err);
-void ssh_words_free(char **words); /* takes NULL */
 
-/* NULL-terminated; freed with ssh_words_free(). */
+/* NULL-terminated; freed with words_free(). */
 _must_use_ char **ssh_command(char *const *words, const struct host *host, const char *command);
 
 /* For people, the beginning of a line that runs muster on this host: "ssh -p 22 -l me HOST

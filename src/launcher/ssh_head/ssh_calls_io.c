@@ -187,7 +187,7 @@ void ssh_calls_call(struct ssh_head *h, uint32_t i) {
     watch_silence(h, MIN2(named_at(h, m), given_up_at(h, m)));
     head_show_command(argv != NULL ? argv : here);
     int r = ssh_host_call(m->host, argv != NULL ? argv : here, envp, &err);
-    ssh_words_free(argv);
+    words_free(argv);
     if (r < 0) {
         ssh_calls_gone(h, i, err.text);
         ssh_calls_tell_expected(h);

@@ -303,7 +303,7 @@ static void tear_down(struct ssh_head *h) {
         loop_free(h->loop);
     envlist_fini(&h->env);
     envlist_fini(&h->here);
-    ssh_words_free(h->words);
+    words_free(h->words);
     free(h->program);
     free(h->command);
     free(h->cwd);

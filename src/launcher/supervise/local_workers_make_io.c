@@ -119,7 +119,7 @@ void local_workers_made(void *arg, uint32_t i) {
     logmux_started(c->logs, i);
     worker_logs_started(c->files, i);
     envlist_fini(&c->env);
-    worker_argv_free(c->argv);
+    words_free(c->argv);
     c->env = (struct envlist){0};
     c->argv = NULL;
 }

@@ -109,7 +109,7 @@ static int foresee(struct local_workers *c, uint32_t i) {
     local_workers_group_config(c, &config);
     worker_child_spec(&config, &spec, &child);
     warm_pool_foresee(c->warm, i, &child);
-    worker_argv_free(argv);
+    words_free(argv);
     return 0;
 }
 

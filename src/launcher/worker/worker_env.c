@@ -197,9 +197,3 @@ char **worker_argv_build(const struct job_spec *spec, const char *python, uint32
         argv[n++] = template_substitute(spec->args[i], lookup_local_rank, rank_text);
     return argv;
 }
-
-void worker_argv_free(char **argv) {
-    for (char **p = argv; p != NULL && *p != NULL; p++)
-        free(*p);
-    free(argv);
-}

@@ -58,7 +58,6 @@ bool worker_env_sets_omp(char *const *base, uint32_t local_world_size);
 
 /* argv of one worker: python -u [-m] SCRIPT ARGS, or PROGRAM ARGS; in SCRIPT (when python runs it)
  * and ARGS ${local_rank} is replaced. `python` is only used where it is needed. NULL-terminated,
- * freed with worker_argv_free(). */
+ * freed with words_free(). */
 _must_use_ char **worker_argv_build(const struct job_spec *spec, const char *python,
                                     uint32_t local_rank);
-void worker_argv_free(char **argv);

@@ -97,16 +97,16 @@ Test(starter, the_command_is_sruns_with_muster_itself) {
                      "--cpu-bind=none --mpi=none --export=ALL --disable-status --input=none /opt/muster/bin/muster run "
                      "--max-restarts=3 train.py --lr a b");
     cr_assert_null(strstr(joined(argv, &s), config.token), "everybody can read a command line");
-    starter_argv_free(argv);
+    words_free(argv);
     config.binds_nothing = true;
     argv = starter_argv(&config);
     cr_assert_null(strstr(joined(argv, &s), "--cpu-bind"));
-    starter_argv_free(argv);
+    words_free(argv);
     config.is_torchrun = true;
     config.program = "/opt/muster/bin/torchrun";
     argv = starter_argv(&config);
     cr_assert_not_null(strstr(joined(argv, &s), "/bin/torchrun --max-restarts=3 train.py"));
-    starter_argv_free(argv);
+    words_free(argv);
 }
 
 /* Each component keeps its own tasks: of those on one node one is the agent. */
@@ -124,7 +124,7 @@ Test(starter, a_heterogeneous_job_is_one_step) {
     cr_assert_not_null(strstr(joined(argv, &s), "srun --het-group=0-2 --no-kill "), "%s", joined(argv, &s));
     cr_assert_null(strstr(joined(argv, &s), "--ntasks"));
     cr_assert_null(strstr(joined(argv, &s), "--gpus"));
-    starter_argv_free(argv);
+    words_free(argv);
     starter_env(&config, &env);
     cr_assert_null(envlist_get(&env, "SLURM_NTASKS_PER_NODE"));
     cr_assert_str_eq(envlist_get(&env, "SLURM_NTASKS_HET_GROUP_1"), "2");
@@ -223,6 +223,6 @@ Test(starter, gpus_that_the_job_has_by_task_are_asked_for_by_node) {
             cr_assert_not_null(strstr(line, cases[i].option), "case %zu: %s", i, line);
         else
             cr_assert_null(strstr(line, "--gpus"), "case %zu: %s", i, line);
-        starter_argv_free(argv);
+        words_free(argv);
     }
 }

@@ -29,7 +29,7 @@ Test(ssh_command, splits_words_as_a_shell) {
         cr_assert_eq(ssh_words(cases[i].text, &words, NULL), 0, "%s", cases[i].text);
         _cleanup_(freep) char *all = joined(words);
         cr_assert_str_eq(all, cases[i].words);
-        ssh_words_free(words);
+        words_free(words);
     }
 }
 
@@ -51,11 +51,11 @@ Test(ssh_command, the_users_words_come_first_and_the_host_is_no_option) {
     _cleanup_(freep) char *all = joined(argv);
     cr_assert_str_eq(all, "<ssh><-4><-T><-x><-o><BatchMode=yes><-o><ConnectTimeout=10><-o><ServerAliveInterval=15><-o>"
                           "<ServerAliveCountMax=4><--><n1><exec x ssh-node>");
-    ssh_words_free(argv);
+    words_free(argv);
     argv = ssh_command(words, &full, "exec x ssh-node");
     _cleanup_(freep) char *more = joined(argv);
     cr_assert_eq(strncmp(more, "<ssh><-4><-p><2222><-l><me><-T>", 31), 0, "%s", more);
-    ssh_words_free(argv);
+    words_free(argv);
 }
 
 Test(ssh_command, people_get_a_short_line) {

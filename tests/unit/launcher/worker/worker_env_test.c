@@ -245,7 +245,7 @@ static void check_argv(enum job_entry entry, const char *const *expected) {
     for (; expected[n] != NULL; n++)
         cr_assert_str_eq(argv[n], expected[n]);
     cr_assert_null(argv[n]);
-    worker_argv_free(argv);
+    words_free(argv);
 }
 
 Test(worker_env, builds_the_command_line_of_each_entry) {
