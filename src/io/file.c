@@ -12,14 +12,9 @@
 #include "io/clock.h"
 #include "io/own_path.h"
 
-static void closep(int *fd) {
-    if (*fd >= 0)
-        (void)close(*fd);
-}
-
 int file_read_text(const char *path, size_t max, char **ret_text, size_t *ret_len) {
     /* Non-blocking: if a FIFO is there instead of a file, this must not hang. */
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_(file_close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
@@ -87,7 +82,7 @@ static int read_pipe(int fd, size_t max, uint64_t silence_ns, char **ret_text, s
 
 int file_read_text_or_pipe(const char *path, size_t max, uint64_t silence_ns, char **ret_text,
                            size_t *ret_len) {
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_(file_close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
@@ -111,7 +106,7 @@ int file_write_flushed(int fd, const char *text, size_t len) {
 /* The name can't be guessed: where others may make files, no link of theirs is there. */
 static int replace(const char *path, const char *text, size_t len, uint32_t mode) {
     _cleanup_(freep) char *temp = xasprintf("%s.%016" PRIx64 ".tmp", path, random_u64());
-    _cleanup_(closep) int fd = own_file_make(temp, O_WRONLY | O_EXCL, mode);
+    _cleanup_(file_close) int fd = own_file_make(temp, O_WRONLY | O_EXCL, mode);
     if (fd < 0)
         return fd;
     int r = file_write_flushed(fd, text, len);

@@ -35,6 +35,8 @@ void log_line(enum log_level level, const char *fmt, ...) _printf_(2, 3);
 /* The same of a long text, in lines of at most 100 columns: broken behind a semicolon where that is
  * possible. Further lines are indented. */
 void log_folded(enum log_level level, const char *fmt, ...) _printf_(2, 3);
+/* A callback: logs the line as a warning. */
+void log_warning_line(void *arg, const char *line);
 #define log_error(...) log_line(LOG_LEVEL_ERROR, __VA_ARGS__)
 #define log_warning(...) log_line(LOG_LEVEL_WARNING, __VA_ARGS__)
 /* For what users want to see by default: waiting, failures, restarts. */

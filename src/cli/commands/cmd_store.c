@@ -57,11 +57,6 @@ static int on_ready(void *arg, const char *where) {
     return finish_stdout() == 0 ? 0 : -EIO;
 }
 
-static void on_line(void *arg, const char *line) {
-    (void)arg;
-    log_warning("%s", line);
-}
-
 int cmd_store(int argc, char **argv) {
     struct options_parsed parsed;
     struct err err = {0};
@@ -80,7 +75,7 @@ int cmd_store(int argc, char **argv) {
                                         .any_user = any_user,
                                         .port_file = parsed.values[STORE_PORT_FILE].text,
                                         .on_ready = on_ready,
-                                        .log = on_line};
+                                        .log = log_warning_line};
     int r = store_serve(&config, &err);
     if (r == -EINVAL)
         return usage_error("store", "%s", err.text);

@@ -5,11 +5,6 @@
 #include "launcher/agent/start_keys_io.h"
 #include "launcher/slurm/place_io.h"
 
-static void on_line(void *arg, const char *line) {
-    (void)arg;
-    log_warning("%s", line);
-}
-
 int agent_make_auth(struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     struct err err = {0};
@@ -22,7 +17,7 @@ int agent_make_auth(struct agent *a) {
         .local = start_is_local(spec),
         .munge = true,
         .munge_socket = socket,
-        .line = on_line,
+        .line = log_warning_line,
         .arg = a,
     };
     int r = auth_new(a->loop, &config, &a->auth, &err);

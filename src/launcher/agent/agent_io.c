@@ -354,11 +354,6 @@ static void on_store_client(void *arg, int fd) {
     store_door_client(a->door, fd);
 }
 
-static void on_line(void *arg, const char *line) {
-    (void)arg;
-    log_warning("%s", line);
-}
-
 /* An operator drains this node. */
 static void on_leave(void *arg, const char *why, struct answer *ret) {
     struct agent *a = arg;
@@ -409,7 +404,7 @@ static int set_up_listener(struct agent *a) {
         .arg = a,
     };
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
-    a->door = store_door_new(a->loop, a->gate, on_line, a);
+    a->door = store_door_new(a->loop, a->gate, log_warning_line, a);
     r = rdzv_listener_new(a->loop, &config, &a->listener);
     if (r < 0)
         return r;

@@ -45,11 +45,6 @@ struct leading {
 
 /* ---- the workers' store ---- */
 
-static void store_line(void *arg, const char *line) {
-    (void)arg;
-    log_warning("%s", line);
-}
-
 /* A port that is free on this node, where rank 0 will run. Another program can take it before rank
  * 0 does; torchrun has that gap, too. */
 static int find_port(struct addr *at, struct err *err) {
@@ -121,7 +116,7 @@ static int store_open(void *arg, struct generation g, struct addr *at, struct er
                                          .n_listen_at = own_port ? 1 : 0,
                                          .guard = l->guard,
                                          .limits = store_limits_of_machine(),
-                                         .log = store_line};
+                                         .log = log_warning_line};
     struct store_server *store;
     if (spec->workers_store) {
         addr_set_port(at, spec->store_port);
@@ -207,7 +202,7 @@ static int make_guard(struct leading *l) {
                                         .gate = l->config.gate,
                                         .find = find_source,
                                         .ask = ask_whose,
-                                        .log = store_line,
+                                        .log = log_warning_line,
                                         .arg = l};
     int r = store_guard_new(l->loop, &config, &l->guard);
     if (r == 0)

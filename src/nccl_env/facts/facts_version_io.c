@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/text/envlist.h"
+#include "io/file.h"
 
 #define SCAN_MAX ((off_t)64 << 20) /* how many bytes of a library are searched for its version */
 #define SCAN_STEP ((size_t)256 << 10)
@@ -119,15 +120,10 @@ static uint32_t version_code(const char *text) {
     return major * 10000 + minor * 100 + patch;
 }
 
-static void closep(int *fd) {
-    if (*fd >= 0)
-        (void)close(*fd);
-}
-
 /* The library contains the text "NCCL version 2.30.7+cuda12.9" for its log. */
 static uint32_t version_in_bytes(const char *path) {
     static const char mark[] = "NCCL version ";
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_(file_close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     _cleanup_(freep) char *buf = xmalloc(SCAN_STEP + 1);
     size_t keep = 0; /* bytes kept from the last step, because the text can cross its end */
     for (off_t at = 0; fd >= 0 && at < SCAN_MAX;) {

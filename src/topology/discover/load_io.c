@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/file.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/hwloc/hwloc_load_io.h"
 #include "topology/json/topology_json.h"
@@ -16,11 +17,6 @@
 #define ROOT_TAG_MAX 4096 /* how many bytes are searched for its attributes */
 
 /* ---- the file's bytes ---- */
-
-static void closep(int *fd) {
-    if (*fd >= 0)
-        (void)close(*fd);
-}
 
 /* Reads only as many bytes as the file had when it was opened: one that grows meanwhile is cut. */
 static int read_all(int fd, const char *path, size_t size, char *to, struct err *err) {
@@ -41,7 +37,7 @@ static int read_all(int fd, const char *path, size_t size, char *to, struct err 
 
 static int read_file(const char *path, char **ret, size_t *ret_len, struct err *err) {
     /* O_NONBLOCK: opening a FIFO must not wait for its other end. */
-    _cleanup_(closep) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    _cleanup_(file_close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0)
         return err_set(err, -errno, "can't open %s: %s", path, strerror(errno));

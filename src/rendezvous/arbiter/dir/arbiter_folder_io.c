@@ -24,7 +24,7 @@
 /* Reads at most `size` - 1 bytes, and adds a NUL. -ENOENT has no sentence. */
 static int read_file(const struct arbiter_folder *f, const char *file, char *text, size_t size,
                      size_t *ret_len, struct stat *ret_st, struct err *err) {
-    _cleanup_(arbiter_closep) int fd = -1;
+    _cleanup_(file_close) int fd = -1;
     struct stat st;
     for (int i = 0; fd < 0 && i < STALE_TRIES; i++) {
         fd = openat(f->fd, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -102,7 +102,7 @@ static int each_name(const struct arbiter_folder *f, each_name_fn *fn, void *arg
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (dir == NULL) {
         int r = arbiter_folder_failed(f, "list", ".", err);
-        arbiter_closep(&fd);
+        file_close(&fd);
         return r;
     }
     errno = 0;
@@ -263,7 +263,7 @@ static int write_beat(const struct arbiter_folder *f, uint32_t epoch, bool only_
     int fd = openat(f->fd, file, O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
     if (fd < 0 || fstat(fd, &st) < 0) {
         int r = arbiter_folder_failed(f, "write", file, err);
-        arbiter_closep(&fd);
+        file_close(&fd);
         return r;
     }
     int r = 0;

@@ -9,14 +9,10 @@
 #include <unistd.h>
 
 #include "io/clock.h"
+#include "io/file.h"
 #include "rendezvous/arbiter/dir/arbiter_folder_priv.h"
 
 #define RUN_NAME_MAX 160 /* bytes of an escaped run id that are used unchanged in the name */
-
-void arbiter_closep(int *fd) {
-    if (*fd >= 0)
-        (void)close(*fd);
-}
 
 uint64_t arbiter_hash(const void *data, size_t len) {
     const uint8_t *p = data;
@@ -61,7 +57,7 @@ void arbiter_folder_init(struct arbiter_folder *f, const char *path, const char 
 }
 
 void arbiter_folder_close(struct arbiter_folder *f) {
-    arbiter_closep(&f->fd);
+    file_close(&f->fd);
     f->fd = -1;
 }
 
@@ -77,7 +73,7 @@ void arbiter_folder_fini(struct arbiter_folder *f) {
 static int find_squashed(struct arbiter_folder *f, int fd, struct err *err) {
     char file[NAME_LEN];
     (void)snprintf(file, sizeof file, "owner-%016" PRIx64, random_u64());
-    _cleanup_(arbiter_closep) int probe = -1;
+    _cleanup_(file_close) int probe = -1;
     probe = openat(fd, file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     struct stat st;
     if (probe < 0)
@@ -171,7 +167,7 @@ uint64_t arbiter_folder_device(const struct arbiter_folder *f) {
 
 int arbiter_folder_open(struct arbiter_folder *f, struct err *err) {
     int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-    _cleanup_(arbiter_closep) int top = -1, fd = -1;
+    _cleanup_(file_close) int top = -1, fd = -1;
     int r = open_top(f, &top, err);
     if (r < 0)
         return r;

@@ -6,7 +6,6 @@
 
 #define NAME_LEN 64 /* of a file in the folder */
 
-void arbiter_closep(int *fd);
 uint64_t arbiter_hash(const void *data, size_t len); /* FNV-1a: not a cryptographic hash */
 
 /* Whether files of this owner are what we create there. */
