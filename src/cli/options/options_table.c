@@ -266,8 +266,10 @@ static const struct option_def defs[] = {
      .offer = "SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2", .id = RUN_SIGNALS_TO_HANDLE,
      .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
     {"shutdown-timeout", "SECONDS", ENV,
-     "Time for workers to end by themselves before they are killed", SECONDS(shutdown_timeout_ns),
-     .id = RUN_SHUTDOWN_TIMEOUT, .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+     "Time for workers, and then for the processes that they leave, to end by themselves before "
+     "they are killed",
+     SECONDS(shutdown_timeout_ns), .id = RUN_SHUTDOWN_TIMEOUT,
+     .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
     {"hang-action", "WHAT", ENV | OURS,
      "When the job hangs: restart it, which uses up a restart; report it and stop nothing; or do "
      "not watch (off). auto restarts if --max-restarts is not 0 and ranks wait for each other: one "

@@ -212,7 +212,7 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     strbuf_add(&text, c->text);
     if (seen != NULL && c->still)
-        strbuf_printf(&text, ": main threads used at most %.1f ms of CPU",
+        strbuf_printf(&text, ": main threads used at most %.1f ms of CPU since they last moved",
                       (double)seen->used_ns / 1e6);
     if (seen != NULL && !named && c->suspect_ended) /* what they had to do, they did */
         c->suspect = (struct failure){0};
