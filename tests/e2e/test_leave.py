@@ -301,6 +301,54 @@ def test_helpers_of_workers_have_the_rest_of_the_grace(job, helpers, kind, end, 
     assert agent.output().count("term ") == 2
 
 
+WITHOUT_MEMORY = """
+import ctypes, os, signal, threading
+rank = os.environ["RANK"]
+def leave(run, setsid=True):
+    ready = os.pipe()
+    if os.fork() == 0:
+        if setsid:
+            os.setsid()
+        if os.fork() == 0:
+            run(ready[1])
+        os._exit(0)
+    os.wait()
+    os.read(ready[0], 1)
+def without_memory(ready):  # its main thread has ended, so /proc does not show whose it is
+    threading.Thread(target=threading.Event().wait).start()
+    os.write(ready, b"r")
+    ctypes.CDLL(None).pthread_exit(None)
+def stubborn(ready):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.write(ready, b"r")
+    held = open("met", "w")
+    signal.pause()
+def helper(ready):
+    signal.signal(signal.SIGTERM, lambda *_: (os.write(1, b"term 1\\n"), os._exit(0)))
+    os.write(ready, b"r")
+    while True:
+        signal.pause()
+if rank == "0":
+    leave(without_memory)
+    leave(stubborn, setsid=False)
+elif rank == "1":
+    open("met").read()  # until the stubborn one is killed
+    leave(helper)
+else:
+    open("go").close()
+"""
+
+
+def test_a_process_that_cannot_be_assigned_takes_no_grace_from_others(job):
+    script = job.tmp / "leave.py"
+    script.write_text(WITHOUT_MEMORY)
+    os.mkfifo(job.tmp / "met")
+    agent = job.agent("a", "--nproc-per-node=3", "--shutdown-timeout=1", script)
+    saw(agent, "term 1")
+    job.go()
+    assert finish(agent)[0] == 0
+
+
 def test_a_restart_does_not_wait_for_helpers(job, helpers):
     agent = helpers("session", "fail", "--max-restarts=1")
     saw(agent, "term 0 0", "term 1 0", "begin 0 1", "begin 1 1")

@@ -129,7 +129,8 @@ static enum worker_pass pass_of(const struct worker *w, uint64_t now_ns) {
 }
 
 /* The other workers, and their daemons, are spared. A pass does one thing: with what several
- * workers left, the most urgent one. */
+ * workers left, SIGTERM before SIGKILL, because that is sent once, and SIGKILL until all are gone.
+ */
 static void begin_orphans(struct worker_group *g) {
     _cleanup_(pid_list_fini) struct pid_list known = {0};
     const uint64_t now_ns = clock_now_ns();

@@ -56,8 +56,8 @@ struct worker_event {
 enum worker_pass {
     WORKER_PASS_NONE = 0,
     WORKER_PASS_LOOK, /* counts it */
-    WORKER_PASS_TERM, /* SIGTERM, then SIGCONT */
     WORKER_PASS_KILL,
+    WORKER_PASS_TERM, /* SIGTERM, then SIGCONT */
 };
 
 struct worker_update {
