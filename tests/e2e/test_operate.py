@@ -12,6 +12,7 @@ import threading
 import etcd
 from harness import KILLS, MUSTER, Job, deadline, kill
 from hosts import hosts_or_skip
+from test_faults import by_node
 
 GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", "generation", "started_seconds", "leader",
               "leader_host", "endpoint", "successors", "min_nodes", "max_nodes", "node_unit", "members", "world_size", "spares",
@@ -276,6 +277,17 @@ def test_status_has_an_answer_while_the_job_ends(job):
         while one.process.poll() is None:
             code, out, err = ask(job, "status", f"run{turn}")
             assert code == 0 and f"job run{turn}: " in out, (turn, out, err)
+
+
+def test_the_last_event_names_the_signal_and_the_node(job):
+    agents = job.pair("--rdzv-conf=last_call_timeout=0.5", worker=("start", "wait"))
+    job.events.wait("start", 4, gen="1.1")
+    leader, other = by_node(job, agents)
+    other.signal(signal.SIGHUP)
+    job.events.wait("start", 2, gen="1.2")
+    seen = status(job, "e2e")
+    assert re.fullmatch(r"node \S+-2 was stopped by SIGHUP", seen["incident"]) and seen["restart_seconds"] > 0, seen
+    assert other.wait() == 128 + signal.SIGHUP and "has left" not in leader.said(), leader.said()
 
 
 def test_how_a_run_ended_that_was_stopped_or_killed(job):

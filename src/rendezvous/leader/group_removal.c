@@ -50,6 +50,8 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     node_leaving_text(n, leaving);
     bool was_member = n->is_member, had_place = n->is_member || n->in_order;
     bool lost = how != REMOVED_LEFT;
+    /* its group has stopped for that */
+    bool announced = !lost && n->report.leaving && !generation_is_none(n->report.generation);
     bool finished = formation_reports(&g->formation, n, NODE_FINISHED);
     bool outlived = group_outlived_failure(g, n);
     uint64_t incarnation = n->info.incarnation;
@@ -73,9 +75,11 @@ void group_remove_node(struct group *g, struct node *n, const char *why, enum re
     } else if (was_member && g->state == GROUP_STOPPING &&
                group_blame_lost_node(g, incarnation, outlived, text, !lost)) {
         return; /* STOP has reported it already */
-    } else if (g->state != GROUP_CLOSED && had_place) {
+    } else if (g->state == GROUP_CLOSED || announced) {
+        return;
+    } else if (had_place) {
         group_notice(g, text);
-    } else if (g->state != GROUP_CLOSED) {
+    } else {
         waiter_gone(g, text);
     }
 }
