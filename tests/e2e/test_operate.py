@@ -153,7 +153,7 @@ def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
                 assert code == 1 and not out and err.startswith(
                     "muster: error: several run ids begin with 'seco'; give more of the id:\n  "), (words, out, err)
                 assert sorted(re.findall(r"--rdzv-id (\S+)  \(process \d+\)\n", err)) == ["second", "second-b"], err
-            assert ask(job, "stop", "second-")[0] == 0 and two.wait() == 1
+            assert ask(job, "stop", "second-b")[0] == 0 and two.wait() == 1
             assert ended(job, "seco", "exit 0", 0) == ("success", None), "a whole id, although 'second' runs"
             code, _, err = ask(job, "stop", "seco")
             assert code == 1 and "the job 'seco' is over" in err, err
@@ -261,7 +261,10 @@ def test_how_a_run_ended_is_known_on_its_machine(job):
     code, out, err = ask(job, "status", "f")
     assert (code, out, err) == (1, "", "muster: error: several run ids begin with 'f'; give more of the id:\n"
                                        "  --rdzv-id fine-too\n  --rdzv-id fine\n"), (out, err)
-    assert status(job, "fine")["run_id"] == "fine", "a whole id"
+    seen = status(job, "fine")
+    assert seen["run_id"] == "fine", "a whole id"
+    assert {k for k in GROUP_KEYS if seen[k] is not None and seen[k] != []} == {
+        "run_id", "state", "state_seconds", "outcome", "job_seconds"}, "what is not known is null"
     code, _, err = ask(job, "status")
     assert code == 1 and "is known on this machine" in err, "nothing runs: " + err
     done = subprocess.run([MUSTER, "status", "fine"], env=job.env("operator", {"MUSTER_RUN_DIR": job.tmp / "another-users"}),
@@ -277,6 +280,16 @@ def test_status_has_an_answer_while_the_job_ends(job):
         while one.process.poll() is None:
             code, out, err = ask(job, "status", f"run{turn}")
             assert code == 0 and f"job run{turn}: " in out, (turn, out, err)
+
+
+def test_the_beginning_of_an_id_changes_no_job(job):
+    one = job.agent("a", "--rdzv-id=exp-10", "--no-python", job.worker, "start", "go")
+    job.events.wait("start", 1)
+    for words in (["stop", "exp-1"], ["stop", "--rdzv-id=exp-1"], ["grow", "exp-1"], ["leave", "exp"], ["exclude", "vm", "exp"]):
+        code, out, err = ask(job, *words)
+        assert code == 1 and not out and "runs on this machine; did you mean 'exp-10'?" in err, (words, out, err)
+    assert status(job, "exp-1")["state"] == "running"
+    assert ask(job, "stop", "exp-10")[0] == 0 and one.wait() == 1
 
 
 def test_the_last_event_names_the_signal_and_the_node(job):

@@ -21,8 +21,8 @@ static const struct option_def reason_defs[OPERATE_OPTION_COUNT] = {OPERATE_ROWS
 
 #define WHERE                                                                           \
     " ENDPOINT is HOST:PORTS (the job's endpoint or any agent's listener), dir:/path, " \
-    "etcd://HOST:PORT or the run id of a job on this machine, or the beginning of it; " \
-    "without it, the only job of this machine."
+    "etcd://HOST:PORT or the whole run id of a job on this machine; without it, the "   \
+    "only job of this machine."
 
 const struct option_set leave_options = {
     .command = "leave",

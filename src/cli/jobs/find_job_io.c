@@ -1,6 +1,7 @@
 #include "cli/jobs/find_job_io.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -273,6 +274,13 @@ static bool is_still(const struct job_head *head) {
         found = found || (entries[i].pid == head->pid && !entries[i].foreign &&
                           strcmp(entries[i].run_id, head->run_id) == 0);
     return found;
+}
+
+void job_await_end(const struct job_target *agent) {
+    int fd = (int)syscall(SYS_pidfd_open, agent->pid, 0);
+    if (fd >= 0)
+        (void)poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 200);
+    file_close(&fd);
 }
 
 /* The pid can't come to mean another process between the look and the signal. */

@@ -65,5 +65,7 @@ struct job_found {
 _must_use_ int job_find(struct loop *loop, const struct job_place *place, struct job_found *ret,
                         struct err *err);
 void job_found_fini(struct job_found *found);
+/* Gives an agent of this machine that does not answer 200 ms to end: it may have been killed. */
+void job_await_end(const struct job_target *agent);
 /* Has this head end its job, as SIGTERM does. 0, or a negative errno with a sentence. */
 _must_use_ int job_stop_head(const struct job_head *head, struct err *err);

@@ -12,6 +12,7 @@
 #include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
 #include "cli/options/rdzv_text.h"
+#include "rendezvous/operate/recent_runs_io.h"
 
 static int read_values(struct operation *op, uint64_t max_s) {
     const struct option_value *values = op->parsed.values;
@@ -119,15 +120,29 @@ static int ask_found(const struct operation *op, const struct command *command,
     return r == -ECONNREFUSED && !all_refused ? -EHOSTUNREACH : r;
 }
 
+/* What changes a job needs the whole id: a mistyped one can be the beginning of another job's. */
+static int check_whole_id(const struct operation *op, const struct command *command,
+                          const struct job_found *found, struct err *err) {
+    const char *wanted = op->place.run_id != NULL ? op->place.run_id : op->place.endpoint;
+    const char *id = found->n > 0 ? found->list[0].run_id : found->head.run_id;
+    bool reads = command->kind == COMMAND_STATUS || command->kind == COMMAND_STACKS;
+    if (reads || wanted == NULL || strcmp(id, wanted) == 0 || !run_id_begins(id, wanted))
+        return 0;
+    return err_set(err, -ENOENT, "no job '%.100s' runs on this machine; did you mean '%s'?", wanted,
+                   id);
+}
+
 int operation_ask(const struct operation *op, const struct command *command,
                   struct job_found *found, struct operator_reply *ret_reply, struct err *err) {
     int r = job_find(op->loop, &op->place, found, err);
-    if (r < 0 || found->closed)
-        return r;
+    int whole = r == 0 || r == -EREMOTE ? check_whole_id(op, command, found, err) : 0;
+    if (r < 0 || whole < 0 || found->closed)
+        return whole < 0 ? whole : r;
     r = ask_found(op, command, found, ret_reply, err);
     if (r == 0 || found->n == 0 || found->list[0].pid == 0)
         return r;
     /* an agent of this machine can have ended meanwhile: it is not listed any more, then */
+    job_await_end(&found->list[0]);
     struct job_found again = {0};
     struct err why = {0};
     int found_again = job_find(op->loop, &op->place, &again, &why);

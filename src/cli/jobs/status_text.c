@@ -469,6 +469,9 @@ static void put_quiet(struct json_writer *w, const struct json_field *f, const v
         JSON_FIELD(overview_node, U32, key, warm.member), JSON_IF_TRUE(overview_node, has_warm), \
             .or_null = true                                                                      \
     }
+/* Only the leader knows it. */
+#define OF_LEADER(key, member) \
+    { JSON_FIELD(overview, U32, key, member), JSON_IF_SET(overview, leader), .or_null = true }
 #define OF_MEMBER(key, member)                                                                \
     {                                                                                         \
         JSON_FIELD(overview_node, U32, key, member),                                          \
@@ -490,7 +493,7 @@ static const struct json_field overview_fields[] = {
     {JSON_NAMED(overview, "outcome", outcome, outcome_names), JSON_IF_SOME(overview, outcome),
      .or_null = true},
     TEXT_OR_NULL(overview, "reason", reason),
-    {JSON_FIELD(overview, U32, "epoch", epoch)},
+    {JSON_FIELD(overview, U32, "epoch", epoch), JSON_IF_SOME(overview, epoch), .or_null = true},
     {JSON_FIELD(overview, PAIR, "generation", generation), JSON_IF_SOME(overview, generation.epoch),
      .or_null = true},
     {SECONDS(overview, "started_seconds", running_ns), JSON_IF_SET(overview, running_ns),
@@ -500,16 +503,16 @@ static const struct json_field overview_fields[] = {
     TEXT_OR_NULL(overview, "endpoint", endpoint),
     {JSON_FIELD(overview, LIST, "successors", successors), .table = &id,
      .count_offset = JSON_HOLES},
-    {JSON_FIELD(overview, U32, "min_nodes", min_nodes)},
-    {JSON_FIELD(overview, U32, "max_nodes", max_nodes)},
-    {JSON_FIELD(overview, U32, "node_unit", node_unit)},
-    {JSON_FIELD(overview, U32, "members", n_members)},
-    {JSON_FIELD(overview, U32, "world_size", world_size)},
-    {JSON_FIELD(overview, U32, "spares", n_spares)},
-    {JSON_FIELD(overview, U32, "excluded", n_excluded)},
-    {JSON_FIELD(overview, U32, "restarts_used", restarts_used)},
-    {JSON_FIELD(overview, U32, "max_restarts", max_restarts)},
-    {JSON_FIELD(overview, U32, "losses", losses)},
+    OF_LEADER("min_nodes", min_nodes),
+    OF_LEADER("max_nodes", max_nodes),
+    OF_LEADER("node_unit", node_unit),
+    OF_LEADER("members", n_members),
+    OF_LEADER("world_size", world_size),
+    OF_LEADER("spares", n_spares),
+    OF_LEADER("excluded", n_excluded),
+    OF_LEADER("restarts_used", restarts_used),
+    OF_LEADER("max_restarts", max_restarts),
+    OF_LEADER("losses", losses),
     {SECONDS(overview, "job_seconds", job_ns), JSON_IF_SET(overview, job_ns), .or_null = true},
     TEXT_OR_NULL(overview, "command", command),
     TEXT_OR_NULL(overview, "incident", incident),
@@ -524,7 +527,8 @@ static const struct json_field overview_fields[] = {
     {JSON_NAMED(overview, "auth", access.state, auth_state_words),
      JSON_IF_SOME(overview, access.state), .or_null = true},
     {JSON_LIST(overview, "auth_keys", access.keys, access.n_keys, key)},
-    {JSON_FIELD(overview, U64, "refused", access.refused)},
+    {JSON_FIELD(overview, U64, "refused", access.refused), JSON_IF_SET(overview, leader),
+     .or_null = true},
 };
 static const struct json_table overview = JSON_TABLE(overview, overview_fields);
 
