@@ -13,7 +13,7 @@ const struct subcommand commands[] = {
      "show what the workers of a job do, by groups of ranks", &stacks_options},
     {"logs", cmd_logs, "[OPTIONS] [RUN...]", "show what a run's workers wrote, in order of time",
      &logs_options},
-    {"notify", cmd_notify, "VARIABLE=VALUE...", "tell muster something of the worker that runs it",
+    {"notify", cmd_notify, "VARIABLE=VALUE...", "report a worker's progress or save point",
      &notify_options},
     {"leave", cmd_leave, "[OPTIONS] [ENDPOINT]", "take a node out of its job", &leave_options},
     {"exclude", cmd_exclude, "[OPTIONS] NODE [ENDPOINT]",

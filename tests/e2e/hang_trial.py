@@ -24,7 +24,7 @@ class Fault(collections.namedtuple("Fault", "name what sign limit options line")
     def named(self):
         """The line that names rank 2."""
         if self.name == "exits":
-            return r"rank 2 had ended with exit code 0 before rank \d failed"
+            return r"rank 2 had already exited with status 0 when rank \d failed"
         return rf"the job is quiet: .*rank 2 \(node [^)]*\):? .*{self.line}"
 
 

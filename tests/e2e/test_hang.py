@@ -147,7 +147,7 @@ def test_with_few_open_files_a_hang_is_noticed_or_it_is_said_that_it_may_not_be(
 
 def test_it_is_only_reported_where_there_is_no_restart(job):
     ring = Ring(job, what="stop", ranks=[3])
-    assert ring.says(r"the job hangs: .*rank 3.*; nothing is stopped, as there are no restarts \(--max-restarts=0\)\n", 60 * SLOWER), ring.said()
+    assert ring.says(r'the job hangs: .*rank 3.*; nothing is stopped, as there are no restarts \(--max-restarts=0\); "muster stop" ends the job\n', 60 * SLOWER), ring.said()
     seen = status(job)
     assert seen["watchdog"] == "hung" and seen["quiet_seconds"] >= 10 and "rank 3" in seen["quiet_text"], seen
     assert seen["state"] == "running", seen
@@ -158,7 +158,7 @@ def test_it_is_only_reported_where_there_is_no_restart(job):
     assert [seen.get(pid) for pid in pids] == ["hung"] * 2, seen
     assert re.search(r"^e2e +hung ", ask(job, "ps")[1], re.M)
     os.kill(ring.pid(3), signal.SIGCONT)
-    assert ring.says("the job goes on: ", 60 * SLOWER), ring.said()
+    assert ring.says("the job continues: ", 60 * SLOWER), ring.said()
     ring.end()
     assert ring.finish() == [0, 0], ring.said()
     [hang], [resumed] = ring.timeline("hang"), ring.timeline("resumed")
@@ -177,7 +177,7 @@ def test_operators_see_a_quiet_job_and_that_it_goes_on(job):
     [quiet] = ring.timeline("quiet")
     assert "rank 2" in quiet["cause"] and quiet["quiet_ms"] >= 5e3, quiet
     kill_children(ring.pid(2))  # its sleep ends
-    assert ring.says("the job goes on: ", 60 * SLOWER), ring.said()
+    assert ring.says("the job continues: ", 60 * SLOWER), ring.said()
     ring.end()
     assert ring.finish() == [0, 0], ring.said()
     assert ring.timeline("resumed"), ring.said()

@@ -119,7 +119,7 @@ def test_one_whose_output_nobody_reads_any_more_is_warned_of(job, tmp_path, word
     script.write_text(UPLOADS)
     code, err = finish(job.agent("a", LEAVE, "--nproc-per-node=2", *words, script, *to.split()))
     assert code == 0 and len(left(job)) == 2, err
-    assert err.count("lives on") == 2 and err.count("nobody reads") == 2 * (told and "-r" not in words), err
+    assert err.count("lives on") == 2 and err.count("output is closed") == 2 * (told and "-r" not in words), err
 
 
 def test_one_that_has_ended_itself_is_not_waited_for(job):

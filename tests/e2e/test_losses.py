@@ -144,4 +144,4 @@ def test_a_worker_that_ended_before_the_others_failed_is_named(job, nodes):
         c.start(*range(nodes), nnodes=nodes, nproc=2 // nodes, words=words)
         c.all_end(1, r"rank 1 .*ended with exit code 1")
         said = "".join(agent.said() for agent in c.agents.values())
-        assert len(re.findall(r"rank 0 had ended with exit code 0 before rank 1 failed", said)) == 1, said
+        assert len(re.findall(r"rank 0 had already exited with status 0 when rank 1 failed", said)) == 1, said

@@ -72,7 +72,8 @@ int utf8_check_line(const char *what, const char *text, size_t max, struct err *
             return err_set(err, -EINVAL, "%s: byte %zu (0x%02x) is not valid UTF-8", what, i + 1,
                            (uint8_t)text[i]);
         if (utf8_is_control(text + i))
-            return err_set(err, -EINVAL, "%s: byte %zu begins a control character", what, i + 1);
+            return err_set(err, -EINVAL, "%s: must not contain control characters (byte %zu)", what,
+                           i + 1);
     }
     return 0;
 }

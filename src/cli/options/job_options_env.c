@@ -61,7 +61,7 @@ static int add_file(struct job_reading *j, struct envlist *e, const char *path) 
     if (r == 0 && returns > 0)
         strbuf_printf(j->warnings,
                       "--env-file: %s, line %u: the carriage return at the end was removed; the "
-                      "file has the line ends of Windows\n",
+                      "file has Windows line endings\n",
                       path, returns);
     return r;
 }

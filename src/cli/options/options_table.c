@@ -286,12 +286,12 @@ static const struct option_def defs[] = {
      "of a core, and no child computes and no bytes are moved; 0: for ever",
      SECONDS(hang_still_ns)},
     {"hang-report", "SECONDS", ENV | OURS,
-     "How long most ranks may not move until that is reported, and again after 5 minutes; nobody "
-     "is touched for it; 0: it is not reported",
+     "How long most ranks may not move until that is reported, and again after 5 minutes; no "
+     "process is stopped for it; 0: it is not reported",
      SECONDS(hang_report_ns)},
     {"evidence-timeout", "SECONDS", ENV | OURS,
-     "How long a node may look for what its workers do when the job is quiet or hangs; 0: nobody "
-     "looks",
+     "How long a node may look for what its workers do when the job is quiet or hangs; 0: no "
+     "check",
      SECONDS(evidence_timeout_ns)},
     {"exit-code", "WHOSE", ENV | OURS,
      "Exit status of a job that failed: 1, as with torchrun, or that of the worker that failed "

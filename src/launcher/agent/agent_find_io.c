@@ -282,7 +282,7 @@ static void find_own_addrs(struct agent *a) {
         n = 1;
     } else {
         if (local != NULL)
-            log_warning("--local-addr %s is no address of this machine; the other nodes get "
+            log_warning("--local-addr %s is not an address of this machine; the other nodes get "
                         "all that it has",
                         local);
         int r = addr_all_global(addrs, ARRAY_SIZE(addrs), &n);

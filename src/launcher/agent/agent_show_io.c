@@ -361,7 +361,8 @@ static void show_quitter(struct agent *a, const struct failure *f) {
         return;
     if (n > 1)
         (void)snprintf(more, sizeof more, " and %u more here", n - 1);
-    log_notice("rank %u%s had ended with exit code 0 before rank %u failed: was it still needed?",
+    log_notice("rank %u%s had already exited with status 0 when rank %u failed, which may have "
+               "waited for it",
                rank, more, f->rank);
 }
 

@@ -423,7 +423,7 @@ static int new_server(struct leading *l, const struct group_config *group,
     if (spec->local_addr != NULL) {
         config.has_local_addr = leading_local_addr(spec->local_addr, &config.local_addr);
         if (!config.has_local_addr)
-            log_warning("--local-addr %s is no address of this machine; another is chosen",
+            log_warning("--local-addr %s is not an address of this machine; another is chosen",
                         spec->local_addr);
     }
     return rdzv_server_new(l->loop, group, &config, &l->server);

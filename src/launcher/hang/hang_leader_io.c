@@ -179,10 +179,11 @@ static const char *left_alone(const struct open_case *c) {
     if (!c->hung || (c->restart && !c->alone) || c->recovered)
         return "";
     if (c->alone && c->restart)
-        return "; nothing is stopped, as no rank waits for others, in a collective or for the "
-               "job's store (--hang-action=restart does not look for that)";
+        return "; nothing is stopped: no rank waits in a collective or for the job's store; "
+               "--hang-action=restart restarts anyway";
     return c->leader->config.spec->hang_action == JOB_HANG_AUTO
-               ? "; nothing is stopped, as there are no restarts (--max-restarts=0)"
+               ? "; nothing is stopped, as there are no restarts (--max-restarts=0); \"muster "
+                 "stop\" ends the job"
                : "; nothing is stopped (--hang-action=report)";
 }
 
@@ -346,10 +347,10 @@ static void goes_on(struct hang_leader *l, uint64_t quiet_ns) {
     if (!l->told)
         return;
     if (quiet_ns >= NS_PER_S)
-        log_notice("the job goes on: most workers move again, after %" PRIu64 " s of quiet",
+        log_notice("the job continues: most workers move again, after %" PRIu64 " s of quiet",
                    quiet_ns / NS_PER_S);
     else /* one has asked for input, and that time is not counted */
-        log_notice("the job goes on: most workers move again");
+        log_notice("the job continues: most workers move again");
     write_event(l, TIMELINE_RESUMED, NULL, "", quiet_ns);
 }
 

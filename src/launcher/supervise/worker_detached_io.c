@@ -99,7 +99,7 @@ bool worker_group_leave_kept(struct worker_group *g) {
         bool mute = has_stream_of_worker(g, kept[i]);
         if (sweep_is_detached(kept[i]))
             log_notice("%s, lives on (--leave=detached)%s", name,
-                       mute ? "; nobody reads its output from now on, so writing can end it: "
+                       mute ? "; its output is closed, so a write can kill it: "
                               "redirect it to a file"
                             : "");
     }

@@ -106,17 +106,17 @@ Test(utf8, a_text_that_is_sent_is_one_line_of_valid_characters) {
         {"\xc0\x80", "byte 1 (0xc0) is not valid UTF-8"},      /* an overlong NUL */
         {"a\xed\xa0\x80", "byte 2 (0xed) is not valid UTF-8"}, /* a surrogate */
         {"a\xe2\x82", "byte 2 (0xe2) is not valid UTF-8"},     /* cut */
-        {"a\nb", "byte 2 begins a control character"},
-        {"a\r", "byte 2 begins a control character"},
-        {"\tb", "byte 1 begins a control character"},
-        {"\x1b[31mred", "byte 1 begins a control character"},
-        {"a\x7f", "byte 2 begins a control character"},
+        {"a\nb", "must not contain control characters (byte 2)"},
+        {"a\r", "must not contain control characters (byte 2)"},
+        {"\tb", "must not contain control characters (byte 1)"},
+        {"\x1b[31mred", "must not contain control characters (byte 1)"},
+        {"a\x7f", "must not contain control characters (byte 2)"},
         {"a\xc2\x9b"
          "31m",
-         "byte 2 begins a control character"}, /* CSI in one character */
+         "must not contain control characters (byte 2)"}, /* CSI in one character */
         {"a\xe2\x80\xae"
          "b",
-         "byte 2 begins a control character"}, /* right to left */
+         "must not contain control characters (byte 2)"}, /* right to left */
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct err err = {0};

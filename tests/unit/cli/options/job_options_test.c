@@ -210,10 +210,10 @@ Test(job_options, refuses_texts_that_other_nodes_may_not_get) {
         {"--rdzv-id=pr\xfc"
          "fung x",
          "--rdzv-id: byte 3 (0xfc) is not valid UTF-8"},
-        {"PET_RDZV_ID=a\x1b[2J | x", "--rdzv-id: byte 2 begins a control character"},
-        {"--rdzv-id=a\xc2\x9b x", "--rdzv-id: byte 2 begins a control character"},
+        {"PET_RDZV_ID=a\x1b[2J | x", "--rdzv-id: must not contain control characters (byte 2)"},
+        {"--rdzv-id=a\xc2\x9b x", "--rdzv-id: must not contain control characters (byte 2)"},
         {"--standalone --role=r\xff x", "--role: byte 2 (0xff) is not valid UTF-8"},
-        {"PET_ROLE=r\x07 | x", "PET_ROLE: byte 2 begins a control character"},
+        {"PET_ROLE=r\x07 | x", "PET_ROLE: must not contain control characters (byte 2)"},
         {"--role=1234567890123456789012345678901234567890123456789012345678901234 x",
          "--role: the text has 64 bytes; at most 63 are possible"},
     };
