@@ -12,7 +12,8 @@ AT_MOST = 8  # groups
 
 
 def start(job, *options):
-    return job.agent("a", *TIMES, *options, *(word.format(worker=job.worker) for word in FAMILY))
+    met = ["--nnodes=1", "--rdzv-id=endless", "--rdzv-backend=dir", f"--rdzv-endpoint={job.tmp}/rdzv"]  # else no lease is needed
+    return job.agent("a", *TIMES, *met, *options, *(word.format(worker=job.worker) for word in FAMILY))
 
 
 def group_runs(job, agent, nth):

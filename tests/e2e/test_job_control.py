@@ -188,7 +188,8 @@ def test_no_orphan_when_the_guardian_dies_while_suspended(job, terminal, contain
 
 @pytest.mark.parametrize("contain", CONTAIN)
 def test_workers_of_a_frozen_agent_end_with_the_lease_while_suspended(job, terminal, contain):
-    t = terminal(f"--contain={contain}", program=["--no-python", job.worker, "family", "start", "wait"])
+    met = ["--nnodes=1", "--rdzv-id=frozen", "--rdzv-backend=dir", f"--rdzv-endpoint={job.tmp}/rdzv"]  # else no lease is needed
+    t = terminal(f"--contain={contain}", *met, program=["--no-python", job.worker, "family", "start", "wait"])
     t.suspend()
     kill(t.agent, signal.SIGSTOP)
     job.wait_gone("a", 10)
