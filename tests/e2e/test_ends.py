@@ -160,6 +160,16 @@ def test_workers_that_die_of_a_signal_to_all_have_not_failed(job, worker, how):
     assert "FAILED" not in err and "died" not in err and len(job.events.all("start")) == 2, err
 
 
+def test_an_early_interrupt_to_all_is_one_interrupt(job):
+    """As Slurm with proctrack/linuxproc sends it: before there is a witness, the agent's two copies come alone."""
+    agent = job.agent("a", "--no-python", job.worker, "start", "wait")
+    job.events.wait("start", 1)
+    for pid in (agent.agent_pid(), agent.pid):
+        kill(pid, signal.SIGINT)
+    code, _, err = agent.finish()
+    assert code == 128 + signal.SIGINT and "again" not in err, err
+
+
 def test_sigtstp_without_a_terminal_is_not_reported(job, counts):
     """`scontrol suspend` sends it to each process."""
     agent = counts()

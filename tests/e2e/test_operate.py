@@ -290,6 +290,10 @@ def test_the_beginning_of_an_id_changes_no_job(job):
         assert code == 1 and not out and "runs on this machine; did you mean 'exp-10'?" in err, (words, out, err)
     assert status(job, "exp-1")["state"] == "running"
     assert ask(job, "stop", "exp-10")[0] == 0 and one.wait() == 1
+    two = job.agent("b", "--rdzv-id=here.4711.0", "--no-python", job.worker, "start", "go")
+    job.events.wait("start", 1, tag="b")
+    assert ask(job, "stop", "here")[0] == ask(job, "stop", "471")[0] == 1
+    assert ask(job, "stop", "4711")[0] == 0 and two.wait() == 1, "the number of a Slurm job is a name of its own"
 
 
 def test_the_last_event_names_the_signal_and_the_node(job):

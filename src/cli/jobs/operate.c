@@ -12,7 +12,6 @@
 #include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
 #include "cli/options/rdzv_text.h"
-#include "rendezvous/operate/recent_runs_io.h"
 
 static int read_values(struct operation *op, uint64_t max_s) {
     const struct option_value *values = op->parsed.values;
@@ -126,7 +125,8 @@ static int check_whole_id(const struct operation *op, const struct command *comm
     const char *wanted = op->place.run_id != NULL ? op->place.run_id : op->place.endpoint;
     const char *id = found->n > 0 ? found->list[0].run_id : found->head.run_id;
     bool reads = command->kind == COMMAND_STATUS || command->kind == COMMAND_STACKS;
-    if (reads || wanted == NULL || strcmp(id, wanted) == 0 || !run_id_begins(id, wanted))
+    bool begins = wanted != NULL && strncmp(id, wanted, strlen(wanted)) == 0;
+    if (reads || !begins || strcmp(id, wanted) == 0)
         return 0;
     return err_set(err, -ENOENT, "no job '%.100s' runs on this machine; did you mean '%s'?", wanted,
                    id);

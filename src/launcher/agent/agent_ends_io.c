@@ -70,10 +70,12 @@ static void on_witnessed(void *arg, int signo, uint64_t at_ns) {
 
 struct tree_news agent_ends_came(struct agent *a, int signo) {
     enum guardian_came came = guardian_how_came(a->config.link, signo);
-    enum tree_copy how = came == GUARDIAN_FORWARDED ? TREE_COPY_FORWARDED : TREE_COPY_DIRECT;
-    if (came == GUARDIAN_TYPED || !witness_is_ready(a->ends.witness))
-        how = TREE_COPY_ALONE;
-    struct tree_news news = tree_signals_came(&a->ends.tree, signo, how, clock_now_ns());
+    enum tree_copy how = came == GUARDIAN_TYPED       ? TREE_COPY_ALONE
+                         : came == GUARDIAN_FORWARDED ? TREE_COPY_FORWARDED
+                                                      : TREE_COPY_DIRECT;
+    bool witnessed = how == TREE_COPY_ALONE || witness_is_ready(a->ends.witness);
+    struct tree_news news = (witnessed ? tree_signals_came : tree_signals_unwitnessed)(
+        &a->ends.tree, signo, how, clock_now_ns());
     arm(a);
     return news;
 }

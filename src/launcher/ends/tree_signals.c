@@ -28,6 +28,17 @@ struct tree_news tree_signals_came(struct tree_signals *t, int signo, enum tree_
     return news(TREE_WAIT, signo, now_ns);
 }
 
+struct tree_news tree_signals_unwitnessed(struct tree_signals *t, int signo, enum tree_copy how,
+                                          uint64_t now_ns) {
+    struct tree_signal *s = find(t, signo);
+    unsigned copy = 1U << how;
+    bool echo = s->all_ns != 0 && now_ns < s->all_ns + TREE_ECHO_NS && (s->copies & copy) == 0;
+    if (!echo)
+        *s = (struct tree_signal){.all_ns = now_ns};
+    s->copies |= copy;
+    return news(echo ? TREE_NOTHING : TREE_ALONE, signo, now_ns);
+}
+
 struct tree_news tree_signals_witnessed(struct tree_signals *t, int signo, uint64_t at_ns) {
     struct tree_signal *s = find(t, signo);
     bool awaited = s->came_ns != 0;

@@ -38,8 +38,7 @@ enum tree_answer {
 enum tree_copy {
     TREE_COPY_DIRECT = 0,
     TREE_COPY_FORWARDED, /* by the guardian */
-    /* nobody else can have got it: it was typed at a terminal, or there is no witness */
-    TREE_COPY_ALONE,
+    TREE_COPY_ALONE,     /* no other process can have got it: it was typed at a terminal */
 };
 
 struct tree_news {
@@ -51,7 +50,7 @@ struct tree_news {
 struct tree_signals {
     struct tree_signal {
         uint64_t came_ns; /* waited for since then; 0: it is not */
-        uint64_t all_ns;  /* the witness's last copy; 0: none */
+        uint64_t all_ns;  /* the witness's last copy, or the first one without it; 0: none */
         unsigned copies;  /* of that signal, the agent's own: bits 1 << how */
     } signals[TREE_SIGNALS_MAX];
 };
@@ -59,6 +58,9 @@ struct tree_signals {
 /* A copy of the signal has come to the agent. */
 struct tree_news tree_signals_came(struct tree_signals *t, int signo, enum tree_copy how,
                                    uint64_t now_ns);
+/* The same before there is a witness: ALONE, or NOTHING for the other copy of the same signal. */
+struct tree_news tree_signals_unwitnessed(struct tree_signals *t, int signo, enum tree_copy how,
+                                          uint64_t now_ns);
 /* The witness has got the signal at this time. */
 struct tree_news tree_signals_witnessed(struct tree_signals *t, int signo, uint64_t at_ns);
 /* When tree_signals_time() is due; TIME_NEVER: nothing is waited for. */

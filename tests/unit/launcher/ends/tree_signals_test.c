@@ -37,6 +37,15 @@ Test(tree_signals, what_was_typed_or_has_no_witness_waits_for_nothing) {
 }
 
 /* By its guardian, directly, and to the witness: in each order it is one signal, and all have got it. */
+Test(tree_signals, one_signal_to_all_is_one_without_a_witness_and_a_second_one_is_another) {
+    struct tree_signals t = {0};
+    expect_ms(tree_signals_unwitnessed(&t, SIGINT, DIRECT, MS(1000)), TREE_ALONE, 1000);
+    expect_ms(tree_signals_unwitnessed(&t, SIGINT, FORWARDED, MS(1002)), TREE_NOTHING, 1002);
+    expect_ms(tree_signals_unwitnessed(&t, SIGINT, FORWARDED, MS(1100)), TREE_ALONE, 1100);
+    expect_ms(tree_signals_came(&t, SIGINT, DIRECT, MS(1101)), TREE_NOTHING, 1100); /* now there is one */
+    expect_ms(tree_signals_unwitnessed(&t, SIGINT, FORWARDED, MS(1601)), TREE_ALONE, 1601);
+}
+
 Test(tree_signals, one_signal_to_all_is_one_in_every_order) {
     for (int turn = 0; turn < 3; turn++) {
         struct tree_signals t = {0};
