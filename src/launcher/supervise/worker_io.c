@@ -207,7 +207,8 @@ static void apply(struct worker_group *g, const struct worker_update *update) {
         signal_all(g, update->signal_all, true);
     if (update->kill_all) {
         mark_killed(g);
-        worker_sweep_all(g, WORKER_PASS_KILL, false); /* first, because it names what lives */
+        worker_name_killed(g); /* the walk names what it finds alive */
+        worker_sweep_all(g, WORKER_PASS_KILL, false);
         signal_all(g, SIGKILL, false);
     }
     worker_enter(g);

@@ -136,6 +136,12 @@ static void note_killed(struct worker_group *g, pid_t pid) {
     strbuf_add(&g->killed, name);
 }
 
+void worker_name_killed(struct worker_group *g) {
+    for (uint32_t i = 0; i < g->n; i++)
+        if (worker_group_pid(g, i) != 0)
+            note_killed(g, worker_group_pid(g, i));
+}
+
 int worker_seen(void *group, pid_t pid, bool own) {
     struct worker_group *g = group;
     if ((own && is_of_other_group(g, pid)) || worker_is_kept(g, pid))

@@ -172,6 +172,8 @@ int worker_seen(void *group, pid_t pid, bool own);
 void worker_sent(void *group, pid_t pid);
 /* Its process group gets SIGTERM now; it is a zombie. */
 void worker_ask_process_group(struct worker *w, pid_t zombie);
+/* The workers that live are killed now: the next pass that is over logs them. */
+void worker_name_killed(struct worker_group *g);
 /* A pass begins; it is over: logs what it has killed. */
 void worker_pass_begins(struct worker_group *g, enum worker_pass pass);
 void worker_pass_over(struct worker_group *g);
