@@ -429,6 +429,22 @@ def test_a_late_signal_does_not_change_how_a_job_ended(job, helpers, signo, kind
     assert ("got SIGINT: killing what workers left" in err) == (signo == signal.SIGINT) == (len(killed(err)) == n), err
 
 
+def test_a_late_signal_ends_nothing_that_is_detached(job):
+    """The job has succeeded, and a helper with a port of the job holds up its end."""
+    script = job.tmp / "both.py"
+    script.write_text("import signal, socket, subprocess, sys\n"
+                      "code = 'import signal, socket, sys; signal.signal(15, signal.SIG_IGN); s = socket.create_server((\"127.0.0.1\", int(sys.argv[1]))); print(1, flush=True); open(\"go\")'\n"
+                      "subprocess.Popen([sys.executable, '-c', code, sys.argv[1]], stdout=subprocess.PIPE).stdout.readline()\n"
+                      "subprocess.Popen(['sleep', '600'], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n")
+    agent = job.agent("a", LEAVE, "--shutdown-timeout=60", script, port_of_the_job())
+    agent.wait_said("waiting up to [0-9]+ s for process")
+    agent.signal(signal.SIGTERM)
+    agent.wait_said("got SIGTERM, but the job has ended")
+    job.go()
+    code, err = finish(agent)
+    assert code == 0 and len(left(job)) == 1, err
+
+
 @pytest.mark.parametrize("end", ["deadline", "interrupt"])
 def test_workers_that_are_killed_are_named(job, end):
     script = job.tmp / "stubborn.sh"

@@ -554,7 +554,7 @@ static bool tear_down(struct agent *a) {
     resolve_free(a->resolve);
     rdzv_client_free(a->client);
     agent_read_verdict(a);
-    agent_record_end(a); /* whoever gets no answer from here on finds this */
+    agent_record_end(a); /* for "muster status", which gets no answer any more */
     registry_remove(&a->registry);
     if (a->listener != NULL)
         rdzv_listener_serve(a->listener, NULL);

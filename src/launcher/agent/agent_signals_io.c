@@ -91,9 +91,7 @@ static void begin_to_stop(struct agent *a, const struct tree_news *news) {
 }
 
 /* How the job ends is decided, and only what workers left is waited for. */
-static bool awaits_leftovers(const struct agent *a) {
-    const struct desired *cause =
-        a->client != NULL ? member_stop_cause(rdzv_client_member(a->client)) : NULL;
+static bool awaits_leftovers(const struct agent *a, const struct desired *cause) {
     bool closes = cause != NULL &&
                   (cause->kind == DESIRED_CLOSED || (cause->has_failure && !cause->will_restart));
     return (a->ended || closes) && local_workers_workers_alive(a->local_workers) == 0 &&
@@ -101,7 +99,9 @@ static bool awaits_leftovers(const struct agent *a) {
             local_workers_has_left(a->local_workers));
 }
 
-static void signal_for_leftovers(struct agent *a, int signo) {
+static void signal_for_leftovers(struct agent *a, int signo, const struct desired *cause) {
+    bool succeeded =
+        cause != NULL && cause->kind == DESIRED_CLOSED && cause->outcome == OUTCOME_SUCCESS;
     char name[WORKER_SIGNAL_TEXT_MAX];
     worker_signal_text(signo, name);
     if (signo == SIGINT) {
@@ -111,7 +111,8 @@ static void signal_for_leftovers(struct agent *a, int signo) {
         if (a->signo == 0)
             log_notice("got %s, but the job has ended: waiting for what workers left; ^C kills it",
                        name);
-        local_workers_stop(a->local_workers, signo, agent_ends_grace(a));
+        if (!succeeded) /* else it would end what --leave=detached keeps */
+            local_workers_stop(a->local_workers, signo, agent_ends_grace(a));
     }
 }
 
@@ -125,8 +126,10 @@ static void on_ending_signal(void *arg, int signo) {
         a->interrupts++;
         return;
     }
-    if (awaits_leftovers(a)) {
-        signal_for_leftovers(a, signo);
+    const struct desired *cause =
+        a->client != NULL ? member_stop_cause(rdzv_client_member(a->client)) : NULL;
+    if (awaits_leftovers(a, cause)) {
+        signal_for_leftovers(a, signo, cause);
         return;
     }
     if (a->signo == 0) {

@@ -104,7 +104,7 @@ static bool ports_of(const char *target, uint16_t *ret_own, uint16_t *ret_other)
 /* Whether the other end of a connection with this port here belongs to another worker. */
 static bool is_of_another(const struct evidence *e, const struct evidence_worker *w, uint16_t port,
                           struct links *links) {
-    (void)read_tables(w->pid, port, links); /* what there is counts */
+    (void)read_tables(w->pid, port, links); /* one of them can be missing */
     for (uint32_t i = 0; i < e->n_workers && links->n > 0; i++) {
         const struct evidence_worker *other = &e->workers[i];
         if (other != w && other->n_threads > 0 && worker_has_link(other, links) == 1)
