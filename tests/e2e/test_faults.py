@@ -193,6 +193,20 @@ def test_a_job_that_is_paused_as_a_whole_continues(job, place, nodes, how):
     assert len(job.events.all("start")) == 2 * nodes, "no worker was started again"
 
 
+@pytest.mark.parametrize("nodes", [2, 3])
+def test_a_job_that_is_paused_for_about_a_lease_continues(job, nodes):
+    """The first leases after such a pause last only for the rest of one from before it."""
+    agents = together(job, "dir", nodes, "--max-restarts=0")
+    for tenth in range(5, 13):
+        pause(agents, tenth / 10 * LEASE)
+        select.select([], [], [], 1.5 * LEASE)  # one that is over is noticed
+    job.go()
+    for agent in agents:
+        code, _, err = agent.finish(30)
+        assert code == 0 and "lease" not in err, err
+    assert len(job.events.all("start")) == 2 * nodes, "no worker was started again"
+
+
 @pytest.mark.parametrize("place", ["dir", "c10d"])
 @pytest.mark.parametrize("turn", range(max(1, KILLS // 5)))
 def test_a_node_that_is_paused_alone_is_replaced(job, place, turn):

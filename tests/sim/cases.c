@@ -149,8 +149,8 @@ void case_crowd(struct world_params *p) {
     (void)world_params_fault(p, FAULT_CROWD, S(2), 0, 2000, 0);
 }
 
-void case_paused_as_a_whole(struct world_params *p, uint32_t hosts, enum group_leadership leadership,
-                            uint64_t skew_ns) {
+static void paused(struct world_params *p, uint32_t hosts, enum group_leadership leadership, uint64_t at_ns,
+                   uint64_t pause_ns, uint64_t skew_ns) {
     if (leadership == LEADERSHIP_LEADER_FILE)
         case_leader_file(p, hosts, hosts);
     else
@@ -158,7 +158,16 @@ void case_paused_as_a_whole(struct world_params *p, uint32_t hosts, enum group_l
     p->group.leadership = leadership;
     p->work_ns = S(20);
     p->kills_nothing = true;
-    (void)world_params_fault(p, FAULT_PAUSE, S(6.3), 0, (int64_t)S(8), (int64_t)skew_ns);
+    (void)world_params_fault(p, FAULT_PAUSE, at_ns, 0, (int64_t)pause_ns, (int64_t)skew_ns);
+}
+
+void case_paused_as_a_whole(struct world_params *p, uint32_t hosts, enum group_leadership leadership,
+                            uint64_t skew_ns) {
+    paused(p, hosts, leadership, S(6.3), S(8), skew_ns);
+}
+
+void case_paused_briefly(struct world_params *p, uint32_t hosts, uint64_t at_ns, uint64_t pause_ns, uint64_t skew_ns) {
+    paused(p, hosts, LEADERSHIP_ARBITER, at_ns, pause_ns, skew_ns);
 }
 
 void case_three_paused(struct world_params *p) { case_paused_as_a_whole(p, 3, LEADERSHIP_ARBITER, S(1)); }

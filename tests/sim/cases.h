@@ -52,6 +52,7 @@ void case_no_group_lasts(struct world_params *p);
 void case_losses_over_time(struct world_params *p);
 /* All hosts stand still for 8 s, and wake within skew_ns of each other. No worker may be killed. */
 void case_paused_as_a_whole(struct world_params *p, uint32_t hosts, enum group_leadership leadership, uint64_t skew_ns);
+void case_paused_briefly(struct world_params *p, uint32_t hosts, uint64_t at_ns, uint64_t pause_ns, uint64_t skew_ns);
 void case_three_paused(struct world_params *p);
 /* One of three hosts stands still for 9 s, and the others form a group without it. */
 void case_paused_and_replaced(struct world_params *p);

@@ -1,5 +1,6 @@
 /* Schedules written by hand: what each misfortune costs, and those that chance rarely finds
  * (design notes, "Schedules that broke earlier wordings"). Seconds are of virtual time. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cases.h"
@@ -235,6 +236,19 @@ Test(directed_sim, a_job_that_is_paused_as_a_whole_continues) {
         cr_assert_eq(world_groups_started(w), 1, "case %u", i);
         for (uint32_t h = 0; h < p.n_hosts; h++)
             cr_assert_neq(world_when(w, LEADER_FILE_RESUMED, h, 0), TIME_NEVER, "case %u, host %u", i, h);
+        world_free(w);
+    }
+}
+
+Test(directed_sim, a_job_that_is_paused_for_about_a_lease_continues) {
+    for (unsigned i = 0; i < 60 * 10 * 4; i++) {
+        struct world_params p;
+        case_paused_briefly(&p, 2 + i % 2, S(8) + i / 4 % 10 * NS_PER_S / 10, (1 + i / 40) * NS_PER_S / 10,
+                            i / 2 % 2 * S(1));
+        p.seed = 1 + i;
+        struct world *w = run(&p);
+        cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS, "case %u", i);
+        cr_assert_eq(world_groups_started(w), 1, "case %u", i);
         world_free(w);
     }
 }

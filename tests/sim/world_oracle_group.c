@@ -53,9 +53,9 @@ static void expect_no_workers(struct world *w, const struct life *l, const char 
     for (unsigned i = 0; i < w->n_lives; i++) {
         const struct life *o = &w->lives[i];
         bool thawed = o->host_thawed_ns != 0 && w->now_ns < o->host_thawed_ns + KILL_SLACK_NS;
-        if (node_has_workers(o) && !o->unkillable && host_running(w, o->host) && !thawed)
-            world_broken(w, "I2: %u.%u %s epoch %u while workers of %u.%u live on %u.%u", l->host, l->index, does,
-                         epoch, G(o->generation), o->host, o->index);
+        if (node_runs_workers(o) && !o->unkillable && host_running(w, o->host) && !thawed)
+            world_broken(w, "I2: %u.%u %s epoch %u while workers of %u.%u run on %u.%u", l->host, l->index, does, epoch,
+                         G(o->generation), o->host, o->index);
     }
 }
 

@@ -370,9 +370,43 @@ static uint64_t workers_deadline(const struct member *m) {
     return m->state == MEMBER_HELD ? m->held_until_ns : m->lease.end_ns;
 }
 
+/* The workers are stopped until there is a lease. */
+static void hold(struct member *m) {
+    if (m->state == MEMBER_RUNNING) {
+        m->held_stop = false;
+        member_move(m, MEMBER_HELD);
+        (void)step_emit(&m->step, MEMBER_EFFECT_HOLD);
+        m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns);
+    }
+    step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->held_until_ns;
+}
+
+/* After this node itself slept: the silence of others during that time does not count. If the whole
+ * job was paused, the other nodes need some time to wake, too, and for a while the leader can grant
+ * only what is left of leases from before the pause. */
+static void forgive_own_sleep(struct member *m) {
+    m->link.seen_ns = m->since_ns = m->step.now_ns;
+    election_forgive_sleep(&m->election, &m->step);
+    if (m->state != MEMBER_HELD)
+        m->paused_ns = 0;
+    m->paused_ns += m->step.now_ns - m->due_ns;
+    m->held_until_ns = m->step.now_ns + m->config.rdzv.lease_ns + m->config.rdzv.margin_ns;
+    if (m->state == MEMBER_HELD)
+        hold(m);
+}
+
+/* The workers' time is over: they are killed, but only held soon after a sleep. */
+static void on_workers_deadline(struct member *m) {
+    if (m->state == MEMBER_RUNNING && m->step.now_ns < m->held_until_ns && !m->report.has_failure &&
+        m->end.kind == MEMBER_END_NONE)
+        hold(m);
+    else
+        member_fence(m);
+}
+
 static void on_time(struct member *m) {
     if (m->step.now_ns >= workers_deadline(m))
-        member_fence(m);
+        on_workers_deadline(m);
     if (m->leave_by_ns != TIME_NEVER && (m->step.now_ns >= m->leave_by_ns || !is_awaited(m)))
         leave(m);
     if (m->state == MEMBER_ENDED)
@@ -515,31 +549,6 @@ static void dispatch(struct member *m, const struct member_event *ev) {
     }
 }
 
-/* The workers of a node that slept are stopped. If the whole job was paused, the other nodes need
- * some time to wake, too. */
-static void hold(struct member *m) {
-    if (m->state == MEMBER_RUNNING) {
-        m->paused_ns = 0;
-        m->held_stop = false;
-        member_move(m, MEMBER_HELD);
-        (void)step_emit(&m->step, MEMBER_EFFECT_HOLD);
-    }
-    m->paused_ns += m->step.now_ns - m->due_ns;
-    m->held_until_ns = m->step.now_ns + m->config.rdzv.lease_ns + m->config.rdzv.margin_ns;
-    step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->held_until_ns;
-    m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns);
-}
-
-/* After this node itself slept: the silence of others during that time does not count. */
-static void forgive_own_sleep(struct member *m) {
-    bool runs = (m->state == MEMBER_RUNNING || m->state == MEMBER_HELD) && m->has_workers &&
-                !m->report.has_failure && m->end.kind == MEMBER_END_NONE;
-    m->link.seen_ns = m->since_ns = m->step.now_ns;
-    election_forgive_sleep(&m->election, &m->step);
-    if (runs && m->step.now_ns >= m->lease.end_ns)
-        hold(m);
-}
-
 void member_step(struct member *m, const struct member_event *event, struct member_update *ret) {
     assert(event->now_ns >= m->step.now_ns);
     m->step.now_ns = event->now_ns;
@@ -555,7 +564,7 @@ void member_step(struct member *m, const struct member_event *event, struct memb
             forgive_own_sleep(m);
         /* After a sleep the end of the lease is handled before the events that have accumulated. */
         if (m->step.now_ns >= workers_deadline(m))
-            member_fence(m);
+            on_workers_deadline(m);
         dispatch(m, event);
         if (m->state != MEMBER_ENDED)
             on_time(m);

@@ -170,8 +170,8 @@ static bool may_continue(struct member *m, const struct lease *lease, uint64_t e
         member_fence(m);
         return false;
     }
-    if (lease->validity_ns == 0 || end_ns <= m->step.now_ns)
-        return false; /* it can't be granted yet */
+    if (end_ns <= m->step.now_ns + m->config.rdzv.heartbeat_ns)
+        return false; /* none can be granted yet, or only one that ends before the next RENEW */
     member_move(m, MEMBER_RUNNING);
     step_emit(&m->step, MEMBER_EFFECT_RESUME)->paused_ns = m->paused_ns;
     return true;
@@ -188,6 +188,8 @@ void member_on_lease(struct member *m, const struct lease *lease) {
     if (m->config.has_arbiter)
         election_on_lease(&m->election, &m->step, lease);
     uint64_t end = lease->echo_ns + lease->validity_ns;
+    if (lease->validity_ns > 0 && end <= m->step.now_ns + m->config.rdzv.heartbeat_ns)
+        m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns + m->config.rdzv.heartbeat_ns / 4);
     if (m->state == MEMBER_HELD && !may_continue(m, lease, end))
         return;
     if (lease->validity_ns == 0)

@@ -23,7 +23,7 @@ struct member {
     struct form form;
     uint32_t reachability; /* of START: the ways that work for all members */
     bool start_wanted, has_workers, fenced;
-    uint64_t held_until_ns, paused_ns; /* HELD: a lease must come by then; how long it slept */
+    uint64_t held_until_ns, paused_ns; /* after a sleep: how long workers can be HELD; its length */
     bool held_stop;                    /* when it comes, the workers are stopped, */
     uint64_t held_grace_ns;            /* with this grace */
     struct report report;
