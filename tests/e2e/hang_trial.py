@@ -55,13 +55,13 @@ FAULTS = {f.name: f for f in (
     fault("baton", "polls for a file, with FileBaton", "nothing moves", STILL, "baton" + AT),
     fault("polls_fast", "polls for a file, fifty times a second", "nothing moves", STILL, "polls_fast" + AT),
     fault("timed", "waits in a queue, with a time-out, again and again", "nothing moves", STILL, "timed" + AT),
-    fault("at_exit", "hangs in atexit, others have ended", "nothing moves", STILL, "has not ended"),
+    fault("at_exit", "hangs in atexit, others have ended", "nothing moves", STILL, "still runs"),
     fault("at_exit_hook", "hangs in a function of its own at exit, others have ended", "nothing moves", STILL,
-          "has not ended"),
+          "still runs"),
     fault("at_exit_thread", "waits for a thread at its exit, others have ended", "nothing moves", STILL,
-          "has not ended"),
+          "still runs"),
     fault("at_exit_group", "hangs in destroy_process_group, others have ended", "nothing moves", STILL,
-          "has not ended"),
+          "still runs"),
     fault("no_init", "does not come to init_process_group", "nothing moves", STILL, r"<module>" + AT),
 )}
 

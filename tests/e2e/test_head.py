@@ -573,7 +573,7 @@ def test_a_job_is_asked_in_its_batch_script(here):
     assert "an operator stopped the job" in here.output(number), here.output(number)
     here.gone()
     ended = here.slurm.run(RUN[0], "status", str(number), on=0, env=env).stdout
-    assert re.match(rf"job emu\.{number}\.0: closed \(failed\) for .*\n  ran for  .*\n  reason  ", ended), ended
+    assert re.match(rf"job emu\.{number}\.0: failed .* ago\n  ran for  .*\n  reason  ", ended), ended
 
 
 VENV = """\

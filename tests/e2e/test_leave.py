@@ -64,7 +64,7 @@ def await_end_of(job, **fields):
 def test_what_is_ended_with_a_successful_worker_is_told(job, contain):
     code, err = finish(job.agent("a", "--nproc-per-node=2", f"--contain={contain}", "--no-python", job.worker, *FAMILY))
     assert code == 0 and job.held("a") == [] and left(job) == []
-    assert len(set(named(err, "is ended; --leave=detached lets it live"))) == 2 == err.count("muster: process"), err
+    assert len(set(named(err, "is stopped; --leave=detached leaves it running"))) == 2 == err.count("muster: process"), err
     pids = re.findall(r"muster: process (\d+)", err)  # each process has one message
     assert len(killed(err)) == 2 and not killed(err) & set(pids), err
 
@@ -83,7 +83,7 @@ def test_nothing_is_told_when_the_job_does_not_succeed(job, last):
 def test_many_are_told_in_few_lines(job):
     code, err = finish(job.agent("a", "--nproc-per-node=12", "--no-python", job.worker, *FAMILY))
     assert code == 0 and job.held("a") == []
-    assert err.count("is ended;") == 9 and len(set(named(err, "is ended;"))) == 8 and "more of the same" in err, err
+    assert err.count("is stopped;") == 9 and len(set(named(err, "is stopped;"))) == 8 and "more of the same" in err, err
 
 
 @pytest.mark.parametrize("contain", CONTAIN)
@@ -93,7 +93,7 @@ def test_what_is_detached_lives_on_when_the_job_has_succeeded(job, contain, env)
     code, err = finish(job.agent("a", *words, "--no-python", job.worker, *FAMILY, env=env))
     pids = left(job)
     assert code == 0 and len(pids) == 2, err  # not those in the workers' sessions
-    assert named(err, "lives on") == pids, err
+    assert named(err, r"continues \(--leave") == pids, err
     workers = {int(e.fields["pid"]) for e in job.events.all("start")}
     assert not {os.getsid(pid) for pid in pids} & (workers | {os.getsid(0)})
     # Another run of this user leaves it alone, also when it looks for what killed runs have left.
@@ -119,7 +119,7 @@ def test_one_whose_output_nobody_reads_any_more_is_warned_of(job, tmp_path, word
     script.write_text(UPLOADS)
     code, err = finish(job.agent("a", LEAVE, "--nproc-per-node=2", *words, script, *to.split()))
     assert code == 0 and len(left(job)) == 2, err
-    assert err.count("lives on") == 2 and err.count("output is closed") == 2 * (told and "-r" not in words), err
+    assert err.count("continues (--leave") == 2 and err.count("output is closed") == 2 * (told and "-r" not in words), err
 
 
 def test_one_that_has_ended_itself_is_not_waited_for(job):
@@ -137,7 +137,7 @@ def test_a_job_that_fails_leaves_nothing(job, how):
     job.go()
     code, err = finish(agent)
     assert code == 1 and job.held("a") == [] and left(job) == [], err
-    assert "lives on" not in err
+    assert "continues (--leave" not in err
 
 
 @pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
@@ -172,7 +172,7 @@ def test_a_restart_ends_what_was_detached_before(job):
     job.go()
     code, err = finish(agent)
     pids = left(job)
-    assert code == 0 and len(pids) == 2 and named(err, "lives on") == pids, err
+    assert code == 0 and len(pids) == 2 and named(err, r"continues \(--leave") == pids, err
     assert {p.split(".")[1] for p in job.held("a")} == {"2"}
 
 
@@ -195,7 +195,7 @@ def test_a_node_that_has_finished_waits_for_the_end_of_the_job(job, first):
     job.go()
     ends = [finish(agent) for agent in agents]
     assert [code for code, _ in ends] == [0, 0], ends
-    assert sorted(pid for _, err in ends for pid in named(err, "lives on")) == left(job) and len(left(job)) == 4
+    assert sorted(pid for _, err in ends for pid in named(err, r"continues \(--leave")) == left(job) and len(left(job)) == 4
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -221,7 +221,7 @@ def test_a_restart_for_another_node_ends_what_was_detached_before(job, first):
     ends = [finish(agent) for agent in agents]
     assert [code for code, _ in ends] == [0, 0], ends
     assert {p.split(".")[1] for tag in "ab" for p in job.held(tag)} == {"2"}
-    assert sorted(pid for _, err in ends for pid in named(err, "lives on")) == left(job) and len(left(job)) == 4
+    assert sorted(pid for _, err in ends for pid in named(err, r"continues \(--leave")) == left(job) and len(left(job)) == 4
 
 
 def test_a_pid_namespace_can_leave_nothing(job):

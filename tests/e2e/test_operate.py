@@ -252,7 +252,7 @@ def test_how_a_run_ended_is_known_on_its_machine(job):
     outcome, reason = ended(job, "dies", "kill -SEGV $$$$", 1)  # "$$" is "$"
     assert outcome == "failed" and "died of SIGSEGV" in reason, reason
     code, out, err = ask(job, "status", "exi")
-    assert code == 0 and re.match(r"job exits: closed \(failed\) for .*\n  ran for    .*\n  reason     rank 0 ", out), (out, err)
+    assert code == 0 and re.match(r"job exits: failed .* ago\n  ran for    .*\n  reason     rank 0 ", out), (out, err)
     for words in (["stop", "fine"], ["grow", "--rdzv-id=fin"]):
         code, out, err = ask(job, *words)
         assert (code, out, err) == (1, "", "muster: error: the job 'fine' is over: it succeeded\n"), words

@@ -39,12 +39,15 @@ static void add_state(const struct status_view *v, struct strbuf *out) {
     const struct overview *o = v->overview;
     strbuf_add(out, "job ");
     columns_add_clean(out, v->run_id);
-    strbuf_printf(out, ": %s", group_state_names[o->state]);
-    if (o->outcome != OUTCOME_NONE)
-        strbuf_printf(out, " (%s)", outcome_names[o->outcome]);
+    bool over = o->state == GROUP_CLOSED && o->outcome != OUTCOME_NONE;
+    strbuf_printf(out, ": %s",
+                  !over                           ? group_state_names[o->state]
+                  : o->outcome == OUTCOME_SUCCESS ? "succeeded"
+                                                  : "failed");
     if (o->leader != 0 || o->since_ns != 0) {
-        strbuf_add(out, " for ");
+        strbuf_add(out, over ? " " : " for ");
         duration_text(o->since_ns, out);
+        strbuf_add(out, over ? " ago" : "");
     }
     strbuf_add_char(out, '\n');
 }

@@ -8,7 +8,7 @@
 #include "io/net/addr.h"
 
 struct port_owner {
-    bool listens;  /* somebody does, in this network namespace */
+    bool listens;  /* a process does, in this network namespace */
     pid_t pid;     /* 0: not known, because it is another user's or outside this pid namespace */
     char name[17]; /* of the process; "": not known */
     bool muster;   /* it runs this program */

@@ -296,8 +296,8 @@ static void on_detached(void *arg, pid_t pid) {
     (void)arg;
     if (pid != 0)
         sweep_name(pid, name);
-    log_notice("%s, left by a worker in a session of its own, is ended; --leave=detached lets it "
-               "live if the job succeeds",
+    log_notice("%s, which a worker started in a session of its own and left running, is stopped; "
+               "--leave=detached leaves it running if the job succeeds",
                name);
 }
 

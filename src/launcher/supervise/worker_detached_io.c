@@ -98,13 +98,13 @@ bool worker_group_leave_kept(struct worker_group *g) {
         sweep_name(kept[i], name);
         bool mute = has_stream_of_worker(g, kept[i]);
         if (sweep_is_detached(kept[i]))
-            log_notice("%s, lives on (--leave=detached)%s", name,
+            log_notice("%s, continues (--leave=detached)%s", name,
                        mute ? "; its output is closed, so a write can kill it: "
                               "redirect it to a file"
                             : "");
     }
     if (n > WORKER_NAMED_MAX)
-        log_notice("%u more such processes live on", n - WORKER_NAMED_MAX);
+        log_notice("%u more such processes continue", n - WORKER_NAMED_MAX);
     g->left = n > 0 || (worker_keeps(g) && !proc_is_ours()); /* without /proc none is listed */
     return g->left;
 }

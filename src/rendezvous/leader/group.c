@@ -257,7 +257,8 @@ static void on_store(struct group *g, const struct group_event *ev) {
 }
 
 static void emit_status(struct group *g) {
-    if (!g->status.dirty || g->now_ns < g->status.next_ns || g->state != GROUP_GATHERING)
+    if (!g->status.dirty || g->now_ns < g->status.next_ns || g->state != GROUP_GATHERING ||
+        group_is_leaving(g))
         return;
     g->status.dirty = false;
     g->status.next_ns =

@@ -61,6 +61,8 @@ static void look_at_watched(struct group *g) {
         case LIVENESS_PROBE: probe_node(g, n); break;
         case LIVENESS_LOSE: lose(g, n); break;
         case LIVENESS_HOLD:
+            if (g->state == GROUP_CLOSED)
+                break; /* the nodes leave because the job is over */
             group_notice(g, "several nodes became silent at once: probing them before they are "
                             "declared lost");
             break;

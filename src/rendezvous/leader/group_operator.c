@@ -54,7 +54,7 @@ static void on_exclude(struct group *g, const struct command *c) {
     node_name(n, name);
     group_exclude(g, n, c->reason[0] != '\0' ? c->reason : "an operator asked");
     (void)snprintf(text, sizeof text, "node %s is excluded%s", name,
-                   member ? "; the group re-forms without it" : "");
+                   member ? ", and leaves the group" : "");
     answer(g, true, text);
     if (member) {
         g->incident.detected_ns = g->now_ns;

@@ -107,7 +107,7 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
     add_process(in, ret->node, ret->pid, &text);
     switch (ret->reason) {
     case SUSPECT_ENDED: strbuf_add(&text, "has ended with 0 while others wait"); break;
-    case SUSPECT_UNENDED: strbuf_add(&text, "has not ended, though others have with 0"); break;
+    case SUSPECT_UNENDED: strbuf_add(&text, "still runs while others have ended with 0"); break;
     case SUSPECT_ABSENT: strbuf_add(&text, "has no connection to the store, others have"); break;
     case SUSPECT_COLLECTIVES:
         strbuf_printf(&text, "at collective %" PRIu64 ", others at %" PRIu64, of, others);

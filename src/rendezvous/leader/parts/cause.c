@@ -1,5 +1,6 @@
 #include "rendezvous/leader/parts/cause.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -104,11 +105,13 @@ void cause_text(const struct cause *c, char *out, size_t len) {
     }
     what_happened(f, what, sizeof what);
     size_t end = strnlen(f->text, sizeof f->text);
-    while (end > 0 && f->text[end - 1] == '\n')
+    while (end > 0 && isspace((unsigned char)f->text[end - 1]))
         end--;
     const char *last = f->text + end;
     while (last > f->text && last[-1] != '\n')
         last--;
+    while (last < f->text + end && isspace((unsigned char)*last))
+        last++;
     (void)snprintf(out, len, "rank %u failed: %s%s%.*s", f->rank, what, end > 0 ? ": " : "",
                    (int)MIN2((size_t)(f->text + end - last), (size_t)300), last);
 }

@@ -177,7 +177,7 @@ Test(status_text, each_state_is_said, .init = begin, .fini = finish) {
     cr_assert_not_null(strstr(text_of(0), "digits: forming for"));
     overview.state = GROUP_CLOSED;
     overview.outcome = OUTCOME_FAILED;
-    cr_assert_not_null(strstr(text_of(0), "digits: closed (failed) for 1.0 s"));
+    cr_assert_not_null(strstr(text_of(0), "digits: failed 1.0 s ago"));
 }
 
 Test(status_text, a_quiet_job_and_one_that_hangs_are_said, .init = begin, .fini = finish) {
@@ -226,7 +226,7 @@ Test(status_text, warm_workers_are_counted, .init = begin, .fini = finish) {
 
 Test(status_text, what_the_arbiter_alone_knows_is_little, .init = begin, .fini = finish) {
     overview = (struct overview){.state = GROUP_CLOSED, .epoch = 3, .outcome = OUTCOME_SUCCESS, .reason = "all done"};
-    cr_assert_str_eq(text_of(0), "job digits: closed (success)\n  reason     all done\n");
+    cr_assert_str_eq(text_of(0), "job digits: succeeded\n  reason     all done\n");
 }
 
 /* Text from a worker or another host must not move the cursor of the terminal that shows it. */

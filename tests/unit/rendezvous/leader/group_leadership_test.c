@@ -469,10 +469,16 @@ Test(group_leadership, a_leader_that_leaves_hands_over_to_a_successor_that_stays
     struct group_config c = arbiter_config(1, 3);
     struct leader l;
     run(&l, &c, 3);
+    pass(&l.r, 1, all);
     leaves(&l, 1);
     step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
     cr_assert_not(resigned(&l));
+    size_t n_status = l.r.seen[GROUP_EFFECT_STATUS];
+    say(&l.r, 2, NODE_STOPPED);
+    say(&l.r, 3, NODE_STOPPED);
+    cr_assert_eq(group_state(l.r.g), GROUP_GATHERING);
     pass(&l.r, 0.1, BIT(2) | BIT(3));
+    cr_assert_eq(l.r.seen[GROUP_EFFECT_STATUS], n_status, "it does not wait for nodes");
     cr_assert(resigned(&l));
     cr_assert_eq(l.asked[ARBITER_VACATE], 0, "the others' workers may still run");
     cr_assert_eq(l.asked[ARBITER_CLOSE], 0);

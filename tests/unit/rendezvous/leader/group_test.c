@@ -502,6 +502,30 @@ Test(group, an_unusable_node_counts_as_stopped_and_never_takes_part_again) {
     end(&r);
 }
 
+static bool several_reported;
+static void look_for_several(struct rig *r) {
+    for (size_t i = 0; i < r->u.n_effects; i++)
+        several_reported |= r->u.effects[i].kind == GROUP_EFFECT_NOTICE &&
+                            strstr(r->u.effects[i].reason, "several nodes became silent") != NULL;
+}
+
+Test(group, several_silent_nodes_are_reported_only_while_the_job_runs) {
+    for (int over = 0; over < 2; over++) {
+        struct group_config c = config_of(3, 3);
+        c.rdzv.hold_ns = S(10);
+        struct rig r;
+        bring_to(&r, &c, 3, GROUP_RUNNING);
+        for (uint64_t node = 1; over != 0 && node <= 3; node++)
+            say(&r, node, NODE_FINISHED);
+        assert_state(&r, over != 0 ? GROUP_CLOSED : GROUP_RUNNING);
+        r.after = look_for_several;
+        several_reported = false;
+        pass(&r, 10, 1u << 1);
+        cr_assert_eq(several_reported, over == 0, "%d", over);
+        end(&r);
+    }
+}
+
 /* ---- budget and cause ---- */
 
 Test(group, a_generation_is_charged_once_however_many_workers_fail) {

@@ -218,7 +218,8 @@ Test(member, a_lease_counts_from_when_it_was_asked_for) {
 Test(member, the_end_of_the_lease_kills_without_grace_and_the_node_goes_on_as_stopped) {
     struct rig r;
     bring_to(&r, MEMBER_RUNNING);
-    r.now_ns += S(5) - 1;
+    pass(&r, 4.75, NULL);
+    r.now_ns += S(0.25) - 1;
     step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
     cr_assert_null(effect(&r, MEMBER_EFFECT_FENCE));
     r.now_ns++;
@@ -258,6 +259,29 @@ Test(member, after_a_sleep_the_workers_are_stopped_until_there_is_a_lease) {
     cr_assert(paused > S(8) && paused <= S(10));
     cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, r.now_ns + S(5));
     assert_report(&r, NODE_RUNNING, g1);
+    end(&r);
+}
+
+Test(member, a_lease_that_ends_soon_after_a_sleep_holds_the_workers) {
+    struct rig r;
+    bring_to(&r, MEMBER_RUNNING);
+    r.now_ns += S(4);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    assert_state(&r, MEMBER_RUNNING);
+    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns, .validity_ns = S(0.9)});
+    r.now_ns += S(0.25);
+    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    (void)must(&r, MEMBER_EFFECT_RENEW);
+    pass(&r, 1, NULL);
+    assert_state(&r, MEMBER_HELD);
+    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns, .validity_ns = S(0.9)});
+    assert_state(&r, MEMBER_HELD); /* it would end before the next is there */
+    lease(&r, g1);
+    uint64_t paused = must(&r, MEMBER_EFFECT_RESUME).paused_ns;
+    cr_assert(paused > S(2) && paused <= S(4));
+    assert_state(&r, MEMBER_RUNNING);
+    pass(&r, 6.5, NULL);
+    assert_state(&r, MEMBER_STOPPING); /* long after the sleep */
     end(&r);
 }
 

@@ -994,7 +994,7 @@ Test(suspects, who_hangs_at_its_exit_is_named_and_not_who_has_ended) {
     rig_find(r);
     expect_one(r, 2, SUSPECT_UNENDED);
     cr_expect(r->found.n_at_exit == 1 && r->found.n_together == 0);
-    expect_line(r, "rank 2 (node b, pid 12): has not ended, though others have with 0: pause(), still for 31 s");
+    expect_line(r, "rank 2 (node b, pid 12): still runs while others have ended with 0: pause(), still for 31 s");
     rig_does(r, 2, 'S', "futex", "", "",
              "destroy_process_group /venv/site-packages/torch/distributed/c10d.py 9 m /t.py 1");
     rig_find(r);

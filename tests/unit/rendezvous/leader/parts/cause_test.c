@@ -63,7 +63,7 @@ Test(cause, eight_better_causes_are_reported_at_once) {
 
 Test(cause, its_text_ends_with_the_last_line) {
     struct failure f = failure_of(FAILURE_EXIT, 3, 5);
-    (void)strcpy(f.text, "Traceback\nValueError: no\n");
+    (void)strcpy(f.text, "Traceback\n  ValueError: no \n\n");
     struct cause c = {0};
     char text[128];
     cr_assert(cause_add(&c, &f, 0, 0));

@@ -493,7 +493,7 @@ Test(policy, an_operator_excludes_a_member_and_the_group_re_forms_without_it) {
     struct rig r;
     bring_to(&r, &c, 3, GROUP_RUNNING);
     struct group_effect a = ask_for(&r, COMMAND_EXCLUDE, "h2", "bad memory");
-    cr_assert(a.ok && strstr(a.reason, "re-forms without it") != NULL, "%s", a.reason);
+    cr_assert(a.ok && strstr(a.reason, "leaves the group") != NULL, "%s", a.reason);
     assert_state(&r, GROUP_STOPPING);
     cr_assert_eq(told(&r, 1).losses, 0);
     stopped(&r);
