@@ -257,13 +257,13 @@ static void on_store(struct group *g, const struct group_event *ev) {
 }
 
 static void emit_status(struct group *g) {
-    if (!g->status.dirty || g->now_ns < g->status.next_ns || g->state != GROUP_GATHERING ||
-        group_is_leaving(g))
+    if (!g->status.dirty || g->now_ns < g->status.next_ns || g->state != GROUP_GATHERING)
         return;
     g->status.dirty = false;
     g->status.next_ns =
         g->now_ns + STATUS_INTERVAL_NS + MAX2(g->roster.n, (size_t)g->need) * STATUS_PER_NODE_NS;
-    (void)group_emit(g, GROUP_EFFECT_STATUS, 0);
+    if (!group_is_leaving(g)) /* else the next leader waits for nodes */
+        (void)group_emit(g, GROUP_EFFECT_STATUS, 0);
 }
 
 static uint64_t next_deadline(const struct group *g) {
