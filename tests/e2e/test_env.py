@@ -338,7 +338,7 @@ def test_workers_with_gpus_see_what_is_said(gpus):
 @pytest.mark.parametrize("may", [True, False], ids=["root", "limited"])
 def test_limits_of_workers_with_gpus(gpus, monkeypatch, may):
     """They are raised as far as allowed; limits that are still too low are reported."""
-    lower = "ulimit -n 4096 && ulimit -l 64 && ulimit -s 1024 && "
+    lower = "ulimit -n 600 && ulimit -l 64 && ulimit -s 1024 && "
     drop = "exec setpriv --bounding-set=-sys_resource --inh-caps=-sys_resource -- " if not may else "exec "
     if may and subprocess.run(["sh", "-c", lower + "ulimit -n 8192"], capture_output=True).returncode != 0:
         pytest.skip("needs CAP_SYS_RESOURCE")
@@ -347,8 +347,8 @@ def test_limits_of_workers_with_gpus(gpus, monkeypatch, may):
     monkeypatch.setenv("MUSTER_TEST_COMMAND", words)
     code, out, err = gpus.run("--standalone", "--nproc-per-node=1", "--no-python", "sh", "-c", "ulimit -n; ulimit -l; ulimit -s", env=UNSET)
     assert code == 0, err
-    assert out.split() == (["131072", "unlimited", "8192"] if may else ["4096", "64", "1024"])
-    assert ("open files are limited to 4096" in err) != may
+    assert out.split() == (["131072", "unlimited", "8192"] if may else ["600", "64", "1024"])
+    assert ("open files are limited to 600" in err) != may
 
 
 @pytest.mark.parametrize("trouble", ["lost", "unnamed", "fabric"])

@@ -9,7 +9,12 @@
 #include "nccl_env/rules/rules.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define NOFILE_ENOUGH 131072
+/* What a process needs at most: some hundred files of its own, and for each rank of the job 64
+ * sockets in each direction (NCCL user guide, NCCL_NSOCKS_PERTHREAD: the product of both
+ * variables). */
+#define NOFILE_ENOUGH UINT64_C(131072)
+#define NOFILE_OWN 512
+#define NOFILE_EACH_RANK 128
 
 struct finding {
     const struct env_input *in;
@@ -33,15 +38,19 @@ static void find_limits(const struct finding *z) {
     const struct env_input *in = z->in;
     const struct nccl_facts *f = in->facts;
     bool rdma = in->topology != NULL && in->topology->n_nics > 0 && in->n_nodes > 1;
+    uint64_t ranks = (uint64_t)MAX2(in->n_nodes, 1u) * in->nproc;
+    uint64_t nofile = MIN2(NOFILE_OWN + ranks * NOFILE_EACH_RANK, NOFILE_ENOUGH);
     if (rdma && f->memlock_hard != 0 && f->memlock_hard != UINT64_MAX)
         report(z,
                "locked memory is limited to %" PRIu64 " KiB (ulimit -l): RDMA needs it "
                "unlimited, or fails with \"Cannot allocate memory\"",
                f->memlock_hard / 1024);
-    if (f->nofile_hard != 0 && f->nofile_hard < NOFILE_ENOUGH)
-        report(z, "open files are limited to %" PRIu64 " (ulimit -n): NCCL needs %d in large jobs",
-               f->nofile_hard, NOFILE_ENOUGH);
-    if (f->stack == UINT64_MAX)
+    if (f->nofile_hard != 0 && f->nofile_hard < nofile)
+        report(z,
+               "open files are limited to %" PRIu64 " (ulimit -n): with %" PRIu64
+               " ranks NCCL can need %" PRIu64,
+               f->nofile_hard, ranks, nofile);
+    if (f->stack == UINT64_MAX && ranks > 1)
         report(z,
                "the stack is unlimited (ulimit -s): glibc then gives threads, also NCCL's, stacks "
                "of only 2 MiB; set it to 8192");

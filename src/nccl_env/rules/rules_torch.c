@@ -5,8 +5,24 @@
 #include "base/text/parse.h"
 #include "nccl_env/rules/rules.h"
 
+/* Whether PyTorch is older than 2.`minor`. False if its version is not known. */
+static bool torch_is_before(const struct env_input *in, unsigned minor) {
+    unsigned major = 0, found = 0;
+    const char *version = in->facts != NULL ? in->facts->torch_version : "";
+    return sscanf(version, "%3u.%3u", &major, &found) == 2 &&
+           (major < 2 || (major == 2 && found < minor));
+}
+
+/* Since 2.8 the flight recorder's variables begin with TORCH_FR_. Their older names still work, but
+ * each worker prints a warning about them. */
+#define TORCH_WITH_FR 8
+
 static enum rule_verdict when_recorder(const struct env_input *in) {
-    return rule_has_gpus(in) ? RULE_YES : RULE_NO;
+    return rule_has_gpus(in) && !torch_is_before(in, TORCH_WITH_FR) ? RULE_YES : RULE_NO;
+}
+
+static enum rule_verdict when_old_recorder(const struct env_input *in) {
+    return rule_has_gpus(in) && torch_is_before(in, TORCH_WITH_FR) ? RULE_YES : RULE_NO;
 }
 
 /* Not where the user switched it off. */
@@ -21,6 +37,14 @@ static enum rule_verdict when_recorder_file(const struct env_input *in) {
     return in->log_dir != NULL ? when_recorder_on(in) : RULE_NO;
 }
 
+static enum rule_verdict when_dump_file(const struct env_input *in) {
+    return torch_is_before(in, TORCH_WITH_FR) ? RULE_NO : when_recorder_file(in);
+}
+
+static enum rule_verdict when_old_dump_file(const struct env_input *in) {
+    return torch_is_before(in, TORCH_WITH_FR) ? when_recorder_file(in) : RULE_NO;
+}
+
 static void value_dump_file(const struct env_input *in, struct strbuf *to) {
     strbuf_printf(to, "%s/nccl_trace_rank_", in->log_dir);
 }
@@ -29,16 +53,9 @@ static void value_pipe_file(const struct env_input *in, struct strbuf *to) {
     strbuf_printf(to, "%s/nccl_trace_pipe_", in->log_dir);
 }
 
-/* PyTorch before 2.7 has a gloo that does not know them. */
-static bool gloo_is_old(const struct env_input *in) {
-    unsigned major = 0, minor = 0;
-    const char *version = in->facts != NULL ? in->facts->torch_version : "";
-    return sscanf(version, "%3u.%3u", &major, &minor) == 2 &&
-           (major < 2 || (major == 2 && minor < 7));
-}
-
+/* The gloo of PyTorch before 2.7 does not know them. */
 static enum rule_verdict when_gloo_v2(const struct env_input *in) {
-    return in->n_nodes > 1 && !gloo_is_old(in) ? RULE_YES : RULE_NO;
+    return in->n_nodes > 1 && !torch_is_before(in, 7) ? RULE_YES : RULE_NO;
 }
 
 static enum rule_verdict when_gloo_sequence(const struct env_input *in) {
@@ -164,15 +181,15 @@ static const struct env_rule rules[] = {
      .text = "2000",
      .because = "PyTorch's flight recorder: each rank remembers its last 2000 collectives, so that "
                 "a hang can be explained",
-     .source = FLIGHT "TORCH_FR_BUFFER_SIZE (2.9 and newer)"},
+     .source = FLIGHT "TORCH_FR_BUFFER_SIZE (2.8 and newer); its default depends on the version"},
     {.name = "TORCH_NCCL_TRACE_BUFFER_SIZE",
      .other_name = "TORCH_FR_BUFFER_SIZE",
      .level = RULE_FULL,
-     .when = when_recorder,
+     .when = when_old_recorder,
      .text = "2000",
      .because = "PyTorch's flight recorder: each rank remembers its last 2000 collectives, so that "
                 "a hang can be explained",
-     .source = "TORCH_NCCL_TRACE_BUFFER_SIZE (before 2.9; its default there is 0)"},
+     .source = FLIGHT "TORCH_NCCL_TRACE_BUFFER_SIZE (before 2.8; its default there is 0)"},
     {.name = "TORCH_NCCL_DUMP_ON_TIMEOUT",
      .level = RULE_FULL,
      .when = when_recorder_on,
@@ -183,7 +200,7 @@ static const struct env_rule rules[] = {
      .other_name = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
      .level = RULE_FULL,
      .at_start = true,
-     .when = when_recorder_file,
+     .when = when_dump_file,
      .value = value_dump_file,
      .because = "the flight recorder writes beside the logs instead of into /tmp",
      .source = FLIGHT "a prefix, the rank follows"},
@@ -191,10 +208,10 @@ static const struct env_rule rules[] = {
      .other_name = "TORCH_FR_DUMP_TEMP_FILE",
      .level = RULE_FULL,
      .at_start = true,
-     .when = when_recorder_file,
+     .when = when_old_dump_file,
      .value = value_dump_file,
      .because = "the flight recorder writes beside the logs instead of into /tmp",
-     .source = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE is its name before 2.9"},
+     .source = FLIGHT "its name before 2.8; a prefix, the rank follows"},
     {.name = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
      .level = RULE_FULL,
      .at_start = true,

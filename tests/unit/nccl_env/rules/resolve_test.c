@@ -322,25 +322,44 @@ Test(resolve, devices_are_narrowed_only_when_asked) {
 
 /* ---- PyTorch ---- */
 
-Test(resolve, the_flight_recorder_with_gpus) {
-    static const char *const names[] = {
-        "TORCH_FR_BUFFER_SIZE",    "TORCH_NCCL_TRACE_BUFFER_SIZE",    "TORCH_NCCL_DUMP_ON_TIMEOUT",
-        "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"};
-    static const char *const values[] = {
-        "2000", "2000", "1", "/l/nccl_trace_rank_", "/l/nccl_trace_rank_", "/l/nccl_trace_pipe_"};
+static void expect_recorder(const char *const names[4]) {
+    static const char *const values[] = {"2000", "/l/nccl_trace_rank_", "1", "/l/nccl_trace_pipe_"};
+    for (size_t i = 0; i < ARRAY_SIZE(values); i++)
+        expect(names[i], values[i]);
+    r.in.mode = NCCL_ENV_MINIMAL;
+    for (size_t i = 0; i < ARRAY_SIZE(values); i++)
+        expect(names[i], NULL);
+    r.in.mode = NCCL_ENV_FULL;
+    r.in.log_dir = NULL;
+    expect(names[1], NULL);
+    expect(names[3], NULL);
+    r.in.log_dir = "/l";
+}
+
+/* A worker with PyTorch 2.8 or newer prints a warning for each old name that is set. */
+Test(resolve, the_flight_recorder_with_gpus_by_the_names_that_its_version_knows) {
+    static const char *const names[] = {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DUMP_ON_TIMEOUT",
+                                        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"};
+    static const char *const old[] = {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", names[2],
+                                      names[3]};
+    static const char *const versions[] = {"", "2.8.0+cu128", "2.13.0+cu130", "3.0.0"}, *const before[] = {"2.7.1",
+                                                                                                           "1.13"};
     r.in.log_dir = "/l";
     for (size_t i = 0; i < ARRAY_SIZE(names); i++)
         expect(names[i], NULL);
     rig_gpus(&r, 1, TOPO_LINK_INFINIBAND, 400);
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        expect(names[i], values[i]);
-    r.in.mode = NCCL_ENV_MINIMAL;
-    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
-        expect(names[i], NULL);
-    r.in.mode = NCCL_ENV_FULL;
-    r.in.log_dir = NULL;
-    for (size_t i = 3; i < ARRAY_SIZE(names); i++)
-        expect(names[i], NULL);
+    for (size_t i = 0; i < ARRAY_SIZE(versions); i++) {
+        (void)snprintf(r.facts.torch_version, sizeof r.facts.torch_version, "%s", versions[i]);
+        expect_recorder(names);
+        expect(old[0], NULL);
+        expect(old[1], NULL);
+    }
+    for (size_t i = 0; i < ARRAY_SIZE(before); i++) {
+        (void)snprintf(r.facts.torch_version, sizeof r.facts.torch_version, "%s", before[i]);
+        expect_recorder(old);
+        expect(names[0], NULL);
+        expect(names[1], NULL);
+    }
 }
 
 Test(resolve, one_name_of_a_setting_stands_for_the_other) {
@@ -511,6 +530,23 @@ Test(resolve, limits_that_are_too_low_are_told) {
     r.facts.shm_bytes = UINT64_C(8) << 30;
     rig_resolve(&r);
     cr_assert_eq(r.result.n_warnings, 0u, "%s", r.result.n_warnings > 0 ? r.result.warnings[0] : "");
+}
+
+Test(resolve, limits_matter_with_as_many_ranks_as_need_them) {
+    rig_gpus(&r, 1, TOPO_LINK_INFINIBAND, 400);
+    r.facts.nofile_hard = 20000;
+    r.facts.stack = UINT64_MAX;
+    r.in.n_nodes = r.in.nproc = 1;
+    rig_resolve(&r);
+    cr_assert_eq(r.result.n_warnings, 0u, "%s", r.result.n_warnings > 0 ? r.result.warnings[0] : "");
+    r.in.nproc = 8;
+    cr_assert_not(rig_warns(&r, "open files"));
+    cr_assert(rig_warns(&r, "stack is unlimited"));
+    r.in.n_nodes = 20;
+    cr_assert(rig_warns(&r, "limited to 20000 (ulimit -n): with 160 ranks NCCL can need 20992"));
+    r.facts.nofile_hard = 131071;
+    r.in.n_nodes = 1000;
+    cr_assert(rig_warns(&r, "limited to 131071 (ulimit -n): with 8000 ranks NCCL can need 131072"));
 }
 
 Test(resolve, limits_matter_with_gpus_only) {
