@@ -287,7 +287,7 @@ static void open_case(struct hang_leader *l, const struct hang_update *u) {
     if (u->n_suspects > 0)
         blame(l, u->suspects[0].rank, u->suspects[0].node, 0, &c->suspect);
     c->suspect_ended = u->n_suspects > 0 && u->suspects[0].sign == HANG_SIGN_ENDED;
-    c->still = u->hung && u->why == HANG_WHY_STILL;
+    c->still = u->hung && u->why == HANG_WHY_STILL && !u->spins;
     c->given = l->config.spec->hang_action == JOB_HANG_RESTART || u->why == HANG_WHY_STOPPED ||
                u->why == HANG_WHY_ANNOUNCED;
     list_append(&l->open, &c->link);

@@ -42,6 +42,7 @@ struct hang_watch {
     struct generation generation; /* whose workers are watched; none: nothing is */
     uint64_t began_ns;            /* when they were started */
     uint32_t first_rank, n;       /* n: workers that are watched */
+    bool alone;                   /* the job has one rank */
     uint8_t *watched;             /* [n] enum watched */
     pid_t *pids;                  /* [n] 0: it was not started yet */
     struct signs **parts;         /* [n_parts], of PART workers each, */
@@ -106,6 +107,12 @@ static void warn_of_hidden_prompt(struct hang_watch *w, uint32_t local_rank) {
                 filtered ? "add its local rank to the filter" : "use --tee instead");
 }
 
+/* Links that are silent show that a worker waits only if it can wait for other ranks: a kernel that
+ * computes does not use them. */
+static bool can_wait_in_nccl(const struct hang_watch *w, const struct worker_signs *row) {
+    return !w->alone && slow_has_nccl(w->slow[(row->rank - w->first_rank) / PART], row->rank);
+}
+
 static void tell(struct hang_watch *w, uint64_t now) {
     _cleanup_(freep) struct worker_signs *rows = xcalloc(MAX2(w->n, 1u), sizeof *rows);
     uint64_t still = 0;
@@ -116,12 +123,13 @@ static void tell(struct hang_watch *w, uint64_t now) {
         n += signs_rows(w->parts[p], now, rows + n, w->n - n);
     }
     for (size_t i = 0; i < n; i++)
-        spins = spins || (rows[i].flags & SIGN_SPINS) != 0;
+        spins = spins || ((rows[i].flags & SIGN_SPINS) != 0 && can_wait_in_nccl(w, &rows[i]));
     gpu_watch_tick(w->gpus, now, spins);
     for (size_t i = 0; i < n; i++) {
         uint32_t local_rank = rows[i].rank - w->first_rank;
         if ((rows[i].flags & SIGN_ENDED) == 0) {
-            rows[i].flags |= gpu_watch_flags(w->gpus, w->pids[local_rank], now);
+            if (can_wait_in_nccl(w, &rows[i]))
+                rows[i].flags |= gpu_watch_flags(w->gpus, w->pids[local_rank], now);
             if (local_workers_is_held(w->config.workers, local_rank))
                 rows[i].flags |= SIGN_HELD;
             if ((rows[i].flags & SIGN_ASKS) != 0)
@@ -199,6 +207,7 @@ static void add_still(struct hang_watch *w, struct gather_worker *workers, uint6
                 worker->still_ns = rows[i].still_ns;
                 worker->ran_ns = signs_ran_ns(w->parts[p], rows[i].rank);
                 worker->used_ns = signs_used_ns(w->parts[p], rows[i].rank);
+                worker->spins = (rows[i].flags & SIGN_SPINS) != 0;
             }
     }
 }
@@ -382,6 +391,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     w->generation = generation;
     w->began_ns = clock_now_ns();
     w->first_rank = form->first_rank;
+    w->alone = form->world_size == 1;
     w->n = MIN2(w->config.spec->nproc, WATCHED_MAX);
     w->pids = xcalloc(w->n, sizeof *w->pids);
     if (w->config.spec->hang_action == JOB_HANG_OFF)

@@ -66,6 +66,7 @@ struct evidence_worker {
     int32_t pid;
     uint64_t still_ns; /* since its main thread last moved */
     uint64_t used_ns;  /* CPU time of its main thread since then */
+    bool spins;        /* it runs all the time meanwhile, as one that waits for a GPU */
     bool ended;        /* it has exited with 0: only rank, local_rank and pid are meaningful */
     uint64_t step;     /* the last MUSTER_STEP; 0: none */
     /* It, or a child, has a connection to the workers' store, or has none; neither: not known. */

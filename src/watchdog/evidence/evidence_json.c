@@ -175,6 +175,7 @@ static const struct json_field worker_fields[] = {
     {JSON_FIELD(evidence_worker, I32, "pid", pid)},
     {JSON_FIELD(evidence_worker, U64, "still_ns", still_ns)},
     {JSON_FIELD(evidence_worker, U64, "used_ns", used_ns), JSON_IF_SET(evidence_worker, used_ns)},
+    BOOL_IF(evidence_worker, "spins", spins),
     BOOL_IF(evidence_worker, "ended", ended),
     {JSON_FIELD(evidence_worker, U64, "step", step), JSON_IF_SET(evidence_worker, step)},
     BOOL_IF(evidence_worker, "at_store", at_store),

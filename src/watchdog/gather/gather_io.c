@@ -134,6 +134,7 @@ static void step_proc(struct work *k) {
         w->pid = a->pid;
         w->still_ns = a->still_ns;
         w->used_ns = a->used_ns;
+        w->spins = a->spins;
         w->step = a->step;
         w->ended = a->ended;
         if (!a->ended)

@@ -30,6 +30,7 @@ struct gather_worker {
      * gathering, it has moved meanwhile: its still_ns in the evidence is 0. 0: not known */
     uint64_t ran_ns;
     uint64_t step;
+    bool spins;                        /* SIGN_SPINS */
     bool ended;                        /* it has exited with 0: nothing is read */
     const char *logs[GATHER_LOGS_MAX]; /* borrowed for the call; NULL: none */
 };

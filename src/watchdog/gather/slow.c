@@ -38,13 +38,15 @@ bool slow_computes(const struct slow_look *before, const struct slow_look *now,
            now->threads_ns >= before->threads_ns + elapsed_ns / 100 * SIGNS_COMPUTES_PERCENT;
 }
 
-bool slow_is_nccl(const char *name) { return strncmp(name, "NCCL ", 5) == 0; }
+bool slow_is_nccl(const char *name) {
+    static const char *const begins[] = {"NCCL ", "pt_nccl_"};
+    return text_begins_with_any(name, begins, ARRAY_SIZE(begins));
+}
 
 bool slow_is_poller(const char *name) {
-    static const char *const begins[] = {"NCCL ",  "pt_nccl_", "pt_gloo", "pt_tcpstore",
-                                         "async)", "ucx_",     "PMIX",    "progress",
-                                         "psm3",   "opal_",    "mpi_"};
-    return text_begins_with_any(name, begins, ARRAY_SIZE(begins));
+    static const char *const begins[] = {"pt_gloo",  "pt_tcpstore", "async)", "ucx_", "PMIX",
+                                         "progress", "psm3",        "opal_",  "mpi_"};
+    return slow_is_nccl(name) || text_begins_with_any(name, begins, ARRAY_SIZE(begins));
 }
 
 bool slow_omp_spins(const char *env, size_t len) {

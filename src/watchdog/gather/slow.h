@@ -45,6 +45,7 @@ struct slow_look {
     bool receives; /* it waits there until something comes, without a time-out */
     bool spinners; /* its threads may spin while they wait: a GPU, or OMP_WAIT_POLICY=active */
     bool gpu;      /* the worker has a GPU open */
+    bool nccl;     /* the process has threads of NCCL, or of PyTorch's process group for it */
     bool asks;     /* it, or the child that it waits for, waits for somebody to type */
 };
 
@@ -65,7 +66,8 @@ bool slow_changed(const struct slow_look *before, const struct slow_look *now, u
  * process in which waiters may spin say nothing. */
 bool slow_computes(const struct slow_look *before, const struct slow_look *now,
                    uint64_t elapsed_ns);
-/* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source). */
+/* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source: only with
+ * NCCL_SET_THREAD_NAME=1), or of PyTorch's process group of NCCL. */
 bool slow_is_nccl(const char *name);
 /* Whether it is one of a library that polls while others wait, too: NCCL, PyTorch's process groups
  * and store ("pt_nccl_watchdg", "pt_gloo_runloop", "pt_tcpstore_uv"), UCX ("async"), PMIx and

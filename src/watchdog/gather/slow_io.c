@@ -68,6 +68,7 @@ struct own_threads {
     uint64_t ns;               /* of the main thread, of that one, and of NCCL's */
     uint64_t main_ns, idle_ns; /* of the main thread; of those that poll */
     bool flushes;              /* one waits until something is on the disk */
+    bool nccl;
 };
 
 static void add_own(void *arg, int tid) {
@@ -84,7 +85,9 @@ static void add_own(void *arg, int tid) {
     text[n] = '\0';
     const char *own_name = text + strcspn(text, "(");
     own_name += own_name[0] != '\0';
-    if (tid == o->pid || tid == o->works || slow_is_nccl(own_name))
+    bool is_nccl = slow_is_nccl(own_name);
+    o->nccl = o->nccl || is_nccl;
+    if (tid == o->pid || tid == o->works || is_nccl)
         o->ns += ticks * tick_ns();
     if (tid == o->pid)
         o->main_ns = ticks * tick_ns();
@@ -221,6 +224,7 @@ static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t 
     }
     (void)snprintf(path, sizeof path, "/proc/%d/task", (int)own.pid);
     (void)!proc_each_number(path, add_own, &own); /* it can have ended */
+    l->nccl = own.nccl;
     l->bytes += own.flushes ? written_bytes() : 0;
     l->cpu_ns = all > own.ns ? all - own.ns : 0;
     l->idle_ns = own.idle_ns;
@@ -317,6 +321,11 @@ static struct known *find(const struct slow *s, uint32_t rank) {
         if (s->known[i].task.look.rank == rank)
             return &s->known[i];
     return NULL;
+}
+
+bool slow_has_nccl(const struct slow *s, uint32_t rank) {
+    const struct known *k = find(s, rank);
+    return k != NULL && k->task.look.nccl;
 }
 
 /* Whose movement is the worker's. */

@@ -30,6 +30,8 @@ void slow_free(struct slow *s); /* takes NULL */
 void slow_tick(struct slow *s, uint64_t now_ns);
 /* Why closer looks have failed for SLOW_AGE_MAX_NS, as -EMFILE; 0: they have not. */
 int slow_error(const struct slow *s);
+/* Whether the last look found threads of NCCL in this rank's process. */
+bool slow_has_nccl(const struct slow *s, uint32_t rank);
 
 /* A look at one worker. */
 struct slow_task {

@@ -96,8 +96,8 @@ enum {
     SIGN_BYTES = 1 << 5,   /* it, or a child, moves more bytes than waiters do */
     SIGN_GPU = 1 << 6,     /* its GPU's links move bytes */
     SIGN_ENDED = 1 << 7,   /* it has exited with 0 */
-    /* The links of its GPU are watched: without SIGN_GPU they are silent. A worker that spins and
-     * whose links nobody watches may compute in one long call. */
+    /* It can wait for other ranks in NCCL, and the links of its GPU are watched: without SIGN_GPU
+     * they are silent. A worker that spins without this flag may compute in a long kernel. */
     SIGN_GPU_SEEN = 1 << 8,
     SIGN_ASKS = 1 << 9, /* it waits for somebody to type: a debugger's prompt, input() */
     /* What it writes is not read, because nobody reads the job's own output */

@@ -330,7 +330,8 @@ pid_t signs_pid(const struct signs *s, uint32_t rank) {
 
 uint64_t signs_ran_ns(const struct signs *s, uint32_t rank) {
     const struct signs_worker *w = find(s, rank);
-    bool known = w != NULL && !w->ended && w->child == 0 && !w->found.polls && w->track.known;
+    bool odd = w != NULL && (w->found.polls || (w->found.flags & SIGN_SPINS) != 0);
+    bool known = w != NULL && !w->ended && w->child == 0 && !odd && w->track.known;
     return known ? w->track.ran_ns : 0;
 }
 

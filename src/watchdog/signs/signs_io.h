@@ -78,7 +78,8 @@ void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64
 pid_t signs_pid(const struct signs *s, uint32_t rank); /* 0: no such rank */
 
 /* CPU time of its main thread at the last sample; 0: no such rank, not known, or that of another
- * sample does not show that it moved: it polls, or waits for a child, whose movement is its own. */
+ * sample does not show that it moved: it polls or spins, or waits for a child, whose movement is
+ * its own. */
 uint64_t signs_ran_ns(const struct signs *s, uint32_t rank);
 
 /* How much of that it has used since the worker last moved. */

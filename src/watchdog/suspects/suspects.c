@@ -48,7 +48,8 @@ static void find_reacted(const struct suspects_input *in, struct suspects *s) {
     for (uint32_t r = 0; in->waited != NULL && r < in->n_ranks; r++) {
         const struct evidence_worker *w = s->worker_of[r];
         bool known = suspects_evidence(in, r) != NULL && !s->ended[r];
-        bool moved = w == NULL || w->ended || w->n_threads == 0 || w->still_ns < REACTED_STILL_NS;
+        bool moved = w == NULL || w->ended || w->n_threads == 0 || w->spins ||
+                     w->still_ns < REACTED_STILL_NS;
         s->reacted[r] = r == in->failed || (known && in->waited[r] && moved);
         s->n_reacted += s->reacted[r];
     }

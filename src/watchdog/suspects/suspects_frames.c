@@ -124,16 +124,15 @@ enum wait_kind suspects_wait(const struct evidence_thread *t) {
     }
 }
 
-/* The kernel's R is a thread that runs, or that would if it got a CPU. */
-static bool is_starved(const struct evidence_thread *t, uint64_t still_ns) {
-    return suspects_wait(t) == WAIT_RUNS && still_ns >= HANG_MOVED_NS;
-}
-
-const char *suspects_verb(const struct evidence_thread *t, uint64_t still_ns, uint32_t n) {
+const char *suspects_verb(const struct evidence_thread *t, const struct evidence_worker *w,
+                          uint32_t n) {
     switch (suspects_wait(t)) {
     case WAIT_SLEEPS: return n == 1 ? "waits" : "wait";
     case WAIT_RUNS:
-        if (is_starved(t, still_ns))
+        if (w != NULL && w->spins)
+            return n == 1 ? "seems to wait for its GPU" : "seem to wait for their GPUs";
+        /* The kernel's R is a thread that runs, or that would if it got a CPU. */
+        if (w != NULL && w->still_ns >= HANG_MOVED_NS)
             return n == 1 ? "waits for a CPU" : "wait for a CPU";
         return n == 1 ? "runs" : "run";
     case WAIT_BLOCKED: return n == 1 ? "is blocked" : "are blocked";
@@ -153,11 +152,11 @@ const char *suspects_group_verb(const struct suspects *s, const struct suspects_
         while (s->group_of[rank] != number);
         seen++;
     }
-    return suspects_verb(suspects_main(s, rank), s->worker_of[rank]->still_ns, n);
+    return suspects_verb(suspects_main(s, rank), s->worker_of[rank], n);
 }
 
-void suspects_describe(const struct evidence *e, const struct evidence_thread *t, uint64_t still_ns,
-                       struct strbuf *ret) {
+void suspects_describe(const struct evidence *e, const struct evidence_thread *t,
+                       const struct evidence_worker *w, struct strbuf *ret) {
     const struct evidence_stack *stack = suspects_stack(e, t);
     char call[EVIDENCE_WORD_MAX + 2], where[SUSPECTS_WHERE_MAX];
     enum wait_kind kind = suspects_wait(t);
@@ -165,7 +164,7 @@ void suspects_describe(const struct evidence *e, const struct evidence_thread *t
     if (kind == WAIT_SLEEPS || kind == WAIT_BLOCKED)
         strbuf_add(ret, call[0] != '\0' ? call : "waits");
     else
-        strbuf_add(ret, kind == WAIT_STOPPED ? "stopped (T)" : suspects_verb(t, still_ns, 1));
+        strbuf_add(ret, kind == WAIT_STOPPED ? "stopped (T)" : suspects_verb(t, w, 1));
     if (stack != NULL) {
         add_place(stack, where, sizeof where);
         strbuf_printf(ret, " in %s", where);

@@ -31,13 +31,13 @@ static inline bool suspects_is_missing(const struct suspects_input *in, const st
 /* "backward (train.py:76)", and, if there is no Python stack, "futex()"; "" if nothing is known. */
 void suspects_where(const struct evidence *e, const struct evidence_thread *t, char *out,
                     size_t size);
-/* "read() in load (data.py:20), pipe". still_ns: for how long the thread has not moved; 0: it
- * moves, or that is not known. */
-void suspects_describe(const struct evidence *e, const struct evidence_thread *t, uint64_t still_ns,
-                       struct strbuf *ret);
-/* "wait", "waits", "run", "runs", ...: what `n` ranks at this place do. still_ns: the same, of the
- * first. */
-const char *suspects_verb(const struct evidence_thread *t, uint64_t still_ns, uint32_t n);
+/* "read() in load (data.py:20), pipe". w: the worker if `t` is its main thread; else NULL. */
+void suspects_describe(const struct evidence *e, const struct evidence_thread *t,
+                       const struct evidence_worker *w, struct strbuf *ret);
+/* "wait", "waits", "run", "runs", ...: what `n` ranks at this place do. w: the same, of the first.
+ */
+const char *suspects_verb(const struct evidence_thread *t, const struct evidence_worker *w,
+                          uint32_t n);
 /* The same of the ranks of this group. */
 const char *suspects_group_verb(const struct suspects *s, const struct suspects_group *g,
                                 uint32_t n);

@@ -43,7 +43,7 @@ static void add_child(const struct evidence *e, const struct evidence_child *chi
     strbuf_printf(ret, "; its child %s %" PRId32 " %s elsewhere than its siblings: ",
                   child->name[0] != '\0' ? child->name : "process", child->pid,
                   suspects_wait(&child->main) == WAIT_RUNS ? "is" : "waits");
-    suspects_describe(e, &child->main, 0, ret);
+    suspects_describe(e, &child->main, NULL, ret);
 }
 
 /* Who a main thread in wait4() waits for, as a command that it has started: its only child but
@@ -68,13 +68,13 @@ static const struct evidence_child *awaited_child(const struct evidence_worker *
 static void add_main(const struct evidence *e, const struct evidence_worker *w,
                      const struct evidence_thread *t, bool child_said, struct strbuf *ret) {
     const struct evidence_child *child = child_said ? NULL : awaited_child(w, t);
-    suspects_describe(e, t, w->still_ns, ret);
+    suspects_describe(e, t, w, ret);
     add_still(w->still_ns, ret);
     if (child == NULL)
         return;
     strbuf_printf(ret, "; it waits for its child %s %" PRId32 ": ",
                   child->name[0] != '\0' ? child->name : "process", child->pid);
-    suspects_describe(e, &child->main, 0, ret);
+    suspects_describe(e, &child->main, NULL, ret);
 }
 
 /* Its main thread is where that of the others is. */
@@ -85,7 +85,7 @@ static void tell_thread(const struct suspects_input *in, const struct suspects *
     if (odd == NULL)
         return;
     strbuf_printf(ret, "; its thread %" PRId32 ": ", odd->tid);
-    suspects_describe(suspects_evidence(in, rank), odd, 0, ret);
+    suspects_describe(suspects_evidence(in, rank), odd, NULL, ret);
     strbuf_add(ret, "; its main thread");
 }
 

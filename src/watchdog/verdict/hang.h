@@ -29,6 +29,7 @@
  *     the job announces steps or deadlines, and all who do
  *         are late; before that, nothing below counts           what they announced
  *     nothing moves: main threads, busy ones, bytes, GPUs       limits.still_ns
+ *         (a main thread that waits for NCCL's kernels spins: the links of its GPU tell)
  *     somebody is busy, writes, or moves                        limits.timeout_ns of quiet
  *     a wait at this place of the program ended by itself once  three times that, if that is longer
  * Before the first beat only T and limits.timeout_ns count. After one has waited for input or for a
@@ -150,6 +151,7 @@ struct hang_update {
     /* With hung and report_due: one sentence without a full stop, such as "nothing has moved for
      * 180 s (--hang-still)". */
     char text[HANG_TEXT_MAX];
+    bool spins; /* with hung: a worker runs all the time at an unchanged place */
     /* With hung and report_due: who stands out by signs alone; may be none. Borrowed from the
      * machine until its next step. */
     const struct hang_suspect *suspects;

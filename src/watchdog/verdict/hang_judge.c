@@ -37,6 +37,7 @@ static void count_worker(const struct hang *h, const struct hang_worker *w, stru
     c->held += !moves && (w->flags & SIGN_HELD) != 0;
     c->begun += has_begun(h, w);
     c->active += moves || busy;
+    c->spinning += hang_spins(h, w);
     /* Its node has more to say of it: also if it moved in the second in which it was stopped. */
     bool spoken_of = !w->moves || stopped || traced;
     c->silent += spoken_of && h->last_ns - w->heard_ns > HANG_SILENT_NS;

@@ -26,6 +26,7 @@ struct hang_worker {
 struct hang_count {
     uint32_t alive, moving, stopped, traced, asking, held, silent, begun;
     uint32_t active;          /* that move, are busy, or write */
+    uint32_t spinning;        /* hang_spins() */
     uint32_t announcing;      /* that announced a deadline */
     uint64_t announced_until; /* the last of the deadlines */
     uint64_t first_stopped;   /* when the first of those that are stopped was */
@@ -65,7 +66,8 @@ static inline uint64_t hang_before(uint64_t at, uint64_t ns) { return at > ns ? 
 static inline bool hang_is_active(uint32_t flags) {
     if ((flags & SIGN_UNSEEN) != 0) /* of what is not seen nothing is concluded */
         return true;
-    /* One that spins waits, if the links of its GPU say so: its proxy threads spin, too. */
+    /* One that spins waits for its GPU. If the links of that are silent, the GPU waits, too. What
+     * NCCL's proxy threads use does not count. */
     if ((flags & SIGN_SPINS) != 0 && (flags & SIGN_GPU_SEEN) != 0)
         return (flags & (SIGN_GPU | SIGN_BYTES)) != 0;
     return (flags & (SIGN_SPINS | SIGN_BUSY | SIGN_BYTES | SIGN_GPU)) != 0;
@@ -73,6 +75,11 @@ static inline bool hang_is_active(uint32_t flags) {
 /* Whether it counts as moving. */
 static inline bool hang_moves(const struct hang *h, const struct hang_worker *w) {
     return w->moves || h->clock - w->moved_at <= HANG_MOVED_NS;
+}
+
+/* Whether its main thread runs all the time at an unchanged place: it seems to wait for its GPU. */
+static inline bool hang_spins(const struct hang *h, const struct hang_worker *w) {
+    return !hang_moves(h, w) && (w->flags & (SIGN_SPINS | SIGN_STOPPED)) == SIGN_SPINS;
 }
 
 /* hang_judge.c: looks at all workers, and moves on to another state. */

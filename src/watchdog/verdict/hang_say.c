@@ -40,6 +40,10 @@ static uint64_t step_ahead(const struct hang *h) {
     return low < high ? high : 0;
 }
 
+static bool is_active(const struct hang *h, const struct hang_worker *w) {
+    return hang_moves(h, w) || hang_is_active(w->flags);
+}
+
 static enum hang_sign sign_of(const struct hang *h, const struct hang_worker *w,
                               uint64_t step_ahead_of, bool few_active) {
     bool stopped = (w->flags & SIGN_STOPPED) != 0;
@@ -56,7 +60,7 @@ static enum hang_sign sign_of(const struct hang *h, const struct hang_worker *w,
     if (w->step != 0 && w->step < step_ahead_of)
         return HANG_SIGN_BEHIND;
     bool seen = (w->flags & SIGN_UNSEEN) == 0;
-    if (few_active && seen && (hang_moves(h, w) || hang_is_active(w->flags)))
+    if (few_active && seen && is_active(h, w))
         return HANG_SIGN_BUSY;
     return 0;
 }
@@ -94,16 +98,49 @@ static bool name_ranks(const struct hang_update *ret, enum hang_sign sign, char 
     return put_ranks(first, n, out, size);
 }
 
-/* Half of the ranks wait for the other half: those are no suspects, but what they are is known. */
-static bool name_active(const struct hang *h, char *out, size_t size) {
+/* The same, of those that are not suspects: of all ranks. */
+static bool name_all(const struct hang *h,
+                     bool (*is)(const struct hang *h, const struct hang_worker *w), char *out,
+                     size_t size) {
     uint32_t first = 0, n = 0;
     for (uint32_t r = 0; r < h->n; r++) {
         const struct hang_worker *w = &h->workers[r];
-        bool seen = !w->ended && (w->flags & SIGN_UNSEEN) == 0;
-        if (seen && (hang_moves(h, w) || hang_is_active(w->flags)) && n++ == 0)
+        if (!w->ended && (w->flags & SIGN_UNSEEN) == 0 && is(h, w) && n++ == 0)
             first = r;
     }
     return put_ranks(first, n, out, size);
+}
+
+static void say_still(const struct hang *h, const struct hang_count *c, const char *place,
+                      struct hang_update *ret) {
+    char who[64];
+    bool one = name_all(h, hang_spins, who, sizeof who);
+    (void)snprintf(ret->text, sizeof ret->text,
+                   "nothing has moved for %" PRIu64 " s%s (--hang-still)%s%s%s",
+                   (h->clock - MAX2(h->beat_at, h->active_at)) / NS_PER_S, place,
+                   c->spinning == 0 ? "" : ": ", c->spinning == 0 ? "" : who,
+                   c->spinning == 0 ? ""
+                   : one            ? " seems to wait for its GPU, whose links are silent"
+                                    : " seem to wait for their GPUs, whose links are silent");
+}
+
+static void say_busy(const struct hang *h, const struct hang_count *c, uint64_t quiet,
+                     const char *place, struct hang_update *ret) {
+    /* If half of the ranks wait for the other half, these are not suspects, but named. */
+    char who[64];
+    bool one = 2 * c->active == c->alive ? name_all(h, is_active, who, sizeof who)
+                                         : name_ranks(ret, HANG_SIGN_BUSY, who, sizeof who);
+    bool gpu = 2 * c->spinning > c->alive;
+    /* Those that wait for GPUs may count as active. */
+    bool others = c->active > 0 && !(gpu && 2 * c->active > c->alive);
+    (void)snprintf(ret->text, sizeof ret->text, "%s for %" PRIu64 " s%s%s%s%s (--hang-timeout)",
+                   !gpu        ? "most workers have waited"
+                   : h->n == 1 ? "the only worker seems to have waited for its GPU"
+                               : "most workers seem to have waited for their GPUs",
+                   quiet, place, others ? ", while " : "", others ? who : "",
+                   !others ? ""
+                   : one   ? " was busy"
+                           : " were busy");
 }
 
 static void say_verdict(const struct hang *h, const struct hang_count *c, struct hang_update *ret) {
@@ -124,21 +161,8 @@ static void say_verdict(const struct hang *h, const struct hang_count *c, struct
                        "have not moved for %" PRIu64 " s%s (WATCHDOG_USEC= announces more)",
                        quiet, place);
         break;
-    case HANG_WHY_STILL:
-        (void)snprintf(ret->text, sizeof ret->text,
-                       "nothing has moved for %" PRIu64 " s%s (--hang-still)",
-                       (h->clock - MAX2(h->beat_at, h->active_at)) / NS_PER_S, place);
-        break;
-    case HANG_WHY_BUSY:
-        one = 2 * c->active == c->alive ? name_active(h, who, sizeof who)
-                                        : name_ranks(ret, HANG_SIGN_BUSY, who, sizeof who);
-        (void)snprintf(ret->text, sizeof ret->text,
-                       "most workers have waited for %" PRIu64 " s%s%s%s%s (--hang-timeout)", quiet,
-                       place, c->active == 0 ? "" : ", while ", c->active == 0 ? "" : who,
-                       c->active == 0 ? ""
-                       : one          ? " was busy"
-                                      : " were busy");
-        break;
+    case HANG_WHY_STILL: say_still(h, c, place, ret); break;
+    case HANG_WHY_BUSY: say_busy(h, c, quiet, place, ret); break;
     case HANG_WHY_NO_BEAT:
         (void)snprintf(ret->text, sizeof ret->text,
                        "most workers have not begun to work in %" PRIu64 " s (--hang-timeout)",
@@ -152,6 +176,7 @@ static void say_verdict(const struct hang *h, const struct hang_count *c, struct
 void hang_say(struct hang *h, const struct hang_count *c, struct hang_update *ret) {
     char who[64];
     find_suspects(h, c, ret);
+    ret->spins = ret->hung && c->spinning > 0;
     if (ret->hung) {
         say_verdict(h, c, ret);
     } else if (c->asking > 0) {

@@ -16,6 +16,7 @@ static void fill(struct evidence *e) {
     w->pid = 12;
     w->still_ns = 31 * NS_PER_S;
     w->step = 7;
+    w->spins = true;
     w->at_store = true;
     struct evidence_thread *t = evidence_add_thread(w);
     *t = (struct evidence_thread){.tid = 12,
@@ -58,7 +59,8 @@ Test(evidence, is_the_same_after_it_was_written_and_read) {
     const struct evidence_worker *w = &back.workers[0];
     cr_expect_str_eq(back.node, "b");
     cr_expect_eq(back.took_ns, 5 * NS_PER_MS);
-    cr_expect(w->rank == 2 && w->local_rank == 0 && w->pid == 12 && w->still_ns == 31 * NS_PER_S && w->step == 7);
+    cr_expect(w->rank == 2 && w->local_rank == 0 && w->pid == 12 && w->still_ns == 31 * NS_PER_S && w->step == 7 &&
+              w->spins && !back.workers[1].spins);
     cr_expect(w->at_store && !w->not_at_store && !w->ended && w->collectives == 9 && !w->threads_cut &&
               !w->children_cut);
     cr_assert_eq(w->n_threads, 2);

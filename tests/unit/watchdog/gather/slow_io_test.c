@@ -173,6 +173,18 @@ Test(slow_io, a_worker_whose_other_thread_computes_moves_with_it) {
     cr_expect_eq(sample() & SIGN_MOVED, 0);
 }
 
+static void be_of_nccl(void) { (void)prctl(PR_SET_NAME, "pt_nccl_watchdg"); }
+
+Test(slow_io, finds_threads_of_nccl) {
+    start(be_of_nccl, false);
+    become_quiet();
+    slow_tick(slow, now);
+    cr_expect_not(slow_has_nccl(slow, 5));
+    ask_to_act();
+    slow_tick(slow, now += SLOW_EVERY_NS);
+    cr_expect(slow_has_nccl(slow, 5) && !slow_has_nccl(slow, 6));
+}
+
 Test(slow_io, sees_that_a_file_is_read) {
     start(read_a_file, false);
     cr_expect_eq(look_twice(), SIGN_BYTES);

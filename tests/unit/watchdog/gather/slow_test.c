@@ -49,6 +49,7 @@ Test(slow, a_thread_spins_that_stays_at_one_place_and_has_a_gpu) {
 
 Test(slow, knows_threads_of_nccl) {
     cr_expect(slow_is_nccl("NCCL Progress 0) S"));
+    cr_expect(slow_is_nccl("pt_nccl_watchdg) S") && slow_is_nccl("pt_nccl_heartbt) S"));
     cr_expect_not(slow_is_nccl("python) S"));
     cr_expect_not(slow_is_nccl("NCCL"));
 }

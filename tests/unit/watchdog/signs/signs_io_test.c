@@ -162,6 +162,7 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
     work(&a);
     signs_sample(s, now += 8 * NS_PER_MS); /* it goes on spinning */
     cr_expect_eq(row_of(s, 0, now).flags, SIGN_SPINS);
+    cr_expect_eq(signs_ran_ns(s, 0), 0, "its CPU time shows no movement");
     now = until_still(s, 0, now + NS_PER_S);
     cr_expect_eq(row_of(s, 0, now).flags, 0);
     work(&a);

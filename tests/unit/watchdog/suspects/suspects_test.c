@@ -90,6 +90,10 @@ Test(suspects, ranks_that_get_no_cpu_are_not_said_to_run) {
         rig_worker(r, rank)->still_ns = NS_PER_S;
     rig_find(r);
     expect_line(r, "all ranks run in crunch (data.py:33)");
+    for (uint32_t rank = 0; rank < 4; rank++)
+        rig_worker(r, rank)->spins = true;
+    rig_find(r);
+    expect_line(r, "all ranks seem to wait for their GPUs in crunch (data.py:33)");
     suspects_rig_fini(r);
 }
 

@@ -337,6 +337,38 @@ Test(hang, spinning_on_a_gpu_whose_links_are_silent_is_waiting) {
         r->w[i].flags = SIGN_SPINS | SIGN_BUSY | SIGN_GPU_SEEN;
     assert_between(rig_until_hung(r, 1000), 180, 182);
     cr_expect_eq(r->why, HANG_WHY_STILL);
+    cr_expect(r->last.spins);
+    cr_expect_str_eq(r->text,
+                     "nothing has moved for 180 s (--hang-still): rank 0 and 3 more seem to wait for their GPUs, "
+                     "whose links are silent");
+    rig_fini(r);
+}
+
+/* Not in NCCL: it may compute, and has until --hang-timeout. */
+Test(hang, words_for_workers_that_wait_for_their_gpus) {
+    struct rig *r = working();
+    rig_all(r, false);
+    for (uint32_t i = 0; i < 3; i++)
+        r->w[i].flags = SIGN_SPINS | SIGN_BUSY;
+    assert_between(rig_until_hung(r, 3000), 1800, 1802);
+    cr_expect_eq(r->why, HANG_WHY_BUSY);
+    cr_expect_str_eq(r->text, "most workers seem to have waited for their GPUs for 1800 s (--hang-timeout)");
+    rig_all(r, true);
+    rig_run(r, 20);
+    rig_all(r, false);
+    for (uint32_t i = 0; i < 3; i++)
+        r->w[i].flags = SIGN_SPINS | SIGN_BUSY | SIGN_GPU_SEEN;
+    r->w[3].flags = SIGN_BUSY;
+    assert_between(rig_until_hung(r, 3000), 1800, 1802);
+    cr_expect_str_eq(r->text, "most workers seem to have waited for their GPUs for 1800 s, while rank 3 was busy "
+                              "(--hang-timeout)");
+    rig_fini(r);
+    rig_init(r, 1, 1);
+    rig_run(r, 20);
+    rig_all(r, false);
+    r->w[0].flags = SIGN_SPINS | SIGN_BUSY;
+    assert_between(rig_until_hung(r, 3000), 1800, 1802);
+    cr_expect_str_eq(r->text, "the only worker seems to have waited for its GPU for 1800 s (--hang-timeout)");
     rig_fini(r);
 }
 
