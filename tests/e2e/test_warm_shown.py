@@ -102,6 +102,14 @@ def test_without_warm_nothing_is_said(job):
     assert "warm" not in out, out
 
 
+def test_a_cold_restart_is_reported_also_without_v(job):
+    """The worker fails before its imports are known: --warm did nothing, once at the restart."""
+    (job.tmp / "fails.py").write_text("import os, sys\nsys.exit(os.environ['TORCHELASTIC_RESTART_COUNT'] == '0')\n")
+    code, _, said = job.run("--warm", "--standalone", "--max-restarts=1", job.tmp / "fails.py")
+    line = "muster: 0 of 1 workers start warm; cold because its imports are not known yet"
+    assert code == 0 and said.count(line) == 1 and said.index("restart 1 of 1") < said.index(line), said
+
+
 def test_a_job_that_can_t_be_warm_says_why(job):
     agent = job.agent("a", "-v", "--warm", "--standalone", "--no-python", "/bin/sleep", "1000")
     agent.wait_said("0 of 1 workers start warm")

@@ -348,7 +348,9 @@ static void report(struct warm_pool *p, const char *cold_because) {
     if (p->reason[0] == '\0')
         log_info("all %u workers start warm", p->config.n);
     else
-        log_info("%u of %u workers start warm; cold because %s", p->n_warm, p->config.n, p->reason);
+        log_line(p->again ? LOG_LEVEL_NOTICE : LOG_LEVEL_INFO,
+                 "%u of %u workers start warm; cold because %s", p->n_warm, p->config.n, p->reason);
+    p->again = true;
 }
 
 static bool write_go(const struct warm_one *one, const struct child_spec *spec, struct strbuf *out,

@@ -50,6 +50,7 @@ struct warm_pool {
     char why[WARM_REASON_MAX];        /* why nothing waits, or a part of it */
     char reason[WARM_REASON_MAX];     /* of the last start */
     uint32_t n_warm, n_started;       /* of the last start */
+    bool again;                       /* workers were started before: `reason` is always logged */
     uint32_t n_unanswered;            /* taken, and have not answered yet */
     uint32_t n_ended;                 /* by themselves */
     struct loop_timer *tell;          /* facts may have changed */
