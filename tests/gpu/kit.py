@@ -1,0 +1,245 @@
+"""Runs checks beside each other within a limit of time, and writes a report after each one. tests/gpu/run.sh starts it."""
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import uuid
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+class Skip(Exception):
+    """A check can't be made here, for this reason."""
+
+
+class Job:
+    """A process in a session of its own whose lines are read with the time at which they came."""
+
+    def __init__(self, kit, words, check, env=None, code=None):
+        self.kit, self.words, self.check, self.lines, self.changed = kit, [str(w) for w in words], check, [], threading.Condition()
+        self.ended = False
+        self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                        errors="replace", start_new_session=True, cwd=kit.work, env={**kit.env, **(env or {})})
+        kit.jobs.append(self)
+        if code is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.write(code)
+                self.process.stdin.close()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            with self.changed:
+                self.lines.append((time.time(), line))
+                self.changed.notify_all()
+        self.process.wait()
+        with self.changed:
+            self.ended = True
+            self.changed.notify_all()
+
+    @property
+    def text(self):
+        """All output; the lines that muster has wrapped are whole again."""
+        return re.sub(r"\n {8}(?=\S)", " ", "".join(line for _, line in self.lines))
+
+    def _until(self, what, seconds):
+        end = time.monotonic() + min(seconds, self.kit.left())
+        with self.changed:
+            while True:
+                answer = what()
+                left = end - time.monotonic()
+                if answer or self.ended or left <= 0:
+                    return answer
+                self.changed.wait(left)
+
+    def wait(self, pattern, seconds):
+        """The first match in the output, or None; returns as soon as there is one, or the process has ended."""
+        return self._until(lambda: re.search(pattern, self.text), seconds)
+
+    def at(self, pattern):
+        """When the first line with this came."""
+        return next((at for at, line in list(self.lines) if re.search(pattern, line)), None)
+
+    def end(self, seconds):
+        """Its exit status; None: it has not ended, and is stopped."""
+        self._until(lambda: False, seconds)
+        if not self.ended:
+            self.stop()
+            return None
+        return self.process.returncode
+
+    def stop(self):
+        for signo, seconds in ((signal.SIGTERM, 8), (signal.SIGKILL, 3)):
+            if self.ended:
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.process.pid, signo)
+            self._until(lambda: False, seconds)
+
+
+class Kit:
+    def __init__(self, args):
+        self.args, self.began = args, time.monotonic()
+        self.out, self.work = pathlib.Path(args.out), pathlib.Path(tempfile.mkdtemp(prefix="muster-gpu-kit."))
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.work.chmod(0o755)  # also for the checks as another user
+        self.mark, self.jobs, self.results, self.lock = f"GPU_KIT_RUN={uuid.uuid4().hex}", [], {}, threading.Lock()
+        mine = re.compile("RANK$|LOCAL_|WORLD_SIZE|MASTER_|GROUP_|TORCHELASTIC|PET_|MUSTER_(?!NVML)")
+        self.env = {k: v for k, v in os.environ.items() if not mine.match(k)}
+        self.env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHON_EXEC": sys.executable,
+                         **dict([self.mark.split("=")])})
+        self.cpu = os.environ.get("GPU_KIT_DEVICE") == "cpu"
+        self.facts = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "kernel": platform.release(), "cpus": os.cpu_count(),
+                      "python": platform.python_version()}
+
+    def left(self):
+        return max(0.0, self.args.limit - 8 - (time.monotonic() - self.began))
+
+    def start(self, words, check, **more):
+        if self.left() <= 0:
+            raise Skip("no time left")
+        return Job(self, words, check, **more)
+
+    def run(self, words, check, seconds=20, **more):
+        """(exit status, output, seconds) of a short program."""
+        began = time.monotonic()
+        job = self.start(words, check, **{"code": "", **more})
+        return job.end(seconds), job.text, time.monotonic() - began
+
+    def muster(self, *words):
+        return [self.args.muster, *words]
+
+    def job(self, check, *words, nproc=1, kind=(), env=None):
+        """`muster run` of a worker of worker.py."""
+        return self.start(self.muster("run", f"--nproc-per-node={nproc}", "--shutdown-timeout=5", "--crash-loop=0", *words,
+                                      HERE / "worker.py", *kind), check, env=env)
+
+    def tool(self, name):
+        found = shutil.which(name)
+        if not found:
+            raise Skip(f"no {name} on PATH")
+        return found
+
+    # ---- checks ----
+
+    def measure(self, names, measure, judges, limit):
+        """One measurement, and a result for each check that judges it."""
+        began, box = time.monotonic(), {}
+
+        def work():
+            try:
+                box["facts"] = measure(self, names[0])
+            except Skip as why:
+                box["skip"] = str(why)
+            except Exception as error:  # pylint: disable=broad-except
+                box["fail"] = "".join(traceback.format_exception_only(type(error), error)).strip() + "".join(
+                    f"; line {f.lineno}" for f in traceback.extract_tb(error.__traceback__)[-1:])
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(min(limit, self.left()))
+        if thread.is_alive():
+            for job in [j for j in self.jobs if j.check == names[0]]:
+                job.stop()
+            thread.join(2)
+            box = {"skip": "no time left"} if self.left() <= 0 else {"fail": f"took more than {limit:.0f} s"}
+        if self.left() <= 0 and "facts" not in box:
+            box = {"skip": "no time left"}
+        for name in names:
+            self.record(name, judges[name], box, time.monotonic() - began)
+
+    def record(self, name, judge, box, seconds):
+        state, reason = "skipped", box.get("skip")
+        if "fail" in box:
+            state, reason = "failed", box["fail"]
+        elif "facts" in box:
+            try:
+                passed, reason = judge(box["facts"])
+                state = "passed" if passed else "failed"
+            except Exception as error:  # pylint: disable=broad-except
+                state, reason = "failed", f"its facts could not be judged: {error!r}"
+        with self.lock:
+            self.results[name] = {"name": name, "state": state, "reason": " ".join(str(reason).split()),
+                                  "figures": box.get("facts"), "seconds": round(seconds, 2)}
+            self.write()
+
+    def write(self):
+        results = list(self.results.values())
+        whole = json.dumps({"format": 1, **self.facts, "seconds": round(time.monotonic() - self.began, 1), "checks": results},
+                           indent=1, default=str)
+        counts = {state: sum(r["state"] == state for r in results) for state in ("passed", "failed", "skipped")}
+        lines = ["muster on a GPU", "",
+                 f"{self.facts['date']}; kernel {self.facts['kernel']}, {self.facts['cpus']} CPUs; {self.facts.get('muster', 'muster ?')}",
+                 f"{self.facts.get('gpu', 'no GPU')}; driver {self.facts.get('driver', '?')}, CUDA {self.facts.get('cuda', '?')}; "
+                 f"PyTorch {self.facts.get('torch', '?')}, NCCL {self.facts.get('nccl', '?')}, Python {self.facts['python']}",
+                 ", ".join(f"{n} {state}" for state, n in counts.items()) + f", in {time.monotonic() - self.began:.0f} s", ""]
+        lines += [f"{r['state']:8}{r['name']:15}{r['reason'][:400]}" for r in results]
+        for name, text in (("report.json", whole), ("report.txt", "\n".join(lines) + "\n")):
+            new = self.out / f".{name}.new"
+            new.write_text(text)
+            new.replace(self.out / name)
+
+    def keep(self, path, name):
+        """A copy of a file of a job, beside the report."""
+        with contextlib.suppress(OSError):
+            shutil.copyfile(path, self.out / name)
+
+    def close(self):
+        """Ends what is left of the jobs, and writes their output down."""
+        for job in self.jobs:
+            if not job.ended:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(job.process.pid, signal.SIGTERM)
+        end = time.monotonic() + 5
+        while any(not job.ended for job in self.jobs) and time.monotonic() < end:
+            time.sleep(0.05)
+        for name in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                if self.mark.encode() in pathlib.Path(f"/proc/{name}/environ").read_bytes() and int(name) != os.getpid():
+                    os.kill(int(name), signal.SIGKILL)
+        with open(self.out / "jobs.txt", "w", encoding="utf-8") as f:
+            for job in self.jobs:
+                f.write(f"##### {job.check}: {' '.join(job.words)[:300]}\n{job.text[:60000]}\n")
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+def main():
+    import checks  # pylint: disable=import-outside-toplevel
+    parser = argparse.ArgumentParser(prog="tests/gpu/run.sh", description="Checks what only a GPU can show. See CONTRIBUTING.md.")
+    parser.add_argument("--out", default="gpu-report", metavar="DIR", help="where the report is written (gpu-report)")
+    parser.add_argument("--only", default="", metavar="NAME,...", help="only these checks: " + " ".join(checks.NAMES))
+    parser.add_argument("--muster", required=True, metavar="FILE", help="the muster to check")
+    parser.add_argument("--limit", type=float, default=480, metavar="SECONDS", help="after that, the rest is skipped (480)")
+    args = parser.parse_args()
+    only = [name for name in args.only.split(",") if name]
+    unknown = sorted(set(only) - set(checks.NAMES))
+    if unknown:
+        parser.error("no such check: " + ", ".join(unknown))
+    args.muster, args.out = os.path.abspath(args.muster), os.path.abspath(args.out)
+    kit = Kit(args)
+    for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signo, lambda *_: sys.exit(143))
+    try:
+        checks.run(kit, only or checks.NAMES)
+    finally:
+        with kit.lock:
+            kit.write()
+        kit.close()
+        print((kit.out / "report.txt").read_text(), end="", flush=True)
+    os._exit(any(r["state"] == "failed" for r in kit.results.values()))  # threads may hang
+
+
+if __name__ == "__main__":
+    main()
