@@ -13,18 +13,10 @@ import threading
 import time
 
 import judges
-from kit import HERE, ROOT, Skip
+from kit import HERE, ROOT, Skip, json_of
 
 NVML = HERE / "nvml.py"
 HANG = ("--hang-report=5", "--hang-still=8", "--hang-timeout=15")
-
-
-def json_of(text):
-    """The last line that is a JSON object."""
-    for line in reversed(text.splitlines()):
-        if line.startswith("{"):
-            return json.loads(line)
-    raise Skip("no JSON: " + text[-200:])
 
 
 def read(path):
@@ -35,7 +27,7 @@ def read(path):
 
 
 def nvml(kit, check, *words, seconds=15):
-    answer = json_of(kit.run([sys.executable, NVML, *words], check, seconds)[1])
+    answer = kit.json([sys.executable, NVML, *words], check, seconds)
     if "error" in answer:
         raise Skip("NVML: " + answer["error"])
     return answer
@@ -63,7 +55,7 @@ def topo(kit, check):
 
 def gpus(kit, check):
     smi = kit.run([kit.tool("nvidia-smi"), "-q"], check)[1]
-    return {"muster": json_of(kit.run(kit.muster("topo", "--json"), check)[1]), "smi": smi}
+    return {"muster": kit.json(kit.muster("topo", "--json"), check), "smi": smi}
 
 
 def children(pid):
@@ -98,7 +90,7 @@ def nvml_child(kit, check):
 
 
 def check_node(kit, check):
-    status, text, seconds = kit.run(kit.muster("check", "--json"), check)
+    status, text, seconds = kit.run(kit.muster("check", "--json"), check, errors=False)
     return {**json_of(text), "status": status, "seconds": seconds, "names": [gpu["name"] for gpu in kit.gpus]}
 
 
@@ -110,7 +102,7 @@ def busy(kit, check):
     held = os.stat(f"/proc/{holder.process.pid}").st_mtime
     while time.time() < held + 0.05:  # a leftover is older than muster, by the kernel's clock of 10 ms
         time.sleep(0.01)
-    status, text, _ = kit.run(kit.muster("check", "--json"), check)
+    status, text, _ = kit.run(kit.muster("check", "--json"), check, errors=False)
     holder.process.stdin.close()
     holder.end(10)
     return {**json_of(text), "status": status, "pid": holder.process.pid}
@@ -167,7 +159,7 @@ def events(kit, check):
     started = {who: job for who, job in jobs.items() if not isinstance(job, str)}
     for job in started.values():
         job.wait(r"\{.*\}", 15)
-    fault = json_of(kit.run([sys.executable, NVML, "fault"], check, 30)[1]) if kit.torch_cuda else {}
+    fault = kit.json([sys.executable, NVML, "fault"], check, 30) if kit.torch_cuda else {}
     answers = dict(jobs)
     for who, job in started.items():
         job.end(15)
@@ -473,8 +465,10 @@ def run(kit, names):
     probe = torch_probe(kit) if any(row[3] == "torch" and set(row[4]) & set(names) for row in TABLE) else None
     why = find_gpus(kit)
     if kit.gpus:
-        topology = json_of(kit.run(kit.muster("topo", "--json"), "probe")[1])
-        kit.facts.update({"gpu": f"{len(kit.gpus)} x {kit.gpus[0]['name']}", "driver": topology.get("driver"), "cuda": topology.get("cuda")})
+        kit.facts["gpu"] = f"{len(kit.gpus)} x {kit.gpus[0]['name']}"
+        with contextlib.suppress(Skip):
+            topology = kit.json(kit.muster("topo", "--json"), "probe")
+            kit.facts.update({"driver": topology.get("driver"), "cuda": topology.get("cuda")})
     for stage in sorted({row[0] for row in TABLE}):
         if stage == 1 and probe:
             finish_probe(kit, probe)

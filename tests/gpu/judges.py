@@ -131,7 +131,7 @@ def events(f):
 
 def busy(f):
     found = [c["text"] for c in f["checks"] if c["code"] == "GPU-BUSY" and c["level"] == "fail"]
-    if f["status"] != 1 or not any(f"({f['pid']}" in text for text in found):
+    if f["status"] != 1 or not any(re.search(rf"\({f['pid']}\b", text) for text in found):
         return False, f"process {f['pid']} is not named: status {f['status']}, {found}"
     return True, found[0]
 

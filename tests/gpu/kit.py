@@ -24,14 +24,23 @@ class Skip(Exception):
     """A check can't be made here, for this reason."""
 
 
+def json_of(text):
+    """The last line that is a JSON object."""
+    for line in reversed(text.splitlines()):
+        with contextlib.suppress(ValueError):
+            if line.startswith("{"):
+                return json.loads(line)
+    raise Skip("no JSON in the answer: " + text[-200:])
+
+
 class Job:
     """A process in a session of its own whose lines are read with the time at which they came."""
 
-    def __init__(self, kit, words, check, env=None, code=None):
+    def __init__(self, kit, words, check, env=None, code=None, errors=True):
         self.kit, self.words, self.check, self.lines, self.changed = kit, [str(w) for w in words], check, [], threading.Condition()
         self.ended = False
-        self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                        errors="replace", start_new_session=True, cwd=kit.work, env={**kit.env, **(env or {})})
+        self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace",
+                                        stderr=subprocess.STDOUT if errors else subprocess.DEVNULL, start_new_session=True, cwd=kit.work, env={**kit.env, **(env or {})})
         kit.jobs.append(self)
         if code is not None:
             with contextlib.suppress(OSError):
@@ -99,7 +108,7 @@ class Kit:
         mine = re.compile("RANK$|LOCAL_|WORLD_SIZE|MASTER_|GROUP_|TORCHELASTIC|PET_|MUSTER_(?!NVML)")
         self.env = {k: v for k, v in os.environ.items() if not mine.match(k)}
         self.env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHON_EXEC": sys.executable,
-                         **dict([self.mark.split("=")])})
+                         "TMPDIR": str(self.work), **dict([self.mark.split("=")])})
         self.cpu = os.environ.get("GPU_KIT_DEVICE") == "cpu"
         self.facts = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "kernel": platform.release(), "cpus": os.cpu_count(),
                       "python": platform.python_version()}
@@ -120,6 +129,10 @@ class Kit:
 
     def muster(self, *words):
         return [self.args.muster, *words]
+
+    def json(self, words, check, seconds=20, **more):
+        """The last JSON object that a short program writes to its standard output."""
+        return json_of(self.run(words, check, seconds, errors=False, **more)[1])
 
     def job(self, check, *words, nproc=1, kind=(), env=None):
         """`muster run` of a worker of worker.py."""

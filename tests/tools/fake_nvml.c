@@ -10,10 +10,16 @@
  *   gpu 0 c2c 0-9 mbps 44712 active 1
  *   gpu 0 fabric 000102…0f clique 7 state 3 status 0
  *   gpu 0 rate 1024 65536 busy 100  (its links move so many KiB by NVLink and bytes by PCIe a millisecond, and it
- * works; without "rate" it has no such counters) gpu 0 process 4711 used 1048576 gpu 0 linkcount 4000000000  mig-count
- * N  processes-said N  node-words W W    (answers as they stand) fabric-version 2            (a newer structure is
- * refused) hang CALL [GPU]             the call never returns crash CALL [GPU]            … takes its process with it
+ * works; without "rate" it has no such counters)
+ *   gpu 0 process 4711 used 1048576
+ *   gpu 0 linkcount 4000000000  mig-count N  processes-said N  node-words W W    (answers as they stand)
+ *   gpu 0 recovery 1            (the recovery action that it needs: field 230; unknown without it)
+ *   gpu 0 xid 31                (once registered for, this is the first event; the next ones never come)
+ *   fabric-version 2            (a newer structure is refused)
+ *   hang CALL [GPU]             the call never returns
+ *   crash CALL [GPU]            … takes its process with it
  *   fail CALL [GPU] RESULT      … fails
+ *   slow CALL [GPU] MS          … takes so many milliseconds
  *   missing CALL                the library has no such symbol
  *   unterminated CALL           … fills its text to the last byte
  *   noise CALL                  … writes on the standard output */
@@ -69,11 +75,12 @@ struct device {
         unsigned long long used;
     } processes[8];
     int n_processes;
+    int recovery, xid; /* -1: unknown; 0: none */
     struct device *parts;
     int n_parts;
 };
 
-enum kind { HANG = 1, CRASH, FAIL, MISSING, UNTERMINATED, NOISE };
+enum kind { HANG = 1, CRASH, FAIL, MISSING, UNTERMINATED, NOISE, SLOW };
 static struct rule {
     enum kind kind;
     char call[64];
@@ -201,6 +208,10 @@ static int take_property(struct device *d, char **w, int n) {
         d->linkcount = (unsigned)strtoul(value, NULL, 10);
     else if (strcmp(key, "mig-count") == 0)
         d->mig_count = (unsigned)strtoul(value, NULL, 10);
+    else if (strcmp(key, "recovery") == 0)
+        d->recovery = atoi(value);
+    else if (strcmp(key, "xid") == 0)
+        d->xid = atoi(value);
     else if (strcmp(key, "processes-said") == 0)
         d->processes_said = (unsigned)strtoul(value, NULL, 10);
     else if (strcmp(key, "mig-uuid") == 0 && d->n_parts < 16) {
@@ -251,19 +262,19 @@ static void take_rule(enum kind kind, char **w, int n) {
     struct rule *r = &rules[n_rules++];
     *r = (struct rule){.kind = kind, .gpu = ANY};
     copy(r->call, sizeof r->call, w[1]);
-    if (kind == FAIL && n > 2)
+    if ((kind == FAIL || kind == SLOW) && n > 2)
         r->result = atoi(w[--n]);
     if (n > 2)
         r->gpu = atoi(w[2]);
 }
 
 static void take_line(char *line) {
-    static const char *const kinds[] = {"", "hang", "crash", "fail", "missing", "unterminated", "noise"};
+    static const char *const kinds[] = {"", "hang", "crash", "fail", "missing", "unterminated", "noise", "slow"};
     char *w[WORDS];
     int n = split(line, w), from, to;
     if (n == 0)
         return;
-    for (int k = HANG; k <= NOISE; k++)
+    for (int k = HANG; k <= SLOW; k++)
         if (strcmp(w[0], kinds[k]) == 0) {
             take_rule((enum kind)k, w, n);
             return;
@@ -291,7 +302,7 @@ static void take_line(char *line) {
 
 __attribute__((constructor)) static void read_script(void) {
     for (int i = 0; i < GPUS; i++)
-        gpus[i] = (struct device){.index = i, .minor_number = i, .numa = -1, .memnode = -1, .parts = parts[i]};
+        gpus[i] = (struct device){.index = i, .minor_number = i, .numa = -1, .memnode = -1, .recovery = -1, .parts = parts[i]};
     const char *path = getenv("FAKE_NVML_SCRIPT");
     FILE *f = path != NULL ? fopen(path, "re") : NULL;
     if (path != NULL && f == NULL)
@@ -319,6 +330,9 @@ static int enter(const char *call, int gpu) {
         kill(getpid(), SIGKILL);
     while (rule_of(HANG, call, gpu) != NULL)
         pause();
+    const struct rule *slow = rule_of(SLOW, call, gpu);
+    if (slow != NULL)
+        usleep((unsigned)slow->result * 1000);
     const struct rule *r = rule_of(FAIL, call, gpu);
     return r != NULL ? r->result : 0;
 }
@@ -554,6 +568,12 @@ static int answer_field(const struct device *d, struct field *f) {
         if (f->type == 1)
             f->value &= ~0U;
         return 0;
+    case 230:
+        if (d->recovery < 0)
+            return NOT_SUPPORTED;
+        f->type = 1;
+        f->value = (unsigned)d->recovery;
+        return 0;
     default: return NOT_SUPPORTED;
     }
 }
@@ -664,4 +684,40 @@ EXPORT(int, nvmlDeviceGetComputeRunningProcesses, (struct device * d, unsigned *
     for (unsigned i = 0; i < *n && i < room; i++)
         ret[i] = (struct process1){.pid = d->processes[i].pid, .used = d->processes[i].used};
     return room < *n ? TOO_SMALL : 0;
+}
+
+/* ---- events: of one set ---- */
+
+#define TIMED_OUT 10
+#define XID_EVENT 8ull
+struct event {
+    struct device *device;
+    unsigned long long type, data;
+    unsigned gi, ci;
+};
+static struct device *watched[GPUS];
+
+EXPORT(int, nvmlEventSetCreate, (void **ret)) {
+    ENTER(nvmlEventSetCreate, ANY);
+    *ret = watched;
+    return 0;
+}
+NUMBER(nvmlDeviceGetSupportedEventTypes, unsigned long long, true, XID_EVENT)
+EXPORT(int, nvmlDeviceRegisterEvents, (struct device * d, unsigned long long types, void *set)) {
+    ENTER(nvmlDeviceRegisterEvents, d->index);
+    if (types != XID_EVENT || set != watched)
+        return NO_ARGUMENT;
+    watched[d->index] = d;
+    return 0;
+}
+EXPORT(int, nvmlEventSetWait_v2, (void *set, struct event *ret, unsigned ms)) {
+    ENTER(nvmlEventSetWait_v2, ANY);
+    for (int i = 0; i < GPUS && set == watched; i++)
+        if (watched[i] != NULL && watched[i]->xid != 0) {
+            *ret = (struct event){.device = watched[i], .type = XID_EVENT, .data = (unsigned)watched[i]->xid};
+            watched[i] = NULL;
+            return 0;
+        }
+    usleep(ms * 1000);
+    return TIMED_OUT;
 }
