@@ -4,7 +4,6 @@ import glob
 import json
 import os
 import pathlib
-import pickle
 import re
 import signal
 import socket
@@ -27,21 +26,22 @@ def read(path):
 
 
 def nvml(kit, check, *words, seconds=15):
-    answer = kit.json([sys.executable, NVML, *words], check, seconds)
+    status, text, _ = kit.run([sys.executable, NVML, *words], check, seconds, errors=False)
+    if status is None:
+        raise Skip("no time left" if kit.left() <= 0 else f"NVML did not answer in {seconds} s")
+    answer = json_of(text)
     if "error" in answer:
-        raise Skip("NVML: " + answer["error"])
+        raise Skip(answer["error"])
     return answer
 
 
-def as_user(kit, check, words):
-    """A job of nvml.py as the user nobody, or a sentence why not."""
+def as_user(kit, check, words, code):
+    """A job of this Python code as the user nobody, or a sentence why not."""
     if os.geteuid() != 0:
         return "the kit does not run as root"
-    pythons = ["/usr/bin/python3", os.path.realpath(sys.executable), sys.executable]
-    for python in pythons:
-        command = [kit.tool("setpriv"), "--reuid=65534", "--regid=65534", "--clear-groups", python]
-        if kit.run([*command, "-c", ""], check)[0] == 0:
-            return kit.start([*command, "-", *words], check, code=NVML.read_text(), env={"HOME": "/"})
+    for python in (sys.executable, "/usr/bin/python3"):
+        with contextlib.suppress(OSError):
+            return kit.start([python, "-", *words], check, code=code, user=65534, env={"HOME": "/"})
     return "the user nobody can't start Python"
 
 
@@ -119,7 +119,7 @@ def binding(kit, check):
         raise Skip(f"sysfs does not show which CPUs are near the GPUs: {near[0]!r}")
     script = 'echo "worker $LOCAL_RANK may use $(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)"'
     text = kit.run(kit.muster("run", "--bind=numa", f"--nproc-per-node={len(near)}", "--no-python", "sh", "-c", script), check, 30)[1]
-    return {"near": near, "workers": dict(re.findall(r"worker (\d+) may use (\S+)", text)),
+    return {"near": near, "workers": dict(sorted(re.findall(r"worker (\d+) may use (\S+)", text))),
             "allowed": ",".join(map(str, sorted(os.sched_getaffinity(0))))}
 
 
@@ -131,7 +131,7 @@ try:
         while True:
             n += b"NVRM: Xid" in os.read(fd, 8192)
     except BlockingIOError:
-        print("readable", n)
+        print(f"{n} Xids")
 except OSError as error:
     print(error.strerror)
 """
@@ -139,23 +139,23 @@ except OSError as error:
 
 def recovery(kit, check):
     root = [gpu["recovery_action"] for gpu in nvml(kit, check, "gpus")["gpus"]]
-    user = as_user(kit, check, ["gpus"])
+    user = as_user(kit, check, ["gpus"], NVML.read_text())
     if not isinstance(user, str):
         user.end(15)
         answer = json_of(user.text)
         user = answer.get("error") or [gpu["recovery_action"] for gpu in answer["gpus"]]
-    with contextlib.suppress(Skip):
-        smi = [gpu["recovery"] for gpu in judges.smi_gpus(kit.run([kit.tool("nvidia-smi"), "-q"], check)[1])[0]]
-        smi = [] if None in smi else smi
-    kmsg = kit.run([sys.executable, "-c", KMSG], check)[1].split()
-    said = kit.run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "/usr/bin/python3", "-c", KMSG], check)[1]
-    return {"root": root, "user": user, "smi": locals().get("smi") or [], "kmsg_root": " ".join(kmsg[:1] if kmsg[:1] == ["readable"] else kmsg),
-            "kmsg_user": said.strip()[-60:], "xids": kmsg[1] if kmsg[:1] == ["readable"] else "?"}
+    smi = judges.smi_gpus(kit.run([kit.tool("nvidia-smi"), "-q"], check)[1])[0]
+    kernel = {"root": kit.start([sys.executable, "-"], check, code=KMSG), "user": as_user(kit, check, [], KMSG)}
+    for who, job in kernel.items():
+        if not isinstance(job, str):
+            job.end(10)
+            kernel[who] = job.text.strip()[-80:]
+    return {"root": root, "user": user, "smi": [gpu["recovery"] for gpu in smi if gpu["recovery"]], "kmsg": kernel}
 
 
 def events(kit, check):
     """Registers for Xids as root and as a user; then a kernel writes to a wrong address, which is one (31)."""
-    jobs = {"root": kit.start([sys.executable, NVML, "events", 12], check), "user": as_user(kit, check, ["events", "12"])}
+    jobs = {"root": kit.start([sys.executable, NVML, "events", 12], check), "user": as_user(kit, check, ["events", "12"], NVML.read_text())}
     started = {who: job for who, job in jobs.items() if not isinstance(job, str)}
     for job in started.values():
         job.wait(r"\{.*\}", 15)
@@ -225,19 +225,16 @@ def restarts(kit, check):
         jobs[name] = kit.job(check, "-v", "--max-restarts=3", how, "--warm-after=1", kind=["step"])
     jobs["opens"] = kit.job(check, "-v", "--max-restarts=3", "--warm", "--warm-after=1", kind=["opens"],
                             env={"PYTHONPATH": str(package.parent)})
-    took = {}
+    took, began = dict.fromkeys(jobs), {name: job.wait(r"c0\] first step pid (\d+)", 90) for name, job in jobs.items()}
     for name, job in jobs.items():
-        began = job.wait(r"c0\] first step pid (\d+)", 90)
-        if name.startswith("warm"):
-            job.wait(r"wait for the next start", 60)
-        if name == "opens":
-            job.wait(r"start cold from now on", 60)
-        took[name] = None
-        if began:
-            killed = time.time()
-            os.kill(int(began[1]), signal.SIGKILL)
+        if name not in ("torchrun", "cold"):
+            job.wait("start cold from now on" if name == "opens" else "wait for the next start", 60)
+    for name, job in jobs.items():
+        if began[name]:
+            at = time.time()
+            os.kill(int(began[name][1]), signal.SIGKILL)
             again = job.wait(r"\[([\d.]+) r0 c1\] first step", 60)
-            took[name] = float(again[1]) - killed if again else None
+            took[name] = float(again[1]) - at if again else None
         job.end(15)
     cold = re.search(r"cold because (importing .*)", jobs["opens"].text)
     modules = re.search(r"imported \d+ modules in [\d.]+ s", jobs["warm"].text)
@@ -295,18 +292,12 @@ def own_ras(address):
         return "", False
 
 
-class Harmless(pickle.Unpickler):
-    """The flight recorder's file has only dictionaries, lists and texts."""
-    def find_class(self, module, name):
-        raise pickle.UnpicklingError(f"{module}.{name}")
-
-
 def dump_of(folder, kit):
+    """Of the flight recorder's file, a pickle, only the names of the collectives are read."""
     for path in sorted(folder.glob("**/nccl_trace_rank_*")):
         kit.keep(path, "nccl_trace_rank_0")
-        with open(path, "rb") as f:
-            entries = Harmless(f).load().get("entries", [])
-        return {"bytes": path.stat().st_size, "entries": len(entries), "collectives": sorted({e.get("profiling_name", "?") for e in entries})}
+        data = path.read_bytes()
+        return {"bytes": len(data), "collectives": sorted({name.decode() for name in re.findall(rb"nccl:\w+", data)})}
     return None
 
 
@@ -421,8 +412,8 @@ def main_thread(kit, check, seconds=4):
 
 # ---- all of it ----
 
-# (stage, measurement, limit in seconds, needs, {check: judge}). The stages follow each other; what is in one runs
-# beside each other, except in the first, where muster must find the GPU free.
+# (stage, measurement, limit in seconds, needs, {check: judge}). The stages follow each other. Measurements of one stage run side
+# by side, except in the first stage, where muster must find the GPU free.
 TABLE = [
     (0, topo, 30, "gpu", {"topo": judges.topo}),
     (0, gpus, 30, "gpu", {"gpus": judges.gpus}),
@@ -436,13 +427,13 @@ TABLE = [
     (1, example, 120, "torch", {"nccl-example": judges.example}),
     (2, restarts, 200, "torch", {"restarts": judges.restarts, "warm-refused": lambda f: judges.warm_refused(f["refused"])}),
     (3, healthy, 110, "torch", {"healthy": judges.healthy}),
-    (3, main_thread, 110, "torch", {"main-thread": judges.main_thread}),
     (4, hang_sync, 140, "torch", {"hang-sync": judges.hang_sync}),
     (4, hang_item, 120, "torch", {"hang-item": judges.hang_item}),
     (4, nccl, 140, "torch", {"hang-nccl": judges.hang_nccl, "evidence": judges.evidence, "recorder": judges.recorder,
                              "nccl-worker": judges.nccl_worker}),
     (4, killed, 120, "torch", {"killed": judges.killed}),
     (4, leftover, 120, "torch", {"leftover": judges.leftover}),
+    (5, main_thread, 110, "torch", {"main-thread": judges.main_thread}),
 ]
 NAMES = [name for row in TABLE for name in row[4]]
 

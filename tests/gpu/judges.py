@@ -92,7 +92,7 @@ def binding(f):
         if not cpus or not cpus <= numbers(near):
             wrong.append(f"worker {i} may use {f['workers'].get(str(i))}, near its GPU are {near}")
     everywhere = all(numbers(near) >= numbers(f["allowed"]) for near in f["near"])
-    return not wrong, "; ".join(wrong) or f"CPUs {f['workers']}" + (" (all CPUs are near)" if everywhere else "")
+    return not wrong, "; ".join(wrong) or ", ".join(f"worker {i}: CPUs {cpus}" for i, cpus in f["workers"].items()) + (" (all CPUs are near)" if everywhere else "")
 
 
 ACTIONS = ("None", "GPU Reset", "Node Reboot", "Drain P2P", "Drain and Reset")
@@ -101,7 +101,7 @@ ACTIONS = ("None", "GPU Reset", "Node Reboot", "Drain P2P", "Drain and Reset")
 def recovery(f):
     """Whether a user reads the same as root is a fact of the machine, not a failure."""
     root, user, smi = f["root"], f["user"], f["smi"]
-    kernel = f"/dev/kmsg: root {f['kmsg_root']}, user {f['kmsg_user']}; {f['xids']} Xids in it"
+    kernel = f"kernel log: root {f['kmsg']['root']}, user {f['kmsg']['user']}"
     if any(r["result"] == 0 and not 0 <= r["value"] <= 7 for r in root):
         return False, f"root reads {root}"
     values = [r["value"] for r in root]
@@ -212,7 +212,7 @@ def evidence(f):
 
 def recorder(f):
     passed = bool(f["dump"] and f["dump"]["bytes"] > 0 and any("all_reduce" in name for name in f["dump"]["collectives"]))
-    return passed, f"{f['dump']['bytes']} bytes, {f['dump']['entries']} entries: {', '.join(f['dump']['collectives'])}" if f["dump"] else "no file"
+    return passed, f"{f['dump']['bytes']} bytes with {', '.join(f['dump']['collectives'])}" if f["dump"] else "no file"
 
 
 def killed(f):
