@@ -169,12 +169,19 @@ def events(kit, check):
 
 # ---- with PyTorch ----
 
+PROBE = """
+import json, sys
+import torch, torch.cuda.nccl
+nccl = torch.cuda.nccl.version() if torch.distributed.is_nccl_available() else ()
+print(json.dumps({"torch": torch.__version__, "nccl": ".".join(map(str, nccl))}), flush=True)
+sys.stdin.readline()
+print("CUDA:", torch.cuda.is_available())
+"""
+
+
 def torch_probe(kit):
     """Starts to import PyTorch; the answer about CUDA comes when finish_probe() lets it look."""
-    code = ("import json, sys, torch; n = getattr(torch.cuda, 'nccl', None) and torch.distributed.is_nccl_available() and "
-            "torch.cuda.nccl.version(); print(json.dumps({'torch': torch.__version__, 'nccl': n and '.'.join(map(str, n))}), flush=True); "
-            "sys.stdin.readline(); print(json.dumps({'cuda': torch.cuda.is_available()}))")
-    return kit.start([sys.executable, "-c", code], "probe")
+    return kit.start([sys.executable, "-c", PROBE], "probe")
 
 
 def finish_probe(kit, job):
@@ -188,7 +195,7 @@ def finish_probe(kit, job):
         job.process.stdin.write("\n")
         job.process.stdin.close()
     job.end(30)
-    kit.torch_cuda = '"cuda": true' in job.text
+    kit.torch_cuda = "CUDA: True" in job.text
     kit.why_no_torch = None if kit.torch_cuda or kit.cpu else "PyTorch reports no CUDA device"
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import traceback
@@ -204,7 +205,8 @@ class Kit:
                  f"{self.facts.get('gpu', 'no GPU')}; driver {self.facts.get('driver', '?')}, CUDA {self.facts.get('cuda', '?')}; "
                  f"PyTorch {self.facts.get('torch', '?')}, NCCL {self.facts.get('nccl', '?')}, Python {self.facts['python']}",
                  ", ".join(f"{n} {state}" for state, n in counts.items()) + f", in {time.monotonic() - self.began:.0f} s", ""]
-        lines += [f"{r['state']:8}{r['name']:15}{r['reason'][:400]}" for r in results]
+        for r in results:
+            lines += textwrap.wrap(f"{r['state']:8}{r['name']:15}{r['reason'][:600]}", 118, subsequent_indent=" " * 23, drop_whitespace=True)
         for name, text in (("report.json", whole), ("report.txt", "\n".join(lines) + "\n")):
             new = self.out / f".{name}.new"
             new.write_text(text)
