@@ -60,12 +60,12 @@ CHECKS = [{"level": level, "code": code, "text": text} for level, code, text in 
     ("ok", "GPU", "1 x NVIDIA H100 80GB HBM3"), ("ok", "GPU-FREE", "no process holds a GPU"),
     ("warn", "CLOCK-UNSYNCED", "no NTP or PTP daemon synchronizes the clock, according to the kernel"))]
 ACTION = [{"result": 0, "value": 0}]
-PLACE = {"share": {"R": 0.98, "S futex futex_do_wait": 0.02}, "looks": 79, "main_cpu": 0.99, "other_cpu": 0.01}
+PLACE = {"share": {"R": 0.98, "S futex futex_do_wait": 0.02}, "samples": 79, "main_cpu": 0.99, "other_cpu": 0.01}
 
 RIGHT = {
     "topo": {"muster": OUR_MATRIX, "smi": SMI_MATRIX, "seconds": 0.12},
     "gpus": {"muster": {"gpus": [GPU], "driver": "580.159.04", "cuda": "13.0"}, "smi": SMI},
-    "nvml-child": {"seconds": 0.09, "total_s": 0.12, "rss_kib": 14000, "in_parent": False, "looks": 40, "init_s": 0.03, "read_s": 0.001},
+    "nvml-child": {"seconds": 0.09, "total_s": 0.12, "rss_kib": 14000, "in_parent": False, "init_s": 0.03, "read_s": 0.001},
     "check": {"checks": CHECKS, "names": [GPU["name"]], "seconds": 0.13, "status": 0},
     "gpu-busy": {"checks": [{"level": "fail", "code": "GPU-BUSY", "text": "1 process holds GPUs already: python3 (4711, GPU 0)"}], "status": 1,
                  "pid": 4711},
@@ -101,7 +101,7 @@ WRONG = [
     ("check", ["checks", 2], {"level": "warn", "code": "GPU-COUNT", "text": "the driver has 1 GPU, the PCI bus 2"}),
     ("gpu-busy", ["pid"], 471), ("gpu-busy", ["status"], 0), ("gpu-busy", ["checks"], CHECKS),
     ("binding", ["near"], ["0-7"]), ("binding", ["workers"], {}),
-    ("recovery", ["root", 0, "value"], 1), ("recovery", ["root", 0, "value"], 77), ("recovery", ["user"], [{"result": 4, "value": None}]),
+    ("recovery", ["root", 0, "value"], 1), ("recovery", ["root", 0, "value"], 77), ("recovery", ["user"], [{"result": 0, "value": 1}]),
     ("env", ["count"], 2), ("env", ["nccl"], "2.27.3"), ("env", ["torch"], "2.9.0"), ("env", ["text"], ENV.replace("NCCL_RAS_ADDR=", "")),
     ("env", ["text"], "muster: NVML hangs"),
     ("events", ["root"], {"register": 0, "type": None}), ("events", ["root", "register"], 3), ("events", ["user"], {"register": 0, "type": None}),
@@ -112,7 +112,7 @@ WRONG = [
     ("warm-refused", ["refused", "seconds"], None),
     ("healthy", ["text"], "muster: warning: the job hangs: nothing has moved for 10 s (--hang-still): main threads used at most 15997.4 ms of CPU\n"
      "[1 r0 c0] done kernels of 6.1 6.4 s\n"), ("healthy", ["text"], ""), ("healthy", ["status"], None),
-    ("main-thread", ["places", "item", "looks"], 3), ("main-thread", ["places"], {"item": PLACE}),
+    ("main-thread", ["places", "item", "samples"], 3), ("main-thread", ["places"], {"item": PLACE}),
     ("main-thread", ["places", "nccl", "share"], {"R": 0.5}),
     ("hang-sync", ["text"], HUNG.replace("rank 1 (node", "rank 2 (node")), ("hang-sync", ["restarted"], False), ("hang-sync", ["done"], 1),
     ("hang-sync", ["status"], 1), ("hang-sync", ["text"], "[1 r0 c0] done"),
@@ -261,7 +261,7 @@ def test_with_nvml_alone_its_checks_run(machine):
         assert name in WITH_NVML or "PyTorch" in result["reason"], result
     assert "64 cells" not in text and "88 cells as in nvidia-smi topo -m" in found["topo"]["reason"]
     assert "worker 0: CPUs 0" in found["binding"]["reason"] and "worker 7: CPUs 1" in found["binding"]["reason"]
-    assert "the same as a user" in found["recovery"]["reason"] and "user: Xid 31" in found["events"]["reason"]
+    assert "as a user the same" in found["recovery"]["reason"] and "user: Xid 31" in found["events"]["reason"]
     assert "8 x NVIDIA H100 80GB HBM3; driver 580.159.04, CUDA 13.0" in text
 
 

@@ -69,7 +69,7 @@ def children(pid):
 
 
 def nvml_child(kit, check):
-    """Looks at muster and its children as often as possible: which has NVML in its memory, for how long, how much."""
+    """Reads as often as possible which process of muster has NVML in its memory, for how long, and how much."""
     kit.run(kit.muster("topo"), check)  # its files are in memory then
     began = time.monotonic()
     job = kit.start(kit.muster("topo"), check)
@@ -85,7 +85,7 @@ def nvml_child(kit, check):
     if not seen:
         raise Skip("no child with NVML was seen")
     own = nvml(kit, check, "gpus")
-    return {"seconds": seen[-1] - seen[0], "rss_kib": rss, "in_parent": in_parent, "total_s": total, "looks": len(seen),
+    return {"seconds": seen[-1] - seen[0], "rss_kib": rss, "in_parent": in_parent, "total_s": total,
             "init_s": own["init_s"], "read_s": own["read_s"]}
 
 
@@ -110,7 +110,7 @@ def busy(kit, check):
 
 def env(kit, check):
     _, text, seconds = kit.run(kit.muster("env", "--explain"), check)
-    return {"text": text, "seconds": seconds, "count": len(kit.gpus), "nccl": kit.facts.get("nccl"), "torch": kit.facts.get("torch")}
+    return {"text": text, "seconds": seconds, "count": len(kit.gpus), **{name: kit.facts.get(name) for name in ("nccl", "torch")}}
 
 
 def binding(kit, check):
@@ -118,7 +118,8 @@ def binding(kit, check):
     if any(not re.fullmatch(r"[\d,-]+", cpus) for cpus in near):
         raise Skip(f"sysfs does not show which CPUs are near the GPUs: {near[0]!r}")
     script = 'echo "worker $LOCAL_RANK may use $(sed -n "s/^Cpus_allowed_list:[[:space:]]*//p" /proc/self/status)"'
-    text = kit.run(kit.muster("run", "--bind=numa", f"--nproc-per-node={len(near)}", "--no-python", "sh", "-c", script), check, 30)[1]
+    words = ("run", "--bind=numa", f"--nproc-per-node={len(near)}", "--no-python", "sh", "-c", script)
+    text = kit.run(kit.muster(*words), check, 30)[1]
     return {"near": near, "workers": dict(sorted(re.findall(r"worker (\d+) may use (\S+)", text))),
             "allowed": ",".join(map(str, sorted(os.sched_getaffinity(0))))}
 
@@ -155,7 +156,8 @@ def recovery(kit, check):
 
 def events(kit, check):
     """Registers for Xids as root and as a user; then a kernel writes to a wrong address, which is one (31)."""
-    jobs = {"root": kit.start([sys.executable, NVML, "events", 12], check), "user": as_user(kit, check, ["events", "12"], NVML.read_text())}
+    jobs = {"root": kit.start([sys.executable, NVML, "events", 12], check),
+            "user": as_user(kit, check, ["events", "12"], NVML.read_text())}
     started = {who: job for who, job in jobs.items() if not isinstance(job, str)}
     for job in started.values():
         job.wait(r"\{.*\}", 15)
@@ -200,19 +202,18 @@ def finish_probe(kit, job):
 
 
 def example(kit, check):
-    nvcc = kit.tool("nvcc")
-    folder = ROOT / "examples/nccl-allreduce"
-    status, text, _ = kit.run([sys.executable, folder / "find.py", nvcc], check, 30, env={"MUSTER_TEST_PYTHON": sys.executable})
-    if status != 0:
-        raise Skip("it can't be built: " + text.strip()[-200:])
-    cuda, cuda_lib, nccl, nccl_lib = text.strip().splitlines()[-4:]
-    program = kit.work / "nccl-allreduce"
-    status, text, _ = kit.run([kit.tool("cc"), "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-I", ROOT / "include", "-I", ROOT / "src", "-isystem", cuda,
-                               "-isystem", nccl, folder / "main.c", ROOT / "src/client/socket.c", ROOT / "src/client/store_client.c",
-                               "-o", program, nccl_lib, f"-L{cuda_lib}", "-lcudart",
-                               f"-Wl,-rpath,{cuda_lib}:{os.path.dirname(nccl_lib)}"], check, 60)
-    if status != 0:
-        raise Skip("it can't be built: " + text.strip()[-300:])
+    def made(words, **more):
+        status, text, _ = kit.run(words, check, 60, **more)
+        if status != 0:
+            raise Skip("it can't be built: " + text.strip()[-300:])
+        return text.split()
+
+    folder, program = ROOT / "examples/nccl-allreduce", kit.work / "nccl-allreduce"
+    found = made([sys.executable, folder / "find.py", kit.tool("nvcc")], env={"MUSTER_TEST_PYTHON": sys.executable})
+    cuda, cuda_lib, nccl, nccl_lib = found[-4:]
+    made([kit.tool("cc"), "-std=gnu11", "-D_GNU_SOURCE", "-O1", "-I", ROOT / "include", "-I", ROOT / "src", "-isystem", cuda,
+          "-isystem", nccl, folder / "main.c", *(ROOT / "src/client").glob("*.c"), "-o", program, nccl_lib, f"-L{cuda_lib}",
+          "-lcudart", f"-Wl,-rpath,{cuda_lib}:{os.path.dirname(nccl_lib)}"])
     status, text, _ = kit.run(kit.muster("run", "--no-python", program, "256"), check, 60)
     line = [line for line in text.splitlines() if line.startswith(("sum of", "nccl-allreduce:"))]
     return {"status": status, "text": (line or [text[-200:]])[-1]}
@@ -224,14 +225,13 @@ def restarts(kit, check):
     package.mkdir(parents=True, exist_ok=True)
     package.joinpath("__init__.py").write_text(
         "import torch; torch.cuda.init()\n" if not kit.cpu else "import os; held = os.open('/dev/nvidia0', os.O_RDONLY)\n")
-    worker = HERE / "worker.py"
-    jobs = {"torchrun": kit.start([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=3",
-                                   "--monitor-interval=0.1", worker, "step"], check),
-            "cold": kit.job(check, "--max-restarts=3", kind=["step"])}
-    for name, how in (("warm", "--warm"), ("warm-process", "--warm=process")):
-        jobs[name] = kit.job(check, "-v", "--max-restarts=3", how, "--warm-after=1", kind=["step"])
-    jobs["opens"] = kit.job(check, "-v", "--max-restarts=3", "--warm", "--warm-after=1", kind=["opens"],
-                            env={"PYTHONPATH": str(package.parent)})
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "--max-restarts=3"]
+    warm = ("-v", "--max-restarts=3", "--warm-after=1")
+    jobs = {"torchrun": kit.start([*torchrun, "--monitor-interval=0.1", HERE / "worker.py", "step"], check),
+            "cold": kit.job(check, "--max-restarts=3", kind=["step"]),
+            "warm": kit.job(check, *warm, "--warm", kind=["step"]),
+            "warm-process": kit.job(check, *warm, "--warm=process", kind=["step"]),
+            "opens": kit.job(check, *warm, "--warm", kind=["opens"], env={"PYTHONPATH": str(package.parent)})}
     took, began = dict.fromkeys(jobs), {name: job.wait(r"c0\] first step pid (\d+)", 90) for name, job in jobs.items()}
     for name, job in jobs.items():
         if name not in ("torchrun", "cold"):
@@ -245,7 +245,8 @@ def restarts(kit, check):
         job.end(15)
     cold = re.search(r"cold because (importing .*)", jobs["opens"].text)
     modules = re.search(r"imported \d+ modules in [\d.]+ s", jobs["warm"].text)
-    return {"seconds": {name: took[name] for name in ("warm", "warm-process", "cold", "torchrun")}, "imported": modules[0] if modules else "",
+    return {"seconds": {name: took[name] for name in ("warm", "warm-process", "cold", "torchrun")},
+            "imported": modules[0] if modules else "",
             "warm_started": "all 1 workers start warm" in jobs["warm"].text,
             "warm_process_started": "all 1 workers start warm" in jobs["warm-process"].text,
             "refused": {"cold_because": cold[1] if cold else None, "seconds": took["opens"]}}
@@ -364,8 +365,8 @@ def killed(kit, check):
     again = job.wait(r"\[([\d.]+) r0 c1\] at start (\d+) MiB free", 60)
     works = job.wait(r"c1\] works again", 30)
     job.end(20)
-    return {"free_start": int(began[1]), "free_held": int(held[1]), "freed_s": freed, "restart_s": float(again[1]) - at if again else None,
-            "free_restart": int(again[2]) if again else None, "works": bool(works)}
+    return {"free_start": int(began[1]), "free_held": int(held[1]), "freed_s": freed, "works": bool(works),
+            "restart_s": float(again[1]) - at if again else None, "free_restart": int(again[2]) if again else None}
 
 
 def leftover(kit, check):
@@ -377,8 +378,8 @@ def leftover(kit, check):
             "second_at": float(second[1]) if second else None, "failed_at": float(failed[1]) if failed else 0}
 
 
-CALLS = {"0": "read", "7": "poll", "16": "ioctl", "24": "sched_yield", "35": "nanosleep", "202": "futex", "230": "nanosleep", "232": "epoll",
-         "271": "ppoll"}
+CALLS = {"0": "read", "7": "poll", "16": "ioctl", "24": "sched_yield", "35": "nanosleep", "202": "futex", "230": "nanosleep",
+         "232": "epoll", "271": "ppoll", "running": ""}  # of x86-64
 
 
 def cpu_times(pid):
@@ -390,19 +391,18 @@ def cpu_times(pid):
     return main, of(f"/proc/{pid}/stat") - main
 
 
-def look(pid, seconds):
+def sample(pid, seconds):
     """Where the main thread is, 20 times a second."""
-    counts, began, first, looks = {}, time.monotonic(), cpu_times(pid), 0
+    counts, began, first, n = {}, time.monotonic(), cpu_times(pid), 0
     while time.monotonic() < began + seconds:
-        state = read(f"/proc/{pid}/task/{pid}/stat").rsplit(")", 1)[-1].split()[:1]
-        call = read(f"/proc/{pid}/task/{pid}/syscall").split()[:1]
-        where = read(f"/proc/{pid}/task/{pid}/wchan").strip("\0\n ")
-        place = " ".join(filter(None, [*state, CALLS.get(*call, *call) if call and call != ["running"] else "", where if where != "0" else ""]))
-        counts[place], looks = counts.get(place, 0) + 1, looks + 1
-        time.sleep(max(0.0, began + looks / 20 - time.monotonic()))
+        state, call, where = (read(f"/proc/{pid}/task/{pid}/{name}") for name in ("stat", "syscall", "wchan"))
+        state, call, where = state.rsplit(")", 1)[-1].split()[0], (call.split() or [""])[0], where.strip("\0\n ")
+        place = " ".join(filter(None, [state, CALLS.get(call, call), where if where != "0" else ""]))
+        counts[place], n = counts.get(place, 0) + 1, n + 1
+        time.sleep(max(0.0, began + n / 20 - time.monotonic()))
     wall, last = time.monotonic() - began, cpu_times(pid)
-    share = {place: n / looks for place, n in sorted(counts.items(), key=lambda item: -item[1])}
-    return {"share": share, "looks": looks, "main_cpu": (last[0] - first[0]) / wall, "other_cpu": (last[1] - first[1]) / wall}
+    share = {place: count / n for place, count in sorted(counts.items(), key=lambda item: -item[1])}
+    return {"share": share, "samples": n, "main_cpu": (last[0] - first[0]) / wall, "other_cpu": (last[1] - first[1]) / wall}
 
 
 def main_thread(kit, check, seconds=4):
@@ -412,15 +412,15 @@ def main_thread(kit, check, seconds=4):
         place = job.wait(rf"place {name} pid (\d+)", 60)
         if not place:
             break
-        found[name] = look(int(place[1]), seconds)
+        found[name] = sample(int(place[1]), seconds)
     job.end(20)
     return {"places": found, "seconds": seconds, "text": "" if len(found) == 4 else job.text[-1000:]}
 
 
 # ---- all of it ----
 
-# (stage, measurement, limit in seconds, needs, {check: judge}). The stages follow each other. Measurements of one stage run side
-# by side, except in the first stage, where muster must find the GPU free.
+# (stage, measurement, limit in seconds, needs, {check: judge}). The stages follow each other. Measurements of one stage
+# run side by side, except in the first stage, where muster must find the GPU free.
 TABLE = [
     (0, topo, 30, "gpu", {"topo": judges.topo}),
     (0, gpus, 30, "gpu", {"gpus": judges.gpus}),
@@ -468,7 +468,7 @@ def run(kit, names):
             topology = kit.json(kit.muster("topo", "--json"), "probe")
             kit.facts.update({"driver": topology.get("driver"), "cuda": topology.get("cuda")})
     for stage in sorted({row[0] for row in TABLE}):
-        if stage == 1 and probe:
+        if stage == 1 and probe and (kit.cpu or not why):
             finish_probe(kit, probe)
         threads = []
         for _, measure, limit, needs, judge in [row for row in TABLE if row[0] == stage]:

@@ -41,16 +41,16 @@ def smi_gpus(text):
         return found[1] if found else None
     parts = re.split(r"^GPU (?=[0-9A-F]+:)", text, flags=re.M)
     return [{"bus_id": part.split()[0][-12:].lower(), "name": one(part, "Product Name"), "uuid": one(part, "GPU UUID"),
-             "recovery": one(part, "GPU Recovery Action")} for part in parts[1:]], one(parts[0], "Driver Version"), one(parts[0], "CUDA Version")
+             "recovery": one(part, "GPU Recovery Action")} for part in parts[1:]], one(text, "Driver Version"), one(text, "CUDA Version")
 
 
 def gpus(f):
-    theirs, driver, cuda = smi_gpus(f["smi"])
-    ours = [{key: gpu[key] for key in ("bus_id", "name", "uuid")} for gpu in f["muster"]["gpus"]]
-    theirs = [{key: gpu[key] for key in ("bus_id", "name", "uuid")} for gpu in theirs]
-    if not theirs or ours != theirs or (f["muster"]["driver"], f["muster"]["cuda"]) != (driver, cuda):
-        return False, f"muster: {ours}, {f['muster']['driver']}, {f['muster']['cuda']}; nvidia-smi: {theirs}, {driver}, {cuda}"
-    return True, f"{len(ours)} with bus id, name and uuid as in nvidia-smi -q; driver {driver}, CUDA {cuda}"
+    found, driver, cuda = smi_gpus(f["smi"])
+    ours, theirs = ([(gpu["bus_id"], gpu["name"], gpu["uuid"]) for gpu in gpus_of] for gpus_of in (f["muster"]["gpus"], found))
+    ours, theirs = (ours, f["muster"]["driver"], f["muster"]["cuda"]), (theirs, driver, cuda)
+    if not found or ours != theirs:
+        return False, f"muster: {ours}; nvidia-smi: {theirs}"
+    return True, f"{len(found)} with bus id, name and uuid as in nvidia-smi -q; driver {driver}, CUDA {cuda}"
 
 
 def nvml_child(f):
@@ -76,7 +76,8 @@ def env(f):
     head = re.search(r"^[^\s:]+: (\d+) GPUs?, (.*?)(?:; NCCL ([\d.]+))?(?:; PyTorch (\S+))?$", f["text"], re.M)
     if not head:
         return False, "no line about GPUs: " + f["text"][:80]
-    missing = [name for name in ("NCCL_RAS_ADDR=", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "TORCH_FR_BUFFER_SIZE=") if name not in f["text"]]
+    wanted = ("NCCL_RAS_ADDR=", "CUDA_DEVICE_ORDER=PCI_BUS_ID", "TORCH_FR_BUFFER_SIZE=")
+    missing = [name for name in wanted if name not in f["text"]]
     wrong = [f"{what} {ours}, really {theirs}" for what, ours, theirs in
              (("GPUs", int(head[1]), f["count"]), ("NCCL", head[3], f["nccl"]), ("PyTorch", head[4], f["torch"]))
              if theirs is not None and ours != theirs]
@@ -91,27 +92,28 @@ def binding(f):
         cpus = numbers(f["workers"].get(str(i), ""))
         if not cpus or not cpus <= numbers(near):
             wrong.append(f"worker {i} may use {f['workers'].get(str(i))}, near its GPU are {near}")
-    everywhere = all(numbers(near) >= numbers(f["allowed"]) for near in f["near"])
-    return not wrong, "; ".join(wrong) or ", ".join(f"worker {i}: CPUs {cpus}" for i, cpus in f["workers"].items()) + (" (all CPUs are near)" if everywhere else "")
+    where = ", ".join(f"worker {i}: CPUs {cpus}" for i, cpus in f["workers"].items())
+    if all(numbers(near) >= numbers(f["allowed"]) for near in f["near"]):
+        where += " (all CPUs are near)"
+    return not wrong, "; ".join(wrong) or where
 
 
 ACTIONS = ("None", "GPU Reset", "Node Reboot", "Drain P2P", "Drain and Reset")
 
 
 def recovery(f):
-    """Whether a user reads the same as root is a fact of the machine, not a failure."""
+    """That a user may not read it is a fact of the machine, not a failure."""
     root, user, smi = f["root"], f["user"], f["smi"]
     kernel = f"kernel log: root {f['kmsg']['root']}, user {f['kmsg']['user']}"
-    if any(r["result"] == 0 and not 0 <= r["value"] <= 7 for r in root):
-        return False, f"root reads {root}"
-    values = [r["value"] for r in root]
-    words = [ACTIONS[v] if v is not None and v < len(ACTIONS) else str(v) for v in values]
-    if smi and None not in values and any((w == "None") != (s == "None") for w, s in zip(words, smi)):
+    values = [r["value"] if r["result"] == 0 else f"error {r['result']}" for r in root]
+    words = [ACTIONS[v] if v in range(len(ACTIONS)) else str(v) for v in values]
+    if any(v not in range(8) for v in values if isinstance(v, int)):
+        return False, f"root reads {values}"
+    if smi and all(isinstance(v, int) for v in values) and [w == "None" for w in words] != [s == "None" for s in smi]:
         return False, f"field 230 is {words}, nvidia-smi -q: {smi}"
-    if isinstance(user, list) and user != root:
+    if isinstance(user, list) and all(r["result"] == 0 for r in user) and user != root:
         return False, f"root reads {root}, a user {user}"
-    said = "the same as a user" if isinstance(user, list) else f"not read as a user ({user})"
-    return True, f"field 230 as root: {', '.join(words) if None not in values else root}, {said}; {kernel}"
+    return True, f"field 230 as root: {', '.join(words)}, as a user {'the same' if user == root else user}; {kernel}"
 
 
 def events(f):
@@ -122,10 +124,11 @@ def events(f):
             parts.append(f"{who}: not registered ({e if not isinstance(e, dict) else e.get('error', e.get('register'))})")
             passed = passed and who == "user"
         elif e.get("type") == 8:
-            parts.append(f"{who}: Xid {e['xid']}" + (f" {(e['at'] - f['fault_at']) * 1000:.0f} ms after" if f["fault_at"] else ""))
+            later = f" {(e['at'] - f['fault_at']) * 1000:.0f} ms after the kernel" if f["fault_at"] else ""
+            parts.append(f"{who}: Xid {e['xid']}{later}")
         else:
             parts.append(f"{who}: registered, no Xid event")
-            passed = passed and f["fault"] != 700 # CUDA_ERROR_ILLEGAL_ADDRESS
+            passed = passed and f["fault"] != 700  # CUDA_ERROR_ILLEGAL_ADDRESS
     return passed, f"wrong address in a kernel (CUDA error {f['fault']}): " + "; ".join(parts)
 
 
@@ -162,25 +165,25 @@ def hung(f):
 
 
 def after(f):
-    """Seconds from the last step to the report."""
-    return f"reported {f['reported_s']:.1f} s after the kernel began" if f["reported_s"] is not None else "not reported"
+    return ("not reported" if f["reported_s"] is None else f"reported {f['reported_s']:.1f} s after the kernel began") + (
+        ", restarted" if f["restarted"] else ", not restarted")
 
 
 def hang_sync(f):
     named = re.search(r"rank 1 \(node [^)]*\)[^;]*\(worker\.py:\d+\)", f["text"])
     passed = bool(hung(f) and named and f["restarted"] and f["done"] == 2 and f["status"] == 0)
-    return passed, f"{after(f)}; {named[0] if named else 'rank 1 is not named'}; {'restarted' if f['restarted'] else 'not restarted'}, status {f['status']}"
+    return passed, f"{after(f)}, status {f['status']}; {named[0] if named else 'rank 1 is not named'}"
 
 
 def hang_item(f):
     """No rank waits for another one: the hang is reported, and nothing is stopped."""
     passed = bool(hung(f) and "nothing is stopped" in f["text"] and not f["restarted"])
-    return passed, f"{after(f)}; {'nothing stopped' if passed else f['text'][-200:]}"
+    return passed, after(f) + ("" if passed else "; " + f["text"][-200:])
 
 
 def hang_nccl(f):
     passed = bool(hung(f) and f["restarted"] and f["done"] == 1 and f["status"] == 0)
-    return passed, f"{after(f)}; {'restarted' if f['restarted'] else 'not restarted'}, status {f['status']}"
+    return passed, f"{after(f)}, status {f['status']}"
 
 
 def healthy(f):
@@ -226,17 +229,20 @@ def killed(f):
 
 
 def leftover(f):
+    if None in (f["ended_at"], f["second_at"]):
+        return False, f"it ended at {f['ended_at']}, the new group began at {f['second_at']}"
     waited = "which a worker left" in f["text"]
-    passed = bool(waited and f["ended_at"] and f["second_at"] and f["second_at"] > f["ended_at"] and f["status"] == 0)
-    return passed, "; ".join(["waited for" if waited else "not waited for", f"ended after {f['ended_at'] - f['failed_at']:.1f} s"
-                              if f["ended_at"] else "its end was not seen", f"new group after {f['second_at'] - f['failed_at']:.1f} s"
-                              if f["second_at"] else "no new group"])
+    line = (f"{'waited for' if waited else 'not waited for'}; it ended after {f['ended_at'] - f['failed_at']:.1f} s, "
+            f"the new group began after {f['second_at'] - f['failed_at']:.1f} s")
+    return waited and f["second_at"] > f["ended_at"] and f["status"] == 0, line
 
 
 def main_thread(f):
-    """At least 10 looks a second of each way to wait, and the device's work in none of them unseen."""
-    few = [name for name, p in f["places"].items() if p["looks"] < 10 * f["seconds"] or abs(sum(p["share"].values()) - 1) > 0.01]
+    """At least 10 samples a second of each way to wait."""
+    few = [name for name, p in f["places"].items()
+           if p["samples"] < 10 * f["seconds"] or abs(sum(p["share"].values()) - 1) > 0.01]
     if few or len(f["places"]) < 4:
-        return False, f"too few looks: {few or sorted(f['places'])}"
-    return True, "; ".join(f"{name}: " + ", ".join(f"{state} {share:.0%}" for state, share in list(p["share"].items())[:3]) +
-                           f", main thread {p['main_cpu']:.0%} of a core, others {p['other_cpu']:.0%}" for name, p in f["places"].items())
+        return False, f"too few samples: {few or sorted(f['places'])} {f['text']}"
+    return True, "; ".join(
+        f"{name}: " + ", ".join(f"{state} {share:.0%}" for state, share in list(p["share"].items())[:3]) +
+        f", CPU {p['main_cpu']:.0%}, other threads {p['other_cpu']:.0%}" for name, p in f["places"].items())

@@ -16,6 +16,7 @@ import threading
 import time
 import traceback
 import uuid
+from collections import defaultdict
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -38,11 +39,12 @@ class Job:
     """A process in a session of its own whose lines are read with the time at which they came."""
 
     def __init__(self, kit, words, check, env=None, code=None, errors=True, user=None):
-        self.kit, self.words, self.check, self.lines, self.changed = kit, [str(w) for w in words], check, [], threading.Condition()
-        self.ended = False
-        self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, errors="replace",
-                                        stderr=subprocess.STDOUT if errors else subprocess.DEVNULL, start_new_session=True, cwd=kit.work, env={**kit.env, **(env or {})}, user=user, group=user,
-                                        extra_groups=None if user is None else [])
+        self.kit, self.words, self.check = kit, [str(w) for w in words], check
+        self.lines, self.ended, self.changed = [], False, threading.Condition()
+        self.process = subprocess.Popen(
+            self.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if errors else subprocess.DEVNULL,
+            text=True, errors="replace", start_new_session=True, cwd=kit.work, env={**kit.env, **(env or {})}, user=user, group=user,
+            extra_groups=None if user is None else [])
         kit.jobs.append(self)
         if code is not None:
             with contextlib.suppress(OSError):
@@ -117,8 +119,8 @@ class Kit:
         self.env.update({"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1", "PYTHON_EXEC": sys.executable,
                          "TMPDIR": str(self.work), **dict([self.mark.split("=")])})
         self.cpu = os.environ.get("GPU_KIT_DEVICE") == "cpu"
-        self.facts = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "kernel": platform.release(), "cpus": os.cpu_count(),
-                      "python": platform.python_version()}
+        self.facts = {"date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()), "kernel": platform.release(),
+                      "cpus": os.cpu_count(), "python": platform.python_version()}
 
     def left(self):
         return max(0.0, self.args.limit - 8 - (time.monotonic() - self.began))
@@ -196,17 +198,18 @@ class Kit:
             self.write()
 
     def write(self):
-        results = list(self.results.values())
+        results, f = list(self.results.values()), defaultdict(lambda: "?", self.facts)
         whole = json.dumps({"format": 1, **self.facts, "seconds": round(time.monotonic() - self.began, 1), "checks": results},
                            indent=1, default=str)
         counts = {state: sum(r["state"] == state for r in results) for state in ("passed", "failed", "skipped")}
         lines = ["muster on a GPU", "",
-                 f"{self.facts['date']}; kernel {self.facts['kernel']}, {self.facts['cpus']} CPUs; {self.facts.get('muster', 'muster ?')}",
-                 f"{self.facts.get('gpu', 'no GPU')}; driver {self.facts.get('driver', '?')}, CUDA {self.facts.get('cuda', '?')}; "
-                 f"PyTorch {self.facts.get('torch', '?')}, NCCL {self.facts.get('nccl', '?')}, Python {self.facts['python']}",
+                 f"{f['date']}; kernel {f['kernel']}, {f['cpus']} CPUs; {f['muster']}",
+                 f"{self.facts.get('gpu', 'no GPU')}; driver {f['driver']}, CUDA {f['cuda']}; PyTorch {f['torch']}, NCCL {f['nccl']}, "
+                 f"Python {f['python']}",
                  ", ".join(f"{n} {state}" for state, n in counts.items()) + f", in {time.monotonic() - self.began:.0f} s", ""]
         for r in results:
-            lines += textwrap.wrap(f"{r['state']:8}{r['name']:15}{r['reason'][:600]}", 118, subsequent_indent=" " * 23, drop_whitespace=True)
+            lines += textwrap.wrap(f"{r['state']:8}{r['name']:15}{r['reason'][:600]}", 118, subsequent_indent=" " * 23,
+                                   break_on_hyphens=False)
         for name, text in (("report.json", whole), ("report.txt", "\n".join(lines) + "\n")):
             new = self.out / f".{name}.new"
             new.write_text(text)
@@ -238,7 +241,7 @@ class Kit:
 
 def main():
     import checks  # pylint: disable=import-outside-toplevel
-    parser = argparse.ArgumentParser(prog="tests/gpu/run.sh", description="Checks what only a GPU can show. See CONTRIBUTING.md.")
+    parser = argparse.ArgumentParser(prog="tests/gpu/run.sh", description="Checks what only a GPU can show.")
     parser.add_argument("--out", default="gpu-report", metavar="DIR", help="where the report is written (gpu-report)")
     parser.add_argument("--only", default="", metavar="NAME,...", help="only these checks: " + " ".join(checks.NAMES))
     parser.add_argument("--muster", required=True, metavar="FILE", help="the muster to check")

@@ -61,7 +61,8 @@ def describe(library, handle):
     result = library.nvmlDeviceGetFieldValues(handle, 1, ctypes.byref(field)) or field.result
     known = library.nvmlDeviceGetMemoryInfo(handle, memory) == 0
     counted = library.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(n), processes) == 0
-    return {"bus_id": pci.raw[36:].split(b"\0")[0].decode().lower() if library.nvmlDeviceGetPciInfo_v3(handle, pci) == 0 else None,
+    library.nvmlDeviceGetPciInfo_v3(handle, pci)
+    return {"bus_id": pci.raw[36:].split(b"\0")[0].decode().lower(),
             "name": text_of(library.nvmlDeviceGetName, handle), "uuid": text_of(library.nvmlDeviceGetUUID, handle),
             "memory": list(memory) if known else None,  # total, free, used
             "pids": [p.pid for p in processes[:n.value]] if counted else None,
@@ -88,7 +89,7 @@ def events(seconds):
     event, began, result = Event(), time.time(), TIMED_OUT
     while result == TIMED_OUT and answer["register"] == 0 and time.time() < began + seconds:
         result = library.nvmlEventSetWait_v2(watched, ctypes.byref(event), 250)
-    return {"wait": result, "at": time.time(), "type": event.type if result == 0 else None, "xid": event.data if result == 0 else None}
+    return {"wait": result, "at": time.time(), **({"type": event.type, "xid": event.data} if result == 0 else {})}
 
 
 def hold():
@@ -122,9 +123,10 @@ PTX = b"""
 
 
 def fault():
-    cuda, context, module, kernel = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+    cuda, context, module, kernel = ctypes.CDLL("libcuda.so.1"), *(ctypes.c_void_p() for _ in range(3))
     result = (cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) or cuda.cuCtxSetCurrent(context) or
-              cuda.cuModuleLoadData(ctypes.byref(module), PTX) or cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"fault"))
+              cuda.cuModuleLoadData(ctypes.byref(module), PTX) or
+              cuda.cuModuleGetFunction(ctypes.byref(kernel), module, b"fault"))
     at = time.time()
     result = result or cuda.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None) or cuda.cuCtxSynchronize()
     return {"fault": result, "at": at}

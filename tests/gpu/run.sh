@@ -1,6 +1,6 @@
 #!/bin/sh
 # tests/gpu/run.sh [--out DIR] [--only NAME,...] [--muster FILE] [--limit SECONDS]: checks what only a GPU can show.
-# tests/gpu/run.sh --pack FILE [--muster FILE]: writes one file that does the same on a machine that has only Python and PyTorch.
+# tests/gpu/run.sh --pack FILE [--muster FILE]: writes one file that does the same where there are only Python and PyTorch.
 #
 # Which muster: FILE, or build/src/cli/muster, or tests/gpu/muster. Exit status: 0 if no check failed, 1 if one did.
 set -eu
@@ -28,12 +28,14 @@ done
 if [ -n "$pack" ]; then
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    (cd "$root" && tar -cf - tests/gpu/run.sh tests/gpu/*.py examples/nccl-allreduce include/muster/store.h src/client/*.[ch]) | tar -xf - -C "$work"
+    (cd "$root" && tar -cf - tests/gpu/run.sh tests/gpu/*.py examples/nccl-allreduce include/muster/store.h src/client/*.[ch]) |
+        tar -xf - -C "$work"
     install -m 755 "$file" "$work/tests/gpu/muster"
     {
         # shellcheck disable=SC2016
-        printf '%s\n' '#!/bin/sh' '# Checks muster on a GPU: sh FILE [--out DIR] [--only NAME,...]' 'work=$(mktemp -d)' "trap 'rm -rf \"\$work\"' EXIT" \
-            'tail -n +8 "$0" | tar -xzf - -C "$work"' 'sh "$work/tests/gpu/run.sh" "$@"' 'exit $?'
+        printf '%s\n' '#!/bin/sh' '# Checks muster on a GPU: sh FILE [--out DIR] [--only NAME,...]' \
+            'work=$(mktemp -d)' "trap 'rm -rf \"\$work\"' EXIT" 'tail -n +8 "$0" | tar -xzf - -C "$work"' \
+            'sh "$work/tests/gpu/run.sh" "$@"' 'exit $?'
         tar -czf - -C "$work" .
     } >"$pack"
     chmod 755 "$pack"
@@ -42,7 +44,7 @@ fi
 
 # The first Python on PATH that has PyTorch, else any.
 python=
-for candidate in ${GPU_KIT_PYTHON:+"$GPU_KIT_PYTHON"} $(echo "$PATH" | tr ':' '\n' | sed 's,$,/python3,') /opt/*/.venv/bin/python3; do
+for candidate in ${GPU_KIT_PYTHON:-} $(echo "$PATH" | tr ':' '\n' | sed 's,$,/python3,') /opt/*/.venv/bin/python3; do
     [ -x "$candidate" ] || continue
     if "$candidate" -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("torch") is None)' 2>/dev/null; then
         python=$candidate
