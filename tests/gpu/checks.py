@@ -372,10 +372,9 @@ def killed(kit, check):
 def leftover(kit, check):
     job = kit.job(check, "--max-restarts=1", "--shutdown-timeout=30", kind=["leftover"])
     status = job.end(90)
-    ended, second = re.search(r"\[([\d.]+)\] the leftover ends", job.text), re.search(r"\[([\d.]+) r0 c1\] imported", job.text)
-    failed = re.search(r"\[([\d.]+) r0 c0\] child holds", job.text)
-    return {"text": job.text[-3000:], "status": status, "ended_at": float(ended[1]) if ended else None,
-            "second_at": float(second[1]) if second else None, "failed_at": float(failed[1]) if failed else 0}
+    ended = re.search(r"\[([\d.]+)\] the leftover ends", job.text)
+    return {"text": job.text[-3000:], "status": status, "failed_at": job.at("child holds"), "restart_at": job.at(r"group \d+\.2: "),
+            "ended_at": float(ended[1]) if ended else None, "second": "c1] second group" in job.text}
 
 
 CALLS = {"0": "read", "7": "poll", "16": "ioctl", "24": "sched_yield", "35": "nanosleep", "202": "futex", "230": "nanosleep",

@@ -229,12 +229,11 @@ def killed(f):
 
 
 def leftover(f):
-    if None in (f["ended_at"], f["second_at"]):
-        return False, f"it ended at {f['ended_at']}, the new group began at {f['second_at']}"
-    waited = "which a worker left" in f["text"]
-    line = (f"{'waited for' if waited else 'not waited for'}; it ended after {f['ended_at'] - f['failed_at']:.1f} s, "
-            f"the new group began after {f['second_at'] - f['failed_at']:.1f} s")
-    return waited and f["second_at"] > f["ended_at"] and f["status"] == 0, line
+    if None in (f["failed_at"], f["ended_at"], f["restart_at"]):
+        return False, f"failed {f['failed_at']}, leftover ended {f['ended_at']}, new group {f['restart_at']}: {f['text'][-200:]}"
+    line = (f"the leftover ended {f['ended_at'] - f['failed_at']:.1f} s after the failure, "
+            f"the new group began after {f['restart_at'] - f['failed_at']:.1f} s")
+    return f["restart_at"] >= f["ended_at"] and f["second"] and f["status"] == 0, line
 
 
 def main_thread(f):
