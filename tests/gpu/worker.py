@@ -14,7 +14,7 @@ DEVICE = os.environ.get("GPU_KIT_DEVICE", "cuda")
 KIND, *ARGUMENTS = sys.argv[1:]
 
 
-def say(*words):
+def report(*words):
     print(f"[{time.time():.3f} r{RANK} c{RESTART}]", *words, flush=True)
 
 
@@ -77,7 +77,7 @@ def step():
     model(torch.randn(8, 256, device=DEVICE)).sum().backward()
     optimizer.step()
     synchronize()
-    say("first step", f"pid {os.getpid()}")
+    report("first step", f"pid {os.getpid()}")
     while RESTART == 0:
         signal.pause()
 
@@ -87,20 +87,20 @@ def sync():
     dist.init_process_group("gloo")
     some_steps(lambda: dist.all_reduce(torch.ones(1)))
     if RESTART == 0 and RANK == 1:
-        say("fault")
+        report("fault")
         endless()
         if CUDA:
             torch.cuda.current_stream().synchronize()
     dist.all_reduce(torch.ones(1))
-    say("done")
+    report("done")
     dist.destroy_process_group()
 
 
 def item():
     x = some_steps()
-    say("fault", f"pid {os.getpid()}")
+    report("fault", f"pid {os.getpid()}")
     endless()
-    say("done", x.item())
+    report("done", x.item())
 
 
 def nccl():
@@ -109,13 +109,13 @@ def nccl():
     dist.init_process_group("nccl" if CUDA else "gloo")
     x = torch.ones(1 << 20, device=DEVICE)
     some_steps(lambda: dist.all_reduce(x))
-    say("communicates", "NCCL", *(torch.cuda.nccl.version() if CUDA else "-"), f"pid {os.getpid()}")
+    report("communicates", "NCCL", *(torch.cuda.nccl.version() if CUDA else "-"), f"pid {os.getpid()}")
     if RESTART == 0:
-        say("fault")
+        report("fault")
         endless()
     dist.all_reduce(x)
     synchronize()
-    say("done")
+    report("done")
     dist.destroy_process_group()
 
 
@@ -130,22 +130,22 @@ def healthy():
             sum(range(10_000_000))
         x.item()
         took.append(round(time.time() - began, 1))
-    say("done", "kernels of", min(took), max(took), "s")
+    report("done", "kernels of", min(took), max(took), "s")
 
 
 def killed():
     """Dies in a kernel, with half of the GPU's memory."""
-    say("at start", free_mib(), "MiB free", f"pid {os.getpid()}")
+    report("at start", free_mib(), "MiB free", f"pid {os.getpid()}")
     if RESTART == 0:
         if CUDA:
             large = torch.empty((free_mib() << 20) // 2, dtype=torch.uint8, device=DEVICE)
             large.fill_(1)
             synchronize()
-        say("holds", free_mib(), "MiB free")
+        report("holds", free_mib(), "MiB free")
         endless()
         time.sleep(60)
     x = torch.ones(1, device=DEVICE) + 1
-    say("works again", x.item())
+    report("works again", x.item())
 
 
 CHILD = """
@@ -171,9 +171,9 @@ def leftover():
     if RESTART == 0:
         # pylint: disable=consider-using-with
         child = subprocess.Popen([sys.executable, "-u", "-c", CHILD, DEVICE], stdout=subprocess.PIPE, text=True)
-        say("child", child.stdout.readline().strip(), child.pid)
+        report("child", child.stdout.readline().strip(), child.pid)
         sys.exit(3)
-    say("second group")
+    report("second group")
 
 
 def places():
@@ -205,15 +205,15 @@ def places():
             "backward": backward, "nccl": collective}
     for name, once in ways.items():
         once()
-        say("place", name, f"pid {os.getpid()}")
+        report("place", name, f"pid {os.getpid()}")
         end = time.time() + float(ARGUMENTS[0])
         while time.time() < end:
             once()
-    say("done")
+    report("done")
     dist.destroy_process_group()
 
 
 CYCLES = cycles_per_second() if CUDA and KIND in ("healthy", "places") else 0
-say("imported", f"{time.time() - BEGAN:.1f} s")
+report("imported", f"{time.time() - BEGAN:.1f} s")
 {"step": step, "opens": step, "sync": sync, "item": item, "nccl": nccl, "healthy": healthy, "killed": killed,
  "leftover": leftover, "places": places}[KIND]()
