@@ -302,7 +302,8 @@ static void take_line(char *line) {
 
 __attribute__((constructor)) static void read_script(void) {
     for (int i = 0; i < GPUS; i++)
-        gpus[i] = (struct device){.index = i, .minor_number = i, .numa = -1, .memnode = -1, .recovery = -1, .parts = parts[i]};
+        gpus[i] = (struct device){
+            .index = i, .minor_number = i, .numa = -1, .memnode = -1, .recovery = -1, .parts = parts[i]};
     const char *path = getenv("FAKE_NVML_SCRIPT");
     FILE *f = path != NULL ? fopen(path, "re") : NULL;
     if (path != NULL && f == NULL)
