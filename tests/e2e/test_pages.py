@@ -18,7 +18,7 @@ DOCS = HERE.parent.parent / "docs"
 README = DOCS.parent / "README.md"
 PACKAGE = DOCS.parent / "packaging" / "python"
 LINES_MAX = 34
-PAGES = sorted(path.stem for path in DOCS.glob("*.md") if path.stem.islower() and path.stem != "benchmarks")
+PAGES = sorted(path.stem for path in DOCS.glob("*.md") if path.stem.islower() and path.stem not in ("benchmarks", "gpu"))
 LIBRARIES = ["accelerate", "transformers", "deepspeed", "lightning", "jax"]
 PYTHON = os.environ.get("MUSTER_TEST_FRAMEWORKS", "")
 BY_HAND = re.compile(r"`(muster run [^`]*--rdzv-endpoint=node1:29400 train\.py)`")

@@ -305,7 +305,8 @@ def dump_of(folder, kit):
     for path in sorted(folder.glob("**/nccl_trace_rank_*")):
         kit.keep(path, "nccl_trace_rank_0")
         data = path.read_bytes()
-        return {"bytes": len(data), "collectives": sorted({name.decode() for name in re.findall(rb"nccl:\w+", data)})}
+        texts = re.finditer(rb"X(.)\0\0\0(?=nccl:)", data, re.S)  # BINUNICODE, its length
+        return {"bytes": len(data), "collectives": sorted({data[t.end():t.end() + t[1][0]].decode() for t in texts})}
     return None
 
 
