@@ -340,8 +340,7 @@ static void expect_recorder(const char *const names[4]) {
 Test(resolve, the_flight_recorder_with_gpus_by_the_names_that_its_version_knows) {
     static const char *const names[] = {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DUMP_ON_TIMEOUT",
                                         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"};
-    static const char *const old[] = {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", names[2],
-                                      names[3]};
+    const char *const old[] = {"TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", names[2], names[3]};
     static const char *const versions[] = {"", "2.8.0+cu128", "2.13.0+cu130", "3.0.0"}, *const before[] = {"2.7.1",
                                                                                                            "1.13"};
     r.in.log_dir = "/l";
