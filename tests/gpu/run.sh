@@ -19,11 +19,11 @@ while [ "$n" -gt 0 ]; do # takes these two out of "$@"
     *) set -- "$@" "$1"; shift; n=$((n - 1)) ;;
     esac
 done
+[ -z "$muster" ] || [ -x "$muster" ] || { echo "run.sh: $muster is not executable" >&2; exit 2; }
 for file in "$muster" "$root/build/src/cli/muster" "$here/muster"; do
-    [ -z "$file" ] || [ ! -x "$file" ] || break
+    [ ! -x "$file" ] || break
 done
 [ -x "$file" ] || { echo "run.sh: no muster; build one, or name it with --muster" >&2; exit 2; }
-[ -z "$muster" ] || [ "$file" = "$muster" ] || { echo "run.sh: $muster is not executable" >&2; exit 2; }
 
 if [ -n "$pack" ]; then
     work=$(mktemp -d)
