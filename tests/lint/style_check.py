@@ -3,14 +3,15 @@
 
     style_check.py SOURCE_ROOT
 
-  no tabs or trailing blanks in C; lines of at most 100 columns; functions of at most 80 lines and files of at most
-  700; #pragma once in headers; no sleeping in a test; no TODO without a number
+  no tabs or trailing blanks in C; lines of at most 100 columns; functions of at most 80 lines; #pragma once in headers;
+  no sleeping in a test; no TODO without a number. A file has one noun; its length follows. Over 1,000 lines there are
+  almost always two.
 """
 import pathlib
 import re
 import sys
 
-LINE_MAX, FUNCTION_MAX, FILE_MAX = 100, 80, 700
+LINE_MAX, FUNCTION_MAX, FILE_MAX = 100, 80, 1000
 
 # This file, what measures how late a sleep ends, and trainers whose fault or pace it is
 MAY_SLEEP = ("style_check.py", "stalls.py", "torch_async.py", "torch_hang.py", "torch_healthy.py", "hang_kinds.py", "torch_recorder.py",

@@ -10,7 +10,7 @@
  *   gpu 0 c2c 0-9 mbps 44712 active 1
  *   gpu 0 fabric 000102…0f clique 7 state 3 status 0
  *   gpu 0 rate 1024 65536 busy 100  (its links move so many KiB by NVLink and bytes by PCIe a millisecond, and it
- * works; without "rate" it has no such counters)
+ *                                    works; without "rate" it has no such counters)
  *   gpu 0 process 4711 used 1048576
  *   gpu 0 linkcount 4000000000  mig-count N  processes-said N  node-words W W    (answers as they stand)
  *   gpu 0 recovery 1            (the recovery action that it needs: field 230; unknown without it)

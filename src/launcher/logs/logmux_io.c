@@ -227,8 +227,7 @@ bool logmux_all_drained(const struct logmux *mux) {
     return true;
 }
 
-/* --- messages from the writer
- * --------------------------------------------------------------------- */
+/* --- messages from the writer ----------------------------------------------------------------- */
 
 static void on_message(void *arg, struct writer_packet *p) {
     struct logmux *mux = arg;

@@ -6,16 +6,17 @@
  *     for each worker:  logmux_open(mux, i, &worker, &out_fd, &err_fd, &err);
  *     … worker_group_start(specs with stdout_fd = out_fd, stderr_fd = err_fd) …
  *     for each worker:  logmux_started(mux, i);          closes our copies of the child's ends
- *     on_exit of i:     logmux_exited(mux, i, …);        ops.on_last_output(i), then
- * ops.on_drained(i) logmux_free(mux);
+ *     on_exit of i:     logmux_exited(mux, i, …);        ops.on_last_output(i), ops.on_drained(i)
+ *     logmux_free(mux);
  *
  * For each stream (torchrun's rules; muster's improvements are in brackets):
  *   redirected       the worker itself writes to the file (O_APPEND), not through the log writer
  *   tee              the file gets the raw bytes, the console gets the lines with a prefix
- *   neither          console, without a prefix unless `prefixed` [whole lines, never torn or mixed
- * with others']; if the console is a terminal, the worker gets a pseudo-terminal, and if it is the
- *                    only worker that is shown, exactly its bytes are; if both streams are the
- *                    same file (`> log 2>&1`), the order of a worker's lines is kept
+ *   neither          console, without a prefix unless `prefixed` [whole lines, never torn or
+ *                    mixed with others']; if the console is a terminal, the worker gets a
+ *                    pseudo-terminal, and if it is the only worker that is shown, exactly its
+ *                    bytes are; if both streams are the same file (`> log 2>&1`), the order of a
+ *                    worker's lines is kept
  *   not on_console   tee: as redirected; neither: dropped (stderr's end is kept for the report)
  *   no folder        (dir NULL: --log-dir=/dev/null) all goes to the console, tee with its prefix
  *

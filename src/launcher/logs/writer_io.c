@@ -293,8 +293,7 @@ static void on_timer(void *arg) {
         set_timer(w);
 }
 
-/* --- messages from the writer
- * --------------------------------------------------------------------------------- */
+/* --- messages from the writer ----------------------------------------------------------------- */
 
 static void on_pong(struct writer *w, uint64_t n_printed) {
     LIST_FOR_EACH(struct queued_message, x, &w->unconfirmed, link) {

@@ -2,10 +2,11 @@
  * Pure: node_summary_io.h gathers a node summary, and the rendezvous sends it to the leader. The
  * leader stores all of them in a book, and compares those of a group.
  *
- *     node_summary_write(&d, &json);                                      on each node
- *     node_summary_read(text, len, &d, &err); summary_index_put(book, id, host, &d);    on the
- * leader summary_index_compare(book, ids, n, &cmp); for each cmp.rows: "host3 mtu 1400, the other
- * 3: 1500"
+ *     node_summary_write(&d, &json);                        on each node
+ *     node_summary_read(text, len, &d, &err);               on the leader
+ *     summary_index_put(book, id, host, &d);
+ *     summary_index_compare(book, ids, n, &cmp);
+ *     for each cmp.rows: "host3 mtu 1400, the other 3: 1500"
  *
  * A book stores each value once, however many nodes have it, and a few numbers for each node. The
  * time of a comparison is proportional to the number of nodes. */
@@ -22,8 +23,8 @@
 #define NODE_SUMMARY_TEXT_MAX 256
 #define NODE_SUMMARY_ROWS_MAX 64 /* of one comparison; further rows are only counted */
 #define NODE_SUMMARY_NAMES_MAX 8 /* nodes named in one row */
-#define NODE_SUMMARY_CLOCK_MAX_NS \
-    (1 * NS_PER_S) /* wall clocks further apart than this are reported \ */
+/* Wall clocks further apart than this are reported. */
+#define NODE_SUMMARY_CLOCK_MAX_NS (1 * NS_PER_S)
 
 struct json_table;
 

@@ -5,8 +5,9 @@
  *
  *     ssh_output_new(loop, n_hosts, &ops, me, &o);
  *     ssh_output_add(o, host, which, bytes, len);  …  ssh_output_end_host(o, host);
- *     ssh_output_hurry(o);                         a signal came: what nobody reads is not waited
- * for ssh_output_finish(o);                        nothing more comes; on_done() */
+ *     ssh_output_hurry(o);       a signal came: no more waiting for a reader that has stopped
+ *     ssh_output_finish(o);      nothing more comes; on_done()
+ */
 #pragma once
 
 #include <stdbool.h>

@@ -1,8 +1,9 @@
 /* Asks munge, in a helper process: libmunge waits ten seconds for a munged that hangs. The library
  * is loaded there, too, so nothing of it is in this process.
  *
- *     if (munge_is_there(NULL)) r = munge_encode_start(loop, NULL, secret, run_id, on_encoded, me,
- * &c) … on_encoded(me, credential)
+ *     if (munge_is_there(NULL))
+ *         r = munge_encode_start(loop, NULL, secret, run_id, on_encoded, me, &c);
+ *     … on_encoded(me, credential)
  *
  * munge_call_free() cancels. */
 #pragma once

@@ -23,16 +23,14 @@
 #define RDZV_ADDRS_MAX 256    /* literal addresses, separated by commas */
 #define RDZV_ENDPOINT_MAX 264 /* HOST:PORT; RFC 1035 §2.3.4 has names of 253 bytes */
 #define RDZV_SUCCESSORS_MAX 3
-#define RDZV_MEMBERS_CHUNK 64                    /* members of a handover, in one message */
-#define RDZV_OVERVIEW_CHUNK 16                   /* nodes of an overview, in one message */
-#define RDZV_NETIF_MAX 16                        /* name of a network interface; IFNAMSIZ */
-#define RDZV_NET_ADDRS_MAX 96                    /* two literal addresses, separated by a comma */
-#define RDZV_NODE_SUMMARY_MAX ((size_t)8 * 1024) /* bytes of a node's digest, with the NUL */
-#define RDZV_SIGNS_CHUNK 48                      /* workers in one message of their signs */
-#define RDZV_EVIDENCE_CHUNK_MAX                                                           \
-    ((size_t)8 * 1024)                      /* bytes of a piece of evidence, with the NUL \
-                                             */
-#define RDZV_EVIDENCE_MAX ((size_t)1 << 20) /* bytes of a node's evidence */
+#define RDZV_MEMBERS_CHUNK 64                      /* members of a handover, in one message */
+#define RDZV_OVERVIEW_CHUNK 16                     /* nodes of an overview, in one message */
+#define RDZV_NETIF_MAX 16                          /* name of a network interface; IFNAMSIZ */
+#define RDZV_NET_ADDRS_MAX 96                      /* two literal addresses, separated by a comma */
+#define RDZV_NODE_SUMMARY_MAX ((size_t)8 * 1024)   /* bytes of a node's digest, with the NUL */
+#define RDZV_SIGNS_CHUNK 48                        /* workers in one message of their signs */
+#define RDZV_EVIDENCE_CHUNK_MAX ((size_t)8 * 1024) /* bytes of a piece of evidence, with the NUL */
+#define RDZV_EVIDENCE_MAX ((size_t)1 << 20)        /* bytes of a node's evidence */
 #define RDZV_PROGRAM_MAX 256
 #define RDZV_WARM_REASON_MAX 256
 #define RDZV_NEIGHBOURS_MAX 2

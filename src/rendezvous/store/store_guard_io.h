@@ -11,8 +11,7 @@
  *         admitted at once  <--- address ---  accepted  --- address ---> refused
  *                                                |
  *                                              waits --- word of its agent ---> admitted or refused
- *                                                `------ STORE_GUARD_ANSWER_NS, or too many --->
- * refused
+ *                                                `-- STORE_GUARD_ANSWER_NS, or too many --> refused
  *
  * A refused client is closed without a word, counted, and told in one line for each address and
  * reason, for at most STORE_GUARD_TOLD_MAX of them. PyTorch's client connects again until its own

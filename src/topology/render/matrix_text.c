@@ -7,7 +7,7 @@
 #include "base/text/strbuf.h"
 
 #define DEVICES_MAX (TOPO_GPUS_MAX + TOPO_NICS_MAX)
-/* name, devices, affinities, and columns of newer versions \ */
+/* name, devices, affinities, and columns of newer versions */
 #define FIELDS_MAX (DEVICES_MAX + 8)
 
 /* ---- lines and fields ---- */

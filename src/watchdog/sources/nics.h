@@ -2,8 +2,10 @@
  * readings: whether a job that seems to hang moves bytes, and whether a port has errors. Pure;
  * nics_io.h reads them.
  *
- *     source_nics(&ask, deadline_ns, &before, &err); … source_nics(&ask, deadline_ns, &after,
- * &err); nics_summary(&before, &after, &text);
+ *     source_nics(&ask, deadline_ns, &before, &err);
+ *     …
+ *     source_nics(&ask, deadline_ns, &after, &err);
+ *     nics_summary(&before, &after, &text);
  */
 #pragma once
 

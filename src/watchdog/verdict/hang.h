@@ -12,15 +12,16 @@
  *     hang_step(h, &event, &update);        act on the update; arm its deadline for a TIMER
  *
  * A beat is a second in which more than half of the main threads moved; quiet is the time since the
- * last one. A node says nothing while all its workers move, so the workers of a silent node move.
- * It sends the rows of all its workers once a second
- *     while one of them has not moved for 3 s, or its announced deadline is over; then once more;
- *     and once when a worker first announces a deadline or another one than before, has ended with
- * 0, or can't be seen or is seen again, and once to a new leader if there is one of these. One that
- * can't be seen (SIGN_MOVED and SIGN_UNSEEN) counts as moving, but is no suspect for that: nothing
- * is concluded that would not also be if it were seen to move. since_announced_ns counts only time
- * in which the agent itself ran and the worker was not stopped. Signs come once a second and not at
- * once: "moved" therefore means within HANG_MOVED_NS.
+ * last one. A node sends nothing while all its workers move, so the workers of a silent node move.
+ * It sends the rows of all its workers
+ *     once a second while one of them has not moved for 3 s, or its announced deadline is over;
+ *     once after that;
+ *     once when a worker announces a first or a different deadline, has exited with 0, or can't be
+ *         seen or is seen again; and once to a new leader if there is such a worker.
+ * A worker that can't be seen (SIGN_MOVED and SIGN_UNSEEN) counts as moving, but is not a suspect
+ * for that: no conclusion follows that would not follow if it were seen to move. since_announced_ns
+ * counts only time in which the agent itself ran and the worker was not stopped. Signs come once a
+ * second and not at once: "moved" therefore means within HANG_MOVED_NS.
  *
  * Limits, by what is seen:
  *     a worker is stopped (T), others wait for it               HANG_STOPPED_NS of quiet
@@ -51,11 +52,9 @@
 
 #define HANG_TICK_NS (1 * NS_PER_S)
 #define HANG_MOVED_NS (2 * NS_PER_S) /* for so long after it moved, a worker counts as moving */
-#define HANG_FIRST_SIGNS_NS                                                                  \
-    (5 * NS_PER_S)                    /* a worker that doesn't move is spoken of within this \
-                                       */
-#define HANG_SILENT_NS (5 * NS_PER_S) /* no word from a node that spoke: time stands still */
-#define HANG_GAP_NS (3 * NS_PER_S)    /* between two steps: of a longer gap, one tick counts */
+#define HANG_FIRST_SIGNS_NS (5 * NS_PER_S) /* a worker that doesn't move is reported within this */
+#define HANG_SILENT_NS (5 * NS_PER_S)      /* no word from a node that spoke: time stands still */
+#define HANG_GAP_NS (3 * NS_PER_S)         /* between two steps: of a longer gap, one tick counts */
 #define HANG_STOPPED_NS (10 * NS_PER_S)
 #define HANG_ANNOUNCED_MIN_NS (10 * NS_PER_S) /* of quiet, before an announced deadline counts */
 #define HANG_REPORT_AGAIN_NS (300 * NS_PER_S)

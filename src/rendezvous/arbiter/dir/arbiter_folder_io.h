@@ -6,9 +6,9 @@
  *         epoch-3      the record of epoch 3 (arbiter_record.h); made once, exclusively
  *         beat-3       16 hexadecimal digits, rewritten in place by epoch 3's leader
  *         latest       a number: where to begin the search. Only a hint
- *         key          the job's key (auth_key.h), 0600; made once, by whoever comes first
- *         claim-…  mark-…  latest-…  owner-…  key-…     files that are being written; removed when
- * an hour old
+ *         key          the job's key (auth_key.h), 0600; the first node creates it
+ *         claim-…  mark-…  latest-…  owner-…  key-…
+ *                      files that are being written; removed when an hour old
  *
  * Network file systems cache names, and their absence, for up to a minute. On Linux an open() of
  * the folder itself ends that, and contents are requested with each open(). So the folder is opened

@@ -208,8 +208,7 @@ int arbiter_etcd_read(const char *base, const char *text, size_t len, struct arb
     return r;
 }
 
-/* --- what the answers mean
- * --------------------------------------------------------------------------- */
+/* --- what the answers mean -------------------------------------------------------------------- */
 
 bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch,
                         uint64_t incarnation) {

@@ -177,8 +177,7 @@ static void run_next(struct etcd *e) {
     }
 }
 
-/* --- results of questions
- * ---------------------------------------------------------------------------- */
+/* --- results of questions --------------------------------------------------------------------- */
 
 /* The question may have been executed nevertheless, so the request begins again at another
  * endpoint. */
