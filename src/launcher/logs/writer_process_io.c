@@ -14,7 +14,7 @@
 #include "launcher/logs/logdir_io.h"
 #include "launcher/logs/writer_stream_io.h"
 #include "launcher/logs/writer_wire_io.h"
-#include "launcher/streams/log_watch_io.h"
+#include "launcher/streams/log_times_io.h"
 #include "launcher/worker/error_file_io.h"
 
 #define MESSAGES_PER_TURN 64
@@ -28,7 +28,7 @@ struct process {
     const struct job_spec *spec;
     struct loop *loop;
     struct console *console;
-    struct log_watch *own_files; /* that workers write themselves; NULL: no times of them */
+    struct log_sampler *own_files; /* that workers write themselves; NULL: they have no times */
     struct idmap workers;        /* user and index → struct writer_worker */
     struct strbuf text;          /* of a PRINT that continues */
     uint64_t n_printed;
@@ -96,7 +96,7 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
         if (fds[k] < 0)
             no_file(p, user, why);
         else
-            log_watch_add(p->own_files, user, path, fds[k]);
+            log_sampler_add(p->own_files, user, path, fds[k]);
     }
     report(p,
            &(struct writer_message){
@@ -238,7 +238,7 @@ static void exited(struct process *p) {
 
 /* Its generation is over; what is left could not be drained in time. */
 static void drop_user(struct process *p, uint32_t user) {
-    log_watch_drop(p->own_files, user);
+    log_sampler_drop(p->own_files, user);
     for (uint32_t i = 0; i < p->spec->nproc; i++) {
         struct writer_worker *w = idmap_get(&p->workers, key_of(user, i));
         idmap_remove(&p->workers, key_of(user, i));
@@ -265,7 +265,7 @@ static void print(struct process *p) {
 
 /* What is left to do on the disk: when everything is shown, because it can hang. */
 static void finish_files(struct process *p) {
-    log_watch_free(TAKE_PTR(p->own_files));
+    log_sampler_free(TAKE_PTR(p->own_files));
     if (p->ended_dir != NULL) /* without it "muster logs -f" on other machines goes on */
         (void)!logdir_set_ended(p->ended_dir, p->spec->log_mode);
 }
@@ -372,9 +372,9 @@ int writer_process_run(int fd, struct console *console, const struct job_spec *s
     if (r == 0)
         r = loop_watch_new(p->loop, fd, LOOP_READ, LOOP_PRIO_LEASE, on_ready, p, &watch);
     if (r == 0) {
-        p->own_files = log_watch_new(p->loop);
+        p->own_files = log_sampler_new(p->loop);
         r = loop_run(p->loop);
     }
-    log_watch_free(p->own_files);
+    log_sampler_free(p->own_files);
     return r < 0; /* the kernel frees the rest */
 }
