@@ -2,7 +2,7 @@
  * every byte is returned, in order. With it every line is returned as a terminal would show it. */
 #include <string.h>
 
-#include "launcher/logs/linebuf.h"
+#include "launcher/output/linebuf.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

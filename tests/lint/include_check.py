@@ -70,16 +70,15 @@ ROOMS = [
     ("launcher/ends", "base/ io/"),
     ("launcher/head", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job launcher/ends"),
     ("launcher/worker", "base/ io launcher/job"),
-    ("launcher/streams", "base/ io/"),
-    ("launcher/logs", "base/ io/ rendezvous/protocol launcher/job launcher/worker launcher/streams"),
-    ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/logs"),
+    ("launcher/output", "base/ io/ rendezvous/protocol launcher/job launcher/worker"),
+    ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/output"),
     ("launcher/node", "base/ io/ topology/ nccl_env/ rendezvous/protocol launcher/job"),
     ("launcher/warm", "base/ io/ launcher/job"),
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/contain launcher/warm"
-                           " launcher/worker launcher/logs launcher/report launcher/node"),
+                           " launcher/worker launcher/output launcher/report launcher/node"),
     ("launcher/hang", "base/ io/ watchdog/ rendezvous/protocol rendezvous/arbiter rendezvous/leader rendezvous/leader/parts"
-                      " rendezvous/member launcher/job launcher/worker launcher/logs launcher/supervise"),
+                      " rendezvous/member launcher/job launcher/worker launcher/output launcher/supervise"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/head"
                      " launcher/supervise"),
     ("launcher/ssh_head", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job"
@@ -90,7 +89,7 @@ ROOMS = [
     ("cli/options", "base/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/pod launcher/ends launcher/head launcher/ssh"),
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ watchdog/verdict cli/options cli/help"),
-    ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/logs launcher/streams cli/options"),
+    ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/output cli/options"),
     ("cli/stacks", "base/ rendezvous/protocol rendezvous/operate watchdog/signs watchdog/evidence watchdog/verdict"
                    " watchdog/suspects cli/logs"),
     ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/help cli/jobs cli/logs cli/stacks"),

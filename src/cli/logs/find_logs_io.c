@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cli/logs/log_tree_io.h"
-#include "launcher/logs/logdir_io.h"
+#include "launcher/output/logdir_io.h"
 #include "rendezvous/operate/registry_io.h"
 
 void logs_found_fini(struct logs_found *f) {

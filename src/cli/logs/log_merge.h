@@ -5,7 +5,7 @@
  *     whole = log_merge(list, 2, &ops, me);     shows what there is now
  *     log_source_fini(&a); …
  *
- * A line's time is that of the batch in which its first byte was written (launcher/streams/
+ * A line's time is that of the batch in which its first byte was written (launcher/output/
  * log_times.h). The lines of one source keep their order, even if its clock stepped back. Lines of
  * the same time come in the order of the sources. A source without times comes first. */
 #pragma once
@@ -13,7 +13,7 @@
 #include <stdbool.h>
 
 #include "base/text/strbuf.h"
-#include "launcher/streams/log_times.h"
+#include "launcher/output/log_times.h"
 
 /* A longer line is shown in pieces, so that memory is bounded. */
 #define LOG_PIECE_MAX ((size_t)64 * 1024)

@@ -7,7 +7,7 @@
 
 #include "base/hash.h"
 #include "base/text/parse.h"
-#include "launcher/logs/logdir_io.h"
+#include "launcher/output/logdir_io.h"
 
 #define TORCHRUN_PREFIX "attempt_"
 

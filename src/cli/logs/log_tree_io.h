@@ -1,4 +1,4 @@
-/* The log files in a run's folder (launcher/logs/logdir_io.h), and torchrun's:
+/* The log files in a run's folder (launcher/output/logdir_io.h), and torchrun's:
  *
  *     RUN/GENERATION/NODE/RANK/{stdout,stderr}.log       muster; the node's folder may be missing
  *     RUN/attempt_N/RANK/{stdout,stderr}.log             torchrun

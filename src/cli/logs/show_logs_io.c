@@ -12,7 +12,7 @@
 #include "cli/logs/find_logs_io.h"
 #include "cli/options/commands.h"
 #include "io/clock.h"
-#include "launcher/logs/logdir_io.h"
+#include "launcher/output/logdir_io.h"
 
 #define OUTPUT_BYTES ((size_t)256 * 1024)
 /* While it follows: how often it looks for more; at least as long as LOOK_TIMES looks take. */

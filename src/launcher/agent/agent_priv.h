@@ -28,7 +28,7 @@
 #include "launcher/ends/witness_io.h"
 #include "launcher/hang/hang_watch_io.h"
 #include "launcher/head/head_link_io.h"
-#include "launcher/logs/console_io.h"
+#include "launcher/output/console_io.h"
 #include "launcher/report/events.h"
 #include "launcher/supervise/local_workers_io.h"
 #include "launcher/worker/worker.h"

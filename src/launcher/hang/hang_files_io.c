@@ -12,7 +12,7 @@
 #include "base/text/strbuf.h"
 #include "io/file.h"
 #include "io/own_path.h"
-#include "launcher/logs/logdir_io.h"
+#include "launcher/output/logdir_io.h"
 
 #define FOLDER "hangs"
 #define TIME_LEN (sizeof "20261124-031038.123" - 1)

@@ -7,7 +7,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/own_path.h"
-#include "launcher/logs/console_io.h"
+#include "launcher/output/console_io.h"
 #include "launcher/report/events.h"
 
 struct events {

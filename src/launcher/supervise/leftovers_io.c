@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "io/clock.h"
-#include "launcher/logs/tempdir_io.h"
+#include "launcher/output/tempdir_io.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/guardian_io.h"
 #include "rendezvous/operate/leader_file_io.h"

@@ -6,8 +6,8 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "launcher/logs/logdir_io.h"
 #include "launcher/node/node_net_io.h"
+#include "launcher/output/logdir_io.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/local_workers_priv.h"

@@ -4,9 +4,9 @@
  *   local_workers_warm_io.c  the pool of warm workers */
 #pragma once
 
-#include "launcher/logs/logmux_io.h"
-#include "launcher/logs/worker_logs_io.h"
 #include "launcher/node/node_setup_io.h"
+#include "launcher/output/logmux_io.h"
+#include "launcher/output/worker_logs_io.h"
 #include "launcher/supervise/local_workers_io.h"
 #include "launcher/supervise/worker_io.h"
 #include "launcher/worker/notify_io.h"

@@ -5,7 +5,7 @@
 
 #include "base/hash.h"
 #include "base/text/log.h"
-#include "launcher/logs/logdir_io.h"
+#include "launcher/output/logdir_io.h"
 #include "launcher/supervise/local_workers_priv.h"
 #include "launcher/warm/warm_saved_io.h"
 #include "launcher/worker/worker_env.h"

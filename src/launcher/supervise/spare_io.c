@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "launcher/logs/writer_io.h"
+#include "launcher/output/writer_io.h"
 
 #define WAIT_NS (2 * NS_PER_MS)
 

@@ -9,7 +9,7 @@
 #include "base/json/json.h"
 #include "io/file.h"
 #include "io/process/reaper.h"
-#include "launcher/logs/logdir_io.h"
+#include "launcher/output/logdir_io.h"
 
 #define LONG_NS (120 * NS_PER_S)
 

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "io/file.h"
-#include "launcher/logs/logdir_io.h"
+#include "launcher/output/logdir_io.h"
 
 #define WALL_NS (UINT64_C(1795489838) * NS_PER_S) /* 2026-11-24 03:10:38 UTC */
 

@@ -14,7 +14,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "launcher/logs/console_io.h"
+#include "launcher/output/console_io.h"
 
 struct fixture {
     char dir[64], path[96];

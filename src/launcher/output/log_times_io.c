@@ -1,0 +1,140 @@
+#include "launcher/output/log_times_io.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/list.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "io/own_path.h"
+
+/* Descriptors are for pipes and logs first. */
+static bool is_scarce(int fd) {
+    struct rlimit limit;
+    return getrlimit(RLIMIT_NOFILE, &limit) < 0 || (rlim_t)fd >= limit.rlim_cur / 4;
+}
+
+void log_times_open(struct log_times *t, const char *log_path, int log_fd) {
+    struct stat st;
+    *t = (struct log_times){.fd = -1};
+    if (fstat(log_fd, &st) < 0 || !S_ISREG(st.st_mode))
+        return;
+    t->at = (uint64_t)st.st_size;
+    t->mode = st.st_mode & 0666;
+    t->path = log_times_path(log_path);
+}
+
+static void make(struct log_times *t) {
+    _cleanup_(freep) char *path = TAKE_PTR(t->path);
+    t->fd = MAX2(own_file_make(path, O_WRONLY | O_APPEND, t->mode), -1);
+    if (t->fd >= 0 && is_scarce(t->fd))
+        file_close(&t->fd);
+}
+
+void log_times_grows(struct log_times *t, uint64_t wall_ns) {
+    uint8_t bytes[LOG_STAMP_BYTES];
+    if (t->path != NULL)
+        make(t);
+    if (t->fd < 0 || !log_pace_is_due(&t->pace, wall_ns))
+        return;
+    log_stamp_encode(&(struct log_stamp){.at = t->at, .ns = wall_ns}, bytes);
+    if (write(t->fd, bytes, sizeof bytes) != (ssize_t)sizeof bytes) /* the disk is full */
+        file_close(&t->fd);
+}
+
+void log_times_close(struct log_times *t) {
+    free(TAKE_PTR(t->path));
+    file_close(&t->fd);
+}
+
+/* ---- files that workers write themselves ---- */
+
+struct sampled {
+    struct list link;
+    uint32_t user;
+    int fd; /* of the log, for its size */
+    struct log_times times;
+};
+
+struct log_sampler {
+    struct loop_timer *timer;
+    struct list files;
+    uint32_t n;
+};
+
+/* Sizes are read without synchronizing (AT_STATX_DONT_SYNC, statx(2)): on NFS nothing is flushed
+ * for them, and the server is not asked. */
+static void sample(struct sampled *f) {
+    struct statx st;
+    if (statx(f->fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_SIZE, &st) < 0)
+        return;
+    if (st.stx_size < f->times.at) /* it was emptied */
+        f->times.at = st.stx_size;
+    if (st.stx_size == f->times.at)
+        return;
+    log_times_grows(&f->times, clock_wall_ns());
+    log_times_grew(&f->times, st.stx_size - f->times.at);
+}
+
+static void set_timer(struct log_sampler *s, uint64_t pause_ns) {
+    loop_timer_set(s->timer, list_empty(&s->files) ? TIME_NEVER : clock_now_ns() + pause_ns);
+}
+
+static void on_timer(void *arg) {
+    struct log_sampler *s = arg;
+    uint64_t begin_ns = clock_now_ns();
+    LIST_FOR_EACH(struct sampled, f, &s->files, link)
+        sample(f);
+    set_timer(s, MAX2(LOG_SAMPLES_NS, 100 * (clock_now_ns() - begin_ns)));
+}
+
+static void drop(struct log_sampler *s, struct sampled *f) {
+    sample(f);
+    file_close(&f->fd);
+    log_times_close(&f->times);
+    list_remove(&f->link);
+    s->n--;
+    free(f);
+}
+
+void log_sampler_add(struct log_sampler *s, uint32_t user, const char *path, int fd) {
+    int ours = s == NULL || s->n == LOG_SAMPLER_FILES_MAX ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    if (ours < 0)
+        return;
+    struct sampled *f = xcalloc(1, sizeof *f);
+    f->user = user;
+    f->fd = ours;
+    log_times_open(&f->times, path, fd);
+    list_append(&s->files, &f->link);
+    if (s->n++ == 0)
+        set_timer(s, LOG_SAMPLES_NS);
+}
+
+void log_sampler_drop(struct log_sampler *s, uint32_t user) {
+    if (s == NULL)
+        return;
+    LIST_FOR_EACH(struct sampled, f, &s->files, link)
+        if (f->user == user)
+            drop(s, f);
+}
+
+struct log_sampler *log_sampler_new(struct loop *loop) {
+    struct log_sampler *s = xcalloc(1, sizeof *s);
+    list_init(&s->files);
+    if (loop_timer_new(loop, on_timer, s, &s->timer) < 0) {
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+void log_sampler_free(struct log_sampler *s) {
+    if (s == NULL)
+        return;
+    LIST_FOR_EACH(struct sampled, f, &s->files, link)
+        drop(s, f);
+    loop_timer_free(s->timer);
+    free(s);
+}

@@ -1,0 +1,50 @@
+/* Writes the times of log files while they grow (log_times.h). A failure has no other effect than
+ * that times are missing.
+ *
+ *     log_times_open(&t, path, log_fd);
+ *     log_times_grows(&t, clock_wall_ns());   before bytes are written
+ *     log_times_grew(&t, n);                  when they are
+ *     log_times_close(&t);
+ *
+ * A stamp is written before its bytes, so a program that follows the log knows their time.
+ *
+ * Files that workers write themselves are sampled: their sizes are read LOG_SAMPLES_NS apart.
+ *
+ *     s = log_sampler_new(loop);
+ *     log_sampler_add(s, user, path, fd); log_sampler_drop(s, user);
+ *     log_sampler_free(s); */
+#pragma once
+
+#include "io/loop.h"
+#include "launcher/output/log_times.h"
+
+struct log_times {
+    char *path;    /* owned; NULL: the file is open, or no times are written */
+    int fd;        /* -1: it is not open */
+    uint32_t mode; /* of the log, which the file gets, too */
+    uint64_t at;   /* the size of the log */
+    struct log_pace pace;
+};
+
+/* log_fd: the open log file, whose size counts; borrowed. No times are written if a quarter of the
+ * descriptors that this process may have is in use. The file is made with the first stamp: most
+ * streams stay empty. */
+void log_times_open(struct log_times *t, const char *log_path, int log_fd);
+/* Writes a stamp, if one is due. */
+void log_times_grows(struct log_times *t, uint64_t wall_ns);
+static inline void log_times_grew(struct log_times *t, uint64_t n) { t->at += n; }
+void log_times_close(struct log_times *t);
+
+/* At least; with many files so long that sampling takes a hundredth of the time. */
+#define LOG_SAMPLES_NS (100 * NS_PER_MS)
+#define LOG_SAMPLER_FILES_MAX 8192 /* further files have no times */
+
+struct log_sampler;
+
+/* NULL: the loop has no timer for it. */
+struct log_sampler *log_sampler_new(struct loop *loop);
+/* Reads each size once more. Takes NULL. */
+void log_sampler_free(struct log_sampler *s);
+/* fd: the open file; borrowed for the call. user: a number for log_sampler_drop(). s may be NULL. */
+void log_sampler_add(struct log_sampler *s, uint32_t user, const char *path, int fd);
+void log_sampler_drop(struct log_sampler *s, uint32_t user);

@@ -1,0 +1,75 @@
+/* The folders of the local workers' logs and error files, for each start. If they can't be made,
+ * the job continues: this is reported once, counted, and tried again at each start.
+ *
+ *     logs = worker_logs_new(&spec, host, writer, &ops, me);
+ *     r = worker_logs_prepare(logs, "2.3", &form);               … ops.on_prepared
+ *     worker_logs_dir(logs, i);  worker_logs_error_file(logs, i);  …
+ *     worker_logs_free(logs);                reports how many starts had none
+ *
+ * The log writer makes them: a file system that hangs blocks only the log writer, and delays a
+ * start by at most WRITER_PATIENCE_NS. Folders in the private temporary folder are made by this
+ * process.
+ *
+ * If a worker has no folder, its error file is in a private temporary one, if that can be made, and
+ * output for log files goes to the console. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/err.h"
+#include "launcher/job/job.h"
+#include "launcher/output/writer_io.h"
+#include "rendezvous/protocol/messages.h"
+
+struct worker_logs;
+
+enum { WORKER_LOGS_E_LATER = 1 }; /* the writer makes them; on_prepared will be called */
+
+struct worker_logs_ops {
+    /* A worker_logs_prepare() that returned WORKER_LOGS_E_LATER has ended. Called from the loop. */
+    void (*on_prepared)(void *arg, const struct err *err);
+};
+
+/* All are borrowed. */
+struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *host,
+                                    struct writer *writer, const struct worker_logs_ops *ops,
+                                    void *arg);
+/* Removes the temporary folder, unless it is kept. Takes NULL. */
+void worker_logs_free(struct worker_logs *l);
+
+/* Requests the folders of a generation, and the files that workers write to themselves. A previous
+ * call that has not ended is cancelled. The only error, in on_prepared, is -ENOTDIR with a
+ * sentence: at the first start --log-dir is found to be a file, so nothing has happened yet. */
+_must_use_ int worker_logs_prepare(struct worker_logs *l, const char *generation,
+                                   const struct form *form);
+/* Files were requested, but some or all are missing in this start. Reports this once. */
+void worker_logs_lack(struct worker_logs *l, const char *why);
+/* Whether -r or -t of the job ask for files of a worker. */
+bool worker_logs_asked_for(const struct job_spec *spec);
+/* Whether the user wants this worker's files, even if none can be made. */
+bool worker_logs_wanted(const struct worker_logs *l);
+
+/* The worker's folder in the current generation; NULL: none. Borrowed. */
+const char *worker_logs_dir(const struct worker_logs *l, uint32_t index);
+/* the folder of all its workers; absolute */
+const char *worker_logs_node_dir(const struct worker_logs *l);
+/* malloc'ed; "": there can be none. */
+char *worker_logs_error_file(const struct worker_logs *l, uint32_t index);
+/* A path of the current generation at which a server of the worker can listen (unix(7)), in a
+ * private folder on this machine, which is made if need be; nothing is there yet. malloc'ed; NULL:
+ * there is no such folder, its path is too long, or its file system has no sockets. */
+char *worker_logs_socket(struct worker_logs *l, uint32_t index);
+/* For logmux_worker.file_fds; valid until worker_logs_started(). */
+void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2]);
+/* The worker has its copies, or was not started: closes this process's. */
+void worker_logs_started(struct worker_logs *l, uint32_t index);
+
+/* The run is over on all nodes: notes this in its folder. */
+void worker_logs_ended(struct worker_logs *l);
+/* The temporary folder is kept, because a report named a file in it. */
+void worker_logs_keep(struct worker_logs *l);
+/* Where what is known of a hang goes: the run's folder, else the temporary one; NULL: there is
+ * none, or files are not wanted (--log-dir=/dev/null). Borrowed. */
+const char *worker_logs_hang_dir(const struct worker_logs *l);
+/* The folder that is kept for the user; NULL: none. Borrowed. */
+const char *worker_logs_kept(const struct worker_logs *l);

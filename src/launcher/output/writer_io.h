@@ -1,0 +1,97 @@
+/* The log writer: the process that reads what the workers write, and writes it to log files and to
+ * the terminal. Only this process meets what can hang or never ends (a dead file system, a stopped
+ * terminal, a worker that writes as fast as it can), not the loop that holds the leases.
+ *
+ *     writer_new(loop, console, &spec, host, &writer);     no process yet
+ *     writer_add(writer, &user); writer_send(writer, …);   a process is started when first needed
+ *     failed = writer_finish(writer, &patience);           all is written, or the user gave up
+ *     writer_free(writer);
+ *
+ * It is a copy of the agent (io/process/helper.h) with one socket, standard output and standard
+ * error, and it dies with the agent. From its start on the agent's own lines go through it too, so
+ * the order with the workers' lines is kept. Before, and while there is no writer, the agent's
+ * console writes itself. A line for a plain file starts the writer, because that file's disk can
+ * hang.
+ *
+ * The agent keeps the read ends of all pipes, so a writer's death does not kill workers. A new one
+ * is started and gets the pipes again (on_lost). What the old one had read but not written is lost,
+ * and this is reported. A writer that makes no progress for WRITER_PATIENCE_NS is reported too. If
+ * a user waits for its answer, it is given up: killed, let go, and replaced. If no user waits, only
+ * the workers wait, as they would for a file of their own on a dead file system. If no writer can
+ * be started, a user that waits for an answer continues without one after the same time.
+ *
+ * A writer that can't be killed, because the kernel waits for a disk, is spared by all sweeps (the
+ * guardian's too), and does not delay the end of the node. It ends when the kernel releases it.
+ * Until then it holds the pipes' read ends, a log file, and our standard output and error: a
+ * process that reads these through a pipe gets no end of file when the agent ends. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "base/list.h"
+#include "io/loop.h"
+#include "launcher/job/job.h"
+#include "launcher/output/console_io.h"
+#include "launcher/output/writer_wire_io.h"
+
+#define WRITER_NAME "muster-logs" /* the name that ps shows */
+#define WRITER_PATIENCE_NS (5 * NS_PER_S)
+#define WRITER_RESTART_NS (1 * NS_PER_S) /* between starts, except the first two */
+/* Bytes of the agent's own lines that can wait for the writer; more are dropped, and counted. */
+#define WRITER_QUEUE_MAX ((size_t)256 * 1024)
+
+struct writer;
+
+/* A receiver of the writer's messages. Owned by the caller, who must not move it. */
+struct writer_user {
+    struct list link;
+    uint32_t id; /* set by writer_add(); in each message of and to this user */
+    /* The callee owns the packet's fds. It may free the user. */
+    void (*on_message)(void *arg, struct writer_packet *packet);
+    /* The writer has ended, and all open requests are lost; another one takes messages from now on.
+     * hung: it was given up. Must not free a user. Returns whether log files lack output. */
+    bool (*on_lost)(void *arg, bool hung);
+    void *arg;
+};
+
+/* All are borrowed. on_pid (may be NULL) reports the pid of each writer that is started. */
+_must_use_ int writer_new(struct loop *loop, struct console *console, const struct job_spec *spec,
+                          void (*on_pid)(void *arg, pid_t pid), void *arg, struct writer **ret);
+/* Ends the writer at once. Takes NULL. */
+void writer_free(struct writer *w);
+
+void writer_add(struct writer *w, struct writer_user *user);
+/* Does nothing if the user was not added. */
+void writer_remove(struct writer *w, struct writer_user *user);
+
+/* Starts a process if there is none. False: none can be started now; it is tried again, and
+ * messages wait. */
+bool writer_start(struct writer *w);
+/* Whether a writer was started and is still wanted. If so, pass descriptors to it at once. */
+bool writer_runs(const struct writer *w);
+/* Never waits and never fails: a message that can't be sent now is queued. fds are borrowed; NULL:
+ * none. */
+void writer_send(struct writer *w, const struct writer_user *user, const struct writer_message *m,
+                 const char *text, size_t len, const int fds[2]);
+/* The descriptor of standard output (0) or error (1) if it is a terminal; else -1. */
+int writer_terminal(const struct writer *w, int k);
+/* Whether standard output and error are the same file, pipe or terminal. */
+bool writer_has_one_output(const struct writer *w);
+/* The user waits for an answer (+1), or no longer (-1): see above. */
+void writer_await(struct writer *w, int by);
+
+/* The job is to end. Now the end of workers waits for no reader: what they left in their pipes is
+ * read at once, and only writer_finish() waits. */
+void writer_take_rest(struct writer *w);
+
+/* How long writer_finish() waits for the readers of standard output and error. */
+struct writer_patience {
+    uint32_t ms;              /* WRITER_PATIENT: as long as there is a reader */
+    bool while_taken;         /* ms begin again whenever a reader takes something */
+    int fd;                   /* while it waits and this is readable, it asks `leave`; -1: none */
+    bool (*leave)(void *arg); /* reads fd. Whether to leave now, without what is left */
+    void *arg;
+};
+/* Must not be called from the loop: waits until everything that was sent is written. Reports what
+ * was not. Returns whether output of workers was lost, except if its reader has left. */
+bool writer_finish(struct writer *w, const struct writer_patience *patience);

@@ -1,0 +1,479 @@
+#include "launcher/output/console_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+
+struct fixture {
+    struct loop *loop;
+    struct console *console;
+    int out[2], err[2]; /* [0]: where the test reads, [1]: the launcher's descriptor */
+};
+
+static void start(struct fixture *f) {
+    (void)signal(SIGPIPE, SIG_IGN);
+    cr_assert_eq(loop_new(&f->loop), 0);
+    cr_assert_eq(console_new(f->loop, f->out[1], f->err[1], &f->console), 0);
+}
+
+static void with_pipes(struct fixture *f) {
+    cr_assert_eq(pipe2(f->out, O_CLOEXEC), 0);
+    cr_assert_eq(pipe2(f->err, O_CLOEXEC), 0);
+    start(f);
+}
+
+/* A terminal of 20 columns as both outputs, without newline translation. */
+static void with_terminal(struct fixture *f) {
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    cr_assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    cr_assert(slave >= 0);
+    struct termios t;
+    cr_assert_eq(tcgetattr(slave, &t), 0);
+    cfmakeraw(&t);
+    cr_assert_eq(tcsetattr(slave, TCSANOW, &t), 0);
+    struct winsize size = {.ws_row = 5, .ws_col = 20};
+    cr_assert_eq(ioctl(master, TIOCSWINSZ, &size), 0);
+    f->out[0] = f->err[0] = master;
+    f->out[1] = slave;
+    f->err[1] = dup(slave);
+    cr_assert_eq(setenv("TERM", "xterm", 1), 0);
+    start(f);
+}
+
+static void fini(struct fixture *f) {
+    console_free(f->console);
+    loop_free(f->loop);
+    (void)close(f->out[0]);
+    (void)close(f->out[1]);
+    if (f->err[0] != f->out[0])
+        (void)close(f->err[0]);
+    (void)close(f->err[1]);
+}
+
+static void turn(struct fixture *f) { cr_assert_eq(loop_turn(f->loop), 0); }
+
+/* The output of fd, after up to three turns of the loop. */
+static const char *seen(struct fixture *f, int fd) {
+    static char text[65536];
+    size_t len = 0;
+    for (int i = 0; i < 3; i++)
+        turn(f);
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    while (len < sizeof text - 1 && poll(&p, 1, 20) > 0 && (p.revents & POLLIN) != 0) {
+        ssize_t n = read(fd, text + len, sizeof text - 1 - len);
+        if (n <= 0)
+            break;
+        len += (size_t)n;
+        turn(f);
+    }
+    text[len] = '\0';
+    return text;
+}
+
+static void piece(struct console_source *s, enum linebuf_start how, const char *text, bool ended) {
+    struct linebuf_piece p = {.data = text, .len = strlen(text), .start = how, .ended = ended};
+    console_source_piece(s, &p);
+}
+
+static void line(struct console_source *s, const char *text) { piece(s, LINEBUF_NEW, text, true); }
+
+#define EXPECT(f, fd, want)                                  \
+    do {                                                     \
+        const char *got_ = seen((f), (fd));                  \
+        cr_assert_str_eq(got_, (want), "got: \"%s\"", got_); \
+    } while (0)
+
+Test(console_io, lines_come_out_with_their_prefix_on_their_stream) {
+    struct fixture f;
+    with_pipes(&f);
+    struct console_source a, b;
+    console_source_init(&a, f.console, CONSOLE_OUT, "[default0]:");
+    console_source_init(&b, f.console, CONSOLE_ERR, NULL);
+    line(&a, "one");
+    line(&b, "two");
+    console_log_sink(f.console, "muster: three\n", 14);
+    EXPECT(&f, f.out[0], "[default0]:one\n");
+    EXPECT(&f, f.err[0], "two\nmuster: three\n");
+    console_source_fini(&a);
+    console_source_fini(&b);
+    fini(&f);
+}
+
+Test(console_io, a_line_of_another_never_goes_into_an_open_one) {
+    struct fixture f;
+    with_pipes(&f);
+    struct console_source a, b;
+    console_source_init(&a, f.console, CONSOLE_OUT, "a:");
+    console_source_init(&b, f.console, CONSOLE_OUT, "");
+    piece(&a, LINEBUF_NEW, "10", false);
+    piece(&a, LINEBUF_CONTINUES, "%", false);
+    line(&b, "whole");
+    piece(&a, LINEBUF_CONTINUES, " rest", true);
+    line(&b, "next");
+    piece(&b, LINEBUF_NEW, "prompt?", false);
+    console_print(f.console, CONSOLE_OUT, "muster: x\n", 10);
+    EXPECT(&f, f.out[0], "a:10%\nwhole\na: rest\nnext\nprompt?\nmuster: x\n");
+    console_source_fini(&a);
+    console_source_fini(&b);
+    fini(&f);
+}
+
+Test(console_io, a_missing_newline_is_added_to_a_prefixed_line_and_before_what_follows) {
+    struct fixture f;
+    with_pipes(&f);
+    struct console_source a, b;
+    console_source_init(&a, f.console, CONSOLE_OUT, "a:");
+    console_source_init(&b, f.console, CONSOLE_OUT, NULL);
+    piece(&a, LINEBUF_NEW, "end", false);
+    console_source_end(&a);
+    piece(&b, LINEBUF_NEW, "bare", false);
+    console_source_end(&b);
+    EXPECT(&f, f.out[0], "a:end\nbare");
+    console_source_fini(&b);
+    line(&a, "more");
+    EXPECT(&f, f.out[0], "\na:more\n");
+    console_source_fini(&a);
+    fini(&f);
+}
+
+Test(console_io, o_nonblock_is_not_set_on_the_shared_file) {
+    struct fixture f;
+    with_pipes(&f);
+    cr_assert_eq(fcntl(f.out[1], F_GETFL) & O_NONBLOCK, 0);
+    fini(&f);
+    with_terminal(&f);
+    cr_assert_eq(fcntl(f.out[1], F_GETFL) & O_NONBLOCK, 0);
+    fini(&f);
+}
+
+/* Reads all that is queued, and checks that it is a run of numbered lines. Returns their number. */
+static int read_numbered(struct fixture *f, int fd) {
+    char text[65536];
+    int n = 0, digits = 0, value = 0;
+    while (console_pending(f->console) > 0 || poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 20) > 0) {
+        turn(f);
+        if (poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0) == 0)
+            continue;
+        ssize_t got = read(fd, text, sizeof text);
+        cr_assert_gt(got, 0);
+        for (ssize_t i = 0; i < got; i++) {
+            if (text[i] != '\n') {
+                value = value * 10 + (text[i] - '0');
+                digits++;
+                continue;
+            }
+            cr_assert(digits == 99 && value == n, "%d characters, %d instead of %d", digits, value, n);
+            n++;
+            value = digits = 0;
+        }
+    }
+    cr_assert_eq(digits, 0);
+    return n;
+}
+
+static void numbered(struct console_source *s, int *n) {
+    char text[128];
+    (void)snprintf(text, sizeof text, "%099d", (*n)++);
+    line(s, text);
+}
+
+/* Adds lines until the source must wait for longer than the moment that a quick reader gets. */
+static int fill(struct fixture *f, struct console_source *s, int most) {
+    int n = 0;
+    uint64_t since_ns = TIME_NEVER;
+    while (n < most) {
+        if (!console_source_must_wait(s)) {
+            since_ns = TIME_NEVER;
+            numbered(s, &n);
+            turn(f);
+            continue;
+        }
+        uint64_t now_ns = clock_now_ns();
+        if (since_ns == TIME_NEVER)
+            since_ns = now_ns;
+        if (now_ns > since_ns + 3 * CONSOLE_QUICK_NS)
+            break;
+        (void)poll(NULL, 0, 5);
+    }
+    return n;
+}
+
+static void a_stopped_reader_gets_everything(struct fixture *f) {
+    struct console_source a;
+    console_source_init(&a, f->console, CONSOLE_OUT, "");
+    console_spool(f->console, (uint64_t)16 << 20);
+    int n = fill(f, &a, 1000000);
+    cr_assert(n > 200000 && n < 300000, "8 MiB in memory and 16 MiB in the file, then it waits: %d", n);
+    cr_assert_not(console_source_is_full(&a), "but what is left of a worker that ended is taken");
+    numbered(&a, &n);
+    cr_assert_eq(read_numbered(f, f->out[0]), n);
+    cr_assert_not(console_source_must_wait(&a));
+    console_source_fini(&a);
+    fini(f);
+}
+
+Test(console_io, a_stopped_terminal_gets_every_line_later) {
+    struct fixture f;
+    with_terminal(&f);
+    a_stopped_reader_gets_everything(&f);
+}
+
+Test(console_io, a_stopped_pipe_gets_every_line_later) {
+    struct fixture f;
+    with_pipes(&f);
+    a_stopped_reader_gets_everything(&f);
+}
+
+Test(console_io, without_a_file_sources_wait_when_the_memory_is_used) {
+    struct fixture f;
+    with_pipes(&f);
+    struct console_source a;
+    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    int n = fill(&f, &a, 1000000);
+    cr_assert(n > 80000 && n < 90000, "%d", n);
+    cr_assert_eq(read_numbered(&f, f.out[0]), n);
+    console_source_fini(&a);
+    fini(&f);
+}
+
+Test(console_io, a_quick_reader_makes_its_sources_wait_instead_of_using_memory) {
+    struct fixture f;
+    with_pipes(&f);
+    struct console_source a;
+    char text[65536];
+    uint64_t begin_ns = clock_now_ns();
+    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    console_spool(f.console, (uint64_t)1 << 30);
+    for (int n = 0; clock_now_ns() < begin_ns + 4 * CONSOLE_QUICK_NS;) {
+        while (!console_source_must_wait(&a))
+            numbered(&a, &n);
+        cr_assert_leq(console_pending(f.console), CONSOLE_WAIT_BYTES + 128);
+        turn(&f);
+        cr_assert_gt(read(f.out[0], text, sizeof text), 0);
+    }
+    console_source_fini(&a);
+    fini(&f);
+}
+
+Test(console_io, only_our_own_lines_are_dropped_and_it_is_said_how_many) {
+    struct fixture f;
+    with_pipes(&f);
+    char text[65537];
+    memset(text, 'x', 65536);
+    text[65535] = '\n';
+    text[65536] = '\0';
+    while (console_lines_lost(f.console) == 0)
+        console_print(f.console, CONSOLE_OUT, text, 65536);
+    cr_assert_leq(console_pending(f.console), CONSOLE_OWN_MAX);
+    bool marker = false;
+    for (int quiet = 0; quiet < 3;) {
+        const char *got = seen(&f, f.out[0]);
+        marker = marker || strstr(got, "muster: 1 line not shown: the terminal is too slow\n") != NULL;
+        quiet = got[0] == '\0' ? quiet + 1 : 0;
+    }
+    cr_assert(marker);
+    fini(&f);
+}
+
+Test(console_io, a_plain_file_gets_everything) {
+    struct fixture f;
+    FILE *file = tmpfile();
+    cr_assert_not_null(file);
+    f.out[0] = f.err[0] = dup(fileno(file));
+    f.out[1] = dup(fileno(file));
+    f.err[1] = dup(fileno(file));
+    start(&f);
+    struct console_source a, b;
+    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    console_source_init(&b, f.console, CONSOLE_ERR, "");
+    for (int i = 0; i < 100000; i++)
+        line(i % 2 == 0 ? &a : &b, i % 2 == 0 ? "even even even even" : "odd odd odd odd odd");
+    cr_assert_eq(console_flush(f.console, clock_now_ns() + NS_PER_S), 0);
+    cr_assert_eq(console_lines_lost(f.console), 0);
+    rewind(file);
+    char text[64];
+    for (int i = 0; i < 100000; i++) {
+        cr_assert_not_null(fgets(text, sizeof text, file));
+        cr_assert_eq(text[0], i % 2 == 0 ? 'e' : 'o', "order of both streams is kept");
+    }
+    cr_assert_null(fgets(text, sizeof text, file));
+    console_source_fini(&a);
+    console_source_fini(&b);
+    (void)fclose(file);
+    fini(&f);
+}
+
+Test(console_io, the_status_line_gives_way_and_comes_back) {
+    struct fixture f;
+    with_terminal(&f);
+    struct console_source a;
+    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    cr_assert(console_is_terminal(f.console, CONSOLE_OUT));
+    cr_assert(console_status(f.console, "waiting"));
+    EXPECT(&f, f.out[0], "waiting");
+    cr_assert(console_status(f.console, "waiting"));
+    EXPECT(&f, f.out[0], "");
+    line(&a, "text");
+    EXPECT(&f, f.out[0], "\r\x1b[Ktext\nwaiting");
+    cr_assert(console_status_fits(f.console, &"a line of 19 columns"[1]));
+    cr_assert_not(console_status_fits(f.console, "a line of 20 columns"));
+    cr_assert(console_status(f.console, "a line that is longer than 20"));
+    EXPECT(&f, f.out[0], "\r\x1b[Ka line that is long");
+    piece(&a, LINEBUF_NEW, "prompt?", false);
+    EXPECT(&f, f.out[0], "\r\x1b[Kprompt?");
+    piece(&a, LINEBUF_CONTINUES, "yes", true);
+    EXPECT(&f, f.out[0], "yes\na line that is long");
+    cr_assert(console_status(f.console, NULL));
+    EXPECT(&f, f.out[0], "\r\x1b[K");
+    cr_assert(console_status(f.console, "left"));
+    cr_assert_eq(console_flush(f.console, clock_now_ns() + NS_PER_S), 0);
+    EXPECT(&f, f.out[0], "left\r\x1b[K");
+    console_source_fini(&a);
+    fini(&f);
+}
+
+Test(console_io, a_terminal_that_tells_no_width_gets_a_status_of_eighty_columns) {
+    struct fixture f;
+    with_terminal(&f);
+    char text[101];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    for (unsigned short columns = 0; columns <= 1; columns++) {
+        struct winsize size = {.ws_row = 5, .ws_col = columns};
+        cr_assert_eq(ioctl(f.out[0], TIOCSWINSZ, &size), 0);
+        cr_assert(console_status(f.console, text));
+        cr_assert_eq(strlen(seen(&f, f.out[0])), 79, "of %u", columns);
+        cr_assert(console_status(f.console, NULL));
+        (void)seen(&f, f.out[0]);
+    }
+    fini(&f);
+}
+
+Test(console_io, there_is_no_status_line_without_a_capable_terminal) {
+    struct fixture f;
+    with_pipes(&f);
+    cr_assert_not(console_status(f.console, "waiting"));
+    cr_assert_not(console_is_terminal(f.console, CONSOLE_ERR));
+    EXPECT(&f, f.err[0], "");
+    fini(&f);
+}
+
+Test(console_io, a_bar_is_rewritten_in_place_until_another_line_comes) {
+    struct fixture f;
+    with_terminal(&f);
+    struct console_source a, b;
+    console_source_init(&a, f.console, CONSOLE_OUT, "a:");
+    console_source_init(&b, f.console, CONSOLE_ERR, "b:");
+    piece(&a, LINEBUF_NEW, "1%", false);
+    piece(&a, LINEBUF_REPLACES, "2%", false);
+    EXPECT(&f, f.out[0], "a:1%\r\x1b[Ka:2%");
+    line(&b, "text");
+    piece(&a, LINEBUF_REPLACES, "3%", true);
+    EXPECT(&f, f.out[0], "\nb:text\na:3%\n");
+    console_source_fini(&a);
+    console_source_fini(&b);
+    fini(&f);
+}
+
+Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_left) {
+    struct fixture f;
+    with_pipes(&f);
+    struct console_source a;
+    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    char text[1001];
+    memset(text, 'x', 1000);
+    text[1000] = '\0';
+    for (int i = 0; i < 200; i++)
+        line(&a, text);
+    uint64_t begin_ns = clock_now_ns();
+    uint64_t left = console_flush(f.console, begin_ns + 50 * NS_PER_MS);
+    uint64_t took_ns = clock_now_ns() - begin_ns;
+    cr_assert(took_ns >= 50 * NS_PER_MS, "%lu", took_ns);
+    cr_assert_eq(left, 200 * 1001 - 65536, "%lu", left);
+    console_source_fini(&a);
+    fini(&f);
+}
+
+Test(console_io, output_to_one_that_is_gone_is_dropped_and_it_is_said_once) {
+    struct fixture f;
+    with_pipes(&f);
+    struct console_source a;
+    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    (void)close(f.out[0]);
+    line(&a, "lost");
+    turn(&f);
+    turn(&f);
+    line(&a, "lost too");
+    cr_assert_eq(console_flush(f.console, clock_now_ns() + NS_PER_S), 0);
+    console_log_sink(f.console, "still here\n", 11);
+    cr_assert_not(console_failed(f.console), "its reader may have left on purpose");
+    EXPECT(&f, f.err[0],
+           "muster: can't write to standard output: Broken pipe; the job goes on without what workers "
+           "write there\nstill here\n");
+    console_source_fini(&a);
+    f.out[0] = -1;
+    fini(&f);
+}
+
+Test(console_io, a_full_disk_is_said_once) {
+    struct fixture f;
+    f.out[0] = -1;
+    f.out[1] = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    cr_assert(f.out[1] >= 0 && pipe2(f.err, O_CLOEXEC) == 0);
+    start(&f);
+    struct console_source a;
+    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    line(&a, "lost");
+    turn(&f);
+    line(&a, "lost too");
+    EXPECT(&f, f.err[0],
+           "muster: can't write to standard output: No space left on device; the job goes on without "
+           "what workers write there\n");
+    cr_assert(console_failed(f.console));
+    console_source_fini(&a);
+    fini(&f);
+}
+
+Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
+    struct fixture f;
+    f.out[0] = -1;
+    f.out[1] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* as open_standard_files() leaves it */
+    cr_assert(f.out[1] >= 0 && pipe2(f.err, O_CLOEXEC) == 0);
+    start(&f);
+    struct console_source a;
+    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    console_print(f.console, CONSOLE_OUT, "muster: own\n", 12);
+    cr_assert_not(console_failed(f.console));
+    cr_assert_not(console_source_is_dropped(&a), "a worker's first bytes tell that they are lost");
+    line(&a, "lost");
+    line(&a, "lost too");
+    cr_assert(console_failed(f.console) && console_source_is_dropped(&a));
+    EXPECT(&f, f.err[0],
+           "muster: can't write to standard output: it is closed; the job goes on without what workers "
+           "write there\n");
+    console_source_fini(&a);
+    fini(&f);
+}
+
+Test(console_io, closed_descriptors_and_sockets_do) {
+    struct fixture f;
+    f.out[0] = f.out[1] = -1;
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f.err), 0);
+    start(&f);
+    console_print(f.console, CONSOLE_OUT, "nowhere\n", 8);
+    console_print(f.console, CONSOLE_ERR, "somewhere\n", 10);
+    EXPECT(&f, f.err[0], "somewhere\n");
+    cr_assert_eq(fcntl(f.err[1], F_GETFL) & O_NONBLOCK, 0);
+    fini(&f);
+}

@@ -1,0 +1,741 @@
+#include "launcher/output/logmux_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text/log.h"
+#include "io/clock.h"
+#include "launcher/job/job.h"
+
+#define WORKERS 4
+#define DEADLINE_NS (20 * NS_PER_S)
+
+/* A logmux and a log writer whose console is two pipes. The tests act as the workers: they hold the children's ends. */
+struct fixture {
+    struct loop *loop;
+    struct console *console;
+    struct writer *writer;
+    struct job_spec spec;
+    pid_t pid; /* the pid of the writer that was started last */
+    unsigned n_writers;
+    struct logmux *mux;
+    int out[2], err[2];
+    int child[WORKERS][2]; /* standard output and error of each worker */
+    unsigned drained[WORKERS];
+    char dir[32];
+    char no_file[256];            /* the text that on_no_file() got */
+    struct strbuf tails[WORKERS]; /* the texts that on_last_output() got */
+    bool has_last_output[WORKERS], bad_error[WORKERS];
+    char error[WORKERS][256];
+    struct strbuf shown[2];
+};
+
+static void on_no_file(void *arg, const char *why) {
+    struct fixture *f = arg;
+    (void)snprintf(f->no_file, sizeof f->no_file, "%s", why);
+}
+
+static void on_drained(void *arg, uint32_t index) {
+    struct fixture *f = arg;
+    f->drained[index]++;
+}
+
+static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last) {
+    struct fixture *f = arg;
+    cr_assert_not(f->has_last_output[index]);
+    cr_assert_eq(f->drained[index], 0);
+    f->has_last_output[index] = true;
+    strbuf_add(&f->tails[index], last->tail);
+    f->bad_error[index] = last->bad_error;
+    (void)snprintf(f->error[index], sizeof f->error[index], "%s", last->error);
+}
+
+static void on_pid(void *arg, pid_t pid) {
+    struct fixture *f = arg;
+    f->pid = pid;
+    f->n_writers++;
+}
+
+static void setup(struct fixture *f) {
+    *f = (struct fixture){.dir = "/tmp/logmux-test-XXXXXX"};
+    (void)signal(SIGPIPE, SIG_IGN);
+    cr_assert_not_null(mkdtemp(f->dir));
+    cr_assert_eq(pipe2(f->out, O_CLOEXEC), 0);
+    cr_assert_eq(pipe2(f->err, O_CLOEXEC), 0);
+    cr_assert_eq(fcntl(f->out[0], F_SETFL, O_NONBLOCK), 0);
+    cr_assert_eq(fcntl(f->err[0], F_SETFL, O_NONBLOCK), 0);
+    cr_assert_eq(loop_new(&f->loop), 0);
+    cr_assert_eq(console_new(f->loop, f->out[1], f->err[1], &f->console), 0);
+    log_set_sink(console_log_sink, f->console);
+    f->spec.nproc = WORKERS;
+    f->spec.log_mode = 0600;
+    cr_assert_eq(writer_new(f->loop, f->console, &f->spec, on_pid, f, &f->writer), 0);
+    struct logmux_ops ops = {on_drained, on_no_file, on_last_output};
+    cr_assert_eq(logmux_new(f->loop, f->writer, WORKERS, NULL, &ops, f, &f->mux), 0);
+    for (int i = 0; i < WORKERS; i++)
+        f->child[i][0] = f->child[i][1] = -1;
+}
+
+static void child_close(struct fixture *f, uint32_t i) {
+    for (int k = 0; k < 2; k++) {
+        if (f->child[i][k] >= 0)
+            (void)close(f->child[i][k]);
+        f->child[i][k] = -1;
+    }
+}
+
+static void collect(struct fixture *f) {
+    char text[65536];
+    ssize_t n;
+    while ((n = read(f->out[0], text, sizeof text)) > 0)
+        strbuf_add_bytes(&f->shown[0], text, (size_t)n);
+    while ((n = read(f->err[0], text, sizeof text)) > 0)
+        strbuf_add_bytes(&f->shown[1], text, (size_t)n);
+}
+
+static void fini(struct fixture *f) {
+    for (uint32_t i = 0; i < WORKERS; i++)
+        child_close(f, i);
+    logmux_free(f->mux);
+    collect(f);
+    size_t seen[2] = {f->shown[0].len, f->shown[1].len};
+    (void)writer_finish(f->writer, &(struct writer_patience){.ms = 10000, .fd = -1});
+    collect(f);
+    for (int k = 0; k < 2; k++) /* the tests have checked all output */
+        cr_expect_eq(f->shown[k].len, seen[k], "more came: %s", strbuf_text(&f->shown[k]) + seen[k]);
+    writer_free(f->writer);
+    for (int i = 0; i < WORKERS; i++)
+        strbuf_fini(&f->tails[i]);
+    log_set_sink(NULL, NULL);
+    console_free(f->console);
+    loop_free(f->loop);
+    for (int i = 0; i < 2; i++) {
+        (void)close(f->out[i]);
+        (void)close(f->err[i]);
+        strbuf_fini(&f->shown[i]);
+    }
+    static const char *const names[] = {"stdout.log", "stderr.log", ".stdout.times", ".stderr.times"};
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+        char path[64];
+        (void)snprintf(path, sizeof path, "%s/%s", f->dir, names[i]);
+        (void)unlink(path);
+    }
+    cr_assert_eq(rmdir(f->dir), 0);
+}
+
+static void open_worker(struct fixture *f, uint32_t i, const char *dir, unsigned redirects, unsigned tee,
+                        bool on_console) {
+    struct logmux_worker w = {
+        .local_rank = i,
+        .rank = 10 + i,
+        .role = "default",
+        .hostname = "host",
+        .dir = dir,
+        .redirects = redirects,
+        .tee = tee,
+        .on_console = on_console,
+        .file_fds = {-1, -1},
+    };
+    /* Does what the writer does when it prepares a start. */
+    for (int k = 0; k < 2; k++) {
+        unsigned bit = k == 0 ? STD_OUT : STD_ERR;
+        if (dir == NULL || ((redirects | tee) & bit) == 0 || ((tee & bit) != 0 && on_console))
+            continue;
+        char path[64];
+        (void)snprintf(path, sizeof path, "%s/%s", dir, k == 0 ? "stdout.log" : "stderr.log");
+        w.file_fds[k] = open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    }
+    int out, err;
+    struct err e = {0};
+    cr_assert_eq(logmux_open(f->mux, i, &w, &out, &err, &e), 0, "%s", e.text);
+    f->child[i][0] = fcntl(out, F_DUPFD_CLOEXEC, 3);
+    f->child[i][1] = fcntl(err, F_DUPFD_CLOEXEC, 3);
+    cr_assert(f->child[i][0] >= 0 && f->child[i][1] >= 0);
+    logmux_started(f->mux, i);
+    for (int k = 0; k < 2; k++)
+        if (w.file_fds[k] >= 0)
+            (void)close(w.file_fds[k]);
+}
+
+static void say(struct fixture *f, uint32_t i, int k, const char *text) {
+    cr_assert_eq(write(f->child[i][k], text, strlen(text)), (ssize_t)strlen(text));
+}
+
+static void turn(struct fixture *f) {
+    cr_assert_eq(loop_turn(f->loop), 0);
+    collect(f);
+}
+
+/* Turns the loop until the text has appeared on that stream. */
+static void wait_shown(struct fixture *f, int k, const char *text) {
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
+    while (strstr(strbuf_text(&f->shown[k]), text) == NULL) {
+        cr_assert(clock_now_ns() < deadline_ns, "got: %s", strbuf_text(&f->shown[k]));
+        turn(f);
+        (void)poll(NULL, 0, 1);
+    }
+}
+
+static void wait_drained(struct fixture *f, uint32_t i) {
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
+    while (f->drained[i] == 0) {
+        cr_assert(clock_now_ns() < deadline_ns);
+        turn(f);
+        (void)poll(NULL, 0, 1);
+    }
+    cr_assert_eq(f->drained[i], 1);
+}
+
+static void end(struct fixture *f, uint32_t i) {
+    child_close(f, i);
+    logmux_exited(f->mux, i, "");
+    wait_drained(f, i);
+    cr_assert(f->has_last_output[i]);
+}
+
+static const char *file_text(struct fixture *f, const char *name) {
+    static char text[65536];
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/%s", f->dir, name);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return NULL;
+    ssize_t n = read(fd, text, sizeof text - 1);
+    (void)close(fd);
+    cr_assert(n >= 0);
+    text[n] = '\0';
+    return text;
+}
+
+/* Waits for the text. At the end it is checked that no more output comes. */
+static void expect_shown(struct fixture *f, int k, const char *want) {
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
+    while (strcmp(strbuf_text(&f->shown[k]), want) != 0) {
+        cr_assert(clock_now_ns() < deadline_ns, "got: %s", strbuf_text(&f->shown[k]));
+        turn(f);
+        (void)poll(NULL, 0, 1);
+    }
+}
+#define EXPECT_SHOWN(f, k, want) expect_shown((f), (k), (want))
+
+Test(logmux_io, without_options_lines_go_to_the_console_as_they_are) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    say(&f, 0, 0, "out\n");
+    say(&f, 0, 1, "err\n");
+    say(&f, 0, 0, "no newline");
+    end(&f, 0);
+    EXPECT_SHOWN(&f, 0, "out\nno newline");
+    EXPECT_SHOWN(&f, 1, "err\n");
+    cr_assert_null(file_text(&f, "stdout.log"));
+    fini(&f);
+}
+
+Test(logmux_io, a_redirected_worker_has_the_file_itself) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_BOTH, STD_NONE, true);
+    struct stat st;
+    cr_assert(fstat(f.child[0][0], &st) == 0 && S_ISREG(st.st_mode));
+    cr_assert_neq(fcntl(f.child[0][0], F_GETFL) & O_APPEND, 0);
+    say(&f, 0, 0, "out\n");
+    say(&f, 0, 1, "one\ntwo\n");
+    cr_assert_str_eq(file_text(&f, "stdout.log"), "out\n");
+    cr_assert_eq(f.n_writers, 0, "nobody else has to do with it");
+    end(&f, 0);
+    cr_assert_str_eq(strbuf_text(&f.tails[0]), "one\ntwo\n");
+    EXPECT_SHOWN(&f, 0, "");
+    EXPECT_SHOWN(&f, 1, "");
+    fini(&f);
+}
+
+Test(logmux_io, tee_gives_raw_bytes_to_the_file_and_prefixed_lines_to_the_console) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_BOTH, true);
+    say(&f, 0, 0, "a\r\nb\xff\n\npart");
+    say(&f, 0, 1, "err\n");
+    end(&f, 0);
+    EXPECT_SHOWN(&f, 0, "[default0]:a\r\n[default0]:b\xff\n[default0]:\n[default0]:part\n");
+    EXPECT_SHOWN(&f, 1, "[default0]:err\n");
+    cr_assert_str_eq(file_text(&f, "stdout.log"), "a\r\nb\xff\n\npart");
+    cr_assert_str_eq(file_text(&f, "stderr.log"), "err\n");
+    fini(&f);
+}
+
+Test(logmux_io, each_stream_goes_its_own_way) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 1, f.dir, STD_ERR, STD_OUT, true);
+    say(&f, 1, 0, "out\n");
+    say(&f, 1, 1, "err\n");
+    end(&f, 1);
+    EXPECT_SHOWN(&f, 0, "[default1]:out\n");
+    EXPECT_SHOWN(&f, 1, "");
+    cr_assert_str_eq(file_text(&f, "stdout.log"), "out\n");
+    cr_assert_str_eq(file_text(&f, "stderr.log"), "err\n");
+    fini(&f);
+}
+
+Test(logmux_io, a_filtered_rank_is_silent_but_its_last_words_are_kept) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, false);
+    say(&f, 0, 0, "out\n");
+    say(&f, 0, 1, "Traceback\n");
+    end(&f, 0);
+    cr_assert_str_eq(strbuf_text(&f.tails[0]), "Traceback\n");
+    EXPECT_SHOWN(&f, 0, "");
+    EXPECT_SHOWN(&f, 1, "");
+    cr_assert_str_eq(file_text(&f, "stdout.log"), "out\n");
+    cr_assert_null(file_text(&f, "stderr.log"));
+    open_worker(&f, 1, f.dir, STD_NONE, STD_NONE, false);
+    say(&f, 1, 0, "nothing\n");
+    end(&f, 1);
+    EXPECT_SHOWN(&f, 0, "");
+    fini(&f);
+}
+
+Test(logmux_io, without_a_folder_no_file_is_made) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, NULL, STD_BOTH, STD_OUT, true);
+    say(&f, 0, 0, "out\n");
+    say(&f, 0, 1, "err\n");
+    end(&f, 0);
+    EXPECT_SHOWN(&f, 0, "[default0]:out\n");
+    EXPECT_SHOWN(&f, 1, "err\n");
+    fini(&f);
+}
+
+Test(logmux_io, a_file_that_is_there_is_not_lost) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_OUT, STD_NONE, true);
+    say(&f, 0, 0, "first\n");
+    open_worker(&f, 1, f.dir, STD_NONE, STD_OUT, true);
+    say(&f, 1, 0, "second\n");
+    end(&f, 0);
+    end(&f, 1);
+    cr_assert_str_eq(file_text(&f, "stdout.log"), "first\nsecond\n");
+    fini(&f);
+}
+
+Test(logmux_io, all_that_a_dying_worker_wrote_is_taken) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    cr_assert_eq(fcntl(f.child[0][0], F_SETFL, O_NONBLOCK), 0);
+    char block[1000];
+    memset(block, 'x', sizeof block);
+    block[sizeof block - 1] = '\n';
+    size_t total = 0;
+    while (write(f.child[0][0], block, sizeof block) == (ssize_t)sizeof block)
+        total += sizeof block;
+    cr_assert(total >= 900000, "the pipe is a large one: %zu", total);
+    end(&f, 0);
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
+    while (f.shown[0].len < total && clock_now_ns() < deadline_ns)
+        turn(&f);
+    cr_assert(f.shown[0].len >= total, "%zu of %zu", f.shown[0].len, total);
+    fini(&f);
+}
+
+Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    int held = fcntl(f.child[0][0], F_DUPFD_CLOEXEC, 3);
+    say(&f, 0, 0, "before\n");
+    wait_shown(&f, 0, "before");
+    child_close(&f, 0);
+    logmux_exited(f.mux, 0, NULL);
+    uint64_t begin_ns = clock_now_ns();
+    while (clock_now_ns() - begin_ns < LOGMUX_GRACE_NS + 10 * NS_PER_MS) { /* it has time to end */
+        turn(&f);
+        (void)poll(NULL, 0, 1);
+    }
+    cr_assert_not(logmux_all_drained(f.mux));
+    begin_ns = clock_now_ns();
+    logmux_no_more(f.mux);
+    cr_assert_eq(write(held, "after\n", 6), 6);
+    cr_assert_not(logmux_all_drained(f.mux));
+    while (f.drained[0] == 0 && clock_now_ns() - begin_ns < DEADLINE_NS) {
+        turn(&f);
+        (void)poll(NULL, 0, 1);
+    }
+    cr_assert_eq(f.drained[0], 1);
+    cr_assert(logmux_all_drained(f.mux));
+    uint64_t took_ns = clock_now_ns() - begin_ns;
+    cr_assert(took_ns >= LOGMUX_GRACE_NS, "%lu", took_ns);
+    cr_assert_not(f.has_last_output[0], "nobody asked for them");
+    EXPECT_SHOWN(&f, 0, "before\nafter\n");
+    cr_assert(write(held, "x", 1) < 0 && errno == EPIPE);
+    (void)close(held);
+    fini(&f);
+}
+
+Test(logmux_io, pieces_of_lines_of_several_workers_are_put_together) {
+    struct fixture f;
+    setup(&f);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        open_worker(&f, i, f.dir, STD_NONE, STD_NONE, true);
+    for (int round = 0; round < 50; round++) {
+        for (uint32_t i = 0; i < WORKERS; i++)
+            say(&f, i, 0, "abc");
+        turn(&f);
+        for (uint32_t i = 0; i < WORKERS; i++)
+            say(&f, i, 0, "def\n");
+    }
+    for (uint32_t i = 0; i < WORKERS; i++)
+        end(&f, i);
+    size_t n = 0;
+    for (const char *p = strbuf_text(&f.shown[0]); *p != '\0'; p += 7, n++)
+        cr_assert_eq(strncmp(p, "abcdef\n", 7), 0);
+    cr_assert_eq(n, 50 * WORKERS);
+    fini(&f);
+}
+
+Test(logmux_io, a_prompt_is_seen_although_no_newline_comes) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    uint64_t begin_ns = clock_now_ns();
+    say(&f, 0, 0, "password: ");
+    wait_shown(&f, 0, "password: ");
+    cr_assert(clock_now_ns() - begin_ns >= LINEBUF_QUIET_NS);
+    say(&f, 0, 0, "ok\n");
+    end(&f, 0);
+    EXPECT_SHOWN(&f, 0, "password: ok\n");
+    fini(&f);
+}
+
+Test(logmux_io, a_full_disk_is_told_once_and_the_console_goes_on) {
+    struct fixture f;
+    setup(&f);
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/stdout.log", f.dir);
+    /* no file of this process, and so of the writer, can have a byte */
+    (void)signal(SIGXFSZ, SIG_IGN);
+    cr_assert_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY}), 0);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
+    say(&f, 0, 0, "one\n");
+    wait_shown(&f, 0, "one");
+    say(&f, 0, 0, "two\n");
+    end(&f, 0);
+    EXPECT_SHOWN(&f, 0, "[default0]:one\n[default0]:two\n");
+    char want[512];
+    (void)snprintf(want, sizeof want,
+                   "muster: warning: can't write to %s: File too large; the job goes on "
+                   "without that part of the log\n"
+                   "muster: warning: %s lacks 8 bytes that could not be written\n",
+                   path, path);
+    EXPECT_SHOWN(&f, 1, want);
+    fini(&f);
+}
+
+Test(logmux_io, a_log_that_is_a_link_is_not_written) {
+    struct fixture f;
+    setup(&f);
+    char path[64], aim[64], want[128];
+    (void)snprintf(path, sizeof path, "%s/stdout.log", f.dir);
+    (void)snprintf(aim, sizeof aim, "%s/aim", f.dir);
+    cr_assert_eq(symlink(aim, path), 0);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
+    say(&f, 0, 0, "one\n");
+    end(&f, 0);
+    (void)snprintf(want, sizeof want, "can't open the log file %s: it is a link", path);
+    cr_expect_str_eq(f.no_file, want);
+    EXPECT_SHOWN(&f, 0, "[default0]:one\n");
+    cr_expect_eq(access(aim, F_OK), -1);
+    fini(&f);
+}
+
+Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, "/nonexistent", STD_OUT, STD_ERR, true);
+    say(&f, 0, 0, "out\n");
+    say(&f, 0, 1, "err\n");
+    end(&f, 0);
+    cr_assert_str_eq(f.no_file, "can't open the log file /nonexistent/stderr.log: No such file or directory");
+    EXPECT_SHOWN(&f, 0, "[default0]:out\n");
+    EXPECT_SHOWN(&f, 1, "[default0]:err\n");
+    open_worker(&f, 1, "/nonexistent", STD_BOTH, STD_NONE, false);
+    say(&f, 1, 0, "out\n");
+    say(&f, 1, 1, "last words\n");
+    end(&f, 1);
+    EXPECT_SHOWN(&f, 0, "[default0]:out\n");
+    cr_assert_str_eq(strbuf_text(&f.tails[1]), "last words\n");
+    fini(&f);
+}
+
+/* Ends worker i, whose error file has this text. */
+static void end_with_error_file(struct fixture *f, uint32_t i, const char *text) {
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/error.json", f->dir);
+    FILE *file = fopen(path, "w");
+    cr_assert_not_null(file);
+    cr_assert(fputs(text, file) >= 0 && fclose(file) == 0);
+    open_worker(f, i, NULL, 0, 0, true);
+    child_close(f, i);
+    logmux_exited(f->mux, i, path);
+    wait_drained(f, i);
+    cr_assert(f->has_last_output[i]);
+    (void)unlink(path);
+}
+
+Test(logmux_io, the_error_file_of_a_worker_is_read_or_found_to_be_none) {
+    struct fixture f;
+    setup(&f);
+    end_with_error_file(&f, 0, "{\"message\": \"ValueError: bad\"}");
+    cr_assert_not(f.bad_error[0]);
+    cr_assert_str_eq(f.error[0], "ValueError: bad");
+    end_with_error_file(&f, 1, "{\"message\": \"Val");
+    cr_assert(f.bad_error[1]);
+    cr_assert_str_not_empty(f.error[1]);
+    fini(&f);
+}
+
+Test(logmux_io, the_tail_has_whole_lines_up_to_its_limits) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    open_worker(&f, 1, f.dir, STD_ERR, STD_NONE, true);
+    char text[64];
+    for (int n = 0; n < 1000; n++) {
+        (void)snprintf(text, sizeof text, "line %d\r 1%%\r done %d\r\n", n, n);
+        say(&f, 0, 1, text);
+        say(&f, 1, 1, text);
+        if (n % 10 == 0)
+            turn(&f);
+    }
+    say(&f, 0, 1, "last");
+    say(&f, 1, 1, "last");
+    end(&f, 0);
+    end(&f, 1);
+    _cleanup_(strbuf_fini) struct strbuf want = {0};
+    for (int n = 1000 - LOGMUX_TAIL_LINES + 1; n < 1000; n++)
+        strbuf_printf(&want, " done %d\n", n);
+    strbuf_add(&want, "last\n");
+    for (uint32_t i = 0; i < 2; i++)
+        cr_assert_str_eq(strbuf_text(&f.tails[i]), strbuf_text(&want), "%u: %s", i, strbuf_text(&f.tails[i]));
+    wait_shown(&f, 1, "last");
+    fini(&f);
+}
+
+Test(logmux_io, the_tail_of_long_lines_is_cut_at_a_line) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    char text[LOGMUX_TAIL_BYTES / 2 + 1];
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    for (int i = 0; i < 5; i++) {
+        say(&f, 0, 1, text);
+        say(&f, 0, 1, "\n");
+        turn(&f);
+    }
+    end(&f, 0);
+    cr_assert_eq(f.tails[0].len, sizeof text, "one whole line: %zu", f.tails[0].len);
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
+    while (f.shown[1].len < 5 * sizeof text && clock_now_ns() < deadline_ns)
+        turn(&f);
+    fini(&f);
+}
+
+Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    cr_assert_eq(fcntl(f.child[0][0], F_SETFL, O_NONBLOCK), 0);
+    char block[1000], back[4096];
+    memset(block, 'x', sizeof block);
+    block[sizeof block - 1] = '\n';
+    const size_t total = 5000 * sizeof block;
+    size_t written = 0, got = 0;
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
+    while (got < total) {
+        cr_assert(clock_now_ns() < deadline_ns, "%zu of %zu", got, total);
+        for (int i = 0; i < 20 && written < total; i++) {
+            if (write(f.child[0][0], block, sizeof block) == (ssize_t)sizeof block)
+                written += sizeof block;
+        }
+        if (written == total && f.child[0][0] >= 0) { /* it ends with its pipe full */
+            child_close(&f, 0);
+            logmux_exited(f.mux, 0, NULL);
+        }
+        cr_assert_eq(loop_turn(f.loop), 0);
+        ssize_t n = read(f.out[0], back, sizeof back);
+        if (n > 0)
+            got += (size_t)n;
+    }
+    cr_assert_eq(console_lines_lost(f.console), 0);
+    cr_assert_eq(f.child[0][0], -1);
+    fini(&f);
+}
+
+/* Full reads end within a line. The rest waits in the worker's pipe as long as the reader makes the console wait, and
+ * other workers' lines must not come between. */
+Test(logmux_io, a_slow_reader_of_a_pipeline_gets_whole_lines) {
+    struct fixture f;
+    setup(&f);
+    enum { LINE = 1000, LINES = 2000 };
+    static char lines[LINES * LINE], back[65536];
+    for (size_t i = 0; i < sizeof lines; i++)
+        lines[i] = i % LINE == LINE - 1 ? '\n' : 'x';
+    size_t written[2] = {0}, got = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        open_worker(&f, i, f.dir, STD_NONE, STD_NONE, true);
+        cr_assert_eq(fcntl(f.child[i][0], F_SETFL, O_NONBLOCK), 0);
+    }
+    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS, next_ns = clock_now_ns();
+    while (got < 2 * sizeof lines) {
+        cr_assert(clock_now_ns() < deadline_ns, "%zu bytes", got);
+        for (uint32_t i = 0; i < 2; i++) {
+            ssize_t n = write(f.child[i][0], lines + written[i], sizeof lines - written[i]);
+            written[i] += (size_t)MAX2(n, 0);
+        }
+        cr_assert_eq(loop_turn(f.loop), 0);
+        (void)poll(NULL, 0, 1);
+        if (clock_now_ns() < next_ns)
+            continue;
+        ssize_t n = 1;
+        for (size_t taken = 0; n > 0 && taken < ((size_t)1 << 20); taken += (size_t)MAX2(n, 0)) {
+            n = read(f.out[0], back, sizeof back);
+            for (ssize_t k = 0; k < n; k++, got++)
+                cr_assert_eq(back[k], lines[got % LINE], "at byte %zu", got);
+        }
+        next_ns = clock_now_ns() + 2 * LINEBUF_QUIET_NS;
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        end(&f, i);
+    fini(&f);
+}
+
+Test(logmux_io, a_worker_that_writes_nothing_needs_no_writer) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    open_worker(&f, 1, f.dir, STD_NONE, STD_NONE, true);
+    turn(&f);
+    end(&f, 0);
+    cr_assert_eq(f.n_writers, 0);
+    say(&f, 1, 1, "a word\n");
+    end(&f, 1);
+    cr_assert_eq(f.n_writers, 1);
+    cr_assert_str_eq(strbuf_text(&f.tails[1]), "a word\n");
+    EXPECT_SHOWN(&f, 1, "a word\n");
+    fini(&f);
+}
+
+#define DIED "muster: warning: the log writer died: a new one is started, and some output may be lost\n"
+
+Test(logmux_io, a_writer_that_is_killed_costs_no_worker_its_life) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
+    open_worker(&f, 1, NULL, STD_NONE, STD_NONE, true);
+    say(&f, 0, 0, "before\n");
+    say(&f, 1, 0, "too\n");
+    EXPECT_SHOWN(&f, 0, "[default0]:before\ntoo\n");
+    cr_assert_eq(kill(f.pid, SIGKILL), 0);
+    say(&f, 0, 0, "after\n");
+    wait_shown(&f, 0, "after\n");
+    EXPECT_SHOWN(&f, 1, DIED);
+    say(&f, 1, 0, "goes on\n");
+    wait_shown(&f, 0, "goes on\n");
+    cr_assert_eq(f.n_writers, 2);
+    cr_assert_eq(kill(f.pid, SIGKILL), 0);
+    end(&f, 0);
+    end(&f, 1);
+    EXPECT_SHOWN(&f, 1, DIED DIED);
+    cr_assert_str_eq(file_text(&f, "stdout.log"), "before\nafter\n");
+    fini(&f);
+}
+
+static void kill_writer(struct fixture *f) {
+    cr_assert_eq(kill(f->pid, SIGKILL), 0);
+    pid_t pid = f->pid;
+    while (kill(pid, 0) == 0) /* until its end has been read */
+        cr_assert_eq(loop_turn(f->loop), 0);
+}
+
+Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
+    struct fixture f = {.dir = "/tmp/logmux-test-XXXXXX"};
+    int fd = mkstemp(f.dir); /* a plain file: its disk can hang */
+    cr_assert(fd >= 0);
+    cr_assert_eq(loop_new(&f.loop), 0);
+    cr_assert_eq(console_new(f.loop, fd, fd, &f.console), 0);
+    log_set_sink(console_log_sink, f.console);
+    cr_assert_eq(writer_new(f.loop, f.console, &f.spec, on_pid, &f, &f.writer), 0);
+    log_notice("the first word");
+    kill_writer(&f);
+    while (f.n_writers < 2)
+        cr_assert_eq(loop_turn(f.loop), 0);
+    kill_writer(&f); /* the next one is started a second later */
+    log_notice("the last word");
+    (void)writer_finish(f.writer, &(struct writer_patience){.ms = 10000, .fd = -1});
+    writer_free(f.writer);
+    (void)console_flush(f.console, clock_now_ns() + DEADLINE_NS);
+    log_set_sink(NULL, NULL);
+    console_free(f.console);
+    loop_free(f.loop);
+    char text[1024] = "";
+    cr_assert(pread(fd, text, sizeof text - 1, 0) > 0, "nothing was shown");
+    cr_assert_not_null(strstr(text, "muster: the first word\n"), "%s", text);
+    cr_assert_not_null(strstr(text, DIED), "%s", text);
+    cr_assert_not_null(strstr(text, "muster: the last word\n"), "%s", text);
+    (void)close(fd);
+    (void)unlink(f.dir);
+}
+
+Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
+    struct fixture f;
+    setup(&f);
+    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
+    say(&f, 0, 0, "before\n");
+    EXPECT_SHOWN(&f, 0, "[default0]:before\n");
+    cr_assert_eq(kill(f.pid, SIGSTOP), 0);
+    log_notice("own line");
+    say(&f, 0, 0, "lost with it\n");
+    uint64_t begin_ns = clock_now_ns();
+    end(&f, 0);
+    uint64_t took_ns = clock_now_ns() - begin_ns;
+    cr_assert(took_ns >= WRITER_PATIENCE_NS && took_ns < 4 * WRITER_PATIENCE_NS, "%lu", took_ns);
+    char want[512];
+    (void)snprintf(want, sizeof want,
+                   "muster: own line\nmuster: warning: the log writer does not answer (its disk may hang) "
+                   "and is given up: a new one is started, and some output may be lost\n"
+                   "muster: warning: output of this attempt is no longer written to %s/stdout.log\n",
+                   f.dir);
+    EXPECT_SHOWN(&f, 1, want);
+    fini(&f);
+}
+
+Test(logmux_io, the_prefix_is_made_of_its_template) {
+    static const struct {
+        const char *template, *want;
+    } cases[] = {
+        {"[${role_name}${local_rank}]:", "[trainer1]:"},
+        {"${rank}@${hostname}> ", "11@n7> "},
+        {"$rank $local_rank|", "11 1|"},
+        {"$$rank ${unknown} ${rank $", "$rank ${unknown} ${rank $"},
+        {"plain", "plain"},
+        {"${rankx}${}", "${rankx}${}"},
+    };
+    struct logmux_worker w = {.local_rank = 1, .rank = 11, .role = "trainer", .hostname = "n7"};
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        _cleanup_(freep) char *got = logmux_prefix(cases[i].template, &w);
+        cr_assert_str_eq(got, cases[i].want);
+    }
+}

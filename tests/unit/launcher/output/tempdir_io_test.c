@@ -1,0 +1,292 @@
+#include "launcher/output/tempdir_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "launcher/output/logdir_io.h"
+
+static char base[64];
+
+static void setup(void) {
+    (void)snprintf(base, sizeof base, "/tmp/tempdir-test-XXXXXX");
+    cr_assert_not_null(mkdtemp(base));
+    cr_assert_eq(setenv("TMPDIR", base, 1), 0);
+}
+static void teardown(void) { cr_assert_eq(logdir_remove_tree(base), 0); }
+TestSuite(tempdir_io, .init = setup, .fini = teardown);
+
+static uint32_t sweep(void) { return tempdir_sweep(clock_now_ns() + 10 * NS_PER_S); }
+
+static bool is_there(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0;
+}
+
+static void add_file(const char *dir, const char *name) {
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "we");
+    cr_assert_not_null(f);
+    cr_assert_eq(fclose(f), 0);
+}
+
+Test(tempdir_io, is_private) {
+    char *dir = NULL;
+    int claim;
+    struct err err = {0};
+    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err), 0, "%s", err.text);
+    cr_assert_eq(strncmp(dir, base, strlen(base)), 0);
+    struct stat st;
+    cr_assert_eq(stat(dir, &st), 0);
+    cr_assert_eq(st.st_mode & 0777, 0700);
+    (void)close(claim);
+    free(dir);
+}
+
+/* Makes /tmp, and /dev/shm too, a folder that can't be written, for this process alone. False: not possible here. */
+static bool hide(bool memory_too) {
+    (void)rmdir(base); /* teardown() could not see it */
+    return geteuid() == 0 && unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("none", "/tmp", "tmpfs", MS_RDONLY, NULL) == 0 &&
+           (memory_too ? mount("none", "/dev/shm", "tmpfs", MS_RDONLY, NULL)
+                       : mount("none", "/dev/shm", "tmpfs", 0, "mode=1777,size=1m")) == 0;
+}
+
+static void expect_made_in(enum tempdir_use use, const char *place) {
+    char *dir = NULL;
+    int claim;
+    struct err err = {0};
+    cr_assert_eq(tempdir_make(use, &dir, &claim, &err), 0, "%s", err.text);
+    cr_expect_eq(strncmp(dir, place, strlen(place)), 0, "%s is not in %s", dir, place);
+    (void)close(claim);
+    cr_expect_eq(logdir_remove_tree(dir), 0);
+    free(dir);
+}
+
+Test(tempdir_io, the_next_place_is_taken_where_the_first_is_of_no_use) {
+    cr_assert_eq(setenv("TMPDIR", "/nonexistent", 1), 0);
+    expect_made_in(TEMPDIR_SMALL, "/tmp/muster-");
+    expect_made_in(TEMPDIR_LARGE, "/tmp/muster-");
+    cr_assert_eq(setenv("TMPDIR", "", 1), 0);
+    expect_made_in(TEMPDIR_SMALL, "/tmp/muster-");
+}
+
+/* A container with a root that is read-only. */
+Test(tempdir_io, memory_is_for_small_files) {
+    char *dir = NULL;
+    int claim;
+    struct err err = {0};
+    if (!hide(false))
+        cr_skip_test("no mount namespace can be made here");
+    cr_assert_eq(setenv("TMPDIR", "/nonexistent", 1), 0);
+    expect_made_in(TEMPDIR_SMALL, "/dev/shm/muster-");
+    cr_expect_eq(tempdir_make(TEMPDIR_LARGE, &dir, &claim, &err), -ENOENT);
+    cr_expect_str_eq(err.text, "can't make a temporary folder (/nonexistent: No such file or directory, /tmp: "
+                               "Read-only file system)");
+    cr_assert_eq(setenv("TMPDIR", "/dev/shm", 1), 0);
+    expect_made_in(TEMPDIR_LARGE, "/dev/shm/muster-"); /* as the user wants it */
+    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err), 0);
+    cr_assert_eq(unsetenv("TMPDIR"), 0);
+    cr_expect_eq(sweep(), 0);
+    (void)close(claim); /* what was left there is found */
+    cr_expect_eq(sweep(), 1);
+    cr_expect_not(is_there(dir));
+    free(dir);
+}
+
+Test(tempdir_io, without_any_place_there_is_no_folder) {
+    char *dir = NULL;
+    int claim;
+    struct err err = {0};
+    if (!hide(true))
+        cr_skip_test("no mount namespace can be made here");
+    cr_assert_eq(unsetenv("TMPDIR"), 0);
+    cr_expect_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err), -EROFS);
+    cr_expect_str_eq(err.text, "can't make a temporary folder (/tmp: Read-only file system, /dev/shm: Read-only "
+                               "file system)");
+    cr_expect_eq(sweep(), 0);
+}
+
+/* Makes a temporary folder, with a tree in it, in a child that waits to be killed. */
+static pid_t make_in_child(char path[256]) {
+    int fds[2];
+    cr_assert_eq(pipe(fds), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        char *dir = NULL, *node = NULL;
+        int claim;
+        if (tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL) == 0 &&
+            logdir_make_generation(dir, "1.1", "n", 0600, &node, NULL) == 0)
+            (void)!write(fds[1], dir, strlen(dir) + 1);
+        for (;;)
+            (void)pause();
+    }
+    (void)close(fds[1]);
+    cr_assert_gt(read(fds[0], path, 256), 0);
+    (void)close(fds[0]);
+    return pid;
+}
+
+Test(tempdir_io, what_a_killed_process_left_goes_and_what_a_living_one_has_stays) {
+    char left[256], lives[256], outside[256], link[512];
+    pid_t gone = make_in_child(left), other = make_in_child(lives);
+    (void)snprintf(outside, sizeof outside, "%s/outside", base);
+    cr_assert_eq(mkdir(outside, 0755), 0);
+    add_file(outside, "file");
+    (void)snprintf(link, sizeof link, "%s/link", left);
+    cr_assert_eq(symlink(outside, link), 0);
+    cr_assert_eq(sweep(), 0, "both live");
+    (void)kill(gone, SIGKILL);
+    (void)waitpid(gone, NULL, 0);
+    cr_assert_eq(sweep(), 1);
+    cr_assert_not(is_there(left));
+    cr_assert(is_there(lives));
+    (void)snprintf(link, sizeof link, "%s/file", outside);
+    cr_assert(is_there(link), "what a link names stays");
+    (void)kill(other, SIGKILL);
+    (void)waitpid(other, NULL, 0);
+    cr_assert_eq(sweep(), 1);
+}
+
+Test(tempdir_io, many_short_looks_do_what_one_long_look_does) {
+    char left[256], name[16];
+    pid_t gone = make_in_child(left);
+    for (int i = 0; i < 20; i++) {
+        (void)snprintf(name, sizeof name, "%d", i);
+        add_file(left, name);
+    }
+    (void)kill(gone, SIGKILL);
+    (void)waitpid(gone, NULL, 0);
+    int looks = 0;
+    for (uint32_t n = 0; n == 0; looks++) {
+        cr_assert_lt(looks, 30);
+        n = tempdir_sweep(clock_now_ns()); /* no time is left */
+    }
+    cr_assert_gt(looks, 20, "one thing in each");
+    cr_assert_not(is_there(left));
+}
+
+Test(tempdir_io, what_the_user_was_told_of_stays) {
+    char *dir = NULL;
+    int claim;
+    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL), 0);
+    add_file(dir, "error.json");
+    tempdir_keep(dir);
+    (void)close(claim);
+    cr_assert_eq(sweep(), 0);
+    cr_assert(is_there(dir));
+    free(dir);
+}
+
+/* Makes a folder whose owner's file has this text. */
+static void make_owned(const char *name, const char *text, char path[256]) {
+    char owner[300];
+    (void)snprintf(path, 256, "%s/%s", base, name);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    (void)snprintf(owner, sizeof owner, "%s/.muster-owner", path);
+    FILE *f = fopen(owner, "we");
+    cr_assert(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* The second line of an owner's file of this machine. */
+static void this_host(char host[256]) {
+    char *dir = NULL, path[300], boot[64];
+    int claim;
+    cr_assert_eq(tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL), 0);
+    (void)snprintf(path, sizeof path, "%s/.muster-owner", dir);
+    FILE *f = fopen(path, "re");
+    cr_assert_not_null(f);
+    cr_assert_not_null(fgets(boot, sizeof boot, f));
+    if (fgets(host, 256, f) == NULL)
+        host[0] = '\0'; /* a machine without an id */
+    cr_assert_eq(fclose(f), 0);
+    (void)close(claim);
+    free(dir);
+    cr_assert_eq(sweep(), 1);
+}
+
+Test(tempdir_io, what_an_earlier_boot_of_this_machine_left_goes_and_of_another_machine_stays) {
+    char host[256], text[400], path[256], other[256];
+    this_host(host);
+    make_owned("muster-other0", "another boot\nanother machine\n", other);
+    if (host[0] == '\0')
+        return;
+    (void)snprintf(text, sizeof text, "another boot\n%s", host);
+    make_owned("muster-again0", text, path);
+    cr_assert_eq(sweep(), 1);
+    cr_assert_not(is_there(path));
+    cr_assert(is_there(other));
+}
+
+Test(tempdir_io, a_claim_that_was_never_written_goes_after_a_day) {
+    char path[256];
+    make_owned("muster-empty1", "", path);
+    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+    cr_assert_eq(sweep(), 0);
+    cr_assert_not(is_there(path));
+}
+
+#define NOBODY 65534
+
+/* As a user for whom a folder's mode counts. */
+static int sweep_read_only(void) {
+    char path[256], inner[300];
+    char *dir = NULL;
+    int claim;
+    if (geteuid() == 0 && (setresgid(NOBODY, NOBODY, NOBODY) < 0 || setresuid(NOBODY, NOBODY, NOBODY) < 0))
+        return 1;
+    if (tempdir_make(TEMPDIR_SMALL, &dir, &claim, NULL) < 0)
+        return 2;
+    (void)snprintf(path, sizeof path, "%.200s", dir);
+    (void)snprintf(inner, sizeof inner, "%s/cache", path);
+    if (mkdir(inner, 0700) < 0)
+        return 3;
+    add_file(inner, "file");
+    if (chmod(inner, 0500) < 0)
+        return 4;
+    (void)close(claim);
+    return sweep() == 1 && !is_there(path) ? 0 : 5;
+}
+
+Test(tempdir_io, a_folder_that_its_owner_may_not_change_goes_too) {
+    cr_assert(geteuid() != 0 || chown(base, NOBODY, NOBODY) == 0);
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(sweep_read_only());
+    int status;
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert_eq(WEXITSTATUS(status), 0, "%d", WEXITSTATUS(status));
+}
+
+Test(tempdir_io, what_is_not_known_stays) {
+    static const char *const words[] = {"", "another boot\n"};
+    char path[256], owner[300];
+    for (size_t i = 0; i < ARRAY_SIZE(words); i++) {
+        (void)snprintf(path, sizeof path, "%s/muster-abcde%zu", base, i);
+        cr_assert_eq(mkdir(path, 0700), 0);
+        (void)snprintf(owner, sizeof owner, "%s/.muster-owner", path);
+        FILE *f = fopen(owner, "we");
+        cr_assert(f != NULL && fputs(words[i], f) >= 0 && fclose(f) == 0);
+        cr_assert_eq(sweep(), 0);
+        cr_assert(is_there(owner));
+    }
+    (void)snprintf(path, sizeof path, "%s/muster-empty0", base);
+    cr_assert_eq(mkdir(path, 0700), 0);
+    cr_assert_eq(sweep(), 0);
+    cr_assert(is_there(path), "its owner may be about to claim it");
+    struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+    cr_assert_eq(sweep(), 0);
+    cr_assert_not(is_there(path));
+}
