@@ -45,6 +45,7 @@ struct log_sampler;
 struct log_sampler *log_sampler_new(struct loop *loop);
 /* Reads each size once more. Takes NULL. */
 void log_sampler_free(struct log_sampler *s);
-/* fd: the open file; borrowed for the call. user: a number for log_sampler_drop(). s may be NULL. */
+/* fd: the open file; borrowed for the call. user: a number for log_sampler_drop(). s may be
+ * NULL. */
 void log_sampler_add(struct log_sampler *s, uint32_t user, const char *path, int fd);
 void log_sampler_drop(struct log_sampler *s, uint32_t user);

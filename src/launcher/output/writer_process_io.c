@@ -29,8 +29,8 @@ struct process {
     struct loop *loop;
     struct console *console;
     struct log_sampler *own_files; /* that workers write themselves; NULL: they have no times */
-    struct idmap workers;        /* user and index → struct writer_worker */
-    struct strbuf text;          /* of a PRINT that continues */
+    struct idmap workers;          /* user and index → struct writer_worker */
+    struct strbuf text;            /* of a PRINT that continues */
     uint64_t n_printed;
     struct loop_timer *finish; /* the next message while the console's output is finished */
     bool finishing;
