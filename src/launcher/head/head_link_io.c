@@ -1,14 +1,18 @@
 #include "launcher/head/head_link_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/frame.h"
 #include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "base/text/parse.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/net/addr.h"
 #include "io/net/stream.h"
 #include "io/net/tls_psk.h"
@@ -25,7 +29,8 @@ struct head_link {
     struct tls_psk *psk;
     struct head_lead lead; /* its first message */
     struct addr addrs[HEAD_LINK_ADDRS_MAX];
-    size_t n_addrs, at;
+    size_t n_addrs, at; /* n_addrs 0: the head is this node's relay */
+    int relay_fd;       /* its socket, until it is opened; -1: none */
     enum link_state state;
     struct stream *stream;    /* NULL: none */
     struct loop_timer *timer; /* for the next attempt, or the end of this one */
@@ -143,7 +148,7 @@ static void lost(struct head_link *l, int code) {
     const char *why = l->stream != NULL ? stream_tls_why(l->stream) : NULL;
     log_debug("no connection to the head of the job: %s", why != NULL ? why : strerror(-code));
     stream_free(TAKE_PTR(l->stream));
-    if (!l->reached || (attempt && l->verdict != NULL))
+    if (l->n_addrs > 0 && (!l->reached || (attempt && l->verdict != NULL)))
         l->at = (l->at + 1) % l->n_addrs;
     l->refusals = l->reached && attempt && code == -ECONNREFUSED ? l->refusals + 1 : 0;
     try_again(l);
@@ -175,10 +180,14 @@ static void on_secured(void *arg, struct stream *s) {
     say_lead(l);
 }
 
+static bool needs_tls(const struct head_link *l) {
+    return l->secret != NULL && l->n_addrs > 0 && !addr_is_loopback(&l->addrs[l->at]);
+}
+
 /* In clear, what is sent has found a connection. */
 static void on_drained(void *arg, struct stream *s) {
     struct head_link *l = arg;
-    if (l->secret == NULL || stream_is_secured(s) || addr_is_loopback(&l->addrs[l->at]))
+    if (!needs_tls(l) || stream_is_secured(s))
         connected(l);
 }
 
@@ -202,14 +211,21 @@ static int start_tls(struct head_link *l, struct err *err) {
     return r;
 }
 
+/* A relay that has ended refuses, like a head that was killed. */
+static int open_relay(struct head_link *l) {
+    int fd = l->relay_fd;
+    l->relay_fd = -1;
+    return fd < 0 ? -ECONNREFUSED : stream_new(l->loop, fd, &stream_ops, l, &l->stream);
+}
+
 static int open_stream(struct head_link *l, struct err *err) {
-    const struct addr *to = &l->addrs[l->at];
-    int r = stream_connect(l->loop, to, &stream_ops, l, &l->stream);
+    int r = l->n_addrs == 0 ? open_relay(l)
+                            : stream_connect(l->loop, &l->addrs[l->at], &stream_ops, l, &l->stream);
     if (r < 0)
         return r;
     stream_set_priority(l->stream, LOOP_PRIO_CHILD);
     stream_set_read_limit(l->stream, HEAD_FRAME_MAX);
-    if (l->secret != NULL && !addr_is_loopback(to))
+    if (needs_tls(l))
         return start_tls(l, err);
     say_lead(l);
     return 0;
@@ -270,7 +286,7 @@ bool head_link_verdict(struct head_link *l, const struct head_verdict *verdict) 
         return false;
     l->verdict = verdict;
     l->deadline_ns = clock_now_ns() + HEAD_LINK_VERDICT_NS;
-    l->n_left = l->n_addrs;
+    l->n_left = MAX2(l->n_addrs, (size_t)1);
     if (l->state == LINK_CONNECTED) {
         loop_timer_set(l->timer, l->deadline_ns);
         say_verdict(l);
@@ -293,6 +309,22 @@ static int bad_head(const char *text, struct err *err) {
                    text);
 }
 
+/* Only the relay's own child has the socket: the variable without it is a copy. */
+static int read_fd(struct head_link *l, const char *text, struct err *err) {
+    uint32_t fd;
+    int domain = 0;
+    socklen_t len = sizeof domain;
+    if (parse_u32(text + strlen(STARTER_FD_PREFIX), &fd) < 0 || fd <= STDERR_FILENO ||
+        fd > INT32_MAX || getsockopt((int)fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 ||
+        domain != AF_UNIX)
+        return err_set(err, -EINVAL,
+                       STARTER_HEAD_ENV "=%.200s is not a socket of this process; it is set by the "
+                                        "muster that started this agent: unset it",
+                       text);
+    l->relay_fd = (int)fd;
+    return fcntl(l->relay_fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
+}
+
 static int read_addrs(struct head_link *l, const char *text, struct err *err) {
     const char *colon = strrchr(text, ':');
     uint16_t port;
@@ -311,8 +343,10 @@ static int read_addrs(struct head_link *l, const char *text, struct err *err) {
 }
 
 static int read_environment(struct head_link *l, char *const *envp, struct err *err) {
-    const char *token = env_get(envp, STARTER_TOKEN_ENV);
+    const char *token = env_get(envp, STARTER_TOKEN_ENV), *head = env_get(envp, STARTER_HEAD_ENV);
     const char *job = env_get(envp, "SLURM_JOB_ID"), *step = env_get(envp, "SLURM_STEP_ID");
+    if (strncmp(head, STARTER_FD_PREFIX, strlen(STARTER_FD_PREFIX)) == 0)
+        return read_fd(l, head, err);
     if (token == NULL || strlen(token) != HEAD_TOKEN_CHARS)
         return err_set(err, -EINVAL,
                        STARTER_HEAD_ENV " is set, but " STARTER_TOKEN_ENV " is not, or has not %d "
@@ -321,7 +355,7 @@ static int read_environment(struct head_link *l, char *const *envp, struct err *
     (void)snprintf(l->lead.token, sizeof l->lead.token, "%s", token);
     if (job != NULL && step != NULL)
         (void)snprintf(l->lead.step, sizeof l->lead.step, "%s.%s", job, step);
-    return read_addrs(l, env_get(envp, STARTER_HEAD_ENV), err);
+    return read_addrs(l, head, err);
 }
 
 int head_link_new(struct loop *loop, char *const *envp, const uint8_t *secret, const char *host,
@@ -335,6 +369,7 @@ int head_link_new(struct loop *loop, char *const *envp, const uint8_t *secret, c
     l->ops = *ops;
     l->arg = arg;
     l->secret = secret;
+    l->relay_fd = -1;
     l->lead.version = HEAD_WIRE_VERSION;
     (void)snprintf(l->lead.host, sizeof l->lead.host, "%s", host);
     int r = read_environment(l, envp, err);
@@ -352,6 +387,7 @@ void head_link_free(struct head_link *l) {
     if (l == NULL)
         return;
     stream_free(l->stream);
+    file_close(&l->relay_fd);
     tls_psk_free(l->psk);
     if (l->timer != NULL)
         loop_timer_free(l->timer);

@@ -7,9 +7,13 @@
  *     head_link_safe(l);                                       a worker has told a safe point
  *     head_link_verdict(l, &verdict); head_link_free(l);       the last thing that the agent does
  *
- * Where the job has a key, everything is said in TLS with it (io/net/tls_psk.h), so that nobody on
- * the way learns the token or tells the agent to stop. Only a head at a loopback address, which is
- * this node's relay (launcher/ssh), is spoken to in clear: the kernel tells it who comes.
+ * Where the job has a key, everything is sent in TLS with it (io/net/tls_psk.h), so that no one on
+ * the network learns the token or orders the agent to stop. Only a head at a loopback address is
+ * spoken to in clear: the kernel reports to it which user connects.
+ *
+ * Over ssh the head is this node's relay (launcher/ssh). It gives the agent one end of a pair of
+ * sockets, in clear and without a token: no other process can connect there. If that connection
+ * ends, the relay was killed.
  *
  * Nothing here delays the workers: the verdict is told when none is left, within
  * HEAD_LINK_VERDICT_NS. A connection that ends is made again, every

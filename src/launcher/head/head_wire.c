@@ -16,12 +16,14 @@ static int check_lead(const void *of, struct err *err) {
     if (lead->version != HEAD_WIRE_VERSION)
         return err_set(err, -EINVAL, "it speaks version %u, and this is %d", lead->version,
                        HEAD_WIRE_VERSION);
+    if (lead->token[0] != '\0' && strlen(lead->token) != HEAD_TOKEN_CHARS)
+        return err_set(err, -EINVAL, "\"token\" must have %d characters", HEAD_TOKEN_CHARS);
     return 0;
 }
 
 static const struct json_field lead_fields[] = {
     {JSON_FIELD(head_lead, U32, "version", version), .min = 1},
-    {JSON_FIELD(head_lead, TEXT, "token", token), .min = HEAD_TOKEN_CHARS},
+    {JSON_FIELD(head_lead, TEXT, "token", token)},
     {JSON_FIELD(head_lead, LINE, "host", host)},
     {JSON_FIELD(head_lead, LINE, "step", step)},
 };

@@ -39,9 +39,9 @@ enum head_message_kind {
 
 struct head_lead {
     uint32_t version;
-    char token[HEAD_TOKEN_CHARS + 1];
-    char host[HEAD_HOST_MAX]; /* of the agent, for people */
-    char step[HEAD_STEP_MAX]; /* "28.0", as scancel takes it; "": not known */
+    char token[HEAD_TOKEN_CHARS + 1]; /* "" to the relay, whose connection is the agent's alone */
+    char host[HEAD_HOST_MAX];         /* of the agent, for people */
+    char step[HEAD_STEP_MAX];         /* "28.0", as scancel takes it; "": not known */
 };
 
 /* How the job ended. */
@@ -88,6 +88,6 @@ _must_use_ int head_take(const uint8_t *data, size_t len, struct head_message *r
 /* Longest frame. */
 #define HEAD_FRAME_MAX (HEAD_MESSAGE_MAX + 4)
 
-/* Whether two tokens are equal, in a time that does not depend on where they differ. Both must have
- * HEAD_TOKEN_CHARS. */
+/* Whether the token of a head_lead, which may be empty, is the expected one, in a time that does
+ * not depend on where they differ. */
 _must_use_ bool head_token_equal(const char *a, const char *b);

@@ -14,7 +14,9 @@
 
 /* How the head tells the agents where it is, by their environment. muster takes these out of the
  * workers' (worker_env.h: all MUSTER_*). */
-#define STARTER_HEAD_ENV "MUSTER_HEAD"        /* "10.0.0.1,fd77::1:4711": addresses, port */
+/* "10.0.0.1,fd77::1:4711": addresses and port; over ssh "fd:3": a connected socket */
+#define STARTER_HEAD_ENV "MUSTER_HEAD"
+#define STARTER_FD_PREFIX "fd:"
 #define STARTER_TOKEN_ENV "MUSTER_HEAD_TOKEN" /* HEAD_TOKEN_CHARS hexadecimal digits */
 /* The key of the job (head_key_io.h): as auth_key.h writes it, or STARTER_NO_KEY. muster takes it
  * out of its own environment, too, when it begins. */

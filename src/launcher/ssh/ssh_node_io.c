@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,11 +16,12 @@
 #include "io/file.h"
 #include "io/net/addr.h"
 #include "io/net/resolver.h"
+#include "io/net/stream.h"
 #include "io/process/child.h"
 #include "io/process/proc.h"
 #include "io/process/reaper.h"
+#include "launcher/head/head_read_io.h"
 #include "launcher/head/starter.h"
-#include "launcher/ssh/ssh_link_io.h"
 #include "launcher/ssh/ssh_pipe_io.h"
 #include "launcher/ssh/ssh_wire.h"
 #include "launcher/supervise/sweep_io.h"
@@ -45,7 +47,9 @@ struct relay {
     struct loop *loop;
     struct child_reaper *reaper;
     struct ssh_pipe *pipe;
-    struct ssh_link *link;
+    struct stream *link; /* to the agent, whose head this is; NULL: not started, or closed */
+    bool leads;          /* the agent has sent LEAD on it */
+    uint32_t expected;   /* how many nodes the head expects; 0: unknown */
     struct loop_signal *signals[ENDS];
     struct loop_timer *silence;   /* until the head counts as gone */
     struct loop_timer *end_timer; /* until the agent is killed, and then the relay ends */
@@ -118,23 +122,92 @@ static void fail(struct relay *r, const char *text) {
     advance(r);
 }
 
-static void on_lead(void *arg, const char *host) {
+/* ---- the agent: the relay is its head (head_link_io.h), so it knows nothing of ssh ---- */
+
+static void close_link(struct relay *r) {
+    stream_free(TAKE_PTR(r->link));
+    r->leads = false;
+}
+
+/* False: the agent does not lead, or does not read. */
+static bool send_agent(struct relay *r, const struct head_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    if (!r->leads || stream_unsent(r->link) >= HEAD_FRAME_MAX)
+        return false;
+    head_encode(m, &frame);
+    stream_write(r->link, strbuf_text(&frame), frame.len);
+    return true;
+}
+
+/* Nodes that can take part; the agent that leads learns it whenever it begins to lead. */
+static void send_expected(struct relay *r) {
+    struct head_message m = {.kind = HEAD_EXPECT};
+    m.expect.nodes = r->expected;
+    if (r->expected > 0)
+        (void)send_agent(r, &m);
+}
+
+static void on_lead(struct relay *r, const struct head_lead *lead) {
     struct ssh_message m = {.kind = SSH_LEAD};
-    (void)snprintf(m.lead.host, sizeof m.lead.host, "%s", host);
-    say(arg, &m);
+    (void)snprintf(m.lead.host, sizeof m.lead.host, "%s", lead->host);
+    r->leads = true;
+    send_expected(r);
+    say(r, &m);
 }
 
 /* The agent waits for an answer. What is queued here reaches the head before EXIT does, or never:
- * an answer from there would say no more, and would be late where the head does not read. */
-static void on_verdict(void *arg, const struct head_verdict *verdict) {
-    struct relay *r = arg;
+ * an answer from there would add nothing, and would be late where the head does not read. */
+static void on_verdict(struct relay *r, const struct head_verdict *verdict) {
     struct ssh_message m = {.kind = SSH_VERDICT};
     m.verdict = *verdict;
     say(r, &m);
-    ssh_link_ack(r->link);
+    (void)send_agent(r, &(struct head_message){.kind = HEAD_ACK});
 }
 
-static const struct ssh_link_ops link_ops = {.lead = on_lead, .verdict = on_verdict};
+static void on_link_readable(void *arg, struct stream *s) {
+    struct relay *r = arg;
+    struct head_message m;
+    struct err err = {0};
+    int code;
+    while ((code = head_read(s, &m, &err)) == 0) {
+        if (m.kind == HEAD_LEAD && !r->leads)
+            on_lead(r, &m.lead);
+        else if (m.kind == HEAD_VERDICT && r->leads)
+            on_verdict(r, &m.verdict);
+        else if (m.kind != HEAD_SAFE) /* which matters only to a head that can requeue the job */
+            code = err_set(&err, -EPROTO, "message %d is not expected", (int)m.kind);
+        if (code < 0)
+            break;
+    }
+    if (code == FRAME_E_MORE)
+        return;
+    log_warning("closing the connection to the agent: %s", err.text);
+    close_link(r);
+}
+
+static void on_link_closed(void *arg, struct stream *s, int code) {
+    (void)s;
+    (void)code;
+    close_link(arg);
+}
+
+static const struct stream_ops link_ops = {.on_readable = on_link_readable,
+                                           .on_closed = on_link_closed};
+
+/* *ret_fd: the agent's end, which the caller closes. */
+static int open_link(struct relay *r, int *ret_fd) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+        return -errno;
+    int code = stream_new(r->loop, pair[0], &link_ops, r, &r->link);
+    if (code < 0) {
+        (void)close(pair[1]);
+        return code;
+    }
+    stream_set_read_limit(r->link, HEAD_FRAME_MAX);
+    *ret_fd = pair[1];
+    return 0;
+}
 
 /* ---- the agent's output ---- */
 
@@ -338,7 +411,8 @@ static int check_folder(const struct relay *r, const char *cwd, struct err *err)
                    cwd, r->host, strerror(code));
 }
 
-static void make_env(const struct relay *r, const struct ssh_boot *boot, struct envlist *env) {
+static void make_env(const struct relay *r, const struct ssh_boot *boot, int link_fd,
+                     struct envlist *env) {
     char *const *theirs = envlist_items(&boot->env);
     envlist_copy(env, r->config->envp);
     for (size_t i = 0; theirs[i] != NULL; i++) {
@@ -347,7 +421,7 @@ static void make_env(const struct relay *r, const struct ssh_boot *boot, struct 
         envlist_set(env, name, equals + 1);
     }
     envlist_set(env, "PWD", boot->cwd);
-    ssh_link_env(r->link, env);
+    envlist_setf(env, STARTER_HEAD_ENV, STARTER_FD_PREFIX "%d", link_fd);
 }
 
 static int watch_output(struct relay *r, size_t i, enum ssh_kind kind, int *ret_write) {
@@ -372,14 +446,16 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     argv[1] = run;
     if (boot->n_args > 0)
         memcpy(argv + 2, boot->args, boot->n_args * sizeof *argv);
-    make_env(r, boot, &env);
+    int code = open_link(r, &spec.keep_fds[0]);
+    make_env(r, boot, spec.keep_fds[0], &env);
     spec.argv = argv;
     spec.envp = envlist_items(&env);
     spec.cwd = boot->cwd;
     spec.stdin_fd = null;
     spec.own_group = true;
     spec.death_signal = SIGTERM;
-    int code = watch_output(r, 0, SSH_OUT, &spec.stdout_fd);
+    if (code == 0)
+        code = watch_output(r, 0, SSH_OUT, &spec.stdout_fd);
     if (code == 0)
         code = watch_output(r, 1, SSH_ERR, &spec.stderr_fd);
     if (code == 0)
@@ -389,14 +465,14 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     envlist_forget(&env, STARTER_KEY_ENV);
     file_close(&spec.stdout_fd);
     file_close(&spec.stderr_fd);
+    if (spec.keep_fds[0] > 0)
+        file_close(&spec.keep_fds[0]);
     file_close(&null);
     return code;
 }
 
 static int start(struct relay *r, const struct ssh_boot *boot, struct err *err) {
     int code = check_folder(r, boot->cwd, err);
-    if (code == 0)
-        code = ssh_link_new(r->loop, &link_ops, r, &r->link, err);
     if (code == 0)
         code = spawn(r, boot, err);
     if (code < 0) {
@@ -426,10 +502,17 @@ static void on_boot(struct relay *r, const struct ssh_message *m) {
 
 /* A leader stops all nodes in one order; any other agent is told as by a signal. */
 static void on_stop(struct relay *r, int signo) {
+    struct head_message m = {.kind = HEAD_STOP};
+    m.stop.signo = (uint32_t)signo;
     if (signo == SIGKILL)
         kill_job(r);
-    else if (r->ending || !ssh_link_stop(r->link, signo))
+    else if (r->ending || !send_agent(r, &m))
         end_job(r, signo);
+}
+
+static void on_expect(struct relay *r, uint32_t nodes) {
+    r->expected = nodes;
+    send_expected(r);
 }
 
 /* The agent may have much more of it in its spool, which nobody wants. */
@@ -460,7 +543,7 @@ static void on_message(void *arg, const struct ssh_message *m) {
     else if (m->kind == SSH_SIGNAL)
         signal_agent(r, (int)m->signal.signo);
     else if (m->kind == SSH_EXPECT)
-        ssh_link_expect(r->link, m->expect.nodes);
+        on_expect(r, m->expect.nodes);
     else if (m->kind == SSH_DROP_OUT || m->kind == SSH_DROP_ERR)
         drop_output(r, m->kind == SSH_DROP_OUT ? 0 : 1);
     /* ACK and PING say no more than that the head is there */
@@ -512,7 +595,7 @@ static void tear_down(struct relay *r) {
         output_end(&r->outputs[i]);
     for (size_t i = 0; i < ARRAY_SIZE(r->signals); i++)
         loop_signal_free(r->signals[i]);
-    ssh_link_free(r->link);
+    stream_free(r->link);
     ssh_pipe_free(r->pipe);
     child_watch_free(r->agent);
     loop_timer_free(r->silence);

@@ -3,6 +3,7 @@
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -72,6 +73,17 @@ static void run_until_readable(int fd) {
         cr_assert_lt(clock_now_ns(), doomsday);
         cr_assert_eq(loop_turn(loop), 0);
     }
+}
+
+/* Instead of the head that listens: a relay, whose end of the pair is returned. */
+static int link_to_relay(void) {
+    int pair[2];
+    struct err err = {0};
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+    (void)snprintf(head_env, sizeof head_env, "MUSTER_HEAD=fd:%d", pair[1]);
+    head_link_free(link_);
+    cr_assert_eq(head_link_new(loop, envp, NULL, "node1", &ops, NULL, &link_, &err), 0, "%s", err.text);
+    return pair[0];
 }
 
 static int accept_link(void) {
@@ -255,4 +267,51 @@ Test(head_link_io, variables_that_make_no_sense_are_refused) {
     cr_assert_eq(head_link_new(loop, no_token, NULL, "node1", &ops, NULL, &l, NULL), -EINVAL);
     cr_assert_eq(head_link_new(loop, none, NULL, "node1", &ops, NULL, &l, NULL), 0);
     cr_assert_null(l);
+}
+
+Test(head_link_io, a_relay_is_spoken_to_over_its_socket) {
+    struct head_message m;
+    int fd = link_to_relay();
+    head_link_lead(link_);
+    run_until_readable(fd);
+    receive(fd, &m);
+    cr_assert_eq(m.kind, HEAD_LEAD);
+    cr_assert_str_eq(m.lead.token, "");
+    m.kind = HEAD_STOP;
+    m.stop.signo = SIGTERM;
+    cr_assert(send_message(fd, &m));
+    while (stopped == 0)
+        cr_assert_eq(loop_turn(loop), 0);
+    cr_assert_eq(stopped, SIGTERM);
+    (void)close(fd); /* the relay was killed */
+    while (gone == 0)
+        cr_assert_eq(loop_turn(loop), 0);
+}
+
+Test(head_link_io, a_relay_gets_the_verdict) {
+    struct head_message m;
+    struct head_verdict v = {.status = 3};
+    int fd = link_to_relay();
+    head_link_lead(link_);
+    run_until_readable(fd);
+    receive(fd, &m);
+    m.kind = HEAD_ACK;
+    cr_assert(send_message(fd, &m)); /* it waits there */
+    cr_assert(head_link_verdict(link_, &v));
+    receive(fd, &m);
+    cr_assert_eq(m.kind, HEAD_VERDICT);
+    cr_assert_eq(m.verdict.status, 3);
+    (void)close(fd);
+}
+
+Test(head_link_io, a_number_that_is_not_a_socket_is_refused) {
+    static const char *const values[] = {"fd:", "fd:-1", "fd:2", "fd:99999", "fd:3x", "fd:99999999999"};
+    for (size_t i = 0; i < ARRAY_SIZE(values); i++) {
+        struct head_link *l = NULL;
+        struct err err = {0};
+        (void)snprintf(head_env, sizeof head_env, "MUSTER_HEAD=%s", values[i]);
+        cr_assert_eq(head_link_new(loop, envp, NULL, "node1", &ops, NULL, &l, &err), -EINVAL, "%s", values[i]);
+        cr_assert_not_null(strstr(err.text, "unset it"), "%s", err.text);
+        cr_assert_null(l);
+    }
 }
