@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/pod/place.h"
+#include "launcher/place/place_pod.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -63,12 +63,12 @@ ROOMS = [
     ("watchdog/suspects", "base/ watchdog/signs watchdog/evidence watchdog/verdict"),
     ("watchdog/gather", "base/ io/ watchdog/"),
     ("launcher/hosts", "base/"),
-    ("launcher/pod", "base/"),
     ("launcher/contain", "base/ io"),
-    ("launcher/slurm", "base/ io/ topology/model launcher/hosts"),
-    ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/auth rendezvous/protocol launcher/hosts launcher/slurm"),
+    ("launcher/place", "base/ io/ topology/model launcher/hosts"),
+    ("launcher/job", "base/ topology/model nccl_env/rules rendezvous/auth rendezvous/protocol launcher/hosts launcher/place"),
     ("launcher/ends", "base/ io/"),
-    ("launcher/head", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job launcher/ends"),
+    ("launcher/starter", "base/ io/ rendezvous/auth rendezvous/protocol rendezvous/operate launcher/place launcher/job"),
+    ("launcher/srun", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job launcher/starter"),
     ("launcher/worker", "base/ io launcher/job"),
     ("launcher/output", "base/ io/ rendezvous/protocol launcher/job launcher/worker"),
     ("launcher/report", "base/ io rendezvous/protocol rendezvous/leader launcher/worker launcher/output"),
@@ -79,14 +79,14 @@ ROOMS = [
                            " launcher/worker launcher/output launcher/report launcher/node"),
     ("launcher/hang", "base/ io/ watchdog/ rendezvous/protocol rendezvous/arbiter rendezvous/leader rendezvous/leader/parts"
                       " rendezvous/member launcher/job launcher/worker launcher/output launcher/supervise"),
-    ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/head"
+    ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/place launcher/job launcher/starter"
                      " launcher/supervise"),
-    ("launcher/ssh_head", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/slurm launcher/job"
-                          " launcher/head launcher/ssh"),
+    ("launcher/ssh_head", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job"
+                          " launcher/starter launcher/ssh"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ watchdog/ launcher/"),
-    ("cli/options", "base/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/slurm launcher/job launcher/pod launcher/ends launcher/head launcher/ssh"),
+    ("cli/options", "base/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/place launcher/job launcher/starter launcher/srun launcher/ssh"),
     ("cli/help", "base/ cli/options"),
     ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ watchdog/verdict cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/output cli/options"),
@@ -115,7 +115,7 @@ IO_FOLDERS = {"io", "io/net", "io/peer", "io/process", "client"}
 
 # The pure machines: events in, effects out, no callbacks.
 MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|watchdog/verdict/\w+|rendezvous/store/store(_(?!io|serve_io|door_io|guard_io)\w+)?"
-                      r"|launcher/worker/worker|launcher/head/head)\.[ch]$")
+                      r"|launcher/worker/worker|launcher/starter/starter)\.[ch]$")
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 CALLBACK = re.compile(r"\(\s*\*\s*\w+\s*\)\s*\(|\btypedef\b[^;{}]*\w\s*\([^;{}]*\)\s*;")
 

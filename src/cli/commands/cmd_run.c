@@ -8,10 +8,10 @@
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
 #include "launcher/agent/start_io.h"
-#include "launcher/head/head_io.h"
-#include "launcher/head/hold_io.h"
-#include "launcher/head/starter.h"
 #include "launcher/node/python_io.h"
+#include "launcher/place/place.h"
+#include "launcher/srun/hold_io.h"
+#include "launcher/srun/srun_io.h"
 #include "launcher/ssh_head/ssh_head_io.h"
 
 extern char **environ;
@@ -56,19 +56,19 @@ static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, cha
         python_warn_of_other(python, environ);
     if (spec->hosts.list.n > 0)
         return start_over_ssh(spec, keys, args, python);
-    return head_run(&(struct head_run_config){.spec = spec,
-                                              .place = &spec->slurm,
-                                              .nodes = spec->start_nodes,
-                                              .args = args,
-                                              .envp = environ,
-                                              .keys = keys,
-                                              .argv0 = program_invocation_name,
-                                              .python = python});
+    return srun_run(&(struct srun_config){.spec = spec,
+                                          .place = &spec->place,
+                                          .nodes = spec->start_nodes,
+                                          .args = args,
+                                          .envp = environ,
+                                          .keys = keys,
+                                          .argv0 = program_invocation_name,
+                                          .python = python});
 }
 
 static int start(const struct job_spec *spec, struct keyring *keys, char **argv) {
     char hold[HOLD_NAME_MAX];
-    const struct slurm_place *place = &spec->slurm;
+    const struct place *place = &spec->place;
     if (spec->hosts.list.n > 0 || spec->start_nodes > 0)
         return start_on_nodes(spec, keys, argv + 1);
     if (!spec->one_agent || place->node_tasks == 1)

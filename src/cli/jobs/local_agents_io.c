@@ -11,7 +11,7 @@
 #include "cli/jobs/operator_auth_io.h"
 #include "cli/jobs/shell_words.h"
 #include "io/process/proc.h"
-#include "launcher/head/starter.h"
+#include "launcher/place/place.h"
 #include "rendezvous/operate/operator_io.h"
 #include "rendezvous/operate/registry_io.h"
 

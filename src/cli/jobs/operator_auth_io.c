@@ -7,7 +7,7 @@
 #include "io/file.h"
 #include "io/net/listen.h"
 #include "io/peer/peer_gate.h"
-#include "launcher/slurm/place_io.h"
+#include "launcher/place/place_io.h"
 #include "rendezvous/arbiter/dir/arbiter_dir_io.h"
 #include "rendezvous/operate/registry_io.h"
 

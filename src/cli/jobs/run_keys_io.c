@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "launcher/agent/start_keys_io.h"
-#include "launcher/head/head_link_io.h"
-#include "launcher/head/starter.h"
+#include "launcher/place/place.h"
+#include "launcher/starter/starter_link_io.h"
 
 extern char **environ;
 
@@ -59,7 +59,7 @@ int run_keys_load(struct run_keys *k, const struct job_spec *spec, struct err *e
         *err = k->err;
         return k->code;
     }
-    if (!k->of_head && !k->none_of_head && head_link_is_given(environ))
+    if (!k->of_head && !k->none_of_head && starter_link_is_given(environ))
         return err_set(
             err, -ENOKEY,
             "the muster that started this one has a key for the job, and " STARTER_KEY_ENV

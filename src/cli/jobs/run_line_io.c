@@ -13,12 +13,12 @@
 #include "cli/options/options_table.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "launcher/head/head_link_io.h"
-#include "launcher/head/step_cpus_io.h"
 #include "launcher/hosts/hostfile.h"
-#include "launcher/pod/place.h"
+#include "launcher/place/place_io.h"
+#include "launcher/place/place_pod.h"
 #include "launcher/preflight/switch_map.h"
-#include "launcher/slurm/place_io.h"
+#include "launcher/srun/step_cpus_io.h"
+#include "launcher/starter/starter_link_io.h"
 #include "rendezvous/protocol/messages.h"
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/discovery_io.h"
@@ -134,10 +134,10 @@ static bool probe_has_gpus(void *arg) {
     return discover_has_gpus();
 }
 
-static void probe_slurm(void *arg, struct slurm_facts *ret) {
-    static struct slurm_here here;
+static void probe_slurm(void *arg, struct place_facts *ret) {
+    static struct place_here here;
     (void)arg;
-    slurm_here_read(&here);
+    place_here_read(&here);
     *ret = here.facts;
 }
 
@@ -158,10 +158,10 @@ static void probe_serve_node(void *arg) {
 static bool another_warns(const struct job_spec *spec) {
     if (spec->hosts.list.n > 0)
         return false;
-    if (head_link_is_given(environ) && spec->slurm.kind != SLURM_PLACE_STEP)
+    if (starter_link_is_given(environ) && spec->place.kind != PLACE_SLURM_STEP)
         return true;
-    return spec->start_nodes > 0 || (spec->step_is_group && spec->slurm.proc_id > 0) ||
-           (spec->one_agent && spec->slurm.local_id > 0);
+    return spec->start_nodes > 0 || (spec->step_is_group && spec->place.proc_id > 0) ||
+           (spec->one_agent && spec->place.local_id > 0);
 }
 
 static void print_derived(const struct job_spec *spec) {
@@ -216,7 +216,7 @@ const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .is_there = probe_there,
                                            .has_gpus = probe_has_gpus,
                                            .read_hosts = probe_hosts,
-                                           .slurm_facts = probe_slurm,
+                                           .place_facts = probe_slurm,
                                            .serve_node = probe_serve_node,
                                            .shared_folder = probe_shared};
 

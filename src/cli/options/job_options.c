@@ -12,7 +12,7 @@
 #include "cli/options/job_options_priv.h"
 #include "cli/options/options_table.h"
 #include "cli/options/suggest.h"
-#include "launcher/head/starter.h"
+#include "launcher/place/place.h"
 
 /* More workers on each CPU are most likely a mistake: a port was given as N in HOST:N of -H. */
 #define WORKERS_PER_CPU UINT64_C(4)

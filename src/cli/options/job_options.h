@@ -36,7 +36,7 @@ struct job_probes {
     /* The text of /etc/hosts, malloc'ed; NULL: it can't be read. NULL: it is not looked at. */
     char *(*read_hosts)(void *arg);
     /* What /proc says about this process; texts are borrowed for the call. NULL: nothing. */
-    void (*slurm_facts)(void *arg, struct slurm_facts *ret);
+    void (*place_facts)(void *arg, struct place_facts *ret);
     /* This process is the agent for all tasks of Slurm's step on this node: takes their CPUs, too,
      * before any are counted. NULL: does not. */
     void (*serve_node)(void *arg);

@@ -95,7 +95,7 @@ static bool says_where(const struct job_reading *j) {
 
 static void take_nodes(struct job_reading *j) {
     struct rdzv_settings *s = &j->spec->rdzv;
-    const struct slurm_place *p = &j->spec->slurm;
+    const struct place *p = &j->spec->place;
     s->min_nodes = s->max_nodes = p->n_nodes;
     if (p->n_nodes > 1)
         job_derived(j, "nnodes: %u, from %s; --nnodes=MIN:%u for a job that may go on with fewer",
@@ -106,10 +106,10 @@ static void take_nodes(struct job_reading *j) {
 
 int job_read_slurm(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    struct slurm_facts facts = {0};
+    struct place_facts facts = {0};
     struct err err = {0};
     const bool alone = job_value(j, RUN_STANDALONE)->times > 0, elsewhere = says_elsewhere(j);
-    j->said = (struct slurm_said){
+    j->said = (struct place_given){
         .nnodes = job_given(j, RUN_NNODES),
         .min_nodes = spec->rdzv.min_nodes,
         .max_nodes = spec->rdzv.max_nodes,
@@ -119,14 +119,14 @@ int job_read_slurm(struct job_reading *j) {
         .elsewhere = elsewhere,
         .alone = alone,
     };
-    if (!slurm_is_here(j->envp))
+    if (!place_is_in_slurm(j->envp))
         return 0;
-    if (j->probes->slurm_facts != NULL)
-        j->probes->slurm_facts(j->probes->arg, &facts);
-    int r = slurm_place_read(j->envp, &facts, &spec->slurm, &err);
+    if (j->probes->place_facts != NULL)
+        j->probes->place_facts(j->probes->arg, &facts);
+    int r = place_read(j->envp, &facts, &spec->place, &err);
     if (r < 0) /* what the user arranges needs no variables */
         return j->said.meets || j->said.nnodes ? 0 : err_set(j->err, r, "%s", err.text);
-    r = slurm_fill(&spec->slurm, &j->said, &j->fill, j->err);
+    r = place_fill(&spec->place, &j->said, &j->fill, j->err);
     if (r < 0)
         return r;
     spec->step_is_group = j->fill.group;
@@ -138,7 +138,7 @@ int job_read_slurm(struct job_reading *j) {
 
 int job_count_workers_by_slurm(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    const struct slurm_place *p = &spec->slurm;
+    const struct place *p = &spec->place;
     const uint32_t each = p->nproc_is_gpus ? MAX2(spec->gpus_per_worker, UINT32_C(1)) : 1;
     if (p->nproc < each)
         return err_set(j->err, -ENODEV,
@@ -166,7 +166,7 @@ static char *shared_folder(const struct job_reading *j, const char **ret_name) {
 
 void job_meet_in_step(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    const struct slurm_place *p = &spec->slurm;
+    const struct place *p = &spec->place;
     const char *name;
     spec->backend = JOB_BACKEND_C10D;
     spec->run_id_given = spec->rdzv.max_nodes > 1;
@@ -186,14 +186,14 @@ void job_meet_in_step(struct job_reading *j) {
 /* By the step's own name, and not by --rdzv-id: jobs that are given one name don't meet. */
 void job_choose_ports(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    const struct slurm_place *p = &spec->slurm;
+    const struct place *p = &spec->place;
     bool range = spec->port_low > 0;
-    static_assert(SLURM_PORTS_MAX <= JOB_ENDPOINT_PORTS_MAX, "all fit");
+    static_assert(PLACE_PORTS_MAX <= JOB_ENDPOINT_PORTS_MAX, "all fit");
     if (!j->fill.group || spec->endpoint_host == NULL)
         return;
     spec->n_endpoint_ports =
-        (unsigned)slurm_ports(p->run_id, range ? spec->port_low : SLURM_PORT_LOW,
-                              range ? spec->port_high : SLURM_PORT_HIGH, spec->endpoint_ports);
+        (unsigned)place_ports(p->run_id, range ? spec->port_low : PLACE_PORT_LOW,
+                              range ? spec->port_high : PLACE_PORT_HIGH, spec->endpoint_ports);
     spec->endpoint_port = spec->endpoint_ports[0];
     if (spec->n_endpoint_ports == 1)
         spec->n_endpoint_ports = 0;

@@ -7,8 +7,8 @@
 
 #include "base/text/envlist.h"
 #include "cli/options/job_options_priv.h"
-#include "launcher/head/starter.h"
 #include "launcher/hosts/hostfile.h"
+#include "launcher/place/place.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh/ssh_env.h"
 
@@ -43,7 +43,7 @@ bool job_wants_ssh(const struct job_reading *j) {
 
 static int read_list(struct job_reading *j) {
     _cleanup_(freep) char *text = NULL;
-    const struct slurm_place *place = &j->spec->slurm;
+    const struct place *place = &j->spec->place;
     struct hosts_input in = {.list = job_text(j, RUN_HOST),
                              .file = job_text(j, RUN_HOSTFILE),
                              .include = job_text(j, RUN_INCLUDE),
@@ -127,7 +127,7 @@ void job_warn_of_no_hosts(struct job_reading *j) {
         enum run_option row;
         const char *name;
     } rows[] = {{RUN_SSH, "ssh"}, {RUN_EXPORT, "export"}};
-    const bool over_ssh = job_has_head(j) && j->spec->slurm.kind != SLURM_PLACE_STEP;
+    const bool over_ssh = job_has_head(j) && j->spec->place.kind != PLACE_SLURM_STEP;
     for (size_t i = 0; i < ARRAY_SIZE(rows) && !over_ssh; i++)
         if (job_given(j, rows[i].row))
             strbuf_printf(j->warnings,
@@ -181,11 +181,11 @@ static void say_hosts(struct job_reading *j) {
 }
 
 static int check(struct job_reading *j) {
-    if (j->spec->slurm.kind == SLURM_PLACE_STEP && j->spec->slurm.n_tasks > 1)
+    if (j->spec->place.kind == PLACE_SLURM_STEP && j->spec->place.n_tasks > 1)
         return err_set(j->err, -EINVAL,
                        "srun has started muster on %u nodes already, so it does not start itself "
                        "over ssh: leave -H and --hostfile out, or srun",
-                       j->spec->slurm.n_nodes);
+                       j->spec->place.n_nodes);
     if (job_value(j, RUN_STANDALONE)->times > 0)
         return err_set(j->err, -EINVAL,
                        "--standalone is for one node that meets no other; leave it out to start "
@@ -207,7 +207,7 @@ int job_read_hosts(struct job_reading *j) {
         r = check_words(j);
     if (r < 0)
         return r;
-    j->fill = (struct slurm_fill){0};
+    j->fill = (struct place_fill){0};
     j->spec->step_is_group = false;
     j->spec->start_nodes = (uint32_t)j->spec->hosts.list.n;
     warn_of_script(j);
@@ -225,8 +225,8 @@ void job_choose_host_ports(struct job_reading *j) {
         return;
     (void)snprintf(name, sizeof name, "%016" PRIx64, j->probes->random(j->probes->arg));
     spec->n_endpoint_ports =
-        (unsigned)slurm_ports(name, range ? spec->port_low : SLURM_PORT_LOW,
-                              range ? spec->port_high : SLURM_PORT_HIGH, spec->endpoint_ports);
+        (unsigned)place_ports(name, range ? spec->port_low : PLACE_PORT_LOW,
+                              range ? spec->port_high : PLACE_PORT_HIGH, spec->endpoint_ports);
     spec->endpoint_port = spec->endpoint_ports[0];
     if (spec->backend == JOB_BACKEND_STATIC || spec->n_endpoint_ports == 1)
         spec->n_endpoint_ports = 0;

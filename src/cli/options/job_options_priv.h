@@ -6,8 +6,8 @@
 #include "cli/options/job_options.h"
 #include "cli/options/options_table.h"
 #include "cli/options/rdzv_text.h"
-#include "launcher/pod/place.h"
-#include "launcher/slurm/fill.h"
+#include "launcher/place/fill.h"
+#include "launcher/place/place_pod.h"
 
 struct job_reading {
     struct options_parsed parsed;
@@ -23,8 +23,8 @@ struct job_reading {
     char *const *envp;
     struct pod_place pod; /* after job_meet_by_index() */
     /* after job_read_slurm(), in a job of Slurm */
-    struct slurm_said said;
-    struct slurm_fill fill;
+    struct place_given said;
+    struct place_fill fill;
 };
 
 /* The option's value, or its default, or NULL. */
@@ -50,7 +50,7 @@ _must_use_ int job_read_slurm(struct job_reading *j);
 _must_use_ int job_read_starter(struct job_reading *j);
 /* After it is known where in Slurm this process is. */
 _must_use_ int job_read_requeue(struct job_reading *j);
-/* Whether a head has started this process (launcher/head/starter.h). */
+/* Whether a head has started this process (launcher/place/place.h). */
 bool job_has_head(const struct job_reading *j);
 /* Whether this process starts agents over ssh. */
 bool job_wants_ssh(const struct job_reading *j);

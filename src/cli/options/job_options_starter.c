@@ -4,8 +4,8 @@
 
 #include "base/text/envlist.h"
 #include "cli/options/job_options_priv.h"
-#include "launcher/ends/requeue.h"
-#include "launcher/head/starter.h"
+#include "launcher/srun/requeue.h"
+#include "launcher/srun/srun_command.h"
 
 int job_read_starter(struct job_reading *j) {
     struct job_spec *spec = j->spec;
@@ -13,16 +13,16 @@ int job_read_starter(struct job_reading *j) {
     if (job_wants_ssh(j))
         return job_read_hosts(j);
     job_warn_of_no_hosts(j);
-    int r = starter_choose(job_has_head(j) ? JOB_STARTER_NONE : spec->starter, &spec->slurm,
-                           &j->said, &nodes, j->err);
+    int r = srun_choose(job_has_head(j) ? JOB_STARTER_NONE : spec->starter, &spec->place, &j->said,
+                        &nodes, j->err);
     if (r < 0)
         return r;
-    if (r == STARTER_SRUN) {
+    if (r == SRUN_STEP) {
         spec->start_nodes = nodes;
         job_derived(j, "start_nodes: %u, from %s", nodes,
                     j->said.nnodes ? "--nnodes and SLURM_JOB_NUM_NODES" : "SLURM_JOB_NUM_NODES");
     }
-    bool serves = j->fill.one_agent && spec->slurm.local_id == 0 && spec->slurm.node_tasks > 1;
+    bool serves = j->fill.one_agent && spec->place.local_id == 0 && spec->place.node_tasks > 1;
     if (serves && j->probes->serve_node != NULL)
         j->probes->serve_node(j->probes->arg);
     return 0;
@@ -38,7 +38,7 @@ int job_read_requeue(struct job_reading *j) {
     if (requeue_parse(text, &j->spec->requeue) < 0)
         return job_bad_value(j, RUN_REQUEUE, "one or more of preempt, node-fail, timeout");
     bool is_ssh = j->spec->hosts.list.n > 0;
-    if (j->spec->slurm.kind == SLURM_PLACE_NONE || is_ssh) {
+    if (j->spec->place.kind == PLACE_SLURM_NONE || is_ssh) {
         strbuf_printf(j->warnings, "--requeue: %s, so it has no effect\n",
                       is_ssh ? "over ssh muster is no job of Slurm" : "this is no job of Slurm");
         j->spec->requeue = 0;

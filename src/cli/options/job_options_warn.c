@@ -4,7 +4,7 @@
 
 #include "base/text/envlist.h"
 #include "cli/options/job_options_priv.h"
-#include "launcher/slurm/doubt.h"
+#include "launcher/place/doubt.h"
 
 #define PREFIX "PET_"
 #define WARNINGS_MAX 8 /* names; further ones are not told */
@@ -48,10 +48,10 @@ static void warn_of_name(struct job_reading *j, const char *variable, size_t n) 
 /* On how many nodes of Slurm muster would run, or could. */
 static void warn_of_one_node(struct job_reading *j) {
     const struct option_value *v = job_value(j, RUN_NNODES);
-    const struct slurm_place *p = &j->spec->slurm;
-    bool step = p->kind == SLURM_PLACE_STEP;
+    const struct place *p = &j->spec->place;
+    bool step = p->kind == PLACE_SLURM_STEP;
     uint32_t nodes = step ? p->n_nodes : p->job_nodes;
-    if (p->kind == SLURM_PLACE_NONE || !v->from_env || j->spec->rdzv.max_nodes != 1 || nodes < 2)
+    if (p->kind == PLACE_SLURM_NONE || !v->from_env || j->spec->rdzv.max_nodes != 1 || nodes < 2)
         return;
     if (step)
         strbuf_printf(
@@ -70,8 +70,8 @@ static void warn_of_one_node(struct job_reading *j) {
 /* scancel and time limits signal the task, and with control groups nothing else: a shell dies of
  * it, and Slurm then kills the rest at once. Said once for the step. */
 static void warn_of_shell(struct job_reading *j) {
-    const struct slurm_place *p = &j->spec->slurm;
-    if (p->kind == SLURM_PLACE_STEP && p->task_is_shell && p->proc_id == 0)
+    const struct place *p = &j->spec->place;
+    if (p->kind == PLACE_SLURM_STEP && p->task_is_shell && p->proc_id == 0)
         strbuf_add(j->warnings,
                    "Slurm will signal the shell that started muster, and not muster, so that "
                    "workers can be killed before they have saved anything; write \"exec muster "
@@ -82,7 +82,7 @@ static void warn_of_shell(struct job_reading *j) {
 static void warn_of_line(struct job_reading *j, char *const *envp) {
     const struct job_spec *spec = j->spec;
     const char *environment = env_get(envp, "ENVIRONMENT"); /* BATCH: sbatch's own, inherited */
-    const struct slurm_line line = {
+    const struct doubt_line line = {
         .min_nodes = spec->rdzv.min_nodes,
         .max_nodes = spec->rdzv.max_nodes,
         .one_agent = j->fill.one_agent,
@@ -95,7 +95,7 @@ static void warn_of_line(struct job_reading *j, char *const *envp) {
         .from_batch = environment != NULL && strcmp(environment, "BATCH") == 0,
     };
     if (spec->start_nodes == 0 && spec->starter == JOB_STARTER_AUTO)
-        slurm_doubt(&spec->slurm, &j->said, &line, j->warnings);
+        slurm_doubt(&spec->place, &j->said, &line, j->warnings);
 }
 
 /* ---- options that do nothing ---- */

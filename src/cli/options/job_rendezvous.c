@@ -3,11 +3,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/envlist.h"
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "cli/options/job_options_priv.h"
 #include "cli/options/suggest.h"
-#include "launcher/head/starter.h"
+#include "launcher/place/place.h"
 
 /* A job of this process alone: it shares no port with another job, and by default no name. */
 static void be_standalone(struct job_reading *j, const char *run_id) {
@@ -104,7 +105,7 @@ static int read_run_id(struct job_reading *j) {
     int r = utf8_check_line("--rdzv-id", id, JOB_RUN_ID_MAX - 1, j->err);
     if (r < 0)
         return r;
-    const struct slurm_place *p = &j->spec->slurm;
+    const struct place *p = &j->spec->place;
     bool given = job_given(j, RUN_RDZV_ID) && id[0] != '\0';
     if (j->fill.group && !given)
         job_derived(j, "rdzv_id: %s, from %s", p->run_id, p->from.run_id);
@@ -115,7 +116,7 @@ static int read_run_id(struct job_reading *j) {
 
 /* The order of the nodes of a step is that of their tasks, which srun's -m can change; -1: none. */
 static int32_t rank_of_step(struct job_reading *j) {
-    const struct slurm_place *p = &j->spec->slurm;
+    const struct place *p = &j->spec->place;
     if (!j->fill.group || j->spec->rdzv.max_nodes == 1)
         return -1;
     job_derived(j, "node_rank: %u, from %s", p->proc_id, p->from.proc_id);
@@ -385,7 +386,7 @@ static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     const char *first = env_get(j->envp, STARTER_FIRST_ENV);
     spec->is_host = conf->is_host;
     if (conf->is_host < 0 && j->fill.group && spec->endpoint_host != NULL)
-        spec->is_host = spec->slurm.is_first; /* names can be those of another network */
+        spec->is_host = spec->place.is_first; /* names can be those of another network */
     else if (conf->is_host < 0 && spec->pods_are_group && j->pod.index > 0)
         spec->is_host = 0; /* pod 0 finds its own name in /etc/hosts; to others it may come late */
     else if (conf->is_host < 0 && first != NULL && spec->endpoint_host != NULL)

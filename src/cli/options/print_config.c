@@ -4,7 +4,7 @@
 #include "base/text/signal_name.h"
 #include "base/text/utf8.h"
 #include "cli/options/job_options_priv.h"
-#include "launcher/ends/requeue.h"
+#include "launcher/srun/requeue.h"
 
 static void add_json_text(struct strbuf *out, const char *s) {
     if (s == NULL) {

@@ -3,7 +3,7 @@
 #include "base/text/log.h"
 #include "launcher/agent/agent_priv.h"
 #include "launcher/agent/start_keys_io.h"
-#include "launcher/slurm/place_io.h"
+#include "launcher/place/place_io.h"
 
 int agent_make_auth(struct agent *a) {
     const struct job_spec *spec = a->config.spec;

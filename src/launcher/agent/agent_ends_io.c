@@ -8,9 +8,9 @@
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "launcher/agent/agent_priv.h"
-#include "launcher/ends/requeue.h"
-#include "launcher/ends/slurm_ask_io.h"
-#include "launcher/ends/slurm_words.h"
+#include "launcher/srun/requeue.h"
+#include "launcher/srun/slurm_ask_io.h"
+#include "launcher/srun/slurm_words.h"
 
 /* Jobs that end sooner need neither witness nor question. */
 #define WITNESS_AFTER_NS (500 * NS_PER_MS)
@@ -161,7 +161,7 @@ static bool is_time_over(const struct agent *a) {
 static void on_reason(void *arg, const struct helper_answer *answer) {
     struct agent *a = arg;
     enum slurm_end end = answer->code == 0
-                             ? slurm_end_of(answer->data, a->config.spec->slurm.restarts)
+                             ? slurm_end_of(answer->data, a->config.spec->place.restarts)
                              : SLURM_END_NONE;
     if (end == SLURM_END_NONE && is_time_over(a))
         end = SLURM_END_TIME;

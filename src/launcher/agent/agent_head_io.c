@@ -24,7 +24,7 @@ bool agent_head_asked(const struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     char reason[sizeof a->head_reason];
     if (a->head == NULL || a->head_gone || a->signo != 0 || a->failed_early ||
-        spec->slurm.kind != SLURM_PLACE_STEP || a->end.kind != MEMBER_END_FAILED ||
+        spec->place.kind != PLACE_SLURM_STEP || a->end.kind != MEMBER_END_FAILED ||
         a->end.has_failure)
         return false;
     for (uint32_t i = 0; i < spec->n_signals; i++) {
@@ -48,7 +48,7 @@ static void on_gone(void *arg) {
     agent_told_to_stop(a, SIGTERM);
 }
 
-static const struct head_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
+static const struct starter_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
 
 /* The key that a head has given to this agent; NULL. */
 static const uint8_t *head_secret(const struct agent *a) {
@@ -60,7 +60,7 @@ static const uint8_t *head_secret(const struct agent *a) {
 int agent_find_head(struct agent *a) {
     struct err err = {0};
     int r =
-        head_link_new(a->loop, a->config.envp, head_secret(a), a->host, &ops, a, &a->head, &err);
+        starter_link_new(a->loop, a->config.envp, head_secret(a), a->host, &ops, a, &a->head, &err);
     if (r < 0 && err.text[0] != '\0') {
         log_error("%s", err.text);
         a->failed_early = a->wrong_usage = true;
@@ -73,7 +73,7 @@ int agent_find_head(struct agent *a) {
 void agent_leads_now(struct agent *a) {
     agent_show_leads(a);
     agent_tell_if_no_key(a);
-    head_link_lead(a->head);
+    starter_link_lead(a->head);
 }
 
 /* A leader that hands over, or has left, knows nothing of the end. */
@@ -100,7 +100,7 @@ void agent_read_verdict(struct agent *a) {
 
 void agent_tell_head(struct agent *a, int status) {
     a->verdict.status = (uint32_t)status;
-    if (a->has_verdict && !head_link_verdict(a->head, &a->verdict))
+    if (a->has_verdict && !starter_link_verdict(a->head, &a->verdict))
         log_debug("the head of the job was not told how it ended");
-    head_link_free(TAKE_PTR(a->head));
+    starter_link_free(TAKE_PTR(a->head));
 }

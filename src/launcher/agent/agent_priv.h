@@ -23,13 +23,13 @@
 #include "io/process/reaper.h"
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/leading_io.h"
-#include "launcher/ends/requeue_io.h"
 #include "launcher/ends/tree_signals.h"
 #include "launcher/ends/witness_io.h"
 #include "launcher/hang/hang_watch_io.h"
-#include "launcher/head/head_link_io.h"
 #include "launcher/output/console_io.h"
 #include "launcher/report/events.h"
+#include "launcher/srun/requeue_io.h"
+#include "launcher/starter/starter_link_io.h"
 #include "launcher/supervise/local_workers_io.h"
 #include "launcher/worker/worker.h"
 #include "rendezvous/auth/auth_io.h"
@@ -52,12 +52,12 @@ struct agent_ends {
 };
 
 struct agent_requeue {
-    struct requeue *io;       /* NULL: not needed yet */
-    bool looked;              /* at the start */
-    bool safe;                /* a worker has told a safe point since this agent leads */
-    bool asking, asked;       /* at the end: the loop goes on until Slurm was asked */
-    int status;               /* asked: the exit status */
-    char lost[HEAD_LOST_MAX]; /* names of lost nodes, with commas, as many as fit */
+    struct requeue *io;          /* NULL: not needed yet */
+    bool looked;                 /* at the start */
+    bool safe;                   /* a worker has told a safe point since this agent leads */
+    bool asking, asked;          /* at the end: the loop goes on until Slurm was asked */
+    int status;                  /* asked: the exit status */
+    char lost[STARTER_LOST_MAX]; /* names of lost nodes, with commas, as many as fit */
 };
 
 struct agent_stop {
@@ -110,8 +110,8 @@ struct agent {
     bool told_stranger; /* that another user holds that name */
     /* the endpoint's address on this machine that is not loopback; else len 0 */
     struct addr endpoint;
-    struct head_link *head;      /* NULL: no head has started this agent */
-    struct head_verdict verdict; /* what the head will be told */
+    struct starter_link *head;      /* NULL: no head has started this agent */
+    struct starter_verdict verdict; /* what the head will be told */
     bool has_verdict;
     bool head_gone;                                /* it was killed */
     char head_reason[WORKER_SIGNAL_TEXT_MAX + 32]; /* of the end that it asked for; "": none */

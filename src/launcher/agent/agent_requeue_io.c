@@ -20,7 +20,7 @@ static void on_requeued(void *arg, uint32_t status) {
 
 /* False: it can't be asked for. */
 static bool make(struct agent *a) {
-    const struct slurm_place *place = &a->config.spec->slurm;
+    const struct place *place = &a->config.spec->place;
     struct requeue_config config = {.loop = a->loop,
                                     .id = place->job_id,
                                     .asked = a->config.spec->requeue,
@@ -38,7 +38,7 @@ void agent_requeue_begin(struct agent *a) {
 
 void agent_requeue_safe(struct agent *a) {
     a->requeue.safe = true;
-    head_link_safe(a->head);
+    starter_link_safe(a->head);
 }
 
 void agent_requeue_lost(struct agent *a, const char *host) {

@@ -12,8 +12,8 @@
 #include "launcher/agent/agent_io.h"
 #include "launcher/agent/start_check_io.h"
 #include "launcher/agent/start_keys_io.h"
-#include "launcher/head/starter.h"
 #include "launcher/node/python_io.h"
+#include "launcher/place/place.h"
 #include "launcher/report/termination_io.h"
 
 /* All nodes of a large job can probe at once. The kernel limits this to net.core.somaxconn. */

@@ -101,7 +101,7 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->key_file);
     free(spec->run_id);
     words_free(spec->derived);
-    slurm_place_fini(&spec->slurm);
+    place_fini(&spec->place);
     hosts_fini(&spec->hosts.list);
     free(spec->hosts.ssh);
     free(spec->hosts.export_names);

@@ -8,7 +8,7 @@
 
 #include "base/util.h"
 #include "launcher/hosts/hosts.h"
-#include "launcher/slurm/place.h"
+#include "launcher/place/place.h"
 #include "nccl_env/rules/resolve.h"
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/settings.h"
@@ -136,9 +136,9 @@ struct job_spec {
     char **derived;
     /* The pods of a Kubernetes Job are the group: they meet at the one with index 0. */
     bool pods_are_group;
-    struct slurm_place slurm; /* where in Slurm this process is */
-    bool step_is_group;       /* the nodes of Slurm's step are the group */
-    bool one_agent; /* on each node of it the task with slurm.local_id 0 is the agent, no other */
+    struct place place; /* where in Slurm this process is */
+    bool step_is_group; /* the nodes of Slurm's step are the group */
+    bool one_agent; /* on each node of it the task with place.local_id 0 is the agent, no other */
     char *role;
 
     /* when */
@@ -150,7 +150,7 @@ struct job_spec {
     uint64_t evidence_timeout_ns; /* of the evidence that is taken of a hang */
     bool shutdown_timeout_given;  /* else it is the default, where nothing around muster kills it */
     enum job_exit_code exit_code;
-    unsigned requeue; /* REQUEUE_* of launcher/ends/requeue.h: where Slurm is asked to requeue */
+    unsigned requeue; /* REQUEUE_* of launcher/srun/requeue.h: where Slurm is asked to requeue */
     uint32_t max_requeues;
     int signals[JOB_SIGNALS_MAX]; /* --signals-to-handle */
     uint32_t n_signals;

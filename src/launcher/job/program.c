@@ -64,9 +64,9 @@ static void add_args(char *const *args, struct rdzv_program *p, struct strbuf *s
 
 /* The user arranges the group, and no other step can have a node of it. */
 static bool step_is_all(const struct job_spec *spec) {
-    const struct slurm_place *p = &spec->slurm;
+    const struct place *p = &spec->place;
     uint32_t agents = spec->one_agent ? p->n_nodes : p->n_tasks;
-    return p->kind == SLURM_PLACE_STEP && !spec->step_is_group && spec->endpoint_host != NULL &&
+    return p->kind == PLACE_SLURM_STEP && !spec->step_is_group && spec->endpoint_host != NULL &&
            spec->rdzv.min_nodes == agents && spec->rdzv.max_nodes == agents;
 }
 
@@ -84,8 +84,8 @@ void program_of(const struct job_spec *spec, struct rdzv_program *ret) {
             spec->entry == JOB_ENTRY_MODULE ? spec->script : without_folders(spec->script);
         ret->name = digest_text(digest_text(ret->name, how[spec->entry]), name);
         if (step_is_all(spec)) {
-            ret->name = digest_text(ret->name, spec->slurm.run_id);
-            strbuf_printf(&shown, "Slurm's step %s: ", spec->slurm.run_id);
+            ret->name = digest_text(ret->name, spec->place.run_id);
+            strbuf_printf(&shown, "Slurm's step %s: ", spec->place.run_id);
         }
         strbuf_printf(&shown, "%s%s", spec->entry == JOB_ENTRY_MODULE ? "-m " : "", name);
         add_args(spec->args, ret, &shown);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/text/port_list.h"
-#include "launcher/head/starter.h"
+#include "launcher/place/place.h"
 
 static void add(struct ssh_boot *boot, char *word) {
     ssh_boot_word(boot, word);

@@ -20,10 +20,10 @@
 #include "io/process/child.h"
 #include "io/process/proc.h"
 #include "io/process/reaper.h"
-#include "launcher/head/head_read_io.h"
-#include "launcher/head/starter.h"
+#include "launcher/place/place.h"
 #include "launcher/ssh/ssh_pipe_io.h"
 #include "launcher/ssh/ssh_wire.h"
+#include "launcher/starter/starter_read_io.h"
 #include "launcher/supervise/sweep_io.h"
 
 #define ADDRS_MAX 8
@@ -43,7 +43,7 @@ struct output {
 
 struct relay {
     const struct ssh_node_config *config;
-    char host[HEAD_HOST_MAX];
+    char host[STARTER_HOST_MAX];
     struct loop *loop;
     struct child_reaper *reaper;
     struct ssh_pipe *pipe;
@@ -122,7 +122,7 @@ static void fail(struct relay *r, const char *text) {
     advance(r);
 }
 
-/* ---- the agent: the relay is its head (head_link_io.h), so it knows nothing of ssh ---- */
+/* ---- the agent: the relay is its head (starter_link_io.h), so it knows nothing of ssh ---- */
 
 static void close_link(struct relay *r) {
     stream_free(TAKE_PTR(r->link));
@@ -130,24 +130,24 @@ static void close_link(struct relay *r) {
 }
 
 /* False: the agent does not lead, or does not read. */
-static bool send_agent(struct relay *r, const struct head_message *m) {
+static bool send_agent(struct relay *r, const struct starter_message *m) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    if (!r->leads || stream_unsent(r->link) >= HEAD_FRAME_MAX)
+    if (!r->leads || stream_unsent(r->link) >= STARTER_FRAME_MAX)
         return false;
-    head_encode(m, &frame);
+    starter_encode(m, &frame);
     stream_write(r->link, strbuf_text(&frame), frame.len);
     return true;
 }
 
 /* Nodes that can take part; the agent that leads learns it whenever it begins to lead. */
 static void send_expected(struct relay *r) {
-    struct head_message m = {.kind = HEAD_EXPECT};
+    struct starter_message m = {.kind = STARTER_EXPECT};
     m.expect.nodes = r->expected;
     if (r->expected > 0)
         (void)send_agent(r, &m);
 }
 
-static void on_lead(struct relay *r, const struct head_lead *lead) {
+static void on_lead(struct relay *r, const struct starter_lead *lead) {
     struct ssh_message m = {.kind = SSH_LEAD};
     (void)snprintf(m.lead.host, sizeof m.lead.host, "%s", lead->host);
     r->leads = true;
@@ -157,24 +157,24 @@ static void on_lead(struct relay *r, const struct head_lead *lead) {
 
 /* The agent waits for an answer. What is queued here reaches the head before EXIT does, or never:
  * an answer from there would add nothing, and would be late where the head does not read. */
-static void on_verdict(struct relay *r, const struct head_verdict *verdict) {
+static void on_verdict(struct relay *r, const struct starter_verdict *verdict) {
     struct ssh_message m = {.kind = SSH_VERDICT};
     m.verdict = *verdict;
     say(r, &m);
-    (void)send_agent(r, &(struct head_message){.kind = HEAD_ACK});
+    (void)send_agent(r, &(struct starter_message){.kind = STARTER_ACK});
 }
 
 static void on_link_readable(void *arg, struct stream *s) {
     struct relay *r = arg;
-    struct head_message m;
+    struct starter_message m;
     struct err err = {0};
     int code;
-    while ((code = head_read(s, &m, &err)) == 0) {
-        if (m.kind == HEAD_LEAD && !r->leads)
+    while ((code = starter_read(s, &m, &err)) == 0) {
+        if (m.kind == STARTER_LEAD && !r->leads)
             on_lead(r, &m.lead);
-        else if (m.kind == HEAD_VERDICT && r->leads)
+        else if (m.kind == STARTER_VERDICT && r->leads)
             on_verdict(r, &m.verdict);
-        else if (m.kind != HEAD_SAFE) /* which matters only to a head that can requeue the job */
+        else if (m.kind != STARTER_SAFE) /* which matters only to a head that can requeue the job */
             code = err_set(&err, -EPROTO, "message %d is not expected", (int)m.kind);
         if (code < 0)
             break;
@@ -204,7 +204,7 @@ static int open_link(struct relay *r, int *ret_fd) {
         (void)close(pair[1]);
         return code;
     }
-    stream_set_read_limit(r->link, HEAD_FRAME_MAX);
+    stream_set_read_limit(r->link, STARTER_FRAME_MAX);
     *ret_fd = pair[1];
     return 0;
 }
@@ -502,7 +502,7 @@ static void on_boot(struct relay *r, const struct ssh_message *m) {
 
 /* A leader stops all nodes in one order; any other agent is told as by a signal. */
 static void on_stop(struct relay *r, int signo) {
-    struct head_message m = {.kind = HEAD_STOP};
+    struct starter_message m = {.kind = STARTER_STOP};
     m.stop.signo = (uint32_t)signo;
     if (signo == SIGKILL)
         kill_job(r);

@@ -10,7 +10,7 @@
 #include "base/text/parse.h"
 
 static const struct json_limits limits = {
-    .max_bytes = HEAD_MESSAGE_MAX, .max_depth = 2, .max_values = 16};
+    .max_bytes = STARTER_MESSAGE_MAX, .max_depth = 2, .max_values = 16};
 
 #define SIGNALS_MAX 64
 #define GRACE_MAX_NS (UINT64_C(1) << 62) /* a clock's time can be added to it */
@@ -25,9 +25,9 @@ static const struct json_field lead_fields[] = {
     {JSON_FIELD(ssh_lead, LINE, "host", host)},
 };
 static const struct json_field verdict_fields[] = {
-    {JSON_FIELD(head_verdict, U32, "status", status), .max = UINT8_MAX},
-    {JSON_FIELD(head_verdict, U32, "lost", lost)},
-    {JSON_FIELD(head_verdict, LINE, "text", text)},
+    {JSON_FIELD(starter_verdict, U32, "status", status), .max = UINT8_MAX},
+    {JSON_FIELD(starter_verdict, U32, "lost", lost)},
+    {JSON_FIELD(starter_verdict, LINE, "text", text)},
 };
 static const struct json_field exit_fields[] = {
     {JSON_FIELD(ssh_exit, BOOL, "signalled", signalled)},
@@ -37,11 +37,11 @@ static const struct json_field fail_fields[] = {
     {JSON_FIELD(ssh_fail, LINE, "text", text), .min = 1},
 };
 static const struct json_field signal_fields[] = {
-    {JSON_FIELD(head_stop, U32, "signal", signo), .min = 1, .max = SIGNALS_MAX},
+    {JSON_FIELD(starter_stop, U32, "signal", signo), .min = 1, .max = SIGNALS_MAX},
 };
 
 static const struct json_field expect_fields[] = {
-    {JSON_FIELD(head_expect, U32, "nodes", nodes), .min = 1},
+    {JSON_FIELD(starter_expect, U32, "nodes", nodes), .min = 1},
 };
 
 struct row {
@@ -56,15 +56,15 @@ static const struct row rows[] = {
     {SSH_OUT, true, true, {0}},
     {SSH_ERR, true, true, {0}},
     {SSH_LEAD, true, false, JSON_TABLE(ssh_lead, lead_fields)},
-    {SSH_VERDICT, true, false, JSON_TABLE(head_verdict, verdict_fields)},
+    {SSH_VERDICT, true, false, JSON_TABLE(starter_verdict, verdict_fields)},
     {SSH_EXIT, true, false, JSON_TABLE(ssh_exit, exit_fields)},
     {SSH_FAIL, true, false, JSON_TABLE(ssh_fail, fail_fields)},
     {SSH_BOOT_PART, false, true, {0}},
     {SSH_BOOT, false, true, {0}},
     {SSH_ACK, false, false, {0}},
-    {SSH_STOP, false, false, JSON_TABLE(head_stop, signal_fields)},
-    {SSH_SIGNAL, false, false, JSON_TABLE(head_stop, signal_fields)},
-    {SSH_EXPECT, false, false, JSON_TABLE(head_expect, expect_fields)},
+    {SSH_STOP, false, false, JSON_TABLE(starter_stop, signal_fields)},
+    {SSH_SIGNAL, false, false, JSON_TABLE(starter_stop, signal_fields)},
+    {SSH_EXPECT, false, false, JSON_TABLE(starter_expect, expect_fields)},
     {SSH_PING, false, false, {0}},
     {SSH_DROP_OUT, false, false, {0}},
     {SSH_DROP_ERR, false, false, {0}},
@@ -107,7 +107,7 @@ void ssh_add(const struct ssh_message *m, struct strbuf *to) {
     json_write_object_begin(&w, NULL);
     json_table_write(&w, &row->table, (const char *)m + BODY);
     json_write_object_end(&w);
-    assert(text.len <= HEAD_MESSAGE_MAX);
+    assert(text.len <= STARTER_MESSAGE_MAX);
     add_frame(m->kind, strbuf_text(&text), text.len, to);
 }
 

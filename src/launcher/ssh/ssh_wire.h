@@ -7,7 +7,7 @@
  *              <-------------------   HELLO: who I am
  *     BOOT     ------------------->   what to start; large ones as several BOOT_PART and one BOOT
  *              <-------------------   OUT, ERR: what the agent has written
- *              <-------------------   LEAD, VERDICT: of this node's agent (head_wire.h)
+ *              <-------------------   LEAD, VERDICT: of this node's agent (starter_wire.h)
  *     ACK, STOP, SIGNAL, EXPECT, PING, DROP_OUT, DROP_ERR  --->
  *              <-------------------   EXIT: the agent has ended; FAIL: it could not be started.
  *                                     One of them is the last frame
@@ -26,7 +26,7 @@
 #include "base/err.h"
 #include "base/text/envlist.h"
 #include "base/text/strbuf.h"
-#include "launcher/head/head_wire.h"
+#include "launcher/starter/starter_wire.h"
 
 #define SSH_BEGIN "\nMUSTER-SSH 1\n"      /* the node's first bytes */
 #define SSH_NOISE_MAX ((size_t)64 * 1024) /* before them: from files that a login shell reads */
@@ -65,14 +65,14 @@ enum ssh_kind {
 
 struct ssh_hello {
     char version[SSH_VERSION_MAX]; /* of muster: both must be the same */
-    char host[HEAD_HOST_MAX];      /* the node's own name, for people */
+    char host[STARTER_HOST_MAX];   /* the node's own name, for people */
     uint32_t pid;                  /* of the relay */
     /* where other nodes may reach this one, the best first: "10.0.0.1,fd77::1" */
     char addrs[SSH_ADDRS_MAX];
 };
 
 struct ssh_lead {
-    char host[HEAD_HOST_MAX];
+    char host[STARTER_HOST_MAX];
 };
 
 struct ssh_exit {
@@ -81,7 +81,7 @@ struct ssh_exit {
 };
 
 struct ssh_fail {
-    char text[HEAD_TEXT_MAX]; /* one sentence */
+    char text[STARTER_TEXT_MAX]; /* one sentence */
 };
 
 struct ssh_message {
@@ -90,11 +90,11 @@ struct ssh_message {
         char body; /* where each of those that are JSON begins */
         struct ssh_hello hello;
         struct ssh_lead lead;
-        struct head_verdict verdict;
+        struct starter_verdict verdict;
         struct ssh_exit exit;
         struct ssh_fail fail;
-        struct head_stop signal; /* STOP, SIGNAL */
-        struct head_expect expect;
+        struct starter_stop signal; /* STOP, SIGNAL */
+        struct starter_expect expect;
         struct { /* OUT, ERR, BOOT_PART, BOOT; borrowed from what was received */
             const uint8_t *bytes;
             size_t len; /* at most SSH_DATA_MAX */

@@ -3,11 +3,11 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "launcher/head/head_program_io.h"
-#include "launcher/head/starter.h"
+#include "launcher/place/place.h"
 #include "launcher/ssh/ssh_args.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh_head/ssh_head_priv.h"
+#include "launcher/starter/starter_program_io.h"
 
 /* ---- to the hosts ---- */
 
@@ -162,7 +162,7 @@ bool ssh_calls_is_here(const struct ssh_head *h, const struct host *host) {
 }
 
 static void show_gone(const struct ssh_head *h, uint32_t i, const char *why) {
-    bool ends = h->head.state != HEAD_STARTING && h->head.state != HEAD_RUNNING;
+    bool ends = h->head.state != STARTER_STARTING && h->head.state != STARTER_RUNNING;
     log_line(ends ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "host %s: %s", ssh_head_host(h, i)->name,
              why);
 }
@@ -185,7 +185,7 @@ void ssh_calls_call(struct ssh_head *h, uint32_t i) {
     m->host = ssh_host_new(&h->host_env, i);
     m->called_ns = clock_now_ns();
     watch_silence(h, MIN2(named_at(h, m), given_up_at(h, m)));
-    head_show_command(argv != NULL ? argv : here);
+    starter_show_command(argv != NULL ? argv : here);
     int r = ssh_host_call(m->host, argv != NULL ? argv : here, envp, &err);
     words_free(argv);
     if (r < 0) {
@@ -217,7 +217,7 @@ void ssh_calls_boot(struct ssh_head *h, uint32_t i) {
     envlist_copy(&boot.env, envlist_items(&h->env));
     ssh_args(h->config->spec, &(struct ssh_place){.host = i, .first = h->first, .addr = h->addr},
              h->config->args, &boot);
-    head_key_to_env(h->key, &boot.env);
+    starter_key_to_env(h->key, &boot.env);
     if (ssh_boot_add(&boot, &frames, &err) < 0) {
         show_gone(h, i, err.text);
         ssh_host_hang_up(h->members[i].host);

@@ -10,12 +10,12 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/process/child.h"
-#include "launcher/head/head_program_io.h"
-#include "launcher/head/starter.h"
+#include "launcher/place/place.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh/ssh_env.h"
 #include "launcher/ssh_head/ssh_head_priv.h"
 #include "launcher/ssh_head/ssh_suspend_io.h"
+#include "launcher/starter/starter_program_io.h"
 
 #define EXIT_CANT 1
 #define EXIT_USAGE_ERROR 2
@@ -70,15 +70,15 @@ static void kill_all(struct ssh_head *h) {
     ssh_calls_nobody_else(h);
 }
 
-static void carry_out(struct ssh_head *h, const struct head_effect *e) {
-    bool ending = h->head.pressure == HEAD_TERMINATED;
+static void carry_out(struct ssh_head *h, const struct starter_effect *e) {
+    bool ending = h->head.pressure == STARTER_TERMINATED;
     switch (e->kind) {
-    case HEAD_EFFECT_STOP:
+    case STARTER_EFFECT_STOP:
         ssh_calls_nobody_else(h);
         ssh_calls_send(h, (uint32_t)e->link - 1, SSH_STOP, e->signo);
         break;
-    case HEAD_EFFECT_ACK: ssh_calls_send(h, (uint32_t)e->link - 1, SSH_ACK, 0); break;
-    case HEAD_EFFECT_SIGNAL:
+    case STARTER_EFFECT_ACK: ssh_calls_send(h, (uint32_t)e->link - 1, SSH_ACK, 0); break;
+    case STARTER_EFFECT_SIGNAL:
         if (ending)
             ssh_calls_nobody_else(h);
         ssh_calls_send_all(h, ending ? SSH_STOP : SSH_SIGNAL,
@@ -86,24 +86,24 @@ static void carry_out(struct ssh_head *h, const struct head_effect *e) {
                            : ending                     ? SIGTERM
                                                         : e->signo);
         break;
-    case HEAD_EFFECT_KILL_STEP: kill_all(h); break;
-    case HEAD_EFFECT_REQUEUE: break; /* only Slurm has a queue: config.requeues is false */
-    case HEAD_EFFECT_END: finish(h, e->status); break;
+    case STARTER_EFFECT_KILL: kill_all(h); break;
+    case STARTER_EFFECT_REQUEUE: break; /* only Slurm has a queue: config.requeues is false */
+    case STARTER_EFFECT_END: finish(h, e->status); break;
     }
 }
 
 /* No effect calls back, so steps are not nested. */
-void ssh_head_step(struct ssh_head *h, struct head_event *event) {
-    struct head_update u;
+void ssh_head_step(struct ssh_head *h, struct starter_event *event) {
+    struct starter_update u;
     event->now_ns = clock_now_ns();
-    head_step(&h->head, event, &u);
+    starter_step(&h->head, event, &u);
     loop_timer_set(h->timer, u.deadline_ns);
     for (size_t i = 0; i < u.n_effects; i++)
         carry_out(h, &u.effects[i]);
 }
 
 static void on_timer(void *arg) {
-    ssh_head_step(arg, &(struct head_event){.kind = HEAD_EVENT_TIME});
+    ssh_head_step(arg, &(struct starter_event){.kind = STARTER_EVENT_TIME});
 }
 
 /* In a job of Slurm, that may kill this head sooner; 0. */
@@ -119,11 +119,12 @@ static void on_signal(void *arg, int signo, bool ends) {
         loop_quit(h->loop);
         return;
     }
-    if (ends && h->head.signo == 0 && h->head.state != HEAD_DECIDED)
-        head_signals_say(signo, grace_that_is_known(h));
+    if (ends && h->head.signo == 0 && h->head.state != STARTER_DECIDED)
+        starter_signals_say(signo, grace_that_is_known(h));
     if (ends)
         ssh_output_hurry(h->output);
-    ssh_head_step(h, &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = signo, .ends = ends});
+    ssh_head_step(
+        h, &(struct starter_event){.kind = STARTER_EVENT_SIGNAL, .signo = signo, .ends = ends});
     if (ends && h->crew.n_gone == 0 && h->first == UINT32_MAX)
         ssh_calls_nobody_else(h);
     ssh_head_advance(h);
@@ -146,7 +147,7 @@ void ssh_head_advance(struct ssh_head *h) {
     if (!h->ended && ssh_crew_is_over(&h->crew)) {
         h->ended = true;
         ssh_head_step(
-            h, &(struct head_event){.kind = HEAD_EVENT_SRUN_ENDED, .code = ssh_losses_code(h)});
+            h, &(struct starter_event){.kind = STARTER_EVENT_ENDED, .code = ssh_losses_code(h)});
     }
 }
 
@@ -163,15 +164,16 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
     case SSH_ERR: ssh_output_add(h->output, i, SSH_OUTPUT_ERR, m->data.bytes, m->data.len); break;
     case SSH_LEAD:
         log_info("node %s leads", m->lead.host);
-        ssh_head_step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER, .link = (uint64_t)i + 1});
+        ssh_head_step(
+            h, &(struct starter_event){.kind = STARTER_EVENT_LEADER, .link = (uint64_t)i + 1});
         ssh_calls_tell_expected(h);
         break;
     case SSH_VERDICT:
         log_info("host %s: the job ended with status %u%s%s", ssh_head_host(h, i)->name,
                  m->verdict.status, m->verdict.text[0] != '\0' ? ": " : "", m->verdict.text);
-        ssh_head_step(h, &(struct head_event){.kind = HEAD_EVENT_VERDICT,
-                                              .link = (uint64_t)i + 1,
-                                              .verdict = m->verdict});
+        ssh_head_step(h, &(struct starter_event){.kind = STARTER_EVENT_VERDICT,
+                                                 .link = (uint64_t)i + 1,
+                                                 .verdict = m->verdict});
         ssh_calls_nobody_else(h);
         ssh_head_advance(h);
         break;
@@ -193,7 +195,8 @@ static void on_gone(void *arg, uint32_t i, const char *why) {
     struct ssh_head *h = arg;
     ssh_output_end_host(h->output, i);
     ssh_calls_gone(h, i, why);
-    ssh_head_step(h, &(struct head_event){.kind = HEAD_EVENT_LEADER_GONE, .link = (uint64_t)i + 1});
+    ssh_head_step(
+        h, &(struct starter_event){.kind = STARTER_EVENT_LEADER_GONE, .link = (uint64_t)i + 1});
     ssh_calls_tell_expected(h);
     ssh_losses_gone(h, i, why);
     ssh_head_advance(h);
@@ -205,12 +208,12 @@ static int prepare(struct ssh_head *h, struct err *err) {
     const struct job_hosts *hosts = &h->config->spec->hosts;
     int r = ssh_words(hosts->ssh != NULL ? hosts->ssh : "ssh", &h->words, err);
     if (r == 0)
-        r = head_real_program(h->config->argv0, h->config->envp, &h->program, err);
+        r = starter_real_program(h->config->argv0, h->config->envp, &h->program, err);
     if (r == 0)
         r = ssh_remote_command(h->program, &h->command, err);
     if (r < 0)
         return r;
-    h->cwd = head_folder(h->config->envp);
+    h->cwd = starter_folder(h->config->envp);
     if (h->cwd == NULL)
         return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
     if (gethostname(h->host_name, sizeof h->host_name - 1) < 0)
@@ -219,7 +222,7 @@ static int prepare(struct ssh_head *h, struct err *err) {
     ssh_env_leave_slurm(&h->here);
     r = ssh_env(hosts->export_names, h->config->envp, &h->env, err);
     if (r == 0)
-        r = head_key_new(h->config->spec, h->config->keys, &h->key, err);
+        r = starter_key_new(h->config->spec, h->config->keys, &h->key, err);
     if (h->config->python != NULL)
         envlist_set(&h->env, STARTER_PYTHON_ENV, h->config->python);
     return r;
@@ -236,7 +239,7 @@ static int set_up_loop(struct ssh_head *h) {
     if (r == 0)
         r = ssh_losses_begin(h);
     if (r == 0)
-        r = head_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
+        r = starter_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
     if (r == 0 && !child_is_ignored(SIGTSTP))
         r = loop_signal_new(h->loop, SIGTSTP, on_suspend, h, &h->suspend);
     if (r == 0)
@@ -256,12 +259,12 @@ static void tell_machine(struct ssh_head *h) {
     uint32_t i = 0;
     while (i + 1 < h->crew.n && ssh_calls_is_here(h, ssh_head_host(h, i)))
         i++;
-    _cleanup_(freep) char *program = head_program_word(h->config->argv0, h->config->envp);
+    _cleanup_(freep) char *program = starter_program_word(h->config->argv0, h->config->envp);
     _cleanup_(freep) char *ask = ssh_ask_line(spec->hosts.ssh != NULL ? spec->hosts.ssh : "ssh",
                                               ssh_head_host(h, i), program);
     if (registry_add_head(run_id(h), h->crew.n, ask, &h->registry, &err) < 0)
         log_debug("%s", err.text);
-    const uint8_t *secret = head_key_secret(h->key);
+    const uint8_t *secret = starter_key_secret(h->key);
     if (secret != NULL && registry_add_key(&h->registry, secret, &err) < 0)
         log_debug("%s", err.text);
 }
@@ -292,10 +295,10 @@ static void tear_down(struct ssh_head *h) {
     ssh_losses_free(h);
     ssh_output_free(h->output);
     if (h->over)
-        head_record_end(&h->head, run_id(h), h->status);
+        starter_record_end(&h->head, run_id(h), h->status);
     registry_remove(&h->registry);
-    head_key_free(h->key);
-    head_signals_free(h->signals);
+    starter_key_free(h->key);
+    starter_signals_free(h->signals);
     loop_signal_free(h->suspend);
     loop_timer_free(h->timer);
     child_reaper_free(h->reaper);
@@ -315,7 +318,7 @@ int ssh_head_run(const struct ssh_head_config *config) {
     struct ssh_head h = {.config = config, .first = UINT32_MAX};
     struct err err = {0};
     file_open_standard();
-    head_init(&h.head, &(struct head_config){.grace_ns = spec->shutdown_timeout_ns});
+    starter_init(&h.head, &(struct starter_config){.grace_ns = spec->shutdown_timeout_ns});
     ssh_crew_init(&h.crew, (uint32_t)spec->hosts.list.n,
                   MIN2(spec->rdzv.min_nodes, (uint32_t)spec->hosts.list.n));
     h.members = xcalloc(h.crew.n, sizeof *h.members);

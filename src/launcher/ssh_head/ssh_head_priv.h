@@ -3,13 +3,13 @@
 
 #include "io/loop.h"
 #include "io/process/reaper.h"
-#include "launcher/head/head.h"
-#include "launcher/head/head_key_io.h"
-#include "launcher/head/head_signals_io.h"
 #include "launcher/ssh_head/ssh_crew.h"
 #include "launcher/ssh_head/ssh_head_io.h"
 #include "launcher/ssh_head/ssh_host_io.h"
 #include "launcher/ssh_head/ssh_output_io.h"
+#include "launcher/starter/starter.h"
+#include "launcher/starter/starter_key_io.h"
+#include "launcher/starter/starter_signals_io.h"
 #include "rendezvous/operate/registry_io.h"
 
 struct ssh_member {
@@ -23,16 +23,16 @@ struct ssh_head {
     const struct ssh_head_config *config;
     struct loop *loop;
     struct child_reaper *reaper;
-    struct head_signals *signals;
+    struct starter_signals *signals;
     struct loop_signal *suspend; /* ^Z; NULL: it is ignored */
     struct loop_timer *timer;    /* of `head` */
     struct ssh_output *output;
     struct registry_own registry;
-    struct head_key *key;    /* NULL: the job has none */
+    struct starter_key *key; /* NULL: the job has none */
     char *program, *command; /* muster's path, and what a host's shell is to run */
     char **words;            /* of --ssh */
     char *cwd;
-    char host_name[HEAD_HOST_MAX];
+    char host_name[STARTER_HOST_MAX];
     struct envlist env;  /* of the agents, over that of their login */
     struct envlist here; /* of a relay on this machine, which has no login of its own */
     struct ssh_host_env host_env;
@@ -40,7 +40,7 @@ struct ssh_head {
     struct ssh_member *members; /* [crew.n] */
     uint32_t first;             /* node 0, once somebody was booted; else UINT32_MAX */
     char *addr;                 /* its address */
-    struct head head;
+    struct starter head;
     bool ended; /* the machine knows that all have */
     struct {
         struct loop_timer *ping;
@@ -69,7 +69,7 @@ static inline const struct host *ssh_head_host(const struct ssh_head *h, uint32_
 }
 
 /* ssh_head_io.c */
-void ssh_head_step(struct ssh_head *h, struct head_event *event);
+void ssh_head_step(struct ssh_head *h, struct starter_event *event);
 /* Does what is due after any event. */
 void ssh_head_advance(struct ssh_head *h);
 

@@ -8,13 +8,13 @@
 #define SIGNAL_STATUS 128 /* and the signal's number */
 
 static void end_too_few(struct ssh_head *h, const char *why) {
-    if (h->losses.too_few || h->head.state == HEAD_DECIDED || h->head.state == HEAD_OVER ||
+    if (h->losses.too_few || h->head.state == STARTER_DECIDED || h->head.state == STARTER_OVER ||
         h->head.signo != 0)
         return;
     h->losses.too_few = true;
     log_error("%s", why);
-    ssh_head_step(h,
-                  &(struct head_event){.kind = HEAD_EVENT_SIGNAL, .signo = SIGTERM, .ends = true});
+    ssh_head_step(
+        h, &(struct starter_event){.kind = STARTER_EVENT_SIGNAL, .signo = SIGTERM, .ends = true});
     ssh_calls_nobody_else(h);
 }
 
@@ -41,7 +41,7 @@ static void on_naming(void *arg) {
 /* The job's end is known, and only hosts that were lost are left. */
 static void leave_lost(struct ssh_head *h) {
     uint32_t left = h->crew.next - h->crew.n_gone;
-    if (h->losses.is_leaving || h->head.state != HEAD_DECIDED || left > h->head.verdict.lost)
+    if (h->losses.is_leaving || h->head.state != STARTER_DECIDED || left > h->head.verdict.lost)
         return;
     h->losses.is_leaving = true;
     loop_timer_set(h->losses.leave, clock_now_ns() + SSH_HEAD_LOST_NS);
@@ -75,7 +75,7 @@ void ssh_losses_exit(struct ssh_head *h, uint32_t i, const struct ssh_exit *e) {
 
 static void on_alone(void *arg) {
     struct ssh_head *h = arg;
-    char why[HEAD_HOST_MAX + 128];
+    char why[STARTER_HOST_MAX + 128];
     (void)snprintf(why, sizeof why,
                    "host %s: muster ended there with status %d, and the others are too few: ending "
                    "the job",
@@ -86,7 +86,7 @@ static void on_alone(void *arg) {
 
 /* Nobody can take the place of the host at which the others meet. */
 static void end_without_first(struct ssh_head *h, const char *why) {
-    char text[HEAD_HOST_MAX + 128];
+    char text[STARTER_HOST_MAX + 128];
     int code = h->losses.code_of_first;
     bool by_itself = why == NULL && code <= SIGNAL_STATUS;
     (void)snprintf(text, sizeof text,
@@ -111,7 +111,7 @@ void ssh_losses_gone(struct ssh_head *h, uint32_t i, const char *why) {
 int ssh_losses_code(const struct ssh_head *h) {
     int code = h->losses.code;
     bool is_lost = code > SIGNAL_STATUS || (code == 0 && h->crew.n_failed > 0);
-    return is_lost ? HEAD_EXIT_LOST : code;
+    return is_lost ? STARTER_EXIT_LOST : code;
 }
 
 int ssh_losses_status(const struct ssh_head *h, int status) {
@@ -119,7 +119,7 @@ int ssh_losses_status(const struct ssh_head *h, int status) {
     if (!h->losses.too_few || !failed)
         return status;
     int code = ssh_losses_code(h);
-    return code != 0 ? code : HEAD_EXIT_LOST;
+    return code != 0 ? code : STARTER_EXIT_LOST;
 }
 
 int ssh_losses_begin(struct ssh_head *h) {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "job_reading.h"
-#include "launcher/ends/requeue.h"
+#include "launcher/srun/requeue.h"
 
 /* Task 2 of a step on four nodes, one task on each; and task 5 of one with two tasks on each. */
 #define STEP                                                                                                      \
@@ -29,9 +29,9 @@ static char *fixed_cwd(void *arg) {
     return cwd != NULL ? xstrdup(cwd) : NULL;
 }
 
-static struct slurm_facts facts;
+static struct place_facts facts;
 static unsigned looked;
-static void slurm_facts(void *arg, struct slurm_facts *ret) {
+static void place_facts(void *arg, struct place_facts *ret) {
     (void)arg;
     looked++;
     *ret = facts;
@@ -45,7 +45,7 @@ static const char *shared_folder(void *arg, const char *path) {
     return shared_name;
 }
 
-static const struct job_probes probes = {READING_PROBES, .cwd = fixed_cwd, .slurm_facts = slurm_facts,
+static const struct job_probes probes = {READING_PROBES, .cwd = fixed_cwd, .place_facts = place_facts,
                                          .shared_folder = shared_folder};
 
 static struct reading read_line(const char *env, const char *line) { return read_job(env, line, &probes); }
@@ -74,10 +74,10 @@ Test(job_options_slurm, a_task_of_a_step_needs_no_option) {
     cr_assert_str_eq(g.spec.run_id, "c1.28.0");
     cr_assert(g.spec.run_id_given);
     cr_assert(g.spec.step_is_group);
-    cr_assert_eq(g.spec.slurm.kind, SLURM_PLACE_STEP);
-    uint16_t ports[SLURM_PORTS_MAX];
-    cr_assert_eq(slurm_ports("c1.28.0", SLURM_PORT_LOW, SLURM_PORT_HIGH, ports), SLURM_PORTS_MAX);
-    cr_assert_eq(g.spec.n_endpoint_ports, SLURM_PORTS_MAX);
+    cr_assert_eq(g.spec.place.kind, PLACE_SLURM_STEP);
+    uint16_t ports[PLACE_PORTS_MAX];
+    cr_assert_eq(place_ports("c1.28.0", PLACE_PORT_LOW, PLACE_PORT_HIGH, ports), PLACE_PORTS_MAX);
+    cr_assert_eq(g.spec.n_endpoint_ports, PLACE_PORTS_MAX);
     cr_assert_arr_eq(g.spec.endpoint_ports, ports, sizeof ports);
     cr_assert_eq(g.spec.endpoint_port, ports[0]);
     cr_assert(says(g.spec.derived, "nnodes: 4, from SLURM_STEP_NUM_NODES"));
@@ -101,7 +101,7 @@ Test(job_options_slurm, the_agent_of_node_0_leads_whatever_its_rank) {
 Test(job_options_slurm, of_several_tasks_on_a_node_one_is_the_agent) {
     READ(TASKS, "x");
     cr_assert(g.spec.step_is_group);
-    cr_assert_eq(g.spec.slurm.local_id, 1);
+    cr_assert_eq(g.spec.place.local_id, 1);
     cr_assert_eq(g.spec.rdzv.max_nodes, 4);
     cr_assert_eq(g.spec.nproc, 2);
     cr_assert_eq(g.spec.node_rank, 5);
@@ -233,8 +233,8 @@ Test(job_options_slurm, a_batch_script_is_no_task) {
     facts.stepd = "slurmstepd: [28.batch]";
     for (size_t i = 0; i < ARRAY_SIZE(envs); i++) {
         READ(envs[i], "x");
-        cr_expect_eq(g.spec.slurm.kind, SLURM_PLACE_BATCH);
-        cr_expect_eq(g.spec.slurm.job_nodes, 4);
+        cr_expect_eq(g.spec.place.kind, PLACE_SLURM_BATCH);
+        cr_expect_eq(g.spec.place.job_nodes, 4);
         cr_expect_not(g.spec.step_is_group);
         cr_expect(g.spec.standalone);
         cr_expect_eq(g.spec.rdzv.max_nodes, 1);
@@ -246,7 +246,7 @@ Test(job_options_slurm, a_batch_script_is_no_task) {
 Test(job_options_slurm, nothing_changes_without_slurm) {
     READ("SLURM_STEP_NUM_NODES=4 SLURM_NNODES=4 SLURM_GPUS_ON_NODE=8 SLURM_PROCID=3", "x");
     cr_assert_eq(looked, 0);
-    cr_assert_eq(g.spec.slurm.kind, SLURM_PLACE_NONE);
+    cr_assert_eq(g.spec.place.kind, PLACE_SLURM_NONE);
     cr_assert(g.spec.standalone);
     cr_assert_eq(g.spec.nproc, 1);
     cr_assert_null(g.spec.derived);
@@ -304,7 +304,7 @@ Test(job_options_slurm, a_directory_or_etcd_is_only_where_they_meet) {
         cr_expect_eq(g.spec.rdzv.min_nodes, cases[i].min, "%s", cases[i].line);
         cr_expect_eq(g.spec.rdzv.max_nodes, cases[i].max, "%s", cases[i].line);
         cr_expect_eq(g.spec.step_is_group, cases[i].group, "%s", cases[i].line);
-        cr_expect_eq(g.spec.node_rank, cases[i].group ? (int32_t)g.spec.slurm.proc_id : -1, "%s", cases[i].line);
+        cr_expect_eq(g.spec.node_rank, cases[i].group ? (int32_t)g.spec.place.proc_id : -1, "%s", cases[i].line);
         cr_expect_null(g.spec.endpoint_host);
         cr_expect_eq(g.spec.is_host, -1);
     }
@@ -327,7 +327,7 @@ Test(job_options_slurm, says_once_that_a_shell_gets_the_signals) {
     static const char first[] =
         "SLURM_JOB_ID=28 SLURM_STEP_ID=0 SLURM_STEP_NODELIST=node[1-2] SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 "
         "SLURM_STEP_TASKS_PER_NODE=1(x2) SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NNODES=2 SLURM_NTASKS=2";
-    facts = (struct slurm_facts){.stepd = "slurmstepd: [28.0]", .parent = "bash"};
+    facts = (struct place_facts){.stepd = "slurmstepd: [28.0]", .parent = "bash"};
     {
         READ(first, "x");
         cr_assert_not_null(strstr(strbuf_text(&g.warnings), "write \"exec muster run\""), "%s",
@@ -337,7 +337,7 @@ Test(job_options_slurm, says_once_that_a_shell_gets_the_signals) {
         READ(STEP, "x");
         cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
     }
-    facts = (struct slurm_facts){.stepd = "slurmstepd: [28.0]", .parent = "slurmstepd", .stepd_is_parent = true};
+    facts = (struct place_facts){.stepd = "slurmstepd: [28.0]", .parent = "slurmstepd", .stepd_is_parent = true};
     READ(first, "x");
     cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
 }

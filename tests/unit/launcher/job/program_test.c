@@ -96,11 +96,11 @@ Test(program, a_step_that_is_all_of_the_group_counts) {
                                 .one_agent = cases[i].one_agent,
                                 .step_is_group = cases[i].group,
                                 .rdzv = {.min_nodes = cases[i].min, .max_nodes = cases[i].max},
-                                .slurm = {.kind = SLURM_PLACE_STEP, .n_nodes = 2, .n_tasks = cases[i].tasks}};
+                                .place = {.kind = PLACE_SLURM_STEP, .n_nodes = 2, .n_tasks = cases[i].tasks}};
         struct rdzv_program a, b;
-        strcpy(spec.slurm.run_id, "c1.28.0");
+        strcpy(spec.place.run_id, "c1.28.0");
         program_of(&spec, &a);
-        strcpy(spec.slurm.run_id, "c1.29.0");
+        strcpy(spec.place.run_id, "c1.29.0");
         program_of(&spec, &b);
         cr_expect_eq(a.name != b.name, cases[i].counts, "%zu", i);
         cr_expect_str_eq(b.shown, cases[i].counts ? "Slurm's step c1.29.0: train.py" : "train.py");

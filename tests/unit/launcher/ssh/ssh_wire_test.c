@@ -31,7 +31,7 @@ Test(ssh_wire, messages_survive_the_way) {
                      "H{\"version\":\"0.1.0\",\"host\":\"n1\",\"pid\":7,\"addrs\":\"10.0.0.1,fd77::1\"}");
     cr_assert_str_eq(got.hello.addrs, "10.0.0.1,fd77::1");
     m = (struct ssh_message){.kind = SSH_VERDICT};
-    m.verdict = (struct head_verdict){.status = 143, .lost = 2, .text = "rank 3 died of SIGSEGV"};
+    m.verdict = (struct starter_verdict){.status = 143, .lost = 2, .text = "rank 3 died of SIGSEGV"};
     got = there_and_back(&m, &s);
     cr_assert_eq(got.verdict.status, 143);
     cr_assert_str_eq(got.verdict.text, "rank 3 died of SIGSEGV");

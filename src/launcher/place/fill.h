@@ -1,0 +1,42 @@
+/* What a place in Slurm fills in where the user said nothing. Pure.
+ *
+ *     struct place_given said = {.nnodes = false, …};
+ *     r = place_fill(&place, &said, &fill, &err);
+ *     if (fill.group) … the nodes of this step are the nodes of the job …
+ *
+ * What the user says wins, one by one. But where the nodes meet, the name of the run and the order
+ * of the ranks belong together: who names a node where they meet, a master address or another
+ * backend, or wants one node, arranges all of it, as with torchrun. Then each task is an agent,
+ * also if a node has several, unless --nnodes is the number of the step's nodes. A directory or
+ * etcd is only where they meet. */
+#pragma once
+
+#include "launcher/place/place.h"
+
+/* On the command line, or by a PET_ variable. */
+struct place_given {
+    bool nnodes;
+    uint32_t min_nodes, max_nodes; /* nnodes */
+    bool nproc;
+    bool node_rank;
+    bool meets;     /* at which node they meet, how they do, or --standalone */
+    bool elsewhere; /* which directory or etcd they meet in */
+    bool alone;     /* --standalone */
+};
+
+struct place_fill {
+    bool nnodes; /* it is place.n_nodes */
+    bool nproc;  /* it is place.nproc, or so many GPUs: place.nproc_is_gpus */
+    /* The nodes of the step are the group: place.run_id is the name of the run, and ranks go by
+     * place.proc_id. */
+    bool group;
+    /* On each node the task with local id 0 is the agent; others hold until it ends. So it is for
+     * `group`, and for a line that asks for as many nodes as the step has. */
+    bool one_agent;
+    bool meet; /* the group meets at place.first_host, where the agent with place.is_first leads */
+};
+
+/* Returns 0, or -EINVAL with a sentence: more nodes are asked for than the step has, or a task sees
+ * too few GPUs. -EALREADY: the same, and the first task of the step prints it. */
+_must_use_ int place_fill(const struct place *place, const struct place_given *said,
+                          struct place_fill *ret, struct err *err);

@@ -1,0 +1,100 @@
+#include "launcher/place/place_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/text/envlist.h"
+#include "io/file.h"
+#include "io/process/proc.h"
+#include "launcher/place/conf.h"
+#include "launcher/place/mounts.h"
+
+#define ANCESTORS_MAX 64
+#define CONF_MAX ((size_t)1 << 20)
+#define MOUNTINFO_MAX ((size_t)4 << 20)
+
+/* A title has NUL bytes behind it, and an argument list has them inside. */
+static bool read_title(pid_t pid, char ret[SLURM_TITLE_MAX]) {
+    ssize_t n = proc_read(pid, "/cmdline", ret, SLURM_TITLE_MAX - 1);
+    if (n < 0)
+        return false;
+    ret[n] = '\0';
+    return true;
+}
+
+void place_here_read(struct place_here *ret) {
+    struct proc_stat st;
+    *ret = (struct place_here){0};
+    ssize_t n = proc_read(0, "/cgroup", ret->cgroup, sizeof ret->cgroup - 1);
+    if (n > 0)
+        ret->facts.cgroup = ret->cgroup;
+    pid_t pid = getppid();
+    for (int i = 0; i < ANCESTORS_MAX && pid > 0 && proc_read_stat(pid, &st); i++) {
+        if (i == 0) {
+            memcpy(ret->parent, st.name, sizeof ret->parent);
+            ret->facts.parent = ret->parent;
+        }
+        if (strcmp(st.name, "slurmstepd") == 0) {
+            ret->facts.stepd_is_parent = i == 0;
+            if (read_title(pid, ret->stepd))
+                ret->facts.stepd = ret->stepd;
+            return;
+        }
+        pid = st.parent;
+    }
+}
+
+/* The kernel does not say how long it is, and gives it in pieces. False: it can't be read. */
+static bool read_mountinfo(struct strbuf *to) {
+    int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : 1;
+    while ((n > 0 || (n < 0 && fd >= 0 && errno == EINTR)) && to->len < MOUNTINFO_MAX) {
+        char piece[8192];
+        n = read(fd, piece, sizeof piece);
+        if (n > 0)
+            strbuf_add_bytes(to, piece, (size_t)n);
+    }
+    file_close(&fd);
+    return n == 0;
+}
+
+static char *read_conf(char *const *envp) {
+    const char *path = env_get(envp, "SLURM_CONF");
+    char *text = NULL;
+    size_t len;
+    if (path == NULL || path[0] == '\0')
+        path = "/etc/slurm/slurm.conf";
+    return file_read_text(path, CONF_MAX, &text, &len) == 0 ? text : xstrdup("");
+}
+
+bool slurm_binds_nothing(char *const *envp) {
+    _cleanup_(freep) char *text = read_conf(envp);
+    return slurm_conf_binds_nothing(text);
+}
+
+char *slurm_munge_socket(char *const *envp) {
+    _cleanup_(freep) char *text = read_conf(envp);
+    return slurm_conf_munge_socket(text);
+}
+
+bool folder_is_usable(const char *path) {
+    struct stat st;
+    if (lstat(path, &st) == 0)
+        return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 0022) == 0 &&
+               (st.st_mode & S_IRWXU) == S_IRWXU;
+    const char *slash = errno == ENOENT ? strrchr(path, '/') : NULL;
+    if (slash == NULL)
+        return false;
+    _cleanup_(freep) char *above = xstrndup(path, slash > path ? (size_t)(slash - path) : 1);
+    return faccessat(AT_FDCWD, above, W_OK | X_OK, AT_EACCESS) == 0;
+}
+
+const char *shared_folder(const char *path) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    const char *name = read_mountinfo(&text) ? mounts_shared(strbuf_text(&text), path) : NULL;
+    return name != NULL && folder_is_usable(path) ? name : NULL;
+}

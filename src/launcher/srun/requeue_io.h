@@ -1,0 +1,49 @@
+/* Puts a job that ends back into Slurm's queue, by scontrol(1), where requeue.h decides so.
+ *
+ *     requeue_new(&config, on_done, me, &r);
+ *     requeue_look(r);                    at the start: warns if Slurm could not requeue this job
+ *     requeue_begin(r, &end);             at the end, when no worker is left: on_done() follows
+ *     requeue_free(r);
+ *
+ * Slurm ends what is left of the job as soon as it has taken the request, and this process with it.
+ * Only then it takes the list of nodes that the job is to avoid ("Job is no longer pending" for a
+ * running one, 22.05). So one scontrol makes both requests: it needs nothing any more that could
+ * take longer than what is left of the job has (KillWait). A request that the controller has not
+ * even read is carried out also if its sender was killed (seen with 22.05 and a controller that
+ * stood still). Everything that waits for Slurm has a time limit. */
+#pragma once
+
+#include "io/loop.h"
+#include "launcher/srun/requeue.h"
+
+#define REQUEUE_ASK_NS (3 * NS_PER_S)   /* for what Slurm says about the job */
+#define REQUEUE_TELL_NS (10 * NS_PER_S) /* for each request */
+
+struct requeue_config {
+    struct loop *loop;
+    const char *id; /* the job's number; borrowed */
+    unsigned asked; /* REQUEUE_* bits, of --requeue */
+    uint32_t max;   /* --max-requeues */
+    uint32_t restarts;
+};
+
+struct requeue_end {
+    uint32_t status;  /* that the job has now */
+    bool safe;        /* as in requeue_facts */
+    const char *lost; /* nodes that it has lost, with commas; borrowed for the call */
+};
+
+/* From the loop; everything was said. The exit status: the same, or REQUEUE_EXIT_STATUS where the
+ * job was to be requeued and Slurm did not take the request. */
+typedef void requeue_fn(void *arg, uint32_t status);
+
+struct requeue;
+
+/* 0, or a negative errno: no descriptor. */
+_must_use_ int requeue_new(const struct requeue_config *config, requeue_fn *fn, void *arg,
+                           struct requeue **ret);
+void requeue_look(struct requeue *r);
+/* Call it once. fn is called later. */
+void requeue_begin(struct requeue *r, const struct requeue_end *end);
+/* No callback follows. Takes NULL. */
+void requeue_free(struct requeue *r);

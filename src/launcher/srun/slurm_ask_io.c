@@ -1,0 +1,134 @@
+#include "launcher/srun/slurm_ask_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/text/parse.h"
+
+/* Of a large cluster: the configuration has a line for each setting, a job one word for each. */
+#define ANSWER_MAX (1 << 20)
+#define WORDS_MAX 8
+
+struct request {              /* either, and NULL */
+    const char *const *words; /* NULL-terminated */
+    const char *lines;        /* without words scontrol reads what to do, line by line */
+};
+
+/* In the helper: becomes scontrol. The signals that the helper ignores stay ignored. */
+static int exec_scontrol(const struct request *request) {
+    static char name[] = "scontrol";
+    static const char *const none[] = {NULL};
+    const char *const *words = request->words != NULL ? request->words : none;
+    char *argv[WORDS_MAX] = {name};
+    for (size_t i = 1; i < WORDS_MAX - 1 && words[i - 1] != NULL; i++)
+        argv[i] = (char *)(uintptr_t)words[i - 1];
+    (void)execvp(argv[0], argv);
+    return 1;
+}
+
+static int become_scontrol(int fd, void *arg) {
+    return dup2(fd, STDOUT_FILENO) >= 0 ? exec_scontrol(arg) : 1;
+}
+
+/* The lines become standard input. What is not an error is not read: prompts, and the lines again.
+ * A pipe could be too short for them. */
+static bool give_lines(const char *lines) {
+    int in = memfd_create("muster-scontrol", MFD_CLOEXEC),
+        out = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    return in >= 0 && out >= 0 && helper_send(in, lines, strlen(lines)) &&
+           lseek(in, 0, SEEK_SET) == 0 && dup2(in, STDIN_FILENO) >= 0 &&
+           dup2(out, STDOUT_FILENO) >= 0;
+}
+
+/* The last line of an answer to a request: scontrol's exit status, or 128 and a signal. */
+#define STATUS_LINE "status %d\n"
+
+/* In a child of the helper, which dies with it. */
+static void speak(int fd, const struct request *request) {
+    static const char none[] = "scontrol can't be run (is it on PATH?)\n";
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (dup2(fd, STDOUT_FILENO) >= 0 && dup2(fd, STDERR_FILENO) >= 0 &&
+        (request->lines == NULL || give_lines(request->lines)))
+        (void)exec_scontrol(request);
+    (void)!helper_send(fd, none, strlen(none));
+    _exit(127);
+}
+
+static int watch_scontrol(int fd, void *arg) {
+    char line[32];
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0)
+        speak(fd, arg);
+    while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
+        ;
+    int n = snprintf(line, sizeof line, STATUS_LINE,
+                     pid < 0               ? 126
+                     : WIFSIGNALED(status) ? 128 + WTERMSIG(status)
+                                           : WEXITSTATUS(status));
+    return helper_send(fd, line, (size_t)n) ? 0 : 1;
+}
+
+static int call(struct loop *loop, helper_fn *run, struct request request, uint64_t timeout_ns,
+                helper_call_fn *fn, void *arg, struct helper_call **ret) {
+    struct helper_call_config config = {.name = "muster-scontrol",
+                                        .run = run,
+                                        .arg = &request,
+                                        .timeout_ns = timeout_ns,
+                                        .max_bytes = ANSWER_MAX};
+    return helper_call_new(loop, &config, fn, arg, ret);
+}
+
+int slurm_ask(struct loop *loop, const char *const words[], uint64_t timeout_ns, helper_call_fn *fn,
+              void *arg, struct helper_call **ret) {
+    return call(loop, become_scontrol, (struct request){.words = words}, timeout_ns, fn, arg, ret);
+}
+
+int slurm_tell(struct loop *loop, const char *const words[], uint64_t timeout_ns,
+               helper_call_fn *fn, void *arg, struct helper_call **ret) {
+    return call(loop, watch_scontrol, (struct request){.words = words}, timeout_ns, fn, arg, ret);
+}
+
+int slurm_tell_lines(struct loop *loop, const char *lines, uint64_t timeout_ns, helper_call_fn *fn,
+                     void *arg, struct helper_call **ret) {
+    return call(loop, watch_scontrol, (struct request){.lines = lines}, timeout_ns, fn, arg, ret);
+}
+
+/* Where the status line begins: at the start, or behind a line that may have no end. */
+static const char *status_line(const char *text, size_t len) {
+    static const char word[] = "status ";
+    size_t n = strlen(word);
+    for (size_t i = len >= n ? len - n + 1 : 0; i-- > 0;)
+        if (memcmp(text + i, word, n) == 0)
+            return text + i;
+    return NULL;
+}
+
+bool slurm_told(const struct helper_answer *answer, struct strbuf *ret) {
+    uint32_t status;
+    const char *line = status_line(answer->data, answer->len);
+    _cleanup_(freep) char *number = NULL;
+    strbuf_clear(ret);
+    if (answer->code != 0 || line == NULL) {
+        strbuf_add(ret, answer->code == -EMSGSIZE ? "scontrol prints without end"
+                                                  : "scontrol does not end");
+        return false;
+    }
+    number = xstrndup(line + strlen("status "), strcspn(line + strlen("status "), "\n"));
+    if (parse_u32(number, &status) == 0 && status == 0)
+        return true;
+    size_t begin = strspn(answer->data, " \n");
+    size_t n = strcspn(answer->data + begin, "\n");
+    if (answer->data + begin < line)
+        strbuf_add_bytes(ret, answer->data + begin, MIN2(n, (size_t)(line - answer->data) - begin));
+    else
+        strbuf_printf(ret, "scontrol ended with status %s and said nothing", number);
+    return false;
+}

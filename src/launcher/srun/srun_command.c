@@ -1,0 +1,202 @@
+#include "launcher/srun/srun_command.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/text/parse.h"
+#include "launcher/hosts/tasks.h"
+#include "topology/model/gpu_count.h"
+
+/* ---- whether ---- */
+
+static int not_there(const struct place *place, struct err *err) {
+    if (place->kind == PLACE_SLURM_NONE)
+        return err_set(err, -EINVAL,
+                       "--starter=srun: there is no job of Slurm here (SLURM_JOB_ID is not set); "
+                       "submit it with sbatch, or get nodes with salloc");
+    return err_set(err, -EINVAL,
+                   "--starter=srun: how many nodes Slurm's job %s has is not known "
+                   "(SLURM_JOB_NUM_NODES); start the step by hand: srun muster run ...",
+                   place->job_id);
+}
+
+static bool in_a_job(enum place_slurm kind) {
+    switch (kind) {
+    case PLACE_SLURM_NONE:
+    case PLACE_SLURM_STEP: return false;
+    case PLACE_SLURM_BATCH:
+    case PLACE_SLURM_ALLOC:
+    case PLACE_SLURM_INTERACTIVE: return true;
+    }
+    assert_not_reached();
+}
+
+int srun_choose(enum job_starter wanted, const struct place *place, const struct place_given *said,
+                uint32_t *ret_nodes, struct err *err) {
+    /* the step's own tasks have the same arguments */
+    if (wanted == JOB_STARTER_NONE || place->kind == PLACE_SLURM_STEP)
+        return SRUN_NO;
+    bool by_itself = wanted == JOB_STARTER_AUTO;
+    if (!in_a_job(place->kind) || place->job_nodes == 0)
+        return by_itself ? SRUN_NO : not_there(place, err);
+    uint32_t nodes = said->nnodes ? MIN2(said->max_nodes, place->job_nodes) : place->job_nodes;
+    if (by_itself && (nodes == 1 || said->meets || said->alone || said->node_rank))
+        return SRUN_NO;
+    if (said->nnodes && said->min_nodes > place->job_nodes)
+        return err_set(err, -EINVAL,
+                       "%u nodes are asked for, but Slurm's job %s has %u; leave --nnodes out, or "
+                       "ask Slurm for more: -N%u",
+                       said->min_nodes, place->job_id, place->job_nodes, said->min_nodes);
+    if (place->het_size > 0 && nodes < place->job_nodes)
+        return err_set(err, -EINVAL,
+                       "%u nodes are asked for, but the components of Slurm's heterogeneous job %s "
+                       "have %u; leave --nnodes out, or choose components by hand: srun "
+                       "--het-group=0 muster run ...",
+                       nodes, place->job_id, place->job_nodes);
+    *ret_nodes = nodes;
+    return SRUN_STEP;
+}
+
+/* ---- the command ---- */
+
+#define OPTIONS_MAX 20
+
+/* How many tasks each of the job's nodes has; 0: not known, or not the same everywhere. */
+static uint32_t uniform_tasks(const struct place *p) {
+    struct tasks tasks;
+    return p->tasks_per_node != NULL && tasks_read(p->tasks_per_node, &tasks, NULL) == 0 &&
+                   tasks.least == tasks.most
+               ? tasks.most
+               : 0;
+}
+
+/* GPUs that the job has asked for by task: without an option, Slurm would give this step's only
+ * task of a node as many as one task (seen with 22.05). 0: it has asked otherwise, or none. */
+static uint32_t gpus_by_task(const struct srun_command *config) {
+    const char *text = env_get(config->envp, "SLURM_GPUS_PER_TASK");
+    uint32_t each, tasks = uniform_tasks(config->place);
+    if (text == NULL)
+        return 0;
+    const char *colon = strrchr(text, ':'); /* of a type: "a100:2" */
+    if (tasks == 0 || parse_u32(colon != NULL ? colon + 1 : text, &each) < 0 || each > GPUS_MAX ||
+        tasks > GPUS_MAX)
+        return config->place->gpus_on_node;
+    return tasks * each;
+}
+
+/* One step of several components has the tasks of each, which srun takes from variables; options of
+ * the whole step would be of each component. Of several tasks on a node one is the agent. */
+static size_t add_layout(const struct srun_command *config, char **argv) {
+    uint32_t components = config->place->het_size;
+    size_t n = 0;
+    if (components > 0) {
+        argv[n++] = xasprintf("--het-group=0-%u", components - 1);
+        return n;
+    }
+    argv[n++] = xasprintf("--nodes=%u", config->nodes);
+    argv[n++] = xasprintf("--ntasks=%u", config->nodes);
+    argv[n++] = xstrdup("--ntasks-per-node=1");
+    if (gpus_by_task(config) > 0)
+        argv[n++] = xasprintf("--gpus-per-node=%u", gpus_by_task(config));
+    return n;
+}
+
+char **srun_argv(const struct srun_command *config) {
+    size_t n_args = 0, n = 0;
+    while (config->args[n_args] != NULL)
+        n_args++;
+    char **argv = xcalloc(n_args + OPTIONS_MAX, sizeof *argv);
+    argv[n++] = xstrdup("srun");
+    n += add_layout(config, argv + n);
+    argv[n++] = xstrdup("--no-kill"); /* the job goes on without a node */
+    argv[n++] = xstrdup("--kill-on-bad-exit=0");
+    argv[n++] = xstrdup("--wait=0");
+    if (!config->binds_nothing)
+        argv[n++] = xstrdup("--cpu-bind=none"); /* muster binds workers */
+    argv[n++] = xstrdup("--mpi=none");          /* a worker is no task of the step */
+    argv[n++] = xstrdup("--export=ALL");        /* also after sbatch --export=NONE */
+    argv[n++] = xstrdup("--disable-status");    /* one SIGINT is passed on */
+    argv[n++] = xstrdup("--input=none");        /* what follows in a script is not muster's */
+    argv[n++] = xstrdup(config->program);
+    if (!config->is_torchrun)
+        argv[n++] = xstrdup("run");
+    assert(n < OPTIONS_MAX);
+    for (size_t i = 0; i < n_args; i++)
+        argv[n++] = xstrdup(config->args[i]);
+    return argv;
+}
+
+/* ---- the environment ---- */
+
+/* For which the job's tasks stand; where it has GPUs, workers are counted by these. */
+static uint32_t tasks_as_workers(const struct srun_command *config) {
+    static const char *const gpus[] = {"SLURM_GPUS",          "SLURM_GPUS_PER_NODE",
+                                       "SLURM_GPUS_PER_TASK", "SLURM_GPUS_PER_SOCKET",
+                                       "SLURM_JOB_GPUS",      "SLURM_NTASKS_PER_GPU"};
+    if (config->place->het_size > 0) /* each component has tasks of its own, which the step has */
+        return 0;
+    for (size_t i = 0; i < ARRAY_SIZE(gpus); i++)
+        if (env_get(config->envp, gpus[i]) != NULL)
+            return 0;
+    return config->place->nproc_is_gpus ? 0 : uniform_tasks(config->place);
+}
+
+void srun_env(const struct srun_command *config, struct envlist *ret) {
+    /* layout of the job's tasks, and how srun itself was told to behave */
+    static const char *const names[] = {
+        "SLURM_NTASKS",
+        "SLURM_NPROCS",
+        "SLURM_NTASKS_PER_NODE",
+        "SLURM_NTASKS_PER_CORE",
+        "SLURM_NTASKS_PER_SOCKET",
+        "SLURM_NTASKS_PER_GPU",
+        "SLURM_TASKS_PER_NODE",
+        "SLURM_CPUS_PER_TASK",
+        "SRUN_CPUS_PER_TASK",
+        "SLURM_TRES_PER_TASK",
+        "SLURM_DISTRIBUTION",
+        "SLURM_ARBITRARY_NODELIST",
+        "SLURM_HOSTFILE",
+        "SLURM_EXACT",
+        "SLURM_GPUS",
+        "SLURM_GPUS_PER_TASK",
+        "SLURM_GPU_BIND",
+        "SLURM_WAIT",
+        "SLURM_KILL_BAD_EXIT",
+        "SLURM_NO_KILL",
+        "SLURM_MPI_TYPE",
+        "SLURM_EXPORT_ENV",
+        "SLURM_LABELIO",
+        "SLURM_UNBUFFEREDIO",
+        "SLURM_STDINMODE",
+        "SLURM_STDOUTMODE",
+        "SLURM_STDERRMODE",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_NODEID",
+        "SLURM_GTIDS",
+        "SLURM_TASK_PID",
+        "SLURM_SPREAD_JOB",
+        "SLURM_MULTI_PROG",
+        "SLURM_OVERCOMMIT",
+        "SLURM_RELATIVE",
+    };
+    const char *cpus = env_get(config->envp, "SLURM_CPUS_PER_TASK");
+    uint32_t tasks = tasks_as_workers(config);
+    envlist_copy(ret, config->envp);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        envlist_unset(ret, names[i]);
+    envlist_unset_prefix(ret, "MUSTER_KEY");
+    envlist_unset_prefix(ret, "SLURM_STEP");
+    envlist_unset_prefix(ret, "SLURM_CPU_BIND");
+    envlist_unset_prefix(ret, "SLURM_MEM_BIND");
+    envlist_unset_prefix(ret, "SLURM_SRUN_COMM_");
+    envlist_set(ret, STARTER_HEAD_ENV, config->head);
+    envlist_set(ret, STARTER_TOKEN_ENV, config->token);
+    if (config->python != NULL)
+        envlist_set(ret, STARTER_PYTHON_ENV, config->python);
+    if (cpus != NULL)
+        envlist_set(ret, STARTER_CPUS_ENV, cpus);
+    if (tasks > 1)
+        envlist_setf(ret, STARTER_TASKS_ENV, "%u", tasks);
+}

@@ -1,0 +1,46 @@
+/* Whether muster starts its own step of Slurm, and by which command and environment. Pure.
+ *
+ *     r = srun_choose(spec->starter, &place, &said, &nodes, &err);
+ *     if (r == SRUN_STEP) … srun_argv(&config), srun_env(&config, &env) … srun_run()
+ *
+ * One task on each node is muster itself, with the same arguments: there it finds that it is a task
+ * of a step (launcher/place/place.h), and that a head waits for its word (MUSTER_HEAD). */
+#pragma once
+
+#include "base/err.h"
+#include "base/text/envlist.h"
+#include "launcher/job/job.h"
+#include "launcher/place/fill.h"
+
+enum srun_choice {
+    SRUN_NO = 1, /* this process starts workers on this node, as without Slurm */
+    SRUN_STEP,   /* it starts a step of *ret_nodes nodes */
+};
+
+/* Returns a choice, or -EINVAL with a sentence: what was asked for can't be.
+ *
+ * By itself (JOB_STARTER_AUTO) muster starts a step where this process is in none, the job has
+ * several nodes, and the user has not said where or how nodes meet, or that there is one. */
+_must_use_ int srun_choose(enum job_starter wanted, const struct place *place,
+                           const struct place_given *said, uint32_t *ret_nodes, struct err *err);
+
+struct srun_command {
+    uint32_t nodes;
+    const char *program; /* muster, as a path that all nodes have */
+    bool is_torchrun;    /* by that name it is `muster run` without the word */
+    char *const *args;   /* all that followed "run", NULL-terminated */
+    const struct place *place;
+    bool binds_nothing; /* Slurm binds no task: srun says so in a line, if it is told not to */
+    char *const *envp;  /* this process's */
+    const char *head, *token; /* values of the two variables */
+    const char *python;       /* NULL: none is needed, or there is none here */
+};
+
+/* srun's words, NULL-terminated; freed with words_free(). */
+_must_use_ char **srun_argv(const struct srun_command *config);
+
+/* srun's environment: this one, without what srun would take for options of the step (srun(1),
+ * INPUT ENVIRONMENT VARIABLES), what says how the job's own tasks are laid out, and the user's own
+ * key, for which starter_key_to_env() sets the job's. *ret must be empty; the caller owns it.
+ */
+void srun_env(const struct srun_command *config, struct envlist *ret);

@@ -1,0 +1,63 @@
+/* An agent's way to the head of its job (head.h), which srun's environment names. Only the agent
+ * that leads has something to say: that it leads, and at the end how the job ended. It hears from
+ * there when the job is to end.
+ *
+ *     starter_link_new(loop, envp, secret, host, &ops, me, &l);   NULL: no starter
+ *     starter_link_lead(l);                                this agent leads: connects
+ *     starter_link_safe(l);                                a worker has reported a safe point
+ *     starter_link_verdict(l, &verdict); starter_link_free(l);     the agent does this last
+ *
+ * Where the job has a key, everything is sent in TLS with it (io/net/tls_psk.h), so that no one on
+ * the network learns the token or orders the agent to stop. Only a head at a loopback address is
+ * spoken to in clear: the kernel reports to it which user connects.
+ *
+ * Over ssh the head is this node's relay (launcher/ssh). It gives the agent one end of a pair of
+ * sockets, in clear and without a token: no other process can connect there. If that connection
+ * ends, the relay was killed.
+ *
+ * Nothing here delays the workers: the verdict is told when none is left, within
+ * STARTER_LINK_VERDICT_NS. A connection that ends is made again, every
+ * STARTER_LINK_RETRY_NS. If the head's machine refuses STARTER_LINK_REFUSALS attempts in a row, and
+ * it was reached before, the head was killed. All functions take NULL. */
+#pragma once
+
+#include "base/err.h"
+#include "io/loop.h"
+#include "launcher/starter/starter_wire.h"
+
+#define STARTER_LINK_RETRY_NS (300 * NS_PER_MS)
+#define STARTER_LINK_CONNECT_NS (2 * NS_PER_S)
+#define STARTER_LINK_VERDICT_NS (8 * NS_PER_S) /* a loaded login node stands still for seconds */
+#define STARTER_LINK_REFUSALS 3
+#define STARTER_LINK_ADDRS_MAX 16 /* of the head; further ones are ignored */
+
+struct starter_link;
+
+struct starter_link_ops {
+    /* The head wants the job to end, as if this signal had come. Called once or more. */
+    void (*stop)(void *arg, int signo);
+    /* No more nodes than these are there or can still come. Called whenever the head says so. */
+    void (*expect)(void *arg, uint32_t nodes);
+    /* The head was killed. Called at most once. */
+    void (*gone)(void *arg);
+};
+
+/* Whether a head has started this process. */
+bool starter_link_is_given(char *const *envp);
+
+/* *ret is NULL if there is no head. secret: of the job's key, AUTH_SECRET_BYTES, borrowed until
+ * starter_link_free(); NULL: it has none. Returns 0, or -EINVAL with a sentence: the variable makes
+ * no sense. The environment and `host` are copied. */
+_must_use_ int starter_link_new(struct loop *loop, char *const *envp, const uint8_t *secret,
+                                const char *host, const struct starter_link_ops *ops, void *arg,
+                                struct starter_link **ret, struct err *err);
+/* This agent leads from now on. Repeated calls are fine. */
+void starter_link_lead(struct starter_link *l);
+/* A worker has told a safe point: the head learns it when it can be reached. Repeated calls are
+ * fine. */
+void starter_link_safe(struct starter_link *l);
+/* Runs the loop until the head has acknowledged, for STARTER_LINK_VERDICT_NS at most. Does nothing
+ * unless this agent has led. False: the head has not acknowledged. Outside of the loop's callbacks,
+ * when nothing else is left on the loop. None of the link's own callbacks follows. */
+bool starter_link_verdict(struct starter_link *l, const struct starter_verdict *verdict);
+void starter_link_free(struct starter_link *l);

@@ -1,0 +1,23 @@
+/* The program that a head has started on the nodes: muster itself; and how it ended. */
+#pragma once
+
+#include "base/err.h"
+#include "launcher/starter/starter.h"
+
+/* This program as an absolute path, malloc'ed: the file that was called, also if it is a link in an
+ * environment of Python's. argv0: how it was called. */
+_must_use_ int starter_program(const char *argv0, char *const *envp, char **ret, struct err *err);
+/* The same, but what a link named torchrun leads to: by that name there are no other commands. */
+_must_use_ int starter_real_program(const char *argv0, char *const *envp, char **ret,
+                                    struct err *err);
+/* For a line that people copy: its path, malloc'ed; if that needs quotes, or is not known,
+ * "muster". */
+_must_use_ char *starter_program_word(const char *argv0, char *const *envp);
+/* The folder's name as the shell has it, malloc'ed: other hosts may reach it by the same links
+ * only. NULL, and errno: it has none. */
+_must_use_ char *starter_folder(char *const *envp);
+/* Records how the run ended, for "muster status" on this machine. Call it before registry_remove().
+ */
+void starter_record_end(const struct starter *h, const char *run_id, int status);
+/* Says at -v what is run. */
+void starter_show_command(char *const *argv);
