@@ -192,7 +192,8 @@ static void status(void *arg, const struct rdzv_status *s) {
     (void)s;
 }
 
-static void waiting_for_leader(void *arg, const char *text) {
+static void waiting_for_leader(void *arg, enum rdzv_wait why, const char *text) {
+    (void)why;
     (void)arg;
     log_debug("%s", text);
 }

@@ -96,7 +96,7 @@ static char *log_dir_of(const struct job_spec *spec) {
 
 /* Whether the ranks are known before the nodes meet: one node, or static. */
 static bool ranks_are_known(const struct job_spec *spec) {
-    return spec->rdzv.max_nodes == 1 || spec->backend == JOB_BACKEND_STATIC;
+    return spec->rdzv.max_nodes == 1 || job_backend(spec)->ranks_are_chosen;
 }
 
 /* NULL: none. Without log files they are in one temporary folder, as worker_logs_error_file() says.

@@ -467,10 +467,10 @@ int job_find(struct loop *loop, const struct job_place *place, struct job_found 
         return err_set(err, -EINVAL, "the ENDPOINT is empty");
     if (r < 0)
         return r;
-    if (parsed.kind != RDZV_PLACE_HOST && place->one_agent)
+    if (parsed.host == NULL && place->one_agent)
         return err_set(err, -EINVAL,
                        "\"%.200s\" has no agent of its own; name the node's, as HOST:PORT",
                        place->endpoint);
-    return parsed.kind == RDZV_PLACE_HOST ? find_host(&parsed, ret, err)
-                                          : find_by_arbiter(loop, place, ret, err);
+    return parsed.host != NULL ? find_host(&parsed, ret, err)
+                               : find_by_arbiter(loop, place, ret, err);
 }

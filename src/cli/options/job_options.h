@@ -10,7 +10,6 @@
 #include "launcher/job/job.h"
 
 /* More defaults, in addition to job_spec_default. The same as torchrun's. */
-#define JOB_STATIC_TIMEOUT_NS (900 * NS_PER_S)
 /* torchrun's keep-alive, if only one of its two keys is given. */
 #define JOB_KEEP_ALIVE_INTERVAL_NS (5 * NS_PER_S)
 #define JOB_KEEP_ALIVE_ATTEMPTS 3

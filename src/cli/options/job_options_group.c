@@ -75,11 +75,11 @@ int job_read_group(struct job_reading *j) {
 static bool says_elsewhere(const struct job_reading *j) {
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
     if (job_given(j, RUN_RDZV_BACKEND)) {
-        const char *backend = job_text(j, RUN_RDZV_BACKEND);
-        return strcmp(backend, "dir") == 0 || strncmp(backend, "etcd", 4) == 0;
+        enum job_backend backend = job_backend_of(job_text(j, RUN_RDZV_BACKEND));
+        return backend != 0 && job_backends[backend].any_node_leads;
     }
     return rdzv_place_parse(job_text(j, RUN_RDZV_ENDPOINT), &place, NULL) == 0 &&
-           place.kind != RDZV_PLACE_HOST;
+           job_backends[place.backend].any_node_leads;
 }
 
 /* Whether the user says at which node, or how, the nodes meet. With c10d, a master port is only of
@@ -89,7 +89,7 @@ static bool says_where(const struct job_reading *j) {
     if (endpoint[strspn(endpoint, " \t")] != '\0')
         return true;
     if (job_given(j, RUN_RDZV_BACKEND))
-        return strcmp(job_text(j, RUN_RDZV_BACKEND), "c10d") != 0;
+        return job_backend_of(job_text(j, RUN_RDZV_BACKEND)) != JOB_BACKEND_C10D;
     return job_given(j, RUN_MASTER_ADDR) || job_given(j, RUN_MASTER_PORT);
 }
 

@@ -143,9 +143,10 @@ static bool is_blank(const char *text) { return text == NULL || text[strspn(text
 /* Where the nodes meet: at the first of them, unless the user names a place. */
 static void arrange(struct job_reading *j) {
     struct job_hosts *h = &j->spec->hosts;
-    const char *backend = job_text(j, RUN_RDZV_BACKEND);
-    const bool c10d = !job_given(j, RUN_RDZV_BACKEND) || strcmp(backend, "c10d") == 0,
-               is_static = job_given(j, RUN_RDZV_BACKEND) && strcmp(backend, "static") == 0,
+    const enum job_backend backend = job_given(j, RUN_RDZV_BACKEND)
+                                         ? job_backend_of(job_text(j, RUN_RDZV_BACKEND))
+                                         : JOB_BACKEND_C10D;
+    const bool c10d = backend == JOB_BACKEND_C10D, is_static = backend == JOB_BACKEND_STATIC,
                says = !is_blank(job_text(j, RUN_RDZV_ENDPOINT)) || job_given(j, RUN_MASTER_ADDR) ||
                       (!c10d && job_given(j, RUN_MASTER_PORT));
     h->add_nnodes = !job_given(j, RUN_NNODES);
@@ -228,7 +229,7 @@ void job_choose_host_ports(struct job_reading *j) {
         (unsigned)place_ports(name, range ? spec->port_low : PLACE_PORT_LOW,
                               range ? spec->port_high : PLACE_PORT_HIGH, spec->endpoint_ports);
     spec->endpoint_port = spec->endpoint_ports[0];
-    if (spec->backend == JOB_BACKEND_STATIC || spec->n_endpoint_ports == 1)
+    if (job_backend(spec)->ranks_are_chosen || spec->n_endpoint_ports == 1)
         spec->n_endpoint_ports = 0;
     job_derived(j, "rdzv_endpoint: %s:%u (or one of %u further ports), the first host",
                 spec->endpoint_host, spec->endpoint_port, MAX2(spec->n_endpoint_ports, 1u) - 1);

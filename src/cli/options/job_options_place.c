@@ -10,20 +10,19 @@
 /* the longest sentence of job_derived(), with a folder */
 #define DERIVED_MAX (RDZV_PATH_MAX + 256)
 
-/* Fills in *ret, which must be RDZV_PLACE_INIT. */
-static int read_place(struct job_reading *j, enum rdzv_place_kind kind, const char *example,
-                      struct rdzv_place *ret) {
-    int r = rdzv_place_parse_as(kind, job_text(j, RUN_RDZV_ENDPOINT), ret, j->err);
-    const char *name = kind == RDZV_PLACE_DIR ? "dir" : "etcd";
+/* Reads the endpoint, for the backend. Fills in *ret, which must be RDZV_PLACE_INIT. */
+static int read_place(struct job_reading *j, struct rdzv_place *ret) {
+    const struct job_backend_row *row = job_backend(j->spec);
+    int r = rdzv_place_parse_as(j->spec->backend, job_text(j, RUN_RDZV_ENDPOINT), ret, j->err);
     if (r == -ENODATA)
         return err_set(j->err, -EINVAL,
                        "--rdzv-backend=%s needs an --rdzv-endpoint, the same on all nodes: %s",
-                       name, example);
+                       row->name, row->example);
     if (r == 0 && !j->spec->run_id_given)
         return err_set(j->err, -EINVAL,
                        "nodes that meet by %s need an --rdzv-id, the same on all nodes of the job "
                        "and of no other job",
-                       name);
+                       row->name);
     return r;
 }
 
@@ -42,9 +41,9 @@ static int take_dir(struct job_reading *j, struct rdzv_place *place) {
     return 0;
 }
 
-int job_read_dir(struct job_reading *j) {
+static int read_dir(struct job_reading *j) {
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
-    int r = read_place(j, RDZV_PLACE_DIR, "dir:/shared/path", &place);
+    int r = read_place(j, &place);
     return r < 0 ? r : take_dir(j, &place);
 }
 
@@ -52,7 +51,7 @@ int job_read_dir(struct job_reading *j) {
  * run id can be left out, as with torchrun: the file's name stands for the job. */
 int job_read_file(struct job_reading *j) {
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
-    int r = rdzv_place_parse_as(RDZV_PLACE_DIR, job_text(j, RUN_RDZV_ENDPOINT), &place, j->err);
+    int r = rdzv_place_parse_as(JOB_BACKEND_DIR, job_text(j, RUN_RDZV_ENDPOINT), &place, j->err);
     if (r < 0)
         return r;
     char *dir = xasprintf("%s.muster", place.dir);
@@ -148,10 +147,10 @@ static int read_user(struct job_reading *j, const struct rdzv_conf *conf,
     return r;
 }
 
-int job_read_etcd(struct job_reading *j, const struct rdzv_conf *conf) {
+static int read_etcd(struct job_reading *j, const struct rdzv_conf *conf) {
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
     struct job_spec *spec = j->spec;
-    int r = read_place(j, RDZV_PLACE_ETCD, "etcd://HOST:PORT,HOST:PORT", &place);
+    int r = read_place(j, &place);
     if (r < 0)
         return r;
     if (conf->etcd_prefix != NULL) {
@@ -168,6 +167,17 @@ int job_read_etcd(struct job_reading *j, const struct rdzv_conf *conf) {
     spec->etcd_endpoints = TAKE_PTR(place.etcd_endpoints);
     r = read_tls(j, conf, &place);
     return r < 0 ? r : read_user(j, conf, &place);
+}
+
+int job_read_arbiter(struct job_reading *j, const struct rdzv_conf *conf) {
+    switch (j->spec->backend) {
+    case JOB_BACKEND_DIR: return read_dir(j);
+    case JOB_BACKEND_ETCD: return read_etcd(j, conf);
+    case JOB_BACKEND_STATIC:
+    case JOB_BACKEND_C10D:
+    case JOB_BACKEND_COUNT: break;
+    }
+    assert_not_reached();
 }
 
 void job_warn_etcd_conf(struct job_reading *j, const struct rdzv_conf *conf) {
@@ -205,7 +215,8 @@ void job_fill_in(struct job_reading *j, enum run_option row, const char *text) {
 static char *host_of_one(struct job_reading *j) {
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
-    bool is_host = rdzv_place_parse(endpoint, &place, NULL) == 0 && place.kind == RDZV_PLACE_HOST;
+    bool is_host =
+        rdzv_place_parse(endpoint, &place, NULL) == 0 && place.backend == JOB_BACKEND_C10D;
     if (is_host)
         return TAKE_PTR(place.host);
     return is_blank(endpoint) && job_given(j, RUN_MASTER_ADDR) && job_given(j, RUN_MASTER_PORT)
@@ -274,14 +285,20 @@ static void look_at_pod(struct job_reading *j) {
     pod_place_read(j->envp, &(struct pod_facts){.hosts = hosts}, &j->pod);
 }
 
+/* Whether the backend is one with an endpoint, whose node leads. */
+static bool has_leader_place(const struct job_reading *j) {
+    enum job_backend backend = job_backend_of(job_text(j, RUN_RDZV_BACKEND));
+    return backend != 0 && !job_backends[backend].any_node_leads;
+}
+
 /* Kubernetes sets no such index, but a pod template or an image may. Where the nodes meet by it, or
  * are numbered by it, each pod would wait alone. */
 static int check_index(struct job_reading *j, const struct rdzv_conf *conf) {
-    const char *backend = job_text(j, RUN_RDZV_BACKEND);
+    enum job_backend backend = job_backend_of(job_text(j, RUN_RDZV_BACKEND));
     bool is_bad = j->pod.bad_index != NULL ||
                   (j->pod.kind == POD_PLACE_INDEXED && j->pod.index >= RDZV_NODES_MAX);
     bool is_placed = !is_blank(job_text(j, RUN_RDZV_ENDPOINT)) || job_given(j, RUN_MASTER_ADDR);
-    bool counts = strcmp(backend, "static") == 0 || (strcmp(backend, "c10d") == 0 && !is_placed);
+    bool counts = has_leader_place(j) && (backend == JOB_BACKEND_STATIC || !is_placed);
     bool is_alone = j->spec->rdzv.max_nodes == 1 || job_value(j, RUN_STANDALONE)->times > 0;
     if (is_alone || conf->store_file || conf->rank >= 0 || job_text(j, RUN_NODE_RANK) != NULL)
         return 0;
@@ -296,7 +313,7 @@ static int check_index(struct job_reading *j, const struct rdzv_conf *conf) {
 }
 
 int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
-    const char *backend = job_text(j, RUN_RDZV_BACKEND), *rank_text = job_text(j, RUN_NODE_RANK);
+    const char *rank_text = job_text(j, RUN_NODE_RANK);
     int32_t rank = conf->rank;
     if (j->fill.group)
         return 0; /* Slurm in a pod: the nodes are those of its step */
@@ -310,7 +327,7 @@ int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
     if (j->spec->rdzv.max_nodes == 1)
         return stay_alone(j);
     if (!is_blank(job_text(j, RUN_RDZV_ENDPOINT)) || job_given(j, RUN_MASTER_ADDR) ||
-        (strcmp(backend, "static") != 0 && strcmp(backend, "c10d") != 0))
+        !has_leader_place(j))
         return 0;
     if (rank_text != NULL && parse_python_i32(rank_text, &rank) < 0)
         return 0; /* it will be refused */
@@ -326,7 +343,7 @@ int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
 int32_t job_rank_by_index(struct job_reading *j) {
     bool counts = j->pod.kind == POD_PLACE_INDEXED && j->pod.index < RDZV_NODES_MAX &&
                   j->spec->rdzv.max_nodes > 1 &&
-                  (j->spec->pods_are_group || j->spec->backend == JOB_BACKEND_STATIC);
+                  (j->spec->pods_are_group || job_backend(j->spec)->ranks_are_chosen);
     if (!counts)
         return -1;
     job_derived(j, "node_rank: %u, from JOB_COMPLETION_INDEX", j->pod.index);

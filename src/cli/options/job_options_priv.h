@@ -94,8 +94,7 @@ _must_use_ int job_read_group(struct job_reading *j);
 
 /* Reads where the nodes meet, if that is a file (store_type=file), a directory or etcd. */
 _must_use_ int job_read_file(struct job_reading *j);
-_must_use_ int job_read_dir(struct job_reading *j);
-_must_use_ int job_read_etcd(struct job_reading *j, const struct rdzv_conf *conf);
+_must_use_ int job_read_arbiter(struct job_reading *j, const struct rdzv_conf *conf);
 /* Warns of keys of --rdzv-conf about etcd that have no effect. */
 void job_warn_etcd_conf(struct job_reading *j, const struct rdzv_conf *conf);
 
@@ -106,8 +105,8 @@ _must_use_ int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *
  */
 int32_t job_rank_by_index(struct job_reading *j);
 
-/* The backend's name for --rdzv-backend. */
-const char *job_backend_name(enum job_backend backend);
+/* The backend of --rdzv-backend=NAME; 0: unknown. */
+enum job_backend job_backend_of(const char *name);
 /* Reads backend, endpoint, run id, node rank and all times except the shutdown's. Needs the numbers
  * of nodes. */
 _must_use_ int job_read_rendezvous(struct job_reading *j);

@@ -23,31 +23,26 @@ static void be_standalone(struct job_reading *j, const char *run_id) {
                                    j->probes->random(j->probes->arg));
 }
 
-static const struct {
-    const char *name;
-    enum job_backend backend;
-} backends[] = {
-    {"static", JOB_BACKEND_STATIC}, {"c10d", JOB_BACKEND_C10D},    {"dir", JOB_BACKEND_DIR},
-    {"etcd", JOB_BACKEND_ETCD},     {"etcd-v2", JOB_BACKEND_ETCD},
-};
+#define ETCD_V2 "etcd-v2" /* torchrun's name for the older API of etcd */
 
-const char *job_backend_name(enum job_backend backend) {
-    size_t i = 0;
-    while (backends[i].backend != backend)
-        i++;
-    return backends[i].name;
+enum job_backend job_backend_of(const char *name) {
+    for (enum job_backend b = 1; b < JOB_BACKEND_COUNT; b++)
+        if (strcmp(job_backends[b].name, name) == 0)
+            return b;
+    return strcmp(name, ETCD_V2) == 0 ? JOB_BACKEND_ETCD : 0;
 }
 
 static int backend_unknown(struct job_reading *j, const char *name) {
     struct suggest s = suggest_for(name);
-    for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
-        suggest_offer(&s, backends[i].name);
+    for (enum job_backend b = 1; b < JOB_BACKEND_COUNT; b++)
+        suggest_offer(&s, job_backends[b].name);
+    suggest_offer(&s, ETCD_V2);
     return err_set(j->err, -EINVAL, "--rdzv-backend=%s: must be c10d, dir, etcd or static%s%s%s",
                    name, s.best != NULL ? "; did you mean \"" : "", s.best != NULL ? s.best : "",
                    s.best != NULL ? "\"?" : "");
 }
 
-/* The backend that the form of the endpoint implies: 0 (none), C10D, DIR or ETCD. */
+/* The backend that the form of the endpoint implies; 0: none. */
 static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
@@ -59,9 +54,7 @@ static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
     }
     int r = rdzv_place_parse(endpoint, &place, &err);
     if (r == 0)
-        *ret = place.kind == RDZV_PLACE_DIR    ? JOB_BACKEND_DIR
-               : place.kind == RDZV_PLACE_ETCD ? JOB_BACKEND_ETCD
-                                               : 0;
+        *ret = job_backends[place.backend].any_node_leads ? place.backend : 0;
     bool url = strstr(endpoint, "://") != NULL || strncmp(endpoint, "dir:", 4) == 0;
     return r == -EINVAL && url ? err_set(j->err, r, "%s", err.text) : 0;
 }
@@ -70,10 +63,7 @@ static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
  * the kind of endpoint is an error. */
 static int choose_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     const char *name = job_text(j, RUN_RDZV_BACKEND);
-    enum job_backend by_form = 0, chosen = 0;
-    for (size_t i = 0; i < ARRAY_SIZE(backends); i++)
-        if (strcmp(name, backends[i].name) == 0)
-            chosen = backends[i].backend;
+    enum job_backend by_form = 0, chosen = job_backend_of(name);
     if (chosen == 0)
         return backend_unknown(j, name);
     if (conf->store_file && chosen == JOB_BACKEND_C10D) {
@@ -82,8 +72,7 @@ static int choose_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     }
     if (conf->store_file)
         strbuf_printf(j->warnings, "--rdzv-conf: store_type has no effect with %s\n", name);
-    bool fixed = chosen == JOB_BACKEND_STATIC || chosen == JOB_BACKEND_C10D;
-    int r = fixed ? endpoint_backend(j, &by_form) : 0;
+    int r = !job_backends[chosen].any_node_leads ? endpoint_backend(j, &by_form) : 0;
     if (r < 0)
         return r;
     if (by_form != 0 && by_form != chosen && job_given(j, RUN_RDZV_BACKEND)) {
@@ -91,10 +80,10 @@ static int choose_backend(struct job_reading *j, const struct rdzv_conf *conf) {
         return err_set(j->err, -EINVAL,
                        "--rdzv-backend=%s can't meet at %.200s; use --rdzv-backend=%s, or leave "
                        "it out",
-                       name, shown, job_backend_name(by_form));
+                       name, shown, job_backends[by_form].name);
     }
     j->spec->backend = by_form != 0 ? by_form : chosen;
-    if (strcmp(name, "etcd-v2") == 0)
+    if (strcmp(name, ETCD_V2) == 0)
         strbuf_add(j->warnings, "--rdzv-backend=etcd-v2: muster speaks version 3 of etcd's API "
                                 "(etcd 3.4 or newer), as with etcd\n");
     return 0;
@@ -133,7 +122,7 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
         rank = rank_of_step(j);
     bool by_index = text == NULL && rank < 0 && (rank = job_rank_by_index(j)) >= 0;
     /* only a wish for the order; the ranks are assigned */
-    if (spec->backend != JOB_BACKEND_STATIC) {
+    if (!job_backend(spec)->ranks_are_chosen) {
         if (rank >= RDZV_NODES_MAX)
             return job_bad_value(j, RUN_NODE_RANK, "below 100000");
         spec->node_rank = MAX2(rank, -1);
@@ -260,7 +249,7 @@ static int read_standalone(struct job_reading *j) {
 static int read_store_place(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     int32_t port, unused;
-    if (spec->backend == JOB_BACKEND_STATIC || !job_given(j, RUN_MASTER_PORT))
+    if (job_backend(spec)->ranks_are_chosen || !job_given(j, RUN_MASTER_PORT))
         return 0;
     if (parse_master_port(j, job_text(j, RUN_MASTER_PORT), &port) < 0)
         return -EINVAL;
@@ -305,16 +294,14 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
         return r;
     const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
     bool has_endpoint = endpoint[strspn(endpoint, " \t")] != '\0';
-    switch (spec->backend) {
-    case JOB_BACKEND_DIR: return job_read_dir(j);
-    case JOB_BACKEND_ETCD: return job_read_etcd(j, conf);
-    case JOB_BACKEND_STATIC: has_endpoint |= job_text(j, RUN_MASTER_PORT) != NULL; break;
-    case JOB_BACKEND_C10D:
-        if (!conf->store_file || !has_endpoint)
-            break;
+    if (job_backend(spec)->any_node_leads)
+        return job_read_arbiter(j, conf);
+    bool is_static = job_backend(spec)->ranks_are_chosen;
+    if (!is_static && conf->store_file && has_endpoint) {
         spec->backend = JOB_BACKEND_DIR;
         return job_read_file(j);
     }
+    has_endpoint |= is_static && job_text(j, RUN_MASTER_PORT) != NULL;
     if (spec->rdzv.max_nodes == 1 && !has_endpoint) {
         /* torchrun gives such a job a random id, even if the user named it. Keeping the name does
          * no harm, and the log folder is named after it. */
@@ -323,7 +310,7 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
         spec->run_id_given = false;
         return 0;
     }
-    return spec->backend == JOB_BACKEND_STATIC ? read_static(j) : read_c10d(j);
+    return is_static ? read_static(j) : read_c10d(j);
 }
 
 static uint64_t given_or(uint64_t given, uint64_t fallback) { return given > 0 ? given : fallback; }
@@ -351,7 +338,7 @@ static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
         return job_bad_value(j, RUN_LEASE, "a number of seconds above 0");
     /* With an arbiter, a leader grants no lease when a successor's echo is older than half a lease,
      * and echoes come with the heartbeats. */
-    bool arbiter = j->spec->backend == JOB_BACKEND_DIR || j->spec->backend == JOB_BACKEND_ETCD;
+    bool arbiter = job_backend(j->spec)->any_node_leads;
     if (s->lease_ns / (arbiter ? 2 : 1) <= s->heartbeat_ns)
         return err_set(j->err, -EINVAL,
                        "a lease of %g s is too short for a heartbeat every %g s; the lease must be "
@@ -366,17 +353,14 @@ static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
     struct rdzv_settings *s = &spec->rdzv;
     uint64_t join = s->join_timeout_ns;
-    bool is_static = spec->backend == JOB_BACKEND_STATIC,
-         is_etcd = spec->backend == JOB_BACKEND_ETCD;
-    if (conf->bad_timeout != NULL && (is_static || is_etcd))
+    const struct job_backend_row *row = job_backend(spec);
+    if (conf->bad_timeout != NULL && row->takes_timeout)
         return err_set(j->err, -EINVAL, "%s", conf->bad_timeout);
-    if (is_static)
-        join = given_or(conf->timeout_ns, JOB_STATIC_TIMEOUT_NS);
-    else if (is_etcd)
-        join = given_or(conf->timeout_ns, join);
+    if (row->takes_timeout)
+        join = given_or(conf->timeout_ns, given_or(row->join_timeout_ns, join));
     else if (conf->timeout_ns > 0 || conf->bad_timeout != NULL)
         strbuf_printf(j->warnings, "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
-                      job_backend_name(spec->backend));
+                      row->name);
     s->join_timeout_ns = given_or(conf->join_timeout_ns, join);
     if (!job_given(j, RUN_REGROUP_WAIT))
         s->regroup_wait_ns = conf->regroup_ns;
@@ -398,13 +382,13 @@ static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
  * may change, but the ranks stay, so rank 0 would not always be on the leader's node. */
 static bool shares_no_store(struct job_reading *j) {
     bool wanted = j->share_off_env != NULL && strcmp(j->share_off_env, "1") == 0;
-    bool c10d = j->spec->backend == JOB_BACKEND_C10D;
-    if (wanted && (j->spec->backend == JOB_BACKEND_DIR || j->spec->backend == JOB_BACKEND_ETCD))
+    const struct job_backend_row *row = job_backend(j->spec);
+    if (wanted && row->any_node_leads)
         strbuf_printf(j->warnings,
                       "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect with %s: workers use the "
                       "leader's store\n",
-                      job_backend_name(j->spec->backend));
-    return wanted && c10d;
+                      row->name);
+    return wanted && !row->any_node_leads && !row->ranks_are_chosen;
 }
 
 int job_read_rendezvous(struct job_reading *j) {

@@ -203,7 +203,7 @@ static const struct option_def defs[] = {
      "(uid), whoever comes from a node's address (member), or everybody (none: for programs that "
      "are not the job's, such as torchft)",
      .choices = "uid member none",
-     CHOICE(store_check, JOB_STORE_CHECK_UID, JOB_STORE_CHECK_MEMBER, JOB_STORE_CHECK_NONE)},
+     CHOICE(store_check, STORE_CHECK_UID, STORE_CHECK_MEMBER, STORE_CHECK_NONE)},
     {"heartbeat-interval", "SECONDS", ENV | OURS, "How often a node renews its lease (1)",
      .id = RUN_HEARTBEAT_INTERVAL},
     {"lease", "SECONDS", ENV | OURS,

@@ -185,7 +185,7 @@ void job_print_config(const struct job_spec *spec, struct strbuf *out) {
     add_number(out, "min_nodes", spec->rdzv.min_nodes);
     add_number(out, "max_nodes", spec->rdzv.max_nodes);
     add_number(out, "nproc_per_node", spec->nproc);
-    add_text(out, "backend", job_backend_name(spec->backend));
+    add_text(out, "backend", job_backend(spec)->name);
     add_bool(out, "standalone", spec->standalone);
     add_text(out, "endpoint_host", spec->endpoint_host);
     add_number(out, "endpoint_port", spec->endpoint_port);

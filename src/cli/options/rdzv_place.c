@@ -160,7 +160,7 @@ static int read_etcd(const char *text, bool tls, size_t skip, struct rdzv_place 
                      struct err *err) {
     const char *s = text + skip;
     const char *at = user_end(s);
-    place->kind = RDZV_PLACE_ETCD;
+    place->backend = JOB_BACKEND_ETCD;
     place->etcd_tls = tls;
     if (at != NULL && read_user(s, (size_t)(at - s), place) < 0)
         return bad(err, text,
@@ -192,7 +192,7 @@ static int read_dir(const char *text, const char *path, struct rdzv_place *place
     if (n > RDZV_PATH_MAX || has_control(path, n))
         return bad(err, text,
                    "a directory's name must have no control characters and at most 3000 bytes");
-    place->kind = RDZV_PLACE_DIR;
+    place->backend = JOB_BACKEND_DIR;
     place->dir = xstrndup(path, n);
     return 0;
 }
@@ -201,28 +201,28 @@ static int read_host(const char *text, struct rdzv_place *place, struct err *err
     if (strstr(text, "://") != NULL || strchr(text, '@') != NULL)
         return bad(err, text,
                    "must be HOST:PORT, dir:/PATH, etcd://HOST:PORT or etcds://HOST:PORT");
-    place->kind = RDZV_PLACE_HOST;
+    place->backend = JOB_BACKEND_C10D;
     return rdzv_endpoint_parse(text, &place->host, &place->port, err);
 }
 
-static int read_place(enum rdzv_place_kind known, const char *text, struct rdzv_place *place,
+static int read_place(enum job_backend known, const char *text, struct rdzv_place *place,
                       struct err *err) {
     bool tls = false;
-    size_t skip = known != RDZV_PLACE_DIR ? etcd_scheme(text, known == RDZV_PLACE_ETCD, &tls) : 0;
-    if (skip > 0 || known == RDZV_PLACE_ETCD) {
+    size_t skip = known != JOB_BACKEND_DIR ? etcd_scheme(text, known == JOB_BACKEND_ETCD, &tls) : 0;
+    if (skip > 0 || known == JOB_BACKEND_ETCD) {
         if (skip == 0 && (strstr(text, "://") != NULL || text[0] == '/'))
             return bad(err, text,
                        "must be HOST:PORT of etcd, or etcd://HOST:PORT,HOST:PORT/PREFIX");
         return read_etcd(text, tls, skip, place, err);
     }
-    bool named = begins_with(text, "dir:") && (known == RDZV_PLACE_DIR || !is_port(text + 4));
-    if (named || known == RDZV_PLACE_DIR || text[0] == '/')
+    bool named = begins_with(text, "dir:") && (known == JOB_BACKEND_DIR || !is_port(text + 4));
+    if (named || known == JOB_BACKEND_DIR || text[0] == '/')
         return read_dir(text, text + (named ? 4 : 0), place, err);
     return read_host(text, place, err);
 }
 
-static int parse(enum rdzv_place_kind known, const char *text, struct rdzv_place *ret,
-                 struct err *err) {
+int rdzv_place_parse_as(enum job_backend backend, const char *text, struct rdzv_place *ret,
+                        struct err *err) {
     text += strspn(text, " \t\r\n");
     size_t n = strlen(text);
     while (n > 0 && isspace((unsigned char)text[n - 1]))
@@ -231,7 +231,7 @@ static int parse(enum rdzv_place_kind known, const char *text, struct rdzv_place
         return -ENODATA;
     _cleanup_(freep) char *all = xstrndup(text, n);
     _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
-    int r = read_place(known, all, &place, err);
+    int r = read_place(backend, all, &place, err);
     if (r < 0)
         return r;
     *ret = place;
@@ -240,19 +240,11 @@ static int parse(enum rdzv_place_kind known, const char *text, struct rdzv_place
 }
 
 int rdzv_place_parse(const char *text, struct rdzv_place *ret, struct err *err) {
-    return parse(RDZV_PLACE_HOST, text, ret, err);
-}
-
-int rdzv_place_parse_as(enum rdzv_place_kind kind, const char *text, struct rdzv_place *ret,
-                        struct err *err) {
-    if (kind != RDZV_PLACE_HOST)
-        return parse(kind, text, ret, err);
-    ret->kind = RDZV_PLACE_HOST;
-    return rdzv_endpoint_parse(text, &ret->host, &ret->port, err);
+    return rdzv_place_parse_as(JOB_BACKEND_C10D, text, ret, err);
 }
 
 void rdzv_place_absolute(struct rdzv_place *place, const char *cwd) {
-    if (place->kind != RDZV_PLACE_DIR || place->dir[0] == '/')
+    if (place->backend != JOB_BACKEND_DIR || place->dir[0] == '/')
         return;
     const char *path = place->dir;
     while (begins_with(path, "./"))

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/text/strbuf.h"
+#include "launcher/job/job.h"
 
 /* "host", "host:29500", "[::1]", "[::1]:29500", "::1:29500" (split at the last colon; "::1" and
  * "fe80::1" are whole). Brackets are removed. Returns 0; -EINVAL; -ENODATA, without an error text,
@@ -21,23 +22,17 @@ bool rdzv_endpoint_has_ports(const char *text);
 _must_use_ int rdzv_endpoint_parse_ports(const char *text, unsigned max, char **ret_host,
                                          uint16_t *ret_ports, unsigned *ret_n, struct err *err);
 
-enum rdzv_place_kind {
-    RDZV_PLACE_HOST = 1, /* host[:port]: an agent, or where one will be */
-    RDZV_PLACE_DIR,      /* a directory */
-    RDZV_PLACE_ETCD,
-};
-
 /* The place where nodes meet, or where a job is asked about. Texts are malloc'ed; rdzv_place_fini()
  * frees them. */
 struct rdzv_place {
-    enum rdzv_place_kind kind;
-    char *host;            /* HOST; without brackets */
-    int32_t port;          /* HOST; -1: not given */
-    char *dir;             /* DIR: absolute, or as it was given: rdzv_place_absolute() */
-    char **etcd_endpoints; /* ETCD: "host:port" or "[v6]:port", NULL-terminated, at least one */
-    bool etcd_tls;         /* ETCD: https */
-    char *etcd_prefix;     /* ETCD: "/a/b" without '/' at its end; NULL: not given */
-    char *user, *password; /* ETCD: from USER:PASSWORD@; NULL: not given */
+    enum job_backend backend; /* C10D: a host; DIR; ETCD */
+    char *host;               /* C10D; without brackets */
+    int32_t port;             /* C10D; -1: not given */
+    char *dir;                /* DIR: absolute, or as it was given: rdzv_place_absolute() */
+    char **etcd_endpoints;    /* ETCD: "host:port" or "[v6]:port", NULL-terminated, at least one */
+    bool etcd_tls;            /* ETCD: https */
+    char *etcd_prefix;        /* ETCD: "/a/b" without '/' at its end; NULL: not given */
+    char *user, *password;    /* ETCD: from USER:PASSWORD@; NULL: not given */
 };
 #define RDZV_PLACE_INIT \
     { .port = -1 }
@@ -53,11 +48,11 @@ void rdzv_place_fini(struct rdzv_place *place);
  * success. Returns 0; -EINVAL with a sentence, which contains no password; -ENODATA, without a
  * sentence, if there are only blanks. */
 _must_use_ int rdzv_place_parse(const char *text, struct rdzv_place *ret, struct err *err);
-/* The same for a text whose kind is known (--rdzv-backend=dir, etcd): the prefix "dir:" or "etcd:"
- * can be missing, and etcd can begin with http:// or https://. */
-_must_use_ int rdzv_place_parse_as(enum rdzv_place_kind kind, const char *text,
+/* The same for a text whose backend, DIR or ETCD, is known from --rdzv-backend: the prefix "dir:"
+ * or "etcd:" can be missing, and etcd can begin with http:// or https://. */
+_must_use_ int rdzv_place_parse_as(enum job_backend backend, const char *text,
                                    struct rdzv_place *ret, struct err *err);
-/* Makes a DIR absolute under `cwd`. Other kinds are not changed. */
+/* Makes a DIR absolute under `cwd`. Others are not changed. */
 void rdzv_place_absolute(struct rdzv_place *place, const char *cwd);
 /* `text` with *** in place of a password, for messages; malloc'ed. */
 _must_use_ char *rdzv_place_shown(const char *text);

@@ -113,49 +113,45 @@ static bool is_of_this_machine(struct peer_gate *g, const struct addr *peer) {
 
 /* ---- the rule ---- */
 
-static enum peer_place judge_socket(const struct peer_gate *g, const struct peer_socket *socket) {
+static struct peer_owner owner_of_socket(const struct peer_gate *g,
+                                         const struct peer_socket *socket) {
+    struct peer_owner owner = {.kind = PEER_OTHER_USER, .uid = socket->uid};
     if (socket->state != PEER_SOCKET_ESTABLISHED || socket->inode == 0)
-        return PEER_CLOSED; /* it had an owner, who isn't known any more */
-    return socket->uid == g->own || socket->uid == 0 ? PEER_OURS : PEER_OTHER_USER;
+        owner.kind = PEER_CLOSED; /* it had an owner, which isn't known any more */
+    else if (socket->uid == g->own || socket->uid == 0)
+        owner.kind = PEER_OURS;
+    return owner;
 }
 
-static enum peer_place judge(struct peer_gate *g, const struct addr *own, const struct addr *peer,
-                             struct peer_socket *socket) {
-    int r = ask_socket(g, peer, own, socket);
+static struct peer_owner find_owner(struct peer_gate *g, const struct addr *own,
+                                    const struct addr *peer) {
+    struct peer_socket socket = {0};
+    int r = ask_socket(g, peer, own, &socket);
     if (r == 0)
-        return judge_socket(g, socket);
+        return owner_of_socket(g, &socket);
     /* Of this machine, and its socket is gone: it was reset. (Or the kernel failed to answer.) */
     bool near = addr_is_loopback(peer) || addr_same_host(peer, own) || is_of_this_machine(g, peer);
-    return near ? PEER_CLOSED : PEER_ELSEWHERE;
+    return (struct peer_owner){.kind = near ? PEER_CLOSED : PEER_ELSEWHERE};
 }
 
-enum peer_place peer_gate_place(struct peer_gate *g, int fd, const struct addr *peer,
-                                uid_t *ret_uid) {
+struct peer_owner peer_gate_owner(struct peer_gate *g, int fd, const struct addr *peer) {
     struct addr own;
-    struct peer_socket socket = {0};
     if (g == NULL)
-        return PEER_ELSEWHERE;
+        return (struct peer_owner){.kind = PEER_ELSEWHERE};
     if (addr_of_socket(fd, &own) < 0)
-        return PEER_CLOSED;
-    enum peer_place place = judge(g, &own, peer, &socket);
-    if (place == PEER_OTHER_USER && ret_uid != NULL)
-        *ret_uid = socket.uid;
-    return place;
+        return (struct peer_owner){.kind = PEER_CLOSED};
+    return find_owner(g, &own, peer);
 }
 
-int peer_gate_whose(struct peer_gate *g, const struct addr *local, const struct addr *remote,
-                    enum peer_place *ret, uid_t *ret_uid) {
+struct peer_owner peer_gate_owner_of(struct peer_gate *g, const struct addr *local,
+                                     const struct addr *remote) {
     struct peer_socket socket = {0};
-    if (g == NULL)
-        return -EOPNOTSUPP;
-    if (addr_unmapped(local).ss.ss_family != addr_unmapped(remote).ss.ss_family)
-        return -EINVAL;
+    if (g == NULL || addr_unmapped(local).ss.ss_family != addr_unmapped(remote).ss.ss_family)
+        return (struct peer_owner){.kind = PEER_UNKNOWN};
     int r = ask_socket(g, local, remote, &socket);
-    if (r < 0)
-        return r;
-    *ret = r == 0 ? judge_socket(g, &socket) : PEER_ELSEWHERE;
-    *ret_uid = socket.uid;
-    return 0;
+    if (r == 0)
+        return owner_of_socket(g, &socket);
+    return (struct peer_owner){.kind = r < 0 ? PEER_UNKNOWN : PEER_ELSEWHERE};
 }
 
 /* ---- what is told ---- */
@@ -212,30 +208,25 @@ static void tell_closed(struct peer_gate *g, int fd, const char *where) {
     g->fn(g->arg, line);
 }
 
-enum peer_place peer_gate_judge(struct peer_gate *g, int fd, const struct addr *peer) {
+struct peer_owner peer_gate_judge(struct peer_gate *g, int fd, const struct addr *peer) {
     struct addr own;
     char where[ADDR_TEXT_MAX];
-    struct peer_socket socket = {0};
-    if (g == NULL)
-        return PEER_ELSEWHERE;
-    int r = addr_of_socket(fd, &own);
-    enum peer_place place = r == 0 ? judge(g, &own, peer, &socket) : PEER_CLOSED;
-    if (place == PEER_OURS || place == PEER_ELSEWHERE)
-        return place;
+    struct peer_owner owner = peer_gate_owner(g, fd, peer);
+    if (peer_owner_is_served(owner))
+        return owner;
     g->refused++;
-    if (g->fn == NULL || r < 0)
-        return place;
+    if (g->fn == NULL || addr_of_socket(fd, &own) < 0)
+        return owner;
     addr_to_text(&own, where);
-    if (place == PEER_OTHER_USER)
-        tell_user(g, socket.uid, where);
+    if (owner.kind == PEER_OTHER_USER)
+        tell_user(g, owner.uid, where);
     else
         tell_closed(g, fd, where);
-    return place;
+    return owner;
 }
 
 bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer) {
-    enum peer_place place = peer_gate_judge(g, fd, peer);
-    return place == PEER_OURS || place == PEER_ELSEWHERE;
+    return peer_owner_is_served(peer_gate_judge(g, fd, peer));
 }
 
 void peer_gate_set_remedy(struct peer_gate *g, const char *remedy) { g->remedy = remedy; }

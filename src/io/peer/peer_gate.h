@@ -10,7 +10,7 @@
  * this machine can come with an address that is not one of this machine's. What connects two
  * sockets for others (a proxy, address translation within the machine) is judged itself.
  *
- * A caller asks about the other end in the same way, peer_gate_place(), once the first bytes have
+ * A caller asks about the other end in the same way, peer_gate_owner(), once the first bytes have
  * come from there: a socket that waits to be accepted has no owner yet.
  *
  * In a user namespace, users without a number there are all one user to the kernel's answers: a
@@ -21,6 +21,7 @@
 #include <sys/types.h>
 
 #include "base/err.h"
+#include "base/peer_owner.h"
 #include "io/net/addr.h"
 
 struct peer_gate;
@@ -42,26 +43,17 @@ typedef void peer_gate_fn(void *arg, const char *line);
 _must_use_ int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gate **ret,
                              struct err *err);
 void peer_gate_free(struct peer_gate *g);
-enum peer_place {
-    PEER_OURS = 1,   /* on this machine, of this user or root, connected */
-    PEER_OTHER_USER, /* on this machine, of another user */
-    PEER_CLOSED,     /* on this machine; its socket is closed, so it is not known whose it was */
-    PEER_ELSEWHERE,  /* on another machine, or in another network namespace */
-};
-/* Whether this accepted connection may be served. A NULL gate admits everybody. */
+/* Returns the owner of the other end of this connected socket; `peer` is its address. Works for
+ * both ends. A NULL gate returns PEER_ELSEWHERE. */
+_must_use_ struct peer_owner peer_gate_owner(struct peer_gate *g, int fd, const struct addr *peer);
+/* Returns the owner of the socket of this machine that has exactly these two ends, for an agent on
+ * another machine that has accepted its connection. A NULL gate returns PEER_UNKNOWN. */
+_must_use_ struct peer_owner peer_gate_owner_of(struct peer_gate *g, const struct addr *local,
+                                                const struct addr *remote);
+/* Like peer_gate_owner(), and if the peer may not be served, counts it and logs it. */
+_must_use_ struct peer_owner peer_gate_judge(struct peer_gate *g, int fd, const struct addr *peer);
+/* Whether this accepted connection may be served, by peer_gate_judge(). */
 _must_use_ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer);
-/* The same, for a caller that needs to know why: PEER_OURS and PEER_ELSEWHERE may be served. */
-_must_use_ enum peer_place peer_gate_judge(struct peer_gate *g, int fd, const struct addr *peer);
-/* Where the other end of this connected socket is, and whose; `peer` is its address. For both ends:
- * it neither counts nor tells. ret_uid: of PEER_OTHER_USER; may be NULL. A NULL gate knows nobody
- * of this machine: PEER_ELSEWHERE. */
-_must_use_ enum peer_place peer_gate_place(struct peer_gate *g, int fd, const struct addr *peer,
-                                           uid_t *ret_uid);
-/* Whose the socket of this machine is that has exactly these two ends, for somebody on another
- * machine who has accepted its connection. PEER_ELSEWHERE: there is no such socket. 0, or a
- * negative errno: the kernel does not say (also of a NULL gate). It neither counts nor tells. */
-_must_use_ int peer_gate_whose(struct peer_gate *g, const struct addr *local,
-                               const struct addr *remote, enum peer_place *ret, uid_t *ret_uid);
 /* Borrows what the line about another user says in parentheses, at most 100 bytes: how to admit it.
  */
 void peer_gate_set_remedy(struct peer_gate *g, const char *remedy);

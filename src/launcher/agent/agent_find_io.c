@@ -119,7 +119,7 @@ static bool give_up_port(struct agent *a, const char *name, bool only_guessed) {
                                  : xasprintf("--rdzv-endpoint=%s:%u", name, spec->endpoint_port);
     endpoint_bind_addr(name, spec->endpoint_port, &at);
     bool stranger = leading_port_taken(setting, &at, &err);
-    bool by_order = !only_guessed && spec->is_host == 1 && spec->backend == JOB_BACKEND_C10D;
+    bool by_order = !only_guessed && spec->is_host == 1 && !job_backend(spec)->ranks_are_chosen;
     if (!stranger && by_order)
         agent_notice_joins(a);
     if (!stranger && (by_order || only_guessed))
@@ -314,11 +314,9 @@ bool agent_leader_text(const struct agent *a, const struct addr *leader, char ou
 
 void agent_find_place(struct agent *a) {
     struct err err = {0};
-    switch (a->config.spec->backend) {
-    case JOB_BACKEND_STATIC:
-    case JOB_BACKEND_C10D: find_endpoint(a); return;
-    case JOB_BACKEND_DIR:
-    case JOB_BACKEND_ETCD: break;
+    if (!job_backend(a->config.spec)->any_node_leads) {
+        find_endpoint(a);
+        return;
     }
     struct job_arbiter_config config = {.spec = a->config.spec};
     if (job_arbiter_new(a->loop, &config, &a->arbiter, &err) < 0) {

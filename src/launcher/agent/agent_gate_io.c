@@ -6,7 +6,7 @@
 
 static _must_use_ int make_gate(struct agent *a, struct err *err) {
     int r = peer_gate_new(a->config.node_fd, log_warning_line, a, &a->gate, err);
-    if (r == 0 && a->config.spec->store_check == JOB_STORE_CHECK_UID)
+    if (r == 0 && a->config.spec->store_check == STORE_CHECK_UID)
         peer_gate_set_remedy(a->gate, "--store-check=member admits workers of other users, "
                                       "--auth=none all users");
     return r;

@@ -185,11 +185,11 @@ static void on_status(void *arg, const struct rdzv_status *status) {
     agent_show_status(arg, status);
 }
 
-static void waiting_for_leader(void *arg, const char *text) {
+static void waiting_for_leader(void *arg, enum rdzv_wait why, const char *text) {
     struct agent *a = arg;
     char all[RDZV_REASON_MAX];
     if (a->own_endpoint.len == 0 || rdzv_client_finding(a->client) != RDZV_FINDING_SILENCE) {
-        agent_show_waiting(a, text);
+        agent_show_waiting(a, why, text);
         return;
     }
     /* over loopback, where later attempts fail, too */
@@ -399,7 +399,7 @@ static int set_up_listener(struct agent *a) {
         .joiner = on_joiner,
         .leave = on_leave,
         .store_client = on_store_client,
-        .store_for_all = a->config.spec->store_check != JOB_STORE_CHECK_UID,
+        .store_for_all = a->config.spec->store_check != STORE_CHECK_UID,
         .find_leader = find_leader,
         .arg = a,
     };
@@ -496,7 +496,7 @@ static int set_up(struct agent *a) {
     if (r < 0)
         return r;
     const struct job_spec *spec = a->config.spec;
-    if (spec->backend != JOB_BACKEND_ETCD) /* which may have certificates */
+    if (!job_backend(spec)->own_tls)
         tls_psk_alone();
     r = agent_find_head(a);
     if (r < 0)

@@ -135,6 +135,7 @@ struct agent {
     bool brief; /* other agents write to the same place, and the one that leads speaks for all */
     char shown[RDZV_REASON_MAX];   /* the last progress line, so that it is not repeated */
     char waiting[RDZV_REASON_MAX]; /* why there is no leader yet; "": there is one */
+    enum rdzv_wait waiting_for;    /* the same */
     uint64_t waiting_since_ns;     /* 0: it does not wait */
     uint64_t search_ns;            /* the agent's start, until there is a leader; then 0 */
     bool told_assumed;             /* where it looks although nobody said so */
@@ -315,7 +316,7 @@ _must_use_ int agent_show_end_signals(struct agent *a);
 /* Waits until the readers of standard output and error have taken everything, or until the user
  * leaves. Returns whether output of workers is lost. */
 bool agent_show_end(struct agent *a);
-void agent_show_waiting(struct agent *a, const char *text);
+void agent_show_waiting(struct agent *a, enum rdzv_wait why, const char *text);
 /* What this node waited for no longer matters. */
 void agent_show_leaving(struct agent *a);
 void agent_show_no_place(struct agent *a, const char *text);

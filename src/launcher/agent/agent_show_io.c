@@ -174,10 +174,8 @@ static void tell_assumed(struct agent *a) {
     log_notice("looking for the other nodes%s", strbuf_text(&s));
 }
 
-/* a->waiting without what the line, or the end of the job, says anyway */
-static int cause_length(const struct agent *a) {
-    const char *again = strstr(a->waiting, "; trying again");
-    return (int)(again != NULL ? (size_t)(again - a->waiting) : strlen(a->waiting));
+static const char *and_again(const struct agent *a) {
+    return a->waiting_for == RDZV_WAIT_ELECTION ? "" : "; trying again";
 }
 
 /* Shows a->waiting in a line of its own, once, if the terminal would cut `text`. */
@@ -186,7 +184,7 @@ static void show_cut(struct agent *a, const char *text) {
     if (console_status_fits(a->console, line) || strcmp(a->shown, a->waiting) == 0)
         return;
     (void)snprintf(a->shown, sizeof a->shown, "%s", a->waiting);
-    log_notice("%s", a->waiting);
+    log_notice("%s%s", a->waiting, and_again(a));
 }
 
 static uint64_t quiet_ns(const struct agent *a) {
@@ -208,10 +206,10 @@ static void show_waiting(struct agent *a, uint64_t passed) {
     uint64_t join_ns = a->config.spec->rdzv.join_timeout_ns;
     if (console_is_terminal(a->console, CONSOLE_ERR)) {
         add_time_of(&s, passed, join_ns);
-        strbuf_printf(&s, ": %.*s", cause_length(a), a->waiting);
+        strbuf_printf(&s, ": %s", a->waiting);
         show_cut(a, strbuf_text(&s));
     } else {
-        strbuf_printf(&s, "%s (", a->waiting);
+        strbuf_printf(&s, "%s%s (", a->waiting, and_again(a));
         add_time_of(&s, passed, join_ns);
         strbuf_add(&s, ")");
     }
@@ -240,7 +238,8 @@ static void waits_no_more(struct agent *a) {
     loop_timer_set(a->waiting_timer, TIME_NEVER);
 }
 
-void agent_show_waiting(struct agent *a, const char *text) {
+void agent_show_waiting(struct agent *a, enum rdzv_wait why, const char *text) {
+    a->waiting_for = why;
     (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
     if (a->waiting_since_ns == 0)
         a->waiting_since_ns = a->search_ns != 0 ? a->search_ns : clock_now_ns();
@@ -503,7 +502,7 @@ static void show_was_closed(const struct agent *a, const struct member_end *end)
              end->was_over ? "had finished before this agent was started"
                            : "was closed before this node joined",
              success ? "succeeded" : "failed", end->reason[0] != '\0' ? ": " : "", end->reason,
-             next, spec->backend == JOB_BACKEND_DIR ? ", or another directory" : "");
+             next, spec->arbiter_dir != NULL ? ", or another directory" : "");
 }
 
 /* The exit status of a surplus node, 0 or 1, is the result of a job in which it had no part. */
@@ -518,13 +517,13 @@ static void show_never_ran(const struct agent *a) {
 
 /* With an arbiter, the reason has the cause. An agent that did not admit this node was reached. */
 static void show_no_leader(const struct agent *a, const struct member_end *end) {
-    int n = a->arbiter == NULL ? cause_length(a) : 0;
-    bool reached = strncmp(a->waiting, "not admitted", strlen("not admitted")) == 0;
-    bool advise = n > 0 && a->search_ns != 0 && !reached;
-    log_error("%s%s%s%.*s", end->reason,
+    const char *cause = a->arbiter == NULL ? a->waiting : "";
+    bool reached = a->waiting_for == RDZV_WAIT_NOT_ADMITTED;
+    bool advise = cause[0] != '\0' && a->search_ns != 0 && !reached;
+    log_error("%s%s%s%s", end->reason,
               advise ? "; check that the agent at the endpoint runs and can be reached from here"
                      : "",
-              n > 0 ? "; the last attempt: " : "", n, a->waiting);
+              cause[0] != '\0' ? "; the last attempt: " : "", cause);
 }
 
 static void show_ended(const struct agent *a, const struct member_end *end) {

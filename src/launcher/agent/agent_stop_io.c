@@ -21,8 +21,7 @@ void agent_open_door(struct agent *a, const struct form *form) {
     bool known = form != NULL && elsewhere &&
                  addr_from_literal(form->store_host, form->store_port, &store) == 0;
     store_door_pass(a->door, known ? &store : NULL,
-                    agent_is_authenticated(a) &&
-                        a->config.spec->store_check != JOB_STORE_CHECK_NONE);
+                    agent_is_authenticated(a) && a->config.spec->store_check != STORE_CHECK_NONE);
 }
 
 /* ---- the wait ---- */

@@ -75,7 +75,7 @@ bool leading_port_taken(const char *setting, const struct addr *at, struct err *
 static int listen_for_store(struct leading *l, struct err *err) {
     const struct job_spec *spec = l->config.spec;
     bool alone = spec->rdzv.max_nodes == 1 ||
-                 (spec->endpoint_host == NULL && spec->backend == JOB_BACKEND_C10D);
+                 (spec->endpoint_host == NULL && !job_backend(spec)->any_node_leads);
     struct addr any;
     int fd;
     if (l->listens_for_store || spec->store_port == 0 || spec->workers_store)
@@ -111,7 +111,7 @@ static int store_open(void *arg, struct generation g, struct addr *at, struct er
     const struct job_spec *spec = l->config.spec;
     judge_clients(l);
     bool own_port =
-        spec->store_port == 0 && (l->endpoint.len == 0 || spec->backend != JOB_BACKEND_STATIC);
+        spec->store_port == 0 && (l->endpoint.len == 0 || !job_backend(spec)->ranks_are_chosen);
     struct store_server_config config = {.listen_at = at,
                                          .n_listen_at = own_port ? 1 : 0,
                                          .guard = l->guard,
@@ -157,17 +157,9 @@ static void store_close(void *arg, struct generation g) {
 
 /* ---- the clients of the store ---- */
 
-static enum store_source find_source(void *arg, const struct addr *client) {
-    struct leading *l = arg;
-    if (l->server == NULL)
-        return STORE_SOURCE_STRANGER;
-    switch (rdzv_server_source(l->server, client)) {
-    case RDZV_SOURCE_STRANGER: return STORE_SOURCE_STRANGER;
-    case RDZV_SOURCE_MEMBER: return STORE_SOURCE_MEMBER;
-    case RDZV_SOURCE_DIRECT: return STORE_SOURCE_DIRECT;
-    case RDZV_SOURCE_TRANSLATED: return STORE_SOURCE_TRANSLATED;
-    }
-    assert_not_reached();
+static enum peer_source find_source(void *arg, const struct addr *client) {
+    const struct leading *l = arg;
+    return l->server != NULL ? rdzv_server_source(l->server, client) : PEER_SOURCE_UNKNOWN;
 }
 
 static void ask_whose(void *arg, uint32_t id, const struct addr *client, const struct addr *store) {
@@ -176,29 +168,13 @@ static void ask_whose(void *arg, uint32_t id, const struct addr *client, const s
         rdzv_server_whose(l->server, client, store, id);
 }
 
-static enum store_owner owner_of(const struct rdzv_owned *owned) {
-    switch (owned->owner) {
-    case OWNER_OURS: return STORE_OWNER_OURS;
-    case OWNER_OTHER: return STORE_OWNER_OTHER;
-    case OWNER_CLOSED: return STORE_OWNER_CLOSED;
-    case OWNER_NONE: return owned->translated ? STORE_OWNER_TRANSLATED : STORE_OWNER_NONE;
-    case OWNER_UNKNOWN: return STORE_OWNER_UNKNOWN;
-    case OWNER_COUNT: break;
-    }
-    assert_not_reached();
-}
-
-static void on_owner(void *arg, uint32_t id, const struct rdzv_owned *owned) {
-    struct leading *l = arg;
-    store_guard_answer(l->guard, id,
-                       &(struct store_word){.owner = owner_of(owned), .uid = owned->uid});
+static void on_owner(void *arg, uint32_t id, const struct peer_owner *owner) {
+    const struct leading *l = arg;
+    store_guard_answer(l->guard, id, owner);
 }
 
 static int make_guard(struct leading *l) {
-    static const enum store_check checks[] = {[JOB_STORE_CHECK_UID] = STORE_CHECK_UID,
-                                              [JOB_STORE_CHECK_MEMBER] = STORE_CHECK_MEMBER,
-                                              [JOB_STORE_CHECK_NONE] = STORE_CHECK_NONE};
-    struct store_guard_config config = {.check = checks[l->config.spec->store_check],
+    struct store_guard_config config = {.check = l->config.spec->store_check,
                                         .gate = l->config.gate,
                                         .find = find_source,
                                         .ask = ask_whose,
@@ -374,7 +350,7 @@ static void group_config_from(const struct leading *l, struct group_config *c) {
     c->leader_incarnation = l->config.incarnation;
     (void)snprintf(c->role, sizeof c->role, "%s", spec->role);
     program_of(spec, &c->program);
-    c->static_ranks = spec->backend == JOB_BACKEND_STATIC;
+    c->static_ranks = job_backend(spec)->ranks_are_chosen;
     c->log_nonce = random_u64();
     c->grace_ns = spec->shutdown_timeout_ns;
 }

@@ -154,7 +154,7 @@ int start_check(const struct job_spec *spec, const char *python, char *const *en
         r = check_script(spec->script, envp, err);
     if (r == 0 && spec->script != NULL && spec->entry == JOB_ENTRY_PROGRAM)
         r = check_program(spec->script, path_of(spec, envp), err);
-    if (r < 0 || spec->backend != JOB_BACKEND_DIR)
+    if (r < 0 || spec->arbiter_dir == NULL)
         return r;
     r = arbiter_dir_check(spec->arbiter_dir, spec->run_id, DIR_PATIENCE_NS, err);
     if (r < 0)

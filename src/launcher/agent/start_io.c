@@ -57,7 +57,7 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
     struct addr at;
     int r;
     /* With an arbiter any node may have to lead, so all nodes must be able to reach it. */
-    bool any = spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD;
+    bool any = job_backend(spec)->any_node_leads;
     bool local = !any && (spec->endpoint_host == NULL || spec->rdzv.max_nodes == 1 ||
                           strcmp(spec->endpoint_host, "localhost") == 0);
     if (!any && !local && addr_from_literal(spec->endpoint_host, 0, &at) == 0)

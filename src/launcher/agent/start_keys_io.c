@@ -11,7 +11,7 @@
 
 bool start_is_local(const struct job_spec *spec) {
     struct addr at;
-    if (spec->backend == JOB_BACKEND_DIR || spec->backend == JOB_BACKEND_ETCD)
+    if (job_backend(spec)->any_node_leads)
         return false;
     if (spec->endpoint_host == NULL || strcmp(spec->endpoint_host, "localhost") == 0)
         return true;
@@ -23,7 +23,7 @@ bool start_is_local(const struct job_spec *spec) {
 static int load_job_dir(const struct job_spec *spec, struct keyring *ring, struct err *err) {
     uint8_t secret[AUTH_SECRET_BYTES];
     struct err why = {0};
-    if (spec->backend != JOB_BACKEND_DIR)
+    if (!job_backend(spec)->own_key)
         return 0;
     int r = arbiter_dir_key(spec->arbiter_dir, spec->run_id, false, JOB_DIR_NS, secret, &why);
     if (r == -ETIMEDOUT || r == -EIO || r == -ESTALE) {

@@ -8,6 +8,23 @@
 
 #define STD_NOT_NAMED 0xff
 
+const struct job_backend_row job_backends[JOB_BACKEND_COUNT] = {
+    [JOB_BACKEND_STATIC] = {.name = "static",
+                            .ranks_are_chosen = true,
+                            .takes_timeout = true,
+                            .join_timeout_ns = 900 * NS_PER_S},
+    [JOB_BACKEND_C10D] = {.name = "c10d"},
+    [JOB_BACKEND_DIR] = {.name = "dir",
+                         .example = "dir:/shared/path",
+                         .any_node_leads = true,
+                         .own_key = true},
+    [JOB_BACKEND_ETCD] = {.name = "etcd",
+                          .example = "etcd://HOST:PORT,HOST:PORT",
+                          .any_node_leads = true,
+                          .own_tls = true,
+                          .takes_timeout = true},
+};
+
 const struct job_spec job_spec_default = {
     .is_host = -1,
     .node_rank = -1,

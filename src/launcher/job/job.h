@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/peer_owner.h"
 #include "base/util.h"
 #include "launcher/hosts/hosts.h"
 #include "launcher/place/place.h"
@@ -25,7 +26,22 @@ enum job_backend {
     JOB_BACKEND_C10D,       /* an endpoint; the agent at its address leads */
     JOB_BACKEND_DIR,        /* arbiter: a directory that all nodes see; any node may lead */
     JOB_BACKEND_ETCD,       /* arbiter: etcd v3 */
+    JOB_BACKEND_COUNT,
 };
+
+/* The properties of a backend. Code asks for these, not for a backend by its name. */
+struct job_backend_row {
+    const char *name;      /* --rdzv-backend */
+    const char *example;   /* of an --rdzv-endpoint; NULL: none is needed */
+    bool ranks_are_chosen; /* by the user: --node-rank */
+    bool any_node_leads; /* an arbiter decides which; else there is an endpoint, and its node leads
+                          */
+    bool own_key;        /* the arbiter keeps a key of the job */
+    bool own_tls;        /* the arbiter may be reached by TLS with certificates */
+    bool takes_timeout;  /* --rdzv-conf timeout is the join timeout, */
+    uint64_t join_timeout_ns; /* which is this without it; 0: the default */
+};
+extern const struct job_backend_row job_backends[JOB_BACKEND_COUNT];
 
 /* The check that nodes are alike and reach each other: off, warn, or start no worker if it
  * fails. */
@@ -49,8 +65,6 @@ struct std_map {
 };
 uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
 
-/* Which clients of other machines the workers' store takes: rendezvous/store/store_guard_io.h */
-enum job_store_check { JOB_STORE_CHECK_UID = 0, JOB_STORE_CHECK_MEMBER, JOB_STORE_CHECK_NONE };
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
 
 /* What lives on after a job that has succeeded: nothing, or processes that its workers left in
@@ -163,7 +177,7 @@ struct job_spec {
     bool virtual_local_rank;
     enum auth_mode auth; /* who may connect */
     char *key_file;      /* --key-file, NULL: not given */
-    enum job_store_check store_check;
+    enum store_check store_check;
     enum job_contain contain;
     enum job_leave leave;
     enum job_warm warm;
@@ -195,6 +209,10 @@ struct job_spec {
     bool quiet;
     int verbose; /* number of -v */
 };
+
+static inline const struct job_backend_row *job_backend(const struct job_spec *spec) {
+    return &job_backends[spec->backend];
+}
 
 /* The defaults, which are torchrun's. */
 extern const struct job_spec job_spec_default;

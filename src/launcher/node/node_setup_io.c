@@ -158,20 +158,11 @@ static void warn_few_cpus(const struct node_setup_place *p) {
                                                          : "");
 }
 
-/* A driver that hangs has delayed the start, and can delay the workers more. A GPU that is lost, or
- * outside the NVLink fabric, makes them fail. The texts come from topology/discover/nvml/nvml_io.c
- * and nvml_merge.c. */
-static bool is_serious(const char *warning) {
-    static const char *const parts[] = {DISCOVERY_NVML_LATE, " is lost: ", " are lost ",
-                                        " needs a reset ", " not joined the NVLink fabric "};
-    return text_has_any(warning, parts, ARRAY_SIZE(parts));
-}
-
 /* Reports what was not found, and faults. */
 static void log_warnings(const struct topology *t) {
     for (uint32_t i = 0; t != NULL && i < t->n_warnings; i++)
-        log_line(is_serious(t->warnings[i]) ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO, "%s",
-                 t->warnings[i]);
+        log_line(t->warning_kinds[i] == TOPO_WARNING_FAULT ? LOG_LEVEL_WARNING : LOG_LEVEL_INFO,
+                 "%s", t->warnings[i]);
 }
 
 static void log_each(const struct node_setup *s) {

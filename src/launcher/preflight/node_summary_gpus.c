@@ -17,10 +17,10 @@ static bool check_nvml(const struct node_summary_gpus *in, struct node_summary *
     const struct nvml_report *r = in->report;
     if (r == NULL || (r->found && r->whole))
         return true;
-    if (strncmp(r->why_not, DISCOVERY_NVML_LATE, strlen(DISCOVERY_NVML_LATE)) == 0)
+    if (r->fault == NVML_FAULT_LATE)
         node_summary_add(d, NODE_SUMMARY_FAIL, "NVML-HUNG", "%.160s: a GPU or its driver hangs",
                          r->why_not);
-    else if (!r->whole || strncmp(r->why_not, "NVML", 4) == 0) /* then the text names NVML itself */
+    else if (!r->whole || r->fault == NVML_FAULT_ERROR)
         node_summary_add(d, NODE_SUMMARY_FAIL, "NVML-FAILED",
                          "%.160s: CUDA will hardly do better (nvidia-smi may say more)",
                          r->why_not);

@@ -59,7 +59,7 @@ void local_workers_group_config(const struct local_workers *c, struct worker_gro
 /* A literal IPv6 address breaks tcp://ADDR:PORT, so scripts get the name by which the nodes met. */
 static const char *master_host(const struct job_spec *spec, const struct form *f) {
     struct addr at;
-    bool named = spec->backend == JOB_BACKEND_C10D && spec->endpoint_host != NULL &&
+    bool named = !job_backend(spec)->ranks_are_chosen && spec->endpoint_host != NULL &&
                  spec->local_addr == NULL && addr_from_literal(spec->endpoint_host, 0, &at) < 0;
     return named && strchr(f->store_host, ':') != NULL ? spec->endpoint_host : f->store_host;
 }

@@ -110,7 +110,7 @@ bool worker_env_sets_omp(char *const *base, uint32_t local_world_size) {
 void worker_env_of_job(const struct job_spec *spec, uint32_t local_rank,
                        struct worker_env_input *ret) {
     /* as the user wrote it: scripts compare it with their own */
-    bool chosen = spec->backend == JOB_BACKEND_STATIC && spec->endpoint_host != NULL &&
+    bool chosen = job_backend(spec)->ranks_are_chosen && spec->endpoint_host != NULL &&
                   spec->endpoint_port != 0 && !spec->workers_store;
     *ret = (struct worker_env_input){
         .run_id = spec->run_id,

@@ -196,19 +196,23 @@ static enum auth_way decide_elsewhere(const struct auth_side *me, const struct a
 }
 
 enum auth_way auth_decide(const struct auth_side *me, const struct auth_greeting *g,
-                          const struct auth_peer *peer, uint32_t *ret_key, char why[AUTH_WHY_MAX]) {
-    switch (peer->place) {
-    case AUTH_PEER_OURS: return AUTH_WAY_PLAIN;
-    case AUTH_PEER_OTHER_USER:
+                          const struct peer_owner *peer, uint32_t *ret_key,
+                          char why[AUTH_WHY_MAX]) {
+    switch (peer->kind) {
+    case PEER_OURS: return AUTH_WAY_PLAIN;
+    case PEER_OTHER_USER:
         (void)snprintf(why, AUTH_WHY_MAX,
                        "what listens there belongs to another user of this machine (uid %" PRIu32
                        "): choose another port",
                        peer->uid);
         return AUTH_WAY_REFUSED;
-    case AUTH_PEER_CLOSED:
+    case PEER_CLOSED:
         (void)snprintf(why, AUTH_WHY_MAX, "what listened there has closed the connection");
         return AUTH_WAY_REFUSED;
-    case AUTH_PEER_ELSEWHERE: break;
+    case PEER_ELSEWHERE:
+    case PEER_UNKNOWN:
+    case PEER_TRANSLATED:
+    case PEER_OWNER_KIND_COUNT: break;
     }
     return decide_elsewhere(me, g, ret_key, why);
 }
@@ -222,25 +226,29 @@ bool auth_is_open(const struct auth_side *me) {
     return me->mode == AUTH_AUTO && !me->local && me->n_keys == 0 && knows_none;
 }
 
-bool auth_admits_plain(const struct auth_side *me, const struct auth_peer *peer) {
-    switch (peer->place) {
-    case AUTH_PEER_OURS: return true;
-    case AUTH_PEER_OTHER_USER:
-    case AUTH_PEER_CLOSED: return me->mode == AUTH_NONE;
-    case AUTH_PEER_ELSEWHERE: break;
+bool auth_admits_plain(const struct auth_side *me, const struct peer_owner *peer) {
+    switch (peer->kind) {
+    case PEER_OURS: return true;
+    case PEER_OTHER_USER:
+    case PEER_CLOSED: return me->mode == AUTH_NONE;
+    case PEER_ELSEWHERE:
+    case PEER_UNKNOWN:
+    case PEER_TRANSLATED:
+    case PEER_OWNER_KIND_COUNT: break;
     }
     return auth_is_open(me);
 }
 
-void auth_plain_why(const struct auth_side *me, const struct auth_peer *peer,
+void auth_plain_why(const struct auth_side *me, const struct peer_owner *peer,
                     char why[AUTH_WHY_MAX]) {
     char keys[AUTH_KEYS_TEXT_MAX];
     auth_keys_text(me->ids, me->n_keys, keys);
-    if (peer->place == AUTH_PEER_OTHER_USER)
+    if (peer->kind == PEER_OTHER_USER)
         (void)snprintf(why, AUTH_WHY_MAX, "it belongs to another user (uid %" PRIu32 ")",
                        peer->uid);
-    else if (peer->place == AUTH_PEER_CLOSED)
-        (void)snprintf(why, AUTH_WHY_MAX, "it has closed its end, so nobody knows whose it was");
+    else if (peer->kind == PEER_CLOSED)
+        (void)snprintf(why, AUTH_WHY_MAX,
+                       "it has closed its end, so its owner is not known any more");
     else if (me->local)
         (void)snprintf(why, AUTH_WHY_MAX,
                        "it comes from another machine, and this job has only one");

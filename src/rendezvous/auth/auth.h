@@ -15,6 +15,7 @@
 #include <stdbool.h>
 
 #include "base/err.h"
+#include "base/peer_owner.h"
 
 #define AUTH_ID_TEXT_MAX 17
 #define AUTH_KEYS_MAX 8 /* of an agent, which names them all */
@@ -73,18 +74,6 @@ struct auth_greeting {
     char munge[AUTH_MUNGE_MAX];        /* a credential with a key and a run id; "": none */
 };
 
-/* Who is at the other end: the kernel's word. */
-enum auth_place {
-    AUTH_PEER_OURS = 1,   /* this machine, and this user or root */
-    AUTH_PEER_OTHER_USER, /* this machine, another user */
-    AUTH_PEER_CLOSED,     /* this machine, and no process has the socket any more */
-    AUTH_PEER_ELSEWHERE,  /* another machine, or the kernel does not say */
-};
-struct auth_peer {
-    enum auth_place place;
-    uint32_t uid; /* of AUTH_PEER_OTHER_USER */
-};
-
 enum auth_munge {
     AUTH_MUNGE_UNUSED =
         0,              /* it is not to be asked: a key is given, or nobody comes from elsewhere */
@@ -119,7 +108,7 @@ enum auth_way {
  * in for AUTH_WAY_REFUSED: one sentence about "the agent there" that names both sides' keys, and
  * what to write. */
 enum auth_way auth_decide(const struct auth_side *me, const struct auth_greeting *g,
-                          const struct auth_peer *peer, uint32_t *ret_key, char why[AUTH_WHY_MAX]);
+                          const struct peer_owner *peer, uint32_t *ret_key, char why[AUTH_WHY_MAX]);
 
 /* "3f0a… from --key-file, 77b1… from munge": at most AUTH_KEYS_NAMED of them, then how many more.
  */
@@ -131,7 +120,7 @@ void auth_keys_text(const struct auth_id *ids, uint32_t n, char out[AUTH_KEYS_TE
  * and no munge that answers. What is not known yet counts as closed. */
 bool auth_is_open(const struct auth_side *me);
 /* Whether the accepting side takes plain bytes from this peer. */
-bool auth_admits_plain(const struct auth_side *me, const struct auth_peer *peer);
+bool auth_admits_plain(const struct auth_side *me, const struct peer_owner *peer);
 /* Why not: a clause such as "it came without a key; keys here: 0f…". */
-void auth_plain_why(const struct auth_side *me, const struct auth_peer *peer,
+void auth_plain_why(const struct auth_side *me, const struct peer_owner *peer,
                     char why[AUTH_WHY_MAX]);

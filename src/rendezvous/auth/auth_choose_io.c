@@ -74,7 +74,7 @@ static void choose(struct auth_ask *ask) {
     struct err err = {0};
     char why[AUTH_WHY_MAX];
     uint32_t key = 0;
-    bool needs_ids = ask->peer.place == AUTH_PEER_ELSEWHERE; /* else OpenSSL is not needed */
+    bool needs_ids = ask->peer.kind == PEER_ELSEWHERE; /* else OpenSSL is not needed */
     if (ask->is_other_run) {
         (void)snprintf(why, sizeof why, "%s", ask->munge_why);
         refuse(ask, why);
@@ -139,7 +139,7 @@ int auth_choose(struct auth *a, int fd, const struct addr *peer, const struct au
     /* With AUTH_NONE the kernel is not asked. An agent of this machine that takes only its own
      * users and who has a key will know us. */
     if (a->mode == AUTH_NONE && !g->open && addr_is_local(peer))
-        ask->peer.place = AUTH_PEER_OURS;
+        ask->peer.kind = PEER_OURS;
     *ret = ask;
     auth_ask_due(ask);
     return 0;

@@ -173,21 +173,14 @@ enum auth_state auth_state(const struct auth *a) {
 
 uint64_t auth_n_refused(const struct auth *a) { return a != NULL ? a->n_refused : 0; }
 
-struct auth_peer auth_peer_of(struct auth *a, int fd, const struct addr *peer) {
-    uid_t uid = 0;
-    if (a->mode == AUTH_NONE)
-        return (struct auth_peer){.place = AUTH_PEER_ELSEWHERE};
-    switch (peer_gate_place(a->gate, fd, peer, &uid)) {
-    case PEER_OURS: return (struct auth_peer){.place = AUTH_PEER_OURS};
-    case PEER_OTHER_USER:
-        /* root may ask the agents of all users */
-        if (a->is_operator && geteuid() == 0)
-            return (struct auth_peer){.place = AUTH_PEER_OURS};
-        return (struct auth_peer){.place = AUTH_PEER_OTHER_USER, .uid = uid};
-    case PEER_CLOSED: return (struct auth_peer){.place = AUTH_PEER_CLOSED};
-    case PEER_ELSEWHERE: break;
-    }
-    return (struct auth_peer){.place = AUTH_PEER_ELSEWHERE};
+struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer) {
+    struct peer_owner owner = {.kind = PEER_ELSEWHERE};
+    if (a->mode != AUTH_NONE)
+        owner = peer_gate_owner(a->gate, fd, peer);
+    /* root may ask the agents of all users */
+    if (owner.kind == PEER_OTHER_USER && a->is_operator && geteuid() == 0)
+        owner.kind = PEER_OURS;
+    return owner;
 }
 
 /* ---- the accepting side ---- */
@@ -258,14 +251,14 @@ bool auth_takes_plain(struct auth *a, int fd, const struct addr *peer) {
     if (a == NULL || a->mode == AUTH_NONE)
         return true;
     struct auth_side me = side_without_ids(a);
-    struct auth_peer who = auth_peer_of(a, fd, peer);
+    struct peer_owner who = auth_peer_of(a, fd, peer);
     return auth_admits_plain(&me, &who);
 }
 
 void auth_plain_refusal(struct auth *a, int fd, const struct addr *peer, char why[AUTH_WHY_MAX]) {
     struct auth_side me;
     struct err err = {0};
-    struct auth_peer who = auth_peer_of(a, fd, peer);
+    struct peer_owner who = auth_peer_of(a, fd, peer);
     if (auth_side_of(a, &me, &err) < 0)
         (void)snprintf(why, AUTH_WHY_MAX, "%s", err.text);
     else

@@ -47,7 +47,7 @@ struct auth_ask {
     } fn;
     void *arg;
     /* CHOICE */
-    struct auth_peer peer;
+    struct peer_owner peer;
     struct auth_greeting greeting;
     struct munge_call *decoding;
     bool decoded;                 /* and what came of it: */
@@ -60,7 +60,7 @@ void auth_tell(struct auth *a, const char *text);
 /* What is known of this side. Derives ids first; if that fails, the error, and *ret without ids. */
 _must_use_ int auth_side_of(struct auth *a, struct auth_side *ret, struct err *err);
 /* Who is at the other end, as the kernel says; with AUTH_NONE it is not asked. */
-struct auth_peer auth_peer_of(struct auth *a, int fd, const struct addr *peer);
+struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer);
 
 /* auth_choose_io.c */
 /* The asks whose turn has come: a loop_timer_fn. */

@@ -64,8 +64,9 @@ bool client_cannot_connect(int code) {
     return false;
 }
 
-static void attempt_failed(struct rdzv_client *c, const char *what, const char *why,
+static void attempt_failed(struct rdzv_client *c, enum rdzv_wait wait, const char *why,
                            bool not_to_talk) {
+    const char *what = wait == RDZV_WAIT_NOT_ADMITTED ? "not admitted by the agent" : "no leader";
     char text[CLIENT_WAITING_MAX];
     /* it was the right agent: its other addresses would give the same answer */
     bool greeted = c->greeted;
@@ -79,21 +80,21 @@ static void attempt_failed(struct rdzv_client *c, const char *what, const char *
         return;
     }
     client_round_over(c, greeted, text);
-    client_show_waiting(c, text);
+    client_show_waiting(c, wait, text);
     back_off(c);
     disconnected(c, not_to_talk || client_cannot_connect(c->code) ? why : NULL);
 }
 
 void client_attempt_failed(struct rdzv_client *c, const char *why) {
-    attempt_failed(c, "no leader", why, false);
+    attempt_failed(c, RDZV_WAIT_ATTEMPT, why, false);
 }
 
 void client_not_to_talk(struct rdzv_client *c, const char *why) {
-    attempt_failed(c, "no leader", why, true);
+    attempt_failed(c, RDZV_WAIT_ATTEMPT, why, true);
 }
 
 void client_refused_for_now(struct rdzv_client *c, const char *reason) {
-    attempt_failed(c, "not admitted by the agent", reason, false);
+    attempt_failed(c, RDZV_WAIT_NOT_ADMITTED, reason, false);
 }
 
 static void try_next_addr(struct rdzv_client *c) {
@@ -124,7 +125,7 @@ static void begin_round(struct rdzv_client *c, size_t n) {
 }
 
 static void unresolved(struct rdzv_client *c, const char *text) {
-    client_show_waiting(c, text);
+    client_show_waiting(c, RDZV_WAIT_ATTEMPT, text);
     back_off(c);
     client_disconnected(c);
 }
@@ -193,7 +194,7 @@ static void on_silence(struct rdzv_client *c) {
     }
     describe(c, "no leader", silence(c), text);
     if (!c->greeted)
-        client_show_waiting(c, text);
+        client_show_waiting(c, RDZV_WAIT_ATTEMPT, text);
     loop_timer_set(c->retry, c->attempt_ns);
 }
 
@@ -213,7 +214,7 @@ void client_met(struct rdzv_client *c) {
 void client_look_again(struct rdzv_client *c, const char *found) {
     uint64_t now = clock_now_ns();
     if (now + c->config.connect_timeout_ns >= c->attempt_ns + SILENT_NS)
-        client_show_waiting(c, found);
+        client_show_waiting(c, RDZV_WAIT_ATTEMPT, found);
     back_off(c);
     loop_timer_set(c->retry, MIN2(c->attempt_ns, now + MIN2(c->backoff_ns, LOOK_BACKOFF_MAX_NS)));
 }

@@ -22,40 +22,48 @@ struct queued {
 
 /* ---- what the node waits for ---- */
 
-typedef void show_fn(void *arg, const char *text);
-
-static void show_once(struct rdzv_client *c, show_fn *show, const char *text) {
+/* Whether the text is a new one. */
+static bool is_new(struct rdzv_client *c, const char *text) {
     if (strcmp(text, c->waiting) == 0)
-        return;
+        return false;
     (void)snprintf(c->waiting, sizeof c->waiting, "%s", text);
-    if (show == NULL)
+    return true;
+}
+
+static void show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *text) {
+    if (!is_new(c, text) || c->config.ops.waiting_for_leader == NULL)
         return;
     bool held = pump_hold(&c->pump);
-    show(c->config.arg, c->waiting);
+    c->config.ops.waiting_for_leader(c->config.arg, why, c->waiting);
     pump_release(&c->pump, held);
 }
 
 /* With an arbiter the member describes what it waits for: one failed attempt means little. */
-void client_show_waiting(struct rdzv_client *c, const char *text) {
-    char line[CLIENT_WAITING_MAX];
-    (void)snprintf(line, sizeof line, "%.1510s; trying again", text);
+void client_show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *text) {
     if (!c->has_arbiter)
-        show_once(c, c->config.ops.waiting_for_leader, line);
+        show_waiting(c, why, text);
+}
+
+static void show_no_place(struct rdzv_client *c, const char *text) {
+    if (!is_new(c, text) || c->config.ops.waiting_for_place == NULL)
+        return;
+    bool held = pump_hold(&c->pump);
+    c->config.ops.waiting_for_place(c->config.arg, c->waiting);
+    pump_release(&c->pump, held);
 }
 
 static void show_excluded(struct rdzv_client *c, const char *why) {
     char text[CLIENT_WAITING_MAX];
     (void)snprintf(text, sizeof text, "this node is excluded from the job%s%s",
                    why[0] != '\0' ? ": " : "", why);
-    show_once(c, c->config.ops.waiting_for_place, text);
+    show_no_place(c, text);
 }
 
 void client_show_spare(struct rdzv_client *c, const struct desired *d) {
     if (d->kind == DESIRED_IDLE && d->excluded)
         show_excluded(c, d->reason);
     else if (d->kind == DESIRED_IDLE && d->spare)
-        show_once(c, c->config.ops.waiting_for_place,
-                  "the job runs without this node, which waits for a place in the group");
+        show_no_place(c, "the job runs without this node, which waits for a place in the group");
     else
         c->waiting[0] = '\0';
 }
@@ -153,7 +161,7 @@ static uint64_t step(void *arg, void *event) {
     for (size_t i = 0; i < c->update.n_effects && !c->pump.dead; i++)
         obey(c, &c->update.effects[i]);
     if (c->has_arbiter && !c->pump.dead && !c->ended && member_waiting(c->member)[0] != '\0')
-        show_once(c, c->config.ops.waiting_for_leader, member_waiting(c->member));
+        show_waiting(c, RDZV_WAIT_ELECTION, member_waiting(c->member));
     return c->ended ? TIME_NEVER : c->update.deadline_ns;
 }
 

@@ -37,6 +37,14 @@
 struct auth;
 struct rdzv_client;
 
+/* Why a node has no leader yet. */
+enum rdzv_wait {
+    RDZV_WAIT_ATTEMPT = 1,  /* an attempt at the endpoint failed; the next one follows */
+    RDZV_WAIT_NOT_ADMITTED, /* the agent there answered, but does not admit this node yet; the same
+                             */
+    RDZV_WAIT_ELECTION,     /* with an arbiter: no agent leads, or none is known to */
+};
+
 /* Called from the loop after a step of the member, in the order of the effects; each may call
  * rdzv_client_event(), which takes effect after the present effects. Pointers are borrowed for the
  * call. */
@@ -66,7 +74,7 @@ struct rdzv_client_ops {
     void (*status)(void *arg, const struct rdzv_status *status);
     /* There is no leader yet: one sentence about why; called again whenever it changes. The node
      * waits for the join timeout at most. */
-    void (*waiting_for_leader)(void *arg, const char *text);
+    void (*waiting_for_leader)(void *arg, enum rdzv_wait why, const char *text);
     /* At a fixed endpoint: nothing listens at this address of it (of several ports: no agent of
      * this run, at any of them), and this node has had no leader yet. May be NULL */
     void (*nobody_there)(void *arg, const struct addr *at);

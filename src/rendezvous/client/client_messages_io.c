@@ -343,21 +343,12 @@ static void on_ask(struct rdzv_client *c, const struct rdzv_evidence_ask *ask) {
     pump_release(&c->pump, held);
 }
 
-static enum rdzv_owner owner_of(struct rdzv_client *c, const struct addr *client,
-                                const struct addr *store, uint32_t *other) {
-    enum peer_place place = PEER_ELSEWHERE;
-    uid_t uid = 0;
-    if (peer_gate_whose(c->config.gate, client, store, &place, &uid) < 0)
-        return OWNER_UNKNOWN;
-    if (place == PEER_OTHER_USER && *other == 0)
-        *other = (uint32_t)uid;
-    switch (place) {
-    case PEER_OURS: return OWNER_OURS;
-    case PEER_OTHER_USER: return OWNER_OTHER;
-    case PEER_CLOSED: return OWNER_CLOSED;
-    case PEER_ELSEWHERE: return OWNER_NONE;
-    }
-    assert_not_reached();
+static enum peer_owner_kind owner_of(struct rdzv_client *c, const struct addr *client,
+                                     const struct addr *store, uint32_t *other) {
+    struct peer_owner owner = peer_gate_owner_of(c->config.gate, client, store);
+    if (owner.kind == PEER_OTHER_USER && *other == 0)
+        *other = owner.uid;
+    return owner.kind;
 }
 
 static void on_whose(struct rdzv_client *c, const struct rdzv_whose *w) {
@@ -368,7 +359,7 @@ static void on_whose(struct rdzv_client *c, const struct rdzv_whose *w) {
     for (uint32_t i = 0; i < w->n; i++) {
         if (clear)
             addr_set_port(&client, w->ports[i]);
-        m.owner.list[i] = clear ? owner_of(c, &client, &store, &m.owner.uid) : OWNER_UNKNOWN;
+        m.owner.list[i] = clear ? owner_of(c, &client, &store, &m.owner.uid) : PEER_UNKNOWN;
     }
     client_send_to_leader(c, &m);
 }

@@ -113,7 +113,7 @@ struct rdzv_client {
  * after the current step.
  */
 void client_event(struct rdzv_client *c, struct member_event *ev);
-void client_show_waiting(struct rdzv_client *c, const char *text);
+void client_show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *text);
 /* Reports that this node is a spare, each time that it becomes one; or that it is excluded. */
 void client_show_spare(struct rdzv_client *c, const struct desired *d);
 

@@ -102,8 +102,7 @@ static void choose_without(struct conn *c, const struct auth_greeting *g) {
     char why[AUTH_WHY_MAX];
     uint32_t key;
     struct auth_choice choice = {.why = why};
-    const struct auth_peer peer = {.place = conn_is_within_host(c) ? AUTH_PEER_OURS
-                                                                   : AUTH_PEER_ELSEWHERE};
+    const struct peer_owner peer = {.kind = conn_is_within_host(c) ? PEER_OURS : PEER_ELSEWHERE};
     choice.way = auth_decide(&nothing, g, &peer, &key, why);
     follow(c, &choice);
 }

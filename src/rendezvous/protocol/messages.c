@@ -19,7 +19,7 @@ const char *const watchdog_state_names[WATCHDOG_STATE_COUNT] = {
     [WATCHDOG_NONE] = "none",   [WATCHDOG_STARTING] = "starting", [WATCHDOG_OK] = "ok",
     [WATCHDOG_QUIET] = "quiet", [WATCHDOG_HUNG] = "hung",
 };
-const char *const rdzv_owner_names[OWNER_COUNT] = {
-    [OWNER_OURS] = "ours", [OWNER_OTHER] = "other",     [OWNER_CLOSED] = "closed",
-    [OWNER_NONE] = "none", [OWNER_UNKNOWN] = "unknown",
+const char *const rdzv_owner_names[RDZV_OWNER_NAMES] = {
+    [PEER_OURS] = "ours",      [PEER_OTHER_USER] = "other", [PEER_CLOSED] = "closed",
+    [PEER_ELSEWHERE] = "none", [PEER_UNKNOWN] = "unknown",
 };

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/peer_owner.h"
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/failure.h"
 #include "rendezvous/protocol/settings.h"
@@ -36,7 +37,8 @@
 #define RDZV_NEIGHBOURS_MAX 2
 #define RDZV_NETS_MAX 2      /* interfaces of a node that its neighbours try */
 #define RDZV_WHOSE_CHUNK 256 /* connections in one question whose they are */
-#define RDZV_OWN_ADDRS 16    /* addresses of a node from which its workers may come, */
+#define RDZV_OWNER_NAMES (PEER_UNKNOWN + 1)
+#define RDZV_OWN_ADDRS 16 /* addresses of a node from which its workers may come, */
 #define RDZV_OWN_ADDRS_MAX (RDZV_OWN_ADDRS * 40) /* separated by commas */
 
 /* Names a group: the epoch in which it was formed, and a counter within that epoch. Written "2.3".
@@ -326,21 +328,12 @@ struct rdzv_whose {
     uint32_t n;
     uint16_t ports[RDZV_WHOSE_CHUNK]; /* of the clients */
 };
-enum rdzv_owner {
-    OWNER_OURS = 1, /* a process of the agent's user or of root has it, and it is open */
-    OWNER_OTHER,    /* it is another user's */
-    OWNER_CLOSED,   /* it is not open any more, so nobody knows whose it was */
-    OWNER_NONE,     /* the agent's machine has no such socket: it was reset, or addresses are
-                       translated on the way */
-    OWNER_UNKNOWN,  /* the kernel there does not say */
-    OWNER_COUNT,
-};
-/* The answer: for each port, in the same order. */
+/* The answer: for each port, in the same order; never TRANSLATED, which only the leader knows. */
 struct rdzv_owners {
     uint32_t id;
-    uint32_t uid; /* the other user, of the first that is OTHER; for people */
+    uint32_t uid; /* the other user, of the first that is OTHER_USER; for people */
     uint32_t n;
-    enum rdzv_owner list[RDZV_WHOSE_CHUNK];
+    enum peer_owner_kind list[RDZV_WHOSE_CHUNK];
 };
 
 /* Which nodes are present: sent to all nodes while they wait. For people only. */
@@ -489,4 +482,4 @@ extern const char *const outcome_names[OUTCOME_COUNT];
 extern const char *const group_state_names[GROUP_STATE_COUNT];
 extern const char *const overview_place_names[PLACE_COUNT];
 extern const char *const watchdog_state_names[WATCHDOG_STATE_COUNT];
-extern const char *const rdzv_owner_names[OWNER_COUNT];
+extern const char *const rdzv_owner_names[RDZV_OWNER_NAMES];

@@ -182,12 +182,12 @@ static const struct json_field evidence_fields[] = {
 };
 
 static const struct json_field owner_of_fields[] = {{.kind = JSON_FIELD_NAME,
-                                                     .size = sizeof(enum rdzv_owner),
+                                                     .size = sizeof(enum peer_owner_kind),
                                                      .names = rdzv_owner_names,
-                                                     .n_names = OWNER_COUNT,
+                                                     .n_names = RDZV_OWNER_NAMES,
                                                      .min = 1}};
 static const struct json_table owner_of = {
-    .fields = owner_of_fields, .n = 1, .size = sizeof(enum rdzv_owner)};
+    .fields = owner_of_fields, .n = 1, .size = sizeof(enum peer_owner_kind)};
 
 static const struct json_field owner_fields[] = {
     {JSON_FIELD(rdzv_owners, U32, "id", id)},

@@ -147,7 +147,7 @@ static void wait_for_bytes(int fd, int bytes) {
 static void refuse(struct joiner *c) {
     struct addr peer;
     if (addr_of_peer(c->fd, &peer) == 0)
-        (void)!peer_gate_judge(c->listener->config.gate, c->fd, &peer);
+        (void)!peer_gate_admits(c->listener->config.gate, c->fd, &peer);
     conn_free(listener_take(c));
 }
 
@@ -231,18 +231,17 @@ void rdzv_listener_choose(struct rdzv_listener *l, const struct addr *at) {
     l->n_chosen++;
 }
 
-/* *ret_place: whose it is. */
 static bool admits(const struct rdzv_listener *l, int fd, const struct addr *peer,
-                   enum peer_place *ret_place) {
-    *ret_place = l->config.store_for_all ? peer_gate_place(l->config.gate, fd, peer, NULL)
-                                         : peer_gate_judge(l->config.gate, fd, peer);
-    return l->config.store_for_all || *ret_place == PEER_OURS || *ret_place == PEER_ELSEWHERE;
+                   struct peer_owner *ret) {
+    *ret = l->config.store_for_all ? peer_gate_owner(l->config.gate, fd, peer)
+                                   : peer_gate_judge(l->config.gate, fd, peer);
+    return l->config.store_for_all || peer_owner_is_served(*ret);
 }
 
 static void on_accept(void *arg, int fd, const struct addr *peer) {
     struct rdzv_listener *l = arg;
-    enum peer_place place;
-    if (!is_at_chosen(l, fd, peer) || !admits(l, fd, peer, &place)) {
+    struct peer_owner owner;
+    if (!is_at_chosen(l, fd, peer) || !admits(l, fd, peer, &owner)) {
         (void)close(fd);
         return;
     }
@@ -251,8 +250,8 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
         conn_free(listener_take(c));
     c = xcalloc(1, sizeof *c);
     *c = (struct joiner){.listener = l, .fd = fd, .source = source_of(l, peer)};
-    c->ours = place == PEER_OURS;
-    c->store_only = place != PEER_OURS && place != PEER_ELSEWHERE;
+    c->ours = owner.kind == PEER_OURS;
+    c->store_only = !peer_owner_is_served(owner);
     list_init(&c->asking.link);
     list_init(&c->turn);
     uint64_t now = clock_now_ns();

@@ -105,15 +105,6 @@ void rdzv_listener_join_policy(struct rdzv_listener *l, enum member_join_policy 
 /* Closes the sockets and the connections that have not joined. NULL is fine. */
 void rdzv_listener_free(struct rdzv_listener *l);
 
-/* Whose a connection to the workers' store is, by the agent of the machine from which it comes. */
-struct rdzv_owned {
-    enum rdzv_owner owner;
-    uint32_t uid; /* OTHER: that user, or another such user of the same turn */
-    /* A node comes from that address whose own connection its kernel does not know: addresses are
-     * translated on the way, and NONE says nothing. */
-    bool translated;
-};
-
 /* Called from the loop, after a step of the group. Each callback may call any rdzv_server function;
  * that takes effect after the current effects. Strings are borrowed for the call. */
 struct rdzv_server_ops {
@@ -146,9 +137,11 @@ struct rdzv_server_ops {
     void (*timeline)(void *arg, const struct timeline_entry *entry);
     /* What the watchdog says now, for operators. NULL: nothing; must not free the server */
     void (*watchdog)(void *arg, struct rdzv_watchdog *ret);
-    /* The answer to rdzv_server_whose(). Called between steps. May be NULL; must not free the
-     * server */
-    void (*owner)(void *arg, uint32_t id, const struct rdzv_owned *owned);
+    /* The answer to rdzv_server_whose(): the owner as the client's agent reports it; TRANSLATED
+     * instead of ELSEWHERE if a node's own connection from that address is translated. uid: that
+     * user, or another such user of the same turn. Called between steps. May be NULL; must not free
+     * the server */
+    void (*owner)(void *arg, uint32_t id, const struct peer_owner *owner);
     /* Who may talk to this agent, for operators. NULL: everybody; must not free the server */
     void (*access)(void *arg, struct rdzv_access *ret);
     /* Another agent leads, or has closed the job: the nodes have been redirected. The server may be
@@ -193,15 +186,8 @@ void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes);
 /* Asks this node for evidence. False: it is not connected. */
 _must_use_ bool rdzv_server_ask(struct rdzv_server *s, uint64_t incarnation,
                                 const struct rdzv_evidence_ask *ask);
-/* What is known of an address from which somebody has connected. */
-enum rdzv_source {
-    RDZV_SOURCE_STRANGER = 1, /* no node's machine has it */
-    RDZV_SOURCE_MEMBER,       /* a node's machine has it: the agent there can be asked */
-    RDZV_SOURCE_DIRECT,     /* the same, and its connection comes from there, without translation */
-    RDZV_SOURCE_TRANSLATED, /* a node's connection comes from there, but its machine does not have
-                               it: nobody can be asked */
-};
-enum rdzv_source rdzv_server_source(const struct rdzv_server *s, const struct addr *client);
+/* What is known of this address. */
+enum peer_source rdzv_server_source(const struct rdzv_server *s, const struct addr *client);
 /* Asks the agent at the client's address whose this connection is; ops.owner follows, with this id,
  * unless that agent is silent or is lost. Questions of one turn of the loop travel together. For
  * one node at most 16384 connections wait to be asked about, and 128 questions for an answer;

@@ -53,13 +53,6 @@ struct server_whose {
     uint32_t last_id;
 };
 
-/* How the bytes of a node's connection come here, by the word of its own kernel. */
-enum whose_path {
-    WHOSE_PATH_UNKNOWN = 0,
-    WHOSE_DIRECT,     /* it knows the connection by the addresses that it has here */
-    WHOSE_TRANSLATED, /* it does not: there is a translation of addresses on the way */
-};
-
 struct node_whose {
     struct list claims;  /* struct claim */
     struct list waiting; /* struct whose_ask, the oldest first */
@@ -67,7 +60,10 @@ struct node_whose {
     struct list due_link;
     unsigned n_waiting, n_sent;
     bool own_asked; /* on this connection */
-    enum whose_path path;
+    /* The owner of the node's own connection, as its kernel reports it: OURS if it knows the
+     * connection by the addresses that it has here; ELSEWHERE: addresses are translated on the way;
+     * 0 or UNKNOWN: not known yet */
+    enum peer_owner_kind own;
 };
 
 struct rdzv_server {

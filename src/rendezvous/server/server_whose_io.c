@@ -110,11 +110,11 @@ static void add_claims(struct server_node *n, const char *addrs, const struct ad
 static int weight(const struct claim *c) {
     if (c->node->conn == NULL)
         return 1;
-    if (c->seen && c->node->whose.path == WHOSE_TRANSLATED)
+    if (c->seen && c->node->whose.own == PEER_ELSEWHERE)
         return 2; /* its kernel has no such sockets */
     if (!c->seen)
         return 3;
-    return c->node->whose.path == WHOSE_DIRECT ? 5 : 4;
+    return c->node->whose.own == PEER_OURS ? 5 : 4;
 }
 
 static const struct claim *best_claim(const struct rdzv_server *s,
@@ -143,22 +143,22 @@ static bool is_translated(const struct rdzv_server *s, const uint8_t host[ADDR_H
     LIST_FOR_EACH(struct claim, c, &p->claims, link) {
         if (left-- == 0 || !c->seen)
             break;
-        if (memcmp(c->host, host, ADDR_HOST_BYTES) == 0 && c->node->whose.path == WHOSE_TRANSLATED)
+        if (memcmp(c->host, host, ADDR_HOST_BYTES) == 0 && c->node->whose.own == PEER_ELSEWHERE)
             return true;
     }
     return false;
 }
 
-enum rdzv_source rdzv_server_source(const struct rdzv_server *s, const struct addr *client) {
+enum peer_source rdzv_server_source(const struct rdzv_server *s, const struct addr *client) {
     uint8_t host[ADDR_HOST_BYTES];
     addr_host_bytes(client, host);
     const struct claim *c = best_claim(s, host);
     if (c == NULL)
-        return RDZV_SOURCE_STRANGER;
+        return PEER_SOURCE_UNKNOWN;
     switch (weight(c)) {
-    case 2: return RDZV_SOURCE_TRANSLATED;
-    case 5: return RDZV_SOURCE_DIRECT;
-    default: return RDZV_SOURCE_MEMBER;
+    case 2: return PEER_SOURCE_TRANSLATED;
+    case 5: return PEER_SOURCE_DIRECT;
+    default: return PEER_SOURCE_MEMBER;
     }
 }
 
@@ -287,11 +287,15 @@ void rdzv_server_whose(struct rdzv_server *s, const struct addr *client, const s
 
 /* ---- answers ---- */
 
-static void own_is_known(struct server_node *n, enum rdzv_owner owner) {
-    if (owner == OWNER_OURS)
-        n->whose.path = WHOSE_DIRECT;
-    else if (owner == OWNER_NONE)
-        n->whose.path = WHOSE_TRANSLATED;
+static void report_owners(struct rdzv_server *s, const struct whose_sent *q,
+                          const struct rdzv_owners *owners) {
+    bool translated = is_translated(s, q->host);
+    for (uint32_t i = 0; i < q->n && s->config.ops.owner != NULL && !s->deposed; i++) {
+        struct peer_owner owner = {.kind = owners->list[i], .uid = owners->uid};
+        if (owner.kind == PEER_ELSEWHERE && translated)
+            owner.kind = PEER_TRANSLATED;
+        s->config.ops.owner(s->config.arg, q->asks[i], &owner);
+    }
 }
 
 bool server_whose_answer(struct server_node *n, const struct rdzv_owners *owners) {
@@ -309,14 +313,10 @@ bool server_whose_answer(struct server_node *n, const struct rdzv_owners *owners
         return false;
     list_remove(&q->link);
     n->whose.n_sent--;
-    bool translated = !q->own && is_translated(s, q->host);
-    if (q->own)
-        own_is_known(n, owners->list[0]);
-    for (uint32_t i = 0; i < q->n && !q->own && s->config.ops.owner != NULL && !s->deposed; i++)
-        s->config.ops.owner(s->config.arg, q->asks[i],
-                            &(struct rdzv_owned){.owner = owners->list[i],
-                                                 .uid = owners->uid,
-                                                 .translated = translated});
+    if (!q->own)
+        report_owners(s, q, owners);
+    else if (owners->list[0] == PEER_OURS || owners->list[0] == PEER_ELSEWHERE)
+        n->whose.own = owners->list[0];
     free(q);
     return true;
 }
@@ -338,7 +338,7 @@ void server_whose_disconnected(struct server_node *n) {
     }
     n->whose.n_sent = 0;
     n->whose.own_asked = false;
-    n->whose.path = WHOSE_PATH_UNKNOWN;
+    n->whose.own = PEER_UNKNOWN;
 }
 
 void server_whose_joined(struct server_node *n, const char *addrs) {

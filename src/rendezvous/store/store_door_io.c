@@ -97,9 +97,9 @@ static void on_closed(void *arg, struct stream *s, int code) {
 }
 
 static bool is_own(const struct store_door *door, int fd, const struct addr *peer) {
-    enum peer_place place = peer_gate_place(door->gate, fd, peer, NULL);
+    enum peer_owner_kind owner = peer_gate_owner(door->gate, fd, peer).kind;
     /* another user's has come so far only with --store-check=member */
-    return place == PEER_OURS || place == PEER_OTHER_USER ||
+    return owner == PEER_OURS || owner == PEER_OTHER_USER ||
            (door->gate == NULL && addr_is_local(peer));
 }
 

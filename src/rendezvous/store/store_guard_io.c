@@ -10,10 +10,10 @@
 #include "base/hash.h"
 #include "base/idmap.h"
 #include "base/list.h"
+#include "base/text/strbuf.h"
 #include "io/clock.h"
 
 #define SOURCES 256 /* addresses share these, by a hash that nobody knows outside */
-#define PREFIX "refused a connection to the workers' store from "
 
 struct source {
     struct list clients; /* struct client, by kin, the oldest first */
@@ -33,8 +33,13 @@ struct client {
     void *arg;
 };
 
-/* What is told once for each address. */
-enum topic { STRANGER = 1, OTHER, CLOSED, NONE, SILENT, TOO_MANY, TRANSLATED, UNKNOWN };
+/* What is logged once for each address: an owner, or one of these. */
+enum topic {
+    TOPIC_UNKNOWN_SOURCE = PEER_OWNER_KIND_COUNT,
+    TOPIC_SILENT,
+    TOPIC_TOO_MANY,
+    TOPIC_COUNT,
+};
 
 struct store_guard {
     struct loop *loop;
@@ -50,7 +55,7 @@ struct store_guard {
     uint64_t refused;
     struct {
         uint8_t host[ADDR_HOST_BYTES];
-        enum topic topic;
+        unsigned topic;
     } told[STORE_GUARD_TOLD_MAX];
     size_t n_told;
     bool told_more;
@@ -59,7 +64,7 @@ struct store_guard {
 /* ---- what is told ---- */
 
 /* Whether a line is due. The last one says that there are no further ones. */
-static bool is_new(struct store_guard *g, const struct addr *peer, enum topic topic) {
+static bool is_new(struct store_guard *g, const struct addr *peer, unsigned topic) {
     uint8_t host[ADDR_HOST_BYTES];
     addr_host_bytes(peer, host);
     for (size_t i = 0; i < g->n_told; i++)
@@ -72,72 +77,52 @@ static bool is_new(struct store_guard *g, const struct addr *peer, enum topic to
     return true;
 }
 
-static void describe(const struct store_guard *g, enum topic topic, const char *host, uint32_t uid,
-                     char *out, size_t size) {
-    double seconds = (double)g->config.answer_ns / (double)NS_PER_S;
-    switch (topic) {
-    case STRANGER:
-        (void)snprintf(out, size,
-                       PREFIX "%s: no node of this job has that address (--store-check=none "
-                              "admits everybody)",
-                       host);
-        break;
-    case OTHER:
-        (void)snprintf(out, size,
-                       PREFIX
-                       "%s: it belongs to uid %u there, and only this job's user and root may "
-                       "use it (--store-check=member admits all users of the nodes)",
-                       host, (unsigned)uid);
-        break;
-    case CLOSED:
-        (void)snprintf(out, size, PREFIX "%s: it was closed before its agent was asked whose it is",
-                       host);
-        break;
-    case NONE:
-        (void)snprintf(out, size,
-                       PREFIX "%s: the kernel of the node there does not know it; it was reset, or "
-                              "comes from a container or through a proxy (--store-check=member "
-                              "admits it)",
-                       host);
-        break;
-    case SILENT:
-        (void)snprintf(out, size,
-                       PREFIX "%s: the agent there did not say within %.1f s whose it is", host,
-                       seconds);
-        break;
-    case TOO_MANY:
-        (void)snprintf(out, size,
-                       PREFIX "%s: more than %zu wait until their agents have said whose they are",
-                       host, g->max_waiting);
-        break;
-    case TRANSLATED:
-        (void)snprintf(
-            out, size,
-            "addresses are translated (NAT) on the way from %s: the workers' store admits "
-            "whoever comes from there",
-            host);
-        break;
-    case UNKNOWN:
-        (void)snprintf(
-            out, size,
-            "the kernel of the node at %s does not say which user a connection belongs to: the "
-            "workers' store admits whoever comes from there",
-            host);
-        break;
-    }
+static void describe(const struct store_guard *g, unsigned topic, const char *host, uint32_t uid,
+                     struct strbuf *ret) {
+    static const char *const whys[TOPIC_COUNT] = {
+        [TOPIC_UNKNOWN_SOURCE] =
+            "no node of this job has that address (--store-check=none admits everybody)",
+        [PEER_CLOSED] = "it was closed before its agent was asked whose it is",
+        [PEER_ELSEWHERE] = "the kernel of the node there does not know it; it was reset, or "
+                           "comes from a container or through a proxy (--store-check=member "
+                           "admits it)",
+    };
+    if (topic == PEER_TRANSLATED)
+        strbuf_printf(ret,
+                      "addresses are translated (NAT) on the way from %s: the workers' store "
+                      "admits whoever comes from there",
+                      host);
+    else if (topic == PEER_UNKNOWN)
+        strbuf_printf(ret,
+                      "the kernel of the node at %s does not say which user a connection "
+                      "belongs to: the workers' store admits whoever comes from there",
+                      host);
+    else
+        strbuf_printf(ret, "refused a connection to the workers' store from %s: ", host);
+    if (topic == PEER_OTHER_USER)
+        strbuf_printf(ret,
+                      "it belongs to uid %u there, and only this job's user and root may use it "
+                      "(--store-check=member admits all users of the nodes)",
+                      (unsigned)uid);
+    else if (topic == TOPIC_SILENT)
+        strbuf_printf(ret, "the agent there did not report its owner within %.1f s",
+                      (double)g->config.answer_ns / (double)NS_PER_S);
+    else if (topic == TOPIC_TOO_MANY)
+        strbuf_printf(ret, "more than %zu wait for the answer of their agents", g->max_waiting);
+    else if (whys[topic] != NULL)
+        strbuf_add(ret, whys[topic]);
 }
 
-static void tell(struct store_guard *g, const struct addr *peer, enum topic topic, uint32_t uid) {
-    char line[ADDR_TEXT_MAX + 256], host[ADDR_TEXT_MAX];
+static void tell(struct store_guard *g, const struct addr *peer, unsigned topic, uint32_t uid) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    char host[ADDR_TEXT_MAX];
     if (g->config.log == NULL || g->told_more || !is_new(g, peer, topic))
         return;
     addr_host_text(peer, host);
     g->told_more = g->n_told == ARRAY_SIZE(g->told);
-    describe(g, topic, host, uid, line, sizeof line);
-    size_t len = strlen(line);
-    (void)snprintf(line + len, sizeof line - len, "; further ones %sare only counted",
-                   g->told_more ? "" : "from there ");
-    g->config.log(g->config.arg, line);
+    describe(g, topic, host, uid, &line);
+    strbuf_printf(&line, "; further ones %sare only counted", g->told_more ? "" : "from there ");
+    g->config.log(g->config.arg, strbuf_text(&line));
 }
 
 /* One that has ended and sent nothing only looked whether somebody listens, or was a worker's that
@@ -149,10 +134,10 @@ static bool only_looked(int fd) {
 }
 
 /* Closes fd. */
-static void refuse(struct store_guard *g, int fd, const struct addr *peer, enum topic topic,
+static void refuse(struct store_guard *g, int fd, const struct addr *peer, unsigned topic,
                    uint32_t uid) {
     g->refused++;
-    if (topic == OTHER || topic == STRANGER || !only_looked(fd))
+    if (topic == PEER_OTHER_USER || topic == TOPIC_UNKNOWN_SOURCE || !only_looked(fd))
         tell(g, peer, topic, uid);
     (void)close(fd);
 }
@@ -177,7 +162,7 @@ static int take_client(struct client *c) {
     return fd;
 }
 
-static void refuse_client(struct client *c, enum topic topic, uint32_t uid) {
+static void refuse_client(struct client *c, unsigned topic, uint32_t uid) {
     struct store_guard *g = c->guard;
     struct addr peer = c->peer;
     bool wanted = c->fn != NULL;
@@ -207,7 +192,7 @@ static void make_room(struct store_guard *g) {
             most = &g->sources[i];
     struct client *oldest = LIST_FIRST(struct client, &most->clients, kin);
     assert(oldest != NULL); /* so many wait */
-    refuse_client(oldest, TOO_MANY, 0);
+    refuse_client(oldest, TOPIC_TOO_MANY, 0);
 }
 
 static struct source *source_of(struct store_guard *g, const struct addr *peer) {
@@ -222,7 +207,7 @@ static void wait_for_word(struct store_guard *g, int fd, const struct addr *peer
                           store_guard_fn *fn, void *arg) {
     struct addr store;
     if (addr_of_socket(fd, &store) < 0) {
-        refuse(g, fd, peer, CLOSED, 0);
+        refuse(g, fd, peer, PEER_CLOSED, 0);
         return;
     }
     make_room(g);
@@ -252,29 +237,25 @@ static void on_timer(void *arg) {
     LIST_FOR_EACH(struct client, c, &g->waiting, link) {
         if (c->deadline_ns > now || loop_slice_is_over(g->loop))
             break;
-        refuse_client(c, SILENT, 0);
+        refuse_client(c, TOPIC_SILENT, 0);
     }
     arm_timer(g);
 }
 
-void store_guard_answer(struct store_guard *g, uint32_t id, const struct store_word *word) {
+void store_guard_answer(struct store_guard *g, uint32_t id, const struct peer_owner *owner) {
     struct client *c = id == 0 ? NULL : idmap_get(&g->by_id, id);
     if (c == NULL)
         return;
-    switch (word->owner) {
-    case STORE_OWNER_OURS: admit_client(c); break;
-    case STORE_OWNER_OTHER: refuse_client(c, OTHER, word->uid); break;
-    case STORE_OWNER_CLOSED: refuse_client(c, CLOSED, 0); break;
-    case STORE_OWNER_NONE: refuse_client(c, NONE, 0); break;
-    case STORE_OWNER_TRANSLATED:
-        tell(g, &c->peer, TRANSLATED, 0);
-        admit_client(c);
-        break;
-    case STORE_OWNER_UNKNOWN:
-        tell(g, &c->peer, UNKNOWN, 0);
-        admit_client(c);
-        break;
+    switch (owner->kind) {
+    case PEER_OTHER_USER:
+    case PEER_CLOSED:
+    case PEER_ELSEWHERE: refuse_client(c, owner->kind, owner->uid); return;
+    case PEER_TRANSLATED:
+    case PEER_UNKNOWN: tell(g, &c->peer, owner->kind, 0); break;
+    case PEER_OURS: break;
+    case PEER_OWNER_KIND_COUNT: assert_not_reached();
     }
+    admit_client(c);
 }
 
 /* ---- the rule ---- */
@@ -282,12 +263,12 @@ void store_guard_answer(struct store_guard *g, uint32_t id, const struct store_w
 /* True: it is of another machine. False: it is of this one, and was admitted or refused. */
 static bool is_elsewhere(struct store_guard *g, int fd, const struct addr *peer, store_guard_fn *fn,
                          void *arg) {
-    enum peer_place place = peer_gate_place(g->config.gate, fd, peer, NULL);
+    enum peer_owner_kind owner = peer_gate_owner(g->config.gate, fd, peer).kind;
     if (g->config.gate == NULL && addr_is_local(peer))
-        place = PEER_OURS;
-    if (place == PEER_ELSEWHERE)
+        owner = PEER_OURS;
+    if (owner == PEER_ELSEWHERE)
         return true;
-    if (place == PEER_OURS || g->config.check != STORE_CHECK_UID ||
+    if (owner == PEER_OURS || g->config.check != STORE_CHECK_UID ||
         peer_gate_admits(g->config.gate, fd, peer)) /* which tells why not */
         fn(arg, fd);
     else
@@ -304,15 +285,15 @@ void store_guard_take(struct store_guard *g, int fd, const struct addr *peer, st
             (void)close(fd);
         return;
     }
-    enum store_source source = g->config.find(g->config.arg, peer);
-    if (source != STORE_SOURCE_DIRECT && !is_elsewhere(g, fd, peer, fn, arg))
+    enum peer_source source = g->config.find(g->config.arg, peer);
+    if (source != PEER_SOURCE_DIRECT && !is_elsewhere(g, fd, peer, fn, arg))
         return;
-    if (source == STORE_SOURCE_STRANGER) {
-        refuse(g, fd, peer, STRANGER, 0);
+    if (source == PEER_SOURCE_UNKNOWN) {
+        refuse(g, fd, peer, TOPIC_UNKNOWN_SOURCE, 0);
     } else if (g->config.check == STORE_CHECK_MEMBER) {
         fn(arg, fd);
-    } else if (source == STORE_SOURCE_TRANSLATED) {
-        tell(g, peer, TRANSLATED, 0);
+    } else if (source == PEER_SOURCE_TRANSLATED) {
+        tell(g, peer, PEER_TRANSLATED, 0);
         fn(arg, fd);
     } else {
         wait_for_word(g, fd, peer, fn, arg);

@@ -5,12 +5,12 @@
  *     store_guard_new(loop, &config, &guard);
  *     store_guard_apply(guard, true);                    the job is authenticated
  *     store_guard_take(guard, fd, &peer, let_in, me);    let_in(me, fd), or it closes fd
- *         config.ask(…, id, …)    and later    store_guard_answer(guard, id, &word)
+ *         config.ask(…, id, …)    and later    store_guard_answer(guard, id, &owner)
  *     store_guard_forget(guard, me);                     before `me` is freed
  *
  *         admitted at once  <--- address ---  accepted  --- address ---> refused
  *                                                |
- *                                              waits --- word of its agent ---> admitted or refused
+ *                                              waits --- answer of its agent -> admitted or refused
  *                                                `-- STORE_GUARD_ANSWER_NS, or too many --> refused
  *
  * A refused client is closed without a word, counted, and told in one line for each address and
@@ -32,41 +32,11 @@
 
 struct store_guard;
 
-/* How clients of other machines are judged, where the job is authenticated. Those of this machine
- * are judged by the gate with STORE_CHECK_UID, and else admitted. */
-enum store_check {
-    STORE_CHECK_UID = 0, /* they belong to the job's user or to root, by the word of their agent */
-    STORE_CHECK_MEMBER,  /* they come from the address of a node */
-    STORE_CHECK_NONE,    /* they are admitted */
-};
-
-/* What is known of an address. */
-enum store_source {
-    STORE_SOURCE_STRANGER = 1, /* it is no node's */
-    STORE_SOURCE_MEMBER,       /* it is a node's, whose agent can be asked */
-    STORE_SOURCE_DIRECT,       /* the same, and it is certainly not an address of this machine */
-    STORE_SOURCE_TRANSLATED,   /* nodes come from there by a translation of addresses: nobody can be
-                                  asked, and the address alone counts */
-};
-
-/* The word of a client's agent. */
-struct store_word {
-    enum store_owner {
-        STORE_OWNER_OURS = 1,
-        STORE_OWNER_OTHER,      /* it is another user's: uid */
-        STORE_OWNER_CLOSED,     /* nobody has it any more */
-        STORE_OWNER_NONE,       /* its machine does not know it */
-        STORE_OWNER_TRANSLATED, /* the same, and that says nothing: as STORE_SOURCE_TRANSLATED */
-        STORE_OWNER_UNKNOWN,    /* its kernel does not say: the address alone counts */
-    } owner;
-    uint32_t uid;
-};
-
 struct store_guard_config {
     enum store_check check;
     struct peer_gate *gate; /* borrowed; NULL: everybody of this machine may connect */
     uint64_t answer_ns;     /* 0: STORE_GUARD_ANSWER_NS */
-    enum store_source (*find)(void *arg, const struct addr *client);
+    enum peer_source (*find)(void *arg, const struct addr *client);
     /* `store`: where it was accepted. store_guard_answer() is called later, or never. */
     void (*ask)(void *arg, uint32_t id, const struct addr *client, const struct addr *store);
     void (*log)(void *arg, const char *line); /* one line, without newline. May be NULL */
@@ -86,7 +56,7 @@ void store_guard_apply(struct store_guard *g, bool authenticated);
 void store_guard_take(struct store_guard *g, int fd, const struct addr *peer, store_guard_fn *fn,
                       void *arg);
 /* Does nothing if that client no longer waits. */
-void store_guard_answer(struct store_guard *g, uint32_t id, const struct store_word *word);
+void store_guard_answer(struct store_guard *g, uint32_t id, const struct peer_owner *owner);
 /* fn is not called for this arg any more; who waits for it is closed in time. */
 void store_guard_forget(struct store_guard *g, const void *arg);
 size_t store_guard_waiting(const struct store_guard *g);

@@ -230,6 +230,11 @@ struct topo_netif {
 
 enum topo_source { TOPO_LIVE = 1, TOPO_SYSROOT, TOPO_HWLOC_XML, TOPO_NCCL_XML, TOPO_JSON };
 
+enum topo_warning {
+    TOPO_WARNING_INCOMPLETE = 0, /* something could not be read */
+    TOPO_WARNING_FAULT, /* a device or its driver is faulty: workers will fail or be slow */
+};
+
 struct topology {
     enum topo_source source;
     char from[256];           /* "this machine", or the path it was read from */
@@ -259,7 +264,8 @@ struct topology {
     char driver[TOPO_TEXT_MAX];        /* NVIDIA's, "535.183.01"; "" unknown */
     char cuda[TOPO_NAME_MAX];          /* what the driver supports, "12.4"; "" unknown */
     bool nvlinks_known;                /* false: not known, so a matrix can't show NV# */
-    char *warnings[TOPO_WARNINGS_MAX]; /* owned; what could not be read, and why */
+    char *warnings[TOPO_WARNINGS_MAX]; /* owned */
+    enum topo_warning warning_kinds[TOPO_WARNINGS_MAX];
     uint32_t n_warnings;
 };
 
@@ -276,7 +282,9 @@ struct topo_nvlink *topology_add_nvlink(struct topology *t);
 struct topo_nic *topology_add_nic(struct topology *t);
 struct topo_netif *topology_add_netif(struct topology *t);
 struct topo_gid *topo_port_add_gid(struct topo_port *p);
+/* Adds a warning: INCOMPLETE, or FAULT. Beyond the limit it does nothing. */
 void topology_warn(struct topology *t, const char *fmt, ...) _printf_(2, 3);
+void topology_fault(struct topology *t, const char *fmt, ...) _printf_(2, 3);
 
 /* Sorts all arrays into the order described at the top, and corrects the indices between them
  * (parent, pci, gpu, peer). Every source calls it once, at its end. GPU indices that are TOPO_NONE

@@ -5,13 +5,10 @@
 #include "base/util.h"
 
 #define NVML_DISCOVERY_NS (2 * NS_PER_S) /* as long as NVML may take */
-/* The beginning of the topology's warning if NVML took longer. */
-#define DISCOVERY_NVML_LATE "NVML did not answer"
-
-enum {                    /* what to look for; bits */
-       DISCOVER_CPUS = 1, /* NUMA, cores, caches, allowed */
-       DISCOVER_PCI = 2,  /* bridges, GPUs and NICs with their PCI devices */
-       DISCOVER_NICS = 4, /* RDMA devices */
+enum {                                   /* what to look for; bits */
+       DISCOVER_CPUS = 1,                /* NUMA, cores, caches, allowed */
+       DISCOVER_PCI = 2,                 /* bridges, GPUs and NICs with their PCI devices */
+       DISCOVER_NICS = 4,                /* RDMA devices */
        DISCOVER_NETIFS = 8,
        DISCOVER_NVML = 16,
        DISCOVER_ALL = 31,

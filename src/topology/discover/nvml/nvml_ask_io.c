@@ -174,6 +174,7 @@ static void explain(struct asker *a, int r, char out[NVML_TEXT_MAX]) {
 /* Fills the head, except the count. False: there is nothing to ask. */
 static bool open_library(struct asker *a, const char *name, struct nvml_head *head) {
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    head->missing = 1;
     if (library == NULL) {
         (void)snprintf(head->why_not, sizeof head->why_not, "no %.80s", name);
         return false;
@@ -184,6 +185,7 @@ static bool open_library(struct asker *a, const char *name, struct nvml_head *he
         return false;
     }
     unsigned n = 0;
+    head->missing = 0;
     announce(a, CALL_OF(init));
     int r = a->api.init();
     if (r == NVML_R_OK)

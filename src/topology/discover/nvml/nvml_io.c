@@ -68,8 +68,9 @@ int nvml_end(struct nvml_child *child, struct nvml_report *ret) {
     if (ret->at[0] != '\0')
         (void)snprintf(at, sizeof at, " (%.60s)", ret->at);
     uint64_t ms = child->allowed_ns / NS_PER_MS;
+    ret->fault = r == -ETIMEDOUT ? NVML_FAULT_LATE : NVML_FAULT_ENDED;
     if (r == -ETIMEDOUT)
-        (void)snprintf(ret->why_not, sizeof ret->why_not, DISCOVERY_NVML_LATE " in %u.%u s%.64s",
+        (void)snprintf(ret->why_not, sizeof ret->why_not, "NVML did not answer in %u.%u s%.64s",
                        (unsigned)(ms / 1000), (unsigned)(ms % 1000 / 100), at);
     else
         (void)snprintf(ret->why_not, sizeof ret->why_not, "NVML could not be asked%.64s", at);

@@ -101,10 +101,10 @@ static void warn_unplaced(const struct nvml_report *r, const struct places *p, s
         *(r->gpus[i - 1].lost ? &lost : &other) += 1;
     }
     if (lost > 0)
-        topology_warn(t,
-                      "%u of %u GPUs are lost and can't even report their PCI address, the first "
-                      "being GPU %u: reboot the node",
-                      lost, r->n, first_lost);
+        topology_fault(t,
+                       "%u of %u GPUs are lost and can't even report their PCI address, the first "
+                       "being GPU %u: reboot the node",
+                       lost, r->n, first_lost);
     if (other > 0)
         topology_warn(t,
                       "%u of %u GPUs are left out: NVML reports no PCI address of their own, the "
@@ -307,19 +307,19 @@ static void warn_lost(const struct nvml_report *r, const struct places *p, struc
         if (t->gpus[p->of[i]].pci < t->n_pci)
             pci_addr_text(t->pci[t->gpus[p->of[i]].pci].at, at);
         if (r->gpus[i].lost == 16)
-            topology_warn(t, "GPU %u (%s) needs a reset (nvidia-smi --gpu-reset)", i, at);
+            topology_fault(t, "GPU %u (%s) needs a reset (nvidia-smi --gpu-reset)", i, at);
         else
-            topology_warn(t,
-                          "GPU %u (%s) is lost: the driver can't reach it; see the kernel's log "
-                          "for its Xid, and reboot the node",
-                          i, at);
+            topology_fault(t,
+                           "GPU %u (%s) is lost: the driver can't reach it; see the kernel's log "
+                           "for its Xid, and reboot the node",
+                           i, at);
     }
 }
 
 static void say_fabric(const struct nvml_report *r, struct topology *t) {
     char text[TOPO_TEXT_MAX];
     if (nvml_report_fabric(r, text))
-        topology_warn(t, "%s", text);
+        topology_fault(t, "%s", text);
 }
 
 static bool has_nvidia(const struct topology *t) {
@@ -330,9 +330,11 @@ static bool has_nvidia(const struct topology *t) {
 }
 
 static void warn_not_found(const struct nvml_report *r, struct topology *t) {
-    if (!r->whole)
-        topology_warn(t, "%s: what %s is missing", r->why_not,
-                      r->found ? "it had not said by then" : "only NVML knows of the GPUs");
+    static const char partly[] = "it had not said by then", gpus[] = "only NVML knows of the GPUs";
+    if (r->fault == NVML_FAULT_LATE)
+        topology_fault(t, "%s: what %s is missing", r->why_not, r->found ? partly : gpus);
+    else if (!r->whole)
+        topology_warn(t, "%s: what %s is missing", r->why_not, r->found ? partly : gpus);
     else if (!r->found && has_nvidia(t))
         topology_warn(t, "NVML not found (%s): NVLinks are not known", r->why_not);
 }

@@ -38,6 +38,7 @@ static int take_head(struct nvml_report *r, const char *payload) {
     struct nvml_head head;
     memcpy(&head, payload, sizeof head);
     r->found = head.found != 0;
+    r->fault = r->found ? NVML_FAULT_NONE : head.missing ? NVML_FAULT_MISSING : NVML_FAULT_ERROR;
     r->n = MIN2(head.n, (uint32_t)GPUS_MAX);
     memcpy(r->why_not, head.why_not, sizeof r->why_not);
     memcpy(r->driver, head.driver, sizeof r->driver);

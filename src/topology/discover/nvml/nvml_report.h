@@ -67,10 +67,20 @@ struct nvml_gpu {
     struct nvml_process processes[NVML_PROCESSES_MAX];
 };
 
+/* Why NVML was not found, or its report is not whole. */
+enum nvml_fault {
+    NVML_FAULT_NONE = 0,
+    NVML_FAULT_MISSING, /* there is no such library */
+    NVML_FAULT_ERROR,   /* it returned an error */
+    NVML_FAULT_LATE,    /* it did not answer in time */
+    NVML_FAULT_ENDED,   /* the child that asked it died, or could not be started */
+};
+
 struct nvml_report {
-    bool found;                  /* the library is there and answered */
-    bool whole;                  /* everything that was asked for was answered */
-    char why_not[NVML_TEXT_MAX]; /* when not found: one phrase */
+    bool found;            /* the library is there and answered */
+    bool whole;            /* everything that was asked for was answered */
+    enum nvml_fault fault; /* when not found, or not whole; and as one phrase: */
+    char why_not[NVML_TEXT_MAX];
     char driver[NVML_TEXT_MAX];  /* "535.183.01", "" unknown */
     char version[NVML_TEXT_MAX]; /* of NVML */
     char cuda[TOPO_NAME_MAX];    /* the newest that the driver supports: "12.4", "" unknown */
@@ -102,6 +112,7 @@ struct nvml_frame {
 };
 struct nvml_head {
     uint32_t found, n;
+    uint32_t missing; /* not found: whether the library is missing; else it returned an error */
     char why_not[NVML_TEXT_MAX], driver[NVML_TEXT_MAX], version[NVML_TEXT_MAX];
     char cuda[TOPO_NAME_MAX];
 };

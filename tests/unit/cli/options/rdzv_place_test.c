@@ -5,11 +5,10 @@
 #include <string.h>
 
 /* "host h 80", "dir /a", "etcd http|https ENDPOINTS PREFIX USER PASSWORD", "-" for a missing part; or the errno. */
-static char *told(int kind, const char *text) {
+static char *told(enum job_backend backend, const char *text) {
     _cleanup_(rdzv_place_fini) struct rdzv_place p = RDZV_PLACE_INIT;
     struct err err = {0};
-    int r =
-        kind == 0 ? rdzv_place_parse(text, &p, &err) : rdzv_place_parse_as((enum rdzv_place_kind)kind, text, &p, &err);
+    int r = backend == 0 ? rdzv_place_parse(text, &p, &err) : rdzv_place_parse_as(backend, text, &p, &err);
     if (r < 0) {
         cr_assert_null(p.host);
         cr_assert_null(p.dir);
@@ -17,9 +16,9 @@ static char *told(int kind, const char *text) {
         cr_assert_eq(err.text[0] != '\0', r == -EINVAL);
         return xstrdup(r == -EINVAL ? "invalid" : r == -ENODATA ? "nothing" : "?");
     }
-    if (p.kind == RDZV_PLACE_HOST)
+    if (p.backend == JOB_BACKEND_C10D)
         return xasprintf("host %s %d", p.host, p.port);
-    if (p.kind == RDZV_PLACE_DIR)
+    if (p.backend == JOB_BACKEND_DIR)
         return xasprintf("dir %s", p.dir);
     _cleanup_(strbuf_fini) struct strbuf hosts = {0};
     for (char **e = p.etcd_endpoints; *e != NULL; e++)
@@ -105,10 +104,8 @@ Test(rdzv_place, takes_plain_forms_where_it_is_known_what_they_name) {
         {"/a", "dir /a"},     {"dir:/a", "dir /a"},     {"a", "dir a"},
         {"dir:12", "dir 12"}, {"etcd:a", "dir etcd:a"}, {"", "nothing"},
     };
-    static const struct place_case host[] = {{"a:80", "host a 80"}, {"dir:/a", "invalid"}};
-    check(RDZV_PLACE_ETCD, etcd, ARRAY_SIZE(etcd));
-    check(RDZV_PLACE_DIR, dir, ARRAY_SIZE(dir));
-    check(RDZV_PLACE_HOST, host, ARRAY_SIZE(host));
+    check(JOB_BACKEND_ETCD, etcd, ARRAY_SIZE(etcd));
+    check(JOB_BACKEND_DIR, dir, ARRAY_SIZE(dir));
 }
 
 Test(rdzv_place, takes_sixteen_hosts_of_etcd_and_no_more) {
@@ -163,7 +160,7 @@ Test(rdzv_place, makes_a_directory_absolute) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _cleanup_(rdzv_place_fini) struct rdzv_place p = RDZV_PLACE_INIT;
         struct err err = {0};
-        cr_assert_eq(rdzv_place_parse_as(RDZV_PLACE_DIR, cases[i].dir, &p, &err), 0);
+        cr_assert_eq(rdzv_place_parse_as(JOB_BACKEND_DIR, cases[i].dir, &p, &err), 0);
         rdzv_place_absolute(&p, cases[i].cwd);
         cr_expect_str_eq(p.dir, cases[i].want);
     }

@@ -259,10 +259,10 @@ Test(peer_gate, a_user_admits_itself_and_root) {
 
 /* ---- where the other end is, from either end ---- */
 
-static enum peer_place place_of(struct rig *rig, int fd, uid_t *ret_uid) {
+static struct peer_owner owner_of(struct rig *rig, int fd) {
     struct addr peer;
     cr_assert_eq(addr_of_peer(fd, &peer), 0);
-    return peer_gate_place(rig->gate, fd, &peer, ret_uid);
+    return peer_gate_owner(rig->gate, fd, &peer);
 }
 
 Test(peer_gate, both_ends_are_ours) {
@@ -271,13 +271,13 @@ Test(peer_gate, both_ends_are_ours) {
     struct addr at;
     cr_assert_eq(addr_from_literal("127.0.0.1", addr_port(&rig.at), &at), 0);
     rig.client = call(&at, NULL);
-    cr_assert_eq(place_of(&rig, rig.client, NULL), PEER_CLOSED, "nobody has accepted it yet");
+    cr_assert_eq(owner_of(&rig, rig.client).kind, PEER_CLOSED, "nobody has accepted it yet");
     take(&rig);
-    cr_assert_eq(place_of(&rig, rig.client, NULL), PEER_OURS);
-    cr_assert_eq(place_of(&rig, rig.accepted, NULL), PEER_OURS);
+    cr_assert_eq(owner_of(&rig, rig.client).kind, PEER_OURS);
+    cr_assert_eq(owner_of(&rig, rig.accepted).kind, PEER_OURS);
     (void)close(rig.accepted);
     rig.accepted = -1;
-    cr_assert_eq(place_of(&rig, rig.client, NULL), PEER_CLOSED);
+    cr_assert_eq(owner_of(&rig, rig.client).kind, PEER_CLOSED);
     cr_assert_eq(peer_gate_refused(rig.gate), 0, "it only asks");
     cr_assert_eq(rig.n_lines, 0);
     rig_close(&rig);
@@ -285,13 +285,12 @@ Test(peer_gate, both_ends_are_ours) {
 
 Test(peer_gate, another_user_has_its_number) {
     struct rig rig;
-    uid_t uid = 0;
     need_root();
     rig_open(&rig, "127.0.0.1");
     pid_t pid = call_as(&rig, OTHER);
     take(&rig);
-    cr_assert_eq(place_of(&rig, rig.accepted, &uid), PEER_OTHER_USER);
-    cr_assert_eq(uid, OTHER);
+    struct peer_owner owner = owner_of(&rig, rig.accepted);
+    cr_assert(owner.kind == PEER_OTHER_USER && owner.uid == OTHER);
     (void)kill(pid, SIGKILL);
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
     cr_assert_eq(rig.n_lines, 0);
@@ -301,59 +300,52 @@ Test(peer_gate, another_user_has_its_number) {
 /* ---- for another machine, by both addresses ---- */
 
 /* The caller's socket, as a leader elsewhere would ask for it. */
-static enum peer_place whose(struct rig *rig, uid_t *ret_uid) {
+static struct peer_owner owner_of_pair(struct rig *rig) {
     struct addr at;
-    enum peer_place place = 0;
     cr_assert_eq(addr_of_socket(rig->accepted, &at), 0);
-    cr_assert_eq(peer_gate_whose(rig->gate, &rig->peer, &at, &place, ret_uid), 0);
-    return place;
+    return peer_gate_owner_of(rig->gate, &rig->peer, &at);
 }
 
-static void assert_whose(const char *listens, const char *to) {
+static void assert_owner_of_pair(const char *listens, const char *to) {
     struct rig rig;
     struct addr at;
-    uid_t uid = 99;
     rig_open(&rig, listens);
     cr_assert_eq(addr_from_literal(to, addr_port(&rig.at), &at), 0);
     rig.client = call(&at, NULL);
     take(&rig);
-    cr_assert_eq(whose(&rig, &uid), PEER_OURS);
-    cr_assert_eq(uid, geteuid());
+    cr_assert_eq(owner_of_pair(&rig).kind, PEER_OURS);
     cr_assert_eq(shutdown(rig.client, SHUT_WR), 0);
-    cr_assert_eq(whose(&rig, &uid), PEER_CLOSED);
+    cr_assert_eq(owner_of_pair(&rig).kind, PEER_CLOSED);
     addr_set_port(&rig.peer, addr_port(&rig.peer) ^ 1);
-    cr_assert_eq(whose(&rig, &uid), PEER_ELSEWHERE, "no such socket, although one listens");
+    cr_assert_eq(owner_of_pair(&rig).kind, PEER_ELSEWHERE, "no such socket, although one listens");
     rig_close(&rig);
 }
 
-Test(peer_gate, whose_by_ipv4) { assert_whose("127.0.0.1", "127.0.0.1"); }
-Test(peer_gate, whose_by_mapped_ipv4) { assert_whose("::", "127.0.0.1"); }
-Test(peer_gate, whose_by_ipv6) { assert_whose("::1", "::1"); }
+Test(peer_gate, owner_of_pair_ipv4) { assert_owner_of_pair("127.0.0.1", "127.0.0.1"); }
+Test(peer_gate, owner_of_pair_mapped_ipv4) { assert_owner_of_pair("::", "127.0.0.1"); }
+Test(peer_gate, owner_of_pair_ipv6) { assert_owner_of_pair("::1", "::1"); }
 
-Test(peer_gate, whose_is_it_if_another_user_has_it) {
+Test(peer_gate, owner_of_pair_is_another_user) {
     struct rig rig;
-    uid_t uid = 0;
     need_root();
     rig_open(&rig, "127.0.0.1");
     pid_t pid = call_as(&rig, OTHER);
     take(&rig);
-    cr_assert_eq(whose(&rig, &uid), PEER_OTHER_USER);
-    cr_assert_eq(uid, OTHER);
+    struct peer_owner owner = owner_of_pair(&rig);
+    cr_assert(owner.kind == PEER_OTHER_USER && owner.uid == OTHER);
     (void)kill(pid, SIGKILL);
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
     rig_close(&rig);
 }
 
-Test(peer_gate, whose_needs_a_kernel_and_one_family) {
+Test(peer_gate, owner_of_pair_needs_a_kernel_and_one_family) {
     struct rig rig;
     struct addr v4, v6;
-    enum peer_place place = 0;
-    uid_t uid;
     cr_assert_eq(addr_from_literal("127.0.0.1", 1, &v4), 0);
     cr_assert_eq(addr_from_literal("::1", 1, &v6), 0);
-    cr_assert_eq(peer_gate_whose(NULL, &v4, &v4, &place, &uid), -EOPNOTSUPP);
+    cr_assert_eq(peer_gate_owner_of(NULL, &v4, &v4).kind, PEER_UNKNOWN);
     rig_open(&rig, "127.0.0.1");
-    cr_assert_eq(peer_gate_whose(rig.gate, &v4, &v6, &place, &uid), -EINVAL);
+    cr_assert_eq(peer_gate_owner_of(rig.gate, &v4, &v6).kind, PEER_UNKNOWN);
     rig_close(&rig);
 }
 
@@ -373,6 +365,6 @@ Test(peer_gate, needs_a_kernel_that_says_what_is_known) {
 
 Test(peer_gate, without_one_everybody_is_admitted) {
     cr_assert(peer_gate_admits(NULL, -1, NULL));
-    cr_assert_eq(peer_gate_place(NULL, -1, NULL, NULL), PEER_ELSEWHERE);
+    cr_assert_eq(peer_gate_owner(NULL, -1, NULL).kind, PEER_ELSEWHERE);
     cr_assert_eq(peer_gate_refused(NULL), 0);
 }

@@ -98,14 +98,18 @@ Test(node_summary_gpus, links_are_compared_within_the_node, .init = begin, .fini
 
 Test(node_summary_gpus, a_driver_that_does_not_answer_is_a_failure, .init = begin, .fini = finish) {
     report->whole = false;
+    report->fault = NVML_FAULT_LATE;
     (void)snprintf(report->why_not, sizeof report->why_not, "NVML did not answer in 2.0 s (nvmlInit_v2)");
     cr_assert_str_eq(discovery(4), "NVML-HUNG NVLINK");
     (void)snprintf(report->why_not, sizeof report->why_not, "NVML could not be asked");
+    report->fault = NVML_FAULT_ENDED;
     cr_assert_str_eq(discovery(4), "NVML-FAILED NVLINK");
     report->whole = true;
     report->found = false;
+    report->fault = NVML_FAULT_ERROR;
     (void)snprintf(report->why_not, sizeof report->why_not, "NVML: Driver/library version mismatch");
     cr_assert_str_eq(discovery(4), "NVML-FAILED NVLINK");
+    report->fault = NVML_FAULT_MISSING;
     (void)snprintf(report->why_not, sizeof report->why_not, "no libnvidia-ml.so.1");
     cr_assert_str_eq(discovery(4), "NVML-MISSING NVLINK");
     cr_assert_eq(node_summary_worst(&d), NODE_SUMMARY_WARN, "a container without the driver");
@@ -116,6 +120,7 @@ Test(node_summary_gpus, a_node_without_gpus_says_none) {
     cr_assert_str_eq(d.values[NODE_SUMMARY_GPUS], "none");
     begin_with(0);
     report->found = false;
+    report->fault = NVML_FAULT_MISSING;
     (void)snprintf(report->why_not, sizeof report->why_not, "no libnvidia-ml.so.1");
     cr_assert_str_eq(discovery(0), "", "a folder of the driver that is left over");
     finish();

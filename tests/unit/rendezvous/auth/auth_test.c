@@ -12,7 +12,7 @@
 #define GOLDEN_MAX ((size_t)128 << 10)
 #define ID(n) (UINT64_C(0x1111111111111111) * (n))
 
-static const struct auth_peer elsewhere = {.place = AUTH_PEER_ELSEWHERE};
+static const struct peer_owner elsewhere = {.kind = PEER_ELSEWHERE};
 
 static struct auth_side side_with(enum auth_source source, uint64_t id) {
     struct auth_side me = {.n_keys = 1, .ids = {{.id = id, .source = source}}};
@@ -173,9 +173,9 @@ Test(auth, on_one_machine_the_kernel_decides) {
     uint32_t key;
     struct auth_side me = side_with(AUTH_FROM_FILE, ID(1));
     struct auth_greeting g = greeting_with(AUTH_FROM_HOME, ID(2));
-    struct auth_peer ours = {.place = AUTH_PEER_OURS};
-    struct auth_peer other = {.place = AUTH_PEER_OTHER_USER, .uid = 1001};
-    struct auth_peer closed = {.place = AUTH_PEER_CLOSED};
+    struct peer_owner ours = {.kind = PEER_OURS};
+    struct peer_owner other = {.kind = PEER_OTHER_USER, .uid = 1001};
+    struct peer_owner closed = {.kind = PEER_CLOSED};
     cr_assert_eq(auth_decide(&me, &g, &ours, &key, why), AUTH_WAY_PLAIN);
     cr_assert(auth_admits_plain(&me, &ours));
     cr_assert_eq(auth_decide(&me, &g, &other, &key, why), AUTH_WAY_REFUSED);

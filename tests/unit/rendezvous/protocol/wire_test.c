@@ -839,10 +839,10 @@ Test(wire, questions_about_connections_arrive_in_their_places) {
     cr_assert_str_eq(out.whose.client, "10.0.0.2");
     cr_assert_str_eq(out.whose.store, "fd00::1");
     in = (struct wire_message){.kind = WIRE_OWNER,
-                               .owner = {.id = 3, .uid = 9, .n = 2, .list = {OWNER_UNKNOWN, OWNER_OURS}}};
+                               .owner = {.id = 3, .uid = 9, .n = 2, .list = {PEER_UNKNOWN, PEER_OURS}}};
     there_and_back(&in, &out);
     cr_assert(out.owner.id == 3 && out.owner.uid == 9 && out.owner.n == 2);
-    cr_assert(out.owner.list[0] == OWNER_UNKNOWN && out.owner.list[1] == OWNER_OURS);
+    cr_assert(out.owner.list[0] == PEER_UNKNOWN && out.owner.list[1] == PEER_OURS);
     prng.state = 3;
     any_message(WIRE_JOIN, &in);
     (void)strcpy(in.join.addrs, "10.0.0.1,fd00::1");

@@ -151,7 +151,8 @@ static void on_status(void *arg, const struct rdzv_status *status) {
     check(a->world);
 }
 
-static void on_waiting(void *arg, const char *text) {
+static void on_waiting(void *arg, enum rdzv_wait why, const char *text) {
+    (void)why;
     struct agent *a = arg;
     (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
     check(a->world);
@@ -1335,9 +1336,9 @@ Test(server_io, local_addr_says_where_the_store_is, .init = begin, .fini = finis
 
 /* ---- whose a connection is ---- */
 
-static struct rdzv_owned owned[2];
+static struct peer_owner owned[2];
 
-static void on_owner(void *arg, uint32_t id, const struct rdzv_owned *o) {
+static void on_owner(void *arg, uint32_t id, const struct peer_owner *o) {
     (void)arg;
     cr_assert_lt(id, ARRAY_SIZE(owned));
     owned[id] = *o;
@@ -1346,11 +1347,11 @@ static void on_owner(void *arg, uint32_t id, const struct rdzv_owned *o) {
 
 static bool both_are_known(struct world *w) {
     (void)w;
-    return owned[0].owner != 0 && owned[1].owner != 0;
+    return owned[0].kind != 0 && owned[1].kind != 0;
 }
 
 /* Asks of a connection of this process, and of one that does not exist. */
-static void assert_owners(bool with_gate, enum rdzv_owner real, enum rdzv_owner absent) {
+static void assert_owners(bool with_gate, enum peer_owner_kind real, enum peer_owner_kind absent) {
     struct addr outer = outer_addr(), own;
     struct rdzv_server_config config = {
         .run_id = "run",
@@ -1371,21 +1372,21 @@ static void assert_owners(bool with_gate, enum rdzv_owner real, enum rdzv_owner 
     addr_set_port(&outer, addr_port(&world.endpoint));
     cr_assert_eq(connect(fd, (struct sockaddr *)&outer.ss, outer.len), 0);
     cr_assert_eq(addr_of_socket(fd, &own), 0);
-    cr_assert_eq(rdzv_server_source(world.server, &own), RDZV_SOURCE_MEMBER, "the node has listed it");
+    cr_assert_eq(rdzv_server_source(world.server, &own), PEER_SOURCE_MEMBER, "the node has listed it");
     rdzv_server_whose(world.server, &own, &outer, 0);
     addr_set_port(&own, 1);
     rdzv_server_whose(world.server, &own, &outer, 1);
     wait_until(both_are_known);
-    cr_assert_eq(owned[0].owner, real);
-    cr_assert_eq(owned[1].owner, absent);
+    cr_assert_eq(owned[0].kind, real);
+    cr_assert_eq(owned[1].kind, absent);
     (void)close(fd);
 }
 
 Test(server_io, a_node_says_whose_connections_are, .init = begin, .fini = finish) {
-    assert_owners(true, OWNER_OURS, OWNER_NONE);
+    assert_owners(true, PEER_OURS, PEER_ELSEWHERE);
 }
 Test(server_io, a_node_without_a_gate_cannot_say_it, .init = begin, .fini = finish) {
-    assert_owners(false, OWNER_UNKNOWN, OWNER_UNKNOWN);
+    assert_owners(false, PEER_UNKNOWN, PEER_UNKNOWN);
 }
 
 /* ---- the way a connection is cut: a relay between a node and the leader ---- */

@@ -31,10 +31,10 @@ static struct {
     struct addr at, store;
     unsigned n_owned;
     uint32_t ids[OWNED_MAX];
-    struct rdzv_owned owned[OWNED_MAX];
+    struct peer_owner owned[OWNED_MAX];
 } w;
 
-static void on_owner(void *arg, uint32_t id, const struct rdzv_owned *owned) {
+static void on_owner(void *arg, uint32_t id, const struct peer_owner *owned) {
     (void)arg;
     cr_assert_lt(w.n_owned, OWNED_MAX);
     w.ids[w.n_owned] = id;
@@ -198,7 +198,7 @@ static bool hears_nothing_of(struct node *n, enum wire_kind kind) {
 }
 
 /* All ports of the last question get this word. */
-static void answer(struct node *n, enum rdzv_owner owner) {
+static void answer(struct node *n, enum peer_owner_kind owner) {
     struct wire_message m = {.kind = WIRE_OWNER, .owner = {.id = n->last.id, .uid = 7, .n = n->last.n}};
     for (uint32_t i = 0; i < n->last.n; i++)
         m.owner.list[i] = owner;
@@ -211,7 +211,7 @@ static void wait_owned(unsigned n) {
     cr_assert_eq(w.n_owned, n);
 }
 
-static enum rdzv_source source(const char *host) {
+static enum peer_source source(const char *host) {
     struct addr a = literal(host, 5000);
     return rdzv_server_source(w.server, &a);
 }
@@ -223,14 +223,14 @@ static void ask(const char *host, uint16_t port, uint32_t id) {
 
 /* Joins, and says this of its own connection when it is first asked. */
 static void join_known(struct node *n, const char *from, uint64_t incarnation, const char *addrs,
-                       enum rdzv_owner owner) {
+                       enum peer_owner_kind owner) {
     join(n, from, incarnation, addrs);
     wait_for(n, WIRE_WELCOME);
     ask(from, 1, 999);
     wait_for(n, WIRE_WHOSE);
     answer(n, owner);
     wait_for(n, WIRE_WHOSE);
-    answer(n, OWNER_CLOSED);
+    answer(n, PEER_CLOSED);
     wait_owned(1);
     w.n_owned = 0;
 }
@@ -239,15 +239,15 @@ static void join_known(struct node *n, const char *from, uint64_t incarnation, c
 
 Test(server_whose_io, addresses_are_those_of_the_connection_and_of_join) {
     struct node n;
-    cr_assert_eq(source("10.9.9.2"), RDZV_SOURCE_STRANGER);
+    cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_UNKNOWN);
     join(&n, "10.9.9.2", 1, "10.9.9.2,nonsense,,10.7.7.7,fd00::7,127.0.0.1");
     wait_for(&n, WIRE_WELCOME);
-    cr_assert_eq(source("10.9.9.2"), RDZV_SOURCE_MEMBER);
-    cr_assert_eq(source("::ffff:10.9.9.2"), RDZV_SOURCE_MEMBER);
-    cr_assert_eq(source("10.7.7.7"), RDZV_SOURCE_MEMBER);
-    cr_assert_eq(source("fd00::7"), RDZV_SOURCE_MEMBER);
-    cr_assert_eq(source("127.0.0.1"), RDZV_SOURCE_STRANGER);
-    cr_assert_eq(source("10.9.9.3"), RDZV_SOURCE_STRANGER);
+    cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_MEMBER);
+    cr_assert_eq(source("::ffff:10.9.9.2"), PEER_SOURCE_MEMBER);
+    cr_assert_eq(source("10.7.7.7"), PEER_SOURCE_MEMBER);
+    cr_assert_eq(source("fd00::7"), PEER_SOURCE_MEMBER);
+    cr_assert_eq(source("127.0.0.1"), PEER_SOURCE_UNKNOWN);
+    cr_assert_eq(source("10.9.9.3"), PEER_SOURCE_UNKNOWN);
     leave(&n);
 }
 
@@ -260,8 +260,8 @@ Test(server_whose_io, more_addresses_than_fit_are_left_out) {
     }
     join(&n, "10.9.9.2", 1, addrs);
     wait_for(&n, WIRE_WELCOME);
-    cr_assert_eq(source("10.7.7.15"), RDZV_SOURCE_MEMBER);
-    cr_assert_eq(source("10.7.7.16"), RDZV_SOURCE_STRANGER);
+    cr_assert_eq(source("10.7.7.15"), PEER_SOURCE_MEMBER);
+    cr_assert_eq(source("10.7.7.16"), PEER_SOURCE_UNKNOWN);
     leave(&n);
 }
 
@@ -277,20 +277,20 @@ Test(server_whose_io, the_first_question_is_about_the_connection_itself) {
     cr_assert(n.last.n == 1 && n.last.ports[0] == addr_port(&own) && n.last.store_port == addr_port(&w.at));
     cr_assert_str_eq(n.last.client, "10.9.9.2");
     cr_assert_str_eq(n.last.store, "10.9.9.1");
-    cr_assert_eq(source("10.9.9.2"), RDZV_SOURCE_MEMBER);
-    answer(&n, OWNER_OURS);
+    cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_MEMBER);
+    answer(&n, PEER_OURS);
     wait_for(&n, WIRE_WHOSE);
     cr_assert(n.last.n == 1 && n.last.ports[0] == 40000 && n.last.store_port == 4711);
-    answer(&n, OWNER_OTHER);
+    answer(&n, PEER_OTHER_USER);
     wait_owned(1);
-    cr_assert(w.ids[0] == 5 && w.owned[0].owner == OWNER_OTHER && w.owned[0].uid == 7 && !w.owned[0].translated);
-    cr_assert_eq(source("10.9.9.2"), RDZV_SOURCE_DIRECT);
+    cr_assert(w.ids[0] == 5 && w.owned[0].kind == PEER_OTHER_USER && w.owned[0].uid == 7);
+    cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_DIRECT);
     leave(&n);
 }
 
 Test(server_whose_io, those_of_one_turn_are_asked_about_together) {
     struct node n;
-    join_known(&n, "10.9.9.2", 1, "10.7.7.7", OWNER_OURS);
+    join_known(&n, "10.9.9.2", 1, "10.7.7.7", PEER_OURS);
     for (uint32_t i = 0; i < RDZV_WHOSE_CHUNK + 3; i++)
         ask("10.9.9.2", (uint16_t)(1000 + i), 100 + i);
     ask("10.7.7.7", 9, 9);
@@ -300,17 +300,17 @@ Test(server_whose_io, those_of_one_turn_are_asked_about_together) {
     struct rdzv_whose first = n.last;
     wait_for(&n, WIRE_WHOSE);
     cr_assert(n.last.n == 3 && n.last.ports[2] == 1258);
-    answer(&n, OWNER_CLOSED);
+    answer(&n, PEER_CLOSED);
     wait_for(&n, WIRE_WHOSE);
     cr_assert(n.last.n == 1 && n.last.ports[0] == 9);
     cr_assert_str_eq(n.last.client, "10.7.7.7");
     wait_owned(3);
     cr_assert(w.ids[0] == 356 && w.ids[2] == 358);
     n.last = first; /* answers may come in any order */
-    answer(&n, OWNER_OURS);
+    answer(&n, PEER_OURS);
     wait_owned(3 + RDZV_WHOSE_CHUNK);
-    cr_assert(w.ids[3] == 100 && w.owned[3].owner == OWNER_OURS);
-    answer(&n, OWNER_OURS); /* a second time: nobody waits for it */
+    cr_assert(w.ids[3] == 100 && w.owned[3].kind == PEER_OURS);
+    answer(&n, PEER_OURS); /* a second time: nobody waits for it */
     cr_assert(hears_nothing_of(&n, WIRE_WHOSE));
     cr_assert_eq(w.n_owned, 3 + RDZV_WHOSE_CHUNK);
     leave(&n);
@@ -318,47 +318,47 @@ Test(server_whose_io, those_of_one_turn_are_asked_about_together) {
 
 Test(server_whose_io, behind_a_translation_nobody_can_be_asked) {
     struct node n, other;
-    join_known(&n, "10.9.9.2", 1, "10.7.7.7", OWNER_NONE);
-    cr_assert_eq(source("10.9.9.2"), RDZV_SOURCE_TRANSLATED);
-    cr_assert_eq(source("10.7.7.7"), RDZV_SOURCE_MEMBER, "its own addresses are those of its machine");
-    join_known(&other, "10.9.9.2", 2, "", OWNER_OURS);
-    cr_assert_eq(source("10.9.9.2"), RDZV_SOURCE_DIRECT, "the machine that translates has an agent itself");
+    join_known(&n, "10.9.9.2", 1, "10.7.7.7", PEER_ELSEWHERE);
+    cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_TRANSLATED);
+    cr_assert_eq(source("10.7.7.7"), PEER_SOURCE_MEMBER, "its own addresses are those of its machine");
+    join_known(&other, "10.9.9.2", 2, "", PEER_OURS);
+    cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_DIRECT, "the machine that translates has an agent itself");
     ask("10.9.9.2", 7, 7);
     wait_for(&other, WIRE_WHOSE);
-    answer(&other, OWNER_NONE);
+    answer(&other, PEER_ELSEWHERE);
     wait_owned(1);
-    cr_assert(w.owned[0].owner == OWNER_NONE && w.owned[0].translated, "it may be one of those behind it");
+    cr_assert(w.owned[0].kind == PEER_TRANSLATED, "it may be one of those behind it");
     leave(&n);
     leave(&other);
 }
 
 Test(server_whose_io, a_node_that_is_lost_is_asked_when_it_is_back) {
     struct node n;
-    join_known(&n, "10.9.9.2", 1, "", OWNER_OURS);
+    join_known(&n, "10.9.9.2", 1, "", PEER_OURS);
     leave(&n);
-    while (source("10.9.9.2") == RDZV_SOURCE_DIRECT)
+    while (source("10.9.9.2") == PEER_SOURCE_DIRECT)
         cr_assert_eq(loop_turn(w.loop), 0);
-    cr_assert_eq(source("10.9.9.2"), RDZV_SOURCE_MEMBER);
+    cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_MEMBER);
     ask("10.9.9.2", 8, 8);
     join(&n, "10.9.9.2", 1, "");
     wait_for(&n, WIRE_WHOSE);
     cr_assert_eq(n.last.store_port, addr_port(&w.at), "the connection is another one");
-    answer(&n, OWNER_OURS);
+    answer(&n, PEER_OURS);
     wait_for(&n, WIRE_WHOSE);
-    answer(&n, OWNER_OURS);
+    answer(&n, PEER_OURS);
     wait_owned(1);
-    cr_assert(w.ids[0] == 8 && w.owned[0].owner == OWNER_OURS);
+    cr_assert(w.ids[0] == 8 && w.owned[0].kind == PEER_OURS);
     leave(&n);
 }
 
 Test(server_whose_io, who_answers_for_more_than_was_asked_is_disconnected) {
     struct node n;
     char byte;
-    join_known(&n, "10.9.9.2", 1, "", OWNER_OURS);
+    join_known(&n, "10.9.9.2", 1, "", PEER_OURS);
     ask("10.9.9.2", 8, 8);
     wait_for(&n, WIRE_WHOSE);
     n.last.n = 2;
-    answer(&n, OWNER_OURS);
+    answer(&n, PEER_OURS);
     while (hears_nothing_of(&n, WIRE_WHOSE) && recv(n.fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) != 0)
         cr_assert_eq(w.n_owned, 0);
     leave(&n);
@@ -366,19 +366,19 @@ Test(server_whose_io, who_answers_for_more_than_was_asked_is_disconnected) {
 
 Test(server_whose_io, a_silent_node_keeps_a_bounded_number_of_questions) {
     struct node n;
-    join_known(&n, "10.9.9.2", 1, "", OWNER_OURS);
+    join_known(&n, "10.9.9.2", 1, "", PEER_OURS);
     for (uint32_t i = 0; i < 200; i++) { /* each in a turn of its own */
         ask("10.9.9.2", (uint16_t)(1 + i), 1 + i);
         wait_for(&n, WIRE_WHOSE);
         if (i == 0 || i == 199)
-            answer(&n, OWNER_OURS);
+            answer(&n, PEER_OURS);
         if (i == 0)
             wait_owned(1);
     }
     wait_owned(2);
     cr_assert(w.ids[0] == 1 && w.ids[1] == 200);
     n.last.id -= 150;
-    answer(&n, OWNER_OURS);
+    answer(&n, PEER_OURS);
     cr_assert(hears_nothing_of(&n, WIRE_WHOSE));
     cr_assert_eq(w.n_owned, 2, "it was given up");
     leave(&n);

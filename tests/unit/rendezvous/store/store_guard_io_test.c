@@ -20,7 +20,7 @@ static struct {
     struct store_guard *guard;
     int listening;
     struct addr at;
-    enum store_source source;
+    enum peer_source source;
     unsigned n_asked, n_in, n_lines, line_of;
     uint32_t ids[ASKED_MAX];
     struct addr client, store;
@@ -28,7 +28,7 @@ static struct {
     char line[512];
 } w;
 
-static enum store_source find(void *arg, const struct addr *client) {
+static enum peer_source find(void *arg, const struct addr *client) {
     (void)arg;
     (void)client;
     return w.source;
@@ -60,7 +60,7 @@ static void let_in(void *arg, int fd) {
 static void begin(enum store_check check, bool authenticated, uint64_t answer_ns) {
     memset(&w, 0, sizeof w);
     w.in = -1;
-    w.source = STORE_SOURCE_MEMBER;
+    w.source = PEER_SOURCE_MEMBER;
     cr_assert_eq(loop_new(&w.loop), 0);
     cr_assert_eq(addr_from_literal("127.0.0.1", 0, &w.at), 0);
     cr_assert_eq(listen_socket(&w.at, 64, &w.listening, NULL), 0);
@@ -122,8 +122,8 @@ static void assert_refused(int fd, const char *why) {
     (void)close(fd);
 }
 
-static void say(unsigned i, enum store_owner owner) {
-    store_guard_answer(w.guard, w.ids[i], &(struct store_word){.owner = owner, .uid = 77});
+static void say(unsigned i, enum peer_owner_kind owner) {
+    store_guard_answer(w.guard, w.ids[i], &(struct peer_owner){.kind = owner, .uid = 77});
 }
 
 Test(store_guard_io, a_client_waits_for_the_word_of_its_agent) {
@@ -132,28 +132,28 @@ Test(store_guard_io, a_client_waits_for_the_word_of_its_agent) {
     cr_assert(w.n_asked == 1 && w.n_in == 0 && store_guard_waiting(w.guard) == 1);
     cr_assert_eq(addr_port(&w.client), 40000);
     cr_assert(addr_same_host(&w.store, &w.at) && addr_port(&w.store) == addr_port(&w.at));
-    store_guard_answer(w.guard, w.ids[0] + 1, &(struct store_word){.owner = STORE_OWNER_OURS});
-    store_guard_answer(w.guard, 0, &(struct store_word){.owner = STORE_OWNER_OURS});
+    store_guard_answer(w.guard, w.ids[0] + 1, &(struct peer_owner){.kind = PEER_OURS});
+    store_guard_answer(w.guard, 0, &(struct peer_owner){.kind = PEER_OURS});
     cr_assert_eq(w.n_in, 0, "that is not its number");
-    say(0, STORE_OWNER_OURS);
+    say(0, PEER_OURS);
     assert_admitted(fd);
-    say(0, STORE_OWNER_OURS);
+    say(0, PEER_OURS);
     cr_assert(w.n_in == 1 && w.n_lines == 0);
     finish();
 }
 
 Test(store_guard_io, what_its_agent_says_decides) {
     static const struct {
-        enum store_owner owner;
+        enum peer_owner_kind owner;
         bool in;
         const char *line;
     } rows[] = {
-        {STORE_OWNER_OURS, true, NULL},
-        {STORE_OWNER_OTHER, false, "from 10.1.2.3: it belongs to uid 77 there"},
-        {STORE_OWNER_CLOSED, false, "it was closed before its agent was asked"},
-        {STORE_OWNER_NONE, false, "the kernel of the node there does not know it"},
-        {STORE_OWNER_TRANSLATED, true, "addresses are translated (NAT) on the way from 10.1.2.3"},
-        {STORE_OWNER_UNKNOWN, true, "the kernel of the node at 10.1.2.3 does not say"},
+        {PEER_OURS, true, NULL},
+        {PEER_OTHER_USER, false, "from 10.1.2.3: it belongs to uid 77 there"},
+        {PEER_CLOSED, false, "it was closed before its agent was asked"},
+        {PEER_ELSEWHERE, false, "the kernel of the node there does not know it"},
+        {PEER_TRANSLATED, true, "addresses are translated (NAT) on the way from 10.1.2.3"},
+        {PEER_UNKNOWN, true, "the kernel of the node at 10.1.2.3 does not say"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         begin(STORE_CHECK_UID, true, 0);
@@ -177,21 +177,21 @@ Test(store_guard_io, what_is_known_of_the_address_decides) {
     static const struct {
         enum store_check check;
         bool authenticated;
-        enum store_source source;
+        enum peer_source source;
         bool in, asked;
         unsigned n_lines;
     } rows[] = {
-        {STORE_CHECK_UID, true, STORE_SOURCE_STRANGER, false, false, 1},
-        {STORE_CHECK_UID, true, STORE_SOURCE_MEMBER, false, true, 0},
-        {STORE_CHECK_UID, true, STORE_SOURCE_DIRECT, false, true, 0},
-        {STORE_CHECK_UID, true, STORE_SOURCE_TRANSLATED, true, false, 1},
-        {STORE_CHECK_MEMBER, true, STORE_SOURCE_STRANGER, false, false, 1},
-        {STORE_CHECK_MEMBER, true, STORE_SOURCE_MEMBER, true, false, 0},
-        {STORE_CHECK_MEMBER, true, STORE_SOURCE_DIRECT, true, false, 0},
-        {STORE_CHECK_MEMBER, true, STORE_SOURCE_TRANSLATED, true, false, 0},
-        {STORE_CHECK_NONE, true, STORE_SOURCE_STRANGER, true, false, 0},
-        {STORE_CHECK_UID, false, STORE_SOURCE_STRANGER, true, false, 0},
-        {STORE_CHECK_MEMBER, false, STORE_SOURCE_STRANGER, true, false, 0},
+        {STORE_CHECK_UID, true, PEER_SOURCE_UNKNOWN, false, false, 1},
+        {STORE_CHECK_UID, true, PEER_SOURCE_MEMBER, false, true, 0},
+        {STORE_CHECK_UID, true, PEER_SOURCE_DIRECT, false, true, 0},
+        {STORE_CHECK_UID, true, PEER_SOURCE_TRANSLATED, true, false, 1},
+        {STORE_CHECK_MEMBER, true, PEER_SOURCE_UNKNOWN, false, false, 1},
+        {STORE_CHECK_MEMBER, true, PEER_SOURCE_MEMBER, true, false, 0},
+        {STORE_CHECK_MEMBER, true, PEER_SOURCE_DIRECT, true, false, 0},
+        {STORE_CHECK_MEMBER, true, PEER_SOURCE_TRANSLATED, true, false, 0},
+        {STORE_CHECK_NONE, true, PEER_SOURCE_UNKNOWN, true, false, 0},
+        {STORE_CHECK_UID, false, PEER_SOURCE_UNKNOWN, true, false, 0},
+        {STORE_CHECK_MEMBER, false, PEER_SOURCE_UNKNOWN, true, false, 0},
     };
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         begin(rows[i].check, rows[i].authenticated, 0);
@@ -208,7 +208,7 @@ Test(store_guard_io, what_is_known_of_the_address_decides) {
 
 Test(store_guard_io, this_machine_is_not_asked_for) {
     begin(STORE_CHECK_UID, true, 0);
-    w.source = STORE_SOURCE_STRANGER;
+    w.source = PEER_SOURCE_UNKNOWN;
     int fd = come("127.0.0.1");
     assert_admitted(fd);
     finish();
@@ -248,8 +248,8 @@ Test(store_guard_io, without_an_answer_it_is_closed) {
     while (store_guard_waiting(w.guard) > 0)
         cr_assert_eq(loop_turn(w.loop), 0);
     assert_refused(fd,
-                   "the agent there did not say within 0.0 s whose it is; further ones from there are only counted");
-    say(0, STORE_OWNER_OURS);
+                   "the agent there did not report its owner within 0.0 s; further ones from there are only counted");
+    say(0, PEER_OURS);
     cr_assert_eq(w.n_in, 0, "too late");
     finish();
 }
@@ -259,8 +259,8 @@ Test(store_guard_io, a_store_that_closes_forgets_its_clients) {
     int fd = come("10.1.2.3"), other = come("10.1.2.3");
     store_guard_forget(w.guard, &w);
     cr_assert_not(is_closed(fd), "in time");
-    say(0, STORE_OWNER_OURS);
-    say(1, STORE_OWNER_OTHER);
+    say(0, PEER_OURS);
+    say(1, PEER_OTHER_USER);
     cr_assert(is_closed(fd) && is_closed(other));
     cr_assert(w.n_in == 0 && w.n_lines == 0);
     (void)close(fd);
@@ -298,7 +298,7 @@ Test(store_guard_io, of_too_many_the_oldest_goes_of_the_address_that_has_most) {
 
 Test(store_guard_io, many_addresses_do_not_fill_the_log) {
     begin(STORE_CHECK_UID, true, 0);
-    w.source = STORE_SOURCE_STRANGER;
+    w.source = PEER_SOURCE_UNKNOWN;
     for (unsigned i = 0; i < STORE_GUARD_TOLD_MAX + 8; i++) {
         char from[32];
         (void)snprintf(from, sizeof from, "10.1.3.%u", i);
@@ -319,7 +319,7 @@ Test(store_guard_io, who_only_looks_is_not_told) {
     cr_assert_eq(addr_from_literal("10.1.2.3", 40000, &peer), 0);
     store_guard_take(w.guard, accept4(w.listening, NULL, NULL, SOCK_CLOEXEC), &peer, let_in, &w);
     (void)close(fd);
-    say(0, STORE_OWNER_CLOSED);
+    say(0, PEER_CLOSED);
     cr_assert(w.n_lines == 0 && store_guard_refused(w.guard) == 1);
     finish();
 }

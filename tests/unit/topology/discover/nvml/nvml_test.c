@@ -422,6 +422,7 @@ Test(nvml, a_hang_costs_its_deadline_and_one_warning) {
     cr_assert(took >= 150 && took < 5000, "%u ms", (unsigned)took);
     cr_assert_eq(t.n_warnings, 1);
     cr_assert_warned("NVML did not answer in 0.1 s (nvmlInit_v2)");
+    cr_assert_eq(t.warning_kinds[0], TOPO_WARNING_FAULT);
     cr_assert(!t.nvlinks_known);
 }
 
