@@ -4,7 +4,7 @@
     assert not held(key, pid)                                    # nowhere in its memory
     with Wire(cluster, 0) as wire:                               # all that comes to host 0 and leaves it
         ...
-    assert b"LEAD" not in wire.said(port)
+    assert b"version" not in wire.said(port)
 """
 import collections
 import contextlib

@@ -23,14 +23,14 @@ import json, socket, struct, sys
 addrs, _, port = sys.argv[1].rpartition(":")
 def connect():
     return socket.create_connection((addrs.split(",")[0], int(port)), 10)
-def frame(**fields):
-    text = json.dumps(fields).encode()
+def frame(kind, **fields):
+    text = kind + json.dumps(fields).encode()
     return struct.pack("<I", len(text)) + text
-verdict = frame(kind="VERDICT", status=3, lost=0, text="")
-lead = frame(kind="LEAD", version=2, token="0" * 32, host="x", step="1.0")
-known = frame(kind="LEAD", version=2, token=sys.argv[2], host="x", step="1.0")
+verdict = frame(b"V", status=3, lost=0, text="", safe=False, lost_nodes="")
+lead = frame(b"L", version=3, token="0" * 32, host="x", step="1.0")
+known = frame(b"L", version=3, token=sys.argv[2], host="x", step="1.0")
 for said in b"GET / HTTP/1.1\r\n\r\n", verdict, lead + verdict, known + verdict, b"\x16\x03\x01\x00\x02xx", \
-        b"\xff\xff\xff\xff", frame(kind="STOP", signal=15):
+        b"\xff\xff\xff\xff", frame(b"S", signal=15):
     s = connect()
     s.sendall(said)
     assert s.recv(100)[:1] in (b"", b"\x15"), said  # TLS says in an alert why
@@ -312,7 +312,7 @@ def test_what_head_and_agent_say_can_not_be_heard(here):
         assert "status 0" in here.completes(number)
     said = wire.said(port)
     assert said[:2] == b"\x16\x03", said
-    assert token.encode() not in said and b"LEAD" not in said and b"VERDICT" not in said
+    assert token.encode() not in said and b"version" not in said and b"lost_nodes" not in said
 
 
 def test_with_auth_none_there_is_no_key(here):
@@ -324,7 +324,7 @@ def test_with_auth_none_there_is_no_key(here):
         assert variable(srun, "MUSTER_HEAD_KEY") == "none"
         port = int(variable(srun, "MUSTER_HEAD").rpartition(":")[2])
         assert "status 0" in here.completes(number)
-    assert b"LEAD" in wire.said(port) and b"VERDICT" in wire.said(port)
+    assert b"version" in wire.said(port) and b"lost_nodes" in wire.said(port)
 
 
 def test_a_key_that_does_not_arrive(here):

@@ -96,7 +96,7 @@ static void carry_out(struct srun *h, const struct starter_effect *e) {
     switch (e->kind) {
     case STARTER_EFFECT_STOP:
         m.kind = STARTER_STOP;
-        m.stop.signo = (uint32_t)e->signo;
+        m.signal.signo = (uint32_t)e->signo;
         srun_send(h, e->link, &m);
         break;
     case STARTER_EFFECT_ACK: srun_send(h, e->link, &m); break;

@@ -7,7 +7,7 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "launcher/srun/srun_priv.h"
-#include "launcher/starter/starter_read_io.h"
+#include "launcher/starter/starter_link_io.h"
 
 #define TLS_FIRST_BYTE 0x16 /* of a record that has a handshake: RFC 8446 §5.1 */
 
@@ -51,7 +51,7 @@ void srun_on_greeting_timer(void *arg) {
 
 void srun_send(struct srun *h, uint64_t id, const struct starter_message *m) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    starter_encode(m, &frame);
+    starter_add(m, &frame);
     for (struct list *at = h->links.next; at != &h->links; at = at->next) {
         struct peer *p = peer_of(at);
         if (p->id == id && stream_unsent(p->stream) < STARTER_FRAME_MAX)
@@ -145,7 +145,7 @@ static void on_peer_readable(void *arg, struct stream *s) {
     for (;;) {
         struct starter_message m;
         struct err err = {0};
-        int r = starter_read(s, &m, &err);
+        int r = starter_read(s, STARTER_FROM_AGENT, &m, &err);
         if (r == FRAME_E_MORE)
             return;
         if (r < 0) {

@@ -23,7 +23,7 @@
 #include "launcher/place/place.h"
 #include "launcher/ssh/ssh_pipe_io.h"
 #include "launcher/ssh/ssh_wire.h"
-#include "launcher/starter/starter_read_io.h"
+#include "launcher/starter/starter_link_io.h"
 #include "launcher/supervise/sweep_io.h"
 
 #define ADDRS_MAX 8
@@ -134,7 +134,7 @@ static bool send_agent(struct relay *r, const struct starter_message *m) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
     if (!r->leads || stream_unsent(r->link) >= STARTER_FRAME_MAX)
         return false;
-    starter_encode(m, &frame);
+    starter_add(m, &frame);
     stream_write(r->link, strbuf_text(&frame), frame.len);
     return true;
 }
@@ -169,7 +169,7 @@ static void on_link_readable(void *arg, struct stream *s) {
     struct starter_message m;
     struct err err = {0};
     int code;
-    while ((code = starter_read(s, &m, &err)) == 0) {
+    while ((code = starter_read(s, STARTER_FROM_AGENT, &m, &err)) == 0) {
         if (m.kind == STARTER_LEAD && !r->leads)
             on_lead(r, &m.lead);
         else if (m.kind == STARTER_VERDICT && r->leads)
@@ -503,7 +503,7 @@ static void on_boot(struct relay *r, const struct ssh_message *m) {
 /* A leader stops all nodes in one order; any other agent is told as by a signal. */
 static void on_stop(struct relay *r, int signo) {
     struct starter_message m = {.kind = STARTER_STOP};
-    m.stop.signo = (uint32_t)signo;
+    m.signal.signo = (uint32_t)signo;
     if (signo == SIGKILL)
         kill_job(r);
     else if (r->ending || !send_agent(r, &m))

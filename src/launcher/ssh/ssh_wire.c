@@ -37,7 +37,7 @@ static const struct json_field fail_fields[] = {
     {JSON_FIELD(ssh_fail, LINE, "text", text), .min = 1},
 };
 static const struct json_field signal_fields[] = {
-    {JSON_FIELD(starter_stop, U32, "signal", signo), .min = 1, .max = SIGNALS_MAX},
+    {JSON_FIELD(starter_signal, U32, "signal", signo), .min = 1, .max = SIGNALS_MAX},
 };
 
 static const struct json_field expect_fields[] = {
@@ -62,8 +62,8 @@ static const struct row rows[] = {
     {SSH_BOOT_PART, false, true, {0}},
     {SSH_BOOT, false, true, {0}},
     {SSH_ACK, false, false, {0}},
-    {SSH_STOP, false, false, JSON_TABLE(starter_stop, signal_fields)},
-    {SSH_SIGNAL, false, false, JSON_TABLE(starter_stop, signal_fields)},
+    {SSH_STOP, false, false, JSON_TABLE(starter_signal, signal_fields)},
+    {SSH_SIGNAL, false, false, JSON_TABLE(starter_signal, signal_fields)},
     {SSH_EXPECT, false, false, JSON_TABLE(starter_expect, expect_fields)},
     {SSH_PING, false, false, {0}},
     {SSH_DROP_OUT, false, false, {0}},

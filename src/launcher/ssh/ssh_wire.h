@@ -93,7 +93,7 @@ struct ssh_message {
         struct starter_verdict verdict;
         struct ssh_exit exit;
         struct ssh_fail fail;
-        struct starter_stop signal; /* STOP, SIGNAL */
+        struct starter_signal signal; /* STOP, SIGNAL */
         struct starter_expect expect;
         struct { /* OUT, ERR, BOOT_PART, BOOT; borrowed from what was received */
             const uint8_t *bytes;

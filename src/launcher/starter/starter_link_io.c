@@ -17,7 +17,6 @@
 #include "io/net/stream.h"
 #include "io/net/tls_psk.h"
 #include "launcher/place/place.h"
-#include "launcher/starter/starter_read_io.h"
 
 enum link_state { LINK_IDLE = 0, LINK_WAITING, LINK_CONNECTING, LINK_CONNECTED };
 
@@ -56,13 +55,24 @@ bool starter_link_is_given(char *const *envp) {
 
 /* ---- messages ---- */
 
+int starter_read(struct stream *s, enum starter_sender from, struct starter_message *ret,
+                 struct err *err) {
+    size_t bytes = 0, len = stream_available(s);
+    if (len == 0)
+        return FRAME_E_MORE;
+    int r = starter_take(stream_peek(s, len), len, from, ret, &bytes, err);
+    if (r == 0)
+        stream_drain(s, bytes);
+    return r;
+}
+
 /* A frame is far smaller than a socket's buffer, and few are sent: if one is still there, the other
  * side does not read. */
 static bool send_message(struct starter_link *l, const struct starter_message *m) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
     if (stream_unsent(l->stream) >= 4 * STARTER_FRAME_MAX)
         return false;
-    starter_encode(m, &frame);
+    starter_add(m, &frame);
     stream_write(l->stream, strbuf_text(&frame), frame.len);
     return true;
 }
@@ -86,24 +96,13 @@ static void say_lead(struct starter_link *l) {
 
 static void obey(struct starter_link *l, const struct starter_message *m) {
     bool ends = l->verdict != NULL;
-    switch (m->kind) {
-    case STARTER_ACK:
-        l->acked = ends;
-        if (ends)
-            loop_quit(l->loop);
-        break;
-    case STARTER_STOP:
-        if (!ends)
-            l->ops.stop(l->arg, (int)m->stop.signo);
-        break;
-    case STARTER_EXPECT:
-        if (!ends)
-            l->ops.expect(l->arg, m->expect.nodes);
-        break;
-    case STARTER_LEAD:
-    case STARTER_SAFE:
-    case STARTER_VERDICT:
-    case STARTER_MESSAGE_KIND_COUNT: break; /* not for us */
+    if (ends && m->kind == STARTER_ACK) {
+        l->acked = true;
+        loop_quit(l->loop);
+    } else if (!ends && m->kind == STARTER_STOP) {
+        l->ops.stop(l->arg, (int)m->signal.signo);
+    } else if (!ends && m->kind == STARTER_EXPECT) {
+        l->ops.expect(l->arg, m->expect.nodes);
     }
 }
 
@@ -112,7 +111,7 @@ static void on_readable(void *arg, struct stream *s) {
     for (;;) {
         struct starter_message m;
         struct err err = {0};
-        int r = starter_read(s, &m, &err);
+        int r = starter_read(s, STARTER_FROM_STARTER, &m, &err);
         if (r == FRAME_E_MORE)
             return;
         if (r < 0) {

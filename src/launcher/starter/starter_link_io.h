@@ -23,6 +23,7 @@
 
 #include "base/err.h"
 #include "io/loop.h"
+#include "io/net/stream.h"
 #include "launcher/starter/starter_wire.h"
 
 #define STARTER_LINK_RETRY_NS (300 * NS_PER_MS)
@@ -61,3 +62,8 @@ void starter_link_safe(struct starter_link *l);
  * when nothing else is left on the loop. None of the link's own callbacks follows. */
 bool starter_link_verdict(struct starter_link *l, const struct starter_verdict *verdict);
 void starter_link_free(struct starter_link *l);
+
+/* For both ends: takes the next message of this sender, one without raw bytes, off a stream. 0;
+ * FRAME_E_MORE: none is complete; a negative errno and a sentence: the peer broke the protocol. */
+_must_use_ int starter_read(struct stream *s, enum starter_sender from, struct starter_message *ret,
+                            struct err *err);

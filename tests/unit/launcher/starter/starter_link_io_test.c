@@ -104,7 +104,7 @@ static bool take_message(int fd, struct starter_message *ret) {
         n = recv(fd, buf, sizeof buf, MSG_PEEK);
         if (n <= 0)
             return false;
-    } while (starter_take(buf, (size_t)n, ret, &bytes, NULL) != 0);
+    } while (starter_take(buf, (size_t)n, STARTER_FROM_AGENT, ret, &bytes, NULL) != 0);
     return recv(fd, buf, bytes, 0) == (ssize_t)bytes;
 }
 
@@ -112,7 +112,7 @@ static void receive(int fd, struct starter_message *ret) { cr_assert(take_messag
 
 static bool send_message(int fd, const struct starter_message *m) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
-    starter_encode(m, &s);
+    starter_add(m, &s);
     return send(fd, strbuf_text(&s), s.len, MSG_NOSIGNAL) == (ssize_t)s.len;
 }
 
@@ -130,7 +130,7 @@ Test(starter_link_io, it_tells_that_it_leads_and_hears_stop) {
     m.expect.nodes = 7;
     cr_assert(send_message(fd, &m));
     m.kind = STARTER_STOP;
-    m.stop.signo = 15;
+    m.signal.signo = 15;
     cr_assert(send_message(fd, &m));
     const uint64_t doomsday = clock_now_ns() + DOOMSDAY_NS;
     while (stopped == 0 && clock_now_ns() < doomsday)
@@ -278,7 +278,7 @@ Test(starter_link_io, a_relay_is_spoken_to_over_its_socket) {
     cr_assert_eq(m.kind, STARTER_LEAD);
     cr_assert_str_eq(m.lead.token, "");
     m.kind = STARTER_STOP;
-    m.stop.signo = SIGTERM;
+    m.signal.signo = SIGTERM;
     cr_assert(send_message(fd, &m));
     while (stopped == 0)
         cr_assert_eq(loop_turn(loop), 0);

@@ -37,7 +37,7 @@ static const struct tls_key *find(void *arg, const uint8_t id[TLS_KEY_ID_BYTES])
 
 static void say(const struct starter_message *m) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
-    starter_encode(m, &s);
+    starter_add(m, &s);
     stream_write(peer, strbuf_text(&s), s.len);
 }
 
@@ -61,8 +61,8 @@ static void on_readable(void *arg, struct stream *s) {
         stream_drain(s, len);
         return;
     }
-    while (stream_available(s) > 0 &&
-           starter_take(stream_peek(s, stream_available(s)), stream_available(s), &m, &n, NULL) == 0) {
+    while (stream_available(s) > 0 && starter_take(stream_peek(s, stream_available(s)), stream_available(s),
+                                                   STARTER_FROM_AGENT, &m, &n, NULL) == 0) {
         stream_drain(s, n);
         take(&m);
     }
@@ -144,7 +144,7 @@ TestSuite(starter_link_tls_io, .fini = finish);
 Test(starter_link_tls_io, all_is_said_in_tls) {
     struct starter_message m = {.kind = STARTER_STOP};
     struct starter_verdict verdict = {.status = 3};
-    m.stop.signo = 15;
+    m.signal.signo = 15;
     begin_at("0.0.0.0", secret);
     starter_link_lead(link_);
     RUN_UNTIL(leads == 1);
@@ -179,7 +179,7 @@ Test(starter_link_tls_io, a_head_with_another_key_hears_nothing) {
 /* Whoever took the head's port would read the token, and could end the job. */
 Test(starter_link_tls_io, a_head_without_tls_hears_no_token_and_is_not_obeyed) {
     struct starter_message m = {.kind = STARTER_STOP};
-    m.stop.signo = 15;
+    m.signal.signo = 15;
     in_clear = true;
     begin_at("0.0.0.0", secret);
     starter_link_lead(link_);
