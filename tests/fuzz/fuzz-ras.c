@@ -1,4 +1,4 @@
-/* Any bytes as an answer of NCCL's status service: refused with a sentence, or accepted; then its summary has whole
+/* Any bytes as an answer of NCCL's RAS service: refused with a sentence, or accepted; then its summary has whole
  * lines of limited size. */
 #include <string.h>
 

@@ -205,11 +205,11 @@ def evidence(f):
     if not f["gpus"] or not re.search(r"[0-9a-f]:[0-9a-f]{2}\.\d: busy \d+ %", f["gpus"], re.I):
         return False, f"no counters of GPUs: {f['gpus']}, {f['gaps']}"
     gap = [g for g in f["gaps"] if g.startswith("NCCL RAS")]
-    if f["own_ras"] and not f["ras"]:
+    if f["own_ras_json"] and not f["ras"]:
         return False, f"NCCL's RAS answers ({f['own_ras'][:60]!r}), but is not in the evidence: {gap}"
-    if not f["own_ras"] and not f["ras"] and not gap:
-        return False, "NCCL's RAS does not answer, and the evidence does not say so"
-    form = "JSON" if f["own_ras_json"] else "text"
+    if not f["ras"] and not gap:
+        return False, "NCCL's RAS is not in the evidence, which does not say why"
+    form = "JSON" if f["own_ras_json"] else "text, which muster does not read"
     return True, f"{f['gpus'].splitlines()[0]}; RAS ({form}): {f['ras'].splitlines()[0] if f['ras'] else gap or 'no answer'}"
 
 

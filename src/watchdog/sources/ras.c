@@ -4,19 +4,16 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "watchdog/sources/ras_priv.h"
+#include "base/json/json.h"
+#include "base/text/utf8.h"
 
 #define RANGES_MAX 24 /* of a list of ranks: 0-3,7 are two */
-#define NAMED_MAX 8   /* ranks of which host and pid are told in one line */
-#define TALLIES_MAX 4096
+#define NAMED_MAX 8   /* ranks that a line shows with host and pid */
 
 void ras_fini(struct ras *r) {
-    for (uint32_t i = 0; i < r->n_comms; i++) {
+    for (uint32_t i = 0; i < r->n_comms; i++)
         free(r->comms[i].ranks);
-        free(r->comms[i].tallies);
-    }
     free(r->comms);
-    free(r->processes);
     *r = (struct ras){0};
 }
 
@@ -31,7 +28,8 @@ static bool room(void **array, uint32_t n, size_t size) {
     return true;
 }
 
-struct ras_comm *ras_add_comm(struct ras *r, uint64_t hash) {
+/* These two return NULL if a limit is reached or memory is not enough. */
+static struct ras_comm *add_comm(struct ras *r, uint64_t hash) {
     void *comms = r->comms;
     if (r->n_comms == RAS_COMMS_MAX || !room(&comms, r->n_comms, sizeof *r->comms))
         return NULL;
@@ -48,7 +46,7 @@ static uint32_t all_ranks(const struct ras *r) {
     return n;
 }
 
-struct ras_rank *ras_add_rank(struct ras *r, struct ras_comm *c, uint32_t rank) {
+static struct ras_rank *add_rank(struct ras *r, struct ras_comm *c, uint32_t rank) {
     void *ranks = c->ranks;
     bool grows = c->n_ranks == 0 || (c->n_ranks & (c->n_ranks - 1)) == 0;
     if ((grows && all_ranks(r) + MAX2(c->n_ranks, 1u) > RAS_RANKS_MAX) ||
@@ -60,29 +58,8 @@ struct ras_rank *ras_add_rank(struct ras *r, struct ras_comm *c, uint32_t rank) 
     return added;
 }
 
-int ras_add_tally(struct ras_comm *c, uint32_t kind, uint64_t count, uint32_t ranks) {
-    void *tallies = c->tallies;
-    if (c->n_tallies == TALLIES_MAX)
-        return -E2BIG;
-    if (!room(&tallies, c->n_tallies, sizeof *c->tallies))
-        return -ENOMEM;
-    c->tallies = tallies;
-    c->tallies[c->n_tallies++] = (struct ras_tally){kind, count, ranks};
-    return 0;
-}
-
-int ras_add_process(struct ras *r, const struct ras_process *p) {
-    void *processes = r->processes;
-    if (r->n_processes == RAS_RANKS_MAX)
-        return -E2BIG;
-    if (!room(&processes, r->n_processes, sizeof *r->processes))
-        return -ENOMEM;
-    r->processes = processes;
-    r->processes[r->n_processes++] = *p;
-    return 0;
-}
-
-uint32_t ras_kind(struct ras *r, const char *name, size_t len) {
+/* The number of a kind of collective, which is added if it is new; RAS_KINDS_MAX: too many. */
+static uint32_t kind_of(struct ras *r, const char *name, size_t len) {
     if (len == 0 || len >= RAS_WORD_MAX)
         return RAS_KINDS_MAX;
     for (uint32_t i = 0; i < r->n_kinds; i++)
@@ -95,15 +72,169 @@ uint32_t ras_kind(struct ras *r, const char *name, size_t len) {
     return r->n_kinds++;
 }
 
+/* ---- reading ---- */
+
+/* NCCL writes about 36 keys and values for a rank. */
+static const struct json_limits limits = {
+    .max_bytes = RAS_ANSWER_MAX, .max_depth = 8, .max_values = 1u << 20};
+
+/* ncclResult_t (nccl.h). 7, in progress, is no error. */
+static const char *error_text(int64_t result) {
+    static const char *const texts[] = {
+        [1] = "unhandled CUDA error", [2] = "system error",  [3] = "internal error",
+        [4] = "invalid argument",     [5] = "invalid usage", [6] = "remote process error",
+    };
+    if (result == 0 || result == 7)
+        return "";
+    return result > 0 && result < (int64_t)ARRAY_SIZE(texts) ? texts[result] : "unexpected error";
+}
+
+/* A member that other versions may not have. */
+static int number_of(const struct json *obj, const char *key, int64_t min, int64_t missing,
+                     int64_t *ret, struct err *err) {
+    *ret = missing;
+    return json_has(obj, key)
+               ? json_as_integer(json_member(obj, key), key, min, INT32_MAX, ret, err)
+               : 0;
+}
+
+static int flag_of(const struct json *obj, const char *key, bool *ret, struct err *err) {
+    *ret = false;
+    return json_has(obj, key) ? json_get_bool(obj, key, ret, err) : 0;
+}
+
+static int text_of(const struct json *obj, const char *key, char *ret, size_t size,
+                   struct err *err) {
+    const char *text = "";
+    int r = json_has(obj, key) ? json_get_string(obj, key, RAS_ANSWER_MAX, &text, err) : 0;
+    utf8_copy_line(ret, size, text);
+    return r;
+}
+
+static int read_counts(const struct json *v, struct ras *r, struct ras_rank *to, struct err *err) {
+    const struct json *counts = json_member(v, "collective_counts");
+    if (counts == NULL)
+        return 0;
+    int bad = json_as_object(counts, "collective_counts", err);
+    for (const struct json *c = json_first(counts); bad == 0 && c != NULL; c = json_next(c)) {
+        int64_t n = 0;
+        bad = json_as_integer(c, json_key(c), 0, (int64_t)JSON_INTEGER_MAX, &n, err);
+        uint32_t kind = kind_of(r, json_key(c), strlen(json_key(c)));
+        if (bad == 0 && kind < RAS_KINDS_MAX) {
+            to->counted |= 1u << kind;
+            to->counts[kind] = (uint64_t)n;
+        }
+    }
+    return bad;
+}
+
+static int read_status(const struct json *v, struct ras_rank *to, struct err *err) {
+    const struct json *s = NULL;
+    int64_t init = 0, async = 0;
+    bool finalized = false, destroyed = false, aborted = false;
+    if (!json_has(v, "status"))
+        return 0;
+    int r = json_get_object(v, "status", &s, err);
+    r = r == 0 ? number_of(s, "init_state", INT32_MIN, 0, &init, err) : r;
+    r = r == 0 ? number_of(s, "async_error", INT32_MIN, 0, &async, err) : r;
+    r = r == 0 ? flag_of(s, "finalize_called", &finalized, err) : r;
+    r = r == 0 ? flag_of(s, "destroy_flag", &destroyed, err) : r;
+    r = r == 0 ? flag_of(s, "abort_flag", &aborted, err) : r;
+    if (r < 0)
+        return r;
+    /* In this order NCCL itself concludes the state. */
+    to->state = aborted                  ? RAS_STATE_ABORT
+                : finalized || destroyed ? RAS_STATE_FINALIZE
+                : init == 0              ? RAS_STATE_RUNNING
+                                         : RAS_STATE_INIT;
+    const char *error = error_text(init)[0] != '\0' ? error_text(init) : error_text(async);
+    (void)snprintf(to->error, sizeof to->error, "%s", error);
+    return 0;
+}
+
+static int read_missing_status(const struct json *v, struct ras_rank *to, struct err *err) {
+    const struct json *s = NULL;
+    bool unresponsive = true;
+    to->missing = true;
+    if (!json_has(v, "status"))
+        return 0;
+    int r = json_get_object(v, "status", &s, err);
+    r = r == 0 ? flag_of(s, "unresponsive", &unresponsive, err) : r;
+    r = r == 0 ? flag_of(s, "considered_dead", &to->dead, err) : r;
+    if (!unresponsive)
+        to->state = RAS_STATE_NOCOMM;
+    return r;
+}
+
+static int read_ranks(const struct json *comm, const char *key, bool missing, struct ras *r,
+                      struct ras_comm *c, struct err *err) {
+    const struct json *ranks = NULL;
+    if (!json_has(comm, key))
+        return 0;
+    int bad = json_get_array(comm, key, RAS_RANKS_MAX, &ranks, err);
+    for (const struct json *v = bad == 0 ? json_first(ranks) : NULL; bad == 0 && v != NULL;
+         v = json_next(v)) {
+        uint32_t rank = 0;
+        int64_t pid = -1;
+        bad = json_as_object(v, key, err);
+        bad = bad == 0 ? json_get_u32(v, "rank", INT32_MAX, &rank, err) : bad;
+        bad = bad == 0 ? number_of(v, "pid", -1, -1, &pid, err) : bad;
+        if (bad < 0)
+            return bad;
+        struct ras_rank *to = add_rank(r, c, rank);
+        if (to == NULL)
+            return err_set(err, -E2BIG, "it has more than %u ranks", RAS_RANKS_MAX);
+        to->pid = (int32_t)pid;
+        bad = text_of(v, "host", to->host, sizeof to->host, err);
+        if (bad == 0)
+            bad = missing ? read_missing_status(v, to, err) : read_status(v, to, err);
+        bad = bad == 0 && !missing ? read_counts(v, r, to, err) : bad;
+    }
+    return bad;
+}
+
+static int by_rank(const void *a, const void *b) {
+    uint32_t x = ((const struct ras_rank *)a)->rank, y = ((const struct ras_rank *)b)->rank;
+    return x < y ? -1 : x > y;
+}
+
+static int read_comm(const struct json *v, struct ras *r, struct err *err) {
+    char hash[RAS_WORD_MAX] = "";
+    int64_t size = 0;
+    int bad = json_as_object(v, "communicators", err);
+    bad = bad == 0 ? text_of(v, "hash", hash, sizeof hash, err) : bad;
+    bad = bad == 0 ? number_of(v, "size", 0, 0, &size, err) : bad;
+    if (bad < 0)
+        return bad;
+    struct ras_comm *c = add_comm(r, strtoull(hash, NULL, 16));
+    if (c == NULL)
+        return err_set(err, -E2BIG, "it has more than %u communicators", RAS_COMMS_MAX);
+    c->size = (uint32_t)size;
+    bad = read_ranks(v, "ranks", false, r, c, err);
+    bad = bad == 0 ? read_ranks(v, "missing_ranks", true, r, c, err) : bad;
+    if (bad == 0 && c->n_ranks > 0)
+        qsort(c->ranks, c->n_ranks, sizeof *c->ranks, by_rank);
+    return bad;
+}
+
 int ras_read(const char *answer, size_t len, struct ras *ret, struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    const struct json *comms = NULL;
+    int64_t timeouts = 0;
     *ret = (struct ras){0};
-    if (len > RAS_ANSWER_MAX)
-        return err_set(err, -E2BIG, "the answer has more than %u bytes", RAS_ANSWER_MAX);
-    size_t blanks = 0;
-    while (blanks < len && (answer[blanks] == ' ' || answer[blanks] == '\n'))
-        blanks++;
-    int r = blanks < len && answer[blanks] == '{' ? ras_read_json(answer, len, ret, err)
-                                                  : ras_read_text(answer, len, ret, err);
+    int r = json_parse(answer, len, &limits, &doc, err);
+    r = r == 0 ? json_as_object(doc, "the answer", err) : r;
+    r = r == 0 ? text_of(doc, "nccl_version", ret->version, sizeof ret->version, err) : r;
+    r = r == 0 ? json_get_array(doc, "communicators", RAS_COMMS_MAX, &comms, err) : r;
+    for (const struct json *v = r == 0 ? json_first(comms) : NULL; r == 0 && v != NULL;
+         v = json_next(v))
+        r = read_comm(v, ret, err);
+    if (r == 0 && json_has(doc, "ras")) {
+        const struct json *own = NULL;
+        r = json_get_object(doc, "ras", &own, err);
+        r = r == 0 ? number_of(own, "timeouts_count", 0, 0, &timeouts, err) : r;
+    }
+    ret->timeouts = (uint32_t)timeouts;
     if (r < 0)
         ras_fini(ret);
     return r;
@@ -123,9 +254,11 @@ static void add_line(struct strbuf *to, size_t begin, bool *full, struct strbuf 
     strbuf_clear(line);
 }
 
-static bool of_tally(const struct ras_rank *rank, const struct ras_tally *t) {
-    return (rank->counted >> t->kind & 1) != 0 && rank->counts[t->kind] == t->count;
-}
+/* So many ranks have launched so many collectives of a kind. */
+struct tally {
+    uint32_t kind, ranks;
+    uint64_t count;
+};
 
 static void add_place(struct strbuf *line, const char *host, int32_t pid) {
     if (host[0] != '\0' && pid >= 0)
@@ -143,8 +276,8 @@ static uint32_t count_ranks(const struct ras_comm *c, choose_fn *choose, const v
     return n;
 }
 
-/* "rank 2 (10.0.0.2, pid 12)", or if these are many, or not `places`: "ranks 0-1, 3". False: none
- * was chosen. The ranks are in order. */
+/* "rank 2 (10.0.0.2, pid 12)", or if these are many, or not `places`: "ranks 0-1, 3". False: no
+ * rank was chosen. */
 static bool add_ranks(struct strbuf *line, const struct ras_comm *c, bool places, choose_fn *choose,
                       const void *arg) {
     uint32_t n = count_ranks(c, choose, arg), ranges = 0;
@@ -174,7 +307,8 @@ static bool add_ranks(struct strbuf *line, const struct ras_comm *c, bool places
 }
 
 static bool choose_tally(const struct ras_rank *rank, const void *arg) {
-    return of_tally(rank, arg);
+    const struct tally *t = arg;
+    return (rank->counted >> t->kind & 1) != 0 && rank->counts[t->kind] == t->count;
 }
 
 static bool choose_dead(const struct ras_rank *rank, const void *arg) {
@@ -207,22 +341,50 @@ static void add_head(struct strbuf *line, const struct ras_comm *c) {
     strbuf_add(line, ": ");
 }
 
+static int by_count(const void *a, const void *b) {
+    uint64_t x = ((const struct tally *)a)->count, y = ((const struct tally *)b)->count;
+    return x < y ? -1 : x > y;
+}
+
+static int by_frequency(const void *a, const void *b) {
+    const struct tally *x = a, *y = b;
+    if (x->ranks != y->ranks)
+        return x->ranks > y->ranks ? -1 : 1;
+    return -by_count(a, b);
+}
+
+/* The counts of a kind, the most frequent first. Returns how many differ. ret: [n_ranks] */
+static uint32_t tally(const struct ras_comm *c, uint32_t kind, struct tally *ret) {
+    uint32_t n = 0, merged = 0;
+    for (uint32_t i = 0; i < c->n_ranks; i++)
+        if ((c->ranks[i].counted >> kind & 1) != 0)
+            ret[n++] = (struct tally){.kind = kind, .ranks = 1, .count = c->ranks[i].counts[kind]};
+    qsort(ret, n, sizeof *ret, by_count);
+    for (uint32_t i = 0; i < n; i++) {
+        if (merged > 0 && ret[merged - 1].count == ret[i].count)
+            ret[merged - 1].ranks++;
+        else
+            ret[merged++] = ret[i];
+    }
+    qsort(ret, merged, sizeof *ret, by_frequency);
+    return merged;
+}
+
+/* A line for each kind of which ranks have launched different numbers. */
 static void add_tallies(const struct ras *r, const struct ras_comm *c, struct strbuf *to,
                         size_t begin, bool *full) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    for (uint32_t i = 0; i < c->n_tallies;) {
-        uint32_t kind = c->tallies[i].kind, first = i;
+    _cleanup_(freep) struct tally *tallies = xcalloc(c->n_ranks + (size_t)1, sizeof *tallies);
+    for (uint32_t kind = 0; kind < r->n_kinds && !*full; kind++) {
+        uint32_t n = tally(c, kind, tallies);
+        if (n < 2)
+            continue;
         add_head(&line, c);
         strbuf_printf(&line, "%s: ", r->kinds[kind]);
-        for (; i < c->n_tallies && c->tallies[i].kind == kind; i++) {
-            const struct ras_tally *t = &c->tallies[i];
-            if (i - first > RANGES_MAX)
-                continue;
-            strbuf_printf(&line, "%s%llu in ", i > first ? "; " : "", (unsigned long long)t->count);
-            if (count_ranks(c, choose_tally, t) == t->ranks)
-                (void)add_ranks(&line, c, i > first, choose_tally, t);
-            else
-                strbuf_printf(&line, "%u rank%s", t->ranks, t->ranks == 1 ? "" : "s");
+        for (uint32_t i = 0; i < MIN2(n, RANGES_MAX + 1u); i++) {
+            strbuf_printf(&line, "%s%llu in ", i > 0 ? "; " : "",
+                          (unsigned long long)tallies[i].count);
+            (void)add_ranks(&line, c, i > 0, choose_tally, &tallies[i]);
         }
         strbuf_add(&line, "\n");
         add_line(to, begin, full, &line);
@@ -239,21 +401,14 @@ static void add_missing(const struct ras_comm *c, struct strbuf *to, size_t begi
         {choose_gone, "has left the communicator"},
     };
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    bool named = false;
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         add_head(&line, c);
         strbuf_printf(&line, "%s: ", rows[i].what);
         if (add_ranks(&line, c, true, rows[i].choose, NULL)) {
             strbuf_add(&line, "\n");
             add_line(to, begin, full, &line);
-            named = true;
         }
         strbuf_clear(&line);
-    }
-    if (!named && c->n_missing > 0) {
-        add_head(&line, c);
-        strbuf_printf(&line, "no answer: %u rank%s\n", c->n_missing, c->n_missing == 1 ? "" : "s");
-        add_line(to, begin, full, &line);
     }
 }
 
@@ -294,35 +449,16 @@ static void add_errors(const struct ras_comm *c, struct strbuf *to, size_t begin
     }
 }
 
-static void add_processes(const struct ras *r, struct strbuf *to, size_t begin, bool *full) {
-    _cleanup_(strbuf_fini) struct strbuf line = {0};
-    if (r->n_dead > 0)
-        strbuf_printf(&line, "%u process%s considered dead\n", r->n_dead,
-                      r->n_dead == 1 ? "" : "es");
-    if (r->n_silent > 0)
-        strbuf_printf(&line, "%u process%s gave no answer\n", r->n_silent,
-                      r->n_silent == 1 ? "" : "es");
-    add_line(to, begin, full, &line);
-    for (uint32_t i = 0; i < r->n_processes && !*full; i++) {
-        const struct ras_process *p = &r->processes[i];
-        strbuf_printf(&line, "%s: pid %d on %s\n", p->dead ? "considered dead" : "no answer",
-                      p->pid, p->host);
-        add_line(to, begin, full, &line);
-    }
-    if (r->timeouts > 0)
-        strbuf_printf(&line, "%u time-out%s of the service itself\n", r->timeouts,
-                      r->timeouts == 1 ? "" : "s");
-    add_line(to, begin, full, &line);
-}
-
 void ras_summary(const struct ras *r, struct strbuf *to) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     size_t begin = to->len;
     bool full = false;
     strbuf_printf(&line, "NCCL%s%s: %u communicator%s\n", r->version[0] != '\0' ? " " : "",
-                  r->version, r->n_comms_told, r->n_comms_told == 1 ? "" : "s");
+                  r->version, r->n_comms, r->n_comms == 1 ? "" : "s");
+    if (r->timeouts > 0)
+        strbuf_printf(&line, "%u time-out%s of the service itself\n", r->timeouts,
+                      r->timeouts == 1 ? "" : "s");
     add_line(to, begin, &full, &line);
-    add_processes(r, to, begin, &full);
     for (uint32_t i = 0; i < r->n_comms && !full; i++) {
         const struct ras_comm *c = &r->comms[i];
         size_t before = to->len;
@@ -330,7 +466,7 @@ void ras_summary(const struct ras *r, struct strbuf *to) {
         add_errors(c, to, begin, &full);
         add_states(c, to, begin, &full);
         add_tallies(r, c, to, begin, &full);
-        if (to->len == before && r->whole && !full) {
+        if (to->len == before && !full) {
             add_head(&line, c);
             strbuf_add(&line, "all ranks have launched the same collectives\n");
             add_line(to, begin, &full, &line);
@@ -342,9 +478,8 @@ void ras_summary(const struct ras *r, struct strbuf *to) {
 
 #define COUNT_MAX (UINT64_C(1) << 48) /* of one kind: their sum has room */
 
-static bool is_ours(const struct ras *r, const struct ras_comm *c, const struct ras_own *own,
-                    size_t n_own) {
-    bool confirmed = !r->whole;
+static bool is_ours(const struct ras_comm *c, const struct ras_own *own, size_t n_own) {
+    bool confirmed = false;
     for (uint32_t k = 0; k < c->n_ranks; k++) {
         bool listed = false, same = false;
         for (size_t i = 0; i < n_own; i++) {
@@ -358,7 +493,6 @@ static bool is_ours(const struct ras *r, const struct ras_comm *c, const struct 
     return confirmed;
 }
 
-/* The sum of a rank of which all kinds are named. */
 static uint64_t sum_of(const struct ras *r, const struct ras_rank *at) {
     uint64_t sum = 0;
     for (uint32_t kind = 0; kind < r->n_kinds; kind++)
@@ -366,9 +500,9 @@ static uint64_t sum_of(const struct ras *r, const struct ras_rank *at) {
     return sum;
 }
 
-static void add_whole(const struct ras *r, const struct ras_comm *c, uint32_t world, uint64_t *sums,
-                      bool *known) {
-    bool *here = xcalloc(world, sizeof *here);
+static void add_comm_counts(const struct ras *r, const struct ras_comm *c, uint32_t world,
+                            uint64_t *sums, bool *known) {
+    _cleanup_(freep) bool *here = xcalloc(world + (size_t)1, sizeof *here);
     for (uint32_t k = 0; k < c->n_ranks; k++) {
         const struct ras_rank *at = &c->ranks[k];
         if (at->rank >= world || at->missing || at->counted == 0 || here[at->rank])
@@ -378,42 +512,6 @@ static void add_whole(const struct ras *r, const struct ras_comm *c, uint32_t wo
     }
     for (uint32_t i = 0; i < world; i++)
         known[i] = known[i] && here[i];
-    free(here);
-}
-
-/* How many of the ranks that are named have this count. */
-static uint32_t named(const struct ras_comm *c, const struct ras_tally *t) {
-    uint32_t n = 0;
-    for (uint32_t k = 0; k < c->n_ranks; k++)
-        n += (c->ranks[k].counted >> t->kind & 1) != 0 && c->ranks[k].counts[t->kind] == t->count;
-    return n;
-}
-
-/* The text form names who differs from most. False: it doesn't say who all of them are. */
-static bool add_outliers(const struct ras_comm *c, uint32_t world, uint64_t *sums, bool *known) {
-    uint64_t most[RAS_KINDS_MAX] = {0};
-    uint32_t kinds = 0;
-    for (uint32_t i = 0; i < c->n_tallies; i++) {
-        const struct ras_tally *t = &c->tallies[i];
-        if ((kinds >> t->kind & 1) != 0 && named(c, t) != t->ranks)
-            return false;
-        if ((kinds >> t->kind & 1) == 0)
-            most[t->kind] = MIN2(t->count, COUNT_MAX);
-        kinds |= 1U << t->kind;
-    }
-    for (uint32_t kind = 0; kind < RAS_KINDS_MAX; kind++)
-        for (uint32_t i = 0; i < world; i++)
-            sums[i] += most[kind];
-    for (uint32_t k = 0; k < c->n_ranks; k++) {
-        const struct ras_rank *at = &c->ranks[k];
-        if (at->rank >= world)
-            continue;
-        for (uint32_t kind = 0; kind < RAS_KINDS_MAX; kind++)
-            if ((at->counted & kinds) >> kind & 1)
-                sums[at->rank] += MIN2(at->counts[kind], COUNT_MAX) - most[kind];
-        known[at->rank] = known[at->rank] && !at->missing;
-    }
-    return kinds != 0;
 }
 
 uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
@@ -425,11 +523,10 @@ uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *o
     memset(ret, 0, world * sizeof *ret);
     for (uint32_t i = 0; i < r->n_comms; i++) {
         const struct ras_comm *c = &r->comms[i];
-        if (c->size != world || !is_ours(r, c, own, n_own))
+        if (c->size != world || !is_ours(c, own, n_own))
             continue;
-        if (r->whole)
-            add_whole(r, c, world, ret, known);
-        any = r->whole || add_outliers(c, world, ret, known) || any;
+        any = true;
+        add_comm_counts(r, c, world, ret, known);
     }
     for (uint32_t i = 0; i < world; i++) {
         ret[i] = any && known[i] ? MAX2(ret[i], (uint64_t)1) : 0;

@@ -14,7 +14,8 @@
 #define REPLY_MAX 1024 /* of the lines before the answer */
 #define HOST_MAX 256
 
-/* Where to ask. "localhost" is two addresses: NCCL listens at the one that its resolver named. */
+/* Where to ask. "localhost" is two addresses: NCCL listens on the one that its resolver returned.
+ */
 struct place {
     struct sockaddr_storage at[2];
     socklen_t len[2];
@@ -57,8 +58,7 @@ static int find_place(const char *address, struct place *ret, struct err *err) {
         add_place(ret, AF_INET6, &v6, port);
     } else {
         return err_set(err, -EINVAL,
-                       "NCCL_RAS_ADDR=%s: muster asks only at addresses, and at localhost",
-                       address);
+                       "NCCL_RAS_ADDR=%s: muster asks only IP addresses and localhost", address);
     }
     return 0;
 }
@@ -74,7 +74,7 @@ static int dial(const struct place *p, uint64_t deadline_ns, int *ret) {
     return r == -EADDRNOTAVAIL || r == -EAFNOSUPPORT ? -ECONNREFUSED : r;
 }
 
-/* Sends a line and reads the line with which the service replies. 1: it replied what is expected.
+/* Sends a line and reads the line with which the service replies. 1: the reply begins as expected.
  */
 static int command(int fd, const char *line, const char *expected, uint64_t deadline_ns) {
     _cleanup_(strbuf_fini) struct strbuf reply = {0};
@@ -88,8 +88,8 @@ static int command(int fd, const char *line, const char *expected, uint64_t dead
     return r < 0 ? r : strncmp(strbuf_text(&reply), expected, strlen(expected)) == 0;
 }
 
-/* -EPROTO: whoever listens there is not RAS. */
-static int question(int fd, bool json, uint64_t deadline_ns, struct strbuf *answer) {
+/* -EPROTO: the program that listens there is not RAS; -ENOTSUP: it does not know JSON. */
+static int question(int fd, uint64_t deadline_ns, struct strbuf *answer) {
     uint64_t now = clock_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
     char line[64];
     int r = command(fd, "CLIENT PROTOCOL 2\n", "SERVER PROTOCOL ", deadline_ns);
@@ -99,54 +99,54 @@ static int question(int fd, bool json, uint64_t deadline_ns, struct strbuf *answ
     uint64_t seconds = left * 2 / 5 / NS_PER_S;
     (void)snprintf(line, sizeof line, "TIMEOUT %u\n", (unsigned)MAX2(seconds, (uint64_t)1));
     r = command(fd, line, "OK", deadline_ns);
-    if (r >= 0 && json) /* NCCL before 2.28.7 replies with an error, and answers as text */
-        r = command(fd, "SET FORMAT json\n", "OK", deadline_ns);
     if (r >= 0)
-        r = socket_say(fd, "VERBOSE STATUS\n", deadline_ns);
+        r = command(fd, "SET FORMAT json\n", "OK", deadline_ns);
+    if (r <= 0)
+        return r < 0 ? r : -ENOTSUP;
+    r = socket_say(fd, "VERBOSE STATUS\n", deadline_ns);
     return r < 0 ? r : socket_hear_all(fd, answer, RAS_ANSWER_MAX, deadline_ns);
 }
 
 static int explain(int r, const char *address, struct err *err) {
     if (r == -ECONNREFUSED)
-        return err_set(
-            err, r,
-            "nobody answers at %s: no worker uses NCCL 2.24 or newer, or NCCL_RAS_ENABLE "
-            "is 0",
-            address);
+        return err_set(err, r,
+                       "no answer on %s: no worker uses NCCL 2.28.7 or newer, or NCCL_RAS_ENABLE "
+                       "is 0",
+                       address);
     if (r == -ETIMEDOUT)
-        return err_set(err, r, "NCCL's status service at %s did not answer in time", address);
+        return err_set(err, r, "NCCL's RAS service on %s did not answer in time", address);
     if (r == -EMSGSIZE)
-        return err_set(err, r, "NCCL's status service at %s answered with more than %u bytes",
-                       address, RAS_ANSWER_MAX);
+        return err_set(err, r, "NCCL's RAS service on %s answered with more than %u bytes", address,
+                       RAS_ANSWER_MAX);
+    if (r == -ENOTSUP)
+        return err_set(err, r,
+                       "NCCL's RAS service on %s cannot answer in JSON: NCCL 2.28.7 or newer is "
+                       "needed",
+                       address);
     if (r == -EPROTO)
-        return err_set(err, -EINVAL, "who listens at %s is not NCCL's status service", address);
-    return err_set(err, r, "can't ask NCCL's status service at %s: %s", address, strerror(-r));
+        return err_set(err, -EINVAL, "the program listening on %s is not NCCL's RAS service",
+                       address);
+    return err_set(err, r, "cannot ask NCCL's RAS service on %s: %s", address, strerror(-r));
 }
 
 int source_ras(const struct source_ras_ask *ask, uint64_t deadline_ns, struct ras *ret,
                struct err *err) {
     const char *address = ask->address != NULL ? ask->address : RAS_ADDRESS_DEFAULT;
+    _cleanup_(strbuf_fini) struct strbuf answer = {0};
     struct place place;
+    int fd = -1;
     *ret = (struct ras){0};
     int r = find_place(address, &place, err);
     if (r < 0)
         return r;
-    _cleanup_(strbuf_fini) struct strbuf answer = {0};
-    /* Of a large job, all ranks as JSON are too much: then the text form, which names outliers. */
-    for (int json = 1; json >= 0; json--) {
-        int fd = -1;
-        strbuf_clear(&answer);
-        r = dial(&place, deadline_ns, &fd);
-        if (r == 0)
-            r = question(fd, json == 1, deadline_ns, &answer);
-        file_close(&fd);
-        if (r != -EMSGSIZE)
-            break;
-    }
+    r = dial(&place, deadline_ns, &fd);
+    if (r == 0)
+        r = question(fd, deadline_ns, &answer);
+    file_close(&fd);
     if (r < 0)
         return explain(r, address, err);
     r = ras_read(strbuf_text(&answer), answer.len, ret, err);
     if (r < 0)
-        err_prefix(err, "the answer of NCCL's status service at %s can't be read", address);
+        err_prefix(err, "the answer of NCCL's RAS service on %s cannot be read", address);
     return r;
 }

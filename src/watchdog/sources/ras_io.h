@@ -1,4 +1,4 @@
-/* Asks NCCL's status service (RAS) on this node; ras.h reads the answer.
+/* Asks NCCL's RAS service on this node; ras.h reads the answer.
  *
  * Each process that uses NCCL listens at the same address (SO_REUSEPORT), and any of them answers
  * for the whole job. So one node of a job asks, not all: each question makes the service's threads
@@ -16,7 +16,8 @@ struct source_ras_ask {
 };
 
 /* Blocks, until deadline_ns (CLOCK_MONOTONIC) at most. 0: the caller calls ras_fini().
- * -ECONNREFUSED: no worker offers the service; -ETIMEDOUT; -EINVAL: the address, or no answer of
- * RAS; others from the kernel. err has the reason as a sentence, and *ret is empty then. */
+ * -ECONNREFUSED: no worker offers the service; -ETIMEDOUT; -ENOTSUP: NCCL before 2.28.7; -EINVAL:
+ * the address, or no answer of RAS; others from the kernel. err has the reason as a sentence, and
+ * *ret is empty then. */
 _must_use_ int source_ras(const struct source_ras_ask *ask, uint64_t deadline_ns, struct ras *ret,
                           struct err *err);

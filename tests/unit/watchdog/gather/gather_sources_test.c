@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -124,17 +125,28 @@ static const char *nccl(void *arg, const char *line, bool *end) {
     return *end ? arg : strncmp(line, "CLIENT", 6) == 0 ? "SERVER PROTOCOL 2\n" : "OK\n";
 }
 
+#define ANSWER_BYTES 16384
+
+static void put_answer(pid_t pid, char *ret) {
+    _cleanup_(strbuf_fini) struct strbuf json = {0};
+    struct answer a = answer_of(8, 120, 2);
+    a.at[0].pid = pid;
+    a.at[5].all_reduces = 119;
+    answer_json(&a, &json);
+    cr_assert_lt(json.len, ANSWER_BYTES);
+    memcpy(ret, json.data, json.len + 1);
+}
+
 Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_says) {
     static char fr[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n"
                        "{\"entries\":[],\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"6\"}}}";
     _cleanup_(rig_remove) struct rig r;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct answer a = answer_of(8, 120, 2);
-    a.at[5].all_reduces = 119;
-    answer_text(&a, &text);
+    /* The service is a child of this process, and the answer has the pid of a worker that starts later. */
+    char *answer = mmap(NULL, ANSWER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(answer, MAP_FAILED);
     rig_make(&r);
     _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = r.socket};
-    _cleanup_(fake_service_stop) struct fake_service ras = {.reply = nccl, .arg = text.data};
+    _cleanup_(fake_service_stop) struct fake_service ras = {.reply = nccl, .arg = answer};
     fake_service_start(&f);
     fake_service_start(&ras);
     char socket[160], address[64], fifo[160], dump[160], expected[512];
@@ -146,6 +158,7 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     char *const envp[] = {world, socket, address, fifo, dump, NULL};
     start_worker(&r, envp);
     start_recorder(&r);
+    put_answer(r.worker, answer);
     gather(&r, 0);
     cr_assert_not_null(r.e.workers[0].recorder);
     (void)snprintf(expected, sizeof expected,
@@ -157,7 +170,7 @@ Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_s
     cr_assert_eq(r.e.workers[0].collectives, 6);
     uint64_t counts[8];
     evidence_counts(&r.e, counts, 8);
-    cr_assert_arr_eq(counts, ((const uint64_t[]){120, 120, 120, 120, 120, 119, 120, 120}), sizeof counts);
+    cr_assert_arr_eq(counts, ((const uint64_t[]){122, 122, 122, 122, 122, 121, 122, 122}), sizeof counts);
     cr_assert_not_null(r.e.ras);
     cr_assert_not_null(strstr(r.e.ras, "119 in rank 5 (10.0.0.2, pid 105)"), "%s", r.e.ras);
     gather(&r, 3);
@@ -197,7 +210,7 @@ Test(gather_sources, what_does_not_answer_is_a_gap) {
     cr_assert_null(r.e.workers[0].recorder);
     cr_assert_eq(r.e.workers[0].collectives, 0);
     cr_assert(has_gap(&r.e, "flight recorder: 1 worker has no server for it"));
-    cr_assert(has_gap(&r.e, "NCCL RAS: nobody answers at localhost:1"));
+    cr_assert(has_gap(&r.e, "NCCL RAS: no answer on localhost:1"));
     cr_assert(r.e.kernel_log != NULL || has_gap(&r.e, "kernel log: ") || access("/dev/kmsg", R_OK) == 0);
 }
 

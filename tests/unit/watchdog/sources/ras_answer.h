@@ -1,4 +1,4 @@
-/* Answers of NCCL's status service, made up in its forms: what the versions write for a job in a given state. */
+/* Answers of NCCL's RAS service, made up in its form: what NCCL 2.28.7 and newer write for a job in a given state. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,6 +8,7 @@
 struct answer_rank {
     uint64_t all_reduces, broadcasts;
     int init_state, async_error;
+    int pid; /* 0: 100 and the rank */
     bool finalized, aborted;
     bool missing, dead, left; /* no answer; given up; its process answers, but not for this communicator */
 };
@@ -28,5 +29,4 @@ static inline struct answer answer_of(uint32_t ranks, uint64_t all_reduces, uint
     return a;
 }
 
-void answer_json(const struct answer *a, struct strbuf *to); /* of 2.28.7 and newer */
-void answer_text(const struct answer *a, struct strbuf *to); /* of 2.24 and newer, verbose */
+void answer_json(const struct answer *a, struct strbuf *to);

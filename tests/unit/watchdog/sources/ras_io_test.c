@@ -10,10 +10,10 @@
 #include "io/clock.h"
 #include "ras_answer.h"
 
-/* NCCL's service: the old one knows no JSON. */
+/* NCCL's service: the old one does not know JSON. */
 struct nccl {
     bool old, json, greeted;
-    const char *answers[2]; /* text, JSON */
+    const char *answer;
 };
 
 static const char *nccl_reply(void *arg, const char *line, bool *end) {
@@ -29,9 +29,9 @@ static const char *nccl_reply(void *arg, const char *line, bool *end) {
         n->json = true;
         return "OK\n";
     }
-    if (strcasecmp(line, "verbose status") == 0 && n->greeted) {
+    if (strcasecmp(line, "verbose status") == 0 && n->greeted && n->json) {
         *end = true;
-        return n->answers[n->json];
+        return n->answer;
     }
     return "ERROR: Unknown command\n";
 }
@@ -54,31 +54,36 @@ static int ask(const struct fake_service *f, uint64_t within_ns, struct ras *ret
     return source_ras(&what, clock_now_ns() + within_ns, ret, err);
 }
 
-Test(ras_io, asks_for_json_and_takes_text_from_an_old_one) {
-    _cleanup_(strbuf_fini) struct strbuf json = {0}, text = {0};
+Test(ras_io, asks_for_json) {
+    _cleanup_(strbuf_fini) struct strbuf json = {0};
     struct answer a = answer_of(8, 120, 2);
     a.at[5].all_reduces = 119;
     answer_json(&a, &json);
-    answer_text(&a, &text);
-    for (int old = 0; old < 2; old++) {
-        struct nccl nccl = {.old = old == 1, .answers = {strbuf_text(&text), strbuf_text(&json)}};
-        _cleanup_(fake_service_stop) struct fake_service f = {.reply = nccl_reply, .arg = &nccl};
-        struct ras ras;
-        struct err err = {0};
-        fake_service_start(&f);
-        cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), 0, "%s", err.text);
-        cr_assert_eq(ras.whole, old == 0);
-        cr_assert_str_eq(ras.version, old == 0 ? "2.28.7" : "2.24.3");
-        cr_assert_eq(ras.n_comms, 1);
-        ras_fini(&ras);
-    }
+    struct nccl nccl = {.answer = strbuf_text(&json)};
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = nccl_reply, .arg = &nccl};
+    _cleanup_(ras_fini) struct ras ras = {0};
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), 0, "%s", err.text);
+    cr_assert_str_eq(ras.version, "2.28.7");
+    cr_assert_eq(ras.n_comms, 1);
+}
+
+Test(ras_io, an_nccl_that_does_not_know_json_is_reported) {
+    struct nccl nccl = {.old = true};
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = nccl_reply, .arg = &nccl};
+    struct ras ras;
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), -ENOTSUP);
+    cr_assert_not_null(strstr(err.text, "NCCL 2.28.7 or newer is needed"), "%s", err.text);
 }
 
 Test(ras_io, a_service_that_answers_a_byte_a_second_costs_its_deadline) {
     struct answer a = answer_of(8, 120, 2);
     _cleanup_(strbuf_fini) struct strbuf json = {0};
     answer_json(&a, &json);
-    struct nccl nccl = {.answers = {strbuf_text(&json), strbuf_text(&json)}};
+    struct nccl nccl = {.answer = strbuf_text(&json)};
     _cleanup_(fake_service_stop) struct fake_service f = {
         .reply = nccl_reply, .arg = &nccl, .manner = FAKE_A_BYTE_A_SECOND};
     struct ras ras;
@@ -102,30 +107,13 @@ Test(ras_io, a_service_that_says_nothing_costs_its_deadline) {
 }
 
 Test(ras_io, an_endless_answer_is_cut) {
-    struct nccl nccl = {.answers = {"NCCL version 2.24.3 compiled\n", "{\"communicators\": [\n"}};
+    struct nccl nccl = {.answer = "{\"communicators\": [\n"};
     _cleanup_(fake_service_stop) struct fake_service f = {.reply = nccl_reply, .arg = &nccl, .manner = FAKE_ENDLESSLY};
     struct ras ras;
     struct err err = {0};
     fake_service_start(&f);
     cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), -EMSGSIZE, "%s", err.text);
-}
-
-Test(ras_io, a_job_too_large_for_json_is_told_as_text) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct answer a = answer_of(8, 120, 2);
-    a.at[5].all_reduces = 119;
-    answer_text(&a, &text);
-    char *large = xcalloc(1, RAS_ANSWER_MAX + 2);
-    memset(large, ' ', RAS_ANSWER_MAX + 1);
-    struct nccl nccl = {.answers = {strbuf_text(&text), large}};
-    _cleanup_(fake_service_stop) struct fake_service f = {.reply = nccl_reply, .arg = &nccl};
-    struct ras ras;
-    struct err err = {0};
-    fake_service_start(&f);
-    cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), 0, "%s", err.text);
-    cr_assert(!ras.whole && ras.n_comms == 1);
-    ras_fini(&ras);
-    free(large);
+    cr_assert_not_null(strstr(err.text, "answered with more than 8388608 bytes"), "%s", err.text);
 }
 
 Test(ras_io, nobody_there_or_somebody_else) {
@@ -139,7 +127,7 @@ Test(ras_io, nobody_there_or_somebody_else) {
     cr_assert_eq(ask(&gone, 60 * NS_PER_S, &ras, &err), -ECONNREFUSED);
     cr_assert_not_null(strstr(err.text, "no worker uses NCCL"), "%s", err.text);
     cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), -EINVAL);
-    cr_assert_not_null(strstr(err.text, "is not NCCL's status service"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "is not NCCL's RAS service"), "%s", err.text);
 }
 
 Test(ras_io, addresses) {
