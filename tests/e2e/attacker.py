@@ -72,7 +72,7 @@ def message(s):
     return json.loads(exactly(s, struct.unpack("<I", exactly(s, 4))[0]))
 
 
-CALL = frame(kind="CALL", version=9)
+CALL = frame(kind="CALL", version=10)
 
 
 def call_and_close(s):

@@ -65,7 +65,7 @@ def hello(host, port):
 
 
 def node(run_id, incarnation):
-    return frame(kind="JOIN", version=9, run_id=run_id, min_nodes=1, max_nodes=9,
+    return frame(kind="JOIN", version=10, run_id=run_id, min_nodes=1, max_nodes=9,
                  node={"incarnation": incarnation, "host": "evil", "role": "default", "listener_port": 1, "nproc": 1,
                        "node_rank": -1, "pid": 5, "topology": "", "netif": "", "net_addrs": "", "fast_netif": "", "fast_addrs": ""},
                  program={"shown": "", "name": "0" * 16, "args": "0" * 16, "max_restarts": 3},
@@ -152,7 +152,7 @@ def lead(port):
         s, _ = server.accept()
         try:
             say(message(s))
-            s.sendall(frame(kind="GREETING", version=9, open=True, keys=[], munge=""))
+            s.sendall(frame(kind="GREETING", version=10, open=True, keys=[], munge=""))
             hear(s)
         except ConnectionError:
             say("end")
@@ -166,7 +166,7 @@ def offer(port, key, credential):
         s, _ = server.accept()
         try:
             say(message(s))
-            s.sendall(frame(kind="GREETING", version=9, open=False, keys=[{"id": key, "source": "munge"}], munge=credential))
+            s.sendall(frame(kind="GREETING", version=10, open=False, keys=[{"id": key, "source": "munge"}], munge=credential))
             say(exactly(s, 1)[0])
         except ConnectionError:
             say("end")
@@ -182,7 +182,7 @@ def certified(port, key, cert):
         s, _ = server.accept()
         try:
             say(message(s))
-            s.sendall(frame(kind="GREETING", version=9, open=False, keys=[{"id": key, "source": "file"}], munge=""))
+            s.sendall(frame(kind="GREETING", version=10, open=False, keys=[{"id": key, "source": "file"}], munge=""))
             with context.wrap_socket(s, server_side=True) as inside:
                 hear(inside)
         except (ssl.SSLError, OSError):
@@ -213,7 +213,7 @@ def relay(port, host, to, strip=False):
         back.start()
         if strip:
             message(up)
-            s.sendall(frame(kind="GREETING", version=9, open=True, keys=[], munge=""))
+            s.sendall(frame(kind="GREETING", version=10, open=True, keys=[], munge=""))
         pump(up, s)
         back.join()
         say({"sent": b"".join(sent).hex()})

@@ -30,7 +30,7 @@ void agent_hang_start(struct agent *a, struct generation g) {
     hang_watch_start(a->hang, g, member_form(rdzv_client_member(a->client)));
 }
 
-void agent_hang_ask(void *arg, const struct rdzv_evidence_ask *ask) {
+void agent_hang_message(void *arg, const struct wire_message *m) {
     struct agent *a = arg;
-    hang_watch_ask(a->hang, ask);
+    hang_watch_message(a->hang, m);
 }

@@ -266,7 +266,7 @@ const struct rdzv_client_ops agent_client_ops = {
     .leader = on_leader,
     .other_limits = other_limits,
     .join_policy = join_policy,
-    .ask = agent_hang_ask,
+    .watchdog = agent_hang_message,
     .end = on_end,
 };
 

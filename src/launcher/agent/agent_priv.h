@@ -213,8 +213,8 @@ void agent_stop_on(struct agent *a);
 _must_use_ int agent_hang_begin(struct agent *a);
 /* The workers of this group run. */
 void agent_hang_start(struct agent *a, struct generation g);
-/* rdzv_client_ops.ask */
-void agent_hang_ask(void *arg, const struct rdzv_evidence_ask *ask);
+/* rdzv_client_ops.watchdog */
+void agent_hang_message(void *arg, const struct wire_message *m);
 
 /* ---- agent_signals_io.c ---- */
 

@@ -1,5 +1,5 @@
 /* How this node's workers are stopped: at once, or after what they do was looked at, because one
- * has failed while others waited, and the leader has asked for that (rdzv_evidence_ask.holds). Of a
+ * has failed while others waited, and the leader has asked for that (rdzv_ask.holds). Of a
  * job that hangs, the suspects get SIGABRT first: a Python program writes all its stacks then. */
 #include <signal.h>
 

@@ -249,12 +249,12 @@ static void on_evidence(void *arg, uint64_t incarnation, const struct rdzv_evide
     hang_evidence_piece(l->evidence, incarnation, piece);
 }
 
-static bool ask_node(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *ask) {
+static bool send_watchdog(void *arg, uint64_t incarnation, const struct wire_message *m) {
     struct leading *l = arg;
-    return l->server != NULL && rdzv_server_ask(l->server, incarnation, ask);
+    return l->server != NULL && rdzv_server_watchdog(l->server, incarnation, m);
 }
 
-static const struct hang_evidence_ops evidence_ops = {.ask = ask_node};
+static const struct hang_evidence_ops evidence_ops = {.send = send_watchdog};
 
 static void on_hang(void *arg, struct generation generation, const struct failure *failure) {
     struct leading *l = arg;

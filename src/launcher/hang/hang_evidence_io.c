@@ -5,6 +5,7 @@
 
 #include "base/list.h"
 #include "io/clock.h"
+#include "rendezvous/protocol/wire.h"
 
 /* What the nodes were asked, and have answered so far. */
 struct hang_round {
@@ -124,10 +125,13 @@ static struct hang_round *new_round(struct hang_evidence *e, uint64_t timeout_ns
 static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds) {
     struct hang_round *r = e->round = new_round(e, timeout_ns);
     r->holds = holds;
-    struct rdzv_evidence_ask ask = {
-        .generation = e->group.generation, .id = r->id, .timeout_ns = timeout_ns, .holds = holds};
+    struct wire_message m = {.kind = WIRE_ASK,
+                             .ask = {.generation = e->group.generation,
+                                     .id = r->id,
+                                     .timeout_ns = timeout_ns,
+                                     .holds = holds}};
     for (uint32_t i = 0; i < e->group.n_nodes; i++)
-        if (!e->ops.ask(e->arg, e->group.nodes[i].incarnation, &ask))
+        if (!e->ops.send(e->arg, e->group.nodes[i].incarnation, &m))
             close_answer(e, r, i, "it is not connected");
 }
 
@@ -257,12 +261,11 @@ int hang_evidence_ask_along(struct hang_evidence *e, uint64_t timeout_ns, hang_a
     return ask(e, timeout_ns, FOR_OPERATOR, fn, arg, ret);
 }
 
-static void end_ranks_of(struct hang_evidence *e, uint32_t node, const bool *suspects,
-                         struct rdzv_evidence_ask *ask) {
-    const struct hang_node *n = &e->group.nodes[node];
-    for (uint32_t k = 0; k < n->nproc && ask->n_ends < RDZV_ENDS_MAX; k++)
+static void add_suspects_of(const struct hang_node *n, const bool *suspects,
+                            struct rdzv_suspects *ret) {
+    for (uint32_t k = 0; k < n->nproc && ret->n < RDZV_SUSPECTS_MAX; k++)
         if (suspects[n->first_rank + k])
-            ask->ends[ask->n_ends++].rank = n->first_rank + k;
+            ret->ranks[ret->n++] = n->first_rank + k;
 }
 
 void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint64_t timeout_ns,
@@ -274,14 +277,15 @@ void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint
     e->ends_fn = fn;
     e->ends_arg = arg;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
-        struct rdzv_evidence_ask ask = {.generation = g->generation};
-        end_ranks_of(e, i, suspects, &ask);
-        bool reads = r != NULL && ask.n_ends > 0 && n + ask.n_ends <= HANG_ENDS_READ_MAX;
-        n += reads ? ask.n_ends : 0;
-        ask.id = reads ? r->id : ++e->last_id;
-        ask.timeout_ns = reads ? timeout_ns : 0;
-        bool asked = ask.n_ends > 0 && e->ops.ask(e->arg, g->nodes[i].incarnation, &ask);
-        if (r != NULL && !(reads && asked)) /* the stop alone ends who was not reached */
+        struct wire_message m = {.kind = WIRE_SUSPECTS, .suspects = {.generation = g->generation}};
+        struct rdzv_suspects *s = &m.suspects;
+        add_suspects_of(&g->nodes[i], suspects, s);
+        bool reads = r != NULL && s->n > 0 && n + s->n <= HANG_ENDS_READ_MAX;
+        n += reads ? s->n : 0;
+        s->id = reads ? r->id : ++e->last_id;
+        s->timeout_ns = reads ? timeout_ns : 0;
+        bool sent = s->n > 0 && e->ops.send(e->arg, g->nodes[i].incarnation, &m);
+        if (r != NULL && !(reads && sent)) /* the stop alone ends those that were not reached */
             close_answer(e, r, i, !reads ? "there are too many suspects" : "it is not connected");
     }
     arm(e);
@@ -293,9 +297,9 @@ void hang_evidence_forget_ends(struct hang_evidence *e) {
 }
 
 void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *group) {
-    struct rdzv_evidence_ask ask = {.generation = group->generation, .id = ++e->last_id};
+    struct wire_message m = {.kind = WIRE_PROCEED};
     for (uint32_t i = 0; i < group->n_nodes; i++)
-        (void)e->ops.ask(e->arg, group->nodes[i].incarnation, &ask); /* else its own time ends it */
+        (void)e->ops.send(e->arg, group->nodes[i].incarnation, &m); /* else its own time ends it */
     round_over(e, e->round);
     round_over(e, e->ends);
 }

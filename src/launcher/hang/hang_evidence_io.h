@@ -45,8 +45,9 @@ const struct hang_answers *hang_answers_keep(const struct hang_answers *a);
 void hang_answers_drop(const struct hang_answers *a);
 
 struct hang_evidence_ops {
-    /* Asks this node; false: it is not connected. Must not free the collection. */
-    bool (*ask)(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *ask);
+    /* Sends this node an ASK, SUSPECTS or PROCEED. False: it is not connected. Must not free the
+     * collection. */
+    bool (*send)(void *arg, uint64_t incarnation, const struct wire_message *m);
 };
 
 struct hang_evidence;

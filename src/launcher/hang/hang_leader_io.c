@@ -439,27 +439,18 @@ void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
 
 void hang_leader_signs(struct hang_leader *l, uint64_t incarnation,
                        const struct rdzv_signs *signs) {
-    struct worker_signs rows[RDZV_SIGNS_CHUNK];
     uint32_t node = hang_group_find(&l->group, incarnation);
     if (generation_is_none(l->group.generation) ||
         generation_compare(signs->generation, l->group.generation) != 0 || node == l->group.n_nodes)
         return;
     for (uint32_t i = 0; i < signs->n; i++) {
-        const struct rdzv_signs_row *from = &signs->list[i];
-        if (from->rank < l->group.world_size && l->group.node_of[from->rank] == node &&
-            (from->flags & (SIGN_MOVED | SIGN_ENDED)) == 0 && from->still_ns >= HANG_WAITED_NS)
-            l->waited_ns[from->rank] = clock_now_ns();
-        rows[i] = (struct worker_signs){.rank = from->rank,
-                                        .flags = from->flags & SIGN_ALL,
-                                        .still_ns = from->still_ns,
-                                        .moved_once = from->moved_once,
-                                        .step = from->step,
-                                        .deadline_ns = from->deadline_ns,
-                                        .since_announced_ns = from->since_announced_ns,
-                                        .place = from->place};
+        const struct worker_signs *row = &signs->list[i];
+        if (row->rank < l->group.world_size && l->group.node_of[row->rank] == node &&
+            (row->flags & (SIGN_MOVED | SIGN_ENDED)) == 0 && row->still_ns >= HANG_WAITED_NS)
+            l->waited_ns[row->rank] = clock_now_ns();
     }
-    step(l,
-         &(struct hang_event){.kind = HANG_EVENT_SIGNS, .node = node, .rows = rows, .n = signs->n});
+    step(l, &(struct hang_event){
+                .kind = HANG_EVENT_SIGNS, .node = node, .rows = signs->list, .n = signs->n});
 }
 
 /* ---- life ---- */

@@ -15,6 +15,12 @@ void hang_rows_fini(struct hang_rows *h) {
     *h = (struct hang_rows){0};
 }
 
+static bool has_ended(const struct worker_signs *row) { return (row->flags & SIGN_ENDED) != 0; }
+
+static bool is_unseen(const struct worker_signs *row) {
+    return (row->flags & SIGN_MOVED) != 0 && (row->flags & SIGN_UNSEEN) != 0;
+}
+
 /* Counts the time since the last row. */
 static void count_time(struct hang_rows_worker *w, uint32_t flags, uint64_t alive_ns,
                        uint64_t now_ns) {
@@ -39,14 +45,18 @@ void hang_rows_add(struct hang_rows *h, struct worker_signs *row, const struct a
     uint64_t limit, since;
     count_time(w, row->flags, announced->alive_ns, now_ns);
     row->step = announced->step;
-    w->ended = (row->flags & SIGN_ENDED) != 0;
-    w->unseen = (row->flags & SIGN_MOVED) != 0 && (row->flags & SIGN_UNSEEN) != 0;
-    w->deadline_ns = 0;
-    if (w->ended || !announced_limit(announced, now_ns, &limit, &since))
-        return;
-    w->deadline_ns = row->deadline_ns = limit;
-    row->since_announced_ns = since - MIN2(since, w->lost_ns);
-    h->late = h->late || row->since_announced_ns > limit;
+    if (!has_ended(row) && announced_limit(announced, now_ns, &limit, &since)) {
+        row->deadline_ns = limit;
+        row->since_announced_ns = since - MIN2(since, w->lost_ns);
+        h->late = h->late || row->since_announced_ns > limit;
+    }
+    w->row = *row;
+}
+
+/* In what a leader is sent even if all workers move. */
+static bool differ(const struct worker_signs *a, const struct worker_signs *b) {
+    return a->deadline_ns != b->deadline_ns || has_ended(a) != has_ended(b) ||
+           is_unseen(a) != is_unseen(b);
 }
 
 bool hang_rows_due(struct hang_rows *h, uint64_t still_ns, uint64_t leader) {
@@ -57,12 +67,9 @@ bool hang_rows_due(struct hang_rows *h, uint64_t still_ns, uint64_t leader) {
         return false;
     for (uint32_t i = 0; i < h->n; i++) {
         struct hang_rows_worker *w = &h->workers[i];
-        news = news || w->deadline_ns != 0 || w->ended || w->unseen;
-        changed = changed || w->deadline_ns != w->told_ns || w->ended != w->told_ended ||
-                  w->unseen != w->told_unseen;
-        w->told_ns = w->deadline_ns;
-        w->told_ended = w->ended;
-        w->told_unseen = w->unseen;
+        news = news || differ(&w->row, &(struct worker_signs){0});
+        changed = changed || differ(&w->row, &w->reported);
+        w->reported = w->row;
     }
     /* "once more": a leader that believes that some wait has to hear that they don't */
     bool due = wrong || h->told || changed || (other && news);

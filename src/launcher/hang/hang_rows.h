@@ -18,13 +18,10 @@
 #include "watchdog/signs/signs.h"
 
 struct hang_rows_worker {
-    uint64_t added_ns;        /* when its row was last added; 0: never */
-    uint64_t alive_ns;        /* what it announced last, announced.alive_ns */
-    uint64_t lost_ns;         /* of the time since then, what does not count */
-    uint64_t deadline_ns;     /* of its last row; 0: none */
-    uint64_t told_ns;         /* the deadline that a leader was told; 0: none */
-    bool ended, told_ended;   /* it has exited with 0; a leader was told so */
-    bool unseen, told_unseen; /* it can't be seen; a leader was told so */
+    uint64_t added_ns;                 /* when its row was last added; 0: never */
+    uint64_t alive_ns;                 /* what it announced last, announced.alive_ns */
+    uint64_t lost_ns;                  /* of the time since then, what does not count */
+    struct worker_signs row, reported; /* the last row; and the last that a leader was sent */
 };
 
 struct hang_rows {

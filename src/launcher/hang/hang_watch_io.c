@@ -13,6 +13,7 @@
 #include "launcher/hang/hang_reply_io.h"
 #include "launcher/hang/hang_rows.h"
 #include "launcher/worker/notify.h"
+#include "rendezvous/protocol/wire.h"
 #include "watchdog/gather/disturb_io.h"
 #include "watchdog/gather/gather_io.h"
 #include "watchdog/gather/slow_io.h"
@@ -56,7 +57,7 @@ struct hang_watch {
     bool holds; /* a stop waits for it */
     bool said_unseen;
     bool warned_of_prompt;
-    struct ending ends[RDZV_ENDS_MAX];
+    struct ending ends[RDZV_SUSPECTS_MAX];
     uint32_t n_ends;
     uint64_t ends_leader; /* who has asked for that: another one's stop is not for a hang */
     uint64_t give_up_ns;  /* nobody waits for the answer then */
@@ -71,21 +72,10 @@ struct hang_watch {
 
 /* ---- what the leader is told ---- */
 
-static void to_row(const struct worker_signs *from, struct rdzv_signs_row *ret) {
-    *ret = (struct rdzv_signs_row){.rank = from->rank,
-                                   .flags = from->flags,
-                                   .still_ns = from->still_ns,
-                                   .moved_once = from->moved_once,
-                                   .step = from->step,
-                                   .deadline_ns = from->deadline_ns,
-                                   .since_announced_ns = from->since_announced_ns,
-                                   .place = from->place};
-}
-
 static void send_rows(struct hang_watch *w, const struct worker_signs *rows, size_t n) {
     struct rdzv_signs m = {.generation = w->generation};
     for (size_t i = 0; i < n; i++) {
-        to_row(&rows[i], &m.list[m.n++]);
+        m.list[m.n++] = rows[i];
         if (m.n == RDZV_SIGNS_CHUNK || i + 1 == n) {
             w->ops.signs(w->arg, &m);
             m.n = 0;
@@ -312,11 +302,11 @@ static void stop_native(struct hang_watch *w) {
 }
 
 /* Reads their native stacks, if they are asked for. */
-static void read_native(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
-    struct gather_worker workers[RDZV_ENDS_MAX];
+static void read_native(struct hang_watch *w, const struct rdzv_suspects *suspects) {
+    struct gather_worker workers[RDZV_SUSPECTS_MAX];
     struct gather_ask gather = {.node = w->config.host,
                                 .workers = workers,
-                                .timeout_ns = MIN2(ask->timeout_ns, HANG_LOOK_MAX_NS),
+                                .timeout_ns = MIN2(suspects->timeout_ns, HANG_LOOK_MAX_NS),
                                 .native = true};
     stop_native(w);
     for (uint32_t i = 0; i < w->n_ends; i++) {
@@ -327,24 +317,28 @@ static void read_native(struct hang_watch *w, const struct rdzv_evidence_ask *as
                                                          .local_rank = local_rank,
                                                          .pid = disturb_program(pid)};
     }
-    w->native_id = ask->id;
+    w->native_id = suspects->id;
     w->native_give_up_ns = clock_now_ns() + gather.timeout_ns + NS_PER_S;
     int r = gather.n == 0 ? -ESRCH : gather_new(w->loop, &gather, on_native, w, &w->native);
     if (r < 0)
         reply_none(w, w->native_reply, w->native_id, r, w->native_give_up_ns);
 }
 
-/* Whom the stop that follows ends by SIGABRT. */
-static void read_ends(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
+static void on_suspects(struct hang_watch *w, const struct rdzv_suspects *suspects) {
+    if (generation_compare(suspects->generation, w->generation) != 0)
+        return;
     w->n_ends = 0;
     w->ends_leader = w->ops.leader(w->arg);
-    for (uint32_t i = 0; i < ask->n_ends; i++)
-        if (ask->ends[i].rank - w->first_rank < w->n)
-            w->ends[w->n_ends++] = (struct ending){.local_rank = ask->ends[i].rank - w->first_rank};
+    for (uint32_t i = 0; i < suspects->n; i++)
+        if (suspects->ranks[i] - w->first_rank < w->n)
+            w->ends[w->n_ends++] =
+                (struct ending){.local_rank = suspects->ranks[i] - w->first_rank};
+    if (suspects->timeout_ns > 0)
+        read_native(w, suspects);
 }
 
-/* The job is being ended: the stop of its workers goes on at once. */
-static void let_go(struct hang_watch *w) {
+/* The job is being ended: the stop of its workers continues at once. */
+static void proceed(struct hang_watch *w) {
     bool held = hang_watch_holds(w);
     w->n_ends = 0;
     w->holds = false;
@@ -354,32 +348,29 @@ static void let_go(struct hang_watch *w) {
         w->ops.gathered(w->arg);
 }
 
-void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask) {
+static void on_ask(struct hang_watch *w, const struct rdzv_ask *ask) {
     uint64_t timeout_ns = MIN2(ask->timeout_ns, HANG_LOOK_MAX_NS);
     bool same = generation_compare(ask->generation, w->generation) == 0;
     int r = -ESRCH;
-    if (ask->n_ends > 0) { /* no question */
-        if (same)
-            read_ends(w, ask);
-        if (same && ask->timeout_ns > 0)
-            read_native(w, ask);
-        return;
-    }
-    if (ask->timeout_ns == 0) {
-        let_go(w);
-        return;
-    }
     stop_gathering(w);
     held_no_more(w);
     w->asked_id = ask->id;
     w->give_up_ns = clock_now_ns() + timeout_ns + NS_PER_S;
     if (same && local_workers_has_workers(w->config.workers))
         r = gather(w, timeout_ns);
-    if (r == 0) {
+    if (r == 0)
         w->holds = ask->holds;
-        return;
-    }
-    reply_none(w, w->reply, w->asked_id, r, w->give_up_ns);
+    else
+        reply_none(w, w->reply, w->asked_id, r, w->give_up_ns);
+}
+
+void hang_watch_message(struct hang_watch *w, const struct wire_message *m) {
+    if (m->kind == WIRE_ASK)
+        on_ask(w, &m->ask);
+    else if (m->kind == WIRE_SUSPECTS)
+        on_suspects(w, &m->suspects);
+    else if (m->kind == WIRE_PROCEED)
+        proceed(w);
 }
 
 /* ---- life ---- */

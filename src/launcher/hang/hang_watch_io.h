@@ -40,19 +40,18 @@ void hang_watch_free(struct hang_watch *w); /* takes NULL */
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form);
 /* What was asked before is still gathered, and sent. */
 void hang_watch_stop(struct hang_watch *w);
-/* Evidence is being gathered for which a stop must wait: rdzv_evidence_ask.holds, or native stacks
- * of suspects. */
+/* Evidence is being gathered for which a stop must wait: rdzv_ask.holds, or native stacks of
+ * suspects. */
 bool hang_watch_holds(const struct hang_watch *w);
 /* How many workers of this node run that are suspects of the hang for which the group is stopped
- * (rdzv_evidence_ask.ends). 0 once another leads than the one that has said so, or none does. */
+ * (struct rdzv_suspects). 0 once another leads than the one that sent them, or none does. */
 uint32_t hang_watch_suspects(const struct hang_watch *w);
 /* Sends them SIGABRT (watchdog/gather/disturb_io.h): first to the Python program below a shell, and
  * to the shell, which is stopped until then, in a later call when that has ended. The caller calls
  * it again while there are suspects, and counts their end as a stop. */
 void hang_watch_end_suspects(struct hang_watch *w);
-/* Suspects that are to be ended are no such question: it ends no work but that on older ones.
- * A question about another group, or without workers, is answered with an empty text. A new
- * question ends the work on an older one; without time, it ends that work, and nothing is held any
- * more, nor is there a suspect. Also with --hang-action=off, where it is not known for
- * how long a worker has not moved. */
-void hang_watch_ask(struct hang_watch *w, const struct rdzv_evidence_ask *ask);
+/* ASK: a new one ends the work on an older one. One about another group, or without workers, is
+ * answered with an empty text. Also with --hang-action=off, where it is not known for how long a
+ * worker has not moved. SUSPECTS: replaces older ones. PROCEED: ends the work on both; nothing is
+ * held any more, and there are no suspects. */
+void hang_watch_message(struct hang_watch *w, const struct wire_message *m);

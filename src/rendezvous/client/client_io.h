@@ -93,9 +93,9 @@ struct rdzv_client_ops {
     /* With an arbiter: how the listener answers nodes that JOIN, from now on. */
     void (*join_policy)(void *arg, enum member_join_policy join_policy,
                         const struct rdzv_peer *peer, uint32_t epoch);
-    /* The leader asks for evidence of what the workers do. May be NULL; must not free the client.
-     */
-    void (*ask)(void *arg, const struct rdzv_evidence_ask *ask);
+    /* ASK, SUSPECTS or PROCEED: the leader wants evidence of what the workers do, or no longer
+     * does. May be NULL; must not free the client. */
+    void (*watchdog)(void *arg, const struct wire_message *m);
     /* This node no longer takes part in the job. Called once, as the last callback. */
     void (*end)(void *arg, const struct member_end *end);
 };

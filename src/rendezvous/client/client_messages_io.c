@@ -335,11 +335,11 @@ static void on_desired(struct rdzv_client *c, const struct desired *desired) {
     client_event(c, &(struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = desired});
 }
 
-static void on_ask(struct rdzv_client *c, const struct rdzv_evidence_ask *ask) {
-    if (c->config.ops.ask == NULL)
+static void on_watchdog(struct rdzv_client *c, const struct wire_message *m) {
+    if (c->config.ops.watchdog == NULL)
         return;
     bool held = pump_hold(&c->pump);
-    c->config.ops.ask(c->config.arg, ask);
+    c->config.ops.watchdog(c->config.arg, m);
     pump_release(&c->pump, held);
 }
 
@@ -375,8 +375,8 @@ static void on_leader_message(struct rdzv_client *c, const struct wire_message *
         on_named(c, &m->named);
     else if (m->kind == WIRE_MEMBERS)
         on_members(c, &m->members);
-    else if (m->kind == WIRE_ASK)
-        on_ask(c, &m->ask);
+    else if (m->kind == WIRE_ASK || m->kind == WIRE_SUSPECTS || m->kind == WIRE_PROCEED)
+        on_watchdog(c, m);
     else if (m->kind == WIRE_WHOSE)
         on_whose(c, &m->whose);
     else

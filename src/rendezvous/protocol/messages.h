@@ -13,6 +13,7 @@
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/failure.h"
 #include "rendezvous/protocol/settings.h"
+#include "watchdog/signs/worker_signs.h"
 
 #define RDZV_HOST_MAX 128 /* host names, addresses */
 #define RDZV_ROLE_MAX 64
@@ -277,38 +278,29 @@ struct rdzv_warm {
 /* ---- signs of a job that seems to hang: the launcher's; the group machine does not see them ----
  */
 
-/* Signs of life of a node's worker; the meaning is that of watchdog/signs/signs.h, struct
- * worker_signs. */
-struct rdzv_signs_row {
-    uint32_t rank, flags;
-    uint64_t still_ns;
-    bool moved_once;
-    uint64_t step, deadline_ns, since_announced_ns, place;
-};
 /* Sent by a node once a second while one of its workers does not move, and at other times that
- * watchdog/verdict/hang.h names: all its workers, in as many messages as they need. */
+ * watchdog/verdict/hang.h lists: all its workers, in as many messages as they need. */
 struct rdzv_signs {
     struct generation generation;
     uint32_t n;
-    struct rdzv_signs_row list[RDZV_SIGNS_CHUNK];
-};
-#define RDZV_ENDS_MAX 16
-struct rdzv_rank {
-    uint32_t rank;
+    struct worker_signs list[RDZV_SIGNS_CHUNK];
 };
 /* The leader asks a node what its workers do. */
-struct rdzv_evidence_ask {
+struct rdzv_ask {
     struct generation generation;
-    uint32_t id; /* of this question: the answer repeats it */
-    /* What is not known by then is left out. 0, without ranks: no question, but the job is being
-     * ended: nothing waits for evidence any more, nor for the end of suspects */
-    uint64_t timeout_ns;
-    bool holds; /* a stop for a failure that follows waits until it was looked at */
-    /* These ranks are suspects of the hang that ends the group, and get SIGABRT before the stop
-     * that follows. With a time, their native stacks are read before, and are the answer; else it
-     * is no question. Work on other questions goes on. */
-    uint32_t n_ends;
-    struct rdzv_rank ends[RDZV_ENDS_MAX];
+    uint32_t id;         /* of this question: the answer repeats it */
+    uint64_t timeout_ns; /* not 0; what is not known by then is left out */
+    bool holds;          /* a stop for a failure that follows waits for the answer */
+};
+/* These ranks are suspects of the hang that ends the group, and get SIGABRT before the stop that
+ * follows. With a time, their native stacks are read first, and are the answer. */
+#define RDZV_SUSPECTS_MAX 16
+struct rdzv_suspects {
+    struct generation generation;
+    uint32_t id;
+    uint64_t timeout_ns; /* 0: nothing is read, and there is no answer */
+    uint32_t n;
+    uint32_t ranks[RDZV_SUSPECTS_MAX];
 };
 /* A piece of the answer: the launcher's JSON (watchdog/evidence/evidence.h). Pieces come in order;
  * they are cut between characters. */

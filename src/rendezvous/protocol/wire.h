@@ -18,7 +18,7 @@
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/messages.h"
 
-#define WIRE_VERSION 9
+#define WIRE_VERSION 10
 /* Longest payload of a frame, either way. The longest valid message is below half of it (tested).
  */
 #define WIRE_MESSAGE_MAX ((size_t)128 * 1024)
@@ -73,6 +73,8 @@ enum wire_kind {
     WIRE_WARM,         /* node: how its workers were started, with --warm; after WELCOME */
     WIRE_SIGNS,        /* node: signs of life of its workers, while one does not move */
     WIRE_ASK,          /* leader: what do the node's workers do? */
+    WIRE_SUSPECTS,     /* leader: the workers that are ended first, because the job hangs */
+    WIRE_PROCEED,      /* leader: the job is being ended; stop without waiting for evidence */
     WIRE_EVIDENCE,     /* node: the answer, in pieces; the same, leader to operator */
     WIRE_STACKS,       /* leader, to an operator: a node, whose evidence follows */
     WIRE_WHOSE,        /* leader: whose are these connections to the workers' store? */
@@ -177,7 +179,8 @@ struct wire_message {
         struct wire_node_summary node_summary;
         struct rdzv_warm warm;
         struct rdzv_signs signs;
-        struct rdzv_evidence_ask ask;
+        struct rdzv_ask ask;
+        struct rdzv_suspects suspects;
         struct rdzv_evidence evidence;
         struct rdzv_stacks stacks;
         struct rdzv_whose whose;

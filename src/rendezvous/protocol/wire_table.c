@@ -155,23 +155,23 @@ static const struct json_field warm_fields[] = {
 };
 static const struct json_table warm = JSON_TABLE(rdzv_warm, warm_fields);
 
-static const struct json_field signs_row_fields[] = {
-    {JSON_FIELD(rdzv_signs_row, U32, "rank", rank)},
-    {JSON_FIELD(rdzv_signs_row, U32, "flags", flags)},
-    {JSON_FIELD(rdzv_signs_row, ID, "still_ns", still_ns)},
-    {JSON_FIELD(rdzv_signs_row, BOOL, "moved_once", moved_once)},
-    {JSON_FIELD(rdzv_signs_row, ID, "step", step), JSON_IF_SET(rdzv_signs_row, step)},
-    {JSON_FIELD(rdzv_signs_row, ID, "deadline_ns", deadline_ns),
-     JSON_IF_SET(rdzv_signs_row, deadline_ns)},
-    {JSON_FIELD(rdzv_signs_row, ID, "since_announced_ns", since_announced_ns),
-     JSON_IF_SET(rdzv_signs_row, deadline_ns)},
-    {JSON_FIELD(rdzv_signs_row, HEX, "place", place), JSON_IF_SET(rdzv_signs_row, place)},
+static const struct json_field worker_signs_fields[] = {
+    {JSON_FIELD(worker_signs, U32, "rank", rank)},
+    {JSON_FIELD(worker_signs, U32, "flags", flags)},
+    {JSON_FIELD(worker_signs, ID, "still_ns", still_ns)},
+    {JSON_FIELD(worker_signs, BOOL, "moved_once", moved_once)},
+    {JSON_FIELD(worker_signs, ID, "step", step), JSON_IF_SET(worker_signs, step)},
+    {JSON_FIELD(worker_signs, ID, "deadline_ns", deadline_ns),
+     JSON_IF_SET(worker_signs, deadline_ns)},
+    {JSON_FIELD(worker_signs, ID, "since_announced_ns", since_announced_ns),
+     JSON_IF_SET(worker_signs, deadline_ns)},
+    {JSON_FIELD(worker_signs, HEX, "place", place), JSON_IF_SET(worker_signs, place)},
 };
-static const struct json_table signs_row = JSON_TABLE(rdzv_signs_row, signs_row_fields);
+static const struct json_table worker_signs = JSON_TABLE(worker_signs, worker_signs_fields);
 
 static const struct json_field signs_fields[] = {
     {JSON_FIELD(rdzv_signs, PAIR, "generation", generation)},
-    {JSON_LIST(rdzv_signs, "workers", list, n, signs_row)},
+    {JSON_LIST(rdzv_signs, "workers", list, n, worker_signs)},
 };
 
 static const struct json_field evidence_fields[] = {
@@ -210,16 +210,21 @@ static const struct json_field whose_fields[] = {
     {JSON_LIST(rdzv_whose, "ports", ports, n, client_port), .min = 1},
 };
 
-static const struct json_field rank_fields[] = {{JSON_FIELD(rdzv_rank, U32, "rank", rank)}};
-static const struct json_table rank = JSON_TABLE(rdzv_rank, rank_fields);
-
 static const struct json_field ask_fields[] = {
-    {JSON_FIELD(rdzv_evidence_ask, PAIR, "generation", generation)},
-    {JSON_FIELD(rdzv_evidence_ask, U32, "id", id)},
-    {SETTING(rdzv_evidence_ask, "timeout_ns", timeout_ns, 0)},
-    {JSON_FIELD(rdzv_evidence_ask, BOOL, "holds", holds), JSON_IF_TRUE(rdzv_evidence_ask, holds)},
-    {JSON_LIST(rdzv_evidence_ask, "ends", ends, n_ends, rank),
-     JSON_IF_SOME(rdzv_evidence_ask, n_ends)},
+    {JSON_FIELD(rdzv_ask, PAIR, "generation", generation)},
+    {JSON_FIELD(rdzv_ask, U32, "id", id)},
+    {SETTING(rdzv_ask, "timeout_ns", timeout_ns, 1)},
+    {JSON_FIELD(rdzv_ask, BOOL, "holds", holds), JSON_IF_TRUE(rdzv_ask, holds)},
+};
+
+static const struct json_field rank_fields[] = {{.kind = JSON_FIELD_U32, .size = sizeof(uint32_t)}};
+static const struct json_table rank = {.fields = rank_fields, .n = 1, .size = sizeof(uint32_t)};
+
+static const struct json_field suspects_fields[] = {
+    {JSON_FIELD(rdzv_suspects, PAIR, "generation", generation)},
+    {JSON_FIELD(rdzv_suspects, U32, "id", id)},
+    {SETTING(rdzv_suspects, "timeout_ns", timeout_ns, 0)},
+    {JSON_LIST(rdzv_suspects, "ranks", ranks, n, rank), .min = 1},
 };
 
 static const struct json_field greeting_fields[] = {
@@ -512,7 +517,9 @@ const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
         {"DIGEST", {ROWS(wire_node_summary, node_summary_fields)}, .for_leader = true},
     [WIRE_WARM] = {"WARM", {ROWS(rdzv_warm, warm_fields)}, .for_leader = true},
     [WIRE_SIGNS] = {"SIGNS", {ROWS(rdzv_signs, signs_fields)}, .for_leader = true},
-    [WIRE_ASK] = {"ASK", {ROWS(rdzv_evidence_ask, ask_fields)}},
+    [WIRE_ASK] = {"ASK", {ROWS(rdzv_ask, ask_fields)}},
+    [WIRE_SUSPECTS] = {"SUSPECTS", {ROWS(rdzv_suspects, suspects_fields)}},
+    [WIRE_PROCEED] = {"PROCEED", {.beside = "kind"}},
     [WIRE_EVIDENCE] = {"EVIDENCE", {ROWS(rdzv_evidence, evidence_fields)}, .for_leader = true},
     [WIRE_STACKS] = {"STACKS", {ROWS(rdzv_stacks, stacks_fields)}},
     [WIRE_WHOSE] = {"WHOSE", {ROWS(rdzv_whose, whose_fields)}},

@@ -183,9 +183,10 @@ void rdzv_server_stop_job(struct rdzv_server *s, const char *reason, bool halted
  * not known. */
 void rdzv_server_expect(struct rdzv_server *s, uint32_t n_nodes);
 
-/* Asks this node for evidence. False: it is not connected. */
-_must_use_ bool rdzv_server_ask(struct rdzv_server *s, uint64_t incarnation,
-                                const struct rdzv_evidence_ask *ask);
+/* Sends this node a message of the watchdog: ASK, SUSPECTS or PROCEED. False: it is not connected.
+ */
+_must_use_ bool rdzv_server_watchdog(struct rdzv_server *s, uint64_t incarnation,
+                                     const struct wire_message *m);
 /* What is known of this address. */
 enum peer_source rdzv_server_source(const struct rdzv_server *s, const struct addr *client);
 /* Asks the agent at the client's address whose this connection is; ops.owner follows, with this id,

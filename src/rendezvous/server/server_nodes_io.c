@@ -155,12 +155,12 @@ static bool on_signs(const struct server_node *n, const struct wire_message *m) 
     return true;
 }
 
-bool rdzv_server_ask(struct rdzv_server *s, uint64_t incarnation,
-                     const struct rdzv_evidence_ask *ask) {
+bool rdzv_server_watchdog(struct rdzv_server *s, uint64_t incarnation,
+                          const struct wire_message *m) {
     struct server_node *n = server_find(s, incarnation);
     if (n == NULL || n->conn == NULL || s->deposed)
         return false;
-    server_send(n, &(struct wire_message){.kind = WIRE_ASK, .ask = *ask});
+    server_send(n, m);
     return true;
 }
 

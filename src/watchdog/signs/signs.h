@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "base/util.h"
+#include "watchdog/signs/worker_signs.h"
 
 /* Of one worker, once a second. */
 struct worker_tick {
@@ -85,37 +86,3 @@ struct signs_track {
 struct signs_track signs_track_of(uint64_t now_ns);
 /* A sample that could not be read counts as moving: of what is not seen nothing is concluded. */
 void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint64_t now_ns);
-
-/* What the agent of a node says of one of its workers while the job is quiet. */
-enum {
-    SIGN_MOVED = 1 << 0,   /* its main thread has run since the last second, and not only spun */
-    SIGN_STOPPED = 1 << 1, /* T: somebody stopped it */
-    SIGN_TRACED = 1 << 2,  /* t: a debugger has it */
-    SIGN_SPINS = 1 << 3,   /* its main thread runs all the time, at an unchanged place */
-    SIGN_BUSY = 1 << 4,    /* it, its other threads or its children use more CPU than waiters do */
-    SIGN_BYTES = 1 << 5,   /* it, or a child, moves more bytes than waiters do */
-    SIGN_GPU = 1 << 6,     /* its GPU's links move bytes */
-    SIGN_ENDED = 1 << 7,   /* it has exited with 0 */
-    /* It can wait for other ranks in NCCL, and the links of its GPU are watched: without SIGN_GPU
-     * they are silent. A worker that spins without this flag may compute in a long kernel. */
-    SIGN_GPU_SEEN = 1 << 8,
-    SIGN_ASKS = 1 << 9, /* it waits for somebody to type: a debugger's prompt, input() */
-    /* What it writes is not read, because nobody reads the job's own output */
-    SIGN_HELD = 1 << 10,
-    /* What else of it moves could not be looked at for a while: it may do something. With
-     * SIGN_MOVED: nor could its main thread, which is only taken for moving. */
-    SIGN_UNSEEN = 1 << 11,
-    SIGN_ALL = (1 << 12) - 1,
-};
-struct worker_signs {
-    uint32_t rank; /* global */
-    uint32_t flags;
-    uint64_t still_ns;    /* since its main thread last moved; at first: since its start */
-    bool moved_once;      /* since its start; false: there was no beat of it yet */
-    uint64_t step;        /* the last MUSTER_STEP that it told; 0: none */
-    uint64_t deadline_ns; /* from its last WATCHDOG=1 (or WATCHDOG_USEC) on; 0: it announced none */
-    uint64_t since_announced_ns; /* since that; meaningful if deadline_ns is not 0 */
-    /* The place of the program at which it waits: a number made of the functions and lines of its
-     * stack, equal in all workers and runs of one program. 0: not known. */
-    uint64_t place;
-};

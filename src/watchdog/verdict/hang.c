@@ -103,11 +103,10 @@ static void at_place(struct hang *h, struct hang_worker *w, uint64_t place) {
 
 static void on_announced(struct hang *h, struct hang_worker *w, const struct worker_signs *row) {
     uint64_t at = hang_before(h->clock, row->since_announced_ns);
-    if (w->deadline_ns != 0 && row->deadline_ns == 0)
+    if (w->row.deadline_ns != 0 && row->deadline_ns == 0)
         h->withdrawn_at = h->clock;
     /* It can only be later than before, except by time that does not count. */
-    w->announced_at = w->deadline_ns != 0 ? MAX2(w->announced_at, at) : at;
-    w->deadline_ns = MIN2(row->deadline_ns, DEADLINE_MAX_NS);
+    w->announced_at = w->row.deadline_ns != 0 ? MAX2(w->announced_at, at) : at;
 }
 
 static void on_ended(struct hang *h, struct hang_worker *w) {
@@ -124,18 +123,19 @@ static void on_row(struct hang *h, struct hang_worker *w, const struct worker_si
         w->moved_at = MAX2(w->moved_at, hang_before(h->clock, MIN2(row->still_ns, HANG_TICK_NS)));
     else
         w->moved_at = MAX2(MAX2(earliest, w->moved_at), hang_before(h->clock, row->still_ns));
-    if ((row->flags & SIGN_STOPPED) != 0 && (w->flags & SIGN_STOPPED) == 0)
+    if ((row->flags & SIGN_STOPPED) != 0 && (w->row.flags & SIGN_STOPPED) == 0)
         w->stopped_at = w->moves ? w->moved_at : h->clock;
     w->heard = true;
     w->heard_ns = now_ns;
     w->moves = moved;
     w->moved_once = w->moved_once || moved || row->moved_once;
-    w->flags = row->flags & SIGN_ALL;
-    w->step = row->step;
     if ((row->flags & SIGN_STOPPED) == 0 && hang_is_active(row->flags))
         w->active_at = h->clock;
     on_announced(h, w, row);
-    if ((w->flags & SIGN_ENDED) != 0)
+    w->row = *row;
+    w->row.flags &= SIGN_ALL;
+    w->row.deadline_ns = MIN2(row->deadline_ns, DEADLINE_MAX_NS);
+    if ((w->row.flags & SIGN_ENDED) != 0)
         on_ended(h, w);
     if (moved || row->place != 0)
         at_place(h, w, moved ? 0 : row->place);

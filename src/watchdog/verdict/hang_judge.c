@@ -23,18 +23,18 @@ static bool has_begun(const struct hang *h, const struct hang_worker *w) {
  * worker moves, it is not. */
 static uint64_t announced_until(const struct hang *h, const struct hang_worker *w) {
     bool silent = w->moves && h->last_ns - w->heard_ns > HANG_GAP_NS;
-    return (silent ? h->clock : w->announced_at) + w->deadline_ns;
+    return (silent ? h->clock : w->announced_at) + w->row.deadline_ns;
 }
 
 static void count_worker(const struct hang *h, const struct hang_worker *w, struct hang_count *c) {
-    bool stopped = (w->flags & SIGN_STOPPED) != 0, traced = (w->flags & SIGN_TRACED) != 0;
-    bool moves = hang_moves(h, w), busy = !stopped && hang_is_active(w->flags);
+    bool stopped = (w->row.flags & SIGN_STOPPED) != 0, traced = (w->row.flags & SIGN_TRACED) != 0;
+    bool moves = hang_moves(h, w), busy = !stopped && hang_is_active(w->row.flags);
     c->alive++;
     c->moving += moves;
     c->stopped += stopped;
     c->traced += traced;
-    c->asking += !moves && (w->flags & SIGN_ASKS) != 0;
-    c->held += !moves && (w->flags & SIGN_HELD) != 0;
+    c->asking += !moves && (w->row.flags & SIGN_ASKS) != 0;
+    c->held += !moves && (w->row.flags & SIGN_HELD) != 0;
     c->begun += has_begun(h, w);
     c->active += moves || busy;
     c->spinning += hang_spins(h, w);
@@ -43,7 +43,7 @@ static void count_worker(const struct hang *h, const struct hang_worker *w, stru
     c->silent += spoken_of && h->last_ns - w->heard_ns > HANG_SILENT_NS;
     if (stopped)
         c->first_stopped = MIN2(c->first_stopped, w->stopped_at);
-    if (w->deadline_ns != 0) {
+    if (w->row.deadline_ns != 0) {
         c->announcing++;
         c->announced_until = MAX2(c->announced_until, announced_until(h, w));
     }
@@ -74,7 +74,7 @@ static bool most_moved_since(const struct hang *h, uint64_t at, uint32_t n, bool
     uint32_t moved = 0;
     for (uint32_t r = 0; r < h->n; r++) {
         const struct hang_worker *w = &h->workers[r];
-        bool counts = !w->ended && (stopped_too || (w->flags & SIGN_STOPPED) == 0);
+        bool counts = !w->ended && (stopped_too || (w->row.flags & SIGN_STOPPED) == 0);
         moved += counts && (w->moves || w->moved_at >= at);
     }
     return 2 * moved > n;

@@ -10,15 +10,13 @@ struct hang_worker {
     bool moves; /* by the last word of its node, or because that has said nothing */
     bool heard; /* its node has spoken of it */
     bool moved_once;
-    uint32_t flags;        /* SIGN_*, of the last word; 0: none */
-    uint64_t heard_ns;     /* when, in monotonic time (advance()) */
-    uint64_t moved_at;     /* if it does not move: since then */
-    uint64_t active_at;    /* when it was last busy, or wrote */
-    uint64_t stopped_at;   /* if SIGN_STOPPED */
-    uint64_t announced_at; /* if deadline_ns is not 0 */
-    uint64_t deadline_ns;
-    uint64_t step;
-    uint64_t place; /* 0: not known */
+    struct worker_signs row; /* the last; flags 0: none */
+    uint64_t heard_ns;       /* when, in monotonic time (advance()) */
+    uint64_t moved_at;       /* if it does not move: since then */
+    uint64_t active_at;      /* when it was last busy, or wrote */
+    uint64_t stopped_at;     /* if SIGN_STOPPED */
+    uint64_t announced_at;   /* if row.deadline_ns is not 0 */
+    uint64_t place;          /* 0: not known; also from evidence */
     uint64_t place_since;
 };
 
@@ -79,7 +77,7 @@ static inline bool hang_moves(const struct hang *h, const struct hang_worker *w)
 
 /* Whether its main thread runs all the time at an unchanged place: it seems to wait for its GPU. */
 static inline bool hang_spins(const struct hang *h, const struct hang_worker *w) {
-    return !hang_moves(h, w) && (w->flags & (SIGN_SPINS | SIGN_STOPPED)) == SIGN_SPINS;
+    return !hang_moves(h, w) && (w->row.flags & (SIGN_SPINS | SIGN_STOPPED)) == SIGN_SPINS;
 }
 
 /* hang_judge.c: looks at all workers, and moves on to another state. */

@@ -32,34 +32,34 @@ static uint64_t step_ahead(const struct hang *h) {
     uint64_t low = TIME_NEVER, high = 0;
     for (uint32_t r = 0; r < h->n; r++) {
         const struct hang_worker *w = &h->workers[r];
-        if (!w->ended && w->step != 0) {
-            low = MIN2(low, w->step);
-            high = MAX2(high, w->step);
+        if (!w->ended && w->row.step != 0) {
+            low = MIN2(low, w->row.step);
+            high = MAX2(high, w->row.step);
         }
     }
     return low < high ? high : 0;
 }
 
 static bool is_active(const struct hang *h, const struct hang_worker *w) {
-    return hang_moves(h, w) || hang_is_active(w->flags);
+    return hang_moves(h, w) || hang_is_active(w->row.flags);
 }
 
 static enum hang_sign sign_of(const struct hang *h, const struct hang_worker *w,
                               uint64_t step_ahead_of, bool few_active) {
-    bool stopped = (w->flags & SIGN_STOPPED) != 0;
+    bool stopped = (w->row.flags & SIGN_STOPPED) != 0;
     if (w->ended)
         return HANG_SIGN_ENDED;
     if (stopped)
         return HANG_SIGN_STOPPED;
-    if (!hang_moves(h, w) && (w->flags & SIGN_ASKS) != 0)
+    if (!hang_moves(h, w) && (w->row.flags & SIGN_ASKS) != 0)
         return HANG_SIGN_ASKS;
-    if (!hang_moves(h, w) && (w->flags & SIGN_HELD) != 0)
+    if (!hang_moves(h, w) && (w->row.flags & SIGN_HELD) != 0)
         return HANG_SIGN_HELD;
-    if ((w->flags & SIGN_TRACED) != 0)
+    if ((w->row.flags & SIGN_TRACED) != 0)
         return HANG_SIGN_TRACED;
-    if (w->step != 0 && w->step < step_ahead_of)
+    if (w->row.step != 0 && w->row.step < step_ahead_of)
         return HANG_SIGN_BEHIND;
-    bool seen = (w->flags & SIGN_UNSEEN) == 0;
+    bool seen = (w->row.flags & SIGN_UNSEEN) == 0;
     if (few_active && seen && is_active(h, w))
         return HANG_SIGN_BUSY;
     return 0;
@@ -105,7 +105,7 @@ static bool name_all(const struct hang *h,
     uint32_t first = 0, n = 0;
     for (uint32_t r = 0; r < h->n; r++) {
         const struct hang_worker *w = &h->workers[r];
-        if (!w->ended && (w->flags & SIGN_UNSEEN) == 0 && is(h, w) && n++ == 0)
+        if (!w->ended && (w->row.flags & SIGN_UNSEEN) == 0 && is(h, w) && n++ == 0)
             first = r;
     }
     return put_ranks(first, n, out, size);

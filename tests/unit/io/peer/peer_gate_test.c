@@ -115,7 +115,7 @@ Test(peer_gate, who_writes_and_closes_is_refused) {
 }
 
 Test(peer_gate, a_call_of_our_protocol_that_was_closed_is_refused_without_a_line) {
-    static const char call_frame[] = "\x1b\0\0\0{\"kind\":\"CALL\",\"version\":9}";
+    static const char call_frame[] = "\x1c\0\0\0{\"kind\":\"CALL\",\"version\":10}";
     struct rig rig;
     rig_open(&rig, "127.0.0.1");
     int fd = call(&rig.at, NULL);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "io/process/reaper.h"
+#include "rendezvous/protocol/wire.h"
 
 static struct loop *loop;
 static struct child_reaper *reaper;
@@ -18,11 +19,11 @@ static uint64_t native_ns; /* that are left for native stacks */
 static int code;
 static char line[SUSPECTS_LINE_MAX];
 
-static bool ask(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *m) {
+static bool send_to(void *arg, uint64_t incarnation, const struct wire_message *m) {
     (void)arg;
     (void)incarnation;
-    cr_assert_eq(m->timeout_ns + native_ns, MIN2(spec.evidence_timeout_ns, 60 * NS_PER_S));
-    last_id = m->id;
+    cr_assert_eq(m->ask.timeout_ns + native_ns, MIN2(spec.evidence_timeout_ns, 60 * NS_PER_S));
+    last_id = m->ask.id;
     return true;
 }
 
@@ -35,7 +36,7 @@ static void on_seen(void *arg, const struct hang_compared *c) {
 }
 
 static void begin(void) {
-    static const struct hang_evidence_ops ops = {.ask = ask};
+    static const struct hang_evidence_ops ops = {.send = send_to};
     static const struct hang_node node = {.incarnation = 1, .nproc = 2, .name = "a"};
     _cleanup_(hang_group_fini) struct hang_group g;
     spec = job_spec_default;

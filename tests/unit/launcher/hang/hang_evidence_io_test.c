@@ -6,14 +6,15 @@
 #include <string.h>
 
 #include "io/clock.h"
+#include "rendezvous/protocol/wire.h"
 
 #define LONG_NS (600 * NS_PER_S) /* nothing waits so long */
 
 static struct loop *loop;
 static struct hang_evidence *evidence;
 static uint32_t last_id, n_asked;
-static bool last_holds;
-static struct rdzv_evidence_ask ends[2]; /* of the nodes; n_ends 0: it got none */
+static struct rdzv_ask asked[2];         /* of the nodes */
+static struct rdzv_suspects suspects[2]; /* of the nodes; n 0: it got none */
 static bool connected = true;
 
 /* What one who asked was told. */
@@ -23,13 +24,17 @@ struct told {
     struct hang_question *question;
 };
 
-static bool ask(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *m) {
+static bool send_to(void *arg, uint64_t incarnation, const struct wire_message *m) {
     (void)arg;
-    cr_assert(incarnation == 10 || incarnation == 20);
-    cr_assert_eq(m->generation.counter, 1);
-    last_id = m->id;
-    last_holds = m->holds;
-    ends[incarnation == 20] = *m;
+    bool second = incarnation == 20, is_ask = m->kind == WIRE_ASK;
+    cr_assert(incarnation == 10 || second);
+    cr_assert(is_ask || m->kind == WIRE_SUSPECTS);
+    cr_assert_eq(is_ask ? m->ask.generation.counter : m->suspects.generation.counter, 1);
+    last_id = is_ask ? m->ask.id : m->suspects.id;
+    if (is_ask)
+        asked[second] = m->ask;
+    else
+        suspects[second] = m->suspects;
     n_asked++;
     return connected;
 }
@@ -47,7 +52,7 @@ static void on_answers(void *arg, const struct hang_answers *a) {
 }
 
 static void begin(void) {
-    static const struct hang_evidence_ops ops = {.ask = ask};
+    static const struct hang_evidence_ops ops = {.send = send_to};
     _cleanup_(hang_group_fini) struct hang_group g;
     struct hang_node nodes[] = {{.incarnation = 10, .nproc = 2, .name = "a"},
                                 {.incarnation = 20, .nproc = 2, .name = "b"}};
@@ -191,7 +196,7 @@ Test(hang_evidence_io, the_watchdog_has_its_time_though_an_operator_had_less) {
     uint32_t first_id = last_id;
     question(&watchdog, LONG_NS);
     cr_assert_eq(n_asked, 4);
-    cr_assert_eq(ends[0].timeout_ns, LONG_NS);
+    cr_assert_eq(asked[0].timeout_ns, LONG_NS);
     piece(10, first_id, "nothing in so short a time", true, true);
     piece(20, first_id, "nothing in so short a time", true, true);
     until_told(&operator);
@@ -209,7 +214,7 @@ Test(hang_evidence_io, the_watchdog_has_its_time_though_an_operator_has_more) {
     question(&watchdog, LONG_NS);
     question_of_operator(&second, 3 * LONG_NS);
     cr_assert_eq(n_asked, 4);
-    cr_assert_eq(ends[1].timeout_ns, LONG_NS);
+    cr_assert_eq(asked[1].timeout_ns, LONG_NS);
     piece(10, last_id, "{}", true, true);
     piece(20, last_id, "{}", true, true);
     until_told(&watchdog);
@@ -278,7 +283,7 @@ static void last_question(struct told *t) {
 Test(hang_evidence_io, a_last_question_is_answered_while_the_workers_are_stopped) {
     struct told t = {0};
     last_question(&t);
-    cr_assert(last_holds);
+    cr_assert(asked[0].holds && asked[1].holds);
     hang_evidence_end(evidence);
     piece(10, last_id, "{}", true, true);
     piece(20, last_id, "[]", true, true);
@@ -307,7 +312,7 @@ Test(hang_evidence_io, a_last_question_is_asked_though_another_one_is_open) {
     struct told one = {0}, last = {0};
     question(&one, LONG_NS);
     uint32_t first_id = last_id;
-    cr_assert_not(last_holds);
+    cr_assert_not(asked[0].holds);
     last_question(&last);
     cr_assert_eq(n_asked, 4);
     piece(10, first_id, "old", true, true);
@@ -319,36 +324,35 @@ Test(hang_evidence_io, a_last_question_is_asked_though_another_one_is_open) {
 }
 
 Test(hang_evidence_io, only_the_nodes_of_suspects_are_told_to_end_them) {
-    static const bool none[4], suspects[4] = {false, false, true, true};
+    static const bool none[4], ends[4] = {false, false, true, true};
     hang_evidence_end_ranks(evidence, none, 0, NULL, NULL);
     cr_assert_eq(n_asked, 0);
-    hang_evidence_end_ranks(evidence, suspects, 0, NULL, NULL);
+    hang_evidence_end_ranks(evidence, ends, 0, NULL, NULL);
     cr_assert_eq(n_asked, 1);
-    cr_assert(ends[1].n_ends == 2 && ends[1].ends[0].rank == 2 && ends[1].ends[1].rank == 3);
-    cr_assert_not(ends[1].holds);
+    cr_assert(suspects[1].n == 2 && suspects[1].ranks[0] == 2 && suspects[1].ranks[1] == 3);
 }
 
 Test(hang_evidence_io, of_very_many_suspects_of_a_node_some_are_ended) {
     _cleanup_(hang_group_fini) struct hang_group g;
-    struct hang_node node = {.incarnation = 10, .nproc = 3 * RDZV_ENDS_MAX, .name = "a"};
-    bool suspects[3 * RDZV_ENDS_MAX];
-    memset(suspects, true, sizeof suspects);
+    struct hang_node node = {.incarnation = 10, .nproc = 3 * RDZV_SUSPECTS_MAX, .name = "a"};
+    bool ends[3 * RDZV_SUSPECTS_MAX];
+    memset(ends, true, sizeof ends);
     cr_assert(hang_group_make((struct generation){1, 1}, &node, 1, &g));
     hang_evidence_begin(evidence, &g);
-    hang_evidence_end_ranks(evidence, suspects, 0, NULL, NULL);
-    cr_assert_eq(ends[0].n_ends, RDZV_ENDS_MAX);
+    hang_evidence_end_ranks(evidence, ends, 0, NULL, NULL);
+    cr_assert_eq(suspects[0].n, RDZV_SUSPECTS_MAX);
 }
 
 static void told_of_ends(void *arg, const struct hang_answers *a) { on_answers(arg, a); }
 
 Test(hang_evidence_io, native_stacks_of_suspects_come_beside_what_operators_ask) {
-    static const bool suspects[4] = {false, false, true, false};
+    static const bool ends[4] = {false, false, true, false};
     struct told operator= {0}, t = {0};
     question_of_operator(&operator, LONG_NS);
     uint32_t asked_id = last_id;
-    hang_evidence_end_ranks(evidence, suspects, LONG_NS, told_of_ends, &t);
+    hang_evidence_end_ranks(evidence, ends, LONG_NS, told_of_ends, &t);
     cr_assert_eq(n_asked, 3, "only the node of the suspect");
-    cr_assert(ends[1].n_ends == 1 && ends[1].timeout_ns == LONG_NS && ends[1].id != asked_id);
+    cr_assert(suspects[1].n == 1 && suspects[1].timeout_ns == LONG_NS && suspects[1].id != asked_id);
     hang_evidence_end(evidence);
     until_told(&operator);
     cr_assert_eq(t.calls, 0, "it is awaited while the workers are stopped");
@@ -363,22 +367,22 @@ Test(hang_evidence_io, native_stacks_of_suspects_come_beside_what_operators_ask)
 }
 
 Test(hang_evidence_io, native_stacks_have_their_time_and_not_more) {
-    static const bool suspects[4] = {true, false, true, false};
+    static const bool ends[4] = {true, false, true, false};
     struct told t = {0}, lost = {0}, forgotten = {0};
-    hang_evidence_end_ranks(evidence, suspects, 1, told_of_ends, &t);
+    hang_evidence_end_ranks(evidence, ends, 1, told_of_ends, &t);
     piece(10, last_id, "{}", true, true);
     until_told(&t);
     cr_assert_str_eq(t.json[0], "{}");
     cr_assert_str_eq(t.missing[1], "it did not answer in time");
-    hang_evidence_end_ranks(evidence, suspects, LONG_NS, told_of_ends, &lost);
+    hang_evidence_end_ranks(evidence, ends, LONG_NS, told_of_ends, &lost);
     hang_evidence_forgotten(evidence, 10);
     hang_evidence_forgotten(evidence, 20);
     until_told(&lost);
     cr_assert_str_eq(lost.missing[0], "it was lost");
-    hang_evidence_end_ranks(evidence, suspects, 1, told_of_ends, &forgotten);
+    hang_evidence_end_ranks(evidence, ends, 1, told_of_ends, &forgotten);
     hang_evidence_forget_ends(evidence);
-    hang_evidence_end_ranks(evidence, suspects, LONG_NS, told_of_ends, &t);
-    cr_assert_eq(ends[0].timeout_ns, LONG_NS);
+    hang_evidence_end_ranks(evidence, ends, LONG_NS, told_of_ends, &t);
+    cr_assert_eq(suspects[0].timeout_ns, LONG_NS);
     hang_evidence_begin(evidence, &(struct hang_group){0}); /* another group */
     t.calls = 0;
     until_told(&t);
@@ -389,15 +393,15 @@ Test(hang_evidence_io, of_many_suspects_only_some_are_read) {
     _cleanup_(hang_group_fini) struct hang_group g;
     struct hang_node nodes[] = {{.incarnation = 10, .nproc = HANG_ENDS_READ_MAX, .name = "a"},
                                 {.incarnation = 20, .nproc = 1, .name = "b"}};
-    bool suspects[HANG_ENDS_READ_MAX + 1];
+    bool ends[HANG_ENDS_READ_MAX + 1];
     struct told t = {0};
-    memset(suspects, true, sizeof suspects);
+    memset(ends, true, sizeof ends);
     cr_assert(hang_group_make((struct generation){1, 1}, nodes, 2, &g));
     hang_evidence_begin(evidence, &g);
-    hang_evidence_end_ranks(evidence, suspects, LONG_NS, told_of_ends, &t);
-    cr_assert(ends[0].n_ends == HANG_ENDS_READ_MAX && ends[0].timeout_ns == LONG_NS);
-    cr_assert(ends[1].n_ends == 1 && ends[1].timeout_ns == 0, "it is ended all the same");
-    piece(10, ends[0].id, "{}", true, true);
+    hang_evidence_end_ranks(evidence, ends, LONG_NS, told_of_ends, &t);
+    cr_assert(suspects[0].n == HANG_ENDS_READ_MAX && suspects[0].timeout_ns == LONG_NS);
+    cr_assert(suspects[1].n == 1 && suspects[1].timeout_ns == 0, "it is ended all the same");
+    piece(10, suspects[0].id, "{}", true, true);
     until_told(&t);
     cr_assert_str_eq(t.missing[1], "there are too many suspects");
 }

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "rendezvous/protocol/wire.h"
+
 #define LONG_NS (600 * NS_PER_S) /* nothing waits so long */
 
 static struct loop *loop;
@@ -18,9 +20,9 @@ static struct {
     unsigned n, ends;
 } told;
 
-static bool ask(void *arg, uint64_t incarnation, const struct rdzv_evidence_ask *m) {
+static bool send_to(void *arg, uint64_t incarnation, const struct wire_message *m) {
     (void)arg;
-    last_id = m->id;
+    last_id = m->ask.id;
     return incarnation != 30;
 }
 
@@ -41,7 +43,7 @@ static void end(void *arg, const char *why_not) {
 }
 
 static void begin(void) {
-    static const struct hang_evidence_ops evidence_ops = {.ask = ask};
+    static const struct hang_evidence_ops evidence_ops = {.send = send_to};
     static const struct hang_stacks_ops ops = {.add = add, .end = end};
     memset(&told, 0, sizeof told);
     cr_assert_eq(loop_new(&loop), 0);

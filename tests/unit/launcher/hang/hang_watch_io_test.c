@@ -13,6 +13,7 @@
 
 #include "base/text/log.h"
 #include "launcher/supervise/spare_io.h"
+#include "rendezvous/protocol/wire.h"
 #include "watchdog/gather/disturb_io.h"
 #include "watchdog/gather/gather_io.h"
 #include "watchdog/signs/signs.h"
@@ -119,11 +120,15 @@ static void finish(void) {
 }
 TestSuite(hang_watch_io, .init = begin, .fini = finish);
 
-/* The rank is a suspect, and the stop that follows is for the hang. */
-static void end_rank(uint32_t rank) {
-    struct rdzv_evidence_ask ask = {.generation = running, .n_ends = 1, .ends = {{.rank = rank}}};
-    hang_watch_ask(watch, &ask);
+static void send_suspect(struct generation g, uint32_t rank, uint64_t timeout_ns) {
+    hang_watch_message(watch,
+                       &(struct wire_message){
+                           .kind = WIRE_SUSPECTS,
+                           .suspects = {.generation = g, .id = 7, .timeout_ns = timeout_ns, .n = 1, .ranks = {rank}}});
 }
+
+/* The rank is a suspect, and the stop that follows is for the hang. */
+static void end_rank(uint32_t rank) { send_suspect(running, rank, 0); }
 
 Test(hang_watch_io, a_suspect_is_ended_by_sigabrt) {
     int status;
@@ -150,12 +155,11 @@ Test(hang_watch_io, the_stop_of_another_leader_ends_nobody_as_a_suspect) {
 }
 
 Test(hang_watch_io, ranks_of_other_nodes_and_groups_are_no_suspects) {
-    struct rdzv_evidence_ask ask = {.generation = {1, 2}, .n_ends = 1, .ends = {{.rank = FIRST_RANK}}};
     end_rank(FIRST_RANK - 1);
     cr_expect_eq(hang_watch_suspects(watch), 0);
     end_rank(FIRST_RANK + WORKERS);
     cr_expect_eq(hang_watch_suspects(watch), 0);
-    hang_watch_ask(watch, &ask);
+    send_suspect((struct generation){1, 2}, FIRST_RANK, 0);
     cr_expect_eq(hang_watch_suspects(watch), 0);
 }
 
@@ -177,7 +181,7 @@ static void on_log(void *arg, const char *line, size_t len) {
 }
 
 Test(hang_watch_io, too_few_descriptors_are_told_once_and_workers_are_seen_when_there_are_more) {
-    struct rdzv_evidence_ask ask = {.generation = running, .id = 7, .timeout_ns = 60 * NS_PER_S};
+    struct wire_message ask = {.kind = WIRE_ASK, .ask = {.generation = running, .id = 7, .timeout_ns = 60 * NS_PER_S}};
     struct rlimit usual;
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = 3, .rlim_max = usual.rlim_max}), 0);
@@ -187,7 +191,7 @@ Test(hang_watch_io, too_few_descriptors_are_told_once_and_workers_are_seen_when_
     cr_expect_eq(told.list[0].flags, (uint32_t)(SIGN_MOVED | SIGN_UNSEEN));
     cr_expect_eq(n_logged, 1U);
     cr_expect_not_null(strstr(logged, "the limit of open files (3) is too low to watch the workers"), "%s", logged);
-    hang_watch_ask(watch, &ask);
+    hang_watch_message(watch, &ask);
     cr_expect(answered == 1 && answer.last);
     cr_expect_not_null(strstr(answer.text, "nothing could be gathered: the limit of open files is too low"), "%s",
                        answer.text);
@@ -201,10 +205,8 @@ Test(hang_watch_io, too_few_descriptors_are_told_once_and_workers_are_seen_when_
 
 /* Without eu-stack that is said. */
 Test(hang_watch_io, a_stop_waits_until_native_stacks_are_read) {
-    struct rdzv_evidence_ask ask = {
-        .generation = running, .id = 7, .timeout_ns = 60 * NS_PER_S, .n_ends = 1, .ends = {{.rank = FIRST_RANK + 1}}};
     (void)setenv("PATH", "/nowhere", 1);
-    hang_watch_ask(watch, &ask);
+    send_suspect(running, FIRST_RANK + 1, 60 * NS_PER_S);
     cr_expect(hang_watch_holds(watch));
     cr_expect_eq(hang_watch_suspects(watch), 1);
     hang_watch_stop(watch);
@@ -220,11 +222,9 @@ Test(hang_watch_io, a_stop_waits_until_native_stacks_are_read) {
 
 /* The job is ended by its user. */
 Test(hang_watch_io, nobody_waits_for_native_stacks_of_a_job_that_is_ended) {
-    struct rdzv_evidence_ask ask = {
-        .generation = running, .id = 7, .timeout_ns = 60 * NS_PER_S, .n_ends = 1, .ends = {{.rank = FIRST_RANK + 1}}};
-    hang_watch_ask(watch, &ask);
+    send_suspect(running, FIRST_RANK + 1, 60 * NS_PER_S);
     answered = 1; /* there is none */
-    hang_watch_ask(watch, &(struct rdzv_evidence_ask){.generation = running, .id = 8});
+    hang_watch_message(watch, &(struct wire_message){.kind = WIRE_PROCEED});
     cr_expect_eq(gathered, 1U);
     cr_expect_not(hang_watch_holds(watch));
     cr_expect_eq(hang_watch_suspects(watch), 0);

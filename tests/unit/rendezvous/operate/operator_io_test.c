@@ -363,7 +363,7 @@ Test(operator_io, another_version_is_not_asked, .init = begin, .fini = finish) {
     a->version = WIRE_VERSION + 1;
     cr_assert_eq(ask(a, COMMAND_STOP), -EPROTO);
     cr_assert_eq(a->n_commands, 0);
-    cr_assert_not_null(strstr(err.text, "this muster version 9"), "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "this muster version 10"), "%s", err.text);
 }
 
 Test(operator_io, who_does_not_answer_is_given_up, .init = begin, .fini = finish) {

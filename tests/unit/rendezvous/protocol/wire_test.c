@@ -325,7 +325,7 @@ static int decode(const char *text) {
 #define MEMBERS_TO_LIST(n, order, first)                                                            \
     "{\"kind\":\"MEMBERS\",\"epoch\":1,\"formed\":\"1.1\",\"started\":\"0.0\",\"restarts_used\":0," \
     "\"losses\":0,\"log_nonce\":\"1\",\"n_members\":" n ",\"n_order\":" order ",\"first\":" first ",\"members\":"
-#define COMMAND(c, run) "{\"kind\":\"COMMAND\",\"version\":9,\"command\":\"" c "\",\"run_id\":\"" run "\""
+#define COMMAND(c, run) "{\"kind\":\"COMMAND\",\"version\":10,\"command\":\"" c "\",\"run_id\":\"" run "\""
 #define OVERVIEW(phase, successors)                                                                                    \
     "{\"kind\":\"OVERVIEW\",\"phase\":\"" phase "\",\"since_ns\":\"1\",\"epoch\":1,\"generation\":\"1.1\","            \
     "\"running_ns\":\"1\",\"leader\":" INC ",\"leader_host\":\"h\",\"endpoint\":\"\",\"min_nodes\":1,\"max_nodes\":1," \
@@ -490,21 +490,21 @@ Test(wire, decoding_refuses_what_breaks_the_protocol) {
         {-EINVAL, RENEW("\"1.0\"", "\"0\"", "\"1\"")},
         {-EINVAL, RENEW("\"\"", "\"0\"", "\"1\"")},
         {-EINVAL, "{\"kind\":\"RENEW\",\"clock_ns\":\"1\",\"rtt_ns\":\"1\"}"},
-        {0, HELLO("9", INC, "\"\"")},
+        {0, HELLO("10", INC, "\"\"")},
         {WIRE_E_VERSION, HELLO("1", INC, "\"\"")},
         {WIRE_E_VERSION, "{\"kind\":\"HELLO\",\"version\":3,\"new\":[{}]}"},
         {WIRE_E_VERSION, "{\"kind\":\"JOIN\",\"version\":4294967295}"},
         {-EINVAL, "{\"kind\":\"JOIN\",\"version\":4294967296}"},
-        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":9}"},
+        {-EINVAL, "{\"kind\":\"JOIN\",\"version\":10}"},
         {WIRE_E_VERSION, "{\"kind\":\"COMMAND\",\"version\":1}"},
-        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":9}"},
+        {-EINVAL, "{\"kind\":\"COMMAND\",\"version\":10}"},
         {-EINVAL, HELLO("-1", INC, "\"\"")},
         {-EINVAL, HELLO("1.5", INC, "\"\"")},
-        {-EINVAL, HELLO("9", "\"0000000000000000\"", "\"\"")},
-        {-EINVAL, HELLO("9", "\"a1\"", "\"\"")},
-        {-EINVAL, HELLO("9", "\"00000000000000A1\"", "\"\"")},
-        {-EINVAL, HELLO("9", INC, "7")},
-        {-EINVAL, HELLO("9", INC, "\"a\\u0000b\"")},
+        {-EINVAL, HELLO("10", "\"0000000000000000\"", "\"\"")},
+        {-EINVAL, HELLO("10", "\"a1\"", "\"\"")},
+        {-EINVAL, HELLO("10", "\"00000000000000A1\"", "\"\"")},
+        {-EINVAL, HELLO("10", INC, "7")},
+        {-EINVAL, HELLO("10", INC, "\"a\\u0000b\"")},
         {0, WELCOME("1", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("0", "1", "\"1000000\"")},
         {-EINVAL, WELCOME("1", "0", "\"1000000\"")},
@@ -546,18 +546,18 @@ Test(wire, decoding_refuses_what_nobody_greets_with) {
         int r;
         const char *text;
     } cases[] = {
-        {0, GREETING("9", "", "")},
-        {0, GREETING("9", KEY("0000000000000001", "file"), "")},
-        {0, GREETING("9", KEY("ffffffffffffffff", "munge") "," KEY("0000000000000000", "home"), "MUNGE:x")},
-        {WIRE_E_VERSION, GREETING("8", "", "")},
-        {WIRE_E_VERSION, "{\"kind\":\"GREETING\",\"version\":10,\"new\":[{}]}"},
-        {WIRE_E_VERSION, "{\"kind\":\"CALL\",\"version\":10,\"new\":[{}]}"},
-        {-EINVAL, "{\"kind\":\"CALL\",\"version\":9,\"new\":[{}]}"},
-        {-EINVAL, GREETING("9", KEY("1", "file"), "")},
-        {-EINVAL, GREETING("9", KEY("0000000000000001", "friend"), "")},
-        {-EINVAL, GREETING("9", "{\"id\":\"0000000000000001\"}", "")},
-        {-EINVAL, GREETING("9", KEYS_8 "," KEY("0000000000000001", "dir"), "")},
-        {0, GREETING("9", KEYS_8, "")},
+        {0, GREETING("10", "", "")},
+        {0, GREETING("10", KEY("0000000000000001", "file"), "")},
+        {0, GREETING("10", KEY("ffffffffffffffff", "munge") "," KEY("0000000000000000", "home"), "MUNGE:x")},
+        {WIRE_E_VERSION, GREETING("9", "", "")},
+        {WIRE_E_VERSION, "{\"kind\":\"GREETING\",\"version\":11,\"new\":[{}]}"},
+        {WIRE_E_VERSION, "{\"kind\":\"CALL\",\"version\":11,\"new\":[{}]}"},
+        {-EINVAL, "{\"kind\":\"CALL\",\"version\":10,\"new\":[{}]}"},
+        {-EINVAL, GREETING("10", KEY("1", "file"), "")},
+        {-EINVAL, GREETING("10", KEY("0000000000000001", "friend"), "")},
+        {-EINVAL, GREETING("10", "{\"id\":\"0000000000000001\"}", "")},
+        {-EINVAL, GREETING("10", KEYS_8 "," KEY("0000000000000001", "dir"), "")},
+        {0, GREETING("10", KEYS_8, "")},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
         cr_assert_eq(decode(cases[i].text), cases[i].r, "%s", cases[i].text);
@@ -575,8 +575,8 @@ static void check_text_limit(const char *before, const char *after, size_t size)
     }
 }
 
-#define NODE(host)                                                                                 \
-    "{\"kind\":\"JOIN\",\"version\":9,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
+#define NODE(host)                                                                                  \
+    "{\"kind\":\"JOIN\",\"version\":10,\"run_id\":\"r\",\"min_nodes\":1,\"max_nodes\":1,\"node\":{" \
     "\"incarnation\":" INC ",\"host\":\"" host
 #define FLAGS                                                                                                 \
     "\"epoch\":1,\"leaving\":false,\"finished\":false,\"at_safe_point\":false,\"ways\":0,\"excluded\":false," \
@@ -602,7 +602,8 @@ static void check_text_limit(const char *before, const char *after, size_t size)
     "\"nproc\":2,"
 
 Test(wire, every_text_has_its_limit) {
-    check_text_limit("{\"kind\":\"HELLO\",\"version\":9,\"incarnation\":" INC ",\"run_id\":\"", "\"}", RDZV_RUN_ID_MAX);
+    check_text_limit("{\"kind\":\"HELLO\",\"version\":10,\"incarnation\":" INC ",\"run_id\":\"", "\"}",
+                     RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"REFUSED\",\"final\":true,\"reason\":\"", "\"}", RDZV_REASON_MAX);
     check_text_limit(NODE(""), NODE_REST, RDZV_HOST_MAX);
     check_text_limit(NODE("h") NODE_TO_PROGRAM, JOIN_REST, RDZV_PROGRAM_MAX);
@@ -622,7 +623,7 @@ Test(wire, every_text_has_its_limit) {
                      "\"}]}", RDZV_ADDR_MAX);
     check_text_limit(COMMAND("stop", "r") ",\"reason\":\"", "\"}", RDZV_HOST_MAX);
     check_text_limit(COMMAND("exclude", "r") ",\"reason\":\"\",\"node\":\"", "\"}", RDZV_HOST_MAX);
-    check_text_limit("{\"kind\":\"COMMAND\",\"version\":9,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
+    check_text_limit("{\"kind\":\"COMMAND\",\"version\":10,\"command\":\"grow\",\"reason\":\"\",\"run_id\":\"", "\"}",
                      RDZV_RUN_ID_MAX);
     check_text_limit("{\"kind\":\"EVIDENCE\",\"id\":1,\"first\":true,\"last\":true,\"text\":\"", "\"}",
                      RDZV_EVIDENCE_CHUNK_MAX);
@@ -799,12 +800,12 @@ Test(wire, the_manual_describes_every_field) {
 Test(wire, signs_and_evidence_arrive_in_their_places) {
     static struct wire_message in, out;
     in = (struct wire_message){.kind = WIRE_SIGNS, .signs = {.generation = {2, 3}, .n = 2}};
-    in.signs.list[0] = (struct rdzv_signs_row){1, 2, 3, true, 4, 5, 6, 7};
-    in.signs.list[1] = (struct rdzv_signs_row){.rank = 9};
+    in.signs.list[0] = (struct worker_signs){1, 2, 3, true, 4, 5, 6, 7};
+    in.signs.list[1] = (struct worker_signs){.rank = 9};
     there_and_back(&in, &out);
     cr_assert_eq(generation_compare(out.signs.generation, in.signs.generation), 0);
     cr_assert_eq(out.signs.n, 2);
-    const struct rdzv_signs_row *row = &out.signs.list[0];
+    const struct worker_signs *row = &out.signs.list[0];
     cr_assert(row->rank == 1 && row->flags == 2 && row->still_ns == 3 && row->moved_once);
     cr_assert(row->step == 4 && row->deadline_ns == 5 && row->since_announced_ns == 6 && row->place == 7);
     cr_assert(out.signs.list[1].rank == 9 && out.signs.list[1].place == 0 && out.signs.list[1].deadline_ns == 0);
@@ -815,13 +816,21 @@ Test(wire, signs_and_evidence_arrive_in_their_places) {
     in = (struct wire_message){.kind = WIRE_ASK, .ask = {{2, 3}, 4, 5}};
     there_and_back(&in, &out);
     cr_assert(out.ask.id == 4 && out.ask.timeout_ns == 5 && out.ask.generation.counter == 3);
-    cr_assert(!out.ask.holds && out.ask.n_ends == 0);
+    cr_assert_not(out.ask.holds);
     in.ask.holds = true;
-    in.ask.n_ends = RDZV_ENDS_MAX;
-    for (uint32_t i = 0; i < RDZV_ENDS_MAX; i++)
-        in.ask.ends[i].rank = 7 * i;
     there_and_back(&in, &out);
-    cr_assert(out.ask.holds && out.ask.n_ends == RDZV_ENDS_MAX && out.ask.ends[RDZV_ENDS_MAX - 1].rank == 105);
+    cr_assert(out.ask.holds);
+    in = (struct wire_message){.kind = WIRE_SUSPECTS, .suspects = {{2, 3}, 4, 0, RDZV_SUSPECTS_MAX, {0}}};
+    for (uint32_t i = 0; i < RDZV_SUSPECTS_MAX; i++)
+        in.suspects.ranks[i] = 7 * i;
+    there_and_back(&in, &out);
+    cr_assert(out.suspects.id == 4 && out.suspects.timeout_ns == 0 && out.suspects.generation.counter == 3);
+    cr_assert(out.suspects.n == RDZV_SUSPECTS_MAX && out.suspects.ranks[RDZV_SUSPECTS_MAX - 1] == 105);
+    in = (struct wire_message){.kind = WIRE_PROCEED};
+    there_and_back(&in, &out);
+    cr_expect_eq(decode("{\"kind\":\"ASK\",\"generation\":\"1.1\",\"id\":1,\"timeout_ns\":\"0\"}"), -EINVAL);
+    cr_expect_eq(decode("{\"kind\":\"SUSPECTS\",\"generation\":\"1.1\",\"id\":1,\"timeout_ns\":\"0\",\"ranks\":[]}"),
+                 -EINVAL);
     in = (struct wire_message){.kind = WIRE_EVIDENCE, .evidence = {6, true, false, "{}"}};
     there_and_back(&in, &out);
     cr_assert(out.evidence.id == 6 && out.evidence.first && !out.evidence.last);
@@ -881,8 +890,8 @@ Test(wire, signs_of_as_many_workers_as_one_message_has_fit) {
     static struct wire_message in, out;
     in = (struct wire_message){.kind = WIRE_SIGNS, .signs = {.generation = {1, 1}, .n = RDZV_SIGNS_CHUNK}};
     for (uint32_t i = 0; i < RDZV_SIGNS_CHUNK; i++)
-        in.signs.list[i] = (struct rdzv_signs_row){UINT32_MAX, UINT32_MAX, UINT64_MAX, true,
-                                                   UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+        in.signs.list[i] = (struct worker_signs){UINT32_MAX, UINT32_MAX, UINT64_MAX, true,
+                                                 UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     wire_encode(&in, &text);
     cr_assert_lt(text.len, WIRE_MESSAGE_MAX / 2);
@@ -891,7 +900,7 @@ Test(wire, signs_of_as_many_workers_as_one_message_has_fit) {
 }
 
 Test(wire, a_command_for_stacks_says_how_long) {
-#define COMMAND_FORMAT "{\"kind\":\"COMMAND\",\"version\":9,\"run_id\":\"\",\"reason\":\"\",\"command\":\"%s\"%s}"
+#define COMMAND_FORMAT "{\"kind\":\"COMMAND\",\"version\":10,\"run_id\":\"\",\"reason\":\"\",\"command\":\"%s\"%s}"
     static const struct {
         const char *name, *timeout;
         int result;

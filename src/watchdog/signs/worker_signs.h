@@ -1,0 +1,41 @@
+/* The row of signs of one worker, from the node that sees them to the verdict of the leader: filled
+ * in by signs_io.c (what is seen) and signs_rows.c (what is announced), sent as a row of WIRE_SIGNS
+ * (rendezvous/protocol/wire_table.c), read by watchdog/verdict. Pure. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Flags of a row. */
+enum {
+    SIGN_MOVED = 1 << 0,   /* its main thread has run since the last second, and not only spun */
+    SIGN_STOPPED = 1 << 1, /* T: a signal stopped it */
+    SIGN_TRACED = 1 << 2,  /* t: a debugger stopped it */
+    SIGN_SPINS = 1 << 3,   /* its main thread runs all the time, at an unchanged place */
+    SIGN_BUSY = 1 << 4,    /* it, its other threads or its children use more CPU than waiters do */
+    SIGN_BYTES = 1 << 5,   /* it, or a child, moves more bytes than waiters do */
+    SIGN_GPU = 1 << 6,     /* its GPU's links move bytes */
+    SIGN_ENDED = 1 << 7,   /* it has exited with 0 */
+    /* It can wait for other ranks in NCCL, and the links of its GPU are watched: without SIGN_GPU
+     * they are silent. A worker that spins without this flag may compute in a long kernel. */
+    SIGN_GPU_SEEN = 1 << 8,
+    SIGN_ASKS = 1 << 9,  /* it waits for input from a person: a debugger's prompt, input() */
+    SIGN_HELD = 1 << 10, /* its output is not read, because the job's own output is not read */
+    /* What else of it moves could not be checked for a while: it may do something. With SIGN_MOVED:
+     * nor could its main thread, which is only assumed to move. */
+    SIGN_UNSEEN = 1 << 11,
+    SIGN_ALL = (1 << 12) - 1,
+};
+
+struct worker_signs {
+    uint32_t rank; /* global */
+    uint32_t flags;
+    uint64_t still_ns;    /* since its main thread last moved; at first: since its start */
+    bool moved_once;      /* since its start; false: there was no beat of it yet */
+    uint64_t step;        /* the last MUSTER_STEP that it reported; 0: none */
+    uint64_t deadline_ns; /* from its last WATCHDOG=1 (or WATCHDOG_USEC) on; 0: it announced none */
+    uint64_t since_announced_ns; /* since that; meaningful if deadline_ns is not 0 */
+    /* The place of the program at which it waits: a number made of the functions and lines of its
+     * stack, equal in all workers and runs of one program. 0: not known. */
+    uint64_t place;
+};
