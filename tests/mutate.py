@@ -111,7 +111,7 @@ PATTERNS = [
 EQUIVALENT = {
     "io/process/reaper.c: greater: return pid > 0 ? idmap_get(&r->by_pid, (uint64_t)pid) : NULL;":
         "no child has the pid 0, so the map has no such key",
-    "topology/model/affinity_torch.c: less: if (t->gpus[gpu].pci < t->n_pci) {":
+    "topology/model/affinity.c: less: if (t->gpus[gpu].pci < t->n_pci) {":
         "a GPU's pci is an index below n_pci, or TOPO_NONE, which is far above",
     "launcher/worker/notify.c: less: for (size_t at = 0; at < len;) {":
         "behind the last newline it finds one line more, which is empty and no message",

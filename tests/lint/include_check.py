@@ -110,8 +110,8 @@ THIRD_PARTY = [
     (re.compile(r"^criterion/"), re.compile(r"^tests/")),
 ]
 
-# The client of the store is a library of blocking calls: it needs sockets.
-IO_FOLDERS = {"io", "io/net", "io/peer", "io/process", "client"}
+# The client of the store is a library of blocking calls: it needs sockets. A command reads and writes what it is given.
+IO_FOLDERS = {"io", "io/net", "io/peer", "io/process", "client", "cli/commands"}
 
 # The pure machines: events in, effects out, no callbacks.
 MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|watchdog/verdict/\w+|rendezvous/store/store(_(?!io|serve_io|door_io|guard_io)\w+)?"

@@ -1,13 +1,16 @@
-/* "muster env": which variables the workers of this node would get, and why. */
+#include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include "base/err.h"
 #include "base/json/json.h"
 #include "base/text/envlist.h"
 #include "base/text/log.h"
 #include "base/text/utf8.h"
-#include "cli/commands/env_discovery_io.h"
 #include "cli/commands/topo_io.h"
 #include "cli/help/help.h"
 #include "cli/jobs/run_line_io.h"
@@ -18,10 +21,46 @@
 #include "launcher/node/python_io.h"
 #include "launcher/output/logdir_io.h"
 #include "nccl_env/facts/facts_io.h"
+#include "nccl_env/facts/netif_choice.h"
 #include "nccl_env/rules/explain.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/net/route_io.h"
-#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/discover/sysfs/sysfs_io.h"
+
+/* Only the host, without brackets and port. */
+static char *host_of(const char *endpoint) {
+    const char *close = strchr(endpoint, ']');
+    if (endpoint[0] == '[' && close != NULL)
+        return xstrndup(endpoint + 1, (size_t)(close - endpoint - 1));
+    const char *colon = strchr(endpoint, ':');
+    /* with two colons it is an IPv6 address */
+    bool port = colon != NULL && strchr(colon + 1, ':') == NULL;
+    return xstrndup(endpoint, port ? (size_t)(colon - endpoint) : strlen(endpoint));
+}
+
+/* The host of "HOST", "HOST:PORT" or "[ADDR]:PORT" as a literal address; a name is looked up, which
+ * blocks for as long as the resolver needs. -EINVAL, -ENOENT with a sentence. */
+static int env_leader_address(const char *endpoint, char ret[46], struct err *err) {
+    _cleanup_(freep) char *host = host_of(endpoint);
+    if (endpoint[0] == '/' || strncmp(endpoint, "dir:", 4) == 0 || strstr(endpoint, "://") != NULL)
+        return err_set(err, -EINVAL,
+                       "--rdzv-endpoint=%s: there any node may lead; give one of them", endpoint);
+    if (host[0] == '\0')
+        return err_set(err, -EINVAL, "--rdzv-endpoint=%s: which host?", endpoint);
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
+    int r = getaddrinfo(host, NULL, &hints, &list);
+    if (r != 0)
+        return err_set(err, -ENOENT, "--rdzv-endpoint=%s: can't find the address of %s: %s",
+                       endpoint, host, gai_strerror(r));
+    r = getnameinfo(list->ai_addr, list->ai_addrlen, ret, 46, NULL, 0, NI_NUMERICHOST);
+    freeaddrinfo(list);
+    return r != 0 ? err_set(err, -EINVAL, "--rdzv-endpoint=%s: %s", endpoint, gai_strerror(r)) : 0;
+}
+
+/* This process's environment. */
+static char *const *env_own(void) { return environ; }
+
+/* "muster env": which variables the workers of this node would get, and why. */
 
 #define WIDTH 100 /* columns if standard output is not a terminal */
 

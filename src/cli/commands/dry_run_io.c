@@ -17,7 +17,7 @@
 #include "launcher/worker/worker_env.h"
 #include "nccl_env/facts/facts_io.h"
 #include "topology/discover/discovery_io.h"
-#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/nccl/nccl_graph.h"
 
 struct dry_run {

@@ -23,7 +23,7 @@
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/discovery_io.h"
 #include "topology/discover/nvml/nvml_io.h"
-#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/model/gpu_count.h"
 
 static uint32_t probe_cpus(void *arg) {

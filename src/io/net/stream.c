@@ -4,12 +4,62 @@
 #include <event2/buffer.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/net/stream_priv.h"
+#include "io/net/tls_pipe.h"
+
+struct stream {
+    struct loop *loop;
+    struct loop_watch *watch;
+    struct loop_timer *finish_timer; /* while finishing */
+    /* while finishing: frees the stream with the loop, because it has no other owner */
+    struct loop_hook hook;
+    struct stream_ops ops;
+    void *arg;
+    int fd;
+    enum loop_priority prio;
+    unsigned refs; /* one of the owner, one for each running call, one for deferred work */
+
+    bool connecting : 1;
+    bool paused : 1;
+    bool dead : 1;      /* freed by its owner: no more callbacks */
+    bool finishing : 1; /* stream_finish() */
+    bool ended : 1;     /* on_closed was called, or will be by deferred work */
+    bool deferred : 1;  /* turn_end is queued, for: */
+    bool want_read : 1;
+    bool want_flush : 1;
+    bool want_readable : 1;
+    bool want_closed : 1;
+    bool plain_sent : 1; /* TLS: since the last on_drained; not only the handshake */
+    bool blocked : 1;    /* the kernel's buffer is full: wait for LOOP_WRITE */
+
+    int broken; /* negative errno of a failed write or connect */
+    size_t read_limit;
+
+    /* If on_readable runs while `in` is empty, the unread bytes are on the reader's stack: what is
+     * consumed at once is never copied, and idle streams need no memory. */
+    const uint8_t *direct;
+    size_t direct_len;
+    struct evbuffer *in;  /* NULL until needed */
+    struct evbuffer *out; /* NULL until needed */
+
+    /* With TLS `in` and `out` hold plain bytes; encrypted ones are in there. Else NULL. */
+    struct tls_pipe *tls;
+};
+
+/* The handshake is not done. */
+static inline bool stream_is_shaking(const struct stream *s) {
+    return s->tls != NULL && !tls_pipe_is_open(s->tls);
+}
+
+static int stream_send_secured(struct stream *s);
+static void stream_read_secured(struct stream *s);
+static void stream_write_secured_now(struct stream *s, const void *data, size_t len);
+static void stream_update_interest(struct stream *s);
 
 /* The bytes of one read, and so the most that one stream may read in a turn. */
 #define READ_CHUNK 65536
@@ -38,7 +88,7 @@ static struct evbuffer *need_buffer(struct evbuffer **b) {
     return *b;
 }
 
-bool stream_may_read(const struct stream *s) {
+static bool stream_may_read(const struct stream *s) {
     if (s->dead || s->ended || s->connecting || s->want_closed) /* recv() would hide the errno */
         return false;
     if (s->finishing) /* what is queued waits for the handshake */
@@ -50,7 +100,8 @@ bool stream_may_read(const struct stream *s) {
 
 static void defer(struct stream *s);
 
-void stream_update_interest(struct stream *s) {
+/* What is wanted of the socket, and whether TLS has more to decrypt, from the stream's state. */
+static void stream_update_interest(struct stream *s) {
     if (s->watch == NULL)
         return;
     unsigned events = 0;
@@ -74,7 +125,8 @@ static void close_socket(struct stream *s) {
     file_close(&s->fd);
 }
 
-void stream_report_readable(struct stream *s) {
+/* These call the user, who may free the stream: hold a reference. */
+static void stream_report_readable(struct stream *s) {
     s->refs++;
     s->ops.on_readable(s->arg, s);
     if (s->direct_len > 0 && !s->dead) /* keep what was not consumed */
@@ -87,7 +139,7 @@ void stream_report_readable(struct stream *s) {
     unref(s);
 }
 
-void stream_report_closed(struct stream *s, int code) {
+static void stream_report_closed(struct stream *s, int code) {
     s->ended = true;
     if (code < 0) {
         s->broken = code;
@@ -97,7 +149,7 @@ void stream_report_closed(struct stream *s, int code) {
     s->ops.on_closed(s->arg, s, code);
 }
 
-void stream_drop_unsent(struct stream *s) {
+static void stream_drop_unsent(struct stream *s) {
     if (s->out != NULL)
         evbuffer_drain(s->out, evbuffer_get_length(s->out));
     if (s->tls != NULL)
@@ -118,7 +170,9 @@ static void write_failed(struct stream *s, int code) {
         stream_report_closed(s, code);
 }
 
-int stream_send_some(struct stream *s, struct evbuffer *from) {
+/* 0 if everything was sent, the kernel's buffer is full, or the slice is over (with a fast reader
+ * the buffer never gets full); negative errno if the connection broke. */
+static int stream_send_some(struct stream *s, struct evbuffer *from) {
     while (evbuffer_get_length(from) > 0) {
         struct evbuffer_iovec pieces[WRITE_PIECES];
         int n = evbuffer_peek(from, -1, NULL, pieces, WRITE_PIECES);
@@ -462,12 +516,13 @@ void stream_read_later(struct stream *s) {
     defer(s);
 }
 
-bool stream_takes_bytes(const struct stream *s) {
+static bool stream_takes_bytes(const struct stream *s) {
     /* the peer may have closed only its own half */
     return !s->dead && !s->finishing && s->broken == 0;
 }
 
-void stream_queued(struct stream *s) {
+/* Something is to be sent at the end of the turn. */
+static void stream_queued(struct stream *s) {
     s->want_flush = true;
     if (!s->blocked && !s->connecting)
         defer(s);
@@ -544,4 +599,148 @@ void stream_resume(struct stream *s) {
     if (stream_available(s) > 0)
         stream_read_later(s);
     stream_update_interest(s);
+}
+
+/* The bytes of one read, and as many plain ones. */
+#define TLS_CHUNK 32768
+
+static bool has_plain(const struct stream *s) {
+    return s->out != NULL && evbuffer_get_length(s->out) > 0;
+}
+
+/* As stream_send_some(), of what waits to be encrypted, too. */
+static int stream_send_secured(struct stream *s) {
+    for (;;) {
+        int r = 0;
+        if (has_plain(s) && !tls_pipe_must_read(s->tls)) {
+            s->plain_sent = true;
+            r = tls_pipe_take(s->tls, s->out);
+        }
+        if (r == 0 && s->finishing && !has_plain(s))
+            tls_pipe_end(s->tls);
+        if (r == 0)
+            r = stream_send_some(s, tls_pipe_out(s->tls));
+        if (r < 0 || s->blocked || !has_plain(s) || tls_pipe_must_read(s->tls))
+            return r;
+        if (loop_slice_is_over(s->loop)) {
+            s->blocked = true; /* as if the kernel had not taken it all */
+            return 0;
+        }
+    }
+}
+
+static void stream_write_secured_now(struct stream *s, const void *data, size_t len) {
+    size_t n = 0;
+    if (stream_takes_bytes(s) && !s->connecting && !s->blocked && stream_unsent(s) == 0 &&
+        tls_pipe_write(s->tls, data, len, &n) == 0 && n > 0) {
+        (void)stream_send_some(s, tls_pipe_out(s->tls)); /* an error occurs again */
+        if (stream_unsent(s) > 0) {
+            s->plain_sent = true;
+            stream_queued(s);
+            stream_update_interest(s);
+        }
+    }
+    stream_write(s, (const uint8_t *)data + n, len - n);
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* The handshake failed, or what came later is not from the peer. */
+static void failed(struct stream *s, int code) {
+    if (s->fd >= 0 && s->broken == 0)
+        (void)stream_send_some(s, tls_pipe_out(s->tls)); /* TLS's alert, which says why */
+    stream_drop_unsent(s);
+    if (s->finishing)
+        stream_free(s);
+    else
+        stream_report_closed(s, code);
+}
+
+/* The socket has no more bytes (code 0), or has failed. */
+static void socket_ended(struct stream *s, int code) {
+    if (stream_is_shaking(s)) {
+        tls_pipe_set_why(s->tls, "the connection ended in the TLS handshake");
+    } else if (code == 0 && tls_pipe_is_inside_record(s->tls)) {
+        tls_pipe_set_why(s->tls, "the connection ended inside a TLS record");
+        code = -EPROTO;
+    }
+    if (s->finishing)
+        stream_free(s);
+    else
+        stream_report_closed(s, code < 0 ? code : s->broken);
+}
+
+/* Reads a part. False: there is nothing to decrypt, and the end was told. */
+static bool receive(struct stream *s, uint8_t chunk[TLS_CHUNK], size_t *ret_len) {
+    *ret_len = 0;
+    if (tls_pipe_has_more(s->tls))
+        return true;
+    ssize_t n = recv(s->fd, chunk, TLS_CHUNK, MSG_DONTWAIT);
+    if (n > 0)
+        *ret_len = (size_t)n;
+    else if (n == 0 || (errno != EINTR && errno != EAGAIN))
+        socket_ended(s, n < 0 ? -errno : 0);
+    return n > 0;
+}
+
+/* The same for plain bytes, of which `have` are unread already. */
+static void report(struct stream *s, const uint8_t *plain, size_t len, size_t have) {
+    if (have > 0) {
+        if (evbuffer_add(s->in, plain, len) < 0)
+            abort(); /* as much as TLS_CHUNK */
+    } else {
+        s->direct = plain;
+        s->direct_len = len;
+    }
+    stream_report_readable(s);
+}
+
+static void stream_read_secured(struct stream *s) {
+    uint8_t chunk[TLS_CHUNK], plain[TLS_CHUNK];
+    size_t n, len, have = stream_available(s);
+    if (!receive(s, chunk, &n))
+        return;
+    bool shaking = stream_is_shaking(s); /* then nothing is unread, and no plain bytes come */
+    int r = tls_pipe_read(s->tls, chunk, n, plain, MIN2(s->read_limit - have, sizeof plain), &len);
+    if (stream_unsent(s) > 0)
+        stream_queued(s);
+    if (len > 0)
+        report(s, plain, len, have);
+    else if (shaking && !stream_is_shaking(s) && !s->finishing && s->ops.on_secured != NULL)
+        s->ops.on_secured(s->arg, s);
+    if (!stream_may_read(s)) /* the end is told when the unread bytes are taken */
+        stream_update_interest(s);
+    else if (r < 0)
+        failed(s, r);
+    else if (tls_pipe_is_ended(s->tls))
+        stream_report_closed(s, s->broken);
+    else
+        stream_update_interest(s);
+}
+
+/* --- for the user ----------------------------------------------------------------------------- */
+
+void stream_start_tls(struct stream *s, struct ssl_st *session) {
+    assert(s->tls == NULL && !s->dead);
+    size_t n = stream_available(s), unsent = stream_unsent(s);
+    s->tls = tls_pipe_new(s->loop, session);
+    if (unsent > 0) { /* in clear */
+        s->plain_sent = true;
+        if (evbuffer_add_buffer(tls_pipe_out(s->tls), s->out) < 0)
+            abort();
+    }
+    if (n > 0) {
+        tls_pipe_store(s->tls, stream_peek(s, n), n);
+        stream_drain(s, n);
+    }
+    if (s->direct == NULL)
+        stream_update_interest(s);
+}
+
+bool stream_is_secured(const struct stream *s) {
+    return s->tls != NULL && tls_pipe_is_open(s->tls);
+}
+
+const char *stream_tls_why(const struct stream *s) {
+    return s->tls != NULL ? tls_pipe_why(s->tls) : NULL;
 }

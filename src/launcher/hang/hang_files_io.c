@@ -11,7 +11,6 @@
 
 #include "base/text/strbuf.h"
 #include "io/file.h"
-#include "io/own_path.h"
 #include "launcher/output/logdir_io.h"
 
 #define FOLDER "hangs"

@@ -8,7 +8,7 @@
 #include "io/process/helper_call.h"
 #include "launcher/node/snapshot_codec.h"
 #include "nccl_env/facts/facts_io.h"
-#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/discover/sysfs/sysfs_io.h"
 
 #define NICE 10
 

@@ -8,7 +8,6 @@
 #include "base/list.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/own_path.h"
 
 /* Descriptors are for pipes and logs first. */
 static bool is_scarce(int fd) {

@@ -11,7 +11,7 @@
 
 #include "base/text/parse.h"
 #include "io/clock.h"
-#include "io/own_path.h"
+#include "io/file.h"
 
 /* In each run's folder: names the run that owns it. */
 #define MARKER ".muster-run"

@@ -9,7 +9,6 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/own_path.h"
 #include "launcher/output/linebuf.h"
 #include "launcher/output/log_times_io.h"
 #include "launcher/output/logdir_io.h"

@@ -6,7 +6,6 @@
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "io/own_path.h"
 #include "launcher/output/console_io.h"
 #include "launcher/report/events.h"
 

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "io/file.h"
-#include "io/own_path.h"
 
 #define TIMEOUT_NS (60 * NS_PER_S)
 #define SENTENCE_MAX 1024

@@ -2,6 +2,9 @@
 
 #include <inttypes.h>
 #include <stddef.h>
+#include <string.h>
+
+#include "nccl_env/facts/conf.h"
 
 void nccl_facts_each_text(struct nccl_facts *f, nccl_facts_text_fn *fn, void *arg) {
     struct nccl_conf *const confs[] = {&f->user_conf, &f->system_conf};
@@ -47,4 +50,116 @@ void nccl_facts_describe(const struct nccl_facts *f, struct strbuf *to) {
         strbuf_printf(to, "; %s", cloud_name(f->cloud));
     for (uint32_t i = 0; i < f->n_plugins; i++)
         strbuf_printf(to, "%s%s", i == 0 ? "; plug-in " : ", ", f->plugins[i]);
+}
+
+/* Microsoft's fixed asset tag of Azure's virtual machines. */
+#define AZURE_CHASSIS "7783-7084-3265-9085-8269-3286-77"
+#define ORACLE_CHASSIS "OracleCloud.com"
+
+const char *cloud_name(enum cloud c) {
+    switch (c) {
+    case CLOUD_NONE: return "no cloud that tunes NCCL";
+    case CLOUD_AWS: return "AWS (EFA)";
+    case CLOUD_GCP_TCPX: return "Google Cloud (GPUDirect-TCPX)";
+    case CLOUD_GCP_TCPXO: return "Google Cloud (GPUDirect-TCPXO)";
+    case CLOUD_GCP_GIB: return "Google Cloud (gIB)";
+    case CLOUD_AZURE: return "Azure";
+    case CLOUD_ORACLE: return "Oracle Cloud";
+    case CLOUD_COREWEAVE: return "CoreWeave";
+    case CLOUD_IBM: return "IBM Cloud";
+    }
+    assert_not_reached();
+}
+
+/* "IBM:Cloud Compute Server 1.0", "ibmcloud"; a POWER server of IBM has only "IBM". */
+static bool is_ibm_cloud(const char *text) {
+    const char *ibm = strcasestr(text, "ibm");
+    return ibm != NULL && strcasestr(ibm, "cloud") != NULL;
+}
+
+enum cloud cloud_detect(const struct cloud_signs *s) {
+    /* An image for several machine types can hold more than one of Google's plugins. The newest
+     * machine is checked first, by something that only it has. */
+    if (s->gib)
+        return CLOUD_GCP_GIB;
+    if (s->tcpxo)
+        return CLOUD_GCP_TCPXO;
+    if (s->tcpx)
+        return CLOUD_GCP_TCPX;
+    /* Only AWS has EFA devices, and a container can hide the DMI. Without one an EC2 machine is
+     * like any other. */
+    if (s->efa || (s->ofi_plugin && strcmp(s->sys_vendor, "Amazon EC2") == 0))
+        return CLOUD_AWS;
+    if (strcmp(s->chassis_asset_tag, AZURE_CHASSIS) == 0)
+        return CLOUD_AZURE;
+    if (strcmp(s->chassis_asset_tag, ORACLE_CHASSIS) == 0 ||
+        strcmp(s->chassis_vendor, ORACLE_CHASSIS) == 0)
+        return CLOUD_ORACLE;
+    if (s->coreweave)
+        return CLOUD_COREWEAVE;
+    const char *const ibm[] = {s->sys_vendor, s->product_name, s->bios_vendor, s->chassis_asset_tag,
+                               s->chassis_vendor};
+    for (size_t i = 0; i < ARRAY_SIZE(ibm); i++)
+        if (is_ibm_cloud(ibm[i]))
+            return CLOUD_IBM;
+    return CLOUD_NONE;
+}
+
+bool cloud_owns_tuning(enum cloud c) { return c != CLOUD_NONE && c != 0; }
+
+/* NCCL copies name and value into arrays of 1024 bytes, so the rest of a longer one is lost. */
+#define PART_MAX ((size_t)1023)
+
+static void add_line(struct nccl_conf *c, const char *line, size_t len, uint32_t number) {
+    const char *nul = memchr(line, '\0', len);
+    if (nul != NULL) /* the line is a C string for NCCL, so it ends there */
+        len = (size_t)(nul - line);
+    const char *equals = len > 0 && line[0] != '#' ? memchr(line, '=', len) : NULL;
+    /* setenv(3) refuses an empty name */
+    if (equals == NULL || equals == line || c->n == NCCL_CONF_ENTRIES_MAX)
+        return;
+    size_t name_len = (size_t)(equals - line);
+    struct nccl_conf_entry *e = &c->entries[c->n++];
+    e->name = xstrndup(line, MIN2(name_len, PART_MAX));
+    e->value = xstrndup(equals + 1, MIN2(len - name_len - 1, PART_MAX));
+    e->line = number;
+}
+
+static uint32_t count_lines(const char *text, size_t len) {
+    uint32_t n = 1;
+    for (size_t i = 0; i < len; i++)
+        n += text[i] == '\n';
+    return n;
+}
+
+void nccl_conf_parse(const char *path, const char *text, size_t len, struct nccl_conf *ret) {
+    len = MIN2(len, NCCL_CONF_MAX);
+    struct nccl_conf c = {.path = xstrdup(path)};
+    c.entries =
+        xcalloc(MIN2(count_lines(text, len), (uint32_t)NCCL_CONF_ENTRIES_MAX), sizeof *c.entries);
+    uint32_t number = 1;
+    for (size_t at = 0; at < len; number++) {
+        const char *end = memchr(text + at, '\n', len - at);
+        size_t n = end != NULL ? (size_t)(end - text) - at : len - at;
+        add_line(&c, text + at, n, number);
+        at += n + 1;
+    }
+    *ret = c;
+}
+
+void nccl_conf_fini(struct nccl_conf *c) {
+    for (uint32_t i = 0; i < c->n; i++) {
+        free(c->entries[i].name);
+        free(c->entries[i].value);
+    }
+    free(c->entries);
+    free(c->path);
+    *c = (struct nccl_conf){0};
+}
+
+const struct nccl_conf_entry *nccl_conf_find(const struct nccl_conf *c, const char *name) {
+    for (uint32_t i = 0; i < c->n; i++)
+        if (strcmp(c->entries[i].name, name) == 0)
+            return &c->entries[i];
+    return NULL;
 }

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "topology/discover/hwloc/hwloc_load_io.h"
+#include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/net/netlink_io.h"
 #include "topology/discover/nvml/nvml_io.h"
 #include "topology/discover/nvml/nvml_merge.h"

@@ -9,7 +9,7 @@
 
 #include "io/file.h"
 #include "topology/discover/discovery_io.h"
-#include "topology/discover/hwloc/hwloc_load_io.h"
+#include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/json/topology_json.h"
 #include "topology/nccl/nccl_xml.h"
 

@@ -1,13 +1,24 @@
 #include "topology/model/affinity.h"
 
+#include <errno.h>
 #include <stdio.h>
 
-#include "topology/model/affinity_priv.h"
+/* The worker's k-th GPU: index in gpus[], or TOPO_NONE. */
+static inline uint32_t affinity_gpu_at(const struct affinity_input *in, uint32_t local_rank,
+                                       uint32_t k) {
+    uint32_t each = MAX2(in->gpus_per_worker, UINT32_C(1));
+    uint64_t i = (uint64_t)local_rank * each + k;
+    return k < each && i < in->n_visible ? in->visible[i] : TOPO_NONE;
+}
 
-/* ---- CPUs and memory ---- */
+/* The worker's first GPU. */
+static inline uint32_t affinity_gpu_of(const struct affinity_input *in, uint32_t local_rank) {
+    return affinity_gpu_at(in, local_rank, 0);
+}
 
-void affinity_gpu_text(const struct topology *t, const struct affinity_input *in,
-                       uint32_t local_rank, uint32_t k, char out[TOPO_TEXT_MAX]) {
+/* The worker's k-th GPU as "GPU 4 (0000:9b:00.0)", where 4 is CUDA's number. */
+static void affinity_gpu_text(const struct topology *t, const struct affinity_input *in,
+                              uint32_t local_rank, uint32_t k, char out[TOPO_TEXT_MAX]) {
     uint32_t gpu = affinity_gpu_at(in, local_rank, k);
     char at[TOPO_BUSID_MAX] = "?";
     if (t->gpus[gpu].pci < t->n_pci)
@@ -16,8 +27,9 @@ void affinity_gpu_text(const struct topology *t, const struct affinity_input *in
                    local_rank * MAX2(in->gpus_per_worker, UINT32_C(1)) + k, at);
 }
 
-void affinity_gpus_text(const struct topology *t, const struct affinity_input *in,
-                        uint32_t local_rank, char out[TOPO_TEXT_MAX]) {
+/* All GPUs of the worker: the same form, or "GPUs 4-7". */
+static void affinity_gpus_text(const struct topology *t, const struct affinity_input *in,
+                               uint32_t local_rank, char out[TOPO_TEXT_MAX]) {
     uint32_t n = 1, first = local_rank * MAX2(in->gpus_per_worker, UINT32_C(1));
     while (affinity_gpu_at(in, local_rank, n) != TOPO_NONE)
         n++;
@@ -27,16 +39,334 @@ void affinity_gpus_text(const struct topology *t, const struct affinity_input *i
         (void)snprintf(out, TOPO_TEXT_MAX, "GPUs %u-%u", first, first + n - 1);
 }
 
-int32_t affinity_package_of(const struct topology *t, uint32_t cpu) {
+/* The package of the core that has this CPU; -1 unknown. */
+static int32_t affinity_package_of(const struct topology *t, uint32_t cpu) {
     for (uint32_t i = 0; i < t->n_cores; i++)
         if (cpuset_has(&t->cores[i].cpus, cpu))
             return t->cores[i].package;
     return -1;
 }
 
-uint32_t affinity_core_first(const struct topo_core *c) {
+/* The lowest hardware thread, allowed or not. */
+static uint32_t affinity_core_first(const struct topo_core *c) {
     return c->first != TOPO_NONE ? c->first : cpuset_next(&c->cpus, 0);
 }
+
+/* ---- --bind=core ---- */
+
+/* --bind=core: each worker gets an equal share of the allowed cores, and no core is assigned twice.
+ */
+
+/* Adjacent cores in one NUMA node; [next, end) of them are not assigned yet. */
+struct stretch {
+    int32_t numa, package;
+    uint32_t next, end;
+};
+
+struct dealing {
+    const struct topology *t;
+    uint32_t *order; /* [n_cores] indices in cores[]: by package, node, number */
+    struct stretch *stretches;
+    uint32_t n_stretches;
+};
+
+static int compare_cores(const void *a, const void *b, void *arg) {
+    const struct topology *t = arg;
+    const struct topo_core *x = &t->cores[*(const uint32_t *)a];
+    const struct topo_core *y = &t->cores[*(const uint32_t *)b];
+    if (x->package != y->package)
+        return x->package < y->package ? -1 : 1;
+    if (x->numa != y->numa)
+        return x->numa < y->numa ? -1 : 1;
+    uint32_t i = affinity_core_first(x), j = affinity_core_first(y);
+    return (i > j) - (i < j);
+}
+
+static void dealing_init(struct dealing *d, struct topology *t) {
+    *d = (struct dealing){.t = t};
+    d->order = xcalloc(t->n_cores, sizeof *d->order);
+    d->stretches = xcalloc(t->n_cores, sizeof *d->stretches);
+    for (uint32_t i = 0; i < t->n_cores; i++)
+        d->order[i] = i;
+    qsort_r(d->order, t->n_cores, sizeof *d->order, compare_cores, t);
+    for (uint32_t i = 0; i < t->n_cores; i++) {
+        const struct topo_core *c = &t->cores[d->order[i]];
+        struct stretch *last = d->n_stretches > 0 ? &d->stretches[d->n_stretches - 1] : NULL;
+        if (last == NULL || last->numa != c->numa || last->package != c->package) {
+            last = &d->stretches[d->n_stretches++];
+            *last = (struct stretch){c->numa, c->package, i, i};
+        }
+        last->end = i + 1;
+    }
+}
+
+static void dealing_fini(struct dealing *d) {
+    free(d->order);
+    free(d->stretches);
+}
+
+enum nearness { SAME_NODE, SAME_PACKAGE, ANYWHERE };
+
+/* Numbers of the NUMA nodes and packages of a worker's GPUs, if they are known. */
+struct home {
+    struct cpuset nodes, packages;
+};
+
+static void find_home(const struct topology *t, const struct affinity_input *in,
+                      uint32_t local_rank, struct home *ret) {
+    *ret = (struct home){0};
+    uint32_t gpu;
+    for (uint32_t k = 0; (gpu = affinity_gpu_at(in, local_rank, k)) < t->n_gpus; k++) {
+        int32_t numa = t->gpus[gpu].numa;
+        const struct topo_numa *n = numa < 0 ? NULL : topology_numa(t, numa);
+        if (n == NULL)
+            continue;
+        cpuset_add(&ret->nodes, (uint32_t)numa);
+        if (n->package >= 0)
+            cpuset_add(&ret->packages, (uint32_t)n->package);
+    }
+}
+
+static bool is_near(const struct stretch *s, const struct home *home, enum nearness how) {
+    switch (how) {
+    case SAME_NODE: return s->numa >= 0 && cpuset_has(&home->nodes, (uint32_t)s->numa);
+    case SAME_PACKAGE: return s->package >= 0 && cpuset_has(&home->packages, (uint32_t)s->package);
+    case ANYWHERE: return true;
+    }
+    assert_not_reached();
+}
+
+/* Takes up to `want` cores at this distance, into *into if that is not NULL. Returns how many it
+ * got. */
+static uint32_t take(struct dealing *d, const struct home *home, enum nearness how, uint32_t want,
+                     struct cpuset *into) {
+    uint32_t got = 0;
+    for (uint32_t i = 0; i < d->n_stretches && got < want; i++) {
+        struct stretch *s = &d->stretches[i];
+        if (!is_near(s, home, how))
+            continue;
+        for (; s->next < s->end && got < want; s->next++, got++)
+            if (into != NULL)
+                cpuset_or(into, &d->t->cores[d->order[s->next]].cpus);
+    }
+    return got;
+}
+
+/* Each worker first takes cores of its own node, in the order of local ranks. Workers that need
+ * more then take cores of their package, then of the rest. So each worker's share depends on all
+ * workers. */
+static void deal(struct dealing *d, const struct affinity_input *in, struct cpuset *ret) {
+    const uint32_t share = d->t->n_cores / in->nproc, more = d->t->n_cores % in->nproc;
+    uint32_t *lacks = xcalloc(in->nproc, sizeof *lacks);
+    struct home home;
+    for (uint32_t i = 0; i < in->nproc; i++)
+        lacks[i] = share + (i < more);
+    for (enum nearness how = in->n_visible > 0 ? SAME_NODE : ANYWHERE; how <= ANYWHERE; how++)
+        for (uint32_t i = 0; i < in->nproc; i++) {
+            if (lacks[i] == 0)
+                continue;
+            find_home(d->t, in, i, &home);
+            lacks[i] -= take(d, &home, how, lacks[i], i == in->local_rank ? ret : NULL);
+        }
+    free(lacks);
+}
+
+static void describe(const struct topology *t, const struct affinity_input *in, bool shared,
+                     struct affinity *ret) {
+    char gpu[TOPO_TEXT_MAX] = "";
+    if (affinity_gpu_of(in, in->local_rank) < t->n_gpus)
+        affinity_gpus_text(t, in, in->local_rank, gpu);
+    if (shared)
+        (void)snprintf(ret->why, sizeof ret->why, "one core of %u that %u workers share",
+                       t->n_cores, in->nproc);
+    else
+        (void)snprintf(ret->why, sizeof ret->why, "an own share of %u cores%s%.60s", t->n_cores,
+                       gpu[0] != '\0' ? ", near " : "", gpu);
+}
+
+static void affinity_choose_core(const struct topology *t, const struct affinity_input *in,
+                                 struct affinity *ret) {
+    if (t->n_cores == 0) {
+        (void)snprintf(ret->why, sizeof ret->why, "the cores are not known");
+        return;
+    }
+    struct dealing d;
+    dealing_init(&d, (struct topology *)(uintptr_t)t); /* qsort_r's argument is not const */
+    bool shared = t->n_cores < in->nproc;
+    if (shared) {
+        uint32_t i = (uint32_t)((uint64_t)in->local_rank * t->n_cores / in->nproc);
+        ret->cpus = t->cores[d.order[i]].cpus;
+    } else {
+        deal(&d, in, &ret->cpus);
+    }
+    dealing_fini(&d);
+    ret->bound = true;
+    describe(t, in, shared, ret);
+}
+
+/* torchrun's --numa-binding: the CPU sets of torch/numa/binding.py of 2.13. */
+
+/* The node that torch uses: that of the card's function 0, or node 0 if it is not known. */
+static int32_t node_of(const struct topology *t, uint32_t gpu) {
+    int32_t numa = t->gpus[gpu].numa;
+    if (t->gpus[gpu].pci < t->n_pci) {
+        struct pci_addr at = t->pci[t->gpus[gpu].pci].at;
+        at.fn = 0;
+        uint32_t pci = topology_find_pci(t, at);
+        numa = pci != TOPO_NONE ? t->pci[pci].numa : numa;
+    }
+    return MAX2(numa, 0);
+}
+
+static uint32_t visible_gpus_of(const struct topology *t, const struct affinity_input *in,
+                                int32_t node, uint32_t before) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < before; i++)
+        n += in->visible[i] < t->n_gpus && node_of(t, in->visible[i]) == node;
+    return n;
+}
+
+/* A group of the node's CPUs: those of one core, or below one cache. */
+struct group {
+    uint32_t key;   /* its lowest CPU, allowed or not */
+    uint32_t index; /* in cores[] or caches[] */
+    uint32_t n;     /* CPUs of the node in it */
+};
+
+static void choose_socket(const struct topology *t, const struct cpuset *node, struct cpuset *ret) {
+    int32_t package = affinity_package_of(t, cpuset_next(node, 0));
+    for (uint32_t i = 0; i < t->n_numa; i++) {
+        const struct cpuset *cpus = &t->numa[i].cpus;
+        if (!cpuset_is_empty(cpus) && affinity_package_of(t, cpuset_next(cpus, 0)) == package)
+            cpuset_or(ret, cpus);
+    }
+}
+
+static int compare_keys(const void *a, const void *b) {
+    const struct group *x = a, *y = b;
+    return (x->key > y->key) - (x->key < y->key);
+}
+
+static int choose_exclusive(const struct topology *t, const struct affinity_input *in,
+                            int32_t node_index, const struct cpuset *node, struct cpuset *ret,
+                            struct err *err) {
+    const uint32_t gpu_index = in->local_rank * MAX2(in->gpus_per_worker, UINT32_C(1));
+    const uint32_t n_gpus = visible_gpus_of(t, in, node_index, in->n_visible);
+    const uint32_t at = visible_gpus_of(t, in, node_index, gpu_index);
+    _cleanup_(freep) struct group *cores = xcalloc((size_t)t->n_cores + 1, sizeof *cores);
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_cores; i++)
+        if (cpuset_intersects(&t->cores[i].cpus, node))
+            cores[n++] = (struct group){.key = affinity_core_first(&t->cores[i]), .index = i};
+    if (n < n_gpus)
+        return err_set(err, -ERANGE,
+                       "--numa-binding=exclusive: NUMA node %d has %u core%s that may be used, "
+                       "fewer than its %u GPUs",
+                       node_index, n, n == 1 ? "" : "s", n_gpus);
+    qsort(cores, n, sizeof *cores, compare_keys);
+    const uint32_t share = n / n_gpus, more = n % n_gpus;
+    const uint32_t from = at * share + MIN2(at, more), to = from + share + (at < more);
+    for (uint32_t i = from; i < to; i++)
+        cpuset_or(ret, &t->cores[cores[i].index].cpus);
+    cpuset_and(ret, node);
+    return 0;
+}
+
+/* Index in caches[] of the highest one above a CPU, or TOPO_NONE. */
+static uint32_t cache_of(const struct topology *t, uint32_t cpu) {
+    uint32_t best = TOPO_NONE;
+    for (uint32_t i = 0; i < t->n_caches; i++)
+        if (cpuset_has(&t->caches[i].cpus, cpu) &&
+            (best == TOPO_NONE || t->caches[i].level > t->caches[best].level))
+            best = i;
+    return best;
+}
+
+static int compare_sizes(const void *a, const void *b) {
+    const struct group *x = a, *y = b;
+    if (x->n != y->n)
+        return x->n > y->n ? -1 : 1;
+    return compare_keys(a, b);
+}
+
+static void choose_core_complex(const struct topology *t, const struct affinity_input *in,
+                                int32_t node_index, const struct cpuset *node, struct cpuset *ret) {
+    const uint32_t gpu_index = in->local_rank * MAX2(in->gpus_per_worker, UINT32_C(1));
+    _cleanup_(freep) struct group *caches = xcalloc((size_t)t->n_caches + 1, sizeof *caches);
+    for (uint32_t c = cpuset_next(node, 0); c < CPUSET_MAX; c = cpuset_next(node, c + 1)) {
+        uint32_t i = cache_of(t, c);
+        if (i != TOPO_NONE)
+            caches[i].n++;
+    }
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_caches; i++) {
+        const struct topo_cache *c = &t->caches[i];
+        if (caches[i].n == 0)
+            continue;
+        uint32_t first = c->first != TOPO_NONE ? c->first : cpuset_next(&c->cpus, 0);
+        caches[n++] = (struct group){.key = first, .index = i, .n = caches[i].n};
+    }
+    if (n == 0)
+        return;
+    qsort(caches, n, sizeof *caches, compare_sizes);
+    *ret = t->caches[caches[visible_gpus_of(t, in, node_index, gpu_index) % n].index].cpus;
+    cpuset_and(ret, node);
+}
+
+static int choose(const struct topology *t, const struct affinity_input *in, int32_t node_index,
+                  const struct cpuset *node, struct cpuset *ret, struct err *err) {
+    switch (in->mode) {
+    case BIND_TORCH_NODE: *ret = *node; return 0;
+    case BIND_TORCH_SOCKET: choose_socket(t, node, ret); return 0;
+    case BIND_TORCH_EXCLUSIVE: return choose_exclusive(t, in, node_index, node, ret, err);
+    case BIND_TORCH_CORE_COMPLEX: choose_core_complex(t, in, node_index, node, ret); return 0;
+    case BIND_NONE:
+    case BIND_NUMA:
+    case BIND_SOCKET:
+    case BIND_CORE: break;
+    }
+    assert_not_reached();
+}
+
+/* Both fill cpus, why and bound of a zeroed *ret. */
+static int affinity_choose_torch(const struct topology *t, const struct affinity_input *in,
+                                 struct affinity *ret, struct err *err) {
+    static const char *const parts[] = {[BIND_TORCH_NODE] = "all",
+                                        [BIND_TORCH_SOCKET] = "its package",
+                                        [BIND_TORCH_EXCLUSIVE] = "an own part",
+                                        [BIND_TORCH_CORE_COMPLEX] = "one core complex"};
+    if (in->n_visible == 0)
+        return err_set(err, -ENOENT,
+                       "--numa-binding binds workers near their GPUs, and no GPU is "
+                       "visible here; --bind works without");
+    uint32_t gpu = affinity_gpu_of(in, in->local_rank);
+    if (gpu >= t->n_gpus)
+        return err_set(err, -ERANGE,
+                       "--numa-binding: local rank %u needs a GPU of its own, and %u %s visible",
+                       in->local_rank, in->n_visible, in->n_visible == 1 ? "is" : "are");
+    char text[TOPO_TEXT_MAX];
+    affinity_gpu_text(t, in, in->local_rank, 0, text);
+    int32_t index = node_of(t, gpu);
+    const struct topo_numa *node = topology_numa(t, index);
+    if (node == NULL || cpuset_is_empty(&node->cpus)) {
+        (void)snprintf(ret->why, sizeof ret->why,
+                       "NUMA node %d of %.60s has no CPU that may be used here", index, text);
+        return 0;
+    }
+    int r = choose(t, in, index, &node->cpus, &ret->cpus, err);
+    if (r < 0)
+        return r;
+    ret->bound = !cpuset_is_empty(&ret->cpus);
+    if (ret->bound)
+        (void)snprintf(ret->why, sizeof ret->why, "%s of NUMA node %d of %.60s", parts[in->mode],
+                       index, text);
+    else
+        (void)snprintf(ret->why, sizeof ret->why, "the caches of NUMA node %d are not known",
+                       index);
+    return 0;
+}
+
+/* ---- CPUs and memory ---- */
 
 /* Whether a node has CPUs of its own. A GPU's memory has none. Memory beside that of the CPUs (HBM)
  * has none either, but hwloc lists the CPUs that are near it. */

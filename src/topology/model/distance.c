@@ -1,11 +1,8 @@
 #include "topology/model/distance.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-
-#include "base/text/parse.h"
 
 /* A bus number has eight bits, so no chain of bridges is longer. The limit also ends a cycle of
  * parents. */
@@ -117,20 +114,4 @@ void topo_link_text(struct topo_link link, char out[16]) {
         (void)snprintf(out, 16, "NV%" PRIu32, link.nvlinks);
     else
         (void)snprintf(out, 16, "%s", path_names[link.path]);
-}
-
-int topo_link_parse(const char *text, struct topo_link *ret) {
-    uint32_t nvlinks;
-    if (text[0] == 'N' && text[1] == 'V') {
-        if (parse_u32(text + 2, &nvlinks) < 0 || nvlinks == 0)
-            return -EINVAL;
-        *ret = (struct topo_link){TOPO_PATH_NV, nvlinks};
-        return 0;
-    }
-    for (enum topo_path p = TOPO_PATH_SELF; p <= TOPO_PATH_SYS; p++)
-        if (p != TOPO_PATH_NV && strcmp(text, path_names[p]) == 0) {
-            *ret = (struct topo_link){p, 0};
-            return 0;
-        }
-    return -EINVAL;
 }

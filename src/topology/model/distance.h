@@ -40,5 +40,3 @@ void distance_between(const struct topology *t, struct topo_endpoint a, struct t
                       struct topo_link *ret);
 /* "X", "NV18", "PIX", "PXB", "PHB", "NODE", "SYS". */
 void topo_link_text(struct topo_link link, char out[16]);
-/* The reverse; -EINVAL. */
-_must_use_ int topo_link_parse(const char *text, struct topo_link *ret);

@@ -2,7 +2,233 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/utf8.h"
 #include "topology/render/render_svg_priv.h"
+
+/* Widths of U+0020 to U+007E in hundredths of the font's size, rounded up, in DejaVu Sans: it is
+ * the widest of the fonts that browsers use for sans-serif. */
+static const unsigned char widths[] = {
+    32, 41, 46, 84, 64, 96, 78, 28, 40,  40, 51, 84, 32, 37, 32, 34, 64, 64, 64, 64, 64, 64, 64, 64,
+    64, 64, 34, 34, 84, 84, 84, 54, 101, 69, 69, 70, 78, 64, 58, 78, 76, 30, 30, 66, 56, 87, 75, 79,
+    61, 79, 70, 64, 62, 74, 69, 99, 69,  62, 69, 40, 34, 40, 84, 51, 51, 62, 64, 55, 64, 62, 36, 64,
+    64, 28, 28, 58, 28, 98, 64, 62, 64,  64, 42, 53, 40, 64, 60, 82, 60, 60, 53, 64, 34, 64, 84};
+#define WIDTH_OTHER 100 /* arrows, dashes, ellipsis; device names have no wider characters */
+#define BOLD 114        /* percent; single letters can differ more, but words do not */
+
+static int width_in_hundredths(const char *text, size_t len) {
+    int sum = 0;
+    for (size_t i = 0, n; i < len && (n = utf8_char(text + i)) > 0; i += n) {
+        unsigned char c = (unsigned char)text[i];
+        sum += n == 1 && c >= ' ' && c < 0x7f ? widths[c - ' '] : WIDTH_OTHER;
+    }
+    return sum;
+}
+
+static int width_of(const char *text, size_t len, int size, bool bold) {
+    return (width_in_hundredths(text, len) * size * (bold ? BOLD : 100) + 9999) / 10000;
+}
+
+int svg_text_width(const char *text, int size, bool bold) {
+    return width_of(text, strlen(text), size, bold);
+}
+
+size_t svg_text_break(const char *text, int size, bool bold, int max_w) {
+    size_t fits = 0, word = 0, len = strlen(text);
+    if (width_of(text, len, size, bold) <= max_w)
+        return len;
+    for (size_t i = 0, n; (n = utf8_char(text + i)) > 0; i += n) {
+        if (i > 0 && width_of(text, i + n, size, bold) > max_w)
+            break;
+        fits = i + n;
+        if (text[i] == ' ' || text[i] == ',')
+            word = fits;
+    }
+    return word > 0 ? word : fits;
+}
+
+void svg_text_fit(const char *text, int size, bool bold, int max_w, char out[RENDER_TEXT_MAX]) {
+    static const char dots[] = "…";
+    size_t fits = 0, all = strlen(text);
+    if (all < RENDER_TEXT_MAX && svg_text_width(text, size, bold) <= max_w) {
+        memcpy(out, text, all + 1);
+        return;
+    }
+    int room = max_w - svg_text_width(dots, size, bold);
+    for (size_t i = 0, n; (n = utf8_char(text + i)) > 0; i += n)
+        if (i + sizeof dots <= RENDER_TEXT_MAX && width_of(text, i, size, bold) <= room)
+            fits = i;
+    while (fits > 0 && strchr(" ,", text[fits - 1]) != NULL)
+        fits--;
+    memcpy(out, text, fits);
+    memcpy(out + fits, dots, sizeof dots);
+}
+
+void svg_escape(const char *text, struct strbuf *to) {
+    for (const char *p = text; *p != '\0'; p++) {
+        switch (*p) {
+        case '&': strbuf_add(to, "&amp;"); break;
+        case '<': strbuf_add(to, "&lt;"); break;
+        case '>': strbuf_add(to, "&gt;"); break;
+        case '"': strbuf_add(to, "&quot;"); break;
+        case '\xef': /* U+FFFE and U+FFFF are not allowed in XML */
+            if (p[1] == '\xbf' && (p[2] == '\xbe' || p[2] == '\xbf')) {
+                strbuf_add_char(to, '?');
+                p += 2;
+                break;
+            }
+            strbuf_add_char(to, *p);
+            break;
+        default: strbuf_add_char(to, *p);
+        }
+    }
+}
+
+struct lines {
+    struct svg_line *list; /* [SVG_LINES_MAX] */
+    unsigned n;
+};
+
+/* Long text gets smaller letters or a few lines; even longer text is cut when it is drawn. */
+static void add(struct lines *l, int size, bool bold, bool dim, const char *text) {
+    while (svg_text_width(text, size, bold) > SVG_CHIP_ROOM &&
+           svg_text_width(text, SVG_TEXT_SMALL, bold) <= SVG_CHIP_ROOM)
+        size--;
+    for (int more = 2; *text != '\0' && l->n < SVG_LINES_MAX; more--) {
+        struct svg_line *line = &l->list[l->n++];
+        size_t len = more > 0 ? svg_text_break(text, size, bold, SVG_CHIP_ROOM) : strlen(text);
+        *line = (struct svg_line){.size = size, .bold = bold, .dim = dim};
+        (void)snprintf(line->text, sizeof line->text, "%.*s", (int)len, text);
+        for (size_t end = strlen(line->text); end > 0 && line->text[end - 1] == ' '; end--)
+            line->text[end - 1] = '\0';
+        text += len;
+    }
+}
+
+static void add_bus_line(struct lines *l, const struct topology *t, uint32_t pci, const char *more) {
+    char bus[TOPO_BUSID_MAX], text[RENDER_TEXT_MAX];
+    render_bus(t, pci, bus);
+    (void)snprintf(text, sizeof text, "%s%s%.100s", bus,
+                   bus[0] != '\0' && *more != '\0' ? " · " : "", more);
+    add(l, SVG_TEXT_SMALL, false, true, text);
+}
+
+/* "H100 80GB HBM3" of "NVIDIA H100 80GB HBM3", "Instinct MI300A" of "Aqua Vanjaram [Instinct
+ * MI300A]" (the form of chip and product in the PCI ids file). */
+static void model_of(const struct topology *t, uint32_t gpu, char out[RENDER_TEXT_MAX]) {
+    char name[RENDER_TEXT_MAX];
+    render_gpu_name(t, gpu, name);
+    const char *from = strncmp(name, "NVIDIA ", 7) == 0 ? name + 7 : name;
+    const char *product = strchr(name, '['), *end = product == NULL ? NULL : strchr(product, ']');
+    if (end != NULL && end > product + 1 && end[1] == '\0')
+        (void)snprintf(out, RENDER_TEXT_MAX, "%.*s", (int)(end - product - 1), product + 1);
+    else
+        (void)snprintf(out, RENDER_TEXT_MAX, "%s", from);
+}
+
+/* Adds the links if GPUs differ in them: "NV1: GPU 1-2", "NV2: GPU 3,6". */
+static void add_nvlinks(struct lines *l, const struct render_plan *p, uint32_t gpu) {
+    uint32_t next = render_nvlinks_alike(&p->nvlinks) ? UINT32_MAX : 0, n;
+    while (next < UINT32_MAX) {
+        struct cpuset peers = {0};
+        _cleanup_(strbuf_fini) struct strbuf text = {0};
+        n = next;
+        next = UINT32_MAX;
+        for (uint32_t i = 0; i < p->t->n_gpus; i++) {
+            uint32_t links = i == gpu ? 0 : render_nvlinks(p->t, gpu, i);
+            if (links == n)
+                cpuset_add(&peers, p->t->gpus[i].index);
+            else if (links > n)
+                next = MIN2(next, links);
+        }
+        strbuf_printf(&text, "NV%" PRIu32 ": GPU ", n);
+        cpuset_write_list(&peers, &text);
+        if (n > 0)
+            add(l, SVG_TEXT_SMALL, false, true, strbuf_text(&text));
+    }
+}
+
+static void add_net(struct lines *l, const struct nccl_prediction *n) {
+    char net[RENDER_TEXT_MAX], text[RENDER_TEXT_MAX];
+    if (n->n_nets == 0) {
+        add(l, SVG_TEXT_BODY, false, true, "no NIC serves it");
+        return;
+    }
+    render_clean(net, 200, n->nets[0], true);
+    int len = snprintf(text, sizeof text, "→ %.200s", net);
+    if (n->n_nets > 1 && len > 0)
+        (void)snprintf(text + len, sizeof text - (size_t)len, " +%" PRIu32, n->n_nets - 1);
+    add(l, SVG_TEXT_BODY, true, false, text);
+    (void)snprintf(text, sizeof text, "%s · %.1f GB/s", nccl_path_name(n->path), n->bandwidth);
+    add(l, SVG_TEXT_BODY, true, false, text);
+}
+
+static void gpu_lines(const struct render_plan *p, uint32_t gpu, struct lines *l) {
+    const struct topo_gpu *g = &p->t->gpus[gpu];
+    char text[RENDER_TEXT_MAX];
+    render_gpu_label(p->t, gpu, text);
+    add(l, SVG_TEXT_HEAD, true, false, text);
+    model_of(p->t, gpu, text);
+    add(l, SVG_TEXT_BODY, false, true, text);
+    add_nvlinks(l, p, gpu);
+    if (g->lost)
+        add(l, SVG_TEXT_BODY, true, false, "LOST");
+    else if (g->mig && g->n_mig > 0)
+        (void)snprintf(text, sizeof text, "MIG: %" PRIu32 " device%s", g->n_mig,
+                       g->n_mig > 1 ? "s" : "");
+    else
+        (void)snprintf(text, sizeof text, "MIG");
+    if (!g->lost && g->mig)
+        add(l, SVG_TEXT_BODY, true, false, text);
+    if (p->any_net)
+        add_net(l, &p->predictions[gpu]);
+}
+
+static void nic_lines(const struct render_plan *p, const struct render_shape *s, struct lines *l) {
+    const struct topo_nic *nic = &p->t->nics[s->index];
+    char text[RENDER_TEXT_MAX], netdev[TOPO_NAME_MAX];
+    render_range(p->t, s, " … ", text);
+    add(l, SVG_TEXT_HEAD, true, false, text);
+    render_nic_link(nic, text);
+    add(l, SVG_TEXT_BODY, false, true, s->count > 1 ? "virtual functions" : text);
+    render_clean(netdev, sizeof netdev, nic->netdev, true);
+    add_bus_line(l, p->t, nic->pci, strcmp(netdev, nic->name) == 0 ? "" : netdev);
+    render_nic_why_not(nic, text);
+    add(l, SVG_TEXT_SMALL, true, true, text);
+}
+
+static void netif_lines(const struct render_plan *p, const struct render_shape *s,
+                        struct lines *l) {
+    const struct topo_netif *n = &p->t->netifs[s->index];
+    bool physical = n->kind == TOPO_NETIF_PHYSICAL;
+    char text[RENDER_TEXT_MAX], driver[TOPO_NAME_MAX];
+    render_range(p->t, s, " … ", text);
+    add(l, SVG_TEXT_HEAD, true, false, text);
+    if (n->speed_mbps > 0)
+        (void)snprintf(text, sizeof text, "%.4g Gb/s Ethernet", (double)n->speed_mbps / 1000);
+    else
+        (void)snprintf(text, sizeof text, "interface%s%s", physical ? "" : ", ",
+                       physical ? "" : topo_netif_kind_names[n->kind]);
+    add(l, SVG_TEXT_BODY, false, true, text);
+    render_clean(driver, sizeof driver, n->driver, true);
+    add_bus_line(l, p->t, n->pci, driver);
+}
+
+unsigned svg_device_lines(const struct render_plan *p, const struct render_shape *s,
+                          struct svg_line ret[SVG_LINES_MAX]) {
+    struct lines l = {ret, 0};
+    if (s->kind == RENDER_GPU)
+        gpu_lines(p, s->index, &l);
+    else if (s->kind == RENDER_NIC)
+        nic_lines(p, s, &l);
+    else
+        netif_lines(p, s, &l);
+    return l.n;
+}
+
+int svg_device_height(const struct render_plan *p, const struct render_shape *s) {
+    struct svg_line lines[SVG_LINES_MAX];
+    return (int)svg_device_lines(p, s, lines) * SVG_LINE + 12;
+}
 
 #define COLOURS 8
 #define NETS_DRAWN_MAX 4 /* if a GPU has more, the first is drawn, and the others are counted */

@@ -1,4 +1,3 @@
-#include "io/own_path.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,7 +1,29 @@
-/* Which hwloc is used, and what it finds: for `muster version -v`. */
+/* CPUs, NUMA nodes, caches and the PCI tree, from hwloc, into a struct topology: of this
+ * machine, of a recorded tree, or of an hwloc XML (1.x, 2.x).
+ *
+ * From an XML it also takes what hwloc recorded of GPUs (names, UUIDs, NVLinks), RDMA devices and
+ * network interfaces; for this machine and for a tree the file system has better data (sysfs_io.h).
+ * Nothing is sorted here. A child process reads a recording first, because a damaged one can crash
+ * hwloc. Only for a process with one thread. */
 #pragma once
 
 #include "base/err.h"
+#include "topology/model/topology.h"
+
+struct hwloc_source { /* both NULL: this machine */
+    const char *sysroot;
+    const char *xml; /* the file's text, NUL-terminated */
+    size_t xml_len;  /* without the NUL */
+};
+
+/* what: bits of discovery_io.h; hwloc's I/O discovery runs only where DISCOVER_PCI is in it. Adds
+ * to *t, which the caller zeroed: allowed, online, numa, cores, caches, packages, arch and CPU
+ * model; with DISCOVER_PCI pci and gpus. 0; -EINVAL: hwloc refuses the
+ * recording, -EIO: it can't look; each with a sentence. */
+_must_use_ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology *t,
+                          struct err *err);
+
+/* ---- for `muster version -v` ---- */
 
 #define HWLOC_TEXT_MAX 32
 

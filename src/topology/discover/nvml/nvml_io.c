@@ -1,13 +1,502 @@
 #include "topology/discover/nvml/nvml_io.h"
 
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/util.h"
 #include "topology/discover/common/discovery.h"
-#include "topology/discover/nvml/nvml_ask_io.h"
+#include "topology/discover/nvml/nvml_abi.h"
+#include "topology/discover/nvml/nvml_report.h"
+
+struct nvml_ask_config {
+    const char *library;
+    bool names_only; /* no details, links and processes of the GPUs */
+};
+
+#define NUMA_WORDS (TOPO_NUMA_MAX / 64) /* of a set of memory nodes */
+#define PROCESSES_ASKED 256             /* if one GPU has more, none of them is reported */
+#define C2C_LINKS_MAX 64
+#define MIG_ASKED 64 /* GetMaxMigDeviceCount says 7 */
+
+/* One member for each call, in the order of symbols[]. */
+struct nvml_api {
+    int (*init)(void);
+    const char *(*error_text)(int result);
+    int (*driver_version)(char *text, unsigned len);
+    int (*nvml_version)(char *text, unsigned len);
+    int (*cuda_version)(int *ret);
+    int (*count)(unsigned *ret);
+    int (*by_index)(unsigned index, struct nvml_device **ret);
+    int (*uuid)(struct nvml_device *d, char *text, unsigned len);
+    int (*name)(struct nvml_device *d, char *text, unsigned len);
+    int (*pci)(struct nvml_device *d, struct nvml_pci_info *ret);
+    int (*minor)(struct nvml_device *d, unsigned *ret);
+    int (*compute)(struct nvml_device *d, int *ret_major, int *ret_minor);
+    int (*memory_v2)(struct nvml_device *d, struct nvml_memory_v2 *ret);
+    int (*memory)(struct nvml_device *d, struct nvml_memory *ret);
+    int (*cur_gen)(struct nvml_device *d, unsigned *ret);
+    int (*cur_width)(struct nvml_device *d, unsigned *ret);
+    int (*max_gen)(struct nvml_device *d, unsigned *ret);
+    int (*max_width)(struct nvml_device *d, unsigned *ret);
+    int (*mig_mode)(struct nvml_device *d, unsigned *ret, unsigned *ret_pending);
+    int (*mig_count)(struct nvml_device *d, unsigned *ret);
+    int (*mig_device)(struct nvml_device *d, unsigned i, struct nvml_device **ret);
+    int (*memory_nodes)(struct nvml_device *d, unsigned n, unsigned long *ret, unsigned scope);
+    int (*numa_node)(struct nvml_device *d, unsigned *ret);
+    int (*fabric_v)(struct nvml_device *d, struct nvml_fabric_v3 *ret);
+    int (*fabric)(struct nvml_device *d, struct nvml_fabric_v1 *ret);
+    int (*fields)(struct nvml_device *d, int n, struct nvml_field *fields);
+    int (*link_state)(struct nvml_device *d, unsigned link, unsigned *ret);
+    int (*link_cap)(struct nvml_device *d, unsigned link, unsigned cap, unsigned *ret);
+    int (*link_remote)(struct nvml_device *d, unsigned link, struct nvml_pci_info *ret);
+    int (*link_type)(struct nvml_device *d, unsigned link, unsigned *ret);
+    int (*processes)(struct nvml_device *d, unsigned *n, struct nvml_process_info *ret);
+    int (*processes_v1)(struct nvml_device *d, unsigned *n, struct nvml_process_info_v1 *ret);
+};
+
+#define N_CALLS (sizeof(struct nvml_api) / sizeof(void (*)(void)))
+#define CALL_OF(member) (offsetof(struct nvml_api, member) / sizeof(void (*)(void)))
+
+/* The newest name first; an older one takes the same arguments. */
+static const char *const symbols[][3] = {
+    {"nvmlInit_v2", "nvmlInit"},
+    {"nvmlErrorString"},
+    {"nvmlSystemGetDriverVersion"},
+    {"nvmlSystemGetNVMLVersion"},
+    {"nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"},
+    {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
+    {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
+    {"nvmlDeviceGetUUID"},
+    {"nvmlDeviceGetName"},
+    {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},
+    {"nvmlDeviceGetMinorNumber"},
+    {"nvmlDeviceGetCudaComputeCapability"},
+    {"nvmlDeviceGetMemoryInfo_v2"},
+    {"nvmlDeviceGetMemoryInfo"},
+    {"nvmlDeviceGetCurrPcieLinkGeneration"},
+    {"nvmlDeviceGetCurrPcieLinkWidth"},
+    {"nvmlDeviceGetMaxPcieLinkGeneration"},
+    {"nvmlDeviceGetMaxPcieLinkWidth"},
+    {"nvmlDeviceGetMigMode"},
+    {"nvmlDeviceGetMaxMigDeviceCount"},
+    {"nvmlDeviceGetMigDeviceHandleByIndex"},
+    {"nvmlDeviceGetMemoryAffinity"},
+    {"nvmlDeviceGetNumaNodeId"},
+    {"nvmlDeviceGetGpuFabricInfoV"},
+    {"nvmlDeviceGetGpuFabricInfo"},
+    {"nvmlDeviceGetFieldValues"},
+    {"nvmlDeviceGetNvLinkState"},
+    {"nvmlDeviceGetNvLinkCapability"},
+    {"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"},
+    {"nvmlDeviceGetNvLinkRemoteDeviceType"},
+    {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"},
+    {"nvmlDeviceGetComputeRunningProcesses"},
+};
+static_assert(ARRAY_SIZE(symbols) == N_CALLS, "one row for each member");
+
+struct asker {
+    struct nvml_api api;
+    const char *found[N_CALLS]; /* the name that the library has; NULL: none */
+    int fd;
+    bool cut;         /* the reader has closed the pipe */
+    uint32_t gpu;     /* the GPU in question; TOPO_NONE: none */
+    size_t announced; /* the call that was announced last, + 1 */
+    uint32_t lost;    /* the error of a call about this GPU, if it is lost */
+};
+
+/* ---- frames ---- */
+
+static void kind(struct asker *a, uint32_t what, const void *payload, size_t len) {
+    struct {
+        struct nvml_frame frame;
+        char payload[sizeof(struct nvml_gpu)];
+    } out = {.frame = {.kind = what, .gpu = a->gpu, .len = (uint32_t)len}};
+    static_assert(offsetof(__typeof__(out), payload) == sizeof(struct nvml_frame), "no gap");
+    if (len > 0)
+        memcpy(out.payload, payload, len);
+    const char *p = (const char *)&out;
+    for (size_t left = sizeof out.frame + len; left > 0 && !a->cut;) {
+        ssize_t n = write(a->fd, p, left);
+        if (n < 0 && errno == EINTR)
+            continue;
+        a->cut = n <= 0;
+        if (n > 0) {
+            p += n;
+            left -= (size_t)n;
+        }
+    }
+}
+
+static void announce(struct asker *a, size_t call) {
+    if (a->announced == call + 1)
+        return;
+    a->announced = call + 1;
+    char text[NVML_TEXT_MAX] = "";
+    if (a->gpu == TOPO_NONE)
+        (void)snprintf(text, sizeof text, "%s", a->found[call]);
+    else
+        (void)snprintf(text, sizeof text, "%s of GPU %u", a->found[call], a->gpu);
+    kind(a, NVML_FRAME_AT, text, sizeof text);
+}
+
+static int heard(struct asker *a, int r) {
+    if (r == NVML_R_GPU_LOST || r == NVML_R_RESET_REQUIRED)
+        a->lost = (uint32_t)r;
+    return r;
+}
+
+/* A lost GPU is not asked again. */
+#define CALL(a, member, ...)                             \
+    ((a)->api.member == NULL ? NVML_R_FUNCTION_NOT_FOUND \
+     : (a)->lost != 0        ? NVML_R_GPU_LOST           \
+                      : (announce(a, CALL_OF(member)), heard(a, (a)->api.member(__VA_ARGS__))))
+
+/* ---- the library ---- */
+
+static void load_api(void *library, struct asker *a) {
+    /* dlsym() gives object pointers; POSIX lets their bytes be those of function pointers. */
+    void *pointers[N_CALLS] = {NULL};
+    for (size_t i = 0; i < N_CALLS; i++) {
+        for (size_t k = 0; k < ARRAY_SIZE(symbols[i]) && pointers[i] == NULL; k++) {
+            a->found[i] = symbols[i][k];
+            if (symbols[i][k] != NULL)
+                pointers[i] = dlsym(library, symbols[i][k]);
+        }
+    }
+    static_assert(sizeof pointers == sizeof a->api, "one pointer for each member");
+    memcpy(&a->api, pointers, sizeof pointers);
+}
+
+static void explain(struct asker *a, int r, char out[NVML_TEXT_MAX]) {
+    const char *text = a->api.error_text == NULL ? NULL : a->api.error_text(r);
+    if (text != NULL)
+        (void)snprintf(out, NVML_TEXT_MAX, "NVML: %.80s", text);
+    else
+        (void)snprintf(out, NVML_TEXT_MAX, "NVML error %d", r);
+}
+
+/* Fills the head, except the count. False: there is nothing to ask. */
+static bool open_library(struct asker *a, const char *name, struct nvml_head *head) {
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    head->missing = 1;
+    if (library == NULL) {
+        (void)snprintf(head->why_not, sizeof head->why_not, "no %.80s", name);
+        return false;
+    }
+    load_api(library, a);
+    if (a->api.init == NULL || a->api.count == NULL || a->api.by_index == NULL) {
+        (void)snprintf(head->why_not, sizeof head->why_not, "%.80s is not NVML", name);
+        return false;
+    }
+    unsigned n = 0;
+    head->missing = 0;
+    announce(a, CALL_OF(init));
+    int r = a->api.init();
+    if (r == NVML_R_OK)
+        r = CALL(a, count, &n);
+    if (r != NVML_R_OK) {
+        explain(a, r, head->why_not);
+        return false;
+    }
+    head->found = 1;
+    head->n = MIN2(n, (unsigned)GPUS_MAX);
+    return true;
+}
+
+static void ask_system(struct asker *a, struct nvml_head *head) {
+    int cuda = 0;
+    (void)CALL(a, driver_version, head->driver, sizeof head->driver);
+    (void)CALL(a, nvml_version, head->version, sizeof head->version);
+    if (CALL(a, cuda_version, &cuda) == NVML_R_OK && cuda > 0)
+        (void)snprintf(head->cuda, sizeof head->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
+}
+
+/* ---- one GPU ---- */
+
+/* Makes sure that the library's text ends within its size. */
+static bool address_of(const struct nvml_pci_info *info, struct pci_addr *ret) {
+    char text[sizeof info->bus_id + 1] = "";
+    memcpy(text, info->bus_id, sizeof info->bus_id);
+    if (text[0] == '\0')
+        memcpy(text, info->bus_id_legacy, sizeof info->bus_id_legacy);
+    if (strncasecmp(text, "ffff", 4) == 0 && strchr(text, ':') != NULL &&
+        strspn(text, "fF:.") == strlen(text)) {
+        *ret = (struct pci_addr){UINT32_MAX, UINT8_MAX, UINT8_MAX, UINT8_MAX};
+        return true;
+    }
+    return pci_addr_parse(text, ret) == 0;
+}
+
+static void ask_name(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    struct nvml_name name = {0};
+    (void)CALL(a, uuid, d, name.uuid, sizeof name.uuid);
+    (void)CALL(a, name, d, name.name, sizeof name.name);
+    struct nvml_pci_info pci = {0};
+    if (CALL(a, pci, d, &pci) == NVML_R_OK) {
+        g->has_address = address_of(&pci, &g->at);
+        g->device_id = pci.device_id;
+    }
+    kind(a, NVML_FRAME_NAME, &name, sizeof name);
+}
+
+static void ask_memory(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    struct nvml_memory_v2 v2 = {.version = NVML_VERSION(struct nvml_memory_v2, 2)};
+    struct nvml_memory v1 = {0};
+    if (CALL(a, memory_v2, d, &v2) == NVML_R_OK)
+        g->memory_bytes = v2.total;
+    else if (CALL(a, memory, d, &v1) == NVML_R_OK)
+        g->memory_bytes = v1.total;
+}
+
+static void ask_numa(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    unsigned long nodes[NUMA_WORDS] = {0};
+    static_assert(sizeof(unsigned long) == 8, "a 64-bit machine");
+    unsigned node = 0;
+    if (CALL(a, memory_nodes, d, NUMA_WORDS, nodes, NVML_SCOPE_NODE) == NVML_R_OK) {
+        uint32_t n = 0;
+        int32_t last = -1;
+        for (uint32_t i = 0; i < TOPO_NUMA_MAX; i++) {
+            if ((nodes[i / 64] >> (i % 64) & 1) != 0) {
+                last = (int32_t)i;
+                n++;
+            }
+        }
+        g->numa = n == 1 ? last : -1;
+    }
+    if (CALL(a, numa_node, d, &node) == NVML_R_OK && node < TOPO_NUMA_MAX)
+        g->memory_node = (int32_t)node;
+}
+
+static void ask_mig(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    unsigned now = 0, pending = 0, n = 0;
+    if (CALL(a, mig_mode, d, &now, &pending) != NVML_R_OK || now != 1)
+        return;
+    g->mig = 1;
+    if (CALL(a, mig_count, d, &n) != NVML_R_OK)
+        return;
+    n = MIN2(n, (unsigned)MIG_ASKED);
+    for (unsigned i = 0; i < n && g->n_mig < TOPO_MIG_MAX; i++) {
+        struct nvml_device *part = NULL;
+        if (CALL(a, mig_device, d, i, &part) != NVML_R_OK)
+            continue;
+        char text[GPU_UUID_MAX] = "";
+        if (CALL(a, uuid, part, text, sizeof text) != NVML_R_OK)
+            continue;
+        text[sizeof text - 1] = '\0';
+        (void)snprintf(g->mig_uuids[g->n_mig++], TOPO_MIG_UUID_MAX, "%.*s", TOPO_MIG_UUID_MAX - 1,
+                       text);
+    }
+}
+
+static void ask_fabric(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    struct nvml_fabric_v3 v = {.version = NVML_VERSION(struct nvml_fabric_v3, 3)};
+    int r = CALL(a, fabric_v, d, &v);
+    if (r == NVML_R_VERSION_MISMATCH || r == NVML_R_INVALID_ARGUMENT) {
+        v = (struct nvml_fabric_v3){.version = NVML_FABRIC_V2};
+        r = CALL(a, fabric_v, d, &v);
+    }
+    if (r != NVML_R_OK) {
+        struct nvml_fabric_v1 old = {0};
+        if (CALL(a, fabric, d, &old) != NVML_R_OK)
+            return;
+        memcpy(v.uuid, old.uuid, sizeof v.uuid);
+        v.status = old.status;
+        v.clique = old.clique;
+        v.state = old.state;
+    }
+    memcpy(g->fabric_uuid, v.uuid, sizeof g->fabric_uuid);
+    g->fabric_status = (uint32_t)v.status;
+    g->fabric_clique = v.clique;
+    g->fabric_state = v.state;
+}
+
+static bool field(struct asker *a, struct nvml_device *d, uint32_t id, uint32_t scope,
+                  uint32_t *ret) {
+    struct nvml_field f = {.id = id, .scope = scope};
+    if (CALL(a, fields, d, 1, &f) != NVML_R_OK || f.result != NVML_R_OK)
+        return false;
+    *ret = f.value.u32;
+    return true;
+}
+
+/* NVLinks of a compute capability (NCCL, src/graph/xml.cc). */
+static uint32_t links_of(uint32_t sm) {
+    return sm < 60 ? 0 : sm < 70 ? 4 : sm < 80 ? 6 : sm < 90 ? 12 : 18;
+}
+
+static uint32_t remote_of(struct asker *a, struct nvml_device *d, uint32_t link) {
+    unsigned type = UINT32_MAX;
+    if (CALL(a, link_type, d, link, &type) != NVML_R_OK)
+        return NVML_REMOTE_UNKNOWN;
+    return type == NVML_REMOTE_TYPE_GPU      ? NVML_REMOTE_GPU
+           : type == NVML_REMOTE_TYPE_NPU    ? NVML_REMOTE_CPU
+           : type == NVML_REMOTE_TYPE_SWITCH ? NVML_REMOTE_SWITCH
+                                             : NVML_REMOTE_UNKNOWN;
+}
+
+/* False: there is no such link, and none with a higher number. */
+static bool ask_link(struct asker *a, struct nvml_device *d, const struct nvml_gpu *g,
+                     uint32_t link, struct nvml_link *ret) {
+    unsigned p2p = 0;
+    uint32_t active = 0;
+    int r = CALL(a, link_cap, d, link, NVML_CAP_P2P_SUPPORTED, &p2p);
+    if (r == NVML_R_INVALID_ARGUMENT)
+        return false;
+    if (r != NVML_R_OK || p2p != 1)
+        return true;
+    if (g->sm < 90 || !field(a, d, NVML_FIELD_NVLINK_STATE, link, &active)) {
+        unsigned state = 0;
+        active = CALL(a, link_state, d, link, &state) == NVML_R_OK ? state : 0;
+    }
+    struct nvml_pci_info remote = {0};
+    if (active != 1 || CALL(a, link_remote, d, link, &remote) != NVML_R_OK ||
+        !address_of(&remote, &ret->at))
+        return true;
+    ret->remote = remote_of(a, d, link);
+    return true;
+}
+
+static void ask_links(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    uint32_t n = links_of(g->sm), told = 0;
+    if (a->api.link_cap == NULL || a->api.link_state == NULL || a->api.link_remote == NULL)
+        return;
+    if (field(a, d, NVML_FIELD_NVLINK_COUNT, 0, &told))
+        n = told;
+    n = MIN2(n, (uint32_t)NVML_LINKS_MAX);
+    while (g->n_links < n && ask_link(a, d, g, g->n_links, &g->links[g->n_links]))
+        g->n_links++;
+    g->links_told = a->lost == 0;
+}
+
+static void ask_c2c(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    uint32_t n = 0;
+    if (g->sm < 90 || !field(a, d, NVML_FIELD_C2C_COUNT, 0, &n))
+        return;
+    for (uint32_t i = 0; i < MIN2(n, (uint32_t)C2C_LINKS_MAX); i++) {
+        uint32_t active = 0, mbps = 0;
+        if (!field(a, d, NVML_FIELD_C2C_STATUS, i, &active) || active != 1 ||
+            !field(a, d, NVML_FIELD_C2C_MAX_BW, i, &mbps))
+            continue;
+        g->n_c2c++;
+        g->c2c_mbps += mbps;
+    }
+}
+
+static void keep_process(struct nvml_gpu *g, uint32_t pid, uint64_t used) {
+    if (g->n_processes < NVML_PROCESSES_MAX)
+        g->processes[g->n_processes++] = (struct nvml_process){.pid = pid, .used_bytes = used};
+}
+
+static void ask_processes(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    unsigned n = PROCESSES_ASKED;
+    if (a->api.processes != NULL) {
+        struct nvml_process_info list[PROCESSES_ASKED] = {0};
+        if (CALL(a, processes, d, &n, list) != NVML_R_OK)
+            return;
+        for (unsigned i = 0; i < MIN2(n, (unsigned)PROCESSES_ASKED); i++)
+            keep_process(g, list[i].pid, list[i].used_bytes);
+    } else {
+        struct nvml_process_info_v1 list[PROCESSES_ASKED] = {0};
+        if (CALL(a, processes_v1, d, &n, list) != NVML_R_OK)
+            return;
+        for (unsigned i = 0; i < MIN2(n, (unsigned)PROCESSES_ASKED); i++)
+            keep_process(g, list[i].pid, list[i].used_bytes);
+    }
+}
+
+static void ask_details(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
+    unsigned u = 0;
+    int major = 0, minor = 0;
+    if (CALL(a, minor, d, &u) == NVML_R_OK)
+        g->minor = u;
+    if (CALL(a, compute, d, &major, &minor) == NVML_R_OK && major > 0 && major < 100 &&
+        minor >= 0 && minor < 10)
+        g->sm = (uint32_t)(major * 10 + minor);
+    ask_memory(a, d, g);
+    if (CALL(a, cur_gen, d, &u) == NVML_R_OK)
+        g->cur_gen = u;
+    if (CALL(a, cur_width, d, &u) == NVML_R_OK)
+        g->cur_width = u;
+    if (CALL(a, max_gen, d, &u) == NVML_R_OK)
+        g->max_gen = u;
+    if (CALL(a, max_width, d, &u) == NVML_R_OK)
+        g->max_width = u;
+    ask_numa(a, d, g);
+    ask_mig(a, d, g);
+    ask_fabric(a, d, g);
+}
+
+/* ---- all of them ---- */
+
+struct asked {
+    struct nvml_device *device;
+    struct nvml_gpu gpu;
+};
+
+static void begin_gpu(struct asker *a, uint32_t i, const struct asked *of) {
+    a->gpu = i;
+    a->announced = 0;
+    a->lost = of->gpu.lost;
+}
+
+static void end_gpu(struct asker *a, struct asked *of) {
+    of->gpu.lost = a->lost;
+    kind(a, NVML_FRAME_GPU, &of->gpu, sizeof of->gpu);
+}
+
+/* Names and addresses of all GPUs come first: they are quick, and the reader needs them most. */
+static void ask_gpus(struct asker *a, uint32_t n, bool names_only) {
+    _cleanup_(freep) struct asked *all = xcalloc((size_t)n + 1, sizeof *all);
+    for (uint32_t i = 0; i < n; i++) {
+        all[i].gpu = (struct nvml_gpu){.minor = TOPO_NONE, .numa = -1, .memory_node = -1};
+        begin_gpu(a, i, &all[i]);
+        if (CALL(a, by_index, i, &all[i].device) == NVML_R_OK)
+            ask_name(a, all[i].device, &all[i].gpu);
+        else
+            all[i].device = NULL;
+        all[i].gpu.named = 1;
+        end_gpu(a, &all[i]);
+    }
+    for (uint32_t i = 0; i < n && !names_only; i++) {
+        if (all[i].device == NULL)
+            continue;
+        begin_gpu(a, i, &all[i]);
+        ask_details(a, all[i].device, &all[i].gpu);
+        all[i].gpu.told = 1;
+        end_gpu(a, &all[i]);
+    }
+    for (uint32_t i = 0; i < n && !names_only; i++) {
+        if (all[i].device == NULL)
+            continue;
+        begin_gpu(a, i, &all[i]);
+        ask_links(a, all[i].device, &all[i].gpu);
+        ask_c2c(a, all[i].device, &all[i].gpu);
+        ask_processes(a, all[i].device, &all[i].gpu);
+        end_gpu(a, &all[i]);
+    }
+    a->gpu = TOPO_NONE;
+}
+
+/* Writes the frames of nvml_report.h to fd; false when that failed. Never call it in a process that
+ * must continue. */
+static bool nvml_ask(const struct nvml_ask_config *config, int fd) {
+    struct asker a = {.fd = fd, .gpu = TOPO_NONE};
+    struct nvml_head head = {0};
+    bool found = open_library(&a, config->library, &head);
+    if (found)
+        ask_system(&a, &head);
+    kind(&a, NVML_FRAME_HEAD, &head, sizeof head);
+    if (found)
+        ask_gpus(&a, head.n, config->names_only);
+    /* nvmlShutdown() is not called, because it can hang, too: the process simply ends. */
+    kind(&a, NVML_FRAME_END, NULL, 0);
+    return !a.cut;
+}
 
 #define NVML_LIBRARY "libnvidia-ml.so.1"
 #define PROC_GPUS "/proc/driver/nvidia/gpus"

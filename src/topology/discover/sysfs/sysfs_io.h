@@ -11,6 +11,7 @@
  * devices-node,devices-system-cpu}, Documentation/PCI/sysfs-pci. */
 #pragma once
 
+#include "topology/discover/sysfs/rocm.h"
 #include "topology/model/topology.h"
 
 /* For each of t->pci: numa, link of itself and of the port above, ids where they are 0, driver,
@@ -24,3 +25,10 @@ void sysfs_fill_rdma(const char *root, struct topology *t);
 void sysfs_fill_netifs(const char *root, struct topology *t);
 /* Whether it has GPUs, by a quick check. No library, no walk over PCI: microseconds. */
 bool sysfs_has_gpus(const char *root);
+
+/* AMD's GPUs as the kernel numbers them for ROCm: /sys/class/kfd/kfd/topology/nodes. A node with
+ * SIMDs is a GPU, or a part of one. Nodes that a device cgroup hides cannot be read, and ROCm
+ * leaves them out, too (Linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c, node_show). No device is
+ * opened and nothing waits for the driver. */
+/* Returns how many there are; ret has room for `max`. root: as in sysfs_io.h. */
+uint32_t kfd_list_gpus(const char *root, struct rocm_gpu *ret, uint32_t max);

@@ -1,14 +1,16 @@
-#include "topology/discover/sysfs/sysfs_io.h"
-
+#include <arpa/inet.h>
+#include <ctype.h>
 #include <errno.h>
 #include <net/if.h>
 #include <net/if_arp.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/parse.h"
+#include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/discover/sysfs/sysfs_priv.h"
 
-#define CLASS "/sys/class/net"
+#define NET_CLASS "/sys/class/net"
 
 /* Types of linux/if_arp.h that libc's header may lack. */
 enum { TYPE_IPGRE = 778, TYPE_IP6GRE = 823, TYPE_NONE = 0xfffe };
@@ -152,7 +154,7 @@ static void fill_device(const struct sysfs *s, struct topology *t, const char *e
 }
 
 /* The NIC that names this interface (also a bond) as its own; else one of the same function. */
-static void fill_nic(const struct topology *t, struct topo_netif *n) {
+static void name_nic(const struct topology *t, struct topo_netif *n) {
     const struct topo_nic *found = NULL;
     for (uint32_t i = 0; i < t->n_nics; i++) {
         const struct topo_nic *nic = &t->nics[i];
@@ -186,7 +188,7 @@ static struct topo_netif *find_or_add(struct topology *t, const char *name) {
 static bool fill_netif(const struct sysfs *s, struct topology *t, const char *name) {
     char entry[SYSFS_PATH_MAX];
     _cleanup_(sysfs_names_fini) struct sysfs_names files = {0};
-    sysfs_path(entry, CLASS "/%s", name);
+    sysfs_path(entry, NET_CLASS "/%s", name);
     if (sysfs_list(s, entry, &files) < 0)
         return true; /* bonding_masters is a file among them */
     uint32_t pci = sysfs_pci_of_class(s, t, entry);
@@ -197,7 +199,7 @@ static bool fill_netif(const struct sysfs *s, struct topology *t, const char *na
     fill_state(s, entry, n);
     n->kind = find_kind(s, entry, &files, n);
     fill_device(s, t, entry, pci, n);
-    fill_nic(t, n);
+    name_nic(t, n);
     return true;
 }
 
@@ -205,12 +207,351 @@ void sysfs_fill_netifs(const char *root, struct topology *t) {
     struct sysfs s;
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
     sysfs_init(&s, root);
-    int r = sysfs_list(&s, CLASS, &names);
+    int r = sysfs_list(&s, NET_CLASS, &names);
     if (r < 0 && r != -ENOENT)
-        topology_warn(t, "network interfaces cannot be read: %s" CLASS ": %s", s.root,
+        topology_warn(t, "network interfaces cannot be read: %s" NET_CLASS ": %s", s.root,
                       strerror(-r));
-    sysfs_names_warn(&names, CLASS, t);
+    sysfs_names_warn(&names, NET_CLASS, t);
     for (uint32_t i = 0; i < names.n; i++)
         if (!fill_netif(&s, t, names.names[i]))
             return;
+}
+
+#define RDMA_CLASS "/sys/class/infiniband"
+#define NET_CLASS "/sys/class/net"
+
+enum {
+    VENDOR_AMAZON = 0x1d0f,
+    VENDOR_CRAY = 0x17db,
+    EFA_DEVICES = 0xefa0, /* efa0, efa1, efa2 … (kernel, drivers/infiniband/hw/efa/efa_main.c) */
+};
+
+static bool starts(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* ---- GIDs ---- */
+
+static enum topo_gid_type gid_type(const char *text, enum topo_link_layer layer) {
+    if (strcmp(text, "RoCE v2") == 0)
+        return TOPO_GID_ROCE_V2;
+    if (strcmp(text, "IB/RoCE v1") != 0) /* one text for both */
+        return TOPO_GID_UNKNOWN;
+    return layer == TOPO_LINK_ETHERNET     ? TOPO_GID_ROCE_V1
+           : layer == TOPO_LINK_INFINIBAND ? TOPO_GID_IB
+                                           : TOPO_GID_UNKNOWN;
+}
+
+/* false: no room. An empty entry of the table reads as zeros, its attributes as EINVAL. */
+static bool take_gid(const struct sysfs *s, const char *dir, const char *index,
+                     struct topo_port *port) {
+    char text[64];
+    uint8_t gid[16];
+    uint32_t number;
+    if (parse_u32(index, &number) < 0 ||
+        sysfs_read(s, text, sizeof text, "%s/gids/%s", dir, index) < 0 ||
+        inet_pton(AF_INET6, text, gid) != 1)
+        return true;
+    static const uint8_t none[sizeof gid] = {0};
+    /* fe80:: and only zeros: the port has no GUID */
+    if (memcmp(gid, none, sizeof gid) == 0 ||
+        (gid[0] == 0xfe && gid[1] == 0x80 && memcmp(gid + 2, none, sizeof gid - 2) == 0))
+        return true;
+    struct topo_gid *g = topo_port_add_gid(port);
+    if (g == NULL)
+        return false;
+    g->index = number;
+    memcpy(g->gid, gid, sizeof gid);
+    if (sysfs_read(s, text, sizeof text, "%s/gid_attrs/types/%s", dir, index) == 0)
+        g->type = gid_type(text, port->link_layer);
+    if (sysfs_read(s, g->netdev, sizeof g->netdev, "%s/gid_attrs/ndevs/%s", dir, index) < 0)
+        g->netdev[0] = '\0'; /* in another network namespace */
+    return true;
+}
+
+static void fill_gids(const struct sysfs *s, struct topology *t, const char *nic, const char *dir,
+                      struct topo_port *port) {
+    char path[SYSFS_PATH_MAX];
+    _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
+    sysfs_path(path, "%s/gids", dir);
+    if (sysfs_list(s, path, &names) < 0)
+        return;
+    free(port->gids);
+    port->gids = NULL;
+    port->n_gids = 0;
+    for (uint32_t i = 0; i < names.n; i++)
+        if (!take_gid(s, dir, names.names[i], port)) {
+            topology_warn(t, "%s port %u has more than %d GIDs: the rest is left out", nic,
+                          port->number, TOPO_GIDS_MAX);
+            return;
+        }
+}
+
+/* ---- ports ---- */
+
+/* "4: ACTIVE". The numbers are from the InfiniBand Architecture, PortInfo; 5 is an ACTIVE port that
+ * is about to lose its link. */
+static enum topo_port_state port_state(const char *text) {
+    switch (strtoul(text, NULL, 10)) {
+    case 1: return TOPO_PORT_DOWN;
+    case 2: return TOPO_PORT_INIT;
+    case 3: return TOPO_PORT_ARMED;
+    case 4:
+    case 5: return TOPO_PORT_ACTIVE;
+    default: return TOPO_PORT_UNKNOWN;
+    }
+}
+
+/* "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)" */
+static uint64_t port_rate(const char *text) {
+    char number[16];
+    double gbps;
+    size_t len = strspn(text, "0123456789.");
+    if (len == 0 || len >= sizeof number || !starts(text + len, " Gb/sec"))
+        return 0;
+    (void)snprintf(number, sizeof number, "%.*s", (int)len, text);
+    return parse_double(number, &gbps) < 0 || gbps > 1e6 ? 0 : (uint64_t)(gbps * 1000 + 0.5);
+}
+
+static void fill_port(const struct sysfs *s, const char *dir, struct topo_port *p) {
+    char text[SYSFS_TEXT_MAX];
+    if (sysfs_read(s, text, sizeof text, "%s/state", dir) == 0)
+        p->state = port_state(text);
+    if (sysfs_read(s, text, sizeof text, "%s/phys_state", dir) == 0) {
+        const char *colon = strchr(text, ':');
+        const char *name = colon == NULL ? text : colon + 1 + strspn(colon + 1, " ");
+        if (strlen(name) < sizeof p->phys_state)
+            (void)snprintf(p->phys_state, sizeof p->phys_state, "%.31s", name);
+    }
+    if (sysfs_read(s, text, sizeof text, "%s/rate", dir) == 0)
+        p->rate_mbps = port_rate(text);
+    if (sysfs_read(s, text, sizeof text, "%s/link_layer", dir) == 0)
+        p->link_layer = strcmp(text, "InfiniBand") == 0 ? TOPO_LINK_INFINIBAND
+                        : strcmp(text, "Ethernet") == 0 ? TOPO_LINK_ETHERNET
+                                                        : TOPO_LINK_UNKNOWN;
+    uint32_t lid = sysfs_u32(s, "%s/lid", dir);
+    if (lid != 0)
+        p->lid = lid;
+}
+
+static struct topo_port *find_or_add_port(struct topo_nic *n, uint32_t number) {
+    for (uint32_t i = 0; i < n->n_ports; i++)
+        if (n->ports[i].number == number)
+            return &n->ports[i];
+    if (n->n_ports == TOPO_PORTS_MAX)
+        return NULL;
+    struct topo_port *p = &n->ports[n->n_ports++];
+    p->number = number;
+    return p;
+}
+
+static void fill_ports(const struct sysfs *s, struct topology *t, struct topo_nic *n) {
+    char path[SYSFS_PATH_MAX];
+    _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
+    sysfs_path(path, RDMA_CLASS "/%s/ports", n->name);
+    int r = sysfs_list(s, path, &names);
+    if (r < 0)
+        topology_warn(t, "the ports of %s cannot be read: %s", n->name, strerror(-r));
+    for (uint32_t i = 0; i < names.n; i++) {
+        uint32_t number;
+        if (parse_u32(names.names[i], &number) < 0 || number == 0)
+            continue;
+        struct topo_port *p = find_or_add_port(n, number);
+        if (p == NULL) {
+            topology_warn(t, "%s has more than %d ports: the rest is left out", n->name,
+                          TOPO_PORTS_MAX);
+            return;
+        }
+        sysfs_path(path, RDMA_CLASS "/%s/ports/%s", n->name, names.names[i]);
+        fill_port(s, path, p);
+        fill_gids(s, t, n->name, path, p);
+    }
+}
+
+/* ---- its interface ---- */
+
+/* The interface of a virtual function or subfunction as the host's switch sees it: "pf0vf1",
+ * "c1pf0sf2" (kernel, Documentation/networking/switchdev). */
+static bool is_representor(const struct sysfs *s, const char *net) {
+    char port[32];
+    if (sysfs_read(s, port, sizeof port, "%s/phys_port_name", net) < 0)
+        return false;
+    const char *at = port;
+    if (*at == 'c' && isdigit((unsigned char)at[1]))
+        at += 1 + strspn(at + 1, "0123456789");
+    return starts(at, "pf");
+}
+
+/* Among the interfaces of the same function: the port's (cards with both ports in one function
+ * number them in dev_port), but not a representor; else the first. */
+static void netdev_of_device(const struct sysfs *s, struct topo_nic *n) {
+    char path[SYSFS_PATH_MAX];
+    _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
+    sysfs_path(path, RDMA_CLASS "/%s/device/net", n->name);
+    if (sysfs_list(s, path, &names) < 0 || names.n == 0)
+        return;
+    uint32_t best = 0, best_rank = UINT32_MAX, wanted = n->n_ports > 0 ? n->ports[0].number - 1 : 0;
+    for (uint32_t i = 0; i < names.n; i++) {
+        sysfs_path(path, RDMA_CLASS "/%s/device/net/%s", n->name, names.names[i]);
+        uint32_t rank = (is_representor(s, path) ? 2 : 0) +
+                        (sysfs_u32(s, "%s/dev_port", path) != wanted ? 1 : 0);
+        if (rank < best_rank) {
+            best = i;
+            best_rank = rank;
+        }
+    }
+    (void)snprintf(n->netdev, sizeof n->netdev, "%s", names.names[best]);
+}
+
+/* The first GID's interface is the port's own, or the bond above it, which then has the
+ * addresses. */
+static void fill_netdev(const struct sysfs *s, struct topo_nic *n) {
+    for (uint32_t p = 0; p < n->n_ports; p++)
+        for (uint32_t i = 0; i < n->ports[p].n_gids; i++)
+            if (n->ports[p].gids[i].netdev[0] != '\0') {
+                memcpy(n->netdev, n->ports[p].gids[i].netdev, sizeof n->netdev);
+                return;
+            }
+    netdev_of_device(s, n);
+}
+
+/* ---- the device ---- */
+
+/* "b8e9:2403:00ba:a4c8" */
+static uint64_t read_guid(const struct sysfs *s, const char *nic, const char *file) {
+    char text[32];
+    uint64_t guid = 0;
+    if (sysfs_read(s, text, sizeof text, RDMA_CLASS "/%s/%s", nic, file) < 0)
+        return 0;
+    unsigned digits = 0;
+    for (const char *p = text; *p != '\0'; p++) {
+        if (*p == ':')
+            continue;
+        if (!isxdigit((unsigned char)*p) || ++digits > 16)
+            return 0;
+        guid = guid << 4 | strtoul((char[2]){*p, '\0'}, NULL, 16);
+    }
+    return digits == 16 ? guid : 0;
+}
+
+/* "rdmap…" is only udev's name for a device without a known link layer. So the driver decides if it
+ * is known, else the ids. */
+static bool is_efa(const struct topology *t, const struct topo_nic *n) {
+    if (n->driver[0] != '\0')
+        return strcmp(n->driver, "efa") == 0;
+    if (n->pci != TOPO_NONE && t->pci[n->pci].vendor != 0)
+        return t->pci[n->pci].vendor == VENDOR_AMAZON &&
+               (t->pci[n->pci].device & 0xfff0) == EFA_DEVICES;
+    return starts(n->name, "rdmap") || starts(n->name, "efa_");
+}
+
+static struct topo_nic *find_or_add_nic(struct topology *t, const char *name) {
+    uint32_t i = topology_find_nic(t, name);
+    if (i != TOPO_NONE)
+        return &t->nics[i];
+    struct topo_nic *n = topology_add_nic(t);
+    if (n == NULL) {
+        topology_warn(t, "more than %d RDMA devices: the rest is left out", TOPO_NICS_MAX);
+        return NULL;
+    }
+    (void)snprintf(n->name, sizeof n->name, "%s", name);
+    return n;
+}
+
+static void take_pci(struct topology *t, uint32_t pci, struct topo_nic *n) {
+    if (pci == TOPO_NONE)
+        return;
+    n->pci = pci;
+    n->numa = t->pci[pci].numa;
+    memcpy(n->driver, t->pci[pci].driver, sizeof n->driver);
+}
+
+static void fill_nic(const struct sysfs *s, struct topology *t, const char *name) {
+    char entry[SYSFS_PATH_MAX], path[SYSFS_PATH_MAX];
+    sysfs_path(entry, RDMA_CLASS "/%s", name);
+    uint32_t pci = sysfs_pci_of_class(s, t, entry);
+    struct topo_nic *n = find_or_add_nic(t, name);
+    if (n == NULL)
+        return;
+    take_pci(t, pci, n);
+    if (n->driver[0] == '\0')
+        sysfs_link_name(s, n->driver, "%s/device/driver", entry);
+    n->kind = is_efa(t, n) ? TOPO_NIC_EFA : TOPO_NIC_RDMA;
+    sysfs_path(path, "%s/device/physfn", entry);
+    n->virtual_function = sysfs_exists(s, path);
+    uint64_t node = read_guid(s, name, "node_guid"), image = read_guid(s, name, "sys_image_guid");
+    n->node_guid = node != 0 ? node : n->node_guid;
+    n->sys_image_guid = image != 0 ? image : n->sys_image_guid;
+    fill_ports(s, t, n);
+    fill_netdev(s, n);
+}
+
+/* ---- Slingshot ---- */
+
+/* Its cards are not RDMA devices for the kernel. The name hsn* alone proves nothing: before
+ * Cassini, Slingshot used ConnectX cards. */
+static bool is_slingshot(const struct topology *t, const char *name, const char *driver,
+                         uint32_t pci) {
+    if (driver[0] != '\0')
+        return starts(driver, "cxi");
+    if (pci != TOPO_NONE && t->pci[pci].vendor != 0)
+        return t->pci[pci].vendor == VENDOR_CRAY;
+    return starts(name, "hsn") || starts(name, "cxi");
+}
+
+static bool is_known(const struct topology *t, uint32_t pci) {
+    for (uint32_t i = 0; i < t->n_nics && pci != TOPO_NONE; i++)
+        if (t->nics[i].pci == pci && t->nics[i].kind != TOPO_NIC_SLINGSHOT)
+            return true;
+    return false;
+}
+
+static void fill_slingshot(const struct sysfs *s, struct topology *t, const char *name) {
+    char entry[SYSFS_PATH_MAX], driver[TOPO_NAME_MAX], text[32];
+    sysfs_path(entry, NET_CLASS "/%s", name);
+    sysfs_link_name(s, driver, "%s/device/driver", entry);
+    bool named = starts(name, "hsn") || starts(name, "cxi");
+    if (!named && !starts(driver, "cxi") && sysfs_u32(s, "%s/device/vendor", entry) != VENDOR_CRAY)
+        return;
+    uint32_t pci = sysfs_pci_of_class(s, t, entry);
+    if (!is_slingshot(t, name, driver, pci) || is_known(t, pci))
+        return;
+    struct topo_nic *n = find_or_add_nic(t, name);
+    struct topo_port *p = n == NULL ? NULL : find_or_add_port(n, 1);
+    if (p == NULL)
+        return;
+    take_pci(t, pci, n);
+    n->kind = TOPO_NIC_SLINGSHOT;
+    memcpy(n->driver, driver, sizeof n->driver);
+    (void)snprintf(n->netdev, sizeof n->netdev, "%s", name);
+    p->link_layer = TOPO_LINK_ETHERNET;
+    if (sysfs_read(s, text, sizeof text, "%s/operstate", entry) == 0)
+        p->state = strcmp(text, "up") == 0 ? TOPO_PORT_ACTIVE : TOPO_PORT_DOWN;
+    int64_t speed;
+    if (sysfs_read_i64(s, &speed, "%s/speed", entry) == 0 && speed > 0 && speed < UINT32_MAX)
+        p->rate_mbps = (uint64_t)speed;
+}
+
+/* ---- all ---- */
+
+static int list_class(const struct sysfs *s, struct topology *t, const char *path,
+                      struct sysfs_names *ret) {
+    int r = sysfs_list(s, path, ret);
+    if (r < 0 && r != -ENOENT)
+        topology_warn(t, "%s%s cannot be read: %s", s->root, path, strerror(-r));
+    if (r == 0 && strcmp(path, RDMA_CLASS) == 0)
+        sysfs_names_warn(ret, path, t); /* for interfaces sysfs_net_io warns */
+    return r;
+}
+
+void sysfs_fill_rdma(const char *root, struct topology *t) {
+    struct sysfs s;
+    _cleanup_(sysfs_names_fini) struct sysfs_names devices = {0}, nets = {0};
+    sysfs_init(&s, root);
+    if (list_class(&s, t, RDMA_CLASS, &devices) == 0)
+        for (uint32_t i = 0; i < devices.n; i++)
+            fill_nic(&s, t, devices.names[i]);
+    if (list_class(&s, t, NET_CLASS, &nets) == 0)
+        for (uint32_t i = 0; i < nets.n; i++)
+            fill_slingshot(&s, t, nets.names[i]);
 }

@@ -13,7 +13,7 @@
 
 #include "../../skip.h"
 #include "../recorded.h"
-#include "topology/discover/hwloc/hwloc_load_io.h"
+#include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/nvml/nvml_io.h"
 #include "topology/json/topology_json.h"
 

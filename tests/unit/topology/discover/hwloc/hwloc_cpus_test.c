@@ -8,7 +8,7 @@
 #include "../sysfs/sysfs_rig.h"
 #include "base/prng.h"
 #include "topology/discover/discovery_io.h"
-#include "topology/discover/hwloc/hwloc_load_io.h"
+#include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/model/affinity.h"
 
 TestSuite(hwloc_cpus, .fini = clean);

@@ -1,6 +1,6 @@
 /* hwloc's XML files of real machines. Each expected fact comes from the machine's documentation or from other lines of
  * the file. A small made-up machine is used where there is no recording. */
-#include "topology/discover/hwloc/hwloc_load_io.h"
+#include "topology/discover/hwloc/hwloc_io.h"
 
 #include <criterion/criterion.h>
 #include <dirent.h>

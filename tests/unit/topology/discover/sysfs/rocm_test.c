@@ -7,7 +7,7 @@
 #include "../../recorded.h"
 #include "../../tree_rig.h"
 #include "topology/discover/discovery_io.h"
-#include "topology/discover/sysfs/kfd_io.h"
+#include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/model/affinity.h"
 
 static struct topology machine;
