@@ -11,7 +11,16 @@
 
 #define NAMES_MAX 32
 
-static void print_nodes(const struct ps_row *row) {
+/* Where the words that a question stands for go; NULL: to standard output. */
+static void add(struct completion_offer *o, char *word) {
+    utf8_clean(word, false);
+    if (o != NULL)
+        completion_add(o, word);
+    else
+        (void)puts(word);
+}
+
+static void add_nodes(struct completion_offer *o, const struct ps_row *row) {
     struct operator_reply reply;
     struct err err = {0};
     struct loop *loop = NULL;
@@ -26,10 +35,8 @@ static void print_nodes(const struct ps_row *row) {
         r = operator_auth_new(loop, &(struct operator_auth_config){0}, &auth, &err);
     q.auth = operator_auth(auth);
     if (r == 0 && operator_ask(loop, &q, &reply, &err) == 0) {
-        for (uint32_t i = 0; i < reply.n_nodes; i++) {
-            utf8_clean(reply.nodes[i].name, false);
-            (void)puts(reply.nodes[i].name);
-        }
+        for (uint32_t i = 0; i < reply.n_nodes; i++)
+            add(o, reply.nodes[i].name);
         operator_reply_fini(&reply);
     }
     operator_auth_free(auth);
@@ -37,12 +44,13 @@ static void print_nodes(const struct ps_row *row) {
 }
 
 /* Each run id once: of runs with logs, if there are any. Otherwise of all runs: then "muster logs"
- * says what to do. */
-static int print_recent_runs(void) {
+ * reports what to do. */
+static int add_recent_runs(struct completion_offer *o) {
     _cleanup_(freep) struct recent_run *runs = NULL;
     size_t n = 0;
-    if (recent_runs_list(&runs, &n, NULL) < 0)
-        return EXIT_JOB_FAILED;
+    int r = recent_runs_list(&runs, &n, NULL);
+    if (r < 0)
+        return r;
     bool logs = false;
     for (size_t i = 0; i < n; i++)
         logs = logs || runs[i].log_dir[0] != '\0';
@@ -51,50 +59,83 @@ static int print_recent_runs(void) {
         for (size_t k = 0; k < i; k++)
             again = again || (strcmp(runs[k].run_id, runs[i].run_id) == 0 &&
                               (!logs || runs[k].log_dir[0] != '\0'));
-        if (again || (logs && runs[i].log_dir[0] == '\0'))
-            continue;
-        utf8_clean(runs[i].run_id, false);
-        (void)puts(runs[i].run_id);
+        if (!again && !(logs && runs[i].log_dir[0] == '\0'))
+            add(o, runs[i].run_id);
     }
-    return finish_stdout();
+    return 0;
 }
 
-/* What the scripts ask while a person types: a word on each line. Nothing is said about errors. */
-static int print_words(const char *question) {
+/* 0; a negative errno; 1: there is no such question. */
+static int add_words(struct completion_offer *o, const char *question) {
     struct ps_row *rows = NULL;
     size_t n = 0;
     bool ids = strcmp(question, &OFFER_RUN_IDS[1]) == 0;
     bool nodes = strcmp(question, &OFFER_NODES[1]) == 0;
     if (strcmp(question, &OFFER_RECENT_RUNS[1]) == 0)
-        return print_recent_runs();
+        return add_recent_runs(o);
     if (!ids && !nodes && strcmp(question, &OFFER_LISTENERS[1]) != 0)
-        return usage_error("completion",
-                           "no words for \"%s\": run-ids, recent-runs, nodes or listeners",
-                           question);
-    if (local_agents_list(NULL, NULL, &rows, &n, NULL) < 0)
-        return EXIT_JOB_FAILED;
+        return 1;
+    int r = local_agents_list(NULL, NULL, &rows, &n, NULL);
+    if (r < 0)
+        return r;
     for (size_t i = 0; i < n; i++) {
         bool again = false; /* several agents of one job */
         if (rows[i].head_nodes > 0)
-            continue; /* nobody can ask it */
+            continue; /* it answers no questions */
         for (size_t k = 0; k < i; k++)
             again =
                 again || (rows[k].head_nodes == 0 && strcmp(rows[k].run_id, rows[i].run_id) == 0);
         utf8_clean(rows[i].run_id, false);
+        char listener[RDZV_ADDR_MAX + 8];
+        (void)snprintf(listener, sizeof listener, "%s:%u", rows[i].addr, rows[i].port);
         if (ids && !again)
-            (void)puts(rows[i].run_id);
+            add(o, rows[i].run_id);
         else if (nodes && !again)
-            print_nodes(&rows[i]);
+            add_nodes(o, &rows[i]);
         else if (!ids && !nodes)
-            printf("%s:%u\n", rows[i].addr, rows[i].port);
+            add(o, listener);
     }
     local_agents_free(rows, n);
+    return 0;
+}
+
+static int print_words(const char *question) {
+    int r = add_words(NULL, question);
+    if (r > 0)
+        return usage_error("completion",
+                           "no words for \"%s\": run-ids, recent-runs, nodes or listeners",
+                           question);
+    return r < 0 ? EXIT_JOB_FAILED : finish_stdout();
+}
+
+/* What the scripts run: the kind, and then a word on each line. Errors are not reported, because a
+ * person is typing. */
+static int print_offer(enum completion_shell shell, int n, char **words) {
+    const char *names[NAMES_MAX + 1];
+    const struct option_set *sets[NAMES_MAX + 1];
+    size_t n_names = 0, n_sets = 0;
+    for (const struct subcommand *c = commands; c->name != NULL; c++) {
+        assert(n_names < NAMES_MAX);
+        names[n_names++] = c->name;
+        if (c->options != NULL)
+            sets[n_sets++] = c->options;
+    }
+    names[n_names] = NULL;
+    sets[n_sets] = NULL;
+    struct completion_offer offer;
+    completion_offer(&(struct completion_line){shell, names, sets, words, n}, &offer);
+    if (offer.question != NULL)
+        (void)add_words(&offer, offer.question);
+    printf("%s\n%s", completion_kind_name(offer.kind), strbuf_text(&offer.lines));
+    completion_fini(&offer);
     return finish_stdout();
 }
 
 int cmd_completion(int argc, char **argv) {
     if (argc == 3 && strcmp(argv[1], "words") == 0)
         return print_words(argv[2]);
+    if (argc >= 3 && strcmp(argv[1], "offer") == 0 && completion_shell_of(argv[2]) != 0)
+        return print_offer(completion_shell_of(argv[2]), argc - 3, argv + 3);
     if (argc != 2)
         return usage_error("completion", "which shell? muster completion bash|zsh|fish");
     if (help_is_asked(argv[1])) {
@@ -102,29 +143,10 @@ int cmd_completion(int argc, char **argv) {
                    "Prints a script for the shell: source <(muster completion bash)");
         return finish_stdout();
     }
-    static const struct {
-        const char *name;
-        void (*write)(const char *const *, const struct option_set *const *, struct strbuf *);
-    } shells[] = {{"bash", completion_bash}, {"zsh", completion_zsh}, {"fish", completion_fish}};
-    size_t shell = 0;
-    while (shell < ARRAY_SIZE(shells) && strcmp(argv[1], shells[shell].name) != 0)
-        shell++;
-    if (shell == ARRAY_SIZE(shells))
+    enum completion_shell shell = completion_shell_of(argv[1]);
+    if (shell == 0)
         return usage_error("completion", "no completion for \"%s\"; only for bash, zsh and fish",
                            argv[1]);
-    const char *names[NAMES_MAX + 1];
-    const struct option_set *sets[NAMES_MAX + 1];
-    size_t n = 0, n_sets = 0;
-    for (const struct subcommand *c = commands; c->name != NULL; c++) {
-        assert(n < NAMES_MAX);
-        names[n++] = c->name;
-        if (c->options != NULL)
-            sets[n_sets++] = c->options;
-    }
-    names[n] = NULL;
-    sets[n_sets] = NULL;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    shells[shell].write(names, sets, &text);
-    (void)fputs(strbuf_text(&text), stdout);
+    (void)fputs(completion_script(shell), stdout);
     return finish_stdout();
 }

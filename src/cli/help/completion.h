@@ -1,15 +1,48 @@
-/* Completion scripts for shells, made from the tables of commands and options. Pure. */
+/* What a shell offers while a person types. The scripts for the shells are the same few lines each:
+ * they run "muster completion offer SHELL WORD...", and everything else is decided here, from the
+ * tables of commands and options. Pure.
+ *
+ *     completion_offer(&line, &offer);
+ *     if (offer.question != NULL)   for each word that it stands for: completion_add(&offer, word)
+ *     print offer.kind and offer.lines; completion_fini(&offer)
+ */
 #pragma once
 
 #include "base/text/strbuf.h"
 #include "cli/options/options.h"
 
-/* names: the subcommands; sets: the options of those that have some; both NULL-terminated. The
- * first set is that of "muster run", which also completes the words of a program called torchrun.
- */
-void completion_bash(const char *const *names, const struct option_set *const *sets,
-                     struct strbuf *out);
-void completion_zsh(const char *const *names, const struct option_set *const *sets,
-                    struct strbuf *out);
-void completion_fish(const char *const *names, const struct option_set *const *sets,
-                     struct strbuf *out);
+enum completion_shell { COMPLETION_BASH = 1, COMPLETION_ZSH, COMPLETION_FISH };
+/* "bash zsh fish" */
+#define COMPLETION_SHELLS "bash zsh fish"
+/* By its name; 0: none of them. */
+enum completion_shell completion_shell_of(const char *name);
+
+struct completion_line {
+    enum completion_shell shell;
+    const char *const *names;             /* the subcommands, NULL-terminated */
+    const struct option_set *const *sets; /* those with options, NULL-terminated; run is first */
+    char *const *words;                   /* the program, then all words up to the cursor */
+    int n;                                /* bash: split at "=" and ":", as in COMP_WORDS */
+};
+
+enum completion_kind { COMPLETION_WORDS = 1, COMPLETION_FILES, COMPLETION_FOLDERS };
+
+struct completion_offer {
+    enum completion_kind kind; /* what the shell offers if there are no words */
+    const char *question;      /* one of OFFER_* without its "@": words that the caller must find */
+    struct strbuf lines;       /* "WORD" or "WORD\tHELP": whole words of the command line, without
+                                * what bash counts as words of their own */
+    struct strbuf word;        /* the word at the cursor */
+    size_t value, cut;         /* in it: where the value begins, and what bash has completed */
+    bool help;
+};
+
+void completion_offer(const struct completion_line *line, struct completion_offer *ret);
+/* Adds a value, if the word at the cursor is its beginning. */
+void completion_add(struct completion_offer *o, const char *value);
+void completion_fini(struct completion_offer *o);
+/* "words", "files", "folders" */
+const char *completion_kind_name(enum completion_kind kind);
+
+/* The script that a user loads. */
+const char *completion_script(enum completion_shell shell);

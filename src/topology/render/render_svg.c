@@ -104,7 +104,8 @@ static void add(struct lines *l, int size, bool bold, bool dim, const char *text
     }
 }
 
-static void add_bus_line(struct lines *l, const struct topology *t, uint32_t pci, const char *more) {
+static void add_bus_line(struct lines *l, const struct topology *t, uint32_t pci,
+                         const char *more) {
     char bus[TOPO_BUSID_MAX], text[RENDER_TEXT_MAX];
     render_bus(t, pci, bus);
     (void)snprintf(text, sizeof text, "%s%s%.100s", bus,

@@ -830,8 +830,8 @@ static int try_it(int fd, void *arg) {
     return helper_send(fd, &err, sizeof err) ? 0 : 1;
 }
 
-/* Reads the recording in a child, which can crash or hang. Returns 0 or the child's result; -EINVAL:
- * it crashed. */
+/* Reads the recording in a child, which can crash or hang. Returns 0 or the child's result;
+ * -EINVAL: it crashed. */
 static int try_fill(const struct hwloc_source *source, unsigned what, struct err *err) {
     struct helper_call_config config = {.name = "muster-hwloc",
                                         .run = try_it,
