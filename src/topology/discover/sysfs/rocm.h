@@ -1,4 +1,4 @@
-/* Which AMD GPUs a worker would see, and in which order, without loading ROCm. Pure; kfd_io.h
+/* Which AMD GPUs a worker would see, and in which order, without loading ROCm. Pure; sysfs_io.h
  * examines the machine.
  *
  * ROCm numbers GPUs as the kernel does (nodes of its KFD topology), which is not by PCI address
