@@ -1,0 +1,100 @@
+#!/usr/bin/python3
+"""Plain English in the source, the man pages and the documentation.
+
+    words_check.py SOURCE_ROOT               fails if a folder has more of these words than ALLOWED
+    words_check.py SOURCE_ROOT --all         prints every place, allowed or not
+    words_check.py SOURCE_ROOT --count       prints the numbers for ALLOWED
+
+Programs print, report, log, warn, refuse: they don't say or tell. WORDS has what to write instead. ALLOWED is how many are
+left in each folder; a commit may only lower it. If a folder has more, the places in lines that the branch has added are
+printed, or all of them if git can't tell which these are.
+"""
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+WORDS = [  # a pattern, and what to write
+    (r"told|tells?", "reported, sent, notified, ordered; a value shows"),
+    (r"said|says?|saying", "reported, logged, printed; a page describes"),
+    (r"nobody|somebody|everybody|whoever", "no one, no process; the process that"),
+    (r"anew", "again"),
+    (r"(?<!there )(?:is|are|was|were) no(?! longer| more| other|-|:|\.|,)", "is not a"),
+    (r"(?:go|goes|went|going) on", "continue"),
+    (r"strangers?", "unauthenticated peer, other process"),
+    (r"but for", "except"),
+    (r"hears?|heard", "receives, is notified"),
+]
+ALLOWED = {
+    "CONTRIBUTING.md": 4,
+    "README.md": 26,
+    "docs": 35,
+    "examples": 28,
+    "man": 173,
+    "src/base": 6,
+    "src/cli": 91,
+    "src/client": 2,
+    "src/io": 73,
+    "src/launcher": 932,
+    "src/nccl_env": 3,
+    "src/rendezvous": 304,
+    "src/topology": 54,
+    "src/watchdog": 311,
+}
+TOPS = ("src", "include", "man", "docs", "examples")
+KINDS = {".c", ".h", ".md", ".1", ".5", ".7", ".py"}
+
+
+def folder_of(name):
+    parts = name.split("/")
+    return "/".join(parts[:2]) if parts[0] == "src" else parts[0]
+
+
+def added(root):
+    """The lines that are not on main: "file:number"."""
+    def git(*words):
+        return subprocess.run(["git", "-C", root, *words], capture_output=True, text=True, check=False).stdout
+    base = git("merge-base", "HEAD", "main").strip()
+    if base == git("rev-parse", "HEAD").strip():
+        base = "HEAD" if git("status", "--porcelain", "-uno") else "HEAD~1"
+    lines, name = set(), ""
+    for line in git("diff", "--unified=0", "--no-renames", base or "HEAD").splitlines():
+        if line.startswith("+++ b/"):
+            name = line[6:]
+        elif m := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
+            lines |= {f"{name}:{n}" for n in range(int(m[1]), int(m[1]) + int(m[2] or 1))}
+    return lines
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve()
+    files = [p for top in TOPS for p in sorted((root / top).rglob("*")) if p.suffix in KINDS and p.is_file()]
+    files += [root / "README.md", root / "CONTRIBUTING.md"]
+    if len(files) < 100:
+        sys.exit(f"{root}: only {len(files)} files found; is this the source tree?")
+    # in identifiers, too: told_ns, is_told
+    patterns = [(re.compile(rf"(?<![A-Za-z])(?:{p})(?![A-Za-z])", re.I), instead) for p, instead in WORDS]
+    places = collections.defaultdict(list)
+    for path in files:
+        name = path.relative_to(root).as_posix()
+        for n, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            for pattern, instead in patterns:
+                for m in pattern.finditer(line):
+                    places[folder_of(name)].append(f'{name}:{n}: "{m[0].strip()}": write {instead}')
+    if "--all" in sys.argv:
+        print("\n".join(line for folder in sorted(places) for line in places[folder]))
+    faults = [folder for folder in places if len(places[folder]) > ALLOWED.get(folder, 0)]
+    ours = added(root) if faults else set()
+    for folder in faults:
+        print("\n".join([p for p in places[folder] if ":".join(p.split(":")[:2]) in ours] or places[folder]))
+        print(f"{folder}: {len(places[folder])} such words, {ALLOWED.get(folder, 0)} are allowed (tests/lint/words_check.py)")
+    if "--count" in sys.argv:
+        print({f: len(p) for f, p in sorted(places.items())})
+    if not faults:
+        print(f"{len(files)} files, no new word")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
