@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "io/clock.h"
-#include "watchdog/gather/gather_io.h"
+#include "watchdog/evidence/gather_io.h"
 
 int main(int argc, char **argv) {
     struct gather_worker *workers = xcalloc((size_t)argc, sizeof *workers);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "watchdog/gather/native.h"
+#include "watchdog/evidence/native.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,10 +1,10 @@
 /* Any bytes as the memory of a Python process, which changes while it is read: an error with a sentence, or threads
  * within the limits, with names that can be shown. The corpus was recorded from real interpreters (memory_image.h). */
-#include "watchdog/python/pystack.h"
+#include "watchdog/look/pystack.h"
 
 #include <string.h>
 
-#include "../unit/watchdog/python/memory_image.h"
+#include "../unit/watchdog/look/memory_image.h"
 #include "base/text/utf8.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

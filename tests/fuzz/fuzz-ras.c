@@ -2,7 +2,7 @@
  * lines of limited size. */
 #include <string.h>
 
-#include "watchdog/sources/ras.h"
+#include "watchdog/look/ras.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

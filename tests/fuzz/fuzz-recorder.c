@@ -2,7 +2,7 @@
  * its summary has whole lines of limited size. */
 #include <string.h>
 
-#include "watchdog/sources/recorder.h"
+#include "watchdog/look/recorder.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

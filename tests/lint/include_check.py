@@ -42,10 +42,10 @@ ROOMS = [
     ("nccl_env/facts", "base/ io topology/model"),
     ("nccl_env/lint", "base/ topology/model nccl_env/facts"),
     ("nccl_env/rules", "base/ topology/model topology/nccl nccl_env/facts nccl_env/lint"),
-    ("watchdog/signs", "base/ io/"),
+    ("watchdog", "base/"),
     ("rendezvous/store", "base/ io/"),
     ("rendezvous/auth", "base/ io/"),
-    ("rendezvous/protocol", "base/ io/ rendezvous/auth watchdog/signs"),
+    ("rendezvous/protocol", "base/ io/ rendezvous/auth watchdog"),
     ("rendezvous/arbiter", "base/ rendezvous/protocol"),
     ("rendezvous/arbiter/dir", "base/ io/ rendezvous/auth rendezvous/arbiter"),
     ("rendezvous/arbiter/etcd", "base/ io/ rendezvous/arbiter"),
@@ -54,14 +54,10 @@ ROOMS = [
     ("rendezvous/member", "base/ rendezvous/protocol rendezvous/arbiter rendezvous/leader"),
     ("rendezvous/operate", "base/ io/ rendezvous/auth rendezvous/protocol"),
     ("rendezvous/server", "base/ io/ rendezvous/store rendezvous/auth rendezvous/protocol rendezvous/arbiter rendezvous/operate rendezvous/member"),
-    ("watchdog/sources", "base/ io/"),
     ("rendezvous/client", "base/ io/ rendezvous/auth rendezvous/protocol rendezvous/arbiter rendezvous/member"),
-    ("watchdog/gpus", "base/ io/ topology/discover/nvml watchdog/signs"),
-    ("watchdog/python", "base/ io/"),
-    ("watchdog/evidence", "base/ io/ watchdog/signs"),
-    ("watchdog/verdict", "base/ watchdog/signs"),
-    ("watchdog/suspects", "base/ watchdog/signs watchdog/evidence watchdog/verdict"),
-    ("watchdog/gather", "base/ io/ watchdog/"),
+    ("watchdog/look", "base/ io/ topology/discover/nvml watchdog"),
+    ("watchdog/evidence", "base/ io/ watchdog watchdog/look"),
+    ("watchdog/judge", "base/ watchdog watchdog/look watchdog/evidence"),
     ("launcher/hosts", "base/"),
     ("launcher/contain", "base/ io"),
     ("launcher/place", "base/ io/ topology/model launcher/hosts"),
@@ -88,10 +84,10 @@ ROOMS = [
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ watchdog/ launcher/"),
     ("cli/options", "base/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/place launcher/job launcher/starter launcher/srun launcher/ssh"),
     ("cli/help", "base/ cli/options"),
-    ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ watchdog/verdict cli/options cli/help"),
+    ("cli/jobs", "base/ io/ topology/ rendezvous/ launcher/ watchdog/judge cli/options cli/help"),
     ("cli/logs", "base/ io rendezvous/operate rendezvous/protocol launcher/output cli/options"),
-    ("cli/stacks", "base/ rendezvous/protocol rendezvous/operate watchdog/signs watchdog/evidence watchdog/verdict"
-                   " watchdog/suspects cli/logs"),
+    ("cli/stacks", "base/ rendezvous/protocol rendezvous/operate watchdog watchdog/look watchdog/evidence watchdog/judge"
+                   " cli/logs"),
     ("cli/commands", "base/ io/ topology/ nccl_env/ rendezvous/ launcher/ cli/options cli/help cli/jobs cli/logs cli/stacks"),
     ("cli", "base/ cli/"),
 ]
@@ -114,7 +110,7 @@ THIRD_PARTY = [
 IO_FOLDERS = {"io", "io/net", "io/peer", "io/process", "client", "cli/commands"}
 
 # The pure machines: events in, effects out, no callbacks.
-MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|watchdog/verdict/\w+|rendezvous/store/store(_(?!io|serve_io|door_io|guard_io)\w+)?"
+MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|watchdog/judge/(hang\w*|places)|rendezvous/store/store(_(?!io|serve_io|door_io|guard_io)\w+)?"
                       r"|launcher/worker/worker|launcher/starter/starter)\.[ch]$")
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 CALLBACK = re.compile(r"\(\s*\*\s*\w+\s*\)\s*\(|\btypedef\b[^;{}]*\w\s*\([^;{}]*\)\s*;")

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../unit/watchdog/verdict/hang_rig.h"
+#include "../unit/watchdog/judge/hang_rig.h"
 #include "base/prng.h"
 #include "launcher/worker/notify.h"
-#include "watchdog/gather/slow.h"
+#include "watchdog/evidence/slow.h"
 
 #define QUICK_SEEDS 40
 #define SLOW_SEEDS 1000

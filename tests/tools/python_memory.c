@@ -1,7 +1,7 @@
-/* Records what pystack reads of a process's memory, for tests/unit/watchdog/python/memory and the corpus of
+/* Records what pystack reads of a process's memory, for tests/unit/watchdog/look/memory and the corpus of
  * fuzz-pystack; memory_image.h describes the form. The process should stand still.
  *
- *     python3.12 tests/unit/watchdog/python/pystack_worker.py generators &
+ *     python3.12 tests/unit/watchdog/look/pystack_worker.py generators &
  *     build/tests/python-memory PID 3.12-generators     what it reads; its stacks to standard output */
 #include <errno.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "watchdog/python/pystack_io.h"
+#include "watchdog/look/pystack_io.h"
 
 #define PIECE_MAX 65535
 

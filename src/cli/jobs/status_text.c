@@ -8,7 +8,7 @@
 #include "base/text/utf8.h"
 #include "cli/jobs/columns.h"
 #include "launcher/report/failure_text.h"
-#include "watchdog/verdict/hang.h"
+#include "watchdog/judge/hang.h"
 
 #define LABEL_COLUMNS 13 /* where the text of a line begins */
 #define GAP 2            /* blanks between two columns */

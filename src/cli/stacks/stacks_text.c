@@ -9,7 +9,7 @@
 
 #include "base/json/json.h"
 #include "base/text/utf8.h"
-#include "watchdog/suspects/suspects.h"
+#include "watchdog/judge/suspects.h"
 
 /* The answer, read: what the comparison needs. */
 struct shown {

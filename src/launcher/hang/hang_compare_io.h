@@ -9,7 +9,7 @@
 
 #include "io/loop.h"
 #include "launcher/hang/hang_evidence_io.h"
-#include "watchdog/suspects/suspects.h"
+#include "watchdog/judge/suspects.h"
 
 struct hang_compare_ask { /* all borrowed for the call of hang_compare_new() */
     const struct hang_answers *answers;

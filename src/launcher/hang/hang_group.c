@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "watchdog/verdict/hang.h"
+#include "watchdog/judge/hang.h"
 
 void hang_group_fini(struct hang_group *g) {
     free(g->nodes);

@@ -14,7 +14,7 @@
 #include "launcher/hang/hang_case_io.h"
 #include "launcher/hang/hang_native_io.h"
 #include "launcher/supervise/spare_io.h"
-#include "watchdog/verdict/hang.h"
+#include "watchdog/judge/hang.h"
 
 #define OPEN_MAX 4 /* cases; a report more than these is said without evidence */
 

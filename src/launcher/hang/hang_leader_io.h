@@ -1,5 +1,5 @@
 /* The watchdog's work in the agent that leads: hears from the nodes whose workers do not move, lets
- * the verdict's machine (watchdog/verdict/hang.h) decide whether the job hangs, has what all ranks
+ * the verdict's machine (watchdog/judge/hang.h) decide whether the job hangs, has what all ranks
  * do compared and kept in files (hang_case_io.h), says so, and has the group stopped.
  *
  *     hang_leader_new(loop, &config, &ops, me, &l);

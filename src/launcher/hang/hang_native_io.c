@@ -6,7 +6,7 @@
 #include "io/process/helper_call.h"
 #include "launcher/hang/hang_files_io.h"
 #include "launcher/supervise/spare_io.h"
-#include "watchdog/suspects/suspects_native.h"
+#include "watchdog/judge/suspects_native.h"
 
 struct hang_native {
     struct loop *loop;

@@ -1,5 +1,5 @@
 /* When a node speaks of its workers to the leader, and what it adds to their signs: the node's side
- * of the contract at the top of watchdog/verdict/hang.h. Pure.
+ * of the contract at the top of watchdog/judge/hang.h. Pure.
  *
  *     hang_rows_init(&h, n, first_rank);
  *     each second, for each row of signs_rows(): hang_rows_add(&h, &row, announced, now_ns);
@@ -15,7 +15,7 @@
 #pragma once
 
 #include "launcher/worker/notify.h"
-#include "watchdog/signs/signs.h"
+#include "watchdog/look/signs.h"
 
 struct hang_rows_worker {
     uint64_t added_ns;                 /* when its row was last added; 0: never */

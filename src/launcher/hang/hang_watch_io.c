@@ -14,10 +14,10 @@
 #include "launcher/hang/hang_rows.h"
 #include "launcher/worker/notify.h"
 #include "rendezvous/protocol/wire.h"
-#include "watchdog/gather/disturb_io.h"
-#include "watchdog/gather/gather_io.h"
-#include "watchdog/gather/slow_io.h"
-#include "watchdog/gpus/gpu_watch_io.h"
+#include "watchdog/evidence/disturb_io.h"
+#include "watchdog/evidence/gather_io.h"
+#include "watchdog/evidence/slow_io.h"
+#include "watchdog/look/gpu_watch_io.h"
 
 #define TICK_NS (1 * NS_PER_S)
 /* Workers that are looked at in one callback: 3 ms. */

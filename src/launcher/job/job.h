@@ -159,7 +159,7 @@ struct job_spec {
     struct rdzv_settings rdzv;
     uint64_t shutdown_timeout_ns;
     enum job_hang_action hang_action;
-    /* 0: off, each; watchdog/verdict/hang.h says what they are */
+    /* 0: off, each; watchdog/judge/hang.h says what they are */
     uint64_t hang_timeout_ns, hang_still_ns, hang_report_ns;
     uint64_t evidence_timeout_ns; /* of the evidence that is taken of a hang */
     bool shutdown_timeout_given;  /* else it is the default, where nothing around muster kills it */

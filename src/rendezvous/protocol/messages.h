@@ -13,7 +13,7 @@
 #include "rendezvous/auth/auth.h"
 #include "rendezvous/protocol/failure.h"
 #include "rendezvous/protocol/settings.h"
-#include "watchdog/signs/worker_signs.h"
+#include "watchdog/worker_signs.h"
 
 #define RDZV_HOST_MAX 128 /* host names, addresses */
 #define RDZV_ROLE_MAX 64
@@ -279,7 +279,7 @@ struct rdzv_warm {
  */
 
 /* Sent by a node once a second while one of its workers does not move, and at other times that
- * watchdog/verdict/hang.h lists: all its workers, in as many messages as they need. */
+ * watchdog/judge/hang.h lists: all its workers, in as many messages as they need. */
 struct rdzv_signs {
     struct generation generation;
     uint32_t n;

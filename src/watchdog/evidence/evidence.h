@@ -1,6 +1,6 @@
 /* Evidence: what one node saw of its workers when the job seemed to hang, as data. The agents fill
- * it in (watchdog/gather/gather_io.h) and send it to the leader as JSON, which compares that of all
- * nodes (watchdog/suspects). Pure.
+ * it in (watchdog/evidence/gather_io.h) and send it to the leader as JSON, which compares that of
+ * all nodes (watchdog/judge). Pure.
  *
  * Everything has a limit, because a node's evidence is read by another node. A field that could not
  * be read is empty, and `gaps` says why. */

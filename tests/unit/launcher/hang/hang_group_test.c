@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "watchdog/verdict/hang.h"
+#include "watchdog/judge/hang.h"
 
 static const struct generation generation = {1, 2};
 

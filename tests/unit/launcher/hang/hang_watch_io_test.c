@@ -14,9 +14,9 @@
 #include "base/text/log.h"
 #include "launcher/supervise/spare_io.h"
 #include "rendezvous/protocol/wire.h"
-#include "watchdog/gather/disturb_io.h"
-#include "watchdog/gather/gather_io.h"
-#include "watchdog/signs/signs.h"
+#include "watchdog/evidence/disturb_io.h"
+#include "watchdog/evidence/gather_io.h"
+#include "watchdog/look/signs.h"
 
 #define WORKERS 2
 #define FIRST_RANK 4

@@ -1,0 +1,370 @@
+#include "watchdog/evidence/gather_io.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "io/clock.h"
+#include "io/process/helper_call.h"
+#include "io/process/proc.h"
+#include "watchdog/evidence/disturb_io.h"
+#include "watchdog/evidence/gather_disk_io.h"
+#include "watchdog/evidence/gather_log_io.h"
+#include "watchdog/evidence/gather_recorder_io.h"
+#include "watchdog/evidence/gather_sources_io.h"
+#include "watchdog/evidence/python_stacks_io.h"
+#include "watchdog/evidence/store_link_io.h"
+#include "watchdog/evidence/thread_io.h"
+#include "watchdog/look/signs.h"
+
+#define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
+#define CHILD_DEPTH_MAX 8
+#define RECORDER_MAX_NS (5 * NS_PER_S) /* PyTorch looks about once a second */
+
+/* What the helper does. */
+struct work {
+    const struct gather_ask *ask;
+    uint64_t begin_ns, end_ns;
+    struct evidence e;
+    int fd; /* -1: nobody reads what was gathered so far */
+};
+
+/* ---- /proc ---- */
+
+struct search {
+    struct evidence_worker *worker;
+    uint64_t end_ns; /* what is found later is left out */
+};
+
+/* Each look costs some system calls, and the list of all sockets if it waits for one: thousands of
+ * threads that would be left out anyway must not cost the time for the rest. */
+static void add_thread(void *arg, int tid) {
+    const struct search *s = arg;
+    struct evidence_worker *w = s->worker;
+    struct evidence_thread t;
+    if (tid == w->pid || w->threads_cut)
+        return;
+    if (w->n_threads == EVIDENCE_THREADS_MAX || clock_now_ns() >= s->end_ns) {
+        w->threads_cut = true;
+        return;
+    }
+    if (thread_look(w->pid, tid, &t) < 0)
+        return;
+    struct evidence_thread *new = evidence_add_thread(w);
+    if (new == NULL)
+        w->threads_cut = true;
+    else
+        *new = t;
+}
+
+static void add_child(void *arg, int pid) {
+    const struct search *s = arg;
+    struct evidence_worker *w = s->worker;
+    struct proc_stat stat;
+    struct evidence_child c = {.pid = pid};
+    if (w->children_cut)
+        return;
+    if (w->n_children == EVIDENCE_CHILDREN_MAX || clock_now_ns() >= s->end_ns) {
+        w->children_cut = true;
+        return;
+    }
+    if (!proc_read_stat(pid, &stat) || thread_look(pid, pid, &c.main) < 0)
+        return;
+    struct evidence_child *new = evidence_add_child(w);
+    if (new == NULL) {
+        w->children_cut = true;
+        return;
+    }
+    c.parent = stat.parent;
+    (void)snprintf(c.name, sizeof c.name, "%s", stat.name);
+    *new = c;
+}
+
+/* All that stem from it, nearest first. */
+static void add_children(struct search *s) {
+    struct evidence_worker *w = s->worker;
+    proc_each_child(w->pid, true, add_child, s);
+    for (uint32_t from = 0, depth = 1; from < w->n_children && depth < CHILD_DEPTH_MAX; depth++) {
+        uint32_t end = w->n_children;
+        for (; from < end && !w->children_cut; from++)
+            proc_each_child(w->children[from].pid, true, add_child, s);
+    }
+}
+
+static void look_at(struct evidence_worker *w, uint64_t end_ns) {
+    struct evidence_thread main;
+    struct search search = {.worker = w, .end_ns = end_ns};
+    char path[PROC_PATH_MAX];
+    int r = thread_look(w->pid, w->pid, &main);
+    if (r < 0) {
+        evidence_worker_gap(w, "/proc: process %d can't be read: %s", (int)w->pid, strerror(-r));
+        return;
+    }
+    struct evidence_thread *first = evidence_add_thread(w);
+    if (first == NULL)
+        return;
+    *first = main;
+    if (main.state != 'R' && main.state != 'Z' && main.syscall[0] == '\0')
+        evidence_worker_gap(w, "/proc: no right to read what process %d waits for", (int)w->pid);
+    proc_path(path, w->pid, "/task");
+    r = proc_each_number(path, add_thread, &search);
+    if (r < 0)
+        evidence_worker_gap(w, "/proc: its threads can't be listed: %s", strerror(-r));
+    add_children(&search);
+    r = thread_kernel_stack(w->pid, w->pid, &w->kernel_stack);
+    if (r == -EACCES || r == -EPERM)
+        evidence_worker_gap(w, "kernel stack: only root may read it");
+    else if (r < 0)
+        evidence_worker_gap(w, "kernel stack: %s", strerror(-r));
+}
+
+static void step_proc(struct work *k) {
+    for (size_t i = 0; i < k->ask->n; i++) {
+        const struct gather_worker *a = &k->ask->workers[i];
+        struct evidence_worker *w = evidence_add_worker(&k->e);
+        if (w == NULL) {
+            evidence_gap(&k->e, "/proc: the node has more than %d workers", EVIDENCE_WORKERS_MAX);
+            return;
+        }
+        w->rank = a->rank;
+        w->local_rank = a->local_rank;
+        w->pid = a->pid;
+        w->still_ns = a->still_ns;
+        w->used_ns = a->used_ns;
+        w->spins = a->spins;
+        w->step = a->step;
+        w->ended = a->ended;
+        if (!a->ended)
+            look_at(w, k->begin_ns + k->ask->timeout_ns / 4);
+    }
+    store_links(&k->e, k->ask->store_port);
+}
+
+/* ---- logs ---- */
+
+static int send_tails(int fd, void *arg) {
+    const struct gather_worker *a = *(const struct gather_worker *const *)arg;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    for (size_t i = 0; i < GATHER_LOGS_MAX; i++)
+        if (a->logs[i] != NULL)
+            gather_log_tail(a->logs[i], &text);
+    return helper_send(fd, strbuf_text(&text), text.len) ? 0 : 1;
+}
+
+/* A file system that is dead blocks a helper of the helper, and is not tried again for the next. */
+static void step_logs(struct work *k) {
+    bool late = false;
+    for (uint32_t i = 0; i < k->e.n_workers; i++) {
+        const struct gather_worker *a = &k->ask->workers[i];
+        struct evidence_worker *w = &k->e.workers[i];
+        if (a->logs[0] == NULL && a->logs[1] == NULL)
+            continue;
+        if (late) {
+            evidence_worker_gap(w,
+                                "log: not read, because that of another one could not be, in time");
+            continue;
+        }
+        uint64_t now = clock_now_ns(), left = k->end_ns > now ? (k->end_ns - now) / 2 : 0;
+        struct helper_call_config config = {.name = GATHER_LOG_NAME,
+                                            .run = send_tails,
+                                            .arg = &a,
+                                            .timeout_ns = left,
+                                            .max_bytes = EVIDENCE_TEXT_MAX};
+        struct helper_call *call = NULL;
+        struct helper_answer answer = {0};
+        int r = gather_disk_call(k->ask, &config, &call);
+        if (r == 0) {
+            helper_call_wait(call, &answer);
+            r = answer.code;
+        }
+        if (r == 0 && answer.len > 0)
+            w->log_tail = xstrndup(answer.data, answer.len);
+        else if (r < 0)
+            evidence_worker_gap(w, "log: %s", gather_disk_why(r));
+        late = r == -ETIMEDOUT || r == -EBUSY;
+        helper_call_free(call);
+    }
+}
+
+/* ---- what others tell ---- */
+
+/* Last, because the counters of a stuck device block the helper; before its end, so that there is
+ * time to send it. */
+static void step_sources(struct work *k, const struct nics *nics) {
+    uint64_t now = clock_now_ns(), left = k->end_ns > now ? k->end_ns - now : 0;
+    gather_sources(&k->e, k->ask, nics, now + left * 4 / 5);
+}
+
+/* ---- the helper ---- */
+
+/* Who has moved meanwhile, or has ended. */
+static void mark_moved(struct work *k) {
+    for (uint32_t i = 0; i < k->e.n_workers; i++) {
+        const struct gather_worker *a = &k->ask->workers[i];
+        uint64_t ran_ns;
+        if (a->ended || a->ran_ns == 0)
+            continue;
+        int r = thread_ran(a->pid, a->pid, &ran_ns);
+        if (r == -ESRCH || (r == 0 && ran_ns >= a->ran_ns + SIGNS_MOVED_NS))
+            k->e.workers[i].still_ns = 0;
+    }
+}
+
+/* One line, so that the reader knows what is whole. */
+static void send_so_far(struct work *k) {
+    mark_moved(k);
+    if (k->fd < 0)
+        return;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    k->e.took_ns = clock_now_ns() - k->begin_ns;
+    evidence_write(&k->e, &text);
+    strbuf_add_char(&text, '\n');
+    (void)!helper_send(k->fd, strbuf_text(&text), text.len); /* without a reader it ends soon */
+}
+
+/* Only whom it is about. */
+static void step_native(struct work *k) {
+    for (size_t i = 0; i < k->ask->n; i++) {
+        struct evidence_worker *w = evidence_add_worker(&k->e);
+        if (w == NULL)
+            break;
+        w->rank = k->ask->workers[i].rank;
+        w->local_rank = k->ask->workers[i].local_rank;
+        w->pid = k->ask->workers[i].pid;
+        w->ended = k->ask->workers[i].ended;
+    }
+    disturb_native_stacks(&k->e, k->end_ns);
+}
+
+/* Which machine this is, and which of its network namespaces, without telling their names. */
+static void number_machine(struct evidence *e) {
+    char boot[BOOT_ID_MAX];
+    struct stat st;
+    if (proc_boot_id(boot) < 0)
+        return;
+    e->machine = hash_text(HASH_BEGIN, boot);
+    if (stat("/proc/self/ns/net", &st) == 0)
+        e->network = hash_bytes(e->machine, &st.st_ino, sizeof st.st_ino);
+}
+
+static void work(struct work *k) {
+    uint64_t timeout_ns = k->ask->timeout_ns;
+    (void)snprintf(k->e.node, sizeof k->e.node, "%s", k->ask->node);
+    number_machine(&k->e);
+    k->begin_ns = clock_now_ns();
+    k->end_ns = k->begin_ns + timeout_ns - timeout_ns / 8; /* to send it, too */
+    if (k->ask->native) {
+        step_native(k);
+        send_so_far(k);
+        return;
+    }
+    struct nics *nics = xcalloc(1, sizeof *nics);
+    step_proc(k);
+    send_so_far(k);
+    struct gather_recorder *recorder =
+        gather_recorder_begin(&k->e, k->ask, k->begin_ns + MIN2(timeout_ns / 2, RECORDER_MAX_NS));
+    gather_sources_begin(nics, k->end_ns);
+    gather_python_stacks(&k->e, k->begin_ns + timeout_ns / 2);
+    send_so_far(k);
+    step_logs(k);
+    send_so_far(k);
+    step_sources(k, nics);
+    free(nics);
+    send_so_far(k);
+    if (recorder != NULL) {
+        gather_recorder_end(recorder, &k->e);
+        send_so_far(k);
+    }
+    if (gather_gpus(&k->e, k->end_ns))
+        send_so_far(k);
+}
+
+static int run(int fd, void *arg) {
+    struct work k = {.ask = arg, .fd = fd};
+    work(&k);
+    evidence_fini(&k.e);
+    return 0;
+}
+
+void gather_now(const struct gather_ask *ask, struct evidence *ret) {
+    struct work k = {.ask = ask, .fd = -1};
+    work(&k);
+    k.e.took_ns = clock_now_ns() - k.begin_ns;
+    *ret = k.e;
+}
+
+/* ---- this process ---- */
+
+struct gather {
+    struct helper_call *call;
+    char node[EVIDENCE_WORD_MAX];
+    uint64_t timeout_ns;
+    gather_fn *fn;
+    void *arg;
+};
+
+/* The last line that is whole; NULL: none. */
+static const char *last_line(const char *data, size_t len, size_t *ret_len) {
+    const char *end = memrchr(data, '\n', len);
+    if (end == NULL)
+        return NULL;
+    const char *before = memrchr(data, '\n', (size_t)(end - data));
+    const char *begin = before == NULL ? data : before + 1;
+    *ret_len = (size_t)(end - begin);
+    return begin;
+}
+
+void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *ret) {
+    _cleanup_(evidence_fini) struct evidence e = {.took_ns = took_ns};
+    (void)snprintf(e.node, sizeof e.node, "%s", node);
+    evidence_gap(&e, "nothing could be gathered: %s",
+                 code == -ETIMEDOUT ? "it took too long (--evidence-timeout)"
+                 : code == -EMFILE  ? "the limit of open files is too low; raise it with ulimit -n"
+                 : code < 0         ? helper_call_why(code)
+                                    : "the helper ended without an answer");
+    evidence_write(&e, ret);
+}
+
+static void on_answer(void *arg, const struct helper_answer *a) {
+    struct gather *g = arg;
+    _cleanup_(strbuf_fini) struct strbuf none = {0};
+    size_t len = 0;
+    const char *json = last_line(a->data, a->len, &len);
+    if (json == NULL) {
+        gather_none(g->node, a->code, g->timeout_ns, &none);
+        json = strbuf_text(&none);
+        len = none.len;
+    }
+    g->fn(g->arg, json, len);
+    free(g);
+}
+
+int gather_new(struct loop *loop, const struct gather_ask *ask, gather_fn *fn, void *arg,
+               struct gather **ret) {
+    struct gather *g = xcalloc(1, sizeof *g);
+    *g = (struct gather){.timeout_ns = ask->timeout_ns, .fn = fn, .arg = arg};
+    (void)snprintf(g->node, sizeof g->node, "%s", ask->node);
+    struct gather_ask copy = *ask;
+    struct helper_call_config config = {.name = "muster-evidence",
+                                        .run = run,
+                                        .arg = &copy,
+                                        .timeout_ns = ask->timeout_ns,
+                                        .max_bytes = STEPS_MAX * (EVIDENCE_JSON_MAX + 1)};
+    int r = helper_call_new(loop, &config, on_answer, g, &g->call);
+    if (r < 0) {
+        free(g);
+        return r;
+    }
+    *ret = g;
+    return 0;
+}
+
+void gather_free(struct gather *g) {
+    if (g == NULL)
+        return;
+    helper_call_free(g->call);
+    free(g);
+}

@@ -1,0 +1,76 @@
+/* Gathers the evidence of one node, in a helper with a deadline: nothing that hangs in it can delay
+ * this process. Nobody is stopped and nothing attaches to a worker, unless it is asked for
+ * (`native`).
+ *
+ *     r = gather_new(loop, &ask, on_evidence, me, &gather);    … on_evidence(me, json, len)
+ *
+ * In this order: /proc of all threads and children, and the kernel's stack where root; the Python
+ * stacks; the last lines of the logs; what else can be asked (watchdog/look); the counters of
+ * the GPUs.
+ * What was gathered before a step that hangs arrives all the same, and each gap says its reason. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/text/envlist.h"
+#include "io/loop.h"
+#include "watchdog/evidence/evidence.h"
+
+/* Helpers of the helper that touch the disk of the logs. */
+#define GATHER_LOG_NAME "muster-log-tail"
+#define GATHER_RECORDER_NAME "muster-recorder"
+
+#define GATHER_LOGS_MAX 2 /* of a worker: its output, and its errors */
+
+struct gather_worker {
+    uint32_t rank, local_rank;
+    pid_t pid;
+    uint64_t still_ns, used_ns;
+    /* CPU time of its main thread then (signs_ran_ns()). If it has used more at the end of the
+     * gathering, it has moved meanwhile: its still_ns in the evidence is 0. 0: not known */
+    uint64_t ran_ns;
+    uint64_t step;
+    bool spins;                        /* SIGN_SPINS */
+    bool ended;                        /* it has exited with 0: nothing is read */
+    const char *logs[GATHER_LOGS_MAX]; /* borrowed for the call; NULL: none */
+};
+struct gather_ask { /* borrowed for the call of gather_new() */
+    const char *node;
+    const struct gather_worker *workers; /* in order of local rank */
+    size_t n;
+    uint16_t store_port; /* of the workers' store; 0: not known */
+    uint64_t since_ns;   /* CLOCK_MONOTONIC: of the kernel's log, only what is newer */
+    uint64_t timeout_ns; /* --evidence-timeout */
+    /* The folder of the node's logs, for files of NCCL's recorder that are elsewhere; NULL: they
+     * stay there */
+    const char *keep_dir;
+    /* The environment with which this worker was started: programs that change their title write
+     * over the one in /proc (setproctitle(3bsd)), and not everybody may read that. *ret is empty;
+     * the caller owns it. Called in the helper; false: it is not known. NULL: of no worker. */
+    bool (*env)(void *arg, uint32_t local_rank, struct envlist *ret);
+    void *env_arg; /* for all of these */
+    /* A dead disk can hold a helper that touches it for ever. Called in the helper of gather_new(),
+     * of its own helpers: whether an earlier one of this name is still held, so that the disk is
+     * left alone; and with the pid of each that is started. NULL: nobody wants to know. */
+    bool (*held)(void *arg, const char *name);
+    void (*touches_disk)(void *arg, pid_t pid);
+    /* It is decided that these workers are killed: only their native stacks are read, which
+     * disturbs them (disturb_io.h). */
+    bool native;
+};
+
+struct gather;
+/* json: the evidence (evidence.h), borrowed for the callback. It is freed then. */
+typedef void gather_fn(void *arg, const char *json, size_t len);
+/* fn is called once, from the loop, at the deadline at the latest. Returns 0, or a negative errno:
+ * no process or descriptor could be created. */
+_must_use_ int gather_new(struct loop *loop, const struct gather_ask *ask, gather_fn *fn, void *arg,
+                          struct gather **ret);
+void gather_free(struct gather *g); /* cancels: fn is not called; takes NULL */
+/* Evidence that only says why there is none, at the end of *ret: of a negative errno, or 0 of a
+ * helper that has said nothing. */
+void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *ret);
+
+/* The same at once and in this process, for a program that has nothing else to do, such as a helper
+ * of its own. It can take longer than the deadline if the kernel blocks it. */
+void gather_now(const struct gather_ask *ask, struct evidence *ret);

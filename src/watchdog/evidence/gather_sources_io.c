@@ -1,0 +1,198 @@
+#include "watchdog/evidence/gather_sources_io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+
+#include "base/text/parse.h"
+#include "io/clock.h"
+#include "watchdog/evidence/gather_env_io.h"
+#include "watchdog/look/gpus_io.h"
+#include "watchdog/look/kernel_log_io.h"
+#include "watchdog/look/nics_io.h"
+#include "watchdog/look/ras_io.h"
+#include "watchdog/look/recorder_io.h"
+
+#define NICS_APART_NS (250 * NS_PER_MS)
+
+static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t deadline_ns,
+                         uint32_t *without) {
+    struct source_recorder_ask ask = {.socket = socket};
+    struct recorder rec;
+    struct err err = {0};
+    int r = source_recorder(&ask, deadline_ns, &rec, &err);
+    if (r == -ENOENT || r == -ECONNREFUSED) {
+        ++*without;
+        return;
+    }
+    if (r < 0) {
+        evidence_worker_gap(w, "flight recorder: %s", err.text);
+        return;
+    }
+    struct strbuf text = {0};
+    recorder_summary(&rec, (double)clock_wall_ns() / 1e9, &text);
+    free(w->recorder);
+    w->recorder = strbuf_take(&text);
+    w->collectives = recorder_collectives(&rec);
+    recorder_fini(&rec);
+}
+
+static void ask_recorders(struct evidence *e, const struct gather_ask *ask, uint64_t end_ns) {
+    uint32_t without = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++) {
+        struct evidence_worker *w = &e->workers[i];
+        _cleanup_(gather_env_fini) struct gather_env env = {0};
+        uint64_t now = clock_now_ns();
+        if (w->ended)
+            continue;
+        if (now >= end_ns) {
+            evidence_worker_gap(w, "flight recorder: there was no time left");
+            continue;
+        }
+        gather_env_read(ask, w, &env);
+        const char *socket = gather_env_get(&env, "TORCH_WORKER_SERVER_SOCKET");
+        /* One that does not answer costs the others less than all of the time. */
+        if (socket != NULL)
+            ask_recorder(w, socket, now + (end_ns - now) / 2, &without);
+    }
+    if (without > 0)
+        evidence_gap(e,
+                     "flight recorder: %u worker%s no server for it: the program does not use "
+                     "worker_main() of torch.distributed.elastic.control_plane",
+                     without, without == 1 ? " has" : "s have");
+}
+
+static const struct evidence_worker *first_rank(const struct evidence *e) {
+    for (uint32_t i = 0; i < e->n_workers; i++)
+        if (e->workers[i].rank == 0 && !e->workers[i].ended)
+            return &e->workers[i];
+    return NULL;
+}
+
+/* The processes of the workers, and their children: of a wrapper, one of these is the rank. */
+static struct ras_own *own_of(const struct evidence *e, size_t *ret_n) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++)
+        n += 1 + e->workers[i].n_children;
+    struct ras_own *own = xcalloc(n + 1, sizeof *own);
+    *ret_n = 0;
+    for (uint32_t i = 0; i < e->n_workers; i++) {
+        const struct evidence_worker *w = &e->workers[i];
+        own[(*ret_n)++] = (struct ras_own){w->rank, w->pid};
+        for (uint32_t k = 0; k < w->n_children; k++)
+            own[(*ret_n)++] = (struct ras_own){w->rank, w->children[k].pid};
+    }
+    return own;
+}
+
+/* Of the ranks of all nodes: theirs may have no evidence. */
+static void take_counts(struct evidence *e, const struct ras *ras, uint32_t world) {
+    size_t n_own;
+    _cleanup_(freep) struct ras_own *own = own_of(e, &n_own);
+    _cleanup_(freep) uint64_t *counts = xcalloc(world + (size_t)1, sizeof *counts);
+    (void)ras_counts(ras, world, own, n_own, counts);
+    if (evidence_add_counts(e, counts, world) < 0)
+        evidence_gap(e, "NCCL RAS: too many ranks differ: not all are compared");
+}
+
+static void ask_ras(struct evidence *e, const struct gather_ask *gather, uint64_t end_ns) {
+    const struct evidence_worker *first = first_rank(e);
+    _cleanup_(gather_env_fini) struct gather_env env = {0};
+    struct ras ras;
+    struct err err = {0};
+    uint32_t world = 0;
+    if (first == NULL)
+        return;
+    gather_env_read(gather, first, &env);
+    const char *size = gather_env_get(&env, "WORLD_SIZE");
+    struct source_ras_ask ask = {.address = gather_env_get(&env, "NCCL_RAS_ADDR")};
+    if (ask.address ==
+        NULL) /* muster sets it where there are GPUs; another job may have the default */
+        return;
+    if (source_ras(&ask, end_ns, &ras, &err) < 0) {
+        evidence_gap(e, "NCCL RAS: %s", err.text);
+        return;
+    }
+    struct strbuf text = {0};
+    ras_summary(&ras, &text);
+    free(e->ras);
+    e->ras = strbuf_take(&text);
+    if (size != NULL && parse_u32(size, &world) == 0 && world <= RAS_RANKS_MAX)
+        take_counts(e, &ras, world);
+    ras_fini(&ras);
+}
+
+/* Two readings at once would show nothing that moves. Returns at end_ns at the latest. */
+static void wait_until(uint64_t when_ns, uint64_t end_ns) {
+    for (uint64_t now; (now = clock_now_ns()) < MIN2(when_ns, end_ns);)
+        (void)poll(NULL, 0, (int)((MIN2(when_ns, end_ns) - now) / NS_PER_MS) + 1);
+}
+
+static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t end_ns) {
+    struct source_nics_ask ask = {.root = NULL};
+    struct nics *after = xcalloc(1, sizeof *after);
+    struct err err = {0};
+    struct strbuf text = {0};
+    uint64_t now = clock_now_ns();
+    wait_until(before->when_ns + NICS_APART_NS, now + (end_ns > now ? end_ns - now : 0) / 2);
+    if (source_nics(&ask, end_ns, after, &err) < 0)
+        evidence_gap(e, "NICs: %s", err.text);
+    nics_summary(before, after, &text);
+    if (text.len > 0) {
+        free(e->nics);
+        e->nics = strbuf_take(&text);
+    }
+    strbuf_fini(&text);
+    free(after);
+}
+
+static void read_kernel_log(struct evidence *e, uint64_t since_ns, uint64_t end_ns) {
+    struct source_kernel_log_ask ask = {.since_ns = since_ns};
+    struct err err = {0};
+    struct strbuf text = {0};
+    if (source_kernel_log(&ask, end_ns, &text, &err) < 0)
+        evidence_gap(e, "kernel log: %s", err.text);
+    if (text.len > 0) {
+        free(e->kernel_log);
+        e->kernel_log = strbuf_take(&text);
+    }
+    strbuf_fini(&text);
+}
+
+bool gather_gpus(struct evidence *e, uint64_t end_ns) {
+    struct err err = {0};
+    if (!source_gpus_may_answer() || clock_now_ns() >= end_ns)
+        return false;
+    struct gpus *before = xcalloc(2, sizeof *before), *after = before + 1;
+    int r = source_gpus(before, &err);
+    if (r == 0) {
+        wait_until(before->when_ns + NICS_APART_NS, end_ns);
+        r = source_gpus(after, &err);
+    }
+    if (r < 0)
+        evidence_gap(e, "GPUs: %s", err.text);
+    struct strbuf text = {0};
+    gpus_summary(before, after, &text);
+    if (text.len > 0) {
+        free(e->gpus);
+        e->gpus = strbuf_take(&text);
+    }
+    strbuf_fini(&text);
+    free(before);
+    return true;
+}
+
+void gather_sources_begin(struct nics *ret, uint64_t end_ns) {
+    struct source_nics_ask ask = {.root = NULL};
+    struct err unused = {0};
+    (void)!source_nics(&ask, end_ns, ret, &unused); /* the second reading says why */
+}
+
+void gather_sources(struct evidence *e, const struct gather_ask *ask, const struct nics *before,
+                    uint64_t end_ns) {
+    uint64_t now = clock_now_ns(), left = end_ns > now ? end_ns - now : 0;
+    ask_recorders(e, ask, now + left / 2);
+    ask_ras(e, ask, now + left * 3 / 4);
+    read_kernel_log(e, ask->since_ns, end_ns);
+    look_at_nics(e, before, end_ns);
+}

@@ -1,0 +1,547 @@
+#include "watchdog/evidence/slow_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/hash.h"
+#include "io/file.h"
+#include "io/process/helper_call.h"
+#include "io/process/proc.h"
+#include "watchdog/evidence/socket_bytes_io.h"
+#include "watchdog/evidence/thread_io.h"
+#include "watchdog/look/terminal_io.h"
+
+#define TEXT_MAX 512
+#define VMSTAT_MAX 16384
+#define ENV_MAX 65536
+#define PATH_BYTES 64
+#define TREE_MAX 256 /* processes of a worker that are looked at */
+#define FOLLOW_MAX 4 /* a shell, a profiler, numactl, … */
+/* A main thread that is not where it was is read so often again: one that polls is soon back. */
+#define PLACE_TIMES 5
+#define PLACE_EVERY_NS (10 * NS_PER_MS)
+
+/* ---- in the helper ---- */
+
+struct tree {
+    pid_t pids[TREE_MAX];
+    size_t n;
+};
+
+static void add_pid(void *arg, int pid) {
+    struct tree *t = arg;
+    if (t->n < TREE_MAX)
+        t->pids[t->n++] = pid;
+}
+
+/* It and all that stem from it. */
+static void find_tree(pid_t pid, struct tree *ret) {
+    ret->n = 0;
+    add_pid(ret, pid);
+    for (size_t i = 0; i < ret->n; i++)
+        proc_each_child(ret->pids[i], true, add_pid, ret);
+}
+
+static uint64_t tick_ns(void) {
+    long hz = sysconf(_SC_CLK_TCK);
+    return NS_PER_S / (uint64_t)(hz > 0 ? hz : 100);
+}
+
+/* CPU time of a process, and, if they count, of those that it has waited for. */
+static uint64_t process_ns(pid_t pid, bool with_children) {
+    char text[TEXT_MAX];
+    uint64_t own = 0, children = 0;
+    ssize_t n = proc_read(pid, "/stat", text, sizeof text);
+    if (n <= 0 || !signs_ticks(text, (size_t)n, &own))
+        return 0;
+    if (!with_children || !signs_children_ticks(text, (size_t)n, &children))
+        children = 0;
+    return (own + children) * tick_ns();
+}
+
+struct own_threads {
+    pid_t pid, works;          /* works: the thread that does; 0: the main thread */
+    uint64_t ns;               /* of the main thread, of that one, and of NCCL's */
+    uint64_t main_ns, idle_ns; /* of the main thread; of those that poll */
+    bool flushes;              /* one waits until something is on the disk */
+    bool nccl;
+};
+
+static void add_own(void *arg, int tid) {
+    struct own_threads *o = arg;
+    char name[PATH_BYTES], text[TEXT_MAX];
+    struct waits_call call;
+    thread_call(o->pid, tid, &call);
+    o->flushes = o->flushes || waits_for_disk(call.number);
+    (void)snprintf(name, sizeof name, "/task/%d/stat", tid);
+    ssize_t n = proc_read(o->pid, name, text, sizeof text - 1);
+    uint64_t ticks;
+    if (n <= 0 || !signs_ticks(text, (size_t)n, &ticks))
+        return;
+    text[n] = '\0';
+    const char *own_name = text + strcspn(text, "(");
+    own_name += own_name[0] != '\0';
+    bool is_nccl = slow_is_nccl(own_name);
+    o->nccl = o->nccl || is_nccl;
+    if (tid == o->pid || tid == o->works || is_nccl)
+        o->ns += ticks * tick_ns();
+    if (tid == o->pid)
+        o->main_ns = ticks * tick_ns();
+    else if (slow_is_poller(own_name))
+        o->idle_ns += ticks * tick_ns();
+}
+
+/* A main thread that only waits for a process: a shell, a profiler. Then that one's counts. */
+static pid_t waits_for(pid_t pid) {
+    struct waits_call call;
+    struct tree children = {.n = 0};
+    thread_call(pid, pid, &call);
+    if (waits_kind(call.number) != WAITS_CHILD)
+        return 0;
+    proc_each_child(pid, true, add_pid, &children);
+    pid_t busiest = 0;
+    for (size_t i = 0, most = 0; i < children.n; i++) {
+        uint64_t ns = process_ns(children.pids[i], true);
+        if (busiest != 0 && ns <= most)
+            continue;
+        most = ns;
+        busiest = children.pids[i];
+    }
+    return busiest;
+}
+
+static void find_followed(struct slow_look *l) {
+    char text[TEXT_MAX];
+    pid_t pid = l->pid;
+    for (unsigned i = 0; i < FOLLOW_MAX; i++) {
+        pid_t child = waits_for(pid);
+        if (child == 0)
+            break;
+        pid = child;
+    }
+    ssize_t n = pid == l->pid ? 0 : proc_read(pid, "/stat", text, sizeof text);
+    if (n > 0 && signs_start(text, (size_t)n, &l->follow_start))
+        l->follow = pid;
+}
+
+/* Where the main thread of this process, or this other thread, is; what was found before may be
+ * another program by now. */
+static uint64_t addresses_of(struct slow_task *t, pid_t pid) {
+    struct err err = {0};
+    uint64_t found = t->python.pid == pid ? pystack_process_addresses(&t->python) : 0;
+    if (found != 0)
+        return found;
+    if (pystack_process_find(pid, &t->python, &err) == 0)
+        return pystack_process_addresses(&t->python);
+    t->python.pid = 0;
+    return 0;
+}
+
+/* The process whose threads count. */
+static pid_t process_of(const struct slow_look *l) { return l->follow != 0 ? l->follow : l->pid; }
+
+static uint64_t place_of(struct slow_task *t, pid_t pid, const struct waits_call *call) {
+    uint64_t parts[] = {(uint64_t)call->number, call->stack, call->code};
+    uint64_t python = addresses_of(t, pid);
+    if (python != 0 || t->python.pid != 0)
+        return python;
+    return call->stack == 0 ? 0 : hash_bytes(HASH_BEGIN, parts, sizeof parts);
+}
+
+static void find_place(struct slow_task *t) {
+    struct slow_look *l = &t->look;
+    struct waits_call call, after;
+    pid_t pid = process_of(l);
+    if (t->thread_of == pid && t->thread.tid != 0)
+        pid = t->thread.tid;
+    thread_call(pid, pid, &call);
+    uint64_t place = place_of(t, pid, &call);
+    thread_call(pid, pid, &after);
+    if (call.number < 0 || after.number != call.number || after.stack != call.stack)
+        return;
+    l->addresses = place;
+    l->sleeps = waits_for_time(&call);
+    l->receives = waits_for_data(call.number);
+}
+
+/* A thread that polls wakes for less than a millisecond. */
+static void find_places(struct slow_task *tasks, size_t n) {
+    const struct timespec pause = {.tv_nsec = (long)PLACE_EVERY_NS};
+    bool elsewhere = true;
+    for (unsigned times = 0; times < PLACE_TIMES && elsewhere; times++) {
+        if (times > 0)
+            (void)nanosleep(&pause, NULL);
+        elsewhere = false;
+        for (size_t i = 0; i < n; i++) {
+            struct slow_task *t = &tasks[i];
+            if (!t->little || (times > 0 && t->look.addresses == t->place))
+                continue;
+            find_place(t);
+            elsewhere = elsewhere || (t->place != 0 && t->look.addresses != t->place);
+        }
+    }
+}
+
+static bool omp_spins(pid_t pid) {
+    char *env = malloc(ENV_MAX);
+    ssize_t n = env == NULL ? 0 : proc_read(pid, "/environ", env, ENV_MAX - 1);
+    if (n > 0)
+        env[n] = '\0';
+    bool spins = n > 0 && slow_omp_spins(env, (size_t)n);
+    free(env);
+    return spins;
+}
+
+/* What the kernel has written back, for whomever. 0: not known. */
+static uint64_t written_bytes(void) {
+    char text[VMSTAT_MAX];
+    int fd = open("/proc/vmstat", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? 0 : read(fd, text, sizeof text);
+    file_close(&fd);
+    return n <= 0 ? 0 : slow_written_pages(text, (size_t)n) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void look_at(struct slow_task *t, struct socket_bytes *sockets, uint32_t number) {
+    struct slow_look *l = &t->look;
+    char path[PATH_BYTES], text[TEXT_MAX];
+    struct tree tree;
+    find_followed(l);
+    struct own_threads own = {.pid = process_of(l)};
+    if (t->thread_of == own.pid)
+        own.works = t->thread.tid;
+    find_tree(l->pid, &tree);
+    uint64_t all = 0;
+    for (size_t k = 0; k < tree.n; k++) {
+        all += process_ns(tree.pids[k], true);
+        ssize_t len = proc_read(tree.pids[k], "/io", text, sizeof text);
+        l->bytes += len > 0 ? slow_io_bytes(text, (size_t)len) : 0;
+        bool is_own = tree.pids[k] == own.pid;
+        socket_bytes_add(sockets, tree.pids[k], 2 * number + is_own, &l->gpu);
+    }
+    (void)snprintf(path, sizeof path, "/proc/%d/task", (int)own.pid);
+    (void)!proc_each_number(path, add_own, &own); /* it can have ended */
+    l->nccl = own.nccl;
+    l->bytes += own.flushes ? written_bytes() : 0;
+    l->cpu_ns = all > own.ns ? all - own.ns : 0;
+    l->idle_ns = own.idle_ns;
+    uint64_t threads_ns = process_ns(own.pid, false), not_ns = own.main_ns + own.idle_ns;
+    l->threads_ns = threads_ns > not_ns ? threads_ns - not_ns : 0;
+    l->spinners = l->gpu || omp_spins(own.pid);
+    l->asks = terminal_is_awaited(own.pid);
+    if (t->hot && l->gpu)
+        l->addresses = addresses_of(t, own.works != 0 ? own.works : own.pid);
+}
+
+void slow_look(struct slow_task *tasks, size_t n) {
+    struct socket_bytes *sockets = socket_bytes_new();
+    for (size_t i = 0; i < n; i++)
+        look_at(&tasks[i], sockets, (uint32_t)i);
+    for (size_t i = 0; i < n; i++) {
+        struct slow_look *l = &tasks[i].look;
+        l->talked = socket_bytes_of(sockets, 2 * (uint32_t)i + 1);
+        l->bytes += socket_bytes_of(sockets, 2 * (uint32_t)i) + l->talked;
+    }
+    socket_bytes_free(sockets);
+    find_places(tasks, n);
+}
+
+struct job {
+    struct slow_task *tasks;
+    size_t n;
+};
+
+static bool send_tasks(int fd, const struct job *j) {
+    return helper_send(fd, j->tasks, j->n * sizeof *j->tasks);
+}
+
+static int run(int fd, void *arg) {
+    const struct job *j = arg;
+    slow_look(j->tasks, j->n);
+    return send_tasks(fd, j) ? 0 : 1;
+}
+
+static int find_threads(int fd, void *arg) {
+    const struct job *j = arg;
+    for (size_t i = 0; i < j->n; i++) {
+        struct slow_task *t = &j->tasks[i];
+        pid_t pid = process_of(&t->look);
+        if (t->thread_of != pid)
+            t->thread = (struct work_thread){0};
+        t->thread_of = pid;
+        work_thread_find(pid, t->look.gpu, &t->threads, &t->thread);
+    }
+    return send_tasks(fd, j) ? 0 : 1;
+}
+
+/* ---- in the agent ---- */
+
+/* The last look at a worker. */
+struct known {
+    struct slow_task task;
+    bool compared; /* with an earlier look */
+    struct signs_found found;
+};
+
+struct slow {
+    struct loop *loop;
+    struct signs *signs;
+    struct helper_call *call; /* NULL: none is under way */
+    /* Looks for threads that work. It is a helper of its own: it may block, and tells nothing then.
+     */
+    struct helper_call *threads_call;
+    uint64_t asked_ns;   /* when the last look began; 0: none */
+    struct known *known; /* of the last answer */
+    size_t n;
+    uint64_t looked_ns;
+    uint64_t failed_ns; /* since then no look has succeeded; 0: the last one has */
+    int error;          /* why, if that is long ago; else 0 */
+};
+
+struct slow *slow_new(struct loop *loop, struct signs *signs) {
+    struct slow *s = xcalloc(1, sizeof *s);
+    *s = (struct slow){.loop = loop, .signs = signs};
+    return s;
+}
+
+void slow_free(struct slow *s) {
+    if (s == NULL)
+        return;
+    helper_call_free(s->call);
+    helper_call_free(s->threads_call);
+    free(s->known);
+    free(s);
+}
+
+static struct known *find(const struct slow *s, uint32_t rank) {
+    for (size_t i = 0; i < s->n; i++)
+        if (s->known[i].task.look.rank == rank)
+            return &s->known[i];
+    return NULL;
+}
+
+bool slow_has_nccl(const struct slow *s, uint32_t rank) {
+    const struct known *k = find(s, rank);
+    return k != NULL && k->task.look.nccl;
+}
+
+/* Whose movement is the worker's. */
+static void follow(struct slow *s, const struct known *k) {
+    const struct slow_task *t = &k->task;
+    const struct slow_look *l = &t->look;
+    if (t->thread_of == process_of(l) && t->thread.tid != 0)
+        signs_follow(s->signs, l->rank, l->pid, t->thread.tid, t->thread.start);
+    else
+        signs_follow(s->signs, l->rank, l->pid, l->follow, l->follow_start);
+}
+
+/* What is known of its threads, from an answer that came meanwhile, too. */
+static void keep_threads(struct slow_task *to, const struct slow_task *from) {
+    if (from->look.pid != to->look.pid)
+        return;
+    to->threads = from->threads;
+    to->thread = from->thread;
+    to->thread_of = from->thread_of;
+}
+
+static void compare(struct known *k, const struct known *before, uint64_t looked_ns,
+                    uint64_t elapsed_ns) {
+    const struct slow_look *was = &before->task.look, *is = &k->task.look;
+    struct signs_found *f = &k->found;
+    f->flags = slow_flags(was, is, elapsed_ns);
+    f->flags |= k->task.hot && slow_spins(was, is, elapsed_ns) ? (uint32_t)SIGN_SPINS : 0U;
+    f->changed = k->task.little && slow_changed(was, is, elapsed_ns);
+    f->before_ns = looked_ns;
+    if ((f->flags & SIGN_SPINS) != 0)
+        f->since_ns = before->found.since_ns;
+    if (!slow_computes(was, is, elapsed_ns))
+        return;
+    uint64_t idle_ns = is->idle_ns > was->idle_ns ? is->idle_ns - was->idle_ns : 0;
+    f->computes = process_of(is);
+    f->idle_ns = idle_ns / MAX2(elapsed_ns / NS_PER_S, 1);
+}
+
+static void tell(struct slow *s, struct known *k) {
+    const struct slow_look *l = &k->task.look;
+    const struct known *before = find(s, l->rank);
+    uint64_t elapsed_ns = s->asked_ns - s->looked_ns;
+    struct signs_found *f = &k->found;
+    f->since_ns = s->asked_ns;
+    k->compared = before != NULL && elapsed_ns <= SLOW_AGE_MAX_NS;
+    if (before != NULL && !k->compared && before->task.look.pid == l->pid) {
+        f->computes = before->found.computes;
+        f->idle_ns = before->found.idle_ns;
+    }
+    if (k->compared)
+        compare(k, before, s->looked_ns, elapsed_ns);
+    f->polls =
+        k->task.little && slow_polls(before == NULL ? NULL : &before->task.look, l, elapsed_ns);
+    f->receives = l->receives;
+    f->flags |= l->asks ? SIGN_ASKS : 0U;
+    if (before != NULL)
+        keep_threads(&k->task, &before->task);
+    follow(s, k);
+    signs_put(s->signs, l->rank, l->pid, f, s->asked_ns);
+}
+
+/* Nothing is concluded, also not that nothing moves. */
+static void failed(struct slow *s, int error) {
+    if (s->failed_ns == 0)
+        s->failed_ns = s->asked_ns;
+    if (s->asked_ns - s->failed_ns < SLOW_AGE_MAX_NS)
+        return;
+    s->error = error;
+    signs_unseen(s->signs);
+}
+
+static void succeeded(struct slow *s) {
+    s->failed_ns = 0;
+    s->error = 0;
+}
+
+int slow_error(const struct slow *s) { return s->error; }
+
+static void on_threads(void *arg, const struct helper_answer *a) {
+    struct slow *s = arg;
+    s->threads_call = NULL;
+    size_t n = a->code < 0 ? 0 : a->len / sizeof(struct slow_task);
+    for (size_t i = 0; i < n; i++) {
+        struct slow_task t;
+        memcpy(&t, a->data + i * sizeof t, sizeof t);
+        struct known *k = find(s, t.look.rank);
+        if (k == NULL)
+            continue;
+        keep_threads(&k->task, &t);
+        follow(s, k);
+    }
+}
+
+static struct helper_call *call_helper(struct slow *s, helper_fn *fn, helper_call_fn *then,
+                                       struct job *j, int *ret) {
+    struct helper_call *call = NULL;
+    struct helper_call_config config = {.name = "muster-signs",
+                                        .run = fn,
+                                        .arg = j,
+                                        .timeout_ns = SLOW_DEADLINE_NS,
+                                        .max_bytes = SIGNS_WORKERS_MAX * sizeof *j->tasks};
+    *ret = helper_call_new(s->loop, &config, then, s, &call);
+    if (*ret < 0 || s->loop != NULL)
+        return call;
+    struct helper_answer answer;
+    helper_call_wait(call, &answer);
+    then(s, &answer);
+    helper_call_free(call);
+    return NULL;
+}
+
+/* Of workers that do not move, and of those that are said to move because a thread of them does:
+ * the main thread may work by now, and the other be one that only tells figures. */
+static void ask_for_threads(struct slow *s) {
+    struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
+    size_t n = signs_rows(s->signs, s->asked_ns, rows, SIGNS_WORKERS_MAX);
+    struct job j = {.tasks = xcalloc(MAX2(n, (size_t)1), sizeof *j.tasks)};
+    for (size_t i = 0; i < n; i++) {
+        const struct known *k = find(s, rows[i].rank);
+        bool moves = (rows[i].flags & SIGN_MOVED) != 0;
+        if (k != NULL && (rows[i].flags & SIGN_ENDED) == 0 && (!moves || k->task.thread.tid != 0))
+            j.tasks[j.n++] = k->task;
+    }
+    int ignored; /* nothing is found */
+    if (j.n > 0 && s->threads_call == NULL)
+        s->threads_call = call_helper(s, find_threads, on_threads, &j, &ignored);
+    free(j.tasks);
+    free(rows);
+}
+
+static void on_answer(void *arg, const struct helper_answer *a) {
+    struct slow *s = arg;
+    s->call = NULL;
+    if (a->code < 0 || a->len % sizeof(struct slow_task) != 0) {
+        failed(s, a->code < 0 ? a->code : -EPROTO);
+        return;
+    }
+    succeeded(s);
+    size_t n = a->len / sizeof(struct slow_task);
+    struct known *known = xcalloc(MAX2(n, (size_t)1), sizeof *known);
+    for (size_t i = 0; i < n; i++) {
+        memcpy(&known[i].task, a->data + i * sizeof known[i].task, sizeof known[i].task);
+        tell(s, &known[i]);
+    }
+    free(s->known);
+    s->known = known;
+    s->n = n;
+    s->looked_ns = s->asked_ns;
+    ask_for_threads(s);
+}
+
+/* All workers that have not ended. */
+static struct job make_job(const struct slow *s, uint64_t now_ns) {
+    struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
+    size_t n = signs_rows(s->signs, now_ns, rows, SIGNS_WORKERS_MAX);
+    struct job j = {.tasks = xcalloc(MAX2(n, (size_t)1), sizeof *j.tasks)};
+    for (size_t i = 0; i < n; i++) {
+        const struct known *before = find(s, rows[i].rank);
+        struct slow_task *t = &j.tasks[j.n];
+        if ((rows[i].flags & SIGN_ENDED) != 0)
+            continue;
+        t->look =
+            (struct slow_look){.rank = rows[i].rank, .pid = signs_pid(s->signs, rows[i].rank)};
+        t->hot = signs_is_hot(s->signs, rows[i].rank);
+        t->little = signs_is_little(s->signs, rows[i].rank);
+        if (before != NULL && before->task.look.pid == t->look.pid) {
+            t->place = before->task.look.addresses;
+            if (t->little) { /* taken to be where it was, unless it is seen elsewhere */
+                t->look.addresses = t->place;
+                t->look.sleeps = before->task.look.sleeps;
+            }
+            t->python = before->task.python;
+            keep_threads(t, &before->task);
+        }
+        j.n++;
+    }
+    free(rows);
+    return j;
+}
+
+static void ask(struct slow *s, uint64_t now_ns) {
+    struct job j = make_job(s, now_ns);
+    int r;
+    s->asked_ns = now_ns;
+    s->call = call_helper(s, run, on_answer, &j, &r);
+    if (r < 0)
+        failed(s, r);
+    free(j.tasks);
+}
+
+/* After how long the threads whose movement counts are looked at again; TIME_NEVER: there are none.
+ */
+static uint64_t threads_due(const struct slow *s) {
+    uint64_t due = TIME_NEVER;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->known[i].found.computes != 0 || s->known[i].task.thread.tid != 0)
+            due = MIN2(due, s->known[i].compared ? SLOW_THREADS_NS : SLOW_EVERY_NS);
+    return due;
+}
+
+/* Whether a worker has begun to run little since the last look: until it is looked at, it counts as
+ * moving. */
+static bool any_begins_to_poll(const struct slow *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->known[i].task.little && signs_is_little(s->signs, s->known[i].task.look.rank))
+            return true;
+    return false;
+}
+
+void slow_tick(struct slow *s, uint64_t now_ns) {
+    uint64_t since_ns = s->asked_ns == 0 ? TIME_NEVER : now_ns - s->asked_ns;
+    bool quiet = signs_still_ns(s->signs, now_ns) >= SIGNS_QUIET_NS || signs_any_odd(s->signs);
+    bool threads = since_ns >= threads_due(s);
+    if (!quiet)
+        succeeded(s);
+    if (s->call == NULL &&
+        ((quiet && since_ns >= SLOW_EVERY_NS) || threads || any_begins_to_poll(s)))
+        ask(s, now_ns);
+}

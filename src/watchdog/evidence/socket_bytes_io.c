@@ -1,0 +1,174 @@
+#include "watchdog/evidence/socket_bytes_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/inet_diag.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <linux/sock_diag.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include "io/process/proc.h"
+#include "watchdog/evidence/waits.h"
+
+#define SOCKETS_MAX 65536
+#define ANSWER_BYTES 32768
+#define WAIT_S 1
+#define ESTABLISHED 1 /* include/net/tcp_states.h */
+
+struct socket_entry {
+    uint64_t inode;
+    uint32_t owner;
+    uint64_t bytes;
+};
+
+struct socket_bytes {
+    struct socket_entry *entries;
+    size_t n, cap;
+    bool asked;
+};
+
+struct socket_bytes *socket_bytes_new(void) {
+    return xcalloc(1, sizeof(struct socket_bytes));
+}
+
+void socket_bytes_free(struct socket_bytes *s) {
+    free(s->entries);
+    free(s);
+}
+
+struct fd_search {
+    struct socket_bytes *of;
+    int dir;
+    uint32_t owner;
+    bool *gpu;
+};
+
+static void add_fd(void *arg, int fd) {
+    struct fd_search *f = arg;
+    struct socket_bytes *s = f->of;
+    char name[16], link[64];
+    (void)snprintf(name, sizeof name, "%d", fd);
+    ssize_t n = readlinkat(f->dir, name, link, sizeof link - 1);
+    if (n < 0)
+        return;
+    link[n] = '\0';
+    *f->gpu |= proc_is_gpu(link);
+    uint64_t inode = waits_socket_inode(link);
+    if (inode == 0 || s->n == SOCKETS_MAX)
+        return;
+    if (s->n == s->cap) {
+        s->cap = MAX2(s->cap * 2, (size_t)64);
+        s->entries = xrealloc(s->entries, s->cap * sizeof *s->entries);
+    }
+    s->entries[s->n++] = (struct socket_entry){.inode = inode, .owner = f->owner};
+}
+
+void socket_bytes_add(struct socket_bytes *s, pid_t pid, uint32_t owner, bool *gpu) {
+    char path[PROC_PATH_MAX];
+    proc_path(path, pid, "/fd");
+    struct fd_search f = {.of = s, .owner = owner, .gpu = gpu};
+    f.dir = open(path, O_DIRECTORY | O_CLOEXEC);
+    if (f.dir < 0)
+        return;
+    (void)!proc_each_number(path, add_fd, &f); /* no right, or it has ended */
+    (void)close(f.dir);
+}
+
+static int compare(const void *a, const void *b) {
+    uint64_t x = ((const struct socket_entry *)a)->inode,
+             y = ((const struct socket_entry *)b)->inode;
+    return x < y ? -1 : x > y;
+}
+
+static void take_socket(struct socket_bytes *s, struct nlmsghdr *h) {
+    if (h->nlmsg_len < NLMSG_LENGTH(sizeof(struct inet_diag_msg)))
+        return;
+    struct inet_diag_msg *m = NLMSG_DATA(h);
+    struct socket_entry key = {.inode = m->idiag_inode};
+    struct socket_entry *e = bsearch(&key, s->entries, s->n, sizeof key, compare);
+    if (e == NULL)
+        return;
+    struct rtattr *a = (void *)(m + 1);
+    int left = (int)(h->nlmsg_len - NLMSG_LENGTH(sizeof *m));
+    for (; RTA_OK(a, left); a = RTA_NEXT(a, left)) {
+        struct tcp_info info = {0};
+        if (a->rta_type != INET_DIAG_INFO)
+            continue;
+        memcpy(&info, RTA_DATA(a),
+               MIN2((size_t)RTA_PAYLOAD(a), sizeof info)); /* an older kernel's */
+        e->bytes = info.tcpi_bytes_acked + info.tcpi_bytes_received;
+    }
+}
+
+/* Takes one answer of the kernel. False: it was the last. */
+static bool take(struct socket_bytes *s, char *buf, ssize_t n) {
+    struct nlmsghdr *h = (void *)buf;
+    for (size_t left = (size_t)n; NLMSG_OK(h, left); h = NLMSG_NEXT(h, left)) {
+        if (h->nlmsg_type == NLMSG_DONE || h->nlmsg_type == NLMSG_ERROR)
+            return false;
+        take_socket(s, h);
+    }
+    return true;
+}
+
+static void ask(struct socket_bytes *s, int fd, uint8_t family) {
+    struct {
+        struct nlmsghdr head;
+        struct inet_diag_req_v2 body;
+    } request = {
+        .head = {.nlmsg_len = sizeof request,
+                 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+                 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
+        .body = {.sdiag_family = family,
+                 .sdiag_protocol = IPPROTO_TCP,
+                 .idiag_ext = 1 << (INET_DIAG_INFO - 1),
+                 .idiag_states = 1 << ESTABLISHED},
+    };
+    _Alignas(struct nlmsghdr) static char buf[ANSWER_BYTES];
+    if (send(fd, &request, sizeof request, 0) < 0)
+        return;
+    for (ssize_t n = 1; n > 0;) {
+        n = recv(fd, buf, sizeof buf, 0);
+        if (n < 0 && errno == EINTR)
+            n = 1;
+        else if (n > 0 && !take(s, buf, n))
+            return;
+    }
+}
+
+static void ask_all(struct socket_bytes *s) {
+    s->asked = true;
+    if (s->n == 0)
+        return;
+    qsort(s->entries, s->n, sizeof *s->entries, compare);
+    size_t kept = 1;
+    for (size_t i = 1; i < s->n; i++)
+        if (s->entries[i].inode != s->entries[kept - 1].inode)
+            s->entries[kept++] = s->entries[i];
+    s->n = kept;
+    int fd = socket(AF_NETLINK, SOCK_DGRAM | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
+    if (fd < 0)
+        return;
+    struct timeval wait = {.tv_sec = WAIT_S};
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof wait);
+    ask(s, fd, AF_INET);
+    ask(s, fd, AF_INET6);
+    (void)close(fd);
+}
+
+uint64_t socket_bytes_of(struct socket_bytes *s, uint32_t owner) {
+    uint64_t sum = 0;
+    if (!s->asked)
+        ask_all(s);
+    for (size_t i = 0; i < s->n; i++)
+        sum += s->entries[i].owner == owner ? s->entries[i].bytes : 0;
+    return sum;
+}

@@ -1,0 +1,252 @@
+#include "watchdog/evidence/thread_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/text/utf8.h"
+#include "io/clock.h"
+#include "watchdog/look/signs.h"
+
+#define PATH_BYTES 96
+#define PAGE_BYTES 4096 /* or a multiple of it */
+#define STAT_MAX 512
+#define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
+#define SOCKETS_BYTES (64 << 10)    /* of it, in one read */
+
+/* < 0: it can't be read. The text ends with a NUL. */
+static ssize_t read_at(int dir, const char *name, char *buf, size_t size) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    size_t n = 0;
+    ssize_t got = 1;
+    while (n < size - 1 && got > 0) {
+        got = read(fd, buf + n, size - 1 - n);
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got > 0)
+            n += (size_t)got;
+    }
+    int r = got < 0 ? -errno : 0;
+    (void)close(fd);
+    buf[n] = '\0';
+    return r < 0 && n == 0 ? r : (ssize_t)n;
+}
+
+static void read_word(int dir, const char *name, char *ret, size_t size) {
+    char buf[EVIDENCE_WORD_MAX];
+    if (read_at(dir, name, buf, sizeof buf) < 0)
+        return;
+    buf[strcspn(buf, "\n")] = '\0';
+    utf8_copy(ret, size, buf);
+}
+
+ssize_t thread_sockets(int dir, const char *name, char *text, size_t size, bool *ret_whole) {
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+    size_t done = 0, len = 0; /* lines up to `done` were looked at */
+    ssize_t n = 1;
+    *ret_whole = false;
+    if (fd < 0)
+        return -errno;
+    while (n > 0 && len < size) {
+        n = read(fd, text + len, MIN2(size - len, (size_t)SOCKETS_BYTES));
+        if (n < 0 && errno == EINTR) {
+            n = 1;
+            continue;
+        }
+        len += n > 0 ? (size_t)n : 0;
+        len = done + waits_drop_closed(text + done, len - done);
+        const char *last = memrchr(text + done, '\n', len - done);
+        done = last == NULL ? done : (size_t)(last + 1 - text);
+    }
+    int r = n < 0 ? -errno : 0;
+    (void)close(fd);
+    *ret_whole = n == 0;
+    return r < 0 && len == 0 ? r : (ssize_t)len;
+}
+
+/* ---- what it waits for ---- */
+
+/* The kernel's list of sockets of one network namespace, as it was lately. */
+struct table {
+    const char *name;
+    uint64_t network, read_ns; /* 0: never */
+    char *text;                /* for the process's life: helpers are short */
+    ssize_t len;
+};
+
+static bool look_in(int dir, struct table *t, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
+    struct stat net;
+    uint64_t now = clock_now_ns();
+    if (t->text == NULL)
+        t->text = malloc(TABLE_MAX);
+    if (t->text == NULL || fstatat(dir, "ns/net", &net, 0) < 0)
+        return false;
+    if (t->read_ns == 0 || t->network != net.st_ino || now - t->read_ns > THREAD_SOCKETS_AGE_NS) {
+        bool whole;
+        t->len = thread_sockets(dir, t->name, t->text, TABLE_MAX, &whole);
+        t->network = net.st_ino;
+        t->read_ns = now;
+    }
+    return t->len > 0 && waits_socket(t->text, (size_t)t->len, inode, ret);
+}
+
+static bool find_socket(int dir, uint64_t inode, char ret[WAITS_SOCKET_MAX]) {
+    static struct table v4 = {.name = "net/tcp"}, v6 = {.name = "net/tcp6"};
+    return look_in(dir, &v4, inode, ret) || look_in(dir, &v6, inode, ret);
+}
+
+static void name_fd(int dir, uint64_t fd, char *ret, size_t size) {
+    char path[PATH_BYTES], link[EVIDENCE_TARGET_MAX], text[WAITS_SOCKET_MAX];
+    if (fd > INT32_MAX)
+        return;
+    (void)snprintf(path, sizeof path, "fd/%u", (unsigned)fd);
+    ssize_t n = readlinkat(dir, path, link, sizeof link - 1);
+    if (n < 0)
+        return;
+    link[n] = '\0';
+    uint64_t inode = waits_socket_inode(link);
+    if (inode != 0 && find_socket(dir, inode, text))
+        utf8_copy(ret, size, text);
+    else
+        waits_target(link, ret, size);
+}
+
+/* The first of the descriptors that it polls. */
+static void name_polled(int dir, pid_t pid, const struct waits_call *c, char *ret, size_t size) {
+    struct pollfd first;
+    struct iovec here = {.iov_base = &first, .iov_len = sizeof first};
+    struct iovec there = {.iov_base = (void *)(uintptr_t)c->args[0], .iov_len = sizeof first};
+    if (c->args[1] == 0 || process_vm_readv(pid, &here, 1, &there, 1, 0) != sizeof first ||
+        first.fd < 0)
+        return;
+    name_fd(dir, (uint64_t)first.fd, ret, size);
+    size_t len = strlen(ret);
+    if (c->args[1] > 1 && len > 0)
+        (void)snprintf(ret + len, size - len, " and %u more", (unsigned)(c->args[1] - 1));
+}
+
+/* A path in the memory of the process, as it was given to the call. One that is too long, or can't
+ * be read, is none. */
+static void name_path(pid_t pid, uint64_t address, char *ret, size_t size) {
+    char path[EVIDENCE_TARGET_MAX];
+    size_t n = 0;
+    while (n < sizeof path) {
+        uint64_t at = address + n, to_page_end = PAGE_BYTES - at % PAGE_BYTES;
+        struct iovec here = {.iov_base = path + n, .iov_len = MIN2(sizeof path - n, to_page_end)};
+        struct iovec there = {.iov_base = (void *)(uintptr_t)at, .iov_len = here.iov_len};
+        ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
+        if (got <= 0)
+            return;
+        if (memchr(path + n, '\0', (size_t)got) != NULL) {
+            utf8_copy(ret, size, path);
+            return;
+        }
+        n += (size_t)got;
+    }
+}
+
+static struct waits_call read_call(int dir) {
+    struct waits_call call = {.number = -1};
+    char text[256];
+    ssize_t n = read_at(dir, "syscall", text, sizeof text);
+    return n > 0 && waits_call_read(text, (size_t)n, &call) ? call
+                                                            : (struct waits_call){.number = -1};
+}
+
+static void name_call(int dir, pid_t pid, const struct waits_call *call,
+                      struct evidence_thread *t) {
+    if (call->number < 0)
+        return;
+    const char *name = waits_call_name(call->number);
+    if (name != NULL)
+        utf8_copy(t->syscall, sizeof t->syscall, name);
+    else
+        (void)snprintf(t->syscall, sizeof t->syscall, "system call %ld", call->number);
+    switch (waits_kind(call->number)) {
+    case WAITS_FD: name_fd(dir, call->args[0], t->target, sizeof t->target); break;
+    case WAITS_POLL: name_polled(dir, pid, call, t->target, sizeof t->target); break;
+    case WAITS_PATH: name_path(pid, call->args[0], t->target, sizeof t->target); break;
+    case WAITS_PATH_AT: name_path(pid, call->args[1], t->target, sizeof t->target); break;
+    case WAITS_CHILD:
+    case WAITS_OTHER: break;
+    }
+}
+
+/* ---- one thread ---- */
+
+static int open_dir(pid_t pid, pid_t tid) {
+    char path[PATH_BYTES];
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)tid);
+    int dir = open(path, O_DIRECTORY | O_CLOEXEC);
+    return dir >= 0 ? dir : errno == ENOENT ? -ESRCH : -errno;
+}
+
+static int ran(int dir, uint64_t *ret_ns) {
+    char text[STAT_MAX];
+    uint64_t turns;
+    ssize_t len = read_at(dir, "schedstat", text, sizeof text);
+    if (len == -ESRCH)
+        return -ESRCH;
+    return len > 0 && signs_ran(text, (size_t)len, ret_ns, &turns) ? 0 : -ENODATA;
+}
+
+int thread_ran(pid_t pid, pid_t tid, uint64_t *ret_ns) {
+    int dir = open_dir(pid, tid);
+    int r = dir < 0 ? dir : ran(dir, ret_ns);
+    if (dir >= 0)
+        (void)close(dir);
+    return r;
+}
+
+void thread_call(pid_t pid, pid_t tid, struct waits_call *ret) {
+    int dir = open_dir(pid, tid);
+    *ret = dir < 0 ? (struct waits_call){.number = -1} : read_call(dir);
+    if (dir >= 0)
+        (void)close(dir);
+}
+
+int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret) {
+    char stat[STAT_MAX];
+    int dir = open_dir(pid, tid);
+    if (dir < 0)
+        return dir;
+    struct evidence_thread t = {.tid = tid, .stack = -1};
+    ssize_t n = read_at(dir, "stat", stat, sizeof stat);
+    if (n > 0)
+        t.state = signs_state(stat, (size_t)n);
+    read_word(dir, "comm", t.name, sizeof t.name);
+    read_word(dir, "wchan", t.wchan, sizeof t.wchan);
+    if (strcmp(t.wchan, "0") == 0)
+        t.wchan[0] = '\0';
+    if (t.state != 'R' && t.state != 'Z') {
+        const struct waits_call call = read_call(dir);
+        name_call(dir, pid, &call, &t);
+    }
+    if (ran(dir, &t.ran_ns) < 0)
+        t.ran_ns = 0;
+    (void)close(dir);
+    if (n <= 0)
+        return -ESRCH;
+    *ret = t;
+    return 0;
+}
+
+int thread_kernel_stack(pid_t pid, pid_t tid, char **ret) {
+    char text[EVIDENCE_TEXT_MAX / 4];
+    int dir = open_dir(pid, tid);
+    if (dir < 0)
+        return dir;
+    ssize_t n = read_at(dir, "stack", text, sizeof text);
+    (void)close(dir);
+    if (n < 0)
+        return (int)n;
+    *ret = xstrdup(text);
+    return 0;
+}

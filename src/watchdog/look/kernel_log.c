@@ -1,0 +1,82 @@
+#include "watchdog/look/kernel_log.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/text/utf8.h"
+
+/* The number at *p; moves behind it and the comma or semicolon. */
+static bool number(const char **p, const char *end, uint64_t *ret) {
+    uint64_t n = 0;
+    const char *s = *p;
+    for (; s < end && isdigit((unsigned char)*s); s++) {
+        if (n > (UINT64_MAX - 9) / 10)
+            return false;
+        n = n * 10 + (uint64_t)(*s - '0');
+    }
+    if (s == *p || s == end || (*s != ',' && *s != ';'))
+        return false;
+    *p = s + 1;
+    *ret = n;
+    return true;
+}
+
+#define LEVEL_NOTICE 5 /* the most harmless one that always counts; facilities are above bit 2 */
+
+/* "NETDEV WATCHDOG", "Link is Down", "GPU has fallen off the bus" come at several levels. */
+static bool tells(uint64_t level, const char *line) {
+    static const char *const words[] = {"link ", "xid",     "error",     "fail",
+                                        "reset", "timeout", "timed out", "hung",
+                                        "fault", "fallen",  "watchdog"};
+    bool found = (level & 7) <= LEVEL_NOTICE;
+    for (size_t i = 0; i < ARRAY_SIZE(words) && !found; i++)
+        found = strcasestr(line, words[i]) != NULL;
+    return found;
+}
+
+static int put_time(uint64_t boot_us, uint64_t us, char *out, size_t size) {
+    uint64_t wall_us = boot_us != 0 && us <= UINT64_MAX - boot_us ? boot_us + us : 0;
+    time_t at = (time_t)(wall_us / 1000000);
+    struct tm tm;
+    char day[32];
+    bool dated = wall_us != 0 && gmtime_r(&at, &tm) != NULL &&
+                 strftime(day, sizeof day, "%Y-%m-%dT%H:%M:%S", &tm) > 0;
+    if (dated)
+        return snprintf(out, size, "%s.%03uZ ", day, (unsigned)(wall_us / 1000 % 1000));
+    return snprintf(out, size, "[%5llu.%06llu] ", (unsigned long long)(us / 1000000),
+                    (unsigned long long)(us % 1000000));
+}
+
+bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
+    const char *p = record, *end = record + len;
+    const char *semicolon = memchr(record, ';', len);
+    uint64_t level = 0, sequence = 0, us = 0;
+    if (semicolon == NULL || !number(&p, end, &level) || !number(&p, end, &sequence) ||
+        !number(&p, end, &us) || p > semicolon + 1)
+        return false;
+    if (us < log->since_us)
+        return true;
+    const char *text = semicolon + 1, *newline = memchr(text, '\n', (size_t)(end - text));
+    size_t n = (size_t)((newline != NULL ? newline : end) - text);
+    char raw[KERNEL_LOG_LINE_MAX];
+    int head = put_time(log->boot_us, us, raw, sizeof raw);
+    n = MIN2(n, sizeof raw - 1 - (size_t)head);
+    memcpy(raw + head, text, n);
+    raw[(size_t)head + n] = '\0';
+    struct kernel_log_ring *ring = tells(level, raw + head) ? &log->told : &log->rest;
+    char *line = ring->lines[ring->n++ % KERNEL_LOG_LINES];
+    utf8_copy_line(line, KERNEL_LOG_LINE_MAX, raw);
+    return true;
+}
+
+void kernel_log_write(const struct kernel_log *log, struct strbuf *to) {
+    const struct kernel_log_ring *ring = log->told.n > 0 ? &log->told : &log->rest;
+    uint32_t n = MIN2(ring->n, (uint32_t)KERNEL_LOG_LINES);
+    if (log->told.n > 0 && log->rest.n > 0)
+        strbuf_printf(to, "(left out: %u line%s of information that tell%s of no fault or link)\n",
+                      log->rest.n, log->rest.n == 1 ? "" : "s", log->rest.n == 1 ? "s" : "");
+    for (uint32_t i = ring->n - n; i != ring->n; i++)
+        strbuf_printf(to, "%s\n", ring->lines[i % KERNEL_LOG_LINES]);
+}

@@ -1,0 +1,536 @@
+#include "watchdog/look/ras.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/json/json.h"
+#include "base/text/utf8.h"
+
+#define RANGES_MAX 24 /* of a list of ranks: 0-3,7 are two */
+#define NAMED_MAX 8   /* ranks that a line shows with host and pid */
+
+void ras_fini(struct ras *r) {
+    for (uint32_t i = 0; i < r->n_comms; i++)
+        free(r->comms[i].ranks);
+    free(r->comms);
+    *r = (struct ras){0};
+}
+
+/* Room for one more element: arrays grow by doubling, at powers of two. */
+static bool room(void **array, uint32_t n, size_t size) {
+    if (n != 0 && (n & (n - 1)) != 0)
+        return true;
+    void *more = realloc(*array, (n == 0 ? 1 : (size_t)n * 2) * size);
+    if (more == NULL)
+        return false;
+    *array = more;
+    return true;
+}
+
+/* These two return NULL if a limit is reached or memory is not enough. */
+static struct ras_comm *add_comm(struct ras *r, uint64_t hash) {
+    void *comms = r->comms;
+    if (r->n_comms == RAS_COMMS_MAX || !room(&comms, r->n_comms, sizeof *r->comms))
+        return NULL;
+    r->comms = comms;
+    struct ras_comm *c = &r->comms[r->n_comms++];
+    *c = (struct ras_comm){.hash = hash};
+    return c;
+}
+
+static uint32_t all_ranks(const struct ras *r) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < r->n_comms; i++)
+        n += r->comms[i].n_ranks;
+    return n;
+}
+
+static struct ras_rank *add_rank(struct ras *r, struct ras_comm *c, uint32_t rank) {
+    void *ranks = c->ranks;
+    bool grows = c->n_ranks == 0 || (c->n_ranks & (c->n_ranks - 1)) == 0;
+    if ((grows && all_ranks(r) + MAX2(c->n_ranks, 1u) > RAS_RANKS_MAX) ||
+        !room(&ranks, c->n_ranks, sizeof *c->ranks))
+        return NULL;
+    c->ranks = ranks;
+    struct ras_rank *added = &c->ranks[c->n_ranks++];
+    *added = (struct ras_rank){.rank = rank, .pid = -1};
+    return added;
+}
+
+/* The number of a kind of collective, which is added if it is new; RAS_KINDS_MAX: too many. */
+static uint32_t kind_of(struct ras *r, const char *name, size_t len) {
+    if (len == 0 || len >= RAS_WORD_MAX)
+        return RAS_KINDS_MAX;
+    for (uint32_t i = 0; i < r->n_kinds; i++)
+        if (strlen(r->kinds[i]) == len && memcmp(r->kinds[i], name, len) == 0)
+            return i;
+    if (r->n_kinds == RAS_KINDS_MAX)
+        return RAS_KINDS_MAX;
+    memcpy(r->kinds[r->n_kinds], name, len);
+    r->kinds[r->n_kinds][len] = '\0';
+    return r->n_kinds++;
+}
+
+/* ---- reading ---- */
+
+/* NCCL writes about 36 keys and values for a rank. */
+static const struct json_limits limits = {
+    .max_bytes = RAS_ANSWER_MAX, .max_depth = 8, .max_values = 1u << 20};
+
+/* ncclResult_t (nccl.h). 7, in progress, is no error. */
+static const char *error_text(int64_t result) {
+    static const char *const texts[] = {
+        [1] = "unhandled CUDA error", [2] = "system error",  [3] = "internal error",
+        [4] = "invalid argument",     [5] = "invalid usage", [6] = "remote process error",
+    };
+    if (result == 0 || result == 7)
+        return "";
+    return result > 0 && result < (int64_t)ARRAY_SIZE(texts) ? texts[result] : "unexpected error";
+}
+
+/* A member that other versions may not have. */
+static int number_of(const struct json *obj, const char *key, int64_t min, int64_t missing,
+                     int64_t *ret, struct err *err) {
+    *ret = missing;
+    return json_has(obj, key)
+               ? json_as_integer(json_member(obj, key), key, min, INT32_MAX, ret, err)
+               : 0;
+}
+
+static int flag_of(const struct json *obj, const char *key, bool *ret, struct err *err) {
+    *ret = false;
+    return json_has(obj, key) ? json_get_bool(obj, key, ret, err) : 0;
+}
+
+static int text_of(const struct json *obj, const char *key, char *ret, size_t size,
+                   struct err *err) {
+    const char *text = "";
+    int r = json_has(obj, key) ? json_get_string(obj, key, RAS_ANSWER_MAX, &text, err) : 0;
+    utf8_copy_line(ret, size, text);
+    return r;
+}
+
+static int read_counts(const struct json *v, struct ras *r, struct ras_rank *to, struct err *err) {
+    const struct json *counts = json_member(v, "collective_counts");
+    if (counts == NULL)
+        return 0;
+    int bad = json_as_object(counts, "collective_counts", err);
+    for (const struct json *c = json_first(counts); bad == 0 && c != NULL; c = json_next(c)) {
+        int64_t n = 0;
+        bad = json_as_integer(c, json_key(c), 0, (int64_t)JSON_INTEGER_MAX, &n, err);
+        uint32_t kind = kind_of(r, json_key(c), strlen(json_key(c)));
+        if (bad == 0 && kind < RAS_KINDS_MAX) {
+            to->counted |= 1u << kind;
+            to->counts[kind] = (uint64_t)n;
+        }
+    }
+    return bad;
+}
+
+static int read_status(const struct json *v, struct ras_rank *to, struct err *err) {
+    const struct json *s = NULL;
+    int64_t init = 0, async = 0;
+    bool finalized = false, destroyed = false, aborted = false;
+    if (!json_has(v, "status"))
+        return 0;
+    int r = json_get_object(v, "status", &s, err);
+    r = r == 0 ? number_of(s, "init_state", INT32_MIN, 0, &init, err) : r;
+    r = r == 0 ? number_of(s, "async_error", INT32_MIN, 0, &async, err) : r;
+    r = r == 0 ? flag_of(s, "finalize_called", &finalized, err) : r;
+    r = r == 0 ? flag_of(s, "destroy_flag", &destroyed, err) : r;
+    r = r == 0 ? flag_of(s, "abort_flag", &aborted, err) : r;
+    if (r < 0)
+        return r;
+    /* In this order NCCL itself concludes the state. */
+    to->state = aborted                  ? RAS_STATE_ABORT
+                : finalized || destroyed ? RAS_STATE_FINALIZE
+                : init == 0              ? RAS_STATE_RUNNING
+                                         : RAS_STATE_INIT;
+    const char *error = error_text(init)[0] != '\0' ? error_text(init) : error_text(async);
+    (void)snprintf(to->error, sizeof to->error, "%s", error);
+    return 0;
+}
+
+static int read_missing_status(const struct json *v, struct ras_rank *to, struct err *err) {
+    const struct json *s = NULL;
+    bool unresponsive = true;
+    to->missing = true;
+    if (!json_has(v, "status"))
+        return 0;
+    int r = json_get_object(v, "status", &s, err);
+    r = r == 0 ? flag_of(s, "unresponsive", &unresponsive, err) : r;
+    r = r == 0 ? flag_of(s, "considered_dead", &to->dead, err) : r;
+    if (!unresponsive)
+        to->state = RAS_STATE_NOCOMM;
+    return r;
+}
+
+static int read_ranks(const struct json *comm, const char *key, bool missing, struct ras *r,
+                      struct ras_comm *c, struct err *err) {
+    const struct json *ranks = NULL;
+    if (!json_has(comm, key))
+        return 0;
+    int bad = json_get_array(comm, key, RAS_RANKS_MAX, &ranks, err);
+    for (const struct json *v = bad == 0 ? json_first(ranks) : NULL; bad == 0 && v != NULL;
+         v = json_next(v)) {
+        uint32_t rank = 0;
+        int64_t pid = -1;
+        bad = json_as_object(v, key, err);
+        bad = bad == 0 ? json_get_u32(v, "rank", INT32_MAX, &rank, err) : bad;
+        bad = bad == 0 ? number_of(v, "pid", -1, -1, &pid, err) : bad;
+        if (bad < 0)
+            return bad;
+        struct ras_rank *to = add_rank(r, c, rank);
+        if (to == NULL)
+            return err_set(err, -E2BIG, "it has more than %u ranks", RAS_RANKS_MAX);
+        to->pid = (int32_t)pid;
+        bad = text_of(v, "host", to->host, sizeof to->host, err);
+        if (bad == 0)
+            bad = missing ? read_missing_status(v, to, err) : read_status(v, to, err);
+        bad = bad == 0 && !missing ? read_counts(v, r, to, err) : bad;
+    }
+    return bad;
+}
+
+static int by_rank(const void *a, const void *b) {
+    uint32_t x = ((const struct ras_rank *)a)->rank, y = ((const struct ras_rank *)b)->rank;
+    return x < y ? -1 : x > y;
+}
+
+static int read_comm(const struct json *v, struct ras *r, struct err *err) {
+    char hash[RAS_WORD_MAX] = "";
+    int64_t size = 0;
+    int bad = json_as_object(v, "communicators", err);
+    bad = bad == 0 ? text_of(v, "hash", hash, sizeof hash, err) : bad;
+    bad = bad == 0 ? number_of(v, "size", 0, 0, &size, err) : bad;
+    if (bad < 0)
+        return bad;
+    struct ras_comm *c = add_comm(r, strtoull(hash, NULL, 16));
+    if (c == NULL)
+        return err_set(err, -E2BIG, "it has more than %u communicators", RAS_COMMS_MAX);
+    c->size = (uint32_t)size;
+    bad = read_ranks(v, "ranks", false, r, c, err);
+    bad = bad == 0 ? read_ranks(v, "missing_ranks", true, r, c, err) : bad;
+    if (bad == 0 && c->n_ranks > 0)
+        qsort(c->ranks, c->n_ranks, sizeof *c->ranks, by_rank);
+    return bad;
+}
+
+int ras_read(const char *answer, size_t len, struct ras *ret, struct err *err) {
+    _cleanup_(json_freep) struct json *doc = NULL;
+    const struct json *comms = NULL;
+    int64_t timeouts = 0;
+    *ret = (struct ras){0};
+    int r = json_parse(answer, len, &limits, &doc, err);
+    r = r == 0 ? json_as_object(doc, "the answer", err) : r;
+    r = r == 0 ? text_of(doc, "nccl_version", ret->version, sizeof ret->version, err) : r;
+    r = r == 0 ? json_get_array(doc, "communicators", RAS_COMMS_MAX, &comms, err) : r;
+    for (const struct json *v = r == 0 ? json_first(comms) : NULL; r == 0 && v != NULL;
+         v = json_next(v))
+        r = read_comm(v, ret, err);
+    if (r == 0 && json_has(doc, "ras")) {
+        const struct json *own = NULL;
+        r = json_get_object(doc, "ras", &own, err);
+        r = r == 0 ? number_of(own, "timeouts_count", 0, 0, &timeouts, err) : r;
+    }
+    ret->timeouts = (uint32_t)timeouts;
+    if (r < 0)
+        ras_fini(ret);
+    return r;
+}
+
+/* ---- in words ---- */
+
+/* Adds the text, if there is room for it. */
+static void add_line(struct strbuf *to, size_t begin, bool *full, struct strbuf *line) {
+    static const char cut[] = "(more was left out)\n";
+    if (!*full && to->len - begin + line->len + sizeof cut > RAS_SUMMARY_MAX) {
+        *full = true;
+        strbuf_add(to, cut);
+    }
+    if (!*full)
+        strbuf_add(to, strbuf_text(line));
+    strbuf_clear(line);
+}
+
+/* So many ranks have launched so many collectives of a kind. */
+struct tally {
+    uint32_t kind, ranks;
+    uint64_t count;
+};
+
+static void add_place(struct strbuf *line, const char *host, int32_t pid) {
+    if (host[0] != '\0' && pid >= 0)
+        strbuf_printf(line, " (%s, pid %d)", host, pid);
+    else if (host[0] != '\0')
+        strbuf_printf(line, " (%s)", host);
+}
+
+typedef bool choose_fn(const struct ras_rank *rank, const void *arg);
+
+static uint32_t count_ranks(const struct ras_comm *c, choose_fn *choose, const void *arg) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->n_ranks; i++)
+        n += choose(&c->ranks[i], arg);
+    return n;
+}
+
+/* "rank 2 (10.0.0.2, pid 12)", or if these are many, or not `places`: "ranks 0-1, 3". False: no
+ * rank was chosen. */
+static bool add_ranks(struct strbuf *line, const struct ras_comm *c, bool places, choose_fn *choose,
+                      const void *arg) {
+    uint32_t n = count_ranks(c, choose, arg), ranges = 0;
+    places = places && n <= NAMED_MAX;
+    if (n == 0)
+        return false;
+    strbuf_add(line, n == 1 ? "rank " : "ranks ");
+    for (uint32_t i = 0; i < c->n_ranks; i++) {
+        if (!choose(&c->ranks[i], arg))
+            continue;
+        uint32_t last = i;
+        while (!places && last + 1 < c->n_ranks && choose(&c->ranks[last + 1], arg) &&
+               c->ranks[last + 1].rank == c->ranks[last].rank + 1)
+            last++;
+        if (++ranges > RANGES_MAX) {
+            strbuf_add(line, ", …");
+            return true;
+        }
+        strbuf_printf(line, "%s%u", ranges > 1 ? ", " : "", c->ranks[i].rank);
+        if (last > i)
+            strbuf_printf(line, "-%u", c->ranks[last].rank);
+        if (places)
+            add_place(line, c->ranks[i].host, c->ranks[i].pid);
+        i = last;
+    }
+    return true;
+}
+
+static bool choose_tally(const struct ras_rank *rank, const void *arg) {
+    const struct tally *t = arg;
+    return (rank->counted >> t->kind & 1) != 0 && rank->counts[t->kind] == t->count;
+}
+
+static bool choose_dead(const struct ras_rank *rank, const void *arg) {
+    (void)arg;
+    return rank->missing && rank->dead;
+}
+
+static bool choose_gone(const struct ras_rank *rank, const void *arg) {
+    (void)arg;
+    return rank->missing && !rank->dead && rank->state == RAS_STATE_NOCOMM;
+}
+
+static bool choose_silent(const struct ras_rank *rank, const void *arg) {
+    (void)arg;
+    return rank->missing && !rank->dead && rank->state != RAS_STATE_NOCOMM;
+}
+
+static bool choose_error(const struct ras_rank *rank, const void *arg) {
+    return rank->error[0] != '\0' && strcmp(rank->error, arg) == 0;
+}
+
+static bool choose_state(const struct ras_rank *rank, const void *arg) {
+    return !rank->missing && rank->state == *(const enum ras_state *)arg;
+}
+
+static void add_head(struct strbuf *line, const struct ras_comm *c) {
+    strbuf_printf(line, "communicator 0x%llx", (unsigned long long)c->hash);
+    if (c->size > 0)
+        strbuf_printf(line, " (%u ranks)", c->size);
+    strbuf_add(line, ": ");
+}
+
+static int by_count(const void *a, const void *b) {
+    uint64_t x = ((const struct tally *)a)->count, y = ((const struct tally *)b)->count;
+    return x < y ? -1 : x > y;
+}
+
+static int by_frequency(const void *a, const void *b) {
+    const struct tally *x = a, *y = b;
+    if (x->ranks != y->ranks)
+        return x->ranks > y->ranks ? -1 : 1;
+    return -by_count(a, b);
+}
+
+/* The counts of a kind, the most frequent first. Returns how many differ. ret: [n_ranks] */
+static uint32_t tally(const struct ras_comm *c, uint32_t kind, struct tally *ret) {
+    uint32_t n = 0, merged = 0;
+    for (uint32_t i = 0; i < c->n_ranks; i++)
+        if ((c->ranks[i].counted >> kind & 1) != 0)
+            ret[n++] = (struct tally){.kind = kind, .ranks = 1, .count = c->ranks[i].counts[kind]};
+    qsort(ret, n, sizeof *ret, by_count);
+    for (uint32_t i = 0; i < n; i++) {
+        if (merged > 0 && ret[merged - 1].count == ret[i].count)
+            ret[merged - 1].ranks++;
+        else
+            ret[merged++] = ret[i];
+    }
+    qsort(ret, merged, sizeof *ret, by_frequency);
+    return merged;
+}
+
+/* A line for each kind of which ranks have launched different numbers. */
+static void add_tallies(const struct ras *r, const struct ras_comm *c, struct strbuf *to,
+                        size_t begin, bool *full) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    _cleanup_(freep) struct tally *tallies = xcalloc(c->n_ranks + (size_t)1, sizeof *tallies);
+    for (uint32_t kind = 0; kind < r->n_kinds && !*full; kind++) {
+        uint32_t n = tally(c, kind, tallies);
+        if (n < 2)
+            continue;
+        add_head(&line, c);
+        strbuf_printf(&line, "%s: ", r->kinds[kind]);
+        for (uint32_t i = 0; i < MIN2(n, RANGES_MAX + 1u); i++) {
+            strbuf_printf(&line, "%s%llu in ", i > 0 ? "; " : "",
+                          (unsigned long long)tallies[i].count);
+            (void)add_ranks(&line, c, i > 0, choose_tally, &tallies[i]);
+        }
+        strbuf_add(&line, "\n");
+        add_line(to, begin, full, &line);
+    }
+}
+
+static void add_missing(const struct ras_comm *c, struct strbuf *to, size_t begin, bool *full) {
+    static const struct {
+        choose_fn *choose;
+        const char *what;
+    } rows[] = {
+        {choose_dead, "considered dead"},
+        {choose_silent, "no answer"},
+        {choose_gone, "has left the communicator"},
+    };
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+        add_head(&line, c);
+        strbuf_printf(&line, "%s: ", rows[i].what);
+        if (add_ranks(&line, c, true, rows[i].choose, NULL)) {
+            strbuf_add(&line, "\n");
+            add_line(to, begin, full, &line);
+        }
+        strbuf_clear(&line);
+    }
+}
+
+static void add_states(const struct ras_comm *c, struct strbuf *to, size_t begin, bool *full) {
+    static const char *const words[] = {
+        [RAS_STATE_INIT] = "still initializing",
+        [RAS_STATE_FINALIZE] = "finalizing",
+        [RAS_STATE_ABORT] = "aborted",
+    };
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    for (enum ras_state s = RAS_STATE_INIT; s <= RAS_STATE_ABORT; s++) {
+        if (words[s] == NULL)
+            continue;
+        add_head(&line, c);
+        strbuf_printf(&line, "%s: ", words[s]);
+        if (add_ranks(&line, c, true, choose_state, &s)) {
+            strbuf_add(&line, "\n");
+            add_line(to, begin, full, &line);
+        }
+        strbuf_clear(&line);
+    }
+}
+
+static void add_errors(const struct ras_comm *c, struct strbuf *to, size_t begin, bool *full) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    for (uint32_t i = 0; i < c->n_ranks && !*full; i++) {
+        const char *error = c->ranks[i].error;
+        bool again = error[0] == '\0';
+        for (uint32_t k = 0; k < i && !again; k++)
+            again = strcmp(c->ranks[k].error, error) == 0;
+        if (again)
+            continue;
+        add_head(&line, c);
+        strbuf_printf(&line, "%s: ", error);
+        (void)add_ranks(&line, c, true, choose_error, error);
+        strbuf_add(&line, "\n");
+        add_line(to, begin, full, &line);
+    }
+}
+
+void ras_summary(const struct ras *r, struct strbuf *to) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    size_t begin = to->len;
+    bool full = false;
+    strbuf_printf(&line, "NCCL%s%s: %u communicator%s\n", r->version[0] != '\0' ? " " : "",
+                  r->version, r->n_comms, r->n_comms == 1 ? "" : "s");
+    if (r->timeouts > 0)
+        strbuf_printf(&line, "%u time-out%s of the service itself\n", r->timeouts,
+                      r->timeouts == 1 ? "" : "s");
+    add_line(to, begin, &full, &line);
+    for (uint32_t i = 0; i < r->n_comms && !full; i++) {
+        const struct ras_comm *c = &r->comms[i];
+        size_t before = to->len;
+        add_missing(c, to, begin, &full);
+        add_errors(c, to, begin, &full);
+        add_states(c, to, begin, &full);
+        add_tallies(r, c, to, begin, &full);
+        if (to->len == before && !full) {
+            add_head(&line, c);
+            strbuf_add(&line, "all ranks have launched the same collectives\n");
+            add_line(to, begin, &full, &line);
+        }
+    }
+}
+
+/* ---- counts ---- */
+
+#define COUNT_MAX (UINT64_C(1) << 48) /* of one kind: their sum has room */
+
+static bool is_ours(const struct ras_comm *c, const struct ras_own *own, size_t n_own) {
+    bool confirmed = false;
+    for (uint32_t k = 0; k < c->n_ranks; k++) {
+        bool listed = false, same = false;
+        for (size_t i = 0; i < n_own; i++) {
+            listed = listed || own[i].rank == c->ranks[k].rank;
+            same = same || (own[i].rank == c->ranks[k].rank && own[i].pid == c->ranks[k].pid);
+        }
+        if (listed && !same && c->ranks[k].pid > 0)
+            return false;
+        confirmed = confirmed || same;
+    }
+    return confirmed;
+}
+
+static uint64_t sum_of(const struct ras *r, const struct ras_rank *at) {
+    uint64_t sum = 0;
+    for (uint32_t kind = 0; kind < r->n_kinds; kind++)
+        sum += MIN2(at->counts[kind], COUNT_MAX);
+    return sum;
+}
+
+static void add_comm_counts(const struct ras *r, const struct ras_comm *c, uint32_t world,
+                            uint64_t *sums, bool *known) {
+    _cleanup_(freep) bool *here = xcalloc(world + (size_t)1, sizeof *here);
+    for (uint32_t k = 0; k < c->n_ranks; k++) {
+        const struct ras_rank *at = &c->ranks[k];
+        if (at->rank >= world || at->missing || at->counted == 0 || here[at->rank])
+            continue;
+        here[at->rank] = true;
+        sums[at->rank] += sum_of(r, at);
+    }
+    for (uint32_t i = 0; i < world; i++)
+        known[i] = known[i] && here[i];
+}
+
+uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
+                    uint64_t *ret) {
+    _cleanup_(freep) bool *known = xcalloc(world + (size_t)1, sizeof *known);
+    bool any = false;
+    uint32_t n = 0;
+    memset(known, true, world);
+    memset(ret, 0, world * sizeof *ret);
+    for (uint32_t i = 0; i < r->n_comms; i++) {
+        const struct ras_comm *c = &r->comms[i];
+        if (c->size != world || !is_ours(c, own, n_own))
+            continue;
+        any = true;
+        add_comm_counts(r, c, world, ret, known);
+    }
+    for (uint32_t i = 0; i < world; i++) {
+        ret[i] = any && known[i] ? MAX2(ret[i], (uint64_t)1) : 0;
+        n += ret[i] != 0;
+    }
+    return n;
+}

@@ -1,0 +1,152 @@
+#include "watchdog/look/ras_io.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/parse.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "watchdog/look/socket_io.h"
+
+#define REPLY_MAX 1024 /* of the lines before the answer */
+#define HOST_MAX 256
+
+/* Where to ask. "localhost" is two addresses: NCCL listens on the one that its resolver returned.
+ */
+struct place {
+    struct sockaddr_storage at[2];
+    socklen_t len[2];
+    size_t n;
+};
+
+static void add_place(struct place *p, int family, const void *address, uint16_t port) {
+    if (family == AF_INET) {
+        struct sockaddr_in *at = (struct sockaddr_in *)(void *)&p->at[p->n];
+        *at = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
+        memcpy(&at->sin_addr, address, sizeof at->sin_addr);
+        p->len[p->n++] = sizeof *at;
+    } else {
+        struct sockaddr_in6 *at = (struct sockaddr_in6 *)(void *)&p->at[p->n];
+        *at = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
+        memcpy(&at->sin6_addr, address, sizeof at->sin6_addr);
+        p->len[p->n++] = sizeof *at;
+    }
+}
+
+/* "localhost:28028", "10.0.0.1:28028", "[::1]:28028". */
+static int find_place(const char *address, struct place *ret, struct err *err) {
+    const char *colon = strrchr(address, ':');
+    char host[HOST_MAX] = "";
+    uint16_t port = 0;
+    struct in_addr v4 = {.s_addr = htonl(INADDR_LOOPBACK)};
+    struct in6_addr v6 = in6addr_loopback;
+    *ret = (struct place){.n = 0};
+    if (colon == NULL || parse_port(colon + 1, &port) < 0 || port == 0)
+        return err_set(err, -EINVAL, "NCCL_RAS_ADDR=%s is not HOST:PORT", address);
+    size_t n = (size_t)(colon - address);
+    bool brackets = n >= 2 && address[0] == '[' && address[n - 1] == ']';
+    (void)snprintf(host, sizeof host, "%.*s", (int)(brackets ? n - 2 : n), address + brackets);
+    if (strcmp(host, "localhost") == 0) {
+        add_place(ret, AF_INET, &v4, port);
+        add_place(ret, AF_INET6, &v6, port);
+    } else if (inet_pton(AF_INET, host, &v4) == 1) {
+        add_place(ret, AF_INET, &v4, port);
+    } else if (inet_pton(AF_INET6, host, &v6) == 1) {
+        add_place(ret, AF_INET6, &v6, port);
+    } else {
+        return err_set(err, -EINVAL,
+                       "NCCL_RAS_ADDR=%s: muster asks only IP addresses and localhost", address);
+    }
+    return 0;
+}
+
+static int dial(const struct place *p, uint64_t deadline_ns, int *ret) {
+    int r = -EINVAL;
+    for (size_t i = 0; i < p->n; i++) {
+        r = socket_dial((const struct sockaddr *)(const void *)&p->at[i], p->len[i], deadline_ns,
+                        ret);
+        if (r != -ECONNREFUSED && r != -EADDRNOTAVAIL && r != -EAFNOSUPPORT)
+            return r;
+    }
+    return r == -EADDRNOTAVAIL || r == -EAFNOSUPPORT ? -ECONNREFUSED : r;
+}
+
+/* Sends a line and reads the line with which the service replies. 1: the reply begins as expected.
+ */
+static int command(int fd, const char *line, const char *expected, uint64_t deadline_ns) {
+    _cleanup_(strbuf_fini) struct strbuf reply = {0};
+    int r = socket_say(fd, line, deadline_ns);
+    while (r == 0 && strchr(strbuf_text(&reply), '\n') == NULL) {
+        r = socket_hear(fd, &reply, REPLY_MAX, deadline_ns);
+        r = r == 0 ? -ECONNRESET : r == 1 ? 0 : r;
+    }
+    if (r == -EMSGSIZE)
+        return -EPROTO;
+    return r < 0 ? r : strncmp(strbuf_text(&reply), expected, strlen(expected)) == 0;
+}
+
+/* -EPROTO: the program that listens there is not RAS; -ENOTSUP: it does not know JSON. */
+static int question(int fd, uint64_t deadline_ns, struct strbuf *answer) {
+    uint64_t now = clock_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+    char line[64];
+    int r = command(fd, "CLIENT PROTOCOL 2\n", "SERVER PROTOCOL ", deadline_ns);
+    if (r <= 0)
+        return r < 0 ? r : -EPROTO;
+    /* How long it waits for other processes, twice: they have a second left to answer in. */
+    uint64_t seconds = left * 2 / 5 / NS_PER_S;
+    (void)snprintf(line, sizeof line, "TIMEOUT %u\n", (unsigned)MAX2(seconds, (uint64_t)1));
+    r = command(fd, line, "OK", deadline_ns);
+    if (r >= 0)
+        r = command(fd, "SET FORMAT json\n", "OK", deadline_ns);
+    if (r <= 0)
+        return r < 0 ? r : -ENOTSUP;
+    r = socket_say(fd, "VERBOSE STATUS\n", deadline_ns);
+    return r < 0 ? r : socket_hear_all(fd, answer, RAS_ANSWER_MAX, deadline_ns);
+}
+
+static int explain(int r, const char *address, struct err *err) {
+    if (r == -ECONNREFUSED)
+        return err_set(err, r,
+                       "no answer on %s: no worker uses NCCL 2.28.7 or newer, or NCCL_RAS_ENABLE "
+                       "is 0",
+                       address);
+    if (r == -ETIMEDOUT)
+        return err_set(err, r, "NCCL's RAS service on %s did not answer in time", address);
+    if (r == -EMSGSIZE)
+        return err_set(err, r, "NCCL's RAS service on %s answered with more than %u bytes", address,
+                       RAS_ANSWER_MAX);
+    if (r == -ENOTSUP)
+        return err_set(err, r,
+                       "NCCL's RAS service on %s cannot answer in JSON: NCCL 2.28.7 or newer is "
+                       "needed",
+                       address);
+    if (r == -EPROTO)
+        return err_set(err, -EINVAL, "the program listening on %s is not NCCL's RAS service",
+                       address);
+    return err_set(err, r, "cannot ask NCCL's RAS service on %s: %s", address, strerror(-r));
+}
+
+int source_ras(const struct source_ras_ask *ask, uint64_t deadline_ns, struct ras *ret,
+               struct err *err) {
+    const char *address = ask->address != NULL ? ask->address : RAS_ADDRESS_DEFAULT;
+    _cleanup_(strbuf_fini) struct strbuf answer = {0};
+    struct place place;
+    int fd = -1;
+    *ret = (struct ras){0};
+    int r = find_place(address, &place, err);
+    if (r < 0)
+        return r;
+    r = dial(&place, deadline_ns, &fd);
+    if (r == 0)
+        r = question(fd, deadline_ns, &answer);
+    file_close(&fd);
+    if (r < 0)
+        return explain(r, address, err);
+    r = ras_read(strbuf_text(&answer), answer.len, ret, err);
+    if (r < 0)
+        err_prefix(err, "the answer of NCCL's RAS service on %s cannot be read", address);
+    return r;
+}

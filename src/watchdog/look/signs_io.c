@@ -1,0 +1,437 @@
+#include "watchdog/look/signs_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "io/file.h"
+#include "io/process/proc.h"
+
+#define STAT_MAX 512 /* of its text: the name has 16 bytes, each number 20 digits at most */
+#define PATH_BYTES 64
+/* What a thread wrote is only read if it ran for less than this since the last sample. */
+#define WRITES_BELOW_NS (NS_PER_S / 100 * SIGNS_COMPUTES_PERCENT)
+
+/* The open files of one main thread. */
+struct thread_files {
+    int stat_fd, schedstat_fd, io_fd; /* -1: not open */
+};
+
+struct signs_worker {
+    uint32_t rank;
+    pid_t pid;
+    bool ended;
+    bool gone; /* there is no such process */
+    int error; /* of the last sample: why its files, or its child's, could not be opened; 0 */
+    struct thread_files files;
+    struct signs_track track;
+    pid_t child; /* that it waits for; 0: none */
+    uint64_t child_start;
+    struct thread_files child_files;
+    struct signs_track child_track;
+    struct signs_found found; /* by the last closer look, as far as it is still true */
+    uint64_t changed_ns;      /* when its place was last seen to have changed */
+    uint64_t process_ns;      /* CPU time of found.computes at the last sample; 0: not known */
+    uint64_t process_read_ns;
+    uint64_t used_from_ns; /* CPU time of its main thread when it last moved */
+};
+
+struct signs {
+    struct signs_worker *workers; /* by rank */
+    size_t n, cap;
+    uint64_t tick_ns; /* of the clock in which the kernel tells times */
+    /* Higher descriptors are not kept open: they are for pipes and connections. */
+    rlim_t kept_below;
+};
+
+struct signs *signs_new(void) {
+    struct signs *s = xcalloc(1, sizeof *s);
+    long hz = sysconf(_SC_CLK_TCK);
+    s->tick_ns = NS_PER_S / (uint64_t)(hz > 0 ? hz : 100);
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        s->kept_below = limit.rlim_cur / 2;
+    return s;
+}
+
+static void close_files(struct thread_files *f) {
+    file_close(&f->stat_fd);
+    file_close(&f->schedstat_fd);
+    file_close(&f->io_fd);
+}
+
+static void forget_child(struct signs_worker *w) {
+    close_files(&w->child_files);
+    w->child = 0;
+}
+
+static void close_worker(struct signs_worker *w) {
+    close_files(&w->files);
+    forget_child(w);
+}
+
+void signs_free(struct signs *s) {
+    if (s == NULL)
+        return;
+    for (size_t i = 0; i < s->n; i++)
+        close_worker(&s->workers[i]);
+    free(s->workers);
+    free(s);
+}
+
+/* ---- files ---- */
+
+static int failure(int error) { return error == ENOENT || error == ESRCH ? -ESRCH : -error; }
+
+static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
+/* Those that are not open yet. Without its schedstat, which not every kernel has, a thread that
+ * uses a few ms a second would seem to move only now and then. */
+static int open_files(pid_t pid, struct thread_files *f) {
+    char path[PATH_BYTES];
+    if (f->stat_fd >= 0)
+        return 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d", (int)pid, (int)pid);
+    int dir = open(path, O_DIRECTORY | O_CLOEXEC), r = 0;
+    if (dir < 0)
+        return failure(errno);
+    f->stat_fd = openat(dir, "stat", O_RDONLY | O_CLOEXEC);
+    if (f->stat_fd < 0) {
+        r = failure(errno);
+    } else {
+        f->schedstat_fd = openat(dir, "schedstat", O_RDONLY | O_CLOEXEC);
+        if (f->schedstat_fd < 0 && is_shortage(errno))
+            r = -errno;
+        f->io_fd = openat(dir, "io", O_RDONLY | O_CLOEXEC);
+        if (f->io_fd < 0 && is_shortage(errno))
+            r = -errno;
+    }
+    (void)close(dir);
+    if (r < 0)
+        close_files(f);
+    return r;
+}
+
+/* After a sample. */
+static void leave_files(const struct signs *s, struct thread_files *f) {
+    int highest = MAX2(MAX2(f->stat_fd, f->schedstat_fd), f->io_fd);
+    if (f->stat_fd >= 0 && (rlim_t)highest >= s->kept_below)
+        close_files(f);
+}
+
+static size_t read_file(int fd, char buf[STAT_MAX]) {
+    ssize_t n;
+    do
+        n = pread(fd, buf, STAT_MAX, 0);
+    while (n < 0 && errno == EINTR);
+    return n < 0 ? 0 : (size_t)n;
+}
+
+static struct worker_tick read_times(struct thread_files *f, uint64_t tick_ns) {
+    char stat[STAT_MAX], schedstat[STAT_MAX];
+    struct worker_tick t = {0};
+    if (f->stat_fd < 0)
+        return t;
+    size_t n = read_file(f->stat_fd, stat);
+    uint64_t ticks = 0;
+    t.state = signs_state(stat, n);
+    if (f->schedstat_fd >= 0) {
+        size_t len = read_file(f->schedstat_fd, schedstat);
+        if (signs_ran(schedstat, len, &t.ran_ns, &t.turns) && t.ran_ns != 0)
+            return t;
+    }
+    /* There is none, or it always says 0: a kernel without CONFIG_SCHED_INFO. */
+    if (!signs_ticks(stat, n, &ticks) || ticks > UINT64_MAX / tick_ns)
+        return (struct worker_tick){0};
+    t.ran_ns = ticks * tick_ns;
+    return t;
+}
+
+static struct worker_tick read_tick(struct thread_files *f, const struct signs_track *before,
+                                    uint64_t tick_ns) {
+    char io[STAT_MAX];
+    struct worker_tick t = read_times(f, tick_ns);
+    if (t.state != 0 && f->io_fd >= 0 && t.ran_ns - before->ran_ns < WRITES_BELOW_NS)
+        t.wrote = signs_wrote(io, read_file(f->io_fd, io));
+    return t;
+}
+
+/* ---- the workers ---- */
+
+/* Where the rank is, or belongs. */
+static size_t place_of(const struct signs *s, uint32_t rank) {
+    size_t low = 0, high = s->n;
+    while (low < high) {
+        size_t mid = low + (high - low) / 2;
+        if (s->workers[mid].rank < rank)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low;
+}
+
+static struct signs_worker *find(const struct signs *s, uint32_t rank) {
+    size_t at = place_of(s, rank);
+    return at < s->n && s->workers[at].rank == rank ? &s->workers[at] : NULL;
+}
+
+int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns) {
+    signs_remove(s, rank);
+    if (s->n == SIGNS_WORKERS_MAX)
+        return -E2BIG;
+    if (s->n == s->cap) {
+        s->cap = MAX2(s->cap * 2, (size_t)8);
+        s->workers = xrealloc(s->workers, s->cap * sizeof *s->workers);
+    }
+    struct signs_worker *w = &s->workers[place_of(s, rank)];
+    memmove(w + 1, w, (size_t)(s->workers + s->n - w) * sizeof *w);
+    s->n++;
+    *w = (struct signs_worker){.rank = rank,
+                               .pid = pid,
+                               .files = {-1, -1, -1},
+                               .track = signs_track_of(now_ns),
+                               .child_files = {-1, -1, -1}};
+    int r = open_files(pid, &w->files);
+    leave_files(s, &w->files);
+    w->gone = r == -ESRCH;
+    w->error = w->gone ? 0 : r;
+    signs_track_add(&w->track, &(struct worker_tick){0}, now_ns);
+    return r;
+}
+
+void signs_ended(struct signs *s, uint32_t rank) {
+    struct signs_worker *w = find(s, rank);
+    if (w == NULL)
+        return;
+    close_worker(w);
+    w->ended = true;
+}
+
+void signs_remove(struct signs *s, uint32_t rank) {
+    struct signs_worker *w = find(s, rank);
+    if (w == NULL)
+        return;
+    close_worker(w);
+    s->n--;
+    memmove(w, w + 1, (size_t)(s->workers + s->n - w) * sizeof *w);
+}
+
+/* Whose movement is the worker's. */
+static struct signs_track *mover(struct signs_worker *w) {
+    return w->child != 0 ? &w->child_track : &w->track;
+}
+
+static void moves_now(struct signs_worker *w, uint64_t now_ns) {
+    w->track.flags |= SIGN_MOVED;
+    w->track.moved_ns = now_ns;
+    w->track.moved_once = true;
+}
+
+/* A thread that no longer runs all the time does not spin; nor does one that is not seen. */
+static void settle(struct signs_worker *w) {
+    if (mover(w)->hot == 0 || w->error != 0)
+        w->found.flags &= ~(uint32_t)SIGN_SPINS;
+    w->found.polls = w->found.polls && mover(w)->little > 0 && w->error == 0;
+    if ((w->found.flags & SIGN_SPINS) != 0 || w->found.polls)
+        w->track.flags &= ~(uint32_t)SIGN_MOVED;
+    else if ((w->track.flags & SIGN_MOVED) != 0)
+        w->found.flags = 0;
+}
+
+void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_found *found,
+               uint64_t now_ns) {
+    struct signs_worker *w = find(s, rank);
+    if (w == NULL || w->pid != pid || w->ended)
+        return;
+    w->process_ns = w->found.computes == found->computes ? w->process_ns : 0;
+    w->found = *found;
+    mover(w)->receives = found->receives;
+    if (found->polls)
+        w->found.since_ns = MAX2(mover(w)->much_ns, w->changed_ns);
+    if (w->track.moved_ns > found->before_ns) {
+        w->found.flags &= ~(uint32_t)(SIGN_BUSY | SIGN_BYTES);
+    } else if (found->changed) {
+        w->changed_ns = now_ns;
+        moves_now(w, now_ns);
+    }
+    settle(w);
+}
+
+void signs_unseen(struct signs *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->workers[i].ended && (s->workers[i].track.flags & SIGN_MOVED) == 0)
+            s->workers[i].found.flags |= SIGN_UNSEEN;
+}
+
+static bool is_hot(struct signs_worker *w) { return !w->ended && mover(w)->hot >= SIGNS_HOT; }
+
+bool signs_is_hot(const struct signs *s, uint32_t rank) {
+    struct signs_worker *w = find(s, rank);
+    return w != NULL && is_hot(w);
+}
+
+static bool is_little(struct signs_worker *w) {
+    return !w->ended && mover(w)->little >= SIGNS_LITTLE;
+}
+
+bool signs_is_little(const struct signs *s, uint32_t rank) {
+    struct signs_worker *w = find(s, rank);
+    return w != NULL && is_little(w);
+}
+
+bool signs_any_odd(const struct signs *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (is_hot(&s->workers[i]) || is_little(&s->workers[i]))
+            return true;
+    return false;
+}
+
+static bool is_started_at(const struct thread_files *f, uint64_t start) {
+    char stat[STAT_MAX];
+    uint64_t found;
+    return signs_start(stat, read_file(f->stat_fd, stat), &found) && found == start;
+}
+
+/* Another process of the same pid is none. */
+static int open_child(struct signs_worker *w) {
+    if (w->child_files.stat_fd >= 0)
+        return 0;
+    int r = open_files(w->child, &w->child_files);
+    if (r == 0 && !is_started_at(&w->child_files, w->child_start)) {
+        close_files(&w->child_files);
+        r = -ESRCH;
+    }
+    return r;
+}
+
+void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start) {
+    struct signs_worker *w = find(s, rank);
+    if (w == NULL || w->pid != pid || w->ended || w->child == child)
+        return;
+    forget_child(w);
+    if (child == 0)
+        return;
+    w->child = child;
+    w->child_start = start;
+    w->child_track = signs_track_of(w->track.moved_ns);
+    if (open_child(w) == -ESRCH)
+        forget_child(w);
+    leave_files(s, &w->child_files);
+}
+
+pid_t signs_pid(const struct signs *s, uint32_t rank) {
+    const struct signs_worker *w = find(s, rank);
+    return w == NULL ? 0 : w->pid;
+}
+
+uint64_t signs_ran_ns(const struct signs *s, uint32_t rank) {
+    const struct signs_worker *w = find(s, rank);
+    bool odd = w != NULL && (w->found.polls || (w->found.flags & SIGN_SPINS) != 0);
+    bool known = w != NULL && !w->ended && w->child == 0 && !odd && w->track.known;
+    return known ? w->track.ran_ns : 0;
+}
+
+uint64_t signs_used_ns(const struct signs *s, uint32_t rank) {
+    const struct signs_worker *w = find(s, rank);
+    return w == NULL || w->ended || !w->track.known ? 0 : w->track.ran_ns - w->used_from_ns;
+}
+
+static void sample_child(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
+    bool first = !w->child_track.known;
+    struct worker_tick tick = {0};
+    int r = open_child(w);
+    if (r == 0)
+        tick = read_tick(&w->child_files, &w->child_track, s->tick_ns);
+    leave_files(s, &w->child_files);
+    if (r < 0 && r != -ESRCH) {
+        w->error = r;
+    } else if (tick.state == 0 || tick.state == 'Z') {
+        forget_child(w);
+        return;
+    } else {
+        signs_track_add(&w->child_track, &tick, now_ns);
+        w->track.flags |= w->child_track.flags & (SIGN_STOPPED | SIGN_TRACED);
+        if (first || (w->child_track.flags & SIGN_MOVED) == 0)
+            return;
+        w->track.moved_once = true;
+    }
+    w->track.flags |= SIGN_MOVED;
+    w->track.moved_ns = now_ns;
+}
+
+/* A process that has ended uses none. */
+static void sample_process(struct signs_worker *w, uint64_t tick_ns, uint64_t now_ns) {
+    char stat[STAT_MAX];
+    uint64_t ticks = 0, before_ns = w->process_ns, passed_ns = now_ns - w->process_read_ns;
+    ssize_t n = proc_read(w->found.computes, "/stat", stat, sizeof stat);
+    w->process_ns = n > 0 && signs_ticks(stat, (size_t)n, &ticks) ? ticks * tick_ns : 0;
+    w->process_read_ns = now_ns;
+    uint64_t least_ns = passed_ns / 100 * SIGNS_COMPUTES_PERCENT +
+                        w->found.idle_ns * (passed_ns / NS_PER_MS) / 1000;
+    if (before_ns != 0 && w->process_ns >= before_ns + least_ns)
+        moves_now(w, now_ns);
+}
+
+static void sample(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
+    struct worker_tick tick = {0};
+    int r = w->gone ? -ESRCH : open_files(w->pid, &w->files);
+    if (r == 0)
+        tick = read_tick(&w->files, &w->track, s->tick_ns);
+    leave_files(s, &w->files);
+    w->gone = r == -ESRCH;
+    w->error = w->gone ? 0 : r;
+    signs_track_add(&w->track, &tick, now_ns);
+    if (w->child != 0)
+        sample_child(s, w, now_ns);
+    settle(w);
+    if (w->found.computes != 0)
+        sample_process(w, s->tick_ns, now_ns);
+    if ((w->track.flags & SIGN_MOVED) != 0)
+        w->used_from_ns = w->track.ran_ns;
+}
+
+void signs_sample(struct signs *s, uint64_t now_ns) {
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->workers[i].ended)
+            sample(s, &s->workers[i], now_ns);
+}
+
+int signs_error(const struct signs *s) {
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->workers[i].ended && s->workers[i].error != 0)
+            return s->workers[i].error;
+    return 0;
+}
+
+static uint64_t still_of(const struct signs_worker *w, uint64_t now_ns) {
+    bool since = (w->found.flags & SIGN_SPINS) != 0 || w->found.polls;
+    bool computes = (w->track.flags & SIGN_MOVED) != 0;
+    return now_ns -
+           (since && !computes ? MIN2(w->found.since_ns, w->track.moved_ns) : w->track.moved_ns);
+}
+
+uint64_t signs_still_ns(const struct signs *s, uint64_t now_ns) {
+    uint64_t longest = 0;
+    for (size_t i = 0; i < s->n; i++)
+        if (!s->workers[i].ended)
+            longest = MAX2(longest, still_of(&s->workers[i], now_ns));
+    return longest;
+}
+
+size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *ret, size_t max) {
+    size_t n = MIN2(s->n, max);
+    for (size_t i = 0; i < n; i++) {
+        const struct signs_worker *w = &s->workers[i];
+        uint32_t unseen = w->error != 0 ? SIGN_UNSEEN : 0U;
+        uint32_t flags = w->track.flags | w->found.flags | unseen;
+        ret[i] = (struct worker_signs){.rank = w->rank,
+                                       .flags = w->ended ? SIGN_ENDED : flags,
+                                       .still_ns = still_of(w, now_ns),
+                                       .moved_once = w->track.moved_once};
+    }
+    return n;
+}

@@ -1,0 +1,600 @@
+#include "watchdog/evidence/gather_io.h"
+
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/process/reaper.h"
+#include "watchdog/evidence/disturb_io.h"
+
+static struct loop *loop;
+static struct child_reaper *reaper;
+static struct evidence got;
+static unsigned calls;
+static pid_t waiter;
+static uint16_t store_port;
+static bool native;                /* only native stacks */
+static char folder[64], named[80]; /* of one test */
+
+static void begin(void) {
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+}
+
+static void finish(void) {
+    if (waiter > 0)
+        (void)kill(-waiter, SIGKILL);
+    if (folder[0] != '\0') {
+        (void)unlink(named);
+        (void)rmdir(folder);
+    }
+    evidence_fini(&got);
+    child_reaper_free(reaper);
+    loop_free(loop);
+}
+TestSuite(gather, .init = begin, .fini = finish);
+
+static void on_evidence(void *arg, const char *json, size_t len) {
+    struct err err = {0};
+    (void)arg;
+    calls++;
+    cr_assert_eq(evidence_read(json, len, &got, &err), 0, "%s", err.text);
+    loop_quit(loop);
+}
+
+/* Starts a process that leads a group and runs fn; it writes a byte to `ready` when it is about to wait. */
+static pid_t start(void (*fn)(int ready)) {
+    int ready[2];
+    char byte;
+    cr_assert_eq(pipe(ready), 0);
+    waiter = fork();
+    cr_assert_geq(waiter, 0);
+    if (waiter == 0) {
+        (void)setpgid(0, 0);
+        (void)alarm(120);
+        (void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY); /* as a worker: its reader is no ancestor */
+        fn(ready[1]);
+        _exit(0);
+    }
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    (void)close(ready[0]);
+    (void)close(ready[1]);
+    return waiter;
+}
+
+static void gather(const struct gather_worker *workers, size_t n, uint64_t timeout_ns) {
+    struct gather_ask ask = {
+        .node = "b", .workers = workers, .n = n, .store_port = store_port, .timeout_ns = timeout_ns, .native = native};
+    struct gather *g = NULL;
+    evidence_fini(&got);
+    calls = 0;
+    cr_assert_eq(gather_new(loop, &ask, on_evidence, NULL, &g), 0);
+    cr_assert_eq(loop_run(loop), 0);
+    cr_assert_eq(calls, 1);
+}
+
+/* Again until its main thread is seen in this system call: it may still be on its way there. */
+static const struct evidence_worker *look(pid_t pid, const char *call) {
+    struct gather_worker a = {.rank = 2, .local_rank = 1, .pid = pid, .still_ns = 31 * NS_PER_S, .step = 4};
+    do {
+        gather(&a, 1, 100 * NS_PER_S);
+        cr_assert_eq(got.n_workers, 1);
+        cr_assert_geq(got.workers[0].n_threads, 1);
+    } while (strcmp(got.workers[0].threads[0].syscall, call) != 0);
+    return &got.workers[0];
+}
+
+static void *second_thread(void *ready) {
+    (void)prctl(PR_SET_NAME, "telemetry");
+    (void)!write(*(int *)ready, "x", 1);
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void wait_at_a_pipe(int ready) {
+    int fds[2];
+    pthread_t t;
+    char byte;
+    if (pipe(fds) != 0)
+        return;
+    pid_t loader = fork();
+    if (loader == 0) {
+        (void)prctl(PR_SET_NAME, "loader");
+        for (;;)
+            pause();
+    }
+    (void)pthread_create(&t, NULL, second_thread, &ready);
+    (void)!read(fds[0], &byte, 1);
+}
+
+Test(gather, sees_the_threads_of_a_worker_and_its_children) {
+    pid_t pid = start(wait_at_a_pipe);
+    const struct evidence_worker *w = look(pid, "read");
+    cr_expect_str_eq(got.node, "b");
+    cr_expect(w->rank == 2 && w->local_rank == 1 && w->pid == pid && w->still_ns == 31 * NS_PER_S && w->step == 4);
+    cr_expect_eq(w->threads[0].tid, pid);
+    cr_expect_eq(w->threads[0].state, 'S');
+    cr_expect_str_eq(w->threads[0].target, "pipe");
+    cr_expect_eq(w->threads[0].stack, -1);
+    cr_assert_eq(w->n_threads, 2);
+    cr_expect_str_eq(w->threads[1].name, "telemetry");
+    cr_assert_eq(w->n_children, 1);
+    cr_expect_eq(w->children[0].parent, pid);
+    cr_expect(w->children[0].main.tid == w->children[0].pid && w->children[0].main.state != 0);
+    cr_expect_not(got.cut);
+}
+
+/* Thousands of threads and children must not cost the time for what comes after /proc, nor that of other workers. */
+Test(gather, without_time_left_the_main_thread_is_looked_at_all_the_same) {
+    pid_t pid = start(wait_at_a_pipe);
+    (void)look(pid, "read");
+    cr_assert(got.workers[0].n_threads == 2 && got.workers[0].n_children == 1);
+    struct gather_worker workers[] = {{.rank = 0, .pid = pid}, {.rank = 1, .local_rank = 1, .pid = pid}};
+    struct gather_ask ask = {.node = "b", .workers = workers, .n = ARRAY_SIZE(workers), .timeout_ns = 1};
+    evidence_fini(&got);
+    gather_now(&ask, &got);
+    cr_assert_eq(got.n_workers, 2);
+    for (uint32_t i = 0; i < got.n_workers; i++) {
+        const struct evidence_worker *w = &got.workers[i];
+        cr_assert_eq(w->n_threads, 1);
+        cr_expect_str_eq(w->threads[0].syscall, "read");
+        cr_expect(w->threads_cut && w->children_cut && w->n_children == 0);
+    }
+}
+
+static void wait_at_a_socket(int ready) {
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) != 0 || listen(fd, 1) != 0)
+        return;
+    struct pollfd p[2] = {{.fd = fd, .events = POLLIN}, {.fd = ready, .events = 0}};
+    (void)!write(ready, "x", 1);
+    (void)poll(p, 2, -1);
+}
+
+Test(gather, names_the_socket_that_a_worker_polls) {
+    const struct evidence_worker *w = look(start(wait_at_a_socket), "poll");
+    const char *target = w->threads[0].target;
+    cr_expect(strncmp(target, "tcp 127.0.0.1:", 14) == 0 && strstr(target, " listening and 1 more") != NULL, "%s",
+              target);
+}
+
+/* A FIFO that nobody writes. Its path is across the border of two pages. */
+static void wait_in_open(int ready) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *at = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED)
+        return;
+    memcpy(at + page - 8, named, sizeof named);
+    (void)!write(ready, "x", 1);
+    (void)!open(at + page - 8, O_RDONLY);
+}
+
+Test(gather, names_the_path_that_a_worker_opens) {
+    (void)snprintf(folder, sizeof folder, "/tmp/muster-gather-XXXXXX");
+    cr_assert_not_null(mkdtemp(folder));
+    (void)snprintf(named, sizeof named, "%s/fifo", folder);
+    cr_assert_eq(mkfifo(named, 0600), 0);
+    cr_expect_str_eq(look(start(wait_in_open), "openat")->threads[0].target, named);
+}
+
+Test(gather, says_what_is_missing_of_a_process_that_is_gone) {
+    struct gather_worker a[] = {{.rank = 0, .pid = INT32_MAX}, {.rank = 1, .pid = INT32_MAX, .ended = true}};
+    gather(a, 2, 100 * NS_PER_S);
+    cr_assert_eq(got.n_workers, 2);
+    cr_assert_eq(got.workers[0].n_gaps, 1);
+    cr_expect(strstr(got.workers[0].gaps[0], "No such process") != NULL, "%s", got.workers[0].gaps[0]);
+    cr_expect(got.workers[1].ended && got.workers[1].n_gaps == 0);
+}
+
+Test(gather, sees_who_has_moved_meanwhile) {
+    pid_t pid = start(wait_at_a_pipe);
+    uint64_t ran_ns = look(pid, "read")->threads[0].ran_ns;
+    struct gather_worker a[] = {{.pid = pid, .still_ns = 9 * NS_PER_S, .ran_ns = MAX2(ran_ns, (uint64_t)1)},
+                                {.pid = getpid(), .still_ns = 9 * NS_PER_S, .ran_ns = 1},
+                                {.pid = getpid(), .still_ns = 9 * NS_PER_S},
+                                {.pid = INT32_MAX, .still_ns = 9 * NS_PER_S, .ran_ns = 1}};
+    gather(a, 4, 100 * NS_PER_S);
+    cr_expect_eq(got.workers[0].still_ns, 9 * NS_PER_S, "it waits");
+    cr_expect_eq(got.workers[1].still_ns, 0, "it has run");
+    cr_expect_eq(got.workers[2].still_ns, 9 * NS_PER_S, "what it had run before is not known");
+    cr_expect_eq(got.workers[3].still_ns, 0, "it is gone");
+}
+
+static bool has_gap(const struct evidence_worker *w, const char *text) {
+    bool has = false;
+    for (uint32_t i = 0; i < w->n_gaps; i++)
+        has = has || strstr(w->gaps[i], text) != NULL;
+    return has;
+}
+
+static void make_log(char path[64], unsigned lines) {
+    (void)snprintf(path, 64, "/tmp/muster-gather-XXXXXX");
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    for (unsigned i = 1; i <= lines; i++)
+        cr_assert_gt(dprintf(fd, "line %u\n", i), 0);
+    (void)close(fd);
+}
+
+Test(gather, keeps_the_last_lines_of_a_log) {
+    char path[64], fifo[80];
+    make_log(path, 2000);
+    struct gather_worker a = {.pid = getpid(), .logs = {"/nonexistent", path}};
+    gather(&a, 1, 100 * NS_PER_S);
+    const char *tail = got.workers[0].log_tail;
+    cr_assert_not_null(tail);
+    cr_expect(strncmp(tail, "line 1981\n", 10) == 0 && strcmp(tail + strlen(tail) - 10, "line 2000\n") == 0, "%s",
+              tail);
+    (void)unlink(path);
+    make_log(path, 1);
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect_str_eq(got.workers[0].log_tail, "line 1\n");
+    (void)unlink(path);
+    (void)snprintf(fifo, sizeof fifo, "%s.fifo", path);
+    cr_assert_eq(mkfifo(fifo, 0600), 0);
+    a.logs[0] = fifo;
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect_null(got.workers[0].log_tail);
+    (void)unlink(named);
+}
+
+struct disk {
+    bool holds; /* a helper that reads logs */
+    pid_t touched;
+};
+
+static bool is_held(void *arg, const char *name) {
+    cr_assert_str_eq(name, GATHER_LOG_NAME);
+    return ((const struct disk *)arg)->holds;
+}
+
+static void on_touch(void *arg, pid_t pid) { ((struct disk *)arg)->touched = pid; }
+
+Test(gather, who_reads_logs_is_told_and_a_disk_that_holds_one_is_left_alone) {
+    char path[64];
+    make_log(path, 1);
+    struct disk disk = {.holds = false};
+    struct gather_worker workers[] = {{.pid = getpid(), .logs = {path}}, {.rank = 1, .pid = getpid(), .logs = {path}}};
+    struct gather_ask ask = {.node = "b",
+                             .workers = workers,
+                             .n = 2,
+                             .timeout_ns = 100 * NS_PER_S,
+                             .env_arg = &disk,
+                             .held = is_held,
+                             .touches_disk = on_touch};
+    gather_now(&ask, &got);
+    cr_expect_str_eq(got.workers[1].log_tail, "line 1\n");
+    cr_expect_gt(disk.touched, 0);
+    evidence_fini(&got);
+    disk = (struct disk){.holds = true};
+    gather_now(&ask, &got);
+    (void)unlink(path);
+    cr_expect(got.workers[0].log_tail == NULL && disk.touched == 0);
+    cr_expect(has_gap(&got.workers[0], "log: not read, because the disk still holds"));
+    cr_expect(has_gap(&got.workers[1], "because that of another one"));
+}
+
+Test(gather, answers_also_without_time) {
+    struct gather_worker a = {.pid = getpid()};
+    gather(&a, 1, 0);
+    if (got.n_workers == 0) { /* else the helper was quicker than the loop */
+        cr_assert_eq(got.n_gaps, 1);
+        cr_expect(strncmp(got.gaps[0], "nothing could be gathered: ", 27) == 0, "%s", got.gaps[0]);
+        cr_expect_null(strstr(got.gaps[0], "Connection"), "there is none: %s", got.gaps[0]);
+    }
+}
+
+static const char *program = "import os, sys, threading\n"
+                             "def second():\n"
+                             "    os.read(0, 1)\n"
+                             "def wait_here():\n"
+                             "    os.write(int(sys.argv[1]), b'x')\n"
+                             "    os.read(0, 1)\n"
+                             "threading.Thread(target=second).start()\n"
+                             "wait_here()\n";
+
+static void be_python(int ready) {
+    char number[16];
+    int fds[2];
+    (void)snprintf(number, sizeof number, "%d", ready);
+    if (pipe(fds) == 0 && dup2(fds[0], 0) == 0)
+        (void)execlp("python3", "python3", "-S", "-c", program, number, (char *)NULL);
+}
+
+static void be_a_shell_around_python(int ready) {
+    char line[64];
+    int fds[2];
+    (void)snprintf(line, sizeof line, "python3 -S -c \"$PROGRAM\" %d; true", ready);
+    (void)setenv("PROGRAM", program, 1);
+    if (pipe(fds) == 0 && dup2(fds[0], 0) == 0)
+        (void)execlp("sh", "sh", "-c", line, (char *)NULL);
+}
+
+static const char *crowd = "import os, sys, threading\n"
+                           "def second():\n"
+                           "    os.read(0, 1)\n"
+                           "def load():\n"
+                           "    os.read(0, 1)\n"
+                           "if os.fork() == 0:\n"
+                           "    load()\n"
+                           "for i in range(80):\n"
+                           "    threading.Thread(target=second).start()\n"
+                           "os.write(int(sys.argv[1]), b'x')\n"
+                           "os.read(0, 1)\n";
+
+static void be_python_with_many_threads(int ready) {
+    program = crowd;
+    be_python(ready);
+}
+
+static const struct evidence_stack *stack_of(const struct evidence_thread *t) {
+    cr_assert(t->stack >= 0 && t->stack<(int32_t)got.n_stacks, "%d: %s", t->stack, got.workers[0].n_gaps> 0
+                  ? got.workers[0].gaps[0]
+                  : "no gap");
+    return &got.stacks[t->stack];
+}
+
+Test(gather, reads_the_python_stacks_of_all_threads) {
+    pid_t pid = start(be_python);
+    const struct evidence_worker *w;
+    do /* the second thread, too, may still be on its way */
+        w = look(pid, "read");
+    while (w->n_threads != 2 || strcmp(w->threads[1].syscall, "read") != 0);
+    const struct evidence_stack *s = stack_of(&w->threads[0]);
+    cr_assert_eq(s->n, 2);
+    cr_expect(strcmp(s->frames[0].function, "wait_here") == 0 && s->frames[0].line == 6, "%s:%u", s->frames[0].function,
+              s->frames[0].line);
+    cr_expect(strcmp(s->frames[1].function, "<module>") == 0 && s->frames[1].line == 8);
+    s = stack_of(&w->threads[1]);
+    cr_expect(strcmp(s->frames[0].function, "second") == 0 && s->frames[0].line == 3);
+}
+
+Test(gather, a_shell_has_the_stack_of_the_program_that_it_waits_for) {
+    pid_t pid = start(be_a_shell_around_python);
+    const struct evidence_worker *w;
+    do
+        w = look(pid, "wait4");
+    while (w->n_children != 1 || strcmp(w->children[0].main.syscall, "read") != 0);
+    const struct evidence_stack *s = stack_of(&w->threads[0]);
+    cr_expect_eq(w->threads[0].stack, w->children[0].main.stack);
+    cr_expect_str_eq(s->frames[0].function, "wait_here");
+}
+
+/* They would have taken all the places. */
+Test(gather, very_many_threads_leave_the_stack_of_a_child) {
+    pid_t pid = start(be_python_with_many_threads);
+    const struct evidence_worker *w;
+    do
+        w = look(pid, "read");
+    while (w->n_children != 1 || strcmp(w->children[0].main.syscall, "read") != 0);
+    cr_expect(w->n_threads == EVIDENCE_THREADS_MAX && w->threads_cut);
+    cr_expect_str_eq(stack_of(&w->threads[0])->frames[0].function, "<module>");
+    cr_expect_str_eq(stack_of(&w->children[0].main)->frames[0].function, "load");
+}
+
+/* A folder with an eu-stack that prints its arguments. */
+static void make_eu_stack(char dir[64]) {
+    char path[80];
+    (void)snprintf(dir, 64, "/tmp/muster-gather-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/eu-stack", dir);
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0700);
+    cr_assert_gt(
+        dprintf(
+            fd,
+            "#!/bin/sh\nprintf \"PID $3\\nTID $3:\\n#0  0x1 %%s\\n\" \"$*${DEBUGINFOD_URLS+ and $DEBUGINFOD_URLS}\"\n"),
+        0);
+    (void)close(fd);
+}
+
+static void remove_eu_stack(const char *dir) {
+    char path[80];
+    (void)snprintf(path, sizeof path, "%s/eu-stack", dir);
+    (void)unlink(path);
+    (void)rmdir(dir);
+}
+
+static void gather_native(const struct gather_worker *workers, size_t n) {
+    native = true;
+    gather(workers, n, 100 * NS_PER_S);
+    native = false;
+}
+
+Test(gather, reads_native_stacks_only_if_that_is_asked_for) {
+    char dir[64], expected[80];
+    make_eu_stack(dir);
+    (void)setenv("PATH", dir, 1);
+    (void)setenv("DEBUGINFOD_URLS", "https://example.org", 1);
+    pid_t pid = start(wait_at_a_pipe);
+    struct gather_worker a[6] = {{.pid = pid}};
+    gather(a, 1, 100 * NS_PER_S);
+    cr_expect_null(got.workers[0].native_stack);
+    for (uint32_t i = 0; i < 6; i++)
+        a[i] = (struct gather_worker){.rank = i, .pid = pid};
+    gather_native(a, 6);
+    (void)snprintf(expected, sizeof expected, "thread %d:\n  -m -p %d\n", (int)pid, (int)pid);
+    for (uint32_t i = 0; i < 6; i++) {
+        cr_assert_eq(got.workers[i].rank, i);
+        cr_assert_eq(got.workers[i].n_threads, 0, "nothing else is read");
+        cr_assert_not_null(got.workers[i].native_stack, "%s", got.workers[i].gaps[0]);
+        cr_expect_str_eq(got.workers[i].native_stack, expected);
+    }
+    remove_eu_stack(dir);
+    gather_native(a, 1);
+    cr_expect_null(got.workers[0].native_stack);
+    cr_expect(has_gap(&got.workers[0], "eu-stack is not installed (elfutils)"));
+}
+
+Test(gather, the_native_stack_of_a_traced_process_is_not_read) {
+    pid_t pid = start(wait_at_a_pipe);
+    int status;
+    cr_assert_eq(ptrace(PTRACE_SEIZE, pid, NULL, NULL), 0);
+    cr_assert_eq(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL), 0);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    gather_native(&(struct gather_worker){.pid = pid}, 1);
+    cr_expect_null(got.workers[0].native_stack);
+    cr_expect(has_gap(&got.workers[0], "traces it"), "%s", got.workers[0].gaps[0]);
+    (void)ptrace(PTRACE_DETACH, pid, NULL, NULL);
+}
+
+Test(gather, attaches_to_no_process_that_would_hang) {
+    static const struct {
+        char state;
+        const char *wchan;
+        bool may;
+    } cases[] = {
+        {'S', "futex_do_wait", true},
+        {'R', "0", true},
+        {'T', "do_signal_stop", true},
+        {'S', "request_wait_answer", false},
+        {'S', "fuse_dev_do_read", false},
+        {'D', "io_schedule", false},
+        {'t', "ptrace_stop", false},
+        {'S', "0", false},
+        {'S', "", false},
+        {0, "", false},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_expect_eq(disturb_may_attach(cases[i].state, cases[i].wchan), cases[i].may, "%zu", i);
+}
+
+Test(gather, a_process_that_is_stopped_is_ended_by_sigabrt_without_a_core) {
+    pid_t pid = start(wait_at_a_pipe);
+    int status;
+    cr_assert_eq(kill(pid, SIGSTOP), 0);
+    cr_assert_eq(disturb_abort(pid), 0);
+    /* the loop's reaper does not run, so it is reaped here */
+    do
+        cr_assert_eq(waitpid(pid, &status, 0), pid);
+    while (!WIFSIGNALED(status));
+    cr_expect(WTERMSIG(status) == SIGABRT && !WCOREDUMP(status));
+    cr_expect_eq(disturb_abort(INT32_MAX), -ESRCH);
+    cr_expect_eq(disturb_abort(0), -ESRCH);
+}
+
+static void wait_without_abort(int ready) {
+    sigset_t abort;
+    (void)sigemptyset(&abort);
+    (void)sigaddset(&abort, SIGABRT);
+    (void)sigprocmask(SIG_BLOCK, &abort, NULL);
+    (void)!write(ready, "x", 1);
+    for (;;)
+        pause();
+}
+
+/* 1, and not 0: for a program that core_pattern names, the kernel takes no notice of 0. */
+Test(gather, a_program_that_takes_cores_gets_none) {
+    struct rlimit limit = {0};
+    pid_t pid = start(wait_without_abort);
+    cr_assert_eq(disturb_abort(pid), 0);
+    cr_assert_eq(prlimit(pid, RLIMIT_CORE, NULL, &limit), 0);
+    cr_expect_eq(limit.rlim_cur, 1);
+}
+
+static void connect_and_wait(int ready) {
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(store_port)};
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (const struct sockaddr *)&at, sizeof at) == 0)
+        (void)!write(ready, "x", 1);
+    for (;;)
+        pause();
+}
+
+static void connect_in_a_child(int ready) {
+    if (fork() == 0)
+        connect_and_wait(ready);
+    for (;;)
+        pause();
+}
+
+Test(gather, who_is_connected_to_the_store) {
+    static void (*const ways[])(int ready) = {connect_and_wait, connect_in_a_child};
+    struct sockaddr_in at = {.sin_family = AF_INET};
+    socklen_t len = sizeof at;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    cr_assert_eq(listen(fd, 4), 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+        store_port = ntohs(at.sin_port);
+        struct gather_worker a = {.pid = start(ways[i])};
+        gather(&a, 1, 100 * NS_PER_S);
+        cr_expect(got.workers[0].at_store && !got.workers[0].not_at_store, "%zu", i);
+        store_port = 1;
+        gather(&a, 1, 100 * NS_PER_S);
+        cr_expect(!got.workers[0].at_store && got.workers[0].not_at_store, "%zu", i);
+        store_port = 0;
+        gather(&a, 1, 100 * NS_PER_S);
+        cr_expect(!got.workers[0].at_store && !got.workers[0].not_at_store, "%zu", i);
+        (void)kill(-waiter, SIGKILL);
+    }
+    (void)close(fd);
+}
+
+/* More closed connections than the text of the kernel's list has room for. */
+Test(gather, who_is_connected_among_many_closed_connections) {
+    struct ifreq lo = {.ifr_name = "lo", .ifr_flags = IFF_UP};
+    struct sockaddr_in at = {.sin_family = AF_INET}, from = {.sin_family = AF_INET};
+    socklen_t len = sizeof at;
+    int fd = -1, one = 1;
+    if (unshare(CLONE_NEWNET) == 0) /* else other programs would have no ports for a minute */
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &lo) < 0)
+        cr_skip_test("no network of its own can be made here");
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    cr_assert_eq(bind(fd, (const struct sockaddr *)&at, sizeof at), 0);
+    cr_assert_eq(listen(fd, 4), 0);
+    cr_assert_eq(getsockname(fd, (struct sockaddr *)&at, &len), 0);
+    for (uint32_t i = 0; i < 32000; i++) {
+        from.sin_addr.s_addr = htonl(INADDR_LOOPBACK + i / 16000);
+        int ours = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        (void)setsockopt(ours, SOL_IP, IP_BIND_ADDRESS_NO_PORT, &one, sizeof one);
+        cr_assert_eq(bind(ours, (const struct sockaddr *)&from, sizeof from), 0);
+        cr_assert_eq(connect(ours, (const struct sockaddr *)&at, sizeof at), 0, "%u", i);
+        int theirs = accept(fd, NULL, NULL);
+        (void)close(ours);
+        (void)close(theirs);
+    }
+    store_port = ntohs(at.sin_port);
+    struct gather_worker a = {.pid = start(connect_and_wait)};
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect(got.workers[0].at_store && !got.workers[0].not_at_store);
+    store_port = 1;
+    gather(&a, 1, 100 * NS_PER_S);
+    cr_expect(!got.workers[0].at_store && got.workers[0].not_at_store);
+    (void)close(fd);
+}
+
+Test(gather, can_be_cancelled_and_done_at_once) {
+    struct gather_worker a = {.rank = 3, .pid = getpid()};
+    struct gather_ask ask = {.node = "b", .workers = &a, .n = 1, .timeout_ns = 100 * NS_PER_S};
+    struct gather *g = NULL;
+    cr_assert_eq(gather_new(loop, &ask, on_evidence, NULL, &g), 0);
+    gather_free(g);
+    cr_expect_eq(calls, 0);
+    gather_now(&ask, &got);
+    cr_assert_eq(got.n_workers, 1);
+    cr_expect_eq(got.workers[0].threads[0].state, 'R');
+}

@@ -1,0 +1,261 @@
+/* What others tell of a worker is in the evidence: where to ask is taken from the worker's environment. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../look/fake_service.h"
+#include "../look/ras_answer.h"
+#include "watchdog/evidence/gather_io.h"
+
+struct rig {
+    char folder[64], socket[96], fifo[96], dump[128], kept[96], copy[128];
+    pid_t worker, recorder;
+    struct evidence e;
+};
+
+static void rig_make(struct rig *r) {
+    *r = (struct rig){.folder = "/tmp/muster-sources.XXXXXX"};
+    cr_assert_not_null(mkdtemp(r->folder));
+    (void)snprintf(r->socket, sizeof r->socket, "%s/socket", r->folder);
+    (void)snprintf(r->fifo, sizeof r->fifo, "%s/pipe_0.pipe", r->folder);
+    (void)snprintf(r->dump, sizeof r->dump, "%s/trace_0", r->folder);
+    (void)snprintf(r->kept, sizeof r->kept, "%s/kept", r->folder);
+    (void)snprintf(r->copy, sizeof r->copy, "%s/nccl_trace_rank_0", r->kept);
+    cr_assert_eq(mkdir(r->kept, 0700), 0);
+}
+
+static void rig_remove(struct rig *r) {
+    const pid_t pids[] = {r->worker, r->recorder};
+    for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
+        if (pids[i] > 0) {
+            (void)kill(pids[i], SIGKILL);
+            (void)waitpid(pids[i], NULL, 0);
+        }
+    (void)unlink(r->socket);
+    (void)unlink(r->fifo);
+    (void)unlink(r->dump);
+    (void)unlink(r->copy);
+    (void)rmdir(r->kept);
+    (void)rmdir(r->folder);
+    evidence_fini(&r->e);
+}
+
+/* A process that waits, started with this environment. It has it when the pipe is closed by its exec. */
+static void start_worker(struct rig *r, char *const envp[]) {
+    int begun[2];
+    char byte;
+    cr_assert_eq(pipe2(begun, O_CLOEXEC), 0);
+    pid_t parent = getpid();
+    r->worker = fork();
+    cr_assert_geq(r->worker, 0);
+    if (r->worker == 0) {
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+            _exit(1);
+        execle("/bin/sleep", "sleep", "1000", (char *)NULL, envp);
+        _exit(1);
+    }
+    close(begun[1]);
+    cr_assert_eq(read(begun[0], &byte, 1), 0);
+    close(begun[0]);
+}
+
+/* As PyTorch's monitor thread: writes the file when a byte has come. */
+static void start_recorder(struct rig *r) {
+    int ready[2];
+    char byte = 0;
+    cr_assert_eq(mkfifo(r->fifo, 0600), 0);
+    cr_assert_eq(pipe2(ready, O_CLOEXEC), 0);
+    pid_t parent = getpid();
+    r->recorder = fork();
+    cr_assert_geq(r->recorder, 0);
+    if (r->recorder == 0) {
+        int in = open(r->fifo, O_RDWR | O_CLOEXEC);
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent || write(ready[1], "r", 1) != 1)
+            _exit(1);
+        (void)!read(in, &byte, 1);
+        int out = open(r->dump, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        (void)!write(out, "pickle", 6);
+        (void)close(out);
+        for (;;)
+            pause();
+    }
+    close(ready[1]);
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+}
+
+static void assert_kept(const struct rig *r) {
+    char text[16] = "";
+    int fd = open(r->copy, O_RDONLY | O_CLOEXEC);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(read(fd, text, sizeof text - 1), 6);
+    cr_assert_str_eq(text, "pickle");
+    (void)close(fd);
+}
+
+static void gather(struct rig *r, uint32_t rank) {
+    struct gather_worker worker = {.rank = rank, .pid = r->worker};
+    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .keep_dir = r->kept};
+    evidence_fini(&r->e);
+    gather_now(&ask, &r->e);
+    cr_assert_eq(r->e.n_workers, 1);
+}
+
+static bool has_gap(const struct evidence *e, const char *what) {
+    for (uint32_t i = 0; i < e->n_gaps; i++)
+        if (strncmp(e->gaps[i], what, strlen(what)) == 0)
+            return true;
+    return false;
+}
+
+static const char *recorder(void *arg, const char *line, bool *end) {
+    *end = strcmp(line, "\r") == 0;
+    return *end ? arg : NULL;
+}
+
+static const char *nccl(void *arg, const char *line, bool *end) {
+    *end = strcmp(line, "VERBOSE STATUS") == 0;
+    return *end ? arg : strncmp(line, "CLIENT", 6) == 0 ? "SERVER PROTOCOL 2\n" : "OK\n";
+}
+
+#define ANSWER_BYTES 16384
+
+static void put_answer(pid_t pid, char *ret) {
+    _cleanup_(strbuf_fini) struct strbuf json = {0};
+    struct answer a = answer_of(8, 120, 2);
+    a.at[0].pid = pid;
+    a.at[5].all_reduces = 119;
+    answer_json(&a, &json);
+    cr_assert_lt(json.len, ANSWER_BYTES);
+    memcpy(ret, json.data, json.len + 1);
+}
+
+Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_says) {
+    static char fr[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n"
+                       "{\"entries\":[],\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"6\"}}}";
+    _cleanup_(rig_remove) struct rig r;
+    /* The service is a child of this process, and the answer has the pid of a worker that starts later. */
+    char *answer = mmap(NULL, ANSWER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    cr_assert_neq(answer, MAP_FAILED);
+    rig_make(&r);
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = r.socket};
+    _cleanup_(fake_service_stop) struct fake_service ras = {.reply = nccl, .arg = answer};
+    fake_service_start(&f);
+    fake_service_start(&ras);
+    char socket[160], address[64], fifo[160], dump[160], expected[512];
+    (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", r.socket);
+    (void)snprintf(address, sizeof address, "NCCL_RAS_ADDR=localhost:%u", ras.port);
+    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
+    (void)snprintf(dump, sizeof dump, "TORCH_FR_DUMP_TEMP_FILE=%s/trace_", r.folder);
+    char world[] = "WORLD_SIZE=8";
+    char *const envp[] = {world, socket, address, fifo, dump, NULL};
+    start_worker(&r, envp);
+    start_recorder(&r);
+    put_answer(r.worker, answer);
+    gather(&r, 0);
+    cr_assert_not_null(r.e.workers[0].recorder);
+    (void)snprintf(expected, sizeof expected,
+                   "group 0: 6 enqueued, 0 completed\nNCCL's recorder has written %s, 6 bytes\ncopied to "
+                   "%s/nccl_trace_rank_0\n",
+                   r.dump, r.kept);
+    cr_assert_str_eq(r.e.workers[0].recorder, expected);
+    assert_kept(&r);
+    cr_assert_eq(r.e.workers[0].collectives, 6);
+    uint64_t counts[8];
+    evidence_counts(&r.e, counts, 8);
+    cr_assert_arr_eq(counts, ((const uint64_t[]){122, 122, 122, 122, 122, 121, 122, 122}), sizeof counts);
+    cr_assert_not_null(r.e.ras);
+    cr_assert_not_null(strstr(r.e.ras, "119 in rank 5 (10.0.0.2, pid 105)"), "%s", r.e.ras);
+    gather(&r, 3);
+    cr_assert(r.e.ras == NULL && r.e.n_counts == 0, "one node asks for the whole job");
+}
+
+static bool given(void *arg, uint32_t local_rank, struct envlist *ret) {
+    cr_assert_eq(local_rank, 0);
+    envlist_set(ret, "TORCH_WORKER_SERVER_SOCKET", arg);
+    return true;
+}
+
+Test(gather_sources, a_worker_that_has_written_over_its_environment_is_asked) {
+    static char fr[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n"
+                       "{\"entries\":[],\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"6\"}}}";
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = r.socket};
+    fake_service_start(&f);
+    char *const nothing[] = {NULL};
+    start_worker(&r, nothing);
+    struct gather_worker worker = {.pid = r.worker};
+    struct gather_ask ask = {
+        .node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .env = given, .env_arg = r.socket};
+    gather_now(&ask, &r.e);
+    cr_assert_eq(r.e.workers[0].collectives, 6);
+}
+
+Test(gather_sources, what_does_not_answer_is_a_gap) {
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    char socket[160], address[] = "NCCL_RAS_ADDR=localhost:1";
+    (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", r.socket);
+    char *const envp[] = {socket, address, NULL};
+    start_worker(&r, envp);
+    gather(&r, 0);
+    cr_assert_null(r.e.workers[0].recorder);
+    cr_assert_eq(r.e.workers[0].collectives, 0);
+    cr_assert(has_gap(&r.e, "flight recorder: 1 worker has no server for it"));
+    cr_assert(has_gap(&r.e, "NCCL RAS: no answer on localhost:1"));
+    cr_assert(r.e.kernel_log != NULL || has_gap(&r.e, "kernel log: ") || access("/dev/kmsg", R_OK) == 0);
+}
+
+Test(gather_sources, a_program_that_has_neither_is_not_asked) {
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    char *const envp[] = {NULL};
+    start_worker(&r, envp);
+    gather(&r, 0);
+    cr_assert_not(has_gap(&r.e, "flight recorder"));
+    cr_assert_not(has_gap(&r.e, "NCCL"));
+    if (r.e.nics != NULL) /* two readings at once would tell nothing */
+        cr_assert_null(strstr(r.e.nics, " in 0.0 s"), "%s", r.e.nics);
+}
+
+Test(gather_sources, what_the_recorder_wrote_to_the_folder_of_the_logs_stays_there) {
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    char fifo[160], dump[160];
+    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
+    (void)snprintf(dump, sizeof dump, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=%s/trace_", r.kept);
+    (void)snprintf(r.dump, sizeof r.dump, "%s/trace_0", r.kept);
+    char *const envp[] = {fifo, dump, NULL};
+    start_worker(&r, envp);
+    start_recorder(&r);
+    gather(&r, 0);
+    cr_assert_not_null(r.e.workers[0].recorder);
+    cr_assert_null(strstr(r.e.workers[0].recorder, "copied"), "%s", r.e.workers[0].recorder);
+    cr_assert_eq(access(r.copy, F_OK), -1);
+}
+
+static bool is_held(void *arg, const char *name) {
+    (void)arg;
+    return strcmp(name, GATHER_RECORDER_NAME) == 0;
+}
+
+Test(gather_sources, a_disk_that_still_holds_somebody_is_left_alone) {
+    _cleanup_(rig_remove) struct rig r;
+    rig_make(&r);
+    char fifo[160];
+    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
+    char *const envp[] = {fifo, NULL};
+    start_worker(&r, envp);
+    struct gather_worker worker = {.pid = r.worker};
+    struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .held = is_held};
+    gather_now(&ask, &r.e);
+    cr_assert(has_gap(&r.e, "flight recorder of NCCL: not read, because the disk still holds"));
+}

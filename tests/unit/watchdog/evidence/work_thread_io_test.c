@@ -1,0 +1,164 @@
+/* A real interpreter, whose main thread and others wait in files of these names. */
+#include "watchdog/evidence/work_thread_io.h"
+
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "watchdog/look/signs.h"
+
+#define TORCH "/lib/torch/nn/modules/linear.py"
+
+/* Arguments: the file of the main thread, those of others. Each uses more CPU time than the one before it, says its
+ * tid, and waits. A line that it reads ends the last of them. */
+static const char program[] =
+    "import sys, threading, time\n"
+    "end, lock = threading.Event(), threading.Lock()\n"
+    "def at(file, fn):\n"
+    "    names = {'fn': fn}\n"
+    "    exec(compile('def run(): fn()', file, 'exec'), names)\n"
+    "    return names['run']\n"
+    "def work(i, last):\n"
+    "    while time.thread_time() < 0.03 * i: pass\n"
+    "    with lock: tids[i - 1] = threading.get_native_id()\n"
+    "    begun.wait()\n"
+    "    (end if last else threading.Event()).wait()\n"
+    "def main():\n"
+    "    begun.wait()\n"
+    "    print(*tids, flush=True)\n"
+    "    sys.stdin.readline()\n"
+    "    end.set()\n"
+    "    threads[-1].join()\n"
+    "    print('ended', flush=True)\n"
+    "    threading.Event().wait()\n"
+    "files = sys.argv[2:]\n"
+    "tids, begun = [0] * len(files), threading.Barrier(len(files) + 1)\n"
+    "threads = [threading.Thread(target=at(f, lambda i=i: work(i + 1, i + 1 == len(files))), daemon=True)\n"
+    "           for i, f in enumerate(files)]\n"
+    "for t in threads: t.start()\n"
+    "at(sys.argv[1], main)()\n";
+
+static struct {
+    pid_t pid;
+    int in, out;
+    int tids[3];
+} w;
+
+static void finish(void) {
+    if (w.pid > 0) {
+        (void)kill(w.pid, SIGKILL);
+        (void)waitpid(w.pid, NULL, 0);
+    }
+}
+TestSuite(work_thread_io, .fini = finish);
+
+/* A whole line: with PYTHONUNBUFFERED its words come one by one. */
+static void wait_said(char *line, size_t size) {
+    size_t n = 0;
+    do {
+        cr_assert(n < size - 1 && read(w.out, &line[n], 1) == 1);
+    } while (line[n++] != '\n');
+    line[n] = '\0';
+}
+
+static void begin(const char *main_file, const char *a, const char *b) {
+    int in[2], out[2];
+    char line[128];
+    cr_assert(pipe(in) == 0 && pipe(out) == 0);
+    w.pid = fork();
+    cr_assert_geq(w.pid, 0);
+    if (w.pid == 0) {
+        (void)alarm(120);
+        (void)dup2(in[0], STDIN_FILENO);
+        (void)dup2(out[1], STDOUT_FILENO);
+        (void)close(in[1]);
+        (void)execl("/usr/bin/python3", "python3", "-c", program, main_file, a, b, NULL);
+        _exit(127);
+    }
+    w.in = in[1];
+    w.out = out[0];
+    wait_said(line, sizeof line);
+    cr_assert_geq(sscanf(line, "%d %d", &w.tids[0], &w.tids[1]), b == NULL ? 1 : 2);
+}
+
+static int32_t found(struct pystack_process *python, struct work_thread *t) {
+    work_thread_find(w.pid, false, python, t);
+    return t->tid;
+}
+
+static int32_t found_in(const char *main_file, const char *a, const char *b) {
+    struct pystack_process python = {0};
+    struct work_thread t = {0};
+    begin(main_file, a, b);
+    return found(&python, &t);
+}
+
+Test(work_thread_io, a_thread_works_for_which_the_main_thread_waits) {
+    cr_expect_eq(found_in("/home/me/train.py", TORCH, NULL), w.tids[0]);
+}
+
+Test(work_thread_io, one_that_only_reports_does_not_work) {
+    cr_expect_eq(found_in("/home/me/train.py", "/home/me/metrics.py", NULL), 0);
+}
+
+Test(work_thread_io, the_main_thread_works_if_it_is_in_torch_itself) {
+    cr_expect_eq(found_in("/lib/torch/autograd/graph.py", TORCH, NULL), 0);
+}
+
+Test(work_thread_io, a_main_thread_that_serves_rpc_only_waits) {
+    cr_expect_eq(found_in("/lib/torch/distributed/rpc/api.py", "/lib/torch/distributed/rpc/internal.py", NULL),
+                 w.tids[0]);
+}
+
+Test(work_thread_io, who_pins_memory_does_not_work) {
+    cr_expect_eq(found_in("/home/me/train.py", "/lib/torch/utils/data/_utils/pin_memory.py", NULL), 0);
+}
+
+Test(work_thread_io, of_several_the_one_that_has_used_most_time_works) {
+    cr_expect_eq(found_in("/home/me/train.py", TORCH, TORCH), w.tids[1]);
+}
+
+Test(work_thread_io, it_stays_until_it_has_ended) {
+    struct pystack_process python = {0};
+    struct work_thread t = {0};
+    char line[16];
+    begin("/home/me/train.py", "/home/me/metrics.py", TORCH);
+    cr_assert_eq(found(&python, &t), w.tids[1]);
+    cr_expect_eq(found(&python, &t), w.tids[1]);
+    struct work_thread other = {.tid = t.tid, .start = t.start + 1}; /* a thread of before */
+    cr_expect_eq(found(&python, &other), w.tids[1]);
+    cr_assert_eq(write(w.in, "\n", 1), 1);
+    wait_said(line, sizeof line);
+    while (kill(w.pid, 0) == 0 && t.tid != 0) /* the kernel's thread ends a moment later than Python's */
+        (void)found(&python, &t);
+    cr_expect_eq(t.tid, 0);
+}
+
+Test(work_thread_io, one_that_does_not_work_right_now_stays) {
+    struct pystack_process python = {0};
+    begin("/home/me/train.py", "/home/me/train.py", NULL);
+    char path[64], text[512];
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", w.tids[0]);
+    FILE *f = fopen(path, "re");
+    cr_assert(f != NULL && fgets(text, sizeof text, f) != NULL);
+    (void)fclose(f);
+    struct work_thread t = {.tid = w.tids[0]};
+    cr_assert(signs_start(text, strlen(text), &t.start));
+    cr_expect_eq(found(&python, &t), w.tids[0]);
+}
+
+Test(work_thread_io, a_process_without_python_has_none) {
+    struct pystack_process python = {0};
+    struct work_thread t = {0};
+    w.pid = fork();
+    cr_assert_geq(w.pid, 0);
+    if (w.pid == 0) {
+        (void)alarm(120);
+        (void)execl("/bin/sleep", "sleep", "100", NULL);
+        _exit(127);
+    }
+    cr_expect_eq(found(&python, &t), 0);
+}

@@ -1,0 +1,201 @@
+/* The kernel's log and the counters of NICs: what is read of made-up files, and what is said of it. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "io/clock.h"
+#include "watchdog/look/kernel_log_io.h"
+#include "watchdog/look/nics_io.h"
+
+static bool add(struct kernel_log *log, const char *record) { return kernel_log_add(log, record, strlen(record)); }
+
+Test(counters, lines_of_the_kernels_log) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct kernel_log *log = xcalloc(1, sizeof *log);
+    cr_assert(
+        add(log, "4,1234,5140900123,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n SUBSYSTEM=pci\n"));
+    cr_assert(add(log, "6,1235,7,-,caller=T1;a;b\x1b[1m\n"));
+    cr_assert_not(add(log, "hello"));
+    cr_assert_not(add(log, "6,1;no time\n"));
+    cr_assert_not(add(log, ""));
+    kernel_log_write(log, &text);
+    cr_assert_str_eq(strbuf_text(&text),
+                     "(left out: 1 line of information that tells of no fault or link)\n"
+                     "[ 5140.900123] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n");
+    for (int i = 0; i < 200; i++) {
+        char record[1024];
+        (void)snprintf(record, sizeof record, "4,%d,%d000000,-;line %d%0900d\n", i, i, i, 0);
+        cr_assert(add(log, record));
+    }
+    strbuf_clear(&text);
+    kernel_log_write(log, &text);
+    cr_assert_leq(text.len, KERNEL_LOG_MAX);
+    cr_assert_not_null(strstr(text.data, ")\n[  136.000000] line 136"), "%.200s", text.data);
+    free(log);
+}
+
+Test(counters, lines_of_the_kernels_log_from_before_the_group_are_left_out) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct kernel_log *log = xcalloc(1, sizeof *log);
+    log->since_us = 2000000;
+    cr_assert(add(log, "4,1,1999999,-;mlx5_core 0000:0c:00.0 ib0: Link up at boot\n"));
+    kernel_log_write(log, &text);
+    cr_assert_eq(text.len, 0);
+    cr_assert(add(log, "4,2,2000000,-;mlx5_core 0000:0c:00.0 ib0: Link down\n"));
+    kernel_log_write(log, &text);
+    cr_assert_str_eq(strbuf_text(&text), "[    2.000000] mlx5_core 0000:0c:00.0 ib0: Link down\n");
+    free(log);
+}
+
+Test(counters, lines_of_the_kernels_log_that_tell_nothing_of_hardware) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct kernel_log *log = xcalloc(1, sizeof *log);
+    cr_assert(add(log, "6,1,1000000,-;systemd[1]: Started a session\n"));
+    cr_assert(add(log, "15,2,2000000,-;a daemon's own words\n"));
+    kernel_log_write(log, &text);
+    cr_assert_str_eq(strbuf_text(&text),
+                     "[    1.000000] systemd[1]: Started a session\n"
+                     "[    2.000000] a daemon's own words\n",
+                     "there is nothing else");
+    cr_assert(add(log, "6,3,3000000,-;mlx5_core 0000:0c:00.0 ib0: Link down\n"));
+    cr_assert(add(log, "29,4,4000000,-;a notice of another facility\n"));
+    strbuf_clear(&text);
+    kernel_log_write(log, &text);
+    cr_assert_str_eq(strbuf_text(&text), "(left out: 2 lines of information that tell of no fault or link)\n"
+                                         "[    3.000000] mlx5_core 0000:0c:00.0 ib0: Link down\n"
+                                         "[    4.000000] a notice of another facility\n");
+    free(log);
+}
+
+Test(counters, lines_of_the_kernels_log_have_a_date) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct kernel_log *log = xcalloc(1, sizeof *log);
+    log->boot_us = UINT64_C(1764000000000000);
+    cr_assert(add(log, "4,1,5140900123,-;mlx5_core 0000:0c:00.0 ib0: Link down\n"));
+    cr_assert(add(log, "4,2,18446744073709551600,-;later than any time\n"));
+    kernel_log_write(log, &text);
+    cr_assert_str_eq(strbuf_text(&text), "2025-11-24T17:25:40.900Z mlx5_core 0000:0c:00.0 ib0: Link down\n"
+                                         "[18446744073709.551600] later than any time\n");
+    free(log);
+}
+
+Test(counters, a_kernels_log_that_may_not_be_read_is_a_gap) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct source_kernel_log_ask ask = {.device = "/nonexistent/kmsg"};
+    struct err err = {0};
+    cr_assert_eq(source_kernel_log(&ask, clock_now_ns() + 60 * NS_PER_S, &text, &err), -ENOENT);
+    cr_assert_not_null(strstr(err.text, "/nonexistent/kmsg"));
+    ask.device = NULL; /* the real one: it is read, or there is a reason */
+    int r = source_kernel_log(&ask, clock_now_ns() + 60 * NS_PER_S, &text, &err);
+    cr_assert(r == 0 || err.text[0] != '\0');
+}
+
+struct tree {
+    char root[64];
+};
+
+static void tree_remove(struct tree *t) {
+    _cleanup_(freep) char *command = xasprintf("rm -rf %s", t->root);
+    cr_expect_eq(system(command), 0);
+}
+
+static void put(const struct tree *t, const char *path, const char *text) {
+    _cleanup_(freep) char *whole = xasprintf("%s/sys/class/%s", t->root, path);
+    for (char *p = whole + 1; (p = strchr(p, '/')) != NULL; p++) {
+        *p = '\0';
+        cr_assert(mkdir(whole, 0700) == 0 || errno == EEXIST);
+        *p = '/';
+    }
+    FILE *f = fopen(whole, "we");
+    cr_assert_not_null(f, "%s", whole);
+    cr_assert_geq(fputs(text, f), 0);
+    fclose(f);
+}
+
+static void read_tree(const struct tree *t, struct nics *ret) {
+    struct source_nics_ask ask = {.root = t->root};
+    struct err err = {0};
+    cr_assert_eq(source_nics(&ask, clock_now_ns() + 60 * NS_PER_S, ret, &err), 0, "%s", err.text);
+}
+
+Test(counters, what_moved_between_two_readings) {
+    _cleanup_(tree_remove) struct tree t = {.root = "/tmp/muster-nics.XXXXXX"};
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct nics before, after;
+    cr_assert_not_null(mkdtemp(t.root));
+    put(&t, "net/eth0/operstate", "up\n");
+    put(&t, "net/eth0/statistics/rx_bytes", "1000\n");
+    put(&t, "net/eth0/statistics/tx_bytes", "5000\n");
+    put(&t, "net/eth0/statistics/rx_errors", "3\n");
+    put(&t, "infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/port_rcv_data", "100\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/port_xmit_data", "200\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/link_downed", "0\n");
+    read_tree(&t, &before);
+    put(&t, "net/eth0/statistics/rx_bytes", "2501000\n");
+    put(&t, "net/eth0/statistics/tx_bytes", "5\n"); /* reset meanwhile */
+    put(&t, "net/eth0/statistics/rx_errors", "4\n");
+    put(&t, "infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/port_xmit_data", "250\n");
+    put(&t, "infiniband/mlx5_0/ports/1/counters/link_downed", "2\n");
+    read_tree(&t, &after);
+    before.when_ns = 0;
+    after.when_ns = 3 * NS_PER_S;
+    nics_summary(&before, &after, &text);
+    cr_assert_str_eq(strbuf_text(&text),
+                     "mlx5_0 port 1 (1: DOWN): received 0 B, sent 200 B in 3.0 s; link_downed 2 (+2)\n"
+                     "eth0 (up): received 2.5 MB, sent 0 B in 3.0 s; rx_errors 4 (+1)\n");
+    strbuf_clear(&text);
+    after.n = 1;
+    nics_summary(&before, &after, &text);
+    cr_assert_not_null(strstr(text.data, "eth0: is no longer there\n"), "%s", text.data);
+}
+
+Test(counters, nics_that_are_not_up_and_move_nothing_are_only_named) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    struct nics before = {.n = 6, .when_ns = 0}, after;
+    static const struct {
+        const char *name, *state;
+        bool rdma;
+    } nics[] = {{"mlx5_0 port 1", "4: ACTIVE", true},
+                {"mlx5_1 port 1", "1: DOWN", true},
+                {"lo", "unknown", false},
+                {"eth0", "up", false},
+                {"eth1", "down", false},
+                {"eth2", "down", false}};
+    for (uint32_t i = 0; i < before.n; i++) {
+        before.at[i] = (struct nic){.rdma = nics[i].rdma};
+        (void)strcpy(before.at[i].name, nics[i].name);
+        (void)strcpy(before.at[i].state, nics[i].state);
+    }
+    after = before;
+    after.when_ns = NS_PER_S;
+    nics_summary(&before, &after, &text);
+    cr_assert_str_eq(strbuf_text(&text), "mlx5_0 port 1 (4: ACTIVE): received 0 B, sent 0 B in 1.0 s\n"
+                                         "eth0 (up): received 0 B, sent 0 B in 1.0 s\n"
+                                         "not up: mlx5_1 port 1, lo, eth1, eth2\n");
+    strbuf_clear(&text);
+    after.at[1].errors[0] = 1;
+    after.at[2].sent_bytes = 5;
+    (void)strcpy(after.at[4].state, "up");
+    (void)strcpy(before.at[5].state, "up");
+    nics_summary(&before, &after, &text);
+    cr_assert_not_null(strstr(text.data, "\nmlx5_1 port 1 (1: DOWN): "), "%s", text.data);
+    cr_assert_not_null(strstr(text.data, "\nlo (unknown): received 0 B, sent 5 B"), "%s", text.data);
+    cr_assert_not_null(strstr(text.data, "\neth1 (up): "), "%s", text.data);
+    cr_assert_not_null(strstr(text.data, "\neth2 (down): "), "%s", text.data);
+    cr_assert_null(strstr(text.data, "not up"), "%s", text.data);
+}
+
+Test(counters, without_devices_there_is_nothing_and_late_is_said) {
+    struct source_nics_ask ask = {.root = "/nonexistent"};
+    struct nics nics;
+    struct err err = {0};
+    cr_assert_eq(source_nics(&ask, clock_now_ns() + 60 * NS_PER_S, &nics, &err), 0);
+    cr_assert_eq(nics.n, 0);
+    ask.root = NULL;
+    cr_assert_eq(source_nics(&ask, 0, &nics, &err), -ETIMEDOUT);
+    cr_assert_not_null(strstr(err.text, "were read in time"), "%s", err.text);
+}

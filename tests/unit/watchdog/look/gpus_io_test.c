@@ -1,0 +1,139 @@
+/* GPUs as a library that stands in for NVML tells of them (tests/tools/fake_nvml.c). */
+#include "watchdog/look/gpus_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/clock.h"
+#include "io/process/reaper.h"
+#include "watchdog/evidence/gather_io.h"
+#include "watchdog/look/gpu_watch_io.h"
+
+static char path[] = "/tmp/muster-gpus-test-XXXXXX";
+
+static void begin(void) { (void)alarm(60); }
+static void end(void) { (void)unlink(path); }
+TestSuite(gpus_io, .init = begin, .fini = end);
+
+static void script(const char *text) {
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    cr_assert_gt(dprintf(fd, "%s", text), 0);
+    (void)close(fd);
+    const char *library = getenv("FAKE_NVML");
+    cr_assert(library != NULL, "FAKE_NVML must name the library");
+    cr_assert_eq(setenv("MUSTER_NVML_LIBRARY", library, 1), 0);
+    cr_assert_eq(setenv("FAKE_NVML_SCRIPT", path, 1), 0);
+}
+
+#define TWO                                                                     \
+    "count 2\n"                                                                 \
+    "gpu 0-1 name H100 cc 9.0 nvlink 0-3 remote 00000000:07:00.0 type switch\n" \
+    "gpu 0 busid 00000000:1B:00.0 process 4711 used 1\n"                        \
+    "gpu 1 busid 00000000:43:00.0 process 4712 used 1\n"
+
+Test(gpus_io, counters_of_each) {
+    struct gpus g;
+    struct err err = {0};
+    script(TWO "gpu 0 rate 1024 65536 busy 97\n");
+    cr_assert(source_gpus_may_answer());
+    cr_assert_eq(source_gpus(&g, &err), 0, "%s", err.text);
+    cr_assert_eq(g.n, 2);
+    const struct gpu *a = &g.at[0];
+    cr_expect_str_eq(a->address, "00000000:1B:00.0");
+    cr_expect(a->nvlink && !a->lost);
+    cr_expect_eq(a->busy_percent, 97);
+    cr_expect(a->sm_mhz == 1410 && a->sm_max_mhz == 1980 && a->uncorrected == 3 && a->slowed == 0x20);
+    cr_expect(a->moved[GPU_NVLINK_SENT].bits == 64 && a->moved[GPU_NVLINK_SENT].value > 0);
+    cr_expect(a->moved[GPU_PCIE_SENT].bits == 32 && a->moved[GPU_PCIE_RECEIVED].bits == 32);
+    cr_expect(a->n_pids == 1 && a->pids[0] == 4711);
+    cr_expect_eq(g.at[1].moved[GPU_PCIE_SENT].bits, 0, "an old driver has no such counter");
+    cr_expect_eq(g.at[1].busy_percent, -1);
+}
+
+Test(gpus_io, a_lost_one_is_asked_no_more) {
+    struct gpus g;
+    struct err err = {0};
+    script(TWO "gpu 0-1 rate 0 0 busy 1\nfail nvmlDeviceGetPciInfo_v3 1 15\nhang nvmlDeviceGetUtilizationRates 1\n");
+    cr_assert_eq(source_gpus(&g, &err), 0, "%s", err.text);
+    cr_expect(!g.at[0].lost && g.at[1].lost);
+}
+
+Test(gpus_io, no_library_is_an_error_with_its_name) {
+    struct gpus g;
+    struct err err = {0};
+    cr_assert_eq(setenv("MUSTER_NVML_LIBRARY", "/nonexistent/nvml.so", 1), 0);
+    cr_expect_eq(source_gpus(&g, &err), -ENOENT);
+    cr_expect(strstr(err.text, "/nonexistent/nvml.so") != NULL, "%s", err.text);
+}
+
+Test(gpus_io, they_are_part_of_the_evidence) {
+    struct evidence e;
+    struct gather_ask ask = {.node = "here", .timeout_ns = 20 * NS_PER_S};
+    script(TWO "gpu 0-1 rate 0 0 busy 100\n");
+    gather_now(&ask, &e);
+    cr_assert(e.gpus != NULL);
+    static const char first[] = "1B:00.0: busy 100 %, 1410 of 1980 MHz, NVLink sent 0 received 0 KiB, PCIe sent 0 "
+                                "received 0 KiB in ";
+    const char *at = strstr(e.gpus, first);
+    double seconds = 0;
+    char then = 0;
+    cr_assert_not_null(at, "%s", e.gpus);
+    cr_expect(sscanf(at + strlen(first), "%lf s%c", &seconds, &then) == 2 && seconds > 0 && then == ';', "%s", e.gpus);
+    evidence_fini(&e);
+}
+
+/* ---- the watch ---- */
+
+/* What it says of process 4711 once it has two readings. */
+static uint32_t flags_of(struct gpu_watch *w, struct loop *loop) {
+    uint64_t at = clock_now_ns();
+    for (;;) {
+        uint32_t flags = gpu_watch_flags(w, 4711, clock_now_ns());
+        if (flags != 0)
+            return flags;
+        gpu_watch_tick(w, at, true);
+        at += GPU_WATCH_EVERY_NS;
+        cr_assert_geq(loop_turn(loop), 0);
+        (void)poll(NULL, 0, 5);
+    }
+}
+
+static void watch(const char *rate, uint32_t expected) {
+    struct loop *loop;
+    char text[1024];
+    (void)snprintf(text, sizeof text, TWO "%s\n", rate);
+    script(text);
+    struct child_reaper *reaper;
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+    struct gpu_watch *w = gpu_watch_new(loop);
+    cr_expect_eq(flags_of(w, loop), expected);
+    cr_expect_eq(gpu_watch_flags(w, 4711, clock_now_ns() + 2 * GPU_WATCH_AGE_MAX_NS), 0, "that was long ago");
+    gpu_watch_free(w);
+    child_reaper_free(reaper);
+    loop_free(loop);
+}
+
+Test(gpus_io, the_watch_sees_silent_links) { watch("gpu 0 rate 0 0 busy 100", SIGN_GPU_SEEN); }
+Test(gpus_io, the_watch_sees_links_that_move) { watch("gpu 0 rate 1024 0 busy 100", SIGN_GPU_SEEN | SIGN_GPU); }
+
+Test(gpus_io, nobody_is_asked_while_nobody_spins) {
+    struct loop *loop;
+    script(TWO "crash nvmlInit_v2\n");
+    struct child_reaper *reaper;
+    cr_assert_eq(loop_new(&loop), 0);
+    cr_assert_eq(child_reaper_new(loop, &reaper), 0);
+    struct gpu_watch *w = gpu_watch_new(loop);
+    gpu_watch_tick(w, clock_now_ns(), false);
+    cr_assert_geq(loop_turn(loop), 0);
+    cr_expect_eq(gpu_watch_flags(w, 4711, clock_now_ns()), 0);
+    gpu_watch_free(w);
+    child_reaper_free(reaper);
+    loop_free(loop);
+}

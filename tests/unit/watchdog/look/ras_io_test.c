@@ -1,0 +1,142 @@
+#include "watchdog/look/ras_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+#include "fake_service.h"
+#include "io/clock.h"
+#include "ras_answer.h"
+
+/* NCCL's service: the old one does not know JSON. */
+struct nccl {
+    bool old, json, greeted;
+    const char *answer;
+};
+
+static const char *nccl_reply(void *arg, const char *line, bool *end) {
+    struct nccl *n = arg;
+    if (strncasecmp(line, "client protocol ", 16) == 0) {
+        n->json = false;
+        n->greeted = true;
+        return "SERVER PROTOCOL 2\n";
+    }
+    if (strncasecmp(line, "timeout ", 8) == 0)
+        return "OK\n";
+    if (strcasecmp(line, "set format json") == 0 && !n->old) {
+        n->json = true;
+        return "OK\n";
+    }
+    if (strcasecmp(line, "verbose status") == 0 && n->greeted && n->json) {
+        *end = true;
+        return n->answer;
+    }
+    return "ERROR: Unknown command\n";
+}
+
+static const char *other_reply(void *arg, const char *line, bool *end) {
+    (void)arg, (void)line;
+    *end = true;
+    return "HTTP/1.1 400 Bad Request\r\n\r\n";
+}
+
+static const char *silence(void *arg, const char *line, bool *end) {
+    (void)arg, (void)line, (void)end;
+    return NULL;
+}
+
+static int ask(const struct fake_service *f, uint64_t within_ns, struct ras *ret, struct err *err) {
+    char address[64];
+    (void)snprintf(address, sizeof address, "localhost:%u", f->port);
+    struct source_ras_ask what = {.address = address};
+    return source_ras(&what, clock_now_ns() + within_ns, ret, err);
+}
+
+Test(ras_io, asks_for_json) {
+    _cleanup_(strbuf_fini) struct strbuf json = {0};
+    struct answer a = answer_of(8, 120, 2);
+    a.at[5].all_reduces = 119;
+    answer_json(&a, &json);
+    struct nccl nccl = {.answer = strbuf_text(&json)};
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = nccl_reply, .arg = &nccl};
+    _cleanup_(ras_fini) struct ras ras = {0};
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), 0, "%s", err.text);
+    cr_assert_str_eq(ras.version, "2.28.7");
+    cr_assert_eq(ras.n_comms, 1);
+}
+
+Test(ras_io, an_nccl_that_does_not_know_json_is_reported) {
+    struct nccl nccl = {.old = true};
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = nccl_reply, .arg = &nccl};
+    struct ras ras;
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), -ENOTSUP);
+    cr_assert_not_null(strstr(err.text, "NCCL 2.28.7 or newer is needed"), "%s", err.text);
+}
+
+Test(ras_io, a_service_that_answers_a_byte_a_second_costs_its_deadline) {
+    struct answer a = answer_of(8, 120, 2);
+    _cleanup_(strbuf_fini) struct strbuf json = {0};
+    answer_json(&a, &json);
+    struct nccl nccl = {.answer = strbuf_text(&json)};
+    _cleanup_(fake_service_stop) struct fake_service f = {
+        .reply = nccl_reply, .arg = &nccl, .manner = FAKE_A_BYTE_A_SECOND};
+    struct ras ras;
+    struct err err = {0};
+    fake_service_start(&f);
+    uint64_t begin = clock_now_ns();
+    cr_assert_eq(ask(&f, 2500 * NS_PER_MS, &ras, &err), -ETIMEDOUT);
+    uint64_t took = clock_now_ns() - begin;
+    cr_assert_geq(took, 2500 * NS_PER_MS);
+    cr_assert_not_null(strstr(err.text, "did not answer in time"), "%s", err.text);
+    cr_assert_null(ras.comms);
+    cr_log_info("it took %.3f s", (double)took / 1e9);
+}
+
+Test(ras_io, a_service_that_says_nothing_costs_its_deadline) {
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = silence};
+    struct ras ras;
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(ask(&f, 100 * NS_PER_MS, &ras, &err), -ETIMEDOUT);
+}
+
+Test(ras_io, an_endless_answer_is_cut) {
+    struct nccl nccl = {.answer = "{\"communicators\": [\n"};
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = nccl_reply, .arg = &nccl, .manner = FAKE_ENDLESSLY};
+    struct ras ras;
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), -EMSGSIZE, "%s", err.text);
+    cr_assert_not_null(strstr(err.text, "answered with more than 8388608 bytes"), "%s", err.text);
+}
+
+Test(ras_io, nobody_there_or_somebody_else) {
+    struct fake_service gone = {.reply = other_reply};
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = other_reply};
+    struct ras ras;
+    struct err err = {0};
+    fake_service_start(&gone);
+    fake_service_start(&f);
+    fake_service_stop(&gone);
+    cr_assert_eq(ask(&gone, 60 * NS_PER_S, &ras, &err), -ECONNREFUSED);
+    cr_assert_not_null(strstr(err.text, "no worker uses NCCL"), "%s", err.text);
+    cr_assert_eq(ask(&f, 60 * NS_PER_S, &ras, &err), -EINVAL);
+    cr_assert_not_null(strstr(err.text, "is not NCCL's RAS service"), "%s", err.text);
+}
+
+Test(ras_io, addresses) {
+    static const char *const bad[] = {"", "localhost", "localhost:0", "localhost:x", "host.example:1", ":28028"};
+    struct ras ras;
+    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+        struct err err = {0};
+        struct source_ras_ask what = {.address = bad[i]};
+        cr_expect_eq(source_ras(&what, clock_now_ns() + NS_PER_S, &ras, &err), -EINVAL, "%s", bad[i]);
+        cr_expect_not_null(strstr(err.text, "NCCL_RAS_ADDR="), "%s", err.text);
+    }
+}

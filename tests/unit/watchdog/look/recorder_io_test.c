@@ -1,0 +1,228 @@
+#include "watchdog/look/recorder_io.h"
+
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fake_service.h"
+#include "io/clock.h"
+
+struct rig {
+    char folder[64], socket[96], fifo[96], dump[96], keep[96];
+    pid_t child;
+};
+
+static void rig_make(struct rig *r) {
+    *r = (struct rig){.folder = "/tmp/muster-recorder.XXXXXX"};
+    cr_assert_not_null(mkdtemp(r->folder));
+    (void)snprintf(r->socket, sizeof r->socket, "%s/socket", r->folder);
+    (void)snprintf(r->fifo, sizeof r->fifo, "%s/fr_0.pipe", r->folder);
+    (void)snprintf(r->dump, sizeof r->dump, "%s/fr_0", r->folder);
+    (void)snprintf(r->keep, sizeof r->keep, "%s/kept", r->folder);
+}
+
+static void rig_remove(struct rig *r) {
+    if (r->child > 0) {
+        (void)kill(r->child, SIGKILL);
+        (void)waitpid(r->child, NULL, 0);
+    }
+    (void)unlink(r->socket);
+    (void)unlink(r->fifo);
+    (void)unlink(r->dump);
+    (void)unlink(r->keep);
+    (void)rmdir(r->folder);
+}
+
+static const char *server(void *arg, const char *line, bool *end) {
+    static bool right;
+    if (strncmp(line, "POST ", 5) == 0)
+        right = strcmp(line, "POST /handler/fr_trace_json HTTP/1.1\r") == 0;
+    *end = strcmp(line, "\r") == 0;
+    return !*end ? NULL : right ? arg : "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+}
+
+#define ANSWER "{\"entries\":[],\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"6\"}}}"
+static char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n" ANSWER;
+
+Test(recorder_io, asks_the_server_of_a_worker) {
+    _cleanup_(rig_remove) struct rig rig;
+    rig_make(&rig);
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = server, .arg = answer, .path = rig.socket};
+    struct source_recorder_ask ask = {.socket = rig.socket};
+    struct recorder rec;
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(source_recorder(&ask, clock_now_ns() + 60 * NS_PER_S, &rec, &err), 0, "%s", err.text);
+    cr_assert_eq(recorder_collectives(&rec), 6);
+    recorder_fini(&rec);
+}
+
+Test(recorder_io, a_server_that_answers_a_byte_a_second_costs_its_deadline) {
+    _cleanup_(rig_remove) struct rig rig;
+    rig_make(&rig);
+    _cleanup_(fake_service_stop) struct fake_service f = {
+        .reply = server, .arg = answer, .path = rig.socket, .manner = FAKE_A_BYTE_A_SECOND};
+    struct source_recorder_ask ask = {.socket = rig.socket};
+    struct recorder rec;
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(source_recorder(&ask, clock_now_ns() + 1500 * NS_PER_MS, &rec, &err), -ETIMEDOUT);
+    cr_assert_not_null(strstr(err.text, "did not answer in time"), "%s", err.text);
+}
+
+Test(recorder_io, an_endless_answer_is_cut) {
+    _cleanup_(rig_remove) struct rig rig;
+    rig_make(&rig);
+    _cleanup_(fake_service_stop) struct fake_service f = {
+        .reply = server, .arg = answer, .path = rig.socket, .manner = FAKE_ENDLESSLY};
+    struct source_recorder_ask ask = {.socket = rig.socket};
+    struct recorder rec;
+    struct err err = {0};
+    fake_service_start(&f);
+    cr_assert_eq(source_recorder(&ask, clock_now_ns() + 60 * NS_PER_S, &rec, &err), -EMSGSIZE, "%s", err.text);
+}
+
+Test(recorder_io, a_program_without_the_server) {
+    _cleanup_(rig_remove) struct rig rig;
+    rig_make(&rig);
+    char longest[200];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    struct source_recorder_ask ask = {.socket = rig.socket};
+    struct recorder rec;
+    struct err err = {0};
+    cr_assert_eq(source_recorder(&ask, clock_now_ns() + NS_PER_S, &rec, &err), -ENOENT);
+    cr_assert_not_null(strstr(err.text, "does not use worker_main()"), "%s", err.text);
+    ask.socket = longest;
+    cr_assert_eq(source_recorder(&ask, clock_now_ns() + NS_PER_S, &rec, &err), -ENAMETOOLONG);
+}
+
+/* As PyTorch's monitor thread: it has the FIFO open without blocking, and writes the file when a byte has come. */
+static void start_reader_of(struct rig *rig, bool writes, off_t size) {
+    int ready[2], unused = 0;
+    cr_assert_eq(mkfifo(rig->fifo, 0600), 0);
+    cr_assert_eq(pipe2(ready, O_CLOEXEC), 0);
+    pid_t parent = getpid();
+    rig->child = fork();
+    cr_assert_geq(rig->child, 0);
+    if (rig->child == 0) {
+        char byte = 0;
+        int fd = open(rig->fifo, O_RDONLY | O_NONBLOCK);
+        if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent || fd < 0 || write(ready[1], "r", 1) != 1 ||
+            fcntl(fd, F_SETFL, 0) < 0)
+            _exit(1);
+        while (read(fd, &byte, 1) != 1) /* 0: nobody has it open for writing yet; the next read blocks no more */
+            (void)unused;
+        if (writes) {
+            int out = open(rig->dump, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+            (void)!write(out, "pickle", 6);
+            (void)!ftruncate(out, size);
+            close(out);
+        }
+        pause();
+        _exit(0);
+    }
+    char byte;
+    close(ready[1]);
+    cr_assert_eq(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+}
+
+static void start_reader(struct rig *rig, bool writes) { start_reader_of(rig, writes, 6); }
+
+static void ask_for(struct source_recorder_dump *d, uint64_t ns) {
+    uint64_t end_ns = clock_now_ns() + ns;
+    source_recorder_dumps(d, 1, end_ns, end_ns + 60 * NS_PER_S);
+}
+
+static void assert_kept(const struct rig *rig, const char *text) {
+    char kept[16] = "";
+    FILE *f = fopen(rig->keep, "re");
+    cr_assert_not_null(f);
+    cr_assert_eq(fread(kept, 1, sizeof kept - 1, f), strlen(text));
+    fclose(f);
+    cr_assert_str_eq(kept, text);
+}
+
+Test(recorder_io, nccls_recorder_writes_its_file_when_its_fifo_is_written) {
+    _cleanup_(rig_remove) struct rig rig;
+    rig_make(&rig);
+    struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
+    start_reader(&rig, true);
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert(d.code == 0 && d.bytes == 6, "%s", d.err.text);
+    assert_kept(&rig, "pickle");
+    d.dump = rig.keep; /* it is kept already */
+    d.keep = NULL;
+    ask_for(&d, 300 * NS_PER_MS);
+    cr_assert(d.code == -ETIMEDOUT && d.bytes == 0, "an older file is not taken for it");
+}
+
+Test(recorder_io, the_fifo_never_blocks) {
+    _cleanup_(rig_remove) struct rig rig;
+    rig_make(&rig);
+    struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump};
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert_eq(d.code, -ENOENT);
+    cr_assert_eq(mkfifo(rig.fifo, 0600), 0);
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert_eq(d.code, -ENXIO);
+    cr_assert_not_null(strstr(d.err.text, "nobody reads"), "%s", d.err.text);
+    cr_assert_eq(unlink(rig.fifo), 0);
+    int fd = open(rig.fifo, O_WRONLY | O_CREAT, 0600);
+    close(fd);
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert_eq(d.code, -EINVAL, "a plain file");
+    struct stat st;
+    cr_assert_eq(stat(rig.fifo, &st), 0);
+    cr_assert_eq(st.st_size, 0, "a file that is no FIFO is not written");
+}
+
+Test(recorder_io, a_recorder_that_writes_nothing_costs_the_deadline_and_not_the_file_of_another) {
+    _cleanup_(rig_remove) struct rig rig, other;
+    rig_make(&rig);
+    rig_make(&other);
+    start_reader(&rig, false);
+    start_reader(&other, true);
+    struct source_recorder_dump list[] = {{.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep},
+                                          {.fifo = other.fifo, .dump = other.dump, .keep = other.keep}};
+    uint64_t end_ns = clock_now_ns() + 3 * NS_PER_S;
+    source_recorder_dumps(list, 2, end_ns, end_ns);
+    cr_assert_eq(list[0].code, -ETIMEDOUT);
+    cr_assert_not_null(strstr(list[0].err.text, "has not written"), "%s", list[0].err.text);
+    cr_assert(list[1].code == 0 && list[1].bytes == 6, "%s", list[1].err.text);
+    assert_kept(&other, "pickle");
+    struct stat st;
+    cr_assert_eq(stat(rig.keep, &st), -1);
+}
+
+Test(recorder_io, what_is_too_large_stays_where_it_is) {
+    _cleanup_(rig_remove) struct rig rig;
+    rig_make(&rig);
+    struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
+    start_reader_of(&rig, true, (off_t)RECORDER_DUMP_MAX + 1);
+    ask_for(&d, 60 * NS_PER_S);
+    cr_assert(d.code == -EFBIG && d.bytes == RECORDER_DUMP_MAX + 1);
+    cr_assert_not_null(strstr(d.err.text, ": it has more than 64 MiB"), "%s", d.err.text);
+    struct stat st;
+    cr_assert_eq(stat(rig.keep, &st), -1);
+}
+
+Test(recorder_io, a_link_is_not_followed) {
+    _cleanup_(rig_remove) struct rig rig;
+    rig_make(&rig);
+    struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
+    cr_assert_eq(symlink(rig.socket, rig.dump), 0); /* which the reader writes through */
+    start_reader(&rig, true);
+    ask_for(&d, 500 * NS_PER_MS);
+    cr_assert_eq(d.code, -ETIMEDOUT);
+    struct stat st;
+    cr_assert_eq(stat(rig.keep, &st), -1);
+}

@@ -1,0 +1,150 @@
+#include "watchdog/look/terminal_io.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/prctl.h>
+#include <sys/select.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "io/process/proc.h"
+
+static pid_t child;
+static int other[2]; /* a pipe into which nobody writes */
+
+static void finish(void) {
+    if (child <= 0)
+        return;
+    (void)kill(child, SIGKILL);
+    (void)waitpid(child, NULL, 0);
+}
+TestSuite(terminal_io, .fini = finish, .timeout = 120);
+
+static int open_terminal(void) {
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0)
+        cr_skip_test("no terminal can be made here");
+    int fd = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+    cr_assert_geq(fd, 0);
+    return fd;
+}
+
+/* A process with this standard input, which waits in `wait`. */
+static void start(int input, void (*wait)(void)) {
+    child = fork();
+    cr_assert_geq(child, 0);
+    if (child != 0)
+        return;
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    (void)dup2(input, STDIN_FILENO);
+    for (;;)
+        wait();
+}
+
+/* Waits until it is in this system call. */
+static void is_in(long call) {
+    char rest[48], text[256];
+    long now = -1;
+    (void)snprintf(rest, sizeof rest, "/task/%d/syscall", (int)child);
+    while (now != call) {
+        (void)sched_yield();
+        ssize_t n = proc_read(child, rest, text, sizeof text - 1);
+        text[n > 0 ? n : 0] = '\0';
+        now = n > 0 && (text[0] < '0' || text[0] > '9') ? -1 : strtol(text, NULL, 10);
+    }
+}
+
+static void reads(void) {
+    char byte;
+    (void)!read(STDIN_FILENO, &byte, 1);
+}
+
+static void reads_another(void) {
+    char byte;
+    (void)!read(other[0], &byte, 1);
+}
+
+static void selects_of(int fd) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    FD_SET(other[0], &set);
+    (void)pselect(100, &set, NULL, NULL, NULL, NULL);
+}
+static void selects(void) { selects_of(STDIN_FILENO); } /* as readline does */
+static void selects_another(void) { selects_of(other[0]); }
+
+static void polls(void) {
+    struct pollfd list[] = {{.fd = other[0], .events = POLLIN}, {.fd = STDIN_FILENO, .events = POLLIN}};
+    (void)poll(list, 2, -1);
+}
+
+static void polls_another(void) {
+    struct pollfd list[] = {{.fd = other[0], .events = POLLIN}, {.fd = -1, .events = POLLIN}};
+    (void)poll(list, 2, -1);
+}
+
+/* As asyncio does. */
+static void waits_for_events_of(int fd) {
+    struct epoll_event event = {.events = EPOLLIN};
+    int epoll = epoll_create1(EPOLL_CLOEXEC);
+    (void)epoll_ctl(epoll, EPOLL_CTL_ADD, other[0], &event);
+    (void)epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event);
+    (void)epoll_wait(epoll, &event, 1, -1);
+}
+static void waits_for_events(void) { waits_for_events_of(STDIN_FILENO); }
+static void waits_for_other_events(void) { waits_for_events_of(other[1]); }
+
+/* Another descriptor of the same terminal, as torch.distributed.breakpoint() opens it. */
+static void reads_it_again(void) {
+    char byte;
+    int fd = open("/dev/stdin", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+    (void)!read(fd, &byte, 1);
+    _exit(1);
+}
+
+static void assert_awaited(void (*wait)(void), long call) {
+    cr_assert_eq(pipe(other), 0);
+    start(open_terminal(), wait);
+    is_in(call);
+    cr_expect(terminal_is_awaited(child));
+}
+
+static void assert_not_awaited(int input, void (*wait)(void), long call) {
+    cr_assert_eq(pipe(other), 0);
+    start(input, wait);
+    is_in(call);
+    cr_expect_not(terminal_is_awaited(child));
+}
+
+Test(terminal_io, who_reads_waits_for_somebody_to_type) { assert_awaited(reads, SYS_read); }
+Test(terminal_io, who_reads_another_descriptor_of_it_too) { assert_awaited(reads_it_again, SYS_read); }
+Test(terminal_io, who_selects_too) { assert_awaited(selects, SYS_pselect6); }
+Test(terminal_io, who_polls_too) { assert_awaited(polls, SYS_poll); }
+Test(terminal_io, who_waits_for_events_too) { assert_awaited(waits_for_events, SYS_epoll_wait); }
+
+Test(terminal_io, who_waits_for_something_else_does_not) {
+    assert_not_awaited(open_terminal(), reads_another, SYS_read);
+}
+Test(terminal_io, nor_who_selects_something_else) {
+    assert_not_awaited(open_terminal(), selects_another, SYS_pselect6);
+}
+Test(terminal_io, nor_who_polls_something_else) { assert_not_awaited(open_terminal(), polls_another, SYS_poll); }
+Test(terminal_io, nor_who_waits_for_other_events) {
+    assert_not_awaited(open_terminal(), waits_for_other_events, SYS_epoll_wait);
+}
+
+Test(terminal_io, a_pipe_is_no_terminal) {
+    int input[2];
+    cr_assert_eq(pipe(input), 0);
+    assert_not_awaited(input[0], reads, SYS_read);
+}
+
+Test(terminal_io, of_a_process_that_is_not_there_nothing_is_said) { cr_expect_not(terminal_is_awaited(INT32_MAX)); }
