@@ -307,7 +307,8 @@ static int get_ready_to_lead(struct agent *a) {
                                     .door = a->door,
                                     .events = a->events,
                                     .preflight = a->preflight,
-                                    .local_workers = a->local_workers};
+                                    .hang = agent_hang_settings(a->config.spec),
+                                    .workers = agent_hang_workers(a->local_workers)};
     return leading_new(a->loop, &config, &leading_ops, a, &a->leading);
 }
 

@@ -507,9 +507,9 @@ int leading_new(struct loop *loop, const struct leading_config *config,
     struct leading *l = xcalloc(1, sizeof *l);
     *l = (struct leading){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
     int r = hang_evidence_new(loop, &evidence_ops, l, &l->evidence);
-    struct hang_leader_config hang = {.spec = config->spec,
+    struct hang_leader_config hang = {.settings = config->hang,
                                       .evidence = l->evidence,
-                                      .workers = config->local_workers,
+                                      .workers = config->workers,
                                       .incarnation = config->incarnation};
     if (r == 0)
         r = hang_leader_new(loop, &hang, &hang_ops, l, &l->hang);

@@ -27,7 +27,8 @@ struct leading_config { /* all borrowed for its life */
     struct store_door *door;
     struct events *events;       /* NULL: not requested */
     struct preflight *preflight; /* NULL: no checks */
-    struct local_workers *local_workers;
+    struct hang_settings hang;
+    struct hang_workers workers;
 };
 
 struct leading_ops {

@@ -1,9 +1,14 @@
 #include "launcher/hang/hang_case_io.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/json/json.h"
 #include "io/clock.h"
+#include "io/process/helper_call.h"
+#include "launcher/hang/hang_files_io.h"
 
 struct hang_case {
     struct hang_case_config config;
@@ -11,57 +16,297 @@ struct hang_case {
     uint64_t quiet_ns;
     struct hang_suspect *signs; /* [n_signs] */
     uint32_t n_signs;
-    bool *waited; /* [world size] or NULL */
+    bool *waited; /* [n_ranks] or NULL */
     uint32_t failed;
     uint64_t end_ns;
+    uint32_t n_ranks;
     struct hang_question *question; /* one of the two is there */
-    struct hang_compare *compare;
+    struct helper_call *call;
+    pid_t pid; /* of the helper */
+    char *dir; /* for files; NULL: none */
     hang_compared_fn *fn;
     void *arg;
 };
 
-static void on_compared(void *arg, const struct hang_compared *compared) {
+/* What the helper sends: this, the places, which ranks have ended, which are suspects, and the line
+ * with its NUL; and when the files are written, an errno and a path or a sentence. The reader is a
+ * copy of the same program. */
+struct head {
+    struct hang_compared sums; /* without what it points to */
+    size_t line_len;
+};
+struct tail {
+    int32_t code; /* of the files */
+    uint32_t len; /* of what follows, with its NUL */
+};
+#define TAIL_MAX ((size_t)8192)
+
+static size_t head_size(const struct head *h) {
+    return sizeof *h + h->sums.n_ranks * (sizeof(uint64_t) + 2 * sizeof(bool)) + h->line_len + 1;
+}
+
+/* ---- the helper ---- */
+
+struct work {
+    const struct hang_case *of;
+    const struct hang_answers *answers;
+    struct evidence *evidence;   /* [n_nodes] */
+    struct suspects_node *nodes; /* [n_nodes] */
+    bool *came;                  /* [world_size] it has a connection to the store */
+    uint64_t *collectives;       /* [world_size] by NCCL RAS */
+    struct err *errors;          /* [n_nodes] */
+    struct suspects_input in;
+    struct suspects found;
+};
+
+static void read_answers(struct work *k) {
+    const struct hang_answers *a = k->answers;
+    for (uint32_t i = 0; i < a->group.n_nodes; i++) {
+        const struct hang_answer *from = &a->nodes[i];
+        struct suspects_node *node = &k->nodes[i];
+        *node = (struct suspects_node){.name = a->group.nodes[i].name, .missing = from->missing};
+        if (from->missing != NULL)
+            continue;
+        if (evidence_read(strbuf_text(&from->json), from->json.len, &k->evidence[i],
+                          &k->errors[i]) == 0)
+            node->evidence = &k->evidence[i];
+        else
+            node->missing = k->errors[i].text;
+    }
+}
+
+/* Of whom nothing is known, nothing is concluded; and nobody lacks what none is known to have. */
+static void read_came(struct work *k) {
+    const struct hang_group *g = &k->answers->group;
+    bool *came = xcalloc(g->world_size, sizeof *came), any = false;
+    memset(came, true, g->world_size);
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t w = 0; w < k->evidence[i].n_workers; w++) {
+            const struct evidence_worker *worker = &k->evidence[i].workers[w];
+            if (worker->rank >= g->world_size || g->node_of[worker->rank] != i)
+                continue;
+            came[worker->rank] = !worker->not_at_store;
+            any = any || worker->at_store;
+        }
+    k->came = any ? came : NULL; /* memory goes with the process */
+}
+
+/* One node asks for the whole job: that of rank 0 (gather_sources_io.h). */
+static void read_collectives(struct work *k) {
+    const struct hang_group *g = &k->answers->group;
+    k->collectives = xcalloc(g->world_size, sizeof *k->collectives);
+    evidence_counts(&k->evidence[g->node_of[0]], k->collectives, g->world_size);
+}
+
+static int compare(struct work *k) {
+    const struct hang_case *c = k->of;
+    const struct hang_group *g = &k->answers->group;
+    k->evidence = xcalloc(g->n_nodes, sizeof *k->evidence);
+    k->nodes = xcalloc(g->n_nodes, sizeof *k->nodes);
+    k->errors = xcalloc(g->n_nodes, sizeof *k->errors);
+    read_answers(k);
+    read_came(k);
+    read_collectives(k);
+    k->in = (struct suspects_input){.n_ranks = g->world_size,
+                                    .nodes_of = g->node_of,
+                                    .n_nodes = g->n_nodes,
+                                    .nodes = k->nodes,
+                                    .collectives = k->collectives,
+                                    .came = k->came,
+                                    .waited = c->waited,
+                                    .failed = c->failed,
+                                    .what = c->what,
+                                    .quiet_ns = c->quiet_ns,
+                                    .signs = c->signs,
+                                    .n_signs = c->n_signs};
+    return suspects_find(&k->in, &k->found);
+}
+
+static uint64_t place_of(const struct work *k, uint32_t rank) {
+    const struct evidence_worker *w = k->found.worker_of[rank];
+    const struct evidence *e = k->nodes[k->in.nodes_of[rank]].evidence;
+    if (w == NULL || w->ended || w->n_threads == 0 || w->threads[0].stack < 0)
+        return 0;
+    return suspects_place(&e->stacks[w->threads[0].stack]);
+}
+
+/* For people: when, and of which job. */
+static void write_text(const struct work *k, struct strbuf *ret) {
+    struct generation g = k->answers->group.generation;
+    char time[HANG_FILES_NAME_MAX];
+    hang_files_time(k->answers->asked_wall_ns, time);
+    strbuf_printf(ret, "job %s, generation %" PRIu32 ".%" PRIu32 ", %s\n",
+                  k->of->config.settings->run_id, g.epoch, g.counter, time);
+    suspects_text(&k->in, &k->found, ret);
+}
+
+/* The same at the front of the object. */
+static void write_json(const struct work *k, struct strbuf *ret) {
+    _cleanup_(strbuf_fini) struct strbuf rest = {0};
+    struct generation g = k->answers->group.generation;
+    struct json_writer w = json_writer_of(ret);
+    char generation[32], time[HANG_FILES_NAME_MAX];
+    hang_files_time(k->answers->asked_wall_ns, time);
+    (void)snprintf(generation, sizeof generation, "%" PRIu32 ".%" PRIu32, g.epoch, g.counter);
+    json_write_object_begin(&w, NULL);
+    json_write_string(&w, "job", k->of->config.settings->run_id);
+    json_write_string(&w, "generation", generation);
+    json_write_string(&w, "time", time);
+    json_write_object_end(&w);
+    suspects_json(&k->in, &k->found, &rest);
+    ret->data[ret->len - 1] = ','; /* two objects become one */
+    strbuf_add(ret, strbuf_text(&rest) + 1);
+}
+
+static bool send_head(int fd, const struct work *k) {
+    _cleanup_(strbuf_fini) struct strbuf line = {0}, out = {0};
+    suspects_line(&k->in, &k->found, &line);
+    struct head h = {.sums = {.n_ranks = k->in.n_ranks,
+                              .n_suspects = k->found.n_all,
+                              .n_debugged = k->found.n_debugged,
+                              .debugged = k->found.debugged,
+                              .reason = k->found.n_together + k->found.n_at_exit > 0,
+                              .used_ns = k->found.used_ns},
+                     .line_len = line.len};
+    if (k->found.n_suspects > 0)
+        h.sums.first = k->found.suspects[0];
+    strbuf_add_bytes(&out, &h, sizeof h);
+    for (uint32_t r = 0; r < h.sums.n_ranks; r++) {
+        uint64_t place = place_of(k, r);
+        strbuf_add_bytes(&out, &place, sizeof place);
+    }
+    strbuf_add_bytes(&out, k->found.ended, h.sums.n_ranks * sizeof(bool));
+    strbuf_add_bytes(&out, k->found.is_suspect, h.sums.n_ranks * sizeof(bool));
+    strbuf_add_bytes(&out, strbuf_text(&line), h.line_len + 1);
+    return helper_send(fd, strbuf_text(&out), out.len);
+}
+
+static bool send_tail(int fd, int code, const char *text) {
+    struct tail t = {.code = code, .len = (uint32_t)strlen(text) + 1};
+    return t.len <= TAIL_MAX - sizeof t && helper_send(fd, &t, sizeof t) &&
+           helper_send(fd, text, t.len);
+}
+
+static bool write_files(int fd, const struct work *k) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, json = {0};
+    _cleanup_(freep) char *path = NULL;
+    char name[HANG_FILES_NAME_MAX];
+    struct err err = {0};
+    write_text(k, &text);
+    write_json(k, &json);
+    hang_files_name(k->answers->asked_wall_ns, k->answers->group.generation, name);
+    int r = hang_files_write(k->of->dir, name, k->of->config.settings->log_mode,
+                             &(struct hang_files_text){strbuf_text(&text), text.len},
+                             &(struct hang_files_text){strbuf_text(&json), json.len}, &path, &err);
+    return send_tail(fd, r, r == 0 ? path : err.text);
+}
+
+/* All memory goes with the process. */
+static int run(int fd, void *arg) {
+    struct work *k = arg;
+    int r = compare(k);
+    if (r < 0)
+        return helper_send(fd, &(struct head){.sums.code = r}, sizeof(struct head)) ? 0 : 1;
+    bool sent = send_head(fd, k);
+    if (sent && k->of->dir != NULL)
+        sent = write_files(fd, k);
+    return sent ? 0 : 1;
+}
+
+/* ---- this process ---- */
+
+/* The first part. False: it has not come whole. */
+static bool read_head(const struct helper_answer *a, uint32_t n_ranks, struct head *h) {
+    if (a->len < sizeof *h)
+        return false;
+    memcpy(h, a->data, sizeof *h);
+    return h->sums.code != 0 || (h->sums.n_ranks == n_ranks && a->len >= head_size(h));
+}
+
+static void read_tail(const struct hang_case *c, const struct helper_answer *a, size_t at,
+                      struct hang_compared *ret) {
+    struct tail t;
+    bool whole = a->len >= at + sizeof t;
+    if (whole)
+        memcpy(&t, a->data + at, sizeof t);
+    if (!whole || a->len < at + sizeof t + t.len) {
+        ret->files_error = "the disk does not answer";
+        ret->stuck = a->code == -ETIMEDOUT ? c->pid : 0;
+    } else if (t.code < 0) {
+        ret->files_error = a->data + at + sizeof t;
+    } else {
+        ret->path = a->data + at + sizeof t;
+    }
+}
+
+static void on_compared(void *arg, const struct helper_answer *a) {
     struct hang_case *c = arg;
-    c->compare = NULL;
-    c->fn(c->arg, compared);
+    struct head h;
+    struct hang_compared ret = {.code = a->code < 0 ? a->code : -EPROTO, .line = ""};
+    uint32_t n = c->n_ranks;
+    _cleanup_(freep) uint64_t *places = xcalloc(n + (size_t)1, sizeof *places);
+    _cleanup_(freep) bool *ended = xcalloc(n + (size_t)1, sizeof *ended);
+    _cleanup_(freep) bool *suspects = xcalloc(n + (size_t)1, sizeof *suspects);
+    bool whole = read_head(a, n, &h);
+    c->call = NULL;
+    if (whole && h.sums.code == 0) {
+        const char *p = a->data + sizeof h;
+        memcpy(places, p, n * sizeof *places);
+        p += n * sizeof *places;
+        memcpy(ended, p, n * sizeof *ended);
+        p += n * sizeof *ended;
+        memcpy(suspects, p, n * sizeof *suspects);
+        ret = h.sums;
+        ret.line = p + n * sizeof *suspects;
+        if (c->dir != NULL)
+            read_tail(c, a, head_size(&h), &ret);
+    } else if (whole) {
+        ret.code = h.sums.code;
+    }
+    ret.n_ranks = n;
+    ret.places = places;
+    ret.ended = ended;
+    ret.suspects = suspects;
+    c->fn(c->arg, &ret);
     hang_case_free(c);
 }
 
 static void on_answers(void *arg, const struct hang_answers *answers) {
     struct hang_case *c = arg;
     uint64_t now = clock_now_ns();
+    const char *dir = c->config.dir == NULL ? NULL : c->config.dir(c->config.arg);
+    struct work k = {.of = c, .answers = answers};
     c->question = NULL;
-    struct hang_compare_ask ask = {
-        .answers = answers,
-        .what = c->what,
-        .quiet_ns = c->quiet_ns,
-        .signs = c->signs,
-        .n_signs = c->n_signs,
-        .waited = c->waited,
-        .failed = c->failed,
-        .job = c->config.spec->run_id,
-        .dir = c->config.dir == NULL ? NULL : c->config.dir(c->config.arg),
-        .log_mode = c->config.spec->log_mode,
+    c->dir = dir == NULL ? NULL : xstrdup(dir);
+    struct helper_call_config config = {
+        .name = HANG_COMPARE_NAME,
+        .run = run,
+        .arg = &k,
         .timeout_ns = c->end_ns > now ? c->end_ns - now : 0,
+        .max_bytes = sizeof(struct head) + (size_t)c->n_ranks * 16 + SUSPECTS_LINE_MAX + TAIL_MAX,
+        .may_linger = dir != NULL,
     };
-    int r = hang_compare_new(c->config.loop, &ask, on_compared, c, &c->compare);
-    if (r < 0)
-        on_compared(c, &(struct hang_compared){.code = r, .line = "", .text = "", .json = ""});
-    else if (ask.dir != NULL && c->config.writes != NULL)
-        c->config.writes(c->config.arg, hang_compare_pid(c->compare));
+    int r = helper_call_new(c->config.loop, &config, on_compared, c, &c->call);
+    if (r < 0) {
+        on_compared(c, &(struct helper_answer){.code = r});
+        return;
+    }
+    c->pid = helper_call_pid(c->call);
+    if (dir != NULL && c->config.writes != NULL)
+        c->config.writes(c->config.arg, c->pid);
 }
 
-uint64_t hang_case_native_ns(const struct job_spec *spec) {
-    return MIN2(spec->evidence_timeout_ns, HANG_LOOK_MAX_NS) / 4;
+uint64_t hang_case_native_ns(const struct hang_settings *settings) {
+    return MIN2(settings->evidence_timeout_ns, HANG_LOOK_MAX_NS) / 4;
 }
 
 int hang_case_new(const struct hang_case_config *config, const struct hang_case_ask *ask,
                   hang_compared_fn *fn, void *arg, struct hang_case **ret) {
-    uint64_t timeout_ns = MIN2(config->spec->evidence_timeout_ns, HANG_LOOK_MAX_NS);
+    uint64_t timeout_ns = MIN2(config->settings->evidence_timeout_ns, HANG_LOOK_MAX_NS);
     if (timeout_ns == 0)
         return -ECANCELED;
     if (ask->ends)
-        timeout_ns -= hang_case_native_ns(config->spec);
+        timeout_ns -= hang_case_native_ns(config->settings);
     struct hang_case *c = xcalloc(1, sizeof *c);
     *c = (struct hang_case){.config = *config,
                             .quiet_ns = ask->quiet_ns,
@@ -77,26 +322,27 @@ int hang_case_new(const struct hang_case_config *config, const struct hang_case_
         free(c);
         return r;
     }
-    uint32_t n_ranks = hang_evidence_group(config->evidence)->world_size;
+    c->n_ranks = hang_evidence_group(config->evidence)->world_size;
     c->what = ask->what == NULL ? NULL : xstrdup(ask->what);
     c->signs = xcalloc(ask->n_signs + (size_t)1, sizeof *c->signs);
     if (ask->n_signs > 0)
         memcpy(c->signs, ask->signs, ask->n_signs * sizeof *c->signs);
     if (ask->waited != NULL) {
-        c->waited = xcalloc(n_ranks, sizeof *c->waited);
-        memcpy(c->waited, ask->waited, n_ranks * sizeof *c->waited);
+        c->waited = xcalloc(c->n_ranks, sizeof *c->waited);
+        memcpy(c->waited, ask->waited, c->n_ranks * sizeof *c->waited);
     }
     *ret = c;
     return 0;
 }
 
-bool hang_case_has_answers(const struct hang_case *c) { return c->compare != NULL; }
+bool hang_case_has_answers(const struct hang_case *c) { return c->call != NULL; }
 
 void hang_case_free(struct hang_case *c) {
     if (c == NULL)
         return;
     hang_question_free(c->question);
-    hang_compare_free(c->compare);
+    helper_call_free(c->call);
+    free(c->dir);
     free(c->what);
     free(c->signs);
     free(c->waited);

@@ -1,48 +1,77 @@
-/* One case of a hang, in the agent that leads: what all ranks do is asked, compared and kept in
- * files, from the question to the answer within --evidence-timeout and HANG_CASE_LATE_NS.
+/* One case of a hang, in the agent that leads: asks what all ranks do, compares the answers, and
+ * keeps them in files, from the question to the result within --evidence-timeout and
+ * HANG_CASE_LATE_NS.
  *
  *     struct hang_case_ask ask = {.what = text, …};
- *     r = hang_case_new(&config, &ask, on_seen, me, &c);      … on_seen(me, &compared)
+ *     r = hang_case_new(&config, &ask, on_compared, me, &c);      … on_compared(me, &compared)
  *
- * Nobody is disturbed. (What is asked when a worker has failed delays the stop of the others.) */
+ * A helper with a deadline compares and writes: the answers come from other nodes, they can be
+ * long, and the disk can hang. The line is known before the files are written, so a dead disk costs
+ * only the rest of the time. No worker is disturbed; but evidence that is taken when a worker has
+ * failed delays the stop of the others. */
 #pragma once
 
-#include "launcher/hang/hang_compare_io.h"
-#include "launcher/job/job.h"
+#include "io/loop.h"
+#include "launcher/hang/hang_evidence_io.h"
+#include "launcher/hang/hang_workers.h"
+#include "watchdog/judge/suspects.h"
 
 #define HANG_CASE_LATE_NS NS_PER_S
+/* The name of the helper, by which it is spared (launcher/supervise/spare_io.h). */
+#define HANG_COMPARE_NAME "muster-compare"
 
 struct hang_case_config { /* all borrowed for the life of a case */
     struct loop *loop;
-    const struct job_spec *spec;
+    const struct hang_settings *settings;
     struct hang_evidence *evidence;
-    /* The folder of the run's logs on this node; NULL: there is none. Borrowed; asked once. */
+    /* The folder of the run's logs on this node; NULL: none. Borrowed; asked once. */
     const char *(*dir)(void *arg);
-    /* This helper writes there, and the disk may hold it for ever. NULL: nobody wants to know. */
+    /* This helper writes there, and the disk may hold it for ever. May be NULL. */
     void (*writes)(void *arg, pid_t pid);
     void *arg; /* for both */
 };
 struct hang_case_ask { /* copied */
     const char *what;  /* the verdict's sentence; may be NULL */
     uint64_t quiet_ns;
-    const struct hang_suspect *signs;
+    const struct hang_suspect *signs; /* the suspects by signs alone */
     uint32_t n_signs;
-    /* [world size] and who failed: struct suspects_input; the workers are about to be stopped then,
-     * which waits for the evidence. NULL: nobody */
+    /* [world size] and the rank that failed: struct suspects_input; the workers are about to be
+     * stopped then, which waits for the evidence. NULL: none failed */
     const bool *waited;
     uint32_t failed;
     /* The group will be stopped for it: a part of the time is left for the native stacks. */
     bool ends;
 };
 
+struct hang_compared { /* borrowed for the callback */
+    /* 0; or a negative errno, and all but files_error is empty: -ETIMEDOUT, -ENOMEM, … */
+    int code;
+    const char *line;     /* suspects_line() */
+    uint32_t n_suspects;  /* all; 0: none stands out */
+    struct suspect first; /* the first of them */
+    uint32_t n_debugged;  /* ranks at a debugger's prompt, or that wait for one */
+    uint32_t debugged;    /* the first of them */
+    /* Ranks that wait for others, or hang at their exit (struct suspects): a reason to end it. */
+    bool reason;
+    uint64_t used_ns; /* CPU time of any main thread since it last moved, at most */
+    uint32_t n_ranks;
+    const uint64_t *places; /* [n_ranks] where its main thread is, suspects_place(); 0: not known */
+    const bool *suspects;   /* [n_ranks] */
+    const bool *ended;      /* [n_ranks] it has exited with 0 */
+    const char *path;       /* of hang.txt; NULL: there are no files */
+    const char *files_error; /* why there are none, or not all; NULL: no error */
+    int32_t stuck;           /* the helper, if the disk still held it at the deadline; else 0 */
+};
+
 struct hang_case;
-/* fn is called once, from the loop; code of struct hang_compared is not 0 if there is no
- * comparison. The case is freed then. Returns 0; -ECANCELED: --evidence-timeout is 0; -ESRCH: no
- * workers run. */
+typedef void hang_compared_fn(void *arg, const struct hang_compared *compared);
+/* fn is called once, from the loop: when the files are written, or at the deadline; the case is
+ * freed then. A helper that a disk holds is left alone. Returns 0; -ECANCELED: --evidence-timeout
+ * is 0; -ESRCH: no workers run. */
 _must_use_ int hang_case_new(const struct hang_case_config *config, const struct hang_case_ask *ask,
                              hang_compared_fn *fn, void *arg, struct hang_case **ret);
 /* That part: a quarter of --evidence-timeout. */
-uint64_t hang_case_native_ns(const struct job_spec *spec);
+uint64_t hang_case_native_ns(const struct hang_settings *settings);
 void hang_case_free(struct hang_case *c); /* cancels; takes NULL */
-/* The nodes are not asked any more: what they have answered is being compared. */
+/* The nodes are no longer asked: what they have answered is being compared. */
 bool hang_case_has_answers(const struct hang_case *c);

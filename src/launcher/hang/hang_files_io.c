@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,7 +12,6 @@
 
 #include "base/text/strbuf.h"
 #include "io/file.h"
-#include "launcher/output/logdir_io.h"
 
 #define FOLDER "hangs"
 #define TIME_LEN (sizeof "20261124-031038.123" - 1)
@@ -80,6 +80,16 @@ static size_t list(const char *dir, struct kept *ret) {
     return n;
 }
 
+static void remove_folder(const char *path) {
+    DIR *d = opendir(path);
+    if (d == NULL)
+        return;
+    for (struct dirent *e; (e = readdir(d)) != NULL;)
+        (void)unlinkat(dirfd(d), e->d_name, 0);
+    (void)closedir(d);
+    (void)rmdir(path);
+}
+
 /* Makes room for `name` with so many bytes. What can't be removed stays. A time after this one is
  * of a clock that was set back since then: such a folder is older than those before it. */
 static void prune(const char *dir, const char *name, uint64_t bytes) {
@@ -92,7 +102,7 @@ static void prune(const char *dir, const char *name, uint64_t bytes) {
     for (size_t i = 0; i < n && (n - i >= HANG_FILES_KEPT || bytes > HANG_FILES_BYTES); i++) {
         const struct kept *oldest = &kept[(first + i) % n];
         _cleanup_(freep) char *path = xasprintf("%s/%s", dir, oldest->name);
-        (void)!logdir_remove_tree(path);
+        remove_folder(path);
         bytes -= oldest->bytes;
     }
 }

@@ -12,9 +12,8 @@
 #include "io/clock.h"
 #include "io/process/helper_call.h"
 #include "launcher/hang/hang_case_io.h"
-#include "launcher/hang/hang_native_io.h"
-#include "launcher/supervise/spare_io.h"
-#include "watchdog/judge/hang.h"
+#include "launcher/hang/hang_files_io.h"
+#include "watchdog/judge/suspects_native.h"
 
 #define OPEN_MAX 4 /* cases; a report more than these is said without evidence */
 
@@ -39,6 +38,14 @@ struct open_case {
     bool suspect_ended;     /* that one has ended with 0 */
 };
 
+/* The native stacks of suspects, which are read before these are ended, and then added to the files
+ * of the hang. */
+struct native {
+    bool *suspects; /* [world size] */
+    char *path;     /* of hang.txt */
+    struct helper_call *call;
+};
+
 struct hang_leader {
     struct loop *loop;
     struct hang_leader_config config;
@@ -52,7 +59,7 @@ struct hang_leader {
     uint64_t began_ns;
     struct list open; /* struct open_case */
     uint32_t n_open;
-    struct hang_native *native;   /* of suspects that are being ended; NULL: none */
+    struct native *native;        /* NULL: none are read */
     char own_name[RDZV_HOST_MAX]; /* of this node in the group, if it has others; else "" */
     bool files_failed;            /* and that was said */
     pid_t stuck;                  /* a helper that a dead disk held; 0: none */
@@ -112,7 +119,7 @@ static void say_files(struct hang_leader *l, const struct hang_compared *seen) {
         log_notice("what each rank did is in %s%s%s%s", seen->path,
                    l->own_name[0] != '\0' ? " (node " : "", l->own_name,
                    l->own_name[0] != '\0' ? ")" : "");
-        local_workers_keep_files(l->config.workers);
+        l->config.workers.ops->keep_files(l->config.workers.of);
         l->files_failed = false;
     } else if (seen->files_error != NULL && !l->files_failed) {
         log_warning("what each rank did can't be kept: %s", seen->files_error);
@@ -120,22 +127,119 @@ static void say_files(struct hang_leader *l, const struct hang_compared *seen) {
     }
 }
 
-static void on_native(void *arg, const char *error) {
-    struct hang_leader *l = arg;
-    l->native = NULL;
+static void writes(void *arg, pid_t pid) {
+    const struct hang_leader *l = arg;
+    l->config.workers.ops->spare(l->config.workers.of, pid);
+}
+
+/* ---- native stacks of suspects ---- */
+
+struct work {
+    const struct native *native;
+    const struct hang_answers *answers;
+};
+
+static const struct evidence_worker *find(const struct evidence *e, uint32_t rank) {
+    for (uint32_t i = 0; i < e->n_workers; i++)
+        if (e->workers[i].rank == rank)
+            return &e->workers[i];
+    return NULL;
+}
+
+/* Of the ranks of one node. */
+static void read_node(const struct work *k, uint32_t node, struct suspects_native *list,
+                      uint32_t *n) {
+    const struct hang_node *of = &k->answers->group.nodes[node];
+    const struct hang_answer *answer = &k->answers->nodes[node];
+    struct evidence *e = xcalloc(1, sizeof *e); /* memory goes with the process */
+    struct err *err = xcalloc(1, sizeof *err);
+    const char *missing = answer->missing;
+    if (missing == NULL && evidence_read(strbuf_text(&answer->json), answer->json.len, e, err) < 0)
+        missing = err->text;
+    for (uint32_t r = of->first_rank; r < of->first_rank + of->nproc; r++) {
+        if (!k->native->suspects[r])
+            continue;
+        const struct evidence_worker *worker = find(e, r);
+        const char *why = missing != NULL ? missing : "it was not read: it had ended by then";
+        list[(*n)++] = (struct suspects_native){
+            .rank = r, .node = of->name, .worker = worker, .missing = worker != NULL ? NULL : why};
+    }
+}
+
+/* In a helper. */
+static int write_native(int fd, void *arg) {
+    const struct work *k = arg;
+    const struct hang_group *g = &k->answers->group;
+    _cleanup_(strbuf_fini) struct strbuf text = {0}, json = {0};
+    struct suspects_native *list = xcalloc(g->world_size, sizeof *list);
+    struct err err = {0};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        read_node(k, i, list, &n);
+    suspects_native_text(list, n, &text);
+    suspects_native_json(list, n, &json);
+    free(list);
+    int r =
+        hang_files_amend(k->native->path, &(struct hang_files_text){strbuf_text(&text), text.len},
+                         &(struct hang_files_text){strbuf_text(&json), json.len}, &err);
+    const char *answer = r < 0 ? err.text : "";
+    return helper_send(fd, answer, strlen(answer) + 1) ? 0 : 1;
+}
+
+static void forget_native(struct hang_leader *l) {
+    struct native *n = TAKE_PTR(l->native);
+    if (n == NULL)
+        return;
+    if (n->call == NULL)
+        hang_evidence_forget_ends(l->config.evidence);
+    helper_call_free(n->call);
+    free(n->suspects);
+    free(n->path);
+    free(n);
+}
+
+/* error: why the files lack the stacks; NULL: they have them, or the reasons why there are none. */
+static void end_native(struct hang_leader *l, const char *error) {
     if (error != NULL)
-        log_warning("native stacks can't be kept: %s", error);
+        log_warning("cannot save the native stacks: %s", error);
+    forget_native(l);
     if (!hang_leader_is_busy(l))
         l->ops.idle(l->arg);
 }
 
-static void writes(void *arg, pid_t pid) {
-    const struct hang_leader *l = arg;
-    local_workers_spare(l->config.workers, pid);
+static void on_native_written(void *arg, const struct helper_answer *a) {
+    struct hang_leader *l = arg;
+    l->native->call = NULL;
+    bool whole = a->len > 0 && a->data[a->len - 1] == '\0';
+    end_native(l, !whole ? "the disk does not answer" : a->data[0] != '\0' ? a->data : NULL);
 }
 
-/* A worker without evidence is a suspect if its signs alone say so. If there is no suspect, nobody
- * is disturbed before the stop. Without files there is no place for native stacks. */
+static void on_native_read(void *arg, const struct hang_answers *answers) {
+    struct hang_leader *l = arg;
+    struct work k = {.native = l->native, .answers = answers};
+    struct helper_call_config config = {.name = HANG_ADD_NAME,
+                                        .run = write_native,
+                                        .arg = &k,
+                                        .timeout_ns = l->config.settings.evidence_timeout_ns,
+                                        .max_bytes = sizeof(struct err),
+                                        .may_linger = true};
+    if (helper_call_new(l->loop, &config, on_native_written, l, &l->native->call) < 0)
+        end_native(l, "no process could be started");
+    else
+        writes(l, helper_call_pid(l->native->call));
+}
+
+/* The stop need not wait for it here: each node reads first, within its time (hang_watch_io.h).
+ * Takes suspects. */
+static void read_native(struct hang_leader *l, bool *suspects, const char *path) {
+    l->native = xcalloc(1, sizeof *l->native);
+    *l->native = (struct native){.suspects = suspects, .path = xstrdup(path)};
+    hang_evidence_end_ranks(l->config.evidence, suspects, hang_case_native_ns(&l->config.settings),
+                            on_native_read, l);
+}
+
+/* A worker without evidence is a suspect if its signs alone show it. If there is no suspect, no
+ * worker is disturbed before the stop. Without files there is no place for native stacks. */
 static void end_suspects(struct hang_leader *l, const struct open_case *c,
                          const struct hang_compared *seen) {
     _cleanup_(freep) bool *suspects = xcalloc(l->group.world_size, sizeof *suspects);
@@ -146,15 +250,9 @@ static void end_suspects(struct hang_leader *l, const struct open_case *c,
         suspects[c->suspect.rank] = true;
     else
         any = false;
-    hang_native_free(TAKE_PTR(l->native));
-    struct hang_native_ask ask = {.evidence = l->config.evidence,
-                                  .suspects = suspects,
-                                  .timeout_ns = hang_case_native_ns(l->config.spec),
-                                  .path = seen == NULL ? NULL : seen->path,
-                                  .files_timeout_ns = l->config.spec->evidence_timeout_ns,
-                                  .writes = writes};
-    if (any && ask.timeout_ns > 0 && ask.path != NULL)
-        hang_native_new(l->loop, &ask, on_native, l, &l->native);
+    forget_native(l);
+    if (any && hang_case_native_ns(&l->config.settings) > 0 && seen != NULL && seen->path != NULL)
+        read_native(l, TAKE_PTR(suspects), seen->path);
     else
         hang_evidence_end_ranks(l->config.evidence, suspects, 0, NULL, NULL);
 }
@@ -181,7 +279,7 @@ static const char *left_alone(const struct open_case *c) {
     if (c->alone && c->restart)
         return "; nothing is stopped: no rank waits in a collective or for the job's store; "
                "--hang-action=restart restarts anyway";
-    return c->leader->config.spec->hang_action == JOB_HANG_AUTO
+    return c->leader->config.settings.automatic
                ? "; nothing is stopped, as there are no restarts (--max-restarts=0); \"muster "
                  "stop\" ends the job"
                : "; nothing is stopped (--hang-action=report)";
@@ -288,8 +386,9 @@ static void open_case(struct hang_leader *l, const struct hang_update *u) {
         blame(l, u->suspects[0].rank, u->suspects[0].node, 0, &c->suspect);
     c->suspect_ended = u->n_suspects > 0 && u->suspects[0].sign == HANG_SIGN_ENDED;
     c->still = u->hung && u->why == HANG_WHY_STILL && !u->spins;
-    c->given = l->config.spec->hang_action == JOB_HANG_RESTART || u->why == HANG_WHY_STOPPED ||
-               u->why == HANG_WHY_ANNOUNCED;
+    c->given = (l->config.settings.limits.action == HANG_ACTION_RESTART &&
+                !l->config.settings.automatic) ||
+               u->why == HANG_WHY_STOPPED || u->why == HANG_WHY_ANNOUNCED;
     list_append(&l->open, &c->link);
     struct hang_case_ask ask = {.what = u->text,
                                 .quiet_ns = u->quiet_ns,
@@ -411,7 +510,7 @@ void hang_leader_let_go(struct hang_leader *l) {
         c->let_go = true;
         forget_answers(c);
     }
-    hang_native_free(TAKE_PTR(l->native));
+    forget_native(l);
 }
 
 void hang_leader_end(struct hang_leader *l) {
@@ -425,7 +524,7 @@ void hang_leader_end(struct hang_leader *l) {
 
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
     hang_leader_end(l);
-    if (l->config.spec->hang_action == JOB_HANG_OFF)
+    if (l->config.settings.limits.action == HANG_ACTION_OFF)
         return;
     hang_group_copy(group, &l->group);
     uint32_t own = hang_group_find(group, l->config.incarnation);
@@ -455,49 +554,32 @@ void hang_leader_signs(struct hang_leader *l, uint64_t incarnation,
 
 /* ---- life ---- */
 
-/* Without a restart left to give, a hang would end the job: then it is only reported, unless the
- * user wants it. */
-static enum hang_action action_of(const struct job_spec *spec) {
-    switch (spec->hang_action) {
-    case JOB_HANG_AUTO:
-        return spec->rdzv.max_restarts > 0 ? HANG_ACTION_RESTART : HANG_ACTION_REPORT;
-    case JOB_HANG_RESTART: return HANG_ACTION_RESTART;
-    case JOB_HANG_REPORT: return HANG_ACTION_REPORT;
-    case JOB_HANG_OFF: return HANG_ACTION_OFF;
-    }
-    assert_not_reached();
-}
-
 /* A disk that still holds a helper gets no other one. */
 static const char *log_dir(void *arg) {
     const struct hang_leader *l = arg;
-    if (l->stuck != 0 && sweep_is_named(l->stuck, SPARE_COMPARE_NAME))
+    const struct hang_workers *w = &l->config.workers;
+    if (l->stuck != 0 && w->ops->is_named(l->stuck, HANG_COMPARE_NAME))
         return NULL;
-    return local_workers_hang_dir(l->config.workers);
+    return w->ops->hang_dir(w->of);
 }
 
 int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
                     const struct hang_leader_ops *ops, void *arg, struct hang_leader **ret) {
-    const struct job_spec *spec = config->spec;
     struct hang_leader *l = xcalloc(1, sizeof *l);
     *l = (struct hang_leader){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
     l->cases = (struct hang_case_config){.loop = loop,
-                                         .spec = spec,
+                                         .settings = &l->config.settings,
                                          .evidence = config->evidence,
                                          .dir = log_dir,
                                          .writes = writes,
                                          .arg = l};
     list_init(&l->open);
-    struct hang_limits limits = {.action = action_of(spec),
-                                 .still_ns = spec->hang_still_ns,
-                                 .timeout_ns = spec->hang_timeout_ns,
-                                 .report_ns = spec->hang_report_ns};
     int r = loop_timer_new(loop, on_timer, l, &l->timer);
     if (r < 0) {
         free(l);
         return r;
     }
-    l->hang = hang_new(&limits);
+    l->hang = hang_new(&config->settings.limits);
     *ret = l;
     return 0;
 }
@@ -509,7 +591,7 @@ void hang_leader_free(struct hang_leader *l) {
         hang_case_free(c->io);
         close_case(c);
     }
-    hang_native_free(l->native);
+    forget_native(l);
     hang_group_fini(&l->group);
     free(l->waited_ns);
     hang_free(l->hang);

@@ -12,13 +12,16 @@
 
 #include "io/loop.h"
 #include "launcher/hang/hang_evidence_io.h"
-#include "launcher/supervise/local_workers_io.h"
+#include "launcher/hang/hang_workers.h"
 
 /* If at least half of the other workers had not moved for so long when one fails, they waited. */
 #define HANG_WAITED_NS (5 * NS_PER_S)
 /* They need not be still then: a time-out of a collective ends the wait of all at about the same
  * time, and the first to end needs a while: with PyTorch on a busy machine 10 s. */
 #define HANG_WAITED_LATELY_NS (15 * NS_PER_S)
+
+/* The name of a helper, by which it is spared (launcher/supervise/spare_io.h). */
+#define HANG_ADD_NAME "muster-hang-add"
 
 struct hang_leader_ops {
     /* This group hangs and has to be stopped (GROUP_EVENT_HANG). Called from the loop; must not
@@ -31,10 +34,10 @@ struct hang_leader_ops {
 };
 
 struct hang_leader_config { /* all borrowed for its life */
-    const struct job_spec *spec;
+    struct hang_settings settings;
     struct hang_evidence *evidence;
-    struct local_workers *workers; /* of this node: where the run's logs are */
-    uint64_t incarnation;          /* of this node */
+    struct hang_workers workers; /* of this node: where the run's logs are */
+    uint64_t incarnation;        /* of this node */
 };
 
 struct hang_leader;

@@ -37,18 +37,17 @@ static void count_time(struct hang_rows_worker *w, uint32_t flags, uint64_t aliv
         w->lost_ns += passed - TICK_NS;
 }
 
-void hang_rows_add(struct hang_rows *h, struct worker_signs *row, const struct announced *announced,
-                   uint64_t now_ns) {
+void hang_rows_add(struct hang_rows *h, struct worker_signs *row,
+                   const struct hang_announced *announced, uint64_t now_ns) {
     uint32_t i = row->rank - h->first_rank;
     assert(i < h->n);
     struct hang_rows_worker *w = &h->workers[i];
-    uint64_t limit, since;
     count_time(w, row->flags, announced->alive_ns, now_ns);
     row->step = announced->step;
-    if (!has_ended(row) && announced_limit(announced, now_ns, &limit, &since)) {
-        row->deadline_ns = limit;
-        row->since_announced_ns = since - MIN2(since, w->lost_ns);
-        h->late = h->late || row->since_announced_ns > limit;
+    if (!has_ended(row) && announced->limit_ns != 0) {
+        row->deadline_ns = announced->limit_ns;
+        row->since_announced_ns = announced->since_ns - MIN2(announced->since_ns, w->lost_ns);
+        h->late = h->late || row->since_announced_ns > row->deadline_ns;
     }
     w->row = *row;
 }

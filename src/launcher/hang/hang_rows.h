@@ -14,12 +14,11 @@
  * stopped: nobody could announce or hear anything in the rest. */
 #pragma once
 
-#include "launcher/worker/notify.h"
-#include "watchdog/look/signs.h"
+#include "launcher/hang/hang_workers.h"
 
 struct hang_rows_worker {
     uint64_t added_ns;                 /* when its row was last added; 0: never */
-    uint64_t alive_ns;                 /* what it announced last, announced.alive_ns */
+    uint64_t alive_ns;                 /* what it announced last, hang_announced.alive_ns */
     uint64_t lost_ns;                  /* of the time since then, what does not count */
     struct worker_signs row, reported; /* the last row; and the last that a leader was sent */
 };
@@ -36,8 +35,8 @@ void hang_rows_init(struct hang_rows *h, uint32_t n, uint32_t first_rank);
 void hang_rows_fini(struct hang_rows *h); /* *h is zeroed then; a zeroed one is fine */
 
 /* Fills in step, deadline_ns and since_announced_ns of this row, whose rank is one of these. */
-void hang_rows_add(struct hang_rows *h, struct worker_signs *row, const struct announced *announced,
-                   uint64_t now_ns);
+void hang_rows_add(struct hang_rows *h, struct worker_signs *row,
+                   const struct hang_announced *announced, uint64_t now_ns);
 /* Whether the rows that were just added are sent now: then the caller does it. still_ns: for how
  * long one of them has not moved. leader: another number for each leader and each connection to it;
  * 0: there is none now. */

@@ -12,7 +12,6 @@
 #include "launcher/hang/hang_evidence_io.h"
 #include "launcher/hang/hang_reply_io.h"
 #include "launcher/hang/hang_rows.h"
-#include "launcher/worker/notify.h"
 #include "rendezvous/protocol/wire.h"
 #include "watchdog/evidence/disturb_io.h"
 #include "watchdog/evidence/gather_io.h"
@@ -83,18 +82,22 @@ static void send_rows(struct hang_watch *w, const struct worker_signs *rows, siz
     }
 }
 
+static pid_t pid_of(const struct hang_watch *w, uint32_t local_rank) {
+    return w->config.workers.ops->pid(w->config.workers.of, local_rank);
+}
+
+static struct hang_announced announced(const struct hang_watch *w, uint32_t local_rank) {
+    return w->config.workers.ops->announced(w->config.workers.of, local_rank, clock_now_ns());
+}
+
 /* Once. A debugger's prompt goes to standard output. */
 static void warn_of_hidden_prompt(struct hang_watch *w, uint32_t local_rank) {
-    const struct job_spec *spec = w->config.spec;
-    bool filtered = spec->console_ranks != NULL && !spec->console_ranks[local_rank];
-    bool in_file = (std_map_get(&spec->redirects, local_rank) & STD_OUT) != 0 &&
-                   (std_map_get(&spec->tee, local_rank) & STD_OUT) == 0;
-    if (w->warned_of_prompt || (!filtered && !in_file))
+    const char *why =
+        w->warned_of_prompt ? NULL : w->config.hides_prompt(w->config.spec, local_rank);
+    if (why == NULL)
         return;
     w->warned_of_prompt = true;
-    log_warning("rank %u waits for input, but %s hides its prompt; %s", w->first_rank + local_rank,
-                filtered ? "--local-ranks-filter" : "--redirects",
-                filtered ? "add its local rank to the filter" : "use --tee instead");
+    log_warning("rank %u waits for input, but %s", w->first_rank + local_rank, why);
 }
 
 /* Links that are silent show that a worker waits only if it can wait for other ranks: a kernel that
@@ -120,13 +123,13 @@ static void tell(struct hang_watch *w, uint64_t now) {
         if ((rows[i].flags & SIGN_ENDED) == 0) {
             if (can_wait_in_nccl(w, &rows[i]))
                 rows[i].flags |= gpu_watch_flags(w->gpus, w->pids[local_rank], now);
-            if (local_workers_is_held(w->config.workers, local_rank))
+            if (w->config.workers.ops->is_held(w->config.workers.of, local_rank))
                 rows[i].flags |= SIGN_HELD;
             if ((rows[i].flags & SIGN_ASKS) != 0)
                 warn_of_hidden_prompt(w, local_rank);
         }
-        hang_rows_add(&w->rows, &rows[i], local_workers_announced(w->config.workers, local_rank),
-                      now);
+        struct hang_announced a = announced(w, local_rank);
+        hang_rows_add(&w->rows, &rows[i], &a, now);
     }
     if (hang_rows_due(&w->rows, still, w->ops.leader(w->arg)))
         send_rows(w, rows, n);
@@ -153,7 +156,7 @@ static void say_unseen(struct hang_watch *w, int r) {
 static void look_at_part(struct hang_watch *w, uint32_t p, uint64_t now) {
     for (uint32_t i = p * PART; i < MIN2((p + 1) * PART, w->n); i++) {
         uint32_t rank = w->first_rank + i;
-        pid_t pid = local_workers_pid(w->config.workers, i);
+        pid_t pid = pid_of(w, i);
         w->pids[i] = pid > 0 ? pid : w->pids[i];
         if (w->watched[i] == WATCHED_NOT && pid > 0) {
             w->watched[i] = WATCHED_RUNS;
@@ -234,43 +237,44 @@ static void reply_none(struct hang_watch *w, struct hang_reply *reply, uint32_t 
 /* In the helper. */
 static bool env_of(void *arg, uint32_t local_rank, struct envlist *ret) {
     const struct hang_watch *w = arg;
-    return local_workers_env(w->config.workers, local_rank, ret);
+    return w->config.workers.ops->env(w->config.workers.of, local_rank, ret);
 }
 
 static bool held(void *arg, const char *name) {
     const struct hang_watch *w = arg;
-    return local_workers_spared(w->config.workers, name);
+    return w->config.workers.ops->spared(w->config.workers.of, name);
 }
 
 static void touches_disk(void *arg, pid_t pid) {
     const struct hang_watch *w = arg;
-    local_workers_spare(w->config.workers, pid);
+    w->config.workers.ops->spare(w->config.workers.of, pid);
 }
 
 static int gather(struct hang_watch *w, uint64_t timeout_ns) {
+    const struct hang_workers *from = &w->config.workers;
     _cleanup_(freep) struct gather_worker *workers = xcalloc(w->n + (size_t)1, sizeof *workers);
     _cleanup_(freep) char **logs = xcalloc((size_t)w->n * GATHER_LOGS_MAX + 1, sizeof(char *));
     for (uint32_t i = 0; i < w->n; i++) {
-        pid_t pid = local_workers_pid(w->config.workers, i);
+        pid_t pid = pid_of(w, i);
         workers[i] = (struct gather_worker){
             .rank = w->first_rank + i,
             .local_rank = i,
             .pid = pid > 0 ? pid : w->pids[i],
-            .step = local_workers_announced(w->config.workers, i)->step,
+            .step = announced(w, i).step,
             .ended = pid <= 0,
         };
         for (int k = 0; k < GATHER_LOGS_MAX; k++)
             workers[i].logs[k] = logs[i * GATHER_LOGS_MAX + (uint32_t)k] =
-                local_workers_log_path(w->config.workers, i, k);
+                from->ops->log_path(from->of, i, k);
     }
     add_still(w, workers, clock_now_ns());
     struct gather_ask ask = {.node = w->config.host,
                              .workers = workers,
                              .n = w->n,
-                             .store_port = local_workers_store_port(w->config.workers),
+                             .store_port = from->ops->store_port(from->of),
                              .since_ns = w->began_ns,
                              .timeout_ns = timeout_ns,
-                             .keep_dir = local_workers_node_dir(w->config.workers),
+                             .keep_dir = from->ops->node_dir(from->of),
                              .env = env_of,
                              .env_arg = w,
                              .held = held,
@@ -311,7 +315,7 @@ static void read_native(struct hang_watch *w, const struct rdzv_suspects *suspec
     stop_native(w);
     for (uint32_t i = 0; i < w->n_ends; i++) {
         uint32_t local_rank = w->ends[i].local_rank;
-        pid_t pid = local_workers_pid(w->config.workers, local_rank);
+        pid_t pid = pid_of(w, local_rank);
         if (pid > 0)
             workers[gather.n++] = (struct gather_worker){.rank = w->first_rank + local_rank,
                                                          .local_rank = local_rank,
@@ -356,7 +360,7 @@ static void on_ask(struct hang_watch *w, const struct rdzv_ask *ask) {
     held_no_more(w);
     w->asked_id = ask->id;
     w->give_up_ns = clock_now_ns() + timeout_ns + NS_PER_S;
-    if (same && local_workers_has_workers(w->config.workers))
+    if (same && w->config.workers.ops->any(w->config.workers.of))
         r = gather(w, timeout_ns);
     if (r == 0)
         w->holds = ask->holds;
@@ -383,9 +387,9 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     w->began_ns = clock_now_ns();
     w->first_rank = form->first_rank;
     w->alone = form->world_size == 1;
-    w->n = MIN2(w->config.spec->nproc, WATCHED_MAX);
+    w->n = MIN2(w->config.settings.nproc, WATCHED_MAX);
     w->pids = xcalloc(w->n, sizeof *w->pids);
-    if (w->config.spec->hang_action == JOB_HANG_OFF)
+    if (w->config.settings.limits.action == HANG_ACTION_OFF)
         return;
     w->n_parts = (w->n + PART - 1) / PART;
     w->watched = xcalloc(w->n, sizeof *w->watched);
@@ -409,7 +413,7 @@ static uint32_t n_ends(const struct hang_watch *w) {
 uint32_t hang_watch_suspects(const struct hang_watch *w) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < n_ends(w); i++)
-        n += local_workers_pid(w->config.workers, w->ends[i].local_rank) > 0;
+        n += pid_of(w, w->ends[i].local_rank) > 0;
     return n;
 }
 
@@ -447,7 +451,7 @@ void hang_watch_end_suspects(struct hang_watch *w) {
     uint32_t n = n_ends(w), kept = 0;
     for (uint32_t i = 0; i < n; i++) {
         struct ending d = w->ends[i];
-        pid_t pid = local_workers_pid(w->config.workers, d.local_rank);
+        pid_t pid = pid_of(w, d.local_rank);
         if (pid > 0 && !d.told && !disturb_can_hear(disturb_program(pid)))
             continue; /* it says nothing, and only SIGKILL ends it */
         if (pid > 0)

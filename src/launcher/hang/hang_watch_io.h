@@ -12,12 +12,18 @@
 #pragma once
 
 #include "io/loop.h"
-#include "launcher/supervise/local_workers_io.h"
+#include "launcher/hang/hang_workers.h"
+#include "rendezvous/protocol/wire.h"
 
+struct job_spec;
 struct hang_watch_config { /* all borrowed for its life */
-    const struct job_spec *spec;
+    struct hang_settings settings;
     const char *host; /* this node's name in messages */
-    const struct local_workers *workers;
+    struct hang_workers workers;
+    /* What hides the prompt of this worker, such as "--redirects hides its prompt; use --tee
+     * instead"; NULL: it is shown. */
+    const char *(*hides_prompt)(const struct job_spec *spec, uint32_t local_rank);
+    const struct job_spec *spec; /* the launcher's; opaque here */
 };
 
 struct hang_watch_ops {

@@ -15,9 +15,10 @@ struct spare { /* 0: none */
     atomic_uint n;
 };
 
+/* Of watchdog/act/hang_case_io.h, hang_leader_io.h and watchdog/evidence/gather_io.h. */
 #define SPARE_COMPARE_NAME "muster-compare"
 #define SPARE_ADD_NAME "muster-hang-add"
-#define SPARE_LOG_NAME "muster-log-tail" /* of watchdog/evidence/gather_io.h, and the next, too */
+#define SPARE_LOG_NAME "muster-log-tail"
 #define SPARE_RECORDER_NAME "muster-recorder"
 
 /* Adds a helper, or one of its own, in the place of one that has ended if there is one. Its process

@@ -8,14 +8,14 @@
 #define QUIET (3 * NS_PER_S)
 
 static struct hang_rows h;
-static struct announced announced[N];
+/* What rank 4 has announced; since_ns is filled in. */
+static struct hang_announced announced;
 static struct worker_signs rows[N];
 static uint64_t now;
 
 static void begin(void) {
     now = 1000 * NS_PER_S;
-    for (uint32_t i = 0; i < N; i++)
-        announced[i] = (struct announced){0};
+    announced = (struct hang_announced){0};
     hang_rows_init(&h, N, FIRST);
 }
 static void end(void) { hang_rows_fini(&h); }
@@ -26,15 +26,18 @@ static bool due_as(uint64_t passed, uint32_t flags, uint64_t still, uint64_t lea
     now += passed;
     for (uint32_t i = 0; i < N; i++) {
         rows[i] = (struct worker_signs){.rank = FIRST + i, .flags = i == 0 ? flags : SIGN_MOVED, .still_ns = still};
-        hang_rows_add(&h, &rows[i], &announced[i], now);
+        announced.since_ns = now - announced.alive_ns;
+        hang_rows_add(&h, &rows[i], i == 0 ? &announced : &(struct hang_announced){0}, now);
     }
     return hang_rows_due(&h, still, leader);
 }
 static bool due(uint64_t still) { return due_as(NS_PER_S, SIGN_MOVED, still, 1); }
 
-static void announce(const char *text) {
-    struct notify_message m = notify_parse(text, strlen(text));
-    announced_take(&announced[0], &m, now);
+static void is_alive(void) { announced.alive_ns = now; }
+
+static void announce(uint64_t seconds) {
+    announced.limit_ns = seconds * NS_PER_S;
+    is_alive();
 }
 
 Test(hang_rows, nothing_is_said_while_all_move) {
@@ -52,18 +55,18 @@ Test(hang_rows, a_still_worker_is_spoken_of_each_second_and_then_once_more) {
 
 Test(hang_rows, a_deadline_is_told_once_and_when_it_changes) {
     cr_expect(!due(0));
-    announce("WATCHDOG_USEC=20000000");
+    announce(20);
     cr_expect(due(0));
     cr_expect_eq(rows[0].deadline_ns, 20 * NS_PER_S);
     cr_expect_eq(rows[0].since_announced_ns, NS_PER_S);
     cr_expect_eq(rows[1].deadline_ns, 0);
     cr_expect(!due(0));
-    announce("WATCHDOG=1");
+    is_alive();
     cr_expect(!due(0), "the same deadline again");
-    announce("WATCHDOG_USEC=40000000");
+    announce(40);
     cr_expect(due(0));
     cr_expect(!due(0));
-    announce("WATCHDOG_USEC=0");
+    announce(0);
     cr_expect(due(0), "there is none any more");
     cr_expect_eq(rows[0].deadline_ns, 0);
     cr_expect(!due(0));
@@ -79,32 +82,27 @@ Test(hang_rows, who_can_not_be_seen_is_told_once_and_when_it_is_seen_again) {
 }
 
 Test(hang_rows, who_is_late_is_spoken_of_although_it_moves) {
-    announce("WATCHDOG_USEC=5000000");
+    announce(5);
     cr_expect(due(0));
     for (int i = 0; i < 4; i++)
         cr_expect(!due(0), "%d", i);
     cr_expect(due(0));
     cr_expect_eq(rows[0].since_announced_ns, 6 * NS_PER_S);
     cr_expect(due(0));
-    announce("WATCHDOG=1");
+    is_alive();
     cr_expect(due(0), "that it is no longer late");
     cr_expect_eq(rows[0].since_announced_ns, NS_PER_S);
     cr_expect(!due(0));
 }
 
-Test(hang_rows, steps_are_told) {
-    for (uint64_t step = 1; step <= ANNOUNCED_STEPS_KNOWN; step++) {
-        announced_take(&announced[0], &(struct notify_message){.any = true, .has_step = true, .step = step}, now);
-        cr_expect(!due(0));
-    }
-    announced_take(&announced[0], &(struct notify_message){.any = true, .has_step = true, .step = 9}, now);
-    cr_expect(due(0));
+Test(hang_rows, a_step_is_in_the_row) {
+    announced.step = 9;
+    cr_expect(!due(0), "without a deadline it is sent only with others");
     cr_expect_eq(rows[0].step, 9);
-    cr_expect_eq(rows[0].deadline_ns, ANNOUNCED_STEP_MIN_NS);
 }
 
 Test(hang_rows, an_ended_worker_has_no_deadline) {
-    announce("WATCHDOG_USEC=5000000");
+    announce(5);
     cr_expect(due(0));
     cr_expect(due_as(NS_PER_S, SIGN_ENDED, 0, 1), "it is taken back");
     cr_expect_eq(rows[0].deadline_ns, 0);
@@ -122,7 +120,7 @@ Test(hang_rows, an_ended_worker_is_told_each_leader_once) {
 }
 
 Test(hang_rows, time_of_a_stopped_worker_does_not_count) {
-    announce("WATCHDOG_USEC=5000000");
+    announce(5);
     cr_expect(due(0));
     for (int i = 0; i < 10; i++)
         (void)due_as(NS_PER_S, i < 4 ? SIGN_STOPPED : i < 7 ? SIGN_TRACED : SIGN_ASKS, 0, 1);
@@ -132,19 +130,19 @@ Test(hang_rows, time_of_a_stopped_worker_does_not_count) {
 }
 
 Test(hang_rows, time_in_which_the_agent_did_not_run_does_not_count) {
-    announce("WATCHDOG_USEC=5000000");
+    announce(5);
     cr_expect(due(0));
     cr_expect(!due_as(60 * NS_PER_S, SIGN_MOVED, 0, 1));
     cr_expect_eq(rows[0].since_announced_ns, 2 * NS_PER_S);
     now += 60 * NS_PER_S;
-    announce("WATCHDOG=1"); /* which it reads at once, when it runs again */
+    is_alive(); /* which it reads at once, when it runs again */
     cr_expect(!due(0));
     cr_expect_eq(rows[0].since_announced_ns, NS_PER_S);
 }
 
 Test(hang_rows, a_new_leader_is_told_what_was_announced) {
     cr_expect(!due_as(NS_PER_S, SIGN_MOVED, 0, 2), "nothing was");
-    announce("WATCHDOG_USEC=20000000");
+    announce(20);
     cr_expect(due_as(NS_PER_S, SIGN_MOVED, 0, 2));
     cr_expect(!due_as(NS_PER_S, SIGN_MOVED, 0, 0), "there is none");
     cr_expect(due_as(NS_PER_S, SIGN_MOVED, 0, 3));
@@ -155,7 +153,7 @@ Test(hang_rows, what_happened_without_a_leader_is_told_the_next) {
     cr_expect(due(QUIET));
     cr_expect(!due_as(NS_PER_S, SIGN_MOVED, 0, 0));
     cr_expect(due_as(NS_PER_S, SIGN_MOVED, 0, 2), "the old one, back, believes that some wait");
-    announce("WATCHDOG_USEC=20000000");
+    announce(20);
     cr_expect(!due_as(NS_PER_S, SIGN_MOVED, 0, 0));
     cr_expect(due_as(NS_PER_S, SIGN_MOVED, 0, 2));
 }

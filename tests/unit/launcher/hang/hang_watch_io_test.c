@@ -1,5 +1,4 @@
-/* The watchdog of a node. Its workers are made by this file, which takes the place of the local workers: a function of
- * these that the watchdog begins to call has to be added here. */
+/* The watchdog of a node. Its workers are made by this file. */
 #include "launcher/hang/hang_watch_io.h"
 
 #include <criterion/criterion.h>
@@ -12,8 +11,9 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
+#include "launcher/hang/hang_case_io.h"
+#include "launcher/hang/hang_leader_io.h"
 #include "launcher/supervise/spare_io.h"
-#include "rendezvous/protocol/wire.h"
 #include "watchdog/evidence/disturb_io.h"
 #include "watchdog/evidence/gather_io.h"
 #include "watchdog/look/signs.h"
@@ -23,39 +23,48 @@
 
 struct local_workers {
     pid_t pids[WORKERS];
-    struct announced announced[WORKERS];
     bool held[WORKERS];
 };
 
-pid_t local_workers_pid(const struct local_workers *c, uint32_t local_rank) { return c->pids[local_rank]; }
-bool local_workers_has_workers(const struct local_workers *c) { return c->pids[0] > 0; }
-const struct announced *local_workers_announced(const struct local_workers *c, uint32_t local_rank) {
-    return &c->announced[local_rank];
+static pid_t pid_of(const struct local_workers *w, uint32_t local_rank) { return w->pids[local_rank]; }
+static bool any(const struct local_workers *w) { return w->pids[0] > 0; }
+static struct hang_announced announced(const struct local_workers *w, uint32_t local_rank, uint64_t now_ns) {
+    (void)w, (void)local_rank, (void)now_ns;
+    return (struct hang_announced){0};
 }
-bool local_workers_is_held(const struct local_workers *c, uint32_t local_rank) { return c->held[local_rank]; }
-uint16_t local_workers_store_port(const struct local_workers *c) {
-    (void)c;
+static bool is_held(const struct local_workers *w, uint32_t local_rank) { return w->held[local_rank]; }
+static uint16_t store_port(const struct local_workers *w) {
+    (void)w;
     return 0;
 }
-bool local_workers_env(const struct local_workers *c, uint32_t local_rank, struct envlist *ret) {
-    (void)c, (void)local_rank, (void)ret;
+static bool env(const struct local_workers *w, uint32_t local_rank, struct envlist *ret) {
+    (void)w, (void)local_rank, (void)ret;
     return false;
 }
-const char *local_workers_node_dir(const struct local_workers *c) {
-    (void)c;
+static const char *node_dir(const struct local_workers *w) {
+    (void)w;
     return NULL;
 }
-void local_workers_spare(const struct local_workers *c, pid_t pid) { (void)c, (void)pid; }
-bool local_workers_spared(const struct local_workers *c, const char *name) {
-    (void)c, (void)name;
+static void spare(const struct local_workers *w, pid_t pid) { (void)w, (void)pid; }
+static bool spared(const struct local_workers *w, const char *name) {
+    (void)w, (void)name;
     return false;
 }
-char *local_workers_log_path(const struct local_workers *c, uint32_t local_rank, int stream) {
-    (void)c;
-    (void)local_rank;
-    (void)stream;
+static char *log_path(const struct local_workers *w, uint32_t local_rank, int stream) {
+    (void)w, (void)local_rank, (void)stream;
     return NULL;
 }
+
+static const struct hang_workers_ops workers_ops = {.pid = pid_of,
+                                                    .any = any,
+                                                    .announced = announced,
+                                                    .is_held = is_held,
+                                                    .env = env,
+                                                    .log_path = log_path,
+                                                    .store_port = store_port,
+                                                    .node_dir = node_dir,
+                                                    .spare = spare,
+                                                    .spared = spared};
 
 static const struct generation running = {1, 1};
 static struct local_workers workers;
@@ -93,8 +102,10 @@ static void on_gathered(void *arg) {
 static void begin(void) {
     static const struct hang_watch_ops ops = {
         .signs = on_signs, .leader = leader, .evidence = on_evidence, .gathered = on_gathered};
-    static struct job_spec spec = {.nproc = WORKERS, .hang_action = JOB_HANG_RESTART};
-    static const struct hang_watch_config config = {.spec = &spec, .host = "a", .workers = &workers};
+    static const struct hang_watch_config config = {
+        .settings = {.limits.action = HANG_ACTION_RESTART, .nproc = WORKERS},
+        .host = "a",
+        .workers = {.ops = &workers_ops, .of = &workers}};
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(hang_watch_new(loop, &config, &ops, NULL, &watch), 0);
     for (uint32_t i = 0; i < WORKERS; i++) {
@@ -270,6 +281,8 @@ Test(hang_watch_io, the_python_program_below_a_shell_is_ended_first) {
 }
 
 Test(hang_watch_io, helpers_that_a_disk_can_hold_have_the_names_by_which_they_are_spared) {
+    cr_expect_str_eq(HANG_COMPARE_NAME, SPARE_COMPARE_NAME);
+    cr_expect_str_eq(HANG_ADD_NAME, SPARE_ADD_NAME);
     cr_expect_str_eq(GATHER_LOG_NAME, SPARE_LOG_NAME);
     cr_expect_str_eq(GATHER_RECORDER_NAME, SPARE_RECORDER_NAME);
 }

@@ -1,0 +1,53 @@
+/* What the watchdog gets from the launcher: what the user wants, and this node's workers. Pure. */
+#pragma once
+
+#include <sys/types.h>
+
+#include "base/text/envlist.h"
+#include "watchdog/judge/hang.h"
+
+struct hang_settings {
+    struct hang_limits limits;
+    bool automatic;               /* --hang-action=auto: limits.action is muster's choice */
+    uint64_t evidence_timeout_ns; /* 0: no evidence is taken */
+    uint32_t nproc;               /* workers of this node */
+    const char *run_id;           /* for files; borrowed */
+    uint32_t log_mode;            /* of files */
+};
+
+/* What a worker has announced (sd_notify(3)). */
+struct hang_announced {
+    uint64_t step;     /* the last; 0: none */
+    uint64_t alive_ns; /* when it last announced something; 0: never */
+    uint64_t limit_ns; /* for how long it may be silent; 0: it announced no limit */
+    uint64_t since_ns; /* for how long it is */
+};
+
+/* The launcher's workers of this node, by local rank; opaque here. */
+struct local_workers;
+struct hang_workers_ops {
+    pid_t (*pid)(const struct local_workers *w, uint32_t local_rank); /* 0: none runs */
+    bool (*any)(const struct local_workers *w);                       /* some were started */
+    struct hang_announced (*announced)(const struct local_workers *w, uint32_t local_rank,
+                                       uint64_t now_ns);
+    /* Its output is not read, because the job's own output is not read. */
+    bool (*is_held)(const struct local_workers *w, uint32_t local_rank);
+    /* Its environment. *ret is empty; the caller owns it. False: not known. */
+    bool (*env)(const struct local_workers *w, uint32_t local_rank, struct envlist *ret);
+    /* The file of its standard output (0) or error (1); malloc'ed; NULL: none. */
+    char *(*log_path)(const struct local_workers *w, uint32_t local_rank, int stream);
+    uint16_t (*store_port)(const struct local_workers *w); /* of the workers' store; 0: not known */
+    /* Folders, borrowed; NULL: none. Of this node's logs; and where a hang is reported, which is
+     * kept if keep_files() follows. */
+    const char *(*node_dir)(const struct local_workers *w);
+    const char *(*hang_dir)(const struct local_workers *w);
+    void (*keep_files)(struct local_workers *w);
+    /* A dead disk may hold this helper for ever: nothing waits for it. */
+    void (*spare)(const struct local_workers *w, pid_t pid);
+    bool (*spared)(const struct local_workers *w, const char *name); /* one of this name lives */
+    bool (*is_named)(pid_t pid, const char *name);                   /* a process has this name */
+};
+struct hang_workers {
+    const struct hang_workers_ops *ops;
+    struct local_workers *of;
+};
