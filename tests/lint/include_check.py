@@ -58,6 +58,8 @@ ROOMS = [
     ("watchdog/look", "base/ io/ topology/discover/nvml watchdog"),
     ("watchdog/evidence", "base/ io/ watchdog watchdog/look"),
     ("watchdog/judge", "base/ watchdog watchdog/look watchdog/evidence"),
+    ("watchdog/act", "base/ io/ watchdog/ rendezvous/protocol rendezvous/arbiter rendezvous/leader rendezvous/leader/parts"
+                     " rendezvous/member"),
     ("launcher/hosts", "base/"),
     ("launcher/contain", "base/ io"),
     ("launcher/place", "base/ io/ topology/model launcher/hosts"),
@@ -73,8 +75,6 @@ ROOMS = [
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/contain launcher/warm"
                            " launcher/worker launcher/output launcher/report launcher/node"),
-    ("launcher/hang", "base/ io/ watchdog/ rendezvous/protocol rendezvous/arbiter rendezvous/leader rendezvous/leader/parts"
-                      " rendezvous/member launcher/job launcher/worker launcher/output launcher/supervise"),
     ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/place launcher/job launcher/starter"
                      " launcher/supervise"),
     ("launcher/ssh_head", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job"

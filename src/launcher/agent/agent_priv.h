@@ -25,7 +25,6 @@
 #include "launcher/agent/leading_io.h"
 #include "launcher/ends/tree_signals.h"
 #include "launcher/ends/witness_io.h"
-#include "launcher/hang/hang_watch_io.h"
 #include "launcher/output/console_io.h"
 #include "launcher/report/events.h"
 #include "launcher/srun/requeue_io.h"
@@ -35,6 +34,7 @@
 #include "rendezvous/auth/auth_io.h"
 #include "rendezvous/client/client_io.h"
 #include "rendezvous/operate/registry_io.h"
+#include "watchdog/act/hang_watch_io.h"
 
 struct agent_ends {
     struct tree_signals tree;

@@ -8,14 +8,14 @@
  *     leading_free(l) */
 #pragma once
 
-#include "launcher/hang/hang_evidence_io.h"
-#include "launcher/hang/hang_leader_io.h"
-#include "launcher/hang/hang_stacks_io.h"
 #include "launcher/job/job.h"
 #include "launcher/preflight/preflight_io.h"
 #include "launcher/report/events.h"
 #include "rendezvous/server/server_io.h"
 #include "rendezvous/store/store_door_io.h"
+#include "watchdog/act/hang_evidence_io.h"
+#include "watchdog/act/hang_leader_io.h"
+#include "watchdog/act/hang_stacks_io.h"
 
 struct leading_config { /* all borrowed for its life */
     const struct job_spec *spec;

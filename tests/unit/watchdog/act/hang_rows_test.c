@@ -1,5 +1,5 @@
 /* When a node speaks of its workers. They are ranks 4 and 5. */
-#include "launcher/hang/hang_rows.h"
+#include "watchdog/act/hang_rows.h"
 
 #include <criterion/criterion.h>
 

@@ -8,7 +8,7 @@
  * loop: the operator's command compares it. */
 #pragma once
 
-#include "launcher/hang/hang_evidence_io.h"
+#include "watchdog/act/hang_evidence_io.h"
 
 struct hang_stacks_ops { /* must not free the object */
     /* A node of the group, in order of ranks; json is borrowed for the call. */

@@ -11,8 +11,8 @@
 #pragma once
 
 #include "io/loop.h"
-#include "launcher/hang/hang_evidence_io.h"
-#include "launcher/hang/hang_workers.h"
+#include "watchdog/act/hang_evidence_io.h"
+#include "watchdog/act/hang_workers.h"
 
 /* If at least half of the other workers had not moved for so long when one fails, they waited. */
 #define HANG_WAITED_NS (5 * NS_PER_S)

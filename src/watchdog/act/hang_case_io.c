@@ -1,4 +1,4 @@
-#include "launcher/hang/hang_case_io.h"
+#include "watchdog/act/hang_case_io.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include "base/json/json.h"
 #include "io/clock.h"
 #include "io/process/helper_call.h"
-#include "launcher/hang/hang_files_io.h"
+#include "watchdog/act/hang_files_io.h"
 
 struct hang_case {
     struct hang_case_config config;

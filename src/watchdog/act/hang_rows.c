@@ -1,4 +1,4 @@
-#include "launcher/hang/hang_rows.h"
+#include "watchdog/act/hang_rows.h"
 
 #include "watchdog/look/signs_io.h"
 

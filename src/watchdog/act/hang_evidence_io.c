@@ -1,4 +1,4 @@
-#include "launcher/hang/hang_evidence_io.h"
+#include "watchdog/act/hang_evidence_io.h"
 
 #include <errno.h>
 #include <string.h>

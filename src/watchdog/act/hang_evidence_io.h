@@ -16,7 +16,7 @@
 
 #include "base/text/strbuf.h"
 #include "io/loop.h"
-#include "launcher/hang/hang_group.h"
+#include "watchdog/act/hang_group.h"
 
 /* Bytes of all answers of a round; a node's has at most RDZV_EVIDENCE_MAX. */
 #define HANG_ANSWERS_MAX ((size_t)128 << 20)

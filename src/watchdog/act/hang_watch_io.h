@@ -12,8 +12,8 @@
 #pragma once
 
 #include "io/loop.h"
-#include "launcher/hang/hang_workers.h"
 #include "rendezvous/protocol/wire.h"
+#include "watchdog/act/hang_workers.h"
 
 struct job_spec;
 struct hang_watch_config { /* all borrowed for its life */

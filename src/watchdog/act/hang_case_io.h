@@ -12,8 +12,8 @@
 #pragma once
 
 #include "io/loop.h"
-#include "launcher/hang/hang_evidence_io.h"
-#include "launcher/hang/hang_workers.h"
+#include "watchdog/act/hang_evidence_io.h"
+#include "watchdog/act/hang_workers.h"
 #include "watchdog/judge/suspects.h"
 
 #define HANG_CASE_LATE_NS NS_PER_S

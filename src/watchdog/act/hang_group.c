@@ -1,4 +1,4 @@
-#include "launcher/hang/hang_group.h"
+#include "watchdog/act/hang_group.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* The watchdog of a node. Its workers are made by this file. */
-#include "launcher/hang/hang_watch_io.h"
+#include "watchdog/act/hang_watch_io.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "base/text/log.h"
-#include "launcher/hang/hang_case_io.h"
-#include "launcher/hang/hang_leader_io.h"
 #include "launcher/supervise/spare_io.h"
+#include "watchdog/act/hang_case_io.h"
+#include "watchdog/act/hang_leader_io.h"
 #include "watchdog/evidence/disturb_io.h"
 #include "watchdog/evidence/gather_io.h"
 #include "watchdog/look/signs.h"

@@ -1,4 +1,4 @@
-#include "launcher/hang/hang_leader_io.h"
+#include "watchdog/act/hang_leader_io.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,8 +11,8 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/process/helper_call.h"
-#include "launcher/hang/hang_case_io.h"
-#include "launcher/hang/hang_files_io.h"
+#include "watchdog/act/hang_case_io.h"
+#include "watchdog/act/hang_files_io.h"
 #include "watchdog/judge/suspects_native.h"
 
 #define OPEN_MAX 4 /* cases; a report more than these is said without evidence */

@@ -1,4 +1,4 @@
-#include "launcher/hang/hang_stacks_io.h"
+#include "watchdog/act/hang_stacks_io.h"
 
 #include <stdio.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/hang/hang_files_io.h"
+#include "watchdog/act/hang_files_io.h"
 
 #include <dirent.h>
 #include <errno.h>

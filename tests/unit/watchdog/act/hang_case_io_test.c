@@ -1,5 +1,5 @@
 /* A case of two nodes with two ranks each. */
-#include "launcher/hang/hang_case_io.h"
+#include "watchdog/act/hang_case_io.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "launcher/hang/hang_group.h"
+#include "watchdog/act/hang_group.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
  * stopped: nobody could announce or hear anything in the rest. */
 #pragma once
 
-#include "launcher/hang/hang_workers.h"
+#include "watchdog/act/hang_workers.h"
 
 struct hang_rows_worker {
     uint64_t added_ns;                 /* when its row was last added; 0: never */

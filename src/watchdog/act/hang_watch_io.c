@@ -1,4 +1,4 @@
-#include "launcher/hang/hang_watch_io.h"
+#include "watchdog/act/hang_watch_io.h"
 
 #include <errno.h>
 #include <string.h>
@@ -9,10 +9,10 @@
 #include "io/clock.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
-#include "launcher/hang/hang_evidence_io.h"
-#include "launcher/hang/hang_reply_io.h"
-#include "launcher/hang/hang_rows.h"
 #include "rendezvous/protocol/wire.h"
+#include "watchdog/act/hang_evidence_io.h"
+#include "watchdog/act/hang_reply_io.h"
+#include "watchdog/act/hang_rows.h"
 #include "watchdog/evidence/disturb_io.h"
 #include "watchdog/evidence/gather_io.h"
 #include "watchdog/evidence/slow_io.h"
