@@ -37,17 +37,6 @@ static int be_agent(const struct job_spec *spec, struct keyring *keys, const cha
     return status;
 }
 
-static int start_over_ssh(const struct job_spec *spec, const struct keyring *keys, char **args,
-                          const char *python) {
-    return ssh_head_run(&(struct ssh_head_config){.spec = spec,
-                                                  .args = args,
-                                                  .envp = environ,
-                                                  .keys = keys,
-                                                  .argv0 = program_invocation_name,
-                                                  .version = MUSTER_VERSION,
-                                                  .python = python});
-}
-
 static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, char **args) {
     _cleanup_(freep) char *python = NULL;
     keyring_keep_from_children(keys);
@@ -55,15 +44,20 @@ static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, cha
         python_find(program_invocation_name, environ, &python, NULL) == 0)
         python_warn_of_other(python, environ);
     if (spec->hosts.list.n > 0)
-        return start_over_ssh(spec, keys, args, python);
-    return srun_run(&(struct srun_config){.spec = spec,
-                                          .place = &spec->place,
-                                          .nodes = spec->start_nodes,
-                                          .args = args,
-                                          .envp = environ,
-                                          .keys = keys,
-                                          .argv0 = program_invocation_name,
-                                          .python = python});
+        return ssh_head_run(&(struct ssh_head_config){.spec = spec,
+                                                      .args = args,
+                                                      .envp = environ,
+                                                      .keys = keys,
+                                                      .argv0 = program_invocation_name,
+                                                      .version = MUSTER_VERSION,
+                                                      .python = python});
+    return srun_run(&(struct starter_run_config){.spec = spec,
+                                                 .nodes = spec->start_nodes,
+                                                 .args = args,
+                                                 .envp = environ,
+                                                 .keys = keys,
+                                                 .argv0 = program_invocation_name,
+                                                 .python = python});
 }
 
 static int start(const struct job_spec *spec, struct keyring *keys, char **argv) {

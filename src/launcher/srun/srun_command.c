@@ -191,10 +191,6 @@ void srun_env(const struct srun_command *config, struct envlist *ret) {
     envlist_unset_prefix(ret, "SLURM_CPU_BIND");
     envlist_unset_prefix(ret, "SLURM_MEM_BIND");
     envlist_unset_prefix(ret, "SLURM_SRUN_COMM_");
-    envlist_set(ret, STARTER_HEAD_ENV, config->head);
-    envlist_set(ret, STARTER_TOKEN_ENV, config->token);
-    if (config->python != NULL)
-        envlist_set(ret, STARTER_PYTHON_ENV, config->python);
     if (cpus != NULL)
         envlist_set(ret, STARTER_CPUS_ENV, cpus);
     if (tasks > 1)

@@ -32,8 +32,6 @@ struct srun_command {
     const struct place *place;
     bool binds_nothing; /* Slurm binds no task: srun says so in a line, if it is told not to */
     char *const *envp;  /* this process's */
-    const char *head, *token; /* values of the two variables */
-    const char *python;       /* NULL: none is needed, or there is none here */
 };
 
 /* srun's words, NULL-terminated; freed with words_free(). */

@@ -185,7 +185,7 @@ void ssh_calls_call(struct ssh_head *h, uint32_t i) {
     m->host = ssh_host_new(&h->host_env, i);
     m->called_ns = clock_now_ns();
     watch_silence(h, MIN2(named_at(h, m), given_up_at(h, m)));
-    starter_show_command(argv != NULL ? argv : here);
+    starter_log_command(argv != NULL ? argv : here);
     int r = ssh_host_call(m->host, argv != NULL ? argv : here, envp, &err);
     words_free(argv);
     if (r < 0) {

@@ -71,21 +71,16 @@ static void kill_all(struct ssh_head *h) {
 }
 
 static void carry_out(struct ssh_head *h, const struct starter_effect *e) {
-    bool ending = h->head.pressure == STARTER_TERMINATED;
     switch (e->kind) {
     case STARTER_EFFECT_STOP:
         ssh_calls_nobody_else(h);
-        ssh_calls_send(h, (uint32_t)e->link - 1, SSH_STOP, e->signo);
+        if (e->link != 0)
+            ssh_calls_send(h, (uint32_t)e->link - 1, SSH_STOP, e->signo);
+        else
+            ssh_calls_send_all(h, SSH_STOP, e->signo);
         break;
     case STARTER_EFFECT_ACK: ssh_calls_send(h, (uint32_t)e->link - 1, SSH_ACK, 0); break;
-    case STARTER_EFFECT_SIGNAL:
-        if (ending)
-            ssh_calls_nobody_else(h);
-        ssh_calls_send_all(h, ending ? SSH_STOP : SSH_SIGNAL,
-                           ending && h->head.signo != 0 ? h->head.signo
-                           : ending                     ? SIGTERM
-                                                        : e->signo);
-        break;
+    case STARTER_EFFECT_SIGNAL: ssh_calls_send_all(h, SSH_SIGNAL, e->signo); break;
     case STARTER_EFFECT_KILL: kill_all(h); break;
     case STARTER_EFFECT_REQUEUE: break; /* only Slurm has a queue: config.requeues is false */
     case STARTER_EFFECT_END: finish(h, e->status); break;
@@ -120,7 +115,7 @@ static void on_signal(void *arg, int signo, bool ends) {
         return;
     }
     if (ends && h->head.signo == 0 && h->head.state != STARTER_DECIDED)
-        starter_signals_say(signo, grace_that_is_known(h));
+        starter_signals_log(signo, grace_that_is_known(h));
     if (ends)
         ssh_output_hurry(h->output);
     ssh_head_step(

@@ -8,17 +8,6 @@ void starter_init(struct starter *h, const struct starter_config *config) {
     *h = (struct starter){.config = *config, .state = STARTER_STARTING, .deadline_ns = TIME_NEVER};
 }
 
-const char *starter_state_name(enum starter_state s) {
-    switch (s) {
-    case STARTER_STARTING: return "starting";
-    case STARTER_RUNNING: return "running";
-    case STARTER_STOPPING: return "stopping";
-    case STARTER_DECIDED: return "decided";
-    case STARTER_OVER: return "over";
-    }
-    assert_not_reached();
-}
-
 static struct starter_effect *add(struct starter_update *u, enum starter_effect_kind kind) {
     assert(u->n_effects < STARTER_EFFECTS_MAX);
     struct starter_effect *e = &u->effects[u->n_effects++];
@@ -34,9 +23,9 @@ static int exit_status(const struct starter *h) {
                                                        : (int)h->verdict.status;
     if (h->signo != 0)
         return SIGNAL_STATUS + h->signo;
-    if (h->has_led || !h->srun_ended)
+    if (h->has_led || !h->ended)
         return STARTER_EXIT_LOST;
-    return h->srun_signalled ? SIGNAL_STATUS + h->srun_code : h->srun_code;
+    return h->end_signalled ? SIGNAL_STATUS + h->end_code : h->end_code;
 }
 
 /* Nothing is asked for a job that has succeeded, or that its user has ended. */
@@ -62,21 +51,20 @@ static void end(struct starter *h, struct starter_update *u) {
 
 /* ---- stopping ---- */
 
-static void tell_leader(const struct starter *h, struct starter_update *u) {
+/* link 0: all agents. */
+static void send_stop(const struct starter *h, uint64_t link, struct starter_update *u) {
     struct starter_effect *e = add(u, STARTER_EFFECT_STOP);
-    e->link = h->link;
+    e->link = link;
     e->signo = h->signo != 0 ? h->signo : SIGTERM;
 }
 
-/* With --disable-status srun passes one SIGINT on to every task, whose agents end the job in order.
- * On SIGTERM, SIGHUP and SIGQUIT it kills the step at once (seen with Slurm 22.05; srun(1), -X). */
 static void terminate(struct starter *h, struct starter_update *u) {
     h->pressure = STARTER_TERMINATED;
-    if (!h->srun_ended)
-        add(u, STARTER_EFFECT_SIGNAL)->signo = SIGINT;
+    if (!h->ended)
+        send_stop(h, 0, u);
 }
 
-static void kill_step(struct starter *h, uint64_t now_ns, struct starter_update *u) {
+static void kill_all(struct starter *h, uint64_t now_ns, struct starter_update *u) {
     h->pressure = STARTER_KILLED;
     h->deadline_ns = now_ns + STARTER_KILLED_NS;
     add(u, STARTER_EFFECT_KILL);
@@ -86,7 +74,7 @@ static void stop(struct starter *h, uint64_t now_ns, struct starter_update *u) {
     h->state = STARTER_STOPPING;
     h->deadline_ns = now_ns + h->config.grace_ns + STARTER_MORE_NS;
     if (h->link != 0)
-        tell_leader(h, u);
+        send_stop(h, h->link, u);
     else
         terminate(h, u);
 }
@@ -95,13 +83,13 @@ static void stop(struct starter *h, uint64_t now_ns, struct starter_update *u) {
 
 static void on_signal(struct starter *h, const struct starter_event *e, struct starter_update *u) {
     if (!e->ends) {
-        if (!h->srun_ended && h->state != STARTER_DECIDED)
+        if (!h->ended && h->state != STARTER_DECIDED)
             add(u, STARTER_EFFECT_SIGNAL)->signo = e->signo;
         return;
     }
     if (h->signo != 0) { /* as the agent: a repeated SIGTERM means the same, a second ^C more */
         if (e->signo == SIGINT && h->pressure != STARTER_KILLED)
-            kill_step(h, e->now_ns, u);
+            kill_all(h, e->now_ns, u);
         return;
     }
     h->signo = e->signo;
@@ -115,7 +103,7 @@ static void on_leader(struct starter *h, const struct starter_event *e, struct s
     if (h->state == STARTER_STARTING)
         h->state = STARTER_RUNNING;
     else if (h->state == STARTER_STOPPING)
-        tell_leader(h, u);
+        send_stop(h, h->link, u);
 }
 
 static void on_leader_gone(struct starter *h, const struct starter_event *e,
@@ -123,7 +111,7 @@ static void on_leader_gone(struct starter *h, const struct starter_event *e,
     if (e->link != h->link)
         return;
     h->link = 0;
-    if (h->srun_ended)
+    if (h->ended)
         end(h, u);
     else if (h->state == STARTER_STOPPING && h->pressure == STARTER_CALM)
         terminate(h, u);
@@ -140,7 +128,7 @@ static void on_verdict(struct starter *h, const struct starter_event *e, struct 
     if (h->pressure != STARTER_KILLED)
         h->deadline_ns =
             h->verdict.lost > 0 || h->signo != 0 ? e->now_ns + STARTER_LINGER_NS : TIME_NEVER;
-    if (h->srun_ended)
+    if (h->ended)
         end(h, u);
     else
         ask_to_requeue(h, u);
@@ -156,13 +144,13 @@ static void on_requeued(struct starter *h, const struct starter_event *e,
         end(h, u);
 }
 
-/* srun ends after all tasks have ended, and so after the verdict; or somebody has killed it. Then
- * nothing but the connection leads to the agents. */
-static void on_srun_ended(struct starter *h, const struct starter_event *e,
-                          struct starter_update *u) {
-    h->srun_ended = true;
-    h->srun_signalled = e->signalled;
-    h->srun_code = e->code;
+/* What starts the agents ends after them, and so after the verdict; or it was killed. Then only the
+ * connection leads to the agents. */
+static void on_all_ended(struct starter *h, const struct starter_event *e,
+                         struct starter_update *u) {
+    h->ended = true;
+    h->end_signalled = e->signalled;
+    h->end_code = e->code;
     if (h->has_verdict || h->link == 0)
         end(h, u);
     else if (h->state != STARTER_STOPPING)
@@ -178,7 +166,7 @@ static void on_time(struct starter *h, const struct starter_event *e, struct sta
         terminate(h, u);
         h->deadline_ns = e->now_ns + STARTER_LINGER_NS;
     } else {
-        kill_step(h, e->now_ns, u);
+        kill_all(h, e->now_ns, u);
     }
 }
 
@@ -190,7 +178,7 @@ void starter_step(struct starter *h, const struct starter_event *e, struct start
         case STARTER_EVENT_LEADER_GONE: on_leader_gone(h, e, ret); break;
         case STARTER_EVENT_VERDICT: on_verdict(h, e, ret); break;
         case STARTER_EVENT_SIGNAL: on_signal(h, e, ret); break;
-        case STARTER_EVENT_ENDED: on_srun_ended(h, e, ret); break;
+        case STARTER_EVENT_ENDED: on_all_ended(h, e, ret); break;
         case STARTER_EVENT_SAFE: h->safe = true; break;
         case STARTER_EVENT_REQUEUED: on_requeued(h, e, ret); break;
         case STARTER_EVENT_TIME: on_time(h, e, ret); break;

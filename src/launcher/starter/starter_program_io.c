@@ -63,7 +63,7 @@ char *starter_folder(char *const *envp) {
     return getcwd(NULL, 0);
 }
 
-void starter_show_command(char *const *argv) {
+void starter_log_command(char *const *argv) {
     _cleanup_(strbuf_fini) struct strbuf line = {0};
     for (size_t i = 0; argv[i] != NULL; i++)
         strbuf_printf(&line, "%s%s", i > 0 ? " " : "", argv[i]);

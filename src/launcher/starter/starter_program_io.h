@@ -20,4 +20,4 @@ _must_use_ char *starter_folder(char *const *envp);
  */
 void starter_record_end(const struct starter *h, const char *run_id, int status);
 /* Says at -v what is run. */
-void starter_show_command(char *const *argv);
+void starter_log_command(char *const *argv);

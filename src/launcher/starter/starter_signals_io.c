@@ -42,7 +42,7 @@ int starter_signals_new(struct loop *loop, const struct job_spec *spec, starter_
     return r;
 }
 
-void starter_signals_say(int signo, uint64_t grace_ns) {
+void starter_signals_log(int signo, uint64_t grace_ns) {
     const char *name = signal_abbrev(signo);
     if (grace_ns > 0)
         log_notice("got SIG%s: stopping the job (up to %.0f s)", name != NULL ? name : "RT",

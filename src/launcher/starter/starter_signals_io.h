@@ -20,5 +20,5 @@ typedef void starter_signal_fn(void *arg, int signo, bool ends);
 _must_use_ int starter_signals_new(struct loop *loop, const struct job_spec *spec,
                                    starter_signal_fn *fn, void *arg, struct starter_signals **ret);
 /* Says that the signal ends the job. grace_ns: that of the workers; 0: it is not known. */
-void starter_signals_say(int signo, uint64_t grace_ns);
+void starter_signals_log(int signo, uint64_t grace_ns);
 void starter_signals_free(struct starter_signals *s); /* takes NULL */

@@ -1,0 +1,600 @@
+#include "launcher/starter/starter_io.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/frame.h"
+#include "base/list.h"
+#include "base/text/log.h"
+#include "base/text/signal_name.h"
+#include "io/clock.h"
+#include "io/file.h"
+#include "io/net/listen.h"
+#include "io/peer/peer_gate.h"
+#include "io/process/helper.h"
+#include "io/process/proc.h"
+#include "launcher/place/place.h"
+#include "launcher/starter/starter_link_io.h"
+#include "launcher/starter/starter_program_io.h"
+#include "launcher/starter/starter_signals_io.h"
+#include "rendezvous/operate/registry_io.h"
+
+#define EXIT_CANT 1
+#define EXIT_USAGE_ERROR 2
+#define TLS_FIRST_BYTE 0x16 /* of a record that has a handshake: RFC 8446 §5.1 */
+#define BACKLOG 64
+#define ADDRS_MAX 8
+
+struct spawned {
+    struct list link;
+    struct starter_run *run;
+    struct child_watch *watch;
+    struct proc_stat before; /* in the lifeline: when it began to wait */
+};
+
+static struct spawned *spawned_of(const struct list *link) {
+    return CONTAINER_OF(link, struct spawned, link);
+}
+
+struct peer {
+    struct list link; /* in strangers, or in links */
+    struct starter_run *of;
+    struct stream *stream;
+    uint64_t id;       /* of a link; 0: it has not sent LEAD yet */
+    uint64_t since_ns; /* of its connection */
+    bool is_here;      /* at a loopback address */
+    bool in_tls;       /* TLS has begun */
+    char host[STARTER_HOST_MAX];
+};
+
+static struct peer *peer_of(const struct list *link) {
+    return CONTAINER_OF(link, struct peer, link);
+}
+
+struct starter_run {
+    const struct starter_run_config *config;
+    const struct starter_ops *ops;
+    void *arg;
+    struct loop *loop;
+    struct child_reaper *reaper;
+    struct loop_timer *timer;
+    struct starter_signals *signals;
+    struct starter_key *key;   /* NULL: the job has none */
+    struct listener *listener; /* where the agent that leads connects; NULL: not needed */
+    struct peer_gate *gate;    /* NULL: any user of this machine may connect */
+    struct loop_timer *greeting;
+    char token[STARTER_TOKEN_CHARS + 1];
+    struct list strangers, links; /* before LEAD, and after it */
+    unsigned n_strangers, n_links;
+    uint64_t last_id;
+    struct list commands; /* that still run */
+    struct child_status first_failed;
+    struct helper lifeline; /* while commands run, and no agent that leads is connected */
+    int lifeline_fd;        /* the lifeline waits for its end of file; -1: there is none */
+    struct starter machine;
+    struct registry_own registry;
+    uint64_t grace_ns;           /* of the workers; 0: unknown */
+    char step[STARTER_STEP_MAX]; /* "": unknown */
+    char lost[STARTER_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */
+    int status;
+    bool over;
+};
+
+struct loop *starter_loop(const struct starter_run *r) {
+    return r->loop;
+}
+struct child_reaper *starter_reaper(const struct starter_run *r) {
+    return r->reaper;
+}
+const struct starter *starter_machine(const struct starter_run *r) { return &r->machine; }
+const char *starter_step_name(const struct starter_run *r) { return r->step; }
+const char *starter_lost_node(const struct starter_run *r) { return r->lost; }
+void starter_set_grace(struct starter_run *r, uint64_t grace_ns) { r->grace_ns = grace_ns; }
+
+/* ---- the agent that leads ---- */
+
+static void watch_greetings(struct starter_run *r) {
+    uint64_t until = TIME_NEVER;
+    if (!list_empty(&r->strangers))
+        until = peer_of(r->strangers.next)->since_ns + STARTER_GREETING_NS;
+    loop_timer_set(r->greeting, until);
+}
+
+static void peer_free(struct peer *peer) {
+    struct starter_run *r = peer->of;
+    list_remove(&peer->link);
+    *(peer->id == 0 ? &r->n_strangers : &r->n_links) -= 1;
+    stream_free(peer->stream);
+    free(peer);
+    watch_greetings(r);
+}
+
+static void on_greeting_timer(void *arg) {
+    struct starter_run *r = arg;
+    uint64_t now = clock_now_ns();
+    while (!list_empty(&r->strangers) &&
+           peer_of(r->strangers.next)->since_ns + STARTER_GREETING_NS <= now)
+        peer_free(peer_of(r->strangers.next));
+    watch_greetings(r);
+}
+
+static void send_message(struct starter_run *r, uint64_t link, const struct starter_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    starter_add(m, &frame);
+    for (struct list *at = r->links.next; at != &r->links; at = at->next) {
+        struct peer *peer = peer_of(at);
+        if (peer->id == link && stream_unsent(peer->stream) < STARTER_FRAME_MAX)
+            stream_write(peer->stream, strbuf_text(&frame), frame.len);
+    }
+}
+
+static void refuse(struct peer *peer, const char *why) {
+    log_debug("the starter's port refused a connection: %s", why);
+    peer_free(peer);
+}
+
+/* False: it was disconnected. */
+static bool welcome(struct peer *peer, const struct starter_lead *lead) {
+    struct starter_run *r = peer->of;
+    if (!starter_token_equal(lead->token, r->token) || r->n_links == STARTER_LINKS_MAX) {
+        refuse(peer, "wrong token, or too many connections");
+        return false;
+    }
+    list_remove(&peer->link);
+    r->n_strangers--;
+    r->n_links++;
+    list_append(&r->links, &peer->link);
+    peer->id = ++r->last_id;
+    (void)snprintf(peer->host, sizeof peer->host, "%s", lead->host);
+    watch_greetings(r);
+    if (lead->step[0] != '\0')
+        (void)snprintf(r->step, sizeof r->step, "%s", lead->step);
+    r->lost[0] = '\0';
+    log_info("node %s leads%s%s", lead->host, r->step[0] != '\0' ? ", step " : "", r->step);
+    starter_event(r, &(struct starter_event){.kind = STARTER_EVENT_LEADER, .link = peer->id});
+    return true;
+}
+
+static void on_verdict(struct peer *peer, const struct starter_verdict *v) {
+    log_info("node %s: the job ended with status %u%s%s", peer->host, v->status,
+             v->text[0] != '\0' ? ": " : "", v->text);
+    starter_event(peer->of, &(struct starter_event){
+                                .kind = STARTER_EVENT_VERDICT, .link = peer->id, .verdict = *v});
+}
+
+static void on_safe_point(struct peer *peer) {
+    if (!peer->of->machine.safe)
+        log_info("node %s: a worker reported a safe point; the job can now be requeued",
+                 peer->host);
+    starter_event(peer->of, &(struct starter_event){.kind = STARTER_EVENT_SAFE});
+}
+
+/* False: it was disconnected. */
+static bool take_message(struct peer *peer, const struct starter_message *m) {
+    if ((peer->id == 0) != (m->kind == STARTER_LEAD)) {
+        refuse(peer, "LEAD must be the first message, and only that one");
+        return false;
+    }
+    if (m->kind == STARTER_LEAD)
+        return welcome(peer, &m->lead);
+    if (m->kind == STARTER_SAFE)
+        on_safe_point(peer);
+    else
+        on_verdict(peer, &m->verdict);
+    return true;
+}
+
+static void peer_gone(struct peer *peer) {
+    struct starter_run *r = peer->of;
+    uint64_t id = peer->id;
+    if (id != 0 && id == r->machine.link)
+        (void)snprintf(r->lost, sizeof r->lost, "%s", peer->host);
+    peer_free(peer);
+    if (id != 0)
+        starter_event(r, &(struct starter_event){.kind = STARTER_EVENT_LEADER_GONE, .link = id});
+}
+
+/* Its first bytes have come. If the job has a key, and the peer is on another machine, they must be
+ * TLS's. */
+static void begin_tls(struct peer *peer) {
+    struct ssl_st *session;
+    struct err err = {0};
+    const uint8_t *first = stream_peek(peer->stream, 1);
+    int r = first != NULL && *first == TLS_FIRST_BYTE ? 0 : err_set(&err, -EPERM, "not TLS");
+    if (r == 0)
+        r = starter_key_accept(peer->of->key, &session, &err);
+    if (r < 0) {
+        refuse(peer, err.text);
+        return;
+    }
+    peer->in_tls = true;
+    stream_start_tls(peer->stream, session);
+}
+
+static void on_readable(void *arg, struct stream *s) {
+    struct peer *peer = arg;
+    if (peer->of->key != NULL && !peer->is_here && !peer->in_tls) {
+        begin_tls(peer); /* what is inside comes later */
+        return;
+    }
+    for (;;) {
+        struct starter_message m;
+        struct err err = {0};
+        int code = starter_read(s, STARTER_FROM_AGENT, &m, &err);
+        if (code == FRAME_E_MORE)
+            return;
+        if (code < 0) {
+            log_debug("unexpected data on the starter's port: %s", err.text);
+            peer_gone(peer);
+            return;
+        }
+        if (!take_message(peer, &m))
+            return;
+    }
+}
+
+static void on_closed(void *arg, struct stream *s, int code) {
+    const char *why = stream_tls_why(s);
+    if (why != NULL)
+        log_debug("a connection to the starter's port: %s", why);
+    (void)code;
+    peer_gone(arg);
+}
+
+static const struct stream_ops stream_ops = {.on_readable = on_readable, .on_closed = on_closed};
+
+static void on_peer(void *arg, int fd, const struct addr *from) {
+    struct starter_run *r = arg;
+    if (!peer_gate_admits(r->gate, fd, from)) {
+        (void)close(fd);
+        return;
+    }
+    if (r->n_strangers == STARTER_STRANGERS_MAX)
+        peer_free(peer_of(r->strangers.next));
+    struct peer *peer = xcalloc(1, sizeof *peer);
+    peer->of = r;
+    peer->since_ns = clock_now_ns();
+    peer->is_here = addr_is_loopback(from);
+    if (stream_new(r->loop, fd, &stream_ops, peer, &peer->stream) < 0) {
+        free(peer);
+        return;
+    }
+    stream_set_read_limit(peer->stream, STARTER_FRAME_MAX);
+    list_append(&r->strangers, &peer->link);
+    r->n_strangers++;
+    watch_greetings(r);
+}
+
+static int listen_anywhere(struct starter_run *r, struct err *err) {
+    const struct job_spec *spec = r->config->spec;
+    struct addr any;
+    int fd = -1;
+    if (spec->port_low > 0)
+        listen_set_range(spec->port_low, spec->port_high);
+    int code = addr_from_literal("::", 0, &any);
+    assert(code == 0);
+    code = listen_socket(&any, BACKLOG, &fd, err);
+    if (code == 0 && spec->auth != AUTH_NONE && peer_gate_new(fd, NULL, NULL, &r->gate, NULL) < 0)
+        r->gate = NULL; /* the agents log why; the token is still required */
+    (void)snprintf(r->token, sizeof r->token, "%016" PRIx64 "%016" PRIx64, random_u64(),
+                   random_u64());
+    return code < 0 ? code : listener_new(r->loop, fd, on_peer, r, &r->listener);
+}
+
+/* "10.0.0.1,fd77::1:4711" */
+static int address_to_env(const struct starter_run *r, struct envlist *env, struct err *err) {
+    _cleanup_(strbuf_fini) struct strbuf at = {0};
+    struct addr own[ADDRS_MAX], listener;
+    char text[ADDR_TEXT_MAX];
+    size_t n = 0;
+    int code = listener_addr(r->listener, &listener);
+    if (code == 0)
+        code = addr_all_global(own, ARRAY_SIZE(own), &n);
+    if (code < 0)
+        return err_set(err, code, "can't list the addresses of this machine: %s", strerror(-code));
+    for (size_t i = 0; i < n; i++) {
+        addr_host_text(&own[i], text);
+        strbuf_printf(&at, "%s%s", i > 0 ? "," : "", text);
+    }
+    strbuf_printf(&at, "%s:%u", n == 0 ? "127.0.0.1" : "", addr_port(&listener));
+    envlist_set(env, STARTER_HEAD_ENV, strbuf_text(&at));
+    envlist_set(env, STARTER_TOKEN_ENV, r->token);
+    return 0;
+}
+
+/* ---- the lifeline ---- */
+
+/* In the lifeline, which has a copy of the list. */
+static int wait_for_death(int fd, void *arg) {
+    struct starter_run *r = arg;
+    struct proc_stat now;
+    char byte;
+    ssize_t n;
+    (void)prctl(PR_SET_PDEATHSIG, 0); /* it outlives the starter, for a moment */
+    (void)setsid();                   /* and what kills the starter's process group */
+    for (struct list *at = r->commands.next; at != &r->commands; at = at->next)
+        if (!proc_read_stat(child_watch_pid(spawned_of(at)->watch), &spawned_of(at)->before))
+            spawned_of(at)->before.start = UINT64_MAX;
+    do
+        n = read(fd, &byte, 1);
+    while (n < 0 && errno == EINTR);
+    for (struct list *at = r->commands.next; at != &r->commands; at = at->next) {
+        const pid_t pid = child_watch_pid(spawned_of(at)->watch);
+        if (proc_read_stat(pid, &now) && now.start == spawned_of(at)->before.start)
+            (void)kill(pid, SIGINT);
+    }
+    return 0;
+}
+
+static void end_lifeline(struct starter_run *r) {
+    helper_end(&r->lifeline); /* killed before it can see the end of file */
+    file_close(&r->lifeline_fd);
+}
+
+static int start_lifeline(struct starter_run *r) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return -errno;
+    int code = helper_start(r->loop, "muster-lifeline", wait_for_death, r, ends[0], &r->lifeline);
+    file_close(&ends[0]);
+    r->lifeline_fd = ends[1];
+    return code;
+}
+
+/* While no agent that leads is connected, no agent would notice that this process was killed. */
+static void watch_alone(struct starter_run *r) {
+    bool alone =
+        !list_empty(&r->commands) && r->machine.link == 0 && !r->machine.has_verdict && !r->over;
+    if (!alone)
+        end_lifeline(r);
+    else if (r->lifeline_fd < 0 && start_lifeline(r) < 0)
+        log_debug("can't start a lifeline: the job may outlive this process if it is killed");
+}
+
+/* ---- effects ---- */
+
+void starter_signal(struct starter_run *r, int signo) {
+    for (struct list *at = r->commands.next; at != &r->commands; at = at->next)
+        if (child_watch_kill(spawned_of(at)->watch, signo) < 0)
+            log_debug("a command has ended before SIG%s", signal_abbrev(signo));
+}
+
+/* An agent stops its node in order at SIGINT, and srun passes one on to each. */
+static void deliver(struct starter_run *r, const struct starter_effect *e) {
+    struct starter_message m = {.kind = STARTER_ACK};
+    if (e->kind == STARTER_EFFECT_STOP) {
+        m.kind = STARTER_STOP;
+        m.signal.signo = (uint32_t)e->signo;
+    }
+    if (e->link == 0)
+        starter_signal(r, e->kind == STARTER_EFFECT_STOP ? SIGINT : e->signo);
+    else
+        send_message(r, e->link, &m);
+}
+
+static void finish(struct starter_run *r, int status) {
+    r->status = status;
+    r->over = true;
+    starter_signal(r, SIGKILL);
+    loop_quit(r->loop);
+}
+
+static void carry_out(struct starter_run *r, const struct starter_effect *e) {
+    switch (e->kind) {
+    case STARTER_EFFECT_STOP:
+    case STARTER_EFFECT_ACK:
+    case STARTER_EFFECT_SIGNAL:
+        if (r->ops->deliver != NULL)
+            r->ops->deliver(r->arg, e);
+        else
+            deliver(r, e);
+        break;
+    case STARTER_EFFECT_KILL:
+        if (r->ops->kill != NULL)
+            r->ops->kill(r->arg);
+        else
+            starter_signal(r, SIGKILL);
+        break;
+    case STARTER_EFFECT_REQUEUE: r->ops->requeue(r->arg, e->status); break;
+    case STARTER_EFFECT_END: finish(r, e->status); break;
+    }
+}
+
+void starter_event(struct starter_run *r, struct starter_event *event) {
+    struct starter_update u;
+    event->now_ns = clock_now_ns();
+    starter_step(&r->machine, event, &u);
+    loop_timer_set(r->timer, u.deadline_ns);
+    for (size_t i = 0; i < u.n_effects; i++)
+        carry_out(r, &u.effects[i]);
+    watch_alone(r);
+}
+
+static void on_timer(void *arg) {
+    starter_event(arg, &(struct starter_event){.kind = STARTER_EVENT_TIME});
+}
+
+static void on_signal(void *arg, int signo, bool ends) {
+    struct starter_run *r = arg;
+    const struct starter *m = &r->machine;
+    if (ends && m->signo == 0 && m->state != STARTER_DECIDED && m->requeue == STARTER_UNASKED)
+        starter_signals_log(signo, r->grace_ns);
+    starter_event(
+        r, &(struct starter_event){.kind = STARTER_EVENT_SIGNAL, .signo = signo, .ends = ends});
+}
+
+/* ---- commands ---- */
+
+pid_t starter_command_pid(const struct starter_run *r) {
+    const struct list *first = r->commands.next;
+    return first != &r->commands ? child_watch_pid(spawned_of(first)->watch) : 0;
+}
+
+static void spawned_free(struct spawned *c) {
+    list_remove(&c->link);
+    child_watch_free(c->watch);
+    free(c);
+}
+
+static void on_command_exit(void *arg, const struct child_status *status) {
+    struct spawned *c = arg;
+    struct starter_run *r = c->run;
+    spawned_free(c);
+    if (child_succeeded(&r->first_failed))
+        r->first_failed = *status;
+    if (r->ops->command_ended != NULL)
+        r->ops->command_ended(r->arg, status);
+    if (list_empty(&r->commands))
+        starter_event(r, &(struct starter_event){.kind = STARTER_EVENT_ENDED,
+                                                 .signalled = r->first_failed.signalled,
+                                                 .code = r->first_failed.code});
+}
+
+/* ^C and ^Z are for this process: the command has a session of its own. */
+static int spawn(struct starter_run *r, char *const *argv, const struct envlist *env,
+                 struct err *err) {
+    struct spawned *c = xcalloc(1, sizeof *c);
+    struct child_spec spec = CHILD_SPEC_INIT;
+    struct child child = CHILD_INIT;
+    int null = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    c->run = r;
+    spec.argv = argv;
+    spec.envp = envlist_items(env);
+    spec.stdin_fd = null;
+    spec.setsid = true;
+    starter_log_command(argv);
+    int code = child_spawn(&spec, &child, err);
+    file_close(&null);
+    if (code == -ENOENT)
+        code = err_set(err, code,
+                       "%s is not on PATH, so muster can't start itself on the nodes of the job; "
+                       "add it to PATH, or use --starter=none to run on this node only",
+                       argv[0]);
+    if (code == 0)
+        code = child_watch_new(r->reaper, &child, NULL, on_command_exit, c, &c->watch);
+    if (code == 0)
+        list_append(&r->commands, &c->link);
+    else
+        free(c);
+    return code;
+}
+
+int starter_spawn(struct starter_run *r, char *const *argv, struct envlist *env, struct err *err) {
+    const struct starter_run_config *config = r->config;
+    int code = 0;
+    if (r->listener == NULL)
+        code = listen_anywhere(r, err);
+    if (code == 0)
+        code = address_to_env(r, env, err);
+    if (code < 0)
+        return code;
+    if (config->python != NULL)
+        envlist_set(env, STARTER_PYTHON_ENV, config->python);
+    starter_key_to_env(r->key, env);
+    code = spawn(r, argv, env, err);
+    envlist_forget(env, STARTER_KEY_ENV);
+    end_lifeline(r); /* it does not know this command */
+    watch_alone(r);
+    return code;
+}
+
+/* ---- the whole ---- */
+
+/* For muster ps, and other commands on this machine. */
+static void register_run(struct starter_run *r) {
+    struct starter_description d = {0};
+    struct err err = {0};
+    const uint8_t *secret = starter_key_secret(r->key);
+    r->ops->describe(r->arg, &d);
+    if (registry_add_head(d.run_id, r->config->nodes, d.ask, &r->registry, &err) < 0 ||
+        (secret != NULL && registry_add_key(&r->registry, secret, &err) < 0))
+        log_debug("%s", err.text);
+    free(d.ask);
+}
+
+/* For muster status on this machine: the run id that the agents have, of which one can be here. */
+static void record_end(struct starter_run *r) {
+    struct starter_description d = {0};
+    r->ops->describe(r->arg, &d);
+    starter_record_end(&r->machine, d.run_id, r->status);
+    free(d.ask);
+}
+
+static int set_up(struct starter_run *r, struct err *err) {
+    const struct job_spec *spec = r->config->spec;
+    (void)signal(SIGPIPE, SIG_IGN);
+    int code = loop_new(&r->loop);
+    if (code == 0)
+        code = child_reaper_new(r->loop, &r->reaper);
+    if (code == 0)
+        code = loop_timer_new(r->loop, on_timer, r, &r->timer);
+    if (code == 0)
+        code = loop_timer_new(r->loop, on_greeting_timer, r, &r->greeting);
+    if (code == 0)
+        code = starter_signals_new(r->loop, spec, on_signal, r, &r->signals);
+    if (code == 0)
+        code = starter_key_new(spec, r->config->keys, &r->key, err);
+    if (code == 0)
+        register_run(r);
+    return code < 0 ? code : r->ops->start(r->arg, r, err);
+}
+
+static void tear_down(struct starter_run *r) {
+    while (!list_empty(&r->strangers))
+        peer_free(peer_of(r->strangers.next));
+    while (!list_empty(&r->links))
+        peer_free(peer_of(r->links.next));
+    if (r->listener != NULL)
+        listener_free(r->listener);
+    peer_gate_free(r->gate);
+    starter_key_free(r->key);
+    starter_signals_free(r->signals);
+    if (r->over)
+        record_end(r);
+    registry_remove(&r->registry);
+    end_lifeline(r);
+    while (!list_empty(&r->commands))
+        spawned_free(spawned_of(r->commands.next));
+    if (r->ops->end != NULL)
+        r->ops->end(r->arg);
+    loop_timer_free(r->timer);
+    loop_timer_free(r->greeting);
+    child_reaper_free(r->reaper);
+    if (r->loop != NULL)
+        loop_free(r->loop);
+}
+
+int starter_run(const struct starter_run_config *config, const struct starter_ops *ops, void *arg) {
+    const struct job_spec *spec = config->spec;
+    struct starter_run r = {.config = config,
+                            .ops = ops,
+                            .arg = arg,
+                            .lifeline = HELPER_INIT,
+                            .lifeline_fd = -1,
+                            .grace_ns = spec->shutdown_timeout_ns};
+    struct err err = {0};
+    file_open_standard();
+    list_init(&r.commands);
+    list_init(&r.strangers);
+    list_init(&r.links);
+    if (spec->place.job_id != NULL && !spec->shutdown_timeout_given)
+        r.grace_ns = 0; /* Slurm may kill the job sooner */
+    starter_init(&r.machine,
+                 &(struct starter_config){.grace_ns = spec->shutdown_timeout_ns,
+                                          .requeues = ops->requeue != NULL && spec->requeue != 0});
+    int code = set_up(&r, &err);
+    if (code == 0)
+        code = loop_run(r.loop);
+    if (code < 0)
+        log_error("%s", err.text[0] != '\0' ? err.text : strerror(-code));
+    tear_down(&r);
+    if (!r.over)
+        return code == -ENOENT ? EXIT_USAGE_ERROR : EXIT_CANT;
+    return r.status;
+}

@@ -1,0 +1,93 @@
+/* Runs a starter (starter.h): this process has a backend start the agents of a job, passes signals
+ * on, and its exit status is the job's. A backend is a table of functions:
+ *
+ *     static const struct starter_ops ops = {.start = start, .describe = describe};
+ *     status = starter_run(&config, &ops, me);             errors are reported
+ *
+ * A command that starts agents, or one for each agent, is all that most backends have: start()
+ * calls starter_spawn(), and the agent that leads connects to this process (starter_link_io.h).
+ * That connection, signals to the commands, and SIGKILL are what deliver and kill are by default.
+ * A backend with a connection of its own to each host has its own deliver and kill, and reports
+ * what happens there with starter_event().
+ *
+ * Such a connection can come to any address of this machine, at any free port (--port-range). A
+ * peer has STARTER_GREETING_NS to prove by TLS that it has the job's key (not on a loopback
+ * address, where the kernel proves it), and to send LEAD with the token. At most
+ * STARTER_STRANGERS_MAX may be doing that at once: then the oldest is disconnected. A peer that
+ * fails has no other effect.
+ *
+ * If this process is killed, the commands remain. The agent that leads notices that its connection
+ * is refused (starter_link_io.h), and stops the job. While none is connected, a helper,
+ * muster-lifeline, waits for the death of this process, and then interrupts the commands. */
+#pragma once
+
+#include "io/process/reaper.h"
+#include "launcher/job/job.h"
+#include "launcher/starter/starter.h"
+#include "launcher/starter/starter_key_io.h"
+#include "rendezvous/protocol/messages.h"
+
+#define STARTER_GREETING_NS (5 * NS_PER_S)
+#define STARTER_STRANGERS_MAX 16
+#define STARTER_LINKS_MAX 64 /* connections with the token: agents that lead, or have led */
+
+struct starter_run_config { /* all borrowed */
+    const struct job_spec *spec;
+    uint32_t nodes;
+    char *const *args; /* the user's words behind "run", NULL-terminated */
+    char *const *envp;
+    const struct keyring *keys; /* that the user has given */
+    const char *argv0;  /* the name of this program as it was called: nodes use the same path */
+    const char *python; /* which would run the workers here; NULL: none, or none is needed */
+};
+
+/* For other programs on this machine, as muster ps. */
+struct starter_description {
+    char run_id[RDZV_RUN_ID_MAX]; /* as far as it is known here */
+    char *ask; /* the beginning of a shell line that runs muster on a node of the job; malloc'ed */
+};
+
+struct starter_run;
+
+struct starter_ops {
+    /* Starts the agents. 0, or a negative errno and a sentence. -ENOENT: what starts them is not
+     * installed. */
+    int (*start)(void *arg, struct starter_run *r, struct err *err);
+    /* STOP and ACK to one agent or all, SIGNAL to all. NULL: as above. */
+    void (*deliver)(void *arg, const struct starter_effect *e);
+    /* Kills everything on all nodes. NULL: the commands. */
+    void (*kill)(void *arg);
+    void (*describe)(void *arg, struct starter_description *ret);
+    /* The rest may be NULL. */
+    /* The job may have to go back into a queue: STARTER_EVENT_REQUEUED follows. */
+    void (*requeue)(void *arg, int status);
+    /* A command has ended: to explain why. */
+    void (*command_ended)(void *arg, const struct child_status *status);
+    /* Frees what the backend has on the loop. */
+    void (*end)(void *arg);
+};
+
+/* Returns when the job is over: the exit status of muster run. */
+int starter_run(const struct starter_run_config *config, const struct starter_ops *ops, void *arg);
+
+/* ---- for backends ---- */
+
+struct loop *starter_loop(const struct starter_run *r);
+struct child_reaper *starter_reaper(const struct starter_run *r);
+const struct starter *starter_machine(const struct starter_run *r);
+/* The step of the agent that led last, as it is named in LEAD, and the node that was lost if the
+ * agent that led last has gone without a verdict; "": unknown. */
+const char *starter_step_name(const struct starter_run *r);
+const char *starter_lost_node(const struct starter_run *r);
+/* The first command that still runs; 0: none. */
+pid_t starter_command_pid(const struct starter_run *r);
+
+/* Runs a command that starts agents. The variables that these need are added to *env. */
+_must_use_ int starter_spawn(struct starter_run *r, char *const *argv, struct envlist *env,
+                             struct err *err);
+/* Sends a signal to all commands. */
+void starter_signal(struct starter_run *r, int signo);
+/* One step of the machine; sets event->now_ns. No effect may call it back. */
+void starter_event(struct starter_run *r, struct starter_event *event);
+/* The time that workers have after SIGTERM, for people, if it is not --shutdown-timeout. */
+void starter_set_grace(struct starter_run *r, uint64_t grace_ns);

@@ -1,0 +1,141 @@
+#include "launcher/starter/starter_io.h"
+
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launcher/place/place.h"
+#include "launcher/starter/starter_link_io.h"
+
+extern char **environ;
+
+/* A backend whose commands are shell scripts. A fake agent connects, as one that they had started. */
+struct backend {
+    const char *scripts[3];
+    int verdict; /* that the agent sends; -1: there is no agent */
+    int signo;   /* that this process gets as soon as the agent leads; 0: none */
+    int result;  /* where the agent reports that all went well; the reaper of the starter has its status */
+    int ended;   /* commands */
+};
+
+static char folder[] = "/tmp/muster-starter-XXXXXX", fifo[64];
+
+static void begin(void) {
+    (void)alarm(60);
+    cr_assert_not_null(mkdtemp(folder));
+    (void)snprintf(fifo, sizeof fifo, "%s/fifo", folder);
+    cr_assert_eq(mkfifo(fifo, 0600), 0);
+    cr_assert_eq(setenv("MUSTER_RUN_DIR", folder, 1), 0);
+    cr_assert_eq(setenv("FIFO", fifo, 1), 0);
+}
+
+static void end(void) {
+    char command[96];
+    cr_assert_eq(setenv("PATH", "/usr/bin:/bin", 1), 0);
+    (void)snprintf(command, sizeof command, "rm -r %s", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+TestSuite(starter_io, .init = begin, .fini = end);
+
+/* Lasts as long as the agent has the fifo open, also where the signal comes before the agent has connected. */
+#define WHILE_AGENT "trap '' INT; read x <$FIFO; "
+
+static struct loop *loop;
+
+static void on_stop(void *arg, int signo) {
+    *(int *)arg = signo;
+    loop_quit(loop);
+}
+static void on_expect(void *arg, uint32_t nodes) { (void)arg, (void)nodes; }
+static void on_gone(void *arg) { (void)arg; }
+
+_noreturn_ static void be_agent(const struct backend *b, char *const *env) {
+    static const struct starter_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
+    struct starter_link *link = NULL;
+    int stopped = 0, fd = open(fifo, O_WRONLY);
+    bool fine =
+        fd >= 0 && loop_new(&loop) == 0 && starter_link_new(loop, env, NULL, "node1", &ops, &stopped, &link, NULL) == 0;
+    starter_link_lead(link);
+    if (fine && b->signo != 0)
+        fine = kill(getppid(), b->signo) == 0 && loop_run(loop) == 0 && stopped == b->signo;
+    fine = fine && starter_link_verdict(link, &(struct starter_verdict){.status = (uint32_t)b->verdict});
+    _exit(fine && write(b->result, "y", 1) == 1 ? 0 : 1);
+}
+
+static int start(void *arg, struct starter_run *r, struct err *err) {
+    struct backend *b = arg;
+    _cleanup_(envlist_fini) struct envlist env = {0};
+    int code = 0;
+    envlist_copy(&env, environ);
+    for (size_t i = 0; i < ARRAY_SIZE(b->scripts) && b->scripts[i] != NULL && code == 0; i++) {
+        char *argv[] = {(char *)(uintptr_t) "sh", (char *)(uintptr_t) "-c", (char *)(uintptr_t)b->scripts[i], NULL};
+        code = starter_spawn(r, argv, &env, err);
+    }
+    cr_assert_null(envlist_get(&env, STARTER_KEY_ENV));
+    if (b->verdict >= 0 && fork() == 0)
+        be_agent(b, envlist_items(&env));
+    return code;
+}
+
+static void describe(void *arg, struct starter_description *ret) {
+    (void)arg;
+    (void)snprintf(ret->run_id, sizeof ret->run_id, "test");
+    ret->ask = xstrdup("sh -c");
+}
+
+static void on_command_ended(void *arg, const struct child_status *status) {
+    struct backend *b = arg;
+    b->ended += !status->signalled;
+}
+
+static int run(struct backend *b) {
+    static const struct starter_ops ops = {.start = start, .describe = describe, .command_ended = on_command_ended};
+    struct job_spec spec = job_spec_default;
+    int ends[2];
+    char byte = '\0';
+    cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
+    b->result = ends[1];
+    spec.auth = AUTH_NONE;
+    spec.signals[spec.n_signals++] = SIGTERM;
+    int r = starter_run(&(struct starter_run_config){.spec = &spec, .nodes = 1, .envp = environ, .argv0 = "muster"},
+                        &ops, b);
+    (void)close(ends[1]);
+    if (b->verdict >= 0)
+        cr_assert_eq(read(ends[0], &byte, 1), 1, "the agent failed");
+    (void)close(ends[0]);
+    return r;
+}
+
+Test(starter_io, without_an_agent_the_status_is_that_of_the_first_command_that_failed) {
+    struct backend one = {.scripts = {"exit 3"}, .verdict = -1};
+    cr_assert_eq(run(&one), 3);
+    struct backend all = {.scripts = {"exit 0", "exit 4", "exit 0"}, .verdict = -1};
+    cr_assert_eq(run(&all), 4);
+    cr_assert_eq(all.ended, 3);
+    struct backend killed = {.scripts = {"kill -9 $$"}, .verdict = -1};
+    cr_assert_eq(run(&killed), 137);
+}
+
+Test(starter_io, the_verdict_of_the_agent_is_the_status) {
+    struct backend b = {.scripts = {WHILE_AGENT "exit 1"}, .verdict = 0};
+    cr_assert_eq(run(&b), 0);
+    b = (struct backend){.scripts = {WHILE_AGENT "exit 0"}, .verdict = 7};
+    cr_assert_eq(run(&b), 7);
+}
+
+Test(starter_io, a_signal_reaches_the_agent_as_an_order_to_stop) {
+    struct backend b = {.scripts = {WHILE_AGENT "exit 0"}, .verdict = 143, .signo = SIGTERM};
+    cr_assert_eq(run(&b), 143);
+    cr_assert_eq(b.ended, 1, "the command was not signalled");
+}
+
+Test(starter_io, what_can_not_be_started_is_a_usage_error) {
+    struct backend b = {.scripts = {"exit 0"}, .verdict = -1};
+    cr_assert_eq(setenv("PATH", "/nonexistent", 1), 0);
+    cr_assert_eq(run(&b), 2);
+}
