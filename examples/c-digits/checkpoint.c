@@ -126,7 +126,7 @@ static const char *read_file(const char *path, unsigned epoch, struct file *f) {
     if (f->checksum != checksum_of(f))
         return "its checksum does not match its contents";
     if (f->n_params != MLP_PARAMS || f->epoch != epoch)
-        return "it is of another model or epoch than it says";
+        return "its model or epoch differs from its header";
     return NULL;
 }
 

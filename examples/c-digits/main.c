@@ -38,7 +38,7 @@ struct place { /* of this process among all, from the environment */
 static const char usage[] =
     "usage: c-digits [options]\n"
     "  --data FILE           the digits (default: examples/data/digits.csv)\n"
-    "  --checkpoint-dir DIR  write a checkpoint after each epoch; go on from the newest\n"
+    "  --checkpoint-dir DIR  write a checkpoint after each epoch; continue from the newest\n"
     "  --epochs N            (default: 30)\n"
     "  --batch N             digits per step, over all ranks (default: 16)\n"
     "  --seed N              of weights and order (default: 1)\n"
@@ -89,7 +89,7 @@ static int parse_options(int argc, char **argv, struct options *o) {
         default: bad = 1; break;
         }
         if (bad && c != '?')
-            fprintf(stderr, "c-digits: \"%s\" is no number that this option takes\n", optarg);
+            fprintf(stderr, "c-digits: \"%s\" is not a valid number for this option\n", optarg);
     }
     if (bad || optind < argc)
         (void)fputs(usage, stderr);
@@ -161,7 +161,7 @@ static int resume(struct ring *ring, const struct options *o, struct mlp *m) {
         state.mlp = *m;
         state.epoch = (float)epoch; /* -1: then all ranks end */
         if (epoch > 0)
-            printf("going on from the checkpoint of epoch %d\n", epoch);
+            printf("continuing from the checkpoint of epoch %d\n", epoch);
     }
     if (sum_or_complain(ring, (float *)&state, sizeof(state) / sizeof(float)) < 0)
         return -1;

@@ -1,8 +1,8 @@
-/* A loop that tells the launcher of each step, and that it may be silent for longer while it saves.
+/* A loop that reports each step to the launcher, and that it may be silent for longer while it saves.
  *
  *     cc -o heartbeat examples/heartbeat/heartbeat.c && muster run --no-python ./heartbeat
  *
- * Under another launcher nothing is told. sd_notify(3) of libsystemd does the same with
+ * Under another launcher nothing is reported. sd_notify(3) of libsystemd does the same with
  * NOTIFY_SOCKET, which is muster's, too, but in a service of systemd that has one itself. */
 #define _GNU_SOURCE
 #include <stddef.h>
@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-static void tell(const char *text) {
+static void notify(const char *text) {
     static int agent = -1;
     const char *name = getenv("MUSTER_NOTIFY_SOCKET");
     struct sockaddr_un to = {.sun_family = AF_UNIX};
@@ -32,10 +32,10 @@ int main(void) {
     while (step < 10) {
         char text[64];
         (void)snprintf(text, sizeof text, "MUSTER_STEP=%d", ++step);
-        tell(text);
+        notify(text);
     }
-    tell("WATCHDOG_USEC=600000000"); /* ten minutes for the checkpoint */
-    tell("MUSTER_SAFE_POINT=1\nWATCHDOG_USEC=0");
+    notify("WATCHDOG_USEC=600000000"); /* ten minutes for the checkpoint */
+    notify("MUSTER_SAFE_POINT=1\nWATCHDOG_USEC=0");
     printf("%d steps\n", step);
     return 0;
 }

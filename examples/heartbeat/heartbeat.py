@@ -1,8 +1,8 @@
-"""A training loop that tells the launcher of each step, and that it may be silent for longer while it saves.
+"""A training loop that reports each step to the launcher, and that it may be silent for longer while it saves.
 
     muster run examples/heartbeat/heartbeat.py
 
-Under another launcher nothing is told.
+Under another launcher nothing is reported.
 """
 import os
 import socket
@@ -13,7 +13,7 @@ if name:
     agent.connect(name.replace("@", "\0", 1))
 
 
-def tell(text):
+def notify(text):
     if name:
         agent.send(text.encode())
 
@@ -21,9 +21,9 @@ def tell(text):
 def main():
     for step in range(1, 11):
         loss = 1 / step  # the work
-        tell(f"MUSTER_STEP={step}\nSTATUS=loss {loss:.2f}")
-    tell("WATCHDOG_USEC=600000000")  # ten minutes for the checkpoint
-    tell("MUSTER_SAFE_POINT=1\nWATCHDOG_USEC=0")
+        notify(f"MUSTER_STEP={step}\nSTATUS=loss {loss:.2f}")
+    notify("WATCHDOG_USEC=600000000")  # ten minutes for the checkpoint
+    notify("MUSTER_SAFE_POINT=1\nWATCHDOG_USEC=0")
     print(f"{step} steps, loss {loss:.2f}", flush=True)
 
 

@@ -5,7 +5,7 @@
 
 Prints four lines: CUDA's include and library folder, NCCL's include folder and its library. NCCL is looked for in
 NCCL_ROOT, or else in the system, in CUDA's folder, and beside the python of $MUSTER_TEST_PYTHON and on PATH (package
-nvidia-nccl-cu13). Exit 1 with one line that says what is missing.
+nvidia-nccl-cu13). Exit 1 with one line that names what is missing.
 """
 import glob
 import os

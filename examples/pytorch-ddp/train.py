@@ -1,7 +1,7 @@
 """Learns to read handwritten digits with PyTorch's DistributedDataParallel.
 
-Runs unchanged under torchrun and muster run: the launcher's environment says who this process is. With GPUs it uses
-NCCL, without them gloo. A checkpoint is written after each epoch; a run goes on from it, with any number of ranks.
+Runs unchanged under torchrun and muster run: the launcher's environment identifies this process. With GPUs it uses
+NCCL, without them gloo. A checkpoint is written after each epoch; a run continues from it, with any number of ranks.
 """
 import argparse
 import os
@@ -52,8 +52,8 @@ def save(path, state):
     os.replace(temporary, path)
 
 
-def tell_safe_point():
-    """Tells muster that it may restart the job now, to add waiting nodes, because no work would be lost."""
+def report_safe_point():
+    """Reports to muster that it may restart the job now, to add waiting nodes, because no work would be lost."""
     name = os.environ.get("MUSTER_NOTIFY_SOCKET", "")
     if not name.startswith("@"):
         return  # started by another launcher
@@ -61,7 +61,7 @@ def tell_safe_point():
         try:
             s.sendto(b"MUSTER_SAFE_POINT=1", socket.MSG_DONTWAIT, "\0" + name[1:])
         except OSError as error:
-            print(f"could not tell the launcher of the checkpoint: {error}", flush=True)
+            print(f"could not report the checkpoint to the launcher: {error}", flush=True)
 
 
 def train_epoch(model, optimizer, data, args, epoch, losses):
@@ -102,7 +102,7 @@ def main():
         optimizer.load_state_dict(state["optimizer"])
         done = state["epoch"]
         if rank == 0:
-            print(f"going on from the checkpoint of epoch {done}", flush=True)
+            print(f"continuing from the checkpoint of epoch {done}", flush=True)
     dist.barrier()  # all ranks have read it before rank 0 replaces it
     losses = open(args.losses, "a") if args.losses and rank == 0 else None
     for epoch in range(done + 1, args.epochs + 1):
@@ -111,7 +111,7 @@ def main():
             if args.checkpoint:
                 save(args.checkpoint,
                      {"epoch": epoch, "model": net.state_dict(), "optimizer": optimizer.state_dict()})
-                tell_safe_point()
+                report_safe_point()
             print(f"epoch {epoch} of {args.epochs}: loss {loss:.4f}, world size {world}, restarts "
                   f"{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", flush=True)
     if rank == 0:

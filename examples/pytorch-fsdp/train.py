@@ -1,7 +1,7 @@
 """Learns to read handwritten digits with PyTorch's fully sharded data parallelism (FSDP2).
 
-Runs unchanged under torchrun and muster run: the launcher's environment says who this process is. With GPUs it uses
-NCCL, without them gloo. A checkpoint is written after each epoch; a run goes on from it, with any number of ranks.
+Runs unchanged under torchrun and muster run: the launcher's environment identifies this process. With GPUs it uses
+NCCL, without them gloo. A checkpoint is written after each epoch; a run continues from it, with any number of ranks.
 """
 import argparse
 import os
@@ -101,7 +101,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     done = load(args.checkpoint, model, optimizer) if args.checkpoint and args.checkpoint.exists() else 0
     if done and rank == 0:
-        print(f"going on from the checkpoint of epoch {done}", flush=True)
+        print(f"continuing from the checkpoint of epoch {done}", flush=True)
     dist.barrier()  # all ranks have read it before rank 0 replaces it
     losses = open(args.losses, "a") if args.losses and rank == 0 else None
     for epoch in range(done + 1, args.epochs + 1):

@@ -121,7 +121,7 @@ class Bench:
         while c.now() < end:
             for agent in c.agents.values():
                 for line, when in zip(agent.out.lines, agent.out.times):
-                    if when > at and "going on from the checkpoint" in line:
+                    if when > at and "continuing from the checkpoint" in line:
                         seen = {n["event"]: int(n["monotonic_ns"]) / 1e9 for n in c.notes()}
                         own = None
                         # the last ones belong to the group that trains now; a lost leader logs no stop

@@ -34,7 +34,7 @@ DIFFERENCES = [
         r"workers", "probe.py --d 3", r"probe\.py --(d|nproc|no)( 3)?|--nproc 2 probe\.py|--no-p \./probe\.py", REFUSED, RUN),
     Difference(
         "mistakes in options", "status 2 from the parser, else 1 with a traceback", "status 2 and one line",
-        "a script can tell a mistake from a job that failed",
+        "a script can distinguish a mistake from a job that failed",
         r"status without workers", "--nnodes=2:1 probe.py", theirs="1", ours="2"),
     Difference(
         "fractions of seconds in `--rdzv-conf` and `--shutdown-timeout`", "refused", "taken", "there is no reason to refuse them",
@@ -43,8 +43,8 @@ DIFFERENCES = [
         "`TORCH_ELASTIC_SHUTDOWN_TIMEOUT=-1`", "taken", "refused", "as `--shutdown-timeout=-1`", r"workers",
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT='-1' probe.py", r"TORCH_ELASTIC_SHUTDOWN_TIMEOUT='-1'.*", RUN, REFUSED),
     Difference(
-        "signals that nobody can handle, `--signals-to-handle=SIGKILL`", "a traceback when workers start", "a warning",
-        "as for names that are no signals", r"workers", "--signals-to-handle=SIGKILL probe.py", r"--signals-to-handle=SIGKILL.*",
+        "signals that no program can handle, `--signals-to-handle=SIGKILL`", "a traceback when workers start", "a warning",
+        "as for names that are not signals", r"workers", "--signals-to-handle=SIGKILL probe.py", r"--signals-to-handle=SIGKILL.*",
         REFUSED, RUN),
     Difference(
         "`TORCHELASTIC_SIGNALS_TO_HANDLE` in workers", "the text of the option", "the signals that are handled",
@@ -72,7 +72,7 @@ DIFFERENCES = [
         "what torchrun has no name for", r"workers/.*/env/(MUSTER_.*|NOTIFY_SOCKET)", "probe.py", theirs=NOTHING, ours='"<set>"'),
     Difference(
         "`TORCH_WORKER_SERVER_SOCKET`", "absent", "a path of its own for each worker, if it runs Python",
-        "a program with `worker_main()` then tells its flight recorder, when the job hangs",
+        "a program with `worker_main()` then asks its flight recorder, when the job hangs",
         r"workers/.*/env/TORCH_WORKER_SERVER_SOCKET", "probe.py", theirs=NOTHING, ours='"<socket>"'),
     Difference(
         "`PYTHONFAULTHANDLER` in workers", "absent", "1, unless it is set",
@@ -127,7 +127,7 @@ DIFFERENCES = [
         r"logs(/.*)?/\.[^/]*|logs/logs", "-r3 --log-dir logs probe.py"),
     Difference(
         "without `--log-dir`", "a folder in `$TMPDIR` stays for each run", "nothing stays, but log files that were asked for",
-        "nobody removes it", r"tmp", "probe.py", theirs=r".*<folder of the launcher>.*", ours=r"\[\]"),
+        "no program removes it", r"tmp", "probe.py", theirs=r".*<folder of the launcher>.*", ours=r"\[\]"),
     Difference(
         "`--tee` with `--log-dir=/dev/null`", "lines without a prefix", "lines with the prefix",
         "the option asks for it", r"stdout|stderr", "--log-dir=/dev/null -t3 probe.py", r"--log-dir=/dev/null -t3 .*"),
@@ -141,7 +141,7 @@ DIFFERENCES = [
 
     Difference(
         "an error file that is not valid", "a traceback of the launcher", "the report, and why the file is not valid",
-        "else nothing tells which worker failed", r"(no message|no JSON|empty)/report.*", "behaviour: error_files_of_other_forms",
+        "otherwise the failed worker is unknown", r"(no message|no JSON|empty)/report.*", "behaviour: error_files_of_other_forms",
         r"behaviour: error_files_of_other_forms"),
     Difference(
         "a worker fails with static ranks on several nodes, and restarts are left", "the workers of its node restart",
@@ -154,7 +154,7 @@ DIFFERENCES = [
         r"behaviour: two_agents_one_worker_fails_and_restarts"),
     Difference(
         "a signal to the launcher ends the job", "status 1", "128 and the signal's number",
-        "as for any program: the scheduler and the shell can tell it from a failure", r"status",
+        "as for any program: the scheduler and the shell can distinguish it from a failure", r"status",
         "behaviour: sigterm_reaches_the_workers", r"behaviour: (sig|ctrl_c|a_listed|a_second|a_signal_is|workers_that_ignore).*", "1",
         r"1(29|30|31|38|43)"),
     Difference(
@@ -164,17 +164,17 @@ DIFFERENCES = [
         r"behaviour: too_few_nodes_come|--nnodes=2(:3)? .*timeout=2 probe\.py", "1", "75"),
     Difference(
         "SIGUSR1 and others that are not in `--signals-to-handle`", "kill the launcher; workers live on",
-        "are passed on to the workers, and the job goes on", "schedulers announce with them that the time is nearly over",
+        "are passed on to the workers, and the job continues", "schedulers announce with them that the time is nearly over",
         r"status|told|alive", "behaviour: sigusr1_that_is_not_listed", r"behaviour: sigusr1_that_is_not_listed"),
     Difference(
-        "the launcher is killed", "workers live on", "workers end", "nobody would watch them, and they keep the GPUs", r"alive",
+        "the launcher is killed", "workers live on", "workers end", "they would be unsupervised and keep the GPUs", r"alive",
         "behaviour: the_agent_is_killed", r"behaviour: the_agent_is_killed", "1", "0"),
     Difference(
         "processes that a worker started and left", "live on", "end with the job (`--leave=detached`: may live on)",
         "they keep GPUs and ports that the next job needs", r"alive",
         "behaviour: a_background_process_in_a_session_of_its_own", r"behaviour: a_background_process_.*", "1", "0"),
     Difference(
-        "a worker fails for good on one of two nodes", "the other node runs on", "the other node ends, too, and says why",
+        "a worker fails for good on one of two nodes", "the other node runs on", "the other node ends, too, and reports why",
         "it would wait for a peer that does not come back", r"other agent", "behaviour: two_agents_one_worker_fails_for_good",
         r"behaviour: two_agents_one_worker_fails_for_good"),
     Difference(
@@ -188,7 +188,7 @@ DIFFERENCES = [
         "carriage returns, with `--tee`", "end a line: each step of a progress bar is a line of its own", "pass within their line",
         "a progress bar stays one line", r"bytes", "behaviour: carriage_returns_are_teed", r"behaviour: carriage_returns_are_teed"),
     Difference(
-        "bytes that are no UTF-8, with `--tee`", "replaced on the terminal", "pass as they are",
+        "bytes that are not UTF-8, with `--tee`", "replaced on the terminal", "pass as they are",
         "what a worker writes is its own", r"bytes", "behaviour: bytes_that_are_no_text_are_teed",
         r"behaviour: bytes_that_are_no_text_are_teed"),
     Difference(

@@ -371,5 +371,5 @@ def test_ddp_resumes_from_its_checkpoint_on_the_other_nodes(job, place, lost):
                 assert code == 0, c.said()
         output = "".join(a.output() for a in c.agents.values())
         assert "world size 3" in output and "epoch 12 of 12" in output, output
-        assert re.search(r"going on from the checkpoint of epoch \d", output), output
+        assert re.search(r"continuing from the checkpoint of epoch \d", output), output
         assert float(re.search(r"test accuracy: ([0-9.]+) %", output)[1]) >= 90, output

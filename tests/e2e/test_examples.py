@@ -114,7 +114,7 @@ def test_digits_survives_a_killed_worker(job):
     kill(int(pid), signal.SIGKILL)
     output = finish(agents)
     assert accuracy(output) >= 93
-    assert "going on from the checkpoint of epoch " in heard.text()
+    assert "continuing from the checkpoint of epoch " in heard.text()
     assert "epoch 8 of 8" in output and "world size 4, generation 1.2" in output
     trace = Trace(job)
     assert sorted(trace.generations) == [(1, 1), (1, 2)]
@@ -134,7 +134,7 @@ def test_digits_goes_on_with_fewer_ranks_and_refuses_a_damaged_checkpoint(job):
     agents = start(job, 1, 3, *digits(job, *saved, "--epochs=5"))
     output = finish(agents)
     assert f"{newest} is refused: its checksum does not match its contents" in agents[0].said()
-    assert "going on from the checkpoint of epoch 2\n" in output
+    assert "continuing from the checkpoint of epoch 2\n" in output
     assert re.findall(r"^epoch (\d)", output, re.M) == ["3", "4", "5"]
 
 
@@ -189,7 +189,7 @@ def goes_on(job, kind, name):
     """A third epoch, from that checkpoint, on two ranks."""
     said = finish(start(job, 1, 2, EXAMPLES / kind / "train.py", "--epochs=3", "--checkpoint", job.tmp / f"{name}.pt",
                         "--losses", job.tmp / name, env=TORCH_ENV), 300)
-    assert "going on from the checkpoint of epoch 2\n" in said and "world size 2" in said
+    assert "continuing from the checkpoint of epoch 2\n" in said and "world size 2" in said
     curve = [float.fromhex(x) for x in losses(job.tmp / name)]
     assert len(curve) == 3 * 44  # 1438 digits in batches of 32
     assert sum(curve[-44:]) < sum(curve[:44]) / 3

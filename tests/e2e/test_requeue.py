@@ -420,7 +420,7 @@ def test_the_example_goes_on_and_learns_the_same(with_gpus, why):
         queue.again(number)
 
     said = run_example(queue, 1 if why == "preempted" else 4, interrupt)
-    assert said.count("epoch 15 of 15") == 1 and "going on from the checkpoint of epoch" in said, said
+    assert said.count("epoch 15 of 15") == 1 and "continuing from the checkpoint of epoch" in said, said
     results = [learned(said), learned(run_example(queue, 0))]
     # DDP sums in another order in its first step after a start, so the last bits differ.
     assert results[0] == pytest.approx(results[1], abs=0.001), results
