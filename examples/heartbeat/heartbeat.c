@@ -1,5 +1,4 @@
-/* A loop that reports each step to the launcher, and that it may be silent for longer while it
- * saves.
+/* A loop that reports each step to the launcher, and how long it may be silent while it saves.
  *
  *     cc -o heartbeat examples/heartbeat/heartbeat.c && muster run --no-python ./heartbeat
  *

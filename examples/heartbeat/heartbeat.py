@@ -1,4 +1,4 @@
-"""A training loop that reports each step to the launcher, and that it may be silent for longer while it saves.
+"""A training loop that reports each step to the launcher, and how long it may be silent while it saves.
 
     muster run examples/heartbeat/heartbeat.py
 

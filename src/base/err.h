@@ -4,7 +4,7 @@
  *     r = thing_open(path, &thing, &err);
  *     if (r < 0) { log_error("%s", err.text); return r; }
  *
- * It is filled once, where the error occurs. The sentence says what was tried, on what, and what to
+ * It is filled once, where the error occurs. The sentence has what was tried, on what, and what to
  * do. */
 #pragma once
 

@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
     const struct subcommand *run = command_find("run");
     if (argc > 0 && run != NULL && strcmp(path_name(argv[0]), "torchrun") == 0)
         return run->run(argc, argv);
-    if (argc < 2) { /* like git: the overview, and a status that says that nothing was done */
+    if (argc < 2) { /* like git: the overview, and a status for doing nothing */
         char help[] = "help", *words[] = {help, NULL};
         (void)cmd_help(1, words);
         return EXIT_USAGE;

@@ -206,7 +206,7 @@ static int look_up(const char *host, uint16_t port, struct addrinfo **ret) {
     return r;
 }
 
-/* Tries all addresses of the host once; reason says why none worked. */
+/* Tries all addresses of the host once; reason is why none worked. */
 static int try_host(const char *host, uint16_t port, uint64_t deadline_ns, int *ret_fd,
                     const char **reason) {
     struct addrinfo *list = NULL;

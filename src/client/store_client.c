@@ -390,7 +390,7 @@ int muster_store_barrier(struct muster_store *s, const char *name, unsigned worl
     if (r < 0)
         return r;
     if (count <= 0)
-        return muster_store_fail(-EPROTO, "barrier: somebody else uses the key %s", key);
+        return muster_store_fail(-EPROTO, "barrier: another client uses the key %s", key);
     int64_t round = (count - 1) / world_size;
     if (count % world_size == 0) {
         if (round > 0) {

@@ -161,8 +161,8 @@ void file_open_standard(void) {
             (void)open("/dev/null", O_RDONLY); /* the lowest number that is free: fd */
 }
 
-/* Whether this folder is one in which everybody may make names, but only its owner may remove those
- * of others. In one that is not sticky, everybody may replace everything: no check would help. */
+/* Whether this folder is world-writable, but only owners may remove their files. In a folder that
+ * is not sticky, any user may replace everything: no check would help. */
 static bool is_for_all(const struct stat *folder) {
     return (folder->st_mode & (S_ISVTX | S_IWOTH)) == (S_ISVTX | S_IWOTH);
 }
@@ -173,9 +173,8 @@ static bool is_strange(const struct stat *folder, const struct stat *st) {
 
 static int refuse(const char *part, const struct stat *st, struct err *err) {
     return err_set(err, -EPERM,
-                   "%s belongs to another user (uid %u), in a folder where everybody may make "
-                   "files",
-                   part, (unsigned)st->st_uid);
+                   "%s belongs to another user (uid %u), in a world-writable directory", part,
+                   (unsigned)st->st_uid);
 }
 
 /* *ret_len: the bytes of the path up to the last part that exists. */
@@ -228,7 +227,7 @@ int own_folder_make(const char *path, uint32_t mode) {
     return r;
 }
 
-/* Somebody can have made it between the check and open(). */
+/* It can have been created between the check and open(). */
 static int check_opened(const char *path, int fd, struct err *err) {
     const char *slash = strrchr(path, '/');
     _cleanup_(freep) char *above =

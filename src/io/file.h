@@ -33,13 +33,13 @@ void file_open_standard(void);
 /* Files and folders that other users of this machine must not have put where we write, and that
  * they may not read.
  *
- * Everybody may make names in a folder such as /tmp: a file or folder there may be another user's,
+ * In a world-writable folder such as /tmp a file or folder may be another user's,
  * who waits for what is written into it, and a link may lead to any file of ours. The kernel
  * refuses some of that, if the administrator has switched it on (proc_sys_fs(5): protected_regular,
  * protected_symlinks); here it is refused always, by the same rule. */
-/* Looks at each part of a path that exists, and of what its links lead to: if everybody may write
+/* Checks each part of a path that exists, and of what its links lead to: if all users may write
  * into the folder that it is in (which is sticky), it must belong to this user or to the owner of
- * that folder. -EPERM with a sentence; a path that can't be looked at is not an error. */
+ * that folder. -EPERM with a sentence; a path that can't be checked is not an error. */
 _must_use_ int own_path_check(const char *path, struct err *err);
 /* Opens or makes a file for writing whose path the user has given, which may be a link of the
  * user's: open(2) with these flags, O_CREAT and O_CLOEXEC, after own_path_check(). A new file has

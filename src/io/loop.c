@@ -303,7 +303,7 @@ int loop_run(struct loop *loop) {
 
 int loop_turn(struct loop *loop) {
     loop->quit = false;
-    /* Without ONCE it would go on for as long as anything is ready. */
+    /* Without ONCE it would continue for as long as anything is ready. */
     return event_base_loop(loop->base, EVLOOP_NONBLOCK | EVLOOP_ONCE) < 0 ? -EIO : 0;
 }
 

@@ -24,8 +24,8 @@ enum { LOOP_READ = 1, LOOP_WRITE = 2 };
 /* Which callback runs first if several are ready. Priorities are strict: while anything of a higher
  * one is ready, lower ones wait. So the first is for short work on which other nodes' deadlines
  * depend (timers and signals have it, too). The last are for everything that a worker, an operator
- * or a stranger can keep busy. Within one priority callbacks run in turn, for LOOP_SLICE_NS in all.
- * Then the kernel is asked again, and higher priorities go first again. */
+ * or an unauthenticated peer can keep busy. Within one priority callbacks run in turn, for
+ * LOOP_SLICE_NS in all. Then the kernel is asked again, and higher priorities go first again. */
 enum loop_priority {
     LOOP_PRIO_LEASE, /* leases, messages of a group and its arbiter */
     LOOP_PRIO_CHILD, /* exits of children, and answers of helpers */

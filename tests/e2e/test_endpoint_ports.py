@@ -413,7 +413,7 @@ def test_operators_name_all_ports_of_the_endpoint(job):
 
     said = told("status", "--json", "--rdzv-id=e2e", listed)
     assert json.loads(said.stdout)["endpoint"] == f"127.0.0.1:{low + 1}", said
-    for words, why in ((["stop", listed], "say which job it is about: --rdzv-id"), (["leave", listed], "no single agent"),
+    for words, why in ((["stop", listed], "select the job with --rdzv-id"), (["leave", listed], "not a single agent"),
                        (["status", f"127.0.0.1:{low + 1}-{low}"], "LOW-HIGH")):
         said = told(*words)
         assert said.returncode == 2 and why in said.stderr, said

@@ -112,7 +112,7 @@ def test_an_agent_that_does_not_read_is_not_waited_for_for_ever(agent):
 
 
 @pytest.mark.parametrize("words, said", [
-    ([], "what shall muster be told? Give VARIABLE=VALUE"), (["WATCHDOG"], '"WATCHDOG": must be VARIABLE=VALUE, in one line'),
+    ([], "missing argument, for example MUSTER_STEP=1234"), (["WATCHDOG"], '"WATCHDOG": must be VARIABLE=VALUE, in one line'),
     (["A=1\nB=2"], "must be VARIABLE=VALUE, in one line"), (["A=" + "x" * 4096], "are too many for one message"),
     (["--nonsense"], "--nonsense")])
 def test_mistakes(words, said):

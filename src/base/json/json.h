@@ -123,7 +123,8 @@ void json_write_i64(struct json_writer *w, const char *key, int64_t v);
 void json_write_double(struct json_writer *w, const char *key, double v);
 void json_write_bool(struct json_writer *w, const char *key, bool v);
 void json_write_null(struct json_writer *w, const char *key);
-/* Each byte that is not UTF-8 becomes one U+FFFD. A byte takes at most 6 bytes in the output. */
+/* Each byte that is not UTF-8 becomes one U+FFFD. A byte takes at most 6 bytes in the output. NULL
+ * is written as null. */
 void json_write_string(struct json_writer *w, const char *key, const char *text);
 void json_write_id(struct json_writer *w, const char *key, uint64_t v);  /* decimal text */
 void json_write_hex(struct json_writer *w, const char *key, uint64_t v); /* 16 digits */

@@ -215,7 +215,7 @@ static int read_hex(const struct json *v, const struct json_field *f, uint64_t *
                     struct err *err) {
     int r = json_as_hex(v, f->key, ret, err);
     if (r == 0 && *ret < (uint64_t)f->min)
-        r = err_set(err, -EINVAL, "\"%s\" is 0, which names nobody", f->key);
+        r = err_set(err, -EINVAL, "\"%s\" must not be 0", f->key);
     return r;
 }
 

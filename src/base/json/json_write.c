@@ -114,6 +114,10 @@ void json_write_null(struct json_writer *w, const char *key) {
 }
 
 void json_write_string(struct json_writer *w, const char *key, const char *text) {
+    if (text == NULL) {
+        json_write_null(w, key);
+        return;
+    }
     begin_value(w, key);
     write_text(w->out, text);
 }

@@ -55,10 +55,10 @@ static const char *word(enum log_level level) {
 /* The remedy does not depend on what was tried, and few users know it from the kernel's error
  * text. */
 static void add_hint(struct strbuf *line, const char *text) {
-    const char *said = strstr(text, "Too many open files");
-    if (said == NULL || strstr(text, "ulimit") != NULL)
+    const char *found = strstr(text, "Too many open files");
+    if (found == NULL || strstr(text, "ulimit") != NULL)
         return;
-    if (strstr(said, "in system") != NULL)
+    if (strstr(found, "in system") != NULL)
         strbuf_add(line, " (the machine's limit: sysctl fs.file-max)");
     else
         strbuf_add(line, " (this process's limit: raise it with ulimit -n)");

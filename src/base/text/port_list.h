@@ -4,7 +4,7 @@
 
 #include "base/text/strbuf.h"
 
-/* 0, and 1 to `max` ports in ret; -EINVAL: an item is no port from 1 to 65535, and no LOW-HIGH;
+/* 0, and 1 to `max` ports in ret; -EINVAL: an item is neither a port from 1 to 65535 nor LOW-HIGH;
  * -E2BIG: more than max; -EEXIST: a port is there twice. ret and *ret_n are written only on
  * success. */
 _must_use_ int port_list_parse(const char *text, unsigned max, uint16_t *ret, unsigned *ret_n);

@@ -36,8 +36,8 @@ static const struct option_def defs[LOGS_OPTION_COUNT] = {
     [LOGS_FOLLOW] = {.name = "follow",
                      .letter = 'f',
                      .flags = OPTION_SHORT,
-                     .brief = "go on until the run ends",
-                     .help = "go on with what is written, also after a restart, until the run "
+                     .brief = "continue until the run ends",
+                     .help = "continue with what is written, also after a restart, until the run "
                              "ends"},
     [LOGS_TAIL] = {.name = "tail",
                    .letter = 'n',

@@ -1,4 +1,4 @@
-/* "muster notify": tells the agent something of the worker that runs it. */
+/* "muster notify": reports something about the worker that runs it to its agent. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static const struct option_def defs[NOTIFY_OPTION_COUNT] = {
 const struct option_set notify_options = {
     .command = "notify",
     .operands = "VARIABLE=VALUE...",
-    .about = "Tells muster something of the worker that runs this: a step (MUSTER_STEP=1234), that "
+    .about = "Reports something about the worker that runs this: a step (MUSTER_STEP=1234), that "
              "it is alive (WATCHDOG=1), how long it may be silent (WATCHDOG_USEC=600000000), a "
              "safe point (MUSTER_SAFE_POINT=1). For shell scripts; programs write to the socket "
              "MUSTER_NOTIFY_SOCKET themselves.",
@@ -34,7 +34,7 @@ const struct option_set notify_options = {
 /* One line for each argument. */
 static int text_of(int argc, char **argv, int first, struct strbuf *ret, struct err *err) {
     if (first >= argc)
-        return err_set(err, -EINVAL, "what shall muster be told? Give VARIABLE=VALUE");
+        return err_set(err, -EINVAL, "missing argument, for example MUSTER_STEP=1234");
     for (int i = first; i < argc; i++) {
         if (strchr(argv[i], '=') == NULL || strchr(argv[i], '\n') != NULL)
             return err_set(err, -EINVAL, "\"%s\": must be VARIABLE=VALUE, in one line", argv[i]);

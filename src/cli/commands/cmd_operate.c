@@ -75,7 +75,7 @@ static int stop_by_head(const struct job_head *head, const char *reason) {
         return EXIT_JOB_FAILED;
     }
     if (reason[0] != '\0')
-        log_warning("--reason is not told to the job: it ends as by SIGTERM");
+        log_warning("--reason is ignored: the job is stopped with SIGTERM");
     printf("the job is being stopped by process %d, which has started it\n", (int)head->pid);
     return finish_stdout();
 }

@@ -1,5 +1,5 @@
 /* `muster ssh-node`: the relay (launcher/ssh/ssh_node_io.h). `muster run` starts it on other hosts;
- * nobody types it. */
+ * users do not. */
 #include <errno.h>
 
 #include "base/text/log.h"

@@ -23,8 +23,9 @@ static const struct option_def defs[STACKS_OPTION_COUNT] = {
                      .help = "show only the ranks of this node, named as in muster status"},
     [STACKS_JSON] = {.name = "json",
                      .flags = OPTION_SHORT,
-                     .brief = "print one JSON object, with all that the nodes say",
-                     .help = "print one JSON object in one line, with all that the nodes say"},
+                     .brief = "print one JSON object with everything that the nodes report",
+                     .help =
+                         "print one JSON object in one line with everything that the nodes report"},
     [OPERATE_TIMEOUT] = {.name = "timeout",
                          .arg = "SECONDS",
                          .flags = OPTION_SHORT,

@@ -36,7 +36,7 @@ static const struct option_def defs[STORE_OPTION_COUNT] = {
                     .choices = "auto none",
                     .brief = "who of this machine may connect (auto)",
                     .help = "who may connect from this machine: this user's processes and root's "
-                            "(auto), or everybody (none)"},
+                            "(auto), or all users (none)"},
     [STORE_HELP] = HELP_ROW(),
     [STORE_HELP_ALL] = HELP_ALL_ROW,
 };

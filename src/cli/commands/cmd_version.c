@@ -114,16 +114,16 @@ static void add_gpu(struct strbuf *out, const struct nvml_report *report, uint32
     if (report->gpus[i].has_address)
         pci_addr_text(report->gpus[i].at, at);
     const char *parts[] = {report->names[i], report->uuids[i], at};
-    bool said = false;
+    bool has_name = false;
     strbuf_printf(out, "  %-10s %u:", "", i);
     for (size_t k = 0; k < ARRAY_SIZE(parts); k++) {
         if (parts[k][0] != '\0')
             strbuf_printf(out, " %s", parts[k]);
-        said = said || parts[k][0] != '\0';
+        has_name = has_name || parts[k][0] != '\0';
     }
     strbuf_printf(out, "%s\n",
                   report->gpus[i].lost ? " (lost, or needs a reset)"
-                  : said               ? ""
+                  : has_name           ? ""
                                        : " (without a name)");
 }
 

@@ -99,7 +99,8 @@ static bool ranks_are_known(const struct job_spec *spec) {
     return spec->rdzv.max_nodes == 1 || job_backend(spec)->ranks_are_chosen;
 }
 
-/* NULL: none. Without log files they are in one temporary folder, as worker_logs_error_file() says.
+/* NULL: none. Without log files they are in one temporary folder, as worker_logs_error_file()
+ * describes.
  */
 static char *error_file_of(const struct dry_run *d, bool known, uint32_t rank) {
     if (d->log_dir == NULL && d->spec->log_dir != NULL)

@@ -224,7 +224,7 @@ static int find_none(struct job_place *place, struct job_found *ret, struct err 
                    place->all_users && geteuid() == 0 ? "" : " of yours");
 }
 
-/* A head has no agent: whoever finds an agent here does not look for one. */
+/* A head has no agent: it is only searched for if no agent was found here. */
 static int find_head(struct job_place *place, const struct registry_entry *entries, size_t n,
                      struct job_found *ret, struct err *err) {
     bool one_job;
@@ -341,7 +341,8 @@ static int find_ports(const struct job_place *place, struct job_found *ret, stru
     unsigned n;
     struct rdzv_place one = RDZV_PLACE_INIT;
     if (place->one_agent)
-        return err_set(err, -EINVAL, "\"%.200s\" is no single agent; name the node's, as HOST:PORT",
+        return err_set(err, -EINVAL,
+                       "\"%.200s\" is not a single agent; give the node's, as HOST:PORT",
                        place->endpoint);
     int r =
         rdzv_endpoint_parse_ports(place->endpoint, ARRAY_SIZE(ports), &one.host, ports, &n, err);
@@ -419,7 +420,7 @@ static int find_by_arbiter(struct loop *loop, const struct job_place *place, str
     int r = read_arbiter(place, &spec, err);
     if (r != 0)
         return r < 0 ? -EINVAL
-                     : err_set(err, -EINVAL, "\"%.200s\" is no endpoint", place->endpoint);
+                     : err_set(err, -EINVAL, "\"%.200s\" is not an endpoint", place->endpoint);
     (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", spec.run_id);
     struct job_arbiter_config config = {
         .spec = &spec, .read_only = true, .timeout_ns = place->timeout_ns};

@@ -1,4 +1,4 @@
-/* The agents of this machine, with what their jobs say of themselves. */
+/* The agents of this machine, with what their jobs report about themselves. */
 #pragma once
 
 #include "base/err.h"

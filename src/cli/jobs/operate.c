@@ -95,8 +95,8 @@ static int ask_found(const struct operation *op, const struct command *command,
     if (command->kind != COMMAND_STATUS && op->place.run_id == NULL && endpoint != NULL &&
         rdzv_endpoint_has_ports(endpoint))
         return err_set(err, -EINVAL,
-                       "\"%.200s\": other jobs can have some of these ports; say which job it is "
-                       "about: --rdzv-id",
+                       "\"%.200s\": other jobs can have some of these ports; select the job with "
+                       "--rdzv-id",
                        endpoint);
     bool all_refused = true;
     for (size_t i = 0; i < found->n; i++) {

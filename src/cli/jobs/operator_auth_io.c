@@ -22,7 +22,7 @@ struct operator_auth {
     enum auth_mode mode;
 };
 
-/* The kernel is asked about a socket of our own first. NULL: it does not say. */
+/* The kernel is asked about a socket of our own first. NULL: it does not report the owner. */
 static struct peer_gate *make_gate(void) {
     struct peer_gate *gate = NULL;
     struct addr at;

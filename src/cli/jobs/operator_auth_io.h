@@ -15,7 +15,7 @@ struct operator_auth;
 struct operator_auth_config {
     enum auth_mode mode;
     const char *key_file; /* --key-file, NULL: not given */
-    bool lenient;         /* a key that can't be used is told, and no error */
+    bool lenient;         /* a key that can't be used is reported, but not an error */
 };
 
 /* Takes MUSTER_KEY out of the environment. 0, or a negative errno and a sentence. */

@@ -21,7 +21,7 @@ static bool is_quiet(const struct ps_row *r) {
     return r->answered && (w->state == WATCHDOG_QUIET || w->state == WATCHDOG_HUNG);
 }
 
-/* The group's state, or the node's place if it is no member. */
+/* The group's state, or the node's role if it is not a member. */
 static const char *state_of(const struct ps_row *r) {
     if (r->head_nodes > 0)
         return "head";
@@ -103,7 +103,7 @@ static bool is_of(const struct ps_row *agent, const struct ps_row *head) {
            (agent->run_id[len] == '\0' || agent->run_id[len] == '.');
 }
 
-/* A head whose job has agents here, too, says nothing more. */
+/* A head whose job has agents here, too, adds nothing. */
 static bool is_shown_row(const struct ps_row *rows, size_t n, size_t i) {
     bool found = false;
     for (size_t k = 0; k < n && rows[i].head_nodes > 0; k++)
@@ -135,55 +135,36 @@ void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, s
 
 /* ---- JSON ---- */
 
+static void write_number(struct json_writer *w, const char *key, bool known, uint64_t v) {
+    if (known)
+        json_write_u64(w, key, v);
+    else
+        json_write_null(w, key);
+}
+
 static void write_state(struct json_writer *w, const struct ps_row *r) {
     char generation[32];
     const struct overview *o = &r->overview;
     bool formed = r->answered && !generation_is_none(o->generation);
     (void)snprintf(generation, sizeof generation, "%" PRIu32 ".%" PRIu32, o->generation.epoch,
                    o->generation.counter);
-    if (r->answered)
-        json_write_string(w, "state", group_state_names[o->state]);
-    else
-        json_write_null(w, "state");
-    if (r->answered && o->watchdog.state != WATCHDOG_NONE)
-        json_write_string(w, "watchdog", watchdog_state_names[o->watchdog.state]);
-    else
-        json_write_null(w, "watchdog");
-    if (is_quiet(r))
-        json_write_u64(w, "quiet_seconds", o->watchdog.quiet_ns / NS_PER_S);
-    else
-        json_write_null(w, "quiet_seconds");
-    if (formed)
-        json_write_string(w, "generation", generation);
-    else
-        json_write_null(w, "generation");
-    if (r->answered)
-        json_write_u64(w, "world_size", o->world_size);
-    else
-        json_write_null(w, "world_size");
-    if (r->answered && r->has_node) {
-        json_write_string(w, "place", overview_place_names[r->node.place]);
-        json_write_u64(w, "workers", r->node.nproc);
-    } else {
-        json_write_null(w, "place");
-        json_write_null(w, "workers");
-    }
-    if (is_member(r)) {
-        json_write_u64(w, "node_rank", r->node.node_rank);
-        json_write_u64(w, "first_rank", r->node.first_rank);
-    } else {
-        json_write_null(w, "node_rank");
-        json_write_null(w, "first_rank");
-    }
+    json_write_string(w, "state", r->answered ? group_state_names[o->state] : NULL);
+    bool watched = r->answered && o->watchdog.state != WATCHDOG_NONE;
+    json_write_string(w, "watchdog", watched ? watchdog_state_names[o->watchdog.state] : NULL);
+    write_number(w, "quiet_seconds", is_quiet(r), o->watchdog.quiet_ns / NS_PER_S);
+    json_write_string(w, "generation", formed ? generation : NULL);
+    write_number(w, "world_size", r->answered, o->world_size);
+    bool known = r->answered && r->has_node;
+    json_write_string(w, "place", known ? overview_place_names[r->node.place] : NULL);
+    write_number(w, "workers", known, r->node.nproc);
+    write_number(w, "node_rank", is_member(r), r->node.node_rank);
+    write_number(w, "first_rank", is_member(r), r->node.first_rank);
 }
 
 static void write_process(struct json_writer *w, const struct ps_row *r) {
     json_write_string(w, "since", r->since_utc);
     json_write_u64(w, "running_seconds", r->running_ns / NS_PER_S);
-    if (r->command != NULL)
-        json_write_string(w, "command", r->command);
-    else
-        json_write_null(w, "command");
+    json_write_string(w, "command", r->command);
 }
 
 static void write_row(struct json_writer *w, const struct ps_row *r) {
@@ -195,10 +176,8 @@ static void write_row(struct json_writer *w, const struct ps_row *r) {
     json_write_i64(w, "pid", r->pid);
     json_write_string(w, "address", r->addr);
     json_write_u64(w, "port", r->port);
-    if (r->answered && r->overview.endpoint[0] != '\0')
-        json_write_string(w, "endpoint", r->overview.endpoint);
-    else
-        json_write_null(w, "endpoint");
+    bool has_endpoint = r->answered && r->overview.endpoint[0] != '\0';
+    json_write_string(w, "endpoint", has_endpoint ? r->overview.endpoint : NULL);
     write_process(w, r);
     json_write_object_end(w);
 }

@@ -18,7 +18,7 @@ struct ps_row {
     char since[24];      /* local time, for people: "12:03", "Nov 21" */
     char since_utc[32];  /* "2026-11-21T12:03:04Z" */
     uint64_t running_ns; /* since it was started */
-    bool refused;        /* whoever leads the job did not admit us */
+    bool refused;        /* the agent that leads the job did not admit us */
     bool answered;       /* the job answered: the rest is set */
     struct overview overview;
     bool has_node; /* the job knows this node */

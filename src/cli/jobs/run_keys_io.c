@@ -18,7 +18,7 @@ static int drop_key_of_login(struct err *err) {
     _cleanup_(keyring_freep) struct keyring *other = NULL;
     int r = keyring_new(&other, err);
     if (r == 0 && keyring_take_env(other, KEY_ENV, AUTH_FROM_ENV, NULL) < 0)
-        return 0; /* it is no key, and it is removed */
+        return 0; /* it is not a key, and it is removed */
     return r;
 }
 

@@ -14,7 +14,7 @@
 struct run_keys {
     struct keyring *ring; /* NULL: what was found is not a key */
     bool of_head;         /* it has the head's, and so no other */
-    bool none_of_head;    /* a head says that there is none */
+    bool none_of_head;    /* a head reports that there is none */
     int code;             /* for run_keys_load() */
     struct err err;
 };

@@ -76,7 +76,7 @@ static void add_group(const struct overview *o, struct strbuf *out) {
                   plural(o->n_spares), o->n_excluded);
 }
 
-/* How long; NULL: nothing is said. Before signs of life can be there, "starting" says nothing. */
+/* How long; NULL: nothing is shown, as while the workers start. */
 static const char *quiet_words(const struct rdzv_watchdog *w) {
     switch (w->state) {
     case WATCHDOG_NONE:
@@ -150,9 +150,11 @@ static void add_access(const struct overview *o, struct strbuf *out) {
         auth_keys_text(access->keys, access->n_keys, keys);
         strbuf_printf(out, "by key: %s", access->n_keys > 0 ? keys : "munge is asked");
         break;
-    case AUTH_STATE_OPEN: strbuf_add(out, "open: whoever reaches the job's ports"); break;
+    case AUTH_STATE_OPEN: strbuf_add(out, "open: any host that reaches the job's ports"); break;
     case AUTH_STATE_LOCAL: strbuf_add(out, "this machine only"); break;
-    case AUTH_STATE_NONE: strbuf_add(out, "whoever reaches the job's ports (--auth=none)"); break;
+    case AUTH_STATE_NONE:
+        strbuf_add(out, "any host that reaches the job's ports (--auth=none)");
+        break;
     case AUTH_STATE_COUNT: break;
     }
     if (access->refused > 0)

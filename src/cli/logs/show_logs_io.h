@@ -17,5 +17,5 @@ struct logs_view {
     uint64_t lines; /* only the last ones; UINT64_MAX: all */
 };
 
-/* Returns the exit status. If the reader leaves, that is no failure. */
+/* Returns the exit status. It is not a failure if the reader leaves. */
 _must_use_ int show_logs(const struct logs_view *view);

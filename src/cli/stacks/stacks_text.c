@@ -36,7 +36,7 @@ static bool is_chosen(const struct stacks_view *v, const struct rdzv_stacks *hea
     return rank_set_has(v->ranks, rank) && (v->node == NULL || strcmp(v->node, head->name) == 0);
 }
 
-/* Workers that nobody asked for are in no JSON either. */
+/* Workers that were not asked for are not in the JSON either. */
 static void drop_others(struct evidence *e, const struct shown *s) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < e->n_workers; i++) {
@@ -92,7 +92,7 @@ static int read_all(const struct stacks_view *v, struct shown *s, struct err *er
     return 0;
 }
 
-static int nobody(const struct stacks_view *v, const struct shown *s, struct err *err) {
+static int refuse_empty(const struct stacks_view *v, const struct shown *s, struct err *err) {
     const struct operator_stacks *a = v->answer;
     bool known = v->node == NULL;
     for (uint32_t i = 0; i < a->n && !known; i++)
@@ -108,7 +108,7 @@ static int nobody(const struct stacks_view *v, const struct shown *s, struct err
 }
 
 /* Some of the ranks that were asked for are shown, but these don't exist. False: there are none. */
-static bool tell_absent(const struct stacks_view *v, const struct shown *s, struct err *err) {
+static bool report_absent(const struct stacks_view *v, const struct shown *s, struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf absent = {0};
     uint32_t n = 0;
     for (uint32_t i = 0; i < v->ranks->n; i++) {
@@ -191,11 +191,11 @@ int stacks_show(const struct stacks_view *v, struct strbuf *ret, struct err *err
     _cleanup_(shown_fini) struct shown s = {0};
     int r = read_all(v, &s, err);
     if (r == 0 && s.n_chosen == 0)
-        r = nobody(v, &s, err);
+        r = refuse_empty(v, &s, err);
     if (r < 0)
         return r;
     r = show(v, &s, ret);
     if (r < 0)
         return err_set(err, r, "can't compare the workers: %s", strerror(-r));
-    return tell_absent(v, &s, err) ? 0 : r;
+    return report_absent(v, &s, err) ? 0 : r;
 }

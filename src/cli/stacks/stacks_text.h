@@ -15,7 +15,7 @@ struct stacks_view { /* all borrowed */
     bool json;                            /* one object in one line; else text */
 };
 
-/* Adds it to *ret. 1: also that of all nodes that were asked for; 0: some had nothing to say, which
- * is told, or some of the ranks do not exist, for which there is a sentence. -ENOENT: no such rank
+/* Adds it to *ret. 1: also that of all nodes that were asked for; 0: some had no answer, which
+ * is shown, or some of the ranks do not exist, for which there is a sentence. -ENOENT: no such rank
  * or node; or another negative errno; with a sentence. */
 _must_use_ int stacks_show(const struct stacks_view *v, struct strbuf *ret, struct err *err);

@@ -51,7 +51,7 @@ static char *read_conf(const char *etc, const char *name, size_t max) {
 
 /* ---- who is asked ---- */
 
-/* "hosts: files dns": what the file says is the answer. In "hosts: files [SUCCESS=merge] dns" it is
+/* "hosts: files dns": the answer of the file is final. In "hosts: files [SUCCESS=merge] dns" it is
  * not all of it. */
 static bool file_is_first(const char *etc) {
     _cleanup_(freep) char *text = read_conf(etc, "nsswitch.conf", CONF_MAX);
@@ -113,7 +113,7 @@ static bool add_line(const char *line, const char *name, uint16_t port,
 enum kind { KIND_ELSE, KIND_LOCAL, KIND_GLOBAL };
 
 /* Those of RFC 6724's table whose precedence is above that of IPv4: unique local addresses, and
- * global ones that are no tunnels (2002::/16, 2001::/32). */
+ * global ones that are not tunnels (2002::/16, 2001::/32). */
 static enum kind kind_of(const struct in6_addr *a) {
     const uint8_t *b = a->s6_addr;
     bool tunnel = b[0] == 0x20 && (b[1] == 0x02 || (b[1] == 0x01 && b[2] == 0 && b[3] == 0));

@@ -1,6 +1,6 @@
-/* What /etc/hosts says of a name, without a process that asks for it. It answers only where
+/* The addresses of a name in /etc/hosts, without a process that asks for it. It answers only where
  * getaddrinfo() would ask this file first and nothing else, and would answer the same, so that it
- * is no second opinion: nsswitch.conf(5), hosts(5), host.conf(5), gai.conf(5), RFC 6724 §6.
+ * is the only answer: nsswitch.conf(5), hosts(5), host.conf(5), gai.conf(5), RFC 6724 §6.
  *
  * It blocks as long as the disk of /etc does: not for a caller that holds a lease. */
 #pragma once

@@ -648,7 +648,7 @@ static void stream_write_secured_now(struct stream *s, const void *data, size_t 
 /* The handshake failed, or what came later is not from the peer. */
 static void failed(struct stream *s, int code) {
     if (s->fd >= 0 && s->broken == 0)
-        (void)stream_send_some(s, tls_pipe_out(s->tls)); /* TLS's alert, which says why */
+        (void)stream_send_some(s, tls_pipe_out(s->tls)); /* TLS's alert, with the reason */
     stream_drop_unsent(s);
     if (s->finishing)
         stream_free(s);
@@ -670,7 +670,7 @@ static void socket_ended(struct stream *s, int code) {
         stream_report_closed(s, code < 0 ? code : s->broken);
 }
 
-/* Reads a part. False: there is nothing to decrypt, and the end was told. */
+/* Reads a part. False: there is nothing to decrypt, and the end was reported. */
 static bool receive(struct stream *s, uint8_t chunk[TLS_CHUNK], size_t *ret_len) {
     *ret_len = 0;
     if (tls_pipe_has_more(s->tls))
@@ -708,7 +708,7 @@ static void stream_read_secured(struct stream *s) {
         report(s, plain, len, have);
     else if (shaking && !stream_is_shaking(s) && !s->finishing && s->ops.on_secured != NULL)
         s->ops.on_secured(s->arg, s);
-    if (!stream_may_read(s)) /* the end is told when the unread bytes are taken */
+    if (!stream_may_read(s)) /* the end is reported when the unread bytes are taken */
         stream_update_interest(s);
     else if (r < 0)
         failed(s, r);

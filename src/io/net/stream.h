@@ -28,7 +28,7 @@ struct stream_ops {
     void (*on_drained)(void *arg, struct stream *s);
     /* The peer closed the connection (code 0) or the connection broke (negative errno). Called
      * once, after the last on_readable. The stream exists until it is freed. With TLS also
-     * -EKEYREJECTED (the handshake failed) and -EPROTO (bytes that are no TLS records of this
+     * -EKEYREJECTED (the handshake failed) and -EPROTO (bytes that are not TLS records of this
      * session, or too many without data): stream_tls_why(). */
     void (*on_closed)(void *arg, struct stream *s, int code);
     /* TLS: the handshake is done, the peer has the key. May be NULL. */
@@ -91,15 +91,15 @@ void stream_resume(struct stream *s);
 /* From now on the connection is TLS. Takes the session, of tls_psk_accept() or tls_psk_connect()
  * (tls_psk.h). The stream must not have TLS yet. Allowed in on_readable: unread bytes are the
  * session's first input, so read exactly what was sent in clear. What was written before is sent
- * in clear; what is written afterwards waits for the handshake. The handshake goes on while the
+ * in clear; what is written afterwards waits for the handshake. The handshake continues while the
  * stream is paused. There is no time limit: the caller has one. While it lasts, an end of the
- * connection is reported as always (0, -ECONNRESET, ...), which is no verdict about the key.
+ * connection is reported as always (0, -ECONNRESET, ...), which proves nothing about the key.
  *
  * All calls above are of plain bytes then, and keep their promises. What was written in a turn is
  * encrypted at its end: one record for many writes, of at most 16 KiB each (RFC 8446 §5.1). About
  * 20 KiB are needed while nothing happens. An end without TLS's own close_notify is an end like any
- * other: whoever must notice truncation has lengths in its messages. But an end inside a record is
- * -EPROTO. stream_finish() sends close_notify last. */
+ * other: a protocol that must notice truncation has lengths in its messages. But an end inside a
+ * record is -EPROTO. stream_finish() sends close_notify last. */
 void stream_start_tls(struct stream *s, struct ssl_st *session);
 bool stream_is_secured(const struct stream *s);
 /* Why TLS failed, or that the connection ended before the handshake was done, as a part of a

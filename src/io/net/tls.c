@@ -155,7 +155,7 @@ int tls_session_new(struct tls_client *t, const char *host, struct ssl_st **ret,
         return err_set(err, -ENOMEM, "no TLS session: %s", tls_library_reason());
     if (!set_name(s, host)) {
         tls_library.SSL_free(s);
-        return err_set(err, -EINVAL, "'%.128s' is no name that a certificate can have", host);
+        return err_set(err, -EINVAL, "'%.128s' is not a valid host name for a certificate", host);
     }
     *ret = s;
     return 0;

@@ -44,8 +44,8 @@ struct tls_pipe {
 
 /* --- OpenSSL's input and output --------------------------------------------------------------- */
 
-/* The length of the record that begins there, or `len` if none can: OpenSSL says what is wrong with
- * it. 0: it is not complete. */
+/* The length of the record that begins there, or `len` if none can: OpenSSL reports what is wrong
+ * with it. 0: it is not complete. */
 static size_t first_record(const uint8_t *at, size_t len) {
     if (len == 0)
         return 0;
@@ -162,7 +162,7 @@ static int fail(struct tls_pipe *p, const char *why) {
     return p->broken;
 }
 
-/* The alerts (SSL_R_…_ALERT_…) are what the other side says. NULL: none of these. */
+/* The alerts (SSL_R_…_ALERT_…) come from the other side. NULL: none of these. */
 static const char *sentence(int reason, bool accepting) {
     switch (reason) {
     case SSL_R_WRONG_VERSION_NUMBER:

@@ -28,20 +28,20 @@ struct evbuffer *tls_pipe_out(struct tls_pipe *p);
 
 /* Adds encrypted bytes that came before; the next read takes them. */
 void tls_pipe_store(struct tls_pipe *p, const uint8_t *data, size_t n);
-/* Takes n encrypted bytes, which may be none, and goes on with the handshake. If it was already
+/* Takes n encrypted bytes, which may be none, and continues the handshake. If it was already
  * done, writes at most `room` plain bytes. Bytes for which there is no room, or no time
  * (loop_slice_is_over()), are stored: tls_pipe_has_more(). So the caller should not add to them.
- * -EKEYREJECTED: the handshake failed; -EPROTO: later bytes are no records of this session, too
+ * -EKEYREJECTED: the handshake failed; -EPROTO: later bytes are not records of this session, too
  * many records in a row have no data, or the answers to them are not taken. *ret_len is written
  * always. After an error there is still something to send, mostly: TLS's alert. */
 _must_use_ int tls_pipe_read(struct tls_pipe *p, const uint8_t *data, size_t n, uint8_t *plain,
                              size_t room, size_t *ret_len);
-/* A read without new bytes would go on, or tell an end that is known. True initially: the
+/* A read without new bytes would make progress, or report an end that is known. True initially: the
  * connecting side speaks first. */
 bool tls_pipe_has_more(const struct tls_pipe *p);
 /* The handshake is done. */
 bool tls_pipe_is_open(const struct tls_pipe *p);
-/* The peer has said that it sends no more (close_notify). */
+/* The peer has announced that it sends no more (close_notify). */
 bool tls_pipe_is_ended(const struct tls_pipe *p);
 /* A part of a record is here: if the connection ends now, it was cut. */
 bool tls_pipe_is_inside_record(const struct tls_pipe *p);

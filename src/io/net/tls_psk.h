@@ -1,6 +1,6 @@
 /* TLS 1.3 between two processes that have the same secret. There are no certificates: each side
  * proves by a pre-shared key (RFC 8446 §2.2) that it has the secret, and a fresh exchange on an
- * elliptic curve (psk_dhe_ke, X25519 or P-256) keeps what was said secret if the key is stolen
+ * elliptic curve (psk_dhe_ke, X25519 or P-256) keeps past messages secret if the key is stolen
  * later. TLS_AES_128_GCM_SHA256 only; no tickets, no early data.
  *
  *     tls_key_derive(secret, &key, &err);
@@ -19,16 +19,17 @@
 #define TLS_KEY_ID_BYTES 8
 
 /* What is derived from a secret. The id is public: it is sent in clear, and names the key without
- * telling anything about it. Whoever has the psk can do what the owner of the secret can: callers
- * erase it (explicit_bzero). */
+ * revealing anything about it. A process with the psk can do what the owner of the secret can:
+ * callers erase it (explicit_bzero). */
 struct tls_key {
     uint8_t id[TLS_KEY_ID_BYTES];
     uint8_t psk[TLS_SECRET_BYTES];
 };
 
-/* Says that this process uses TLS only with keys: what serves certificates is then not set up, nor
- * the texts of OpenSSL's errors. Nothing that is offered or accepted changes. To be called before
- * the first key is derived (else it does nothing); tls_client_new() (tls.h) must not be called. */
+/* Declares that this process uses TLS only with keys: what serves certificates is then not set up,
+ * nor the texts of OpenSSL's errors. Nothing that is offered or accepted changes. To be called
+ * before the first key is derived (else it does nothing); tls_client_new() (tls.h) must not be
+ * called. */
 void tls_psk_alone(void);
 
 struct tls_psk; /* what all sessions share */

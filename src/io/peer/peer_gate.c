@@ -23,9 +23,9 @@ struct peer_gate {
     uint32_t seq;
     uint64_t refused;
     const char *remedy; /* borrowed */
-    uid_t told[PEER_GATE_USERS_MAX];
-    size_t n_told;
-    bool told_closed, told_more;
+    uid_t reported[PEER_GATE_USERS_MAX];
+    size_t n_reported;
+    bool reported_closed, reported_more;
 };
 
 /* ---- questions ---- */
@@ -154,27 +154,27 @@ struct peer_owner peer_gate_owner_of(struct peer_gate *g, const struct addr *loc
     return (struct peer_owner){.kind = r < 0 ? PEER_UNKNOWN : PEER_ELSEWHERE};
 }
 
-/* ---- what is told ---- */
+/* ---- what is reported ---- */
 
 static bool is_new_user(struct peer_gate *g, uid_t uid) {
-    for (size_t i = 0; i < g->n_told; i++)
-        if (g->told[i] == uid)
+    for (size_t i = 0; i < g->n_reported; i++)
+        if (g->reported[i] == uid)
             return false;
     return true;
 }
 
-static void tell_user(struct peer_gate *g, uid_t uid, const char *where) {
+static void report_user(struct peer_gate *g, uid_t uid, const char *where) {
     char line[384], own[32] = "";
-    if (!is_new_user(g, uid) || g->told_more)
+    if (!is_new_user(g, uid) || g->reported_more)
         return;
-    g->told_more = g->n_told == ARRAY_SIZE(g->told);
-    if (g->told_more)
+    g->reported_more = g->n_reported == ARRAY_SIZE(g->reported);
+    if (g->reported_more)
         (void)snprintf(line, sizeof line,
                        "refused connections to %s of more than %d other users of this machine: "
                        "further ones are only counted",
                        where, PEER_GATE_USERS_MAX);
     else {
-        g->told[g->n_told++] = uid;
+        g->reported[g->n_reported++] = uid;
         if (g->own != 0)
             (void)snprintf(own, sizeof own, "uid %u and ", (unsigned)g->own);
         (void)snprintf(line, sizeof line,
@@ -195,12 +195,12 @@ static bool is_call(const char *bytes, size_t n) {
 
 /* A connection without bytes only checked that a program listens. One that begins as muster's
  * protocol does was ended before it was accepted: by a probe after its timeout, for example. */
-static void tell_closed(struct peer_gate *g, int fd, const char *where) {
+static void report_closed(struct peer_gate *g, int fd, const char *where) {
     char line[256];
-    ssize_t n = g->told_closed ? 0 : recv(fd, line, sizeof line, MSG_PEEK | MSG_DONTWAIT);
+    ssize_t n = g->reported_closed ? 0 : recv(fd, line, sizeof line, MSG_PEEK | MSG_DONTWAIT);
     if (n <= 0 || is_call(line, (size_t)n))
         return;
-    g->told_closed = true;
+    g->reported_closed = true;
     (void)snprintf(line, sizeof line,
                    "refused a connection to %s: a process of this machine wrote and closed it at "
                    "once, so it isn't known whose it was; further ones are only counted",
@@ -219,9 +219,9 @@ struct peer_owner peer_gate_judge(struct peer_gate *g, int fd, const struct addr
         return owner;
     addr_to_text(&own, where);
     if (owner.kind == PEER_OTHER_USER)
-        tell_user(g, owner.uid, where);
+        report_user(g, owner.uid, where);
     else
-        tell_closed(g, fd, where);
+        report_closed(g, fd, where);
     return owner;
 }
 
@@ -247,18 +247,18 @@ static _must_use_ bool read_start(const char *path, char *out, size_t size) {
 /* Users without a number in this namespace look like this one. */
 static bool looks_like_others(uid_t own) {
     char text[256];
-    unsigned nobody = OVERFLOW_UID;
+    unsigned overflow = OVERFLOW_UID;
     if (read_start("/proc/sys/kernel/overflowuid", text, sizeof text) &&
-        sscanf(text, "%u", &nobody) != 1)
-        nobody = OVERFLOW_UID;
-    return own == nobody &&
+        sscanf(text, "%u", &overflow) != 1)
+        overflow = OVERFLOW_UID;
+    return own == overflow &&
            !(read_start("/proc/self/uid_map", text, sizeof text) && peer_word_map_is_whole(text));
 }
 
 /* The kernel must know our own socket: then it has this service, in this network namespace, with
  * our numbers of users. */
 static _must_use_ int ask_what_is_known(struct peer_gate *g, int fd, struct err *err) {
-    struct addr own, nobody;
+    struct addr own, any;
     struct peer_socket found = {0};
     struct stat known;
     int r = addr_of_socket(fd, &own);
@@ -266,15 +266,15 @@ static _must_use_ int ask_what_is_known(struct peer_gate *g, int fd, struct err 
         r = -errno;
     if (r < 0)
         return err_set(err, r, "a listening socket can't be read: %s", strerror(-r));
-    r = addr_from_literal(own.ss.ss_family == AF_INET ? "0.0.0.0" : "::", 0, &nobody);
+    r = addr_from_literal(own.ss.ss_family == AF_INET ? "0.0.0.0" : "::", 0, &any);
     assert(r == 0);
-    r = ask_socket(g, &own, &nobody, &found);
+    r = ask_socket(g, &own, &any, &found);
     if (r < 0)
         return err_set(err, r, "sock_diag: %s", strerror(-r));
     if (r == PEER_WORD_E_NONE)
         return err_set(err, -EOPNOTSUPP, "it has no sock_diag for TCP");
     if (found.state != PEER_SOCKET_LISTEN || found.inode != known.st_ino || found.uid != g->own)
-        return err_set(err, -EOPNOTSUPP, "what it says of this process is wrong");
+        return err_set(err, -EOPNOTSUPP, "its answer about this process is wrong");
     return 0;
 }
 

@@ -3,12 +3,12 @@
  * that socket is on this machine, it must be connected and open, and belong to this user or to
  * root. Peers on other machines, and in other network namespaces, are not judged.
  *
- *     r = peer_gate_new(listening_fd, on_line, me, &gate, &err);   r < 0: the kernel does not say
+ *     r = peer_gate_new(listening_fd, on_line, me, &gate, &err);   r < 0: the kernel can't answer
  *     if (!peer_gate_admits(gate, fd, &peer)) close(fd);           before a byte is read
  *
- * A socket that was closed has no user any more, so whoever writes and closes is refused. Nobody of
- * this machine can come with an address that is not one of this machine's. What connects two
- * sockets for others (a proxy, address translation within the machine) is judged itself.
+ * A socket that was closed has no user any more, so a peer that writes and closes is refused. No
+ * process of this machine can come with an address that is not one of this machine's. What connects
+ * two sockets for others (a proxy, address translation within the machine) is judged itself.
  *
  * A caller asks about the other end in the same way, peer_gate_owner(), once the first bytes have
  * come from there: a socket that waits to be accepted has no owner yet.
@@ -30,7 +30,7 @@ struct peer_gate;
  * it was closed before it was judged. */
 #define PEER_GATE_CALL "{\"kind\":\"CALL\""
 
-/* Lines are told for this many users, one for each. */
+/* Lines are logged for this many users, one for each. */
 #define PEER_GATE_USERS_MAX 16
 
 /* Called from peer_gate_admits() with one line, without newline, for the first connection of a user
@@ -38,8 +38,8 @@ struct peer_gate;
 typedef void peer_gate_fn(void *arg, const char *line);
 
 /* listening_fd: a listening TCP socket of this process, about which the kernel is asked first; only
- * if it says what is known anyway, its word counts. 0; or a negative errno, and in *err why it
- * can't be asked here. */
+ * if its answer matches what is known anyway, it is used. 0; or a negative errno, and in *err why
+ * it can't be asked here. */
 _must_use_ int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gate **ret,
                              struct err *err);
 void peer_gate_free(struct peer_gate *g);
@@ -54,7 +54,8 @@ _must_use_ struct peer_owner peer_gate_owner_of(struct peer_gate *g, const struc
 _must_use_ struct peer_owner peer_gate_judge(struct peer_gate *g, int fd, const struct addr *peer);
 /* Whether this accepted connection may be served, by peer_gate_judge(). */
 _must_use_ bool peer_gate_admits(struct peer_gate *g, int fd, const struct addr *peer);
-/* Borrows what the line about another user says in parentheses, at most 100 bytes: how to admit it.
+/* Borrows the text that the line about another user has in parentheses, at most 100 bytes: how to
+ * admit it.
  */
 void peer_gate_set_remedy(struct peer_gate *g, const char *remedy);
 /* How many it has refused; 0 if it is NULL. */

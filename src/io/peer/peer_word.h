@@ -1,5 +1,5 @@
-/* What the kernel says of a peer, as bytes: two questions over netlink and their answers. Nothing
- * here asks; peer_gate.h does.
+/* The kernel's answers about a peer, as bytes: two questions over netlink and their answers.
+ * Nothing here asks; peer_gate.h does.
  *
  *     len = peer_word_ask_socket(&local, &remote, seq, bytes);     whose socket is this?
  *     r = peer_word_read_socket(answer, n, seq, &local, &remote, &socket);

@@ -89,7 +89,7 @@ void child_fini(struct child *c);
 /* Starts a child. Without report_fd it returns when the program runs, or with the error of the step
  * that failed (then the child has been reaped). With report_fd it returns after the clone: a later
  * failure is reported through that pipe, and the child exits with status 127. -ENOENT, -EACCES: no
- * such program (text says where it was looked for). Others from the kernel. */
+ * such program (text: where it was searched for). Others from the kernel. */
 _must_use_ int child_spawn(const struct child_spec *spec, struct child *ret, struct err *err);
 
 /* A pipe that children write to: both ends close-on-exec, the read end non-blocking. */
@@ -115,7 +115,7 @@ _must_use_ int child_kill(const struct child *c, int signo);
  * for the system's default (confstr). -ENOENT, -EACCES (found, but not executable). */
 _must_use_ int child_find_program(const char *name, const char *path, char **ret);
 
-/* Whether a file can be executed: 0; -EACCES: it is no plain file, or not executable for us;
+/* Whether a file can be executed: 0; -EACCES: it is not a plain file, or not executable for us;
  * -ENOENT and others of stat(2). */
 _must_use_ int child_check_program(const char *path);
 

@@ -50,7 +50,7 @@ pid_t helper_pid(const struct helper *h);
  * or left to init after HELPER_REAP_MS. HELPER_INIT is allowed. Call this before the reaper is
  * freed. */
 void helper_end(struct helper *h);
-/* The same for a helper that has sent everything, or that nobody waits for any more, and that may
+/* The same for a helper that has sent everything, or whose answer is no longer needed, and that may
  * have children of its own. If there is a reaper, the helper may continue until its children
  * end. */
 void helper_let_go(struct helper *h);

@@ -44,7 +44,8 @@ _must_use_ int child_reaper_new(struct loop *loop, struct child_reaper **ret);
 void child_reaper_free(struct child_reaper *r);
 /* Handles all children that have ended and are not reaped yet, now, however long that takes. */
 void child_reaper_run(struct child_reaper *r);
-/* Whether this is one of the watched children. If so, a sweep must not treat it as a stranger. */
+/* Whether this is one of the watched children. If so, a sweep must not treat it as a foreign
+ * process. */
 bool child_reaper_knows(const struct child_reaper *r, pid_t pid);
 /* Calls fn for each watched child that has not been reaped; fn must not change the reaper. */
 typedef void child_each_fn(void *arg, pid_t pid);

@@ -7,7 +7,7 @@
 #include "topology/model/topology.h"
 
 /* where: "environment", or the path and line of a conf file. If t is NULL, names are not checked.
- * Calls say() once for each finding. */
+ * Calls report() once for each finding. */
 void nccl_lint(const char *name, const char *value, const char *where, const struct topology *t,
                void (*report)(void *arg, const char *text), void *arg);
 /* Checks all NCCL_*, GLOO_*, TORCH_NCCL_*, CUDA_* of an environment, and all variables of the

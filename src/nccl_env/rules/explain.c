@@ -109,16 +109,10 @@ static const char *action_name(enum env_action a) {
 static void write_choice(struct json_writer *w, const struct env_choice *c) {
     json_write_object_begin(w, NULL);
     json_write_string(w, "name", c->name);
-    if (c->value != NULL)
-        json_write_string(w, "value", c->value);
-    else
-        json_write_null(w, "value");
+    json_write_string(w, "value", c->value);
     json_write_string(w, "action", action_name(c->action));
     json_write_string(w, "reason", c->reason);
-    if (c->source != NULL)
-        json_write_string(w, "source", c->source);
-    else
-        json_write_null(w, "source");
+    json_write_string(w, "source", c->source);
     json_write_object_end(w);
 }
 

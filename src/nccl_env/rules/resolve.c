@@ -74,7 +74,7 @@ static void find_too_few(const struct finding *z) {
                in->n_visible == 1 ? "" : "s", in->nproc);
 }
 
-/* NCCL tells ranks apart by the PCI addresses of their GPUs. NVIDIA/nccl#1716 */
+/* NCCL distinguishes ranks by the PCI addresses of their GPUs. NVIDIA/nccl#1716 */
 static void find_shared_by_mig(const struct finding *z) {
     const struct env_input *in = z->in;
     const char *several = rule_value_of(in, "NCCL_MULTI_RANK_GPU_ENABLE");
@@ -187,7 +187,7 @@ static void find_conf_file(struct finding *z) {
     report(z, "NCCL_CONF_FILE=%.200s: %s; ~/.nccl.conf is not read instead of it", file, why);
 }
 
-/* Calls say() once for each, with a sentence without its full stop. */
+/* Calls to() once for each, with a sentence without its full stop. */
 static void env_find(const struct env_input *in, void (*to)(void *arg, const char *text),
                      void *arg) {
     struct finding z = {in, to, arg};

@@ -46,8 +46,8 @@ static int read_file(const char *path, char **ret, size_t *ret_len, struct err *
     if (!S_ISREG(st.st_mode))
         return err_set(err, -EINVAL, "%s is not a regular file", path);
     if (st.st_size > FILE_MAX)
-        return err_set(err, -E2BIG, "%s has %" PRId64 " MiB: more than %d MiB is no topology", path,
-                       (int64_t)st.st_size >> 20, (int)(FILE_MAX >> 20));
+        return err_set(err, -E2BIG, "%s has %" PRId64 " MiB: more than %d MiB can't be a topology",
+                       path, (int64_t)st.st_size >> 20, (int)(FILE_MAX >> 20));
     _cleanup_(freep) char *text = malloc((size_t)st.st_size + 1);
     if (text == NULL)
         return err_set(err, -ENOMEM, "no memory for %s", path);

@@ -15,7 +15,7 @@
  * cores for each worker alone, siblings together, nearest to the GPUs first; if there are more
  * workers than cores, they share cores). Memory is bound to the same nodes, as a preference. If a
  * GPU's node is not known, its worker is not bound (core: it gets cores from anywhere), and `why`
- * says so. */
+ * has the reason. */
 #pragma once
 
 #include "topology/model/topology.h"

@@ -5,7 +5,7 @@
  *
  * It is filled by discovery_io (this machine, or a recorded tree under a root prefix), by hwloc_io
  * (an hwloc XML file), by nccl_xml (an NCCL topology file) or by topology_json. What a source does
- * not contain stays unknown: -1, 0, "" or TOPO_NONE, as the comment at each field says.
+ * not contain stays unknown: -1, 0, "" or TOPO_NONE, as described at each field.
  *
  * Order: NUMA nodes, cores and netifs by number or name as the kernel lists them; PCI devices by
  * address, parents before children; GPUs by PCI address (NVML's order, CUDA's with

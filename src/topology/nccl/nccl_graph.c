@@ -191,7 +191,7 @@ static void warn_links(const struct nccl_graph *g, const struct warning_sink *s)
             pci_addr_text(g->t->pci[n->pci].at, at);
             warn(s,
                  "NIC %s is on a root bus: NCCL takes the host bridge for it, and counts %.4g "
-                 "GB/s; a topology file (NCCL_TOPO_FILE) can say more",
+                 "GB/s; a topology file (NCCL_TOPO_FILE) can have more",
                  at, n->bandwidth);
             continue;
         }
@@ -250,7 +250,7 @@ static void warn_gpu(const struct nccl_graph *g, uint32_t gpu, const struct nccl
              index, p->own, nccl_path_name(p->own_path), p->own_bandwidth, p->nets[0],
              nccl_path_name(p->path), p->bandwidth);
     if (is_virtual(g, &g->nets[taken]))
-        warn(s, "GPU %u would use %s, which is no physical interface: set NCCL_SOCKET_IFNAME",
+        warn(s, "GPU %u would use %s, which is not a physical interface: set NCCL_SOCKET_IFNAME",
              index, p->nets[0]);
 }
 

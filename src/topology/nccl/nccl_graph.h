@@ -68,6 +68,6 @@ uint32_t nccl_graph_nets(const struct nccl_graph *g);
 const char *nccl_graph_net_name(const struct nccl_graph *g, uint32_t i);
 
 /* Warnings for people: a GPU's own NIC loses, two GPUs share one, ports are left out because they
- * are not ACTIVE, speeds are not known, interfaces are virtual. Calls say() for each. */
+ * are not ACTIVE, speeds are not known, interfaces are virtual. Calls warn() for each. */
 void nccl_graph_warnings(const struct nccl_graph *g, void (*warn)(void *arg, const char *text),
                          void *arg);

@@ -446,7 +446,7 @@ static int read_cpu(struct reading *rd, uint32_t i) {
     struct cpuset cpus = {0};
     if (nccl_xml_attr(rd->x, i, "affinity", value) && cpuset_parse_mask(value, &cpus) < 0)
         nccl_xml_report(&rd->log, NCCL_XML_WARNING, line_of(rd, i),
-                        "affinity \"%s\" is no mask of "
+                        "affinity \"%s\" is not a mask of "
                         "CPUs",
                         value);
     cpuset_or(&rd->t->allowed, &cpus);
@@ -485,7 +485,7 @@ static int read_pci(struct reading *rd, uint32_t i) {
     if (!nccl_xml_attr(rd->x, i, "busid", value))
         return err_set(rd->err, -EINVAL, "line %u: pci has no busid", line_of(rd, i));
     if (pci_addr_parse(value, &at) < 0)
-        return err_set(rd->err, -EINVAL, "line %u: busid \"%.60s\" is no PCI address",
+        return err_set(rd->err, -EINVAL, "line %u: busid \"%.60s\" is not a PCI address",
                        line_of(rd, i), value);
     struct topo_pci *p = topology_add_pci(rd->t);
     if (p == NULL)

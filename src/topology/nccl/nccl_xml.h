@@ -16,7 +16,7 @@ typedef void nccl_xml_message_fn(void *arg, enum nccl_xml_level level, uint32_t 
 /* Reads a file into a topology as NCCL would: what NCCL loses is lost here, too. Elements that it
  * would not know are reported as findings. Returns 0, or -EINVAL or -E2BIG with a sentence if NCCL
  * refuses the file (not NCCL's grammar, another root element, a version that is not 1, over a
- * limit). say may be NULL. */
+ * limit). fn may be NULL. */
 _must_use_ int nccl_xml_read(const char *text, size_t len, struct topology *ret,
                              nccl_xml_message_fn *log, void *arg, struct err *err);
 

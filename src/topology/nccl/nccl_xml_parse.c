@@ -152,11 +152,11 @@ static int get_attrs(struct parser *p, struct tag *ret, char *last) {
 static int get_open_tag(struct parser *p, struct token *name, struct tag *ret) {
     char last = name->last;
     if (name->name.len > 0 && strchr("?!", p->text[name->name.begin]) != NULL)
-        return err_set(p->err, -EINVAL,
-                       "line %u: <%.*s is no element: NCCL reads elements and comments only; leave "
-                       "it out",
-                       (unsigned)ret->e.line, (int)MIN2(name->name.len, 40),
-                       p->text + name->name.begin);
+        return err_set(
+            p->err, -EINVAL,
+            "line %u: <%.*s is not an element: NCCL reads elements and comments only; leave "
+            "it out",
+            (unsigned)ret->e.line, (int)MIN2(name->name.len, 40), p->text + name->name.begin);
     ret->kind = TAG_OPEN;
     int r = get_attrs(p, ret, &last);
     if (r == 0 && last == '/') {

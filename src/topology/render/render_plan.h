@@ -19,7 +19,7 @@ enum render_kind {
 
 struct render_shape {
     enum render_kind kind;
-    uint32_t index;       /* NUMA: in numa[], TOPO_NONE: devices whose node nobody knows; switch:
+    uint32_t index;       /* NUMA: in numa[], TOPO_NONE: devices whose node is not known; switch:
                            * in pci[]; GPU, NIC, interface: in its array; package: its number */
     struct pci_addr root; /* host bridge: its bus */
     uint32_t count;       /* NICs, interfaces: number of equal ones in a row in the array */

@@ -557,7 +557,7 @@ static void add_count(struct strbuf *to, uint32_t n, const char *what) {
                       n == 1 ? "" : "s");
 }
 
-static void say_nvlinks(const struct render_plan *p, struct strbuf *to) {
+static void describe_nvlinks(const struct render_plan *p, struct strbuf *to) {
     const struct render_nvlinks *s = &p->nvlinks;
     if (s->pairs == 0 || (s->joined == 0 && !p->t->nvlinks_known))
         return;
@@ -596,7 +596,7 @@ static void add_title(const struct picture *x) {
     add_count(&counts, cpuset_count(&t->allowed), "CPU");
     strbuf_printf(&line, "%s%s%s", strbuf_text(&counts),
                   counts.len > 0 && *none != '\0' ? " · " : "", none);
-    say_nvlinks(x->plan, &line);
+    describe_nvlinks(x->plan, &line);
     if (*driver != '\0')
         strbuf_printf(&line, " · driver %s", driver);
     if (*host != '\0' && *from != '\0')

@@ -20,7 +20,7 @@ static void add_count(struct strbuf *to, uint32_t n, const char *what) {
                       n == 1 ? "" : "s");
 }
 
-static void say_machine(const struct topology *t, struct strbuf *to) {
+static void add_machine(const struct topology *t, struct strbuf *to) {
     char host[TOPO_NAME_MAX], from[sizeof t->from];
     _cleanup_(strbuf_fini) struct strbuf counts = {0};
     render_clean(host, sizeof host, t->host, false);
@@ -37,7 +37,7 @@ static void say_machine(const struct topology *t, struct strbuf *to) {
         strbuf_printf(to, ": %s", strbuf_text(&counts));
 }
 
-static void say_numa(const struct topology *t, uint32_t index, struct strbuf *to) {
+static void add_numa(const struct topology *t, uint32_t index, struct strbuf *to) {
     if (index == TOPO_NONE) {
         strbuf_add(to, "NUMA node not known");
         return;
@@ -64,7 +64,7 @@ static void add_word(struct strbuf *to, const char *word) {
         strbuf_printf(to, "  %s", word);
 }
 
-static void say_gpu(const struct render_plan *p, uint32_t i, const struct glyphs *g,
+static void add_gpu(const struct render_plan *p, uint32_t i, const struct glyphs *g,
                     struct strbuf *to) {
     char label[RENDER_TEXT_MAX], bus[TOPO_BUSID_MAX], name[RENDER_TEXT_MAX];
     render_gpu_label(p->t, i, label);
@@ -86,7 +86,7 @@ static void say_gpu(const struct render_plan *p, uint32_t i, const struct glyphs
         strbuf_printf(to, "  %s no NIC", g->arrow);
 }
 
-static void say_nic(const struct render_plan *p, const struct render_shape *s,
+static void add_nic(const struct render_plan *p, const struct render_shape *s,
                     const struct glyphs *g, struct strbuf *to) {
     const struct topo_nic *nic = &p->t->nics[s->index];
     char name[RENDER_TEXT_MAX], bus[TOPO_BUSID_MAX], link[RENDER_TEXT_MAX], why[RENDER_TEXT_MAX];
@@ -106,7 +106,7 @@ static void say_nic(const struct render_plan *p, const struct render_shape *s,
     add_word(to, why);
 }
 
-static void say_netif(const struct render_plan *p, const struct render_shape *s,
+static void add_netif(const struct render_plan *p, const struct render_shape *s,
                       const struct glyphs *g, struct strbuf *to) {
     const struct topo_netif *n = &p->t->netifs[s->index];
     char name[RENDER_TEXT_MAX], bus[TOPO_BUSID_MAX];
@@ -125,9 +125,9 @@ static void add_entry(const struct render_plan *p, const struct render_shape *s,
                       const struct glyphs *g, struct strbuf *to) {
     char text[RENDER_TEXT_MAX];
     switch (s->kind) {
-    case RENDER_MACHINE: say_machine(p->t, to); return;
+    case RENDER_MACHINE: add_machine(p->t, to); return;
     case RENDER_PACKAGE: strbuf_printf(to, "package %" PRIu32, s->index); return;
-    case RENDER_NUMA: say_numa(p->t, s->index, to); return;
+    case RENDER_NUMA: add_numa(p->t, s->index, to); return;
     case RENDER_HOST:
         strbuf_printf(to, "host bridge %04" PRIx32 ":%02x", s->root.domain, s->root.bus);
         return;
@@ -138,9 +138,9 @@ static void add_entry(const struct render_plan *p, const struct render_shape *s,
         render_pci_link(&p->t->pci[s->index], text);
         add_word(to, text);
         return;
-    case RENDER_GPU: say_gpu(p, s->index, g, to); return;
-    case RENDER_NIC: say_nic(p, s, g, to); return;
-    case RENDER_NETIF: say_netif(p, s, g, to); return;
+    case RENDER_GPU: add_gpu(p, s->index, g, to); return;
+    case RENDER_NIC: add_nic(p, s, g, to); return;
+    case RENDER_NETIF: add_netif(p, s, g, to); return;
     }
     assert_not_reached();
 }
@@ -168,7 +168,7 @@ static uint32_t last_alike(const struct render_plan *p, uint32_t i) {
     return i;
 }
 
-static void say_numas(const struct render_plan *p, uint32_t first, uint32_t last,
+static void add_numas(const struct render_plan *p, uint32_t first, uint32_t last,
                       struct strbuf *to) {
     _cleanup_(strbuf_fini) struct strbuf numbers = {0};
     struct cpuset nodes = {0}, cpus = {0};
@@ -236,7 +236,7 @@ void render_tree(const struct topology *t, const struct nccl_graph *g, uint32_t 
         strbuf_clear(&line);
         add_branches(&plan, i, last, glyphs, &line);
         if (last != i)
-            say_numas(&plan, i, last, &line);
+            add_numas(&plan, i, last, &line);
         else
             add_entry(&plan, &plan.shapes[i], glyphs, &line);
         add_line(strbuf_text(&line), width, utf8, to);

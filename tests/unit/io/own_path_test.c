@@ -15,7 +15,7 @@
 
 static char folder[64], shared[96];
 
-/* `shared` is as /tmp: everybody may make names in it. */
+/* `shared` is world-writable, as /tmp. */
 static void begin(void) {
     (void)snprintf(folder, sizeof folder, "/tmp/own-path-test-XXXXXX");
     cr_assert_not_null(mkdtemp(folder));

@@ -845,15 +845,15 @@ static int try_fill(const struct hwloc_source *source, unsigned what, struct err
     if (r < 0)
         return err_set(err, r, "no child process that reads it first");
     helper_call_wait(call, &answer);
-    bool said = answer.len == sizeof verdict;
-    if (said)
+    bool answered = answer.len == sizeof verdict;
+    if (answered)
         memcpy(&verdict, answer.data, sizeof verdict);
     r = answer.code;
     helper_call_free(call);
-    if (!said && r == -ETIMEDOUT)
+    if (!answered && r == -ETIMEDOUT)
         return err_set(err, r, "hwloc has not read it after %d s (a pipe or a device in it?)",
                        (int)(TRIAL_NS / NS_PER_S));
-    if (!said)
+    if (!answered)
         return err_set(err, -EINVAL, "the file is damaged: hwloc crashes on it");
     return verdict.code < 0 ? err_set(err, verdict.code, "%s", verdict.text) : 0;
 }

@@ -46,7 +46,7 @@ static _must_use_ int parse_target(const char *text, struct target *ret, struct 
                                                                : 0;
     }
     if (t.family == 0 || (zone != NULL && t.family == AF_INET))
-        return err_set(err, -EINVAL, "%s is no IPv4 or IPv6 address", text);
+        return err_set(err, -EINVAL, "%s is not an IPv4 or IPv6 address", text);
     if (zone != NULL) {
         t.zone = if_nametoindex(zone + 1);
         if (t.zone == 0 && (parse_u32(zone + 1, &t.zone) < 0 || t.zone == 0))
@@ -169,8 +169,7 @@ static bool needs_zone(const struct target *t) {
 static _must_use_ int no_route(const struct target *t, const char *addr, int r, struct err *err) {
     if (r == -EINVAL && needs_zone(t))
         return err_set(err, -EHOSTUNREACH,
-                       "%s is of one link only: say through which interface, as in %s%%eth0", addr,
-                       addr);
+                       "%s is of one link only: add the interface, as in %s%%eth0", addr, addr);
     r = r == -EINVAL ? -EHOSTUNREACH : r;
     return err_set(err, r, "this node has no route to %s: %s", addr, strerror(-r));
 }

@@ -21,7 +21,7 @@ struct nvml_ask_config {
 #define NUMA_WORDS (TOPO_NUMA_MAX / 64) /* of a set of memory nodes */
 #define PROCESSES_ASKED 256             /* if one GPU has more, none of them is reported */
 #define C2C_LINKS_MAX 64
-#define MIG_ASKED 64 /* GetMaxMigDeviceCount says 7 */
+#define MIG_ASKED 64 /* GetMaxMigDeviceCount returns 7 */
 
 /* One member for each call, in the order of symbols[]. */
 struct nvml_api {
@@ -144,7 +144,7 @@ static void announce(struct asker *a, size_t call) {
     kind(a, NVML_FRAME_AT, text, sizeof text);
 }
 
-static int heard(struct asker *a, int r) {
+static int note_lost(struct asker *a, int r) {
     if (r == NVML_R_GPU_LOST || r == NVML_R_RESET_REQUIRED)
         a->lost = (uint32_t)r;
     return r;
@@ -153,8 +153,9 @@ static int heard(struct asker *a, int r) {
 /* A lost GPU is not asked again. */
 #define CALL(a, member, ...)                             \
     ((a)->api.member == NULL ? NVML_R_FUNCTION_NOT_FOUND \
-     : (a)->lost != 0        ? NVML_R_GPU_LOST           \
-                      : (announce(a, CALL_OF(member)), heard(a, (a)->api.member(__VA_ARGS__))))
+     : (a)->lost != 0                                    \
+         ? NVML_R_GPU_LOST                               \
+         : (announce(a, CALL_OF(member)), note_lost(a, (a)->api.member(__VA_ARGS__))))
 
 /* ---- the library ---- */
 
@@ -362,15 +363,15 @@ static bool ask_link(struct asker *a, struct nvml_device *d, const struct nvml_g
 }
 
 static void ask_links(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
-    uint32_t n = links_of(g->sm), told = 0;
+    uint32_t n = links_of(g->sm), count = 0;
     if (a->api.link_cap == NULL || a->api.link_state == NULL || a->api.link_remote == NULL)
         return;
-    if (field(a, d, NVML_FIELD_NVLINK_COUNT, 0, &told))
-        n = told;
+    if (field(a, d, NVML_FIELD_NVLINK_COUNT, 0, &count))
+        n = count;
     n = MIN2(n, (uint32_t)NVML_LINKS_MAX);
     while (g->n_links < n && ask_link(a, d, g, g->n_links, &g->links[g->n_links]))
         g->n_links++;
-    g->links_told = a->lost == 0;
+    g->links_known = a->lost == 0;
 }
 
 static void ask_c2c(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
@@ -467,7 +468,7 @@ static void ask_gpus(struct asker *a, uint32_t n, bool names_only) {
             continue;
         begin_gpu(a, i, &all[i]);
         ask_details(a, all[i].device, &all[i].gpu);
-        all[i].gpu.told = 1;
+        all[i].gpu.asked = 1;
         end_gpu(a, &all[i]);
     }
     for (uint32_t i = 0; i < n && !names_only; i++) {

@@ -44,8 +44,8 @@ int nvml_begin(const struct nvml_config *config, struct nvml_child *ret);
  * or there is none. */
 int nvml_end(struct nvml_child *child, struct nvml_report *ret);
 
-/* Names only; waits up to NVML_DEADLINE_NS. Always fills *ret; absence is no error. If NVML was not
- * found, the entries of the kernel driver's folder in /proc are counted. */
+/* Names only; waits up to NVML_DEADLINE_NS. Always fills *ret; absence is not an error. If NVML was
+ * not found, the entries of the kernel driver's folder in /proc are counted. */
 void nvml_discover(struct nvml_report *ret);
 
 /* GPUs that a worker would see with this CUDA_VISIBLE_DEVICES (NULL: not set). Returns 0, or

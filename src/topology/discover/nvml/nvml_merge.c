@@ -188,7 +188,7 @@ static void merge_gpu(struct topology *t, const struct nvml_report *r, uint32_t 
     set_text(to->uuid, sizeof to->uuid, r->uuids[i]);
     set_text(to->name, sizeof to->name, r->names[i]);
     to->lost = from->lost != 0;
-    if (!from->told)
+    if (!from->asked)
         return;
     set_number(&to->sm, from->sm);
     set_number(&to->cur_gen, from->cur_gen);
@@ -278,7 +278,7 @@ static bool merge_links(struct topology *t, const struct nvml_gpu *from, uint32_
 
 static bool links_are_known(const struct nvml_report *r) {
     for (uint32_t i = 0; i < r->n; i++)
-        if (!r->gpus[i].lost && !(r->gpus[i].told && r->gpus[i].links_told))
+        if (!r->gpus[i].lost && !(r->gpus[i].asked && r->gpus[i].links_known))
             return false;
     return r->n > 0;
 }
@@ -291,7 +291,7 @@ static void merge_all_links(const struct nvml_report *r, const struct places *p,
     t->nvlinks_known = true;
     bool fits = true;
     for (uint32_t i = 0; i < r->n; i++)
-        if (p->of[i] != TOPO_NONE && r->gpus[i].told)
+        if (p->of[i] != TOPO_NONE && r->gpus[i].asked)
             fits = merge_links(t, &r->gpus[i], p->of[i]) && fits;
     if (!fits)
         topology_warn(t, "more than %d bundles of NVLinks: some are left out", TOPO_NVLINKS_MAX);
@@ -316,7 +316,7 @@ static void warn_lost(const struct nvml_report *r, const struct places *p, struc
     }
 }
 
-static void say_fabric(const struct nvml_report *r, struct topology *t) {
+static void warn_fabric(const struct nvml_report *r, struct topology *t) {
     char text[TOPO_TEXT_MAX];
     if (nvml_report_fabric(r, text))
         topology_fault(t, "%s", text);
@@ -330,7 +330,8 @@ static bool has_nvidia(const struct topology *t) {
 }
 
 static void warn_not_found(const struct nvml_report *r, struct topology *t) {
-    static const char partly[] = "it had not said by then", gpus[] = "only NVML knows of the GPUs";
+    static const char partly[] = "it had not answered by then",
+                      gpus[] = "only NVML knows of the GPUs";
     if (r->fault == NVML_FAULT_LATE)
         topology_fault(t, "%s: what %s is missing", r->why_not, r->found ? partly : gpus);
     else if (!r->whole)
@@ -358,6 +359,6 @@ void nvml_merge(const struct nvml_report *r, struct topology *t) {
             merge_gpu(t, r, i, p.of[i]);
     merge_all_links(r, &p, t);
     warn_lost(r, &p, t);
-    say_fabric(r, t);
+    warn_fabric(r, t);
     topology_sort(t);
 }

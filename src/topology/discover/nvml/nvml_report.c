@@ -126,7 +126,7 @@ int nvml_frames_add(struct nvml_frames *in, const void *bytes, size_t n,
         n -= part;
         if (in->n < want)
             return 0;
-        /* Only the head has arrived, and it says that more follows. */
+        /* Only the head has arrived, and it announces that more follows. */
         want = wanted(in, &f);
         if (want == 0)
             return -EBADMSG;

@@ -6,7 +6,7 @@
  *
  *     struct nvml_frames in = {0};
  *     … while bytes come: nvml_frames_add(&in, bytes, n, report)
- *     if (in.ended) … the child said all there was */
+ *     if (in.ended) … the child has sent everything */
 #pragma once
 
 #include <stdbool.h>
@@ -40,7 +40,7 @@ struct nvml_process {
 /* After it was read, a text in a struct below is complete, NUL-terminated and printable. */
 struct nvml_gpu {
     uint32_t named; /* an answer about it was read: uuid, name, address as far as known */
-    uint32_t told;  /* the rest of this struct was asked for, too */
+    uint32_t asked; /* the rest of this struct was asked for, too */
     uint32_t lost;  /* 0; 15: lost; 16: needs a reset. Then what is unknown stays so */
     uint32_t has_address;
     struct pci_addr at;
@@ -58,7 +58,7 @@ struct nvml_gpu {
     uint32_t fabric_status; /* 0: completed well */
     uint32_t fabric_clique;
     uint8_t fabric_uuid[16];
-    uint32_t links_told; /* n_links is known; 0: no call for them */
+    uint32_t links_known; /* n_links is known; 0: no call for them */
     uint32_t n_links;
     struct nvml_link links[NVML_LINKS_MAX];
     uint32_t n_c2c;       /* C2C links that are up */
@@ -100,12 +100,13 @@ bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]);
 
 /* ---- frames ---- */
 
-enum nvml_say {                      /* what follows the frame's head */
-                NVML_FRAME_HEAD = 1, /* struct nvml_head */
-                NVML_FRAME_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
-                NVML_FRAME_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
-                NVML_FRAME_AT,  /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
-                NVML_FRAME_END, /* nothing: everything was sent */
+/* What follows the frame's head. */
+enum nvml_frame_kind {
+    NVML_FRAME_HEAD = 1, /* struct nvml_head */
+    NVML_FRAME_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
+    NVML_FRAME_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
+    NVML_FRAME_AT,       /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
+    NVML_FRAME_END,      /* nothing: everything was sent */
 };
 struct nvml_frame {
     uint32_t kind, gpu, len; /* gpu: TOPO_NONE: of none */

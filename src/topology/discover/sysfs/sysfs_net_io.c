@@ -72,7 +72,7 @@ static bool has_lower(const struct sysfs_names *files) {
 
 /* An interface without a device of its own that has another one's index in iflink: that one is a
  * macvlan's lower interface, or a veth's other end. A macvlan whose lower interface is in another
- * network namespace looks like a veth here; netlink can tell them apart. */
+ * network namespace looks like a veth here; netlink can distinguish them. */
 static enum topo_netif_kind kind_by_link(const struct sysfs *s, const char *entry,
                                          const struct sysfs_names *files, uint32_t ifindex,
                                          uint32_t type) {

@@ -57,5 +57,5 @@ void sysfs_names_fini(struct sysfs_names *n);
 void sysfs_names_warn(const struct sysfs_names *n, const char *path, struct topology *t);
 
 /* As above for the device that a class entry's `device` link leads to ("/sys/class/net/eth0");
- * TOPO_NONE where that is no PCI function. */
+ * TOPO_NONE where that is not a PCI function. */
 uint32_t sysfs_pci_of_class(const struct sysfs *s, struct topology *t, const char *entry);

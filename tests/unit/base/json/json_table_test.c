@@ -106,7 +106,7 @@ Test(json_table, what_the_table_does_not_say_is_refused) {
         {CIRCLE ",\"best\":1}", "field \"best\" is not an object"},
         {CIRCLE ",\"best\":{\"id\":\"0000000000000001\",\"name\":\"longer than it\"}}",
          "field \"name\" is longer than 7 bytes"},
-        {CIRCLE ",\"best\":{\"id\":\"0000000000000000\",\"name\":\"\"}}", "\"id\" is 0, which names nobody"},
+        {CIRCLE ",\"best\":{\"id\":\"0000000000000000\",\"name\":\"\"}}", "\"id\" must not be 0"},
         {"{\"shape\":\"egg\"}", "\"shape\" has the unknown value 'egg'"},
         {"{\"shape\":\"box\"}", "field \"low\" is missing"},
         {"{\"shape\":\"box\",\"low\":1,\"high\":10}", "field \"high\" is not between 0 and 9"},

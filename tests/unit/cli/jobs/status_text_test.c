@@ -117,9 +117,9 @@ Test(status_text, who_may_talk_to_the_job, .init = begin, .fini = finish) {
         const char *line;
     } cases[] = {
         {{.state = AUTH_STATE_LOCAL, .refused = 1}, "  access     this machine only; 1 connection refused\n"},
-        {{.state = AUTH_STATE_OPEN}, "  access     open: whoever reaches the job's ports\n"},
+        {{.state = AUTH_STATE_OPEN}, "  access     open: any host that reaches the job's ports\n"},
         {{.state = AUTH_STATE_NONE, .refused = 12},
-         "  access     whoever reaches the job's ports (--auth=none); 12 connections refused\n"},
+         "  access     any host that reaches the job's ports (--auth=none); 12 connections refused\n"},
         {{.state = AUTH_STATE_KEYS, .n_keys = 1, .keys = {{.id = 0x52ea1d4530936c34, .source = AUTH_FROM_FILE}}},
          "  access     by key: 52ea1d4530936c34 from --key-file\n"},
         {{.state = AUTH_STATE_KEYS}, "  access     by key: munge is asked\n"},
@@ -167,7 +167,7 @@ Test(status_text, each_state_is_said, .init = begin, .fini = finish) {
                                  "  group      none yet\n"
                                  "  wanted     4 to 4 nodes, a multiple of 2; 0 spares, 0 excluded\n"
                                  "  leader     a, epoch 1\n"
-                                 "  access     open: whoever reaches the job's ports\n"
+                                 "  access     open: any host that reaches the job's ports\n"
                                  "  so far     0 of 0 restarts used, 0 nodes lost\n");
     overview.state = GROUP_STOPPING;
     (void)strcpy(overview.reason, "rank 3 failed");

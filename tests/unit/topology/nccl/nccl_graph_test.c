@@ -1,4 +1,5 @@
-/* Tests each rule of NCCL's graph on a small machine of its own, and the table of recorded machines. */
+/* Tests each rule of NCCL's graph on a small machine of its own, and the table of recorded
+ * machines. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -45,7 +46,8 @@ static uint32_t pci(uint32_t parent, uint8_t bus, int32_t numa, const char *spee
     return t.n_pci - 1;
 }
 
-/* Root port, upstream and downstream port of a switch with one more downstream port: the two downstream ports. */
+/* Root port, upstream and downstream port of a switch with one more downstream port: the two
+ * downstream ports. */
 static void pci_switch(uint8_t bus, int32_t numa, uint32_t *a, uint32_t *b) {
     uint32_t root = pci(TOPO_NONE, bus, numa, GEN5, 16), up = pci(root, (uint8_t)(bus + 1), numa, GEN5, 16);
     *a = pci(up, (uint8_t)(bus + 2), numa, GEN5, 16);
@@ -911,7 +913,7 @@ Test(nccl_graph, without_rdma_the_interfaces_are_those_of_nccls_sockets) {
     cr_assert_eq(p.nic, TOPO_NONE);
     cr_assert_str_eq(t.netifs[p.netif].name, "br-1a2b");
     OF(1, "br-1a2b PHB 1.2");
-    cr_assert(strstr(warnings(), "GPU 0 would use br-1a2b, which is no physical interface") != NULL, "%s", said);
+    cr_assert(strstr(warnings(), "GPU 0 would use br-1a2b, which is not a physical interface") != NULL, "%s", said);
     cr_assert(strstr(said, "the speed of br-1a2b is not known: NCCL takes it for 10 Gb/s") != NULL, "%s", said);
     netif("ib0", TOPO_NONE, 100000);
     build();
@@ -1078,8 +1080,8 @@ Test(nccl_graph, as_many_gpus_as_a_topology_holds) {
     (void)warnings();
 }
 
-/* 16 GPUs, 64 NICs, NVSwitch, and GPUDirect off, which is the worst case. Measures processor time, so that a busy
- * machine does not matter, and takes the minimum of several runs. */
+/* 16 GPUs, 64 NICs, NVSwitch, and GPUDirect off, which is the worst case. Measures processor time,
+ * so that a busy machine does not matter, and takes the minimum of several runs. */
 Test(nccl_graph, sixteen_gpus_and_64_nics_take_little_time) {
     double best[2] = {1e9, 1e9};
     for (int gdr = 0; gdr < 2; gdr++) {

@@ -1,4 +1,5 @@
-/* NCCL's files: its grammar and limits, what it loses, what is reported, and that written files read back. */
+/* NCCL's files: its grammar and limits, what it loses, what is reported, and that written files
+ * read back. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <stdio.h>
@@ -115,9 +116,9 @@ Test(nccl_xml, a_whole_file_becomes_a_topology) {
 Test(nccl_xml, the_grammar_is_nccls_own) {
     REFUSED("", -EINVAL, "there is no element in it: no NCCL topology file");
     REFUSED("<?xml version=\"1.0\"?>\n<system version=\"1\"/>", -EINVAL,
-            "line 1: <?xml is no element: NCCL reads elements and comments only; leave it out");
+            "line 1: <?xml is not an element: NCCL reads elements and comments only; leave it out");
     REFUSED("<system version=\"1\">\n<![CDATA[x]]></system>", -EINVAL,
-            "line 2: <![CDATA[x]] is no element: NCCL reads elements and comments only; leave it out");
+            "line 2: <![CDATA[x]] is not an element: NCCL reads elements and comments only; leave it out");
     REFUSED("\t<system version=\"1\"/>", -EINVAL, "line 1: '<' is expected; NCCL knows no tabs");
     REFUSED("<system version=\"1\">\ntext</system>", -EINVAL, "line 2: '<' is expected");
     REFUSED("<system version=1/>", -EINVAL, "line 1: a value stands without quotes");
@@ -150,7 +151,7 @@ Test(nccl_xml, other_files_are_refused_with_their_reason) {
     REFUSED(FILE_OF("<cpu numaid=\"9999\"/>"), -EINVAL, "line 1: numaid 9999");
     REFUSED(FILE_OF("<cpu numaid=\"0\"><pci/></cpu>"), -EINVAL, "line 1: pci has no busid");
     REFUSED(FILE_OF("<cpu numaid=\"0\"><pci busid=\"1:2:3\"/></cpu>"), -EINVAL,
-            "line 1: busid \"1:2:3\" is no PCI address");
+            "line 1: busid \"1:2:3\" is not a PCI address");
 }
 
 static char big[1 << 17];
@@ -234,7 +235,8 @@ Test(nccl_xml, a_pci_with_a_nic_loses_the_gpus_in_it) {
                      "error 3: GPU 0000:11:00.0 is lost: NCCL takes the pci of line 2 around it for a NIC and looks "
                      "at no device in it; put it beside that pci\n");
     cr_assert_eq(check(text), 1, "%s", said);
-    /* It is the same below a GPU and below a class without children; lower ones are not reported again. */
+    /* It is the same below a GPU and below a class without children; lower ones are not reported
+     * again. */
     cr_assert_eq(check(FILE_OF(CPU("0") "<pci busid=\"0000:10:00.0\" class=\"0x020000\">\n" PCI(
                      "0000:11:00.0", ">") "\n" GPU("0000:12:00.0", "0", "/></pci>") "</pci></pci></cpu>")),
                  1, "%s", said);
@@ -407,7 +409,8 @@ static char *predictions(const struct topology *of) {
     return strbuf_take(&s);
 }
 
-/* Writes, reads, writes and reads again. The second text can put a card before a GPU; after that the order stays. */
+/* Writes, reads, writes and reads again. The second text can put a card before a GPU; after that
+ * the order stays. */
 static void round_trip(struct topology *of, const char *name) {
     struct strbuf first = {0}, second = {0}, third = {0};
     struct topology back = {0};
@@ -442,7 +445,8 @@ static uint32_t device(uint32_t parent, uint8_t bus, int32_t numa, uint32_t clas
     return t.n_pci - 1;
 }
 
-/* A tree as in sysfs: root port, upstream and downstream ports; a GPU and a dual-port card on each of two sockets. */
+/* A tree as in sysfs: root port, upstream and downstream ports; a GPU and a dual-port card on each
+ * of two sockets. */
 static void live_machine(void) {
     t.source = TOPO_SYSROOT;
     (void)snprintf(t.arch, sizeof t.arch, "x86_64");

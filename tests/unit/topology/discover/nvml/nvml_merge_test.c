@@ -42,7 +42,7 @@ static void sysfs_gpu(const char *at) {
 static struct nvml_gpu *nvml_gpu(const char *at) {
     struct nvml_gpu *g = &r->gpus[r->n++];
     *g = (struct nvml_gpu){
-        .named = 1, .told = 1, .links_told = 1, .has_address = at != NULL, .numa = -1, .memory_node = -1};
+        .named = 1, .asked = 1, .links_known = 1, .has_address = at != NULL, .numa = -1, .memory_node = -1};
     if (at != NULL)
         g->at = addr(at);
     r->found = r->whole = true;
@@ -207,7 +207,7 @@ Test(nvml_merge, links_are_known_only_when_all_were_asked) {
     nvml_gpu("0000:01:00.0");
     struct nvml_gpu *b = nvml_gpu("0000:02:00.0");
     add_link(&r->gpus[0], NVML_REMOTE_GPU, b->at);
-    b->links_told = 0;
+    b->links_known = 0;
     nvml_merge(r, &t);
     cr_assert(!t.nvlinks_known && t.n_nvlinks == 0);
     b->lost = 15; /* not required of a lost one */
@@ -319,8 +319,8 @@ static void random_gpu(struct prng *p, struct nvml_gpu *g) {
     if (prng_below(p, 8) == 0)
         return;
     g->named = prng_below(p, 10) != 0;
-    g->told = prng_below(p, 10) != 0;
-    g->links_told = prng_below(p, 10) != 0;
+    g->asked = prng_below(p, 10) != 0;
+    g->links_known = prng_below(p, 10) != 0;
     g->lost = prng_below(p, 5) == 0 ? (uint32_t)prng_below(p, 20) : 0;
     g->has_address = prng_below(p, 8) != 0;
     g->at = near_addr(p);

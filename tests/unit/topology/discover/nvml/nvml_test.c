@@ -19,7 +19,8 @@
 #include "topology/json/topology_json.h"
 #include "topology/model/affinity.h"
 
-/* Tests against a library that gives the answers in tests/tools/nvml/NAME.txt (tests/tools/fake_nvml.c). */
+/* Tests against a library that gives the answers in tests/tools/nvml/NAME.txt
+ * (tests/tools/fake_nvml.c). */
 
 static struct topology t;
 static struct nvml_report *report;
@@ -297,7 +298,7 @@ Test(nvml, names_alone_cost_no_other_call) {
     cr_assert_eq(report->n, 1);
     cr_assert_str_eq(report->uuids[0], "GPU-x");
     cr_assert_str_eq(report->names[0], "X");
-    cr_assert(report->gpus[0].has_address && !report->gpus[0].told);
+    cr_assert(report->gpus[0].has_address && !report->gpus[0].asked);
 }
 
 Test(nvml, what_is_visible_may_be_said_by_mig_device) {
