@@ -172,7 +172,7 @@ def test_logs_are_not_put_into_memory(job, confine):
     code, _, err = job.agent("a", "-r3", *SH, "echo here", env={"MUSTER_RUN_DIR": "\0unset"},
                              prefix=contained(confine, job, "/dev/shm")).finish()
     assert code == 0, err
-    assert "can't make a temporary folder (/tmp: Read-only file system); the job goes on without these files" in err, err
+    assert "can't make a temporary folder (/tmp: Read-only file system); the job continues without these files" in err, err
 
 
 def test_a_folder_of_the_users_is_taken_first(job, confine):

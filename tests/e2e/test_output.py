@@ -510,7 +510,7 @@ def test_output_that_cannot_be_written_is_a_failure(job, to, why):
 def test_error_output_that_cannot_be_written_is_told_where_it_can_be(job, to, why):
     code, out, _ = job.run(*SH, "echo word >&2; echo again >&2", prefix=["/bin/sh", "-c", f'exec "$@" {to}', "sh"])
     assert code == 1, out
-    assert out == f"muster: can't write to standard error: {why}; the job goes on without what workers write there\n"
+    assert out == f"muster: can't write to standard error: {why}; the job continues; its output is dropped\n"
     code, out, _ = job.run(*SH, "echo word", prefix=["/bin/sh", "-c", f'exec "$@" {to}', "sh"])
     assert code == 0 and out == "word\n", "nothing was written there"
 

@@ -829,7 +829,7 @@ def test_a_log_disk_that_fills_up_does_not_end_the_job(job, tmp_path):
     for n in range(4):
         assert f"[default0]:start {n}" in out, out
     assert out.count("start 3") == 2, "the last start has its file"
-    assert len(re.findall("the job goes on without these files", err)) == 1, err
+    assert len(re.findall("the job continues without these files", err)) == 1, err
     assert "can't make the log folder" in err and "No space left on device" in err, err
     assert "2 of 4 starts had no log files" in err, err
 
@@ -842,7 +842,7 @@ def test_a_log_disk_that_is_full_in_the_middle_is_told_and_a_failure(job, tmp_pa
                              'seq -f "line %.0f of the lines that a worker writes" 20000', program=small)
     assert code == 1, err
     assert out.count("\n") == 60000
-    assert err.count("can't write to") == 1 and "No space left on device; the job goes on" in err, err
+    assert err.count("can't write to") == 1 and "No space left on device; the job continues" in err, err
     lost = sum(int(n) for n in re.findall(r"/stdout\.log lacks ([0-9]+) bytes", err))
     assert 0 < 3 * 20000 * 44 - lost < 600000, err
     assert "Root Cause" not in err

@@ -44,10 +44,9 @@ struct console {
     bool takes_rest;
     void (*on_empty)(void *arg);
     void *on_empty_arg;
-    int given[2]; /* the descriptors that it was made with */
-    const struct console_remote *remote;
+    int given[2];                        /* the descriptors that it was made with */
+    const struct console_remote *remote; /* NULL: none is in use */
     void *remote_arg;
-    bool is_remote; /* it is in use */
 };
 
 static struct output *output_of(const struct console *c, enum console_stream stream) {
@@ -148,8 +147,8 @@ static void on_error(void *arg, int error) {
     o->error_shown = true;
     begin_line(to);
     (void)snprintf(text, sizeof text,
-                   "muster: can't write to standard %s: %s; the job goes on without what "
-                   "workers write there\n",
+                   "muster: can't write to standard %s: %s; the job continues; its output is "
+                   "dropped\n",
                    o == out ? "output" : "error",
                    o->queue.unusable ? "it is closed" : strerror(error));
     add_text(to, text);
@@ -179,7 +178,7 @@ static void lose(struct output *o, uint64_t lines) {
 void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,
                          const char *prefix) {
     *s = (struct console_source){
-        .console = c, .stream = stream, .prefix = xstrdup(prefix == NULL ? "" : prefix)};
+        .console = c, .stream = stream, .prefix = prefix == NULL ? "" : prefix};
 }
 
 void console_source_fini(struct console_source *s) {
@@ -188,7 +187,6 @@ void console_source_fini(struct console_source *s) {
     struct output *o = output_of(s->console, s->stream);
     if (o->open_source == s)
         o->open_source = NULL;
-    free(s->prefix);
     *s = (struct console_source){0};
 }
 
@@ -335,9 +333,7 @@ void console_print(struct console *c, enum console_stream stream, const char *te
     struct output *o = output_of(c, stream);
     if (is_closed(o) || len == 0)
         return;
-    if (c->remote != NULL && !c->is_remote && o->queue.hangs)
-        c->remote->wanted(c->remote_arg);
-    if (c->is_remote) {
+    if (c->remote != NULL) {
         c->remote->print(c->remote_arg, stream, text, len);
         return;
     }
@@ -364,7 +360,7 @@ bool console_status(struct console *c, const char *text) {
     if (strcmp(c->status, new_text) == 0)
         return true;
     (void)snprintf(c->status, sizeof c->status, "%s", new_text);
-    if (c->is_remote) {
+    if (c->remote != NULL) {
         c->remote->status(c->remote_arg, c->status);
         return true;
     }
@@ -439,7 +435,6 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
 int console_reopen(struct console *c, struct loop *loop) {
     c->loop = loop;
     c->remote = NULL;
-    c->is_remote = false;
     for (int i = 0; i < 2; i++) {
         struct output *o = &c->outputs[i], old = *o;
         if (is_closed(&old))
@@ -461,16 +456,13 @@ int console_reopen(struct console *c, struct loop *loop) {
     return 0;
 }
 
-void console_set_remote(struct console *c, const struct console_remote *remote, void *arg) {
+/* The remote has a copy of what was queued, and of the status line. */
+void console_use_remote(struct console *c, const struct console_remote *remote, void *arg) {
+    bool same = c->remote == remote;
     c->remote = remote;
     c->remote_arg = arg;
-}
-
-/* The remote has a copy of what was queued, and of the status line. */
-void console_use_remote(struct console *c, bool in_use) {
-    if (c->is_remote == in_use)
+    if (same)
         return;
-    c->is_remote = in_use;
     c->status[0] = '\0';
     for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++) {
         struct output *o = &c->outputs[i];

@@ -65,9 +65,9 @@ void console_free(struct console *c);
 struct console_source {
     struct console *console;
     enum console_stream stream;
-    char *prefix; /* owned; before each line; may be "" */
+    const char *prefix; /* borrowed; before each line; may be "" */
 };
-/* prefix is copied; NULL: none. */
+/* prefix: borrowed until console_source_fini(); NULL: none. */
 void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,
                          const char *prefix);
 void console_source_fini(struct console_source *s);
@@ -115,14 +115,11 @@ bool console_is_terminal(const struct console *c, enum console_stream stream);
 /* Another process that can write for the console. The console's own lines and its status go there
  * while it is in use. That process is a copy of this one, so it also has what was queued before. */
 struct console_remote {
-    /* A line is coming that could wait for a disk, so the remote should be started. */
-    void (*wanted)(void *arg);
     void (*print)(void *arg, enum console_stream stream, const char *text, size_t len);
     void (*status)(void *arg, const char *text);
 };
-/* The remote is borrowed; NULL: none. */
-void console_set_remote(struct console *c, const struct console_remote *remote, void *arg);
-void console_use_remote(struct console *c, bool in_use);
+/* Borrowed; NULL: none from now on. */
+void console_use_remote(struct console *c, const struct console_remote *remote, void *arg);
 /* Called in the copy: the console continues there, in a loop of its own, on descriptors 1 and 2. */
 _must_use_ int console_reopen(struct console *c, struct loop *loop);
 /* Whether one of the two is a plain file, so a write can wait for a disk. */

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,29 +21,38 @@
 
 struct mux_stream {
     struct mux_worker *worker;
-    int child_fd;   /* the worker's end, until logmux_started(); -1 */
-    int pipe_fd;    /* kept open until everything is drained, so that a worker gets no SIGPIPE when
-                       the writer dies; -1 */
-    bool borrowed;  /* the caller or the other stream owns child_fd */
-    int like;       /* a terminal: pipe_fd is a pseudo-terminal like it; -1: it is a pipe */
-    char *path;     /* of its log file; NULL: none */
-    unsigned flags; /* WRITER_SHOWN, … */
-    struct loop_watch *watch; /* until the pipe is handed over */
+    int child_fd;  /* the worker's end, until logmux_started(); -1 */
+    int pipe_fd;   /* kept open until everything is drained, so that a worker gets no SIGPIPE when
+                      the writer dies; -1 */
+    bool borrowed; /* the caller or the other stream owns child_fd */
+    int like;      /* a terminal: pipe_fd is a pseudo-terminal like it; -1: it is a pipe */
+    char *path;    /* of its log file; NULL: none */
+    struct stream_route route;
 };
 
 enum { OUT = 0, ERR = 1 };
 
+/*  UNOPENED -> OPEN <-> HELD
+ *               |         |
+ *               v         v
+ *             ENDING -> ENDING_AGAIN -> DRAINING -> DRAINED */
+enum mux_state {
+    MUX_UNOPENED = 1,
+    MUX_OPEN,         /* the writer reads its pipes */
+    MUX_HELD,         /* it has them, but reads nothing: the console takes nothing */
+    MUX_ENDING,       /* the worker has exited; the writer was asked for the rest of its output */
+    MUX_ENDING_AGAIN, /* that writer was lost, and the next one was asked */
+    MUX_DRAINING,     /* no writer is asked any more: it is drained when the timer is due */
+    MUX_DRAINED,
+};
+
 struct mux_worker {
     struct logmux *mux;
     uint32_t index;
-    bool opened, exited, drained;
-    bool handed; /* the writer has its pipes */
-    bool lost;   /* a writer that had them was lost */
+    enum mux_state state;
     char *prefix;
-    char *error_path;         /* its last output is awaited; NULL: it is not */
-    bool awaited;             /* the writer will report that everything is drained */
-    bool held;                /* as the writer says */
-    struct loop_timer *grace; /* used if no writer is needed */
+    char *error_path; /* its last output is to be reported; NULL: it is not */
+    struct loop_timer *end;
     struct mux_stream streams[2];
 };
 
@@ -61,96 +69,56 @@ struct logmux {
     struct mux_worker *workers;
 };
 
+static bool is_awaited(enum mux_state s) { return s == MUX_ENDING || s == MUX_ENDING_AGAIN; }
+
+/* The only writer of the state. */
+static void move(struct mux_worker *w, enum mux_state to) {
+    static const unsigned allowed[] = {
+        [MUX_UNOPENED] = 1U << MUX_OPEN,
+        [MUX_OPEN] = 1U << MUX_OPEN | 1U << MUX_HELD | 1U << MUX_ENDING | 1U << MUX_DRAINING,
+        [MUX_HELD] = 1U << MUX_OPEN | 1U << MUX_HELD | 1U << MUX_ENDING | 1U << MUX_DRAINING,
+        [MUX_ENDING] = 1U << MUX_ENDING_AGAIN | 1U << MUX_DRAINING | 1U << MUX_DRAINED,
+        [MUX_ENDING_AGAIN] = 1U << MUX_DRAINING | 1U << MUX_DRAINED,
+        [MUX_DRAINING] = 1U << MUX_DRAINED,
+        [MUX_DRAINED] = 0,
+    };
+    assert((allowed[w->state] & 1U << to) != 0);
+    int by = (int)is_awaited(to) - (int)is_awaited(w->state);
+    w->state = to;
+    if (by != 0)
+        writer_await(w->mux->writer, by);
+    if (to == MUX_DRAINING)
+        loop_timer_set(w->end, clock_now_ns());
+}
+
 /* --- to the writer ---------------------------------------------------------------------------- */
 
-static void unwatch(struct mux_worker *w) {
-    for (int k = OUT; k <= ERR; k++) {
-        loop_watch_free(w->streams[k].watch);
-        w->streams[k].watch = NULL;
-    }
+static bool has_pipes(const struct mux_worker *w) {
+    return w->streams[OUT].pipe_fd >= 0 || w->streams[ERR].pipe_fd >= 0;
 }
-
-static const char *path_of(const struct mux_stream *s) { return s->path == NULL ? "" : s->path; }
 
 static void hand_over(struct mux_worker *w) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct mux_stream *out = &w->streams[OUT], *err = &w->streams[ERR];
-    if (w->handed)
+    const struct mux_stream *out = &w->streams[OUT], *err = &w->streams[ERR];
+    if (!has_pipes(w))
         return;
-    w->handed = true;
-    unwatch(w);
-    writer_wire_add_part(&text, w->prefix);
-    writer_wire_add_part(&text, path_of(out));
-    writer_wire_add_part(&text, path_of(err));
-    const int fds[2] = {out->pipe_fd, err->pipe_fd};
     writer_send(w->mux->writer, &w->mux->user,
-                &(struct writer_message){
-                    .kind = WRITER_OPEN, .index = w->index, .flags = out->flags | err->flags << 1},
-                text.data, text.len, fds);
+                &(struct writer_message){.kind = WRITER_OPEN,
+                                         .index = w->index,
+                                         .open = {.routes = {out->route, err->route},
+                                                  .fds = {out->pipe_fd, err->pipe_fd},
+                                                  .prefix = w->prefix,
+                                                  .paths = {out->path, err->path}}});
 }
 
-static void hand_all_over(struct logmux *mux) {
-    for (uint32_t i = 0; i < mux->n_workers; i++)
-        if (mux->workers[i].opened && !mux->workers[i].drained)
-            hand_over(&mux->workers[i]);
-}
-
-static void ask_for_the_end(struct mux_worker *w) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct logmux *mux = w->mux;
-    writer_wire_add_part(&text, w->error_path == NULL ? "" : w->error_path);
-    writer_wire_add_part(&text, path_of(&w->streams[ERR]));
-    const bool was_awaited = w->awaited;
-    w->awaited = true;
-    writer_send(
-        mux->writer, &mux->user,
-        &(struct writer_message){.kind = WRITER_EXITED,
-                                 .index = w->index,
-                                 .flags = (w->error_path == NULL ? 0 : WRITER_WANTS_LAST_OUTPUT) |
-                                          (mux->no_more ? 0 : WRITER_MORE)},
-        text.data, text.len, NULL);
-    if (!was_awaited)
-        writer_await(mux->writer, 1);
-}
-
-/* --- before a writer is needed ---------------------------------------------------------------- */
-
-/* Whether bytes wait in a pipe. A pipe at end of file is closed. */
-static bool has_bytes(struct mux_stream *s) {
-    struct pollfd p = {.fd = s->pipe_fd, .events = POLLIN};
-    if (s->pipe_fd < 0 || poll(&p, 1, 0) <= 0)
-        return false;
-    if ((p.revents & POLLIN) != 0)
-        return true;
-    loop_watch_free(s->watch);
-    s->watch = NULL;
-    file_close(&s->pipe_fd);
-    return false;
-}
-
-static bool needs_writer(struct mux_worker *w) {
-    bool out = has_bytes(&w->streams[OUT]), err = has_bytes(&w->streams[ERR]);
-    return out || err;
-}
-
-static bool at_end(const struct mux_worker *w) {
-    return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
-}
-
-/* Ends the worker without a writer. */
-static void end_soon(struct mux_worker *w) {
-    if (at_end(w) || w->mux->no_more)
-        loop_timer_set(w->grace, clock_now_ns() + (at_end(w) ? 0 : LOGMUX_GRACE_NS));
-}
-
-static void on_readable(void *arg, int fd, unsigned events) {
-    (void)fd;
-    (void)events;
-    struct mux_worker *w = arg;
-    if (needs_writer(w))
-        hand_all_over(w->mux);
-    else if (w->exited && at_end(w))
-        end_soon(w);
+static void ask_for_the_end(const struct mux_worker *w) {
+    const struct logmux *mux = w->mux;
+    writer_send(mux->writer, &mux->user,
+                &(struct writer_message){.kind = WRITER_EXITED,
+                                         .index = w->index,
+                                         .exited = {.wants_last_output = w->error_path != NULL,
+                                                    .more = !mux->no_more,
+                                                    .error_path = w->error_path,
+                                                    .stderr_path = w->streams[ERR].path}});
 }
 
 /* --- its end ---------------------------------------------------------------------------------- */
@@ -162,66 +130,45 @@ static void report_last_output(struct mux_worker *w, const struct logmux_last_ou
     w->mux->ops.on_last_output(w->mux->arg, w->index, last);
 }
 
-static const struct logmux_last_output no_output = {.error = "", .tail = ""};
-
 static void drained(struct mux_worker *w) {
-    unwatch(w);
-    loop_timer_set(w->grace, TIME_NEVER);
     file_close(&w->streams[OUT].pipe_fd);
     file_close(&w->streams[ERR].pipe_fd);
-    report_last_output(w, &no_output);
-    w->drained = true;
+    report_last_output(w, &(struct logmux_last_output){.error = "", .tail = ""});
+    move(w, MUX_DRAINED);
     w->mux->ops.on_drained(w->mux->arg, w->index);
 }
 
-static void on_grace(void *arg) {
-    struct mux_worker *w = arg;
-    if (!w->handed && needs_writer(w)) { /* a process that it left behind has written */
-        hand_all_over(w->mux);
-        ask_for_the_end(w);
-    } else if (!w->awaited) {
-        drained(w);
-    }
-}
+static void on_end(void *arg) { drained(arg); }
 
 void logmux_exited(struct logmux *mux, uint32_t index, const char *error_path) {
     struct mux_worker *w = &mux->workers[index];
-    if (!w->opened || w->exited)
+    if (w->state != MUX_OPEN && w->state != MUX_HELD)
         return;
     logmux_started(mux, index);
-    w->exited = true;
     w->error_path = error_path == NULL ? NULL : xstrdup(error_path);
-    if (!w->handed && needs_writer(w))
-        hand_all_over(mux);
-    bool asks = error_path != NULL && (error_path[0] != '\0' || w->streams[ERR].path != NULL);
-    if (w->handed || asks) {
-        ask_for_the_end(w);
-    } else {
-        end_soon(w);
-        report_last_output(w, &no_output);
+    if (!has_pipes(w) && error_path == NULL) {
+        move(w, MUX_DRAINING);
+        return;
     }
+    move(w, MUX_ENDING);
+    ask_for_the_end(w);
 }
 
 void logmux_no_more(struct logmux *mux) {
     mux->no_more = true;
-    for (uint32_t i = 0; i < mux->n_workers; i++) {
-        struct mux_worker *w = &mux->workers[i];
-        if (!w->opened || !w->exited || w->drained)
-            continue;
-        if (w->awaited)
-            ask_for_the_end(w);
-        else
-            end_soon(w);
-    }
+    for (uint32_t i = 0; i < mux->n_workers; i++)
+        if (is_awaited(mux->workers[i].state))
+            ask_for_the_end(&mux->workers[i]);
 }
 
 bool logmux_is_held(const struct logmux *mux, uint32_t index) {
-    return index < mux->n_workers && mux->workers[index].held;
+    return index < mux->n_workers && mux->workers[index].state == MUX_HELD;
 }
 
 bool logmux_all_drained(const struct logmux *mux) {
     for (uint32_t i = 0; i < mux->n_workers; i++) {
-        if (mux->workers[i].opened && !mux->workers[i].drained)
+        enum mux_state s = mux->workers[i].state;
+        if (s != MUX_UNOPENED && s != MUX_DRAINED)
             return false;
     }
     return true;
@@ -229,25 +176,23 @@ bool logmux_all_drained(const struct logmux *mux) {
 
 /* --- messages from the writer ----------------------------------------------------------------- */
 
-static void on_message(void *arg, struct writer_packet *p) {
+static void on_message(void *arg, struct writer_message *m) {
     struct logmux *mux = arg;
-    struct mux_worker *w = p->m.index < mux->n_workers ? &mux->workers[p->m.index] : NULL;
-    if (p->m.kind == WRITER_NO_FILE)
-        mux->ops.on_no_file(mux->arg, p->text);
-    if (w != NULL && p->m.kind == WRITER_HELD)
-        w->held = p->m.number != 0;
-    if (w == NULL || !w->awaited)
+    struct mux_worker *w = m->index < mux->n_workers ? &mux->workers[m->index] : NULL;
+    if (m->kind == WRITER_NO_FILE)
+        mux->ops.on_no_file(mux->arg, m->no_file.why);
+    if (w == NULL)
         return;
-    if (p->m.kind == WRITER_LAST_OUTPUT) {
-        report_last_output(
-            w, &(struct logmux_last_output){.error = writer_wire_part(p, 0),
-                                            .bad_error = (p->m.flags & WRITER_BAD_FILE) != 0,
-                                            .tail = writer_wire_part(p, 1)});
-    } else if (p->m.kind == WRITER_DRAINED) {
-        w->awaited = false;
-        writer_await(mux->writer, -1);
+    if (m->kind == WRITER_HELD && (w->state == MUX_OPEN || w->state == MUX_HELD))
+        move(w, m->held.on ? MUX_HELD : MUX_OPEN);
+    if (!is_awaited(w->state))
+        return;
+    if (m->kind == WRITER_LAST_OUTPUT)
+        report_last_output(w, &(struct logmux_last_output){.error = m->last_output.error,
+                                                           .bad_error = m->last_output.bad_file,
+                                                           .tail = m->last_output.tail});
+    else if (m->kind == WRITER_DRAINED)
         drained(w);
-    }
 }
 
 /* Ends the output to log files that can hang. Returns whether there were any. */
@@ -256,12 +201,12 @@ static bool drop_files(struct logmux *mux) {
     unsigned n = 0;
     for (uint32_t i = 0; i < 2 * mux->n_workers; i++) {
         struct mux_stream *s = &mux->workers[i / 2].streams[i % 2];
-        if (mux->workers[i / 2].drained)
+        if (mux->workers[i / 2].state == MUX_DRAINED)
             continue;
         char *path = TAKE_PTR(s->path);
-        if ((s->flags & WRITER_TO_FILE) != 0 && n++ == 0)
+        if (s->route.to_file && n++ == 0)
             first = TAKE_PTR(path);
-        s->flags &= ~(unsigned)WRITER_TO_FILE;
+        s->route.to_file = false;
         free(path);
     }
     if (n == 1)
@@ -272,28 +217,33 @@ static bool drop_files(struct logmux *mux) {
     return n > 0;
 }
 
-/* The next writer gets the pipes of the last one. But a worker that has ended is not awaited twice,
- * and files that can hang are not tried again. */
+/* The next writer gets the pipes of the last one. But a worker that has ended is awaited twice at
+ * most, and files that can hang are not tried again. */
 static bool on_lost(void *arg, bool hung) {
     struct logmux *mux = arg;
     const bool lacks = hung && drop_files(mux);
     for (uint32_t i = 0; i < mux->n_workers; i++) {
         struct mux_worker *w = &mux->workers[i];
-        if (!w->opened || w->drained || (!w->handed && !w->awaited))
-            continue;
-        const bool awaited = w->awaited, again = awaited && !w->lost && !hung;
-        w->lost = true;
-        w->held = w->awaited = false; /* the next writer does not count this request */
-        if (awaited && !again) {
-            loop_timer_set(w->grace, clock_now_ns());
-            continue;
-        }
-        if (w->handed) {
-            w->handed = false;
+        switch (w->state) {
+        case MUX_UNOPENED:
+        case MUX_DRAINING:
+        case MUX_DRAINED: break;
+        case MUX_OPEN:
+        case MUX_HELD:
+            move(w, MUX_OPEN);
             hand_over(w);
-        }
-        if (again)
+            break;
+        case MUX_ENDING:
+        case MUX_ENDING_AGAIN:
+            if (hung || w->state == MUX_ENDING_AGAIN) {
+                move(w, MUX_DRAINING);
+                break;
+            }
+            move(w, MUX_ENDING_AGAIN);
+            hand_over(w);
             ask_for_the_end(w);
+            break;
+        }
     }
     return lacks;
 }
@@ -363,14 +313,16 @@ static int open_stream(struct mux_stream *s, const struct logmux_worker *worker,
     if (!worker->on_console && k == OUT)
         return open_null(&s->child_fd, err);
     bool prefixed = tee || wants_file || worker->prefixed;
-    s->flags = (k == ERR ? (unsigned)WRITER_KEEP_TAIL : 0) |
-               (s->path != NULL ? (unsigned)WRITER_TO_FILE : 0) |
-               (worker->on_console ? (unsigned)WRITER_SHOWN : 0) |
-               (prefixed ? (unsigned)WRITER_PREFIXED : 0);
-    bool plain = worker->on_console && !prefixed;
-    if (!plain || open_pty(s, writer_terminal(s->worker->mux->writer, k)) < 0)
+    s->route = (struct stream_route){.view = !worker->on_console ? STREAM_HIDDEN
+                                             : prefixed          ? STREAM_PREFIXED
+                                                                 : STREAM_LINES,
+                                     .to_file = s->path != NULL,
+                                     .keeps_tail = k == ERR};
+    if (s->route.view != STREAM_LINES ||
+        open_pty(s, writer_terminal(s->worker->mux->writer, k)) < 0)
         return open_pipe(s, err);
-    s->flags |= worker->alone ? (unsigned)WRITER_EXACT : 0;
+    if (worker->alone)
+        s->route.view = STREAM_EXACT;
     return 0;
 }
 
@@ -393,42 +345,22 @@ static int open_both(struct mux_worker *w, const struct logmux_worker *worker, s
     return 0;
 }
 
-static int open_streams(struct mux_worker *w, const struct logmux_worker *worker, struct err *err) {
-    struct logmux *mux = w->mux;
-    w->prefix = logmux_prefix(mux->prefix_template, worker);
-    int r = open_both(w, worker, err);
-    bool files = ((w->streams[OUT].flags | w->streams[ERR].flags) & WRITER_TO_FILE) != 0;
-    if (r == 0 && !at_end(w) && (files || writer_runs(mux->writer))) {
-        hand_over(w);
-        return 0;
-    }
-    for (int k = OUT; k <= ERR && r == 0; k++) {
-        struct mux_stream *s = &w->streams[k];
-        if (s->pipe_fd < 0)
-            continue;
-        r = loop_watch_new(mux->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, w,
-                           &s->watch);
-        if (r < 0)
-            (void)err_set(err, r, "can't watch a worker's output: %s", strerror(-r));
-    }
-    return r;
-}
-
 int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *worker,
                 int *ret_stdout_fd, int *ret_stderr_fd, struct err *err) {
-    assert(index < mux->n_workers && !mux->workers[index].opened);
+    assert(index < mux->n_workers && mux->workers[index].state == MUX_UNOPENED);
     struct mux_worker *w = &mux->workers[index];
-    w->opened = true;
-    int r = loop_timer_new(mux->loop, on_grace, w, &w->grace);
+    int r = loop_timer_new(mux->loop, on_end, w, &w->end);
     if (r < 0)
         return err_set(err, r, "can't watch a worker's output: %s", strerror(-r));
-    r = open_streams(w, worker, err);
+    w->prefix = logmux_prefix(mux->prefix_template, worker);
+    move(w, MUX_OPEN);
+    r = open_both(w, worker, err);
     if (r < 0) {
-        unwatch(w);
         file_close(&w->streams[OUT].pipe_fd);
         file_close(&w->streams[ERR].pipe_fd);
         return r;
     }
+    hand_over(w);
     *ret_stdout_fd = w->streams[OUT].child_fd;
     *ret_stderr_fd = w->streams[ERR].child_fd;
     return 0;
@@ -474,6 +406,7 @@ int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
         struct mux_worker *w = &mux->workers[i];
         w->mux = mux;
         w->index = i;
+        w->state = MUX_UNOPENED;
         for (int k = OUT; k <= ERR; k++) {
             struct mux_stream *s = &w->streams[k];
             s->worker = w;
@@ -494,10 +427,9 @@ void logmux_free(struct logmux *mux) {
     writer_remove(mux->writer, &mux->user);
     for (uint32_t i = 0; i < mux->n_workers; i++) {
         struct mux_worker *w = &mux->workers[i];
-        if (w->awaited)
+        if (is_awaited(w->state))
             writer_await(mux->writer, -1);
-        unwatch(w);
-        loop_timer_free(w->grace);
+        loop_timer_free(w->end);
         logmux_started(mux, i);
         for (int k = OUT; k <= ERR; k++) {
             file_close(&w->streams[k].pipe_fd);

@@ -20,9 +20,6 @@
  *   not on_console   tee: as redirected; neither: dropped (stderr's end is kept for the report)
  *   no folder        (dir NULL: --log-dir=/dev/null) all goes to the console, tee with its prefix
  *
- * As long as no worker has written a byte, and no file is requested, no writer is needed: the first
- * pipe that becomes readable starts it. Workers that write nothing cause no writer process.
- *
  * The console never blocks the job (console_io.h). If a log file can't be written (disk full), this
  * is reported once, and how much is missing is reported at the end. The worker continues, and so
  * does its console output. If a file can't be opened, ops.on_no_file() reports it, and that stream

@@ -60,7 +60,7 @@ static bool logs_in_temp_dir(const struct worker_logs *l) {
     return l->asked_for && l->spec->log_dir == NULL;
 }
 
-static void on_message(void *arg, struct writer_packet *p);
+static void on_message(void *arg, struct writer_message *m);
 static bool on_lost(void *arg, bool hung);
 
 struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *host,
@@ -83,7 +83,8 @@ struct worker_logs *worker_logs_new(const struct job_spec *spec, const char *hos
 }
 
 void worker_logs_started(struct worker_logs *l, uint32_t index) {
-    writer_wire_close(l->files[index].fds);
+    file_close(&l->files[index].fds[0]);
+    file_close(&l->files[index].fds[1]);
 }
 
 static void drop_files(struct worker_logs *l) {
@@ -93,10 +94,14 @@ static void drop_files(struct worker_logs *l) {
     }
 }
 
+static void await_answer(struct worker_logs *l, bool awaited) {
+    if (l->awaited != awaited)
+        writer_await(l->writer, awaited ? 1 : -1);
+    l->awaited = awaited;
+}
+
 static void drop_dirs(struct worker_logs *l) {
-    if (l->awaited)
-        writer_await(l->writer, -1);
-    l->awaited = false;
+    await_answer(l, false);
     writer_remove(l->writer, &l->user);
     drop_files(l);
     free(TAKE_PTR(l->node_dir));
@@ -133,9 +138,10 @@ void worker_logs_lack(struct worker_logs *l, const char *why) {
         l->n_lacking++;
     l->lacks = true;
     if (!l->said)
-        log_warning("%s; the job goes on without these files, and tries again at the next start of "
-                    "workers",
-                    why);
+        log_warning(
+            "%s; the job continues without these files, and tries again at the next start of "
+            "workers",
+            why);
     l->said = true;
 }
 
@@ -162,33 +168,30 @@ static void need_error_files(struct worker_logs *l) {
 }
 
 static void ask(struct worker_logs *l, const struct form *form) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
     char node[LOGDIR_NAME_MAX + 1];
-    const char *dir = l->spec->log_dir == NULL ? l->temp_dir : l->run_dir;
     logdir_node_name(l->host, form->host_index, node);
-    writer_wire_add_part(&text, l->generation);
-    writer_wire_add_part(&text, node);
-    writer_wire_add_part(&text, dir == NULL ? "" : dir);
     writer_add(l->writer, &l->user);
     writer_send(l->writer, &l->user,
                 &(struct writer_message){
-                    .kind = WRITER_PREPARE, .index = form->first_rank, .number = form->log_nonce},
-                text.data, text.len, NULL);
-    l->awaited = true;
-    writer_await(l->writer, 1);
+                    .kind = WRITER_PREPARE,
+                    .prepare = {.nonce = form->log_nonce,
+                                .first_rank = form->first_rank,
+                                .generation = l->generation,
+                                .node = node,
+                                .run_dir = l->spec->log_dir == NULL ? l->temp_dir : l->run_dir}});
+    await_answer(l, true);
 }
 
 static void answered(struct worker_logs *l, const struct err *err) {
-    l->awaited = false;
-    writer_await(l->writer, -1);
+    await_answer(l, false);
     need_error_files(l);
     l->ops.on_prepared(l->arg, err);
 }
 
-static void on_prepared(struct worker_logs *l, struct writer_packet *p) {
-    int r = (int)(int64_t)p->m.number;
-    const char *run_dir = writer_wire_part(p, 0), *node_dir = writer_wire_part(p, 1);
-    const char *why = writer_wire_part(p, 2);
+static void on_prepared(struct worker_logs *l, const struct writer_message *m) {
+    int r = m->prepared.result;
+    const char *run_dir = m->prepared.run_dir, *node_dir = m->prepared.node_dir;
+    const char *why = m->prepared.why;
     struct err err = {0};
     if (l->spec->log_dir != NULL) {
         free(l->run_dir);
@@ -212,18 +215,18 @@ static void on_prepared(struct worker_logs *l, struct writer_packet *p) {
     answered(l, NULL);
 }
 
-static void on_message(void *arg, struct writer_packet *p) {
+static void on_message(void *arg, struct writer_message *m) {
     struct worker_logs *l = arg;
-    if (p->m.kind == WRITER_NO_FILE)
-        worker_logs_lack(l, p->text);
-    if (p->m.kind == WRITER_FILES && p->m.index < l->spec->nproc) {
-        struct files *f = &l->files[p->m.index];
-        writer_wire_close(f->fds);
-        memcpy(f->fds, p->fds, sizeof f->fds);
+    if (m->kind == WRITER_NO_FILE)
+        worker_logs_lack(l, m->no_file.why);
+    if (m->kind == WRITER_FILES && m->index < l->spec->nproc) {
+        struct files *f = &l->files[m->index];
+        worker_logs_started(l, m->index);
+        memcpy(f->fds, m->files.fds, sizeof f->fds);
         free(f->dir);
         f->dir = xstrdup("");
-    } else if (p->m.kind == WRITER_PREPARED && l->awaited) {
-        on_prepared(l, p);
+    } else if (m->kind == WRITER_PREPARED && l->awaited) {
+        on_prepared(l, m);
     }
 }
 
@@ -237,7 +240,6 @@ static bool on_lost(void *arg, bool hung) {
                    hung ? "its file system does not answer" : "the log writer died");
     drop_files(l);
     worker_logs_lack(l, why);
-    writer_await(l->writer, 1); /* the writer has forgotten the request, but answered() counts it */
     answered(l, NULL);
     return false;
 }
@@ -312,12 +314,10 @@ void worker_logs_file_fds(const struct worker_logs *l, uint32_t index, int ret[2
 }
 
 void worker_logs_ended(struct worker_logs *l) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (l->spec->log_dir == NULL || l->run_dir == NULL || !writer_runs(l->writer))
+    if (l->spec->log_dir == NULL || l->run_dir == NULL)
         return;
-    writer_wire_add_part(&text, l->run_dir);
-    writer_send(l->writer, &l->user, &(struct writer_message){.kind = WRITER_ENDED}, text.data,
-                text.len, NULL);
+    writer_send(l->writer, &l->user,
+                &(struct writer_message){.kind = WRITER_ENDED, .ended.run_dir = l->run_dir});
 }
 
 void worker_logs_keep(struct worker_logs *l) {

@@ -26,10 +26,7 @@
 struct queued_message {
     struct list link;
     uint64_t number; /* of own lines, once sent: their sequence number */
-    struct writer_message m;
-    int fds[2];
-    size_t len;
-    char text[];
+    struct writer_packet *packet;
 };
 
 struct writer {
@@ -45,7 +42,6 @@ struct writer {
     struct helper helper;
     struct loop_watch *watch;
     struct loop_timer *timer; /* the next start, or the next ping */
-    bool wanted;              /* a writer should run, though it can be dead now */
     uint64_t started_ns;
     uint64_t lacking_ns; /* since when none could be started; 0: one could be */
     uint32_t n_starts;
@@ -66,27 +62,29 @@ struct writer {
 };
 
 static void set_timer(struct writer *w) {
-    uint64_t due = TIME_NEVER;
-    if (w->fd < 0 && w->wanted)
+    uint64_t due;
+    if (w->fd < 0)
         due = w->n_starts < FREE_STARTS ? clock_now_ns() : w->started_ns + WRITER_RESTART_NS;
-    else if (w->fd >= 0)
+    else
         due = w->ping_ns + (w->awaited > 0 ? PING_NS : PING_IDLE_NS);
     loop_timer_set(w->timer, due);
 }
 
 /* --- sending ---------------------------------------------------------------------------------- */
 
+static bool is_print(const struct queued_message *x) { return x->packet->m.kind == WRITER_PRINT; }
+
 static void drop_waiting(struct writer *w, struct queued_message *x) {
-    if (x->m.kind == WRITER_PRINT)
-        w->queued_bytes -= x->len;
+    if (is_print(x))
+        w->queued_bytes -= x->packet->m.print.len;
     list_remove(&x->link);
-    writer_wire_close(x->fds);
+    writer_wire_free(x->packet);
     free(x);
 }
 
 /* Own lines are stored until the writer confirms them, so none is lost if it dies. */
 static void sent(struct writer *w, struct queued_message *x) {
-    if (x->m.kind != WRITER_PRINT) {
+    if (!is_print(x)) {
         drop_waiting(w, x);
         return;
     }
@@ -97,7 +95,7 @@ static void sent(struct writer *w, struct queued_message *x) {
 
 static void send_queue(struct writer *w) {
     LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
-        if (w->fd < 0 || writer_wire_send(w->fd, &x->m, x->text, x->len, x->fds) == -EAGAIN)
+        if (w->fd < 0 || writer_wire_send(w->fd, &x->packet->m) == -EAGAIN)
             break;
         sent(w, x); /* if it has ended, that will be read soon */
     }
@@ -105,43 +103,26 @@ static void send_queue(struct writer *w) {
         loop_watch_set(w->watch, LOOP_READ | (list_empty(&w->queue) ? 0 : LOOP_WRITE));
 }
 
-static void queue_message(struct writer *w, const struct writer_message *m, const char *text,
-                          size_t len, const int fds[2]) {
-    if (m->kind == WRITER_PRINT && w->queued_bytes + len > WRITER_QUEUE_MAX) {
+static void post(struct writer *w, const struct writer_message *m) {
+    bool print = m->kind == WRITER_PRINT;
+    bool direct = w->fd >= 0 && list_empty(&w->queue) && !print;
+    if (direct && writer_wire_send(w->fd, m) != -EAGAIN)
+        return;
+    if (print && w->queued_bytes + m->print.len > WRITER_QUEUE_MAX) {
         w->lost++;
         return;
     }
-    struct queued_message *x = xmalloc(sizeof *x + len);
-    *x = (struct queued_message){.m = *m, .fds = {-1, -1}, .len = len};
-    if (len > 0)
-        memcpy(x->text, text, len);
-    for (int i = 0; i < 2 && fds != NULL; i++)
-        x->fds[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
-    if (m->kind == WRITER_PRINT)
-        w->queued_bytes += len;
+    struct queued_message *x = xcalloc(1, sizeof *x);
+    x->packet = writer_wire_copy(m);
+    w->queued_bytes += print ? m->print.len : 0;
     list_append(&w->queue, &x->link);
-}
-
-static void post(struct writer *w, const struct writer_message *m, const char *text, size_t len,
-                 const int fds[2]) {
-    len = MIN2(len, WRITER_TEXT_MAX);
-    bool direct = w->fd >= 0 && list_empty(&w->queue) && m->kind != WRITER_PRINT;
-    if (direct && writer_wire_send(w->fd, m, text, len, fds) != -EAGAIN)
-        return;
-    queue_message(w, m, text, len, fds);
     send_queue(w);
 }
 
-static void post_plain(struct writer *w, const struct writer_message *m) {
-    post(w, m, NULL, 0, NULL);
-}
-
-void writer_send(struct writer *w, const struct writer_user *user, const struct writer_message *m,
-                 const char *text, size_t len, const int fds[2]) {
+void writer_send(struct writer *w, const struct writer_user *user, const struct writer_message *m) {
     struct writer_message own = *m;
     own.user = user->id;
-    (void)writer_start(w);
-    post(w, &own, text, len, fds);
+    post(w, &own);
 }
 
 int writer_terminal(const struct writer *w, int k) {
@@ -154,7 +135,7 @@ bool writer_has_one_output(const struct writer *w) { return console_is_one(w->co
 void writer_take_rest(struct writer *w) {
     w->takes_rest = true;
     if (w->fd >= 0)
-        post_plain(w, &(struct writer_message){.kind = WRITER_TAKE_REST});
+        post(w, &(struct writer_message){.kind = WRITER_TAKE_REST});
 }
 
 void writer_await(struct writer *w, int by) {
@@ -167,10 +148,10 @@ void writer_await(struct writer *w, int by) {
 static void on_print(void *arg, enum console_stream stream, const char *text, size_t len) {
     struct writer *w = arg;
     while (len > 0) {
-        size_t n = MIN2(len, WRITER_TEXT_MAX);
-        struct writer_message m = {
-            .kind = WRITER_PRINT, .index = stream, .flags = n < len ? WRITER_MORE : 0};
-        post(w, &m, text, n, NULL);
+        size_t n = MIN2(len, WRITER_TEXT_MAX - 1);
+        post(w, &(struct writer_message){
+                    .kind = WRITER_PRINT,
+                    .print = {.stream = stream, .more = n < len, .len = n, .text = text}});
         text += n;
         len -= n;
     }
@@ -180,25 +161,24 @@ static void on_print(void *arg, enum console_stream stream, const char *text, si
 static void on_status(void *arg, const char *text) {
     struct writer *w = arg;
     LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
-        if (x->m.kind == WRITER_STATUS)
+        if (x->packet->m.kind == WRITER_STATUS)
             drop_waiting(w, x);
     }
-    post(w, &(struct writer_message){.kind = WRITER_STATUS}, text, strlen(text), NULL);
+    post(w, &(struct writer_message){.kind = WRITER_STATUS, .status.text = text});
 }
 
-static void on_wanted(void *arg) { (void)writer_start(arg); }
-
-static const struct console_remote remote = {on_wanted, on_print, on_status};
+static const struct console_remote remote = {on_print, on_status};
 
 /* Shows the lines that the writer has not shown. */
 static void print_queue(struct writer *w) {
-    console_use_remote(w->console, false);
+    console_use_remote(w->console, NULL, NULL);
     struct list *lists[] = {&w->unconfirmed, &w->queue};
     for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
         LIST_FOR_EACH(struct queued_message, x, lists[i], link) {
-            if (x->m.kind != WRITER_PRINT)
+            if (!is_print(x))
                 continue;
-            console_print(w->console, (enum console_stream)x->m.index, x->text, x->len);
+            console_print(w->console, x->packet->m.print.stream, x->packet->m.print.text,
+                          x->packet->m.print.len);
             drop_waiting(w, x);
         }
     }
@@ -213,15 +193,11 @@ static void print_here(struct writer *w) {
 /* --- its end, and the next one ---------------------------------------------------------------- */
 
 /* Drops requests: the users send them again to the next writer. */
-static void drop_asked(struct writer *w) {
-    w->awaited = 0;
+static void report_lost(struct writer *w, bool hung) {
     LIST_FOR_EACH(struct queued_message, x, &w->queue, link) {
-        if (x->m.kind != WRITER_PRINT)
+        if (!is_print(x))
             drop_waiting(w, x);
     }
-}
-
-static void report_lost(struct writer *w, bool hung) {
     LIST_FOR_EACH(struct writer_user, u, &w->users, link)
         w->failed |= u->on_lost(u->arg, hung);
     set_timer(w);
@@ -234,7 +210,6 @@ static void lose(struct writer *w, bool hung) {
     (void)close(w->fd);
     w->fd = -1;
     helper_end(&w->helper);
-    drop_asked(w);
     while (!list_empty(&w->unconfirmed)) { /* send them again to the next one */
         struct queued_message *last =
             CONTAINER_OF(w->unconfirmed.prev, struct queued_message, link);
@@ -250,13 +225,6 @@ static void lose(struct writer *w, bool hung) {
     report_lost(w, hung);
 }
 
-/* No writer can be started (a limit of processes, no memory): users that wait continue without
- * one. */
-static void do_without(struct writer *w) {
-    drop_asked(w);
-    report_lost(w, false);
-}
-
 static void stands_still(struct writer *w) {
     if (w->awaited > 0) {
         lose(w, true);
@@ -270,13 +238,17 @@ static void stands_still(struct writer *w) {
                 "blocked");
 }
 
+static bool start(struct writer *w);
+
 static void on_timer(void *arg) {
     struct writer *w = arg;
     uint64_t now_ns = clock_now_ns();
     if (w->fd < 0) {
-        if (w->wanted && !writer_start(w) && w->awaited > 0 && w->lacking_ns > 0 &&
+        /* If none can be started (a limit of processes, no memory), users that wait continue
+         * without one. */
+        if (!start(w) && w->awaited > 0 && w->lacking_ns > 0 &&
             now_ns >= w->lacking_ns + WRITER_PATIENCE_NS)
-            do_without(w);
+            report_lost(w, false);
         set_timer(w);
         return;
     }
@@ -285,7 +257,7 @@ static void on_timer(void *arg) {
     if (w->fd >= 0 && !w->pinged) {
         w->pinged = true;
         w->ping_ns = now_ns;
-        post_plain(w, &(struct writer_message){.kind = WRITER_PING});
+        post(w, &(struct writer_message){.kind = WRITER_PING});
     }
     if (w->fd >= 0 && w->pinged)
         loop_timer_set(w->timer, MAX2(now_ns, w->ping_ns + WRITER_PATIENCE_NS) + PING_NS / 10);
@@ -303,27 +275,27 @@ static void on_pong(struct writer *w, uint64_t n_printed) {
     w->pinged = false;
     if (w->stall_reported) {
         w->stall_reported = false;
-        console_use_remote(w->console, true);
+        console_use_remote(w->console, &remote, w);
         log_notice("the log writer answers again");
     }
     set_timer(w);
 }
 
-static void take(struct writer *w, struct writer_packet *p) {
-    if (p->m.kind == WRITER_PONG)
-        on_pong(w, p->m.number);
-    if (p->m.kind == WRITER_FINISHED) {
+static void take(struct writer *w, struct writer_message *m) {
+    if (m->kind == WRITER_PONG)
+        on_pong(w, m->pong.n_printed);
+    if (m->kind == WRITER_FINISHED) {
         w->finished = true;
-        w->left = p->m.number;
-        w->failed |= (p->m.flags & WRITER_FAILED) != 0;
+        w->left = m->finished.left;
+        w->failed |= m->finished.failed;
     }
     LIST_FOR_EACH(struct writer_user, u, &w->users, link) {
-        if (u->id == p->m.user) {
-            u->on_message(u->arg, p);
+        if (u->id == m->user) {
+            u->on_message(u->arg, m);
             return;
         }
     }
-    writer_wire_close(p->fds); /* of a user that was removed */
+    writer_wire_close(m); /* of a user that was removed */
 }
 
 static void read_messages(struct writer *w, int most) {
@@ -336,7 +308,7 @@ static void read_messages(struct writer *w, int most) {
             lose(w, false);
             return;
         }
-        take(w, &p);
+        take(w, &p.m);
     }
 }
 
@@ -378,16 +350,11 @@ static int start_process(struct writer *w) {
     return r;
 }
 
-bool writer_start(struct writer *w) {
+/* False: none can be started now. */
+static bool start(struct writer *w) {
     uint64_t now_ns = clock_now_ns();
-    if (w->fd >= 0)
-        return true;
-    bool paused = w->n_starts >= FREE_STARTS && now_ns < w->started_ns + WRITER_RESTART_NS;
-    w->wanted = true;
-    if (paused) {
-        set_timer(w);
+    if (w->n_starts >= FREE_STARTS && now_ns < w->started_ns + WRITER_RESTART_NS)
         return false;
-    }
     w->started_ns = now_ns;
     w->n_starts++;
     int r = start_process(w);
@@ -398,11 +365,10 @@ bool writer_start(struct writer *w) {
                         strerror(-r));
             w->lacking_ns = now_ns;
         }
-        set_timer(w);
         return false;
     }
     w->lacking_ns = 0;
-    console_use_remote(w->console, true);
+    console_use_remote(w->console, &remote, w);
     if (w->on_pid != NULL)
         w->on_pid(w->arg, helper_pid(&w->helper));
     w->pinged = false;
@@ -414,8 +380,6 @@ bool writer_start(struct writer *w) {
     return true;
 }
 
-bool writer_runs(const struct writer *w) { return w->wanted; }
-
 void writer_add(struct writer *w, struct writer_user *user) {
     user->id = ++w->last_id;
     list_append(&w->users, &user->link);
@@ -426,7 +390,7 @@ void writer_remove(struct writer *w, struct writer_user *user) {
         return;
     list_remove(&user->link);
     if (w->fd >= 0)
-        post_plain(w, &(struct writer_message){.kind = WRITER_DROP, .user = user->id});
+        post(w, &(struct writer_message){.kind = WRITER_DROP, .user = user->id});
 }
 
 int writer_new(struct loop *loop, struct console *console, const struct job_spec *spec,
@@ -447,7 +411,8 @@ int writer_new(struct loop *loop, struct console *console, const struct job_spec
         free(w);
         return r;
     }
-    console_set_remote(console, &remote, w);
+    if (!start(w))
+        set_timer(w);
     *ret = w;
     return 0;
 }
@@ -470,9 +435,8 @@ static void finish_without(struct writer *w) {
 }
 
 static void post_finish(struct writer *w, uint32_t ms, bool while_taken) {
-    post_plain(w, &(struct writer_message){.kind = WRITER_FINISH,
-                                           .index = ms,
-                                           .flags = while_taken ? WRITER_WHILE_TAKEN : 0});
+    post(w, &(struct writer_message){.kind = WRITER_FINISH,
+                                     .finish = {.ms = ms, .while_taken = while_taken}});
 }
 
 /* Waits for the writer's messages, or for a signal. False: the writer has died. */
@@ -489,7 +453,7 @@ static bool await_message(struct writer *w, const struct writer_patience *patien
     int r = writer_wire_receive(w->fd, &packet);
     if (r == 1) {
         *progress_ns = clock_now_ns();
-        take(w, &packet);
+        take(w, &packet.m);
     }
     return r != 0;
 }
@@ -512,7 +476,7 @@ bool writer_finish(struct writer *w, const struct writer_patience *patience) {
             break;
         alive = await_message(w, patience, &progress_ns);
     }
-    console_use_remote(w->console, false);
+    console_use_remote(w->console, NULL, NULL);
     report_end(w, !alive);
     return w->failed || w->left > 0;
 }
@@ -520,8 +484,7 @@ bool writer_finish(struct writer *w, const struct writer_patience *patience) {
 void writer_free(struct writer *w) {
     if (w == NULL)
         return;
-    console_use_remote(w->console, false);
-    console_set_remote(w->console, NULL, NULL);
+    console_use_remote(w->console, NULL, NULL);
     loop_watch_free(w->watch);
     loop_timer_free(w->timer);
     file_close(&w->fd);

@@ -1,17 +1,16 @@
 /* The log writer: the process that reads what the workers write, and writes it to log files and to
- * the terminal. Only this process meets what can hang or never ends (a dead file system, a stopped
- * terminal, a worker that writes as fast as it can), not the loop that holds the leases.
+ * the terminal. What can hang or never end (a dead file system, a stopped terminal, a worker that
+ * writes as fast as it can) happens in this process, not in the loop that holds the leases.
  *
- *     writer_new(loop, console, &spec, host, &writer);     no process yet
- *     writer_add(writer, &user); writer_send(writer, …);   a process is started when first needed
+ *     writer_new(loop, console, &spec, on_pid, me, &writer);    starts the process
+ *     writer_add(writer, &user); writer_send(writer, …);
  *     failed = writer_finish(writer, &patience);           all is written, or the user gave up
  *     writer_free(writer);
  *
  * It is a copy of the agent (io/process/helper.h) with one socket, standard output and standard
- * error, and it dies with the agent. From its start on the agent's own lines go through it too, so
- * the order with the workers' lines is kept. Before, and while there is no writer, the agent's
- * console writes itself. A line for a plain file starts the writer, because that file's disk can
- * hang.
+ * error, and it dies with the agent. The agent's own lines go through it too, so the order with the
+ * workers' lines is kept. While there is no writer, lines for a plain file wait for the next one,
+ * because that file's disk can hang; other lines are written by the agent's console.
  *
  * The agent keeps the read ends of all pipes, so a writer's death does not kill workers. A new one
  * is started and gets the pipes again (on_lost). What the old one had read but not written is lost,
@@ -46,15 +45,17 @@ struct writer;
 struct writer_user {
     struct list link;
     uint32_t id; /* set by writer_add(); in each message of and to this user */
-    /* The callee owns the packet's fds. It may free the user. */
-    void (*on_message)(void *arg, struct writer_packet *packet);
-    /* The writer has ended, and all open requests are lost; another one takes messages from now on.
-     * hung: it was given up. Must not free a user. Returns whether log files lack output. */
+    /* The callee owns the message's fds. It may free the user. */
+    void (*on_message)(void *arg, struct writer_message *m);
+    /* The writer has ended, and all requests are lost, awaited ones too (writer_await()); the next
+     * writer takes messages from now on. hung: it was given up. Must not free a user. Returns
+     * whether log files lack output. */
     bool (*on_lost)(void *arg, bool hung);
     void *arg;
 };
 
-/* All are borrowed. on_pid (may be NULL) reports the pid of each writer that is started. */
+/* All are borrowed. on_pid (may be NULL) reports the pid of each writer that is started. If none can
+ * be started now, messages wait, and it is tried again. */
 _must_use_ int writer_new(struct loop *loop, struct console *console, const struct job_spec *spec,
                           void (*on_pid)(void *arg, pid_t pid), void *arg, struct writer **ret);
 /* Ends the writer at once. Takes NULL. */
@@ -64,15 +65,9 @@ void writer_add(struct writer *w, struct writer_user *user);
 /* Does nothing if the user was not added. */
 void writer_remove(struct writer *w, struct writer_user *user);
 
-/* Starts a process if there is none. False: none can be started now; it is tried again, and
- * messages wait. */
-bool writer_start(struct writer *w);
-/* Whether a writer was started and is still wanted. If so, pass descriptors to it at once. */
-bool writer_runs(const struct writer *w);
-/* Never waits and never fails: a message that can't be sent now is queued. fds are borrowed; NULL:
- * none. */
-void writer_send(struct writer *w, const struct writer_user *user, const struct writer_message *m,
-                 const char *text, size_t len, const int fds[2]);
+/* Never waits and never fails: a message that can't be sent now is queued, with copies of its texts
+ * and descriptors. m->user is set. */
+void writer_send(struct writer *w, const struct writer_user *user, const struct writer_message *m);
 /* The descriptor of standard output (0) or error (1) if it is a terminal; else -1. */
 int writer_terminal(const struct writer *w, int k);
 /* Whether standard output and error are the same file, pipe or terminal. */

@@ -1,9 +1,11 @@
 #include "launcher/output/writer_process_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/idmap.h"
@@ -11,17 +13,68 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/loop.h"
+#include "launcher/output/linebuf.h"
 #include "launcher/output/log_times_io.h"
 #include "launcher/output/logdir_io.h"
-#include "launcher/output/writer_stream_io.h"
+#include "launcher/output/logmux_io.h"
 #include "launcher/output/writer_wire_io.h"
 #include "launcher/worker/error_file_io.h"
 
+#define READ_BYTES ((size_t)256 * 1024)
+#define READS_PER_TURN 4
+#define PTY_BYTES ((size_t)64 * 1024)
+/* How many reads follow at once after an exit: enough for any of our pipes, but bounded, because a
+ * process that was left behind can continue to write. */
+#define READS_AT_END 16
+/* Of a longer line, each part of this size is filtered like a line. */
+#define FILTERED_LINE_MAX ((size_t)1024 * 1024)
+/* After this time without a read, a stream that waits for the console is reported (WRITER_HELD). */
+#define HELD_NS NS_PER_S
 #define MESSAGES_PER_TURN 64
 #define ALIVE_NS (250 * NS_PER_MS) /* between messages while it finishes */
 /* The most bytes of each of the two texts about a failed worker; of a longer one the end is
  * kept. */
 #define WORDS_MAX ((size_t)15 * 1024)
+
+/* A file that a stream is written to. */
+struct log_file {
+    int fd;        /* -1: none, or closed */
+    char *path;    /* owned; NULL: none */
+    uint64_t lost; /* bytes that could not be written */
+};
+
+/* One stream of a worker, from its pipe to its log files and to the console. */
+struct stream {
+    struct worker *worker;
+    struct stream_route route;
+    int pipe_fd;                       /* -1: nothing to read (any more) */
+    bool pty;                          /* each read returns little */
+    bool waits;                        /* the last read waits for room in the console */
+    uint64_t retry_ns, waits_since_ns; /* with `waits` */
+    struct log_file log;
+    struct log_times times; /* of the bytes in it */
+    /* Lines that contain one of these texts go to a file beside the workers' folders, too
+     * (logdir_filtered_path()). Borrowed; NULL: none. */
+    char *const *filters;
+    struct log_file filtered;
+    struct linebuf filtered_lines, lines;
+    struct strbuf tail;
+    struct console_source source;
+    struct loop_watch *watch;
+    struct loop_timer *timer; /* when lines are to be shown, or when `waits` ends */
+};
+
+enum { OUT = 0, ERR = 1 };
+
+struct worker {
+    struct process *process;
+    uint32_t user, index;
+    char *prefix;
+    bool exited;
+    bool held; /* as reported */
+    struct loop_timer *grace;
+    struct stream streams[2];
+};
 
 struct process {
     int fd;
@@ -29,56 +82,532 @@ struct process {
     struct loop *loop;
     struct console *console;
     struct log_sampler *own_files; /* that workers write themselves; NULL: they have no times */
-    struct idmap workers;          /* user and index → struct writer_worker */
+    struct idmap workers;          /* user and index → struct worker */
     struct strbuf text;            /* of a PRINT that continues */
     uint64_t n_printed;
     struct loop_timer *finish; /* the next message while the console's output is finished */
     bool finishing;
     char *ended_dir;   /* of the run that is over; NULL: it is not */
     uint64_t leave_ns; /* what the console has not taken by then is dropped */
-    uint64_t anew_ns;  /* so long after it has taken something; 0: that makes no difference */
+    uint64_t again_ns; /* so long after it has taken something; 0: that makes no difference */
     uint64_t left;     /* how much it had not taken at the last look */
     int file_error;    /* why log files could not be written, as reported last; 0: they could */
     struct writer_packet packet;
 };
 
-static uint64_t key_of(uint32_t user, uint32_t index) {
-    return (uint64_t)user << 32 | (index + UINT64_C(1));
-}
+/* All streams share it: each reads and passes the bytes on in one step. */
+static char read_buffer[READ_BYTES];
 
 /* --- to the agent ----------------------------------------------------------------------------- */
 
 /* The agent always reads, so this waits only briefly. If the agent has ended, errors don't
  * matter. */
-static void report(struct process *p, const struct writer_message *m, const char *text, size_t len,
-                   const int fds[2]) {
-    while (writer_wire_send(p->fd, m, text, len, fds) == -EAGAIN) {
+static void report(struct process *p, const struct writer_message *m) {
+    while (writer_wire_send(p->fd, m) == -EAGAIN) {
         struct pollfd room = {.fd = p->fd, .events = POLLOUT};
         (void)poll(&room, 1, 100);
     }
 }
 
-static void report_plain(struct process *p, const struct writer_message *m) {
-    report(p, m, NULL, 0, NULL);
+static void report_no_file(struct process *p, uint32_t user, const char *why) {
+    report(p, &(struct writer_message){.kind = WRITER_NO_FILE, .user = user, .no_file.why = why});
 }
 
-/* --- folders and files ------------------------------------------------------------------------ */
+/* --- log files -------------------------------------------------------------------------------- */
 
-static int make_node_dir(const struct process *p, uint64_t nonce, char **run_dir,
-                         const char *generation, const char *node, char **ret, struct err *err) {
+/* Opens a log file for appending; a new one gets the job's mode. Reports a failure. */
+static int open_log(struct process *p, uint32_t user, const char *path) {
+    int fd = own_file_make(path, O_WRONLY | O_APPEND, p->spec->log_mode);
+    if (fd >= 0)
+        return fd;
+    _cleanup_(freep) char *why = xasprintf("can't open the log file %s: %s", path,
+                                           fd == -ELOOP ? "it is a link" : strerror(-fd));
+    report_no_file(p, user, why);
+    return -1;
+}
+
+/* Usually all files are on one disk, so a cause is reported once, and then what each file lacks. */
+static void report_not_written(struct process *p, const char *path, int error) {
+    if (p->file_error != error)
+        log_warning("can't write to %s: %s; the job continues without that part of the log", path,
+                    strerror(error));
+    p->file_error = error;
+}
+
+static void log_file_write(struct log_file *f, struct process *p, const char *data, size_t len) {
+    while (len > 0) {
+        ssize_t n = write(f->fd, data, len);
+        if (n > 0) {
+            data += n;
+            len -= (size_t)n;
+        } else if (n == 0 || errno != EINTR) {
+            if (f->lost == 0)
+                report_not_written(p, f->path, n == 0 ? ENOSPC : errno);
+            f->lost += len;
+            return;
+        }
+    }
+}
+
+static void log_file_end(struct log_file *f) {
+    if (f->fd >= 0 && f->lost > 0)
+        log_warning("%s lacks %" PRIu64 " bytes that could not be written", f->path, f->lost);
+    file_close(&f->fd);
+}
+
+/* --- where bytes go --------------------------------------------------------------------------- */
+
+static bool is_shown(const struct stream *s) { return s->route.view != STREAM_HIDDEN; }
+
+static void on_piece(void *arg, const struct linebuf_piece *piece) {
+    struct stream *s = arg;
+    console_source_piece(&s->source, piece);
+}
+
+static bool contains_any(const struct linebuf_piece *piece, char *const *texts) {
+    for (; *texts != NULL; texts++)
+        if (memmem(piece->data, piece->len, *texts, strlen(*texts)) != NULL)
+            return true;
+    return false;
+}
+
+/* All workers append to one file, so each line is one write. */
+static void on_filtered_piece(void *arg, const struct linebuf_piece *piece) {
+    struct stream *s = arg;
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    if (piece->len == 0 && !piece->ended)
+        return;
+    if (!contains_any(piece, s->filters))
+        return;
+    strbuf_add(&line, s->worker->prefix);
+    strbuf_add_bytes(&line, piece->data, piece->len);
+    strbuf_add_char(&line, '\n');
+    log_file_write(&s->filtered, s->worker->process, line.data, line.len);
+}
+
+/* One byte more, so that a cut line can be recognized. */
+#define KEPT_BYTES (LOGMUX_TAIL_BYTES + 1)
+
+static void keep_tail(struct stream *s, const char *data, size_t len) {
+    if (len > KEPT_BYTES) {
+        data += len - KEPT_BYTES;
+        len = KEPT_BYTES;
+    }
+    if (s->tail.len + len > 2 * KEPT_BYTES) {
+        size_t keep = MIN2(s->tail.len, KEPT_BYTES);
+        memmove(s->tail.data, s->tail.data + s->tail.len - keep, keep);
+        s->tail.len = keep;
+    }
+    strbuf_add_bytes(&s->tail, data, len);
+}
+
+/* Whole lines go to the console together, as long as no part of a line must be stored. This is most
+ * of the work for a worker that writes fast. */
+static void show(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
+    bool scans = s->lines.collapse && memchr(data, '\r', len) != NULL;
+    while (len > 0 && !scans) {
+        const char *end =
+            linebuf_is_empty(&s->lines) ? memrchr(data, '\n', len) : memchr(data, '\n', len);
+        if (end == NULL)
+            break;
+        size_t n = (size_t)(end - data) + 1;
+        if (linebuf_is_empty(&s->lines))
+            console_source_lines(&s->source, data, n);
+        else
+            linebuf_feed(&s->lines, data, n, now_ns);
+        data += n;
+        len -= n;
+    }
+    if (len > 0)
+        linebuf_feed(&s->lines, data, len, now_ns);
+}
+
+static void write_log(struct stream *s, const char *data, size_t len) {
+    uint64_t lost = s->log.lost;
+    log_times_grows(&s->times, clock_wall_ns());
+    log_file_write(&s->log, s->worker->process, data, len);
+    log_times_grew(&s->times, len - (s->log.lost - lost));
+}
+
+static void take(struct stream *s, const char *data, size_t len, uint64_t now_ns) {
+    if (s->log.fd >= 0)
+        write_log(s, data, len);
+    if (s->filtered.fd >= 0)
+        linebuf_feed(&s->filtered_lines, data, len, now_ns);
+    if (s->route.keeps_tail)
+        keep_tail(s, data, len);
+    if (!is_shown(s) || console_source_is_dropped(&s->source))
+        return;
+    if (s->route.view == STREAM_EXACT)
+        console_source_exact(&s->source, data, len);
+    else
+        show(s, data, len, now_ns);
+}
+
+static void end_stream(struct stream *s) {
+    if (s->pipe_fd < 0)
+        return;
+    loop_watch_free(TAKE_PTR(s->watch));
+    loop_timer_free(TAKE_PTR(s->timer));
+    file_close(&s->pipe_fd);
+    if (is_shown(s) && linebuf_finish(&s->lines))
+        console_source_end(&s->source);
+    if (s->filtered.fd >= 0)
+        (void)linebuf_finish(&s->filtered_lines);
+    log_times_close(&s->times);
+    log_file_end(&s->log);
+    log_file_end(&s->filtered);
+}
+
+/* --- workers ---------------------------------------------------------------------------------- */
+
+static uint64_t key_of(uint32_t user, uint32_t index) {
+    return (uint64_t)user << 32 | (index + UINT64_C(1));
+}
+
+static void stream_free(struct stream *s) {
+    end_stream(s);
+    if (is_shown(s)) {
+        linebuf_fini(&s->lines);
+        console_source_fini(&s->source);
+    }
+    strbuf_fini(&s->tail);
+    linebuf_fini(&s->filtered_lines);
+    free(s->log.path);
+    free(s->filtered.path);
+}
+
+/* Shows console lines that have no newline yet; nothing more is read. Takes NULL. */
+static void worker_free(struct worker *w) {
+    if (w == NULL)
+        return;
+    idmap_remove(&w->process->workers, key_of(w->user, w->index));
+    loop_timer_free(w->grace);
+    for (int k = OUT; k <= ERR; k++)
+        stream_free(&w->streams[k]);
+    free(w->prefix);
+    free(w);
+}
+
+static void report_drained(struct process *p, uint32_t user, uint32_t index) {
+    report(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = user, .index = index});
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static bool worker_ended(const struct worker *w) {
+    return w->streams[OUT].pipe_fd < 0 && w->streams[ERR].pipe_fd < 0;
+}
+
+/* Whether the console has no room for this stream's bytes now. What a worker that has ended left is
+ * bounded, and others wait for it. */
+static bool must_wait(const struct stream *s) {
+    if (!is_shown(s))
+        return false;
+    return s->worker->exited ? console_source_is_full(&s->source)
+                             : console_source_must_wait(&s->source);
+}
+
+/* Fills the buffer. Of a pseudo-terminal, in several reads: each returns 4 KiB at most. */
+static ssize_t read_bytes(const struct stream *s) {
+    size_t len = 0;
+    ssize_t n;
+    do {
+        n = read(s->pipe_fd, read_buffer + len, sizeof read_buffer - len);
+        len += n > 0 ? (size_t)n : 0;
+    } while (s->pty && n > 0 && len < PTY_BYTES);
+    return len > 0 ? (ssize_t)len : n;
+}
+
+/* Reads at most `reads` times. A read that is not full means that the pipe is empty now. That is
+ * enough for a turn, but with `to_end` it reads until the end of file. */
+static void read_some(struct stream *s, int reads, bool to_end) {
+    bool waited = s->waits;
+    s->waits = false;
+    for (; reads > 0 && s->pipe_fd >= 0; reads--) {
+        s->waits = must_wait(s);
+        if (s->waits) {
+            uint64_t now_ns = clock_now_ns();
+            s->retry_ns = now_ns + CONSOLE_RETRY_NS;
+            s->waits_since_ns = waited ? s->waits_since_ns : now_ns;
+            return;
+        }
+        waited = false;
+        ssize_t n = read_bytes(s);
+        if (n > 0)
+            take(s, read_buffer, (size_t)n, clock_now_ns());
+        else if (n == 0 || (errno != EINTR && errno != EAGAIN))
+            end_stream(s);
+        else if (errno == EAGAIN)
+            return;
+        if (n > 0 && (size_t)n < sizeof read_buffer && !to_end)
+            return;
+    }
+}
+
+static void update_interest(struct stream *s) {
+    if (s->pipe_fd < 0)
+        return;
+    loop_watch_set(s->watch, s->waits ? 0 : LOOP_READ);
+    uint64_t quiet_ns = is_shown(s) ? linebuf_deadline_ns(&s->lines) : TIME_NEVER;
+    loop_timer_set(s->timer, s->waits ? s->retry_ns : quiet_ns);
+}
+
+static void check_ended(struct worker *w) {
+    if (w->exited && worker_ended(w))
+        loop_timer_set(w->grace, clock_now_ns());
+}
+
+static bool is_held(const struct stream *s) {
+    return s->pipe_fd >= 0 && s->waits && s->retry_ns - s->waits_since_ns >= HELD_NS;
+}
+
+static void report_held(struct worker *w) {
+    bool held = !w->exited && (is_held(&w->streams[OUT]) || is_held(&w->streams[ERR]));
+    if (held == w->held)
+        return;
+    w->held = held;
+    report(w->process,
+           &(struct writer_message){
+               .kind = WRITER_HELD, .user = w->user, .index = w->index, .held.on = held});
+}
+
+static void read_turn(struct stream *s) {
+    read_some(s, READS_PER_TURN, false);
+    update_interest(s);
+    report_held(s->worker);
+}
+
+/* Reads standard output before standard error: two pipes keep no order, and what a worker printed
+ * before an error should be shown before it. */
+static void read_in_order(struct stream *s) {
+    struct stream *out = &s->worker->streams[OUT];
+    if (s != out && out->pipe_fd >= 0 && !out->waits)
+        read_turn(out);
+    read_turn(s);
+}
+
+static void on_readable(void *arg, int fd, unsigned events) {
+    (void)fd;
+    (void)events;
+    struct stream *s = arg;
+    read_in_order(s);
+    check_ended(s->worker);
+}
+
+/* A line is unfinished only if its worker has been quiet. The rest can be in the pipe, because this
+ * process was late or waited for room. */
+static void on_timer(void *arg) {
+    struct stream *s = arg;
+    read_in_order(s);
+    if (s->pipe_fd >= 0 && !s->waits) {
+        uint64_t now_ns = clock_now_ns();
+        bool due = is_shown(s) && linebuf_deadline_ns(&s->lines) <= now_ns;
+        if (due && linebuf_is_bar(&s->lines) && console_source_yields(&s->source))
+            linebuf_defer(&s->lines, now_ns);
+        else if (due)
+            linebuf_flush(&s->lines);
+        update_interest(s);
+    }
+    check_ended(s->worker);
+}
+
+/* Both pipes are at their end, or the grace is over. While the console has no room for what is left
+ * in them, the grace is extended. */
+static void on_grace(void *arg) {
+    struct worker *w = arg;
+    for (int i = OUT; i <= ERR; i++) {
+        read_some(&w->streams[i], READS_AT_END, true);
+        update_interest(&w->streams[i]);
+        if (w->streams[i].pipe_fd >= 0 && w->streams[i].waits) {
+            loop_timer_set(w->grace, clock_now_ns() + LOGMUX_GRACE_NS);
+            return;
+        }
+    }
+    for (int i = OUT; i <= ERR; i++)
+        end_stream(&w->streams[i]);
+    report_drained(w->process, w->user, w->index);
+    worker_free(w);
+}
+
+/* --- the last lines --------------------------------------------------------------------------- */
+
+/* Reads the end of a file, and one byte more so that a cut line can be recognized. */
+static void read_file_end(const char *path, struct strbuf *ret) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0) {
+        char data[LOGMUX_TAIL_BYTES + 1];
+        off_t from = st.st_size > (off_t)sizeof data ? st.st_size - (off_t)sizeof data : 0;
+        ssize_t n = pread(fd, data, sizeof data, from);
+        if (n > 0)
+            strbuf_add_bytes(ret, data, (size_t)n);
+    }
+    file_close(&fd);
+}
+
+/* Adds one line as a terminal would show it: a progress bar in its last state. */
+static void add_line(const char *line, const char *end, struct strbuf *ret) {
+    while (end > line && end[-1] == '\r')
+        end--;
+    const char *cr = memrchr(line, '\r', (size_t)(end - line));
+    const char *from = cr == NULL ? line : cr + 1;
+    strbuf_add_bytes(ret, from, (size_t)(end - from));
+    strbuf_add_char(ret, '\n');
+}
+
+/* The text of last_output.tail. path: the file that standard error went to, or "". w may be NULL. */
+static void stderr_tail(const struct worker *w, const char *path, struct strbuf *ret) {
+    _cleanup_(strbuf_fini) struct strbuf file = {0};
+    const struct strbuf *all = &file;
+    strbuf_clear(ret);
+    if (w != NULL && w->streams[ERR].route.keeps_tail)
+        all = &w->streams[ERR].tail;
+    else if (path[0] != '\0')
+        read_file_end(path, &file);
+    const char *text = strbuf_text(all), *end = text + all->len, *p = end;
+    const char *first = all->len > LOGMUX_TAIL_BYTES ? end - LOGMUX_TAIL_BYTES : text;
+    if (first > text && first[-1] != '\n') {
+        const char *nl = memchr(first, '\n', (size_t)(end - first));
+        first = nl == NULL || nl + 1 == end ? first : nl + 1;
+    }
+    for (int n = 0; p > first && n < LOGMUX_TAIL_LINES; n++) {
+        const char *nl = memrchr(first, '\n', (size_t)(p - 1 - first));
+        p = nl == NULL ? first : nl + 1;
+    }
+    while (p < end) {
+        const char *nl = memchr(p, '\n', (size_t)(end - p));
+        const char *stop = nl == NULL ? end : nl;
+        add_line(p, stop, ret);
+        p = stop + 1;
+    }
+}
+
+/* --- opening and ending ----------------------------------------------------------------------- */
+
+static void open_filtered(struct stream *s, int k) {
+    struct worker *w = s->worker;
+    _cleanup_(freep) char *dir = xstrdup(s->log.path);
+    for (int up = 0; up < 2; up++) { /* NODE/RANK/stdout.log */
+        char *slash = strrchr(dir, '/');
+        if (slash == NULL)
+            return;
+        *slash = '\0';
+    }
+    s->filtered.path = logdir_filtered_path(dir, k);
+    s->filtered.fd = open_log(w->process, w->user, s->filtered.path);
+    linebuf_init(&s->filtered_lines, FILTERED_LINE_MAX, false, on_filtered_piece, s);
+}
+
+static void open_stream(struct stream *s, const struct writer_message *m, int k) {
+    struct worker *w = s->worker;
+    struct process *p = w->process;
+    s->pipe_fd = m->open.fds[k];
+    s->log.fd = s->filtered.fd = s->times.fd = -1;
+    s->route = (struct stream_route){.view = STREAM_HIDDEN};
+    if (s->pipe_fd < 0)
+        return;
+    s->route = m->open.routes[k];
+    s->filters = p->spec->filters[k];
+    if (s->route.to_file) {
+        s->log.path = xstrdup(m->open.paths[k]);
+        s->log.fd = open_log(p, w->user, s->log.path);
+        if (s->log.fd >= 0)
+            log_times_open(&s->times, s->log.path, s->log.fd);
+        if (s->filters != NULL)
+            open_filtered(s, k);
+    }
+    s->pty = isatty(s->pipe_fd);
+    enum console_stream to = k == OUT ? CONSOLE_OUT : CONSOLE_ERR;
+    if (is_shown(s)) {
+        linebuf_init(&s->lines, LINEBUF_LINE_MAX, console_is_terminal(p->console, to), on_piece, s);
+        console_source_init(&s->source, p->console, to,
+                            s->route.view == STREAM_PREFIXED ? w->prefix : NULL);
+    }
+    int r =
+        loop_watch_new(p->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s, &s->watch);
+    if (r == 0)
+        r = loop_timer_new(p->loop, on_timer, s, &s->timer);
+    if (r < 0) {
+        log_warning("a worker's output can't be read: %s", strerror(-r));
+        end_stream(s);
+    }
+}
+
+static void open_worker(struct process *p, const struct writer_message *m) {
+    struct worker *w = xcalloc(1, sizeof *w);
+    *w = (struct worker){
+        .process = p, .user = m->user, .index = m->index, .prefix = xstrdup(m->open.prefix)};
+    int r = loop_timer_new(p->loop, on_grace, w, &w->grace);
+    for (int k = OUT; k <= ERR; k++) {
+        w->streams[k].worker = w;
+        open_stream(&w->streams[k], m, k);
+    }
+    idmap_put(&p->workers, key_of(m->user, m->index), w);
+    if (r < 0) {
+        log_warning("a worker's output can't be read: %s", strerror(-r));
+        worker_free(w);
+    }
+}
+
+static void add_end(struct strbuf *ret, const struct strbuf *text) {
+    size_t n = MIN2(text->len, WORDS_MAX);
+    if (n > 0)
+        strbuf_add_bytes(ret, text->data + text->len - n, n);
+}
+
+static void report_last_output(struct process *p, const struct worker *w,
+                               const struct writer_message *m) {
+    _cleanup_(strbuf_fini) struct strbuf error = {0}, tail = {0}, error_end = {0}, tail_end = {0};
+    bool bad = error_file_read(m->exited.error_path, &error) < 0;
+    stderr_tail(w, m->exited.stderr_path, &tail);
+    add_end(&error_end, &error);
+    add_end(&tail_end, &tail);
+    report(p, &(struct writer_message){.kind = WRITER_LAST_OUTPUT,
+                                       .user = m->user,
+                                       .index = m->index,
+                                       .last_output = {.bad_file = bad,
+                                                       .error = strbuf_text(&error_end),
+                                                       .tail = strbuf_text(&tail_end)}});
+}
+
+/* What is in the worker's pipes is read at once; later to their end, or, if no process is left that
+ * can write, for LOGMUX_GRACE_NS at most. */
+static void exited(struct process *p, const struct writer_message *m) {
+    struct worker *w = idmap_get(&p->workers, key_of(m->user, m->index));
+    for (int k = OUT; w != NULL && k <= ERR; k++) {
+        w->exited = true;
+        read_some(&w->streams[k], READS_AT_END, true);
+        update_interest(&w->streams[k]);
+    }
+    if (w != NULL && (!m->exited.more || worker_ended(w)))
+        loop_timer_set(w->grace, clock_now_ns() + (worker_ended(w) ? 0 : LOGMUX_GRACE_NS));
+    if (m->exited.wants_last_output)
+        report_last_output(p, w, m);
+    if (w == NULL)
+        report_drained(p, m->user, m->index);
+}
+
+/* Its generation is over; what is left could not be drained in time. */
+static void drop_user(struct process *p, uint32_t user) {
+    log_sampler_drop(p->own_files, user);
+    for (uint32_t i = 0; i < p->spec->nproc; i++)
+        worker_free(idmap_get(&p->workers, key_of(user, i)));
+}
+
+/* --- folders and files of a start ------------------------------------------------------------- */
+
+static int make_node_dir(const struct process *p, const struct writer_message *m, char **run_dir,
+                         char **ret, struct err *err) {
     const struct job_spec *spec = p->spec;
     int r = 0;
     if (*run_dir == NULL)
-        r = logdir_claim_run(spec->log_dir, spec->run_id, nonce, spec->log_mode, run_dir, err);
-    return r < 0 ? r : logdir_make_generation(*run_dir, generation, node, spec->log_mode, ret, err);
+        r = logdir_claim_run(spec->log_dir, spec->run_id, m->prepare.nonce, spec->log_mode, run_dir,
+                             err);
+    return r < 0 ? r
+                 : logdir_make_generation(*run_dir, m->prepare.generation, m->prepare.node,
+                                          spec->log_mode, ret, err);
 }
-
-static void no_file(struct process *p, uint32_t user, const char *why) {
-    report(p, &(struct writer_message){.kind = WRITER_NO_FILE, .user = user}, why, strlen(why),
-           NULL);
-}
-
-static void on_no_file(void *arg, uint32_t user, const char *why) { no_file(arg, user, why); }
 
 /* The files that a worker writes itself. */
 static void report_files(struct process *p, uint32_t user, uint32_t i, const char *dir) {
@@ -86,178 +615,69 @@ static void report_files(struct process *p, uint32_t user, uint32_t i, const cha
     unsigned tee = std_map_get(&spec->tee, i), redirects = std_map_get(&spec->redirects, i);
     bool shown = spec->console_ranks == NULL || spec->console_ranks[i];
     unsigned own = (redirects & ~tee) | (shown ? STD_NONE : tee);
-    int fds[2] = {-1, -1};
-    for (int k = 0; k < 2; k++) {
-        unsigned bit = k == 0 ? STD_OUT : STD_ERR;
-        _cleanup_(freep) char *path = logdir_log_path(dir, k), *why = NULL;
+    struct writer_message m = {
+        .kind = WRITER_FILES, .user = user, .index = i, .files.fds = {-1, -1}};
+    for (int k = OUT; k <= ERR; k++) {
+        unsigned bit = k == OUT ? STD_OUT : STD_ERR;
+        _cleanup_(freep) char *path = logdir_log_path(dir, k);
         if ((own & bit) == 0)
             continue;
-        fds[k] = writer_open_log(path, p->spec->log_mode, &why);
-        if (fds[k] < 0)
-            no_file(p, user, why);
-        else
-            log_sampler_add(p->own_files, user, path, fds[k]);
+        m.files.fds[k] = open_log(p, user, path);
+        if (m.files.fds[k] >= 0)
+            log_sampler_add(p->own_files, user, path, m.files.fds[k]);
     }
-    report(p,
-           &(struct writer_message){
-               .kind = WRITER_FILES, .user = user, .index = i, .flags = WRITER_HAS_DIR},
-           NULL, 0, fds);
-    writer_wire_close(fds);
+    report(p, &m);
+    writer_wire_close(&m);
 }
 
 /* The file of the filtered lines of all workers. It is there even if no line matches. */
 static void make_filtered(struct process *p, uint32_t user, const char *node_dir, int k) {
-    _cleanup_(freep) char *path = logdir_filtered_path(node_dir, k), *why = NULL;
-    int fd = writer_open_log(path, p->spec->log_mode, &why);
-    if (fd < 0)
-        no_file(p, user, why);
+    _cleanup_(freep) char *path = logdir_filtered_path(node_dir, k);
+    int fd = open_log(p, user, path);
     file_close(&fd);
 }
 
-static void prepare(struct process *p, const struct writer_message *m, const char *generation,
-                    const char *node, const char *old_run_dir) {
-    _cleanup_(freep) char *run_dir = old_run_dir[0] != '\0' ? xstrdup(old_run_dir) : NULL;
-    _cleanup_(freep) char *node_dir = NULL;
+static void prepare(struct process *p, const struct writer_message *m) {
+    const char *old = m->prepare.run_dir;
+    _cleanup_(freep) char *run_dir = old[0] != '\0' ? xstrdup(old) : NULL, *node_dir = NULL;
     struct err err = {0};
     bool ours = p->spec->log_dir != NULL;
-    int r = make_node_dir(p, m->number, &run_dir, generation, node, &node_dir, &err);
+    int r = make_node_dir(p, m, &run_dir, &node_dir, &err);
     if (r == -ENOENT && ours && run_dir != NULL) { /* it was removed: claim a new one */
         free(TAKE_PTR(run_dir));
-        r = make_node_dir(p, m->number, &run_dir, generation, node, &node_dir, &err);
+        r = make_node_dir(p, m, &run_dir, &node_dir, &err);
     }
     for (uint32_t i = 0; r == 0 && i < p->spec->nproc; i++) {
         _cleanup_(freep) char *dir = NULL;
-        r = logdir_make_worker(node_dir, m->index + i, p->spec->log_mode, &dir, &err);
+        r = logdir_make_worker(node_dir, m->prepare.first_rank + i, p->spec->log_mode, &dir, &err);
         if (r == 0)
             report_files(p, m->user, i, dir);
     }
-    for (int k = 0; r == 0 && k < 2; k++)
+    for (int k = OUT; r == 0 && k <= ERR; k++)
         if (p->spec->filters[k] != NULL)
             make_filtered(p, m->user, node_dir, k);
-    int linked = ours && node_dir != NULL ? logdir_set_latest(run_dir, generation) : 0;
+    int linked = ours && node_dir != NULL ? logdir_set_latest(run_dir, m->prepare.generation) : 0;
     if (linked < 0) /* the link is only a convenience: the logs exist without it */
         log_warning("can't set the link %s/latest: %s", run_dir, strerror(-linked));
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    writer_wire_add_part(&text, run_dir == NULL ? "" : run_dir);
-    writer_wire_add_part(&text, node_dir == NULL ? "" : node_dir);
-    writer_wire_add_part(&text, r < 0 ? err.text : "");
-    report(p,
-           &(struct writer_message){
-               .kind = WRITER_PREPARED, .user = m->user, .number = (uint64_t)(int64_t)r},
-           text.data, text.len, NULL);
-}
-
-/* --- workers ---------------------------------------------------------------------------------- */
-
-static void on_drained(void *arg, uint32_t user, uint32_t index) {
-    struct process *p = arg;
-    uint64_t key = key_of(user, index);
-    struct writer_worker *w = idmap_get(&p->workers, key);
-    idmap_remove(&p->workers, key);
-    report_plain(p, &(struct writer_message){.kind = WRITER_DRAINED, .user = user, .index = index});
-    writer_worker_free(w);
-}
-
-/* Most often it is the same disk for all, so this is said once, and then what each file lacks. */
-static void on_not_written(void *arg, const char *path, int error) {
-    struct process *p = arg;
-    if (p->file_error != error)
-        log_warning("can't write to %s: %s; the job goes on without that part of the log", path,
-                    strerror(error));
-    p->file_error = error;
-}
-
-static void on_lacking(void *arg, const char *path, uint64_t bytes) {
-    (void)arg;
-    log_warning("%s lacks %" PRIu64 " bytes that could not be written", path, bytes);
-}
-
-static void on_held(void *arg, uint32_t user, uint32_t index, bool held) {
-    report_plain(arg, &(struct writer_message){
-                          .kind = WRITER_HELD, .user = user, .index = index, .number = held});
-}
-
-static const struct writer_worker_ops worker_ops = {on_drained, on_no_file, on_not_written,
-                                                    on_lacking, on_held};
-
-static void open_worker(struct process *p) {
-    const struct writer_packet *m = &p->packet;
-    struct writer_worker_config config = {
-        .user = m->m.user,
-        .index = m->m.index,
-        .log_mode = p->spec->log_mode,
-        .flags = m->m.flags,
-        .prefix = writer_wire_part(m, 0),
-        .paths = {writer_wire_part(m, 1), writer_wire_part(m, 2)},
-        .filters = {p->spec->filters[0], p->spec->filters[1]},
-        .fds = {m->fds[0], m->fds[1]},
-    };
-    struct writer_worker *w;
-    int r = writer_worker_new(p->loop, p->console, &config, &worker_ops, p, &w);
-    if (r < 0) {
-        log_warning("a worker's output can't be read: %s", strerror(-r));
-        return;
-    }
-    idmap_put(&p->workers, key_of(m->m.user, m->m.index), w);
-}
-
-static void add_end(struct strbuf *ret, const struct strbuf *text) {
-    size_t n = MIN2(text->len, WORDS_MAX);
-    if (n > 0)
-        strbuf_add_bytes(ret, text->data + text->len - n, n);
-    strbuf_add_char(ret, '\0');
-}
-
-static void report_last_output(struct process *p, struct writer_worker *w, const char *error_path,
-                               const char *stderr_path) {
-    const struct writer_message *m = &p->packet.m;
-    _cleanup_(strbuf_fini) struct strbuf error = {0}, tail = {0}, both = {0};
-    bool bad = error_file_read(error_path, &error) < 0;
-    writer_stderr_tail(w, stderr_path, &tail);
-    add_end(&both, &error);
-    add_end(&both, &tail);
-    report(p,
-           &(struct writer_message){.kind = WRITER_LAST_OUTPUT,
-                                    .user = m->user,
-                                    .index = m->index,
-                                    .flags = bad ? WRITER_BAD_FILE : 0},
-           both.data, both.len, NULL);
-}
-
-static void exited(struct process *p) {
-    const struct writer_message m = p->packet.m;
-    struct writer_worker *w = idmap_get(&p->workers, key_of(m.user, m.index));
-    if (w != NULL)
-        writer_worker_exited(w, (m.flags & WRITER_MORE) != 0);
-    if ((m.flags & WRITER_WANTS_LAST_OUTPUT) != 0)
-        report_last_output(p, w, writer_wire_part(&p->packet, 0), writer_wire_part(&p->packet, 1));
-    if (w == NULL)
-        report_plain(
-            p, &(struct writer_message){.kind = WRITER_DRAINED, .user = m.user, .index = m.index});
-}
-
-/* Its generation is over; what is left could not be drained in time. */
-static void drop_user(struct process *p, uint32_t user) {
-    log_sampler_drop(p->own_files, user);
-    for (uint32_t i = 0; i < p->spec->nproc; i++) {
-        struct writer_worker *w = idmap_get(&p->workers, key_of(user, i));
-        idmap_remove(&p->workers, key_of(user, i));
-        writer_worker_free(w);
-    }
+    report(p, &(struct writer_message){.kind = WRITER_PREPARED,
+                                       .user = m->user,
+                                       .prepared = {.result = r,
+                                                    .run_dir = run_dir,
+                                                    .node_dir = node_dir,
+                                                    .why = r < 0 ? err.text : NULL}});
 }
 
 /* --- from the agent --------------------------------------------------------------------------- */
 
 static void pong(struct process *p) {
-    report_plain(p, &(struct writer_message){.kind = WRITER_PONG, .number = p->n_printed});
+    report(p, &(struct writer_message){.kind = WRITER_PONG, .pong.n_printed = p->n_printed});
 }
 
-static void print(struct process *p) {
-    const struct writer_packet *m = &p->packet;
-    strbuf_add_bytes(&p->text, m->text, m->len);
+static void print(struct process *p, const struct writer_message *m) {
+    strbuf_add_bytes(&p->text, m->print.text, m->print.len);
     p->n_printed++;
-    if ((m->m.flags & WRITER_MORE) == 0) {
-        console_print(p->console, (enum console_stream)m->m.index, p->text.data, p->text.len);
+    if (!m->print.more) {
+        console_print(p->console, m->print.stream, p->text.data, p->text.len);
         strbuf_clear(&p->text);
     }
     pong(p);
@@ -266,18 +686,18 @@ static void print(struct process *p) {
 /* What is left to do on the disk: when everything is shown, because it can hang. */
 static void finish_files(struct process *p) {
     log_sampler_free(TAKE_PTR(p->own_files));
-    if (p->ended_dir != NULL) /* without it "muster logs -f" on other machines goes on */
+    if (p->ended_dir != NULL) /* without it "muster logs -f" on other machines continues */
         (void)!logdir_set_ended(p->ended_dir, p->spec->log_mode);
 }
 
 /* Ends this process when the console has written everything, or may not wait any longer. */
-static void go_on_finishing(void *arg) {
+static void continue_finishing(void *arg) {
     struct process *p = arg;
     uint64_t left = console_pending(p->console), now_ns = clock_now_ns();
     if (!p->finishing)
         return;
-    if (left < p->left && p->anew_ns > 0)
-        p->leave_ns = now_ns + p->anew_ns;
+    if (left < p->left && p->again_ns > 0)
+        p->leave_ns = now_ns + p->again_ns;
     p->left = left;
     if (left > 0 && now_ns < p->leave_ns) {
         pong(p); /* the agent waits as long as these messages come */
@@ -287,43 +707,38 @@ static void go_on_finishing(void *arg) {
     p->finishing = false;
     finish_files(p);
     bool failed = p->file_error != 0 || console_failed(p->console);
-    report_plain(p, &(struct writer_message){.kind = WRITER_FINISHED,
-                                             .number = left,
-                                             .flags = failed ? WRITER_FAILED : 0});
+    report(p, &(struct writer_message){.kind = WRITER_FINISHED,
+                                       .finished = {.left = left, .failed = failed}});
     loop_quit(p->loop);
 }
 
-/* Everything is read, and the agent ends: writes what the console still has. The loop goes on,
+/* Everything is read, and the agent ends: writes what the console still has. The loop continues,
  * because the agent may change its mind about how long to wait. */
-static void finish(struct process *p) {
-    uint32_t ms = p->packet.m.index;
+static void finish(struct process *p, const struct writer_message *m) {
+    uint32_t ms = m->finish.ms;
     p->finishing = true;
     p->leave_ns = ms == WRITER_PATIENT ? TIME_NEVER : clock_now_ns() + ms * NS_PER_MS;
-    bool anew = (p->packet.m.flags & WRITER_WHILE_TAKEN) != 0 && ms != WRITER_PATIENT;
-    p->anew_ns = anew ? ms * NS_PER_MS : 0;
+    p->again_ns = m->finish.while_taken && ms != WRITER_PATIENT ? ms * NS_PER_MS : 0;
     p->left = console_pending(p->console);
     (void)console_flush(p->console, clock_now_ns());
-    go_on_finishing(p);
+    continue_finishing(p);
 }
 
-static void take(struct process *p) {
-    const struct writer_packet *m = &p->packet;
-    switch ((enum writer_kind)m->m.kind) {
-    case WRITER_PRINT: print(p); return;
-    case WRITER_STATUS: (void)console_status(p->console, m->text); return;
-    case WRITER_PREPARE:
-        prepare(p, &m->m, writer_wire_part(m, 0), writer_wire_part(m, 1), writer_wire_part(m, 2));
-        return;
-    case WRITER_OPEN: open_worker(p); return;
-    case WRITER_EXITED: exited(p); return;
+static void take_message(struct process *p, const struct writer_message *m) {
+    switch (m->kind) {
+    case WRITER_PRINT: print(p, m); return;
+    case WRITER_STATUS: (void)console_status(p->console, m->status.text); return;
+    case WRITER_PREPARE: prepare(p, m); return;
+    case WRITER_OPEN: open_worker(p, m); return;
+    case WRITER_EXITED: exited(p, m); return;
     case WRITER_ENDED:
         free(p->ended_dir);
-        p->ended_dir = xstrdup(writer_wire_part(m, 0));
+        p->ended_dir = xstrdup(m->ended.run_dir);
         return;
-    case WRITER_DROP: drop_user(p, m->m.user); return;
+    case WRITER_DROP: drop_user(p, m->user); return;
     case WRITER_TAKE_REST: console_take_rest(p->console); return;
     case WRITER_PING: pong(p); return;
-    case WRITER_FINISH: finish(p); return;
+    case WRITER_FINISH: finish(p, m); return;
     case WRITER_FILES:
     case WRITER_PREPARED:
     case WRITER_NO_FILE:
@@ -347,7 +762,7 @@ static void on_ready(void *arg, int fd, unsigned events) {
             loop_quit(p->loop);
             return;
         }
-        take(p);
+        take_message(p, &p->packet.m);
     }
 }
 
@@ -364,9 +779,9 @@ int writer_process_run(int fd, struct console *console, const struct job_spec *s
     log_set_sink(console_log_sink, console);
     int r = loop_new(&p->loop);
     if (r == 0)
-        r = loop_timer_new(p->loop, go_on_finishing, p, &p->finish);
+        r = loop_timer_new(p->loop, continue_finishing, p, &p->finish);
     console_spool(console, spec->output_spool);
-    console_on_empty(console, go_on_finishing, p);
+    console_on_empty(console, continue_finishing, p);
     if (r == 0)
         r = console_reopen(console, p->loop);
     if (r == 0)

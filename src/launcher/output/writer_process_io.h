@@ -1,5 +1,5 @@
-/* The log writer's own side (writer_io.h): what runs in its process. Streams are in
- * writer_stream_io.h. */
+/* The log writer's own side (writer_io.h): what runs in its process. The agent decides what goes
+ * where (logmux_io.h). */
 #pragma once
 
 #include "launcher/job/job.h"

@@ -1,10 +1,9 @@
 #include "launcher/output/writer_wire_io.h"
 
 #include <errno.h>
-#include <stdbool.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include "io/file.h"
 
@@ -13,24 +12,64 @@ union control {
     struct cmsghdr head;
 };
 
-int writer_wire_send(int fd, const struct writer_message *m, const char *text, size_t len,
-                     const int fds[2]) {
-    /* Only descriptors that exist are sent, because a placeholder can't be; `has` says which they
-     * are. */
-    struct {
-        struct writer_message m;
-        uint8_t has[2];
-    } head = {.m = *m};
+/* Where the texts of a kind are in the message. */
+struct texts {
+    size_t n, at[3];
+};
+#define AT(member) offsetof(struct writer_message, member)
+
+static const struct texts texts[] = {
+    [WRITER_PRINT] = {1, {AT(print.text)}},
+    [WRITER_STATUS] = {1, {AT(status.text)}},
+    [WRITER_PREPARE] = {3, {AT(prepare.generation), AT(prepare.node), AT(prepare.run_dir)}},
+    [WRITER_OPEN] = {3, {AT(open.prefix), AT(open.paths[0]), AT(open.paths[1])}},
+    [WRITER_EXITED] = {2, {AT(exited.error_path), AT(exited.stderr_path)}},
+    [WRITER_ENDED] = {1, {AT(ended.run_dir)}},
+    [WRITER_PREPARED] = {3, {AT(prepared.run_dir), AT(prepared.node_dir), AT(prepared.why)}},
+    [WRITER_NO_FILE] = {1, {AT(no_file.why)}},
+    [WRITER_LAST_OUTPUT] = {2, {AT(last_output.error), AT(last_output.tail)}},
+    [WRITER_FINISHED] = {0},
+};
+
+static int *fds_of(struct writer_message *m) {
+    return m->kind == WRITER_OPEN ? m->open.fds : m->kind == WRITER_FILES ? m->files.fds : NULL;
+}
+
+/* Copies the texts one behind the other. Returns how many bytes they take. */
+static size_t pack(const struct writer_message *m, char ret[WRITER_TEXT_MAX]) {
+    size_t len = 0;
+    for (size_t i = 0; i < texts[m->kind].n; i++) {
+        const char *text;
+        memcpy(&text, (const char *)m + texts[m->kind].at[i], sizeof text);
+        size_t n = text == NULL ? 0 : m->kind == WRITER_PRINT ? m->print.len : strlen(text);
+        n = MIN2(n, WRITER_TEXT_MAX - len - (texts[m->kind].n - i));
+        if (n > 0)
+            memcpy(ret + len, text, n);
+        ret[len + n] = '\0';
+        len += n + 1;
+    }
+    return len;
+}
+
+/* Sets the pointers to the texts. */
+static void unpack(struct writer_packet *p) {
+    const char *at = p->text;
+    for (size_t i = 0; i < texts[p->m.kind].n; i++) {
+        memcpy((char *)&p->m + texts[p->m.kind].at[i], &at, sizeof at);
+        at += strlen(at) + 1;
+    }
+}
+
+static int send_packed(int fd, const struct writer_message *m, const char *text, size_t len) {
+    struct writer_message head = *m;
+    const int *fds = fds_of(&head);
     int sent[2];
     size_t n = 0;
-    for (int i = 0; i < 2 && fds != NULL; i++) {
-        head.has[i] = fds[i] >= 0;
+    for (int i = 0; i < 2 && fds != NULL; i++)
         if (fds[i] >= 0)
             sent[n++] = fds[i];
-    }
-    struct iovec v[2] = {
-        {.iov_base = &head, .iov_len = sizeof head},
-        {.iov_base = (void *)(uintptr_t)text, .iov_len = MIN2(len, WRITER_TEXT_MAX)}};
+    struct iovec v[2] = {{.iov_base = &head, .iov_len = sizeof head},
+                         {.iov_base = (void *)(uintptr_t)text, .iov_len = len}};
     union control control = {0};
     struct msghdr h = {.msg_iov = v, .msg_iovlen = 2};
     if (n > 0) {
@@ -52,13 +91,14 @@ int writer_wire_send(int fd, const struct writer_message *m, const char *text, s
     return later ? -EAGAIN : -errno;
 }
 
+int writer_wire_send(int fd, const struct writer_message *m) {
+    char text[WRITER_TEXT_MAX];
+    return send_packed(fd, m, text, pack(m, text));
+}
+
 int writer_wire_receive(int fd, struct writer_packet *ret) {
-    struct {
-        struct writer_message m;
-        uint8_t has[2];
-    } head;
-    struct iovec v[2] = {{.iov_base = &head, .iov_len = sizeof head},
-                         {.iov_base = ret->text, .iov_len = WRITER_TEXT_MAX}};
+    struct iovec v[2] = {{.iov_base = &ret->m, .iov_len = sizeof ret->m},
+                         {.iov_base = ret->text, .iov_len = sizeof ret->text}};
     union control control;
     struct msghdr h = {.msg_iov = v,
                        .msg_iovlen = 2,
@@ -70,32 +110,41 @@ int writer_wire_receive(int fd, struct writer_packet *ret) {
     while (r < 0 && errno == EINTR);
     if (r < 0)
         return errno == EAGAIN ? -EAGAIN : 0;
-    if (r < (ssize_t)sizeof head)
+    if (r < (ssize_t)sizeof ret->m)
         return 0;
-    int got[2] = {-1, -1};
+    ret->len = (size_t)r - sizeof ret->m;
+    int got[2] = {-1, -1}, *fds = fds_of(&ret->m);
     struct cmsghdr *c = CMSG_FIRSTHDR(&h);
     if (c != NULL && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
         memcpy(got, CMSG_DATA(c), MIN2(c->cmsg_len - CMSG_LEN(0), sizeof got));
-    ret->m = head.m;
-    ret->fds[0] = head.has[0] != 0 ? got[0] : -1;
-    ret->fds[1] = head.has[1] == 0 ? -1 : head.has[0] != 0 ? got[1] : got[0];
-    ret->len = (size_t)r - sizeof head;
-    ret->text[ret->len] = '\0';
+    for (int i = 0, next = 0; i < 2 && fds != NULL; i++) /* those that exist are sent, in order */
+        fds[i] = fds[i] >= 0 ? got[next++] : -1;
+    unpack(ret);
     return 1;
 }
 
-void writer_wire_close(int fds[2]) {
-    file_close(&fds[0]);
-    file_close(&fds[1]);
+struct writer_packet *writer_wire_copy(const struct writer_message *m) {
+    char text[WRITER_TEXT_MAX];
+    size_t len = pack(m, text);
+    struct writer_packet *p = xmalloc(offsetof(struct writer_packet, text) + len);
+    p->m = *m;
+    p->len = len;
+    memcpy(p->text, text, len);
+    unpack(p);
+    int *fds = fds_of(&p->m);
+    for (int i = 0; i < 2 && fds != NULL; i++)
+        fds[i] = fds[i] < 0 ? -1 : fcntl(fds[i], F_DUPFD_CLOEXEC, 3);
+    return p;
 }
 
-void writer_wire_add_part(struct strbuf *text, const char *part) {
-    strbuf_add_bytes(text, part, strlen(part) + 1);
+void writer_wire_close(struct writer_message *m) {
+    int *fds = fds_of(m);
+    for (int i = 0; i < 2 && fds != NULL; i++)
+        file_close(&fds[i]);
 }
 
-const char *writer_wire_part(const struct writer_packet *p, unsigned n) {
-    const char *at = p->text, *end = p->text + p->len;
-    for (; n > 0 && at < end; n--)
-        at += strlen(at) + 1;
-    return at < end ? at : "";
+void writer_wire_free(struct writer_packet *p) {
+    if (p != NULL)
+        writer_wire_close(&p->m);
+    free(p);
 }

@@ -1,84 +1,141 @@
-/* What both sides of the log writer's socket share (writer_io.h): messages with up to two
- * descriptors, over a SOCK_SEQPACKET pair between two copies of one program. */
+/* The messages between the agent and its log writer (writer_io.h), over a SOCK_SEQPACKET pair
+ * between two copies of one program.
+ *
+ *     r = writer_wire_send(fd, &(struct writer_message){.kind = WRITER_STATUS, .status.text = "…"});
+ *     r = writer_wire_receive(fd, &packet);         packet.m, its texts and descriptors */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/text/strbuf.h"
+#include "launcher/output/console_io.h"
 
+/* The most bytes of all texts of a message; what is above is cut. */
 #define WRITER_TEXT_MAX ((size_t)32 * 1024)
+/* For finish.ms: as long as there is a reader. A second FINISH can end the wait. */
+#define WRITER_PATIENT UINT32_MAX
 
 enum writer_kind {
     /* to the writer */
-    WRITER_PRINT = 1, /* index: enum console_stream; flags: WRITER_MORE; text: lines */
-    WRITER_STATUS,    /* text: the status line */
-    WRITER_PREPARE,   /* number: the nonce; index: first rank; text: generation, node, run folder */
-    WRITER_OPEN,      /* fds: pipes to read; flags, number; text: prefix, paths of both files */
-    /* flags: WRITER_WANTS_LAST_OUTPUT, WRITER_MORE: processes that it left can write, and the
-     * message comes again; text: error file, stderr's file */
-    WRITER_EXITED,
-    WRITER_ENDED,     /* the run is over; text: its folder */
-    WRITER_DROP,      /* nothing more of this user is wanted */
-    WRITER_TAKE_REST, /* what ended workers left is read, even if the console is full */
+    WRITER_PRINT = 1, /* lines of the agent itself */
+    WRITER_STATUS,    /* the status line */
+    WRITER_PREPARE,   /* make the folders and files of a start */
+    WRITER_OPEN,      /* read the pipes of a worker */
+    WRITER_EXITED,    /* the worker has ended */
+    WRITER_ENDED,     /* the run is over */
+    WRITER_DROP,      /* the user wants nothing more */
+    WRITER_TAKE_REST, /* read what ended workers left, even if the console is full */
     WRITER_PING,
-    /* index: how many ms are left for the console's output; WRITER_PATIENT; flags:
-     * WRITER_WHILE_TAKEN */
-    WRITER_FINISH,
+    WRITER_FINISH, /* show what is left, then end */
     /* from the writer */
-    WRITER_FILES,       /* of PREPARE, each worker: fds: redirected files; flags: WRITER_HAS_DIR */
-    WRITER_PREPARED,    /* number: 0 or a negative errno; text: run folder, node folder, error */
-    WRITER_NO_FILE,     /* text: why a log file can't be opened */
-    WRITER_LAST_OUTPUT, /* flags: WRITER_BAD_FILE; text: of the error file, of stderr */
+    WRITER_FILES, /* of PREPARE, for each worker with a folder */
+    WRITER_PREPARED,
+    WRITER_NO_FILE, /* a log file can't be opened */
+    WRITER_LAST_OUTPUT,
     WRITER_DRAINED,
-    WRITER_HELD, /* index, number: 1: nobody reads the console, so what it writes is not read; 0 */
+    WRITER_HELD, /* a worker's output is not read, because the console takes nothing */
     WRITER_PONG,
-    /* number: bytes that the console did not take; flags: WRITER_FAILED */
     WRITER_FINISHED,
 };
 
-/* As long as there is a reader. A second FINISH can end the wait. */
-#define WRITER_PATIENT UINT32_MAX
-
-/* Bits of flags. OPEN has the first four, and EXACT, once for each stream, shifted by its index. */
-enum {
-    WRITER_SHOWN = 1,    /* lines go to the console */
-    WRITER_PREFIXED = 4, /* with the prefix */
-    WRITER_TO_FILE = 16, /* bytes go to the file */
-    WRITER_KEEP_TAIL = 64,
-    WRITER_MORE = 256, /* the next message continues this text */
-    WRITER_WANTS_LAST_OUTPUT = 512,
-    WRITER_HAS_DIR = 1024,
-    WRITER_BAD_FILE = 2048, /* the first text describes what is wrong with the error file */
-    WRITER_FAILED = 4096, /* some output of workers was not written (console_failed(), log files) */
-    WRITER_EXACT = 8192,  /* bytes go to the console as they come */
-    WRITER_WHILE_TAKEN = 65536, /* the ms begin again whenever a reader takes something */
+/* What the console shows of a stream. */
+enum stream_view {
+    STREAM_HIDDEN = 1,
+    STREAM_LINES,    /* its lines */
+    STREAM_PREFIXED, /* its lines, each with the worker's prefix */
+    STREAM_EXACT,    /* its bytes, as they come */
 };
 
+/* Where the bytes of one stream go. */
+struct stream_route {
+    enum stream_view view;
+    bool to_file;
+    bool keeps_tail; /* its end is kept for the report */
+};
+
+/* Texts are borrowed and end with a NUL; NULL is sent as "". Arrays of two: standard output,
+ * standard error. */
 struct writer_message {
-    uint32_t kind;  /* enum writer_kind */
-    uint32_t user;  /* which generation's log; 0: none */
+    enum writer_kind kind;
+    uint32_t user;  /* of the agent: which generation's output; 0: none */
     uint32_t index; /* of a worker */
-    uint32_t flags;
-    uint64_t number;
+    union {
+        struct {
+            enum console_stream stream;
+            bool more; /* the next PRINT continues this text */
+            size_t len;
+            const char *text;
+        } print;
+        struct {
+            const char *text;
+        } status;
+        struct {
+            uint64_t nonce;
+            uint32_t first_rank;
+            const char *generation, *node;
+            const char *run_dir; /* "": a new one */
+        } prepare;
+        struct {
+            struct stream_route routes[2];
+            int fds[2]; /* pipes; -1: none */
+            const char *prefix;
+            const char *paths[2]; /* of log files; "": none */
+        } open;
+        struct {
+            bool wants_last_output;
+            bool more; /* processes that it left can write; the message is sent again */
+            const char *error_path;  /* "": none */
+            const char *stderr_path; /* the file that has its standard error; "": none */
+        } exited;
+        struct {
+            const char *run_dir;
+        } ended;
+        struct {
+            uint32_t ms;      /* how long the console's output may take; WRITER_PATIENT */
+            bool while_taken; /* ms begin again whenever a reader takes something */
+        } finish;
+        struct {
+            int fds[2]; /* files that the worker writes itself; -1: none */
+        } files;
+        struct {
+            int result;                     /* 0 or a negative errno */
+            const char *run_dir, *node_dir; /* "": none */
+            const char *why;
+        } prepared;
+        struct {
+            const char *why;
+        } no_file;
+        struct {
+            bool bad_file; /* `error` describes what is wrong with the error file */
+            const char *error, *tail;
+        } last_output;
+        struct {
+            bool on;
+        } held;
+        struct {
+            uint64_t n_printed;
+        } pong;
+        struct {
+            uint64_t left; /* bytes that the console did not take */
+            bool failed;   /* some output of workers was not written to console or files */
+        } finished;
+    };
 };
 
+/* A message with its texts. Its descriptors belong to the packet's owner. */
 struct writer_packet {
     struct writer_message m;
-    char text[WRITER_TEXT_MAX + 1]; /* with a NUL after it */
     size_t len;
-    int fds[2]; /* owned by the receiver; -1: none */
+    char text[WRITER_TEXT_MAX];
 };
 
-/* Sends at once or not at all. fds (borrowed) may be NULL. Texts above the limit are cut. 0,
- * -EAGAIN: no room now; others: the other side has ended. */
-_must_use_ int writer_wire_send(int fd, const struct writer_message *m, const char *text,
-                                size_t len, const int fds[2]);
+/* Sends at once or not at all. 0; -EAGAIN: no room now; others: the other side has ended. */
+_must_use_ int writer_wire_send(int fd, const struct writer_message *m);
 /* 1: *ret holds a message; 0: the other side has ended; -EAGAIN: no message now. */
 _must_use_ int writer_wire_receive(int fd, struct writer_packet *ret);
-/* Closes those that are not -1. */
-void writer_wire_close(int fds[2]);
-/* A text of several parts has NULs between them. */
-void writer_wire_add_part(struct strbuf *text, const char *part);
-/* The n-th part; "" if there is none. Borrowed. */
-const char *writer_wire_part(const struct writer_packet *p, unsigned n);
+/* A copy that can be sent later, with descriptors of its own; free with writer_wire_free(). */
+struct writer_packet *writer_wire_copy(const struct writer_message *m);
+void writer_wire_free(struct writer_packet *p);
+/* Closes the descriptors of a message that nobody wants. */
+void writer_wire_close(struct writer_message *m);

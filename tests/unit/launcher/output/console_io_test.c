@@ -418,9 +418,9 @@ Test(console_io, output_to_one_that_is_gone_is_dropped_and_it_is_said_once) {
     cr_assert_eq(console_flush(f.console, clock_now_ns() + NS_PER_S), 0);
     console_log_sink(f.console, "still here\n", 11);
     cr_assert_not(console_failed(f.console), "its reader may have left on purpose");
-    EXPECT(&f, f.err[0],
-           "muster: can't write to standard output: Broken pipe; the job goes on without what workers "
-           "write there\nstill here\n");
+    EXPECT(
+        &f, f.err[0],
+        "muster: can't write to standard output: Broken pipe; the job continues; its output is dropped\nstill here\n");
     console_source_fini(&a);
     f.out[0] = -1;
     fini(&f);
@@ -437,9 +437,9 @@ Test(console_io, a_full_disk_is_said_once) {
     line(&a, "lost");
     turn(&f);
     line(&a, "lost too");
-    EXPECT(&f, f.err[0],
-           "muster: can't write to standard output: No space left on device; the job goes on without "
-           "what workers write there\n");
+    EXPECT(
+        &f, f.err[0],
+        "muster: can't write to standard output: No space left on device; the job continues; its output is dropped\n");
     cr_assert(console_failed(f.console));
     console_source_fini(&a);
     fini(&f);
@@ -460,8 +460,7 @@ Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
     line(&a, "lost too");
     cr_assert(console_failed(f.console) && console_source_is_dropped(&a));
     EXPECT(&f, f.err[0],
-           "muster: can't write to standard output: it is closed; the job goes on without what workers "
-           "write there\n");
+           "muster: can't write to standard output: it is closed; the job continues; its output is dropped\n");
     console_source_fini(&a);
     fini(&f);
 }
