@@ -3,23 +3,53 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "io/clock.h"
-#include "launcher/output/console_queue_io.h"
+#include "launcher/output/spool_io.h"
 
 #define CLEAR_LINE "\r\x1b[K"
 #define PIPE_BYTES (1024 * 1024)
+#define WRITE_PIECE_MAX ((size_t)64 * 1024)
+#define WRITES_PER_TURN 8
+#define BUFFER_KEPT ((size_t)2 * 1024 * 1024)
+#define POLLED_TTY_MAX ((size_t)256)
 
-/* What descriptor 1, 2 or both refer to. */
+enum output_kind {
+    OUTPUT_NONE = 1, /* closed or broken: output is dropped */
+    OUTPUT_DIRECT,   /* a plain file or a device that never waits */
+    OUTPUT_NONBLOCK, /* a terminal or pipe, opened again */
+    OUTPUT_SOCKET,
+    OUTPUT_POLLED, /* a terminal or pipe that can't be opened again */
+};
+
+/* What descriptor 1, 2 or both refer to. Bytes are queued, and the loop writes them without ever
+ * waiting. */
 struct output {
     struct console *console;
-    struct console_queue queue;
+    enum output_kind kind;
+    int fd;
+    bool owned; /* fd is closed at the end */
+    bool tty;
+    bool hangs;    /* a plain file: its disk can hang */
+    bool unusable; /* it was closed, or is not open for writing */
+    struct strbuf bytes;
+    size_t done;    /* how much of bytes is already written */
+    uint64_t taken; /* bytes written so far */
+    /* After bytes: what is in the file, then what still has to go there. */
+    struct spool spool;
+    struct strbuf behind;
+    bool spilling;                      /* new bytes go to `behind` */
+    struct loop_watch *watch;           /* NULL: DIRECT, NONE */
+    struct loop_timer *soon;            /* DIRECT: writes at the end of the turn */
     bool clears;                        /* the terminal understands CLEAR_LINE */
     bool open;                          /* the last line queued has no newline */
     struct console_source *open_source; /* the source of that line; NULL: it was freed */
@@ -53,15 +83,242 @@ static struct output *output_of(const struct console *c, enum console_stream str
     return c->streams[stream - CONSOLE_OUT];
 }
 
-static bool is_closed(const struct output *o) { return console_queue_is_closed(&o->queue); }
+static bool is_closed(const struct output *o) { return o->kind == OUTPUT_NONE; }
 
-static uint64_t pending(const struct output *o) { return console_queue_pending(&o->queue); }
+static size_t in_memory(const struct output *o) { return o->bytes.len - o->done + o->behind.len; }
 
-static size_t in_memory(const struct output *o) { return console_queue_in_memory(&o->queue); }
+static uint64_t pending(const struct output *o) { return in_memory(o) + spool_pending(&o->spool); }
 
-static void add_text(struct output *o, const char *text) {
-    console_queue_add(&o->queue, text, strlen(text));
+static void on_written(struct output *o);
+static void on_error(struct output *o, int error);
+
+static bool queue_is_pipe(const struct output *o) {
+    return o->kind != OUTPUT_NONE && o->kind != OUTPUT_DIRECT && !o->tty;
 }
+
+/* Whether its reader can make it wait: a terminal, pipe or socket. */
+static bool queue_has_reader(const struct output *o) {
+    return o->kind != OUTPUT_NONE && o->kind != OUTPUT_DIRECT;
+}
+
+static void queue_discard(struct output *o) {
+    uint64_t size = o->spool.size;
+    strbuf_clear(&o->bytes);
+    strbuf_clear(&o->behind);
+    o->done = 0;
+    o->spilling = false;
+    spool_fini(&o->spool);
+    spool_init(&o->spool, size);
+}
+
+/* --- the file ------------------------------------------------------------------------------------ */
+
+#define SPILL_PIECE ((size_t)256 * 1024)
+
+/* Lets further bytes wait in the file until the queue is empty. False: there is no room in it. */
+static bool queue_spill(struct output *o) {
+    bool room = spool_has_room(&o->spool, SPILL_PIECE);
+    o->spilling = o->spilling || room;
+    return room;
+}
+
+/* Moves bytes from memory to the file, once there are enough of them. What has no room stays. */
+static void spill(struct output *o) {
+    uint64_t room = o->spool.size - spool_pending(&o->spool);
+    size_t n = (size_t)MIN2((uint64_t)o->behind.len, room);
+    if (n < SPILL_PIECE || spool_add(&o->spool, o->behind.data, n) < 0)
+        return;
+    o->behind.len -= n;
+    memmove(o->behind.data, o->behind.data + n, o->behind.len);
+}
+
+/* The queue's next bytes, if those before are written. */
+static void unspill(struct output *o) {
+    if (o->done < o->bytes.len || !o->spilling)
+        return;
+    strbuf_clear(&o->bytes);
+    o->done = 0;
+    ssize_t n = spool_take(&o->spool, strbuf_room(&o->bytes, SPILL_PIECE), SPILL_PIECE);
+    if (n > 0) {
+        o->bytes.len = (size_t)n;
+        return;
+    }
+    if (n < 0)
+        on_error(o, (int)-n);
+    struct strbuf empty = o->bytes;
+    o->bytes = o->behind;
+    o->behind = empty;
+    o->spilling = false;
+}
+
+/* --- writing ------------------------------------------------------------------------------------- */
+
+static void give_up(struct output *o) {
+    o->kind = OUTPUT_NONE;
+    queue_discard(o);
+    loop_watch_free(o->watch);
+    o->watch = NULL;
+}
+
+static ssize_t write_piece(struct output *o) {
+    const char *data = o->bytes.data + o->done;
+    size_t len = MIN2(o->bytes.len - o->done, WRITE_PIECE_MAX);
+    switch (o->kind) {
+    case OUTPUT_DIRECT:
+    case OUTPUT_NONBLOCK: return write(o->fd, data, len);
+    case OUTPUT_SOCKET: return send(o->fd, data, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+    case OUTPUT_POLLED: {
+        struct pollfd p = {.fd = o->fd, .events = POLLOUT};
+        if (poll(&p, 1, 0) == 0) {
+            errno = EAGAIN;
+            return -1;
+        }
+        return write(o->fd, data, MIN2(len, o->tty ? POLLED_TTY_MAX : (size_t)PIPE_BUF));
+    }
+    case OUTPUT_NONE: break;
+    }
+    assert_not_reached();
+}
+
+/* Lets the loop write what was added. */
+static void queue_update(struct output *o) {
+    if (o->behind.len >= SPILL_PIECE)
+        spill(o);
+    bool any = pending(o) > 0;
+    if (o->watch != NULL)
+        loop_watch_set(o->watch, any ? LOOP_WRITE : 0);
+    else if (o->kind == OUTPUT_DIRECT && o->soon != NULL)
+        loop_timer_set(o->soon, any ? clock_now_ns() : TIME_NEVER);
+}
+
+/* Everything is written. A large buffer is given back. */
+static void start_again(struct output *o) {
+    o->done = 0;
+    o->spilling = false;
+    if (o->bytes.cap > BUFFER_KEPT)
+        strbuf_fini(&o->bytes);
+    if (o->behind.cap > BUFFER_KEPT)
+        strbuf_fini(&o->behind);
+    strbuf_clear(&o->bytes);
+}
+
+/* Writes what can be written without waiting, a bounded amount. */
+static void queue_write(struct output *o) {
+    for (int i = 0; i < WRITES_PER_TURN && !is_closed(o); i++) {
+        unspill(o);
+        if (o->done == o->bytes.len)
+            break;
+        ssize_t n = write_piece(o);
+        if (n >= 0) {
+            o->done += (size_t)n;
+            o->taken += (uint64_t)n;
+            continue;
+        }
+        if (errno == EINTR)
+            continue;
+        if (errno == EAGAIN)
+            break;
+        int error = errno;
+        if (o->kind == OUTPUT_DIRECT && (error == ENOSPC || error == EDQUOT))
+            queue_discard(o);
+        else
+            give_up(o);
+        on_error(o, error);
+    }
+    if (pending(o) == 0)
+        start_again(o);
+    on_written(o);
+    queue_update(o);
+}
+
+static void on_writable(void *arg, int fd, unsigned events) {
+    (void)fd;
+    (void)events;
+    queue_write(arg);
+}
+
+static void on_soon(void *arg) { queue_write(arg); }
+
+/* --- adding -------------------------------------------------------------------------------------- */
+
+/* Where bytes are added. */
+static struct strbuf *queue_buffer(struct output *o) {
+    size_t left = o->bytes.len - o->done;
+    if (o->spilling)
+        return &o->behind;
+    /* Written bytes must not accumulate at the front, but moving the rest each time would be
+     * slow. */
+    if (o->done >= WRITE_PIECE_MAX && o->done >= left) {
+        memmove(o->bytes.data, o->bytes.data + o->done, left);
+        o->bytes.len = left;
+        o->done = 0;
+    }
+    return &o->bytes;
+}
+
+static void queue_add(struct output *o, const void *data, size_t len) {
+    if (!is_closed(o))
+        strbuf_add_bytes(queue_buffer(o), data, len);
+}
+
+/* Before `more` bytes are added: a plain file's queue is written as soon as it is long enough. */
+static void queue_make_room(struct output *o, size_t more) {
+    if (o->kind == OUTPUT_DIRECT && pending(o) + more > WRITE_PIECE_MAX)
+        queue_write(o);
+}
+
+/* --- opening ------------------------------------------------------------------------------------- */
+
+/* Chooses how to write to fd without ever waiting. */
+static void queue_open(struct output *o, int fd) {
+    o->kind = OUTPUT_NONE;
+    o->fd = fd;
+    spool_init(&o->spool, 0);
+    struct stat st;
+    int flags = fcntl(fd, F_GETFL);
+    o->unusable = flags < 0 || (flags & O_ACCMODE) == O_RDONLY;
+    if (o->unusable || fstat(fd, &st) < 0 || (S_ISCHR(st.st_mode) && st.st_rdev == makedev(1, 3)))
+        return; /* the null device */
+    o->tty = S_ISCHR(st.st_mode) && isatty(fd);
+    if (S_ISSOCK(st.st_mode)) {
+        o->kind = OUTPUT_SOCKET;
+    } else if (o->tty || S_ISFIFO(st.st_mode)) {
+        char path[32];
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        int again = open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        o->kind = again < 0 ? OUTPUT_POLLED : OUTPUT_NONBLOCK;
+        o->owned = again >= 0;
+        o->fd = again < 0 ? fd : again;
+    } else {
+        o->kind = OUTPUT_DIRECT;
+        o->hangs = S_ISREG(st.st_mode);
+    }
+}
+
+static int queue_start(struct output *o, struct loop *loop) {
+    switch (o->kind) {
+    case OUTPUT_NONE: return 0;
+    case OUTPUT_DIRECT: return loop_timer_new(loop, on_soon, o, &o->soon);
+    case OUTPUT_NONBLOCK:
+    case OUTPUT_SOCKET:
+    case OUTPUT_POLLED:
+        return loop_watch_new(loop, o->fd, 0, LOOP_PRIO_BULK, on_writable, o, &o->watch);
+    }
+    assert_not_reached();
+}
+
+static void queue_close(struct output *o) {
+    loop_watch_free(o->watch);
+    loop_timer_free(o->soon);
+    if (o->owned)
+        (void)close(o->fd);
+    strbuf_fini(&o->bytes);
+    strbuf_fini(&o->behind);
+    spool_fini(&o->spool);
+}
+/* --- lines and status ------------------------------------------------------------------------- */
+
+static void add_text(struct output *o, const char *text) { queue_add(o, text, strlen(text)); }
 
 static void hide_status(struct output *o) {
     if (o->status_shown)
@@ -91,7 +348,7 @@ static void show_status(struct output *o) {
     if (status[0] == '\0' || o->status_shown || o->open || !o->clears || is_closed(o) ||
         o != output_of(o->console, CONSOLE_ERR))
         return;
-    console_queue_add(&o->queue, status, cut_to(status, columns_of(o->queue.fd) - 1));
+    queue_add(o, status, cut_to(status, columns_of(o->fd) - 1));
     o->status_shown = true;
 }
 
@@ -115,8 +372,8 @@ static void show_marker(struct output *o) {
     add_text(o, text);
 }
 
-static void on_written(void *arg) {
-    struct output *o = arg;
+/* Some bytes were written, or none could be written now. */
+static void on_written(struct output *o) {
     if (o->lost > 0 && in_memory(o) < CONSOLE_OWN_MAX / 2)
         show_marker(o);
     if (in_memory(o) <= CONSOLE_WAIT_BYTES)
@@ -131,13 +388,14 @@ static void on_written(void *arg) {
 
 /* A reader may leave on purpose. */
 static bool reader_left(const struct output *o, int error) {
-    return error == EPIPE || error == ECONNRESET || (error == EIO && o->queue.tty);
+    return error == EPIPE || error == ECONNRESET || (error == EIO && o->tty);
 }
 
-/* Reports the error once: on standard error, and that of standard error on standard output, if
+/* What was queued is lost. Unless the disk is full, all later output is lost, too. Also called if
+ * bytes that waited in the file can't be read. Reports the error once: on standard error, and that of standard error on standard output, if
  * output of workers is lost and its reader has not left on purpose. */
-static void on_error(void *arg, int error) {
-    struct output *o = arg, *out = output_of(o->console, CONSOLE_OUT);
+static void on_error(struct output *o, int error) {
+    struct output *out = output_of(o->console, CONSOLE_OUT);
     struct output *to = o == out ? output_of(o->console, CONSOLE_ERR) : out;
     bool loss = o->of_sources && !reader_left(o, error);
     char text[192];
@@ -149,22 +407,19 @@ static void on_error(void *arg, int error) {
     (void)snprintf(text, sizeof text,
                    "muster: can't write to standard %s: %s; the job continues; its output is "
                    "dropped\n",
-                   o == out ? "output" : "error",
-                   o->queue.unusable ? "it is closed" : strerror(error));
+                   o == out ? "output" : "error", o->unusable ? "it is closed" : strerror(error));
     add_text(to, text);
-    console_queue_update(&to->queue);
+    queue_update(to);
 }
-
-static const struct console_queue_ops queue_ops = {on_written, on_error};
 
 /* Before a source's bytes. False: there is no reader. */
 static bool make_room(struct output *o, size_t more) {
     o->of_sources = true;
-    if (o->queue.unusable)
+    if (o->unusable)
         on_error(o, EBADF);
     if (is_closed(o))
         return false;
-    console_queue_make_room(&o->queue, more); /* it writes, and can find out that nobody reads */
+    queue_make_room(o, more); /* it writes, and can find out that nobody reads */
     return !is_closed(o);
 }
 
@@ -201,13 +456,13 @@ void console_source_piece(struct console_source *s, const struct linebuf_piece *
         add_text(o, CLEAR_LINE);
     if (!mine || piece->start == LINEBUF_REPLACES)
         add_text(o, s->prefix);
-    console_queue_add(&o->queue, piece->data, piece->len);
+    queue_add(o, piece->data, piece->len);
     if (piece->ended)
         add_text(o, "\n");
     o->open = !piece->ended;
     o->open_source = piece->ended ? NULL : s;
     o->open_ns = piece->ended ? 0 : clock_now_ns();
-    console_queue_update(&o->queue);
+    queue_update(o);
 }
 
 void console_source_exact(struct console_source *s, const char *data, size_t len) {
@@ -215,10 +470,10 @@ void console_source_exact(struct console_source *s, const char *data, size_t len
     if (len == 0 || !make_room(o, len + sizeof CLEAR_LINE))
         return;
     hide_status(o);
-    console_queue_add(&o->queue, data, len);
+    queue_add(o, data, len);
     o->open = data[len - 1] != '\n';
     o->open_source = o->open ? s : NULL;
-    console_queue_update(&o->queue);
+    queue_update(o);
 }
 
 bool console_source_yields(const struct console_source *s) {
@@ -281,17 +536,17 @@ void console_source_lines(struct console_source *s, const char *lines, size_t le
         if (!make_room(o, n + prefix_len * (n / LINE_GUESS + 1) + sizeof CLEAR_LINE + 2))
             return;
         begin_line(o);
-        add_lines(console_queue_buffer(&o->queue), s->prefix, prefix_len, lines, n);
+        add_lines(queue_buffer(o), s->prefix, prefix_len, lines, n);
         lines += n;
         len -= n;
     }
-    console_queue_update(&o->queue);
+    queue_update(o);
 }
 
 bool console_source_must_wait(const struct console_source *s) {
     struct output *o = output_of(s->console, s->stream);
     size_t waiting = in_memory(o);
-    if (!console_queue_has_reader(&o->queue))
+    if (!queue_has_reader(o))
         return false;
     if (waiting <= CONSOLE_WAIT_BYTES) {
         o->full_ns = TIME_NEVER;
@@ -299,20 +554,19 @@ bool console_source_must_wait(const struct console_source *s) {
     }
     uint64_t now_ns = clock_now_ns();
     if (o->full_ns == TIME_NEVER || now_ns >= o->full_ns + CONSOLE_QUICK_NS) {
-        o->quick =
-            o->full_ns == TIME_NEVER || o->queue.taken - o->full_taken >= CONSOLE_QUICK_BYTES;
+        o->quick = o->full_ns == TIME_NEVER || o->taken - o->full_taken >= CONSOLE_QUICK_BYTES;
         o->full_ns = now_ns;
-        o->full_taken = o->queue.taken;
+        o->full_taken = o->taken;
     }
-    if (o->quick && !o->queue.spilling)
+    if (o->quick && !o->spilling)
         return true;
-    return waiting > CONSOLE_SPOOL_BYTES && !console_queue_spill(&o->queue);
+    return waiting > CONSOLE_SPOOL_BYTES && !queue_spill(o);
 }
 
 bool console_source_is_full(const struct console_source *s) {
     struct output *o = output_of(s->console, s->stream);
-    return console_queue_has_reader(&o->queue) && in_memory(o) > CONSOLE_MEMORY_MAX &&
-           !console_queue_spill(&o->queue) && !s->console->takes_rest;
+    return queue_has_reader(o) && in_memory(o) > CONSOLE_MEMORY_MAX && !queue_spill(o) &&
+           !s->console->takes_rest;
 }
 
 void console_take_rest(struct console *c) { c->takes_rest = true; }
@@ -326,7 +580,7 @@ void console_source_end(struct console_source *s) {
         return;
     add_text(o, "\n");
     o->open = false;
-    console_queue_update(&o->queue);
+    queue_update(o);
 }
 
 void console_print(struct console *c, enum console_stream stream, const char *text, size_t len) {
@@ -337,15 +591,15 @@ void console_print(struct console *c, enum console_stream stream, const char *te
         c->remote->print(c->remote_arg, stream, text, len);
         return;
     }
-    console_queue_make_room(&o->queue, len + sizeof CLEAR_LINE + 1);
+    queue_make_room(o, len + sizeof CLEAR_LINE + 1);
     if (in_memory(o) + len > CONSOLE_OWN_MAX) {
         lose(o, count_lines(text, len));
         return;
     }
     begin_line(o);
-    console_queue_add(&o->queue, text, len);
+    queue_add(o, text, len);
     o->open = text[len - 1] != '\n';
-    console_queue_update(&o->queue);
+    queue_update(o);
 }
 
 void console_log_sink(void *arg, const char *line, size_t len) {
@@ -367,7 +621,7 @@ bool console_status(struct console *c, const char *text) {
     hide_status(o);
     if (pending(o) == 0 || o->lost == 0)
         show_status(o);
-    console_queue_update(&o->queue);
+    queue_update(o);
     return true;
 }
 
@@ -377,7 +631,7 @@ bool console_status_fits(const struct console *c, const char *text) {
 
 bool console_source_is_dropped(const struct console_source *s) {
     const struct output *o = output_of(s->console, s->stream);
-    return is_closed(o) && !(o->queue.unusable && !o->console->failed);
+    return is_closed(o) && !(o->unusable && !o->console->failed);
 }
 
 bool console_is_terminal(const struct console *c, enum console_stream stream) {
@@ -393,8 +647,8 @@ bool console_failed(const struct console *c) { return c->failed; }
 static void output_open(struct output *o, struct console *c, int fd) {
     const char *term = getenv("TERM");
     *o = (struct output){.console = c, .full_ns = TIME_NEVER};
-    console_queue_open(&o->queue, fd);
-    o->clears = o->queue.tty && term != NULL && strcmp(term, "dumb") != 0;
+    queue_open(o, fd);
+    o->clears = o->tty && term != NULL && strcmp(term, "dumb") != 0;
 }
 
 static bool same_output(int a, int b) {
@@ -414,13 +668,12 @@ int console_new(struct loop *loop, int out_fd, int err_fd, struct console **ret)
     c->streams[0] = &c->outputs[0];
     c->streams[1] = same_output(out_fd, err_fd) ? &c->outputs[0] : &c->outputs[1];
     output_open(&c->outputs[0], c, out_fd);
-    c->outputs[1] =
-        (struct output){.console = c, .queue.kind = CONSOLE_QUEUE_NONE, .queue.spool.fd = -1};
+    c->outputs[1] = (struct output){.console = c, .kind = OUTPUT_NONE, .spool.fd = -1};
     if (c->streams[1] == &c->outputs[1])
         output_open(&c->outputs[1], c, err_fd);
     for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++) {
         struct output *o = &c->outputs[i];
-        int r = console_queue_start(&o->queue, loop, &queue_ops, o);
+        int r = queue_start(o, loop);
         if (r < 0) {
             console_free(c);
             return r;
@@ -440,18 +693,18 @@ int console_reopen(struct console *c, struct loop *loop) {
         if (is_closed(&old))
             continue; /* console_new() has seen why */
         output_open(o, c, STDOUT_FILENO + i);
-        o->queue.spool.size = old.queue.spool.size;
-        o->queue.bytes = old.queue.bytes;
-        o->queue.done = old.queue.done;
+        o->spool.size = old.spool.size;
+        o->bytes = old.bytes;
+        o->done = old.done;
         o->open = old.open;
         o->lost = old.lost;
         o->status_shown = old.status_shown;
-        if (console_queue_is_pipe(&o->queue)) /* useful, but not required */
-            (void)fcntl(o->queue.fd, F_SETPIPE_SZ, PIPE_BYTES);
-        int r = console_queue_start(&o->queue, loop, &queue_ops, o);
+        if (queue_is_pipe(o)) /* useful, but not required */
+            (void)fcntl(o->fd, F_SETPIPE_SZ, PIPE_BYTES);
+        int r = queue_start(o, loop);
         if (r < 0)
             return r;
-        console_queue_update(&o->queue);
+        queue_update(o);
     }
     return 0;
 }
@@ -468,15 +721,15 @@ void console_use_remote(struct console *c, const struct console_remote *remote, 
         struct output *o = &c->outputs[i];
         if (is_closed(o))
             continue;
-        console_queue_discard(&o->queue);
+        queue_discard(o);
         o->status_shown = o->open = false;
         o->lost = 0;
-        console_queue_update(&o->queue);
+        queue_update(o);
     }
 }
 
 bool console_may_hang(const struct console *c) {
-    return c->streams[0]->queue.hangs || c->streams[1]->queue.hangs;
+    return c->streams[0]->hangs || c->streams[1]->hangs;
 }
 
 bool console_is_one(const struct console *c) { return c->streams[0] == c->streams[1]; }
@@ -487,7 +740,7 @@ int console_fd(const struct console *c, enum console_stream stream) {
 
 void console_spool(struct console *c, uint64_t bytes) {
     for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++)
-        c->outputs[i].queue.spool.size = bytes;
+        c->outputs[i].spool.size = bytes;
 }
 
 void console_on_empty(struct console *c, void (*fn)(void *arg), void *arg) {
@@ -503,7 +756,7 @@ void console_free(struct console *c) {
     if (c == NULL)
         return;
     for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++)
-        console_queue_close(&c->outputs[i].queue);
+        queue_close(&c->outputs[i]);
     free(c);
 }
 
@@ -523,10 +776,10 @@ uint64_t console_flush(struct console *c, uint64_t deadline_ns) {
         uint64_t now_ns = clock_now_ns();
         for (size_t i = 0; i < ARRAY_SIZE(c->outputs); i++) {
             struct output *o = &c->outputs[i];
-            console_queue_write(&o->queue);
+            queue_write(o);
             left += pending(o);
             if (pending(o) > 0)
-                fds[n++] = (struct pollfd){.fd = o->queue.fd, .events = POLLOUT};
+                fds[n++] = (struct pollfd){.fd = o->fd, .events = POLLOUT};
         }
         if (left == 0 || now_ns >= deadline_ns)
             return left;

@@ -54,8 +54,8 @@ struct writer_user {
     void *arg;
 };
 
-/* All are borrowed. on_pid (may be NULL) reports the pid of each writer that is started. If none can
- * be started now, messages wait, and it is tried again. */
+/* All are borrowed. on_pid (may be NULL) reports the pid of each writer that is started. If none
+ * can be started now, messages wait, and it is tried again. */
 _must_use_ int writer_new(struct loop *loop, struct console *console, const struct job_spec *spec,
                           void (*on_pid)(void *arg, pid_t pid), void *arg, struct writer **ret);
 /* Ends the writer at once. Takes NULL. */

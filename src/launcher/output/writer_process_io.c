@@ -456,7 +456,8 @@ static void add_line(const char *line, const char *end, struct strbuf *ret) {
     strbuf_add_char(ret, '\n');
 }
 
-/* The text of last_output.tail. path: the file that standard error went to, or "". w may be NULL. */
+/* The text of last_output.tail. path: the file that standard error went to, or "". w may be
+ * NULL. */
 static void stderr_tail(const struct worker *w, const char *path, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf file = {0};
     const struct strbuf *all = &file;
