@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
@@ -32,7 +33,6 @@ struct server {
 };
 
 static struct loop *loop;
-static struct loop_timer *doomsday;
 static struct server server;
 static struct http_client *client;
 
@@ -46,11 +46,6 @@ static struct {
 } heard;
 
 #define OK_ANSWER "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
-
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("nothing happened for 40 s");
-}
 
 static void server_closed(void *arg, struct stream *s, int code) {
     (void)code;
@@ -132,8 +127,6 @@ static unsigned fds_before;
 static void set_up(void) {
     (void)signal(SIGPIPE, SIG_IGN);
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(loop_timer_new(loop, on_doomsday, NULL, &doomsday), 0);
-    loop_timer_set(doomsday, clock_now_ns() + 40 * NS_PER_S);
     server.answer = OK_ANSWER;
     fds_before = count_fds();
 }
@@ -146,10 +139,8 @@ static void tear_down(void) {
         strbuf_fini(&server.asked[i]);
     }
     strbuf_fini(&server.heard);
-    for (int i = 0; i < 4; i++)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_turns(loop, 4);
     cr_expect_eq(count_fds(), fds_before, "descriptors are left open");
-    loop_timer_free(doomsday);
     loop_free(loop);
 }
 
@@ -195,7 +186,7 @@ static void start(const char *body, uint64_t timeout_ns) {
 static void ask(const char *body, uint64_t timeout_ns) {
     unsigned before = heard.n;
     start(body, timeout_ns);
-    cr_assert_eq(loop_run(loop), 0);
+    rig_loop_run(loop);
     cr_assert_eq(heard.n, before + 1);
     cr_assert_not(client != NULL && http_busy(client));
 }
@@ -224,7 +215,7 @@ Test(http, gets_and_authorizes) {
     make_client("localhost", serve("127.0.0.1"));
     http_ask(client, &(struct http_request){.path = "/x", .authorization = "token 1", .timeout_ns = 2 * NS_PER_S},
              on_answer, NULL);
-    cr_assert_eq(loop_run(loop), 0);
+    rig_loop_run(loop);
     expect_ok();
     cr_expect(strstr(strbuf_text(&server.heard), "GET /x HTTP/1.1\r\n") != NULL);
     cr_expect(strstr(strbuf_text(&server.heard), "\r\nAuthorization: token 1\r\n") != NULL);
@@ -249,8 +240,7 @@ Test(http, a_connection_closed_while_idle_is_made_anew) {
     ask("1", 2 * NS_PER_S);
     stream_free(server.streams[0]);
     server.streams[0] = NULL;
-    for (int i = 0; i < 5; i++)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_turns(loop, 5);
     ask("1", 2 * NS_PER_S);
     expect_ok();
     cr_expect_eq(server.n_conns, 2);
@@ -390,8 +380,7 @@ Test(http, a_cancelled_request_is_not_answered) {
     make_client("127.0.0.1", serve("127.0.0.1"));
     server.answer = NULL;
     start("1", NS_PER_S);
-    while (server.n_asked == 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, server.n_asked != 0);
     http_cancel(client);
     cr_expect_not(http_busy(client));
     server.answer = OK_ANSWER;
@@ -405,8 +394,7 @@ Test(http, may_be_freed_at_any_time) {
     for (int turns = 0; turns < 8; turns++) {
         make_client(turns % 2 == 0 ? "127.0.0.1" : "localhost", port);
         start("1", NS_PER_S);
-        for (int i = 0; i < turns; i++)
-            cr_assert_eq(loop_turn(loop), 0);
+        rig_loop_turns(loop, turns);
         if (heard.n > 0)
             break;
         http_client_free(client);
@@ -424,7 +412,7 @@ Test(http, may_be_asked_again_from_the_callback) {
     make_client("127.0.0.1", serve("127.0.0.1"));
     heard.ask_again = true;
     start("1", 2 * NS_PER_S);
-    cr_assert_eq(loop_run(loop), 0);
+    rig_loop_run(loop);
     cr_expect_eq(heard.n, 2);
     expect_ok();
     cr_expect_eq(server.n_conns, 1);
@@ -445,8 +433,7 @@ static struct tls_client *begin_tls(void) {
     struct http_config config = {.host = "127.0.0.1", .port = serve("127.0.0.1"), .tls = tls, .max_body = 1000};
     cr_assert_eq(http_client_new(loop, &config, &client, &err), 0, "%s", err.text);
     start("1", 20 * NS_PER_S);
-    while (server.n_conns == 0 || server.heard.len == 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, server.n_conns > 0 && server.heard.len > 0);
     return tls;
 }
 
@@ -454,7 +441,7 @@ Test(http, a_server_without_tls_is_told_so) {
     struct tls_client *tls = begin_tls();
     server.answer = "HTTP/1.0 400 Bad Request\r\n\r\n";
     stream_write(server.streams[0], server.answer, strlen(server.answer));
-    cr_assert_eq(loop_run(loop), 0);
+    rig_loop_run(loop);
     cr_expect(strstr(heard.text, ": the server does not speak TLS") != NULL, "%s", heard.text);
     tls_client_free(tls);
 }
@@ -464,7 +451,7 @@ Test(http, a_server_that_ends_the_handshake_may_be_without_tls) {
     struct tls_client *tls = begin_tls();
     stream_free(server.streams[0]);
     server.streams[0] = NULL;
-    cr_assert_eq(loop_run(loop), 0);
+    rig_loop_run(loop);
     cr_expect(strstr(heard.text, "handshake (does the server speak TLS?)") != NULL, "%s", heard.text);
     tls_client_free(tls);
 }

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
 
@@ -14,7 +15,6 @@
 struct end {
     struct loop *loop;
     struct stream *s;
-    struct loop_timer *doomsday;
     uint8_t got[4 << 20];
     size_t len, quit_at; /* quit the loop when this many bytes were read */
     size_t take;         /* bytes taken per callback; 0: all */
@@ -28,11 +28,6 @@ static struct end end;
 static int peer = -1;
 
 static void on_quit_time(void *arg) { loop_quit(arg); }
-
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("nothing happened for 10 s");
-}
 
 static void on_readable(void *arg, struct stream *s) {
     struct end *e = arg;
@@ -82,13 +77,10 @@ static void set_up(void) {
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     peer = fds[1];
     cr_assert_eq(stream_new(end.loop, fds[0], &ops, &end, &end.s), 0);
-    cr_assert_eq(loop_timer_new(end.loop, on_doomsday, NULL, &end.doomsday), 0);
-    loop_timer_set(end.doomsday, clock_now_ns() + 10 * NS_PER_S);
 }
 
 static void tear_down(void) {
     stream_free(end.s);
-    loop_timer_free(end.doomsday);
     loop_free(end.loop);
     if (peer >= 0)
         (void)close(peer);
@@ -98,7 +90,7 @@ TestSuite(stream, .init = set_up, .fini = tear_down);
 
 static void run_until_read(size_t n) {
     end.quit_at = n;
-    cr_assert_eq(loop_run(end.loop), 0);
+    rig_loop_run(end.loop);
 }
 
 static void peer_sends(const char *text) { cr_assert_eq(write(peer, text, strlen(text)), (ssize_t)strlen(text)); }
@@ -135,7 +127,7 @@ Test(stream, read_soon_finds_nothing_or_the_end) {
     (void)close(peer);
     peer = -1;
     stream_read_soon(end.s);
-    cr_assert_eq(loop_run(end.loop), 0);
+    rig_loop_run(end.loop);
     cr_assert_eq(loop_turn(end.loop), 0);
     cr_assert(end.calls == 0 && end.closed == 1 && end.code == 0);
 }
@@ -161,8 +153,7 @@ Test(stream, holds_no_more_unread_bytes_than_its_limit) {
     peer_sends("abcdefghij");
     run_until_read(1);
     cr_assert_eq(stream_available(end.s), 3);
-    for (int i = 0; i < 5; i++)
-        cr_assert_eq(loop_turn(end.loop), 0);
+    rig_loop_turns(end.loop, 5);
     cr_assert_leq(stream_available(end.s), 4);
     end.take = 0;
     stream_drain(end.s, 1);
@@ -175,19 +166,18 @@ Test(stream, reports_the_end_after_the_last_bytes) {
     (void)close(peer);
     peer = -1;
     end.quit_at = 100;
-    cr_assert_eq(loop_run(end.loop), 0);
+    rig_loop_run(end.loop);
     cr_assert_eq(end.closed, 1);
     cr_assert_eq(end.code, 0);
     cr_assert_arr_eq(end.got, "bye", 3);
-    for (int i = 0; i < 3; i++)
-        cr_assert_eq(loop_turn(end.loop), 0);
+    rig_loop_turns(end.loop, 3);
     cr_assert_eq(end.closed, 1, "told once only");
 }
 
 Test(stream, may_be_freed_in_its_own_callback) {
     end.free_in_callback = true;
     peer_sends("x");
-    cr_assert_eq(loop_run(end.loop), 0);
+    rig_loop_run(end.loop);
     char c;
     cr_assert_eq(read(peer, &c, 1), 0, "the socket is closed");
 }
@@ -198,8 +188,7 @@ Test(stream, does_not_read_while_paused_and_goes_on_when_resumed) {
     peer_sends("abcd");
     run_until_read(2);
     peer_sends("ef");
-    for (int i = 0; i < 5; i++)
-        cr_assert_eq(loop_turn(end.loop), 0);
+    rig_loop_turns(end.loop, 5);
     cr_assert_eq(end.len, 2);
     end.pause_in_callback = false;
     end.take = 0;
@@ -214,7 +203,7 @@ Test(stream, sends_many_writes_in_order) {
     stream_write(end.s, "", 0);
     stream_write(end.s, "def", 3);
     cr_assert_eq(stream_unsent(end.s), 6);
-    cr_assert_eq(loop_run(end.loop), 0);
+    rig_loop_run(end.loop);
     cr_assert_eq(end.drained, 1);
     char got[8];
     cr_assert_eq(read(peer, got, sizeof got), 6, "one system call's worth");
@@ -258,7 +247,7 @@ Test(stream, reports_a_broken_connection_when_writing_without_a_signal) {
     peer = -1;
     stream_pause(end.s);
     stream_write(end.s, "x", 1);
-    cr_assert_eq(loop_run(end.loop), 0);
+    rig_loop_run(end.loop);
     cr_assert_eq(end.closed, 1);
     cr_assert_eq(end.code, -EPIPE);
     cr_assert_not(stream_connected(end.s));
@@ -270,7 +259,7 @@ Test(stream, reads_what_the_peer_said_before_a_write_failed) {
     peer = -1;
     stream_write(end.s, "x", 1);
     end.quit_at = 100;
-    cr_assert_eq(loop_run(end.loop), 0);
+    rig_loop_run(end.loop);
     cr_assert_arr_eq(end.got, "last words", 10);
     cr_assert_eq(end.closed, 1);
 }
@@ -300,7 +289,7 @@ Test(stream, finish_closes_at_its_deadline_when_the_peer_takes_nothing) {
     struct loop_timer *later;
     cr_assert_eq(loop_timer_new(end.loop, on_quit_time, end.loop, &later), 0);
     loop_timer_set(later, clock_now_ns() + 60 * NS_PER_MS);
-    cr_assert_eq(loop_run(end.loop), 0);
+    rig_loop_run(end.loop);
     loop_timer_free(later);
     static char sink[65536];
     ssize_t n;
@@ -331,7 +320,7 @@ Test(stream, connects_and_sends_what_was_written_before) {
     cr_assert_eq(stream_connect(end.loop, &at, &ops, &end, &s), 0);
     stream_write(s, "early", 5);
     while (end.drained == 0 || accepted < 0)
-        cr_assert_eq(loop_run(end.loop), 0);
+        rig_loop_run(end.loop);
     char got[8];
     cr_assert_eq(read(accepted, got, sizeof got), 5);
     cr_assert_arr_eq(got, "early", 5);
@@ -378,7 +367,7 @@ Test(stream, reports_a_refused_connection_by_its_errno) {
     struct stream *s;
     cr_assert_eq(stream_connect(end.loop, &at, &ops, &end, &s), 0);
     cr_assert_eq(end.closed, 0, "never from inside the call");
-    cr_assert_eq(loop_run(end.loop), 0);
+    rig_loop_run(end.loop);
     cr_assert_eq(end.code, -ECONNREFUSED);
     stream_free(s);
 }
@@ -403,7 +392,7 @@ Test(stream, reports_why_it_cannot_connect_whatever_is_set_meanwhile) {
         stream_pause(s);
         stream_resume(s);
         stream_write(s, "x", 1);
-        cr_assert_eq(loop_run(end.loop), 0);
+        rig_loop_run(end.loop);
         cr_expect_eq(end.code, cases[i].code, "%s: %s", cases[i].to, strerror(-end.code));
         stream_free(s);
     }

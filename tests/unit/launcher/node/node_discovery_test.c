@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "../../topology/tree_rig.h"
 #include "io/clock.h"
 #include "io/process/reaper.h"
@@ -17,16 +18,10 @@
 struct fixture {
     struct loop *loop;
     struct child_reaper *reaper;
-    struct loop_timer *doomsday;
     struct node_discovery *discovery;
     int called;
     bool free_in_call;
 };
-
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("nothing has happened for 30 s");
-}
 
 static void on_discovered(void *arg) {
     struct fixture *f = arg;
@@ -41,8 +36,6 @@ static void on_discovered(void *arg) {
 static void begin(struct fixture *f, struct node_discovery_config config) {
     cr_assert_eq(loop_new(&f->loop), 0);
     cr_assert_eq(child_reaper_new(f->loop, &f->reaper), 0);
-    cr_assert_eq(loop_timer_new(f->loop, on_doomsday, NULL, &f->doomsday), 0);
-    loop_timer_set(f->doomsday, clock_now_ns() + 30 * NS_PER_S);
     struct err err = {0};
     cr_assert_eq(node_discovery_new(f->loop, &config, &f->discovery, &err), 0, "%s", err.text);
     cr_assert_not(node_discovery_ended(f->discovery));
@@ -53,7 +46,6 @@ static void begin(struct fixture *f, struct node_discovery_config config) {
 /* Nothing is left, not even the child. */
 static void end(struct fixture *f) {
     node_discovery_free(f->discovery);
-    loop_timer_free(f->doomsday);
     child_reaper_free(f->reaper);
     loop_free(f->loop);
     int status;
@@ -66,7 +58,7 @@ Test(node_discovery, tells_the_cpus_of_this_machine) {
     struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
     node_discovery_wait(f.discovery, on_discovered, &f);
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     cr_assert(node_discovery_ended(f.discovery));
     const struct topology *t = node_discovery_topology(f.discovery);
     cr_assert_not_null(t, "%s", node_discovery_failure(f.discovery));
@@ -80,7 +72,7 @@ Test(node_discovery, tells_the_cpus_of_this_machine) {
     cr_expect_null(node_discovery_facts(f.discovery), "nobody asked for them");
     cr_expect_eq(f.called, 1);
     node_discovery_wait(f.discovery, on_discovered, &f); /* a late waiter is called, too */
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     cr_expect_eq(f.called, 2);
     end(&f);
 }
@@ -89,7 +81,7 @@ Test(node_discovery, tells_what_was_configured_where_it_is_asked) {
     struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .facts = true, .envp = environ});
     node_discovery_wait(f.discovery, on_discovered, &f);
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     const struct nccl_facts *facts = node_discovery_facts(f.discovery);
     cr_assert_not_null(facts);
     cr_expect_gt(facts->nofile, 0);
@@ -102,7 +94,7 @@ Test(node_discovery, tells_which_way_leads_to_an_address) {
     begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS, .route_to = "127.0.0.1"});
     cr_assert_null(node_discovery_route(f.discovery, &why));
     node_discovery_wait(f.discovery, on_discovered, &f);
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     const struct route_found *route = node_discovery_route(f.discovery, &why);
     cr_assert_not_null(route, "%s", why);
     cr_expect_str_eq(route->netif, "lo");
@@ -116,7 +108,7 @@ Test(node_discovery, says_why_no_way_leads_to_an_address) {
     const char *why = NULL;
     begin(&f, (struct node_discovery_config){.route_to = "nonsense"});
     node_discovery_wait(f.discovery, on_discovered, &f);
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     cr_assert_not_null(node_discovery_topology(f.discovery), "%s", node_discovery_failure(f.discovery));
     cr_assert_null(node_discovery_route(f.discovery, &why));
     cr_assert_not_null(why);
@@ -129,7 +121,7 @@ Test(node_discovery, nobody_asked_for_a_way) {
     const char *why = "untouched";
     begin(&f, (struct node_discovery_config){.what = DISCOVER_NETIFS});
     node_discovery_wait(f.discovery, on_discovered, &f);
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     cr_assert_null(node_discovery_route(f.discovery, &why));
     cr_expect_str_eq(why, "untouched");
     end(&f);
@@ -150,7 +142,7 @@ Test(node_discovery, interfaces_and_route_do_not_wait_for_nvml) {
                                              .nvml_library = fifo});
     cr_assert_not(node_discovery_has_netifs(f.discovery));
     node_discovery_wait_netifs(f.discovery, on_discovered, &f);
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     cr_assert(node_discovery_has_netifs(f.discovery) && !node_discovery_ended(f.discovery));
     cr_expect_neq(topology_find_netif(node_discovery_netifs(f.discovery), "lo"), TOPO_NONE);
     cr_assert_not_null(node_discovery_route(f.discovery, NULL));
@@ -160,9 +152,9 @@ Test(node_discovery, interfaces_and_route_do_not_wait_for_nvml) {
 
     node_discovery_wait(f.discovery, on_discovered, &f);
     node_discovery_wait_netifs(f.discovery, on_discovered, &f); /* a late waiter is called at once */
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     cr_assert(f.called == 2 && !node_discovery_ended(f.discovery));
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     cr_assert_not_null(node_discovery_topology(f.discovery), "%s", node_discovery_failure(f.discovery));
     cr_expect_eq(f.called, 3);
     cr_expect_eq(node_discovery_topology(f.discovery)->n_netifs, 0u, "they were not asked for again");
@@ -182,7 +174,7 @@ Test(node_discovery, lists_amds_gpus_as_rocm_numbers_them) {
         struct fixture f = {0};
         begin(&f, (struct node_discovery_config){.rocm = asked == 1, .sysroot = tree.root});
         node_discovery_wait(f.discovery, on_discovered, &f);
-        cr_assert_eq(loop_run(f.loop), 0);
+        rig_loop_run(f.loop);
         cr_assert_not_null(node_discovery_topology(f.discovery), "%s", node_discovery_failure(f.discovery));
         cr_assert_eq(node_discovery_rocm(f.discovery, &gpus), asked == 1 ? 1u : 0u);
         if (asked == 1)
@@ -197,7 +189,7 @@ Test(node_discovery, a_look_that_takes_too_long_has_failed) {
         struct fixture f = {0};
         begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .deadline_ns = 1});
         node_discovery_wait(f.discovery, on_discovered, &f);
-        cr_assert_eq(loop_run(f.loop), 0);
+        rig_loop_run(f.loop);
         bool late = node_discovery_topology(f.discovery) == NULL;
         if (late)
             cr_expect_str_eq(node_discovery_failure(f.discovery), "it took longer than 1e-09 s");
@@ -212,7 +204,7 @@ Test(node_discovery, says_why_nothing_was_found) {
     struct fixture f = {0};
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS, .sysroot = "/nonexistent"});
     node_discovery_wait(f.discovery, on_discovered, &f);
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     cr_expect_null(node_discovery_topology(f.discovery));
     cr_assert_not_null(node_discovery_failure(f.discovery));
     cr_expect(strstr(node_discovery_failure(f.discovery), "nonexistent") != NULL, "%s",
@@ -233,7 +225,7 @@ Test(node_discovery, may_be_freed_by_whom_it_calls) {
     begin(&f, (struct node_discovery_config){.what = DISCOVER_CPUS});
     node_discovery_wait(f.discovery, on_discovered, &f);
     node_discovery_wait(f.discovery, on_discovered, &f);
-    cr_assert_eq(loop_run(f.loop), 0);
+    rig_loop_run(f.loop);
     cr_expect_eq(f.called, 1);
     end(&f);
 }

@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
+
 static char dir[64], path[80], times_path[80];
 
 static int begin(void) {
@@ -78,8 +80,7 @@ Test(log_times_io, a_file_that_a_worker_writes_itself_is_sampled) {
     struct log_sampler *s = log_sampler_new(loop);
     log_sampler_add(s, 7, path, fd);
     cr_assert_eq(write(fd, "one\n", 4), 4);
-    while (stat(times_path, &st) < 0 || st.st_size == 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, stat(times_path, &st) == 0 && st.st_size > 0);
     log_sampler_drop(s, 8); /* another user */
     (void)poll(NULL, 0, 2 * LOG_PACE_MIN_NS / NS_PER_MS);
     cr_assert_eq(write(fd, "two\n", 4), 4);

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "launcher/job/job.h"
@@ -666,8 +667,7 @@ Test(logmux_io, a_writer_that_is_killed_costs_no_worker_its_life) {
 static void kill_writer(struct fixture *f) {
     cr_assert_eq(kill(f->pid, SIGKILL), 0);
     pid_t pid = f->pid;
-    while (kill(pid, 0) == 0) /* until its end has been read */
-        cr_assert_eq(loop_turn(f->loop), 0);
+    rig_loop_until(f->loop, kill(pid, 0) != 0); /* until its end has been read */
 }
 
 Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
@@ -680,8 +680,7 @@ Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
     cr_assert_eq(writer_new(f.loop, f.console, &f.spec, on_pid, &f, &f.writer), 0);
     log_notice("the first word");
     kill_writer(&f);
-    while (f.n_writers < 2)
-        cr_assert_eq(loop_turn(f.loop), 0);
+    rig_loop_until(f.loop, f.n_writers >= 2);
     kill_writer(&f); /* the next one is started a second later */
     log_notice("the last word");
     (void)writer_finish(f.writer, &(struct writer_patience){.ms = 10000, .fd = -1});

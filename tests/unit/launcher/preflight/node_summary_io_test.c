@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
+
 static struct loop *loop;
 static struct node_summary found;
 static bool found_whole;
@@ -125,8 +127,7 @@ Test(node_summary_io, a_folder_that_is_to_be_made_here, .init = begin, .fini = f
 Test(node_summary_io, one_that_is_given_up_leaves_nothing, .init = begin, .fini = finish) {
     node_summary_stop(start(NULL));
     node_summary_stop(NULL);
-    for (int i = 0; i < 10; i++)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_turns(loop, 10);
     cr_assert_eq(calls, 0);
     cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1);
     cr_assert_eq(errno, ECHILD);

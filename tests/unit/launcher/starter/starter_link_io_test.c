@@ -10,12 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
 
 #define TOKEN "0123456789abcdef0123456789abcdef"
-#define DOOMSDAY_NS (30 * NS_PER_S)
 
 static struct loop *loop;
 static struct starter_link *link_;
@@ -67,12 +67,8 @@ TestSuite(starter_link_io, .init = begin, .fini = end);
 
 /* Runs the loop until the descriptor can be read. */
 static void run_until_readable(int fd) {
-    const uint64_t doomsday = clock_now_ns() + DOOMSDAY_NS;
     struct pollfd p = {.fd = fd, .events = POLLIN};
-    while (poll(&p, 1, 1) == 0) {
-        cr_assert_lt(clock_now_ns(), doomsday);
-        cr_assert_eq(loop_turn(loop), 0);
-    }
+    rig_loop_until(loop, poll(&p, 1, 1) != 0);
 }
 
 /* Instead of the head that listens: a relay, whose end of the pair is returned. */
@@ -132,9 +128,7 @@ Test(starter_link_io, it_tells_that_it_leads_and_hears_stop) {
     m.kind = STARTER_STOP;
     m.signal.signo = 15;
     cr_assert(send_message(fd, &m));
-    const uint64_t doomsday = clock_now_ns() + DOOMSDAY_NS;
-    while (stopped == 0 && clock_now_ns() < doomsday)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, stopped != 0);
     cr_assert_eq(stopped, 15);
     cr_assert_eq(expected, 7);
     (void)close(fd);
@@ -230,9 +224,7 @@ Test(starter_link_io, a_head_that_was_killed_is_noticed) {
     (void)close(fd);
     (void)close(head_fd);
     head_fd = -1;
-    const uint64_t doomsday = clock_now_ns() + DOOMSDAY_NS;
-    while (gone == 0 && clock_now_ns() < doomsday)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, gone != 0);
     cr_assert_eq(gone, 1);
 }
 
@@ -242,14 +234,8 @@ Test(starter_link_io, a_head_that_breaks_the_protocol_is_left) {
     int fd = accept_link();
     receive(fd, &m);
     cr_assert_eq(send(fd, "HTTP/1.1 400\r\n\r\n", 16, MSG_NOSIGNAL), 16);
-    const uint64_t doomsday = clock_now_ns() + DOOMSDAY_NS;
     char byte;
-    ssize_t n = -1;
-    while (n < 0 && clock_now_ns() < doomsday) {
-        cr_assert_eq(loop_turn(loop), 0);
-        n = recv(fd, &byte, 1, MSG_DONTWAIT);
-    }
-    cr_assert_eq(n, 0, "it hangs up");
+    rig_loop_until(loop, recv(fd, &byte, 1, MSG_DONTWAIT) == 0); /* it hangs up */
     (void)close(fd);
 }
 
@@ -280,12 +266,10 @@ Test(starter_link_io, a_relay_is_spoken_to_over_its_socket) {
     m.kind = STARTER_STOP;
     m.signal.signo = SIGTERM;
     cr_assert(send_message(fd, &m));
-    while (stopped == 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, stopped != 0);
     cr_assert_eq(stopped, SIGTERM);
     (void)close(fd); /* the relay was killed */
-    while (gone == 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, gone != 0);
 }
 
 Test(starter_link_io, a_relay_gets_the_verdict) {

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../../../process/rig.h"
+#include "../../rig/loop_rig.h"
 #include "io/clock.h"
 #include "topology/discover/discovery_io.h"
 
@@ -28,7 +29,6 @@ struct fixture {
     struct child_reaper *reaper;
     struct console *console;
     struct writer *writer;
-    struct loop_timer *doomsday;
     struct guardian_link link;
     struct job_spec spec;
     enum bind_mode bind;
@@ -76,11 +76,6 @@ static struct node_discovery *lend(void *arg, const char *leader) {
     cr_expect_str_eq(leader, "198.51.100.7");
     return TAKE_PTR(f->to_lend);
 }
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("nothing has happened for %d ms", RIG_DEADLINE_MS);
-}
-
 /* args: arguments of `program`; NULL: of the test worker. */
 static void fixture_init(struct fixture *f, const char *program, char **args) {
     *f = (struct fixture){.link = GUARDIAN_LINK_INIT, .bind = f->bind, .look_for = f->look_for, .look_ns = f->look_ns};
@@ -93,8 +88,6 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
     cr_assert(child_reaper_new(f->loop, &f->reaper) == 0);
     cr_assert(console_new(f->loop, STDOUT_FILENO, STDERR_FILENO, &f->console) == 0);
     cr_assert(writer_new(f->loop, f->console, &f->spec, NULL, NULL, &f->writer) == 0);
-    cr_assert(loop_timer_new(f->loop, on_doomsday, f, &f->doomsday) == 0);
-    loop_timer_set(f->doomsday, clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS);
     f->spec = (struct job_spec){.nproc = 1,
                                 .run_id = TEXT("job7"),
                                 .role = TEXT("default"),
@@ -134,7 +127,6 @@ static void fixture_fini(struct fixture *f) {
     local_workers_free(f->local_workers);
     writer_free(f->writer);
     console_free(f->console);
-    loop_timer_free(f->doomsday);
     child_reaper_free(f->reaper);
     loop_free(f->loop);
     rig_fini(&f->rig);
@@ -143,7 +135,7 @@ static void fixture_fini(struct fixture *f) {
 static void stop(struct fixture *f) {
     local_workers_stop(f->local_workers, SIGTERM, 3600 * NS_PER_S);
     while (f->all_gone == 0)
-        cr_assert(loop_run(f->loop) == 0);
+        rig_loop_run(f->loop);
     fixture_fini(f);
 }
 
@@ -159,12 +151,12 @@ Test(local_workers_io, is_prepared_when_the_node_was_looked_at) {
                  LOCAL_WORKERS_E_LATER);
     cr_assert_eq(local_workers_prepare(f.local_workers, g23, &alone, &err), LOCAL_WORKERS_E_LATER,
                  "the next group forms before that");
-    cr_assert(loop_run(f.loop) == 0);
+    rig_loop_run(f.loop);
     cr_expect_eq(f.n_prepared, 1);
     cr_expect_eq(generation_compare(f.prepared, g23), 0);
     cr_assert_not_null(node_discovery_topology(f.discovery));
     cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
-    cr_assert(loop_run(f.loop) == 0);
+    rig_loop_run(f.loop);
     cr_expect_eq(f.n_safe_points, 1);
     stop(&f);
 }
@@ -206,7 +198,7 @@ Test(local_workers_io, uses_what_another_has_discovered_of_the_network) {
     struct node_discovery *lent = begin_to_lend(&f);
     cr_assert_eq(local_workers_prepare(f.local_workers, g23, &far, &err), LOCAL_WORKERS_E_LATER);
     cr_expect_eq(children(pids), 1u, "one process examines this node");
-    cr_assert(loop_run(f.loop) == 0);
+    rig_loop_run(f.loop);
     cr_expect_eq(f.n_prepared, 1);
     cr_expect(node_discovery_ended(lent));
     f.to_lend = lent;
@@ -233,13 +225,13 @@ static bool lent_ends_before_its_own(void) {
                  waitid(P_PID, (id_t)pids[1], &end, WSTOPPED | WEXITED | WNOWAIT) == 0 && end.si_code == CLD_STOPPED;
     node_discovery_wait(lent, on_lent_ended, f.loop);
     if (shown) {
-        cr_assert(loop_run(f.loop) == 0);
+        rig_loop_run(f.loop);
         cr_assert(node_discovery_ended(lent));
         cr_expect_eq(f.n_prepared, 0);
         cr_assert_eq(kill(pids[1], SIGCONT), 0);
     }
     while (f.n_prepared == 0 || !node_discovery_ended(lent))
-        cr_assert(loop_run(f.loop) == 0);
+        rig_loop_run(f.loop);
     cr_expect_eq(f.n_prepared, 1);
     cr_expect_eq(generation_compare(f.prepared, next), 0);
     node_discovery_free(lent);
@@ -267,11 +259,11 @@ Test(local_workers_io, a_look_that_is_late_costs_the_binding_not_the_job, .fini 
     cr_assert_eq(setenv("MUSTER_NVML_LIBRARY", fifo, 1), 0);
     fixture_init(&f, NULL, args);
     cr_assert_eq(local_workers_prepare(f.local_workers, g23, &alone, &err), LOCAL_WORKERS_E_LATER);
-    cr_assert(loop_run(f.loop) == 0);
+    rig_loop_run(f.loop);
     cr_expect_eq(f.n_prepared, 1);
     cr_assert_not_null(node_discovery_failure(f.discovery));
     cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
-    cr_assert(loop_run(f.loop) == 0);
+    rig_loop_run(f.loop);
     stop(&f);
 }
 
@@ -280,7 +272,7 @@ Test(local_workers_io, hears_the_safe_point_of_a_worker) {
     char *args[] = {TEXT("notify=X=1\nMUSTER_SAFE_POINT=1"), TEXT("wait"), NULL};
     fixture_init(&f, NULL, args);
     start(&f);
-    cr_assert(loop_run(f.loop) == 0);
+    rig_loop_run(f.loop);
     cr_expect_eq(f.n_safe_points, 1);
     cr_expect_eq(generation_compare(f.safe_point, g23), 0);
     stop(&f);
@@ -293,7 +285,7 @@ Test(local_workers_io, keeps_what_a_worker_announces) {
     uint64_t limit_ns = 0, since_ns = 0;
     fixture_init(&f, NULL, args);
     start(&f);
-    cr_assert(loop_run(f.loop) == 0);
+    rig_loop_run(f.loop);
     const struct announced *a = local_workers_announced(f.local_workers, 0);
     cr_expect_eq(a->step, 7);
     cr_expect_str_eq(a->status, "epoch 2");
@@ -307,7 +299,7 @@ Test(local_workers_io, hears_the_safe_point_of_what_is_below_a_worker) {
     char *args[] = {TEXT("-c"), TEXT("\"$WORKER\" notify=MUSTER_SAFE_POINT=1 wait & wait"), NULL};
     fixture_init(&f, "/bin/sh", args);
     start(&f);
-    cr_assert(loop_run(f.loop) == 0);
+    rig_loop_run(f.loop);
     cr_expect_eq(f.n_safe_points, 1);
     stop(&f);
 }
@@ -340,13 +332,13 @@ Test(local_workers_io, a_kill_by_the_guardian_is_forgotten_with_its_generation) 
     start(&f);
     (void)atomic_fetch_add(&page.fences, 1);
     while (f.all_gone < 1)
-        cr_assert(loop_run(f.loop) == 0);
+        rig_loop_run(f.loop);
     cr_expect_eq(f.n_failures, 0);
     cr_expect_eq(f.n_fenced, 1);
     cr_assert(local_workers_prepare(f.local_workers, (struct generation){2, 4}, &alone, &err) == 0, "%s", err.text);
     cr_assert(local_workers_start(f.local_workers, NULL, &err) == 0, "%s", err.text);
     while (f.all_gone < 2 || f.n_failures < 1)
-        cr_assert(loop_run(f.loop) == 0);
+        rig_loop_run(f.loop);
     cr_expect_eq(f.n_failures, 1);
     cr_expect_eq(f.n_fenced, 1);
     cr_expect(f.failure.kind == FAILURE_SIGNAL && f.failure.code == SIGKILL);

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "../../../process/rig.h"
+#include "../../rig/loop_rig.h"
 #include "io/clock.h"
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/spare_io.h"
@@ -23,7 +24,6 @@ struct local_workers {
     struct rig rig;
     struct loop *loop;
     struct child_reaper *reaper;
-    struct loop_timer *doomsday;
     struct worker_group *group;
     struct worker_group_config config;
     char *const *const *argvs;      /* of the workers */
@@ -102,18 +102,12 @@ static const struct worker_group_ops ops = {.on_detached = on_detached,
                                             .on_all_gone = on_all_gone,
                                             .on_over = on_over};
 
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("nothing has happened for %d ms", RIG_DEADLINE_MS);
-}
-
 static void local_workers_init(struct local_workers *c) {
     *c = (struct local_workers){.config = WORKER_GROUP_CONFIG_INIT};
     rig_init(&c->rig);
     cr_assert(prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0);
     cr_assert(loop_new(&c->loop) == 0);
     cr_assert(child_reaper_new(c->loop, &c->reaper) == 0);
-    cr_assert(loop_timer_new(c->loop, on_doomsday, c, &c->doomsday) == 0);
     snprintf(c->hold, sizeof c->hold, "hold=%s", c->rig.hold);
     snprintf(c->say, sizeof c->say, "say=%s", c->rig.ready);
 }
@@ -122,7 +116,6 @@ static void local_workers_fini(struct local_workers *c) {
     worker_group_free(c->group);
     child_reaper_run(c->reaper);
     child_reaper_free(c->reaper);
-    loop_timer_free(c->doomsday);
     loop_free(c->loop);
     rig_fini(&c->rig);
 }
@@ -148,13 +141,10 @@ static void local_workers_begin(struct local_workers *c, char *const *const argv
     c->n = n;
     c->slow = true;
     loop_defer(c->loop, LOOP_PRIO_CHILD, on_begin, c);
-    cr_assert(loop_run(c->loop) == 0);
+    rig_loop_run(c->loop);
 }
 
-static void local_workers_run(struct local_workers *c) {
-    loop_timer_set(c->doomsday, clock_now_ns() + RIG_DEADLINE_MS * NS_PER_MS);
-    cr_assert(loop_run(c->loop) == 0);
-}
+static void local_workers_run(struct local_workers *c) { rig_loop_run(c->loop); }
 
 static void local_workers_run_to_the_end(struct local_workers *c) {
     local_workers_run(c);
@@ -825,9 +815,7 @@ Test(worker_io, who_has_the_signal_from_elsewhere_does_not_get_it_again) {
     char *const *argv = ARGV(c.rig.worker, c.hold, "on-term=5", c.say, "wait", NULL);
     local_workers_begin(&c, (char *const *[]){argv, argv}, 2);
     uint64_t between_ns = clock_now_ns();
-    loop_timer_set(c.doomsday, between_ns + RIG_DEADLINE_MS * NS_PER_MS);
-    while (c.n_made < 2)
-        cr_assert_eq(loop_turn(c.loop), 0);
+    rig_loop_until(c.loop, c.n_made >= 2);
     rig_await_ready(&c.rig, 2, NULL);
     worker_group_hold(c.group, SIGTERM);
     worker_group_stop(c.group, SIGTERM, 300 * NS_PER_MS);

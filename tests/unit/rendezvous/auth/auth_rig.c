@@ -9,12 +9,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/net/stream.h"
 
-#define DOOMSDAY_NS (40 * NS_PER_S)
 #define RINGS_MAX 16
 #define MUNGED_MAX 4
 
@@ -44,18 +44,7 @@ void rig_finish(void) {
     run_command(command);
 }
 
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("nothing happened for 40 s");
-}
-
-void rig_run(void) {
-    struct loop_timer *doomsday;
-    cr_assert_eq(loop_timer_new(rig_loop, on_doomsday, NULL, &doomsday), 0);
-    loop_timer_set(doomsday, clock_now_ns() + DOOMSDAY_NS);
-    cr_assert_eq(loop_run(rig_loop), 0);
-    loop_timer_free(doomsday);
-}
+void rig_run(void) { rig_loop_run(rig_loop); }
 
 static void on_line(void *arg, const char *text) {
     struct rig_lines *lines = arg;

@@ -9,11 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
-
-#define DOOMSDAY_NS (30 * NS_PER_S)
 
 struct end {
     struct conn *conn;
@@ -28,7 +27,6 @@ struct end {
 };
 
 static struct loop *loop;
-static struct loop_timer *doomsday;
 static struct listener *listener;
 static struct addr at;
 static struct end caller, callee;
@@ -43,21 +41,12 @@ static void check(void) {
 static void wait_until(bool (*what)(void)) {
     until = what;
     if (!what()) {
-        loop_timer_set(doomsday, clock_now_ns() + DOOMSDAY_NS);
-        cr_assert_eq(loop_run(loop), 0);
+        rig_loop_run(loop);
     }
     until = NULL;
 }
 
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("it did not happen in time");
-}
-
-static void turn_a_few_times(void) {
-    for (int i = 0; i < 50; i++)
-        cr_assert_eq(loop_turn(loop), 0);
-}
+static void turn_a_few_times(void) { rig_loop_turns(loop, 50); }
 
 static void on_message(void *arg, struct conn *c, const struct wire_message *m) {
     (void)c;
@@ -114,7 +103,6 @@ static void begin(void) {
     caller = callee = (struct end){0};
     line[0] = '\0';
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(loop_timer_new(loop, on_doomsday, NULL, &doomsday), 0);
     cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);
     cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);
     cr_assert_eq(addr_of_socket(fd, &at), 0);
@@ -127,7 +115,6 @@ static void finish(void) {
     listener_free(listener);
     auth_free(caller.auth);
     auth_free(callee.auth);
-    loop_timer_free(doomsday);
     loop_free(loop);
 }
 
@@ -478,8 +465,7 @@ Test(conn_io, it_can_be_freed_at_any_moment, .init = begin, .fini = finish) {
     for (int turns = 0; turns < 40; turns++) {
         call();
         conn_call(caller.conn);
-        for (int i = 0; i < turns; i++)
-            cr_assert_eq(loop_turn(loop), 0);
+        rig_loop_turns(loop, turns);
         conn_free(TAKE_PTR(caller.conn));
         turn_a_few_times();
         conn_free(TAKE_PTR(callee.conn));

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
@@ -176,8 +177,7 @@ Test(probe_io, a_probe_that_was_given_up_never_answers, .init = begin, .fini = f
     answers = 0;
     cr_assert_eq(probe_start(loop, &at, NULL, 42, PATIENCE_NS, on_answer, NULL, &p), 0);
     probe_free(p);
-    for (int i = 0; i < 10; i++)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_turns(loop, 10);
     cr_assert_eq(answers, 0);
 }
 
@@ -212,8 +212,7 @@ static void begin_three(struct three *t) {
     cr_assert_eq(probe_start(loop, &t->at, NULL, 42, PATIENCE_NS, note, &t->result[0], &t->p[0]), 0);
     cr_assert_eq(probe_start_from(loop, &t->from, &t->at, NULL, 42, PATIENCE_NS, note, &t->result[1], &t->p[1]), 0);
     cr_assert_eq(probe_start_from(loop, &t->from, &t->at, NULL, 43, PATIENCE_NS, note, &t->result[2], &t->p[2]), 0);
-    while (t->fds[0] < 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, t->fds[0] >= 0);
 }
 
 static void speak(int fd) {
@@ -235,15 +234,13 @@ Test(probe_io, probes_between_the_same_addresses_share_a_call, .init = begin, .f
     struct three t;
     begin_three(&t);
     speak(t.fds[0]);
-    while (t.result[2] == 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, t.result[2] != 0);
     cr_assert_eq(t.result[0], PROBE_ALIVE);
     cr_assert_eq(t.result[1], PROBE_ALIVE);
     cr_assert_eq(t.result[2], PROBE_GONE, "each looks for its own");
     cr_assert_lt(t.fds[1], 0, "one connection");
     cr_assert_eq(probe_start_from(loop, &t.from, &t.at, NULL, 42, PATIENCE_NS, note, &t.result[0], &t.p[0]), 0);
-    while (t.fds[1] < 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, t.fds[1] >= 0);
     probe_free(t.p[0]);
     finish_three(&t);
 }
@@ -254,8 +251,7 @@ Test(probe_io, a_call_lives_as_long_as_one_of_its_probes, .init = begin, .fini =
     probe_free(t.p[0]); /* it began the call */
     probe_free(t.p[2]);
     speak(t.fds[0]);
-    while (t.result[1] == 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, t.result[1] != 0);
     cr_assert_eq(t.result[1], PROBE_ALIVE);
     cr_assert(t.result[0] == 0 && t.result[2] == 0 && t.fds[1] < 0);
     finish_three(&t);
@@ -278,8 +274,7 @@ Test(probe_io, who_is_told_may_give_up_the_others, .init = begin, .fini = finish
     cr_assert_eq(probe_start_from(loop, &t.from, &t.at, NULL, 42, PATIENCE_NS, note, &t.result[1], &t.p[1]), 0);
     cr_assert_eq(probe_start_from(loop, &t.from, &t.at, NULL, 42, PATIENCE_NS, note, &t.result[2], &t.p[2]), 0);
     speak(t.fds[0]);
-    while (t.result[0] == 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, t.result[0] != 0);
     cr_assert_eq(t.result[0], PROBE_ALIVE);
     cr_assert(t.result[1] == 0 && t.result[2] == 0);
     finish_three(&t);
@@ -290,8 +285,7 @@ Test(probe_io, another_address_of_this_side_has_a_call_of_its_own, .init = begin
     begin_three(&t);
     struct probe *p;
     cr_assert_eq(probe_start_from(loop, &t.other, &t.at, NULL, 42, PATIENCE_NS, note, &t.result[0], &p), 0);
-    while (t.fds[1] < 0)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, t.fds[1] >= 0);
     probe_free(p);
     for (int i = 0; i < 3; i++)
         probe_free(t.p[i]);

@@ -7,13 +7,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
 #include "rendezvous/protocol/conn_io.h"
 #include "rendezvous/server/server_io.h"
 
-#define DOOMSDAY_NS (60 * NS_PER_S)
 #define PEERS_MAX (RDZV_OPERATORS_MAX + 16)
 #define HEARD_MAX 8
 
@@ -26,7 +26,6 @@ struct peer {
 
 static struct {
     struct loop *loop;
-    struct loop_timer *doomsday;
     struct rdzv_listener *listener;
     struct rdzv_server *server;
     struct addr at;
@@ -52,14 +51,7 @@ static void wait_until(bool (*what)(void)) {
     if (what())
         return;
     until = what;
-    loop_timer_set(w.doomsday, clock_now_ns() + DOOMSDAY_NS);
-    cr_assert_eq(loop_run(w.loop), 0);
-    loop_timer_set(w.doomsday, TIME_NEVER);
-}
-
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("it did not happen in time");
+    rig_loop_run(w.loop);
 }
 
 static void on_joiner(void *arg, uint64_t incarnation, bool came) {
@@ -92,7 +84,6 @@ static void begin(void) {
     memset(&w, 0, sizeof w);
     w.peers = xcalloc(PEERS_MAX, sizeof *w.peers);
     cr_assert_eq(loop_new(&w.loop), 0);
-    cr_assert_eq(loop_timer_new(w.loop, on_doomsday, NULL, &w.doomsday), 0);
     struct rdzv_listener_config config = {.incarnation = 42,
                                           .run_id = "run",
                                           .lease_ns = NS_PER_S,
@@ -114,7 +105,6 @@ static void finish(void) {
         conn_free(w.peers[i].conn);
     rdzv_listener_free(w.listener);
     rdzv_server_free(w.server);
-    loop_timer_free(w.doomsday);
     loop_free(w.loop);
     free(w.peers);
 }
@@ -235,15 +225,13 @@ Test(node_listener_io, the_last_bytes_of_a_message_may_come_alone, .init = begin
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_geq(fd, 0);
     cr_assert_eq(connect(fd, (const struct sockaddr *)&w.at.ss, w.at.len), 0);
-    for (int i = 0; i < 20; i++) /* it is accepted before it says anything */
-        cr_assert_eq(loop_turn(w.loop), 0);
+    rig_loop_turns(w.loop, 20); /* it is accepted before it says anything */
     cr_assert_eq(send(fd, head, sizeof head, 0), (ssize_t)sizeof head);
     cr_assert_eq(send(fd, strbuf_text(&first), first.len, 0), (ssize_t)first.len);
     frame_header(text.len, head);
     cr_assert_eq(send(fd, head, sizeof head, 0), (ssize_t)sizeof head);
     cr_assert_eq(send(fd, strbuf_text(&text), last, 0), (ssize_t)last);
-    for (int i = 0; i < 20; i++)
-        cr_assert_eq(loop_turn(w.loop), 0);
+    rig_loop_turns(w.loop, 20);
     cr_assert_eq(w.n_join_policy, 0);
     rdzv_listener_join_policy(w.listener, JOIN_POLICY_PARKED, NULL, 0);
     cr_assert_eq(send(fd, strbuf_text(&text) + last, 1, 0), 1);
@@ -517,8 +505,7 @@ Test(node_listener_io, half_handshakes_of_one_source_shut_nobody_out) {
     begin_with_key(&auth);
     for (size_t i = 0; i < ARRAY_SIZE(half); i++)
         half[i] = shake_half();
-    for (int i = 0; i < 50; i++)
-        cr_assert_eq(loop_turn(w.loop), 0);
+    rig_loop_turns(w.loop, 50);
     uint64_t began_ns = clock_now_ns();
     struct peer *p = &w.peers[w.n_peers++];
     int fd = call_from("127.0.0.9");

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
@@ -515,8 +516,7 @@ static bool two_run_again(struct world *w) {
 
 /* A refusal counts only where the listener had answered before, which is seen after the start. */
 static void wait_until_all_were_reached(void) {
-    while (world.server->n_probes > 0 || !list_empty(&world.server->probe_queue))
-        cr_assert_eq(loop_turn(world.loop), 0);
+    rig_loop_until(world.loop, world.server->n_probes == 0 && list_empty(&world.server->probe_queue));
 }
 
 Test(server_io, a_killed_agent_is_found_gone_and_a_smaller_group_starts, .init = begin, .fini = finish) {
@@ -801,8 +801,7 @@ Test(server_io, the_incarnation_is_told_after_the_greeting, .init = begin, .fini
     cr_assert(raw_message(0, &m));
     cr_assert_eq(m.kind, WIRE_GREETING);
     cr_assert(m.greeting.open && m.greeting.n_keys == 0, "nobody has a key here");
-    for (int i = 0; i < 20; i++)
-        cr_assert_eq(loop_turn(world.loop), 0);
+    rig_loop_turns(world.loop, 20);
     cr_assert_not(raw_message(1, &m), "not yet");
     raw_call();
     wait_until(raw_got_two);
@@ -944,8 +943,7 @@ Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini =
             (void)!send(raw.fd, texts[i], strlen(texts[i]), MSG_NOSIGNAL);
         }
         wait_until(raw_got_frame);
-        for (int k = 0; k < 20; k++)
-            cr_assert_eq(loop_turn(world.loop), 0);
+        rig_loop_turns(world.loop, 20);
         (void)snprintf(wanted, sizeof wanted,
                        "{\"kind\":\"HELLO\",\"version\":%d,\"incarnation\":\"0000000000000000\",\"run_id\":\"\"}",
                        WIRE_VERSION);
@@ -1194,8 +1192,7 @@ static struct agent *look_up(void) {
     (void)snprintf(config.host, sizeof config.host, "muster-test.invalid");
     config.resolve_timeout_ns = 3600 * NS_PER_S;
     join_as(a, &config);
-    while (no_child_is_left())
-        cr_assert_eq(loop_turn(world.loop), 0);
+    rig_loop_until(world.loop, !no_child_is_left());
     return a;
 }
 
@@ -1667,8 +1664,7 @@ Test(server_io, a_node_that_is_not_ready_knows_its_leader_by_the_greeting, .init
     join_as(node, &config);
     wait_until(second_is_asked);
     uint64_t until = clock_now_ns() + NS_PER_S; /* when it would have looked elsewhere */
-    while (clock_now_ns() < until)
-        cr_assert_eq(loop_turn(world.loop), 0);
+    rig_loop_until(world.loop, clock_now_ns() >= until);
     cr_assert_eq(nobodies, 0);
     cr_assert_eq(node->joins, 1, "at the first port");
     node->speechless = false;

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
@@ -179,8 +180,7 @@ Test(server_whose_io, a_node_that_is_gone_may_come_back_from_elsewhere) {
     join(&node, "10.9.9.2", 7, "");
     wait_for(&node, WIRE_WELCOME);
     leave(&node);
-    for (int i = 0; i < 50; i++)
-        cr_assert_eq(loop_turn(w.loop), 0);
+    rig_loop_turns(w.loop, 50);
     join(&back, "10.9.9.3", 7, "");
     wait_for(&back, WIRE_WELCOME);
     leave(&back);
@@ -206,8 +206,7 @@ static void answer(struct node *n, enum peer_owner_kind owner) {
 }
 
 static void wait_owned(unsigned n) {
-    while (w.n_owned < n)
-        cr_assert_eq(loop_turn(w.loop), 0);
+    rig_loop_until(w.loop, w.n_owned >= n);
     cr_assert_eq(w.n_owned, n);
 }
 
@@ -336,8 +335,7 @@ Test(server_whose_io, a_node_that_is_lost_is_asked_when_it_is_back) {
     struct node n;
     join_known(&n, "10.9.9.2", 1, "", PEER_OURS);
     leave(&n);
-    while (source("10.9.9.2") == PEER_SOURCE_DIRECT)
-        cr_assert_eq(loop_turn(w.loop), 0);
+    rig_loop_until(w.loop, source("10.9.9.2") != PEER_SOURCE_DIRECT);
     cr_assert_eq(source("10.9.9.2"), PEER_SOURCE_MEMBER);
     ask("10.9.9.2", 8, 8);
     join(&n, "10.9.9.2", 1, "");

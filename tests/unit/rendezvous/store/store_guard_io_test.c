@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
 
@@ -245,8 +246,7 @@ Test(store_guard_io, the_gate_judges_those_of_this_machine) {
 Test(store_guard_io, without_an_answer_it_is_closed) {
     begin(STORE_CHECK_UID, true, 20 * NS_PER_MS);
     int fd = come("10.1.2.3");
-    while (store_guard_waiting(w.guard) > 0)
-        cr_assert_eq(loop_turn(w.loop), 0);
+    rig_loop_until(w.loop, store_guard_waiting(w.guard) <= 0);
     assert_refused(fd,
                    "the agent there did not report its owner within 0.0 s; further ones from there are only counted");
     say(0, PEER_OURS);

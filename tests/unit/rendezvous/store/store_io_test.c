@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/little_endian.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
@@ -104,8 +105,7 @@ static bool is_closed(int fd) {
 }
 static bool is_silent(int fd) { /* nothing comes in a few turns */
     char c;
-    for (int i = 0; i < 5; i++)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_turns(loop, 5);
     return recv(fd, &c, 1, MSG_DONTWAIT | MSG_PEEK) < 0;
 }
 
@@ -326,8 +326,7 @@ Test(store_io, does_not_read_from_who_does_not_take_its_replies) {
         put_get("k");
     put_add("done", 1);
     send_wire(lazy);
-    for (int i = 0; i < 200; i++)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_turns(loop, 200);
     put_add("done", 0);
     send_wire(other);
     cr_assert_eq(receive_i64(other), 0, "its last request was not looked at yet");

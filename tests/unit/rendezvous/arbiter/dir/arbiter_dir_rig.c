@@ -9,21 +9,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "../../../rig/loop_rig.h"
 #include "io/clock.h"
 #include "io/file.h"
 
 struct loop *rig_loop;
 char rig_dir[80];
-static struct loop_timer *doomsday;
-
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("no answer for %d s", (int)(RIG_DOOMSDAY_NS / NS_PER_S));
-}
 
 static void begin_in(const char *where) {
     cr_assert_eq(loop_new(&rig_loop), 0);
-    cr_assert_eq(loop_timer_new(rig_loop, on_doomsday, NULL, &doomsday), 0);
     int n = snprintf(rig_dir, sizeof rig_dir, "%s/muster-arbiter-XXXXXX", where);
     cr_assert_lt((size_t)n, sizeof rig_dir);
     cr_assert_not_null(mkdtemp(rig_dir));
@@ -43,7 +37,6 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 }
 
 void rig_finish(void) {
-    loop_timer_free(doomsday);
     loop_free(rig_loop);
     cr_assert_eq(nftw(rig_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
 }
@@ -63,13 +56,11 @@ static void on_answer(void *arg, const struct arbiter_answer *answer) {
 
 struct arbiter_answer rig_ask(struct arbiter *a, const struct arbiter_request *q) {
     struct arbiter_answer answer = {0};
-    loop_timer_set(doomsday, clock_now_ns() + RIG_DOOMSDAY_NS);
     uint64_t began_ns = clock_now_ns();
     arbiter_ask(a, q, on_answer, &answer);
     cr_assert_eq(answer.result, 0, "never from inside");
     while (answer.result == 0)
-        cr_assert_eq(loop_run(rig_loop), 0);
-    loop_timer_set(doomsday, TIME_NEVER);
+        rig_loop_run(rig_loop);
     cr_assert_eq(answer.request.id, q->id);
     cr_assert_eq(answer.request.kind, q->kind);
     cr_assert(answer.started_ns >= began_ns && answer.started_ns <= clock_now_ns());

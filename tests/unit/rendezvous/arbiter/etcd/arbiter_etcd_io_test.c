@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../../../rig/loop_rig.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/net/addr.h"
@@ -38,7 +39,6 @@ struct server {
 };
 
 static struct loop *loop;
-static struct loop_timer *doomsday;
 static struct server servers[SERVERS];
 static struct arbiter *arbiter;
 
@@ -49,11 +49,6 @@ static struct {
     bool free_arbiter;
     unsigned quit_at;
 } heard;
-
-static void on_doomsday(void *arg) {
-    (void)arg;
-    cr_assert_fail("nothing happened for 40 s");
-}
 
 static void reply(struct server *v, struct stream *s, int status, const char *body) {
     char head[128];
@@ -119,8 +114,6 @@ static void on_accept(void *arg, int fd, const struct addr *peer) {
 static void set_up(void) {
     (void)signal(SIGPIPE, SIG_IGN);
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(loop_timer_new(loop, on_doomsday, NULL, &doomsday), 0);
-    loop_timer_set(doomsday, clock_now_ns() + 40 * NS_PER_S);
     for (int i = 0; i < SERVERS; i++) {
         struct server *v = &servers[i];
         struct addr at;
@@ -143,7 +136,6 @@ static void tear_down(void) {
             stream_free(servers[i].conns[k]);
         strbuf_fini(&servers[i].heard);
     }
-    loop_timer_free(doomsday);
     loop_free(loop);
 }
 
@@ -184,7 +176,7 @@ static void start(enum arbiter_kind kind, uint64_t id, void *arg) {
 
 static void run_until(unsigned n) {
     heard.quit_at = n;
-    cr_assert_eq(loop_run(loop), 0);
+    rig_loop_run(loop);
 }
 
 static const struct arbiter_answer *ask(enum arbiter_kind kind) {
@@ -371,15 +363,13 @@ Test(arbiter_etcd_io, who_is_gone_is_not_answered) {
     servers[0].body = NULL;
     start(ARBITER_READ, 4, &me);
     unsigned asked = servers[0].n_asked;
-    while (servers[0].n_asked == asked)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_until(loop, servers[0].n_asked != asked);
     arbiter_cancel(arbiter, &me);
     servers[0].body = EMPTY;
     start(ARBITER_READ, 5, &other);
     run_until(2);
     cr_expect_eq(heard.ids[1], 5);
-    for (int i = 0; i < 10; i++)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_turns(loop, 10);
     cr_expect_eq(heard.n, 2);
 }
 
@@ -388,8 +378,7 @@ Test(arbiter_etcd_io, may_be_freed_from_an_answer_and_at_any_time) {
         make(2, "joe", 0);
         start(ARBITER_CLAIM, 1, NULL);
         start(ARBITER_READ, 2, NULL);
-        for (int i = 0; i < turns; i++)
-            cr_assert_eq(loop_turn(loop), 0);
+        rig_loop_turns(loop, turns);
         arbiter_free(arbiter);
         arbiter = NULL;
     }
@@ -399,7 +388,6 @@ Test(arbiter_etcd_io, may_be_freed_from_an_answer_and_at_any_time) {
     start(ARBITER_READ, 3, NULL);
     start(ARBITER_READ, 4, NULL);
     run_until(1);
-    for (int i = 0; i < 10; i++)
-        cr_assert_eq(loop_turn(loop), 0);
+    rig_loop_turns(loop, 10);
     cr_expect_eq(heard.n, 1);
 }
