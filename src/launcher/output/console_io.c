@@ -111,7 +111,7 @@ static void queue_discard(struct output *o) {
     spool_init(&o->spool, size);
 }
 
-/* --- the file ------------------------------------------------------------------------------------ */
+/* --- the file --------------------------------------------------------------------------------- */
 
 #define SPILL_PIECE ((size_t)256 * 1024)
 
@@ -151,7 +151,7 @@ static void unspill(struct output *o) {
     o->spilling = false;
 }
 
-/* --- writing ------------------------------------------------------------------------------------- */
+/* --- writing ---------------------------------------------------------------------------------- */
 
 static void give_up(struct output *o) {
     o->kind = OUTPUT_NONE;
@@ -239,7 +239,7 @@ static void on_writable(void *arg, int fd, unsigned events) {
 
 static void on_soon(void *arg) { queue_write(arg); }
 
-/* --- adding -------------------------------------------------------------------------------------- */
+/* --- adding ----------------------------------------------------------------------------------- */
 
 /* Where bytes are added. */
 static struct strbuf *queue_buffer(struct output *o) {
@@ -267,7 +267,7 @@ static void queue_make_room(struct output *o, size_t more) {
         queue_write(o);
 }
 
-/* --- opening ------------------------------------------------------------------------------------- */
+/* --- opening ---------------------------------------------------------------------------------- */
 
 /* Chooses how to write to fd without ever waiting. */
 static void queue_open(struct output *o, int fd) {
@@ -392,8 +392,9 @@ static bool reader_left(const struct output *o, int error) {
 }
 
 /* What was queued is lost. Unless the disk is full, all later output is lost, too. Also called if
- * bytes that waited in the file can't be read. Reports the error once: on standard error, and that of standard error on standard output, if
- * output of workers is lost and its reader has not left on purpose. */
+ * bytes that waited in the file can't be read. Reports the error once: on standard error, and that
+ * of standard error on standard output, if output of workers is lost and its reader has not left on
+ * purpose. */
 static void on_error(struct output *o, int error) {
     struct output *out = output_of(o->console, CONSOLE_OUT);
     struct output *to = o == out ? output_of(o->console, CONSOLE_ERR) : out;
