@@ -1,0 +1,184 @@
+/* The commands as a shell calls them, in this process: words in; exit status, standard output and standard error out. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/util.h"
+
+int muster_main(int argc, char **argv); /* main() of src/cli/main.c */
+
+static char folder[] = "/tmp/muster-commands-test-XXXXXX";
+static char out[1 << 16], err[1 << 16];
+
+static void begin(void) { cr_assert_not_null(mkdtemp(folder)); }
+
+static void end(void) {
+    char command[64];
+    (void)snprintf(command, sizeof command, "rm -rf %s", folder);
+    cr_assert_eq(system(command), 0);
+}
+
+static int capture(const char *name) {
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    return open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+}
+
+static void read_back(int fd, char *text, size_t size) {
+    ssize_t n = pread(fd, text, size - 1, 0);
+    cr_assert_geq(n, 0);
+    text[n] = '\0';
+}
+
+/* "muster run x" as words; returns the exit status and fills out[] and err[]. */
+static int run(const char *line) {
+    char copy[512], *words[32];
+    int n = 0, fds[] = {capture("out"), capture("err")}, old[] = {dup(1), dup(2)};
+    (void)snprintf(copy, sizeof copy, "%s", line);
+    for (char *p = copy; p != NULL; n++)
+        words[n] = strsep(&p, " ");
+    words[n] = NULL;
+    (void)fflush(NULL);
+    (void)dup2(fds[0], 1);
+    (void)dup2(fds[1], 2);
+    int status = muster_main(n, words);
+    (void)fflush(NULL);
+    for (int i = 0; i < 2; i++) {
+        (void)dup2(old[i], i + 1);
+        (void)close(old[i]);
+    }
+    read_back(fds[0], out, sizeof out);
+    read_back(fds[1], err, sizeof err);
+    (void)close(fds[0]);
+    (void)close(fds[1]);
+    return status;
+}
+
+TestSuite(commands, .init = begin, .fini = end);
+
+static const struct {
+    const char *line;
+    int status;
+    const char *in_out, *in_err; /* parts; NULL: nothing at all is written */
+} calls[] = {
+    {"muster version", 0, "muster ", NULL},
+    {"muster --version", 0, "muster ", NULL},
+    {"muster version -x", 2, NULL, "unknown argument \"-x\""},
+    {"muster help topo", 0, "usage: muster topo", NULL},
+    {"muster nothing", 2, NULL, "unknown command \"nothing\""},
+    {"muster statsu", 2, NULL, "did you mean \"muster status\"?"},
+    {"muster train.py", 2, NULL, "to start a job: muster run"},
+    {"muster", 2, "usage: muster", NULL},
+    {"torchrun --version", 0, "muster ", NULL},
+    /* completion */
+    {"muster completion fish", 0, "muster completion offer fish", NULL},
+    {"muster completion offer bash muster comp", 0, "words\ncompletion\n", NULL},
+    {"muster completion offer tcsh muster", 2, NULL, "which shell?"},
+    {"muster completion words nothing", 2, NULL, "no words for \"nothing\""},
+    /* env, of a machine in a file */
+    {"muster env --from=%m --json", 0, "{\"ranks\":[{\"rank\":0,\"local_rank\":0,\"variables\":[", NULL},
+    {"muster env --json --explain", 2, NULL, "leave out --explain"},
+    {"muster env --from=%m --nnodes=2 --rdzv-endpoint=dir:/x", 1, NULL, "any node may lead"},
+    {"muster env --from=%m --nnodes=2 --rdzv-endpoint=:29400", 1, NULL, "which host?"},
+    {"muster env --from=%m --nnodes=2 --rdzv-endpoint=[::1]:29400 --nccl-comm-id", 0, "NCCL_COMM_ID=[::1]:PORT", NULL},
+    {"muster env --from=%m --nnodes=2 --rdzv-endpoint=10.0.0.9:1 --nccl-comm-id", 0, "NCCL_COMM_ID=10.0.0.9:PORT",
+     NULL},
+    {"muster env --from=%m --nnodes=0", 2, NULL, "--nnodes"},
+    {"muster env --from=/nowhere", 1, NULL, "/nowhere"},
+    {"muster env --from=%m more", 2, NULL, "unknown argument \"more\""},
+    /* topo */
+    {"muster topo --from=%m --json", 0, "\"format\":1", NULL},
+    {"muster topo --from=%m --tree --svg=x", 2, NULL, "--"},
+    {"muster topo --from=/nowhere", 1, NULL, "/nowhere"},
+    {"muster topo --check-nccl-xml=%m", 1, NULL, NULL},
+    /* commands about jobs, without a job */
+    {"muster status --rdzv-id=none-such", 1, NULL, "none-such"},
+    {"muster exclude", 2, NULL, "which NODE?"},
+    {"muster leave dir:/tmp", 2, NULL, "has no agent of its own"},
+    {"muster stacks --timeout=0", 2, NULL, "--timeout=0"},
+    {"muster ps --json", 0, "{\"agents\":[],\"heads\":[]}\n", NULL},
+    {"muster logs none-such", 1, NULL, "none-such"},
+    {"muster store", 2, NULL, "--listen"},
+    {"muster store --listen=x", 2, NULL, "--listen"},
+    {"muster check --nnodes=0", 2, NULL, "--nnodes"},
+    {"muster run", 2, NULL, "SCRIPT"},
+    {"muster run --nnods 2 x", 2, NULL, "did you mean --nnodes?"},
+    {"muster run --print-config --no-python true", 0, "\"nproc\"", NULL},
+    {"muster run --dry-run --no-python true", 0, "RANK=0", NULL},
+    {"muster notify", 2, NULL, "missing argument"},
+    {"muster notify MUSTER_STEP", 2, NULL, "must be VARIABLE=VALUE"},
+    {"muster notify MUSTER_STEP=1", 1, NULL, "MUSTER_NOTIFY_SOCKET is not set"},
+};
+
+static const char machine[] =
+    "{\"format\":1,\"source\":\"sysroot\",\"host\":\"n1\",\"arch\":\"x86_64\",\"packages\":1,\"allowed\":\"0-7\",\"o"
+    "nline\":\"0-7\",\"nvlinks_known\":true,\"numa\":[{\"index\":0,\"cpus\":\"0-7\",\"memory_bytes\":1024,\"pac"
+    "kage\":0}],\"cores\":[{\"cpus\":\"0,4\",\"numa\":0,\"package\":0}],\"caches\":[],\"pci\":[],\"gpus\":[],\"nv"
+    "links\":[],\"nics\":[],\"interfaces\":[{\"name\":\"eth0\",\"ifindex\":2,\"kind\":\"physical\",\"addrs\":[{\""
+    "addr\":\"10.0.0.1\",\"prefix\":24}]}],\"warnings\":[]}";
+
+/* %m stands for a file with a machine. */
+static void with_machine(const char *line, char ret[512]) {
+    char path[64];
+    const char *at = strstr(line, "%m");
+    (void)snprintf(path, sizeof path, "%s/machine.json", folder);
+    if (at == NULL)
+        (void)snprintf(ret, 512, "%s", line);
+    else
+        (void)snprintf(ret, 512, "%.*s%s%s", (int)(at - line), line, path, at + 2);
+}
+
+Test(commands, each_line_has_its_status_and_its_words) {
+    char line[512], path[64];
+    (void)snprintf(path, sizeof path, "%s/machine.json", folder);
+    cr_assert_eq(setenv("MUSTER_RUN_DIR", folder, 1), 0);
+    cr_assert_eq(unsetenv("MUSTER_NOTIFY_SOCKET") | unsetenv("NOTIFY_SOCKET"), 0);
+    FILE *f = fopen(path, "w");
+    cr_assert(fputs(machine, f) >= 0 && fclose(f) == 0);
+    for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
+        with_machine(calls[i].line, line);
+        cr_expect_eq(run(line), calls[i].status, "%s: %s%s", calls[i].line, out, err);
+        if (calls[i].in_out != NULL)
+            cr_expect_not_null(strstr(out, calls[i].in_out), "%s: %s", calls[i].line, out);
+        else if (calls[i].in_err != NULL)
+            cr_expect_str_empty(out, "%s", calls[i].line);
+        if (calls[i].in_err != NULL)
+            cr_expect_not_null(strstr(err, calls[i].in_err), "%s: %s", calls[i].line, err);
+    }
+}
+
+Test(commands, notify_sends_a_line_for_each_argument) {
+    struct sockaddr_un to = {.sun_family = AF_UNIX};
+    char got[128];
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    (void)snprintf(to.sun_path, sizeof to.sun_path, "%s/notify", folder);
+    cr_assert_eq(bind(fd, (struct sockaddr *)&to, sizeof to), 0);
+    cr_assert_eq(setenv("MUSTER_NOTIFY_SOCKET", to.sun_path, 1), 0);
+    cr_assert_eq(run("muster notify MUSTER_STEP=7 STATUS=good"), 0, "%s", err);
+    ssize_t n = recv(fd, got, sizeof got - 1, MSG_DONTWAIT);
+    cr_assert_gt(n, 0);
+    got[n] = '\0';
+    cr_assert_str_eq(got, "MUSTER_STEP=7\nSTATUS=good\n");
+    (void)close(fd);
+}
+
+Test(commands, keygen_writes_a_private_file_once) {
+    char line[128], path[64];
+    struct stat st;
+    (void)snprintf(path, sizeof path, "%s/key", folder);
+    (void)snprintf(line, sizeof line, "muster keygen %s", path);
+    cr_assert_eq(run(line), 0, "%s", err);
+    cr_assert_not_null(strstr(out, path));
+    cr_assert_eq(stat(path, &st), 0);
+    cr_assert_eq(st.st_mode & 0777, 0600);
+    cr_assert_eq(run(line), 1, "it exists");
+    cr_assert_str_empty(out);
+    (void)snprintf(line, sizeof line, "muster keygen --force %s", path);
+    cr_assert_eq(run(line), 0, "%s", err);
+}
