@@ -16,11 +16,6 @@ void cpuset_and(struct cpuset *s, const struct cpuset *other) {
         s->words[i] &= other->words[i];
 }
 
-void cpuset_and_not(struct cpuset *s, const struct cpuset *other) {
-    for (size_t i = 0; i < CPUSET_WORDS; i++)
-        s->words[i] &= ~other->words[i];
-}
-
 bool cpuset_is_empty(const struct cpuset *s) { return cpuset_next(s, 0) == CPUSET_MAX; }
 
 bool cpuset_equal(const struct cpuset *a, const struct cpuset *b) {

@@ -33,7 +33,6 @@ static inline void cpuset_remove(struct cpuset *s, uint32_t i) {
 }
 void cpuset_or(struct cpuset *s, const struct cpuset *other);
 void cpuset_and(struct cpuset *s, const struct cpuset *other);
-void cpuset_and_not(struct cpuset *s, const struct cpuset *other);
 bool cpuset_is_empty(const struct cpuset *s);
 bool cpuset_equal(const struct cpuset *a, const struct cpuset *b);
 bool cpuset_intersects(const struct cpuset *a, const struct cpuset *b);

@@ -104,7 +104,8 @@ static void add_brief(struct strbuf *out, const struct option_def *def) {
     strbuf_printf(out, "%*s%s\n", pad, "", def->brief != NULL ? def->brief : def->help);
 }
 
-void help_short(const struct option_set *set, struct strbuf *out) {
+/* The rows with OPTION_SHORT, one line each: at most one screen. */
+static void help_short(const struct option_set *set, struct strbuf *out) {
     add_usage(set, out);
     strbuf_add_char(out, '\n');
     size_t shown = 0;

@@ -23,12 +23,10 @@
         .help = "show all options, and more about each"          \
     }
 
-/* The most that help_short() can take. */
+/* The most that the short help can take: a test checks that. */
 #define HELP_SCREEN_LINES 24
 #define HELP_SCREEN_COLUMNS 80
 
-/* The rows with OPTION_SHORT, one line each. At most one screen: a test checks that. */
-void help_short(const struct option_set *set, struct strbuf *out);
 /* Every row, at most 80 columns wide. */
 void help_all(const struct option_set *set, struct strbuf *out);
 

@@ -55,6 +55,5 @@ void http_client_free(struct http_client *c);
 /* Copies the request. No other request of this client may be running. */
 void http_ask(struct http_client *c, const struct http_request *request, http_answer_fn *fn,
               void *arg);
-bool http_busy(const struct http_client *c);
 /* Cancels the request, and closes its connection. */
 void http_cancel(struct http_client *c);

@@ -435,10 +435,6 @@ void stream_read_soon(struct stream *s) {
     defer(s);
 }
 
-bool stream_connected(const struct stream *s) {
-    return s->fd >= 0 && !s->connecting && !s->ended && s->broken == 0;
-}
-
 int stream_fd(const struct stream *s) { return s->fd; }
 
 void stream_set_priority(struct stream *s, enum loop_priority prio) {

@@ -51,7 +51,6 @@ void stream_free(struct stream *s);
 /* Sends what is queued (until `deadline_ns` at the latest), then closes and frees the stream,
  * without callbacks. Freeing the loop closes and frees it at once. */
 void stream_finish(struct stream *s, uint64_t deadline_ns);
-bool stream_connected(const struct stream *s);
 int stream_fd(const struct stream *s);
 /* Initially LOOP_PRIO_BULK. */
 void stream_set_priority(struct stream *s, enum loop_priority prio);

@@ -107,9 +107,7 @@ struct nccl_graph {
 void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_t *width);
 /* True if src/graph/topo.cc, kvDictPciGen, has this form. Others count as 8 GT/s. */
 bool nccl_pci_speed_known(const char *speed);
-/* GB/s of one NVLink (src/graph/topo.h, SM*_NVLINK_BW), and the largest number of them on one GPU.
- */
-double nccl_nvlink_gbs(uint32_t sm);
+/* The largest number of NVLinks on one GPU. */
 uint32_t nccl_nvlinks_max(uint32_t sm);
 
 /* Fills nets[] and left[]. */

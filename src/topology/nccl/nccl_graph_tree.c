@@ -398,7 +398,8 @@ int nccl_graph_build_tree(struct nccl_graph *g, struct err *err) {
 
 /* ---- figures ---- */
 
-double nccl_nvlink_gbs(uint32_t sm) {
+/* GB/s of one NVLink (src/graph/topo.h, SM*_NVLINK_BW). */
+static double nccl_nvlink_gbs(uint32_t sm) {
     return sm >= 100  ? 40.1
            : sm >= 90 ? 20.6
            : sm == 86 ? 12.0

@@ -188,7 +188,6 @@ static void ask(const char *body, uint64_t timeout_ns) {
     start(body, timeout_ns);
     rig_loop_run(loop);
     cr_assert_eq(heard.n, before + 1);
-    cr_assert_not(client != NULL && http_busy(client));
 }
 
 static void expect_ok(void) {
@@ -382,7 +381,6 @@ Test(http, a_cancelled_request_is_not_answered) {
     start("1", NS_PER_S);
     rig_loop_until(loop, server.n_asked != 0);
     http_cancel(client);
-    cr_expect_not(http_busy(client));
     server.answer = OK_ANSWER;
     ask("1", 2 * NS_PER_S);
     expect_ok();
