@@ -25,7 +25,7 @@ const struct option_set keygen_options = {
     .about =
         "Makes the key by which the nodes of your jobs authenticate each other and encrypt "
         "their connections, and writes it to FILE, or to ~/.config/muster/key, where all your jobs "
-        "find it. Once is enough; nodes that do not share your home need a copy.",
+        "find it. One key is enough; copy it to nodes that do not share your home.",
     .example = "muster keygen",
     .defs = defs,
     .n = KEYGEN_OPTION_COUNT,

@@ -83,7 +83,7 @@ const struct option_set logs_options = {
     .operands = "[RUN...]",
     .about = "Shows what the workers of a run wrote to log files, in the order of time. RUN is a "
              "run id of this machine, or its beginning, or a folder; without it, the newest run. "
-             "Several folders, of nodes with disks of their own, are merged. "
+             "Several folders, from nodes with local disks, are merged. "
              "Output goes to log files with -r or -t of muster run.",
     .example = "muster logs -f --rank 0-3",
     .offer = OFFER_RECENT_RUNS,

@@ -33,7 +33,7 @@ static const struct option_def defs[PS_OPTION_COUNT] = {
 const struct option_set ps_options = {
     .command = "ps",
     .operands = "",
-    .about = "Lists the jobs that run on this machine: those of this user, for root those of all "
+    .about = "Lists the jobs that run on this machine: those of this user, or as root those of all "
              "users. For all nodes of a job: muster status.",
     .example = "muster ps -o wide",
     .defs = defs,

@@ -23,13 +23,13 @@ static const struct option_def defs[STACKS_OPTION_COUNT] = {
                      .help = "show only the ranks of this node, named as in muster status"},
     [STACKS_JSON] = {.name = "json",
                      .flags = OPTION_SHORT,
-                     .brief = "print one JSON object with everything that the nodes report",
+                     .brief = "print one JSON object, for programs",
                      .help =
                          "print one JSON object in one line with everything that the nodes report"},
     [OPERATE_TIMEOUT] = {.name = "timeout",
                          .arg = "SECONDS",
                          .flags = OPTION_SHORT,
-                         .brief = "how long the nodes may look (5)",
+                         .brief = "time limit for the nodes' answers (5)",
                          .fallback = "5",
                          .help = "how long the nodes may look, and how long to wait for each "
                                  "address, 0.001 to 60"},

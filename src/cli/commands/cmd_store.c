@@ -34,7 +34,7 @@ static const struct option_def defs[STORE_OPTION_COUNT] = {
                     .arg = "HOW",
                     .flags = OPTION_SHORT,
                     .choices = "auto none",
-                    .brief = "who of this machine may connect (auto)",
+                    .brief = "which users of this machine may connect (auto)",
                     .help = "who may connect from this machine: this user's processes and root's "
                             "(auto), or all users (none)"},
     [STORE_HELP] = HELP_ROW(),
