@@ -583,7 +583,6 @@ void http_client_free(struct http_client *c) {
     free(c);
 }
 
-
 void http_ask(struct http_client *c, const struct http_request *request, http_answer_fn *fn,
               void *arg) {
     assert(c->state == HTTP_IDLE);
