@@ -374,10 +374,7 @@ static void came(struct local_workers *c, unsigned what, const struct err *faile
     c->ops.on_prepared(c->arg, c->generation, r < 0 ? &err : failed);
 }
 
-static void on_discovered(void *arg) {
-    came(arg, AWAITS_DISCOVERY, NULL);
-    local_workers_warm_early(arg);
-}
+static void on_discovered(void *arg) { came(arg, AWAITS_DISCOVERY, NULL); }
 static void on_way(void *arg) { came(arg, AWAITS_WAY, NULL); }
 /* Also after the generation that borrowed it. */
 static void on_lent(void *arg) { came(arg, AWAITS_LENT, NULL); }
@@ -445,7 +442,7 @@ void local_workers_free(struct local_workers *c) {
     drop_generation(c);
     while (c->n_left > 0)
         forget_left(c, 0);
-    local_workers_warm_free(c);
+    warm_pool_free(c->warm);
     notify_free(c->notify);
     worker_logs_free(c->files);
     loop_timer_free(c->doubt_timer);

@@ -68,11 +68,10 @@ static int build_env(const struct local_workers *c, uint32_t i, struct envlist *
                      struct err *err) {
     const struct job_spec *spec = c->config.spec;
     const struct form *f = &c->form;
-    bool formed = !generation_is_none(c->generation); /* else there are no folders */
-    _cleanup_(freep) char *error_file = formed ? worker_logs_error_file(c->files, i) : NULL;
+    _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
     /* Other programs can start several that would all listen there. */
     _cleanup_(freep) char *server_socket =
-        formed && spec->entry != JOB_ENTRY_PROGRAM ? worker_logs_socket(c->files, i) : NULL;
+        spec->entry != JOB_ENTRY_PROGRAM ? worker_logs_socket(c->files, i) : NULL;
     struct worker_env_input in;
     worker_env_of_job(spec, i, &in);
     in.generation = c->generation_text;
@@ -102,7 +101,7 @@ bool local_workers_env(const struct local_workers *c, uint32_t i, struct envlist
 }
 
 /* Binds a worker to CPUs and memory. */
-void local_workers_bind(const struct affinity *a, struct worker_spec *spec) {
+static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
     if (!a->bound)
         return;
     spec->cpuset = a->cpus.words;
@@ -154,7 +153,7 @@ static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, s
     worker_logs_file_fds(c->files, i, log.file_fds);
     spec->argv = c->argv;
     spec->envp = envlist_items(&c->env);
-    local_workers_bind(&c->setup.workers[i].affinity, spec);
+    bind_worker(&c->setup.workers[i].affinity, spec);
     return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
 }
 

@@ -46,9 +46,6 @@ struct local_workers {
     uint32_t n_tails;
     struct warm_pool *warm;            /* NULL: without --warm */
     struct generation warm_generation; /* of the last start, which its facts are about */
-    struct helper_call *warm_call;     /* reads or writes what is kept beside the logs */
-    char *warm_record;                 /* of an earlier run, until it is used; owned */
-    size_t warm_record_bytes;
     struct worker_group *workers;
     struct local_leftovers {
         struct worker_group *workers;
@@ -72,14 +69,10 @@ struct local_workers {
 
 /* Makes the pool, if the job has one. */
 _must_use_ int local_workers_warm_new(struct local_workers *c);
-void local_workers_warm_free(struct local_workers *c);
-/* This node has been discovered: before the first group the pool can warm for it. */
-void local_workers_warm_early(struct local_workers *c);
 
 struct node_setup_place local_workers_place(const struct local_workers *c,
                                             const struct netif_choice *netif);
 void local_workers_group_config(const struct local_workers *c, struct worker_group_config *ret);
-void local_workers_bind(const struct affinity *a, struct worker_spec *spec);
 
 /* Of the worker group: worker_group_ops. */
 int local_workers_make(void *arg, uint32_t i, struct worker_spec *ret, struct err *err);

@@ -120,9 +120,6 @@ struct worker_group_ops {
 };
 #define WORKER_NAMED_MAX 8
 
-/* How a worker of such a group is started by this spec; without marker, cgroup and report. */
-void worker_child_spec(const struct worker_group_config *config, const struct worker_spec *spec,
-                       struct child_spec *ret);
 /* Starts n >= 1 workers without waiting for any exec: some now, for as long as one turn of the loop
  * may take, and the others in its next turns. If the group is stopped or killed before, those that
  * are left are never started, and count as ended, without a callback. on_spawn_failed reports

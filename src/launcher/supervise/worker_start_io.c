@@ -58,7 +58,7 @@ void worker_spawn(struct worker *w, const struct child_spec *spec) {
     }
 }
 
-void worker_child_spec(const struct worker_group_config *config, const struct worker_spec *spec,
+static void child_spec_of(const struct worker_group_config *config, const struct worker_spec *spec,
                        struct child_spec *ret) {
     *ret = (struct child_spec){
         .argv = spec->argv,
@@ -100,7 +100,7 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
     _cleanup_(freep) char **envp =
         marked_environment(spec->envp != NULL ? spec->envp : environ, w->marker);
     struct child_spec cs;
-    worker_child_spec(config, spec, &cs);
+    child_spec_of(config, spec, &cs);
     cs.envp = envp;
     cs.cgroup_fd = w->cgroup_fd;
     cs.report_fd = g->report_write_fd;

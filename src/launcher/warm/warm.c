@@ -11,7 +11,6 @@
 static const char *const role_names[] = {[WARM_RECORD] = "record",
                                          [WARM_STANDBY] = "standby",
                                          [WARM_TEMPLATE] = "template",
-                                         [WARM_PROBE] = "probe",
                                          [WARM_REACH] = "reach"};
 
 void warm_gate_env(const struct warm_gate *g, struct envlist *env) {
@@ -30,12 +29,10 @@ void warm_gate_env(const struct warm_gate *g, struct envlist *env) {
     envlist_set(env, "MUSTER_WORKER_ID", room);
 }
 
-/* A line behind the first one that is not of a file. */
+/* The first line is the gate's. */
 static bool has_package(const char *text, size_t n) {
-    for (size_t i = 0; i + 1 < n; i++)
-        if (text[i] == '\n' && text[i + 1] != '=')
-            return true;
-    return false;
+    const char *end = memchr(text, '\n', n);
+    return end != NULL && end + 1 < text + n;
 }
 
 bool warm_record_ok(const char *text, size_t n, char reason[WARM_REASON_MAX]) {
@@ -225,8 +222,6 @@ bool warm_go(char *const *from, const struct warm_to *to, struct strbuf *out,
     if (to->cwd != NULL)
         json_write_string(&w, "cwd", to->cwd);
     json_write_u64(&w, "umask", to->umask);
-    if (to->record)
-        json_write_bool(&w, "record", true);
     json_write_object_begin(&w, "set");
     bool ok = write_set(from, to->envp, &w, reason);
     json_write_object_end(&w);

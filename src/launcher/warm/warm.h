@@ -7,8 +7,7 @@
  *     warm_gate_env(&gate, &env);          leads a Python through it
  *     warm_read(text, n, &heard, &err);    what it says
  *     warm_next(&view, &next);             what the pool does now
- *     warm_go(from, &to, &text, reason)           begins the script, or why it must start cold
- *     warm_saved_read(text, n, args, reason)      the record of an earlier run */
+ *     warm_go(from, &to, &text, reason)    begins the script, or why it must start cold */
 #pragma once
 
 #include <stdbool.h>
@@ -35,7 +34,7 @@
 /* Longer than any WORKER_MARKER's value: it is overwritten where the kernel shows it. */
 #define WARM_MARKER_ROOM 64
 
-enum warm_role { WARM_RECORD = 1, WARM_STANDBY, WARM_TEMPLATE, WARM_PROBE, WARM_REACH };
+enum warm_role { WARM_RECORD = 1, WARM_STANDBY, WARM_TEMPLATE, WARM_REACH };
 
 /* ---- the gate ---- */
 
@@ -57,24 +56,6 @@ void warm_gate_env(const struct warm_gate *gate, struct envlist *env);
 _must_use_ bool warm_record_ok(const char *text, size_t n, char reason[WARM_REASON_MAX]);
 /* The variable that the script set itself, after which nothing was recorded; "": none. */
 void warm_record_stop(const char *text, size_t n, char *ret, size_t size);
-
-/* ---- the record that is kept beside the logs ----
- *
- * "imports 1 ARGS BYTES", then the record as the gate writes it: "gate 3.11", lines "=..." of what
- * must not have changed, which the gate compares itself (WARM_PROBE), and a module in each line,
- * with "~" before it while it is still being imported; between them further "=..." lines, of the
- * user's own modules. */
-
-#define WARM_SAVED_MAX (WARM_RECORD_MAX + 128)
-/* The name of its file, for this program: 16 hexadecimal digits follow. */
-#define WARM_SAVED_NAME ".warm-"
-/* args: a hash of the script's arguments. */
-void warm_saved_write(const char *record, size_t n, uint64_t args, struct strbuf *out);
-/* Where the record begins in the text; NULL, with the reason: it can't be used. */
-const char *warm_saved_read(const char *text, size_t n, uint64_t args,
-                            char reason[WARM_REASON_MAX]);
-/* The length of its part before the modules. */
-size_t warm_record_head(const char *record, size_t n);
 
 /* ---- messages ---- */
 
@@ -100,7 +81,6 @@ struct warm_to {
     const char *marker;
     const char *cwd; /* NULL: it has no name any more; then the standby stays where it is */
     uint32_t umask;
-    bool record; /* what it imports beyond what was recorded */
 };
 /* The go for a standby that was started with the environment `from`. False: the new one differs in
  * what an import may have read, and `reason` says in what. */

@@ -4,10 +4,9 @@ It is sitecustomize.py of a zip in a memfd that is first in PYTHONPATH, so Pytho
 script. MUSTER_WARM says what this process is, "ROLE:AGENT:ZIP:CONTROL:RECORD:HAD_PATH:SKIP":
 
   record    a worker that starts cold: the names of the modules that it imports are written to RECORD, a memfd of
-            the agent, while the script runs; so are the user's own modules, for which the record holds as well
+            the agent, while the script runs
   standby   imports what was recorded, and waits here for "go"; then Python itself runs the script
   template  the same, and forks standbys at "fork"
-  probe     says whether what was recorded in an earlier run is still so, and exits
   reach     says that it is reached, and exits: so will be a standby that is started in the same way
 
 Nothing of this is left in the environment, in sys.path or in sys.modules when the script begins.
@@ -54,22 +53,6 @@ def is_installed(path):
 STDLIB = os.path.dirname(os.__file__) + "/"
 
 
-def flags():
-    return f"=flags {sys.version_info[:3]} {tuple(sys.flags)}"
-
-
-def mark_of(path):
-    try:
-        st = os.stat(path)
-        return f"={path} {st.st_mtime_ns} {0 if path.endswith('-packages') else st.st_size}"
-    except OSError:
-        return f"={path} 0 -1"
-
-
-def packages():
-    return [p for p in sys.path if p.endswith("-packages")]
-
-
 def words_of_script():
     """FILE ARGS, or -m NAME ARGS."""
     with open("/proc/self/cmdline", "rb") as f:
@@ -88,39 +71,7 @@ def program():
     return inside[-1].split("/")[0] if inside else ""
 
 
-def script():
-    """The file of `python FILE` or `python -m NAME`; of a name in a package that is not looked for, none."""
-    words = words_of_script()
-    if words[:1] == ["-m"] and len(words) > 1:
-        tries = [os.path.join(folder, words[1].replace(".", "/") + end) for folder in [os.getcwd(), *sys.path]
-                 for end in (".py", "/__main__.py")]
-        return [p for p in tries if os.path.exists(p)][:1]
-    return [os.path.abspath(words[0])] if words else []
-
-
-def marks():
-    """What a record is of, a line for each: flags, and the files of the interpreter, the script and the packages."""
-    return [flags(), *map(mark_of, [sys.executable, *script(), *packages()])]
-
-
-def what_changed(lines):
-    """Why a record with these marks is not of this Python; None: it is."""
-    known = []
-    for line in lines:
-        path = line[1:].rsplit(" ", 2)[0]
-        known.append(path)
-        if line.startswith("=flags "):
-            if line != flags():
-                return "Python has another version or other flags now"
-        elif mark_of(path) != line:
-            return f"{path} has changed since"
-    for path in [sys.executable, *packages()]:
-        if path not in known:
-            return f"{path} was not there"
-    return None
-
-
-# ---- a worker that starts cold, or by the record of an earlier run ----
+# ---- a worker that starts cold ----
 
 class Recorder:
     """Writes down which modules arrive in sys.modules, in this order. Names that are only asked for don't count. A module
@@ -128,16 +79,13 @@ class Recorder:
     be the program itself, or start another one in its place.
     """
 
-    def __init__(self, agent, fd, skip, known=()):
-        """known: lines that are there already, of an earlier run."""
+    def __init__(self, agent, fd, skip):
         self.path, self.pid, self.skip = f"/proc/{agent}/fd/{fd}", os.getpid(), {*skip, *OWN, program()}
         if not os.readlink(self.path).startswith(RECORD):
             raise OSError("/proc is that of another pid namespace, where this is another process's file")
-        self.asked, self.begun, self.size = [], [], sum(len(line) + 1 for line in known)
-        self.on, self.known = True, set(known)
+        self.asked, self.begun, self.size, self.on = [], [], 0, True
         self.putenv = os.putenv
-        if not known:
-            self.write("\n".join([f"gate {sys.version_info[0]}.{sys.version_info[1]}", *marks()]))
+        self.write(f"gate {sys.version_info[0]}.{sys.version_info[1]}")
         os.putenv = self.on_putenv
         sys.meta_path.insert(0, self)
 
@@ -178,7 +126,6 @@ class Recorder:
                 if found and found[-1] == "~" + name:
                     begun.append(name)
         self.asked, self.begun = left[-256:], begun
-        found = [line for line in found if line not in self.known]
         if found:
             self.write("\n".join(found))
 
@@ -198,9 +145,8 @@ class Recorder:
         origin = getattr(self.spec(name), "origin", None)
         if not isinstance(origin, str) or type(sys.modules[name]).__module__ == "importlib.util":  # not loaded yet
             return []
-        if not is_installed(origin):
-            return [mark_of(origin)] if origin.endswith(".py") and "\n" not in origin else []
-        return [] if name.split(".")[0] in self.skip else ["~" * self.is_begun(name) + name]
+        chosen = is_installed(origin) and name.split(".")[0] not in self.skip
+        return ["~" * self.is_begun(name) + name] if chosen else []
 
     def on_putenv(self, name, value):
         """A script that sets a variable may mean a module that it imports afterwards: these stay cold."""
@@ -264,7 +210,6 @@ class Standby:
         import time
         self.json, self.socket, self.time = json, socket, time
         self.agent, self.skip, self.record, self.pid, self.gone = agent, skip, record, os.getpid(), False
-        self.known, self.records = [], False
         self.control = self.connect(control)
         self.copied = None
         self.oom = None
@@ -349,25 +294,13 @@ class Standby:
     def names(self):
         with os.fdopen(self.record, "rb") as f:
             lines = os.fsdecode(os.pread(f.fileno(), RECORD_MAX, 0)).split("\n")
-        self.known = lines[:-1]
         ended = {}  # in the order in which they began
         for line in lines[1:]:
             if line.startswith("~"):
                 ended.setdefault(line[1:], False)
-            elif line and line[0] not in "!=":
+            elif line and line[0] != "!":
                 ended[line] = True
         return [n for n, has in ended.items() if has and n.split(".")[0] not in self.skip]
-
-    def probe(self):
-        """Says whether the record is of this Python, and ends."""
-        with os.fdopen(self.record, "rb") as f:
-            lines = os.pread(f.fileno(), RECORD_MAX, 0).decode(errors="surrogateescape").split("\n")
-        changed = what_changed([line for line in lines if line.startswith("=")])
-        if changed is None:
-            self.tell_ready()
-        else:
-            self.tell("cold", reason=changed[:400])
-        self.leave()
 
     def reached(self):
         """Says that the gate is."""
@@ -644,7 +577,6 @@ class Standby:
             os.dup2(fd, number)
             os.close(fd)
         self.copied = printed
-        self.records = message.get("record", False) and not any(line.startswith("!") for line in self.known)
         return None
 
     @staticmethod
@@ -716,8 +648,6 @@ def pass_by(role, agent, zip_fd, control, record, had_path, skip):
 
 def stand_by(role, standby):
     """Returns when the script is to begin."""
-    if role == "probe":
-        standby.probe()
     if role == "reach":
         standby.reached()
     standby.guard()
@@ -738,11 +668,6 @@ def stand_by(role, standby):
         standby.serve()
     standby.wait()
     standby.print_again()
-    if standby.records:
-        try:
-            Recorder(standby.agent, standby.record, standby.skip, standby.known)
-        except Exception:  # then it records nothing
-            pass
 
 
 if "MUSTER_WARM" in os.environ:

@@ -17,7 +17,6 @@
 /* ---- the end of a part ---- */
 
 static void drop_all(struct warm_pool *p) {
-    warm_drop(&p->probe);
     warm_drop(&p->template);
     for (uint32_t i = 0; i < p->config.n; i++) {
         warm_drop(&p->ranks[i]);
@@ -46,10 +45,6 @@ void warm_one_failed(struct warm_one *one, const char *why, bool counts) {
     char text[WARM_REASON_MAX];
     (void)snprintf(text, sizeof text, "%s", why);
     warm_drop(one);
-    if (one == &p->probe) {
-        warm_early_probed(p, text);
-        return;
-    }
     if (old) {
         loop_timer_set(p->tell, clock_now_ns());
         return;
@@ -150,12 +145,6 @@ static void begin(struct warm_pool *p, const struct warm_next *next) {
         warm_one_failed(one, err.text[0] != '\0' ? err.text : strerror(-r), true);
 }
 
-static void tell_recorded(struct warm_pool *p, const char *text, size_t n) {
-    p->told_bytes = n;
-    if (p->config.on_recorded != NULL)
-        p->config.on_recorded(p->config.arg, text, n);
-}
-
 /* The script may import more. */
 static void look_later(struct warm_pool *p) {
     if (p->n_later < WARM_LATER_MAX)
@@ -187,18 +176,7 @@ static bool read_record(struct warm_pool *p) {
     warm_record_stop(text, (size_t)got, name, sizeof name);
     if (name[0] != '\0')
         log_info("the script sets %s: what it imports afterwards is not imported ahead", name);
-    tell_recorded(p, text, (size_t)got);
     return true;
-}
-
-/* The part that was imported later is for the next run, too. */
-static void tell_later(struct warm_pool *p) {
-    size_t n = recorded_bytes(p);
-    if (n <= p->told_bytes)
-        return;
-    _cleanup_(freep) char *text = xcalloc(1, n + 1);
-    if (pread(p->record_fd, text, n, 0) == (ssize_t)n)
-        tell_recorded(p, text, n);
 }
 
 /* What waits serves on, until what replaces it waits. */
@@ -212,7 +190,6 @@ static void make_anew(struct warm_pool *p) {
 
 /* What the script imports later on belongs to the next start, too: it looks now and then. */
 static void all_wait(struct warm_pool *p) {
-    tell_later(p);
     if (!p->told_wait) {
         log_info("%u processes wait for the next start", p->config.n);
         p->told_wait = true;
@@ -247,11 +224,6 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
     struct warm_pool *p = one->pool;
     char reason[WARM_REASON_MAX];
     bool template = one == &p->template;
-    if (one == &p->probe) {
-        warm_drop(one);
-        warm_early_probed(p, NULL);
-        return;
-    }
     if (warm_refuses(template ? WARM_TEMPLATE : WARM_STANDBY, heard, reason)) {
         if (heard->devices[0] != '\0' || heard->moved[0] != '\0')
             end(p, reason);
@@ -291,8 +263,6 @@ void warm_set_timer(struct warm_pool *p) {
     uint64_t next_ns = p->off ? TIME_NEVER : p->look_ns;
     if (p->template.state == WARM_STATE_WARMING)
         next_ns = MIN2(next_ns, p->template.due_ns);
-    if (p->probe.state == WARM_STATE_WARMING)
-        next_ns = MIN2(next_ns, p->probe.due_ns);
     for (uint32_t i = 0; i < p->config.n; i++)
         if (p->ranks[i].state == WARM_STATE_WARMING)
             next_ns = MIN2(next_ns, p->ranks[i].due_ns);
@@ -304,7 +274,6 @@ static void on_timer(void *arg) {
     struct warm_pool *p = arg;
     uint64_t now_ns = clock_now_ns(), next_ns = TIME_NEVER;
     each_due(&p->template, now_ns, &next_ns);
-    each_due(&p->probe, now_ns, &next_ns);
     for (uint32_t i = 0; i < p->config.n; i++)
         each_due(&p->ranks[i], now_ns, &next_ns);
     if (now_ns >= p->look_ns) {
@@ -324,7 +293,6 @@ static uint32_t own_umask(void) {
 
 static void note_start(struct warm_pool *p, uint32_t index, const struct child_spec *spec) {
     if (index == 0) {
-        warm_early_end(p);
         p->n_warm = p->n_started = 0;
         p->untold = true;
         p->reason[0] = '\0';
@@ -360,8 +328,7 @@ static bool write_go(const struct warm_one *one, const struct child_spec *spec, 
     struct warm_to to = {.envp = spec->envp,
                          .marker = marker != NULL ? marker : "",
                          .cwd = spec->cwd != NULL ? spec->cwd : here,
-                         .umask = own_umask(),
-                         .record = one->index == 0 && one->pool->borrowed};
+                         .umask = own_umask()};
     return warm_go(one->spec->envp, &to, out, reason);
 }
 
@@ -423,12 +390,9 @@ const struct child_spec *warm_pool_record(struct warm_pool *p, uint32_t index,
                                           const struct child_spec *spec,
                                           struct child_spec **ret_copy) {
     *ret_copy = NULL;
-    if (index != 0 || p->off || (p->recorded && !p->borrowed) || ftruncate(p->record_fd, 0) < 0)
+    if (index != 0 || p->off || p->recorded || ftruncate(p->record_fd, 0) < 0)
         return spec;
-    if (p->borrowed) /* that of this run takes its place */
-        warm_drop_unready(p);
-    p->recorded = p->borrowed = false;
-    p->record_bytes = p->told_bytes = 0;
+    p->record_bytes = 0;
     _cleanup_(envlist_fini) struct envlist env = {0};
     struct child_spec with_gate = warm_through_gate(p, WARM_RECORD, -1, spec, &env);
     p->recording = true;
@@ -513,7 +477,6 @@ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
     p->old = xcalloc(config->n, sizeof *p->old);
     p->specs = xcalloc(config->n, sizeof *p->specs);
     p->template = (struct warm_one){.pool = p, .index = WARM_TEMPLATE_INDEX, .fd = -1};
-    p->probe = (struct warm_one){.pool = p, .index = WARM_PROBE_INDEX, .fd = -1};
     for (uint32_t i = 0; i < config->n; i++)
         p->ranks[i] = p->old[i] = (struct warm_one){.pool = p, .index = i, .fd = -1};
     if (config->never != NULL) {
@@ -548,6 +511,5 @@ void warm_pool_free(struct warm_pool *p) {
     free(p->ranks);
     free(p->old);
     free(p->specs);
-    free(p->earlier);
     free(p);
 }

@@ -27,9 +27,6 @@ struct warm_pool_config {
     const char *never;  /* why no worker can be warm, borrowed; NULL: they can */
     /* warm_pool_facts() are others than before. Called from the loop; NULL: nobody asks */
     void (*on_facts)(void *arg);
-    /* What the workers import is known now: a record that warm_pool_expect() can have in another
-     * run. Borrowed for the call; NULL: nobody asks */
-    void (*on_recorded)(void *arg, const char *record, size_t n);
     void *arg;
 };
 
@@ -37,14 +34,6 @@ _must_use_ int warm_pool_new(struct loop *loop, const struct warm_pool_config *c
                              struct warm_pool **ret);
 /* Kills what waits. Takes NULL. */
 void warm_pool_free(struct warm_pool *p);
-
-/* Before the first start: worker `index` is going to be started like this, but for variables that
- * muster sets at a start. */
-void warm_pool_foresee(struct warm_pool *p, uint32_t index, const struct child_spec *spec);
-/* Then: they import what is in this record of an earlier run (copied). If it is of the same Python,
- * script and packages, which a process looks at first that can't run the script, the pool warms for
- * the first start; what is not ready by then is not waited for. */
-void warm_pool_expect(struct warm_pool *p, const char *record, size_t n);
 
 struct warm_taken {
     struct child_watch *watch; /* owned; for child_watch_hand_over() */

@@ -1,6 +1,5 @@
 /* What the files of the pool share. Private to these files.
  *   warm_pool_io.c     when what is warmed; what a start gets
- *   warm_early_io.c    before the first start, by the record of an earlier run
  *   warm_process_io.c  templates and standbys as processes, and what they say */
 #pragma once
 
@@ -12,7 +11,6 @@
 /* What is lost again and again is made anew after twice the time, so often. */
 #define WARM_LOST_MAX 6
 #define WARM_TEMPLATE_INDEX UINT32_MAX
-#define WARM_PROBE_INDEX (UINT32_MAX - 1)
 
 /* A template or a standby. */
 struct warm_one {
@@ -36,7 +34,6 @@ struct warm_pool {
     enum warm_form form;
     int zip_fd, record_fd;
     size_t record_bytes;              /* at the last look; what was imported */
-    size_t told_bytes;                /* that on_recorded() has had */
     unsigned n_looks;                 /* at a record that grows, or that nobody has begun */
     bool recording, recorded;         /* a worker was started that records; it was read */
     unsigned n_later;                 /* looks whether the script has imported more */
@@ -60,11 +57,6 @@ struct warm_pool {
     struct warm_one template, *ranks; /* [n] */
     struct warm_one *old;             /* [n] that the ranks replace: WAITS or NONE */
     struct child_spec **specs;        /* [n] of the last start; NULL: there was none */
-    struct warm_one probe;            /* looks whether an earlier run's record can be used, */
-    char *earlier;                    /* which is this; owned; NULL: none */
-    size_t earlier_bytes;
-    bool ahead;    /* what is made is for the first start, by that record */
-    bool borrowed; /* the record is that one, and no worker has recorded all of its own */
 };
 
 /* ---- warm_pool_io.c ---- */
@@ -76,15 +68,6 @@ void warm_one_failed(struct warm_one *one, const char *why, bool counts);
 void warm_set_timer(struct warm_pool *p);
 /* Begins what is missing. */
 void warm_go_on(struct warm_pool *p);
-
-/* ---- warm_early_io.c ---- */
-
-/* The probe has ended. NULL: the record can be used. */
-void warm_early_probed(struct warm_pool *p, const char *why_not);
-/* The first start is now: what is not ready is not waited for. */
-void warm_early_end(struct warm_pool *p);
-/* What still imports is killed. */
-void warm_drop_unready(struct warm_pool *p);
 
 /* ---- warm_process_io.c ---- */
 

@@ -159,10 +159,7 @@ static int spawn(struct warm_one *one, const struct child_spec *spec, int contro
                  const int output[2], struct err *err) {
     struct warm_pool *p = one->pool;
     bool template = one->index == WARM_TEMPLATE_INDEX;
-    enum warm_role role = one->index == WARM_PROBE_INDEX ? WARM_PROBE
-                          : one->reaching                ? WARM_REACH
-                          : template                     ? WARM_TEMPLATE
-                                                         : WARM_STANDBY;
+    enum warm_role role = one->reaching ? WARM_REACH : template ? WARM_TEMPLATE : WARM_STANDBY;
     _cleanup_(envlist_fini) struct envlist env = {0};
     struct child_spec s = warm_through_gate(p, role, control, spec, &env);
     s.stdout_fd = output[0];
@@ -209,7 +206,7 @@ static int start(struct warm_one *one, const struct child_spec *spec, struct err
 /* A Python that passes by the gate would run the script. What the interpreter is can differ from
  * rank to rank, and from one start to the next: a wrapper, or another one under its name. */
 int warm_start(struct warm_one *one, const struct child_spec *spec, struct err *err) {
-    one->reaching = one->index != WARM_PROBE_INDEX;
+    one->reaching = true;
     return start(one, spec, err);
 }
 
