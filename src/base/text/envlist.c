@@ -6,10 +6,15 @@
 
 #define NOT_FOUND SIZE_MAX
 
+/* Whether the item is that of NAME, which has n > 0 bytes. Most items differ in the first byte. */
+static bool is_of(const char *item, const char *name, size_t n) {
+    return item[0] == name[0] && strncmp(item, name, n) == 0 && item[n] == '=';
+}
+
 /* Finds the entry of NAME, which has n bytes. */
 static size_t find(char *const *items, size_t n_items, const char *name, size_t n) {
     for (size_t i = 0; i < n_items; i++)
-        if (strncmp(items[i], name, n) == 0 && items[i][n] == '=')
+        if (is_of(items[i], name, n))
             return i;
     return NOT_FOUND;
 }
@@ -109,7 +114,7 @@ char *const *envlist_items(const struct envlist *e) {
 const char *env_get(char *const *envp, const char *name) {
     size_t n = strlen(name);
     for (; envp != NULL && *envp != NULL; envp++)
-        if (strncmp(*envp, name, n) == 0 && (*envp)[n] == '=')
+        if (is_of(*envp, name, n))
             return *envp + n + 1;
     return NULL;
 }

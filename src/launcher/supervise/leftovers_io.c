@@ -26,23 +26,30 @@ static void sweep_cgroups(uint64_t until_ns) {
     (void)close(parent);
 }
 
-/* Sweeps each kind for its part of the time. */
-static void sweep_all_kinds(enum job_contain contain, uint64_t ns) {
-    if (contain == JOB_CONTAIN_CGROUP)
-        sweep_cgroups(clock_now_ns() + ns / 4);
-    (void)tempdir_sweep(clock_now_ns() + ns / 4);
-    registry_sweep(clock_now_ns() + ns / 4);
-    leader_file_sweep(clock_now_ns() + ns / 4);
+#define KINDS 4
+
+static void sweep_kind(unsigned kind, enum job_contain contain, uint64_t until_ns) {
+    if (kind == 0)
+        (void)tempdir_sweep(until_ns);
+    else if (kind == 1)
+        registry_sweep(until_ns);
+    else if (kind == 2)
+        leader_file_sweep(until_ns);
+    else if (contain == JOB_CONTAIN_CGROUP)
+        sweep_cgroups(until_ns);
 }
 
 static int sweep(int fd, void *arg) {
     const enum job_contain *contain = arg;
     (void)fd;
-    sweep_all_kinds(*contain, LEFTOVERS_NS);
+    for (unsigned kind = 0; kind < KINDS; kind++)
+        sweep_kind(kind, *contain, clock_now_ns() + LEFTOVERS_NS / KINDS);
     return 0;
 }
 
-void leftovers_sweep_some(enum job_contain contain) { sweep_all_kinds(contain, LEFTOVERS_SOME_NS); }
+void leftovers_sweep_some(enum job_contain contain) {
+    sweep_kind((unsigned)getpid() % KINDS, contain, clock_now_ns() + LEFTOVERS_SOME_NS);
+}
 
 int leftovers_sweep(struct loop *loop, enum job_contain contain, struct helper *ret) {
     return helper_start(loop, "muster-tidy", sweep, &contain, -1, ret);

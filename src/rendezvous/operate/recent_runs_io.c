@@ -38,10 +38,18 @@ static int newest_first(const void *a, const void *b) {
     return strcmp(x->run_id, y->run_id);
 }
 
+/* The names of all files of a run begin like this. */
+static void name_prefix(const char *run_id, char ret[RECENT_RUNS_FILE_MAX]) {
+    (void)snprintf(ret, RECENT_RUNS_FILE_MAX, FILE_PREFIX "%016" PRIx64,
+                   hash_text(HASH_BEGIN, run_id));
+}
+
 /* Agents of one run on one machine write the same file. */
-static void file_name(const struct recent_run *run, char ret[32]) {
-    uint64_t h = hash_text(hash_text(HASH_BEGIN, run->run_id) ^ 1, run->log_dir);
-    (void)snprintf(ret, 32, FILE_PREFIX "%016" PRIx64, h);
+static void set_file(struct recent_run *run) {
+    name_prefix(run->run_id, run->file);
+    size_t n = strlen(run->file);
+    (void)snprintf(run->file + n, sizeof run->file - n, "-%016" PRIx64,
+                   hash_text(HASH_BEGIN, run->log_dir));
 }
 
 /* -EBADMSG: it is no record, as after a power failure. */
@@ -61,8 +69,9 @@ static int read_run(int dir, const char *name, struct recent_run *ret) {
     return whole ? 0 : -EBADMSG;
 }
 
-/* Takes ownership of fd. With `tidy`, what is no record is removed: it would stay for ever. */
-static int list_dir(int fd, bool tidy, struct recent_run **ret, size_t *ret_n) {
+/* Reads the files whose names begin with `prefix`. Takes ownership of fd. With `tidy`, a file that
+ * is not a record is removed. */
+static int list_dir(int fd, const char *prefix, bool tidy, struct recent_run **ret, size_t *ret_n) {
     DIR *dir = fdopendir(fd);
     if (dir == NULL) {
         int r = -errno;
@@ -71,7 +80,7 @@ static int list_dir(int fd, bool tidy, struct recent_run **ret, size_t *ret_n) {
     }
     uint32_t looked_at = 0;
     for (struct dirent *d; looked_at < LOOKED_AT_MAX && (d = readdir(dir)) != NULL;) {
-        if (strncmp(d->d_name, FILE_PREFIX, strlen(FILE_PREFIX)) != 0)
+        if (strncmp(d->d_name, prefix, strlen(prefix)) != 0)
             continue;
         looked_at++;
         struct recent_run run = {0};
@@ -80,6 +89,7 @@ static int list_dir(int fd, bool tidy, struct recent_run **ret, size_t *ret_n) {
             (void)unlinkat(dirfd(dir), d->d_name, 0);
         if (r < 0)
             continue;
+        (void)snprintf(run.file, sizeof run.file, "%.*s", RECENT_RUNS_FILE_MAX - 1, d->d_name);
         *ret = xrealloc(*ret, (*ret_n + 1) * sizeof **ret);
         (*ret)[(*ret_n)++] = run;
     }
@@ -89,7 +99,7 @@ static int list_dir(int fd, bool tidy, struct recent_run **ret, size_t *ret_n) {
     return 0;
 }
 
-int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err) {
+static int list(const char *prefix, struct recent_run **ret, size_t *ret_n, struct err *err) {
     char path[REGISTRY_PATH_MAX];
     int dir;
     *ret = NULL;
@@ -97,8 +107,12 @@ int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err) {
     int r = registry_dir_open(&dir, path, err);
     if (r < 0)
         return r;
-    r = list_dir(dir, false, ret, ret_n);
+    r = list_dir(dir, prefix, false, ret, ret_n);
     return r < 0 ? err_set(err, r, "can't read the run directory %s: %s", path, strerror(-r)) : 0;
+}
+
+int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err) {
+    return list(FILE_PREFIX, ret, ret_n, err);
 }
 
 bool run_id_begins(const char *run_id, const char *name) {
@@ -152,13 +166,10 @@ static void remove_old(int dir) {
     if (count(dir) <= RECENT_RUNS_KEPT + RECENT_RUNS_KEPT / 4)
         return;
     int again = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (again < 0 || list_dir(again, true, &runs, &n) < 0)
+    if (again < 0 || list_dir(again, FILE_PREFIX, true, &runs, &n) < 0)
         return;
-    for (size_t i = RECENT_RUNS_KEPT; i < n; i++) {
-        char name[32];
-        file_name(&runs[i], name);
-        (void)unlinkat(dir, name, 0);
-    }
+    for (size_t i = RECENT_RUNS_KEPT; i < n; i++)
+        (void)unlinkat(dir, runs[i].file, 0);
 }
 
 static int write_whole(int dir, const char *name, const struct strbuf *text) {
@@ -179,19 +190,18 @@ static int write_whole(int dir, const char *name, const struct strbuf *text) {
 
 /* Takes ownership of dir. */
 static int write_run(int dir, const char *path, const struct recent_run *run, struct err *err) {
-    char name[32];
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     struct json_writer w = json_writer_of(&text);
     json_write_object_begin(&w, NULL);
     json_table_write(&w, &table, run);
     json_write_object_end(&w);
     strbuf_add_char(&text, '\n');
-    file_name(run, name);
-    int r = write_whole(dir, name, &text);
-    if (r == 0)
+    bool is_new = faccessat(dir, run->file, F_OK, 0) < 0;
+    int r = write_whole(dir, run->file, &text);
+    if (r == 0 && is_new)
         remove_old(dir);
     (void)close(dir);
-    return r < 0 ? err_set(err, r, "can't write %s/%s: %s", path, name, strerror(-r)) : 0;
+    return r < 0 ? err_set(err, r, "can't write %s/%s: %s", path, run->file, strerror(-r)) : 0;
 }
 
 int recent_runs_add(const char *run_id, const char *log_dir, struct err *err) {
@@ -204,28 +214,32 @@ int recent_runs_add(const char *run_id, const char *log_dir, struct err *err) {
                      cwd != NULL ? "/" : "", log_dir != NULL ? log_dir : "");
     if (n < 0 || (size_t)n >= sizeof run.log_dir)
         return err_set(err, -ENAMETOOLONG, "the path of the logs is too long: %.100s…", log_dir);
+    set_file(&run);
     int dir;
     int r = registry_dir_open(&dir, path, err);
     return r < 0 ? r : write_run(dir, path, &run, err);
 }
 
 int recent_runs_end(const char *run_id, enum outcome outcome, const char *reason, struct err *err) {
-    char path[REGISTRY_PATH_MAX];
+    char path[REGISTRY_PATH_MAX], prefix[RECENT_RUNS_FILE_MAX];
     _cleanup_(freep) struct recent_run *runs = NULL;
     size_t n, i = 0;
     int dir;
-    int r = recent_runs_list(&runs, &n, err);
+    uint64_t now_ns = clock_wall_ns();
+    struct recent_run run = {.since_wall_ns = now_ns};
+    utf8_copy(run.run_id, sizeof run.run_id, run_id);
+    name_prefix(run.run_id, prefix);
+    int r = list(prefix, &runs, &n, err);
     if (r == 0)
         r = registry_dir_open(&dir, path, err);
     if (r < 0)
         return r;
-    uint64_t now_ns = clock_wall_ns();
-    struct recent_run run = {.since_wall_ns = now_ns};
-    utf8_copy(run.run_id, sizeof run.run_id, run_id);
     while (i < n && strcmp(runs[i].run_id, run.run_id) != 0)
         i++;
     if (i < n)
         run = runs[i];
+    else
+        set_file(&run);
     run.ended_wall_ns = now_ns;
     run.outcome = outcome;
     utf8_copy(run.reason, sizeof run.reason, reason);

@@ -11,6 +11,7 @@
 
 #define RECENT_RUNS_KEPT 100 /* of the older ones, the records are removed */
 #define RECENT_RUNS_PATH_MAX 4096
+#define RECENT_RUNS_FILE_MAX 48
 
 struct recent_run {
     char run_id[RDZV_RUN_ID_MAX];
@@ -20,6 +21,7 @@ struct recent_run {
     uint64_t ended_wall_ns;
     enum outcome outcome;             /* NONE: not known, or this node left before the end */
     char reason[RDZV_REASON_MAX / 4]; /* how it ended, in one line; or "" */
+    char file[RECENT_RUNS_FILE_MAX];  /* the name of its record in the run directory */
 };
 
 /* Records a run of this machine. log_dir: the run's folder, relative to the working directory or

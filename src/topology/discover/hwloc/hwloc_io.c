@@ -862,9 +862,11 @@ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology
                struct err *err) {
     if (source->xml_len > INT32_MAX)
         return err_set(err, -E2BIG, "an hwloc XML of %zu bytes is too large", source->xml_len);
+    int r = hwloc_library_load(err);
+    if (r < 0)
+        return r;
     struct settings settings = {0};
     settings_for(&settings, source);
-    int r = 0;
     if (source->xml != NULL || source->sysroot != NULL)
         r = try_fill(source, what, err);
     if (r == 0)
@@ -881,9 +883,12 @@ void hwloc_built_version(char out[HWLOC_TEXT_MAX]) {
 
 int hwloc_discover(struct hwloc_summary *ret, struct err *err) {
     hwloc_topology_t topology;
+    int r = hwloc_library_load(err);
+    if (r < 0)
+        return r;
     if (hwloc_topology_init(&topology) < 0)
         return err_set(err, -EIO, "hwloc can't start");
-    int r = hwloc_topology_load(topology) < 0 ? -EIO : 0;
+    r = hwloc_topology_load(topology) < 0 ? -EIO : 0;
     if (r == 0) {
         unsigned version = hwloc_get_api_version();
         *ret = (struct hwloc_summary){

@@ -19,7 +19,8 @@ struct hwloc_source { /* both NULL: this machine */
 /* what: bits of discovery_io.h; hwloc's I/O discovery runs only where DISCOVER_PCI is in it. Adds
  * to *t, which the caller zeroed: allowed, online, numa, cores, caches, packages, arch and CPU
  * model; with DISCOVER_PCI pci and gpus. 0; -EINVAL: hwloc refuses the
- * recording, -EIO: it can't look; each with a sentence. */
+ * recording, -EIO: it can't examine the machine, -ELIBACC: it is not installed; each with a
+ * sentence. */
 _must_use_ int hwloc_fill(const struct hwloc_source *source, unsigned what, struct topology *t,
                           struct err *err);
 
@@ -34,5 +35,11 @@ struct hwloc_summary {
 
 /* "2.9.0", of the headers. */
 void hwloc_built_version(char out[HWLOC_TEXT_MAX]);
-/* Examines the machine (tens of milliseconds). Returns 0; -EIO: that failed. */
+/* Examines the machine (tens of milliseconds). Returns 0; -EIO, -ELIBACC: that failed. */
 _must_use_ int hwloc_discover(struct hwloc_summary *ret, struct err *err);
+
+/* ---- within this folder ---- */
+
+/* Finds the functions of hwloc.h, which may not be called before. -ELIBACC: hwloc is not installed,
+ * or lacks one; with a sentence. */
+_must_use_ int hwloc_library_load(struct err *err);
