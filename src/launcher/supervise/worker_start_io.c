@@ -59,7 +59,7 @@ void worker_spawn(struct worker *w, const struct child_spec *spec) {
 }
 
 static void child_spec_of(const struct worker_group_config *config, const struct worker_spec *spec,
-                       struct child_spec *ret) {
+                          struct child_spec *ret) {
     *ret = (struct child_spec){
         .argv = spec->argv,
         .envp = spec->envp,
