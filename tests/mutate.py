@@ -72,9 +72,9 @@ MISTAKES = [
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "only_new && fsync(fd) < 0", "only_new && 0 < 0"),
     ("io/file.c", "fsync(fd) < 0", "0 < 0"),
     # exact boundaries
-    ("launcher/supervise/worker_start_io.c", 'strncmp(envp[i], WORKER_MARKER "=", len) != 0',
+    ("launcher/supervise/worker_io.c", 'strncmp(envp[i], WORKER_MARKER "=", len) != 0',
      'strncmp(envp[i], WORKER_MARKER, len - 1) != 0'),
-    ("launcher/supervise/worker_sweep_io.c", "|| !g->workers[i].looked_for ||", "||"),
+    ("launcher/supervise/worker_sweep_io.c", "|| g->workers[i].sought == WORKER_NOT_SOUGHT ||", "||"),
     # what is left behind
     ("rendezvous/client/client_io.c", "resolve_free(c->resolve);", ""),
     ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),

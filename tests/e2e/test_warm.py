@@ -437,7 +437,7 @@ def test_what_is_made_anew_serves_until_then(job, form):
     pids = warm.begun(0)
     warm.waiting()
     os.kill(pids[0], signal.SIGUSR1)
-    warm.said("the script has imported more meanwhile: what waits is made anew")
+    warm.said("the script imported more modules; re-creating the standbys")
     for generation in range(1, 3):  # nothing new is ready, and the old ones serve once
         kill(pids[1])
         pids = warm.begun(generation)

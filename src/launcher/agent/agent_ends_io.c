@@ -74,8 +74,7 @@ struct tree_news agent_ends_came(struct agent *a, int signo) {
                          : came == GUARDIAN_FORWARDED ? TREE_COPY_FORWARDED
                                                       : TREE_COPY_DIRECT;
     bool witnessed = how == TREE_COPY_ALONE || witness_is_ready(a->ends.witness);
-    struct tree_news news = (witnessed ? tree_signals_came : tree_signals_unwitnessed)(
-        &a->ends.tree, signo, how, clock_now_ns());
+    struct tree_news news = tree_signals_came(&a->ends.tree, signo, how, witnessed, clock_now_ns());
     arm(a);
     return news;
 }

@@ -224,7 +224,7 @@ void agent_signal_known(struct agent *a, const struct tree_news *news) {
 
 /* ---- suspension ---- */
 
-/* The guardian has stopped (launcher/supervise/suspend_io.h). Slurm sends SIGTSTP to each process
+/* The guardian has stopped (launcher/supervise/guardian_io.c). Slurm sends SIGTSTP to each process
  * when it suspends a job: there is no shell with an fg then. */
 static void on_suspended(void *arg, int signo) {
     struct agent *a = arg;

@@ -10,7 +10,7 @@ static struct tree_signal *find(struct tree_signals *t, int signo) {
 }
 
 struct tree_news tree_signals_came(struct tree_signals *t, int signo, enum tree_copy how,
-                                   uint64_t now_ns) {
+                                   bool witnessed, uint64_t now_ns) {
     struct tree_signal *s = find(t, signo);
     unsigned copy = 1U << how;
     if (how == TREE_COPY_ALONE)
@@ -24,19 +24,12 @@ struct tree_news tree_signals_came(struct tree_signals *t, int signo, enum tree_
         s->copies |= copy;
         return news(first ? TREE_ALL : TREE_NOTHING, signo, s->all_ns);
     }
-    *s = (struct tree_signal){.came_ns = now_ns, .copies = copy};
-    return news(TREE_WAIT, signo, now_ns);
-}
-
-struct tree_news tree_signals_unwitnessed(struct tree_signals *t, int signo, enum tree_copy how,
-                                          uint64_t now_ns) {
-    struct tree_signal *s = find(t, signo);
-    unsigned copy = 1U << how;
-    bool echo = s->all_ns != 0 && now_ns < s->all_ns + TREE_ECHO_NS && (s->copies & copy) == 0;
-    if (!echo)
-        *s = (struct tree_signal){.all_ns = now_ns};
-    s->copies |= copy;
-    return news(echo ? TREE_NOTHING : TREE_ALONE, signo, now_ns);
+    *s = (struct tree_signal){.copies = copy};
+    if (witnessed)
+        s->came_ns = now_ns;
+    else
+        s->all_ns = now_ns;
+    return news(witnessed ? TREE_WAIT : TREE_ALONE, signo, now_ns);
 }
 
 struct tree_news tree_signals_witnessed(struct tree_signals *t, int signo, uint64_t at_ns) {

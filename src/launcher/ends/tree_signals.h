@@ -1,17 +1,18 @@
-/* Who has got a signal that came to the agent. Some senders signal one process, whose duty it is to
+/* Which processes have got a signal that the agent got. Some senders signal one process, which must
  * pass the signal on: kill(1), a terminal, Kubernetes, Slurm with proctrack/cgroup. Others signal
  * every process of a job, workers included: Slurm with proctrack/linuxproc, systemd with
  * KillMode=control-group. Workers must get each signal once. Pure.
  *
- * No process can see which signals another one has got. So a witness (witness_io.h) stands where
- * workers stand: what has reached it has reached them. The agent's copies of a signal and the
- * witness's arrive in any order, and one of the agent's may come directly, another by its guardian.
+ * No process can see which signals another one has got. So the witness (witness_io.h) is placed as
+ * workers are: a signal that has reached it has reached them. The agent's copies of a signal and the
+ * witness's arrive in any order. The agent can get one directly and one from its guardian.
  *
- *     tree_signals_came(&t, signo, how, now)            each copy that the agent gets
- *     tree_signals_witnessed(&t, signo, at)             the witness has got it
- *     tree_signals_time(&t, now)                        when tree_signals_deadline() is over
+ *     tree_signals_came(&t, signo, how, witnessed, now)   for each copy that the agent gets
+ *     tree_signals_witnessed(&t, signo, at)               the witness has got it
+ *     tree_signals_time(&t, now)                          when tree_signals_deadline() is over
  *
- * Each returns what is now known of a signal. WAIT: nothing; one of the other two calls decides. */
+ * Each returns what is now known about a signal. WAIT: nothing; one of the other two calls
+ * decides. */
 #pragma once
 
 #include <stdbool.h>
@@ -28,10 +29,10 @@
 #define TREE_SIGNALS_MAX 65 /* signal numbers are below it */
 
 enum tree_answer {
-    TREE_NOTHING = 1, /* nothing new: the copy of a signal that is known or waited for */
-    TREE_WAIT,        /* a new signal; it is not known yet who has got it */
+    TREE_NOTHING = 1, /* nothing new: a second copy */
+    TREE_WAIT,        /* a new signal; not known yet whether workers have got it */
     TREE_ALONE,       /* only the agent has got it: workers need it */
-    TREE_ALL,         /* all processes have got it that existed then */
+    TREE_ALL,         /* all processes that existed then have got it */
 };
 
 /* A copy of the agent's. */
@@ -55,16 +56,14 @@ struct tree_signals {
     } signals[TREE_SIGNALS_MAX];
 };
 
-/* A copy of the signal has come to the agent. */
+/* A copy of the signal has come to the agent. Without a witness a new signal is for the agent
+ * ALONE. */
 struct tree_news tree_signals_came(struct tree_signals *t, int signo, enum tree_copy how,
-                                   uint64_t now_ns);
-/* The same before there is a witness: ALONE, or NOTHING for the other copy of the same signal. */
-struct tree_news tree_signals_unwitnessed(struct tree_signals *t, int signo, enum tree_copy how,
-                                          uint64_t now_ns);
+                                   bool witnessed, uint64_t now_ns);
 /* The witness has got the signal at this time. */
 struct tree_news tree_signals_witnessed(struct tree_signals *t, int signo, uint64_t at_ns);
 /* When tree_signals_time() is due; TIME_NEVER: nothing is waited for. */
 uint64_t tree_signals_deadline(const struct tree_signals *t);
-/* Signals of which the witness knows nothing in time are for the agent alone: returns one of them,
- * until it returns TREE_NOTHING. */
+/* Signals that the witness has not got in time are for the agent alone: returns one of them, until
+ * it returns TREE_NOTHING. */
 struct tree_news tree_signals_time(struct tree_signals *t, uint64_t now_ns);

@@ -71,8 +71,7 @@ enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, J
  * sessions of their own. */
 enum job_leave { JOB_LEAVE_NONE = 0, JOB_LEAVE_DETACHED };
 
-/* --warm: whether workers have imported before they are needed, each by itself or forked. The
- * numbers are those of enum warm_form. */
+/* --warm: whether workers have imported before they are needed, each by itself or forked. */
 enum job_warm { JOB_WARM_OFF = 0, JOB_WARM_PROCESS, JOB_WARM_FORK };
 
 /* The exit status of a job whose worker failed: 1, or that of the worker that failed first. */

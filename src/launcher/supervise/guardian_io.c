@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
@@ -23,15 +24,27 @@
 #include "io/file.h"
 #include "io/process/child.h"
 #include "io/process/proc.h"
-#include "launcher/contain/contain_facts_io.h"
+#include "launcher/contain/contain_why.h"
 #include "launcher/supervise/cgroup_io.h"
-#include "launcher/supervise/hold_io.h"
 #include "launcher/supervise/spare_io.h"
-#include "launcher/supervise/suspend_io.h"
 #include "launcher/supervise/sweep_io.h"
 
 #define CGROUP_NAME_MAX 48
 #define CLAIM_ATTEMPTS 8
+
+/* So many processes that another program has stopped are remembered. */
+#define HOLD_FOREIGN_MAX 256
+
+enum hold_phase {
+    HOLD_NONE = 0,
+    HOLD_BEGINS, /* the first pass is under way: it finds which processes are stopped already */
+    HOLD_LASTS,
+};
+
+struct hold_page { /* 0: nothing is held */
+    atomic_int phase;
+    atomic_int foreign[HOLD_FOREIGN_MAX];
+};
 
 /* One page that both processes see. */
 struct guardian_shared {
@@ -211,6 +224,66 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
     };
 }
 
+/* ---- workers are stopped ----
+ *
+ * The workers of a node whose lease has ended while its agent did not run are stopped, and continued
+ * when it has a lease again. Guardian and agent both do this, from the page that they share. Workers
+ * are all processes below the agent that run in another session than the agent, so its helpers
+ * continue. A process that was already stopped was stopped by another program, and is not continued.
+ * All calls are async-signal-safe. */
+
+struct hold_walk {
+    struct hold_page *page;
+    pid_t session; /* the agent's, which only its helpers share */
+    bool stop, first;
+};
+
+static atomic_int *find_foreign(struct hold_page *page, pid_t pid) {
+    for (size_t i = 0; i < HOLD_FOREIGN_MAX; i++)
+        if (atomic_load(&page->foreign[i]) == pid)
+            return &page->foreign[i];
+    return NULL;
+}
+
+static int hold_seen(void *arg, pid_t pid, bool own) {
+    struct hold_walk *w = arg;
+    struct proc_stat st;
+    (void)own;
+    if (getsid(pid) == w->session)
+        return SWEEP_SPARE;
+    if (!w->stop)
+        return find_foreign(w->page, pid) == NULL ? SIGCONT : 0;
+    bool stopped = proc_read_stat(pid, &st) && st.state == 'T';
+    atomic_int *slot = find_foreign(w->page, w->first && stopped ? 0 : pid);
+    if (slot != NULL && (w->first || !stopped))
+        atomic_store(slot, stopped ? pid : 0); /* continued since: from now on we stop it */
+    /* The other program may continue it at this moment: then a signal would stop it for ever. */
+    return stopped ? 0 : SIGSTOP;
+}
+
+/* stop: sends SIGSTOP to all workers; repeated calls stop new processes, and those that another
+ * program has continued. Else sends SIGCONT to all that it has stopped. */
+static void hold_pass(struct hold_page *page, pid_t agent, bool stop,
+                      const struct sweep_except *except) {
+    int phase = HOLD_NONE;
+    struct hold_walk w = {.page = page, .session = getsid(agent), .stop = stop};
+    struct sweep_except all = *except;
+    struct sweep_result result;
+    if (stop)
+        w.first = atomic_compare_exchange_strong(&page->phase, &phase, HOLD_BEGINS);
+    else
+        atomic_store(&page->phase, HOLD_NONE);
+    if (phase == HOLD_BEGINS)
+        return; /* the other process begins at this moment */
+    for (size_t i = 0; w.first && i < HOLD_FOREIGN_MAX; i++)
+        atomic_store(&page->foreign[i], 0);
+    all.seen = hold_seen;
+    all.arg = &w;
+    sweep_pass_below(agent, &all, &result);
+    if (w.first)
+        atomic_store(&page->phase, HOLD_LASTS);
+}
+
 static void pass_below_agent(struct guardian_shared *shared, pid_t agent, bool stop) {
     struct spare_list spared;
     spare_read(&shared->spare, 0, &spared);
@@ -322,6 +395,69 @@ static int keeper_start(struct guardian *g) {
     return r;
 }
 
+/* ---- why containment can't be had ---- */
+
+#define CAP_SYS_ADMIN_BIT 21      /* linux/capability.h */
+#define SECCOMP_MODE_FILTERED "2" /* Seccomp: of proc_pid_status(5) */
+#define STATUS_TEXT_MAX 65536
+
+/* The beginning of a file of /proc, which has no size; "": it can't be read. malloc'ed */
+static char *text_of(const char *path) {
+    char *text = xcalloc(STATUS_TEXT_MAX, 1);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t len = 0;
+    ssize_t n = fd < 0 ? 0 : 1;
+    while (n > 0 && len < STATUS_TEXT_MAX - 1) {
+        n = read(fd, text + len, STATUS_TEXT_MAX - 1 - len);
+        len += n > 0 ? (size_t)n : 0;
+    }
+    file_close(&fd);
+    text[len] = '\0';
+    return text;
+}
+
+static int64_t number_of(const char *path) {
+    _cleanup_(freep) char *text = text_of(path);
+    char *end;
+    long long n = strtoll(text, &end, 10);
+    return end == text ? CONTAIN_UNKNOWN : n;
+}
+
+/* What follows "NAME:" and blanks in /proc/self/status; "": there is no such line. */
+static const char *field_of(const char *status, const char *name) {
+    const char *at = strstr(status, name);
+    return at == NULL ? "" : at + strlen(name) + strspn(at + strlen(name), " \t");
+}
+
+/* What can't be read is CONTAIN_UNKNOWN or false. */
+static void read_facts(struct contain_facts *ret) {
+    _cleanup_(freep) char *status = text_of("/proc/self/status"),
+                          *mounts = text_of("/proc/self/mountinfo");
+    const char *seccomp = field_of(status, "\nSeccomp:");
+    uint64_t caps = strtoull(field_of(status, "\nCapEff:"), NULL, 16);
+    *ret = (struct contain_facts){
+        .uid = geteuid(),
+        .has_admin = (caps >> CAP_SYS_ADMIN_BIT & 1) != 0,
+        .filtered = strncmp(seccomp, SECCOMP_MODE_FILTERED, 1) == 0,
+        .userns_clone = number_of("/proc/sys/kernel/unprivileged_userns_clone"),
+        .userns_max = number_of("/proc/sys/user/max_user_namespaces"),
+        .pidns_max = number_of("/proc/sys/user/max_pid_namespaces"),
+        .apparmor_limit = number_of("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"),
+        .has_cgroup1 = strstr(mounts, " - cgroup ") != NULL,
+    };
+}
+
+/* Sets err to what is missing and returns code, a negative errno. If err is NULL, reads nothing. */
+static int contain_failed(enum contain_step step, int code, struct err *err) {
+    _cleanup_(strbuf_fini) struct strbuf why = {0};
+    struct contain_facts facts;
+    if (err == NULL)
+        return code;
+    read_facts(&facts);
+    contain_why(step, code, &facts, &why);
+    return err_set(err, code, "%s", strbuf_text(&why));
+}
+
 /* --- the guardian's side --- */
 
 _noreturn_ static void exit_as(int status) {
@@ -406,23 +542,72 @@ static void lease_over(struct guardian *g) {
         report_stuck(NULL, sweep_stuck_one(&result));
 }
 
-/* --- ^Z --- */
+/* ---- ^Z at a terminal: the guardian stops, and the job continues ----
+ *
+ * The shell waits for the guardian, so the guardian must stop: the kernel reports no other process
+ * to the shell. Before it stops, it starts a deputy, a copy of itself in a process group of its own,
+ * which does the guardian's work until then:
+ *
+ *     lease over        the deputy acts as the guardian does
+ *     agent dies        the deputy continues the guardian (SIGCONT), which ends everything
+ *     guardian dies     the agent ends everything; the kernel kills the deputy
+ *
+ * A signal to the stopped guardian waits until it is continued, as for any stopped process. */
 
-static void deputy_begin(void *arg) {
-    struct guardian *g = arg;
+/* How often the deputy checks what no descriptor reports. */
+#define DEPUTY_CHECK_MS 20
+
+static bool is_in_state(pid_t pid, char state) {
+    struct proc_stat st;
+    return proc_read_stat(pid, &st) && st.state == state;
+}
+
+_noreturn_ static void deputy_main(struct guardian *g) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    (void)setpgid(0, 0);
+    (void)prctl(PR_SET_NAME, "muster-deputy", 0, 0, 0);
     file_close(&g->listener_fd);
     file_close(&g->cgroup_parent_fd);
     file_close(&g->cgroup_fd);
+    struct pollfd p[2] = {{.events = POLLIN}, {.fd = g->lease_fd, .events = POLLIN}};
+    p[0].fd = (int)syscall(SYS_pidfd_open, g->agent, 0); /* -1 before Linux 5.3 */
+    bool reported = false;
+    while (getppid() == g->guardian) {
+        (void)poll(p, 2, reported && p[0].fd >= 0 ? -1 : DEPUTY_CHECK_MS);
+        if (p[1].revents != 0)
+            lease_over(g);
+        if (!reported && is_in_state(g->guardian, 'T')) {
+            reported = true;
+            (void)kill(g->agent, SIGTSTP);
+        }
+        if (p[0].fd >= 0 ? p[0].revents == 0 : !is_in_state(g->agent, 'Z'))
+            continue;
+        /* The agent has died. Repeated, because it can have come before the guardian stopped. */
+        (void)kill(g->guardian, SIGCONT);
+        (void)poll(NULL, 0, DEPUTY_CHECK_MS);
+    }
+    _exit(0);
 }
 
-static void deputy_lease_over(void *arg) { lease_over(arg); }
-
+/* Stops this process as SIGTSTP does, until SIGCONT. The agent gets SIGTSTP when it has stopped.
+ * Returns at once if the kernel does not stop it, because no shell could continue it (an orphaned
+ * process group), or if there can be no deputy. */
 static void suspend(struct guardian *g) {
-    suspend_self(&(struct suspend_config){.agent = g->agent,
-                                          .lease_fd = g->lease_fd,
-                                          .begin = deputy_begin,
-                                          .lease_over = deputy_lease_over,
-                                          .arg = g});
+    sigset_t tstp;
+    (void)sigemptyset(&tstp);
+    (void)sigaddset(&tstp, SIGTSTP);
+    pid_t deputy = fork();
+    if (deputy == 0)
+        deputy_main(g);
+    if (deputy < 0)
+        return;
+    (void)signal(SIGTSTP, SIG_DFL);
+    (void)kill(g->guardian, SIGTSTP);
+    (void)sigprocmask(SIG_UNBLOCK, &tstp, NULL); /* stops here; returns when it is continued */
+    (void)sigprocmask(SIG_BLOCK, &tstp, NULL);
+    (void)signal(SIGTSTP, SIG_IGN);
+    (void)kill(deputy, SIGKILL);
+    (void)waitpid(deputy, NULL, 0);
 }
 
 static void forward(struct guardian *g, int signo, bool typed) {

@@ -33,7 +33,7 @@
  * standard error. The guardian then waits for it with the listener open, so that other nodes don't
  * declare this one gone.
  *
- * Terminal: ^Z (SIGTSTP) stops the guardian, for the shell to see, but nothing else (suspend_io.h).
+ * Terminal: ^Z (SIGTSTP) stops the guardian, for the shell to see, but nothing else.
  * SIGTTIN and SIGTTOU are ignored in both. SIGHUP and SIGTSTP stay ignored if this process was
  * started with them ignored (nohup). Every other signal that can be caught is forwarded to
  * the agent, SIGCONT after those that end it. */

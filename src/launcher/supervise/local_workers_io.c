@@ -1,21 +1,276 @@
 #include "launcher/supervise/local_workers_io.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/text/log.h"
 #include "io/clock.h"
+#include "io/net/addr.h"
 #include "launcher/node/node_net_io.h"
+#include "launcher/node/node_setup_io.h"
 #include "launcher/output/logdir_io.h"
+#include "launcher/output/logmux_io.h"
+#include "launcher/output/worker_logs_io.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/supervise/cgroup_io.h"
-#include "launcher/supervise/local_workers_priv.h"
 #include "launcher/supervise/spare_io.h"
 #include "launcher/supervise/sweep_io.h"
+#include "launcher/supervise/worker_io.h"
 #include "launcher/worker/error_file_io.h"
+#include "launcher/worker/notify_io.h"
 #include "launcher/worker/worker_env.h"
 #include "rendezvous/operate/recent_runs_io.h"
+
+#define LOCAL_LEFT_MAX 8 /* of more, the oldest are killed */
+
+struct local_workers {
+    struct loop *loop;
+    struct local_workers_config config;
+    struct local_workers_ops ops;
+    void *arg;
+    struct notify *notify; /* NULL: it could not be made; workers run without it */
+    char *oom_file;        /* NULL: the kernel's count is not available */
+    bool omp_told;
+
+    struct worker_logs *files; /* folders of log and error files */
+    char *recorded;            /* the folder that "muster logs" was told, "" for none; or NULL */
+
+    struct generation generation;
+    char generation_text[32];
+    struct form form;
+    struct node_setup setup;    /* what this node gives its workers */
+    bool no_memory_policy;      /* the kernel refuses them here */
+    struct node_discovery *way; /* route to the leader of this generation; NULL: not needed */
+    bool way_is_lent;           /* it is not owned */
+    unsigned awaits;            /* AWAITS_*: what prepare still waits for */
+    char *said;                 /* how workers are bound, as last reported */
+    struct logmux *logs;
+    struct pending_failure {
+        struct failure *failure; /* NULL: none */
+        bool explained;          /* its last output has arrived */
+    } * pending;                 /* [nproc] failures that are not reported yet */
+    struct loop_timer *doubt_timer;
+    uint64_t doubt_ns; /* how long one waits that may be the end of the whole node; 0: not at all */
+    struct announced *announced; /* [nproc] what they have announced since their start */
+    char **tails;                /* [nproc] the last lines of a failed worker's stderr, or NULL */
+    uint32_t n_tails;
+    struct warm_pool *warm;            /* NULL: without --warm */
+    struct generation warm_generation; /* of the last start, which its facts are about */
+    struct worker_group *workers;
+    struct local_leftovers {
+        struct worker_group *workers;
+        struct logmux *logs; /* what they write; NULL: it is not read any more */
+    } left[LOCAL_LEFT_MAX];  /* of earlier groups, whose processes get their time; the oldest first
+                              */
+    uint32_t n_left;
+    struct worker_group *ending; /* one of these: what it kept is ending, and is awaited; or NULL */
+    struct envlist env;          /* of the worker that is being started, like its argv */
+    char **argv;
+    uint32_t unmade;      /* the worker that could not be prepared; UINT32_MAX: none */
+    uint32_t n_ok;        /* workers that ended with 0, */
+    uint32_t n_early;     /* those of them that were not asked to stop, */
+    uint32_t first_early; /* and the local rank of the first of these */
+    bool told_to_stop;
+    uint64_t grace_ns; /* the longest grace of a stop */
+    bool running;      /* started, not all gone */
+    uint32_t fences;   /* guardian_fences() before the workers were started */
+};
+
+/* ---- what a worker is started with ---- */
+
+/* Rank 0 opens the workers' store itself, at the one address that all nodes know: the leader's. */
+static int check_own_store(const struct local_workers *c, struct err *err) {
+    const struct form *f = &c->form;
+    struct addr at;
+    if (!c->config.spec->workers_store || f->node_rank != 0 ||
+        (addr_from_literal(f->store_host, f->store_port, &at) == 0 && addr_is_local(&at)))
+        return 0;
+    return err_set(
+        err, -EINVAL,
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1: rank 0 opens the store, at %s, so it must "
+        "run on the host that leads; give the agent there --node-rank=0",
+        f->store_host);
+}
+
+uint16_t local_workers_store_port(const struct local_workers *c) {
+    struct worker_env_input in;
+    worker_env_of_job(c->config.spec, 0, &in);
+    return in.master_port != 0 ? in.master_port : c->form.store_port;
+}
+
+static struct node_setup_place place_of(const struct local_workers *c,
+                                        const struct netif_choice *netif) {
+    return (struct node_setup_place){
+        .spec = c->config.spec,
+        .envp = c->config.envp,
+        .discovery = c->config.discovery,
+        .way = c->way,
+        .any_gpu = c->config.any_gpu,
+        .python = c->config.python,
+        .generation = c->generation,
+        .form = &c->form,
+        .log_dir = worker_logs_node_dir(c->files),
+        .netif = netif,
+    };
+}
+
+static void group_config(const struct local_workers *c, struct worker_group_config *ret) {
+    *ret = (struct worker_group_config)WORKER_GROUP_CONFIG_INIT;
+    ret->generation = generation_to_u64(c->generation);
+    ret->cgroup_fd = c->config.link->cgroup_fd;
+    ret->spare = guardian_spared(c->config.link);
+    ret->oom_file = c->oom_file;
+    ret->nofile_soft = c->config.nofile_soft;
+    ret->leave_detached = c->config.spec->leave == JOB_LEAVE_DETACHED;
+    ret->grace_ns = c->grace_ns;
+    ret->first_rank = c->form.first_rank;
+    ret->store_port = local_workers_store_port(c);
+    ret->warm = c->warm;
+}
+
+/* A literal IPv6 address breaks tcp://ADDR:PORT, so scripts get the name by which the nodes met. */
+static const char *master_host(const struct job_spec *spec, const struct form *f) {
+    struct addr at;
+    bool named = !job_backend(spec)->ranks_are_chosen && spec->endpoint_host != NULL &&
+                 spec->local_addr == NULL && addr_from_literal(spec->endpoint_host, 0, &at) < 0;
+    return named && strchr(f->store_host, ':') != NULL ? spec->endpoint_host : f->store_host;
+}
+
+static int build_env(const struct local_workers *c, uint32_t i, struct envlist *ret,
+                     struct err *err) {
+    const struct job_spec *spec = c->config.spec;
+    const struct form *f = &c->form;
+    _cleanup_(freep) char *error_file = worker_logs_error_file(c->files, i);
+    /* Other programs can start several that would all listen there. */
+    _cleanup_(freep) char *server_socket =
+        spec->entry != JOB_ENTRY_PROGRAM ? worker_logs_socket(c->files, i) : NULL;
+    struct worker_env_input in;
+    worker_env_of_job(spec, i, &in);
+    in.generation = c->generation_text;
+    in.epoch = c->generation.epoch;
+    in.node_rank = f->node_rank;
+    in.n_nodes = f->n_nodes;
+    in.master_addr = in.master_addr != NULL ? in.master_addr : master_host(spec, f);
+    in.master_port = local_workers_store_port(c);
+    in.world_size = f->world_size;
+    in.rank = f->first_rank + i;
+    in.role_rank = f->role_first_rank + i;
+    in.role_world_size = f->role_world_size;
+    in.restart_count = f->restarts_used;
+    in.max_restarts = f->max_restarts;
+    in.error_file = error_file;
+    in.server_socket = server_socket;
+    in.notify_socket = c->notify != NULL ? notify_name(c->notify) : NULL;
+    in.omp_threads = c->setup.workers[i].omp_threads;
+    int r = worker_env_build(c->config.envp, &in, ret, err);
+    if (r == 0)
+        node_setup_add_env(&c->setup, i, ret);
+    return r;
+}
+
+bool local_workers_env(const struct local_workers *c, uint32_t i, struct envlist *ret) {
+    return i < c->config.spec->nproc && build_env(c, i, ret, NULL) == 0;
+}
+
+/* Binds a worker to CPUs and memory. */
+static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
+    if (!a->bound)
+        return;
+    spec->cpuset = a->cpus.words;
+    spec->cpuset_bytes = sizeof a->cpus.words;
+    if (cpuset_is_empty(&a->nodes))
+        return;
+    spec->memory = a->strict ? CHILD_MEMORY_BIND : CHILD_MEMORY_PREFER;
+    spec->memory_nodes = a->nodes.words;
+    spec->memory_nodes_bytes = sizeof a->nodes.words;
+}
+
+static void made(void *arg, uint32_t i) {
+    struct local_workers *c = arg;
+    logmux_started(c->logs, i);
+    worker_logs_started(c->files, i);
+    envlist_fini(&c->env);
+    words_free(c->argv);
+    c->env = (struct envlist){0};
+    c->argv = NULL;
+}
+
+static uint32_t shown_ranks(const struct job_spec *job) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < job->nproc; i++)
+        n += job->console_ranks == NULL || job->console_ranks[i];
+    return n;
+}
+
+static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, struct err *err) {
+    const struct job_spec *job = c->config.spec;
+    int r = build_env(c, i, &c->env, err);
+    if (r < 0)
+        return r;
+    c->argv = worker_argv_build(job, c->config.python, i);
+    bool lacking = worker_logs_wanted(c->files) && worker_logs_dir(c->files, i) == NULL;
+    unsigned redirects = std_map_get(&job->redirects, i), tee = std_map_get(&job->tee, i);
+    struct logmux_worker log = {
+        .local_rank = i,
+        .rank = c->form.first_rank + i,
+        .role = job->role,
+        .hostname = c->config.host,
+        .dir = worker_logs_dir(c->files, i),
+        .redirects = redirects,
+        .tee = lacking ? tee | redirects : tee, /* all output goes to the console, with prefixes */
+        .prefixed = job->rank_prefix,
+        .on_console = job->console_ranks == NULL || job->console_ranks[i],
+        .alone = shown_ranks(job) == 1,
+    };
+    worker_logs_file_fds(c->files, i, log.file_fds);
+    spec->argv = c->argv;
+    spec->envp = envlist_items(&c->env);
+    bind_worker(&c->setup.workers[i].affinity, spec);
+    return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
+}
+
+static int make_worker(void *arg, uint32_t i, struct worker_spec *ret, struct err *err) {
+    struct local_workers *c = arg;
+    int r = make(c, i, ret, err);
+    if (r < 0)
+        c->unmade = i;
+    return r;
+}
+
+/* ---- the pool of warm workers ---- */
+
+static void on_facts(void *arg) {
+    struct local_workers *c = arg;
+    struct warm_facts facts;
+    if (c->ops.on_warm == NULL)
+        return;
+    warm_pool_facts(c->warm, &facts);
+    struct rdzv_warm warm = {.generation = c->warm_generation,
+                             .warm = facts.warm,
+                             .cold = facts.cold,
+                             .waiting = facts.waiting};
+    (void)snprintf(warm.reason, sizeof warm.reason, "%s", facts.reason);
+    c->ops.on_warm(c->arg, &warm);
+}
+
+static int warm_new(struct local_workers *c) {
+    const struct job_spec *spec = c->config.spec;
+    if (spec->warm == JOB_WARM_OFF || spec->nproc == 0)
+        return 0;
+    struct warm_pool_config pool = {
+        .reaper = c->config.reaper,
+        .n = spec->nproc,
+        .form = spec->warm,
+        .after_ns = spec->warm_after_ns,
+        .skip = spec->warm_skip,
+        .never = spec->entry == JOB_ENTRY_PROGRAM ? "--no-python starts no Python" : NULL,
+        .on_facts = on_facts,
+        .arg = c,
+    };
+    return warm_pool_new(c->loop, &pool, &c->warm);
+}
 
 /* How many failed workers' last lines are kept for the report: one of the first is the cause. */
 #define TAILS_MAX 32
@@ -45,13 +300,13 @@ static void report_failure(struct local_workers *c, const struct failure *f) {
 static bool output_is_read(const struct local_workers *c) {
     bool awaited = worker_group_over(c->workers);
     for (uint32_t i = 0; i < c->config.spec->nproc; i++)
-        if (c->pending[i] != NULL)
+        if (c->pending[i].failure != NULL)
             return false;
     return !awaited || logmux_all_drained(c->logs);
 }
 
 static void check_all_gone(struct local_workers *c) {
-    if (!c->running || !worker_group_gone(c->workers) || c->n_doubted > 0 || !output_is_read(c))
+    if (!c->running || !worker_group_gone(c->workers) || !output_is_read(c))
         return;
     c->running = false;
     struct failure unexplained;
@@ -139,11 +394,6 @@ static void on_no_file(void *arg, const char *why) {
 
 /* ---- failures that may be the end of the whole node ---- */
 
-static struct failure *take_doubted(struct local_workers *c, uint32_t index) {
-    c->n_doubted -= c->doubted[index] != NULL;
-    return TAKE_PTR(c->doubted[index]);
-}
-
 /* The worker died of a signal that ends the job, and that the agent may get a moment later. */
 static bool is_in_doubt(const struct local_workers *c, const struct failure *f) {
     const struct job_spec *spec = c->config.spec;
@@ -153,18 +403,28 @@ static bool is_in_doubt(const struct local_workers *c, const struct failure *f) 
     return ends && c->doubt_ns > 0;
 }
 
-static void doubt(struct local_workers *c, uint32_t index, struct failure *f) {
-    if (c->n_doubted++ == 0)
+static void doubt(struct local_workers *c, uint32_t index) {
+    bool first = true;
+    for (uint32_t i = 0; i < c->config.spec->nproc; i++)
+        first &= !c->pending[i].explained;
+    c->pending[index].explained = true;
+    if (first)
         loop_timer_set(c->doubt_timer, clock_now_ns() + c->doubt_ns);
-    c->doubted[index] = f;
+}
+
+static struct failure *take_pending(struct local_workers *c, uint32_t index) {
+    struct failure *f = c->pending[index].failure;
+    c->pending[index] = (struct pending_failure){0};
+    return f;
 }
 
 static void on_doubt_timer(void *arg) {
     struct local_workers *c = arg;
     for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
-        _cleanup_(freep) struct failure *f = take_doubted(c, i);
-        if (f != NULL)
-            report_failure(c, f);
+        if (!c->pending[i].explained)
+            continue;
+        _cleanup_(freep) struct failure *f = take_pending(c, i);
+        report_failure(c, f);
     }
     check_all_gone(c);
 }
@@ -182,15 +442,13 @@ static void keep_tail(struct local_workers *c, uint32_t index, const char *tail)
  * reported. */
 static void on_last_output(void *arg, uint32_t index, const struct logmux_last_output *last) {
     struct local_workers *c = arg;
-    _cleanup_(freep) struct failure *f = TAKE_PTR(c->pending[index]);
+    struct failure *f = c->pending[index].failure;
     _cleanup_(freep) char *path = worker_logs_error_file(c->files, index);
     _cleanup_(strbuf_fini) struct strbuf own = {0};
     const char *error = last->error;
     bool bad = last->bad_error;
-    if (f == NULL)
+    if (f == NULL) /* the agent got the same signal a moment later */
         return;
-    if (f->kind == FAILURE_SIGNAL && f->code == c->expects)
-        return; /* the agent got the same signal a moment later */
     if (worker_logs_dir(c->files, index) == NULL) { /* it is in the temporary folder */
         bad = error_file_read(path, &own) < 0;
         error = strbuf_text(&own);
@@ -206,10 +464,12 @@ static void on_last_output(void *arg, uint32_t index, const struct logmux_last_o
     if (c->config.python != NULL && c->config.spec->entry != JOB_ENTRY_PROGRAM)
         failure_name_interpreter(f, c->config.python);
     keep_tail(c, index, last->tail);
-    if (is_in_doubt(c, f))
-        doubt(c, index, TAKE_PTR(f));
-    else
-        report_failure(c, f);
+    if (is_in_doubt(c, f)) {
+        doubt(c, index);
+        return;
+    }
+    _cleanup_(freep) struct failure *reported = take_pending(c, index);
+    report_failure(c, reported);
     check_all_gone(c); /* it may have waited for this */
 }
 
@@ -249,7 +509,7 @@ static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit 
             report(c, MEMBER_EVENT_FENCED);
         return;
     }
-    struct failure *f = c->pending[index] = xmalloc(sizeof *f);
+    struct failure *f = c->pending[index].failure = xmalloc(sizeof *f);
     *f = (struct failure){
         .kind = how->oom            ? FAILURE_OOM
                 : status->signalled ? FAILURE_SIGNAL
@@ -325,8 +585,8 @@ static void on_unkillable(void *arg, pid_t pid, const char *text) {
 }
 
 static const struct worker_group_ops worker_ops = {
-    local_workers_make, local_workers_made, on_worker_ended, on_spawn_failed, on_group_gone,
-    on_unkillable,      on_detached,        on_over,         on_waiting,      is_of_other};
+    make_worker,   made,        on_worker_ended, on_spawn_failed, on_group_gone,
+    on_unkillable, on_detached, on_over,         on_waiting,      is_of_other};
 
 /* ---- messages of workers ---- */
 
@@ -355,7 +615,7 @@ const struct announced *local_workers_announced(const struct local_workers *c, u
 /* The last step of preparing: decides what this node gives its workers, after discovery. It is
  * reported when they start, because it can change until then. */
 static int set_up(struct local_workers *c, const struct netif_choice *netif, struct err *err) {
-    struct node_setup_place place = local_workers_place(c, netif);
+    struct node_setup_place place = place_of(c, netif);
     node_setup_fini(&c->setup);
     return node_setup_read(&place, &c->setup, &c->no_memory_policy, err);
 }
@@ -395,7 +655,6 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     c->oom_file = cgroup_oom_file();
     c->files = worker_logs_new(config->spec, config->host, config->writer, &files_ops, c);
     c->pending = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->pending);
-    c->doubted = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->doubted);
     c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
     c->announced = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->announced);
     int r = loop_timer_new(loop, on_doubt_timer, c, &c->doubt_timer);
@@ -406,7 +665,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
         log_warning("%s; workers can't announce anything", err.text);
-    if (local_workers_warm_new(c) < 0)
+    if (warm_new(c) < 0)
         log_warning("workers can't be warm: there is no memory for files");
     if (config->discovery != NULL)
         node_discovery_wait(config->discovery, on_discovered, c);
@@ -418,8 +677,7 @@ static void drop_generation(struct local_workers *c) {
     worker_group_free(TAKE_PTR(c->workers));
     logmux_free(TAKE_PTR(c->logs));
     for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
-        free(TAKE_PTR(c->pending[i]));
-        free(take_doubted(c, i));
+        free(take_pending(c, i));
         free(TAKE_PTR(c->tails[i]));
         c->announced[i] = (struct announced){0};
     }
@@ -433,7 +691,6 @@ static void drop_generation(struct local_workers *c) {
     c->running = false;
     c->n_ok = c->n_early = 0;
     c->told_to_stop = false;
-    c->expects = 0;
 }
 
 void local_workers_free(struct local_workers *c) {
@@ -447,7 +704,6 @@ void local_workers_free(struct local_workers *c) {
     worker_logs_free(c->files);
     loop_timer_free(c->doubt_timer);
     free(c->pending);
-    free(c->doubted);
     free(c->tails);
     free(c->announced);
     free(c->oom_file);
@@ -470,7 +726,7 @@ static bool borrow_way(struct local_workers *c, const struct node_setup_place *p
 
 /* Asks for the route in each generation, because routes change. */
 static void look_for_way(struct local_workers *c) {
-    struct node_setup_place place = local_workers_place(c, NULL);
+    struct node_setup_place place = place_of(c, NULL);
     struct err err = {0};
     if (borrow_way(c, &place))
         return;
@@ -495,7 +751,7 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
     c->form = *form;
     (void)snprintf(c->generation_text, sizeof c->generation_text, "%u.%u", g.epoch, g.counter);
     const struct job_spec *spec = c->config.spec;
-    int r = local_workers_check_own_store(c, err);
+    int r = check_own_store(c, err);
     if (r < 0)
         return r;
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
@@ -528,7 +784,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     int r = netif != NULL ? set_up(c, netif, err) : 0;
     if (r < 0)
         return r;
-    struct node_setup_place place = local_workers_place(c, netif);
+    struct node_setup_place place = place_of(c, netif);
     node_setup_log(&c->setup, &place, c->no_memory_policy, &c->said);
     bool omp = c->setup.workers[0].omp_threads == 0 && worker_env_sets_omp(c->config.envp, n);
     if (!c->omp_told && omp) {
@@ -536,7 +792,7 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
         log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
     }
     struct worker_group_config config;
-    local_workers_group_config(c, &config);
+    group_config(c, &config);
     c->unmade = UINT32_MAX;
     c->fences = guardian_fences(c->config.link);
     r = worker_group_start(c->loop, c->config.reaper, n, &config, &worker_ops, c, &c->workers, err);
@@ -567,14 +823,13 @@ void local_workers_shorten_grace(struct local_workers *c, uint64_t grace_ns) {
 void local_workers_hold(struct local_workers *c, int signo) {
     if (!c->running)
         return;
-    c->expects = signo;
     worker_group_hold(c->workers, signo);
-    for (uint32_t i = 0; i < c->config.spec->nproc; i++)
-        if (c->doubted[i] != NULL && c->doubted[i]->code == signo)
-            free(take_doubted(c, i));
-    /* what is left now may be nothing; the caller is told so from the loop */
-    if (c->n_doubted == 0)
-        loop_timer_set(c->doubt_timer, clock_now_ns());
+    for (uint32_t i = 0; i < c->config.spec->nproc; i++) {
+        const struct failure *f = c->pending[i].failure;
+        if (f != NULL && f->kind == FAILURE_SIGNAL && f->code == signo)
+            free(take_pending(c, i));
+    }
+    loop_timer_set(c->doubt_timer, clock_now_ns()); /* all may be gone: reported from the loop */
 }
 
 void local_workers_release(struct local_workers *c, uint64_t had_ns) {

@@ -1,8 +1,12 @@
 #include "launcher/supervise/worker_io.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +15,13 @@
 #include "launcher/supervise/cgroup_io.h"
 #include "launcher/supervise/worker_priv.h"
 
-/* --- the end of the group --- */
+static void spawn(struct worker *w, const struct child_spec *spec);
+static void start_some(struct worker_group *g);
+static void warm_free(struct worker *w);
+static bool warm_ended(struct worker *w);
+static void start_no_more(struct worker_group *g);
+
+/* ---- the end of the group ---- */
 
 static void on_remove_turn(void *arg);
 
@@ -25,7 +35,7 @@ static void remove_some(struct worker_group *g) {
         (void)cgroup_remove(g->config.cgroup_fd, w->cgroup_name);
         file_close(&w->cgroup_fd);
         if (loop_slice_is_over(g->loop)) {
-            worker_put_off(g, &g->remove_due, LOOP_PRIO_BULK, on_remove_turn);
+            worker_put_off(g, WORKER_DUE_REMOVE, LOOP_PRIO_BULK, on_remove_turn);
             return;
         }
     }
@@ -33,19 +43,18 @@ static void remove_some(struct worker_group *g) {
 
 static void on_remove_turn(void *arg) {
     struct worker_group *g = arg;
-    g->remove_due = false;
-    g->n_put_off--;
+    g->due &= ~(unsigned)WORKER_DUE_REMOVE;
     remove_some(g);
-    if (g->n_put_off == 0)
+    if (g->due == 0)
         free(g);
 }
 
 /* Frees everything except the memory and the cgroups: deferred calls find these, and free them. */
 static void dispose(struct worker_group *g) {
-    g->disposed = true;
+    g->life = WORKER_GROUP_DISPOSED;
     for (uint32_t i = 0; i < g->n; i++) {
         struct worker *w = &g->workers[i];
-        worker_warm_free(w);
+        warm_free(w);
         child_watch_free(w->watch);
         free(w->program);
         free(w->cwd);
@@ -60,44 +69,45 @@ static void dispose(struct worker_group *g) {
     strbuf_fini(&g->killed);
     free(g->oom_file);
     remove_some(g);
-    if (g->n_put_off == 0)
+    if (g->due == 0)
         free(g);
 }
 
-void worker_enter(struct worker_group *g) { g->busy++; }
+/* Call these before and after calls of the owner's functions. leave() returns false if the group
+ * was freed. */
+static void enter(struct worker_group *g) { g->busy++; }
 
-bool worker_leave(struct worker_group *g) {
-    if (--g->busy > 0 || !g->doomed)
-        return !g->doomed;
+static bool leave(struct worker_group *g) {
+    if (--g->busy > 0 || g->life == WORKER_GROUP_LIVES)
+        return g->life == WORKER_GROUP_LIVES;
     dispose(g);
     return false;
 }
 
-void worker_put_off(struct worker_group *g, bool *due, enum loop_priority prio, loop_defer_fn *fn) {
-    if (*due)
+void worker_put_off(struct worker_group *g, enum worker_due due, enum loop_priority prio,
+                    loop_defer_fn *fn) {
+    if ((g->due & due) != 0)
         return;
-    *due = true;
-    g->n_put_off++;
+    g->due |= due;
     loop_defer(g->loop, prio, fn, g);
 }
 
-bool worker_arrived(struct worker_group *g, bool *due) {
-    *due = false;
-    g->n_put_off--;
-    if (!g->disposed)
+bool worker_arrived(struct worker_group *g, enum worker_due due) {
+    g->due &= ~(unsigned)due;
+    if (g->life != WORKER_GROUP_DISPOSED)
         return true;
-    if (g->n_put_off == 0)
+    if (g->due == 0)
         free(g);
     return false;
 }
 
 void worker_group_free(struct worker_group *g) {
-    if (g == NULL || g->doomed)
+    if (g == NULL || g->life != WORKER_GROUP_LIVES)
         return;
-    g->doomed = true;
+    g->life = WORKER_GROUP_DOOMED;
     const pid_t *kept;
     bool kill_kept = !g->left && worker_group_kept(g, &kept) > 0;
-    g->stopped = true;
+    g->unwell = true;
     if (g->machine.state != WORKER_STATE_GONE || kill_kept)
         worker_sweep_now(g);
     if (g->busy == 0)
@@ -130,10 +140,10 @@ static void signal_some(struct worker_group *g) {
         if (w->ended)
             continue;
         send_to(w, g->signal_no);
-        if (g->signal_wakes && w->watch != NULL)
+        if (g->signal_no != SIGKILL && w->watch != NULL)
             (void)!child_watch_kill_group(w->watch, SIGCONT);
         if (loop_slice_is_over(g->loop)) {
-            worker_put_off(g, &g->signal_due, LOOP_PRIO_BULK, on_signal_turn);
+            worker_put_off(g, WORKER_DUE_SIGNAL, LOOP_PRIO_BULK, on_signal_turn);
             return;
         }
     }
@@ -141,22 +151,21 @@ static void signal_some(struct worker_group *g) {
 
 static void on_signal_turn(void *arg) {
     struct worker_group *g = arg;
-    if (worker_arrived(g, &g->signal_due))
+    if (worker_arrived(g, WORKER_DUE_SIGNAL))
         signal_some(g);
 }
 
 /* If the same signal is already being sent, that continues. If it is another signal, the new one
  * replaces it. */
-static void signal_all(struct worker_group *g, int signo, bool wake) {
+static void signal_all(struct worker_group *g, int signo) {
     if (g->held && signo != SIGKILL) {
         g->held_no = signo;
         return;
     }
     g->held = false;
-    if (g->signal_due && g->signal_no == signo && g->signal_wakes == wake)
+    if ((g->due & WORKER_DUE_SIGNAL) != 0 && g->signal_no == signo)
         return;
     g->signal_no = signo;
-    g->signal_wakes = wake;
     g->signal_at = 0;
     signal_some(g);
 }
@@ -173,7 +182,7 @@ void worker_group_release(struct worker_group *g, uint64_t had_ns) {
     g->held = false;
     g->had_ns = had_ns;
     if (waits)
-        signal_all(g, g->held_no, true);
+        signal_all(g, g->held_no);
 }
 
 static void mark_killed(struct worker_group *g) {
@@ -204,25 +213,25 @@ static void report_waiting(struct worker_group *g) {
 static void apply(struct worker_group *g, const struct worker_update *update) {
     loop_timer_set(g->timer, g->machine.deadline_ns);
     if (update->signal_all != 0)
-        signal_all(g, update->signal_all, true);
+        signal_all(g, update->signal_all);
     if (update->kill_all) {
         mark_killed(g);
         worker_name_killed(g); /* the walk names what it finds alive */
         worker_sweep_all(g, WORKER_PASS_KILL, false);
-        signal_all(g, SIGKILL, false);
+        signal_all(g, SIGKILL);
     }
-    worker_enter(g);
+    enter(g);
     if (update->report_unkillable && g->ops.on_unkillable != NULL)
         report_unkillable(g);
     if (update->report_waiting && g->ops.on_waiting != NULL)
         report_waiting(g);
-    if (update->all_gone && !g->doomed) {
+    if (update->all_gone && g->life == WORKER_GROUP_LIVES) {
         loop_timer_set(g->orphan_timer, TIME_NEVER);
         g->ops.on_all_gone(g->arg);
     }
-    if (update->over && !g->doomed && g->ops.on_over != NULL)
+    if (update->over && g->life == WORKER_GROUP_LIVES && g->ops.on_over != NULL)
         g->ops.on_over(g->arg);
-    if (worker_leave(g) && update->sweep != WORKER_PASS_NONE)
+    if (leave(g) && update->sweep != WORKER_PASS_NONE)
         worker_sweep_all(g, update->sweep, true);
 }
 
@@ -240,13 +249,13 @@ static void on_orphan_timer(void *arg) { worker_find_orphans(arg); }
 
 /* The owner's functions that these events lead to may free the group. */
 static void end_all(struct worker_group *g, const struct worker_event *event) {
-    worker_enter(g);
+    enter(g);
     worker_keep_no_more(g);
-    if (!g->doomed)
+    if (g->life == WORKER_GROUP_LIVES)
         worker_step(g, event);
-    if (!g->doomed)
-        worker_start_no_more(g);
-    (void)!worker_leave(g);
+    if (g->life == WORKER_GROUP_LIVES)
+        start_no_more(g);
+    (void)!leave(g);
 }
 
 void worker_group_stop(struct worker_group *g, int signo, uint64_t grace_ns) {
@@ -302,20 +311,20 @@ static uint64_t oom_kills(const struct worker_group *g, const struct worker *w) 
     return n > waiting ? n - waiting : 0; /* those are the first to be killed */
 }
 
-void worker_ended(struct worker *w, const struct worker_exit *how) {
+static void has_ended(struct worker *w, const struct worker_exit *how) {
     struct worker_group *g = w->group;
     w->ended = true;
-    g->ended_badly |= how == NULL || !child_succeeded(&how->status);
+    g->unwell |= how == NULL || !child_succeeded(&how->status);
     struct worker_update update;
     struct worker_event event = {.kind = WORKER_EVENT_EXITED, .now_ns = clock_now_ns()};
     worker_group_machine_step(&g->machine, &event, &update);
     const enum worker_state state = g->machine.state;
-    worker_enter(g);
+    enter(g);
     if (how == NULL)
         g->ops.on_spawn_failed(g->arg, w->index, &w->start_err);
     else
         g->ops.on_exit(g->arg, w->index, how);
-    if (!worker_leave(g))
+    if (!leave(g))
         return;
     if (how != NULL && g->machine.n_left > 0) {
         w->term_ns = event.now_ns + (worker_keeps(g) ? WORKER_SETTLE_NS : 0);
@@ -345,10 +354,10 @@ static void on_worker_zombie(void *arg, pid_t pid) {
 static void on_worker_exit(void *arg, const struct child_status *status) {
     struct worker *w = arg;
     read_reports(w->group);
-    if (worker_warm_ended(w))
+    if (warm_ended(w))
         return;
     if (w->start_err.code != 0) {
-        worker_ended(w, NULL);
+        has_ended(w, NULL);
         return;
     }
     bool killed =
@@ -359,15 +368,337 @@ static void on_worker_exit(void *arg, const struct child_status *status) {
     how.oom = killed && !how.sent_by_us && oom_kills(w->group, w) > 0;
     if (w->was_warm && !how.sent_by_us && !how.oom && !killed && !child_succeeded(status))
         warm_pool_failed(w->group->config.warm, how.ran_ns);
-    worker_ended(w, &how);
+    has_ended(w, &how);
 }
 
-int worker_watch(struct worker *w, const struct child *child) {
+static int watch_child(struct worker *w, const struct child *child) {
     return child_watch_new(w->group->reaper, child, on_worker_zombie, on_worker_exit, w, &w->watch);
 }
 
-void worker_hand_over(struct worker *w) {
+static void hand_over(struct worker *w) {
     child_watch_hand_over(w->watch, on_worker_zombie, on_worker_exit, w);
+}
+
+/* ---- workers that were taken from the pool ----
+ *
+ * Until they have answered the go, they can still be started cold, because no line of the script has
+ * run. */
+
+/* A worker whose answer is awaited. */
+struct worker_warm {
+    struct worker *worker;
+    int fd;
+    struct loop_watch *heard;
+    struct loop_timer *timer;
+    struct child_spec *cold; /* how it is started otherwise, with descriptors of its own */
+    bool refused;            /* it was killed; its end is awaited */
+    char reason[WARM_REASON_MAX];
+};
+
+static void warm_free(struct worker *w) {
+    struct worker_warm *warm = TAKE_PTR(w->warm);
+    if (warm == NULL)
+        return;
+    loop_watch_free(warm->heard);
+    loop_timer_free(warm->timer);
+    file_close(&warm->fd);
+    file_close(&warm->cold->stdin_fd);
+    file_close(&warm->cold->stdout_fd);
+    file_close(&warm->cold->stderr_fd);
+    child_spec_free(warm->cold);
+    free(warm);
+    warm_pool_answered(w->group->config.warm);
+}
+
+/* The first reason counts. */
+static void set_reason(struct worker_warm *warm, const char *reason) {
+    if (warm->reason[0] == '\0')
+        (void)snprintf(warm->reason, sizeof warm->reason, "%s", reason);
+}
+
+/* It ends without having begun: warm_ended() starts it cold. After shutdown() it can't
+ * answer any more, and does not begin then. */
+static void refuse(struct worker_warm *warm) {
+    warm->refused = true;
+    (void)shutdown(warm->fd, SHUT_RDWR);
+    loop_timer_set(warm->timer, clock_now_ns() + WARM_GO_NS);
+    loop_watch_set(warm->heard, 0);
+    (void)!child_watch_kill(warm->worker->watch, SIGKILL);
+}
+
+static void start_cold(struct worker_warm *warm) {
+    struct worker *w = warm->worker;
+    warm_pool_refused(w->group->config.warm, w->index, warm->reason);
+    w->was_warm = false;
+    spawn(w, warm->cold);
+    warm_free(w);
+    if (w->watch == NULL)
+        has_ended(w, NULL);
+}
+
+/* 1: it has begun; 0: it will not; -EAGAIN: it has not answered. */
+static int hear(struct worker_warm *warm) {
+    char text[4096];
+    struct warm_heard heard;
+    struct err err = {0};
+    ssize_t n = recv(warm->fd, text, sizeof text, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return -EAGAIN;
+    if (n <= 0 || warm_read(text, (size_t)n, &heard, &err) < 0 || heard.kind == WARM_READY) {
+        set_reason(warm, "its process has ended");
+        return 0;
+    }
+    if (heard.kind == WARM_GOING)
+        return 1;
+    set_reason(warm, heard.reason);
+    return 0;
+}
+
+static void on_answer(void *arg, int fd, unsigned events) {
+    struct worker_warm *warm = arg;
+    (void)fd;
+    (void)events;
+    int r = hear(warm);
+    if (r == 1)
+        warm_free(warm->worker);
+    else if (r == 0)
+        refuse(warm);
+}
+
+/* What has come before counts, also if this process itself did not run for a while. One that was
+ * killed and is still there is held by a debugger, or by a disk: the job does not wait for them. */
+static void on_late(void *arg) {
+    struct worker_warm *warm = arg;
+    if (warm->refused) {
+        if (warm->worker->group->machine.state == WORKER_STATE_RUNNING) {
+            child_watch_let_go(TAKE_PTR(warm->worker->watch));
+            start_cold(warm);
+        }
+        return;
+    }
+    set_reason(warm, "its process did not begin within a second");
+    (void)shutdown(warm->fd, SHUT_RDWR);
+    if (hear(warm) == 1)
+        warm_free(warm->worker);
+    else
+        refuse(warm);
+}
+
+static int keep_fd(int *fd) {
+    if (*fd < 0)
+        return 0;
+    *fd = fcntl(*fd, F_DUPFD_CLOEXEC, 3);
+    return *fd < 0 ? -errno : 0;
+}
+
+/* The caller closes its own. */
+static int keep_fds(struct child_spec *spec) {
+    int in = keep_fd(&spec->stdin_fd), out = keep_fd(&spec->stdout_fd);
+    int err = keep_fd(&spec->stderr_fd);
+    return in < 0 ? in : out < 0 ? out : err;
+}
+
+static bool warm_start(struct worker *w, const struct child_spec *spec) {
+    struct worker_group *g = w->group;
+    struct warm_taken taken;
+    if (spec->stdout_fd < 0 || spec->stderr_fd < 0 ||
+        !warm_pool_take(g->config.warm, w->index, spec, &taken))
+        return false;
+    struct worker_warm *warm = xcalloc(1, sizeof *warm);
+    warm->worker = w;
+    warm->fd = taken.control_fd;
+    warm->cold = child_spec_copy(spec);
+    warm->cold->report_fd = -1;
+    w->warm = warm;
+    w->was_warm = true;
+    w->watch = taken.watch;
+    w->session = taken.pid;
+    hand_over(w);
+    int r = keep_fds(warm->cold);
+    if (r == 0)
+        r = loop_watch_new(g->loop, warm->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, warm,
+                           &warm->heard);
+    if (r == 0)
+        r = loop_timer_new(g->loop, on_late, warm, &warm->timer);
+    if (r == 0)
+        loop_timer_set(warm->timer, clock_now_ns() + WARM_GO_NS);
+    else
+        warm_free(w); /* it goes on; if it can't begin, it has failed */
+    return true;
+}
+
+static bool warm_ended(struct worker *w) {
+    struct worker_group *g = w->group;
+    struct worker_warm *warm = w->warm;
+    if (warm == NULL)
+        return false;
+    if (hear(warm) == 1 || g->machine.state != WORKER_STATE_RUNNING) {
+        warm_free(w);
+        return false;
+    }
+    set_reason(warm, "its process has ended");
+    child_watch_free(TAKE_PTR(w->watch));
+    start_cold(warm);
+    return true;
+}
+
+/* ---- starting ----
+ *
+ * As many workers as fit into the current turn of the loop, the others in the next turns. Thousands
+ * take a second or more, and leases don't wait. */
+
+static int enter_leaf(struct worker_group *g, struct worker *w) {
+    if (g->config.cgroup_fd < 0)
+        return 0;
+    (void)snprintf(w->cgroup_name, sizeof w->cgroup_name, "w%llu-%u",
+                   (unsigned long long)g->config.generation, w->index);
+    return cgroup_make(g->config.cgroup_fd, w->cgroup_name, &w->cgroup_fd, &w->start_err);
+}
+
+/* envp with the new marker instead of an older one; the strings are borrowed. */
+static char **marked_environment(char *const *envp, char *marker) {
+    size_t n = 0, kept = 0, len = strlen(WORKER_MARKER "=");
+    while (envp[n] != NULL)
+        n++;
+    char **marked = xcalloc(n + 2, sizeof *marked);
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(envp[i], WORKER_MARKER "=", len) != 0)
+            marked[kept++] = envp[i];
+    marked[kept] = marker;
+    return marked;
+}
+
+static void remember_stream(int fd, struct worker_stream *ret) {
+    struct stat st;
+    if (fd >= 0 && fstat(fd, &st) == 0 && (S_ISFIFO(st.st_mode) || isatty(fd)))
+        *ret = (struct worker_stream){.dev = st.st_dev, .ino = st.st_ino};
+}
+
+static void spawn(struct worker *w, const struct child_spec *spec) {
+    struct warm_pool *pool = w->group->config.warm;
+    struct child_spec *copy = NULL;
+    if (pool != NULL)
+        spec = warm_pool_record(pool, w->index, spec, &copy);
+    struct child child = CHILD_INIT;
+    int r = child_spawn(spec, &child, &w->start_err);
+    child_spec_free(copy);
+    if (r < 0)
+        return;
+    w->session = child.pid;
+    r = watch_child(w, &child);
+    if (r < 0) {
+        (void)err_set(&w->start_err, r, "cannot watch %s: %s", w->program, strerror(-r));
+        (void)!child_kill(&child, SIGKILL);
+        child_fini(&child);
+    }
+}
+
+static void child_spec_of(const struct worker_group_config *config, const struct worker_spec *spec,
+                          struct child_spec *ret) {
+    *ret = (struct child_spec){
+        .argv = spec->argv,
+        .envp = spec->envp,
+        .cwd = spec->cwd,
+        .stdin_fd = spec->stdin_fd,
+        .stdout_fd = spec->stdout_fd,
+        .stderr_fd = spec->stderr_fd,
+        .setsid = true,
+        .keep_nohup = true,
+        .death_signal = SIGKILL,
+        .readable = true,
+        .no_new_privs = config->no_new_privs,
+        .no_core = config->no_core,
+        .nofile_soft = config->nofile_soft,
+        .cpuset = spec->cpuset,
+        .cpuset_bytes = spec->cpuset_bytes,
+        .memory = spec->memory,
+        .memory_nodes = spec->memory_nodes,
+        .memory_nodes_bytes = spec->memory_nodes_bytes,
+        .cgroup_fd = -1,
+        .report_fd = -1,
+        .without = config->without,
+    };
+}
+
+/* On failure w->start_err is set. */
+static void start_worker(struct worker_group *g, struct worker *w, const struct worker_spec *spec) {
+    const struct worker_group_config *config = &g->config;
+    w->program = xstrdup(spec->argv[0]);
+    w->cwd = spec->cwd != NULL ? xstrdup(spec->cwd) : NULL;
+    w->marker = xasprintf(WORKER_MARKER "=%llu.%u.%016llx", (unsigned long long)config->generation,
+                          w->index, (unsigned long long)g->chance);
+    w->started_ns = clock_now_ns();
+    remember_stream(spec->stdout_fd, &w->streams[0]);
+    remember_stream(spec->stderr_fd, &w->streams[1]);
+    if (enter_leaf(g, w) < 0)
+        return;
+    _cleanup_(freep) char **envp =
+        marked_environment(spec->envp != NULL ? spec->envp : environ, w->marker);
+    struct child_spec cs;
+    child_spec_of(config, spec, &cs);
+    cs.envp = envp;
+    cs.cgroup_fd = w->cgroup_fd;
+    cs.report_fd = g->report_write_fd;
+    cs.report_tag = w->index;
+    if (config->warm == NULL || !warm_start(w, &cs))
+        spawn(w, &cs);
+}
+
+/* ---- failures ---- */
+
+/* Reports, from the loop, which workers could not even be cloned. */
+static void report_failures(void *arg) {
+    struct worker_group *g = arg;
+    if (!worker_arrived(g, WORKER_DUE_FAILURES))
+        return;
+    enter(g);
+    for (uint32_t i = 0; i < g->n_tried && g->life == WORKER_GROUP_LIVES; i++)
+        if (g->workers[i].watch == NULL && !g->workers[i].ended)
+            has_ended(&g->workers[i], NULL);
+    (void)!leave(g);
+}
+
+/* ---- some at a time ---- */
+
+static void start_next(struct worker_group *g) {
+    struct worker *w = &g->workers[g->n_tried++];
+    struct worker_spec spec = WORKER_SPEC_INIT;
+    int r = g->ops.make(g->arg, w->index, &spec, &w->start_err);
+    if (r == 0)
+        start_worker(g, w, &spec);
+    g->ops.made(g->arg, w->index);
+    if (w->watch == NULL)
+        worker_put_off(g, WORKER_DUE_FAILURES, LOOP_PRIO_CHILD, report_failures);
+    if (r < 0)
+        start_no_more(g); /* this worker itself has not ended yet */
+}
+
+static void on_start_turn(void *arg) {
+    struct worker_group *g = arg;
+    if (worker_arrived(g, WORKER_DUE_START))
+        start_some(g);
+}
+
+static void start_some(struct worker_group *g) {
+    if (g->n_tried < g->n)
+        do
+            start_next(g);
+        while (g->n_tried < g->n && !loop_slice_is_over(g->loop));
+    if (g->n_tried < g->n) {
+        worker_put_off(g, WORKER_DUE_START, LOOP_PRIO_BULK, on_start_turn);
+        return;
+    }
+    file_close(&g->report_write_fd);
+}
+
+static void start_no_more(struct worker_group *g) {
+    enter(g);
+    while (g->n_tried < g->n) {
+        g->workers[g->n_tried++].ended = true;
+        worker_step(g,
+                    &(struct worker_event){.kind = WORKER_EVENT_EXITED, .now_ns = clock_now_ns()});
+    }
+    (void)!leave(g); /* on_all_gone may have been called */
 }
 
 /* --- making a group --- */
@@ -414,7 +745,7 @@ int worker_group_start(struct loop *loop, struct child_reaper *reaper, uint32_t 
     g->ops = *ops;
     g->arg = arg;
     *ret = g;
-    worker_start_some(g);
+    start_some(g);
     return 0;
 }
 

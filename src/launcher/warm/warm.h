@@ -16,6 +16,7 @@
 #include "base/err.h"
 #include "base/text/envlist.h"
 #include "base/text/strbuf.h"
+#include "launcher/job/job.h"
 
 #define WARM_REASON_MAX 512
 /* How long a standby may import, and how long it may take from the go to the script. */
@@ -91,16 +92,20 @@ _must_use_ bool warm_may_go(char *const *from, char *const *to, char reason[WARM
 
 /* ---- the pool ---- */
 
-enum warm_form { WARM_PROCESS = 1, WARM_FORK };
 /* Of a standby, or of the template. */
-enum warm_state { WARM_STATE_NONE = 0, WARM_STATE_WARMING, WARM_STATE_WAITS };
+enum warm_state {
+    WARM_STATE_NONE = 0,
+    WARM_STATE_REACHING, /* a process without a script checks that the gate is reached */
+    WARM_STATE_WARMING,  /* it imports */
+    WARM_STATE_WAITS,
+};
 
 /* Why a template that has reported can't fork, or a standby can't wait; false: it can. */
 _must_use_ bool warm_refuses(enum warm_role role, const struct warm_heard *heard,
                              char reason[WARM_REASON_MAX]);
 
 struct warm_view {
-    enum warm_form form;
+    enum job_warm form;
     enum warm_state template;
     const enum warm_state *ranks; /* [n] */
     uint32_t n;

@@ -2,25 +2,371 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/json/json.h"
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "launcher/warm/warm_priv.h"
+#include "io/process/proc.h"
+
+#define CHECKS_MAX 20
+/* How often a complete pool checks for later imports, each time after twice the time. */
+#define LATER_CHECKS_MAX 6
+/* How often the time before standbys are replaced is doubled when they keep ending. */
+#define LOST_MAX 6
+#define TEMPLATE_INDEX UINT32_MAX
+
+/* A template or a standby. */
+struct warm_one {
+    struct warm_pool *pool;
+    uint32_t index; /* the local rank */
+    enum warm_state state;
+    bool forked;
+    struct child_watch *watch; /* NULL: the pid of a forked one is not known yet */
+    int fd;                    /* -1: NONE */
+    struct loop_watch *heard;
+    uint64_t due_ns;         /* REACHING, WARMING: when it has taken too long */
+    struct child_spec *spec; /* the worker that it stands for, with its own environment; owned */
+};
+
+/* What is known of the script's imports. */
+enum knowledge {
+    IMPORTS_UNKNOWN = 1, /* no worker has recorded */
+    IMPORTS_RECORDING,   /* a worker that records was started */
+    IMPORTS_KNOWN,       /* the record was read */
+    IMPORTS_UNUSED,      /* no worker is warm any more, because of `why` */
+};
+
+struct warm_pool {
+    struct loop *loop;
+    struct warm_pool_config config;
+    struct loop_timer *timer;
+    uint64_t check_ns; /* when it begins what is missing; TIME_NEVER */
+    enum job_warm form;
+    enum knowledge imports;
+    int zip_fd, record_fd;
+    size_t record_bytes;              /* size of the record at the last check; what was imported */
+    unsigned n_checks;                /* of a record that grows or is empty */
+    unsigned n_later;                 /* checks for later imports */
+    bool complete_logged;             /* that there is a standby for each rank */
+    unsigned failures;                /* standbys in a row that could not be made */
+    unsigned lost;                    /* times that standbys have ended, since the start */
+    bool made;                        /* one has become ready since the last of these */
+    unsigned early;                   /* warm starts in a row that failed soon */
+    bool early_counted;               /* the current start is among them */
+    char why[WARM_REASON_MAX];        /* why there is no standby, or not for each rank */
+    char reason[WARM_REASON_MAX];     /* of the last start */
+    uint32_t n_warm, n_started;       /* of the last start */
+    bool again;                       /* workers were started before: `reason` is always logged */
+    uint32_t n_unanswered;            /* taken, and have not answered yet */
+    uint32_t n_ended;                 /* by themselves */
+    struct loop_timer *report_timer;  /* facts may have changed */
+    struct warm_facts reported;       /* n_waiting NEVER_REPORTED: not since the last start */
+    uint64_t reported_reason;         /* its hash */
+    struct warm_one template, *ranks; /* [n] */
+    struct warm_one *old;             /* [n] that the ranks replace: WAITS or NONE */
+    struct child_spec **specs;        /* [n] of the last start; NULL: there was none */
+};
+#define NEVER_REPORTED UINT32_MAX
+
+static void set_timer(struct warm_pool *p);
+/* It has reported, and waits. */
+static void is_ready(struct warm_one *one, const struct warm_heard *heard);
+/* It has ended, or can't be used. `counts`: it could not be made. */
+static void has_failed(struct warm_one *one, const char *why, bool counts);
+
+/* ---- processes ---- */
+
+static int make_memfd(const char *name, const struct strbuf *text) {
+    int fd = memfd_create(name, MFD_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    ssize_t n = text != NULL ? write(fd, text->data, text->len) : 0;
+    if (n >= 0 && (text == NULL || (size_t)n == text->len))
+        return fd;
+    int r = n < 0 ? -errno : -EIO;
+    (void)close(fd);
+    return r;
+}
+
+static void drop(struct warm_one *one) {
+    if (one->watch != NULL && child_watch_alive(one->watch)) {
+        (void)!child_watch_kill(one->watch, SIGKILL);
+        child_watch_let_go(one->watch);
+    } else {
+        child_watch_free(one->watch);
+    }
+    loop_watch_free(one->heard);
+    file_close(&one->fd);
+    child_spec_free(one->spec);
+    *one = (struct warm_one){.pool = one->pool, .index = one->index, .fd = -1};
+}
+
+/* ---- what it reports ---- */
+
+/* It has begun, and does not wait yet. */
+static bool is_made(const struct warm_one *one) {
+    return one->state == WARM_STATE_REACHING || one->state == WARM_STATE_WARMING;
+}
+
+static void has_ended(struct warm_one *one) {
+    one->pool->n_ended++;
+    has_failed(one,
+               one->state == WARM_STATE_REACHING ? "its Python did not load muster's sitecustomize"
+                                                 : "a process for the next start has ended",
+               is_made(one));
+}
+
+static void on_ended(void *arg, const struct child_status *status) {
+    (void)status;
+    has_ended(arg);
+}
+
+/* A process that the template has forked twice: it says so once it is this process's child. */
+static int adopt(struct warm_one *one, uint32_t pid) {
+    struct proc_stat st;
+    struct child child = {.pid = (pid_t)pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
+    if (!proc_read_stat(child.pid, &st) || st.parent != getpid() ||
+        child_reaper_knows(one->pool->config.reaper, child.pid)) {
+        child_fini(&child);
+        return -ESRCH;
+    }
+    const struct child_spec *spec = one->spec;
+    int r = 0;
+    if (spec->cpuset != NULL && sched_setaffinity(child.pid, spec->cpuset_bytes, spec->cpuset) < 0)
+        r = -errno;
+    if (r == 0)
+        r = child_watch_new(one->pool->config.reaper, &child, NULL, on_ended, one, &one->watch);
+    if (r < 0)
+        child_fini(&child);
+    return r;
+}
+
+static void begin_reached(struct warm_one *one);
+
+static void take_message(struct warm_one *one, const char *text, size_t n) {
+    struct warm_heard heard;
+    struct err err = {0};
+    int r = warm_read(text, n, &heard, &err);
+    if (r < 0 || heard.kind == WARM_GOING || !is_made(one)) {
+        has_failed(one,
+                   r < 0 ? err.text
+                         : "a process for the next start has sent a message that does not fit",
+                   true);
+        return;
+    }
+    if (heard.kind == WARM_COLD) {
+        has_failed(one, heard.reason, true);
+        return;
+    }
+    if (one->forked && one->watch == NULL && (r = adopt(one, heard.pid)) < 0) {
+        has_failed(one, "a forked process has been lost", true);
+        return;
+    }
+    if (one->state == WARM_STATE_REACHING) {
+        begin_reached(one);
+        return;
+    }
+    one->state = WARM_STATE_WAITS;
+    is_ready(one, &heard);
+}
+
+static void on_readable(void *arg, int fd, unsigned events) {
+    struct warm_one *one = arg;
+    char text[8192];
+    (void)events;
+    ssize_t n = recv(fd, text, sizeof text, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n > 0)
+        take_message(one, text, (size_t)n);
+    else
+        has_ended(one);
+}
+
+/* Makes the pair of sockets; the other end is the caller's. */
+static int connect_to(struct warm_one *one, enum warm_state state, int *ret_theirs) {
+    int fds[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
+        return -errno;
+    int r = loop_watch_new(one->pool->loop, fds[0], LOOP_READ, LOOP_PRIO_BULK, on_readable, one,
+                           &one->heard);
+    if (r < 0) {
+        (void)close(fds[0]);
+        (void)close(fds[1]);
+        return r;
+    }
+    one->fd = fds[0];
+    one->state = state;
+    one->due_ns = clock_now_ns() + one->pool->config.import_ns;
+    *ret_theirs = fds[1];
+    return 0;
+}
+
+/* ---- starting ---- */
+
+static struct child_spec through_gate(const struct warm_pool *p, enum warm_role role,
+                                      int control_fd, const struct child_spec *spec,
+                                      struct envlist *env) {
+    struct warm_gate gate = {.role = role,
+                             .agent = getpid(),
+                             .zip_fd = p->zip_fd,
+                             .control_fd = control_fd,
+                             .record_fd = p->record_fd,
+                             .skip = p->config.skip};
+    envlist_copy(env, spec->envp);
+    warm_gate_env(&gate, env);
+    struct child_spec ret = *spec;
+    ret.envp = envlist_items(env);
+    ret.keep_fds[0] = p->zip_fd;
+    return ret;
+}
+
+/* output: for its standard output and standard error until the go. */
+static int spawn(struct warm_one *one, const struct child_spec *spec, int control,
+                 const int output[2], struct err *err) {
+    struct warm_pool *p = one->pool;
+    bool template = one->index == TEMPLATE_INDEX;
+    bool reaching = one->state == WARM_STATE_REACHING;
+    enum warm_role role = reaching ? WARM_REACH : template ? WARM_TEMPLATE : WARM_STANDBY;
+    _cleanup_(envlist_fini) struct envlist env = {0};
+    struct child_spec s = through_gate(p, role, control, spec, &env);
+    s.stdout_fd = output[0];
+    s.stderr_fd = output[1];
+    s.cgroup_fd = s.report_fd = -1;
+    s.keep_fds[1] = control;
+    s.keep_fds[2] = p->record_fd;
+    char unbuffered[] = "-u", command[] = "-c", nothing[] = "";
+    char *harmless[] = {spec->argv[0], unbuffered, command, nothing, NULL};
+    if (reaching)
+        s.argv = harmless;
+    if (template) { /* its forks are bound one by one */
+        s.cpuset = NULL;
+        s.memory = CHILD_MEMORY_DEFAULT;
+    }
+    struct child child = CHILD_INIT;
+    int r = child_spawn(&s, &child, err);
+    if (r == 0)
+        r = child_watch_new(p->config.reaper, &child, NULL, on_ended, one, &one->watch);
+    if (r < 0 && child.pid > 0) {
+        (void)!child_kill(&child, SIGKILL);
+        child_fini(&child);
+    }
+    return r;
+}
+
+static int start(struct warm_one *one, enum warm_state state, const struct child_spec *spec,
+                 struct err *err) {
+    int control = -1;
+    int output[2] = {make_memfd("muster-warm-stdout", NULL),
+                     make_memfd("muster-warm-stderr", NULL)};
+    int r = MIN2(output[0], output[1]);
+    if (r >= 0)
+        r = connect_to(one, state, &control);
+    one->spec = child_spec_copy(spec);
+    if (r == 0)
+        r = spawn(one, spec, control, output, err);
+    file_close(&control);
+    for (unsigned i = 0; i < 2; i++)
+        if (output[i] >= 0)
+            (void)close(output[i]);
+    return r;
+}
+
+/* A Python that passes by the gate would run the script. What the interpreter is can differ from
+ * rank to rank, and from one start to the next: a wrapper, or another one under its name. */
+static int start_reaching(struct warm_one *one, const struct child_spec *spec, struct err *err) {
+    return start(one, WARM_STATE_REACHING, spec, err);
+}
+
+/* The gate is reached with this spec: now one that has a script is started. */
+static void begin_reached(struct warm_one *one) {
+    struct child_spec *spec = TAKE_PTR(one->spec);
+    struct err err = {0};
+    drop(one);
+    int r = start(one, WARM_STATE_WARMING, spec, &err);
+    child_spec_free(spec);
+    if (r < 0)
+        has_failed(one, err.text[0] != '\0' ? err.text : strerror(-r), true);
+}
+
+static int send_with(int to, const struct strbuf *text, const int *fds, size_t n_fds) {
+    union {
+        char bytes[CMSG_SPACE(3 * sizeof(int))];
+        struct cmsghdr align;
+    } room = {0};
+    struct iovec part = {.iov_base = text->data, .iov_len = text->len};
+    struct msghdr m = {.msg_iov = &part,
+                       .msg_iovlen = 1,
+                       .msg_control = room.bytes,
+                       .msg_controllen = CMSG_SPACE(n_fds * sizeof(int))};
+    struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+    c->cmsg_level = SOL_SOCKET;
+    c->cmsg_type = SCM_RIGHTS;
+    c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
+    memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
+    return sendmsg(to, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? -errno : 0;
+}
+
+static int send_go(const struct warm_one *one, const struct child_spec *spec,
+                   const struct strbuf *text) {
+    int in = spec->stdin_fd >= 0 ? spec->stdin_fd : STDIN_FILENO;
+    return send_with(one->fd, text, (int[]){in, spec->stdout_fd, spec->stderr_fd}, 3);
+}
+
+static void write_fork(const struct child_spec *spec, uint32_t rank, struct strbuf *out) {
+    struct json_writer w = json_writer_of(out);
+    json_write_object_begin(&w, NULL);
+    json_write_string(&w, "kind", "fork");
+    json_write_u64(&w, "local_rank", rank);
+    if (spec->memory != CHILD_MEMORY_DEFAULT) {
+        const uint8_t *bytes = spec->memory_nodes;
+        _cleanup_(strbuf_fini) struct strbuf nodes = {0};
+        strbuf_add(&nodes, "0");
+        for (size_t i = spec->memory_nodes_bytes; i-- > 0;) /* little-endian words */
+            if (nodes.len > 1 || bytes[i] != 0)
+                strbuf_printf(&nodes, "%02x", bytes[i]);
+        json_write_string(&w, "memory", spec->memory == CHILD_MEMORY_BIND ? "bind" : "prefer");
+        json_write_string(&w, "nodes", strbuf_text(&nodes));
+        json_write_u64(&w, "syscall", SYS_set_mempolicy);
+    }
+    json_write_object_end(&w);
+}
+
+static int fork_one(struct warm_one *one, const struct child_spec *spec, struct err *err) {
+    const struct warm_one *template = &one->pool->template;
+    int control = -1;
+    int r = connect_to(one, WARM_STATE_WARMING, &control);
+    struct child_spec s = *spec;
+    s.envp = template->spec->envp;
+    one->spec = child_spec_copy(&s);
+    one->forked = true;
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    write_fork(spec, one->index, &text);
+    if (r == 0)
+        r = send_with(template->fd, &text, &control, 1);
+    file_close(&control);
+    return r < 0 ? err_set(err, r, "cannot ask the process that forks: %s", strerror(-r)) : 0;
+}
 
 /* ---- the end of a part ---- */
 
 static void drop_all(struct warm_pool *p) {
-    warm_drop(&p->template);
+    drop(&p->template);
     for (uint32_t i = 0; i < p->config.n; i++) {
-        warm_drop(&p->ranks[i]);
-        warm_drop(&p->old[i]);
+        drop(&p->ranks[i]);
+        drop(&p->old[i]);
     }
 }
 
@@ -34,36 +380,36 @@ static void set_why(struct warm_pool *p, const char *why) {
 
 static void end(struct warm_pool *p, const char *why) {
     set_why(p, why);
-    p->off = true;
+    p->imports = IMPORTS_UNUSED;
     drop_all(p);
     log_info("workers start cold from now on: %s", why);
 }
 
-void warm_one_failed(struct warm_one *one, const char *why, bool counts) {
+static void has_failed(struct warm_one *one, const char *why, bool counts) {
     struct warm_pool *p = one->pool;
     bool forked = one->forked, old = is_old(one);
     char text[WARM_REASON_MAX];
     (void)snprintf(text, sizeof text, "%s", why);
-    warm_drop(one);
+    drop(one);
     if (old) {
-        loop_timer_set(p->tell, clock_now_ns());
+        loop_timer_set(p->report_timer, clock_now_ns());
         return;
     }
     set_why(p, text);
     p->failures += counts;
-    if (p->failures >= WARM_FAILURES_MAX && (forked || p->form == WARM_FORK)) {
+    if (p->failures >= WARM_FAILURES_MAX && (forked || p->form == JOB_WARM_FORK)) {
         log_info("processes for the next start are not forked: %s", text);
-        p->form = WARM_PROCESS;
+        p->form = JOB_WARM_PROCESS;
         p->failures = 0;
-        warm_drop(&p->template);
+        drop(&p->template);
     } else if (p->failures >= WARM_FAILURES_MAX) {
         end(p, text);
     }
-    p->lost += p->made && p->lost < WARM_LOST_MAX; /* all at once: once */
+    p->lost += p->made && p->lost < LOST_MAX; /* all at once: once */
     p->made = false;
-    if (!p->off)
-        p->look_ns = clock_now_ns() + (p->config.after_ns << p->lost);
-    warm_set_timer(p);
+    if (p->imports != IMPORTS_UNUSED)
+        p->check_ns = clock_now_ns() + (p->config.after_ns << p->lost);
+    set_timer(p);
 }
 
 /* ---- warming ---- */
@@ -96,8 +442,8 @@ static bool can_fork(const struct warm_pool *p, char reason[WARM_REASON_MAX]) {
 
 static void don_t_fork(struct warm_pool *p, const char *reason) {
     log_info("processes for the next start are not forked: %s", reason);
-    p->form = WARM_PROCESS;
-    warm_drop(&p->template);
+    p->form = JOB_WARM_PROCESS;
+    drop(&p->template);
 }
 
 /* How much is recorded; 0: nothing. */
@@ -127,83 +473,82 @@ static void begin(struct warm_pool *p, const struct warm_next *next) {
     int r = next->step != WARM_STEP_NONE ? check_descriptors(p, &err) : 0;
     if (next->step == WARM_STEP_TEMPLATE || (next->step == WARM_STEP_PROCESS && next->rank == 0))
         p->record_bytes = recorded_bytes(p);
-    p->told_wait &= next->step == WARM_STEP_NONE;
+    p->complete_logged &= next->step == WARM_STEP_NONE;
     switch (r < 0 ? WARM_STEP_NONE : next->step) {
     case WARM_STEP_NONE: break;
     case WARM_STEP_TEMPLATE:
         if (!can_fork(p, reason)) {
             don_t_fork(p, reason);
-            p->look_ns = clock_now_ns();
+            p->check_ns = clock_now_ns();
             break;
         }
-        r = warm_start(one, p->specs[0], &err);
+        r = start_reaching(one, p->specs[0], &err);
         break;
-    case WARM_STEP_PROCESS: r = warm_start(one, p->specs[next->rank], &err); break;
-    case WARM_STEP_FORK: r = warm_fork(one, p->specs[next->rank], &err); break;
+    case WARM_STEP_PROCESS: r = start_reaching(one, p->specs[next->rank], &err); break;
+    case WARM_STEP_FORK: r = fork_one(one, p->specs[next->rank], &err); break;
     }
     if (r < 0)
-        warm_one_failed(one, err.text[0] != '\0' ? err.text : strerror(-r), true);
+        has_failed(one, err.text[0] != '\0' ? err.text : strerror(-r), true);
 }
 
 /* The script may import more. */
-static void look_later(struct warm_pool *p) {
-    if (p->n_later < WARM_LATER_MAX)
-        p->look_ns = clock_now_ns() + (p->config.after_ns << p->n_later++);
+static void check_later(struct warm_pool *p) {
+    if (p->n_later < LATER_CHECKS_MAX)
+        p->check_ns = clock_now_ns() + (p->config.after_ns << p->n_later++);
 }
 
 static bool read_record(struct warm_pool *p) {
     char reason[WARM_REASON_MAX], name[128];
-    if (p->recorded)
-        return true;
-    if (!p->recording)
-        return false;
+    if (p->imports != IMPORTS_RECORDING)
+        return p->imports == IMPORTS_KNOWN;
     size_t n = recorded_bytes(p);
-    if ((n == 0 || n != p->record_bytes) && p->n_looks++ < WARM_LOOKS_MAX) {
+    if ((n == 0 || n != p->record_bytes) && p->n_checks++ < CHECKS_MAX) {
         p->record_bytes = n; /* it still imports */
-        p->look_ns = clock_now_ns() + p->config.after_ns / 2 + NS_PER_MS;
+        p->check_ns = clock_now_ns() + p->config.after_ns / 2 + NS_PER_MS;
         return false;
     }
     _cleanup_(freep) char *text = xcalloc(1, n + 1);
     ssize_t got = pread(p->record_fd, text, n, 0);
-    p->recorded = warm_record_ok(text, got > 0 ? (size_t)got : 0, reason);
-    if (!p->recorded) {
+    if (!warm_record_ok(text, got > 0 ? (size_t)got : 0, reason)) {
         if (strcmp(p->why, reason) != 0)
             log_info("workers can't be warm: %s", reason);
         set_why(p, reason);
-        look_later(p);
+        check_later(p);
         return false;
     }
+    p->imports = IMPORTS_KNOWN;
     warm_record_stop(text, (size_t)got, name, sizeof name);
     if (name[0] != '\0')
         log_info("the script sets %s: what it imports afterwards is not imported ahead", name);
     return true;
 }
 
-/* What waits serves on, until what replaces it waits. */
-static void make_anew(struct warm_pool *p) {
+/* A standby serves until the one that replaces it waits. */
+static void replace_all(struct warm_pool *p) {
     struct warm_one *ranks = p->ranks;
     p->ranks = p->old;
     p->old = ranks;
-    warm_drop(&p->template);
-    p->look_ns = clock_now_ns();
+    drop(&p->template);
+    p->check_ns = clock_now_ns();
 }
 
-/* What the script imports later on belongs to the next start, too: it looks now and then. */
+/* What the script imports later belongs to the next start, too. */
 static void all_wait(struct warm_pool *p) {
-    if (!p->told_wait) {
+    if (!p->complete_logged) {
         log_info("%u processes wait for the next start", p->config.n);
-        p->told_wait = true;
+        p->complete_logged = true;
     } else if (recorded_bytes(p) > p->record_bytes) {
-        log_info("the script has imported more meanwhile: what waits is made anew");
-        make_anew(p);
+        log_info("the script imported more modules; re-creating the standbys");
+        replace_all(p);
         return;
     }
-    look_later(p);
+    check_later(p);
 }
 
-void warm_go_on(struct warm_pool *p) {
+/* Begins what is missing. */
+static void go_on(struct warm_pool *p) {
     const uint32_t n = p->config.n;
-    if (p->off || !read_record(p))
+    if (!read_record(p))
         return;
     _cleanup_(freep) enum warm_state *states = xcalloc(n, sizeof *states);
     for (uint32_t i = 0; i < n; i++) {
@@ -220,7 +565,7 @@ void warm_go_on(struct warm_pool *p) {
     begin(p, &next);
 }
 
-void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
+static void is_ready(struct warm_one *one, const struct warm_heard *heard) {
     struct warm_pool *p = one->pool;
     char reason[WARM_REASON_MAX];
     bool template = one == &p->template;
@@ -235,19 +580,19 @@ void warm_one_is_ready(struct warm_one *one, const struct warm_heard *heard) {
                  heard->failed);
     }
     if (!template && one->state == WARM_STATE_WAITS)
-        warm_drop(&p->old[one->index]);
-    if (!p->off)
+        drop(&p->old[one->index]);
+    if (p->imports != IMPORTS_UNUSED)
         p->why[0] = '\0';
     p->failures = 0;
     p->made = true;
-    warm_go_on(p);
-    warm_set_timer(p);
+    go_on(p);
+    set_timer(p);
 }
 
 /* ---- time ---- */
 
 static void each_due(struct warm_one *one, uint64_t now_ns, uint64_t *next_ns) {
-    if (one->state != WARM_STATE_WARMING)
+    if (!is_made(one))
         return;
     if (now_ns < one->due_ns) {
         *next_ns = MIN2(*next_ns, one->due_ns);
@@ -256,18 +601,18 @@ static void each_due(struct warm_one *one, uint64_t now_ns, uint64_t *next_ns) {
     char why[WARM_REASON_MAX];
     (void)snprintf(why, sizeof why, "importing has taken more than %g s",
                    (double)one->pool->config.import_ns / (double)NS_PER_S);
-    warm_one_failed(one, why, true);
+    has_failed(one, why, true);
 }
 
-void warm_set_timer(struct warm_pool *p) {
-    uint64_t next_ns = p->off ? TIME_NEVER : p->look_ns;
-    if (p->template.state == WARM_STATE_WARMING)
+static void set_timer(struct warm_pool *p) {
+    uint64_t next_ns = p->imports == IMPORTS_UNUSED ? TIME_NEVER : p->check_ns;
+    if (is_made(&p->template))
         next_ns = MIN2(next_ns, p->template.due_ns);
     for (uint32_t i = 0; i < p->config.n; i++)
-        if (p->ranks[i].state == WARM_STATE_WARMING)
+        if (is_made(&p->ranks[i]))
             next_ns = MIN2(next_ns, p->ranks[i].due_ns);
     loop_timer_set(p->timer, next_ns);
-    loop_timer_set(p->tell, clock_now_ns());
+    loop_timer_set(p->report_timer, clock_now_ns());
 }
 
 static void on_timer(void *arg) {
@@ -276,11 +621,11 @@ static void on_timer(void *arg) {
     each_due(&p->template, now_ns, &next_ns);
     for (uint32_t i = 0; i < p->config.n; i++)
         each_due(&p->ranks[i], now_ns, &next_ns);
-    if (now_ns >= p->look_ns) {
-        p->look_ns = TIME_NEVER;
-        warm_go_on(p);
+    if (now_ns >= p->check_ns) {
+        p->check_ns = TIME_NEVER;
+        go_on(p);
     }
-    warm_set_timer(p);
+    set_timer(p);
 }
 
 /* ---- a start ---- */
@@ -294,15 +639,15 @@ static uint32_t own_umask(void) {
 static void note_start(struct warm_pool *p, uint32_t index, const struct child_spec *spec) {
     if (index == 0) {
         p->n_warm = p->n_started = 0;
-        p->untold = true;
+        p->reported.waiting = NEVER_REPORTED;
         p->reason[0] = '\0';
         p->early_counted = false;
         p->n_later = p->lost = 0;
     }
     child_spec_free(p->specs[index]);
     p->specs[index] = child_spec_copy(spec);
-    p->look_ns = clock_now_ns() + p->config.after_ns;
-    warm_set_timer(p);
+    p->check_ns = clock_now_ns() + p->config.after_ns;
+    set_timer(p);
 }
 
 static void report(struct warm_pool *p, const char *cold_because) {
@@ -312,7 +657,7 @@ static void report(struct warm_pool *p, const char *cold_because) {
         (void)snprintf(p->reason, sizeof p->reason, "%s", cold_because);
     if (++p->n_started < p->config.n)
         return;
-    loop_timer_set(p->tell, clock_now_ns());
+    loop_timer_set(p->report_timer, clock_now_ns());
     if (p->reason[0] == '\0')
         log_info("all %u workers start warm", p->config.n);
     else
@@ -345,11 +690,12 @@ static bool move_into(int cgroup_fd, pid_t pid) {
 static const char *try_one(struct warm_one *one, const struct child_spec *spec,
                            char reason[WARM_REASON_MAX]) {
     const struct warm_pool *p = one->pool;
-    if (p->off || (one->state == WARM_STATE_NONE && p->why[0] != '\0'))
+    if (p->imports == IMPORTS_UNUSED || (one->state == WARM_STATE_NONE && p->why[0] != '\0'))
         return p->why;
     if (one->state == WARM_STATE_NONE)
-        return p->recorded ? "no process waits for it yet" : "its imports are not known yet";
-    if (one->state == WARM_STATE_WARMING)
+        return p->imports == IMPORTS_KNOWN ? "no process waits for it yet"
+                                           : "its imports are not known yet";
+    if (is_made(one))
         return "its process still imports";
     if (!child_spec_alike(one->spec, spec))
         return "arguments, CPUs or limits have changed";
@@ -358,7 +704,7 @@ static const char *try_one(struct warm_one *one, const struct child_spec *spec,
         return reason;
     if (spec->cgroup_fd >= 0 && !move_into(spec->cgroup_fd, child_watch_pid(one->watch)))
         return "it can't be moved into its cgroup";
-    return warm_send_go(one, spec, &text) < 0 ? "its process has ended" : NULL;
+    return send_go(one, spec, &text) < 0 ? "its process has ended" : NULL;
 }
 
 bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec *spec,
@@ -369,12 +715,12 @@ bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec
     if (warm_takes_old(one->state, old->state))
         one = old;
     else
-        warm_drop(old);
+        drop(old);
     const char *cold_because = try_one(one, spec, reason);
     report(p, cold_because);
     if (cold_because != NULL) {
         if (one->state == WARM_STATE_WAITS)
-            warm_drop(one); /* it stands for something else */
+            drop(one); /* it stands for something else */
         return false;
     }
     p->n_unanswered++;
@@ -382,7 +728,7 @@ bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec
     ret->pid = child_watch_pid(ret->watch);
     loop_watch_free(TAKE_PTR(one->heard));
     one->fd = -1;
-    warm_drop(one);
+    drop(one);
     return true;
 }
 
@@ -390,13 +736,14 @@ const struct child_spec *warm_pool_record(struct warm_pool *p, uint32_t index,
                                           const struct child_spec *spec,
                                           struct child_spec **ret_copy) {
     *ret_copy = NULL;
-    if (index != 0 || p->off || p->recorded || ftruncate(p->record_fd, 0) < 0)
+    bool records = p->imports == IMPORTS_UNKNOWN || p->imports == IMPORTS_RECORDING;
+    if (index != 0 || !records || ftruncate(p->record_fd, 0) < 0)
         return spec;
     p->record_bytes = 0;
     _cleanup_(envlist_fini) struct envlist env = {0};
-    struct child_spec with_gate = warm_through_gate(p, WARM_RECORD, -1, spec, &env);
-    p->recording = true;
-    p->n_looks = 0;
+    struct child_spec with_gate = through_gate(p, WARM_RECORD, -1, spec, &env);
+    p->imports = IMPORTS_RECORDING;
+    p->n_checks = 0;
     return *ret_copy = child_spec_copy(&with_gate);
 }
 
@@ -407,12 +754,12 @@ void warm_pool_refused(struct warm_pool *p, uint32_t index, const char *reason) 
         (void)snprintf(p->reason, sizeof p->reason, "%s", reason);
     set_why(p, reason);
     drop_all(p);
-    loop_timer_set(p->tell, clock_now_ns());
+    loop_timer_set(p->report_timer, clock_now_ns());
 }
 
 void warm_pool_answered(struct warm_pool *p) {
     p->n_unanswered--;
-    loop_timer_set(p->tell, clock_now_ns());
+    loop_timer_set(p->report_timer, clock_now_ns());
 }
 
 uint32_t warm_pool_ended(const struct warm_pool *p) { return p->n_ended; }
@@ -422,12 +769,12 @@ void warm_pool_failed(struct warm_pool *p, uint64_t ran_ns) {
         return;
     p->early_counted = true;
     p->early = ran_ns < WARM_EARLY_NS ? p->early + 1 : 0;
-    if (p->early >= WARM_EARLY_MAX && !p->off)
+    if (p->early >= WARM_EARLY_MAX && p->imports != IMPORTS_UNUSED)
         end(p, "two warm starts in a row have failed within 10 s");
-    warm_set_timer(p);
+    set_timer(p);
 }
 
-/* ---- what is told ---- */
+/* ---- facts ---- */
 
 void warm_pool_facts(const struct warm_pool *p, struct warm_facts *ret) {
     *ret = (struct warm_facts){.warm = p->n_warm, .cold = p->n_started - p->n_warm};
@@ -437,7 +784,7 @@ void warm_pool_facts(const struct warm_pool *p, struct warm_facts *ret) {
     ret->reason = ret->cold > 0 ? p->reason : ret->waiting == 0 ? p->why : "";
 }
 
-static void on_tell(void *arg) {
+static void on_report_timer(void *arg) {
     struct warm_pool *p = arg;
     struct warm_facts now;
     bool starts = p->n_started % p->config.n != 0 || p->n_unanswered > 0;
@@ -445,12 +792,11 @@ static void on_tell(void *arg) {
         return;
     warm_pool_facts(p, &now);
     uint64_t reason = hash_text(HASH_BEGIN, now.reason);
-    if (now.warm == p->told.warm && now.cold == p->told.cold && now.waiting == p->told.waiting &&
-        reason == p->told_reason && !p->untold)
+    if (now.warm == p->reported.warm && now.cold == p->reported.cold &&
+        now.waiting == p->reported.waiting && reason == p->reported_reason)
         return;
-    p->told = now;
-    p->told_reason = reason;
-    p->untold = false;
+    p->reported = now;
+    p->reported_reason = reason;
     p->config.on_facts(p->config.arg);
 }
 
@@ -459,8 +805,8 @@ static void on_tell(void *arg) {
 static int open_files(struct warm_pool *p) {
     _cleanup_(strbuf_fini) struct strbuf zip = {0};
     warm_zip(&zip);
-    p->zip_fd = warm_memfd("muster-gate", &zip);
-    p->record_fd = p->zip_fd < 0 ? -1 : warm_memfd("muster-record", NULL);
+    p->zip_fd = make_memfd("muster-gate", &zip);
+    p->record_fd = p->zip_fd < 0 ? -1 : make_memfd("muster-record", NULL);
     return p->zip_fd < 0 ? p->zip_fd : MIN2(p->record_fd, 0);
 }
 
@@ -470,24 +816,25 @@ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
     p->loop = loop;
     p->config = *config;
     p->form = config->form;
+    p->imports = IMPORTS_UNKNOWN;
     if (p->config.import_ns == 0)
         p->config.import_ns = WARM_IMPORT_NS;
-    p->look_ns = TIME_NEVER;
+    p->check_ns = TIME_NEVER;
     p->ranks = xcalloc(config->n, sizeof *p->ranks);
     p->old = xcalloc(config->n, sizeof *p->old);
     p->specs = xcalloc(config->n, sizeof *p->specs);
-    p->template = (struct warm_one){.pool = p, .index = WARM_TEMPLATE_INDEX, .fd = -1};
+    p->template = (struct warm_one){.pool = p, .index = TEMPLATE_INDEX, .fd = -1};
     for (uint32_t i = 0; i < config->n; i++)
         p->ranks[i] = p->old[i] = (struct warm_one){.pool = p, .index = i, .fd = -1};
     if (config->never != NULL) {
-        p->off = true;
+        p->imports = IMPORTS_UNUSED;
         set_why(p, config->never);
     }
     int r = open_files(p);
     if (r == 0)
         r = loop_timer_new(loop, on_timer, p, &p->timer);
     if (r == 0)
-        r = loop_timer_new(loop, on_tell, p, &p->tell);
+        r = loop_timer_new(loop, on_report_timer, p, &p->report_timer);
     if (r < 0) {
         warm_pool_free(p);
         return r;
@@ -501,7 +848,7 @@ void warm_pool_free(struct warm_pool *p) {
         return;
     drop_all(p);
     loop_timer_free(p->timer);
-    loop_timer_free(p->tell);
+    loop_timer_free(p->report_timer);
     for (uint32_t i = 0; i < p->config.n; i++)
         child_spec_free(p->specs[i]);
     if (p->zip_fd >= 0)

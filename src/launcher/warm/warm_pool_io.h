@@ -19,8 +19,8 @@ struct warm_pool;
 
 struct warm_pool_config {
     struct child_reaper *reaper;
-    uint32_t n; /* workers of this node */
-    enum warm_form form;
+    uint32_t n;         /* workers of this node */
+    enum job_warm form; /* PROCESS or FORK */
     uint64_t after_ns;
     uint64_t import_ns; /* how long importing may take; 0: WARM_IMPORT_NS */
     const char *skip;   /* packages with commas that are not imported; NULL: none. Borrowed */

@@ -21,7 +21,7 @@ static void expect_ms(struct tree_news news, enum tree_answer answer, uint64_t a
 Test(tree_signals, what_the_witness_does_not_get_is_for_the_agent_alone) {
     struct tree_signals t = {0};
     cr_expect_eq(tree_signals_deadline(&t), TIME_NEVER);
-    expect_ms(tree_signals_came(&t, SIGTERM, FORWARDED, MS(1000)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGTERM, FORWARDED, true, MS(1000)), TREE_WAIT, 0);
     cr_expect_eq(tree_signals_deadline(&t), MS(1000) + TREE_WAIT_NS);
     expect_ms(tree_signals_time(&t, MS(1000) + TREE_WAIT_NS - 1), TREE_NOTHING, 0);
     expect_ms(tree_signals_time(&t, MS(1000) + TREE_WAIT_NS), TREE_ALONE, 1000);
@@ -31,19 +31,19 @@ Test(tree_signals, what_the_witness_does_not_get_is_for_the_agent_alone) {
 
 Test(tree_signals, what_was_typed_or_has_no_witness_waits_for_nothing) {
     struct tree_signals t = {0};
-    expect_ms(tree_signals_came(&t, SIGINT, TREE_COPY_ALONE, MS(1000)), TREE_ALONE, 1000);
-    expect_ms(tree_signals_came(&t, SIGINT, TREE_COPY_ALONE, MS(1001)), TREE_ALONE, 1001);
+    expect_ms(tree_signals_came(&t, SIGINT, TREE_COPY_ALONE, true, MS(1000)), TREE_ALONE, 1000);
+    expect_ms(tree_signals_came(&t, SIGINT, TREE_COPY_ALONE, true, MS(1001)), TREE_ALONE, 1001);
     cr_expect_eq(tree_signals_deadline(&t), TIME_NEVER);
 }
 
 /* By its guardian, directly, and to the witness: in each order it is one signal, and all have got it. */
 Test(tree_signals, one_signal_to_all_is_one_without_a_witness_and_a_second_one_is_another) {
     struct tree_signals t = {0};
-    expect_ms(tree_signals_unwitnessed(&t, SIGINT, DIRECT, MS(1000)), TREE_ALONE, 1000);
-    expect_ms(tree_signals_unwitnessed(&t, SIGINT, FORWARDED, MS(1002)), TREE_NOTHING, 1002);
-    expect_ms(tree_signals_unwitnessed(&t, SIGINT, FORWARDED, MS(1100)), TREE_ALONE, 1100);
-    expect_ms(tree_signals_came(&t, SIGINT, DIRECT, MS(1101)), TREE_NOTHING, 1100); /* now there is one */
-    expect_ms(tree_signals_unwitnessed(&t, SIGINT, FORWARDED, MS(1601)), TREE_ALONE, 1601);
+    expect_ms(tree_signals_came(&t, SIGINT, DIRECT, false, MS(1000)), TREE_ALONE, 1000);
+    expect_ms(tree_signals_came(&t, SIGINT, FORWARDED, false, MS(1002)), TREE_NOTHING, 1002);
+    expect_ms(tree_signals_came(&t, SIGINT, FORWARDED, false, MS(1100)), TREE_ALONE, 1100);
+    expect_ms(tree_signals_came(&t, SIGINT, DIRECT, true, MS(1101)), TREE_NOTHING, 1100); /* now there is one */
+    expect_ms(tree_signals_came(&t, SIGINT, FORWARDED, false, MS(1601)), TREE_ALONE, 1601);
 }
 
 Test(tree_signals, one_signal_to_all_is_one_in_every_order) {
@@ -52,8 +52,9 @@ Test(tree_signals, one_signal_to_all_is_one_in_every_order) {
         unsigned all = 0;
         for (int i = 0; i < 3; i++) {
             struct tree_news news =
-                i == turn ? tree_signals_witnessed(&t, SIGTERM, MS(1000 + i))
-                          : tree_signals_came(&t, SIGTERM, i == (turn == 0 ? 1 : 0) ? DIRECT : FORWARDED, MS(1000 + i));
+                i == turn
+                    ? tree_signals_witnessed(&t, SIGTERM, MS(1000 + i))
+                    : tree_signals_came(&t, SIGTERM, i == (turn == 0 ? 1 : 0) ? DIRECT : FORWARDED, true, MS(1000 + i));
             cr_expect_neq(news.answer, TREE_ALONE);
             all += news.answer == TREE_ALL;
             if (news.answer == TREE_ALL)
@@ -66,28 +67,28 @@ Test(tree_signals, one_signal_to_all_is_one_in_every_order) {
 
 Test(tree_signals, the_guardians_copy_may_come_late_but_a_third_one_is_another_signal) {
     struct tree_signals t = {0};
-    expect_ms(tree_signals_came(&t, SIGUSR1, DIRECT, MS(1000)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR1, DIRECT, true, MS(1000)), TREE_WAIT, 0);
     expect_ms(tree_signals_witnessed(&t, SIGUSR1, MS(1001)), TREE_ALL, 1001);
-    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, MS(1400)), TREE_NOTHING, 0);
-    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, MS(1410)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1400)), TREE_NOTHING, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1410)), TREE_WAIT, 0);
     expect_ms(tree_signals_time(&t, MS(1410) + TREE_WAIT_NS), TREE_ALONE, 1410);
-    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, MS(1700)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1700)), TREE_WAIT, 0);
 }
 
 Test(tree_signals, both_copies_that_came_early_leave_nothing_to_swallow) {
     struct tree_signals t = {0};
-    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, MS(1000)), TREE_WAIT, 0);
-    expect_ms(tree_signals_came(&t, SIGUSR1, DIRECT, MS(1001)), TREE_NOTHING, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1000)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR1, DIRECT, true, MS(1001)), TREE_NOTHING, 0);
     expect_ms(tree_signals_witnessed(&t, SIGUSR1, MS(1002)), TREE_ALL, 1002);
-    expect_ms(tree_signals_came(&t, SIGUSR1, DIRECT, MS(1100)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR1, DIRECT, true, MS(1100)), TREE_WAIT, 0);
 }
 
 /* The kernel makes one of two copies that are pending at the same time. */
 Test(tree_signals, a_signal_to_muster_alone_after_one_to_all_is_not_swallowed) {
     struct tree_signals t = {0};
-    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, MS(1000)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1000)), TREE_WAIT, 0);
     expect_ms(tree_signals_witnessed(&t, SIGUSR1, MS(1001)), TREE_ALL, 1001);
-    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, MS(1100)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR1, FORWARDED, true, MS(1100)), TREE_WAIT, 0);
     expect_ms(tree_signals_time(&t, MS(1100) + TREE_WAIT_NS), TREE_ALONE, 1100);
 }
 
@@ -95,22 +96,22 @@ Test(tree_signals, each_signal_to_all_is_known_again) {
     struct tree_signals t = {0};
     for (uint64_t ms = 1000; ms < 9000; ms += 1000) {
         expect_ms(tree_signals_witnessed(&t, SIGUSR2, MS(ms)), TREE_NOTHING, 0);
-        expect_ms(tree_signals_came(&t, SIGUSR2, DIRECT, MS(ms + 1)), TREE_ALL, ms);
-        expect_ms(tree_signals_came(&t, SIGUSR2, FORWARDED, MS(ms + 2)), TREE_NOTHING, 0);
+        expect_ms(tree_signals_came(&t, SIGUSR2, DIRECT, true, MS(ms + 1)), TREE_ALL, ms);
+        expect_ms(tree_signals_came(&t, SIGUSR2, FORWARDED, true, MS(ms + 2)), TREE_NOTHING, 0);
     }
-    expect_ms(tree_signals_came(&t, SIGUSR2, FORWARDED, MS(9000)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGUSR2, FORWARDED, true, MS(9000)), TREE_WAIT, 0);
 }
 
 Test(tree_signals, what_only_the_witness_got_is_forgotten) {
     struct tree_signals t = {0};
     expect_ms(tree_signals_witnessed(&t, SIGTERM, MS(1000)), TREE_NOTHING, 0);
-    expect_ms(tree_signals_came(&t, SIGTERM, FORWARDED, MS(1000) + TREE_ECHO_NS), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGTERM, FORWARDED, true, MS(1000) + TREE_ECHO_NS), TREE_WAIT, 0);
 }
 
 Test(tree_signals, signals_do_not_mix) {
     struct tree_signals t = {0};
-    expect_ms(tree_signals_came(&t, SIGTERM, FORWARDED, MS(1000)), TREE_WAIT, 0);
-    expect_ms(tree_signals_came(&t, 64, FORWARDED, MS(1010)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, SIGTERM, FORWARDED, true, MS(1000)), TREE_WAIT, 0);
+    expect_ms(tree_signals_came(&t, 64, FORWARDED, true, MS(1010)), TREE_WAIT, 0);
     expect_ms(tree_signals_witnessed(&t, SIGUSR1, MS(1011)), TREE_NOTHING, 0);
     expect_ms(tree_signals_witnessed(&t, 64, MS(1012)), TREE_ALL, 1012);
     cr_expect_eq(tree_signals_deadline(&t), MS(1000) + TREE_WAIT_NS);

@@ -85,7 +85,7 @@ static void one_rank_init(struct one_rank *o, char *const *argv, uint64_t import
     memcpy(o->env, (char *[]){o->path, o->marker, o->level, NULL}, sizeof o->env);
     o->spec.envp = o->env;
     struct warm_pool_config config = {
-        .reaper = o->reaper, .n = 1, .form = WARM_PROCESS, .after_ns = NS_PER_MS, .import_ns = import_ns};
+        .reaper = o->reaper, .n = 1, .form = JOB_WARM_PROCESS, .after_ns = NS_PER_MS, .import_ns = import_ns};
     cr_assert_eq(warm_pool_new(o->loop, &config, &o->pool), 0);
     log_set_level(LOG_LEVEL_INFO);
     log_set_sink(on_line, o);
@@ -137,7 +137,7 @@ Test(warm_pool_io, what_is_imported_later_is_warmed_too) {
     one_rank_init(&o, PYTHON, 0);
     await(&o, "1 processes wait for the next start");
     record(&o, "textwrap\n");
-    await(&o, "the script has imported more meanwhile: what waits is made anew");
+    await(&o, "the script imported more modules; re-creating the standbys");
     await(&o, "1 processes wait for the next start");
     one_rank_fini(&o);
 }

@@ -131,11 +131,11 @@ Test(warm, threads_devices_and_ranks_refuse) {
 
 Test(warm, one_thing_is_warmed_after_another) {
     enum warm_state ranks[3] = {WARM_STATE_WAITS, WARM_STATE_NONE, WARM_STATE_NONE};
-    struct warm_view view = {.form = WARM_PROCESS, .ranks = ranks, .n = 3};
+    struct warm_view view = {.form = JOB_WARM_PROCESS, .ranks = ranks, .n = 3};
     struct warm_next next;
     warm_next(&view, &next);
     cr_assert(next.step == WARM_STEP_PROCESS && next.rank == 1);
-    view.form = WARM_FORK;
+    view.form = JOB_WARM_FORK;
     warm_next(&view, &next);
     cr_assert(next.step == WARM_STEP_TEMPLATE);
     view.template = WARM_STATE_WARMING;
