@@ -175,7 +175,7 @@ bool local_workers_env(const struct local_workers *c, uint32_t i, struct envlist
 }
 
 /* Binds a worker to CPUs and memory. */
-static void bind_worker(const struct affinity *a, struct worker_spec *spec) {
+static void bind_worker(const struct affinity *a, struct child_spec *spec) {
     if (!a->bound)
         return;
     spec->cpuset = a->cpus.words;
@@ -204,7 +204,7 @@ static uint32_t shown_ranks(const struct job_spec *job) {
     return n;
 }
 
-static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, struct err *err) {
+static int make(struct local_workers *c, uint32_t i, struct child_spec *spec, struct err *err) {
     const struct job_spec *job = c->config.spec;
     int r = build_env(c, i, &c->env, err);
     if (r < 0)
@@ -231,7 +231,7 @@ static int make(struct local_workers *c, uint32_t i, struct worker_spec *spec, s
     return logmux_open(c->logs, i, &log, &spec->stdout_fd, &spec->stderr_fd, err);
 }
 
-static int make_worker(void *arg, uint32_t i, struct worker_spec *ret, struct err *err) {
+static int make_worker(void *arg, uint32_t i, struct child_spec *ret, struct err *err) {
     struct local_workers *c = arg;
     int r = make(c, i, ret, err);
     if (r < 0)

@@ -593,35 +593,21 @@ static void spawn(struct worker *w, const struct child_spec *spec) {
     }
 }
 
-static void child_spec_of(const struct worker_group_config *config, const struct worker_spec *spec,
-                          struct child_spec *ret) {
-    *ret = (struct child_spec){
-        .argv = spec->argv,
-        .envp = spec->envp,
-        .cwd = spec->cwd,
-        .stdin_fd = spec->stdin_fd,
-        .stdout_fd = spec->stdout_fd,
-        .stderr_fd = spec->stderr_fd,
-        .setsid = true,
-        .keep_nohup = true,
-        .death_signal = SIGKILL,
-        .readable = true,
-        .no_new_privs = config->no_new_privs,
-        .no_core = config->no_core,
-        .nofile_soft = config->nofile_soft,
-        .cpuset = spec->cpuset,
-        .cpuset_bytes = spec->cpuset_bytes,
-        .memory = spec->memory,
-        .memory_nodes = spec->memory_nodes,
-        .memory_nodes_bytes = spec->memory_nodes_bytes,
-        .cgroup_fd = -1,
-        .report_fd = -1,
-        .without = config->without,
-    };
+/* How workers of this group are started. */
+static struct child_spec spec_of_group(const struct worker_group *g) {
+    struct child_spec spec = CHILD_SPEC_INIT;
+    spec.setsid = spec.keep_nohup = spec.readable = true;
+    spec.death_signal = SIGKILL;
+    spec.no_new_privs = g->config.no_new_privs;
+    spec.no_core = g->config.no_core;
+    spec.nofile_soft = g->config.nofile_soft;
+    spec.report_fd = g->report_write_fd;
+    spec.without = g->config.without;
+    return spec;
 }
 
 /* On failure w->start_err is set. */
-static void start_worker(struct worker_group *g, struct worker *w, const struct worker_spec *spec) {
+static void start_worker(struct worker_group *g, struct worker *w, struct child_spec *spec) {
     const struct worker_group_config *config = &g->config;
     w->program = xstrdup(spec->argv[0]);
     w->cwd = spec->cwd != NULL ? xstrdup(spec->cwd) : NULL;
@@ -634,14 +620,11 @@ static void start_worker(struct worker_group *g, struct worker *w, const struct 
         return;
     _cleanup_(freep) char **envp =
         marked_environment(spec->envp != NULL ? spec->envp : environ, w->marker);
-    struct child_spec cs;
-    child_spec_of(config, spec, &cs);
-    cs.envp = envp;
-    cs.cgroup_fd = w->cgroup_fd;
-    cs.report_fd = g->report_write_fd;
-    cs.report_tag = w->index;
-    if (config->warm == NULL || !warm_start(w, &cs))
-        spawn(w, &cs);
+    spec->envp = envp;
+    spec->cgroup_fd = w->cgroup_fd;
+    spec->report_tag = w->index;
+    if (config->warm == NULL || !warm_start(w, spec))
+        spawn(w, spec);
 }
 
 /* ---- failures ---- */
@@ -662,7 +645,7 @@ static void report_failures(void *arg) {
 
 static void start_next(struct worker_group *g) {
     struct worker *w = &g->workers[g->n_tried++];
-    struct worker_spec spec = WORKER_SPEC_INIT;
+    struct child_spec spec = spec_of_group(g);
     int r = g->ops.make(g->arg, w->index, &spec, &w->start_err);
     if (r == 0)
         start_worker(g, w, &spec);

@@ -42,21 +42,6 @@
 /* Added to each worker's environment: <generation>.<index>.<16 random hex digits>. */
 #define WORKER_MARKER "MUSTER_WORKER_ID"
 
-struct worker_spec {
-    char *const *argv; /* as child_spec's; all borrowed until ops.made */
-    /* complete, but without the marker, which is added here; NULL: the agent's */
-    char *const *envp;
-    const char *cwd;                    /* NULL: the agent's */
-    int stdin_fd, stdout_fd, stderr_fd; /* -1: the agent's; the caller closes them afterwards */
-    const void *cpuset;                 /* NULL: unbound */
-    size_t cpuset_bytes;
-    enum child_memory memory; /* as child_spec's */
-    const void *memory_nodes;
-    size_t memory_nodes_bytes;
-};
-#define WORKER_SPEC_INIT \
-    { .stdin_fd = -1, .stdout_fd = -1, .stderr_fd = -1 }
-
 /* How a worker ended. */
 struct worker_exit {
     struct child_status status;
@@ -88,10 +73,11 @@ struct worker_group;
  * never from inside worker_group_start(). All except those two may call worker_group_stop(),
  * _kill() and _free(). */
 struct worker_group_ops {
-    /* Describes worker `index`. Called right before the worker is started, in the order of the
-     * indices. < 0, with a sentence: neither this worker nor any later one is started;
+    /* Describes worker `index`: fills in argv, envp (without the marker), cwd, the standard
+     * streams, CPUs and memory, which are borrowed until `made`; the rest is filled in already.
+     * Called right before the worker is started, in the order of the indices. < 0, with a sentence: neither this worker nor any later one is started;
      * on_spawn_failed reports this one; the others count as ended. */
-    int (*make)(void *arg, uint32_t index, struct worker_spec *ret, struct err *err);
+    int (*make)(void *arg, uint32_t index, struct child_spec *ret, struct err *err);
     /* The worker was cloned, or could not be: what `make` returned is no longer needed. */
     void (*made)(void *arg, uint32_t index);
     /* Worker `index` has ended. Its descendants may still be dying. */

@@ -27,7 +27,7 @@ struct local_workers {
     struct worker_group *group;
     struct worker_group_config config;
     char *const *const *argvs;      /* of the workers */
-    const struct worker_spec *spec; /* the spec of all of them, with its argv; NULL: argvs */
+    const struct child_spec *spec; /* the spec of all of them, with its argv; NULL: argvs */
     uint32_t n, n_made, unmade;     /* a worker that can't be prepared; 0: none */
     bool slow;                      /* each takes a whole turn */
     char hold[128], say[128];
@@ -71,14 +71,15 @@ static void on_all_gone(void *arg) {
     c->released++;
 }
 
-static int make(void *arg, uint32_t index, struct worker_spec *ret, struct err *err) {
+static int make(void *arg, uint32_t index, struct child_spec *ret, struct err *err) {
     struct local_workers *c = arg;
     while (c->slow && !loop_slice_is_over(c->loop))
         ;
-    if (c->spec != NULL)
-        *ret = *c->spec;
-    else
-        ret->argv = c->argvs[index];
+    ret->argv = c->spec != NULL ? c->spec->argv : c->argvs[index];
+    if (c->spec != NULL) {
+        ret->envp = c->spec->envp;
+        ret->stdout_fd = c->spec->stdout_fd;
+    }
     return c->unmade != 0 && index == c->unmade ? err_set(err, -ENOSPC, "no room") : 0;
 }
 
@@ -603,7 +604,7 @@ Test(worker_io, each_worker_has_its_marker_and_session) {
     c.config.generation = 12;
     int out[2];
     cr_assert(pipe2(out, O_CLOEXEC) == 0);
-    struct worker_spec spec = WORKER_SPEC_INIT;
+    struct child_spec spec = CHILD_SPEC_INIT;
     spec.argv = ARGV(c.rig.worker, "env=" WORKER_MARKER, "env=" WORKER_MARKER "S", "sid", "fds", "mask", NULL);
     spec.envp = ARGV("A=b", WORKER_MARKER "=of an outer one", WORKER_MARKER "S=no marker", NULL);
     spec.stdout_fd = out[1];
