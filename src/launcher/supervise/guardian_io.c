@@ -226,11 +226,11 @@ static void agent_begin(struct guardian *g, struct guardian_link *ret) {
 
 /* ---- workers are stopped ----
  *
- * The workers of a node whose lease has ended while its agent did not run are stopped, and continued
- * when it has a lease again. Guardian and agent both do this, from the page that they share. Workers
- * are all processes below the agent that run in another session than the agent, so its helpers
- * continue. A process that was already stopped was stopped by another program, and is not continued.
- * All calls are async-signal-safe. */
+ * The workers of a node whose lease has ended while its agent did not run are stopped, and
+ * continued when it has a lease again. Guardian and agent both do this, from the page that they
+ * share. Workers are all processes below the agent that run in another session than the agent, so
+ * its helpers continue. A process that was already stopped was stopped by another program, and is
+ * not continued. All calls are async-signal-safe. */
 
 struct hold_walk {
     struct hold_page *page;
@@ -545,8 +545,8 @@ static void lease_over(struct guardian *g) {
 /* ---- ^Z at a terminal: the guardian stops, and the job continues ----
  *
  * The shell waits for the guardian, so the guardian must stop: the kernel reports no other process
- * to the shell. Before it stops, it starts a deputy, a copy of itself in a process group of its own,
- * which does the guardian's work until then:
+ * to the shell. Before it stops, it starts a deputy, a copy of itself in a process group of its
+ * own, which does the guardian's work until then:
  *
  *     lease over        the deputy acts as the guardian does
  *     agent dies        the deputy continues the guardian (SIGCONT), which ends everything

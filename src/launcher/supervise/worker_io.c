@@ -381,8 +381,8 @@ static void hand_over(struct worker *w) {
 
 /* ---- workers that were taken from the pool ----
  *
- * Until they have answered the go, they can still be started cold, because no line of the script has
- * run. */
+ * Until they have answered the go, they can still be started cold, because no line of the script
+ * has run. */
 
 /* A worker whose answer is awaited. */
 struct worker_warm {

@@ -75,8 +75,9 @@ struct worker_group;
 struct worker_group_ops {
     /* Describes worker `index`: fills in argv, envp (without the marker), cwd, the standard
      * streams, CPUs and memory, which are borrowed until `made`; the rest is filled in already.
-     * Called right before the worker is started, in the order of the indices. < 0, with a sentence: neither this worker nor any later one is started;
-     * on_spawn_failed reports this one; the others count as ended. */
+     * Called right before the worker is started, in the order of the indices. < 0, with a
+     * sentence: neither this worker nor any later one is started; on_spawn_failed reports this one;
+     * the others count as ended. */
     int (*make)(void *arg, uint32_t index, struct child_spec *ret, struct err *err);
     /* The worker was cloned, or could not be: what `make` returned is no longer needed. */
     void (*made)(void *arg, uint32_t index);

@@ -26,10 +26,10 @@ struct local_workers {
     struct child_reaper *reaper;
     struct worker_group *group;
     struct worker_group_config config;
-    char *const *const *argvs;      /* of the workers */
+    char *const *const *argvs;     /* of the workers */
     const struct child_spec *spec; /* the spec of all of them, with its argv; NULL: argvs */
-    uint32_t n, n_made, unmade;     /* a worker that can't be prepared; 0: none */
-    bool slow;                      /* each takes a whole turn */
+    uint32_t n, n_made, unmade;    /* a worker that can't be prepared; 0: none */
+    bool slow;                     /* each takes a whole turn */
     char hold[128], say[128];
     struct worker_exit exits[N_MAX];
     struct err failures[N_MAX];
