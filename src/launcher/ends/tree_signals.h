@@ -4,8 +4,8 @@
  * KillMode=control-group. Workers must get each signal once. Pure.
  *
  * No process can see which signals another one has got. So the witness (witness_io.h) is placed as
- * workers are: a signal that has reached it has reached them. The agent's copies of a signal and the
- * witness's arrive in any order. The agent can get one directly and one from its guardian.
+ * workers are: a signal that has reached it has reached them. The agent's copies of a signal and
+ * the witness's arrive in any order. The agent can get one directly and one from its guardian.
  *
  *     tree_signals_came(&t, signo, how, witnessed, now)   for each copy that the agent gets
  *     tree_signals_witnessed(&t, signo, at)               the witness has got it
