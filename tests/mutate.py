@@ -45,7 +45,13 @@ MISTAKES = [
     ("rendezvous/leader/parts/liveness.c", "MIN2(2 * n->probe_wait_ns, PROBE_RETRY_MAX_NS)", "n->probe_wait_ns"),
     ("rendezvous/server/server_io.c", "n->conn != NULL && conn_unsent(n->conn) < STATUS_UNSENT_MAX", "n->conn != NULL"),
     ("rendezvous/server/node_listener_io.c", "l->n_pending < l->pending_max", "true"),
-    ("rendezvous/client/client_find_io.c", "c->next_addr < c->n_addrs && !greeted", "!greeted"),
+    # the search for the leader
+    ("rendezvous/client/search.c", "if (greeted || (!may_retry(s)", "if ((!may_retry(s)"),
+    ("rendezvous/client/search.c", "s->due_ns = MAX2(s->due_ns, s->welcomed_ns + BACKOFF_FIRST_NS);", ""),
+    ("rendezvous/client/search.c", "if (other || s->state == SEARCH_WELCOMED)", "if (s->state == SEARCH_WELCOMED)"),
+    ("rendezvous/client/search.c", "s->welcomed_ns == 0 && s->n_retries", "s->n_retries"),
+    ("rendezvous/client/search.c", "s->first_port = port_of(s, s->at);", ""),
+    ("rendezvous/client/search.c", "if (s->probe_next == s->at)", "if (false)"),
     # state that goes on into the next generation
     ("rendezvous/leader/parts/policy.c", "p->losses = MAX2(p->losses, losses);", ""),
     ("rendezvous/leader/parts/policy.c", "p->restarts_used = MAX2(p->restarts_used, restarts_used);", ""),
@@ -76,7 +82,7 @@ MISTAKES = [
      'strncmp(envp[i], WORKER_MARKER, len - 1) != 0'),
     ("launcher/supervise/worker_sweep_io.c", "|| g->workers[i].sought == WORKER_NOT_SOUGHT ||", "||"),
     # what is left behind
-    ("rendezvous/client/client_io.c", "resolve_free(c->resolve);", ""),
+    ("rendezvous/client/client_search_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
     ("rendezvous/client/client_io.c", "resolve_free(TAKE_PTR(c->resolve));", ""),
     # what is kept of a node
     ("rendezvous/leader/group_view.c", ".first_rank = p->first_rank,", ".first_rank = p->node_rank,"),

@@ -110,7 +110,7 @@ THIRD_PARTY = [
 IO_FOLDERS = {"io", "io/net", "io/peer", "io/process", "client", "cli/commands"}
 
 # The pure machines: events in, effects out, no callbacks.
-MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|watchdog/judge/(hang\w*|places)|rendezvous/store/store(_(?!io|serve_io|door_io|guard_io)\w+)?"
+MACHINES = re.compile(r"^src/(rendezvous/(leader|leader/parts|member)/\w+|rendezvous/client/search\w*|watchdog/judge/(hang\w*|places)|rendezvous/store/store(_(?!io|serve_io|door_io|guard_io)\w+)?"
                       r"|launcher/worker/worker|launcher/starter/starter)\.[ch]$")
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
 CALLBACK = re.compile(r"\(\s*\*\s*\w+\s*\)\s*\(|\btypedef\b[^;{}]*\w\s*\([^;{}]*\)\s*;")

@@ -126,13 +126,35 @@ static unsigned print_election_table(const struct world_coverage *c) {
     return missing;
 }
 
+static unsigned print_search_table(const struct world_coverage *c) {
+    unsigned missing = 0;
+    for (unsigned from = 1; from < SEARCH_STATE_COUNT; from++) {
+        (void)fprintf(stderr, "# search %-10s %10llu steps;", search_state_name(from),
+                      (unsigned long long)c->search_states[from]);
+        missing += c->search_states[from] == 0;
+        for (unsigned to = 1; to < SEARCH_STATE_COUNT; to++) {
+            if (!search_may_move(from, to))
+                continue;
+            (void)fprintf(stderr, " -> %s %llu", search_state_name(to), (unsigned long long)c->search_moves[from][to]);
+            /* Refused by an agent of another version, or at an endpoint of another run; and HANG_UP where no member
+             * emits it: search_test.c */
+            if ((to != SEARCH_REFUSED || from == SEARCH_JOINING) && (from != SEARCH_RETRYING || to != SEARCH_RESTING))
+                missing += c->search_moves[from][to] == 0;
+        }
+        (void)fputc('\n', stderr);
+    }
+    return missing;
+}
+
 static unsigned print_coverage(const struct world_coverage *c) {
-    unsigned missing = print_group_table(c) + print_member_table(c) + print_election_table(c);
+    unsigned missing = print_group_table(c) + print_member_table(c) + print_election_table(c) + print_search_table(c);
     missing += print_kinds("group events", c->group_events, GROUP_EVENT_KIND_COUNT);
     missing += print_kinds("group effects", c->group_effects, GROUP_EFFECT_KIND_COUNT);
     missing += print_kinds("notes", c->notes, TIMELINE_QUIET); /* the rest is the watchdog's */
     missing += print_kinds("member events", c->member_events, MEMBER_EVENT_KIND_COUNT);
     missing += print_kinds("member effects", c->member_effects, MEMBER_EFFECT_KIND_COUNT);
+    missing += print_kinds("search events", c->search_events, SEARCH_EVENT_KIND_COUNT);
+    missing += print_kinds("search effects", c->search_effects, SEARCH_EFFECT_KIND_COUNT);
     missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends, MEMBER_END_LEFT + 1);
     missing += print_kinds("faults", c->faults, FAULT_DRAWN_COUNT);
     (void)fprintf(stderr,

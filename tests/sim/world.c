@@ -231,6 +231,11 @@ static struct life *item_agent(const struct item *it) {
     case ITEM_TIMER:
     case ITEM_CONNECT_LEAVES:
     case ITEM_CONNECT_FAILED:
+    case ITEM_RESOLVED:
+    case ITEM_DESCRIBED:
+    case ITEM_OTHER_HELLO:
+    case ITEM_SEARCH_PROBED:
+    case ITEM_SEARCH_TIMER:
     case ITEM_PROBE_ANSWER:
     case ITEM_PREPARED:
     case ITEM_PREPARE_FAILED:
@@ -268,7 +273,12 @@ static void happen(struct world *w, struct item *it) {
     switch (it->kind) {
     case ITEM_CONNECT_LEAVES:
     case ITEM_CONNECT_ARRIVES:
-    case ITEM_CONNECT_FAILED: net_connect_item(w, it); break;
+    case ITEM_CONNECT_FAILED:
+    case ITEM_RESOLVED:
+    case ITEM_DESCRIBED:
+    case ITEM_OTHER_HELLO:
+    case ITEM_SEARCH_PROBED:
+    case ITEM_SEARCH_TIMER: search_item(w, it); break;
     case ITEM_PROBE: net_probe_arrives(w, it); break;
     case ITEM_WORD_TO_LEADER: leader_word(w, it->conn, it->word); break;
     case ITEM_WORD_TO_NODE: node_word(w, it->conn->node, it->conn, it->word); break;
@@ -342,7 +352,7 @@ void node_take_pending(struct world *w, struct life *l) {
     for (int round = 0; round < 2; round++) {
         for (struct item **at = &list; *at != NULL;) {
             struct item *it = *at;
-            bool timer = it->kind == ITEM_TIMER || it->kind == ITEM_GROUP_TIMER;
+            bool timer = it->kind == ITEM_TIMER || it->kind == ITEM_GROUP_TIMER || it->kind == ITEM_SEARCH_TIMER;
             if (timer == (timers_first == (round == 0))) {
                 *at = it->next;
                 plan_again(w, it, w->now_ns);

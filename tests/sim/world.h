@@ -19,6 +19,7 @@
 #include <stdio.h>
 
 #include "base/prng.h"
+#include "rendezvous/client/search.h"
 #include "rendezvous/leader/group.h"
 #include "rendezvous/member/member.h"
 
@@ -68,6 +69,18 @@ enum fault_kind {
     FAULT_KIND_COUNT,
 };
 /* AGENT_KILL and HOST_OFF: arg2 > 0: an agent is started there again so much later. */
+
+/* What is at an address that a node tries. */
+enum world_door {
+    DOOR_OURS = 0,  /* the agent that it looks for, if one is there */
+    DOOR_NOTHING,   /* connections are refused */
+    DOOR_SILENT,    /* no answer */
+    DOOR_HANGS_UP,  /* a program that ends the connection */
+    DOOR_OTHER_RUN, /* an agent of another run */
+    DOOR_BABBLES,   /* a program that answers what muster does not */
+    DOOR_COUNT,
+};
+#define WORLD_DOORS_MAX 4
 
 /* Ways of a PARTITION; a mask of the hosts that it is cut off from << 2, 0: all. */
 #define PARTITION_TO 1
@@ -149,6 +162,13 @@ enum mutant {
     MUTANT_HELD_RUNS,     /* workers that wait for a lease are not stopped */
     MUTANT_ANY_CONTINUES, /* they continue with a lease that names another group, or none */
     MUTANT_STALE_FENCE,   /* after the guardian has fenced once, it explains every later SIGKILL */
+    /* of the search for the leader */
+    MUTANT_ANY_RUN,          /* an agent of any run is taken for one of this run */
+    MUTANT_NOT_YET_IS_NEVER, /* a refusal for now is taken for a final one */
+    MUTANT_NO_PAUSE,         /* there is no pause between rounds */
+    MUTANT_PATIENT,          /* an attempt never ends by itself */
+    MUTANT_PROBES_UNHEARD,   /* probes of other ports find nothing */
+    MUTANT_END_UNHEARD,      /* the end of the leader's connection is not noticed */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);
@@ -173,6 +193,12 @@ struct world_params {
     uint64_t end_ns;     /* everybody has to have ended by then */
     uint64_t healed_ns;  /* no fault is in force any more; 0: not known */
     uint64_t recover_ns; /* by so long after it a group runs, if it can; 0: not checked */
+    /* The search: ports of the endpoint (0: it has one), of which the leader has leader_port; addresses of a peer, of
+     * which the last is right; what is at the others (peers use the last ones). */
+    unsigned n_ports, leader_port, n_peer_addrs;
+    enum world_door doors[WORLD_DOORS_MAX];
+    uint64_t describe_ns; /* how long a node needs until it can send JOIN */
+    bool lookup_fails;    /* once for each node */
     size_t n_faults;
     struct fault faults[WORLD_FAULTS_MAX];
     enum mutant mutant;
@@ -195,6 +221,8 @@ struct world_coverage {
     uint64_t member_moves[MEMBER_STATE_COUNT][MEMBER_STATE_COUNT];
     uint64_t group_events[GROUP_EVENT_KIND_COUNT], group_effects[GROUP_EFFECT_KIND_COUNT];
     uint64_t member_events[MEMBER_EVENT_KIND_COUNT], member_effects[MEMBER_EFFECT_KIND_COUNT];
+    uint64_t search_states[SEARCH_STATE_COUNT], search_moves[SEARCH_STATE_COUNT][SEARCH_STATE_COUNT];
+    uint64_t search_events[SEARCH_EVENT_KIND_COUNT], search_effects[SEARCH_EFFECT_KIND_COUNT];
     uint64_t ends[MEMBER_END_LEFT + 1];
     uint64_t member_elections[ELECTION_COUNT], election_moves[ELECTION_COUNT][ELECTION_COUNT];
     uint64_t notes[TIMELINE_KIND_COUNT];

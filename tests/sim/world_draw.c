@@ -17,6 +17,7 @@ void world_params_calm(struct world_params *ret, uint32_t hosts) {
         .delay_min_ns = NS_PER_MS,
         .delay_max_ns = NS_PER_MS,
         .work_ns = 10 * NS_PER_S,
+        .n_peer_addrs = 1,
         .calm_network = true,
         .honest_clocks = true,
         .end_ns = 2000 * NS_PER_S,
@@ -303,6 +304,18 @@ static void set_bounds(struct world_params *p, uint64_t calm_ns) {
     }
 }
 
+static void draw_search(struct draw *d, struct world_params *p) {
+    if (p->group.leadership != LEADERSHIP_ARBITER && chance(d, 35)) {
+        p->n_ports = (unsigned)between(d, 2, WORLD_DOORS_MAX);
+        p->leader_port = (unsigned)prng_below(&d->prng, p->n_ports);
+    }
+    for (unsigned i = 0; i < WORLD_DOORS_MAX; i++)
+        p->doors[i] = (enum world_door)between(d, DOOR_OURS + 1, DOOR_COUNT - 1);
+    p->n_peer_addrs = chance(d, 30) ? 2 : 1;
+    p->describe_ns = chance(d, 30) ? ms(d, 0, 3000) : 0;
+    p->lookup_fails = chance(d, 10);
+}
+
 void world_params_random(struct world_params *ret, uint64_t seed) {
     struct draw d = {{seed * UINT64_C(0x9e3779b97f4a7c15) + 1}};
     (void)prng_next(&d.prng);
@@ -352,5 +365,6 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
     for (size_t i = 0; i < p.n_faults; i++)
         p.honest_clocks = p.honest_clocks && p.faults[i].kind != FAULT_DELAY;
     set_bounds(&p, calm_ns);
+    draw_search(&d, &p);
     *ret = p;
 }

@@ -98,6 +98,12 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_HELD_RUNS] = "workers run while they wait for a lease",
     [MUTANT_ANY_CONTINUES] = "any lease continues paused workers",
     [MUTANT_STALE_FENCE] = "an old fence explains a later SIGKILL",
+    [MUTANT_ANY_RUN] = "an agent of any run is taken for one of this",
+    [MUTANT_NOT_YET_IS_NEVER] = "a refusal for now is taken for a final one",
+    [MUTANT_NO_PAUSE] = "no pause between rounds of the search",
+    [MUTANT_PATIENT] = "an attempt never ends by itself",
+    [MUTANT_PROBES_UNHEARD] = "probes of other ports find nothing",
+    [MUTANT_END_UNHEARD] = "the end of the connection is not noticed",
 };
 
 const char *mutant_name(enum mutant m) { return mutant_names[m]; }

@@ -239,10 +239,9 @@ static void serve(struct world *w, struct conn *c, struct word *join) {
 }
 
 static void forge_loss(struct world *w, struct life *l) {
-    if (l->leader == NULL || !l->welcomed)
+    if (l->leader == NULL || !search_is_welcomed(l))
         return;
-    net_hang_up(w, l);
-    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
+    search_event(w, l, &(struct search_event){.kind = SEARCH_EVENT_CLOSED, .why = "forged"});
     node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_GONE});
 }
 
@@ -311,6 +310,7 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
     uint64_t node = c->node->incarnation;
     switch (word->kind) {
     case WORD_END: on_end(w, c); return;
+    case WORD_CALL: net_to_node(w, c, word_new(WORD_HELLO)); return;
     case WORD_JOIN: on_join(w, c, word); return;
     case WORD_REPORT:
         if (!c->joined)
@@ -337,6 +337,7 @@ void leader_word(struct world *w, struct conn *c, struct word *word) {
         if (c->joined)
             group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_LEAVE, .node = node});
         return;
+    case WORD_HELLO:
     case WORD_WELCOME:
     case WORD_REFUSED:
     case WORD_DESIRED:

@@ -5,13 +5,7 @@
 
 #include "world_priv.h"
 
-#define WELCOME_TIMEOUT_NS (10 * NS_PER_S)
-#define CONNECT_TIMEOUT_NS (2 * NS_PER_S)
-#define HELLO_TIMEOUT_NS (1500 * NS_PER_MS)
-#define BACKOFF_FIRST_NS (100 * NS_PER_MS) /* the client's patience between tries that fail */
-#define BACKOFF_MAX_NS (2 * NS_PER_S)
 #define PROBE_TIMEOUT_NS NS_PER_S
-#define CONNECTS_MAX 40 /* of one node in a second: more is no search */
 #define LOCAL_DELAY_NS (20 * NS_PER_US)
 
 /* ---- words ---- */
@@ -30,6 +24,8 @@ static size_t size_of(enum word_kind kind) {
     case WORD_NAMED: return WITH(named);
     case WORD_HANDOVER: return WITH(handover);
     case WORD_REDIRECT: return WITH(redirect);
+    case WORD_CALL:
+    case WORD_HELLO:
     case WORD_LEAVE:
     case WORD_END: return WITH(kind);
     }
@@ -51,7 +47,7 @@ void word_free(struct word *word) {
 
 /* ---- the way ---- */
 
-static uint64_t delay(struct world *w, uint32_t a, uint32_t b) {
+uint64_t net_delay(struct world *w, uint32_t a, uint32_t b) {
     if (a == b)
         return LOCAL_DELAY_NS;
     uint64_t d = w->p.delay_min_ns + world_below(w, w->p.delay_max_ns - w->p.delay_min_ns + 1);
@@ -92,12 +88,12 @@ static void let_out(struct world *w, struct conn *c, struct queue *q, uint64_t a
 
 void net_to_leader(struct world *w, struct conn *c, struct word *word) {
     put(&c->to_leader, word);
-    let_out(w, c, &c->to_leader, w->now_ns + delay(w, c->node->host, c->leader->host));
+    let_out(w, c, &c->to_leader, w->now_ns + net_delay(w, c->node->host, c->leader->host));
 }
 
 void net_to_node(struct world *w, struct conn *c, struct word *word) {
     put(&c->to_node, word);
-    let_out(w, c, &c->to_node, w->now_ns + delay(w, c->node->host, c->leader->host));
+    let_out(w, c, &c->to_node, w->now_ns + net_delay(w, c->node->host, c->leader->host));
 }
 
 void net_free_conn(struct conn *c) {
@@ -181,43 +177,6 @@ void net_cut(struct world *w, struct life *l, enum cut_mode mode) {
         c->silent = true;
 }
 
-/* ---- connecting ---- */
-
-void net_hang_up(struct world *w, struct life *l) {
-    if (l->conn != NULL)
-        net_close_node(w, l->conn);
-    l->conn = NULL;
-    l->welcomed = false;
-    l->connect_version++;
-}
-
-static struct item *plan_connect(struct world *w, enum item_kind kind, struct life *l, struct life *target,
-                                 uint64_t in_ns) {
-    struct item *it = world_plan(w, kind, l, in_ns);
-    it->other = target;
-    it->version = l->connect_version;
-    return it;
-}
-
-void net_connect(struct world *w, struct life *l, struct life *target, bool soon) {
-    net_hang_up(w, l);
-    if (w->now_ns >= l->connects_since_ns + NS_PER_S) {
-        l->connects_since_ns = w->now_ns;
-        l->n_connects = 0;
-    }
-    if (++l->n_connects > CONNECTS_MAX)
-        world_broken(w, "I7: %u.%u connects %u times in a second", l->host, l->index, l->n_connects);
-    plan_connect(w, ITEM_CONNECT_LEAVES, l, target, soon ? 0 : l->backoff_ns);
-}
-
-static void leaves(struct world *w, struct life *l, struct life *target) {
-    uint32_t to = target == NULL ? 0 : target->host;
-    if (both_reachability(w, l->host, to) && host_running(w, to))
-        plan_connect(w, ITEM_CONNECT_ARRIVES, l, target, delay(w, l->host, to));
-    else
-        plan_connect(w, ITEM_CONNECT_FAILED, l, target, CONNECT_TIMEOUT_NS);
-}
-
 /* Connections that nobody holds any more. */
 static void reap(struct world *w) {
     for (struct conn **at = &w->conns; *at != NULL;) {
@@ -231,68 +190,21 @@ static void reap(struct world *w) {
     }
 }
 
-static void join(struct world *w, struct life *l, struct life *target) {
+struct conn *net_new_conn(struct world *w, struct life *l, struct life *target) {
     reap(w);
     struct conn *c = xcalloc(1, sizeof *c);
     c->node = l;
     c->leader = target;
     c->node_open = c->leader_open = true;
     c->next = w->conns;
-    w->conns = l->conn = c;
-    struct word *word = word_new(WORD_JOIN);
-    node_describe(w, l, &word->join.info);
-    word->join.report = *member_report(l->member);
-    net_to_leader(w, c, word);
-    plan_connect(w, ITEM_CONNECT_FAILED, l, target, WELCOME_TIMEOUT_NS);
-}
-
-/* The kernel of the host takes the connection, or refuses it; HELLO says who listens. */
-static void arrives(struct world *w, struct life *l, struct life *target) {
-    if (target == NULL) {
-        target = node_newest(w, 0);
-        if (target != NULL && (!target->process || target->lead.group == NULL))
-            target = NULL;
-        if (target != NULL)
-            join(w, l, target);
-        else
-            plan_connect(w, ITEM_CONNECT_FAILED, l, target, delay(w, l->host, 0));
-        return;
-    }
-    uint64_t back = delay(w, l->host, target->host);
-    if (!w->hosts[target->host].up || !target->listener)
-        plan_connect(w, ITEM_CONNECT_FAILED, l, target, back);
-    else if (!node_listens(target))
-        plan_connect(w, ITEM_CONNECT_FAILED, l, target, HELLO_TIMEOUT_NS);
-    else
-        join(w, l, target);
-}
-
-static void failed(struct world *w, struct life *l) {
-    if (l->conn != NULL && l->welcomed)
-        return;
-    if (l->conn != NULL)
-        net_close_node(w, l->conn);
-    l->conn = NULL;
-    l->backoff_ns = l->backoff_ns == 0 ? BACKOFF_FIRST_NS : MIN2(2 * l->backoff_ns, BACKOFF_MAX_NS);
-    node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_DISCONNECT});
-}
-
-void net_connect_item(struct world *w, struct item *it) {
-    struct life *l = it->life;
-    if (!l->process || it->version != l->connect_version)
-        return;
-    if (it->kind == ITEM_CONNECT_LEAVES)
-        leaves(w, l, it->other);
-    else if (it->kind == ITEM_CONNECT_ARRIVES)
-        arrives(w, l, it->other);
-    else
-        failed(w, l);
+    w->conns = c;
+    return c;
 }
 
 /* ---- probes ---- */
 
 void net_probe(struct world *w, struct life *asker, struct life *target, enum prober prober) {
-    struct item *it = world_plan(w, ITEM_PROBE, asker, delay(w, asker->host, target->host));
+    struct item *it = world_plan(w, ITEM_PROBE, asker, net_delay(w, asker->host, target->host));
     it->other = target;
     it->prober = prober;
     it->version = asker->lead.version;
@@ -311,7 +223,7 @@ static enum probe_result probe_answer(const struct world *w, const struct life *
 
 void net_probe_arrives(struct world *w, struct item *it) {
     enum probe_result result = probe_answer(w, it->life, it->other);
-    uint64_t in = result == PROBE_UNKNOWN ? PROBE_TIMEOUT_NS : delay(w, it->life->host, it->other->host);
+    uint64_t in = result == PROBE_UNKNOWN ? PROBE_TIMEOUT_NS : net_delay(w, it->life->host, it->other->host);
     struct item *answer = world_plan(w, ITEM_PROBE_ANSWER, it->life, in);
     answer->other = it->other;
     answer->prober = it->prober;

@@ -39,8 +39,7 @@ void node_describe(const struct world *w, const struct life *l, struct node_info
     (void)snprintf(ret->addr, sizeof ret->addr, "10.0.0.%u", l->host);
 }
 
-/* Whom a peer names: its listener must be where the peer says. */
-static struct life *life_of(struct world *w, const struct rdzv_peer *peer) {
+struct life *node_of_peer(struct world *w, const struct rdzv_peer *peer) {
     struct life *l = node_of(w, peer->incarnation);
     struct rdzv_peer real;
     node_peer(l, &real);
@@ -67,7 +66,12 @@ struct life *node_boot(struct world *w, uint32_t host) {
     if (w->n_lives == WORLD_LIVES_MAX)
         return NULL;
     struct life *l = &w->lives[w->n_lives];
-    *l = (struct life){.index = w->n_lives++, .host = host, .process = true, .listener = true};
+    *l = (struct life){.index = w->n_lives++,
+                       .host = host,
+                       .process = true,
+                       .listener = true,
+                       .booted_ns = w->now_ns,
+                       .unwelcomed_ns = w->now_ns};
     l->incarnation = prng_next(&w->prng) | 1;
     l->guard_end_ns = TIME_NEVER;
     l->join_policy = JOIN_POLICY_SENT_AWAY;
@@ -90,8 +94,7 @@ struct life *node_boot(struct world *w, uint32_t host) {
     if (world_is_fixed(w) && host == 0)
         leader_new(w, l, NULL);
     node_event(w, l, &(struct member_event){.kind = MEMBER_EVENT_TIME});
-    if (world_is_fixed(w))
-        net_connect(w, l, NULL, true); /* the first try needs no word of the machine */
+    search_begin(w, l);
     return l;
 }
 
@@ -123,8 +126,7 @@ static void on_desired(struct world *w, struct life *l, const struct desired *d)
 }
 
 static void on_welcome(struct world *w, struct life *l, struct conn *c, const struct word *word) {
-    l->welcomed = true;
-    l->backoff_ns = 0;
+    search_event(w, l, &(struct search_event){.kind = SEARCH_EVENT_WELCOME});
     l->leader = c->leader;
     l->job = c->leader->lead.job;
     node_event(w, l,
@@ -134,26 +136,6 @@ static void on_welcome(struct world *w, struct life *l, struct conn *c, const st
                                       .heartbeat_ns = word->welcome.heartbeat_ns,
                                       .lease_ns = word->welcome.lease_ns,
                                       .margin_ns = word->welcome.margin_ns});
-}
-
-/* The connection is over, and the machine hears why. */
-static void on_end(struct world *w, struct life *l, struct conn *c, const struct word *word) {
-    c->node_open = false;
-    l->conn = NULL;
-    l->welcomed = false;
-    l->connect_version++;
-    struct member_event e = {.kind = MEMBER_EVENT_DISCONNECT};
-    if (word->kind == WORD_REDIRECT) {
-        e.kind = MEMBER_EVENT_REDIRECT;
-        e.epoch = word->redirect.epoch;
-        e.peer = &word->redirect.peer;
-    } else if (word->kind == WORD_REFUSED) {
-        e.kind = word->refused.final ? MEMBER_EVENT_REFUSED : MEMBER_EVENT_DISCONNECT;
-        e.reason = word->refused.reason;
-        l->backoff_ns = MAX2(l->backoff_ns * 2, 100 * NS_PER_MS);
-        l->backoff_ns = MIN2(l->backoff_ns, 2 * NS_PER_S);
-    }
-    node_event(w, l, &e);
 }
 
 static void on_lease(struct world *w, struct life *l, const struct lease *lease) {
@@ -172,7 +154,7 @@ static void on_lease(struct world *w, struct life *l, const struct lease *lease)
 static const char *const word_names[] = {
     [WORD_WELCOME] = "WELCOME", [WORD_REFUSED] = "REFUSED",       [WORD_DESIRED] = "the desired state",
     [WORD_NAMED] = "NAMED",     [WORD_HANDOVER] = "the handover", [WORD_REDIRECT] = "REDIRECT",
-    [WORD_END] = "the end",
+    [WORD_END] = "the end",     [WORD_HELLO] = "HELLO",
 };
 
 void node_word(struct world *w, struct life *l, struct conn *c, struct word *word) {
@@ -193,7 +175,9 @@ void node_word(struct world *w, struct life *l, struct conn *c, struct word *wor
         break;
     case WORD_REFUSED:
     case WORD_REDIRECT:
-    case WORD_END: on_end(w, l, c, word); break;
+    case WORD_END: search_heard_end(w, l, word); break;
+    case WORD_HELLO: search_heard_hello(w, l, c); break;
+    case WORD_CALL:
     case WORD_JOIN:
     case WORD_REPORT:
     case WORD_RENEW:
@@ -241,15 +225,12 @@ void node_exit_if_done(struct world *w, struct life *l) {
 }
 
 static void connect_to(struct world *w, struct life *l, const struct member_effect *e) {
-    if (world_is_fixed(w)) {
-        net_connect(w, l, NULL, e->soon);
-        return;
-    }
-    world_trace(w, "%u.%u goes to %llx", l->host, l->index, (unsigned long long)e->peer.incarnation);
-    if (e->peer.incarnation == 0)
+    if (!world_is_fixed(w))
+        world_trace(w, "%u.%u goes to %llx", l->host, l->index, (unsigned long long)e->peer.incarnation);
+    if (!world_is_fixed(w) && e->peer.incarnation == 0)
         world_broken(w, "%u.%u is to connect to nobody", l->host, l->index);
     else
-        net_connect(w, l, life_of(w, &e->peer), e->soon);
+        search_event(w, l, &(struct search_event){.kind = SEARCH_EVENT_CONNECT, .peer = &e->peer, .soon = e->soon});
 }
 
 static void obey_word(struct world *w, struct life *l, const struct member_effect *e) {
@@ -266,7 +247,7 @@ static void obey_word(struct world *w, struct life *l, const struct member_effec
         say(w, l, word);
     } else {
         say(w, l, word_new(WORD_LEAVE));
-        net_hang_up(w, l);
+        search_event(w, l, &(struct search_event){.kind = SEARCH_EVENT_HANG_UP});
     }
 }
 
@@ -281,7 +262,7 @@ static void obey_one(struct world *w, struct life *l, const struct member_effect
         if (l->leader != NULL)
             net_probe(w, l, l->leader, PROBER_MEMBER);
         break;
-    case MEMBER_EFFECT_PROBE_PEER: net_probe(w, l, life_of(w, &e->peer), PROBER_PEER); break;
+    case MEMBER_EFFECT_PROBE_PEER: net_probe(w, l, node_of_peer(w, &e->peer), PROBER_PEER); break;
     case MEMBER_EFFECT_PREPARE: launcher_prepare(w, l, e->generation); break;
     case MEMBER_EFFECT_START: launcher_start(w, l, e->generation); break;
     case MEMBER_EFFECT_STOP: launcher_stop(w, l, e->grace_ns); break;
@@ -290,7 +271,7 @@ static void obey_one(struct world *w, struct life *l, const struct member_effect
     case MEMBER_EFFECT_RESUME: launcher_resume(w, l); break;
     case MEMBER_EFFECT_LEASE_END: guardian_hold(w, l, e->lease_end_ns); break;
     case MEMBER_EFFECT_END: ended(w, l); break;
-    case MEMBER_EFFECT_HANG_UP: net_hang_up(w, l); break;
+    case MEMBER_EFFECT_HANG_UP: search_event(w, l, &(struct search_event){.kind = SEARCH_EVENT_HANG_UP}); break;
     case MEMBER_EFFECT_ARBITER: arbiter_asked(w, l, e->request, false); break;
     case MEMBER_EFFECT_LEAD: leader_new(w, l, &e->lead); break;
     case MEMBER_EFFECT_JOIN_POLICY: leader_join_policy(w, l, e); break;
@@ -423,6 +404,11 @@ void node_item(struct world *w, struct item *it) {
     case ITEM_CONNECT_LEAVES:
     case ITEM_CONNECT_ARRIVES:
     case ITEM_CONNECT_FAILED:
+    case ITEM_RESOLVED:
+    case ITEM_DESCRIBED:
+    case ITEM_OTHER_HELLO:
+    case ITEM_SEARCH_PROBED:
+    case ITEM_SEARCH_TIMER:
     case ITEM_GROUP_TIMER:
     case ITEM_PROBE:
     case ITEM_STORE:

@@ -170,13 +170,15 @@ static bool undisturbed(const struct world *w, const struct life *leader, const 
 
 void oracle_node_lost(struct world *w, const struct life *leader, const struct life *l) {
     oracle_loss_known(w, leader, l);
-    bool over = leader->lead.closed || l->was_told_to_leave || !l->welcomed || l->leader != leader ||
+    bool over = leader->lead.closed || l->was_told_to_leave || !search_is_welcomed(l) || l->leader != leader ||
                 member_end(l->member)->kind != MEMBER_END_NONE;
     if (undisturbed(w, leader, l, w->p.group.rdzv.lease_ns + w->p.group.rdzv.margin_ns) && !over)
         world_broken(w, "I7: the leader lost %u.%u, which was there all the time", l->host, l->index);
 }
 
 void oracle_node_ended(struct world *w, const struct life *l) {
+    if (member_end(l->member)->kind == MEMBER_END_REFUSED && !l->is_refused)
+        world_broken(w, "I10: %u.%u ends as refused, and was only not admitted yet", l->host, l->index);
     if (member_end(l->member)->kind != MEMBER_END_LEADER_LOST)
         return;
     uint64_t patience = l->granted_end_ns != 0 ? w->p.member.rdzv.leader_timeout_ns : w->p.member.rdzv.join_timeout_ns;
@@ -189,6 +191,37 @@ void oracle_node_ended(struct world *w, const struct life *l) {
                w->now_ns > world_when(w, LEADER_FILE_CLOSED_THERE, WORLD_HOSTS_MAX, 0) + 10 * NS_PER_S) {
         world_broken(w, "I9: %u.%u gave up, and the arbiter has the outcome", l->host, l->index);
     }
+}
+
+/* A node finds a leader that is there all the time within this time. */
+#define FIND_NS (8 * NS_PER_S)
+
+/* I10: a node joins only agents of its run, and finds its leader. */
+void oracle_search_stepped(struct world *w, struct life *l, enum search_state before) {
+    const struct search *s = &l->search;
+    w->coverage->search_states[s->state]++;
+    if (s->state != before) {
+        world_trace(w, "%u.%u: search %s -> %s", l->host, l->index, search_state_name(before),
+                    search_state_name(s->state));
+        if (search_may_move(before, s->state))
+            w->coverage->search_moves[before][s->state]++;
+    }
+    bool met = s->state == SEARCH_GREETED || s->state == SEARCH_JOINING || s->state == SEARCH_WELCOMED;
+    if (met && l->conn == NULL)
+        world_broken(w, "I10: %u.%u takes an agent of another run for one of this", l->host, l->index);
+    if (s->state == SEARCH_WELCOMED)
+        l->unwelcomed_ns = UINT64_MAX;
+    else if (l->unwelcomed_ns == UINT64_MAX)
+        l->unwelcomed_ns = w->now_ns;
+    const struct life *leader = world_is_fixed(w) ? node_newest(w, 0) : NULL;
+    if (leader == NULL || !leader->process || leader->lead.group == NULL || s->state == SEARCH_WELCOMED ||
+        s->state == SEARCH_REFUSED || l->disturbed || member_end(l->member)->kind != MEMBER_END_NONE)
+        return;
+    uint64_t since = MAX2(MAX2(l->unwelcomed_ns, l->refused_ns), MAX2(leader->booted_ns, l->booted_ns));
+    since = MAX2(since, MAX2(l->host_thawed_ns, l->thawed_ns));
+    if (w->now_ns > since + FIND_NS && undisturbed(w, leader, l, FIND_NS))
+        world_broken(w, "I10: %u.%u does not find the leader, which is there (%s)", l->host, l->index,
+                     search_state_name(s->state));
 }
 
 /* Whether the node could be in a group now. */

@@ -1,5 +1,5 @@
 /* The inside of a world, shared by world.c (time), world_net.c (connections, probes), world_node.c
- * (agents and their members), world_launcher.c (launchers, guardians, workers), world_leader.c
+ * (agents and their members), world_search.c (how they find the leader), world_launcher.c (launchers, guardians, workers), world_leader.c
  * (groups), world_arbiter.c (arbiter and leader file), world_crowd.c, world_faults.c,
  * world_oracle.c, world_oracle_cause.c and world_oracle_group.c. */
 #pragma once
@@ -10,10 +10,12 @@ struct life;
 
 enum word_kind {
     WORD_JOIN = 1,
+    WORD_CALL,
     WORD_REPORT,
     WORD_RENEW,
     WORD_LEAVE,
     WORD_MESSAGE, /* to the leader */
+    WORD_HELLO,
     WORD_WELCOME,
     WORD_REFUSED,
     WORD_DESIRED,
@@ -114,12 +116,25 @@ struct life {
     struct member *member;
     struct member_update update;
     uint64_t timer_version;
+    struct search search;
+    struct search_update search_update;
+    uint64_t search_version; /* of its timer */
+    bool is_searching;       /* in a step; events wait: */
+    struct search_queued {
+        struct search_event event;
+        struct rdzv_peer peer;
+    } search_queue[8];
+    unsigned n_search_queue;
     struct conn *conn;
-    uint64_t connect_version;
-    uint64_t backoff_ns;        /* the client's, after an attempt that came to nothing */
+    uint64_t connect_version;   /* of the attempt; what an older one has under way is void */
     uint64_t connects_since_ns; /* a second is counted from here */
     unsigned n_connects;
-    bool welcomed;       /* on its present connection */
+    bool has_looked;        /* up the endpoint's name */
+    bool is_refused;        /* for good */
+    uint64_t refused_ns;    /* the last time that it was not admitted */
+    uint64_t described_ns;  /* when it can send JOIN */
+    uint64_t unwelcomed_ns; /* since when it has no leader */
+    uint64_t booted_ns;
     struct life *leader; /* that welcomed it last */
     unsigned job;        /* of that leader */
 
@@ -172,6 +187,11 @@ enum item_kind {
     ITEM_CONNECT_LEAVES,
     ITEM_CONNECT_ARRIVES,
     ITEM_CONNECT_FAILED,
+    ITEM_RESOLVED,
+    ITEM_DESCRIBED,
+    ITEM_OTHER_HELLO,
+    ITEM_SEARCH_PROBED,
+    ITEM_SEARCH_TIMER,
     ITEM_TIMER,
     ITEM_GROUP_TIMER,
     ITEM_PROBE,
@@ -348,11 +368,9 @@ bool host_running(const struct world *w, uint32_t host); /* up and not frozen */
 static inline bool world_is_fixed(const struct world *w) { return w->p.group.leadership != LEADERSHIP_ARBITER; }
 
 /* world_net.c */
-/* To that life's listener; NULL: to the endpoint. */
-void net_connect(struct world *w, struct life *l, struct life *target, bool soon);
-void net_connect_item(struct world *w, struct item *it);
-/* The node gives up its connection or attempt, and hears no more of it. */
-void net_hang_up(struct world *w, struct life *l);
+struct conn *net_new_conn(struct world *w, struct life *l, struct life *target);
+/* One way; both are hosts. */
+uint64_t net_delay(struct world *w, uint32_t a, uint32_t b);
 void net_to_leader(struct world *w, struct conn *c, struct word *word);
 void net_to_node(struct world *w, struct conn *c, struct word *word);
 /* The word has arrived at its host: false when it does not reach a process now. */
@@ -367,7 +385,18 @@ struct word *word_new(enum word_kind kind);
 void word_free(struct word *word);
 void net_free_conn(struct conn *c);
 
+/* world_search.c */
+void search_begin(struct world *w, struct life *l);
+void search_event(struct world *w, struct life *l, const struct search_event *event);
+void search_item(struct world *w, struct item *it);
+bool search_is_welcomed(const struct life *l);
+void search_heard_hello(struct world *w, struct life *l, const struct conn *c);
+/* END, REFUSED or REDIRECT */
+void search_heard_end(struct world *w, struct life *l, const struct word *word);
+
 /* world_node.c */
+/* The life that a peer names: its listener must be where the peer says. */
+struct life *node_of_peer(struct world *w, const struct rdzv_peer *peer);
 struct life *node_boot(struct world *w, uint32_t host);
 struct life *node_of(struct world *w, uint64_t incarnation);
 struct life *node_newest(const struct world *w, uint32_t host); /* NULL: none ever */
@@ -447,6 +476,7 @@ void fault_boots(struct world *w, uint32_t host, bool again);
 /* world_oracle.c: the nodes, every step, the end */
 void oracle_member_stepped(struct world *w, struct life *l, enum member_state before,
                            enum member_election election_before);
+void oracle_search_stepped(struct world *w, struct life *l, enum search_state before);
 void oracle_lease_came(struct world *w, struct life *l, const struct lease *lease);
 void oracle_worker_starts(struct world *w, struct life *l);
 void oracle_workers_continue(struct world *w, struct life *l);

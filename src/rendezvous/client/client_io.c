@@ -40,7 +40,7 @@ static void show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *
 
 /* With an arbiter the member describes what it waits for: one failed attempt means little. */
 void client_show_waiting(struct rdzv_client *c, enum rdzv_wait why, const char *text) {
-    if (!c->has_arbiter)
+    if (!client_has_arbiter(c))
         show_waiting(c, why, text);
 }
 
@@ -53,7 +53,7 @@ static void show_no_place(struct rdzv_client *c, const char *text) {
 }
 
 static void show_excluded(struct rdzv_client *c, const char *why) {
-    char text[CLIENT_WAITING_MAX];
+    char text[SEARCH_TEXT_MAX];
     (void)snprintf(text, sizeof text, "this node is excluded from the job%s%s",
                    why[0] != '\0' ? ": " : "", why);
     show_no_place(c, text);
@@ -81,10 +81,14 @@ static void send_message(struct rdzv_client *c, const struct wire_small *message
     client_send_to_leader(c, &m);
 }
 
+static void hang_up(struct rdzv_client *c) {
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_HANG_UP});
+}
+
 static void leave(struct rdzv_client *c) {
     client_send_to_leader(c, &(struct wire_message){.kind = WIRE_LEAVE});
     conn_finish(TAKE_PTR(c->conn));
-    client_hang_up(c);
+    hang_up(c);
 }
 
 static void on_arbiter(void *arg, const struct arbiter_answer *answer) {
@@ -100,7 +104,7 @@ static void ask_arbiter(struct rdzv_client *c, const struct arbiter_request *req
 
 static void end(struct rdzv_client *c) {
     c->ended = true;
-    loop_timer_set(c->retry, TIME_NEVER);
+    loop_timer_set(c->search_pump.timer, TIME_NEVER);
     resolve_free(TAKE_PTR(c->resolve));
     client_free_probes(c);
     c->config.ops.end(c->config.arg, member_end(c->member));
@@ -118,7 +122,10 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     const struct rdzv_client_ops *ops = &c->config.ops;
     void *arg = c->config.arg;
     switch (e->kind) {
-    case MEMBER_EFFECT_CONNECT: client_want_connect(c, e); break;
+    case MEMBER_EFFECT_CONNECT:
+        client_search(c, &(struct search_event){
+                             .kind = SEARCH_EVENT_CONNECT, .peer = &e->peer, .soon = e->soon});
+        break;
     case MEMBER_EFFECT_REPORT: send_report(c); break;
     case MEMBER_EFFECT_RENEW: renew(c, &e->renew); break;
     case MEMBER_EFFECT_PROBE: client_probe_leader(c); break;
@@ -139,7 +146,7 @@ static void obey(struct rdzv_client *c, const struct member_effect *e) {
     case MEMBER_EFFECT_LEASE_END: ops->lease_end(arg, e->lease_end_ns); break;
     case MEMBER_EFFECT_SEND_LEAVE: leave(c); break;
     case MEMBER_EFFECT_END: end(c); break;
-    case MEMBER_EFFECT_HANG_UP: client_hang_up(c); break;
+    case MEMBER_EFFECT_HANG_UP: hang_up(c); break;
     case MEMBER_EFFECT_SEND: send_message(c, &e->message); break;
     case MEMBER_EFFECT_ARBITER: ask_arbiter(c, e->request); break;
     case MEMBER_EFFECT_PROBE_PEER: client_probe_peer(c, &e->peer); break;
@@ -160,7 +167,7 @@ static uint64_t step(void *arg, void *event) {
     member_step(c->member, ev, &c->update);
     for (size_t i = 0; i < c->update.n_effects && !c->pump.dead; i++)
         obey(c, &c->update.effects[i]);
-    if (c->has_arbiter && !c->pump.dead && !c->ended && member_waiting(c->member)[0] != '\0')
+    if (client_has_arbiter(c) && !c->pump.dead && !c->ended && member_waiting(c->member)[0] != '\0')
         show_waiting(c, RDZV_WAIT_ELECTION, member_waiting(c->member));
     return c->ended ? TIME_NEVER : c->update.deadline_ns;
 }
@@ -186,15 +193,13 @@ static void drop_event(void *event) {
     free(q);
 }
 
-static void destroy(void *arg) {
-    struct rdzv_client *c = arg;
+static void destroy(struct rdzv_client *c) {
     if (c->config.arbiter != NULL)
         arbiter_cancel(c->config.arbiter, c);
     conn_finish(TAKE_PTR(c->conn));
-    resolve_free(c->resolve);
+    client_close(c);
     client_free_probes(c);
-    client_drop_handover(c);
-    loop_timer_free(c->retry);
+    client_search_fini(c);
     pump_fini(&c->pump);
     member_update_fini(&c->update);
     member_free(c->member);
@@ -203,7 +208,13 @@ static void destroy(void *arg) {
     free(c);
 }
 
-static const struct pump_ops pump_ops = {step, copy_event, drop_event, destroy};
+void client_destroy_if_idle(void *client) {
+    struct rdzv_client *c = client;
+    if (!c->pump.busy && !c->search_pump.busy)
+        destroy(c);
+}
+
+static const struct pump_ops pump_ops = {step, copy_event, drop_event, client_destroy_if_idle};
 
 void client_event(struct rdzv_client *c, struct member_event *ev) { pump_event(&c->pump, ev); }
 
@@ -254,7 +265,6 @@ int rdzv_client_new(struct loop *loop, const struct member_config *member_config
         config->resolve_timeout_ns > 0 ? config->resolve_timeout_ns : RESOLVE_TIMEOUT_NS;
     c->config.probe_timeout_ns =
         config->probe_timeout_ns > 0 ? config->probe_timeout_ns : PROBE_TIMEOUT_NS;
-    c->has_arbiter = member_config->has_arbiter;
     c->self = member_config->self;
     c->rdzv = member_config->rdzv;
     list_init(&c->peer_probes);
@@ -263,21 +273,21 @@ int rdzv_client_new(struct loop *loop, const struct member_config *member_config
     if (r == 0)
         r = member_new(member_config, now, &c->member);
     if (r == 0)
-        r = loop_timer_new(loop, client_on_retry, c, &c->retry);
+        r = client_search_init(c, now);
     if (r < 0) {
         destroy(c);
         return r;
     }
     loop_timer_set(c->pump.timer, now);
-    if (!c->has_arbiter)
-        loop_timer_set(c->retry, now);
     *ret = c;
     return 0;
 }
 
 void rdzv_client_free(struct rdzv_client *c) {
-    if (c != NULL)
-        pump_free(&c->pump);
+    if (c == NULL)
+        return;
+    c->pump.dead = c->search_pump.dead = true;
+    client_destroy_if_idle(c);
 }
 
 const struct member *rdzv_client_member(const struct rdzv_client *c) { return c->member; }
@@ -285,8 +295,8 @@ const struct member *rdzv_client_member(const struct rdzv_client *c) { return c-
 bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret) {
     struct rdzv_peer p = {0};
     char host[ADDR_TEXT_MAX];
-    bool known = c->has_arbiter && member_leader(c->member, &p);
-    if (c->leader != 0 && (!c->has_arbiter || (known && p.incarnation == c->leader))) {
+    bool known = client_has_arbiter(c) && member_leader(c->member, &p);
+    if (c->leader != 0 && (!client_has_arbiter(c) || (known && p.incarnation == c->leader))) {
         /* The address at which it was reached. Another agent of this machine is reached like this
          * one. */
         p = (struct rdzv_peer){.incarnation = c->leader, .port = addr_port(&c->leader_listener)};
@@ -297,7 +307,7 @@ bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct
     }
     if (!known)
         return false;
-    *ret_epoch = c->has_arbiter ? member_epoch(c->member) : c->leader_epoch;
+    *ret_epoch = client_has_arbiter(c) ? member_epoch(c->member) : c->leader_epoch;
     *ret = p;
     return true;
 }

@@ -1,6 +1,6 @@
-/* A node's side on the network: owns the member machine, its timer, the connection to the leader
- * and the probes of the leader's listener. It decides nothing: messages go to the leader, other
- * effects go to the launcher by callbacks, and the launcher's events come back by
+/* A node's side on the network: owns the member machine, the search for the leader (search.h), the
+ * connection to the leader and the probes of its listener. It decides nothing: messages go to the
+ * leader, other effects go to the launcher by callbacks, and the launcher's events come back by
  * rdzv_client_event().
  *
  *     rdzv_client_new(loop, &member_config, &config, &c);    it connects from the loop
@@ -9,41 +9,23 @@
  *     … ops.end: the agent exits with it
  *     rdzv_client_free(c);
  *
- * While no leader is found it tries every address of the endpoint in turn: at once, then after 100
- * ms, doubling up to 2 s. After a lost connection it reconnects at once, and resumes (same
- * incarnation, same report). The heartbeat, lease and margin in the leader's WELCOME apply to all
- * nodes and replace this node's own.
+ * After a lost connection it reconnects at once, and resumes (same incarnation, same report). The
+ * heartbeat, lease and margin in the leader's WELCOME apply to all nodes and replace this node's
+ * own.
  *
- * An endpoint can have several ports, of which the leader has one. Then agents of other runs, and
- * programs that are not muster, are passed over: at once when they refuse or answer, and after 250
- * ms of silence. The attempt at a silent one goes on, while all other ports are probed again and
- * again; when an agent of this run answers there, the next attempt is there. After a lost
- * connection the leader's port comes first.
- *
- * With an arbiter there is no endpoint: the member decides which agent to connect to. Its addresses
- * are tried in turn, each until it has sent HELLO. Only then JOIN is sent, and the agent may delay
- * the answer (it may be about to lead). A REDIRECT ends the connection without a DISCONNECT, like a
- * refusal. */
+ * With an arbiter there is no endpoint: the member decides which agent to connect to, and the agent
+ * may delay its answer to JOIN (it may be about to lead). A REDIRECT ends the connection without a
+ * DISCONNECT, like a refusal. */
 #pragma once
 
 #include "io/loop.h"
 #include "io/net/addr.h"
 #include "io/peer/peer_gate.h"
+#include "rendezvous/client/search.h"
 #include "rendezvous/member/member.h"
-
-/* Ports of one endpoint. */
-#define RDZV_ENDPOINT_PORTS_MAX 16
 
 struct auth;
 struct rdzv_client;
-
-/* Why a node has no leader yet. */
-enum rdzv_wait {
-    RDZV_WAIT_ATTEMPT = 1,  /* an attempt at the endpoint failed; the next one follows */
-    RDZV_WAIT_NOT_ADMITTED, /* the agent there answered, but does not admit this node yet; the same
-                             */
-    RDZV_WAIT_ELECTION,     /* with an arbiter: no agent leads, or none is known to */
-};
 
 /* Called from the loop after a step of the member, in the order of the effects; each may call
  * rdzv_client_event(), which takes effect after the present effects. Pointers are borrowed for the
@@ -160,13 +142,7 @@ void rdzv_client_joiner(struct rdzv_client *c, uint64_t incarnation, bool came);
  * no leader is known. */
 bool rdzv_client_leader(const struct rdzv_client *c, uint32_t *ret_epoch, struct rdzv_peer *ret);
 
-/* What a node that has no leader yet has found at the endpoint. */
-enum rdzv_finding {
-    RDZV_FINDING_ELSE = 0, /* a program, an agent, an error; or no round is over yet */
-    RDZV_FINDING_NOTHING,  /* nothing listens there: the leader may come later than this node */
-    /* at none of several ports an answer, not even a refusal; or this host cannot connect there */
-    RDZV_FINDING_SILENCE,
-};
+/* What this node, while it has no leader, found at the endpoint. */
 enum rdzv_finding rdzv_client_finding(const struct rdzv_client *c);
 
 /* For status and tests. Borrowed; it changes while the loop runs. */

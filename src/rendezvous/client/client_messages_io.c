@@ -27,7 +27,8 @@ static void list_own_addrs(const struct addr *leader, char out[RDZV_OWN_ADDRS_MA
     }
 }
 
-void client_send_join(struct rdzv_client *c) {
+bool client_send_join(struct rdzv_client *c) {
+    const struct addr *leader = &c->addrs[c->search.at];
     struct wire_message m = {
         .kind = WIRE_JOIN,
         .join = {.version = WIRE_VERSION,
@@ -43,22 +44,20 @@ void client_send_join(struct rdzv_client *c) {
         if (conn_local_addr(c->conn, &local) < 0)
             local = (struct addr){0};
         bool held = pump_hold(&c->pump); /* events that this causes come after JOIN */
-        c->join_due = !c->config.ops.joining(c->config.arg, &c->addrs[c->next_addr - 1], &local,
-                                             &m.join.info);
+        bool known = c->config.ops.joining(c->config.arg, leader, &local, &m.join.info);
         pump_release(&c->pump, held);
+        if (!known)
+            return false;
     }
-    if (!c->join_due) {
-        list_own_addrs(&c->addrs[c->next_addr - 1], m.join.addrs);
-        conn_send(c->conn, &m);
-    } else if (c->config.n_ports > 0 && !c->called) {
-        c->called = true;
-        conn_call(c->conn); /* its HELLO says meanwhile whether the leader is here */
-    }
+    list_own_addrs(leader, m.join.addrs);
+    conn_send(c->conn, &m);
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_JOINED});
+    return true;
 }
 
 void rdzv_client_join(struct rdzv_client *c) {
-    if (c->conn != NULL && c->join_due)
-        client_send_join(c);
+    if (c->conn != NULL && search_wants_join(&c->search))
+        (void)client_send_join(c);
 }
 
 void client_send_node_summary(struct rdzv_client *c) {
@@ -75,16 +74,12 @@ void client_send_warm(struct rdzv_client *c) {
 }
 
 void client_send_to_leader(struct rdzv_client *c, const struct wire_message *m) {
-    if (c->conn != NULL && c->welcomed)
+    if (c->conn != NULL && client_is_welcomed(c))
         conn_send(c->conn, m);
 }
 
 void rdzv_client_signs(struct rdzv_client *c, const struct rdzv_signs *signs) {
     client_send_to_leader(c, &(struct wire_message){.kind = WIRE_SIGNS, .signs = *signs});
-}
-
-uint64_t rdzv_client_welcomes(const struct rdzv_client *c) {
-    return c->conn != NULL && c->welcomed ? c->n_welcomes : 0;
 }
 
 /* More than this would delay leases, and must not come near CONN_UNSENT_MAX. */
@@ -100,81 +95,24 @@ bool rdzv_client_evidence(struct rdzv_client *c, const struct rdzv_evidence *pie
 
 /* ---- before WELCOME ---- */
 
-static void refused(struct rdzv_client *c, const char *reason) {
-    client_hang_up(c);
-    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_REFUSED, .reason = reason});
-}
-
-/* It is the agent that we searched for: from now on there is no limit for its answer. */
-static void greeted(struct rdzv_client *c) {
-    c->greeted = true;
-    client_remember(c, c->target.incarnation, &c->addrs[c->next_addr - 1]);
-    loop_timer_set(c->retry, TIME_NEVER);
-    conn_set_patience(c->conn, c->rdzv.lease_ns, c->rdzv.heartbeat_ns);
-    client_send_join(c);
-}
-
-/* An agent of another version says nothing else, and has proved nothing: where there are keys, that
- * alone does not end this node. */
-static void on_other_version(struct rdzv_client *c, uint32_t version) {
-    char text[RDZV_REASON_MAX], at[ADDR_TEXT_MAX];
-    if (c->has_arbiter || auth_state(c->config.auth) == AUTH_STATE_KEYS) {
-        (void)snprintf(text, sizeof text,
-                       "an agent of protocol version %" PRIu32 " listens there, and this muster "
-                       "speaks version %d; use the same muster on all nodes",
-                       version, WIRE_VERSION);
-        client_attempt_failed(c, text);
-        return;
-    }
-    addr_to_text(&c->addrs[c->next_addr - 1], at);
-    (void)snprintf(text, sizeof text,
-                   "the agent at %s speaks protocol version %" PRIu32
-                   ", this muster version %d; use the same muster on all nodes",
-                   at, version, WIRE_VERSION);
-    refused(c, text);
-}
-
 static void on_hello(struct rdzv_client *c, const struct wire_hello *hello) {
-    char text[RDZV_REASON_MAX], at[ADDR_TEXT_MAX];
-    if (hello->version != WIRE_VERSION) {
-        client_note(c, CLIENT_FOUND_OTHER_VERSION, "");
-        on_other_version(c, hello->version);
-        return;
-    }
-    if (hello->incarnation == c->config.info.incarnation && !conn_is_within_host(c->conn)) {
-        client_attempt_failed(c, "something there sends this node's connections back to itself");
-        return;
-    }
-    if (c->has_arbiter && c->target.incarnation != 0 &&
-        hello->incarnation != c->target.incarnation) {
-        client_attempt_failed(c, "another agent listens there now");
-        return;
-    }
-    addr_to_text(&c->addrs[c->next_addr - 1], at);
-    if (c->config.n_ports > 0 && !c->welcomed && strcmp(hello->run_id, c->config.run_id) != 0) {
-        client_note(c, CLIENT_FOUND_OTHER_RUN, hello->run_id);
-        client_attempt_failed(c, "an agent of another run listens there");
-        return;
-    }
-    if (strcmp(hello->run_id, c->config.run_id) != 0) {
-        (void)snprintf(
-            text, sizeof text,
-            "the agent at %s belongs to the run '%s', this node to the run '%s'; give all "
-            "nodes of a job the same --rdzv-id, and each job an endpoint of its own",
-            at, hello->run_id, c->config.run_id);
-        refused(c, text);
-    } else if (c->has_arbiter && !c->greeted) {
-        greeted(c);
-    } else if (c->config.n_ports > 0 && !c->welcomed) {
-        client_met(c);
-    }
+    char at[ADDR_TEXT_MAX];
+    addr_to_text(&c->addrs[c->search.at], at);
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_HELLO,
+                                            .version = hello->version,
+                                            .leader = hello->incarnation,
+                                            .run_id = hello->run_id,
+                                            .at_text = at,
+                                            .within_host = conn_is_within_host(c->conn),
+                                            .is_authenticated =
+                                                auth_state(c->config.auth) == AUTH_STATE_KEYS});
 }
 
 /* WELCOME comes first, before events that this causes. */
 static void report_leader(struct rdzv_client *c, const struct wire_welcome *w, bool first) {
     const struct rdzv_client_ops *ops = &c->config.ops;
     bool held = pump_hold(&c->pump);
-    if (c->has_arbiter && ops->leader != NULL)
+    if (client_has_arbiter(c) && ops->leader != NULL)
         ops->leader(c->config.arg, c->leader, c->leader_epoch, &c->leader_listener, first);
     if ((w->min_nodes != c->rdzv.min_nodes || w->max_nodes != c->rdzv.max_nodes) &&
         ops->other_limits != NULL)
@@ -192,15 +130,10 @@ static void on_welcome(struct rdzv_client *c, const struct wire_welcome *w) {
     uint64_t before = c->leader;
     c->leader = w->leader;
     c->leader_epoch = w->epoch;
-    c->welcomed = true;
-    c->n_welcomes++;
-    c->welcomed_ns = clock_now_ns();
-    c->backoff_ns = 0;
-    client_keep_port(c);
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_WELCOME});
     c->waiting[0] = '\0';
     c->rdzv.lease_ns = w->lease_ns;
     c->rdzv.heartbeat_ns = w->heartbeat_ns;
-    loop_timer_set(c->retry, TIME_NEVER);
     conn_set_patience(c->conn, c->rdzv.lease_ns, c->rdzv.heartbeat_ns);
     client_send_node_summary(c);
     client_send_warm(c);
@@ -229,7 +162,7 @@ static void fill_addr(const struct rdzv_client *c, char *addr, size_t size) {
 static void on_redirect(struct rdzv_client *c, const struct wire_redirect *r) {
     struct rdzv_peer leader = r->leader;
     fill_addr(c, leader.addr, sizeof leader.addr);
-    client_hang_up(c);
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_HANG_UP});
     client_event(c, &(struct member_event){
                         .kind = MEMBER_EVENT_REDIRECT, .epoch = r->epoch, .peer = &leader});
 }
@@ -250,7 +183,6 @@ static void on_named(struct rdzv_client *c, const struct successors *named) {
 void client_drop_handover(struct rdzv_client *c) {
     handover_fini(&c->handover);
     c->n_handover = 0;
-    c->handover_open = false;
 }
 
 static int begin_handover(struct rdzv_client *c, const struct handover *e) {
@@ -263,7 +195,6 @@ static int begin_handover(struct rdzv_client *c, const struct handover *e) {
         c->handover.members = calloc(e->n_members, sizeof *c->handover.members);
     if (e->n_members > 0 && c->handover.members == NULL)
         return -ENOMEM;
-    c->handover_open = true;
     return 0;
 }
 
@@ -272,8 +203,9 @@ static int take_members(struct rdzv_client *c, const struct wire_members *m) {
     int r = m->first == 0 ? begin_handover(c, &m->handover) : 0;
     if (r < 0)
         return r;
-    if (!c->handover_open || m->first != c->n_handover || m->handover.epoch != c->handover.epoch ||
-        m->n > c->handover.n_members - c->n_handover || (m->n == 0 && c->handover.n_members > 0))
+    if (c->handover.epoch == 0 || m->first != c->n_handover ||
+        m->handover.epoch != c->handover.epoch || m->n > c->handover.n_members - c->n_handover ||
+        (m->n == 0 && c->handover.n_members > 0))
         return -EPROTO;
     for (uint32_t i = 0; i < m->n; i++) {
         struct handover_member *to = &c->handover.members[c->n_handover++];
@@ -288,7 +220,7 @@ static void on_members(struct rdzv_client *c, const struct wire_members *m) {
     if (r < 0) {
         log_debug("rendezvous: the leader's list of members %s; disconnected",
                   r == -ENOMEM ? "does not fit into memory" : "has parts missing, or too many");
-        client_disconnected(c);
+        client_search(c, &(struct search_event){.kind = SEARCH_EVENT_INVALID});
         return;
     }
     if (c->n_handover < c->handover.n_members)
@@ -312,22 +244,18 @@ static void on_status(struct rdzv_client *c, const struct rdzv_status *status) {
 
 static void on_unexpected(struct rdzv_client *c, enum wire_kind kind) {
     log_debug("rendezvous: the leader sent an unexpected %s; disconnected", wire_kind_name(kind));
-    client_note(c, CLIENT_FOUND_NOT_MUSTER, "");
-    if (c->welcomed)
-        client_disconnected(c);
-    else
-        client_attempt_failed(c, "what answers there violates the protocol");
+    client_search(c, &(struct search_event){.kind = SEARCH_EVENT_INVALID});
 }
 
 static void on_first_message(struct rdzv_client *c, const struct wire_message *m) {
     if (m->kind == WIRE_WELCOME)
         on_welcome(c, &m->welcome);
-    else if (m->kind != WIRE_REFUSED)
-        on_unexpected(c, m->kind);
-    else if (m->refused.final)
-        refused(c, m->refused.reason);
+    else if (m->kind == WIRE_REFUSED)
+        client_search(c, &(struct search_event){.kind = SEARCH_EVENT_REFUSED,
+                                                .final = m->refused.final,
+                                                .why = m->refused.reason});
     else
-        client_refused_for_now(c, m->refused.reason);
+        on_unexpected(c, m->kind);
 }
 
 static void on_desired(struct rdzv_client *c, const struct desired *desired) {
@@ -388,9 +316,9 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
     struct rdzv_client *c = arg;
     if (m->kind == WIRE_HELLO)
         on_hello(c, &m->hello);
-    else if (m->kind == WIRE_REDIRECT && c->has_arbiter)
+    else if (m->kind == WIRE_REDIRECT && client_has_arbiter(c))
         on_redirect(c, &m->redirect);
-    else if (c->welcomed)
+    else if (client_is_welcomed(c))
         on_leader_message(c, m);
     else
         on_first_message(c, m);
@@ -399,26 +327,10 @@ static void on_message(void *arg, struct conn *conn, const struct wire_message *
 static void on_closed(void *arg, struct conn *conn, int code, const char *text) {
     (void)conn;
     struct rdzv_client *c = arg;
-    client_note_code(c, code, text);
-    if (c->welcomed) {
+    if (client_is_welcomed(c))
         log_debug("rendezvous: the connection to the leader ended: %s", text);
-        client_disconnected(c);
-    } else if (code == -ECONNREFUSED) {
-        if (c->welcomed_ns == 0 && !c->has_arbiter && c->config.n_ports == 0 &&
-            c->config.ops.nobody_there != NULL)
-            c->config.ops.nobody_there(c->config.arg, &c->addrs[c->next_addr - 1]);
-        client_attempt_failed(c, c->welcomed_ns > 0 ? "nothing listens there any more"
-                                                    : "nothing listens there yet");
-    } else if (code == -EPROTO) {
-        client_attempt_failed(c, "what answers there is not muster");
-    } else if ((code == 0 || code == -ECONNRESET) && !c->greeted) {
-        client_attempt_failed(c, "what listens there closes the connection without an answer: it "
-                                 "may not be muster, or may belong to another user");
-    } else if (code == -EKEYREJECTED) {
-        client_not_to_talk(c, text);
-    } else {
-        client_attempt_failed(c, text);
-    }
+    client_search(c,
+                  &(struct search_event){.kind = SEARCH_EVENT_CLOSED, .code = code, .why = text});
 }
 
 const struct conn_ops client_conn_ops = {.on_message = on_message, .on_closed = on_closed};

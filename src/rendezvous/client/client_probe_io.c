@@ -93,7 +93,7 @@ void client_probe_leader(struct rdzv_client *c) {
     struct rdzv_peer followed;
     if (c->probe != NULL)
         return;
-    if (c->has_arbiter && member_leader(c->member, &followed) &&
+    if (client_has_arbiter(c) && member_leader(c->member, &followed) &&
         followed.incarnation != c->leader) {
         begin_peer_probe(c, &followed, true);
         return;
@@ -184,7 +184,6 @@ void client_probe_peer(struct rdzv_client *c, const struct rdzv_peer *peer) {
 }
 
 void client_free_probes(struct rdzv_client *c) {
-    client_end_look(c);
     probe_free(TAKE_PTR(c->probe));
     LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link)
         peer_probe_free(p);

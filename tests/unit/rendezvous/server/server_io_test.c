@@ -1681,13 +1681,13 @@ Test(server_io, a_leader_that_comes_a_moment_later_is_found_without_a_look_elsew
     (void)close(world.endpoint_fd);
     join_at(node, (const uint16_t[]){addr_port(&at), addr_port(&second)}, 2);
     const struct rdzv_client *c = node->client;
-    for (uint64_t until = clock_now_ns() + DOOMSDAY_NS; !c->wait_is_on && clock_now_ns() < until;)
+    for (uint64_t until = clock_now_ns() + DOOMSDAY_NS; c->search.state != SEARCH_RETRYING && clock_now_ns() < until;)
         cr_assert_eq(loop_turn(world.loop), 0);
     cr_assert_eq(listen_socket(&at, 64, &world.endpoint_fd, NULL), 0);
     lead(leader, &g);
     join(leader);
     wait_until(all_run);
-    cr_assert_eq(c->ports[1].found, CLIENT_NOT_LOOKED);
+    cr_assert_eq(c->search.ports[1].found, FOUND_UNKNOWN);
     cr_assert_eq(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0), 0, "nobody has come");
     cr_assert_eq(nobodies, 0);
     (void)close(fd);
@@ -1702,7 +1702,7 @@ Test(server_io, a_leader_at_the_second_port_is_found_after_a_while, .init = begi
     join_at(node, (const uint16_t[]){addr_port(&first), addr_port(&world.endpoint)}, 2);
     wait_until(all_run);
     const struct rdzv_client *c = node->client;
-    cr_assert_eq(c->waits_at_first, 4u);
+    cr_assert_eq(c->search.n_retries, 4u);
     cr_assert_geq(clock_now_ns() - begun_ns, 300 * NS_PER_MS);
     cr_assert_eq(nobodies, 0);
 }
