@@ -71,8 +71,8 @@ MISTAKES = [
     ("watchdog/judge/hang.c", "if (!w->ended) /* it has run to its end */", "if (false)"),
     # a node that leaves between two leaders
     ("rendezvous/member/member.c", "if (!is_awaited(m)) {", "{"),
-    ("rendezvous/leader/group_closed.c", "return stay < g->need && stay + leave >= g->need;", "return stay + leave >= g->need;"),
-    ("rendezvous/member/election_claim.c", "e->leader_gone && (e->leaving ||", "e->leader_gone && ("),
+    ("rendezvous/leader/group_stopping.c", "return stay < g->need && stay + leave >= g->need;", "return stay + leave >= g->need;"),
+    ("rendezvous/member/election.c", "e->leader_gone && (e->leaving ||", "e->leader_gone && ("),
     # durability
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "fsync(f->fd) < 0", "0 < 0"),
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "only_new && fsync(fd) < 0", "only_new && 0 < 0"),
@@ -91,7 +91,7 @@ MISTAKES = [
     # what operators see
     ("rendezvous/leader/group_running.c", "if (g->formation.started_once && g->last_event", "if (g->last_event"),
     ("rendezvous/leader/group_stopping.c", "group_stop_event(g, &g->last_event);", ""),
-    ("rendezvous/member/election_claim.c", "? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0,", "? e->form_job_ns : 0,"),
+    ("rendezvous/member/election.c", "? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0,", "? e->form_job_ns : 0,"),
     ("client/store_client.c", "return muster_store_fail(-ECONNABORTED,", "return muster_store_fail(code,"),
 ]
 

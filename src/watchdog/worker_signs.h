@@ -1,6 +1,6 @@
 /* The row of signs of one worker, from the node that sees them to the verdict of the leader: filled
  * in by signs_io.c (what is seen) and signs_rows.c (what is announced), sent as a row of WIRE_SIGNS
- * (rendezvous/protocol/wire_table.c), read by watchdog/verdict. Pure. */
+ * (rendezvous/protocol/wire.c), read by watchdog/verdict. Pure. */
 #pragma once
 
 #include <stdbool.h>

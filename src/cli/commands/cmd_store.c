@@ -6,7 +6,7 @@
 #include "cli/help/help.h"
 #include "cli/options/commands.h"
 #include "cli/options/options.h"
-#include "rendezvous/store/store_serve_io.h"
+#include "rendezvous/store/store_io.h"
 
 enum store_option {
     STORE_LISTEN,

@@ -7,11 +7,336 @@
 #include <unistd.h>
 
 #include "base/hash.h"
+#include "base/list.h"
+#include "io/clock.h"
 #include "io/net/tls_psk.h"
 #include "io/peer/peer_gate.h"
-#include "rendezvous/auth/auth_priv.h"
 
-void auth_tell(struct auth *a, const char *text) {
+struct auth {
+    struct loop *loop;
+    enum auth_mode mode;
+    bool local, is_operator, told_no_key, told_unusable;
+    char *run_id;           /* NULL: an operator's */
+    struct peer_gate *gate; /* borrowed; NULL */
+    struct keyring *ring;
+    struct tls_psk *psk;
+    void (*line)(void *arg, const char *text);
+    void *arg;
+
+    struct list due;     /* asks whose turn has come */
+    struct list waiting; /* asks that wait until munge has been asked */
+    struct list others;  /* asks whose credential is being decoded */
+    struct loop_timer *timer;
+    bool in_callback, doomed; /* the timer's; it frees what auth_free() could not */
+
+    enum auth_munge munge;
+    bool munge_asked; /* whether it encodes here */
+    char *munge_socket;
+    char munge_why[AUTH_WHY_MAX]; /* why it does not answer */
+    char credential[AUTH_MUNGE_MAX];
+    struct keyring *offer; /* the one key that the credential carries */
+    struct munge_call *encoding;
+    uint64_t encoded_ns; /* when that was begun last */
+
+    uint64_t n_refused;
+    uint64_t told[AUTH_REFUSED_LINES]; /* hashes of who was refused why */
+    uint32_t n_told;
+};
+
+enum auth_ask_kind { AUTH_ASK_READY = 1, AUTH_ASK_CHOICE };
+struct auth_ask {
+    struct list link;
+    enum auth_ask_kind kind;
+    struct auth *auth; /* NULL: it was freed */
+    union {
+        auth_ready_fn *ready;
+        auth_chosen_fn *chosen;
+    } fn;
+    void *arg;
+    /* CHOICE */
+    struct peer_owner peer;
+    struct auth_greeting greeting;
+    struct munge_call *decoding;
+    bool decoded;                 /* and what came of it: */
+    char munge_why[AUTH_WHY_MAX]; /* for auth_decide() */
+    bool is_other_run;            /* munge_why is the whole sentence */
+    bool is_other_user;
+};
+
+static void auth_tell(struct auth *a, const char *text);
+static _must_use_ int auth_side_of(struct auth *a, struct auth_side *ret, struct err *err);
+static struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer);
+static void auth_ask_due(struct auth_ask *ask);
+
+/* ---- the key that this agent offers ---- */
+
+/* Its own, until it has learned one: then all agents of the job come to offer the same. */
+static int make_offer(struct auth *a, struct err *err) {
+    uint8_t secret[AUTH_SECRET_BYTES];
+    if (keyring_n(a->offer) > 0)
+        return 0;
+    int r = keyring_random(secret, err);
+    if (r == 0)
+        r = keyring_add(a->offer, secret, AUTH_FROM_MUNGE, err);
+    explicit_bzero(secret, sizeof secret);
+    return r;
+}
+
+static bool is_offered(const struct auth *a, const struct keyring_key *key) {
+    return keyring_n(a->offer) > 0 &&
+           memcmp(keyring_at(a->offer, 0)->secret, key->secret, AUTH_SECRET_BYTES) == 0;
+}
+
+/* A credential that somebody shows again must not push out a key that is in use. */
+static void make_room(struct auth *a) {
+    for (uint32_t i = 0; keyring_n(a->ring) == AUTH_KEYS_MAX && i < AUTH_KEYS_MAX; i++) {
+        const struct keyring_key *key = keyring_at(a->ring, i);
+        if (key->source == AUTH_FROM_MUNGE && !is_offered(a, key)) {
+            keyring_remove(a->ring, i);
+            return;
+        }
+    }
+}
+
+static void join_ring(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES]) {
+    struct err err = {0};
+    make_room(a);
+    if (keyring_add(a->ring, secret, AUTH_FROM_MUNGE, &err) < 0)
+        auth_tell(a, err.text);
+}
+
+static void learn(struct auth *a, const uint8_t secret[AUTH_SECRET_BYTES]) {
+    join_ring(a, secret);
+    if (a->munge_asked || a->encoding != NULL)
+        return;
+    while (keyring_n(a->offer) > 0)
+        keyring_remove(a->offer, 0);
+    (void)!keyring_add(a->offer, secret, AUTH_FROM_MUNGE, NULL); /* else it makes its own */
+}
+
+/* ---- a credential of its own ---- */
+
+static void on_encoded(void *arg, const struct munge_answer *answer) {
+    struct auth *a = arg;
+    a->encoding = NULL;
+    a->munge_asked = true;
+    if (answer->outcome == 0) {
+        a->munge = AUTH_MUNGE_ANSWERS;
+        memcpy(a->credential, answer->credential, sizeof a->credential);
+        join_ring(a, keyring_at(a->offer, 0)->secret);
+    } else if (a->munge != AUTH_MUNGE_ANSWERS) {
+        a->munge = AUTH_MUNGE_SILENT;
+        memcpy(a->munge_why, answer->why, sizeof a->munge_why);
+    }
+    LIST_FOR_EACH(struct auth_ask, ask, &a->waiting, link)
+        auth_ask_due(ask);
+}
+
+/* Asks munge for a credential, unless that is under way; afterwards the waiting asks are due. */
+static void auth_munge_encode(struct auth *a) {
+    if (a->encoding != NULL)
+        return;
+    struct err err = {0};
+    a->encoded_ns = clock_now_ns();
+    int r = make_offer(a, &err);
+    if (r == 0)
+        r = munge_encode_start(a->loop, a->munge_socket, keyring_at(a->offer, 0)->secret,
+                               a->run_id != NULL ? a->run_id : "", on_encoded, a, &a->encoding);
+    if (r == 0)
+        return;
+    struct munge_answer failed = {.outcome = AUTH_MUNGE_E_SILENT};
+    (void)snprintf(failed.why, sizeof failed.why, "munge can't be asked: %.200s",
+                   err.code != 0 ? err.text : strerror(-r));
+    on_encoded(a, &failed);
+}
+
+/* Asks again if it is time. */
+static void auth_munge_renew(struct auth *a) {
+    uint64_t age = clock_now_ns() - a->encoded_ns;
+    if (!a->munge_asked)
+        return;
+    if ((a->munge == AUTH_MUNGE_ANSWERS && age >= AUTH_MUNGE_RENEW_NS) ||
+        (a->munge == AUTH_MUNGE_SILENT && age >= AUTH_MUNGE_AGAIN_NS))
+        auth_munge_encode(a);
+}
+
+/* ---- that of another ---- */
+
+static void on_decoded(void *arg, const struct munge_answer *answer) {
+    struct auth_ask *ask = arg;
+    struct auth *a = ask->auth;
+    const char *why = answer->why;
+    ask->decoding = NULL;
+    ask->decoded = true;
+    if (answer->outcome == 0) {
+        learn(a, answer->secret);
+        why = "its munge credential holds another key than the agent there names";
+    }
+    ask->is_other_run = answer->outcome == AUTH_MUNGE_E_OTHER_RUN;
+    ask->is_other_user = answer->outcome == AUTH_MUNGE_E_OTHER_USER;
+    if (answer->outcome != AUTH_MUNGE_E_SILENT)
+        a->munge = AUTH_MUNGE_ANSWERS;
+    else if (a->munge == AUTH_MUNGE_UNKNOWN)
+        a->munge = AUTH_MUNGE_SILENT;
+    (void)snprintf(ask->munge_why, sizeof ask->munge_why, "%s", why);
+    auth_ask_due(ask);
+}
+
+/* Asks munge what the greeting's credential holds; afterwards the ask is due. */
+static void auth_munge_decode(struct auth_ask *ask) {
+    struct auth *a = ask->auth;
+    int r = munge_decode_start(a->loop, a->munge_socket, ask->greeting.munge, a->run_id, on_decoded,
+                               ask, &ask->decoding);
+    if (r == 0)
+        return;
+    struct munge_answer failed = {.outcome = AUTH_MUNGE_E_SILENT};
+    (void)snprintf(failed.why, sizeof failed.why, "munge can't be asked: %s", strerror(-r));
+    on_decoded(ask, &failed);
+}
+
+/* ---- asks ---- */
+
+/* Puts an ask among those whose turn has come. */
+static void auth_ask_due(struct auth_ask *ask) {
+    list_remove(&ask->link);
+    list_append(&ask->auth->due, &ask->link);
+    loop_timer_set(ask->auth->timer, clock_now_ns());
+}
+
+void auth_ask_free(struct auth_ask *ask) {
+    if (ask == NULL)
+        return;
+    list_remove(&ask->link);
+    munge_call_free(ask->decoding);
+    free(ask);
+}
+
+static struct auth_ask *new_ask(struct auth *a, enum auth_ask_kind kind, void *arg) {
+    struct auth_ask *ask = xcalloc(1, sizeof *ask);
+    *ask = (struct auth_ask){.kind = kind, .auth = a, .arg = arg};
+    list_init(&ask->link);
+    return ask;
+}
+
+static void fire_ready(struct auth_ask *ask) {
+    auth_ready_fn *fn = ask->fn.ready;
+    void *arg = ask->arg;
+    auth_ask_free(ask);
+    fn(arg);
+}
+
+static void fire(struct auth_ask *ask, enum auth_way way, struct ssl_st *session, const char *why) {
+    auth_chosen_fn *fn = ask->fn.chosen;
+    void *arg = ask->arg;
+    auth_ask_free(ask);
+    fn(arg, &(struct auth_choice){.way = way, .session = session, .why = why});
+}
+
+static void refuse(struct auth_ask *ask, const char *why) {
+    fire(ask, AUTH_WAY_REFUSED, NULL, why);
+}
+
+/* ---- the decision ---- */
+
+static void connect_with(struct auth_ask *ask, uint32_t key) {
+    struct auth *a = ask->auth;
+    struct ssl_st *session;
+    struct err err = {0};
+    if (tls_psk_connect(a->psk, &keyring_at(a->ring, key)->tls, &session, &err) < 0)
+        refuse(ask, err.text);
+    else
+        fire(ask, AUTH_WAY_TLS, session, NULL);
+}
+
+static void ask_munge(struct auth_ask *ask) {
+    if (ask->greeting.munge[0] != '\0') {
+        list_append(&ask->auth->others, &ask->link);
+        auth_munge_decode(ask);
+    } else {
+        list_append(&ask->auth->waiting, &ask->link);
+        auth_munge_encode(ask->auth);
+    }
+}
+
+static void choose(struct auth_ask *ask) {
+    struct auth *a = ask->auth;
+    struct auth_side me = {.mode = a->mode};
+    struct err err = {0};
+    char why[AUTH_WHY_MAX];
+    uint32_t key = 0;
+    bool needs_ids = ask->peer.kind == PEER_ELSEWHERE; /* else OpenSSL is not needed */
+    if (ask->is_other_run) {
+        (void)snprintf(why, sizeof why, "%s", ask->munge_why);
+        refuse(ask, why);
+        return;
+    }
+    if (needs_ids && auth_side_of(a, &me, &err) < 0) {
+        refuse(ask, err.text);
+        return;
+    }
+    me.munge_why = ask->decoded ? ask->munge_why : NULL;
+    me.munge_other_user = ask->is_other_user;
+    enum auth_way way = auth_decide(&me, &ask->greeting, &ask->peer, &key, why);
+    switch (way) {
+    case AUTH_WAY_PLAIN: fire(ask, way, NULL, NULL); return;
+    case AUTH_WAY_TLS: connect_with(ask, key); return;
+    case AUTH_WAY_MUNGE: ask_munge(ask); return;
+    case AUTH_WAY_REFUSED: refuse(ask, why); return;
+    }
+}
+
+/* The asks whose turn has come: a loop_timer_fn. */
+static void auth_on_timer(void *arg) {
+    struct auth *a = arg;
+    struct auth_ask *ask;
+    a->in_callback = true;
+    while ((ask = LIST_FIRST(struct auth_ask, &a->due, link)) != NULL) {
+        if (loop_slice_is_over(a->loop)) {
+            loop_timer_set(a->timer, clock_now_ns());
+            break;
+        }
+        list_remove(&ask->link);
+        if (ask->kind == AUTH_ASK_READY)
+            fire_ready(ask);
+        else
+            choose(ask);
+    }
+    a->in_callback = false;
+    if (a->doomed)
+        auth_free(a);
+}
+
+/* ---- what is called ---- */
+
+int auth_wait(struct auth *a, auth_ready_fn *fn, void *arg, struct auth_ask **ret) {
+    struct auth_ask *ask = new_ask(a, AUTH_ASK_READY, arg);
+    ask->fn.ready = fn;
+    *ret = ask;
+    if (auth_is_ready(a)) {
+        auth_ask_due(ask);
+        return 0;
+    }
+    list_append(&a->waiting, &ask->link);
+    auth_munge_encode(a);
+    return 0;
+}
+
+int auth_choose(struct auth *a, int fd, const struct addr *peer, const struct auth_greeting *g,
+                auth_chosen_fn *fn, void *arg, struct auth_ask **ret) {
+    struct auth_ask *ask = new_ask(a, AUTH_ASK_CHOICE, arg);
+    ask->fn.chosen = fn;
+    ask->greeting = *g;
+    ask->peer = auth_peer_of(a, fd, peer);
+    /* With AUTH_NONE the kernel is not asked. An agent of this machine that takes only its own
+     * users and who has a key will know us. */
+    if (a->mode == AUTH_NONE && !g->open && addr_is_local(peer))
+        ask->peer.kind = PEER_OURS;
+    *ret = ask;
+    auth_ask_due(ask);
+    return 0;
+}
+
+static void auth_tell(struct auth *a, const char *text) {
     if (a->line != NULL)
         a->line(a->arg, text);
 }
@@ -150,7 +475,8 @@ static struct auth_side side_without_ids(const struct auth *a) {
         .mode = a->mode, .local = a->local, .n_keys = keyring_n(a->ring), .munge = a->munge};
 }
 
-int auth_side_of(struct auth *a, struct auth_side *ret, struct err *err) {
+/* What is known of this side. Derives ids first; if that fails, the error, and *ret without ids. */
+static _must_use_ int auth_side_of(struct auth *a, struct auth_side *ret, struct err *err) {
     int r = keyring_derive(a->ring, err);
     *ret = side_without_ids(a);
     if (r < 0)
@@ -173,7 +499,8 @@ enum auth_state auth_state(const struct auth *a) {
 
 uint64_t auth_n_refused(const struct auth *a) { return a != NULL ? a->n_refused : 0; }
 
-struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer) {
+/* Who is at the other end, as the kernel says; with AUTH_NONE it is not asked. */
+static struct peer_owner auth_peer_of(struct auth *a, int fd, const struct addr *peer) {
     struct peer_owner owner = {.kind = PEER_ELSEWHERE};
     if (a->mode != AUTH_NONE)
         owner = peer_gate_owner(a->gate, fd, peer);

@@ -1,12 +1,257 @@
 #include "rendezvous/auth/keyring_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/little_endian.h"
+#include "io/file.h"
+#include "io/process/helper_call.h"
+
+#define NAME_MAX_TEXT 320 /* of a path in a sentence */
+
+/* ---- reading ---- */
+
+/* own: it must be this user's, or root's. */
+static int check_file(int fd, const char *path, bool own, struct err *err) {
+    struct stat st;
+    if (fstat(fd, &st) < 0)
+        return err_set(err, -errno, "cannot read the key file '%s': %s", path, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return err_set(err, -EINVAL, "the key file '%s' is not a regular file", path);
+    if (own && st.st_uid != geteuid() && st.st_uid != 0)
+        return err_set(err, -EPERM,
+                       "the key file '%s' belongs to another user (uid %u): copy it to a file of "
+                       "your own",
+                       path, (unsigned)st.st_uid);
+    /* root may give it to a group: so a pod whose user is not root gets its Secret */
+    mode_t others = st.st_uid == 0 ? 0037 : 0077;
+    if ((st.st_mode & others) != 0)
+        return err_set(err, -EPERM,
+                       "other users have access to the key file '%s' (mode %04o): chmod 600 '%s'",
+                       path, (unsigned)(st.st_mode & 07777), path);
+    return 0;
+}
+
+/* The bytes of a file, for as long as they are needed. */
+struct text {
+    size_t len;
+    char data[AUTH_KEY_FILE_MAX];
+};
+
+static void wipe(struct text *t) { explicit_bzero(t, sizeof *t); }
+
+static int read_whole(int fd, const char *path, struct text *t, struct err *err) {
+    while (t->len < sizeof t->data) {
+        ssize_t n = read(fd, t->data + t->len, sizeof t->data - t->len);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_set(err, -errno, "cannot read the key file '%s': %s", path, strerror(errno));
+        if (n == 0)
+            return 0;
+        t->len += (size_t)n;
+    }
+    return err_set(err, -EFBIG, "the key file '%s' is too long for a key, which is one line", path);
+}
+
+static int open_file(const char *path, bool follow, int *ret, struct err *err) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | (follow ? 0 : O_NOFOLLOW));
+    if (fd < 0)
+        return err_set(err, -errno, "cannot read the key file '%s': %s%s", path, strerror(errno),
+                       errno == ELOOP && !follow ? "; it may not be a symlink" : "");
+    *ret = fd;
+    return 0;
+}
+
+/* Takes *t's memory for the text, which the caller wipes. */
+static int read_secret(const char *path, bool follow, bool own, struct text *t,
+                       uint8_t ret[AUTH_SECRET_BYTES], struct err *err) {
+    char what[NAME_MAX_TEXT];
+    int fd = -1;
+    int r = open_file(path, follow, &fd, err);
+    if (r == 0)
+        r = check_file(fd, path, own, err);
+    if (r == 0)
+        r = read_whole(fd, path, t, err);
+    file_close(&fd);
+    (void)snprintf(what, sizeof what, "the key file '%s'", path);
+    return r == 0 ? auth_key_from_text(t->data, t->len, what, ret, err) : r;
+}
+
+int keyring_load_file(struct keyring *k, const char *path, enum auth_source source,
+                      struct err *err) {
+    _cleanup_(wipe) struct text text = {0};
+    uint8_t secret[AUTH_SECRET_BYTES];
+    bool own = source != AUTH_FROM_RUN_DIR || geteuid() != 0; /* root asks the jobs of all */
+    int r = read_secret(path, source == AUTH_FROM_FILE, own, &text, secret, err);
+    if (r == 0)
+        r = keyring_add(k, secret, source, err);
+    explicit_bzero(secret, sizeof secret);
+    return r;
+}
+
+int keyring_load_given(struct keyring *k, const char *key_file, struct err *err) {
+    const char *name = "--key-file";
+    if (key_file == NULL) {
+        key_file = getenv("MUSTER_KEY_FILE");
+        name = "MUSTER_KEY_FILE";
+    }
+    if (key_file == NULL)
+        return 0;
+    if (*key_file == '\0')
+        return err_set(err, -EINVAL, "%s is empty: name a file that \"muster keygen\" has written",
+                       name);
+    if (keyring_is_given(k))
+        return err_set(err, -EINVAL, "%s and MUSTER_KEY both give a key: leave one out", name);
+    int r = keyring_load_file(k, key_file, AUTH_FROM_FILE, err);
+    if (r < 0)
+        err_prefix(err, "%s", name);
+    return r;
+}
+
+/* ---- the user's own ---- */
+
+int keyring_home_path(char out[PATH_MAX], struct err *err) {
+    const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+    bool has_config = config != NULL && config[0] == '/';
+    if (!has_config && (home == NULL || home[0] != '/'))
+        return err_set(err, -ENOENT, "HOME is not set: name a file");
+    int n = has_config ? snprintf(out, PATH_MAX, "%s/muster/key", config)
+                       : snprintf(out, PATH_MAX, "%s/.config/muster/key", home);
+    return n < PATH_MAX ? 0 : err_set(err, -ENAMETOOLONG, "the path of the home is too long");
+}
+
+/* What the helper writes. */
+struct home_answer {
+    struct err err; /* code 0: there is a key; -ENOENT: there is none */
+    uint8_t secret[AUTH_SECRET_BYTES];
+};
+
+static int look_at_home(int fd, void *arg) {
+    struct text text = {0};
+    struct home_answer a = {0};
+    a.err.code = read_secret(arg, false, true, &text, a.secret, &a.err);
+    return helper_send(fd, &a, sizeof a) ? 0 : 1;
+}
+
+/* A folder that this user may not enter holds nothing of theirs (HOME can be another's, by su). */
+static bool is_none(int code) { return code == -ENOENT || code == -ENOTDIR || code == -EACCES; }
+
+static int take_answer(struct keyring *k, const char *path, const struct helper_answer *answer,
+                       struct err *err) {
+    struct home_answer a;
+    if (answer->len != sizeof a)
+        return err_set(err, answer->code == -ETIMEDOUT ? -ETIMEDOUT : -EIO,
+                       "'%s' cannot be read: its file system does not answer; --key-file names "
+                       "another key",
+                       path);
+    memcpy(&a, answer->data, sizeof a);
+    explicit_bzero((char *)(uintptr_t)answer->data, answer->len);
+    int r = a.err.code;
+    if (r == 0)
+        r = keyring_add(k, a.secret, AUTH_FROM_HOME, err);
+    else if (is_none(r))
+        r = 0;
+    else
+        (void)err_set(err, r, "%s", a.err.text);
+    explicit_bzero(&a, sizeof a);
+    return r;
+}
+
+int keyring_load_home(struct keyring *k, uint64_t timeout_ns, struct err *err) {
+    char path[PATH_MAX];
+    if (keyring_home_path(path, NULL) < 0)
+        return 0;
+    struct helper_call_config config = {.name = "muster-key",
+                                        .run = look_at_home,
+                                        .arg = path,
+                                        .timeout_ns = timeout_ns,
+                                        .max_bytes = sizeof(struct home_answer)};
+    struct helper_call *call;
+    struct helper_answer answer;
+    int r = helper_call_new(NULL, &config, NULL, NULL, &call);
+    if (r < 0)
+        return err_set(err, r, "cannot start a process that reads '%s': %s", path, strerror(-r));
+    helper_call_wait(call, &answer);
+    r = take_answer(k, path, &answer, err);
+    helper_call_free(call);
+    return r;
+}
+
+/* ---- writing ---- */
+
+int keyring_make_home(const char *path, struct err *err) {
+    char folder[PATH_MAX];
+    (void)snprintf(folder, sizeof folder, "%s", path);
+    char *config_end, *end = strrchr(folder, '/'); /* of .config/muster */
+    if (end == NULL || end == folder)
+        return 0;
+    *end = '\0';
+    config_end = strrchr(folder, '/');
+    if (config_end != NULL && config_end != folder) {
+        *config_end = '\0';
+        if (mkdir(folder, 0700) < 0 && errno != EEXIST)
+            return err_set(err, -errno, "cannot make '%s': %s", folder, strerror(errno));
+        *config_end = '/';
+    }
+    if (mkdir(folder, 0700) < 0 && errno != EEXIST)
+        return err_set(err, -errno, "cannot make '%s': %s", folder, strerror(errno));
+    return 0;
+}
+
+static int write_new(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], bool flushed) {
+    char line[AUTH_KEY_TEXT_MAX + 1];
+    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    auth_key_to_text(secret, line);
+    size_t len = strlen(line);
+    line[len++] = '\n';
+    int r = fchmod(fd, 0600) < 0 ? -errno : 0;
+    if (r == 0 && flushed) {
+        r = file_write_flushed(fd, line, len);
+    } else if (r == 0) {
+        ssize_t n = write(fd, line, len);
+        r = n < 0 ? -errno : (size_t)n < len ? -ENOSPC : 0;
+    }
+    if (close(fd) < 0 && r == 0)
+        r = -errno;
+    if (r < 0)
+        (void)unlink(path);
+    explicit_bzero(line, sizeof line);
+    return r;
+}
+
+static int replace_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], bool flushed) {
+    _cleanup_(freep) char *temp = xasprintf("%s.%d.tmp", path, (int)getpid());
+    int r = write_new(temp, secret, flushed);
+    if (r == 0 && rename(temp, path) < 0) {
+        r = -errno;
+        (void)unlink(temp);
+    }
+    return r;
+}
+
+int keyring_leave_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], struct err *err) {
+    int r = replace_file(path, secret, false);
+    return r < 0 ? err_set(err, r, "cannot write '%s': %s", path, strerror(-r)) : 0;
+}
+
+int keyring_write_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], bool replace,
+                       struct err *err) {
+    int r = replace ? replace_file(path, secret, true) : write_new(path, secret, true);
+    if (r == -EEXIST)
+        return err_set(err, r,
+                       "'%s' exists already; --force replaces it (jobs that run keep the old key)",
+                       path);
+    return r < 0 ? err_set(err, r, "cannot write '%s': %s", path, strerror(-r)) : 0;
+}
 
 struct keyring {
     uint32_t n;

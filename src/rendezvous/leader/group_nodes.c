@@ -4,6 +4,9 @@
 
 #include "rendezvous/leader/group_priv.h"
 
+static void group_report_waiters_gone(struct group *g);
+static uint64_t group_waiters_gone_deadline(const struct group *g);
+
 static void refuse(struct group *g, uint64_t node, const char *text, bool for_now) {
     struct group_effect *e = group_emit(g, GROUP_EFFECT_REFUSE, node);
     e->for_now = for_now;
@@ -65,4 +68,164 @@ void group_exclude(struct group *g, struct node *n, const char *why) {
     (void)group_add_to_timeline(g, TIMELINE_NODE_EXCLUDED, n, why);
     if (!n->is_member)
         group_notify(g, n);
+}
+
+static void probe_node(struct group *g, const struct node *n) {
+    (void)group_emit(g, GROUP_EFFECT_PROBE, n->info.incarnation);
+}
+
+void group_watch_node(struct group *g, struct node *n) {
+    if (liveness_watch(&g->liveness, &g->config, n, g->now_ns))
+        probe_node(g, n);
+    group_recount(g, n);
+}
+
+void group_contact(struct group *g, struct node *n) {
+    if (liveness_contact(&g->liveness, n, g->now_ns))
+        group_recount(g, n);
+}
+
+void group_on_probe(struct group *g, struct node *n, enum probe_result result) {
+    switch (liveness_on_probe(&g->liveness, n, result, g->now_ns)) {
+    case LIVENESS_PROBE_NOTHING: break;
+    case LIVENESS_PROBE_GONE:
+        group_remove_node(g, n, "is gone: its agent ended unexpectedly", REMOVED_GONE);
+        break;
+    case LIVENESS_PROBE_REACHED:
+        if (n->is_member)
+            group_offer_successor(g);
+        break;
+    }
+}
+
+/* The leader itself slept. Messages that nodes sent meanwhile are still in its sockets, so their
+ * silence means nothing. It is always safe to count from a later time. */
+void group_forgive_own_sleep(struct group *g) {
+    if (g->now_ns <= g->due_ns || g->now_ns - g->due_ns <= g->config.rdzv.lease_ns / 10)
+        return;
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        n->contact_ns = g->now_ns;
+}
+
+static void lose(struct group *g, struct node *n) {
+    char text[128];
+    if (n->joined_ns == 0)
+        (void)snprintf(text, sizeof text, "did not connect to the new leader");
+    else
+        (void)snprintf(text, sizeof text, "was lost: no message for %.1f s",
+                       (double)(g->now_ns - n->contact_ns) / (double)NS_PER_S);
+    group_remove_node(g, n, text, REMOVED_SILENT);
+}
+
+static void look_at_watched(struct group *g) {
+    struct liveness_scan scan;
+    struct node *n;
+    if (!liveness_scan_begin(&g->liveness, &scan, g->now_ns))
+        return;
+    for (;;)
+        switch (liveness_scan_next(&g->liveness, &g->config, &scan, g->now_ns, &n)) {
+        case LIVENESS_DONE: return;
+        case LIVENESS_PROBE: probe_node(g, n); break;
+        case LIVENESS_LOSE: lose(g, n); break;
+        case LIVENESS_HOLD:
+            if (g->state == GROUP_CLOSED)
+                break; /* the nodes leave because the job is over */
+            group_notice(g, "several nodes became silent at once: probing them before they are "
+                            "declared lost");
+            break;
+        }
+}
+
+void group_watch(struct group *g) {
+    struct node *n;
+    while ((n = liveness_silent(&g->liveness, &g->config, g->now_ns)) != NULL)
+        group_watch_node(g, n);
+    look_at_watched(g);
+    group_report_waiters_gone(g);
+}
+
+uint64_t group_watch_deadline(const struct group *g) {
+    return MIN2(liveness_deadline(&g->liveness, &g->config), group_waiters_gone_deadline(g));
+}
+
+/* The rate at which the loss of nodes that waited for a place is reported, however many they
+ * are. */
+static const struct rate waiters_lines = {NS_PER_S, 20};
+
+/* Reports nodes that waited for a place and left. Many are reported in one line. */
+static void group_report_waiters_gone(struct group *g) {
+    if (g->waiters_gone.n == 0 ||
+        !rate_take(&waiters_lines, g->now_ns, &g->waiters_gone.reported_ns))
+        return;
+    char text[RDZV_REASON_MAX / 4];
+    (void)snprintf(text, sizeof text, "%zu more waiting nodes are gone, the last: %.300s",
+                   g->waiters_gone.n, g->waiters_gone.last);
+    g->waiters_gone.n = 0;
+    group_notice(g, text);
+}
+
+static void waiter_gone(struct group *g, const char *text) {
+    if (g->waiters_gone.n == 0 &&
+        rate_take(&waiters_lines, g->now_ns, &g->waiters_gone.reported_ns)) {
+        group_notice(g, text);
+        return;
+    }
+    g->waiters_gone.n++;
+    (void)snprintf(g->waiters_gone.last, sizeof g->waiters_gone.last, "%.500s", text);
+}
+
+static uint64_t group_waiters_gone_deadline(const struct group *g) {
+    return g->waiters_gone.n > 0 ? rate_ready(&waiters_lines, g->waiters_gone.reported_ns)
+                                 : TIME_NEVER;
+}
+
+static void add_removal(struct group *g, const struct node *n, const char *why, enum removal how) {
+    bool lost = how != REMOVED_LEFT;
+    struct timeline_entry *entry =
+        group_add_to_timeline(g, lost ? TIMELINE_NODE_LOST : TIMELINE_NODE_LEFT, n, why);
+    entry->detected_ns = n->contact_ns;
+    if (!n->is_member || !group_is_live(g))
+        return;
+    g->incident.detected_ns = lost ? n->contact_ns : g->now_ns;
+}
+
+void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how) {
+    char name[RDZV_HOST_MAX], text[RDZV_REASON_MAX], leaving[RDZV_REASON_MAX];
+    node_name(n, name);
+    (void)snprintf(text, sizeof text, "node %s %s", name, why);
+    node_leaving_text(n, leaving);
+    bool was_member = n->is_member, had_place = n->is_member || n->in_order;
+    bool lost = how != REMOVED_LEFT;
+    /* its group has stopped for that */
+    bool announced = !lost && n->report.leaving && !generation_is_none(n->report.generation);
+    bool finished = formation_reports(&g->formation, n, NODE_FINISHED);
+    bool outlived = group_outlived_failure(g, n);
+    uint64_t incarnation = n->info.incarnation;
+    add_removal(g, n, why, how);
+    group_successor_lost(g, n, how);
+    g->gathering.lost_somebody = g->gathering.lost_somebody || n->in_order;
+    formation_lose(&g->formation, n, how == REMOVED_SILENT);
+    if (had_place && lost)
+        policy_add_loss(&g->policy);
+    roster_remove(&g->roster, n);
+    (void)group_emit(g, GROUP_EFFECT_FORGET, incarnation);
+    g->status.dirty = true;
+    if (g->formation.started_once) {
+        (void)snprintf(g->gathering.last_lost, sizeof g->gathering.last_lost, "%s", name);
+        (void)snprintf(g->gathering.last_left, sizeof g->gathering.last_left, "%s",
+                       lost ? "" : leaving);
+        g->gathering.n_left += had_place && !lost;
+    }
+    if (was_member && group_is_live(g) && !(finished && g->state == GROUP_RUNNING)) {
+        group_stop_for_lost_node(g, text, !lost);
+    } else if (was_member && g->state == GROUP_STOPPING &&
+               group_blame_lost_node(g, incarnation, outlived, text, !lost)) {
+        return; /* STOP has reported it already */
+    } else if (g->state == GROUP_CLOSED || announced) {
+        return;
+    } else if (had_place) {
+        group_notice(g, text);
+    } else {
+        waiter_gone(g, text);
+    }
 }

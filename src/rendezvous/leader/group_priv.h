@@ -1,22 +1,15 @@
 /* Shared by the files of the group machine: the state of the group, and the purpose of each file.
- *   group.c              incoming events; reports of nodes
- *   group_effects.c      outgoing effects
- *   group_nodes.c        which nodes are admitted and excluded
- *   group_leadership.c   leases, and requests to the arbiter
+ *   group.c              states, effects, incoming events; reports of nodes
+ *   group_nodes.c        which nodes are admitted, excluded, silent, lost, or leave
+ *   group_leadership.c   leases, requests to the arbiter, its answers and the leader file's
  *   group_successors.c   the successors, and the handover to them
- *   group_states.c       the states, and the allowed transitions
  *   group_gathering.c    GATHERING: when a group is formed
  *   group_running.c      FORMING and RUNNING: the group gets ready, runs, and grows
- *   group_stopping.c     STOPPING: the cause, what it costs, and whether the job continues
- *   group_closed.c       CLOSED: the outcome
- *   group_removal.c      nodes that are lost or leave
- *   group_liveness.c     silent and disconnected nodes: probes, and when they are lost
- *   group_arbiter.c      answers of the arbiter and the leader file; the leader's own node leaves
- *   group_operator.c     commands of operators
+ *   group_stopping.c     STOPPING and CLOSED: the cause, what it costs, whether the job continues
+ *   group_operator.c     commands of operators, and what operators see
  *   group_view.c         messages to the nodes
- *   group_overview.c     what operators see
  * Parts that don't know the group, each with a header of its own:
- *   roster.c             the nodes, and counts of them
+ *   roster.c             the nodes, counts of them, and their clocks beside the leader's
  *   formation.c          the current group and the last one: members, order, ranks
  *   liveness.c           which nodes are heard, probed, and lost
  *   leadership.c         what a leader's authority depends on
@@ -25,7 +18,6 @@
  *   policy.c             budgets, crash loops, excluded hosts
  *   programs.c           whether a node runs this job's program
  *   stalls.c             groups that end without progress, at no cost
- *   node_clock.c         a node's clock, compared with the leader's
  * Private to these files. */
 #pragma once
 
@@ -37,7 +29,6 @@
 #include "rendezvous/leader/parts/liveness.h"
 #include "rendezvous/leader/parts/policy.h"
 #include "rendezvous/leader/parts/programs.h"
-#include "rendezvous/leader/parts/rate.h"
 #include "rendezvous/leader/parts/stalls.h"
 #include "rendezvous/leader/parts/succession_plan.h"
 
@@ -117,14 +108,14 @@ struct last_event {
     uint64_t restart_ns; /* until the next group started; 0: none has */
 };
 
-/* Nodes that waited for a place and are gone, but are not reported yet: group_removal.c. */
+/* Nodes that waited for a place and are gone, but are not reported yet: group_nodes.c. */
 struct waiters_gone {
     uint64_t reported_ns;
     size_t n;
     char last[RDZV_REASON_MAX / 4];
 };
 
-/* The effects of the current step: group_effects.c. */
+/* The effects of the current step: group.c. */
 struct step_effects {
     struct group_update *update;
     struct strbuf texts; /* effects point to these texts, and to the rest of this struct */
@@ -190,7 +181,6 @@ static inline void group_recount(struct group *g, struct node *n) {
     formation_recount(&g->formation, &g->roster, n);
 }
 
-/* group_effects.c */
 struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node);
 /* Sets the effect's reason, which is copied. */
 void group_set_reason(struct group *g, struct group_effect *e, const char *text);
@@ -203,9 +193,6 @@ void group_notice(struct group *g, const char *text);
  * until the next call. */
 struct timeline_entry *group_add_to_timeline(struct group *g, enum timeline_kind kind,
                                              const struct node *n, const char *why);
-/* Called at the end of the step: the data that effects point to does not move until the next
- * step. */
-void group_resolve_effects(struct group *g);
 
 /* group_nodes.c */
 /* NULL: the node was refused. */
@@ -215,17 +202,11 @@ struct node *group_admit(struct group *g, const struct node_info *info,
 void group_add_program(struct group *g, const struct node *n, const struct rdzv_program *program);
 void group_exclude(struct group *g, struct node *n, const char *why);
 
-/* group_removal.c */
 /* The node is removed from the job: none of its processes is left, or its lease is over. In the
  * message, `why` follows its name. GONE, LEFT: it can't have done anything since. */
 enum removal { REMOVED_GONE = 1, REMOVED_SILENT, REMOVED_LEFT };
 void group_remove_node(struct group *g, struct node *n, const char *why, enum removal how);
 
-/* Reports nodes that waited for a place and left. Many are reported in one line. */
-void group_report_waiters_gone(struct group *g);
-uint64_t group_waiters_gone_deadline(const struct group *g);
-
-/* group_liveness.c */
 void group_contact(struct group *g, struct node *n);
 /* The node is disconnected. */
 void group_watch_node(struct group *g, struct node *n);
@@ -234,7 +215,6 @@ void group_watch(struct group *g);
 uint64_t group_watch_deadline(const struct group *g);
 void group_forgive_own_sleep(struct group *g);
 
-/* group_states.c */
 /* Only the files of the states call this. */
 void group_move(struct group *g, enum group_state to);
 
@@ -286,7 +266,6 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
  * evidence of the first reason any more (launcher/agent/leading_io.c). */
 void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new);
 
-/* group_closed.c */
 void group_enter_closed(struct group *g);
 void group_close_failed(struct group *g, const char *reason);
 void group_advance_closed(struct group *g);
@@ -296,8 +275,6 @@ void group_close_store(struct group *g);
 void group_interrupted(struct group *g);
 /* Closes the job because nodes were asked to leave, and too few stay. */
 void group_close_interrupted(struct group *g);
-/* Why there are too few nodes. */
-void group_describe_missing(const struct group *g, char out[RDZV_REASON_MAX]);
 /* Whether the nodes that stay are too few, and with those that were asked to leave enough. */
 bool group_misses_who_left(const struct group *g);
 /* The arbiter or the leader file has the outcome: now it is sent to the nodes. */
@@ -327,10 +304,7 @@ bool group_has_epoch_to_form(struct group *g);
 /* Emits the last effect of this group. `epoch` is the leader's own if no other agent leads, but
  * this leader can't continue. */
 void group_depose(struct group *g, uint32_t epoch);
-/* The leader's own node has left, and no other agent has to wait for it: emits DONE. */
-void group_resigned(struct group *g);
 
-/* group_arbiter.c */
 void group_leadership_begin(struct group *g);
 void group_on_arbiter(struct group *g, const struct arbiter_answer *answer);
 void group_on_touched(struct group *g, uint64_t touched_ns);

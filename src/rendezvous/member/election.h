@@ -135,13 +135,9 @@ uint64_t election_deadline(const struct election *e, const struct step *s);
  * changes. */
 void election_set_join_policy(struct election *e, const struct step *s, bool ended);
 
-/* ---- election_record.c ---- */
-
 /* The arbiter has answered a READ or a CLAIM. */
 struct election_outcome election_on_answer(struct election *e, const struct step *s,
                                            const struct arbiter_answer *a);
-
-/* ---- election_claim.c ---- */
 
 /* True: this node is the first successor. The leader waits for its echo, so it must renew at
  * once. */

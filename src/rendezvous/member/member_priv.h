@@ -1,8 +1,7 @@
 /* Shared by the files of the member machine: its state, and the purpose of each file. Private to
  * this folder.
  *   member.c          the states, events of the launcher, the step; acts on the election's outcomes
- *   member_desired.c  messages of the leader
- *   member_leader.c   whether the leader is alive */
+ *   member_leader.c   whether the leader is alive, and its messages */
 #pragma once
 
 #include "rendezvous/member/election.h"
@@ -57,7 +56,6 @@ void member_set_report(struct member *m, enum node_state state);
 void member_fence(struct member *m);
 void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason);
 
-/* member_desired.c */
 void member_on_desired(struct member *m, const struct desired *d);
 void member_on_form(struct member *m, const struct desired *d);
 void member_on_stop(struct member *m, const struct desired *d);

@@ -6,8 +6,295 @@
 #include <sys/socket.h>
 
 #include "base/frame.h"
+#include "base/text/strbuf.h"
 #include "io/clock.h"
-#include "rendezvous/protocol/conn_priv.h"
+#include "io/net/stream.h"
+
+enum conn_phase {
+    CONN_CALLING = 1, /* connecting: CALL is sent, GREETING is to come */
+    CONN_CHOOSING,    /* connecting: auth_choose() */
+    CONN_CALLED,      /* accepting: CALL is to come */
+    CONN_PREPARING,   /* accepting: the greeting is not ready: auth_wait() */
+    CONN_GREETED,     /* accepting: the next bytes say what the peer has chosen */
+    CONN_WAITING,     /* accepting: the handshake waits for conn_go_on() */
+    CONN_SHAKING,     /* both: the handshake */
+    CONN_OPEN,        /* messages pass */
+    CONN_FOREIGN,     /* the peer has another version: nothing is read any more */
+};
+
+struct conn {
+    struct loop *loop;
+    struct stream *stream; /* NULL once freed */
+    struct auth *auth;     /* borrowed; NULL: as AUTH_NONE */
+    struct auth_ask *ask;  /* PREPARING, CHOOSING: what it waits for */
+    struct conn_ops ops;
+    void *arg;
+    struct addr peer;
+    size_t unsent_max;
+    struct strbuf held; /* frames that wait until it is open */
+    enum conn_phase phase;
+    bool has_peer;
+    bool called_us; /* the accepting side */
+    bool is_ours;   /* conn_is_ours() was called */
+    unsigned busy;  /* inside this many of its own callbacks: */
+    bool dead;      /* it was freed inside one; its memory is freed when they return */
+    bool closed;    /* on_closed was called */
+};
+
+static void conn_enter(struct conn *c);
+static void conn_leave(struct conn *c);
+static void conn_closed(struct conn *c, int code, const char *text);
+static _must_use_ bool conn_next(struct conn *c, struct wire_message *ret);
+static void conn_write(struct conn *c, const struct wire_message *m);
+static bool conn_lives(const struct conn *c);
+
+/* A record of TLS begins with 22, 3 and a number above 0 (RFC 8446 §5.1). A frame that begins so is
+ * longer than any valid message. */
+#define TLS_FIRST_BYTES 3
+static_assert(WIRE_MESSAGE_MAX / 2 <= 0x010316, "no message is as long as a record's head says");
+
+static bool tls_begins(const uint8_t b[TLS_FIRST_BYTES]) {
+    return b[0] == 22 && b[1] == 3 && b[2] > 0;
+}
+
+/* From now on messages pass. */
+static void open_up(struct conn *c) {
+    c->phase = CONN_OPEN;
+    stream_set_read_limit(c->stream, FRAME_HEADER_BYTES + WIRE_MESSAGE_MAX);
+    if (c->ops.on_open != NULL)
+        c->ops.on_open(c->arg, c);
+    if (c->stream != NULL && c->held.len > 0)
+        stream_write(c->stream, strbuf_text(&c->held), c->held.len);
+    strbuf_fini(&c->held);
+    c->held = (struct strbuf){0};
+}
+
+/* HELLO without anything but the version: all versions know it. */
+static void tell_version(struct conn *c) {
+    conn_write(c, &(struct wire_message){.kind = WIRE_HELLO, .hello = {.version = WIRE_VERSION}});
+    c->phase = CONN_FOREIGN;
+}
+
+static void conn_secured(struct conn *c) {
+    conn_enter(c);
+    if (conn_lives(c))
+        open_up(c);
+    conn_leave(c);
+}
+
+/* The stream has ended before it was open. */
+static void conn_begin_failed(struct conn *c, int code) {
+    char text[AUTH_WHY_MAX];
+    bool greeted = c->phase == CONN_CHOOSING || c->phase == CONN_SHAKING;
+    bool failed = c->phase == CONN_SHAKING && (code == -EKEYREJECTED || code == -EPROTO);
+    const char *why = failed ? stream_tls_why(c->stream) : NULL;
+    if (greeted && (code == 0 || code == -ECONNRESET)) {
+        conn_closed(c, -ECONNABORTED, "the other side ended the connection while it began");
+        return;
+    }
+    if (c->phase == CONN_GREETED && code == 0 && c->has_peer && !conn_is_within_host(c) &&
+        auth_state(c->auth) == AUTH_STATE_KEYS)
+        auth_refused(
+            c->auth, &c->peer,
+            "it left when it had heard which keys are taken here; muster's output there says why");
+    if (why == NULL) {
+        conn_closed(c, code, code == 0 ? "the other side ended the connection" : strerror(-code));
+        return;
+    }
+    if (c->called_us && c->has_peer)
+        auth_refused(c->auth, &c->peer, why);
+    (void)snprintf(text, sizeof text, "it failed to prove that it has this node's key: %.300s",
+                   why);
+    conn_closed(c, -EKEYREJECTED, text);
+}
+
+/* ---- the connecting side ---- */
+
+/* The connecting side's first message. */
+static void conn_begin(struct conn *c) {
+    c->phase = CONN_CALLING;
+    conn_write(c, &(struct wire_message){.kind = WIRE_CALL, .call = {.version = WIRE_VERSION}});
+}
+
+static void follow(struct conn *c, const struct auth_choice *choice) {
+    switch (choice->way) {
+    case AUTH_WAY_PLAIN:
+        open_up(c);
+        if (conn_lives(c) && stream_available(c->stream) > 0)
+            stream_read_later(c->stream);
+        return;
+    case AUTH_WAY_TLS:
+        c->phase = CONN_SHAKING;
+        stream_start_tls(c->stream, choice->session);
+        return;
+    case AUTH_WAY_MUNGE: /* is no answer */
+    case AUTH_WAY_REFUSED: conn_closed(c, -EKEYREJECTED, choice->why); return;
+    }
+}
+
+static void on_chosen(void *arg, const struct auth_choice *choice) {
+    struct conn *c = arg;
+    c->ask = NULL;
+    conn_enter(c);
+    if (conn_lives(c))
+        follow(c, choice);
+    conn_leave(c);
+}
+
+/* Whoever has no struct auth has no key either; on this machine the other side asks the kernel. */
+static void choose_without(struct conn *c, const struct auth_greeting *g) {
+    const struct auth_side nothing = {.mode = AUTH_NONE};
+    char why[AUTH_WHY_MAX];
+    uint32_t key;
+    struct auth_choice choice = {.why = why};
+    const struct peer_owner peer = {.kind = conn_is_within_host(c) ? PEER_OURS : PEER_ELSEWHERE};
+    choice.way = auth_decide(&nothing, g, &peer, &key, why);
+    follow(c, &choice);
+}
+
+static void choose(struct conn *c, struct auth_greeting *g) {
+    int fd = stream_fd(c->stream);
+    if (!c->has_peer)
+        c->has_peer = addr_of_peer(fd, &c->peer) == 0;
+    c->phase = CONN_CHOOSING;
+    g->version = AUTH_VERSION;
+    if (c->auth == NULL) {
+        choose_without(c, g);
+        return;
+    }
+    int r = c->has_peer ? auth_choose(c->auth, fd, &c->peer, g, on_chosen, c, &c->ask) : -ENOTCONN;
+    if (r < 0)
+        conn_closed(c, r, strerror(-r));
+}
+
+static void take_greeting(struct conn *c, struct wire_message *m) {
+    uint32_t version = wire_version_of(m);
+    if (version != WIRE_VERSION && (m->kind == WIRE_GREETING || m->kind == WIRE_HELLO)) {
+        c->phase = CONN_FOREIGN;
+        c->ops.on_message(
+            c->arg, c, &(struct wire_message){.kind = WIRE_HELLO, .hello = {.version = version}});
+    } else if (m->kind == WIRE_GREETING) {
+        choose(c, &m->greeting);
+    } else {
+        conn_closed(c, -EPROTO, "it does not begin as muster's protocol does");
+    }
+}
+
+/* ---- the accepting side ---- */
+
+static void greet(struct conn *c) {
+    struct wire_message m = {.kind = WIRE_GREETING};
+    auth_greet(c->auth, &m.greeting);
+    m.greeting.version = WIRE_VERSION;
+    conn_write(c, &m);
+    c->phase = CONN_GREETED;
+    if (stream_available(c->stream) > 0)
+        stream_read_later(c->stream);
+}
+
+static void on_ready(void *arg) {
+    struct conn *c = arg;
+    c->ask = NULL;
+    conn_enter(c);
+    if (conn_lives(c))
+        greet(c);
+    conn_leave(c);
+}
+
+static bool admits_plain(struct conn *c) {
+    return c->auth == NULL || c->is_ours ||
+           (c->has_peer && auth_takes_plain(c->auth, stream_fd(c->stream), &c->peer));
+}
+
+/* Who is of this machine needs nothing of the greeting, and does not wait for it. */
+static void take_call(struct conn *c, const struct wire_message *m) {
+    int r = 0;
+    if (wire_version_of(m) != WIRE_VERSION)
+        tell_version(c);
+    else if (m->kind != WIRE_CALL)
+        conn_closed(c, -EPROTO, "it began without a call");
+    else if (auth_is_ready(c->auth) || admits_plain(c))
+        greet(c);
+    else if ((r = auth_wait(c->auth, on_ready, c, &c->ask)) < 0)
+        conn_closed(c, r, strerror(-r));
+    else
+        c->phase = CONN_PREPARING;
+}
+
+static void refuse(struct conn *c, const char *why) {
+    if (c->has_peer)
+        auth_refused(c->auth, &c->peer, why);
+    conn_closed(c, -EKEYREJECTED, why);
+}
+
+static void begin_tls(struct conn *c) {
+    struct ssl_st *session;
+    struct err err = {0};
+    int r = auth_accept(c->auth, &session, &err);
+    if (r < 0) {
+        refuse(c, err.text);
+        return;
+    }
+    c->phase = CONN_SHAKING;
+    stream_start_tls(c->stream, session);
+}
+
+void conn_go_on(struct conn *c) {
+    conn_enter(c);
+    if (conn_lives(c) && c->phase == CONN_WAITING)
+        begin_tls(c);
+    conn_leave(c);
+}
+
+/* The first bytes after the greeting. */
+static bool take_choice(struct conn *c) {
+    const uint8_t *first = stream_peek(c->stream, TLS_FIRST_BYTES);
+    char why[AUTH_WHY_MAX];
+    if (first == NULL)
+        return false;
+    if (tls_begins(first)) {
+        bool now = c->ops.on_handshake == NULL || c->ops.on_handshake(c->arg, c);
+        if (conn_lives(c) && now)
+            begin_tls(c);
+        else if (conn_lives(c))
+            c->phase = CONN_WAITING;
+        return false;
+    }
+    if (admits_plain(c)) {
+        open_up(c);
+        return conn_lives(c);
+    }
+    auth_plain_refusal(c->auth, stream_fd(c->stream), &c->peer, why);
+    refuse(c, why);
+    return false;
+}
+
+/* ---- both ---- */
+
+/* One step of a connection that isn't open, if enough bytes are there. True: there may be another
+ * one. */
+static _must_use_ bool conn_begin_step(struct conn *c) {
+    struct wire_message m;
+    switch (c->phase) {
+    case CONN_CALLING:
+        if (conn_next(c, &m))
+            take_greeting(c, &m);
+        return false;
+    case CONN_CALLED:
+        if (!conn_next(c, &m))
+            return false;
+        take_call(c, &m);
+        return conn_lives(c) && c->phase == CONN_GREETED;
+    case CONN_GREETED: return take_choice(c);
+    case CONN_FOREIGN: stream_drain(c->stream, stream_available(c->stream)); return false;
+    case CONN_CHOOSING:
+    case CONN_PREPARING:
+    case CONN_WAITING:
+    case CONN_SHAKING:
+    case CONN_OPEN: return false;
+    }
+    assert_not_reached();
+}
 
 static void destroy(struct conn *c) {
     auth_ask_free(c->ask);
@@ -22,16 +309,19 @@ static void release(struct conn *c) {
         destroy(c);
 }
 
-void conn_enter(struct conn *c) { c->busy++; }
+/* Around everything that calls its owner. */
+static void conn_enter(struct conn *c) { c->busy++; }
 
-void conn_leave(struct conn *c) {
+static void conn_leave(struct conn *c) {
     if (--c->busy == 0 && c->dead)
         destroy(c);
 }
 
-bool conn_lives(const struct conn *c) { return !c->dead && !c->closed; }
+/* Whether its owner may still be called. */
+static bool conn_lives(const struct conn *c) { return !c->dead && !c->closed; }
 
-void conn_closed(struct conn *c, int code, const char *text) {
+/* Tells the owner, once. */
+static void conn_closed(struct conn *c, int code, const char *text) {
     if (!conn_lives(c))
         return;
     c->closed = true;
@@ -39,7 +329,9 @@ void conn_closed(struct conn *c, int code, const char *text) {
     c->ops.on_closed(c->arg, c, code, text);
 }
 
-bool conn_next(struct conn *c, struct wire_message *ret) {
+/* Takes a whole message off the stream. False: there is none yet, or there is no valid one, and
+ * it is closed. */
+static _must_use_ bool conn_next(struct conn *c, struct wire_message *ret) {
     size_t bytes, max = c->phase == CONN_OPEN ? WIRE_MESSAGE_MAX : CONN_FIRST_MAX;
     const uint8_t *head = stream_peek(c->stream, FRAME_HEADER_BYTES);
     if (head == NULL)
@@ -234,7 +526,8 @@ void conn_send_text(struct conn *c, const char *text, size_t len) {
     stream_write(c->stream, text, len);
 }
 
-void conn_write(struct conn *c, const struct wire_message *m) {
+/* Writes a frame at once, whatever the phase. */
+static void conn_write(struct conn *c, const struct wire_message *m) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     uint8_t head[FRAME_HEADER_BYTES];
     wire_encode(m, &text);

@@ -1,5 +1,12 @@
 #include "rendezvous/protocol/messages.h"
 
+#include <signal.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "rendezvous/protocol/failure.h"
+#include "rendezvous/protocol/settings.h"
+
 const char *const node_state_names[NODE_STATE_COUNT] = {
     [NODE_JOINED] = "joined",     [NODE_PREPARED] = "prepared", [NODE_RUNNING] = "running",
     [NODE_FINISHED] = "finished", [NODE_FAILED] = "failed",     [NODE_STOPPED] = "stopped",
@@ -23,3 +30,65 @@ const char *const rdzv_owner_names[RDZV_OWNER_NAMES] = {
     [PEER_OURS] = "ours",      [PEER_OTHER_USER] = "other", [PEER_CLOSED] = "closed",
     [PEER_ELSEWHERE] = "none", [PEER_UNKNOWN] = "unknown",
 };
+
+bool rdzv_settings_unit_fits(const struct rdzv_settings *s) {
+    return s->max_nodes / s->node_unit * s->node_unit >= s->min_nodes;
+}
+
+bool rdzv_settings_make_sense(const struct rdzv_settings *s) {
+    return s->min_nodes > 0 && s->min_nodes <= s->max_nodes && s->max_nodes <= RDZV_NODES_MAX &&
+           s->node_unit > 0 && rdzv_settings_unit_fits(s) && s->lease_ns > 0 && s->heartbeat_ns > 0;
+}
+
+uint64_t rdzv_margin_ns(uint64_t lease_ns) { return MAX2(NS_PER_S, lease_ns / 50); }
+
+static int noise_of_exit(const struct failure *f) {
+    static const char *const echoes[] = {
+        "DistNetworkError",
+        "DistStoreError",
+        "DistBackendError",
+        "NCCL",
+        "TCPStore",
+        "gloo",
+        "Connection closed by peer",
+        "Connection refused",
+        "Connection reset by peer",
+        "lost the connection",
+    };
+    return text_has_any(f->text, echoes, ARRAY_SIZE(echoes)) ? 2 : 1;
+}
+
+int failure_noise(const struct failure *f) {
+    switch (f->kind) {
+    case FAILURE_OOM:
+    case FAILURE_SPAWN:
+    case FAILURE_HANG: return 0;
+    case FAILURE_SIGNAL: return f->code == SIGABRT || f->code == SIGPIPE ? noise_of_exit(f) : 0;
+    case FAILURE_EXIT:
+    case FAILURE_NODE: return noise_of_exit(f);
+    case FAILURE_NONE:
+    case FAILURE_KIND_COUNT: return 3;
+    }
+    assert_not_reached();
+}
+
+bool failure_may_end_node(const struct failure *f) {
+    return f->kind == FAILURE_OOM ||
+           (f->kind == FAILURE_SIGNAL && (f->code == SIGKILL || f->code == SIGTERM));
+}
+
+void handover_fini(struct handover *e) {
+    free(e->members);
+    *e = (struct handover){0};
+}
+
+void handover_copy(struct handover *to, const struct handover *from) {
+    struct handover copy = *from;
+    copy.members = NULL;
+    if (from->n_members > 0) {
+        copy.members = xcalloc(from->n_members, sizeof *copy.members);
+        memcpy(copy.members, from->members, from->n_members * sizeof *copy.members);
+    }
+    handover_fini(to);
+    *to = copy;
+}

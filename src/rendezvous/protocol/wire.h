@@ -1,6 +1,6 @@
 /* The messages between agents as JSON text, and back. Pure; specified in muster-protocol(7), which
  * must change with this file. The meaning of the messages is in messages.h; the fields of each
- * message, and their limits, are in wire_table.c.
+ * message, and their limits, are in wire.c.
  *
  *     struct wire_message m = {.kind = WIRE_RENEW, .renew = …};
  *     wire_encode(&m, &text);                        then a frame around it

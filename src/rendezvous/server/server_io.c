@@ -1,11 +1,189 @@
 #include "rendezvous/server/server_io.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "io/clock.h"
 #include "rendezvous/arbiter/arbiter.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/server/server_priv.h"
+
+/* The most bytes that a member of a handover takes on the wire. */
+#define MEMBER_BYTES_MAX 192
+
+/* ---- NAMED and MEMBERS ---- */
+
+/* On another machine, loopback would be that machine itself. "" means the leader's machine. */
+static void hide_loopback(char *literal) {
+    struct addr at;
+    if (addr_from_literal(literal, 1, &at) == 0 && addr_is_loopback(&at))
+        literal[0] = '\0';
+}
+
+static void make_named(struct rdzv_server *s) {
+    struct wire_message m = {.kind = WIRE_NAMED, .named = *group_successors(s->group)};
+    for (uint32_t i = 0; i < m.named.n; i++)
+        hide_loopback(m.named.list[i].addr);
+    wire_encode(&m, &s->named);
+}
+
+static void send_handover(struct rdzv_server *s, struct server_node *n) {
+    _cleanup_(handover_fini) struct handover e = {0};
+    group_handover(s->group, &e);
+    /* The node must get all of it, however large that is. */
+    conn_set_unsent_max(n->conn, CONN_UNSENT_MAX + (size_t)e.n_members * MEMBER_BYTES_MAX);
+    struct wire_message m = {.kind = WIRE_MEMBERS, .members = {.handover = e}};
+    m.members.handover.members = NULL;
+    do {
+        m.members.n = MIN2(e.n_members - m.members.first, (uint32_t)RDZV_MEMBERS_CHUNK);
+        for (uint32_t i = 0; i < m.members.n; i++) {
+            m.members.list[i] = e.members[m.members.first + i];
+            hide_loopback(m.members.list[i].addr);
+        }
+        server_send(n, &m);
+        m.members.first += m.members.n;
+    } while (m.members.first < e.n_members);
+}
+
+/* Sends the successors to the node, and, if it is one of them, the handover. */
+static void server_send_successors(struct rdzv_server *s, struct server_node *n) {
+    if (n == NULL || n->conn == NULL || group_successors(s->group)->epoch == 0)
+        return; /* without an arbiter there are no successors */
+    if (s->named.len == 0)
+        make_named(s);
+    server_send_text(n, strbuf_text(&s->named), s->named.len);
+    if (group_is_successor(s->group, n->incarnation))
+        send_handover(s, n);
+}
+
+/* ---- deposed ---- */
+
+/* Redirects all nodes to the leader, as far as it is known, and ends their connections. */
+static void server_redirect_all(struct rdzv_server *s, uint32_t epoch) {
+    struct wire_message m = {.kind = WIRE_REDIRECT, .redirect = {.epoch = epoch}};
+    if (s->record.epoch >= epoch && !s->record.closed && !s->record.vacant) {
+        m.redirect.epoch = s->record.epoch;
+        m.redirect.leader = s->record.leader;
+        hide_loopback(m.redirect.leader.addr);
+    }
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(&m, &text);
+    LIST_FOR_EACH(struct server_node, n, &s->all, link) {
+        if (n->conn == NULL)
+            continue;
+        list_remove(&n->lease_pending_link);
+        conn_send_text(n->conn, strbuf_text(&text), text.len);
+        conn_finish(TAKE_PTR(n->conn));
+    }
+}
+
+/* ---- operators ---- */
+
+void server_answer(struct server_asker *asker, bool ok, const char *text) {
+    if (asker == NULL || asker->answered)
+        return;
+    asker->answered = true;
+    struct wire_message m = {.kind = WIRE_ANSWER, .answer = {.ok = ok}};
+    (void)snprintf(m.answer.text, sizeof m.answer.text, "%s", text);
+    conn_send(asker->conn, &m);
+}
+
+void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to) {
+    struct server_asker asker = {.conn = to};
+    if (s->deposed) {
+        server_answer(&asker, false, "this agent no longer leads; try again");
+        return;
+    }
+    assert(command->kind != COMMAND_STATUS); /* rdzv_server_status() */
+    assert(!s->pump.busy);                   /* it is called from the loop */
+    s->asker = &asker;
+    server_event(s, &(struct group_event){.kind = GROUP_EVENT_COMMAND, .command = command});
+    server_answer(&asker, false, "the leader did not accept the command; try again");
+}
+
+void server_stop_probe(struct server_node *n) {
+    list_remove(&n->probe_link);
+    if (n->probe != NULL) {
+        probe_free(TAKE_PTR(n->probe));
+        n->server->n_probes--;
+    }
+}
+
+/* Whoever passes the probe on to this agent's own listener, which has the key too, proves nothing.
+ */
+static enum probe_result result_of(const struct rdzv_server *s, const struct probe_answer *answer) {
+    bool came_back =
+        answer->incarnation == s->group_config.leader_incarnation && !answer->within_host;
+    return answer->result == PROBE_GONE && came_back ? PROBE_UNKNOWN : answer->result;
+}
+
+static void on_probed(void *arg, const struct probe_answer *answer) {
+    struct server_node *n = arg;
+    struct rdzv_server *s = n->server;
+    struct group_event ev = {
+        .kind = GROUP_EVENT_PROBE, .node = n->incarnation, .probe = result_of(s, answer)};
+    n->probe = NULL;
+    s->n_probes--;
+    server_start_probes(s);
+    bool unreachable = n->reaching && answer->result != PROBE_ALIVE && n->conn != NULL;
+    n->reaching = false;
+    if (unreachable) {
+        const struct node_info *info = group_node_info(s->group, n->incarnation);
+        char at[ADDR_TEXT_MAX], line[512];
+        addr_to_text(&n->listener, at);
+        (void)snprintf(
+            line, sizeof line,
+            "node %s can't be reached at %s (a firewall?): its loss will be noticed after "
+            "%.1f s, not at once",
+            info == NULL ? "?" : info->host, at,
+            (double)(s->group_config.rdzv.lease_ns + s->group_config.rdzv.margin_ns) / 1e9);
+        bool held = pump_hold(&s->pump);
+        server_notice(s, line);
+        pump_release(&s->pump, held);
+    }
+    server_event(s, &ev);
+}
+
+/* Only queues the answer, never calls from inside. */
+static void answer_later(struct rdzv_server *s, uint64_t incarnation, enum probe_result result) {
+    bool held = pump_hold(&s->pump);
+    server_event(
+        s, &(struct group_event){.kind = GROUP_EVENT_PROBE, .node = incarnation, .probe = result});
+    pump_release(&s->pump, held);
+    loop_timer_set(s->pump.timer, clock_now_ns());
+}
+
+void server_start_probes(struct rdzv_server *s) {
+    while (s->n_probes < RDZV_PROBES_MAX && !list_empty(&s->probe_queue)) {
+        struct server_node *n = LIST_FIRST(struct server_node, &s->probe_queue, probe_link);
+        list_remove(&n->probe_link);
+        int r = probe_start(s->loop, &n->listener, s->config.auth, n->incarnation,
+                            s->config.probe_timeout_ns, on_probed, n, &n->probe);
+        if (r == 0) {
+            s->n_probes++;
+            continue;
+        }
+        /* Out of descriptors: the group asks again after its retry interval. */
+        answer_later(s, n->incarnation, PROBE_UNKNOWN);
+    }
+}
+
+/* reach: check whether the node's listener can be reached at all, and report if not. */
+static void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach) {
+    struct server_node *n = server_find(s, incarnation);
+    if (n == NULL)
+        n = server_find_inherited(s, incarnation);
+    if (n == NULL)
+        return;
+    if (n->listener.len == 0) {
+        answer_later(s, incarnation, PROBE_UNKNOWN);
+        return;
+    }
+    n->reaching = reach;
+    if (n->probe == NULL && !list_linked(&n->probe_link))
+        list_append(&s->probe_queue, &n->probe_link);
+    server_start_probes(s);
+}
 
 #define PROBE_TIMEOUT_NS (1 * NS_PER_S)
 /* STATUS is only for people: it is not sent to a node that reads slowly. */

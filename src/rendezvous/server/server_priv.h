@@ -1,8 +1,6 @@
 /* Shared by the files of the leader's side, and private to them.
- *   listener_*_io.c    accepts, sends HELLO, passes JOINs and COMMANDs on
+ *   node_listener_io.c accepts, sends HELLO, passes JOINs and COMMANDs on
  *   server_nodes_io.c  the nodes' connections; turns their messages into events
- *   server_probe_io.c  probes of the nodes' listeners
- *   server_send_io.c   longer messages: successors, redirections, answers to operators
  *   server_overview_io.c  the status, for all operators that ask for it at one time
  *   server_stacks_io.c  what the workers do, for operators that ask for it
  *   server_whose_io.c  whose the clients of the workers' store are, on other machines
@@ -166,20 +164,10 @@ void server_drop_node(struct server_node *n);
 /* Frees all nodes. Messages in their queues are still sent. */
 void server_free_nodes(struct rdzv_server *s);
 
-/* ---- server_probe_io.c ---- */
-
-/* reach: check whether the node's listener can be reached at all, and report if not. */
-void server_probe(struct rdzv_server *s, uint64_t incarnation, bool reach);
 void server_stop_probe(struct server_node *n);
 /* Starts the probes in the queue, as far as the limit allows. */
 void server_start_probes(struct rdzv_server *s);
 
-/* ---- server_send_io.c ---- */
-
-/* Sends the successors to the node, and, if it is one of them, the handover. */
-void server_send_successors(struct rdzv_server *s, struct server_node *n);
-/* Redirects all nodes to the leader, as far as it is known, and ends their connections. */
-void server_redirect_all(struct rdzv_server *s, uint32_t epoch);
 /* An operator's command, other than LEAVE and STATUS. Answers on `to`, which is borrowed for the
  * call. */
 void rdzv_server_command(struct rdzv_server *s, const struct command *command, struct conn *to);

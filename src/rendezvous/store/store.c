@@ -1,9 +1,516 @@
 #include "rendezvous/store/store.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
+#include <string.h>
 
-#include "rendezvous/store/store_priv.h"
+#include "base/list.h"
+#include "base/little_endian.h"
+#include "base/prng.h"
+
+struct store_item {
+    struct store_item *next;
+    struct store_value *value;
+};
+
+struct store_key {
+    struct store_key *next; /* the next in its bucket */
+    uint64_t hash;
+    struct store_value *name;
+    struct store_value *value; /* NULL: no such key (but a queue or waiters) */
+    struct store_item *first, *last;
+    uint64_t queue_len;
+    struct list waiters; /* struct wait_node, in order of arrival */
+    uint32_t handed; /* clients that were woken by a push and have not asked for anything since */
+};
+
+/* It grows while it is used: each new key also moves a few buckets of the smaller table; those
+ * below `moved` have been moved. So no request has to wait until a million keys are moved. */
+struct store_keys {
+    struct store_key **buckets; /* 2^bits */
+    struct store_key **smaller; /* 2^(bits - 1), or NULL */
+    size_t moved, freed;        /* numbers of buckets; freed: of the first table, at the end */
+    unsigned bits;
+    uint64_t count;
+    uint64_t seed[2];
+};
+struct wait_node {
+    struct list link; /* in key->waiters; unlinked once the key was set */
+    struct store_key *key;
+    struct wait *wait;
+};
+
+struct wait {
+    uint32_t client;
+    bool barrier;   /* released only when its one key is set */
+    size_t missing; /* nodes still linked */
+    size_t probe;   /* index of the node that was not ready at the last check */
+    size_t n_nodes;
+    struct wait_node nodes[];
+};
+
+struct client {
+    struct wait *wait;
+    /* the key whose push woke this client, if it has not sent a request since */
+    struct store_key *handed;
+};
+
+struct store {
+    struct store_limits limits;
+    struct store_keys keys;
+    struct client *clients;
+    size_t n_clients;
+    uint64_t bytes, held, num_keys;
+};
+
+/* --- bytes --------------------------------------------------------------------------------- */
+
+static inline uint64_t store_key_cost(size_t name_len) {
+    return STORE_COST_KEY + (uint64_t)name_len;
+}
+static inline uint64_t store_value_cost(size_t len) { return STORE_COST_VALUE + (uint64_t)len; }
+
+static inline bool store_fits(const struct store *s, uint64_t more) {
+    uint64_t used = s->bytes + s->held;
+    return used <= s->limits.store_bytes && more <= s->limits.store_bytes - used;
+}
+
+static inline bool store_key_is_ready(const struct store_key *k) {
+    return k != NULL && (k->value != NULL || k->first != NULL);
+}
+
+static struct store_key *store_make_key(struct store *s, struct store_span name);
+static void store_drop_if_empty(struct store *s, struct store_key *k);
+static void store_wait_add(struct wait *w, size_t i, struct store_key *k);
+
+#define BITS_FIRST 6
+#define BITS_MAX 32
+/* Buckets that are moved with each new key: two would be enough before the table grows again. */
+#define MOVED_AT_ONCE 4
+
+static inline uint64_t rotate(uint64_t x, unsigned n) { return x << n | x >> (64 - n); }
+
+struct sip {
+    uint64_t v[4];
+};
+
+static inline void sip_round(struct sip *s) {
+    s->v[0] += s->v[1];
+    s->v[1] = rotate(s->v[1], 13) ^ s->v[0];
+    s->v[0] = rotate(s->v[0], 32);
+    s->v[2] += s->v[3];
+    s->v[3] = rotate(s->v[3], 16) ^ s->v[2];
+    s->v[0] += s->v[3];
+    s->v[3] = rotate(s->v[3], 21) ^ s->v[0];
+    s->v[2] += s->v[1];
+    s->v[1] = rotate(s->v[1], 17) ^ s->v[2];
+    s->v[2] = rotate(s->v[2], 32);
+}
+
+/* SipHash-1-3 (Aumasson, Bernstein, "SipHash: a fast short-input PRF", 2012): keyed, so that
+ * peers cannot choose names that collide. */
+static uint64_t hash_of(const uint64_t seed[2], const uint8_t *data, size_t len) {
+    struct sip s = {{UINT64_C(0x736f6d6570736575) ^ seed[0], UINT64_C(0x646f72616e646f6d) ^ seed[1],
+                     UINT64_C(0x6c7967656e657261) ^ seed[0],
+                     UINT64_C(0x7465646279746573) ^ seed[1]}};
+    uint64_t last = (uint64_t)len << 56;
+    size_t whole = len & ~(size_t)7;
+    for (size_t i = 0; i < whole; i += 8) {
+        uint64_t m = load_u64le(data + i);
+        s.v[3] ^= m;
+        sip_round(&s);
+        s.v[0] ^= m;
+    }
+    for (size_t i = whole; i < len; i++)
+        last |= (uint64_t)data[i] << (8 * (i - whole));
+    s.v[3] ^= last;
+    sip_round(&s);
+    s.v[0] ^= last;
+    s.v[2] ^= 0xff;
+    for (int i = 0; i < 3; i++)
+        sip_round(&s);
+    return s.v[0] ^ s.v[1] ^ s.v[2] ^ s.v[3];
+}
+
+static void store_keys_init(struct store_keys *t, uint64_t seed) {
+    struct prng p = {seed};
+    *t = (struct store_keys){.bits = BITS_FIRST, .seed = {prng_next(&p), prng_next(&p)}};
+    t->buckets = xcalloc((size_t)1 << t->bits, sizeof(struct store_key *));
+}
+
+static void key_free(struct store_key *k) {
+    store_value_unref(k->name);
+    store_value_unref(k->value);
+    while (k->first != NULL) {
+        struct store_item *item = k->first;
+        k->first = item->next;
+        store_value_unref(item->value);
+        free(item);
+    }
+    free(k);
+}
+
+static inline size_t size_of(unsigned bits) { return (size_t)1 << bits; }
+
+/* To visit all records: the first records of the buckets' lists, in no order. */
+static size_t store_keys_n_buckets(const struct store_keys *t) {
+    return size_of(t->bits) + (t->smaller != NULL ? size_of(t->bits - 1) : 0);
+}
+
+static struct store_key *store_keys_bucket(const struct store_keys *t, size_t i) {
+    size_t n = size_of(t->bits);
+    return i < n ? t->buckets[i] : t->smaller[i - n];
+}
+
+/* Frees up to about n keys with their values and queues. There must be no waiting clients. True:
+ * all is freed. After the first call, t must not be used for anything else. */
+static bool store_keys_fini_some(struct store_keys *t, size_t n) {
+    while (t->buckets != NULL) {
+        for (size_t size = size_of(t->bits); t->freed < size; t->freed++) {
+            while (t->buckets[t->freed] != NULL) {
+                struct store_key *k = t->buckets[t->freed];
+                if (n-- == 0)
+                    return false;
+                t->buckets[t->freed] = k->next;
+                key_free(k);
+            }
+        }
+        free(t->buckets);
+        t->buckets = TAKE_PTR(t->smaller);
+        t->bits--;
+        t->freed = 0;
+    }
+    return true;
+}
+
+static inline size_t place_in(uint64_t hash, unsigned bits) {
+    return (size_t)(hash & (((uint64_t)1 << bits) - 1));
+}
+
+static struct store_key **head_of(const struct store_keys *t, uint64_t hash) {
+    if (t->smaller != NULL) {
+        size_t i = place_in(hash, t->bits - 1);
+        if (i >= t->moved)
+            return &t->smaller[i];
+    }
+    return &t->buckets[place_in(hash, t->bits)];
+}
+
+static struct store_key *find_hashed(const struct store_keys *t, struct store_span name,
+                                     uint64_t hash) {
+    for (struct store_key *k = *head_of(t, hash); k != NULL; k = k->next)
+        if (k->hash == hash && k->name->len == name.len &&
+            (name.len == 0 || memcmp(k->name->data, name.data, name.len) == 0))
+            return k;
+    return NULL;
+}
+
+static struct store_key *store_keys_find(const struct store_keys *t, struct store_span name) {
+    return find_hashed(t, name, hash_of(t->seed, name.data, name.len));
+}
+
+static void begin_to_grow(struct store_keys *t) {
+    struct store_key **bigger = calloc(size_of(t->bits + 1), sizeof *bigger);
+    if (bigger == NULL)
+        return; /* chains get longer, but the table is still correct */
+    t->smaller = t->buckets;
+    t->buckets = bigger;
+    t->bits++;
+    t->moved = 0;
+}
+
+static void go_on_growing(struct store_keys *t) {
+    for (int i = 0; i < MOVED_AT_ONCE && t->smaller != NULL; i++) {
+        struct store_key *k = TAKE_PTR(t->smaller[t->moved]);
+        t->moved++;
+        while (k != NULL) {
+            struct store_key *next = k->next;
+            struct store_key **to = &t->buckets[place_in(k->hash, t->bits)];
+            k->next = *to;
+            *to = k;
+            k = next;
+        }
+        if (t->moved == size_of(t->bits - 1))
+            free(TAKE_PTR(t->smaller));
+    }
+}
+
+/* Finds or creates a record; NULL if there is no memory. */
+static struct store_key *store_keys_make(struct store_keys *t, struct store_span name,
+                                         bool *ret_new) {
+    uint64_t hash = hash_of(t->seed, name.data, name.len);
+    struct store_key *k = find_hashed(t, name, hash);
+    *ret_new = k == NULL;
+    if (k != NULL)
+        return k;
+    struct store_value *copy = store_value_copy(name.data, name.len);
+    k = calloc(1, sizeof *k);
+    if (copy == NULL || k == NULL) {
+        store_value_unref(copy);
+        free(k);
+        return NULL;
+    }
+    k->hash = hash;
+    k->name = copy;
+    list_init(&k->waiters);
+    go_on_growing(t);
+    if (t->count >= (uint64_t)1 << t->bits && t->bits < BITS_MAX && t->smaller == NULL)
+        begin_to_grow(t);
+    struct store_key **head = head_of(t, hash);
+    k->next = *head;
+    *head = k;
+    t->count++;
+    return k;
+}
+
+/* The record must hold nothing. */
+static void store_keys_remove(struct store_keys *t, struct store_key *k) {
+    assert(k->value == NULL && k->first == NULL && list_empty(&k->waiters) && k->handed == 0);
+    struct store_key **at = head_of(t, k->hash);
+    while (*at != k)
+        at = &(*at)->next;
+    *at = k->next;
+    t->count--;
+    key_free(k);
+}
+
+/* The size of the arrays that an update keeps from step to step. */
+#define UPDATE_KEEP 4096
+
+static struct store_reply *store_reply_add(struct store_update *u, uint32_t client,
+                                           enum store_reply_kind kind) {
+    if (u->n_replies == u->cap_replies) {
+        u->cap_replies = u->cap_replies == 0 ? 8 : u->cap_replies * 2;
+        u->replies = xrealloc(u->replies, u->cap_replies * sizeof *u->replies);
+    }
+    struct store_reply *reply = &u->replies[u->n_replies++];
+    reply->client = client;
+    reply->kind = kind;
+    return reply;
+}
+
+static void store_reply_u8(struct store_update *u, uint32_t client, uint8_t v) {
+    store_reply_add(u, client, STORE_REPLY_U8)->u8 = v;
+}
+
+static void store_reply_i64(struct store_update *u, uint32_t client, int64_t v) {
+    store_reply_add(u, client, STORE_REPLY_I64)->i64 = v;
+}
+
+/* Borrows; NULL is an empty value. */
+static void store_reply_value(struct store_update *u, uint32_t client, struct store_value *v) {
+    store_reply_add(u, client, STORE_REPLY_VALUE)->value = v != NULL ? store_value_ref(v) : NULL;
+}
+
+/* Adds a value to a list; borrows. */
+static void store_list_add(struct store_update *u, struct store_value *v) {
+    if (u->n_values == u->cap_values) {
+        u->cap_values = u->cap_values == 0 ? 64 : u->cap_values * 2;
+        u->values = xrealloc(u->values, u->cap_values * sizeof(struct store_value *));
+    }
+    u->values[u->n_values++] = v != NULL ? store_value_ref(v) : NULL;
+}
+
+void store_update_clear(struct store_update *u) {
+    for (size_t i = 0; i < u->n_replies; i++)
+        if (u->replies[i].kind == STORE_REPLY_VALUE)
+            store_value_unref(u->replies[i].value);
+    for (size_t i = 0; i < u->n_values; i++)
+        store_value_unref(u->values[i]);
+    if (u->cap_replies > UPDATE_KEEP || u->cap_values > UPDATE_KEEP) {
+        store_update_fini(u);
+        return;
+    }
+    u->n_replies = u->n_values = 0;
+    u->refusal = NULL;
+    u->size = 0;
+}
+
+void store_update_fini(struct store_update *u) {
+    free(u->replies);
+    free(u->values);
+    *u = (struct store_update){0};
+}
+
+/* Sets the refusal. Returns STORE_REFUSED. */
+static int store_refuse(struct store_update *u, const char *why, uint64_t size) {
+    u->refusal = why;
+    u->size = size;
+    return STORE_REFUSED;
+}
+
+static int store_full(struct store_update *u, uint64_t more) {
+    return store_refuse(u, "the store is full", more);
+}
+
+/* Whether every remaining node is for a queue that is not empty, or for a key that a barrier has
+ * set meanwhile. */
+static bool completes(struct wait *w) {
+    if (w->missing == 0)
+        return true;
+    if (w->barrier)
+        return false;
+    for (size_t i = 0; i < w->n_nodes; i++) {
+        size_t at = w->probe + i < w->n_nodes ? w->probe + i : w->probe + i - w->n_nodes;
+        if (list_linked(&w->nodes[at].link) && !store_key_is_ready(w->nodes[at].key)) {
+            w->probe = at;
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Ends the client's wait without a reply. */
+static void store_wait_drop(struct store *s, struct client *c) {
+    struct wait *w = TAKE_PTR(c->wait);
+    if (w == NULL)
+        return;
+    for (size_t i = 0; i < w->n_nodes; i++) {
+        struct wait_node *node = &w->nodes[i];
+        if (!list_linked(&node->link))
+            continue;
+        list_remove(&node->link);
+        store_drop_if_empty(s, node->key);
+    }
+    s->bytes -= STORE_COST_WAIT * (uint64_t)w->n_nodes;
+    free(w);
+}
+
+static void finish_wait(struct store *s, struct wait *w, struct store_update *u) {
+    store_reply_u8(u, w->client, STORE_STOP_WAITING);
+    store_wait_drop(s, &s->clients[w->client]);
+}
+
+/* The key was set. */
+static void store_wake_all(struct store *s, struct store_key *k, struct store_update *u) {
+    while (!list_empty(&k->waiters)) {
+        struct wait_node *node = LIST_FIRST(struct wait_node, &k->waiters, link);
+        list_remove(&node->link);
+        node->wait->missing--;
+        if (completes(node->wait))
+            finish_wait(s, node->wait, u);
+    }
+}
+
+/* There is something to pop: wakes the first client whose wait this completes. */
+static void store_wake_one(struct store *s, struct store_key *k, struct store_update *u) {
+    if (k->first == NULL)
+        return;
+    LIST_FOR_EACH(struct wait_node, node, &k->waiters, link) {
+        if (!completes(node->wait))
+            continue;
+        struct client *c = &s->clients[node->wait->client];
+        c->handed = k;
+        k->handed++;
+        finish_wait(s, node->wait, u);
+        return;
+    }
+}
+
+/* The client sends another request, or is gone. passed_on: it is gone or cancels before it has
+ * asked for the value for which a push woke it, so the next client is woken. */
+static void store_settle_handed(struct store *s, struct client *c, bool passed_on,
+                                struct store_update *u) {
+    struct store_key *k = TAKE_PTR(c->handed);
+    if (k == NULL)
+        return;
+    k->handed--;
+    if (passed_on)
+        store_wake_one(s, k, u);
+    store_drop_if_empty(s, k);
+}
+
+/* NULL if there is no memory. The caller must call store_wait_add() for each node next. */
+static struct wait *store_wait_new(struct store *s, uint32_t client, size_t n_nodes, bool barrier) {
+    struct wait *w = calloc(1, sizeof *w + n_nodes * sizeof w->nodes[0]);
+    if (w == NULL)
+        return NULL;
+    w->client = client;
+    w->barrier = barrier;
+    w->missing = w->n_nodes = n_nodes;
+    s->bytes += STORE_COST_WAIT * (uint64_t)n_nodes;
+    s->clients[client].wait = w;
+    return w;
+}
+
+static void store_wait_add(struct wait *w, size_t i, struct store_key *k) {
+    w->nodes[i].wait = w;
+    w->nodes[i].key = k;
+    list_append(&k->waiters, &w->nodes[i].link);
+}
+
+static int store_do_wait(struct store *s, const struct store_request *req, struct store_update *u) {
+    size_t missing = 0;
+    uint64_t more = 0;
+    store_wait_drop(s, &s->clients[req->client]);
+    for (size_t i = 0; i < req->n_keys; i++) {
+        const struct store_key *k = store_keys_find(&s->keys, req->keys[i]);
+        if (store_key_is_ready(k))
+            continue;
+        missing++;
+        more += STORE_COST_WAIT + (k == NULL ? store_key_cost(req->keys[i].len) : 0);
+    }
+    if (missing == 0) {
+        store_reply_u8(u, req->client, STORE_STOP_WAITING);
+        return 0;
+    }
+    if (!store_fits(s, more))
+        return store_full(u, more);
+    struct wait *w = store_wait_new(s, req->client, missing, false);
+    if (w == NULL)
+        return -ENOMEM;
+    size_t n = 0;
+    for (size_t i = 0; i < req->n_keys; i++) {
+        struct store_key *k = store_make_key(s, req->keys[i]);
+        if (k == NULL) {
+            store_wait_drop(s, &s->clients[req->client]);
+            return -ENOMEM;
+        }
+        if (!store_key_is_ready(k))
+            store_wait_add(w, n++, k);
+    }
+    return 0;
+}
+
+static uint64_t check_key(const struct store *s, const struct store_key *k) {
+    uint64_t bytes = store_key_cost(k->name->len), items = 0;
+    if (k->value != NULL) {
+        assert(k->value->refs > 0 && k->value->len <= k->value->cap);
+        bytes += store_value_cost(k->value->len);
+    }
+    for (const struct store_item *i = k->first; i != NULL; i = i->next, items++)
+        bytes += store_value_cost(i->value->len);
+    assert(items == k->queue_len);
+    assert(k->value != NULL || items > 0 || !list_empty(&k->waiters) || k->handed > 0);
+    LIST_FOR_EACH(struct wait_node, node, &k->waiters, link) {
+        assert(node->key == k && s->clients[node->wait->client].wait == node->wait);
+    }
+    return bytes;
+}
+
+void store_check(const struct store *s) {
+    uint64_t bytes = 0, keys = 0, records = 0;
+    for (size_t i = 0; i < store_keys_n_buckets(&s->keys); i++) {
+        for (const struct store_key *k = store_keys_bucket(&s->keys, i); k != NULL; k = k->next) {
+            bytes += check_key(s, k);
+            keys += k->value != NULL;
+            records++;
+        }
+    }
+    for (size_t i = 0; i < s->n_clients; i++) {
+        const struct wait *w = s->clients[i].wait;
+        size_t linked = 0;
+        if (w == NULL)
+            continue;
+        for (size_t j = 0; j < w->n_nodes; j++)
+            linked += list_linked(&w->nodes[j].link);
+        assert(w->client == i && linked == w->missing && linked > 0);
+        bytes += STORE_COST_WAIT * (uint64_t)w->n_nodes;
+    }
+    assert(bytes == s->bytes && keys == s->num_keys && records == s->keys.count);
+}
 
 /* How many bytes of a value ADD reads as a number: enough for blanks, a sign and digits. */
 #define NUMBER_TEXT_MAX 256
@@ -50,7 +557,8 @@ void store_release(struct store *s, uint64_t bytes) {
 uint64_t store_bytes(const struct store *s) { return s->bytes; }
 uint64_t store_num_keys(const struct store *s) { return s->num_keys; }
 
-struct store_key *store_make_key(struct store *s, struct store_span name) {
+/* Finds, or creates and counts, a key; NULL if there is no memory. */
+static struct store_key *store_make_key(struct store *s, struct store_span name) {
     bool is_new;
     struct store_key *k = store_keys_make(&s->keys, name, &is_new);
     if (k != NULL && is_new)
@@ -58,7 +566,8 @@ struct store_key *store_make_key(struct store *s, struct store_span name) {
     return k;
 }
 
-void store_drop_if_empty(struct store *s, struct store_key *k) {
+/* Removes the key if it has no value, queue or waiters any more. */
+static void store_drop_if_empty(struct store *s, struct store_key *k) {
     if (k->value != NULL || k->first != NULL || !list_empty(&k->waiters) || k->handed > 0)
         return;
     s->bytes -= store_key_cost(k->name->len);

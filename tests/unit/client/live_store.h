@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "rendezvous/store/store_serve_io.h"
+#include "rendezvous/store/store_io.h"
 
 struct live_store {
     pid_t pid;

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#include "rendezvous/leader/parts/rate.h"
-
 /* The first wait between probes of one node without a result: a guardian that is killing processes
  * needs milliseconds, a frozen host takes longer. */
 #define PROBE_RETRY_MIN_NS (2 * NS_PER_MS)

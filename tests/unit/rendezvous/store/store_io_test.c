@@ -11,7 +11,6 @@
 #include "base/little_endian.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
-#include "rendezvous/store/store_serve_io.h"
 #include "rendezvous/store/tcpstore_wire.h"
 
 static struct loop *loop;
