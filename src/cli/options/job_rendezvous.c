@@ -34,12 +34,19 @@ enum job_backend job_backend_of(const char *name) {
 
 static int backend_unknown(struct job_reading *j, const char *name) {
     struct suggest s = suggest_for(name);
-    for (enum job_backend b = 1; b < JOB_BACKEND_COUNT; b++)
+    _cleanup_(strbuf_fini) struct strbuf names = {0};
+    for (enum job_backend b = 1; b < JOB_BACKEND_COUNT; b++) {
         suggest_offer(&s, job_backends[b].name);
+        strbuf_printf(&names, "%s%s",
+                      b == 1                      ? ""
+                      : b + 1 < JOB_BACKEND_COUNT ? ", "
+                                                  : " or ",
+                      job_backends[b].name);
+    }
     suggest_offer(&s, ETCD_V2);
-    return err_set(j->err, -EINVAL, "--rdzv-backend=%s: must be c10d, dir, etcd or static%s%s%s",
-                   name, s.best != NULL ? "; did you mean \"" : "", s.best != NULL ? s.best : "",
-                   s.best != NULL ? "\"?" : "");
+    return err_set(j->err, -EINVAL, "--rdzv-backend=%s: must be %s%s%s%s", name,
+                   strbuf_text(&names), s.best != NULL ? "; did you mean \"" : "",
+                   s.best != NULL ? s.best : "", s.best != NULL ? "\"?" : "");
 }
 
 /* The backend that the form of the endpoint implies; 0: none. */

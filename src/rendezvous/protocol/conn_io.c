@@ -528,12 +528,9 @@ void conn_send_text(struct conn *c, const char *text, size_t len) {
 
 /* Writes a frame at once, whatever the phase. */
 static void conn_write(struct conn *c, const struct wire_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    uint8_t head[FRAME_HEADER_BYTES];
-    wire_encode(m, &text);
-    frame_header(text.len, head);
-    stream_write(c->stream, head, sizeof head);
-    stream_write(c->stream, strbuf_text(&text), text.len);
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    wire_add_frame(m, &frame);
+    stream_write(c->stream, strbuf_text(&frame), frame.len);
 }
 
 void conn_send(struct conn *c, const struct wire_message *m) {

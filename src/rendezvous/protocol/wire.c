@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/frame.h"
 #include "base/json/json_table.h"
 
 struct wire_row {
@@ -577,6 +578,15 @@ void wire_encode(const struct wire_message *m, struct strbuf *ret) {
     json_write_string(&w, "kind", wire_rows[m->kind].name);
     json_table_write(&w, wire_table(m->kind), (const char *)m + BODY);
     json_write_object_end(&w);
+}
+
+void wire_add_frame(const struct wire_message *m, struct strbuf *to) {
+    uint8_t head[FRAME_HEADER_BYTES];
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    wire_encode(m, &text);
+    frame_header(text.len, head);
+    strbuf_add_bytes(to, head, sizeof head);
+    strbuf_add_bytes(to, strbuf_text(&text), text.len);
 }
 
 static const char *name_of(unsigned kind) { return wire_rows[kind].name; }

@@ -207,6 +207,9 @@ void wire_encode(const struct wire_message *m, struct strbuf *ret);
  * are in *ret. These two keys are the same in all versions. */
 enum { WIRE_E_VERSION = 1 };
 
+/* Appends a frame with the JSON text. */
+void wire_add_frame(const struct wire_message *m, struct strbuf *to);
+
 /* 0, WIRE_E_VERSION, -EINVAL with what is wrong in *err (for a debug line), or -ENOMEM. On an error
  * *ret is unspecified. */
 _must_use_ int wire_decode(const char *text, size_t len, struct wire_message *ret, struct err *err);

@@ -3,7 +3,6 @@
  * operators ask: one that asks meanwhile waits for the next text. */
 #include <string.h>
 
-#include "base/frame.h"
 #include "io/clock.h"
 #include "rendezvous/server/server_priv.h"
 
@@ -34,15 +33,6 @@ static void text_unref(void *arg) {
     list_remove(&t->link);
     strbuf_fini(&t->frames);
     free(t);
-}
-
-static void add_frame(struct overview_text *t, const struct wire_message *m) {
-    uint8_t head[FRAME_HEADER_BYTES];
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(m, &text);
-    frame_header(text.len, head);
-    strbuf_add_bytes(&t->frames, head, sizeof head);
-    strbuf_add_bytes(&t->frames, strbuf_text(&text), text.len);
 }
 
 /* Disconnects the slowest readers, so that other operators get answers. */
@@ -80,7 +70,7 @@ static void begin(struct rdzv_server *s) {
     o->text->refs = 1;
     list_init(&o->text->readers);
     list_append(&o->texts, &o->text->link);
-    add_frame(o->text, &m);
+    wire_add_frame(&m, &o->text->frames);
     while (!list_empty(&o->asking)) {
         struct rdzv_asking *a = LIST_FIRST(struct rdzv_asking, &o->asking, link);
         list_remove(&a->link);
@@ -95,7 +85,7 @@ static void go_on(struct rdzv_server *s) {
         m.nodes.first = o->next_row;
         m.nodes.n = MIN2(o->n_rows - o->next_row, (uint32_t)RDZV_OVERVIEW_CHUNK);
         memcpy(m.nodes.list, o->rows + o->next_row, m.nodes.n * sizeof *o->rows);
-        add_frame(o->text, &m);
+        wire_add_frame(&m, &o->text->frames);
         o->next_row += m.nodes.n;
     }
 }

@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/frame.h"
 #include "io/clock.h"
 #include "rendezvous/server/server_priv.h"
 
@@ -114,15 +113,6 @@ void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, st
 
 /* ---- the answer ---- */
 
-static void add_frame(struct stacks_text *t, const struct wire_message *m) {
-    uint8_t head[FRAME_HEADER_BYTES];
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    wire_encode(m, &text);
-    frame_header(text.len, head);
-    strbuf_add_bytes(&t->frames, head, sizeof head);
-    strbuf_add_bytes(&t->frames, strbuf_text(&text), text.len);
-}
-
 /* The bytes of a piece: it ends between two characters of UTF-8. */
 static size_t piece_len(const char *text, size_t len) {
     size_t n = MIN2(len, RDZV_EVIDENCE_CHUNK_MAX - 1);
@@ -138,7 +128,7 @@ static void add_evidence(struct stacks_text *t, uint32_t node, const char *json,
         memcpy(m.evidence.text, json, n);
         m.evidence.text[n] = '\0';
         m.evidence.last = n == len;
-        add_frame(t, &m);
+        wire_add_frame(&m, &t->frames);
         m.evidence.first = false;
         json += n;
         len -= n;
@@ -155,7 +145,7 @@ void rdzv_server_stacks_add(struct rdzv_server *s, const struct rdzv_stacks *nod
         (void)strcpy(m.stacks.missing, "it had nothing to say");
     else if (m.stacks.missing[0] == '\0' && t->frames.len + len > ANSWER_BYTES_MAX)
         (void)strcpy(m.stacks.missing, "left out: the answer would be too long");
-    add_frame(t, &m);
+    wire_add_frame(&m, &t->frames);
     if (m.stacks.missing[0] == '\0')
         add_evidence(t, node->node, json, len);
 }

@@ -418,7 +418,7 @@ Test(job_options, refuses_places_where_nobody_can_meet) {
         {"--nnodes=2 --rdzv-id=r --rdzv-endpoint=h:1-17 x", "at most 16 ports"},
         {"--nnodes=2 --rdzv-id=r --rdzv-endpoint=h:5,5 x", "a port is named twice"},
         {"--nnodes=2 --rdzv-id=r --rdzv-endpoint=h:0-5 x", "from 1 to 65535, or LOW-HIGH"},
-        {"--rdzv-backend=etc x", "must be c10d, dir, etcd or static; did you mean \"etcd\"?"},
+        {"--rdzv-backend=etc x", "must be static, c10d, dir or etcd; did you mean \"etcd\"?"},
         {"--rdzv-backend=etcd --rdzv-endpoint=h:1 x", "by etcd need an --rdzv-id"},
         {"--rdzv-endpoint=dir:/a x", "by dir need an --rdzv-id"},
         {"--rdzv-endpoint=dir:/a --rdzv-id= x", "by dir need an --rdzv-id"},
