@@ -353,7 +353,7 @@ static int read_signals(struct job_reading *j) {
         int signo = signal_by_name(name);
         if (signo == 0 || signo == SIGKILL || signo == SIGSTOP) {
             strbuf_printf(j->warnings, "--signals-to-handle: %s \"%s\" is ignored\n",
-                          signo == 0 ? "unknown signal" : "a signal nobody can catch,", name);
+                          signo == 0 ? "unknown signal" : "a signal that can't be caught,", name);
         } else if (!job_is_ended_by(spec, signo)) {
             if (spec->n_signals == JOB_SIGNALS_MAX)
                 return job_bad_value(j, RUN_SIGNALS_TO_HANDLE, "at most 16 signals");

@@ -98,7 +98,8 @@ static void take_nodes(struct job_reading *j) {
     const struct place *p = &j->spec->place;
     s->min_nodes = s->max_nodes = p->n_nodes;
     if (p->n_nodes > 1)
-        job_derived(j, "nnodes: %u, from %s; --nnodes=MIN:%u for a job that may go on with fewer",
+        job_derived(j,
+                    "nnodes: %u, from %s; --nnodes=MIN:%u for a job that may continue with fewer",
                     p->n_nodes, p->from.n_nodes, p->n_nodes);
     else
         job_derived(j, "nnodes: 1, from %s", p->from.n_nodes);

@@ -40,7 +40,8 @@ int job_read_requeue(struct job_reading *j) {
     bool is_ssh = j->spec->hosts.list.n > 0;
     if (j->spec->place.kind == PLACE_SLURM_NONE || is_ssh) {
         strbuf_printf(j->warnings, "--requeue: %s, so it has no effect\n",
-                      is_ssh ? "over ssh muster is no job of Slurm" : "this is no job of Slurm");
+                      is_ssh ? "over ssh muster is not a job of Slurm"
+                             : "this is not a job of Slurm");
         j->spec->requeue = 0;
     }
     return 0;

@@ -208,7 +208,7 @@ static int read_ports(struct job_reading *j, const char *endpoint) {
     if (!spec->run_id_given)
         return err_set(j->err, -EINVAL,
                        "--rdzv-endpoint=%s: with several ports, the nodes need a --rdzv-id to "
-                       "tell their leader from that of another job",
+                       "distinguish their leader from that of another job",
                        endpoint);
     spec->endpoint_port = spec->endpoint_ports[0];
     if (spec->n_endpoint_ports == 1)

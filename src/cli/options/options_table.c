@@ -191,17 +191,17 @@ static const struct option_def defs[] = {
      TEXT(local_addr)},
     {"auth", "HOW", ENV | OURS,
      "Who may talk to the job. On its own machines: this user's processes and root's. From other "
-     "machines: whoever has its key, and where no node has a key everybody (auto) or nobody (on). "
-     "none: everybody, from everywhere",
+     "machines: processes with its key, and if no node has a key, all (auto) or none (on). none: "
+     "any process, from any machine",
      .choices = "auto on none", CHOICE(auth, AUTH_AUTO, AUTH_ON, AUTH_NONE)},
     {"key-file", "FILE", OURS,
      "File with the job's key, as muster keygen writes it; the same key on all nodes. No other is "
-     "looked for then. MUSTER_KEY_FILE names the file, too, and MUSTER_KEY holds a key itself",
+     "searched for then. MUSTER_KEY_FILE names the file, too, and MUSTER_KEY holds a key itself",
      TEXT(key_file)},
     {"store-check", "HOW", ENV | OURS,
      "Which clients the workers' store admits: processes of this user and root on the job's nodes "
-     "(uid), whoever comes from a node's address (member), or everybody (none: for programs that "
-     "are not the job's, such as torchft)",
+     "(uid), any client from a node's address (member), or any client (none: for programs that are "
+     "not the job's, such as torchft)",
      .choices = "uid member none",
      CHOICE(store_check, STORE_CHECK_UID, STORE_CHECK_MEMBER, STORE_CHECK_NONE)},
     {"heartbeat-interval", "SECONDS", ENV | OURS, "How often a node renews its lease (1)",
@@ -274,7 +274,7 @@ static const struct option_def defs[] = {
      "When the job hangs: restart it, which uses up a restart; report it and stop nothing; or do "
      "not watch (off). auto restarts if --max-restarts is not 0 and ranks wait for each other: one "
      "is in a collective, waits for the store, or is stopped; otherwise it reports. An endless "
-     "loop and a long evaluation on one rank look alike: only --hang-timeout tells them apart",
+     "loop and a long evaluation on one rank look alike: only --hang-timeout distinguishes them",
      .choices = "auto restart report off",
      CHOICE(hang_action, JOB_HANG_AUTO, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF)},
     {"hang-timeout", "SECONDS", ENV | OURS,

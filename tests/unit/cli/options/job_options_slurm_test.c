@@ -81,7 +81,7 @@ Test(job_options_slurm, a_task_of_a_step_needs_no_option) {
     cr_assert_arr_eq(g.spec.endpoint_ports, ports, sizeof ports);
     cr_assert_eq(g.spec.endpoint_port, ports[0]);
     cr_assert(says(g.spec.derived, "nnodes: 4, from SLURM_STEP_NUM_NODES"));
-    cr_assert(says(g.spec.derived, "--nnodes=MIN:4 for a job that may go on with fewer"));
+    cr_assert(says(g.spec.derived, "--nnodes=MIN:4 for a job that may continue with fewer"));
     cr_assert(says(g.spec.derived, "nproc_per_node: 8, from SLURM_GPUS_ON_NODE"));
     cr_assert(says(g.spec.derived, "rdzv_id: c1.28.0, from SLURM_CLUSTER_NAME, SLURM_JOB_ID, SLURM_STEP_ID"));
     cr_assert(says(g.spec.derived, "rdzv_endpoint: node1:"));
@@ -450,5 +450,5 @@ Test(job_options_slurm, reasons_to_requeue_are_read_and_shown) {
     _cleanup_(reading_fini) struct reading d = read_line("", "--requeue=preempt t.py");
     cr_expect_eq(d.r, 0);
     cr_expect_eq(d.spec.requeue, 0);
-    cr_expect_not_null(strstr(strbuf_text(&d.warnings), "no job of Slurm"));
+    cr_expect_not_null(strstr(strbuf_text(&d.warnings), "not a job of Slurm"));
 }

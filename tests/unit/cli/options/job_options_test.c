@@ -593,7 +593,7 @@ Test(job_options, warns_where_torchrun_is_silent) {
         {"--nnodes=2 --rdzv-backend=c10d x", "no --rdzv-endpoint"},
         {"--nnodes=1:2 --master-addr=h x", "waits for all 2 nodes"},
         {"--signals-to-handle=SIGTERM,SIGFOO x", "unknown signal \"SIGFOO\""},
-        {"--signals-to-handle=SIGKILL x", "nobody can catch"},
+        {"--signals-to-handle=SIGKILL x", "can't be caught"},
         {"--local-ranks-filter=0,7 x", "no local rank 7"},
         {"--duplicate-stderr-filters=a -t1 x",
          "--duplicate-stderr-filters has no effect: only streams of --tee are filtered"},
