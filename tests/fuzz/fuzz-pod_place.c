@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launcher/place/place_pod.h"
+#include "launcher/place/place.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -23,18 +23,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(hosts, end + 1, size - n - 1);
     hosts[size - n - 1] = '\0';
     char *envp[] = {index, service, NULL};
-    struct pod_place p;
-    pod_place_read(envp, &(struct pod_facts){.hosts = hosts}, &p);
+    struct place_pod p;
+    place_read_pod(envp, hosts, &p);
     free(hosts);
     check((p.full_name[0] == '\0') == (p.first_host[0] == '\0') && (p.full_name[0] == '\0') == (p.job[0] == '\0'));
-    check((p.n_addrs == 0) == (p.full_name[0] == '\0') && p.n_addrs <= POD_ADDRS_MAX);
+    check((p.n_addrs == 0) == (p.full_name[0] == '\0') && p.n_addrs <= PLACE_POD_ADDRS_MAX);
     if (p.full_name[0] == '\0')
         return 0;
     const char *domain = strchr(p.full_name, '.');
-    check(p.kind == POD_PLACE_INDEXED && domain != NULL && strlen(p.full_name) < POD_NAME_MAX);
+    check(p.kind == PLACE_POD_INDEXED && domain != NULL && strlen(p.full_name) < PLACE_POD_NAME_MAX);
     check(strncmp(p.first_host, p.job, strlen(p.job)) == 0 && strncmp(p.first_host + strlen(p.job), "-0.", 3) == 0);
     check(strcmp(strchr(p.first_host + strlen(p.job), '.'), domain) == 0);
     check((p.index == 0) == (strcmp(p.first_host, p.full_name) == 0));
-    check(pod_place_is_own(&p, p.full_name) && pod_place_is_own(&p, p.addrs[p.n_addrs - 1]));
+    check(place_pod_is_own(&p, p.full_name) && place_pod_is_own(&p, p.addrs[p.n_addrs - 1]));
     return 0;
 }

@@ -12,16 +12,10 @@
 #include "launcher/place/place.h"
 #include "launcher/srun/hold_io.h"
 #include "launcher/srun/srun_io.h"
+#include "launcher/srun/step_cpus_io.h"
 #include "launcher/ssh_head/ssh_head_io.h"
 
 extern char **environ;
-
-/* The head of a step that has no CPUS_PER_TASK of its own gives the user's (starter.h). */
-static void restore_environment(void) {
-    const char *cpus = getenv(STARTER_CPUS_ENV);
-    if (cpus != NULL)
-        (void)setenv("SLURM_CPUS_PER_TASK", cpus, 0);
-}
 
 /* The agent of this node. Other tasks of Slurm hold until it has ended, if there are any. */
 static int be_agent(const struct job_spec *spec, struct keyring *keys, const char *hold) {
@@ -31,7 +25,7 @@ static int be_agent(const struct job_spec *spec, struct keyring *keys, const cha
         log_error("%s", err.text);
         return EXIT_FAILURE;
     }
-    restore_environment();
+    srun_restore_env();
     int status = job_start(spec, environ, keys);
     hold_tell(fd, status);
     return status;

@@ -15,10 +15,8 @@
 #include "io/file.h"
 #include "launcher/hosts/hostfile.h"
 #include "launcher/place/place_io.h"
-#include "launcher/place/place_pod.h"
 #include "launcher/preflight/switch_map.h"
 #include "launcher/srun/step_cpus_io.h"
-#include "launcher/starter/starter_link_io.h"
 #include "rendezvous/protocol/messages.h"
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/discovery_io.h"
@@ -146,9 +144,9 @@ static const char *probe_shared(void *arg, const char *path) {
     return shared_folder(path);
 }
 
-static void probe_serve_node(void *arg) {
+static void probe_serve_node(void *arg, const struct place *place) {
     (void)arg;
-    unsigned n = step_cpus_widen(environ);
+    unsigned n = step_cpus_widen(place);
     if (n > 0)
         log_debug("bound to the %u CPUs of all tasks of this node", n);
 }
@@ -158,7 +156,7 @@ static void probe_serve_node(void *arg) {
 static bool another_warns(const struct job_spec *spec) {
     if (spec->hosts.list.n > 0)
         return false;
-    if (starter_link_is_given(environ) && spec->place.kind != PLACE_SLURM_STEP)
+    if (spec->place.by == PLACE_BY_OWN_SSH)
         return true;
     return spec->start_nodes > 0 || (spec->step_is_group && spec->place.proc_id > 0) ||
            (spec->one_agent && spec->place.local_id > 0);
@@ -203,7 +201,7 @@ static char *probe_hosts(void *arg) {
     (void)arg;
     char *text = NULL;
     size_t len;
-    return file_read_text(HOSTS_FILE, POD_HOSTS_MAX, &text, &len) < 0 ? NULL : text;
+    return file_read_text(HOSTS_FILE, PLACE_POD_HOSTS_MAX, &text, &len) < 0 ? NULL : text;
 }
 
 const struct job_probes run_line_probes = {.count_cpus = probe_cpus,

@@ -417,7 +417,6 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
         .err = err,
         .visible_devices = env_get(envp, "CUDA_VISIBLE_DEVICES"),
         .share_off_env = env_get(envp, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
-        .topology_env = env_get(envp, "SLURM_TOPOLOGY_ADDR"),
         .etcd_user_env = env_get(envp, "MUSTER_ETCD_USER"),
         .etcd_password_env = env_get(envp, "MUSTER_ETCD_PASSWORD"),
         .envp = envp,
@@ -432,8 +431,12 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
     if (is_on(&j, RUN_VERSION))
         return JOB_OPTIONS_VERSION;
     r = options_from_env(&run_options, envp, &j.parsed, err);
-    if (r == 0)
-        r = read_all(&j, argc, argv);
+    if (r < 0)
+        return r;
+    const struct place_probes place_probes = {
+        .facts = probes->place_facts, .hosts = probes->read_hosts, .arg = probes->arg};
+    j.place_code = place_read(envp, &place_probes, &spec.place, &j.place_err);
+    r = read_all(&j, argc, argv);
     if (r < 0)
         return r;
     job_warn_of_idle_options(&j);

@@ -38,7 +38,7 @@ struct job_probes {
     void (*place_facts)(void *arg, struct place_facts *ret);
     /* This process is the agent for all tasks of Slurm's step on this node: takes their CPUs, too,
      * before any are counted. NULL: does not. */
-    void (*serve_node)(void *arg);
+    void (*serve_node)(void *arg, const struct place *place);
     /* The name of the file system that nodes share and that has the folder, or would have it, if
      * this user can meet others there; NULL: there is none. NULL: not known. */
     const char *(*shared_folder)(void *arg, const char *path);

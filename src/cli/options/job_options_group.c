@@ -22,7 +22,7 @@ static int check_unit(struct job_reading *j) {
  * and node, from the top, separated by dots. srun(1), SLURM_TOPOLOGY_ADDR */
 static void read_topology(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    const char *text = j->topology_env != NULL ? j->topology_env : "";
+    const char *text = spec->place.topology != NULL ? spec->place.topology : "";
     bool fits = strlen(text) <= TOPOLOGY_MAX;
     spec->topology = xstrdup(fits ? text : "");
     const char *file = job_text(j, RUN_TOPOLOGY_FILE);
@@ -107,8 +107,6 @@ static void take_nodes(struct job_reading *j) {
 
 int job_read_slurm(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    struct place_facts facts = {0};
-    struct err err = {0};
     const bool alone = job_value(j, RUN_STANDALONE)->times > 0, elsewhere = says_elsewhere(j);
     j->said = (struct place_given){
         .nnodes = job_given(j, RUN_NNODES),
@@ -120,14 +118,13 @@ int job_read_slurm(struct job_reading *j) {
         .elsewhere = elsewhere,
         .alone = alone,
     };
-    if (!place_is_in_slurm(j->envp))
+    if (spec->place.slurm == PLACE_SLURM_NONE)
         return 0;
-    if (j->probes->place_facts != NULL)
-        j->probes->place_facts(j->probes->arg, &facts);
-    int r = place_read(j->envp, &facts, &spec->place, &err);
-    if (r < 0) /* what the user arranges needs no variables */
-        return j->said.meets || j->said.nnodes ? 0 : err_set(j->err, r, "%s", err.text);
-    r = place_fill(&spec->place, &j->said, &j->fill, j->err);
+    if (j->place_code < 0) /* what the user arranges needs no variables */
+        return j->said.meets || j->said.nnodes
+                   ? 0
+                   : err_set(j->err, j->place_code, "%s", j->place_err.text);
+    int r = place_fill(&spec->place, &j->said, &j->fill, j->err);
     if (r < 0)
         return r;
     spec->step_is_group = j->fill.group;

@@ -28,13 +28,8 @@ static bool says_hosts(const struct job_reading *j) {
            job_given(j, RUN_EXCLUDE);
 }
 
-bool job_has_head(const struct job_reading *j) {
-    const char *head = env_get(j->envp, STARTER_HEAD_ENV);
-    return head != NULL && head[0] != '\0';
-}
-
 bool job_wants_ssh(const struct job_reading *j) {
-    if (job_has_head(j) || j->spec->starter == JOB_STARTER_NONE)
+    if (place_has_starter(&j->spec->place) || j->spec->starter == JOB_STARTER_NONE)
         return false;
     return j->spec->starter == JOB_STARTER_SSH || says_hosts(j);
 }
@@ -127,7 +122,7 @@ void job_warn_of_no_hosts(struct job_reading *j) {
         enum run_option row;
         const char *name;
     } rows[] = {{RUN_SSH, "ssh"}, {RUN_EXPORT, "export"}};
-    const bool over_ssh = job_has_head(j) && j->spec->place.kind != PLACE_SLURM_STEP;
+    const bool over_ssh = j->spec->place.by == PLACE_BY_OWN_SSH;
     for (size_t i = 0; i < ARRAY_SIZE(rows) && !over_ssh; i++)
         if (job_given(j, rows[i].row))
             strbuf_printf(j->warnings,
@@ -182,7 +177,7 @@ static void say_hosts(struct job_reading *j) {
 }
 
 static int check(struct job_reading *j) {
-    if (j->spec->place.kind == PLACE_SLURM_STEP && j->spec->place.n_tasks > 1)
+    if (place_is_step(&j->spec->place) && j->spec->place.n_tasks > 1)
         return err_set(j->err, -EINVAL,
                        "srun has started muster on %u nodes already, so it does not start itself "
                        "over ssh: leave -H and --hostfile out, or srun",

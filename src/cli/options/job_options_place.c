@@ -230,16 +230,17 @@ static int stay_alone(struct job_reading *j) {
     if (job_given(j, RUN_NNODES))
         return 0;
     _cleanup_(freep) char *host = host_of_one(j);
-    if (j->pod.index > 0 && host != NULL && !pod_place_is_own(&j->pod, host))
+    if (j->spec->place.pod.index > 0 && host != NULL &&
+        !place_pod_is_own(&j->spec->place.pod, host))
         return err_set(j->err, -EINVAL,
                        "this pod has index %u of an Indexed Job (JOB_COMPLETION_INDEX) and is to "
                        "meet others at %.200s, but no pod knows how many there are: give "
                        "--nnodes=N, the Job's `completions`",
-                       j->pod.index, host);
+                       j->spec->place.pod.index, host);
     job_derived(j,
                 "nnodes: 1, because --nnodes is not given: this pod (JOB_COMPLETION_INDEX=%u) runs "
                 "a job of its own; for one job of all pods give the Job's `completions`",
-                j->pod.index);
+                j->spec->place.pod.index);
     return 0;
 }
 
@@ -251,11 +252,11 @@ static int no_full_name(struct job_reading *j) {
                    "other, because /etc/hosts has no full name of this pod: give the pod template "
                    "a `subdomain` and make a headless Service of that name, or give "
                    "--rdzv-endpoint=HOST:PORT",
-                   job_text(j, RUN_NNODES), j->pod.index);
+                   job_text(j, RUN_NNODES), j->spec->place.pod.index);
 }
 
 static void meet_at_first(struct job_reading *j) {
-    const struct pod_place *pod = &j->pod;
+    const struct place_pod *pod = &j->spec->place.pod;
     bool is_static = job_given(j, RUN_RDZV_BACKEND)
                          ? strcmp(job_text(j, RUN_RDZV_BACKEND), "static") == 0
                          : job_given(j, RUN_MASTER_PORT);
@@ -276,15 +277,6 @@ static void meet_at_first(struct job_reading *j) {
     j->spec->pods_are_group = true;
 }
 
-/* /etc/hosts is read only where it can matter. */
-static void look_at_pod(struct job_reading *j) {
-    pod_place_read(j->envp, &(struct pod_facts){0}, &j->pod);
-    if (j->pod.kind != POD_PLACE_INDEXED || j->probes->read_hosts == NULL)
-        return;
-    _cleanup_(freep) char *hosts = j->probes->read_hosts(j->probes->arg);
-    pod_place_read(j->envp, &(struct pod_facts){.hosts = hosts}, &j->pod);
-}
-
 /* Whether the backend is one with an endpoint, whose node leads. */
 static bool has_leader_place(const struct job_reading *j) {
     enum job_backend backend = job_backend_of(job_text(j, RUN_RDZV_BACKEND));
@@ -295,8 +287,9 @@ static bool has_leader_place(const struct job_reading *j) {
  * are numbered by it, each pod would wait alone. */
 static int check_index(struct job_reading *j, const struct rdzv_conf *conf) {
     enum job_backend backend = job_backend_of(job_text(j, RUN_RDZV_BACKEND));
-    bool is_bad = j->pod.bad_index != NULL ||
-                  (j->pod.kind == POD_PLACE_INDEXED && j->pod.index >= RDZV_NODES_MAX);
+    bool is_bad =
+        j->spec->place.pod.bad_index != NULL || (j->spec->place.pod.kind == PLACE_POD_INDEXED &&
+                                                 j->spec->place.pod.index >= RDZV_NODES_MAX);
     bool is_placed = !is_blank(job_text(j, RUN_RDZV_ENDPOINT)) || job_given(j, RUN_MASTER_ADDR);
     bool counts = has_leader_place(j) && (backend == JOB_BACKEND_STATIC || !is_placed);
     bool is_alone = j->spec->rdzv.max_nodes == 1 || job_value(j, RUN_STANDALONE)->times > 0;
@@ -317,11 +310,11 @@ int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
     int32_t rank = conf->rank;
     if (j->fill.group)
         return 0; /* Slurm in a pod: the nodes are those of its step */
-    look_at_pod(j);
     int r = check_index(j, conf);
     if (r < 0)
         return r;
-    if (j->pod.kind != POD_PLACE_INDEXED || j->pod.index >= RDZV_NODES_MAX || conf->store_file ||
+    if (j->spec->place.pod.kind != PLACE_POD_INDEXED ||
+        j->spec->place.pod.index >= RDZV_NODES_MAX || conf->store_file ||
         job_value(j, RUN_STANDALONE)->times > 0)
         return 0;
     if (j->spec->rdzv.max_nodes == 1)
@@ -331,21 +324,21 @@ int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
         return 0;
     if (rank_text != NULL && parse_python_i32(rank_text, &rank) < 0)
         return 0; /* it will be refused */
-    if (rank >= 0 && (uint32_t)rank != j->pod.index)
+    if (rank >= 0 && (uint32_t)rank != j->spec->place.pod.index)
         return 0; /* the user numbers the nodes in another way: several Jobs, or several agents in a
                      pod */
-    if (j->pod.first_host[0] == '\0')
+    if (j->spec->place.pod.first_host[0] == '\0')
         return no_full_name(j);
     meet_at_first(j);
     return 0;
 }
 
 int32_t job_rank_by_index(struct job_reading *j) {
-    bool counts = j->pod.kind == POD_PLACE_INDEXED && j->pod.index < RDZV_NODES_MAX &&
-                  j->spec->rdzv.max_nodes > 1 &&
+    bool counts = j->spec->place.pod.kind == PLACE_POD_INDEXED &&
+                  j->spec->place.pod.index < RDZV_NODES_MAX && j->spec->rdzv.max_nodes > 1 &&
                   (j->spec->pods_are_group || job_backend(j->spec)->ranks_are_chosen);
     if (!counts)
         return -1;
-    job_derived(j, "node_rank: %u, from JOB_COMPLETION_INDEX", j->pod.index);
-    return (int32_t)j->pod.index;
+    job_derived(j, "node_rank: %u, from JOB_COMPLETION_INDEX", j->spec->place.pod.index);
+    return (int32_t)j->spec->place.pod.index;
 }

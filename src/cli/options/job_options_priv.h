@@ -7,7 +7,6 @@
 #include "cli/options/options_table.h"
 #include "cli/options/rdzv_text.h"
 #include "launcher/place/fill.h"
-#include "launcher/place/place_pod.h"
 
 struct job_reading {
     struct options_parsed parsed;
@@ -18,10 +17,10 @@ struct job_reading {
     /* from the environment; NULL: not set */
     const char *visible_devices;                   /* CUDA_VISIBLE_DEVICES */
     const char *share_off_env;                     /* TORCH_DISABLE_SHARE_RDZV_TCP_STORE */
-    const char *topology_env;                      /* SLURM_TOPOLOGY_ADDR */
     const char *etcd_user_env, *etcd_password_env; /* MUSTER_ETCD_USER, MUSTER_ETCD_PASSWORD */
     char *const *envp;
-    struct pod_place pod; /* after job_meet_by_index() */
+    int place_code; /* of place_read() */
+    struct err place_err;
     /* after job_read_slurm(), in a job of Slurm */
     struct place_given said;
     struct place_fill fill;
@@ -50,8 +49,6 @@ _must_use_ int job_read_slurm(struct job_reading *j);
 _must_use_ int job_read_starter(struct job_reading *j);
 /* After it is known where in Slurm this process is. */
 _must_use_ int job_read_requeue(struct job_reading *j);
-/* Whether a head has started this process (launcher/place/place.h). */
-bool job_has_head(const struct job_reading *j);
 /* Whether this process starts agents over ssh. */
 bool job_wants_ssh(const struct job_reading *j);
 /* Reads on which hosts, for job_wants_ssh(). Needs job_read_slurm(). */

@@ -2,7 +2,6 @@
  * where srun has started several. */
 #include <string.h>
 
-#include "base/text/envlist.h"
 #include "cli/options/job_options_priv.h"
 #include "launcher/srun/requeue.h"
 #include "launcher/srun/srun_command.h"
@@ -13,8 +12,8 @@ int job_read_starter(struct job_reading *j) {
     if (job_wants_ssh(j))
         return job_read_hosts(j);
     job_warn_of_no_hosts(j);
-    int r = srun_choose(job_has_head(j) ? JOB_STARTER_NONE : spec->starter, &spec->place, &j->said,
-                        &nodes, j->err);
+    int r = srun_choose(place_has_starter(&j->spec->place) ? JOB_STARTER_NONE : spec->starter,
+                        &spec->place, &j->said, &nodes, j->err);
     if (r < 0)
         return r;
     if (r == SRUN_STEP) {
@@ -24,7 +23,7 @@ int job_read_starter(struct job_reading *j) {
     }
     bool serves = j->fill.one_agent && spec->place.local_id == 0 && spec->place.node_tasks > 1;
     if (serves && j->probes->serve_node != NULL)
-        j->probes->serve_node(j->probes->arg);
+        j->probes->serve_node(j->probes->arg, &spec->place);
     return 0;
 }
 
@@ -38,7 +37,7 @@ int job_read_requeue(struct job_reading *j) {
     if (requeue_parse(text, &j->spec->requeue) < 0)
         return job_bad_value(j, RUN_REQUEUE, "one or more of preempt, node-fail, timeout");
     bool is_ssh = j->spec->hosts.list.n > 0;
-    if (j->spec->place.kind == PLACE_SLURM_NONE || is_ssh) {
+    if (j->spec->place.slurm == PLACE_SLURM_NONE || is_ssh) {
         strbuf_printf(j->warnings, "--requeue: %s, so it has no effect\n",
                       is_ssh ? "over ssh muster is not a job of Slurm"
                              : "this is not a job of Slurm");
@@ -55,15 +54,10 @@ bool job_counts_elsewhere(const struct job_reading *j) {
     return false;
 }
 
-/* srun --label has prefixes of its own. */
-static bool srun_labels(const struct job_reading *j) {
-    const char *label = env_get(j->envp, "SLURM_LABELIO");
-    return label != NULL && label[0] != '\0' && strcmp(label, "0") != 0;
-}
-
 void job_share_output(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    spec->in_step = (j->fill.group || job_has_head(j)) && spec->rdzv.max_nodes > 1;
+    spec->in_step =
+        (j->fill.group || place_has_starter(&j->spec->place)) && spec->rdzv.max_nodes > 1;
     spec->rank_prefix = spec->in_step && !job_given(j, RUN_TEE) && !job_given(j, RUN_REDIRECTS) &&
-                        spec->line_prefix == NULL && !srun_labels(j);
+                        spec->line_prefix == NULL && !spec->place.srun_labels;
 }

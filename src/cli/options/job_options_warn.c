@@ -49,9 +49,9 @@ static void warn_of_name(struct job_reading *j, const char *variable, size_t n) 
 static void warn_of_one_node(struct job_reading *j) {
     const struct option_value *v = job_value(j, RUN_NNODES);
     const struct place *p = &j->spec->place;
-    bool step = p->kind == PLACE_SLURM_STEP;
+    bool step = p->slurm == PLACE_SLURM_STEP;
     uint32_t nodes = step ? p->n_nodes : p->job_nodes;
-    if (p->kind == PLACE_SLURM_NONE || !v->from_env || j->spec->rdzv.max_nodes != 1 || nodes < 2)
+    if (p->slurm == PLACE_SLURM_NONE || !v->from_env || j->spec->rdzv.max_nodes != 1 || nodes < 2)
         return;
     if (step)
         strbuf_printf(
@@ -71,7 +71,7 @@ static void warn_of_one_node(struct job_reading *j) {
  * it, and Slurm then kills the rest at once. Said once for the step. */
 static void warn_of_shell(struct job_reading *j) {
     const struct place *p = &j->spec->place;
-    if (p->kind == PLACE_SLURM_STEP && p->task_is_shell && p->proc_id == 0)
+    if (p->slurm == PLACE_SLURM_STEP && p->task_is_shell && p->proc_id == 0)
         strbuf_add(j->warnings,
                    "Slurm will signal the shell that started muster, and not muster, so that "
                    "workers can be killed before they have saved anything; write \"exec muster "
@@ -91,7 +91,7 @@ static void warn_of_line(struct job_reading *j, char *const *envp) {
         .script = spec->script,
         .ranks_are_fixed = job_backend(spec)->ranks_are_chosen,
         .node_rank = spec->node_rank,
-        .srun_host = env_get(envp, "SLURM_LAUNCH_NODE_IPADDR"),
+        .srun_host = spec->place.srun_host,
         .from_batch = environment != NULL && strcmp(environment, "BATCH") == 0,
     };
     if (spec->start_nodes == 0 && spec->starter == JOB_STARTER_AUTO)

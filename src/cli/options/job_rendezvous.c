@@ -378,7 +378,7 @@ static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     spec->is_host = conf->is_host;
     if (conf->is_host < 0 && j->fill.group && spec->endpoint_host != NULL)
         spec->is_host = spec->place.is_first; /* names can be those of another network */
-    else if (conf->is_host < 0 && spec->pods_are_group && j->pod.index > 0)
+    else if (conf->is_host < 0 && spec->pods_are_group && j->spec->place.pod.index > 0)
         spec->is_host = 0; /* pod 0 finds its own name in /etc/hosts; to others it may come late */
     else if (conf->is_host < 0 && first != NULL && spec->endpoint_host != NULL)
         spec->is_host = strcmp(first, "1") == 0;

@@ -2,9 +2,7 @@
  * before they kill this job, and why Slurm ends it. */
 #include <signal.h>
 
-#include "base/text/envlist.h"
 #include "base/text/log.h"
-#include "base/text/parse.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "launcher/agent/agent_priv.h"
@@ -28,14 +26,10 @@
 #define OWN_SIGNAL_NS (250 * NS_PER_MS)
 #define OWN_SIGNAL_SOON_NS (100 * NS_PER_MS)
 
-static const char *slurm_job(const struct agent *a) {
-    const char *job = env_get(a->config.envp, "SLURM_JOB_ID");
-    return job != NULL && job[0] != '\0' ? job : NULL;
-}
+static const char *slurm_job(const struct agent *a) { return a->config.spec->place.job_id; }
 
 static bool is_pod(const struct agent *a) {
-    return a->config.link->guardian == 1 &&
-           env_get(a->config.envp, "KUBERNETES_SERVICE_HOST") != NULL;
+    return a->config.link->guardian == 1 && a->config.spec->place.by == PLACE_BY_POD;
 }
 
 /* ---- who has got a signal ---- */
@@ -149,12 +143,9 @@ static void ask_config(struct agent *a) {
 
 /* ---- the reason ---- */
 
-/* Newer versions of Slurm set the variable: seconds since 1970, srun(1). */
 static bool is_time_over(const struct agent *a) {
-    const char *text = env_get(a->config.envp, "SLURM_JOB_END_TIME");
-    uint64_t end_s;
-    return text != NULL && parse_u64(text, &end_s) == 0 && end_s > 0 &&
-           clock_wall_ns() / NS_PER_S + 1 >= end_s;
+    const uint64_t end_s = a->config.spec->place.job_end_s;
+    return end_s > 0 && clock_wall_ns() / NS_PER_S + 1 >= end_s;
 }
 
 static void on_reason(void *arg, const struct helper_answer *answer) {

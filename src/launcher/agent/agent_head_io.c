@@ -24,7 +24,7 @@ bool agent_head_asked(const struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     char reason[sizeof a->head_reason];
     if (a->head == NULL || a->head_gone || a->signo != 0 || a->failed_early ||
-        spec->place.kind != PLACE_SLURM_STEP || a->end.kind != MEMBER_END_FAILED ||
+        spec->place.by != PLACE_BY_OWN_SRUN || a->end.kind != MEMBER_END_FAILED ||
         a->end.has_failure)
         return false;
     for (uint32_t i = 0; i < spec->n_signals; i++) {
@@ -59,8 +59,8 @@ static const uint8_t *head_secret(const struct agent *a) {
 
 int agent_find_head(struct agent *a) {
     struct err err = {0};
-    int r =
-        starter_link_new(a->loop, a->config.envp, head_secret(a), a->host, &ops, a, &a->head, &err);
+    int r = starter_link_new(a->loop, a->config.envp, head_secret(a), a->host,
+                             &a->config.spec->place, &ops, a, &a->head, &err);
     if (r < 0 && err.text[0] != '\0') {
         log_error("%s", err.text);
         a->failed_early = a->wrong_usage = true;

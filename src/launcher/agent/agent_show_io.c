@@ -476,13 +476,12 @@ static void show_failure(struct agent *a, const struct failure *f) {
     pass_failure_on(a, f);
 }
 
-/* A name for the next run. A job that Slurm has requeued keeps its SLURM_JOB_ID; sbatch(1)
- * describes SLURM_RESTART_COUNT, which is set from the second start on. */
-static void name_next_run(const char *run_id, char *ret, size_t size) {
+/* A name for the next run. A job that Slurm has requeued keeps its number. */
+static void name_next_run(const struct agent *a, char *ret, size_t size) {
     char next[JOB_RUN_ID_MAX];
-    const char *requeued = getenv("SLURM_RESTART_COUNT");
+    const char *run_id = a->config.spec->run_id;
     job_next_run_id(run_id, next);
-    if (requeued != NULL && requeued[0] != '\0')
+    if (a->config.spec->place.restarts > 0)
         (void)snprintf(ret, size,
                        "--rdzv-id=\"%s-${SLURM_RESTART_COUNT:-0}\", as Slurm has requeued the job",
                        run_id);
@@ -495,7 +494,7 @@ static void show_was_closed(const struct agent *a, const struct member_end *end)
     const struct job_spec *spec = a->config.spec;
     bool success = end->kind == MEMBER_END_SUCCESS;
     char next[JOB_RUN_ID_MAX + 128];
-    name_next_run(spec->run_id, next, sizeof next);
+    name_next_run(a, next, sizeof next);
     log_line(success && !end->was_over ? LOG_LEVEL_NOTICE : LOG_LEVEL_ERROR,
              "run '%s' %s: it %s%s%s; to run again, give another name, for example %s%s",
              spec->run_id,

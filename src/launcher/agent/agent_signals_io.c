@@ -50,7 +50,7 @@ static void stop_for_signal(struct agent *a) {
         return;
     }
     /* over ssh, signals to the head arrive as its orders: this signal was sent to muster here */
-    const bool over_ssh = a->head != NULL && a->config.spec->place.kind != PLACE_SLURM_STEP;
+    const bool over_ssh = a->config.spec->place.by == PLACE_BY_OWN_SSH;
     bool ordered = over_ssh && a->head_reason[0] != '\0';
     enum log_level level = agent_show_is_brief(a) || ordered ? LOG_LEVEL_INFO : LOG_LEVEL_NOTICE;
     char what[RDZV_HOST_MAX + 64];

@@ -66,7 +66,7 @@ static void add_args(char *const *args, struct rdzv_program *p, struct strbuf *s
 static bool step_is_all(const struct job_spec *spec) {
     const struct place *p = &spec->place;
     uint32_t agents = spec->one_agent ? p->n_nodes : p->n_tasks;
-    return p->kind == PLACE_SLURM_STEP && !spec->step_is_group && spec->endpoint_host != NULL &&
+    return place_is_step(p) && !spec->step_is_group && spec->endpoint_host != NULL &&
            spec->rdzv.min_nodes == agents && spec->rdzv.max_nodes == agents;
 }
 

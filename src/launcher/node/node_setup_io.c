@@ -154,8 +154,7 @@ static void warn_few_cpus(const struct node_setup_place *p) {
         return;
     log_warning("%u workers share %u CPU%s: of the %ld of this node no more may be used here%s",
                 p->spec->nproc, may, may == 1 ? "" : "s", online,
-                env_get(p->envp, "SLURM_JOB_ID") != NULL ? " (srun --cpus-per-task=N gives more)"
-                                                         : "");
+                p->spec->place.job_id != NULL ? " (srun --cpus-per-task=N gives more)" : "");
 }
 
 /* Reports what was not found, and faults. */

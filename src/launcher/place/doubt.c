@@ -103,7 +103,7 @@ void slurm_doubt(const struct place *place, const struct place_given *said,
                  const struct doubt_line *line, struct strbuf *warnings) {
     if (line->max_nodes < 2 || said->alone)
         return;
-    switch (place->kind) {
+    switch (place->slurm) {
     case PLACE_SLURM_NONE:
     case PLACE_SLURM_ALLOC: return;
     case PLACE_SLURM_BATCH:

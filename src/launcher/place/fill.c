@@ -55,7 +55,7 @@ static int fill_step(const struct place *p, const struct place_given *said, stru
 int place_fill(const struct place *place, const struct place_given *said, struct place_fill *ret,
                struct err *err) {
     *ret = (struct place_fill){0};
-    switch (place->kind) {
+    switch (place->slurm) {
     case PLACE_SLURM_STEP: return fill_step(place, said, ret, err);
     case PLACE_SLURM_BATCH:
     case PLACE_SLURM_INTERACTIVE: ret->nproc = !said->nproc; return 0;

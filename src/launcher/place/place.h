@@ -1,22 +1,31 @@
-/* Where in Slurm this process is, and what Slurm's variables say about the job and its step. Pure:
- * the environment and a few facts of /proc come in (place_io.h reads them), the place and the
- * variables from which each value came go out.
+/* Where this process is, and who started it: what the variables of Slurm, of Kubernetes and of
+ * muster's own starters say, read once. Everything else asks this value. Pure: the environment and
+ * a few facts come in (place_io.h reads these), the place and the variables from which each value
+ * came go out.
  *
  *     _cleanup_(place_fini) struct place place = {0};
- *     r = place_read(environ, &facts, &place, &err);
- *     if (place.kind == PLACE_SLURM_STEP) … place.n_nodes, place.node_id, place.first_host …
+ *     r = place_read(environ, &probes, &place, &err);
+ *     if (place_is_step(&place)) … place.n_nodes, place.node_id, place.first_host …
+ *     if (place.by == PLACE_BY_OWN_SSH) …
  *
- * Variables alone prove nothing. SLURM_STEP_* leak: into a batch script that was submitted from
- * inside a step, and into a shell that salloc started there. An interactive step and a batch script
- * look like rank 0 of a step of one node. So there are two witnesses, of which one is enough: the
- * title of the nearest slurmstepd above this process, and the path of its control group. Both name
- * a job and a step ("[28.batch]", "job_28/step_0"). Where there are none (a container with its own
- * pid namespace), the variables have to agree with each other: SLURM_STEP_NUM_NODES with
- * SLURM_NNODES, SLURM_STEP_NUM_TASKS with SLURM_NTASKS, and SLURM_STEP_ID is that of an ordinary
- * step.
- *
+ * Of Slurm, variables alone prove nothing. SLURM_STEP_* leak: into a batch script that was
+ * submitted from inside a step, and into a shell that salloc started there. An interactive step and
+ * a batch script look like rank 0 of a step of one node. So there are two witnesses, of which one
+ * is enough: the title of the nearest slurmstepd above this process, and the path of its control
+ * group. Both name a job and a step ("[28.batch]", "job_28/step_0"). Without either (a container
+ * with its own pid namespace), the variables have to agree with each other: SLURM_STEP_NUM_NODES
+ * with SLURM_NNODES, SLURM_STEP_NUM_TASKS with SLURM_NTASKS, and SLURM_STEP_ID is that of an
+ * ordinary step.
  * Sources: srun(1), sbatch(1), salloc(1), "OUTPUT ENVIRONMENT VARIABLES"; slurm/slurm.h for the ids
- * of special steps; titles and control groups as seen with Slurm 22.05. */
+ * of special steps; titles and control groups as seen with Slurm 22.05.
+ *
+ * Of Kubernetes: a pod of an Indexed Job has the host name JOB-INDEX, and JOB_COMPLETION_INDEX
+ * (kubernetes.io, "Job with Pod-to-Pod Communication"). With a `subdomain`, the name of a headless
+ * Service, its full name is JOB-INDEX.SUBDOMAIN.NAMESPACE.svc.CLUSTER, by which other pods find it
+ * ("DNS for Services and Pods"). The kubelet writes a line for each address of a pod into
+ * /etc/hosts: "ADDRESS<tab>FULL NAME<tab>HOST NAME", without a subdomain only the host name. JobSet
+ * (jobset.sigs.k8s.io) makes Indexed Jobs named JOBSET-REPLICATEDJOB-NUMBER, so the rule is the
+ * same. No variable contains the number of pods: only the user knows it (--nnodes). */
 #pragma once
 
 #include <stdbool.h>
@@ -24,12 +33,20 @@
 #include "base/err.h"
 #include "base/text/strbuf.h"
 
+enum place_by {
+    PLACE_BY_HAND = 0,  /* a user, a script, or a batch script of Slurm */
+    PLACE_BY_USER_SRUN, /* an srun of the user: this is a task of a step */
+    PLACE_BY_OWN_SRUN,  /* an srun that a muster runs (launcher/srun) */
+    PLACE_BY_OWN_SSH,   /* the relay of a muster that starts its agents over ssh (launcher/ssh) */
+    PLACE_BY_POD,       /* the kubelet */
+};
+
 /* Ids from here on are of special steps: batch script, interactive step, external step
  * (slurm/slurm.h: SLURM_BATCH_SCRIPT, SLURM_INTERACTIVE_STEP, SLURM_EXTERN_CONT). */
-#define SLURM_SPECIAL_STEP UINT32_C(0xfffffff0)
+#define PLACE_SPECIAL_STEP UINT32_C(0xfffffff0)
 
 enum place_slurm {
-    PLACE_SLURM_NONE = 0, /* no job of Slurm: no SLURM_JOB_ID */
+    PLACE_SLURM_NONE = 0, /* not in a job of Slurm, or a worker's own run in one */
     PLACE_SLURM_STEP,     /* a task that srun started */
     PLACE_SLURM_BATCH,    /* the batch script, or a program that it runs, on the job's first node */
     PLACE_SLURM_ALLOC,    /* has a job, and is in no step of it: a shell of salloc, or a login */
@@ -39,11 +56,17 @@ enum place_slurm {
 /* What /proc says about this process; texts are borrowed. All zero: nothing is known. */
 struct place_facts {
     const char *cgroup; /* text of /proc/self/cgroup; NULL: can't be read */
-    /* title of the nearest slurmstepd among the ancestors: "slurmstepd: [28.0]"; NULL: none is seen
-     */
+    /* title of the nearest slurmstepd among the ancestors: "slurmstepd: [28.0]"; NULL: none */
     const char *stepd;
     bool stepd_is_parent; /* and it is the parent of this process */
     const char *parent;   /* name of the parent's program ("bash"), NULL: not known */
+};
+
+/* Called only where the answer can matter. Each may be NULL: nothing is known. */
+struct place_probes {
+    void (*facts)(void *arg, struct place_facts *ret);
+    char *(*hosts)(void *arg); /* the text of /etc/hosts, malloc'ed; NULL: it can't be read */
+    void *arg;
 };
 
 /* How the head tells the agents where it is, by their environment. muster takes these out of the
@@ -70,7 +93,7 @@ struct place_facts {
 #define STARTER_CPUS_ENV "MUSTER_STEP_CPUS_PER_TASK"
 
 /* Of a heterogeneous job: Slurm allows as many (MAX_HET_JOB_COMPS of its sources). */
-#define SLURM_COMPONENTS_MAX 128
+#define PLACE_COMPONENTS_MAX 128
 
 #define PLACE_PORTS_MAX 16
 #define PLACE_RUN_ID_MAX 200 /* bytes, with the NUL */
@@ -79,15 +102,43 @@ struct place_facts {
 #define PLACE_PORT_LOW 12000
 #define PLACE_PORT_HIGH 28999
 
+enum place_pod_kind {
+    PLACE_POD_NONE = 0, /* not in a pod: KUBERNETES_SERVICE_HOST, which the kubelet sets, is not */
+    PLACE_POD_PLAIN,    /* in a pod that has no index */
+    PLACE_POD_INDEXED,  /* in a pod of an Indexed Job */
+};
+
+#define PLACE_POD_NAME_MAX 254 /* bytes of a full name, with the NUL: RFC 1035 */
+#define PLACE_POD_ADDR_MAX 64  /* of an address in text, with the NUL */
+#define PLACE_POD_ADDRS_MAX 8  /* addresses of one pod that are kept */
+#define PLACE_POD_HOSTS_MAX \
+    65536 /* bytes of /etc/hosts that are read; the kubelet's has far fewer */
+
+struct place_pod {
+    enum place_pod_kind kind;
+    uint32_t index;        /* INDEXED: JOB_COMPLETION_INDEX */
+    const char *bad_index; /* PLAIN: its value, if it is not a number; borrowed. NULL: none */
+    char
+        full_name[PLACE_POD_NAME_MAX]; /* INDEXED: by which others find this pod; "": it has none */
+    char first_host[PLACE_POD_NAME_MAX]; /* INDEXED: full_name of the pod with index 0; "" */
+    char job[PLACE_POD_NAME_MAX];        /* INDEXED: the Job's name; "": not known */
+    /* the pod's own, from the lines with its full name */
+    char addrs[PLACE_POD_ADDRS_MAX][PLACE_POD_ADDR_MAX];
+    uint32_t n_addrs;
+};
+
 /* Texts are owned: place_fini(). Numbers are 0 and texts NULL where nothing is known. */
 struct place {
-    enum place_slurm kind;
+    enum place_by by;
+    enum place_slurm slurm;
+    struct place_pod pod;
 
-    /* of the job, for each kind but NONE */
-    char *job_id;  /* "28"; of an array's task, its own number */
-    char *cluster; /* SLURM_CLUSTER_NAME */
+    /* of the job, but for slurm == NONE. A worker's own run has the first three. */
+    char *job_id; /* "28"; of an array's task, its own number */
     uint32_t
         restarts; /* how often Slurm has put the job back into the queue and started it again */
+    uint64_t job_end_s; /* when its time is over, since 1970; newer versions of Slurm say it */
+    char *cluster;      /* SLURM_CLUSTER_NAME */
     /* of all components, if it has some. STEP: of the step, because srun sets the job's variables
      * to its own */
     uint32_t job_nodes;
@@ -112,6 +163,13 @@ struct place {
     char run_id[PLACE_RUN_ID_MAX]; /* "cluster.job.step", ".restarts" if there were any; also in
                                       other kinds, without the step */
 
+    /* whatever `slurm` is: NULL and 0 where it is not set */
+    char *topology;        /* SLURM_TOPOLOGY_ADDR: switches and node, from the top */
+    char *srun_host;       /* SLURM_LAUNCH_NODE_IPADDR */
+    bool srun_labels;      /* srun --label has prefixes of its own */
+    char *cpu_masks;       /* of all tasks of this node: SLURM_CPU_BIND_LIST of "mask_cpu" */
+    uint32_t cpus_on_node; /* that the step has: SLURM_CPUS_ON_NODE */
+
     /* How many workers this node has: STEP, BATCH, INTERACTIVE; in ALLOC, nothing is known: 0 */
     uint32_t visible_gpus; /* UINT32_MAX: no variable says which GPUs this process may use */
     uint32_t nproc;        /* >= 1; without regard to --gpus-per-worker */
@@ -124,23 +182,41 @@ struct place {
     } from;
 };
 
+/* Returns 0 and fills in *ret, wherever this process is. -EINVAL and a sentence: this is a task of
+ * a step, and a variable is missing or not a number; *ret then has `by`, `slurm` and what is of the
+ * job.
+ *
+ * A worker of muster or torchrun (TORCHELASTIC_RUN_ID) that starts another job is in no place of
+ * Slurm: the nodes, the tasks and the name of the step are those of its own job. */
+_must_use_ int place_read(char *const *envp, const struct place_probes *probes, struct place *ret,
+                          struct err *err);
 void place_fini(struct place *p);
 
-/* Whether a job of Slurm is in the environment: otherwise its place is NONE, and facts are not
- * needed. A worker of muster or torchrun (TORCHELASTIC_RUN_ID) that starts another job is in no
- * place of Slurm: the nodes, the tasks and the name of the step are those of its own job. */
-bool place_is_in_slurm(char *const *envp);
-
-/* Returns 0 and fills in *ret, also if there is no Slurm. -EINVAL: this is a task of a step, and a
- * variable is missing or is no number; *ret then has `kind` and what is of the job. */
-_must_use_ int place_read(char *const *envp, const struct place_facts *facts, struct place *ret,
-                          struct err *err);
+/* A task of a step, whoever runs srun. */
+static inline bool place_is_step(const struct place *p) { return p->slurm == PLACE_SLURM_STEP; }
+/* One of muster's starters waits for this process, or for the agent of its node. */
+static inline bool place_has_starter(const struct place *p) {
+    return p->by == PLACE_BY_OWN_SRUN || p->by == PLACE_BY_OWN_SSH;
+}
 
 /* "step 28.0", "the batch script of job 28": for messages. */
 #define PLACE_TEXT_MAX 128
 void place_text(const struct place *p, char ret[PLACE_TEXT_MAX]);
 
+/* Whether a host, as it is written in an endpoint, is this pod: its full name, the names that begin
+ * it ("JOB-INDEX", "JOB-INDEX.SUBDOMAIN"), one of its addresses, or loopback. */
+bool place_pod_is_own(const struct place_pod *p, const char *host);
+
 /* The ports at which the nodes of a run can meet, in the order in which they are tried: different
  * from each other, in low..high, and the same wherever the run's id is the same. Returns their
  * number: PLACE_PORTS_MAX, or fewer if the range has fewer. 1 <= low <= high. */
 size_t place_ports(const char *run_id, uint16_t low, uint16_t high, uint16_t ret[PLACE_PORTS_MAX]);
+
+/* ---- readers, for place_read() and tests ---- */
+
+/* place_slurm.c. *p is zeroed. */
+_must_use_ int place_read_slurm(char *const *envp, const struct place_facts *facts, struct place *p,
+                                struct err *err);
+/* place_pod.c. hosts: the text of /etc/hosts, NULL: not known. Fills in *ret. An index that is not
+ * a number is none (bad_index). */
+void place_read_pod(char *const *envp, const char *hosts, struct place_pod *ret);

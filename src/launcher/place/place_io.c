@@ -10,8 +10,7 @@
 #include "base/text/envlist.h"
 #include "io/file.h"
 #include "io/process/proc.h"
-#include "launcher/place/conf.h"
-#include "launcher/place/mounts.h"
+#include "launcher/place/place_files.h"
 
 #define ANCESTORS_MAX 64
 #define CONF_MAX ((size_t)1 << 20)

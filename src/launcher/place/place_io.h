@@ -1,5 +1,5 @@
-/* Reads from /proc what place_read() and the choice of a folder need. No file system is asked
- * what it is: one that nodes share may not answer. */
+/* Reads from /proc the facts for place_read(), and finds a folder that nodes share. No file system
+ * is asked what it is: one that nodes share may not answer. */
 #pragma once
 
 #include "launcher/place/place.h"
@@ -16,8 +16,8 @@ struct place_here {
 /* What can't be read is not known. */
 void place_here_read(struct place_here *ret);
 
-/* Whether the settings of this cluster bind no task to CPUs (conf.h). They are read where the
- * environment names them (SLURM_CONF), else in /etc/slurm; false: that can't be told. */
+/* Whether the settings of this cluster bind no task to CPUs (place_files.h). They are read where
+ * the environment names them (SLURM_CONF), else in /etc/slurm; false: that can't be told. */
 bool slurm_binds_nothing(char *const *envp);
 /* Where munged listens by the same settings, for the caller to free; NULL: they do not say it. */
 char *slurm_munge_socket(char *const *envp);

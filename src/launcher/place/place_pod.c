@@ -1,4 +1,4 @@
-#include "launcher/place/place_pod.h"
+#include "launcher/place/place.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ static bool is_name(const struct word *w) {
     for (size_t i = 0; i < w->len; i++)
         if (!isalnum((unsigned char)w->at[i]) && w->at[i] != '.' && w->at[i] != '-')
             return false;
-    return w->len > 0 && w->len < POD_NAME_MAX;
+    return w->len > 0 && w->len < PLACE_POD_NAME_MAX;
 }
 
 static bool same(const struct word *a, const struct word *b) {
@@ -60,13 +60,13 @@ static void keep(char *ret, size_t size, const struct word *text) {
 
 /* One line: "ADDRESS JOB-INDEX.SUBDOMAIN… JOB-INDEX". A line that the user added (hostAliases) can
  * have such a name, too, but not with the host name behind it and before the pod's own lines. */
-static void read_line(struct pod_place *p, const char *line, size_t len) {
+static void read_line(struct place_pod *p, const char *line, size_t len) {
     struct word words[WORDS_MAX];
     if (split(line, len, words) < WORDS_MAX)
         return;
     const struct word *addr = &words[0], *full = &words[1], *host = &words[2];
     const char *dot = memchr(full->at, '.', full->len);
-    if (dot == NULL || !is_name(full) || addr->len >= POD_ADDR_MAX)
+    if (dot == NULL || !is_name(full) || addr->len >= PLACE_POD_ADDR_MAX)
         return;
     const struct word label = {.at = full->at, .len = (size_t)(dot - full->at)};
     size_t job = job_length(&label, p->index);
@@ -81,32 +81,32 @@ static void read_line(struct pod_place *p, const char *line, size_t len) {
         (void)memcpy(end, dot, full->len - label.len);
     }
     const struct word known = {.at = p->full_name, .len = strlen(p->full_name)};
-    if (same(full, &known) && p->n_addrs < POD_ADDRS_MAX)
-        keep(p->addrs[p->n_addrs++], POD_ADDR_MAX, addr);
+    if (same(full, &known) && p->n_addrs < PLACE_POD_ADDRS_MAX)
+        keep(p->addrs[p->n_addrs++], PLACE_POD_ADDR_MAX, addr);
 }
 
-void pod_place_read(char *const *envp, const struct pod_facts *facts, struct pod_place *ret) {
+void place_read_pod(char *const *envp, const char *hosts, struct place_pod *ret) {
     const char *service = env_get(envp, "KUBERNETES_SERVICE_HOST");
     const char *index = env_get(envp, "JOB_COMPLETION_INDEX");
-    *ret = (struct pod_place){.kind = POD_PLACE_NONE};
+    *ret = (struct place_pod){.kind = PLACE_POD_NONE};
     if (service == NULL || service[0] == '\0')
         return;
-    ret->kind = POD_PLACE_PLAIN;
+    ret->kind = PLACE_POD_PLAIN;
     if (index == NULL)
         return;
     if (parse_u32(index, &ret->index) < 0) {
         ret->bad_index = index;
         return;
     }
-    ret->kind = POD_PLACE_INDEXED;
-    for (const char *line = facts->hosts; line != NULL && *line != '\0';) {
+    ret->kind = PLACE_POD_INDEXED;
+    for (const char *line = hosts; line != NULL && *line != '\0';) {
         size_t len = strcspn(line, "\n");
         read_line(ret, line, len);
         line += len + (line[len] == '\n');
     }
 }
 
-bool pod_place_is_own(const struct pod_place *p, const char *host) {
+bool place_pod_is_own(const struct place_pod *p, const char *host) {
     size_t n = strlen(host);
     if (strcasecmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 ||
         strcmp(host, "::1") == 0)

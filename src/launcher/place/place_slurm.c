@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/hash.h"
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
 #include "launcher/hosts/hostlist.h"
@@ -16,17 +15,6 @@
 #define INTERACTIVE_STEP UINT32_C(0xfffffffa)
 
 #define ID_MAX 32
-
-void place_fini(struct place *p) {
-    free(p->job_id);
-    free(p->cluster);
-    free(p->job_nodelist);
-    free(p->tasks_per_node);
-    free(p->step_id);
-    free(p->step_nodelist);
-    free(p->first_host);
-    *p = (struct place){0};
-}
 
 /* ---- the environment ---- */
 
@@ -146,7 +134,7 @@ static enum place_slurm kind_by_witness(const struct witness *w, const struct pl
         return PLACE_SLURM_ALLOC; /* "extern": somebody logged in */
     return step == BATCH_STEP          ? PLACE_SLURM_BATCH
            : step == INTERACTIVE_STEP  ? PLACE_SLURM_INTERACTIVE
-           : step < SLURM_SPECIAL_STEP ? PLACE_SLURM_STEP
+           : step < PLACE_SPECIAL_STEP ? PLACE_SLURM_STEP
                                        : PLACE_SLURM_ALLOC;
 }
 
@@ -156,7 +144,7 @@ static enum place_slurm kind_by_variables(char *const *envp) {
     bool has_id = id != NULL && parse_u32(id, &step) == 0;
     if (has_id && step == INTERACTIVE_STEP)
         return PLACE_SLURM_INTERACTIVE;
-    if (has_id && step < SLURM_SPECIAL_STEP &&
+    if (has_id && step < PLACE_SPECIAL_STEP &&
         both_say(envp, "SLURM_STEP_NUM_NODES", "SLURM_NNODES") &&
         both_say(envp, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"))
         return PLACE_SLURM_STEP;
@@ -182,11 +170,10 @@ static bool is_shell(const char *program) {
 
 static void read_job(char *const *envp, struct place *p) {
     p->cluster = copy_of(envp, "SLURM_CLUSTER_NAME", NULL);
-    p->restarts = number_of(envp, "SLURM_RESTART_COUNT");
     p->job_nodes = number_of(envp, "SLURM_JOB_NUM_NODES");
     if (p->job_nodes == 0)
         p->job_nodes = number_of(envp, "SLURM_NNODES");
-    if (p->het_size > 0 && p->kind != PLACE_SLURM_STEP)
+    if (p->het_size > 0 && p->slurm != PLACE_SLURM_STEP)
         p->job_nodes = nodes_of_components(envp, p->het_size);
     p->job_nodelist = copy_of(envp, "SLURM_JOB_NODELIST", "SLURM_NODELIST");
     p->gpus_on_node = number_of(envp, "SLURM_GPUS_ON_NODE");
@@ -343,7 +330,7 @@ static void read_gpus(char *const *envp, struct place *p, const char **ret_from)
 
 static void count_workers(char *const *envp, struct place *p) {
     const char *tasks_from = "SLURM_STEP_TASKS_PER_NODE", *gpus_from = NULL;
-    if (p->kind != PLACE_SLURM_STEP)
+    if (p->slurm != PLACE_SLURM_STEP)
         read_tasks_of_job(envp, p, &tasks_from);
     read_gpus(envp, p, &gpus_from);
     bool seen = p->visible_gpus != UINT32_MAX && p->visible_gpus > 0;
@@ -351,7 +338,7 @@ static void count_workers(char *const *envp, struct place *p) {
     if (p->nproc_is_gpus) {
         p->nproc = seen ? p->visible_gpus : p->gpus_on_node;
         p->from.nproc = seen ? gpus_from : "SLURM_GPUS_ON_NODE";
-    } else if (p->kind == PLACE_SLURM_STEP && number_of(envp, STARTER_TASKS_ENV) > 0) {
+    } else if (p->slurm == PLACE_SLURM_STEP && number_of(envp, STARTER_TASKS_ENV) > 0) {
         p->nproc = number_of(envp, STARTER_TASKS_ENV);
         p->from.nproc = "SLURM_TASKS_PER_NODE";
     } else if (p->node_tasks > 0) {
@@ -364,44 +351,53 @@ static void count_workers(char *const *envp, struct place *p) {
 
 /* ---- all of it ---- */
 
-bool place_is_in_slurm(char *const *envp) {
-    bool is_worker = env_get(envp, "TORCHELASTIC_RUN_ID") != NULL;
-    return !is_worker && text_of(envp, "SLURM_JOB_ID", "SLURM_JOBID", NULL) != NULL;
+/* What is set wherever this process is. */
+static void read_any(char *const *envp, struct place *p) {
+    const char *label = text_of(envp, "SLURM_LABELIO", NULL, NULL);
+    const char *bind = env_get(envp, "SLURM_CPU_BIND_TYPE"),
+               *end = env_get(envp, "SLURM_JOB_END_TIME");
+    p->job_id = copy_of(envp, "SLURM_JOB_ID", "SLURM_JOBID");
+    p->restarts = number_of(envp, "SLURM_RESTART_COUNT");
+    if (end != NULL && parse_u64(end, &p->job_end_s) < 0)
+        p->job_end_s = 0;
+    p->topology = copy_of(envp, "SLURM_TOPOLOGY_ADDR", NULL);
+    p->srun_host = copy_of(envp, "SLURM_LAUNCH_NODE_IPADDR", NULL);
+    p->srun_labels = label != NULL && strcmp(label, "0") != 0;
+    if (bind != NULL && strncmp(bind, "mask_cpu", strlen("mask_cpu")) == 0)
+        p->cpu_masks = copy_of(envp, "SLURM_CPU_BIND_LIST", NULL);
+    p->cpus_on_node = number_of(envp, "SLURM_CPUS_ON_NODE");
 }
 
-int place_read(char *const *envp, const struct place_facts *facts, struct place *ret,
-               struct err *err) {
-    struct place p = {.visible_gpus = UINT32_MAX};
+int place_read_slurm(char *const *envp, const struct place_facts *facts, struct place *p,
+                     struct err *err) {
     int r = 0;
-    p.job_id = copy_of(envp, "SLURM_JOB_ID", "SLURM_JOBID");
-    if (p.job_id == NULL) {
-        *ret = p;
+    p->visible_gpus = UINT32_MAX;
+    read_any(envp, p);
+    if (p->job_id == NULL || env_get(envp, "TORCHELASTIC_RUN_ID") != NULL)
         return 0;
-    }
-    p.het_size = MIN2(number_of(envp, "SLURM_HET_SIZE"), SLURM_COMPONENTS_MAX);
-    p.kind = find_kind(envp, facts, &p);
-    p.task_is_shell = facts->stepd != NULL && !facts->stepd_is_parent && is_shell(facts->parent);
-    read_job(envp, &p);
-    switch (p.kind) {
+    p->het_size = MIN2(number_of(envp, "SLURM_HET_SIZE"), PLACE_COMPONENTS_MAX);
+    p->slurm = find_kind(envp, facts, p);
+    p->task_is_shell = facts->stepd != NULL && !facts->stepd_is_parent && is_shell(facts->parent);
+    read_job(envp, p);
+    switch (p->slurm) {
     case PLACE_SLURM_NONE: assert_not_reached();
-    case PLACE_SLURM_ALLOC: p.tasks_per_node = copy_of(envp, "SLURM_TASKS_PER_NODE", NULL); break;
+    case PLACE_SLURM_ALLOC: p->tasks_per_node = copy_of(envp, "SLURM_TASKS_PER_NODE", NULL); break;
     case PLACE_SLURM_STEP:
-        r = read_step(envp, &p, err);
+        r = read_step(envp, p, err);
         if (r == 0)
-            count_workers(envp, &p);
+            count_workers(envp, p);
         break;
     case PLACE_SLURM_BATCH:
-    case PLACE_SLURM_INTERACTIVE: count_workers(envp, &p); break;
+    case PLACE_SLURM_INTERACTIVE: count_workers(envp, p); break;
     }
-    if (p.kind != PLACE_SLURM_STEP)
-        name_run(&p);
-    *ret = p;
+    if (p->slurm != PLACE_SLURM_STEP)
+        name_run(p);
     return r;
 }
 
 void place_text(const struct place *p, char ret[PLACE_TEXT_MAX]) {
     const char *job = p->job_id != NULL ? p->job_id : "";
-    switch (p->kind) {
+    switch (p->slurm) {
     case PLACE_SLURM_NONE: (void)snprintf(ret, PLACE_TEXT_MAX, "no job of Slurm"); return;
     case PLACE_SLURM_STEP:
         (void)snprintf(ret, PLACE_TEXT_MAX, "Slurm's step %.40s.%.40s", job,
@@ -418,41 +414,4 @@ void place_text(const struct place *p, char ret[PLACE_TEXT_MAX]) {
         return;
     }
     assert_not_reached();
-}
-
-/* ---- ports ---- */
-
-static uint32_t common_divisor(uint32_t a, uint32_t b) {
-    while (b != 0) {
-        uint32_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
-/* The last bytes of a text change only the low bits of its FNV hash much; see murmur3's finalizer.
- */
-static uint64_t mixed(uint64_t h) {
-    h ^= h >> 33;
-    h *= UINT64_C(0xff51afd7ed558ccd);
-    h ^= h >> 33;
-    h *= UINT64_C(0xc4ceb9fe1a85ec53);
-    return h ^ h >> 33;
-}
-
-/* Steps of one width through the range, which has no divisor in common with it, meet each port
- * once. Runs differ in start and width, so two that share one port seldom share the next. */
-size_t place_ports(const char *run_id, uint16_t low, uint16_t high, uint16_t ret[PLACE_PORTS_MAX]) {
-    assert(low > 0 && low <= high);
-    uint64_t h = mixed(hash_text(HASH_BEGIN, run_id));
-    uint32_t size = (uint32_t)(high - low) + 1;
-    uint32_t at = (uint32_t)(h & UINT32_MAX) % size;
-    uint32_t width = 1 + (uint32_t)(h >> 32) % size;
-    while (common_divisor(width, size) != 1)
-        width++;
-    size_t n = MIN2(size, (uint32_t)PLACE_PORTS_MAX);
-    for (size_t i = 0; i < n; i++, at = (at + width) % size)
-        ret[i] = (uint16_t)(low + at);
-    return n;
 }

@@ -10,7 +10,7 @@
 /* ---- whether ---- */
 
 static int not_there(const struct place *place, struct err *err) {
-    if (place->kind == PLACE_SLURM_NONE)
+    if (place->slurm == PLACE_SLURM_NONE)
         return err_set(err, -EINVAL,
                        "--starter=srun: there is no job of Slurm here (SLURM_JOB_ID is not set); "
                        "submit it with sbatch, or get nodes with salloc");
@@ -20,8 +20,8 @@ static int not_there(const struct place *place, struct err *err) {
                    place->job_id);
 }
 
-static bool in_a_job(enum place_slurm kind) {
-    switch (kind) {
+static bool in_a_job(enum place_slurm slurm) {
+    switch (slurm) {
     case PLACE_SLURM_NONE:
     case PLACE_SLURM_STEP: return false;
     case PLACE_SLURM_BATCH:
@@ -34,10 +34,10 @@ static bool in_a_job(enum place_slurm kind) {
 int srun_choose(enum job_starter wanted, const struct place *place, const struct place_given *said,
                 uint32_t *ret_nodes, struct err *err) {
     /* the step's own tasks have the same arguments */
-    if (wanted == JOB_STARTER_NONE || place->kind == PLACE_SLURM_STEP)
+    if (wanted == JOB_STARTER_NONE || place->slurm == PLACE_SLURM_STEP)
         return SRUN_NO;
     bool by_itself = wanted == JOB_STARTER_AUTO;
-    if (!in_a_job(place->kind) || place->job_nodes == 0)
+    if (!in_a_job(place->slurm) || place->job_nodes == 0)
         return by_itself ? SRUN_NO : not_there(place, err);
     uint32_t nodes = said->nnodes ? MIN2(said->max_nodes, place->job_nodes) : place->job_nodes;
     if (by_itself && (nodes == 1 || said->meets || said->alone || said->node_rank))

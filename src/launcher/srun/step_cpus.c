@@ -31,14 +31,13 @@ static int add_mask(const char *text, size_t len, struct cpuset *to) {
     return 0;
 }
 
-int step_cpus_of_tasks(const char *type, const char *list, struct cpuset *ret) {
+int step_cpus_of_tasks(const char *masks, struct cpuset *ret) {
     struct cpuset set = {0};
     const char *item;
     size_t len;
-    if (type == NULL || list == NULL || strncmp(type, "mask_cpu", strlen("mask_cpu")) != 0 ||
-        list[0] == '\0')
+    if (masks == NULL)
         return -ENODATA;
-    for (size_t i = 0; (item = list_item(list, i, &len)) != NULL; i++) {
+    for (size_t i = 0; (item = list_item(masks, i, &len)) != NULL; i++) {
         int r = add_mask(item, len, &set);
         if (r < 0)
             return r;

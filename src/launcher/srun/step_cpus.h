@@ -8,10 +8,10 @@
 
 #include "base/text/cpuset.h"
 
-/* The CPUs of all tasks of this node: the union of the masks in SLURM_CPU_BIND_LIST, as
- * "0x3,0xC", if SLURM_CPU_BIND_TYPE is "mask_cpu:" (srun(1), OUTPUT ENVIRONMENT VARIABLES). Texts
- * may be NULL. Returns 0; -ENODATA: the variables don't say it; -EINVAL: they make no sense. */
-_must_use_ int step_cpus_of_tasks(const char *type, const char *list, struct cpuset *ret);
+/* The CPUs of all tasks of this node: the union of the masks in SLURM_CPU_BIND_LIST, as "0x3,0xC"
+ * (srun(1), OUTPUT ENVIRONMENT VARIABLES). Returns 0; -ENODATA: it is NULL; -EINVAL: it is not a
+ * list of masks. */
+_must_use_ int step_cpus_of_tasks(const char *masks, struct cpuset *ret);
 
 /* Which CPUs the agent takes. `widest`: all that the kernel lets this process have, of `online` in
  * the machine; on_node: how many CPUs the step has on this node (SLURM_CPUS_ON_NODE), 0: not known;

@@ -104,7 +104,7 @@ static void on_timer(void *arg) {
 /* In a job of Slurm, that may kill this head sooner; 0. */
 static uint64_t grace_that_is_known(const struct ssh_head *h) {
     const struct job_spec *spec = h->config->spec;
-    bool alone = env_get(h->config->envp, "SLURM_JOB_ID") == NULL;
+    bool alone = spec->place.job_id == NULL;
     return alone || spec->shutdown_timeout_given ? spec->shutdown_timeout_ns : 0;
 }
 

@@ -344,7 +344,6 @@ static int read_addrs(struct starter_link *l, const char *text, struct err *err)
 
 static int read_environment(struct starter_link *l, char *const *envp, struct err *err) {
     const char *token = env_get(envp, STARTER_TOKEN_ENV), *head = env_get(envp, STARTER_HEAD_ENV);
-    const char *job = env_get(envp, "SLURM_JOB_ID"), *step = env_get(envp, "SLURM_STEP_ID");
     if (strncmp(head, STARTER_FD_PREFIX, strlen(STARTER_FD_PREFIX)) == 0)
         return read_fd(l, head, err);
     if (token == NULL || strlen(token) != STARTER_TOKEN_CHARS)
@@ -353,14 +352,12 @@ static int read_environment(struct starter_link *l, char *const *envp, struct er
                                         "characters; unset both",
                        STARTER_TOKEN_CHARS);
     (void)snprintf(l->lead.token, sizeof l->lead.token, "%s", token);
-    if (job != NULL && step != NULL)
-        (void)snprintf(l->lead.step, sizeof l->lead.step, "%s.%s", job, step);
     return read_addrs(l, head, err);
 }
 
 int starter_link_new(struct loop *loop, char *const *envp, const uint8_t *secret, const char *host,
-                     const struct starter_link_ops *ops, void *arg, struct starter_link **ret,
-                     struct err *err) {
+                     const struct place *place, const struct starter_link_ops *ops, void *arg,
+                     struct starter_link **ret, struct err *err) {
     *ret = NULL;
     if (!starter_link_is_given(envp))
         return 0;
@@ -372,6 +369,8 @@ int starter_link_new(struct loop *loop, char *const *envp, const uint8_t *secret
     l->relay_fd = -1;
     l->lead.version = STARTER_WIRE_VERSION;
     (void)snprintf(l->lead.host, sizeof l->lead.host, "%s", host);
+    if (place_is_step(place))
+        (void)snprintf(l->lead.step, sizeof l->lead.step, "%s.%s", place->job_id, place->step_id);
     int r = read_environment(l, envp, err);
     if (r == 0)
         r = loop_timer_new(loop, on_timer, l, &l->timer);

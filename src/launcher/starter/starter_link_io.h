@@ -2,7 +2,7 @@
  * that leads has something to say: that it leads, and at the end how the job ended. It hears from
  * there when the job is to end.
  *
- *     starter_link_new(loop, envp, secret, host, &ops, me, &l);   NULL: no starter
+ *     starter_link_new(loop, envp, secret, host, &place, &ops, me, &l);   NULL: none
  *     starter_link_lead(l);                                this agent leads: connects
  *     starter_link_safe(l);                                a worker has reported a safe point
  *     starter_link_verdict(l, &verdict); starter_link_free(l);     the agent does this last
@@ -24,6 +24,7 @@
 #include "base/err.h"
 #include "io/loop.h"
 #include "io/net/stream.h"
+#include "launcher/place/place.h"
 #include "launcher/starter/starter_wire.h"
 
 #define STARTER_LINK_RETRY_NS (300 * NS_PER_MS)
@@ -48,9 +49,10 @@ bool starter_link_is_given(char *const *envp);
 
 /* *ret is NULL if there is no head. secret: of the job's key, AUTH_SECRET_BYTES, borrowed until
  * starter_link_free(); NULL: it has none. Returns 0, or -EINVAL with a sentence: the variable makes
- * no sense. The environment and `host` are copied. */
+ * no sense. The rest is copied. */
 _must_use_ int starter_link_new(struct loop *loop, char *const *envp, const uint8_t *secret,
-                                const char *host, const struct starter_link_ops *ops, void *arg,
+                                const char *host, const struct place *place,
+                                const struct starter_link_ops *ops, void *arg,
                                 struct starter_link **ret, struct err *err);
 /* This agent leads from now on. Repeated calls are fine. */
 void starter_link_lead(struct starter_link *l);

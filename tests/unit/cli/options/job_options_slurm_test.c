@@ -74,7 +74,7 @@ Test(job_options_slurm, a_task_of_a_step_needs_no_option) {
     cr_assert_str_eq(g.spec.run_id, "c1.28.0");
     cr_assert(g.spec.run_id_given);
     cr_assert(g.spec.step_is_group);
-    cr_assert_eq(g.spec.place.kind, PLACE_SLURM_STEP);
+    cr_assert_eq(g.spec.place.slurm, PLACE_SLURM_STEP);
     uint16_t ports[PLACE_PORTS_MAX];
     cr_assert_eq(place_ports("c1.28.0", PLACE_PORT_LOW, PLACE_PORT_HIGH, ports), PLACE_PORTS_MAX);
     cr_assert_eq(g.spec.n_endpoint_ports, PLACE_PORTS_MAX);
@@ -233,7 +233,7 @@ Test(job_options_slurm, a_batch_script_is_no_task) {
     facts.stepd = "slurmstepd: [28.batch]";
     for (size_t i = 0; i < ARRAY_SIZE(envs); i++) {
         READ(envs[i], "x");
-        cr_expect_eq(g.spec.place.kind, PLACE_SLURM_BATCH);
+        cr_expect_eq(g.spec.place.slurm, PLACE_SLURM_BATCH);
         cr_expect_eq(g.spec.place.job_nodes, 4);
         cr_expect_not(g.spec.step_is_group);
         cr_expect(g.spec.standalone);
@@ -246,7 +246,7 @@ Test(job_options_slurm, a_batch_script_is_no_task) {
 Test(job_options_slurm, nothing_changes_without_slurm) {
     READ("SLURM_STEP_NUM_NODES=4 SLURM_NNODES=4 SLURM_GPUS_ON_NODE=8 SLURM_PROCID=3", "x");
     cr_assert_eq(looked, 0);
-    cr_assert_eq(g.spec.place.kind, PLACE_SLURM_NONE);
+    cr_assert_eq(g.spec.place.slurm, PLACE_SLURM_NONE);
     cr_assert(g.spec.standalone);
     cr_assert_eq(g.spec.nproc, 1);
     cr_assert_null(g.spec.derived);

@@ -96,7 +96,7 @@ Test(program, a_step_that_is_all_of_the_group_counts) {
                                 .one_agent = cases[i].one_agent,
                                 .step_is_group = cases[i].group,
                                 .rdzv = {.min_nodes = cases[i].min, .max_nodes = cases[i].max},
-                                .place = {.kind = PLACE_SLURM_STEP, .n_nodes = 2, .n_tasks = cases[i].tasks}};
+                                .place = {.slurm = PLACE_SLURM_STEP, .n_nodes = 2, .n_tasks = cases[i].tasks}};
         struct rdzv_program a, b;
         strcpy(spec.place.run_id, "c1.28.0");
         program_of(&spec, &a);

@@ -7,7 +7,7 @@
 
 /* Task `proc` of a step of `nodes` nodes, each with `tasks` tasks. */
 static struct place step(uint32_t nodes, uint32_t tasks, uint32_t proc) {
-    return (struct place){.kind = PLACE_SLURM_STEP,
+    return (struct place){.slurm = PLACE_SLURM_STEP,
                           .job_id = OWNED("28"),
                           .step_id = OWNED("0"),
                           .first_host = OWNED("node1"),
@@ -19,8 +19,8 @@ static struct place step(uint32_t nodes, uint32_t tasks, uint32_t proc) {
                           .proc_id = proc};
 }
 
-static const struct place batch = {.kind = PLACE_SLURM_BATCH, .job_id = OWNED("28"), .job_nodes = 4};
-static const struct place interactive = {.kind = PLACE_SLURM_INTERACTIVE, .job_id = OWNED("28"), .job_nodes = 4};
+static const struct place batch = {.slurm = PLACE_SLURM_BATCH, .job_id = OWNED("28"), .job_nodes = 4};
+static const struct place interactive = {.slurm = PLACE_SLURM_INTERACTIVE, .job_id = OWNED("28"), .job_nodes = 4};
 static const struct place_given meets = {.meets = true, .nnodes = true};
 
 #define LINE(n, ...) \
@@ -40,7 +40,7 @@ static void expect(const struct place *place, const struct place_given *said, st
 
 Test(slurm_doubt, a_line_that_runs_on_one_node_of_the_job) {
     static const struct place_given ranked = {.node_rank = true}, alone = {.meets = true, .alone = true}, none = {0};
-    static const struct place one = {.kind = PLACE_SLURM_BATCH, .job_id = OWNED("28"), .job_nodes = 1};
+    static const struct place one = {.slurm = PLACE_SLURM_BATCH, .job_id = OWNED("28"), .job_nodes = 1};
     EXPECT(batch, meets, "in the batch script of Slurm's job 28, on one of its 4 nodes", 4);
     EXPECT(interactive, meets, "in the interactive step of Slurm's job 28, on one of its 4 nodes", 4);
     EXPECT(batch, ranked, "write srun before it", 4);

@@ -6,7 +6,7 @@
 
 /* A task of a step of `nodes` nodes, each with `tasks` tasks. */
 static struct place step(uint32_t nodes, uint32_t tasks) {
-    return (struct place){.kind = PLACE_SLURM_STEP,
+    return (struct place){.slurm = PLACE_SLURM_STEP,
                           .job_id = (char *)(uintptr_t) "28",
                           .step_id = (char *)(uintptr_t) "0",
                           .n_nodes = nodes,
@@ -70,7 +70,7 @@ Test(place_fill, outside_a_step_only_workers_are_counted) {
                  {PLACE_SLURM_INTERACTIVE, true},
                  {PLACE_SLURM_ALLOC, false}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        const struct place p = {.kind = cases[i].kind, .job_nodes = 4, .nproc = 1};
+        const struct place p = {.slurm = cases[i].kind, .job_nodes = 4, .nproc = 1};
         const struct place_given none = {0}, nproc = {.nproc = true};
         struct place_fill f;
         cr_assert_eq(place_fill(&p, &none, &f, NULL), 0);

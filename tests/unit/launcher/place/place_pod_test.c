@@ -1,4 +1,4 @@
-#include "launcher/place/place_pod.h"
+#include "launcher/place/place.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -14,32 +14,32 @@
     "fe00::2\tip6-allrouters\n"
 #define FULL "train-3.mesh.team.svc.cluster.local"
 
-static struct pod_place read_as(const char *service, const char *index, const char *hosts) {
+static struct place_pod read_as(const char *service, const char *index, const char *hosts) {
     char *envp[] = {TEXT(service), TEXT(index), NULL};
-    struct pod_place p;
-    pod_place_read(envp, &(struct pod_facts){.hosts = hosts}, &p);
+    struct place_pod p;
+    place_read_pod(envp, hosts, &p);
     return p;
 }
 
-static struct pod_place read_with(const char *index, const char *hosts) {
+static struct place_pod read_with(const char *index, const char *hosts) {
     return read_as("KUBERNETES_SERVICE_HOST=10.96.0.1", index, hosts);
 }
 
-Test(pod_place, says_what_kind_of_pod_it_is) {
+Test(place_pod, says_what_kind_of_pod_it_is) {
     static const char hosts[] = HEAD "10.244.0.5\t" FULL "\ttrain-3\n";
-    cr_expect_eq(read_as("A=1", "JOB_COMPLETION_INDEX=3", hosts).kind, POD_PLACE_NONE);
-    cr_expect_eq(read_as("KUBERNETES_SERVICE_HOST=", "JOB_COMPLETION_INDEX=3", hosts).kind, POD_PLACE_NONE);
-    cr_expect_eq(read_with("A=1", hosts).kind, POD_PLACE_PLAIN);
-    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=", hosts).kind, POD_PLACE_PLAIN);
-    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=-1", hosts).kind, POD_PLACE_PLAIN);
-    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=3x", hosts).kind, POD_PLACE_PLAIN);
+    cr_expect_eq(read_as("A=1", "JOB_COMPLETION_INDEX=3", hosts).kind, PLACE_POD_NONE);
+    cr_expect_eq(read_as("KUBERNETES_SERVICE_HOST=", "JOB_COMPLETION_INDEX=3", hosts).kind, PLACE_POD_NONE);
+    cr_expect_eq(read_with("A=1", hosts).kind, PLACE_POD_PLAIN);
+    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=", hosts).kind, PLACE_POD_PLAIN);
+    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=-1", hosts).kind, PLACE_POD_PLAIN);
+    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=3x", hosts).kind, PLACE_POD_PLAIN);
     cr_expect_str_eq(read_with("JOB_COMPLETION_INDEX=3x", hosts).bad_index, "3x");
     cr_expect_null(read_with("A=1", hosts).bad_index);
-    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=3", hosts).kind, POD_PLACE_INDEXED);
-    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=3", NULL).kind, POD_PLACE_INDEXED);
+    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=3", hosts).kind, PLACE_POD_INDEXED);
+    cr_expect_eq(read_with("JOB_COMPLETION_INDEX=3", NULL).kind, PLACE_POD_INDEXED);
 }
 
-Test(pod_place, finds_the_pod_with_index_0_by_its_own_full_name) {
+Test(place_pod, finds_the_pod_with_index_0_by_its_own_full_name) {
     static const struct {
         const char *index, *lines, *first, *job;
     } cases[] = {
@@ -69,19 +69,19 @@ Test(pod_place, finds_the_pod_with_index_0_by_its_own_full_name) {
         char index[64], hosts[1024];
         (void)snprintf(index, sizeof index, "JOB_COMPLETION_INDEX=%s", cases[i].index);
         (void)snprintf(hosts, sizeof hosts, HEAD "%s", cases[i].lines);
-        struct pod_place p = read_with(index, hosts);
+        struct place_pod p = read_with(index, hosts);
         cr_expect_str_eq(p.first_host, cases[i].first, "%s", cases[i].lines);
         cr_expect_str_eq(p.job, cases[i].job, "%s", cases[i].lines);
     }
 }
 
-Test(pod_place, keeps_within_its_bounds) {
+Test(place_pod, keeps_within_its_bounds) {
     static char hosts[70000];
     size_t n = 0;
     for (int i = 0; i < 40; i++)
         n += (size_t)snprintf(hosts + n, sizeof hosts - n, "10.0.0.%d\t" FULL "\ttrain-3\n", i);
-    struct pod_place p = read_with("JOB_COMPLETION_INDEX=3", hosts);
-    cr_expect_eq(p.n_addrs, POD_ADDRS_MAX);
+    struct place_pod p = read_with("JOB_COMPLETION_INDEX=3", hosts);
+    cr_expect_eq(p.n_addrs, PLACE_POD_ADDRS_MAX);
     /* a name longer than any */
     n = (size_t)snprintf(hosts, sizeof hosts, "10.0.0.1\t");
     memset(hosts + n, 'a', 300);
@@ -102,14 +102,14 @@ Test(pod_place, keeps_within_its_bounds) {
     cr_expect_eq(p.first_host[62], '0');
 }
 
-Test(pod_place, knows_its_own_names) {
-    struct pod_place p =
+Test(place_pod, knows_its_own_names) {
+    struct place_pod p =
         read_with("JOB_COMPLETION_INDEX=3", HEAD "10.244.0.5\t" FULL "\ttrain-3\nfd00::5\t" FULL "\ttrain-3\n");
     static const char *const own[] = {FULL,      "train-3",   "TRAIN-3", "train-3.mesh", "10.244.0.5",
                                       "fd00::5", "localhost", "::1",     "127.0.0.1"};
     static const char *const others[] = {"train-0.mesh", "train-30", "train", "10.244.0.6", "", "train-3.mes"};
     for (size_t i = 0; i < ARRAY_SIZE(own); i++)
-        cr_expect(pod_place_is_own(&p, own[i]), "%s", own[i]);
+        cr_expect(place_pod_is_own(&p, own[i]), "%s", own[i]);
     for (size_t i = 0; i < ARRAY_SIZE(others); i++)
-        cr_expect_not(pod_place_is_own(&p, others[i]), "%s", others[i]);
+        cr_expect_not(place_pod_is_own(&p, others[i]), "%s", others[i]);
 }

@@ -40,7 +40,7 @@ static struct seen see_with(const char *words, const struct place_facts *facts) 
         cr_assert_lt(n, WORDS_MAX);
         envp[n++] = w;
     }
-    s.r = place_read(envp, facts, &s.p, &s.err);
+    s.r = place_read_slurm(envp, facts, &s.p, &s.err);
     return s;
 }
 
@@ -91,7 +91,7 @@ Test(place, variables_alone_prove_nothing) {
         const struct place_facts facts = {.stepd = cases[i].title, .cgroup = cases[i].cgroup};
         _cleanup_(seen_fini) struct seen s = see_with(cases[i].words, &facts);
         cr_expect_eq(s.r, 0, "%zu: %s", i, s.err.text);
-        cr_expect_eq(s.p.kind, cases[i].kind, "%zu: %d, not %d", i, s.p.kind, cases[i].kind);
+        cr_expect_eq(s.p.slurm, cases[i].kind, "%zu: %d, not %d", i, s.p.slurm, cases[i].kind);
     }
 }
 
@@ -102,7 +102,7 @@ Test(place, a_task_knows_its_step) {
                 "SLURM_LOCALID=1 SLURM_RESTART_COUNT=2",
             "slurmstepd: [28.3]");
     cr_assert_eq(s.r, 0, "%s", s.err.text);
-    cr_assert_eq(s.p.kind, PLACE_SLURM_STEP);
+    cr_assert_eq(s.p.slurm, PLACE_SLURM_STEP);
     cr_assert_eq(s.p.n_nodes, 3);
     cr_assert_eq(s.p.n_tasks, 5);
     cr_assert_eq(s.p.node_tasks, 2);
@@ -131,13 +131,13 @@ Test(place, a_heterogeneous_step_is_one_step) {
                                          "slurmstepd: [30.0]"};
     for (size_t i = 0; i < ARRAY_SIZE(titles); i++) {
         _cleanup_(seen_fini) struct seen s = see(words, titles[i]);
-        cr_expect_eq(s.p.kind, PLACE_SLURM_STEP, "%s", titles[i]);
+        cr_expect_eq(s.p.slurm, PLACE_SLURM_STEP, "%s", titles[i]);
         cr_expect_eq(s.p.n_nodes, 3);
         cr_expect_eq(s.p.het_size, 2);
         cr_expect_str_eq(s.p.run_id, "c1.30.0");
     }
     _cleanup_(seen_fini) struct seen other = see(words, "slurmstepd: [32.0]");
-    cr_expect_eq(other.p.kind, PLACE_SLURM_ALLOC);
+    cr_expect_eq(other.p.slurm, PLACE_SLURM_ALLOC);
 }
 
 /* The list is sorted, but node 0 is that of the first component. */
@@ -264,7 +264,7 @@ Test(place, a_step_without_its_variables_is_an_error_that_names_one) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _cleanup_(seen_fini) struct seen s = see(cases[i][0], "slurmstepd: [28.0]");
         cr_expect_eq(s.r, -EINVAL, "%s", cases[i][0]);
-        cr_expect_eq(s.p.kind, PLACE_SLURM_STEP);
+        cr_expect_eq(s.p.slurm, PLACE_SLURM_STEP);
         cr_expect_not_null(strstr(s.err.text, cases[i][1]), "%s: %s", cases[i][0], s.err.text);
     }
 }

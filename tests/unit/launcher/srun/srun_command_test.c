@@ -8,7 +8,7 @@
 
 static struct place place_of(enum place_slurm kind, uint32_t nodes) {
     return (struct place){
-        .kind = kind, .job_id = (char *)(uintptr_t) "28", .job_nodes = nodes, .visible_gpus = UINT32_MAX};
+        .slurm = kind, .job_id = (char *)(uintptr_t) "28", .job_nodes = nodes, .visible_gpus = UINT32_MAX};
 }
 
 static const struct place_given nothing = {.min_nodes = 1, .max_nodes = 1};

@@ -46,6 +46,8 @@ TestSuite(starter_io, .init = begin, .fini = end);
 #define WHILE_AGENT "trap '' INT; read x <$FIFO; "
 
 static struct loop *loop;
+static const struct place place = {
+    .slurm = PLACE_SLURM_STEP, .job_id = (char *)(uintptr_t) "28", .step_id = (char *)(uintptr_t) "0"};
 
 static void on_stop(void *arg, int signo) {
     *(int *)arg = signo;
@@ -58,8 +60,8 @@ _noreturn_ static void be_agent(const struct backend *b, char *const *env) {
     static const struct starter_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
     struct starter_link *link = NULL;
     int stopped = 0, fd = open(fifo, O_WRONLY);
-    bool fine =
-        fd >= 0 && loop_new(&loop) == 0 && starter_link_new(loop, env, NULL, "node1", &ops, &stopped, &link, NULL) == 0;
+    bool fine = fd >= 0 && loop_new(&loop) == 0 &&
+                starter_link_new(loop, env, NULL, "node1", &place, &ops, &stopped, &link, NULL) == 0;
     starter_link_lead(link);
     if (fine && b->signo != 0)
         fine = kill(getppid(), b->signo) == 0 && loop_run(loop) == 0 && stopped == b->signo;

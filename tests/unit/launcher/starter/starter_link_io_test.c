@@ -18,13 +18,14 @@
 #define TOKEN "0123456789abcdef0123456789abcdef"
 
 static struct loop *loop;
+static const struct place place = {
+    .slurm = PLACE_SLURM_STEP, .job_id = (char *)(uintptr_t) "28", .step_id = (char *)(uintptr_t) "0"};
 static struct starter_link *link_;
 static int head_fd = -1; /* the head listens */
 static int stopped, gone;
 static uint32_t expected;
 static char head_env[128];
-static char *envp[] = {head_env, (char *)(uintptr_t) "MUSTER_HEAD_TOKEN=" TOKEN, (char *)(uintptr_t) "SLURM_JOB_ID=28",
-                       (char *)(uintptr_t) "SLURM_STEP_ID=0", NULL};
+static char *envp[] = {head_env, (char *)(uintptr_t) "MUSTER_HEAD_TOKEN=" TOKEN, NULL};
 
 static void on_stop(void *arg, int signo) {
     (void)arg;
@@ -53,7 +54,7 @@ static void begin(void) {
     /* the first address refuses: nothing listens there */
     (void)snprintf(head_env, sizeof head_env, "MUSTER_HEAD=::1,127.0.0.1:%u", addr_port(&own));
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(starter_link_new(loop, envp, NULL, "node1", &ops, NULL, &link_, &err), 0, "%s", err.text);
+    cr_assert_eq(starter_link_new(loop, envp, NULL, "node1", &place, &ops, NULL, &link_, &err), 0, "%s", err.text);
 }
 
 static void end(void) {
@@ -78,7 +79,7 @@ static int link_to_relay(void) {
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     (void)snprintf(head_env, sizeof head_env, "MUSTER_HEAD=fd:%d", pair[1]);
     starter_link_free(link_);
-    cr_assert_eq(starter_link_new(loop, envp, NULL, "node1", &ops, NULL, &link_, &err), 0, "%s", err.text);
+    cr_assert_eq(starter_link_new(loop, envp, NULL, "node1", &place, &ops, NULL, &link_, &err), 0, "%s", err.text);
     return pair[0];
 }
 
@@ -246,12 +247,12 @@ Test(starter_link_io, variables_that_make_no_sense_are_refused) {
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         char *of[] = {(char *)(uintptr_t)bad[i], envp[1], NULL};
         struct err err = {0};
-        cr_assert_eq(starter_link_new(loop, of, NULL, "node1", &ops, NULL, &l, &err), -EINVAL, "%s", bad[i]);
+        cr_assert_eq(starter_link_new(loop, of, NULL, "node1", &place, &ops, NULL, &l, &err), -EINVAL, "%s", bad[i]);
         cr_assert_neq(err.text[0], '\0');
     }
     char *no_token[] = {head_env, NULL}, *none[] = {NULL};
-    cr_assert_eq(starter_link_new(loop, no_token, NULL, "node1", &ops, NULL, &l, NULL), -EINVAL);
-    cr_assert_eq(starter_link_new(loop, none, NULL, "node1", &ops, NULL, &l, NULL), 0);
+    cr_assert_eq(starter_link_new(loop, no_token, NULL, "node1", &place, &ops, NULL, &l, NULL), -EINVAL);
+    cr_assert_eq(starter_link_new(loop, none, NULL, "node1", &place, &ops, NULL, &l, NULL), 0);
     cr_assert_null(l);
 }
 
@@ -294,7 +295,8 @@ Test(starter_link_io, a_number_that_is_not_a_socket_is_refused) {
         struct starter_link *l = NULL;
         struct err err = {0};
         (void)snprintf(head_env, sizeof head_env, "MUSTER_HEAD=%s", values[i]);
-        cr_assert_eq(starter_link_new(loop, envp, NULL, "node1", &ops, NULL, &l, &err), -EINVAL, "%s", values[i]);
+        cr_assert_eq(starter_link_new(loop, envp, NULL, "node1", &place, &ops, NULL, &l, &err), -EINVAL, "%s",
+                     values[i]);
         cr_assert_not_null(strstr(err.text, "unset it"), "%s", err.text);
         cr_assert_null(l);
     }

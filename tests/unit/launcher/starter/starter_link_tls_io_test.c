@@ -19,6 +19,8 @@ static const uint8_t secret[TLS_SECRET_BYTES] = "a secret of thirty-two bytes !!
 static const uint8_t other[TLS_SECRET_BYTES] = "another one, of thirty-two too!";
 
 static struct loop *loop;
+static const struct place place = {
+    .slurm = PLACE_SLURM_STEP, .job_id = (char *)(uintptr_t) "28", .step_id = (char *)(uintptr_t) "0"};
 static struct starter_link *link_;
 static struct listener *listener;
 static struct stream *peer; /* the last one that came to the head */
@@ -122,7 +124,7 @@ static void begin_at(const char *host, const uint8_t of_head[TLS_SECRET_BYTES]) 
     cr_assert_eq(tls_key_derive(of_head, &key, &err), 0, "%s", err.text);
     cr_assert_eq(tls_psk_new(find, NULL, &psk, &err), 0, "%s", err.text);
     (void)snprintf(head_env, sizeof head_env, "MUSTER_HEAD=%s:%u", host, addr_port(&at));
-    cr_assert_eq(starter_link_new(loop, envp, secret, "node1", &ops, NULL, &link_, &err), 0, "%s", err.text);
+    cr_assert_eq(starter_link_new(loop, envp, secret, "node1", &place, &ops, NULL, &link_, &err), 0, "%s", err.text);
 }
 
 static void finish(void) {

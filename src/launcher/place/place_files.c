@@ -1,9 +1,72 @@
-#include "launcher/place/mounts.h"
+#include "launcher/place/place_files.h"
 
-#include <stdbool.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/util.h"
+
+/* ---- slurm.conf ---- */
+
+static const char blank[] = " \t\r";
+
+/* Whether the text begins with this name, and no longer one. */
+static bool begins_with(const char *text, const char *name) {
+    size_t n = strlen(name);
+    return strncasecmp(text, name, n) == 0 && strcspn(text + n, " \t\r\n=#") == 0;
+}
+
+/* The value of the parameter, if `at` is there: "TaskPlugin = task/none"; else NULL. */
+static const char *value_at(const char *at, const char *name) {
+    if (!begins_with(at, name))
+        return NULL;
+    at += strlen(name);
+    at += strspn(at, blank);
+    if (*at != '=')
+        return NULL;
+    return at + 1 + strspn(at + 1, blank);
+}
+
+/* The value of the last line with this parameter; NULL: there is none. *ret_includes: the file
+ * includes others. */
+static const char *last_value(const char *text, const char *name, bool *ret_includes) {
+    const char *last = NULL;
+    *ret_includes = false;
+    for (const char *line = text; *line != '\0';) {
+        const char *end = line + strcspn(line, "\n"), *at = line + strspn(line, blank);
+        *ret_includes |= begins_with(at, "Include");
+        while (at < end && *at != '#') { /* a line can have several parameters */
+            const char *value = value_at(at, name);
+            last = value != NULL ? value : last;
+            at += strcspn(at, " \t\r\n");
+            at += strspn(at, blank);
+        }
+        line = end + (*end == '\n');
+    }
+    return last;
+}
+
+bool slurm_conf_binds_nothing(const char *text) {
+    bool includes;
+    const char *value = last_value(text, "TaskPlugin", &includes);
+    return value != NULL && !includes &&
+           (begins_with(value, "task/none") || begins_with(value, "none"));
+}
+
+char *slurm_conf_munge_socket(const char *text) {
+    static const char name[] = "socket=";
+    bool includes;
+    const char *at = last_value(text, "AuthInfo", &includes);
+    while (at != NULL && strncasecmp(at, name, strlen(name)) != 0) {
+        at += strcspn(at, ", \t\r\n#");
+        at = *at == ',' ? at + 1 : NULL;
+    }
+    if (at == NULL)
+        return NULL;
+    at += strlen(name);
+    return xstrndup(at, strcspn(at, ", \t\r\n#"));
+}
+
+/* ---- mounts ---- */
 
 static const struct {
     const char *type, *name;
@@ -17,8 +80,8 @@ static const struct {
 static const char *field(const char *line, const char *end, unsigned n, size_t *ret_len) {
     while (n > 0 && line < end)
         n -= *line++ == ' ';
-    const char *blank = memchr(line, ' ', (size_t)(end - line));
-    *ret_len = (size_t)((blank != NULL ? blank : end) - line);
+    const char *end_of_field = memchr(line, ' ', (size_t)(end - line));
+    *ret_len = (size_t)((end_of_field != NULL ? end_of_field : end) - line);
     return line;
 }
 
