@@ -31,27 +31,38 @@ static int be_agent(const struct job_spec *spec, struct keyring *keys, const cha
     return status;
 }
 
+static int start_over_ssh(const struct starter_run_config *config) {
+    return ssh_head_run(&(struct ssh_head_config){.spec = config->spec,
+                                                  .args = config->args,
+                                                  .envp = config->envp,
+                                                  .keys = config->keys,
+                                                  .argv0 = config->argv0,
+                                                  .version = MUSTER_VERSION,
+                                                  .python = config->python});
+}
+
+/* What starts the agents, by --starter. */
+static int (*const starters[])(const struct starter_run_config *config) = {
+    [JOB_STARTER_SRUN] = srun_run,
+    [JOB_STARTER_SSH] = start_over_ssh,
+};
+
 static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, char **args) {
     _cleanup_(freep) char *python = NULL;
+    const enum job_starter starter = spec->hosts.list.n > 0             ? JOB_STARTER_SSH
+                                     : spec->starter > JOB_STARTER_NONE ? spec->starter
+                                                                        : JOB_STARTER_SRUN;
     keyring_keep_from_children(keys);
     if (spec->entry != JOB_ENTRY_PROGRAM && /* only the nodes need one */
         python_find(program_invocation_name, environ, &python, NULL) == 0)
         python_warn_of_other(python, environ);
-    if (spec->hosts.list.n > 0)
-        return ssh_head_run(&(struct ssh_head_config){.spec = spec,
-                                                      .args = args,
-                                                      .envp = environ,
-                                                      .keys = keys,
-                                                      .argv0 = program_invocation_name,
-                                                      .version = MUSTER_VERSION,
-                                                      .python = python});
-    return srun_run(&(struct starter_run_config){.spec = spec,
-                                                 .nodes = spec->start_nodes,
-                                                 .args = args,
-                                                 .envp = environ,
-                                                 .keys = keys,
-                                                 .argv0 = program_invocation_name,
-                                                 .python = python});
+    return starters[starter](&(struct starter_run_config){.spec = spec,
+                                                          .nodes = spec->start_nodes,
+                                                          .args = args,
+                                                          .envp = environ,
+                                                          .keys = keys,
+                                                          .argv0 = program_invocation_name,
+                                                          .python = python});
 }
 
 static int start(const struct job_spec *spec, struct keyring *keys, char **argv) {

@@ -12,6 +12,14 @@ int job_read_starter(struct job_reading *j) {
     if (job_wants_ssh(j))
         return job_read_hosts(j);
     job_warn_of_no_hosts(j);
+    if (spec->starter > JOB_STARTER_NONE && !place_has_starter(&spec->place)) {
+        spec->start_nodes = spec->rdzv.max_nodes;
+        if (!j->said.meets && !j->said.elsewhere) { /* its agents get where they meet from it */
+            job_fill_in(j, RUN_RDZV_BACKEND, "c10d");
+            job_fill_in(j, RUN_RDZV_ENDPOINT, "127.0.0.1");
+        }
+        return 0;
+    }
     int r = srun_choose(place_has_starter(&j->spec->place) ? JOB_STARTER_NONE : spec->starter,
                         &spec->place, &j->said, &nodes, j->err);
     if (r < 0)

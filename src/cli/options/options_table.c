@@ -89,8 +89,8 @@ static const struct option_def defs[] = {
      "What starts muster on all nodes: ssh, srun (from a batch script, salloc or an interactive "
      "step), or none: nothing. auto is ssh if hosts are given, and srun if a Slurm job has several "
      "nodes and neither where they meet nor --nnodes=1 is given",
-     .choices = "auto srun ssh none",
-     CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTER_SRUN, JOB_STARTER_SSH, JOB_STARTER_NONE)},
+     .choices = JOB_STARTER_WORDS,
+     CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTERS(JOB_STARTER_ENUM))},
     {"role", "NAME", ENV,
      "Name of the role of this node's workers (ROLE_NAME); ranks are also counted within a role",
      .fallback = "default", TEXT(role), .most = RDZV_ROLE_MAX - 1},

@@ -81,9 +81,14 @@ enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 enum job_hang_action { JOB_HANG_AUTO = 0, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF };
 
 /* What starts muster on the nodes of a job: ssh where the user names hosts, srun where Slurm has
- * given this one several nodes and the user arranges nothing else (AUTO), srun, ssh, or nothing:
- * this process is the agent of its node. */
-enum job_starter { JOB_STARTER_AUTO = 0, JOB_STARTER_SRUN, JOB_STARTER_SSH, JOB_STARTER_NONE };
+ * given this one several nodes and the user arranges nothing else (AUTO), or the one that the user
+ * names. Behind NONE, where this process is the agent of its node, are those that start as many
+ * agents as --nnodes. A row is an enumerator and the word of --starter. */
+#define JOB_STARTERS(row) row(SRUN, "srun") row(SSH, "ssh") row(NONE, "none")
+#define JOB_STARTER_ENUM(name, word) JOB_STARTER_##name,
+#define JOB_STARTER_WORD(name, word) " " word
+enum job_starter { JOB_STARTER_AUTO = 0, JOB_STARTERS(JOB_STARTER_ENUM) };
+#define JOB_STARTER_WORDS "auto" JOB_STARTERS(JOB_STARTER_WORD)
 
 /* The hosts on which muster is started over ssh, and what the agents there are told in addition to
  * the user's own words: what the user has not said. */
