@@ -14,6 +14,7 @@
 #include "launcher/srun/srun_io.h"
 #include "launcher/srun/step_cpus_io.h"
 #include "launcher/ssh_head/ssh_head_io.h"
+#include "launcher/starter/local_io.h"
 
 extern char **environ;
 
@@ -45,6 +46,7 @@ static int start_over_ssh(const struct starter_run_config *config) {
 static int (*const starters[])(const struct starter_run_config *config) = {
     [JOB_STARTER_SRUN] = srun_run,
     [JOB_STARTER_SSH] = start_over_ssh,
+    [JOB_STARTER_LOCAL] = local_run,
 };
 
 static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, char **args) {

@@ -108,7 +108,7 @@ static void take_nodes(struct job_reading *j) {
 int job_read_slurm(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const bool alone = job_value(j, RUN_STANDALONE)->times > 0, elsewhere = says_elsewhere(j);
-    j->said = (struct place_given){
+    j->given = (struct place_given){
         .nnodes = job_given(j, RUN_NNODES),
         .min_nodes = spec->rdzv.min_nodes,
         .max_nodes = spec->rdzv.max_nodes,
@@ -121,10 +121,10 @@ int job_read_slurm(struct job_reading *j) {
     if (spec->place.slurm == PLACE_SLURM_NONE)
         return 0;
     if (j->place_code < 0) /* what the user arranges needs no variables */
-        return j->said.meets || j->said.nnodes
+        return j->given.meets || j->given.nnodes
                    ? 0
                    : err_set(j->err, j->place_code, "%s", j->place_err.text);
-    int r = place_fill(&spec->place, &j->said, &j->fill, j->err);
+    int r = place_fill(&spec->place, &j->given, &j->fill, j->err);
     if (r < 0)
         return r;
     spec->step_is_group = j->fill.group;

@@ -22,7 +22,7 @@ struct job_reading {
     int place_code; /* of place_read() */
     struct err place_err;
     /* after job_read_slurm(), in a job of Slurm */
-    struct place_given said;
+    struct place_given given;
     struct place_fill fill;
 };
 

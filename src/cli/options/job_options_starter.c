@@ -14,20 +14,20 @@ int job_read_starter(struct job_reading *j) {
     job_warn_of_no_hosts(j);
     if (spec->starter > JOB_STARTER_NONE && !place_has_starter(&spec->place)) {
         spec->start_nodes = spec->rdzv.max_nodes;
-        if (!j->said.meets && !j->said.elsewhere) { /* its agents get where they meet from it */
+        if (!j->given.meets && !j->given.elsewhere) { /* its agents get where they meet from it */
             job_fill_in(j, RUN_RDZV_BACKEND, "c10d");
             job_fill_in(j, RUN_RDZV_ENDPOINT, "127.0.0.1");
         }
         return 0;
     }
     int r = srun_choose(place_has_starter(&j->spec->place) ? JOB_STARTER_NONE : spec->starter,
-                        &spec->place, &j->said, &nodes, j->err);
+                        &spec->place, &j->given, &nodes, j->err);
     if (r < 0)
         return r;
     if (r == SRUN_STEP) {
         spec->start_nodes = nodes;
         job_derived(j, "start_nodes: %u, from %s", nodes,
-                    j->said.nnodes ? "--nnodes and SLURM_JOB_NUM_NODES" : "SLURM_JOB_NUM_NODES");
+                    j->given.nnodes ? "--nnodes and SLURM_JOB_NUM_NODES" : "SLURM_JOB_NUM_NODES");
     }
     bool serves = j->fill.one_agent && spec->place.local_id == 0 && spec->place.node_tasks > 1;
     if (serves && j->probes->serve_node != NULL)

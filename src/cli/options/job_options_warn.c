@@ -95,7 +95,7 @@ static void warn_of_line(struct job_reading *j, char *const *envp) {
         .from_batch = environment != NULL && strcmp(environment, "BATCH") == 0,
     };
     if (spec->start_nodes == 0 && spec->starter == JOB_STARTER_AUTO)
-        slurm_doubt(&spec->place, &j->said, &line, j->warnings);
+        slurm_doubt(&spec->place, &j->given, &line, j->warnings);
 }
 
 /* ---- options that do nothing ---- */

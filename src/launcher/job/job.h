@@ -84,7 +84,7 @@ enum job_hang_action { JOB_HANG_AUTO = 0, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB
  * given this one several nodes and the user arranges nothing else (AUTO), or the one that the user
  * names. Behind NONE, where this process is the agent of its node, are those that start as many
  * agents as --nnodes. A row is an enumerator and the word of --starter. */
-#define JOB_STARTERS(row) row(SRUN, "srun") row(SSH, "ssh") row(NONE, "none")
+#define JOB_STARTERS(row) row(SRUN, "srun") row(SSH, "ssh") row(NONE, "none") row(LOCAL, "local")
 #define JOB_STARTER_ENUM(name, word) JOB_STARTER_##name,
 #define JOB_STARTER_WORD(name, word) " " word
 enum job_starter { JOB_STARTER_AUTO = 0, JOB_STARTERS(JOB_STARTER_ENUM) };

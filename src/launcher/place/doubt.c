@@ -79,11 +79,11 @@ static void doubt_script(const struct place *p, const struct doubt_line *line,
 }
 
 /* The shell of a batch script has SLURM_NODEID=0 and SLURM_PROCID=0. */
-static void doubt_rank(const struct place *p, const struct place_given *said,
+static void doubt_rank(const struct place *p, const struct place_given *given,
                        const struct doubt_line *line, struct strbuf *warnings) {
     if (p->most_tasks != 1 || !line->ranks_are_fixed || line->node_rank != 0)
         return;
-    if (!said->node_rank)
+    if (!given->node_rank)
         strbuf_printf(
             warnings,
             "no --node-rank is given, so each task of Slurm's step %s.%s wants to be node "
@@ -99,27 +99,27 @@ static void doubt_rank(const struct place *p, const struct place_given *said,
                       p->job_id, p->step_id);
 }
 
-void slurm_doubt(const struct place *place, const struct place_given *said,
+void slurm_doubt(const struct place *place, const struct place_given *given,
                  const struct doubt_line *line, struct strbuf *warnings) {
-    if (line->max_nodes < 2 || said->alone)
+    if (line->max_nodes < 2 || given->alone)
         return;
     switch (place->slurm) {
     case PLACE_SLURM_NONE:
     case PLACE_SLURM_ALLOC: return;
     case PLACE_SLURM_BATCH:
     case PLACE_SLURM_INTERACTIVE:
-        if (said->meets || said->node_rank)
+        if (given->meets || given->node_rank)
             doubt_one_node(place, warnings);
         return;
     case PLACE_SLURM_STEP: break;
     }
-    if (!said->meets)
+    if (!given->meets)
         return;
     if (place->proc_id == 0) {
         doubt_nodes(place, line, warnings);
         doubt_host(place, line, warnings);
         doubt_script(place, line, warnings);
     } else if (place->proc_id == 1) {
-        doubt_rank(place, said, line, warnings);
+        doubt_rank(place, given, line, warnings);
     }
 }

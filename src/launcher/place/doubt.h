@@ -2,7 +2,7 @@
  * Such a line means what it meant: it is run as it is, and these doubts are warnings. Each says
  * what will come of it and what to write. Pure.
  *
- *     slurm_doubt(&place, &said, &line, warnings);
+ *     slurm_doubt(&place, &given, &line, warnings);
  *
  * Only for a group that the user arranges (place_given.meets): a group of the step needs none of
  * what these lines get wrong. One task of the step tells, not each. */
@@ -25,5 +25,5 @@ struct doubt_line {
 
 /* Adds each doubt, with a newline. In a step, and in a batch script or an interactive step whose
  * line starts no step; otherwise there is none. */
-void slurm_doubt(const struct place *place, const struct place_given *said,
+void slurm_doubt(const struct place *place, const struct place_given *given,
                  const struct doubt_line *line, struct strbuf *warnings);

@@ -4,18 +4,18 @@
 
 /* The nodes meet by themselves, unless the user arranges that. One node asked for in a step of
  * several is a job of its own on each, as with torchrun. */
-static bool is_group(const struct place *p, const struct place_given *said) {
-    if (said->meets || (said->nnodes && said->max_nodes == 1))
+static bool is_group(const struct place *p, const struct place_given *given) {
+    if (given->meets || (given->nnodes && given->max_nodes == 1))
         return false;
     /* of several steps; or static, on one machine: each task is a node, and says which */
-    bool too_few = said->nnodes && said->min_nodes > p->n_nodes;
-    return !(too_few && (said->node_rank || said->elsewhere));
+    bool too_few = given->nnodes && given->min_nodes > p->n_nodes;
+    return !(too_few && (given->node_rank || given->elsewhere));
 }
 
 /* --ntasks-per-node is often the number of GPUs, as for programs without a launcher. */
-static bool is_one_agent(const struct place *p, const struct place_given *said) {
-    return said->meets && !said->alone && said->nnodes && p->n_nodes > 1 && p->most_tasks > 1 &&
-           said->max_nodes == p->n_nodes;
+static bool is_one_agent(const struct place *p, const struct place_given *given) {
+    return given->meets && !given->alone && given->nnodes && p->n_nodes > 1 && p->most_tasks > 1 &&
+           given->max_nodes == p->n_nodes;
 }
 
 /* srun gave each task GPUs of its own, but one agent starts all workers of a node. (Who may use
@@ -33,32 +33,32 @@ static int check_gpus(const struct place *p, struct err *err) {
         p->visible_gpus, p->gpus_on_node, p->gpus_on_node);
 }
 
-static int fill_step(const struct place *p, const struct place_given *said, struct place_fill *ret,
+static int fill_step(const struct place *p, const struct place_given *given, struct place_fill *ret,
                      struct err *err) {
-    struct place_fill f = {.group = is_group(p, said)};
-    f.one_agent = f.group || is_one_agent(p, said);
-    f.meet = f.group && !said->elsewhere;
+    struct place_fill f = {.group = is_group(p, given)};
+    f.one_agent = f.group || is_one_agent(p, given);
+    f.meet = f.group && !given->elsewhere;
     bool one_each = p->most_tasks == 1; /* each task of the step is a node */
-    f.nnodes = !said->nnodes && !said->alone && (f.group || one_each);
-    f.nproc = !said->nproc && (f.one_agent || p->node_tasks == 1);
-    if (f.group && said->nnodes && said->min_nodes > p->n_nodes)
+    f.nnodes = !given->nnodes && !given->alone && (f.group || one_each);
+    f.nproc = !given->nproc && (f.one_agent || p->node_tasks == 1);
+    if (f.group && given->nnodes && given->min_nodes > p->n_nodes)
         return err_set(err, -EINVAL,
                        "%u nodes are asked for, but Slurm's step %s.%s has %u; leave --nnodes out, "
                        "or start the step on more nodes: srun -N%u",
-                       said->min_nodes, p->job_id, p->step_id, p->n_nodes, said->min_nodes);
+                       given->min_nodes, p->job_id, p->step_id, p->n_nodes, given->min_nodes);
     int r = f.one_agent ? check_gpus(p, err) : 0;
     if (r == 0)
         *ret = f;
     return r;
 }
 
-int place_fill(const struct place *place, const struct place_given *said, struct place_fill *ret,
+int place_fill(const struct place *place, const struct place_given *given, struct place_fill *ret,
                struct err *err) {
     *ret = (struct place_fill){0};
     switch (place->slurm) {
-    case PLACE_SLURM_STEP: return fill_step(place, said, ret, err);
+    case PLACE_SLURM_STEP: return fill_step(place, given, ret, err);
     case PLACE_SLURM_BATCH:
-    case PLACE_SLURM_INTERACTIVE: ret->nproc = !said->nproc; return 0;
+    case PLACE_SLURM_INTERACTIVE: ret->nproc = !given->nproc; return 0;
     case PLACE_SLURM_NONE:
     case PLACE_SLURM_ALLOC: return 0;
     }

@@ -1,7 +1,7 @@
 /* What a place in Slurm fills in where the user said nothing. Pure.
  *
- *     struct place_given said = {.nnodes = false, …};
- *     r = place_fill(&place, &said, &fill, &err);
+ *     struct place_given given = {.nnodes = false, …};
+ *     r = place_fill(&place, &given, &fill, &err);
  *     if (fill.group) … the nodes of this step are the nodes of the job …
  *
  * What the user says wins, one by one. But where the nodes meet, the name of the run and the order
@@ -38,5 +38,5 @@ struct place_fill {
 
 /* Returns 0, or -EINVAL with a sentence: more nodes are asked for than the step has, or a task sees
  * too few GPUs. -EALREADY: the same, and the first task of the step prints it. */
-_must_use_ int place_fill(const struct place *place, const struct place_given *said,
+_must_use_ int place_fill(const struct place *place, const struct place_given *given,
                           struct place_fill *ret, struct err *err);

@@ -31,7 +31,7 @@ static bool in_a_job(enum place_slurm slurm) {
     assert_not_reached();
 }
 
-int srun_choose(enum job_starter wanted, const struct place *place, const struct place_given *said,
+int srun_choose(enum job_starter wanted, const struct place *place, const struct place_given *given,
                 uint32_t *ret_nodes, struct err *err) {
     /* the step's own tasks have the same arguments */
     if (wanted == JOB_STARTER_NONE || place->slurm == PLACE_SLURM_STEP)
@@ -39,14 +39,14 @@ int srun_choose(enum job_starter wanted, const struct place *place, const struct
     bool by_itself = wanted == JOB_STARTER_AUTO;
     if (!in_a_job(place->slurm) || place->job_nodes == 0)
         return by_itself ? SRUN_NO : not_there(place, err);
-    uint32_t nodes = said->nnodes ? MIN2(said->max_nodes, place->job_nodes) : place->job_nodes;
-    if (by_itself && (nodes == 1 || said->meets || said->alone || said->node_rank))
+    uint32_t nodes = given->nnodes ? MIN2(given->max_nodes, place->job_nodes) : place->job_nodes;
+    if (by_itself && (nodes == 1 || given->meets || given->alone || given->node_rank))
         return SRUN_NO;
-    if (said->nnodes && said->min_nodes > place->job_nodes)
+    if (given->nnodes && given->min_nodes > place->job_nodes)
         return err_set(err, -EINVAL,
                        "%u nodes are asked for, but Slurm's job %s has %u; leave --nnodes out, or "
                        "ask Slurm for more: -N%u",
-                       said->min_nodes, place->job_id, place->job_nodes, said->min_nodes);
+                       given->min_nodes, place->job_id, place->job_nodes, given->min_nodes);
     if (place->het_size > 0 && nodes < place->job_nodes)
         return err_set(err, -EINVAL,
                        "%u nodes are asked for, but the components of Slurm's heterogeneous job %s "

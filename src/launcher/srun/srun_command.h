@@ -1,6 +1,6 @@
 /* Whether muster starts its own step of Slurm, and by which command and environment. Pure.
  *
- *     r = srun_choose(spec->starter, &place, &said, &nodes, &err);
+ *     r = srun_choose(spec->starter, &place, &given, &nodes, &err);
  *     if (r == SRUN_STEP) … srun_argv(&config), srun_env(&config, &env) … srun_run()
  *
  * One task on each node is muster itself, with the same arguments: there it finds that it is a task
@@ -22,7 +22,7 @@ enum srun_choice {
  * By itself (JOB_STARTER_AUTO) muster starts a step where this process is in none, the job has
  * several nodes, and the user has not said where or how nodes meet, or that there is one. */
 _must_use_ int srun_choose(enum job_starter wanted, const struct place *place,
-                           const struct place_given *said, uint32_t *ret_nodes, struct err *err);
+                           const struct place_given *given, uint32_t *ret_nodes, struct err *err);
 
 struct srun_command {
     uint32_t nodes;

@@ -1,0 +1,69 @@
+#include "launcher/starter/local_io.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/text/parse.h"
+#include "io/clock.h"
+#include "launcher/place/place.h"
+#include "launcher/starter/starter_program_io.h"
+
+struct local {
+    const struct starter_run_config *config;
+    char run_id[PLACE_RUN_ID_MAX];
+};
+
+/* The words of one agent. Where they meet comes before the user's words, which can say otherwise.
+ * All agents have one address, so the first is told that it is at the endpoint. */
+static char **words_of(const struct local *l, uint32_t i, const char *program) {
+    uint16_t ports[PLACE_PORTS_MAX];
+    _cleanup_(strbuf_fini) struct strbuf endpoint = {0};
+    size_t n_ports = place_ports(l->run_id, PLACE_PORT_LOW, PLACE_PORT_HIGH, ports), n = 0,
+           args = 0;
+    for (size_t k = 0; k < n_ports; k++)
+        strbuf_printf(&endpoint, "%s%u", k > 0 ? "," : "127.0.0.1:", ports[k]);
+    while (l->config->args[args] != NULL)
+        args++;
+    char **argv = xcalloc(args + 8, sizeof *argv);
+    argv[n++] = xstrdup(program);
+    argv[n++] = xstrdup("run");
+    argv[n++] = xasprintf("--node-rank=%" PRIu32, i);
+    argv[n++] = xstrdup("--rdzv-backend=c10d");
+    argv[n++] = xasprintf("--rdzv-endpoint=%s", strbuf_text(&endpoint));
+    argv[n++] = xasprintf("--rdzv-id=%s", l->run_id);
+    argv[n++] = xasprintf("--rdzv-conf=is_host=%d", i == 0);
+    for (size_t k = 0; k < args; k++)
+        argv[n++] = xstrdup(l->config->args[k]);
+    return argv;
+}
+
+static int start(void *arg, struct starter_run *r, struct err *err) {
+    const struct local *l = arg;
+    _cleanup_(freep) char *program = NULL;
+    int code = starter_real_program(l->config->argv0, l->config->envp, &program, err);
+    for (uint32_t i = 0; i < l->config->nodes && code == 0; i++) {
+        _cleanup_(envlist_fini) struct envlist env = {0};
+        char **argv = words_of(l, i, program);
+        envlist_copy(&env, l->config->envp);
+        code = starter_spawn(r, argv, &env, err);
+        words_free(argv);
+    }
+    return code;
+}
+
+static void describe(void *arg, struct starter_description *ret) {
+    const struct local *l = arg;
+    (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", l->run_id);
+    ret->ask = starter_program_word(l->config->argv0, l->config->envp);
+}
+
+int local_run(const struct starter_run_config *config) {
+    static const struct starter_ops ops = {.start = start, .describe = describe};
+    struct local l = {.config = config};
+    if (config->spec->run_id_given)
+        (void)snprintf(l.run_id, sizeof l.run_id, "%s", config->spec->run_id);
+    else
+        (void)snprintf(l.run_id, sizeof l.run_id, "local-%012" PRIx64, random_u64() >> 16);
+    return starter_run(config, &ops, &l);
+}

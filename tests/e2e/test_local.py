@@ -1,0 +1,44 @@
+"""--starter=local: a job of several nodes on this machine, started by one muster."""
+import re
+import signal
+
+from harness import children, processes_with
+
+
+def shell(script):
+    return ["--no-python", "sh", "-c", script]
+
+
+def test_as_many_agents_as_nodes(job):
+    code, out, err = job.run("--starter=local", "--nnodes=3", "--nproc-per-node=2", *shell("echo $RANK of $WORLD_SIZE $GROUP_RANK"))
+    assert code == 0, err
+    assert sorted(out.splitlines()) == [f"[{r}]: {r} of 6 {r // 2}" for r in range(6)], out + err
+    assert "warning" not in err, err
+
+
+def test_the_status_and_the_failure_are_those_of_the_job(job):
+    code, _, err = job.run("--starter=local", "--nnodes=2", "--exit-code=worker", *shell("test $RANK = 0 || exit 7; sleep 100"))
+    assert code == 7 and re.search(r"rank 1 .*7", err), err
+
+
+def test_a_signal_ends_the_job_once(job):
+    agent = job.agent("a", "--starter=local", "--nnodes=2", *shell("trap 'echo TERM; exit 0' TERM; echo ready; while :; do sleep 0.1; done"))
+    agent.wait_said(r"(?s)ready.*ready")
+    agent.signal(signal.SIGTERM)
+    code, out, err = agent.finish()
+    assert code == 143 and out.count("TERM") == 2, out + err
+
+
+def test_agents_end_if_the_starter_is_killed(job):
+    agent = job.agent("a", "--starter=local", "--nnodes=2", *shell("echo ready; sleep 100"))
+    agent.wait_said(r"(?s)ready.*ready")
+    assert len(children(agent.pid)) >= 2
+    agent.signal(signal.SIGKILL)
+    job.all_gone(60)
+    assert not processes_with(job.mark.encode())
+
+
+def test_one_node_with_a_place_of_its_own_to_meet(job):
+    code, out, err = job.run("--starter=local", "--nnodes=2", f"--rdzv-endpoint=dir:{job.tmp}/meet", "--rdzv-backend=dir",
+                             *shell("echo $RANK"))
+    assert code == 0 and sorted(out.split()) == ["0", "1", "[0]:", "[1]:"], out + err
