@@ -27,6 +27,7 @@ WORDS = [  # a pattern, and what to write
     (r"hears?|heard", "receives, is notified"),
 ]
 ALLOWED = {
+    "CHANGELOG.md": 1,
     "docs": 13,
     "man": 4,
     "src/cli": 39,
@@ -62,7 +63,7 @@ def added(root):
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     files = [p for top in TOPS for p in sorted((root / top).rglob("*")) if p.suffix in KINDS and p.is_file()]
-    files += [root / "README.md", root / "CONTRIBUTING.md"]
+    files += [root / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")]
     if len(files) < 100:
         sys.exit(f"{root}: only {len(files)} files found; is this the source tree?")
     # in identifiers, too: told_ns, is_told
