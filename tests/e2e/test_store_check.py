@@ -67,12 +67,12 @@ class Target:
             assert code == 0, err
             said.append(re.findall("warning: (?:refused|addresses|the kernel).*", err))
         return said
-#-- - \
-    who gets in -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -
+
+
+# --- who gets in -----------------------------------------------------------------------------------------------------
 
 WHO = {"ours": (1, False), "another user of a node": (1, True), "a stranger": (2, False)}
-ADMITS = {
-    "uid" : {"ours"}, "member" : {"ours", "another user of a node"}, "none" : set(WHO)}
+ADMITS = {"uid": {"ours"}, "member": {"ours", "another user of a node"}, "none": set(WHO)}
 
 
 @pytest.mark.parametrize("check", ADMITS)
@@ -156,8 +156,8 @@ def test_several_agents_of_one_host(job):
         assert [target.attack(1, "write", other=other) for other in (False, True, False)] == ["1", "", "2"]
         target.end()
 
-#-- - an agent that is silent, and \
-    translated addresses -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -
+
+# --- an agent that is silent, and translated addresses ---------------------------------------------------------------
 
 RETRY = """
 import datetime, sys
@@ -218,8 +218,8 @@ def test_a_node_that_does_not_translate_is_not_taken_for_one(job):
         lines, _ = target.end()
         assert len(lines) == 1 and "comes from a container or through a proxy" in lines[0], lines
 
-#-- - \
-    PyTorch -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -- -
+
+# --- PyTorch ---------------------------------------------------------------------------------------------------------
 
 def torch_pair(job, hosts, script, *words):
     words = [f"--key-file={key_file(job)}", *words]
