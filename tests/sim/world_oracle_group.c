@@ -297,8 +297,9 @@ static void check_first_cause(struct world *w, const struct life *l, const struc
             world_broken(w, "I8: the cause named never happened");
         return;
     }
-    if (!w->p.honest_clocks || named->at_ns < g->started_ns + 3 * NS_PER_S || g->leader != l)
-        return; /* clocks not yet compared, or not to be trusted */
+    bool compared = g->started_ns > 0 && named->at_ns >= g->started_ns + 3 * NS_PER_S; /* by RENEW and LEASE */
+    if (!w->p.honest_clocks || !compared || g->leader != l)
+        return;
     uint64_t error = 3 * MAX2(w->p.delay_max_ns, 2 * NS_PER_MS) + 20 * NS_PER_MS;
     for (unsigned i = 0; i < g->n_failures; i++)
         w->coverage->causes_checked += g->failures[i].heard && g->failures[i].at_ns > named->at_ns + error;

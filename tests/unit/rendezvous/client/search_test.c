@@ -375,3 +375,37 @@ Test(search, notes_what_was_found_at_each_port) {
     (void)refuses();
     cr_assert_eq(s.ports[0].found, FOUND_NOT_MUSTER);
 }
+
+/* Two ports, one address each: what the round finds if the attempts end so. */
+static enum rdzv_finding finding_of(int first, int second) {
+    begin_ports(2, 2);
+    cr_assert_str_eq(STEP(CLOSED, .code = first), "close connect:1 join");
+    (void)STEP(CLOSED, .code = second);
+    cr_assert_eq(s.state, SEARCH_RESTING);
+    return s.finding;
+}
+
+Test(search, a_round_at_several_ports_has_one_finding) {
+    cr_assert_eq(finding_of(-ETIMEDOUT, -ETIMEDOUT), RDZV_FINDING_SILENCE);
+    cr_assert_eq(finding_of(-ETIMEDOUT, -ENETUNREACH), RDZV_FINDING_SILENCE);
+    cr_assert_eq(finding_of(-ETIMEDOUT, -ECONNREFUSED), RDZV_FINDING_ELSE);
+    cr_assert_eq(finding_of(-EPROTO, -ECONNREFUSED), RDZV_FINDING_ELSE);
+    cr_assert_eq(finding_of(-EPROTO, -ETIMEDOUT), RDZV_FINDING_ELSE);
+}
+
+Test(search, each_round_forgets_what_the_last_one_found) {
+    (void)finding_of(-EPROTO, -EPROTO);
+    (void)STEP(CONNECT, .soon = true);
+    (void)wait();
+    (void)STEP(ADDRS, .n = 2);
+    (void)refuses();
+    cr_assert(s.ports[0].found == FOUND_NOTHING && s.ports[1].found == FOUND_UNKNOWN);
+}
+
+Test(search, each_attempt_forgets_the_one_before) {
+    begin_ports(0, 2);
+    (void)STEP(JOINED, 0);
+    cr_assert_str_eq(STEP(CLOSED, .code = -ENETUNREACH), "close connect:1 join");
+    cr_assert(search_wants_join(&s));
+    cr_assert_str_eq(hello(ME, "run"), "show:something there send close disconnected", "this one could connect");
+}
