@@ -409,3 +409,33 @@ Test(search, each_attempt_forgets_the_one_before) {
     cr_assert(search_wants_join(&s));
     cr_assert_str_eq(hello(ME, "run"), "show:something there send close disconnected", "this one could connect");
 }
+
+Test(search, probes_count_for_what_was_found) {
+    begin_ports(4, 4);
+    (void)STEP(CLOSED, .code = -EPROTO);
+    cr_assert_str_eq(wait(), "probe:0 probe:2 probe:3", "port 1 is silent");
+    cr_assert_eq(s.ports[0].found, FOUND_UNKNOWN, "it is found out again");
+    (void)STEP(PROBED, .at = 0, .run_id = "other");
+    (void)STEP(PROBED, .at = 2, .code = -ETIMEDOUT);
+    cr_assert_str_eq(STEP(PROBED, .at = 3, .code = -ECONNREFUSED), "nothing:0");
+    cr_assert(s.ports[0].found == FOUND_OTHER_RUN && s.ports[1].found == FOUND_SILENT);
+    cr_assert(s.ports[2].found == FOUND_SILENT && s.ports[3].found == FOUND_NOTHING);
+    cr_assert_str_eq(STEP(HELLO, .version = 1, .at_text = "there", .is_authenticated = true), "close connect:2 join");
+    cr_assert_eq(s.ports[1].found, FOUND_OTHER_VERSION);
+}
+
+Test(search, a_leader_that_was_there_listens_no_more) {
+    begin_ports(0, 1);
+    cr_assert_str_eq(refuses(), "nothing:0 show:nothing listens ther close disconnected");
+    cr_assert_str_eq(u.effects[2].why, "nothing listens there yet");
+    begin_ports(0, 1);
+    (void)STEP(JOINED, 0);
+    (void)hello(LEADER, "run");
+    (void)STEP(WELCOME, 0);
+    (void)STEP(CLOSED, .code = 0);
+    (void)STEP(CONNECT, .soon = true);
+    (void)wait();
+    (void)STEP(ADDRS, .n = 1);
+    cr_assert_str_eq(refuses(), "show:nothing listens ther close disconnected", "and no other node may lead there");
+    cr_assert_str_eq(u.effects[1].why, "nothing listens there any more");
+}
