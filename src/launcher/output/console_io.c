@@ -18,8 +18,8 @@
 
 #define CLEAR_LINE "\r\x1b[K"
 #define PIPE_BYTES (1024 * 1024)
-#define WRITE_PIECE_MAX ((size_t)64 * 1024)
-#define WRITES_PER_TURN 8
+#define WRITE_PIECE_MAX ((size_t)512 * 1024)
+#define WRITES_PER_TURN 4
 #define BUFFER_KEPT ((size_t)2 * 1024 * 1024)
 #define POLLED_TTY_MAX ((size_t)256)
 

@@ -20,7 +20,7 @@
 #include "launcher/output/writer_wire_io.h"
 #include "launcher/worker/error_file_io.h"
 
-#define READ_BYTES ((size_t)256 * 1024)
+#define READ_BYTES ((size_t)512 * 1024)
 #define READS_PER_TURN 4
 #define PTY_BYTES ((size_t)64 * 1024)
 /* How many reads follow at once after an exit: enough for any of our pipes, but bounded, because a
