@@ -87,6 +87,12 @@ static void assert_own(const char *listens, const char *to, const char *from) {
     rig_close(&rig);
 }
 
+static struct rig gate; /* of a test that has one; ended with it */
+
+static void finish(void) { rig_close(&gate); }
+
+TestSuite(peer_gate, .fini = finish);
+
 Test(peer_gate, own_by_ipv4) { assert_own("127.0.0.1", "127.0.0.1", NULL); }
 Test(peer_gate, own_by_ipv6) { assert_own("::1", "::1", NULL); }
 Test(peer_gate, own_by_ipv4_to_any_address) { assert_own("0.0.0.0", "127.0.0.1", NULL); }
@@ -98,34 +104,30 @@ Test(peer_gate, own_from_another_loopback) { assert_own("127.0.0.1", "127.0.0.1"
 /* ---- closed ---- */
 
 Test(peer_gate, who_writes_and_closes_is_refused) {
-    struct rig rig;
-    rig_open(&rig, "127.0.0.1");
+    rig_open(&gate, "127.0.0.1");
     for (unsigned i = 0; i < 3; i++) {
-        int fd = call(&rig.at, NULL);
+        int fd = call(&gate.at, NULL);
         cr_assert_eq(write(fd, "word", 4), 4);
         (void)close(fd);
-        take(&rig);
-        cr_assert_not(admits(&rig));
-        hang_up(&rig);
+        take(&gate);
+        cr_assert_not(admits(&gate));
+        hang_up(&gate);
     }
-    cr_assert_eq(peer_gate_refused(rig.gate), 3);
-    cr_assert_eq(rig.n_lines, 1, "the rest is counted");
-    cr_assert_not_null(strstr(rig.line, "wrote and closed it at once"));
-    rig_close(&rig);
+    cr_assert_eq(peer_gate_refused(gate.gate), 3);
+    cr_assert_eq(gate.n_lines, 1, "the rest is counted");
+    cr_assert_not_null(strstr(gate.line, "wrote and closed it at once"));
 }
 
 Test(peer_gate, a_call_of_our_protocol_that_was_closed_is_refused_without_a_line) {
     static const char call_frame[] = "\x1c\0\0\0{\"kind\":\"CALL\",\"version\":10}";
-    struct rig rig;
-    rig_open(&rig, "127.0.0.1");
-    int fd = call(&rig.at, NULL);
+    rig_open(&gate, "127.0.0.1");
+    int fd = call(&gate.at, NULL);
     cr_assert_eq(write(fd, call_frame, sizeof call_frame - 1), sizeof call_frame - 1);
     (void)close(fd);
-    take(&rig);
-    cr_assert_not(admits(&rig));
-    cr_assert_eq(peer_gate_refused(rig.gate), 1);
-    cr_assert_eq(rig.n_lines, 0, "%s", rig.line);
-    rig_close(&rig);
+    take(&gate);
+    cr_assert_not(admits(&gate));
+    cr_assert_eq(peer_gate_refused(gate.gate), 1);
+    cr_assert_eq(gate.n_lines, 0, "%s", gate.line);
 }
 
 /* A reset leaves no socket at the other end, but what was written can be read. */
@@ -147,23 +149,19 @@ Test(peer_gate, who_resets_from_another_address_is_refused) { assert_reset_is_re
 Test(peer_gate, who_resets_by_ipv6_is_refused) { assert_reset_is_refused("::1", NULL); }
 
 Test(peer_gate, who_has_ended_its_half_is_refused) {
-    struct rig rig;
-    rig_open(&rig, "127.0.0.1");
-    rig.client = call(&rig.at, NULL);
-    cr_assert_eq(shutdown(rig.client, SHUT_WR), 0);
-    take(&rig);
-    cr_assert_not(admits(&rig));
-    rig_close(&rig);
+    rig_open(&gate, "127.0.0.1");
+    gate.client = call(&gate.at, NULL);
+    cr_assert_eq(shutdown(gate.client, SHUT_WR), 0);
+    take(&gate);
+    cr_assert_not(admits(&gate));
 }
 
 Test(peer_gate, who_only_looks_is_not_told) {
-    struct rig rig;
-    rig_open(&rig, "127.0.0.1");
-    (void)close(call(&rig.at, NULL));
-    take(&rig);
-    cr_assert_not(admits(&rig));
-    cr_assert_eq(rig.n_lines, 0);
-    rig_close(&rig);
+    rig_open(&gate, "127.0.0.1");
+    (void)close(call(&gate.at, NULL));
+    take(&gate);
+    cr_assert_not(admits(&gate));
+    cr_assert_eq(gate.n_lines, 0);
 }
 
 /* ---- other users ---- */
@@ -199,29 +197,25 @@ static void need_root(void) {
 }
 
 Test(peer_gate, other_users_are_refused) {
-    struct rig rig;
     need_root();
-    rig_open(&rig, "::");
+    rig_open(&gate, "::");
     for (unsigned i = 0; i < 3; i++)
-        cr_assert_not(admits_user(&rig, OTHER));
-    cr_assert_eq(rig.n_lines, 1, "each user is told once");
-    cr_assert_not_null(strstr(rig.line, "it belongs to uid 65533 of this machine"), "%s", rig.line);
-    cr_assert_not(admits_user(&rig, OTHER - 1));
-    cr_assert_eq(rig.n_lines, 2);
-    cr_assert(admits_user(&rig, 0));
-    cr_assert_eq(peer_gate_refused(rig.gate), 4);
-    rig_close(&rig);
+        cr_assert_not(admits_user(&gate, OTHER));
+    cr_assert_eq(gate.n_lines, 1, "each user is told once");
+    cr_assert_not_null(strstr(gate.line, "it belongs to uid 65533 of this machine"), "%s", gate.line);
+    cr_assert_not(admits_user(&gate, OTHER - 1));
+    cr_assert_eq(gate.n_lines, 2);
+    cr_assert(admits_user(&gate, 0));
+    cr_assert_eq(peer_gate_refused(gate.gate), 4);
 }
 
 Test(peer_gate, many_users_do_not_fill_the_log) {
-    struct rig rig;
     need_root();
-    rig_open(&rig, "127.0.0.1");
+    rig_open(&gate, "127.0.0.1");
     for (uid_t i = 0; i < PEER_GATE_USERS_MAX + 5; i++)
-        cr_assert_not(admits_user(&rig, OTHER - i));
-    cr_assert_eq(rig.n_lines, PEER_GATE_USERS_MAX + 1);
-    cr_assert_eq(peer_gate_refused(rig.gate), PEER_GATE_USERS_MAX + 5);
-    rig_close(&rig);
+        cr_assert_not(admits_user(&gate, OTHER - i));
+    cr_assert_eq(gate.n_lines, PEER_GATE_USERS_MAX + 1);
+    cr_assert_eq(peer_gate_refused(gate.gate), PEER_GATE_USERS_MAX + 5);
 }
 
 /* In a process of another user: its gate, for root's connection and for its own. */
@@ -266,35 +260,31 @@ static struct peer_owner owner_of(struct rig *rig, int fd) {
 }
 
 Test(peer_gate, both_ends_are_ours) {
-    struct rig rig;
-    rig_open(&rig, "::");
+    rig_open(&gate, "::");
     struct addr at;
-    cr_assert_eq(addr_from_literal("127.0.0.1", addr_port(&rig.at), &at), 0);
-    rig.client = call(&at, NULL);
-    cr_assert_eq(owner_of(&rig, rig.client).kind, PEER_CLOSED, "nobody has accepted it yet");
-    take(&rig);
-    cr_assert_eq(owner_of(&rig, rig.client).kind, PEER_OURS);
-    cr_assert_eq(owner_of(&rig, rig.accepted).kind, PEER_OURS);
-    (void)close(rig.accepted);
-    rig.accepted = -1;
-    cr_assert_eq(owner_of(&rig, rig.client).kind, PEER_CLOSED);
-    cr_assert_eq(peer_gate_refused(rig.gate), 0, "it only asks");
-    cr_assert_eq(rig.n_lines, 0);
-    rig_close(&rig);
+    cr_assert_eq(addr_from_literal("127.0.0.1", addr_port(&gate.at), &at), 0);
+    gate.client = call(&at, NULL);
+    cr_assert_eq(owner_of(&gate, gate.client).kind, PEER_CLOSED, "nobody has accepted it yet");
+    take(&gate);
+    cr_assert_eq(owner_of(&gate, gate.client).kind, PEER_OURS);
+    cr_assert_eq(owner_of(&gate, gate.accepted).kind, PEER_OURS);
+    (void)close(gate.accepted);
+    gate.accepted = -1;
+    cr_assert_eq(owner_of(&gate, gate.client).kind, PEER_CLOSED);
+    cr_assert_eq(peer_gate_refused(gate.gate), 0, "it only asks");
+    cr_assert_eq(gate.n_lines, 0);
 }
 
 Test(peer_gate, another_user_has_its_number) {
-    struct rig rig;
     need_root();
-    rig_open(&rig, "127.0.0.1");
-    pid_t pid = call_as(&rig, OTHER);
-    take(&rig);
-    struct peer_owner owner = owner_of(&rig, rig.accepted);
+    rig_open(&gate, "127.0.0.1");
+    pid_t pid = call_as(&gate, OTHER);
+    take(&gate);
+    struct peer_owner owner = owner_of(&gate, gate.accepted);
     cr_assert(owner.kind == PEER_OTHER_USER && owner.uid == OTHER);
     (void)kill(pid, SIGKILL);
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
-    cr_assert_eq(rig.n_lines, 0);
-    rig_close(&rig);
+    cr_assert_eq(gate.n_lines, 0);
 }
 
 /* ---- for another machine, by both addresses ---- */
@@ -326,41 +316,35 @@ Test(peer_gate, owner_of_pair_mapped_ipv4) { assert_owner_of_pair("::", "127.0.0
 Test(peer_gate, owner_of_pair_ipv6) { assert_owner_of_pair("::1", "::1"); }
 
 Test(peer_gate, owner_of_pair_is_another_user) {
-    struct rig rig;
     need_root();
-    rig_open(&rig, "127.0.0.1");
-    pid_t pid = call_as(&rig, OTHER);
-    take(&rig);
-    struct peer_owner owner = owner_of_pair(&rig);
+    rig_open(&gate, "127.0.0.1");
+    pid_t pid = call_as(&gate, OTHER);
+    take(&gate);
+    struct peer_owner owner = owner_of_pair(&gate);
     cr_assert(owner.kind == PEER_OTHER_USER && owner.uid == OTHER);
     (void)kill(pid, SIGKILL);
     cr_assert_eq(waitpid(pid, NULL, 0), pid);
-    rig_close(&rig);
 }
 
 Test(peer_gate, owner_of_pair_needs_a_kernel_and_one_family) {
-    struct rig rig;
     struct addr v4, v6;
     cr_assert_eq(addr_from_literal("127.0.0.1", 1, &v4), 0);
     cr_assert_eq(addr_from_literal("::1", 1, &v6), 0);
     cr_assert_eq(peer_gate_owner_of(NULL, &v4, &v4).kind, PEER_UNKNOWN);
-    rig_open(&rig, "127.0.0.1");
-    cr_assert_eq(peer_gate_owner_of(rig.gate, &v4, &v6).kind, PEER_UNKNOWN);
-    rig_close(&rig);
+    rig_open(&gate, "127.0.0.1");
+    cr_assert_eq(peer_gate_owner_of(gate.gate, &v4, &v6).kind, PEER_UNKNOWN);
 }
 
 /* ---- the gate ---- */
 
 Test(peer_gate, needs_a_kernel_that_says_what_is_known) {
-    struct rig rig;
     struct peer_gate *none = NULL;
     struct err err = {0};
-    rig_open(&rig, "127.0.0.1");
-    (void)shutdown(rig.listening, SHUT_RD); /* it no longer listens: the kernel does not know it */
-    cr_assert_lt(peer_gate_new(rig.listening, on_line, &rig, &none, &err), 0);
+    rig_open(&gate, "127.0.0.1");
+    (void)shutdown(gate.listening, SHUT_RD); /* it no longer listens: the kernel does not know it */
+    cr_assert_lt(peer_gate_new(gate.listening, on_line, &gate, &none, &err), 0);
     cr_assert_str_eq(err.text, "it has no sock_diag for TCP");
     cr_assert_null(none);
-    rig_close(&rig);
 }
 
 Test(peer_gate, without_one_everybody_is_admitted) {

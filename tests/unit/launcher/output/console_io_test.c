@@ -94,57 +94,60 @@ static void line(struct console_source *s, const char *text) { piece(s, LINEBUF_
         cr_assert_str_eq(got_, (want), "got: \"%s\"", got_); \
     } while (0)
 
+static struct fixture fix; /* of a test that has one; ended with it */
+
+static void finish(void) {
+    if (fix.loop != NULL)
+        fini(&fix);
+}
+
+TestSuite(console_io, .fini = finish);
+
 Test(console_io, lines_come_out_with_their_prefix_on_their_stream) {
-    struct fixture f;
-    with_pipes(&f);
+    with_pipes(&fix);
     struct console_source a, b;
-    console_source_init(&a, f.console, CONSOLE_OUT, "[default0]:");
-    console_source_init(&b, f.console, CONSOLE_ERR, NULL);
+    console_source_init(&a, fix.console, CONSOLE_OUT, "[default0]:");
+    console_source_init(&b, fix.console, CONSOLE_ERR, NULL);
     line(&a, "one");
     line(&b, "two");
-    console_log_sink(f.console, "muster: three\n", 14);
-    EXPECT(&f, f.out[0], "[default0]:one\n");
-    EXPECT(&f, f.err[0], "two\nmuster: three\n");
+    console_log_sink(fix.console, "muster: three\n", 14);
+    EXPECT(&fix, fix.out[0], "[default0]:one\n");
+    EXPECT(&fix, fix.err[0], "two\nmuster: three\n");
     console_source_fini(&a);
     console_source_fini(&b);
-    fini(&f);
 }
 
 Test(console_io, a_line_of_another_never_goes_into_an_open_one) {
-    struct fixture f;
-    with_pipes(&f);
+    with_pipes(&fix);
     struct console_source a, b;
-    console_source_init(&a, f.console, CONSOLE_OUT, "a:");
-    console_source_init(&b, f.console, CONSOLE_OUT, "");
+    console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
+    console_source_init(&b, fix.console, CONSOLE_OUT, "");
     piece(&a, LINEBUF_NEW, "10", false);
     piece(&a, LINEBUF_CONTINUES, "%", false);
     line(&b, "whole");
     piece(&a, LINEBUF_CONTINUES, " rest", true);
     line(&b, "next");
     piece(&b, LINEBUF_NEW, "prompt?", false);
-    console_print(f.console, CONSOLE_OUT, "muster: x\n", 10);
-    EXPECT(&f, f.out[0], "a:10%\nwhole\na: rest\nnext\nprompt?\nmuster: x\n");
+    console_print(fix.console, CONSOLE_OUT, "muster: x\n", 10);
+    EXPECT(&fix, fix.out[0], "a:10%\nwhole\na: rest\nnext\nprompt?\nmuster: x\n");
     console_source_fini(&a);
     console_source_fini(&b);
-    fini(&f);
 }
 
 Test(console_io, a_missing_newline_is_added_to_a_prefixed_line_and_before_what_follows) {
-    struct fixture f;
-    with_pipes(&f);
+    with_pipes(&fix);
     struct console_source a, b;
-    console_source_init(&a, f.console, CONSOLE_OUT, "a:");
-    console_source_init(&b, f.console, CONSOLE_OUT, NULL);
+    console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
+    console_source_init(&b, fix.console, CONSOLE_OUT, NULL);
     piece(&a, LINEBUF_NEW, "end", false);
     console_source_end(&a);
     piece(&b, LINEBUF_NEW, "bare", false);
     console_source_end(&b);
-    EXPECT(&f, f.out[0], "a:end\nbare");
+    EXPECT(&fix, fix.out[0], "a:end\nbare");
     console_source_fini(&b);
     line(&a, "more");
-    EXPECT(&f, f.out[0], "\na:more\n");
+    EXPECT(&fix, fix.out[0], "\na:more\n");
     console_source_fini(&a);
-    fini(&f);
 }
 
 Test(console_io, o_nonblock_is_not_set_on_the_shared_file) {
@@ -236,71 +239,64 @@ Test(console_io, a_stopped_pipe_gets_every_line_later) {
 }
 
 Test(console_io, without_a_file_sources_wait_when_the_memory_is_used) {
-    struct fixture f;
-    with_pipes(&f);
+    with_pipes(&fix);
     struct console_source a;
-    console_source_init(&a, f.console, CONSOLE_OUT, "");
-    int n = fill(&f, &a, 1000000);
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
+    int n = fill(&fix, &a, 1000000);
     cr_assert(n > 80000 && n < 90000, "%d", n);
-    cr_assert_eq(read_numbered(&f, f.out[0]), n);
+    cr_assert_eq(read_numbered(&fix, fix.out[0]), n);
     console_source_fini(&a);
-    fini(&f);
 }
 
 Test(console_io, a_quick_reader_makes_its_sources_wait_instead_of_using_memory) {
-    struct fixture f;
-    with_pipes(&f);
+    with_pipes(&fix);
     struct console_source a;
     char text[65536];
     uint64_t begin_ns = clock_now_ns();
-    console_source_init(&a, f.console, CONSOLE_OUT, "");
-    console_spool(f.console, (uint64_t)1 << 30);
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
+    console_spool(fix.console, (uint64_t)1 << 30);
     for (int n = 0; clock_now_ns() < begin_ns + 4 * CONSOLE_QUICK_NS;) {
         while (!console_source_must_wait(&a))
             numbered(&a, &n);
-        cr_assert_leq(console_pending(f.console), CONSOLE_WAIT_BYTES + 128);
-        turn(&f);
-        cr_assert_gt(read(f.out[0], text, sizeof text), 0);
+        cr_assert_leq(console_pending(fix.console), CONSOLE_WAIT_BYTES + 128);
+        turn(&fix);
+        cr_assert_gt(read(fix.out[0], text, sizeof text), 0);
     }
     console_source_fini(&a);
-    fini(&f);
 }
 
 Test(console_io, only_our_own_lines_are_dropped_and_it_is_said_how_many) {
-    struct fixture f;
-    with_pipes(&f);
+    with_pipes(&fix);
     char text[65537];
     memset(text, 'x', 65536);
     text[65535] = '\n';
     text[65536] = '\0';
-    while (console_lines_lost(f.console) == 0)
-        console_print(f.console, CONSOLE_OUT, text, 65536);
-    cr_assert_leq(console_pending(f.console), CONSOLE_OWN_MAX);
+    while (console_lines_lost(fix.console) == 0)
+        console_print(fix.console, CONSOLE_OUT, text, 65536);
+    cr_assert_leq(console_pending(fix.console), CONSOLE_OWN_MAX);
     bool marker = false;
     for (int quiet = 0; quiet < 3;) {
-        const char *got = seen(&f, f.out[0]);
+        const char *got = seen(&fix, fix.out[0]);
         marker = marker || strstr(got, "muster: 1 line not shown: the terminal is too slow\n") != NULL;
         quiet = got[0] == '\0' ? quiet + 1 : 0;
     }
     cr_assert(marker);
-    fini(&f);
 }
 
 Test(console_io, a_plain_file_gets_everything) {
-    struct fixture f;
     FILE *file = tmpfile();
     cr_assert_not_null(file);
-    f.out[0] = f.err[0] = dup(fileno(file));
-    f.out[1] = dup(fileno(file));
-    f.err[1] = dup(fileno(file));
-    start(&f);
+    fix.out[0] = fix.err[0] = dup(fileno(file));
+    fix.out[1] = dup(fileno(file));
+    fix.err[1] = dup(fileno(file));
+    start(&fix);
     struct console_source a, b;
-    console_source_init(&a, f.console, CONSOLE_OUT, "");
-    console_source_init(&b, f.console, CONSOLE_ERR, "");
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
+    console_source_init(&b, fix.console, CONSOLE_ERR, "");
     for (int i = 0; i < 100000; i++)
         line(i % 2 == 0 ? &a : &b, i % 2 == 0 ? "even even even even" : "odd odd odd odd odd");
-    cr_assert_eq(console_flush(f.console, clock_now_ns() + NS_PER_S), 0);
-    cr_assert_eq(console_lines_lost(f.console), 0);
+    cr_assert_eq(console_flush(fix.console, clock_now_ns() + NS_PER_S), 0);
+    cr_assert_eq(console_lines_lost(fix.console), 0);
     rewind(file);
     char text[64];
     for (int i = 0; i < 100000; i++) {
@@ -311,168 +307,149 @@ Test(console_io, a_plain_file_gets_everything) {
     console_source_fini(&a);
     console_source_fini(&b);
     (void)fclose(file);
-    fini(&f);
 }
 
 Test(console_io, the_status_line_gives_way_and_comes_back) {
-    struct fixture f;
-    with_terminal(&f);
+    with_terminal(&fix);
     struct console_source a;
-    console_source_init(&a, f.console, CONSOLE_OUT, "");
-    cr_assert(console_is_terminal(f.console, CONSOLE_OUT));
-    cr_assert(console_status(f.console, "waiting"));
-    EXPECT(&f, f.out[0], "waiting");
-    cr_assert(console_status(f.console, "waiting"));
-    EXPECT(&f, f.out[0], "");
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
+    cr_assert(console_is_terminal(fix.console, CONSOLE_OUT));
+    cr_assert(console_status(fix.console, "waiting"));
+    EXPECT(&fix, fix.out[0], "waiting");
+    cr_assert(console_status(fix.console, "waiting"));
+    EXPECT(&fix, fix.out[0], "");
     line(&a, "text");
-    EXPECT(&f, f.out[0], "\r\x1b[Ktext\nwaiting");
-    cr_assert(console_status_fits(f.console, &"a line of 19 columns"[1]));
-    cr_assert_not(console_status_fits(f.console, "a line of 20 columns"));
-    cr_assert(console_status(f.console, "a line that is longer than 20"));
-    EXPECT(&f, f.out[0], "\r\x1b[Ka line that is long");
+    EXPECT(&fix, fix.out[0], "\r\x1b[Ktext\nwaiting");
+    cr_assert(console_status_fits(fix.console, &"a line of 19 columns"[1]));
+    cr_assert_not(console_status_fits(fix.console, "a line of 20 columns"));
+    cr_assert(console_status(fix.console, "a line that is longer than 20"));
+    EXPECT(&fix, fix.out[0], "\r\x1b[Ka line that is long");
     piece(&a, LINEBUF_NEW, "prompt?", false);
-    EXPECT(&f, f.out[0], "\r\x1b[Kprompt?");
+    EXPECT(&fix, fix.out[0], "\r\x1b[Kprompt?");
     piece(&a, LINEBUF_CONTINUES, "yes", true);
-    EXPECT(&f, f.out[0], "yes\na line that is long");
-    cr_assert(console_status(f.console, NULL));
-    EXPECT(&f, f.out[0], "\r\x1b[K");
-    cr_assert(console_status(f.console, "left"));
-    cr_assert_eq(console_flush(f.console, clock_now_ns() + NS_PER_S), 0);
-    EXPECT(&f, f.out[0], "left\r\x1b[K");
+    EXPECT(&fix, fix.out[0], "yes\na line that is long");
+    cr_assert(console_status(fix.console, NULL));
+    EXPECT(&fix, fix.out[0], "\r\x1b[K");
+    cr_assert(console_status(fix.console, "left"));
+    cr_assert_eq(console_flush(fix.console, clock_now_ns() + NS_PER_S), 0);
+    EXPECT(&fix, fix.out[0], "left\r\x1b[K");
     console_source_fini(&a);
-    fini(&f);
 }
 
 Test(console_io, a_terminal_that_tells_no_width_gets_a_status_of_eighty_columns) {
-    struct fixture f;
-    with_terminal(&f);
+    with_terminal(&fix);
     char text[101];
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     for (unsigned short columns = 0; columns <= 1; columns++) {
         struct winsize size = {.ws_row = 5, .ws_col = columns};
-        cr_assert_eq(ioctl(f.out[0], TIOCSWINSZ, &size), 0);
-        cr_assert(console_status(f.console, text));
-        cr_assert_eq(strlen(seen(&f, f.out[0])), 79, "of %u", columns);
-        cr_assert(console_status(f.console, NULL));
-        (void)seen(&f, f.out[0]);
+        cr_assert_eq(ioctl(fix.out[0], TIOCSWINSZ, &size), 0);
+        cr_assert(console_status(fix.console, text));
+        cr_assert_eq(strlen(seen(&fix, fix.out[0])), 79, "of %u", columns);
+        cr_assert(console_status(fix.console, NULL));
+        (void)seen(&fix, fix.out[0]);
     }
-    fini(&f);
 }
 
 Test(console_io, there_is_no_status_line_without_a_capable_terminal) {
-    struct fixture f;
-    with_pipes(&f);
-    cr_assert_not(console_status(f.console, "waiting"));
-    cr_assert_not(console_is_terminal(f.console, CONSOLE_ERR));
-    EXPECT(&f, f.err[0], "");
-    fini(&f);
+    with_pipes(&fix);
+    cr_assert_not(console_status(fix.console, "waiting"));
+    cr_assert_not(console_is_terminal(fix.console, CONSOLE_ERR));
+    EXPECT(&fix, fix.err[0], "");
 }
 
 Test(console_io, a_bar_is_rewritten_in_place_until_another_line_comes) {
-    struct fixture f;
-    with_terminal(&f);
+    with_terminal(&fix);
     struct console_source a, b;
-    console_source_init(&a, f.console, CONSOLE_OUT, "a:");
-    console_source_init(&b, f.console, CONSOLE_ERR, "b:");
+    console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
+    console_source_init(&b, fix.console, CONSOLE_ERR, "b:");
     piece(&a, LINEBUF_NEW, "1%", false);
     piece(&a, LINEBUF_REPLACES, "2%", false);
-    EXPECT(&f, f.out[0], "a:1%\r\x1b[Ka:2%");
+    EXPECT(&fix, fix.out[0], "a:1%\r\x1b[Ka:2%");
     line(&b, "text");
     piece(&a, LINEBUF_REPLACES, "3%", true);
-    EXPECT(&f, f.out[0], "\nb:text\na:3%\n");
+    EXPECT(&fix, fix.out[0], "\nb:text\na:3%\n");
     console_source_fini(&a);
     console_source_fini(&b);
-    fini(&f);
 }
 
 Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_left) {
-    struct fixture f;
-    with_pipes(&f);
+    with_pipes(&fix);
     struct console_source a;
-    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
     char text[1001];
     memset(text, 'x', 1000);
     text[1000] = '\0';
     for (int i = 0; i < 200; i++)
         line(&a, text);
     uint64_t begin_ns = clock_now_ns();
-    uint64_t left = console_flush(f.console, begin_ns + 50 * NS_PER_MS);
+    uint64_t left = console_flush(fix.console, begin_ns + 50 * NS_PER_MS);
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= 50 * NS_PER_MS, "%lu", took_ns);
     cr_assert_eq(left, 200 * 1001 - 65536, "%lu", left);
     console_source_fini(&a);
-    fini(&f);
 }
 
 Test(console_io, output_to_one_that_is_gone_is_dropped_and_it_is_said_once) {
-    struct fixture f;
-    with_pipes(&f);
+    with_pipes(&fix);
     struct console_source a;
-    console_source_init(&a, f.console, CONSOLE_OUT, "");
-    (void)close(f.out[0]);
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
+    (void)close(fix.out[0]);
     line(&a, "lost");
-    turn(&f);
-    turn(&f);
+    turn(&fix);
+    turn(&fix);
     line(&a, "lost too");
-    cr_assert_eq(console_flush(f.console, clock_now_ns() + NS_PER_S), 0);
-    console_log_sink(f.console, "still here\n", 11);
-    cr_assert_not(console_failed(f.console), "its reader may have left on purpose");
+    cr_assert_eq(console_flush(fix.console, clock_now_ns() + NS_PER_S), 0);
+    console_log_sink(fix.console, "still here\n", 11);
+    cr_assert_not(console_failed(fix.console), "its reader may have left on purpose");
     EXPECT(
-        &f, f.err[0],
+        &fix, fix.err[0],
         "muster: can't write to standard output: Broken pipe; the job continues; its output is dropped\nstill here\n");
     console_source_fini(&a);
-    f.out[0] = -1;
-    fini(&f);
+    fix.out[0] = -1;
 }
 
 Test(console_io, a_full_disk_is_said_once) {
-    struct fixture f;
-    f.out[0] = -1;
-    f.out[1] = open("/dev/full", O_WRONLY | O_CLOEXEC);
-    cr_assert(f.out[1] >= 0 && pipe2(f.err, O_CLOEXEC) == 0);
-    start(&f);
+    fix.out[0] = -1;
+    fix.out[1] = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    cr_assert(fix.out[1] >= 0 && pipe2(fix.err, O_CLOEXEC) == 0);
+    start(&fix);
     struct console_source a;
-    console_source_init(&a, f.console, CONSOLE_OUT, "");
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
     line(&a, "lost");
-    turn(&f);
+    turn(&fix);
     line(&a, "lost too");
     EXPECT(
-        &f, f.err[0],
+        &fix, fix.err[0],
         "muster: can't write to standard output: No space left on device; the job continues; its output is dropped\n");
-    cr_assert(console_failed(f.console));
+    cr_assert(console_failed(fix.console));
     console_source_fini(&a);
-    fini(&f);
 }
 
 Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
-    struct fixture f;
-    f.out[0] = -1;
-    f.out[1] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* as open_standard_files() leaves it */
-    cr_assert(f.out[1] >= 0 && pipe2(f.err, O_CLOEXEC) == 0);
-    start(&f);
+    fix.out[0] = -1;
+    fix.out[1] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* as open_standard_files() leaves it */
+    cr_assert(fix.out[1] >= 0 && pipe2(fix.err, O_CLOEXEC) == 0);
+    start(&fix);
     struct console_source a;
-    console_source_init(&a, f.console, CONSOLE_OUT, "");
-    console_print(f.console, CONSOLE_OUT, "muster: own\n", 12);
-    cr_assert_not(console_failed(f.console));
+    console_source_init(&a, fix.console, CONSOLE_OUT, "");
+    console_print(fix.console, CONSOLE_OUT, "muster: own\n", 12);
+    cr_assert_not(console_failed(fix.console));
     cr_assert_not(console_source_is_dropped(&a), "a worker's first bytes tell that they are lost");
     line(&a, "lost");
     line(&a, "lost too");
-    cr_assert(console_failed(f.console) && console_source_is_dropped(&a));
-    EXPECT(&f, f.err[0],
+    cr_assert(console_failed(fix.console) && console_source_is_dropped(&a));
+    EXPECT(&fix, fix.err[0],
            "muster: can't write to standard output: it is closed; the job continues; its output is dropped\n");
     console_source_fini(&a);
-    fini(&f);
 }
 
 Test(console_io, closed_descriptors_and_sockets_do) {
-    struct fixture f;
-    f.out[0] = f.out[1] = -1;
-    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, f.err), 0);
-    start(&f);
-    console_print(f.console, CONSOLE_OUT, "nowhere\n", 8);
-    console_print(f.console, CONSOLE_ERR, "somewhere\n", 10);
-    EXPECT(&f, f.err[0], "somewhere\n");
-    cr_assert_eq(fcntl(f.err[1], F_GETFL) & O_NONBLOCK, 0);
-    fini(&f);
+    fix.out[0] = fix.out[1] = -1;
+    cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fix.err), 0);
+    start(&fix);
+    console_print(fix.console, CONSOLE_OUT, "nowhere\n", 8);
+    console_print(fix.console, CONSOLE_ERR, "somewhere\n", 10);
+    EXPECT(&fix, fix.err[0], "somewhere\n");
+    cr_assert_eq(fcntl(fix.err[1], F_GETFL) & O_NONBLOCK, 0);
 }

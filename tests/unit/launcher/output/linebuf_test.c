@@ -40,120 +40,110 @@ static void feed(struct fixture *f, const char *text, uint64_t now_ns) {
         strbuf_clear(&(f)->seen);                                                             \
     } while (0)
 
+static struct fixture fix; /* of a test that has one; ended with it */
+
+static void finish(void) { fini(&fix); }
+
+TestSuite(linebuf, .fini = finish);
+
 Test(linebuf, whole_lines_come_at_once_and_a_rest_waits) {
-    struct fixture f;
-    setup(&f, 100, false);
-    feed(&f, "one\ntwo\n\nthr", 5 * MS);
-    EXPECT(&f, "None$Ntwo$N$");
-    cr_assert_eq(linebuf_deadline_ns(&f.b), 5 * MS + LINEBUF_QUIET_NS);
-    feed(&f, "ee\n", 6 * MS);
-    EXPECT(&f, "Nthree$");
-    cr_assert_eq(linebuf_deadline_ns(&f.b), TIME_NEVER);
-    fini(&f);
+    setup(&fix, 100, false);
+    feed(&fix, "one\ntwo\n\nthr", 5 * MS);
+    EXPECT(&fix, "None$Ntwo$N$");
+    cr_assert_eq(linebuf_deadline_ns(&fix.b), 5 * MS + LINEBUF_QUIET_NS);
+    feed(&fix, "ee\n", 6 * MS);
+    EXPECT(&fix, "Nthree$");
+    cr_assert_eq(linebuf_deadline_ns(&fix.b), TIME_NEVER);
 }
 
 Test(linebuf, a_prompt_is_shown_after_the_quiet_time_and_goes_on) {
-    struct fixture f;
-    setup(&f, 100, false);
-    feed(&f, "name", 0);
-    feed(&f, "? ", 100 * MS);
-    cr_assert_eq(linebuf_deadline_ns(&f.b), 100 * MS + LINEBUF_QUIET_NS, "quiet begins anew");
-    linebuf_flush(&f.b);
-    EXPECT(&f, "Nname? .");
-    cr_assert_eq(linebuf_deadline_ns(&f.b), TIME_NEVER);
-    linebuf_flush(&f.b);
-    EXPECT(&f, "");
-    feed(&f, "bob\nnext\n", 400 * MS);
-    EXPECT(&f, "Cbob$Nnext$");
-    fini(&f);
+    setup(&fix, 100, false);
+    feed(&fix, "name", 0);
+    feed(&fix, "? ", 100 * MS);
+    cr_assert_eq(linebuf_deadline_ns(&fix.b), 100 * MS + LINEBUF_QUIET_NS, "quiet begins anew");
+    linebuf_flush(&fix.b);
+    EXPECT(&fix, "Nname? .");
+    cr_assert_eq(linebuf_deadline_ns(&fix.b), TIME_NEVER);
+    linebuf_flush(&fix.b);
+    EXPECT(&fix, "");
+    feed(&fix, "bob\nnext\n", 400 * MS);
+    EXPECT(&fix, "Cbob$Nnext$");
 }
 
 Test(linebuf, a_line_at_the_limit_is_one_piece_and_above_it_two) {
-    struct fixture f;
-    setup(&f, 4, false);
-    feed(&f, "abcd\n", 0);
-    EXPECT(&f, "Nabcd$");
-    feed(&f, "abcde\n", 0);
-    EXPECT(&f, "Nabcd.Ce$");
-    feed(&f, "abcd", 0);
-    EXPECT(&f, "");
-    feed(&f, "efghi\n", 0);
-    EXPECT(&f, "Nabcd.Cefgh.Ci$");
-    fini(&f);
+    setup(&fix, 4, false);
+    feed(&fix, "abcd\n", 0);
+    EXPECT(&fix, "Nabcd$");
+    feed(&fix, "abcde\n", 0);
+    EXPECT(&fix, "Nabcd.Ce$");
+    feed(&fix, "abcd", 0);
+    EXPECT(&fix, "");
+    feed(&fix, "efghi\n", 0);
+    EXPECT(&fix, "Nabcd.Cefgh.Ci$");
 }
 
 Test(linebuf, the_end_hands_out_the_rest_and_says_that_a_newline_is_missing) {
-    struct fixture f;
-    setup(&f, 100, false);
-    cr_assert_not(linebuf_finish(&f.b));
-    feed(&f, "a\nb", 0);
-    cr_assert(linebuf_finish(&f.b));
-    EXPECT(&f, "Na$Nb.");
-    cr_assert_not(linebuf_finish(&f.b));
-    feed(&f, "x", 0);
-    linebuf_flush(&f.b);
-    cr_assert(linebuf_finish(&f.b), "shown already, but no newline came");
-    EXPECT(&f, "Nx.");
-    fini(&f);
+    setup(&fix, 100, false);
+    cr_assert_not(linebuf_finish(&fix.b));
+    feed(&fix, "a\nb", 0);
+    cr_assert(linebuf_finish(&fix.b));
+    EXPECT(&fix, "Na$Nb.");
+    cr_assert_not(linebuf_finish(&fix.b));
+    feed(&fix, "x", 0);
+    linebuf_flush(&fix.b);
+    cr_assert(linebuf_finish(&fix.b), "shown already, but no newline came");
+    EXPECT(&fix, "Nx.");
 }
 
 Test(linebuf, carriage_returns_are_bytes_without_collapse_but_set_a_rate) {
-    struct fixture f;
-    setup(&f, 100, false);
-    feed(&f, "1%\r2%\r", 0);
-    feed(&f, "3%\r", 150 * MS);
-    cr_assert_eq(linebuf_deadline_ns(&f.b), LINEBUF_QUIET_NS, "not put off by new bytes");
-    linebuf_flush(&f.b);
-    EXPECT(&f, "N1%\r2%\r3%\r.");
-    feed(&f, "4%\n", 210 * MS);
-    feed(&f, "dos\r\n", 210 * MS);
-    EXPECT(&f, "C4%$Ndos\r$");
-    fini(&f);
+    setup(&fix, 100, false);
+    feed(&fix, "1%\r2%\r", 0);
+    feed(&fix, "3%\r", 150 * MS);
+    cr_assert_eq(linebuf_deadline_ns(&fix.b), LINEBUF_QUIET_NS, "not put off by new bytes");
+    linebuf_flush(&fix.b);
+    EXPECT(&fix, "N1%\r2%\r3%\r.");
+    feed(&fix, "4%\n", 210 * MS);
+    feed(&fix, "dos\r\n", 210 * MS);
+    EXPECT(&fix, "C4%$Ndos\r$");
 }
 
 Test(linebuf, a_progress_bar_collapses_to_its_newest_state) {
-    struct fixture f;
-    setup(&f, 100, true);
-    feed(&f, "\r 1%\r 2%", 0);
-    feed(&f, "\r 3%", 190 * MS);
-    cr_assert_eq(linebuf_deadline_ns(&f.b), LINEBUF_QUIET_NS);
-    linebuf_flush(&f.b);
-    EXPECT(&f, "N 3%.");
-    feed(&f, "\r", 200 * MS);
-    cr_assert_eq(linebuf_deadline_ns(&f.b), TIME_NEVER, "nothing new to show");
-    feed(&f, " 4%\r 100%", 210 * MS);
-    linebuf_flush(&f.b);
-    EXPECT(&f, "R 100%.");
-    feed(&f, "\r done\nnext\n", 300 * MS);
-    EXPECT(&f, "R done$Nnext$");
-    fini(&f);
+    setup(&fix, 100, true);
+    feed(&fix, "\r 1%\r 2%", 0);
+    feed(&fix, "\r 3%", 190 * MS);
+    cr_assert_eq(linebuf_deadline_ns(&fix.b), LINEBUF_QUIET_NS);
+    linebuf_flush(&fix.b);
+    EXPECT(&fix, "N 3%.");
+    feed(&fix, "\r", 200 * MS);
+    cr_assert_eq(linebuf_deadline_ns(&fix.b), TIME_NEVER, "nothing new to show");
+    feed(&fix, " 4%\r 100%", 210 * MS);
+    linebuf_flush(&fix.b);
+    EXPECT(&fix, "R 100%.");
+    feed(&fix, "\r done\nnext\n", 300 * MS);
+    EXPECT(&fix, "R done$Nnext$");
 }
 
 Test(linebuf, a_bar_that_ends_its_states_with_cr_is_seen_too) {
-    struct fixture f;
-    setup(&f, 100, true);
-    feed(&f, "10%\r20%\r", 0);
-    linebuf_flush(&f.b);
-    EXPECT(&f, "N20%.");
-    feed(&f, "30%\r", 0);
-    linebuf_flush(&f.b);
-    EXPECT(&f, "R30%.");
-    feed(&f, "\n", 0);
-    EXPECT(&f, "C$");
-    feed(&f, "dos\r\n", 0);
-    feed(&f, "dos\r", 0);
-    feed(&f, "\n", 0);
-    EXPECT(&f, "Ndos$Ndos$");
-    fini(&f);
+    setup(&fix, 100, true);
+    feed(&fix, "10%\r20%\r", 0);
+    linebuf_flush(&fix.b);
+    EXPECT(&fix, "N20%.");
+    feed(&fix, "30%\r", 0);
+    linebuf_flush(&fix.b);
+    EXPECT(&fix, "R30%.");
+    feed(&fix, "\n", 0);
+    EXPECT(&fix, "C$");
+    feed(&fix, "dos\r\n", 0);
+    feed(&fix, "dos\r", 0);
+    feed(&fix, "\n", 0);
+    EXPECT(&fix, "Ndos$Ndos$");
 }
 
 Test(linebuf, nul_and_broken_utf8_pass_as_they_are) {
-    struct fixture f;
-    setup(&f, 100, true);
-    linebuf_feed(&f.b, "a\0\xff\xfe\n", 5, 0);
-    cr_assert_eq(f.seen.len, 6);
-    cr_assert_eq(memcmp(f.seen.data, "Na\0\xff\xfe$", 6), 0);
-    fini(&f);
+    setup(&fix, 100, true);
+    linebuf_feed(&fix.b, "a\0\xff\xfe\n", 5, 0);
+    cr_assert_eq(fix.seen.len, 6);
+    cr_assert_eq(memcmp(fix.seen.data, "Na\0\xff\xfe$", 6), 0);
 }
 
 /* Puts the pieces together again, and checks their order. */

@@ -227,255 +227,236 @@ static void expect_shown(struct fixture *f, int k, const char *want) {
 }
 #define EXPECT_SHOWN(f, k, want) expect_shown((f), (k), (want))
 
+static struct fixture fix; /* of a test that has one; ended with it */
+
+static void finish(void) {
+    if (fix.loop != NULL)
+        fini(&fix);
+}
+
+TestSuite(logmux_io, .fini = finish);
+
 Test(logmux_io, without_options_lines_go_to_the_console_as_they_are) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
-    say(&f, 0, 0, "out\n");
-    say(&f, 0, 1, "err\n");
-    say(&f, 0, 0, "no newline");
-    end(&f, 0);
-    EXPECT_SHOWN(&f, 0, "out\nno newline");
-    EXPECT_SHOWN(&f, 1, "err\n");
-    cr_assert_null(file_text(&f, "stdout.log"));
-    fini(&f);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    say(&fix, 0, 0, "out\n");
+    say(&fix, 0, 1, "err\n");
+    say(&fix, 0, 0, "no newline");
+    end(&fix, 0);
+    EXPECT_SHOWN(&fix, 0, "out\nno newline");
+    EXPECT_SHOWN(&fix, 1, "err\n");
+    cr_assert_null(file_text(&fix, "stdout.log"));
 }
 
 Test(logmux_io, a_redirected_worker_has_the_file_itself) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_BOTH, STD_NONE, true);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_BOTH, STD_NONE, true);
     struct stat st;
-    cr_assert(fstat(f.child[0][0], &st) == 0 && S_ISREG(st.st_mode));
-    cr_assert_neq(fcntl(f.child[0][0], F_GETFL) & O_APPEND, 0);
-    say(&f, 0, 0, "out\n");
-    say(&f, 0, 1, "one\ntwo\n");
-    cr_assert_str_eq(file_text(&f, "stdout.log"), "out\n");
-    end(&f, 0);
-    cr_assert_str_eq(strbuf_text(&f.tails[0]), "one\ntwo\n");
-    EXPECT_SHOWN(&f, 0, "");
-    EXPECT_SHOWN(&f, 1, "");
-    fini(&f);
+    cr_assert(fstat(fix.child[0][0], &st) == 0 && S_ISREG(st.st_mode));
+    cr_assert_neq(fcntl(fix.child[0][0], F_GETFL) & O_APPEND, 0);
+    say(&fix, 0, 0, "out\n");
+    say(&fix, 0, 1, "one\ntwo\n");
+    cr_assert_str_eq(file_text(&fix, "stdout.log"), "out\n");
+    end(&fix, 0);
+    cr_assert_str_eq(strbuf_text(&fix.tails[0]), "one\ntwo\n");
+    EXPECT_SHOWN(&fix, 0, "");
+    EXPECT_SHOWN(&fix, 1, "");
 }
 
 Test(logmux_io, tee_gives_raw_bytes_to_the_file_and_prefixed_lines_to_the_console) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_BOTH, true);
-    say(&f, 0, 0, "a\r\nb\xff\n\npart");
-    say(&f, 0, 1, "err\n");
-    end(&f, 0);
-    EXPECT_SHOWN(&f, 0, "[default0]:a\r\n[default0]:b\xff\n[default0]:\n[default0]:part\n");
-    EXPECT_SHOWN(&f, 1, "[default0]:err\n");
-    cr_assert_str_eq(file_text(&f, "stdout.log"), "a\r\nb\xff\n\npart");
-    cr_assert_str_eq(file_text(&f, "stderr.log"), "err\n");
-    fini(&f);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_BOTH, true);
+    say(&fix, 0, 0, "a\r\nb\xff\n\npart");
+    say(&fix, 0, 1, "err\n");
+    end(&fix, 0);
+    EXPECT_SHOWN(&fix, 0, "[default0]:a\r\n[default0]:b\xff\n[default0]:\n[default0]:part\n");
+    EXPECT_SHOWN(&fix, 1, "[default0]:err\n");
+    cr_assert_str_eq(file_text(&fix, "stdout.log"), "a\r\nb\xff\n\npart");
+    cr_assert_str_eq(file_text(&fix, "stderr.log"), "err\n");
 }
 
 Test(logmux_io, each_stream_goes_its_own_way) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 1, f.dir, STD_ERR, STD_OUT, true);
-    say(&f, 1, 0, "out\n");
-    say(&f, 1, 1, "err\n");
-    end(&f, 1);
-    EXPECT_SHOWN(&f, 0, "[default1]:out\n");
-    EXPECT_SHOWN(&f, 1, "");
-    cr_assert_str_eq(file_text(&f, "stdout.log"), "out\n");
-    cr_assert_str_eq(file_text(&f, "stderr.log"), "err\n");
-    fini(&f);
+    setup(&fix);
+    open_worker(&fix, 1, fix.dir, STD_ERR, STD_OUT, true);
+    say(&fix, 1, 0, "out\n");
+    say(&fix, 1, 1, "err\n");
+    end(&fix, 1);
+    EXPECT_SHOWN(&fix, 0, "[default1]:out\n");
+    EXPECT_SHOWN(&fix, 1, "");
+    cr_assert_str_eq(file_text(&fix, "stdout.log"), "out\n");
+    cr_assert_str_eq(file_text(&fix, "stderr.log"), "err\n");
 }
 
 Test(logmux_io, a_filtered_rank_is_silent_but_its_last_words_are_kept) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, false);
-    say(&f, 0, 0, "out\n");
-    say(&f, 0, 1, "Traceback\n");
-    end(&f, 0);
-    cr_assert_str_eq(strbuf_text(&f.tails[0]), "Traceback\n");
-    EXPECT_SHOWN(&f, 0, "");
-    EXPECT_SHOWN(&f, 1, "");
-    cr_assert_str_eq(file_text(&f, "stdout.log"), "out\n");
-    cr_assert_null(file_text(&f, "stderr.log"));
-    open_worker(&f, 1, f.dir, STD_NONE, STD_NONE, false);
-    say(&f, 1, 0, "nothing\n");
-    end(&f, 1);
-    EXPECT_SHOWN(&f, 0, "");
-    fini(&f);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, false);
+    say(&fix, 0, 0, "out\n");
+    say(&fix, 0, 1, "Traceback\n");
+    end(&fix, 0);
+    cr_assert_str_eq(strbuf_text(&fix.tails[0]), "Traceback\n");
+    EXPECT_SHOWN(&fix, 0, "");
+    EXPECT_SHOWN(&fix, 1, "");
+    cr_assert_str_eq(file_text(&fix, "stdout.log"), "out\n");
+    cr_assert_null(file_text(&fix, "stderr.log"));
+    open_worker(&fix, 1, fix.dir, STD_NONE, STD_NONE, false);
+    say(&fix, 1, 0, "nothing\n");
+    end(&fix, 1);
+    EXPECT_SHOWN(&fix, 0, "");
 }
 
 Test(logmux_io, without_a_folder_no_file_is_made) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, NULL, STD_BOTH, STD_OUT, true);
-    say(&f, 0, 0, "out\n");
-    say(&f, 0, 1, "err\n");
-    end(&f, 0);
-    EXPECT_SHOWN(&f, 0, "[default0]:out\n");
-    EXPECT_SHOWN(&f, 1, "err\n");
-    fini(&f);
+    setup(&fix);
+    open_worker(&fix, 0, NULL, STD_BOTH, STD_OUT, true);
+    say(&fix, 0, 0, "out\n");
+    say(&fix, 0, 1, "err\n");
+    end(&fix, 0);
+    EXPECT_SHOWN(&fix, 0, "[default0]:out\n");
+    EXPECT_SHOWN(&fix, 1, "err\n");
 }
 
 Test(logmux_io, a_file_that_is_there_is_not_lost) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_OUT, STD_NONE, true);
-    say(&f, 0, 0, "first\n");
-    open_worker(&f, 1, f.dir, STD_NONE, STD_OUT, true);
-    say(&f, 1, 0, "second\n");
-    end(&f, 0);
-    end(&f, 1);
-    cr_assert_str_eq(file_text(&f, "stdout.log"), "first\nsecond\n");
-    fini(&f);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_OUT, STD_NONE, true);
+    say(&fix, 0, 0, "first\n");
+    open_worker(&fix, 1, fix.dir, STD_NONE, STD_OUT, true);
+    say(&fix, 1, 0, "second\n");
+    end(&fix, 0);
+    end(&fix, 1);
+    cr_assert_str_eq(file_text(&fix, "stdout.log"), "first\nsecond\n");
 }
 
 Test(logmux_io, all_that_a_dying_worker_wrote_is_taken) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
-    cr_assert_eq(fcntl(f.child[0][0], F_SETFL, O_NONBLOCK), 0);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    cr_assert_eq(fcntl(fix.child[0][0], F_SETFL, O_NONBLOCK), 0);
     char block[1000];
     memset(block, 'x', sizeof block);
     block[sizeof block - 1] = '\n';
     size_t total = 0;
-    while (write(f.child[0][0], block, sizeof block) == (ssize_t)sizeof block)
+    while (write(fix.child[0][0], block, sizeof block) == (ssize_t)sizeof block)
         total += sizeof block;
     cr_assert(total >= 900000, "the pipe is a large one: %zu", total);
-    end(&f, 0);
+    end(&fix, 0);
     uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
-    while (f.shown[0].len < total && clock_now_ns() < deadline_ns)
-        turn(&f);
-    cr_assert(f.shown[0].len >= total, "%zu of %zu", f.shown[0].len, total);
-    fini(&f);
+    while (fix.shown[0].len < total && clock_now_ns() < deadline_ns)
+        turn(&fix);
+    cr_assert(fix.shown[0].len >= total, "%zu of %zu", fix.shown[0].len, total);
 }
 
 Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
-    int held = fcntl(f.child[0][0], F_DUPFD_CLOEXEC, 3);
-    say(&f, 0, 0, "before\n");
-    wait_shown(&f, 0, "before");
-    child_close(&f, 0);
-    logmux_exited(f.mux, 0, NULL);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    int held = fcntl(fix.child[0][0], F_DUPFD_CLOEXEC, 3);
+    say(&fix, 0, 0, "before\n");
+    wait_shown(&fix, 0, "before");
+    child_close(&fix, 0);
+    logmux_exited(fix.mux, 0, NULL);
     uint64_t begin_ns = clock_now_ns();
     while (clock_now_ns() - begin_ns < LOGMUX_GRACE_NS + 10 * NS_PER_MS) { /* it has time to end */
-        turn(&f);
+        turn(&fix);
         (void)poll(NULL, 0, 1);
     }
-    cr_assert_not(logmux_all_drained(f.mux));
+    cr_assert_not(logmux_all_drained(fix.mux));
     begin_ns = clock_now_ns();
-    logmux_no_more(f.mux);
+    logmux_no_more(fix.mux);
     cr_assert_eq(write(held, "after\n", 6), 6);
-    cr_assert_not(logmux_all_drained(f.mux));
-    while (f.drained[0] == 0 && clock_now_ns() - begin_ns < DEADLINE_NS) {
-        turn(&f);
+    cr_assert_not(logmux_all_drained(fix.mux));
+    while (fix.drained[0] == 0 && clock_now_ns() - begin_ns < DEADLINE_NS) {
+        turn(&fix);
         (void)poll(NULL, 0, 1);
     }
-    cr_assert_eq(f.drained[0], 1);
-    cr_assert(logmux_all_drained(f.mux));
+    cr_assert_eq(fix.drained[0], 1);
+    cr_assert(logmux_all_drained(fix.mux));
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= LOGMUX_GRACE_NS, "%lu", took_ns);
-    cr_assert_not(f.has_last_output[0], "nobody asked for them");
-    EXPECT_SHOWN(&f, 0, "before\nafter\n");
+    cr_assert_not(fix.has_last_output[0], "nobody asked for them");
+    EXPECT_SHOWN(&fix, 0, "before\nafter\n");
     cr_assert(write(held, "x", 1) < 0 && errno == EPIPE);
     (void)close(held);
-    fini(&f);
 }
 
 Test(logmux_io, pieces_of_lines_of_several_workers_are_put_together) {
-    struct fixture f;
-    setup(&f);
+    setup(&fix);
     for (uint32_t i = 0; i < WORKERS; i++)
-        open_worker(&f, i, f.dir, STD_NONE, STD_NONE, true);
+        open_worker(&fix, i, fix.dir, STD_NONE, STD_NONE, true);
     for (int round = 0; round < 50; round++) {
         for (uint32_t i = 0; i < WORKERS; i++)
-            say(&f, i, 0, "abc");
-        turn(&f);
+            say(&fix, i, 0, "abc");
+        turn(&fix);
         for (uint32_t i = 0; i < WORKERS; i++)
-            say(&f, i, 0, "def\n");
+            say(&fix, i, 0, "def\n");
     }
     for (uint32_t i = 0; i < WORKERS; i++)
-        end(&f, i);
+        end(&fix, i);
     size_t n = 0;
-    for (const char *p = strbuf_text(&f.shown[0]); *p != '\0'; p += 7, n++)
+    for (const char *p = strbuf_text(&fix.shown[0]); *p != '\0'; p += 7, n++)
         cr_assert_eq(strncmp(p, "abcdef\n", 7), 0);
     cr_assert_eq(n, 50 * WORKERS);
-    fini(&f);
 }
 
 Test(logmux_io, a_prompt_is_seen_although_no_newline_comes) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
     uint64_t begin_ns = clock_now_ns();
-    say(&f, 0, 0, "password: ");
-    wait_shown(&f, 0, "password: ");
+    say(&fix, 0, 0, "password: ");
+    wait_shown(&fix, 0, "password: ");
     cr_assert(clock_now_ns() - begin_ns >= LINEBUF_QUIET_NS);
-    say(&f, 0, 0, "ok\n");
-    end(&f, 0);
-    EXPECT_SHOWN(&f, 0, "password: ok\n");
-    fini(&f);
+    say(&fix, 0, 0, "ok\n");
+    end(&fix, 0);
+    EXPECT_SHOWN(&fix, 0, "password: ok\n");
 }
 
 Test(logmux_io, a_full_disk_is_reported_once_and_the_console_continues) {
-    struct fixture f;
-    setup(&f);
+    setup(&fix);
     char path[64];
-    (void)snprintf(path, sizeof path, "%s/stdout.log", f.dir);
+    (void)snprintf(path, sizeof path, "%s/stdout.log", fix.dir);
     /* no file of the writer can have a byte */
-    cr_assert_eq(prlimit(f.pid, RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY}, NULL), 0);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
-    say(&f, 0, 0, "one\n");
-    wait_shown(&f, 0, "one");
-    say(&f, 0, 0, "two\n");
-    end(&f, 0);
-    EXPECT_SHOWN(&f, 0, "[default0]:one\n[default0]:two\n");
+    cr_assert_eq(prlimit(fix.pid, RLIMIT_FSIZE, &(struct rlimit){0, RLIM_INFINITY}, NULL), 0);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, true);
+    say(&fix, 0, 0, "one\n");
+    wait_shown(&fix, 0, "one");
+    say(&fix, 0, 0, "two\n");
+    end(&fix, 0);
+    EXPECT_SHOWN(&fix, 0, "[default0]:one\n[default0]:two\n");
     char want[512];
     (void)snprintf(want, sizeof want,
                    "muster: warning: can't write to %s: File too large; the job continues "
                    "without that part of the log\n"
                    "muster: warning: %s lacks 8 bytes that could not be written\n",
                    path, path);
-    EXPECT_SHOWN(&f, 1, want);
-    fini(&f);
+    EXPECT_SHOWN(&fix, 1, want);
 }
 
 Test(logmux_io, a_log_that_is_a_link_is_not_written) {
-    struct fixture f;
-    setup(&f);
+    setup(&fix);
     char path[64], aim[64], want[128];
-    (void)snprintf(path, sizeof path, "%s/stdout.log", f.dir);
-    (void)snprintf(aim, sizeof aim, "%s/aim", f.dir);
+    (void)snprintf(path, sizeof path, "%s/stdout.log", fix.dir);
+    (void)snprintf(aim, sizeof aim, "%s/aim", fix.dir);
     cr_assert_eq(symlink(aim, path), 0);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
-    say(&f, 0, 0, "one\n");
-    end(&f, 0);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, true);
+    say(&fix, 0, 0, "one\n");
+    end(&fix, 0);
     (void)snprintf(want, sizeof want, "can't open the log file %s: it is a link", path);
-    cr_expect_str_eq(f.no_file, want);
-    EXPECT_SHOWN(&f, 0, "[default0]:one\n");
+    cr_expect_str_eq(fix.no_file, want);
+    EXPECT_SHOWN(&fix, 0, "[default0]:one\n");
     cr_expect_eq(access(aim, F_OK), -1);
-    fini(&f);
 }
 
 Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, "/nonexistent", STD_OUT, STD_ERR, true);
-    say(&f, 0, 0, "out\n");
-    say(&f, 0, 1, "err\n");
-    end(&f, 0);
-    cr_assert_str_eq(f.no_file, "can't open the log file /nonexistent/stderr.log: No such file or directory");
-    EXPECT_SHOWN(&f, 0, "[default0]:out\n");
-    EXPECT_SHOWN(&f, 1, "[default0]:err\n");
-    open_worker(&f, 1, "/nonexistent", STD_BOTH, STD_NONE, false);
-    say(&f, 1, 0, "out\n");
-    say(&f, 1, 1, "last words\n");
-    end(&f, 1);
-    EXPECT_SHOWN(&f, 0, "[default0]:out\n");
-    cr_assert_str_eq(strbuf_text(&f.tails[1]), "last words\n");
-    fini(&f);
+    setup(&fix);
+    open_worker(&fix, 0, "/nonexistent", STD_OUT, STD_ERR, true);
+    say(&fix, 0, 0, "out\n");
+    say(&fix, 0, 1, "err\n");
+    end(&fix, 0);
+    cr_assert_str_eq(fix.no_file, "can't open the log file /nonexistent/stderr.log: No such file or directory");
+    EXPECT_SHOWN(&fix, 0, "[default0]:out\n");
+    EXPECT_SHOWN(&fix, 1, "[default0]:err\n");
+    open_worker(&fix, 1, "/nonexistent", STD_BOTH, STD_NONE, false);
+    say(&fix, 1, 0, "out\n");
+    say(&fix, 1, 1, "last words\n");
+    end(&fix, 1);
+    EXPECT_SHOWN(&fix, 0, "[default0]:out\n");
+    cr_assert_str_eq(strbuf_text(&fix.tails[1]), "last words\n");
 }
 
 /* Ends worker i, whose error file has this text. */
@@ -494,69 +475,62 @@ static void end_with_error_file(struct fixture *f, uint32_t i, const char *text)
 }
 
 Test(logmux_io, the_error_file_of_a_worker_is_read_or_found_to_be_none) {
-    struct fixture f;
-    setup(&f);
-    end_with_error_file(&f, 0, "{\"message\": \"ValueError: bad\"}");
-    cr_assert_not(f.bad_error[0]);
-    cr_assert_str_eq(f.error[0], "ValueError: bad");
-    end_with_error_file(&f, 1, "{\"message\": \"Val");
-    cr_assert(f.bad_error[1]);
-    cr_assert_str_not_empty(f.error[1]);
-    fini(&f);
+    setup(&fix);
+    end_with_error_file(&fix, 0, "{\"message\": \"ValueError: bad\"}");
+    cr_assert_not(fix.bad_error[0]);
+    cr_assert_str_eq(fix.error[0], "ValueError: bad");
+    end_with_error_file(&fix, 1, "{\"message\": \"Val");
+    cr_assert(fix.bad_error[1]);
+    cr_assert_str_not_empty(fix.error[1]);
 }
 
 Test(logmux_io, the_tail_has_whole_lines_up_to_its_limits) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
-    open_worker(&f, 1, f.dir, STD_ERR, STD_NONE, true);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    open_worker(&fix, 1, fix.dir, STD_ERR, STD_NONE, true);
     char text[64];
     for (int n = 0; n < 1000; n++) {
         (void)snprintf(text, sizeof text, "line %d\r 1%%\r done %d\r\n", n, n);
-        say(&f, 0, 1, text);
-        say(&f, 1, 1, text);
+        say(&fix, 0, 1, text);
+        say(&fix, 1, 1, text);
         if (n % 10 == 0)
-            turn(&f);
+            turn(&fix);
     }
-    say(&f, 0, 1, "last");
-    say(&f, 1, 1, "last");
-    end(&f, 0);
-    end(&f, 1);
+    say(&fix, 0, 1, "last");
+    say(&fix, 1, 1, "last");
+    end(&fix, 0);
+    end(&fix, 1);
     _cleanup_(strbuf_fini) struct strbuf want = {0};
     for (int n = 1000 - LOGMUX_TAIL_LINES + 1; n < 1000; n++)
         strbuf_printf(&want, " done %d\n", n);
     strbuf_add(&want, "last\n");
     for (uint32_t i = 0; i < 2; i++)
-        cr_assert_str_eq(strbuf_text(&f.tails[i]), strbuf_text(&want), "%u: %s", i, strbuf_text(&f.tails[i]));
-    wait_shown(&f, 1, "last");
-    fini(&f);
+        cr_assert_str_eq(strbuf_text(&fix.tails[i]), strbuf_text(&want), "%u: %s", i, strbuf_text(&fix.tails[i]));
+    wait_shown(&fix, 1, "last");
 }
 
 Test(logmux_io, the_tail_of_long_lines_is_cut_at_a_line) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
     char text[LOGMUX_TAIL_BYTES / 2 + 1];
     memset(text, 'x', sizeof text);
     text[sizeof text - 1] = '\0';
     for (int i = 0; i < 5; i++) {
-        say(&f, 0, 1, text);
-        say(&f, 0, 1, "\n");
-        turn(&f);
+        say(&fix, 0, 1, text);
+        say(&fix, 0, 1, "\n");
+        turn(&fix);
     }
-    end(&f, 0);
-    cr_assert_eq(f.tails[0].len, sizeof text, "one whole line: %zu", f.tails[0].len);
+    end(&fix, 0);
+    cr_assert_eq(fix.tails[0].len, sizeof text, "one whole line: %zu", fix.tails[0].len);
     uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
-    while (f.shown[1].len < 5 * sizeof text && clock_now_ns() < deadline_ns)
-        turn(&f);
-    fini(&f);
+    while (fix.shown[1].len < 5 * sizeof text && clock_now_ns() < deadline_ns)
+        turn(&fix);
 }
 
 Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
-    cr_assert_eq(fcntl(f.child[0][0], F_SETFL, O_NONBLOCK), 0);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    cr_assert_eq(fcntl(fix.child[0][0], F_SETFL, O_NONBLOCK), 0);
     char block[1000], back[4096];
     memset(block, 'x', sizeof block);
     block[sizeof block - 1] = '\n';
@@ -566,102 +540,95 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
     while (got < total) {
         cr_assert(clock_now_ns() < deadline_ns, "%zu of %zu", got, total);
         for (int i = 0; i < 20 && written < total; i++) {
-            if (write(f.child[0][0], block, sizeof block) == (ssize_t)sizeof block)
+            if (write(fix.child[0][0], block, sizeof block) == (ssize_t)sizeof block)
                 written += sizeof block;
         }
-        if (written == total && f.child[0][0] >= 0) { /* it ends with its pipe full */
-            child_close(&f, 0);
-            logmux_exited(f.mux, 0, NULL);
+        if (written == total && fix.child[0][0] >= 0) { /* it ends with its pipe full */
+            child_close(&fix, 0);
+            logmux_exited(fix.mux, 0, NULL);
         }
-        cr_assert_eq(loop_turn(f.loop), 0);
-        ssize_t n = read(f.out[0], back, sizeof back);
+        cr_assert_eq(loop_turn(fix.loop), 0);
+        ssize_t n = read(fix.out[0], back, sizeof back);
         if (n > 0)
             got += (size_t)n;
     }
-    cr_assert_eq(console_lines_lost(f.console), 0);
-    cr_assert_eq(f.child[0][0], -1);
-    fini(&f);
+    cr_assert_eq(console_lines_lost(fix.console), 0);
+    cr_assert_eq(fix.child[0][0], -1);
 }
 
 /* Full reads end within a line. The rest waits in the worker's pipe as long as the reader makes the console wait, and
  * other workers' lines must not come between. */
 Test(logmux_io, a_slow_reader_of_a_pipeline_gets_whole_lines) {
-    struct fixture f;
-    setup(&f);
+    setup(&fix);
     enum { LINE = 1000, LINES = 2000 };
     static char lines[LINES * LINE], back[65536];
     for (size_t i = 0; i < sizeof lines; i++)
         lines[i] = i % LINE == LINE - 1 ? '\n' : 'x';
     size_t written[2] = {0}, got = 0;
     for (uint32_t i = 0; i < 2; i++) {
-        open_worker(&f, i, f.dir, STD_NONE, STD_NONE, true);
-        cr_assert_eq(fcntl(f.child[i][0], F_SETFL, O_NONBLOCK), 0);
+        open_worker(&fix, i, fix.dir, STD_NONE, STD_NONE, true);
+        cr_assert_eq(fcntl(fix.child[i][0], F_SETFL, O_NONBLOCK), 0);
     }
     uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS, next_ns = clock_now_ns();
     while (got < 2 * sizeof lines) {
         cr_assert(clock_now_ns() < deadline_ns, "%zu bytes", got);
         for (uint32_t i = 0; i < 2; i++) {
-            ssize_t n = write(f.child[i][0], lines + written[i], sizeof lines - written[i]);
+            ssize_t n = write(fix.child[i][0], lines + written[i], sizeof lines - written[i]);
             written[i] += (size_t)MAX2(n, 0);
         }
-        cr_assert_eq(loop_turn(f.loop), 0);
+        cr_assert_eq(loop_turn(fix.loop), 0);
         (void)poll(NULL, 0, 1);
         if (clock_now_ns() < next_ns)
             continue;
         ssize_t n = 1;
         for (size_t taken = 0; n > 0 && taken < ((size_t)1 << 20); taken += (size_t)MAX2(n, 0)) {
-            n = read(f.out[0], back, sizeof back);
+            n = read(fix.out[0], back, sizeof back);
             for (ssize_t k = 0; k < n; k++, got++)
                 cr_assert_eq(back[k], lines[got % LINE], "at byte %zu", got);
         }
         next_ns = clock_now_ns() + 2 * LINEBUF_QUIET_NS;
     }
     for (uint32_t i = 0; i < 2; i++)
-        end(&f, i);
-    fini(&f);
+        end(&fix, i);
 }
 
 Test(logmux_io, workers_that_write_nothing_are_drained) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_NONE, true);
-    open_worker(&f, 1, f.dir, STD_BOTH, STD_NONE, true); /* it has no pipes */
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
+    open_worker(&fix, 1, fix.dir, STD_BOTH, STD_NONE, true); /* it has no pipes */
     for (uint32_t i = 0; i < 2; i++) {
-        child_close(&f, i);
-        cr_assert_not(logmux_all_drained(f.mux));
-        logmux_exited(f.mux, i, NULL);
-        cr_assert_eq(f.drained[i], 0, "only from the loop");
-        wait_drained(&f, i);
-        cr_assert_not(f.has_last_output[i]);
+        child_close(&fix, i);
+        cr_assert_not(logmux_all_drained(fix.mux));
+        logmux_exited(fix.mux, i, NULL);
+        cr_assert_eq(fix.drained[i], 0, "only from the loop");
+        wait_drained(&fix, i);
+        cr_assert_not(fix.has_last_output[i]);
     }
-    cr_assert(logmux_all_drained(f.mux));
-    cr_assert_eq(f.n_writers, 1);
-    fini(&f);
+    cr_assert(logmux_all_drained(fix.mux));
+    cr_assert_eq(fix.n_writers, 1);
 }
 
 #define DIED "muster: warning: the log writer died: a new one is started, and some output may be lost\n"
 
 Test(logmux_io, a_writer_that_is_killed_costs_no_worker_its_life) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
-    open_worker(&f, 1, NULL, STD_NONE, STD_NONE, true);
-    say(&f, 0, 0, "before\n");
-    say(&f, 1, 0, "too\n");
-    EXPECT_SHOWN(&f, 0, "[default0]:before\ntoo\n");
-    cr_assert_eq(kill(f.pid, SIGKILL), 0);
-    say(&f, 0, 0, "after\n");
-    wait_shown(&f, 0, "after\n");
-    EXPECT_SHOWN(&f, 1, DIED);
-    say(&f, 1, 0, "goes on\n");
-    wait_shown(&f, 0, "goes on\n");
-    cr_assert_eq(f.n_writers, 2);
-    cr_assert_eq(kill(f.pid, SIGKILL), 0);
-    end(&f, 0);
-    end(&f, 1);
-    EXPECT_SHOWN(&f, 1, DIED DIED);
-    cr_assert_str_eq(file_text(&f, "stdout.log"), "before\nafter\n");
-    fini(&f);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, true);
+    open_worker(&fix, 1, NULL, STD_NONE, STD_NONE, true);
+    say(&fix, 0, 0, "before\n");
+    say(&fix, 1, 0, "too\n");
+    EXPECT_SHOWN(&fix, 0, "[default0]:before\ntoo\n");
+    cr_assert_eq(kill(fix.pid, SIGKILL), 0);
+    say(&fix, 0, 0, "after\n");
+    wait_shown(&fix, 0, "after\n");
+    EXPECT_SHOWN(&fix, 1, DIED);
+    say(&fix, 1, 0, "goes on\n");
+    wait_shown(&fix, 0, "goes on\n");
+    cr_assert_eq(fix.n_writers, 2);
+    cr_assert_eq(kill(fix.pid, SIGKILL), 0);
+    end(&fix, 0);
+    end(&fix, 1);
+    EXPECT_SHOWN(&fix, 1, DIED DIED);
+    cr_assert_str_eq(file_text(&fix, "stdout.log"), "before\nafter\n");
 }
 
 static void kill_writer(struct fixture *f) {
@@ -699,16 +666,15 @@ Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
 }
 
 Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
-    struct fixture f;
-    setup(&f);
-    open_worker(&f, 0, f.dir, STD_NONE, STD_OUT, true);
-    say(&f, 0, 0, "before\n");
-    EXPECT_SHOWN(&f, 0, "[default0]:before\n");
-    cr_assert_eq(kill(f.pid, SIGSTOP), 0);
+    setup(&fix);
+    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, true);
+    say(&fix, 0, 0, "before\n");
+    EXPECT_SHOWN(&fix, 0, "[default0]:before\n");
+    cr_assert_eq(kill(fix.pid, SIGSTOP), 0);
     log_notice("own line");
-    say(&f, 0, 0, "lost with it\n");
+    say(&fix, 0, 0, "lost with it\n");
     uint64_t begin_ns = clock_now_ns();
-    end(&f, 0);
+    end(&fix, 0);
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= WRITER_PATIENCE_NS && took_ns < 4 * WRITER_PATIENCE_NS, "%lu", took_ns);
     char want[512];
@@ -716,9 +682,8 @@ Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
                    "muster: own line\nmuster: warning: the log writer does not answer (its disk may hang) "
                    "and is given up: a new one is started, and some output may be lost\n"
                    "muster: warning: output of this attempt is no longer written to %s/stdout.log\n",
-                   f.dir);
-    EXPECT_SHOWN(&f, 1, want);
-    fini(&f);
+                   fix.dir);
+    EXPECT_SHOWN(&fix, 1, want);
 }
 
 Test(logmux_io, the_prefix_is_made_of_its_template) {

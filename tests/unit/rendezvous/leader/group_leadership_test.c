@@ -150,31 +150,35 @@ static double validity(struct leader *l, uint64_t node) {
         cr_assert(g_.epoch == (e) && g_.counter == (c), "%u.%u", g_.epoch, g_.counter); \
     } while (0)
 
+static struct leader led; /* of a test that has one; ended with it */
+
+static void finish(void) { end(&led.r); }
+
+TestSuite(group_leadership, .fini = finish);
+
 /* ---- leases ---- */
 
 Test(group_leadership, no_lease_outlives_the_last_read_by_more_than_the_arbiters_lease) {
     struct group_config c = arbiter_config(2, 2);
-    struct leader l;
-    begin_leader(&l, &c, false);
-    join(&l.r, 1);
-    assert_validity(&l, 1, 0);
-    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
-    assert_validity(&l, 1, 0);
-    l.r.now_ns += S(3);
-    uint64_t read_ns = l.r.now_ns - S(3);
-    hear(&l, &l.last, ARBITER_OK, read_ns);
+    begin_leader(&led, &c, false);
+    join(&led.r, 1);
+    assert_validity(&led, 1, 0);
+    hear(&led, &led.last, ARBITER_UNREACHABLE, led.r.now_ns);
+    assert_validity(&led, 1, 0);
+    led.r.now_ns += S(3);
+    uint64_t read_ns = led.r.now_ns - S(3);
+    hear(&led, &led.last, ARBITER_OK, read_ns);
     static const struct {
         double age, validity;
     } cases[] = {{3, 5}, {55, 5}, {55.5, 4.5}, {59.75, 0.25}, {60, 0}, {61, 0}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        l.r.now_ns = read_ns + S(cases[i].age);
-        assert_validity(&l, 1, cases[i].validity);
+        led.r.now_ns = read_ns + S(cases[i].age);
+        assert_validity(&led, 1, cases[i].validity);
     }
-    hear(&l, &l.last, ARBITER_OK, read_ns + S(56));
-    assert_validity(&l, 1, 5);
-    hear(&l, &l.last, ARBITER_OK, read_ns + S(1));
-    assert_validity(&l, 1, 5); /* an older answer shortens nothing */
-    end(&l.r);
+    hear(&led, &led.last, ARBITER_OK, read_ns + S(56));
+    assert_validity(&led, 1, 5);
+    hear(&led, &led.last, ARBITER_OK, read_ns + S(1));
+    assert_validity(&led, 1, 5); /* an older answer shortens nothing */
 }
 
 Test(group_leadership, an_answer_that_names_another_leader_or_an_older_epoch_confirms_nothing) {
@@ -203,33 +207,29 @@ static void touched(struct leader *l, uint64_t ns) {
 Test(group_leadership, no_lease_outlives_the_last_touch_of_the_leader_file_by_more_than_a_lease) {
     struct group_config c = config_of(2, 2);
     c.leadership = LEADERSHIP_LEADER_FILE;
-    struct leader l;
-    begin_leader(&l, &c, false);
-    cr_assert_eq(l.r.seen[GROUP_EFFECT_TOUCH], 1);
-    join(&l.r, 1);
-    assert_validity(&l, 1, 0);
-    touched(&l, 0); /* it failed */
-    assert_validity(&l, 1, 0);
-    uint64_t began = l.r.now_ns;
-    l.r.now_ns += S(1);
-    touched(&l, began);
+    begin_leader(&led, &c, false);
+    cr_assert_eq(led.r.seen[GROUP_EFFECT_TOUCH], 1);
+    join(&led.r, 1);
+    assert_validity(&led, 1, 0);
+    touched(&led, 0); /* it failed */
+    assert_validity(&led, 1, 0);
+    uint64_t began = led.r.now_ns;
+    led.r.now_ns += S(1);
+    touched(&led, began);
     static const struct { double age, validity; } cases[] = {{1, 4}, {2.5, 2.5}, {4.75, 0.25}, {5, 0}, {6, 0}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        l.r.now_ns = began + S(cases[i].age);
-        assert_validity(&l, 1, cases[i].validity);
+        led.r.now_ns = began + S(cases[i].age);
+        assert_validity(&led, 1, cases[i].validity);
     }
-    end(&l.r);
 }
 
 Test(group_leadership, without_an_leadership_a_lease_is_a_lease) {
     struct group_config c = config_of(2, 2);
-    struct leader l;
-    begin_leader(&l, &c, false);
-    join(&l.r, 1);
-    l.r.now_ns += S(1000);
-    assert_validity(&l, 1, 5);
-    cr_assert(l.r.seen[GROUP_EFFECT_TOUCH] == 0 && l.r.seen[GROUP_EFFECT_ARBITER] == 0);
-    end(&l.r);
+    begin_leader(&led, &c, false);
+    join(&led.r, 1);
+    led.r.now_ns += S(1000);
+    assert_validity(&led, 1, 5);
+    cr_assert(led.r.seen[GROUP_EFFECT_TOUCH] == 0 && led.r.seen[GROUP_EFFECT_ARBITER] == 0);
 }
 
 static void echo(struct leader *l, uint64_t node, uint32_t epoch, uint64_t clock_ns) {
@@ -240,68 +240,62 @@ static void echo(struct leader *l, uint64_t node, uint32_t epoch, uint64_t clock
 
 Test(group_leadership, no_lease_outlives_the_first_successors_last_echo_by_more_than_a_lease) {
     struct group_config c = arbiter_config(3, 3);
-    struct leader l;
-    run(&l, &c, 3);
-    cr_assert_str_eq(named(&l), "2.3@1");
-    l.reachable = false;
-    uint64_t last = l.r.now_ns;
+    run(&led, &c, 3);
+    cr_assert_str_eq(named(&led), "2.3@1");
+    led.reachable = false;
+    uint64_t last = led.r.now_ns;
     static const struct { double age, validity; } cases[] = {{0, 5}, {1, 4}, {2.25, 2.75}, {4.5, 0.5}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        l.r.now_ns = last + S(cases[i].age);
-        assert_validity(&l, 3, cases[i].validity);
+        led.r.now_ns = last + S(cases[i].age);
+        assert_validity(&led, 3, cases[i].validity);
     }
-    echo(&l, 3, 1, l.r.now_ns);
-    assert_validity(&l, 3, 0.5); /* another's echo */
-    echo(&l, 2, 2, l.r.now_ns);
-    assert_validity(&l, 3, 0.5); /* of another epoch */
-    echo(&l, 2, 1, l.r.now_ns + 1);
-    assert_validity(&l, 3, 0.5); /* of the future */
-    echo(&l, 2, 1, last + S(2));
-    assert_validity(&l, 3, 2.5);
-    echo(&l, 2, 1, last + S(1));
-    assert_validity(&l, 3, 2.5); /* an older one, late */
-    l.r.now_ns = last + S(7);
-    assert_validity(&l, 3, 0);
-    assert_validity(&l, 2, 0); /* nor for the successor itself */
-    end(&l.r);
+    echo(&led, 3, 1, led.r.now_ns);
+    assert_validity(&led, 3, 0.5); /* another's echo */
+    echo(&led, 2, 2, led.r.now_ns);
+    assert_validity(&led, 3, 0.5); /* of another epoch */
+    echo(&led, 2, 1, led.r.now_ns + 1);
+    assert_validity(&led, 3, 0.5); /* of the future */
+    echo(&led, 2, 1, last + S(2));
+    assert_validity(&led, 3, 2.5);
+    echo(&led, 2, 1, last + S(1));
+    assert_validity(&led, 3, 2.5); /* an older one, late */
+    led.r.now_ns = last + S(7);
+    assert_validity(&led, 3, 0);
+    assert_validity(&led, 2, 0); /* nor for the successor itself */
 }
 
 Test(group_leadership, the_naming_counts_like_an_echo_and_only_from_form_on) {
     struct group_config c = arbiter_config(3, 3);
-    struct leader l;
-    begin_leader(&l, &c, true);
+    begin_leader(&led, &c, true);
     for (uint64_t node = 1; node <= 3; node++) {
-        join(&l.r, node);
-        probe(&l.r, node, PROBE_ALIVE);
+        join(&led.r, node);
+        probe(&led.r, node, PROBE_ALIVE);
     }
-    l.reachable = false;
-    l.r.now_ns += S(4);
-    assert_validity(&l, 1, 5); /* the store is not open: nobody was told FORM */
-    open_store(&l.r);
-    assert_validity(&l, 1, 1); /* named 4 s ago */
-    echo(&l, 2, 1, l.r.now_ns);
-    assert_validity(&l, 1, 5);
-    end(&l.r);
+    led.reachable = false;
+    led.r.now_ns += S(4);
+    assert_validity(&led, 1, 5); /* the store is not open: nobody was told FORM */
+    open_store(&led.r);
+    assert_validity(&led, 1, 1); /* named 4 s ago */
+    echo(&led, 2, 1, led.r.now_ns);
+    assert_validity(&led, 1, 5);
 }
 
 Test(group_leadership, of_all_that_applies_the_smallest_counts) {
     struct group_config c = arbiter_config(3, 3);
-    struct leader l;
-    run(&l, &c, 3);
-    l.reachable = false;
-    uint64_t last = l.r.now_ns;
-    hear(&l, &(struct arbiter_request){.kind = ARBITER_BEAT, .epoch = 1}, ARBITER_OK, last);
-    l.r.now_ns = last + S(57);
-    echo(&l, 2, 1, l.r.now_ns - S(1));
-    assert_validity(&l, 3, 3); /* the read's */
-    echo(&l, 2, 1, l.r.now_ns);
-    assert_validity(&l, 3, 3);
-    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
-    l.r.now_ns += S(1);
-    assert_validity(&l, 3, 4); /* the echo's */
-    echo(&l, 2, 1, l.r.now_ns);
-    assert_validity(&l, 3, 5); /* the lease's */
-    end(&l.r);
+    run(&led, &c, 3);
+    led.reachable = false;
+    uint64_t last = led.r.now_ns;
+    hear(&led, &(struct arbiter_request){.kind = ARBITER_BEAT, .epoch = 1}, ARBITER_OK, last);
+    led.r.now_ns = last + S(57);
+    echo(&led, 2, 1, led.r.now_ns - S(1));
+    assert_validity(&led, 3, 3); /* the read's */
+    echo(&led, 2, 1, led.r.now_ns);
+    assert_validity(&led, 3, 3);
+    hear(&led, &led.last, ARBITER_OK, led.r.now_ns);
+    led.r.now_ns += S(1);
+    assert_validity(&led, 3, 4); /* the echo's */
+    echo(&led, 2, 1, led.r.now_ns);
+    assert_validity(&led, 3, 5); /* the lease's */
 }
 
 Test(group_leadership, nothing_is_formed_before_the_leader_has_confirmed_itself) {
@@ -332,31 +326,29 @@ Test(group_leadership, nothing_is_formed_before_the_leader_has_confirmed_itself)
 Test(group_leadership, members_that_got_no_lease_are_sent_one_as_soon_as_there_is_one) {
     struct group_config c = config_of(3, 3);
     c.leadership = LEADERSHIP_LEADER_FILE;
-    struct leader l;
-    begin_leader(&l, &c, false);
-    touched(&l, l.r.now_ns);
+    begin_leader(&led, &c, false);
+    touched(&led, led.r.now_ns);
     for (uint64_t node = 1; node <= 3; node++)
-        join(&l.r, node);
-    start(&l.r);
-    join(&l.r, 4); /* no member */
-    l.r.now_ns += S(4.75);
-    renew(&l.r, 1);
-    l.r.now_ns += S(0.25);
-    uint64_t asked_ns = l.r.now_ns;
+        join(&led.r, node);
+    start(&led.r);
+    join(&led.r, 4); /* no member */
+    led.r.now_ns += S(4.75);
+    renew(&led.r, 1);
+    led.r.now_ns += S(0.25);
+    uint64_t asked_ns = led.r.now_ns;
     for (uint64_t node = 2; node <= 4; node++)
-        assert_validity(&l, node, 0);
-    disconnect(&l.r, 3);
-    touched(&l, 0);
-    cr_assert_eq(count(&l.r, GROUP_EFFECT_LEASE, 0), 0, "a touch that failed feeds nobody");
-    l.r.now_ns += S(0.5);
-    touched(&l, l.r.now_ns);
-    cr_assert_eq(count(&l.r, GROUP_EFFECT_LEASE, 0), 1);
-    const struct group_effect *e = effect(&l.r, GROUP_EFFECT_LEASE);
+        assert_validity(&led, node, 0);
+    disconnect(&led.r, 3);
+    touched(&led, 0);
+    cr_assert_eq(count(&led.r, GROUP_EFFECT_LEASE, 0), 0, "a touch that failed feeds nobody");
+    led.r.now_ns += S(0.5);
+    touched(&led, led.r.now_ns);
+    cr_assert_eq(count(&led.r, GROUP_EFFECT_LEASE, 0), 1);
+    const struct group_effect *e = effect(&led.r, GROUP_EFFECT_LEASE);
     cr_assert(e != NULL && e->node == 2 && e->lease.echo_ns == asked_ns && e->lease.validity_ns == S(5));
-    cr_assert_eq(generation_compare(e->lease.prepared, group_generation(l.r.g)), 0);
-    touched(&l, l.r.now_ns);
-    cr_assert_eq(count(&l.r, GROUP_EFFECT_LEASE, 0), 0, "once");
-    end(&l.r);
+    cr_assert_eq(generation_compare(e->lease.prepared, group_generation(led.r.g)), 0);
+    touched(&led, led.r.now_ns);
+    cr_assert_eq(count(&led.r, GROUP_EFFECT_LEASE, 0), 0, "once");
 }
 
 Test(group_leadership, an_echo_and_a_read_feed_the_lease_pending_too) {
@@ -383,74 +375,66 @@ Test(group_leadership, an_echo_and_a_read_feed_the_lease_pending_too) {
 
 Test(group_leadership, the_arbiter_is_asked_once_in_a_heartbeat_and_one_at_a_time) {
     struct group_config c = arbiter_config(2, 2);
-    struct leader l;
-    begin_leader(&l, &c, false);
-    cr_assert(l.asked[ARBITER_BEAT] == 1 && l.last.epoch == 1 && l.last.leader.incarnation == 1);
-    cr_assert_str_eq(l.last.leader.addr, "10.0.0.1");
-    join(&l.r, 1);
-    pass(&l.r, 4, all);
-    cr_assert_eq(l.asked[ARBITER_BEAT], 1, "it is not answered yet");
-    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
-    cr_assert_eq(l.asked[ARBITER_BEAT], 2, "the next was due long ago");
-    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
-    cr_assert_eq(l.asked[ARBITER_BEAT], 2);
-    cr_assert_eq(l.r.u.deadline_ns, l.r.now_ns + S(1));
-    pass(&l.r, 0.75, all);
-    cr_assert_eq(l.asked[ARBITER_BEAT], 2);
-    pass(&l.r, 0.25, all);
-    cr_assert_eq(l.asked[ARBITER_BEAT], 3);
-    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
-    pass(&l.r, 1, all);
-    cr_assert_eq(l.asked[ARBITER_BEAT], 4, "one that can't be reached is asked no more often");
-    end(&l.r);
+    begin_leader(&led, &c, false);
+    cr_assert(led.asked[ARBITER_BEAT] == 1 && led.last.epoch == 1 && led.last.leader.incarnation == 1);
+    cr_assert_str_eq(led.last.leader.addr, "10.0.0.1");
+    join(&led.r, 1);
+    pass(&led.r, 4, all);
+    cr_assert_eq(led.asked[ARBITER_BEAT], 1, "it is not answered yet");
+    hear(&led, &led.last, ARBITER_OK, led.r.now_ns);
+    cr_assert_eq(led.asked[ARBITER_BEAT], 2, "the next was due long ago");
+    hear(&led, &led.last, ARBITER_OK, led.r.now_ns);
+    cr_assert_eq(led.asked[ARBITER_BEAT], 2);
+    cr_assert_eq(led.r.u.deadline_ns, led.r.now_ns + S(1));
+    pass(&led.r, 0.75, all);
+    cr_assert_eq(led.asked[ARBITER_BEAT], 2);
+    pass(&led.r, 0.25, all);
+    cr_assert_eq(led.asked[ARBITER_BEAT], 3);
+    hear(&led, &led.last, ARBITER_UNREACHABLE, led.r.now_ns);
+    pass(&led.r, 1, all);
+    cr_assert_eq(led.asked[ARBITER_BEAT], 4, "one that can't be reached is asked no more often");
 }
 
 Test(group_leadership, the_leader_file_is_touched_every_heartbeat) {
     struct group_config c = config_of(1, 1);
     c.leadership = LEADERSHIP_LEADER_FILE;
-    struct leader l;
-    begin_leader(&l, &c, false);
-    touched(&l, l.r.now_ns);
-    join(&l.r, 1);
-    pass(&l.r, 10, all);
-    cr_assert_eq(l.r.seen[GROUP_EFFECT_TOUCH], 11);
-    end(&l.r);
+    begin_leader(&led, &c, false);
+    touched(&led, led.r.now_ns);
+    join(&led.r, 1);
+    pass(&led.r, 10, all);
+    cr_assert_eq(led.r.seen[GROUP_EFFECT_TOUCH], 11);
 }
 
 Test(group_leadership, an_arbiter_that_is_lost_is_said_once_and_again_when_it_was_back) {
     struct group_config c = arbiter_config(1, 1);
-    struct leader l;
-    begin_leader(&l, &c, false);
+    begin_leader(&led, &c, false);
     for (int i = 0; i < 3; i++) {
-        hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
-        const struct group_effect *e = effect(&l.r, GROUP_EFFECT_NOTICE);
+        hear(&led, &led.last, ARBITER_UNREACHABLE, led.r.now_ns);
+        const struct group_effect *e = effect(&led.r, GROUP_EFFECT_NOTICE);
         cr_assert_eq(e != NULL, i == 0);
         if (e != NULL)
             cr_assert(strstr(e->reason, "on fire") != NULL && strstr(e->reason, "60 s") != NULL, "%s", e->reason);
     }
-    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
-    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
-    cr_assert_not_null(effect(&l.r, GROUP_EFFECT_NOTICE));
-    end(&l.r);
+    hear(&led, &led.last, ARBITER_OK, led.r.now_ns);
+    hear(&led, &led.last, ARBITER_UNREACHABLE, led.r.now_ns);
+    cr_assert_not_null(effect(&led.r, GROUP_EFFECT_NOTICE));
 }
 
 Test(group_leadership, a_claim_that_fails_again_and_again_is_said_once_though_looks_succeed) {
     struct group_config c = arbiter_config(1, 1);
-    struct leader l;
-    begin_leader(&l, &c, true);
+    begin_leader(&led, &c, true);
     struct arbiter_request claim = {.kind = ARBITER_CLAIM, .epoch = c.epoch + 1, .leader = c.self};
     struct arbiter_request beat = {.kind = ARBITER_BEAT, .epoch = c.epoch, .leader = c.self};
     for (int i = 0; i < 3; i++) {
-        hear(&l, &claim, ARBITER_UNREACHABLE, l.r.now_ns);
-        const struct group_effect *e = effect(&l.r, GROUP_EFFECT_NOTICE);
+        hear(&led, &claim, ARBITER_UNREACHABLE, led.r.now_ns);
+        const struct group_effect *e = effect(&led.r, GROUP_EFFECT_NOTICE);
         cr_assert_eq(e != NULL, i == 0);
         if (e != NULL) /* the job needs no time without the arbiter */
             cr_assert(strstr(e->reason, "on fire") != NULL && strstr(e->reason, " s ") == NULL, "%s", e->reason);
-        hear(&l, &beat, ARBITER_OK, l.r.now_ns);
+        hear(&led, &beat, ARBITER_OK, led.r.now_ns);
     }
-    hear(&l, &beat, ARBITER_UNREACHABLE, l.r.now_ns);
-    cr_assert_not_null(effect(&l.r, GROUP_EFFECT_NOTICE), "that is another matter");
-    end(&l.r);
+    hear(&led, &beat, ARBITER_UNREACHABLE, led.r.now_ns);
+    cr_assert_not_null(effect(&led.r, GROUP_EFFECT_NOTICE), "that is another matter");
 }
 
 /* ---- the leader's own node leaves ---- */
@@ -467,42 +451,38 @@ static bool resigned(struct leader *l) { return l->r.seen[GROUP_EFFECT_DONE] > 0
 
 Test(group_leadership, a_leader_that_leaves_hands_over_to_a_successor_that_stays) {
     struct group_config c = arbiter_config(1, 3);
-    struct leader l;
-    run(&l, &c, 3);
-    pass(&l.r, 1, all);
-    leaves(&l, 1);
-    step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
-    cr_assert_not(resigned(&l));
-    size_t n_status = l.r.seen[GROUP_EFFECT_STATUS];
-    say(&l.r, 2, NODE_STOPPED);
-    say(&l.r, 3, NODE_STOPPED);
-    cr_assert_eq(group_state(l.r.g), GROUP_GATHERING);
-    pass(&l.r, 0.1, BIT(2) | BIT(3));
-    cr_assert_eq(l.r.seen[GROUP_EFFECT_STATUS], n_status, "it does not wait for nodes");
-    cr_assert(resigned(&l));
-    cr_assert_eq(l.asked[ARBITER_VACATE], 0, "the others' workers may still run");
-    cr_assert_eq(l.asked[ARBITER_CLOSE], 0);
-    end(&l.r);
+    run(&led, &c, 3);
+    pass(&led.r, 1, all);
+    leaves(&led, 1);
+    step(&led.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
+    cr_assert_not(resigned(&led));
+    size_t n_status = led.r.seen[GROUP_EFFECT_STATUS];
+    say(&led.r, 2, NODE_STOPPED);
+    say(&led.r, 3, NODE_STOPPED);
+    cr_assert_eq(group_state(led.r.g), GROUP_GATHERING);
+    pass(&led.r, 0.1, BIT(2) | BIT(3));
+    cr_assert_eq(led.r.seen[GROUP_EFFECT_STATUS], n_status, "it does not wait for nodes");
+    cr_assert(resigned(&led));
+    cr_assert_eq(led.asked[ARBITER_VACATE], 0, "the others' workers may still run");
+    cr_assert_eq(led.asked[ARBITER_CLOSE], 0);
 }
 
 Test(group_leadership, a_leader_that_leaves_last_leaves_the_epoch_vacant) {
     struct group_config c = arbiter_config(3, 3);
-    struct leader l;
-    run(&l, &c, 3);
-    struct report running = {.state = NODE_RUNNING, .generation = group_generation(l.r.g), .leaving = true};
-    report(&l.r, 2, running); /* fewer than min: and yet the job is not over if all leave */
-    report(&l.r, 3, running);
-    leaves(&l, 1);
-    step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
-    pass(&l.r, 1, BIT(2) | BIT(3));
-    cr_assert_eq(l.asked[ARBITER_VACATE], 0, "they still stop");
-    leaves(&l, 2);
-    step(&l.r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
-    cr_assert_eq(l.asked[ARBITER_VACATE], 0);
-    leaves(&l, 3);
-    cr_assert_eq(l.asked[ARBITER_VACATE], 1);
-    cr_assert(l.asked[ARBITER_CLOSE] == 0 && resigned(&l));
-    end(&l.r);
+    run(&led, &c, 3);
+    struct report running = {.state = NODE_RUNNING, .generation = group_generation(led.r.g), .leaving = true};
+    report(&led.r, 2, running); /* fewer than min: and yet the job is not over if all leave */
+    report(&led.r, 3, running);
+    leaves(&led, 1);
+    step(&led.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
+    pass(&led.r, 1, BIT(2) | BIT(3));
+    cr_assert_eq(led.asked[ARBITER_VACATE], 0, "they still stop");
+    leaves(&led, 2);
+    step(&led.r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    cr_assert_eq(led.asked[ARBITER_VACATE], 0);
+    leaves(&led, 3);
+    cr_assert_eq(led.asked[ARBITER_VACATE], 1);
+    cr_assert(led.asked[ARBITER_CLOSE] == 0 && resigned(&led));
 }
 
 /* The group stops for a worker that failed, or has done so, and would begin again. */
@@ -543,32 +523,28 @@ Test(group_leadership, a_node_that_is_told_to_leave_during_a_restart_interrupts_
 Test(group_leadership, a_job_to_which_too_few_came_is_not_over) {
     struct group_config c = arbiter_config(2, 2);
     c.rdzv.join_timeout_ns = S(20);
-    struct leader l;
-    begin_leader(&l, &c, true);
-    join(&l.r, 1);
-    pass(&l.r, 19.9, BIT(1));
-    cr_assert_eq(group_state(l.r.g), GROUP_GATHERING);
-    pass(&l.r, 0.2, BIT(1));
-    cr_assert_eq(group_state(l.r.g), GROUP_CLOSED);
-    cr_assert(l.asked[ARBITER_VACATE] == 1 && l.asked[ARBITER_CLOSE] == 0);
-    cr_assert_not_null(strstr(told(&l.r, 1).reason, "only 1 of at least 2 nodes came"));
-    end(&l.r);
+    begin_leader(&led, &c, true);
+    join(&led.r, 1);
+    pass(&led.r, 19.9, BIT(1));
+    cr_assert_eq(group_state(led.r.g), GROUP_GATHERING);
+    pass(&led.r, 0.2, BIT(1));
+    cr_assert_eq(group_state(led.r.g), GROUP_CLOSED);
+    cr_assert(led.asked[ARBITER_VACATE] == 1 && led.asked[ARBITER_CLOSE] == 0);
+    cr_assert_not_null(strstr(told(&led.r, 1).reason, "only 1 of at least 2 nodes came"));
 }
 
 Test(group_leadership, a_leader_that_leaves_waits_two_seconds_for_the_arbiter) {
     struct group_config c = arbiter_config(1, 1);
-    struct leader l;
-    run(&l, &c, 1);
-    l.reachable = false;
-    leaves(&l, 1);
-    step(&l.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
-    cr_assert_eq(l.asked[ARBITER_VACATE], 1);
-    pass(&l.r, 1.9, 0);
-    cr_assert_not(resigned(&l));
-    pass(&l.r, 0.1, 0);
-    cr_assert(resigned(&l));
-    cr_assert_eq(l.r.u.deadline_ns, TIME_NEVER);
-    end(&l.r);
+    run(&led, &c, 1);
+    led.reachable = false;
+    leaves(&led, 1);
+    step(&led.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
+    cr_assert_eq(led.asked[ARBITER_VACATE], 1);
+    pass(&led.r, 1.9, 0);
+    cr_assert_not(resigned(&led));
+    pass(&led.r, 0.1, 0);
+    cr_assert(resigned(&led));
+    cr_assert_eq(led.r.u.deadline_ns, TIME_NEVER);
 }
 
 /* ---- idle epochs ---- */
@@ -581,56 +557,50 @@ static struct group_config idle_config(uint32_t min, uint32_t max) {
 
 Test(group_leadership, an_idle_epochs_first_group_is_formed_in_the_next_epoch) {
     struct group_config c = idle_config(2, 2);
-    struct leader l;
-    begin_leader(&l, &c, true);
-    join(&l.r, 1);
-    pass(&l.r, 3, BIT(1));
-    cr_assert(l.asked[ARBITER_CLAIM] == 0 && l.there.epoch == 1, "not before it is needed");
-    join(&l.r, 2);
-    assert_state(&l.r, GROUP_FORMING);
-    assert_generation(&l, 2, 1);
-    cr_assert(l.there.epoch == 2 && !l.there.idle);
-    start(&l.r);
-    pass(&l.r, 3, BIT(1) | BIT(2));
-    assert_generation(&l, 2, 1);
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
-    end(&l.r);
+    begin_leader(&led, &c, true);
+    join(&led.r, 1);
+    pass(&led.r, 3, BIT(1));
+    cr_assert(led.asked[ARBITER_CLAIM] == 0 && led.there.epoch == 1, "not before it is needed");
+    join(&led.r, 2);
+    assert_state(&led.r, GROUP_FORMING);
+    assert_generation(&led, 2, 1);
+    cr_assert(led.there.epoch == 2 && !led.there.idle);
+    start(&led.r);
+    pass(&led.r, 3, BIT(1) | BIT(2));
+    assert_generation(&led, 2, 1);
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 1);
 }
 
 Test(group_leadership, a_group_of_an_idle_epoch_is_not_formed_while_its_claim_is_not_answered) {
     struct group_config c = idle_config(2, 2);
-    struct leader l;
-    begin_leader(&l, &c, true);
-    join(&l.r, 1);
-    l.reachable = false;
-    join(&l.r, 2);
-    cr_assert(l.last.kind == ARBITER_CLAIM && l.last.epoch == 2 && !l.last.idle);
-    struct arbiter_request claim = l.last;
-    assert_state(&l.r, GROUP_GATHERING);
-    cr_assert_eq(told(&l.r, 2).epoch, 1);
-    hear(&l, &claim, ARBITER_UNREACHABLE, l.r.now_ns);
-    pass(&l.r, 0.9, 0);
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
-    pass(&l.r, 1.2, 0);
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 2, "asked again");
-    assert_state(&l.r, GROUP_GATHERING);
-    l.there = (struct arbiter_record){.epoch = 2, .leader = c.self}; /* the first was won */
-    hear(&l, &claim, ARBITER_OK, l.r.now_ns);
-    assert_state(&l.r, GROUP_FORMING);
-    assert_generation(&l, 2, 1);
-    end(&l.r);
+    begin_leader(&led, &c, true);
+    join(&led.r, 1);
+    led.reachable = false;
+    join(&led.r, 2);
+    cr_assert(led.last.kind == ARBITER_CLAIM && led.last.epoch == 2 && !led.last.idle);
+    struct arbiter_request claim = led.last;
+    assert_state(&led.r, GROUP_GATHERING);
+    cr_assert_eq(told(&led.r, 2).epoch, 1);
+    hear(&led, &claim, ARBITER_UNREACHABLE, led.r.now_ns);
+    pass(&led.r, 0.9, 0);
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 1);
+    pass(&led.r, 1.2, 0);
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 2, "asked again");
+    assert_state(&led.r, GROUP_GATHERING);
+    led.there = (struct arbiter_record){.epoch = 2, .leader = c.self}; /* the first was won */
+    hear(&led, &claim, ARBITER_OK, led.r.now_ns);
+    assert_state(&led.r, GROUP_FORMING);
+    assert_generation(&led, 2, 1);
 }
 
 Test(group_leadership, a_leader_of_an_idle_epoch_that_loses_the_next_forms_nothing) {
     struct group_config c = idle_config(2, 2);
-    struct leader l;
-    begin_leader(&l, &c, true);
-    join(&l.r, 1);
-    l.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 99, .idle = true};
-    join(&l.r, 2);
-    cr_assert_eq(l.deposed, 1);
-    assert_state(&l.r, GROUP_GATHERING);
-    end(&l.r);
+    begin_leader(&led, &c, true);
+    join(&led.r, 1);
+    led.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 99, .idle = true};
+    join(&led.r, 2);
+    cr_assert_eq(led.deposed, 1);
+    assert_state(&led.r, GROUP_GATHERING);
 }
 
 Test(group_leadership, an_idle_epoch_is_closed_whatever_becomes_of_a_claim_under_way) {
@@ -711,61 +681,53 @@ Test(group_leadership, an_arbiter_without_data_for_five_seconds_ends_the_job) {
 
 Test(group_leadership, data_that_comes_back_in_time_changes_nothing) {
     struct group_config c = arbiter_config(2, 3);
-    struct leader l;
-    run(&l, &c, 3);
-    struct arbiter_record there = l.there;
+    run(&led, &c, 3);
+    struct arbiter_record there = led.there;
     for (int i = 0; i < 3; i++) {
-        ruined(&l, 0, 4);
-        hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
-        l.there = there;
-        l.reachable = true;
-        hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
-        live(&l, 2, all, all);
+        ruined(&led, 0, 4);
+        hear(&led, &led.last, ARBITER_UNREACHABLE, led.r.now_ns);
+        led.there = there;
+        led.reachable = true;
+        hear(&led, &led.last, ARBITER_OK, led.r.now_ns);
+        live(&led, 2, all, all);
     }
-    assert_state(&l.r, GROUP_RUNNING);
-    end(&l.r);
+    assert_state(&led.r, GROUP_RUNNING);
 }
 
 Test(group_leadership, an_old_answer_does_not_say_that_data_is_gone_now) {
     struct group_config c = arbiter_config(2, 3);
-    struct leader l;
-    run(&l, &c, 3);
-    ruined(&l, 0, 4.5);
-    uint64_t asked_ns = l.r.now_ns;
-    l.r.now_ns += S(2); /* a slow one: it may have come back since */
-    hear(&l, &l.last, ARBITER_RUINED, asked_ns);
-    assert_state(&l.r, GROUP_RUNNING);
-    end(&l.r);
+    run(&led, &c, 3);
+    ruined(&led, 0, 4.5);
+    uint64_t asked_ns = led.r.now_ns;
+    led.r.now_ns += S(2); /* a slow one: it may have come back since */
+    hear(&led, &led.last, ARBITER_RUINED, asked_ns);
+    assert_state(&led.r, GROUP_RUNNING);
 }
 
 Test(group_leadership, another_jobs_data_in_its_place_ends_the_job_at_once) {
     struct group_config c = arbiter_config(2, 3);
-    struct leader l;
-    run(&l, &c, 3);
-    ruined(&l, 1, 0);
-    assert_ruined(&l, 0);
-    end(&l.r);
+    run(&led, &c, 3);
+    ruined(&led, 1, 0);
+    assert_ruined(&led, 0);
 }
 
 Test(group_leadership, an_outcome_that_can_be_put_down_nowhere_is_told_all_the_same) {
     struct group_config c = arbiter_config(2, 2);
-    struct leader l;
-    run(&l, &c, 2);
-    l.reachable = false;
+    run(&led, &c, 2);
+    led.reachable = false;
     for (uint64_t node = 1; node <= 2; node++)
-        say(&l.r, node, NODE_FINISHED);
-    assert_state(&l.r, GROUP_CLOSED);
-    cr_assert_eq(l.asked[ARBITER_CLOSE], 1);
-    struct arbiter_request q = l.last;
-    l.there = (struct arbiter_record){0};
-    hear(&l, &q, ARBITER_RUINED, l.r.now_ns);
+        say(&led.r, node, NODE_FINISHED);
+    assert_state(&led.r, GROUP_CLOSED);
+    cr_assert_eq(led.asked[ARBITER_CLOSE], 1);
+    struct arbiter_request q = led.last;
+    led.there = (struct arbiter_record){0};
+    hear(&led, &q, ARBITER_RUINED, led.r.now_ns);
     struct desired d;
-    cr_assert(group_desired(l.r.g, 2, &d) && d.kind == DESIRED_START);
-    l.r.now_ns += S(5);
-    hear(&l, &q, ARBITER_RUINED, l.r.now_ns);
-    cr_assert(group_desired(l.r.g, 2, &d) && d.kind == DESIRED_CLOSED);
+    cr_assert(group_desired(led.r.g, 2, &d) && d.kind == DESIRED_START);
+    led.r.now_ns += S(5);
+    hear(&led, &q, ARBITER_RUINED, led.r.now_ns);
+    cr_assert(group_desired(led.r.g, 2, &d) && d.kind == DESIRED_CLOSED);
     cr_assert_eq(d.outcome, OUTCOME_SUCCESS);
-    end(&l.r);
 }
 
 Test(group_leadership, a_leader_that_hears_too_few_rests_its_beat) {
@@ -800,12 +762,10 @@ Test(group_leadership, a_leader_that_hears_too_few_rests_its_beat) {
 
 Test(group_leadership, a_leader_that_never_had_a_group_does_not_rest) {
     struct group_config c = arbiter_config(3, 3);
-    struct leader l;
-    begin_leader(&l, &c, true);
-    join(&l.r, 1);
-    live(&l, 60, all, 0);
-    cr_assert(l.asked[ARBITER_READ] == 0 && l.asked[ARBITER_BEAT] == 61, "%u", l.asked[ARBITER_BEAT]);
-    end(&l.r);
+    begin_leader(&led, &c, true);
+    join(&led.r, 1);
+    live(&led, 60, all, 0);
+    cr_assert(led.asked[ARBITER_READ] == 0 && led.asked[ARBITER_BEAT] == 61, "%u", led.asked[ARBITER_BEAT]);
 }
 
 /* Seconds from the silence of nodes 2 … n until the leader, alone, ends the job; below min. */
@@ -913,11 +873,9 @@ Test(group_leadership, a_higher_epoch_or_a_closed_record_ends_this_leadership_fo
 Test(group_leadership, an_older_epoch_that_somebody_speaks_of_is_nothing) {
     struct group_config c = arbiter_config(1, 1);
     c.epoch = 3;
-    struct leader l;
-    begin_leader(&l, &c, true);
-    step(&l.r, (struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = 3});
-    cr_assert_eq(l.asked[ARBITER_READ], 0);
-    end(&l.r);
+    begin_leader(&led, &c, true);
+    step(&led.r, (struct group_event){.kind = GROUP_EVENT_HIGHER_EPOCH, .epoch = 3});
+    cr_assert_eq(led.asked[ARBITER_READ], 0);
 }
 
 /* ---- the end ---- */
@@ -930,103 +888,93 @@ static void all_finish(struct leader *l, uint64_t n) {
 
 Test(group_leadership, the_end_is_told_when_the_arbiter_has_it) {
     struct group_config c = arbiter_config(2, 2);
-    struct leader l;
-    run(&l, &c, 2);
-    l.reachable = false;
-    all_finish(&l, 2);
-    cr_assert(l.asked[ARBITER_CLOSE] == 1 && l.last.outcome == OUTCOME_SUCCESS && l.last.epoch == 1);
-    cr_assert_eq(told(&l.r, 1).kind, DESIRED_START);
-    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
-    cr_assert_eq(told(&l.r, 2).kind, DESIRED_START);
-    cr_assert_eq(l.asked[ARBITER_CLOSE], 1);
-    l.r.now_ns += S(0.25);
-    step(&l.r, (struct group_event){.kind = GROUP_EVENT_TIME});
-    cr_assert_eq(l.asked[ARBITER_CLOSE], 2, "it is asked again soon");
-    cr_assert_eq(l.last.kind, ARBITER_CLOSE);
-    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
-    cr_assert_eq(count(&l.r, GROUP_EFFECT_DESIRED, 0), 2);
-    cr_assert(told(&l.r, 1).kind == DESIRED_CLOSED && told(&l.r, 1).outcome == OUTCOME_SUCCESS);
-    cr_assert_not_null(entry(&l.r, TIMELINE_CLOSED));
-    say(&l.r, 1, NODE_CLOSED);
-    say(&l.r, 2, NODE_CLOSED);
-    cr_assert_eq(l.r.seen[GROUP_EFFECT_DONE], 1);
-    cr_assert_eq(l.deposed, 0);
-    end(&l.r);
+    run(&led, &c, 2);
+    led.reachable = false;
+    all_finish(&led, 2);
+    cr_assert(led.asked[ARBITER_CLOSE] == 1 && led.last.outcome == OUTCOME_SUCCESS && led.last.epoch == 1);
+    cr_assert_eq(told(&led.r, 1).kind, DESIRED_START);
+    hear(&led, &led.last, ARBITER_UNREACHABLE, led.r.now_ns);
+    cr_assert_eq(told(&led.r, 2).kind, DESIRED_START);
+    cr_assert_eq(led.asked[ARBITER_CLOSE], 1);
+    led.r.now_ns += S(0.25);
+    step(&led.r, (struct group_event){.kind = GROUP_EVENT_TIME});
+    cr_assert_eq(led.asked[ARBITER_CLOSE], 2, "it is asked again soon");
+    cr_assert_eq(led.last.kind, ARBITER_CLOSE);
+    hear(&led, &led.last, ARBITER_OK, led.r.now_ns);
+    cr_assert_eq(count(&led.r, GROUP_EFFECT_DESIRED, 0), 2);
+    cr_assert(told(&led.r, 1).kind == DESIRED_CLOSED && told(&led.r, 1).outcome == OUTCOME_SUCCESS);
+    cr_assert_not_null(entry(&led.r, TIMELINE_CLOSED));
+    say(&led.r, 1, NODE_CLOSED);
+    say(&led.r, 2, NODE_CLOSED);
+    cr_assert_eq(led.r.seen[GROUP_EFFECT_DONE], 1);
+    cr_assert_eq(led.deposed, 0);
 }
 
 Test(group_leadership, its_own_close_is_not_taken_for_anothers) {
     struct group_config c = arbiter_config(2, 2);
-    struct leader l;
-    run(&l, &c, 2);
-    l.reachable = false;
-    live(&l, 1, all, all); /* a beat is under way */
-    struct arbiter_request beat = l.last;
+    run(&led, &c, 2);
+    led.reachable = false;
+    live(&led, 1, all, all); /* a beat is under way */
+    struct arbiter_request beat = led.last;
     cr_assert_eq(beat.kind, ARBITER_BEAT);
-    all_finish(&l, 2);
-    struct arbiter_request asked = l.last;
+    all_finish(&led, 2);
+    struct arbiter_request asked = led.last;
     cr_assert_eq(asked.kind, ARBITER_CLOSE);
-    l.there.closed = true;
-    l.there.outcome = OUTCOME_SUCCESS;
-    hear(&l, &beat, ARBITER_OK, l.r.now_ns);
-    cr_assert_eq(l.deposed, 0);
-    hear(&l, &asked, ARBITER_OK, l.r.now_ns);
-    cr_assert_eq(l.deposed, 0);
-    cr_assert_eq(told(&l.r, 2).kind, DESIRED_CLOSED);
-    end(&l.r);
+    led.there.closed = true;
+    led.there.outcome = OUTCOME_SUCCESS;
+    hear(&led, &beat, ARBITER_OK, led.r.now_ns);
+    cr_assert_eq(led.deposed, 0);
+    hear(&led, &asked, ARBITER_OK, led.r.now_ns);
+    cr_assert_eq(led.deposed, 0);
+    cr_assert_eq(told(&led.r, 2).kind, DESIRED_CLOSED);
 }
 
 Test(group_leadership, an_end_that_another_has_put_down_first_is_the_one_that_counts) {
     struct group_config c = arbiter_config(2, 2);
-    struct leader l;
-    run(&l, &c, 2);
-    l.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 2};
-    all_finish(&l, 2);
-    cr_assert_eq(l.deposed, 1);
-    cr_assert_eq(told(&l.r, 1).kind, DESIRED_START, "nobody was told an outcome that is none");
-    end(&l.r);
+    run(&led, &c, 2);
+    led.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 2};
+    all_finish(&led, 2);
+    cr_assert_eq(led.deposed, 1);
+    cr_assert_eq(told(&led.r, 1).kind, DESIRED_START, "nobody was told an outcome that is none");
 }
 
 Test(group_leadership, with_a_leader_file_the_end_is_told_when_the_leader_file_has_it) {
     struct group_config c = config_of(2, 2);
     c.leadership = LEADERSHIP_LEADER_FILE;
-    struct leader l;
-    begin_leader(&l, &c, false);
-    touched(&l, l.r.now_ns);
-    join(&l.r, 1);
-    join(&l.r, 2);
-    start(&l.r);
-    say(&l.r, 1, NODE_FINISHED);
-    say(&l.r, 2, NODE_FINISHED);
-    const struct group_effect *e = effect(&l.r, GROUP_EFFECT_TOUCH);
+    begin_leader(&led, &c, false);
+    touched(&led, led.r.now_ns);
+    join(&led.r, 1);
+    join(&led.r, 2);
+    start(&led.r);
+    say(&led.r, 1, NODE_FINISHED);
+    say(&led.r, 2, NODE_FINISHED);
+    const struct group_effect *e = effect(&led.r, GROUP_EFFECT_TOUCH);
     cr_assert(e != NULL && e->outcome == OUTCOME_SUCCESS);
-    cr_assert_eq(told(&l.r, 1).kind, DESIRED_START);
-    touched(&l, l.r.now_ns);
-    cr_assert_eq(told(&l.r, 1).kind, DESIRED_CLOSED);
-    size_t touches = l.r.seen[GROUP_EFFECT_TOUCH];
-    pass(&l.r, 10, all);
-    cr_assert_eq(l.r.seen[GROUP_EFFECT_TOUCH], touches, "nothing hangs on it any more");
-    end(&l.r);
+    cr_assert_eq(told(&led.r, 1).kind, DESIRED_START);
+    touched(&led, led.r.now_ns);
+    cr_assert_eq(told(&led.r, 1).kind, DESIRED_CLOSED);
+    size_t touches = led.r.seen[GROUP_EFFECT_TOUCH];
+    pass(&led.r, 10, all);
+    cr_assert_eq(led.r.seen[GROUP_EFFECT_TOUCH], touches, "nothing hangs on it any more");
 }
 
 Test(group_leadership, an_end_that_can_not_be_put_down_is_given_up_and_nobody_is_told_it) {
     struct group_config c = arbiter_config(2, 2);
-    struct leader l;
-    run(&l, &c, 2);
-    l.reachable = false;
-    all_finish(&l, 2);
-    uint64_t since = l.r.now_ns;
-    while (l.deposed == 0 && l.r.now_ns < since + S(200)) {
-        struct arbiter_request asked = l.last;
-        l.r.now_ns += S(0.25);
-        hear(&l, &asked, ARBITER_UNREACHABLE, l.r.now_ns);
+    run(&led, &c, 2);
+    led.reachable = false;
+    all_finish(&led, 2);
+    uint64_t since = led.r.now_ns;
+    while (led.deposed == 0 && led.r.now_ns < since + S(200)) {
+        struct arbiter_request asked = led.last;
+        led.r.now_ns += S(0.25);
+        hear(&led, &asked, ARBITER_UNREACHABLE, led.r.now_ns);
     }
-    cr_assert_eq(l.r.now_ns - since, S(90), "after %g s", (double)(l.r.now_ns - since) / 1e9);
-    const struct group_effect *e = effect(&l.r, GROUP_EFFECT_DEPOSED);
+    cr_assert_eq(led.r.now_ns - since, S(90), "after %g s", (double)(led.r.now_ns - since) / 1e9);
+    const struct group_effect *e = effect(&led.r, GROUP_EFFECT_DEPOSED);
     cr_assert(e != NULL && e->epoch == 1);
-    cr_assert_not_null(strstr(effect(&l.r, GROUP_EFFECT_NOTICE)->reason, "could not be recorded"));
-    cr_assert_eq(group_outcome(l.r.g), OUTCOME_NONE);
-    cr_assert_eq(l.r.seen[GROUP_EFFECT_DONE], 0);
-    end(&l.r);
+    cr_assert_not_null(strstr(effect(&led.r, GROUP_EFFECT_NOTICE)->reason, "could not be recorded"));
+    cr_assert_eq(group_outcome(led.r.g), OUTCOME_NONE);
+    cr_assert_eq(led.r.seen[GROUP_EFFECT_DONE], 0);
 }
 
 /* ---- naming ---- */
@@ -1074,24 +1022,22 @@ Test(group_leadership, successors_are_three_reached_members_of_other_hosts_if_po
 
 Test(group_leadership, a_member_whose_listener_is_reached_later_is_named_then_and_all_members_hear_it) {
     struct group_config c = arbiter_config(3, 3);
-    struct leader l;
-    begin_leader(&l, &c, true);
+    begin_leader(&led, &c, true);
     for (uint64_t node = 1; node <= 3; node++)
-        join_on(&l, node, (char[]){(char)('a' + node), '\0'});
-    start(&l.r);
-    cr_assert_str_eq(named(&l), "@1");
-    probe(&l.r, 3, PROBE_ALIVE);
-    cr_assert_str_eq(named(&l), "3@1");
-    cr_assert_eq(count(&l.r, GROUP_EFFECT_NAME, 0), 3);
-    const struct rdzv_peer *p = &group_successors(l.r.g)->list[0];
+        join_on(&led, node, (char[]){(char)('a' + node), '\0'});
+    start(&led.r);
+    cr_assert_str_eq(named(&led), "@1");
+    probe(&led.r, 3, PROBE_ALIVE);
+    cr_assert_str_eq(named(&led), "3@1");
+    cr_assert_eq(count(&led.r, GROUP_EFFECT_NAME, 0), 3);
+    const struct rdzv_peer *p = &group_successors(led.r.g)->list[0];
     cr_assert(p->port == 103 && strcmp(p->addr, "10.0.0.3") == 0);
-    cr_assert(group_is_successor(l.r.g, 3) && !group_is_successor(l.r.g, 2));
-    probe(&l.r, 2, PROBE_ALIVE);
-    cr_assert_str_eq(named(&l), "3.2@1");
-    probe(&l.r, 1, PROBE_ALIVE);
-    cr_assert_str_eq(named(&l), "3.2@1", "not the leader's own");
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 0, "names may be added freely");
-    end(&l.r);
+    cr_assert(group_is_successor(led.r.g, 3) && !group_is_successor(led.r.g, 2));
+    probe(&led.r, 2, PROBE_ALIVE);
+    cr_assert_str_eq(named(&led), "3.2@1");
+    probe(&led.r, 1, PROBE_ALIVE);
+    cr_assert_str_eq(named(&led), "3.2@1", "not the leader's own");
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 0, "names may be added freely");
 }
 
 Test(group_leadership, without_an_arbiter_nobody_is_named) {
@@ -1106,16 +1052,14 @@ Test(group_leadership, without_an_arbiter_nobody_is_named) {
 Test(group_leadership, the_named_stay_named_when_the_group_re_forms) {
     struct group_config c = arbiter_config(5, 5);
     c.rdzv.max_restarts = 2;
-    struct leader l;
-    run(&l, &c, 5);
-    cr_assert_str_eq(named(&l), "2.3.4@1");
-    fails(&l.r, 5, FAILURE_OOM, 1);
-    stopped(&l.r);
-    assert_state(&l.r, GROUP_FORMING);
-    cr_assert_str_eq(named(&l), "2.3.4@1");
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 0);
-    assert_generation(&l, 1, 2);
-    end(&l.r);
+    run(&led, &c, 5);
+    cr_assert_str_eq(named(&led), "2.3.4@1");
+    fails(&led.r, 5, FAILURE_OOM, 1);
+    stopped(&led.r);
+    assert_state(&led.r, GROUP_FORMING);
+    cr_assert_str_eq(named(&led), "2.3.4@1");
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 0);
+    assert_generation(&led, 1, 2);
 }
 
 /* ---- dropping ---- */
@@ -1184,139 +1128,125 @@ Test(group_leadership, a_successor_that_may_have_claimed_is_dropped_only_by_a_cl
 
 Test(group_leadership, a_claim_that_is_lost_deposes) {
     struct group_config c = arbiter_config(2, 4);
-    struct leader l;
-    doubt(&l, &c, false);
-    l.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 3};
-    hear(&l, &l.last, ARBITER_LOST, l.r.now_ns);
-    cr_assert_eq(l.deposed, 1);
-    cr_assert_eq(effect(&l.r, GROUP_EFFECT_DEPOSED)->epoch, 2);
-    end(&l.r);
+    doubt(&led, &c, false);
+    led.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 3};
+    hear(&led, &led.last, ARBITER_LOST, led.r.now_ns);
+    cr_assert_eq(led.deposed, 1);
+    cr_assert_eq(effect(&led.r, GROUP_EFFECT_DEPOSED)->epoch, 2);
 }
 
 Test(group_leadership, a_claim_without_an_answer_is_asked_again_and_nothing_formed_meanwhile) {
     struct group_config c = arbiter_config(2, 4);
-    struct leader l;
-    doubt(&l, &c, false);
+    doubt(&led, &c, false);
     for (unsigned i = 1; i <= 3; i++) {
-        struct arbiter_request asked = l.last;
+        struct arbiter_request asked = led.last;
         cr_assert(asked.kind == ARBITER_CLAIM && asked.epoch == 2);
-        hear(&l, &asked, ARBITER_UNREACHABLE, l.r.now_ns);
-        assert_state(&l.r, GROUP_GATHERING);
-        cr_assert_eq(l.asked[ARBITER_CLAIM], i);
-        l.r.now_ns += S(0.75);
-        pass(&l.r, 0, all);
-        step(&l.r, (struct group_event){.kind = GROUP_EVENT_TIME});
-        cr_assert_eq(l.asked[ARBITER_CLAIM], i);
-        l.r.now_ns += S(0.25);
-        step(&l.r, (struct group_event){.kind = GROUP_EVENT_TIME});
-        cr_assert_eq(l.asked[ARBITER_CLAIM], i + 1);
+        hear(&led, &asked, ARBITER_UNREACHABLE, led.r.now_ns);
+        assert_state(&led.r, GROUP_GATHERING);
+        cr_assert_eq(led.asked[ARBITER_CLAIM], i);
+        led.r.now_ns += S(0.75);
+        pass(&led.r, 0, all);
+        step(&led.r, (struct group_event){.kind = GROUP_EVENT_TIME});
+        cr_assert_eq(led.asked[ARBITER_CLAIM], i);
+        led.r.now_ns += S(0.25);
+        step(&led.r, (struct group_event){.kind = GROUP_EVENT_TIME});
+        cr_assert_eq(led.asked[ARBITER_CLAIM], i + 1);
     }
-    end(&l.r);
 }
 
 Test(group_leadership, a_claim_whose_answer_was_lost_is_found_and_asked_again) {
     struct group_config c = arbiter_config(2, 4);
-    struct leader l;
-    doubt(&l, &c, false);
-    hear(&l, &l.last, ARBITER_UNREACHABLE, l.r.now_ns);
-    l.there = (struct arbiter_record){.epoch = 2, .leader = c.self};
-    live(&l, 1, all & ~BIT(3), all);
+    doubt(&led, &c, false);
+    hear(&led, &led.last, ARBITER_UNREACHABLE, led.r.now_ns);
+    led.there = (struct arbiter_record){.epoch = 2, .leader = c.self};
+    live(&led, 1, all & ~BIT(3), all);
     struct arbiter_request beat = {.kind = ARBITER_BEAT, .epoch = 1, .leader = c.self};
-    hear(&l, &beat, ARBITER_OK, l.r.now_ns);
-    cr_assert_eq(l.deposed, 0, "it is its own");
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 2);
+    hear(&led, &beat, ARBITER_OK, led.r.now_ns);
+    cr_assert_eq(led.deposed, 0, "it is its own");
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 2);
     struct arbiter_request claim = {.kind = ARBITER_CLAIM, .epoch = 2, .leader = c.self};
-    hear(&l, &claim, ARBITER_OK, l.r.now_ns);
-    assert_state(&l.r, GROUP_FORMING);
-    assert_generation(&l, 2, 1);
-    end(&l.r);
+    hear(&led, &claim, ARBITER_OK, led.r.now_ns);
+    assert_state(&led.r, GROUP_FORMING);
+    assert_generation(&led, 2, 1);
 }
 
 Test(group_leadership, an_excluded_successor_is_dropped_by_a_claim_too) {
     struct group_config c = arbiter_config(2, 4);
-    struct leader l;
-    run(&l, &c, 4);
+    run(&led, &c, 4);
     struct command command = {.kind = COMMAND_EXCLUDE, .node = "h2"};
-    step(&l.r, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &command});
-    stopped(&l.r);
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
-    assert_state(&l.r, GROUP_FORMING);
-    assert_generation(&l, 2, 1);
-    cr_assert_str_eq(named(&l), "3.4@2");
-    end(&l.r);
+    step(&led.r, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &command});
+    stopped(&led.r);
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 1);
+    assert_state(&led.r, GROUP_FORMING);
+    assert_generation(&led, 2, 1);
+    cr_assert_str_eq(named(&led), "3.4@2");
 }
 
 /* ---- a silent first successor ---- */
 
 Test(group_leadership, a_silent_first_successor_costs_nobody_else_the_lease) {
     struct group_config c = arbiter_config(2, 4);
-    struct leader l;
-    run(&l, &c, 4);
-    live(&l, 5, all, all);
-    l.worst_ns = UINT64_MAX;
-    live(&l, 2.25, all & ~BIT(2), all & ~BIT(2));
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 0, "not before half a lease");
-    live(&l, 0.5, all & ~BIT(2), all & ~BIT(2));
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 1);
-    cr_assert_str_eq(named(&l), "3.4@2");
-    assert_state(&l.r, GROUP_RUNNING);
-    assert_generation(&l, 1, 1); /* the group runs on */
-    cr_assert_eq(told(&l.r, 3).epoch, 2);
-    live(&l, 3, all & ~BIT(2), all & ~BIT(2));
-    cr_assert_gt(l.worst_ns, S(2), "%g", (double)l.worst_ns / 1e9);
-    assert_state(&l.r, GROUP_RUNNING);
-    live(&l, 0.5, all & ~BIT(2), all & ~BIT(2));
-    assert_state(&l.r, GROUP_STOPPING); /* lost like any other */
-    stopped(&l.r);
-    assert_state(&l.r, GROUP_FORMING);
-    assert_generation(&l, 2, 1);
-    cr_assert_eq(l.asked[ARBITER_CLAIM], 1, "it was dropped before");
-    cr_assert_eq(l.deposed, 0);
-    end(&l.r);
+    run(&led, &c, 4);
+    live(&led, 5, all, all);
+    led.worst_ns = UINT64_MAX;
+    live(&led, 2.25, all & ~BIT(2), all & ~BIT(2));
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 0, "not before half a lease");
+    live(&led, 0.5, all & ~BIT(2), all & ~BIT(2));
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 1);
+    cr_assert_str_eq(named(&led), "3.4@2");
+    assert_state(&led.r, GROUP_RUNNING);
+    assert_generation(&led, 1, 1); /* the group runs on */
+    cr_assert_eq(told(&led.r, 3).epoch, 2);
+    live(&led, 3, all & ~BIT(2), all & ~BIT(2));
+    cr_assert_gt(led.worst_ns, S(2), "%g", (double)led.worst_ns / 1e9);
+    assert_state(&led.r, GROUP_RUNNING);
+    live(&led, 0.5, all & ~BIT(2), all & ~BIT(2));
+    assert_state(&led.r, GROUP_STOPPING); /* lost like any other */
+    stopped(&led.r);
+    assert_state(&led.r, GROUP_FORMING);
+    assert_generation(&led, 2, 1);
+    cr_assert_eq(led.asked[ARBITER_CLAIM], 1, "it was dropped before");
+    cr_assert_eq(led.deposed, 0);
 }
 
 Test(group_leadership, a_claim_around_a_silent_first_successor_tells_everybody_and_counts_as_naming) {
     struct group_config c = arbiter_config(2, 3);
-    struct leader l;
-    run(&l, &c, 3);
-    join(&l.r, 4);
-    l.reachable = false;
-    live(&l, 2.75, all & ~BIT(2), all & ~BIT(2));
-    cr_assert(l.last.kind == ARBITER_CLAIM && l.last.epoch == 2);
-    assert_validity(&l, 3, 2.25);
-    l.there.epoch = 2;
-    hear(&l, &l.last, ARBITER_OK, l.r.now_ns);
-    cr_assert_eq(count(&l.r, GROUP_EFFECT_NAME, 0), 4, "also who waits hears of the new epoch");
-    assert_validity(&l, 3, 5);
-    uint64_t named_ns = l.r.now_ns;
-    l.r.now_ns += S(2);
-    echo(&l, 3, 1, l.r.now_ns);
-    assert_validity(&l, 3, 3); /* the old epoch's echo does not count */
-    echo(&l, 2, 2, l.r.now_ns);
-    assert_validity(&l, 3, 3); /* nor the old first's */
-    echo(&l, 3, 2, named_ns + S(1));
-    assert_validity(&l, 3, 4);
-    end(&l.r);
+    run(&led, &c, 3);
+    join(&led.r, 4);
+    led.reachable = false;
+    live(&led, 2.75, all & ~BIT(2), all & ~BIT(2));
+    cr_assert(led.last.kind == ARBITER_CLAIM && led.last.epoch == 2);
+    assert_validity(&led, 3, 2.25);
+    led.there.epoch = 2;
+    hear(&led, &led.last, ARBITER_OK, led.r.now_ns);
+    cr_assert_eq(count(&led.r, GROUP_EFFECT_NAME, 0), 4, "also who waits hears of the new epoch");
+    assert_validity(&led, 3, 5);
+    uint64_t named_ns = led.r.now_ns;
+    led.r.now_ns += S(2);
+    echo(&led, 3, 1, led.r.now_ns);
+    assert_validity(&led, 3, 3); /* the old epoch's echo does not count */
+    echo(&led, 2, 2, led.r.now_ns);
+    assert_validity(&led, 3, 3); /* nor the old first's */
+    echo(&led, 3, 2, named_ns + S(1));
+    assert_validity(&led, 3, 4);
 }
 
 Test(group_leadership, nothing_is_formed_while_a_claim_of_its_own_is_under_way) {
     struct group_config c = arbiter_config(2, 4);
     c.rdzv.max_restarts = 1;
-    struct leader l;
-    run(&l, &c, 4);
-    l.reachable = false;
-    live(&l, 2.75, all & ~BIT(2), all & ~BIT(2));
-    struct arbiter_request claim = l.last;
+    run(&led, &c, 4);
+    led.reachable = false;
+    live(&led, 2.75, all & ~BIT(2), all & ~BIT(2));
+    struct arbiter_request claim = led.last;
     cr_assert_eq(claim.kind, ARBITER_CLAIM);
-    fails(&l.r, 4, FAILURE_OOM, 1);
-    stopped(&l.r); /* the first successor too: it is back */
-    live(&l, 1, all, all);
-    assert_state(&l.r, GROUP_GATHERING);
-    l.there = (struct arbiter_record){.epoch = 2, .leader = c.self};
-    hear(&l, &claim, ARBITER_OK, l.r.now_ns);
-    assert_state(&l.r, GROUP_FORMING);
-    assert_generation(&l, 2, 1);
-    end(&l.r);
+    fails(&led.r, 4, FAILURE_OOM, 1);
+    stopped(&led.r); /* the first successor too: it is back */
+    live(&led, 1, all, all);
+    assert_state(&led.r, GROUP_GATHERING);
+    led.there = (struct arbiter_record){.epoch = 2, .leader = c.self};
+    hear(&led, &claim, ARBITER_OK, led.r.now_ns);
+    assert_state(&led.r, GROUP_FORMING);
+    assert_generation(&led, 2, 1);
 }
 
 Test(group_leadership, a_leader_that_hears_nobody_newer_claims_nothing) {
@@ -1376,31 +1306,29 @@ static void back(struct leader *l, uint64_t node, enum node_state state, bool fi
 }
 
 Test(group_leadership, a_new_leader_awaits_the_members_in_their_order_and_goes_on_with_the_counters) {
-    struct leader l;
-    succeed(&l, arbiter_config(2, 4), 6);
+    succeed(&led, arbiter_config(2, 4), 6);
     for (uint64_t node = 1; node <= 4; node++)
-        cr_assert(group_node_info(l.r.g, node) != NULL && l.r.seen[GROUP_EFFECT_PROBE] == 4);
-    back(&l, 1, NODE_STOPPED, false);
-    back(&l, 2, NODE_STOPPED, false);
-    back(&l, 4, NODE_RUNNING, false);
-    join(&l.r, 5);
-    live(&l, 2, all, all);
-    assert_state(&l.r, GROUP_GATHERING); /* 3 is not resolved, 4 not stopped */
-    cr_assert_eq(told(&l.r, 4).kind, DESIRED_IDLE);
-    probe(&l.r, 3, PROBE_UNKNOWN);
-    cr_assert_eq(group_nodes(l.r.g, NULL, 0), 5);
-    probe(&l.r, 3, PROBE_GONE);
-    cr_assert_eq(count(&l.r, GROUP_EFFECT_FORGET, 3), 1);
-    assert_state(&l.r, GROUP_GATHERING);
-    report(&l.r, 4, (struct report){.state = NODE_STOPPED, .generation = {2, 5}});
-    assert_state(&l.r, GROUP_FORMING);
-    assert_generation(&l, 3, 1);
-    cr_assert_str_eq(members(&l.r), "5 1 4 2");
-    open_store(&l.r);
-    struct desired d = told(&l.r, 1);
+        cr_assert(group_node_info(led.r.g, node) != NULL && led.r.seen[GROUP_EFFECT_PROBE] == 4);
+    back(&led, 1, NODE_STOPPED, false);
+    back(&led, 2, NODE_STOPPED, false);
+    back(&led, 4, NODE_RUNNING, false);
+    join(&led.r, 5);
+    live(&led, 2, all, all);
+    assert_state(&led.r, GROUP_GATHERING); /* 3 is not resolved, 4 not stopped */
+    cr_assert_eq(told(&led.r, 4).kind, DESIRED_IDLE);
+    probe(&led.r, 3, PROBE_UNKNOWN);
+    cr_assert_eq(group_nodes(led.r.g, NULL, 0), 5);
+    probe(&led.r, 3, PROBE_GONE);
+    cr_assert_eq(count(&led.r, GROUP_EFFECT_FORGET, 3), 1);
+    assert_state(&led.r, GROUP_GATHERING);
+    report(&led.r, 4, (struct report){.state = NODE_STOPPED, .generation = {2, 5}});
+    assert_state(&led.r, GROUP_FORMING);
+    assert_generation(&led, 3, 1);
+    cr_assert_str_eq(members(&led.r), "5 1 4 2");
+    open_store(&led.r);
+    struct desired d = told(&led.r, 1);
     cr_assert(d.form.restarts_used == 2 && d.form.losses == 2 && d.form.log_nonce == 77 && d.form.node_rank == 1 &&
               d.restarts_used == 2 && d.epoch == 3);
-    end(&l.r);
 }
 
 Test(group_leadership, a_new_leader_with_too_few_waits_for_spares_of_which_nobody_told_it) {
@@ -1442,31 +1370,27 @@ Test(group_leadership, who_does_not_come_back_counts_as_lost_when_the_old_leases
 }
 
 Test(group_leadership, a_member_that_was_back_counts_by_its_own_renewals) {
-    struct leader l;
-    succeed(&l, arbiter_config(2, 4), 61);
+    succeed(&led, arbiter_config(2, 4), 61);
     for (uint64_t node = 1; node <= 4; node++)
-        back(&l, node, node == 4 ? NODE_RUNNING : NODE_STOPPED, false);
-    live(&l, 5.75, BIT(1) | BIT(2) | BIT(3), all);
-    assert_state(&l.r, GROUP_GATHERING);
-    live(&l, 0.25, BIT(1) | BIT(2) | BIT(3), all);
-    assert_state(&l.r, GROUP_FORMING);
-    end(&l.r);
+        back(&led, node, node == 4 ? NODE_RUNNING : NODE_STOPPED, false);
+    live(&led, 5.75, BIT(1) | BIT(2) | BIT(3), all);
+    assert_state(&led.r, GROUP_GATHERING);
+    live(&led, 0.25, BIT(1) | BIT(2) | BIT(3), all);
+    assert_state(&led.r, GROUP_FORMING);
 }
 
 Test(group_leadership, nothing_is_formed_before_all_older_leases_are_over) {
     struct group_config c = arbiter_config(2, 2);
     c.epoch = 2;
     c.not_before_ns = S(1061.25);
-    struct leader l;
-    begin_leader(&l, &c, true);
-    join(&l.r, 1);
-    join(&l.r, 2);
-    live(&l, 61, all, all);
-    assert_state(&l.r, GROUP_GATHERING);
-    live(&l, 0.25, all, all);
-    assert_state(&l.r, GROUP_FORMING);
-    assert_generation(&l, 2, 1);
-    end(&l.r);
+    begin_leader(&led, &c, true);
+    join(&led.r, 1);
+    join(&led.r, 2);
+    live(&led, 61, all, all);
+    assert_state(&led.r, GROUP_GATHERING);
+    live(&led, 0.25, all, all);
+    assert_state(&led.r, GROUP_FORMING);
+    assert_generation(&led, 2, 1);
 }
 
 Test(group_leadership, a_group_whose_members_all_had_finished_is_closed_and_not_run_again) {
@@ -1496,16 +1420,15 @@ Test(group_leadership, what_a_successor_is_told_is_what_it_takes_to_go_on) {
     struct group_config c = arbiter_config(3, 3);
     c.rdzv.max_restarts = 3;
     c.log_nonce = 99;
-    struct leader l;
-    begin_leader(&l, &c, true);
-    join_on(&l, 1, "z");
-    join_on(&l, 2, "b");
-    join_on(&l, 3, "a");
-    start(&l.r);
-    fails(&l.r, 2, FAILURE_OOM, 1);
-    stopped(&l.r);
+    begin_leader(&led, &c, true);
+    join_on(&led, 1, "z");
+    join_on(&led, 2, "b");
+    join_on(&led, 3, "a");
+    start(&led.r);
+    fails(&led.r, 2, FAILURE_OOM, 1);
+    stopped(&led.r);
     struct handover e;
-    group_handover(l.r.g, &e);
+    group_handover(led.r.g, &e);
     cr_assert(e.epoch == 1 && e.restarts_used == 1 && e.losses == 0 && e.log_nonce == 99);
     cr_assert(generation_compare(e.formed, (struct generation){1, 2}) == 0 &&
               generation_compare(e.started, (struct generation){1, 1}) == 0);
@@ -1518,5 +1441,4 @@ Test(group_leadership, what_a_successor_is_told_is_what_it_takes_to_go_on) {
     }
     cr_assert_str_eq(e.members[1].host, "a");
     handover_fini(&e);
-    end(&l.r);
 }

@@ -5,6 +5,12 @@
 #include <stdio.h>
 #include <string.h>
 
+static struct rig rig; /* of a test that has one; ended with it */
+
+static void finish(void) { end(&rig); }
+
+TestSuite(group, .fini = finish);
+
 /* ---- configuration ---- */
 
 Test(group, a_configuration_that_makes_no_sense_is_refused) {
@@ -84,79 +90,69 @@ Test(group, nodes_that_cannot_come_are_not_waited_for) {
 
 Test(group, fewer_than_min_that_can_come_form_nothing) {
     struct group_config c = config_of(2, 4);
-    struct rig r;
-    begin(&r, &c);
-    expect(&r, 1);
-    join(&r, 1);
-    pass(&r, 5, 2);
-    assert_state(&r, GROUP_GATHERING);
-    join(&r, 2); /* it came nevertheless: as if nothing had been said */
-    pass(&r, 29, 6);
-    assert_state(&r, GROUP_GATHERING);
-    pass(&r, 1, 6);
-    assert_state(&r, GROUP_FORMING);
-    end(&r);
+    begin(&rig, &c);
+    expect(&rig, 1);
+    join(&rig, 1);
+    pass(&rig, 5, 2);
+    assert_state(&rig, GROUP_GATHERING);
+    join(&rig, 2); /* it came nevertheless: as if nothing had been said */
+    pass(&rig, 29, 6);
+    assert_state(&rig, GROUP_GATHERING);
+    pass(&rig, 1, 6);
+    assert_state(&rig, GROUP_FORMING);
 }
 
 Test(group, a_full_group_waits_for_the_end_of_old_leases_alone) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
     c.not_before_ns = S(1004);
-    begin(&r, &c);
-    join(&r, 1);
-    join(&r, 2);
-    assert_state(&r, GROUP_GATHERING);
+    begin(&rig, &c);
+    join(&rig, 1);
+    join(&rig, 2);
+    assert_state(&rig, GROUP_GATHERING);
     struct rdzv_status s;
-    group_status(r.g, r.now_ns, &s);
-    uint64_t left_ns = c.not_before_ns - r.now_ns;
+    group_status(rig.g, rig.now_ns, &s);
+    uint64_t left_ns = c.not_before_ns - rig.now_ns;
     cr_assert(s.last_call && s.present == 2 && s.wait_ns == left_ns, "%llu of %llu ns", (unsigned long long)s.wait_ns,
               (unsigned long long)left_ns);
-    end(&r);
 }
 
 Test(group, one_that_goes_in_the_last_call_stops_it) {
     struct group_config c = config_of(2, 3);
-    struct rig r;
-    begin(&r, &c);
-    join(&r, 1);
-    join(&r, 2);
-    pass(&r, 20, 6);
-    step(&r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
-    pass(&r, 100, 2);
-    assert_state(&r, GROUP_GATHERING);
-    join(&r, 3);
-    pass(&r, 29, 10);
-    assert_state(&r, GROUP_GATHERING);
-    pass(&r, 1, 10);
-    assert_state(&r, GROUP_FORMING);
-    end(&r);
+    begin(&rig, &c);
+    join(&rig, 1);
+    join(&rig, 2);
+    pass(&rig, 20, 6);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    pass(&rig, 100, 2);
+    assert_state(&rig, GROUP_GATHERING);
+    join(&rig, 3);
+    pass(&rig, 29, 10);
+    assert_state(&rig, GROUP_GATHERING);
+    pass(&rig, 1, 10);
+    assert_state(&rig, GROUP_FORMING);
 }
 
 Test(group, the_join_timeout_ends_the_job_and_says_who_came) {
     struct group_config c = config_of(3, 3);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_GATHERING);
-    pass(&r, 599.5, 6);
-    assert_state(&r, GROUP_GATHERING);
-    pass(&r, 0.75, 6);
-    assert_state(&r, GROUP_CLOSED);
-    cr_assert_eq(group_outcome(r.g), OUTCOME_FAILED);
-    struct desired d = told(&r, 1);
+    bring_to(&rig, &c, 2, GROUP_GATHERING);
+    pass(&rig, 599.5, 6);
+    assert_state(&rig, GROUP_GATHERING);
+    pass(&rig, 0.75, 6);
+    assert_state(&rig, GROUP_CLOSED);
+    cr_assert_eq(group_outcome(rig.g), OUTCOME_FAILED);
+    struct desired d = told(&rig, 1);
     cr_assert(strstr(d.reason, "h1") != NULL && strstr(d.reason, "h2") != NULL, "%s", d.reason);
-    end(&r);
 }
 
 Test(group, the_join_timeout_names_nobody_when_nobody_is_left) {
     struct group_config c = config_of(3, 3);
-    struct rig r;
-    bring_to(&r, &c, 1, GROUP_GATHERING);
+    bring_to(&rig, &c, 1, GROUP_GATHERING);
     struct command exclude = {.kind = COMMAND_EXCLUDE, .node = "h1"};
-    step(&r, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &exclude});
-    pass(&r, 601, 6);
-    assert_state(&r, GROUP_CLOSED);
-    struct desired d = told(&r, 1);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &exclude});
+    pass(&rig, 601, 6);
+    assert_state(&rig, GROUP_CLOSED);
+    struct desired d = told(&rig, 1);
     cr_assert(strstr(d.reason, "only 0 of at least 3 nodes came within 600 s; start") != NULL, "%s", d.reason);
-    end(&r);
 }
 
 Test(group, the_join_timeout_says_which_node_was_refused_and_why) {
@@ -252,8 +248,7 @@ Test(group, each_member_is_told_its_neighbours_in_the_ring) {
 
 Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
     struct group_config c = config_of(4, 4);
-    struct rig r;
-    begin(&r, &c);
+    begin(&rig, &c);
     static const struct {
         uint64_t node;
         const char *host;
@@ -262,12 +257,12 @@ Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
     for (size_t i = 0; i < 4; i++) {
         struct node_info info = {.incarnation = nodes[i].node, .nproc = nodes[i].nproc, .node_rank = -1};
         (void)snprintf(info.host, sizeof info.host, "%s", nodes[i].host);
-        step(&r, (struct group_event){
-                     .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
+        step(&rig, (struct group_event){
+                       .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
     }
-    open_store(&r);
+    open_store(&rig);
     for (size_t i = 0; i < 4; i++) {
-        struct desired d = told(&r, nodes[i].node);
+        struct desired d = told(&rig, nodes[i].node);
         cr_assert_eq(d.kind, DESIRED_FORM);
         cr_assert_eq(d.form.node_rank, nodes[i].rank, "node %d", (int)nodes[i].node);
         cr_assert_eq(d.form.first_rank, nodes[i].first);
@@ -275,41 +270,36 @@ Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
         cr_assert_eq(d.form.host_index, nodes[i].node == 4 ? 1 : 0);
         cr_assert_str_eq(d.form.store_host, "127.0.0.1");
     }
-    end(&r);
 }
 
 /* ---- forming ---- */
 
 Test(group, start_is_told_when_the_last_has_acknowledged) {
     struct group_config c = config_of(3, 3);
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_FORMING);
-    say(&r, 1, NODE_PREPARED);
-    say(&r, 1, NODE_PREPARED);
-    say(&r, 2, NODE_PREPARED);
-    assert_state(&r, GROUP_FORMING);
-    say(&r, 3, NODE_PREPARED);
-    assert_state(&r, GROUP_RUNNING);
-    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 0), 3);
-    cr_assert_eq(told(&r, 2).kind, DESIRED_START);
-    end(&r);
+    bring_to(&rig, &c, 3, GROUP_FORMING);
+    say(&rig, 1, NODE_PREPARED);
+    say(&rig, 1, NODE_PREPARED);
+    say(&rig, 2, NODE_PREPARED);
+    assert_state(&rig, GROUP_FORMING);
+    say(&rig, 3, NODE_PREPARED);
+    assert_state(&rig, GROUP_RUNNING);
+    cr_assert_eq(count(&rig, GROUP_EFFECT_DESIRED, 0), 3);
+    cr_assert_eq(told(&rig, 2).kind, DESIRED_START);
 }
 
 Test(group, start_tells_the_reachability_that_all_members_have) {
     struct group_config c = config_of(3, 3);
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_FORMING);
+    bring_to(&rig, &c, 3, GROUP_FORMING);
     static const uint32_t reachability[] = {0x17, 0x16, 0x1e};
     for (uint64_t node = 1; node <= 3; node++) {
         struct report report = {.state = NODE_PREPARED,
-                                .generation = group_generation(r.g),
+                                .generation = group_generation(rig.g),
                                 .epoch = 1,
                                 .reachability = reachability[node - 1]};
-        step(&r, (struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &report});
+        step(&rig, (struct group_event){.kind = GROUP_EVENT_REPORT, .node = node, .report = &report});
     }
     for (uint64_t node = 1; node <= 3; node++)
-        cr_assert_eq(told(&r, node).reachability, 0x16u);
-    end(&r);
+        cr_assert_eq(told(&rig, node).reachability, 0x16u);
 }
 
 Test(group, a_nack_and_a_form_timeout_cost_a_restart_like_a_failed_worker) {
@@ -335,16 +325,14 @@ Test(group, a_nack_and_a_form_timeout_cost_a_restart_like_a_failed_worker) {
 
 Test(group, without_a_store_the_job_ends) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
-    begin(&r, &c);
-    join(&r, 1);
-    join(&r, 2);
-    step(&r, (struct group_event){.kind = GROUP_EVENT_STORE, .generation = {1, 7}, .reason = "of another group"});
-    assert_state(&r, GROUP_FORMING);
-    step(&r, (struct group_event){.kind = GROUP_EVENT_STORE, .generation = {1, 1}, .reason = "EMFILE"});
-    assert_state(&r, GROUP_CLOSED);
-    cr_assert_not_null(strstr(told(&r, 2).reason, "EMFILE"));
-    end(&r);
+    begin(&rig, &c);
+    join(&rig, 1);
+    join(&rig, 2);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_STORE, .generation = {1, 7}, .reason = "of another group"});
+    assert_state(&rig, GROUP_FORMING);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_STORE, .generation = {1, 1}, .reason = "EMFILE"});
+    assert_state(&rig, GROUP_CLOSED);
+    cr_assert_not_null(strstr(told(&rig, 2).reason, "EMFILE"));
 }
 
 /* ---- a node is lost ---- */
@@ -386,120 +374,106 @@ Test(group, a_lost_node_in_every_state) {
 /* It is asked again more and more rarely, and never more than a fifth of a second apart. */
 Test(group, a_node_that_does_not_answer_is_probed_ever_again) {
     struct group_config c = config_of(2, 3);
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
-    disconnect(&r, 3);
-    uint64_t apart = 0, since = r.now_ns, first = 0, until = r.now_ns + c.rdzv.lease_ns;
-    cr_assert_eq(count(&r, GROUP_EFFECT_PROBE, 3), 1);
-    size_t seen = r.seen[GROUP_EFFECT_PROBE];
-    probe(&r, 3, PROBE_UNKNOWN);
-    while (r.now_ns < until) {
-        r.now_ns += S(0.001);
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    disconnect(&rig, 3);
+    uint64_t apart = 0, since = rig.now_ns, first = 0, until = rig.now_ns + c.rdzv.lease_ns;
+    cr_assert_eq(count(&rig, GROUP_EFFECT_PROBE, 3), 1);
+    size_t seen = rig.seen[GROUP_EFFECT_PROBE];
+    probe(&rig, 3, PROBE_UNKNOWN);
+    while (rig.now_ns < until) {
+        rig.now_ns += S(0.001);
         for (uint64_t node = 1; node <= 2; node++)
-            renew(&r, node);
-        step(&r, (struct group_event){.kind = GROUP_EVENT_TIME});
-        if (r.seen[GROUP_EFFECT_PROBE] == seen)
+            renew(&rig, node);
+        step(&rig, (struct group_event){.kind = GROUP_EVENT_TIME});
+        if (rig.seen[GROUP_EFFECT_PROBE] == seen)
             continue;
-        cr_assert_eq(r.seen[GROUP_EFFECT_PROBE], ++seen);
-        cr_assert(r.now_ns - since >= apart && r.now_ns - since <= S(0.2), "%.3f s, and then %.3f s",
-                  (double)apart / 1e9, (double)(r.now_ns - since) / 1e9);
-        apart = r.now_ns - since;
+        cr_assert_eq(rig.seen[GROUP_EFFECT_PROBE], ++seen);
+        cr_assert(rig.now_ns - since >= apart && rig.now_ns - since <= S(0.2), "%.3f s, and then %.3f s",
+                  (double)apart / 1e9, (double)(rig.now_ns - since) / 1e9);
+        apart = rig.now_ns - since;
         first = first == 0 ? apart : first;
-        since = r.now_ns;
-        probe(&r, 3, PROBE_UNKNOWN);
+        since = rig.now_ns;
+        probe(&rig, 3, PROBE_UNKNOWN);
     }
     cr_assert(first > 0 && first < S(0.02), "%.6f s", (double)first / 1e9);
     cr_assert_eq(apart, S(0.2));
-    end(&r);
 }
 
 Test(group, silence_is_a_loss_at_lease_and_margin_and_not_before) {
     struct group_config c = config_of(1, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    pass(&r, 5.75, 2);
-    assert_state(&r, GROUP_RUNNING);
-    pass(&r, 0.25, 2);
-    assert_state(&r, GROUP_STOPPING);
-    cr_assert_not_null(strstr(told(&r, 1).reason, "h2"));
-    cr_assert(!told(&r, 1).has_failure);
-    say(&r, 1, NODE_STOPPED);
-    cr_assert_eq(group_restarts_used(r.g), 0, "a lost node costs no restart");
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    pass(&rig, 5.75, 2);
+    assert_state(&rig, GROUP_RUNNING);
+    pass(&rig, 0.25, 2);
+    assert_state(&rig, GROUP_STOPPING);
+    cr_assert_not_null(strstr(told(&rig, 1).reason, "h2"));
+    cr_assert(!told(&rig, 1).has_failure);
+    say(&rig, 1, NODE_STOPPED);
+    cr_assert_eq(group_restarts_used(rig.g), 0, "a lost node costs no restart");
 }
 
 Test(group, a_leader_that_slept_gives_everybody_time_again) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    r.now_ns += S(30);
-    step(&r, (struct group_event){.kind = GROUP_EVENT_TIME});
-    cr_assert_eq(group_nodes(r.g, NULL, 0), 2);
-    pass(&r, 5.75, 0);
-    cr_assert_eq(group_nodes(r.g, NULL, 0), 2);
-    pass(&r, 2.0, 0); /* two hosts at once: they are held for a moment */
-    cr_assert_eq(group_nodes(r.g, NULL, 0), 2);
-    pass(&r, 0.5, 0);
-    cr_assert_eq(group_nodes(r.g, NULL, 0), 0);
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    rig.now_ns += S(30);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_TIME});
+    cr_assert_eq(group_nodes(rig.g, NULL, 0), 2);
+    pass(&rig, 5.75, 0);
+    cr_assert_eq(group_nodes(rig.g, NULL, 0), 2);
+    pass(&rig, 2.0, 0); /* two hosts at once: they are held for a moment */
+    cr_assert_eq(group_nodes(rig.g, NULL, 0), 2);
+    pass(&rig, 0.5, 0);
+    cr_assert_eq(group_nodes(rig.g, NULL, 0), 0);
 }
 
 Test(group, a_node_that_resumes_keeps_the_group_running) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    disconnect(&r, 2);
-    pass(&r, 3, 2);
-    join_as(&r, 2, -1, &(struct report){.state = NODE_RUNNING, .generation = group_generation(r.g)});
-    assert_state(&r, GROUP_RUNNING);
-    cr_assert_eq(told(&r, 2).kind, DESIRED_START);
-    pass(&r, 10, 6);
-    assert_state(&r, GROUP_RUNNING);
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    disconnect(&rig, 2);
+    pass(&rig, 3, 2);
+    join_as(&rig, 2, -1, &(struct report){.state = NODE_RUNNING, .generation = group_generation(rig.g)});
+    assert_state(&rig, GROUP_RUNNING);
+    cr_assert_eq(told(&rig, 2).kind, DESIRED_START);
+    pass(&rig, 10, 6);
+    assert_state(&rig, GROUP_RUNNING);
 }
 
 Test(group, a_finished_node_may_go_and_the_job_still_succeeds) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    say(&r, 2, NODE_FINISHED);
-    disconnect(&r, 2);
-    probe(&r, 2, PROBE_GONE);
-    assert_state(&r, GROUP_RUNNING);
-    say(&r, 1, NODE_FINISHED);
-    assert_state(&r, GROUP_CLOSED);
-    cr_assert_eq(group_outcome(r.g), OUTCOME_SUCCESS);
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    say(&rig, 2, NODE_FINISHED);
+    disconnect(&rig, 2);
+    probe(&rig, 2, PROBE_GONE);
+    assert_state(&rig, GROUP_RUNNING);
+    say(&rig, 1, NODE_FINISHED);
+    assert_state(&rig, GROUP_CLOSED);
+    cr_assert_eq(group_outcome(rig.g), OUTCOME_SUCCESS);
 }
 
 Test(group, a_leaving_node_stops_the_group_at_once_and_costs_nothing) {
     struct group_config c = config_of(1, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    report(&r, 2, (struct report){.state = NODE_RUNNING, .generation = group_generation(r.g), .leaving = true});
-    assert_state(&r, GROUP_STOPPING);
-    say(&r, 1, NODE_STOPPED);
-    report(&r, 2, (struct report){.state = NODE_STOPPED, .generation = group_generation(r.g), .leaving = true});
-    step(&r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
-    assert_state(&r, GROUP_FORMING);
-    cr_assert_eq(group_members(r.g, NULL, 0), 1);
-    cr_assert_eq(group_restarts_used(r.g), 0);
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    report(&rig, 2, (struct report){.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true});
+    assert_state(&rig, GROUP_STOPPING);
+    say(&rig, 1, NODE_STOPPED);
+    report(&rig, 2, (struct report){.state = NODE_STOPPED, .generation = group_generation(rig.g), .leaving = true});
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_eq(group_members(rig.g, NULL, 0), 1);
+    cr_assert_eq(group_restarts_used(rig.g), 0);
 }
 
 Test(group, an_unusable_node_counts_as_stopped_and_never_takes_part_again) {
     struct group_config c = config_of(1, 2);
     c.rdzv.max_restarts = 1;
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_STOPPING);
-    say(&r, 1, NODE_STOPPED);
-    report(&r, 2, (struct report){.state = NODE_FAILED, .generation = group_generation(r.g), .unusable = "pid 9"});
-    cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE], 1, "people are told, once");
-    assert_state(&r, GROUP_FORMING);
+    bring_to(&rig, &c, 2, GROUP_STOPPING);
+    say(&rig, 1, NODE_STOPPED);
+    report(&rig, 2, (struct report){.state = NODE_FAILED, .generation = group_generation(rig.g), .unusable = "pid 9"});
+    cr_assert_eq(rig.seen[GROUP_EFFECT_NOTICE], 1, "people are told, once");
+    assert_state(&rig, GROUP_FORMING);
     uint64_t members[2];
-    cr_assert_eq(group_members(r.g, members, 2), 1);
+    cr_assert_eq(group_members(rig.g, members, 2), 1);
     cr_assert_eq(members[0], 1);
-    end(&r);
 }
 
 static bool several_reported;
@@ -532,94 +506,84 @@ Test(group, a_generation_is_charged_once_however_many_workers_fail) {
     struct group_config c = config_of(3, 3);
     c.rdzv.max_restarts = 2;
     c.rdzv.crash_loop_ns = 0;
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
     for (uint64_t node = 1; node <= 3; node++)
-        fails(&r, node, FAILURE_EXIT, 1001);
-    struct generation g = group_generation(r.g);
+        fails(&rig, node, FAILURE_EXIT, 1001);
+    struct generation g = group_generation(rig.g);
     for (uint64_t node = 1; node <= 3; node++)
-        report(&r, node,
+        report(&rig, node,
                (struct report){.state = NODE_STOPPED,
                                .generation = g,
                                .has_failure = true,
                                .failure = failure_at(node, FAILURE_EXIT, 1001)});
-    cr_assert_eq(group_restarts_used(r.g), 1);
-    assert_state(&r, GROUP_FORMING);
-    open_store(&r);
-    fails(&r, 3, FAILURE_EXIT, 1002); /* the next generation, by a nack */
-    fails(&r, 2, FAILURE_EXIT, 1002);
+    cr_assert_eq(group_restarts_used(rig.g), 1);
+    assert_state(&rig, GROUP_FORMING);
+    open_store(&rig);
+    fails(&rig, 3, FAILURE_EXIT, 1002); /* the next generation, by a nack */
+    fails(&rig, 2, FAILURE_EXIT, 1002);
     for (uint64_t node = 1; node <= 3; node++)
-        say(&r, node, NODE_STOPPED);
-    cr_assert_eq(group_restarts_used(r.g), 2);
-    end(&r);
+        say(&rig, node, NODE_STOPPED);
+    cr_assert_eq(group_restarts_used(rig.g), 2);
 }
 
 /* Of a leader that knows nothing of them, whoever tells the most counts, of each. */
 Test(group, a_new_leader_takes_the_counters_that_reports_have) {
     struct group_config c = config_of(2, 2);
     c.rdzv.max_restarts = 9;
-    struct rig r;
-    begin(&r, &c);
-    join_as(&r, 1, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 1, .losses = 4});
-    join_as(&r, 2, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 3, .losses = 2});
-    pass(&r, 1, 1U << 1 | 1U << 2);
-    assert_state(&r, GROUP_FORMING);
-    open_store(&r);
-    cr_assert_eq(told(&r, 2).form.restarts_used, 3);
-    cr_assert_eq(told(&r, 2).form.losses, 4);
-    end(&r);
+    begin(&rig, &c);
+    join_as(&rig, 1, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 1, .losses = 4});
+    join_as(&rig, 2, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 3, .losses = 2});
+    pass(&rig, 1, 1U << 1 | 1U << 2);
+    assert_state(&rig, GROUP_FORMING);
+    open_store(&rig);
+    cr_assert_eq(told(&rig, 2).form.restarts_used, 3);
+    cr_assert_eq(told(&rig, 2).form.losses, 4);
 }
 
 Test(group, a_better_cause_is_told_at_once) {
     struct group_config c = config_of(2, 2);
     c.rdzv.max_restarts = 1;
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    fails(&r, 1, FAILURE_EXIT, 1001);
-    fails(&r, 2, FAILURE_SIGNAL, 1001);
-    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 0), 2);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    fails(&rig, 1, FAILURE_EXIT, 1001);
+    fails(&rig, 2, FAILURE_SIGNAL, 1001);
+    cr_assert_eq(count(&rig, GROUP_EFFECT_DESIRED, 0), 2);
     struct desired d;
-    cr_assert(group_desired(r.g, 1, &d));
+    cr_assert(group_desired(rig.g, 1, &d));
     cr_assert(d.kind == DESIRED_STOP && d.has_failure && d.failure.kind == FAILURE_SIGNAL);
-    end(&r);
 }
 
 Test(group, a_failure_after_a_nodes_silence_is_withheld_and_costs_nothing_when_that_node_was_lost) {
     struct group_config c = config_of(1, 3); /* no restart allowed */
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
-    disconnect(&r, 2);
-    fails(&r, 1, FAILURE_EXIT, 1001);
-    assert_state(&r, GROUP_STOPPING);
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    disconnect(&rig, 2);
+    fails(&rig, 1, FAILURE_EXIT, 1001);
+    assert_state(&rig, GROUP_STOPPING);
     struct desired d;
-    cr_assert(group_desired(r.g, 3, &d));
+    cr_assert(group_desired(rig.g, 3, &d));
     cr_assert(!d.has_failure && !d.will_restart && d.reason[0] == '\0');
-    say(&r, 1, NODE_STOPPED);
-    say(&r, 3, NODE_STOPPED);
-    assert_state(&r, GROUP_STOPPING);
-    probe(&r, 2, PROBE_GONE);
-    pass(&r, 0.01, 10);
-    assert_state(&r, GROUP_FORMING);
-    cr_assert_eq(group_members(r.g, NULL, 0), 2);
-    cr_assert_eq(group_restarts_used(r.g), 0);
-    end(&r);
+    say(&rig, 1, NODE_STOPPED);
+    say(&rig, 3, NODE_STOPPED);
+    assert_state(&rig, GROUP_STOPPING);
+    probe(&rig, 2, PROBE_GONE);
+    pass(&rig, 0.01, 10);
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_eq(group_members(rig.g, NULL, 0), 2);
+    cr_assert_eq(group_restarts_used(rig.g), 0);
 }
 
 Test(group, a_failure_after_a_nodes_silence_counts_when_that_node_was_there_after_all) {
     struct group_config c = config_of(3, 3);
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
-    disconnect(&r, 2);
-    fails(&r, 1, FAILURE_EXIT, 1001);
-    struct generation g = group_generation(r.g);
-    join_as(&r, 2, -1, &(struct report){.state = NODE_STOPPED, .generation = g});
-    say(&r, 1, NODE_STOPPED);
-    say(&r, 3, NODE_STOPPED);
-    assert_state(&r, GROUP_CLOSED);
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    disconnect(&rig, 2);
+    fails(&rig, 1, FAILURE_EXIT, 1001);
+    struct generation g = group_generation(rig.g);
+    join_as(&rig, 2, -1, &(struct report){.state = NODE_STOPPED, .generation = g});
+    say(&rig, 1, NODE_STOPPED);
+    say(&rig, 3, NODE_STOPPED);
+    assert_state(&rig, GROUP_CLOSED);
     struct desired d;
-    cr_assert(group_desired(r.g, 3, &d));
+    cr_assert(group_desired(rig.g, 3, &d));
     cr_assert(d.has_failure && d.failure.incarnation == 1);
-    end(&r);
 }
 
 /* One worker of node 2 is killed, as it may be when all of its host is. */
@@ -660,123 +624,109 @@ Test(group, a_kill_is_its_nodes_loss_when_the_node_is_lost_before_it_has_stopped
 Test(group, a_kill_on_a_node_that_lives_is_charged_as_soon_as_all_have_stopped) {
     struct group_config c = config_of(2, 2);
     c.rdzv.max_restarts = 1;
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    is_killed(&r, 2, 15);
-    cr_assert(!told(&r, 1).has_failure);
-    say(&r, 1, NODE_STOPPED);
-    struct report last = {.state = NODE_STOPPED, .generation = group_generation(r.g)};
-    step(&r, (struct group_event){.kind = GROUP_EVENT_REPORT, .node = 2, .report = &last});
-    assert_state(&r, GROUP_STOPPING); /* until this has gone out */
-    cr_assert(told(&r, 1).has_failure && told(&r, 1).will_restart && told(&r, 1).restarts_used == 1);
-    pass(&r, 0.001, 6);
-    assert_state(&r, GROUP_FORMING);
-    cr_assert_eq(group_restarts_used(r.g), 1);
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    is_killed(&rig, 2, 15);
+    cr_assert(!told(&rig, 1).has_failure);
+    say(&rig, 1, NODE_STOPPED);
+    struct report last = {.state = NODE_STOPPED, .generation = group_generation(rig.g)};
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_REPORT, .node = 2, .report = &last});
+    assert_state(&rig, GROUP_STOPPING); /* until this has gone out */
+    cr_assert(told(&rig, 1).has_failure && told(&rig, 1).will_restart && told(&rig, 1).restarts_used == 1);
+    pass(&rig, 0.001, 6);
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_eq(group_restarts_used(rig.g), 1);
 }
 
 Test(group, a_job_ends_for_a_kill_when_the_agent_has_outlived_it_a_while) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    is_killed(&r, 2, 9);
-    stopped(&r);
-    pass(&r, 0.25, 6);
-    assert_state(&r, GROUP_STOPPING);
-    disconnect(&r, 2); /* it comes back */
-    pass(&r, 0.5, 2);
-    assert_state(&r, GROUP_STOPPING);
-    struct generation g = group_generation(r.g);
-    join_as(&r, 2, -1, &(struct report){.state = NODE_STOPPED, .generation = g});
-    pass(&r, 0.25, 6);
-    assert_state(&r, GROUP_CLOSED);
-    cr_assert(told(&r, 1).has_failure && told(&r, 1).failure.code == 9);
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    is_killed(&rig, 2, 9);
+    stopped(&rig);
+    pass(&rig, 0.25, 6);
+    assert_state(&rig, GROUP_STOPPING);
+    disconnect(&rig, 2); /* it comes back */
+    pass(&rig, 0.5, 2);
+    assert_state(&rig, GROUP_STOPPING);
+    struct generation g = group_generation(rig.g);
+    join_as(&rig, 2, -1, &(struct report){.state = NODE_STOPPED, .generation = g});
+    pass(&rig, 0.25, 6);
+    assert_state(&rig, GROUP_CLOSED);
+    cr_assert(told(&rig, 1).has_failure && told(&rig, 1).failure.code == 9);
 }
 
 Test(group, a_node_that_leaves_was_told_so_with_its_workers) {
     struct group_config c = config_of(1, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    is_killed(&r, 2, 15);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    is_killed(&rig, 2, 15);
     struct report leaving = {.state = NODE_FAILED,
-                             .generation = group_generation(r.g),
+                             .generation = group_generation(rig.g),
                              .leaving = true,
                              .leaving_why = "was stopped by SIGTERM",
                              .has_failure = true,
                              .failure = failure_at(2, FAILURE_SIGNAL, 1001)};
     leaving.failure.code = 15;
-    report(&r, 2, leaving);
-    cr_assert_not_null(strstr(told(&r, 1).reason, "node h2 was stopped by SIGTERM"));
+    report(&rig, 2, leaving);
+    cr_assert_not_null(strstr(told(&rig, 1).reason, "node h2 was stopped by SIGTERM"));
     leaving.state = NODE_STOPPED;
-    report(&r, 2, leaving);
-    say(&r, 1, NODE_STOPPED);
-    assert_state(&r, GROUP_FORMING);
-    cr_assert_eq(group_restarts_used(r.g), 0);
-    end(&r);
+    report(&rig, 2, leaving);
+    say(&rig, 1, NODE_STOPPED);
+    assert_state(&rig, GROUP_FORMING);
+    cr_assert_eq(group_restarts_used(rig.g), 0);
 }
 
 Test(group, a_cause_in_doubt_is_told_when_every_node_has_outlived_it) {
     struct group_config c = config_of(3, 3);
     c.rdzv.max_restarts = 1;
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
-    fails(&r, 3, FAILURE_EXIT, 1001);
-    pass(&r, 1, 10); /* node 2 is silent */
-    cr_assert(!told(&r, 1).has_failure && told(&r, 1).reason[0] == '\0');
-    pass(&r, 1, 10);
-    cr_assert(!told(&r, 1).has_failure && strstr(told(&r, 1).reason, "rank 0 failed") != NULL);
-    pass(&r, 0.5, 14);
-    cr_assert(told(&r, 1).has_failure && told(&r, 1).reason[0] == '\0' && told(&r, 1).will_restart);
-    assert_state(&r, GROUP_STOPPING);
-    end(&r);
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    fails(&rig, 3, FAILURE_EXIT, 1001);
+    pass(&rig, 1, 10); /* node 2 is silent */
+    cr_assert(!told(&rig, 1).has_failure && told(&rig, 1).reason[0] == '\0');
+    pass(&rig, 1, 10);
+    cr_assert(!told(&rig, 1).has_failure && strstr(told(&rig, 1).reason, "rank 0 failed") != NULL);
+    pass(&rig, 0.5, 14);
+    cr_assert(told(&rig, 1).has_failure && told(&rig, 1).reason[0] == '\0' && told(&rig, 1).will_restart);
+    assert_state(&rig, GROUP_STOPPING);
 }
 
 Test(group, a_finished_node_that_is_told_to_leave_stops_nobody) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    say(&r, 2, NODE_FINISHED);
-    report(&r, 2, (struct report){.state = NODE_FINISHED, .generation = group_generation(r.g), .leaving = true});
-    assert_state(&r, GROUP_RUNNING);
-    step(&r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
-    assert_state(&r, GROUP_RUNNING);
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    say(&rig, 2, NODE_FINISHED);
+    report(&rig, 2, (struct report){.state = NODE_FINISHED, .generation = group_generation(rig.g), .leaving = true});
+    assert_state(&rig, GROUP_RUNNING);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 2});
+    assert_state(&rig, GROUP_RUNNING);
 }
 
 Test(group, a_restarted_host_with_its_own_rank_is_refused_only_for_now) {
     struct group_config c = config_of(2, 2);
     c.static_ranks = true;
-    struct rig r;
-    begin(&r, &c);
-    join_as(&r, 1, 0, &(struct report){.state = NODE_JOINED});
+    begin(&rig, &c);
+    join_as(&rig, 1, 0, &(struct report){.state = NODE_JOINED});
     const char *const hosts[] = {"h1", "elsewhere"};
     for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
         struct node_info info = {.incarnation = 2 + i, .nproc = 1, .node_rank = 0};
         (void)snprintf(info.host, sizeof info.host, "%s", hosts[i]);
-        step(&r, (struct group_event){
-                     .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
-        const struct group_effect *e = effect(&r, GROUP_EFFECT_REFUSE);
+        step(&rig, (struct group_event){
+                       .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
+        const struct group_effect *e = effect(&rig, GROUP_EFFECT_REFUSE);
         cr_assert(e != NULL);
         cr_assert_eq(e->for_now, i == 0);
     }
-    end(&r);
 }
 
 Test(group, no_restart_left_closes_with_the_failure_for_everybody) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_STOPPING); /* max_restarts 0: the first failure ends the job */
-    say(&r, 1, NODE_STOPPED);
-    say(&r, 2, NODE_STOPPED);
-    assert_state(&r, GROUP_CLOSED);
+    bring_to(&rig, &c, 2, GROUP_STOPPING); /* max_restarts 0: the first failure ends the job */
+    say(&rig, 1, NODE_STOPPED);
+    say(&rig, 2, NODE_STOPPED);
+    assert_state(&rig, GROUP_CLOSED);
     for (uint64_t node = 1; node <= 2; node++) {
-        struct desired d = told(&r, node);
+        struct desired d = told(&rig, node);
         cr_assert(d.kind == DESIRED_CLOSED && d.outcome == OUTCOME_FAILED && d.has_failure && !d.no_fault);
         cr_assert_eq(d.failure.incarnation, 2);
     }
-    cr_assert_eq(group_restarts_used(r.g), 0);
-    end(&r);
+    cr_assert_eq(group_restarts_used(rig.g), 0);
 }
 
 /* One lease exchange: the node's clock is `ahead` seconds before the leader's, the round trip 2 ms. */
@@ -821,62 +771,56 @@ Test(group, the_first_cause_by_the_nodes_own_clocks) {
 Test(group, old_words_change_nothing) {
     struct group_config c = config_of(2, 2);
     c.rdzv.max_restarts = 3;
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_STOPPING);
-    struct generation old = group_generation(r.g);
-    say(&r, 1, NODE_STOPPED);
-    say(&r, 2, NODE_STOPPED);
-    open_store(&r);
-    say(&r, 1, NODE_PREPARED);
-    say(&r, 2, NODE_PREPARED);
-    assert_state(&r, GROUP_RUNNING);
+    bring_to(&rig, &c, 2, GROUP_STOPPING);
+    struct generation old = group_generation(rig.g);
+    say(&rig, 1, NODE_STOPPED);
+    say(&rig, 2, NODE_STOPPED);
+    open_store(&rig);
+    say(&rig, 1, NODE_PREPARED);
+    say(&rig, 2, NODE_PREPARED);
+    assert_state(&rig, GROUP_RUNNING);
     for (int s = NODE_PREPARED; s <= NODE_STOPPED; s++) {
         struct report rep = {.state = (enum node_state)s,
                              .generation = old,
                              .has_failure = s == NODE_FAILED,
                              .failure = failure_at(2, FAILURE_EXIT, 900)};
-        report(&r, 2, rep);
-        assert_state(&r, GROUP_RUNNING);
+        report(&rig, 2, rep);
+        assert_state(&rig, GROUP_RUNNING);
     }
-    report(&r, 99, (struct report){.state = NODE_FAILED, .generation = group_generation(r.g), .has_failure = true});
-    probe(&r, 99, PROBE_GONE);
-    disconnect(&r, 99);
-    assert_state(&r, GROUP_RUNNING);
-    cr_assert_eq(group_restarts_used(r.g), 1);
-    end(&r);
+    report(&rig, 99, (struct report){.state = NODE_FAILED, .generation = group_generation(rig.g), .has_failure = true});
+    probe(&rig, 99, PROBE_GONE);
+    disconnect(&rig, 99);
+    assert_state(&rig, GROUP_RUNNING);
+    cr_assert_eq(group_restarts_used(rig.g), 1);
 }
 
 Test(group, of_the_count_of_restarts_the_larger_is_kept) {
     struct group_config c = config_of(2, 3);
     c.rdzv.max_restarts = 5;
-    struct rig r;
-    begin(&r, &c);
-    join_as(&r, 1, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 3});
-    cr_assert_eq(group_restarts_used(r.g), 3);
-    join_as(&r, 2, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 1});
-    cr_assert_eq(group_restarts_used(r.g), 3);
-    end(&r);
+    begin(&rig, &c);
+    join_as(&rig, 1, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 3});
+    cr_assert_eq(group_restarts_used(rig.g), 3);
+    join_as(&rig, 2, -1, &(struct report){.state = NODE_JOINED, .restarts_used = 1});
+    cr_assert_eq(group_restarts_used(rig.g), 3);
 }
 
 /* ---- leases ---- */
 
 Test(group, a_lease_echoes_the_clock_and_names_the_group_from_form_on) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
-    begin(&r, &c);
-    join(&r, 1);
-    step(&r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = 1, .renew = {.clock_ns = 12345}});
-    cr_assert(lease(&r)->echo_ns == 12345 && lease(&r)->validity_ns == S(5) && lease(&r)->epoch == 1);
-    cr_assert(generation_is_none(lease(&r)->prepared));
-    join(&r, 2);
-    renew(&r, 1);
-    cr_assert(generation_is_none(lease(&r)->prepared), "FORM is not told yet");
-    open_store(&r);
-    renew(&r, 1);
-    cr_assert_eq(generation_compare(lease(&r)->prepared, group_generation(r.g)), 0);
-    step(&r, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = 42, .renew = {.clock_ns = 1}});
-    cr_assert_null(effect(&r, GROUP_EFFECT_LEASE), "an unknown node gets none");
-    end(&r);
+    begin(&rig, &c);
+    join(&rig, 1);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = 1, .renew = {.clock_ns = 12345}});
+    cr_assert(lease(&rig)->echo_ns == 12345 && lease(&rig)->validity_ns == S(5) && lease(&rig)->epoch == 1);
+    cr_assert(generation_is_none(lease(&rig)->prepared));
+    join(&rig, 2);
+    renew(&rig, 1);
+    cr_assert(generation_is_none(lease(&rig)->prepared), "FORM is not told yet");
+    open_store(&rig);
+    renew(&rig, 1);
+    cr_assert_eq(generation_compare(lease(&rig)->prepared, group_generation(rig.g)), 0);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = 42, .renew = {.clock_ns = 1}});
+    cr_assert_null(effect(&rig, GROUP_EFFECT_LEASE), "an unknown node gets none");
 }
 
 /* ---- the end ---- */
@@ -924,46 +868,40 @@ Test(group, done_comes_once_when_all_know_or_at_the_close_timeout) {
 
 Test(group, a_latecomer_to_a_closed_job_is_told_the_outcome) {
     struct group_config c = config_of(1, 1);
-    struct rig r;
-    bring_to(&r, &c, 1, GROUP_RUNNING);
-    say(&r, 1, NODE_FINISHED);
-    join(&r, 2);
-    cr_assert_eq(told(&r, 2).outcome, OUTCOME_SUCCESS);
-    end(&r);
+    bring_to(&rig, &c, 1, GROUP_RUNNING);
+    say(&rig, 1, NODE_FINISHED);
+    join(&rig, 2);
+    cr_assert_eq(told(&rig, 2).outcome, OUTCOME_SUCCESS);
 }
 
 Test(group, a_newcomer_waits_until_the_group_forms_again_anyway) {
     struct group_config c = config_of(1, 2);
     c.rdzv.last_call_ns = 0;
     c.rdzv.max_restarts = 1;
-    struct rig r;
-    begin(&r, &c);
-    join(&r, 1);
-    open_store(&r);
-    say(&r, 1, NODE_PREPARED);
-    join(&r, 2);
-    assert_state(&r, GROUP_RUNNING);
-    cr_assert_eq(told(&r, 2).kind, DESIRED_IDLE);
-    fails(&r, 1, FAILURE_EXIT, 1000);
-    say(&r, 1, NODE_STOPPED);
-    cr_assert_eq(group_members(r.g, NULL, 0), 2);
-    end(&r);
+    begin(&rig, &c);
+    join(&rig, 1);
+    open_store(&rig);
+    say(&rig, 1, NODE_PREPARED);
+    join(&rig, 2);
+    assert_state(&rig, GROUP_RUNNING);
+    cr_assert_eq(told(&rig, 2).kind, DESIRED_IDLE);
+    fails(&rig, 1, FAILURE_EXIT, 1000);
+    say(&rig, 1, NODE_STOPPED);
+    cr_assert_eq(group_members(rig.g, NULL, 0), 2);
 }
 
 Test(group, a_place_that_was_lost_goes_to_the_newcomer_and_the_others_keep_theirs) {
     struct group_config c = config_of(2, 3);
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
-    join(&r, 7);
-    disconnect(&r, 2);
-    probe(&r, 2, PROBE_GONE);
-    struct generation g = group_generation(r.g);
-    report(&r, 1, (struct report){.state = NODE_STOPPED, .generation = g});
-    report(&r, 3, (struct report){.state = NODE_STOPPED, .generation = g});
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    join(&rig, 7);
+    disconnect(&rig, 2);
+    probe(&rig, 2, PROBE_GONE);
+    struct generation g = group_generation(rig.g);
+    report(&rig, 1, (struct report){.state = NODE_STOPPED, .generation = g});
+    report(&rig, 3, (struct report){.state = NODE_STOPPED, .generation = g});
     uint64_t members[3] = {0};
-    cr_assert_eq(group_members(r.g, members, 3), 3);
+    cr_assert_eq(group_members(rig.g, members, 3), 3);
     cr_assert(members[0] == 1 && members[1] == 7 && members[2] == 3);
-    end(&r);
 }
 
 /* ---- a job that hangs ---- */
@@ -980,66 +918,60 @@ static void hangs(struct rig *r, struct generation g, uint64_t node) {
 }
 
 Test(group, a_hang_stops_the_group_and_is_charged_as_a_failure_is) {
-    struct rig r;
     struct group_config c = config_of(2, 2);
     c.rdzv.max_restarts = 1;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    struct generation first = group_generation(r.g);
-    hangs(&r, first, 2);
-    assert_state(&r, GROUP_STOPPING);
-    const struct timeline_entry *e = entry(&r, TIMELINE_HANG);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    struct generation first = group_generation(rig.g);
+    hangs(&rig, first, 2);
+    assert_state(&rig, GROUP_STOPPING);
+    const struct timeline_entry *e = entry(&rig, TIMELINE_HANG);
     cr_assert_not_null(e);
     cr_assert_eq(e->node, 2);
     cr_assert_str_eq(e->why, "the job hangs: rank 1 is stopped");
-    cr_assert_null(entry(&r, TIMELINE_WORKER_FAILED));
-    struct desired d = told(&r, 1);
+    cr_assert_null(entry(&rig, TIMELINE_WORKER_FAILED));
+    struct desired d = told(&rig, 1);
     cr_assert(d.has_failure && d.will_restart && d.failure.kind == FAILURE_HANG && d.failure.incarnation == 2);
     cr_assert_eq(d.n_stopping, 2, "the one that hangs is stopped, too");
     cr_assert_str_eq(d.failure.node, "h2");
-    stopped(&r);
-    cr_assert_eq(group_restarts_used(r.g), 1);
-    start(&r);
+    stopped(&rig);
+    cr_assert_eq(group_restarts_used(rig.g), 1);
+    start(&rig);
     struct overview o;
-    group_overview(r.g, r.now_ns, &o);
+    group_overview(rig.g, rig.now_ns, &o);
     cr_assert(o.has_failure && o.failure.kind == FAILURE_HANG && o.failure.incarnation == 2, "the last event");
-    hangs(&r, first, 2);
-    assert_state(&r, GROUP_RUNNING); /* that was about the last group */
-    hangs(&r, group_generation(r.g), 2);
-    stopped(&r);
-    cr_assert_eq(group_outcome(r.g), OUTCOME_FAILED, "no restart is left");
-    end(&r);
+    hangs(&rig, first, 2);
+    assert_state(&rig, GROUP_RUNNING); /* that was about the last group */
+    hangs(&rig, group_generation(rig.g), 2);
+    stopped(&rig);
+    cr_assert_eq(group_outcome(rig.g), OUTCOME_FAILED, "no restart is left");
 }
 
 /* By that the leader knows that nobody waits for evidence any more. */
 Test(group, the_timeline_says_once_that_a_node_is_asked_to_leave_while_its_group_stops) {
-    struct rig r;
     struct group_config c = config_of(2, 2);
     c.rdzv.max_restarts = 1;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    struct report leaving = {.state = NODE_RUNNING, .generation = group_generation(r.g), .leaving = true};
-    hangs(&r, leaving.generation, 1);
-    report(&r, 2, leaving);
-    assert_state(&r, GROUP_STOPPING);
-    const struct timeline_entry *e = entry(&r, TIMELINE_STOPPING);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    struct report leaving = {.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true};
+    hangs(&rig, leaving.generation, 1);
+    report(&rig, 2, leaving);
+    assert_state(&rig, GROUP_STOPPING);
+    const struct timeline_entry *e = entry(&rig, TIMELINE_STOPPING);
     cr_assert_not_null(e);
     cr_assert_eq(e->node, 2);
     cr_assert_str_eq(e->why, "node h2 was asked to stop");
     leaving.state = NODE_STOPPED;
-    report(&r, 2, leaving);
-    cr_assert_null(entry(&r, TIMELINE_STOPPING));
-    end(&r);
+    report(&rig, 2, leaving);
+    cr_assert_null(entry(&rig, TIMELINE_STOPPING));
 }
 
 Test(group, a_node_that_is_asked_to_leave_stops_its_group_once) {
-    struct rig r;
     struct group_config c = config_of(1, 2);
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    struct report leaving = {.state = NODE_RUNNING, .generation = group_generation(r.g), .leaving = true};
-    report(&r, 2, leaving);
-    cr_assert_not_null(entry(&r, TIMELINE_STOPPING));
-    report(&r, 1, leaving);
-    cr_assert_null(entry(&r, TIMELINE_STOPPING));
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    struct report leaving = {.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true};
+    report(&rig, 2, leaving);
+    cr_assert_not_null(entry(&rig, TIMELINE_STOPPING));
+    report(&rig, 1, leaving);
+    cr_assert_null(entry(&rig, TIMELINE_STOPPING));
 }
 
 Test(group, a_hang_counts_for_exclusion_only_where_somebody_is_suspected) {
@@ -1069,45 +1001,43 @@ static struct overview seen(const struct rig *r) {
 }
 
 Test(group, operators_see_the_last_event_and_how_long_the_restart_took) {
-    struct rig r;
     struct group_config c = config_of(1, 2);
     c.rdzv.max_restarts = 1;
     c.job_ns = S(50);
     (void)strcpy(c.program.shown, "train.py --lr=...");
-    bring_to(&r, &c, 2, GROUP_FORMING);
-    uint64_t begun_ns = r.now_ns;
-    struct overview o = seen(&r);
+    bring_to(&rig, &c, 2, GROUP_FORMING);
+    uint64_t begun_ns = rig.now_ns;
+    struct overview o = seen(&rig);
     cr_assert(o.incident[0] == '\0' && !o.has_failure && o.restart_ns == 0);
-    join(&r, 3);
-    lose(&r, 3);
-    r.now_ns += S(1);
-    start(&r);
-    o = seen(&r);
+    join(&rig, 3);
+    lose(&rig, 3);
+    rig.now_ns += S(1);
+    start(&rig);
+    o = seen(&rig);
     cr_assert(strncmp(o.incident, "node h3 ", 8) == 0 && o.restart_ns == 0, "the first start is not a restart");
     cr_assert_str_eq(o.command, "train.py --lr=...");
-    pass(&r, 3, 6);
-    cr_assert_eq(seen(&r).job_ns, S(50) + r.now_ns - begun_ns);
-    is_killed(&r, 2, 11);
-    o = seen(&r);
+    pass(&rig, 3, 6);
+    cr_assert_eq(seen(&rig).job_ns, S(50) + rig.now_ns - begun_ns);
+    is_killed(&rig, 2, 11);
+    o = seen(&rig);
     cr_assert(o.state == GROUP_STOPPING && o.has_failure && o.failure.code == 11 && o.restart_ns == 0);
-    cr_assert(o.incident_ns == r.now_ns - S(1001) && o.incident[0] != '\0');
-    pass(&r, 1, 6);
-    stopped(&r);
-    open_store(&r);
-    cr_assert_eq(told(&r, 1).form.job_ns, S(50) + r.now_ns - begun_ns);
-    start(&r);
-    o = seen(&r);
-    cr_assert(o.has_failure && o.failure.incarnation == 2 && o.restart_ns == r.now_ns - S(1001));
-    pass(&r, 3, 6);
-    cr_assert_eq(seen(&r).restart_ns, o.restart_ns);
-    lose(&r, 2);
-    o = seen(&r);
+    cr_assert(o.incident_ns == rig.now_ns - S(1001) && o.incident[0] != '\0');
+    pass(&rig, 1, 6);
+    stopped(&rig);
+    open_store(&rig);
+    cr_assert_eq(told(&rig, 1).form.job_ns, S(50) + rig.now_ns - begun_ns);
+    start(&rig);
+    o = seen(&rig);
+    cr_assert(o.has_failure && o.failure.incarnation == 2 && o.restart_ns == rig.now_ns - S(1001));
+    pass(&rig, 3, 6);
+    cr_assert_eq(seen(&rig).restart_ns, o.restart_ns);
+    lose(&rig, 2);
+    o = seen(&rig);
     cr_assert(!o.has_failure && o.restart_ns == 0 && strncmp(o.incident, "node h2 ", 8) == 0, "%s", o.incident);
-    pass(&r, 1, 2);
-    stopped(&r);
-    start(&r);
-    cr_assert(strncmp(seen(&r).incident, "node h2 ", 8) == 0 && seen(&r).restart_ns >= S(1));
-    end(&r);
+    pass(&rig, 1, 2);
+    stopped(&rig);
+    start(&rig);
+    cr_assert(strncmp(seen(&rig).incident, "node h2 ", 8) == 0 && seen(&rig).restart_ns >= S(1));
 }
 
 /* ---- warm workers ---- */
@@ -1117,37 +1047,33 @@ static void tells_warm(struct rig *r, uint64_t node, struct rdzv_warm warm) {
 }
 
 Test(group, once_all_members_have_told_how_warm_they_are_the_timeline_does) {
-    struct rig r;
     struct group_config c = config_of(2, 2);
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    struct generation g = group_generation(r.g), none = {0};
-    tells_warm(&r, 1, (struct rdzv_warm){.generation = none, .waiting = 1});
-    tells_warm(&r, 1, (struct rdzv_warm){.generation = g, .warm = 1});
-    cr_assert_null(entry(&r, TIMELINE_WARM));
-    tells_warm(&r, 1, (struct rdzv_warm){.generation = g, .warm = 1, .waiting = 1});
-    cr_assert_null(entry(&r, TIMELINE_WARM), "node 1 has told twice");
-    tells_warm(&r, 2, (struct rdzv_warm){.generation = g, .cold = 1, .reason = "it is still warming"});
-    const struct timeline_entry *e = entry(&r, TIMELINE_WARM);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    struct generation g = group_generation(rig.g), none = {0};
+    tells_warm(&rig, 1, (struct rdzv_warm){.generation = none, .waiting = 1});
+    tells_warm(&rig, 1, (struct rdzv_warm){.generation = g, .warm = 1});
+    cr_assert_null(entry(&rig, TIMELINE_WARM));
+    tells_warm(&rig, 1, (struct rdzv_warm){.generation = g, .warm = 1, .waiting = 1});
+    cr_assert_null(entry(&rig, TIMELINE_WARM), "node 1 has told twice");
+    tells_warm(&rig, 2, (struct rdzv_warm){.generation = g, .cold = 1, .reason = "it is still warming"});
+    const struct timeline_entry *e = entry(&rig, TIMELINE_WARM);
     cr_assert_not_null(e);
     cr_assert(e->has_warm && e->n_warm == 1 && generation_compare(e->generation, g) == 0);
     cr_assert_str_eq(e->cold_because, "it is still warming");
-    tells_warm(&r, 1, (struct rdzv_warm){.generation = none, .waiting = 7}); /* late, of an old connection */
+    tells_warm(&rig, 1, (struct rdzv_warm){.generation = none, .waiting = 7}); /* late, of an old connection */
     struct overview_node rows[2];
-    cr_assert_eq(group_overview_nodes(r.g, r.now_ns, 0, rows, 2), 2);
+    cr_assert_eq(group_overview_nodes(rig.g, rig.now_ns, 0, rows, 2), 2);
     cr_assert(rows[0].has_warm && rows[0].warm.warm == 1 && rows[0].warm.waiting == 1);
     cr_assert(rows[1].has_warm && rows[1].warm.cold == 1);
-    lose(&r, 2);
-    end(&r);
+    lose(&rig, 2);
 }
 
 Test(group, what_is_told_of_another_generation_is_not_of_this_start) {
-    struct rig r;
     struct group_config c = config_of(1, 1);
-    bring_to(&r, &c, 1, GROUP_RUNNING);
-    struct generation g = group_generation(r.g), next = {g.epoch, g.counter + 1};
-    tells_warm(&r, 1, (struct rdzv_warm){.generation = next, .warm = 1});
-    cr_assert_null(entry(&r, TIMELINE_WARM));
-    tells_warm(&r, 1, (struct rdzv_warm){.generation = g, .warm = 1});
-    cr_assert_null(entry(&r, TIMELINE_WARM));
-    end(&r);
+    bring_to(&rig, &c, 1, GROUP_RUNNING);
+    struct generation g = group_generation(rig.g), next = {g.epoch, g.counter + 1};
+    tells_warm(&rig, 1, (struct rdzv_warm){.generation = next, .warm = 1});
+    cr_assert_null(entry(&rig, TIMELINE_WARM));
+    tells_warm(&rig, 1, (struct rdzv_warm){.generation = g, .warm = 1});
+    cr_assert_null(entry(&rig, TIMELINE_WARM));
 }

@@ -258,113 +258,107 @@ static void leader_gone(struct rig *r) {
     probed(r, PROBE_GONE);
 }
 
+static struct rig rig; /* of a test that has one; ended with it */
+
+static void finish(void) { end(&rig); }
+
+TestSuite(election, .fini = finish);
+
 /* ---- finding a leader ---- */
 
 Test(election, where_there_is_no_epoch_it_claims_the_first_and_leads) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    assert_election(&r, ELECTION_ASKING);
-    cr_assert(r.asked[ARBITER_READ] == 1 && count(&r, MEMBER_EFFECT_CONNECT) == 0);
-    reads(&r, 0, 0);
-    assert_claim(&r, 1);
-    cr_assert_str_eq(last_claim(&r).leader.addr, "10.0.0.7");
+    begin_with(&rig, &c);
+    assert_election(&rig, ELECTION_ASKING);
+    cr_assert(rig.asked[ARBITER_READ] == 1 && count(&rig, MEMBER_EFFECT_CONNECT) == 0);
+    reads(&rig, 0, 0);
+    assert_claim(&rig, 1);
+    cr_assert_str_eq(last_claim(&rig).leader.addr, "10.0.0.7");
     struct arbiter_record ours = led_by(1, SELF);
-    cr_assert(last_claim(&r).idle);
+    cr_assert(last_claim(&rig).idle);
     ours.idle = true;
-    hears(&r, ARBITER_CLAIM, 1, ARBITER_OK, &ours);
-    assert_election(&r, ELECTION_LEADING);
-    struct member_lead lead = must(&r, MEMBER_EFFECT_LEAD).lead;
+    hears(&rig, ARBITER_CLAIM, 1, ARBITER_OK, &ours);
+    assert_election(&rig, ELECTION_LEADING);
+    struct member_lead lead = must(&rig, MEMBER_EFFECT_LEAD).lead;
     cr_assert(lead.epoch == 1 && lead.idle && lead.not_before_ns == 0 && lead.handover == NULL);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SERVED);
-    cr_assert_str_eq(tried(&r), "7", "its node joins its own leader");
-    welcome(&r, SELF, 1);
-    cr_assert(member_state(r.m) == MEMBER_IDLE && member_election(r.m) == ELECTION_LEADING);
-    end(&r);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SERVED);
+    cr_assert_str_eq(tried(&rig), "7", "its node joins its own leader");
+    welcome(&rig, SELF, 1);
+    cr_assert(member_state(rig.m) == MEMBER_IDLE && member_election(rig.m) == ELECTION_LEADING);
 }
 
 Test(election, an_arbiter_that_is_not_reached_is_asked_again_and_that_is_said) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
+    begin_with(&rig, &c);
     for (int i = 0; i < 3; i++) {
-        hears(&r, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
-        cr_assert_str_eq(member_waiting(r.m), "the arbiter is on fire");
-        pass(&r, 0.999);
-        cr_assert_eq(r.asked[ARBITER_READ], 0);
-        pass(&r, 0.001);
-        cr_assert_eq(r.asked[ARBITER_READ], 1);
+        hears(&rig, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
+        cr_assert_str_eq(member_waiting(rig.m), "the arbiter is on fire");
+        pass(&rig, 0.999);
+        cr_assert_eq(rig.asked[ARBITER_READ], 0);
+        pass(&rig, 0.001);
+        cr_assert_eq(rig.asked[ARBITER_READ], 1);
     }
-    assert_election(&r, ELECTION_ASKING);
-    end(&r);
+    assert_election(&rig, ELECTION_ASKING);
 }
 
 Test(election, it_follows_the_leader_of_the_record) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1);
-    assert_election(&r, ELECTION_FOLLOWING);
-    struct member_effect e = must(&r, MEMBER_EFFECT_CONNECT);
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    struct member_effect e = must(&rig, MEMBER_EFFECT_CONNECT);
     cr_assert(e.peer.incarnation == 1 && e.peer.port == 101 && e.soon);
-    welcome(&r, 1, 3);
-    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
-    cr_assert_eq(member_epoch(r.m), 3);
-    cr_assert_eq(member_report(r.m)->epoch, 3);
+    welcome(&rig, 1, 3);
+    cr_assert_eq(member_state(rig.m), MEMBER_IDLE);
+    cr_assert_eq(member_epoch(rig.m), 3);
+    cr_assert_eq(member_report(rig.m)->epoch, 3);
     struct rdzv_peer leader;
-    cr_assert(member_leader(r.m, &leader) && leader.incarnation == 1);
-    e = must(&r, MEMBER_EFFECT_JOIN_POLICY);
+    cr_assert(member_leader(rig.m, &leader) && leader.incarnation == 1);
+    e = must(&rig, MEMBER_EFFECT_JOIN_POLICY);
     cr_assert(e.join_policy == JOIN_POLICY_REDIRECTED && e.peer.incarnation == 1 && e.epoch == 3);
-    end(&r);
 }
 
 Test(election, a_claim_that_is_lost_leads_to_the_winner) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 0, 0);
+    begin_with(&rig, &c);
+    reads(&rig, 0, 0);
     struct arbiter_record theirs = led_by(1, 2);
-    hears(&r, ARBITER_CLAIM, 1, ARBITER_LOST, &theirs);
-    assert_election(&r, ELECTION_FOLLOWING);
-    cr_assert_str_eq(tried(&r), "2");
-    cr_assert_eq(count(&r, MEMBER_EFFECT_LEAD), 0);
-    end(&r);
+    hears(&rig, ARBITER_CLAIM, 1, ARBITER_LOST, &theirs);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    cr_assert_str_eq(tried(&rig), "2");
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_LEAD), 0);
 }
 
 Test(election, whoever_has_seen_a_higher_epoch_obeys_no_lower_one) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1);
-    welcome(&r, 1, 2);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_HANG_UP), 1);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_RENEW), 0);
-    cr_assert_eq(member_state(r.m), MEMBER_SEARCHING);
-    want(&r, DESIRED_FORM, 2, 1);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_PREPARE), 0);
-    pass(&r, 0.249);
-    cr_assert_str_eq(tried(&r), "");
-    pass(&r, 0.001);
-    cr_assert_str_eq(tried(&r), "1", "it is asked again, not at once");
-    welcome(&r, 1, 3);
-    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
-    end(&r);
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1);
+    welcome(&rig, 1, 2);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_HANG_UP), 1);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_RENEW), 0);
+    cr_assert_eq(member_state(rig.m), MEMBER_SEARCHING);
+    want(&rig, DESIRED_FORM, 2, 1);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_PREPARE), 0);
+    pass(&rig, 0.249);
+    cr_assert_str_eq(tried(&rig), "");
+    pass(&rig, 0.001);
+    cr_assert_str_eq(tried(&rig), "1", "it is asked again, not at once");
+    welcome(&rig, 1, 3);
+    cr_assert_eq(member_state(rig.m), MEMBER_IDLE);
 }
 
 Test(election, redirects_are_followed_at_once_a_few_times_and_then_with_a_pause) {
-    struct rig r;
-    follow(&r);
+    follow(&rig);
     for (unsigned i = 0; i < 5; i++) {
-        redirect(&r, 3, 2 + i % 2);
-        struct member_effect e = must(&r, MEMBER_EFFECT_CONNECT);
+        redirect(&rig, 3, 2 + i % 2);
+        struct member_effect e = must(&rig, MEMBER_EFFECT_CONNECT);
         cr_assert_eq(e.peer.incarnation, 2 + i % 2);
         cr_assert_eq(e.soon, i < 2, "redirect %u", i);
     }
-    welcome(&r, 3, 3);
-    redirect(&r, 4, 2);
-    cr_assert(must(&r, MEMBER_EFFECT_CONNECT).soon, "the count begins anew");
-    cr_assert_eq(member_epoch(r.m), 4);
-    end(&r);
+    welcome(&rig, 3, 3);
+    redirect(&rig, 4, 2);
+    cr_assert(must(&rig, MEMBER_EFFECT_CONNECT).soon, "the count begins anew");
+    cr_assert_eq(member_epoch(rig.m), 4);
 }
 
 Test(election, a_redirect_to_nobody_to_itself_or_to_an_older_epoch_is_not_followed) {
@@ -463,89 +457,77 @@ Test(election, an_idle_epochs_leader_that_is_gone_is_followed_within_a_heartbeat
 }
 
 Test(election, an_idle_epochs_leader_that_is_silent_is_followed_when_its_beat_stood_for_a_lease) {
-    struct rig r;
-    follow_idle(&r);
-    r.beats = true;
-    pass(&r, 10);
-    r.leases = r.beats = false;
-    r.there.beat++;
-    uint64_t since = r.now_ns;
-    while (member_election(r.m) != ELECTION_CLAIMING)
-        pass(&r, 0.1);
-    double took = (double)(r.now_ns - since) / 1e9;
+    follow_idle(&rig);
+    rig.beats = true;
+    pass(&rig, 10);
+    rig.leases = rig.beats = false;
+    rig.there.beat++;
+    uint64_t since = rig.now_ns;
+    while (member_election(rig.m) != ELECTION_CLAIMING)
+        pass(&rig, 0.1);
+    double took = (double)(rig.now_ns - since) / 1e9;
     cr_assert(took > 6.4 && took < 8.6, "%.2f s", took);
-    assert_claim(&r, 4);
-    cr_assert(last_claim(&r).idle && wins(&r, 4, true).not_before_ns == 0);
-    end(&r);
+    assert_claim(&rig, 4);
+    cr_assert(last_claim(&rig).idle && wins(&rig, 4, true).not_before_ns == 0);
 }
 
 Test(election, an_idle_epochs_leader_that_shows_life_is_left_alone) {
-    struct rig r;
-    follow_idle(&r);
-    r.leases = false;
-    r.beats = true;
-    pass(&r, 100);
-    cr_assert(member_election(r.m) != ELECTION_CLAIMING && r.asked[ARBITER_CLAIM] == 0);
-    end(&r);
+    follow_idle(&rig);
+    rig.leases = false;
+    rig.beats = true;
+    pass(&rig, 100);
+    cr_assert(member_election(rig.m) != ELECTION_CLAIMING && rig.asked[ARBITER_CLAIM] == 0);
 }
 
 Test(election, a_newcomer_follows_an_idle_epochs_leader_that_it_cant_reach_after_a_lease) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    r.there = idle_of(3, 1);
-    r.reads = true;
-    hears(&r, ARBITER_READ, 0, ARBITER_OK, &r.there);
-    pass(&r, 4.9);
-    assert_election(&r, ELECTION_FOLLOWING);
-    pass(&r, 1.2);
-    assert_claim(&r, 4);
-    end(&r);
+    begin_with(&rig, &c);
+    rig.there = idle_of(3, 1);
+    rig.reads = true;
+    hears(&rig, ARBITER_READ, 0, ARBITER_OK, &rig.there);
+    pass(&rig, 4.9);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    pass(&rig, 1.2);
+    assert_claim(&rig, 4);
 }
 
 Test(election, a_new_leader_knows_how_old_the_job_is) {
-    struct rig r;
-    follow(&r);
-    run(&r);
-    name(&r, "72");
-    uint64_t formed_ns = r.now_ns;
-    pass(&r, 5);
-    leader_gone(&r);
-    assert_claim(&r, 4);
-    cr_assert_eq(wins(&r, 4, false).job_ns, S(60) + r.now_ns - formed_ns);
-    end(&r);
+    follow(&rig);
+    run(&rig);
+    name(&rig, "72");
+    uint64_t formed_ns = rig.now_ns;
+    pass(&rig, 5);
+    leader_gone(&rig);
+    assert_claim(&rig, 4);
+    cr_assert_eq(wins(&rig, 4, false).job_ns, S(60) + rig.now_ns - formed_ns);
 }
 
 /* It has read epoch 3 as idle: that says nothing of what came after it. */
 Test(election, only_the_epoch_right_after_an_idle_one_is_claimed_as_idle) {
-    struct rig r;
-    follow_idle(&r);
-    leader_gone(&r);
-    assert_claim(&r, 4);
+    follow_idle(&rig);
+    leader_gone(&rig);
+    assert_claim(&rig, 4);
     struct arbiter_record others = led_by(4, 1); /* it claimed it for its first group */
-    r.there = others;
-    hears(&r, ARBITER_CLAIM, 4, ARBITER_LOST, &others);
-    assert_election(&r, ELECTION_FOLLOWING);
-    r.reads = true;
-    pass(&r, 11);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
-    pass(&r, 2);
-    assert_claim(&r, 5);
-    cr_assert_not(last_claim(&r).idle);
-    struct member_lead lead = wins(&r, 5, false);
-    cr_assert(!lead.idle && lead.not_before_ns == r.now_ns + S(61.2), "it waits");
-    end(&r);
+    rig.there = others;
+    hears(&rig, ARBITER_CLAIM, 4, ARBITER_LOST, &others);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    rig.reads = true;
+    pass(&rig, 11);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
+    pass(&rig, 2);
+    assert_claim(&rig, 5);
+    cr_assert_not(last_claim(&rig).idle);
+    struct member_lead lead = wins(&rig, 5, false);
+    cr_assert(!lead.idle && lead.not_before_ns == rig.now_ns + S(61.2), "it waits");
 }
 
 /* Its own group had asked for it, and the answer was lost. */
 Test(election, what_a_won_epoch_is_the_record_says) {
-    struct rig r;
-    follow_idle(&r);
-    leader_gone(&r);
-    assert_claim(&r, 4);
-    struct member_lead lead = wins(&r, 4, false);
-    cr_assert(!lead.idle && lead.not_before_ns > r.now_ns + S(60));
-    end(&r);
+    follow_idle(&rig);
+    leader_gone(&rig);
+    assert_claim(&rig, 4);
+    struct member_lead lead = wins(&rig, 4, false);
+    cr_assert(!lead.idle && lead.not_before_ns > rig.now_ns + S(60));
 }
 
 Test(election, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays_so) {
@@ -573,37 +555,33 @@ Test(election, without_a_leader_and_an_arbiter_with_data_it_ends_when_that_stays
 }
 
 Test(election, data_that_comes_back_in_time_ends_no_node) {
-    struct rig r;
-    follow(&r);
-    leader_gone(&r);
+    follow(&rig);
+    leader_gone(&rig);
     for (int i = 0; i < 10; i++) {
-        hears(&r, ARBITER_READ, 0, ARBITER_RUINED, NULL);
-        pass(&r, 4);
-        cr_assert_str_eq(member_waiting(r.m), "the arbiter is on fire");
-        reads(&r, 3, 1);
-        pass(&r, 1);
+        hears(&rig, ARBITER_READ, 0, ARBITER_RUINED, NULL);
+        pass(&rig, 4);
+        cr_assert_str_eq(member_waiting(rig.m), "the arbiter is on fire");
+        reads(&rig, 3, 1);
+        pass(&rig, 1);
     }
-    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_NONE);
-    end(&r);
+    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_NONE);
 }
 
 Test(election, without_a_leader_it_gives_up_at_the_join_timeout_and_says_what_it_waited_for) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    while (r.now_ns < S(1599)) {
-        hears(&r, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
-        pass(&r, 1);
+    begin_with(&rig, &c);
+    while (rig.now_ns < S(1599)) {
+        hears(&rig, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
+        pass(&rig, 1);
     }
-    hears(&r, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
-    pass(&r, 0.999);
-    cr_assert_neq(member_state(r.m), MEMBER_ENDED);
-    pass(&r, 0.001);
-    cr_assert_eq(member_state(r.m), MEMBER_ENDED);
-    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
-    cr_assert_not_null(strstr(member_end(r.m)->reason, "join timeout: the arbiter is on fire"), "%s",
-                       member_end(r.m)->reason);
-    end(&r);
+    hears(&rig, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
+    pass(&rig, 0.999);
+    cr_assert_neq(member_state(rig.m), MEMBER_ENDED);
+    pass(&rig, 0.001);
+    cr_assert_eq(member_state(rig.m), MEMBER_ENDED);
+    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_LEADER_LOST);
+    cr_assert_not_null(strstr(member_end(rig.m)->reason, "join timeout: the arbiter is on fire"), "%s",
+                       member_end(rig.m)->reason);
 }
 
 /* ---- a job that is over ---- */
@@ -641,94 +619,84 @@ Test(election, a_closed_record_ends_it_with_the_outcome_and_a_newcomer_says_so) 
 
 Test(election, who_was_there_before_the_end_is_told_the_outcome_but_not_that_it_came_after_it) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1); /* a leader that does not admit it */
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1); /* a leader that does not admit it */
     struct arbiter_record record = led_by(3, 1);
     record.closed = true;
     record.outcome = OUTCOME_SUCCESS;
-    hears(&r, ARBITER_READ, 0, ARBITER_OK, &record);
-    const struct member_end *e = member_end(r.m);
+    hears(&rig, ARBITER_READ, 0, ARBITER_OK, &record);
+    const struct member_end *e = member_end(rig.m);
     cr_assert_eq(e->kind, MEMBER_END_SUCCESS);
     cr_assert(e->was_closed && !e->was_over);
-    end(&r);
 }
 
 Test(election, a_closed_record_stops_the_workers_first) {
-    struct rig r;
-    follow(&r);
-    run(&r);
+    follow(&rig);
+    run(&rig);
     struct arbiter_record record = led_by(3, 1);
     record.closed = true;
     record.outcome = OUTCOME_FAILED;
-    hears(&r, ARBITER_READ, 0, ARBITER_OK, &record);
-    cr_assert_eq(member_state(r.m), MEMBER_RUNNING, "its leader tells it in time");
-    disconnect(&r);
-    hears(&r, ARBITER_READ, 0, ARBITER_OK, &record);
-    cr_assert_eq(member_state(r.m), MEMBER_STOPPING);
-    tell(&r, MEMBER_EVENT_ALL_GONE);
-    cr_assert_eq(member_state(r.m), MEMBER_ENDED);
-    end(&r);
+    hears(&rig, ARBITER_READ, 0, ARBITER_OK, &record);
+    cr_assert_eq(member_state(rig.m), MEMBER_RUNNING, "its leader tells it in time");
+    disconnect(&rig);
+    hears(&rig, ARBITER_READ, 0, ARBITER_OK, &record);
+    cr_assert_eq(member_state(rig.m), MEMBER_STOPPING);
+    tell(&rig, MEMBER_EVENT_ALL_GONE);
+    cr_assert_eq(member_state(rig.m), MEMBER_ENDED);
 }
 
 /* ---- losing the leader ---- */
 
 Test(election, a_leader_that_is_gone_is_lost_at_once_and_the_workers_stop_within_the_lease) {
-    struct rig r;
-    follow(&r);
-    name(&r, "23");
-    run(&r);
-    r.leases = false;
-    pass(&r, 2);
-    disconnect(&r);
-    cr_assert(must(&r, MEMBER_EFFECT_CONNECT).peer.incarnation == 1 && must(&r, MEMBER_EFFECT_CONNECT).soon);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_PROBE), 1);
-    probed(&r, PROBE_UNKNOWN);
-    assert_election(&r, ELECTION_FOLLOWING);
-    cr_assert_eq(member_state(r.m), MEMBER_RUNNING);
-    uint64_t left = member_lease_end(r.m) - r.now_ns;
-    probed(&r, PROBE_GONE);
-    assert_election(&r, ELECTION_SEEKING);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_STOP).grace_ns, left);
-    cr_assert_str_eq(tried(&r), "2");
-    cr_assert_not_null(strstr(member_waiting(r.m), "looking for the next leader"));
+    follow(&rig);
+    name(&rig, "23");
+    run(&rig);
+    rig.leases = false;
+    pass(&rig, 2);
+    disconnect(&rig);
+    cr_assert(must(&rig, MEMBER_EFFECT_CONNECT).peer.incarnation == 1 && must(&rig, MEMBER_EFFECT_CONNECT).soon);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_PROBE), 1);
+    probed(&rig, PROBE_UNKNOWN);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    cr_assert_eq(member_state(rig.m), MEMBER_RUNNING);
+    uint64_t left = member_lease_end(rig.m) - rig.now_ns;
+    probed(&rig, PROBE_GONE);
+    assert_election(&rig, ELECTION_SEEKING);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_STOP).grace_ns, left);
+    cr_assert_str_eq(tried(&rig), "2");
+    cr_assert_not_null(strstr(member_waiting(rig.m), "looking for the next leader"));
     struct rdzv_peer leader;
-    cr_assert(!member_leader(r.m, &leader));
-    tell(&r, MEMBER_EVENT_ALL_GONE);
-    cr_assert(member_state(r.m) == MEMBER_IDLE && member_report(r.m)->state == NODE_STOPPED);
-    end(&r);
+    cr_assert(!member_leader(rig.m, &leader));
+    tell(&rig, MEMBER_EVENT_ALL_GONE);
+    cr_assert(member_state(rig.m) == MEMBER_IDLE && member_report(rig.m)->state == NODE_STOPPED);
 }
 
 Test(election, a_leader_without_leases_is_lost_at_lease_and_margin_and_the_workers_before) {
-    struct rig r;
-    follow(&r);
-    run(&r);
-    pass(&r, 3);
-    uint64_t last = member_lease_end(r.m) - S(5);
-    r.leases = false;
-    pass(&r, (double)(last + S(5) - r.now_ns) / 1e9);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_FENCE), 1);
-    assert_election(&r, ELECTION_FOLLOWING);
-    pass(&r, 0.999);
-    assert_election(&r, ELECTION_FOLLOWING);
-    pass(&r, 0.001);
-    assert_election(&r, ELECTION_SEEKING);
-    end(&r);
+    follow(&rig);
+    run(&rig);
+    pass(&rig, 3);
+    uint64_t last = member_lease_end(rig.m) - S(5);
+    rig.leases = false;
+    pass(&rig, (double)(last + S(5) - rig.now_ns) / 1e9);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_FENCE), 1);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    pass(&rig, 0.999);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    pass(&rig, 0.001);
+    assert_election(&rig, ELECTION_SEEKING);
 }
 
 Test(election, words_without_a_lease_do_not_keep_a_leader) {
-    struct rig r;
-    follow(&r);
-    r.leases = false;
-    uint64_t since = r.now_ns;
-    while (member_election(r.m) == ELECTION_FOLLOWING) {
-        cr_assert_lt(r.now_ns, since + S(10));
-        pass(&r, 0.25);
-        step(&r, (struct member_event){.kind = MEMBER_EVENT_LEASE,
-                                       .lease = {.epoch = 3, .echo_ns = r.now_ns, .clock_ns = r.now_ns}});
+    follow(&rig);
+    rig.leases = false;
+    uint64_t since = rig.now_ns;
+    while (member_election(rig.m) == ELECTION_FOLLOWING) {
+        cr_assert_lt(rig.now_ns, since + S(10));
+        pass(&rig, 0.25);
+        step(&rig, (struct member_event){.kind = MEMBER_EVENT_LEASE,
+                                         .lease = {.epoch = 3, .echo_ns = rig.now_ns, .clock_ns = rig.now_ns}});
     }
-    cr_assert_eq(r.now_ns, since + S(6));
-    end(&r);
+    cr_assert_eq(rig.now_ns, since + S(6));
 }
 
 Test(election, what_was_made_ready_is_dropped_with_the_leader) {
@@ -746,85 +714,75 @@ Test(election, what_was_made_ready_is_dropped_with_the_leader) {
 }
 
 Test(election, a_node_that_has_finished_stays_so_and_tells_the_next_leader) {
-    struct rig r;
-    follow(&r);
-    name(&r, "2");
-    run(&r);
-    tell(&r, MEMBER_EVENT_SUCCEEDED);
-    tell(&r, MEMBER_EVENT_ALL_GONE);
-    leader_gone(&r);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_STOP), 0);
-    cr_assert(member_report(r.m)->state == NODE_FINISHED && member_report(r.m)->finished);
-    welcome(&r, 2, 4);
-    cr_assert_eq(member_report(r.m)->state, NODE_FINISHED);
+    follow(&rig);
+    name(&rig, "2");
+    run(&rig);
+    tell(&rig, MEMBER_EVENT_SUCCEEDED);
+    tell(&rig, MEMBER_EVENT_ALL_GONE);
+    leader_gone(&rig);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_STOP), 0);
+    cr_assert(member_report(rig.m)->state == NODE_FINISHED && member_report(rig.m)->finished);
+    welcome(&rig, 2, 4);
+    cr_assert_eq(member_report(rig.m)->state, NODE_FINISHED);
     struct desired idle = {.kind = DESIRED_IDLE, .epoch = 4};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &idle});
-    cr_assert(member_report(r.m)->state == NODE_STOPPED && member_report(r.m)->finished);
-    cr_assert_eq(generation_compare(member_report(r.m)->generation, (struct generation){3, 1}), 0);
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &idle});
+    cr_assert(member_report(rig.m)->state == NODE_STOPPED && member_report(rig.m)->finished);
+    cr_assert_eq(generation_compare(member_report(rig.m)->generation, (struct generation){3, 1}), 0);
 }
 
 Test(election, its_own_sleep_is_not_the_leaders_silence) {
-    struct rig r;
-    follow(&r);
-    r.now_ns += S(100);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    assert_election(&r, ELECTION_FOLLOWING);
-    end(&r);
+    follow(&rig);
+    rig.now_ns += S(100);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    assert_election(&rig, ELECTION_FOLLOWING);
 }
 
 Test(election, another_leaders_start_does_not_count_with_this_ones_word) {
-    struct rig r;
-    follow(&r);
-    want(&r, DESIRED_FORM, 3, 1);
-    tell(&r, MEMBER_EVENT_PREPARED); /* its lease names the group already */
-    r.leases = false;
-    disconnect(&r);
-    redirect(&r, 4, 2);
-    welcome(&r, 2, 4);
-    want(&r, DESIRED_START, 3, 1);
+    follow(&rig);
+    want(&rig, DESIRED_FORM, 3, 1);
+    tell(&rig, MEMBER_EVENT_PREPARED); /* its lease names the group already */
+    rig.leases = false;
+    disconnect(&rig);
+    redirect(&rig, 4, 2);
+    welcome(&rig, 2, 4);
+    want(&rig, DESIRED_START, 3, 1);
     struct desired start = {.kind = DESIRED_START, .epoch = 4, .generation = {3, 1}};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &start});
-    cr_assert_eq(count(&r, MEMBER_EFFECT_START), 0);
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &start});
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_START), 0);
 }
 
 Test(election, a_leaders_clock_is_not_told_to_the_next_leader) {
-    struct rig r;
-    follow(&r);
-    pass(&r, 3);
-    cr_assert_neq(must(&r, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 0);
-    r.leases = false;
-    disconnect(&r);
-    welcome(&r, 1, 3); /* the same, on another connection */
-    pass(&r, 1);
-    cr_assert_neq(must(&r, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 0);
-    redirect(&r, 4, 2);
-    welcome(&r, 2, 4);
-    pass(&r, 1);
-    struct renew renew = must(&r, MEMBER_EFFECT_RENEW).renew;
+    follow(&rig);
+    pass(&rig, 3);
+    cr_assert_neq(must(&rig, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 0);
+    rig.leases = false;
+    disconnect(&rig);
+    welcome(&rig, 1, 3); /* the same, on another connection */
+    pass(&rig, 1);
+    cr_assert_neq(must(&rig, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 0);
+    redirect(&rig, 4, 2);
+    welcome(&rig, 2, 4);
+    pass(&rig, 1);
+    struct renew renew = must(&rig, MEMBER_EFFECT_RENEW).renew;
     cr_assert(renew.epoch == 4 && renew.leader_clock_ns == 0 && renew.rtt_ns == 0);
-    struct lease lease = {.epoch = 4, .echo_ns = r.now_ns, .validity_ns = S(5), .clock_ns = 12345};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
-    pass(&r, 1);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 12345);
-    end(&r);
+    struct lease lease = {.epoch = 4, .echo_ns = rig.now_ns, .validity_ns = S(5), .clock_ns = 12345};
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+    pass(&rig, 1);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_RENEW).renew.leader_clock_ns, 12345);
 }
 
 Test(election, a_start_of_another_leader_is_cancelled) {
-    struct rig r;
-    follow(&r);
-    want(&r, DESIRED_FORM, 3, 1);
-    r.leases = false;
-    tell(&r, MEMBER_EVENT_PREPARED);
-    want(&r, DESIRED_START, 3, 1); /* it waits for a lease */
-    disconnect(&r);
-    redirect(&r, 4, 2);
-    welcome(&r, 2, 4);
-    struct lease lease = {.epoch = 4, .prepared = {3, 1}, .echo_ns = r.now_ns, .validity_ns = S(5)};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
-    cr_assert_eq(count(&r, MEMBER_EFFECT_START), 0);
-    end(&r);
+    follow(&rig);
+    want(&rig, DESIRED_FORM, 3, 1);
+    rig.leases = false;
+    tell(&rig, MEMBER_EVENT_PREPARED);
+    want(&rig, DESIRED_START, 3, 1); /* it waits for a lease */
+    disconnect(&rig);
+    redirect(&rig, 4, 2);
+    welcome(&rig, 2, 4);
+    struct lease lease = {.epoch = 4, .prepared = {3, 1}, .echo_ns = rig.now_ns, .validity_ns = S(5)};
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_LEASE, .lease = lease});
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_START), 0);
 }
 
 /* ---- where it looks ---- */
@@ -860,71 +818,63 @@ Test(election, it_goes_to_the_successors_in_order_and_to_the_old_leader_unless_t
 }
 
 Test(election, rounds_come_with_growing_pauses) {
-    struct rig r;
-    follow(&r);
-    name(&r, "23");
-    r.refuses = true;
-    leader_gone(&r);
+    follow(&rig);
+    name(&rig, "23");
+    rig.refuses = true;
+    leader_gone(&rig);
     static const double pauses[] = {0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5};
     for (size_t i = 0; i < ARRAY_SIZE(pauses); i++) {
-        pass(&r, pauses[i] - 0.001);
-        cr_assert_str_eq(tried(&r), "", "pause %zu", i);
-        pass(&r, 0.001);
-        cr_assert_str_eq(tried(&r), "2 3", "pause %zu", i);
+        pass(&rig, pauses[i] - 0.001);
+        cr_assert_str_eq(tried(&rig), "", "pause %zu", i);
+        pass(&rig, 0.001);
+        cr_assert_str_eq(tried(&rig), "2 3", "pause %zu", i);
     }
-    end(&r);
 }
 
 Test(election, it_waits_with_a_successor_for_lease_and_margin_and_with_a_silent_leader_hardly) {
-    struct rig r;
-    follow(&r);
-    name(&r, "23");
-    r.leases = false;
-    while (member_election(r.m) == ELECTION_FOLLOWING)
-        pass(&r, 0.25);
-    cr_assert_str_eq(tried(&r), "2");
-    pass(&r, 5.999);
-    cr_assert_str_eq(tried(&r), "");
-    pass(&r, 0.001);
-    cr_assert_str_eq(tried(&r), "3");
-    pass(&r, 6);
-    cr_assert_str_eq(tried(&r), "1");
-    pass(&r, 0.499);
-    cr_assert_str_eq(tried(&r), "");
-    pass(&r, 0.001 + 0.02);
-    cr_assert_str_eq(tried(&r), "2");
-    end(&r);
+    follow(&rig);
+    name(&rig, "23");
+    rig.leases = false;
+    while (member_election(rig.m) == ELECTION_FOLLOWING)
+        pass(&rig, 0.25);
+    cr_assert_str_eq(tried(&rig), "2");
+    pass(&rig, 5.999);
+    cr_assert_str_eq(tried(&rig), "");
+    pass(&rig, 0.001);
+    cr_assert_str_eq(tried(&rig), "3");
+    pass(&rig, 6);
+    cr_assert_str_eq(tried(&rig), "1");
+    pass(&rig, 0.499);
+    cr_assert_str_eq(tried(&rig), "");
+    pass(&rig, 0.001 + 0.02);
+    cr_assert_str_eq(tried(&rig), "2");
 }
 
 Test(election, a_successor_that_still_has_the_lost_leader_is_left_and_one_that_has_another_is_believed) {
-    struct rig r;
-    follow(&r);
-    name(&r, "23");
-    r.leases = false;
-    while (member_election(r.m) == ELECTION_FOLLOWING)
-        pass(&r, 0.25);
-    cr_assert_str_eq(tried(&r), "2");
-    redirect(&r, 3, 1);
-    assert_election(&r, ELECTION_SEEKING);
-    cr_assert_str_eq(tried(&r), "1", "no other successor will lead either");
-    redirect(&r, 4, 2);
-    assert_election(&r, ELECTION_FOLLOWING);
-    cr_assert_str_eq(tried(&r), "2");
-    welcome(&r, 2, 4);
-    cr_assert_eq(member_epoch(r.m), 4);
-    end(&r);
+    follow(&rig);
+    name(&rig, "23");
+    rig.leases = false;
+    while (member_election(rig.m) == ELECTION_FOLLOWING)
+        pass(&rig, 0.25);
+    cr_assert_str_eq(tried(&rig), "2");
+    redirect(&rig, 3, 1);
+    assert_election(&rig, ELECTION_SEEKING);
+    cr_assert_str_eq(tried(&rig), "1", "no other successor will lead either");
+    redirect(&rig, 4, 2);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    cr_assert_str_eq(tried(&rig), "2");
+    welcome(&rig, 2, 4);
+    cr_assert_eq(member_epoch(rig.m), 4);
 }
 
 Test(election, while_it_seeks_a_later_record_is_followed_and_the_same_is_not) {
-    struct rig r;
-    follow(&r);
-    leader_gone(&r);
-    reads(&r, 3, 1);
-    assert_election(&r, ELECTION_SEEKING);
-    reads(&r, 4, 5);
-    assert_election(&r, ELECTION_FOLLOWING);
-    cr_assert_str_eq(tried(&r), "5");
-    end(&r);
+    follow(&rig);
+    leader_gone(&rig);
+    reads(&rig, 3, 1);
+    assert_election(&rig, ELECTION_SEEKING);
+    reads(&rig, 4, 5);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    cr_assert_str_eq(tried(&rig), "5");
 }
 
 /* ---- successors ---- */
@@ -970,52 +920,46 @@ Test(election, a_naming_of_an_older_epoch_changes_nothing_and_one_of_a_later_is_
 Test(election, the_first_successor_claims_at_once_when_the_leader_is_gone_and_enough_came) {
     struct member_config c = config_of();
     c.rdzv.min_nodes = 3;
-    struct rig r;
-    follow_with(&r, &c);
-    name(&r, "72");
-    disconnect(&r);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_PARKED);
-    probed(&r, PROBE_GONE);
-    assert_election(&r, ELECTION_SEEKING);
-    joiner(&r, 2, true);
-    joiner(&r, 2, true); /* on a new connection */
-    assert_election(&r, ELECTION_SEEKING);
-    joiner(&r, 2, false);
-    joiner(&r, 3, true);
-    assert_election(&r, ELECTION_SEEKING);
-    joiner(&r, 2, true);
-    assert_claim(&r, 4);
-    end(&r);
+    follow_with(&rig, &c);
+    name(&rig, "72");
+    disconnect(&rig);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_PARKED);
+    probed(&rig, PROBE_GONE);
+    assert_election(&rig, ELECTION_SEEKING);
+    joiner(&rig, 2, true);
+    joiner(&rig, 2, true); /* on a new connection */
+    assert_election(&rig, ELECTION_SEEKING);
+    joiner(&rig, 2, false);
+    joiner(&rig, 3, true);
+    assert_election(&rig, ELECTION_SEEKING);
+    joiner(&rig, 2, true);
+    assert_claim(&rig, 4);
 }
 
 Test(election, those_who_came_have_to_fill_a_unit) {
     struct member_config c = config_of();
     c.rdzv.min_nodes = 3;
     c.rdzv.node_unit = 2;
-    struct rig r;
-    follow_with(&r, &c);
-    name(&r, "72");
-    leader_gone(&r);
-    joiner(&r, 2, true);
-    joiner(&r, 3, true);
-    assert_election(&r, ELECTION_SEEKING); /* 3 of 4 */
-    joiner(&r, 4, true);
-    assert_claim(&r, 4);
-    end(&r);
+    follow_with(&rig, &c);
+    name(&rig, "72");
+    leader_gone(&rig);
+    joiner(&rig, 2, true);
+    joiner(&rig, 3, true);
+    assert_election(&rig, ELECTION_SEEKING); /* 3 of 4 */
+    joiner(&rig, 4, true);
+    assert_claim(&rig, 4);
 }
 
 Test(election, where_the_leader_is_gone_and_too_few_come_somebody_ends_the_job_after_a_lease) {
     struct member_config c = config_of();
     c.rdzv.min_nodes = 3;
-    struct rig r;
-    follow_with(&r, &c);
-    name(&r, "72");
-    leader_gone(&r);
-    pass(&r, 4.999);
-    assert_election(&r, ELECTION_SEEKING);
-    pass(&r, 0.001);
-    assert_claim(&r, 4);
-    end(&r);
+    follow_with(&rig, &c);
+    name(&rig, "72");
+    leader_gone(&rig);
+    pass(&rig, 4.999);
+    assert_election(&rig, ELECTION_SEEKING);
+    pass(&rig, 0.001);
+    assert_claim(&rig, 4);
 }
 
 /* Told to leave while it may be the next leader: it leads first, so that the end is recorded. */
@@ -1031,22 +975,20 @@ static void assert_left(const struct rig *r) {
 Test(election, a_successor_that_leaves_claims_without_waiting_for_others_and_ends_as_the_leader) {
     struct member_config c = config_of();
     c.rdzv.min_nodes = 3;
-    struct rig r;
-    follow_with(&r, &c);
-    name(&r, "72");
-    r.leases = false;
-    disconnect(&r);
-    leave(&r); /* whether the leader is gone is not known yet */
-    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
-    probed(&r, PROBE_GONE);
-    assert_claim(&r, 4);
+    follow_with(&rig, &c);
+    name(&rig, "72");
+    rig.leases = false;
+    disconnect(&rig);
+    leave(&rig); /* whether the leader is gone is not known yet */
+    cr_assert_eq(member_state(rig.m), MEMBER_IDLE);
+    probed(&rig, PROBE_GONE);
+    assert_claim(&rig, 4);
     struct arbiter_record ours = led_by(4, SELF);
-    hears(&r, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
-    assert_election(&r, ELECTION_LEADING);
-    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
-    welcome(&r, SELF, 4);
-    assert_left(&r);
-    end(&r);
+    hears(&rig, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
+    assert_election(&rig, ELECTION_LEADING);
+    cr_assert_eq(member_state(rig.m), MEMBER_IDLE);
+    welcome(&rig, SELF, 4);
+    assert_left(&rig);
 }
 
 Test(election, a_node_that_leaves_waits_two_seconds_at_most_to_lead) {
@@ -1114,45 +1056,41 @@ Test(election, a_node_that_leaves_and_can_not_lead_next_leaves_at_once) {
 }
 
 Test(election, a_beat_that_stood_still_for_a_lease_lets_the_first_successor_claim) {
-    struct rig r;
-    follow(&r);
-    name(&r, "72");
-    r.there.beat = 99; /* it moved in the meantime */
-    r.reads = true;
-    r.leases = false;
-    uint64_t since = r.now_ns;
-    pass(&r, 2.5);
-    cr_assert_eq(r.asked[ARBITER_READ], 0, "it reads from the second missing LEASE on");
-    pass(&r, 0.5);
-    cr_assert_eq(r.asked[ARBITER_READ], 2);
-    while (member_election(r.m) != ELECTION_CLAIMING) {
-        cr_assert_lt(r.now_ns, since + S(20));
-        pass(&r, 0.05);
+    follow(&rig);
+    name(&rig, "72");
+    rig.there.beat = 99; /* it moved in the meantime */
+    rig.reads = true;
+    rig.leases = false;
+    uint64_t since = rig.now_ns;
+    pass(&rig, 2.5);
+    cr_assert_eq(rig.asked[ARBITER_READ], 0, "it reads from the second missing LEASE on");
+    pass(&rig, 0.5);
+    cr_assert_eq(rig.asked[ARBITER_READ], 2);
+    while (member_election(rig.m) != ELECTION_CLAIMING) {
+        cr_assert_lt(rig.now_ns, since + S(20));
+        pass(&rig, 0.05);
     }
-    cr_assert_eq(r.there.epoch, 3);
-    double waited = (double)(r.now_ns - since) / 1e9;
+    cr_assert_eq(rig.there.epoch, 3);
+    double waited = (double)(rig.now_ns - since) / 1e9;
     cr_assert(waited >= 7.5 && waited < 7.85, "it claimed after %g s", waited);
-    end(&r);
 }
 
 Test(election, while_the_beat_moves_nobody_is_deposed) {
     struct member_config c = config_of();
     c.seed = 0;
-    struct rig r;
-    follow_with(&r, &c);
-    name(&r, "72");
-    r.reads = r.beats = true;
-    r.leases = false;
-    pass(&r, 300);
-    assert_election(&r, ELECTION_SEEKING);
-    cr_assert_not_null(strstr(member_waiting(r.m), "10.0.0.1, port 101 (epoch 3) is alive, but not reachable"), "%s",
-                       member_waiting(r.m));
-    r.beats = false;
-    pass(&r, 4.5);
-    assert_election(&r, ELECTION_SEEKING);
-    pass(&r, 0.75);
-    assert_election(&r, ELECTION_CLAIMING);
-    end(&r);
+    follow_with(&rig, &c);
+    name(&rig, "72");
+    rig.reads = rig.beats = true;
+    rig.leases = false;
+    pass(&rig, 300);
+    assert_election(&rig, ELECTION_SEEKING);
+    cr_assert_not_null(strstr(member_waiting(rig.m), "10.0.0.1, port 101 (epoch 3) is alive, but not reachable"), "%s",
+                       member_waiting(rig.m));
+    rig.beats = false;
+    pass(&rig, 4.5);
+    assert_election(&rig, ELECTION_SEEKING);
+    pass(&rig, 0.75);
+    assert_election(&rig, ELECTION_CLAIMING);
 }
 
 Test(election, a_successor_without_the_handover_or_named_for_an_epoch_that_is_over_does_not_claim) {
@@ -1211,108 +1149,96 @@ Test(election, later_successors_wait_three_seconds_for_each_before_them_that_may
 }
 
 Test(election, a_new_naming_needs_its_own_handover) {
-    struct rig r;
-    follow(&r);
-    name(&r, "7");
+    follow(&rig);
+    name(&rig, "7");
     struct successors s = {.epoch = 4, .n = 1, .list = {peer_of(SELF)}};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
-    leader_gone(&r);
-    assert_election(&r, ELECTION_SEEKING);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_NAMED, .successors = &s});
+    leader_gone(&rig);
+    assert_election(&rig, ELECTION_SEEKING);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
 }
 
 Test(election, an_older_naming_replaces_no_newer_one) {
-    struct rig r;
-    follow(&r);
-    name_of(&r, 3, "7");
-    name_of(&r, 2, "23");
-    leader_gone(&r);
-    assert_claim(&r, 4);
-    end(&r);
+    follow(&rig);
+    name_of(&rig, 3, "7");
+    name_of(&rig, 2, "23");
+    leader_gone(&rig);
+    assert_claim(&rig, 4);
 }
 
 Test(election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
-    struct rig r;
-    begin_with(&r, &(struct member_config){.incarnation = SELF,
-                                           .has_arbiter = true,
-                                           .rdzv.heartbeat_ns = S(1),
-                                           .rdzv.margin_ns = S(1),
-                                           .rdzv.lease_ns = S(5),
-                                           .rdzv.join_timeout_ns = S(600),
-                                           .rdzv.arbiter_lease_ns = S(60),
-                                           .probe_retry_ns = S(0.2),
-                                           .rdzv.min_nodes = 1,
-                                           .rdzv.max_nodes = 1,
-                                           .rdzv.node_unit = 1,
-                                           .seed = S(6),
-                                           .self = peer_of(SELF)});
-    reads(&r, 2, 1);
-    r.leases = true;
-    welcome(&r, 1, 3);
-    name(&r, "7");
-    r.there = led_by(2, 1); /* an old record, whose beat stands still */
-    r.reads = true;
-    r.leases = false;
-    pass(&r, 14);
-    assert_election(&r, ELECTION_SEEKING);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
-    end(&r);
+    begin_with(&rig, &(struct member_config){.incarnation = SELF,
+                                             .has_arbiter = true,
+                                             .rdzv.heartbeat_ns = S(1),
+                                             .rdzv.margin_ns = S(1),
+                                             .rdzv.lease_ns = S(5),
+                                             .rdzv.join_timeout_ns = S(600),
+                                             .rdzv.arbiter_lease_ns = S(60),
+                                             .probe_retry_ns = S(0.2),
+                                             .rdzv.min_nodes = 1,
+                                             .rdzv.max_nodes = 1,
+                                             .rdzv.node_unit = 1,
+                                             .seed = S(6),
+                                             .self = peer_of(SELF)});
+    reads(&rig, 2, 1);
+    rig.leases = true;
+    welcome(&rig, 1, 3);
+    name(&rig, "7");
+    rig.there = led_by(2, 1); /* an old record, whose beat stands still */
+    rig.reads = true;
+    rig.leases = false;
+    pass(&rig, 14);
+    assert_election(&rig, ELECTION_SEEKING);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
 }
 
 /* ---- rule 4 ---- */
 
 Test(election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_to_live) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1);
-    r.there = led_by(3, 1);
-    r.reads = true;
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1);
+    rig.there = led_by(3, 1);
+    rig.reads = true;
     for (int i = 0; i < 100; i++) {
-        pass(&r, 0.1);
-        cr_assert_null(strstr(member_waiting(r.m), "alive"), "%s", member_waiting(r.m));
+        pass(&rig, 0.1);
+        cr_assert_null(strstr(member_waiting(rig.m), "alive"), "%s", member_waiting(rig.m));
     }
-    cr_assert_not_null(strstr(member_waiting(r.m), "sends no message"), "%s", member_waiting(r.m));
-    end(&r);
+    cr_assert_not_null(strstr(member_waiting(rig.m), "sends no message"), "%s", member_waiting(rig.m));
 }
 
 Test(election, a_leader_that_may_not_talk_to_this_node_is_said_with_the_reason) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1);
-    r.there = led_by(3, 1);
-    r.reads = r.beats = true;
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DISCONNECT, .reason = "it has another key"});
-    pass(&r, 5);
-    disconnect(&r); /* once more, by chance for another reason */
-    pass(&r, 95);
-    cr_assert_not_null(strstr(member_waiting(r.m), "but not reachable from here: it has another key"), "%s",
-                       member_waiting(r.m));
-    welcome(&r, 1, 3);
-    disconnect(&r);
-    pass(&r, 20);
-    cr_assert_null(strstr(member_waiting(r.m), "another key"), "%s", member_waiting(r.m));
-    end(&r);
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1);
+    rig.there = led_by(3, 1);
+    rig.reads = rig.beats = true;
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DISCONNECT, .reason = "it has another key"});
+    pass(&rig, 5);
+    disconnect(&rig); /* once more, by chance for another reason */
+    pass(&rig, 95);
+    cr_assert_not_null(strstr(member_waiting(rig.m), "but not reachable from here: it has another key"), "%s",
+                       member_waiting(rig.m));
+    welcome(&rig, 1, 3);
+    disconnect(&rig);
+    pass(&rig, 20);
+    cr_assert_null(strstr(member_waiting(rig.m), "another key"), "%s", member_waiting(rig.m));
 }
 
 Test(election, where_nobody_has_led_yet_a_claim_that_fails_is_said_and_no_leader) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 0, 0);
-    r.reads = true; /* and finds nothing, each time */
+    begin_with(&rig, &c);
+    reads(&rig, 0, 0);
+    rig.reads = true; /* and finds nothing, each time */
     for (int i = 0; i < 200; i++) {
         struct arbiter_answer a = {.request = {.kind = ARBITER_CLAIM, .epoch = 1, .leader = c.self},
-                                   .started_ns = r.now_ns,
+                                   .started_ns = rig.now_ns,
                                    .result = ARBITER_UNREACHABLE,
                                    .text = "the disk is full"};
-        step(&r, (struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &a});
-        pass(&r, 0.1);
-        cr_assert_not_null(strstr(member_waiting(r.m), "the disk is full"), "%s", member_waiting(r.m));
+        step(&rig, (struct member_event){.kind = MEMBER_EVENT_ARBITER, .answer = &a});
+        pass(&rig, 0.1);
+        cr_assert_not_null(strstr(member_waiting(rig.m), "the disk is full"), "%s", member_waiting(rig.m));
     }
-    end(&r);
 }
 
 Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_random_part) {
@@ -1341,64 +1267,56 @@ Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_rando
 
 Test(election, after_a_claim_that_was_given_up_the_beat_is_watched_anew) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1);
-    r.there = led_by(3, 1);
-    r.reads = true;
-    while (member_election(r.m) != ELECTION_CLAIMING)
-        pass(&r, 0.5);
-    while (member_election(r.m) == ELECTION_CLAIMING)
-        pass(&r, 0.5); /* no answer */
-    pass(&r, 11);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
-    pass(&r, 3);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 1);
-    end(&r);
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1);
+    rig.there = led_by(3, 1);
+    rig.reads = true;
+    while (member_election(rig.m) != ELECTION_CLAIMING)
+        pass(&rig, 0.5);
+    while (member_election(rig.m) == ELECTION_CLAIMING)
+        pass(&rig, 0.5); /* no answer */
+    pass(&rig, 11);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
+    pass(&rig, 3);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 1);
 }
 
 Test(election, a_node_with_a_leader_claims_nothing_whatever_the_beat) {
-    struct rig r;
-    follow(&r);
-    r.reads = true;
-    pass(&r, 100);
-    assert_election(&r, ELECTION_FOLLOWING);
-    cr_assert_eq(r.asked[ARBITER_READ], 0);
-    end(&r);
+    follow(&rig);
+    rig.reads = true;
+    pass(&rig, 100);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    cr_assert_eq(rig.asked[ARBITER_READ], 0);
 }
 
 Test(election, its_own_sleep_is_no_standing_still_of_the_beat) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1);
-    r.there = led_by(3, 1);
-    r.reads = true;
-    pass(&r, 1);
-    r.now_ns += S(100);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    pass(&r, 11);
-    assert_election(&r, ELECTION_FOLLOWING);
-    end(&r);
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1);
+    rig.there = led_by(3, 1);
+    rig.reads = true;
+    pass(&rig, 1);
+    rig.now_ns += S(100);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    pass(&rig, 11);
+    assert_election(&rig, ELECTION_FOLLOWING);
 }
 
 /* ---- claiming ---- */
 
 Test(election, from_the_claim_on_it_has_no_leader_of_a_lower_epoch) {
-    struct rig r;
-    follow(&r);
-    name(&r, "72");
-    leader_gone(&r);
-    assert_claim(&r, 4);
-    cr_assert_geq(count(&r, MEMBER_EFFECT_HANG_UP), 1);
-    welcome(&r, 1, 3);
-    assert_election(&r, ELECTION_CLAIMING);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_RENEW), 0);
-    pass(&r, 4);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_RENEW), 0);
-    reads(&r, 9, 5); /* of a read before: the claim's answer says more */
-    assert_election(&r, ELECTION_CLAIMING);
-    end(&r);
+    follow(&rig);
+    name(&rig, "72");
+    leader_gone(&rig);
+    assert_claim(&rig, 4);
+    cr_assert_geq(count(&rig, MEMBER_EFFECT_HANG_UP), 1);
+    welcome(&rig, 1, 3);
+    assert_election(&rig, ELECTION_CLAIMING);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_RENEW), 0);
+    pass(&rig, 4);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_RENEW), 0);
+    reads(&rig, 9, 5); /* of a read before: the claim's answer says more */
+    assert_election(&rig, ELECTION_CLAIMING);
 }
 
 Test(election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end) {
@@ -1425,43 +1343,39 @@ Test(election, a_successors_claim_that_is_lost_leads_to_the_winner_or_to_the_end
 }
 
 Test(election, a_claim_without_an_answer_is_asked_again_and_given_up_after_a_lease) {
-    struct rig r;
-    follow(&r);
-    name(&r, "72");
-    leader_gone(&r);
-    uint64_t since = r.now_ns;
-    hears(&r, ARBITER_CLAIM, 4, ARBITER_UNREACHABLE, NULL);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
-    pass(&r, 0.199);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
-    pass(&r, 0.001);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 1);
-    cr_assert_eq(last_claim(&r).epoch, 4);
-    hears(&r, ARBITER_CLAIM, 3, ARBITER_OK, &(struct arbiter_record){.epoch = 3});
-    assert_election(&r, ELECTION_CLAIMING); /* the answer to another question */
-    r.there = led_by(3, 1);
-    pass(&r, (double)(since + S(5) - r.now_ns) / 1e9 - 0.001);
-    assert_election(&r, ELECTION_CLAIMING);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 0, "one at a time");
-    pass(&r, 0.002);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 1, "it was given up; its conditions still hold, so it begins anew");
-    end(&r);
+    follow(&rig);
+    name(&rig, "72");
+    leader_gone(&rig);
+    uint64_t since = rig.now_ns;
+    hears(&rig, ARBITER_CLAIM, 4, ARBITER_UNREACHABLE, NULL);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
+    pass(&rig, 0.199);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
+    pass(&rig, 0.001);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 1);
+    cr_assert_eq(last_claim(&rig).epoch, 4);
+    hears(&rig, ARBITER_CLAIM, 3, ARBITER_OK, &(struct arbiter_record){.epoch = 3});
+    assert_election(&rig, ELECTION_CLAIMING); /* the answer to another question */
+    rig.there = led_by(3, 1);
+    pass(&rig, (double)(since + S(5) - rig.now_ns) / 1e9 - 0.001);
+    assert_election(&rig, ELECTION_CLAIMING);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0, "one at a time");
+    pass(&rig, 0.002);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 1, "it was given up; its conditions still hold, so it begins anew");
 }
 
 Test(election, a_claim_that_was_given_up_and_came_through_is_asked_again_before_it_counts) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1);
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1);
     struct arbiter_record ours = led_by(4, SELF);
-    hears(&r, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
-    assert_election(&r, ELECTION_FOLLOWING); /* late: nobody waits for it */
-    cr_assert_eq(count(&r, MEMBER_EFFECT_LEAD), 0);
-    reads(&r, 4, SELF);
-    assert_claim(&r, 4);
-    hears(&r, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
-    assert_election(&r, ELECTION_LEADING);
-    end(&r);
+    hears(&rig, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
+    assert_election(&rig, ELECTION_FOLLOWING); /* late: nobody waits for it */
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_LEAD), 0);
+    reads(&rig, 4, SELF);
+    assert_claim(&rig, 4);
+    hears(&rig, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
+    assert_election(&rig, ELECTION_LEADING);
 }
 
 /* ---- with what it begins ---- */
@@ -1477,214 +1391,193 @@ static struct member_lead win(struct rig *r, uint32_t epoch) {
 }
 
 Test(election, the_first_successor_knows_that_no_lease_outlives_its_own_last_one) {
-    struct rig r;
-    follow(&r);
-    name(&r, "72");
-    pass(&r, 3.5);
-    uint64_t last = member_lease_end(r.m) - S(5);
-    leader_gone(&r);
-    cr_assert_lt(last, r.now_ns);
-    pass(&r, 1);
-    struct member_lead lead = win(&r, 4);
+    follow(&rig);
+    name(&rig, "72");
+    pass(&rig, 3.5);
+    uint64_t last = member_lease_end(rig.m) - S(5);
+    leader_gone(&rig);
+    cr_assert_lt(last, rig.now_ns);
+    pass(&rig, 1);
+    struct member_lead lead = win(&rig, 4);
     cr_assert_eq(lead.absent_until_ns, last + S(6));
     cr_assert_eq(lead.not_before_ns, 0);
     cr_assert(lead.handover != NULL && lead.handover->n_members == 2 && lead.handover->members[0].incarnation == 1);
-    end(&r);
 }
 
 Test(election, a_first_successor_without_a_lease_since_counts_from_its_naming) {
-    struct rig r;
-    follow(&r);
-    r.leases = false;
-    pass(&r, 1.5);
-    uint64_t named = r.now_ns;
-    name(&r, "72");
-    pass(&r, 0.5);
-    leader_gone(&r);
-    cr_assert_eq(win(&r, 4).absent_until_ns, named + S(6));
-    end(&r);
+    follow(&rig);
+    rig.leases = false;
+    pass(&rig, 1.5);
+    uint64_t named = rig.now_ns;
+    name(&rig, "72");
+    pass(&rig, 0.5);
+    leader_gone(&rig);
+    cr_assert_eq(win(&rig, 4).absent_until_ns, named + S(6));
 }
 
 Test(election, a_later_successor_knows_the_members_and_not_when_their_leases_end) {
-    struct rig r;
-    follow(&r);
-    name(&r, "27");
-    leader_gone(&r);
-    peer_probed(&r, 2, PROBE_GONE);
-    pass(&r, 0.5);
-    struct member_lead lead = win(&r, 4);
-    cr_assert_eq(lead.absent_until_ns, r.now_ns + S(61.2));
+    follow(&rig);
+    name(&rig, "27");
+    leader_gone(&rig);
+    peer_probed(&rig, 2, PROBE_GONE);
+    pass(&rig, 0.5);
+    struct member_lead lead = win(&rig, 4);
+    cr_assert_eq(lead.absent_until_ns, rig.now_ns + S(61.2));
     cr_assert(lead.not_before_ns == 0 && lead.handover != NULL);
-    end(&r);
 }
 
 Test(election, whoever_was_not_named_waits_for_the_longest_lease) {
     struct member_config c = config_of();
     c.seed = 0;
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1);
-    r.there = led_by(3, 1);
-    r.reads = true;
-    while (member_election(r.m) != ELECTION_CLAIMING)
-        pass(&r, 1);
-    struct member_lead lead = win(&r, 4);
-    cr_assert_eq(lead.not_before_ns, r.now_ns + S(61.2));
-    cr_assert_eq(lead.absent_until_ns, r.now_ns + S(61.2));
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1);
+    rig.there = led_by(3, 1);
+    rig.reads = true;
+    while (member_election(rig.m) != ELECTION_CLAIMING)
+        pass(&rig, 1);
+    struct member_lead lead = win(&rig, 4);
+    cr_assert_eq(lead.not_before_ns, rig.now_ns + S(61.2));
+    cr_assert_eq(lead.absent_until_ns, rig.now_ns + S(61.2));
     cr_assert_null(lead.handover);
-    end(&r);
 }
 
 Test(election, an_handover_of_another_epoch_than_the_one_before_is_not_used) {
     struct member_config c = config_of();
     c.seed = 0;
-    struct rig r;
-    follow_with(&r, &c);
-    name(&r, "72");
-    r.leases = false;
-    r.reads = true;
-    r.there = led_by(5, 4); /* others went on without this node */
-    disconnect(&r);
-    pass(&r, 1);
-    while (member_election(r.m) != ELECTION_CLAIMING) {
-        cr_assert_lt(r.now_ns, S(1030));
-        pass(&r, 1);
+    follow_with(&rig, &c);
+    name(&rig, "72");
+    rig.leases = false;
+    rig.reads = true;
+    rig.there = led_by(5, 4); /* others went on without this node */
+    disconnect(&rig);
+    pass(&rig, 1);
+    while (member_election(rig.m) != ELECTION_CLAIMING) {
+        cr_assert_lt(rig.now_ns, S(1030));
+        pass(&rig, 1);
     }
-    assert_claim(&r, 6);
-    struct member_lead lead = win(&r, 6);
+    assert_claim(&rig, 6);
+    struct member_lead lead = win(&rig, 6);
     cr_assert_null(lead.handover);
-    cr_assert_eq(lead.not_before_ns, r.now_ns + S(61.2));
-    end(&r);
+    cr_assert_eq(lead.not_before_ns, rig.now_ns + S(61.2));
 }
 
 /* ---- those who come ---- */
 
 Test(election, what_join_policy_are_told_is_said_when_it_changes_and_not_again) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 3, 1);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_JOIN_POLICY), 0, "from the beginning they are sent away");
-    r.leases = true;
-    welcome(&r, 1, 3);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_JOIN_POLICY), 1);
-    name(&r, "72");
-    pass(&r, 10);
-    cr_assert_eq(count(&r, MEMBER_EFFECT_JOIN_POLICY), 0);
-    disconnect(&r);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_PARKED,
+    begin_with(&rig, &c);
+    reads(&rig, 3, 1);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_JOIN_POLICY), 0, "from the beginning they are sent away");
+    rig.leases = true;
+    welcome(&rig, 1, 3);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_JOIN_POLICY), 1);
+    name(&rig, "72");
+    pass(&rig, 10);
+    cr_assert_eq(count(&rig, MEMBER_EFFECT_JOIN_POLICY), 0);
+    disconnect(&rig);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_PARKED,
                  "a successor that may have lost it");
-    welcome(&r, 1, 3);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_REDIRECTED);
-    redirect(&r, 4, 2);
-    welcome(&r, 2, 4);
-    struct member_effect e = must(&r, MEMBER_EFFECT_JOIN_POLICY);
+    welcome(&rig, 1, 3);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_REDIRECTED);
+    redirect(&rig, 4, 2);
+    welcome(&rig, 2, 4);
+    struct member_effect e = must(&rig, MEMBER_EFFECT_JOIN_POLICY);
     cr_assert(e.join_policy == JOIN_POLICY_REDIRECTED && e.peer.incarnation == 2 && e.epoch == 4);
-    disconnect(&r);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY, "it is no successor any more");
-    end(&r);
+    disconnect(&rig);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY,
+                 "it is no successor any more");
 }
 
 Test(election, who_is_parked_does_not_count_any_more_after_another_leader) {
     struct member_config c = config_of();
     c.rdzv.min_nodes = 2;
-    struct rig r;
-    follow_with(&r, &c);
-    name(&r, "72");
-    disconnect(&r);
-    joiner(&r, 2, true);
-    welcome(&r, 1, 3); /* the caller was sent there */
-    leader_gone(&r);
-    assert_election(&r, ELECTION_SEEKING);
-    joiner(&r, 2, true);
-    assert_claim(&r, 4);
-    end(&r);
+    follow_with(&rig, &c);
+    name(&rig, "72");
+    disconnect(&rig);
+    joiner(&rig, 2, true);
+    welcome(&rig, 1, 3); /* the caller was sent there */
+    leader_gone(&rig);
+    assert_election(&rig, ELECTION_SEEKING);
+    joiner(&rig, 2, true);
+    assert_claim(&rig, 4);
 }
 
 /* ---- deposed ---- */
 
 Test(election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 0, 0);
-    (void)win(&r, 1);
-    r.leases = true;
-    welcome(&r, SELF, 1);
-    name_of(&r, 1, "7");
-    tell(&r, MEMBER_EVENT_DEPOSED);
-    pass(&r, 2);
-    assert_election(&r, ELECTION_SEEKING);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
-    end(&r);
+    begin_with(&rig, &c);
+    reads(&rig, 0, 0);
+    (void)win(&rig, 1);
+    rig.leases = true;
+    welcome(&rig, SELF, 1);
+    name_of(&rig, 1, "7");
+    tell(&rig, MEMBER_EVENT_DEPOSED);
+    pass(&rig, 2);
+    assert_election(&rig, ELECTION_SEEKING);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
 }
 
 Test(election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 0, 0);
-    (void)win(&r, 1);
-    r.leases = true;
-    welcome(&r, SELF, 1);
-    r.there = led_by(1, SELF);
-    r.reads = true;
-    tell(&r, MEMBER_EVENT_DEPOSED);
+    begin_with(&rig, &c);
+    reads(&rig, 0, 0);
+    (void)win(&rig, 1);
+    rig.leases = true;
+    welcome(&rig, SELF, 1);
+    rig.there = led_by(1, SELF);
+    rig.reads = true;
+    tell(&rig, MEMBER_EVENT_DEPOSED);
     for (int i = 0; i < 100; i++) {
-        pass(&r, 0.1);
-        cr_assert_null(strstr(member_waiting(r.m), "the leader at"), "%s", member_waiting(r.m));
+        pass(&rig, 0.1);
+        cr_assert_null(strstr(member_waiting(rig.m), "the leader at"), "%s", member_waiting(rig.m));
     }
-    end(&r);
 }
 
 Test(election, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 0, 0);
-    (void)win(&r, 1);
-    r.leases = true;
-    welcome(&r, SELF, 1);
+    begin_with(&rig, &c);
+    reads(&rig, 0, 0);
+    (void)win(&rig, 1);
+    rig.leases = true;
+    welcome(&rig, SELF, 1);
     struct desired d = {.kind = DESIRED_FORM, .epoch = 1, .generation = {1, 1}};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    tell(&r, MEMBER_EVENT_PREPARED);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    tell(&rig, MEMBER_EVENT_PREPARED);
     d.kind = DESIRED_START;
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    cr_assert_eq(member_state(r.m), MEMBER_RUNNING);
-    pass(&r, 1);
-    tell(&r, MEMBER_EVENT_DEPOSED);
-    assert_election(&r, ELECTION_SEEKING);
-    cr_assert(count(&r, MEMBER_EFFECT_STOP) == 1 && count(&r, MEMBER_EFFECT_HANG_UP) == 1);
-    cr_assert_leq(must(&r, MEMBER_EFFECT_STOP).grace_ns, S(5));
-    cr_assert_eq(r.asked[ARBITER_READ], 1);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY);
-    reads(&r, 1, SELF); /* an older answer */
-    assert_election(&r, ELECTION_SEEKING);
-    cr_assert_eq(r.asked[ARBITER_CLAIM], 0);
-    reads(&r, 2, 3);
-    assert_election(&r, ELECTION_FOLLOWING);
-    cr_assert_str_eq(tried(&r), "3");
-    welcome(&r, 3, 2);
-    cr_assert_eq(member_epoch(r.m), 2);
-    tell(&r, MEMBER_EVENT_DEPOSED);
-    assert_election(&r, ELECTION_FOLLOWING); /* it leads no more */
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_eq(member_state(rig.m), MEMBER_RUNNING);
+    pass(&rig, 1);
+    tell(&rig, MEMBER_EVENT_DEPOSED);
+    assert_election(&rig, ELECTION_SEEKING);
+    cr_assert(count(&rig, MEMBER_EFFECT_STOP) == 1 && count(&rig, MEMBER_EFFECT_HANG_UP) == 1);
+    cr_assert_leq(must(&rig, MEMBER_EFFECT_STOP).grace_ns, S(5));
+    cr_assert_eq(rig.asked[ARBITER_READ], 1);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_JOIN_POLICY).join_policy, JOIN_POLICY_SENT_AWAY);
+    reads(&rig, 1, SELF); /* an older answer */
+    assert_election(&rig, ELECTION_SEEKING);
+    cr_assert_eq(rig.asked[ARBITER_CLAIM], 0);
+    reads(&rig, 2, 3);
+    assert_election(&rig, ELECTION_FOLLOWING);
+    cr_assert_str_eq(tried(&rig), "3");
+    welcome(&rig, 3, 2);
+    cr_assert_eq(member_epoch(rig.m), 2);
+    tell(&rig, MEMBER_EVENT_DEPOSED);
+    assert_election(&rig, ELECTION_FOLLOWING); /* it leads no more */
 }
 
 Test(election, a_leader_claims_and_reads_nothing_as_a_node) {
     struct member_config c = config_of();
-    struct rig r;
-    begin_with(&r, &c);
-    reads(&r, 0, 0);
-    (void)win(&r, 1);
-    r.leases = r.reads = true;
-    welcome(&r, SELF, 1);
-    name_of(&r, 1, "23");
-    pass(&r, 700);
-    assert_election(&r, ELECTION_LEADING);
-    cr_assert(r.asked[ARBITER_READ] == 0 && r.asked[ARBITER_CLAIM] == 0);
-    disconnect(&r);
-    struct member_effect e = must(&r, MEMBER_EFFECT_CONNECT);
+    begin_with(&rig, &c);
+    reads(&rig, 0, 0);
+    (void)win(&rig, 1);
+    rig.leases = rig.reads = true;
+    welcome(&rig, SELF, 1);
+    name_of(&rig, 1, "23");
+    pass(&rig, 700);
+    assert_election(&rig, ELECTION_LEADING);
+    cr_assert(rig.asked[ARBITER_READ] == 0 && rig.asked[ARBITER_CLAIM] == 0);
+    disconnect(&rig);
+    struct member_effect e = must(&rig, MEMBER_EFFECT_CONNECT);
     cr_assert(e.peer.incarnation == SELF && !e.soon);
-    end(&r);
 }

@@ -115,6 +115,12 @@ static void pass(struct rig *r, double seconds, const struct generation *g) {
     }
 }
 
+static struct rig rig; /* of a test that has one; ended with it */
+
+static void finish(void) { end(&rig); }
+
+TestSuite(member, .fini = finish);
+
 Test(member, a_configuration_without_name_or_heartbeat_is_refused) {
     struct member_config c;
     member_config_default(&c);
@@ -126,36 +132,32 @@ Test(member, a_configuration_without_name_or_heartbeat_is_refused) {
 }
 
 Test(member, form_is_prepared_once_and_acknowledged) {
-    struct rig r;
-    bring_to(&r, MEMBER_IDLE);
-    want(&r, DESIRED_FORM, g1);
-    cr_assert_eq(generation_compare(must(&r, MEMBER_EFFECT_PREPARE).generation, g1), 0);
-    want(&r, DESIRED_FORM, g1);
-    cr_assert_null(effect(&r, MEMBER_EFFECT_PREPARE), "a repeated word changes nothing");
-    tell(&r, MEMBER_EVENT_PREPARED, g2);
-    assert_state(&r, MEMBER_PREPARING);
-    tell(&r, MEMBER_EVENT_PREPARED, g1);
-    assert_state(&r, MEMBER_PREPARED);
-    assert_report(&r, NODE_PREPARED, g1);
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_REPORT));
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_RENEW), "the lease that START needs is asked for");
-    end(&r);
+    bring_to(&rig, MEMBER_IDLE);
+    want(&rig, DESIRED_FORM, g1);
+    cr_assert_eq(generation_compare(must(&rig, MEMBER_EFFECT_PREPARE).generation, g1), 0);
+    want(&rig, DESIRED_FORM, g1);
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_PREPARE), "a repeated word changes nothing");
+    tell(&rig, MEMBER_EVENT_PREPARED, g2);
+    assert_state(&rig, MEMBER_PREPARING);
+    tell(&rig, MEMBER_EVENT_PREPARED, g1);
+    assert_state(&rig, MEMBER_PREPARED);
+    assert_report(&rig, NODE_PREPARED, g1);
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_REPORT));
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_RENEW), "the lease that START needs is asked for");
 }
 
 Test(member, the_reachability_go_with_prepared_and_come_with_start) {
-    struct rig r;
-    bring_to(&r, MEMBER_PREPARING);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g1, .reachability = 7});
-    cr_assert_eq(member_report(r.m)->reachability, 7u);
-    lease(&r, g1);
+    bring_to(&rig, MEMBER_PREPARING);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g1, .reachability = 7});
+    cr_assert_eq(member_report(rig.m)->reachability, 7u);
+    lease(&rig, g1);
     struct desired d = {.kind = DESIRED_START, .epoch = 1, .generation = g1, .reachability = 5};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    cr_assert_eq(must(&r, MEMBER_EFFECT_START).reachability, 5u);
-    want(&r, DESIRED_STOP, g1);
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    want(&r, DESIRED_FORM, g2);
-    cr_assert_eq(member_report(r.m)->reachability, 0u, "of the next group nothing is known yet");
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_START).reachability, 5u);
+    want(&rig, DESIRED_STOP, g1);
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    want(&rig, DESIRED_FORM, g2);
+    cr_assert_eq(member_report(rig.m)->reachability, 0u, "of the next group nothing is known yet");
 }
 
 Test(member, start_and_the_lease_that_names_it_in_either_order) {
@@ -180,57 +182,51 @@ Test(member, start_and_the_lease_that_names_it_in_either_order) {
 }
 
 Test(member, start_waits_for_a_lease_that_counts) {
-    struct rig r;
-    bring_to(&r, MEMBER_PREPARED);
-    want(&r, DESIRED_START, g1);
+    bring_to(&rig, MEMBER_PREPARED);
+    want(&rig, DESIRED_START, g1);
     const struct lease wrong[] = {
-        {.epoch = 1, .prepared = {0, 0}, .echo_ns = r.now_ns, .validity_ns = S(5)}, /* granted while gathering */
-        {.epoch = 1, .prepared = g2, .echo_ns = r.now_ns, .validity_ns = S(5)},
-        {.epoch = 2, .prepared = g1, .echo_ns = r.now_ns, .validity_ns = S(5)}, /* another leader's */
-        {.epoch = 1, .prepared = g1, .echo_ns = r.now_ns, .validity_ns = 0},
-        {.epoch = 1, .prepared = g1, .echo_ns = r.now_ns - S(1), .validity_ns = S(5)}, /* of an earlier connection */
-        {.epoch = 1, .prepared = g1, .echo_ns = r.now_ns + 1, .validity_ns = S(5)},    /* of the future */
+        {.epoch = 1, .prepared = {0, 0}, .echo_ns = rig.now_ns, .validity_ns = S(5)}, /* granted while gathering */
+        {.epoch = 1, .prepared = g2, .echo_ns = rig.now_ns, .validity_ns = S(5)},
+        {.epoch = 2, .prepared = g1, .echo_ns = rig.now_ns, .validity_ns = S(5)}, /* another leader's */
+        {.epoch = 1, .prepared = g1, .echo_ns = rig.now_ns, .validity_ns = 0},
+        {.epoch = 1, .prepared = g1, .echo_ns = rig.now_ns - S(1), .validity_ns = S(5)}, /* of an earlier connection */
+        {.epoch = 1, .prepared = g1, .echo_ns = rig.now_ns + 1, .validity_ns = S(5)},    /* of the future */
     };
     for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
-        lease_of(&r, wrong[i]);
-        cr_assert_eq(member_state(r.m), MEMBER_PREPARED, "lease %zu", i);
+        lease_of(&rig, wrong[i]);
+        cr_assert_eq(member_state(rig.m), MEMBER_PREPARED, "lease %zu", i);
     }
-    r.now_ns += S(6);
-    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns - S(5), .validity_ns = S(5)});
-    assert_state(&r, MEMBER_PREPARED);
-    lease(&r, g1);
-    assert_state(&r, MEMBER_RUNNING);
-    end(&r);
+    rig.now_ns += S(6);
+    lease_of(&rig, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = rig.now_ns - S(5), .validity_ns = S(5)});
+    assert_state(&rig, MEMBER_PREPARED);
+    lease(&rig, g1);
+    assert_state(&rig, MEMBER_RUNNING);
 }
 
 Test(member, a_lease_counts_from_when_it_was_asked_for) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    uint64_t asked = r.now_ns + S(1);
-    r.now_ns += S(3);
-    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = asked, .validity_ns = S(5)});
-    cr_assert_eq(member_lease_end(r.m), asked + S(5));
-    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = asked - S(0.5), .validity_ns = S(5)});
-    cr_assert_eq(member_lease_end(r.m), asked + S(5), "an older answer shortens nothing");
-    end(&r);
+    bring_to(&rig, MEMBER_RUNNING);
+    uint64_t asked = rig.now_ns + S(1);
+    rig.now_ns += S(3);
+    lease_of(&rig, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = asked, .validity_ns = S(5)});
+    cr_assert_eq(member_lease_end(rig.m), asked + S(5));
+    lease_of(&rig, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = asked - S(0.5), .validity_ns = S(5)});
+    cr_assert_eq(member_lease_end(rig.m), asked + S(5), "an older answer shortens nothing");
 }
 
 Test(member, the_end_of_the_lease_kills_without_grace_and_the_node_goes_on_as_stopped) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    pass(&r, 4.75, NULL);
-    r.now_ns += S(0.25) - 1;
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    cr_assert_null(effect(&r, MEMBER_EFFECT_FENCE));
-    r.now_ns++;
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_FENCE));
-    assert_state(&r, MEMBER_STOPPING);
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    assert_state(&r, MEMBER_IDLE);
-    assert_report(&r, NODE_STOPPED, g1);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, TIME_NEVER);
-    end(&r);
+    bring_to(&rig, MEMBER_RUNNING);
+    pass(&rig, 4.75, NULL);
+    rig.now_ns += S(0.25) - 1;
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_FENCE));
+    rig.now_ns++;
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_FENCE));
+    assert_state(&rig, MEMBER_STOPPING);
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    assert_state(&rig, MEMBER_IDLE);
+    assert_report(&rig, NODE_STOPPED, g1);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_LEASE_END).lease_end_ns, TIME_NEVER);
 }
 
 /* The node runs, and has not run for 10 s; then this event comes. */
@@ -241,48 +237,44 @@ static void wake(struct rig *r, struct member_event event) {
 }
 
 Test(member, after_a_sleep_the_workers_are_stopped_until_there_is_a_lease) {
-    struct rig r;
-    wake(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    (void)must(&r, MEMBER_EFFECT_HOLD);
-    (void)must(&r, MEMBER_EFFECT_RENEW);
-    cr_assert_null(effect(&r, MEMBER_EFFECT_FENCE));
-    assert_state(&r, MEMBER_HELD);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, r.now_ns + S(6));
+    wake(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    (void)must(&rig, MEMBER_EFFECT_HOLD);
+    (void)must(&rig, MEMBER_EFFECT_RENEW);
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_FENCE));
+    assert_state(&rig, MEMBER_HELD);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_LEASE_END).lease_end_ns, rig.now_ns + S(6));
     /* the leader can't grant one yet; or it granted one long ago, which has ended, too */
-    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns});
-    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns - S(5), .validity_ns = S(5)});
-    assert_state(&r, MEMBER_HELD);
-    r.now_ns += S(0.1);
-    lease(&r, g1);
-    assert_state(&r, MEMBER_RUNNING);
-    uint64_t paused = must(&r, MEMBER_EFFECT_RESUME).paused_ns;
+    lease_of(&rig, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = rig.now_ns});
+    lease_of(&rig, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = rig.now_ns - S(5), .validity_ns = S(5)});
+    assert_state(&rig, MEMBER_HELD);
+    rig.now_ns += S(0.1);
+    lease(&rig, g1);
+    assert_state(&rig, MEMBER_RUNNING);
+    uint64_t paused = must(&rig, MEMBER_EFFECT_RESUME).paused_ns;
     cr_assert(paused > S(8) && paused <= S(10));
-    cr_assert_eq(must(&r, MEMBER_EFFECT_LEASE_END).lease_end_ns, r.now_ns + S(5));
-    assert_report(&r, NODE_RUNNING, g1);
-    end(&r);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_LEASE_END).lease_end_ns, rig.now_ns + S(5));
+    assert_report(&rig, NODE_RUNNING, g1);
 }
 
 Test(member, a_lease_that_ends_soon_after_a_sleep_holds_the_workers) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    r.now_ns += S(4);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    assert_state(&r, MEMBER_RUNNING);
-    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns, .validity_ns = S(0.9)});
-    r.now_ns += S(0.25);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    (void)must(&r, MEMBER_EFFECT_RENEW);
-    pass(&r, 1, NULL);
-    assert_state(&r, MEMBER_HELD);
-    lease_of(&r, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = r.now_ns, .validity_ns = S(0.9)});
-    assert_state(&r, MEMBER_HELD); /* it would end before the next is there */
-    lease(&r, g1);
-    uint64_t paused = must(&r, MEMBER_EFFECT_RESUME).paused_ns;
+    bring_to(&rig, MEMBER_RUNNING);
+    rig.now_ns += S(4);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    assert_state(&rig, MEMBER_RUNNING);
+    lease_of(&rig, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = rig.now_ns, .validity_ns = S(0.9)});
+    rig.now_ns += S(0.25);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    (void)must(&rig, MEMBER_EFFECT_RENEW);
+    pass(&rig, 1, NULL);
+    assert_state(&rig, MEMBER_HELD);
+    lease_of(&rig, (struct lease){.epoch = 1, .prepared = g1, .echo_ns = rig.now_ns, .validity_ns = S(0.9)});
+    assert_state(&rig, MEMBER_HELD); /* it would end before the next is there */
+    lease(&rig, g1);
+    uint64_t paused = must(&rig, MEMBER_EFFECT_RESUME).paused_ns;
     cr_assert(paused > S(2) && paused <= S(4));
-    assert_state(&r, MEMBER_RUNNING);
-    pass(&r, 6.5, NULL);
-    assert_state(&r, MEMBER_STOPPING); /* long after the sleep */
-    end(&r);
+    assert_state(&rig, MEMBER_RUNNING);
+    pass(&rig, 6.5, NULL);
+    assert_state(&rig, MEMBER_STOPPING); /* long after the sleep */
 }
 
 Test(member, after_a_sleep_a_group_that_was_given_up_does_not_continue) {
@@ -349,17 +341,15 @@ Test(member, after_a_sleep_a_stop_waits_for_the_lease) {
 }
 
 Test(member, after_a_sleep_it_waits_for_an_answer_for_lease_and_margin) {
-    struct rig r;
-    wake(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    pass(&r, 5.9, NULL);
-    assert_state(&r, MEMBER_HELD);
-    r.now_ns += S(20); /* it sleeps again */
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    pass(&r, 5.9, NULL);
-    assert_state(&r, MEMBER_HELD);
-    pass(&r, 0.2, NULL);
-    assert_state(&r, MEMBER_STOPPING);
-    end(&r);
+    wake(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    pass(&rig, 5.9, NULL);
+    assert_state(&rig, MEMBER_HELD);
+    rig.now_ns += S(20); /* it sleeps again */
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    pass(&rig, 5.9, NULL);
+    assert_state(&rig, MEMBER_HELD);
+    pass(&rig, 0.2, NULL);
+    assert_state(&rig, MEMBER_STOPPING);
 }
 
 Test(member, workers_that_end_while_they_are_held_are_reported) {
@@ -378,38 +368,34 @@ Test(member, workers_that_end_while_they_are_held_are_reported) {
 }
 
 Test(member, a_failure_is_reported_once_and_others_may_run_on) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    tell(&r, MEMBER_EVENT_FAILURE, g2);
-    cr_assert(!member_report(r.m)->has_failure, "of another group");
-    tell(&r, MEMBER_EVENT_FAILURE, g1);
-    assert_state(&r, MEMBER_RUNNING);
-    assert_report(&r, NODE_FAILED, g1);
-    cr_assert_eq(member_report(r.m)->failure.code, 3);
-    tell(&r, MEMBER_EVENT_FAILURE, g1);
-    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT));
-    want(&r, DESIRED_STOP, g1);
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    assert_report(&r, NODE_STOPPED, g1);
-    cr_assert(member_report(r.m)->has_failure, "it goes with the report until the next FORM");
-    want(&r, DESIRED_FORM, g2);
-    cr_assert(!member_report(r.m)->has_failure);
-    end(&r);
+    bring_to(&rig, MEMBER_RUNNING);
+    tell(&rig, MEMBER_EVENT_FAILURE, g2);
+    cr_assert(!member_report(rig.m)->has_failure, "of another group");
+    tell(&rig, MEMBER_EVENT_FAILURE, g1);
+    assert_state(&rig, MEMBER_RUNNING);
+    assert_report(&rig, NODE_FAILED, g1);
+    cr_assert_eq(member_report(rig.m)->failure.code, 3);
+    tell(&rig, MEMBER_EVENT_FAILURE, g1);
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_REPORT));
+    want(&rig, DESIRED_STOP, g1);
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    assert_report(&rig, NODE_STOPPED, g1);
+    cr_assert(member_report(rig.m)->has_failure, "it goes with the report until the next FORM");
+    want(&rig, DESIRED_FORM, g2);
+    cr_assert(!member_report(rig.m)->has_failure);
 }
 
 Test(member, a_kill_by_the_guardian_fences_the_node_though_its_lease_holds) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    tell(&r, MEMBER_EVENT_FENCED, g2);
-    cr_assert_null(effect(&r, MEMBER_EFFECT_FENCE), "of another group");
-    tell(&r, MEMBER_EVENT_FENCED, g1);
-    (void)must(&r, MEMBER_EFFECT_FENCE);
-    assert_state(&r, MEMBER_STOPPING);
-    tell(&r, MEMBER_EVENT_FAILURE, g1);
-    cr_assert(!member_report(r.m)->has_failure, "a worker that ended with the others has not failed");
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    assert_report(&r, NODE_STOPPED, g1);
-    end(&r);
+    bring_to(&rig, MEMBER_RUNNING);
+    tell(&rig, MEMBER_EVENT_FENCED, g2);
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_FENCE), "of another group");
+    tell(&rig, MEMBER_EVENT_FENCED, g1);
+    (void)must(&rig, MEMBER_EFFECT_FENCE);
+    assert_state(&rig, MEMBER_STOPPING);
+    tell(&rig, MEMBER_EVENT_FAILURE, g1);
+    cr_assert(!member_report(rig.m)->has_failure, "a worker that ended with the others has not failed");
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    assert_report(&rig, NODE_STOPPED, g1);
 }
 
 Test(member, a_group_without_a_worker_does_not_run) {
@@ -427,61 +413,55 @@ Test(member, a_group_without_a_worker_does_not_run) {
 }
 
 Test(member, a_safe_point_is_reported_once_and_only_of_the_group_that_runs) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    tell(&r, MEMBER_EVENT_SAFE_POINT, g2);
-    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT), "of another group");
-    tell(&r, MEMBER_EVENT_SAFE_POINT, g1);
-    (void)must(&r, MEMBER_EFFECT_REPORT);
-    cr_assert(member_report(r.m)->at_safe_point);
-    lease(&r, g1);
-    cr_assert_not(member_report(r.m)->at_safe_point);
-    want(&r, DESIRED_STOP, g1);
-    tell(&r, MEMBER_EVENT_SAFE_POINT, g1);
-    (void)must(&r, MEMBER_EFFECT_REPORT);
-    cr_assert(member_report(r.m)->at_safe_point, "saved for the last time");
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    cr_assert_not(member_report(r.m)->at_safe_point);
-    tell(&r, MEMBER_EVENT_SAFE_POINT, g1);
-    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT), "nobody is left who could tell it");
-    end(&r);
+    bring_to(&rig, MEMBER_RUNNING);
+    tell(&rig, MEMBER_EVENT_SAFE_POINT, g2);
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_REPORT), "of another group");
+    tell(&rig, MEMBER_EVENT_SAFE_POINT, g1);
+    (void)must(&rig, MEMBER_EFFECT_REPORT);
+    cr_assert(member_report(rig.m)->at_safe_point);
+    lease(&rig, g1);
+    cr_assert_not(member_report(rig.m)->at_safe_point);
+    want(&rig, DESIRED_STOP, g1);
+    tell(&rig, MEMBER_EVENT_SAFE_POINT, g1);
+    (void)must(&rig, MEMBER_EFFECT_REPORT);
+    cr_assert(member_report(rig.m)->at_safe_point, "saved for the last time");
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    cr_assert_not(member_report(rig.m)->at_safe_point);
+    tell(&rig, MEMBER_EVENT_SAFE_POINT, g1);
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_REPORT), "nobody is left who could tell it");
 }
 
 Test(member, a_better_cause_is_passed_on_also_when_nothing_is_left_to_stop) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
+    bring_to(&rig, MEMBER_RUNNING);
     struct desired d = {.kind = DESIRED_STOP,
                         .epoch = 1,
                         .generation = g1,
                         .grace_ns = 0,
                         .has_failure = true,
                         .failure = {.kind = FAILURE_EXIT, .rank = 3}};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    (void)must(&r, MEMBER_EFFECT_STOP);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
-    cr_assert_eq(member_state(r.m), MEMBER_IDLE);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    cr_assert_null(effect(&r, MEMBER_EFFECT_STOP)); /* repeated, not better */
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    (void)must(&rig, MEMBER_EFFECT_STOP);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+    cr_assert_eq(member_state(rig.m), MEMBER_IDLE);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_STOP)); /* repeated, not better */
     d.failure.rank = 1;
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    (void)must(&r, MEMBER_EFFECT_STOP);
-    cr_assert_eq(member_stop_cause(r.m)->failure.rank, 1);
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    (void)must(&rig, MEMBER_EFFECT_STOP);
+    cr_assert_eq(member_stop_cause(rig.m)->failure.rank, 1);
 }
 
 Test(member, why_the_group_stops_is_said_where_all_workers_have_ended_before_too) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    tell(&r, MEMBER_EVENT_FAILURE, g1);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
-    assert_state(&r, MEMBER_RUNNING);
+    bring_to(&rig, MEMBER_RUNNING);
+    tell(&rig, MEMBER_EVENT_FAILURE, g1);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
+    assert_state(&rig, MEMBER_RUNNING);
     struct desired d = {.kind = DESIRED_STOP, .epoch = 1, .generation = g1, .reason = "node b is gone"};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    cr_assert_str_eq(must(&r, MEMBER_EFFECT_STOP).reason, "node b is gone");
-    assert_report(&r, NODE_STOPPED, g1);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    cr_assert_null(effect(&r, MEMBER_EFFECT_STOP));
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_str_eq(must(&rig, MEMBER_EFFECT_STOP).reason, "node b is gone");
+    assert_report(&rig, NODE_STOPPED, g1);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_STOP));
 }
 
 Test(member, a_signal_noticed_just_after_an_exit_is_the_nodes_first_failure) {
@@ -503,31 +483,27 @@ Test(member, a_signal_noticed_just_after_an_exit_is_the_nodes_first_failure) {
 }
 
 Test(member, preparing_that_fails_is_a_nack) {
-    struct rig r;
-    bring_to(&r, MEMBER_PREPARING);
-    tell(&r, MEMBER_EVENT_FAILURE, g1);
-    assert_state(&r, MEMBER_IDLE);
-    assert_report(&r, NODE_FAILED, g1);
-    end(&r);
+    bring_to(&rig, MEMBER_PREPARING);
+    tell(&rig, MEMBER_EVENT_FAILURE, g1);
+    assert_state(&rig, MEMBER_IDLE);
+    assert_report(&rig, NODE_FAILED, g1);
 }
 
 Test(member, old_words_change_nothing) {
-    struct rig r;
-    bring_to(&r, MEMBER_STOPPING);
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    want(&r, DESIRED_FORM, g2);
-    tell(&r, MEMBER_EVENT_PREPARED, g2);
-    lease(&r, g2);
-    want(&r, DESIRED_START, g1);
-    want(&r, DESIRED_STOP, g1);
-    want(&r, DESIRED_FORM, g1);
-    assert_state(&r, MEMBER_PREPARED);
+    bring_to(&rig, MEMBER_STOPPING);
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    want(&rig, DESIRED_FORM, g2);
+    tell(&rig, MEMBER_EVENT_PREPARED, g2);
+    lease(&rig, g2);
+    want(&rig, DESIRED_START, g1);
+    want(&rig, DESIRED_STOP, g1);
+    want(&rig, DESIRED_FORM, g1);
+    assert_state(&rig, MEMBER_PREPARED);
     struct desired other = {.kind = DESIRED_START, .epoch = 2, .generation = g2};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &other});
-    assert_state(&r, MEMBER_PREPARED);
-    want(&r, DESIRED_START, g2);
-    assert_state(&r, MEMBER_RUNNING);
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &other});
+    assert_state(&rig, MEMBER_PREPARED);
+    want(&rig, DESIRED_START, g2);
+    assert_state(&rig, MEMBER_RUNNING);
 }
 
 Test(member, a_newer_word_drops_what_was_made_ready_for_an_older_group) {
@@ -553,103 +529,87 @@ Test(member, a_newer_word_drops_what_was_made_ready_for_an_older_group) {
 }
 
 Test(member, a_form_that_comes_while_workers_stop_waits_for_the_last) {
-    struct rig r;
-    bring_to(&r, MEMBER_STOPPING);
-    want(&r, DESIRED_FORM, g2);
-    assert_state(&r, MEMBER_STOPPING);
-    cr_assert_null(effect(&r, MEMBER_EFFECT_PREPARE));
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    assert_state(&r, MEMBER_PREPARING);
-    end(&r);
+    bring_to(&rig, MEMBER_STOPPING);
+    want(&rig, DESIRED_FORM, g2);
+    assert_state(&rig, MEMBER_STOPPING);
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_PREPARE));
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    assert_state(&rig, MEMBER_PREPARING);
 }
 
 Test(member, a_node_that_is_told_to_be_idle_ends_what_it_runs) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    want(&r, DESIRED_IDLE, (struct generation){0, 0});
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_STOP));
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    assert_report(&r, NODE_STOPPED, g1);
-    end(&r);
+    bring_to(&rig, MEMBER_RUNNING);
+    want(&rig, DESIRED_IDLE, (struct generation){0, 0});
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_STOP));
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    assert_report(&rig, NODE_STOPPED, g1);
 }
 
 Test(member, a_lost_connection_is_tried_again_at_once_and_probed_and_workers_run_on) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    tell(&r, MEMBER_EVENT_DISCONNECT, g1);
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_CONNECT));
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_PROBE));
-    assert_state(&r, MEMBER_RUNNING);
-    tell(&r, MEMBER_EVENT_FAILURE, g1);
-    cr_assert_null(effect(&r, MEMBER_EFFECT_REPORT), "there is nobody to tell");
-    welcome(&r, 1);
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_REPORT), "JOIN may have held the older word");
-    assert_state(&r, MEMBER_RUNNING);
-    end(&r);
+    bring_to(&rig, MEMBER_RUNNING);
+    tell(&rig, MEMBER_EVENT_DISCONNECT, g1);
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_CONNECT));
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_PROBE));
+    assert_state(&rig, MEMBER_RUNNING);
+    tell(&rig, MEMBER_EVENT_FAILURE, g1);
+    cr_assert_null(effect(&rig, MEMBER_EFFECT_REPORT), "there is nobody to tell");
+    welcome(&rig, 1);
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_REPORT), "JOIN may have held the older word");
+    assert_state(&rig, MEMBER_RUNNING);
 }
 
 Test(member, a_gone_leader_ends_the_workers_with_grace_no_longer_than_the_lease) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    r.now_ns += S(2);
-    tell(&r, MEMBER_EVENT_DISCONNECT, g1);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_UNKNOWN});
-    assert_state(&r, MEMBER_RUNNING);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_GONE});
-    cr_assert_eq(must(&r, MEMBER_EFFECT_STOP).grace_ns, S(3));
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    assert_state(&r, MEMBER_ENDED);
-    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
-    end(&r);
+    bring_to(&rig, MEMBER_RUNNING);
+    rig.now_ns += S(2);
+    tell(&rig, MEMBER_EVENT_DISCONNECT, g1);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_UNKNOWN});
+    assert_state(&rig, MEMBER_RUNNING);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_GONE});
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_STOP).grace_ns, S(3));
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    assert_state(&rig, MEMBER_ENDED);
+    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_LEADER_LOST);
 }
 
 Test(member, a_silent_leader_is_given_up_at_its_timeout) {
-    struct rig r;
-    bring_to(&r, MEMBER_PREPARED);
-    pass(&r, 59.75, NULL);
-    assert_state(&r, MEMBER_PREPARED);
-    pass(&r, 0.25, NULL);
-    assert_state(&r, MEMBER_ENDED);
-    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEADER_LOST);
-    end(&r);
+    bring_to(&rig, MEMBER_PREPARED);
+    pass(&rig, 59.75, NULL);
+    assert_state(&rig, MEMBER_PREPARED);
+    pass(&rig, 0.25, NULL);
+    assert_state(&rig, MEMBER_ENDED);
+    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_LEADER_LOST);
 }
 
 Test(member, its_own_sleep_is_not_the_leaders_silence) {
-    struct rig r;
-    bring_to(&r, MEMBER_PREPARED);
-    r.now_ns += S(300);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    assert_state(&r, MEMBER_PREPARED);
-    end(&r);
+    bring_to(&rig, MEMBER_PREPARED);
+    rig.now_ns += S(300);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    assert_state(&rig, MEMBER_PREPARED);
 }
 
 Test(member, a_connection_that_swallows_words_is_replaced_when_a_probe_shows_the_leader_alive) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    while (effect(&r, MEMBER_EFFECT_PROBE) == NULL) {
-        cr_assert_lt(r.now_ns, S(1005), "it never asks");
-        pass(&r, 0.25, NULL);
+    bring_to(&rig, MEMBER_RUNNING);
+    while (effect(&rig, MEMBER_EFFECT_PROBE) == NULL) {
+        cr_assert_lt(rig.now_ns, S(1005), "it never asks");
+        pass(&rig, 0.25, NULL);
     }
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_ALIVE});
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_CONNECT));
-    assert_state(&r, MEMBER_RUNNING);
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_ALIVE});
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_CONNECT));
+    assert_state(&rig, MEMBER_RUNNING);
 }
 
 Test(member, nobody_answers_within_the_join_timeout) {
-    struct rig r;
-    begin(&r);
+    begin(&rig);
     for (int i = 0; i < 599; i++) {
-        r.now_ns += S(1);
-        tell(&r, MEMBER_EVENT_DISCONNECT, g1);
-        cr_assert_not_null(effect(&r, MEMBER_EFFECT_CONNECT));
-        step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
+        rig.now_ns += S(1);
+        tell(&rig, MEMBER_EVENT_DISCONNECT, g1);
+        cr_assert_not_null(effect(&rig, MEMBER_EFFECT_CONNECT));
+        step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
     }
-    assert_state(&r, MEMBER_SEARCHING);
-    r.now_ns += S(1);
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_TIME});
-    assert_state(&r, MEMBER_ENDED);
-    end(&r);
+    assert_state(&rig, MEMBER_SEARCHING);
+    rig.now_ns += S(1);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_TIME});
+    assert_state(&rig, MEMBER_ENDED);
 }
 
 Test(member, another_leader_at_the_endpoint_is_the_end_of_a_group_but_not_of_a_newcomer) {
@@ -672,18 +632,16 @@ Test(member, another_leader_at_the_endpoint_is_the_end_of_a_group_but_not_of_a_n
 }
 
 Test(member, leaving_stops_says_so_and_goes_and_a_second_time_kills) {
-    struct rig r;
-    bring_to(&r, MEMBER_RUNNING);
-    tell(&r, MEMBER_EVENT_LEAVE, g1);
-    cr_assert(member_report(r.m)->leaving && effect(&r, MEMBER_EFFECT_REPORT) != NULL);
-    cr_assert_eq(must(&r, MEMBER_EFFECT_STOP).grace_ns, S(2));
-    tell(&r, MEMBER_EVENT_LEAVE, g1);
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_FENCE));
-    tell(&r, MEMBER_EVENT_ALL_GONE, g1);
-    cr_assert_not_null(effect(&r, MEMBER_EFFECT_SEND_LEAVE));
-    assert_state(&r, MEMBER_ENDED);
-    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_LEFT);
-    end(&r);
+    bring_to(&rig, MEMBER_RUNNING);
+    tell(&rig, MEMBER_EVENT_LEAVE, g1);
+    cr_assert(member_report(rig.m)->leaving && effect(&rig, MEMBER_EFFECT_REPORT) != NULL);
+    cr_assert_eq(must(&rig, MEMBER_EFFECT_STOP).grace_ns, S(2));
+    tell(&rig, MEMBER_EVENT_LEAVE, g1);
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_FENCE));
+    tell(&rig, MEMBER_EVENT_ALL_GONE, g1);
+    cr_assert_not_null(effect(&rig, MEMBER_EFFECT_SEND_LEAVE));
+    assert_state(&rig, MEMBER_ENDED);
+    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_LEFT);
 }
 
 Test(member, closed_in_every_state_ends_with_the_outcome_and_no_worker_left) {
@@ -722,30 +680,26 @@ Test(member, an_unkillable_process_does_not_keep_the_agent_once_the_end_is_decid
 }
 
 Test(member, a_refusal_is_final_and_nothing_happens_after_the_end) {
-    struct rig r;
-    begin(&r);
-    tell(&r, MEMBER_EVENT_REFUSED, g1);
-    assert_state(&r, MEMBER_ENDED);
-    cr_assert_eq(member_end(r.m)->kind, MEMBER_END_REFUSED);
-    welcome(&r, 1);
-    want(&r, DESIRED_FORM, g1);
-    cr_assert_eq(r.u.n_effects, 0);
-    cr_assert_eq(r.u.deadline_ns, TIME_NEVER);
-    end(&r);
+    begin(&rig);
+    tell(&rig, MEMBER_EVENT_REFUSED, g1);
+    assert_state(&rig, MEMBER_ENDED);
+    cr_assert_eq(member_end(rig.m)->kind, MEMBER_END_REFUSED);
+    welcome(&rig, 1);
+    want(&rig, DESIRED_FORM, g1);
+    cr_assert_eq(rig.u.n_effects, 0);
+    cr_assert_eq(rig.u.deadline_ns, TIME_NEVER);
 }
 
 Test(member, of_the_count_of_restarts_the_larger_is_kept) {
-    struct rig r;
-    bring_to(&r, MEMBER_IDLE);
+    bring_to(&rig, MEMBER_IDLE);
     struct desired d = {.kind = DESIRED_FORM, .epoch = 1, .generation = g1, .form = {.restarts_used = 2, .losses = 3}};
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    cr_assert_eq(member_report(r.m)->restarts_used, 2);
-    cr_assert_eq(member_report(r.m)->losses, 3);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_eq(member_report(rig.m)->restarts_used, 2);
+    cr_assert_eq(member_report(rig.m)->losses, 3);
     d.generation = g2;
     d.form.restarts_used = 1;
     d.form.losses = 1;
-    step(&r, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
-    cr_assert_eq(member_report(r.m)->restarts_used, 2);
-    cr_assert_eq(member_report(r.m)->losses, 3);
-    end(&r);
+    step(&rig, (struct member_event){.kind = MEMBER_EVENT_DESIRED, .desired = &d});
+    cr_assert_eq(member_report(rig.m)->restarts_used, 2);
+    cr_assert_eq(member_report(rig.m)->losses, 3);
 }

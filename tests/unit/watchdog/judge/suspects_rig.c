@@ -104,4 +104,5 @@ void suspects_rig_fini(struct suspects_rig *r) {
     strbuf_fini(&r->line);
     for (uint32_t i = 0; i < r->n_nodes; i++)
         evidence_fini(&r->nodes[i]);
+    *r = (struct suspects_rig){0};
 }

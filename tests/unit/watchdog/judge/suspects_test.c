@@ -8,11 +8,17 @@
 #include "base/json/json.h"
 #include "suspects_rig.h"
 
+/* Of a test that asks for one; ended with it. */
+static struct suspects_rig given;
+
 static struct suspects_rig *four(void) {
-    static struct suspects_rig r;
-    suspects_rig_init(&r, 4);
-    return &r;
+    suspects_rig_init(&given, 4);
+    return &given;
 }
+
+static void finish(void) { suspects_rig_fini(&given); }
+
+TestSuite(suspects, .fini = finish);
 
 #define expect_line(r, text) cr_expect_str_eq(strbuf_text(&(r)->line), (text), "%s", strbuf_text(&(r)->line))
 
@@ -34,7 +40,6 @@ Test(suspects, a_rank_that_reads_from_a_pipe) {
     cr_expect(r->found.majority);
     expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_stopped_rank_at_the_same_place_as_the_others) {
@@ -44,7 +49,6 @@ Test(suspects, a_stopped_rank_at_the_same_place_as_the_others) {
     expect_one(r, 2, SUSPECT_STOPPED);
     expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): stopped (T) in all_reduce from backward (train.py:76), still for 31 s");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, of_others_at_its_place_it_is_not_said_that_they_are_traced) {
@@ -60,7 +64,6 @@ Test(suspects, of_others_at_its_place_it_is_not_said_that_they_are_traced) {
     rig_find(r);
     expect_line(r, "ranks 0-1,3 are traced in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, an_endless_loop) {
@@ -71,7 +74,6 @@ Test(suspects, an_endless_loop) {
     expect_one(r, 2, SUSPECT_ELSEWHERE);
     expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2 (node b, pid 12): runs in "
                    "crunch (data.py:33)");
-    suspects_rig_fini(r);
 }
 
 /* The kernel's R says no more than that a thread would run if it could. */
@@ -94,7 +96,6 @@ Test(suspects, ranks_that_get_no_cpu_are_not_said_to_run) {
         rig_worker(r, rank)->spins = true;
     rig_find(r);
     expect_line(r, "all ranks seem to wait for their GPUs in crunch (data.py:33)");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_rank_that_sleeps) {
@@ -103,7 +104,6 @@ Test(suspects, a_rank_that_sleeps) {
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
     cr_expect_not_null(strstr(strbuf_text(&r->line), "() in nap (data.py:9), still for 31 s"));
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_dead_file_system_with_and_without_a_python_stack) {
@@ -120,7 +120,6 @@ Test(suspects, a_dead_file_system_with_and_without_a_python_stack) {
     expect_one(r, 2, SUSPECT_ELSEWHERE);
     cr_expect_not_null(strstr(strbuf_text(&r->line), "pid 12): request_wait_answer, still for 31 s"), "%s",
                        strbuf_text(&r->line));
-    suspects_rig_fini(r);
 }
 
 Test(suspects, one_that_waits_at_another_line_or_in_another_collective) {
@@ -138,7 +137,6 @@ Test(suspects, one_that_waits_at_another_line_or_in_another_collective) {
     expect_one(r, 2, SUSPECT_ELSEWHERE);
     expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): futex() in evaluate (train.py:90), still for 31 s");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, the_stuck_child_of_a_data_loader_is_named) {
@@ -157,7 +155,6 @@ Test(suspects, the_stuck_child_of_a_data_loader_is_named) {
         r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2 (node b, pid 12): poll() in next_batch "
            "(train.py:60), still for 31 s; its child pt_data_worker 5023 waits elsewhere than its siblings: "
            "openat(), /mnt/dead/x");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, the_command_for_which_a_rank_waits_is_said) {
@@ -174,7 +171,6 @@ Test(suspects, the_command_for_which_a_rank_waits_is_said) {
     (void)strcpy(rig_worker(r, 2)->children[0].name, "other"); /* one of two */
     rig_find(r);
     cr_expect_null(strstr(strbuf_text(&r->line), "it waits for"), "%s", strbuf_text(&r->line));
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_stuck_child_alone_is_enough_if_all_main_threads_poll) {
@@ -186,7 +182,6 @@ Test(suspects, a_stuck_child_alone_is_enough_if_all_main_threads_poll) {
     }
     rig_find(r);
     expect_one(r, 1, SUSPECT_CHILD);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, children_that_wait_alike_are_no_suspects) {
@@ -197,7 +192,6 @@ Test(suspects, children_that_wait_alike_are_no_suspects) {
     }
     rig_find(r);
     cr_expect_eq(r->found.n_all, 0);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_rank_that_ended_with_0_while_others_wait) {
@@ -212,7 +206,6 @@ Test(suspects, a_rank_that_ended_with_0_while_others_wait) {
     r->in.n_signs = 1;
     rig_find(r);
     expect_one(r, 1, SUSPECT_ENDED);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, if_most_have_ended_those_who_have_not_are_not_waiting_for_them) {
@@ -222,7 +215,6 @@ Test(suspects, if_most_have_ended_those_who_have_not_are_not_waiting_for_them) {
     rig_find(r);
     cr_expect_eq(r->found.n_all, 0);
     expect_line(r, "rank 3 waits in all_reduce from backward (train.py:76)");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_rank_without_a_connection_to_the_store) {
@@ -238,7 +230,6 @@ Test(suspects, a_rank_without_a_connection_to_the_store) {
     memset(came, 0, sizeof came); /* a program that does not use it */
     rig_find(r);
     expect_one(r, 1, SUSPECT_ELSEWHERE);
-    suspects_rig_fini(r);
 }
 
 /* --- what is stronger than the largest group */
@@ -259,7 +250,6 @@ Test(suspects, fewer_collectives_beat_the_majority) {
     rig_worker(r, 1)->collectives = 42;
     rig_find(r);
     expect_one(r, 2, SUSPECT_COLLECTIVES);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, the_recorder_is_asked_before_ras_and_both_before_steps) {
@@ -279,7 +269,6 @@ Test(suspects, the_recorder_is_asked_before_ras_and_both_before_steps) {
     rig_find(r);
     expect_one(r, 0, SUSPECT_STEPS);
     cr_expect_not_null(strstr(strbuf_text(&r->line), "at step 5, others at 6"));
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_rank_that_has_ended_is_named_before_one_that_is_stopped) {
@@ -288,7 +277,6 @@ Test(suspects, a_rank_that_has_ended_is_named_before_one_that_is_stopped) {
     rig_worker(r, 3)->ended = true;
     rig_find(r);
     expect_one(r, 3, SUSPECT_ENDED);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, half_of_the_ranks_can_be_stopped_and_are_named) {
@@ -299,7 +287,6 @@ Test(suspects, half_of_the_ranks_can_be_stopped_and_are_named) {
     cr_assert_eq(r->found.n_all, 2);
     cr_expect(r->found.suspects[0].rank == 1 && r->found.suspects[0].reason == SUSPECT_STOPPED);
     cr_expect(r->found.suspects[1].rank == 2 && r->found.suspects[1].reason == SUSPECT_STOPPED);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, at_the_same_stack_the_one_that_waits_for_something_else_is_apart) {
@@ -307,7 +294,6 @@ Test(suspects, at_the_same_stack_the_one_that_waits_for_something_else_is_apart)
     rig_does(r, 2, 'S', "clock_nanosleep", "hrtimer_nanosleep", "", "");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_stopped_rank_is_named_before_those_that_are_behind) {
@@ -317,7 +303,6 @@ Test(suspects, a_stopped_rank_is_named_before_those_that_are_behind) {
     rig_does(r, 0, 'T', "", "", "", "");
     rig_find(r);
     expect_one(r, 0, SUSPECT_STOPPED);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, who_is_busy_is_named_if_nothing_else_tells) {
@@ -329,7 +314,6 @@ Test(suspects, who_is_busy_is_named_if_nothing_else_tells) {
     rig_does(r, 1, 'S', "poll", "", "", "x /home/u/train.py 1");
     rig_find(r);
     expect_one(r, 1, SUSPECT_ELSEWHERE);
-    suspects_rig_fini(r);
 }
 
 /* --- groups */
@@ -344,7 +328,6 @@ Test(suspects, two_against_two_is_no_majority_and_both_are_shown) {
     cr_expect_eq(r->found.n_groups, 2);
     expect_line(r,
                 "ranks 0,2 wait in all_reduce from backward (train.py:76); ranks 1,3 wait in evaluate (train.py:90)");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, of_two_ranks_nobody_is_named_and_all_that_is_known_is_said) {
@@ -372,7 +355,6 @@ Test(suspects, all_in_one_place_is_said_and_nobody_named) {
     rig_find(r);
     cr_expect_eq(r->found.n_all, 0);
     expect_line(r, "all ranks wait in all_reduce from backward (train.py:76)");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, waiters_of_which_some_spin_or_wake_are_one_group_if_there_is_none_otherwise) {
@@ -383,7 +365,6 @@ Test(suspects, waiters_of_which_some_spin_or_wake_are_one_group_if_there_is_none
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
     cr_expect_eq(r->found.groups[0].n, 3);
-    suspects_rig_fini(r);
 }
 
 #define FRAMES_76(line) "wait /usr/lib/python3.11/x.py " #line " backward /home/u/train.py 76 main /home/u/train.py 120"
@@ -395,7 +376,6 @@ Test(suspects, the_same_stack_is_tried_before_the_same_line) {
                  rank == 2 ? FRAMES_76(9) : FRAMES_76(5));
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, at_the_same_line_the_one_that_is_blocked_is_apart) {
@@ -406,7 +386,6 @@ Test(suspects, at_the_same_line_the_one_that_is_blocked_is_apart) {
     }
     rig_find(r);
     expect_one(r, 1, SUSPECT_ELSEWHERE);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, who_runs_is_apart_from_those_who_sleep_without_a_word) {
@@ -417,7 +396,6 @@ Test(suspects, who_runs_is_apart_from_those_who_sleep_without_a_word) {
     }
     rig_find(r);
     expect_one(r, 3, SUSPECT_ELSEWHERE);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, children_are_compared_with_their_siblings_first) {
@@ -432,7 +410,6 @@ Test(suspects, children_are_compared_with_their_siblings_first) {
     rig_child(r, 0, "futex", "futex_do_wait", "");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, of_two_busy_ones_of_four_neither_is_named) {
@@ -443,7 +420,6 @@ Test(suspects, of_two_busy_ones_of_four_neither_is_named) {
     r->in.n_signs = 2;
     rig_find(r);
     cr_expect_eq(r->found.n_all, 0);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, waiters_at_one_line_of_the_user_are_one_group_if_there_is_none_otherwise) {
@@ -457,7 +433,6 @@ Test(suspects, waiters_at_one_line_of_the_user_are_one_group_if_there_is_none_ot
     rig_does(r, 3, 'S', "futex", "futex_do_wait", "", "load /home/u/data.py 20");
     rig_find(r);
     expect_one(r, 3, SUSPECT_ELSEWHERE);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_rank_at_the_same_line_that_the_kernel_holds_is_apart) {
@@ -465,7 +440,6 @@ Test(suspects, a_rank_at_the_same_line_that_the_kernel_holds_is_apart) {
     rig_does(r, 2, 'D', "ioctl", "nvidia_wait", "/dev/nvidia0", "");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, without_python_stacks_the_kernels_words_group_them) {
@@ -479,7 +453,6 @@ Test(suspects, without_python_stacks_the_kernels_words_group_them) {
     rig_find(r);
     expect_one(r, 3, SUSPECT_ELSEWHERE);
     expect_line(r, "ranks 0-2 wait in futex(); rank 3 (node b, pid 13): poll(), still for 31 s");
-    suspects_rig_fini(r);
 }
 
 /* --- what is missing, and limits */
@@ -521,7 +494,6 @@ Test(suspects, a_rank_of_another_node_or_of_none_is_ignored) {
     cr_expect_eq(r->found.worker_of[3], &r->nodes[1].workers[1]);
     r->nodes[1].workers[1].threads[0].stack = 77; /* no such stack */
     rig_find(r);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, many_suspects_are_folded) {
@@ -572,7 +544,6 @@ Test(suspects, the_users_frame_is_the_innermost_outside_of_libraries) {
     }
     cr_expect_null(suspects_user_frame(NULL));
     cr_expect_null(suspects_user_frame(&(struct evidence_stack){0}));
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_place_is_the_same_in_all_runs_of_a_program) {
@@ -589,7 +560,6 @@ Test(suspects, a_place_is_the_same_in_all_runs_of_a_program) {
     cr_expect_neq(suspects_place(&s[a]), suspects_place(&s[d]));
     cr_expect_neq(suspects_place(&s[a]), 0);
     cr_expect_eq(suspects_place(NULL), 0);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, the_text_has_the_line_the_stacks_and_what_is_missing) {
@@ -626,7 +596,6 @@ Test(suspects, the_text_has_the_line_the_stacks_and_what_is_missing) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
         cr_expect_not_null(strstr(strbuf_text(&text), parts[i]), "%s\nis not in\n%s", parts[i], strbuf_text(&text));
-    suspects_rig_fini(r);
 }
 
 static uint32_t times_in(const char *text, const char *part) {
@@ -663,7 +632,6 @@ Test(suspects, the_text_has_nothing_twice) {
     strbuf_clear(&text);
     suspects_text(&r->in, &r->found, &text);
     cr_expect_eq(times_in(text.data, "oops"), 2, "%s", text.data);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, the_json_is_json_and_holds_the_evidence) {
@@ -692,7 +660,6 @@ Test(suspects, the_json_is_json_and_holds_the_evidence) {
     suspects_json(&r->in, &r->found, &text);
     cr_expect_eq(strncmp(text.data, "{\"verdict\":null,", 16), 0, "%.60s", text.data);
     cr_expect_not_null(strstr(text.data, ",\"quiet_s\":null,"));
-    suspects_rig_fini(r);
 }
 
 Test(suspects, the_largest_job_has_a_line_that_fits) {
@@ -749,7 +716,6 @@ Test(suspects, who_does_not_move_when_another_fails_is_named) {
     cr_expect_eq(r->found.n_missing, 0);
     expect_line(r, "rank 1 failed while ranks 0,3 waited; "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, who_has_ended_with_0_before_another_fails_is_named) {
@@ -763,7 +729,6 @@ Test(suspects, who_has_ended_with_0_before_another_fails_is_named) {
     rig_worker(r, 2)->still_ns = 0;
     rig_find(r);
     expect_one(r, 3, SUSPECT_ENDED);
-    suspects_rig_fini(r);
 }
 
 /* Its connection may be gone already. */
@@ -777,7 +742,6 @@ Test(suspects, who_reacts_is_not_absent_from_the_store) {
     rig_worker(r, 0)->still_ns = rig_worker(r, 3)->still_ns = 0;
     rig_find(r);
     expect_one(r, 2, SUSPECT_UNMOVED);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, who_was_busy_when_another_fails_is_named_too) {
@@ -791,7 +755,6 @@ Test(suspects, who_was_busy_when_another_fails_is_named_too) {
     rig_find(r);
     expect_one(r, 2, SUSPECT_UNMOVED);
     expect_line(r, "rank 1 failed while ranks 0,3 waited; rank 2 (node b, pid 12): runs in crunch (data.py:33)");
-    suspects_rig_fini(r);
 }
 
 /* NCCL's waiters notice nothing: then their places tell, as in a hang. */
@@ -805,7 +768,6 @@ Test(suspects, the_places_tell_if_nobody_moves_when_one_fails) {
     expect_one(r, 2, SUSPECT_ELSEWHERE);
     expect_line(r, "rank 1 failed while others waited; ranks 0,3 wait in all_reduce from backward (train.py:76); "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, nobody_is_named_if_too_few_have_moved) {
@@ -820,7 +782,6 @@ Test(suspects, nobody_is_named_if_too_few_have_moved) {
     expect_line(r, "rank 1 failed while rank 0 waited; "
                    "rank 2 (node b, pid 12): read() in load (data.py:20), pipe, still for 31 s; "
                    "rank 3 (node b, pid 13): futex() in all_reduce from backward (train.py:76), still for 31 s");
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_node_without_evidence_is_said_to_be_missing_after_a_failure) {
@@ -833,7 +794,6 @@ Test(suspects, a_node_without_evidence_is_said_to_be_missing_after_a_failure) {
     rig_find(r);
     cr_expect_eq(r->found.n_missing, 2);
     expect_line(r, "rank 0 failed while rank 1 waited; no evidence from ranks 2-3 (node b: it did not answer in time)");
-    suspects_rig_fini(r);
 }
 
 /* --- thousands of ranks, each with sixteen data loaders */
@@ -928,7 +888,6 @@ Test(suspects, who_waits_in_a_collective_waits_for_others) {
     struct suspects_rig *r = four();
     rig_find(r);
     cr_expect_eq(r->found.n_together, 4);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, who_waits_for_work_from_outside_waits_for_no_rank) {
@@ -948,7 +907,6 @@ Test(suspects, who_waits_for_work_from_outside_waits_for_no_rank) {
     all_are(r, "poll", "", "wait /venv/site-packages/torch/distributed/elastic/agent.py 9 m /home/u/t.py 1");
     rig_find(r);
     cr_expect_eq(r->found.n_together, 0);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, who_waits_for_the_store_or_another_rank_or_is_stopped_is_a_reason) {
@@ -961,7 +919,6 @@ Test(suspects, who_waits_for_the_store_or_another_rank_or_is_stopped_is_a_reason
     rig_does(r, 2, 'T', "", "", "", "");
     rig_find(r);
     cr_expect_eq(r->found.n_together, 1);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_connection_to_a_rank_of_another_node_is_a_reason) {
@@ -974,7 +931,6 @@ Test(suspects, a_connection_to_a_rank_of_another_node_is_a_reason) {
     rig_does(r, 2, 'S', "recvfrom", "", "tcp 10.0.0.2:44 -> 10.0.0.9:9 established", "");
     rig_find(r);
     cr_expect_eq(r->found.n_together, 1);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, a_kernel_of_nccl_is_waited_for) {
@@ -987,7 +943,6 @@ Test(suspects, a_kernel_of_nccl_is_waited_for) {
     rig_does(r, 0, 'R', "", "", "", "");
     rig_find(r);
     cr_expect_eq(r->found.n_together, 1);
-    suspects_rig_fini(r);
 }
 
 Test(suspects, who_hangs_at_its_exit_is_named_and_not_who_has_ended) {
@@ -1017,5 +972,4 @@ Test(suspects, who_hangs_at_its_exit_is_named_and_not_who_has_ended) {
     rig_find(r);
     expect_one(r, 2, SUSPECT_UNENDED);
     cr_expect_eq(r->found.n_at_exit, 0);
-    suspects_rig_fini(r);
 }

@@ -7,6 +7,12 @@
 
 #define ALL 0xfeu
 
+static struct rig rig; /* of a test that has one; ended with it */
+
+static void finish(void) { end(&rig); }
+
+TestSuite(policy, .fini = finish);
+
 /* ---- how many, and who ---- */
 
 Test(policy, the_group_is_the_largest_multiple_of_the_unit_between_min_and_max) {
@@ -46,105 +52,95 @@ Test(policy, a_unit_that_does_not_fit_between_min_and_max_is_refused) {
 Test(policy, need_is_min_rounded_up_to_the_unit_and_people_are_told_so) {
     struct group_config c = config_of(3, 8);
     c.rdzv.node_unit = 2;
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_GATHERING);
+    bring_to(&rig, &c, 3, GROUP_GATHERING);
     struct rdzv_status s;
-    group_status(r.g, r.now_ns, &s);
+    group_status(rig.g, rig.now_ns, &s);
     cr_assert_eq(s.min_nodes, 4);
-    pass(&r, 600, ALL);
-    assert_state(&r, GROUP_CLOSED);
-    cr_assert_not_null(strstr(told(&r, 1).reason, "3 of at least 4"), "%s", told(&r, 1).reason);
-    end(&r);
+    pass(&rig, 600, ALL);
+    assert_state(&rig, GROUP_CLOSED);
+    cr_assert_not_null(strstr(told(&rig, 1).reason, "3 of at least 4"), "%s", told(&rig, 1).reason);
 }
 
 Test(policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
     struct group_config c = config_of(2, 8);
     c.rdzv.node_unit = 2;
-    struct rig r;
-    bring_to(&r, &c, 5, GROUP_GATHERING);
-    cr_assert(!told(&r, 5).spare, "nobody is a spare before there is a group");
-    pass(&r, 29.75, ALL);
-    r.now_ns += S(0.25);
-    step(&r, (struct group_event){.kind = GROUP_EVENT_TIME});
-    cr_assert_str_eq(members(&r), "1 2 3 4");
-    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 5), 1);
-    cr_assert_eq(told(&r, 5).kind, DESIRED_IDLE);
-    cr_assert(told(&r, 5).spare);
-    start(&r);
-    join(&r, 6);
-    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 6), 1);
-    cr_assert(told(&r, 6).spare);
-    pass(&r, 3600, ALL);
-    assert_state(&r, GROUP_RUNNING);
-    cr_assert(told(&r, 5).spare && told(&r, 6).spare, "without a time limit");
+    bring_to(&rig, &c, 5, GROUP_GATHERING);
+    cr_assert(!told(&rig, 5).spare, "nobody is a spare before there is a group");
+    pass(&rig, 29.75, ALL);
+    rig.now_ns += S(0.25);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_TIME});
+    cr_assert_str_eq(members(&rig), "1 2 3 4");
+    cr_assert_eq(count(&rig, GROUP_EFFECT_DESIRED, 5), 1);
+    cr_assert_eq(told(&rig, 5).kind, DESIRED_IDLE);
+    cr_assert(told(&rig, 5).spare);
+    start(&rig);
+    join(&rig, 6);
+    cr_assert_eq(count(&rig, GROUP_EFFECT_DESIRED, 6), 1);
+    cr_assert(told(&rig, 6).spare);
+    pass(&rig, 3600, ALL);
+    assert_state(&rig, GROUP_RUNNING);
+    cr_assert(told(&rig, 5).spare && told(&rig, 6).spare, "without a time limit");
     struct overview o;
-    group_overview(r.g, r.now_ns, &o);
+    group_overview(rig.g, rig.now_ns, &o);
     cr_assert_eq(o.n_nodes, 6);
-    end(&r);
 }
 
 Test(policy, a_spare_takes_the_lost_nodes_place_and_the_others_keep_their_ranks) {
     struct group_config c = config_of(3, 3);
-    struct rig r;
-    begin(&r, &c);
+    begin(&rig, &c);
     static const uint32_t nproc[] = {0, 1, 2, 4, 8};
     for (uint64_t node = 1; node <= 4; node++) {
         struct node_info info = info_of(node);
         info.nproc = nproc[node];
-        join_info(&r, &info);
+        join_info(&rig, &info);
     }
-    start(&r);
-    cr_assert_str_eq(members(&r), "1 2 3");
-    lose(&r, 2);
-    stopped(&r);
-    open_store(&r);
-    cr_assert_str_eq(members(&r), "1 4 3");
+    start(&rig);
+    cr_assert_str_eq(members(&rig), "1 2 3");
+    lose(&rig, 2);
+    stopped(&rig);
+    open_store(&rig);
+    cr_assert_str_eq(members(&rig), "1 4 3");
     static const uint32_t first[] = {0, 0, 99, 9, 1};
     for (uint64_t node = 1; node <= 4; node++) {
         if (node == 2)
             continue;
-        struct form f = told(&r, node).form;
+        struct form f = told(&rig, node).form;
         cr_assert_eq(f.first_rank, first[node], "node %d begins at %u", (int)node, f.first_rank);
         cr_assert_eq(f.world_size, 13);
         cr_assert(f.n_nodes == 3 && f.losses == 1 && f.restarts_used == 0);
     }
-    end(&r);
 }
 
 Test(policy, the_order_closes_up_where_nobody_takes_the_place) {
     struct group_config c = config_of(2, 4);
-    struct rig r;
-    bring_to(&r, &c, 4, GROUP_RUNNING);
-    lose(&r, 2);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 3 4");
-    start(&r);
-    lose(&r, 1);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "3 4");
-    cr_assert_eq(generation_compare(group_generation(r.g), (struct generation){1, 3}), 0);
-    end(&r);
+    bring_to(&rig, &c, 4, GROUP_RUNNING);
+    lose(&rig, 2);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 3 4");
+    start(&rig);
+    lose(&rig, 1);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "3 4");
+    cr_assert_eq(generation_compare(group_generation(rig.g), (struct generation){1, 3}), 0);
 }
 
 Test(policy, members_of_the_last_group_stay_before_newcomers_come_in) {
     struct group_config c = config_of(2, 3);
     c.rdzv.node_unit = 1;
     c.rdzv.max_restarts = 1;
-    struct rig r;
-    begin(&r, &c);
+    begin(&rig, &c);
     static const uint64_t came[] = {1, 7, 6, 2, 3}; /* 2 and 3 come first by name */
     for (size_t i = 0; i < ARRAY_SIZE(came); i++)
-        join(&r, came[i]);
-    cr_assert_str_eq(members(&r), "1 6 7");
-    start(&r);
-    fails(&r, 7, FAILURE_OOM, 1000);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 6 7");
-    start(&r);
-    lose(&r, 6);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 2 7", "of those who wait, the first by order");
-    end(&r);
+        join(&rig, came[i]);
+    cr_assert_str_eq(members(&rig), "1 6 7");
+    start(&rig);
+    fails(&rig, 7, FAILURE_OOM, 1000);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 6 7");
+    start(&rig);
+    lose(&rig, 6);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 2 7", "of those who wait, the first by order");
 }
 
 Test(policy, more_spares_than_wanted_are_refused_for_now) {
@@ -253,14 +249,12 @@ Test(policy, a_group_that_lost_nobody_does_not_wait) {
     struct group_config c = config_of(2, 4);
     c.rdzv.regroup_wait_ns = S(20);
     c.rdzv.max_restarts = 1;
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_GATHERING);
-    pass(&r, 30, ALL);
-    start(&r);
-    fails(&r, 2, FAILURE_OOM, 1000);
-    stopped(&r);
-    assert_state(&r, GROUP_FORMING);
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_GATHERING);
+    pass(&rig, 30, ALL);
+    start(&rig);
+    fails(&rig, 2, FAILURE_OOM, 1000);
+    stopped(&rig);
+    assert_state(&rig, GROUP_FORMING);
 }
 
 Test(policy, below_min_the_regroup_wait_is_the_last_chance) {
@@ -312,27 +306,25 @@ Test(policy, below_min_without_a_regroup_wait_the_job_ends_at_once) {
 Test(policy, one_node_more_lost_than_max_node_losses_ends_the_job) {
     struct group_config c = config_of(1, 4);
     c.rdzv.max_node_losses = 1;
-    struct rig r;
-    bring_to(&r, &c, 4, GROUP_RUNNING);
-    lose(&r, 4);
-    stopped(&r);
-    start(&r);
-    cr_assert_eq(told(&r, 1).losses, 1);
-    report(&r, 3, (struct report){.state = NODE_RUNNING, .generation = group_generation(r.g), .leaving = true});
-    struct generation g = group_generation(r.g);
-    say(&r, 1, NODE_STOPPED);
-    say(&r, 2, NODE_STOPPED);
-    report(&r, 3, (struct report){.state = NODE_STOPPED, .generation = g, .leaving = true});
-    step(&r, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 3});
-    start(&r);
-    cr_assert_eq(told(&r, 1).losses, 1, "who leaves is not lost");
-    lose(&r, 2);
-    cr_assert(!told(&r, 1).will_restart);
-    stopped(&r);
-    assert_state(&r, GROUP_CLOSED);
-    cr_assert_not_null(strstr(told(&r, 1).reason, "2 nodes were lost, and --max-node-losses is 1"), "%s",
-                       told(&r, 1).reason);
-    end(&r);
+    bring_to(&rig, &c, 4, GROUP_RUNNING);
+    lose(&rig, 4);
+    stopped(&rig);
+    start(&rig);
+    cr_assert_eq(told(&rig, 1).losses, 1);
+    report(&rig, 3, (struct report){.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true});
+    struct generation g = group_generation(rig.g);
+    say(&rig, 1, NODE_STOPPED);
+    say(&rig, 2, NODE_STOPPED);
+    report(&rig, 3, (struct report){.state = NODE_STOPPED, .generation = g, .leaving = true});
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_LEAVE, .node = 3});
+    start(&rig);
+    cr_assert_eq(told(&rig, 1).losses, 1, "who leaves is not lost");
+    lose(&rig, 2);
+    cr_assert(!told(&rig, 1).will_restart);
+    stopped(&rig);
+    assert_state(&rig, GROUP_CLOSED);
+    cr_assert_not_null(strstr(told(&rig, 1).reason, "2 nodes were lost, and --max-node-losses is 1"), "%s",
+                       told(&rig, 1).reason);
 }
 
 Test(policy, losses_before_the_first_start_and_of_spares_are_no_losses) {
@@ -394,51 +386,47 @@ static struct group_config forgiving(uint32_t min, uint32_t max) {
 
 Test(policy, a_node_that_fails_three_times_in_a_row_is_excluded_and_a_spare_takes_its_place) {
     struct group_config c = forgiving(3, 3);
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
-    join(&r, 4);
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    join(&rig, 4);
     for (int i = 0; i < 3; i++) {
-        cr_assert_str_eq(members(&r), "1 2 3");
-        falls_late(&r, 2);
-        stopped(&r);
-        assert_state(&r, GROUP_FORMING);
+        cr_assert_str_eq(members(&rig), "1 2 3");
+        falls_late(&rig, 2);
+        stopped(&rig);
+        assert_state(&rig, GROUP_FORMING);
         if (i < 2)
-            start(&r);
+            start(&rig);
     }
-    cr_assert_str_eq(members(&r), "1 4 3");
-    cr_assert(told(&r, 2).excluded && !told(&r, 1).excluded && !told(&r, 4).excluded);
-    cr_assert_str_eq(told(&r, 2).reason, "its workers failed 3 times in a row");
-    cr_assert_eq(group_restarts_used(r.g), 3);
-    start(&r);
-    join(&r, 5);
-    join(&r, 2); /* on a new connection */
-    cr_assert(told(&r, 2).excluded, "for good");
+    cr_assert_str_eq(members(&rig), "1 4 3");
+    cr_assert(told(&rig, 2).excluded && !told(&rig, 1).excluded && !told(&rig, 4).excluded);
+    cr_assert_str_eq(told(&rig, 2).reason, "its workers failed 3 times in a row");
+    cr_assert_eq(group_restarts_used(rig.g), 3);
+    start(&rig);
+    join(&rig, 5);
+    join(&rig, 2); /* on a new connection */
+    cr_assert(told(&rig, 2).excluded, "for good");
     struct node_info again = info_of(6);
     (void)snprintf(again.host, sizeof again.host, "h2");
-    join_info(&r, &again);
-    cr_assert(told(&r, 6).excluded && !told(&r, 5).excluded);
-    cr_assert_str_eq(told(&r, 6).reason, "an agent of its host was excluded before");
-    lose(&r, 3);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 4 5");
-    end(&r);
+    join_info(&rig, &again);
+    cr_assert(told(&rig, 6).excluded && !told(&rig, 5).excluded);
+    cr_assert_str_eq(told(&rig, 6).reason, "an agent of its host was excluded before");
+    lose(&rig, 3);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 4 5");
 }
 
 Test(policy, another_nodes_failure_in_between_begins_the_count_anew) {
     struct group_config c = forgiving(2, 3);
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
     static const uint64_t who[] = {2, 2, 3, 2, 2, 3, 3, 2, 2};
     for (size_t i = 0; i < ARRAY_SIZE(who); i++) {
-        falls_late(&r, who[i]);
-        stopped(&r);
-        start(&r);
+        falls_late(&rig, who[i]);
+        stopped(&rig);
+        start(&rig);
     }
-    cr_assert_str_eq(members(&r), "1 2 3");
-    falls_late(&r, 2);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 3");
-    end(&r);
+    cr_assert_str_eq(members(&rig), "1 2 3");
+    falls_late(&rig, 2);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 3");
 }
 
 Test(policy, nobody_is_excluded_whom_the_group_needs_or_where_it_is_turned_off) {
@@ -490,66 +478,58 @@ static void join_host(struct rig *r, uint64_t node, const char *host) {
 
 Test(policy, an_operator_excludes_a_member_and_the_group_re_forms_without_it) {
     struct group_config c = config_of(1, 3);
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
-    struct group_effect a = ask_for(&r, COMMAND_EXCLUDE, "h2", "bad memory");
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    struct group_effect a = ask_for(&rig, COMMAND_EXCLUDE, "h2", "bad memory");
     cr_assert(a.ok && strstr(a.reason, "leaves the group") != NULL, "%s", a.reason);
-    assert_state(&r, GROUP_STOPPING);
-    cr_assert_eq(told(&r, 1).losses, 0);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 3");
-    cr_assert(told(&r, 2).excluded);
-    cr_assert_str_eq(told(&r, 2).reason, "bad memory");
-    cr_assert_eq(group_restarts_used(r.g), 0, "it costs no restart");
-    end(&r);
+    assert_state(&rig, GROUP_STOPPING);
+    cr_assert_eq(told(&rig, 1).losses, 0);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 3");
+    cr_assert(told(&rig, 2).excluded);
+    cr_assert_str_eq(told(&rig, 2).reason, "bad memory");
+    cr_assert_eq(group_restarts_used(rig.g), 0, "it costs no restart");
 }
 
 Test(policy, a_node_that_waits_is_excluded_without_a_stop_and_told_at_once) {
     struct group_config c = config_of(1, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
-    join(&r, 3);
-    assert_answer(&r, COMMAND_EXCLUDE, "h3", true, "h3 is excluded");
-    assert_state(&r, GROUP_RUNNING);
-    cr_assert_eq(count(&r, GROUP_EFFECT_DESIRED, 3), 1);
-    cr_assert(told(&r, 3).excluded);
-    cr_assert_str_eq(told(&r, 3).reason, "an operator asked");
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    join(&rig, 3);
+    assert_answer(&rig, COMMAND_EXCLUDE, "h3", true, "h3 is excluded");
+    assert_state(&rig, GROUP_RUNNING);
+    cr_assert_eq(count(&rig, GROUP_EFFECT_DESIRED, 3), 1);
+    cr_assert(told(&rig, 3).excluded);
+    cr_assert_str_eq(told(&rig, 3).reason, "an operator asked");
 }
 
 Test(policy, a_name_that_is_nobodys_or_several_nodes_excludes_nobody) {
     struct group_config c = config_of(5, 5);
-    struct rig r;
-    begin(&r, &c);
-    join(&r, 1);
-    join_host(&r, 2, "twin");
-    join_host(&r, 3, "twin");
-    assert_answer(&r, COMMAND_EXCLUDE, "nobody", false, "there is no node \"nobody\"");
-    assert_answer(&r, COMMAND_EXCLUDE, "twin", false, "several nodes have the name \"twin\"");
-    cr_assert(!told(&r, 2).excluded && !told(&r, 3).excluded);
-    join_host(&r, 4, "twin");
-    assert_answer(&r, COMMAND_EXCLUDE, "twin", false, "several nodes");
-    end(&r);
+    begin(&rig, &c);
+    join(&rig, 1);
+    join_host(&rig, 2, "twin");
+    join_host(&rig, 3, "twin");
+    assert_answer(&rig, COMMAND_EXCLUDE, "nobody", false, "there is no node \"nobody\"");
+    assert_answer(&rig, COMMAND_EXCLUDE, "twin", false, "several nodes have the name \"twin\"");
+    cr_assert(!told(&rig, 2).excluded && !told(&rig, 3).excluded);
+    join_host(&rig, 4, "twin");
+    assert_answer(&rig, COMMAND_EXCLUDE, "twin", false, "several nodes");
 }
 
 Test(policy, an_id_excludes_one_agent_of_a_host_and_not_the_other) {
     struct group_config c = config_of(1, 3);
-    struct rig r;
-    begin(&r, &c);
-    join(&r, 1);
-    join_host(&r, 2, "twin");
-    join_host(&r, 3, "twin");
-    start(&r);
+    begin(&rig, &c);
+    join(&rig, 1);
+    join_host(&rig, 2, "twin");
+    join_host(&rig, 3, "twin");
+    start(&rig);
     char id[32];
     (void)snprintf(id, sizeof id, "%016" PRIx64, (uint64_t)3);
-    assert_answer(&r, COMMAND_EXCLUDE, id, true, "twin-2 is excluded");
-    cr_assert(told(&r, 1).kind == DESIRED_STOP);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 2");
-    cr_assert(told(&r, 3).excluded && !told(&r, 2).excluded);
-    join_host(&r, 2, "twin"); /* back on another connection: it was there before */
-    cr_assert(!told(&r, 2).excluded);
-    end(&r);
+    assert_answer(&rig, COMMAND_EXCLUDE, id, true, "twin-2 is excluded");
+    cr_assert(told(&rig, 1).kind == DESIRED_STOP);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 2");
+    cr_assert(told(&rig, 3).excluded && !told(&rig, 2).excluded);
+    join_host(&rig, 2, "twin"); /* back on another connection: it was there before */
+    cr_assert(!told(&rig, 2).excluded);
 }
 
 /* ---- crash loops ---- */
@@ -652,37 +632,33 @@ Test(policy, a_node_that_others_can_replace_is_excluded_instead) {
 
 Test(policy, no_restart_is_announced_before_a_crash_loop_ends_the_job) {
     struct group_config c = forgiving(2, 2);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
     static const struct fall crash = {FAILURE_SIGNAL, 11, 1, "x", 0};
     for (uint64_t node = 1; node <= 2; node++) {
-        falls(&r, node, &crash);
-        struct desired d = told(&r, 3 - node);
+        falls(&rig, node, &crash);
+        struct desired d = told(&rig, 3 - node);
         cr_assert(d.kind == DESIRED_STOP && d.has_failure);
         cr_assert_eq(d.will_restart, node == 1);
         cr_assert_eq(d.restarts_used, 1);
-        stopped(&r);
+        stopped(&rig);
         if (node == 1)
-            start(&r);
+            start(&rig);
     }
-    assert_state(&r, GROUP_CLOSED);
-    end(&r);
+    assert_state(&rig, GROUP_CLOSED);
 }
 
 Test(policy, a_late_failure_in_between_breaks_the_crash_loop) {
     struct group_config c = forgiving(1, 1);
     c.rdzv.exclude_after = 0;
-    struct rig r;
-    bring_to(&r, &c, 1, GROUP_RUNNING);
+    bring_to(&rig, &c, 1, GROUP_RUNNING);
     for (int nth = 0; nth < 4; nth++) {
         if (nth % 2 == 0)
-            falls(&r, 1, &(struct fall)EXIT1("x"));
+            falls(&rig, 1, &(struct fall)EXIT1("x"));
         else
-            falls_late(&r, 1);
-        stopped(&r);
-        start(&r);
+            falls_late(&rig, 1);
+        stopped(&rig);
+        start(&rig);
     }
-    end(&r);
 }
 
 /* ---- pauses ---- */
@@ -702,24 +678,22 @@ Test(policy, the_pause_before_a_restart_doubles_and_begins_anew_after_a_good_run
     struct group_config c = forgiving(2, 2);
     c.rdzv.exclude_after = 0;
     c.rdzv.restart_backoff_ns = S(1);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
     static const struct {
         double run, pause;
     } cases[] = {{0.25, 1}, {5, 2}, {32, 4}, {0.25, 8}, {0.25, 16}, {0.25, 32}, {32, 32}, {32.25, 1}, {1, 2}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        pass(&r, cases[i].run, ALL);
-        falls_late(&r, 2);
-        stopped(&r);
-        double pause = pause_of(&r);
+        pass(&rig, cases[i].run, ALL);
+        falls_late(&rig, 2);
+        stopped(&rig);
+        double pause = pause_of(&rig);
         cr_assert_float_eq(pause, cases[i].pause, 0.001, "case %zu: %g s", i, pause);
-        start(&r);
+        start(&rig);
     }
-    join(&r, 3);
-    lose(&r, 2);
-    stopped(&r);
-    assert_state(&r, GROUP_FORMING); /* only a failure is followed by a pause */
-    end(&r);
+    join(&rig, 3);
+    lose(&rig, 2);
+    stopped(&rig);
+    assert_state(&rig, GROUP_FORMING); /* only a failure is followed by a pause */
 }
 
 /* ---- growing ---- */
@@ -741,66 +715,58 @@ static void two_run(struct rig *r, struct group_config *c, enum rdzv_grow grow) 
 
 Test(policy, grow_now_takes_who_comes_and_costs_nothing) {
     struct group_config c;
-    struct rig r;
-    two_run(&r, &c, GROW_NOW);
-    safe_point(&r, 1);
-    assert_state(&r, GROUP_RUNNING);
-    join(&r, 3);
-    assert_state(&r, GROUP_STOPPING);
-    cr_assert_str_eq(told(&r, 1).reason, "the group grows from 2 to 3 nodes");
-    cr_assert(told(&r, 1).will_restart && !told(&r, 1).has_failure);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 2 3");
-    cr_assert_eq(group_restarts_used(r.g), 0);
-    start(&r);
-    join(&r, 4);
-    assert_state(&r, GROUP_RUNNING); /* it has as many as it may have */
-    end(&r);
+    two_run(&rig, &c, GROW_NOW);
+    safe_point(&rig, 1);
+    assert_state(&rig, GROUP_RUNNING);
+    join(&rig, 3);
+    assert_state(&rig, GROUP_STOPPING);
+    cr_assert_str_eq(told(&rig, 1).reason, "the group grows from 2 to 3 nodes");
+    cr_assert(told(&rig, 1).will_restart && !told(&rig, 1).has_failure);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 2 3");
+    cr_assert_eq(group_restarts_used(rig.g), 0);
+    start(&rig);
+    join(&rig, 4);
+    assert_state(&rig, GROUP_RUNNING); /* it has as many as it may have */
 }
 
 Test(policy, grow_at_a_boundary_waits_for_a_safe_point_of_a_member) {
     struct group_config c;
-    struct rig r;
-    two_run(&r, &c, GROW_BOUNDARY);
-    join(&r, 3);
-    pass(&r, 100, ALL);
-    assert_state(&r, GROUP_RUNNING);
-    report(&r, 3, (struct report){.state = NODE_JOINED, .at_safe_point = true});
-    assert_state(&r, GROUP_RUNNING); /* not a member's */
-    safe_point(&r, 2);
-    assert_state(&r, GROUP_STOPPING);
-    cr_assert_not_null(strstr(told(&r, 1).reason, "at a safe point"));
-    end(&r);
+    two_run(&rig, &c, GROW_BOUNDARY);
+    join(&rig, 3);
+    pass(&rig, 100, ALL);
+    assert_state(&rig, GROUP_RUNNING);
+    report(&rig, 3, (struct report){.state = NODE_JOINED, .at_safe_point = true});
+    assert_state(&rig, GROUP_RUNNING); /* not a member's */
+    safe_point(&rig, 2);
+    assert_state(&rig, GROUP_STOPPING);
+    cr_assert_not_null(strstr(told(&rig, 1).reason, "at a safe point"));
 }
 
 Test(policy, a_safe_point_counts_for_one_moment) {
     struct group_config c;
-    struct rig r;
-    two_run(&r, &c, GROW_BOUNDARY);
-    safe_point(&r, 2);
-    join(&r, 3);
-    assert_state(&r, GROUP_RUNNING);
-    pass(&r, 10, ALL);
-    assert_state(&r, GROUP_RUNNING);
-    safe_point(&r, 1);
-    assert_state(&r, GROUP_STOPPING);
-    end(&r);
+    two_run(&rig, &c, GROW_BOUNDARY);
+    safe_point(&rig, 2);
+    join(&rig, 3);
+    assert_state(&rig, GROUP_RUNNING);
+    pass(&rig, 10, ALL);
+    assert_state(&rig, GROUP_RUNNING);
+    safe_point(&rig, 1);
+    assert_state(&rig, GROUP_STOPPING);
 }
 
 Test(policy, grow_never_waits_until_it_re_forms_anyway_or_an_operator_asks) {
     struct group_config c;
-    struct rig r;
-    two_run(&r, &c, GROW_NEVER);
-    join(&r, 3);
-    safe_point(&r, 1);
-    pass(&r, 100, ALL);
-    assert_state(&r, GROUP_RUNNING);
-    assert_answer(&r, COMMAND_GROW, "", true, "re-forms with the waiting nodes");
-    assert_state(&r, GROUP_STOPPING);
-    cr_assert_not_null(strstr(told(&r, 1).reason, "an operator asked"));
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 2 3");
-    end(&r);
+    two_run(&rig, &c, GROW_NEVER);
+    join(&rig, 3);
+    safe_point(&rig, 1);
+    pass(&rig, 100, ALL);
+    assert_state(&rig, GROUP_RUNNING);
+    assert_answer(&rig, COMMAND_GROW, "", true, "re-forms with the waiting nodes");
+    assert_state(&rig, GROUP_STOPPING);
+    cr_assert_not_null(strstr(told(&rig, 1).reason, "an operator asked"));
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 2 3");
 }
 
 Test(policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
@@ -808,63 +774,55 @@ Test(policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
     c.rdzv.node_unit = 2;
     c.rdzv.grow = GROW_NOW;
     c.rdzv.last_call_ns = S(1);
-    struct rig r;
-    bring_to(&r, &c, 2, GROUP_GATHERING);
-    pass(&r, 1, ALL);
-    start(&r);
-    join(&r, 3);
-    assert_state(&r, GROUP_RUNNING);
-    assert_answer(&r, COMMAND_GROW, "", false, "no waiting node would make the group larger");
-    assert_answer(&r, COMMAND_EXCLUDE, "h3", true, "excluded");
-    join(&r, 4);
-    assert_state(&r, GROUP_RUNNING);
-    join(&r, 5);
-    assert_state(&r, GROUP_STOPPING);
-    stopped(&r);
-    cr_assert_str_eq(members(&r), "1 2 4 5");
-    end(&r);
+    bring_to(&rig, &c, 2, GROUP_GATHERING);
+    pass(&rig, 1, ALL);
+    start(&rig);
+    join(&rig, 3);
+    assert_state(&rig, GROUP_RUNNING);
+    assert_answer(&rig, COMMAND_GROW, "", false, "no waiting node would make the group larger");
+    assert_answer(&rig, COMMAND_EXCLUDE, "h3", true, "excluded");
+    join(&rig, 4);
+    assert_state(&rig, GROUP_RUNNING);
+    join(&rig, 5);
+    assert_state(&rig, GROUP_STOPPING);
+    stopped(&rig);
+    cr_assert_str_eq(members(&rig), "1 2 4 5");
 }
 
 /* ---- operators ---- */
 
 Test(policy, what_grow_answers) {
     struct group_config c = config_of(2, 2);
-    struct rig r;
-    begin(&r, &c);
-    join(&r, 1);
-    assert_answer(&r, COMMAND_GROW, "", true, "the next group includes all nodes that have joined by then");
-    join(&r, 2);
-    start(&r);
-    assert_answer(&r, COMMAND_GROW, "", false, "already has its largest number of nodes");
-    assert_state(&r, GROUP_RUNNING);
-    say(&r, 1, NODE_FINISHED);
-    say(&r, 2, NODE_FINISHED);
-    assert_answer(&r, COMMAND_GROW, "", false, "the job is over");
-    end(&r);
+    begin(&rig, &c);
+    join(&rig, 1);
+    assert_answer(&rig, COMMAND_GROW, "", true, "the next group includes all nodes that have joined by then");
+    join(&rig, 2);
+    start(&rig);
+    assert_answer(&rig, COMMAND_GROW, "", false, "already has its largest number of nodes");
+    assert_state(&rig, GROUP_RUNNING);
+    say(&rig, 1, NODE_FINISHED);
+    say(&rig, 2, NODE_FINISHED);
+    assert_answer(&rig, COMMAND_GROW, "", false, "the job is over");
 }
 
 Test(policy, a_wish_to_grow_is_forgotten_when_the_group_re_forms_for_another_reason) {
     struct group_config c;
-    struct rig r;
-    two_run(&r, &c, GROW_NEVER);
-    lose(&r, 2);
-    assert_answer(&r, COMMAND_GROW, "", true, "the next group");
-    stopped(&r);
-    start(&r);
-    join(&r, 3);
-    pass(&r, 10, ALL);
-    assert_state(&r, GROUP_RUNNING);
-    end(&r);
+    two_run(&rig, &c, GROW_NEVER);
+    lose(&rig, 2);
+    assert_answer(&rig, COMMAND_GROW, "", true, "the next group");
+    stopped(&rig);
+    start(&rig);
+    join(&rig, 3);
+    pass(&rig, 10, ALL);
+    assert_state(&rig, GROUP_RUNNING);
 }
 
 Test(policy, commands_that_are_not_the_leaders_are_answered_all_the_same) {
     struct group_config c = config_of(1, 1);
-    struct rig r;
-    bring_to(&r, &c, 1, GROUP_RUNNING);
-    assert_answer(&r, COMMAND_STATUS, "", false, "the leader can't carry out this command");
-    assert_answer(&r, COMMAND_LEAVE, "", false, "the leader can't carry out this command");
-    assert_state(&r, GROUP_RUNNING);
-    end(&r);
+    bring_to(&rig, &c, 1, GROUP_RUNNING);
+    assert_answer(&rig, COMMAND_STATUS, "", false, "the leader can't carry out this command");
+    assert_answer(&rig, COMMAND_LEAVE, "", false, "the leader can't carry out this command");
+    assert_state(&rig, GROUP_RUNNING);
 }
 
 Test(policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure) {
@@ -896,36 +854,32 @@ Test(policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure
 
 Test(policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
     struct group_config c = config_of(1, 4);
-    struct rig r;
-    bring_to(&r, &c, 4, GROUP_RUNNING);
-    pass(&r, 5.75, 1u << 1 | 1u << 2);
-    size_t said = r.seen[GROUP_EFFECT_NOTICE];
-    pass(&r, 0.25, 1u << 1 | 1u << 2);
-    assert_state(&r, GROUP_RUNNING);
-    cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE], said + 1, "people are told, once");
-    pass(&r, 1, 1u << 1 | 1u << 2);
-    renew(&r, 4); /* it is back */
-    assert_state(&r, GROUP_RUNNING);
-    pass(&r, 0.75, 1u << 1 | 1u << 2 | 1u << 4);
-    cr_assert_eq(group_nodes(r.g, NULL, 0), 4);
-    pass(&r, 0.25, 1u << 1 | 1u << 2 | 1u << 4);
-    cr_assert_eq(group_nodes(r.g, NULL, 0), 3);
-    assert_state(&r, GROUP_STOPPING);
-    cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE], said + 1);
-    end(&r);
+    bring_to(&rig, &c, 4, GROUP_RUNNING);
+    pass(&rig, 5.75, 1u << 1 | 1u << 2);
+    size_t said = rig.seen[GROUP_EFFECT_NOTICE];
+    pass(&rig, 0.25, 1u << 1 | 1u << 2);
+    assert_state(&rig, GROUP_RUNNING);
+    cr_assert_eq(rig.seen[GROUP_EFFECT_NOTICE], said + 1, "people are told, once");
+    pass(&rig, 1, 1u << 1 | 1u << 2);
+    renew(&rig, 4); /* it is back */
+    assert_state(&rig, GROUP_RUNNING);
+    pass(&rig, 0.75, 1u << 1 | 1u << 2 | 1u << 4);
+    cr_assert_eq(group_nodes(rig.g, NULL, 0), 4);
+    pass(&rig, 0.25, 1u << 1 | 1u << 2 | 1u << 4);
+    cr_assert_eq(group_nodes(rig.g, NULL, 0), 3);
+    assert_state(&rig, GROUP_STOPPING);
+    cr_assert_eq(rig.seen[GROUP_EFFECT_NOTICE], said + 1);
 }
 
 Test(policy, who_was_held_and_came_back_is_held_the_next_time_too) {
     struct group_config c = config_of(1, 3);
-    struct rig r;
-    bring_to(&r, &c, 3, GROUP_RUNNING);
+    bring_to(&rig, &c, 3, GROUP_RUNNING);
     for (int i = 0; i < 2; i++) {
-        pass(&r, 7, 1u << 1);
-        cr_assert_eq(group_nodes(r.g, NULL, 0), 3, "time %d", i);
-        pass(&r, 10, ALL);
-        assert_state(&r, GROUP_RUNNING);
+        pass(&rig, 7, 1u << 1);
+        cr_assert_eq(group_nodes(rig.g, NULL, 0), 3, "time %d", i);
+        pass(&rig, 10, ALL);
+        assert_state(&rig, GROUP_RUNNING);
     }
-    end(&r);
 }
 
 Test(policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_that_is_off) {
@@ -952,8 +906,7 @@ Test(policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_
 
 Test(policy, ranks_are_sums_over_unequal_nodes_and_roles_count_on_their_own) {
     struct group_config c = config_of(5, 5);
-    struct rig r;
-    begin(&r, &c);
+    begin(&rig, &c);
     static const struct {
         uint32_t nproc;
         const char *role;
@@ -966,34 +919,31 @@ Test(policy, ranks_are_sums_over_unequal_nodes_and_roles_count_on_their_own) {
         struct node_info info = info_of(i + 1);
         info.nproc = nodes[i].nproc;
         (void)snprintf(info.role, sizeof info.role, "%s", nodes[i].role);
-        join_info(&r, &info);
+        join_info(&rig, &info);
     }
-    open_store(&r);
+    open_store(&rig);
     for (size_t i = 0; i < 5; i++) {
-        struct form f = told(&r, i + 1).form;
+        struct form f = told(&rig, i + 1).form;
         cr_assert(f.node_rank == i && f.n_nodes == 5 && f.world_size == 18, "node %zu", i);
         cr_assert_eq(f.first_rank, nodes[i].first, "node %zu", i);
         cr_assert_eq(f.role_first_rank, nodes[i].role_first, "node %zu", i);
         cr_assert_eq(f.role_world_size, nodes[i].role_size, "node %zu", i);
     }
     struct overview o;
-    group_overview(r.g, r.now_ns, &o);
+    group_overview(rig.g, rig.now_ns, &o);
     cr_assert(o.world_size == 18 && o.n_members == 5);
-    end(&r);
 }
 
 Test(policy, a_job_has_so_many_roles_and_no_more) {
     struct group_config c = config_of(1, 100);
-    struct rig r;
-    begin(&r, &c);
+    begin(&rig, &c);
     for (uint64_t node = 1; node <= 66; node++) {
         struct node_info info = info_of(node);
         (void)snprintf(info.role, sizeof info.role, "role %d", node == 66 ? 1 : (int)node);
-        join_info(&r, &info);
-        const struct group_effect *e = effect(&r, GROUP_EFFECT_REFUSE);
+        join_info(&rig, &info);
+        const struct group_effect *e = effect(&rig, GROUP_EFFECT_REFUSE);
         cr_assert_eq(e != NULL, node == 65, "node %d", (int)node);
         if (e != NULL)
             cr_assert(!e->for_now && strstr(e->reason, "different roles") != NULL, "%s", e->reason);
     }
-    end(&r);
 }
