@@ -159,8 +159,7 @@ TestSuite(group_leadership, .fini = finish);
 /* ---- leases ---- */
 
 Test(group_leadership, no_lease_outlives_the_last_read_by_more_than_the_arbiters_lease) {
-    struct group_config c = arbiter_config(2, 2);
-    begin_leader(&led, &c, false);
+    begin_leader(&led, config_at(arbiter_config(2, 2)), false);
     join(&led.r, 1);
     assert_validity(&led, 1, 0);
     hear(&led, &led.last, ARBITER_UNREACHABLE, led.r.now_ns);
@@ -224,8 +223,7 @@ Test(group_leadership, no_lease_outlives_the_last_touch_of_the_leader_file_by_mo
 }
 
 Test(group_leadership, without_an_leadership_a_lease_is_a_lease) {
-    struct group_config c = config_of(2, 2);
-    begin_leader(&led, &c, false);
+    begin_leader(&led, config_at(config_of(2, 2)), false);
     join(&led.r, 1);
     led.r.now_ns += S(1000);
     assert_validity(&led, 1, 5);
@@ -239,8 +237,7 @@ static void echo(struct leader *l, uint64_t node, uint32_t epoch, uint64_t clock
 }
 
 Test(group_leadership, no_lease_outlives_the_first_successors_last_echo_by_more_than_a_lease) {
-    struct group_config c = arbiter_config(3, 3);
-    run(&led, &c, 3);
+    run(&led, config_at(arbiter_config(3, 3)), 3);
     cr_assert_str_eq(named(&led), "2.3@1");
     led.reachable = false;
     uint64_t last = led.r.now_ns;
@@ -265,8 +262,7 @@ Test(group_leadership, no_lease_outlives_the_first_successors_last_echo_by_more_
 }
 
 Test(group_leadership, the_naming_counts_like_an_echo_and_only_from_form_on) {
-    struct group_config c = arbiter_config(3, 3);
-    begin_leader(&led, &c, true);
+    begin_leader(&led, config_at(arbiter_config(3, 3)), true);
     for (uint64_t node = 1; node <= 3; node++) {
         join(&led.r, node);
         probe(&led.r, node, PROBE_ALIVE);
@@ -281,8 +277,7 @@ Test(group_leadership, the_naming_counts_like_an_echo_and_only_from_form_on) {
 }
 
 Test(group_leadership, of_all_that_applies_the_smallest_counts) {
-    struct group_config c = arbiter_config(3, 3);
-    run(&led, &c, 3);
+    run(&led, config_at(arbiter_config(3, 3)), 3);
     led.reachable = false;
     uint64_t last = led.r.now_ns;
     hear(&led, &(struct arbiter_request){.kind = ARBITER_BEAT, .epoch = 1}, ARBITER_OK, last);
@@ -374,8 +369,7 @@ Test(group_leadership, an_echo_and_a_read_feed_the_lease_pending_too) {
 /* ---- the beat ---- */
 
 Test(group_leadership, the_arbiter_is_asked_once_in_a_heartbeat_and_one_at_a_time) {
-    struct group_config c = arbiter_config(2, 2);
-    begin_leader(&led, &c, false);
+    begin_leader(&led, config_at(arbiter_config(2, 2)), false);
     cr_assert(led.asked[ARBITER_BEAT] == 1 && led.last.epoch == 1 && led.last.leader.incarnation == 1);
     cr_assert_str_eq(led.last.leader.addr, "10.0.0.1");
     join(&led.r, 1);
@@ -406,8 +400,7 @@ Test(group_leadership, the_leader_file_is_touched_every_heartbeat) {
 }
 
 Test(group_leadership, an_arbiter_that_is_lost_is_said_once_and_again_when_it_was_back) {
-    struct group_config c = arbiter_config(1, 1);
-    begin_leader(&led, &c, false);
+    begin_leader(&led, config_at(arbiter_config(1, 1)), false);
     for (int i = 0; i < 3; i++) {
         hear(&led, &led.last, ARBITER_UNREACHABLE, led.r.now_ns);
         const struct group_effect *e = effect(&led.r, GROUP_EFFECT_NOTICE);
@@ -450,8 +443,7 @@ static void leaves(struct leader *l, uint64_t node) {
 static bool resigned(struct leader *l) { return l->r.seen[GROUP_EFFECT_DONE] > 0; }
 
 Test(group_leadership, a_leader_that_leaves_hands_over_to_a_successor_that_stays) {
-    struct group_config c = arbiter_config(1, 3);
-    run(&led, &c, 3);
+    run(&led, config_at(arbiter_config(1, 3)), 3);
     pass(&led.r, 1, all);
     leaves(&led, 1);
     step(&led.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
@@ -468,8 +460,7 @@ Test(group_leadership, a_leader_that_leaves_hands_over_to_a_successor_that_stays
 }
 
 Test(group_leadership, a_leader_that_leaves_last_leaves_the_epoch_vacant) {
-    struct group_config c = arbiter_config(3, 3);
-    run(&led, &c, 3);
+    run(&led, config_at(arbiter_config(3, 3)), 3);
     struct report running = {.state = NODE_RUNNING, .generation = group_generation(led.r.g), .leaving = true};
     report(&led.r, 2, running); /* fewer than min: and yet the job is not over if all leave */
     report(&led.r, 3, running);
@@ -534,8 +525,7 @@ Test(group_leadership, a_job_to_which_too_few_came_is_not_over) {
 }
 
 Test(group_leadership, a_leader_that_leaves_waits_two_seconds_for_the_arbiter) {
-    struct group_config c = arbiter_config(1, 1);
-    run(&led, &c, 1);
+    run(&led, config_at(arbiter_config(1, 1)), 1);
     led.reachable = false;
     leaves(&led, 1);
     step(&led.r, (struct group_event){.kind = GROUP_EVENT_RESIGN});
@@ -556,8 +546,7 @@ static struct group_config idle_config(uint32_t min, uint32_t max) {
 }
 
 Test(group_leadership, an_idle_epochs_first_group_is_formed_in_the_next_epoch) {
-    struct group_config c = idle_config(2, 2);
-    begin_leader(&led, &c, true);
+    begin_leader(&led, config_at(idle_config(2, 2)), true);
     join(&led.r, 1);
     pass(&led.r, 3, BIT(1));
     cr_assert(led.asked[ARBITER_CLAIM] == 0 && led.there.epoch == 1, "not before it is needed");
@@ -594,8 +583,7 @@ Test(group_leadership, a_group_of_an_idle_epoch_is_not_formed_while_its_claim_is
 }
 
 Test(group_leadership, a_leader_of_an_idle_epoch_that_loses_the_next_forms_nothing) {
-    struct group_config c = idle_config(2, 2);
-    begin_leader(&led, &c, true);
+    begin_leader(&led, config_at(idle_config(2, 2)), true);
     join(&led.r, 1);
     led.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 99, .idle = true};
     join(&led.r, 2);
@@ -680,8 +668,7 @@ Test(group_leadership, an_arbiter_without_data_for_five_seconds_ends_the_job) {
 }
 
 Test(group_leadership, data_that_comes_back_in_time_changes_nothing) {
-    struct group_config c = arbiter_config(2, 3);
-    run(&led, &c, 3);
+    run(&led, config_at(arbiter_config(2, 3)), 3);
     struct arbiter_record there = led.there;
     for (int i = 0; i < 3; i++) {
         ruined(&led, 0, 4);
@@ -695,8 +682,7 @@ Test(group_leadership, data_that_comes_back_in_time_changes_nothing) {
 }
 
 Test(group_leadership, an_old_answer_does_not_say_that_data_is_gone_now) {
-    struct group_config c = arbiter_config(2, 3);
-    run(&led, &c, 3);
+    run(&led, config_at(arbiter_config(2, 3)), 3);
     ruined(&led, 0, 4.5);
     uint64_t asked_ns = led.r.now_ns;
     led.r.now_ns += S(2); /* a slow one: it may have come back since */
@@ -705,15 +691,13 @@ Test(group_leadership, an_old_answer_does_not_say_that_data_is_gone_now) {
 }
 
 Test(group_leadership, another_jobs_data_in_its_place_ends_the_job_at_once) {
-    struct group_config c = arbiter_config(2, 3);
-    run(&led, &c, 3);
+    run(&led, config_at(arbiter_config(2, 3)), 3);
     ruined(&led, 1, 0);
     assert_ruined(&led, 0);
 }
 
 Test(group_leadership, an_outcome_that_can_be_put_down_nowhere_is_told_all_the_same) {
-    struct group_config c = arbiter_config(2, 2);
-    run(&led, &c, 2);
+    run(&led, config_at(arbiter_config(2, 2)), 2);
     led.reachable = false;
     for (uint64_t node = 1; node <= 2; node++)
         say(&led.r, node, NODE_FINISHED);
@@ -761,8 +745,7 @@ Test(group_leadership, a_leader_that_hears_too_few_rests_its_beat) {
 }
 
 Test(group_leadership, a_leader_that_never_had_a_group_does_not_rest) {
-    struct group_config c = arbiter_config(3, 3);
-    begin_leader(&led, &c, true);
+    begin_leader(&led, config_at(arbiter_config(3, 3)), true);
     join(&led.r, 1);
     live(&led, 60, all, 0);
     cr_assert(led.asked[ARBITER_READ] == 0 && led.asked[ARBITER_BEAT] == 61, "%u", led.asked[ARBITER_BEAT]);
@@ -887,8 +870,7 @@ static void all_finish(struct leader *l, uint64_t n) {
 }
 
 Test(group_leadership, the_end_is_told_when_the_arbiter_has_it) {
-    struct group_config c = arbiter_config(2, 2);
-    run(&led, &c, 2);
+    run(&led, config_at(arbiter_config(2, 2)), 2);
     led.reachable = false;
     all_finish(&led, 2);
     cr_assert(led.asked[ARBITER_CLOSE] == 1 && led.last.outcome == OUTCOME_SUCCESS && led.last.epoch == 1);
@@ -911,8 +893,7 @@ Test(group_leadership, the_end_is_told_when_the_arbiter_has_it) {
 }
 
 Test(group_leadership, its_own_close_is_not_taken_for_anothers) {
-    struct group_config c = arbiter_config(2, 2);
-    run(&led, &c, 2);
+    run(&led, config_at(arbiter_config(2, 2)), 2);
     led.reachable = false;
     live(&led, 1, all, all); /* a beat is under way */
     struct arbiter_request beat = led.last;
@@ -930,8 +911,7 @@ Test(group_leadership, its_own_close_is_not_taken_for_anothers) {
 }
 
 Test(group_leadership, an_end_that_another_has_put_down_first_is_the_one_that_counts) {
-    struct group_config c = arbiter_config(2, 2);
-    run(&led, &c, 2);
+    run(&led, config_at(arbiter_config(2, 2)), 2);
     led.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 2};
     all_finish(&led, 2);
     cr_assert_eq(led.deposed, 1);
@@ -959,8 +939,7 @@ Test(group_leadership, with_a_leader_file_the_end_is_told_when_the_leader_file_h
 }
 
 Test(group_leadership, an_end_that_can_not_be_put_down_is_given_up_and_nobody_is_told_it) {
-    struct group_config c = arbiter_config(2, 2);
-    run(&led, &c, 2);
+    run(&led, config_at(arbiter_config(2, 2)), 2);
     led.reachable = false;
     all_finish(&led, 2);
     uint64_t since = led.r.now_ns;
@@ -1021,8 +1000,7 @@ Test(group_leadership, successors_are_three_reached_members_of_other_hosts_if_po
 }
 
 Test(group_leadership, a_member_whose_listener_is_reached_later_is_named_then_and_all_members_hear_it) {
-    struct group_config c = arbiter_config(3, 3);
-    begin_leader(&led, &c, true);
+    begin_leader(&led, config_at(arbiter_config(3, 3)), true);
     for (uint64_t node = 1; node <= 3; node++)
         join_on(&led, node, (char[]){(char)('a' + node), '\0'});
     start(&led.r);
@@ -1127,8 +1105,7 @@ Test(group_leadership, a_successor_that_may_have_claimed_is_dropped_only_by_a_cl
 }
 
 Test(group_leadership, a_claim_that_is_lost_deposes) {
-    struct group_config c = arbiter_config(2, 4);
-    doubt(&led, &c, false);
+    doubt(&led, config_at(arbiter_config(2, 4)), false);
     led.there = (struct arbiter_record){.epoch = 2, .leader.incarnation = 3};
     hear(&led, &led.last, ARBITER_LOST, led.r.now_ns);
     cr_assert_eq(led.deposed, 1);
@@ -1136,8 +1113,7 @@ Test(group_leadership, a_claim_that_is_lost_deposes) {
 }
 
 Test(group_leadership, a_claim_without_an_answer_is_asked_again_and_nothing_formed_meanwhile) {
-    struct group_config c = arbiter_config(2, 4);
-    doubt(&led, &c, false);
+    doubt(&led, config_at(arbiter_config(2, 4)), false);
     for (unsigned i = 1; i <= 3; i++) {
         struct arbiter_request asked = led.last;
         cr_assert(asked.kind == ARBITER_CLAIM && asked.epoch == 2);
@@ -1171,8 +1147,7 @@ Test(group_leadership, a_claim_whose_answer_was_lost_is_found_and_asked_again) {
 }
 
 Test(group_leadership, an_excluded_successor_is_dropped_by_a_claim_too) {
-    struct group_config c = arbiter_config(2, 4);
-    run(&led, &c, 4);
+    run(&led, config_at(arbiter_config(2, 4)), 4);
     struct command command = {.kind = COMMAND_EXCLUDE, .node = "h2"};
     step(&led.r, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &command});
     stopped(&led.r);
@@ -1185,8 +1160,7 @@ Test(group_leadership, an_excluded_successor_is_dropped_by_a_claim_too) {
 /* ---- a silent first successor ---- */
 
 Test(group_leadership, a_silent_first_successor_costs_nobody_else_the_lease) {
-    struct group_config c = arbiter_config(2, 4);
-    run(&led, &c, 4);
+    run(&led, config_at(arbiter_config(2, 4)), 4);
     live(&led, 5, all, all);
     led.worst_ns = UINT64_MAX;
     live(&led, 2.25, all & ~BIT(2), all & ~BIT(2));
@@ -1210,8 +1184,7 @@ Test(group_leadership, a_silent_first_successor_costs_nobody_else_the_lease) {
 }
 
 Test(group_leadership, a_claim_around_a_silent_first_successor_tells_everybody_and_counts_as_naming) {
-    struct group_config c = arbiter_config(2, 3);
-    run(&led, &c, 3);
+    run(&led, config_at(arbiter_config(2, 3)), 3);
     join(&led.r, 4);
     led.reachable = false;
     live(&led, 2.75, all & ~BIT(2), all & ~BIT(2));

@@ -15,6 +15,12 @@ struct rig {
 };
 
 struct group_config config_of(uint32_t min, uint32_t max); /* the leader's node is 1 */
+/* Where such a configuration is; valid until the next call. */
+static inline const struct group_config *config_at(struct group_config c) {
+    static struct group_config kept;
+    kept = c;
+    return &kept;
+}
 void begin(struct rig *r, const struct group_config *c);
 void end(struct rig *r);
 /* A group of nodes 1 … n in this state. */

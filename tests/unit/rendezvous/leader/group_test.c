@@ -89,8 +89,7 @@ Test(group, nodes_that_cannot_come_are_not_waited_for) {
 }
 
 Test(group, fewer_than_min_that_can_come_form_nothing) {
-    struct group_config c = config_of(2, 4);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(2, 4)));
     expect(&rig, 1);
     join(&rig, 1);
     pass(&rig, 5, 2);
@@ -117,8 +116,7 @@ Test(group, a_full_group_waits_for_the_end_of_old_leases_alone) {
 }
 
 Test(group, one_that_goes_in_the_last_call_stops_it) {
-    struct group_config c = config_of(2, 3);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(2, 3)));
     join(&rig, 1);
     join(&rig, 2);
     pass(&rig, 20, 6);
@@ -133,8 +131,7 @@ Test(group, one_that_goes_in_the_last_call_stops_it) {
 }
 
 Test(group, the_join_timeout_ends_the_job_and_says_who_came) {
-    struct group_config c = config_of(3, 3);
-    bring_to(&rig, &c, 2, GROUP_GATHERING);
+    bring_to(&rig, config_at(config_of(3, 3)), 2, GROUP_GATHERING);
     pass(&rig, 599.5, 6);
     assert_state(&rig, GROUP_GATHERING);
     pass(&rig, 0.75, 6);
@@ -145,8 +142,7 @@ Test(group, the_join_timeout_ends_the_job_and_says_who_came) {
 }
 
 Test(group, the_join_timeout_names_nobody_when_nobody_is_left) {
-    struct group_config c = config_of(3, 3);
-    bring_to(&rig, &c, 1, GROUP_GATHERING);
+    bring_to(&rig, config_at(config_of(3, 3)), 1, GROUP_GATHERING);
     struct command exclude = {.kind = COMMAND_EXCLUDE, .node = "h1"};
     step(&rig, (struct group_event){.kind = GROUP_EVENT_COMMAND, .command = &exclude});
     pass(&rig, 601, 6);
@@ -247,8 +243,7 @@ Test(group, each_member_is_told_its_neighbours_in_the_ring) {
 }
 
 Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
-    struct group_config c = config_of(4, 4);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(4, 4)));
     static const struct {
         uint64_t node;
         const char *host;
@@ -275,8 +270,7 @@ Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
 /* ---- forming ---- */
 
 Test(group, start_is_told_when_the_last_has_acknowledged) {
-    struct group_config c = config_of(3, 3);
-    bring_to(&rig, &c, 3, GROUP_FORMING);
+    bring_to(&rig, config_at(config_of(3, 3)), 3, GROUP_FORMING);
     say(&rig, 1, NODE_PREPARED);
     say(&rig, 1, NODE_PREPARED);
     say(&rig, 2, NODE_PREPARED);
@@ -288,8 +282,7 @@ Test(group, start_is_told_when_the_last_has_acknowledged) {
 }
 
 Test(group, start_tells_the_reachability_that_all_members_have) {
-    struct group_config c = config_of(3, 3);
-    bring_to(&rig, &c, 3, GROUP_FORMING);
+    bring_to(&rig, config_at(config_of(3, 3)), 3, GROUP_FORMING);
     static const uint32_t reachability[] = {0x17, 0x16, 0x1e};
     for (uint64_t node = 1; node <= 3; node++) {
         struct report report = {.state = NODE_PREPARED,
@@ -324,8 +317,7 @@ Test(group, a_nack_and_a_form_timeout_cost_a_restart_like_a_failed_worker) {
 }
 
 Test(group, without_a_store_the_job_ends) {
-    struct group_config c = config_of(2, 2);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(2, 2)));
     join(&rig, 1);
     join(&rig, 2);
     step(&rig, (struct group_event){.kind = GROUP_EVENT_STORE, .generation = {1, 7}, .reason = "of another group"});
@@ -400,8 +392,7 @@ Test(group, a_node_that_does_not_answer_is_probed_ever_again) {
 }
 
 Test(group, silence_is_a_loss_at_lease_and_margin_and_not_before) {
-    struct group_config c = config_of(1, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 2)), 2, GROUP_RUNNING);
     pass(&rig, 5.75, 2);
     assert_state(&rig, GROUP_RUNNING);
     pass(&rig, 0.25, 2);
@@ -413,8 +404,7 @@ Test(group, silence_is_a_loss_at_lease_and_margin_and_not_before) {
 }
 
 Test(group, a_leader_that_slept_gives_everybody_time_again) {
-    struct group_config c = config_of(2, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(2, 2)), 2, GROUP_RUNNING);
     rig.now_ns += S(30);
     step(&rig, (struct group_event){.kind = GROUP_EVENT_TIME});
     cr_assert_eq(group_nodes(rig.g, NULL, 0), 2);
@@ -427,8 +417,7 @@ Test(group, a_leader_that_slept_gives_everybody_time_again) {
 }
 
 Test(group, a_node_that_resumes_keeps_the_group_running) {
-    struct group_config c = config_of(2, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(2, 2)), 2, GROUP_RUNNING);
     disconnect(&rig, 2);
     pass(&rig, 3, 2);
     join_as(&rig, 2, -1, &(struct report){.state = NODE_RUNNING, .generation = group_generation(rig.g)});
@@ -439,8 +428,7 @@ Test(group, a_node_that_resumes_keeps_the_group_running) {
 }
 
 Test(group, a_finished_node_may_go_and_the_job_still_succeeds) {
-    struct group_config c = config_of(2, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(2, 2)), 2, GROUP_RUNNING);
     say(&rig, 2, NODE_FINISHED);
     disconnect(&rig, 2);
     probe(&rig, 2, PROBE_GONE);
@@ -451,8 +439,7 @@ Test(group, a_finished_node_may_go_and_the_job_still_succeeds) {
 }
 
 Test(group, a_leaving_node_stops_the_group_at_once_and_costs_nothing) {
-    struct group_config c = config_of(1, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 2)), 2, GROUP_RUNNING);
     report(&rig, 2, (struct report){.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true});
     assert_state(&rig, GROUP_STOPPING);
     say(&rig, 1, NODE_STOPPED);
@@ -572,8 +559,7 @@ Test(group, a_failure_after_a_nodes_silence_is_withheld_and_costs_nothing_when_t
 }
 
 Test(group, a_failure_after_a_nodes_silence_counts_when_that_node_was_there_after_all) {
-    struct group_config c = config_of(3, 3);
-    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(3, 3)), 3, GROUP_RUNNING);
     disconnect(&rig, 2);
     fails(&rig, 1, FAILURE_EXIT, 1001);
     struct generation g = group_generation(rig.g);
@@ -638,8 +624,7 @@ Test(group, a_kill_on_a_node_that_lives_is_charged_as_soon_as_all_have_stopped) 
 }
 
 Test(group, a_job_ends_for_a_kill_when_the_agent_has_outlived_it_a_while) {
-    struct group_config c = config_of(2, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(2, 2)), 2, GROUP_RUNNING);
     is_killed(&rig, 2, 9);
     stopped(&rig);
     pass(&rig, 0.25, 6);
@@ -655,8 +640,7 @@ Test(group, a_job_ends_for_a_kill_when_the_agent_has_outlived_it_a_while) {
 }
 
 Test(group, a_node_that_leaves_was_told_so_with_its_workers) {
-    struct group_config c = config_of(1, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 2)), 2, GROUP_RUNNING);
     is_killed(&rig, 2, 15);
     struct report leaving = {.state = NODE_FAILED,
                              .generation = group_generation(rig.g),
@@ -689,8 +673,7 @@ Test(group, a_cause_in_doubt_is_told_when_every_node_has_outlived_it) {
 }
 
 Test(group, a_finished_node_that_is_told_to_leave_stops_nobody) {
-    struct group_config c = config_of(2, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(2, 2)), 2, GROUP_RUNNING);
     say(&rig, 2, NODE_FINISHED);
     report(&rig, 2, (struct report){.state = NODE_FINISHED, .generation = group_generation(rig.g), .leaving = true});
     assert_state(&rig, GROUP_RUNNING);
@@ -807,8 +790,7 @@ Test(group, of_the_count_of_restarts_the_larger_is_kept) {
 /* ---- leases ---- */
 
 Test(group, a_lease_echoes_the_clock_and_names_the_group_from_form_on) {
-    struct group_config c = config_of(2, 2);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(2, 2)));
     join(&rig, 1);
     step(&rig, (struct group_event){.kind = GROUP_EVENT_RENEW, .node = 1, .renew = {.clock_ns = 12345}});
     cr_assert(lease(&rig)->echo_ns == 12345 && lease(&rig)->validity_ns == S(5) && lease(&rig)->epoch == 1);
@@ -867,8 +849,7 @@ Test(group, done_comes_once_when_all_know_or_at_the_close_timeout) {
 }
 
 Test(group, a_latecomer_to_a_closed_job_is_told_the_outcome) {
-    struct group_config c = config_of(1, 1);
-    bring_to(&rig, &c, 1, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 1)), 1, GROUP_RUNNING);
     say(&rig, 1, NODE_FINISHED);
     join(&rig, 2);
     cr_assert_eq(told(&rig, 2).outcome, OUTCOME_SUCCESS);
@@ -891,8 +872,7 @@ Test(group, a_newcomer_waits_until_the_group_forms_again_anyway) {
 }
 
 Test(group, a_place_that_was_lost_goes_to_the_newcomer_and_the_others_keep_theirs) {
-    struct group_config c = config_of(2, 3);
-    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(2, 3)), 3, GROUP_RUNNING);
     join(&rig, 7);
     disconnect(&rig, 2);
     probe(&rig, 2, PROBE_GONE);
@@ -965,8 +945,7 @@ Test(group, the_timeline_says_once_that_a_node_is_asked_to_leave_while_its_group
 }
 
 Test(group, a_node_that_is_asked_to_leave_stops_its_group_once) {
-    struct group_config c = config_of(1, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 2)), 2, GROUP_RUNNING);
     struct report leaving = {.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true};
     report(&rig, 2, leaving);
     cr_assert_not_null(entry(&rig, TIMELINE_STOPPING));
@@ -1047,8 +1026,7 @@ static void tells_warm(struct rig *r, uint64_t node, struct rdzv_warm warm) {
 }
 
 Test(group, once_all_members_have_told_how_warm_they_are_the_timeline_does) {
-    struct group_config c = config_of(2, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(2, 2)), 2, GROUP_RUNNING);
     struct generation g = group_generation(rig.g), none = {0};
     tells_warm(&rig, 1, (struct rdzv_warm){.generation = none, .waiting = 1});
     tells_warm(&rig, 1, (struct rdzv_warm){.generation = g, .warm = 1});
@@ -1069,8 +1047,7 @@ Test(group, once_all_members_have_told_how_warm_they_are_the_timeline_does) {
 }
 
 Test(group, what_is_told_of_another_generation_is_not_of_this_start) {
-    struct group_config c = config_of(1, 1);
-    bring_to(&rig, &c, 1, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 1)), 1, GROUP_RUNNING);
     struct generation g = group_generation(rig.g), next = {g.epoch, g.counter + 1};
     tells_warm(&rig, 1, (struct rdzv_warm){.generation = next, .warm = 1});
     cr_assert_null(entry(&rig, TIMELINE_WARM));

@@ -113,6 +113,11 @@ static void begin_with(struct rig *r, const struct member_config *c) {
     step(r, (struct member_event){.kind = MEMBER_EVENT_TIME});
 }
 
+static void begin(struct rig *r) {
+    struct member_config c = config_of();
+    begin_with(r, &c);
+}
+
 static void end(struct rig *r) {
     member_update_fini(&r->u);
     member_free(r->m);
@@ -267,8 +272,7 @@ TestSuite(election, .fini = finish);
 /* ---- finding a leader ---- */
 
 Test(election, where_there_is_no_epoch_it_claims_the_first_and_leads) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     assert_election(&rig, ELECTION_ASKING);
     cr_assert(rig.asked[ARBITER_READ] == 1 && count(&rig, MEMBER_EFFECT_CONNECT) == 0);
     reads(&rig, 0, 0);
@@ -288,8 +292,7 @@ Test(election, where_there_is_no_epoch_it_claims_the_first_and_leads) {
 }
 
 Test(election, an_arbiter_that_is_not_reached_is_asked_again_and_that_is_said) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     for (int i = 0; i < 3; i++) {
         hears(&rig, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
         cr_assert_str_eq(member_waiting(rig.m), "the arbiter is on fire");
@@ -302,8 +305,7 @@ Test(election, an_arbiter_that_is_not_reached_is_asked_again_and_that_is_said) {
 }
 
 Test(election, it_follows_the_leader_of_the_record) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 3, 1);
     assert_election(&rig, ELECTION_FOLLOWING);
     struct member_effect e = must(&rig, MEMBER_EFFECT_CONNECT);
@@ -319,8 +321,7 @@ Test(election, it_follows_the_leader_of_the_record) {
 }
 
 Test(election, a_claim_that_is_lost_leads_to_the_winner) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 0, 0);
     struct arbiter_record theirs = led_by(1, 2);
     hears(&rig, ARBITER_CLAIM, 1, ARBITER_LOST, &theirs);
@@ -330,8 +331,7 @@ Test(election, a_claim_that_is_lost_leads_to_the_winner) {
 }
 
 Test(election, whoever_has_seen_a_higher_epoch_obeys_no_lower_one) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 3, 1);
     welcome(&rig, 1, 2);
     cr_assert_eq(count(&rig, MEMBER_EFFECT_HANG_UP), 1);
@@ -480,8 +480,7 @@ Test(election, an_idle_epochs_leader_that_shows_life_is_left_alone) {
 }
 
 Test(election, a_newcomer_follows_an_idle_epochs_leader_that_it_cant_reach_after_a_lease) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     rig.there = idle_of(3, 1);
     rig.reads = true;
     hears(&rig, ARBITER_READ, 0, ARBITER_OK, &rig.there);
@@ -568,8 +567,7 @@ Test(election, data_that_comes_back_in_time_ends_no_node) {
 }
 
 Test(election, without_a_leader_it_gives_up_at_the_join_timeout_and_says_what_it_waited_for) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     while (rig.now_ns < S(1599)) {
         hears(&rig, ARBITER_READ, 0, ARBITER_UNREACHABLE, NULL);
         pass(&rig, 1);
@@ -618,8 +616,7 @@ Test(election, a_closed_record_ends_it_with_the_outcome_and_a_newcomer_says_so) 
 }
 
 Test(election, who_was_there_before_the_end_is_told_the_outcome_but_not_that_it_came_after_it) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 3, 1); /* a leader that does not admit it */
     struct arbiter_record record = led_by(3, 1);
     record.closed = true;
@@ -1195,8 +1192,7 @@ Test(election, the_beat_of_another_epoch_says_nothing_about_this_leader) {
 /* ---- rule 4 ---- */
 
 Test(election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_to_live) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 3, 1);
     rig.there = led_by(3, 1);
     rig.reads = true;
@@ -1208,8 +1204,7 @@ Test(election, a_leader_whose_beat_has_not_moved_since_he_was_lost_is_not_said_t
 }
 
 Test(election, a_leader_that_may_not_talk_to_this_node_is_said_with_the_reason) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 3, 1);
     rig.there = led_by(3, 1);
     rig.reads = rig.beats = true;
@@ -1266,8 +1261,7 @@ Test(election, anybody_may_claim_where_the_beat_stood_still_for_long_and_a_rando
 }
 
 Test(election, after_a_claim_that_was_given_up_the_beat_is_watched_anew) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 3, 1);
     rig.there = led_by(3, 1);
     rig.reads = true;
@@ -1290,8 +1284,7 @@ Test(election, a_node_with_a_leader_claims_nothing_whatever_the_beat) {
 }
 
 Test(election, its_own_sleep_is_no_standing_still_of_the_beat) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 3, 1);
     rig.there = led_by(3, 1);
     rig.reads = true;
@@ -1365,8 +1358,7 @@ Test(election, a_claim_without_an_answer_is_asked_again_and_given_up_after_a_lea
 }
 
 Test(election, a_claim_that_was_given_up_and_came_through_is_asked_again_before_it_counts) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 3, 1);
     struct arbiter_record ours = led_by(4, SELF);
     hears(&rig, ARBITER_CLAIM, 4, ARBITER_OK, &ours);
@@ -1464,8 +1456,7 @@ Test(election, an_handover_of_another_epoch_than_the_one_before_is_not_used) {
 /* ---- those who come ---- */
 
 Test(election, what_join_policy_are_told_is_said_when_it_changes_and_not_again) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 3, 1);
     cr_assert_eq(count(&rig, MEMBER_EFFECT_JOIN_POLICY), 0, "from the beginning they are sent away");
     rig.leases = true;
@@ -1505,8 +1496,7 @@ Test(election, who_is_parked_does_not_count_any_more_after_another_leader) {
 /* ---- deposed ---- */
 
 Test(election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 0, 0);
     (void)win(&rig, 1);
     rig.leases = true;
@@ -1519,8 +1509,7 @@ Test(election, a_deposed_leader_is_no_successor_of_its_own_epoch) {
 }
 
 Test(election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 0, 0);
     (void)win(&rig, 1);
     rig.leases = true;
@@ -1535,8 +1524,7 @@ Test(election, a_leader_that_gave_up_is_not_said_to_be_silent_to_itself) {
 }
 
 Test(election, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 0, 0);
     (void)win(&rig, 1);
     rig.leases = true;
@@ -1567,8 +1555,7 @@ Test(election, a_deposed_leader_stops_its_workers_and_follows_the_winner) {
 }
 
 Test(election, a_leader_claims_and_reads_nothing_as_a_node) {
-    struct member_config c = config_of();
-    begin_with(&rig, &c);
+    begin(&rig);
     reads(&rig, 0, 0);
     (void)win(&rig, 1);
     rig.leases = rig.reads = true;

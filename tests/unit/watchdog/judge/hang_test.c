@@ -25,6 +25,12 @@ static struct rig *working(void) {
     return &given;
 }
 
+/* The same, when all of its workers have stopped to move. */
+static struct rig *all_stand(void) {
+    rig_all(working(), false);
+    return &given;
+}
+
 static void finish(void) { rig_fini(&given); }
 
 TestSuite(hang, .fini = finish);
@@ -42,8 +48,7 @@ Test(hang, nodes_whose_workers_move_say_nothing_and_it_is_ok) {
 }
 
 Test(hang, a_stopped_rank_for_which_others_wait_is_a_hang_after_10_seconds) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     r->w[2].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 100), 10.0, 12.0);
     cr_expect_eq(r->why, HANG_WHY_STOPPED);
@@ -56,16 +61,14 @@ Test(hang, a_stopped_rank_for_which_others_wait_is_a_hang_after_10_seconds) {
 }
 
 Test(hang, of_several_that_are_stopped_the_sentence_names_the_first) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     r->w[2].flags = r->w[3].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 100), 10.0, 12.0);
     cr_expect_str_eq(r->text, "rank 2 and 1 more are stopped (T), and the others have waited for 10 s");
 }
 
 Test(hang, the_ten_seconds_are_of_the_stop_not_of_the_wait_before_it) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     rig_run(r, 100);
     r->w[2].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 50), 9.9, 12.0);
@@ -100,8 +103,7 @@ Test(hang, a_stopped_rank_for_which_nobody_waits_is_none) {
 }
 
 Test(hang, all_stopped_or_one_traced_is_never_a_hang) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     for (uint32_t i = 0; i < 4; i++)
         r->w[i].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 10000), -1, -1);
@@ -121,8 +123,7 @@ Test(hang, all_stopped_or_one_traced_is_never_a_hang) {
 }
 
 Test(hang, one_that_waits_for_somebody_to_type_is_never_a_hang_and_that_is_said_once) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     r->w[2].flags = SIGN_ASKS;
     assert_between(rig_until_hung(r, 25), -1, -1);
     cr_expect_eq(r->reports, 0);
@@ -143,8 +144,7 @@ Test(hang, one_that_waits_for_somebody_to_type_is_never_a_hang_and_that_is_said_
 }
 
 Test(hang, one_whose_output_nobody_reads_is_never_a_hang_and_that_is_said_once) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     r->w[1].flags = r->w[3].flags = SIGN_HELD;
     assert_between(rig_until_hung(r, 10000), -1, -1);
     cr_expect_eq(r->last.why, HANG_WHY_SUSPENDED);
@@ -161,8 +161,7 @@ Test(hang, one_whose_output_nobody_reads_is_never_a_hang_and_that_is_said_once) 
 }
 
 Test(hang, that_a_debugger_holds_a_rank_is_said_once) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     r->w[0].flags = r->w[3].flags = SIGN_TRACED;
     assert_between(rig_until_hung(r, 25), -1, -1);
     cr_expect_eq(r->reports, 0);
@@ -174,8 +173,7 @@ Test(hang, that_a_debugger_holds_a_rank_is_said_once) {
 }
 
 Test(hang, who_traces_a_job_that_is_known_to_hang_is_not_told) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     assert_between(rig_until_hung(r, 1000), 180, 182);
     uint32_t reports = r->reports;
     r->w[2].flags = SIGN_TRACED;
@@ -185,8 +183,7 @@ Test(hang, who_traces_a_job_that_is_known_to_hang_is_not_told) {
 
 /* Its closer looks fail, as on a machine that is busy beyond measure: it may be that it saves. */
 Test(hang, one_that_can_not_be_looked_at_may_be_busy_and_is_no_suspect) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     r->w[2].flags = SIGN_UNSEEN;
     assert_between(rig_until_hung(r, 10000), 1800, 1802);
     cr_expect_eq(r->why, HANG_WHY_BUSY);
@@ -208,8 +205,7 @@ Test(hang, one_that_can_not_be_seen_is_taken_for_moving_but_is_no_suspect) {
 
 /* Who moves does not wait for a reader. */
 Test(hang, one_that_moves_while_its_output_is_held_does_not_hold_the_verdict) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     r->w[0].moving = true;
     r->w[0].flags = SIGN_HELD;
     assert_between(rig_until_hung(r, 10000), 1800, 1802);
@@ -217,8 +213,7 @@ Test(hang, one_that_moves_while_its_output_is_held_does_not_hold_the_verdict) {
 
 /* The others have waited for whoever types, and not for a rank. */
 Test(hang, after_a_prompt_quiet_begins_anew) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     rig_run(r, 100);
     cr_expect_eq(r->reports, 1);
     r->w[2].flags = SIGN_ASKS;
@@ -247,16 +242,14 @@ Test(hang, while_two_wait_for_somebody_to_type_nobody_is_late) {
 }
 
 Test(hang, one_stopped_and_one_traced_is_never) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     r->w[1].flags = SIGN_STOPPED;
     r->w[2].flags = SIGN_TRACED;
     assert_between(rig_until_hung(r, 10000), -1, -1);
 }
 
 Test(hang, nothing_moves_is_a_hang_after_hang_still) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     assert_between(rig_until_hung(r, 1000), 180, 182);
     cr_expect_eq(r->why, HANG_WHY_STILL);
     cr_expect_eq(r->n_suspects, 0);
@@ -286,8 +279,7 @@ Test(hang, hang_still_counts_from_the_last_that_moved) {
 }
 
 static void expect_busy(uint32_t flags) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     r->w[1].flags = flags;
     assert_between(rig_until_hung(r, 3000), 1800, 1802);
     cr_expect_eq(r->why, HANG_WHY_BUSY);
@@ -318,8 +310,7 @@ Test(hang, one_rank_that_moves_makes_it_hang_timeout) {
 }
 
 Test(hang, spinning_on_a_gpu_whose_links_are_silent_is_waiting) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     for (uint32_t i = 0; i < 4; i++)
         r->w[i].flags = SIGN_SPINS | SIGN_BUSY | SIGN_GPU_SEEN;
     assert_between(rig_until_hung(r, 1000), 180, 182);
@@ -332,8 +323,7 @@ Test(hang, spinning_on_a_gpu_whose_links_are_silent_is_waiting) {
 
 /* Not in NCCL: it may compute, and has until --hang-timeout. */
 Test(hang, words_for_workers_that_wait_for_their_gpus) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     for (uint32_t i = 0; i < 3; i++)
         r->w[i].flags = SIGN_SPINS | SIGN_BUSY;
     assert_between(rig_until_hung(r, 3000), 1800, 1802);
@@ -431,8 +421,7 @@ Test(hang, workers_that_move_by_turns_within_seconds_make_no_beat) {
 }
 
 Test(hang, a_beat_is_noticed_though_nodes_sample_at_other_times) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     for (int i = 0; i < 200; i++) { /* 0.1 s in 20.3 s */
         rig_run(r, 20.2);
         rig_all(r, true);
@@ -558,8 +547,7 @@ Test(hang, silence_right_after_the_start_is_no_beat_yet) {
 }
 
 Test(hang, a_new_leader_of_a_job_that_hangs_begins_to_count_at_zero) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     rig_run(r, 170);
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_START, .n = 4, .nodes = r->nodes});
     assert_between(rig_until_hung(r, 1000), 180, 184);
@@ -567,8 +555,7 @@ Test(hang, a_new_leader_of_a_job_that_hangs_begins_to_count_at_zero) {
 }
 
 Test(hang, after_the_end_nothing_is_judged) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     rig_run(r, 50);
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_END});
     cr_expect_eq(r->last.state, HANG_IDLE);
@@ -634,8 +621,7 @@ Test(hang, who_moves_and_is_late_is_waited_for_no_longer) {
 }
 
 Test(hang, signs_of_life_that_go_on_keep_the_deadline_away) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     for (int i = 0; i < 300; i++) {
         announce(r, 0, 20);
         assert_between(rig_until_hung(r, 10), -1, -1);
@@ -787,8 +773,7 @@ Test(hang, when_all_have_ended_nothing_hangs) {
 }
 
 Test(hang, time_in_which_the_leader_was_stopped_does_not_count) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     rig_run(r, 100);
     r->leader_stalled = true;
     rig_run(r, 1000);
@@ -808,8 +793,7 @@ Test(hang, a_machine_that_stops_while_all_is_well_makes_no_hang) {
 }
 
 Test(hang, time_in_which_a_node_that_spoke_says_nothing_does_not_count) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     rig_run(r, 100);
     r->node[1].stalled = true;
     rig_run(r, 1000);
@@ -819,8 +803,7 @@ Test(hang, time_in_which_a_node_that_spoke_says_nothing_does_not_count) {
 }
 
 Test(hang, any_node_that_says_nothing_is_enough) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     rig_run(r, 100);
     r->node[0].stalled = true; /* the last rank's node goes on */
     rig_run(r, 1000);
@@ -851,8 +834,7 @@ Test(hang, a_node_that_speaks_late_is_believed_for_5_seconds) {
 }
 
 Test(hang, quiet_time_and_the_next_look_are_told) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     rig_run(r, 50);
     cr_expect_eq(r->last.state, HANG_QUIET);
     assert_between((double)r->last.quiet_ns / 1e9, 48, 51);
@@ -865,8 +847,7 @@ Test(hang, quiet_time_and_the_next_look_are_told) {
 }
 
 Test(hang, a_new_generation_has_reports_of_its_own) {
-    struct rig *r = working();
-    rig_all(r, false);
+    struct rig *r = all_stand();
     rig_run(r, 40);
     cr_expect_eq(r->reports, 1);
     rig_start(r, false);

@@ -86,8 +86,7 @@ Test(policy, whoever_is_beyond_the_group_waits_as_a_spare_and_is_told_so) {
 }
 
 Test(policy, a_spare_takes_the_lost_nodes_place_and_the_others_keep_their_ranks) {
-    struct group_config c = config_of(3, 3);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(3, 3)));
     static const uint32_t nproc[] = {0, 1, 2, 4, 8};
     for (uint64_t node = 1; node <= 4; node++) {
         struct node_info info = info_of(node);
@@ -112,8 +111,7 @@ Test(policy, a_spare_takes_the_lost_nodes_place_and_the_others_keep_their_ranks)
 }
 
 Test(policy, the_order_closes_up_where_nobody_takes_the_place) {
-    struct group_config c = config_of(2, 4);
-    bring_to(&rig, &c, 4, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(2, 4)), 4, GROUP_RUNNING);
     lose(&rig, 2);
     stopped(&rig);
     cr_assert_str_eq(members(&rig), "1 3 4");
@@ -385,8 +383,7 @@ static struct group_config forgiving(uint32_t min, uint32_t max) {
 }
 
 Test(policy, a_node_that_fails_three_times_in_a_row_is_excluded_and_a_spare_takes_its_place) {
-    struct group_config c = forgiving(3, 3);
-    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    bring_to(&rig, config_at(forgiving(3, 3)), 3, GROUP_RUNNING);
     join(&rig, 4);
     for (int i = 0; i < 3; i++) {
         cr_assert_str_eq(members(&rig), "1 2 3");
@@ -415,8 +412,7 @@ Test(policy, a_node_that_fails_three_times_in_a_row_is_excluded_and_a_spare_take
 }
 
 Test(policy, another_nodes_failure_in_between_begins_the_count_anew) {
-    struct group_config c = forgiving(2, 3);
-    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    bring_to(&rig, config_at(forgiving(2, 3)), 3, GROUP_RUNNING);
     static const uint64_t who[] = {2, 2, 3, 2, 2, 3, 3, 2, 2};
     for (size_t i = 0; i < ARRAY_SIZE(who); i++) {
         falls_late(&rig, who[i]);
@@ -477,8 +473,7 @@ static void join_host(struct rig *r, uint64_t node, const char *host) {
 }
 
 Test(policy, an_operator_excludes_a_member_and_the_group_re_forms_without_it) {
-    struct group_config c = config_of(1, 3);
-    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 3)), 3, GROUP_RUNNING);
     struct group_effect a = ask_for(&rig, COMMAND_EXCLUDE, "h2", "bad memory");
     cr_assert(a.ok && strstr(a.reason, "leaves the group") != NULL, "%s", a.reason);
     assert_state(&rig, GROUP_STOPPING);
@@ -491,8 +486,7 @@ Test(policy, an_operator_excludes_a_member_and_the_group_re_forms_without_it) {
 }
 
 Test(policy, a_node_that_waits_is_excluded_without_a_stop_and_told_at_once) {
-    struct group_config c = config_of(1, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 2)), 2, GROUP_RUNNING);
     join(&rig, 3);
     assert_answer(&rig, COMMAND_EXCLUDE, "h3", true, "h3 is excluded");
     assert_state(&rig, GROUP_RUNNING);
@@ -502,8 +496,7 @@ Test(policy, a_node_that_waits_is_excluded_without_a_stop_and_told_at_once) {
 }
 
 Test(policy, a_name_that_is_nobodys_or_several_nodes_excludes_nobody) {
-    struct group_config c = config_of(5, 5);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(5, 5)));
     join(&rig, 1);
     join_host(&rig, 2, "twin");
     join_host(&rig, 3, "twin");
@@ -515,8 +508,7 @@ Test(policy, a_name_that_is_nobodys_or_several_nodes_excludes_nobody) {
 }
 
 Test(policy, an_id_excludes_one_agent_of_a_host_and_not_the_other) {
-    struct group_config c = config_of(1, 3);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(1, 3)));
     join(&rig, 1);
     join_host(&rig, 2, "twin");
     join_host(&rig, 3, "twin");
@@ -631,8 +623,7 @@ Test(policy, a_node_that_others_can_replace_is_excluded_instead) {
 }
 
 Test(policy, no_restart_is_announced_before_a_crash_loop_ends_the_job) {
-    struct group_config c = forgiving(2, 2);
-    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    bring_to(&rig, config_at(forgiving(2, 2)), 2, GROUP_RUNNING);
     static const struct fall crash = {FAILURE_SIGNAL, 11, 1, "x", 0};
     for (uint64_t node = 1; node <= 2; node++) {
         falls(&rig, node, &crash);
@@ -792,8 +783,7 @@ Test(policy, a_group_grows_by_whole_units_and_not_by_the_excluded) {
 /* ---- operators ---- */
 
 Test(policy, what_grow_answers) {
-    struct group_config c = config_of(2, 2);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(2, 2)));
     join(&rig, 1);
     assert_answer(&rig, COMMAND_GROW, "", true, "the next group includes all nodes that have joined by then");
     join(&rig, 2);
@@ -818,8 +808,7 @@ Test(policy, a_wish_to_grow_is_forgotten_when_the_group_re_forms_for_another_rea
 }
 
 Test(policy, commands_that_are_not_the_leaders_are_answered_all_the_same) {
-    struct group_config c = config_of(1, 1);
-    bring_to(&rig, &c, 1, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 1)), 1, GROUP_RUNNING);
     assert_answer(&rig, COMMAND_STATUS, "", false, "the leader can't carry out this command");
     assert_answer(&rig, COMMAND_LEAVE, "", false, "the leader can't carry out this command");
     assert_state(&rig, GROUP_RUNNING);
@@ -853,8 +842,7 @@ Test(policy, an_operators_stop_ends_the_job_in_every_state_and_blames_no_failure
 /* ---- a switch ---- */
 
 Test(policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
-    struct group_config c = config_of(1, 4);
-    bring_to(&rig, &c, 4, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 4)), 4, GROUP_RUNNING);
     pass(&rig, 5.75, 1u << 1 | 1u << 2);
     size_t said = rig.seen[GROUP_EFFECT_NOTICE];
     pass(&rig, 0.25, 1u << 1 | 1u << 2);
@@ -872,8 +860,7 @@ Test(policy, several_silent_hosts_are_held_for_a_moment_as_behind_a_switch) {
 }
 
 Test(policy, who_was_held_and_came_back_is_held_the_next_time_too) {
-    struct group_config c = config_of(1, 3);
-    bring_to(&rig, &c, 3, GROUP_RUNNING);
+    bring_to(&rig, config_at(config_of(1, 3)), 3, GROUP_RUNNING);
     for (int i = 0; i < 2; i++) {
         pass(&rig, 7, 1u << 1);
         cr_assert_eq(group_nodes(rig.g, NULL, 0), 3, "time %d", i);
@@ -905,8 +892,7 @@ Test(policy, two_agents_of_one_host_are_no_switch_and_neither_is_one_held_where_
 /* ---- roles, and how many workers a node has ---- */
 
 Test(policy, ranks_are_sums_over_unequal_nodes_and_roles_count_on_their_own) {
-    struct group_config c = config_of(5, 5);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(5, 5)));
     static const struct {
         uint32_t nproc;
         const char *role;
@@ -935,8 +921,7 @@ Test(policy, ranks_are_sums_over_unequal_nodes_and_roles_count_on_their_own) {
 }
 
 Test(policy, a_job_has_so_many_roles_and_no_more) {
-    struct group_config c = config_of(1, 100);
-    begin(&rig, &c);
+    begin(&rig, config_at(config_of(1, 100)));
     for (uint64_t node = 1; node <= 66; node++) {
         struct node_info info = info_of(node);
         (void)snprintf(info.role, sizeof info.role, "role %d", node == 66 ? 1 : (int)node);
