@@ -11,6 +11,7 @@
 #include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "launcher/output/log_times_io.h"
 #include "launcher/output/logdir_io.h"
 
 #define TORCHRUN_PREFIX "attempt_"

@@ -1,6 +1,7 @@
 #include "launcher/output/log_times_io.h"
 
 #include <fcntl.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,6 +9,25 @@
 #include "base/list.h"
 #include "io/clock.h"
 #include "io/file.h"
+
+bool log_pace_is_due(struct log_pace *pace, uint64_t now_ns) {
+    uint64_t passed_ns = now_ns - pace->last_ns;
+    bool back = now_ns < pace->last_ns;
+    if (!back && passed_ns < LOG_PACE_MIN_NS && pace->last_ns != 0)
+        return false;
+    uint64_t spent_ns = back || passed_ns >= pace->spent_ns ? 0 : pace->spent_ns - passed_ns;
+    if (spent_ns + LOG_PACE_NS > LOG_PACE_BURST * LOG_PACE_NS)
+        return false;
+    pace->spent_ns = spent_ns + LOG_PACE_NS;
+    pace->last_ns = now_ns;
+    return true;
+}
+
+char *log_times_path(const char *log_path) {
+    const char *name = path_name(log_path), *dot = strrchr(log_path, '.');
+    size_t n = dot != NULL && dot > name ? (size_t)(dot - name) : strlen(name);
+    return xasprintf("%.*s.%.*s.times", (int)(name - log_path), log_path, (int)n, name);
+}
 
 /* Descriptors are for pipes and logs first. */
 static bool is_scarce(int fd) {

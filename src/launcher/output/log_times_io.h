@@ -15,8 +15,29 @@
  *     log_sampler_free(s); */
 #pragma once
 
+#include <stdbool.h>
+
 #include "io/loop.h"
 #include "launcher/output/log_times.h"
+
+/* At most one stamp in LOG_PACE_MIN_NS. LOG_PACE_BURST stamps can follow each other like that; then
+ * there is one for each LOG_PACE_NS. So a worker that writes all day adds 70 MB, not 1.4 GB. */
+#define LOG_PACE_MIN_NS (1 * NS_PER_MS)
+#define LOG_PACE_NS (20 * NS_PER_MS)
+#define LOG_PACE_BURST 4096
+
+/* How often stamps are made. Zeroed: none was made. */
+struct log_pace {
+    uint64_t last_ns;  /* of the last stamp, on the caller's clock */
+    uint64_t spent_ns; /* of LOG_PACE_BURST * LOG_PACE_NS: each stamp costs LOG_PACE_NS */
+};
+
+/* Whether bytes that come now get a stamp of their own, which is then counted. A clock that steps
+ * back makes one due. */
+bool log_pace_is_due(struct log_pace *pace, uint64_t now_ns);
+
+/* The path of the stamps of a log file: "a/stdout.log" to "a/.stdout.times". malloc'ed. */
+char *log_times_path(const char *log_path);
 
 struct log_times {
     char *path;    /* owned; NULL: the file is open, or no times are written */
