@@ -315,6 +315,7 @@ Test(search, other_ports_are_probed_while_one_is_silent) {
     (void)wait();
     (void)STEP(ADDRS, .n = 3);
     cr_assert_str_eq(refuses(), "close connect:1 join", "a leader that was there is not waited for");
+    cr_assert(s.ports[2].found == FOUND_NOTHING && s.ports[0].found == FOUND_UNKNOWN);
 }
 
 Test(search, probes_are_repeated_until_the_attempt_ends) {
@@ -422,6 +423,23 @@ Test(search, probes_count_for_what_was_found) {
     cr_assert(s.ports[2].found == FOUND_SILENT && s.ports[3].found == FOUND_NOTHING);
     cr_assert_str_eq(STEP(HELLO, .version = 1, .at_text = "there", .is_authenticated = true), "close connect:2 join");
     cr_assert_eq(s.ports[1].found, FOUND_OTHER_VERSION);
+}
+
+Test(search, after_a_leader_the_pauses_begin_with_the_shortest) {
+    begin_ports(0, 1);
+    for (unsigned i = 0; i < 3; i++) {
+        (void)refuses();
+        (void)STEP(CONNECT, 0);
+        (void)wait();
+        (void)STEP(ADDRS, .n = 1);
+    }
+    cr_assert_eq(s.backoff_ns, 400 * MS);
+    (void)STEP(JOINED, 0);
+    (void)hello(LEADER, "run");
+    (void)STEP(WELCOME, 0);
+    (void)STEP(CLOSED, .code = 0);
+    (void)STEP(CONNECT, 0);
+    cr_assert_eq(u.deadline_ns, now + 100 * MS);
 }
 
 Test(search, a_leader_that_was_there_listens_no_more) {
