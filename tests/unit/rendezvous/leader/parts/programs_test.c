@@ -36,122 +36,114 @@ static struct rdzv_program with(uint64_t name, uint64_t args) {
     return p;
 }
 
+static struct rig rig; /* of a test that has one; ended with it */
+
+static void finish(void) { end(&rig); }
+
+TestSuite(programs, .fini = finish);
+
 Test(programs, another_program_is_refused_at_any_time_with_both_named) {
     struct group_config c = job_of(2, 2);
-    struct rig r;
-    begin(&r, &c);
+    begin(&rig, &c);
     struct rdzv_program other = with(9, 3);
     for (int running = 0; running < 2; running++) {
-        comes(&r, 7, "default", &other);
-        cr_assert_not_null(refusal(&r));
-        cr_assert_not_null(strstr(refusal(&r), "'eval.py --data=...', and the job there runs 'train.py "
-                                               "--lr=...', another program"),
-                           "%s", refusal(&r));
+        comes(&rig, 7, "default", &other);
+        cr_assert_not_null(refusal(&rig));
+        cr_assert_not_null(strstr(refusal(&rig), "'eval.py --data=...', and the job there runs 'train.py "
+                                                 "--lr=...', another program"),
+                           "%s", refusal(&rig));
         if (running != 0)
             break;
-        comes(&r, 1, "default", &ours);
-        comes(&r, 2, "default", &ours);
-        start(&r);
+        comes(&rig, 1, "default", &ours);
+        comes(&rig, 2, "default", &ours);
+        start(&rig);
     }
-    comes(&r, 3, "default", &ours);
-    cr_assert_null(refusal(&r), "a spare of the same job");
-    cr_assert_eq(group_nodes(r.g, NULL, 0), 3);
-    end(&r);
+    comes(&rig, 3, "default", &ours);
+    cr_assert_null(refusal(&rig), "a spare of the same job");
+    cr_assert_eq(group_nodes(rig.g, NULL, 0), 3);
 }
 
 Test(programs, the_same_name_run_in_another_way_is_said_to_be_that) {
     struct group_config c = job_of(2, 2);
-    struct rig r;
-    begin(&r, &c);
+    begin(&rig, &c);
     struct rdzv_program other = ours;
     other.name++;
-    comes(&r, 2, "default", &other);
-    cr_assert_not_null(strstr(refusal(&r), "run in another way"), "%s", refusal(&r));
-    cr_assert_null(strstr(refusal(&r), "another program"), "%s", refusal(&r));
-    end(&r);
+    comes(&rig, 2, "default", &other);
+    cr_assert_not_null(strstr(refusal(&rig), "run in another way"), "%s", refusal(&rig));
+    cr_assert_null(strstr(refusal(&rig), "another program"), "%s", refusal(&rig));
 }
 
 /* Two texts that look alike would say nothing. */
 Test(programs, what_differs_unseen_is_shown_once) {
     struct group_config c = job_of(3, 3);
-    struct rig r;
-    begin(&r, &c);
-    comes(&r, 1, "default", &ours);
+    begin(&rig, &c);
+    comes(&rig, 1, "default", &ours);
     struct rdzv_program own = ours;
     own.args++;
-    comes(&r, 2, "default", &own);
-    const struct group_effect *e = effect(&r, GROUP_EFFECT_NOTICE);
+    comes(&rig, 2, "default", &own);
+    const struct group_effect *e = effect(&rig, GROUP_EFFECT_NOTICE);
     cr_assert_not_null(e);
     cr_assert_not_null(strstr(e->reason, "('train.py --lr=...' on both, what '...' stands for differs)"), "%s",
                        e->reason);
-    end(&r);
 }
 
 Test(programs, other_restarts_are_refused_with_both_numbers) {
     struct group_config c = job_of(2, 2);
     c.rdzv.max_restarts = 3;
     c.program.max_restarts = 3;
-    struct rig r;
-    begin(&r, &c);
+    begin(&rig, &c);
     struct rdzv_program p = ours;
-    comes(&r, 2, "default", &p);
-    cr_assert_not_null(strstr(refusal(&r), "--max-restarts=0"), "%s", refusal(&r));
-    cr_assert_not_null(strstr(refusal(&r), "--max-restarts=3"), "%s", refusal(&r));
-    comes(&r, 2, "reader", &p);
-    cr_assert_not_null(refusal(&r), "they are the whole job's");
+    comes(&rig, 2, "default", &p);
+    cr_assert_not_null(strstr(refusal(&rig), "--max-restarts=0"), "%s", refusal(&rig));
+    cr_assert_not_null(strstr(refusal(&rig), "--max-restarts=3"), "%s", refusal(&rig));
+    comes(&rig, 2, "reader", &p);
+    cr_assert_not_null(refusal(&rig), "they are the whole job's");
     p.max_restarts = 3;
-    comes(&r, 2, "default", &p);
-    cr_assert_null(refusal(&r));
-    end(&r);
+    comes(&rig, 2, "default", &p);
+    cr_assert_null(refusal(&rig));
 }
 
 Test(programs, each_role_has_a_program_of_its_own_that_its_first_node_brings) {
     struct group_config c = job_of(4, 4);
-    struct rig r;
-    begin(&r, &c);
+    begin(&rig, &c);
     struct rdzv_program reader = with(5, 7), third = with(8, 7);
-    comes(&r, 2, "reader", &reader);
-    cr_assert_null(refusal(&r), "it comes even before the leader's own node");
-    comes(&r, 3, "reader", &third);
-    cr_assert_not_null(refusal(&r));
-    comes(&r, 3, "reader", &ours);
-    cr_assert_not_null(refusal(&r));
-    comes(&r, 1, "default", &ours);
-    cr_assert_null(refusal(&r));
-    end(&r);
+    comes(&rig, 2, "reader", &reader);
+    cr_assert_null(refusal(&rig), "it comes even before the leader's own node");
+    comes(&rig, 3, "reader", &third);
+    cr_assert_not_null(refusal(&rig));
+    comes(&rig, 3, "reader", &ours);
+    cr_assert_not_null(refusal(&rig));
+    comes(&rig, 1, "default", &ours);
+    cr_assert_null(refusal(&rig));
 }
 
 Test(programs, nodes_with_arguments_of_their_own_are_one_job_and_it_is_told_once) {
     struct group_config c = job_of(3, 3);
-    struct rig r;
-    begin(&r, &c);
-    comes(&r, 1, "default", &ours);
+    begin(&rig, &c);
+    comes(&rig, 1, "default", &ours);
     for (uint64_t node = 2; node < 6; node++) { /* also spares, and those that come for the lost */
         struct rdzv_program own = with(1, 100 + node);
-        size_t told_before = r.seen[GROUP_EFFECT_NOTICE];
-        comes(&r, node, "default", &own);
-        cr_assert_null(refusal(&r), "node %d: %s", (int)node, refusal(&r));
-        cr_assert_eq(r.seen[GROUP_EFFECT_NOTICE] - told_before, node == 2);
+        size_t told_before = rig.seen[GROUP_EFFECT_NOTICE];
+        comes(&rig, node, "default", &own);
+        cr_assert_null(refusal(&rig), "node %d: %s", (int)node, refusal(&rig));
+        cr_assert_eq(rig.seen[GROUP_EFFECT_NOTICE] - told_before, node == 2);
         if (node == 3)
-            start(&r);
+            start(&rig);
     }
-    end(&r);
 }
 
 Test(programs, other_arguments_that_come_to_nodes_which_were_alike_are_another_job) {
     struct group_config c = job_of(2, 4);
-    struct rig r;
-    begin(&r, &c);
-    comes(&r, 1, "default", &ours);
-    comes(&r, 2, "default", &ours);
-    pass(&r, 1, 6);
-    start(&r);
+    begin(&rig, &c);
+    comes(&rig, 1, "default", &ours);
+    comes(&rig, 2, "default", &ours);
+    pass(&rig, 1, 6);
+    start(&rig);
     struct rdzv_program own = with(1, 100);
-    comes(&r, 3, "default", &own);
-    cr_assert_not_null(strstr(refusal(&r), "other arguments"), "%s", refusal(&r));
-    comes(&r, 3, "default", &ours);
-    cr_assert_null(refusal(&r));
-    end(&r);
+    comes(&rig, 3, "default", &own);
+    cr_assert_not_null(strstr(refusal(&rig), "other arguments"), "%s", refusal(&rig));
+    comes(&rig, 3, "default", &ours);
+    cr_assert_null(refusal(&rig));
 }
 
 Test(programs, one_node_proves_nothing_while_there_is_room) {
@@ -171,15 +163,13 @@ Test(programs, one_node_proves_nothing_while_there_is_room) {
 
 Test(programs, a_known_node_comes_back_whatever_it_says) {
     struct group_config c = job_of(2, 2);
-    struct rig r;
-    begin(&r, &c);
-    comes(&r, 1, "default", &ours);
-    comes(&r, 2, "default", &ours);
-    start(&r);
+    begin(&rig, &c);
+    comes(&rig, 1, "default", &ours);
+    comes(&rig, 2, "default", &ours);
+    start(&rig);
     struct rdzv_program other = with(9, 9);
-    comes(&r, 2, "default", &other);
-    cr_assert_null(refusal(&r));
-    end(&r);
+    comes(&rig, 2, "default", &other);
+    cr_assert_null(refusal(&rig));
 }
 
 Test(programs, a_role_beyond_the_limit_and_another_program_are_not_compared) {

@@ -33,47 +33,51 @@ static struct group_config config_of(uint32_t min, uint32_t max) {
     return c;
 }
 
+static struct roster nodes; /* of a test that has one; ended with it */
+
+static void finish(void) {
+    if (nodes.nodes.next != NULL)
+        roster_fini(&nodes);
+}
+
+TestSuite(roster, .fini = finish);
+
 Test(roster, nodes_stand_as_they_came_and_a_number_is_given_once) {
-    struct roster r;
-    roster_init(&r, 1);
-    cr_assert_null(roster_find(&r, 0));
-    (void)add(&r, 7, "a");
-    struct node *b = add(&r, 5, "b");
-    (void)add(&r, 6, "c");
-    cr_assert(r.n == 3 && roster_find(&r, 5) == b && b->join_order == 2);
-    roster_remove(&r, b);
-    cr_assert(r.n == 2 && roster_find(&r, 5) == NULL);
-    cr_assert_eq(add(&r, 5, "b")->join_order, 4, "it comes again behind the others");
+    roster_init(&nodes, 1);
+    cr_assert_null(roster_find(&nodes, 0));
+    (void)add(&nodes, 7, "a");
+    struct node *b = add(&nodes, 5, "b");
+    (void)add(&nodes, 6, "c");
+    cr_assert(nodes.n == 3 && roster_find(&nodes, 5) == b && b->join_order == 2);
+    roster_remove(&nodes, b);
+    cr_assert(nodes.n == 2 && roster_find(&nodes, 5) == NULL);
+    cr_assert_eq(add(&nodes, 5, "b")->join_order, 4, "it comes again behind the others");
     static const uint64_t order[] = {7, 6, 5};
     size_t i = 0;
-    LIST_FOR_EACH(struct node, n, &r.nodes, by_all)
+    LIST_FOR_EACH(struct node, n, &nodes.nodes, by_all)
         cr_assert_eq(n->info.incarnation, order[i++]);
     cr_assert_eq(i, 3);
-    roster_fini(&r);
 }
 
 Test(roster, a_node_is_counted_once_under_each_tally) {
-    struct roster r;
-    roster_init(&r, 1);
-    struct node *a = add(&r, 1, "a"), *b = add(&r, 2, "b");
-    roster_count(&r, a, 1u << TALLY_CANDIDATE | 1u << TALLY_EXCLUDED);
-    roster_count(&r, a, 1u << TALLY_CANDIDATE | 1u << TALLY_EXCLUDED);
-    roster_count(&r, b, 1u << TALLY_CANDIDATE);
-    cr_assert(r.tally[TALLY_CANDIDATE] == 2 && r.tally[TALLY_EXCLUDED] == 1);
-    roster_count(&r, a, 1u << TALLY_HOPEFUL);
-    cr_assert(r.tally[TALLY_CANDIDATE] == 1 && r.tally[TALLY_EXCLUDED] == 0 && r.tally[TALLY_HOPEFUL] == 1);
+    roster_init(&nodes, 1);
+    struct node *a = add(&nodes, 1, "a"), *b = add(&nodes, 2, "b");
+    roster_count(&nodes, a, 1u << TALLY_CANDIDATE | 1u << TALLY_EXCLUDED);
+    roster_count(&nodes, a, 1u << TALLY_CANDIDATE | 1u << TALLY_EXCLUDED);
+    roster_count(&nodes, b, 1u << TALLY_CANDIDATE);
+    cr_assert(nodes.tally[TALLY_CANDIDATE] == 2 && nodes.tally[TALLY_EXCLUDED] == 1);
+    roster_count(&nodes, a, 1u << TALLY_HOPEFUL);
+    cr_assert(nodes.tally[TALLY_CANDIDATE] == 1 && nodes.tally[TALLY_EXCLUDED] == 0 && nodes.tally[TALLY_HOPEFUL] == 1);
     cr_assert(node_is(a, TALLY_HOPEFUL) && !node_is(a, TALLY_CANDIDATE));
-    roster_remove(&r, a);
-    roster_remove(&r, b);
+    roster_remove(&nodes, a);
+    roster_remove(&nodes, b);
     for (int t = 0; t < TALLY_COUNT; t++)
-        cr_assert_eq(r.tally[t], 0, "tally %d", t);
-    roster_fini(&r);
+        cr_assert_eq(nodes.tally[t], 0, "tally %d", t);
 }
 
 Test(roster, nproc_has_bounds) {
     struct group_config c = config_of(1, 4);
-    struct roster r;
-    roster_init(&r, 1);
+    roster_init(&nodes, 1);
     static const struct {
         uint32_t nproc;
         bool refused;
@@ -82,84 +86,75 @@ Test(roster, nproc_has_bounds) {
         struct node_info info = info_of(1, "a");
         info.nproc = cases[i].nproc;
         bool for_now = true;
-        cr_assert_eq(refuses(&r, &c, &info, &for_now), cases[i].refused, "%u", cases[i].nproc);
+        cr_assert_eq(refuses(&nodes, &c, &info, &for_now), cases[i].refused, "%u", cases[i].nproc);
         cr_assert_not(for_now);
     }
-    roster_fini(&r);
 }
 
 Test(roster, a_full_job_lets_nobody_in) {
     struct group_config c = config_of(1, 4);
-    struct roster r;
-    roster_init(&r, 1);
+    roster_init(&nodes, 1);
     struct node_info info = info_of(1, "a");
-    r.n = RDZV_NODES_MAX - 1;
-    cr_assert_not(refuses(&r, &c, &info, NULL));
-    r.n = RDZV_NODES_MAX;
-    cr_assert(refuses(&r, &c, &info, NULL));
-    roster_fini(&r);
+    nodes.n = RDZV_NODES_MAX - 1;
+    cr_assert_not(refuses(&nodes, &c, &info, NULL));
+    nodes.n = RDZV_NODES_MAX;
+    cr_assert(refuses(&nodes, &c, &info, NULL));
 }
 
 Test(roster, roles_are_limited_and_a_known_one_is_always_let_in) {
     struct group_config c = config_of(1, 4);
-    struct roster r;
-    roster_init(&r, 1);
+    roster_init(&nodes, 1);
     struct node_info info = info_of(1, "a");
     for (int i = 0; i < GROUP_ROLES_MAX; i++) {
         (void)snprintf(info.role, sizeof info.role, "role%d", i);
-        cr_assert_not(refuses(&r, &c, &info, NULL), "%s", info.role);
+        cr_assert_not(refuses(&nodes, &c, &info, NULL), "%s", info.role);
     }
     (void)strcpy(info.role, "one more");
-    cr_assert(refuses(&r, &c, &info, NULL));
+    cr_assert(refuses(&nodes, &c, &info, NULL));
     (void)strcpy(info.role, "role0");
-    cr_assert_not(refuses(&r, &c, &info, NULL));
-    roster_fini(&r);
+    cr_assert_not(refuses(&nodes, &c, &info, NULL));
 }
 
 Test(roster, no_more_spares_come_than_are_wanted_and_they_may_come_again) {
     struct group_config c = config_of(1, 2);
     c.rdzv.spares = 1;
-    struct roster r;
-    roster_init(&r, 1);
+    roster_init(&nodes, 1);
     struct node_info info = info_of(9, "z");
     bool for_now = true;
-    r.tally[TALLY_HOPEFUL] = 2;
-    cr_assert(!refuses(&r, &c, &info, &for_now) && !for_now);
-    r.tally[TALLY_HOPEFUL] = 3;
-    cr_assert(refuses(&r, &c, &info, &for_now) && for_now);
+    nodes.tally[TALLY_HOPEFUL] = 2;
+    cr_assert(!refuses(&nodes, &c, &info, &for_now) && !for_now);
+    nodes.tally[TALLY_HOPEFUL] = 3;
+    cr_assert(refuses(&nodes, &c, &info, &for_now) && for_now);
     c.rdzv.spares = 0;
-    r.tally[TALLY_HOPEFUL] = 1;
-    cr_assert_not(refuses(&r, &c, &info, NULL));
-    r.tally[TALLY_HOPEFUL] = 2;
-    cr_assert(refuses(&r, &c, &info, NULL));
+    nodes.tally[TALLY_HOPEFUL] = 1;
+    cr_assert_not(refuses(&nodes, &c, &info, NULL));
+    nodes.tally[TALLY_HOPEFUL] = 2;
+    cr_assert(refuses(&nodes, &c, &info, NULL));
     c.rdzv.spares = UINT32_MAX;
-    r.tally[TALLY_HOPEFUL] = 100;
-    cr_assert_not(refuses(&r, &c, &info, NULL), "no limit");
-    roster_fini(&r);
+    nodes.tally[TALLY_HOPEFUL] = 100;
+    cr_assert_not(refuses(&nodes, &c, &info, NULL), "no limit");
 }
 
 Test(roster, ranks_of_a_static_job_are_in_range_and_each_nodes_own) {
     struct group_config c = config_of(2, 2);
     c.static_ranks = true;
-    struct roster r;
-    roster_init(&r, 1);
+    roster_init(&nodes, 1);
     struct node_info info = info_of(1, "a");
     bool for_now = true;
-    cr_assert(refuses(&r, &c, &info, &for_now) && !for_now, "it has none");
+    cr_assert(refuses(&nodes, &c, &info, &for_now) && !for_now, "it has none");
     info.node_rank = 2;
-    cr_assert(refuses(&r, &c, &info, NULL), "the ranks are 0 and 1");
+    cr_assert(refuses(&nodes, &c, &info, NULL), "the ranks are 0 and 1");
     info.node_rank = 1;
-    cr_assert_not(refuses(&r, &c, &info, NULL));
-    struct node *first = roster_add(&r, &info);
+    cr_assert_not(refuses(&nodes, &c, &info, NULL));
+    struct node *first = roster_add(&nodes, &info);
     first->connected = true;
 
     struct node_info again = info_of(2, "a"), other = info_of(3, "b");
     again.node_rank = other.node_rank = 1;
-    cr_assert(refuses(&r, &c, &again, &for_now) && for_now, "its former life is not given up yet");
-    cr_assert(refuses(&r, &c, &other, &for_now) && !for_now);
+    cr_assert(refuses(&nodes, &c, &again, &for_now) && for_now, "its former life is not given up yet");
+    cr_assert(refuses(&nodes, &c, &other, &for_now) && !for_now);
     first->connected = false;
-    cr_assert_not(refuses(&r, &c, &other, NULL), "nobody has it now");
-    roster_fini(&r);
+    cr_assert_not(refuses(&nodes, &c, &other, NULL), "nobody has it now");
 }
 
 Test(roster, a_second_agent_of_a_host_has_a_name_of_its_own_while_it_is_a_member) {
@@ -206,43 +201,39 @@ Test(roster, what_keeps_a_node_from_the_next_group) {
 
 Test(roster, the_status_names_who_is_there_and_who_is_missing_up_to_a_limit) {
     struct group_config c = config_of(1, 4);
-    struct roster r;
-    roster_init(&r, 1);
+    roster_init(&nodes, 1);
     struct rdzv_status s = {0};
-    roster_count(&r, add(&r, 1, "there"), 1u << TALLY_CANDIDATE);
-    struct node *cut_off = add(&r, 2, "cut-off"), *busy = add(&r, 3, "busy");
-    roster_count(&r, cut_off, 1u << TALLY_UNRESOLVED);
+    roster_count(&nodes, add(&nodes, 1, "there"), 1u << TALLY_CANDIDATE);
+    struct node *cut_off = add(&nodes, 2, "cut-off"), *busy = add(&nodes, 3, "busy");
+    roster_count(&nodes, cut_off, 1u << TALLY_UNRESOLVED);
     busy->connected = true;
-    roster_status(&r, &c, &s);
+    roster_status(&nodes, &c, &s);
     cr_assert(s.n_names == 1 && s.n_missing == 1);
     cr_assert_str_eq(s.names[0], "there");
     cr_assert_str_eq(s.missing[0], "cut-off");
 
     for (uint64_t i = 0; i < RDZV_STATUS_NAMES_MAX; i++)
-        roster_count(&r, add(&r, 10 + i, "more"), 1u << TALLY_CANDIDATE);
-    struct node *late = add(&r, 99, "late");
-    roster_count(&r, late, 1u << TALLY_UNRESOLVED);
+        roster_count(&nodes, add(&nodes, 10 + i, "more"), 1u << TALLY_CANDIDATE);
+    struct node *late = add(&nodes, 99, "late");
+    roster_count(&nodes, late, 1u << TALLY_UNRESOLVED);
     s = (struct rdzv_status){0};
-    roster_status(&r, &c, &s);
+    roster_status(&nodes, &c, &s);
     cr_assert_eq(s.n_names, RDZV_STATUS_NAMES_MAX);
     cr_assert_eq(s.n_missing, 2, "also behind the last name that fits");
     cr_assert_str_eq(s.missing[1], "late");
-    roster_fini(&r);
 }
 
 Test(roster, the_status_of_a_static_job_names_the_ranks_that_nobody_has) {
     struct group_config c = config_of(3, 3);
     c.static_ranks = true;
-    struct roster r;
-    roster_init(&r, 1);
+    roster_init(&nodes, 1);
     struct node_info info = info_of(1, "a");
     info.node_rank = 1;
-    roster_count(&r, roster_add(&r, &info), 1u << TALLY_CANDIDATE);
-    roster_count(&r, add(&r, 2, "inherited"), 1u << TALLY_CANDIDATE); /* without a rank */
+    roster_count(&nodes, roster_add(&nodes, &info), 1u << TALLY_CANDIDATE);
+    roster_count(&nodes, add(&nodes, 2, "inherited"), 1u << TALLY_CANDIDATE); /* without a rank */
     struct rdzv_status s = {0};
-    roster_status(&r, &c, &s);
+    roster_status(&nodes, &c, &s);
     cr_assert_eq(s.n_missing, 2);
     cr_assert_str_eq(s.missing[0], "node rank 0");
     cr_assert_str_eq(s.missing[1], "node rank 2");
-    roster_fini(&r);
 }
