@@ -443,7 +443,7 @@ def test_names_of_gpus_and_of_their_parts_say_who_is_where(gpus, tmp_path):
     assert [(said[r][0].split()[0], said[r][1]) for r in range(3)] == [("1", "MIG-4b"), ("0", "MIG-0a"), ("1", "MIG-4a")]
     said, err = gpus("--bind=numa", nproc=1, env={"CUDA_VISIBLE_DEVICES": "MIG-none", **more})
     assert said[0][0] == "0,1 default"
-    assert "no worker is bound: CUDA_VISIBLE_DEVICES names GPUs that can't be told apart here" in err
+    assert "no worker is bound: CUDA_VISIBLE_DEVICES names GPUs that can't be distinguished here" in err
 
 
 def test_who_has_no_gpu_is_not_bound_by_default(gpus):

@@ -99,11 +99,11 @@ def test_one_that_has_told_knows_that_it_was_heard(job):
 def test_nobody_to_tell():
     assert notify("WATCHDOG=1") == (1, "muster: error: MUSTER_NOTIFY_SOCKET is not set: no muster run has started this\n")
     code, err = notify("WATCHDOG=1", env={"MUSTER_NOTIFY_SOCKET": "@muster-notify-nobody"})
-    assert code == 1 and err == "muster: error: nobody listens on @muster-notify-nobody: has the job ended?\n"
+    assert code == 1 and err == "muster: error: no process listens on @muster-notify-nobody: has the job ended?\n"
     code, err = notify("WATCHDOG=1", env={"MUSTER_NOTIFY_SOCKET": "nonsense"})
-    assert code == 1 and "\"nonsense\" is no name of a notify socket" in err
+    assert code == 1 and "\"nonsense\" is not the name of a notify socket" in err
     code, err = notify("WATCHDOG=1", env={"NOTIFY_SOCKET": "/no/such/file"})
-    assert code == 1 and "nobody listens on /no/such/file" in err
+    assert code == 1 and "no process listens on /no/such/file" in err
 
 
 def test_an_agent_that_does_not_read_is_not_waited_for_for_ever(agent):

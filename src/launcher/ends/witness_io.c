@@ -84,7 +84,7 @@ static void on_readable(void *arg, int fd, unsigned events) {
     ssize_t n = read(fd, &r, sizeof r);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
-    if (n != sizeof r) { /* somebody has killed it */
+    if (n != sizeof r) { /* it was killed */
         w->ready = false;
         loop_watch_set(w->watch, 0);
     } else if (r.signo == 0) {

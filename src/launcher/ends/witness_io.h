@@ -1,5 +1,5 @@
-/* The witness: a helper that stands where a worker stands, in a session of its own below the agent,
- * and tells which signals reach it. What is sent to every process of a job reaches it as it reaches
+/* The witness: a helper that is placed as a worker is, in a session of its own below the agent, and
+ * reports which signals reach it. What is sent to every process of a job reaches it as it reaches
  * workers; what is sent to muster alone, or to its process groups, does not. See tree_signals.h.
  *
  * Someone may also look for muster's processes by their name or command line (pkill -f). Workers
@@ -22,8 +22,8 @@ _must_use_ int witness_new(struct loop *loop, const int *signals, size_t n, witn
                            void *arg, struct witness **ret);
 /* Its process. */
 pid_t witness_pid(const struct witness *w);
-/* Whether it watches, also where the loop has not heard so yet. Signals that came before are not
- * told. Takes NULL: false. */
+/* Whether it watches, also if the loop has not read that yet. Signals that came before are not
+ * reported. Takes NULL: false. */
 bool witness_is_ready(struct witness *w);
 /* Takes NULL. */
 void witness_free(struct witness *w);

@@ -5,7 +5,7 @@
  *
  *     r = node_discovery_new(loop, &config, &look, &err);
  *     node_discovery_wait(look, on_discovered, me);              calls once, from the loop
- *     t = node_discovery_topology(look);       NULL: node_discovery_failure() says why
+ *     t = node_discovery_topology(look);       NULL: node_discovery_failure() has the reason
  *     node_discovery_free(look); */
 #pragma once
 

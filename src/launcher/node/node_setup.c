@@ -138,7 +138,7 @@ static bool are_alike(const struct topology *t, const uint32_t *gpus, uint32_t n
     return true;
 }
 
-/* If GPUs differ, CUDA orders them by its guess of their speed, unless CUDA_DEVICE_ORDER says
+/* If GPUs differ, CUDA orders them by its guess of their speed, unless CUDA_DEVICE_ORDER decides
  * otherwise (CUDA C programming guide). Names identify GPUs in any order, and for a worker that has
  * all of them the order does not matter. */
 static bool order_is_known(const struct node_setup_input *in, const struct node_setup *s) {
@@ -192,12 +192,12 @@ static int bind_all(const struct node_setup_input *in, struct node_setup *s,
     if (goes_by_gpu(s->mode) && seen->unknown) {
         leave_unbound(s, seen->rocm
                              ? "ROCm shows GPUs that are not among the PCI devices seen here"
-                             : "CUDA_VISIBLE_DEVICES names GPUs that can't be told apart here");
+                             : "CUDA_VISIBLE_DEVICES names GPUs that can't be distinguished here");
         return 0;
     }
     if (goes_by_gpu(s->mode) && seen->n > 0 && !seen->rocm && !order_is_known(in, s)) {
-        leave_unbound(s, "CUDA orders unlike GPUs by speed; CUDA_DEVICE_ORDER=PCI_BUS_ID would "
-                         "say which is which");
+        leave_unbound(s, "CUDA orders unlike GPUs by speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID to "
+                         "fix their order");
         return 0;
     }
     struct affinity_input a = {.mode = s->mode,

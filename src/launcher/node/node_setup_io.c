@@ -212,21 +212,21 @@ static void add_env(const struct node_setup *s, struct strbuf *to) {
 }
 
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *p, bool no_memory,
-                    char **said) {
+                    char **logged) {
     _cleanup_(strbuf_fini) struct strbuf bound = {0}, unbound = {0}, all = {0};
     const char *failure = p->discovery != NULL ? node_discovery_failure(p->discovery) : NULL;
     node_setup_describe(s, &bound);
     node_setup_describe_unbound(s, &unbound);
     strbuf_printf(&all, "%s\n%s", strbuf_text(&bound), strbuf_text(&unbound));
     add_env(s, &all);
-    if (*said != NULL && strcmp(*said, strbuf_text(&all)) == 0)
+    if (*logged != NULL && strcmp(*logged, strbuf_text(&all)) == 0)
         return;
-    if (*said == NULL)
+    if (*logged == NULL)
         warn_few_cpus(p);
-    if (*said == NULL && p->discovery != NULL)
+    if (*logged == NULL && p->discovery != NULL)
         log_warnings(node_discovery_topology(p->discovery));
-    free(*said);
-    *said = strbuf_take(&all);
+    free(*logged);
+    *logged = strbuf_take(&all);
     if (failure != NULL)
         log_warning("can't examine this node: %s; its workers are not bound", failure);
     else if (unbound.len > 0) /* the user did not request the default */

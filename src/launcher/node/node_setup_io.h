@@ -26,7 +26,7 @@ struct node_setup_place {
 _must_use_ int node_setup_read(const struct node_setup_place *place, struct node_setup *ret,
                                bool *ret_no_memory, struct err *err);
 
-/* Reports how workers are bound and which are not; with -v, it lists each worker. *said (owned by
+/* Reports how workers are bound and which are not; with -v, it lists each worker. *logged (owned by
  * the caller) is the last report, so that a restart does not repeat it. */
 void node_setup_log(const struct node_setup *s, const struct node_setup_place *place,
-                    bool no_memory, char **said);
+                    bool no_memory, char **logged);

@@ -103,7 +103,7 @@ void guardian_resume(struct guardian_link *link);
 uint32_t guardian_fences(const struct guardian_link *link);
 
 /* How a signal of this number has come to the agent: by the guardian, since the last call, or not
- * by it. TYPED: to the guardian it came from the kernel: somebody typed it (^C), or the terminal
+ * by it. TYPED: to the guardian it came from the kernel: it was typed (^C), or the terminal
  * has gone. Then only the group in the foreground has got it, which is the guardian's. */
 enum guardian_came { GUARDIAN_NOT = 0, GUARDIAN_FORWARDED, GUARDIAN_TYPED };
 enum guardian_came guardian_how_came(struct guardian_link *link, int signo);

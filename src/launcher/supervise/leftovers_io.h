@@ -5,7 +5,7 @@
  *
  * What a living agent owns is never touched, even if that agent is in another container: living
  * agents hold locks (flock(2)) on what they own, and nothing counts as left behind whose lock can't
- * be seen here: tempdir_io.h says when it can. */
+ * be seen here: tempdir_io.h describes when it can. */
 #pragma once
 
 #include "io/process/helper.h"

@@ -32,10 +32,10 @@ struct local_workers {
     void *arg;
     struct notify *notify; /* NULL: it could not be made; workers run without it */
     char *oom_file;        /* NULL: the kernel's count is not available */
-    bool omp_told;
+    bool omp_logged;
 
     struct worker_logs *files; /* folders of log and error files */
-    char *recorded;            /* the folder that "muster logs" was told, "" for none; or NULL */
+    char *recorded;            /* the folder recorded for "muster logs", "" for none; or NULL */
 
     struct generation generation;
     char generation_text[32];
@@ -45,7 +45,7 @@ struct local_workers {
     struct node_discovery *way; /* route to the leader of this generation; NULL: not needed */
     bool way_is_lent;           /* it is not owned */
     unsigned awaits;            /* AWAITS_*: what prepare still waits for */
-    char *said;                 /* how workers are bound, as last reported */
+    char *setup_logged;         /* how workers are bound, as last reported */
     struct logmux *logs;
     struct pending_failure {
         struct failure *failure; /* NULL: none */
@@ -72,7 +72,7 @@ struct local_workers {
     uint32_t n_ok;        /* workers that ended with 0, */
     uint32_t n_early;     /* those of them that were not asked to stop, */
     uint32_t first_early; /* and the local rank of the first of these */
-    bool told_to_stop;
+    bool stop_requested;
     uint64_t grace_ns; /* the longest grace of a stop */
     bool running;      /* started, not all gone */
     uint32_t fences;   /* guardian_fences() before the workers were started */
@@ -501,7 +501,7 @@ static void on_worker_ended(void *arg, uint32_t index, const struct worker_exit 
     bool ok = child_succeeded(status), guardian = killed_by_guardian(c, how);
     if (ok || guardian || how->sent_by_us) {
         logmux_exited(c->logs, index, NULL);
-        if (ok && !c->told_to_stop && c->n_early++ == 0)
+        if (ok && !c->stop_requested && c->n_early++ == 0)
             c->first_early = index;
         if (ok && ++c->n_ok == c->config.spec->nproc)
             report(c, MEMBER_EVENT_SUCCEEDED);
@@ -598,7 +598,7 @@ static void on_notify(void *arg, pid_t pid, const struct notify_message *message
     if (!c->running || !message->any)
         return;
     if (!worker_group_holds(c->workers, pid, &i)) {
-        log_debug("a notification of process %d, which is no worker, is ignored", (int)pid);
+        log_debug("a notification of process %d, which is not a worker, is ignored", (int)pid);
         return;
     }
     announced_take(&c->announced[i], message, clock_now_ns());
@@ -690,7 +690,7 @@ static void drop_generation(struct local_workers *c) {
     c->awaits = 0;
     c->running = false;
     c->n_ok = c->n_early = 0;
-    c->told_to_stop = false;
+    c->stop_requested = false;
 }
 
 void local_workers_free(struct local_workers *c) {
@@ -707,7 +707,7 @@ void local_workers_free(struct local_workers *c) {
     free(c->tails);
     free(c->announced);
     free(c->oom_file);
-    free(c->said);
+    free(c->setup_logged);
     free(c->recorded);
     free(c);
 }
@@ -785,10 +785,10 @@ int local_workers_start(struct local_workers *c, const struct netif_choice *neti
     if (r < 0)
         return r;
     struct node_setup_place place = place_of(c, netif);
-    node_setup_log(&c->setup, &place, c->no_memory_policy, &c->said);
+    node_setup_log(&c->setup, &place, c->no_memory_policy, &c->setup_logged);
     bool omp = c->setup.workers[0].omp_threads == 0 && worker_env_sets_omp(c->config.envp, n);
-    if (!c->omp_told && omp) {
-        c->omp_told = true;
+    if (!c->omp_logged && omp) {
+        c->omp_logged = true;
         log_info("OMP_NUM_THREADS=1 for each worker, since it is not set; set it to tune");
     }
     struct worker_group_config config;
@@ -807,7 +807,7 @@ void local_workers_stop(struct local_workers *c, int signo, uint64_t grace_ns) {
     end_kept(c);
     for (uint32_t i = 0; i < c->n_left; i++)
         worker_group_stop(c->left[i].workers, signo, MIN2(grace_ns, c->grace_ns));
-    c->told_to_stop = true;
+    c->stop_requested = true;
     if (c->workers != NULL && !worker_group_over(c->workers))
         worker_group_stop(c->workers, signo, MIN2(grace_ns, c->grace_ns));
 }
@@ -816,7 +816,7 @@ void local_workers_set_grace(struct local_workers *c, uint64_t grace_ns) { c->gr
 
 void local_workers_shorten_grace(struct local_workers *c, uint64_t grace_ns) {
     c->grace_ns = grace_ns;
-    if (c->told_to_stop)
+    if (c->stop_requested)
         local_workers_stop(c, SIGTERM, grace_ns); /* a second stop sends no signal */
 }
 

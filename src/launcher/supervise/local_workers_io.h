@@ -57,12 +57,12 @@ struct local_workers_ops {
     /* A local_workers_prepare() that returned LOCAL_WORKERS_E_LATER has ended; err: it failed, else
      * NULL. */
     void (*on_prepared)(void *arg, struct generation g, const struct err *err);
-    /* A discovery of somebody else that has interfaces, facts and the route to this address, as new
+    /* Another discovery that has interfaces, facts and the route to this address, as new
      * as if it was begun now; it may still run. Borrowed; freed before the local workers are. NULL,
      * or no function: they discover it themselves. */
     struct node_discovery *(*lend)(void *arg, const char *leader);
     /* With --warm: how workers were started, or what waits for the next start, is another now.
-     * NULL: nobody asks */
+     * NULL: no one asks */
     void (*on_warm)(void *arg, const struct rdzv_warm *warm);
     /* local_workers_has_left() has become false. NULL: no one asks */
     void (*on_over)(void *arg);
@@ -86,7 +86,7 @@ _must_use_ int local_workers_prepare(struct local_workers *local_workers, struct
 _must_use_ int local_workers_start(struct local_workers *local_workers,
                                    const struct netif_choice *netif, struct err *err);
 /* The signal, then SIGKILL after the grace, which is at most the job's own --shutdown-timeout, or
- * what local_workers_set_grace() said. If no workers run, only kept processes are ended. */
+ * what local_workers_set_grace() has set. If no workers run, only kept processes are ended. */
 void local_workers_stop(struct local_workers *local_workers, int signo, uint64_t grace_ns);
 void local_workers_set_grace(struct local_workers *local_workers, uint64_t grace_ns);
 /* The same, and a stop that has begun ends so long from now at the latest. */
@@ -99,14 +99,14 @@ void local_workers_doubt(struct local_workers *local_workers, uint64_t wait_ns);
 void local_workers_hold(struct local_workers *local_workers, int signo);
 void local_workers_release(struct local_workers *local_workers, uint64_t had_ns);
 /* Sends a signal to each worker's own process, and not to processes that it has started: those
- * seldom expect it, and not to workers that were started later than before_ns. The workers go on;
- * one that dies of it has failed. Returns how many got it. */
+ * seldom expect it, and not to workers that were started later than before_ns. The workers
+ * continue; one that dies of it has failed. Returns how many got it. */
 uint32_t local_workers_signal(struct local_workers *local_workers, int signo, uint64_t before_ns);
 void local_workers_kill(struct local_workers *local_workers);
 /* No worker runs, but processes that workers left still have time to end, or their output is being
  * read. */
 bool local_workers_has_left(const struct local_workers *local_workers);
-/* The job has succeeded: those that are kept live on, and the user is told so. False: there are
+/* The job has succeeded: those that are kept continue, which is logged. False: there are
  * none. */
 bool local_workers_leave_kept(struct local_workers *local_workers);
 /* Reports a failure of the node, not of a worker: it could not prepare or start. */
@@ -126,7 +126,7 @@ uint16_t local_workers_store_port(const struct local_workers *local_workers);
 /* What a worker of the current generation has announced over its notify socket. Borrowed. */
 const struct announced *local_workers_announced(const struct local_workers *local_workers,
                                                 uint32_t local_rank);
-/* What this worker writes is not read, because nobody reads the launcher's own output. */
+/* What this worker writes is not read, because no one reads the launcher's own output. */
 bool local_workers_is_held(const struct local_workers *local_workers, uint32_t local_rank);
 /* The run is over on all nodes: notes this beside its logs. */
 void local_workers_run_ended(struct local_workers *local_workers);

@@ -22,7 +22,7 @@ struct spare { /* 0: none */
 #define SPARE_RECORDER_NAME "muster-recorder"
 
 /* Adds a helper, or one of its own, in the place of one that has ended if there is one. Its process
- * name is WRITER_NAME or one of these, so a process that gets its pid later can be told apart. */
+ * name is WRITER_NAME or one of these: another process that gets its pid later has another name. */
 void spare_add(struct spare *s, pid_t pid);
 
 struct spare_list {

@@ -316,7 +316,7 @@ static bool reap_ended(void) {
 void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_stuck_fn *on_stuck,
                void *arg) {
     uint64_t stuck_ns = now_ns() + unkillable_ns, wait_ns = NS_PER_MS;
-    bool said = false;
+    bool reported = false;
     while (reap_ended()) {
         struct sweep_result result;
         sweep_pass(except, &result);
@@ -324,8 +324,8 @@ void sweep_all(const struct sweep_except *except, uint64_t unkillable_ns, sweep_
          * empty list proves that none are left. */
         if (result.alive + result.zombies == 0)
             return;
-        if (!said && now_ns() >= stuck_ns) {
-            said = true;
+        if (!reported && now_ns() >= stuck_ns) {
+            reported = true;
             if (on_stuck != NULL)
                 on_stuck(arg, sweep_stuck_one(&result));
         }

@@ -388,7 +388,7 @@ static void hand_over(struct worker *w) {
 struct worker_warm {
     struct worker *worker;
     int fd;
-    struct loop_watch *heard;
+    struct loop_watch *answer_watch;
     struct loop_timer *timer;
     struct child_spec *cold; /* how it is started otherwise, with descriptors of its own */
     bool refused;            /* it was killed; its end is awaited */
@@ -399,7 +399,7 @@ static void warm_free(struct worker *w) {
     struct worker_warm *warm = TAKE_PTR(w->warm);
     if (warm == NULL)
         return;
-    loop_watch_free(warm->heard);
+    loop_watch_free(warm->answer_watch);
     loop_timer_free(warm->timer);
     file_close(&warm->fd);
     file_close(&warm->cold->stdin_fd);
@@ -422,7 +422,7 @@ static void refuse(struct worker_warm *warm) {
     warm->refused = true;
     (void)shutdown(warm->fd, SHUT_RDWR);
     loop_timer_set(warm->timer, clock_now_ns() + WARM_GO_NS);
-    loop_watch_set(warm->heard, 0);
+    loop_watch_set(warm->answer_watch, 0);
     (void)!child_watch_kill(warm->worker->watch, SIGKILL);
 }
 
@@ -437,20 +437,20 @@ static void start_cold(struct worker_warm *warm) {
 }
 
 /* 1: it has begun; 0: it will not; -EAGAIN: it has not answered. */
-static int hear(struct worker_warm *warm) {
+static int read_answer(struct worker_warm *warm) {
     char text[4096];
-    struct warm_heard heard;
+    struct warm_message message;
     struct err err = {0};
     ssize_t n = recv(warm->fd, text, sizeof text, MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return -EAGAIN;
-    if (n <= 0 || warm_read(text, (size_t)n, &heard, &err) < 0 || heard.kind == WARM_READY) {
+    if (n <= 0 || warm_read(text, (size_t)n, &message, &err) < 0 || message.kind == WARM_READY) {
         set_reason(warm, "its process has ended");
         return 0;
     }
-    if (heard.kind == WARM_GOING)
+    if (message.kind == WARM_GOING)
         return 1;
-    set_reason(warm, heard.reason);
+    set_reason(warm, message.reason);
     return 0;
 }
 
@@ -458,7 +458,7 @@ static void on_answer(void *arg, int fd, unsigned events) {
     struct worker_warm *warm = arg;
     (void)fd;
     (void)events;
-    int r = hear(warm);
+    int r = read_answer(warm);
     if (r == 1)
         warm_free(warm->worker);
     else if (r == 0)
@@ -478,7 +478,7 @@ static void on_late(void *arg) {
     }
     set_reason(warm, "its process did not begin within a second");
     (void)shutdown(warm->fd, SHUT_RDWR);
-    if (hear(warm) == 1)
+    if (read_answer(warm) == 1)
         warm_free(warm->worker);
     else
         refuse(warm);
@@ -517,13 +517,13 @@ static bool warm_start(struct worker *w, const struct child_spec *spec) {
     int r = keep_fds(warm->cold);
     if (r == 0)
         r = loop_watch_new(g->loop, warm->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, warm,
-                           &warm->heard);
+                           &warm->answer_watch);
     if (r == 0)
         r = loop_timer_new(g->loop, on_late, warm, &warm->timer);
     if (r == 0)
         loop_timer_set(warm->timer, clock_now_ns() + WARM_GO_NS);
     else
-        warm_free(w); /* it goes on; if it can't begin, it has failed */
+        warm_free(w); /* it continues; if it can't begin, it has failed */
     return true;
 }
 
@@ -532,7 +532,7 @@ static bool warm_ended(struct worker *w) {
     struct worker_warm *warm = w->warm;
     if (warm == NULL)
         return false;
-    if (hear(warm) == 1 || g->machine.state != WORKER_STATE_RUNNING) {
+    if (read_answer(warm) == 1 || g->machine.state != WORKER_STATE_RUNNING) {
         warm_free(w);
         return false;
     }

@@ -137,7 +137,7 @@ void worker_group_free(struct worker_group *g);
 /* How many processes are kept, not counting those below them; 0 as long as the group is not gone.
  * *ret: up to WORKER_NAMED_MAX of them. Some may have ended meanwhile. */
 uint32_t worker_group_kept(const struct worker_group *g, const pid_t **ret);
-/* Names those that are kept to the user, and those among them whose output nobody reads any more.
+/* Names those that are kept to the user, and those among them whose output is not read any more.
  * worker_group_free() will not kill them. False: there are none. */
 bool worker_group_leave_kept(struct worker_group *g);
 

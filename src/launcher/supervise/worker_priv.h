@@ -114,11 +114,11 @@ struct worker_group {
     bool unwell; /* a stop or a kill was requested, or a worker has failed or never ran */
     bool left;   /* those that are kept are not killed at the end */
     pid_t kept[WORKER_NAMED_MAX];
-    uint32_t n_kept;              /* as found by the last walk over all processes */
-    pid_t told[WORKER_NAMED_MAX]; /* sessions of which on_detached was told */
-    pid_t told_pid;               /* the last process that it named; 0: none */
-    uint32_t n_told;              /* WORKER_NAMED_MAX + 1: and that there are more */
-    uint32_t remove_at;           /* after disposal: the worker whose cgroup is removed next */
+    uint32_t n_kept;               /* as found by the last walk over all processes */
+    pid_t named[WORKER_NAMED_MAX]; /* sessions that were passed to on_detached */
+    pid_t named_pid;               /* the last process that it named; 0: none */
+    uint32_t n_named;              /* WORKER_NAMED_MAX + 1: and that there are more */
+    uint32_t remove_at;            /* after disposal: the worker whose cgroup is removed next */
     uint32_t n;
     struct worker workers[];
 };

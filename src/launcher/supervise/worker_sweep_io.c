@@ -23,7 +23,7 @@
 
 bool worker_keeps(const struct worker_group *g) { return g->config.leave_detached && !g->unwell; }
 
-/* Each worker leads a session. Its number is not used again as long as somebody is in it. */
+/* Each worker leads a session. Its number is not used again while a process is in it. */
 static bool is_of_worker(const struct worker_group *g, pid_t session) {
     for (uint32_t i = 0; i < g->n; i++)
         if (g->workers[i].session == session)
@@ -31,15 +31,15 @@ static bool is_of_worker(const struct worker_group *g, pid_t session) {
     return false;
 }
 
-static void tell(struct worker_group *g, pid_t pid, pid_t session) {
-    for (uint32_t i = 0; i < MIN2(g->n_told, (uint32_t)WORKER_NAMED_MAX); i++)
-        if (g->told[i] == session)
+static void name_detached(struct worker_group *g, pid_t pid, pid_t session) {
+    for (uint32_t i = 0; i < MIN2(g->n_named, (uint32_t)WORKER_NAMED_MAX); i++)
+        if (g->named[i] == session)
             return;
-    bool more = g->n_told == WORKER_NAMED_MAX;
+    bool more = g->n_named == WORKER_NAMED_MAX;
     if (!more)
-        g->told[g->n_told] = session;
-    g->told_pid = more ? 0 : pid;
-    g->n_told++;
+        g->named[g->n_named] = session;
+    g->named_pid = more ? 0 : pid;
+    g->n_named++;
     g->ops.on_detached(g->arg, more ? 0 : pid);
 }
 
@@ -52,9 +52,9 @@ static void keep(struct worker_group *g, pid_t pid) {
 }
 
 static bool is_kept(struct worker_group *g, pid_t pid) {
-    bool tells =
-        g->ops.on_detached != NULL && g->n_told <= WORKER_NAMED_MAX && g->pass != WORKER_PASS_LOOK;
-    if (g->unwell || (!g->config.leave_detached && !tells))
+    bool names =
+        g->ops.on_detached != NULL && g->n_named <= WORKER_NAMED_MAX && g->pass != WORKER_PASS_LOOK;
+    if (g->unwell || (!g->config.leave_detached && !names))
         return false;
     pid_t session = getsid(pid);
     if (!sweep_is_detached(pid) || is_of_worker(g, session))
@@ -62,7 +62,7 @@ static bool is_kept(struct worker_group *g, pid_t pid) {
     if (g->config.leave_detached)
         keep(g, pid);
     else
-        tell(g, pid, session);
+        name_detached(g, pid, session);
     return g->config.leave_detached;
 }
 
@@ -89,7 +89,7 @@ static bool is_of_some_worker(const struct worker_group *g, const struct stat *s
     return false;
 }
 
-/* Then it writes to a pipe or a terminal that nobody reads after the job. */
+/* Then it writes to a pipe or a terminal that is not read after the job. */
 static bool has_stream_of_worker(const struct worker_group *g, pid_t pid) {
     static const char *const names[] = {"/fd/1", "/fd/2"};
     for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
@@ -228,7 +228,7 @@ static int ask_late(const struct worker_group *g, pid_t pid) {
 static void sent(void *group, pid_t pid) {
     struct worker_group *g = group;
     if (g->pass != WORKER_PASS_KILL)
-        idmap_put(&g->asked, (uint64_t)pid, pid == g->told_pid ? &was_named : &was_asked);
+        idmap_put(&g->asked, (uint64_t)pid, pid == g->named_pid ? &was_named : &was_asked);
 }
 
 static void note_killed(struct worker_group *g, pid_t pid) {

@@ -122,10 +122,10 @@ void warm_record_stop(const char *text, size_t n, char *ret, size_t size) {
 static const char *const kind_names[] = {
     [WARM_READY] = "ready", [WARM_GOING] = "going", [WARM_COLD] = "cold"};
 
-#define FIELD(what, name) JSON_FIELD(warm_heard, what, #name, name)
-#define OF(of_kind) JSON_OF_KINDS(warm_heard, kind, UINT32_C(1) << (of_kind))
+#define FIELD(what, name) JSON_FIELD(warm_message, what, #name, name)
+#define OF(of_kind) JSON_OF_KINDS(warm_message, kind, UINT32_C(1) << (of_kind))
 static const struct json_field fields[] = {
-    {JSON_NAMED(warm_heard, "kind", kind, kind_names), .min = 1},
+    {JSON_NAMED(warm_message, "kind", kind, kind_names), .min = 1},
     {FIELD(U32, pid), .min = 1, OF(WARM_READY)},
     {FIELD(DOUBLE, seconds), OF(WARM_READY)},
     {FIELD(U32, modules), OF(WARM_READY)},
@@ -136,12 +136,12 @@ static const struct json_field fields[] = {
     {FIELD(LINE, moved), OF(WARM_READY)},
     {FIELD(LINE, reason), OF(WARM_COLD)},
 };
-static const struct json_table table = JSON_TABLE(warm_heard, fields);
+static const struct json_table table = JSON_TABLE(warm_message, fields);
 
-int warm_read(const char *text, size_t n, struct warm_heard *ret, struct err *err) {
+int warm_read(const char *text, size_t n, struct warm_message *ret, struct err *err) {
     static const struct json_limits limits = {.max_bytes = 8192, .max_depth = 2, .max_values = 64};
     _cleanup_(json_freep) struct json *doc = NULL;
-    *ret = (struct warm_heard){0};
+    *ret = (struct warm_message){0};
     int r = json_parse(text, n, &limits, &doc, err);
     return r < 0 ? r : json_table_read(doc, &table, ret, err);
 }
@@ -293,17 +293,18 @@ bool warm_go(char *const *from, const struct warm_to *to, struct strbuf *out,
 
 /* ---- the pool ---- */
 
-bool warm_refuses(enum warm_role role, const struct warm_heard *heard,
+bool warm_refuses(enum warm_role role, const struct warm_message *message,
                   char reason[WARM_REASON_MAX]) {
-    if (heard->devices[0] != '\0')
-        (void)snprintf(reason, WARM_REASON_MAX, "importing opens %.400s", heard->devices);
-    else if (heard->moved[0] != '\0')
-        (void)snprintf(reason, WARM_REASON_MAX, "importing changes %.400s", heard->moved);
-    else if (role == WARM_TEMPLATE && heard->threads[0] != '\0')
-        (void)snprintf(reason, WARM_REASON_MAX, "importing leaves threads: %.400s", heard->threads);
-    else if (role == WARM_TEMPLATE && heard->read[0] != '\0')
+    if (message->devices[0] != '\0')
+        (void)snprintf(reason, WARM_REASON_MAX, "importing opens %.400s", message->devices);
+    else if (message->moved[0] != '\0')
+        (void)snprintf(reason, WARM_REASON_MAX, "importing changes %.400s", message->moved);
+    else if (role == WARM_TEMPLATE && message->threads[0] != '\0')
+        (void)snprintf(reason, WARM_REASON_MAX, "importing leaves threads: %.400s",
+                       message->threads);
+    else if (role == WARM_TEMPLATE && message->read[0] != '\0')
         (void)snprintf(reason, WARM_REASON_MAX,
-                       "an import reads %.400s, which differs from rank to rank", heard->read);
+                       "an import reads %.400s, which differs from rank to rank", message->read);
     else
         return false;
     return true;

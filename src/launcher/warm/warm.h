@@ -5,7 +5,7 @@
  *
  *     warm_zip(&zip);                      what PYTHONPATH names, in a memfd
  *     warm_gate_env(&gate, &env);          leads a Python through it
- *     warm_read(text, n, &heard, &err);    what it says
+ *     warm_read(text, n, &message, &err);    what it reports
  *     warm_next(&view, &next);             what the pool does now
  *     warm_go(from, &to, &text, reason)    begins the script, or why it must start cold */
 #pragma once
@@ -62,7 +62,7 @@ void warm_record_stop(const char *text, size_t n, char *ret, size_t size);
 
 enum warm_kind { WARM_READY = 1, WARM_GOING, WARM_COLD };
 
-struct warm_heard {
+struct warm_message {
     enum warm_kind kind;
     uint32_t pid;
     double seconds;
@@ -74,7 +74,7 @@ struct warm_heard {
     char reason[WARM_REASON_MAX];  /* COLD */
 };
 /* 0 or a negative errno with a sentence. */
-_must_use_ int warm_read(const char *text, size_t n, struct warm_heard *ret, struct err *err);
+_must_use_ int warm_read(const char *text, size_t n, struct warm_message *ret, struct err *err);
 
 /* What the script begins with. */
 struct warm_to {
@@ -84,7 +84,7 @@ struct warm_to {
     uint32_t umask;
 };
 /* The go for a standby that was started with the environment `from`. False: the new one differs in
- * what an import may have read, and `reason` says in what. */
+ * what an import may have read, and `reason` names it. */
 _must_use_ bool warm_go(char *const *from, const struct warm_to *to, struct strbuf *out,
                         char reason[WARM_REASON_MAX]);
 /* Only whether it would be refused. */
@@ -101,7 +101,7 @@ enum warm_state {
 };
 
 /* Why a template that has reported can't fork, or a standby can't wait; false: it can. */
-_must_use_ bool warm_refuses(enum warm_role role, const struct warm_heard *heard,
+_must_use_ bool warm_refuses(enum warm_role role, const struct warm_message *message,
                              char reason[WARM_REASON_MAX]);
 
 struct warm_view {
@@ -119,6 +119,6 @@ struct warm_next {
 void warm_next(const struct warm_view *view, struct warm_next *ret);
 /* A standby waits for each rank. */
 bool warm_all_wait(const struct warm_view *view);
-/* While standbys are made anew, those that they replace still serve. Which of a rank's two a start
+/* While standbys are re-created, those that they replace still serve. Which of a rank's two a start
  * gets: false, the new one; true, the old one, because the new one does not wait yet. */
 bool warm_takes_old(enum warm_state made, enum warm_state old);

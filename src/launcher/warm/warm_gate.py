@@ -1,13 +1,13 @@
 """The gate: where workers of --warm pass before their script begins. man muster-protocol, "Warm workers".
 
 It is sitecustomize.py of a zip in a memfd that is first in PYTHONPATH, so Python runs it before it looks at the
-script. MUSTER_WARM says what this process is, "ROLE:AGENT:ZIP:CONTROL:RECORD:HAD_PATH:SKIP":
+script. MUSTER_WARM names its role, "ROLE:AGENT:ZIP:CONTROL:RECORD:HAD_PATH:SKIP":
 
   record    a worker that starts cold: the names of the modules that it imports are written to RECORD, a memfd of
             the agent, while the script runs
   standby   imports what was recorded, and waits here for "go"; then Python itself runs the script
   template  the same, and forks standbys at "fork"
-  reach     says that it is reached, and exits: so will be a standby that is started in the same way
+  reach     reports that it is reached, and exits: so will be a standby that is started in the same way
 
 Nothing of this is left in the environment, in sys.path or in sys.modules when the script begins.
 """
@@ -141,7 +141,7 @@ class Recorder:
         return getattr(self.spec(name), "_initializing", False) is True
 
     def lines_of(self, name):
-        """What the record says of a module that has arrived."""
+        """The lines of the record for a module that has arrived."""
         origin = getattr(self.spec(name), "origin", None)
         if not isinstance(origin, str) or type(sys.modules[name]).__module__ == "importlib.util":  # not loaded yet
             return []
@@ -225,13 +225,13 @@ class Standby:
             _exit(0)
 
     def guard(self):
-        """An import that puts another program in its place would begin the script anew, which does not pass the gate."""
+        """An import that puts another program in its place would begin the script again, which does not pass the gate."""
         def guarded(real):
             def run(*args, **more):
                 if not self.gone and os.getpid() == self.pid:
                     try:
-                        self.tell("cold", reason="importing starts another program in the place of this one")
-                        self.hear(0)
+                        self.send("cold", reason="importing starts another program in the place of this one")
+                        self.receive(0)
                     finally:
                         _exit(1)
                 return real(*args, **more)
@@ -262,14 +262,14 @@ class Standby:
             with open(OOM, "w") as f:
                 f.write(self.oom)
 
-    def tell(self, kind, **fields):
+    def send(self, kind, **fields):
         self.control.sendall(self.json.dumps(dict(fields, kind=kind)).encode())
 
-    def tell_ready(self, **facts):
+    def send_ready(self, **facts):
         nothing = {"seconds": 0, "modules": 0, "failed": 0, "threads": "", "devices": "", "read": "", "moved": ""}
-        self.tell("ready", pid=os.getpid(), **{**nothing, **facts})
+        self.send("ready", pid=os.getpid(), **{**nothing, **facts})
 
-    def hear(self, n_fds):
+    def receive(self, n_fds):
         """The next message, and the descriptors that came with it. The end of the file is our end."""
         try:
             data, fds, _, _ = self.socket.recv_fds(self.control, 1 << 18, n_fds) if hasattr(self.socket, "recv_fds") \
@@ -303,12 +303,12 @@ class Standby:
         return [n for n, has in ended.items() if has and n.split(".")[0] not in self.skip]
 
     def reached(self):
-        """Says that the gate is."""
-        self.tell_ready()
+        """Reports that the gate is reached."""
+        self.send_ready()
         self.leave()
 
     def leave(self):
-        self.hear(0)  # until the agent has heard it
+        self.receive(0)  # until the agent has received it
         _exit(0)
 
     def warm(self, template):
@@ -341,7 +341,7 @@ class Standby:
 
     @staticmethod
     def place():
-        """What the go sets anew, so that imports must not have changed it."""
+        """What the go sets again, so that imports must not have changed it."""
         mask = os.umask(0)
         os.umask(mask)
         here = os.stat(".")
@@ -374,7 +374,7 @@ class Standby:
                 for pid in pids:
                     with open(f"/proc/{pid}/comm", errors="replace") as f:
                         found.append(f"{f.read().strip()} (a process)")
-        except OSError:  # it has ended, or this kernel doesn't say
+        except OSError:  # it has ended, or this kernel has no such file
             pass
         return found[:8]
 
@@ -401,7 +401,7 @@ class Standby:
         try:
             with open(f"/proc/{self.agent}/task/{self.agent}/children") as f:
                 return {int(pid) for pid in f.read().split()}
-        except OSError:  # this kernel doesn't say
+        except OSError:  # this kernel has no such file
             return set()
 
     @staticmethod
@@ -470,7 +470,7 @@ class Standby:
         gc.collect()
         gc.freeze()
         while True:
-            message, fds = self.hear(1)
+            message, fds = self.receive(1)
             if message.get("kind") == "fork" and fds and self.fork(fds[0], message):
                 return
 
@@ -490,7 +490,7 @@ class Standby:
             self.settle(message, between)
         except BaseException as e:  # never back into the template's loop
             try:
-                self.tell("cold", reason=f"the forked process can't be set up: {e}")
+                self.send("cold", reason=f"the forked process can't be set up: {e}")
             finally:
                 _exit(1)
         return True
@@ -512,7 +512,7 @@ class Standby:
         libc.prctl(0x59616d61, ctypes.c_ulong(self.agent), 0, 0, 0)  # PR_SET_PTRACER; EINVAL without Yama
         self.bind_memory(libc, ctypes, message)
         self.reseed()
-        self.tell_ready()
+        self.send_ready()
 
     @staticmethod
     def bind_memory(libc, ctypes, message):
@@ -543,16 +543,16 @@ class Standby:
     # -- the go --
 
     def wait(self):
-        message, fds = self.hear(3)
+        message, fds = self.receive(3)
         try:
             reason = self.begin(message, fds)
         except Exception as e:
             reason = f"{type(e).__name__}: {e}"
         if reason is not None:
-            self.tell("cold", reason=reason[:400])
+            self.send("cold", reason=reason[:400])
             self.leave()
         self.unguard()
-        self.tell("going")
+        self.send("going")
         self.control.close()
 
     def begin(self, message, fds):
@@ -615,7 +615,7 @@ class Standby:
 
 
 def import_own(name):
-    """Imports the user's own module of this name. Returns what Python would be told, or None."""
+    """Imports the user's own module of this name. Returns the exception that Python would get, or None."""
     try:
         __import__(name)
     except BaseException as e:
@@ -642,7 +642,7 @@ def pass_by(role, agent, zip_fd, control, record, had_path, skip):
         import traceback
         traceback.print_exc()
     finally:
-        if not begun:  # Python would go on to the script, which runs elsewhere
+        if not begun:  # Python would continue with the script, which runs elsewhere
             _exit(1)
 
 
@@ -661,9 +661,9 @@ def stand_by(role, standby):
     facts = standby.warm(role == "template")
     daemons = standby.daemons()
     if daemons:
-        standby.tell("cold", reason=f"importing leaves a daemon: {', '.join(daemons)}"[:400])
+        standby.send("cold", reason=f"importing leaves a daemon: {', '.join(daemons)}"[:400])
         standby.leave()
-    standby.tell_ready(**facts)
+    standby.send_ready(**facts)
     if role == "template":
         standby.serve()
     standby.wait()
@@ -671,11 +671,11 @@ def stand_by(role, standby):
 
 
 if "MUSTER_WARM" in os.environ:
-    said = os.environ["MUSTER_WARM"].split(":", 6)
+    words = os.environ["MUSTER_WARM"].split(":", 6)
     try:
-        pass_by(*said)
+        pass_by(*words)
     except Exception:
-        if said[0] != "record":
+        if words[0] != "record":
             _exit(1)
     # The user's own module takes the place of this one. Without one, Python gets the ImportError that it expects.
     if "sitecustomize" not in sys.modules:

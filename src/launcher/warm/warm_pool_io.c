@@ -35,7 +35,7 @@ struct warm_one {
     bool forked;
     struct child_watch *watch; /* NULL: the pid of a forked one is not known yet */
     int fd;                    /* -1: NONE */
-    struct loop_watch *heard;
+    struct loop_watch *control;
     uint64_t due_ns;         /* REACHING, WARMING: when it has taken too long */
     struct child_spec *spec; /* the worker that it stands for, with its own environment; owned */
 };
@@ -82,7 +82,7 @@ struct warm_pool {
 
 static void set_timer(struct warm_pool *p);
 /* It has reported, and waits. */
-static void is_ready(struct warm_one *one, const struct warm_heard *heard);
+static void is_ready(struct warm_one *one, const struct warm_message *message);
 /* It has ended, or can't be used. `counts`: it could not be made. */
 static void has_failed(struct warm_one *one, const char *why, bool counts);
 
@@ -107,7 +107,7 @@ static void drop(struct warm_one *one) {
     } else {
         child_watch_free(one->watch);
     }
-    loop_watch_free(one->heard);
+    loop_watch_free(one->control);
     file_close(&one->fd);
     child_spec_free(one->spec);
     *one = (struct warm_one){.pool = one->pool, .index = one->index, .fd = -1};
@@ -133,7 +133,7 @@ static void on_ended(void *arg, const struct child_status *status) {
     has_ended(arg);
 }
 
-/* A process that the template has forked twice: it says so once it is this process's child. */
+/* A process that the template has forked twice reports its pid when it is this process's child. */
 static int adopt(struct warm_one *one, uint32_t pid) {
     struct proc_stat st;
     struct child child = {.pid = (pid_t)pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0)};
@@ -156,21 +156,21 @@ static int adopt(struct warm_one *one, uint32_t pid) {
 static void begin_reached(struct warm_one *one);
 
 static void take_message(struct warm_one *one, const char *text, size_t n) {
-    struct warm_heard heard;
+    struct warm_message message;
     struct err err = {0};
-    int r = warm_read(text, n, &heard, &err);
-    if (r < 0 || heard.kind == WARM_GOING || !is_made(one)) {
+    int r = warm_read(text, n, &message, &err);
+    if (r < 0 || message.kind == WARM_GOING || !is_made(one)) {
         has_failed(one,
                    r < 0 ? err.text
                          : "a process for the next start has sent a message that does not fit",
                    true);
         return;
     }
-    if (heard.kind == WARM_COLD) {
-        has_failed(one, heard.reason, true);
+    if (message.kind == WARM_COLD) {
+        has_failed(one, message.reason, true);
         return;
     }
-    if (one->forked && one->watch == NULL && (r = adopt(one, heard.pid)) < 0) {
+    if (one->forked && one->watch == NULL && (r = adopt(one, message.pid)) < 0) {
         has_failed(one, "a forked process has been lost", true);
         return;
     }
@@ -179,7 +179,7 @@ static void take_message(struct warm_one *one, const char *text, size_t n) {
         return;
     }
     one->state = WARM_STATE_WAITS;
-    is_ready(one, &heard);
+    is_ready(one, &message);
 }
 
 static void on_readable(void *arg, int fd, unsigned events) {
@@ -201,7 +201,7 @@ static int connect_to(struct warm_one *one, enum warm_state state, int *ret_thei
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) < 0)
         return -errno;
     int r = loop_watch_new(one->pool->loop, fds[0], LOOP_READ, LOOP_PRIO_BULK, on_readable, one,
-                           &one->heard);
+                           &one->control);
     if (r < 0) {
         (void)close(fds[0]);
         (void)close(fds[1]);
@@ -565,19 +565,19 @@ static void go_on(struct warm_pool *p) {
     begin(p, &next);
 }
 
-static void is_ready(struct warm_one *one, const struct warm_heard *heard) {
+static void is_ready(struct warm_one *one, const struct warm_message *message) {
     struct warm_pool *p = one->pool;
     char reason[WARM_REASON_MAX];
     bool template = one == &p->template;
-    if (warm_refuses(template ? WARM_TEMPLATE : WARM_STANDBY, heard, reason)) {
-        if (heard->devices[0] != '\0' || heard->moved[0] != '\0')
+    if (warm_refuses(template ? WARM_TEMPLATE : WARM_STANDBY, message, reason)) {
+        if (message->devices[0] != '\0' || message->moved[0] != '\0')
             end(p, reason);
         else
             don_t_fork(p, reason);
     } else if (!one->forked) {
         log_info("%s for the next start has imported %u modules in %.1f s (%u failed)",
-                 template ? "a process that forks" : "a process", heard->modules, heard->seconds,
-                 heard->failed);
+                 template ? "a process that forks" : "a process", message->modules,
+                 message->seconds, message->failed);
     }
     if (!template && one->state == WARM_STATE_WAITS)
         drop(&p->old[one->index]);
@@ -726,7 +726,7 @@ bool warm_pool_take(struct warm_pool *p, uint32_t index, const struct child_spec
     p->n_unanswered++;
     *ret = (struct warm_taken){.watch = TAKE_PTR(one->watch), .control_fd = one->fd};
     ret->pid = child_watch_pid(ret->watch);
-    loop_watch_free(TAKE_PTR(one->heard));
+    loop_watch_free(TAKE_PTR(one->control));
     one->fd = -1;
     drop(one);
     return true;

@@ -5,5 +5,5 @@
 #include "base/text/strbuf.h"
 
 /* Reads its text for the user. 0: *ret has the text; it is empty if there is no such file (path ""
- * too). -EINVAL: *ret says what is wrong with the file. */
+ * too). -EINVAL: *ret describes what is wrong with the file. */
 _must_use_ int error_file_read(const char *path, struct strbuf *ret);

@@ -32,7 +32,7 @@ struct notify_message notify_parse(const char *data, size_t len);
 /* ---- what one worker has announced since it was started ---- */
 
 /* A step may take ANNOUNCED_STEP_TIMES times as long as the longest of the last ANNOUNCED_STEPS,
- * and ANNOUNCED_STEP_MIN_NS at least. Fewer than ANNOUNCED_STEPS_KNOWN say nothing: the first are
+ * and ANNOUNCED_STEP_MIN_NS at least. Fewer than ANNOUNCED_STEPS_KNOWN prove nothing: the first are
  * compiled, or wait for data. */
 #define ANNOUNCED_STEPS 100
 #define ANNOUNCED_STEPS_KNOWN 3
@@ -42,16 +42,16 @@ struct notify_message notify_parse(const char *data, size_t len);
 struct announced {
     bool ready;
     uint64_t step;       /* the last; 0: none */
-    uint64_t step_at_ns; /* when it was told */
-    uint64_t alive_ns;   /* when it was last told that the worker is alive, or a limit, or a step */
+    uint64_t step_at_ns; /* when it was announced */
+    uint64_t alive_ns;   /* when the worker last announced that it is alive, a limit, or a step */
     uint64_t limit_ns;   /* WATCHDOG_USEC; 0: none */
     uint64_t n_steps;    /* durations that are known */
     uint64_t took_ns[ANNOUNCED_STEPS]; /* of the last steps, in a ring */
     char status[NOTIFY_STATUS_MAX];    /* "": none */
 };
 
-/* A step is told when it is over; the same number again is no new step. A smaller number begins
- * again: another epoch. */
+/* A step is announced when it is over; the same number again is not a new step. A smaller number
+ * begins again: another epoch. */
 void announced_take(struct announced *a, const struct notify_message *m, uint64_t now_ns);
 
 /* How long it may be silent, by its own words, and for how long it is: a WATCHDOG_USEC counts

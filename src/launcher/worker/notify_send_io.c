@@ -43,7 +43,7 @@ static int send_with(int socket_fd, const char *text, size_t len, int fd,
     *c = (struct cmsghdr){
         .cmsg_len = CMSG_LEN(sizeof fd), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
     memcpy(CMSG_DATA(c), &fd, sizeof fd);
-    while (sendmsg(socket_fd, &msg, MSG_NOSIGNAL) < 0) { /* for as long as SO_SNDTIMEO says */
+    while (sendmsg(socket_fd, &msg, MSG_NOSIGNAL) < 0) { /* for at most SO_SNDTIMEO */
         if (errno == EINTR && clock_now_ns() < deadline_ns)
             continue;
         return errno == EAGAIN ? -ETIMEDOUT : -errno;
@@ -71,7 +71,7 @@ int notify_send(const char *name, const char *text, size_t len, uint64_t timeout
     struct sockaddr_un addr;
     socklen_t size = address_of(name, &addr);
     if (size == 0)
-        return err_set(err, -EINVAL, "\"%s\" is no name of a notify socket", name);
+        return err_set(err, -EINVAL, "\"%s\" is not the name of a notify socket", name);
     const struct timeval timeout = {.tv_sec = (time_t)(timeout_ns / NS_PER_S),
                                     .tv_usec = (suseconds_t)(timeout_ns % NS_PER_S / NS_PER_US)};
     int ends[2] = {-1, -1};
@@ -85,7 +85,7 @@ int notify_send(const char *name, const char *text, size_t len, uint64_t timeout
     file_close(&ends[0]);
     file_close(&fd);
     if (r == -ECONNREFUSED || r == -ENOENT)
-        return err_set(err, r, "nobody listens on %s: has the job ended?", name);
+        return err_set(err, r, "no process listens on %s: has the job ended?", name);
     if (r == -ETIMEDOUT)
         return err_set(err, r, "the agent has not read the message within %g s",
                        (double)timeout_ns / (double)NS_PER_S);

@@ -4,7 +4,7 @@
  *     r = worker_argv_build(spec, python, local_rank, &argv);
  *
  * Names and values are those of torchrun 2.13 (torch/distributed/elastic/agent/server/
- * local_elastic_agent.py), so that a script can't tell the difference; MUSTER_* are ours. */
+ * local_elastic_agent.py), so that a script can't notice the difference; MUSTER_* are ours. */
 #pragma once
 
 #include "base/err.h"
@@ -39,7 +39,7 @@ struct worker_env_input {
     const char *worker_id;     /* MUSTER_WORKER_ID; NULL: the code that starts it adds the marker */
 };
 
-/* Fills in what the job's options say about each worker of this node, and where the store is: NULL
+/* Fills in what the job's options define for each worker of this node, and where the store is: NULL
  * and 0 if only the group knows. Texts are borrowed from the spec. The caller fills in the rest. */
 void worker_env_of_job(const struct job_spec *spec, uint32_t local_rank,
                        struct worker_env_input *ret);
@@ -53,7 +53,7 @@ _must_use_ int worker_env_build(char *const *base, const struct worker_env_input
                                 struct envlist *ret, struct err *err);
 
 /* True if worker_env_build() sets OMP_NUM_THREADS=1 because the user did not (torchrun's rule: more
- * than one worker on the node). The caller tells the user in one line. */
+ * than one worker on the node). The caller logs it in one line. */
 bool worker_env_sets_omp(char *const *base, uint32_t local_world_size);
 
 /* argv of one worker: python -u [-m] SCRIPT ARGS, or PROGRAM ARGS; in SCRIPT (when python runs it)

@@ -200,7 +200,8 @@ Test(node_setup, who_has_no_gpu_is_not_bound_and_that_is_said) {
 Test(node_setup, gpus_that_nobody_can_tell_apart_bind_nobody) {
     char *mig[] = {TEXT("CUDA_VISIBLE_DEVICES=MIG-1234"), NULL};
     spec.bind = BIND_NUMA;
-    cr_expect_str_eq(said(mig), "|no worker is bound: CUDA_VISIBLE_DEVICES names GPUs that can't be told apart here");
+    cr_expect_str_eq(said(mig),
+                     "|no worker is bound: CUDA_VISIBLE_DEVICES names GPUs that can't be distinguished here");
     machine.pci[3].device = 0x20b0;
     cr_expect(strstr(said(none), "|no worker is bound: CUDA orders unlike GPUs by speed") != NULL);
     char *ordered[] = {TEXT("CUDA_DEVICE_ORDER=PCI_BUS_ID"), NULL};

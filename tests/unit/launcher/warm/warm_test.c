@@ -88,17 +88,17 @@ Test(warm, a_record_tells_whether_the_gate_was_passed_and_where_it_stopped) {
 }
 
 Test(warm, messages_are_read_strictly) {
-    struct warm_heard heard;
+    struct warm_message message;
     struct err err = {0};
     static const char ready[] = "{\"kind\": \"ready\", \"pid\": 12, \"seconds\": 1.5, \"modules\": 3, \"failed\": 1, "
                                 "\"threads\": \"a, b\", \"devices\": \"\", \"read\": \"RANK\", \"moved\": \"\"}";
-    cr_assert_eq(warm_read(ready, strlen(ready), &heard, &err), 0, "%s", err.text);
-    cr_assert(heard.kind == WARM_READY && heard.pid == 12 && heard.modules == 3 && heard.failed == 1);
-    cr_assert_str_eq(heard.threads, "a, b");
+    cr_assert_eq(warm_read(ready, strlen(ready), &message, &err), 0, "%s", err.text);
+    cr_assert(message.kind == WARM_READY && message.pid == 12 && message.modules == 3 && message.failed == 1);
+    cr_assert_str_eq(message.threads, "a, b");
     static const char cold[] = "{\"kind\":\"cold\",\"reason\":\"why\"}";
-    cr_assert_eq(warm_read(cold, strlen(cold), &heard, &err), 0, "%s", err.text);
-    cr_assert(heard.kind == WARM_COLD && strcmp(heard.reason, "why") == 0);
-    cr_assert_eq(warm_read("{\"kind\":\"going\"}", 16, &heard, &err), 0);
+    cr_assert_eq(warm_read(cold, strlen(cold), &message, &err), 0, "%s", err.text);
+    cr_assert(message.kind == WARM_COLD && strcmp(message.reason, "why") == 0);
+    cr_assert_eq(warm_read("{\"kind\":\"going\"}", 16, &message, &err), 0);
     static const char *const bad[] = {"",
                                       "{}",
                                       "{\"kind\":\"go\"}",
@@ -106,26 +106,26 @@ Test(warm, messages_are_read_strictly) {
                                       "{\"kind\":\"going\",\"x\":1}",
                                       "{\"kind\":\"ready\",\"pid\":0}"};
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-        cr_assert_lt(warm_read(bad[i], strlen(bad[i]), &heard, &err), 0, "%s", bad[i]);
+        cr_assert_lt(warm_read(bad[i], strlen(bad[i]), &message, &err), 0, "%s", bad[i]);
 }
 
 Test(warm, threads_devices_and_ranks_refuse) {
     char reason[WARM_REASON_MAX];
-    struct warm_heard heard = {.kind = WARM_READY};
-    cr_assert(!warm_refuses(WARM_TEMPLATE, &heard, reason));
-    strcpy(heard.read, "RANK");
-    cr_assert(!warm_refuses(WARM_STANDBY, &heard, reason));
-    cr_assert(warm_refuses(WARM_TEMPLATE, &heard, reason));
+    struct warm_message message = {.kind = WARM_READY};
+    cr_assert(!warm_refuses(WARM_TEMPLATE, &message, reason));
+    strcpy(message.read, "RANK");
+    cr_assert(!warm_refuses(WARM_STANDBY, &message, reason));
+    cr_assert(warm_refuses(WARM_TEMPLATE, &message, reason));
     cr_assert_str_eq(reason, "an import reads RANK, which differs from rank to rank");
-    strcpy(heard.threads, "python3");
-    cr_assert(!warm_refuses(WARM_STANDBY, &heard, reason));
-    cr_assert(warm_refuses(WARM_TEMPLATE, &heard, reason));
+    strcpy(message.threads, "python3");
+    cr_assert(!warm_refuses(WARM_STANDBY, &message, reason));
+    cr_assert(warm_refuses(WARM_TEMPLATE, &message, reason));
     cr_assert_str_eq(reason, "importing leaves threads: python3");
-    strcpy(heard.moved, "the umask");
-    cr_assert(warm_refuses(WARM_STANDBY, &heard, reason));
+    strcpy(message.moved, "the umask");
+    cr_assert(warm_refuses(WARM_STANDBY, &message, reason));
     cr_assert_str_eq(reason, "importing changes the umask");
-    strcpy(heard.devices, "/dev/nvidia0");
-    cr_assert(warm_refuses(WARM_STANDBY, &heard, reason));
+    strcpy(message.devices, "/dev/nvidia0");
+    cr_assert(warm_refuses(WARM_STANDBY, &message, reason));
     cr_assert_str_eq(reason, "importing opens /dev/nvidia0");
 }
 
