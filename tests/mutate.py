@@ -73,6 +73,12 @@ MISTAKES = [
     ("rendezvous/member/member.c", "if (!is_awaited(m)) {", "{"),
     ("rendezvous/leader/group_stopping.c", "return stay < g->need && stay + leave >= g->need;", "return stay + leave >= g->need;"),
     ("rendezvous/member/election.c", "e->leader_gone && (e->leaving ||", "e->leader_gone && ("),
+    # an agent's end
+    ("launcher/agent/agent_life.c", "(e->facts & l->awaits) != 0)", "has(e, LIFE_PROCESSES))"),
+    ("launcher/agent/agent_life.c", "l->cause != LIFE_CAUSE_OPERATOR && l->signo != SIGINT;", "l->signo != SIGINT;"),
+    ("launcher/agent/agent_life.c", "if (!alone || !has(e, LIFE_HAS_LEADER))", "if (!alone)"),
+    ("launcher/agent/agent_life.c", "if (!has(e, LIFE_JOB_SUCCEEDS))", "if (true)"),
+    ("launcher/agent/agent_life.c", "if (e->now_ns >= l->deadline_ns)", "if (false)"),
     # durability
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "fsync(f->fd) < 0", "0 < 0"),
     ("rendezvous/arbiter/dir/arbiter_folder_io.c", "only_new && fsync(fd) < 0", "only_new && 0 < 0"),

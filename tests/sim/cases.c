@@ -117,6 +117,12 @@ void case_too_few_stay(struct world_params *p) {
     (void)world_params_fault(p, FAULT_LEAVE, S(5.1), 0, (int64_t)S(2), 0);
 }
 
+void case_leader_leaves(struct world_params *p) {
+    case_arbiter(p, 3, 2);
+    p->work_ns = S(100);
+    (void)world_params_fault(p, FAULT_LEAVE, S(5), 0, (int64_t)S(1), 0);
+}
+
 void case_thaws_and_is_killed(struct world_params *p) {
     case_leader_file(p, 3, 1);
     p->group.rdzv.last_call_ns = S(1);

@@ -42,6 +42,8 @@ void case_all_told_to_leave(struct world_params *p);
 /* Two nodes of three, of which none can be missing, are told to leave: the leader last. Its workers
  * take 2 s. Two other agents, on hosts 3 and 4, have been started meanwhile. */
 void case_too_few_stay(struct world_params *p);
+/* The leader of three nodes is told to leave; the others can go on for long. */
+void case_leader_leaves(struct world_params *p);
 /* The endpoint's agent thaws, answers what piled up, is killed before it touches its leader file,
  * and started again. The seed decides in which order it finds things. */
 void case_thaws_and_is_killed(struct world_params *p);

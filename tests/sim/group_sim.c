@@ -97,6 +97,23 @@ static unsigned print_member_table(const struct world_coverage *c) {
     return missing;
 }
 
+static unsigned print_life_table(const struct world_coverage *c) {
+    unsigned missing = 0;
+    for (unsigned from = 1; from < LIFE_STATE_COUNT; from++) {
+        (void)fprintf(stderr, "# life %-12s %10llu steps;", life_state_name(from),
+                      (unsigned long long)c->life_states[from]);
+        missing += c->life_states[from] == 0;
+        for (unsigned to = 1; to < LIFE_STATE_COUNT; to++) {
+            if (!life_may_move(from, to))
+                continue;
+            (void)fprintf(stderr, " -> %s %llu", life_state_name(to), (unsigned long long)c->life_moves[from][to]);
+            missing += c->life_moves[from][to] == 0;
+        }
+        (void)fputc('\n', stderr);
+    }
+    return missing;
+}
+
 static unsigned print_kinds(const char *what, const uint64_t *counts, unsigned n) {
     unsigned missing = 0;
     (void)fprintf(stderr, "# %s:", what);
@@ -147,7 +164,8 @@ static unsigned print_search_table(const struct world_coverage *c) {
 }
 
 static unsigned print_coverage(const struct world_coverage *c) {
-    unsigned missing = print_group_table(c) + print_member_table(c) + print_election_table(c) + print_search_table(c);
+    unsigned missing = print_group_table(c) + print_member_table(c) + print_election_table(c) + print_search_table(c) +
+                       print_life_table(c);
     missing += print_kinds("group events", c->group_events, GROUP_EVENT_KIND_COUNT);
     missing += print_kinds("group effects", c->group_effects, GROUP_EFFECT_KIND_COUNT);
     missing += print_kinds("notes", c->notes, TIMELINE_QUIET); /* the rest is the watchdog's */
@@ -155,6 +173,8 @@ static unsigned print_coverage(const struct world_coverage *c) {
     missing += print_kinds("member effects", c->member_effects, MEMBER_EFFECT_KIND_COUNT);
     missing += print_kinds("search events", c->search_events, SEARCH_EVENT_KIND_COUNT);
     missing += print_kinds("search effects", c->search_effects, SEARCH_EFFECT_KIND_COUNT);
+    missing += print_kinds("life events", c->life_events, LIFE_EVENT_USAGE); /* as FAILURE */
+    missing += print_kinds("life effects", c->life_effects, LIFE_EFFECT_PASS_ON);
     missing += print_kinds("ends (success, failed, leader lost, refused, left)", c->ends, MEMBER_END_LEFT + 1);
     missing += print_kinds("faults", c->faults, FAULT_DRAWN_COUNT);
     (void)fprintf(stderr,

@@ -44,6 +44,7 @@ static const struct directed {
     {MUTANT_PROBE_CROWD, case_crowd, 0},
     {MUTANT_PAUSE_KILLS, case_three_paused, 0},
     {MUTANT_ANY_CONTINUES, case_paused_and_replaced, 0},
+    {MUTANT_NO_RESIGN, case_leader_leaves, 0},
 };
 
 static const struct directed *directed_for(enum mutant m) {

@@ -249,9 +249,12 @@ static struct life *item_agent(const struct item *it) {
     case ITEM_FORGED_ACK:
     case ITEM_CROWD_PROBED:
     case ITEM_DEPOSED:
+    case ITEM_GROUP_DONE:
     case ITEM_ARBITER_ANSWER:
     case ITEM_TOUCHED:
-    case ITEM_LEADER_EXIT: return it->life;
+    case ITEM_AGENT_QUITS:
+    case ITEM_LIFE_TIMER:
+    case ITEM_ANSWERED: return it->life;
     case ITEM_CONNECT_ARRIVES:
     case ITEM_PROBE:
     case ITEM_WORKER_EXIT:
@@ -291,6 +294,7 @@ static void happen(struct world *w, struct item *it) {
     case ITEM_GROUP_TIMER:
     case ITEM_STORE:
     case ITEM_DEPOSED:
+    case ITEM_GROUP_DONE:
     case ITEM_CROWD_PROBED:
     case ITEM_FORGED_ACK: leader_item(w, it); break;
     case ITEM_ARBITER_HEARS:
@@ -308,7 +312,9 @@ static void happen(struct world *w, struct item *it) {
     case ITEM_GROUP_FINISH:
     case ITEM_GUARD:
     case ITEM_SWEEP:
-    case ITEM_LEADER_EXIT:
+    case ITEM_AGENT_QUITS:
+    case ITEM_LIFE_TIMER:
+    case ITEM_ANSWERED:
     case ITEM_THAW_AGENT:
     case ITEM_THAW_HOST: node_item(w, it); break;
     case ITEM_BOOT: fault_boots(w, it->local, true); break;

@@ -19,6 +19,7 @@
 #include <stdio.h>
 
 #include "base/prng.h"
+#include "launcher/agent/agent_life.h"
 #include "rendezvous/client/search.h"
 #include "rendezvous/leader/group.h"
 #include "rendezvous/member/member.h"
@@ -51,7 +52,7 @@ enum fault_kind {
     FAULT_UNKILLABLE, /* the workers that run there now can't be killed any more */
     FAULT_STORE_FAILS,
     FAULT_OPERATOR_STOP,
-    FAULT_LEAVE,        /* the agent gets a signal; arg = grace */
+    FAULT_LEAVE,        /* the agent is told to end; arg = grace, arg2 = enum leave_how */
     FAULT_ARBITER_OUT,  /* no answer for arg ns; to the host only, or arg2 = 1: to nobody */
     FAULT_ARBITER_SLOW, /* each request takes up to arg2 ns longer, for arg ns; host: its own */
     /* the arbiter's data is gone: for arg ns, 0: for ever; arg2 = 1: another job's is in its place
@@ -91,6 +92,9 @@ enum world_door {
 /* In place of a host: the host that has this role when the fault happens. */
 #define HOST_LEADER 100
 #define HOST_SUCCESSOR(n) (101 + (n))
+
+/* By a signal, by an operator, or because it cannot continue. */
+enum leave_how { LEAVE_TERM = 0, LEAVE_INT, LEAVE_DRAIN, LEAVE_FAILS };
 
 enum cut_mode { CUT_BOTH_SEE = 0, CUT_LEADER_SEES, CUT_NODE_SEES, CUT_SILENT, CUT_MODE_COUNT };
 
@@ -169,6 +173,14 @@ enum mutant {
     MUTANT_PATIENT,          /* an attempt never ends by itself */
     MUTANT_PROBES_UNHEARD,   /* probes of other ports find nothing */
     MUTANT_END_UNHEARD,      /* the end of the leader's connection is not noticed */
+    /* of agents' lives */
+    MUTANT_WORKERS_UNSEEN,   /* an agent does not see that workers still run */
+    MUTANT_NODES_UNINFORMED, /* a leader does not see that nodes are not informed of the end yet */
+    MUTANT_NO_RESIGN,        /* it keeps the lead when its node has left */
+    MUTANT_LEADER_LEAVES,    /* at a fixed endpoint it takes another node for its successor */
+    MUTANT_ANSWER_UNAWAITED, /* an agent ends before Slurm has answered */
+    MUTANT_ANSWER_UNHEARD,   /* the answer does not let it end */
+    MUTANT_ONE_SIGNAL,       /* an agent ignores all signals but the first */
     MUTANT_COUNT,
 };
 const char *mutant_name(enum mutant m);
@@ -185,6 +197,7 @@ struct world_params {
     uint64_t delay_min_ns, delay_max_ns; /* of a word, one way */
     uint64_t work_ns;                    /* how long a whole group has to run to be finished */
     uint64_t noise_ns;                   /* after a failure, workers elsewhere fail within this time; 0: they hang */
+    bool lingers;                        /* at their end agents wait for Slurm's answers and for comparisons */
     bool says_gone;                      /* launchers notice by themselves when nothing is left */
     bool calm_network;   /* no fault here delays or loses words: nobody may lose a leader that is there */
     bool honest_clocks;  /* within 100 ppm, and no fault here delays single words: first causes are checked */
@@ -224,6 +237,8 @@ struct world_coverage {
     uint64_t search_states[SEARCH_STATE_COUNT], search_moves[SEARCH_STATE_COUNT][SEARCH_STATE_COUNT];
     uint64_t search_events[SEARCH_EVENT_KIND_COUNT], search_effects[SEARCH_EFFECT_KIND_COUNT];
     uint64_t ends[MEMBER_END_LEFT + 1];
+    uint64_t life_states[LIFE_STATE_COUNT], life_moves[LIFE_STATE_COUNT][LIFE_STATE_COUNT];
+    uint64_t life_events[LIFE_EVENT_COUNT], life_effects[LIFE_EFFECT_COUNT];
     uint64_t member_elections[ELECTION_COUNT], election_moves[ELECTION_COUNT][ELECTION_COUNT];
     uint64_t notes[TIMELINE_KIND_COUNT];
     uint64_t faults[FAULT_KIND_COUNT];

@@ -118,6 +118,30 @@ static uint32_t draw_host(struct draw *d, const struct world_params *p, enum fau
     return host;
 }
 
+/* Without another random number, so that worlds with the same seed stay the same. */
+static enum leave_how draw_leave(uint64_t arg) {
+    switch (arg % 16) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: return LEAVE_INT;
+    case 4:
+    case 5:
+    case 6: return LEAVE_DRAIN;
+    case 7: return LEAVE_FAILS;
+    }
+    return LEAVE_TERM;
+}
+
+/* The user presses ^C again, and perhaps once more. */
+static void draw_impatience(struct world_params *p, const struct fault *f) {
+    uint64_t arg = (uint64_t)f->arg, at = f->at_ns;
+    for (uint64_t n = 1 + arg / 16 % 2; n > 0; n--) {
+        at += arg / n % NS_PER_S;
+        (void)world_params_fault(p, FAULT_LEAVE, at, f->host, f->arg, LEAVE_INT);
+    }
+}
+
 static void draw_args(struct draw *d, const struct world_params *p, struct fault *f) {
     switch (f->kind) {
     case FAULT_WORKER: f->arg = chance(d, 50) ? (int64_t)between(d, 2, 9) : chance(d, 30) ? -9 : -11; break;
@@ -141,7 +165,10 @@ static void draw_args(struct draw *d, const struct world_params *p, struct fault
         f->arg = (int64_t)ms(d, 1000, 15000);
         f->arg2 = (int64_t)ms(d, 100, 6000);
         break;
-    case FAULT_LEAVE: f->arg = (int64_t)ms(d, 0, 3000); break;
+    case FAULT_LEAVE:
+        f->arg = (int64_t)ms(d, 0, 3000);
+        f->arg2 = (int64_t)draw_leave((uint64_t)f->arg);
+        break;
     case FAULT_HANG: f->arg = chance(d, 30); break;
     case FAULT_ARBITER_OUT:
         f->arg = (int64_t)ms(d, 100, chance(d, 70) ? 12000 : 25000);
@@ -208,6 +235,8 @@ static void draw_fault(struct draw *d, struct world_params *p, enum mood mood, u
         uint32_t other = (uint32_t)prng_below(&d->prng, p->n_hosts);
         (void)world_params_fault(p, FAULT_WORKER, f.at_ns + ms(d, 2, 250), other, 3, 0);
     }
+    if (f.kind == FAULT_LEAVE && f.arg2 == LEAVE_INT)
+        draw_impatience(p, &f);
     if (f.kind == FAULT_KILL_WORKERS)
         draw_rest_of_node(d, p, &f);
     bool deadly = f.kind == FAULT_AGENT_KILL || f.kind == FAULT_HOST_OFF;
@@ -330,6 +359,7 @@ void world_params_random(struct world_params *ret, uint64_t seed) {
     p.work_ns = ms(&d, 200, 15000);
     if (p.group.leadership == LEADERSHIP_ARBITER && chance(&d, 60))
         p.work_ns = chance(&d, 15) ? ms(&d, 100000, 250000) : ms(&d, 5000, 40000);
+    p.lingers = true;
     p.says_gone = chance(&d, 30);
     p.noise_ns = chance(&d, 50) ? ms(&d, 50, 1500) : 0;
     enum mood mood = (enum mood)prng_below(&d.prng, MOOD_COUNT);

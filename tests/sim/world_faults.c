@@ -1,4 +1,5 @@
 /* Misfortunes, and what each does. */
+#include <signal.h>
 #include <string.h>
 
 #include "world_priv.h"
@@ -104,6 +105,13 @@ static const char *const mutant_names[MUTANT_COUNT] = {
     [MUTANT_PATIENT] = "an attempt never ends by itself",
     [MUTANT_PROBES_UNHEARD] = "probes of other ports find nothing",
     [MUTANT_END_UNHEARD] = "the end of the connection is not noticed",
+    [MUTANT_WORKERS_UNSEEN] = "an agent ends before its workers",
+    [MUTANT_NODES_UNINFORMED] = "a leader ends before it has informed the nodes",
+    [MUTANT_NO_RESIGN] = "a leader whose node has left does not resign",
+    [MUTANT_LEADER_LEAVES] = "the only leader leaves instead of ending the job",
+    [MUTANT_ANSWER_UNAWAITED] = "an agent does not wait for Slurm's answer",
+    [MUTANT_ANSWER_UNHEARD] = "an agent waits for more than the answer",
+    [MUTANT_ONE_SIGNAL] = "a second ^C changes nothing",
 };
 
 const char *mutant_name(enum mutant m) { return mutant_names[m]; }
@@ -183,16 +191,22 @@ static void told_to_leave(struct world *w, const struct fault *f) {
     struct life *l = node_newest(w, f->host);
     if (l == NULL || !l->process || l->frozen || !host_running(w, f->host))
         return;
-    if (f->host == 0 && world_is_fixed(w)) {
-        leader_stop(w, l);
-        return;
+    l->ending.grace_ns = (uint64_t)f->arg;
+    switch ((enum leave_how)f->arg2) {
+    case LEAVE_TERM: ending_signal(w, l, SIGTERM); break;
+    case LEAVE_INT: ending_signal(w, l, SIGINT); break;
+    case LEAVE_DRAIN:
+        if (f->host == 0 && world_is_fixed(w))
+            break; /* refused: no other node can lead */
+        l->ending.drained = true;
+        ending_event(w, l, (struct life_event){.kind = LIFE_EVENT_DRAIN, .reason = "drained"});
+        break;
+    case LEAVE_FAILS:
+        w->leader_was_killed = w->leader_was_killed || (f->host == 0 && world_is_fixed(w));
+        l->ending.gave_up = true;
+        ending_event(w, l, (struct life_event){.kind = LIFE_EVENT_FAILURE});
+        break;
     }
-    l->was_told_to_leave = true;
-    if (w->p.mutant == MUTANT_VACATES_FIRST)
-        leader_vacates(w, l);
-    node_event(w, l,
-               &(struct member_event){
-                   .kind = MEMBER_EVENT_LEAVE, .reason = "told to stop by SIGTERM", .grace_ns = (uint64_t)f->arg});
 }
 
 static void cut_off(struct world *w, const struct fault *f, uint64_t until) {
@@ -243,7 +257,7 @@ static void operator_acts(struct world *w, const struct fault *f) {
         return;
     struct command c = {.kind = COMMAND_GROW};
     if (f->kind == FAULT_OPERATOR_STOP) {
-        leader_stop(w, l);
+        ending_event(w, l, (struct life_event){.kind = LIFE_EVENT_ORDER, .signo = SIGTERM});
         return;
     }
     if (f->kind == FAULT_EXCLUDE) {

@@ -144,6 +144,13 @@ void launcher_fence(struct world *w, struct life *l) {
         kill_and_watch(w, l);
 }
 
+void launcher_kill(struct world *w, struct life *l) {
+    if (!node_has_workers(l))
+        return;
+    begin_ending(w, l);
+    kill_and_watch(w, l);
+}
+
 static void stop_all(struct life *l, bool stopped) {
     for (uint32_t i = 0; i < l->n_workers; i++)
         l->workers[i].stopped = stopped;

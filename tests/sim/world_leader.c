@@ -511,7 +511,7 @@ static void obey_one(struct world *w, struct life *l, const struct group_effect 
         if (l->lead.done)
             world_broken(w, "DONE a second time");
         l->lead.done = true;
-        world_plan(w, ITEM_LEADER_EXIT, l, 0);
+        world_plan(w, ITEM_GROUP_DONE, l, 0);
         break;
     case GROUP_EFFECT_NAME: name(w, l, e->node); break;
     case GROUP_EFFECT_ARBITER: arbiter_asked(w, l, e->request, true); break;
@@ -522,7 +522,11 @@ static void obey_one(struct world *w, struct life *l, const struct group_effect 
             world_broken(w, "an operator is answered with nothing");
         world_trace(w, "answer: %s", e->reason);
         break;
-    case GROUP_EFFECT_TIMELINE: check_entry(w, l, e->entry); break;
+    case GROUP_EFFECT_TIMELINE:
+        check_entry(w, l, e->entry);
+        if (e->entry->kind == TIMELINE_WORKER_FAILED)
+            ending_compares(w, l);
+        break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }
@@ -565,6 +569,18 @@ static void store_answers(struct world *w, const struct item *it) {
     group_event(w, it->life, &e);
 }
 
+/* It has resigned, or the nodes are informed of the end. The connections of a leader that has resigned are ended. */
+static void on_done(struct world *w, struct life *l) {
+    if (group_state(l->lead.group) != GROUP_CLOSED) {
+        for (struct conn *c = w->conns; c != NULL; c = c->next)
+            if (c->leader == l && c->joined && c->leader_open)
+                net_close_leader(w, c);
+        drop_stores(w, l);
+        group_free(TAKE_PTR(l->lead.group));
+    }
+    ending_check(w, l);
+}
+
 void leader_item(struct world *w, struct item *it) {
     struct life *l = it->life;
     if (it->kind == ITEM_DEPOSED) {
@@ -572,9 +588,10 @@ void leader_item(struct world *w, struct item *it) {
         if (l->lead.record.epoch >= it->local && !l->lead.record.closed)
             e.peer = &l->lead.record.leader;
         node_event(w, l, &e);
-        node_exit_if_done(w, l);
     } else if (l->lead.group == NULL) {
         return;
+    } else if (it->kind == ITEM_GROUP_DONE) {
+        on_done(w, l);
     } else if (it->kind == ITEM_GROUP_TIMER) {
         if (it->version == l->lead.timer_version)
             group_event(w, l, &(struct group_event){.kind = GROUP_EVENT_TIME});
@@ -642,6 +659,8 @@ void leader_resigns(struct world *w, struct life *l) {
 }
 
 void leader_command(struct world *w, struct life *l, const struct command *command) {
+    if (l->lead.done) /* its agent is at its end, which ends the operator's connection */
+        return;
     if (command->kind == COMMAND_STOP)
         w->operator_stop = true;
     uint64_t answers = w->coverage->group_effects[GROUP_EFFECT_ANSWER];

@@ -60,6 +60,7 @@ void node_event(struct world *w, struct life *l, struct member_event *e) {
     member_step(l->member, e, &l->update);
     oracle_member_stepped(w, l, before, election);
     obey(w, l);
+    ending_check(w, l);
 }
 
 struct life *node_boot(struct world *w, uint32_t host) {
@@ -74,6 +75,7 @@ struct life *node_boot(struct world *w, uint32_t host) {
                        .unwelcomed_ns = w->now_ns};
     l->incarnation = prng_next(&w->prng) | 1;
     l->guard_end_ns = TIME_NEVER;
+    ending_begin(l);
     l->join_policy = JOIN_POLICY_SENT_AWAY;
     l->lead.newest = -1;
     l->job = w->job;
@@ -212,16 +214,7 @@ static void ended(struct world *w, struct life *l) {
     oracle_node_ended(w, l);
     if (node_has_workers(l) && !l->unkillable)
         world_broken(w, "I5: agent %u.%u ends and leaves workers behind", l->host, l->index);
-    if (!world_is_fixed(w) && end->kind == MEMBER_END_LEFT)
-        leader_resigns(w, l);
-    world_plan(w, ITEM_LEADER_EXIT, l, 0);
-}
-
-void node_exit_if_done(struct world *w, struct life *l) {
-    if (!l->process || member_state(l->member) != MEMBER_ENDED)
-        return;
-    if (l->lead.group == NULL || l->lead.done)
-        node_agent_dies(w, l, 0);
+    ending_event(w, l, (struct life_event){.kind = LIFE_EVENT_END, .end = end->kind});
 }
 
 static void connect_to(struct world *w, struct life *l, const struct member_effect *e) {
@@ -387,7 +380,9 @@ void node_item(struct world *w, struct item *it) {
         thaw(w, l);
         break;
     case ITEM_THAW_HOST: thaw_host(w, it->local); break;
-    case ITEM_LEADER_EXIT: node_exit_if_done(w, l); break;
+    case ITEM_AGENT_QUITS:
+    case ITEM_LIFE_TIMER:
+    case ITEM_ANSWERED: ending_item(w, it); break;
     case ITEM_PREPARED:
     case ITEM_PREPARE_FAILED:
     case ITEM_SPAWN_FAILED:
@@ -413,6 +408,7 @@ void node_item(struct world *w, struct item *it) {
     case ITEM_PROBE:
     case ITEM_STORE:
     case ITEM_DEPOSED:
+    case ITEM_GROUP_DONE:
     case ITEM_ARBITER_HEARS:
     case ITEM_ARBITER_ANSWER:
     case ITEM_TOUCHED:

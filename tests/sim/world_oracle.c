@@ -312,6 +312,7 @@ void oracle_step(struct world *w) {
     for (unsigned i = 0; i < w->n_lives; i++) {
         const struct life *l = &w->lives[i];
         check_reported(w, l);
+        oracle_ending(w, l);
         if (!l->spawned || !node_has_workers(l) || l->unkillable || !host_running(w, l->host) ||
             (l->host_thawed_ns != 0 && w->now_ns < l->host_thawed_ns + KILL_SLACK_NS))
             continue;

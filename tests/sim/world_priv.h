@@ -1,9 +1,10 @@
 /* The inside of a world, shared by world.c (time), world_net.c (connections, probes), world_node.c
- * (agents and their members), world_search.c (how they find the leader), world_launcher.c (launchers, guardians, workers), world_leader.c
- * (groups), world_arbiter.c (arbiter and leader file), world_crowd.c, world_faults.c,
- * world_oracle.c, world_oracle_cause.c and world_oracle_group.c. */
+ * (agents and their members), world_search.c (how they find the leader), world_ending.c (agents' lives),
+ * world_launcher.c (launchers, guardians, workers), world_leader.c (groups), world_arbiter.c (arbiter and leader file),
+ * world_crowd.c, world_faults.c, world_oracle.c, world_oracle_cause.c and world_oracle_group.c. */
 #pragma once
 
+#include "launcher/agent/agent_life.h"
 #include "world.h"
 
 struct life;
@@ -100,6 +101,19 @@ struct leadership {
     uint64_t undisturbed_since_ns;
 };
 
+/* Around the machine of launcher/agent/agent_life.h. */
+struct ending {
+    struct agent_life life;
+    uint64_t timer_version;
+    uint64_t grace_ns;                /* of the newest order to leave */
+    unsigned n_signals, n_interrupts; /* interrupts: ^C after the first signal */
+    uint64_t interrupted_ns;          /* the last of these */
+    uint64_t left_ns;                 /* when its member had left; 0: it has not */
+    bool drained, gave_up;
+    bool asks, requeued; /* Slurm has a question of it; it was asked to requeue the job */
+    bool compares;       /* what ranks did when one failed */
+};
+
 /* One life of an agent, with everything below its guardian. */
 struct life {
     unsigned index;
@@ -115,6 +129,7 @@ struct life {
     uint64_t died_ns;                   /* it was killed, alone or with its host; 0 */
     struct member *member;
     struct member_update update;
+    struct ending ending;
     uint64_t timer_version;
     struct search search;
     struct search_update search_update;
@@ -212,8 +227,11 @@ enum item_kind {
     ITEM_BOOT,
     ITEM_THAW_AGENT,
     ITEM_THAW_HOST,
-    ITEM_LEADER_EXIT,
+    ITEM_AGENT_QUITS,
+    ITEM_LIFE_TIMER,
+    ITEM_ANSWERED, /* to an agent's question, or what it has compared */
     ITEM_DEPOSED,
+    ITEM_GROUP_DONE,
     ITEM_ARBITER_HEARS,
     ITEM_ARBITER_ANSWER, /* a request at the arbiter; its answer at the asker */
     ITEM_TOUCHED,        /* the leader file was */
@@ -393,6 +411,15 @@ bool search_is_welcomed(const struct life *l);
 void search_heard_hello(struct world *w, struct life *l, const struct conn *c);
 /* END, REFUSED or REDIRECT */
 void search_heard_end(struct world *w, struct life *l, const struct word *word);
+/* world_ending.c */
+void ending_begin(struct life *l);
+void ending_event(struct world *w, struct life *l, struct life_event e);
+void ending_check(struct world *w, struct life *l);
+void ending_signal(struct world *w, struct life *l, int signo);
+/* The group that it leads stops for a failure. */
+void ending_compares(struct world *w, struct life *l);
+void ending_item(struct world *w, struct item *it);
+void oracle_ending(struct world *w, const struct life *l);
 
 /* world_node.c */
 /* The life that a peer names: its listener must be where the peer says. */
@@ -409,14 +436,14 @@ void node_take_pending(struct world *w, struct life *l);
 bool node_listens(const struct life *l); /* its agent can answer a probe now */
 void node_describe(const struct world *w, const struct life *l, struct node_info *ret);
 void node_peer(const struct life *l, struct rdzv_peer *ret);
-/* The agent's process ends when its member has, and its group. */
-void node_exit_if_done(struct world *w, struct life *l);
 
 /* world_launcher.c */
 void launcher_prepare(struct world *w, struct life *l, struct generation g);
 void launcher_start(struct world *w, struct life *l, struct generation g);
 void launcher_stop(struct world *w, struct life *l, uint64_t grace_ns);
 void launcher_fence(struct world *w, struct life *l);
+/* The user does not want to wait for the workers. */
+void launcher_kill(struct world *w, struct life *l);
 /* SIGSTOP and SIGCONT to all workers. */
 void launcher_hold(struct world *w, struct life *l);
 void launcher_resume(struct world *w, struct life *l);

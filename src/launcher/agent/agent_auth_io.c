@@ -24,9 +24,7 @@ int agent_make_auth(struct agent *a) {
     keyring_free(TAKE_PTR(a->config.keys)); /* copied */
     if (r == 0)
         return 0;
-    log_error("%s", err.text);
-    a->failed_early = a->wrong_usage = true;
-    return r;
+    return agent_refuse_usage(a, r, err.text);
 }
 
 bool agent_is_authenticated(const struct agent *a) {

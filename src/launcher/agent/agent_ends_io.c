@@ -162,14 +162,13 @@ static void on_reason(void *arg, const struct helper_answer *answer) {
     if (missed.len > 0)
         log_notice("%s", strbuf_text(&missed));
     a->ends.call = NULL;
-    a->ends.asks_reason = false;
-    agent_quit_if_over(a);
+    agent_check(a);
 }
 
 static void ask_reason(struct agent *a) {
     const char *const words[] = {"show", "job", "--oneliner", slurm_job(a), NULL};
-    a->ends.asks_reason =
-        slurm_ask(a->loop, words, REASON_TIMEOUT_NS, on_reason, a, &a->ends.call) == 0;
+    if (slurm_ask(a->loop, words, REASON_TIMEOUT_NS, on_reason, a, &a->ends.call) < 0)
+        log_debug("no process can be started to ask Slurm");
 }
 
 /* All agents ask Slurm the same, so they do it one after another. */
@@ -196,7 +195,7 @@ void agent_ends_told(struct agent *a, int signo) {
 
 static void on_late(void *arg) {
     struct agent *a = arg;
-    bool told = a->signo != 0;
+    bool told = a->life.signo != 0;
     if (a->ends.witness == NULL && !told) {
         start_witness(a);
         if (wants_wait(a))
@@ -214,7 +213,7 @@ int agent_ends_begin(struct agent *a) {
 }
 
 void agent_ends_started(struct agent *a) {
-    if (a->ends.late || a->signo != 0)
+    if (a->ends.late || a->life.signo != 0)
         return;
     a->ends.late = true;
     loop_timer_set(a->ends.late_timer, clock_now_ns() + WITNESS_AFTER_NS);

@@ -4,37 +4,41 @@
 #include "launcher/report/failure_text.h"
 #include "rendezvous/operate/recent_runs_io.h"
 
-/* The job failed, and would not fail again with the same program on healthy nodes. */
-static bool is_no_fault(const struct agent *a) {
-    if (a->failed_early || a->config.spec->check_only)
-        return false;
-    return a->end.kind == MEMBER_END_LEADER_LOST ||
-           (a->end.kind == MEMBER_END_FAILED && a->end.no_fault);
+/* The status of a job that ended by itself. */
+static int job_status(const struct job_spec *spec, const struct member_end *end) {
+    if (end->was_over)
+        return AGENT_EXIT_USAGE;
+    if (end->kind == MEMBER_END_SUCCESS)
+        return AGENT_EXIT_SUCCESS;
+    bool failed = end->kind == MEMBER_END_FAILED;
+    /* it would not fail again with the same program on healthy nodes */
+    bool no_fault = end->kind == MEMBER_END_LEADER_LOST || (failed && end->no_fault);
+    if (no_fault && !spec->check_only)
+        return AGENT_EXIT_NO_FAULT;
+    return spec->exit_code == JOB_EXIT_CODE_WORKER && failed && end->has_failure
+               ? failure_shell_status(&end->failure)
+               : AGENT_EXIT_FAILED;
 }
 
 int agent_exit_status(const struct agent *a) {
-    if (a->signo != 0 && (a->failed_early || a->end.kind != MEMBER_END_SUCCESS))
-        return 128 + a->signo;
-    if (a->asked_to_leave && a->end.kind == MEMBER_END_LEFT)
-        return AGENT_EXIT_SUCCESS; /* as it was asked to */
-    if (a->end.was_over || a->wrong_usage)
-        return AGENT_EXIT_USAGE;
-    if (!a->failed_early && a->end.kind == MEMBER_END_SUCCESS)
-        return AGENT_EXIT_SUCCESS;
-    if (is_no_fault(a))
-        return AGENT_EXIT_NO_FAULT;
-    bool of_worker = a->config.spec->exit_code == JOB_EXIT_CODE_WORKER && !a->failed_early &&
-                     a->end.kind == MEMBER_END_FAILED && a->end.has_failure;
-    return of_worker ? failure_shell_status(&a->end.failure) : AGENT_EXIT_FAILED;
+    switch (a->life.cause) {
+    case LIFE_CAUSE_JOB: return job_status(a->config.spec, &a->end);
+    case LIFE_CAUSE_SIGNAL: return 128 + a->life.signo;
+    case LIFE_CAUSE_OPERATOR: return AGENT_EXIT_SUCCESS; /* it left, as it was asked to */
+    case LIFE_CAUSE_USAGE: return AGENT_EXIT_USAGE;
+    case LIFE_CAUSE_NONE:
+    case LIFE_CAUSE_FAILURE: return AGENT_EXIT_FAILED;
+    }
+    assert_not_reached();
 }
 
 static void add_reason(const struct agent *a, struct strbuf *out) {
     const struct member_end *end = &a->end;
     char name[WORKER_SIGNAL_TEXT_MAX];
-    worker_signal_text(a->signo, name);
+    worker_signal_text(a->life.signo, name);
     if (end->kind == MEMBER_END_FAILED && end->has_failure)
         failure_line(&end->failure, out);
-    else if (a->signo != 0 && end->kind != MEMBER_END_SUCCESS)
+    else if (a->life.cause == LIFE_CAUSE_SIGNAL)
         strbuf_printf(out, "stopped by %s", name);
     else if (end->kind == MEMBER_END_LEFT)
         strbuf_add(out, "this node left the job");
@@ -48,7 +52,7 @@ void agent_record_end(const struct agent *a) {
                            : a->end.kind == MEMBER_END_FAILED ? OUTCOME_FAILED
                                                               : OUTCOME_NONE;
     struct err err = {0};
-    if (a->failed_early || a->end.was_closed || a->config.spec->check_only)
+    if (agent_life_failed(&a->life) || a->end.was_closed || a->config.spec->check_only)
         return;
     add_reason(a, &reason);
     if (recent_runs_end(a->config.spec->run_id, outcome, strbuf_text(&reason), &err) < 0)

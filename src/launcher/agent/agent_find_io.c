@@ -85,13 +85,13 @@ static void begin_now(struct agent *a, const struct addr *own) {
     if (r < 0) {
         char text[256];
         (void)snprintf(text, sizeof text, "can't begin to join: %s", strerror(-r));
-        agent_give_up(a, text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, text);
     }
 }
 
 static void on_discovered(void *arg) {
     struct agent *a = arg;
-    if (!a->ended)
+    if (a->life.state < LIFE_LINGERING)
         begin_now(a, a->own_endpoint.len > 0 ? &a->own_endpoint : NULL);
 }
 
@@ -124,8 +124,7 @@ static bool give_up_port(struct agent *a, const char *name, bool only_guessed) {
         agent_notice_joins(a);
     if (!stranger && (by_order || only_guessed))
         return false; /* another agent of this machine leads; it refuses those of other runs */
-    a->wrong_usage = stranger;
-    agent_give_up(a, err.text);
+    agent_give_up(a, stranger ? LIFE_EVENT_USAGE : LIFE_EVENT_FAILURE, err.text);
     return true;
 }
 
@@ -148,8 +147,7 @@ static bool lead_at(struct agent *a, int fd, struct addr *ret_own) {
     }
     if (err.text[0] == '\0')
         (void)err_set(&err, r, "can't lead the job at %s: %s", endpoint_name(a), strerror(-r));
-    a->wrong_usage = r == -EADDRINUSE;
-    agent_give_up(a, err.text);
+    agent_give_up(a, r == -EADDRINUSE ? LIFE_EVENT_USAGE : LIFE_EVENT_FAILURE, err.text);
     return false;
 }
 
@@ -163,7 +161,7 @@ static int listen_there(struct agent *a, bool only_guessed, int *ret_fd) {
     if (r == -EADDRINUSE && !give_up_port(a, endpoint_name(a), only_guessed))
         return r;
     if (r < 0 && r != -EADDRINUSE)
-        agent_give_up(a, err.text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, err.text);
     return r < 0 ? -ECANCELED : 0;
 }
 
@@ -198,7 +196,8 @@ void agent_try_endpoint(struct agent *a, const struct addr *at) {
     const char *host = endpoint_name(a);
     struct addr own;
     int fd, r;
-    if (!a->may_lead_later || a->ended || agent_leads(a) || !addr_is_local(at))
+    if (!a->may_lead_later || a->life.state >= LIFE_LINGERING || agent_leads(a) ||
+        !addr_is_local(at))
         return;
     r = agent_has_ports(a) ? agent_try_ports(a, host, &fd)
                            : endpoint_listen(host, a->config.spec->endpoint_port, &fd, NULL);
@@ -213,14 +212,15 @@ static void on_resolved(void *arg, int code, const char *text, const struct addr
     struct agent *a = arg;
     const struct job_spec *spec = a->config.spec;
     a->resolve = NULL;
+    if (a->life.state >= LIFE_LINGERING)
+        return;
     if (code < 0 && spec->rdzv.max_nodes == 1) {
         char all[512];
         (void)snprintf(all, sizeof all,
                        "%.300s; the job's only node leads there: name this machine, or leave the "
                        "endpoint out",
                        text);
-        a->wrong_usage = true;
-        agent_give_up(a, all);
+        agent_give_up(a, LIFE_EVENT_USAGE, all);
         return;
     }
     if (code < 0)
@@ -257,7 +257,7 @@ static void find_endpoint(struct agent *a) {
         char text[512];
         (void)snprintf(text, sizeof text, "can't look up the endpoint's host %.200s: %s",
                        spec->endpoint_host, strerror(-r));
-        agent_give_up(a, text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, text);
     }
 }
 
@@ -320,7 +320,7 @@ void agent_find_place(struct agent *a) {
     }
     struct job_arbiter_config config = {.spec = a->config.spec};
     if (job_arbiter_new(a->loop, &config, &a->arbiter, &err) < 0) {
-        agent_give_up(a, err.text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, err.text);
         return;
     }
     find_own_addrs(a);

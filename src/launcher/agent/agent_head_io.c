@@ -12,7 +12,7 @@
 static void on_stop(void *arg, int signo) {
     struct agent *a = arg;
     agent_stop_text(signo, a->head_reason, sizeof a->head_reason);
-    agent_told_to_stop(a, signo);
+    agent_event(a, &(struct life_event){.kind = LIFE_EVENT_ORDER, .signo = signo});
 }
 
 bool agent_head_said(const struct agent *a, const char *reason) {
@@ -23,7 +23,7 @@ bool agent_head_said(const struct agent *a, const char *reason) {
 bool agent_head_asked(const struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     char reason[sizeof a->head_reason];
-    if (a->head == NULL || a->head_gone || a->signo != 0 || a->failed_early ||
+    if (a->head == NULL || a->head_gone || a->life.cause != LIFE_CAUSE_JOB ||
         spec->place.by != PLACE_BY_OWN_SRUN || a->end.kind != MEMBER_END_FAILED ||
         a->end.has_failure)
         return false;
@@ -45,7 +45,7 @@ static void on_gone(void *arg) {
     struct agent *a = arg;
     a->head_gone = true;
     log_notice("the muster that started this step was killed");
-    agent_told_to_stop(a, SIGTERM);
+    agent_event(a, &(struct life_event){.kind = LIFE_EVENT_ORDER, .signo = SIGTERM});
 }
 
 static const struct starter_link_ops ops = {.stop = on_stop, .expect = on_expect, .gone = on_gone};
@@ -61,10 +61,8 @@ int agent_find_head(struct agent *a) {
     struct err err = {0};
     int r = starter_link_new(a->loop, a->config.envp, head_secret(a), a->host,
                              &a->config.spec->place, &ops, a, &a->head, &err);
-    if (r < 0 && err.text[0] != '\0') {
-        log_error("%s", err.text);
-        a->failed_early = a->wrong_usage = true;
-    }
+    if (r < 0 && err.text[0] != '\0')
+        r = agent_refuse_usage(a, r, err.text);
     a->brief = a->config.spec->in_step || a->head != NULL;
     agent_show_leads(a);
     return r;

@@ -27,30 +27,8 @@
  * Shorter jobs look for a moment at their end. So no job's start is delayed. */
 #define TIDY_AFTER_NS NS_PER_S
 
-/* ---- the end ---- */
-
 bool agent_leads(const struct agent *a) {
     return a->leading != NULL && leading_server(a->leading) != NULL;
-}
-
-/* What the others did when a worker failed is still to be said, unless nobody waits for that. */
-static bool looks(const struct agent *a) {
-    return a->signo == 0 && a->leading != NULL && leading_is_busy(a->leading);
-}
-
-void agent_quit_if_over(struct agent *a) {
-    if (a->ended && (!agent_leads(a) || a->server_done) && !a->ends.asks_reason && !looks(a) &&
-        !local_workers_has_workers(a->local_workers) && !local_workers_has_left(a->local_workers) &&
-        !agent_requeue_first(a))
-        loop_quit(a->loop);
-}
-
-void agent_give_up(struct agent *a, const char *text) {
-    log_error("%s", text);
-    termination_write(a->config.envp, text);
-    a->failed_early = a->ended = a->server_done = true;
-    local_workers_kill(a->local_workers);
-    agent_quit_if_over(a);
 }
 
 /* ---- local workers ---- */
@@ -58,7 +36,7 @@ void agent_give_up(struct agent *a, const char *text) {
 static void on_local_event(void *arg, const struct member_event *event) {
     struct agent *a = arg;
     rdzv_client_event(a->client, event);
-    agent_quit_if_over(a);
+    agent_check(a);
 }
 
 /* Sends an event that the local workers did not report. */
@@ -79,7 +57,7 @@ static void on_warm(void *arg, const struct rdzv_warm *warm) {
         rdzv_client_warm(a->client, warm);
 }
 
-static void on_over(void *arg) { agent_quit_if_over(arg); }
+static void on_over(void *arg) { agent_check(arg); }
 
 static const struct local_workers_ops local_workers_ops = {.on_event = on_local_event,
                                                            .on_prepared = on_prepared,
@@ -195,7 +173,7 @@ static void waiting_for_leader(void *arg, enum rdzv_wait why, const char *text) 
     /* over loopback, where later attempts fail, too */
     (void)snprintf(all, sizeof all, "this node leads the job and cannot connect to itself: %.*s",
                    (int)strcspn(text, ";"), text);
-    agent_give_up(a, all);
+    agent_give_up(a, LIFE_EVENT_FAILURE, all);
 }
 
 static void nobody_there(void *arg, const struct addr *at) { agent_try_endpoint(arg, at); }
@@ -217,14 +195,13 @@ static void other_limits(void *arg, uint32_t min_nodes, uint32_t max_nodes) {
 
 static void lead_on(void *arg, const struct member_lead *lead) {
     struct agent *a = arg;
-    a->server_done = false;
     int r = leading_on(a->leading, lead, a->arbiter, &a->self);
     if (r >= 0)
         agent_leads_now(a);
     if (r < 0) {
         char text[128];
         (void)snprintf(text, sizeof text, "can't lead the job: %s", strerror(-r));
-        agent_give_up(a, text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, text);
     }
 }
 
@@ -237,16 +214,7 @@ static void join_policy(void *arg, enum member_join_policy what, const struct rd
 static void on_end(void *arg, const struct member_end *end) {
     struct agent *a = arg;
     a->end = *end;
-    a->ended = true;
-    /* If the leader is gone, or this node has left, the server need not wait for the ends of other
-     * nodes. If this agent leads and has an arbiter, it hands over, or there is nothing to wait
-     * for. */
-    bool resigns = end->kind == MEMBER_END_LEFT && agent_leads(a) && a->arbiter != NULL;
-    if (resigns)
-        rdzv_server_resign(leading_server(a->leading));
-    else if (end->kind == MEMBER_END_LEFT || end->kind == MEMBER_END_LEADER_LOST)
-        a->server_done = true;
-    agent_quit_if_over(a);
+    agent_event(a, &(struct life_event){.kind = LIFE_EVENT_END, .end = end->kind});
 }
 
 const struct rdzv_client_ops agent_client_ops = {
@@ -272,30 +240,22 @@ const struct rdzv_client_ops agent_client_ops = {
 
 /* ---- events of leading ---- */
 
-static void on_led_to_the_end(void *arg) {
-    struct agent *a = arg;
-    a->server_done = true;
-    agent_quit_if_over(a);
-}
-
 static void on_deposed(void *arg) {
     struct agent *a = arg;
     agent_show_leads(a);
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
-    agent_quit_if_over(a);
+    agent_check(a);
 }
-
-static void on_idle(void *arg) { agent_quit_if_over(arg); }
 
 static void on_safe_point(void *arg) { agent_requeue_safe(arg); }
 
 static void on_lost(void *arg, const char *host) { agent_requeue_lost(arg, host); }
 
-static const struct leading_ops leading_ops = {.over = on_led_to_the_end,
+static const struct leading_ops leading_ops = {.over = on_over,
                                                .deposed = on_deposed,
                                                .safe_point = on_safe_point,
                                                .lost = on_lost,
-                                               .idle = on_idle};
+                                               .idle = on_over};
 
 static int get_ready_to_lead(struct agent *a) {
     struct leading_config config = {.spec = a->config.spec,
@@ -368,13 +328,12 @@ static void on_leave(void *arg, const char *why, struct answer *ret) {
     }
     ret->ok = true;
     (void)snprintf(ret->text, sizeof ret->text, "node %s stops its workers and leaves", a->host);
-    if (a->signo != 0 || a->asked_to_leave || a->ended)
+    if (agent_life_ends(&a->life))
         return;
-    a->asked_to_leave = true;
     log_notice("an operator asked this node to leave%s%s", why[0] != '\0' ? ": " : "", why);
     (void)snprintf(reason, sizeof reason, "was asked to leave by an operator%s%s",
                    why[0] != '\0' ? ": " : "", why);
-    agent_begin_to_leave(a, reason);
+    agent_event(a, &(struct life_event){.kind = LIFE_EVENT_DRAIN, .reason = reason});
 }
 
 static void on_begin(void *arg) { agent_find_place(arg); }
@@ -484,10 +443,12 @@ static int set_up(struct agent *a) {
         a->nofile_soft = files.rlim_cur; /* the workers keep the user's limit */
     int r = check_files();
     if (r < 0) {
-        a->failed_early = true;
+        agent_event(a, &(struct life_event){.kind = LIFE_EVENT_FAILURE});
         return r;
     }
     r = loop_new(&a->loop);
+    if (r == 0)
+        r = agent_life_begin(a);
     if (r < 0)
         return r;
     r = child_reaper_new(a->loop, &a->reaper);
@@ -505,11 +466,8 @@ static int set_up(struct agent *a) {
     struct err err = {0};
     r = events_new(spec->event_log, spec->log_mode, spec->run_id, a->host, a->console, &a->events,
                    &err);
-    if (r < 0) {
-        log_error("%s", err.text);
-        a->failed_early = a->wrong_usage = true;
-        return r;
-    }
+    if (r < 0)
+        return agent_refuse_usage(a, r, err.text);
     bool any_gpu = look_at_node(a);
     struct local_workers_config local_workers = {
         .spec = a->config.spec,
@@ -553,7 +511,7 @@ static int set_up(struct agent *a) {
 static bool tear_down(struct agent *a) {
     a->end_signals = agent_show_end_signals(a);
     resolve_free(a->resolve);
-    rdzv_client_free(a->client);
+    rdzv_client_free(TAKE_PTR(a->client));
     agent_read_verdict(a);
     agent_record_end(a); /* for "muster status", which gets no answer any more */
     registry_remove(&a->registry);
@@ -568,16 +526,17 @@ static bool tear_down(struct agent *a) {
     store_door_free(a->door);
     if (!a->tidied)
         leftovers_sweep_some(a->config.link->contain);
-    arbiter_free(a->arbiter);
+    arbiter_free(TAKE_PTR(a->arbiter));
     node_discovery_free(a->discovery);
     loop_timer_free(a->tidy_timer);
+    loop_timer_free(TAKE_PTR(a->life_timer));
     helper_end(&a->leftovers);
     if (!a->end.was_closed &&
         (a->end.kind == MEMBER_END_SUCCESS || a->end.kind == MEMBER_END_FAILED))
         local_workers_run_ended(a->local_workers);
     hang_watch_free(a->hang);
     agent_stop_free(a);
-    local_workers_free(a->local_workers);
+    local_workers_free(TAKE_PTR(a->local_workers));
     agent_unwatch_signals(a);
     agent_ends_free(a);
     agent_requeue_free(a);
@@ -591,6 +550,7 @@ static bool tear_down(struct agent *a) {
 
 int agent_run(const struct agent_config *config) {
     struct agent a = {.config = *config, .leftovers = HELPER_INIT, .lead_name = -1};
+    agent_life_init(&a.life);
     do
         a.incarnation = random_u64();
     while (a.incarnation == 0);
@@ -598,14 +558,14 @@ int agent_run(const struct agent_config *config) {
     int r = set_up(&a);
     if (r == 0)
         r = loop_run(a.loop);
-    if (r < 0 && !a.failed_early) {
+    if (r < 0 && !agent_life_failed(&a.life)) {
         log_error("the agent can't continue: %s", strerror(-r));
-        a.failed_early = true;
+        agent_event(&a, &(struct life_event){.kind = LIFE_EVENT_FAILURE});
     }
-    if (!a.failed_early)
+    if (!agent_life_failed(&a.life))
         agent_show_outcome(&a);
     int status = agent_requeue_status(&a, agent_exit_status(&a));
-    if (!a.failed_early && a.end.kind == MEMBER_END_SUCCESS && !a.end.was_spare &&
+    if (a.life.cause == LIFE_CAUSE_JOB && a.end.kind == MEMBER_END_SUCCESS && !a.end.was_spare &&
         local_workers_leave_kept(a.local_workers))
         guardian_leave(a.config.link);
     bool lost = tear_down(&a);

@@ -89,8 +89,7 @@ static void give_up_ports(struct agent *a, const char *host) {
         "run '%s' can't be led at %s, ports %s: all are taken (%s); stop one of these programs, or "
         "give all nodes other ports: --rdzv-endpoint=HOST:LOW-HIGH",
         spec->run_id, host, strbuf_text(&ports), strbuf_text(&owners));
-    a->wrong_usage = true;
-    agent_give_up(a, text);
+    agent_give_up(a, LIFE_EVENT_USAGE, text);
 }
 
 static void give_up_name(struct agent *a, int r) {
@@ -99,7 +98,7 @@ static void give_up_name(struct agent *a, int r) {
                    "can't take a unix socket's name for the leader of the run '%.255s': %s; "
                    "give all nodes one port: --rdzv-endpoint=HOST:PORT",
                    a->config.spec->run_id, strerror(-r));
-    agent_give_up(a, text);
+    agent_give_up(a, LIFE_EVENT_FAILURE, text);
 }
 
 void agent_notice_joins(const struct agent *a) {
@@ -113,8 +112,7 @@ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed, 
     struct err err = {0};
     int r = take_name(a, &stranger);
     if (stranger != NULL) {
-        a->wrong_usage = true;
-        agent_give_up(a, stranger);
+        agent_give_up(a, LIFE_EVENT_USAGE, stranger);
         return -ECANCELED;
     }
     if (r == -EADDRINUSE) {
@@ -133,7 +131,7 @@ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed, 
     if (r == -EADDRINUSE)
         give_up_ports(a, host);
     else
-        agent_give_up(a, err.text);
+        agent_give_up(a, LIFE_EVENT_FAILURE, err.text);
     return -ECANCELED;
 }
 

@@ -1,5 +1,6 @@
 /* What the files of the agent share. Private to these files.
- *   agent_io.c       events of the local workers and the member, life
+ *   agent_io.c       events of the local workers and the member
+ *   agent_life_io.c  around the machine of agent_life.h
  *   agent_stop_io.c  how the workers of this node are stopped
  *   agent_signals_io.c  signals: which end the job, and which are passed on to the workers
  *   agent_ends_io.c  ends from outside: who has got a signal, what is around, Slurm's reason
@@ -22,6 +23,7 @@
 #include "io/process/helper_call.h"
 #include "io/process/reaper.h"
 #include "launcher/agent/agent_io.h"
+#include "launcher/agent/agent_life.h"
 #include "launcher/agent/leading_io.h"
 #include "launcher/ends/tree_signals.h"
 #include "launcher/ends/witness_io.h"
@@ -45,18 +47,16 @@ struct agent_ends {
     uint64_t own_by_ns;            /* workers wait so long for Slurm's own signal; 0: they don't */
     struct helper_call *wait_call; /* the question to Slurm how long it waits; NULL: none */
     bool asked_wait;               /* it was asked */
-    struct helper_call *call;      /* the question why it ends the job; NULL: none */
-    bool asks_reason;              /* it is open: the end waits for the answer */
+    struct helper_call *call;      /* why does it end the job? The end waits for this; NULL: none */
     uint64_t told_ns;              /* when this node was told to end; 0: it was not */
     uint64_t around_ns; /* from SIGTERM to SIGKILL, by what is around this job; 0: nothing is */
 };
 
 struct agent_requeue {
-    struct requeue *io;          /* NULL: not needed yet */
-    bool looked;                 /* at the start */
-    bool safe;                   /* a worker has told a safe point since this agent leads */
-    bool asking, asked;          /* at the end: the loop goes on until Slurm was asked */
-    int status;                  /* asked: the exit status */
+    struct requeue *io; /* NULL: not needed yet */
+    bool safe;          /* a worker has reported a safe point since this agent leads */
+    enum { REQUEUE_NOT_ASKED = 0, REQUEUE_ASKED, REQUEUE_ANSWERED } state;
+    int status;                  /* answered: the exit status */
     char lost[STARTER_LOST_MAX]; /* names of lost nodes, with commas, as many as fit */
 };
 
@@ -85,11 +85,10 @@ struct agent {
     struct node_discovery *discovery; /* NULL: it is not needed */
     struct local_workers *local_workers;
     struct hang_watch *hang;
-    struct loop_timer *tidy_timer;  /* armed when workers are first started */
-    struct loop_timer *leave_timer; /* armed by the second ^C */
-    struct helper leftovers;        /* removes what killed agents left behind */
-    bool tidied;                    /* the removal was started */
-    struct peer_gate *gate;         /* NULL: everybody may connect */
+    struct loop_timer *tidy_timer; /* armed when workers are first started */
+    struct helper leftovers;       /* removes what killed agents left behind */
+    bool tidied;                   /* the removal was started */
+    struct peer_gate *gate;        /* NULL: everybody may connect */
     struct auth *auth;
     struct auth_ask *auth_ask; /* NULL: it waits for nothing */
     struct rdzv_listener *listener;
@@ -121,13 +120,10 @@ struct agent {
 
     struct agent_ends ends;
     struct agent_stop stop;
-    int signo;           /* the first signal that requested the end; else 0 */
-    unsigned interrupts; /* ^C, except if it was the first signal */
-    int end_signals;     /* see agent_show_end_signals() */
-    bool left_output;    /* a signal ended the wait for a reader of the output */
-    bool asked_to_leave; /* an operator asked for it */
-    bool ended, server_done, failed_early;
-    bool wrong_usage; /* failed_early, by what was requested */
+    struct agent_life life;
+    struct loop_timer *life_timer;
+    int end_signals;  /* see agent_show_end_signals() */
+    bool left_output; /* a signal ended the wait for a reader of the output */
     bool ran;         /* a worker has been started at least once */
     struct member_end end;
 
@@ -150,13 +146,26 @@ struct agent {
 
 /* ---- agent_io.c ---- */
 
-/* The agent can't continue: reports why, and ends. */
-void agent_give_up(struct agent *a, const char *text);
-void agent_quit_if_over(struct agent *a);
 /* Events for the member. */
 extern const struct rdzv_client_ops agent_client_ops;
 
 bool agent_leads(const struct agent *a);
+
+/* ---- agent_life_io.c ---- */
+
+_must_use_ int agent_life_begin(struct agent *a);
+/* Fills in the facts and the time. */
+void agent_event(struct agent *a, const struct life_event *e);
+/* Something that the agent's end waits for has changed. */
+void agent_check(struct agent *a);
+/* LIFE_EVENT_SIGNAL. */
+void agent_end_by_signal(struct agent *a, const struct tree_news *news);
+/* The agent can't continue: logs why, and ends. kind: FAILURE or USAGE. */
+void agent_give_up(struct agent *a, enum life_event_kind kind, const char *text);
+/* The same during set-up. Returns r. */
+_must_use_ int agent_refuse_usage(struct agent *a, int r, const char *text);
+/* "the job was stopped by SIGTERM" */
+void agent_stop_text(int signo, char *ret, size_t size);
 
 /* ---- agent_gate_io.c ---- */
 
@@ -222,9 +231,6 @@ void agent_hang_message(void *arg, const struct wire_message *m);
 
 _must_use_ int agent_watch_signals(struct agent *a);
 void agent_unwatch_signals(struct agent *a);
-/* This node stops its workers, and then leaves the job. why: follows the node's name. */
-void agent_begin_to_leave(struct agent *a, const char *why);
-
 /* It is known who has got this signal: ALONE or ALL. */
 void agent_signal_known(struct agent *a, const struct tree_news *news);
 
@@ -245,11 +251,6 @@ void agent_ends_own_signal(struct agent *a);
 void agent_ends_told(struct agent *a, int signo);
 /* The workers' time after a signal to this node. */
 uint64_t agent_ends_grace(const struct agent *a);
-
-/* The head got this signal, and wants the job to end. */
-void agent_told_to_stop(struct agent *a, int signo);
-/* The reason of that end, for people. */
-void agent_stop_text(int signo, char *ret, size_t size);
 
 /* ---- agent_head_io.c ---- */
 
@@ -274,8 +275,11 @@ void agent_requeue_begin(struct agent *a);
 /* This agent leads: a worker has told a safe point; a node was lost. */
 void agent_requeue_safe(struct agent *a);
 void agent_requeue_lost(struct agent *a, const char *host);
-/* The loop could end. True: not yet, Slurm is asked first; agent_quit_if_over() follows. */
-_must_use_ bool agent_requeue_first(struct agent *a);
+/* Slurm is to be asked at the end, and has not been asked yet. */
+bool agent_may_requeue(const struct agent *a);
+/* Asks Slurm, if it can be asked; agent_check() follows. */
+void agent_requeue_ask(struct agent *a);
+bool agent_is_requeueing(const struct agent *a);
 /* The exit status, if Slurm was asked, else this one. */
 int agent_requeue_status(const struct agent *a, int status);
 void agent_requeue_free(struct agent *a);

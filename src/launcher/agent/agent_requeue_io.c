@@ -12,10 +12,9 @@ static bool is_asked(const struct agent *a) {
 
 static void on_requeued(void *arg, uint32_t status) {
     struct agent *a = arg;
-    a->requeue.asking = false;
-    a->requeue.asked = true;
+    a->requeue.state = REQUEUE_ANSWERED;
     a->requeue.status = (int)status;
-    agent_quit_if_over(a);
+    agent_check(a);
 }
 
 /* False: it can't be asked for. */
@@ -30,10 +29,8 @@ static bool make(struct agent *a) {
 }
 
 void agent_requeue_begin(struct agent *a) {
-    if (a->requeue.looked || !is_asked(a) || !agent_leads(a) || !make(a))
-        return;
-    a->requeue.looked = true;
-    requeue_look(a->requeue.io);
+    if (a->requeue.io == NULL && is_asked(a) && agent_leads(a) && make(a))
+        requeue_look(a->requeue.io);
 }
 
 void agent_requeue_safe(struct agent *a) {
@@ -48,22 +45,26 @@ void agent_requeue_lost(struct agent *a, const char *host) {
         (void)snprintf(lost + n, sizeof a->requeue.lost - n, "%s%s", n > 0 ? "," : "", host);
 }
 
-bool agent_requeue_first(struct agent *a) {
-    if (a->requeue.asking)
-        return true;
-    int status = agent_exit_status(a);
-    if (a->requeue.asked || !is_asked(a) || !agent_leads(a) || status == 0 || a->failed_early ||
-        a->signo == SIGINT || !make(a))
-        return false;
+bool agent_may_requeue(const struct agent *a) {
+    return is_asked(a) && a->requeue.state == REQUEUE_NOT_ASKED && a->leading != NULL &&
+           leading_has_led(a->leading);
+}
+
+bool agent_is_requeueing(const struct agent *a) { return a->requeue.state == REQUEUE_ASKED; }
+
+void agent_requeue_ask(struct agent *a) {
     struct requeue_end end = {
-        .status = (uint32_t)status, .safe = a->requeue.safe, .lost = a->requeue.lost};
-    a->requeue.asking = true;
+        .status = (uint32_t)agent_exit_status(a), .safe = a->requeue.safe, .lost = a->requeue.lost};
+    if (!make(a)) {
+        on_requeued(a, end.status);
+        return;
+    }
+    a->requeue.state = REQUEUE_ASKED;
     requeue_begin(a->requeue.io, &end);
-    return true;
 }
 
 int agent_requeue_status(const struct agent *a, int status) {
-    return a->requeue.asked ? a->requeue.status : status;
+    return a->requeue.state == REQUEUE_ANSWERED ? a->requeue.status : status;
 }
 
 void agent_requeue_free(struct agent *a) { requeue_free(TAKE_PTR(a->requeue.io)); }

@@ -68,28 +68,19 @@ int agent_show_end_signals(struct agent *a) {
     return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* While the end waits for a reader. A signal that came before has ended the workers: a repeated
- * SIGTERM means the same, but a second ^C means more. If none came, SIGTERM has only this to end.
- */
+/* While the end waits for a reader of the output. */
 static bool leaves(void *arg) {
     struct agent *a = arg;
     struct signalfd_siginfo si;
-    while (read(a->end_signals, &si, sizeof si) == sizeof si) {
-        bool again = a->signo == SIGINT || a->interrupts > 0;
-        if (si.ssi_signo == SIGINT && !again) {
-            a->interrupts++;
-            log_notice("waiting until the rest of the output is read; ^C again leaves without it");
-        } else if (si.ssi_signo == SIGINT || a->signo == 0) {
-            a->left_output = true;
-        }
-    }
+    while (read(a->end_signals, &si, sizeof si) == sizeof si)
+        agent_event(a, &(struct life_event){.kind = LIFE_EVENT_SIGNAL, .signo = (int)si.ssi_signo});
     return a->left_output;
 }
 
 static uint32_t patience_ms(const struct agent *a) {
-    if (a->interrupts > 0)
+    if (a->life.interrupts > 0)
         return AGENT_SHOW_LAST_MS;
-    return a->signo == 0 || a->signo == SIGINT ? WRITER_PATIENT : AGENT_SHOW_STALLED_MS;
+    return a->life.signo == 0 || a->life.signo == SIGINT ? WRITER_PATIENT : AGENT_SHOW_STALLED_MS;
 }
 
 bool agent_show_end(struct agent *a) {
@@ -98,12 +89,12 @@ bool agent_show_end(struct agent *a) {
         return false;
     struct writer_patience patience = {
         .ms = patience_ms(a),
-        .while_taken = a->interrupts == 0,
+        .while_taken = a->life.interrupts == 0,
         .fd = a->end_signals,
         .leave = leaves,
         .arg = a,
     };
-    a->left_output = a->interrupts > 0;
+    a->left_output = a->life.interrupts > 0;
     if (a->writer != NULL)
         lost = writer_finish(a->writer, &patience);
     writer_free(a->writer);
@@ -318,7 +309,7 @@ static void show_status(struct agent *a) {
 
 void agent_show_status(struct agent *a, const struct rdzv_status *st) {
     waits_no_more(a);
-    if (st->max_nodes == 1 || a->signo != 0 || a->asked_to_leave)
+    if (st->max_nodes == 1 || agent_life_ends(&a->life))
         return;
     a->status = *st;
     a->status_ns = clock_now_ns();
@@ -395,7 +386,7 @@ void agent_show_stop(struct agent *a, const char *reason, const struct desired *
                                      .max_restarts = cause->max_restarts});
         return;
     }
-    if (a->signo != 0 || reason[0] == '\0' || strcmp(a->shown, reason) == 0)
+    if (a->life.signo != 0 || reason[0] == '\0' || strcmp(a->shown, reason) == 0)
         return;
     (void)snprintf(a->shown, sizeof a->shown, "%s", reason);
     uint32_t alive = local_workers_workers_alive(a->local_workers);
@@ -544,7 +535,7 @@ static void tell_container(const struct agent *a, const struct member_end *end) 
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     bool failed = end->kind == MEMBER_END_FAILED || end->kind == MEMBER_END_REFUSED ||
                   end->kind == MEMBER_END_LEADER_LOST;
-    if (!failed || (a->signo != 0 && !end->has_failure))
+    if (!failed || (a->life.signo != 0 && !end->has_failure))
         return;
     if (end->kind == MEMBER_END_FAILED && end->has_failure)
         failure_line(&end->failure, &text);
@@ -580,7 +571,7 @@ void agent_show_outcome(struct agent *a) {
                 log_line(shared_error(a), "the job failed: %u of %u restarts are used up",
                          end->restarts_used, end->max_restarts);
             show_failure(a, &end->failure);
-        } else if (a->signo == 0) {
+        } else if (a->life.signo == 0) {
             show_ended(a, end);
         }
         break;

@@ -28,7 +28,7 @@ void agent_open_door(struct agent *a, const struct form *form) {
 
 /* Not if this node was told to end. (The leader may not be sure of the failure yet.) */
 static bool must_wait(const struct agent *a, const struct desired *cause) {
-    return a->signo == 0 && !a->asked_to_leave && cause != NULL && cause->kind == DESIRED_STOP &&
+    return !agent_life_ends(&a->life) && cause != NULL && cause->kind == DESIRED_STOP &&
            local_workers_has_workers(a->local_workers) &&
            (a->stop.waits || hang_watch_holds(a->hang) || hang_watch_suspects(a->hang) > 0);
 }
@@ -54,7 +54,8 @@ bool agent_stop_wait_no_more(struct agent *a) {
 }
 
 void agent_stop_on(struct agent *a) {
-    local_workers_stop(a->local_workers, a->signo != 0 ? a->signo : SIGTERM, a->stop.grace_ns);
+    int signo = a->life.signo;
+    local_workers_stop(a->local_workers, signo != 0 ? signo : SIGTERM, a->stop.grace_ns);
 }
 
 static void on_timer(void *arg) {
@@ -100,7 +101,7 @@ static bool has_succeeded(const struct agent *a, const struct desired *cause) {
 
 static void all_gone(struct agent *a) {
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_ALL_GONE});
-    agent_quit_if_over(a);
+    agent_check(a);
 }
 
 void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct desired *cause) {
@@ -116,7 +117,7 @@ void agent_stop(void *arg, uint64_t grace_ns, const char *reason, const struct d
         return;
     }
     (void)agent_stop_wait_no_more(a);
-    if (a->signo == 0 && cause != NULL && !cause->has_failure && !has_succeeded(a, cause))
+    if (a->life.signo == 0 && cause != NULL && !cause->has_failure && !has_succeeded(a, cause))
         agent_ends_await_own(a, cause->will_restart);
     if (!has_succeeded(a, cause))
         agent_stop_on(a);

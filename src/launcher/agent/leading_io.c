@@ -41,6 +41,7 @@ struct leading {
     struct idmap stores;             /* generation → struct store_server */
     struct addr endpoint;            /* the fixed endpoint, as this node reaches it; len 0: none */
     bool listens_for_store;          /* at the port that the user chose */
+    enum { LEADING_SERVES = 0, LEADING_INFORMED, LEADING_RESIGNED } end;
 };
 
 /* ---- the workers' store ---- */
@@ -320,9 +321,23 @@ static void forgotten(void *arg, uint64_t incarnation) {
     hang_evidence_forgotten(l->evidence, incarnation);
 }
 
+/* Ends all connections of nodes. */
+static void stop_leading(struct leading *l) {
+    group_ends(l);
+    hang_stacks_cancel(l->stacks);
+    rdzv_listener_serve(l->config.listener, NULL);
+    rdzv_server_free(TAKE_PTR(l->server));
+}
+
+/* After it has resigned, nodes look for the next leader at once, no matter how long this agent
+ * still waits for something of its own. */
 static void done(void *arg, enum outcome outcome) {
     struct leading *l = arg;
+    bool resigned = group_state(rdzv_server_group(l->server)) != GROUP_CLOSED;
     (void)outcome;
+    l->end = resigned ? LEADING_RESIGNED : LEADING_INFORMED;
+    if (resigned)
+        stop_leading(l);
     l->ops.over(l->arg);
 }
 
@@ -334,10 +349,7 @@ static void safe_point(void *arg) {
 static void deposed(void *arg, uint32_t epoch) {
     struct leading *l = arg;
     (void)epoch; /* the group has already reported it */
-    group_ends(l);
-    hang_stacks_cancel(l->stacks);
-    rdzv_listener_serve(l->config.listener, NULL);
-    rdzv_server_free(TAKE_PTR(l->server));
+    stop_leading(l);
     l->ops.deposed(l->arg);
 }
 
@@ -395,6 +407,7 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .done = done},
         .arg = l,
     };
+    l->end = LEADING_SERVES;
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
     if (spec->local_addr != NULL) {
         config.has_local_addr = leading_local_addr(spec->local_addr, &config.local_addr);
@@ -498,6 +511,14 @@ int leading_on(struct leading *l, const struct member_lead *lead, struct arbiter
 
 struct rdzv_server *leading_server(const struct leading *l) {
     return l->server;
+}
+
+bool leading_serves(const struct leading *l) {
+    return l->server != NULL && l->end == LEADING_SERVES;
+}
+
+bool leading_has_led(const struct leading *l) {
+    return l->server != NULL || l->end == LEADING_RESIGNED;
 }
 
 bool leading_is_busy(const struct leading *l) { return hang_leader_is_busy(l->hang); }

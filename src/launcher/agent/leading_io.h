@@ -60,6 +60,10 @@ bool leading_port_taken(const char *setting, const struct addr *at, struct err *
 _must_use_ int leading_on(struct leading *l, const struct member_lead *lead,
                           struct arbiter *arbiter, const struct rdzv_peer *self);
 struct rdzv_server *leading_server(const struct leading *l);
+/* It leads, and has not informed all nodes of the job's end yet. */
+bool leading_serves(const struct leading *l);
+/* It leads, or has resigned because its own node left. */
+bool leading_has_led(const struct leading *l);
 /* What ranks did when one failed is still to be said: the agent should not end yet. */
 bool leading_is_busy(const struct leading *l);
 /* The job is being ended: neither this agent nor another node waits for that any more. For an agent
