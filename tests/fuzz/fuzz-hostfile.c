@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "launcher/hosts/hostfile.h"
+#include "launcher/hosts/hosts.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -13,7 +13,7 @@
 #include "cli/options/options_table.h"
 #include "io/clock.h"
 #include "io/file.h"
-#include "launcher/hosts/hostfile.h"
+#include "launcher/hosts/hosts.h"
 #include "launcher/place/place_io.h"
 #include "launcher/preflight/switch_map.h"
 #include "launcher/srun/step_cpus_io.h"

@@ -7,7 +7,7 @@
 
 #include "base/text/envlist.h"
 #include "cli/options/job_options_priv.h"
-#include "launcher/hosts/hostfile.h"
+#include "launcher/hosts/hosts.h"
 #include "launcher/place/place.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh/ssh_env.h"

@@ -43,7 +43,7 @@ struct hostlist {
 void hostlist_fini(struct hostlist *l);
 
 /* All functions that read a list check the whole of it first. They return 0, -EINVAL (it is not a
- * list, or names no host) or -ERANGE (a limit above); the error quotes the list and says where in
+ * list, or has no host) or -ERANGE (a limit above); the error quotes the list and says where in
  * it. What they return is written only on 0. */
 
 /* The names in their order. */
@@ -63,3 +63,14 @@ _must_use_ int hostlist_index(const char *list, const char *name, size_t *ret, s
  * Slurm 22.05: at most one bracket in an item, at its end. The names are such as hostlist_expand()
  * returns, at most HOSTLIST_HOSTS_MAX. Nothing for none. */
 void hostlist_fold(char *const *names, size_t n, struct strbuf *to);
+
+/* Sets an error that quotes a text with a position in it, and returns `code`:
+ *
+ *     return unreadable(err, -EINVAL, "host list", "n[1,,2]", 4, "there should be a number");
+ *
+ * cannot read the host list "n[1,,2]": at character 5 there should be a number
+ *
+ * `at` counts bytes from 0, and may be the text's length. A long text is cut around `at`; characters
+ * that are unsafe on a terminal become "?". err may be NULL. */
+int unreadable(struct err *err, int code, const char *what, const char *text, size_t at,
+               const char *fmt, ...) _printf_(6, 7);

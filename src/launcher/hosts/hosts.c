@@ -1,8 +1,15 @@
 #include "launcher/hosts/hosts.h"
 
+#include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/text/parse.h"
+#include "base/text/utf8.h"
+
+/* ==== the list ==== */
 
 static void host_fini(struct host *host) {
     free(host->name);
@@ -74,4 +81,579 @@ void hosts_keep(struct hosts *h, const bool *keep) {
     h->by_name = (struct idmap){0};
     for (size_t i = 0; i < h->n; i++)
         index_name(h, i);
+}
+
+/* ==== parts of entries ==== */
+
+/* The longest: eight groups of four digits, with a zone ("%eth0", at most 15 bytes). */
+#define ADDRESS_MAX 56u
+
+static size_t span_until(const char *text, const char *stops) {
+    bool inside = false;
+    size_t n = 0;
+    for (; text[n] != '\0' && (inside || strchr(stops, text[n]) == NULL); n++)
+        inside = text[n] == '[' || (inside && text[n] != ']');
+    return n;
+}
+
+/* Whether a text is "[", something with a colon, "]". */
+static bool is_address(const char *text, size_t len) {
+    return len > 2 && text[0] == '[' && memchr(text, ']', len) == text + len - 1 &&
+           memchr(text, ':', len) != NULL;
+}
+
+/* Hexadecimal groups with colons, perhaps an IPv4 address at the end, perhaps a zone. ssh checks
+ * whether it is an address. */
+static bool looks_like_address(const char *text) {
+    size_t n = strspn(text, "0123456789abcdefABCDEF:.");
+    const char *zone = text + n;
+    if (*zone == '%' && zone[1] != '\0')
+        zone += 1 + strspn(zone + 1, "0123456789abcdefghijklmnopqrstuvwxyz"
+                                     "ABCDEFGHIJKLMNOPQRSTUVWXYZ-_.");
+    size_t colon = strcspn(text, ":");
+    return *zone == '\0' && colon < n && memchr(text + colon + 1, ':', n - colon - 1) != NULL;
+}
+
+static int read_address(const char *text, size_t len, struct hostlist *ret, struct err *err) {
+    _cleanup_(freep) char *address = xstrndup(text + 1, len - 2);
+    if (len - 2 > ADDRESS_MAX || !looks_like_address(address)) {
+        utf8_clean(address, false);
+        return err_set(err, -EINVAL, "\"[%.80s]\" is not an IPv6 address", address);
+    }
+    *ret = (struct hostlist){.names = xcalloc(1, sizeof *ret->names), .text = address, .n = 1};
+    ret->names[0] = TAKE_PTR(address);
+    return 0;
+}
+
+static int read_names(const char *text, size_t len, struct hostlist *ret, struct err *err) {
+    if (is_address(text, len))
+        return read_address(text, len, ret, err);
+    _cleanup_(freep) char *list = xstrndup(text, len);
+    return hostlist_expand(list, ret, err);
+}
+
+static int read_number(const char *text, size_t len, const char *what, uint32_t least,
+                       uint32_t most, uint32_t *ret, struct err *err) {
+    _cleanup_(freep) char *number = xstrndup(text, len);
+    uint32_t v = 0;
+    int r = parse_u32(number, &v);
+    if (r == 0 && v >= least && v <= most) {
+        *ret = v;
+        return 0;
+    }
+    utf8_clean(number, false);
+    return err_set(err, r == -ERANGE || v > most ? -ERANGE : -EINVAL,
+                   "%s must be a number from %" PRIu32 " to %" PRIu32 ", not \"%.40s\"", what,
+                   least, most, number);
+}
+
+/* ==== reading ==== */
+
+#define BLANKS " \t\r\f\v"
+#define BYTE_ORDER_MARK "\xef\xbb\xbf" /* some editors begin a UTF-8 text so */
+
+/* What was read so far. */
+struct reader {
+    struct hosts hosts;
+    uint32_t *without_slots; /* owned: for each host, how often it was listed without slots */
+    size_t without_slots_cap, mentions;
+    struct err *err;
+};
+
+static void reader_fini(struct reader *r) {
+    hosts_fini(&r->hosts);
+    free(r->without_slots);
+}
+
+/* What is told of one mention; 0 or NULL: not given. */
+struct settings {
+    const char *user;
+    uint32_t slots, max_slots, port;
+};
+
+/* ---- hosts ---- */
+
+static int set_user(struct host *host, const char *user, struct err *err) {
+    if (user == NULL)
+        return 0;
+    if (host->user != NULL && strcmp(host->user, user) != 0)
+        return err_set(err, -EINVAL, "host %s has two users, %.40s and %.40s; give one", host->name,
+                       host->user, user);
+    if (host->user == NULL)
+        host->user = xstrdup(user);
+    return 0;
+}
+
+static int set_port(struct host *host, uint32_t port, struct err *err) {
+    if (port == 0)
+        return 0;
+    if (host->port != 0 && host->port != port)
+        return err_set(err, -EINVAL, "host %s has two ports, %u and %u; give one", host->name,
+                       host->port, port);
+    host->port = (uint16_t)port;
+    return 0;
+}
+
+static int mention(struct reader *rd, const char *name, const struct settings *settings) {
+    struct host *host = hosts_find(&rd->hosts, name);
+    if (host == NULL) {
+        if (rd->hosts.n == HOSTS_MAX)
+            return err_set(rd->err, -ERANGE, "there are more than %u hosts", HOSTS_MAX);
+        host = hosts_add(&rd->hosts, name);
+        if (rd->without_slots_cap < rd->hosts.cap) {
+            rd->without_slots_cap = rd->hosts.cap;
+            rd->without_slots =
+                xrealloc(rd->without_slots, rd->without_slots_cap * sizeof *rd->without_slots);
+        }
+        rd->without_slots[rd->hosts.n - 1] = 0;
+    }
+    uint32_t *without_slots = &rd->without_slots[host - rd->hosts.items];
+    int r = set_user(host, settings->user, rd->err);
+    if (r == 0)
+        r = set_port(host, settings->port, rd->err);
+    if (r < 0)
+        return r;
+    if (settings->slots == 0)
+        (*without_slots)++;
+    else
+        host->slots += settings->slots;
+    if (host->slots + *without_slots > HOST_SLOTS_MAX)
+        return err_set(rd->err, -ERANGE, "host %s has more than %u slots", host->name,
+                       HOST_SLOTS_MAX);
+    return 0;
+}
+
+static int mention_all(struct reader *rd, const struct hostlist *names,
+                       const struct settings *settings) {
+    if (names->n > HOSTFILE_MENTIONS_MAX - rd->mentions)
+        return err_set(rd->err, -ERANGE, "hosts are listed more than %u times",
+                       HOSTFILE_MENTIONS_MAX);
+    rd->mentions += names->n;
+    for (size_t i = 0; i < names->n; i++) {
+        int r = mention(rd, names->names[i], settings);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* One mention without slots leaves them open; of several, each counts as one. */
+static void add_up(struct reader *rd) {
+    for (size_t i = 0; i < rd->hosts.n; i++)
+        if (rd->hosts.items[i].slots > 0 || rd->without_slots[i] > 1)
+            rd->hosts.items[i].slots += rd->without_slots[i];
+}
+
+/* ---- entries ---- */
+
+static int check_user(const char *user, struct err *err) {
+    size_t n = strspn(user, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                            "-_.@+\\");
+    if (n > 0 && user[n] == '\0' && user[0] != '-')
+        return 0;
+    char shown[64];
+    utf8_copy_line(shown, sizeof shown, user);
+    return err_set(err, -EINVAL,
+                   "\"%s\" is not the name of a user: it consists of letters, digits and "
+                   "\"-_.+@\\\", and does not begin with \"-\"",
+                   shown);
+}
+
+static int read_slots(const char *text, size_t len, struct settings *settings, struct err *err) {
+    if (settings->slots > 0)
+        return err_set(err, -EINVAL, "slots are given twice; give them once");
+    if ((len == 1 && text[0] == '*') || (len == 4 && memcmp(text, "auto", 4) == 0))
+        return 0;
+    if (memchr(text, ':', len) != NULL)
+        return err_set(err, -EINVAL,
+                       "there are several colons: an IPv6 address is written in brackets, as "
+                       "[fd00::7]:8, and a port as port=22 in a host file");
+    return read_number(text, len, "slots", 1, HOST_SLOTS_MAX, &settings->slots, err);
+}
+
+/* "user@names:slots", with the settings of its line. */
+static int read_entry(struct reader *rd, const char *entry, size_t len, struct settings settings) {
+    _cleanup_(freep) char *copy = xstrndup(entry, len), *user = NULL;
+    _cleanup_(hostlist_fini) struct hostlist names = {0};
+    const char *at = strrchr(copy, '@'), *rest = copy;
+    int r = 0;
+    if (at != NULL) {
+        user = xstrndup(copy, (size_t)(at - copy));
+        rest = at + 1;
+        r = check_user(user, rd->err);
+        if (r == 0 && settings.user != NULL && strcmp(settings.user, user) != 0)
+            r = err_set(rd->err, -EINVAL, "two users are settings, %.40s and %.40s; give one", user,
+                        settings.user);
+        settings.user = user;
+    }
+    size_t n = span_until(rest, ":");
+    if (r == 0 && rest[n] == ':')
+        r = read_slots(rest + n + 1, strlen(rest + n + 1), &settings, rd->err);
+    if (r == 0 && settings.max_slots > 0 && settings.max_slots < settings.slots)
+        r = err_set(rd->err, -EINVAL, "max_slots is %u, less than slots, which is %u",
+                    settings.max_slots, settings.slots);
+    if (settings.slots == 0)
+        settings.slots = settings.max_slots;
+    if (r == 0)
+        r = read_names(rest, n, &names, rd->err);
+    return r < 0 ? r : mention_all(rd, &names, &settings);
+}
+
+/* Reads entries up to the end of the text. */
+static int read_entries(struct reader *rd, const char *text, const char *separators,
+                        const struct settings *settings) {
+    size_t before = rd->mentions;
+    for (text += strspn(text, separators); *text != '\0'; text += strspn(text, separators)) {
+        size_t n = span_until(text, separators);
+        int r = read_entry(rd, text, n, *settings);
+        if (r < 0)
+            return r;
+        text += n;
+    }
+    return rd->mentions > before ? 0 : err_set(rd->err, -EINVAL, "no host is given");
+}
+
+/* ---- lines ---- */
+
+enum setting { SETTING_SLOTS = 1, SETTING_MAX_SLOTS, SETTING_USER, SETTING_PORT };
+
+/* 0: there is none of this name. */
+static enum setting setting_of(const char *name) {
+    static const struct {
+        const char *name;
+        enum setting setting;
+    } rows[] = {
+        {"slots", SETTING_SLOTS},         {"cpu", SETTING_SLOTS},
+        {"count", SETTING_SLOTS},         {"max_slots", SETTING_MAX_SLOTS},
+        {"slots_max", SETTING_MAX_SLOTS}, {"max_cpu", SETTING_MAX_SLOTS},
+        {"cpu_max", SETTING_MAX_SLOTS},   {"max_count", SETTING_MAX_SLOTS},
+        {"count_max", SETTING_MAX_SLOTS}, {"user", SETTING_USER},
+        {"username", SETTING_USER},       {"user_name", SETTING_USER},
+        {"port", SETTING_PORT},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+        if (strcmp(rows[i].name, name) == 0)
+            return rows[i].setting;
+    return 0;
+}
+
+static int set(struct settings *settings, const char *name, const char *value, struct err *err) {
+    switch (setting_of(name)) {
+    case SETTING_SLOTS: return read_slots(value, strlen(value), settings, err);
+    case SETTING_MAX_SLOTS:
+        return read_number(value, strlen(value), name, 1, HOST_SLOTS_MAX, &settings->max_slots,
+                           err);
+    case SETTING_USER: settings->user = value; return check_user(value, err);
+    case SETTING_PORT:
+        return read_number(value, strlen(value), name, 1, UINT16_MAX, &settings->port, err);
+    }
+    return err_set(err, -EINVAL,
+                   "\"%.40s\" is not a setting of a host: these are slots, max_slots, user, port",
+                   name);
+}
+
+/* Cuts the next word, which ends at a blank or "=", and returns it; *at is then after it and its
+ * blanks. */
+static char *cut_word(char **at, char *ret_end) {
+    char *word = *at, *end = word + strcspn(word, BLANKS "=");
+    char *next = end + strspn(end, BLANKS);
+    *ret_end = *next == '=' ? '=' : *end;
+    if (*next == '=')
+        next += 1 + strspn(next + 1, BLANKS);
+    *end = '\0';
+    *at = next;
+    return word;
+}
+
+/* Reads "name=value ..."; blanks around "=" are allowed, as Open MPI does. The values stay in
+ * `text`, which is cut into words. */
+static int read_settings(char *text, struct settings *settings, struct err *err) {
+    for (text += strspn(text, BLANKS); *text != '\0';) {
+        char end;
+        char *name = cut_word(&text, &end);
+        if (end != '=') {
+            utf8_clean(name, false);
+            return err_set(err, -EINVAL,
+                           "\"%.40s\" should be a setting, such as slots=8: a line has one host, "
+                           "or several separated by commas",
+                           name);
+        }
+        for (char *p = name; *p != '\0'; p++)
+            *p = *p == '-' ? '_' : *p;
+        char *value = text;
+        text += strcspn(text, BLANKS);
+        if (*text != '\0')
+            *text++ = '\0';
+        text += strspn(text, BLANKS);
+        utf8_clean(name, false);
+        int r = set(settings, name, value, err);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* Reads one line without its end, which is changed. */
+static int read_line(struct reader *rd, char *line) {
+    struct settings settings = {0};
+    line[strcspn(line, "#")] = '\0';
+    line += strspn(line, BLANKS);
+    size_t n = strcspn(line, BLANKS);
+    if (n == 0)
+        return 0;
+    char *rest = line + n;
+    if (*rest != '\0')
+        *rest++ = '\0';
+    int r = read_settings(rest, &settings, rd->err);
+    return r < 0 ? r : read_entries(rd, line, ",", &settings);
+}
+
+/* ---- inputs ---- */
+
+static int read_list(struct reader *rd, const char *list) {
+    int r = strnlen(list, HOSTFILE_BYTES_MAX + 1) > HOSTFILE_BYTES_MAX
+                ? err_set(rd->err, -ERANGE, "more than %zu bytes", HOSTFILE_BYTES_MAX)
+                : read_entries(rd, list, "," BLANKS "\n", &(struct settings){0});
+    if (r < 0)
+        err_prefix(rd->err, "-H");
+    return r;
+}
+
+static int read_file(struct reader *rd, const struct hosts_input *in) {
+    if (in->len > HOSTFILE_BYTES_MAX)
+        return err_set(rd->err, -ERANGE, "%s: a host file has at most %zu bytes", in->file,
+                       HOSTFILE_BYTES_MAX);
+    if (in->len > 0 && memchr(in->text, '\0', in->len) != NULL)
+        return err_set(rd->err, -EINVAL, "%s: this is not a text: it has a zero byte", in->file);
+    _cleanup_(freep) char *text = xstrndup(in->len > 0 ? in->text : "", in->len);
+    size_t number = 0;
+    const size_t mark = strlen(BYTE_ORDER_MARK);
+    for (char *line = text + (strncmp(text, BYTE_ORDER_MARK, mark) == 0 ? mark : 0);
+         line != NULL;) {
+        number++;
+        char *next = strchr(line, '\n');
+        if (next != NULL)
+            *next++ = '\0';
+        int r = read_line(rd, line);
+        if (r < 0) {
+            err_prefix(rd->err, "%s:%zu", in->file, number);
+            return r;
+        }
+        line = next;
+    }
+    return rd->hosts.n > 0 ? 0 : err_set(rd->err, -EINVAL, "%s: no host is given", in->file);
+}
+
+int hosts_read(const struct hosts_input *in, struct hosts *ret, struct err *err) {
+    _cleanup_(reader_fini) struct reader rd = {.err = err};
+    int r = 0;
+    if (in->list != NULL && in->file != NULL)
+        return err_set(err, -EINVAL,
+                       "-H and --hostfile cannot be combined; to choose some hosts "
+                       "of a file, use --include");
+    if (in->list == NULL && in->file == NULL && (in->include != NULL || in->exclude != NULL))
+        return err_set(err, -EINVAL, "%s chooses among hosts; give them with -H or --hostfile",
+                       in->include != NULL ? "--include" : "--exclude");
+    if (in->list != NULL)
+        r = read_list(&rd, in->list);
+    if (in->file != NULL)
+        r = read_file(&rd, in);
+    add_up(&rd);
+    if (r == 0)
+        r = hosts_filter(&rd.hosts, in->include, in->exclude, err);
+    if (r < 0)
+        return r;
+    *ret = rd.hosts;
+    rd.hosts = (struct hosts){0};
+    return 0;
+}
+
+/* ==== --include, --exclude ==== */
+
+/* Numbers of GPUs, each once, in the order written. */
+struct gpus {
+    uint64_t has[HOST_GPUS_MAX / 64];
+    uint32_t *ids; /* owned */
+    uint32_t n;
+};
+
+/* What the filter selects of one host. */
+struct pick {
+    bool whole;
+    struct gpus gpus;
+};
+
+struct filter {
+    bool exclude;
+    const struct hosts *hosts;
+    size_t n;           /* of the hosts */
+    struct pick *picks; /* owned: one for each host */
+    bool *keep;         /* owned: one for each host */
+    size_t names;       /* listed so far */
+    struct err *err;
+};
+
+static void filter_fini(struct filter *f) {
+    for (size_t i = 0; i < f->n; i++)
+        free(f->picks[i].gpus.ids);
+    free(f->picks);
+    free(f->keep);
+}
+
+/* ---- reading ---- */
+
+static bool has(const struct gpus *g, uint32_t id) {
+    return (g->has[id / 64] >> (id % 64) & 1) != 0;
+}
+
+static void add(struct gpus *g, uint32_t id) {
+    if (has(g, id))
+        return;
+    g->has[id / 64] |= UINT64_C(1) << (id % 64);
+    g->ids = xrealloc(g->ids, (g->n + 1) * sizeof *g->ids);
+    g->ids[g->n++] = id;
+}
+
+static void gpus_fini(struct gpus *g) { free(g->ids); }
+
+/* Reads "0,2". */
+static int read_gpus(struct filter *f, const char *text, struct gpus *g) {
+    for (;; text++) {
+        uint32_t id;
+        size_t n = strcspn(text, ",");
+        int r = read_number(text, n, "a GPU", 0, HOST_GPUS_MAX - 1, &id, f->err);
+        if (r < 0)
+            return r;
+        add(g, id);
+        text += n;
+        if (*text == '\0')
+            return 0;
+    }
+}
+
+/* Adds what a spec selects of one of its names. `gpus` is empty if it means the whole host. */
+static int pick(struct filter *f, const char *name, const struct gpus *gpus) {
+    const struct host *host = hosts_find(f->hosts, name);
+    if (host == NULL)
+        return err_set(f->err, -EINVAL, "%s is not one of the hosts", name);
+    struct pick *p = &f->picks[host - f->hosts->items];
+    p->whole = p->whole || gpus->n == 0;
+    for (uint32_t i = 0; i < gpus->n; i++) {
+        if (host->slots > 0 && gpus->ids[i] >= host->slots)
+            return err_set(f->err, -EINVAL,
+                           "host %s has %" PRIu32 " slots, so there is no GPU %" PRIu32, name,
+                           host->slots, gpus->ids[i]);
+        add(&p->gpus, gpus->ids[i]);
+    }
+    return 0;
+}
+
+static int read_spec(struct filter *f, const char *spec) {
+    _cleanup_(hostlist_fini) struct hostlist names = {0};
+    _cleanup_(gpus_fini) struct gpus gpus = {0};
+    size_t n = span_until(spec, ":");
+    int r = read_names(spec, n, &names, f->err);
+    if (r == 0 && spec[n] == ':')
+        r = read_gpus(f, spec + n + 1, &gpus);
+    if (r < 0)
+        return r;
+    if (names.n > HOSTFILTER_NAMES_MAX - f->names)
+        return err_set(f->err, -ERANGE, "hosts are listed more than %u times",
+                       HOSTFILTER_NAMES_MAX);
+    f->names += names.n;
+    for (size_t i = 0; r == 0 && i < names.n; i++)
+        r = pick(f, names.names[i], &gpus);
+    return r;
+}
+
+static int read_specs(struct filter *f, const char *text) {
+    if (strnlen(text, HOSTLIST_TEXT_MAX + 1) > HOSTLIST_TEXT_MAX)
+        return err_set(f->err, -ERANGE, "more than %zu bytes", HOSTLIST_TEXT_MAX);
+    for (;; text++) {
+        size_t n = span_until(text, "@");
+        _cleanup_(freep) char *spec = xstrndup(text, n);
+        int r = read_spec(f, spec);
+        if (r < 0)
+            return r;
+        text += n;
+        if (*text == '\0')
+            return 0;
+    }
+}
+
+/* ---- applying ---- */
+
+/* Turns the GPUs to exclude into those that remain. */
+static int invert(struct filter *f, const struct host *host, struct gpus *g) {
+    if (host->slots == 0 || host->slots > HOST_GPUS_MAX)
+        return err_set(f->err, -EINVAL,
+                       "cannot tell which GPUs of host %s remain; give its slots, at most %u, "
+                       "as in -H %s:8, or slots=8 in a host file",
+                       host->name, HOST_GPUS_MAX, host->name);
+    struct gpus left = {0};
+    for (uint32_t id = 0; id < host->slots; id++)
+        if (!has(g, id))
+            add(&left, id);
+    gpus_fini(g);
+    *g = left;
+    return 0;
+}
+
+/* Decides whether a host is kept, and then which GPUs of it: none in the list are all. */
+static int decide(struct filter *f, const struct host *host, struct pick *p, bool *ret_keep) {
+    bool named = p->whole || p->gpus.n > 0;
+    if (p->whole)
+        p->gpus.n = 0;
+    *ret_keep = named != f->exclude;
+    if (!f->exclude || p->gpus.n == 0)
+        return 0;
+    int r = invert(f, host, &p->gpus);
+    *ret_keep = r == 0 && p->gpus.n > 0;
+    return r;
+}
+
+static int run(struct filter *f, const char *text) {
+    size_t left = 0;
+    int r = read_specs(f, text);
+    for (size_t i = 0; r == 0 && i < f->n; i++) {
+        r = decide(f, &f->hosts->items[i], &f->picks[i], &f->keep[i]);
+        left += f->keep[i];
+    }
+    if (r == 0 && left == 0)
+        r = err_set(f->err, -EINVAL, "no host remains");
+    return r;
+}
+
+static void apply(struct filter *f, struct hosts *hosts) {
+    for (size_t i = 0; i < f->n; i++) {
+        struct host *host = &hosts->items[i];
+        struct gpus *g = &f->picks[i].gpus;
+        if (!f->keep[i] || g->n == 0)
+            continue;
+        host->gpus = TAKE_PTR(g->ids);
+        host->n_gpus = host->slots = g->n;
+    }
+    hosts_keep(hosts, f->keep);
+}
+
+int hosts_filter(struct hosts *hosts, const char *include, const char *exclude, struct err *err) {
+    if (include != NULL && exclude != NULL)
+        return err_set(err, -EINVAL, "--include and --exclude cannot be combined");
+    if (include == NULL && exclude == NULL)
+        return 0;
+    _cleanup_(filter_fini) struct filter f = {
+        .exclude = exclude != NULL,
+        .hosts = hosts,
+        .n = hosts->n,
+        .picks = xcalloc(hosts->n, sizeof *f.picks),
+        .keep = xcalloc(hosts->n, sizeof *f.keep),
+        .err = err,
+    };
+    int r = run(&f, f.exclude ? exclude : include);
+    if (r < 0) {
+        err_prefix(err, f.exclude ? "--exclude" : "--include");
+        return r;
+    }
+    apply(&f, hosts);
+    return 0;
 }

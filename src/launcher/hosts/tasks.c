@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "launcher/hosts/unreadable.h"
+#include "launcher/hosts/hostlist.h"
 
 /* What is read, for errors. */
 struct source {

@@ -136,7 +136,7 @@ Test(job_options_hosts, what_does_not_go_together_is_told) {
     } cases[] = {
         {"", "--starter=ssh x", "name them with -H or --hostfile"},
         {"", "--include a x", "--include chooses among hosts"},
-        {"", "-H a --hostfile hosts x", "-H and --hostfile do not go together"},
+        {"", "-H a --hostfile hosts x", "-H and --hostfile cannot be combined"},
         {"", "-H a,b --standalone x", "--standalone is for one node"},
         {"", "-H a,b --starter=srun x", "--starter=srun starts muster on the nodes of a Slurm job"},
         {"", "-H a --ssh ' x", "--ssh"},
