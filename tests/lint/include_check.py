@@ -75,10 +75,8 @@ ROOMS = [
     ("launcher/supervise", "base/ io/ nccl_env/ rendezvous/protocol rendezvous/member rendezvous/operate launcher/job"
                            " launcher/contain launcher/warm"
                            " launcher/worker launcher/output launcher/report launcher/node"),
-    ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol launcher/hosts launcher/place launcher/job launcher/starter"
-                     " launcher/supervise"),
-    ("launcher/ssh_head", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job"
-                          " launcher/starter launcher/ssh"),
+    ("launcher/ssh", "base/ io/ topology/model rendezvous/auth rendezvous/protocol rendezvous/operate launcher/hosts launcher/place launcher/job"
+                     " launcher/starter launcher/supervise"),
     ("launcher/preflight", "base/ io/ topology/ nccl_env/facts rendezvous/protocol rendezvous/leader launcher/job"
                            " launcher/node"),
     ("launcher/agent", "base/ io/ topology/ nccl_env/ rendezvous/ watchdog/ launcher/"),

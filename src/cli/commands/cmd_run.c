@@ -13,7 +13,7 @@
 #include "launcher/srun/hold_io.h"
 #include "launcher/srun/srun_io.h"
 #include "launcher/srun/step_cpus_io.h"
-#include "launcher/ssh_head/ssh_head_io.h"
+#include "launcher/ssh/ssh_head_io.h"
 #include "launcher/starter/local_io.h"
 
 extern char **environ;

@@ -6,7 +6,7 @@
 #include "launcher/place/place.h"
 #include "launcher/ssh/ssh_args.h"
 #include "launcher/ssh/ssh_command.h"
-#include "launcher/ssh_head/ssh_head_priv.h"
+#include "launcher/ssh/ssh_head_priv.h"
 #include "launcher/starter/starter_program_io.h"
 
 /* ---- to the hosts ---- */

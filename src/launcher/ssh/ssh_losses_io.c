@@ -3,7 +3,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "launcher/ssh_head/ssh_head_priv.h"
+#include "launcher/ssh/ssh_head_priv.h"
 
 #define SIGNAL_STATUS 128 /* and the signal's number */
 

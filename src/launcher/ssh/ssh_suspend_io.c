@@ -1,4 +1,4 @@
-#include "launcher/ssh_head/ssh_suspend_io.h"
+#include "launcher/ssh/ssh_suspend_io.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "launcher/ssh_head/ssh_host_io.h"
+#include "launcher/ssh/ssh_host_io.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-#include "launcher/ssh_head/ssh_output_io.h"
+#include "launcher/ssh/ssh_output_io.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -6,7 +6,7 @@
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
 #include "io/clock.h"
-#include "launcher/ssh_head/ssh_console_io.h"
+#include "launcher/ssh/ssh_console_io.h"
 
 #define PART_MAX ((size_t)64 * 1024) /* of a line */
 

@@ -1,4 +1,4 @@
-#include "launcher/ssh_head/ssh_head_io.h"
+#include "launcher/ssh/ssh_head_io.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -13,8 +13,8 @@
 #include "launcher/place/place.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh/ssh_env.h"
-#include "launcher/ssh_head/ssh_head_priv.h"
-#include "launcher/ssh_head/ssh_suspend_io.h"
+#include "launcher/ssh/ssh_head_priv.h"
+#include "launcher/ssh/ssh_suspend_io.h"
 #include "launcher/starter/starter_program_io.h"
 
 #define EXIT_CANT 1

@@ -1,4 +1,4 @@
-#include "launcher/ssh_head/ssh_console_io.h"
+#include "launcher/ssh/ssh_console_io.h"
 
 #include <errno.h>
 #include <limits.h>

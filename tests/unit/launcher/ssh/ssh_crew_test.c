@@ -1,4 +1,4 @@
-#include "launcher/ssh_head/ssh_crew.h"
+#include "launcher/ssh/ssh_crew.h"
 
 #include <criterion/criterion.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/ssh_head/ssh_crew.h"
+#include "launcher/ssh/ssh_crew.h"
 
 void ssh_crew_init(struct ssh_crew *c, uint32_t n, uint32_t min) {
     *c = (struct ssh_crew){.n = n, .min = min};
