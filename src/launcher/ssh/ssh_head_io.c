@@ -1,21 +1,493 @@
 #include "launcher/ssh/ssh_head_io.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/loop.h"
 #include "io/process/child.h"
+#include "io/process/reaper.h"
 #include "launcher/place/place.h"
+#include "launcher/ssh/ssh_args.h"
 #include "launcher/ssh/ssh_command.h"
+#include "launcher/ssh/ssh_crew.h"
 #include "launcher/ssh/ssh_env.h"
-#include "launcher/ssh/ssh_head_priv.h"
-#include "launcher/ssh/ssh_suspend_io.h"
+#include "launcher/ssh/ssh_host_io.h"
+#include "launcher/ssh/ssh_output_io.h"
+#include "launcher/ssh/ssh_wire.h"
+#include "launcher/starter/starter.h"
+#include "launcher/starter/starter_key_io.h"
 #include "launcher/starter/starter_program_io.h"
+#include "launcher/starter/starter_signals_io.h"
+#include "rendezvous/operate/registry_io.h"
+
+struct ssh_member {
+    struct ssh_host *host;
+    char *addrs;        /* of HELLO; NULL: not yet */
+    uint64_t called_ns; /* when; 0: not yet */
+    bool told;          /* that it takes long */
+};
+
+struct ssh_head {
+    const struct ssh_head_config *config;
+    struct loop *loop;
+    struct child_reaper *reaper;
+    struct starter_signals *signals;
+    struct loop_signal *suspend; /* ^Z; NULL: it is ignored */
+    struct loop_timer *timer;    /* of `head` */
+    struct ssh_output *output;
+    struct registry_own registry;
+    struct starter_key *key; /* NULL: the job has none */
+    char *program, *command; /* muster's path, and what a host's shell is to run */
+    char **words;            /* of --ssh */
+    char *cwd;
+    char host_name[STARTER_HOST_MAX];
+    struct envlist env;  /* of the agents, over that of their login */
+    struct envlist here; /* of a relay on this machine, which has no login of its own */
+    struct ssh_host_env host_env;
+    struct ssh_crew crew;
+    struct ssh_member *members; /* [crew.n] */
+    uint32_t first;             /* node 0, once somebody was booted; else UINT32_MAX */
+    char *addr;                 /* its address */
+    struct starter head;
+    bool ended; /* the machine knows that all have */
+    struct {
+        struct loop_timer *ping;
+        struct loop_timer *silence; /* until the next that is called takes long, or too long */
+        uint64_t silence_ns;
+        uint64_t answered_ns;    /* when the last of all hosts has answered; 0: none has */
+        struct loop_timer *late; /* until the job begins without the first host */
+        bool is_late_set;
+    } calls;
+    struct {
+        struct loop_timer *alone, *naming, *leave;
+        bool too_few;         /* which ends the job */
+        bool is_naming;       /* too few are left, and others may fail, too */
+        bool is_leaving;      /* the lost ones are no longer waited for */
+        int code;             /* of the first agent that ended with an error */
+        uint32_t first_ended; /* its host */
+        int code_of_first;    /* of the agent on node 0, if it has ended with an error */
+    } losses;
+    bool over;    /* END: what is left is to write */
+    bool written; /* it is */
+    int status;
+};
+
+static inline const struct host *host_of(const struct ssh_head *h, uint32_t i) {
+    return &h->config->spec->hosts.list.items[i];
+}
+
+static void step(struct ssh_head *h, struct starter_event *event);
+/* Does what is due after any event. */
+static void advance(struct ssh_head *h);
+
+/* ---- suspended: a deputy sends the pings (^Z) ---- */
+
+/* A frame so small is sent whole or, where the socket is full, not at all; then the relay still has
+ * to read what came before. */
+static void ping(const int *fds, size_t n, const struct strbuf *frame) {
+    for (size_t i = 0; i < n; i++) {
+        ssize_t sent = send(fds[i], frame->data, frame->len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)sent; /* a relay that has ended is the head's matter */
+    }
+}
+
+_noreturn_ static void deputy_main(pid_t head, const int *fds, size_t n) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    child_reset_signals(NULL, 0);
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    (void)prctl(PR_SET_NAME, "muster-deputy", 0, 0, 0);
+    (void)setpgid(0, 0); /* what the shell sends to the head's group is not for it */
+    ssh_add(&(struct ssh_message){.kind = SSH_PING}, &frame);
+    while (getppid() == head) {
+        ping(fds, n, &frame);
+        (void)poll(NULL, 0, (int)(SSH_PING_NS / NS_PER_MS));
+    }
+    _exit(0);
+}
+
+/* Signals are blocked until the copy has its own dispositions: this process's handlers write to the
+ * loop that both share. */
+static pid_t start_deputy(const int *fds, size_t n) {
+    sigset_t all, before;
+    const pid_t self = getpid();
+    (void)sigfillset(&all);
+    (void)sigprocmask(SIG_SETMASK, &all, &before);
+    pid_t pid = fork();
+    if (pid == 0)
+        deputy_main(self, fds, n);
+    (void)sigprocmask(SIG_SETMASK, &before, NULL);
+    return pid;
+}
+
+static void suspend_self(const int *fds, size_t n) {
+    struct sigaction by_default = {.sa_handler = SIG_DFL}, before;
+    pid_t deputy = start_deputy(fds, n);
+    if (deputy < 0)
+        return;
+    (void)sigaction(SIGTSTP, &by_default, &before);
+    (void)kill(getpid(), SIGTSTP); /* stops here; returns when it is continued */
+    (void)sigaction(SIGTSTP, &before, NULL);
+    (void)kill(deputy, SIGKILL);
+    (void)waitpid(deputy, NULL, 0);
+}
+
+/* ---- to the hosts ---- */
+
+static void send_host(struct ssh_head *h, uint32_t i, enum ssh_kind kind, int signo) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    struct ssh_message m = {.kind = kind};
+    m.signal.signo = (uint32_t)signo;
+    ssh_add(&m, &frame);
+    ssh_host_send(h->members[i].host, &frame);
+}
+
+/* To the hosts that were booted. */
+static void send_all(struct ssh_head *h, enum ssh_kind kind, int signo) {
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        if (ssh_crew_state(&h->crew, i) == SSH_CREW_BOOTED)
+            send_host(h, i, kind, signo);
+}
+
+/* The agent that leads learns how many nodes can take part, so that the group forms without the
+ * others. */
+static void send_expected(struct ssh_head *h) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    struct ssh_message m = {.kind = SSH_EXPECT};
+    m.expect.nodes = h->crew.n - h->crew.n_gone - h->crew.n_hanging;
+    if (!h->config->spec->hosts.meet || h->head.link == 0 || m.expect.nodes == 0)
+        return;
+    ssh_add(&m, &frame);
+    ssh_host_send(h->members[h->head.link - 1].host, &frame);
+}
+
+/* Hosts that have no agent yet get none. */
+static void call_no_more(struct ssh_head *h) {
+    ssh_crew_close(&h->crew);
+    for (uint32_t i = 0; i < h->crew.n; i++) {
+        if (ssh_crew_is_called(&h->crew, i))
+            ssh_host_kill(h->members[i].host);
+        else if (ssh_crew_state(&h->crew, i) == SSH_CREW_READY)
+            ssh_host_hang_up(h->members[i].host);
+    }
+}
+
+/* A relay is there, and no message to it is half sent. */
+static bool may_ping(const struct ssh_member *m) {
+    return m->addrs != NULL && m->host != NULL && ssh_host_unsent(m->host) == 0;
+}
+
+/* To those whose relay is there. */
+static void ping_all(struct ssh_head *h) {
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        if (may_ping(&h->members[i]))
+            send_host(h, i, SSH_PING, 0);
+    loop_timer_set(h->calls.ping, clock_now_ns() + SSH_PING_NS);
+}
+
+static void on_ping(void *arg) { ping_all(arg); }
+
+/* The sockets of these, for a deputy that does the same; their number. */
+static size_t ping_fds(struct ssh_head *h, int fds[]) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        if (may_ping(&h->members[i]) && ssh_host_fd(h->members[i].host) >= 0)
+            fds[n++] = ssh_host_fd(h->members[i].host);
+    return n;
+}
+
+/* ---- hosts that do not answer ---- */
+
+/* While the first host hangs nobody can meet there. Where the job can do without it, it gets no
+ * more time than any other host that is late for the start. */
+static void watch_first(struct ssh_head *h) {
+    bool can = h->first == UINT32_MAX && ssh_crew_can_pass_over(&h->crew);
+    bool hangs = can && ssh_crew_state(&h->crew, h->crew.leader) == SSH_CREW_HANGS;
+    uint64_t wait_ns = MAX2(h->config->spec->rdzv.last_call_ns, (uint64_t)SSH_HEAD_FIRST_NS);
+    wait_ns = hangs ? 0 : MIN2(wait_ns, (uint64_t)SSH_HEAD_SILENT_NS);
+    if (can && h->calls.is_late_set && !hangs)
+        return;
+    h->calls.is_late_set = can;
+    loop_timer_set(h->calls.late, can ? clock_now_ns() + wait_ns : TIME_NEVER);
+}
+
+static void begin_without_first(struct ssh_head *h) {
+    uint32_t from = h->crew.leader;
+    if (h->first != UINT32_MAX || !ssh_crew_can_pass_over(&h->crew))
+        return;
+    ssh_crew_pass_over(&h->crew);
+    for (uint32_t i = from; i < h->crew.leader; i++) {
+        if (!ssh_crew_is_called(&h->crew, i))
+            continue;
+        h->members[i].told = true;
+        log_warning("host %s: its login has not started muster yet: the job begins without it",
+                    host_of(h, i)->name);
+    }
+}
+
+static void on_late(void *arg) {
+    struct ssh_head *h = arg;
+    h->calls.is_late_set = false;
+    begin_without_first(h);
+    advance(h);
+}
+
+/* Many logins at once are slow: none hangs as long as others come through. */
+static uint64_t named_at(const struct ssh_head *h, const struct ssh_member *m) {
+    return m->told ? TIME_NEVER : MAX2(m->called_ns, h->calls.answered_ns) + SSH_HEAD_SILENT_NS;
+}
+
+static uint64_t given_up_at(const struct ssh_head *h, const struct ssh_member *m) {
+    return m->called_ns + h->config->spec->rdzv.join_timeout_ns;
+}
+
+static void watch_silence(struct ssh_head *h, uint64_t at_ns) {
+    if (at_ns >= h->calls.silence_ns)
+        return;
+    h->calls.silence_ns = at_ns;
+    loop_timer_set(h->calls.silence, at_ns);
+}
+
+static void give_up(struct ssh_head *h, uint32_t i) {
+    char why[128];
+    (void)snprintf(why, sizeof why, "its login has not started muster within %.0f s (join_timeout)",
+                   (double)h->config->spec->rdzv.join_timeout_ns / (double)NS_PER_S);
+    ssh_host_give_up(h->members[i].host, why);
+}
+
+static void on_silence(void *arg) {
+    struct ssh_head *h = arg;
+    uint64_t now = clock_now_ns();
+    h->calls.silence_ns = TIME_NEVER;
+    if (h->crew.leader < h->crew.next && now >= named_at(h, &h->members[h->crew.leader]))
+        begin_without_first(h); /* which names it */
+    for (uint32_t i = 0; i < h->crew.next; i++) {
+        struct ssh_member *m = &h->members[i];
+        if (!ssh_crew_is_called(&h->crew, i))
+            continue;
+        if (now >= given_up_at(h, m)) {
+            give_up(h, i);
+            continue;
+        }
+        if (now >= named_at(h, m)) {
+            m->told = true;
+            log_warning("host %s: its login has not started muster yet", host_of(h, i)->name);
+            ssh_crew_hangs(&h->crew, i);
+        }
+        watch_silence(h, MIN2(named_at(h, m), given_up_at(h, m)));
+    }
+    send_expected(h);
+    watch_first(h);
+    advance(h);
+}
+
+/* ---- the start ---- */
+
+/* It is this machine, by its name: no ssh is needed. */
+static bool is_here(const struct ssh_head *h, const struct host *host) {
+    size_t n = strcspn(h->host_name, ".");
+    return host->user == NULL && host->port == 0 &&
+           (strcmp(host->name, "localhost") == 0 || strcmp(host->name, h->host_name) == 0 ||
+            (strlen(host->name) == n && strncmp(host->name, h->host_name, n) == 0));
+}
+
+static void show_gone(const struct ssh_head *h, uint32_t i, const char *why) {
+    bool ends = h->head.state != STARTER_STARTING && h->head.state != STARTER_RUNNING;
+    log_line(ends ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "host %s: %s", host_of(h, i)->name, why);
+}
+
+/* Its relay has gone; why: NULL after its agent's end. */
+static void crew_gone(struct ssh_head *h, uint32_t i, const char *why) {
+    if (why != NULL)
+        show_gone(h, i, why);
+    ssh_crew_gone(&h->crew, i, why != NULL);
+    watch_first(h);
+}
+
+static void call_host(struct ssh_head *h, uint32_t i) {
+    const struct host *host = host_of(h, i);
+    struct ssh_member *m = &h->members[i];
+    struct err err = {0};
+    char relay[] = "ssh-node";
+    char *here[] = {h->program, relay, NULL};
+    char **argv = is_here(h, host) ? NULL : ssh_command(h->words, host, h->command);
+    char *const *envp = argv != NULL ? h->config->envp : envlist_items(&h->here);
+    m->host = ssh_host_new(&h->host_env, i);
+    m->called_ns = clock_now_ns();
+    watch_silence(h, MIN2(named_at(h, m), given_up_at(h, m)));
+    starter_log_command(argv != NULL ? argv : here);
+    int r = ssh_host_call(m->host, argv != NULL ? argv : here, envp, &err);
+    words_free(argv);
+    if (r < 0) {
+        crew_gone(h, i, err.text);
+        send_expected(h);
+    }
+}
+
+static void on_hello(struct ssh_head *h, uint32_t i, const char *addrs) {
+    bool was_counted_out = ssh_crew_state(&h->crew, i) == SSH_CREW_HANGS;
+    h->members[i].addrs = xstrdup(addrs);
+    h->calls.answered_ns = clock_now_ns();
+    ssh_crew_hello(&h->crew, i);
+    watch_first(h);
+    if (was_counted_out)
+        send_expected(h);
+}
+
+static void boot_host(struct ssh_head *h, uint32_t i) {
+    _cleanup_(ssh_boot_fini) struct ssh_boot boot = {
+        .cwd = xstrdup(h->cwd), .grace_ns = h->config->spec->shutdown_timeout_ns};
+    _cleanup_(strbuf_forget) struct strbuf frames = {.is_secret = true};
+    struct err err = {0};
+    if (h->first == UINT32_MAX) {
+        h->first = h->crew.leader;
+        h->addr = ssh_meeting_addr(h->members[h->first].addrs);
+        log_info("the hosts meet at %s (%s)", host_of(h, h->first)->name, h->addr);
+    }
+    envlist_copy(&boot.env, envlist_items(&h->env));
+    ssh_args(h->config->spec, &(struct ssh_place){.host = i, .first = h->first, .addr = h->addr},
+             h->config->args, &boot);
+    starter_key_to_env(h->key, &boot.env);
+    if (ssh_boot_add(&boot, &frames, &err) < 0) {
+        show_gone(h, i, err.text);
+        ssh_host_hang_up(h->members[i].host);
+    } else {
+        ssh_host_send_secret(h->members[i].host, &frames);
+    }
+    envlist_forget(&boot.env, STARTER_KEY_ENV);
+}
+
+/* ---- losses: whether the job continues without hosts that fail or end ---- */
+
+#define SIGNAL_STATUS 128 /* and the signal's number */
+
+static void end_too_few(struct ssh_head *h, const char *why) {
+    if (h->losses.too_few || h->head.state == STARTER_DECIDED || h->head.state == STARTER_OVER ||
+        h->head.signo != 0)
+        return;
+    h->losses.too_few = true;
+    log_error("%s", why);
+    step(h, &(struct starter_event){.kind = STARTER_EVENT_SIGNAL, .signo = SIGTERM, .ends = true});
+    call_no_more(h);
+}
+
+static void too_few(struct ssh_head *h) {
+    char text[160];
+    h->losses.is_naming = false;
+    loop_timer_set(h->losses.naming, TIME_NEVER);
+    uint32_t left = h->crew.n - h->crew.n_failed;
+    (void)snprintf(text, sizeof text, "%u host%s left, and the job needs %u: ending it", left,
+                   left == 1 ? " is" : "s are", h->crew.min);
+    end_too_few(h, text);
+}
+
+/* Fewer are left than the job needs: waits for others that fail, too, so that one start shows all. */
+static void name_failures(struct ssh_head *h) {
+    h->losses.is_naming = true;
+    loop_timer_set(h->losses.naming, clock_now_ns() + SSH_HEAD_NAMING_NS);
+}
+
+static void on_naming(void *arg) {
+    too_few(arg);
+    advance(arg);
+}
+
+/* The job's end is known, and only hosts that were lost are left. */
+static void leave_lost(struct ssh_head *h) {
+    uint32_t left = h->crew.next - h->crew.n_gone;
+    if (h->losses.is_leaving || h->head.state != STARTER_DECIDED || left > h->head.verdict.lost)
+        return;
+    h->losses.is_leaving = true;
+    loop_timer_set(h->losses.leave, clock_now_ns() + SSH_HEAD_LOST_NS);
+}
+
+static void on_leave(void *arg) {
+    struct ssh_head *h = arg;
+    for (uint32_t i = 0; i < h->crew.n; i++)
+        if (h->members[i].host != NULL)
+            ssh_host_kill(h->members[i].host);
+}
+
+static void advance_losses(struct ssh_head *h) {
+    if (h->losses.is_naming && h->crew.in_flight == 0)
+        too_few(h);
+    leave_lost(h);
+}
+
+/* An agent has ended. */
+static void on_agent_end(struct ssh_head *h, uint32_t i, const struct ssh_exit *e) {
+    int code = e->signalled ? SIGNAL_STATUS + (int)e->code : (int)e->code;
+    if (code == 0 || h->head.signo != 0)
+        return;
+    if (i == h->first)
+        h->losses.code_of_first = code;
+    if (h->losses.code != 0)
+        return;
+    h->losses.code = code;
+    h->losses.first_ended = i;
+    loop_timer_set(h->losses.alone, clock_now_ns() + SSH_HEAD_ALONE_NS);
+}
+
+static void on_alone(void *arg) {
+    struct ssh_head *h = arg;
+    char why[STARTER_HOST_MAX + 128];
+    (void)snprintf(why, sizeof why,
+                   "host %s: muster ended there with status %d, and the others are too few: ending "
+                   "the job",
+                   host_of(h, h->losses.first_ended)->name, h->losses.code);
+    if (h->crew.n - h->crew.n_gone < h->crew.min)
+        end_too_few(h, why);
+}
+
+/* Nobody can take the place of the host at which the others meet. */
+static void end_without_first(struct ssh_head *h, const char *why) {
+    char text[STARTER_HOST_MAX + 128];
+    int code = h->losses.code_of_first;
+    bool by_itself = why == NULL && code <= SIGNAL_STATUS;
+    (void)snprintf(text, sizeof text,
+                   "host %s: muster ended there with status %d, and the others meet there: ending "
+                   "the job",
+                   host_of(h, h->first)->name, code);
+    if (by_itself)
+        h->losses.code = code;
+    end_too_few(h, by_itself ? text
+                             : "this was the host at which the others meet: ending the job (only "
+                               "with --rdzv-endpoint=dir:/PATH, in a folder that all hosts share, "
+                               "or etcd://HOST it could go on without any one host)");
+}
+
+/* A host is gone, perhaps the one at which the others meet. */
+static void on_host_lost(struct ssh_head *h, uint32_t i, const char *why) {
+    if (i == h->first && h->config->spec->hosts.meet &&
+        (why != NULL || h->losses.code_of_first != 0))
+        end_without_first(h, why);
+}
+
+/* The exit status of a job that ended without a verdict, as agents and hosts ended; 0: all well. An
+ * agent that was killed is lost: the program is not to blame. */
+static int losses_code(const struct ssh_head *h) {
+    int code = h->losses.code;
+    bool is_lost = code > SIGNAL_STATUS || (code == 0 && h->crew.n_failed > 0);
+    return is_lost ? STARTER_EXIT_LOST : code;
+}
+
+/* The exit status: that of `status`, unless the job ended for lack of hosts. */
+static int losses_status(const struct ssh_head *h, int status) {
+    bool failed = !h->head.has_verdict || h->head.verdict.status != 0;
+    if (!h->losses.too_few || !failed)
+        return status;
+    int code = losses_code(h);
+    return code != 0 ? code : STARTER_EXIT_LOST;
+}
 
 #define EXIT_CANT 1
 #define EXIT_USAGE_ERROR 2
@@ -36,7 +508,7 @@ static void on_written(void *arg) {
 }
 
 static void on_dropped(void *arg, size_t which) {
-    ssh_calls_send_all(arg, which == SSH_OUTPUT_OUT ? SSH_DROP_OUT : SSH_DROP_ERR, 0);
+    send_all(arg, which == SSH_OUTPUT_OUT ? SSH_DROP_OUT : SSH_DROP_ERR, 0);
 }
 
 static const struct ssh_output_ops output_ops = {
@@ -45,18 +517,18 @@ static const struct ssh_output_ops output_ops = {
 static void on_suspend(void *arg, int signo) {
     struct ssh_head *h = arg;
     _cleanup_(freep) int *fds = xcalloc(h->crew.n, sizeof *fds);
-    size_t n = ssh_calls_fds(h, fds);
+    size_t n = ping_fds(h, fds);
     (void)signo;
     log_notice("suspended; the job continues: fg (or SIGCONT) resumes it, kill ends it");
     ssh_output_flush(h->output);
-    ssh_suspend_self(fds, n);
-    ssh_calls_ping(h);
+    suspend_self(fds, n);
+    ping_all(h);
 }
 
 /* ---- effects ---- */
 
 static void finish(struct ssh_head *h, int status) {
-    h->status = ssh_losses_status(h, status);
+    h->status = losses_status(h, status);
     h->over = true;
     if (h->head.signo != 0)
         ssh_output_hurry(h->output);
@@ -66,21 +538,21 @@ static void finish(struct ssh_head *h, int status) {
 static void kill_all(struct ssh_head *h) {
     log_notice("killing the job on all hosts");
     ssh_output_only_workers(h->output);
-    ssh_calls_send_all(h, SSH_STOP, SIGKILL);
-    ssh_calls_nobody_else(h);
+    send_all(h, SSH_STOP, SIGKILL);
+    call_no_more(h);
 }
 
 static void carry_out(struct ssh_head *h, const struct starter_effect *e) {
     switch (e->kind) {
     case STARTER_EFFECT_STOP:
-        ssh_calls_nobody_else(h);
+        call_no_more(h);
         if (e->link != 0)
-            ssh_calls_send(h, (uint32_t)e->link - 1, SSH_STOP, e->signo);
+            send_host(h, (uint32_t)e->link - 1, SSH_STOP, e->signo);
         else
-            ssh_calls_send_all(h, SSH_STOP, e->signo);
+            send_all(h, SSH_STOP, e->signo);
         break;
-    case STARTER_EFFECT_ACK: ssh_calls_send(h, (uint32_t)e->link - 1, SSH_ACK, 0); break;
-    case STARTER_EFFECT_SIGNAL: ssh_calls_send_all(h, SSH_SIGNAL, e->signo); break;
+    case STARTER_EFFECT_ACK: send_host(h, (uint32_t)e->link - 1, SSH_ACK, 0); break;
+    case STARTER_EFFECT_SIGNAL: send_all(h, SSH_SIGNAL, e->signo); break;
     case STARTER_EFFECT_KILL: kill_all(h); break;
     case STARTER_EFFECT_REQUEUE: break; /* only Slurm has a queue: config.requeues is false */
     case STARTER_EFFECT_END: finish(h, e->status); break;
@@ -88,7 +560,7 @@ static void carry_out(struct ssh_head *h, const struct starter_effect *e) {
 }
 
 /* No effect calls back, so steps are not nested. */
-void ssh_head_step(struct ssh_head *h, struct starter_event *event) {
+static void step(struct ssh_head *h, struct starter_event *event) {
     struct starter_update u;
     event->now_ns = clock_now_ns();
     starter_step(&h->head, event, &u);
@@ -97,9 +569,7 @@ void ssh_head_step(struct ssh_head *h, struct starter_event *event) {
         carry_out(h, &u.effects[i]);
 }
 
-static void on_timer(void *arg) {
-    ssh_head_step(arg, &(struct starter_event){.kind = STARTER_EVENT_TIME});
-}
+static void on_timer(void *arg) { step(arg, &(struct starter_event){.kind = STARTER_EVENT_TIME}); }
 
 /* In a job of Slurm, that may kill this head sooner; 0. */
 static uint64_t grace_that_is_known(const struct ssh_head *h) {
@@ -118,31 +588,29 @@ static void on_signal(void *arg, int signo, bool ends) {
         starter_signals_log(signo, grace_that_is_known(h));
     if (ends)
         ssh_output_hurry(h->output);
-    ssh_head_step(
-        h, &(struct starter_event){.kind = STARTER_EVENT_SIGNAL, .signo = signo, .ends = ends});
+    step(h, &(struct starter_event){.kind = STARTER_EVENT_SIGNAL, .signo = signo, .ends = ends});
     if (ends && h->crew.n_gone == 0 && h->first == UINT32_MAX)
-        ssh_calls_nobody_else(h);
-    ssh_head_advance(h);
+        call_no_more(h);
+    advance(h);
 }
 
 /* ---- what is due ---- */
 
-void ssh_head_advance(struct ssh_head *h) {
+static void advance(struct ssh_head *h) {
     enum ssh_crew_do what;
     uint32_t i = 0;
     while ((what = ssh_crew_next(&h->crew, &i)) != SSH_CREW_DO_NOTHING) {
         if (what == SSH_CREW_DO_CALL)
-            ssh_calls_call(h, i);
+            call_host(h, i);
         else if (what == SSH_CREW_DO_BOOT)
-            ssh_calls_boot(h, i);
+            boot_host(h, i);
         else
-            ssh_losses_too_few(h);
+            name_failures(h);
     }
-    ssh_losses_advance(h);
+    advance_losses(h);
     if (!h->ended && ssh_crew_is_over(&h->crew)) {
         h->ended = true;
-        ssh_head_step(
-            h, &(struct starter_event){.kind = STARTER_EVENT_ENDED, .code = ssh_losses_code(h)});
+        step(h, &(struct starter_event){.kind = STARTER_EVENT_ENDED, .code = losses_code(h)});
     }
 }
 
@@ -152,27 +620,25 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
     struct ssh_head *h = arg;
     switch (m->kind) {
     case SSH_HELLO:
-        ssh_calls_hello(h, i, m->hello.addrs);
-        ssh_head_advance(h);
+        on_hello(h, i, m->hello.addrs);
+        advance(h);
         break;
     case SSH_OUT: ssh_output_add(h->output, i, SSH_OUTPUT_OUT, m->data.bytes, m->data.len); break;
     case SSH_ERR: ssh_output_add(h->output, i, SSH_OUTPUT_ERR, m->data.bytes, m->data.len); break;
     case SSH_LEAD:
         log_info("node %s leads", m->lead.host);
-        ssh_head_step(
-            h, &(struct starter_event){.kind = STARTER_EVENT_LEADER, .link = (uint64_t)i + 1});
-        ssh_calls_tell_expected(h);
+        step(h, &(struct starter_event){.kind = STARTER_EVENT_LEADER, .link = (uint64_t)i + 1});
+        send_expected(h);
         break;
     case SSH_VERDICT:
-        log_info("host %s: the job ended with status %u%s%s", ssh_head_host(h, i)->name,
+        log_info("host %s: the job ended with status %u%s%s", host_of(h, i)->name,
                  m->verdict.status, m->verdict.text[0] != '\0' ? ": " : "", m->verdict.text);
-        ssh_head_step(h, &(struct starter_event){.kind = STARTER_EVENT_VERDICT,
-                                                 .link = (uint64_t)i + 1,
-                                                 .verdict = m->verdict});
-        ssh_calls_nobody_else(h);
-        ssh_head_advance(h);
+        step(h, &(struct starter_event){
+                    .kind = STARTER_EVENT_VERDICT, .link = (uint64_t)i + 1, .verdict = m->verdict});
+        call_no_more(h);
+        advance(h);
         break;
-    case SSH_EXIT: ssh_losses_exit(h, i, &m->exit); break;
+    case SSH_EXIT: on_agent_end(h, i, &m->exit); break;
     case SSH_FAIL:
     case SSH_BOOT_PART:
     case SSH_BOOT:
@@ -189,12 +655,11 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
 static void on_gone(void *arg, uint32_t i, const char *why) {
     struct ssh_head *h = arg;
     ssh_output_end_host(h->output, i);
-    ssh_calls_gone(h, i, why);
-    ssh_head_step(
-        h, &(struct starter_event){.kind = STARTER_EVENT_LEADER_GONE, .link = (uint64_t)i + 1});
-    ssh_calls_tell_expected(h);
-    ssh_losses_gone(h, i, why);
-    ssh_head_advance(h);
+    crew_gone(h, i, why);
+    step(h, &(struct starter_event){.kind = STARTER_EVENT_LEADER_GONE, .link = (uint64_t)i + 1});
+    send_expected(h);
+    on_host_lost(h, i, why);
+    advance(h);
 }
 
 /* ---- the whole ---- */
@@ -224,15 +689,20 @@ static int prepare(struct ssh_head *h, struct err *err) {
 }
 
 static int set_up_loop(struct ssh_head *h) {
+    const struct {
+        void (*fn)(void *arg);
+        struct loop_timer **timer;
+    } timers[] = {
+        {on_timer, &h->timer},        {on_ping, &h->calls.ping},    {on_silence, &h->calls.silence},
+        {on_late, &h->calls.late},    {on_alone, &h->losses.alone}, {on_naming, &h->losses.naming},
+        {on_leave, &h->losses.leave},
+    };
+    h->calls.silence_ns = TIME_NEVER;
     int r = loop_new(&h->loop);
     if (r == 0)
         r = child_reaper_new(h->loop, &h->reaper);
-    if (r == 0)
-        r = loop_timer_new(h->loop, on_timer, h, &h->timer);
-    if (r == 0)
-        r = ssh_calls_begin(h);
-    if (r == 0)
-        r = ssh_losses_begin(h);
+    for (size_t i = 0; i < ARRAY_SIZE(timers) && r == 0; i++)
+        r = loop_timer_new(h->loop, timers[i].fn, h, timers[i].timer);
     if (r == 0)
         r = starter_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
     if (r == 0 && !child_is_ignored(SIGTSTP))
@@ -248,15 +718,15 @@ static const char *run_id(const struct ssh_head *h) {
 }
 
 /* For muster ps, and others that are run here. On this machine an agent is found without a head. */
-static void tell_machine(struct ssh_head *h) {
+static void register_run(struct ssh_head *h) {
     const struct job_spec *spec = h->config->spec;
     struct err err = {0};
     uint32_t i = 0;
-    while (i + 1 < h->crew.n && ssh_calls_is_here(h, ssh_head_host(h, i)))
+    while (i + 1 < h->crew.n && is_here(h, host_of(h, i)))
         i++;
     _cleanup_(freep) char *program = starter_program_word(h->config->argv0, h->config->envp);
-    _cleanup_(freep) char *ask = ssh_ask_line(spec->hosts.ssh != NULL ? spec->hosts.ssh : "ssh",
-                                              ssh_head_host(h, i), program);
+    _cleanup_(freep) char *ask =
+        ssh_ask_line(spec->hosts.ssh != NULL ? spec->hosts.ssh : "ssh", host_of(h, i), program);
     if (registry_add_head(run_id(h), h->crew.n, ask, &h->registry, &err) < 0)
         log_debug("%s", err.text);
     const uint8_t *secret = starter_key_secret(h->key);
@@ -279,15 +749,22 @@ static int set_up(struct ssh_head *h, struct err *err) {
         .program = h->program,
         .version = h->config->version,
     };
-    tell_machine(h);
-    ssh_calls_ping(h);
-    ssh_head_advance(h);
+    register_run(h);
+    ping_all(h);
+    advance(h);
     return 0;
 }
 
 static void tear_down(struct ssh_head *h) {
-    ssh_calls_free(h);
-    ssh_losses_free(h);
+    struct loop_timer *timers[] = {h->timer,       h->calls.ping,   h->calls.silence,
+                                   h->calls.late,  h->losses.alone, h->losses.naming,
+                                   h->losses.leave};
+    for (uint32_t i = 0; i < h->crew.n; i++) {
+        ssh_host_free(h->members[i].host);
+        free(h->members[i].addrs);
+    }
+    free(h->members);
+    ssh_crew_fini(&h->crew);
     ssh_output_free(h->output);
     if (h->over)
         starter_record_end(&h->head, run_id(h), h->status);
@@ -295,7 +772,8 @@ static void tear_down(struct ssh_head *h) {
     starter_key_free(h->key);
     starter_signals_free(h->signals);
     loop_signal_free(h->suspend);
-    loop_timer_free(h->timer);
+    for (size_t i = 0; i < ARRAY_SIZE(timers); i++)
+        loop_timer_free(timers[i]);
     child_reaper_free(h->reaper);
     if (h->loop != NULL)
         loop_free(h->loop);

@@ -12,6 +12,7 @@
 
 #include "base/frame.h"
 #include "base/text/log.h"
+#include "base/text/strbuf.h"
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/net/addr.h"
@@ -21,7 +22,6 @@
 #include "io/process/proc.h"
 #include "io/process/reaper.h"
 #include "launcher/place/place.h"
-#include "launcher/ssh/ssh_pipe_io.h"
 #include "launcher/ssh/ssh_wire.h"
 #include "launcher/starter/starter_link_io.h"
 #include "launcher/supervise/sweep_io.h"
@@ -30,6 +30,23 @@
 #define ENDS 4 /* signals that end the job here */
 #define SWEEP_EVERY_NS (10 * NS_PER_MS)
 #define SWEEP_PATIENCE_NS (2 * NS_PER_S)
+/* The agent's output is sent only while less than this is queued. */
+#define QUEUE_ROOM ((size_t)128 * 1024)
+/* Nothing is queued beyond this: short messages, which nothing delays, still find room. */
+#define QUEUE_MAX ((size_t)512 * 1024)
+
+/*     WAITING -> RUNNING -> ENDING -> SWEEPING -> DRAINING -> OVER
+ *                     `---------`-------------------^
+ *     A state may be left for any later one. WAITING -> FAILED */
+enum relay_state {
+    RELAY_WAITING = 1, /* for BOOT */
+    RELAY_RUNNING,     /* the agent was started */
+    RELAY_ENDING,      /* the job here was ordered to end */
+    RELAY_SWEEPING,    /* the agent was killed: kills what it has left */
+    RELAY_DRAINING,    /* the agent has ended: its output is open */
+    RELAY_OVER,        /* EXIT is queued */
+    RELAY_FAILED,      /* FAIL is queued: no agent was started */
+};
 
 struct relay;
 
@@ -43,39 +60,115 @@ struct output {
 
 struct relay {
     const struct ssh_node_config *config;
+    enum relay_state state;
     char host[STARTER_HOST_MAX];
     struct loop *loop;
     struct child_reaper *reaper;
-    struct ssh_pipe *pipe;
+    struct { /* messages to and from the head: pipes or sockets, as sshd gives them */
+        struct loop_watch *in, *out; /* NULL: nothing more comes, or goes */
+        struct strbuf queue;
+        size_t sent;    /* of the queue */
+        bool is_full;   /* the agent's output waits for room */
+        bool no_reader; /* output that finds no room is dropped */
+        size_t in_len;
+        uint8_t in_bytes[SSH_FRAME_MAX];
+    } head;
+    bool head_gone;      /* nothing more comes from it */
     struct stream *link; /* to the agent, whose head this is; NULL: not started, or closed */
     bool leads;          /* the agent has sent LEAD on it */
     uint32_t expected;   /* how many nodes the head expects; 0: unknown */
     struct loop_signal *signals[ENDS];
     struct loop_timer *silence;   /* until the head counts as gone */
     struct loop_timer *end_timer; /* until the agent is killed, and then the relay ends */
-    struct loop_timer *sweep;     /* after the agent's end by a signal */
+    struct loop_timer *sweep;     /* SWEEPING: the next pass */
     struct strbuf boot;           /* its parts */
     struct child_watch *agent;    /* its guardian; NULL: not started, or ended */
     struct output outputs[2];
     uint64_t grace_ns;
     uint64_t sweep_until_ns;
-    bool booted;    /* BOOT has come */
-    bool head_gone; /* nothing more comes from it */
-    bool ending;    /* the job here was told to end */
-    bool exited;    /* the agent has, as `status` says */
-    bool swept;
-    bool last_said; /* EXIT or FAIL is queued */
-    struct child_status status;
+    struct child_status status; /* of the agent, from SWEEPING on */
     int exit_code;
 };
 
 static void advance(struct relay *r);
+static void on_message(struct relay *r, const struct ssh_message *m);
+static void on_head_closed(struct relay *r, const char *error);
 
-/* ---- to the head ---- */
+static void move(struct relay *r, enum relay_state to) {
+    assert(to > r->state);
+    r->state = to;
+}
 
-static void say(struct relay *r, const struct ssh_message *m) {
-    if (!ssh_pipe_send(r->pipe, m))
+/* ---- messages to the head ---- */
+
+static size_t unsent(const struct relay *r) { return r->head.queue.len - r->head.sent; }
+
+static bool has_room(const struct relay *r) {
+    return r->head.out == NULL || r->head.no_reader || unsent(r) < QUEUE_ROOM;
+}
+
+/* Reads the agent's output again once there is room. */
+static void resume_outputs(struct relay *r) {
+    if (!r->head.is_full || !has_room(r))
+        return;
+    r->head.is_full = false;
+    for (size_t i = 0; i < ARRAY_SIZE(r->outputs); i++)
+        if (r->outputs[i].watch != NULL)
+            loop_watch_set(r->outputs[i].watch, LOOP_READ);
+}
+
+static void forget_sent(struct relay *r) {
+    struct strbuf *queue = &r->head.queue;
+    if (r->head.sent == queue->len) {
+        strbuf_clear(queue);
+        r->head.sent = 0;
+    } else if (r->head.sent >= QUEUE_ROOM) {
+        memmove(queue->data, queue->data + r->head.sent, unsent(r) + 1);
+        queue->len -= r->head.sent;
+        r->head.sent = 0;
+    }
+}
+
+static void close_out(struct relay *r, int code) {
+    loop_watch_free(TAKE_PTR(r->head.out));
+    strbuf_clear(&r->head.queue);
+    r->head.sent = 0;
+    on_head_closed(r, strerror(code));
+    resume_outputs(r);
+    advance(r);
+}
+
+static void on_writable(void *arg, int fd, unsigned events) {
+    struct relay *r = arg;
+    (void)events;
+    ssize_t n = write(fd, r->head.queue.data + r->head.sent, unsent(r));
+    if (n < 0) {
+        if (errno != EAGAIN && errno != EINTR)
+            close_out(r, errno);
+        return;
+    }
+    r->head.sent += (size_t)n;
+    forget_sent(r);
+    if (r->head.queue.len == 0) {
+        loop_watch_set(r->head.out, 0);
+        advance(r);
+    }
+    resume_outputs(r);
+}
+
+static void queued(struct relay *r) {
+    loop_watch_set(r->head.out, LOOP_WRITE);
+    r->head.is_full = r->head.is_full || !has_room(r);
+}
+
+/* A message is dropped if the head has gone, or too much waits for it. */
+static void send_head(struct relay *r, const struct ssh_message *m) {
+    if (r->head.out == NULL || unsent(r) + SSH_FRAME_MAX > QUEUE_MAX) {
         log_debug("a message to the head was dropped");
+        return;
+    }
+    ssh_add(m, &r->head.queue);
+    queued(r);
 }
 
 /* The addresses of this node, first the one that the head's ssh has reached. */
@@ -99,7 +192,7 @@ static void addresses(const struct relay *r, struct strbuf *out) {
     }
 }
 
-static void say_hello(struct relay *r) {
+static void send_hello(struct relay *r) {
     _cleanup_(strbuf_fini) struct strbuf addrs = {0};
     struct ssh_message m = {.kind = SSH_HELLO};
     addresses(r, &addrs);
@@ -107,16 +200,18 @@ static void say_hello(struct relay *r) {
     (void)snprintf(m.hello.version, sizeof m.hello.version, "%s", r->config->version);
     (void)snprintf(m.hello.host, sizeof m.hello.host, "%s", r->host);
     (void)snprintf(m.hello.addrs, sizeof m.hello.addrs, "%s", strbuf_text(&addrs));
-    ssh_pipe_begin(r->pipe);
-    say(r, &m);
+    if (r->head.out == NULL)
+        return;
+    strbuf_add(&r->head.queue, SSH_BEGIN);
+    send_head(r, &m);
 }
 
 /* FAIL, and the end: nothing was started. */
 static void fail(struct relay *r, const char *text) {
     struct ssh_message m = {.kind = SSH_FAIL};
     (void)snprintf(m.fail.text, sizeof m.fail.text, "%s", text);
-    say(r, &m);
-    r->booted = r->last_said = true;
+    send_head(r, &m);
+    move(r, RELAY_FAILED);
     r->exit_code = 1;
     loop_timer_set(r->silence, clock_now_ns() + SSH_NODE_FLUSH_NS);
     advance(r);
@@ -152,7 +247,7 @@ static void on_lead(struct relay *r, const struct starter_lead *lead) {
     (void)snprintf(m.lead.host, sizeof m.lead.host, "%s", lead->host);
     r->leads = true;
     send_expected(r);
-    say(r, &m);
+    send_head(r, &m);
 }
 
 /* The agent waits for an answer. What is queued here reaches the head before EXIT does, or never:
@@ -160,7 +255,7 @@ static void on_lead(struct relay *r, const struct starter_lead *lead) {
 static void on_verdict(struct relay *r, const struct starter_verdict *verdict) {
     struct ssh_message m = {.kind = SSH_VERDICT};
     m.verdict = *verdict;
-    say(r, &m);
+    send_head(r, &m);
     (void)send_agent(r, &(struct starter_message){.kind = STARTER_ACK});
 }
 
@@ -221,7 +316,7 @@ static void on_output(void *arg, int fd, unsigned events) {
     uint8_t bytes[SSH_DATA_MAX];
     struct ssh_message m = {.kind = o->kind};
     (void)events;
-    if (!ssh_pipe_has_room(o->relay->pipe)) {
+    if (!has_room(o->relay)) {
         loop_watch_set(o->watch, 0);
         return;
     }
@@ -229,25 +324,18 @@ static void on_output(void *arg, int fd, unsigned events) {
     if (n > 0) {
         m.data.bytes = bytes;
         m.data.len = (size_t)n;
-        (void)ssh_pipe_send(o->relay->pipe, &m); /* dropped only without a reader */
+        send_head(o->relay, &m); /* dropped only without a reader */
     } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
         output_end(o);
         advance(o->relay);
     }
 }
 
-static void on_room(void *arg) {
-    struct relay *r = arg;
-    for (size_t i = 0; i < ARRAY_SIZE(r->outputs); i++)
-        if (r->outputs[i].watch != NULL)
-            loop_watch_set(r->outputs[i].watch, LOOP_READ);
-}
-
 /* ---- the end ---- */
 
 static void signal_agent(struct relay *r, int signo) {
     int code = r->agent != NULL ? child_watch_kill(r->agent, signo) : -ESRCH;
-    if (code == 0 && r->ending) /* a guardian that is stopped passes nothing on */
+    if (code == 0 && r->state == RELAY_ENDING) /* a stopped guardian passes nothing on */
         code = child_watch_kill(r->agent, SIGCONT);
     if (code < 0)
         log_debug("the agent has ended before it got signal %d", signo);
@@ -255,32 +343,34 @@ static void signal_agent(struct relay *r, int signo) {
 
 /* The job here ends in order, for the first reason; later ones are only passed on. */
 static void end_job(struct relay *r, int signo) {
-    if (!r->booted) {
-        r->booted = r->exited = r->swept = true; /* a BOOT that comes now is too late */
+    if (r->state == RELAY_WAITING) { /* a BOOT that comes now is too late */
         r->status = (struct child_status){.signalled = true, .code = signo};
+        move(r, RELAY_DRAINING);
         advance(r);
         return;
     }
-    if (!r->ending && !r->exited)
+    if (r->state == RELAY_RUNNING) {
         loop_timer_set(r->end_timer, clock_now_ns() + r->grace_ns + SSH_NODE_MORE_NS);
-    r->ending = true;
+        move(r, RELAY_ENDING);
+    }
     signal_agent(r, signo);
 }
 
 static void kill_job(struct relay *r) {
-    r->ending = true;
+    if (r->state == RELAY_RUNNING)
+        move(r, RELAY_ENDING);
     signal_agent(r, SIGKILL);
 }
 
 static void on_end_timer(void *arg) {
     struct relay *r = arg;
-    if (!r->exited) {
+    if (r->state <= RELAY_ENDING) {
         log_warning("the agent did not end in time: killing it");
         kill_job(r);
         return;
     }
-    /* Somebody else holds its output open. What waits for the head to read is still wanted. */
-    if (!ssh_pipe_has_room(r->pipe)) {
+    /* Another process holds its output open. Output that waits for the head is still wanted. */
+    if (!has_room(r)) {
         loop_timer_set(r->end_timer, clock_now_ns() + SSH_NODE_DRAIN_NS);
         return;
     }
@@ -314,7 +404,8 @@ static void on_sweep(void *arg) {
         loop_timer_set(r->sweep, now + SWEEP_EVERY_NS);
         return;
     }
-    r->swept = true;
+    if (r->state == RELAY_SWEEPING)
+        move(r, RELAY_DRAINING);
     advance(r);
 }
 
@@ -322,24 +413,24 @@ static void on_agent_exit(void *arg, const struct child_status *status) {
     struct relay *r = arg;
     uint64_t now = clock_now_ns();
     child_watch_free(TAKE_PTR(r->agent));
-    r->exited = true;
     r->status = *status;
-    r->swept = !status->signalled; /* else it has left nothing, or what it was allowed to leave */
+    /* an agent that has ended by itself has left nothing, or what it was allowed to leave */
+    move(r, status->signalled ? RELAY_SWEEPING : RELAY_DRAINING);
     loop_timer_set(r->end_timer, now + SSH_NODE_DRAIN_NS);
-    if (!r->swept) {
+    if (status->signalled) {
         r->sweep_until_ns = now + SWEEP_PATIENCE_NS;
         on_sweep(r);
     }
     advance(r);
 }
 
-static void say_exit(struct relay *r) {
+static void send_exit(struct relay *r) {
     struct ssh_message m = {.kind = SSH_EXIT};
     m.exit.code = (uint32_t)r->status.code;
     m.exit.signalled = r->status.signalled;
     r->exit_code = r->status.code + (r->status.signalled ? 128 : 0);
-    r->last_said = true;
-    say(r, &m);
+    move(r, RELAY_OVER);
+    send_head(r, &m);
     if (r->head_gone)
         loop_timer_set(r->silence, clock_now_ns() + SSH_NODE_FLUSH_NS);
 }
@@ -347,9 +438,9 @@ static void say_exit(struct relay *r) {
 /* Does what is due after any event. */
 static void advance(struct relay *r) {
     bool open = r->outputs[0].watch != NULL || r->outputs[1].watch != NULL;
-    if (r->exited && r->swept && !open && !r->last_said)
-        say_exit(r);
-    if (r->last_said && ssh_pipe_unsent(r->pipe) == 0)
+    if (r->state == RELAY_DRAINING && !open)
+        send_exit(r);
+    if (r->state >= RELAY_OVER && unsent(r) == 0)
         loop_quit(r->loop);
 }
 
@@ -359,8 +450,9 @@ static void head_gone(struct relay *r, const char *why) {
     r->head_gone = true;
     loop_timer_set(r->silence, TIME_NEVER);
     log_info("%s: ending the job here", why);
-    ssh_pipe_expect_no_reader(r->pipe);
-    if (r->last_said)
+    r->head.no_reader = true;
+    resume_outputs(r);
+    if (r->state >= RELAY_OVER)
         loop_timer_set(r->silence, clock_now_ns() + SSH_NODE_FLUSH_NS);
     else
         end_job(r, SIGTERM);
@@ -368,29 +460,31 @@ static void head_gone(struct relay *r, const char *why) {
 
 static void on_silence(void *arg) {
     struct relay *r = arg;
-    if (r->last_said)
-        loop_quit(r->loop); /* nobody reads it */
-    else if (!r->booted)
+    if (r->state >= RELAY_OVER)
+        loop_quit(r->loop); /* no one reads it */
+    else if (r->state == RELAY_WAITING)
         fail(r, "no job came within 30 s of the connection");
     else
         head_gone(r, "the head of the job is silent");
 }
 
-static void on_pipe_closed(void *arg, const char *error) {
-    struct relay *r = arg;
+/* No message follows from the head, or to it; error: NULL at the end of file. */
+static void on_head_closed(struct relay *r, const char *error) {
+    loop_watch_free(TAKE_PTR(r->head.in));
+    if (r->head_gone)
+        return;
     if (error != NULL)
         log_warning("the connection to the head: %s", error);
-    if (error != NULL && !r->booted)
-        fail(r, "what came is not of muster's protocol; is it the same version on both hosts?");
-    else if (!r->booted) /* if the head is there, it reads this */
+    if (error != NULL && r->state == RELAY_WAITING)
+        fail(r, "the first message is not of muster's protocol; is it the same version on both "
+                "hosts?");
+    else if (r->state == RELAY_WAITING) /* if the head is there, it reads this */
         fail(r, "nothing came on its standard input: let ssh pass it on (no -n, no "
                 "StdinNull, no </dev/null)");
     head_gone(r, "the head of the job has gone");
 }
 
-static void on_sent(void *arg) { advance(arg); }
-
-/* Whatever ends this login says nothing of the signal that the workers should get. */
+/* The signal that ends this login does not tell which signal the workers should get. */
 static void on_signal(void *arg, int signo) {
     (void)signo;
     end_job(arg, SIGTERM);
@@ -485,15 +579,16 @@ static int start(struct relay *r, const struct ssh_boot *boot, struct err *err) 
 static void on_boot(struct relay *r, const struct ssh_message *m) {
     _cleanup_(ssh_boot_fini) struct ssh_boot boot = {0};
     struct err err = {0};
-    if (r->booted)
+    if (r->state != RELAY_WAITING)
         return;
     int code = ssh_boot_take(&r->boot, m, &boot, &err);
     if (code == FRAME_E_MORE)
         return;
-    r->booted = true;
     r->grace_ns = boot.grace_ns;
     if (code == 0)
         code = start(r, &boot, &err);
+    if (code == 0)
+        move(r, RELAY_RUNNING);
     strbuf_forget(&r->boot); /* the job's secrets were in it */
     envlist_forget(&boot.env, STARTER_KEY_ENV);
     if (code < 0)
@@ -504,9 +599,9 @@ static void on_boot(struct relay *r, const struct ssh_message *m) {
 static void on_stop(struct relay *r, int signo) {
     struct starter_message m = {.kind = STARTER_STOP};
     m.signal.signo = (uint32_t)signo;
-    if (signo == SIGKILL)
+    if (signo == SIGKILL && r->state != RELAY_WAITING)
         kill_job(r);
-    else if (r->ending || !send_agent(r, &m))
+    else if (r->state != RELAY_RUNNING || !send_agent(r, &m))
         end_job(r, signo);
 }
 
@@ -523,16 +618,15 @@ static void drop_output(struct relay *r, size_t i) {
 
 /* Also of a head that has not read the end yet: it is there as long as it says so. */
 static void head_is_there(struct relay *r) {
-    if (!r->last_said || r->exited)
-        loop_timer_set(r->silence,
-                       clock_now_ns() + (r->booted ? r->config->silence_ns : r->config->boot_ns));
+    uint64_t ns = r->state == RELAY_WAITING ? r->config->boot_ns : r->config->silence_ns;
+    if (r->state != RELAY_FAILED)
+        loop_timer_set(r->silence, clock_now_ns() + ns);
 }
 
-static void on_message(void *arg, const struct ssh_message *m) {
-    struct relay *r = arg;
+static void on_message(struct relay *r, const struct ssh_message *m) {
     if (r->head_gone)
         return;
-    if (r->last_said) {
+    if (r->state >= RELAY_OVER) {
         head_is_there(r);
         return;
     }
@@ -550,8 +644,44 @@ static void on_message(void *arg, const struct ssh_message *m) {
     head_is_there(r);
 }
 
-static const struct ssh_pipe_ops pipe_ops = {
-    .on_message = on_message, .on_room = on_room, .on_sent = on_sent, .on_closed = on_pipe_closed};
+/* ---- messages from the head ---- */
+
+/* Takes all whole messages; a negative errno and a sentence: the head breaks the protocol. */
+static int take_messages(struct relay *r, struct err *err) {
+    size_t at = 0, size = 0;
+    int code = 0;
+    while (r->head.in != NULL) {
+        struct ssh_message m;
+        code = ssh_take(r->head.in_bytes + at, r->head.in_len - at, &m, &size, err);
+        if (code == 0 && ssh_is_from_node(m.kind))
+            code = err_set(err, -EPROTO, "it is another node's message");
+        if (code != 0)
+            break;
+        on_message(r, &m);
+        at += size;
+    }
+    r->head.in_len -= at;
+    memmove(r->head.in_bytes, r->head.in_bytes + at, r->head.in_len);
+    explicit_bzero(r->head.in_bytes + r->head.in_len, at); /* BOOT has the job's secrets */
+    return code < 0 ? code : 0;
+}
+
+static void on_readable(void *arg, int fd, unsigned events) {
+    struct relay *r = arg;
+    struct err err = {0};
+    (void)events;
+    ssize_t n =
+        read(fd, r->head.in_bytes + r->head.in_len, sizeof r->head.in_bytes - r->head.in_len);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n <= 0) {
+        on_head_closed(r, n == 0 ? NULL : strerror(errno));
+        return;
+    }
+    r->head.in_len += (size_t)n;
+    if (take_messages(r, &err) < 0)
+        on_head_closed(r, err.text);
+}
 
 /* ---- the whole ---- */
 
@@ -581,9 +711,24 @@ static int set_up(struct relay *r) {
     return code;
 }
 
-static int open_pipe(struct relay *r) {
+static int make_non_blocking(int fd) {
+    int flags = fcntl(fd, F_GETFL);
+    return flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 ? -errno : 0;
+}
+
+/* What the head orders comes before all that workers can keep busy. -EPERM: one of the descriptors
+ * is a file, which no loop can watch. */
+static int open_head(struct relay *r) {
     const struct ssh_node_config *config = r->config;
-    int code = ssh_pipe_new(r->loop, config->in_fd, config->out_fd, &pipe_ops, r, &r->pipe);
+    int code = make_non_blocking(config->in_fd);
+    if (code == 0)
+        code = make_non_blocking(config->out_fd);
+    if (code == 0)
+        code = loop_watch_new(r->loop, config->in_fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, r,
+                              &r->head.in);
+    if (code == 0)
+        code = loop_watch_new(r->loop, config->out_fd, 0, LOOP_PRIO_BULK, on_writable, r,
+                              &r->head.out);
     if (code < 0)
         log_error("the relay's input and output must be pipes or sockets, as sshd makes them; "
                   "muster run starts it");
@@ -596,7 +741,9 @@ static void tear_down(struct relay *r) {
     for (size_t i = 0; i < ARRAY_SIZE(r->signals); i++)
         loop_signal_free(r->signals[i]);
     stream_free(r->link);
-    ssh_pipe_free(r->pipe);
+    loop_watch_free(r->head.in);
+    loop_watch_free(r->head.out);
+    strbuf_fini(&r->head.queue);
     child_watch_free(r->agent);
     loop_timer_free(r->silence);
     loop_timer_free(r->end_timer);
@@ -608,16 +755,17 @@ static void tear_down(struct relay *r) {
 }
 
 int ssh_node_run(const struct ssh_node_config *config) {
-    struct relay r = {.config = config, .exit_code = 1, .boot.is_secret = true};
+    struct relay r = {
+        .config = config, .state = RELAY_WAITING, .exit_code = 1, .boot.is_secret = true};
     for (size_t i = 0; i < ARRAY_SIZE(r.outputs); i++)
         r.outputs[i].fd = -1;
     resolve_own_name(r.host, sizeof r.host);
     int code = set_up(&r);
     if (code == 0)
-        code = open_pipe(&r);
+        code = open_head(&r);
     if (code == 0) {
         loop_timer_set(r.silence, clock_now_ns() + config->boot_ns);
-        say_hello(&r);
+        send_hello(&r);
         code = loop_run(r.loop);
     }
     tear_down(&r);

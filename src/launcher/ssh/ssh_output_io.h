@@ -1,12 +1,14 @@
 /* What all hosts write, at the head: lines of several hosts don't mix, and a reader that is slow or
  * has stopped holds up the hosts, but not the end of the job.
  * The head's own lines go the same way, from ssh_output_new() on: writing to a standard error that
- * nobody reads would block.
+ * no process reads would block.
  *
  *     ssh_output_new(loop, n_hosts, &ops, me, &o);
  *     ssh_output_add(o, host, which, bytes, len);  …  ssh_output_end_host(o, host);
- *     ssh_output_hurry(o);       a signal came: no more waiting for a reader that has stopped
- *     ssh_output_finish(o);      nothing more comes; on_done()
+ *     ssh_output_hurry(o);          a signal came: output that a reader does not take is dropped
+ *     ssh_output_finish(o);         nothing more comes; on_done() follows
+ *
+ * A reader that has gone (EPIPE) takes everything from then on: the job continues, as without ssh.
  */
 #pragma once
 
@@ -18,21 +20,24 @@
 #define SSH_OUTPUT_LINE_NS (100 * NS_PER_MS)
 /* After ssh_output_hurry(): until what a reader does not take is dropped. */
 #define SSH_OUTPUT_HURRY_NS (1 * NS_PER_S)
+/* While more than this waits for a reader, hosts are not read. */
+#define SSH_OUTPUT_ROOM ((size_t)256 * 1024)
 
 enum { SSH_OUTPUT_OUT = 0, SSH_OUTPUT_ERR, SSH_OUTPUTS };
 
 struct ssh_output;
 
 struct ssh_output_ops {
-    /* Hosts are not to be read until they may be again. May be called from ssh_output_add(). */
+    /* Hosts must not be read until this is called again with false. May be called from
+     * ssh_output_add(). */
     void (*pause)(void *arg, bool pause);
-    /* After ssh_output_hurry(): what comes on this one is not wanted any more. */
+    /* After ssh_output_hurry(): output of this kind is dropped from now on. */
     void (*on_dropped)(void *arg, size_t which);
     /* After ssh_output_finish(), and maybe from it: all is written, or given up. Maybe repeated. */
     void (*on_done)(void *arg);
 };
 
-/* 0, or a negative errno: no descriptor. */
+/* Writes to standard output and error. 0, or a negative errno: no descriptor. */
 _must_use_ int ssh_output_new(struct loop *loop, uint32_t n_hosts, const struct ssh_output_ops *ops,
                               void *arg, struct ssh_output **ret);
 /* Takes NULL; drops what is not written. */
@@ -42,8 +47,8 @@ void ssh_output_add(struct ssh_output *o, uint32_t host, size_t which, const voi
                     size_t len);
 /* Nothing more comes from this host: the beginning of a line is written as it is. */
 void ssh_output_end_host(struct ssh_output *o, uint32_t host);
-/* From now on muster's own lines of hosts are left out: agents that see others killed take it for a
- * failure; whoever has had all killed knows better. */
+/* From now on muster's own lines of hosts are left out: agents report killed peers as a failure,
+ * but all were killed on purpose. */
 void ssh_output_only_workers(struct ssh_output *o);
 /* Writes what can be written now: this process is about to be stopped. */
 void ssh_output_flush(struct ssh_output *o);
