@@ -156,7 +156,7 @@ static void arrange(struct job_reading *j) {
         return;
     const bool v6 = strchr(h->list.items[0].name, ':') != NULL;
     h->first = xasprintf("%s%s%s%s", v6 ? "[" : "", h->list.items[0].name, v6 ? "]" : "",
-                         is_static ? ":1" : ""); /* job_choose_host_ports() has the port */
+                         is_static ? ":1" : ""); /* job_leave_port_open() takes it away */
     if (h->add_backend)
         job_fill_in(j, RUN_RDZV_BACKEND, "c10d");
     job_fill_in(j, RUN_RDZV_ENDPOINT, h->first);
@@ -212,20 +212,12 @@ int job_read_hosts(struct job_reading *j) {
     return 0;
 }
 
-/* A port that is free on this machine may be taken on another. */
-void job_choose_host_ports(struct job_reading *j) {
+/* The first host listens at a port that is free there, and only then the others start. */
+void job_leave_port_open(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    char name[32];
-    const bool range = spec->port_low > 0;
     if (!spec->hosts.meet)
         return;
-    (void)snprintf(name, sizeof name, "%016" PRIx64, j->probes->random(j->probes->arg));
-    spec->n_endpoint_ports =
-        (unsigned)place_ports(name, range ? spec->port_low : PLACE_PORT_LOW,
-                              range ? spec->port_high : PLACE_PORT_HIGH, spec->endpoint_ports);
-    spec->endpoint_port = spec->endpoint_ports[0];
-    if (job_backend(spec)->ranks_are_chosen || spec->n_endpoint_ports == 1)
-        spec->n_endpoint_ports = 0;
-    job_derived(j, "rdzv_endpoint: %s:%u (or one of %u further ports), the first host",
-                spec->endpoint_host, spec->endpoint_port, MAX2(spec->n_endpoint_ports, 1u) - 1);
+    spec->endpoint_port = 0;
+    job_derived(j, "rdzv_endpoint: %s, the first host, at a port that is free there",
+                spec->endpoint_host);
 }

@@ -56,7 +56,7 @@ _must_use_ int job_read_hosts(struct job_reading *j);
 /* Otherwise: warns of options that are only for them. */
 void job_warn_of_no_hosts(struct job_reading *j);
 /* And at which ports they meet. Needs --port-range. */
-void job_choose_host_ports(struct job_reading *j);
+void job_leave_port_open(struct job_reading *j);
 /* "me@node1:4", or "node1:0,2" with GPUs: a host, as -H and --include take it. */
 void job_host_text(const struct host *host, struct strbuf *out);
 /* The number of workers is counted on each node, and this process has no workers. */

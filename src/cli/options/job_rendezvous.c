@@ -412,7 +412,7 @@ int job_read_rendezvous(struct job_reading *j) {
     if (r == 0)
         job_choose_ports(j);
     if (r == 0)
-        job_choose_host_ports(j);
+        job_leave_port_open(j);
     if (r == 0)
         r = read_node_rank(j, &conf);
     if (r == 0)

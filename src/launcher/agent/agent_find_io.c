@@ -10,6 +10,7 @@
 #include "launcher/agent/job_arbiter_io.h"
 #include "launcher/job/program.h"
 #include "launcher/node/node_discovery_io.h"
+#include "launcher/starter/starter_link_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
 #include "topology/discover/discovery_io.h"
 
@@ -155,6 +156,9 @@ static bool lead_at(struct agent *a, int fd, struct addr *ret_own) {
  * -ECANCELED: it can't, and has given up. */
 static int listen_there(struct agent *a, bool only_guessed, int *ret_fd) {
     struct err err = {0};
+    *ret_fd = starter_take_listener(a->config.envp);
+    if (*ret_fd >= 0)
+        return 0;
     if (agent_has_ports(a))
         return agent_listen_at_ports(a, endpoint_name(a), only_guessed, ret_fd);
     int r = endpoint_listen(endpoint_name(a), a->config.spec->endpoint_port, ret_fd, &err);

@@ -15,6 +15,7 @@
 #include "launcher/node/python_io.h"
 #include "launcher/place/place.h"
 #include "launcher/report/termination_io.h"
+#include "launcher/starter/starter_link_io.h"
 
 /* All nodes of a large job can probe at once. The kernel limits this to net.core.somaxconn. */
 #define NODE_BACKLOG 4096
@@ -123,10 +124,11 @@ static void compare_python(const struct job_spec *spec, const char *python, char
 }
 
 /* In the guardian, which talks to nobody. */
-static void forget_keys(void *arg) {
+static void forget_secrets(void *arg) {
     struct agent_config *agent = arg;
     keyring_clear(agent->given);
     keyring_clear(agent->keys);
+    starter_drop_fds(agent->envp);
 }
 
 int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given) {
@@ -158,7 +160,7 @@ int job_start(const struct job_spec *spec, char *const *envp, struct keyring *gi
     if (r == 0) {
         struct guardian_config guardian = {.listener_fd = agent.node_fd,
                                            .contain = spec->contain,
-                                           .on_split = forget_keys,
+                                           .on_split = forget_secrets,
                                            .arg = &agent};
         r = guardian_fork(&guardian, &link, &err); /* only the agent returns from this */
     }

@@ -97,7 +97,7 @@ struct job_hosts {
     char *ssh;          /* --ssh; NULL: ssh */
     char *export_names; /* --export; NULL: the default */
     bool add_nnodes, add_node_rank, add_nproc, add_is_host, add_backend;
-    bool meet;    /* the endpoint: at the first host, at one of job_spec.endpoint_ports */
+    bool meet;    /* the endpoint: at the first host, at a port that is free there */
     char *first;  /* the name of the first host, as in an endpoint; NULL: they don't meet there */
     char *run_id; /* the name of the run; NULL: the user has named it */
 };

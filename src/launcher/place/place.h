@@ -74,6 +74,8 @@ struct place_probes {
 /* "10.0.0.1,fd77::1:4711": addresses and port; over ssh "fd:3": a connected socket */
 #define STARTER_HEAD_ENV "MUSTER_HEAD"
 #define STARTER_FD_PREFIX "fd:"
+/* Over ssh on node 0, "fd:4": a socket that listens where the nodes meet. */
+#define STARTER_LISTENER_ENV "MUSTER_HEAD_LISTENER"
 #define STARTER_TOKEN_ENV "MUSTER_HEAD_TOKEN" /* STARTER_TOKEN_CHARS hexadecimal digits */
 /* The key of the job (starter_key_io.h): as auth_key.h writes it, or STARTER_NO_KEY. muster takes
  * it out of its own environment, too, when it begins. */

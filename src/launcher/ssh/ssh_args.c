@@ -1,8 +1,8 @@
 #include "launcher/ssh/ssh_args.h"
 
+#include <stdio.h>
 #include <string.h>
 
-#include "base/text/port_list.h"
 #include "launcher/place/place.h"
 
 static void add(struct ssh_boot *boot, char *word) {
@@ -10,15 +10,13 @@ static void add(struct ssh_boot *boot, char *word) {
     free(word);
 }
 
-static void add_endpoint(const struct job_spec *spec, const char *addr, struct ssh_boot *boot) {
-    _cleanup_(strbuf_fini) struct strbuf ports = {0};
-    if (spec->n_endpoint_ports > 0)
-        port_list_text(spec->endpoint_ports, spec->n_endpoint_ports, &ports);
-    else
-        strbuf_printf(&ports, "%u", spec->endpoint_port);
-    const bool v6 = strchr(addr, ':') != NULL;
-    add(boot, xasprintf("--rdzv-endpoint=%s%s%s:%s", v6 ? "[" : "", addr, v6 ? "]" : "",
-                        strbuf_text(&ports)));
+static void add_endpoint(const struct ssh_place *place, struct ssh_boot *boot) {
+    char port[8] = "PORT"; /* where nothing is started, it is not known */
+    const bool v6 = strchr(place->addr, ':') != NULL;
+    if (place->port > 0)
+        (void)snprintf(port, sizeof port, "%u", place->port);
+    add(boot, xasprintf("--rdzv-endpoint=%s%s%s:%s", v6 ? "[" : "", place->addr, v6 ? "]" : "",
+                        port));
 }
 
 static void add_gpus(const struct host *host, struct ssh_boot *boot) {
@@ -45,7 +43,7 @@ void ssh_args(const struct job_spec *spec, const struct ssh_place *place, char *
     if (hosts->add_backend)
         ssh_boot_word(boot, "--rdzv-backend=c10d");
     if (hosts->meet)
-        add_endpoint(spec, place->addr, boot);
+        add_endpoint(place, boot);
     envlist_setf(&boot->env, STARTER_WORDS_ENV, "%zu", boot->n_args);
     for (; *args != NULL; args++)
         ssh_boot_word(boot, *args);

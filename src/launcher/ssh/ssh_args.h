@@ -14,6 +14,7 @@ struct ssh_place {
     size_t host;  /* which of the job's hosts; one before `first` has come late, and goes last */
     size_t first; /* node 0: the first host that can be reached */
     const char *addr; /* its address, from ssh_meeting_addr() */
+    uint16_t port;    /* at which it listens; 0: not known */
 };
 
 /* Adds what the host gets to boot->args and boot->env. args: what the user wrote behind "run",

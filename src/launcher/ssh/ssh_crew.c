@@ -1,7 +1,8 @@
 #include "launcher/ssh/ssh_crew.h"
 
-void ssh_crew_init(struct ssh_crew *c, uint32_t n, uint32_t min) {
+void ssh_crew_init(struct ssh_crew *c, uint32_t n, uint32_t min, bool meets) {
     *c = (struct ssh_crew){.n = n, .min = min};
+    c->meeting = meets ? SSH_CREW_MEETS_UNASKED : SSH_CREW_MEETS_ELSEWHERE;
     c->states = xcalloc(n, sizeof *c->states);
     c->ready = xcalloc(n, sizeof *c->ready);
     for (uint32_t i = 0; i < n; i++)
@@ -35,7 +36,12 @@ enum ssh_crew_do ssh_crew_next(struct ssh_crew *c, uint32_t *ret) {
     }
     if (c->closed)
         return SSH_CREW_DO_NOTHING;
-    if (leader_answered(c) && pop_ready(c, ret)) {
+    if (leader_answered(c) && c->meeting == SSH_CREW_MEETS_UNASKED) {
+        c->meeting = SSH_CREW_MEETS_ASKED;
+        *ret = c->leader;
+        return SSH_CREW_DO_LISTEN;
+    }
+    if (leader_answered(c) && c->meeting != SSH_CREW_MEETS_ASKED && pop_ready(c, ret)) {
         c->states[*ret] = SSH_CREW_BOOTED;
         return SSH_CREW_DO_BOOT;
     }
@@ -87,6 +93,13 @@ void ssh_crew_hello(struct ssh_crew *c, uint32_t host) {
     c->ready[c->n_ready++] = host;
 }
 
+bool ssh_crew_listens(struct ssh_crew *c, uint32_t host) {
+    if (c->meeting != SSH_CREW_MEETS_ASKED || host != c->leader)
+        return false;
+    c->meeting = SSH_CREW_MEETS_THERE;
+    return true;
+}
+
 void ssh_crew_gone(struct ssh_crew *c, uint32_t host, bool failed) {
     if (c->states[host] == SSH_CREW_ENDED || c->states[host] == SSH_CREW_FAILED)
         return;
@@ -94,6 +107,8 @@ void ssh_crew_gone(struct ssh_crew *c, uint32_t host, bool failed) {
     c->states[host] = failed ? SSH_CREW_FAILED : SSH_CREW_ENDED;
     c->n_gone++;
     c->n_failed += failed;
+    if (host == c->leader && c->meeting == SSH_CREW_MEETS_ASKED)
+        c->meeting = SSH_CREW_MEETS_UNASKED; /* the next leader is asked */
     while (c->leader < c->n && c->states[c->leader] == SSH_CREW_FAILED)
         c->leader++;
 }

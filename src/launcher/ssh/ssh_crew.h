@@ -1,9 +1,10 @@
 /* Which hosts are called, and which take part: the order of a start over ssh. Pure.
  *
- *     ssh_crew_init(&c, n, min);
- *     while (ssh_crew_next(&c, &i)) — CALL: start host i's ssh; BOOT: its agent; TOO_FEW: end
- *     … ssh_crew_hello(&c, i), ssh_crew_hangs(&c, i), ssh_crew_gone(&c, i, failed), then
- *     ssh_crew_next() again
+ *     ssh_crew_init(&c, n, min, meets);
+ *     while (ssh_crew_next(&c, &i)) — CALL: start host i's ssh; LISTEN: its relay is to listen;
+ *                                     BOOT: its agent; TOO_FEW: end
+ *     … ssh_crew_hello(&c, i), ssh_crew_hangs(&c, i), ssh_crew_listens(&c, i),
+ *     ssh_crew_gone(&c, i, failed), then ssh_crew_next() again
  *
  *     WAITING -> CALLED -> READY -> BOOTED -> ENDED        each host
  *         `---------`---------`--------`----> FAILED
@@ -11,8 +12,9 @@
  * At most SSH_IN_FLIGHT hosts are called and have not answered: logging in costs the user's machine
  * CPU time, and sshd refuses some of many at once. One that hangs gives its place to the next, but
  * may still answer. The first host of the list that has not failed is node 0, at whose address all
- * meet. So nothing is booted before it has answered; or the caller passes it over, where the job
- * can go on without it: then node 0 is the first that has answered. */
+ * meet, if the head arranges that: it listens before the others start. So nothing is booted before
+ * it has answered; or the caller passes it over, where the job can run without it: then node 0 is
+ * the first that has answered. */
 #pragma once
 
 #include <stdbool.h>
@@ -34,12 +36,22 @@ enum ssh_crew_state {
 enum ssh_crew_do {
     SSH_CREW_DO_NOTHING = 0,
     SSH_CREW_DO_CALL,
+    SSH_CREW_DO_LISTEN, /* the leader, before the first BOOT; again for the next if it fails */
     SSH_CREW_DO_BOOT,
     SSH_CREW_DO_TOO_FEW, /* once; afterwards nothing is called or booted */
 };
 
+/* Where the hosts meet. */
+enum ssh_crew_meeting {
+    SSH_CREW_MEETS_ELSEWHERE = 1, /* the user has arranged it */
+    SSH_CREW_MEETS_UNASKED,       /* at the leader, which is to be asked to listen */
+    SSH_CREW_MEETS_ASKED,
+    SSH_CREW_MEETS_THERE, /* it listens */
+};
+
 struct ssh_crew {
     uint32_t n, min;
+    enum ssh_crew_meeting meeting;
     uint8_t *states; /* owned: enum ssh_crew_state of each host */
     uint32_t *ready; /* owned: a stack of hosts in READY */
     uint32_t n_ready;
@@ -49,7 +61,8 @@ struct ssh_crew {
     bool closed; /* nothing more is called or booted */
 };
 
-void ssh_crew_init(struct ssh_crew *c, uint32_t n, uint32_t min);
+/* meets: at the leader; else the user has arranged where. */
+void ssh_crew_init(struct ssh_crew *c, uint32_t n, uint32_t min, bool meets);
 void ssh_crew_fini(struct ssh_crew *c);
 
 /* What is to be done next; *ret is the host. The state has changed as if it was done. */
@@ -64,6 +77,8 @@ void ssh_crew_pass_over(struct ssh_crew *c);
 /* Its login has not answered for long. */
 void ssh_crew_hangs(struct ssh_crew *c, uint32_t host);
 void ssh_crew_hello(struct ssh_crew *c, uint32_t host);
+/* Its relay listens. False: it is not the leader that was asked. */
+_must_use_ bool ssh_crew_listens(struct ssh_crew *c, uint32_t host);
 /* Its ssh has ended. A host that was gone before does not count again. */
 void ssh_crew_gone(struct ssh_crew *c, uint32_t host, bool failed);
 /* Nothing more is called or booted. */

@@ -58,6 +58,7 @@ struct ssh_head {
     struct ssh_member *members; /* [crew.n] */
     uint32_t first;             /* node 0, once somebody was booted; else UINT32_MAX */
     char *addr;                 /* its address */
+    uint16_t port;              /* at which the hosts meet there; 0: the user has arranged that */
     struct starter head;
     bool ended; /* the machine knows that all have */
     struct {
@@ -348,13 +349,10 @@ static void boot_host(struct ssh_head *h, uint32_t i) {
         .cwd = xstrdup(h->cwd), .grace_ns = h->config->spec->shutdown_timeout_ns};
     _cleanup_(strbuf_forget) struct strbuf frames = {.is_secret = true};
     struct err err = {0};
-    if (h->first == UINT32_MAX) {
+    if (h->first == UINT32_MAX)
         h->first = h->crew.leader;
-        h->addr = ssh_meeting_addr(h->members[h->first].addrs);
-        log_info("the hosts meet at %s (%s)", host_of(h, h->first)->name, h->addr);
-    }
     envlist_copy(&boot.env, envlist_items(&h->env));
-    ssh_args(h->config->spec, &(struct ssh_place){.host = i, .first = h->first, .addr = h->addr},
+    ssh_args(h->config->spec, &(struct ssh_place){.host = i, .first = h->first, .addr = h->addr, .port = h->port},
              h->config->args, &boot);
     starter_key_to_env(h->key, &boot.env);
     if (ssh_boot_add(&boot, &frames, &err) < 0) {
@@ -364,6 +362,27 @@ static void boot_host(struct ssh_head *h, uint32_t i) {
         ssh_host_send_secret(h->members[i].host, &frames);
     }
     envlist_forget(&boot.env, STARTER_KEY_ENV);
+}
+
+/* Node 0 is to listen where the others meet. If it fails, the next one is asked. */
+static void ask_to_listen(struct ssh_head *h, uint32_t i) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    struct ssh_message m = {.kind = SSH_LISTEN};
+    free(h->addr);
+    h->addr = ssh_meeting_addr(h->members[i].addrs);
+    (void)snprintf(m.listen.addr, sizeof m.listen.addr, "%s", h->addr);
+    m.listen.low = h->config->spec->port_low;
+    m.listen.high = h->config->spec->port_high;
+    ssh_add(&m, &frame);
+    ssh_host_send(h->members[i].host, &frame);
+}
+
+static void on_port(struct ssh_head *h, uint32_t i, uint16_t port) {
+    if (!ssh_crew_listens(&h->crew, i))
+        return;
+    h->first = i;
+    h->port = port;
+    log_info("the hosts meet at %s (%s, port %u)", host_of(h, i)->name, h->addr, port);
 }
 
 /* ---- losses: whether the job continues without hosts that fail or end ---- */
@@ -602,6 +621,8 @@ static void advance(struct ssh_head *h) {
     while ((what = ssh_crew_next(&h->crew, &i)) != SSH_CREW_DO_NOTHING) {
         if (what == SSH_CREW_DO_CALL)
             call_host(h, i);
+        else if (what == SSH_CREW_DO_LISTEN)
+            ask_to_listen(h, i);
         else if (what == SSH_CREW_DO_BOOT)
             boot_host(h, i);
         else
@@ -639,7 +660,12 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
         advance(h);
         break;
     case SSH_EXIT: on_agent_end(h, i, &m->exit); break;
+    case SSH_PORT:
+        on_port(h, i, m->port.port);
+        advance(h);
+        break;
     case SSH_FAIL:
+    case SSH_LISTEN:
     case SSH_BOOT_PART:
     case SSH_BOOT:
     case SSH_ACK:
@@ -793,7 +819,7 @@ int ssh_head_run(const struct ssh_head_config *config) {
     file_open_standard();
     starter_init(&h.head, &(struct starter_config){.grace_ns = spec->shutdown_timeout_ns});
     ssh_crew_init(&h.crew, (uint32_t)spec->hosts.list.n,
-                  MIN2(spec->rdzv.min_nodes, (uint32_t)spec->hosts.list.n));
+                  MIN2(spec->rdzv.min_nodes, (uint32_t)spec->hosts.list.n), spec->hosts.meet);
     h.members = xcalloc(h.crew.n, sizeof *h.members);
     int r = set_up(&h, &err);
     if (r == 0 && !h.written)

@@ -16,6 +16,7 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "io/net/addr.h"
+#include "io/net/listen.h"
 #include "io/net/resolver.h"
 #include "io/net/stream.h"
 #include "io/process/child.h"
@@ -25,6 +26,7 @@
 #include "launcher/ssh/ssh_wire.h"
 #include "launcher/starter/starter_link_io.h"
 #include "launcher/supervise/sweep_io.h"
+#include "rendezvous/protocol/endpoint_io.h"
 
 #define ADDRS_MAX 8
 #define ENDS 4 /* signals that end the job here */
@@ -77,6 +79,7 @@ struct relay {
     struct stream *link; /* to the agent, whose head this is; NULL: not started, or closed */
     bool leads;          /* the agent has sent LEAD on it */
     uint32_t expected;   /* how many nodes the head expects; 0: unknown */
+    int listen_fd;       /* for the agent, where the nodes meet; -1: elsewhere */
     struct loop_signal *signals[ENDS];
     struct loop_timer *silence;   /* until the head counts as gone */
     struct loop_timer *end_timer; /* until the agent is killed, and then the relay ends */
@@ -516,6 +519,8 @@ static void make_env(const struct relay *r, const struct ssh_boot *boot, int lin
     }
     envlist_set(env, "PWD", boot->cwd);
     envlist_setf(env, STARTER_HEAD_ENV, STARTER_FD_PREFIX "%d", link_fd);
+    if (r->listen_fd >= 0)
+        envlist_setf(env, STARTER_LISTENER_ENV, STARTER_FD_PREFIX "%d", r->listen_fd);
 }
 
 static int watch_output(struct relay *r, size_t i, enum ssh_kind kind, int *ret_write) {
@@ -546,6 +551,7 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     spec.envp = envlist_items(&env);
     spec.cwd = boot->cwd;
     spec.stdin_fd = null;
+    spec.keep_fds[1] = MAX2(r->listen_fd, 0);
     spec.own_group = true;
     spec.death_signal = SIGTERM;
     if (code == 0)
@@ -562,6 +568,7 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     if (spec.keep_fds[0] > 0)
         file_close(&spec.keep_fds[0]);
     file_close(&null);
+    file_close(&r->listen_fd);
     return code;
 }
 
@@ -574,6 +581,31 @@ static int start(struct relay *r, const struct ssh_boot *boot, struct err *err) 
         output_end(&r->outputs[1]);
     }
     return code;
+}
+
+static int listen_there(struct relay *r, const struct ssh_listen *l, uint16_t *ret_port,
+                        struct err *err) {
+    struct addr at;
+    if (l->low > 0)
+        listen_set_range(l->low, l->high);
+    int code = endpoint_listen(l->addr, 0, &r->listen_fd, err);
+    if (code == 0)
+        code = addr_of_socket(r->listen_fd, &at);
+    if (code == 0)
+        *ret_port = addr_port(&at);
+    return code;
+}
+
+static void on_listen(struct relay *r, const struct ssh_listen *l) {
+    struct ssh_message m = {.kind = SSH_PORT};
+    struct err err = {0};
+    if (r->state != RELAY_WAITING || r->listen_fd >= 0)
+        return;
+    int code = listen_there(r, l, &m.port.port, &err);
+    if (code < 0)
+        fail(r, err.text[0] != '\0' ? err.text : strerror(-code));
+    else
+        send_head(r, &m);
 }
 
 static void on_boot(struct relay *r, const struct ssh_message *m) {
@@ -632,6 +664,8 @@ static void on_message(struct relay *r, const struct ssh_message *m) {
     }
     if (m->kind == SSH_BOOT_PART || m->kind == SSH_BOOT)
         on_boot(r, m);
+    else if (m->kind == SSH_LISTEN)
+        on_listen(r, &m->listen);
     else if (m->kind == SSH_STOP)
         on_stop(r, (int)m->signal.signo);
     else if (m->kind == SSH_SIGNAL)
@@ -752,11 +786,12 @@ static void tear_down(struct relay *r) {
     if (r->loop != NULL)
         loop_free(r->loop);
     strbuf_forget(&r->boot);
+    file_close(&r->listen_fd);
 }
 
 int ssh_node_run(const struct ssh_node_config *config) {
     struct relay r = {
-        .config = config, .state = RELAY_WAITING, .exit_code = 1, .boot.is_secret = true};
+        .config = config, .state = RELAY_WAITING, .exit_code = 1, .boot.is_secret = true, .listen_fd = -1};
     for (size_t i = 0; i < ARRAY_SIZE(r.outputs); i++)
         r.outputs[i].fd = -1;
     resolve_own_name(r.host, sizeof r.host);

@@ -36,6 +36,14 @@ static const struct json_field exit_fields[] = {
 static const struct json_field fail_fields[] = {
     {JSON_FIELD(ssh_fail, LINE, "text", text), .min = 1},
 };
+static const struct json_field listen_fields[] = {
+    {JSON_FIELD(ssh_listen, TEXT, "addr", addr), .min = 1},
+    {JSON_FIELD(ssh_listen, U16, "low", low)},
+    {JSON_FIELD(ssh_listen, U16, "high", high)},
+};
+static const struct json_field port_fields[] = {
+    {JSON_FIELD(ssh_port, U16, "port", port), .min = 1},
+};
 static const struct json_field signal_fields[] = {
     {JSON_FIELD(starter_signal, U32, "signal", signo), .min = 1, .max = SIGNALS_MAX},
 };
@@ -59,6 +67,8 @@ static const struct row rows[] = {
     {SSH_VERDICT, true, false, JSON_TABLE(starter_verdict, verdict_fields)},
     {SSH_EXIT, true, false, JSON_TABLE(ssh_exit, exit_fields)},
     {SSH_FAIL, true, false, JSON_TABLE(ssh_fail, fail_fields)},
+    {SSH_PORT, true, false, JSON_TABLE(ssh_port, port_fields)},
+    {SSH_LISTEN, false, false, JSON_TABLE(ssh_listen, listen_fields)},
     {SSH_BOOT_PART, false, true, {0}},
     {SSH_BOOT, false, true, {0}},
     {SSH_ACK, false, false, {0}},

@@ -5,6 +5,8 @@
  *     head                            node
  *              <-------------------   anything that a login prints, then the line MUSTER-SSH 1
  *              <-------------------   HELLO: who I am
+ *     LISTEN   ------------------->   node 0 only: where the others will meet it
+ *              <-------------------   PORT: the relay listens there, for its agent
  *     BOOT     ------------------->   what to start; large ones as several BOOT_PART and one BOOT
  *              <-------------------   OUT, ERR: what the agent has written
  *              <-------------------   LEAD, VERDICT: of this node's agent (starter_wire.h)
@@ -51,9 +53,11 @@ enum ssh_kind {
     SSH_VERDICT = 'V',
     SSH_EXIT = 'X',
     SSH_FAIL = 'F',
+    SSH_PORT = 'p',
     /* from the head */
     SSH_BOOT_PART = 'b',
     SSH_BOOT = 'B',
+    SSH_LISTEN = 'l',
     SSH_ACK = 'A',
     SSH_STOP = 'S',   /* end the job, as if the agent had got this signal */
     SSH_SIGNAL = 'U', /* for the workers */
@@ -84,6 +88,17 @@ struct ssh_fail {
     char text[STARTER_TEXT_MAX]; /* one sentence */
 };
 
+/* Where the nodes of the job meet: the relay takes a port that is free there, and its agent inherits
+ * the socket. */
+struct ssh_listen {
+    char addr[STARTER_HOST_MAX]; /* a literal, one of HELLO */
+    uint16_t low, high;          /* the ports to choose from; 0: the kernel's */
+};
+
+struct ssh_port {
+    uint16_t port;
+};
+
 struct ssh_message {
     enum ssh_kind kind;
     union {
@@ -93,6 +108,8 @@ struct ssh_message {
         struct starter_verdict verdict;
         struct ssh_exit exit;
         struct ssh_fail fail;
+        struct ssh_listen listen;
+        struct ssh_port port;
         struct starter_signal signal; /* STOP, SIGNAL */
         struct starter_expect expect;
         struct { /* OUT, ERR, BOOT_PART, BOOT; borrowed from what was received */

@@ -309,20 +309,30 @@ static int bad_head(const char *text, struct err *err) {
                    text);
 }
 
-/* Only the relay's own child has the socket: the variable without it is a copy. */
-static int read_fd(struct starter_link *l, const char *text, struct err *err) {
+/* The socket that a variable names as "fd:3", if an option of it has this value; else -1. Only the
+ * relay's own child has it: a variable without it is a copy. */
+static int passed_fd(char *const *envp, const char *name, int option, int value) {
+    const char *text = env_get(envp, name);
     uint32_t fd;
-    int domain = 0;
-    socklen_t len = sizeof domain;
-    if (parse_u32(text + strlen(STARTER_FD_PREFIX), &fd) < 0 || fd <= STDERR_FILENO ||
-        fd > INT32_MAX || getsockopt((int)fd, SOL_SOCKET, SO_DOMAIN, &domain, &len) < 0 ||
-        domain != AF_UNIX)
-        return err_set(err, -EINVAL,
-                       STARTER_HEAD_ENV "=%.200s is not a socket of this process; it is set by the "
-                                        "muster that started this agent: unset it",
-                       text);
-    l->relay_fd = (int)fd;
-    return fcntl(l->relay_fd, F_SETFD, FD_CLOEXEC) < 0 ? -errno : 0;
+    int found = 0;
+    socklen_t len = sizeof found;
+    if (text == NULL || strncmp(text, STARTER_FD_PREFIX, strlen(STARTER_FD_PREFIX)) != 0 ||
+        parse_u32(text + strlen(STARTER_FD_PREFIX), &fd) < 0 || fd <= STDERR_FILENO ||
+        fd > INT32_MAX || getsockopt((int)fd, SOL_SOCKET, option, &found, &len) < 0 ||
+        found != value || fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
+        return -1;
+    return (int)fd;
+}
+
+int starter_take_listener(char *const *envp) {
+    return passed_fd(envp, STARTER_LISTENER_ENV, SO_ACCEPTCONN, 1);
+}
+
+void starter_drop_fds(char *const *envp) {
+    int link = passed_fd(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX),
+        listener = starter_take_listener(envp);
+    file_close(&link);
+    file_close(&listener);
 }
 
 static int read_addrs(struct starter_link *l, const char *text, struct err *err) {
@@ -344,8 +354,15 @@ static int read_addrs(struct starter_link *l, const char *text, struct err *err)
 
 static int read_environment(struct starter_link *l, char *const *envp, struct err *err) {
     const char *token = env_get(envp, STARTER_TOKEN_ENV), *head = env_get(envp, STARTER_HEAD_ENV);
-    if (strncmp(head, STARTER_FD_PREFIX, strlen(STARTER_FD_PREFIX)) == 0)
-        return read_fd(l, head, err);
+    if (strncmp(head, STARTER_FD_PREFIX, strlen(STARTER_FD_PREFIX)) == 0) {
+        l->relay_fd = passed_fd(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX);
+        return l->relay_fd >= 0
+                   ? 0
+                   : err_set(err, -EINVAL,
+                             STARTER_HEAD_ENV "=%.200s is not a socket of this process; it is set "
+                                              "by the muster that started this agent: unset it",
+                             head);
+    }
     if (token == NULL || strlen(token) != STARTER_TOKEN_CHARS)
         return err_set(err, -EINVAL,
                        STARTER_HEAD_ENV " is set, but " STARTER_TOKEN_ENV " is not, or has not %d "

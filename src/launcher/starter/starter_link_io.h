@@ -44,6 +44,12 @@ struct starter_link_ops {
     void (*gone)(void *arg);
 };
 
+/* The socket where the nodes of the job meet, which this agent's relay has opened: from then on the
+ * caller's. -1: there is none. */
+int starter_take_listener(char *const *envp);
+/* Closes what the head has passed to this process, which is not its agent. */
+void starter_drop_fds(char *const *envp);
+
 /* Whether a head has started this process. */
 bool starter_link_is_given(char *const *envp);
 

@@ -57,7 +57,8 @@ Test(job_options_hosts, hosts_are_the_nodes) {
     cr_assert(h->add_nnodes && h->add_node_rank && h->add_nproc && h->add_backend && h->add_is_host && h->meet);
     cr_assert_str_eq(h->run_id, "ssh-abcdef012345");
     cr_assert_str_eq(g.spec.endpoint_host, "a");
-    cr_assert_eq(g.spec.n_endpoint_ports, 16);
+    cr_assert_eq(g.spec.endpoint_port, 0, "one that is free there");
+    cr_assert_eq(g.spec.n_endpoint_ports, 0);
     cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
 }
 
@@ -106,10 +107,13 @@ Test(job_options_hosts, what_the_user_arranges_stays) {
     }
 }
 
-Test(job_options_hosts, static_nodes_meet_at_one_port) {
-    READ("", "-H a,b --rdzv-backend=static x");
-    cr_assert_eq(g.spec.n_endpoint_ports, 0);
-    cr_assert_gt(g.spec.endpoint_port, 0);
+Test(job_options_hosts, a_port_of_the_user_counts) {
+    READ("", "-H a,b --rdzv-backend=c10d --rdzv-endpoint=a:1234 x");
+    cr_assert_eq(g.spec.endpoint_port, 1234);
+    _cleanup_(reading_fini) struct reading fixed = read_line("", "-H a,b --master-addr=a --master-port=1235 x");
+    cr_assert_eq(fixed.spec.endpoint_port, 1235);
+    _cleanup_(reading_fini) struct reading open = read_line("", "-H a,b --rdzv-backend=static x");
+    cr_assert_eq(open.spec.endpoint_port, 0);
 }
 
 Test(job_options_hosts, an_agent_reads_no_hosts) {

@@ -13,14 +13,13 @@ static void spec_init(struct job_spec *spec) {
     b->gpus[0] = 5;
     b->gpus[1] = 2;
     spec->rdzv.min_nodes = spec->rdzv.max_nodes = 2;
-    spec->endpoint_port = 12001;
 }
 
 static char *args_of(const struct job_spec *spec, size_t host, const char *addr, struct ssh_boot *boot) {
     char own[] = "--max-restarts=1", script[] = "x";
     char *args[] = {own, script, NULL};
     struct strbuf s = {0};
-    ssh_args(spec, &(struct ssh_place){.host = host, .addr = addr}, args, boot);
+    ssh_args(spec, &(struct ssh_place){.host = host, .addr = addr, .port = 12001}, args, boot);
     for (size_t i = 0; i < boot->n_args; i++)
         strbuf_printf(&s, "%s%s", i > 0 ? " " : "", boot->args[i]);
     return strbuf_take(&s);
@@ -33,14 +32,11 @@ Test(ssh_args, hosts_get_what_the_user_has_not_said) {
     spec.hosts.add_nnodes = spec.hosts.add_node_rank = spec.hosts.add_nproc = spec.hosts.add_backend = true;
     spec.hosts.add_is_host = spec.hosts.meet = true;
     spec.hosts.run_id = xstrdup("ssh-1");
-    spec.endpoint_ports[0] = 12001;
-    spec.endpoint_ports[1] = 12007;
-    spec.n_endpoint_ports = 2;
     _cleanup_(freep) char *first = args_of(&spec, 0, "10.0.0.1", &a), *second = args_of(&spec, 1, "fd77::1", &b);
     cr_assert_str_eq(first, "--nnodes=2 --node-rank=0 --nproc-per-node=3 --rdzv-id=ssh-1 --rdzv-backend=c10d "
-                            "--rdzv-endpoint=10.0.0.1:12001,12007 --max-restarts=1 x");
+                            "--rdzv-endpoint=10.0.0.1:12001 --max-restarts=1 x");
     cr_assert_str_eq(second, "--nnodes=2 --node-rank=1 --nproc-per-node=2 --rdzv-id=ssh-1 --rdzv-backend=c10d "
-                             "--rdzv-endpoint=[fd77::1]:12001,12007 --max-restarts=1 x");
+                             "--rdzv-endpoint=[fd77::1]:12001 --max-restarts=1 x");
     cr_assert_str_eq(envlist_get(&a.env, "MUSTER_HEAD_FIRST"), "1");
     cr_assert_str_eq(envlist_get(&b.env, "MUSTER_HEAD_FIRST"), "0");
     cr_assert_str_eq(envlist_get(&a.env, "MUSTER_HEAD_WORDS"), "6");
@@ -63,7 +59,7 @@ Test(ssh_args, ranks_count_from_the_first_host_that_answers) {
     char *args[] = {NULL};
     spec_init(&spec);
     spec.hosts.add_node_rank = spec.hosts.add_is_host = spec.hosts.meet = true;
-    ssh_args(&spec, &(struct ssh_place){.host = 1, .first = 1, .addr = "10.0.0.2"}, args, &boot);
+    ssh_args(&spec, &(struct ssh_place){.host = 1, .first = 1, .addr = "10.0.0.2", .port = 12001}, args, &boot);
     cr_assert_eq(boot.n_args, 2);
     cr_assert_str_eq(boot.args[0], "--node-rank=0");
     cr_assert_str_eq(boot.args[1], "--rdzv-endpoint=10.0.0.2:12001");
@@ -76,7 +72,7 @@ Test(ssh_args, a_host_that_was_passed_over_goes_last) {
     char *args[] = {NULL};
     spec_init(&spec);
     spec.hosts.add_node_rank = spec.hosts.add_is_host = true;
-    ssh_args(&spec, &(struct ssh_place){.host = 0, .first = 1, .addr = "10.0.0.2"}, args, &boot);
+    ssh_args(&spec, &(struct ssh_place){.host = 0, .first = 1, .addr = "10.0.0.2", .port = 12001}, args, &boot);
     cr_assert_str_eq(boot.args[0], "--node-rank=1");
     cr_assert_str_eq(envlist_get(&boot.env, "MUSTER_HEAD_FIRST"), "0");
 }

@@ -22,7 +22,7 @@ static uint32_t call_all(struct ssh_crew *c) {
 
 Test(ssh_crew, all_are_called_and_none_is_booted_before_the_first_answers) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
-    ssh_crew_init(&c, 3, 3);
+    ssh_crew_init(&c, 3, 3, false);
     EXPECT(CALL, 0);
     EXPECT(CALL, 1);
     EXPECT(CALL, 2);
@@ -45,7 +45,7 @@ Test(ssh_crew, all_are_called_and_none_is_booted_before_the_first_answers) {
 
 Test(ssh_crew, at_most_so_many_are_in_flight) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
-    ssh_crew_init(&c, 200, 1);
+    ssh_crew_init(&c, 200, 1, false);
     cr_assert_eq(call_all(&c), SSH_IN_FLIGHT);
     ssh_crew_gone(&c, 5, true);
     cr_assert_eq(call_all(&c), 1);
@@ -56,7 +56,7 @@ Test(ssh_crew, at_most_so_many_are_in_flight) {
 
 Test(ssh_crew, a_login_that_hangs_gives_its_place_to_the_next) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
-    ssh_crew_init(&c, 200, 1);
+    ssh_crew_init(&c, 200, 1, false);
     cr_assert_eq(call_all(&c), SSH_IN_FLIGHT);
     for (uint32_t i = 1; i < SSH_IN_FLIGHT; i++)
         ssh_crew_hangs(&c, i);
@@ -73,7 +73,7 @@ Test(ssh_crew, a_login_that_hangs_gives_its_place_to_the_next) {
 
 Test(ssh_crew, the_next_host_is_node_0_if_the_first_fails) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
-    ssh_crew_init(&c, 3, 2);
+    ssh_crew_init(&c, 3, 2, false);
     cr_assert_eq(call_all(&c), 3);
     ssh_crew_hello(&c, 2);
     ssh_crew_hello(&c, 1);
@@ -86,7 +86,7 @@ Test(ssh_crew, the_next_host_is_node_0_if_the_first_fails) {
 
 Test(ssh_crew, a_first_host_that_hangs_is_passed_over_if_enough_others_are_there) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
-    ssh_crew_init(&c, 4, 2);
+    ssh_crew_init(&c, 4, 2, false);
     cr_assert_not(ssh_crew_can_pass_over(&c), "nobody was called");
     cr_assert_eq(call_all(&c), 4);
     ssh_crew_hello(&c, 3);
@@ -110,8 +110,8 @@ Test(ssh_crew, a_first_host_that_hangs_is_passed_over_if_enough_others_are_there
 
 Test(ssh_crew, a_first_host_is_not_passed_over_if_all_are_needed_or_nobody_else_is_booted) {
     _cleanup_(ssh_crew_fini) struct ssh_crew all, closed;
-    ssh_crew_init(&all, 3, 3);
-    ssh_crew_init(&closed, 3, 2);
+    ssh_crew_init(&all, 3, 3, false);
+    ssh_crew_init(&closed, 3, 2, false);
     cr_assert_eq(call_all(&all) + call_all(&closed), 6);
     for (uint32_t i = 1; i < 3; i++) {
         ssh_crew_hello(&all, i);
@@ -124,7 +124,7 @@ Test(ssh_crew, a_first_host_is_not_passed_over_if_all_are_needed_or_nobody_else_
 
 Test(ssh_crew, too_few_are_told_once) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
-    ssh_crew_init(&c, 100, 99);
+    ssh_crew_init(&c, 100, 99, false);
     cr_assert_eq(call_all(&c), SSH_IN_FLIGHT);
     ssh_crew_hello(&c, 0);
     ssh_crew_gone(&c, 1, true);
@@ -143,7 +143,7 @@ Test(ssh_crew, too_few_are_told_once) {
 
 Test(ssh_crew, who_was_ready_and_failed_is_not_booted) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
-    ssh_crew_init(&c, 2, 1);
+    ssh_crew_init(&c, 2, 1, false);
     cr_assert_eq(call_all(&c), 2);
     ssh_crew_hello(&c, 1);
     ssh_crew_gone(&c, 1, true);
@@ -154,9 +154,40 @@ Test(ssh_crew, who_was_ready_and_failed_is_not_booted) {
 
 Test(ssh_crew, a_job_that_stops_calls_nobody) {
     _cleanup_(ssh_crew_fini) struct ssh_crew c;
-    ssh_crew_init(&c, 100, 100);
+    ssh_crew_init(&c, 100, 100, false);
     cr_assert_eq(call_all(&c), SSH_IN_FLIGHT);
     ssh_crew_close(&c);
     ssh_crew_gone(&c, 0, true);
     EXPECT(NOTHING, 0);
+}
+
+Test(ssh_crew, the_first_host_listens_before_any_is_booted) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 2, 1, true);
+    EXPECT(CALL, 0);
+    EXPECT(CALL, 1);
+    ssh_crew_hello(&c, 1);
+    EXPECT(NOTHING, 0);
+    ssh_crew_hello(&c, 0);
+    EXPECT(LISTEN, 0);
+    EXPECT(NOTHING, 0);
+    cr_assert_not(ssh_crew_listens(&c, 1), "it was not asked");
+    cr_assert(ssh_crew_listens(&c, 0));
+    cr_assert_not(ssh_crew_listens(&c, 0), "once");
+    EXPECT(BOOT, 0);
+    EXPECT(BOOT, 1);
+}
+
+Test(ssh_crew, the_next_host_is_asked_if_the_first_fails_before_it_listens) {
+    _cleanup_(ssh_crew_fini) struct ssh_crew c;
+    ssh_crew_init(&c, 2, 1, true);
+    EXPECT(CALL, 0);
+    EXPECT(CALL, 1);
+    ssh_crew_hello(&c, 0);
+    ssh_crew_hello(&c, 1);
+    EXPECT(LISTEN, 0);
+    ssh_crew_gone(&c, 0, true);
+    EXPECT(LISTEN, 1);
+    cr_assert(ssh_crew_listens(&c, 1));
+    EXPECT(BOOT, 1);
 }

@@ -9,11 +9,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/frame.h"
 #include "io/clock.h"
+#include "io/net/addr.h"
 #include "launcher/ssh/ssh_wire.h"
 
 static char dir[64], script[96];
@@ -294,4 +296,49 @@ Test(ssh_node_io, a_reader_that_went_away_does_not_hold_the_end_up) {
     (void)close(to); /* and it reads no more */
     to = -1;
     cr_assert_eq(status_of_relay(), 3);
+}
+
+static uint16_t ask_to_listen(const char *addr) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    struct ssh_message m = {.kind = SSH_LISTEN};
+    (void)snprintf(m.listen.addr, sizeof m.listen.addr, "%s", addr);
+    ssh_add(&m, &frame);
+    send_frames(&frame);
+    return expect(SSH_PORT).port.port;
+}
+
+Test(ssh_node_io, it_listens_for_its_program_where_the_nodes_meet) {
+    struct addr there;
+    start(30 * NS_PER_S, 30 * NS_PER_S);
+    (void)expect(SSH_HELLO);
+    uint16_t port = ask_to_listen("127.0.0.1");
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    cr_assert_eq(addr_from_literal("127.0.0.1", port, &there), 0);
+    cr_assert_eq(connect(fd, (const struct sockaddr *)&there.ss, there.len), 0);
+    boot("test -S /proc/self/fd/${MUSTER_HEAD_LISTENER#fd:} && echo it has it", "x");
+    expect_output("it has it\n");
+    expect_exit(false, 0);
+    char byte; /* the program has ended, and with it the last copy of the socket */
+    cr_assert_leq(read(fd, &byte, 1), 0);
+    (void)close(fd);
+}
+
+Test(ssh_node_io, an_address_at_which_it_cannot_listen_is_a_failure) {
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    struct ssh_message m = {.kind = SSH_LISTEN, .listen = {.addr = "127.0.0.1", .low = 1, .high = 1}};
+    start(30 * NS_PER_S, 30 * NS_PER_S);
+    (void)expect(SSH_HELLO);
+    int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct addr there;
+    socklen_t len = sizeof there.ss;
+    cr_assert_eq(addr_from_literal("127.0.0.1", 0, &there), 0);
+    cr_assert_eq(bind(taken, (const struct sockaddr *)&there.ss, there.len), 0);
+    cr_assert_eq(listen(taken, 1), 0);
+    cr_assert_eq(getsockname(taken, (struct sockaddr *)&there.ss, &len), 0);
+    m.listen.low = m.listen.high = addr_port(&there);
+    ssh_add(&m, &frame);
+    send_frames(&frame);
+    cr_assert_neq(expect(SSH_FAIL).fail.text[0], '\0');
+    cr_assert_eq(status_of_relay(), 1);
+    (void)close(taken);
 }

@@ -42,6 +42,12 @@ Test(ssh_wire, messages_survive_the_way) {
     m = (struct ssh_message){.kind = SSH_FAIL};
     m.fail = (struct ssh_fail){.text = "there is no folder /data"};
     cr_assert_str_eq(there_and_back(&m, &s).fail.text, "there is no folder /data");
+    m = (struct ssh_message){.kind = SSH_LISTEN, .listen = {.addr = "fd77::1", .low = 4000, .high = 4009}};
+    got = there_and_back(&m, &s);
+    cr_assert_str_eq(got.listen.addr, "fd77::1");
+    cr_assert(got.listen.low == 4000 && got.listen.high == 4009);
+    m = (struct ssh_message){.kind = SSH_PORT, .port = {.port = 4001}};
+    cr_assert_eq(there_and_back(&m, &s).port.port, 4001);
     m = (struct ssh_message){.kind = SSH_STOP};
     m.signal.signo = 15;
     cr_assert_eq(there_and_back(&m, &s).signal.signo, 15);
