@@ -7,6 +7,7 @@
 #include "cli/jobs/run_keys_io.h"
 #include "cli/jobs/run_line_io.h"
 #include "cli/options/commands.h"
+#include "cli/options/job_options.h"
 #include "launcher/agent/start_io.h"
 #include "launcher/node/python_io.h"
 #include "launcher/place/place.h"
@@ -35,6 +36,7 @@ static int be_agent(const struct job_spec *spec, struct keyring *keys, const cha
 static int start_over_ssh(const struct starter_run_config *config) {
     return ssh_head_run(&(struct ssh_head_config){.spec = config->spec,
                                                   .args = config->args,
+                                                  .write_job = job_write,
                                                   .envp = config->envp,
                                                   .keys = config->keys,
                                                   .argv0 = config->argv0,
@@ -95,7 +97,7 @@ int cmd_run(int argc, char **argv) {
     run_keys_take(&keys);
     int status = run_line_read(argc, argv, &spec);
     if (status < 0 && spec.dry_run)
-        status = dry_run(&spec, argv + 1, environ);
+        status = dry_run(&spec, environ);
     else if (status < 0 && run_keys_load(&keys, &spec, &err) < 0)
         status = usage_error("run", "%s", err.text);
     else if (status < 0)

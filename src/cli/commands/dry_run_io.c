@@ -13,7 +13,7 @@
 #include "launcher/node/python_io.h"
 #include "launcher/output/logdir_io.h"
 #include "launcher/output/worker_logs_io.h"
-#include "launcher/ssh/ssh_args.h"
+#include "launcher/ssh/ssh_job.h"
 #include "launcher/worker/worker_env.h"
 #include "nccl_env/facts/facts_io.h"
 #include "topology/discover/discovery_io.h"
@@ -202,33 +202,24 @@ static struct job_spec of_first_node(const struct job_spec *spec) {
         first.rdzv.max_nodes = spec->start_nodes;
         first.standalone = false;
     }
-    if (hosts->n > 0 && spec->hosts.add_nproc && hosts->items[0].slots > 0)
-        first.nproc = hosts->items[0].slots;
+    if (hosts->n > 0)
+        first.nproc = ssh_job_of(spec, &(struct ssh_place){.addr = ""}).nproc;
     return first;
 }
 
-/* "# node2: muster run …": what the head would have started there. */
-static void add_hosts(const struct job_spec *spec, char *const *args, struct strbuf *out) {
+/* "# node2: node rank 1, 8 workers": what the head would start there. */
+static void add_hosts(const struct job_spec *spec, struct strbuf *out) {
     const struct hosts *hosts = &spec->hosts.list;
     for (size_t i = 0; i < hosts->n; i++) {
-        _cleanup_(ssh_boot_fini) struct ssh_boot boot = {0};
-        const struct ssh_place place = {.host = i, .addr = "FIRST"};
-        bool left_out = false;
-        ssh_args(spec, &place, args, &boot);
-        strbuf_printf(out, "# %s: muster run", hosts->items[i].name);
-        for (size_t k = 0; k < boot.n_args; k++) {
-            if (!left_out && strcmp(boot.args[k], "--dry-run") == 0) {
-                left_out = true;
-                continue;
-            }
-            strbuf_add_char(out, ' ');
-            shell_add_word(out, boot.args[k]);
-        }
-        strbuf_add_char(out, '\n');
+        const struct job_spec job = ssh_job_of(spec, &(struct ssh_place){.host = i, .addr = ""});
+        strbuf_printf(out, "# %s: node rank %d", hosts->items[i].name, job.node_rank);
+        if (job.nproc_by == JOB_NPROC_NUMBER)
+            strbuf_printf(out, ", %u worker%s", job.nproc, job.nproc == 1 ? "" : "s");
+        strbuf_add(out, spec->hosts.meet ? ", meets the others on node 0\n" : "\n");
     }
 }
 
-int dry_run(const struct job_spec *of_head, char *const *args, char *const *envp) {
+int dry_run(const struct job_spec *of_head, char *const *envp) {
     const struct job_spec first = of_first_node(of_head), *spec = &first;
     _cleanup_(dry_run_fini) struct dry_run d = {.spec = spec, .envp = envp};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
@@ -245,7 +236,7 @@ int dry_run(const struct job_spec *of_head, char *const *args, char *const *envp
                       "# muster would start itself on %" PRIu32 " node%s: this is the first, if it "
                       "is like this machine\n",
                       spec->start_nodes, spec->start_nodes == 1 ? "" : "s");
-    add_hosts(spec, args, &text);
+    add_hosts(spec, &text);
     for (uint32_t i = 0; r == 0 && i < spec->nproc; i++)
         r = add_worker(&d, i, &text, &err);
     if (r < 0) {

@@ -5,5 +5,5 @@
 #include "launcher/job/job.h"
 
 /* Prints a command for each worker, as a shell takes it, and over ssh before these what runs on
- * each host. args: what the user wrote behind "run", NULL-terminated. Returns the exit status. */
-_must_use_ int dry_run(const struct job_spec *spec, char *const *args, char *const *envp);
+ * each host. Returns the exit status. */
+_must_use_ int dry_run(const struct job_spec *spec, char *const *envp);

@@ -16,7 +16,6 @@
 #include "rendezvous/operate/registry_io.h"
 
 #define COMMAND_BYTES_MAX 4096
-#define ENVIRONMENT_BYTES_MAX ((size_t)1 << 20)
 
 void local_agents_free(struct ps_row *rows, size_t n) {
     for (size_t i = 0; i < n; i++)
@@ -24,29 +23,15 @@ void local_agents_free(struct ps_row *rows, size_t n) {
     free(rows);
 }
 
-/* How many words behind "run" its head has added, of an agent that was started over ssh. */
-static unsigned long added_words(int32_t pid) {
-    _cleanup_(freep) char *text = xcalloc(ENVIRONMENT_BYTES_MAX, 1);
-    unsigned long n = 0;
-    ssize_t len = proc_read(pid, "/environ", text, ENVIRONMENT_BYTES_MAX - 1);
-    for (const char *e = text; len > 0 && e < text + len; e += strlen(e) + 1)
-        if (strncmp(e, STARTER_WORDS_ENV "=", sizeof STARTER_WORDS_ENV) == 0)
-            n = strtoul(e + sizeof STARTER_WORDS_ENV, NULL, 10);
-    return n;
-}
-
 /* The command line of a process, quoted for a shell, malloc'ed; NULL: it can't be read. */
 static char *command_of(int32_t pid) {
     char text[COMMAND_BYTES_MAX];
-    unsigned long i = 0, n_added = added_words(pid);
     ssize_t n = proc_read(pid, "/cmdline", text, sizeof text - 1);
     if (n <= 0)
         return NULL;
     text[n] = '\0';
     struct strbuf out = {0};
-    for (const char *word = text; word < text + n; word += strlen(word) + 1, i++) {
-        if (i >= 2 && i - 2 < n_added)
-            continue; /* behind "muster run" */
+    for (const char *word = text; word < text + n; word += strlen(word) + 1) {
         strbuf_add(&out, word > text ? " " : "");
         shell_add_word(&out, word);
     }

@@ -17,6 +17,7 @@
 #include "launcher/place/place_io.h"
 #include "launcher/preflight/switch_map.h"
 #include "launcher/srun/step_cpus_io.h"
+#include "launcher/starter/starter_link_io.h"
 #include "rendezvous/protocol/messages.h"
 #include "topology/discover/common/cpu_count_io.h"
 #include "topology/discover/discovery_io.h"
@@ -218,7 +219,7 @@ const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .serve_node = probe_serve_node,
                                            .shared_folder = probe_shared};
 
-int run_line_read(int argc, char **argv, struct job_spec *ret) {
+static int read_words(int argc, char **argv, struct job_spec *ret) {
     _cleanup_(strbuf_fini) struct strbuf warnings = {0}, text = {0};
     _cleanup_(job_spec_fini) struct job_spec spec = {0};
     struct err err = {0};
@@ -249,4 +250,34 @@ int run_line_read(int argc, char **argv, struct job_spec *ret) {
     *ret = spec;
     spec = (struct job_spec){0};
     return -1;
+}
+
+#define JOB_TEXT_MAX ((size_t)64 << 20)
+
+/* The job that the relay of a head over ssh has written for this agent. */
+static int read_job_of_head(int fd, struct job_spec *ret) {
+    _cleanup_(freep) char *path = xasprintf("/proc/self/fd/%d", fd), *text = NULL;
+    struct err err = {0};
+    size_t len = 0;
+    int r = file_read_text(path, JOB_TEXT_MAX, &text, &len);
+    (void)close(fd);
+    if (r < 0)
+        r = err_set(&err, r, "can't read the job that the head has sent: %s", strerror(-r));
+    else
+        r = job_options_of_head(text, len, environ, &run_line_probes, ret, &err);
+    if (text != NULL)
+        explicit_bzero(text, len); /* it can have a password */
+    if (r < 0)
+        return usage_error(run_options.command, "%s", err.text);
+    set_log_level(ret);
+    if (find_place(ret, &err) < 0) {
+        job_spec_fini(ret);
+        return usage_error(run_options.command, "%s", err.text);
+    }
+    return -1;
+}
+
+int run_line_read(int argc, char **argv, struct job_spec *ret) {
+    int fd = starter_take_job(environ);
+    return fd >= 0 ? read_job_of_head(fd, ret) : read_words(argc, argv, ret);
 }

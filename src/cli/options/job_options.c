@@ -95,53 +95,60 @@ static int unknown_nproc(struct job_reading *j) {
     return job_bad_value(j, RUN_NPROC_PER_NODE, must);
 }
 
-static int read_nproc(struct job_reading *j) {
-    const char *text = job_text(j, RUN_NPROC_PER_NODE);
-    int32_t number;
+/* The number of workers on this node, as `nproc_by` says. */
+static int count_nproc(struct job_reading *j) {
+    enum job_nproc by = j->spec->nproc_by;
     uint32_t n = 0;
     int r = 0;
-    if (job_counts_elsewhere(j)) {
-        j->spec->nproc = 1; /* each node counts its own */
-        return 0;
-    }
-    if (j->fill.nproc)
-        return job_count_workers_by_slurm(j);
-    if (parse_python_i32(text, &number) == 0) {
-        if (number < 1 || number > JOB_WORKERS_MAX)
-            return job_bad_value(j, RUN_NPROC_PER_NODE, "from 1 to 4096");
-        n = (uint32_t)number;
-    } else if (strcmp(text, "cpu") == 0) {
+    if (by == JOB_NPROC_GPU || by == JOB_NPROC_AUTO)
+        r = count_gpus(j, by == JOB_NPROC_GPU, &n);
+    if (by == JOB_NPROC_CPU || (by == JOB_NPROC_AUTO && r == 0 && n == 0))
         n = j->probes->count_cpus(j->probes->arg);
-    } else if (strcmp(text, "gpu") == 0) {
-        r = count_gpus(j, true, &n);
-    } else if (strcmp(text, "auto") == 0) {
-        r = count_gpus(j, false, &n);
-        if (r == 0 && n == 0)
-            n = j->probes->count_cpus(j->probes->arg);
-    } else {
-        r = unknown_nproc(j);
-    }
-    j->spec->nproc = MIN2(n, (uint32_t)JOB_WORKERS_MAX);
+    if (by != JOB_NPROC_NUMBER)
+        j->spec->nproc = MIN2(n, (uint32_t)JOB_WORKERS_MAX);
     return r;
 }
 
-/* "-H host:2222" is most likely meant as a port. argv: with the words that a head added. */
-static int check_slots(struct job_reading *j, int argc, char *const *argv) {
-    const char *added = env_get(j->envp, STARTER_WORDS_ENV);
-    uint64_t n_added = 0;
-    if (added == NULL || parse_u64(added, &n_added) < 0)
-        return 0;
-    uint32_t cpus = j->probes->count_cpus(j->probes->arg);
-    for (uint64_t i = 1; i <= n_added && i < (uint64_t)argc; i++)
-        if (strncmp(argv[i], "--nproc-per-node=", 17) == 0 &&
-            j->spec->nproc > WORKERS_PER_CPU * cpus)
-            return err_set(j->err, -EINVAL,
-                           "%u workers for %u CPU%s, from HOST:%u of -H or slots= of --hostfile; "
-                           "for a port: --ssh \"ssh -p %u\", or Port in ~/.ssh/config; to start so "
-                           "many workers: --nproc-per-node=%u",
-                           j->spec->nproc, cpus, cpus == 1 ? "" : "s", j->spec->nproc,
-                           j->spec->nproc, j->spec->nproc);
+/* Fills in a number, or from what it is to be counted. */
+static int parse_nproc(struct job_reading *j) {
+    static const char *const words[] = {
+        [JOB_NPROC_CPU] = "cpu", [JOB_NPROC_GPU] = "gpu", [JOB_NPROC_AUTO] = "auto"};
+    const char *text = job_text(j, RUN_NPROC_PER_NODE);
+    int32_t number;
+    for (unsigned i = JOB_NPROC_CPU; i < ARRAY_SIZE(words); i++)
+        if (strcmp(text, words[i]) == 0) {
+            j->spec->nproc_by = (enum job_nproc)i;
+            return 0;
+        }
+    if (parse_python_i32(text, &number) < 0)
+        return unknown_nproc(j);
+    if (number < 1 || number > JOB_WORKERS_MAX)
+        return job_bad_value(j, RUN_NPROC_PER_NODE, "from 1 to 4096");
+    j->spec->nproc_by = JOB_NPROC_NUMBER;
+    j->spec->nproc = (uint32_t)number;
     return 0;
+}
+
+static int read_nproc(struct job_reading *j) {
+    if (j->fill.nproc)
+        return job_count_workers_by_slurm(j);
+    int r = parse_nproc(j);
+    if (r < 0 || !job_counts_elsewhere(j))
+        return r < 0 ? r : count_nproc(j);
+    j->spec->nproc = 1;
+    return 0;
+}
+
+/* "-H host:2222" is most likely meant as a port. */
+static int check_slots(struct job_reading *j) {
+    uint32_t cpus = j->probes->count_cpus(j->probes->arg), nproc = j->spec->nproc;
+    if (job_given(j, RUN_NPROC_PER_NODE) || nproc <= WORKERS_PER_CPU * cpus)
+        return 0;
+    return err_set(j->err, -EINVAL,
+                   "%u workers for %u CPU%s, from HOST:%u of -H or slots= of --hostfile; "
+                   "for a port: --ssh \"ssh -p %u\", or Port in ~/.ssh/config; to start so "
+                   "many workers: --nproc-per-node=%u",
+                   nproc, cpus, cpus == 1 ? "" : "s", nproc, nproc, nproc);
 }
 
 /* A value in a word of its own that stands where SCRIPT is missing. */
@@ -180,46 +187,28 @@ static int read_program(struct job_reading *j, int argc, char *const *argv) {
     return 0;
 }
 
-/* "3" or "0:3,1:1" (torch/distributed/elastic/multiprocessing/api.py, Std.from_str). */
 static int read_std(struct job_reading *j, enum run_option row, struct std_map *ret) {
-    const char *s = job_text(j, row);
-    struct std_map map;
-    memset(map.by_rank, 0xff, sizeof map.by_rank);
-    map.fallback = STD_NONE;
-    bool single = strlen(s) == 1;
-    if (single && s[0] >= '0' && s[0] <= '3') {
-        map.fallback = (uint8_t)(s[0] - '0');
-        *ret = map;
+    const char *text = job_text(j, row);
+    if (text == NULL || std_map_parse(text, ret) == 0)
         return 0;
-    }
-    bool ok = !single && *s != '\0';
-    while (ok && *s != '\0') {
-        ok = s[0] >= '0' && s[0] <= '9' && s[1] == ':' && s[2] >= '0' && s[2] <= '3' &&
-             (s[3] == '\0' || (s[3] == ',' && s[4] != '\0'));
-        if (ok) {
-            map.by_rank[s[0] - '0'] = (uint8_t)(s[2] - '0');
-            s += s[3] == ',' ? 4 : 3;
-        }
-    }
-    if (!ok)
-        return job_bad_value(j, row,
-                             "0 (none), 1 (stdout), 2 (stderr), 3 (both), or by local rank: "
-                             "0:3,1:1");
-    *ret = map;
-    return 0;
+    return job_bad_value(j, row,
+                         "0 (none), 1 (stdout), 2 (stderr), 3 (both), or by local rank: "
+                         "0:3,1:1");
 }
 
 static int read_ranks_filter(struct job_reading *j) {
     const char *s = job_text(j, RUN_LOCAL_RANKS_FILTER);
-    if (*s == '\0')
+    const uint32_t n = job_counts_elsewhere(j) ? JOB_WORKERS_MAX : j->spec->nproc;
+    if (s == NULL || *s == '\0')
         return 0;
-    bool *shown = j->spec->console_ranks = xcalloc(j->spec->nproc, sizeof *shown);
+    free(j->spec->console_ranks);
+    bool *shown = j->spec->console_ranks = xcalloc(JOB_WORKERS_MAX, sizeof *shown);
     for (; s != NULL; s = strchr(s, ','), s = s != NULL ? s + 1 : NULL) {
         _cleanup_(freep) char *item = xstrndup(s, strcspn(s, ","));
         int32_t rank;
         if (parse_python_i32(item, &rank) < 0)
             return job_bad_value(j, RUN_LOCAL_RANKS_FILTER, "local ranks with commas: 0,1,2");
-        if (rank >= 0 && (uint32_t)rank < j->spec->nproc)
+        if (rank >= 0 && (uint32_t)rank < n)
             shown[rank] = true;
         else
             strbuf_printf(j->warnings, "--local-ranks-filter: there is no local rank %d\n", rank);
@@ -233,6 +222,8 @@ static int read_ranks_filter(struct job_reading *j) {
 static int read_output_spool(struct job_reading *j) {
     static const char units[] = "KMGT";
     const char *s = job_text(j, RUN_OUTPUT_SPOOL);
+    if (s == NULL)
+        return 0;
     size_t digits = strspn(s, "0123456789");
     const char *unit = s[digits] != '\0' ? strchr(units, toupper((unsigned char)s[digits])) : NULL;
     _cleanup_(freep) char *number = xstrndup(s, digits);
@@ -248,17 +239,23 @@ static int read_output_spool(struct job_reading *j) {
 }
 
 /* The user always reads and writes; others may read, the group may write, too. */
-static int read_log_mode(struct job_reading *j) {
-    const char *s = job_text(j, RUN_LOG_MODE);
+int job_log_mode_parse(const char *text, uint32_t *ret) {
     uint32_t mode = 0;
-    size_t n = strspn(s, "01234567");
+    size_t n = strspn(text, "01234567");
     for (size_t i = 0; i < n && n <= 4; i++)
-        mode = mode << 3 | (uint32_t)(s[i] - '0');
-    if (s[n] != '\0' || (mode & 0600) != 0600 || (mode & ~0664u) != 0)
-        return job_bad_value(j, RUN_LOG_MODE,
-                             "the octal mode of a file: 0600, 0640, 0660, 0644 or 0664");
-    j->spec->log_mode = mode;
+        mode = mode << 3 | (uint32_t)(text[i] - '0');
+    if (text[n] != '\0' || (mode & 0600) != 0600 || (mode & ~0664u) != 0)
+        return -EINVAL;
+    *ret = mode;
     return 0;
+}
+
+static int read_log_mode(struct job_reading *j) {
+    const char *text = job_text(j, RUN_LOG_MODE);
+    if (text == NULL || job_log_mode_parse(text, &j->spec->log_mode) == 0)
+        return 0;
+    return job_bad_value(j, RUN_LOG_MODE,
+                         "the octal mode of a file: 0600, 0640, 0660, 0644 or 0664");
 }
 
 /* Splits a list at its commas; two of them are a comma in an item. As in torchrun, "" has one item,
@@ -287,11 +284,12 @@ static int read_filters(struct job_reading *j) {
     for (int k = 0; k < 2; k++) {
         const char *name = run_options.defs[option_row(&run_options, rows[k])].name;
         unsigned tee = STD_NONE;
-        if (!job_given(j, rows[k]))
+        if (!job_given(j, rows[k]) || job_text(j, rows[k]) == NULL)
             continue;
         if (spec->log_dir != NULL && strcmp(spec->log_dir, "/dev/null") == 0)
             return err_set(j->err, -EINVAL,
                            "--%s writes a file, but --log-dir=/dev/null means none", name);
+        words_free(j->spec->filters[k]);
         j->spec->filters[k] = split_filters(job_text(j, rows[k]));
         for (uint32_t i = 0; i < spec->nproc; i++)
             tee |= std_map_get(&spec->tee, i);
@@ -302,12 +300,26 @@ static int read_filters(struct job_reading *j) {
     return 0;
 }
 
+/* console is the same as --event-log=-. */
+static void read_event_log(struct job_reading *j) {
+    const char *file = job_text(j, RUN_EVENT_LOG), *handler = job_text(j, RUN_EVENT_LOG_HANDLER);
+    if (file != NULL && file[0] == '\0')
+        file = NULL;
+    if (file == NULL && handler != NULL && strcmp(handler, "console") == 0)
+        file = "-";
+    if (file == NULL)
+        return;
+    free(j->spec->event_log);
+    j->spec->event_log = xstrdup(file);
+}
+
 static int read_output(struct job_reading *j) {
-    if (job_given(j, RUN_LOGS_SPECS) && strcmp(job_text(j, RUN_LOGS_SPECS), "default") != 0)
+    const char *specs = job_text(j, RUN_LOGS_SPECS);
+    if (specs != NULL && strcmp(specs, "default") != 0)
         return err_set(j->err, -ENOTSUP,
                        "--logs-specs=%s: must be default; others are plug-ins written in Python, "
                        "which muster can't load",
-                       job_text(j, RUN_LOGS_SPECS));
+                       specs);
     struct job_spec *spec = j->spec;
     int r = read_std(j, RUN_REDIRECTS, &spec->redirects);
     if (r == 0)
@@ -320,17 +332,12 @@ static int read_output(struct job_reading *j) {
         r = read_log_mode(j);
     if (r == 0)
         r = read_filters(j);
-    if (r < 0)
-        return r;
-    const char *events = job_text(j, RUN_EVENT_LOG);
-    if (events == NULL || events[0] == '\0')
-        events = strcmp(job_text(j, RUN_EVENT_LOG_HANDLER), "console") == 0 ? "-" : NULL;
-    spec->event_log = events != NULL ? xstrdup(events) : NULL;
-    spec->verbose = (int)MIN2(job_value(j, RUN_VERBOSE)->times, 9u);
-    return 0;
+    if (r == 0)
+        read_event_log(j);
+    return r;
 }
 
-static int signal_by_name(const char *name) {
+int job_signal_by_name(const char *name) {
     for (int i = 1; i < NSIG; i++) {
         const char *abbreviation = signal_abbrev(i);
         if (abbreviation != NULL && strncmp(name, "SIG", 3) == 0 &&
@@ -343,6 +350,9 @@ static int signal_by_name(const char *name) {
 static int read_signals(struct job_reading *j) {
     const char *s = job_text(j, RUN_SIGNALS_TO_HANDLE);
     struct job_spec *spec = j->spec;
+    if (s == NULL)
+        return 0;
+    spec->n_signals = 0;
     while (*s != '\0') {
         s += strspn(s, " ,");
         size_t n = strcspn(s, " ,");
@@ -350,7 +360,7 @@ static int read_signals(struct job_reading *j) {
             break;
         _cleanup_(freep) char *name = xstrndup(s, n);
         s += n;
-        int signo = signal_by_name(name);
+        int signo = job_signal_by_name(name);
         if (signo == 0 || signo == SIGKILL || signo == SIGSTOP) {
             strbuf_printf(j->warnings, "--signals-to-handle: %s \"%s\" is ignored\n",
                           signo == 0 ? "unknown signal" : "a signal that can't be caught,", name);
@@ -366,7 +376,8 @@ static int read_signals(struct job_reading *j) {
 static int read_ending(struct job_reading *j) {
     double interval;
     j->spec->shutdown_timeout_given = job_given(j, RUN_SHUTDOWN_TIMEOUT);
-    if (parse_python_double(job_text(j, RUN_MONITOR_INTERVAL), &interval) < 0 || interval <= 0)
+    const char *monitor = job_text(j, RUN_MONITOR_INTERVAL);
+    if (monitor != NULL && (parse_python_double(monitor, &interval) < 0 || interval <= 0))
         return job_bad_value(j, RUN_MONITOR_INTERVAL, "a number of seconds above 0");
     if (j->spec->leave == JOB_LEAVE_DETACHED && j->spec->contain == JOB_CONTAIN_PIDNS)
         return err_set(j->err, -EINVAL,
@@ -392,13 +403,12 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
     if (r == 0)
         r = read_nproc(j);
     if (r == 0)
-        r = check_slots(j, argc, argv);
-    if (r == 0)
         r = job_read_binding(j);
     if (r == 0)
         r = job_read_rendezvous(j);
     if (r == 0)
         r = read_output(j);
+    j->spec->verbose = (int)MIN2(job_value(j, RUN_VERBOSE)->times, 9u);
     if (r == 0)
         job_share_output(j);
     if (r == 0)
@@ -406,14 +416,13 @@ static int read_all(struct job_reading *j, int argc, char *const *argv) {
     return r < 0 ? r : read_ending(j);
 }
 
-int job_options_read(int argc, char *const *argv, char *const *envp,
-                     const struct job_probes *probes, struct strbuf *warnings, struct job_spec *ret,
-                     struct err *err) {
-    _cleanup_(job_spec_fini) struct job_spec spec = job_spec_default;
-    struct job_reading j = {
+static struct job_reading reading_of(char *const *envp, const struct job_probes *probes,
+                                     struct strbuf *warnings, struct job_spec *spec,
+                                     struct err *err) {
+    return (struct job_reading){
         .probes = probes,
         .warnings = warnings,
-        .spec = &spec,
+        .spec = spec,
         .err = err,
         .visible_devices = env_get(envp, "CUDA_VISIBLE_DEVICES"),
         .share_off_env = env_get(envp, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
@@ -421,6 +430,93 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
         .etcd_password_env = env_get(envp, "MUSTER_ETCD_PASSWORD"),
         .envp = envp,
     };
+}
+
+static void reading_fini(struct job_reading *j) {
+    free(j->run_id);
+    free(j->first_host);
+}
+
+static void read_place(struct job_reading *j) {
+    const struct place_probes probes = {
+        .facts = j->probes->place_facts, .hosts = j->probes->read_hosts, .arg = j->probes->arg};
+    j->place_code = place_read(j->envp, &probes, &j->spec->place, &j->place_err);
+}
+
+/* ---- a job that was read elsewhere ---- */
+
+/* An option that the user has given counts: its value is in the job, and its text is NULL here. */
+static int mark_given(struct job_reading *j) {
+    for (char *const *name = j->spec->given; name != NULL && *name != NULL; name++) {
+        size_t i = 0;
+        while (i < run_options.n && strcmp(run_options.defs[i].name, *name) != 0)
+            i++;
+        if (i == run_options.n)
+            return err_set(j->err, -EINVAL, "there is no option \"%.64s\"", *name);
+        j->parsed.values[i].times = 1;
+    }
+    return 0;
+}
+
+static int resolve_nproc(struct job_reading *j) {
+    int r = job_value(j, RUN_NPROC_PER_NODE)->from_env ? parse_nproc(j) : 0;
+    if (r == 0)
+        r = count_nproc(j);
+    return r < 0 ? r : check_slots(j);
+}
+
+/* What depends on this node. */
+static int resolve_here(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    int r = options_fill_from_env(&run_options, &j->parsed, spec, j->err);
+    read_place(j);
+    if (r == 0)
+        r = resolve_nproc(j);
+    if (r == 0)
+        r = job_check_gpus_per_worker(j);
+    if (r == 0)
+        r = job_resolve_binding(j);
+    if (r == 0)
+        r = read_output(j);
+    if (r == 0)
+        r = read_ending(j);
+    if (r < 0)
+        return r;
+    job_share_output(j);
+    job_read_topology(j);
+    spec->workers_store = job_shares_no_store(j);
+    return 0;
+}
+
+int job_options_of_head(const char *text, size_t len, char *const *envp,
+                        const struct job_probes *probes, struct job_spec *ret, struct err *err) {
+    _cleanup_(strbuf_fini) struct strbuf unused = {0}; /* the head has warned */
+    _cleanup_(job_spec_fini) struct job_spec spec = job_spec_default;
+    struct job_reading j = reading_of(envp, probes, &unused, &spec, err);
+    int r = job_read(text, len, &spec, err);
+    if (r < 0) {
+        err_prefix(err, "the job that this agent was given");
+        return r;
+    }
+    r = mark_given(&j);
+    if (r == 0)
+        r = options_from_env(&run_options, envp, &j.parsed, err);
+    if (r == 0)
+        r = resolve_here(&j);
+    if (r < 0)
+        return r;
+    *ret = spec;
+    spec = (struct job_spec){0};
+    return 0;
+}
+
+/* ---- a command line ---- */
+
+int job_options_read(int argc, char *const *argv, char *const *envp,
+                     const struct job_probes *probes, struct strbuf *warnings, struct job_spec *ret,
+                     struct err *err) {
+    _cleanup_(job_spec_fini) struct job_spec spec = job_spec_default;
+    _cleanup_(reading_fini) struct job_reading j = reading_of(envp, probes, warnings, &spec, err);
     int r = options_parse(&run_options, argc, argv, &j.parsed, err);
     if (r < 0)
         return r;
@@ -433,9 +529,7 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
     r = options_from_env(&run_options, envp, &j.parsed, err);
     if (r < 0)
         return r;
-    const struct place_probes place_probes = {
-        .facts = probes->place_facts, .hosts = probes->read_hosts, .arg = probes->arg};
-    j.place_code = place_read(envp, &place_probes, &spec.place, &j.place_err);
+    read_place(&j);
     r = read_all(&j, argc, argv);
     if (r < 0)
         return r;

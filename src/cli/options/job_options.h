@@ -62,6 +62,19 @@ _must_use_ int job_options_read(int argc, char *const *argv, char *const *envp,
                                 const struct job_probes *probes, struct strbuf *warnings,
                                 struct job_spec *ret, struct err *err);
 
+/* The job as the muster that starts this agent over ssh has sent it (job_write()), with what
+ * depends on this node: PET_NAME there of options that the user has not given, the number of
+ * workers, the place in Slurm and in the network. 0; or a negative errno with a sentence. */
+_must_use_ int job_options_of_head(const char *text, size_t len, char *const *envp,
+                                   const struct job_probes *probes, struct job_spec *ret,
+                                   struct err *err);
+
+/* Writes the job for an agent on another host, as one JSON object. */
+void job_write(const struct job_spec *spec, struct strbuf *out);
+/* Reads it into *ret, which has the defaults. -EINVAL, -E2BIG with a sentence; the caller frees
+ * *ret in any case. */
+_must_use_ int job_read(const char *text, size_t len, struct job_spec *ret, struct err *err);
+
 /* Prints the job as one JSON object, with a line for each member. The keys are in muster-run(1),
  * and do not change. */
 void job_print_config(const struct job_spec *spec, struct strbuf *out);

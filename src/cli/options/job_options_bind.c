@@ -40,3 +40,10 @@ int job_read_binding(struct job_reading *j) {
         spec->bind = BIND_NONE + job_choice(j, RUN_BIND);
     return 0;
 }
+
+/* Of a job that was read elsewhere. */
+int job_resolve_binding(struct job_reading *j) {
+    if (job_value(j, RUN_BIND)->from_env && !job_given(j, RUN_NUMA_BINDING))
+        j->spec->bind = BIND_NONE + job_choice(j, RUN_BIND);
+    return j->spec->bind >= BIND_TORCH_NODE ? check_gpus(j) : 0;
+}

@@ -20,14 +20,17 @@ static int check_unit(struct job_reading *j) {
 
 /* Reads the place of this node in the network, as Slurm's topology plugin describes it: switches
  * and node, from the top, separated by dots. srun(1), SLURM_TOPOLOGY_ADDR */
-static void read_topology(struct job_reading *j) {
+void job_read_topology(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const char *text = spec->place.topology != NULL ? spec->place.topology : "";
     bool fits = strlen(text) <= TOPOLOGY_MAX;
+    free(spec->topology);
     spec->topology = xstrdup(fits ? text : "");
     const char *file = job_text(j, RUN_TOPOLOGY_FILE);
-    if (file != NULL && spec->topology[0] == '\0')
+    if (file != NULL && spec->topology[0] == '\0') {
+        free(spec->topology_file);
         spec->topology_file = xstrdup(file);
+    }
     if (spec->rdzv.rank_order != RANK_ORDER_TOPOLOGY || spec->topology[0] != '\0' ||
         spec->topology_file != NULL)
         return;
@@ -63,7 +66,7 @@ int job_read_group(struct job_reading *j) {
     if (r == 0)
         r = read_arbiter_lease(j);
     if (r == 0)
-        read_topology(j);
+        job_read_topology(j);
     return r;
 }
 

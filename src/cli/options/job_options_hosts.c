@@ -135,31 +135,38 @@ void job_warn_of_no_hosts(struct job_reading *j) {
 
 static bool is_blank(const char *text) { return text == NULL || text[strspn(text, " \t")] == '\0'; }
 
-/* Where the nodes meet: at the first of them, unless the user names a place. */
+/* Where the nodes meet: at the first of them, unless the user chooses another place. */
 static void arrange(struct job_reading *j) {
     struct job_hosts *h = &j->spec->hosts;
-    const enum job_backend backend = job_given(j, RUN_RDZV_BACKEND)
-                                         ? job_backend_of(job_text(j, RUN_RDZV_BACKEND))
-                                         : JOB_BACKEND_C10D;
-    const bool c10d = backend == JOB_BACKEND_C10D, is_static = backend == JOB_BACKEND_STATIC,
-               says = !is_blank(job_text(j, RUN_RDZV_ENDPOINT)) || job_given(j, RUN_MASTER_ADDR) ||
-                      (!c10d && job_given(j, RUN_MASTER_PORT));
-    h->add_nnodes = !job_given(j, RUN_NNODES);
-    h->add_node_rank = !job_given(j, RUN_NODE_RANK);
-    h->add_nproc = !job_given(j, RUN_NPROC_PER_NODE);
-    h->meet = h->list.n > 1 && !says && (c10d || is_static);
-    h->add_backend = h->meet && !job_given(j, RUN_RDZV_BACKEND);
-    h->add_is_host = h->meet && !is_static;
-    if (!job_given(j, RUN_RDZV_ID))
-        h->run_id = xasprintf("ssh-%012" PRIx64, j->probes->random(j->probes->arg) >> 16);
+    const char *backend = job_text(j, RUN_RDZV_BACKEND);
+    const bool c10d = !job_given(j, RUN_RDZV_BACKEND) || strcmp(backend, "c10d") == 0,
+               is_static = job_given(j, RUN_RDZV_BACKEND) && strcmp(backend, "static") == 0,
+               is_chosen = !is_blank(job_text(j, RUN_RDZV_ENDPOINT)) ||
+                           job_given(j, RUN_MASTER_ADDR) ||
+                           (!c10d && job_given(j, RUN_MASTER_PORT));
+    h->meet = h->list.n > 1 && !is_chosen && (c10d || is_static);
+    if (!job_given(j, RUN_RDZV_ID)) {
+        j->run_id = xasprintf("ssh-%012" PRIx64, j->probes->random(j->probes->arg) >> 16);
+        job_fill_in(j, RUN_RDZV_ID, j->run_id);
+    }
     if (!h->meet)
         return;
     const bool v6 = strchr(h->list.items[0].name, ':') != NULL;
-    h->first = xasprintf("%s%s%s%s", v6 ? "[" : "", h->list.items[0].name, v6 ? "]" : "",
-                         is_static ? ":1" : ""); /* job_leave_port_open() takes it away */
-    if (h->add_backend)
+    j->first_host = xasprintf("%s%s%s%s", v6 ? "[" : "", h->list.items[0].name, v6 ? "]" : "",
+                              is_static ? ":1" : ""); /* job_leave_port_open() takes it away */
+    if (!job_given(j, RUN_RDZV_BACKEND))
         job_fill_in(j, RUN_RDZV_BACKEND, "c10d");
-    job_fill_in(j, RUN_RDZV_ENDPOINT, h->first);
+    job_fill_in(j, RUN_RDZV_ENDPOINT, j->first_host);
+}
+
+/* A node's own PET_NAME counts for the others. */
+static void list_given(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    size_t n = 0;
+    spec->given = xcalloc(run_options.n + 1, sizeof *spec->given);
+    for (size_t i = 0; i < run_options.n; i++)
+        if (j->parsed.values[i].times > 0 || j->parsed.values[i].from_env)
+            spec->given[n++] = xstrdup(run_options.defs[i].name);
 }
 
 static void say_hosts(struct job_reading *j) {
@@ -207,6 +214,7 @@ int job_read_hosts(struct job_reading *j) {
     j->spec->step_is_group = false;
     j->spec->start_nodes = (uint32_t)j->spec->hosts.list.n;
     warn_of_script(j);
+    list_given(j);
     arrange(j);
     say_hosts(j);
     return 0;

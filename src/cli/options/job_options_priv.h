@@ -24,6 +24,8 @@ struct job_reading {
     /* after job_read_slurm(), in a job of Slurm */
     struct place_given given;
     struct place_fill fill;
+    /* texts that job_fill_in() has borrowed; owned */
+    char *run_id, *first_host;
 };
 
 /* The option's value, or its default, or NULL. */
@@ -55,7 +57,7 @@ bool job_wants_ssh(const struct job_reading *j);
 _must_use_ int job_read_hosts(struct job_reading *j);
 /* Otherwise: warns of options that are only for them. */
 void job_warn_of_no_hosts(struct job_reading *j);
-/* And at which ports they meet. Needs --port-range. */
+/* And leaves the port open at which they meet. */
 void job_leave_port_open(struct job_reading *j);
 /* "me@node1:4", or "node1:0,2" with GPUs: a host, as -H and --include take it. */
 void job_host_text(const struct host *host, struct strbuf *out);
@@ -69,6 +71,16 @@ _must_use_ int job_count_workers_by_slurm(struct job_reading *j);
 void job_meet_in_step(struct job_reading *j);
 /* And the ports, if they meet at one of the nodes. Needs --port-range. */
 void job_choose_ports(struct job_reading *j);
+
+/* What depends on this node, of a job that was read elsewhere: its place in the network, its CPUs
+ * and GPUs, whether workers have a store of their own. */
+void job_read_topology(struct job_reading *j);
+_must_use_ int job_resolve_binding(struct job_reading *j);
+bool job_shares_no_store(struct job_reading *j);
+/* The parts of an option's value, which both readers of a job share. 0 or -EINVAL; 0: no signal. */
+_must_use_ int job_port_range_parse(const char *text, uint16_t *ret_low, uint16_t *ret_high);
+_must_use_ int job_log_mode_parse(const char *text, uint32_t *ret);
+int job_signal_by_name(const char *name);
 
 /* Checks that it does not contradict --virtual-local-rank. */
 _must_use_ int job_check_gpus_per_worker(struct job_reading *j);

@@ -55,11 +55,7 @@ int job_read_requeue(struct job_reading *j) {
 }
 
 bool job_counts_elsewhere(const struct job_reading *j) {
-    static const char *const words[] = {"auto", "cpu", "gpu"};
-    for (size_t i = 0; i < ARRAY_SIZE(words); i++)
-        if (strcmp(job_text(j, RUN_NPROC_PER_NODE), words[i]) == 0)
-            return j->spec->start_nodes > 0;
-    return false;
+    return j->spec->nproc_by != JOB_NPROC_NUMBER && j->spec->start_nodes > 0;
 }
 
 void job_share_output(struct job_reading *j) {

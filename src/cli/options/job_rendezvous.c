@@ -105,7 +105,7 @@ static int read_run_id(struct job_reading *j) {
     bool given = job_given(j, RUN_RDZV_ID) && id[0] != '\0';
     if (j->fill.group && !given)
         job_derived(j, "rdzv_id: %s, from %s", p->run_id, p->from.run_id);
-    j->spec->run_id_given = given || j->fill.group;
+    j->spec->run_id_given = given || j->fill.group || j->run_id != NULL;
     j->spec->run_id = xstrdup(j->fill.group && !given ? p->run_id : id[0] != '\0' ? id : "none");
     return 0;
 }
@@ -269,19 +269,24 @@ static int read_store_place(struct job_reading *j) {
     return 0;
 }
 
+int job_port_range_parse(const char *text, uint16_t *ret_low, uint16_t *ret_high) {
+    const char *dash = strchr(text, '-');
+    _cleanup_(freep) char *low_text = xstrndup(text, dash != NULL ? (size_t)(dash - text) : 0);
+    uint16_t low, high;
+    if (dash == NULL || parse_port(low_text, &low) < 0 || parse_port(dash + 1, &high) < 0 ||
+        low == 0 || high < low)
+        return -EINVAL;
+    *ret_low = low;
+    *ret_high = high;
+    return 0;
+}
+
 static int read_port_range(struct job_reading *j) {
     const char *text = job_text(j, RUN_PORT_RANGE);
-    if (text == NULL)
+    if (text == NULL || job_port_range_parse(text, &j->spec->port_low, &j->spec->port_high) == 0)
         return 0;
-    const char *dash = strchr(text, '-');
-    _cleanup_(freep) char *low = xstrndup(text, dash != NULL ? (size_t)(dash - text) : 0);
-    struct job_spec *spec = j->spec;
-    if (dash == NULL || parse_port(low, &spec->port_low) < 0 ||
-        parse_port(dash + 1, &spec->port_high) < 0 || spec->port_low == 0 ||
-        spec->port_high < spec->port_low)
-        return job_bad_value(j, RUN_PORT_RANGE,
-                             "two ports, LOW-HIGH, from 1 to 65535 (one port: --master-port)");
-    return 0;
+    return job_bad_value(j, RUN_PORT_RANGE,
+                         "two ports, LOW-HIGH, from 1 to 65535 (one port: --master-port)");
 }
 
 static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
@@ -374,20 +379,17 @@ static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     s->last_call_ns = given_or(conf->last_call_ns, s->last_call_ns);
     s->close_timeout_ns = given_or(conf->close_timeout_ns, s->close_timeout_ns);
     s->leader_timeout_ns = given_or(conf->read_timeout_ns, s->leader_timeout_ns);
-    const char *first = env_get(j->envp, STARTER_FIRST_ENV);
     spec->is_host = conf->is_host;
     if (conf->is_host < 0 && j->fill.group && spec->endpoint_host != NULL)
         spec->is_host = spec->place.is_first; /* names can be those of another network */
     else if (conf->is_host < 0 && spec->pods_are_group && j->spec->place.pod.index > 0)
         spec->is_host = 0; /* pod 0 finds its own name in /etc/hosts; to others it may come late */
-    else if (conf->is_host < 0 && first != NULL && spec->endpoint_host != NULL)
-        spec->is_host = strcmp(first, "1") == 0;
     return 0;
 }
 
 /* As with torchrun, c10d has this setting, and static does not. With a directory or etcd the leader
  * may change, but the ranks stay, so rank 0 would not always be on the leader's node. */
-static bool shares_no_store(struct job_reading *j) {
+bool job_shares_no_store(struct job_reading *j) {
     bool wanted = j->share_off_env != NULL && strcmp(j->share_off_env, "1") == 0;
     const struct job_backend_row *row = job_backend(j->spec);
     if (wanted && row->any_node_leads)
@@ -421,7 +423,7 @@ int job_read_rendezvous(struct job_reading *j) {
         r = set_times(j, &conf);
     if (r < 0)
         return r;
-    j->spec->workers_store = shares_no_store(j);
+    j->spec->workers_store = job_shares_no_store(j);
     job_warn_etcd_conf(j, &conf);
     return job_read_group(j);
 }

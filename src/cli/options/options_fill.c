@@ -65,6 +65,7 @@ static int read_text(const struct option_reading *o, char **ret) {
     int r = def->most > 0 ? utf8_check_line(o->origin, o->text, def->most, o->err) : 0;
     if (r < 0)
         return r;
+    free(*ret);
     *ret = o->text[0] != '\0' || def->fallback != NULL ? xstrdup(o->text) : NULL;
     return 0;
 }
@@ -86,14 +87,16 @@ static int read_field(const struct option_reading *o, void *field) {
     assert_not_reached();
 }
 
-int options_fill(const struct option_set *set, const struct options_parsed *parsed, void *into,
-                 struct err *err) {
+static int fill(const struct option_set *set, const struct options_parsed *parsed, bool from_env,
+                void *into, struct err *err) {
     int r = 0;
     for (size_t i = 0; r == 0 && i < set->n; i++) {
         const struct option_def *def = &set->defs[i];
         const struct option_value *v = &parsed->values[i];
         void *field = (char *)into + def->at;
         char origin[OPTION_TEXT_MAX];
+        if (from_env && !v->from_env)
+            continue;
         if (def->kind == OPTION_SWITCH)
             *(bool *)field = v->times > 0;
         else if (v->text != NULL)
@@ -102,6 +105,16 @@ int options_fill(const struct option_set *set, const struct options_parsed *pars
                 field);
     }
     return r;
+}
+
+int options_fill(const struct option_set *set, const struct options_parsed *parsed, void *into,
+                 struct err *err) {
+    return fill(set, parsed, false, into, err);
+}
+
+int options_fill_from_env(const struct option_set *set, const struct options_parsed *parsed,
+                          void *into, struct err *err) {
+    return fill(set, parsed, true, into, err);
 }
 
 /* The text of the choice for a value. There must be one. */

@@ -70,7 +70,7 @@ void hostlist_fold(char *const *names, size_t n, struct strbuf *to);
  *
  * cannot read the host list "n[1,,2]": at character 5 there should be a number
  *
- * `at` counts bytes from 0, and may be the text's length. A long text is cut around `at`; characters
- * that are unsafe on a terminal become "?". err may be NULL. */
+ * `at` counts bytes from 0, and may be the text's length. A long text is cut around `at`;
+ * characters that are unsafe on a terminal become "?". err may be NULL. */
 int unreadable(struct err *err, int code, const char *what, const char *text, size_t at,
                const char *fmt, ...) _printf_(6, 7);

@@ -1,5 +1,5 @@
-/* The hosts of a job that muster itself starts, in order, each once, and how users of other launchers
- * write them. Pure: the caller reads the host file.
+/* The hosts of a job that muster itself starts, in order, each once, and how users of other
+ * launchers write them. Pure: the caller reads the host file.
  *
  *     struct hosts_input in = {.list = "node[01-04]:8", .exclude = "node03"};
  *     r = hosts_read(&in, &hosts, &err);

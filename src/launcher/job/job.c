@@ -1,5 +1,6 @@
 #include "launcher/job/job.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,39 @@ uint8_t std_map_get(const struct std_map *map, uint32_t local_rank) {
     return map->by_rank[local_rank];
 }
 
+/* torch/distributed/elastic/multiprocessing/api.py, Std.from_str */
+int std_map_parse(const char *text, struct std_map *ret) {
+    struct std_map map = {.fallback = STD_NONE};
+    memset(map.by_rank, STD_NOT_NAMED, sizeof map.by_rank);
+    bool single = strlen(text) == 1;
+    if (single && text[0] >= '0' && text[0] <= '3') {
+        map.fallback = (uint8_t)(text[0] - '0');
+        *ret = map;
+        return 0;
+    }
+    bool ok = !single && *text != '\0';
+    for (const char *s = text; ok && *s != '\0'; s += s[3] == ',' ? 4 : 3) {
+        ok = s[0] >= '0' && s[0] <= '9' && s[1] == ':' && s[2] >= '0' && s[2] <= '3' &&
+             (s[3] == '\0' || (s[3] == ',' && s[4] != '\0'));
+        if (!ok)
+            break;
+        map.by_rank[s[0] - '0'] = (uint8_t)(s[2] - '0');
+    }
+    if (ok)
+        *ret = map;
+    return ok ? 0 : -EINVAL;
+}
+
+void std_map_text(const struct std_map *map, char ret[STD_MAP_TEXT_MAX]) {
+    size_t n = 0;
+    for (size_t i = 0; i < ARRAY_SIZE(map->by_rank); i++)
+        if (map->by_rank[i] != STD_NOT_NAMED)
+            n += (size_t)snprintf(ret + n, STD_MAP_TEXT_MAX - n, "%s%zu:%u", n > 0 ? "," : "", i,
+                                  map->by_rank[i]);
+    if (n == 0)
+        (void)snprintf(ret, STD_MAP_TEXT_MAX, "%u", map->fallback);
+}
+
 #define COUNT_DIGITS_MAX 2
 
 void job_next_run_id(const char *run_id, char ret[JOB_RUN_ID_MAX]) {
@@ -118,12 +152,11 @@ void job_spec_fini(struct job_spec *spec) {
     free(spec->key_file);
     free(spec->run_id);
     words_free(spec->derived);
+    words_free(spec->given);
     place_fini(&spec->place);
     hosts_fini(&spec->hosts.list);
     free(spec->hosts.ssh);
     free(spec->hosts.export_names);
-    free(spec->hosts.run_id);
-    free(spec->hosts.first);
     free(spec->role);
     free(spec->script);
     words_free(spec->args);
@@ -141,6 +174,13 @@ void job_spec_fini(struct job_spec *spec) {
 bool job_is_ended_by(const struct job_spec *spec, int signo) {
     for (uint32_t i = 0; i < spec->n_signals; i++)
         if (spec->signals[i] == signo)
+            return true;
+    return false;
+}
+
+bool job_is_given(const struct job_spec *spec, const char *option) {
+    for (char *const *name = spec->given; name != NULL && *name != NULL; name++)
+        if (strcmp(*name, option) == 0)
             return true;
     return false;
 }

@@ -64,6 +64,10 @@ struct std_map {
     uint8_t by_rank[10]; /* single-digit local ranks, as in torchrun's grammar; 0xff = not named */
 };
 uint8_t std_map_get(const struct std_map *map, uint32_t local_rank);
+/* Reads such a text. 0 or -EINVAL. */
+_must_use_ int std_map_parse(const char *text, struct std_map *ret);
+#define STD_MAP_TEXT_MAX 48
+void std_map_text(const struct std_map *map, char ret[STD_MAP_TEXT_MAX]);
 
 enum job_contain { JOB_CONTAIN_AUTO = 0, JOB_CONTAIN_NONE, JOB_CONTAIN_CGROUP, JOB_CONTAIN_PIDNS };
 
@@ -90,16 +94,20 @@ enum job_hang_action { JOB_HANG_AUTO = 0, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB
 enum job_starter { JOB_STARTER_AUTO = 0, JOB_STARTERS(JOB_STARTER_ENUM) };
 #define JOB_STARTER_WORDS "auto" JOB_STARTERS(JOB_STARTER_WORD)
 
-/* The hosts on which muster is started over ssh, and what the agents there are told in addition to
- * the user's own words: what the user has not said. */
+/* The hosts on which muster is started over ssh. */
 struct job_hosts {
     struct hosts list;  /* n 0: not over ssh */
     char *ssh;          /* --ssh; NULL: ssh */
     char *export_names; /* --export; NULL: the default */
-    bool add_nnodes, add_node_rank, add_nproc, add_is_host, add_backend;
-    bool meet;    /* the endpoint: at the first host, at a port that is free there */
-    char *first;  /* the name of the first host, as in an endpoint; NULL: they don't meet there */
-    char *run_id; /* the name of the run; NULL: the user has named it */
+    bool meet;          /* the endpoint: at the first host, at a port that is free there */
+};
+
+/* From what --nproc-per-node takes the number of workers, on each node. */
+enum job_nproc {
+    JOB_NPROC_NUMBER = 0,
+    JOB_NPROC_CPU,
+    JOB_NPROC_GPU,
+    JOB_NPROC_AUTO, /* GPUs where there are some, else CPUs */
 };
 
 /* OMP_NUM_THREADS if it is not set: torchrun's value, or the number of cores that a worker has. */
@@ -109,6 +117,7 @@ enum job_omp { JOB_OMP_TORCHRUN = 0, JOB_OMP_CORES };
 struct job_spec {
     /* who */
     uint32_t nproc; /* workers of this node */
+    enum job_nproc nproc_by;
     enum job_backend backend;
     enum job_starter starter;
     /* this process is the head: it starts agents on so many nodes, and no worker; 0: it is an agent
@@ -152,6 +161,9 @@ struct job_spec {
     /* what nobody gave, and where it was found instead: a sentence for each; NULL-terminated, NULL:
      * nothing */
     char **derived;
+    char **
+        given; /* over ssh, the names of the options that the user gave; NULL-terminated, NULL: none
+                   */
     /* The pods of a Kubernetes Job are the group: they meet at the one with index 0. */
     bool pods_are_group;
     struct place place; /* where in Slurm this process is */
@@ -206,7 +218,7 @@ struct job_spec {
     bool in_step;      /* srun or ssh has started agents on several nodes, with one output */
     bool rank_prefix; /* lines of workers begin with their rank: several nodes write to one place */
     char *line_prefix;   /* template of --tee's prefix; NULL: torchrun's default */
-    bool *console_ranks; /* [nproc], NULL: all (--local-ranks-filter) */
+    bool *console_ranks; /* [JOB_WORKERS_MAX], NULL: all (--local-ranks-filter) */
     uint64_t
         output_spool; /* bytes of output in a file that a reader has not taken, for each stream */
     char *event_log;  /* JSON lines of what happens to the group; "-": stderr; NULL */
@@ -221,6 +233,8 @@ static inline const struct job_backend_row *job_backend(const struct job_spec *s
 /* The defaults, which are torchrun's. */
 extern const struct job_spec job_spec_default;
 void job_spec_fini(struct job_spec *spec);
+/* Whether `given` has the option. */
+bool job_is_given(const struct job_spec *spec, const char *option);
 /* Whether --signals-to-handle has this one. */
 bool job_is_ended_by(const struct job_spec *spec, int signo);
 

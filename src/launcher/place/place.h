@@ -76,19 +76,15 @@ struct place_probes {
 #define STARTER_FD_PREFIX "fd:"
 /* Over ssh on node 0, "fd:4": a socket that listens where the nodes meet. */
 #define STARTER_LISTENER_ENV "MUSTER_HEAD_LISTENER"
+/* Over ssh, "fd:5": a file with the job, instead of the command line. */
+#define STARTER_JOB_ENV "MUSTER_HEAD_JOB"
 #define STARTER_TOKEN_ENV "MUSTER_HEAD_TOKEN" /* STARTER_TOKEN_CHARS hexadecimal digits */
 /* The key of the job (starter_key_io.h): as auth_key.h writes it, or STARTER_NO_KEY. muster takes
  * it out of its own environment, too, when it begins. */
 #define STARTER_KEY_ENV "MUSTER_HEAD_KEY"
 #define STARTER_NO_KEY "none"
-/* Over ssh: "1" on the node where the others meet, "0" on these. What --rdzv-conf says of is_host
- * comes first. Two hosts may have one address (names of one machine, NAT), so addresses don't tell.
- */
-#define STARTER_FIRST_ENV "MUSTER_HEAD_FIRST"
 /* The python that would run the workers on the head's machine. */
 #define STARTER_PYTHON_ENV "MUSTER_HEAD_PYTHON"
-/* Over ssh: how many words behind "run" are the head's own, before the user's. */
-#define STARTER_WORDS_ENV "MUSTER_HEAD_WORDS"
 /* What the job has asked for, and the step's own variables can't tell: its tasks on each node, and
  * the user's SLURM_CPUS_PER_TASK, which programs read. */
 #define STARTER_TASKS_ENV "MUSTER_STEP_TASKS"

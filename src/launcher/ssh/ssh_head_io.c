@@ -17,11 +17,11 @@
 #include "io/process/child.h"
 #include "io/process/reaper.h"
 #include "launcher/place/place.h"
-#include "launcher/ssh/ssh_args.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh/ssh_crew.h"
 #include "launcher/ssh/ssh_env.h"
 #include "launcher/ssh/ssh_host_io.h"
+#include "launcher/ssh/ssh_job.h"
 #include "launcher/ssh/ssh_output_io.h"
 #include "launcher/ssh/ssh_wire.h"
 #include "launcher/starter/starter.h"
@@ -344,17 +344,36 @@ static void on_hello(struct ssh_head *h, uint32_t i, const char *addrs) {
         send_expected(h);
 }
 
+static void add_gpus(const struct host *host, struct envlist *env) {
+    _cleanup_(strbuf_fini) struct strbuf list = {0};
+    for (uint32_t i = 0; i < host->n_gpus; i++)
+        strbuf_printf(&list, "%s%u", i > 0 ? "," : "", host->gpus[i]);
+    if (host->n_gpus > 0)
+        envlist_set(env, "CUDA_VISIBLE_DEVICES", strbuf_text(&list));
+}
+
+static void describe(struct ssh_head *h, uint32_t i, struct ssh_boot *boot) {
+    const struct ssh_place place = {.host = i, .first = h->first, .addr = h->addr, .port = h->port};
+    const struct job_spec job = ssh_job_of(h->config->spec, &place);
+    struct strbuf text = {.is_secret = true};
+    h->config->write_job(&job, &text);
+    boot->job = strbuf_take(&text);
+    boot->cwd = xstrdup(h->cwd);
+    boot->grace_ns = job.shutdown_timeout_ns;
+    for (char *const *word = h->config->args; *word != NULL; word++)
+        ssh_boot_word(boot, *word);
+    envlist_copy(&boot->env, envlist_items(&h->env));
+    add_gpus(host_of(h, i), &boot->env);
+    starter_key_to_env(h->key, &boot->env);
+}
+
 static void boot_host(struct ssh_head *h, uint32_t i) {
-    _cleanup_(ssh_boot_fini) struct ssh_boot boot = {
-        .cwd = xstrdup(h->cwd), .grace_ns = h->config->spec->shutdown_timeout_ns};
+    _cleanup_(ssh_boot_fini) struct ssh_boot boot = {0};
     _cleanup_(strbuf_forget) struct strbuf frames = {.is_secret = true};
     struct err err = {0};
     if (h->first == UINT32_MAX)
         h->first = h->crew.leader;
-    envlist_copy(&boot.env, envlist_items(&h->env));
-    ssh_args(h->config->spec, &(struct ssh_place){.host = i, .first = h->first, .addr = h->addr, .port = h->port},
-             h->config->args, &boot);
-    starter_key_to_env(h->key, &boot.env);
+    describe(h, i, &boot);
     if (ssh_boot_add(&boot, &frames, &err) < 0) {
         show_gone(h, i, err.text);
         ssh_host_hang_up(h->members[i].host);
@@ -409,7 +428,8 @@ static void too_few(struct ssh_head *h) {
     end_too_few(h, text);
 }
 
-/* Fewer are left than the job needs: waits for others that fail, too, so that one start shows all. */
+/* Fewer are left than the job needs: waits for others that fail, too, so that one start shows
+ * all. */
 static void name_failures(struct ssh_head *h) {
     h->losses.is_naming = true;
     loop_timer_set(h->losses.naming, clock_now_ns() + SSH_HEAD_NAMING_NS);
@@ -491,8 +511,8 @@ static void on_host_lost(struct ssh_head *h, uint32_t i, const char *why) {
         end_without_first(h, why);
 }
 
-/* The exit status of a job that ended without a verdict, as agents and hosts ended; 0: all well. An
- * agent that was killed is lost: the program is not to blame. */
+/* The exit status of a job that ended without a verdict, as agents and hosts ended; 0: all well.
+ * An agent that was killed is lost: the program is not to blame. */
 static int losses_code(const struct ssh_head *h) {
     int code = h->losses.code;
     bool is_lost = code > SIGNAL_STATUS || (code == 0 && h->crew.n_failed > 0);
@@ -738,11 +758,6 @@ static int set_up_loop(struct ssh_head *h) {
     return r;
 }
 
-static const char *run_id(const struct ssh_head *h) {
-    const struct job_spec *spec = h->config->spec;
-    return spec->hosts.run_id != NULL ? spec->hosts.run_id : spec->run_id;
-}
-
 /* For muster ps, and others that are run here. On this machine an agent is found without a head. */
 static void register_run(struct ssh_head *h) {
     const struct job_spec *spec = h->config->spec;
@@ -753,7 +768,7 @@ static void register_run(struct ssh_head *h) {
     _cleanup_(freep) char *program = starter_program_word(h->config->argv0, h->config->envp);
     _cleanup_(freep) char *ask =
         ssh_ask_line(spec->hosts.ssh != NULL ? spec->hosts.ssh : "ssh", host_of(h, i), program);
-    if (registry_add_head(run_id(h), h->crew.n, ask, &h->registry, &err) < 0)
+    if (registry_add_head(spec->run_id, h->crew.n, ask, &h->registry, &err) < 0)
         log_debug("%s", err.text);
     const uint8_t *secret = starter_key_secret(h->key);
     if (secret != NULL && registry_add_key(&h->registry, secret, &err) < 0)
@@ -793,7 +808,7 @@ static void tear_down(struct ssh_head *h) {
     ssh_crew_fini(&h->crew);
     ssh_output_free(h->output);
     if (h->over)
-        starter_record_end(&h->head, run_id(h), h->status);
+        starter_record_end(&h->head, h->config->spec->run_id, h->status);
     registry_remove(&h->registry);
     starter_key_free(h->key);
     starter_signals_free(h->signals);

@@ -1,5 +1,5 @@
 /* The head of a job that is started over ssh (-H, --hostfile): it calls all hosts, has an agent
- * started on each (ssh_crew.h decides which, ssh_args.h what they are told), shows what they write,
+ * started on each (ssh_crew.h decides which, ssh_job.h with what job), shows what they write,
  * passes signals on, and its exit status is the job's (head.h).
  *
  *     status = ssh_head_run(&config);
@@ -11,6 +11,7 @@
  * node (ssh_node_io.h). */
 #pragma once
 
+#include "base/text/strbuf.h"
 #include "launcher/job/job.h"
 
 /* After an agent ended with an error, without a word of a leader: until the others are told to end,
@@ -30,6 +31,8 @@
 struct ssh_head_config { /* all borrowed */
     const struct job_spec *spec;
     char *const *args; /* what the user wrote behind "run", NULL-terminated */
+    /* Writes a job for the agents (cli/options/job_options.h). */
+    void (*write_job)(const struct job_spec *spec, struct strbuf *out);
     char *const *envp;
     const struct keyring *keys; /* that the user has given */
     const char *argv0;          /* how this program was called: hosts have it at the same path */

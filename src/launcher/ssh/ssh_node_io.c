@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -508,8 +509,10 @@ static int check_folder(const struct relay *r, const char *cwd, struct err *err)
                    cwd, r->host, strerror(code));
 }
 
-static void make_env(const struct relay *r, const struct ssh_boot *boot, int link_fd,
-                     struct envlist *env) {
+static void make_env(const struct relay *r, const struct ssh_boot *boot,
+                     const struct child_spec *spec, struct envlist *env) {
+    static const char *const names[CHILD_KEEP_MAX] = {STARTER_HEAD_ENV, STARTER_LISTENER_ENV,
+                                                      STARTER_JOB_ENV};
     char *const *theirs = envlist_items(&boot->env);
     envlist_copy(env, r->config->envp);
     for (size_t i = 0; theirs[i] != NULL; i++) {
@@ -518,9 +521,9 @@ static void make_env(const struct relay *r, const struct ssh_boot *boot, int lin
         envlist_set(env, name, equals + 1);
     }
     envlist_set(env, "PWD", boot->cwd);
-    envlist_setf(env, STARTER_HEAD_ENV, STARTER_FD_PREFIX "%d", link_fd);
-    if (r->listen_fd >= 0)
-        envlist_setf(env, STARTER_LISTENER_ENV, STARTER_FD_PREFIX "%d", r->listen_fd);
+    for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+        if (spec->keep_fds[i] > 0)
+            envlist_setf(env, names[i], STARTER_FD_PREFIX "%d", spec->keep_fds[i]);
 }
 
 static int watch_output(struct relay *r, size_t i, enum ssh_kind kind, int *ret_write) {
@@ -531,6 +534,21 @@ static int watch_output(struct relay *r, size_t i, enum ssh_kind kind, int *ret_
     return code < 0
                ? code
                : loop_watch_new(r->loop, o->fd, LOOP_READ, LOOP_PRIO_BULK, on_output, o, &o->watch);
+}
+
+/* The job in a file without a name, for the agent. *ret_fd: unchanged if there is none. */
+static int store_job(const char *job, int *ret_fd) {
+    if (job == NULL)
+        return 0;
+    int fd = memfd_create("muster-job", MFD_CLOEXEC);
+    int code = fd < 0 ? -errno : file_write_flushed(fd, job, strlen(job));
+    if (code == 0 && lseek(fd, 0, SEEK_SET) < 0)
+        code = -errno;
+    if (code < 0)
+        file_close(&fd);
+    else
+        *ret_fd = fd;
+    return code;
 }
 
 static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) {
@@ -546,12 +564,14 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     if (boot->n_args > 0)
         memcpy(argv + 2, boot->args, boot->n_args * sizeof *argv);
     int code = open_link(r, &spec.keep_fds[0]);
-    make_env(r, boot, spec.keep_fds[0], &env);
+    spec.keep_fds[1] = MAX2(r->listen_fd, 0);
+    if (code == 0)
+        code = store_job(boot->job, &spec.keep_fds[2]);
+    make_env(r, boot, &spec, &env);
     spec.argv = argv;
     spec.envp = envlist_items(&env);
     spec.cwd = boot->cwd;
     spec.stdin_fd = null;
-    spec.keep_fds[1] = MAX2(r->listen_fd, 0);
     spec.own_group = true;
     spec.death_signal = SIGTERM;
     if (code == 0)
@@ -565,10 +585,11 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     envlist_forget(&env, STARTER_KEY_ENV);
     file_close(&spec.stdout_fd);
     file_close(&spec.stderr_fd);
-    if (spec.keep_fds[0] > 0)
-        file_close(&spec.keep_fds[0]);
+    r->listen_fd = -1;
+    for (size_t i = 0; i < ARRAY_SIZE(spec.keep_fds); i++)
+        if (spec.keep_fds[i] > 0)
+            file_close(&spec.keep_fds[i]);
     file_close(&null);
-    file_close(&r->listen_fd);
     return code;
 }
 
@@ -790,8 +811,11 @@ static void tear_down(struct relay *r) {
 }
 
 int ssh_node_run(const struct ssh_node_config *config) {
-    struct relay r = {
-        .config = config, .state = RELAY_WAITING, .exit_code = 1, .boot.is_secret = true, .listen_fd = -1};
+    struct relay r = {.config = config,
+                      .state = RELAY_WAITING,
+                      .exit_code = 1,
+                      .boot.is_secret = true,
+                      .listen_fd = -1};
     for (size_t i = 0; i < ARRAY_SIZE(r.outputs); i++)
         r.outputs[i].fd = -1;
     resolve_own_name(r.host, sizeof r.host);

@@ -175,10 +175,19 @@ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes) {
 /* ---- BOOT ---- */
 
 /* The first byte of each text says what it is. */
-enum { TEXT_CWD = 'c', TEXT_GRACE = 'g', TEXT_WORD = 'a', TEXT_VARIABLE = 'e' };
+enum {
+    TEXT_CWD = 'c',
+    TEXT_GRACE = 'g',
+    TEXT_JOB = 'j',
+    TEXT_WORD = 'a',
+    TEXT_VARIABLE = 'e',
+};
 
 void ssh_boot_fini(struct ssh_boot *boot) {
     free(boot->cwd);
+    if (boot->job != NULL)
+        explicit_bzero(boot->job, strlen(boot->job)); /* it can have a password */
+    free(boot->job);
     for (size_t i = 0; i < boot->n_args; i++)
         free(boot->args[i]);
     free(boot->args);
@@ -206,6 +215,8 @@ int ssh_boot_add(const struct ssh_boot *boot, struct strbuf *to, struct err *err
     (void)snprintf(grace, sizeof grace, "%" PRIu64, boot->grace_ns);
     add_text(&all, TEXT_CWD, boot->cwd);
     add_text(&all, TEXT_GRACE, grace);
+    if (boot->job != NULL)
+        add_text(&all, TEXT_JOB, boot->job);
     for (size_t i = 0; i < boot->n_args; i++)
         add_text(&all, TEXT_WORD, boot->args[i]);
     for (size_t i = 0; env[i] != NULL; i++)
@@ -236,6 +247,11 @@ static int read_text(char what, const char *text, struct ssh_boot *boot, struct 
         return parse_u64(text, &boot->grace_ns) == 0 && boot->grace_ns < GRACE_MAX_NS
                    ? 0
                    : err_set(err, -EINVAL, "BOOT has a grace that is no time");
+    case TEXT_JOB:
+        if (boot->job != NULL)
+            return err_set(err, -EINVAL, "BOOT must have one job");
+        boot->job = xstrdup(text);
+        return 0;
     case TEXT_WORD: ssh_boot_word(boot, text); return 0;
     case TEXT_VARIABLE:
         if (text[0] == '=' || strchr(text, '=') == NULL)

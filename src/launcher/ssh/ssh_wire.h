@@ -88,8 +88,8 @@ struct ssh_fail {
     char text[STARTER_TEXT_MAX]; /* one sentence */
 };
 
-/* Where the nodes of the job meet: the relay takes a port that is free there, and its agent inherits
- * the socket. */
+/* Where the nodes of the job meet: the relay takes a port that is free there, and its agent
+ * inherits the socket. */
 struct ssh_listen {
     char addr[STARTER_HOST_MAX]; /* a literal, one of HELLO */
     uint16_t low, high;          /* the ports to choose from; 0: the kernel's */
@@ -136,11 +136,12 @@ _must_use_ int ssh_take(const uint8_t *data, size_t len, struct ssh_message *ret
 _must_use_ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes);
 
 /* What the relay is to start: itself as `muster run`, in a folder, with these variables over those
- * that the login there has. */
+ * that the login there has. The agent reads the job, and no command line. */
 struct ssh_boot {
     char *cwd;         /* owned; absolute */
     uint64_t grace_ns; /* --shutdown-timeout: how long an agent that was told to stop may take */
-    char **args;       /* owned, NULL-terminated: all words behind "run" */
+    char *job;   /* owned; JSON, as the agent reads it; NULL: the words are its command line */
+    char **args; /* owned, NULL-terminated: all words behind "run", for ps(1) and muster ps */
     size_t n_args;
     struct envlist env;
 };

@@ -309,27 +309,37 @@ static int bad_head(const char *text, struct err *err) {
                    text);
 }
 
-/* The socket that a variable names as "fd:3", if an option of it has this value; else -1. Only the
- * relay's own child has it: a variable without it is a copy. */
-static int passed_fd(char *const *envp, const char *name, int option, int value) {
+/* The descriptor that a variable names as "fd:3"; -1: none. */
+static int passed_fd(char *const *envp, const char *name) {
     const char *text = env_get(envp, name);
     uint32_t fd;
-    int found = 0;
-    socklen_t len = sizeof found;
     if (text == NULL || strncmp(text, STARTER_FD_PREFIX, strlen(STARTER_FD_PREFIX)) != 0 ||
         parse_u32(text + strlen(STARTER_FD_PREFIX), &fd) < 0 || fd <= STDERR_FILENO ||
-        fd > INT32_MAX || getsockopt((int)fd, SOL_SOCKET, option, &found, &len) < 0 ||
-        found != value || fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
+        fd > INT32_MAX || fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
         return -1;
     return (int)fd;
 }
 
+/* The same, if it is a socket of which an option has this value. Only the relay's own child has it:
+ * a variable without it is a copy. */
+static int passed_socket(char *const *envp, const char *name, int option, int value) {
+    int fd = passed_fd(envp, name), found = 0;
+    socklen_t len = sizeof found;
+    bool is_it = fd >= 0 && getsockopt(fd, SOL_SOCKET, option, &found, &len) == 0 && found == value;
+    return is_it ? fd : -1;
+}
+
 int starter_take_listener(char *const *envp) {
-    return passed_fd(envp, STARTER_LISTENER_ENV, SO_ACCEPTCONN, 1);
+    return passed_socket(envp, STARTER_LISTENER_ENV, SO_ACCEPTCONN, 1);
+}
+
+int starter_take_job(char *const *envp) {
+    int fd = passed_fd(envp, STARTER_JOB_ENV);
+    return fd >= 0 && fcntl(fd, F_GET_SEALS) >= 0 ? fd : -1; /* no other file has seals */
 }
 
 void starter_drop_fds(char *const *envp) {
-    int link = passed_fd(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX),
+    int link = passed_socket(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX),
         listener = starter_take_listener(envp);
     file_close(&link);
     file_close(&listener);
@@ -355,7 +365,7 @@ static int read_addrs(struct starter_link *l, const char *text, struct err *err)
 static int read_environment(struct starter_link *l, char *const *envp, struct err *err) {
     const char *token = env_get(envp, STARTER_TOKEN_ENV), *head = env_get(envp, STARTER_HEAD_ENV);
     if (strncmp(head, STARTER_FD_PREFIX, strlen(STARTER_FD_PREFIX)) == 0) {
-        l->relay_fd = passed_fd(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX);
+        l->relay_fd = passed_socket(envp, STARTER_HEAD_ENV, SO_DOMAIN, AF_UNIX);
         return l->relay_fd >= 0
                    ? 0
                    : err_set(err, -EINVAL,

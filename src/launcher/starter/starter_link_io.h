@@ -47,6 +47,9 @@ struct starter_link_ops {
 /* The socket where the nodes of the job meet, which this agent's relay has opened: from then on the
  * caller's. -1: there is none. */
 int starter_take_listener(char *const *envp);
+/* The file with this agent's job, which its relay has written: from then on the caller's. -1: there
+ * is none, and the command line is the job. */
+int starter_take_job(char *const *envp);
 /* Closes what the head has passed to this process, which is not its agent. */
 void starter_drop_fds(char *const *envp);
 

@@ -53,9 +53,9 @@ Test(job_options_hosts, hosts_are_the_nodes) {
     expect_hosts(&g.spec, "a:0 b:2");
     cr_assert_eq(g.spec.rdzv.min_nodes, 2);
     cr_assert_eq(g.spec.rdzv.max_nodes, 2);
-    const struct job_hosts *h = &g.spec.hosts;
-    cr_assert(h->add_nnodes && h->add_node_rank && h->add_nproc && h->add_backend && h->add_is_host && h->meet);
-    cr_assert_str_eq(h->run_id, "ssh-abcdef012345");
+    cr_assert(g.spec.hosts.meet);
+    cr_assert_str_eq(g.spec.run_id, "ssh-abcdef012345");
+    cr_assert(g.spec.run_id_given && job_is_given(&g.spec, "host") && !job_is_given(&g.spec, "nnodes"));
     cr_assert_str_eq(g.spec.endpoint_host, "a");
     cr_assert_eq(g.spec.endpoint_port, 0, "one that is free there");
     cr_assert_eq(g.spec.n_endpoint_ports, 0);
@@ -75,7 +75,7 @@ Test(job_options_hosts, nnodes_takes_the_first_hosts) {
     READ("", "-H a,b,c --nnodes=1:2 x");
     expect_hosts(&g.spec, "a:0 b:0");
     cr_assert_eq(g.spec.rdzv.min_nodes, 1);
-    cr_assert_not(g.spec.hosts.add_nnodes);
+    cr_assert(job_is_given(&g.spec, "nnodes"));
     _cleanup_(reading_fini) struct reading few = read_line("", "-H a,b --nnodes=3 x");
     cr_assert_eq(few.r, -EINVAL);
     cr_assert_not_null(strstr(few.err.text, "3 nodes are asked for, but -H has 2 hosts"), "%s", few.err.text);
@@ -84,26 +84,23 @@ Test(job_options_hosts, nnodes_takes_the_first_hosts) {
 Test(job_options_hosts, what_the_user_arranges_stays) {
     static const struct {
         const char *line;
-        bool meet, backend, is_host, id, rank, nproc;
+        bool meet;
+        const char *backend, *run_id;
     } cases[] = {
-        {"-H a,b x", true, true, true, true, true, true},
-        {"-H a,b --rdzv-endpoint=a:1 --rdzv-backend=c10d x", false, false, false, true, true, true},
-        {"-H a,b --rdzv-endpoint=dir:/d --rdzv-id=n x", false, false, false, false, true, true},
-        {"-H a,b --rdzv-backend=static x", true, false, false, true, true, true},
-        {"-H a,b --master-addr=a --master-port=1 x", false, false, false, true, true, true},
-        {"-H a,b --rdzv-backend=c10d --master-port=1 x", true, false, true, true, true, true},
-        {"-H a,b --rdzv-conf=join_timeout=9 --rdzv-id=n x", true, true, true, false, true, true},
-        {"-H a,b --nproc-per-node=2 x", true, true, true, true, true, false},
+        {"-H a,b x", true, "c10d", "ssh-abcdef012345"},
+        {"-H a,b --rdzv-endpoint=a:1 --rdzv-backend=c10d x", false, "c10d", "ssh-abcdef012345"},
+        {"-H a,b --rdzv-endpoint=dir:/d --rdzv-id=n x", false, "dir", "n"},
+        {"-H a,b --rdzv-backend=static x", true, "static", "ssh-abcdef012345"},
+        {"-H a,b --master-addr=a --master-port=1 x", false, "static", "ssh-abcdef012345"},
+        {"-H a,b --rdzv-backend=c10d --master-port=1 x", true, "c10d", "ssh-abcdef012345"},
+        {"-H a,b --rdzv-conf=join_timeout=9 --rdzv-id=n x", true, "c10d", "n"},
+        {"-H a x", false, "c10d", "ssh-abcdef012345"},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ("", cases[i].line);
-        const struct job_hosts *h = &g.spec.hosts;
-        cr_assert_eq(h->meet, cases[i].meet, "%s", cases[i].line);
-        cr_assert_eq(h->add_backend, cases[i].backend, "%s", cases[i].line);
-        cr_assert_eq(h->add_is_host, cases[i].is_host, "%s", cases[i].line);
-        cr_assert_eq(h->run_id != NULL, cases[i].id, "%s", cases[i].line);
-        cr_assert_eq(h->add_node_rank, cases[i].rank, "%s", cases[i].line);
-        cr_assert_eq(h->add_nproc, cases[i].nproc, "%s", cases[i].line);
+        cr_expect_eq(g.spec.hosts.meet, cases[i].meet, "%s", cases[i].line);
+        cr_expect_str_eq(job_backend(&g.spec)->name, cases[i].backend, "%s", cases[i].line);
+        cr_expect_str_eq(g.spec.run_id, cases[i].run_id, "%s", cases[i].line);
     }
 }
 
@@ -193,25 +190,4 @@ Test(job_options_hosts, settings_name_the_hosts) {
                        strbuf_text(&out));
     cr_assert_not_null(strstr(strbuf_text(&out), "hosts: me@a:2 [fd00::7], 2 in all, from -H"), "%s",
                        strbuf_text(&out));
-}
-
-/* What its head has told an agent. */
-Test(job_options_hosts, an_agent_is_told_whether_others_meet_on_its_node) {
-    static const struct {
-        const char *env, *conf;
-        int is_host;
-    } cases[] = {
-        {"MUSTER_HEAD_FIRST=1", "join_timeout=9", 1},
-        {"MUSTER_HEAD_FIRST=0", "join_timeout=9", 0},
-        {"MUSTER_HEAD_FIRST=1", "is_host=false", 0},
-        {"OTHER=1", "join_timeout=9", -1},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        char line[256];
-        (void)snprintf(line, sizeof line,
-                       "--nnodes=2 --rdzv-endpoint=a:1 --rdzv-backend=c10d --rdzv-id=n --rdzv-conf=%s x",
-                       cases[i].conf);
-        READ(cases[i].env, line);
-        cr_expect_eq(g.spec.is_host, cases[i].is_host, "%s %s", cases[i].env, cases[i].conf);
-    }
 }

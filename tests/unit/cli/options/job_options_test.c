@@ -555,27 +555,6 @@ Test(job_options, warns_once_of_an_option_that_does_nothing) {
     cr_assert_eq(g.warnings.len, 0, "%s", strbuf_text(&g.warnings));
 }
 
-/* A head adds the number after the colon; count_cpus() has 6. */
-Test(job_options, more_workers_than_four_for_each_cpu_are_confirmed_by_the_user) {
-    static const struct {
-        const char *line;
-        bool is_refused;
-    } cases[] = {
-        {"MUSTER_HEAD_WORDS=2 | --nnodes=1 --nproc-per-node=2222 x", true},
-        {"MUSTER_HEAD_WORDS=2 | --nnodes=1 --nproc-per-node=25 x", true},
-        {"MUSTER_HEAD_WORDS=2 | --nnodes=1 --nproc-per-node=24 x", false},
-        {"MUSTER_HEAD_WORDS=1 | --nnodes=1 --nproc-per-node=2222 x", false},
-        {"--nnodes=1 --nproc-per-node=2222 x", false},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        _cleanup_(reading_fini) struct reading g = read_line(cases[i].line);
-        cr_assert_eq(g.r < 0, cases[i].is_refused, "%s: %s", cases[i].line, g.err.text);
-    }
-    _cleanup_(reading_fini) struct reading g = read_line(cases[0].line);
-    cr_assert_not_null(strstr(g.err.text, "--ssh \"ssh -p 2222\""), "%s", g.err.text);
-    cr_assert_not_null(strstr(g.err.text, "--nproc-per-node=2222"), "%s", g.err.text);
-}
-
 Test(job_options, warns_where_torchrun_is_silent) {
     static const char *const cases[][2] = {
         {"--rdzv-conf=join_timout=3 x", "did you mean \"join_timeout\"?"},
@@ -976,7 +955,7 @@ Test(job_options, prints_the_job_as_one_json_object) {
         "\n  \"local_ranks_filter\": [1],\n",
         "\n  \"leave\": \"none\",\n",
         "\n  \"contain\": \"none\",\n",
-        "\n  \"args\": [\"a\\\"b\\\\\", \"\\u0009c\"],\n",
+        "\n  \"args\": [\"a\\\"b\\\\\", \"\\tc\"],\n",
         "\n  \"shutdown_timeout\": 30,\n",
         "\n  \"entry\": \"python\",\n",
         "\n  \"signals_to_handle\": [\"SIGTERM\", \"SIGINT\", \"SIGHUP\", \"SIGQUIT\"],\n",
