@@ -62,6 +62,11 @@ struct job {
     enum { FREE = 0, SUSPENDED, TRACED, ASKS, HELD, N_HOLDS } hold;
 };
 
+static const char *why_name(enum hang_why why) {
+    static const char *const names[] = {"none", "stopped", "suspended", "announced", "still", "busy", "no beat"};
+    return names[why];
+}
+
 static double between(struct job *j, double low, double high) {
     return low + (high - low) * (double)prng_below(&j->random, 1000001) / 1e6;
 }
@@ -400,19 +405,19 @@ static void is_noticed(uint64_t seed) {
     cr_assert_eq(j.rig.hangs, 1, "SEED=%llu: fault %d of rank %u was not noticed", (unsigned long long)seed,
                  (int)j.fault, j.odd);
     cr_assert_eq(j.rig.why, why, "SEED=%llu: fault %d: %s, not %s: %s", (unsigned long long)seed, (int)j.fault,
-                 hang_why_name(j.rig.why), hang_why_name(why), j.rig.text);
+                 why_name(j.rig.why), why_name(why), j.rig.text);
     cr_assert(late <= 2.0, "SEED=%llu: fault %d: %s came %.1f s late", (unsigned long long)seed, (int)j.fault,
-              hang_why_name(why), late);
+              why_name(why), late);
     /* Never without the stated seconds of quiet: what is sampled once a second may be a second old. Nodes don't say who
      * is busy before one has been still for 3 s. */
     if (why != HANG_WHY_STOPPED)
         cr_assert(late >= (why == HANG_WHY_STILL ? -4.2 : -1.2), "SEED=%llu: fault %d: %s came %.1f s early",
-                  (unsigned long long)seed, (int)j.fault, hang_why_name(why), -late);
+                  (unsigned long long)seed, (int)j.fault, why_name(why), -late);
     double quiet = (double)(j.rig.hung_at - beat) / 1e9,
            least[] = {
                [HANG_WHY_STOPPED] = 10, [HANG_WHY_ANNOUNCED] = 10, [HANG_WHY_STILL] = 180, [HANG_WHY_BUSY] = 1800};
-    cr_assert(quiet >= least[why] - 1.2, "SEED=%llu: %s after %.1f s of quiet", (unsigned long long)seed,
-              hang_why_name(why), quiet);
+    cr_assert(quiet >= least[why] - 1.2, "SEED=%llu: %s after %.1f s of quiet", (unsigned long long)seed, why_name(why),
+              quiet);
     cr_assert(is_named(&j), "SEED=%llu: fault %d of rank %u: %u suspects, %s", (unsigned long long)seed, (int)j.fault,
               j.odd, j.rig.n_suspects, j.rig.text);
     rig_fini(&j.rig);
@@ -461,13 +466,13 @@ static void is_noticed_all_the_same(uint64_t seed) {
         early = 10 - (double)(j.rig.hung_at - fault_at) / 1e9;
     /* While time did not count, somebody may have waited: that is believed for so long. */
     cr_assert(early <= (double)HANG_FIRST_SIGNS_NS / 1e9, "SEED=%llu: fault %d: %s came %.1f s early",
-              (unsigned long long)seed, (int)j.fault, hang_why_name(j.rig.why), early);
+              (unsigned long long)seed, (int)j.fault, why_name(j.rig.why), early);
     /* A deadline is later by the time that did not count. */
     late -= (double)(why == HANG_WHY_ANNOUNCED ? j.lost_ns - j.lost_before_ns : 0) / 1e9;
     cr_assert(late <= 8, "SEED=%llu: fault %d: %s came %.1f s late", (unsigned long long)seed, (int)j.fault,
-              hang_why_name(why), late);
+              why_name(why), late);
     cr_assert_eq(j.rig.why, why, "SEED=%llu: fault %d: %s, not %s: %s", (unsigned long long)seed, (int)j.fault,
-                 hang_why_name(j.rig.why), hang_why_name(why), j.rig.text);
+                 why_name(j.rig.why), why_name(why), j.rig.text);
     cr_assert(is_among(&j), "SEED=%llu: fault %d of rank %u: %u suspects, %s", (unsigned long long)seed, (int)j.fault,
               j.odd, j.rig.n_suspects, j.rig.text);
     rig_fini(&j.rig);

@@ -162,8 +162,3 @@ struct hang *hang_new(const struct hang_limits *limits); /* never NULL */
 void hang_free(struct hang *h);                          /* takes NULL */
 static inline void hang_freep(struct hang **h) { hang_free(*h); }
 void hang_step(struct hang *h, const struct hang_event *event, struct hang_update *ret);
-
-const char *hang_state_name(enum hang_state state); /* "starting", "quiet" */
-const char *hang_why_name(enum hang_why why);       /* "stopped", "still" */
-/* For how long this worker's main thread has not moved, as far as the leader knows; 0: it moves. */
-uint64_t hang_still_ns(const struct hang *h, uint32_t rank);

@@ -15,25 +15,13 @@
     } while (0)
 
 /* Four ranks on two nodes have worked for a minute. */
-/* Of a test that asks for one; ended with it. */
-static struct rig given;
-
 static struct rig *working(void) {
-    rig_init(&given, 4, 2);
-    rig_run(&given, 60);
-    cr_assert_eq(given.last.state, HANG_OK);
-    return &given;
+    static struct rig r;
+    rig_init(&r, 4, 2);
+    rig_run(&r, 60);
+    cr_assert_eq(r.last.state, HANG_OK);
+    return &r;
 }
-
-/* The same, when all of its workers have stopped to move. */
-static struct rig *all_stand(void) {
-    rig_all(working(), false);
-    return &given;
-}
-
-static void finish(void) { rig_fini(&given); }
-
-TestSuite(hang, .fini = finish);
 
 static void all_wait_for(struct rig *r, uint32_t rank) {
     for (uint32_t i = 0; i < r->n; i++)
@@ -45,10 +33,12 @@ Test(hang, nodes_whose_workers_move_say_nothing_and_it_is_ok) {
     cr_expect_eq(r->sent, 0);
     cr_expect_eq(r->last.quiet_ns, 0);
     cr_expect_eq(r->last.limit_ns, TIME_NEVER);
+    rig_fini(r);
 }
 
 Test(hang, a_stopped_rank_for_which_others_wait_is_a_hang_after_10_seconds) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     r->w[2].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 100), 10.0, 12.0);
     cr_expect_eq(r->why, HANG_WHY_STOPPED);
@@ -58,21 +48,26 @@ Test(hang, a_stopped_rank_for_which_others_wait_is_a_hang_after_10_seconds) {
     cr_expect_eq(r->suspects[0].node, 1);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_STOPPED);
     cr_expect_str_eq(r->text, "rank 2 is stopped (T), and the others have waited for 10 s");
+    rig_fini(r);
 }
 
 Test(hang, of_several_that_are_stopped_the_sentence_names_the_first) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     r->w[2].flags = r->w[3].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 100), 10.0, 12.0);
     cr_expect_str_eq(r->text, "rank 2 and 1 more are stopped (T), and the others have waited for 10 s");
+    rig_fini(r);
 }
 
 Test(hang, the_ten_seconds_are_of_the_stop_not_of_the_wait_before_it) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     rig_run(r, 100);
     r->w[2].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 50), 9.9, 12.0);
     cr_expect_eq(r->why, HANG_WHY_STOPPED);
+    rig_fini(r);
 }
 
 Test(hang, the_ten_seconds_are_of_the_wait_not_of_the_stop_before_it) {
@@ -100,10 +95,12 @@ Test(hang, a_stopped_rank_for_which_nobody_waits_is_none) {
     assert_between(rig_until_hung(r, 1000), -1, -1); /* the other two go on */
     r->w[0].moving = false;
     assert_between(rig_until_hung(r, 1000), 8.0, 12.0);
+    rig_fini(r);
 }
 
 Test(hang, all_stopped_or_one_traced_is_never_a_hang) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     for (uint32_t i = 0; i < 4; i++)
         r->w[i].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 10000), -1, -1);
@@ -120,10 +117,12 @@ Test(hang, all_stopped_or_one_traced_is_never_a_hang) {
     cr_expect_eq(r->reports, 1);
     r->w[3].flags = 0;
     assert_between(rig_until_hung(r, 1000), 150, 182); /* some quiet was counted before */
+    rig_fini(r);
 }
 
 Test(hang, one_that_waits_for_somebody_to_type_is_never_a_hang_and_that_is_said_once) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     r->w[2].flags = SIGN_ASKS;
     assert_between(rig_until_hung(r, 25), -1, -1);
     cr_expect_eq(r->reports, 0);
@@ -141,10 +140,12 @@ Test(hang, one_that_waits_for_somebody_to_type_is_never_a_hang_and_that_is_said_
     cr_expect_eq(r->reports, 1);
     r->w[2].flags = 0; /* it was the last */
     assert_between(rig_until_hung(r, 1000), 170, 182);
+    rig_fini(r);
 }
 
 Test(hang, one_whose_output_nobody_reads_is_never_a_hang_and_that_is_said_once) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     r->w[1].flags = r->w[3].flags = SIGN_HELD;
     assert_between(rig_until_hung(r, 10000), -1, -1);
     cr_expect_eq(r->last.why, HANG_WHY_SUSPENDED);
@@ -158,10 +159,12 @@ Test(hang, one_whose_output_nobody_reads_is_never_a_hang_and_that_is_said_once) 
     cr_expect_eq(r->reports, 2);
     r->w[1].flags = r->w[3].flags = 0;
     assert_between(rig_until_hung(r, 1000), 180, 186);
+    rig_fini(r);
 }
 
 Test(hang, that_a_debugger_holds_a_rank_is_said_once) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     r->w[0].flags = r->w[3].flags = SIGN_TRACED;
     assert_between(rig_until_hung(r, 25), -1, -1);
     cr_expect_eq(r->reports, 0);
@@ -170,24 +173,29 @@ Test(hang, that_a_debugger_holds_a_rank_is_said_once) {
     cr_expect_str_eq(r->text, "rank 0 and 1 more are stopped by a debugger (t): that is not taken for a hang");
     cr_assert_eq(r->n_suspects, 2);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_TRACED);
+    rig_fini(r);
 }
 
 Test(hang, who_traces_a_job_that_is_known_to_hang_is_not_told) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     assert_between(rig_until_hung(r, 1000), 180, 182);
     uint32_t reports = r->reports;
     r->w[2].flags = SIGN_TRACED;
     rig_run(r, 100);
     cr_expect_eq(r->reports, reports);
+    rig_fini(r);
 }
 
 /* Its closer looks fail, as on a machine that is busy beyond measure: it may be that it saves. */
 Test(hang, one_that_can_not_be_looked_at_may_be_busy_and_is_no_suspect) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     r->w[2].flags = SIGN_UNSEEN;
     assert_between(rig_until_hung(r, 10000), 1800, 1802);
     cr_expect_eq(r->why, HANG_WHY_BUSY);
     cr_expect_eq(r->n_suspects, 0);
+    rig_fini(r);
 }
 
 /* Too few descriptors for its files. */
@@ -201,19 +209,23 @@ Test(hang, one_that_can_not_be_seen_is_taken_for_moving_but_is_no_suspect) {
     assert_between(rig_until_hung(r, 10000), 1800, 1802);
     cr_expect_eq(r->why, HANG_WHY_BUSY);
     cr_expect_eq(r->n_suspects, 0);
+    rig_fini(r);
 }
 
 /* Who moves does not wait for a reader. */
 Test(hang, one_that_moves_while_its_output_is_held_does_not_hold_the_verdict) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     r->w[0].moving = true;
     r->w[0].flags = SIGN_HELD;
     assert_between(rig_until_hung(r, 10000), 1800, 1802);
+    rig_fini(r);
 }
 
 /* The others have waited for whoever types, and not for a rank. */
 Test(hang, after_a_prompt_quiet_begins_anew) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     rig_run(r, 100);
     cr_expect_eq(r->reports, 1);
     r->w[2].flags = SIGN_ASKS;
@@ -225,6 +237,7 @@ Test(hang, after_a_prompt_quiet_begins_anew) {
     cr_expect(r->last.quiet_ns > S(30) && r->last.quiet_ns < S(37), "%g", (double)r->last.quiet_ns / 1e9);
     assert_between(rig_until_hung(r, 1000), 143, 147);
     cr_expect_str_eq(r->text, "nothing has moved for 180 s (--hang-still)");
+    rig_fini(r);
 }
 
 Test(hang, while_two_wait_for_somebody_to_type_nobody_is_late) {
@@ -239,22 +252,27 @@ Test(hang, while_two_wait_for_somebody_to_type_nobody_is_late) {
     assert_between(rig_until_hung(r, 10000), -1, -1);
     cr_expect_str_eq(r->text, "rank 0 and 1 more wait for somebody to type, as a debugger's prompt does: that is "
                               "not taken for a hang");
+    rig_fini(r);
 }
 
 Test(hang, one_stopped_and_one_traced_is_never) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     r->w[1].flags = SIGN_STOPPED;
     r->w[2].flags = SIGN_TRACED;
     assert_between(rig_until_hung(r, 10000), -1, -1);
+    rig_fini(r);
 }
 
 Test(hang, nothing_moves_is_a_hang_after_hang_still) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     assert_between(rig_until_hung(r, 1000), 180, 182);
     cr_expect_eq(r->why, HANG_WHY_STILL);
     cr_expect_eq(r->n_suspects, 0);
     cr_expect_str_eq(r->text, "nothing has moved for 180 s (--hang-still)");
     assert_between(rig_until_hung(r, 1000), -1, -1); /* it is said once */
+    rig_fini(r);
 }
 
 Test(hang, the_verdict_is_at_the_end_of_the_limit_not_at_the_next_second) {
@@ -276,10 +294,12 @@ Test(hang, hang_still_counts_from_the_last_that_moved) {
     r->w[0].moving = false;
     assert_between(rig_until_hung(r, 1000), 180, 182);
     cr_expect_eq(r->why, HANG_WHY_STILL);
+    rig_fini(r);
 }
 
 static void expect_busy(uint32_t flags) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     r->w[1].flags = flags;
     assert_between(rig_until_hung(r, 3000), 1800, 1802);
     cr_expect_eq(r->why, HANG_WHY_BUSY);
@@ -307,10 +327,12 @@ Test(hang, one_rank_that_moves_makes_it_hang_timeout) {
     cr_expect_eq(r->why, HANG_WHY_BUSY);
     cr_assert_eq(r->n_suspects, 1);
     cr_expect_eq(r->suspects[0].rank, 3);
+    rig_fini(r);
 }
 
 Test(hang, spinning_on_a_gpu_whose_links_are_silent_is_waiting) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     for (uint32_t i = 0; i < 4; i++)
         r->w[i].flags = SIGN_SPINS | SIGN_BUSY | SIGN_GPU_SEEN;
     assert_between(rig_until_hung(r, 1000), 180, 182);
@@ -319,11 +341,13 @@ Test(hang, spinning_on_a_gpu_whose_links_are_silent_is_waiting) {
     cr_expect_str_eq(r->text,
                      "nothing has moved for 180 s (--hang-still): rank 0 and 3 more seem to wait for their GPUs, "
                      "whose links are silent");
+    rig_fini(r);
 }
 
 /* Not in NCCL: it may compute, and has until --hang-timeout. */
 Test(hang, words_for_workers_that_wait_for_their_gpus) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     for (uint32_t i = 0; i < 3; i++)
         r->w[i].flags = SIGN_SPINS | SIGN_BUSY;
     assert_between(rig_until_hung(r, 3000), 1800, 1802);
@@ -373,6 +397,7 @@ Test(hang, a_limit_of_0_is_none) {
     rig_run(r, 20);
     rig_all(r, false);
     assert_between(rig_until_hung(r, 20000), -1, -1);
+    rig_fini(r);
 }
 
 Test(hang, the_least_of_both_limits_counts) {
@@ -381,6 +406,7 @@ Test(hang, the_least_of_both_limits_counts) {
     rig_run(r, 20);
     rig_all(r, false);
     assert_between(rig_until_hung(r, 20000), 300, 302);
+    rig_fini(r);
 }
 
 Test(hang, a_slow_rank_is_no_hang) {
@@ -392,6 +418,7 @@ Test(hang, a_slow_rank_is_no_hang) {
         rig_run(r, 1);
     }
     cr_expect_eq(r->hangs + r->reports, 0);
+    rig_fini(r);
 }
 
 Test(hang, half_is_no_beat_and_more_than_half_is_one) {
@@ -404,6 +431,7 @@ Test(hang, half_is_no_beat_and_more_than_half_is_one) {
     cr_expect_eq(r->last.state, HANG_OK);
     cr_expect_eq(r->recoveries, 1);
     assert_between(rig_until_hung(r, 3000), -1, -1);
+    rig_fini(r);
 }
 
 Test(hang, workers_that_move_by_turns_within_seconds_make_no_beat) {
@@ -418,10 +446,12 @@ Test(hang, workers_that_move_by_turns_within_seconds_make_no_beat) {
     }
     cr_expect_eq(r->hangs, 1);
     cr_expect_eq(r->why, HANG_WHY_BUSY);
+    rig_fini(r);
 }
 
 Test(hang, a_beat_is_noticed_though_nodes_sample_at_other_times) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     for (int i = 0; i < 200; i++) { /* 0.1 s in 20.3 s */
         rig_run(r, 20.2);
         rig_all(r, true);
@@ -429,6 +459,7 @@ Test(hang, a_beat_is_noticed_though_nodes_sample_at_other_times) {
         rig_all(r, false);
     }
     cr_expect_eq(r->reports + r->hangs, 0);
+    rig_fini(r);
 }
 
 Test(hang, one_short_beat_is_enough_whenever_nodes_sample) {
@@ -466,6 +497,7 @@ Test(hang, reports_are_due_at_hang_report_and_at_5_minutes) {
     rig_all(r, false);
     rig_run(r, 40);
     cr_expect_eq(r->reports, 3, "again after a beat");
+    rig_fini(r);
 }
 
 /* A node that says nothing yet may have nothing to say, or may not have looked. */
@@ -480,6 +512,7 @@ Test(hang, nothing_is_said_before_signs_can_be_there) {
     cr_expect_eq(r->reports, 0);
     rig_run(r, 5);
     cr_expect_eq(r->reports, 1);
+    rig_fini(r);
 }
 
 Test(hang, a_report_later_than_5_minutes_comes_once) {
@@ -491,6 +524,7 @@ Test(hang, a_report_later_than_5_minutes_comes_once) {
     cr_expect_eq(r->reports, 0);
     rig_run(r, 2000);
     cr_expect_eq(r->reports, 1);
+    rig_fini(r);
 }
 
 Test(hang, the_action_report_restarts_nothing_and_off_says_nothing) {
@@ -511,6 +545,7 @@ Test(hang, the_action_report_restarts_nothing_and_off_says_nothing) {
     cr_expect_eq(r->hangs + r->reports, 0);
     cr_expect_eq(r->last.state, HANG_IDLE);
     cr_expect_eq(r->last.deadline_ns, TIME_NEVER);
+    rig_fini(r);
 }
 
 /* --- starting */
@@ -547,20 +582,24 @@ Test(hang, silence_right_after_the_start_is_no_beat_yet) {
 }
 
 Test(hang, a_new_leader_of_a_job_that_hangs_begins_to_count_at_zero) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     rig_run(r, 170);
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_START, .n = 4, .nodes = r->nodes});
     assert_between(rig_until_hung(r, 1000), 180, 184);
     cr_expect_eq(r->why, HANG_WHY_STILL);
+    rig_fini(r);
 }
 
 Test(hang, after_the_end_nothing_is_judged) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     rig_run(r, 50);
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_END});
     cr_expect_eq(r->last.state, HANG_IDLE);
     cr_expect_eq(r->last.deadline_ns, TIME_NEVER);
     assert_between(rig_until_hung(r, 3000), -1, -1);
+    rig_fini(r);
 }
 
 /* --- announced */
@@ -579,6 +618,7 @@ Test(hang, an_announced_deadline_counts_instead_of_the_others) {
     cr_expect_eq(r->why, HANG_WHY_ANNOUNCED);
     cr_expect_not_null(strstr(r->text, "announced deadline is over"), "%s", r->text);
     cr_expect_not_null(strstr(r->text, " s (WATCHDOG_USEC= announces more)"), "%s", r->text);
+    rig_fini(r);
 }
 
 Test(hang, an_announced_deadline_counts_not_before_10_seconds_of_quiet) {
@@ -586,6 +626,7 @@ Test(hang, an_announced_deadline_counts_not_before_10_seconds_of_quiet) {
     announce(r, 0, 1);
     rig_all(r, false);
     assert_between(rig_until_hung(r, 1000), 10, 12);
+    rig_fini(r);
 }
 
 Test(hang, one_whose_deadline_is_not_over_is_waited_for) {
@@ -595,6 +636,7 @@ Test(hang, one_whose_deadline_is_not_over_is_waited_for) {
     announce(r, 0, 900); /* a checkpoint */
     rig_all(r, false);
     assert_between(rig_until_hung(r, 3000), 900, 902);
+    rig_fini(r);
 }
 
 Test(hang, one_that_moves_on_a_silent_node_and_is_not_late_is_waited_for) {
@@ -605,6 +647,7 @@ Test(hang, one_that_moves_on_a_silent_node_and_is_not_late_is_waited_for) {
     rig_run(r, 1.5);
     r->w[0].moving = r->w[1].moving = false; /* the node of 2 and 3 says nothing */
     assert_between(rig_until_hung(r, 3000), 898, 902);
+    rig_fini(r);
 }
 
 Test(hang, who_moves_and_is_late_is_waited_for_no_longer) {
@@ -618,14 +661,17 @@ Test(hang, who_moves_and_is_late_is_waited_for_no_longer) {
     cr_assert_eq(r->n_suspects, 1);
     cr_expect_eq(r->suspects[0].rank, 2);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_BEHIND);
+    rig_fini(r);
 }
 
 Test(hang, signs_of_life_that_go_on_keep_the_deadline_away) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     for (int i = 0; i < 300; i++) {
         announce(r, 0, 20);
         assert_between(rig_until_hung(r, 10), -1, -1);
     }
+    rig_fini(r);
 }
 
 Test(hang, an_announced_deadline_waits_while_time_does_not_count) {
@@ -638,6 +684,7 @@ Test(hang, an_announced_deadline_waits_while_time_does_not_count) {
     rig_run(r, 100);
     r->leader_stalled = false;
     assert_between(rig_until_hung(r, 1000), 24, 31);
+    rig_fini(r);
 }
 
 Test(hang, an_announced_deadline_can_be_as_long_as_it_likes) {
@@ -646,6 +693,7 @@ Test(hang, an_announced_deadline_can_be_as_long_as_it_likes) {
     r->w[1].deadline_ns = UINT64_MAX;
     rig_all(r, false);
     assert_between(rig_until_hung(r, 10000), -1, -1);
+    rig_fini(r);
 }
 
 /* --- places */
@@ -678,6 +726,7 @@ Test(hang, a_wait_that_ended_by_itself_may_be_three_times_as_long_again) {
         rig_all(r, false);
         assert_between(rig_until_hung(r, 1000), program == 0 ? 298 : 180, program == 0 ? 310 : 182);
     }
+    rig_fini(r);
 }
 
 Test(hang, a_shorter_wait_at_a_place_shortens_nothing) {
@@ -690,6 +739,7 @@ Test(hang, a_shorter_wait_at_a_place_shortens_nothing) {
     rig_run(r, 20);
     rig_all(r, false);
     assert_between(rig_until_hung(r, 1000), 180, 182);
+    rig_fini(r);
 }
 
 Test(hang, a_place_lengthens_hang_timeout_and_announced_deadlines_too_but_not_t) {
@@ -712,6 +762,7 @@ Test(hang, a_place_lengthens_hang_timeout_and_announced_deadlines_too_but_not_t)
     rig_all(r, false);
     r->w[3].flags = SIGN_STOPPED;
     assert_between(rig_until_hung(r, 10000), 10, 12);
+    rig_fini(r);
 }
 
 Test(hang, a_wait_that_the_end_of_the_group_ended_is_not_learned) {
@@ -727,6 +778,7 @@ Test(hang, a_wait_that_the_end_of_the_group_ended_is_not_learned) {
         r->w[i].place = 77;
     rig_all(r, false);
     assert_between(rig_until_hung(r, 1000), 180, 182);
+    rig_fini(r);
 }
 
 Test(hang, a_place_is_known_from_evidence_too) {
@@ -743,6 +795,7 @@ Test(hang, a_place_is_known_from_evidence_too) {
         }
     }
     assert_between(rig_until_hung(r, 1000), 255, 270); /* 100 s of the 360 are over */
+    rig_fini(r);
 }
 
 /* --- ends, and time that does not count */
@@ -760,6 +813,7 @@ Test(hang, one_that_has_ended_is_no_half_of_anything_and_a_suspect) {
     cr_assert_eq(r->n_suspects, 1);
     cr_expect_eq(r->suspects[0].rank, 0);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_ENDED);
+    rig_fini(r);
 }
 
 Test(hang, when_all_have_ended_nothing_hangs) {
@@ -770,15 +824,18 @@ Test(hang, when_all_have_ended_nothing_hangs) {
     for (uint32_t i = 0; i < 4; i++)
         rig_event(r, (struct hang_event){.kind = HANG_EVENT_ENDED, .rank = i});
     assert_between(rig_until_hung(r, 3000), -1, -1);
+    rig_fini(r);
 }
 
 Test(hang, time_in_which_the_leader_was_stopped_does_not_count) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     rig_run(r, 100);
     r->leader_stalled = true;
     rig_run(r, 1000);
     r->leader_stalled = false;
     assert_between(rig_until_hung(r, 1000), 76, 84);
+    rig_fini(r);
 }
 
 Test(hang, a_machine_that_stops_while_all_is_well_makes_no_hang) {
@@ -790,24 +847,29 @@ Test(hang, a_machine_that_stops_while_all_is_well_makes_no_hang) {
         rig_run(r, 10);
     }
     cr_expect_eq(r->hangs + r->reports, 0);
+    rig_fini(r);
 }
 
 Test(hang, time_in_which_a_node_that_spoke_says_nothing_does_not_count) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     rig_run(r, 100);
     r->node[1].stalled = true;
     rig_run(r, 1000);
     cr_expect_eq(r->hangs, 0);
     r->node[1].stalled = false;
     assert_between(rig_until_hung(r, 1000), 72, 82);
+    rig_fini(r);
 }
 
 Test(hang, any_node_that_says_nothing_is_enough) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     rig_run(r, 100);
     r->node[0].stalled = true; /* the last rank's node goes on */
     rig_run(r, 1000);
     cr_expect_eq(r->hangs, 0);
+    rig_fini(r);
 }
 
 /* It moved in the second in which it was stopped, and then its whole node was. */
@@ -828,13 +890,21 @@ Test(hang, a_node_that_says_nothing_after_a_worker_was_stopped_is_silent) {
 /* Nobody would have been silent for so long, if it was true: a worker that doesn't move is spoken of within 5 s. */
 Test(hang, a_node_that_speaks_late_is_believed_for_5_seconds) {
     struct rig *r = working();
-    struct worker_signs row = {.rank = 0, .still_ns = S(60), .moved_once = true};
-    rig_event(r, (struct hang_event){.kind = HANG_EVENT_SIGNS, .node = 0, .rows = &row, .n = 1});
-    cr_expect_eq(hang_still_ns(r->h, 0), S(5));
+    struct worker_signs rows[4];
+    for (uint32_t i = 0; i < 4; i++)
+        rows[i] = (struct worker_signs){.rank = i, .still_ns = S(60), .moved_once = true};
+    for (uint32_t node = 0; node < 2; node++)
+        rig_event(r, (struct hang_event){.kind = HANG_EVENT_SIGNS, .node = node, .rows = rows, .n = 4});
+    r->now += S(1);
+    rig_event(r, (struct hang_event){.kind = HANG_EVENT_TIMER});
+    cr_expect_eq(r->last.state, HANG_QUIET);
+    assert_between((double)r->last.quiet_ns / 1e9, 4, 6.1);
+    rig_fini(r);
 }
 
 Test(hang, quiet_time_and_the_next_look_are_told) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     rig_run(r, 50);
     cr_expect_eq(r->last.state, HANG_QUIET);
     assert_between((double)r->last.quiet_ns / 1e9, 48, 51);
@@ -844,16 +914,19 @@ Test(hang, quiet_time_and_the_next_look_are_told) {
     cr_expect_eq(r->last.deadline_ns, r->now + S(1));
     rig_run(r, 10);
     cr_expect_eq(r->last.deadline_ns > r->now && r->last.deadline_ns <= r->now + S(1), true);
+    rig_fini(r);
 }
 
 Test(hang, a_new_generation_has_reports_of_its_own) {
-    struct rig *r = all_stand();
+    struct rig *r = working();
+    rig_all(r, false);
     rig_run(r, 40);
     cr_expect_eq(r->reports, 1);
     rig_start(r, false);
     rig_all(r, false);
     rig_run(r, 40);
     cr_expect_eq(r->reports, 1, "before its first beat");
+    rig_fini(r);
 }
 
 Test(hang, a_node_speaks_only_of_its_own_ranks) {
@@ -867,7 +940,8 @@ Test(hang, a_node_speaks_only_of_its_own_ranks) {
         rig_run(r, 1);
     }
     cr_expect_eq(r->hangs, 0);
-    cr_expect_eq(hang_still_ns(r->h, 1), 0);
+    cr_expect_eq(r->last.state, HANG_OK);
+    rig_fini(r);
 }
 
 Test(hang, numbers_that_no_worker_has_do_no_harm) {
@@ -885,8 +959,8 @@ Test(hang, numbers_that_no_worker_has_do_no_harm) {
         rig_event(r, (struct hang_event){.kind = HANG_EVENT_SIGNS, .node = node, .rows = rows, .n = 4});
     rig_event(r, (struct hang_event){.kind = HANG_EVENT_TIMER});
     cr_expect_eq(r->hangs, 0);
-    cr_expect(hang_still_ns(r->h, 1) <= HANG_FIRST_SIGNS_NS);
-    cr_expect_eq(hang_still_ns(r->h, 4), 0);
+    cr_expect(r->last.quiet_ns <= HANG_FIRST_SIGNS_NS + S(2));
+    rig_fini(r);
 }
 
 Test(hang, a_clock_that_goes_back_does_no_harm) {
@@ -894,6 +968,7 @@ Test(hang, a_clock_that_goes_back_does_no_harm) {
     r->now -= S(30);
     rig_run(r, 100);
     cr_expect_eq(r->last.state, HANG_OK);
+    rig_fini(r);
 }
 
 Test(hang, time_is_counted_after_a_clock_has_gone_back) {
@@ -903,6 +978,7 @@ Test(hang, time_is_counted_after_a_clock_has_gone_back) {
     rig_run(r, 100);
     r->skew = S(10);
     assert_between(rig_until_hung(r, 1000), 76, 86);
+    rig_fini(r);
 }
 
 /* Ranks 0 and 1 are on one node, rank 2 on another one, which also says when it has moved. */
@@ -923,18 +999,19 @@ static void other_says_at(struct rig *r, double at) {
 
 /* For 100 s two of three wait, then they move at 1099.1. The next look is due at 1101. */
 static struct rig *moves_after_quiet(void) {
-    rig_init(&given, 3, 2);
+    static struct rig r;
+    rig_init(&r, 3, 2);
     for (int i = 1; i <= 100; i++) {
-        given.now = S(1000 + i);
-        rig_event(&given, (struct hang_event){.kind = HANG_EVENT_TIMER});
+        r.now = S(1000 + i);
+        rig_event(&r, (struct hang_event){.kind = HANG_EVENT_TIMER});
         if (i < 100)
-            say_at(&given, 1000 + i, i == 1, i);
+            say_at(&r, 1000 + i, i == 1, i);
     }
-    cr_assert_eq(given.last.state, HANG_QUIET);
-    say_at(&given, 1100.1, true, 1);
-    other_says_at(&given, 1100.9);
-    cr_assert_eq(given.last.state, HANG_QUIET);
-    return &given;
+    cr_assert_eq(r.last.state, HANG_QUIET);
+    say_at(&r, 1100.1, true, 1);
+    other_says_at(&r, 1100.9);
+    cr_assert_eq(r.last.state, HANG_QUIET);
+    return &r;
 }
 
 /* They went on for a minute, in which this process did not run, and wait again when it does. */
@@ -942,6 +1019,7 @@ Test(hang, a_beat_before_time_that_is_not_counted_is_not_hidden) {
     struct rig *r = moves_after_quiet();
     say_at(r, 1160, false, 3);
     cr_expect_lt(r->last.quiet_ns, 10 * NS_PER_S);
+    rig_fini(r);
 }
 
 Test(hang, a_clock_that_goes_back_hides_no_beat) {
@@ -949,6 +1027,7 @@ Test(hang, a_clock_that_goes_back_hides_no_beat) {
     say_at(r, 1090, false, 3);
     other_says_at(r, 1098);
     cr_expect_lt(r->last.quiet_ns, 10 * NS_PER_S);
+    rig_fini(r);
 }
 
 Test(hang, the_largest_job_is_judged) {
@@ -977,13 +1056,4 @@ Test(hang, the_largest_job_is_judged) {
     hang_free(NULL);
     free(rows);
     free(nodes);
-}
-
-Test(hang, names_of_states_and_reasons) {
-    for (enum hang_state s = HANG_IDLE; s <= HANG_HUNG; s++)
-        cr_expect_str_neq(hang_state_name(s), "unknown");
-    for (enum hang_why w = HANG_WHY_NONE; w <= HANG_WHY_NO_BEAT; w++)
-        cr_expect_str_neq(hang_why_name(w), "unknown");
-    cr_expect_str_eq(hang_state_name(HANG_QUIET), "quiet");
-    cr_expect_str_eq(hang_why_name(HANG_WHY_STILL), "still");
 }
