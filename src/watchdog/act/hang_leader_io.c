@@ -13,7 +13,6 @@
 #include "io/process/helper_call.h"
 #include "watchdog/act/hang_case_io.h"
 #include "watchdog/act/hang_files_io.h"
-#include "watchdog/judge/suspects_native.h"
 
 #define OPEN_MAX 4 /* cases; a report more than these is said without evidence */
 

@@ -1,9 +1,11 @@
 #include "watchdog/judge/suspects.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "watchdog/judge/suspects_priv.h"
 
 const char *suspect_reason_name(enum suspect_reason reason) {
@@ -29,6 +31,131 @@ const struct evidence_thread *suspects_main(const struct suspects *s, uint32_t r
                                                                                  : NULL;
 }
 
+/* ---- children ---- */
+
+#define OTHERS_MAX 64 /* ranks that one is compared with */
+
+/* What is needed for each comparison, found once: there can be 16 children of each of thousands of
+ * ranks. */
+struct suspects_children {
+    uint32_t n_nodes;
+    uint64_t **places; /* [n_nodes], of each stack of the node's evidence: suspects_place() */
+    uint32_t n_ranks;
+    uint32_t ranks[OTHERS_MAX + 1]; /* the first that have children */
+};
+
+static void children_free(struct suspects_children *c) {
+    if (c == NULL)
+        return;
+    for (uint32_t i = 0; i < c->n_nodes; i++)
+        free(c->places[i]);
+    free(c->places);
+    free(c);
+}
+
+static uint64_t *places_of(const struct evidence *e) {
+    uint64_t *places = calloc(e->n_stacks + (size_t)1, sizeof *places);
+    for (uint32_t i = 0; i < e->n_stacks && places != NULL; i++)
+        places[i] = suspects_place(&e->stacks[i]);
+    return places;
+}
+
+static struct suspects_children *children_new(const struct suspects_input *in,
+                                              const struct suspects *s) {
+    struct suspects_children *c = calloc(1, sizeof *c);
+    uint64_t **places = calloc(in->n_nodes + (size_t)1, sizeof *places);
+    if (c == NULL || places == NULL) {
+        free(c);
+        free(places);
+        return NULL;
+    }
+    *c = (struct suspects_children){.places = places};
+    for (; c->n_nodes < in->n_nodes; c->n_nodes++) {
+        const struct evidence *e = in->nodes[c->n_nodes].evidence;
+        if (e != NULL && (places[c->n_nodes] = places_of(e)) == NULL) {
+            children_free(c);
+            return NULL;
+        }
+    }
+    for (uint32_t r = 0; r < in->n_ranks && c->n_ranks <= OTHERS_MAX; r++)
+        if (s->worker_of[r] != NULL && s->worker_of[r]->n_children > 0)
+            c->ranks[c->n_ranks++] = r;
+    return c;
+}
+
+/* 0: it has no stack. */
+static uint64_t child_place(const struct suspects_input *in, const struct suspects *s,
+                            uint32_t rank, const struct evidence_thread *t) {
+    bool has = suspects_stack(suspects_evidence(in, rank), t) != NULL;
+    return has ? s->children->places[in->nodes_of[rank]][t->stack] : 0;
+}
+
+/* A child of each of two ranks, which can be the same. */
+static bool wait_alike(const struct suspects_input *in, const struct suspects *s, uint32_t rank_a,
+                       const struct evidence_thread *a, uint32_t rank_b,
+                       const struct evidence_thread *b) {
+    enum wait_kind kind = suspects_wait(a);
+    if (kind != suspects_wait(b))
+        return false;
+    uint64_t place_a = child_place(in, s, rank_a, a), place_b = child_place(in, s, rank_b, b);
+    /* Some stacks could not be read; then the kernel's word counts. */
+    if (place_a != 0 && place_b != 0 && place_a != place_b)
+        return false;
+    if (kind != WAIT_SLEEPS && kind != WAIT_BLOCKED)
+        return true;
+    if (a->syscall[0] != '\0' && b->syscall[0] != '\0')
+        return strcmp(a->syscall, b->syscall) == 0;
+    return strcmp(a->wchan, b->wchan) == 0;
+}
+
+/* Whether a child of this rank, besides itself, waits like `child` of rank `of`. */
+static bool has_alike(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
+                      uint32_t of, const struct evidence_child *child) {
+    const struct evidence_worker *w = s->worker_of[rank];
+    for (uint32_t i = 0; i < w->n_children; i++)
+        if (&w->children[i] != child &&
+            wait_alike(in, s, of, &child->main, rank, &w->children[i].main))
+            return true;
+    return false;
+}
+
+/* In how many other ranks, of how many that have children, one waits like this. */
+static void count_alike(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
+                        const struct evidence_child *child, uint32_t *ret_alike, uint32_t *ret_n) {
+    const struct suspects_children *c = s->children;
+    *ret_alike = *ret_n = 0;
+    for (uint32_t i = 0; i < c->n_ranks && *ret_n < OTHERS_MAX; i++) {
+        if (c->ranks[i] == rank)
+            continue;
+        ++*ret_n;
+        *ret_alike += has_alike(in, s, c->ranks[i], rank, child);
+    }
+}
+
+static const struct evidence_child *odd_child(const struct suspects_input *in,
+                                              const struct suspects *s, uint32_t rank) {
+    const struct evidence_worker *w = s->worker_of[rank];
+    for (uint32_t i = 0; w != NULL && i < w->n_children; i++) {
+        const struct evidence_child *child = &w->children[i];
+        uint32_t alike, n;
+        if (has_alike(in, s, rank, rank, child))
+            continue;
+        count_alike(in, s, rank, child, &alike, &n);
+        if (n > 0 ? 2 * alike < n : w->n_children > 2)
+            return child;
+    }
+    return NULL;
+}
+
+static bool is_chosen(const struct suspects_input *in, uint32_t rank) {
+    return in->chosen == NULL || in->chosen[rank];
+}
+
+bool suspects_is_missing(const struct suspects_input *in, const struct suspects *s, uint32_t rank) {
+    return is_chosen(in, rank) && !s->ended[rank] && !s->reacted[rank] &&
+           suspects_main(s, rank) == NULL;
+}
+
 void suspects_fini(struct suspects *s) {
     free(s->groups);
     free(s->group_of);
@@ -37,9 +164,132 @@ void suspects_fini(struct suspects *s) {
     free(s->ended);
     free(s->reacted);
     free(s->is_suspect);
-    suspects_children_free(s->children);
+    children_free(s->children);
     *s = (struct suspects){0};
 }
+
+/* ---- whether ranks wait for each other: the reason for which a hang may be ended ---- */
+
+bool suspects_is_collective(const struct evidence_frame *f) {
+    static const char *const libraries[] = {"/torch/distributed/",
+                                            "/torch/nn/parallel/",
+                                            "/mpi4py/",
+                                            "/horovod/",
+                                            "/deepspeed/comm/",
+                                            "/jax/_src/distributed",
+                                            "/jax/experimental/multihost",
+                                            "/jax/_src/array",
+                                            "/tensorflow/python/distribute/",
+                                            "/cupyx/distributed/"};
+    static const char *const no_collectives[] = {
+        "/torch/distributed/elastic/", "/torch/distributed/rpc/", "/torch/distributed/run.py"};
+    return text_has_any(f->file, libraries, ARRAY_SIZE(libraries)) &&
+           !text_has_any(f->file, no_collectives, ARRAY_SIZE(no_collectives));
+}
+
+/* Of the innermost frames, those above the first one of the user's own code. */
+static bool has_frame(const struct evidence_stack *stack,
+                      bool (*is)(const struct evidence_frame *f)) {
+    uint32_t n = stack == NULL ? 0 : stack->n;
+    for (uint32_t i = 0; i < n && suspects_is_library(stack->frames[i].file); i++)
+        if (is(&stack->frames[i]))
+            return true;
+    return false;
+}
+
+/* Where a kernel of NCCL is waited for, without a frame of torch.distributed. */
+static bool waits_for_gpu(const struct evidence_frame *f) {
+    static const char *const places[] = {"/torch/autograd/", "/torch/cuda/"};
+    return text_has_any(f->file, places, ARRAY_SIZE(places));
+}
+
+static bool has_nccl(const struct evidence_worker *w) {
+    static const char *const names[] = {"NCCL ", "pt_nccl_"};
+    for (uint32_t i = 0; i < w->n_threads; i++)
+        if (text_has_any(w->threads[i].name, names, ARRAY_SIZE(names)))
+            return true;
+    return false;
+}
+
+/* What the interpreter calls at its exit is not below the program's own frame. */
+static bool is_below_program(const struct evidence_stack *stack) {
+    static const char *const outermost[] = {"<module>", "_run_module_as_main"};
+    return stack->cut || stack->n == 0 ||
+           text_is_any(stack->frames[stack->n - 1].function, outermost, ARRAY_SIZE(outermost));
+}
+
+/* In atexit, or in destroy_process_group. A C function that atexit calls has no frame. */
+static bool is_at_exit(const struct suspects_input *in, const struct suspects *s, uint32_t rank) {
+    const struct evidence_thread *t = suspects_main(s, rank);
+    const struct evidence_worker *w = s->worker_of[rank];
+    if (t == NULL)
+        return false;
+    const struct evidence_stack *stack = suspects_stack(suspects_evidence(in, rank), t);
+    bool found = stack == NULL || !is_below_program(stack);
+    for (uint32_t i = 0; stack != NULL && i < stack->n; i++)
+        found = found || strcmp(stack->frames[i].function, "destroy_process_group") == 0;
+    for (uint32_t i = 0; stack == NULL && i < w->n_gaps; i++)
+        found = found && (strncmp(w->gaps[i], "Python stack:", 13) != 0 ||
+                          strstr(w->gaps[i], "no thread of Python") != NULL);
+    return found;
+}
+
+static bool is_together(const struct evidence *e, const struct evidence_worker *w) {
+    const struct evidence_thread *main = &w->threads[0];
+    bool found = w->awaits_rank || suspects_wait(main) == WAIT_STOPPED;
+    for (uint32_t i = 0; i < w->n_threads && !found; i++)
+        found = has_frame(suspects_stack(e, &w->threads[i]), suspects_is_collective);
+    for (uint32_t i = 0; i < w->n_children && !found; i++)
+        found = has_frame(suspects_stack(e, &w->children[i].main), suspects_is_collective);
+    if (found || !has_nccl(w))
+        return found;
+    return suspects_wait(main) == WAIT_RUNS || strncmp(main->target, "/dev/nvidia", 11) == 0 ||
+           has_frame(suspects_stack(e, main), waits_for_gpu);
+}
+
+/* The addresses of "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established". False: no such text. */
+static bool addresses_of(const char *target, char own[64], char other[64]) {
+    char *own_port, *other_port;
+    if (sscanf(target, "tcp %63s -> %63s", own, other) != 2)
+        return false;
+    own_port = strrchr(own, ':');
+    other_port = strrchr(other, ':');
+    if (own_port == NULL || other_port == NULL)
+        return false;
+    *own_port = *other_port = '\0';
+    return true;
+}
+
+/* It waits on a connection to the address of a rank on another node. Who that is, its node does not
+ * know. */
+static bool waits_for_node(const struct suspects_input *in, const struct suspects *s,
+                           uint32_t rank) {
+    char own[64], other[64], of_peer[64], unused[64];
+    if (!addresses_of(suspects_main(s, rank)->target, own, other) || strcmp(own, other) == 0)
+        return false;
+    for (uint32_t r = 0; r < in->n_ranks; r++) {
+        const struct evidence_thread *t = suspects_main(s, r);
+        if (t != NULL && in->nodes_of[r] != in->nodes_of[rank] &&
+            addresses_of(t->target, of_peer, unused) && strcmp(of_peer, other) == 0)
+            return true;
+    }
+    return false;
+}
+
+static void find_reason(const struct suspects_input *in, struct suspects *s) {
+    for (uint32_t r = 0; r < in->n_ranks; r++) {
+        const struct evidence_thread *t = suspects_main(s, r);
+        bool at_exit = s->any_ended && is_at_exit(in, s, r);
+        if (t == NULL)
+            continue;
+        s->n_together += !at_exit && (is_together(suspects_evidence(in, r), s->worker_of[r]) ||
+                                      waits_for_node(in, s, r));
+        s->n_at_exit += at_exit;
+        s->used_ns = MAX2(s->used_ns, s->worker_of[r]->used_ns);
+    }
+}
+
+/* ---- whose evidence is whose ---- */
 
 #define REACTED_STILL_NS NS_PER_S /* who moves is still for less */
 
@@ -62,7 +312,7 @@ static void collect(const struct suspects_input *in, struct suspects *s) {
         for (uint32_t i = 0; e != NULL && i < e->n_workers; i++) {
             const struct evidence_worker *w = &e->workers[i];
             if (w->rank >= in->n_ranks || in->nodes_of[w->rank] != node ||
-                !suspects_chosen(in, w->rank))
+                !is_chosen(in, w->rank))
                 continue;
             s->worker_of[w->rank] = w;
             s->ended[w->rank] = w->ended && in->waited == NULL; /* else it may have failed */
@@ -74,7 +324,7 @@ static void collect(const struct suspects_input *in, struct suspects *s) {
     for (uint32_t r = 0; r < in->n_ranks; r++)
         s->any_ended = s->any_ended || s->ended[r];
     find_reacted(in, s);
-    suspects_find_reason(in, s);
+    find_reason(in, s);
     for (uint32_t r = 0; r < in->n_ranks; r++)
         s->n_missing += suspects_is_missing(in, s, r);
 }
@@ -94,6 +344,225 @@ static void find_debugged(const struct suspects_input *in, struct suspects *s) {
     for (uint32_t r = 0; r < in->n_ranks; r++)
         if (is_debugged(in, s, r) && s->n_debugged++ == 0)
             s->debugged = r;
+}
+
+/* ---- groups ---- */
+
+/* From fine to coarse. */
+enum level { LEVEL_ALL = 0, LEVEL_STACK, LEVEL_LINE, N_LEVELS };
+
+struct keyed {
+    uint64_t key;
+    uint32_t rank;
+};
+
+/* The word for how it waits: of the system call if that is known, because kernels name their own
+ * functions differently. */
+static const char *wait_word(const struct evidence_thread *t) {
+    return t->syscall[0] != '\0' ? t->syscall : t->wchan;
+}
+
+static uint64_t key_of(const struct evidence *e, const struct evidence_thread *t,
+                       enum level level) {
+    const struct evidence_stack *stack = suspects_stack(e, t);
+    enum wait_kind kind = suspects_wait(t);
+    if (level == LEVEL_LINE && stack != NULL) {
+        const struct evidence_stack line = {
+            .n = 1,
+            .frames = (struct evidence_frame *)(uintptr_t)suspects_user_frame(stack),
+        };
+        uint64_t place = suspects_place(&line);
+        return kind == WAIT_BLOCKED ? hash_text(place, "D") : place;
+    }
+    uint64_t h = hash_bytes(HASH_BEGIN, &(uint64_t){suspects_place(stack)}, sizeof(uint64_t));
+    /* A waiter that wakes for a moment, or spins, is still one, if its stack says so. */
+    bool coarse = level != LEVEL_ALL && stack != NULL && (kind == WAIT_SLEEPS || kind == WAIT_RUNS);
+    if (coarse)
+        return h;
+    h = hash_bytes(h, &kind, sizeof kind);
+    return kind == WAIT_SLEEPS || kind == WAIT_BLOCKED ? hash_text(h, wait_word(t)) : h;
+}
+
+static int by_key(const void *a, const void *b) {
+    const struct keyed *x = a, *y = b;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+static int by_size(const void *a, const void *b) {
+    const struct suspects_group *x = a, *y = b;
+    if (x->n != y->n)
+        return x->n > y->n ? -1 : 1;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+/* Groups them by their keys: keyed[] is sorted, and groups[] has room for all. */
+static uint32_t make_groups(struct keyed *keyed, uint32_t n, struct suspects_group *groups) {
+    uint32_t n_groups = 0;
+    qsort(keyed, n, sizeof *keyed, by_key);
+    for (uint32_t i = 0; i < n; i++) {
+        if (i == 0 || keyed[i].key != keyed[i - 1].key)
+            groups[n_groups++] = (struct suspects_group){.first = keyed[i].rank};
+        groups[n_groups - 1].n++;
+    }
+    qsort(groups, n_groups, sizeof *groups, by_size);
+    return n_groups;
+}
+
+static void make_keys(const struct suspects_input *in, const struct suspects *s, enum level level,
+                      struct keyed *keyed) {
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < in->n_ranks; r++) {
+        const struct evidence_thread *t = suspects_main(s, r);
+        if (t != NULL)
+            keyed[n++] = (struct keyed){key_of(suspects_evidence(in, r), t, level), r};
+    }
+}
+
+/* The number of each rank's group, from the keys and the sorted groups. */
+static void number_ranks(struct suspects *s, const struct keyed *keyed, uint32_t n) {
+    for (uint32_t g = 0; g < s->n_groups; g++)
+        s->group_of[s->groups[g].first] = g;
+    for (uint32_t i = 1; i < n; i++) /* the first of a key is the first of its group */
+        if (keyed[i].key == keyed[i - 1].key)
+            s->group_of[keyed[i].rank] = s->group_of[keyed[i - 1].rank];
+}
+
+static int group_ranks(const struct suspects_input *in, struct suspects *s) {
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < in->n_ranks; r++)
+        n += suspects_main(s, r) != NULL;
+    _cleanup_(freep) struct keyed *keyed = calloc(n + (size_t)1, sizeof *keyed);
+    s->groups = calloc(n + (size_t)1, sizeof *s->groups);
+    if (keyed == NULL || s->groups == NULL)
+        return -ENOMEM;
+    /* Without any majority, the finest groups are shown. */
+    for (int i = 0; i <= N_LEVELS && !s->majority; i++) {
+        make_keys(in, s, i < N_LEVELS ? (enum level)i : LEVEL_ALL, keyed);
+        s->n_groups = make_groups(keyed, n, s->groups);
+        s->majority = s->n_groups > 0 && 2 * s->groups[0].n > n;
+    }
+    number_ranks(s, keyed, n);
+    for (uint32_t g = 0; g < s->n_groups; g++) {
+        struct suspects_group *group = &s->groups[g];
+        suspects_where(suspects_evidence(in, group->first), suspects_main(s, group->first),
+                       group->where, sizeof group->where);
+    }
+    return 0;
+}
+
+/* ---- threads ---- */
+
+/* Where all main threads are at the same place, as in an event loop, other threads may show it:
+ * those in which most ranks wait for the others in torch.distributed. */
+struct met {
+    uint64_t place;
+    uint32_t rank;
+};
+
+static const struct evidence_frame *meets(const struct evidence_stack *stack) {
+    for (uint32_t i = 0; stack != NULL && i < stack->n; i++)
+        if (strstr(stack->frames[i].file, "/torch/distributed/") != NULL)
+            return &stack->frames[i];
+    return NULL;
+}
+
+/* The innermost line of torch.distributed; 0: none. */
+static uint64_t meeting_place(const struct evidence *e, const struct evidence_thread *t) {
+    const struct evidence_frame *f = meets(suspects_stack(e, t));
+    const struct evidence_stack line = {.n = 1, .frames = (struct evidence_frame *)(uintptr_t)f};
+    return f == NULL ? 0 : suspects_place(&line);
+}
+
+static int by_place(const void *a, const void *b) {
+    const struct met *x = a, *y = b;
+    if (x->place != y->place)
+        return x->place < y->place ? -1 : 1;
+    return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+/* Of each rank the places of its other threads. Returns how many. */
+static size_t list_met(const struct suspects_input *in, const struct suspects *s, struct met *met) {
+    size_t n = 0;
+    for (uint32_t r = 0; r < in->n_ranks; r++) {
+        const struct evidence_worker *w = suspects_main(s, r) != NULL ? s->worker_of[r] : NULL;
+        for (uint32_t i = 1; w != NULL && i < w->n_threads; i++) {
+            uint64_t place = meeting_place(suspects_evidence(in, r), &w->threads[i]);
+            if (place != 0)
+                met[n++] = (struct met){place, r};
+        }
+    }
+    qsort(met, n, sizeof *met, by_place);
+    return n;
+}
+
+/* The place at which more than half of the ranks have a thread, and not all; 0: none. */
+static uint64_t common_place(const struct met *met, size_t n, uint32_t n_ranks) {
+    uint32_t ranks = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool begins = i == 0 || met[i].place != met[i - 1].place;
+        ranks = begins ? 1 : ranks + (met[i].rank != met[i - 1].rank);
+        bool ends = i + 1 == n || met[i + 1].place != met[i].place;
+        if (ends && 2 * ranks > n_ranks && ranks < n_ranks)
+            return met[i].place;
+    }
+    return 0;
+}
+
+/* Every rank is seen whole, and none stands out by its main thread. */
+static bool may_tell(const struct suspects_input *in, const struct suspects *s, size_t *ret_n) {
+    *ret_n = 0;
+    for (uint32_t r = 0; r < in->n_ranks; r++) {
+        const struct evidence_thread *main = suspects_main(s, r);
+        if (main == NULL || s->worker_of[r]->threads_cut ||
+            suspects_stack(suspects_evidence(in, r), main) == NULL)
+            return false;
+        *ret_n += s->worker_of[r]->n_threads;
+    }
+    return s->majority && s->n_groups == 1;
+}
+
+static uint32_t mark_threads(const struct suspects_input *in, struct suspects *s) {
+    size_t n;
+    uint32_t marked = 0;
+    memset(s->is_suspect, 0, in->n_ranks * sizeof *s->is_suspect);
+    if (!may_tell(in, s, &n))
+        return 0;
+    _cleanup_(freep) struct met *met = xcalloc(n + 1, sizeof *met);
+    n = list_met(in, s, met);
+    uint64_t place = common_place(met, n, in->n_ranks);
+    if (place == 0)
+        return 0;
+    memset(s->is_suspect, 1, in->n_ranks * sizeof *s->is_suspect);
+    for (size_t i = 0; i < n; i++)
+        if (met[i].place == place)
+            s->is_suspect[met[i].rank] = false;
+    for (uint32_t r = 0; r < in->n_ranks; r++)
+        marked += s->is_suspect[r];
+    return marked;
+}
+
+static bool has_place(const struct evidence *e, const struct evidence_worker *w, uint64_t place) {
+    for (uint32_t i = 1; i < w->n_threads; i++)
+        if (suspects_place(suspects_stack(e, &w->threads[i])) == place)
+            return true;
+    return false;
+}
+
+const struct evidence_thread *suspects_odd_thread(const struct suspects_input *in,
+                                                  const struct suspects *s, uint32_t rank) {
+    const struct evidence *e = suspects_evidence(in, rank);
+    const struct evidence_worker *w = s->worker_of[rank];
+    uint32_t other = 0;
+    while (other + 1 < in->n_ranks && s->is_suspect[other])
+        other++;
+    for (uint32_t i = 1; i < w->n_threads; i++) {
+        uint64_t place = suspects_place(suspects_stack(e, &w->threads[i]));
+        if (place != 0 && !has_place(suspects_evidence(in, other), s->worker_of[other], place))
+            return &w->threads[i];
+    }
+    return NULL;
 }
 
 /* ---- what a rank is suspected for ---- */
@@ -137,7 +606,7 @@ static bool is_odd(const struct suspects_input *in, const struct suspects *s, ui
         return in->came != NULL && !in->came[rank] && !s->ended[rank] && !s->reacted[rank];
     case SUSPECT_ELSEWHERE: return s->majority && t != NULL && s->group_of[rank] != 0;
     case SUSPECT_UNMOVED: return s->n_reacted > 1 && t != NULL;
-    case SUSPECT_CHILD: return t != NULL && suspects_odd_child(in, s, rank) != NULL;
+    case SUSPECT_CHILD: return t != NULL && odd_child(in, s, rank) != NULL;
     case SUSPECT_BUSY:
         for (uint32_t i = 0; i < in->n_signs; i++)
             if (in->signs[i].rank == rank && in->signs[i].sign == HANG_SIGN_BUSY)
@@ -188,8 +657,7 @@ static enum suspect_reason choose(const struct suspects_input *in, struct suspec
     if (s->n_all > 0)
         return SUSPECT_STEPS;
     for (size_t i = 0; i < ARRAY_SIZE(weak); i++) {
-        s->n_all =
-            weak[i] == SUSPECT_THREAD ? suspects_mark_threads(in, s) : mark_odd(in, s, weak[i]);
+        s->n_all = weak[i] == SUSPECT_THREAD ? mark_threads(in, s) : mark_odd(in, s, weak[i]);
         if (s->n_all > 0 && 2 * s->n_all < in->n_ranks)
             return weak[i];
     }
@@ -215,8 +683,8 @@ int suspects_find(const struct suspects_input *in, struct suspects *ret) {
     memset(s.group_of, 0xff, n * sizeof *s.group_of); /* NO_GROUP */
     collect(in, &s);
     find_debugged(in, &s);
-    s.children = suspects_children_new(in, &s);
-    int r = s.children == NULL ? -ENOMEM : suspects_group_ranks(in, &s);
+    s.children = children_new(in, &s);
+    int r = s.children == NULL ? -ENOMEM : group_ranks(in, &s);
     if (r < 0) {
         suspects_fini(&s);
         return r;
@@ -233,9 +701,8 @@ int suspects_find(const struct suspects_input *in, struct suspects *ret) {
                                     .node = in->nodes_of[rank],
                                     .pid = w != NULL ? w->pid : 0,
                                     .reason = reason};
-        const struct evidence_child *child = reason == SUSPECT_ELSEWHERE || reason == SUSPECT_CHILD
-                                                 ? suspects_odd_child(in, &s, rank)
-                                                 : NULL;
+        const struct evidence_child *child =
+            reason == SUSPECT_ELSEWHERE || reason == SUSPECT_CHILD ? odd_child(in, &s, rank) : NULL;
         if (child != NULL)
             suspect->reason = SUSPECT_CHILD;
         suspects_tell(in, &s, number_of(in, &s, rank, reason, by_ras), most, child, suspect);

@@ -141,3 +141,20 @@ const struct evidence_frame *suspects_user_frame(const struct evidence_stack *st
 bool suspects_is_debugged(const struct evidence_stack *stack);
 /* "0-1,3": ascending numbers, folded; at most `max` bytes, then "..." */
 void suspects_ranges(const uint32_t *ranks, uint32_t n, size_t max, struct strbuf *ret);
+
+/* ---- native stacks of suspects, which are read right before these are ended ---- */
+
+#define SUSPECTS_NATIVE_MAX 16 /* further ones are left out, and counted */
+
+struct suspects_native {
+    uint32_t rank;
+    const char *node;                     /* borrowed */
+    const struct evidence_worker *worker; /* only native_stack and gaps; borrowed; NULL: none */
+    const char *missing;                  /* why there is none; borrowed */
+};
+
+/* The part of hang.txt, with a blank line before it. */
+void suspects_native_text(const struct suspects_native *list, uint32_t n, struct strbuf *ret);
+/* A member of the object in hang.json, after others: ,"native_stacks":[{"rank":2,"node":"b",
+ * "pid":12,"stack":"thread 12:\n  pause\n","gaps":[]}]; stack and pid can be null. */
+void suspects_native_json(const struct suspects_native *list, uint32_t n, struct strbuf *ret);

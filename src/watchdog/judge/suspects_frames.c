@@ -124,7 +124,7 @@ enum wait_kind suspects_wait(const struct evidence_thread *t) {
     }
 }
 
-const char *suspects_verb(const struct evidence_thread *t, const struct evidence_worker *w,
+static const char *verb_of(const struct evidence_thread *t, const struct evidence_worker *w,
                           uint32_t n) {
     switch (suspects_wait(t)) {
     case WAIT_SLEEPS: return n == 1 ? "waits" : "wait";
@@ -152,7 +152,7 @@ const char *suspects_group_verb(const struct suspects *s, const struct suspects_
         while (s->group_of[rank] != number);
         seen++;
     }
-    return suspects_verb(suspects_main(s, rank), s->worker_of[rank], n);
+    return verb_of(suspects_main(s, rank), s->worker_of[rank], n);
 }
 
 void suspects_describe(const struct evidence *e, const struct evidence_thread *t,
@@ -164,7 +164,7 @@ void suspects_describe(const struct evidence *e, const struct evidence_thread *t
     if (kind == WAIT_SLEEPS || kind == WAIT_BLOCKED)
         strbuf_add(ret, call[0] != '\0' ? call : "waits");
     else
-        strbuf_add(ret, kind == WAIT_STOPPED ? "stopped (T)" : suspects_verb(t, w, 1));
+        strbuf_add(ret, kind == WAIT_STOPPED ? "stopped (T)" : verb_of(t, w, 1));
     if (stack != NULL) {
         add_place(stack, where, sizeof where);
         strbuf_printf(ret, " in %s", where);

@@ -1,4 +1,4 @@
-#include "watchdog/judge/suspects_native.h"
+#include "watchdog/judge/suspects.h"
 
 #include <criterion/criterion.h>
 #include <string.h>
