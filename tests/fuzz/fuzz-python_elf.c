@@ -1,5 +1,5 @@
 /* Any bytes as the file of an interpreter: refused, or it has a _PyRuntime. */
-#include "watchdog/look/python_elf.h"
+#include "watchdog/look/pystack_layout.h"
 
 #include <errno.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "watchdog/look/pystack_io.h"
+#include "watchdog/look/pystack.h"
 
 #define PIECE_MAX 65535
 

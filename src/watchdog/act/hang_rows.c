@@ -1,6 +1,6 @@
 #include "watchdog/act/hang_rows.h"
 
-#include "watchdog/look/signs_io.h"
+#include "watchdog/look/signs.h"
 
 #define TICK_NS (1 * NS_PER_S)
 #define GAP_NS (3 * NS_PER_S) /* between two rows: of a longer gap, one tick counts */

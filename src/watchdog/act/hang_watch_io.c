@@ -16,7 +16,7 @@
 #include "watchdog/evidence/disturb_io.h"
 #include "watchdog/evidence/gather_io.h"
 #include "watchdog/evidence/slow_io.h"
-#include "watchdog/look/gpu_watch_io.h"
+#include "watchdog/look/gpus.h"
 
 #define TICK_NS (1 * NS_PER_S)
 /* Workers that are looked at in one callback: 3 ms. */

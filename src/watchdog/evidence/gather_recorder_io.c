@@ -7,7 +7,7 @@
 #include "io/clock.h"
 #include "watchdog/evidence/gather_disk_io.h"
 #include "watchdog/evidence/gather_env_io.h"
-#include "watchdog/look/recorder_io.h"
+#include "watchdog/look/recorder.h"
 
 #define COPY_NS NS_PER_S /* at most, for copies, when nothing more is waited for */
 #define WHAT "flight recorder of NCCL: "

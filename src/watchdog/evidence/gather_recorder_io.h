@@ -1,4 +1,4 @@
-/* Has NCCL's flight recorder of each worker write its file (watchdog/look/recorder_io.h), while
+/* Has NCCL's flight recorder of each worker write its file (watchdog/look/recorder.h), while
  * the rest is gathered: in a helper of its own, because the files are on a disk of the user's.
  *
  *     recorder = gather_recorder_begin(&e, ask, deadline_ns);

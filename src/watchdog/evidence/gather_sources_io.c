@@ -7,20 +7,19 @@
 #include "base/text/parse.h"
 #include "io/clock.h"
 #include "watchdog/evidence/gather_env_io.h"
-#include "watchdog/look/gpus_io.h"
-#include "watchdog/look/kernel_log_io.h"
-#include "watchdog/look/nics_io.h"
-#include "watchdog/look/ras_io.h"
-#include "watchdog/look/recorder_io.h"
+#include "watchdog/look/gpus.h"
+#include "watchdog/look/kernel_log.h"
+#include "watchdog/look/nics.h"
+#include "watchdog/look/ras.h"
+#include "watchdog/look/recorder.h"
 
 #define NICS_APART_NS (250 * NS_PER_MS)
 
 static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t deadline_ns,
                          uint32_t *without) {
-    struct source_recorder_ask ask = {.socket = socket};
     struct recorder rec;
     struct err err = {0};
-    int r = source_recorder(&ask, deadline_ns, &rec, &err);
+    int r = source_recorder(socket, deadline_ns, &rec, &err);
     if (r == -ENOENT || r == -ECONNREFUSED) {
         ++*without;
         return;
@@ -105,11 +104,10 @@ static void ask_ras(struct evidence *e, const struct gather_ask *gather, uint64_
         return;
     gather_env_read(gather, first, &env);
     const char *size = gather_env_get(&env, "WORLD_SIZE");
-    struct source_ras_ask ask = {.address = gather_env_get(&env, "NCCL_RAS_ADDR")};
-    if (ask.address ==
-        NULL) /* muster sets it where there are GPUs; another job may have the default */
+    const char *address = gather_env_get(&env, "NCCL_RAS_ADDR");
+    if (address == NULL) /* muster sets it where there are GPUs; another job may have the default */
         return;
-    if (source_ras(&ask, end_ns, &ras, &err) < 0) {
+    if (source_ras(address, end_ns, &ras, &err) < 0) {
         evidence_gap(e, "NCCL RAS: %s", err.text);
         return;
     }
@@ -129,13 +127,12 @@ static void wait_until(uint64_t when_ns, uint64_t end_ns) {
 }
 
 static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t end_ns) {
-    struct source_nics_ask ask = {.root = NULL};
     struct nics *after = xcalloc(1, sizeof *after);
     struct err err = {0};
     struct strbuf text = {0};
     uint64_t now = clock_now_ns();
     wait_until(before->when_ns + NICS_APART_NS, now + (end_ns > now ? end_ns - now : 0) / 2);
-    if (source_nics(&ask, end_ns, after, &err) < 0)
+    if (source_nics(NULL, end_ns, after, &err) < 0)
         evidence_gap(e, "NICs: %s", err.text);
     nics_summary(before, after, &text);
     if (text.len > 0) {
@@ -147,10 +144,9 @@ static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t
 }
 
 static void read_kernel_log(struct evidence *e, uint64_t since_ns, uint64_t end_ns) {
-    struct source_kernel_log_ask ask = {.since_ns = since_ns};
     struct err err = {0};
     struct strbuf text = {0};
-    if (source_kernel_log(&ask, end_ns, &text, &err) < 0)
+    if (source_kernel_log(NULL, since_ns, end_ns, &text, &err) < 0)
         evidence_gap(e, "kernel log: %s", err.text);
     if (text.len > 0) {
         free(e->kernel_log);
@@ -183,9 +179,8 @@ bool gather_gpus(struct evidence *e, uint64_t end_ns) {
 }
 
 void gather_sources_begin(struct nics *ret, uint64_t end_ns) {
-    struct source_nics_ask ask = {.root = NULL};
     struct err unused = {0};
-    (void)!source_nics(&ask, end_ns, ret, &unused); /* the second reading says why */
+    (void)!source_nics(NULL, end_ns, ret, &unused); /* the second reading says why */
 }
 
 void gather_sources(struct evidence *e, const struct gather_ask *ask, const struct nics *before,

@@ -6,7 +6,7 @@
 
 #include "io/clock.h"
 #include "io/process/helper_call.h"
-#include "watchdog/look/pystack_io.h"
+#include "watchdog/look/pystack.h"
 
 #define AT_ONCE 4       /* workers that are read at the same time */
 #define CHILDREN_MAX 16 /* of a worker whose stacks are read */

@@ -1,5 +1,5 @@
 /* The Python stacks of the workers of a node, for gather_io.h: read from outside, which stops
- * nobody (watchdog/look/pystack_io.h). Each worker is read by a process of its own with a
+ * nobody (watchdog/look/pystack.h). Each worker is read by a process of its own with a
  * deadline, several at a time: the file system of an interpreter can be dead. */
 #pragma once
 

@@ -13,7 +13,7 @@
 #include "io/process/proc.h"
 #include "watchdog/evidence/socket_bytes_io.h"
 #include "watchdog/evidence/thread_io.h"
-#include "watchdog/look/terminal_io.h"
+#include "watchdog/look/signs.h"
 
 #define TEXT_MAX 512
 #define VMSTAT_MAX 16384

@@ -17,8 +17,8 @@
 #include "io/loop.h"
 #include "watchdog/evidence/slow.h"
 #include "watchdog/evidence/work_thread_io.h"
-#include "watchdog/look/pystack_io.h"
-#include "watchdog/look/signs_io.h"
+#include "watchdog/look/pystack.h"
+#include "watchdog/look/signs.h"
 
 #define SLOW_DEADLINE_NS (2 * NS_PER_S)
 #define SLOW_THREADS_NS (60 * NS_PER_S)

@@ -3,7 +3,7 @@
  * file system of the interpreter: call it in a helper with a deadline. */
 #pragma once
 
-#include "watchdog/look/pystack_io.h"
+#include "watchdog/look/pystack.h"
 
 struct work_thread {
     int32_t tid;    /* 0: none; the main thread works itself, or nobody does */

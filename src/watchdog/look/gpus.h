@@ -1,18 +1,20 @@
-/* Counters of the GPUs of a node, as NVML tells them, and what changed between two readings: in a
+/* Counters of the GPUs of a node, as NVML reports them, and what changed between two readings: in a
  * job that seems to hang, all GPUs are busy whether they compute or wait for each other; bytes on
- * NVLink and PCIe tell. Pure; gpus_io.h reads them. */
+ * NVLink and PCIe show the difference. gpus.c is pure; gpus_io.c reads them. */
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 
+#include "base/err.h"
 #include "base/text/strbuf.h"
 
 #define GPUS_READ_MAX 64
 #define GPU_ADDRESS_TEXT 32
 #define GPU_PIDS_MAX 32
 
-/* More than GPUs move that only wait. Chosen, not measured: a job that moves less is taken for one
- * that waits, and one that waits for one that moves is given more time. */
+/* More than waiting GPUs move. Chosen, not measured: a job that moves less counts as waiting, and
+ * one that waits but moves more is given more time. */
 #define GPU_NVLINK_BYTES_PER_S (1 << 20)
 #define GPU_PCIE_BYTES_PER_S (10 << 20)
 
@@ -50,3 +52,32 @@ void gpus_summary(const struct gpus *before, const struct gpus *after, struct st
  * can't be seen, of all GPUs of the node. ret_seen: false if a link of them was not read, or the
  * two readings are of different GPUs; then the answer is false, too. */
 bool gpus_move(const struct gpus *before, const struct gpus *after, int32_t pid, bool *ret_seen);
+
+/* Whether NVML can have an answer: a driver of NVIDIA is loaded, or MUSTER_NVML_LIBRARY is set. */
+bool source_gpus_may_answer(void);
+/* Reads the counters from NVML (libnvidia-ml.so.1, or the library at MUSTER_NVML_LIBRARY), which is
+ * loaded into this process. A faulty GPU can block a call for ever: call it in a process that may
+ * block, and that ends soon. CUDA is never loaded. (NVML API Reference Guide.) What a GPU does not
+ * report stays unknown. -ENOENT: there is no such library, or it has no driver; err has the reason
+ * as a sentence. */
+_must_use_ int source_gpus(struct gpus *ret, struct err *err);
+
+/* Watches whether the links of this node's GPUs move bytes, while a worker's main thread spins at
+ * an unchanged place: reads their counters every 5 s, in a helper with a deadline. Not before,
+ * because loading NVML can take long.
+ *
+ *     w = gpu_watch_new(loop);
+ *     gpu_watch_tick(w, now, a row has SIGN_SPINS);      each second
+ *     row.flags |= gpu_watch_flags(w, pid, now);
+ *     gpu_watch_free(w); */
+#define GPU_WATCH_EVERY_NS (5 * NS_PER_S)
+#define GPU_WATCH_DEADLINE_NS (4 * NS_PER_S)
+#define GPU_WATCH_AGE_MAX_NS (15 * NS_PER_S) /* of a reading that still counts */
+struct gpu_watch;
+struct loop;
+_must_use_ struct gpu_watch *gpu_watch_new(struct loop *loop); /* borrowed */
+void gpu_watch_free(struct gpu_watch *w);                      /* takes NULL */
+/* wanted: one of the workers spins. Without GPUs nothing is done. */
+void gpu_watch_tick(struct gpu_watch *w, uint64_t now_ns, bool wanted);
+/* SIGN_GPU and SIGN_GPU_SEEN of this worker; 0: its links were not read lately. */
+uint32_t gpu_watch_flags(const struct gpu_watch *w, pid_t pid, uint64_t now_ns);

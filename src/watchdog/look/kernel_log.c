@@ -65,16 +65,16 @@ bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
     n = MIN2(n, sizeof raw - 1 - (size_t)head);
     memcpy(raw + head, text, n);
     raw[(size_t)head + n] = '\0';
-    struct kernel_log_ring *ring = tells(level, raw + head) ? &log->told : &log->rest;
+    struct kernel_log_ring *ring = tells(level, raw + head) ? &log->hardware : &log->rest;
     char *line = ring->lines[ring->n++ % KERNEL_LOG_LINES];
     utf8_copy_line(line, KERNEL_LOG_LINE_MAX, raw);
     return true;
 }
 
 void kernel_log_write(const struct kernel_log *log, struct strbuf *to) {
-    const struct kernel_log_ring *ring = log->told.n > 0 ? &log->told : &log->rest;
+    const struct kernel_log_ring *ring = log->hardware.n > 0 ? &log->hardware : &log->rest;
     uint32_t n = MIN2(ring->n, (uint32_t)KERNEL_LOG_LINES);
-    if (log->told.n > 0 && log->rest.n > 0)
+    if (log->hardware.n > 0 && log->rest.n > 0)
         strbuf_printf(to, "(left out: %u line%s of information that tell%s of no fault or link)\n",
                       log->rest.n, log->rest.n == 1 ? "" : "s", log->rest.n == 1 ? "s" : "");
     for (uint32_t i = ring->n - n; i != ring->n; i++)

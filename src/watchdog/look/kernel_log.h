@@ -1,11 +1,12 @@
-/* The last lines of the kernel's log that can tell of hardware, as text for people. Pure;
- * kernel_log_io.h reads the log. Lines of the levels info and debug (syslog(2)) count only if they
- * have a word of faults or of links, which drivers tell at info; without any other line, all
+/* The last lines of the kernel's log that are about hardware, as text. kernel_log.c is pure;
+ * kernel_log_io.c reads the log. Lines of the levels info and debug (syslog(2)) count only if they
+ * have a word about faults or links, which drivers log at info; without any other line, all
  * count. */
 #pragma once
 
 #include <stdbool.h>
 
+#include "base/err.h"
 #include "base/text/strbuf.h"
 
 #define KERNEL_LOG_LINES 64 /* a power of two */
@@ -18,15 +19,23 @@ struct kernel_log_ring {
     char lines[KERNEL_LOG_LINES][KERNEL_LOG_LINE_MAX];
 };
 struct kernel_log {
-    uint64_t since_us;                 /* of the kernel's clock: earlier records are left out */
-    uint64_t boot_us;                  /* when the kernel's clock was 0, since 1970; 0: not known */
-    struct kernel_log_ring told, rest; /* rest: what says nothing of hardware */
+    uint64_t since_us; /* of the kernel's clock: earlier records are left out */
+    uint64_t boot_us;  /* when the kernel's clock was 0, since 1970; 0: not known */
+    struct kernel_log_ring hardware, rest;
 };
 
 /* Adds a record of /dev/kmsg: "6,339,5140900,-;text\n KEY=value\n" (Linux,
- * Documentation/ABI/testing/dev-kmsg). The text has escapes for unusual bytes. False: no record. */
+ * Documentation/ABI/testing/dev-kmsg). The text has escapes for unusual bytes. False: not a
+ * record. */
 bool kernel_log_add(struct kernel_log *log, const char *record, size_t len);
 /* Adds the lines, the oldest first, "2026-11-24T18:11:02.864Z text", or, if boot_us is not known,
- * "[    5.140900] text". The clock of the kernel stands still while a machine sleeps. Before them
- * it says how many are left out because of what they are. At most KERNEL_LOG_MAX bytes. */
+ * "[    5.140900] text" (the kernel's clock stands still while a machine sleeps), after a line with
+ * the number of those that are left out. At most KERNEL_LOG_MAX bytes. */
 void kernel_log_write(const struct kernel_log *log, struct strbuf *to);
+
+/* Adds what kernel_log_write() writes about the records of a device (NULL: /dev/kmsg) that are
+ * newer than since_ns (CLOCK_MONOTONIC). Does not block; ends at deadline_ns (the same clock) at
+ * the latest. -EPERM, -EACCES: no permission (kernel.dmesg_restrict); -ENOENT: no such device, as
+ * in many containers; others from the kernel. err has the reason as a sentence. */
+_must_use_ int source_kernel_log(const char *device, uint64_t since_ns, uint64_t deadline_ns,
+                                 struct strbuf *to, struct err *err);

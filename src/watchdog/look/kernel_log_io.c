@@ -1,5 +1,3 @@
-#include "watchdog/look/kernel_log_io.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -7,16 +5,17 @@
 
 #include "io/clock.h"
 #include "io/file.h"
+#include "watchdog/look/kernel_log.h"
 
 #define RECORD_MAX 8192 /* a shorter buffer than a record is refused (EINVAL) */
 
-int source_kernel_log(const struct source_kernel_log_ask *ask, uint64_t deadline_ns,
+int source_kernel_log(const char *device, uint64_t since_ns, uint64_t deadline_ns,
                       struct strbuf *to, struct err *err) {
-    const char *device = ask->device != NULL ? ask->device : "/dev/kmsg";
     char record[RECORD_MAX];
+    device = device != NULL ? device : "/dev/kmsg";
     int fd = open(device, O_RDONLY | O_NONBLOCK | O_CLOEXEC), r = fd < 0 ? -errno : 0;
     struct kernel_log *log = xcalloc(1, sizeof *log);
-    log->since_us = ask->since_ns / NS_PER_US;
+    log->since_us = since_ns / NS_PER_US;
     log->boot_us = (clock_wall_ns() - clock_now_ns()) / NS_PER_US;
     while (r == 0 && clock_now_ns() < deadline_ns) {
         ssize_t n = read(fd, record, sizeof record);
@@ -31,8 +30,8 @@ int source_kernel_log(const struct source_kernel_log_ask *ask, uint64_t deadline
     kernel_log_write(log, to);
     free(log);
     if (r == -EPERM || r == -EACCES)
-        return err_set(err, r, "no right to read %s (only root may, or CAP_SYSLOG)", device);
+        return err_set(err, r, "permission denied reading %s (needs root or CAP_SYSLOG)", device);
     if (r < 0)
-        return err_set(err, r, "can't read %s: %s", device, strerror(-r));
+        return err_set(err, r, "cannot read %s: %s", device, strerror(-r));
     return 0;
 }

@@ -1,16 +1,17 @@
 /* Counters of the network interfaces and RDMA ports of a node, and what changed between two
- * readings: whether a job that seems to hang moves bytes, and whether a port has errors. Pure;
- * nics_io.h reads them.
+ * readings: whether a job that seems to hang moves bytes, and whether a port has errors. nics.c is
+ * pure; nics_io.c reads them.
  *
- *     source_nics(&ask, deadline_ns, &before, &err);
+ *     source_nics(NULL, deadline_ns, &before, &err);
  *     …
- *     source_nics(&ask, deadline_ns, &after, &err);
+ *     source_nics(NULL, deadline_ns, &after, &err);
  *     nics_summary(&before, &after, &text);
  */
 #pragma once
 
 #include <stdbool.h>
 
+#include "base/err.h"
 #include "base/text/strbuf.h"
 
 #define NICS_MAX 64
@@ -33,8 +34,14 @@ struct nics {
 
 /* The names of the counters of errors, which are those of the files; NULL at the end. */
 const char *const *nic_error_names(bool rdma);
-
 /* A line for each NIC that is up, has moved bytes, or has changed: "eth0 (up): received 1.2 MB,
- * sent 0 B in 3.0 s; rx_errors 4 (+1)". Errors that were never counted are not named; a counter
- * that went back was reset, and tells nothing. One line for all others: "not up: eth1, eth2". */
+ * sent 0 B in 3.0 s; rx_errors 4 (+1)". Counters of errors that are 0 are left out; one that has
+ * decreased was reset, and says nothing. One line for all others: "not up: eth1, eth2". */
 void nics_summary(const struct nics *before, const struct nics *after, struct strbuf *to);
+
+/* Reads the counters from /sys below `root` (NULL: the system's), until deadline_ns
+ * (CLOCK_MONOTONIC): then those before it are in *ret, and -ETIMEDOUT is returned. Others from the
+ * kernel. err has the reason as a sentence. A port whose firmware is stuck can block a read: call
+ * it in a process that may block. */
+_must_use_ int source_nics(const char *root, uint64_t deadline_ns, struct nics *ret,
+                           struct err *err);

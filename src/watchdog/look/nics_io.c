@@ -1,5 +1,3 @@
-#include "watchdog/look/nics_io.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +9,7 @@
 #include "base/text/utf8.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "watchdog/look/nics.h"
 
 #define VALUE_MAX 64
 #define PORTS_MAX 16 /* of a device */
@@ -107,9 +106,8 @@ static int each(const char *root, const char *class, uint64_t deadline_ns,
     return r;
 }
 
-int source_nics(const struct source_nics_ask *ask, uint64_t deadline_ns, struct nics *ret,
-                struct err *err) {
-    const char *root = ask->root != NULL ? ask->root : "";
+int source_nics(const char *root, uint64_t deadline_ns, struct nics *ret, struct err *err) {
+    root = root != NULL ? root : "";
     *ret = (struct nics){.when_ns = clock_now_ns()};
     int r = each(root, "infiniband", deadline_ns, read_rdma, ret);
     if (r == 0)

@@ -5,7 +5,6 @@
 
 #include "base/hash.h"
 #include "base/text/utf8.h"
-#include "watchdog/look/pystack_lines.h"
 
 #define INTERPRETERS_MAX 1024 /* that are followed: the main one is the last of its list */
 #define LINKS_MAX 4096        /* frames that are followed, at most */

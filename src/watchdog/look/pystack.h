@@ -1,10 +1,11 @@
 /* The Python stacks of another process, read from its memory while it runs, which neither stops it
- * nor attaches to it. Pure: the memory is a callback, and pystack_io.h finds process and runtime.
+ * nor attaches to it. pystack.c is pure: the memory is a callback; pystack_io.c finds process and
+ * runtime.
  *
  *     r = pystack_open(&memory, &found, &python, &err);
  *     r = pystack_read(&memory, &python, on_thread, arg);
  *
- * The process goes on meanwhile. So what is read can be half changed, and any pointer and any
+ * The process continues meanwhile. So what is read can be half changed, and any pointer and any
  * length can be wrong: each read is checked and each loop is bounded, but a stack of a thread that
  * runs can mix two moments. That of a thread that waits is right.
  *
@@ -66,3 +67,36 @@ _must_use_ int pystack_read(const struct pystack_memory *m, const struct pystack
  * it is the same a second later although the thread ran all the time, the thread is in one call of
  * C, or in a wait that spins. 0: could not be read. Never 0 otherwise. */
 uint64_t pystack_addresses(const struct pystack_memory *m, const struct pystack_python *p);
+
+/* ---- a process of this machine ----
+ *
+ *     struct pystack_process p = {0};
+ *     r = pystack_process_find(pid, &p, &err);             up to 10 ms; once for each process
+ *     r = pystack_process_read(&p, on_thread, arg, &err);  about 0.2 ms
+ *
+ * It may block on the file system of the interpreter: call it in a helper with a deadline.
+ *
+ * Permissions: those of ptrace(2), PTRACE_MODE_ATTACH_REALCREDS: the same user and a process that
+ * has not changed its own, or CAP_SYS_PTRACE. With Yama's ptrace_scope 1, root or an ancestor of the
+ * process, or what it named by prctl(PR_SET_PTRACER), and that one's children. */
+
+/* What is known of one process; the caller owns it, and may copy it, also between processes. */
+struct pystack_process {
+    int32_t pid;    /* as this process sees it */
+    uint64_t start; /* its start in clock ticks since boot (proc.h): with the pid, one process */
+    bool inner;     /* it is in a pid namespace below ours: tids have to be translated */
+    struct pystack_python python;
+};
+
+/* The sentence of *err is the reason alone, without the process's name: "no Python is loaded in
+ * it". -ESRCH: there is no such process; -ENOENT: no Python in it (yet); -ENOTSUP: its version is
+ * not known; -EPERM: no right to read it; -EBADMSG: it is not as its version says. */
+_must_use_ int pystack_process_find(int32_t pid, struct pystack_process *ret, struct err *err);
+
+/* As pystack_read(), but the tids are those of this process's pid namespace. Returns how many
+ * threads there were. -ESRCH also if the process is another one by now; or Python in it has not
+ * begun, has ended, or was replaced by another program: find again. */
+_must_use_ int pystack_process_read(const struct pystack_process *p, pystack_thread_fn *fn,
+                                    void *arg, struct err *err);
+/* As pystack_addresses(). */
+uint64_t pystack_process_addresses(const struct pystack_process *p);

@@ -1,5 +1,3 @@
-#include "watchdog/look/pystack_io.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +10,7 @@
 
 #include "io/file.h"
 #include "io/process/proc.h"
-#include "watchdog/look/python_elf.h"
+#include "watchdog/look/pystack.h"
 
 #define CANDIDATES_MAX 4
 #define NAMESPACES_MAX 32 /* the kernel's own limit of nested pid namespaces */

@@ -1,4 +1,5 @@
-/* Where CPython keeps what pystack.h reads: the offsets of the fields, by version. Pure.
+/* Where CPython keeps what pystack.h reads: the offsets of the fields by version, the lines of a code
+ * object, and symbols in an ELF file. Pure.
  *
  * 3.9 to 3.12: tables, from the structs of CPython's headers (Include/internal/pycore_runtime.h,
  * pycore_interp.h, pycore_frame.h, Include/cpython/pystate.h, code.h, unicodeobject.h), for 64 bit
@@ -81,3 +82,40 @@ struct pystack_layout {
  * known; -EBADMSG: there is no runtime of this version at the address. */
 _must_use_ int pystack_layout_of(const struct pystack_memory *m, uint32_t version, uint64_t runtime,
                                  struct pystack_layout *ret, struct err *err);
+
+/* ---- pystack_lines.c: the line of an instruction, from a code object's table ---- */
+
+#define PYSTACK_TABLE_MAX (1u << 20) /* bytes of a table that are read, at most */
+
+/* A table is read as far as needed, a piece at a time. */
+struct pystack_table {
+    const struct pystack_memory *memory;
+    uint64_t address; /* of what follows the buffer */
+    uint64_t left;    /* bytes that follow it */
+    uint32_t at, n;   /* in the buffer */
+    uint8_t buf[256];
+};
+
+/* place: the instruction's offset in bytes; below 0: the code has not begun. Returns 0 if the line
+ * is not known: there is none, the table ends before it, or it makes no sense. */
+uint32_t pystack_line(enum pystack_table_form form, struct pystack_table *t, int64_t place,
+                      int32_t first_line);
+
+/* ---- python_elf.c: symbols of Python in an ELF file of 64 bit, elf(5): libpython, or a program
+ * that contains it. The file is a callback, as memory is, with offsets for addresses. Nothing in
+ * the file is believed. ---- */
+
+struct python_elf {
+    /* 0: the file has no such symbol. In the process's memory they are at these plus the bias. */
+    uint64_t runtime;    /* _PyRuntime */
+    uint64_t version;    /* Py_Version: from 3.11 on */
+    uint64_t code_type;  /* PyCode_Type */
+    uint64_t text_type;  /* PyUnicode_Type */
+    uint64_t bytes_type; /* PyBytes_Type */
+    /* What the file's first mapped page is called in it: a mapping of offset 0 at A has the bias
+     * A - first. */
+    uint64_t first;
+};
+
+/* -ENOENT: it has no _PyRuntime; -ENOEXEC: no ELF file of 64 bit in this machine's byte order. */
+_must_use_ int python_elf_read(const struct pystack_memory *file, struct python_elf *ret);

@@ -1,4 +1,4 @@
-#include "watchdog/look/pystack_lines.h"
+#include "watchdog/look/pystack_layout.h"
 
 /* The next byte, or -1 at the end. */
 static int look(struct pystack_table *t) {

@@ -1,4 +1,4 @@
-#include "watchdog/look/python_elf.h"
+#include "watchdog/look/pystack_layout.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -1,9 +1,10 @@
 /* What NCCL's RAS service reports about a job: its communicators, and how many collectives each
- * rank has launched. Pure: reads the answer and summarizes it for people. ras_io.h asks for it.
+ * rank has launched. ras.c is pure: it reads the
+ * answer and summarizes it for people. ras_io.c asks for it.
  *
- *     _cleanup_(ras_fini) struct ras ras = {0};
- *     r = ras_read(answer, len, &ras, &err);
+ *     r = source_ras(address, deadline_ns, &ras, &err);      which calls ras_read()
  *     ras_summary(&ras, &text);
+ *     ras_fini(&ras);
  *
  * One answer describes the whole job: the service's threads of all processes that share a
  * communicator are connected to each other. NCCL answers in JSON since 2.28.7.
@@ -84,3 +85,16 @@ struct ras_own {
  * are known. */
 uint32_t ras_counts(const struct ras *r, uint32_t world, const struct ras_own *own, size_t n_own,
                     uint64_t *ret);
+
+#define RAS_ADDRESS_DEFAULT "localhost:28028"
+/* Asks the service on this node. Each process that uses NCCL listens on the same address
+ * (SO_REUSEPORT), and any of them answers for the whole job. So one node of a job asks, not all:
+ * each question makes the service's threads of all processes exchange messages.
+ *
+ * address: NCCL_RAS_ADDR of the workers; NULL: NCCL's default. A name other than "localhost" is not
+ * resolved, because a resolver can block for long. Blocks until deadline_ns (CLOCK_MONOTONIC) at
+ * most. 0: the caller calls ras_fini(). -ECONNREFUSED: no worker offers the service; -ETIMEDOUT;
+ * -ENOTSUP: NCCL before 2.28.7; -EINVAL: the address, or not an answer of RAS; others from the
+ * kernel. err has the reason as a sentence, and *ret is empty then. */
+_must_use_ int source_ras(const char *address, uint64_t deadline_ns, struct ras *ret,
+                          struct err *err);

@@ -1,5 +1,3 @@
-#include "watchdog/look/ras_io.h"
-
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -9,6 +7,7 @@
 #include "base/text/parse.h"
 #include "io/clock.h"
 #include "io/file.h"
+#include "watchdog/look/ras.h"
 #include "watchdog/look/socket_io.h"
 
 #define REPLY_MAX 1024 /* of the lines before the answer */
@@ -129,13 +128,12 @@ static int explain(int r, const char *address, struct err *err) {
     return err_set(err, r, "cannot ask NCCL's RAS service on %s: %s", address, strerror(-r));
 }
 
-int source_ras(const struct source_ras_ask *ask, uint64_t deadline_ns, struct ras *ret,
-               struct err *err) {
-    const char *address = ask->address != NULL ? ask->address : RAS_ADDRESS_DEFAULT;
+int source_ras(const char *address, uint64_t deadline_ns, struct ras *ret, struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf answer = {0};
     struct place place;
     int fd = -1;
     *ret = (struct ras){0};
+    address = address != NULL ? address : RAS_ADDRESS_DEFAULT;
     int r = find_place(address, &place, err);
     if (r < 0)
         return r;

@@ -1,5 +1,3 @@
-#include "watchdog/look/recorder_io.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,6 +9,7 @@
 
 #include "io/clock.h"
 #include "io/file.h"
+#include "watchdog/look/recorder.h"
 #include "watchdog/look/socket_io.h"
 
 #define HTTP_HEAD_MAX 8192
@@ -42,29 +41,29 @@ static int explain(int r, const char *path, struct err *err) {
     if (r == -EMSGSIZE)
         return err_set(err, r, "the worker's server at %s answered with more than %u bytes", path,
                        RECORDER_ANSWER_MAX);
-    return err_set(err, r, "can't ask the worker's server at %s: %s", path, strerror(-r));
+    return err_set(err, r, "cannot ask the worker's server at %s: %s", path, strerror(-r));
 }
 
-int source_recorder(const struct source_recorder_ask *ask, uint64_t deadline_ns,
-                    struct recorder *ret, struct err *err) {
+int source_recorder(const char *socket, uint64_t deadline_ns, struct recorder *ret,
+                    struct err *err) {
     _cleanup_(strbuf_fini) struct strbuf answer = {0};
     const char *body = NULL;
     size_t len = 0;
     int fd = -1;
     *ret = (struct recorder){0};
-    int r = dial(ask->socket, deadline_ns, &fd);
+    int r = dial(socket, deadline_ns, &fd);
     if (r == 0)
         r = socket_say(fd, request, deadline_ns);
     if (r == 0)
         r = socket_hear_all(fd, &answer, HTTP_HEAD_MAX + RECORDER_ANSWER_MAX, deadline_ns);
     file_close(&fd);
     if (r < 0)
-        return explain(r, ask->socket, err);
+        return explain(r, socket, err);
     r = recorder_http_body(strbuf_text(&answer), answer.len, &body, &len, err);
     if (r == 0)
         r = recorder_read(body, len, ret, err);
     if (r < 0)
-        err_prefix(err, "the answer of the worker's server at %s can't be read", ask->socket);
+        err_prefix(err, "the answer of the worker's server at %s cannot be read", socket);
     return r;
 }
 
@@ -85,13 +84,13 @@ static int trigger(const char *fifo) {
 static int ask_for_file(const char *fifo, struct err *err) {
     int r = trigger(fifo);
     if (r == -ENXIO)
-        return err_set(err, r, "nobody reads %s: no worker uses NCCL, or its recorder is off",
+        return err_set(err, r, "no process reads %s: no worker uses NCCL, or its recorder is off",
                        fifo);
     if (r == -ENOENT)
-        return err_set(err, r, "there is no %s: the worker does not use NCCL's recorder", fifo);
+        return err_set(err, r, "%s does not exist: the worker does not use NCCL's recorder", fifo);
     if (r < 0)
-        return err_set(err, r, "can't write into %s: %s", fifo,
-                       r == -EINVAL ? "it is no FIFO" : strerror(-r));
+        return err_set(err, r, "cannot write into %s: %s", fifo,
+                       r == -EINVAL ? "not a FIFO" : strerror(-r));
     return 0;
 }
 
@@ -173,12 +172,13 @@ static void begin(struct source_recorder_dump *d, struct watched *w) {
 
 static void keep(struct source_recorder_dump *d, uint64_t end_ns) {
     int r = d->keep == NULL ? 0 : copy(d->dump, d->keep, end_ns);
-    const char *why = r == -EPERM                                   ? "it is another user's"
-                      : r == -ETIMEDOUT                             ? "there was no time left"
-                      : r == -EFBIG && d->bytes > RECORDER_DUMP_MAX ? "it has more than 64 MiB"
-                                                                    : strerror(-r);
+    const char *why = r == -EPERM       ? "the file is another user's"
+                      : r == -ETIMEDOUT ? "no time was left"
+                      : r == -EFBIG && d->bytes > RECORDER_DUMP_MAX
+                          ? "the file is larger than 64 MiB"
+                          : strerror(-r);
     if (r < 0)
-        d->code = err_set(&d->err, r, "can't copy %s to %s: %s", d->dump, d->keep, why);
+        d->code = err_set(&d->err, r, "cannot copy %s to %s: %s", d->dump, d->keep, why);
 }
 
 void source_recorder_dumps(struct source_recorder_dump *list, size_t n, uint64_t deadline_ns,

@@ -1,5 +1,5 @@
-/* What Linux shows of a worker without asking it anything: the signs from which watchdog/judge
- * concludes whether it moves, waits or was stopped. Pure; signs_io.h reads the files.
+/* What Linux shows of a worker without asking it: the signs from which watchdog/judge concludes
+ * whether it moves, waits or was stopped. signs.c is pure; signs_io.c reads the files once a second.
  *
  * A worker moves if
  *   its main thread uses CPU time (/proc/PID/task/PID/schedstat), unless it only wakes from a sleep
@@ -11,63 +11,64 @@
  *   the place of its program changes between two closer looks (watchdog/evidence/slow.h). */
 #pragma once
 
-#include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
+#include <sys/types.h>
 
 #include "base/util.h"
 #include "watchdog/worker_signs.h"
 
-/* Of one worker, once a second. */
+/* ---- files of /proc ---- */
+
+/* The state of /proc/PID/stat. The name in it may contain anything, ")" too. 0: not such a text. */
+char signs_state(const char *stat, size_t len);
+/* The first number of a schedstat, in ns, and the third, which counts turns on a CPU. False: not
+ * such a text; so below. */
+bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns, uint64_t *ret_turns);
+/* From a stat, in clock ticks: CPU time of the thread (utime and stime), of the processes that the
+ * process has waited for (cutime and cstime), and its start since boot. */
+bool signs_ticks(const char *stat, size_t len, uint64_t *ret);
+bool signs_children_ticks(const char *stat, size_t len, uint64_t *ret);
+bool signs_start(const char *stat, size_t len, uint64_t *ret);
+/* The number behind `name` in the text. False: it is missing, or cut off. */
+bool signs_number(const char *text, size_t len, const char *name, uint64_t *ret);
+/* A number made of wchar and syscw in the text of /proc/PID/task/TID/io, proc_pid_io(5), which
+ * changes with each write. 0: not such a text. */
+uint64_t signs_wrote(const char *io, size_t len);
+
+/* Whether a process waits for input from a person: a debugger's prompt, input(). Its standard input
+ * is a terminal, and its main thread waits for that in read(2), select(2), poll(2) or
+ * epoll_wait(2). False also if that cannot be seen: it needs the permission of ptrace(2),
+ * PTRACE_MODE_ATTACH_FSCREDS. Reads files that never block, and stops nothing. */
+_must_use_ bool terminal_is_awaited(pid_t pid);
+
+/* ---- one worker ---- */
+
+/* A main thread that has used less than this since the last sample did not move. One that only
+ * checks now and then whether something has ended is below it: PyTorch's data loader checks its
+ * children every 5 s (MP_STATUS_CHECK_INTERVAL of torch.utils.data), which takes a part of a ms. */
+#define SIGNS_MOVED_NS NS_PER_MS
+/* A main thread that uses less than SIGNS_LITTLE_PERCENT of a core, and less than SIGNS_TURN_NS in
+ * each turn on a CPU, runs little: it moved only if its place in the program changes. A loop that
+ * polls for a lock every 50 ms uses 0.1 to 0.6 ms in each turn. A program that computes for 20 ms
+ * in each second has few and long turns. */
+#define SIGNS_LITTLE_PERCENT 2
+#define SIGNS_TURN_NS NS_PER_MS
+#define SIGNS_TURNS 10 /* fewer in a sample count as so many */
+/* After so many samples in a row in which it ran little, it may only poll: fewer than SIGNS_QUIET_NS
+ * has, so one look finds that all wait. */
+#define SIGNS_LITTLE 2
+#define SIGNS_COMPUTES_PERCENT 5 /* other threads that together use so much of a core compute */
+#define SIGNS_HOT 5 /* after so many samples in a row of half of the time or more, it may spin */
+
+/* One sample. */
 struct worker_tick {
-    /* proc(5): R runs, S sleeps, D can't be interrupted, T stopped, t traced, Z and X ended;
+    /* proc(5): R runs, S sleeps, D cannot be interrupted, T stopped, t traced, Z and X ended;
      * 0: not known, because the file could not be read */
     char state;
     uint64_t ran_ns; /* CPU time of the main thread */
     uint64_t turns;  /* how often it got a CPU; 0: not known */
     uint64_t wrote;  /* bytes and calls of its write(2); 0: not read */
 };
-
-/* The state of /proc/PID/stat. The name in it may contain anything, ")" too. 0: no such text. */
-char signs_state(const char *stat, size_t len);
-/* The first number of a schedstat, in ns, and the third, which counts turns on a CPU. False: no
- * such text. */
-bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns, uint64_t *ret_turns);
-
-/* CPU time of the thread, from its stat (utime and stime), in clock ticks. False: no such text. */
-bool signs_ticks(const char *stat, size_t len, uint64_t *ret);
-/* CPU time of the processes that the process has waited for (cutime and cstime), in the same way.
- */
-bool signs_children_ticks(const char *stat, size_t len, uint64_t *ret);
-/* When it was started, from the same, in clock ticks since boot. False: no such text. */
-bool signs_start(const char *stat, size_t len, uint64_t *ret);
-
-/* The number behind `name` in the text. False: it is not there, or cut off. */
-bool signs_number(const char *text, size_t len, const char *name, uint64_t *ret);
-/* The number made of wchar and syscw in the text of /proc/PID/task/TID/io, proc_pid_io(5): it
- * changes with each write. 0: no such text. */
-uint64_t signs_wrote(const char *io, size_t len);
-
-/* A main thread that has used less than this since the last sample did not move. One that only asks
- * now and then whether something has ended is below it: PyTorch's data loader looks after its
- * children every 5 s (MP_STATUS_CHECK_INTERVAL of torch.utils.data), which takes a part of a ms. */
-#define SIGNS_MOVED_NS NS_PER_MS
-/* A main thread that uses less than SIGNS_LITTLE_PERCENT of a core, and less than this in each turn
- * on a CPU, runs little: it moved only if its place in the program changes. A loop that polls for a
- * lock every 50 ms uses 0.1 to 0.6 ms in each turn. A program that computes for 20 ms in each
- * second has few and long turns. */
-#define SIGNS_LITTLE_PERCENT 2
-#define SIGNS_TURN_NS NS_PER_MS
-#define SIGNS_TURNS 10 /* or fewer in a sample: they count as so many */
-/* So many samples in a row in which it ran little, and it may only poll: fewer than others are
- * still when they are looked at (SIGNS_QUIET_NS), so one look finds that all wait. */
-#define SIGNS_LITTLE 2
-/* Other threads that together use so much of a core compute. */
-#define SIGNS_COMPUTES_PERCENT 5
-
-/* A main thread that has used half of the time, or more, in so many samples in a row may spin. */
-#define SIGNS_HOT 5
-
 /* What is known of one worker from its samples. */
 struct signs_track {
     uint64_t read_ns;  /* when ran_ns was read */
@@ -84,5 +85,89 @@ struct signs_track {
     bool moved_once;
 };
 struct signs_track signs_track_of(uint64_t now_ns);
-/* A sample that could not be read counts as moving: of what is not seen nothing is concluded. */
+/* A sample that could not be read counts as moving: nothing is concluded from what is not seen. */
 void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint64_t now_ns);
+
+/* ---- the workers of this node ----
+ *
+ *     s = signs_new();
+ *     r = signs_add(s, rank, pid, clock_now_ns());   the pid of a child that was not reaped yet
+ *     signs_sample(s, clock_now_ns());               each second
+ *     if (signs_still_ns(s, clock_now_ns()) >= SIGNS_QUIET_NS)
+ *         n = signs_rows(s, clock_now_ns(), rows, ARRAY_SIZE(rows));
+ *
+ * Files are kept open: one read of `stat` and one of `schedstat` for each worker, and one of `io` if
+ * it ran little. Those whose descriptors are in the upper half of what this process may have are
+ * opened again each time. The kernel ties an open file of /proc to its process: one that ended is
+ * never mistaken for another with the same pid; a file that is opened again is that of its process
+ * if signs_ended() comes before the next sample after it was reaped. These files never block. */
+
+#define SIGNS_WORKERS_MAX 1024 /* of a node */
+/* A worker that did not move for so long is quiet: it is looked at more closely, and reported. */
+#define SIGNS_QUIET_NS (3 * NS_PER_S)
+
+struct signs;
+_must_use_ struct signs *signs_new(void);
+void signs_free(struct signs *s); /* takes NULL */
+
+/* From now on it is sampled; a rank that exists already is replaced. -ESRCH: there is no such
+ * process; -E2BIG; others of open(2). After an error it counts as moving. If there is such a
+ * process, each sample tries again, and meanwhile its row has SIGN_UNSEEN, too. */
+_must_use_ int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns);
+/* It has exited with 0 while others continue: its row has SIGN_ENDED from now on. */
+void signs_ended(struct signs *s, uint32_t rank);
+
+/* What a closer look (watchdog/evidence/slow.h) has found. */
+struct signs_found {
+    uint64_t before_ns; /* the look with which this one was compared; 0: none */
+    /* SIGN_BUSY, _BYTES, _SPINS and _ASKS, for its row until it moves, or is looked at again. With
+     * SIGN_SPINS it does not move, although its main thread runs all the time, since since_ns. If
+     * it moved after the look before, it may have been busy only then: SIGN_BUSY and _BYTES do not
+     * count. */
+    uint32_t flags;
+    /* Its main thread wakes only for moments, always at the same place: it does not move, since it
+     * last ran more than little, wrote, or was elsewhere. */
+    bool polls;
+    uint64_t since_ns;
+    /* Its main thread waits without a time-out until something comes: each time that it wakes, it
+     * moves. */
+    bool receives;
+    bool changed; /* its place: if nothing else has shown that it moved, it has */
+    /* The process whose threads compute; 0: they do not. While all of it uses
+     * SIGNS_COMPUTES_PERCENT of a core more than idle_ns, in each second, the worker moves. */
+    pid_t computes;
+    uint64_t idle_ns; /* CPU time of threads that only poll, in a second */
+};
+/* If the rank still is this process. */
+void signs_put(struct signs *s, uint32_t rank, pid_t pid, const struct signs_found *found,
+               uint64_t now_ns);
+/* Closer looks fail: SIGN_UNSEEN for all of them, until each moves, or is looked at again. */
+void signs_unseen(struct signs *s);
+/* Whether its main thread (or that of the child that it waits for) has run all the time for
+ * SIGNS_HOT samples: it may spin. Whether it has run little for SIGNS_LITTLE samples: it may only
+ * poll. Whether one of the workers is either. */
+bool signs_is_hot(const struct signs *s, uint32_t rank);
+bool signs_is_little(const struct signs *s, uint32_t rank);
+bool signs_any_odd(const struct signs *s);
+/* The rank's main thread waits for this process, which stems from it, or for this thread: if that
+ * one (of a process, its main thread) moves, the worker moves. start: of the process or thread, in
+ * clock ticks since boot; another one of the same pid is not taken for it. child 0: it waits for
+ * none any more. */
+void signs_follow(struct signs *s, uint32_t rank, pid_t pid, pid_t child, uint64_t start);
+pid_t signs_pid(const struct signs *s, uint32_t rank); /* 0: no such rank */
+/* CPU time of its main thread at the last sample; 0: no such rank, not known, or that of another
+ * sample does not show that it moved: it polls or spins, or waits for a child, whose movement is
+ * its own. And how much it has used since the worker last moved. */
+uint64_t signs_ran_ns(const struct signs *s, uint32_t rank);
+uint64_t signs_used_ns(const struct signs *s, uint32_t rank);
+
+/* Reads all once. */
+void signs_sample(struct signs *s, uint64_t now_ns);
+/* Why one of them could not be read: an errno of open(2), as -EMFILE. 0: all could. */
+int signs_error(const struct signs *s);
+/* For how long the one that has been still the longest has not moved; workers that have ended do
+ * not count. 0: there is none. */
+uint64_t signs_still_ns(const struct signs *s, uint64_t now_ns);
+/* A row for each worker, by rank, of the last sample: rank, flags, still_ns and moved_once; what
+ * workers announce is 0, for the caller to fill in. Returns how many, at most max. */
+size_t signs_rows(const struct signs *s, uint64_t now_ns, struct worker_signs *ret, size_t max);

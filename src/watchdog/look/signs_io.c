@@ -1,5 +1,3 @@
-#include "watchdog/look/signs_io.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,6 +7,7 @@
 
 #include "io/file.h"
 #include "io/process/proc.h"
+#include "watchdog/look/signs.h"
 
 #define STAT_MAX 512 /* of its text: the name has 16 bytes, each number 20 digits at most */
 #define PATH_BYTES 64
@@ -179,8 +178,17 @@ static struct signs_worker *find(const struct signs *s, uint32_t rank) {
     return at < s->n && s->workers[at].rank == rank ? &s->workers[at] : NULL;
 }
 
+static void remove_rank(struct signs *s, uint32_t rank) {
+    struct signs_worker *w = find(s, rank);
+    if (w == NULL)
+        return;
+    close_worker(w);
+    s->n--;
+    memmove(w, w + 1, (size_t)(s->workers + s->n - w) * sizeof *w);
+}
+
 int signs_add(struct signs *s, uint32_t rank, pid_t pid, uint64_t now_ns) {
-    signs_remove(s, rank);
+    remove_rank(s, rank);
     if (s->n == SIGNS_WORKERS_MAX)
         return -E2BIG;
     if (s->n == s->cap) {
@@ -209,15 +217,6 @@ void signs_ended(struct signs *s, uint32_t rank) {
         return;
     close_worker(w);
     w->ended = true;
-}
-
-void signs_remove(struct signs *s, uint32_t rank) {
-    struct signs_worker *w = find(s, rank);
-    if (w == NULL)
-        return;
-    close_worker(w);
-    s->n--;
-    memmove(w, w + 1, (size_t)(s->workers + s->n - w) * sizeof *w);
 }
 
 /* Whose movement is the worker's. */

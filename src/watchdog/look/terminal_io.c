@@ -1,5 +1,3 @@
-#include "watchdog/look/terminal_io.h"
-
 #include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
@@ -11,6 +9,7 @@
 #include <unistd.h>
 
 #include "io/process/proc.h"
+#include "watchdog/look/signs.h"
 
 #define LINK_MAX_BYTES 64
 #define POLLED_MAX 64

@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 
 #include "io/clock.h"
-#include "watchdog/look/kernel_log_io.h"
-#include "watchdog/look/nics_io.h"
+#include "watchdog/look/kernel_log.h"
+#include "watchdog/look/nics.h"
 
 static bool add(struct kernel_log *log, const char *record) { return kernel_log_add(log, record, strlen(record)); }
 
@@ -83,12 +83,11 @@ Test(counters, lines_of_the_kernels_log_have_a_date) {
 
 Test(counters, a_kernels_log_that_may_not_be_read_is_a_gap) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct source_kernel_log_ask ask = {.device = "/nonexistent/kmsg"};
     struct err err = {0};
-    cr_assert_eq(source_kernel_log(&ask, clock_now_ns() + 60 * NS_PER_S, &text, &err), -ENOENT);
+    cr_assert_eq(source_kernel_log("/nonexistent/kmsg", 0, clock_now_ns() + 60 * NS_PER_S, &text, &err), -ENOENT);
     cr_assert_not_null(strstr(err.text, "/nonexistent/kmsg"));
-    ask.device = NULL; /* the real one: it is read, or there is a reason */
-    int r = source_kernel_log(&ask, clock_now_ns() + 60 * NS_PER_S, &text, &err);
+    /* the real one: it is read, or there is a reason */
+    int r = source_kernel_log(NULL, 0, clock_now_ns() + 60 * NS_PER_S, &text, &err);
     cr_assert(r == 0 || err.text[0] != '\0');
 }
 
@@ -115,9 +114,8 @@ static void put(const struct tree *t, const char *path, const char *text) {
 }
 
 static void read_tree(const struct tree *t, struct nics *ret) {
-    struct source_nics_ask ask = {.root = t->root};
     struct err err = {0};
-    cr_assert_eq(source_nics(&ask, clock_now_ns() + 60 * NS_PER_S, ret, &err), 0, "%s", err.text);
+    cr_assert_eq(source_nics(t->root, clock_now_ns() + 60 * NS_PER_S, ret, &err), 0, "%s", err.text);
 }
 
 Test(counters, what_moved_between_two_readings) {
@@ -190,12 +188,10 @@ Test(counters, nics_that_are_not_up_and_move_nothing_are_only_named) {
 }
 
 Test(counters, without_devices_there_is_nothing_and_late_is_said) {
-    struct source_nics_ask ask = {.root = "/nonexistent"};
     struct nics nics;
     struct err err = {0};
-    cr_assert_eq(source_nics(&ask, clock_now_ns() + 60 * NS_PER_S, &nics, &err), 0);
+    cr_assert_eq(source_nics("/nonexistent", clock_now_ns() + 60 * NS_PER_S, &nics, &err), 0);
     cr_assert_eq(nics.n, 0);
-    ask.root = NULL;
-    cr_assert_eq(source_nics(&ask, 0, &nics, &err), -ETIMEDOUT);
+    cr_assert_eq(source_nics(NULL, 0, &nics, &err), -ETIMEDOUT);
     cr_assert_not_null(strstr(err.text, "were read in time"), "%s", err.text);
 }

@@ -1,5 +1,5 @@
 /* GPUs as a library that stands in for NVML tells of them (tests/tools/fake_nvml.c). */
-#include "watchdog/look/gpus_io.h"
+#include "watchdog/look/gpus.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -12,7 +12,7 @@
 #include "io/clock.h"
 #include "io/process/reaper.h"
 #include "watchdog/evidence/gather_io.h"
-#include "watchdog/look/gpu_watch_io.h"
+#include "watchdog/worker_signs.h"
 
 static char path[] = "/tmp/muster-gpus-test-XXXXXX";
 

@@ -1,6 +1,6 @@
 /* Real interpreters, blocked in many ways, beside CPython's own faulthandler. MUSTER_TEST_PYTHONS names more of them,
  * with ":" between; default: the machine's own. */
-#include "watchdog/look/pystack_io.h"
+#include "watchdog/look/pystack.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "watchdog/look/pystack_lines.h"
+#include "watchdog/look/pystack_layout.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

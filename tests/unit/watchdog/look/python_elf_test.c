@@ -1,5 +1,5 @@
 /* Files made by hand: what holds for those of real interpreters is in pystack_io_test.c. */
-#include "watchdog/look/python_elf.h"
+#include "watchdog/look/pystack_layout.h"
 
 #include <criterion/criterion.h>
 #include <elf.h>

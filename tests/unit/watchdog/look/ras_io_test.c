@@ -1,4 +1,4 @@
-#include "watchdog/look/ras_io.h"
+#include "watchdog/look/ras.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -50,8 +50,7 @@ static const char *silence(void *arg, const char *line, bool *end) {
 static int ask(const struct fake_service *f, uint64_t within_ns, struct ras *ret, struct err *err) {
     char address[64];
     (void)snprintf(address, sizeof address, "localhost:%u", f->port);
-    struct source_ras_ask what = {.address = address};
-    return source_ras(&what, clock_now_ns() + within_ns, ret, err);
+    return source_ras(address, clock_now_ns() + within_ns, ret, err);
 }
 
 Test(ras_io, asks_for_json) {
@@ -135,8 +134,7 @@ Test(ras_io, addresses) {
     struct ras ras;
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         struct err err = {0};
-        struct source_ras_ask what = {.address = bad[i]};
-        cr_expect_eq(source_ras(&what, clock_now_ns() + NS_PER_S, &ras, &err), -EINVAL, "%s", bad[i]);
+        cr_expect_eq(source_ras(bad[i], clock_now_ns() + NS_PER_S, &ras, &err), -EINVAL, "%s", bad[i]);
         cr_expect_not_null(strstr(err.text, "NCCL_RAS_ADDR="), "%s", err.text);
     }
 }

@@ -1,4 +1,4 @@
-#include "watchdog/look/recorder_io.h"
+#include "watchdog/look/recorder.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
@@ -55,11 +55,10 @@ Test(recorder_io, asks_the_server_of_a_worker) {
     _cleanup_(rig_remove) struct rig rig;
     rig_make(&rig);
     _cleanup_(fake_service_stop) struct fake_service f = {.reply = server, .arg = answer, .path = rig.socket};
-    struct source_recorder_ask ask = {.socket = rig.socket};
     struct recorder rec;
     struct err err = {0};
     fake_service_start(&f);
-    cr_assert_eq(source_recorder(&ask, clock_now_ns() + 60 * NS_PER_S, &rec, &err), 0, "%s", err.text);
+    cr_assert_eq(source_recorder(rig.socket, clock_now_ns() + 60 * NS_PER_S, &rec, &err), 0, "%s", err.text);
     cr_assert_eq(recorder_collectives(&rec), 6);
     recorder_fini(&rec);
 }
@@ -69,11 +68,10 @@ Test(recorder_io, a_server_that_answers_a_byte_a_second_costs_its_deadline) {
     rig_make(&rig);
     _cleanup_(fake_service_stop) struct fake_service f = {
         .reply = server, .arg = answer, .path = rig.socket, .manner = FAKE_A_BYTE_A_SECOND};
-    struct source_recorder_ask ask = {.socket = rig.socket};
     struct recorder rec;
     struct err err = {0};
     fake_service_start(&f);
-    cr_assert_eq(source_recorder(&ask, clock_now_ns() + 1500 * NS_PER_MS, &rec, &err), -ETIMEDOUT);
+    cr_assert_eq(source_recorder(rig.socket, clock_now_ns() + 1500 * NS_PER_MS, &rec, &err), -ETIMEDOUT);
     cr_assert_not_null(strstr(err.text, "did not answer in time"), "%s", err.text);
 }
 
@@ -82,11 +80,10 @@ Test(recorder_io, an_endless_answer_is_cut) {
     rig_make(&rig);
     _cleanup_(fake_service_stop) struct fake_service f = {
         .reply = server, .arg = answer, .path = rig.socket, .manner = FAKE_ENDLESSLY};
-    struct source_recorder_ask ask = {.socket = rig.socket};
     struct recorder rec;
     struct err err = {0};
     fake_service_start(&f);
-    cr_assert_eq(source_recorder(&ask, clock_now_ns() + 60 * NS_PER_S, &rec, &err), -EMSGSIZE, "%s", err.text);
+    cr_assert_eq(source_recorder(rig.socket, clock_now_ns() + 60 * NS_PER_S, &rec, &err), -EMSGSIZE, "%s", err.text);
 }
 
 Test(recorder_io, a_program_without_the_server) {
@@ -95,13 +92,11 @@ Test(recorder_io, a_program_without_the_server) {
     char longest[200];
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
-    struct source_recorder_ask ask = {.socket = rig.socket};
     struct recorder rec;
     struct err err = {0};
-    cr_assert_eq(source_recorder(&ask, clock_now_ns() + NS_PER_S, &rec, &err), -ENOENT);
+    cr_assert_eq(source_recorder(rig.socket, clock_now_ns() + NS_PER_S, &rec, &err), -ENOENT);
     cr_assert_not_null(strstr(err.text, "does not use worker_main()"), "%s", err.text);
-    ask.socket = longest;
-    cr_assert_eq(source_recorder(&ask, clock_now_ns() + NS_PER_S, &rec, &err), -ENAMETOOLONG);
+    cr_assert_eq(source_recorder(longest, clock_now_ns() + NS_PER_S, &rec, &err), -ENAMETOOLONG);
 }
 
 /* As PyTorch's monitor thread: it has the FIFO open without blocking, and writes the file when a byte has come. */
@@ -174,7 +169,7 @@ Test(recorder_io, the_fifo_never_blocks) {
     cr_assert_eq(mkfifo(rig.fifo, 0600), 0);
     ask_for(&d, 60 * NS_PER_S);
     cr_assert_eq(d.code, -ENXIO);
-    cr_assert_not_null(strstr(d.err.text, "nobody reads"), "%s", d.err.text);
+    cr_assert_not_null(strstr(d.err.text, "no process reads"), "%s", d.err.text);
     cr_assert_eq(unlink(rig.fifo), 0);
     int fd = open(rig.fifo, O_WRONLY | O_CREAT, 0600);
     close(fd);

@@ -1,4 +1,4 @@
-#include "watchdog/look/terminal_io.h"
+#include "watchdog/look/signs.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
