@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "watchdog/evidence/native.h"
+#include "watchdog/evidence/disturb.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -86,7 +86,7 @@ _must_use_ int hang_evidence_ask_last(struct hang_evidence *e, uint64_t timeout_
                                       hang_answers_fn *fn, void *arg, struct hang_question **ret);
 /* Right before the workers are stopped because the job hangs: these ranks are the suspects, and
  * get SIGABRT before the stop, so that Python programs say where they were
- * (watchdog/evidence/disturb_io.h).
+ * (watchdog/evidence/disturb.h).
  * timeout_ns: the time that the nodes have to read their native stacks first, of HANG_ENDS_READ_MAX
  * at most. fn gets those, in time also beyond hang_evidence_end(), as that of a question; it may
  * ask or free nothing here. 0: nothing is read, and fn is not called. This does not change what is

@@ -13,9 +13,9 @@
 #include "watchdog/act/hang_evidence_io.h"
 #include "watchdog/act/hang_reply_io.h"
 #include "watchdog/act/hang_rows.h"
-#include "watchdog/evidence/disturb_io.h"
+#include "watchdog/evidence/disturb.h"
 #include "watchdog/evidence/gather_io.h"
-#include "watchdog/evidence/slow_io.h"
+#include "watchdog/evidence/slow.h"
 #include "watchdog/look/gpus.h"
 
 #define TICK_NS (1 * NS_PER_S)

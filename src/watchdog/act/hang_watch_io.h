@@ -52,7 +52,7 @@ bool hang_watch_holds(const struct hang_watch *w);
 /* How many workers of this node run that are suspects of the hang for which the group is stopped
  * (struct rdzv_suspects). 0 once another leads than the one that sent them, or none does. */
 uint32_t hang_watch_suspects(const struct hang_watch *w);
-/* Sends them SIGABRT (watchdog/evidence/disturb_io.h): first to the Python program below a shell,
+/* Sends them SIGABRT (watchdog/evidence/disturb.h): first to the Python program below a shell,
  * and to the shell, which is stopped until then, in a later call when that has ended. The caller
  * calls it again while there are suspects, and counts their end as a stop. */
 void hang_watch_end_suspects(struct hang_watch *w);

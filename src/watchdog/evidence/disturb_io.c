@@ -1,5 +1,3 @@
-#include "watchdog/evidence/disturb_io.h"
-
 #include <errno.h>
 #include <limits.h>
 #include <signal.h>
@@ -12,7 +10,7 @@
 #include "io/clock.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
-#include "watchdog/evidence/native.h"
+#include "watchdog/evidence/disturb.h"
 #include "watchdog/look/signs.h"
 
 #define TOOL "eu-stack"

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json/json_table.h"
 #include "base/text/utf8.h"
 
 static void fini_worker(struct evidence_worker *w) {
@@ -33,38 +34,34 @@ void evidence_fini(struct evidence *e) {
 
 /* ---- adding ---- */
 
-/* The address of one more element, zeroed; NULL: no room. Peers choose how many there are. */
-static void *grow(void *list, uint32_t n, size_t size, uint32_t max) {
-    return n < max ? realloc(list, (n + (size_t)1) * size) : NULL;
+/* One more element, zeroed, of the list whose address is `list`. NULL: the limit is reached, or
+ * there is no memory: peers choose how many there are. */
+static void *add(void *list, uint32_t *n, size_t size, uint32_t max) {
+    void *was;
+    memcpy(&was, list, sizeof was);
+    char *now = *n < max ? realloc(was, (*n + (size_t)1) * size) : NULL;
+    if (now == NULL)
+        return NULL;
+    memcpy(list, &now, sizeof now);
+    return memset(now + (*n)++ * size, 0, size);
 }
+#define ADD(owner, list, max) add(&(owner)->list, &(owner)->n_##list, sizeof *(owner)->list, max)
 
 struct evidence_worker *evidence_add_worker(struct evidence *e) {
-    void *list = grow(e->workers, e->n_workers, sizeof *e->workers, EVIDENCE_WORKERS_MAX);
-    if (list == NULL)
-        return NULL;
-    e->workers = list;
-    struct evidence_worker *w = &e->workers[e->n_workers++];
-    *w = (struct evidence_worker){0};
-    return w;
+    return ADD(e, workers, EVIDENCE_WORKERS_MAX);
 }
 
 struct evidence_thread *evidence_add_thread(struct evidence_worker *w) {
-    void *list = grow(w->threads, w->n_threads, sizeof *w->threads, EVIDENCE_THREADS_MAX);
-    if (list == NULL)
-        return NULL;
-    w->threads = list;
-    struct evidence_thread *t = &w->threads[w->n_threads++];
-    *t = (struct evidence_thread){.stack = -1};
+    struct evidence_thread *t = ADD(w, threads, EVIDENCE_THREADS_MAX);
+    if (t != NULL)
+        t->stack = -1;
     return t;
 }
 
 struct evidence_child *evidence_add_child(struct evidence_worker *w) {
-    void *list = grow(w->children, w->n_children, sizeof *w->children, EVIDENCE_CHILDREN_MAX);
-    if (list == NULL)
-        return NULL;
-    w->children = list;
-    struct evidence_child *c = &w->children[w->n_children++];
-    *c = (struct evidence_child){.main.stack = -1};
+    struct evidence_child *c = ADD(w, children, EVIDENCE_CHILDREN_MAX);
+    if (c != NULL)
+        c->main.stack = -1;
     return c;
 }
 
@@ -92,18 +89,16 @@ int evidence_add_stack(struct evidence *e, const struct evidence_frame *frames, 
     }
     if (e->n_stacks == EVIDENCE_WORKERS_MAX)
         return -E2BIG;
-    struct evidence_stack *list =
-        grow(e->stacks, e->n_stacks, sizeof *e->stacks, EVIDENCE_WORKERS_MAX);
-    if (list == NULL)
-        return -ENOMEM;
-    e->stacks = list;
     struct evidence_frame *copy = calloc(MAX2(kept, 1U), sizeof *copy);
-    if (copy == NULL)
+    struct evidence_stack *stack = copy == NULL ? NULL : ADD(e, stacks, EVIDENCE_WORKERS_MAX);
+    if (stack == NULL) {
+        free(copy);
         return -ENOMEM;
-    for (uint32_t i = 0; i < kept; i++)
-        copy[i] = frames[i];
-    *ret = e->n_stacks++;
-    e->stacks[*ret] = (struct evidence_stack){.n = kept, .frames = copy, .cut = cut};
+    }
+    if (kept > 0)
+        memcpy(copy, frames, kept * sizeof *copy);
+    *stack = (struct evidence_stack){.n = kept, .frames = copy, .cut = cut};
+    *ret = e->n_stacks - 1;
     return 0;
 }
 
@@ -113,13 +108,10 @@ int evidence_add_counts(struct evidence *e, const uint64_t *counts, uint32_t n) 
             ;
         if (counts[i] == 0)
             continue;
-        struct evidence_count *list =
-            grow(e->counts, e->n_counts, sizeof *e->counts, EVIDENCE_COUNTS_MAX);
-        if (list == NULL)
+        struct evidence_count *c = ADD(e, counts, EVIDENCE_COUNTS_MAX);
+        if (c == NULL)
             return e->n_counts == EVIDENCE_COUNTS_MAX ? -E2BIG : -ENOMEM;
-        e->counts = list;
-        e->counts[e->n_counts++] =
-            (struct evidence_count){.first = i, .n = end - i, .collectives = counts[i]};
+        *c = (struct evidence_count){.first = i, .n = end - i, .collectives = counts[i]};
     }
     return 0;
 }
@@ -155,4 +147,290 @@ void evidence_worker_gap(struct evidence_worker *w, const char *format, ...) {
     va_start(args, format);
     add_gap(w->gaps, &w->n_gaps, format, args);
     va_end(args);
+}
+
+/* ---- JSON ---- */
+
+#define VALUES_MAX 262144 /* of 1 MiB of text: a value with its key takes more than 4 bytes */
+#define STATES "RSDTtZXxKWPI"
+
+/* What is left of evidence that is too long. */
+struct cut {
+    size_t text_bytes;
+    uint32_t threads, children, frames, gaps;
+};
+static const struct cut cuts[] = {
+    {EVIDENCE_TEXT_MAX, EVIDENCE_THREADS_MAX, EVIDENCE_CHILDREN_MAX, EVIDENCE_FRAMES_MAX,
+     EVIDENCE_GAPS_MAX},
+    {2048, EVIDENCE_THREADS_MAX, EVIDENCE_CHILDREN_MAX, EVIDENCE_FRAMES_MAX, EVIDENCE_GAPS_MAX},
+    {512, 16, 16, EVIDENCE_FRAMES_MAX, EVIDENCE_GAPS_MAX},
+    {0, 2, 8, 24, 2},
+    {0, 1, 0, 6, 1},
+};
+
+static void *add_workers(void *of) { return evidence_add_worker(of); }
+static void *add_threads(void *of) { return evidence_add_thread(of); }
+static void *add_children(void *of) { return evidence_add_child(of); }
+static void *add_stacks(void *of) {
+    struct evidence *e = of;
+    return ADD(e, stacks, EVIDENCE_WORKERS_MAX);
+}
+static void *add_counts(void *of) {
+    struct evidence *e = of;
+    return ADD(e, counts, EVIDENCE_COUNTS_MAX);
+}
+static void *add_frames(void *of) {
+    struct evidence_stack *s = of;
+    return add(&s->frames, &s->n, sizeof *s->frames, EVIDENCE_FRAMES_MAX);
+}
+
+/* ---- fields of their own ---- */
+
+static void write_state(struct json_writer *w, const struct json_field *f, const void *of) {
+    char text[2] = {*((const char *)of + f->offset), 0};
+    json_write_string(w, f->key, text);
+}
+
+static int read_state(const struct json *v, const struct json_field *f, void *of) {
+    const char *text = "";
+    int r = json_as_string(v, f->key, 1, &text, NULL);
+    if (r == 0 && text[0] != 0 && strchr(STATES, text[0]) == NULL)
+        r = -EINVAL;
+    if (r == 0)
+        *((char *)of + f->offset) = text[0];
+    return r;
+}
+
+/* A log is shortened at its beginning (the field's max is 1), everything else at its end. */
+static void write_text(struct json_writer *w, const struct json_field *f, const void *of) {
+    const struct cut *cut = w->context;
+    const char *text;
+    memcpy(&text, (const char *)of + f->offset, sizeof text);
+    if (text == NULL || cut->text_bytes == 0)
+        return;
+    size_t len = strlen(text);
+    if (f->max == 1 && len > cut->text_bytes) {
+        text += len - cut->text_bytes;
+        while ((*text & 0xc0) == 0x80)
+            text++;
+    }
+    char copy[EVIDENCE_TEXT_MAX + 1];
+    utf8_copy(copy, cut->text_bytes + 1, text);
+    json_write_string(w, f->key, copy);
+}
+
+static int read_text(const struct json *v, const struct json_field *f, void *of) {
+    const char *text = "";
+    int r = json_as_string(v, f->key, EVIDENCE_TEXT_MAX, &text, NULL);
+    if (r < 0)
+        return r;
+    char *copy = strdup(text);
+    if (copy == NULL)
+        return -ENOMEM;
+    utf8_clean(copy, true);
+    memcpy((char *)of + f->offset, &copy, sizeof copy);
+    return 0;
+}
+
+#define STATE(type, name, member) \
+    { JSON_FIELD(type, OWN, name, member), .write = write_state, .read = read_state }
+#define OWNED_TEXT(type, name, member)                                               \
+    {                                                                                \
+        JSON_FIELD(type, OWN, name, member), .write = write_text, .read = read_text, \
+                                             .when = JSON_OPTIONAL                   \
+    }
+#define OWNED_LOG(type, name, member)                                                \
+    {                                                                                \
+        JSON_FIELD(type, OWN, name, member), .write = write_text, .read = read_text, \
+                                             .when = JSON_OPTIONAL, .max = 1         \
+    }
+#define LINE_IF(type, name, member) \
+    { JSON_FIELD(type, LINE, name, member), JSON_IF_TEXT(type, member) }
+#define BOOL_IF(type, name, member) \
+    { JSON_FIELD(type, BOOL, name, member), JSON_IF_TRUE(type, member) }
+
+static const struct json_field gap_fields[] = {
+    {.key = NULL, .kind = JSON_FIELD_LINE, .size = EVIDENCE_LINE_MAX},
+};
+static const struct json_table gap = {
+    .fields = gap_fields, .n = ARRAY_SIZE(gap_fields), .size = EVIDENCE_LINE_MAX};
+
+static const struct json_field frame_fields[] = {
+    {JSON_FIELD(evidence_frame, LINE, "function", function)},
+    {JSON_FIELD(evidence_frame, LINE, "file", file)},
+    {JSON_FIELD(evidence_frame, U32, "line", line)},
+};
+static const struct json_table frame = JSON_TABLE(evidence_frame, frame_fields);
+
+static const struct json_field stack_fields[] = {
+    {JSON_FIELD(evidence_stack, LIST, "frames", frames), .table = &frame, .add = add_frames,
+     .count_offset = offsetof(struct evidence_stack, n)},
+    BOOL_IF(evidence_stack, "cut", cut),
+};
+static const struct json_table stack = JSON_TABLE(evidence_stack, stack_fields);
+
+static const struct json_field thread_fields[] = {
+    {JSON_FIELD(evidence_thread, I32, "tid", tid)},
+    {JSON_FIELD(evidence_thread, LINE, "name", name)},
+    STATE(evidence_thread, "state", state),
+    LINE_IF(evidence_thread, "wchan", wchan),
+    LINE_IF(evidence_thread, "syscall", syscall),
+    LINE_IF(evidence_thread, "target", target),
+    {JSON_FIELD(evidence_thread, I32, "stack", stack), .min = -1},
+    {JSON_FIELD(evidence_thread, U64, "ran_ns", ran_ns)},
+};
+static const struct json_table thread = JSON_TABLE(evidence_thread, thread_fields);
+
+static const struct json_field child_fields[] = {
+    {JSON_FIELD(evidence_child, I32, "pid", pid)},
+    {JSON_FIELD(evidence_child, I32, "parent", parent)},
+    {JSON_FIELD(evidence_child, LINE, "name", name)},
+    {JSON_STRUCT(evidence_child, "main", main, thread)},
+};
+static const struct json_table child = JSON_TABLE(evidence_child, child_fields);
+
+static const struct json_field worker_fields[] = {
+    {JSON_FIELD(evidence_worker, U32, "rank", rank)},
+    {JSON_FIELD(evidence_worker, U32, "local_rank", local_rank)},
+    {JSON_FIELD(evidence_worker, I32, "pid", pid)},
+    {JSON_FIELD(evidence_worker, U64, "still_ns", still_ns)},
+    {JSON_FIELD(evidence_worker, U64, "used_ns", used_ns), JSON_IF_SET(evidence_worker, used_ns)},
+    BOOL_IF(evidence_worker, "spins", spins),
+    BOOL_IF(evidence_worker, "ended", ended),
+    {JSON_FIELD(evidence_worker, U64, "step", step), JSON_IF_SET(evidence_worker, step)},
+    BOOL_IF(evidence_worker, "at_store", at_store),
+    BOOL_IF(evidence_worker, "not_at_store", not_at_store),
+    BOOL_IF(evidence_worker, "awaits_rank", awaits_rank),
+    {JSON_ARRAY_OF(evidence_worker, "threads", threads, add_threads, thread)},
+    BOOL_IF(evidence_worker, "threads_cut", threads_cut),
+    {JSON_ARRAY_OF(evidence_worker, "children", children, add_children, child)},
+    BOOL_IF(evidence_worker, "children_cut", children_cut),
+    {JSON_FIELD(evidence_worker, U64, "collectives", collectives),
+     JSON_IF_SET(evidence_worker, collectives)},
+    OWNED_TEXT(evidence_worker, "kernel_stack", kernel_stack),
+    OWNED_TEXT(evidence_worker, "recorder", recorder),
+    OWNED_TEXT(evidence_worker, "native_stack", native_stack),
+    OWNED_LOG(evidence_worker, "log_tail", log_tail),
+    {JSON_LIST(evidence_worker, "gaps", gaps, n_gaps, gap)},
+};
+static const struct json_table worker = JSON_TABLE(evidence_worker, worker_fields);
+
+static const struct json_field count_fields[] = {
+    {JSON_FIELD(evidence_count, U32, "first", first)},
+    {JSON_FIELD(evidence_count, U32, "n", n)},
+    {JSON_FIELD(evidence_count, U64, "collectives", collectives)},
+};
+static const struct json_table count = JSON_TABLE(evidence_count, count_fields);
+
+static int check(const void *of, struct err *err);
+
+static const struct json_field node_fields[] = {
+    {JSON_FIELD(evidence, LINE, "host", node)},
+    {JSON_FIELD(evidence, HEX, "machine", machine), JSON_IF_SET(evidence, machine)},
+    {JSON_FIELD(evidence, HEX, "network", network), JSON_IF_SET(evidence, network)},
+    {JSON_FIELD(evidence, U64, "took_ns", took_ns)},
+    {JSON_ARRAY_OF(evidence, "workers", workers, add_workers, worker)},
+    {JSON_ARRAY_OF(evidence, "stacks", stacks, add_stacks, stack)},
+    OWNED_TEXT(evidence, "ras", ras),
+    {JSON_ARRAY_OF(evidence, "counts", counts, add_counts, count),
+     JSON_IF_SOME(evidence, n_counts)},
+    OWNED_TEXT(evidence, "gpus", gpus),
+    OWNED_TEXT(evidence, "nics", nics),
+    OWNED_LOG(evidence, "kernel_log", kernel_log),
+    {JSON_LIST(evidence, "gaps", gaps, n_gaps, gap)},
+    BOOL_IF(evidence, "cut", cut),
+};
+static const struct json_table node = {JSON_ROWS(evidence, node_fields), .check = check};
+
+/* ---- reading ---- */
+
+static int check_stack(const struct evidence *e, const struct evidence_thread *t, struct err *err) {
+    if (t->stack < (int64_t)e->n_stacks)
+        return 0;
+    return err_set(err, -EINVAL, "thread %d has stack %d of %u", t->tid, t->stack, e->n_stacks);
+}
+
+static int check(const void *of, struct err *err) {
+    const struct evidence *e = of;
+    int r = 0;
+    for (uint32_t i = 0; i < e->n_workers && r == 0; i++) {
+        const struct evidence_worker *w = &e->workers[i];
+        for (uint32_t k = 0; k < w->n_threads && r == 0; k++)
+            r = check_stack(e, &w->threads[k], err);
+        for (uint32_t k = 0; k < w->n_children && r == 0; k++)
+            r = check_stack(e, &w->children[k].main, err);
+    }
+    return r;
+}
+
+int evidence_read(const char *text, size_t len, struct evidence *ret, struct err *err) {
+    static const struct json_limits limits = {
+        .max_bytes = EVIDENCE_JSON_MAX, .max_depth = 8, .max_values = VALUES_MAX};
+    _cleanup_(json_freep) struct json *doc = NULL;
+    *ret = (struct evidence){0};
+    int r = json_parse(text, len, &limits, &doc, err);
+    if (r == 0)
+        r = json_table_read(doc, &node, ret, err);
+    if (r < 0) {
+        evidence_fini(ret);
+        err_prefix(err, "what a node saw of its workers");
+    }
+    return r;
+}
+
+/* ---- writing ---- */
+
+/* What becomes longer than EVIDENCE_JSON_MAX is of no use, and may not be written to its end. */
+static void write_cut(const struct evidence *e, const struct cut *cut, struct strbuf *ret) {
+    struct json_writer w = json_writer_of(ret);
+    w.context = cut;
+    w.enough = ret->len + EVIDENCE_JSON_MAX;
+    json_write_object_begin(&w, NULL);
+    json_table_write(&w, &node, e);
+    json_write_object_end(&w);
+}
+
+/* What is left of it: the lists are those of *e, or of *workers and *stacks, which have room. */
+static struct evidence shorter(const struct evidence *e, const struct cut *cut, uint32_t n_workers,
+                               struct evidence_worker *workers, struct evidence_stack *stacks) {
+    struct evidence view = *e;
+    view.workers = workers;
+    view.stacks = stacks;
+    view.n_workers = n_workers;
+    view.n_stacks = n_workers == 0 ? 0 : e->n_stacks;
+    view.cut = true;
+    for (uint32_t i = 0; i < n_workers; i++) {
+        struct evidence_worker *w = &workers[i];
+        *w = e->workers[i];
+        w->threads_cut |= w->n_threads > cut->threads;
+        w->children_cut |= w->n_children > cut->children;
+        w->n_threads = MIN2(w->n_threads, cut->threads);
+        w->n_children = MIN2(w->n_children, cut->children);
+        w->n_gaps = MIN2(w->n_gaps, cut->gaps);
+    }
+    for (uint32_t i = 0; i < view.n_stacks; i++) {
+        stacks[i] = e->stacks[i];
+        stacks[i].cut |= stacks[i].n > cut->frames;
+        stacks[i].n = MIN2(stacks[i].n, cut->frames);
+    }
+    return view;
+}
+
+void evidence_write(const struct evidence *e, struct strbuf *ret) {
+    size_t before = ret->len;
+    write_cut(e, &cuts[0], ret);
+    if (ret->len - before <= EVIDENCE_JSON_MAX)
+        return;
+    struct evidence_worker *workers = xcalloc(MAX2(e->n_workers, 1U), sizeof *workers);
+    struct evidence_stack *stacks = xcalloc(MAX2(e->n_stacks, 1U), sizeof *stacks);
+    uint32_t n = e->n_workers;
+    for (size_t i = 1; ret->len - before > EVIDENCE_JSON_MAX; i++) {
+        const struct cut *cut = &cuts[MIN2(i, ARRAY_SIZE(cuts) - 1)];
+        n = i < ARRAY_SIZE(cuts) ? n : n / 2;
+        struct evidence view = shorter(e, cut, n, workers, stacks);
+        ret->len = before;
+        write_cut(&view, cut, ret);
+    }
+    free(workers);
+    free(stacks);
 }

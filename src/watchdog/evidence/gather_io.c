@@ -1,6 +1,7 @@
 #include "watchdog/evidence/gather_io.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -8,20 +9,19 @@
 
 #include "base/hash.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
-#include "watchdog/evidence/disturb_io.h"
-#include "watchdog/evidence/gather_disk_io.h"
-#include "watchdog/evidence/gather_log_io.h"
-#include "watchdog/evidence/gather_recorder_io.h"
-#include "watchdog/evidence/gather_sources_io.h"
-#include "watchdog/evidence/python_stacks_io.h"
-#include "watchdog/evidence/store_link_io.h"
-#include "watchdog/evidence/thread_io.h"
+#include "watchdog/evidence/disturb.h"
+#include "watchdog/evidence/gather_priv.h"
+#include "watchdog/evidence/waits.h"
 #include "watchdog/look/signs.h"
 
 #define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
 #define CHILD_DEPTH_MAX 8
+#define ENVIRON_MAX (1u << 20) /* bytes that are searched */
+#define LOG_LINES 20
+#define LOG_BYTES ((size_t)4096)
 #define RECORDER_MAX_NS (5 * NS_PER_S) /* PyTorch looks about once a second */
 
 /* What the helper does. */
@@ -140,17 +140,98 @@ static void step_proc(struct work *k) {
         if (!a->ended)
             look_at(w, k->begin_ns + k->ask->timeout_ns / 4);
     }
-    store_links(&k->e, k->ask->store_port);
+    gather_store_links(&k->e, k->ask->store_port);
+}
+
+/* ---- for the other steps ---- */
+
+void gather_env_fini(struct gather_env *e) {
+    free(e->text);
+    envlist_fini(&e->given);
+}
+
+void gather_env_read(const struct gather_ask *ask, const struct evidence_worker *w,
+                     struct gather_env *ret) {
+    char path[PROC_PATH_MAX];
+    *ret = (struct gather_env){.text = NULL};
+    if (ask->env != NULL)
+        (void)ask->env(ask->env_arg, w->local_rank, &ret->given);
+    proc_path(path, w->pid, "/environ");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return;
+    ret->text = xmalloc(ENVIRON_MAX + 1);
+    for (ssize_t n = 1; n > 0 && ret->len < ENVIRON_MAX;) {
+        n = read(fd, ret->text + ret->len, ENVIRON_MAX - ret->len);
+        ret->len += n > 0 ? (size_t)n : 0;
+    }
+    ret->text[ret->len] = '\0';
+    file_close(&fd);
+}
+
+const char *gather_env_get(const struct gather_env *e, const char *name) {
+    size_t n = strlen(name);
+    for (const char *p = e->text; p != NULL && p < e->text + e->len; p += strlen(p) + 1)
+        if (strncmp(p, name, n) == 0 && p[n] == '=')
+            return p[n + 1] != '\0' ? p + n + 1 : NULL;
+    const char *given = envlist_get(&e->given, name);
+    return given != NULL && given[0] != '\0' ? given : NULL;
+}
+
+int gather_disk_call(const struct gather_ask *ask, const struct helper_call_config *config,
+                     struct helper_call **ret) {
+    if (ask->held != NULL && ask->held(ask->env_arg, config->name))
+        return -EBUSY;
+    int r = helper_call_new(NULL, config, NULL, NULL, ret);
+    if (r == 0 && ask->touches_disk != NULL)
+        ask->touches_disk(ask->env_arg, helper_call_pid(*ret));
+    return r;
+}
+
+const char *gather_disk_why(int r) {
+    if (r == -EBUSY)
+        return "not read, because the disk still holds the process that read it last";
+    return r == -ETIMEDOUT ? "it could not be read in time" : strerror(-r);
 }
 
 /* ---- logs ---- */
+
+/* Adds at most so many lines and bytes; nothing if the file cannot be read or is not a regular file.
+ * Reading can block on a dead file system. */
+static void add_tail(const char *path, struct strbuf *ret) {
+    char buf[LOG_BYTES];
+    struct stat st;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0)
+        return;
+    ssize_t n = -1;
+    bool whole = true;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode)) {
+        whole = st.st_size <= (off_t)sizeof buf;
+        n = pread(fd, buf, sizeof buf, whole ? 0 : st.st_size - (off_t)sizeof buf);
+    }
+    (void)close(fd);
+    if (n <= 0)
+        return;
+    /* Not the end of a line whose beginning is not there. */
+    const char *end = buf + n, *from = whole ? buf : memchr(buf, '\n', (size_t)n);
+    if (!whole)
+        from = from == NULL || from + 1 == end ? buf : from + 1;
+    const char *at = end[-1] == '\n' ? end - 1 : end;
+    for (unsigned lines = 0; at > from; at--)
+        if (at[-1] == '\n' && ++lines == LOG_LINES)
+            break;
+    strbuf_add_bytes(ret, at, (size_t)(end - at));
+    if (end[-1] != '\n')
+        strbuf_add_char(ret, '\n');
+}
 
 static int send_tails(int fd, void *arg) {
     const struct gather_worker *a = *(const struct gather_worker *const *)arg;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     for (size_t i = 0; i < GATHER_LOGS_MAX; i++)
         if (a->logs[i] != NULL)
-            gather_log_tail(a->logs[i], &text);
+            add_tail(a->logs[i], &text);
     return helper_send(fd, strbuf_text(&text), text.len) ? 0 : 1;
 }
 

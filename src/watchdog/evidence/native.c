@@ -1,9 +1,8 @@
-#include "watchdog/evidence/native.h"
-
 #include <stdbool.h>
 #include <string.h>
 
 #include "base/util.h"
+#include "watchdog/evidence/disturb.h"
 
 #define THREAD "TID "
 #define MORE "more is left out\n"

@@ -1,11 +1,10 @@
-#include "watchdog/evidence/python_stacks_io.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "io/clock.h"
 #include "io/process/helper_call.h"
+#include "watchdog/evidence/gather_priv.h"
 #include "watchdog/look/pystack.h"
 
 #define AT_ONCE 4       /* workers that are read at the same time */

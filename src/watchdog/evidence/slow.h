@@ -1,14 +1,28 @@
-/* What is looked at only while a worker is quiet, every 5 s: whether anything else of it moves. Two
- * looks make flags of signs.h. Pure; slow_io.h looks. */
+/* The closer look at a quiet worker, every 5 s, and when one begins to run little: whether anything
+ * else of it moves, and whose movement counts for a worker that only waits for its child. slow.c is
+ * pure: two looks make flags of worker_signs.h; slow_io.c looks, in a helper with a deadline.
+ *
+ *     slow = slow_new(loop, signs);
+ *     signs_sample(signs, now); slow_tick(slow, now);      each second
+ *
+ * If other threads compute while the main thread waits, the worker moves (struct signs_found). The
+ * main thread of a program that trains in another thread does not move: its Python stack shows
+ * whether there is such a thread, and then that one's movement counts.
+ *
+ * It does nothing while all workers move, and none runs all the time, or little; but where the
+ * movement of another thread counts, it checks every minute whether that one still works. */
 #pragma once
 
 #include <stdbool.h>
 
 #include "base/util.h"
+#include "watchdog/look/pystack.h"
 #include "watchdog/look/signs.h"
 
 #define SLOW_EVERY_NS (5 * NS_PER_S)
-#define SLOW_AGE_MAX_NS (15 * NS_PER_S) /* an older look is compared with no more */
+#define SLOW_THREADS_NS (60 * NS_PER_S)
+#define SLOW_DEADLINE_NS (2 * NS_PER_S)
+#define SLOW_AGE_MAX_NS (15 * NS_PER_S) /* an older look is not compared */
 
 /* More than a waiter does. Measured with PyTorch 2.13 and gloo: a rank that waits in a collective
  * uses 0.2 to 0.3 % of a core (its loop wakes 100 times a second), and one with a thread that
@@ -31,7 +45,7 @@ struct slow_look {
      * only poll (slow_is_poller()), which have used idle_ns. */
     uint64_t threads_ns, idle_ns;
     /* By read(2), write(2) and the like; and of TCP sockets. While a thread waits in fsync(2), also
-     * those that the kernel has written to the disks of this machine, for whomever. */
+     * those that the kernel has written to the disks of this machine, for any process. */
     uint64_t bytes;
     uint64_t talked; /* bytes of the TCP sockets of the process itself */
     int32_t follow;  /* a child that its main thread waits for, or the child of that; 0: none */
@@ -41,16 +55,18 @@ struct slow_look {
      * awake, or was elsewhere at the last look, has the number of that if it is back there within a
      * moment, or is never seen asleep elsewhere. */
     uint64_t addresses;
-    bool sleeps; /* its main thread waits there for time, as time.sleep() and q.get(timeout=) do */
+    bool sleeps;   /* its main thread waits there for time: time.sleep(), q.get(timeout=) */
     bool receives; /* it waits there until something comes, without a time-out */
     bool spinners; /* its threads may spin while they wait: a GPU, or OMP_WAIT_POLICY=active */
     bool gpu;      /* the worker has a GPU open */
     bool nccl;     /* the process has threads of NCCL, or of PyTorch's process group for it */
-    bool asks;     /* it, or the child that it waits for, waits for somebody to type */
+    bool asks;     /* it, or the child that it waits for, waits for input from a person */
 };
 
+/* ---- slow.c ---- */
+
 /* SIGN_BUSY and SIGN_BYTES, of what it did in `elapsed_ns` between two looks. A figure that fell
- * (a process that nobody waited for has ended) says nothing. */
+ * (a process that no one waited for has ended) says nothing. */
 uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
                     uint64_t elapsed_ns);
 /* Whether the main thread only spun between two looks: it was at the same place of its program, and
@@ -58,7 +74,7 @@ uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
 bool slow_spins(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
 /* Whether the main thread, which runs little, only wakes for moments: it sleeps, and did at the
  * last look, at the same place, and its process exchanges nothing with others. The first look
- * (before NULL, or too old) takes it for granted. */
+ * (before NULL, or too old) assumes it. */
 bool slow_polls(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
 /* Whether the main thread was at different places. */
 bool slow_changed(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
@@ -76,14 +92,71 @@ bool slow_is_poller(const char *name);
 /* Whether this environment, with a NUL behind each variable and at its end, has OpenMP's threads
  * spin for long while they wait: OMP_WAIT_POLICY=active, KMP_BLOCKTIME=infinite, GOMP_SPINCOUNT. */
 bool slow_omp_spins(const char *env, size_t len);
-/* What a file in a thread's Python stack says of the thread. One of the main thread: that it works,
- * or waits for others itself (torch.distributed, a data loader). One of another thread: that this
- * one does the work of the process, and no pinning of memory or watching of compilers. */
+/* What a file in a thread's Python stack shows. For the main thread: it works, or waits for others
+ * itself (torch.distributed, a data loader). For another thread: it does the work of the process,
+ * and is not one that pins memory or watches compilers. */
 enum slow_frame { SLOW_FRAME_NONE, SLOW_FRAME_WORKS, SLOW_FRAME_HELPS };
 enum slow_frame slow_main_frame(const char *file); /* _NONE or _WORKS */
 enum slow_frame slow_thread_frame(const char *file);
 /* The sum of the numbers at rchar and wchar of /proc/PID/io. proc_pid_io(5) */
 uint64_t slow_io_bytes(const char *text, size_t len);
-/* The pages that the kernel has written since boot: nr_written of /proc/vmstat. 0: it is not there.
- */
+/* The pages that the kernel has written since boot: nr_written of /proc/vmstat. 0: not found. */
 uint64_t slow_written_pages(const char *text, size_t len);
+
+/* ---- slow_io.c ---- */
+
+struct slow;
+struct loop;
+/* Both are borrowed until slow_free(). loop NULL: slow_tick() waits for the answer itself. */
+_must_use_ struct slow *slow_new(struct loop *loop, struct signs *signs);
+void slow_free(struct slow *s); /* takes NULL */
+void slow_tick(struct slow *s, uint64_t now_ns);
+/* Why closer looks have failed for SLOW_AGE_MAX_NS, as -EMFILE; 0: they have not. */
+int slow_error(const struct slow *s);
+/* Whether the last look found threads of NCCL in this rank's process. */
+bool slow_has_nccl(const struct slow *s, uint32_t rank);
+
+struct work_thread {
+    int32_t tid;    /* 0: none; the main thread works itself, or no thread does */
+    uint64_t start; /* in clock ticks since boot */
+};
+/* A look at one worker. */
+struct slow_task {
+    struct slow_look look;         /* rank and pid are given (if little, also the last place) */
+    bool hot;                      /* its main thread may spin: its place is read */
+    bool little;                   /* or it may only poll: the same */
+    uint64_t place;                /* look.addresses of the last look; 0: none */
+    struct pystack_process python; /* found by an earlier look; pid 0: it is searched for */
+    /* The thread that does the work of this process, as far as it is known: of the worker, or of the
+     * process that it waits for. */
+    int32_t thread_of;
+    struct work_thread thread;
+    struct pystack_process threads; /* the process, as far as it was found for that */
+};
+/* Looks at once, for a program that has nothing else to do. */
+void slow_look(struct slow_task *tasks, size_t n);
+
+/* ---- work_thread_io.c ---- */
+
+/* Finds the thread that does the work of a Python process whose main thread only waits for it: in
+ * join(), or in an event loop. Such a process is alive if that thread runs. *python is what an
+ * earlier call has found (pid 0: it is searched for), and *t that one's answer, which stays while
+ * the thread lives and no other one is seen to work: between its steps it looks like others. With
+ * several, it is the one that has used the most CPU time. gpu: the process has one open. Its waiters
+ * spin there, and where Python does not identify threads (before 3.11), none is found. May block on
+ * the file system of the interpreter: call it in a helper with a deadline. */
+void work_thread_find(int32_t pid, bool gpu, struct pystack_process *python, struct work_thread *t);
+
+/* ---- socket_bytes_io.c ---- */
+
+/* How many bytes the TCP sockets of processes have moved, by the kernel's count (sock_diag(7),
+ * INET_DIAG_INFO): send(2) is not in /proc/PID/io. Of the network namespace of this process. */
+struct socket_bytes;
+struct socket_bytes *socket_bytes_new(void);
+void socket_bytes_free(struct socket_bytes *s);
+/* The sockets of this process belong to this owner from now on; one that several processes share
+ * counts once. *gpu becomes true if the process has a GPU open. */
+void socket_bytes_add(struct socket_bytes *s, pid_t pid, uint32_t owner, bool *gpu);
+/* Sent and received by all sockets of the owner. The first call asks the kernel; add no more then.
+ * 0: none, or not known. */
+uint64_t socket_bytes_of(struct socket_bytes *s, uint32_t owner);

@@ -1,5 +1,3 @@
-#include "watchdog/evidence/slow_io.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,9 +9,8 @@
 #include "io/file.h"
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
-#include "watchdog/evidence/socket_bytes_io.h"
-#include "watchdog/evidence/thread_io.h"
-#include "watchdog/look/signs.h"
+#include "watchdog/evidence/slow.h"
+#include "watchdog/evidence/waits.h"
 
 #define TEXT_MAX 512
 #define VMSTAT_MAX 16384

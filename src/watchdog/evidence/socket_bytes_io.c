@@ -1,5 +1,3 @@
-#include "watchdog/evidence/socket_bytes_io.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/inet_diag.h>
@@ -16,6 +14,7 @@
 #include <unistd.h>
 
 #include "io/process/proc.h"
+#include "watchdog/evidence/slow.h"
 #include "watchdog/evidence/waits.h"
 
 #define SOCKETS_MAX 65536

@@ -1,5 +1,3 @@
-#include "watchdog/evidence/store_link_io.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -8,7 +6,7 @@
 #include <unistd.h>
 
 #include "io/process/proc.h"
-#include "watchdog/evidence/thread_io.h"
+#include "watchdog/evidence/gather_priv.h"
 #include "watchdog/evidence/waits.h"
 
 #define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
@@ -127,7 +125,7 @@ static void find_waits(struct evidence *e, uint16_t port) {
     free(links);
 }
 
-void store_links(struct evidence *e, uint16_t port) {
+void gather_store_links(struct evidence *e, uint16_t port) {
     char net[64], own[64];
     pid_t first = 0;
     find_waits(e, port);

@@ -1,5 +1,3 @@
-#include "watchdog/evidence/thread_io.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -11,6 +9,8 @@
 
 #include "base/text/utf8.h"
 #include "io/clock.h"
+#include "watchdog/evidence/evidence.h"
+#include "watchdog/evidence/waits.h"
 #include "watchdog/look/signs.h"
 
 #define PATH_BYTES 96

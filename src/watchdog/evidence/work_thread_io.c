@@ -1,10 +1,8 @@
-#include "watchdog/evidence/work_thread_io.h"
-
 #include <errno.h>
 
 #include "io/process/proc.h"
 #include "watchdog/evidence/slow.h"
-#include "watchdog/evidence/thread_io.h"
+#include "watchdog/evidence/waits.h"
 
 #define VERSION_TELLS_TIDS 0x030b0000 /* of Python: 3.11 */
 

@@ -14,7 +14,7 @@
 #include "launcher/supervise/spare_io.h"
 #include "watchdog/act/hang_case_io.h"
 #include "watchdog/act/hang_leader_io.h"
-#include "watchdog/evidence/disturb_io.h"
+#include "watchdog/evidence/disturb.h"
 #include "watchdog/evidence/gather_io.h"
 #include "watchdog/look/signs.h"
 

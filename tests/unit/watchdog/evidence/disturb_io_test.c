@@ -1,5 +1,5 @@
 /* Which process does the work of a worker. */
-#include "watchdog/evidence/disturb_io.h"
+#include "watchdog/evidence/disturb.h"
 
 #include <criterion/criterion.h>
 #include <sched.h>

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "io/process/reaper.h"
-#include "watchdog/evidence/disturb_io.h"
+#include "watchdog/evidence/disturb.h"
 
 static struct loop *loop;
 static struct child_reaper *reaper;

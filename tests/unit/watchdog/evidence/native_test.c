@@ -1,4 +1,4 @@
-#include "watchdog/evidence/native.h"
+#include "watchdog/evidence/disturb.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "watchdog/evidence/slow_io.h"
+#include "watchdog/evidence/slow.h"
 
 #include <arpa/inet.h>
 #include <criterion/criterion.h>

@@ -1,5 +1,5 @@
 /* A real interpreter, whose main thread and others wait in files of these names. */
-#include "watchdog/evidence/work_thread_io.h"
+#include "watchdog/evidence/slow.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>

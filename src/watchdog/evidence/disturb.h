@@ -1,4 +1,5 @@
-/* What disturbs a worker: only once it is decided that it is killed. */
+/* What disturbs a worker: only once it is decided that it is killed. native.c is pure; disturb_io.c
+ * does it. */
 #pragma once
 
 #include <sys/types.h>
@@ -35,3 +36,18 @@ _must_use_ int disturb_abort(pid_t pid);
  * worker is stopped, so that it does not go on behind it; the caller ends it when the program has
  * ended. */
 _must_use_ int disturb_abort_below(pid_t worker, pid_t program);
+
+/* ---- native.c ---- */
+
+#define NATIVE_OUTPUT_MAX ((size_t)1 << 20) /* what is read of it */
+#define NATIVE_NAME_MAX 180                 /* bytes of a frame: names of C++ can be very long */
+#define NATIVE_MODULE_MAX 60
+#define NATIVE_FRAMES_MAX 64 /* of a thread that are shown */
+#define NATIVE_STACKS_MAX 64 /* different ones */
+
+/* Shortens what "eu-stack -m" of elfutils prints of a process: "TID 12:", and
+ * "#0  0x00007fc1871e1dd0 pause - /usr/lib/libc.so.6" for each frame, innermost first, become
+ * "thread 12:" and "  pause  libc.so.6"; threads with the same frames are shown once, as
+ * "thread 13, and 61 more like it:". Adds at most `max` bytes (at least 100), whole lines; a last one says that there is more. An
+ * address is kept only if the frame has no name. What has no thread in it gives nothing. */
+void native_shorten(const char *data, size_t len, size_t max, struct strbuf *ret);
