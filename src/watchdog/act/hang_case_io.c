@@ -75,7 +75,8 @@ static void read_answers(struct work *k) {
     }
 }
 
-/* Of whom nothing is known, nothing is concluded; and nobody lacks what none is known to have. */
+/* Nothing is concluded about a rank of which nothing is known, and no rank lacks a connection that
+ * no other is known to have. */
 static void read_came(struct work *k) {
     const struct hang_group *g = &k->answers->group;
     bool *came = xcalloc(g->world_size, sizeof *came), any = false;
@@ -315,9 +316,9 @@ int hang_case_new(const struct hang_case_config *config, const struct hang_case_
                             .end_ns = clock_now_ns() + timeout_ns + HANG_CASE_LATE_NS,
                             .fn = fn,
                             .arg = arg};
-    int r = ask->waited != NULL
-                ? hang_evidence_ask_last(config->evidence, timeout_ns, on_answers, c, &c->question)
-                : hang_evidence_ask(config->evidence, timeout_ns, on_answers, c, &c->question);
+    int r = hang_evidence_ask(config->evidence,
+                              ask->waited != NULL ? HANG_BEFORE_STOP : HANG_FOR_WATCHDOG,
+                              timeout_ns, on_answers, c, &c->question);
     if (r < 0) {
         free(c);
         return r;

@@ -20,15 +20,19 @@ struct hang_round {
     bool holds;   /* the workers are being stopped, and the nodes look first */
 };
 
-enum why { FOR_OPERATOR = 1, FOR_WATCHDOG, BEFORE_STOP };
-
 struct hang_question {
     struct list link;
-    struct hang_evidence *owner;
     uint64_t end_ns;
     hang_answers_fn *fn;
     void *arg;
 };
+
+/* A round and the questions that it answers. */
+struct asked {
+    struct hang_round *round; /* NULL: nothing is asked */
+    struct list questions;
+};
+enum { EVIDENCE, ENDS, N_ASKED }; /* ENDS: native stacks of suspects that are about to be ended */
 
 struct hang_evidence {
     struct loop *loop;
@@ -37,11 +41,7 @@ struct hang_evidence {
     struct loop_timer *timer;
     struct hang_group group; /* that runs; generation none: none does */
     uint32_t last_id;
-    struct hang_round *round; /* NULL: nothing is asked */
-    struct list questions;    /* of the round */
-    struct hang_round *ends;  /* native stacks of suspects who are about to be ended; NULL: none */
-    hang_answers_fn *ends_fn;
-    void *ends_arg;
+    struct asked asked[N_ASKED];
 };
 
 /* ---- a round ---- */
@@ -69,24 +69,23 @@ void hang_answers_drop(const struct hang_answers *a) {
 
 static void arm(struct hang_evidence *e) {
     uint64_t due = TIME_NEVER;
-    if (e->round != NULL) {
-        due = e->round->end_ns;
-        LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
+    for (int i = 0; i < N_ASKED; i++) {
+        const struct asked *a = &e->asked[i];
+        due = MIN2(due, a->round == NULL ? TIME_NEVER : a->round->end_ns);
+        LIST_FOR_EACH(const struct hang_question, q, &a->questions, link)
             due = MIN2(due, q->end_ns);
     }
-    if (e->ends != NULL)
-        due = MIN2(due, e->ends->end_ns);
     loop_timer_set(e->timer, due);
 }
 
-/* All who asked get it from the timer, never from inside a call. NULL: there is none. */
+/* Its questions are answered by the timer, never from inside a call. NULL: there is none. */
 static void round_over(struct hang_evidence *e, struct hang_round *r) {
     if (r != NULL)
         r->end_ns = clock_now_ns();
     arm(e);
 }
 
-/* What a node said so far is not kept, and takes no room. */
+/* What a node has sent so far is not kept, and takes no room. */
 static void drop_answer(struct hang_round *r, uint32_t node) {
     struct strbuf *json = &r->answers.nodes[node].json;
     r->bytes -= json->len;
@@ -123,7 +122,7 @@ static struct hang_round *new_round(struct hang_evidence *e, uint64_t timeout_ns
 }
 
 static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds) {
-    struct hang_round *r = e->round = new_round(e, timeout_ns);
+    struct hang_round *r = e->asked[EVIDENCE].round = new_round(e, timeout_ns);
     r->holds = holds;
     struct wire_message m = {.kind = WIRE_ASK,
                              .ask = {.generation = e->group.generation,
@@ -137,8 +136,11 @@ static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds
 
 void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
                          const struct rdzv_evidence *piece) {
-    struct hang_round *r = e->ends != NULL && piece->id == e->ends->id ? e->ends : e->round;
-    if (r == NULL || piece->id != r->id)
+    struct hang_round *r = NULL;
+    for (int i = 0; i < N_ASKED && r == NULL; i++)
+        if (e->asked[i].round != NULL && e->asked[i].round->id == piece->id)
+            r = e->asked[i].round;
+    if (r == NULL)
         return;
     uint32_t node = hang_group_find(&r->answers.group, incarnation);
     if (node == r->answers.group.n_nodes || !r->open[node])
@@ -157,15 +159,13 @@ void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
         close_answer(e, r, node, a->json.len == 0 ? "no workers run there" : NULL);
 }
 
-static void forget_node(struct hang_evidence *e, struct hang_round *r, uint64_t incarnation) {
-    uint32_t node = r == NULL ? 0 : hang_group_find(&r->answers.group, incarnation);
-    if (r != NULL && node < r->answers.group.n_nodes && r->open[node])
-        close_answer(e, r, node, "it was lost");
-}
-
 void hang_evidence_forgotten(struct hang_evidence *e, uint64_t incarnation) {
-    forget_node(e, e->round, incarnation);
-    forget_node(e, e->ends, incarnation);
+    for (int i = 0; i < N_ASKED; i++) {
+        struct hang_round *r = e->asked[i].round;
+        uint32_t node = r == NULL ? 0 : hang_group_find(&r->answers.group, incarnation);
+        if (r != NULL && node < r->answers.group.n_nodes && r->open[node])
+            close_answer(e, r, node, "it was lost");
+    }
 }
 
 /* ---- questions ---- */
@@ -177,34 +177,20 @@ static void answer(struct hang_question *q, const struct hang_answers *answers) 
     fn(arg, answers);
 }
 
-static void tell_ends(struct hang_evidence *e, uint64_t now) {
-    struct hang_round *r = e->ends;
-    if (r == NULL || now < r->end_ns)
+/* fn can ask again, and can cancel the questions of others. */
+static void answer_due(struct hang_evidence *e, struct asked *a, uint64_t now) {
+    struct hang_round *r = a->round;
+    if (r == NULL)
         return;
-    e->ends = NULL;
-    e->ends_fn(e->ends_arg, &r->answers);
-    round_unref(r);
-}
-
-/* Who is called can ask again, and can cancel the questions of others. */
-static void on_timer(void *arg) {
-    struct hang_evidence *e = arg;
-    uint64_t now = clock_now_ns();
-    tell_ends(e, now);
-    struct hang_round *r = e->round;
-    if (r == NULL) {
-        arm(e);
-        return;
-    }
     bool over = now >= r->end_ns;
     struct list due = LIST_INIT(due);
-    LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
+    LIST_FOR_EACH(struct hang_question, q, &a->questions, link)
         if (over || now >= q->end_ns) {
             list_remove(&q->link);
             list_append(&due, &q->link);
         }
     if (over)
-        e->round = NULL;
+        a->round = NULL;
     else
         r->refs++;
     arm(e);
@@ -213,52 +199,53 @@ static void on_timer(void *arg) {
     round_unref(r);
 }
 
-/* Whether the nodes are asked anew: they answer only the newest question. */
-static bool needs_own_round(const struct hang_round *r, uint64_t timeout_ns, enum why why) {
+static void on_timer(void *arg) {
+    struct hang_evidence *e = arg;
+    uint64_t now = clock_now_ns();
+    answer_due(e, &e->asked[ENDS], now);
+    answer_due(e, &e->asked[EVIDENCE], now);
+    arm(e);
+}
+
+/* Whether the nodes are asked again: they answer only the newest question. */
+static bool needs_own_round(const struct hang_round *r, uint64_t timeout_ns, enum hang_ask why) {
     switch (why) {
-    case FOR_OPERATOR: return false;
-    case FOR_WATCHDOG: return r->timeout_ns != timeout_ns;
-    case BEFORE_STOP: return !r->holds || r->timeout_ns != timeout_ns;
+    case HANG_FOR_OPERATOR: return false;
+    case HANG_FOR_WATCHDOG: return r->timeout_ns != timeout_ns;
+    case HANG_BEFORE_STOP: return !r->holds || r->timeout_ns != timeout_ns;
     }
     assert_not_reached();
 }
 
-static int ask(struct hang_evidence *e, uint64_t timeout_ns, enum why why, hang_answers_fn *fn,
-               void *arg, struct hang_question **ret) {
-    bool other = e->round != NULL &&
-                 generation_compare(e->round->answers.group.generation, e->group.generation) != 0;
+static struct hang_question *new_question(struct asked *a, uint64_t timeout_ns, hang_answers_fn *fn,
+                                          void *arg) {
+    struct hang_question *q = xcalloc(1, sizeof *q);
+    *q = (struct hang_question){
+        .end_ns = clock_now_ns() + timeout_ns + HANG_ANSWERS_LATE_NS, .fn = fn, .arg = arg};
+    list_append(&a->questions, &q->link);
+    return q;
+}
+
+int hang_evidence_ask(struct hang_evidence *e, enum hang_ask why, uint64_t timeout_ns,
+                      hang_answers_fn *fn, void *arg, struct hang_question **ret) {
+    struct asked *a = &e->asked[EVIDENCE];
+    bool other = a->round != NULL &&
+                 generation_compare(a->round->answers.group.generation, e->group.generation) != 0;
     if (generation_is_none(e->group.generation) || other)
         return -ESRCH; /* or those of the last group get their answers first */
-    struct hang_question *q = xcalloc(1, sizeof *q);
-    *q = (struct hang_question){.owner = e,
-                                .end_ns = clock_now_ns() + timeout_ns + HANG_ANSWERS_LATE_NS,
-                                .fn = fn,
-                                .arg = arg};
-    list_append(&e->questions, &q->link);
-    if (e->round != NULL && needs_own_round(e->round, timeout_ns, why)) {
-        round_unref(e->round);
-        e->round = NULL;
-    }
-    if (e->round == NULL)
-        begin_round(e, timeout_ns, why == BEFORE_STOP);
+    *ret = new_question(a, timeout_ns, fn, arg);
+    if (a->round != NULL && needs_own_round(a->round, timeout_ns, why))
+        round_unref(TAKE_PTR(a->round));
+    if (a->round == NULL)
+        begin_round(e, timeout_ns, why == HANG_BEFORE_STOP);
     arm(e);
-    *ret = q;
     return 0;
 }
 
-int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn, void *arg,
-                      struct hang_question **ret) {
-    return ask(e, timeout_ns, FOR_WATCHDOG, fn, arg, ret);
-}
-
-int hang_evidence_ask_last(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn,
-                           void *arg, struct hang_question **ret) {
-    return ask(e, timeout_ns, BEFORE_STOP, fn, arg, ret);
-}
-
-int hang_evidence_ask_along(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn,
-                            void *arg, struct hang_question **ret) {
-    return ask(e, timeout_ns, FOR_OPERATOR, fn, arg, ret);
+static void cancel(struct asked *a) {
+    LIST_FOR_EACH(struct hang_question, q, &a->questions, link)
+        hang_question_free(q);
+    round_unref(TAKE_PTR(a->round));
 }
 
 static void add_suspects_of(const struct hang_node *n, const bool *suspects,
@@ -269,13 +256,14 @@ static void add_suspects_of(const struct hang_node *n, const bool *suspects,
 }
 
 void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint64_t timeout_ns,
-                             hang_answers_fn *fn, void *arg) {
+                             hang_answers_fn *fn, void *arg, struct hang_question **ret) {
     const struct hang_group *g = &e->group;
+    struct asked *a = &e->asked[ENDS];
     uint32_t n = 0;
-    hang_evidence_forget_ends(e);
-    struct hang_round *r = timeout_ns > 0 ? e->ends = new_round(e, timeout_ns) : NULL;
-    e->ends_fn = fn;
-    e->ends_arg = arg;
+    cancel(a);
+    struct hang_round *r = timeout_ns > 0 ? a->round = new_round(e, timeout_ns) : NULL;
+    if (r != NULL)
+        *ret = new_question(a, timeout_ns, fn, arg);
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         struct wire_message m = {.kind = WIRE_SUSPECTS, .suspects = {.generation = g->generation}};
         struct rdzv_suspects *s = &m.suspects;
@@ -291,17 +279,12 @@ void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint
     arm(e);
 }
 
-void hang_evidence_forget_ends(struct hang_evidence *e) {
-    round_unref(TAKE_PTR(e->ends));
-    arm(e);
-}
-
 void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *group) {
     struct wire_message m = {.kind = WIRE_PROCEED};
     for (uint32_t i = 0; i < group->n_nodes; i++)
         (void)e->ops.send(e->arg, group->nodes[i].incarnation, &m); /* else its own time ends it */
-    round_over(e, e->round);
-    round_over(e, e->ends);
+    for (int i = 0; i < N_ASKED; i++)
+        round_over(e, e->asked[i].round);
 }
 
 void hang_question_free(struct hang_question *q) {
@@ -315,8 +298,8 @@ void hang_question_free(struct hang_question *q) {
 
 void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group) {
     hang_group_fini(&e->group);
-    round_over(e, e->round);
-    round_over(e, e->ends);
+    for (int i = 0; i < N_ASKED; i++)
+        round_over(e, e->asked[i].round);
     hang_group_copy(group, &e->group);
 }
 
@@ -324,8 +307,9 @@ const struct hang_group *hang_evidence_group(const struct hang_evidence *e) { re
 
 void hang_evidence_end(struct hang_evidence *e) {
     hang_group_fini(&e->group);
-    if (e->round != NULL && !e->round->holds)
-        round_over(e, e->round);
+    struct hang_round *r = e->asked[EVIDENCE].round;
+    if (r != NULL && !r->holds)
+        round_over(e, r);
 }
 
 /* ---- life ---- */
@@ -334,7 +318,8 @@ int hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops, vo
                       struct hang_evidence **ret) {
     struct hang_evidence *e = xcalloc(1, sizeof *e);
     *e = (struct hang_evidence){.loop = loop, .ops = *ops, .arg = arg};
-    list_init(&e->questions);
+    for (int i = 0; i < N_ASKED; i++)
+        list_init(&e->asked[i].questions);
     int r = loop_timer_new(loop, on_timer, e, &e->timer);
     if (r < 0) {
         free(e);
@@ -347,10 +332,8 @@ int hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops, vo
 void hang_evidence_free(struct hang_evidence *e) {
     if (e == NULL)
         return;
-    LIST_FOR_EACH(struct hang_question, q, &e->questions, link)
-        hang_question_free(q);
-    round_unref(e->round);
-    round_unref(e->ends);
+    for (int i = 0; i < N_ASKED; i++)
+        cancel(&e->asked[i]);
     hang_group_fini(&e->group);
     loop_timer_free(e->timer);
     free(e);

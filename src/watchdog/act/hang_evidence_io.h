@@ -1,17 +1,17 @@
 /* In the agent that leads: asks all nodes of the group that runs what their workers do, and
- * collects what they answer. It does not read the answers: they come from other nodes and can be
- * long, so a helper compares them (hang_compare_io.h).
+ * collects the answers. It does not read them: they come from other nodes and can be long, so a
+ * helper compares them (hang_case_io.h).
  *
  *     hang_evidence_new(loop, &ops, me, &e);
  *     hang_evidence_begin(e, group);                     its workers run
- *     r = hang_evidence_ask(e, timeout_ns, on_answers, me, &question);  … on_answers(me, &answers)
+ *     r = hang_evidence_ask(e, why, timeout_ns, on_answers, me, &question);
+ *                                                        … on_answers(me, &answers)
  *     hang_evidence_piece(e, incarnation, piece);        what arrives
  *     hang_evidence_end(e);                              they are being stopped
  *
- * Nobody is disturbed by a question. Several can be open: those that are asked while a round of
- * answers is under way share it, because a node answers only the newest question. But those of the
- * watchdog need the nodes' time that they ask for; then the nodes are asked anew, and all who ask
- * get the new answers. */
+ * A question disturbs no worker. Several can be open: those that are asked while a round of answers
+ * is under way share it, because a node answers only the newest question. But those of the watchdog
+ * need the time that they ask for; then the nodes are asked again, and all get the new answers. */
 #pragma once
 
 #include "base/text/strbuf.h"
@@ -20,11 +20,12 @@
 
 /* Bytes of all answers of a round; a node's has at most RDZV_EVIDENCE_MAX. */
 #define HANG_ANSWERS_MAX ((size_t)128 << 20)
-/* A leader that asks for more time does not get it; with more, a dead disk or a node that is
- * stopped would keep the job from ending. */
+/* A leader that asks for more time does not get it: a dead disk or a node that is stopped would
+ * keep the job from ending. */
 #define HANG_LOOK_MAX_NS (60 * NS_PER_S)
 /* After the time that the nodes were given, their answers are awaited for so long. */
 #define HANG_ANSWERS_LATE_NS (500 * NS_PER_MS)
+#define HANG_ENDS_READ_MAX 16 /* suspects whose native stacks are read */
 
 struct hang_answer {    /* of one node */
     struct strbuf json; /* as it came (watchdog/evidence/evidence.h), not checked; may be empty */
@@ -54,50 +55,46 @@ struct hang_evidence;
 /* 0 or a negative errno. */
 _must_use_ int hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops, void *arg,
                                  struct hang_evidence **ret);
-/* Questions that are open are cancelled. Takes NULL. */
+/* Cancels open questions. Takes NULL. */
 void hang_evidence_free(struct hang_evidence *e);
 
 void hang_evidence_begin(struct hang_evidence *e, const struct hang_group *group); /* copies */
 /* Borrowed until the next begin or end; world_size 0: none runs. */
 const struct hang_group *hang_evidence_group(const struct hang_evidence *e);
-/* Open questions get what has come so far, from the loop, except if one of them holds. */
+/* Open questions get what has come so far, from the loop, except in a round of HANG_BEFORE_STOP. */
 void hang_evidence_end(struct hang_evidence *e);
 /* That node has left, or was lost: it is not waited for. */
 void hang_evidence_forgotten(struct hang_evidence *e, uint64_t incarnation);
-/* What is no answer to the present round is ignored. */
+/* A piece that does not answer a present round is ignored. */
 void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
                          const struct rdzv_evidence *piece);
 
+enum hang_ask {
+    /* Gets the answers of a round that is under way, however long that lasts: questions of the
+     * watchdog must not wait for operators, nor be lost by them. */
+    HANG_FOR_OPERATOR = 1,
+    HANG_FOR_WATCHDOG,
+    /* Right before the workers are stopped because one has failed: each node first looks at what its
+     * workers do. The answers are awaited beyond hang_evidence_end(), until another group runs. */
+    HANG_BEFORE_STOP,
+};
 struct hang_question;
 typedef void hang_answers_fn(void *arg, const struct hang_answers *answers);
 /* The nodes have timeout_ns to look. fn is called once, from the loop and never from inside this
  * call: when all have answered, HANG_ANSWERS_LATE_NS after that time, or soon after
  * hang_evidence_end(). The question is freed then. -ESRCH: no workers run. */
-_must_use_ int hang_evidence_ask(struct hang_evidence *e, uint64_t timeout_ns, hang_answers_fn *fn,
-                                 void *arg, struct hang_question **ret);
-/* The same for an operator, who gets the answers of a round that is under way, however long that
- * lasts: those of the watchdog must not wait for operators, nor be lost by them. */
-_must_use_ int hang_evidence_ask_along(struct hang_evidence *e, uint64_t timeout_ns,
-                                       hang_answers_fn *fn, void *arg, struct hang_question **ret);
-/* The same right before the workers are stopped because one has failed: each node first looks at
- * what its workers do. The answers are awaited beyond hang_evidence_end(), until another group
- * runs. */
-_must_use_ int hang_evidence_ask_last(struct hang_evidence *e, uint64_t timeout_ns,
-                                      hang_answers_fn *fn, void *arg, struct hang_question **ret);
-/* Right before the workers are stopped because the job hangs: these ranks are the suspects, and
- * get SIGABRT before the stop, so that Python programs say where they were
- * (watchdog/evidence/disturb.h).
- * timeout_ns: the time that the nodes have to read their native stacks first, of HANG_ENDS_READ_MAX
- * at most. fn gets those, in time also beyond hang_evidence_end(), as that of a question; it may
- * ask or free nothing here. 0: nothing is read, and fn is not called. This does not change what is
- * asked otherwise. */
-void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint64_t timeout_ns,
-                             hang_answers_fn *fn, void *arg);
-#define HANG_ENDS_READ_MAX 16
-/* fn is not called. */
-void hang_evidence_forget_ends(struct hang_evidence *e);
-/* Nobody waits for evidence any more, nor for the end of suspects, because the job is being ended:
- * the nodes of this group, which is being stopped, are told so. Open questions get what has come so
- * far, from the loop. */
-void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *group);
+_must_use_ int hang_evidence_ask(struct hang_evidence *e, enum hang_ask why, uint64_t timeout_ns,
+                                 hang_answers_fn *fn, void *arg, struct hang_question **ret);
 void hang_question_free(struct hang_question *q); /* cancels: fn is not called; takes NULL */
+/* Right before the workers are stopped because the job hangs: these ranks [world size] get SIGABRT
+ * before the stop, so that Python programs print their stacks (watchdog/evidence/disturb.h).
+ * timeout_ns: the time that the nodes have to read the native stacks of HANG_ENDS_READ_MAX of them
+ * first; the question *ret gets those, also beyond hang_evidence_end(), and takes the place of an
+ * earlier one. fn may ask or free nothing here. 0: nothing is read, and fn and ret are not used.
+ * Other questions are not affected. */
+void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint64_t timeout_ns,
+                             hang_answers_fn *fn, void *arg, struct hang_question **ret);
+/* The job is being ended: evidence and the end of suspects are no longer awaited, and the nodes of
+ * this group, which is being stopped, are notified. Open questions get what has come so far, from
+ * the loop. */
+void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *group);

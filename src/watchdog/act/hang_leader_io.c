@@ -14,7 +14,7 @@
 #include "watchdog/act/hang_case_io.h"
 #include "watchdog/act/hang_files_io.h"
 
-#define OPEN_MAX 4 /* cases; a report more than these is said without evidence */
+#define OPEN_MAX 4 /* cases; further reports have no evidence */
 
 /* A report or a verdict whose evidence is being taken. */
 struct open_case {
@@ -25,9 +25,9 @@ struct open_case {
     bool hung, restart;
     uint64_t quiet_ns;
     bool failed;    /* a worker did while others waited */
-    bool let_go;    /* and nobody waits for what they did */
+    bool let_go;    /* and its result is no longer awaited */
     bool recovered; /* there were beats again meanwhile */
-    bool over;      /* its group has ended meanwhile: nothing is said */
+    bool over;      /* its group has ended meanwhile: nothing is reported */
     bool still;     /* the verdict is that nothing moves */
     bool given;     /* a reason to end it is in the verdict: it needs none of the evidence */
     bool alone;     /* no rank waits for others: nothing is stopped */
@@ -40,8 +40,9 @@ struct open_case {
 /* The native stacks of suspects, which are read before these are ended, and then added to the files
  * of the hang. */
 struct native {
-    bool *suspects; /* [world size] */
-    char *path;     /* of hang.txt */
+    bool *suspects;                 /* [world size] */
+    char *path;                     /* of hang.txt */
+    struct hang_question *question; /* one of the two is there */
     struct helper_call *call;
 };
 
@@ -54,16 +55,16 @@ struct hang_leader {
     struct loop_timer *timer;
     struct hang *hang;
     struct hang_group group; /* that runs; generation none: none does */
-    uint64_t *waited_ns;     /* [world size] when it was last said that it had waited; 0: never */
+    uint64_t *waited_ns;     /* [world size] when it was last reported to have waited; 0: never */
     uint64_t began_ns;
     struct list open; /* struct open_case */
     uint32_t n_open;
     struct native *native;        /* NULL: none are read */
     char own_name[RDZV_HOST_MAX]; /* of this node in the group, if it has others; else "" */
-    bool files_failed;            /* and that was said */
+    bool files_failed;            /* and that was reported */
     pid_t stuck;                  /* a helper that a dead disk held; 0: none */
     struct rdzv_watchdog watchdog;
-    bool told; /* since the last beat it was said that the job is quiet, or hangs */
+    bool reported; /* since the last beat the job was reported as quiet, or hanging */
 };
 
 /* ---- words ---- */
@@ -111,8 +112,8 @@ static void blame(const struct hang_leader *l, uint32_t rank, uint32_t node, int
     (void)snprintf(ret->node, sizeof ret->node, "%s", n->name);
 }
 
-/* A full or dead disk is said once. */
-static void say_files(struct hang_leader *l, const struct hang_compared *seen) {
+/* A full or dead disk is reported once. */
+static void report_files(struct hang_leader *l, const struct hang_compared *seen) {
     l->stuck = seen->stuck != 0 ? seen->stuck : l->stuck;
     if (seen->path != NULL) {
         log_notice("what each rank did is in %s%s%s%s", seen->path,
@@ -121,7 +122,7 @@ static void say_files(struct hang_leader *l, const struct hang_compared *seen) {
         l->config.workers.ops->keep_files(l->config.workers.of);
         l->files_failed = false;
     } else if (seen->files_error != NULL && !l->files_failed) {
-        log_warning("what each rank did can't be kept: %s", seen->files_error);
+        log_warning("cannot save what each rank did: %s", seen->files_error);
         l->files_failed = true;
     }
 }
@@ -189,8 +190,7 @@ static void forget_native(struct hang_leader *l) {
     struct native *n = TAKE_PTR(l->native);
     if (n == NULL)
         return;
-    if (n->call == NULL)
-        hang_evidence_forget_ends(l->config.evidence);
+    hang_question_free(n->question);
     helper_call_free(n->call);
     free(n->suspects);
     free(n->path);
@@ -216,6 +216,7 @@ static void on_native_written(void *arg, const struct helper_answer *a) {
 static void on_native_read(void *arg, const struct hang_answers *answers) {
     struct hang_leader *l = arg;
     struct work k = {.native = l->native, .answers = answers};
+    l->native->question = NULL;
     struct helper_call_config config = {.name = HANG_ADD_NAME,
                                         .run = write_native,
                                         .arg = &k,
@@ -234,7 +235,7 @@ static void read_native(struct hang_leader *l, bool *suspects, const char *path)
     l->native = xcalloc(1, sizeof *l->native);
     *l->native = (struct native){.suspects = suspects, .path = xstrdup(path)};
     hang_evidence_end_ranks(l->config.evidence, suspects, hang_case_native_ns(&l->config.settings),
-                            on_native_read, l);
+                            on_native_read, l, &l->native->question);
 }
 
 /* A worker without evidence is a suspect if its signs alone show it. If there is no suspect, no
@@ -253,7 +254,7 @@ static void end_suspects(struct hang_leader *l, const struct open_case *c,
     if (any && hang_case_native_ns(&l->config.settings) > 0 && seen != NULL && seen->path != NULL)
         read_native(l, TAKE_PTR(suspects), seen->path);
     else
-        hang_evidence_end_ranks(l->config.evidence, suspects, 0, NULL, NULL);
+        hang_evidence_end_ranks(l->config.evidence, suspects, 0, NULL, NULL, NULL);
 }
 
 static void write_event(struct hang_leader *l, enum timeline_kind kind, const struct failure *who,
@@ -285,10 +286,10 @@ static const char *left_alone(const struct open_case *c) {
 }
 
 /* Nothing is stopped for it. */
-static void say(const struct open_case *c, const char *text) {
+static void report(const struct open_case *c, const char *text) {
     struct hang_leader *l = c->leader;
     const char *now = c->hung ? "hangs" : "is quiet";
-    const char *before = c->hung ? "seemed to hang, and goes on" : "was quiet, and goes on";
+    const char *before = c->hung ? "seemed to hang, and continues" : "was quiet, and continues";
     uint64_t quiet_ns = MAX2(c->quiet_ns, l->watchdog.quiet_ns);
     log_folded(LOG_LEVEL_WARNING, "the job %s: %s%s", c->recovered ? before : now, text,
                left_alone(c));
@@ -296,7 +297,7 @@ static void say(const struct open_case *c, const char *text) {
     if (c->recovered)
         write_event(l, TIMELINE_RESUMED, NULL, "", quiet_ns);
     else
-        l->told = true;
+        l->reported = true;
 }
 
 /* seen NULL: there is no evidence. */
@@ -336,16 +337,16 @@ static void decide(struct open_case *c, const struct hang_compared *seen) {
         end_suspects(l, c, seen);
         l->ops.hang(l->arg, c->generation, &c->suspect);
     } else {
-        say(c, strbuf_text(&text));
+        report(c, strbuf_text(&text));
     }
     if (seen != NULL)
-        say_files(l, seen);
+        report_files(l, seen);
 }
 
 static void step(struct hang_leader *l, struct hang_event *ev);
 
-/* What the machine does not know yet. */
-static void tell_machine(struct hang_leader *l, const struct hang_compared *seen) {
+/* What the evidence has shown beyond the signs. */
+static void update_machine(struct hang_leader *l, const struct hang_compared *seen) {
     for (uint32_t r = 0; r < seen->n_ranks; r++) {
         if (seen->ended[r])
             step(l, &(struct hang_event){.kind = HANG_EVENT_ENDED, .rank = r});
@@ -361,7 +362,7 @@ static void on_seen(void *arg, const struct hang_compared *seen) {
     struct generation of = c->generation;
     c->io = NULL;
     if (seen->code < 0 && !c->over)
-        log_warning("what each rank does can't be compared: %s",
+        log_warning("cannot compare what each rank does: %s",
                     seen->code == -ETIMEDOUT ? "it took too long (--evidence-timeout)"
                                              : helper_call_why(seen->code));
     if (!c->over)
@@ -370,7 +371,7 @@ static void on_seen(void *arg, const struct hang_compared *seen) {
     if (!hang_leader_is_busy(l))
         l->ops.idle(l->arg);
     if (seen->code == 0 && generation_compare(of, l->group.generation) == 0)
-        tell_machine(l, seen);
+        update_machine(l, seen);
 }
 
 static void open_case(struct hang_leader *l, const struct hang_update *u) {
@@ -439,10 +440,10 @@ static enum watchdog_state state_of(enum hang_state state) {
     assert_not_reached();
 }
 
-static void goes_on(struct hang_leader *l, uint64_t quiet_ns) {
+static void resumed(struct hang_leader *l, uint64_t quiet_ns) {
     LIST_FOR_EACH(struct open_case, c, &l->open, link)
         c->recovered = true;
-    if (!l->told)
+    if (!l->reported)
         return;
     if (quiet_ns >= NS_PER_S)
         log_notice("the job continues: most workers move again, after %" PRIu64 " s of quiet",
@@ -460,9 +461,9 @@ static void note_state(struct hang_leader *l, const struct hang_update *u) {
     if (u->state != HANG_OK && u->state != HANG_IDLE)
         return;
     if (u->state == HANG_OK)
-        goes_on(l, quiet_ns);
+        resumed(l, quiet_ns);
     l->watchdog.said[0] = '\0';
-    l->told = false;
+    l->reported = false;
 }
 
 void hang_leader_watchdog(const struct hang_leader *l, struct rdzv_watchdog *ret) {
@@ -483,7 +484,7 @@ static void on_timer(void *arg) { step(arg, &(struct hang_event){.kind = HANG_EV
 
 /* ---- events ---- */
 
-/* What is being compared goes on. */
+/* A comparison that is under way continues. */
 static void forget_answers(struct open_case *c) {
     if (hang_case_has_answers(c->io))
         return;
@@ -491,7 +492,7 @@ static void forget_answers(struct open_case *c) {
     close_case(c);
 }
 
-/* Workers that are gone say nothing: "it did not answer in time" would be said of them. What is
+/* Workers that are gone cannot answer: they would be reported as not answering in time. What is
  * being compared is still kept in files. The case that is just decided has no io. */
 static void forget_cases(struct hang_leader *l) {
     LIST_FOR_EACH(struct open_case, c, &l->open, link) {

@@ -1,6 +1,7 @@
-/* The watchdog's work in the agent that leads: hears from the nodes whose workers do not move, lets
- * the verdict's machine (watchdog/judge/hang.h) decide whether the job hangs, has what all ranks
- * do compared and kept in files (hang_case_io.h), says so, and has the group stopped.
+/* The watchdog's work in the agent that leads: receives the signs of nodes whose workers do not
+ * move, lets the machine of the verdict (watchdog/judge/hang.h) decide whether the job hangs, has
+ * what all ranks do compared and kept in files (hang_case_io.h), reports it, and has the group
+ * stopped.
  *
  *     hang_leader_new(loop, &config, &ops, me, &l);
  *     hang_leader_begin(l, group);                  its workers run
@@ -48,14 +49,14 @@ _must_use_ int hang_leader_new(struct loop *loop, const struct hang_leader_confi
 void hang_leader_free(struct hang_leader *l); /* takes NULL */
 
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group); /* copies */
-/* What is being asked about a quiet job, or one that hangs, is not told any more. */
+/* The evidence of a case that is open is no longer reported. */
 void hang_leader_end(struct hang_leader *l);
 /* A worker has failed, and the others are about to be stopped: hang_leader_end() follows. If they
  * waited, each node first looks at what they do (a last question, hang_evidence_io.h). what: one
  * line, such as "rank 1 failed: exit code 1". */
 void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what);
-/* The job is being ended: nobody waits for what they did any more, so only what is being compared
- * already may still be said. */
+/* The job is being ended: what they did is no longer awaited, so only what is being compared already
+ * may still be reported. */
 void hang_leader_let_go(struct hang_leader *l);
 /* What they did is still being compared, or kept in files: the agent should not end yet. */
 bool hang_leader_is_busy(const struct hang_leader *l);

@@ -62,7 +62,7 @@ bool hang_rows_due(struct hang_rows *h, uint64_t still_ns, uint64_t leader) {
     bool wrong = still_ns >= SIGNS_QUIET_NS || h->late, other = leader != h->leader;
     bool news = false, changed = false; /* for another leader; for this one */
     h->late = false;
-    if (leader == 0) /* it is told once there is one */
+    if (leader == 0) /* it is sent once there is one */
         return false;
     for (uint32_t i = 0; i < h->n; i++) {
         struct hang_rows_worker *w = &h->workers[i];
@@ -70,9 +70,9 @@ bool hang_rows_due(struct hang_rows *h, uint64_t still_ns, uint64_t leader) {
         changed = changed || differ(&w->row, &w->reported);
         w->reported = w->row;
     }
-    /* "once more": a leader that believes that some wait has to hear that they don't */
-    bool due = wrong || h->told || changed || (other && news);
+    /* "once more": a leader that believes that some wait needs the row that they don't */
+    bool due = wrong || h->reported || changed || (other && news);
     h->leader = leader;
-    h->told = wrong;
+    h->reported = wrong;
     return due;
 }

@@ -1,4 +1,4 @@
-/* When a node speaks of its workers to the leader, and what it adds to their signs: the node's side
+/* When a node sends rows of its workers to the leader, and what it adds to their signs: its side
  * of the contract at the top of watchdog/judge/hang.h. Pure.
  *
  *     hang_rows_init(&h, n, first_rank);
@@ -7,11 +7,11 @@
  *         … sends all rows …
  *     hang_rows_fini(&h);
  *
- * Of a worker that can't be seen (SIGN_MOVED and SIGN_UNSEEN) it speaks as of one that announces
+ * Of a worker that can't be seen (SIGN_MOVED and SIGN_UNSEEN) it sends rows as of one that announces
  * something else: once, and once when it is seen again.
  *
  * What a worker announces counts only in time in which this agent ran and the worker was not
- * stopped: nobody could announce or hear anything in the rest. */
+ * stopped: in the rest, nothing could be announced or received. */
 #pragma once
 
 #include "watchdog/act/hang_workers.h"
@@ -27,8 +27,8 @@ struct hang_rows {
     uint32_t n, first_rank;
     struct hang_rows_worker *workers; /* owned, [n] */
     bool late;       /* of the rows added since the last hang_rows_due(): a deadline is over */
-    uint64_t leader; /* who was told last; 0: nobody */
-    bool told;       /* the last rows said that somebody does not move, or is late */
+    uint64_t leader; /* the one that was sent rows last; 0: none */
+    bool reported;   /* the last rows had a worker that does not move, or is late */
 };
 
 void hang_rows_init(struct hang_rows *h, uint32_t n, uint32_t first_rank);

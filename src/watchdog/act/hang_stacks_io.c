@@ -61,7 +61,8 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
 
 void hang_stacks_ask(struct hang_stacks *s, uint64_t timeout_ns) {
     hang_stacks_cancel(s);
-    int r = hang_evidence_ask_along(s->evidence, timeout_ns, on_answers, s, &s->question);
+    int r =
+        hang_evidence_ask(s->evidence, HANG_FOR_OPERATOR, timeout_ns, on_answers, s, &s->question);
     if (r < 0)
         s->ops.end(s->arg, "no worker runs at the moment; \"muster status\" shows what the job "
                            "does");

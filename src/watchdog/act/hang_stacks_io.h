@@ -26,5 +26,5 @@ _must_use_ int hang_stacks_new(struct loop *loop, struct hang_evidence *evidence
 void hang_stacks_free(struct hang_stacks *s); /* takes NULL */
 /* The next question may be asked after `end`. */
 void hang_stacks_ask(struct hang_stacks *s, uint64_t timeout_ns);
-/* Nobody waits for an answer any more: nothing is called until the next question. */
+/* The answer is no longer awaited: nothing is called until the next question. */
 void hang_stacks_cancel(struct hang_stacks *s);

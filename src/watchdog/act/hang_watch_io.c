@@ -26,9 +26,19 @@
 /* A suspect that is to be ended. */
 struct ending {
     uint32_t local_rank;
-    bool told;        /* it, or its program, has got SIGABRT */
+    bool signalled;   /* it, or its program, has got SIGABRT */
     pid_t program;    /* below the worker, which is stopped until that has ended; 0: none */
     uint64_t started; /* the program, proc_stat.start */
+};
+
+/* Work on an ASK or a SUSPECTS, and the answer. */
+struct gathering {
+    struct hang_watch *watch;
+    struct gather *gather; /* NULL: none is under way */
+    uint32_t id;
+    bool holds;          /* a stop waits for it */
+    uint64_t give_up_ns; /* the answer is not awaited then */
+    struct hang_reply *reply;
 };
 
 enum watched { WATCHED_NOT = 0, WATCHED_RUNS, WATCHED_ENDED };
@@ -51,25 +61,15 @@ struct hang_watch {
     uint64_t tick_ns; /* when the present round began */
     struct hang_rows rows;
     struct gpu_watch *gpus;
-    struct gather *gather; /* what the leader asked for; NULL: nothing */
-    uint32_t asked_id;
-    bool holds; /* a stop waits for it */
-    bool said_unseen;
-    bool warned_of_prompt;
+    struct gathering evidence;
+    struct gathering native; /* stacks of suspects, which are read before they are ended */
+    bool warned_unseen, warned_of_prompt;
     struct ending ends[RDZV_SUSPECTS_MAX];
     uint32_t n_ends;
-    uint64_t ends_leader; /* who has asked for that: another one's stop is not for a hang */
-    uint64_t give_up_ns;  /* nobody waits for the answer then */
-    struct hang_reply *reply;
-    /* Native stacks of suspects, which are read before they are ended; a stop waits for it. NULL:
-     * none are */
-    struct gather *native;
-    uint32_t native_id;
-    uint64_t native_give_up_ns;
-    struct hang_reply *native_reply;
+    uint64_t ends_leader; /* the one that sent them: another one's stop is not for a hang */
 };
 
-/* ---- what the leader is told ---- */
+/* ---- what is reported to the leader ---- */
 
 static void send_rows(struct hang_watch *w, const struct worker_signs *rows, size_t n) {
     struct rdzv_signs m = {.generation = w->generation};
@@ -106,7 +106,7 @@ static bool can_wait_in_nccl(const struct hang_watch *w, const struct worker_sig
     return !w->alone && slow_has_nccl(w->slow[(row->rank - w->first_rank) / PART], row->rank);
 }
 
-static void tell(struct hang_watch *w, uint64_t now) {
+static void report(struct hang_watch *w, uint64_t now) {
     _cleanup_(freep) struct worker_signs *rows = xcalloc(MAX2(w->n, 1u), sizeof *rows);
     uint64_t still = 0;
     bool spins = false;
@@ -137,18 +137,18 @@ static void tell(struct hang_watch *w, uint64_t now) {
 
 /* ---- looking ---- */
 
-/* Once. r: why workers can't be looked at; of a machine that is too busy for it nothing is said. */
-static void say_unseen(struct hang_watch *w, int r) {
+/* Once. r: why workers cannot be checked; a machine that is too busy for it is not reported. */
+static void warn_unseen(struct hang_watch *w, int r) {
     struct rlimit files;
-    if (r == 0 || r == -ETIMEDOUT || w->said_unseen)
+    if (r == 0 || r == -ETIMEDOUT || w->warned_unseen)
         return;
-    w->said_unseen = true;
+    w->warned_unseen = true;
     if (r == -EMFILE && getrlimit(RLIMIT_NOFILE, &files) == 0)
         log_warning("the limit of open files (%llu) is too low to watch the workers: a hang can "
                     "go unnoticed here; raise the limit with ulimit -n",
                     (unsigned long long)files.rlim_cur);
     else
-        log_warning("the workers can't be watched, a hang can go unnoticed here: %s",
+        log_warning("cannot watch the workers, so a hang can go unnoticed here: %s",
                     helper_call_why(r));
 }
 
@@ -168,8 +168,8 @@ static void look_at_part(struct hang_watch *w, uint32_t p, uint64_t now) {
     }
     signs_sample(w->parts[p], now);
     slow_tick(w->slow[p], now);
-    say_unseen(w, signs_error(w->parts[p]));
-    say_unseen(w, slow_error(w->slow[p]));
+    warn_unseen(w, signs_error(w->parts[p]));
+    warn_unseen(w, slow_error(w->slow[p]));
 }
 
 static void on_timer(void *arg) {
@@ -184,7 +184,7 @@ static void on_timer(void *arg) {
     }
     w->next_part = 0;
     loop_timer_set(w->timer, w->tick_ns + TICK_NS);
-    tell(w, now);
+    report(w, now);
 }
 
 /* ---- evidence ---- */
@@ -205,33 +205,42 @@ static void add_still(struct hang_watch *w, struct gather_worker *workers, uint6
     }
 }
 
-/* After what kept a stop waiting. */
-static void held_no_more(struct hang_watch *w) {
-    bool held = w->holds;
-    w->holds = false;
+static void stop_gathering(struct gathering *g) {
+    gather_free(TAKE_PTR(g->gather));
+    hang_reply_stop(g->reply);
+    g->holds = false;
+}
+
+static void on_gathered(void *arg, const char *json, size_t len) {
+    struct gathering *g = arg;
+    struct hang_watch *w = g->watch;
+    bool held = hang_watch_holds(w);
+    g->gather = NULL;
+    g->holds = false;
+    hang_reply_start(g->reply, g->id, json, len, g->give_up_ns);
     if (held && !hang_watch_holds(w))
         w->ops.gathered(w->arg);
 }
 
-static void on_gathered(void *arg, const char *json, size_t len) {
-    struct hang_watch *w = arg;
-    w->gather = NULL;
-    hang_reply_start(w->reply, w->asked_id, json, len, w->give_up_ns);
-    held_no_more(w);
-}
-
-/* There are no workers (-ESRCH), or no helper could be started. */
-static void reply_none(struct hang_watch *w, struct hang_reply *reply, uint32_t id, int r,
-                       uint64_t give_up_ns) {
+/* Starts a helper for this question, or answers at once if that fails. ask NULL: there are no
+ * workers. */
+static void begin_gathering(struct gathering *g, uint32_t id, const struct gather_ask *ask,
+                            uint64_t timeout_ns, bool holds) {
     _cleanup_(strbuf_fini) struct strbuf none = {0};
+    struct hang_watch *w = g->watch;
+    g->id = id;
+    g->give_up_ns = clock_now_ns() + timeout_ns + NS_PER_S;
+    int r = ask == NULL ? -ESRCH : gather_new(w->loop, ask, on_gathered, g, &g->gather);
+    g->holds = r == 0 && holds;
+    if (r == 0)
+        return;
     if (r == -EMFILE)
-        say_unseen(w, r);
+        warn_unseen(w, r);
     else if (r != -ESRCH)
-        log_warning("can't look at the workers of this node for the leader: %s",
-                    helper_call_why(r));
+        log_warning("cannot check the workers of this node for the leader: %s", helper_call_why(r));
     if (r != -ESRCH)
         gather_none(w->config.host, r, 0, &none);
-    hang_reply_start(reply, id, strbuf_text(&none), none.len, give_up_ns);
+    hang_reply_start(g->reply, id, strbuf_text(&none), none.len, g->give_up_ns);
 }
 
 /* In the helper. */
@@ -250,7 +259,7 @@ static void touches_disk(void *arg, pid_t pid) {
     w->config.workers.ops->spare(w->config.workers.of, pid);
 }
 
-static int gather(struct hang_watch *w, uint64_t timeout_ns) {
+static void gather(struct hang_watch *w, uint32_t id, uint64_t timeout_ns, bool holds) {
     const struct hang_workers *from = &w->config.workers;
     _cleanup_(freep) struct gather_worker *workers = xcalloc(w->n + (size_t)1, sizeof *workers);
     _cleanup_(freep) char **logs = xcalloc((size_t)w->n * GATHER_LOGS_MAX + 1, sizeof(char *));
@@ -279,53 +288,30 @@ static int gather(struct hang_watch *w, uint64_t timeout_ns) {
                              .env_arg = w,
                              .held = held,
                              .touches_disk = touches_disk};
-    int r = gather_new(w->loop, &ask, on_gathered, w, &w->gather);
+    begin_gathering(&w->evidence, id, &ask, timeout_ns, holds);
     for (uint32_t i = 0; i < w->n * GATHER_LOGS_MAX; i++)
         free(logs[i]);
-    return r;
-}
-
-static void stop_gathering(struct hang_watch *w) {
-    gather_free(TAKE_PTR(w->gather));
-    hang_reply_stop(w->reply);
 }
 
 /* ---- suspects that are ended ---- */
 
-static void on_native(void *arg, const char *json, size_t len) {
-    struct hang_watch *w = arg;
-    w->native = NULL;
-    hang_reply_start(w->native_reply, w->native_id, json, len, w->native_give_up_ns);
-    if (!hang_watch_holds(w))
-        w->ops.gathered(w->arg);
-}
-
-static void stop_native(struct hang_watch *w) {
-    gather_free(TAKE_PTR(w->native));
-    hang_reply_stop(w->native_reply);
-}
-
 /* Reads their native stacks, if they are asked for. */
 static void read_native(struct hang_watch *w, const struct rdzv_suspects *suspects) {
     struct gather_worker workers[RDZV_SUSPECTS_MAX];
-    struct gather_ask gather = {.node = w->config.host,
-                                .workers = workers,
-                                .timeout_ns = MIN2(suspects->timeout_ns, HANG_LOOK_MAX_NS),
-                                .native = true};
-    stop_native(w);
+    struct gather_ask ask = {.node = w->config.host,
+                             .workers = workers,
+                             .timeout_ns = MIN2(suspects->timeout_ns, HANG_LOOK_MAX_NS),
+                             .native = true};
+    stop_gathering(&w->native);
     for (uint32_t i = 0; i < w->n_ends; i++) {
         uint32_t local_rank = w->ends[i].local_rank;
         pid_t pid = pid_of(w, local_rank);
         if (pid > 0)
-            workers[gather.n++] = (struct gather_worker){.rank = w->first_rank + local_rank,
-                                                         .local_rank = local_rank,
-                                                         .pid = disturb_program(pid)};
+            workers[ask.n++] = (struct gather_worker){.rank = w->first_rank + local_rank,
+                                                      .local_rank = local_rank,
+                                                      .pid = disturb_program(pid)};
     }
-    w->native_id = suspects->id;
-    w->native_give_up_ns = clock_now_ns() + gather.timeout_ns + NS_PER_S;
-    int r = gather.n == 0 ? -ESRCH : gather_new(w->loop, &gather, on_native, w, &w->native);
-    if (r < 0)
-        reply_none(w, w->native_reply, w->native_id, r, w->native_give_up_ns);
+    begin_gathering(&w->native, suspects->id, ask.n == 0 ? NULL : &ask, ask.timeout_ns, true);
 }
 
 static void on_suspects(struct hang_watch *w, const struct rdzv_suspects *suspects) {
@@ -345,27 +331,23 @@ static void on_suspects(struct hang_watch *w, const struct rdzv_suspects *suspec
 static void proceed(struct hang_watch *w) {
     bool held = hang_watch_holds(w);
     w->n_ends = 0;
-    w->holds = false;
-    stop_gathering(w);
-    stop_native(w);
+    stop_gathering(&w->evidence);
+    stop_gathering(&w->native);
     if (held)
         w->ops.gathered(w->arg);
 }
 
 static void on_ask(struct hang_watch *w, const struct rdzv_ask *ask) {
     uint64_t timeout_ns = MIN2(ask->timeout_ns, HANG_LOOK_MAX_NS);
-    bool same = generation_compare(ask->generation, w->generation) == 0;
-    int r = -ESRCH;
-    stop_gathering(w);
-    held_no_more(w);
-    w->asked_id = ask->id;
-    w->give_up_ns = clock_now_ns() + timeout_ns + NS_PER_S;
-    if (same && w->config.workers.ops->any(w->config.workers.of))
-        r = gather(w, timeout_ns);
-    if (r == 0)
-        w->holds = ask->holds;
+    bool held = hang_watch_holds(w);
+    stop_gathering(&w->evidence);
+    if (held && !hang_watch_holds(w))
+        w->ops.gathered(w->arg);
+    if (generation_compare(ask->generation, w->generation) == 0 &&
+        w->config.workers.ops->any(w->config.workers.of))
+        gather(w, ask->id, timeout_ns, ask->holds);
     else
-        reply_none(w, w->reply, w->asked_id, r, w->give_up_ns);
+        begin_gathering(&w->evidence, ask->id, NULL, timeout_ns, false);
 }
 
 void hang_watch_message(struct hang_watch *w, const struct wire_message *m) {
@@ -381,7 +363,7 @@ void hang_watch_message(struct hang_watch *w, const struct wire_message *m) {
 
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form) {
     hang_watch_stop(w);
-    stop_native(w);
+    stop_gathering(&w->native);
     w->n_ends = 0;
     w->generation = generation;
     w->began_ns = clock_now_ns();
@@ -404,7 +386,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
     loop_timer_set(w->timer, clock_now_ns() + TICK_NS);
 }
 
-bool hang_watch_holds(const struct hang_watch *w) { return w->holds || w->native != NULL; }
+bool hang_watch_holds(const struct hang_watch *w) { return w->evidence.holds || w->native.holds; }
 
 static uint32_t n_ends(const struct hang_watch *w) {
     return w->ops.leader(w->arg) == w->ends_leader ? w->n_ends : 0;
@@ -422,7 +404,7 @@ static bool is_there(const struct ending *d) {
     return proc_read_stat(d->program, &stat) && stat.start == d->started && stat.state != 'Z';
 }
 
-/* A Python program below a shell says where it was before the shell ends, or goes on. */
+/* A Python program below a shell prints its stacks before the shell ends, or continues. */
 static bool begin_below(struct ending *d, pid_t pid) {
     struct proc_stat stat;
     pid_t program = disturb_program(pid);
@@ -434,17 +416,17 @@ static bool begin_below(struct ending *d, pid_t pid) {
 }
 
 static void end_suspect(struct ending *d, pid_t pid) {
-    if (!d->told && begin_below(d, pid)) {
-        d->told = true;
+    if (!d->signalled && begin_below(d, pid)) {
+        d->signalled = true;
         return;
     }
-    if (d->told && (d->program == 0 || is_there(d)))
+    if (d->signalled && (d->program == 0 || is_there(d)))
         return;
-    d->told = true;
+    d->signalled = true;
     d->program = 0;
     int r = disturb_abort(pid);
     if (r < 0)
-        log_debug("process %d, which hangs, gets no SIGABRT: %s", (int)pid, strerror(-r));
+        log_debug("cannot send SIGABRT to process %d, which hangs: %s", (int)pid, strerror(-r));
 }
 
 void hang_watch_end_suspects(struct hang_watch *w) {
@@ -452,8 +434,8 @@ void hang_watch_end_suspects(struct hang_watch *w) {
     for (uint32_t i = 0; i < n; i++) {
         struct ending d = w->ends[i];
         pid_t pid = pid_of(w, d.local_rank);
-        if (pid > 0 && !d.told && !disturb_can_hear(disturb_program(pid)))
-            continue; /* it says nothing, and only SIGKILL ends it */
+        if (pid > 0 && !d.signalled && !disturb_can_handle(disturb_program(pid)))
+            continue; /* it prints nothing, and only SIGKILL ends it */
         if (pid > 0)
             end_suspect(&d, pid);
         w->ends[kept++] = d;
@@ -484,11 +466,12 @@ int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
     *w = (struct hang_watch){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
     int r = loop_timer_new(loop, on_timer, w, &w->timer);
     if (r == 0)
-        r = hang_reply_new(loop, ops->evidence, arg, &w->reply);
+        r = hang_reply_new(loop, ops->evidence, arg, &w->evidence.reply);
     if (r == 0)
-        r = hang_reply_new(loop, ops->evidence, arg, &w->native_reply);
+        r = hang_reply_new(loop, ops->evidence, arg, &w->native.reply);
+    w->evidence.watch = w->native.watch = w;
     if (r < 0) {
-        hang_reply_free(w->reply);
+        hang_reply_free(w->evidence.reply);
         loop_timer_free(w->timer);
         free(w);
         return r;
@@ -500,11 +483,11 @@ int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
 void hang_watch_free(struct hang_watch *w) {
     if (w == NULL)
         return;
-    stop_gathering(w);
-    stop_native(w);
+    stop_gathering(&w->evidence);
+    stop_gathering(&w->native);
     hang_watch_stop(w);
-    hang_reply_free(w->reply);
-    hang_reply_free(w->native_reply);
+    hang_reply_free(w->evidence.reply);
+    hang_reply_free(w->native.reply);
     loop_timer_free(w->timer);
     free(w);
 }

@@ -1,5 +1,5 @@
-/* The watchdog's work on each node: looks at the signs of life of this node's workers, and tells
- * the leader as long as one of them does not move. Gathers evidence when the leader asks for it.
+/* The watchdog's work on each node: checks the signs of life of this node's workers, and reports
+ * them to the leader as long as one of them does not move. Gathers evidence when the leader asks for it.
  *
  *     hang_watch_new(loop, &config, &ops, me, &w);
  *     hang_watch_start(w, generation, form);     the workers of this group run
@@ -7,7 +7,7 @@
  *     hang_watch_stop(w);                        they are being stopped
  *     if (hang_watch_holds(w))                   but first the evidence: … ops.gathered
  *
- * While all workers move, and announce nothing new, it says nothing (hang_rows.h). It never waits
+ * While all workers move, and announce nothing new, it sends nothing (hang_rows.h). It never waits
  * for a file or a process. */
 #pragma once
 

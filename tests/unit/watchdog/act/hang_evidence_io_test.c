@@ -68,11 +68,11 @@ static void finish(void) {
 }
 
 static void question(struct told *t, uint64_t timeout_ns) {
-    cr_assert_eq(hang_evidence_ask(evidence, timeout_ns, on_answers, t, &t->question), 0);
+    cr_assert_eq(hang_evidence_ask(evidence, HANG_FOR_WATCHDOG, timeout_ns, on_answers, t, &t->question), 0);
 }
 
 static void question_of_operator(struct told *t, uint64_t timeout_ns) {
-    cr_assert_eq(hang_evidence_ask_along(evidence, timeout_ns, on_answers, t, &t->question), 0);
+    cr_assert_eq(hang_evidence_ask(evidence, HANG_FOR_OPERATOR, timeout_ns, on_answers, t, &t->question), 0);
 }
 
 static void piece(uint64_t from, uint32_t id, const char *text, bool first, bool last) {
@@ -233,7 +233,7 @@ static void ask_again(void *arg, const struct hang_answers *a) {
 Test(hang_evidence_io, who_is_told_can_ask_for_longer) {
     struct told one = {0}, two = {0}, three = {0};
     question(&two, LONG_NS);
-    cr_assert_eq(hang_evidence_ask_along(evidence, 1, ask_again, &one, &one.question), 0);
+    cr_assert_eq(hang_evidence_ask(evidence, HANG_FOR_OPERATOR, 1, ask_again, &one, &one.question), 0);
     question_of_operator(&three, 1);
     piece(10, last_id, "{}", true, true);
     for (uint64_t due = clock_now_ns() + HANG_ANSWERS_LATE_NS; clock_now_ns() <= due;)
@@ -269,7 +269,7 @@ Test(hang_evidence_io, the_end_of_the_group_ends_the_questions) {
     piece(10, last_id, "{}", true, true);
     hang_evidence_end(evidence);
     struct hang_question *q;
-    cr_assert_eq(hang_evidence_ask(evidence, 1, on_answers, &t, &q), -ESRCH);
+    cr_assert_eq(hang_evidence_ask(evidence, HANG_FOR_WATCHDOG, 1, on_answers, &t, &q), -ESRCH);
     until_told(&t);
     cr_assert_eq(t.n_nodes, 2);
     cr_assert_str_eq(t.json[0], "{}");
@@ -277,7 +277,7 @@ Test(hang_evidence_io, the_end_of_the_group_ends_the_questions) {
 }
 
 static void last_question(struct told *t) {
-    cr_assert_eq(hang_evidence_ask_last(evidence, LONG_NS, on_answers, t, &t->question), 0);
+    cr_assert_eq(hang_evidence_ask(evidence, HANG_BEFORE_STOP, LONG_NS, on_answers, t, &t->question), 0);
 }
 
 Test(hang_evidence_io, a_last_question_is_answered_while_the_workers_are_stopped) {
@@ -325,9 +325,9 @@ Test(hang_evidence_io, a_last_question_is_asked_though_another_one_is_open) {
 
 Test(hang_evidence_io, only_the_nodes_of_suspects_are_told_to_end_them) {
     static const bool none[4], ends[4] = {false, false, true, true};
-    hang_evidence_end_ranks(evidence, none, 0, NULL, NULL);
+    hang_evidence_end_ranks(evidence, none, 0, NULL, NULL, NULL);
     cr_assert_eq(n_asked, 0);
-    hang_evidence_end_ranks(evidence, ends, 0, NULL, NULL);
+    hang_evidence_end_ranks(evidence, ends, 0, NULL, NULL, NULL);
     cr_assert_eq(n_asked, 1);
     cr_assert(suspects[1].n == 2 && suspects[1].ranks[0] == 2 && suspects[1].ranks[1] == 3);
 }
@@ -339,18 +339,16 @@ Test(hang_evidence_io, of_very_many_suspects_of_a_node_some_are_ended) {
     memset(ends, true, sizeof ends);
     cr_assert(hang_group_make((struct generation){1, 1}, &node, 1, &g));
     hang_evidence_begin(evidence, &g);
-    hang_evidence_end_ranks(evidence, ends, 0, NULL, NULL);
+    hang_evidence_end_ranks(evidence, ends, 0, NULL, NULL, NULL);
     cr_assert_eq(suspects[0].n, RDZV_SUSPECTS_MAX);
 }
-
-static void told_of_ends(void *arg, const struct hang_answers *a) { on_answers(arg, a); }
 
 Test(hang_evidence_io, native_stacks_of_suspects_come_beside_what_operators_ask) {
     static const bool ends[4] = {false, false, true, false};
     struct told operator= {0}, t = {0};
     question_of_operator(&operator, LONG_NS);
     uint32_t asked_id = last_id;
-    hang_evidence_end_ranks(evidence, ends, LONG_NS, told_of_ends, &t);
+    hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &t, &t.question);
     cr_assert_eq(n_asked, 3, "only the node of the suspect");
     cr_assert(suspects[1].n == 1 && suspects[1].timeout_ns == LONG_NS && suspects[1].id != asked_id);
     hang_evidence_end(evidence);
@@ -369,19 +367,19 @@ Test(hang_evidence_io, native_stacks_of_suspects_come_beside_what_operators_ask)
 Test(hang_evidence_io, native_stacks_have_their_time_and_not_more) {
     static const bool ends[4] = {true, false, true, false};
     struct told t = {0}, lost = {0}, forgotten = {0};
-    hang_evidence_end_ranks(evidence, ends, 1, told_of_ends, &t);
+    hang_evidence_end_ranks(evidence, ends, 1, on_answers, &t, &t.question);
     piece(10, last_id, "{}", true, true);
     until_told(&t);
     cr_assert_str_eq(t.json[0], "{}");
     cr_assert_str_eq(t.missing[1], "it did not answer in time");
-    hang_evidence_end_ranks(evidence, ends, LONG_NS, told_of_ends, &lost);
+    hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &lost, &lost.question);
     hang_evidence_forgotten(evidence, 10);
     hang_evidence_forgotten(evidence, 20);
     until_told(&lost);
     cr_assert_str_eq(lost.missing[0], "it was lost");
-    hang_evidence_end_ranks(evidence, ends, 1, told_of_ends, &forgotten);
-    hang_evidence_forget_ends(evidence);
-    hang_evidence_end_ranks(evidence, ends, LONG_NS, told_of_ends, &t);
+    hang_evidence_end_ranks(evidence, ends, 1, on_answers, &forgotten, &forgotten.question);
+    hang_question_free(forgotten.question);
+    hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &t, &t.question);
     cr_assert_eq(suspects[0].timeout_ns, LONG_NS);
     hang_evidence_begin(evidence, &(struct hang_group){0}); /* another group */
     t.calls = 0;
@@ -398,7 +396,7 @@ Test(hang_evidence_io, of_many_suspects_only_some_are_read) {
     memset(ends, true, sizeof ends);
     cr_assert(hang_group_make((struct generation){1, 1}, nodes, 2, &g));
     hang_evidence_begin(evidence, &g);
-    hang_evidence_end_ranks(evidence, ends, LONG_NS, told_of_ends, &t);
+    hang_evidence_end_ranks(evidence, ends, LONG_NS, on_answers, &t, &t.question);
     cr_assert(suspects[0].n == HANG_ENDS_READ_MAX && suspects[0].timeout_ns == LONG_NS);
     cr_assert(suspects[1].n == 1 && suspects[1].timeout_ns == 0, "it is ended all the same");
     piece(10, suspects[0].id, "{}", true, true);

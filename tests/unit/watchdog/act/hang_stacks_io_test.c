@@ -108,7 +108,7 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
 Test(hang_stacks_io, answers_are_not_copied) {
     struct hang_question *question;
     run_group(20);
-    cr_assert_eq(hang_evidence_ask(evidence, LONG_NS, on_answers, NULL, &question), 0);
+    cr_assert_eq(hang_evidence_ask(evidence, HANG_FOR_WATCHDOG, LONG_NS, on_answers, NULL, &question), 0);
     hang_stacks_ask(stacks, LONG_NS);
     answer(10, "{\"a\":1}");
     answer(20, "{\"b\":1}");
