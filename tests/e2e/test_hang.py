@@ -283,11 +283,11 @@ def test_a_rank_that_waits_for_somebody_to_type_is_left_alone(job):
     agent = job.agent("a", "--nproc-per-node=2", "--max-restarts=1", "--hang-action=restart", "--hang-still=0", "--hang-timeout=15", "--hang-report=18",
                       "--no-python", "/bin/sh", script, fifo, stdin=terminal)
     try:
-        agent.wait_said(r"the job is quiet: rank 1 waits for somebody to type.*rank 1 \(node .*read\(\)", 90 * SLOWER)
+        agent.wait_said(r"the job is quiet: rank 1 waits for input, as at a debugger's prompt.*rank 1 \(node .*read\(\)", 90 * SLOWER)
         os.write(keyboard, b"go on\n")
         status, out, said = agent.finish(60)
         assert (status, "typed: go on" in out) == (0, True), out + said
-        assert "the job hangs" not in said and said.count("waits for somebody to type") == 1, said
+        assert "the job hangs" not in said and said.count("waits for input, as at a debugger") == 1, said
     finally:
         os.close(keyboard)
         os.close(terminal)
@@ -320,7 +320,7 @@ def test_workers_whose_output_nobody_reads_are_left_alone(job):
                       "--output-spool=0", "--no-python", "/bin/sh", "-c",
                       'seq -f "$RANK %.0f of the lines that a worker writes" 400000', stdout=pipe)
     os.close(pipe)
-    agent.wait_said("the job is quiet: rank 0 and 1 more wait until somebody reads the output of the job", 90 * SLOWER)
+    agent.wait_said("the job is quiet: rank 0 and 1 more wait until the output of the job is read", 90 * SLOWER)
     with os.fdopen(reader) as out:
         lines = out.read().count("\n")
     status, _, said = agent.finish(60)

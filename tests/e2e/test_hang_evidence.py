@@ -223,7 +223,7 @@ def test_a_full_disk_costs_the_files_only(job):
     hung.says(r"the job is quiet: [^\n]*" + LINE)
     hung.finish()
     assert re.search(LINE, hung.hang()["cause"]), hung.hang()
-    assert len(re.findall("what each rank did can't be kept: .*No space left on device", hung.said())) == 1, hung.said()
+    assert len(re.findall("cannot save what each rank did: .*No space left on device", hung.said())) == 1, hung.said()
 
 
 @contextlib.contextmanager
@@ -256,7 +256,7 @@ def test_a_dead_disk_costs_the_files_only(job):
         hung.finish()  # nobody waits for who writes there
     assert re.search(LINE, hung.hang()["cause"]), hung.hang()
     assert hung.events().count("started") == 2, hung.said()
-    assert len(re.findall("what each rank did can't be kept: the disk does not answer", hung.said())) == 1, hung.said()
+    assert len(re.findall("cannot save what each rank did: the disk does not answer", hung.said())) == 1, hung.said()
     assert not list(folder.iterdir()), "no part of a file"
 
 

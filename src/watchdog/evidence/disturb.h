@@ -25,15 +25,15 @@ pid_t disturb_program(pid_t pid);
 /* Whether the main thread of a process can handle a signal now: not in a wait that none interrupts,
  * and not in one of FUSE, which a signal only turns into such a wait (until SIGKILL). Never
  * blocks. */
-bool disturb_can_hear(pid_t pid);
+bool disturb_can_handle(pid_t pid);
 
-/* Ends a Python program so that it says where it was: lets it go on if it was stopped, and sends
+/* Ends a Python program so that it prints its stacks: continues it if it was stopped, and sends
  * SIGABRT. With PYTHONFAULTHANDLER=1 in its environment all its threads write their stacks to its
  * standard error, also if the GIL is held. No core is written. The caller reaps it, and kills what
  * does not end. -ESRCH: it has ended; others of prlimit(2) and kill(2). */
 _must_use_ int disturb_abort(pid_t pid);
 /* The same for the program of a worker, disturb_program(), which is not the worker itself. The
- * worker is stopped, so that it does not go on behind it; the caller ends it when the program has
+ * worker is stopped, so that it does not continue behind it; the caller ends it when the program has
  * ended. */
 _must_use_ int disturb_abort_below(pid_t worker, pid_t program);
 
@@ -48,6 +48,6 @@ _must_use_ int disturb_abort_below(pid_t worker, pid_t program);
 /* Shortens what "eu-stack -m" of elfutils prints of a process: "TID 12:", and
  * "#0  0x00007fc1871e1dd0 pause - /usr/lib/libc.so.6" for each frame, innermost first, become
  * "thread 12:" and "  pause  libc.so.6"; threads with the same frames are shown once, as
- * "thread 13, and 61 more like it:". Adds at most `max` bytes (at least 100), whole lines; a last one says that there is more. An
+ * "thread 13, and 61 more like it:". Adds at most `max` bytes (at least 100), whole lines; a last one marks that there is more. An
  * address is kept only if the frame has no name. What has no thread in it gives nothing. */
 void native_shorten(const char *data, size_t len, size_t max, struct strbuf *ret);

@@ -14,7 +14,7 @@
 #include "watchdog/look/signs.h"
 
 #define TOOL "eu-stack"
-#define NOT_FOUND "\n"   /* said by the helper itself: no stack begins like that */
+#define NOT_FOUND "\n"   /* sent by the helper itself: no stack begins like that */
 #define PROCESSES_MAX 64 /* that are looked at for a Python program */
 #define LAUNCHERS_MAX 4  /* of Python, one below the other */
 #define AT_ONCE 4        /* processes whose stacks are read at the same time */
@@ -38,7 +38,7 @@ struct look {
     char *why; /* [EVIDENCE_LINE_MAX] why not; "": it may be attached to */
 };
 
-/* A thread that has ended hinders nobody. */
+/* A thread that has ended is not in the way. */
 static bool look_at(pid_t pid, int tid, char *ret_state, char wchan[EVIDENCE_WORD_MAX]) {
     char name[PROC_PATH_MAX], stat[512];
     (void)snprintf(name, sizeof name, "/task/%d/stat", tid);
@@ -50,7 +50,7 @@ static bool look_at(pid_t pid, int tid, char *ret_state, char wchan[EVIDENCE_WOR
     return *ret_state != 'X' && *ret_state != 'Z';
 }
 
-/* The kernel does not say where a thread waits that has just begun to run: then it is looked at
+/* The kernel does not report where a thread waits that has just begun to run: it is checked
  * again. */
 static void judge_thread(void *arg, int tid) {
     struct look *l = arg;
@@ -133,9 +133,10 @@ static void take(struct evidence_worker *w, struct helper_call *call) {
     else if (a.code < 0 && a.code != -EMSGSIZE)
         evidence_worker_gap(w, "native stack: " TOOL ": %s", strerror(-a.code));
     else if (text.len == 0)
-        evidence_worker_gap(
-            w, "native stack: " TOOL " told nothing of process %d: is there a right to trace it?",
-            (int)w->pid);
+        evidence_worker_gap(w,
+                            "native stack: " TOOL
+                            " printed nothing about process %d: tracing it may not be permitted",
+                            (int)w->pid);
     if (text.len > 0)
         w->native_stack = strbuf_take(&text);
 }
@@ -227,7 +228,7 @@ static void count_child(void *arg, int pid) {
 
 /* The program that a launcher of Python merely waits for: its main thread is in waitpid(2), and it
  * has one child, which is another program. Those of a data loader or of multiprocessing are copies
- * of it, or there is also a "resource tracker". 0: it is no such launcher, or that can't be seen.
+ * of it, or there is also a "resource tracker". 0: it is not such a launcher, or that cannot be seen.
  */
 static pid_t launched_by(pid_t pid) {
     struct children c = {.n = 0};
@@ -250,7 +251,7 @@ pid_t disturb_program(pid_t pid) {
     return found != 0 ? found : pid;
 }
 
-bool disturb_can_hear(pid_t pid) {
+bool disturb_can_handle(pid_t pid) {
     char wchan[EVIDENCE_WORD_MAX], state;
     return !look_at(pid, (int)pid, &state, wchan) || (state != 'D' && !is_of_fuse(wchan));
 }
@@ -270,7 +271,7 @@ int disturb_abort(pid_t pid) {
     int r = forbid_core(pid);
     if (r < 0)
         return r;
-    /* SIGABRT first: it is there when the process goes on. */
+    /* SIGABRT first: it is pending when the process continues. */
     if (kill(pid, SIGABRT) < 0 || kill(pid, SIGCONT) < 0)
         return -errno;
     return 0;

@@ -3,7 +3,7 @@
  * all nodes (watchdog/judge). Pure.
  *
  * Everything has a limit, because a node's evidence is read by another node. A field that could not
- * be read is empty, and `gaps` says why. */
+ * be read is empty, and `gaps` has the reason. */
 #pragma once
 
 #include <stdbool.h>
@@ -79,7 +79,7 @@ struct evidence_worker {
     uint32_t n_children;
     struct evidence_child *children; /* owned */
     bool children_cut;
-    char *kernel_stack;   /* of the main thread; owned; NULL: no right, or not asked */
+    char *kernel_stack;   /* of the main thread; owned; NULL: not permitted, or not asked */
     char *recorder;       /* PyTorch's flight recorder, as it answered; owned; NULL */
     uint64_t collectives; /* how many it had enqueued, by its recorder; 0: not known */
     char *native_stack;   /* of all threads, once it is decided that it is killed; owned; NULL */

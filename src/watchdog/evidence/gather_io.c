@@ -29,7 +29,7 @@ struct work {
     const struct gather_ask *ask;
     uint64_t begin_ns, end_ns;
     struct evidence e;
-    int fd; /* -1: nobody reads what was gathered so far */
+    int fd; /* -1: what was gathered so far is not sent */
 };
 
 /* ---- /proc ---- */
@@ -100,7 +100,7 @@ static void look_at(struct evidence_worker *w, uint64_t end_ns) {
     char path[PROC_PATH_MAX];
     int r = thread_look(w->pid, w->pid, &main);
     if (r < 0) {
-        evidence_worker_gap(w, "/proc: process %d can't be read: %s", (int)w->pid, strerror(-r));
+        evidence_worker_gap(w, "/proc: cannot read process %d: %s", (int)w->pid, strerror(-r));
         return;
     }
     struct evidence_thread *first = evidence_add_thread(w);
@@ -108,11 +108,12 @@ static void look_at(struct evidence_worker *w, uint64_t end_ns) {
         return;
     *first = main;
     if (main.state != 'R' && main.state != 'Z' && main.syscall[0] == '\0')
-        evidence_worker_gap(w, "/proc: no right to read what process %d waits for", (int)w->pid);
+        evidence_worker_gap(w, "/proc: permission denied reading what process %d waits for",
+                            (int)w->pid);
     proc_path(path, w->pid, "/task");
     r = proc_each_number(path, add_thread, &search);
     if (r < 0)
-        evidence_worker_gap(w, "/proc: its threads can't be listed: %s", strerror(-r));
+        evidence_worker_gap(w, "/proc: cannot list its threads: %s", strerror(-r));
     add_children(&search);
     r = thread_kernel_stack(w->pid, w->pid, &w->kernel_stack);
     if (r == -EACCES || r == -EPERM)
@@ -244,8 +245,8 @@ static void step_logs(struct work *k) {
         if (a->logs[0] == NULL && a->logs[1] == NULL)
             continue;
         if (late) {
-            evidence_worker_gap(w,
-                                "log: not read, because that of another one could not be, in time");
+            evidence_worker_gap(
+                w, "log: not read, because that of another worker could not be read in time");
             continue;
         }
         uint64_t now = clock_now_ns(), left = k->end_ns > now ? (k->end_ns - now) / 2 : 0;
@@ -270,7 +271,7 @@ static void step_logs(struct work *k) {
     }
 }
 
-/* ---- what others tell ---- */
+/* ---- what others report ---- */
 
 /* Last, because the counters of a stuck device block the helper; before its end, so that there is
  * time to send it. */

@@ -1,5 +1,5 @@
 /* Gathers the evidence of one node, in a helper with a deadline: nothing that hangs in it can delay
- * this process. Nobody is stopped and nothing attaches to a worker, unless it is asked for
+ * this process. No process is stopped and nothing attaches to a worker, unless it is asked for
  * (`native`).
  *
  *     r = gather_new(loop, &ask, on_evidence, me, &gather);    … on_evidence(me, json, len)
@@ -7,7 +7,7 @@
  * In this order: /proc of all threads and children, and the kernel's stack where root; the Python
  * stacks; the last lines of the logs; what else can be asked (watchdog/look); the counters of
  * the GPUs.
- * What was gathered before a step that hangs arrives all the same, and each gap says its reason. */
+ * What was gathered before a step that hangs arrives all the same, and each gap has its reason. */
 #pragma once
 
 #include <sys/types.h>
@@ -45,13 +45,13 @@ struct gather_ask { /* borrowed for the call of gather_new() */
      * stay there */
     const char *keep_dir;
     /* The environment with which this worker was started: programs that change their title write
-     * over the one in /proc (setproctitle(3bsd)), and not everybody may read that. *ret is empty;
+     * over the one in /proc (setproctitle(3bsd)), and not every user may read that. *ret is empty;
      * the caller owns it. Called in the helper; false: it is not known. NULL: of no worker. */
     bool (*env)(void *arg, uint32_t local_rank, struct envlist *ret);
     void *env_arg; /* for all of these */
     /* A dead disk can hold a helper that touches it for ever. Called in the helper of gather_new(),
      * of its own helpers: whether an earlier one of this name is still held, so that the disk is
-     * left alone; and with the pid of each that is started. NULL: nobody wants to know. */
+     * left alone; and with the pid of each that is started. May be NULL. */
     bool (*held)(void *arg, const char *name);
     void (*touches_disk)(void *arg, pid_t pid);
     /* It is decided that these workers are killed: only their native stacks are read, which
@@ -67,8 +67,8 @@ typedef void gather_fn(void *arg, const char *json, size_t len);
 _must_use_ int gather_new(struct loop *loop, const struct gather_ask *ask, gather_fn *fn, void *arg,
                           struct gather **ret);
 void gather_free(struct gather *g); /* cancels: fn is not called; takes NULL */
-/* Evidence that only says why there is none, at the end of *ret: of a negative errno, or 0 of a
- * helper that has said nothing. */
+/* Adds evidence that has only the reason why there is none: a negative errno, or 0 of a helper that
+ * has sent nothing. */
 void gather_none(const char *node, int code, uint64_t took_ns, struct strbuf *ret);
 
 /* The same at once and in this process, for a program that has nothing else to do, such as a helper

@@ -179,7 +179,7 @@ bool gather_gpus(struct evidence *e, uint64_t end_ns) {
 
 void gather_sources_begin(struct nics *ret, uint64_t end_ns) {
     struct err unused = {0};
-    (void)!source_nics(NULL, end_ns, ret, &unused); /* the second reading says why */
+    (void)!source_nics(NULL, end_ns, ret, &unused); /* the second reading has the reason */
 }
 
 void gather_sources(struct evidence *e, const struct gather_ask *ask, const struct nics *before,

@@ -32,7 +32,7 @@ static size_t skip(const char *line, size_t len, size_t at, bool blanks) {
     return at;
 }
 
-/* Where the module begins that eu-stack -m says, " - /usr/lib/libc.so.6"; len: it says none. */
+/* Where the module begins that eu-stack -m prints, " - /usr/lib/libc.so.6"; len: none. */
 static size_t module_at(const char *line, size_t len, size_t from) {
     static const char before[] = " - /";
     size_t n = sizeof before - 1;

@@ -11,8 +11,8 @@
 #define CHILDREN_MAX 16 /* of a worker whose stacks are read */
 #define ONE_MAX_NS (1 * NS_PER_S)
 
-/* How many frames to say, so that the table knows that there were more. */
-static size_t said(uint32_t n, bool cut) {
+/* How many frames to report, so that the table notes that there were more. */
+static size_t n_reported(uint32_t n, bool cut) {
     return cut && n == EVIDENCE_FRAMES_MAX ? EVIDENCE_FRAMES_MAX + 1 : n;
 }
 
@@ -47,7 +47,7 @@ static void on_thread(void *arg, const struct pystack_thread *t) {
         (void)snprintf(f->function, sizeof f->function, "%s", t->frames[i].function);
         (void)snprintf(f->file, sizeof f->file, "%s", t->frames[i].file);
     }
-    if (t->n == 0 || evidence_add_stack(&r->part, frames, said(t->n, t->cut), &number) < 0)
+    if (t->n == 0 || evidence_add_stack(&r->part, frames, n_reported(t->n, t->cut), &number) < 0)
         return;
     struct evidence_thread *thread = add_place(r, t);
     if (thread == NULL)
@@ -118,7 +118,7 @@ static void merge_stack(struct evidence *e, struct evidence_worker *w, const str
     const struct evidence_stack *s = from->stack < 0 ? NULL : &part->stacks[from->stack];
     uint32_t number;
     if (t != NULL && s != NULL &&
-        evidence_add_stack(e, s->frames, said(s->n, s->cut), &number) == 0)
+        evidence_add_stack(e, s->frames, n_reported(s->n, s->cut), &number) == 0)
         t->stack = (int32_t)number;
     if (t != NULL && from->target[0] != '\0' && t->target[0] == '\0')
         memcpy(t->target, from->target, sizeof t->target);

@@ -66,7 +66,7 @@ struct slow_look {
 /* ---- slow.c ---- */
 
 /* SIGN_BUSY and SIGN_BYTES, of what it did in `elapsed_ns` between two looks. A figure that fell
- * (a process that no one waited for has ended) says nothing. */
+ * (a process that no one waited for has ended) proves nothing. */
 uint32_t slow_flags(const struct slow_look *before, const struct slow_look *now,
                     uint64_t elapsed_ns);
 /* Whether the main thread only spun between two looks: it was at the same place of its program, and
@@ -79,7 +79,7 @@ bool slow_polls(const struct slow_look *before, const struct slow_look *now, uin
 /* Whether the main thread was at different places. */
 bool slow_changed(const struct slow_look *before, const struct slow_look *now, uint64_t elapsed_ns);
 /* Whether the threads of the process computed between two looks: SIGNS_COMPUTES_PERCENT. Those of a
- * process in which waiters may spin say nothing. */
+ * process in which waiters may spin prove nothing. */
 bool slow_computes(const struct slow_look *before, const struct slow_look *now,
                    uint64_t elapsed_ns);
 /* Whether a thread of this name is one of NCCL's own (ncclSetThreadName() in its source: only with

@@ -287,7 +287,7 @@ struct slow {
     struct loop *loop;
     struct signs *signs;
     struct helper_call *call; /* NULL: none is under way */
-    /* Looks for threads that work. It is a helper of its own: it may block, and tells nothing then.
+    /* Looks for threads that work. It is a helper of its own: it may block, and finds nothing then.
      */
     struct helper_call *threads_call;
     uint64_t asked_ns;   /* when the last look began; 0: none */
@@ -361,7 +361,7 @@ static void compare(struct known *k, const struct known *before, uint64_t looked
     f->idle_ns = idle_ns / MAX2(elapsed_ns / NS_PER_S, 1);
 }
 
-static void tell(struct slow *s, struct known *k) {
+static void take_look(struct slow *s, struct known *k) {
     const struct slow_look *l = &k->task.look;
     const struct known *before = find(s, l->rank);
     uint64_t elapsed_ns = s->asked_ns - s->looked_ns;
@@ -434,8 +434,8 @@ static struct helper_call *call_helper(struct slow *s, helper_fn *fn, helper_cal
     return NULL;
 }
 
-/* Of workers that do not move, and of those that are said to move because a thread of them does:
- * the main thread may work by now, and the other be one that only tells figures. */
+/* Of workers that do not move, and of those that count as moving because a thread of them does:
+ * the main thread may work by now, and the other only print figures. */
 static void ask_for_threads(struct slow *s) {
     struct worker_signs *rows = xcalloc(SIGNS_WORKERS_MAX, sizeof *rows);
     size_t n = signs_rows(s->signs, s->asked_ns, rows, SIGNS_WORKERS_MAX);
@@ -465,7 +465,7 @@ static void on_answer(void *arg, const struct helper_answer *a) {
     struct known *known = xcalloc(MAX2(n, (size_t)1), sizeof *known);
     for (size_t i = 0; i < n; i++) {
         memcpy(&known[i].task, a->data + i * sizeof known[i].task, sizeof known[i].task);
-        tell(s, &known[i]);
+        take_look(s, &known[i]);
     }
     free(s->known);
     s->known = known;

@@ -51,9 +51,9 @@ size_t waits_drop_closed(char *table, size_t len);
 /* The inodes of the established connections to this port of another end, in the same text; at most
  * max. Returns how many. */
 size_t waits_connected(const char *table, size_t len, uint16_t port, uint64_t *ret, size_t max);
-/* The number of "socket:[123]"; 0: the text is no such. */
+/* The number of "socket:[123]"; 0: not such a text. */
 uint64_t waits_socket_inode(const char *link);
-/* What /proc/PID/fd/N names, in a word where that says it: "pipe:[5]" -> "pipe",
+/* What /proc/PID/fd/N names, in a word where there is one: "pipe:[5]" -> "pipe",
  * "anon_inode:[eventpoll]" -> "eventpoll"; a path stays. */
 void waits_target(const char *link, char *ret, size_t size);
 
@@ -73,7 +73,7 @@ _must_use_ ssize_t thread_sockets(int dir, const char *name, char *text, size_t 
                                   bool *ret_whole);
 /* Only the system call, and not what it waits for; number -1: it is in none, or it is not known. */
 void thread_call(pid_t pid, pid_t tid, struct waits_call *ret);
-/* Only its CPU time. -ESRCH: there is no such thread (any more); -ENODATA: the kernel does not say
+/* Only its CPU time. -ESRCH: there is no such thread (any more); -ENODATA: the kernel does not report
  * it. */
 _must_use_ int thread_ran(pid_t pid, pid_t tid, uint64_t *ret_ns);
 /* The kernel's functions in which the thread waits, a line each; malloc'ed. -EACCES, -EPERM: only

@@ -4,7 +4,7 @@
 #include "watchdog/evidence/slow.h"
 #include "watchdog/evidence/waits.h"
 
-#define VERSION_TELLS_TIDS 0x030b0000 /* of Python: 3.11 */
+#define VERSION_HAS_TIDS 0x030b0000 /* of Python: 3.11 */
 
 struct search {
     int32_t pid;
@@ -64,7 +64,7 @@ void work_thread_find(int32_t pid, bool gpu, struct pystack_process *python,
         *t = (struct work_thread){0};
     if (read_threads(pid, python, &s) < 0)
         return;
-    if (s.main_works || (gpu && python->python.found.version < VERSION_TELLS_TIDS))
+    if (s.main_works || (gpu && python->python.found.version < VERSION_HAS_TIDS))
         *t = (struct work_thread){0};
     else if (s.tid != 0 && proc_read_stat(s.tid, &stat))
         *t = (struct work_thread){.tid = s.tid, .start = stat.start};

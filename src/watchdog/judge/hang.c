@@ -12,11 +12,11 @@
 /* Times of a worker are of the machine's own clock, which does not always run: see advance(). */
 struct hang_worker {
     bool ended;
-    bool moves; /* by the last word of its node, or because that has said nothing */
-    bool heard; /* its node has spoken of it */
+    bool moves;   /* by the last row, or because there is none */
+    bool has_row; /* its node has sent one */
     bool moved_once;
     struct worker_signs row; /* the last; flags 0: none */
-    uint64_t heard_ns;       /* when, in monotonic time (advance()) */
+    uint64_t row_ns;         /* when, in monotonic time (advance()) */
     uint64_t moved_at;       /* if it does not move: since then */
     uint64_t active_at;      /* when it was last busy, or wrote */
     uint64_t stopped_at;     /* if SIGN_STOPPED */
@@ -55,10 +55,10 @@ struct hang {
     uint64_t stopped_wait_at;
     uint64_t withdrawn_at; /* when a worker last ceased to announce deadlines; 0: never */
     uint32_t reports;      /* since the last beat */
-    /* monotonic: since when one has waited for somebody outside, or was traced; TIME_NEVER: none
+    /* monotonic: since when one has waited for a person, or was traced; TIME_NEVER: none
      * does or is */
     uint64_t outside_ns;
-    uint32_t outside_said; /* SIGN_ASKS, SIGN_HELD, SIGN_TRACED: that was said */
+    uint32_t outside_reported; /* SIGN_ASKS, SIGN_HELD, SIGN_TRACED: that was reported */
     /* what counts now, for the update */
     enum hang_why why;
     uint64_t limit_ns;
@@ -171,8 +171,8 @@ static bool name_all(const struct hang *h,
     return put_ranks(first, n, out, size);
 }
 
-static void say_still(const struct hang *h, const struct hang_count *c, const char *place,
-                      struct hang_update *ret) {
+static void write_still(const struct hang *h, const struct hang_count *c, const char *place,
+                        struct hang_update *ret) {
     char who[64];
     bool one = name_all(h, is_spinning, who, sizeof who);
     (void)snprintf(ret->text, sizeof ret->text,
@@ -184,8 +184,8 @@ static void say_still(const struct hang *h, const struct hang_count *c, const ch
                                     : " seem to wait for their GPUs, whose links are silent");
 }
 
-static void say_busy(const struct hang *h, const struct hang_count *c, uint64_t quiet,
-                     const char *place, struct hang_update *ret) {
+static void write_busy(const struct hang *h, const struct hang_count *c, uint64_t quiet,
+                       const char *place, struct hang_update *ret) {
     /* If half of the ranks wait for the other half, these are not suspects, but named. */
     char who[64];
     bool one = 2 * c->active == c->alive ? name_all(h, is_active, who, sizeof who)
@@ -203,7 +203,8 @@ static void say_busy(const struct hang *h, const struct hang_count *c, uint64_t 
                            : " were busy");
 }
 
-static void say_verdict(const struct hang *h, const struct hang_count *c, struct hang_update *ret) {
+static void write_verdict(const struct hang *h, const struct hang_count *c,
+                          struct hang_update *ret) {
     uint64_t quiet = (h->clock - h->beat_at) / NS_PER_S;
     const char *place = h->by_place ? ", three times the longest wait at this place before" : "";
     char who[64];
@@ -221,8 +222,8 @@ static void say_verdict(const struct hang *h, const struct hang_count *c, struct
                        "have not moved for %" PRIu64 " s%s (WATCHDOG_USEC= announces more)",
                        quiet, place);
         break;
-    case HANG_WHY_STILL: say_still(h, c, place, ret); break;
-    case HANG_WHY_BUSY: say_busy(h, c, quiet, place, ret); break;
+    case HANG_WHY_STILL: write_still(h, c, place, ret); break;
+    case HANG_WHY_BUSY: write_busy(h, c, quiet, place, ret); break;
     case HANG_WHY_NO_BEAT:
         (void)snprintf(ret->text, sizeof ret->text,
                        "most workers have not begun to work in %" PRIu64 " s (--hang-timeout)",
@@ -233,28 +234,28 @@ static void say_verdict(const struct hang *h, const struct hang_count *c, struct
     }
 }
 
-static void say(struct hang *h, const struct hang_count *c, struct hang_update *ret) {
+static void write_report(struct hang *h, const struct hang_count *c, struct hang_update *ret) {
     char who[64];
     find_suspects(h, c, ret);
     ret->spins = ret->hung && c->spinning > 0;
     if (ret->hung) {
-        say_verdict(h, c, ret);
+        write_verdict(h, c, ret);
     } else if (c->asking > 0) {
         (void)name_ranks(ret, HANG_SIGN_ASKS, who, sizeof who);
-        (void)snprintf(ret->text, sizeof ret->text,
-                       "%s wait%s for somebody to type, as a debugger's prompt does: that is not "
-                       "taken for a hang",
-                       who, c->asking == 1 ? "s" : "");
+        (void)snprintf(
+            ret->text, sizeof ret->text,
+            "%s wait%s for input, as at a debugger's prompt: that does not count as a hang", who,
+            c->asking == 1 ? "s" : "");
     } else if (c->held > 0) {
         (void)name_ranks(ret, HANG_SIGN_HELD, who, sizeof who);
         (void)snprintf(ret->text, sizeof ret->text,
-                       "%s wait%s until somebody reads the output of the job (a pager, a terminal "
-                       "after ^S): that is not taken for a hang",
+                       "%s wait%s until the output of the job is read (a pager, a terminal after "
+                       "^S): that does not count as a hang",
                        who, c->held == 1 ? "s" : "");
     } else if (c->traced > 0) {
         (void)name_ranks(ret, HANG_SIGN_TRACED, who, sizeof who);
         (void)snprintf(ret->text, sizeof ret->text,
-                       "%s %s stopped by a debugger (t): that is not taken for a hang", who,
+                       "%s %s stopped by a debugger (t): that does not count as a hang", who,
                        c->traced == 1 ? "is" : "are");
     } else {
         (void)snprintf(ret->text, sizeof ret->text, "most workers have not moved for %" PRIu64 " s",
@@ -280,13 +281,13 @@ static void move_to(struct hang *h, enum hang_state to) {
 
 /* Whether this worker has begun to work. Its node would have spoken of it by now if it had not. */
 static bool has_begun(const struct hang *h, const struct hang_worker *w) {
-    return w->heard ? w->moved_once : h->clock - h->started_at >= HANG_FIRST_SIGNS_NS;
+    return w->has_row ? w->moved_once : h->clock - h->started_at >= HANG_FIRST_SIGNS_NS;
 }
 
-/* When its deadline is over. A node says when that of a worker is; while it says nothing, and the
- * worker moves, it is not. */
+/* When its deadline is over. A node reports when that of a worker is; while it sends nothing, and
+ * the worker moves, it is not. */
 static uint64_t announced_until(const struct hang *h, const struct hang_worker *w) {
-    bool silent = w->moves && h->last_ns - w->heard_ns > HANG_GAP_NS;
+    bool silent = w->moves && h->last_ns - w->row_ns > HANG_GAP_NS;
     return (silent ? h->clock : w->announced_at) + w->row.deadline_ns;
 }
 
@@ -302,9 +303,9 @@ static void count_worker(const struct hang *h, const struct hang_worker *w, stru
     c->begun += has_begun(h, w);
     c->active += moves || busy;
     c->spinning += is_spinning(h, w);
-    /* Its node has more to say of it: also if it moved in the second in which it was stopped. */
+    /* Its node has more to report: also if it moved in the second in which it was stopped. */
     bool spoken_of = !w->moves || stopped || traced;
-    c->silent += spoken_of && h->last_ns - w->heard_ns > HANG_SILENT_NS;
+    c->silent += spoken_of && h->last_ns - w->row_ns > HANG_SILENT_NS;
     if (stopped)
         c->first_stopped = MIN2(c->first_stopped, w->stopped_at);
     if (w->row.deadline_ns != 0) {
@@ -396,7 +397,7 @@ static void choose_limit(struct hang *h, const struct hang_count *c) {
         return;
     }
     if (h->state != HANG_STARTING && c->announcing > 0) {
-        /* Who announces nothing any more has gone on. Others are about to say so. */
+        /* A worker that no longer announces anything has continued. Others are about to follow. */
         uint64_t until = MAX2(c->announced_until, h->withdrawn_at + HANG_FIRST_SIGNS_NS);
         uint64_t limit = before(until, h->beat_at);
         h->why = HANG_WHY_ANNOUNCED;
@@ -440,19 +441,19 @@ static bool report_is_due(struct hang *h) {
     return now;
 }
 
-/* One waits for somebody outside: its prompt may be where nobody sees it, who has stopped the
- * reader of the output may not know what that does, and a debugger may be forgotten. */
+/* One waits for a person: its prompt may be out of sight, stopping the reader of the output may have
+ * had an unexpected effect, and a debugger may be forgotten. */
 static bool outside_is_due(struct hang *h, const struct hang_count *c) {
     uint32_t what = c->asking > 0 ? SIGN_ASKS : c->held > 0 ? SIGN_HELD : SIGN_TRACED;
     if (h->outside_ns == TIME_NEVER)
         h->outside_ns = h->last_ns;
-    bool now = (h->outside_said & what) == 0 && h->limits.report_ns != 0 &&
+    bool now = (h->outside_reported & what) == 0 && h->limits.report_ns != 0 &&
                h->last_ns - h->outside_ns >= h->limits.report_ns;
-    h->outside_said |= now ? what : 0;
+    h->outside_reported |= now ? what : 0;
     return now;
 }
 
-/* Nobody knows what happened while all were stopped, so nothing is concluded from that time. */
+/* It is unknown what happened while all were stopped: nothing is concluded from that time. */
 static void suspend(struct hang *h) {
     for (uint32_t r = 0; r < h->n; r++)
         h->workers[r].stopped_at = h->clock;
@@ -461,8 +462,8 @@ static void suspend(struct hang *h) {
     h->limit_ns = TIME_NEVER;
 }
 
-/* Quiet begins anew: the others have waited for somebody outside, and not for a rank. */
-static void begin_anew(struct hang *h) {
+/* Quiet begins again: the others have waited for a person, and not for a rank. */
+static void restart_quiet(struct hang *h) {
     h->beat_at = h->clock;
     h->reports = 0;
 }
@@ -492,15 +493,15 @@ static void judge(struct hang *h, struct hang_update *ret) {
     if (suspended) {
         suspend(h);
         if (outside && h->state != HANG_HUNG)
-            begin_anew(h);
+            restart_quiet(h);
         ret->report_due = (outside || debugged) && outside_is_due(h, &c);
         if (ret->report_due)
-            say(h, &c, ret);
+            write_report(h, &c, ret);
         return;
     }
     judge_stopped(h, &c);
     choose_limit(h, &c);
-    /* Before signs can be there, nobody knows whether workers move. */
+    /* Before signs can have arrived, it is unknown whether workers move. */
     bool early = h->clock - h->started_at < HANG_FIRST_SIGNS_NS;
     if (h->state == HANG_HUNG || c.silent > 0 || early)
         return;
@@ -512,7 +513,7 @@ static void judge(struct hang *h, struct hang_update *ret) {
         ret->report_due = report_is_due(h);
     }
     if (ret->hung || ret->report_due)
-        say(h, &c, ret);
+        write_report(h, &c, ret);
 }
 
 /* ---- events ---- */
@@ -525,8 +526,8 @@ static void moved_until_now(struct hang *h) {
             h->workers[r].moved_at = h->clock;
 }
 
-/* Counts the time since the last step. A gap is time in which this process did not run: nobody
- * knows what the workers did in it, and what they said of it is still to be read. The time is the
+/* Counts the time since the last step. A gap is time in which this process did not run: it is
+ * unknown what the workers did in it, and their rows are still to be read. The time is the
  * event's, plus all by which the clock has gone back: it never does. */
 static uint64_t advance(struct hang *h, uint64_t event_ns) {
     uint64_t now_ns = event_ns + h->back_ns, passed = 0;
@@ -573,10 +574,10 @@ static void start(struct hang *h, const struct hang_event *event, uint64_t now_n
     h->withdrawn_at = 0;
     h->reports = 0;
     h->outside_ns = TIME_NEVER;
-    h->outside_said = 0;
+    h->outside_reported = 0;
     for (uint32_t r = 0; r < h->n; r++)
         h->workers[r] = (struct hang_worker){
-            .moves = true, .heard_ns = now_ns, .moved_at = h->clock, .active_at = h->clock};
+            .moves = true, .row_ns = now_ns, .moved_at = h->clock, .active_at = h->clock};
     h->tick_ns = now_ns + HANG_TICK_NS;
     move_to(h, HANG_STARTING);
 }
@@ -617,8 +618,8 @@ static void on_row(struct hang *h, struct hang_worker *w, const struct worker_si
         w->moved_at = MAX2(MAX2(earliest, w->moved_at), before(h->clock, row->still_ns));
     if ((row->flags & SIGN_STOPPED) != 0 && (w->row.flags & SIGN_STOPPED) == 0)
         w->stopped_at = w->moves ? w->moved_at : h->clock;
-    w->heard = true;
-    w->heard_ns = now_ns;
+    w->has_row = true;
+    w->row_ns = now_ns;
     w->moves = moved;
     w->moved_once = w->moved_once || moved || row->moved_once;
     if ((row->flags & SIGN_STOPPED) == 0 && is_active_by(row->flags))

@@ -4,7 +4,7 @@
  *     STARTING ──────────────► OK ◄─────────────────► QUIET ──────────────────────► HUNG
  *         │                    ▲        a beat                                       │ │
  *         │                    └───────────────────── a beat ────────────────────────┘ │
- *         └──── somebody is stopped, or no beat within --hang-timeout ────────────────►┘
+ *         └──── a worker is stopped, or no beat within  --hang-timeout ────────────────►┘
  *     Any state ── START, the workers of a new generation run ──► STARTING
  *     Any state ── END, they are being stopped ──► IDLE
  *
@@ -26,23 +26,23 @@
  * Limits, by what is seen:
  *     a worker is stopped (T), others wait for it               HANG_STOPPED_NS of quiet
  *     all are stopped, one is traced, asks for input, or
- *         waits until somebody reads the job's output           never; this time is not counted
+ *         waits until the job's output is read                  never; this time is not counted
  *     the job announces steps or deadlines, and all who do
  *         are late; before that, nothing below counts           what they announced
  *     nothing moves: main threads, busy ones, bytes, GPUs       limits.still_ns
- *         (a main thread that waits for NCCL's kernels spins: the links of its GPU tell)
- *     somebody is busy, writes, or moves                        limits.timeout_ns of quiet
+ *         (a main thread that waits for NCCL's kernels spins: the links of its GPU show it)
+ *     a worker is busy, writes, or moves                        limits.timeout_ns of quiet
  *     a wait at this place of the program ended by itself once  three times that, if that is longer
  * Before the first beat only T and limits.timeout_ns count. After one has waited for input or for a
- * reader, quiet begins anew.
+ * reader, quiet begins again.
  *
- * Time is counted only while it tells something. It is not when the leader itself was stopped (its
- * timer came late), when a node that said that its workers wait says nothing any more, or when
- * somebody has stopped or traced the job, or is asked by it. A new leader starts at zero. A clock
+ * Time is counted only while it proves something: not when the leader itself was stopped (its timer
+ * came late), when a node that reported that its workers wait is silent, or when the job was
+ * stopped or traced, or waits for a person. A new leader starts at zero. A clock
  * that goes back (now_ns) counts from there on.
  *
- * A slow worker is no hang: the others' beats go on. An endless loop and a long evaluation on one
- * rank look the same; time alone tells them apart. */
+ * A slow worker is not a hang: the others' beats continue. An endless loop and a long evaluation on one
+ * rank look the same; time alone distinguishes them. */
 #pragma once
 
 #include <stdbool.h>
@@ -64,7 +64,7 @@
 
 enum hang_action {
     HANG_ACTION_RESTART = 1,
-    HANG_ACTION_REPORT, /* says it, and touches nothing */
+    HANG_ACTION_REPORT, /* reports it, and touches nothing */
     HANG_ACTION_OFF,    /* nothing is watched */
 };
 
@@ -87,7 +87,7 @@ enum hang_event_kind {
     HANG_EVENT_START =
         1,            /* workers run: n, nodes, new_program. Also when an agent begins to lead */
     HANG_EVENT_END,   /* they are being stopped, whatever the reason */
-    HANG_EVENT_SIGNS, /* node, rows, n: what a node says. Rows of others' ranks are ignored */
+    HANG_EVENT_SIGNS, /* node, rows, n: what a node sent. Rows of others' ranks are ignored */
     HANG_EVENT_ENDED, /* rank: it has exited with 0 */
     HANG_EVENT_PLACE, /* rank, place: where it waits, from evidence */
     HANG_EVENT_TIMER, /* the deadline has come */
@@ -107,11 +107,11 @@ struct hang_event {
 
 enum hang_why {
     HANG_WHY_NONE = 0,  /* no limit counts */
-    HANG_WHY_STOPPED,   /* somebody is stopped, others wait */
-    HANG_WHY_SUSPENDED, /* all are stopped, one is traced, or waits for somebody outside: never */
+    HANG_WHY_STOPPED,   /* a worker is stopped, others wait */
+    HANG_WHY_SUSPENDED, /* all are stopped, one is traced, or waits for a person: never */
     HANG_WHY_ANNOUNCED, /* the deadline of steps, or one announced */
     HANG_WHY_STILL,     /* nothing moves */
-    HANG_WHY_BUSY,      /* others wait for somebody who does something */
+    HANG_WHY_BUSY,      /* others wait for one that does something */
     HANG_WHY_NO_BEAT,   /* no beat since the start */
 };
 
@@ -120,8 +120,8 @@ enum hang_sign {
     HANG_SIGN_STOPPED = 1,
     HANG_SIGN_BEHIND, /* its announced step is lower than the others' */
     HANG_SIGN_ENDED,  /* it has exited with 0, and others wait */
-    HANG_SIGN_ASKS,   /* it waits for somebody to type; no fault of it */
-    HANG_SIGN_HELD,   /* it waits until somebody reads the job's output; neither */
+    HANG_SIGN_ASKS,   /* it waits for input from a person; not its fault */
+    HANG_SIGN_HELD,   /* it waits until the job's output is read; neither */
     HANG_SIGN_TRACED, /* a debugger holds it (t); neither */
     HANG_SIGN_BUSY,   /* it is busy, writes or moves; the others don't */
 };
@@ -137,7 +137,7 @@ struct hang_update {
     uint64_t quiet_ns; /* counted since the last beat; 0 while there are beats */
     uint64_t limit_ns; /* the limit of quiet that counts now; TIME_NEVER: none */
     enum hang_why why;
-    /* Once: keep evidence and say a line. After limits.report_ns of quiet, and again after
+    /* Once: keep evidence and report a line. After limits.report_ns of quiet, and again after
      * HANG_REPORT_AGAIN_NS. While one asks for input, or waits for a reader: after
      * limits.report_ns of that, once each for a START. */
     bool report_due;

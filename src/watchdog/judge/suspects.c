@@ -311,8 +311,7 @@ static void collect(const struct suspects_input *in, struct suspects *s) {
         const struct evidence *e = in->nodes[node].evidence;
         for (uint32_t i = 0; e != NULL && i < e->n_workers; i++) {
             const struct evidence_worker *w = &e->workers[i];
-            if (w->rank >= in->n_ranks || in->nodes_of[w->rank] != node ||
-                !is_chosen(in, w->rank))
+            if (w->rank >= in->n_ranks || in->nodes_of[w->rank] != node || !is_chosen(in, w->rank))
                 continue;
             s->worker_of[w->rank] = w;
             s->ended[w->rank] = w->ended && in->waited == NULL; /* else it may have failed */
@@ -375,7 +374,7 @@ static uint64_t key_of(const struct evidence *e, const struct evidence_thread *t
         return kind == WAIT_BLOCKED ? hash_text(place, "D") : place;
     }
     uint64_t h = hash_bytes(HASH_BEGIN, &(uint64_t){suspects_place(stack)}, sizeof(uint64_t));
-    /* A waiter that wakes for a moment, or spins, is still one, if its stack says so. */
+    /* A waiter that wakes for a moment, or spins, is still one, by its stack. */
     bool coarse = level != LEVEL_ALL && stack != NULL && (kind == WAIT_SLEEPS || kind == WAIT_RUNS);
     if (coarse)
         return h;
@@ -511,7 +510,7 @@ static uint64_t common_place(const struct met *met, size_t n, uint32_t n_ranks) 
 }
 
 /* Every rank is seen whole, and none stands out by its main thread. */
-static bool may_tell(const struct suspects_input *in, const struct suspects *s, size_t *ret_n) {
+static bool may_compare(const struct suspects_input *in, const struct suspects *s, size_t *ret_n) {
     *ret_n = 0;
     for (uint32_t r = 0; r < in->n_ranks; r++) {
         const struct evidence_thread *main = suspects_main(s, r);
@@ -527,7 +526,7 @@ static uint32_t mark_threads(const struct suspects_input *in, struct suspects *s
     size_t n;
     uint32_t marked = 0;
     memset(s->is_suspect, 0, in->n_ranks * sizeof *s->is_suspect);
-    if (!may_tell(in, s, &n))
+    if (!may_compare(in, s, &n))
         return 0;
     _cleanup_(freep) struct met *met = xcalloc(n + 1, sizeof *met);
     n = list_met(in, s, met);
@@ -634,7 +633,7 @@ static uint32_t mark_odd(const struct suspects_input *in, struct suspects *s,
 /* Which ranks the others wait for, by the strongest reason that is there. */
 static enum suspect_reason choose(const struct suspects_input *in, struct suspects *s,
                                   uint64_t *ret_most, bool *ret_by_ras) {
-    /* Of more than half, none stands out. A child counts only if the main threads don't tell. */
+    /* Of more than half, none stands out. A child counts only if the main threads don't differ. */
     static const enum suspect_reason odd[] = {SUSPECT_ENDED, SUSPECT_STOPPED, SUSPECT_UNENDED,
                                               SUSPECT_ABSENT};
     static const enum suspect_reason weak[] = {SUSPECT_UNMOVED, SUSPECT_ELSEWHERE, SUSPECT_CHILD,
@@ -705,7 +704,7 @@ int suspects_find(const struct suspects_input *in, struct suspects *ret) {
             reason == SUSPECT_ELSEWHERE || reason == SUSPECT_CHILD ? odd_child(in, &s, rank) : NULL;
         if (child != NULL)
             suspect->reason = SUSPECT_CHILD;
-        suspects_tell(in, &s, number_of(in, &s, rank, reason, by_ras), most, child, suspect);
+        suspects_write(in, &s, number_of(in, &s, rank, reason, by_ras), most, child, suspect);
     }
     *ret = s;
     return 0;

@@ -45,7 +45,7 @@ struct suspects_input {
     const struct suspects_node *nodes;
     const uint64_t *collectives; /* of each rank, by NCCL RAS; 0: not known */
     const bool *came;            /* of each rank: it is connected to the store */
-    /* Of each rank: it had not moved for long when rank `failed` failed. NULL: nobody failed.
+    /* Of each rank: it had not moved for long when rank `failed` failed. NULL: none failed.
      * Otherwise the still_ns of a worker must be that at the end of the gathering (gather_io.h),
      * and of workers that have ended only those in `signs` count as ended with 0. */
     const bool *waited;
@@ -54,8 +54,8 @@ struct suspects_input {
     uint64_t quiet_ns;
     const struct hang_suspect *signs; /* the verdict's own suspects: ended, busy */
     uint32_t n_signs;
-    const bool *chosen; /* of each rank; of others nothing is said; NULL: all are */
-    /* Somebody wants to look at a job that may be well: the text has the groups, with what is
+    const bool *chosen; /* of each rank; others are left out; NULL: all are */
+    /* For an operator, and the job may be well: the text has the groups, with what is
      * missing, and the nodes without evidence. */
     bool on_request;
 };
@@ -71,7 +71,7 @@ enum suspect_reason {
     SUSPECT_CHILD,       /* waits elsewhere, and so does a child of it: a data loader */
     SUSPECT_ELSEWHERE,   /* not where the largest group waits */
     SUSPECT_THREAD,      /* most have a thread that waits in torch.distributed, this one has not */
-    SUSPECT_BUSY, /* by its signs: it does something while others wait; if nothing else tells */
+    SUSPECT_BUSY, /* by its signs: it does something while others wait; if nothing else shows one */
 };
 
 struct suspect {
@@ -112,7 +112,7 @@ struct suspects {
     /* Of each rank; owned. The evidence is borrowed from the input; NULL: none */
     const struct evidence_worker **worker_of;
     bool *ended;      /* with 0 */
-    bool *reacted;    /* it failed, or waited and moved then: where it is now tells nothing */
+    bool *reacted;    /* it failed, or waited and moved then: where it is now proves nothing */
     bool *is_suspect; /* also those that are not in the list */
     struct suspects_children *children; /* owned; of use only in this room */
 };
@@ -136,7 +136,7 @@ uint64_t suspects_place(const struct evidence_stack *stack);
 /* The innermost frame of the user's own code: not of Python's library, of an installed package, or
  * frozen. If there is none, the innermost. NULL: no stack. Borrowed. */
 const struct evidence_frame *suspects_user_frame(const struct evidence_stack *stack);
-/* Whether somebody debugs the program: it is at the prompt of pdb or ipdb, or stopped by debugpy,
+/* Whether the program is being debugged: it is at the prompt of pdb or ipdb, or stopped by debugpy,
  * or waits for a client of that. */
 bool suspects_is_debugged(const struct evidence_stack *stack);
 /* "0-1,3": ascending numbers, folded; at most `max` bytes, then "..." */

@@ -79,7 +79,7 @@ static void call_of(const struct evidence_thread *t, char *out, size_t size) {
 }
 
 /* "all_reduce from " where the user's own code has called that. Wrappers and what the library calls
- * itself tell less. */
+ * itself show less. */
 static void add_collective(const struct evidence_stack *stack, char *out, size_t size) {
     out[0] = '\0';
     for (uint32_t i = 0; i < stack->n && suspects_is_library(stack->frames[i].file); i++) {
@@ -125,7 +125,7 @@ enum wait_kind suspects_wait(const struct evidence_thread *t) {
 }
 
 static const char *verb_of(const struct evidence_thread *t, const struct evidence_worker *w,
-                          uint32_t n) {
+                           uint32_t n) {
     switch (suspects_wait(t)) {
     case WAIT_SLEEPS: return n == 1 ? "waits" : "wait";
     case WAIT_RUNS:

@@ -39,5 +39,5 @@ const char *suspects_group_verb(const struct suspects *s, const struct suspects_
                                 uint32_t n);
 /* Writes the text of a suspect. `of`: what the rank has enqueued or announced, `others`: what
  * others have. `child`: the one that waits elsewhere; NULL: none. */
-void suspects_tell(const struct suspects_input *in, const struct suspects *s, uint64_t of,
-                   uint64_t others, const struct evidence_child *child, struct suspect *ret);
+void suspects_write(const struct suspects_input *in, const struct suspects *s, uint64_t of,
+                    uint64_t others, const struct evidence_child *child, struct suspect *ret);

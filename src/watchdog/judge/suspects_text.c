@@ -52,7 +52,7 @@ static void line_child(const struct evidence *e, const struct evidence_child *ch
 }
 
 /* Who a main thread in wait4() waits for, as a command that it has started: its only child but
- * those of a data loader. NULL: it waits for none, or nobody can tell which. */
+ * those of a data loader. NULL: it waits for none, or it is unknown which. */
 static const struct evidence_child *awaited_child(const struct evidence_worker *w,
                                                   const struct evidence_thread *t) {
     static const char loader[] = "pt_data_";
@@ -71,8 +71,8 @@ static const struct evidence_child *awaited_child(const struct evidence_worker *
 
 /* What a rank does, and who it waits for if it is a child. */
 static void add_main(const struct evidence *e, const struct evidence_worker *w,
-                     const struct evidence_thread *t, bool child_said, struct strbuf *ret) {
-    const struct evidence_child *child = child_said ? NULL : awaited_child(w, t);
+                     const struct evidence_thread *t, bool child_shown, struct strbuf *ret) {
+    const struct evidence_child *child = child_shown ? NULL : awaited_child(w, t);
     suspects_describe(e, t, w, ret);
     add_still(w->still_ns, ret);
     if (child == NULL)
@@ -83,8 +83,8 @@ static void add_main(const struct evidence *e, const struct evidence_worker *w,
 }
 
 /* Its main thread is where that of the others is. */
-static void tell_thread(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
-                        struct strbuf *ret) {
+static void write_thread(const struct suspects_input *in, const struct suspects *s, uint32_t rank,
+                         struct strbuf *ret) {
     const struct evidence_thread *odd = suspects_odd_thread(in, s, rank);
     strbuf_add(ret, "no thread of it waits in torch.distributed as those of others do");
     if (odd == NULL)
@@ -102,8 +102,8 @@ static void add_process(const struct suspects_input *in, uint32_t node, int32_t 
     strbuf_add(ret, "): ");
 }
 
-void suspects_tell(const struct suspects_input *in, const struct suspects *s, uint64_t of,
-                   uint64_t others, const struct evidence_child *child, struct suspect *ret) {
+void suspects_write(const struct suspects_input *in, const struct suspects *s, uint64_t of,
+                    uint64_t others, const struct evidence_child *child, struct suspect *ret) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     const struct evidence_worker *w = s->worker_of[ret->rank];
     const struct evidence_thread *t = suspects_main(s, ret->rank);
@@ -121,7 +121,7 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
         strbuf_printf(&text, "at step %" PRIu64 ", others at %" PRIu64, of, others);
         break;
     case SUSPECT_BUSY: strbuf_add(&text, "is busy while others wait"); break;
-    case SUSPECT_THREAD: tell_thread(in, s, ret->rank, &text); break;
+    case SUSPECT_THREAD: write_thread(in, s, ret->rank, &text); break;
     case SUSPECT_STOPPED:
     case SUSPECT_UNMOVED:
     case SUSPECT_CHILD:
@@ -139,7 +139,7 @@ void suspects_tell(const struct suspects_input *in, const struct suspects *s, ui
     utf8_copy_line(ret->text, sizeof ret->text, strbuf_text(&text));
 }
 
-/* The ranks of a group that are no suspects. Returns how many. */
+/* The ranks of a group that are not suspects. Returns how many. */
 static uint32_t others_of(const struct suspects_input *in, const struct suspects *s, uint32_t group,
                           uint32_t *ranks) {
     uint32_t n = 0;
@@ -161,7 +161,7 @@ static void line_group(const struct suspects_input *in, const struct suspects *s
     else
         add_ranks(ranks, n, ret);
     if (g->n == 1 && (!s->majority || in->n_ranks == 1)) {
-        /* Nobody says who waits for whom: so all that is known of each. */
+        /* It is unknown which rank waits for which: all that is known of each is shown. */
         const struct evidence_worker *w = s->worker_of[g->first];
         add_process(in, in->nodes_of[g->first], w->pid, ret);
         add_main(suspects_evidence(in, g->first), w, suspects_main(s, g->first), false, ret);
@@ -174,7 +174,7 @@ static void line_group(const struct suspects_input *in, const struct suspects *s
 
 static void line_groups(const struct suspects_input *in, const struct suspects *s, uint32_t *ranks,
                         struct strbuf *ret) {
-    /* With a majority, those who are not in it are suspects, or nothing is said against them. */
+    /* With a majority, ranks outside of it are suspects, or nothing is known against them. */
     uint32_t n = s->majority && s->n_all > 0 ? 1 : MIN2(s->n_groups, NAMED_MAX);
     for (uint32_t g = 0; g < n; g++)
         line_group(in, s, g, ranks, ret);

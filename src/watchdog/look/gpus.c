@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* nvmlClocksEventReasons of the NVML API Reference Guide; idle clocks and those that somebody set
+/* nvmlClocksEventReasons of the NVML API Reference Guide; idle clocks and those that a user set
  * slow nothing down. */
 static const struct {
     uint64_t bit;

@@ -84,11 +84,11 @@ static void load_api(void *library, struct api *ret) {
     memcpy(ret, pointers, sizeof pointers);
 }
 
-/* Of a GPU that is lost every call says so. */
+/* Every call about a GPU that is lost returns that. */
 #define ASK(g, a, member, ...)                                    \
     ((a)->member == NULL || (g)->lost ? NVML_R_FUNCTION_NOT_FOUND \
-                                      : heard(g, (a)->member(__VA_ARGS__)))
-static int heard(struct gpu *g, int r) {
+                                      : note_loss(g, (a)->member(__VA_ARGS__)))
+static int note_loss(struct gpu *g, int r) {
     g->lost = g->lost || r == NVML_R_GPU_LOST || r == NVML_R_RESET_REQUIRED;
     return r;
 }
@@ -96,7 +96,7 @@ static int heard(struct gpu *g, int r) {
 static bool ask_field(const struct api *a, struct nvml_device *d, struct gpu *g, uint32_t id,
                       uint32_t scope, struct nvml_field *ret) {
     *ret = (struct nvml_field){.id = id, .scope = scope};
-    return ASK(g, a, fields, d, 1, ret) == NVML_R_OK && heard(g, ret->result) == NVML_R_OK;
+    return ASK(g, a, fields, d, 1, ret) == NVML_R_OK && note_loss(g, ret->result) == NVML_R_OK;
 }
 
 static void ask_links(const struct api *a, struct nvml_device *d, struct gpu *g) {
@@ -132,7 +132,7 @@ static void ask_gpu(const struct api *a, unsigned i, struct gpu *g) {
     unsigned n;
     unsigned long long large;
     *g = (struct gpu){.busy_percent = -1, .sm_mhz = -1, .sm_max_mhz = -1, .uncorrected = -1};
-    if (heard(g, a->by_index(i, &d)) != NVML_R_OK)
+    if (note_loss(g, a->by_index(i, &d)) != NVML_R_OK)
         return;
     if (ASK(g, a, pci, d, &pci) == NVML_R_OK)
         (void)snprintf(g->address, sizeof g->address, "%.*s", (int)sizeof pci.bus_id - 1,

@@ -26,7 +26,7 @@ static bool number(const char **p, const char *end, uint64_t *ret) {
 #define LEVEL_NOTICE 5 /* the most harmless one that always counts; facilities are above bit 2 */
 
 /* "NETDEV WATCHDOG", "Link is Down", "GPU has fallen off the bus" come at several levels. */
-static bool tells(uint64_t level, const char *line) {
+static bool is_about_hardware(uint64_t level, const char *line) {
     static const char *const words[] = {"link ", "xid",     "error",     "fail",
                                         "reset", "timeout", "timed out", "hung",
                                         "fault", "fallen",  "watchdog"};
@@ -65,7 +65,8 @@ bool kernel_log_add(struct kernel_log *log, const char *record, size_t len) {
     n = MIN2(n, sizeof raw - 1 - (size_t)head);
     memcpy(raw + head, text, n);
     raw[(size_t)head + n] = '\0';
-    struct kernel_log_ring *ring = tells(level, raw + head) ? &log->hardware : &log->rest;
+    struct kernel_log_ring *ring =
+        is_about_hardware(level, raw + head) ? &log->hardware : &log->rest;
     char *line = ring->lines[ring->n++ % KERNEL_LOG_LINES];
     utf8_copy_line(line, KERNEL_LOG_LINE_MAX, raw);
     return true;
@@ -75,8 +76,8 @@ void kernel_log_write(const struct kernel_log *log, struct strbuf *to) {
     const struct kernel_log_ring *ring = log->hardware.n > 0 ? &log->hardware : &log->rest;
     uint32_t n = MIN2(ring->n, (uint32_t)KERNEL_LOG_LINES);
     if (log->hardware.n > 0 && log->rest.n > 0)
-        strbuf_printf(to, "(left out: %u line%s of information that tell%s of no fault or link)\n",
-                      log->rest.n, log->rest.n == 1 ? "" : "s", log->rest.n == 1 ? "s" : "");
+        strbuf_printf(to, "(left out: %u line%s of information without a fault or link)\n",
+                      log->rest.n, log->rest.n == 1 ? "" : "s");
     for (uint32_t i = ring->n - n; i != ring->n; i++)
         strbuf_printf(to, "%s\n", ring->lines[i % KERNEL_LOG_LINES]);
 }

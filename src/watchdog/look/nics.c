@@ -52,8 +52,8 @@ static bool is_up(const struct nic *nic) {
     return nic->rdma ? strstr(nic->state, "ACTIVE") != NULL : strcmp(nic->state, "up") == 0;
 }
 
-/* Whether there is something to say of it. */
-static bool tells(const struct nic *then, const struct nic *now) {
+/* Whether there is something to report. */
+static bool is_notable(const struct nic *then, const struct nic *now) {
     const char *const *names = nic_error_names(now->rdma);
     bool yes = then == NULL || is_up(now) || strcmp(then->state, now->state) != 0 ||
                more(then->received_bytes, now->received_bytes) > 0 ||
@@ -67,7 +67,7 @@ static void add_others(const struct nics *before, const struct nics *after, stru
     const char *between = "not up: ";
     for (uint32_t i = 0; i < after->n; i++) {
         const struct nic *now = &after->at[i];
-        if (tells(find(before, now), now))
+        if (is_notable(find(before, now), now))
             continue;
         strbuf_printf(to, "%s%s", between, now->name);
         between = ", ";
@@ -80,7 +80,7 @@ void nics_summary(const struct nics *before, const struct nics *after, struct st
     for (uint32_t i = 0; i < after->n; i++) {
         const struct nic *now = &after->at[i], *then = find(before, now);
         const char *const *names = nic_error_names(now->rdma);
-        if (!tells(then, now))
+        if (!is_notable(then, now))
             continue;
         strbuf_add(to, now->name);
         if (now->state[0] != '\0')

@@ -36,7 +36,7 @@ struct nics {
 const char *const *nic_error_names(bool rdma);
 /* A line for each NIC that is up, has moved bytes, or has changed: "eth0 (up): received 1.2 MB,
  * sent 0 B in 3.0 s; rx_errors 4 (+1)". Counters of errors that are 0 are left out; one that has
- * decreased was reset, and says nothing. One line for all others: "not up: eth1, eth2". */
+ * decreased was reset, and proves nothing. One line for all others: "not up: eth1, eth2". */
 void nics_summary(const struct nics *before, const struct nics *after, struct strbuf *to);
 
 /* Reads the counters from /sys below `root` (NULL: the system's), until deadline_ns

@@ -10,7 +10,7 @@
  * runs can mix two moments. That of a thread that waits is right.
  *
  * A frame is named as by CPython's faulthandler: the code's name, its file and the line. Left out
- * are frames that are no Python code, and those that have not begun. */
+ * are frames that are not Python code, and those that have not begun. */
 #pragma once
 
 #include "watchdog/look/pystack_layout.h"
@@ -90,7 +90,7 @@ struct pystack_process {
 
 /* The sentence of *err is the reason alone, without the process's name: "no Python is loaded in
  * it". -ESRCH: there is no such process; -ENOENT: no Python in it (yet); -ENOTSUP: its version is
- * not known; -EPERM: no right to read it; -EBADMSG: it is not as its version says. */
+ * not known; -EPERM: not permitted; -EBADMSG: it does not match its version. */
 _must_use_ int pystack_process_find(int32_t pid, struct pystack_process *ret, struct err *err);
 
 /* As pystack_read(), but the tids are those of this process's pid namespace. Returns how many

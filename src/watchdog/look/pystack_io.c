@@ -23,7 +23,7 @@ struct process_memory {
 };
 
 /* A container's filter of system calls can forbid process_vm_readv() although the memory may be
- * read, with an error that tells nothing. Then /proc/PID/mem is read; without the right, it can't
+ * read, with an error that explains nothing. Then /proc/PID/mem is read; without the right, it can't
  * be opened. */
 static ssize_t by_file(struct process_memory *m, uint64_t address, void *buf, size_t n) {
     if (m->fd == -1) {
@@ -63,7 +63,7 @@ struct candidate {
     uint64_t begin, end; /* its mapping of offset 0 */
     bool is_library;
     uint64_t inode;
-    uint32_t version; /* by its name; 0: that does not say it */
+    uint32_t version; /* by its name; 0: not in the name */
     char path[PATH_MAX];
 };
 
@@ -73,7 +73,7 @@ struct maps {
     uint32_t version; /* of modules of Python that are mapped: "cpython-39-"; 0: none */
 };
 
-/* "3.9", "39", "310"; 0: it is no such number. */
+/* "3.9", "39", "310"; 0: not such a number. */
 static uint32_t version_of(const char *text) {
     if (text[0] != '3')
         return 0;

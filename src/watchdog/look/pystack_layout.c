@@ -102,14 +102,14 @@ static const struct pystack_layout tables[] = {
 
 /* _Py_DebugOffsets is a row of 64-bit numbers: here are the numbers of those that are needed.
  * Include/internal/pycore_runtime.h (3.13), pycore_debug_offsets.h (3.14) */
-enum { SAID_VERSION = 1, SAID_FREE = 2, SAID_INTERPRETERS = 5, SAID_MAX = 81 };
-struct said {
+enum { GIVEN_VERSION = 1, GIVEN_FREE = 2, GIVEN_INTERPRETERS = 5, GIVEN_MAX = 81 };
+struct given {
     uint8_t interp_next, interp_threads, thread_next, thread_frame, thread_id, thread_native;
     uint8_t frame_previous, frame_code, frame_place, frame_locals, frame_owner, frame_copy;
     uint8_t code_file, code_name, code_lines, code_first_line, code_begin, code_copies;
     uint8_t object_type, bytes_length, bytes_data, text_state, text_length, text_ascii;
 };
-static const struct said said_3_13 = {
+static const struct given given_3_13 = {
     .interp_next = 8,
     .interp_threads = 9,
     .thread_next = 21,
@@ -133,7 +133,7 @@ static const struct said said_3_13 = {
     .text_length = 69,
     .text_ascii = 70,
 };
-static const struct said said_3_14 = {
+static const struct given given_3_14 = {
     .interp_next = 8,
     .interp_threads = 9,
     .thread_next = 24,
@@ -160,52 +160,52 @@ static const struct said said_3_14 = {
     .text_ascii = 80,
 };
 
-#define SAID_OFFSET_MAX (1u << 20) /* of an interpreter, which is large */
+#define GIVEN_OFFSET_MAX (1u << 20) /* of an interpreter, which is large */
 
-/* A number that the process says: of another struct than one read whole, it may be larger. */
-static uint32_t offset(const uint64_t *said, uint8_t at, uint32_t max, bool *ok) {
-    if (said[at] > max)
+/* A number that the process has: of another struct than one read whole, it may be larger. */
+static uint32_t offset(const uint64_t *given, uint8_t at, uint32_t max, bool *ok) {
+    if (given[at] > max)
         *ok = false;
-    return *ok ? (uint32_t)said[at] : 0;
+    return *ok ? (uint32_t)given[at] : 0;
 }
 
-static bool layout_from(const uint64_t *said, const struct said *at, uint32_t minor,
+static bool layout_from(const uint64_t *given, const struct given *at, uint32_t minor,
                         struct pystack_layout *ret) {
     enum { LAST = PYSTACK_STRUCT_MAX - 8 };
-    bool ok = true, free_threaded = said[SAID_FREE] != 0;
+    bool ok = true, free_threaded = given[GIVEN_FREE] != 0;
     *ret = (struct pystack_layout){
         .minor = minor,
         .place = PYSTACK_POINTER,
         .table = PYSTACK_LOCATIONS,
-        .interpreters = offset(said, SAID_INTERPRETERS, SAID_OFFSET_MAX, &ok),
-        .interp_next = offset(said, at->interp_next, SAID_OFFSET_MAX, &ok),
-        .interp_threads = offset(said, at->interp_threads, SAID_OFFSET_MAX, &ok),
-        .thread_next = offset(said, at->thread_next, LAST, &ok),
-        .thread_frame = offset(said, at->thread_frame, LAST, &ok),
-        .thread_id = offset(said, at->thread_id, LAST, &ok),
-        .thread_native = offset(said, at->thread_native, LAST, &ok),
+        .interpreters = offset(given, GIVEN_INTERPRETERS, GIVEN_OFFSET_MAX, &ok),
+        .interp_next = offset(given, at->interp_next, GIVEN_OFFSET_MAX, &ok),
+        .interp_threads = offset(given, at->interp_threads, GIVEN_OFFSET_MAX, &ok),
+        .thread_next = offset(given, at->thread_next, LAST, &ok),
+        .thread_frame = offset(given, at->thread_frame, LAST, &ok),
+        .thread_id = offset(given, at->thread_id, LAST, &ok),
+        .thread_native = offset(given, at->thread_native, LAST, &ok),
         .thread_size = PYSTACK_STRUCT_MAX,
-        .frame_previous = offset(said, at->frame_previous, LAST, &ok),
-        .frame_code = offset(said, at->frame_code, LAST, &ok),
-        .frame_place = offset(said, at->frame_place, LAST, &ok),
-        .frame_owner = offset(said, at->frame_owner, LAST, &ok),
-        .frame_locals = offset(said, at->frame_locals, LAST, &ok),
-        .code_file = offset(said, at->code_file, LAST, &ok),
-        .code_name = offset(said, at->code_name, LAST, &ok),
-        .code_lines = offset(said, at->code_lines, LAST, &ok),
-        .code_first_line = offset(said, at->code_first_line, LAST, &ok),
-        .code_begin = offset(said, at->code_begin, LAST, &ok),
-        .object_type = offset(said, at->object_type, LAST, &ok),
-        .bytes_length = offset(said, at->bytes_length, LAST, &ok),
-        .bytes_data = offset(said, at->bytes_data, LAST, &ok),
-        .text_state = offset(said, at->text_state, LAST, &ok),
-        .text_length = offset(said, at->text_length, LAST, &ok),
-        .text_ascii = offset(said, at->text_ascii, LAST, &ok),
+        .frame_previous = offset(given, at->frame_previous, LAST, &ok),
+        .frame_code = offset(given, at->frame_code, LAST, &ok),
+        .frame_place = offset(given, at->frame_place, LAST, &ok),
+        .frame_owner = offset(given, at->frame_owner, LAST, &ok),
+        .frame_locals = offset(given, at->frame_locals, LAST, &ok),
+        .code_file = offset(given, at->code_file, LAST, &ok),
+        .code_name = offset(given, at->code_name, LAST, &ok),
+        .code_lines = offset(given, at->code_lines, LAST, &ok),
+        .code_first_line = offset(given, at->code_first_line, LAST, &ok),
+        .code_begin = offset(given, at->code_begin, LAST, &ok),
+        .object_type = offset(given, at->object_type, LAST, &ok),
+        .bytes_length = offset(given, at->bytes_length, LAST, &ok),
+        .bytes_data = offset(given, at->bytes_data, LAST, &ok),
+        .text_state = offset(given, at->text_state, LAST, &ok),
+        .text_length = offset(given, at->text_length, LAST, &ok),
+        .text_ascii = offset(given, at->text_ascii, LAST, &ok),
         .text_kind_shift = free_threaded && minor >= 14 ? 8 : 2, /* `interned` is a byte there */
     };
     if (free_threaded && at->frame_copy != 0) {
-        ret->frame_copy = offset(said, at->frame_copy, LAST, &ok);
-        ret->code_copies = offset(said, at->code_copies, LAST, &ok);
+        ret->frame_copy = offset(given, at->frame_copy, LAST, &ok);
+        ret->code_copies = offset(given, at->code_copies, LAST, &ok);
     }
     /* int _co_firsttraceable; void *co_extra; (free-threaded: co_tlbc;) char co_code_adaptive[] */
     uint32_t before = ret->code_copies != 0 ? 24 : 16;
@@ -236,10 +236,10 @@ int pystack_layout_of(const struct pystack_memory *m, uint32_t version, uint64_t
     if (major != 3 || minor < 13 || minor > 14)
         return err_set(err, -ENOTSUP, "the stacks of Python %u.%u are not known; 3.9 to 3.14 are",
                        major, minor);
-    uint64_t said[SAID_MAX];
-    if (!pystack_get(m, runtime, said, sizeof said) || memcmp(said, "xdebugpy", 8) != 0 ||
-        (said[SAID_VERSION] >> 16) != (version >> 16) ||
-        !layout_from(said, minor == 13 ? &said_3_13 : &said_3_14, minor, ret))
+    uint64_t given[GIVEN_MAX];
+    if (!pystack_get(m, runtime, given, sizeof given) || memcmp(given, "xdebugpy", 8) != 0 ||
+        (given[GIVEN_VERSION] >> 16) != (version >> 16) ||
+        !layout_from(given, minor == 13 ? &given_3_13 : &given_3_14, minor, ret))
         return err_set(err, -EBADMSG,
                        "its _PyRuntime does not begin with the offsets of Python %u.%u", major,
                        minor);

@@ -4,7 +4,7 @@
  * 3.9 to 3.12: tables, from the structs of CPython's headers (Include/internal/pycore_runtime.h,
  * pycore_interp.h, pycore_frame.h, Include/cpython/pystate.h, code.h, unicodeobject.h), for 64 bit
  * and a release build. They did not change within a minor version. From 3.13 on the interpreter
- * says them itself: _Py_DebugOffsets is at the beginning of _PyRuntime. */
+ * has them itself: _Py_DebugOffsets is at the beginning of _PyRuntime. */
 #pragma once
 
 #include <stdbool.h>

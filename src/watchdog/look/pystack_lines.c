@@ -67,7 +67,7 @@ static int64_t varint(struct pystack_table *t) {
 }
 
 /* Entries: a byte with bit 7 set, a form (4 bits) and the length less one in instructions (3 bits);
- * then what the form says, in bytes without bit 7. */
+ * then what the form requires, in bytes without bit 7. */
 static uint32_t by_locations(struct pystack_table *t, int64_t place, int64_t line) {
     enum { ONE_LINE_0 = 10, ONE_LINE_2 = 12, NO_COLUMNS, LONG, NONE };
     int64_t end = 0;

@@ -34,7 +34,7 @@ struct window {
 
 static bool name_at(const struct pystack_memory *file, struct window *w, uint64_t at,
                     char out[NAME_MAX_]) {
-    /* No sum: an offset that the file says can be at the end of all numbers. */
+    /* No sum: an offset in the file can be at the end of all numbers. */
     if (at < w->at || at - w->at > w->n || w->n - (at - w->at) < NAME_MAX_) {
         ssize_t got = file->read(file->arg, at, w->bytes, sizeof w->bytes);
         w->at = at;

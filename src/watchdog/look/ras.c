@@ -78,7 +78,7 @@ static uint32_t kind_of(struct ras *r, const char *name, size_t len) {
 static const struct json_limits limits = {
     .max_bytes = RAS_ANSWER_MAX, .max_depth = 8, .max_values = 1u << 20};
 
-/* ncclResult_t (nccl.h). 7, in progress, is no error. */
+/* ncclResult_t (nccl.h). 7, in progress, is not an error. */
 static const char *error_text(int64_t result) {
     static const char *const texts[] = {
         [1] = "unhandled CUDA error", [2] = "system error",  [3] = "internal error",

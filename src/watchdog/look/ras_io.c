@@ -77,9 +77,9 @@ static int dial(const struct place *p, uint64_t deadline_ns, int *ret) {
  */
 static int command(int fd, const char *line, const char *expected, uint64_t deadline_ns) {
     _cleanup_(strbuf_fini) struct strbuf reply = {0};
-    int r = socket_say(fd, line, deadline_ns);
+    int r = socket_send_text(fd, line, deadline_ns);
     while (r == 0 && strchr(strbuf_text(&reply), '\n') == NULL) {
-        r = socket_hear(fd, &reply, REPLY_MAX, deadline_ns);
+        r = socket_receive(fd, &reply, REPLY_MAX, deadline_ns);
         r = r == 0 ? -ECONNRESET : r == 1 ? 0 : r;
     }
     if (r == -EMSGSIZE)
@@ -102,8 +102,8 @@ static int question(int fd, uint64_t deadline_ns, struct strbuf *answer) {
         r = command(fd, "SET FORMAT json\n", "OK", deadline_ns);
     if (r <= 0)
         return r < 0 ? r : -ENOTSUP;
-    r = socket_say(fd, "VERBOSE STATUS\n", deadline_ns);
-    return r < 0 ? r : socket_hear_all(fd, answer, RAS_ANSWER_MAX, deadline_ns);
+    r = socket_send_text(fd, "VERBOSE STATUS\n", deadline_ns);
+    return r < 0 ? r : socket_receive_all(fd, answer, RAS_ANSWER_MAX, deadline_ns);
 }
 
 static int explain(int r, const char *address, struct err *err) {

@@ -16,7 +16,7 @@ static const struct json_limits limits = {
 
 /* ---- HTTP ---- */
 
-/* The length that the head tells; false: none, or no number. */
+/* The length in the head; false: none, or not a number. */
 static bool body_length(const char *head, uint64_t *ret) {
     static const char name[] = "\r\nContent-Length:";
     const char *at = strcasestr(head, name);
@@ -33,27 +33,27 @@ static bool body_length(const char *head, uint64_t *ret) {
 int recorder_http_body(const char *answer, size_t len, const char **ret_body, size_t *ret_len,
                        struct err *err) {
     char head[HEAD_MAX];
-    uint64_t told = 0;
+    uint64_t length = 0;
     size_t n = MIN2(len, sizeof head - 1);
     memcpy(head, answer, n);
     head[n] = '\0';
     char *end = strstr(head, "\r\n\r\n");
     if (strncmp(head, "HTTP/1.", 7) != 0 || end == NULL)
-        return err_set(err, -EINVAL, "this is no answer of a web server");
+        return err_set(err, -EINVAL, "not the answer of a web server");
     *end = '\0';
     if (strncmp(head + 8, " 200", 4) != 0) {
         head[strcspn(head, "\r")] = '\0';
         utf8_clean(head, false);
         return err_set(err, -EINVAL, "the answer is \"%.80s\"", head);
     }
-    if (!body_length(head, &told))
-        return err_set(err, -EINVAL, "the answer does not tell its length");
+    if (!body_length(head, &length))
+        return err_set(err, -EINVAL, "the answer lacks its length");
     size_t begin = (size_t)(end - head) + 4;
-    if (told != len - begin)
+    if (length != len - begin)
         return err_set(err, -EINVAL, "the answer has %zu bytes of %llu", len - begin,
-                       (unsigned long long)told);
+                       (unsigned long long)length);
     *ret_body = answer + begin;
-    *ret_len = (size_t)told;
+    *ret_len = (size_t)length;
     return 0;
 }
 
@@ -76,7 +76,7 @@ static void word_of(const struct json *v, char *ret, size_t size) {
     utf8_clean(ret, false);
 }
 
-/* A whole number, or one as text: PyTorch writes both. -1: none, as PyTorch says it, too. */
+/* A whole number, or one as text: PyTorch writes both. -1: none, as PyTorch writes it, too. */
 static int64_t number_of(const struct json *v) {
     const char *text = v != NULL ? json_string(v) : NULL;
     double number = -1;

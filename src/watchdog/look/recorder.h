@@ -1,4 +1,4 @@
-/* What PyTorch's flight recorder of one worker says: the last collective of each group, and those
+/* What PyTorch's flight recorder of one worker reports: the last collective of each group, and those
  * that have not ended. recorder.c is pure; recorder_io.c asks for it.
  *
  *     r = source_recorder(socket, deadline_ns, &rec, &err);
@@ -6,7 +6,7 @@
  *     recorder_fini(&rec);
  *
  * The form is that of the handler fr_trace_json of PyTorch's worker server, measured with 2.13:
- * gloo's collectives stay "scheduled", and `retired` tells that one has ended; NCCL's become
+ * gloo's collectives stay "scheduled", and `retired` marks one that has ended; NCCL's become
  * "started" and "completed". (torch/csrc/distributed/c10d/FlightRecorderDetail.hpp) */
 #pragma once
 

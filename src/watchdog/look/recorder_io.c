@@ -53,9 +53,9 @@ int source_recorder(const char *socket, uint64_t deadline_ns, struct recorder *r
     *ret = (struct recorder){0};
     int r = dial(socket, deadline_ns, &fd);
     if (r == 0)
-        r = socket_say(fd, request, deadline_ns);
+        r = socket_send_text(fd, request, deadline_ns);
     if (r == 0)
-        r = socket_hear_all(fd, &answer, HTTP_HEAD_MAX + RECORDER_ANSWER_MAX, deadline_ns);
+        r = socket_receive_all(fd, &answer, HTTP_HEAD_MAX + RECORDER_ANSWER_MAX, deadline_ns);
     file_close(&fd);
     if (r < 0)
         return explain(r, socket, err);
@@ -94,7 +94,7 @@ static int ask_for_file(const char *fifo, struct err *err) {
     return 0;
 }
 
-/* What the look at a file told. */
+/* What a look at a file has shown. */
 struct watched {
     struct stat before, last;
     bool existed;

@@ -41,7 +41,7 @@ struct signs_worker {
 struct signs {
     struct signs_worker *workers; /* by rank */
     size_t n, cap;
-    uint64_t tick_ns; /* of the clock in which the kernel tells times */
+    uint64_t tick_ns; /* of the clock in which the kernel counts times */
     /* Higher descriptors are not kept open: they are for pipes and connections. */
     rlim_t kept_below;
 };
@@ -142,7 +142,7 @@ static struct worker_tick read_times(struct thread_files *f, uint64_t tick_ns) {
         if (signs_ran(schedstat, len, &t.ran_ns, &t.turns) && t.ran_ns != 0)
             return t;
     }
-    /* There is none, or it always says 0: a kernel without CONFIG_SCHED_INFO. */
+    /* There is none, or it is always 0: a kernel without CONFIG_SCHED_INFO. */
     if (!signs_ticks(stat, n, &ticks) || ticks > UINT64_MAX / tick_ns)
         return (struct worker_tick){0};
     t.ran_ns = ticks * tick_ns;

@@ -45,7 +45,7 @@ int socket_dial(const struct sockaddr *to, socklen_t len, uint64_t deadline_ns, 
     return r;
 }
 
-int socket_say(int fd, const char *text, uint64_t deadline_ns) {
+int socket_send_text(int fd, const char *text, uint64_t deadline_ns) {
     for (size_t left = strlen(text); left > 0;) {
         ssize_t n = send(fd, text, left, MSG_NOSIGNAL);
         if (n > 0) {
@@ -62,7 +62,7 @@ int socket_say(int fd, const char *text, uint64_t deadline_ns) {
     return 0;
 }
 
-int socket_hear(int fd, struct strbuf *to, size_t max, uint64_t deadline_ns) {
+int socket_receive(int fd, struct strbuf *to, size_t max, uint64_t deadline_ns) {
     char piece[PIECE];
     for (;;) {
         int r = ready(fd, POLLIN, deadline_ns);
@@ -82,9 +82,9 @@ int socket_hear(int fd, struct strbuf *to, size_t max, uint64_t deadline_ns) {
     }
 }
 
-int socket_hear_all(int fd, struct strbuf *to, size_t max, uint64_t deadline_ns) {
+int socket_receive_all(int fd, struct strbuf *to, size_t max, uint64_t deadline_ns) {
     int r = 1;
     while (r == 1)
-        r = socket_hear(fd, to, max, deadline_ns);
+        r = socket_receive(fd, to, max, deadline_ns);
     return r;
 }

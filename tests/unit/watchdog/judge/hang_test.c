@@ -129,8 +129,8 @@ Test(hang, one_that_waits_for_somebody_to_type_is_never_a_hang_and_that_is_said_
     assert_between(rig_until_hung(r, 10000), -1, -1);
     cr_expect_eq(r->last.why, HANG_WHY_SUSPENDED);
     cr_expect_eq(r->reports, 1);
-    cr_expect_str_eq(r->text, "rank 2 waits for somebody to type, as a debugger's prompt does: that is not taken "
-                              "for a hang");
+    cr_expect_str_eq(r->text, "rank 2 waits for input, as at a debugger's prompt: that does not count "
+                              "as a hang");
     cr_assert_eq(r->n_suspects, 1);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_ASKS);
     rig_all(r, true); /* a line was typed; then the next prompt */
@@ -150,8 +150,8 @@ Test(hang, one_whose_output_nobody_reads_is_never_a_hang_and_that_is_said_once) 
     assert_between(rig_until_hung(r, 10000), -1, -1);
     cr_expect_eq(r->last.why, HANG_WHY_SUSPENDED);
     cr_expect_eq(r->reports, 1);
-    cr_expect_str_eq(r->text, "rank 1 and 1 more wait until somebody reads the output of the job (a pager, a terminal "
-                              "after ^S): that is not taken for a hang");
+    cr_expect_str_eq(r->text, "rank 1 and 1 more wait until the output of the job is read (a pager, a terminal "
+                              "after ^S): that does not count as a hang");
     cr_assert_eq(r->n_suspects, 2);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_HELD);
     r->w[1].flags = SIGN_ASKS; /* a prompt is another matter */
@@ -170,7 +170,7 @@ Test(hang, that_a_debugger_holds_a_rank_is_said_once) {
     cr_expect_eq(r->reports, 0);
     assert_between(rig_until_hung(r, 10000), -1, -1);
     cr_expect_eq(r->reports, 1);
-    cr_expect_str_eq(r->text, "rank 0 and 1 more are stopped by a debugger (t): that is not taken for a hang");
+    cr_expect_str_eq(r->text, "rank 0 and 1 more are stopped by a debugger (t): that does not count as a hang");
     cr_assert_eq(r->n_suspects, 2);
     cr_expect_eq(r->suspects[0].sign, HANG_SIGN_TRACED);
     rig_fini(r);
@@ -250,8 +250,8 @@ Test(hang, while_two_wait_for_somebody_to_type_nobody_is_late) {
     rig_all(r, false);
     r->w[0].flags = r->w[1].flags = SIGN_ASKS;
     assert_between(rig_until_hung(r, 10000), -1, -1);
-    cr_expect_str_eq(r->text, "rank 0 and 1 more wait for somebody to type, as a debugger's prompt does: that is "
-                              "not taken for a hang");
+    cr_expect_str_eq(r->text, "rank 0 and 1 more wait for input, as at a debugger's prompt: that does "
+                              "not count as a hang");
     rig_fini(r);
 }
 

@@ -22,7 +22,7 @@ Test(counters, lines_of_the_kernels_log) {
     cr_assert_not(add(log, ""));
     kernel_log_write(log, &text);
     cr_assert_str_eq(strbuf_text(&text),
-                     "(left out: 1 line of information that tells of no fault or link)\n"
+                     "(left out: 1 line of information without a fault or link)\n"
                      "[ 5140.900123] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n");
     for (int i = 0; i < 200; i++) {
         char record[1024];
@@ -63,7 +63,7 @@ Test(counters, lines_of_the_kernels_log_that_tell_nothing_of_hardware) {
     cr_assert(add(log, "29,4,4000000,-;a notice of another facility\n"));
     strbuf_clear(&text);
     kernel_log_write(log, &text);
-    cr_assert_str_eq(strbuf_text(&text), "(left out: 2 lines of information that tell of no fault or link)\n"
+    cr_assert_str_eq(strbuf_text(&text), "(left out: 2 lines of information without a fault or link)\n"
                                          "[    3.000000] mlx5_core 0000:0c:00.0 ib0: Link down\n"
                                          "[    4.000000] a notice of another facility\n");
     free(log);
