@@ -8,32 +8,26 @@
 #include "base/json/json.h"
 #include "suspects_rig.h"
 
-/* Of a test that asks for one; ended with it. */
-static struct suspects_rig given;
+/* Four ranks on two nodes. */
+static struct suspects_rig four, *const r = &four;
 
-static struct suspects_rig *four(void) {
-    suspects_rig_init(&given, 4);
-    return &given;
-}
-
-static void finish(void) { suspects_rig_fini(&given); }
-
-TestSuite(suspects, .fini = finish);
+static void begin(void) { suspects_rig_init(r, 4); }
+static void end(void) { suspects_rig_fini(r); }
+TestSuite(suspects, .init = begin, .fini = end);
 
 #define expect_line(r, text) cr_expect_str_eq(strbuf_text(&(r)->line), (text), "%s", strbuf_text(&(r)->line))
 
-static void expect_one(struct suspects_rig *r, uint32_t rank, enum suspect_reason reason) {
-    cr_assert_eq(r->found.n_all, 1, "%u suspects: %s", r->found.n_all, strbuf_text(&r->line));
-    cr_assert_eq(r->found.n_suspects, 1);
-    cr_expect_eq(r->found.suspects[0].rank, rank);
-    cr_expect_eq(r->found.suspects[0].node, rank / 2);
-    cr_expect_eq(r->found.suspects[0].reason, reason, "%s", suspect_reason_name(r->found.suspects[0].reason));
+static void expect_one(struct suspects_rig *of, uint32_t rank, enum suspect_reason reason) {
+    cr_assert_eq(of->found.n_all, 1, "%u suspects: %s", of->found.n_all, strbuf_text(&of->line));
+    cr_assert_eq(of->found.n_suspects, 1);
+    cr_expect_eq(of->found.suspects[0].rank, rank);
+    cr_expect_eq(of->found.suspects[0].node, rank / 2);
+    cr_expect_eq(of->found.suspects[0].reason, reason, "%s", suspect_reason_name(of->found.suspects[0].reason));
 }
 
 /* --- the table of what a hang looks like from outside: each odd rank */
 
 Test(suspects, a_rank_that_reads_from_a_pipe) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
@@ -43,7 +37,6 @@ Test(suspects, a_rank_that_reads_from_a_pipe) {
 }
 
 Test(suspects, a_stopped_rank_at_the_same_place_as_the_others) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'T', "futex", "do_signal_stop", "", "");
     rig_find(r);
     expect_one(r, 2, SUSPECT_STOPPED);
@@ -52,7 +45,6 @@ Test(suspects, a_stopped_rank_at_the_same_place_as_the_others) {
 }
 
 Test(suspects, of_others_at_its_place_it_is_not_said_that_they_are_traced) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
     rig_does(r, 0, 't', "futex", "ptrace_stop", "", "");
     rig_find(r);
@@ -67,7 +59,6 @@ Test(suspects, of_others_at_its_place_it_is_not_said_that_they_are_traced) {
 }
 
 Test(suspects, an_endless_loop) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'R', "", "0", "", "crunch /home/u/data.py 33 main /home/u/train.py 70");
     rig_worker(r, 2)->still_ns = 0;
     rig_find(r);
@@ -78,7 +69,6 @@ Test(suspects, an_endless_loop) {
 
 /* The kernel's R says no more than that a thread would run if it could. */
 Test(suspects, ranks_that_get_no_cpu_are_not_said_to_run) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'R', "", "0", "", "crunch /home/u/data.py 33 main /home/u/train.py 70");
     rig_find(r);
     expect_line(r, "ranks 0-1,3 wait in all_reduce from backward (train.py:76); rank 2 (node b, pid 12): waits for a "
@@ -99,7 +89,6 @@ Test(suspects, ranks_that_get_no_cpu_are_not_said_to_run) {
 }
 
 Test(suspects, a_rank_that_sleeps) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "clock_nanosleep", "hrtimer_nanosleep", "", "nap /home/u/data.py 9");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
@@ -107,7 +96,6 @@ Test(suspects, a_rank_that_sleeps) {
 }
 
 Test(suspects, a_dead_file_system_with_and_without_a_python_stack) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'D', "openat", "request_wait_answer", "/mnt/dead/x", "load /home/u/data.py 20");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
@@ -123,7 +111,6 @@ Test(suspects, a_dead_file_system_with_and_without_a_python_stack) {
 }
 
 Test(suspects, one_that_waits_at_another_line_or_in_another_collective) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "futex", "futex_do_wait", "",
              "wait /usr/lib/python3.11/threading.py 320 all_gather /venv/lib/python3.11/site-packages/torch/dist.py 99 "
              "backward /home/u/train.py 76 main /home/u/train.py 120");
@@ -140,7 +127,6 @@ Test(suspects, one_that_waits_at_another_line_or_in_another_collective) {
 }
 
 Test(suspects, the_stuck_child_of_a_data_loader_is_named) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++) {
         rig_child(r, rank, "futex", "futex_do_wait", "");
         rig_child(r, rank, "read", "anon_pipe_read", "pipe"); /* a tracker of resources: every rank has one */
@@ -158,7 +144,6 @@ Test(suspects, the_stuck_child_of_a_data_loader_is_named) {
 }
 
 Test(suspects, the_command_for_which_a_rank_waits_is_said) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "wait4", "do_wait", "", "upload /home/u/train.py 60");
     rig_child(r, 2, "futex", "futex_do_wait", ""); /* of its data loader */
     rig_child(r, 2, "recvfrom", "wait_woken", "tcp 10.0.0.1:5 -> 10.0.0.2:443 established");
@@ -174,7 +159,6 @@ Test(suspects, the_command_for_which_a_rank_waits_is_said) {
 }
 
 Test(suspects, a_stuck_child_alone_is_enough_if_all_main_threads_poll) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++) {
         rig_does(r, rank, 'S', "poll", "do_poll", "", "next_batch /home/u/train.py 60");
         rig_child(r, rank, "futex", "futex_do_wait", "");
@@ -185,7 +169,6 @@ Test(suspects, a_stuck_child_alone_is_enough_if_all_main_threads_poll) {
 }
 
 Test(suspects, children_that_wait_alike_are_no_suspects) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++) {
         rig_child(r, rank, "futex", "futex_do_wait", "");
         rig_child(r, rank, "read", "anon_pipe_read", "pipe");
@@ -195,7 +178,6 @@ Test(suspects, children_that_wait_alike_are_no_suspects) {
 }
 
 Test(suspects, a_rank_that_ended_with_0_while_others_wait) {
-    struct suspects_rig *r = four();
     rig_worker(r, 3)->ended = true;
     rig_find(r);
     expect_one(r, 3, SUSPECT_ENDED);
@@ -209,7 +191,6 @@ Test(suspects, a_rank_that_ended_with_0_while_others_wait) {
 }
 
 Test(suspects, if_most_have_ended_those_who_have_not_are_not_waiting_for_them) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 3; rank++)
         rig_worker(r, rank)->ended = true;
     rig_find(r);
@@ -218,7 +199,6 @@ Test(suspects, if_most_have_ended_those_who_have_not_are_not_waiting_for_them) {
 }
 
 Test(suspects, a_rank_without_a_connection_to_the_store) {
-    struct suspects_rig *r = four();
     bool came[4] = {true, false, true, true};
     r->in.came = came;
     rig_does(r, 1, 'S', "read", "nfs_wait", "", "imports /home/u/train.py 3");
@@ -235,7 +215,6 @@ Test(suspects, a_rank_without_a_connection_to_the_store) {
 /* --- what is stronger than the largest group */
 
 Test(suspects, fewer_collectives_beat_the_majority) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++)
         rig_worker(r, rank)->collectives = rank == 3 ? 42 : 41;
     rig_does(r, 3, 'S', "poll", "do_poll", "", "x /home/u/train.py 1");
@@ -253,7 +232,6 @@ Test(suspects, fewer_collectives_beat_the_majority) {
 }
 
 Test(suspects, the_recorder_is_asked_before_ras_and_both_before_steps) {
-    struct suspects_rig *r = four();
     uint64_t ras[4] = {7, 6, 7, 7};
     r->in.collectives = ras;
     for (uint32_t rank = 0; rank < 4; rank++)
@@ -272,7 +250,6 @@ Test(suspects, the_recorder_is_asked_before_ras_and_both_before_steps) {
 }
 
 Test(suspects, a_rank_that_has_ended_is_named_before_one_that_is_stopped) {
-    struct suspects_rig *r = four();
     rig_does(r, 0, 'T', "", "", "", "");
     rig_worker(r, 3)->ended = true;
     rig_find(r);
@@ -280,7 +257,6 @@ Test(suspects, a_rank_that_has_ended_is_named_before_one_that_is_stopped) {
 }
 
 Test(suspects, half_of_the_ranks_can_be_stopped_and_are_named) {
-    struct suspects_rig *r = four();
     rig_does(r, 1, 'T', "", "", "", "");
     rig_does(r, 2, 'T', "", "", "", "");
     rig_find(r);
@@ -290,14 +266,12 @@ Test(suspects, half_of_the_ranks_can_be_stopped_and_are_named) {
 }
 
 Test(suspects, at_the_same_stack_the_one_that_waits_for_something_else_is_apart) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "clock_nanosleep", "hrtimer_nanosleep", "", "");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
 }
 
 Test(suspects, a_stopped_rank_is_named_before_those_that_are_behind) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++)
         rig_worker(r, rank)->collectives = rank == 1 ? 41 : 42;
     rig_does(r, 0, 'T', "", "", "", "");
@@ -306,7 +280,6 @@ Test(suspects, a_stopped_rank_is_named_before_those_that_are_behind) {
 }
 
 Test(suspects, who_is_busy_is_named_if_nothing_else_tells) {
-    struct suspects_rig *r = four();
     r->in.signs = &(struct hang_suspect){.rank = 2, .node = 1, .sign = HANG_SIGN_BUSY};
     r->in.n_signs = 1;
     rig_find(r);
@@ -319,7 +292,6 @@ Test(suspects, who_is_busy_is_named_if_nothing_else_tells) {
 /* --- groups */
 
 Test(suspects, two_against_two_is_no_majority_and_both_are_shown) {
-    struct suspects_rig *r = four();
     rig_does(r, 1, 'S', "futex", "futex_do_wait", "", "evaluate /home/u/train.py 90");
     rig_does(r, 3, 'S', "futex", "futex_do_wait", "", "evaluate /home/u/train.py 90");
     rig_find(r);
@@ -331,34 +303,32 @@ Test(suspects, two_against_two_is_no_majority_and_both_are_shown) {
 }
 
 Test(suspects, of_two_ranks_nobody_is_named_and_all_that_is_known_is_said) {
-    static struct suspects_rig r;
-    suspects_rig_init(&r, 2);
-    rig_does(&r, 1, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
-    rig_find(&r);
-    cr_expect_eq(r.found.n_all, 0);
-    expect_line(&r, "rank 0 (node a, pid 10): futex() in all_reduce from backward (train.py:76), still for 31 s; "
-                    "rank 1 (node a, pid 11): read() in load (data.py:20), pipe, still for 31 s");
-    suspects_rig_fini(&r);
+    static struct suspects_rig own;
+    suspects_rig_init(&own, 2);
+    rig_does(&own, 1, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
+    rig_find(&own);
+    cr_expect_eq(own.found.n_all, 0);
+    expect_line(&own, "rank 0 (node a, pid 10): futex() in all_reduce from backward (train.py:76), still for 31 s; "
+                      "rank 1 (node a, pid 11): read() in load (data.py:20), pipe, still for 31 s");
+    suspects_rig_fini(&own);
 }
 
 Test(suspects, of_an_only_rank_all_that_is_known_is_said) {
-    static struct suspects_rig r;
-    suspects_rig_init(&r, 1);
-    rig_find(&r);
-    expect_line(&r,
+    static struct suspects_rig own;
+    suspects_rig_init(&own, 1);
+    rig_find(&own);
+    expect_line(&own,
                 "the only rank (node a, pid 10): futex() in all_reduce from backward (train.py:76), still for 31 s");
-    suspects_rig_fini(&r);
+    suspects_rig_fini(&own);
 }
 
 Test(suspects, all_in_one_place_is_said_and_nobody_named) {
-    struct suspects_rig *r = four();
     rig_find(r);
     cr_expect_eq(r->found.n_all, 0);
     expect_line(r, "all ranks wait in all_reduce from backward (train.py:76)");
 }
 
 Test(suspects, waiters_of_which_some_spin_or_wake_are_one_group_if_there_is_none_otherwise) {
-    struct suspects_rig *r = four();
     rig_does(r, 0, 'R', "", "0", "", "");
     rig_does(r, 1, 'S', "sched_yield", "", "", "");
     rig_does(r, 2, 'S', "read", "pipe_read", "pipe", "load /home/u/data.py 20");
@@ -370,7 +340,6 @@ Test(suspects, waiters_of_which_some_spin_or_wake_are_one_group_if_there_is_none
 #define FRAMES_76(line) "wait /usr/lib/python3.11/x.py " #line " backward /home/u/train.py 76 main /home/u/train.py 120"
 
 Test(suspects, the_same_stack_is_tried_before_the_same_line) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++)
         rig_does(r, rank, rank == 0 ? 'R' : 'S', rank == 1 ? "sched_yield" : "futex", "", "",
                  rank == 2 ? FRAMES_76(9) : FRAMES_76(5));
@@ -379,7 +348,6 @@ Test(suspects, the_same_stack_is_tried_before_the_same_line) {
 }
 
 Test(suspects, at_the_same_line_the_one_that_is_blocked_is_apart) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++) {
         static const char *const frames[] = {FRAMES_76(1), FRAMES_76(2), FRAMES_76(3), FRAMES_76(4)};
         rig_does(r, rank, rank == 1 ? 'D' : 'S', "ioctl", "", "", frames[rank]);
@@ -389,7 +357,6 @@ Test(suspects, at_the_same_line_the_one_that_is_blocked_is_apart) {
 }
 
 Test(suspects, who_runs_is_apart_from_those_who_sleep_without_a_word) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++) {
         rig_does(r, rank, rank == 3 ? 'R' : 'S', "", "", "", "");
         rig_main(r, rank)->stack = -1;
@@ -399,7 +366,6 @@ Test(suspects, who_runs_is_apart_from_those_who_sleep_without_a_word) {
 }
 
 Test(suspects, children_are_compared_with_their_siblings_first) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "poll", "do_poll", "", "next_batch /home/u/train.py 60");
     rig_child(r, 2, "futex", "futex_do_wait", "");
     rig_child(r, 2, "futex", "futex_do_wait", "");
@@ -413,7 +379,6 @@ Test(suspects, children_are_compared_with_their_siblings_first) {
 }
 
 Test(suspects, of_two_busy_ones_of_four_neither_is_named) {
-    struct suspects_rig *r = four();
     const struct hang_suspect signs[] = {{.rank = 1, .node = 0, .sign = HANG_SIGN_BUSY},
                                          {.rank = 2, .node = 1, .sign = HANG_SIGN_BUSY}};
     r->in.signs = signs;
@@ -423,7 +388,6 @@ Test(suspects, of_two_busy_ones_of_four_neither_is_named) {
 }
 
 Test(suspects, waiters_at_one_line_of_the_user_are_one_group_if_there_is_none_otherwise) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 3; rank++) {
         char frames[200];
         (void)snprintf(frames, sizeof frames,
@@ -436,14 +400,12 @@ Test(suspects, waiters_at_one_line_of_the_user_are_one_group_if_there_is_none_ot
 }
 
 Test(suspects, a_rank_at_the_same_line_that_the_kernel_holds_is_apart) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'D', "ioctl", "nvidia_wait", "/dev/nvidia0", "");
     rig_find(r);
     expect_one(r, 2, SUSPECT_ELSEWHERE);
 }
 
 Test(suspects, without_python_stacks_the_kernels_words_group_them) {
-    struct suspects_rig *r = four();
     for (uint32_t rank = 0; rank < 4; rank++) {
         rig_main(r, rank)->stack = -1;
         /* kernels call it differently */
@@ -458,30 +420,29 @@ Test(suspects, without_python_stacks_the_kernels_words_group_them) {
 /* --- what is missing, and limits */
 
 Test(suspects, a_node_without_evidence_is_said_and_not_suspected) {
-    struct suspects_rig r;
-    suspects_rig_init(&r, 8);
-    r.list[2].evidence = NULL;
-    rig_find(&r);
-    cr_expect_eq(r.found.n_all, 0);
-    cr_expect_eq(r.found.n_missing, 2);
-    expect_line(&r, "ranks 0-3,6-7 wait in all_reduce from backward (train.py:76); "
-                    "no evidence from ranks 4-5 (node c: it did not answer in time)");
-    r.list[3].evidence = NULL;
-    r.list[2].missing = "it is gone";
-    rig_find(&r);
-    expect_line(&r, "ranks 0-3 wait in all_reduce from backward (train.py:76); "
-                    "no evidence from ranks 4-7 (node c and others: it is gone)");
+    struct suspects_rig own;
+    suspects_rig_init(&own, 8);
+    own.list[2].evidence = NULL;
+    rig_find(&own);
+    cr_expect_eq(own.found.n_all, 0);
+    cr_expect_eq(own.found.n_missing, 2);
+    expect_line(&own, "ranks 0-3,6-7 wait in all_reduce from backward (train.py:76); "
+                      "no evidence from ranks 4-5 (node c: it did not answer in time)");
+    own.list[3].evidence = NULL;
+    own.list[2].missing = "it is gone";
+    rig_find(&own);
+    expect_line(&own, "ranks 0-3 wait in all_reduce from backward (train.py:76); "
+                      "no evidence from ranks 4-7 (node c and others: it is gone)");
     for (int i = 0; i < 4; i++)
-        r.list[i].evidence = NULL;
-    rig_find(&r);
-    cr_expect_eq(r.found.n_missing, 8);
-    cr_expect_eq(r.found.n_groups, 0);
-    r.list[0].evidence = &r.nodes[0];
-    suspects_rig_fini(&r);
+        own.list[i].evidence = NULL;
+    rig_find(&own);
+    cr_expect_eq(own.found.n_missing, 8);
+    cr_expect_eq(own.found.n_groups, 0);
+    own.list[0].evidence = &own.nodes[0];
+    suspects_rig_fini(&own);
 }
 
 Test(suspects, a_rank_of_another_node_or_of_none_is_ignored) {
-    struct suspects_rig *r = four();
     r->nodes[0].workers[1].rank = 3;
     r->nodes[1].workers[0].rank = 4000000000;
     r->nodes[1].workers[0].n_threads = 0;
@@ -497,18 +458,18 @@ Test(suspects, a_rank_of_another_node_or_of_none_is_ignored) {
 }
 
 Test(suspects, many_suspects_are_folded) {
-    struct suspects_rig r;
-    suspects_rig_init(&r, 32);
+    struct suspects_rig own;
+    suspects_rig_init(&own, 32);
     for (uint32_t rank = 20; rank < 32; rank++) {
         char frames[100];
         (void)snprintf(frames, sizeof frames, "load /home/u/data.py %u", rank);
-        rig_does(&r, rank, 'S', "read", "pipe_read", "pipe", frames);
+        rig_does(&own, rank, 'S', "read", "pipe_read", "pipe", frames);
     }
-    rig_find(&r);
-    cr_expect_eq(r.found.n_all, 12);
-    cr_expect_eq(r.found.n_groups, 13);
-    cr_expect_not_null(strstr(strbuf_text(&r.line), "; and ranks 24-31"), "%s", strbuf_text(&r.line));
-    suspects_rig_fini(&r);
+    rig_find(&own);
+    cr_expect_eq(own.found.n_all, 12);
+    cr_expect_eq(own.found.n_groups, 13);
+    cr_expect_not_null(strstr(strbuf_text(&own.line), "; and ranks 24-31"), "%s", strbuf_text(&own.line));
+    suspects_rig_fini(&own);
 }
 
 Test(suspects, ranges) {
@@ -525,7 +486,6 @@ Test(suspects, ranges) {
 }
 
 Test(suspects, the_users_frame_is_the_innermost_outside_of_libraries) {
-    struct suspects_rig *r = four();
     static const struct {
         const char *frames, *function;
     } cases[] = {
@@ -547,7 +507,6 @@ Test(suspects, the_users_frame_is_the_innermost_outside_of_libraries) {
 }
 
 Test(suspects, a_place_is_the_same_in_all_runs_of_a_program) {
-    struct suspects_rig *r = four();
     int32_t a = rig_stack(r, 0, "f /tmp/1/x.py 1 g /tmp/1/x.py 2"),
             b = rig_stack(r, 0, "f /tmp/2/x.py 1 g /tmp/2/x.py 2");
     int32_t c = rig_stack(r, 0, "f /tmp/1/x.py 1 g /tmp/1/x.py 3"),
@@ -563,7 +522,6 @@ Test(suspects, a_place_is_the_same_in_all_runs_of_a_program) {
 }
 
 Test(suspects, the_text_has_the_line_the_stacks_and_what_is_missing) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
     rig_child(r, 2, "futex", "futex_do_wait", "");
     struct evidence_worker *w = rig_worker(r, 2);
@@ -606,7 +564,6 @@ static uint32_t times_in(const char *text, const char *part) {
 }
 
 Test(suspects, the_text_has_nothing_twice) {
-    struct suspects_rig *r = four();
     rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
     for (uint32_t node = 0; node < 2; node++) {
         r->nodes[node].machine = r->nodes[node].network = 7;
@@ -635,7 +592,6 @@ Test(suspects, the_text_has_nothing_twice) {
 }
 
 Test(suspects, the_json_is_json_and_holds_the_evidence) {
-    struct suspects_rig *r = four();
     static const struct json_limits limits = {SUSPECTS_JSON_MAX, 12, 100000};
     rig_does(r, 2, 'S', "read", "anon_pipe_read", "pipe", "load /home/u/data.py 20 main /home/u/train.py 70");
     r->list[0].evidence = NULL;
@@ -703,7 +659,6 @@ Test(suspects, the_largest_job_has_a_line_that_fits) {
 static const bool all_waited[4] = {true, true, true, true};
 
 Test(suspects, who_does_not_move_when_another_fails_is_named) {
-    struct suspects_rig *r = four();
     r->in.waited = all_waited;
     r->in.failed = 1;
     rig_worker(r, 1)->n_threads = 0; /* it has ended */
@@ -720,7 +675,6 @@ Test(suspects, who_does_not_move_when_another_fails_is_named) {
 
 Test(suspects, who_has_ended_with_0_before_another_fails_is_named) {
     const struct hang_suspect signs[] = {{.rank = 3, .node = 1, .sign = HANG_SIGN_ENDED}};
-    struct suspects_rig *r = four();
     r->in.waited = all_waited;
     r->in.failed = 1;
     r->in.signs = signs;
@@ -734,7 +688,6 @@ Test(suspects, who_has_ended_with_0_before_another_fails_is_named) {
 /* Its connection may be gone already. */
 Test(suspects, who_reacts_is_not_absent_from_the_store) {
     static const bool came[4] = {false, false, true, true};
-    struct suspects_rig *r = four();
     r->in.waited = all_waited;
     r->in.failed = 1;
     r->in.came = came;
@@ -746,7 +699,6 @@ Test(suspects, who_reacts_is_not_absent_from_the_store) {
 
 Test(suspects, who_was_busy_when_another_fails_is_named_too) {
     static const bool waited[4] = {true, true, false, true};
-    struct suspects_rig *r = four();
     r->in.waited = waited;
     r->in.failed = 1;
     rig_worker(r, 0)->still_ns = rig_worker(r, 1)->still_ns = rig_worker(r, 3)->still_ns = 0;
@@ -759,7 +711,6 @@ Test(suspects, who_was_busy_when_another_fails_is_named_too) {
 
 /* NCCL's waiters notice nothing: then their places tell, as in a hang. */
 Test(suspects, the_places_tell_if_nobody_moves_when_one_fails) {
-    struct suspects_rig *r = four();
     r->in.waited = all_waited;
     r->in.failed = 1;
     rig_worker(r, 1)->n_threads = 0;
@@ -771,7 +722,6 @@ Test(suspects, the_places_tell_if_nobody_moves_when_one_fails) {
 }
 
 Test(suspects, nobody_is_named_if_too_few_have_moved) {
-    struct suspects_rig *r = four();
     r->in.waited = all_waited;
     r->in.failed = 1;
     rig_worker(r, 1)->n_threads = 0;
@@ -785,7 +735,6 @@ Test(suspects, nobody_is_named_if_too_few_have_moved) {
 }
 
 Test(suspects, a_node_without_evidence_is_said_to_be_missing_after_a_failure) {
-    struct suspects_rig *r = four();
     r->in.waited = all_waited;
     r->in.failed = 0;
     r->list[1].evidence = NULL;
@@ -829,12 +778,12 @@ Test(suspects, one_loader_of_very_many_is_found, .timeout = 60) {
     struct suspects_input in = {
         .n_ranks = ARRAY_SIZE(nodes_of), .nodes_of = nodes_of, .n_nodes = CROWD_NODES, .nodes = nodes};
     struct suspects found;
-    for (uint32_t r = 0; r < in.n_ranks; r++) {
-        struct evidence *e = &seen[r / CROWD_RANKS];
+    for (uint32_t rank = 0; rank < in.n_ranks; rank++) {
+        struct evidence *e = &seen[rank / CROWD_RANKS];
         struct evidence_worker *w = evidence_add_worker(e);
-        nodes_of[r] = r / CROWD_RANKS;
-        nodes[nodes_of[r]] = (struct suspects_node){.name = "n", .evidence = e};
-        w->rank = r;
+        nodes_of[rank] = rank / CROWD_RANKS;
+        nodes[nodes_of[rank]] = (struct suspects_node){.name = "n", .evidence = e};
+        w->rank = rank;
         *evidence_add_thread(w) = (struct evidence_thread){.state = 'S', .syscall = "poll", .stack = -1};
         add_loaders(e, w);
     }
@@ -854,44 +803,43 @@ Test(suspects, who_is_in_a_debugger_is_counted) {
         "wait /v/pydev_monkey.py 5 _do_wait_suspend /v/site-packages/debugpy/_vendored/pydevd/pydevd.py 2330",
     };
     for (size_t i = 0; i < ARRAY_SIZE(stacks); i++) {
-        _cleanup_(suspects_rig_fini) struct suspects_rig r;
-        suspects_rig_init(&r, 4);
-        rig_find(&r);
-        cr_expect_eq(r.found.n_debugged, 0);
-        rig_does(&r, 3, 'S', "futex", "futex_do_wait", "", stacks[i]);
-        rig_find(&r);
-        cr_expect(r.found.n_debugged == 1 && r.found.debugged == 3, "%zu", i);
+        _cleanup_(suspects_rig_fini) struct suspects_rig own;
+        suspects_rig_init(&own, 4);
+        rig_find(&own);
+        cr_expect_eq(own.found.n_debugged, 0);
+        rig_does(&own, 3, 'S', "futex", "futex_do_wait", "", stacks[i]);
+        rig_find(&own);
+        cr_expect(own.found.n_debugged == 1 && own.found.debugged == 3, "%zu", i);
     }
 }
 
 Test(suspects, a_debugger_below_a_shell_counts_and_a_function_of_its_name_does_not) {
-    _cleanup_(suspects_rig_fini) struct suspects_rig r;
-    suspects_rig_init(&r, 4);
-    rig_does(&r, 1, 'S', "wait4", "do_wait", "", "");
-    rig_child(&r, 1, "futex", "futex_do_wait", "");
-    rig_does(&r, 2, 'S', "futex", "futex_do_wait", "", "cmdloop /home/u/train.py 7 _wait_for_attach /home/u/rpc.py 9");
-    rig_find(&r);
-    cr_expect_eq(r.found.n_debugged, 0);
-    rig_worker(&r, 1)->children[0].main.stack = rig_stack(&r, 1, "_wait_for_attach /v/pydevd/pydevd.py 3040");
-    rig_find(&r);
-    cr_expect(r.found.n_debugged == 1 && r.found.debugged == 1);
+    _cleanup_(suspects_rig_fini) struct suspects_rig own;
+    suspects_rig_init(&own, 4);
+    rig_does(&own, 1, 'S', "wait4", "do_wait", "", "");
+    rig_child(&own, 1, "futex", "futex_do_wait", "");
+    rig_does(&own, 2, 'S', "futex", "futex_do_wait", "",
+             "cmdloop /home/u/train.py 7 _wait_for_attach /home/u/rpc.py 9");
+    rig_find(&own);
+    cr_expect_eq(own.found.n_debugged, 0);
+    rig_worker(&own, 1)->children[0].main.stack = rig_stack(&own, 1, "_wait_for_attach /v/pydevd/pydevd.py 3040");
+    rig_find(&own);
+    cr_expect(own.found.n_debugged == 1 && own.found.debugged == 1);
 }
 
 /* ---- the reason for which a hang may be ended */
 
-static void all_are(struct suspects_rig *r, const char *syscall, const char *target, const char *frames) {
+static void all_are(struct suspects_rig *of, const char *syscall, const char *target, const char *frames) {
     for (uint32_t rank = 0; rank < 4; rank++)
-        rig_does(r, rank, 'S', syscall, "", target, frames);
+        rig_does(of, rank, 'S', syscall, "", target, frames);
 }
 
 Test(suspects, who_waits_in_a_collective_waits_for_others) {
-    struct suspects_rig *r = four();
     rig_find(r);
     cr_expect_eq(r->found.n_together, 4);
 }
 
 Test(suspects, who_waits_for_work_from_outside_waits_for_no_rank) {
-    struct suspects_rig *r = four();
     all_are(r, "futex", "", "get /usr/lib/python3.11/queue.py 171 drive /home/u/driver.py 9");
     rig_find(r);
     cr_expect_eq(r->found.n_together, 0);
@@ -910,7 +858,6 @@ Test(suspects, who_waits_for_work_from_outside_waits_for_no_rank) {
 }
 
 Test(suspects, who_waits_for_the_store_or_another_rank_or_is_stopped_is_a_reason) {
-    struct suspects_rig *r = four();
     all_are(r, "clock_nanosleep", "", "main /home/u/train.py 9");
     rig_worker(r, 1)->awaits_rank = true;
     rig_find(r);
@@ -922,7 +869,6 @@ Test(suspects, who_waits_for_the_store_or_another_rank_or_is_stopped_is_a_reason
 }
 
 Test(suspects, a_connection_to_a_rank_of_another_node_is_a_reason) {
-    struct suspects_rig *r = four();
     all_are(r, "poll", "", "main /home/u/train.py 9");
     rig_does(r, 0, 'S', "recvfrom", "", "tcp 10.0.0.1:42 -> 10.0.0.2:9 established", "");
     rig_does(r, 1, 'S', "recvfrom", "", "tcp 10.0.0.1:43 -> 10.0.0.9:9 established", "");
@@ -934,7 +880,6 @@ Test(suspects, a_connection_to_a_rank_of_another_node_is_a_reason) {
 }
 
 Test(suspects, a_kernel_of_nccl_is_waited_for) {
-    struct suspects_rig *r = four();
     all_are(r, "futex", "", "item /home/u/train.py 9");
     struct evidence_thread *watchdog = evidence_add_thread(rig_worker(r, 0));
     (void)snprintf(watchdog->name, sizeof watchdog->name, "pt_nccl_watchdg");
@@ -946,7 +891,6 @@ Test(suspects, a_kernel_of_nccl_is_waited_for) {
 }
 
 Test(suspects, who_hangs_at_its_exit_is_named_and_not_who_has_ended) {
-    struct suspects_rig *r = four();
     rig_worker(r, 0)->ended = rig_worker(r, 1)->ended = rig_worker(r, 3)->ended = true;
     rig_does(r, 2, 'S', "pause", "", "", "");
     rig_main(r, 2)->stack = -1;
