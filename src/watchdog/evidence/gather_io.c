@@ -122,23 +122,29 @@ static void look_at(struct evidence_worker *w, uint64_t end_ns) {
         evidence_worker_gap(w, "kernel stack: %s", strerror(-r));
 }
 
+static struct evidence_worker *add_worker(struct work *k, size_t i) {
+    const struct gather_worker *a = &k->ask->workers[i];
+    struct evidence_worker *w = evidence_add_worker(&k->e);
+    if (w != NULL)
+        *w = (struct evidence_worker){.rank = a->rank,
+                                      .local_rank = a->local_rank,
+                                      .pid = a->pid,
+                                      .still_ns = a->still_ns,
+                                      .used_ns = a->used_ns,
+                                      .spins = a->spins,
+                                      .step = a->step,
+                                      .ended = a->ended};
+    return w;
+}
+
 static void step_proc(struct work *k) {
     for (size_t i = 0; i < k->ask->n; i++) {
-        const struct gather_worker *a = &k->ask->workers[i];
-        struct evidence_worker *w = evidence_add_worker(&k->e);
+        struct evidence_worker *w = add_worker(k, i);
         if (w == NULL) {
             evidence_gap(&k->e, "/proc: the node has more than %d workers", EVIDENCE_WORKERS_MAX);
             return;
         }
-        w->rank = a->rank;
-        w->local_rank = a->local_rank;
-        w->pid = a->pid;
-        w->still_ns = a->still_ns;
-        w->used_ns = a->used_ns;
-        w->spins = a->spins;
-        w->step = a->step;
-        w->ended = a->ended;
-        if (!a->ended)
+        if (!w->ended)
             look_at(w, k->begin_ns + k->ask->timeout_ns / 4);
     }
     gather_store_links(&k->e, k->ask->store_port);
@@ -309,15 +315,8 @@ static void send_so_far(struct work *k) {
 
 /* Only whom it is about. */
 static void step_native(struct work *k) {
-    for (size_t i = 0; i < k->ask->n; i++) {
-        struct evidence_worker *w = evidence_add_worker(&k->e);
-        if (w == NULL)
-            break;
-        w->rank = k->ask->workers[i].rank;
-        w->local_rank = k->ask->workers[i].local_rank;
-        w->pid = k->ask->workers[i].pid;
-        w->ended = k->ask->workers[i].ended;
-    }
+    for (size_t i = 0; i < k->ask->n && add_worker(k, i) != NULL; i++)
+        ;
     disturb_native_stacks(&k->e, k->end_ns);
 }
 

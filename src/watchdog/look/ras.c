@@ -311,27 +311,29 @@ static bool choose_tally(const struct ras_rank *rank, const void *arg) {
     return (rank->counted >> t->kind & 1) != 0 && rank->counts[t->kind] == t->count;
 }
 
-static bool choose_dead(const struct ras_rank *rank, const void *arg) {
-    (void)arg;
-    return rank->missing && rank->dead;
-}
-
-static bool choose_gone(const struct ras_rank *rank, const void *arg) {
-    (void)arg;
-    return rank->missing && !rank->dead && rank->state == RAS_STATE_NOCOMM;
-}
-
-static bool choose_silent(const struct ras_rank *rank, const void *arg) {
-    (void)arg;
-    return rank->missing && !rank->dead && rank->state != RAS_STATE_NOCOMM;
-}
-
 static bool choose_error(const struct ras_rank *rank, const void *arg) {
     return rank->error[0] != '\0' && strcmp(rank->error, arg) == 0;
 }
 
-static bool choose_state(const struct ras_rank *rank, const void *arg) {
-    return !rank->missing && rank->state == *(const enum ras_state *)arg;
+/* What a rank does that has a line of its own. */
+enum condition { DEAD, SILENT, GONE, INITIALIZING, FINALIZING, ABORTED, N_CONDITIONS, FINE };
+
+static enum condition condition_of(const struct ras_rank *rank) {
+    if (rank->missing)
+        return rank->dead ? DEAD : rank->state == RAS_STATE_NOCOMM ? GONE : SILENT;
+    switch (rank->state) {
+    case RAS_STATE_INIT: return INITIALIZING;
+    case RAS_STATE_FINALIZE: return FINALIZING;
+    case RAS_STATE_ABORT: return ABORTED;
+    case RAS_STATE_UNKNOWN:
+    case RAS_STATE_NOCOMM:
+    case RAS_STATE_RUNNING: return FINE;
+    }
+    assert_not_reached();
+}
+
+static bool choose_condition(const struct ras_rank *rank, const void *arg) {
+    return condition_of(rank) == *(const enum condition *)arg;
 }
 
 static void add_head(struct strbuf *line, const struct ras_comm *c) {
@@ -391,40 +393,17 @@ static void add_tallies(const struct ras *r, const struct ras_comm *c, struct st
     }
 }
 
-static void add_missing(const struct ras_comm *c, struct strbuf *to, size_t begin, bool *full) {
-    static const struct {
-        choose_fn *choose;
-        const char *what;
-    } rows[] = {
-        {choose_dead, "considered dead"},
-        {choose_silent, "no answer"},
-        {choose_gone, "has left the communicator"},
-    };
+static void add_conditions(const struct ras_comm *c, enum condition from, enum condition to_last,
+                           struct strbuf *to, size_t begin, bool *full) {
+    static const char *const words[N_CONDITIONS] = {
+        [DEAD] = "considered dead",           [SILENT] = "no answer",
+        [GONE] = "has left the communicator", [INITIALIZING] = "still initializing",
+        [FINALIZING] = "finalizing",          [ABORTED] = "aborted"};
     _cleanup_(strbuf_fini) struct strbuf line = {0};
-    for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+    for (enum condition i = from; i <= to_last; i++) {
         add_head(&line, c);
-        strbuf_printf(&line, "%s: ", rows[i].what);
-        if (add_ranks(&line, c, true, rows[i].choose, NULL)) {
-            strbuf_add(&line, "\n");
-            add_line(to, begin, full, &line);
-        }
-        strbuf_clear(&line);
-    }
-}
-
-static void add_states(const struct ras_comm *c, struct strbuf *to, size_t begin, bool *full) {
-    static const char *const words[] = {
-        [RAS_STATE_INIT] = "still initializing",
-        [RAS_STATE_FINALIZE] = "finalizing",
-        [RAS_STATE_ABORT] = "aborted",
-    };
-    _cleanup_(strbuf_fini) struct strbuf line = {0};
-    for (enum ras_state s = RAS_STATE_INIT; s <= RAS_STATE_ABORT; s++) {
-        if (words[s] == NULL)
-            continue;
-        add_head(&line, c);
-        strbuf_printf(&line, "%s: ", words[s]);
-        if (add_ranks(&line, c, true, choose_state, &s)) {
+        strbuf_printf(&line, "%s: ", words[i]);
+        if (add_ranks(&line, c, true, choose_condition, &i)) {
             strbuf_add(&line, "\n");
             add_line(to, begin, full, &line);
         }
@@ -462,9 +441,9 @@ void ras_summary(const struct ras *r, struct strbuf *to) {
     for (uint32_t i = 0; i < r->n_comms && !full; i++) {
         const struct ras_comm *c = &r->comms[i];
         size_t before = to->len;
-        add_missing(c, to, begin, &full);
+        add_conditions(c, DEAD, GONE, to, begin, &full);
         add_errors(c, to, begin, &full);
-        add_states(c, to, begin, &full);
+        add_conditions(c, INITIALIZING, ABORTED, to, begin, &full);
         add_tallies(r, c, to, begin, &full);
         if (to->len == before && !full) {
             add_head(&line, c);
