@@ -12,7 +12,6 @@
 #include "io/clock.h"
 #include "io/process/helper_call.h"
 #include "watchdog/act/hang_case_io.h"
-#include "watchdog/act/hang_files_io.h"
 
 #define OPEN_MAX 4 /* cases; further reports have no evidence */
 

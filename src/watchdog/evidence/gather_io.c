@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -15,8 +16,14 @@
 #include "watchdog/evidence/disturb.h"
 #include "watchdog/evidence/gather_priv.h"
 #include "watchdog/evidence/waits.h"
+#include "watchdog/look/pystack.h"
 #include "watchdog/look/signs.h"
 
+#define TABLE_MAX ((size_t)4 << 20) /* of the kernel's list of sockets */
+#define LINKS_MAX 8192              /* connections to the store from this machine */
+#define STACKS_AT_ONCE 4            /* workers that are read at the same time */
+#define STACKS_CHILDREN_MAX 16      /* of a worker whose stacks are read */
+#define STACKS_ONE_MAX_NS (1 * NS_PER_S)
 #define STEPS_MAX 16 /* of what the helper sends: each is whole, and better than the one before */
 #define CHILD_DEPTH_MAX 8
 #define ENVIRON_MAX (1u << 20) /* bytes that are searched */
@@ -122,6 +129,148 @@ static void look_at(struct evidence_worker *w, uint64_t end_ns) {
         evidence_worker_gap(w, "kernel stack: %s", strerror(-r));
 }
 
+/* ---- the workers' store ---- */
+
+struct links {
+    uint64_t inodes[LINKS_MAX];
+    size_t n;
+};
+
+static bool read_table(pid_t pid, const char *name, uint16_t port, struct links *to) {
+    char path[PROC_PATH_MAX];
+    char *table = malloc(TABLE_MAX);
+    bool whole = false;
+    proc_path(path, pid, "");
+    int dir = open(path, O_DIRECTORY | O_CLOEXEC);
+    ssize_t len = -1;
+    if (table != NULL && dir >= 0)
+        len = thread_sockets(dir, name, table, TABLE_MAX, &whole);
+    if (len >= 0 && whole)
+        to->n += waits_connected(table, (size_t)len, port, to->inodes + to->n, LINKS_MAX - to->n);
+    free(table);
+    if (dir >= 0)
+        (void)close(dir);
+    return whole && to->n < LINKS_MAX;
+}
+
+/* Of all processes of this one's network. False: they can't be read, or not all of them. */
+static bool read_tables(pid_t pid, uint16_t port, struct links *ret) {
+    ret->n = 0;
+    return read_table(pid, "net/tcp", port, ret) &&
+           (access("/proc/self/net/tcp6", F_OK) < 0 || read_table(pid, "net/tcp6", port, ret));
+}
+
+struct link_search {
+    const struct links *links;
+    int dir;
+    bool found;
+};
+
+static void look_at_fd(void *arg, int fd) {
+    struct link_search *s = arg;
+    char name[16], link[64];
+    (void)snprintf(name, sizeof name, "%d", fd);
+    ssize_t n = s->found ? -1 : readlinkat(s->dir, name, link, sizeof link - 1);
+    if (n < 0)
+        return;
+    link[n] = '\0';
+    uint64_t inode = waits_socket_inode(link);
+    for (size_t i = 0; i < s->links->n && inode != 0; i++)
+        s->found |= s->links->inodes[i] == inode;
+}
+
+/* 1, 0, or a negative errno: it can't be read. */
+static int has_link(pid_t pid, const struct links *links) {
+    char path[PROC_PATH_MAX];
+    proc_path(path, pid, "/fd");
+    struct link_search s = {.links = links, .dir = open(path, O_DIRECTORY | O_CLOEXEC)};
+    if (s.dir < 0)
+        return -errno;
+    int r = proc_each_number(path, look_at_fd, &s);
+    (void)close(s.dir);
+    return s.found ? 1 : r;
+}
+
+/* The same of a worker and its children. */
+static int worker_has_link(const struct evidence_worker *w, const struct links *links) {
+    int r = has_link(w->pid, links);
+    for (uint32_t k = 0; k < w->n_children && r == 0; k++)
+        r = has_link(w->children[k].pid, links) == 1;
+    return r;
+}
+
+static bool net_of(pid_t pid, char *ret, size_t size) {
+    char path[PROC_PATH_MAX];
+    proc_path(path, pid, "/ns/net");
+    ssize_t n = readlink(path, ret, size - 1);
+    if (n > 0)
+        ret[n] = '\0';
+    return n > 0;
+}
+
+/* The ports of "tcp 10.0.0.1:4242 -> 10.0.0.2:29500 established", and whether it is such a text. */
+static bool ports_of(const char *target, uint16_t *ret_own, uint16_t *ret_other) {
+    char own[64], other[64];
+    if (sscanf(target, "tcp %63s -> %63s", own, other) != 2)
+        return false;
+    const char *own_port = strrchr(own, ':'), *other_port = strrchr(other, ':');
+    return own_port != NULL && other_port != NULL && sscanf(own_port, ":%" SCNu16, ret_own) == 1 &&
+           sscanf(other_port, ":%" SCNu16, ret_other) == 1;
+}
+
+/* Whether the other end of a connection with this port here belongs to another worker. */
+static bool is_of_another(const struct evidence *e, const struct evidence_worker *w, uint16_t port,
+                          struct links *links) {
+    (void)read_tables(w->pid, port, links); /* one of them can be missing */
+    for (uint32_t i = 0; i < e->n_workers && links->n > 0; i++) {
+        const struct evidence_worker *other = &e->workers[i];
+        if (other != w && other->n_threads > 0 && worker_has_link(other, links) == 1)
+            return true;
+    }
+    return false;
+}
+
+static void find_waits(struct evidence *e, uint16_t port) {
+    struct links *links = xcalloc(1, sizeof *links);
+    for (uint32_t i = 0; i < e->n_workers; i++) {
+        struct evidence_worker *w = &e->workers[i];
+        uint16_t own, other;
+        for (uint32_t k = 0; k <= w->n_children && w->n_threads > 0 && !w->awaits_rank; k++) {
+            const struct evidence_thread *t = k == 0 ? &w->threads[0] : &w->children[k - 1].main;
+            if (ports_of(t->target, &own, &other))
+                w->awaits_rank = other == port || is_of_another(e, w, own, links);
+        }
+    }
+    free(links);
+}
+
+/* Sets at_store or not_at_store of the workers in *e: whether the worker, or a child, has an
+ * established TCP connection to this port, the workers' store: one that has none while others do
+ * has not got as far as joining them, or has left. Neither is set if that cannot be read. And
+ * awaits_rank: whether its main thread waits on a connection to it, or to another worker. */
+static void find_store_links(struct evidence *e, uint16_t port) {
+    char net[64], own[64];
+    pid_t first = 0;
+    find_waits(e, port);
+    for (uint32_t i = 0; i < e->n_workers && first == 0; i++)
+        first = e->workers[i].n_threads > 0 ? e->workers[i].pid : 0;
+    if (port == 0 || first == 0 || !net_of(first, net, sizeof net))
+        return;
+    struct links *links = xcalloc(1, sizeof *links);
+    bool known = read_tables(first, port, links);
+    for (uint32_t i = 0; i < e->n_workers && known; i++) {
+        struct evidence_worker *w = &e->workers[i];
+        if (w->n_threads == 0 || !net_of(w->pid, own, sizeof own) || strcmp(own, net) != 0)
+            continue;
+        int r = worker_has_link(w, links);
+        w->at_store = r == 1;
+        w->not_at_store = r == 0;
+    }
+    free(links);
+}
+
+/* ---- the first step ---- */
+
 static struct evidence_worker *add_worker(struct work *k, size_t i) {
     const struct gather_worker *a = &k->ask->workers[i];
     struct evidence_worker *w = evidence_add_worker(&k->e);
@@ -147,7 +296,179 @@ static void step_proc(struct work *k) {
         if (!w->ended)
             look_at(w, k->begin_ns + k->ask->timeout_ns / 4);
     }
-    gather_store_links(&k->e, k->ask->store_port);
+    find_store_links(&k->e, k->ask->store_port);
+}
+
+/* ---- Python stacks ---- */
+
+/* How many frames to report, so that the table notes that there were more. */
+static size_t n_reported(uint32_t n, bool cut) {
+    return cut && n == EVIDENCE_FRAMES_MAX ? EVIDENCE_FRAMES_MAX + 1 : n;
+}
+
+struct reading {
+    struct evidence part;
+    int32_t only; /* of a child: its main thread's tid; 0: all threads */
+};
+
+/* Where the stack goes. A child has a place of its own, however many threads the worker has. */
+static struct evidence_thread *add_place(struct reading *r, const struct pystack_thread *t) {
+    struct evidence_worker *w = &r->part.workers[0];
+    struct evidence_child *child = r->only != 0 ? evidence_add_child(w) : NULL;
+    struct evidence_thread *thread = r->only == 0    ? evidence_add_thread(w)
+                                     : child != NULL ? &child->main
+                                                     : NULL;
+    if (thread != NULL)
+        thread->tid = r->only != 0 ? r->only : t->main ? w->pid : t->tid;
+    return thread;
+}
+
+static void on_thread(void *arg, const struct pystack_thread *t) {
+    struct reading *r = arg;
+    static struct evidence_frame frames[PYSTACK_FRAMES_MAX];
+    uint32_t number;
+    if (r->only != 0 && !t->main && t->tid != r->only)
+        return;
+    for (uint32_t i = 0; i < t->n; i++) {
+        struct evidence_frame *f = &frames[i];
+        *f = (struct evidence_frame){.line = t->frames[i].line};
+        (void)snprintf(f->function, sizeof f->function, "%s", t->frames[i].function);
+        (void)snprintf(f->file, sizeof f->file, "%s", t->frames[i].file);
+    }
+    if (t->n == 0 || evidence_add_stack(&r->part, frames, n_reported(t->n, t->cut), &number) < 0)
+        return;
+    struct evidence_thread *thread = add_place(r, t);
+    if (thread == NULL)
+        return;
+    thread->stack = (int32_t)number;
+    if (t->lock[0] != '\0')
+        (void)snprintf(thread->target, sizeof thread->target, EVIDENCE_LOCK "%.*s",
+                       (int)(sizeof thread->target - sizeof EVIDENCE_LOCK), t->lock);
+}
+
+static int read_process(int32_t pid, struct reading *r, struct err *err) {
+    struct pystack_process p = {0};
+    int code = pystack_process_find(pid, &p, err);
+    if (code == 0)
+        code = pystack_process_read(&p, on_thread, r, err);
+    return code < 0 ? code : 0;
+}
+
+static int send_stacks(int fd, void *arg) {
+    const struct evidence_worker *from = arg;
+    struct reading r = {.only = 0};
+    struct err err = {0};
+    struct evidence_worker *w = evidence_add_worker(&r.part);
+    if (w == NULL)
+        return 1;
+    w->pid = from->pid;
+    int code = read_process(from->pid, &r, &err);
+    bool by_child = false;
+    for (uint32_t i = 0; i < from->n_children && i < STACKS_CHILDREN_MAX; i++) {
+        struct err ignored = {0};
+        r.only = from->children[i].pid;
+        by_child |= read_process(from->children[i].pid, &r, &ignored) == 0;
+    }
+    if (code < 0 && !(code == -ENOENT && by_child))
+        evidence_worker_gap(w, "Python stack: %s", err.text);
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    evidence_write(&r.part, &text);
+    bool sent = helper_send(fd, strbuf_text(&text), text.len);
+    evidence_fini(&r.part);
+    return sent ? 0 : 1;
+}
+
+static struct evidence_thread *find_thread(struct evidence_worker *w, int32_t tid) {
+    for (uint32_t i = 0; i < w->n_threads; i++)
+        if (w->threads[i].tid == tid)
+            return &w->threads[i];
+    for (uint32_t i = 0; i < w->n_children; i++)
+        if (w->children[i].pid == tid)
+            return &w->children[i].main;
+    return NULL;
+}
+
+/* A shell or a profiler, which waits for its program. */
+static void take_stack_of_child(struct evidence_worker *w) {
+    struct evidence_thread *main = &w->threads[0];
+    if (main->stack >= 0 ||
+        (strcmp(main->syscall, "wait4") != 0 && strcmp(main->syscall, "waitid") != 0))
+        return;
+    for (uint32_t i = 0; i < w->n_children && main->stack < 0; i++)
+        main->stack = w->children[i].main.stack;
+}
+
+static void merge_stack(struct evidence *e, struct evidence_worker *w, const struct evidence *part,
+                        const struct evidence_thread *from) {
+    struct evidence_thread *t = find_thread(w, from->tid);
+    const struct evidence_stack *s = from->stack < 0 ? NULL : &part->stacks[from->stack];
+    uint32_t number;
+    if (t != NULL && s != NULL &&
+        evidence_add_stack(e, s->frames, n_reported(s->n, s->cut), &number) == 0)
+        t->stack = (int32_t)number;
+    if (t != NULL && from->target[0] != '\0' && t->target[0] == '\0')
+        memcpy(t->target, from->target, sizeof t->target);
+}
+
+static void merge(struct evidence *e, struct evidence_worker *w, const struct evidence *part) {
+    for (uint32_t i = 0; i < part->n_workers; i++) {
+        const struct evidence_worker *p = &part->workers[i];
+        for (uint32_t k = 0; k < p->n_threads; k++)
+            merge_stack(e, w, part, &p->threads[k]);
+        for (uint32_t k = 0; k < p->n_children; k++)
+            merge_stack(e, w, part, &p->children[k].main);
+        for (uint32_t k = 0; k < p->n_gaps; k++)
+            evidence_worker_gap(w, "%s", p->gaps[k]);
+    }
+    take_stack_of_child(w);
+}
+
+static void take(struct evidence *e, struct evidence_worker *w, struct helper_call *call) {
+    struct helper_answer answer;
+    _cleanup_(evidence_fini) struct evidence part = {0};
+    struct err err = {0};
+    helper_call_wait(call, &answer);
+    if (answer.code == -ETIMEDOUT)
+        evidence_worker_gap(w, "Python stack: process %d could not be read in time", (int)w->pid);
+    else if (answer.code < 0)
+        evidence_worker_gap(w, "Python stack: %s", strerror(-answer.code));
+    else if (evidence_read(answer.data, answer.len, &part, &err) < 0)
+        evidence_worker_gap(w, "Python stack: the process that reads it has ended");
+    else
+        merge(e, w, &part);
+}
+
+static struct helper_call *begin(struct evidence_worker *w, uint64_t deadline_ns) {
+    struct helper_call *call = NULL;
+    uint64_t now = clock_now_ns(), left = deadline_ns > now ? deadline_ns - now : 0;
+    struct helper_call_config config = {.name = "muster-stack",
+                                        .run = send_stacks,
+                                        .arg = w,
+                                        .timeout_ns = MIN2(left, STACKS_ONE_MAX_NS),
+                                        .max_bytes = EVIDENCE_JSON_MAX};
+    if (w->ended || w->n_threads == 0)
+        return NULL;
+    int r = left == 0 ? -ETIMEDOUT : helper_call_new(NULL, &config, NULL, NULL, &call);
+    if (r == -ETIMEDOUT)
+        evidence_worker_gap(w, "Python stack: no time was left");
+    else if (r < 0)
+        evidence_worker_gap(w, "Python stack: no process could be started: %s", strerror(-r));
+    return call;
+}
+
+/* Fills in the Python stacks of the threads and children in *e, read from outside (look/pystack.h).
+ * Each worker is read by a process of its own with a deadline, several at a time: the file system
+ * of an interpreter can be dead. A wrapper without Python that waits for its child has the stack of
+ * that child. What is missing is a gap of the worker. deadline_ns: CLOCK_MONOTONIC. */
+static void read_python_stacks(struct evidence *e, uint64_t deadline_ns) {
+    struct helper_call *calls[STACKS_AT_ONCE] = {NULL};
+    for (uint32_t i = 0; i < e->n_workers + STACKS_AT_ONCE; i++) {
+        struct helper_call **at = &calls[i % STACKS_AT_ONCE];
+        if (*at != NULL)
+            take(e, &e->workers[i - STACKS_AT_ONCE], *at);
+        helper_call_free(*at);
+        *at = i < e->n_workers ? begin(&e->workers[i], deadline_ns) : NULL;
+    }
 }
 
 /* ---- for the other steps ---- */
@@ -348,7 +669,7 @@ static void work(struct work *k) {
     struct gather_recorder *recorder =
         gather_recorder_begin(&k->e, k->ask, k->begin_ns + MIN2(timeout_ns / 2, RECORDER_MAX_NS));
     gather_sources_begin(nics, k->end_ns);
-    gather_python_stacks(&k->e, k->begin_ns + timeout_ns / 2);
+    read_python_stacks(&k->e, k->begin_ns + timeout_ns / 2);
     send_so_far(k);
     step_logs(k);
     send_so_far(k);

@@ -1,4 +1,4 @@
-/* The steps of gathering, which gather_io.c takes in the helper. */
+/* What gather_io.c and gather_sources_io.c share: both run in the helper. */
 #pragma once
 
 #include "io/process/helper_call.h"
@@ -26,22 +26,6 @@ _must_use_ int gather_disk_call(const struct gather_ask *ask,
                                 const struct helper_call_config *config, struct helper_call **ret);
 /* Why there is no answer: the errno of gather_disk_call(), or of its answer. */
 const char *gather_disk_why(int r);
-
-/* ---- python_stacks_io.c ---- */
-
-/* Fills in the Python stacks of the threads and children in *e, read from outside (look/pystack.h).
- * Each worker is read by a process of its own with a deadline, several at a time: the file system
- * of an interpreter can be dead. A wrapper without Python that waits for its child has the stack of
- * that child. What is missing is a gap of the worker. deadline_ns: CLOCK_MONOTONIC. */
-void gather_python_stacks(struct evidence *e, uint64_t deadline_ns);
-
-/* ---- store_link_io.c ---- */
-
-/* Sets at_store or not_at_store of the workers in *e: whether the worker, or a child, has an
- * established TCP connection to this port, the workers' store: one that has none while others do
- * has not got as far as joining them, or has left. Neither is set if that cannot be read. And
- * awaits_rank: whether its main thread waits on a connection to it, or to another worker. */
-void gather_store_links(struct evidence *e, uint16_t port);
 
 /* ---- gather_sources_io.c: what others report ---- */
 
