@@ -81,6 +81,11 @@ static void piece(uint64_t from, uint32_t id, const char *text, bool first, bool
     hang_evidence_piece(evidence, from, &p);
 }
 
+static void both(const char *text) {
+    piece(10, last_id, text, true, true);
+    piece(20, last_id, text, true, true);
+}
+
 static void until_told(const struct told *t) {
     while (t->calls == 0)
         cr_assert_eq(loop_run(loop), 0);
@@ -168,8 +173,7 @@ Test(hang_evidence_io, who_asks_meanwhile_shares_the_answers) {
     question(&three, LONG_NS);
     cr_assert_eq(n_asked, 2);
     hang_question_free(three.question);
-    piece(10, last_id, "{}", true, true);
-    piece(20, last_id, "{}", true, true);
+    both("{}");
     until_told(&one);
     until_told(&two);
     cr_assert_eq(three.calls, 0);
@@ -201,8 +205,7 @@ Test(hang_evidence_io, the_watchdog_has_its_time_though_an_operator_had_less) {
     piece(20, first_id, "nothing in so short a time", true, true);
     until_told(&operator);
     cr_assert_eq(watchdog.calls, 0);
-    piece(10, last_id, "{}", true, true);
-    piece(20, last_id, "{}", true, true);
+    both("{}");
     until_told(&watchdog);
     cr_assert_str_eq(watchdog.json[0], "{}");
 }
@@ -215,8 +218,7 @@ Test(hang_evidence_io, the_watchdog_has_its_time_though_an_operator_has_more) {
     question_of_operator(&second, 3 * LONG_NS);
     cr_assert_eq(n_asked, 4);
     cr_assert_eq(asked[1].timeout_ns, LONG_NS);
-    piece(10, last_id, "{}", true, true);
-    piece(20, last_id, "{}", true, true);
+    both("{}");
     until_told(&watchdog);
     cr_assert(first.calls == 1 && second.calls == 1);
     cr_assert_str_eq(first.json[1], "{}");
@@ -241,8 +243,7 @@ Test(hang_evidence_io, who_is_told_can_ask_for_longer) {
     until_told(&three);
     cr_assert(one.calls == 1 && two.calls == 0);
     cr_assert_str_eq(three.json[0], "{}");
-    piece(10, last_id, "[]", true, true);
-    piece(20, last_id, "[]", true, true);
+    both("[]");
     until_told(&two);
     cr_assert_eq(one.calls, 2);
     cr_assert_str_eq(two.json[0], "[]");
@@ -255,8 +256,7 @@ Test(hang_evidence_io, an_answer_that_begins_again_takes_no_room_of_others) {
     question(&t, LONG_NS);
     for (size_t sent = 0; sent <= HANG_ANSWERS_MAX; sent += sizeof text - 1)
         piece(10, last_id, text, true, false);
-    piece(10, last_id, "{}", true, true);
-    piece(20, last_id, "{}", true, true);
+    both("{}");
     until_told(&t);
     cr_assert_str_eq(t.missing[0], "");
     cr_assert_str_eq(t.missing[1], "");
@@ -316,8 +316,7 @@ Test(hang_evidence_io, a_last_question_is_asked_though_another_one_is_open) {
     last_question(&last);
     cr_assert_eq(n_asked, 4);
     piece(10, first_id, "old", true, true);
-    piece(10, last_id, "{}", true, true);
-    piece(20, last_id, "{}", true, true);
+    both("{}");
     until_told(&last);
     until_told(&one);
     cr_assert_str_eq(one.json[0], "{}");

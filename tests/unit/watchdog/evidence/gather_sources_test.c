@@ -47,6 +47,11 @@ static void rig_remove(struct rig *r) {
     evidence_fini(&r->e);
 }
 
+static struct rig rig;
+static void begin(void) { rig_make(&rig); }
+static void end(void) { rig_remove(&rig); }
+TestSuite(gather_sources, .init = begin, .fini = end);
+
 /* A process that waits, started with this environment. It has it when the pipe is closed by its exec. */
 static void start_worker(struct rig *r, char *const envp[]) {
     int begun[2];
@@ -140,41 +145,39 @@ static void put_answer(pid_t pid, char *ret) {
 Test(gather_sources, recorder_and_nccl_are_asked_where_the_workers_environment_says) {
     static char fr[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n"
                        "{\"entries\":[],\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"6\"}}}";
-    _cleanup_(rig_remove) struct rig r;
     /* The service is a child of this process, and the answer has the pid of a worker that starts later. */
     char *answer = mmap(NULL, ANSWER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     cr_assert_neq(answer, MAP_FAILED);
-    rig_make(&r);
-    _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = r.socket};
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = rig.socket};
     _cleanup_(fake_service_stop) struct fake_service ras = {.reply = nccl, .arg = answer};
     fake_service_start(&f);
     fake_service_start(&ras);
     char socket[160], address[64], fifo[160], dump[160], expected[512];
-    (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", r.socket);
+    (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", rig.socket);
     (void)snprintf(address, sizeof address, "NCCL_RAS_ADDR=localhost:%u", ras.port);
-    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
-    (void)snprintf(dump, sizeof dump, "TORCH_FR_DUMP_TEMP_FILE=%s/trace_", r.folder);
+    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
+    (void)snprintf(dump, sizeof dump, "TORCH_FR_DUMP_TEMP_FILE=%s/trace_", rig.folder);
     char world[] = "WORLD_SIZE=8";
     char *const envp[] = {world, socket, address, fifo, dump, NULL};
-    start_worker(&r, envp);
-    start_recorder(&r);
-    put_answer(r.worker, answer);
-    gather(&r, 0);
-    cr_assert_not_null(r.e.workers[0].recorder);
+    start_worker(&rig, envp);
+    start_recorder(&rig);
+    put_answer(rig.worker, answer);
+    gather(&rig, 0);
+    cr_assert_not_null(rig.e.workers[0].recorder);
     (void)snprintf(expected, sizeof expected,
                    "group 0: 6 enqueued, 0 completed\nNCCL's recorder has written %s, 6 bytes\ncopied to "
                    "%s/nccl_trace_rank_0\n",
-                   r.dump, r.kept);
-    cr_assert_str_eq(r.e.workers[0].recorder, expected);
-    assert_kept(&r);
-    cr_assert_eq(r.e.workers[0].collectives, 6);
+                   rig.dump, rig.kept);
+    cr_assert_str_eq(rig.e.workers[0].recorder, expected);
+    assert_kept(&rig);
+    cr_assert_eq(rig.e.workers[0].collectives, 6);
     uint64_t counts[8];
-    evidence_counts(&r.e, counts, 8);
+    evidence_counts(&rig.e, counts, 8);
     cr_assert_arr_eq(counts, ((const uint64_t[]){122, 122, 122, 122, 122, 121, 122, 122}), sizeof counts);
-    cr_assert_not_null(r.e.ras);
-    cr_assert_not_null(strstr(r.e.ras, "119 in rank 5 (10.0.0.2, pid 105)"), "%s", r.e.ras);
-    gather(&r, 3);
-    cr_assert(r.e.ras == NULL && r.e.n_counts == 0, "one node asks for the whole job");
+    cr_assert_not_null(rig.e.ras);
+    cr_assert_not_null(strstr(rig.e.ras, "119 in rank 5 (10.0.0.2, pid 105)"), "%s", rig.e.ras);
+    gather(&rig, 3);
+    cr_assert(rig.e.ras == NULL && rig.e.n_counts == 0, "one node asks for the whole job");
 }
 
 static bool given(void *arg, uint32_t local_rank, struct envlist *ret) {
@@ -186,60 +189,52 @@ static bool given(void *arg, uint32_t local_rank, struct envlist *ret) {
 Test(gather_sources, a_worker_that_has_written_over_its_environment_is_asked) {
     static char fr[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n"
                        "{\"entries\":[],\"pg_status\":{\"0\":{\"last_enqueued_collective\":\"6\"}}}";
-    _cleanup_(rig_remove) struct rig r;
-    rig_make(&r);
-    _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = r.socket};
+    _cleanup_(fake_service_stop) struct fake_service f = {.reply = recorder, .arg = fr, .path = rig.socket};
     fake_service_start(&f);
     char *const nothing[] = {NULL};
-    start_worker(&r, nothing);
-    struct gather_worker worker = {.pid = r.worker};
+    start_worker(&rig, nothing);
+    struct gather_worker worker = {.pid = rig.worker};
     struct gather_ask ask = {
-        .node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .env = given, .env_arg = r.socket};
-    gather_now(&ask, &r.e);
-    cr_assert_eq(r.e.workers[0].collectives, 6);
+        .node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .env = given, .env_arg = rig.socket};
+    gather_now(&ask, &rig.e);
+    cr_assert_eq(rig.e.workers[0].collectives, 6);
 }
 
 Test(gather_sources, what_does_not_answer_is_a_gap) {
-    _cleanup_(rig_remove) struct rig r;
-    rig_make(&r);
     char socket[160], address[] = "NCCL_RAS_ADDR=localhost:1";
-    (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", r.socket);
+    (void)snprintf(socket, sizeof socket, "TORCH_WORKER_SERVER_SOCKET=%s", rig.socket);
     char *const envp[] = {socket, address, NULL};
-    start_worker(&r, envp);
-    gather(&r, 0);
-    cr_assert_null(r.e.workers[0].recorder);
-    cr_assert_eq(r.e.workers[0].collectives, 0);
-    cr_assert(has_gap(&r.e, "flight recorder: 1 worker has no server for it"));
-    cr_assert(has_gap(&r.e, "NCCL RAS: no answer on localhost:1"));
-    cr_assert(r.e.kernel_log != NULL || has_gap(&r.e, "kernel log: ") || access("/dev/kmsg", R_OK) == 0);
+    start_worker(&rig, envp);
+    gather(&rig, 0);
+    cr_assert_null(rig.e.workers[0].recorder);
+    cr_assert_eq(rig.e.workers[0].collectives, 0);
+    cr_assert(has_gap(&rig.e, "flight recorder: 1 worker has no server for it"));
+    cr_assert(has_gap(&rig.e, "NCCL RAS: no answer on localhost:1"));
+    cr_assert(rig.e.kernel_log != NULL || has_gap(&rig.e, "kernel log: ") || access("/dev/kmsg", R_OK) == 0);
 }
 
 Test(gather_sources, a_program_that_has_neither_is_not_asked) {
-    _cleanup_(rig_remove) struct rig r;
-    rig_make(&r);
     char *const envp[] = {NULL};
-    start_worker(&r, envp);
-    gather(&r, 0);
-    cr_assert_not(has_gap(&r.e, "flight recorder"));
-    cr_assert_not(has_gap(&r.e, "NCCL"));
-    if (r.e.nics != NULL) /* two readings at once would tell nothing */
-        cr_assert_null(strstr(r.e.nics, " in 0.0 s"), "%s", r.e.nics);
+    start_worker(&rig, envp);
+    gather(&rig, 0);
+    cr_assert_not(has_gap(&rig.e, "flight recorder"));
+    cr_assert_not(has_gap(&rig.e, "NCCL"));
+    if (rig.e.nics != NULL) /* two readings at once would tell nothing */
+        cr_assert_null(strstr(rig.e.nics, " in 0.0 s"), "%s", rig.e.nics);
 }
 
 Test(gather_sources, what_the_recorder_wrote_to_the_folder_of_the_logs_stays_there) {
-    _cleanup_(rig_remove) struct rig r;
-    rig_make(&r);
     char fifo[160], dump[160];
-    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
-    (void)snprintf(dump, sizeof dump, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=%s/trace_", r.kept);
-    (void)snprintf(r.dump, sizeof r.dump, "%s/trace_0", r.kept);
+    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
+    (void)snprintf(dump, sizeof dump, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=%s/trace_", rig.kept);
+    (void)snprintf(rig.dump, sizeof rig.dump, "%s/trace_0", rig.kept);
     char *const envp[] = {fifo, dump, NULL};
-    start_worker(&r, envp);
-    start_recorder(&r);
-    gather(&r, 0);
-    cr_assert_not_null(r.e.workers[0].recorder);
-    cr_assert_null(strstr(r.e.workers[0].recorder, "copied"), "%s", r.e.workers[0].recorder);
-    cr_assert_eq(access(r.copy, F_OK), -1);
+    start_worker(&rig, envp);
+    start_recorder(&rig);
+    gather(&rig, 0);
+    cr_assert_not_null(rig.e.workers[0].recorder);
+    cr_assert_null(strstr(rig.e.workers[0].recorder, "copied"), "%s", rig.e.workers[0].recorder);
+    cr_assert_eq(access(rig.copy, F_OK), -1);
 }
 
 static bool is_held(void *arg, const char *name) {
@@ -248,14 +243,12 @@ static bool is_held(void *arg, const char *name) {
 }
 
 Test(gather_sources, a_disk_that_still_holds_somebody_is_left_alone) {
-    _cleanup_(rig_remove) struct rig r;
-    rig_make(&r);
     char fifo[160];
-    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", r.folder);
+    (void)snprintf(fifo, sizeof fifo, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE=%s/pipe_", rig.folder);
     char *const envp[] = {fifo, NULL};
-    start_worker(&r, envp);
-    struct gather_worker worker = {.pid = r.worker};
+    start_worker(&rig, envp);
+    struct gather_worker worker = {.pid = rig.worker};
     struct gather_ask ask = {.node = "a", .workers = &worker, .n = 1, .timeout_ns = 60 * NS_PER_S, .held = is_held};
-    gather_now(&ask, &r.e);
-    cr_assert(has_gap(&r.e, "flight recorder of NCCL: not read, because the disk still holds"));
+    gather_now(&ask, &rig.e);
+    cr_assert(has_gap(&rig.e, "flight recorder of NCCL: not read, because the disk still holds"));
 }

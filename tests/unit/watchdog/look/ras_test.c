@@ -11,19 +11,23 @@ struct read {
     struct strbuf summary;
 };
 
+static void read_fini(struct read *r) {
+    strbuf_fini(&r->summary);
+    ras_fini(&r->ras);
+}
+
 static void read_answer(const struct answer *a, struct read *r) {
     _cleanup_(strbuf_fini) struct strbuf json = {0};
     struct err err = {0};
-    *r = (struct read){0};
+    read_fini(r);
     answer_json(a, &json);
     cr_assert_eq(ras_read(json.data, json.len, &r->ras, &err), 0, "%s", err.text);
     ras_summary(&r->ras, &r->summary);
 }
 
-static void read_fini(struct read *r) {
-    strbuf_fini(&r->summary);
-    ras_fini(&r->ras);
-}
+static struct read b;
+static void end(void) { read_fini(&b); }
+TestSuite(ras, .fini = end);
 
 static void has(const struct read *r, const char *line) {
     cr_assert_not_null(strstr(strbuf_text(&r->summary), line), "no \"%s\" in:\n%s", line, strbuf_text(&r->summary));
@@ -43,7 +47,6 @@ static void counts_are(const struct ras *r, uint32_t world, uint32_t own, const 
 
 Test(ras, a_job_in_which_all_is_well) {
     struct answer a = answer_of(8, 120, 2);
-    _cleanup_(read_fini) struct read b;
     a.others = 2;
     read_answer(&a, &b);
     cr_assert_str_eq(strbuf_text(&b.summary),
@@ -55,7 +58,6 @@ Test(ras, a_job_in_which_all_is_well) {
 
 Test(ras, the_rank_that_is_late_is_named_with_host_and_pid) {
     struct answer a = answer_of(8, 120, 2);
-    _cleanup_(read_fini) struct read b;
     a.at[5].all_reduces = 119;
     read_answer(&a, &b);
     has(&b, "communicator 0xabc (8 ranks): AllReduce: 120 in ranks 0-4, 6-7; 119 in rank 5 (10.0.0.2, pid 105)\n");
@@ -64,7 +66,6 @@ Test(ras, the_rank_that_is_late_is_named_with_host_and_pid) {
 
 Test(ras, several_late_ranks_and_one_that_never_launched) {
     struct answer a = answer_of(8, 120, 2);
-    _cleanup_(read_fini) struct read b;
     a.at[1].all_reduces = a.at[2].all_reduces = 118;
     a.at[7].all_reduces = 0;
     a.at[7].broadcasts = 0;
@@ -78,7 +79,6 @@ Test(ras, several_late_ranks_and_one_that_never_launched) {
 
 Test(ras, missing_and_dead_ranks) {
     struct answer a = answer_of(8, 120, 2);
-    _cleanup_(read_fini) struct read b;
     a.at[3].missing = a.at[6].missing = a.at[6].dead = true;
     a.timeouts = 2;
     read_answer(&a, &b);
@@ -90,7 +90,6 @@ Test(ras, missing_and_dead_ranks) {
 
 Test(ras, states_and_errors) {
     struct answer a = answer_of(8, 120, 2);
-    _cleanup_(read_fini) struct read b;
     a.at[0].async_error = 6;
     a.at[1].init_state = 7;
     a.at[2].finalized = true;
@@ -106,7 +105,6 @@ Test(ras, states_and_errors) {
 
 Test(ras, counts_are_only_those_of_this_process_in_the_group_of_all) {
     struct answer a = answer_of(4, 9, 1);
-    _cleanup_(read_fini) struct read b;
     uint64_t n[8];
     read_answer(&a, &b);
     counts_are(&b.ras, 4, 1, (const uint64_t[]){10, 10, 10, 10});
@@ -116,18 +114,15 @@ Test(ras, counts_are_only_those_of_this_process_in_the_group_of_all) {
     cr_assert_eq(ras_counts(&b.ras, 4, child, 2, n), 4, "a wrapper's child");
     cr_assert_eq(ras_counts(&b.ras, 4, &stranger, 1, n), 0, "nothing confirms it");
     a.others = 1; /* another one of this size */
-    read_fini(&b);
     read_answer(&a, &b);
     counts_are(&b.ras, 4, 1, (const uint64_t[]){17, 17, 17, 17});
     a.at[2].all_reduces = 8;
-    read_fini(&b);
     read_answer(&a, &b);
     counts_are(&b.ras, 4, 1, (const uint64_t[]){17, 17, 16, 17});
 }
 
 Test(ras, half_of_the_ranks_differ) {
     struct answer a = answer_of(4, 9, 1);
-    _cleanup_(read_fini) struct read b;
     a.at[2].all_reduces = a.at[3].all_reduces = 8;
     read_answer(&a, &b);
     has(&b, "AllReduce: 9 in ranks 0-1; 8 in ranks 2 (10.0.0.1, pid 102), 3 (10.0.0.1, pid 103)\n");
@@ -178,7 +173,6 @@ Test(ras, an_answer_that_is_cut_anywhere_does_no_harm) {
 
 Test(ras, the_summary_of_a_large_job_is_limited) {
     struct answer a = answer_of(ANSWER_RANKS_MAX, 5, 0);
-    _cleanup_(read_fini) struct read b;
     a.others = 60;
     for (uint32_t i = 0; i < ANSWER_RANKS_MAX; i++)
         a.at[i].all_reduces = i;

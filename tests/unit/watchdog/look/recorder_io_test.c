@@ -40,6 +40,11 @@ static void rig_remove(struct rig *r) {
     (void)rmdir(r->folder);
 }
 
+static struct rig rig;
+static void begin(void) { rig_make(&rig); }
+static void end(void) { rig_remove(&rig); }
+TestSuite(recorder_io, .init = begin, .fini = end);
+
 static const char *server(void *arg, const char *line, bool *end) {
     static bool right;
     if (strncmp(line, "POST ", 5) == 0)
@@ -52,8 +57,6 @@ static const char *server(void *arg, const char *line, bool *end) {
 static char answer[] = "HTTP/1.1 200 OK\r\nContent-Length: 65\r\n\r\n" ANSWER;
 
 Test(recorder_io, asks_the_server_of_a_worker) {
-    _cleanup_(rig_remove) struct rig rig;
-    rig_make(&rig);
     _cleanup_(fake_service_stop) struct fake_service f = {.reply = server, .arg = answer, .path = rig.socket};
     struct recorder rec;
     struct err err = {0};
@@ -64,8 +67,6 @@ Test(recorder_io, asks_the_server_of_a_worker) {
 }
 
 Test(recorder_io, a_server_that_answers_a_byte_a_second_costs_its_deadline) {
-    _cleanup_(rig_remove) struct rig rig;
-    rig_make(&rig);
     _cleanup_(fake_service_stop) struct fake_service f = {
         .reply = server, .arg = answer, .path = rig.socket, .manner = FAKE_A_BYTE_A_SECOND};
     struct recorder rec;
@@ -76,8 +77,6 @@ Test(recorder_io, a_server_that_answers_a_byte_a_second_costs_its_deadline) {
 }
 
 Test(recorder_io, an_endless_answer_is_cut) {
-    _cleanup_(rig_remove) struct rig rig;
-    rig_make(&rig);
     _cleanup_(fake_service_stop) struct fake_service f = {
         .reply = server, .arg = answer, .path = rig.socket, .manner = FAKE_ENDLESSLY};
     struct recorder rec;
@@ -87,8 +86,6 @@ Test(recorder_io, an_endless_answer_is_cut) {
 }
 
 Test(recorder_io, a_program_without_the_server) {
-    _cleanup_(rig_remove) struct rig rig;
-    rig_make(&rig);
     char longest[200];
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = '\0';
@@ -100,23 +97,23 @@ Test(recorder_io, a_program_without_the_server) {
 }
 
 /* As PyTorch's monitor thread: it has the FIFO open without blocking, and writes the file when a byte has come. */
-static void start_reader_of(struct rig *rig, bool writes, off_t size) {
+static void start_reader_of(struct rig *of, bool writes, off_t size) {
     int ready[2], unused = 0;
-    cr_assert_eq(mkfifo(rig->fifo, 0600), 0);
+    cr_assert_eq(mkfifo(of->fifo, 0600), 0);
     cr_assert_eq(pipe2(ready, O_CLOEXEC), 0);
     pid_t parent = getpid();
-    rig->child = fork();
-    cr_assert_geq(rig->child, 0);
-    if (rig->child == 0) {
+    of->child = fork();
+    cr_assert_geq(of->child, 0);
+    if (of->child == 0) {
         char byte = 0;
-        int fd = open(rig->fifo, O_RDONLY | O_NONBLOCK);
+        int fd = open(of->fifo, O_RDONLY | O_NONBLOCK);
         if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent || fd < 0 || write(ready[1], "r", 1) != 1 ||
             fcntl(fd, F_SETFL, 0) < 0)
             _exit(1);
         while (read(fd, &byte, 1) != 1) /* 0: nobody has it open for writing yet; the next read blocks no more */
             (void)unused;
         if (writes) {
-            int out = open(rig->dump, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+            int out = open(of->dump, O_WRONLY | O_CREAT | O_TRUNC, 0600);
             (void)!write(out, "pickle", 6);
             (void)!ftruncate(out, size);
             close(out);
@@ -130,16 +127,16 @@ static void start_reader_of(struct rig *rig, bool writes, off_t size) {
     close(ready[0]);
 }
 
-static void start_reader(struct rig *rig, bool writes) { start_reader_of(rig, writes, 6); }
+static void start_reader(struct rig *of, bool writes) { start_reader_of(of, writes, 6); }
 
 static void ask_for(struct source_recorder_dump *d, uint64_t ns) {
     uint64_t end_ns = clock_now_ns() + ns;
     source_recorder_dumps(d, 1, end_ns, end_ns + 60 * NS_PER_S);
 }
 
-static void assert_kept(const struct rig *rig, const char *text) {
+static void assert_kept(const struct rig *of, const char *text) {
     char kept[16] = "";
-    FILE *f = fopen(rig->keep, "re");
+    FILE *f = fopen(of->keep, "re");
     cr_assert_not_null(f);
     cr_assert_eq(fread(kept, 1, sizeof kept - 1, f), strlen(text));
     fclose(f);
@@ -147,8 +144,6 @@ static void assert_kept(const struct rig *rig, const char *text) {
 }
 
 Test(recorder_io, nccls_recorder_writes_its_file_when_its_fifo_is_written) {
-    _cleanup_(rig_remove) struct rig rig;
-    rig_make(&rig);
     struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
     start_reader(&rig, true);
     ask_for(&d, 60 * NS_PER_S);
@@ -161,8 +156,6 @@ Test(recorder_io, nccls_recorder_writes_its_file_when_its_fifo_is_written) {
 }
 
 Test(recorder_io, the_fifo_never_blocks) {
-    _cleanup_(rig_remove) struct rig rig;
-    rig_make(&rig);
     struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump};
     ask_for(&d, 60 * NS_PER_S);
     cr_assert_eq(d.code, -ENOENT);
@@ -181,8 +174,7 @@ Test(recorder_io, the_fifo_never_blocks) {
 }
 
 Test(recorder_io, a_recorder_that_writes_nothing_costs_the_deadline_and_not_the_file_of_another) {
-    _cleanup_(rig_remove) struct rig rig, other;
-    rig_make(&rig);
+    _cleanup_(rig_remove) struct rig other;
     rig_make(&other);
     start_reader(&rig, false);
     start_reader(&other, true);
@@ -199,8 +191,6 @@ Test(recorder_io, a_recorder_that_writes_nothing_costs_the_deadline_and_not_the_
 }
 
 Test(recorder_io, what_is_too_large_stays_where_it_is) {
-    _cleanup_(rig_remove) struct rig rig;
-    rig_make(&rig);
     struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
     start_reader_of(&rig, true, (off_t)RECORDER_DUMP_MAX + 1);
     ask_for(&d, 60 * NS_PER_S);
@@ -211,8 +201,6 @@ Test(recorder_io, what_is_too_large_stays_where_it_is) {
 }
 
 Test(recorder_io, a_link_is_not_followed) {
-    _cleanup_(rig_remove) struct rig rig;
-    rig_make(&rig);
     struct source_recorder_dump d = {.fifo = rig.fifo, .dump = rig.dump, .keep = rig.keep};
     cr_assert_eq(symlink(rig.socket, rig.dump), 0); /* which the reader writes through */
     start_reader(&rig, true);

@@ -59,7 +59,12 @@ static void stop(const struct child *c) {
     (void)close(c->answer);
 }
 
-static struct worker_signs row_of(const struct signs *s, uint32_t rank, uint64_t now_ns) {
+static struct signs *s;
+static void begin(void) { s = signs_new(); }
+static void end(void) { signs_free(s); }
+TestSuite(signs_io, .init = begin, .fini = end);
+
+static struct worker_signs row_of(uint32_t rank, uint64_t now_ns) {
     struct worker_signs rows[8];
     for (size_t i = 0, n = signs_rows(s, now_ns, rows, ARRAY_SIZE(rows)); i < n; i++)
         if (rows[i].rank == rank)
@@ -69,10 +74,10 @@ static struct worker_signs row_of(const struct signs *s, uint32_t rank, uint64_t
 }
 
 /* Samples until the rank is seen to wait; it may still be on its way there. */
-static uint64_t until_still(struct signs *s, uint32_t rank, uint64_t now_ns) {
+static uint64_t until_still(uint32_t rank, uint64_t now_ns) {
     do
         signs_sample(s, now_ns += NS_PER_S);
-    while ((row_of(s, rank, now_ns).flags & SIGN_MOVED) != 0);
+    while ((row_of(rank, now_ns).flags & SIGN_MOVED) != 0);
     return now_ns;
 }
 
@@ -88,10 +93,9 @@ static unsigned open_files(void) {
 Test(signs_io, sees_who_moves_and_who_waits) {
     unsigned before = open_files();
     struct child a = start(), b = start();
-    struct signs *s = signs_new();
     cr_assert(signs_add(s, 7, b.pid, 0) == 0 && signs_add(s, 3, a.pid, 0) == 0);
     cr_expect_eq(signs_still_ns(s, 0), 0);
-    uint64_t now = until_still(s, 7, until_still(s, 3, 0)), still = signs_still_ns(s, now);
+    uint64_t now = until_still(7, until_still(3, 0)), still = signs_still_ns(s, now);
     cr_expect_geq(still, NS_PER_S);
     work(&a);
     signs_sample(s, now += NS_PER_S);
@@ -103,7 +107,6 @@ Test(signs_io, sees_who_moves_and_who_waits) {
     cr_expect_eq(signs_still_ns(s, now), rows[1].still_ns);
     cr_expect_eq(signs_rows(s, now, rows, 1), 1);
     cr_expect(signs_ran_ns(s, 3) > signs_ran_ns(s, 7) && signs_ran_ns(s, 4) == 0);
-    signs_free(s);
     stop(&a);
     stop(&b);
     cr_expect_eq(open_files(), before);
@@ -111,40 +114,35 @@ Test(signs_io, sees_who_moves_and_who_waits) {
 
 Test(signs_io, sees_that_a_process_was_stopped) {
     struct child a = start();
-    struct signs *s = signs_new();
     cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
     cr_assert_eq(kill(a.pid, SIGSTOP), 0);
     int status;
     cr_assert_eq(waitpid(a.pid, &status, WUNTRACED), a.pid);
-    uint64_t now = until_still(s, 0, 0);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_STOPPED);
-    signs_free(s);
+    uint64_t now = until_still(0, 0);
+    cr_expect_eq(row_of(0, now).flags, SIGN_STOPPED);
     stop(&a);
 }
 
 Test(signs_io, of_a_process_that_is_gone_nothing_is_concluded) {
     struct child a = start(), b = start();
-    struct signs *s = signs_new();
     cr_assert(signs_add(s, 0, a.pid, 0) == 0 && signs_add(s, 1, b.pid, 0) == 0);
-    uint64_t now = until_still(s, 0, 0);
+    uint64_t now = until_still(0, 0);
     stop(&a);
     signs_sample(s, now += NS_PER_S);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED);
+    cr_expect_eq(row_of(0, now).flags, SIGN_MOVED);
     signs_ended(s, 0);
-    now = until_still(s, 1, now);
+    now = until_still(1, now);
     signs_sample(s, now += 100 * NS_PER_S);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_ENDED);
+    cr_expect_eq(row_of(0, now).flags, SIGN_ENDED);
     signs_ended(s, 1);
     cr_expect_eq(signs_still_ns(s, now), 0);
     cr_expect_eq(signs_add(s, 1, a.pid, now), -ESRCH);
-    cr_expect_eq(row_of(s, 1, now).flags, SIGN_MOVED);
-    signs_free(s);
+    cr_expect_eq(row_of(1, now).flags, SIGN_MOVED);
     stop(&b);
 }
 
 Test(signs_io, a_thread_that_spins_does_not_move) {
     struct child a = start();
-    struct signs *s = signs_new();
     uint64_t now = 100 * NS_PER_S;
     cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
     signs_sample(s, now);
@@ -155,52 +153,48 @@ Test(signs_io, a_thread_that_spins_does_not_move) {
     }
     cr_assert(signs_any_odd(s) && signs_is_hot(s, 0) && !signs_is_hot(s, 1));
     signs_put(s, 0, a.pid, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
-    struct worker_signs row = row_of(s, 0, now);
+    struct worker_signs row = row_of(0, now);
     cr_expect(row.flags == SIGN_SPINS && row.still_ns == 20 * NS_PER_S, "%x", row.flags);
     cr_expect_eq(signs_still_ns(s, now), 20 * NS_PER_S);
     work(&a);
     signs_sample(s, now += 8 * NS_PER_MS); /* it goes on spinning */
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_SPINS);
+    cr_expect_eq(row_of(0, now).flags, SIGN_SPINS);
     cr_expect_eq(signs_ran_ns(s, 0), 0, "its CPU time shows no movement");
-    now = until_still(s, 0, now + NS_PER_S);
-    cr_expect_eq(row_of(s, 0, now).flags, 0);
+    now = until_still(0, now + NS_PER_S);
+    cr_expect_eq(row_of(0, now).flags, 0);
     work(&a);
     signs_sample(s, now += NS_PER_S); /* it moves again */
-    row = row_of(s, 0, now);
+    row = row_of(0, now);
     cr_expect(row.flags == SIGN_MOVED && row.still_ns == 0);
-    signs_free(s);
     stop(&a);
 }
 
 Test(signs_io, what_a_worker_did_before_it_stood_still_is_not_counted_after_it) {
     struct child a = start();
-    struct signs *s = signs_new();
     cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
-    uint64_t now = until_still(s, 0, 0), moved = now - signs_still_ns(s, now);
+    uint64_t now = until_still(0, 0), moved = now - signs_still_ns(s, now);
     struct signs_found found = {.before_ns = moved - 1, .flags = SIGN_BUSY | SIGN_BYTES | SIGN_ASKS, .changed = true};
     signs_put(s, 0, a.pid, &found, now);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_ASKS);
+    cr_expect_eq(row_of(0, now).flags, SIGN_ASKS);
     found = (struct signs_found){.before_ns = moved, .flags = SIGN_BUSY | SIGN_BYTES};
     signs_put(s, 0, a.pid, &found, now);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_BUSY | SIGN_BYTES);
+    cr_expect_eq(row_of(0, now).flags, SIGN_BUSY | SIGN_BYTES);
     found.changed = true;
     signs_put(s, 0, a.pid, &found, now);
-    cr_expect((row_of(s, 0, now).flags & SIGN_MOVED) != 0 && signs_still_ns(s, now) == 0);
-    signs_free(s);
+    cr_expect((row_of(0, now).flags & SIGN_MOVED) != 0 && signs_still_ns(s, now) == 0);
     stop(&a);
 }
 
 /* As of a profiler that has started the program. */
 Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
     struct child wrapper = start(), program = start();
-    struct signs *s = signs_new();
     char stat[512];
     uint64_t now = 100 * NS_PER_S, began;
     ssize_t n = proc_read(program.pid, "/stat", stat, sizeof stat);
     cr_assert(n > 0 && signs_start(stat, (size_t)n, &began));
     cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
     signs_sample(s, now);
-    now = until_still(s, 0, now);
+    now = until_still(0, now);
     signs_follow(s, 0, wrapper.pid, program.pid, began);
     signs_sample(s, now += 8 * NS_PER_MS);
     for (unsigned i = 0; i < SIGNS_HOT; i++) {
@@ -212,35 +206,30 @@ Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
     signs_put(s, 0, wrapper.pid, &(struct signs_found){.flags = SIGN_SPINS, .since_ns = now - 20 * NS_PER_S}, now);
     work(&program);
     signs_sample(s, now += 8 * NS_PER_MS);
-    struct worker_signs row = row_of(s, 0, now);
+    struct worker_signs row = row_of(0, now);
     cr_expect_eq(row.flags, SIGN_SPINS);
     cr_expect_geq(row.still_ns, 20 * NS_PER_S);
-    signs_free(s);
     stop(&wrapper);
     stop(&program);
 }
 
 Test(signs_io, a_rank_that_starts_again_is_another_process) {
     struct child a = start(), b = start();
-    struct signs *s = signs_new();
     cr_assert_eq(signs_add(s, 0, a.pid, 0), 0);
     work(&a);
-    uint64_t now = until_still(s, 0, 0);
+    uint64_t now = until_still(0, 0);
     cr_assert_eq(signs_add(s, 0, b.pid, now), 0);
-    struct worker_signs row = row_of(s, 0, now);
+    struct worker_signs row = row_of(0, now);
     cr_expect(row.flags == SIGN_MOVED && row.still_ns == 0 && !row.moved_once);
     cr_expect_eq(signs_rows(s, now, &row, 1), 1);
-    signs_free(s);
     stop(&a);
     stop(&b);
 }
 
 Test(signs_io, has_a_limit) {
-    struct signs *s = signs_new();
     for (uint32_t i = 0; i < SIGNS_WORKERS_MAX; i++)
         cr_assert_eq(signs_add(s, SIGNS_WORKERS_MAX - i, 0, 0), -ESRCH);
     cr_expect_eq(signs_add(s, 0, 0, 0), -E2BIG);
-    signs_free(s);
 }
 
 static struct rlimit usual;
@@ -259,7 +248,6 @@ static void allow(unsigned more) {
 Test(signs_io, without_descriptors_it_is_not_seen_until_there_are_some) {
     struct child a = start();
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    struct signs *s = signs_new();
     uint64_t now = 100 * NS_PER_S;
     allow(0);
     cr_expect_eq(signs_add(s, 0, a.pid, now), -EMFILE);
@@ -269,19 +257,18 @@ Test(signs_io, without_descriptors_it_is_not_seen_until_there_are_some) {
         allow(more);
         signs_sample(s, now += NS_PER_S);
         cr_expect_eq(signs_error(s), -EMFILE);
-        struct worker_signs row = row_of(s, 0, now);
+        struct worker_signs row = row_of(0, now);
         cr_expect_eq(row.flags, SIGN_MOVED | SIGN_UNSEEN);
         cr_expect_not(row.moved_once);
         cr_expect_eq(signs_still_ns(s, now), 0);
     }
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
-    now = until_still(s, 0, now);
+    now = until_still(0, now);
     cr_expect_eq(signs_error(s), 0);
-    cr_expect_eq(row_of(s, 0, now).flags, 0);
+    cr_expect_eq(row_of(0, now).flags, 0);
     work(&a);
     signs_sample(s, now += NS_PER_S);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED);
-    signs_free(s);
+    cr_expect_eq(row_of(0, now).flags, SIGN_MOVED);
     stop(&a);
 }
 
@@ -291,17 +278,15 @@ Test(signs_io, keeps_open_only_what_is_in_the_lower_half_of_the_descriptors) {
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
     unsigned before = open_files();
     allow(4); /* more than half are in use */
-    struct signs *s = signs_new();
     uint64_t now = 0;
     cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
-    now = until_still(s, 0, now);
+    now = until_still(0, now);
     cr_expect_eq(signs_error(s), 0);
     work(&a);
     signs_sample(s, now += NS_PER_S);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED);
+    cr_expect_eq(row_of(0, now).flags, SIGN_MOVED);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
     cr_expect_eq(open_files(), before);
-    signs_free(s);
     stop(&a);
 }
 
@@ -309,24 +294,22 @@ Test(signs_io, keeps_open_only_what_is_in_the_lower_half_of_the_descriptors) {
 Test(signs_io, a_child_that_can_not_be_seen_makes_nobody_still) {
     struct child wrapper = start(), program = start();
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    struct signs *s = signs_new();
     char stat[512];
     uint64_t now = 100 * NS_PER_S, began;
     ssize_t n = proc_read(program.pid, "/stat", stat, sizeof stat);
     cr_assert(n > 0 && signs_start(stat, (size_t)n, &began));
     cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
-    now = until_still(s, 0, now);
+    now = until_still(0, now);
     allow(0);
     signs_follow(s, 0, wrapper.pid, program.pid, began);
     signs_sample(s, now += NS_PER_S);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED | SIGN_UNSEEN);
+    cr_expect_eq(row_of(0, now).flags, SIGN_MOVED | SIGN_UNSEEN);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
-    now = until_still(s, 0, now);
-    cr_expect_eq(row_of(s, 0, now).flags, 0);
+    now = until_still(0, now);
+    cr_expect_eq(row_of(0, now).flags, 0);
     work(&program);
     signs_sample(s, now += NS_PER_S);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED);
-    signs_free(s);
+    cr_expect_eq(row_of(0, now).flags, SIGN_MOVED);
     stop(&wrapper);
     stop(&program);
 }
@@ -334,15 +317,13 @@ Test(signs_io, a_child_that_can_not_be_seen_makes_nobody_still) {
 /* A line a second, and a sleep: less than a millisecond. */
 Test(signs_io, who_writes_moves) {
     struct child a = start();
-    struct signs *s = signs_new();
     uint64_t now = 0;
     cr_assert_eq(signs_add(s, 0, a.pid, now), 0);
-    now = until_still(s, 0, now);
+    now = until_still(0, now);
     uint64_t ran = signs_ran_ns(s, 0);
     quick = true;
     work(&a);
     signs_sample(s, now += NS_PER_S);
-    cr_expect_eq(row_of(s, 0, now).flags, SIGN_MOVED, "%llu ns", (unsigned long long)(signs_ran_ns(s, 0) - ran));
-    signs_free(s);
+    cr_expect_eq(row_of(0, now).flags, SIGN_MOVED, "%llu ns", (unsigned long long)(signs_ran_ns(s, 0) - ran));
     stop(&a);
 }
