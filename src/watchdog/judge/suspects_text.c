@@ -448,8 +448,18 @@ void suspects_text(const struct suspects_input *in, const struct suspects *s, st
 
 /* ---- hang.json ---- */
 
-static void write_seconds(struct json_writer *w, const char *key, uint64_t ns) {
-    json_write_double(w, key, (double)(ns / NS_PER_MS) / 1000);
+static void write_text(struct json_writer *w, const char *key, const char *text) {
+    if (text != NULL)
+        json_write_string(w, key, text);
+    else
+        json_write_null(w, key);
+}
+
+static void write_pid(struct json_writer *w, int32_t pid) {
+    if (pid > 0)
+        json_write_i64(w, "pid", pid);
+    else
+        json_write_null(w, "pid");
 }
 
 static void write_frames(struct json_writer *w, const struct evidence *e,
@@ -497,10 +507,7 @@ static void write_suspects(struct json_writer *w, const struct suspects_input *i
         json_write_object_begin(w, NULL);
         json_write_u64(w, "rank", one->rank);
         json_write_string(w, "node", in->nodes[one->node].name);
-        if (one->pid > 0)
-            json_write_i64(w, "pid", one->pid);
-        else
-            json_write_null(w, "pid");
+        write_pid(w, one->pid);
         json_write_string(w, "reason", suspect_reason_name(one->reason));
         json_write_string(w, "text", one->text);
         json_write_object_end(w);
@@ -539,13 +546,10 @@ void suspects_json(const struct suspects_input *in, const struct suspects *s, st
     struct json_writer w = json_writer_of(&out);
     suspects_line(in, s, &line);
     json_write_object_begin(&w, NULL);
-    if (in->what != NULL)
-        json_write_string(&w, "verdict", in->what);
-    else
-        json_write_null(&w, "verdict");
+    write_text(&w, "verdict", in->what);
     json_write_string(&w, "line", strbuf_text(&line));
     if (in->quiet_ns != 0)
-        write_seconds(&w, "quiet_s", in->quiet_ns);
+        json_write_double(&w, "quiet_s", (double)(in->quiet_ns / NS_PER_MS) / 1000);
     else
         json_write_null(&w, "quiet_s");
     json_write_u64(&w, "ranks", in->n_ranks);
@@ -592,18 +596,11 @@ void suspects_native_text(const struct suspects_native *list, uint32_t n, struct
 }
 
 static void write_native(struct json_writer *w, const struct suspects_native *s) {
-    const char *stack = s->worker == NULL ? NULL : s->worker->native_stack;
     json_write_object_begin(w, NULL);
     json_write_u64(w, "rank", s->rank);
     json_write_string(w, "node", s->node);
-    if (s->worker != NULL)
-        json_write_i64(w, "pid", s->worker->pid);
-    else
-        json_write_null(w, "pid");
-    if (stack != NULL)
-        json_write_string(w, "stack", stack);
-    else
-        json_write_null(w, "stack");
+    write_pid(w, s->worker == NULL ? 0 : s->worker->pid);
+    write_text(w, "stack", s->worker == NULL ? NULL : s->worker->native_stack);
     json_write_array_begin(w, "gaps");
     for (uint32_t k = 0; k < n_gaps(s); k++)
         json_write_string(w, NULL, s->worker->gaps[k]);
