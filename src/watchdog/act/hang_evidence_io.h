@@ -74,8 +74,9 @@ enum hang_ask {
      * watchdog must not wait for operators, nor be lost by them. */
     HANG_FOR_OPERATOR = 1,
     HANG_FOR_WATCHDOG,
-    /* Right before the workers are stopped because one has failed: each node first looks at what its
-     * workers do. The answers are awaited beyond hang_evidence_end(), until another group runs. */
+    /* Right before the workers are stopped because one has failed: each node first looks at what
+     * its workers do. The answers are awaited beyond hang_evidence_end(), until another
+     * group runs. */
     HANG_BEFORE_STOP,
 };
 struct hang_question;

@@ -55,8 +55,8 @@ void hang_leader_end(struct hang_leader *l);
  * waited, each node first looks at what they do (a last question, hang_evidence_io.h). what: one
  * line, such as "rank 1 failed: exit code 1". */
 void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what);
-/* The job is being ended: what they did is no longer awaited, so only what is being compared already
- * may still be reported. */
+/* The job is being ended: what they did is no longer awaited, so only what is being compared
+ * already may still be reported. */
 void hang_leader_let_go(struct hang_leader *l);
 /* What they did is still being compared, or kept in files: the agent should not end yet. */
 bool hang_leader_is_busy(const struct hang_leader *l);

@@ -7,8 +7,8 @@
  *         … sends all rows …
  *     hang_rows_fini(&h);
  *
- * Of a worker that can't be seen (SIGN_MOVED and SIGN_UNSEEN) it sends rows as of one that announces
- * something else: once, and once when it is seen again.
+ * Of a worker that can't be seen (SIGN_MOVED and SIGN_UNSEEN) it sends rows as of one that
+ * announces something else: once, and once when it is seen again.
  *
  * What a worker announces counts only in time in which this agent ran and the worker was not
  * stopped: in the rest, nothing could be announced or received. */

@@ -1,5 +1,6 @@
 /* The watchdog's work on each node: checks the signs of life of this node's workers, and reports
- * them to the leader as long as one of them does not move. Gathers evidence when the leader asks for it.
+ * them to the leader as long as one of them does not move. Gathers evidence when the leader asks
+ * for it.
  *
  *     hang_watch_new(loop, &config, &ops, me, &w);
  *     hang_watch_start(w, generation, form);     the workers of this group run

@@ -33,8 +33,8 @@ bool disturb_can_handle(pid_t pid);
  * does not end. -ESRCH: it has ended; others of prlimit(2) and kill(2). */
 _must_use_ int disturb_abort(pid_t pid);
 /* The same for the program of a worker, disturb_program(), which is not the worker itself. The
- * worker is stopped, so that it does not continue behind it; the caller ends it when the program has
- * ended. */
+ * worker is stopped, so that it does not continue behind it; the caller ends it when the program
+ * has ended. */
 _must_use_ int disturb_abort_below(pid_t worker, pid_t program);
 
 /* ---- native.c ---- */
@@ -48,6 +48,7 @@ _must_use_ int disturb_abort_below(pid_t worker, pid_t program);
 /* Shortens what "eu-stack -m" of elfutils prints of a process: "TID 12:", and
  * "#0  0x00007fc1871e1dd0 pause - /usr/lib/libc.so.6" for each frame, innermost first, become
  * "thread 12:" and "  pause  libc.so.6"; threads with the same frames are shown once, as
- * "thread 13, and 61 more like it:". Adds at most `max` bytes (at least 100), whole lines; a last one marks that there is more. An
- * address is kept only if the frame has no name. What has no thread in it gives nothing. */
+ * "thread 13, and 61 more like it:". Adds at most `max` bytes (at least 100), whole lines; a last
+ * one marks that there is more. An address is kept only if the frame has no name. What has no
+ * thread in it gives nothing. */
 void native_shorten(const char *data, size_t len, size_t max, struct strbuf *ret);

@@ -228,8 +228,8 @@ static void count_child(void *arg, int pid) {
 
 /* The program that a launcher of Python merely waits for: its main thread is in waitpid(2), and it
  * has one child, which is another program. Those of a data loader or of multiprocessing are copies
- * of it, or there is also a "resource tracker". 0: it is not such a launcher, or that cannot be seen.
- */
+ * of it, or there is also a "resource tracker". 0: it is not such a launcher, or that cannot be
+ * seen. */
 static pid_t launched_by(pid_t pid) {
     struct children c = {.n = 0};
     char wchan[EVIDENCE_WORD_MAX], state;

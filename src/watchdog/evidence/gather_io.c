@@ -524,8 +524,8 @@ const char *gather_disk_why(int r) {
 
 /* ---- logs ---- */
 
-/* Adds at most so many lines and bytes; nothing if the file cannot be read or is not a regular file.
- * Reading can block on a dead file system. */
+/* Adds at most so many lines and bytes; nothing if the file cannot be read or is not a regular
+ * file. Reading can block on a dead file system. */
 static void add_tail(const char *path, struct strbuf *ret) {
     char buf[LOG_BYTES];
     struct stat st;

@@ -127,8 +127,8 @@ struct slow_task {
     bool little;                   /* or it may only poll: the same */
     uint64_t place;                /* look.addresses of the last look; 0: none */
     struct pystack_process python; /* found by an earlier look; pid 0: it is searched for */
-    /* The thread that does the work of this process, as far as it is known: of the worker, or of the
-     * process that it waits for. */
+    /* The thread that does the work of this process, as far as it is known: of the worker, or of
+     * the process that it waits for. */
     int32_t thread_of;
     struct work_thread thread;
     struct pystack_process threads; /* the process, as far as it was found for that */
@@ -142,9 +142,9 @@ void slow_look(struct slow_task *tasks, size_t n);
  * join(), or in an event loop. Such a process is alive if that thread runs. *python is what an
  * earlier call has found (pid 0: it is searched for), and *t that one's answer, which stays while
  * the thread lives and no other one is seen to work: between its steps it looks like others. With
- * several, it is the one that has used the most CPU time. gpu: the process has one open. Its waiters
- * spin there, and where Python does not identify threads (before 3.11), none is found. May block on
- * the file system of the interpreter: call it in a helper with a deadline. */
+ * several, it is the one that has used the most CPU time. gpu: the process has one open. Its
+ * waiters spin there, and where Python does not identify threads (before 3.11), none is found. May
+ * block on the file system of the interpreter: call it in a helper with a deadline. */
 void work_thread_find(int32_t pid, bool gpu, struct pystack_process *python, struct work_thread *t);
 
 /* ---- socket_bytes_io.c ---- */

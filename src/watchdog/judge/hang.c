@@ -441,8 +441,8 @@ static bool report_is_due(struct hang *h) {
     return now;
 }
 
-/* One waits for a person: its prompt may be out of sight, stopping the reader of the output may have
- * had an unexpected effect, and a debugger may be forgotten. */
+/* One waits for a person: its prompt may be out of sight, stopping the reader of the output may
+ * have had an unexpected effect, and a debugger may be forgotten. */
 static bool outside_is_due(struct hang *h, const struct hang_count *c) {
     uint32_t what = c->asking > 0 ? SIGN_ASKS : c->held > 0 ? SIGN_HELD : SIGN_TRACED;
     if (h->outside_ns == TIME_NEVER)

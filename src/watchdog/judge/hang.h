@@ -41,8 +41,8 @@
  * stopped or traced, or waits for a person. A new leader starts at zero. A clock
  * that goes back (now_ns) counts from there on.
  *
- * A slow worker is not a hang: the others' beats continue. An endless loop and a long evaluation on one
- * rank look the same; time alone distinguishes them. */
+ * A slow worker is not a hang: the others' beats continue. An endless loop and a long evaluation on
+ * one rank look the same; time alone distinguishes them. */
 #pragma once
 
 #include <stdbool.h>

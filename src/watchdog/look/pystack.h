@@ -77,8 +77,8 @@ uint64_t pystack_addresses(const struct pystack_memory *m, const struct pystack_
  * It may block on the file system of the interpreter: call it in a helper with a deadline.
  *
  * Permissions: those of ptrace(2), PTRACE_MODE_ATTACH_REALCREDS: the same user and a process that
- * has not changed its own, or CAP_SYS_PTRACE. With Yama's ptrace_scope 1, root or an ancestor of the
- * process, or what it named by prctl(PR_SET_PTRACER), and that one's children. */
+ * has not changed its own, or CAP_SYS_PTRACE. With Yama's ptrace_scope 1, root or an ancestor of
+ * the process, or what it named by prctl(PR_SET_PTRACER), and that one's children. */
 
 /* What is known of one process; the caller owns it, and may copy it, also between processes. */
 struct pystack_process {

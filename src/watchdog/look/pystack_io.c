@@ -23,8 +23,8 @@ struct process_memory {
 };
 
 /* A container's filter of system calls can forbid process_vm_readv() although the memory may be
- * read, with an error that explains nothing. Then /proc/PID/mem is read; without the right, it can't
- * be opened. */
+ * read, with an error that explains nothing. Then /proc/PID/mem is read; without the right, it
+ * can't be opened. */
 static ssize_t by_file(struct process_memory *m, uint64_t address, void *buf, size_t n) {
     if (m->fd == -1) {
         char path[PROC_PATH_MAX];

@@ -1,5 +1,5 @@
-/* Where CPython keeps what pystack.h reads: the offsets of the fields by version, the lines of a code
- * object, and symbols in an ELF file. Pure.
+/* Where CPython keeps what pystack.h reads: the offsets of the fields by version, the lines of a
+ * code object, and symbols in an ELF file. Pure.
  *
  * 3.9 to 3.12: tables, from the structs of CPython's headers (Include/internal/pycore_runtime.h,
  * pycore_interp.h, pycore_frame.h, Include/cpython/pystate.h, code.h, unicodeobject.h), for 64 bit

@@ -1,5 +1,5 @@
-/* What PyTorch's flight recorder of one worker reports: the last collective of each group, and those
- * that have not ended. recorder.c is pure; recorder_io.c asks for it.
+/* What PyTorch's flight recorder of one worker reports: the last collective of each group, and
+ * those that have not ended. recorder.c is pure; recorder_io.c asks for it.
  *
  *     r = source_recorder(socket, deadline_ns, &rec, &err);
  *     recorder_summary(&rec, wall_s, &text);

@@ -1,5 +1,6 @@
 /* What Linux shows of a worker without asking it: the signs from which watchdog/judge concludes
- * whether it moves, waits or was stopped. signs.c is pure; signs_io.c reads the files once a second.
+ * whether it moves, waits or was stopped. signs.c is pure; signs_io.c reads the files once a
+ * second.
  *
  * A worker moves if
  *   its main thread uses CPU time (/proc/PID/task/PID/schedstat), unless it only wakes from a sleep
@@ -54,8 +55,8 @@ _must_use_ bool terminal_is_awaited(pid_t pid);
 #define SIGNS_LITTLE_PERCENT 2
 #define SIGNS_TURN_NS NS_PER_MS
 #define SIGNS_TURNS 10 /* fewer in a sample count as so many */
-/* After so many samples in a row in which it ran little, it may only poll: fewer than SIGNS_QUIET_NS
- * has, so one look finds that all wait. */
+/* After so many samples in a row in which it ran little, it may only poll: fewer than
+ * SIGNS_QUIET_NS has, so one look finds that all wait. */
 #define SIGNS_LITTLE 2
 #define SIGNS_COMPUTES_PERCENT 5 /* other threads that together use so much of a core compute */
 #define SIGNS_HOT 5 /* after so many samples in a row of half of the time or more, it may spin */
@@ -96,8 +97,8 @@ void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint
  *     if (signs_still_ns(s, clock_now_ns()) >= SIGNS_QUIET_NS)
  *         n = signs_rows(s, clock_now_ns(), rows, ARRAY_SIZE(rows));
  *
- * Files are kept open: one read of `stat` and one of `schedstat` for each worker, and one of `io` if
- * it ran little. Those whose descriptors are in the upper half of what this process may have are
+ * Files are kept open: one read of `stat` and one of `schedstat` for each worker, and one of `io`
+ * if it ran little. Those whose descriptors are in the upper half of what this process may have are
  * opened again each time. The kernel ties an open file of /proc to its process: one that ended is
  * never mistaken for another with the same pid; a file that is opened again is that of its process
  * if signs_ended() comes before the next sample after it was reaped. These files never block. */
