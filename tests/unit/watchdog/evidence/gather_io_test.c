@@ -291,7 +291,7 @@ Test(gather, who_reads_logs_is_told_and_a_disk_that_holds_one_is_left_alone) {
     (void)unlink(path);
     cr_expect(got.workers[0].log_tail == NULL && disk.touched == 0);
     cr_expect(has_gap(&got.workers[0], "log: not read, because the disk still holds"));
-    cr_expect(has_gap(&got.workers[1], "because that of another one"));
+    cr_expect(has_gap(&got.workers[1], "because that of another worker"));
 }
 
 Test(gather, answers_also_without_time) {

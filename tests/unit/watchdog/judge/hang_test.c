@@ -263,6 +263,8 @@ Test(hang, hang_still_counts_from_the_last_that_moved) {
 }
 
 static void expect_busy(uint32_t flags) {
+    rig_all(r, true);
+    rig_run(r, 20);
     rig_all(r, false);
     r->w[1].flags = flags;
     assert_between(rig_until_hung(r, 3000), 1800, 1802);
