@@ -14,7 +14,7 @@ from test_examples import EXAMPLES
 RING = """
 import os, select, sys, time
 sys.path.insert(0, sys.argv[1])
-from heartbeat import tell
+from heartbeat import notify
 def idle(seconds):
     select.select([], [], [], seconds)
 folder, what, slow = sys.argv[2], sys.argv[3], float(sys.argv[4])
@@ -35,13 +35,13 @@ for step in range(1, 9 if first else 4):
     idle(slow if first and rank == 1 and step == 3 else 0.05)
     if first and rank == 2 and step == 6 and what != "nothing":
         if what == "checkpoint":
-            tell("WATCHDOG_USEC=3600000000")
+            notify("WATCHDOG_USEC=3600000000")
         print("here it waits", flush=True)
         while not os.path.exists(f"{folder}/go"):
             idle(0.2)
         if what == "checkpoint":
-            tell("WATCHDOG_USEC=0")
-    tell(f"MUSTER_STEP={step}")
+            notify("WATCHDOG_USEC=0")
+    notify(f"MUSTER_STEP={step}")
     if first:
         print("told step", step, "at", time.monotonic_ns(), flush=True)
     if rank != size - 2 or step != (8 if first else 3):
