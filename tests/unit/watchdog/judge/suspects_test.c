@@ -46,9 +46,11 @@ Test(suspects, what_the_odd_rank_does) {
         {'T', "futex", "do_signal_stop", "", "", SUSPECT_STOPPED,
          "stopped (T) in all_reduce from backward (train.py:76), still for 31 s"},
         {'S', "clock_nanosleep", "hrtimer_nanosleep", "", "", SUSPECT_ELSEWHERE, /* the same stack */
-         "clock_nanosleep" "() in all_reduce from backward (train.py:76), still for 31 s"},
+         "clock_nanosleep"
+         "() in all_reduce from backward (train.py:76), still for 31 s"},
         {'S', "clock_nanosleep", "hrtimer_nanosleep", "", "nap /home/u/data.py 9", SUSPECT_ELSEWHERE,
-         "clock_nanosleep" "() in nap (data.py:9), still for 31 s"},
+         "clock_nanosleep"
+         "() in nap (data.py:9), still for 31 s"},
         {'D', "openat", "request_wait_answer", "/mnt/dead/x", "load /home/u/data.py 20", SUSPECT_ELSEWHERE,
          "openat() in load (data.py:20), uninterruptible (D), /mnt/dead/x, still for 31 s"},
         {'S', "", "request_wait_answer", "", NULL, SUSPECT_ELSEWHERE, "request_wait_answer, still for 31 s"},
