@@ -152,8 +152,10 @@ def test_adapters_are_found_by_the_legend():
 
 
 def test_ras_that_does_not_answer_is_a_gap():
-    facts = {**RIGHT["evidence"], "ras": None, "own_ras": "", "gaps": ["NCCL RAS: no worker offers the service"]}
-    assert judges.evidence(facts)[0]
+    facts = {**RIGHT["evidence"], "ras": None, "own_ras": "", "own_ras_json": False,
+             "gaps": ["NCCL RAS: no worker offers the service"]}
+    for answer in ("", "an answer of NCCL before 2.28.7"):
+        assert judges.evidence({**facts, "own_ras": answer})[0]
     assert not judges.evidence({**facts, "gaps": []})[0]
 
 
