@@ -1,4 +1,4 @@
-#include "launcher/srun/step_cpus.h"
+#include "launcher/srun/step_cpus_io.h"
 
 #include <criterion/criterion.h>
 #include <errno.h>
