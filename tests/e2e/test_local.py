@@ -9,6 +9,11 @@ def shell(script):
     return ["--no-python", "sh", "-c", script]
 
 
+def wait_ready(agent):
+    """Both workers have written "ready"."""
+    assert agent.out.until(lambda: agent.out.raw.count(b"ready") == 2), agent.said()
+
+
 def test_as_many_agents_as_nodes(job):
     code, out, err = job.run("--starter=local", "--nnodes=3", "--nproc-per-node=2", *shell("echo $RANK of $WORLD_SIZE $GROUP_RANK"))
     assert code == 0, err
@@ -23,7 +28,7 @@ def test_the_status_and_the_failure_are_those_of_the_job(job):
 
 def test_a_signal_ends_the_job_once(job):
     agent = job.agent("a", "--starter=local", "--nnodes=2", *shell("trap 'echo TERM; exit 0' TERM; echo ready; while :; do sleep 0.1; done"))
-    agent.wait_said(r"(?s)ready.*ready")
+    wait_ready(agent)
     agent.signal(signal.SIGTERM)
     code, out, err = agent.finish()
     assert code == 143 and out.count("TERM") == 2, out + err
@@ -31,14 +36,14 @@ def test_a_signal_ends_the_job_once(job):
 
 def test_agents_end_if_the_starter_is_killed(job):
     agent = job.agent("a", "--starter=local", "--nnodes=2", *shell("echo ready; sleep 100"))
-    agent.wait_said(r"(?s)ready.*ready")
+    wait_ready(agent)
     assert len(children(agent.pid)) >= 2
     agent.signal(signal.SIGKILL)
     job.all_gone(60)
     assert not processes_with(job.mark.encode())
 
 
-def test_one_node_with_a_place_of_its_own_to_meet(job):
-    code, out, err = job.run("--starter=local", "--nnodes=2", f"--rdzv-endpoint=dir:{job.tmp}/meet", "--rdzv-backend=dir",
+def test_where_they_meet_can_be_given(job):
+    code, out, err = job.run("--starter=local", "--nnodes=2", f"--rdzv-endpoint=dir:{job.tmp}/meet", "--rdzv-backend=dir", "--rdzv-id=e2e",
                              *shell("echo $RANK"))
     assert code == 0 and sorted(out.split()) == ["0", "1", "[0]:", "[1]:"], out + err
