@@ -4,8 +4,8 @@
 
 #include "base/text/log.h"
 #include "cli/options/commands.h"
+#include "launcher/ssh/ssh_boot.h"
 #include "launcher/ssh/ssh_node_io.h"
-#include "launcher/ssh/ssh_wire.h"
 
 extern char **environ;
 

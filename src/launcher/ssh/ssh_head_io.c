@@ -17,13 +17,13 @@
 #include "io/process/child.h"
 #include "io/process/reaper.h"
 #include "launcher/place/place.h"
+#include "launcher/ssh/ssh_boot.h"
 #include "launcher/ssh/ssh_command.h"
 #include "launcher/ssh/ssh_crew.h"
 #include "launcher/ssh/ssh_env.h"
 #include "launcher/ssh/ssh_host_io.h"
 #include "launcher/ssh/ssh_job.h"
 #include "launcher/ssh/ssh_output_io.h"
-#include "launcher/ssh/ssh_wire.h"
 #include "launcher/starter/starter.h"
 #include "launcher/starter/starter_key_io.h"
 #include "launcher/starter/starter_program_io.h"
@@ -108,7 +108,7 @@ _noreturn_ static void deputy_main(pid_t head, const int *fds, size_t n) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     (void)prctl(PR_SET_NAME, "muster-deputy", 0, 0, 0);
     (void)setpgid(0, 0); /* what the shell sends to the head's group is not for it */
-    ssh_add(&(struct ssh_message){.kind = SSH_PING}, &frame);
+    starter_add(&(struct starter_message){.kind = STARTER_PING}, &frame);
     while (getppid() == head) {
         ping(fds, n, &frame);
         (void)poll(NULL, 0, (int)(SSH_PING_NS / NS_PER_MS));
@@ -144,16 +144,16 @@ static void suspend_self(const int *fds, size_t n) {
 
 /* ---- to the hosts ---- */
 
-static void send_host(struct ssh_head *h, uint32_t i, enum ssh_kind kind, int signo) {
+static void send_host(struct ssh_head *h, uint32_t i, enum starter_kind kind, int signo) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    struct ssh_message m = {.kind = kind};
+    struct starter_message m = {.kind = kind};
     m.signal.signo = (uint32_t)signo;
-    ssh_add(&m, &frame);
+    starter_add(&m, &frame);
     ssh_host_send(h->members[i].host, &frame);
 }
 
 /* To the hosts that were booted. */
-static void send_all(struct ssh_head *h, enum ssh_kind kind, int signo) {
+static void send_all(struct ssh_head *h, enum starter_kind kind, int signo) {
     for (uint32_t i = 0; i < h->crew.n; i++)
         if (ssh_crew_state(&h->crew, i) == SSH_CREW_BOOTED)
             send_host(h, i, kind, signo);
@@ -163,11 +163,11 @@ static void send_all(struct ssh_head *h, enum ssh_kind kind, int signo) {
  * others. */
 static void send_expected(struct ssh_head *h) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    struct ssh_message m = {.kind = SSH_EXPECT};
+    struct starter_message m = {.kind = STARTER_EXPECT};
     m.expect.nodes = h->crew.n - h->crew.n_gone - h->crew.n_hanging;
     if (!h->config->spec->hosts.meet || h->head.link == 0 || m.expect.nodes == 0)
         return;
-    ssh_add(&m, &frame);
+    starter_add(&m, &frame);
     ssh_host_send(h->members[h->head.link - 1].host, &frame);
 }
 
@@ -191,7 +191,7 @@ static bool may_ping(const struct ssh_member *m) {
 static void ping_all(struct ssh_head *h) {
     for (uint32_t i = 0; i < h->crew.n; i++)
         if (may_ping(&h->members[i]))
-            send_host(h, i, SSH_PING, 0);
+            send_host(h, i, STARTER_PING, 0);
     loop_timer_set(h->calls.ping, clock_now_ns() + SSH_PING_NS);
 }
 
@@ -386,13 +386,13 @@ static void boot_host(struct ssh_head *h, uint32_t i) {
 /* Node 0 is to listen where the others meet. If it fails, the next one is asked. */
 static void ask_to_listen(struct ssh_head *h, uint32_t i) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    struct ssh_message m = {.kind = SSH_LISTEN};
+    struct starter_message m = {.kind = STARTER_LISTEN};
     free(h->addr);
     h->addr = ssh_meeting_addr(h->members[i].addrs);
     (void)snprintf(m.listen.addr, sizeof m.listen.addr, "%s", h->addr);
     m.listen.low = h->config->spec->port_low;
     m.listen.high = h->config->spec->port_high;
-    ssh_add(&m, &frame);
+    starter_add(&m, &frame);
     ssh_host_send(h->members[i].host, &frame);
 }
 
@@ -463,7 +463,7 @@ static void advance_losses(struct ssh_head *h) {
 }
 
 /* An agent has ended. */
-static void on_agent_end(struct ssh_head *h, uint32_t i, const struct ssh_exit *e) {
+static void on_agent_end(struct ssh_head *h, uint32_t i, const struct starter_exit *e) {
     int code = e->signalled ? SIGNAL_STATUS + (int)e->code : (int)e->code;
     if (code == 0 || h->head.signo != 0)
         return;
@@ -547,7 +547,7 @@ static void on_written(void *arg) {
 }
 
 static void on_dropped(void *arg, size_t which) {
-    send_all(arg, which == SSH_OUTPUT_OUT ? SSH_DROP_OUT : SSH_DROP_ERR, 0);
+    send_all(arg, which == SSH_OUTPUT_OUT ? STARTER_DROP_OUT : STARTER_DROP_ERR, 0);
 }
 
 static const struct ssh_output_ops output_ops = {
@@ -577,7 +577,7 @@ static void finish(struct ssh_head *h, int status) {
 static void kill_all(struct ssh_head *h) {
     log_notice("killing the job on all hosts");
     ssh_output_only_workers(h->output);
-    send_all(h, SSH_STOP, SIGKILL);
+    send_all(h, STARTER_STOP, SIGKILL);
     call_no_more(h);
 }
 
@@ -586,12 +586,12 @@ static void carry_out(struct ssh_head *h, const struct starter_effect *e) {
     case STARTER_EFFECT_STOP:
         call_no_more(h);
         if (e->link != 0)
-            send_host(h, (uint32_t)e->link - 1, SSH_STOP, e->signo);
+            send_host(h, (uint32_t)e->link - 1, STARTER_STOP, e->signo);
         else
-            send_all(h, SSH_STOP, e->signo);
+            send_all(h, STARTER_STOP, e->signo);
         break;
-    case STARTER_EFFECT_ACK: send_host(h, (uint32_t)e->link - 1, SSH_ACK, 0); break;
-    case STARTER_EFFECT_SIGNAL: send_all(h, SSH_SIGNAL, e->signo); break;
+    case STARTER_EFFECT_ACK: send_host(h, (uint32_t)e->link - 1, STARTER_ACK, 0); break;
+    case STARTER_EFFECT_SIGNAL: send_all(h, STARTER_SIGNAL, e->signo); break;
     case STARTER_EFFECT_KILL: kill_all(h); break;
     case STARTER_EFFECT_REQUEUE: break; /* only Slurm has a queue: config.requeues is false */
     case STARTER_EFFECT_END: finish(h, e->status); break;
@@ -657,21 +657,25 @@ static void advance(struct ssh_head *h) {
 
 /* ---- from the hosts ---- */
 
-static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
+static void on_message(void *arg, uint32_t i, const struct starter_message *m) {
     struct ssh_head *h = arg;
     switch (m->kind) {
-    case SSH_HELLO:
+    case STARTER_HELLO:
         on_hello(h, i, m->hello.addrs);
         advance(h);
         break;
-    case SSH_OUT: ssh_output_add(h->output, i, SSH_OUTPUT_OUT, m->data.bytes, m->data.len); break;
-    case SSH_ERR: ssh_output_add(h->output, i, SSH_OUTPUT_ERR, m->data.bytes, m->data.len); break;
-    case SSH_LEAD:
+    case STARTER_OUT:
+        ssh_output_add(h->output, i, SSH_OUTPUT_OUT, m->data.bytes, m->data.len);
+        break;
+    case STARTER_ERR:
+        ssh_output_add(h->output, i, SSH_OUTPUT_ERR, m->data.bytes, m->data.len);
+        break;
+    case STARTER_LEAD:
         log_info("node %s leads", m->lead.host);
         step(h, &(struct starter_event){.kind = STARTER_EVENT_LEADER, .link = (uint64_t)i + 1});
         send_expected(h);
         break;
-    case SSH_VERDICT:
+    case STARTER_VERDICT:
         log_info("host %s: the job ended with status %u%s%s", host_of(h, i)->name,
                  m->verdict.status, m->verdict.text[0] != '\0' ? ": " : "", m->verdict.text);
         step(h, &(struct starter_event){
@@ -679,22 +683,23 @@ static void on_message(void *arg, uint32_t i, const struct ssh_message *m) {
         call_no_more(h);
         advance(h);
         break;
-    case SSH_EXIT: on_agent_end(h, i, &m->exit); break;
-    case SSH_PORT:
+    case STARTER_EXIT: on_agent_end(h, i, &m->exit); break;
+    case STARTER_PORT:
         on_port(h, i, m->port.port);
         advance(h);
         break;
-    case SSH_FAIL:
-    case SSH_LISTEN:
-    case SSH_BOOT_PART:
-    case SSH_BOOT:
-    case SSH_ACK:
-    case SSH_STOP:
-    case SSH_SIGNAL:
-    case SSH_EXPECT:
-    case SSH_PING:
-    case SSH_DROP_OUT:
-    case SSH_DROP_ERR: break;
+    case STARTER_SAFE: /* only Slurm can requeue a job */
+    case STARTER_FAIL:
+    case STARTER_LISTEN:
+    case STARTER_BOOT_PART:
+    case STARTER_BOOT:
+    case STARTER_ACK:
+    case STARTER_STOP:
+    case STARTER_SIGNAL:
+    case STARTER_EXPECT:
+    case STARTER_PING:
+    case STARTER_DROP_OUT:
+    case STARTER_DROP_ERR: break;
     }
 }
 

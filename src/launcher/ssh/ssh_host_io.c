@@ -146,7 +146,7 @@ static void refuse(struct ssh_host *h, const char *what) {
     ssh_host_kill(h);
 }
 
-static void greet(struct ssh_host *h, const struct ssh_message *m) {
+static void greet(struct ssh_host *h, const struct starter_message *m) {
     char text[256];
     h->greeted = true;
     if (strcmp(m->hello.version, h->env->version) == 0)
@@ -156,17 +156,17 @@ static void greet(struct ssh_host *h, const struct ssh_message *m) {
     refuse(h, text);
 }
 
-static void obey(struct ssh_host *h, const struct ssh_message *m) {
-    if (!ssh_is_from_node(m->kind) || (m->kind == SSH_HELLO) == h->greeted) {
+static void obey(struct ssh_host *h, const struct starter_message *m) {
+    if ((m->kind == STARTER_HELLO) == h->greeted) {
         refuse(h, "it has sent what no muster sends");
         return;
     }
-    if (m->kind == SSH_HELLO)
+    if (m->kind == STARTER_HELLO)
         greet(h, m);
-    if (m->kind == SSH_FAIL)
+    if (m->kind == STARTER_FAIL)
         because(h, "%s", m->fail.text);
-    h->last_said |= m->kind == SSH_FAIL || m->kind == SSH_EXIT;
-    if (m->kind != SSH_FAIL && (m->kind == SSH_EXIT || !h->last_said))
+    h->last_said |= m->kind == STARTER_FAIL || m->kind == STARTER_EXIT;
+    if (m->kind != STARTER_FAIL && (m->kind == STARTER_EXIT || !h->last_said))
         h->env->ops.on_message(h->env->arg, h->i, m);
 }
 
@@ -188,11 +188,12 @@ static bool begin(struct ssh_host *h, struct stream *s) {
 
 static void read_frames(struct ssh_host *h, struct stream *s) {
     while (!h->paused && !h->last_said) {
-        struct ssh_message m;
+        struct starter_message m;
         struct err err = {0};
         size_t bytes = 0, len = stream_available(s);
-        const uint8_t *data = len > 0 ? stream_peek(s, MIN2(len, SSH_FRAME_MAX)) : NULL;
-        int r = data != NULL ? ssh_take(data, MIN2(len, SSH_FRAME_MAX), &m, &bytes, &err)
+        const uint8_t *data = len > 0 ? stream_peek(s, MIN2(len, STARTER_DATA_FRAME_MAX)) : NULL;
+        int r = data != NULL ? starter_take(data, MIN2(len, STARTER_DATA_FRAME_MAX),
+                                            STARTER_FROM_RELAY, &m, &bytes, &err)
                              : FRAME_E_MORE;
         if (r == FRAME_E_MORE)
             return;
@@ -279,7 +280,8 @@ static int watch(struct ssh_host *h, int *fd) {
     if (r < 0)
         return r;
     *fd = -1; /* the stream's */
-    stream_set_read_limit(h->stream, MAX2(2 * SSH_FRAME_MAX, SSH_NOISE_MAX + SSH_FRAME_MAX));
+    stream_set_read_limit(h->stream,
+                          MAX2(2 * STARTER_DATA_FRAME_MAX, SSH_NOISE_MAX + STARTER_DATA_FRAME_MAX));
     return 0;
 }
 

@@ -14,7 +14,7 @@
 #include "base/err.h"
 #include "io/loop.h"
 #include "io/process/reaper.h"
-#include "launcher/ssh/ssh_wire.h"
+#include "launcher/ssh/ssh_boot.h"
 
 #define SSH_HOST_LINE_MAX 512 /* of ssh's last line */
 /* After one of ssh's end and the end of its output: how long the other may take. */
@@ -24,7 +24,7 @@ struct ssh_host;
 
 struct ssh_host_ops {
     /* HELLO is the first. Borrowed for the call. It may stop or pause any host. */
-    void (*on_message)(void *arg, uint32_t i, const struct ssh_message *m);
+    void (*on_message)(void *arg, uint32_t i, const struct starter_message *m);
     /* Nothing more comes. why: NULL after EXIT, else a sentence. */
     void (*on_gone)(void *arg, uint32_t i, const char *why);
 };

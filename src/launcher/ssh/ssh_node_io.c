@@ -24,7 +24,7 @@
 #include "io/process/proc.h"
 #include "io/process/reaper.h"
 #include "launcher/place/place.h"
-#include "launcher/ssh/ssh_wire.h"
+#include "launcher/ssh/ssh_boot.h"
 #include "launcher/starter/starter_link_io.h"
 #include "launcher/supervise/sweep_io.h"
 #include "rendezvous/protocol/endpoint_io.h"
@@ -56,7 +56,7 @@ struct relay;
 /* The agent's standard output or error. */
 struct output {
     struct relay *relay;
-    enum ssh_kind kind; /* OUT or ERR */
+    enum starter_kind kind; /* OUT or ERR */
     int fd;
     struct loop_watch *watch; /* NULL: it has ended */
 };
@@ -74,7 +74,7 @@ struct relay {
         bool is_full;   /* the agent's output waits for room */
         bool no_reader; /* output that finds no room is dropped */
         size_t in_len;
-        uint8_t in_bytes[SSH_FRAME_MAX];
+        uint8_t in_bytes[STARTER_DATA_FRAME_MAX];
     } head;
     bool head_gone;      /* nothing more comes from it */
     struct stream *link; /* to the agent, whose head this is; NULL: not started, or closed */
@@ -95,7 +95,7 @@ struct relay {
 };
 
 static void advance(struct relay *r);
-static void on_message(struct relay *r, const struct ssh_message *m);
+static void on_message(struct relay *r, const struct starter_message *m);
 static void on_head_closed(struct relay *r, const char *error);
 
 static void move(struct relay *r, enum relay_state to) {
@@ -166,12 +166,12 @@ static void queued(struct relay *r) {
 }
 
 /* A message is dropped if the head has gone, or too much waits for it. */
-static void send_head(struct relay *r, const struct ssh_message *m) {
-    if (r->head.out == NULL || unsent(r) + SSH_FRAME_MAX > QUEUE_MAX) {
+static void send_head(struct relay *r, const struct starter_message *m) {
+    if (r->head.out == NULL || unsent(r) + STARTER_DATA_FRAME_MAX > QUEUE_MAX) {
         log_debug("a message to the head was dropped");
         return;
     }
-    ssh_add(m, &r->head.queue);
+    starter_add(m, &r->head.queue);
     queued(r);
 }
 
@@ -198,7 +198,7 @@ static void addresses(const struct relay *r, struct strbuf *out) {
 
 static void send_hello(struct relay *r) {
     _cleanup_(strbuf_fini) struct strbuf addrs = {0};
-    struct ssh_message m = {.kind = SSH_HELLO};
+    struct starter_message m = {.kind = STARTER_HELLO};
     addresses(r, &addrs);
     m.hello.pid = (uint32_t)getpid();
     (void)snprintf(m.hello.version, sizeof m.hello.version, "%s", r->config->version);
@@ -212,7 +212,7 @@ static void send_hello(struct relay *r) {
 
 /* FAIL, and the end: nothing was started. */
 static void fail(struct relay *r, const char *text) {
-    struct ssh_message m = {.kind = SSH_FAIL};
+    struct starter_message m = {.kind = STARTER_FAIL};
     (void)snprintf(m.fail.text, sizeof m.fail.text, "%s", text);
     send_head(r, &m);
     move(r, RELAY_FAILED);
@@ -246,21 +246,17 @@ static void send_expected(struct relay *r) {
         (void)send_agent(r, &m);
 }
 
-static void on_lead(struct relay *r, const struct starter_lead *lead) {
-    struct ssh_message m = {.kind = SSH_LEAD};
-    (void)snprintf(m.lead.host, sizeof m.lead.host, "%s", lead->host);
-    r->leads = true;
-    send_expected(r);
-    send_head(r, &m);
-}
-
-/* The agent waits for an answer. What is queued here reaches the head before EXIT does, or never:
- * an answer from there would add nothing, and would be late where the head does not read. */
-static void on_verdict(struct relay *r, const struct starter_verdict *verdict) {
-    struct ssh_message m = {.kind = SSH_VERDICT};
-    m.verdict = *verdict;
-    send_head(r, &m);
-    (void)send_agent(r, &(struct starter_message){.kind = STARTER_ACK});
+/* Passes a message on. An agent waits for an answer to its verdict: what is queued here reaches the
+ * head before EXIT does, or never, so an answer from there would add nothing, and would be late
+ * where the head does not read. */
+static void on_agent_message(struct relay *r, const struct starter_message *m) {
+    if (m->kind == STARTER_LEAD)
+        r->leads = true;
+    send_head(r, m);
+    if (m->kind == STARTER_LEAD)
+        send_expected(r);
+    else if (m->kind == STARTER_VERDICT)
+        (void)send_agent(r, &(struct starter_message){.kind = STARTER_ACK});
 }
 
 static void on_link_readable(void *arg, struct stream *s) {
@@ -269,12 +265,10 @@ static void on_link_readable(void *arg, struct stream *s) {
     struct err err = {0};
     int code;
     while ((code = starter_read(s, STARTER_FROM_AGENT, &m, &err)) == 0) {
-        if (m.kind == STARTER_LEAD && !r->leads)
-            on_lead(r, &m.lead);
-        else if (m.kind == STARTER_VERDICT && r->leads)
-            on_verdict(r, &m.verdict);
-        else if (m.kind != STARTER_SAFE) /* which matters only to a head that can requeue the job */
-            code = err_set(&err, -EPROTO, "message %d is not expected", (int)m.kind);
+        if (r->leads == (m.kind == STARTER_LEAD))
+            code = err_set(&err, -EPROTO, "message '%c' is not expected", (char)m.kind);
+        else
+            on_agent_message(r, &m);
         if (code < 0)
             break;
     }
@@ -317,8 +311,8 @@ static void output_end(struct output *o) {
 
 static void on_output(void *arg, int fd, unsigned events) {
     struct output *o = arg;
-    uint8_t bytes[SSH_DATA_MAX];
-    struct ssh_message m = {.kind = o->kind};
+    uint8_t bytes[STARTER_DATA_MAX];
+    struct starter_message m = {.kind = o->kind};
     (void)events;
     if (!has_room(o->relay)) {
         loop_watch_set(o->watch, 0);
@@ -429,7 +423,7 @@ static void on_agent_exit(void *arg, const struct child_status *status) {
 }
 
 static void send_exit(struct relay *r) {
-    struct ssh_message m = {.kind = SSH_EXIT};
+    struct starter_message m = {.kind = STARTER_EXIT};
     m.exit.code = (uint32_t)r->status.code;
     m.exit.signalled = r->status.signalled;
     r->exit_code = r->status.code + (r->status.signalled ? 128 : 0);
@@ -526,7 +520,7 @@ static void make_env(const struct relay *r, const struct ssh_boot *boot,
             envlist_setf(env, names[i], STARTER_FD_PREFIX "%d", spec->keep_fds[i]);
 }
 
-static int watch_output(struct relay *r, size_t i, enum ssh_kind kind, int *ret_write) {
+static int watch_output(struct relay *r, size_t i, enum starter_kind kind, int *ret_write) {
     struct output *o = &r->outputs[i];
     o->relay = r;
     o->kind = kind;
@@ -575,9 +569,9 @@ static int spawn(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     spec.own_group = true;
     spec.death_signal = SIGTERM;
     if (code == 0)
-        code = watch_output(r, 0, SSH_OUT, &spec.stdout_fd);
+        code = watch_output(r, 0, STARTER_OUT, &spec.stdout_fd);
     if (code == 0)
-        code = watch_output(r, 1, SSH_ERR, &spec.stderr_fd);
+        code = watch_output(r, 1, STARTER_ERR, &spec.stderr_fd);
     if (code == 0)
         code = child_spawn(&spec, &child, err);
     if (code == 0)
@@ -604,7 +598,7 @@ static int start(struct relay *r, const struct ssh_boot *boot, struct err *err) 
     return code;
 }
 
-static int listen_there(struct relay *r, const struct ssh_listen *l, uint16_t *ret_port,
+static int listen_there(struct relay *r, const struct starter_listen *l, uint16_t *ret_port,
                         struct err *err) {
     struct addr at;
     if (l->low > 0)
@@ -617,8 +611,8 @@ static int listen_there(struct relay *r, const struct ssh_listen *l, uint16_t *r
     return code;
 }
 
-static void on_listen(struct relay *r, const struct ssh_listen *l) {
-    struct ssh_message m = {.kind = SSH_PORT};
+static void on_listen(struct relay *r, const struct starter_listen *l) {
+    struct starter_message m = {.kind = STARTER_PORT};
     struct err err = {0};
     if (r->state != RELAY_WAITING || r->listen_fd >= 0)
         return;
@@ -629,7 +623,7 @@ static void on_listen(struct relay *r, const struct ssh_listen *l) {
         send_head(r, &m);
 }
 
-static void on_boot(struct relay *r, const struct ssh_message *m) {
+static void on_boot(struct relay *r, const struct starter_message *m) {
     _cleanup_(ssh_boot_fini) struct ssh_boot boot = {0};
     struct err err = {0};
     if (r->state != RELAY_WAITING)
@@ -676,25 +670,25 @@ static void head_is_there(struct relay *r) {
         loop_timer_set(r->silence, clock_now_ns() + ns);
 }
 
-static void on_message(struct relay *r, const struct ssh_message *m) {
+static void on_message(struct relay *r, const struct starter_message *m) {
     if (r->head_gone)
         return;
     if (r->state >= RELAY_OVER) {
         head_is_there(r);
         return;
     }
-    if (m->kind == SSH_BOOT_PART || m->kind == SSH_BOOT)
+    if (m->kind == STARTER_BOOT_PART || m->kind == STARTER_BOOT)
         on_boot(r, m);
-    else if (m->kind == SSH_LISTEN)
+    else if (m->kind == STARTER_LISTEN)
         on_listen(r, &m->listen);
-    else if (m->kind == SSH_STOP)
+    else if (m->kind == STARTER_STOP)
         on_stop(r, (int)m->signal.signo);
-    else if (m->kind == SSH_SIGNAL)
+    else if (m->kind == STARTER_SIGNAL)
         signal_agent(r, (int)m->signal.signo);
-    else if (m->kind == SSH_EXPECT)
+    else if (m->kind == STARTER_EXPECT)
         on_expect(r, m->expect.nodes);
-    else if (m->kind == SSH_DROP_OUT || m->kind == SSH_DROP_ERR)
-        drop_output(r, m->kind == SSH_DROP_OUT ? 0 : 1);
+    else if (m->kind == STARTER_DROP_OUT || m->kind == STARTER_DROP_ERR)
+        drop_output(r, m->kind == STARTER_DROP_OUT ? 0 : 1);
     /* ACK and PING say no more than that the head is there */
     head_is_there(r);
 }
@@ -706,10 +700,9 @@ static int take_messages(struct relay *r, struct err *err) {
     size_t at = 0, size = 0;
     int code = 0;
     while (r->head.in != NULL) {
-        struct ssh_message m;
-        code = ssh_take(r->head.in_bytes + at, r->head.in_len - at, &m, &size, err);
-        if (code == 0 && ssh_is_from_node(m.kind))
-            code = err_set(err, -EPROTO, "it is another node's message");
+        struct starter_message m;
+        code = starter_take(r->head.in_bytes + at, r->head.in_len - at, STARTER_FROM_STARTER, &m,
+                            &size, err);
         if (code != 0)
             break;
         on_message(r, &m);

@@ -54,6 +54,15 @@ static const struct json_field fail_fields[] = {
     {JSON_FIELD(starter_fail, LINE, "text", text), .min = 1},
 };
 
+static const struct json_field listen_fields[] = {
+    {JSON_FIELD(starter_listen, TEXT, "addr", addr), .min = 1},
+    {JSON_FIELD(starter_listen, U16, "low", low)},
+    {JSON_FIELD(starter_listen, U16, "high", high)},
+};
+static const struct json_field port_fields[] = {
+    {JSON_FIELD(starter_port, U16, "port", port), .min = 1},
+};
+
 #define FROM_NODE (STARTER_FROM_AGENT | STARTER_FROM_RELAY)
 
 struct row {
@@ -72,6 +81,8 @@ static const struct row rows[] = {
     {STARTER_ERR, STARTER_FROM_RELAY, true, {0}},
     {STARTER_EXIT, STARTER_FROM_RELAY, false, JSON_TABLE(starter_exit, exit_fields)},
     {STARTER_FAIL, STARTER_FROM_RELAY, false, JSON_TABLE(starter_fail, fail_fields)},
+    {STARTER_PORT, STARTER_FROM_RELAY, false, JSON_TABLE(starter_port, port_fields)},
+    {STARTER_LISTEN, STARTER_FROM_STARTER, false, JSON_TABLE(starter_listen, listen_fields)},
     {STARTER_ACK, STARTER_FROM_STARTER, false, {0}},
     {STARTER_STOP, STARTER_FROM_STARTER, false, JSON_TABLE(starter_signal, signal_fields)},
     {STARTER_EXPECT, STARTER_FROM_STARTER, false, JSON_TABLE(starter_expect, expect_fields)},

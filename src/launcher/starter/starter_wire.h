@@ -11,6 +11,8 @@
  *
  *     relay                           starter
  *     HELLO      ------------------>  the node: version, name, addresses
+ *                <------------------  LISTEN: node 0 only, where the others will meet it
+ *     PORT       ------------------>  the relay listens there, for its agent
  *                <------------------  BOOT: what to start, behind any number of BOOT_PART
  *     OUT, ERR   ------------------>  output of the agent and its workers
  *     LEAD, SAFE, VERDICT  -------->  as from the agent
@@ -56,10 +58,12 @@ enum starter_kind {
     STARTER_ERR = 'e',
     STARTER_EXIT = 'X',
     STARTER_FAIL = 'F',
+    STARTER_PORT = 'p',
     /* from the starter */
     STARTER_ACK = 'A',
     STARTER_STOP = 'S',
     STARTER_EXPECT = 'N',
+    STARTER_LISTEN = 'l',
     STARTER_BOOT_PART = 'b',
     STARTER_BOOT = 'B',
     STARTER_SIGNAL = 'U',
@@ -110,6 +114,17 @@ struct starter_fail {
     char text[STARTER_TEXT_MAX]; /* one sentence */
 };
 
+/* Where the nodes of the job meet: the relay takes a port that is free there, and its agent
+ * inherits the socket. */
+struct starter_listen {
+    char addr[STARTER_HOST_MAX]; /* a literal, one of HELLO */
+    uint16_t low, high;          /* the ports to choose from; 0: the kernel's */
+};
+
+struct starter_port {
+    uint16_t port;
+};
+
 struct starter_message {
     enum starter_kind kind;
     union {
@@ -121,6 +136,8 @@ struct starter_message {
         struct starter_hello hello;
         struct starter_exit exit;
         struct starter_fail fail;
+        struct starter_listen listen;
+        struct starter_port port;
         struct { /* OUT, ERR, BOOT_PART, BOOT; borrowed from what was received */
             const uint8_t *bytes;
             size_t len; /* at most STARTER_DATA_MAX */

@@ -16,7 +16,7 @@
 #include "base/frame.h"
 #include "io/clock.h"
 #include "io/net/addr.h"
-#include "launcher/ssh/ssh_wire.h"
+#include "launcher/ssh/ssh_boot.h"
 
 static char dir[64], script[96];
 static pid_t relay;
@@ -89,24 +89,25 @@ static bool read_more(void) {
 }
 
 /* The next message; kind 0: there is none, and the relay has closed its output. */
-static struct ssh_message next(void) {
-    struct ssh_message m = {0};
+static struct starter_message next(void) {
+    struct starter_message m = {0};
     struct err err = {0};
     for (;;) {
         const uint8_t *bytes = (const uint8_t *)strbuf_text(&got);
         size_t n = 0;
-        int r = at == 0 ? ssh_find_begin(bytes, got.len, &n) : ssh_take(bytes + at, got.len - at, &m, &n, &err);
+        int r = at == 0 ? ssh_find_begin(bytes, got.len, &n)
+                        : starter_take(bytes + at, got.len - at, STARTER_FROM_RELAY, &m, &n, &err);
         cr_assert_geq(r, 0, "%s", err.text);
         at += r == 0 ? n : 0;
         if (r == 0 && m.kind != 0)
             return m;
         if (r == FRAME_E_MORE && !read_more())
-            return (struct ssh_message){0};
+            return (struct starter_message){0};
     }
 }
 
-static struct ssh_message expect(enum ssh_kind kind) {
-    struct ssh_message m = next();
+static struct starter_message expect(enum starter_kind kind) {
+    struct starter_message m = next();
     cr_assert_eq(m.kind, kind, "%c, not %c", m.kind, kind);
     return m;
 }
@@ -135,13 +136,13 @@ static void boot(const char *text, const char *variable) {
 }
 
 static void expect_output(const char *text) {
-    struct ssh_message m = expect(SSH_OUT);
+    struct starter_message m = expect(STARTER_OUT);
     cr_assert_eq(m.data.len, strlen(text));
     cr_assert_eq(memcmp(m.data.bytes, text, m.data.len), 0, "%.*s", (int)m.data.len, (const char *)m.data.bytes);
 }
 
 static void expect_exit(bool signalled, unsigned code) {
-    struct ssh_message m = expect(SSH_EXIT);
+    struct starter_message m = expect(STARTER_EXIT);
     cr_assert_eq(m.exit.signalled, signalled);
     cr_assert_eq(m.exit.code, code, "%u", m.exit.code);
     cr_assert_eq(next().kind, 0);
@@ -149,7 +150,7 @@ static void expect_exit(bool signalled, unsigned code) {
 
 Test(ssh_node_io, starts_the_program_with_the_heads_environment_over_its_own) {
     start(30 * NS_PER_S, 30 * NS_PER_S);
-    struct ssh_message hello = expect(SSH_HELLO);
+    struct starter_message hello = expect(STARTER_HELLO);
     cr_assert_eq(hello.hello.pid, (uint32_t)relay);
     boot("echo $1 $HOME $WHO $PWD | sed s,$PWD,folder,; exit 5", "head");
     expect_output("word /there head folder\n");
@@ -159,8 +160,8 @@ Test(ssh_node_io, starts_the_program_with_the_heads_environment_over_its_own) {
 
 Test(ssh_node_io, a_head_that_says_nothing_is_told_so) {
     start(50 * NS_PER_MS, 30 * NS_PER_S);
-    (void)expect(SSH_HELLO);
-    struct ssh_message m = expect(SSH_FAIL);
+    (void)expect(STARTER_HELLO);
+    struct starter_message m = expect(STARTER_FAIL);
     cr_assert_not_null(strstr(m.fail.text, "no job came"), "%s", m.fail.text);
     cr_assert_eq(next().kind, 0);
     cr_assert_eq(status_of_relay(), 1);
@@ -173,7 +174,7 @@ static bool ping(uint64_t for_ns, uint64_t late_ns) {
     struct pollfd p = {.fd = from, .events = POLLIN};
     uint64_t last_ns = clock_now_ns(), end_ns = last_ns + for_ns;
     bool in_time = true;
-    ssh_add(&(struct ssh_message){.kind = SSH_PING}, &frame);
+    starter_add(&(struct starter_message){.kind = STARTER_PING}, &frame);
     while (last_ns < end_ns && poll(&p, 1, 50) == 0) {
         uint64_t now_ns = clock_now_ns();
         in_time = in_time && now_ns - last_ns < late_ns;
@@ -189,11 +190,11 @@ static const char until_term[] = "trap 'echo got TERM; exit 3' TERM; echo ready;
 /* Its program runs. False: the machine paused meanwhile, and the relay took its head for gone. */
 static bool start_to_be_left(uint64_t silence_ns) {
     start(30 * NS_PER_S, silence_ns);
-    (void)expect(SSH_HELLO);
+    (void)expect(STARTER_HELLO);
     boot(until_term, "x");
     bool in_time = ping(30 * NS_PER_S, silence_ns / 4);
-    struct ssh_message m = next();
-    if (m.kind == SSH_OUT && m.data.len == 6 && memcmp(m.data.bytes, "ready\n", 6) == 0)
+    struct starter_message m = next();
+    if (m.kind == STARTER_OUT && m.data.len == 6 && memcmp(m.data.bytes, "ready\n", 6) == 0)
         return true;
     cr_assert_not(in_time, "%c", m.kind);
     return false;
@@ -242,7 +243,7 @@ Test(ssh_node_io, a_ping_keeps_the_job) {
 static void ping_for(uint64_t time_ns) {
     _cleanup_(strbuf_fini) struct strbuf ping = {0};
     struct pollfd p = {.fd = from};
-    ssh_add(&(struct ssh_message){.kind = SSH_PING}, &ping);
+    starter_add(&(struct starter_message){.kind = STARTER_PING}, &ping);
     for (uint64_t end = clock_now_ns() + time_ns; clock_now_ns() < end;) {
         send_frames(&ping);
         cr_assert_eq(poll(&p, 1, 100), 0, "the relay has ended");
@@ -252,21 +253,21 @@ static void ping_for(uint64_t time_ns) {
 /* As of a job in a pager that nobody scrolls: the head is there, and reads later. */
 Test(ssh_node_io, a_head_that_reads_late_gets_the_end) {
     size_t len = 0;
-    struct ssh_message m;
+    struct starter_message m;
     start(30 * NS_PER_S, 4 * NS_PER_S);
-    (void)expect(SSH_HELLO);
+    (void)expect(STARTER_HELLO);
     boot("head -c 140000 /dev/zero; exit 6", "x"); /* more than the pipe takes */
     ping_for(6 * NS_PER_S);
-    while ((m = next()).kind == SSH_OUT)
+    while ((m = next()).kind == STARTER_OUT)
         len += m.data.len;
     cr_assert_eq(len, 140000);
-    cr_assert(m.kind == SSH_EXIT && m.exit.code == 6, "%d", m.kind);
+    cr_assert(m.kind == STARTER_EXIT && m.exit.code == 6, "%d", m.kind);
     cr_assert_eq(status_of_relay(), 6);
 }
 
 Test(ssh_node_io, what_does_not_end_is_killed_after_the_grace) {
     start(30 * NS_PER_S, 30 * NS_PER_S);
-    (void)expect(SSH_HELLO);
+    (void)expect(STARTER_HELLO);
     boot("trap '' TERM; echo ready; sleep 1000 & while :; do sleep 0.02; done", "x");
     expect_output("ready\n");
     (void)close(to);
@@ -277,22 +278,22 @@ Test(ssh_node_io, what_does_not_end_is_killed_after_the_grace) {
 
 Test(ssh_node_io, a_stopped_program_is_continued_to_end) {
     start(30 * NS_PER_S, 30 * NS_PER_S);
-    (void)expect(SSH_HELLO);
+    (void)expect(STARTER_HELLO);
     boot("trap 'exit 4' TERM; echo ready; kill -STOP $$; exit 0", "x");
     expect_output("ready\n");
     _cleanup_(strbuf_fini) struct strbuf stop = {0};
-    struct ssh_message m = {.kind = SSH_STOP};
+    struct starter_message m = {.kind = STARTER_STOP};
     m.signal.signo = SIGTERM;
-    ssh_add(&m, &stop);
+    starter_add(&m, &stop);
     send_frames(&stop);
     expect_exit(false, 4);
 }
 
 Test(ssh_node_io, a_reader_that_went_away_does_not_hold_the_end_up) {
     start(30 * NS_PER_S, 30 * NS_PER_S);
-    (void)expect(SSH_HELLO);
+    (void)expect(STARTER_HELLO);
     boot("trap 'exit 3' TERM; while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done", "x");
-    (void)expect(SSH_OUT);
+    (void)expect(STARTER_OUT);
     (void)close(to); /* and it reads no more */
     to = -1;
     cr_assert_eq(status_of_relay(), 3);
@@ -300,17 +301,17 @@ Test(ssh_node_io, a_reader_that_went_away_does_not_hold_the_end_up) {
 
 static uint16_t ask_to_listen(const char *addr) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    struct ssh_message m = {.kind = SSH_LISTEN};
+    struct starter_message m = {.kind = STARTER_LISTEN};
     (void)snprintf(m.listen.addr, sizeof m.listen.addr, "%s", addr);
-    ssh_add(&m, &frame);
+    starter_add(&m, &frame);
     send_frames(&frame);
-    return expect(SSH_PORT).port.port;
+    return expect(STARTER_PORT).port.port;
 }
 
 Test(ssh_node_io, it_listens_for_its_program_where_the_nodes_meet) {
     struct addr there;
     start(30 * NS_PER_S, 30 * NS_PER_S);
-    (void)expect(SSH_HELLO);
+    (void)expect(STARTER_HELLO);
     uint16_t port = ask_to_listen("127.0.0.1");
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     cr_assert_eq(addr_from_literal("127.0.0.1", port, &there), 0);
@@ -325,9 +326,9 @@ Test(ssh_node_io, it_listens_for_its_program_where_the_nodes_meet) {
 
 Test(ssh_node_io, an_address_at_which_it_cannot_listen_is_a_failure) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
-    struct ssh_message m = {.kind = SSH_LISTEN, .listen = {.addr = "127.0.0.1", .low = 1, .high = 1}};
+    struct starter_message m = {.kind = STARTER_LISTEN, .listen = {.addr = "127.0.0.1", .low = 1, .high = 1}};
     start(30 * NS_PER_S, 30 * NS_PER_S);
-    (void)expect(SSH_HELLO);
+    (void)expect(STARTER_HELLO);
     int taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct addr there;
     socklen_t len = sizeof there.ss;
@@ -336,9 +337,9 @@ Test(ssh_node_io, an_address_at_which_it_cannot_listen_is_a_failure) {
     cr_assert_eq(listen(taken, 1), 0);
     cr_assert_eq(getsockname(taken, (struct sockaddr *)&there.ss, &len), 0);
     m.listen.low = m.listen.high = addr_port(&there);
-    ssh_add(&m, &frame);
+    starter_add(&m, &frame);
     send_frames(&frame);
-    cr_assert_neq(expect(SSH_FAIL).fail.text[0], '\0');
+    cr_assert_neq(expect(STARTER_FAIL).fail.text[0], '\0');
     cr_assert_eq(status_of_relay(), 1);
     (void)close(taken);
 }

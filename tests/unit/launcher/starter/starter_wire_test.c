@@ -22,6 +22,8 @@ static const struct {
     {STARTER_FROM_RELAY, "H{\"version\":\"0.1.0\",\"host\":\"n1\",\"pid\":7,\"addrs\":\"10.0.0.1,fd77::1\"}"},
     {STARTER_FROM_RELAY, "X{\"signalled\":true,\"code\":9}"},
     {STARTER_FROM_RELAY, "F{\"text\":\"there is no folder /data\"}"},
+    {STARTER_FROM_RELAY, "p{\"port\":4001}"},
+    {STARTER_FROM_STARTER, "l{\"addr\":\"fd77::1\",\"low\":4000,\"high\":4009}"},
     {STARTER_FROM_RELAY, "o\xff\n bytes"},
     {STARTER_FROM_RELAY, "e"},
     {STARTER_FROM_STARTER, "A{}"},

@@ -1,10 +1,10 @@
-/* Any bytes from the other end of ssh: what is accepted is the same after it was sent again, takes no more than it has,
- * and the beginning of the frames is found at the same place however the bytes arrive. */
+/* Any bytes from the other end of ssh: a BOOT that is accepted can be sent again, and the beginning of the frames is
+ * found at the same place however the bytes arrive. Messages are for fuzz-starter_wire. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/frame.h"
-#include "launcher/ssh/ssh_wire.h"
+#include "launcher/ssh/ssh_boot.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -22,18 +22,7 @@ static void check_begin(const uint8_t *data, size_t size) {
     require(r == whole && (r != 0 || (first == n && len - 1 == n)));
 }
 
-static void check_again(const struct ssh_message *m) {
-    _cleanup_(strbuf_fini) struct strbuf one = {0}, two = {0};
-    struct ssh_message again;
-    size_t n;
-    ssh_add(m, &one);
-    require(one.len <= SSH_FRAME_MAX);
-    require(ssh_take((const uint8_t *)strbuf_text(&one), one.len, &again, &n, NULL) == 0 && n == one.len);
-    ssh_add(&again, &two);
-    require(one.len == two.len && memcmp(one.data, two.data, one.len) == 0);
-}
-
-static void check_boot(struct strbuf *parts, const struct ssh_message *m) {
+static void check_boot(struct strbuf *parts, const struct starter_message *m) {
     struct ssh_boot boot = {0};
     struct err err = {0};
     int r = ssh_boot_take(parts, m, &boot, &err);
@@ -48,20 +37,20 @@ static void check_boot(struct strbuf *parts, const struct ssh_message *m) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     _cleanup_(strbuf_fini) struct strbuf parts = {0};
-    struct ssh_message m;
+    struct starter_message m;
     struct err err = {0};
     size_t n;
     if (size > 4096)
         return 0;
     check_begin(data, size);
-    for (int r; (r = ssh_take(data, size, &m, &n, &err)) != FRAME_E_MORE; data += n, size -= n) {
+    for (int r; (r = starter_take(data, size, STARTER_FROM_STARTER, &m, &n, &err)) != FRAME_E_MORE;
+         data += n, size -= n) {
         if (r < 0) {
             require(err.text[0] != '\0');
             return 0;
         }
         require(n <= size);
-        check_again(&m);
-        if (m.kind == SSH_BOOT_PART || m.kind == SSH_BOOT)
+        if (m.kind == STARTER_BOOT_PART || m.kind == STARTER_BOOT)
             check_boot(&parts, &m);
     }
     return 0;

@@ -1,0 +1,49 @@
+/* How a starter and its relay on a node (`muster ssh-node`) begin, on ssh's stdin and stdout. Then
+ * they exchange messages (launcher/starter/starter_wire.h). Pure; specified in muster-protocol(7),
+ * OVER SSH.
+ *
+ *     anything that a login prints, then the line MUSTER-SSH 1, from the node
+ *     BOOT, from the head: what to start; large ones as several BOOT_PART and one BOOT. They are
+ *     NUL-terminated texts, because words and variables need not be UTF-8.
+ *
+ * The end of the head's stream is the end of the job on that node, and so is a head that has sent
+ * nothing for SSH_SILENCE_NS. */
+#pragma once
+
+#include "base/err.h"
+#include "base/text/envlist.h"
+#include "base/text/strbuf.h"
+#include "launcher/starter/starter_wire.h"
+
+#define SSH_BEGIN "\nMUSTER-SSH 1\n"      /* the node's first bytes */
+#define SSH_NOISE_MAX ((size_t)64 * 1024) /* before them: from files that a login shell reads */
+/* All parts of a BOOT. Linux starts no program with more than 6 MiB of words and environment, and
+ * usually none with more than 2 (execve(2), "Limits on size of arguments and environment"). */
+#define SSH_BOOT_MAX ((size_t)6 << 20)
+#define SSH_PING_NS (5 * NS_PER_S)     /* the head sends a PING this often */
+#define SSH_SILENCE_NS (60 * NS_PER_S) /* then it is gone, also if its end has not come */
+
+/* Looks for the node's first line. 0: the frames begin behind *ret_bytes; FRAME_E_MORE: it has not
+ * come yet; -EMSGSIZE: it is not within SSH_NOISE_MAX; -EPROTONOSUPPORT: there is one of another
+ * version. */
+_must_use_ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes);
+
+/* What the relay is to start: itself as `muster run`, in a folder, with these variables over those
+ * that the login there has. The agent reads the job, and no command line. */
+struct ssh_boot {
+    char *cwd;         /* owned; absolute */
+    uint64_t grace_ns; /* --shutdown-timeout: how long an agent that was told to stop may take */
+    char *job;   /* owned; JSON, as the agent reads it; NULL: the words are its command line */
+    char **args; /* owned, NULL-terminated: all words behind "run", for ps(1) and muster ps */
+    size_t n_args;
+    struct envlist env;
+};
+void ssh_boot_fini(struct ssh_boot *boot);
+/* Copies one more word. */
+void ssh_boot_word(struct ssh_boot *boot, const char *word);
+/* Appends the frames. -E2BIG, and a sentence: more than SSH_BOOT_MAX. */
+_must_use_ int ssh_boot_add(const struct ssh_boot *boot, struct strbuf *to, struct err *err);
+/* Gathers BOOT_PART and BOOT. FRAME_E_MORE: more parts follow; 0: *ret, which the caller owns, is
+ * whole; -EINVAL or -EMSGSIZE and a sentence. */
+_must_use_ int ssh_boot_take(struct strbuf *parts, const struct starter_message *m,
+                             struct ssh_boot *ret, struct err *err);
