@@ -550,7 +550,8 @@ def test_no_look_without_a_need(tmp_path, words):
     helpers = re.findall(r'PR_SET_NAME, "([^"]*)"', trace)
     forks = [line for line in trace.splitlines() if " clone" in line or "fork(" in line]
     started = len([line for line in forks if "= -1" not in line and "resumed" not in line])
-    assert helpers in ([], ["muster-tidy"]), helpers  # this one comes on a busy machine, where a short job is no longer short
+    # muster-tidy runs on a busy machine, where a short job is no longer short
+    assert set(helpers) - {"muster-tidy"} == {"muster-logs"}, helpers
     assert started == 2 + len(helpers), forks         # guardian's agent, worker
 
 

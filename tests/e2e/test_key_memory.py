@@ -29,9 +29,9 @@ def kind_of(pid, pids):
         return name
     if words[1] == b"ssh-node":
         return "relay"
-    if words[2].startswith(b"-H"):
-        return "head"
     parent = int(re.search(r"^PPid:\s*(\d+)", pathlib.Path(f"/proc/{pid}/status").read_text(), re.M)[1])
+    if words[2].startswith(b"-H") and parent not in pids:  # its agents have the same arguments
+        return "head"
     above = pathlib.Path(f"/proc/{parent}/cmdline").read_bytes().split(b"\0") if parent in pids else []
     return "agent" if above[1:] == words[1:] else "guardian"
 

@@ -111,8 +111,8 @@ class Queue(Here):
         return found
 
     def safe(self, number):
-        """Waits until the head of the job, which runs with -v, has heard that a worker has told a safe point."""
-        wait_output(self, number, "a worker has told a safe point")
+        """Waits until the head of the job, which runs with -v, has been notified of a worker's safe point."""
+        wait_output(self, number, "a worker reported a safe point")
 
     def preempt(self, hosts=3):
         """Another job takes all hosts. Returns its id."""
@@ -235,7 +235,7 @@ def test_a_job_that_has_lost_its_leader_goes_on_without_it(queue):
 
 
 @pytest.mark.parametrize("options, words, safe, said", [
-    ([], ("--requeue=preempt",), False, "is not requeued: no worker has told a safe point"),
+    ([], ("--requeue=preempt",), False, "is not requeued: no worker has reported a safe point"),
     ([], ("--requeue=preempt", "--max-requeues=0"), True, "is not requeued: it was 0 times already"),
     (["--no-requeue"], ("--requeue=preempt",), True, "was submitted with --no-requeue"),
     ([], (), True, "it is not requeued when it ends now; --requeue=preempt puts it back"),

@@ -172,7 +172,7 @@ def test_what_may_not_be_read_is_said(job):
                           "--clear-groups", "/usr/bin/python3", script, program=without)
         assert agent.out.until(lambda: agent.output().count("there") == 2, 60), agent.said()
         out = until(job, r"^ranks 0-1: wait\n.*missing: Python stack: no right to read the memory of pid \d+: .*CAP_SYS_PTRACE", "e2e")
-        assert re.search(r"missing: /proc: no right to read what process \d+ waits for", out), out
+        assert re.search(r"missing: /proc: permission denied reading what process \d+ waits for", out), out
         code, _, err = ask(job, "stop")
         assert code == 0, err
         agent.finish()

@@ -118,7 +118,7 @@ enum requeue_answer requeue_decide(const struct requeue_facts *f, struct strbuf 
     }
     if (!f->safe) {
         strbuf_printf(ret,
-                      "job %s is not requeued: no worker has told a safe point "
+                      "job %s is not requeued: no worker has reported a safe point "
                       "(MUSTER_SAFE_POINT=1) since it started, so nothing new would be saved",
                       f->id);
         return REQUEUE_NOT;
