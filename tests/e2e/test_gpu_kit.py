@@ -203,6 +203,12 @@ def test_a_wrong_command_line_is_refused(tmp_path, words, why):
     assert done.returncode == 2 and why in done.stderr
 
 
+def test_help_needs_no_muster(tmp_path):
+    shutil.copytree(KIT, tmp_path / "tests/gpu")
+    done = subprocess.run([tmp_path / "tests/gpu/run.sh", "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "--limit" in done.stdout, done
+
+
 # The machine of make_tree.py: CPU 0 and four GPUs on one socket, CPU 1 and four on the other.
 INSIDE = """
 mount --bind "$0/sys" /sys && mount --bind "$0/proc/driver" /proc/driver && mkdir -p "$0.dev" && mount -t tmpfs none "$0.dev" &&

@@ -23,7 +23,10 @@ done
 for file in "$muster" "$root/build/src/cli/muster" "$here/muster"; do
     [ ! -x "$file" ] || break
 done
-[ -x "$file" ] || { echo "run.sh: no muster; build one, or name it with --muster" >&2; exit 2; }
+case " $* " in
+*" --help "* | *" -h "*) ;;
+*) [ -x "$file" ] || { echo "run.sh: no muster; build one, or name it with --muster" >&2; exit 2; } ;;
+esac
 
 if [ -n "$pack" ]; then
     work=$(mktemp -d)
