@@ -4,9 +4,11 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import pytest
@@ -197,10 +199,57 @@ def test_what_is_packed_needs_nothing_beside_it(tmp_path):
     assert not list(pathlib.Path(tempfile.gettempdir()).glob("tmp.*/tests/gpu/kit.py")), "its folder is removed"
 
 
-@pytest.mark.parametrize("words, why", [(["--only", "topo,nothing"], "no such check: nothing"), (["--muster", "/nowhere"], "/nowhere is not executable")])
+@pytest.mark.parametrize("words, why", [
+    (["--only", "topo,nothing"], "no such check: 'nothing'"), (["--only", ","], "no such check: ''"),
+    (["--limit=1"], "--limit"), (["--limit=-5"], "--limit"), (["--limit=nan"], "--limit"),
+    (["--muster", "/nowhere"], "/nowhere is not executable"), (["--muster=/tmp"], "/tmp can't be executed"),
+    (["--muster=/bin/false"], "/bin/false does not work"),
+    (["--out", "/dev/null"], "can't write to /dev/null"), (["--out", "/proc/nothing"], "can't write to /proc/nothing"),
+    (["--pack", ""], "--pack needs a file"), (["--pack", "/tmp/kit.sh"], "--pack takes no --out")])
 def test_a_wrong_command_line_is_refused(tmp_path, words, why):
-    done = subprocess.run([KIT / "run.sh", "--out", tmp_path, *MUSTER, *words], capture_output=True, text=True)
-    assert done.returncode == 2 and why in done.stderr
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([KIT / "run.sh", "--out", tmp_path / "out", *MUSTER, *words], capture_output=True, text=True, env=env)
+    assert done.returncode == 2 and why in done.stderr and "Traceback" not in done.stderr, done
+    assert not list(tmp_path.glob("muster-gpu-kit.*")), "nothing is left"
+
+
+@pytest.mark.parametrize("to_all", [False, True], ids=["to it", "as ^C"])
+@pytest.mark.parametrize("out_is_removed", [False, True], ids=["out", "no out"])
+def test_a_packed_kit_that_is_stopped_leaves_nothing(tmp_path, to_all, out_is_removed):
+    if os.path.exists("/dev/nvidia0"):
+        pytest.skip("there is a GPU here")
+    file, out, folder = tmp_path / "kit.sh", tmp_path / "out", tmp_path / "tmp"
+    folder.mkdir()
+    subprocess.run([KIT / "run.sh", "--pack", file, *MUSTER], check=True)
+    mark, script = f"GPU_KIT_TEST={os.urandom(8).hex()}", tmp_path / "script"
+    os.mkfifo(script)  # NVML hangs while it reads this
+    env = {**os.environ, **harness.nvml_env(tmp_path, "none"), "FAKE_NVML_SCRIPT": str(script), "TMPDIR": str(folder),
+           **dict([mark.split("=")])}
+    process = subprocess.Popen([file, "--out", out], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    held = []
+    opens = threading.Thread(target=lambda: held.append(open(script, "w", encoding="utf-8")), daemon=True)
+    opens.start()
+    opens.join(60 * harness.SLOWER)
+    assert held and list(folder.iterdir()), "the kit has not reached NVML"
+    if out_is_removed:
+        shutil.rmtree(out)
+    if to_all:
+        os.killpg(process.pid, signal.SIGINT)
+    else:
+        process.terminate()
+    text, error = process.communicate(timeout=60 * harness.SLOWER)
+    assert process.returncode == 143 and "0 passed, 0 failed, 22 skipped" in text and "Traceback" not in error, (text, error)
+    assert ("can't write to" in error) == out_is_removed and not list(folder.iterdir()), error
+    assert not harness.processes_with(mark.encode())
+    held[0].close()
+
+
+def test_a_packed_kit_that_is_cut_off_is_refused(tmp_path):
+    whole, cut = tmp_path / "kit.sh", tmp_path / "cut.sh"
+    subprocess.run([KIT / "run.sh", "--pack", whole, *MUSTER], check=True)
+    cut.write_bytes(whole.read_bytes()[:-1000])
+    done = subprocess.run(["sh", cut, "--out", tmp_path / "out"], capture_output=True, text=True)
+    assert done.returncode == 2 and "is damaged" in done.stderr and not (tmp_path / "out").exists(), done
 
 
 def test_help_needs_no_muster(tmp_path):

@@ -459,7 +459,6 @@ def run(kit, names):
     judge_of = {name: judge for row in TABLE for name, judge in row[4].items()}
     for name in names:  # what a kit that is cut off has not reached
         kit.record(name, judge_of[name], {"skip": "not reached"}, 0)
-    kit.facts["muster"] = kit.run(kit.muster("--version"), "probe")[1].strip()
     probe = torch_probe(kit) if any(row[3] == "torch" and set(row[4]) & set(names) for row in TABLE) else None
     why = find_gpus(kit)
     if kit.gpus:

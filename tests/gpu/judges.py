@@ -129,7 +129,8 @@ def events(f):
         else:
             parts.append(f"{who}: registered, no Xid event")
             passed = passed and f["fault"] != 700  # CUDA_ERROR_ILLEGAL_ADDRESS
-    return passed, f"wrong address in a kernel (CUDA error {f['fault']}): " + "; ".join(parts)
+    kernel = "no kernel ran" if f["fault"] is None else f"wrong address in a kernel (CUDA error {f['fault']})"
+    return passed, f"{kernel}: " + "; ".join(parts)
 
 
 def busy(f):

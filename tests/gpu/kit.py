@@ -20,6 +20,8 @@ from collections import defaultdict
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+CLOSE_S = 8     # of the limit, for the end of the jobs
+MIN_LIMIT = 10  # seconds
 
 
 class Skip(Exception):
@@ -110,8 +112,10 @@ class Job:
 class Kit:
     def __init__(self, args):
         self.args, self.began = args, time.monotonic()
-        self.out, self.work = pathlib.Path(args.out), pathlib.Path(tempfile.mkdtemp(prefix="muster-gpu-kit."))
+        self.out = pathlib.Path(args.out)
         self.out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self.out):  # an error before there is anything to remove
+            self.work = pathlib.Path(tempfile.mkdtemp(prefix="muster-gpu-kit."))
         self.work.chmod(0o755)  # also for the checks as another user
         self.mark, self.jobs, self.results, self.lock = f"GPU_KIT_RUN={uuid.uuid4().hex}", [], {}, threading.Lock()
         mine = re.compile("RANK$|LOCAL_|WORLD_SIZE|MASTER_|GROUP_|TORCHELASTIC|PET_|MUSTER_(?!NVML)")
@@ -123,7 +127,7 @@ class Kit:
                       "cpus": os.cpu_count(), "python": platform.python_version()}
 
     def left(self):
-        return max(0.0, self.args.limit - 8 - (time.monotonic() - self.began))
+        return max(0.0, self.args.limit - CLOSE_S - (time.monotonic() - self.began))
 
     def start(self, words, check, **more):
         if self.left() <= 0:
@@ -195,9 +199,11 @@ class Kit:
         with self.lock:
             self.results[name] = {"name": name, "state": state, "reason": " ".join(str(reason).split()),
                                   "figures": box.get("facts"), "seconds": round(seconds, 2)}
-            self.write()
+            with contextlib.suppress(OSError):  # the last write reports it
+                self.write()
 
-    def write(self):
+    def report(self):
+        """{file name: its text} of the results so far."""
         results, f = list(self.results.values()), defaultdict(lambda: "?", self.facts)
         whole = json.dumps({"format": 1, **self.facts, "seconds": round(time.monotonic() - self.began, 1), "checks": results},
                            indent=1, default=str)
@@ -210,8 +216,11 @@ class Kit:
         for r in results:
             lines += textwrap.wrap(f"{r['state']:8}{r['name']:15}{r['reason'][:600]}", 118, subsequent_indent=" " * 23,
                                    break_on_hyphens=False)
-        for name, text in (("report.json", whole), ("report.txt", "\n".join(lines) + "\n")):
-            new = self.out / f".{name}.new"
+        return {"report.json": whole, "report.txt": "\n".join(lines) + "\n"}
+
+    def write(self):
+        for name, text in self.report().items():
+            new = self.out / f".{name}.{os.getpid()}"  # another run may write here, too
             new.write_text(text)
             new.replace(self.out / name)
 
@@ -221,7 +230,7 @@ class Kit:
             shutil.copyfile(path, self.out / name)
 
     def close(self):
-        """Ends what is left of the jobs, and writes their output down."""
+        """Ends what is left of the jobs, and removes their folder."""
         for job in self.jobs:
             if not job.ended:
                 with contextlib.suppress(ProcessLookupError):
@@ -233,35 +242,73 @@ class Kit:
             with contextlib.suppress(OSError):
                 if self.mark.encode() in pathlib.Path(f"/proc/{name}/environ").read_bytes() and int(name) != os.getpid():
                     os.kill(int(name), signal.SIGKILL)
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def write_jobs(self):
+        """The output of all jobs."""
         with open(self.out / "jobs.txt", "w", encoding="utf-8") as f:
             for job in self.jobs:
                 f.write(f"##### {job.check}: {' '.join(job.words)[:300]}\n{job.text[:60000]}\n")
-        shutil.rmtree(self.work, ignore_errors=True)
+
+
+def seconds_of(text):
+    value = float(text)
+    if not MIN_LIMIT <= value < float("inf"):
+        raise ValueError
+    return value
+
+
+def version_of(muster, parser):
+    """Of a muster that works; else an error for the user."""
+    try:
+        done = subprocess.run([muster, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=20)
+    except OSError as error:
+        parser.error(f"{muster} can't be executed: {error.strerror}")
+    except subprocess.SubprocessError as error:
+        parser.error(f"{muster} does not work: {error}")
+    return done.stdout.strip()
 
 
 def main():
     import checks  # pylint: disable=import-outside-toplevel
-    parser = argparse.ArgumentParser(prog="tests/gpu/run.sh", description="Checks what only a GPU can show.")
+    parser = argparse.ArgumentParser(
+        prog="tests/gpu/run.sh", formatter_class=argparse.RawDescriptionHelpFormatter, description="Checks what only a GPU can show.",
+        usage="%(prog)s [--out DIR] [--only NAME,...] [--muster FILE] [--limit SECONDS]\n"
+              "       %(prog)s --pack FILE [--muster FILE]    writes one file that does the same elsewhere",
+        epilog=textwrap.fill("checks: " + " ".join(checks.NAMES), 78, subsequent_indent="        ", break_on_hyphens=False))
     parser.add_argument("--out", default="gpu-report", metavar="DIR", help="where the report is written (gpu-report)")
-    parser.add_argument("--only", default="", metavar="NAME,...", help="only these checks: " + " ".join(checks.NAMES))
-    parser.add_argument("--muster", required=True, metavar="FILE", help="the muster to check")
-    parser.add_argument("--limit", type=float, default=480, metavar="SECONDS", help="after that, the rest is skipped (480)")
+    parser.add_argument("--only", default="", metavar="NAME,...", help="only these checks")
+    parser.add_argument("--muster", required=True, metavar="FILE", help="the muster to check (build/src/cli/muster)")
+    parser.add_argument("--limit", type=seconds_of, default=480, metavar="SECONDS",
+                        help=f"after that, the rest is skipped (480; at least {MIN_LIMIT})")
     args = parser.parse_args()
-    only = [name for name in args.only.split(",") if name]
+    only = [name.strip() for name in args.only.split(",")] if args.only else checks.NAMES
     unknown = sorted(set(only) - set(checks.NAMES))
     if unknown:
-        parser.error("no such check: " + ", ".join(unknown))
+        parser.error("no such check: " + ", ".join(repr(name) for name in unknown))
     args.muster, args.out = os.path.abspath(args.muster), os.path.abspath(args.out)
-    kit = Kit(args)
+    version = version_of(args.muster, parser)
+    try:
+        kit = Kit(args)
+    except OSError as error:
+        parser.error(f"can't write to {args.out}: {error.strerror}")
+    kit.facts["muster"] = version
     for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signo, lambda *_: sys.exit(143))
     try:
-        checks.run(kit, only or checks.NAMES)
+        checks.run(kit, only)
     finally:
-        with kit.lock:
-            kit.write()
+        for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(signo, signal.SIG_IGN)
         kit.close()
-        print((kit.out / "report.txt").read_text(), end="", flush=True)
+        print(kit.report()["report.txt"], end="", flush=True)
+        try:
+            with kit.lock:
+                kit.write()
+            kit.write_jobs()
+        except OSError as error:
+            print(f"run.sh: can't write to {kit.out}: {error.strerror}", file=sys.stderr, flush=True)
+            os._exit(2)
     os._exit(any(r["state"] == "failed" for r in kit.results.values()))  # threads may hang
 
 

@@ -10,8 +10,14 @@ muster= pack=
 n=$#
 while [ "$n" -gt 0 ]; do # takes these two out of "$@"
     case $1 in
+    --muster=* | --pack=*)
+        option=${1%%=*} value=${1#*=}
+        shift
+        set -- "$option" "$value" "$@"
+        n=$((n + 1))
+        ;;
     --muster | --pack)
-        [ "$n" -gt 1 ] || { echo "run.sh: $1 needs a file" >&2; exit 2; }
+        [ "$n" -gt 1 ] && [ -n "$2" ] || { echo "run.sh: $1 needs a file" >&2; exit 2; }
         [ "$1" = --pack ] && pack=$2 || muster=$2
         shift 2
         n=$((n - 2))
@@ -29,16 +35,20 @@ case " $* " in
 esac
 
 if [ -n "$pack" ]; then
+    [ $# = 0 ] || { echo "run.sh: --pack takes no $1" >&2; exit 2; }
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
+    trap 'exit 143' HUP INT TERM
     (cd "$root" && tar -cf - tests/gpu/run.sh tests/gpu/*.py examples/nccl-allreduce include/muster/store.h src/client/*.[ch]) |
         tar -xf - -C "$work"
     install -m 755 "$file" "$work/tests/gpu/muster"
     {
         # shellcheck disable=SC2016
         printf '%s\n' '#!/bin/sh' '# Checks muster on a GPU: sh FILE [--out DIR] [--only NAME,...]' \
-            'work=$(mktemp -d)' "trap 'rm -rf \"\$work\"' EXIT" 'tail -n +8 "$0" | tar -xzf - -C "$work"' \
-            'sh "$work/tests/gpu/run.sh" "$@"' 'exit $?'
+            'work=$(mktemp -d) || exit 2' 'kit=' "trap 'rm -rf \"\$work\"' EXIT" \
+            "trap 'trap \"\" HUP INT TERM; [ -z \"\$kit\" ] || { kill \$kit; wait \$kit; }; exit 143' HUP INT TERM" \
+            'tail -n +11 "$0" | tar -xzf - -C "$work" || { echo "$0 is damaged: copy it again" >&2; exit 2; }' \
+            'sh "$work/tests/gpu/run.sh" "$@" &' 'kit=$!; wait $kit' 'exit $?'
         tar -czf - -C "$work" .
     } >"$pack"
     chmod 755 "$pack"
