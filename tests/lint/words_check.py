@@ -28,10 +28,10 @@ WORDS = [  # a pattern, and what to write
 ]
 ALLOWED = {
     "CHANGELOG.md": 1,
-    "docs": 4,
+    "docs": 1,
     "man": 4,
     "src/cli": 30,
-    "src/launcher": 364,
+    "src/launcher": 349,
     "src/rendezvous": 283,
     "src/watchdog": 5,
 }

@@ -165,7 +165,7 @@ static void reader_fini(struct reader *r) {
     free(r->without_slots);
 }
 
-/* What is told of one mention; 0 or NULL: not given. */
+/* What one mention specifies; 0 or NULL: not given. */
 struct settings {
     const char *user;
     uint32_t slots, max_slots, port;

@@ -420,7 +420,7 @@ static bool make_room(struct output *o, size_t more) {
         on_error(o, EBADF);
     if (is_closed(o))
         return false;
-    queue_make_room(o, more); /* it writes, and can find out that nobody reads */
+    queue_make_room(o, more); /* it writes, and can detect that the reader has gone */
     return !is_closed(o);
 }
 

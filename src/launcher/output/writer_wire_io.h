@@ -137,5 +137,5 @@ _must_use_ int writer_wire_receive(int fd, struct writer_packet *ret);
 /* A copy that can be sent later, with descriptors of its own; free with writer_wire_free(). */
 struct writer_packet *writer_wire_copy(const struct writer_message *m);
 void writer_wire_free(struct writer_packet *p);
-/* Closes the descriptors of a message that nobody wants. */
+/* Closes the descriptors of a message that is not handled. */
 void writer_wire_close(struct writer_message *m);

@@ -190,7 +190,7 @@ _must_use_ int place_read(char *const *envp, const struct place_probes *probes, 
                           struct err *err);
 void place_fini(struct place *p);
 
-/* A task of a step, whoever runs srun. */
+/* A task of a step, of muster's srun or the user's. */
 static inline bool place_is_step(const struct place *p) { return p->slurm == PLACE_SLURM_STEP; }
 /* One of muster's starters waits for this process, or for the agent of its node. */
 static inline bool place_has_starter(const struct place *p) {

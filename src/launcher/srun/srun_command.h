@@ -30,7 +30,7 @@ struct srun_command {
     bool is_torchrun;    /* by that name it is `muster run` without the word */
     char *const *args;   /* all that followed "run", NULL-terminated */
     const struct place *place;
-    bool binds_nothing; /* Slurm binds no task: srun says so in a line, if it is told not to */
+    bool binds_nothing; /* Slurm binds no task: srun would warn of --cpu-bind=none */
     char *const *envp;  /* this process's */
 };
 

@@ -32,7 +32,7 @@ _must_use_ int ssh_find_begin(const uint8_t *data, size_t len, size_t *ret_bytes
  * that the login there has. The agent reads the job, and no command line. */
 struct ssh_boot {
     char *cwd;         /* owned; absolute */
-    uint64_t grace_ns; /* --shutdown-timeout: how long an agent that was told to stop may take */
+    uint64_t grace_ns; /* --shutdown-timeout: how long an agent may take to stop */
     char *job;   /* owned; JSON, as the agent reads it; NULL: the words are its command line */
     char **args; /* owned, NULL-terminated: all words behind "run", for ps(1) and muster ps */
     size_t n_args;

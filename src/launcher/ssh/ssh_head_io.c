@@ -208,7 +208,7 @@ static size_t ping_fds(struct ssh_head *h, int fds[]) {
 
 /* ---- hosts that do not answer ---- */
 
-/* While the first host hangs nobody can meet there. Where the job can do without it, it gets no
+/* While the first host hangs no node can meet there. Where the job can do without it, it gets no
  * more time than any other host that is late for the start. */
 static void watch_first(struct ssh_head *h) {
     bool can = h->first == UINT32_MAX && ssh_crew_can_pass_over(&h->crew);
@@ -487,7 +487,7 @@ static void on_alone(void *arg) {
         end_too_few(h, why);
 }
 
-/* Nobody can take the place of the host at which the others meet. */
+/* The host at which the others meet can't be replaced. */
 static void end_without_first(struct ssh_head *h, const char *why) {
     char text[STARTER_HOST_MAX + 128];
     int code = h->losses.code_of_first;

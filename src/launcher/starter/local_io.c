@@ -14,8 +14,8 @@ struct local {
     char run_id[PLACE_RUN_ID_MAX];
 };
 
-/* The words of one agent. Where they meet comes before the user's words, which can say otherwise.
- * All agents have one address, so the first is told that it is at the endpoint. */
+/* The words of one agent. The endpoint comes before the user's words, which can override it. All
+ * agents have one address, so is_host marks the first as the one at the endpoint. */
 static char **words_of(const struct local *l, uint32_t i, const char *program) {
     uint16_t ports[PLACE_PORTS_MAX];
     _cleanup_(strbuf_fini) struct strbuf endpoint = {0};

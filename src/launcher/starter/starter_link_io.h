@@ -15,7 +15,7 @@
  * sockets, in clear and without a token: no other process can connect there. If that connection
  * ends, the relay was killed.
  *
- * Nothing here delays the workers: the verdict is told when none is left, within
+ * Nothing here delays the workers: the verdict is sent when none is left, within
  * STARTER_LINK_VERDICT_NS. A connection that ends is made again, every
  * STARTER_LINK_RETRY_NS. If the head's machine refuses STARTER_LINK_REFUSALS attempts in a row, and
  * it was reached before, the head was killed. All functions take NULL. */

@@ -113,7 +113,7 @@ struct member_event {
 enum member_effect_kind {
     /* (re)connect to the leader and JOIN with member_report(). Without an arbiter: at the endpoint;
      * with one: to `peer`, ending an attempt at another; each address is tried in turn. DISCONNECT
-     * follows when all have failed, the HELLO was of another agent, or the peer refused for now.
+     * follows when all have failed, the HELLO was of another agent, or the peer refused.
      * `soon`: without a pause */
     MEMBER_EFFECT_CONNECT = 1,
     MEMBER_EFFECT_REPORT, /* send member_report() */
@@ -146,7 +146,7 @@ enum member_effect_kind {
 };
 
 enum member_join_policy {
-    JOIN_POLICY_SENT_AWAY = 1, /* refused for now: "the agent there does not lead" */
+    JOIN_POLICY_SENT_AWAY = 1, /* refused: "the agent there does not lead" */
     JOIN_POLICY_PARKED,        /* held: this agent may lead soon */
     JOIN_POLICY_REDIRECTED,    /* `peer` leads */
     JOIN_POLICY_SERVED,        /* this agent leads: LEAD has made the server */

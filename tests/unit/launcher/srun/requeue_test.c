@@ -78,7 +78,8 @@ Test(requeue, each_refusal_says_why) {
     struct requeue_facts f = facts(PREEMPTED, 143);
     f.safe = false;
     expect(f, REQUEUE_NOT,
-           "job 17 is not requeued: no worker has reported a safe point (MUSTER_SAFE_POINT=1) since it started, so nothing "
+           "job 17 is not requeued: no worker has reported a safe point (MUSTER_SAFE_POINT=1) since it started, so "
+           "nothing "
            "new would be saved");
     f = facts(PREEMPTED, 143);
     f.max = 2;
