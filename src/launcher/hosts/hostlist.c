@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/strbuf.h"
 #include "base/text/utf8.h"
 
 /* ==== errors ==== */
@@ -366,70 +367,4 @@ int hostlist_index(const char *list, const char *name, size_t *ret, struct err *
         } while (next_name(&it));
     }
     return -ENOENT;
-}
-
-/* ---- folding ---- */
-
-/* A name as a prefix and the digits at its end. */
-struct parts {
-    const char *name, *digits;
-    size_t prefix, width; /* lengths; width 0: no digits */
-};
-
-static struct parts parts_of(const char *name) {
-    size_t len = strlen(name), n = 0;
-    while (n < len && n < NUMBER_DIGITS_MAX && is_digit(name[len - n - 1]))
-        n++;
-    return (struct parts){name, name + len - n, len - n, n};
-}
-
-static bool same_prefix(const struct parts *a, const struct parts *b) {
-    return a->width > 0 && b->width > 0 && a->prefix == b->prefix &&
-           memcmp(a->name, b->name, a->prefix) == 0;
-}
-
-/* Whether a range of `width` that is at `last` goes on with `next`. */
-static bool follows(const struct parts *last, const struct parts *next, size_t width) {
-    char text[NUMBER_DIGITS_MAX + 2];
-    (void)snprintf(text, sizeof text, "%0*" PRIu64, (int)width,
-                   (uint64_t)strtoull(last->digits, NULL, 10) + 1);
-    return strcmp(text, next->digits) == 0;
-}
-
-/* Writes the ranges of names [0, n), which have one prefix. */
-static void fold_numbers(char *const *names, size_t n, struct strbuf *to) {
-    for (size_t i = 0; i < n;) {
-        struct parts first = parts_of(names[i]), last = first;
-        strbuf_printf(to, "%s%s", i > 0 ? "," : "", first.digits);
-        for (i++; i < n; i++) {
-            struct parts next = parts_of(names[i]);
-            if (!follows(&last, &next, first.width))
-                break;
-            last = next;
-        }
-        if (last.digits != first.digits)
-            strbuf_printf(to, "-%s", last.digits);
-    }
-}
-
-void hostlist_fold(char *const *names, size_t n, struct strbuf *to) {
-    for (size_t i = 0; i < n;) {
-        struct parts first = parts_of(names[i]);
-        size_t end = i + 1;
-        for (; end < n; end++) {
-            struct parts next = parts_of(names[end]);
-            if (!same_prefix(&first, &next))
-                break;
-        }
-        strbuf_add(to, i > 0 ? "," : "");
-        if (end == i + 1) {
-            strbuf_add(to, names[i]);
-        } else {
-            strbuf_add_bytes(to, names[i], first.prefix);
-            strbuf_add_char(to, '[');
-            fold_numbers(names + i, end - i, to);
-            strbuf_add_char(to, ']');
-        }
-        i = end;
-    }
 }

@@ -3,7 +3,6 @@
  *
  *     struct hostlist hosts;
  *     r = hostlist_expand("gpu[01-03]", &hosts, &err);      gpu01 gpu02 gpu03
- *     hostlist_fold(hosts.names, hosts.n, &text);           gpu[01-03]
  *     hostlist_fini(&hosts);
  *
  *     list   = item *( sep item )              sep: one or more of comma, blank, tab, line end
@@ -24,14 +23,14 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/text/strbuf.h"
+#include "base/util.h"
 
 /* What one list can name. 64 Ki is Slurm's own limit for one range. */
 #define HOSTLIST_HOSTS_MAX 65536u
 /* Bytes of one name, without the NUL. A name of the DNS has 253 at most (RFC 1035, 2.3.4). */
 #define HOSTLIST_NAME_MAX 255u
 #define HOSTLIST_BRACKETS_MAX 8u /* of one item */
-/* Bytes of a list. What hostlist_fold() writes for the longest list of names is not longer. */
+/* Bytes of a list. */
 #define HOSTLIST_TEXT_MAX ((size_t)HOSTLIST_HOSTS_MAX * (HOSTLIST_NAME_MAX + 3))
 
 struct hostlist {
@@ -58,11 +57,6 @@ _must_use_ int hostlist_count(const char *list, size_t *ret, struct err *err);
 /* The place of a name, from 0; of the first if there are several. Names are compared as texts: "n1"
  * is neither "n01" nor "n1.cluster". -ENOENT, without an error text: it is not in the list. */
 _must_use_ int hostlist_index(const char *list, const char *name, size_t *ret, struct err *err);
-
-/* Appends a list that hostlist_expand() turns into the same names in the same order, and so does
- * Slurm 22.05: at most one bracket in an item, at its end. The names are such as hostlist_expand()
- * returns, at most HOSTLIST_HOSTS_MAX. Nothing for none. */
-void hostlist_fold(char *const *names, size_t n, struct strbuf *to);
 
 /* Sets an error that quotes a text with a position in it, and returns `code`:
  *

@@ -62,7 +62,7 @@ static void move(struct search *s, enum search_state to) {
     s->state = to;
 }
 
-void search_check(const struct search *s) {
+static void search_check(const struct search *s) {
     assert(s->state != SEARCH_PROBING || (s->n_probes > 0 && s->config.n_ports > 0));
     assert(s->state == SEARCH_PROBING || s->n_probes == 0);
     assert(s->state != SEARCH_JOINING || s->join_sent);
@@ -136,7 +136,9 @@ static bool all_refuse(const struct search *s) {
     return true;
 }
 
-bool search_cannot_connect(int code) {
+/* Whether the errno shows that this host has no route there: further attempts fail, too, until its
+ * network changes. */
+static bool search_cannot_connect(int code) {
     static const int codes[] = {-ENETUNREACH, -EHOSTUNREACH,  -ENETDOWN,     -EACCES,
                                 -EPERM,       -EADDRNOTAVAIL, -EAFNOSUPPORT, -EINVAL};
     for (size_t i = 0; i < ARRAY_SIZE(codes); i++)

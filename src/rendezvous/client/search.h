@@ -182,15 +182,11 @@ struct search {
 
 void search_init(struct search *s, const struct search_config *config, uint64_t now_ns);
 void search_step(struct search *s, const struct search_event *event, struct search_update *ret);
-void search_check(const struct search *s);
 bool search_may_move(enum search_state from, enum search_state to);
 const char *search_state_name(enum search_state state);
 
 /* Whether the connection waits for JOIN. */
 bool search_wants_join(const struct search *s);
-/* Whether the errno shows that this host has no route there: further attempts fail, too, until its
- * network changes. */
-bool search_cannot_connect(int code);
 /* Whether no port answered, not even with a refusal. */
 bool search_all_silent(const struct search *s);
 /* What was found at the ports, in one sentence of less than SEARCH_TEXT_MAX bytes. host: as the

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void election_claim(struct election *e, const struct step *s, uint32_t epoch);
+static void election_claim(struct election *e, const struct step *s, uint32_t epoch);
 
 static void election_move(struct election *e, enum member_election to);
 static void election_follow(struct election *e, const struct step *s, const struct rdzv_peer *peer,
@@ -284,7 +284,7 @@ static void ask_for(struct election *e, const struct step *s) {
     e->claim_retry_ns = s->now_ns + CLAIM_RETRY_NS;
 }
 
-void election_claim(struct election *e, const struct step *s, uint32_t epoch) {
+static void election_claim(struct election *e, const struct step *s, uint32_t epoch) {
     if (e->state == ELECTION_CLAIMING)
         return;
     link_cut(s->link);

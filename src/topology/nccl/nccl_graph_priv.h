@@ -123,9 +123,6 @@ _must_use_ int nccl_graph_find_paths(struct nccl_graph *g, struct err *err);
 _must_use_ int nccl_graph_new_tree(const struct topology *t, struct nccl_graph **ret,
                                    struct err *err);
 
-/* Adds a node of this kind; -E2BIG. Invalidates pointers into nodes[]. */
-_must_use_ int nccl_graph_add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent,
-                                   uint32_t *ret, struct err *err);
 struct nccl_route *nccl_route_at(const struct nccl_graph *g, uint32_t from_node, uint32_t to_node);
 /* NET of a channel for a GPU (place in gpus[]); TOPO_NONE: none. */
 uint32_t nccl_graph_net_of(const struct nccl_graph *g, uint32_t gpu, uint32_t channel);

@@ -101,8 +101,9 @@ void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_
 
 /* ---- nodes ---- */
 
-int nccl_graph_add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent,
-                        uint32_t *ret, struct err *err) {
+/* Adds a node of this kind; -E2BIG. Invalidates pointers into nodes[]. */
+static int nccl_graph_add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent,
+                               uint32_t *ret, struct err *err) {
     uint32_t same = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++)
         same += g->nodes[i].kind == kind ? 1 : 0;

@@ -32,7 +32,8 @@ int svg_text_width(const char *text, int size, bool bold) {
     return width_of(text, strlen(text), size, bold);
 }
 
-size_t svg_text_break(const char *text, int size, bool bold, int max_w) {
+/* Bytes of the first line if the text does not fit: up to a blank or comma, or as many as fit. */
+static size_t svg_text_break(const char *text, int size, bool bold, int max_w) {
     size_t fits = 0, word = 0, len = strlen(text);
     if (width_of(text, len, size, bold) <= max_w)
         return len;
@@ -46,7 +47,9 @@ size_t svg_text_break(const char *text, int size, bool bold, int max_w) {
     return word > 0 ? word : fits;
 }
 
-void svg_text_fit(const char *text, int size, bool bold, int max_w, char out[RENDER_TEXT_MAX]) {
+/* Cuts it to max_w, with an ellipsis. */
+static void svg_text_fit(const char *text, int size, bool bold, int max_w,
+                         char out[RENDER_TEXT_MAX]) {
     static const char dots[] = "…";
     size_t fits = 0, all = strlen(text);
     if (all < RENDER_TEXT_MAX && svg_text_width(text, size, bold) <= max_w) {
@@ -63,7 +66,7 @@ void svg_text_fit(const char *text, int size, bool bold, int max_w, char out[REN
     memcpy(out + fits, dots, sizeof dots);
 }
 
-void svg_escape(const char *text, struct strbuf *to) {
+static void svg_escape(const char *text, struct strbuf *to) {
     for (const char *p = text; *p != '\0'; p++) {
         switch (*p) {
         case '&': strbuf_add(to, "&amp;"); break;
@@ -214,8 +217,10 @@ static void netif_lines(const struct render_plan *p, const struct render_shape *
     add_bus_line(l, p->t, n->pci, driver);
 }
 
-unsigned svg_device_lines(const struct render_plan *p, const struct render_shape *s,
-                          struct svg_line ret[SVG_LINES_MAX]) {
+/* The lines of a device, from the top. Returns their number. Text that is too long for a line
+ * continues in the next one. */
+static unsigned svg_device_lines(const struct render_plan *p, const struct render_shape *s,
+                                 struct svg_line ret[SVG_LINES_MAX]) {
     struct lines l = {ret, 0};
     if (s->kind == RENDER_GPU)
         gpu_lines(p, s->index, &l);

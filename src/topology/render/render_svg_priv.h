@@ -56,18 +56,9 @@ struct svg_line {
     int size;
     bool bold, dim;
 };
-/* The lines of a device, from the top. Returns their number. Text that is too long for a line
- * continues in the next one. */
-unsigned svg_device_lines(const struct render_plan *p, const struct render_shape *s,
-                          struct svg_line ret[SVG_LINES_MAX]);
 int svg_device_height(const struct render_plan *p, const struct render_shape *s);
 
 /* ---- text ---- */
 
 /* The text is at most this wide in the usual sans-serif fonts. */
 int svg_text_width(const char *text, int size, bool bold);
-/* Bytes of the first line if the text does not fit: up to a blank or comma, or as many as fit. */
-size_t svg_text_break(const char *text, int size, bool bold, int max_w);
-/* Cuts it to max_w, with an ellipsis. */
-void svg_text_fit(const char *text, int size, bool bold, int max_w, char out[RENDER_TEXT_MAX]);
-void svg_escape(const char *text, struct strbuf *to);

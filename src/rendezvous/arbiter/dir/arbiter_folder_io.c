@@ -16,11 +16,10 @@
 
 #define NAME_LEN 64 /* of a file in the folder */
 
-uint64_t arbiter_hash(const void *data, size_t len); /* FNV-1a: not a cryptographic hash */
-
 #define RUN_NAME_MAX 160 /* bytes of an escaped run id that are used unchanged in the name */
 
-uint64_t arbiter_hash(const void *data, size_t len) {
+/* FNV-1a: not a cryptographic hash */
+static uint64_t arbiter_hash(const void *data, size_t len) {
     const uint8_t *p = data;
     uint64_t h = UINT64_C(14695981039346656037);
     for (size_t i = 0; i < len; i++)
