@@ -252,6 +252,29 @@ def test_a_packed_kit_that_is_cut_off_is_refused(tmp_path):
     assert done.returncode == 2 and "is damaged" in done.stderr and not (tmp_path / "out").exists(), done
 
 
+def test_a_packed_kit_does_not_pack(tmp_path):
+    file, other = tmp_path / "kit.sh", tmp_path / "other.sh"
+    subprocess.run([KIT / "run.sh", "--pack", file, *MUSTER], check=True)
+    done = subprocess.run([file, "--pack", other], capture_output=True, text=True)
+    assert done.returncode == 2 and "is packed already" in done.stderr and not other.exists(), done
+
+
+def test_a_python_that_cannot_run_is_not_taken(tmp_path):
+    broken = tmp_path / "bin/python3"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
+    broken.chmod(0o755)
+    command = [KIT / "run.sh", *MUSTER, "--out", tmp_path / "out", "--only", "topo"]
+    for path, status, words in [(f"{broken.parent}:/usr/bin:/bin", 0, ""), (str(broken.parent), 2, "no python3 on PATH that runs")]:
+        for tool in ["dirname", "tr", "sed"]:
+            if not (broken.parent / tool).exists():
+                (broken.parent / tool).symlink_to(shutil.which(tool))
+        env = {**os.environ, "PATH": path}
+        env.pop("GPU_KIT_PYTHON", None)
+        done = subprocess.run(["/bin/sh", *command], capture_output=True, text=True, env=env)
+        assert done.returncode == status and words in done.stderr, done
+
+
 def test_help_needs_no_muster(tmp_path):
     shutil.copytree(KIT, tmp_path / "tests/gpu")
     done = subprocess.run([tmp_path / "tests/gpu/run.sh", "--help"], capture_output=True, text=True)

@@ -36,6 +36,7 @@ esac
 
 if [ -n "$pack" ]; then
     [ $# = 0 ] || { echo "run.sh: --pack takes no $1" >&2; exit 2; }
+    [ -e "$root/meson.build" ] || { echo "run.sh: this kit is packed already: copy its file" >&2; exit 2; }
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     trap 'exit 143' HUP INT TERM
@@ -55,7 +56,7 @@ if [ -n "$pack" ]; then
     exit
 fi
 
-# The first Python on PATH that has PyTorch, else any.
+# The first Python on PATH that has PyTorch, else the first that runs.
 python=
 for candidate in ${GPU_KIT_PYTHON:-} $(echo "$PATH" | tr ':' '\n' | sed 's,$,/python3,') /opt/*/.venv/bin/python3; do
     [ -x "$candidate" ] || continue
@@ -63,7 +64,7 @@ for candidate in ${GPU_KIT_PYTHON:-} $(echo "$PATH" | tr ':' '\n' | sed 's,$,/py
         python=$candidate
         break
     fi
-    [ -n "$python" ] || python=$candidate
+    [ -n "$python" ] || ! "$candidate" -c '' 2>/dev/null || python=$candidate
 done
-[ -n "$python" ] || { echo "run.sh: no python3 on PATH" >&2; exit 2; }
+[ -n "$python" ] || { echo "run.sh: no python3 on PATH that runs" >&2; exit 2; }
 PYTHONDONTWRITEBYTECODE=1 exec "$python" "$here/kit.py" --muster "$file" "$@"
