@@ -474,15 +474,14 @@ static void timer_on_event(evutil_socket_t fd, short events, void *arg) {
     (void)callback_ends(loop, "a timer");
 }
 
-int loop_timer_new(struct loop *loop, loop_timer_fn *fn, void *arg, struct loop_timer **ret) {
+struct loop_timer *loop_timer_new(struct loop *loop, loop_timer_fn *fn, void *arg) {
     struct loop_timer *t = xcalloc(1, sizeof *t);
     t->loop = loop;
     t->fn = fn;
     t->arg = arg;
     (void)event_assign(&t->ev, loop->base, -1, 0, timer_on_event, t);
     (void)event_priority_set(&t->ev, LOOP_PRIO_LEASE);
-    *ret = t;
-    return 0;
+    return t;
 }
 
 void loop_timer_set(struct loop_timer *t, uint64_t deadline_ns) {

@@ -69,8 +69,7 @@ void loop_watch_set_priority(struct loop_watch *w, enum loop_priority prio);
 void loop_watch_free(struct loop_watch *w);
 
 /* A timer is unarmed initially, and after it has fired. */
-_must_use_ int loop_timer_new(struct loop *loop, loop_timer_fn *fn, void *arg,
-                              struct loop_timer **ret);
+_must_use_ struct loop_timer *loop_timer_new(struct loop *loop, loop_timer_fn *fn, void *arg);
 /* Absolute, on clock_now_ns()'s clock; TIME_NEVER disarms. */
 void loop_timer_set(struct loop_timer *t, uint64_t deadline_ns);
 void loop_timer_free(struct loop_timer *t);

@@ -7,11 +7,10 @@ struct pump_queued {
     void *event; /* owned */
 };
 
-int pump_init(struct pump *p, struct loop *loop, const struct pump_ops *ops, void *arg,
-              loop_timer_fn *on_timer) {
-    *p = (struct pump){.ops = ops, .arg = arg};
+void pump_init(struct pump *p, struct loop *loop, const struct pump_ops *ops, void *arg,
+               loop_timer_fn *on_timer) {
+    *p = (struct pump){.ops = ops, .arg = arg, .timer = loop_timer_new(loop, on_timer, arg)};
     list_init(&p->queue);
-    return loop_timer_new(loop, on_timer, arg, &p->timer);
 }
 
 static void *take_first(struct pump *p) {

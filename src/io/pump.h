@@ -33,9 +33,9 @@ struct pump {
     bool dead;                /* freed during that */
 };
 
-_must_use_ int pump_init(struct pump *p, struct loop *loop, const struct pump_ops *ops, void *arg,
-                         loop_timer_fn *on_timer);
-/* Drops what is queued. For ops.destroy, and after a pump_init() that failed. */
+void pump_init(struct pump *p, struct loop *loop, const struct pump_ops *ops, void *arg,
+               loop_timer_fn *on_timer);
+/* Drops what is queued. For ops.destroy. */
 void pump_fini(struct pump *p);
 /* Can free the owner, unless a step is running. The event is borrowed for the call. */
 void pump_event(struct pump *p, void *event);

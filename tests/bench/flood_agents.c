@@ -214,8 +214,7 @@ int main(int argc, char **argv) {
     int r = addr_from_literal("127.0.0.1", (uint16_t)number(argv[2]), &f.leader);
     if (r == 0)
         r = loop_new(&f.loop);
-    if (r == 0)
-        r = loop_timer_new(f.loop, on_timer, &f, &f.timer);
+    f.timer = loop_timer_new(f.loop, on_timer, &f);
     if (r == 0)
         r = loop_watch_new(f.loop, STDIN_FILENO, LOOP_READ, LOOP_PRIO_CHILD, on_input, &f, &f.input);
     if (r < 0)

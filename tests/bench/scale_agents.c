@@ -315,8 +315,7 @@ static int run_agents(char **words) {
     int r = addr_from_literal("127.0.0.1", (uint16_t)number(words[0]), &d.leader);
     if (r == 0)
         r = loop_new(&d.loop);
-    if (r == 0)
-        r = loop_timer_new(d.loop, on_timer, &d, &d.timer);
+    d.timer = loop_timer_new(d.loop, on_timer, &d);
     if (r == 0)
         r = loop_watch_new(d.loop, STDIN_FILENO, LOOP_READ, LOOP_PRIO_BULK, on_input, &d, &d.input);
     if (r < 0)

@@ -165,9 +165,9 @@ static struct result measure(bool tls, uint64_t *ret_wall_ns, uint64_t *ret_cpu_
     streams = xcalloc(wanted, sizeof *streams);
     uint8_t secret[TLS_SECRET_BYTES] = {1};
     uint64_t all = cpu_ns();
-    if (loop_new(&loop) < 0 ||
-        (tls && (tls_key_derive(secret, &key, &err) < 0 || tls_psk_new(find, NULL, &psk, &err) < 0)))
+    if (loop_new(&loop) < 0 || (tls && tls_key_derive(secret, &key, &err) < 0))
         fail("set up", err.text);
+    psk = tls ? tls_psk_new(find, NULL) : NULL;
     if (pid == 0) {
         serve(listener, result[1]);
         _exit(0);

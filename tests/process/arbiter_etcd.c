@@ -170,9 +170,9 @@ int main(int argc, char **argv) {
         loop_free(loop);
         return 2;
     }
-    if (loop_watch_new(loop, 0, LOOP_READ, LOOP_PRIO_BULK, on_input, NULL, &watch) < 0 ||
-        loop_timer_new(loop, on_tick, NULL, &tick) < 0)
+    if (loop_watch_new(loop, 0, LOOP_READ, LOOP_PRIO_BULK, on_input, NULL, &watch) < 0)
         return 1;
+    tick = loop_timer_new(loop, on_tick, NULL);
     loop_timer_set(tick, clock_now_ns());
     int r = loop_run(loop);
     arbiter_free(arbiter);

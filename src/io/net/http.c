@@ -562,11 +562,7 @@ int http_client_new(struct loop *loop, const struct http_config *config, struct 
     bool v6 = strchr(config->host, ':') != NULL;
     c->origin = xasprintf("%s%.*s%s:%u", v6 ? "[" : "", (int)strcspn(config->host, "%"),
                           config->host, v6 ? "]" : "", (unsigned)config->port);
-    r = loop_timer_new(loop, on_timer, c, &c->timer);
-    if (r < 0) {
-        http_client_free(c);
-        return err_set(err, r, "no timer: %s", strerror(-r));
-    }
+    c->timer = loop_timer_new(loop, on_timer, c);
     *ret = c;
     return 0;
 }

@@ -159,9 +159,8 @@ int listener_new(struct loop *loop, int fd, listener_fn *fn, void *arg, struct l
     l->fd = fd;
     l->fn = fn;
     l->arg = arg;
-    int r = loop_timer_new(loop, on_retry, l, &l->retry);
-    if (r == 0)
-        r = loop_watch_new(loop, fd, LOOP_READ, LOOP_PRIO_ACCEPT, on_acceptable, l, &l->watch);
+    l->retry = loop_timer_new(loop, on_retry, l);
+    int r = loop_watch_new(loop, fd, LOOP_READ, LOOP_PRIO_ACCEPT, on_acceptable, l, &l->watch);
     if (r < 0) {
         listener_free(l);
         return r;

@@ -418,10 +418,10 @@ void stream_finish(struct stream *s, uint64_t deadline_ns) {
         discard_input(s->fd);
         stream_free(s);
     }
-    if (!s->dead && (deadline_ns <= clock_now_ns() ||
-                     loop_timer_new(s->loop, on_finish_timeout, s, &s->finish_timer) < 0))
+    if (!s->dead && deadline_ns <= clock_now_ns())
         stream_free(s);
     if (!s->dead) {
+        s->finish_timer = loop_timer_new(s->loop, on_finish_timeout, s);
         s->hook = (struct loop_hook){.fn = on_finish_timeout, .arg = s};
         loop_add_hook(s->loop, &s->hook);
         loop_timer_set(s->finish_timer, deadline_ns);

@@ -53,13 +53,11 @@ int tls_key_derive(const uint8_t secret[TLS_SECRET_BYTES], struct tls_key *ret, 
 
 /* --- the context ------------------------------------------------------------------------------ */
 
-int tls_psk_new(tls_psk_find_fn *find, void *arg, struct tls_psk **ret, struct err *err) {
-    (void)err;
+struct tls_psk *tls_psk_new(tls_psk_find_fn *find, void *arg) {
     struct tls_psk *t = xcalloc(1, sizeof *t);
     t->find = find;
     t->arg = arg;
-    *ret = t;
-    return 0;
+    return t;
 }
 
 void tls_psk_free(struct tls_psk *t) {

@@ -4,7 +4,7 @@
  * later. TLS_AES_128_GCM_SHA256 only; no tickets, no early data.
  *
  *     tls_key_derive(secret, &key, &err);
- *     tls_psk_new(find, me, &psk, &err);
+ *     psk = tls_psk_new(find, me);
  *     tls_psk_accept(psk, &session, &err);         or tls_psk_connect(psk, &key, &session, &err)
  *     stream_start_tls(stream, session);           takes it
  *
@@ -45,7 +45,7 @@ _must_use_ int tls_key_derive(const uint8_t secret[TLS_SECRET_BYTES], struct tls
 typedef const struct tls_key *tls_psk_find_fn(void *arg, const uint8_t id[TLS_KEY_ID_BYTES]);
 
 /* `find` is for the accepting side; NULL if there is none. Loads nothing yet. */
-_must_use_ int tls_psk_new(tls_psk_find_fn *find, void *arg, struct tls_psk **ret, struct err *err);
+_must_use_ struct tls_psk *tls_psk_new(tls_psk_find_fn *find, void *arg);
 /* Sessions can outlive it; an accepting one that still waits for a key then finds none. Takes
  * NULL. */
 void tls_psk_free(struct tls_psk *t);

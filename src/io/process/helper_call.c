@@ -101,8 +101,8 @@ int helper_call_new(struct loop *loop, const struct helper_call_config *config, 
         (void)fcntl(c->fd, F_SETPIPE_SZ, PIPE_BYTES);
     if (r == 0 && loop != NULL)
         r = loop_watch_new(loop, c->fd, LOOP_READ, LOOP_PRIO_CHILD, on_readable, c, &c->watch);
-    if (r == 0 && loop != NULL)
-        r = loop_timer_new(loop, on_timeout, c, &c->timer);
+    if (loop != NULL)
+        c->timer = loop_timer_new(loop, on_timeout, c);
     if (r == 0)
         r = helper_start(loop, config->name, config->run, config->arg, write_fd, &c->helper);
     if (write_fd >= 0)

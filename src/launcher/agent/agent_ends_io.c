@@ -205,11 +205,11 @@ static void on_late(void *arg) {
     }
 }
 
-int agent_ends_begin(struct agent *a) {
+void agent_ends_begin(struct agent *a) {
     if (slurm_job(a) != NULL || is_pod(a))
         a->ends.around_ns = AROUND_DEFAULT_NS;
-    int r = loop_timer_new(a->loop, on_tree_timer, a, &a->ends.tree_timer);
-    return r < 0 ? r : loop_timer_new(a->loop, on_late, a, &a->ends.late_timer);
+    a->ends.tree_timer = loop_timer_new(a->loop, on_tree_timer, a);
+    a->ends.late_timer = loop_timer_new(a->loop, on_late, a);
 }
 
 void agent_ends_started(struct agent *a) {

@@ -82,7 +82,7 @@ static const char *hides_prompt(const struct job_spec *spec, uint32_t local_rank
     return NULL;
 }
 
-int agent_hang_begin(struct agent *a) {
+void agent_hang_begin(struct agent *a) {
     static const struct hang_watch_ops ops = {
         .signs = on_signs, .leader = leader, .evidence = on_evidence, .gathered = on_gathered};
     struct hang_watch_config config = {.settings = agent_hang_settings(a->config.spec),
@@ -90,7 +90,7 @@ int agent_hang_begin(struct agent *a) {
                                        .workers = agent_hang_workers(a->local_workers),
                                        .hides_prompt = hides_prompt,
                                        .spec = a->config.spec};
-    return hang_watch_new(a->loop, &config, &ops, a, &a->hang);
+    a->hang = hang_watch_new(a->loop, &config, &ops, a);
 }
 
 void agent_hang_start(struct agent *a, struct generation g) {

@@ -257,7 +257,7 @@ static const struct leading_ops leading_ops = {.over = on_over,
                                                .lost = on_lost,
                                                .idle = on_over};
 
-static int get_ready_to_lead(struct agent *a) {
+static void get_ready_to_lead(struct agent *a) {
     struct leading_config config = {.spec = a->config.spec,
                                     .incarnation = a->incarnation,
                                     .node_port = a->node_port,
@@ -269,7 +269,7 @@ static int get_ready_to_lead(struct agent *a) {
                                     .preflight = a->preflight,
                                     .hang = agent_hang_settings(a->config.spec),
                                     .workers = agent_hang_workers(a->local_workers)};
-    return leading_new(a->loop, &config, &leading_ops, a, &a->leading);
+    a->leading = leading_new(a->loop, &config, &leading_ops, a);
 }
 
 /* ---- requests of the preflight ---- */
@@ -365,9 +365,7 @@ static int set_up_listener(struct agent *a) {
     };
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);
     a->door = store_door_new(a->loop, a->gate, log_warning_line, a);
-    r = rdzv_listener_new(a->loop, &config, &a->listener);
-    if (r < 0)
-        return r;
+    a->listener = rdzv_listener_new(a->loop, &config);
     r = rdzv_listener_add(a->listener, a->config.node_fd);
     a->config.node_fd = -1;
     if (r < 0)
@@ -424,7 +422,7 @@ static int check_files(void) {
     return -EMFILE;
 }
 
-static int begin_preflight(struct agent *a) {
+static void begin_preflight(struct agent *a) {
     struct preflight_config config = {.spec = a->config.spec,
                                       .envp = a->config.envp,
                                       .python = a->config.python,
@@ -432,7 +430,7 @@ static int begin_preflight(struct agent *a) {
                                       .incarnation = a->incarnation,
                                       .discovery = a->discovery,
                                       .auth = a->auth};
-    return preflight_new(a->loop, &config, &preflight_ops, a, &a->preflight);
+    a->preflight = preflight_new(a->loop, &config, &preflight_ops, a);
 }
 
 static int set_up(struct agent *a) {
@@ -447,10 +445,9 @@ static int set_up(struct agent *a) {
         return r;
     }
     r = loop_new(&a->loop);
-    if (r == 0)
-        r = agent_life_begin(a);
     if (r < 0)
         return r;
+    agent_life_begin(a);
     r = child_reaper_new(a->loop, &a->reaper);
     if (r < 0)
         return r;
@@ -488,21 +485,15 @@ static int set_up(struct agent *a) {
     r = set_up_listener(a);
     if (r < 0)
         return r;
-    r = loop_timer_new(a->loop, on_tidy_timer, a, &a->tidy_timer);
-    if (r == 0)
-        r = agent_ends_begin(a);
-    if (r == 0)
-        r = agent_watch_signals(a);
-    if (r == 0)
-        r = begin_preflight(a);
-    if (r == 0)
-        r = agent_hang_begin(a);
-    if (r == 0)
-        r = agent_stop_begin(a);
-    if (r == 0)
-        r = get_ready_to_lead(a);
+    a->tidy_timer = loop_timer_new(a->loop, on_tidy_timer, a);
+    agent_ends_begin(a);
+    r = agent_watch_signals(a);
     if (r < 0)
         return r;
+    begin_preflight(a);
+    agent_hang_begin(a);
+    agent_stop_begin(a);
+    get_ready_to_lead(a);
     loop_defer(a->loop, LOOP_PRIO_LEASE, on_begin, a);
     return 0;
 }

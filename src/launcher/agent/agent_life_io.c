@@ -175,8 +175,8 @@ void agent_end_by_signal(struct agent *a, const struct tree_news *news) {
 
 static void on_life_timer(void *arg) { agent_check(arg); }
 
-int agent_life_begin(struct agent *a) {
-    return loop_timer_new(a->loop, on_life_timer, a, &a->life_timer);
+void agent_life_begin(struct agent *a) {
+    a->life_timer = loop_timer_new(a->loop, on_life_timer, a);
 }
 
 void agent_give_up(struct agent *a, enum life_event_kind kind, const char *text) {

@@ -153,7 +153,7 @@ bool agent_leads(const struct agent *a);
 
 /* ---- agent_life_io.c ---- */
 
-_must_use_ int agent_life_begin(struct agent *a);
+void agent_life_begin(struct agent *a);
 /* Fills in the facts and the time. */
 void agent_event(struct agent *a, const struct life_event *e);
 /* Something that the agent's end waits for has changed. */
@@ -200,7 +200,7 @@ void agent_record_end(const struct agent *a);
 
 /* ---- agent_stop_io.c ---- */
 
-_must_use_ int agent_stop_begin(struct agent *a);
+void agent_stop_begin(struct agent *a);
 void agent_stop_free(struct agent *a);
 /* The workers of this group run, and so does their store. NULL: they run no more. */
 void agent_open_door(struct agent *a, const struct form *form);
@@ -221,7 +221,7 @@ void agent_stop_on(struct agent *a);
 
 struct hang_settings agent_hang_settings(const struct job_spec *spec); /* borrows */
 struct hang_workers agent_hang_workers(struct local_workers *of);
-_must_use_ int agent_hang_begin(struct agent *a);
+void agent_hang_begin(struct agent *a);
 /* The workers of this group run. */
 void agent_hang_start(struct agent *a, struct generation g);
 /* rdzv_client_ops.watchdog */
@@ -236,7 +236,7 @@ void agent_signal_known(struct agent *a, const struct tree_news *news);
 
 /* ---- agent_ends_io.c ---- */
 
-_must_use_ int agent_ends_begin(struct agent *a);
+void agent_ends_begin(struct agent *a);
 void agent_ends_free(struct agent *a);
 /* Workers run. */
 void agent_ends_started(struct agent *a);

@@ -17,20 +17,22 @@ static void on_requeued(void *arg, uint32_t status) {
     agent_check(a);
 }
 
-/* False: it can't be asked for. */
-static bool make(struct agent *a) {
+static void make(struct agent *a) {
     const struct place *place = &a->config.spec->place;
     struct requeue_config config = {.loop = a->loop,
                                     .id = place->job_id,
                                     .asked = a->config.spec->requeue,
                                     .max = a->config.spec->max_requeues,
                                     .restarts = place->restarts};
-    return a->requeue.io != NULL || requeue_new(&config, on_requeued, a, &a->requeue.io) == 0;
+    if (a->requeue.io == NULL)
+        a->requeue.io = requeue_new(&config, on_requeued, a);
 }
 
 void agent_requeue_begin(struct agent *a) {
-    if (a->requeue.io == NULL && is_asked(a) && agent_leads(a) && make(a))
-        requeue_look(a->requeue.io);
+    if (a->requeue.io != NULL || !is_asked(a) || !agent_leads(a))
+        return;
+    make(a);
+    requeue_look(a->requeue.io);
 }
 
 void agent_requeue_safe(struct agent *a) {
@@ -55,10 +57,7 @@ bool agent_is_requeueing(const struct agent *a) { return a->requeue.state == REQ
 void agent_requeue_ask(struct agent *a) {
     struct requeue_end end = {
         .status = (uint32_t)agent_exit_status(a), .safe = a->requeue.safe, .lost = a->requeue.lost};
-    if (!make(a)) {
-        on_requeued(a, end.status);
-        return;
-    }
+    make(a);
     a->requeue.state = REQUEUE_ASKED;
     requeue_begin(a->requeue.io, &end);
 }

@@ -53,8 +53,9 @@ int agent_show_begin(struct agent *a) {
         return r;
     log_set_sink(console_log_sink, a->console);
     a->search_ns = clock_now_ns();
-    r = loop_timer_new(a->loop, on_waiting_timer, a, &a->waiting_timer);
-    return r < 0 ? r : writer_new(a->loop, a->console, a->config.spec, on_writer, a, &a->writer);
+    a->waiting_timer = loop_timer_new(a->loop, on_waiting_timer, a);
+    a->writer = writer_new(a->loop, a->console, a->config.spec, on_writer, a);
+    return 0;
 }
 
 int agent_show_end_signals(struct agent *a) {

@@ -81,9 +81,9 @@ void agent_hold(void *arg) {
     loop_timer_set(a->stop.hold_timer, clock_now_ns() + GUARDIAN_REPEAT_NS);
 }
 
-int agent_stop_begin(struct agent *a) {
-    int r = loop_timer_new(a->loop, on_timer, a, &a->stop.timer);
-    return r < 0 ? r : loop_timer_new(a->loop, agent_hold, a, &a->stop.hold_timer);
+void agent_stop_begin(struct agent *a) {
+    a->stop.timer = loop_timer_new(a->loop, on_timer, a);
+    a->stop.hold_timer = loop_timer_new(a->loop, agent_hold, a);
 }
 
 void agent_stop_free(struct agent *a) {

@@ -174,17 +174,15 @@ static void on_owner(void *arg, uint32_t id, const struct peer_owner *owner) {
     store_guard_answer(l->guard, id, owner);
 }
 
-static int make_guard(struct leading *l) {
+static void make_guard(struct leading *l) {
     struct store_guard_config config = {.check = l->config.spec->store_check,
                                         .gate = l->config.gate,
                                         .find = find_source,
                                         .ask = ask_whose,
                                         .log = log_warning_line,
                                         .arg = l};
-    int r = store_guard_new(l->loop, &config, &l->guard);
-    if (r == 0)
-        judge_clients(l);
-    return r;
+    l->guard = store_guard_new(l->loop, &config);
+    judge_clients(l);
 }
 
 /* ---- events of the server ---- */
@@ -523,33 +521,20 @@ bool leading_has_led(const struct leading *l) {
 
 bool leading_is_busy(const struct leading *l) { return hang_leader_is_busy(l->hang); }
 
-int leading_new(struct loop *loop, const struct leading_config *config,
-                const struct leading_ops *ops, void *arg, struct leading **ret) {
+struct leading *leading_new(struct loop *loop, const struct leading_config *config,
+                            const struct leading_ops *ops, void *arg) {
     struct leading *l = xcalloc(1, sizeof *l);
     *l = (struct leading){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
-    int r = hang_evidence_new(loop, &evidence_ops, l, &l->evidence);
+    l->evidence = hang_evidence_new(loop, &evidence_ops, l);
     struct hang_leader_config hang = {.settings = config->hang,
                                       .evidence = l->evidence,
                                       .workers = config->workers,
                                       .incarnation = config->incarnation};
-    if (r == 0)
-        r = hang_leader_new(loop, &hang, &hang_ops, l, &l->hang);
-    if (r == 0)
-        r = hang_stacks_new(loop, l->evidence, &stacks_ops, l, &l->stacks);
-    if (r == 0)
-        r = events_starts_new(loop, config->events, config->spec->warm != JOB_WARM_OFF, &l->events);
-    if (r == 0)
-        r = make_guard(l);
-    if (r < 0) {
-        events_starts_free(l->events);
-        hang_stacks_free(l->stacks);
-        hang_leader_free(l->hang);
-        hang_evidence_free(l->evidence);
-        free(l);
-        return r;
-    }
-    *ret = l;
-    return 0;
+    l->hang = hang_leader_new(loop, &hang, &hang_ops, l);
+    l->stacks = hang_stacks_new(loop, l->evidence, &stacks_ops, l);
+    l->events = events_starts_new(loop, config->events, config->spec->warm != JOB_WARM_OFF);
+    make_guard(l);
+    return l;
 }
 
 void leading_free(struct leading *l) {

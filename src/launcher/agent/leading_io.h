@@ -1,7 +1,7 @@
 /* While this node leads: the group's server, the workers' stores, and at a fixed endpoint the
  * leader file. It calls only two functions of the agent.
  *
- *     leading_new(loop, &config, &ops, me, &l);
+ *     l = leading_new(loop, &config, &ops, me);
  *     leading_at(l, endpoint_fd, &own, &err);      at a fixed endpoint
  *     leading_on(l, &lead, arbiter, &self);        or after an epoch was won
  *     server = leading_server(l);                  NULL: another node leads
@@ -43,9 +43,8 @@ struct leading_ops {
 
 struct leading;
 
-/* 0 or a negative errno. */
-_must_use_ int leading_new(struct loop *loop, const struct leading_config *config,
-                           const struct leading_ops *ops, void *arg, struct leading **ret);
+_must_use_ struct leading *leading_new(struct loop *loop, const struct leading_config *config,
+                                       const struct leading_ops *ops, void *arg);
 /* Call it after rdzv_listener_serve(listener, NULL), or after the listener is freed. Takes NULL. */
 void leading_free(struct leading *l);
 

@@ -298,7 +298,7 @@ static void queue_open(struct output *o, int fd) {
 static int queue_start(struct output *o, struct loop *loop) {
     switch (o->kind) {
     case OUTPUT_NONE: return 0;
-    case OUTPUT_DIRECT: return loop_timer_new(loop, on_soon, o, &o->soon);
+    case OUTPUT_DIRECT: o->soon = loop_timer_new(loop, on_soon, o); return 0;
     case OUTPUT_NONBLOCK:
     case OUTPUT_SOCKET:
     case OUTPUT_POLLED:

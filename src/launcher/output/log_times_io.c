@@ -142,10 +142,7 @@ void log_sampler_drop(struct log_sampler *s, uint32_t user) {
 struct log_sampler *log_sampler_new(struct loop *loop) {
     struct log_sampler *s = xcalloc(1, sizeof *s);
     list_init(&s->files);
-    if (loop_timer_new(loop, on_timer, s, &s->timer) < 0) {
-        free(s);
-        return NULL;
-    }
+    s->timer = loop_timer_new(loop, on_timer, s);
     return s;
 }
 

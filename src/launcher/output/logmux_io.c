@@ -349,12 +349,10 @@ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *
                 int *ret_stdout_fd, int *ret_stderr_fd, struct err *err) {
     assert(index < mux->n_workers && mux->workers[index].state == MUX_UNOPENED);
     struct mux_worker *w = &mux->workers[index];
-    int r = loop_timer_new(mux->loop, on_end, w, &w->end);
-    if (r < 0)
-        return err_set(err, r, "can't watch a worker's output: %s", strerror(-r));
+    w->end = loop_timer_new(mux->loop, on_end, w);
     w->prefix = logmux_prefix(mux->prefix_template, worker);
     move(w, MUX_OPEN);
-    r = open_both(w, worker, err);
+    int r = open_both(w, worker, err);
     if (r < 0) {
         file_close(&w->streams[OUT].pipe_fd);
         file_close(&w->streams[ERR].pipe_fd);

@@ -393,8 +393,8 @@ void writer_remove(struct writer *w, struct writer_user *user) {
         post(w, &(struct writer_message){.kind = WRITER_DROP, .user = user->id});
 }
 
-int writer_new(struct loop *loop, struct console *console, const struct job_spec *spec,
-               void (*on_pid)(void *arg, pid_t pid), void *arg, struct writer **ret) {
+struct writer *writer_new(struct loop *loop, struct console *console, const struct job_spec *spec,
+                          void (*on_pid)(void *arg, pid_t pid), void *arg) {
     struct writer *w = xcalloc(1, sizeof *w);
     *w = (struct writer){.loop = loop,
                          .console = console,
@@ -406,15 +406,10 @@ int writer_new(struct loop *loop, struct console *console, const struct job_spec
     list_init(&w->users);
     list_init(&w->queue);
     list_init(&w->unconfirmed);
-    int r = loop_timer_new(loop, on_timer, w, &w->timer);
-    if (r < 0) {
-        free(w);
-        return r;
-    }
+    w->timer = loop_timer_new(loop, on_timer, w);
     if (!start(w))
         set_timer(w);
-    *ret = w;
-    return 0;
+    return w;
 }
 
 /* Reports output that was not shown, unless the report itself might hang. */

@@ -2,7 +2,7 @@
  * the terminal. What can hang or never end (a dead file system, a stopped terminal, a worker that
  * writes as fast as it can) happens in this process, not in the loop that holds the leases.
  *
- *     writer_new(loop, console, &spec, on_pid, me, &writer);    starts the process
+ *     writer = writer_new(loop, console, &spec, on_pid, me);    starts the process
  *     writer_add(writer, &user); writer_send(writer, …);
  *     failed = writer_finish(writer, &patience);           all is written, or the user gave up
  *     writer_free(writer);
@@ -56,8 +56,9 @@ struct writer_user {
 
 /* All are borrowed. on_pid (may be NULL) reports the pid of each writer that is started. If none
  * can be started now, messages wait, and it is tried again. */
-_must_use_ int writer_new(struct loop *loop, struct console *console, const struct job_spec *spec,
-                          void (*on_pid)(void *arg, pid_t pid), void *arg, struct writer **ret);
+_must_use_ struct writer *writer_new(struct loop *loop, struct console *console,
+                                     const struct job_spec *spec,
+                                     void (*on_pid)(void *arg, pid_t pid), void *arg);
 /* Ends the writer at once. Takes NULL. */
 void writer_free(struct writer *w);
 

@@ -527,8 +527,7 @@ static void open_stream(struct stream *s, const struct writer_message *m, int k)
     }
     int r =
         loop_watch_new(p->loop, s->pipe_fd, LOOP_READ, LOOP_PRIO_BULK, on_readable, s, &s->watch);
-    if (r == 0)
-        r = loop_timer_new(p->loop, on_timer, s, &s->timer);
+    s->timer = loop_timer_new(p->loop, on_timer, s);
     if (r < 0) {
         log_warning("a worker's output can't be read: %s", strerror(-r));
         end_stream(s);
@@ -539,16 +538,12 @@ static void open_worker(struct process *p, const struct writer_message *m) {
     struct worker *w = xcalloc(1, sizeof *w);
     *w = (struct worker){
         .process = p, .user = m->user, .index = m->index, .prefix = xstrdup(m->open.prefix)};
-    int r = loop_timer_new(p->loop, on_grace, w, &w->grace);
+    w->grace = loop_timer_new(p->loop, on_grace, w);
     for (int k = OUT; k <= ERR; k++) {
         w->streams[k].worker = w;
         open_stream(&w->streams[k], m, k);
     }
     idmap_put(&p->workers, key_of(m->user, m->index), w);
-    if (r < 0) {
-        log_warning("a worker's output can't be read: %s", strerror(-r));
-        worker_free(w);
-    }
 }
 
 static void add_end(struct strbuf *ret, const struct strbuf *text) {
@@ -780,7 +775,7 @@ int writer_process_run(int fd, struct console *console, const struct job_spec *s
     log_set_sink(console_log_sink, console);
     int r = loop_new(&p->loop);
     if (r == 0)
-        r = loop_timer_new(p->loop, continue_finishing, p, &p->finish);
+        p->finish = loop_timer_new(p->loop, continue_finishing, p);
     console_spool(console, spec->output_spool);
     console_on_empty(console, continue_finishing, p);
     if (r == 0)

@@ -67,16 +67,13 @@ static void on_timer(void *arg) {
 }
 
 /* Without a helper. */
-static int gather_now(struct loop *loop, const struct node_summary_config *c,
-                      struct node_summary_gathering *g) {
-    int r = loop_timer_new(loop, on_timer, g, &g->timer);
-    if (r < 0)
-        return r;
+static void gather_now(struct loop *loop, const struct node_summary_config *c,
+                       struct node_summary_gathering *g) {
+    g->timer = loop_timer_new(loop, on_timer, g);
     node_summary_discovery_early(c, &g->known);
     node_summary_discovery_devices(c, &g->known);
     node_summary_name(c->host, c->own_addrs, c->n_own_addrs, &g->known);
     loop_timer_set(g->timer, clock_now_ns());
-    return 0;
 }
 
 /* Uses the last node summary that arrived complete. */
@@ -114,8 +111,11 @@ int node_summary_start(struct loop *loop, const struct node_summary_config *conf
         .timeout_ns = end_ns > now_ns ? end_ns - now_ns : 1,
         .max_bytes = TOLD_ALL * sizeof(struct node_summary),
     };
-    int r = can_block(config) ? helper_call_new(loop, &call, on_answer, g, &g->call)
-                              : gather_now(loop, config, g);
+    int r = 0;
+    if (can_block(config))
+        r = helper_call_new(loop, &call, on_answer, g, &g->call);
+    else
+        gather_now(loop, config, g);
     if (r < 0) {
         node_summary_stop(g);
         return r;

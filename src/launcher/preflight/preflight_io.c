@@ -236,15 +236,9 @@ static void probe_ring(struct preflight *p, const struct form *form) {
         .auth = p->config.auth,
     };
     p->reachability = UINT32_MAX;
-    for (uint32_t i = 0; i < form->n_neighbours; i++) {
-        int r = ring_probe_start(p->loop, &own, &form->neighbours[i], fns[i], p, &p->probes[i]);
-        if (r == 0) {
-            p->n_probes++;
-            continue;
-        }
-        p->reachability = 0;
-        log_warning("preflight: can't try to reach %s: %s", form->neighbours[i].host, strerror(-r));
-    }
+    p->n_probes = form->n_neighbours;
+    for (uint32_t i = 0; i < form->n_neighbours; i++)
+        p->probes[i] = ring_probe_start(p->loop, &own, &form->neighbours[i], fns[i], p);
 }
 
 void preflight_cancel(struct preflight *p) {
@@ -330,12 +324,11 @@ bool preflight_is_wanted(const struct job_spec *spec) {
     return spec->preflight != JOB_PREFLIGHT_OFF && spec->rdzv.max_nodes >= 2;
 }
 
-int preflight_new(struct loop *loop, const struct preflight_config *config,
-                  const struct preflight_ops *ops, void *arg, struct preflight **ret) {
+struct preflight *preflight_new(struct loop *loop, const struct preflight_config *config,
+                                const struct preflight_ops *ops, void *arg) {
     const struct job_spec *spec = config->spec;
-    *ret = NULL;
     if (!preflight_is_wanted(spec))
-        return 0;
+        return NULL;
     struct preflight *p = xcalloc(1, sizeof *p);
     p->loop = loop;
     p->config = *config;
@@ -343,16 +336,9 @@ int preflight_new(struct loop *loop, const struct preflight_config *config,
     p->arg = arg;
     p->strict = spec->preflight == JOB_PREFLIGHT_STRICT;
     p->check = spec->check_only;
-    int r = loop_timer_new(loop, on_time_up, p, &p->timer);
-    if (r == 0)
-        r = loop_timer_new(loop, on_clock_timer, p, &p->clock_timer);
-    if (r < 0) {
-        loop_timer_free(p->timer);
-        free(p);
-    } else {
-        *ret = p;
-    }
-    return r;
+    p->timer = loop_timer_new(loop, on_time_up, p);
+    p->clock_timer = loop_timer_new(loop, on_clock_timer, p);
+    return p;
 }
 
 void preflight_free(struct preflight *p) {

@@ -2,7 +2,7 @@
  * its neighbours; if this node leads, the comparison of all node summaries. Only for jobs of
  * several nodes. For muster check it also prints. It knows only these calls of the agent:
  *
- *     r = preflight_new(loop, &config, &ops, me, &p);    *p NULL: no checks
+ *     p = preflight_new(loop, &config, &ops, me);    NULL: no checks
  *     if (preflight_joining(p, leader, &info)) … JOIN    else ops.can_join() follows
  *     if (!preflight_prepare(p, g, form)) … prepared     else ops.prepared() follows
  *     preflight_pick(p, reachability, &netif)            at START
@@ -48,9 +48,9 @@ struct preflight_ops {
 struct preflight;
 
 bool preflight_is_wanted(const struct job_spec *spec);
-/* 0 or a negative errno. */
-_must_use_ int preflight_new(struct loop *loop, const struct preflight_config *config,
-                             const struct preflight_ops *ops, void *arg, struct preflight **ret);
+/* NULL: no checks are wanted. */
+_must_use_ struct preflight *preflight_new(struct loop *loop, const struct preflight_config *config,
+                                           const struct preflight_ops *ops, void *arg);
 /* For muster check, prints this node's summary if no group was formed. */
 void preflight_free(struct preflight *p);
 

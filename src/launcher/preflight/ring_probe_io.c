@@ -193,24 +193,19 @@ static void try_net(struct ring_probe *p, unsigned net, const struct ring_own *o
     }
 }
 
-int ring_probe_start(struct loop *loop, const struct ring_own *own, const struct rdzv_neighbour *to,
-                     ring_fn *fn, void *arg, struct ring_probe **ret) {
+struct ring_probe *ring_probe_start(struct loop *loop, const struct ring_own *own,
+                                    const struct rdzv_neighbour *to, ring_fn *fn, void *arg) {
     struct ring_probe *p = xcalloc(1, sizeof *p);
     *p = (struct ring_probe){.loop = loop, .auth = own->auth, .fn = fn, .arg = arg, .to = *to};
     (void)snprintf(p->host, sizeof p->host, "%s", own->host);
     for (unsigned net = 0; net < RDZV_NETS_MAX; net++)
         memcpy(p->netifs[net], own->nets[net].netif, sizeof p->netifs[net]);
-    int r = loop_timer_new(loop, on_timer, p, &p->timer);
-    if (r < 0) {
-        ring_probe_free(p);
-        return r;
-    }
+    p->timer = loop_timer_new(loop, on_timer, p);
     for (unsigned net = 0; net < RDZV_NETS_MAX; net++) {
         try_net(p, net, own);
         p->n_net = net == RING_NET ? p->n_paths : p->n_net;
     }
     if (p->n_open == 0)
         loop_timer_set(p->timer, clock_now_ns());
-    *ret = p;
-    return 0;
+    return p;
 }

@@ -3,7 +3,7 @@
  * listener. It tries the interface that leads to the leader, and that of a faster network if both
  * nodes have one. It sends nothing itself; the neighbour's agent sends its HELLO.
  *
- *     ring_probe_start(loop, &own, &neighbour, on_done, me, &p);
+ *     p = ring_probe_start(loop, &own, &neighbour, on_done, me);
  *     … on_done(me, &answer): answer.result, and a sentence with both ends */
 #pragma once
 
@@ -54,10 +54,9 @@ struct ring_answer {
 struct ring_probe;
 typedef void ring_fn(void *arg, const struct ring_answer *answer);
 
-/* fn is called later, after RING_PROBE_NS at the latest; the probe is freed then. 0, or a negative
- * errno. */
-_must_use_ int ring_probe_start(struct loop *loop, const struct ring_own *own,
-                                const struct rdzv_neighbour *to, ring_fn *fn, void *arg,
-                                struct ring_probe **ret);
+/* fn is called later, after RING_PROBE_NS at the latest; the probe is freed then. */
+_must_use_ struct ring_probe *ring_probe_start(struct loop *loop, const struct ring_own *own,
+                                               const struct rdzv_neighbour *to, ring_fn *fn,
+                                               void *arg);
 /* Cancels the probe; fn is not called. Takes NULL. */
 void ring_probe_free(struct ring_probe *p);

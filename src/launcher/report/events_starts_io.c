@@ -20,18 +20,12 @@ static void let_go(struct events_starts *s) {
 
 static void on_timer(void *arg) { let_go(arg); }
 
-int events_starts_new(struct loop *loop, struct events *events, bool warm,
-                      struct events_starts **ret) {
+struct events_starts *events_starts_new(struct loop *loop, struct events *events, bool warm) {
     struct events_starts *s = xcalloc(1, sizeof *s);
     s->events = events;
     s->warm = warm;
-    int r = loop_timer_new(loop, on_timer, s, &s->timer);
-    if (r < 0) {
-        free(s);
-        return r;
-    }
-    *ret = s;
-    return 0;
+    s->timer = loop_timer_new(loop, on_timer, s);
+    return s;
 }
 
 static void complete(struct events_starts *s, const struct timeline_entry *warm) {

@@ -19,19 +19,13 @@ struct requeue {
 
 static void on_timer(void *arg);
 
-int requeue_new(const struct requeue_config *config, requeue_fn *fn, void *arg,
-                struct requeue **ret) {
+struct requeue *requeue_new(const struct requeue_config *config, requeue_fn *fn, void *arg) {
     struct requeue *r = xcalloc(1, sizeof *r);
     r->config = *config;
     r->fn = fn;
     r->arg = arg;
-    int code = loop_timer_new(config->loop, on_timer, r, &r->timer);
-    if (code < 0) {
-        free(r);
-        return code;
-    }
-    *ret = r;
-    return 0;
+    r->timer = loop_timer_new(config->loop, on_timer, r);
+    return r;
 }
 
 void requeue_free(struct requeue *r) {

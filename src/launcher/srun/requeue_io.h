@@ -1,6 +1,6 @@
 /* Puts a job that ends back into Slurm's queue, by scontrol(1), where requeue.h decides so.
  *
- *     requeue_new(&config, on_done, me, &r);
+ *     r = requeue_new(&config, on_done, me);
  *     requeue_look(r);                    at the start: warns if Slurm could not requeue this job
  *     requeue_begin(r, &end);             at the end, when no worker is left: on_done() follows
  *     requeue_free(r);
@@ -39,9 +39,8 @@ typedef void requeue_fn(void *arg, uint32_t status);
 
 struct requeue;
 
-/* 0, or a negative errno: no descriptor. */
-_must_use_ int requeue_new(const struct requeue_config *config, requeue_fn *fn, void *arg,
-                           struct requeue **ret);
+_must_use_ struct requeue *requeue_new(const struct requeue_config *config, requeue_fn *fn,
+                                       void *arg);
 void requeue_look(struct requeue *r);
 /* Call it once. fn is called later. */
 void requeue_begin(struct requeue *r, const struct requeue_end *end);

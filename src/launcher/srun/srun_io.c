@@ -105,7 +105,7 @@ static void on_requeued(void *arg, uint32_t status) {
                   &(struct starter_event){.kind = STARTER_EVENT_REQUEUED, .code = (int)status});
 }
 
-static int look_at_queue(struct srun *s) {
+static void look_at_queue(struct srun *s) {
     const struct job_spec *spec = s->config->spec;
     struct requeue_config config = {.loop = starter_loop(s->run),
                                     .id = s->place->job_id,
@@ -113,11 +113,9 @@ static int look_at_queue(struct srun *s) {
                                     .max = spec->max_requeues,
                                     .restarts = s->place->restarts};
     if (spec->requeue == 0)
-        return 0;
-    int r = requeue_new(&config, on_requeued, s, &s->requeue);
-    if (r == 0)
-        requeue_look(s->requeue);
-    return r;
+        return;
+    s->requeue = requeue_new(&config, on_requeued, s);
+    requeue_look(s->requeue);
 }
 
 /* ---- questions to Slurm ---- */
@@ -186,11 +184,8 @@ static int start_step(struct srun *s, struct err *err) {
 static int start(void *arg, struct starter_run *run, struct err *err) {
     struct srun *s = arg;
     s->run = run;
-    int r = look_at_queue(s);
-    if (r == 0)
-        r = loop_timer_new(starter_loop(run), on_late, s, &s->late);
-    if (r < 0)
-        return r;
+    look_at_queue(s);
+    s->late = loop_timer_new(starter_loop(run), on_late, s);
     loop_timer_set(s->late, clock_now_ns() + ASK_AFTER_NS);
     return start_step(s, err);
 }

@@ -753,7 +753,7 @@ static int set_up_loop(struct ssh_head *h) {
     if (r == 0)
         r = child_reaper_new(h->loop, &h->reaper);
     for (size_t i = 0; i < ARRAY_SIZE(timers) && r == 0; i++)
-        r = loop_timer_new(h->loop, timers[i].fn, h, timers[i].timer);
+        *timers[i].timer = loop_timer_new(h->loop, timers[i].fn, h);
     if (r == 0)
         r = starter_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
     if (r == 0 && !child_is_ignored(SIGTSTP))

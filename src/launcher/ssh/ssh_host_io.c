@@ -271,10 +271,9 @@ struct ssh_host *ssh_host_new(const struct ssh_host_env *env, uint32_t i) {
 
 static int watch(struct ssh_host *h, int *fd) {
     struct loop *loop = h->env->loop;
-    int r = loop_timer_new(loop, on_timer, h, &h->timer);
-    if (r == 0)
-        r = loop_watch_new(loop, h->err_fd, LOOP_READ, LOOP_PRIO_CHILD, on_stderr, h,
-                           &h->err_watch);
+    h->timer = loop_timer_new(loop, on_timer, h);
+    int r =
+        loop_watch_new(loop, h->err_fd, LOOP_READ, LOOP_PRIO_CHILD, on_stderr, h, &h->err_watch);
     if (r == 0)
         r = stream_new(loop, *fd, &stream_ops, h, &h->stream);
     if (r < 0)

@@ -746,14 +746,12 @@ static int set_up(struct relay *r) {
     int code = prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 ? -errno : loop_new(&r->loop);
     if (code == 0)
         code = child_reaper_new(r->loop, &r->reaper);
-    if (code == 0)
-        code = loop_timer_new(r->loop, on_silence, r, &r->silence);
-    if (code == 0)
-        code = loop_timer_new(r->loop, on_end_timer, r, &r->end_timer);
-    if (code == 0)
-        code = loop_timer_new(r->loop, on_sweep, r, &r->sweep);
-    if (code == 0)
+    if (code == 0) {
+        r->silence = loop_timer_new(r->loop, on_silence, r);
+        r->end_timer = loop_timer_new(r->loop, on_end_timer, r);
+        r->sweep = loop_timer_new(r->loop, on_sweep, r);
         code = watch_signals(r);
+    }
     if (code < 0)
         log_error("the relay can't run: %s", strerror(-code));
     return code;

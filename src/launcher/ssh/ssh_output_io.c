@@ -285,11 +285,9 @@ int ssh_output_new(struct loop *loop, uint32_t n_hosts, const struct ssh_output_
     struct ssh_output *o = xcalloc(1, sizeof *o);
     *o = (struct ssh_output){.loop = loop, .ops = *ops, .arg = arg, .n_hosts = n_hosts};
     o->parts = xcalloc((size_t)n_hosts * SSH_OUTPUTS, sizeof *o->parts);
-    int r = loop_timer_new(loop, on_lines, o, &o->lines);
-    if (r == 0)
-        r = loop_timer_new(loop, on_hurry, o, &o->hurry);
-    if (r == 0)
-        r = console_open(o, SSH_OUTPUT_OUT, STDOUT_FILENO);
+    o->lines = loop_timer_new(loop, on_lines, o);
+    o->hurry = loop_timer_new(loop, on_hurry, o);
+    int r = console_open(o, SSH_OUTPUT_OUT, STDOUT_FILENO);
     if (r == 0)
         r = console_open(o, SSH_OUTPUT_ERR, STDERR_FILENO);
     if (r < 0) {

@@ -532,12 +532,11 @@ static int set_up(struct starter_run *r, struct err *err) {
     int code = loop_new(&r->loop);
     if (code == 0)
         code = child_reaper_new(r->loop, &r->reaper);
-    if (code == 0)
-        code = loop_timer_new(r->loop, on_timer, r, &r->timer);
-    if (code == 0)
-        code = loop_timer_new(r->loop, on_greeting_timer, r, &r->greeting);
-    if (code == 0)
+    if (code == 0) {
+        r->timer = loop_timer_new(r->loop, on_timer, r);
+        r->greeting = loop_timer_new(r->loop, on_greeting_timer, r);
         code = starter_signals_new(r->loop, spec, on_signal, r, &r->signals);
+    }
     if (code == 0)
         code = starter_key_new(spec, r->config->keys, &r->key, err);
     if (code == 0)

@@ -51,9 +51,8 @@ int starter_key_new(const struct job_spec *spec, const struct keyring *keys,
     }
     if (r == 0)
         r = keyring_derive(k->ring, err);
-    if (r == 0)
-        r = tls_psk_new(find, k, &k->psk, err);
     if (r == 0) {
+        k->psk = tls_psk_new(find, k);
         *ret = k;
         return 0;
     }

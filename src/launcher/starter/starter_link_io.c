@@ -198,9 +198,9 @@ static const struct stream_ops stream_ops = {.on_readable = on_readable,
 static int start_tls(struct starter_link *l, struct err *err) {
     struct tls_key key;
     struct ssl_st *session;
-    int r = l->psk == NULL ? tls_psk_new(NULL, NULL, &l->psk, err) : 0;
-    if (r == 0)
-        r = tls_key_derive(l->secret, &key, err);
+    if (l->psk == NULL)
+        l->psk = tls_psk_new(NULL, NULL);
+    int r = tls_key_derive(l->secret, &key, err);
     if (r < 0)
         return r;
     r = tls_psk_connect(l->psk, &key, &session, err);
@@ -399,8 +399,7 @@ int starter_link_new(struct loop *loop, char *const *envp, const uint8_t *secret
     if (place_is_step(place))
         (void)snprintf(l->lead.step, sizeof l->lead.step, "%s.%s", place->job_id, place->step_id);
     int r = read_environment(l, envp, err);
-    if (r == 0)
-        r = loop_timer_new(loop, on_timer, l, &l->timer);
+    l->timer = loop_timer_new(loop, on_timer, l);
     if (r < 0) {
         starter_link_free(l);
         return r;

@@ -657,11 +657,7 @@ int local_workers_new(struct loop *loop, const struct local_workers_config *conf
     c->pending = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->pending);
     c->tails = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->tails);
     c->announced = xcalloc(MAX2(config->spec->nproc, 1u), sizeof *c->announced);
-    int r = loop_timer_new(loop, on_doubt_timer, c, &c->doubt_timer);
-    if (r < 0) {
-        local_workers_free(c);
-        return r;
-    }
+    c->doubt_timer = loop_timer_new(loop, on_doubt_timer, c);
     struct err err = {0};
     if (notify_new(loop, on_notify, c, &c->notify, &err) < 0) /* its messages are only hints */
         log_warning("%s; workers can't announce anything", err.text);

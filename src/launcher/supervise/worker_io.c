@@ -518,8 +518,7 @@ static bool warm_start(struct worker *w, const struct child_spec *spec) {
     if (r == 0)
         r = loop_watch_new(g->loop, warm->fd, LOOP_READ, LOOP_PRIO_CHILD, on_answer, warm,
                            &warm->answer_watch);
-    if (r == 0)
-        r = loop_timer_new(g->loop, on_late, warm, &warm->timer);
+    warm->timer = loop_timer_new(g->loop, on_late, warm);
     if (r == 0)
         loop_timer_set(warm->timer, clock_now_ns() + WARM_GO_NS);
     else
@@ -695,11 +694,9 @@ static int make_group(struct loop *loop, struct child_reaper *reaper, uint32_t n
     g->config.oom_file = NULL;
     g->report_fd = g->report_write_fd = -1;
     g->chance = random_u64();
-    int r = loop_timer_new(loop, on_timer, g, &g->timer);
-    if (r == 0)
-        r = loop_timer_new(loop, on_orphan_timer, g, &g->orphan_timer);
-    if (r == 0)
-        r = child_pipe(&g->report_fd, &g->report_write_fd);
+    g->timer = loop_timer_new(loop, on_timer, g);
+    g->orphan_timer = loop_timer_new(loop, on_orphan_timer, g);
+    int r = child_pipe(&g->report_fd, &g->report_write_fd);
     if (r < 0) {
         dispose(g);
         return r;

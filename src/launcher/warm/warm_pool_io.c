@@ -831,10 +831,8 @@ int warm_pool_new(struct loop *loop, const struct warm_pool_config *config,
         set_why(p, config->never);
     }
     int r = open_files(p);
-    if (r == 0)
-        r = loop_timer_new(loop, on_timer, p, &p->timer);
-    if (r == 0)
-        r = loop_timer_new(loop, on_report_timer, p, &p->report_timer);
+    p->timer = loop_timer_new(loop, on_timer, p);
+    p->report_timer = loop_timer_new(loop, on_report_timer, p);
     if (r < 0) {
         warm_pool_free(p);
         return r;

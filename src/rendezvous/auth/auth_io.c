@@ -395,12 +395,9 @@ static int make_parts(struct auth *a, const struct auth_config *config, struct e
     keyring_keep_from_children(a->offer);
     if (r == 0 && !config->local && config->mode != AUTH_NONE)
         r = keyring_add_all(a->ring, config->keys, err);
-    if (r == 0)
-        r = tls_psk_new(find_key, a, &a->psk, err);
-    if (r < 0)
-        return r;
-    r = loop_timer_new(a->loop, auth_on_timer, a, &a->timer);
-    return r < 0 ? err_set(err, r, "cannot make a timer: %s", strerror(-r)) : 0;
+    a->psk = tls_psk_new(find_key, a);
+    a->timer = loop_timer_new(a->loop, auth_on_timer, a);
+    return r;
 }
 
 int auth_new(struct loop *loop, const struct auth_config *config, struct auth **ret,

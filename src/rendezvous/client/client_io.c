@@ -269,15 +269,13 @@ int rdzv_client_new(struct loop *loop, const struct member_config *member_config
     c->rdzv = member_config->rdzv;
     list_init(&c->peer_probes);
     uint64_t now = clock_now_ns();
-    int r = pump_init(&c->pump, loop, &pump_ops, c, on_timer);
-    if (r == 0)
-        r = member_new(member_config, now, &c->member);
-    if (r == 0)
-        r = client_search_init(c, now);
+    int r = member_new(member_config, now, &c->member);
     if (r < 0) {
-        destroy(c);
+        free(c);
         return r;
     }
+    pump_init(&c->pump, loop, &pump_ops, c, on_timer);
+    client_search_init(c, now);
     loop_timer_set(c->pump.timer, now);
     *ret = c;
     return 0;

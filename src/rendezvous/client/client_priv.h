@@ -87,7 +87,7 @@ void client_destroy_if_idle(void *client);
 
 /* ---- client_search_io.c ---- */
 
-_must_use_ int client_search_init(struct rdzv_client *c, uint64_t now_ns);
+void client_search_init(struct rdzv_client *c, uint64_t now_ns);
 void client_search_fini(struct rdzv_client *c);
 /* Steps the search and carries out its effects, like client_event(). Fills in now_ns. */
 void client_search(struct rdzv_client *c, const struct search_event *ev);

@@ -270,7 +270,7 @@ uint64_t rdzv_client_welcomes(const struct rdzv_client *c) {
     return client_is_welcomed(c) ? c->search.n_welcomes : 0;
 }
 
-int client_search_init(struct rdzv_client *c, uint64_t now_ns) {
+void client_search_init(struct rdzv_client *c, uint64_t now_ns) {
     const struct rdzv_client_config *config = &c->config;
     struct search_config search = {.incarnation = config->info.incarnation,
                                    .has_arbiter = client_has_arbiter(c),
@@ -280,10 +280,8 @@ int client_search_init(struct rdzv_client *c, uint64_t now_ns) {
     memcpy(search.run_id, config->run_id, sizeof search.run_id);
     memcpy(search.ports, config->ports, sizeof search.ports);
     search_init(&c->search, &search, now_ns);
-    int r = pump_init(&c->search_pump, c->loop, &pump_ops, c, on_timer);
-    if (r == 0)
-        loop_timer_set(c->search_pump.timer, c->search.due_ns);
-    return r;
+    pump_init(&c->search_pump, c->loop, &pump_ops, c, on_timer);
+    loop_timer_set(c->search_pump.timer, c->search.due_ns);
 }
 
 void client_search_fini(struct rdzv_client *c) { pump_fini(&c->search_pump); }

@@ -340,10 +340,8 @@ int operator_ask(struct loop *loop, const struct operator_question *q, struct op
                  struct err *err) {
     struct operator_call a = {.loop = loop, .q = q, .reply = ret, .all_refused = true};
     *ret = (struct operator_reply){0};
-    int r = loop_timer_new(loop, on_timeout, &a, &a.timer);
-    if (r < 0)
-        return err_set(err, r, "can't make a timer: %s", strerror(-r));
-    r = begin(&a, err);
+    a.timer = loop_timer_new(loop, on_timeout, &a);
+    int r = begin(&a, err);
     if (r == 0 && !a.done)
         r = loop_run(loop);
     resolve_free(a.resolve);

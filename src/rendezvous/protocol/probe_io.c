@@ -109,11 +109,7 @@ static int wait_for(struct shared_call *c, uint64_t incarnation, uint64_t timeou
     struct probe *p = xcalloc(1, sizeof *p);
     *p = (struct probe){.call = c, .incarnation = incarnation, .fn = fn, .arg = arg};
     list_append(&c->probes, &p->link);
-    int r = loop_timer_new(c->loop, on_timeout, p, &p->timer);
-    if (r < 0) {
-        probe_free(p);
-        return r;
-    }
+    p->timer = loop_timer_new(c->loop, on_timeout, p);
     loop_timer_set(p->timer, clock_now_ns() + timeout_ns);
     *ret = p;
     return 0;

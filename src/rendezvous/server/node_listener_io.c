@@ -770,8 +770,8 @@ static void on_timer(void *arg) {
     listener_update_interest(l);
 }
 
-int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *config,
-                      struct rdzv_listener **ret) {
+struct rdzv_listener *rdzv_listener_new(struct loop *loop,
+                                        const struct rdzv_listener_config *config) {
     struct rdzv_listener *l = xcalloc(1, sizeof *l);
     l->loop = loop;
     l->config = *config;
@@ -793,13 +793,8 @@ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *conf
     list_init(&l->pending);
     list_init(&l->parked);
     list_init(&l->operators);
-    int r = loop_timer_new(loop, on_timer, l, &l->timer);
-    if (r < 0) {
-        free(l);
-        return r;
-    }
-    *ret = l;
-    return 0;
+    l->timer = loop_timer_new(loop, on_timer, l);
+    return l;
 }
 
 int rdzv_listener_add(struct rdzv_listener *l, int fd) {

@@ -469,27 +469,17 @@ int rdzv_server_new(struct loop *loop, const struct group_config *group_config,
     list_init(&s->lease_pending);
     list_init(&s->desired_pending);
     uint64_t now = clock_now_ns();
-    int r = pump_init(&s->pump, loop, &pump_ops, s, on_timer);
-    if (r == 0)
-        r = group_new(group_config, now, &s->group);
-    if (r == 0)
-        r = loop_timer_new(loop, on_lease_pending, s, &s->lease_pending_timer);
-    if (r == 0)
-        r = loop_timer_new(loop, on_desired_timer, s, &s->desired_timer);
-    if (r == 0)
-        r = server_overviews_init(s);
-    if (r == 0)
-        r = server_stacks_init(s);
-    if (r == 0)
-        r = server_whose_init(s);
+    int r = group_new(group_config, now, &s->group);
     if (r < 0) {
-        pump_fini(&s->pump);
-        loop_timer_free(s->overviews.timer);
-        loop_timer_free(s->lease_pending_timer);
-        group_free(s->group);
         free(s);
         return r;
     }
+    pump_init(&s->pump, loop, &pump_ops, s, on_timer);
+    s->lease_pending_timer = loop_timer_new(loop, on_lease_pending, s);
+    s->desired_timer = loop_timer_new(loop, on_desired_timer, s);
+    server_overviews_init(s);
+    server_stacks_init(s);
+    server_whose_init(s);
     loop_timer_set(s->pump.timer, now);
     *ret = s;
     return 0;

@@ -12,7 +12,7 @@
  * the nodes. It decides nothing: it turns messages into events and effects into messages. The
  * leader's own node joins over TCP like every other.
  *
- *     rdzv_listener_new(loop, &listener_config, &l);
+ *     l = rdzv_listener_new(loop, &listener_config);
  *     rdzv_listener_add(l, node_fd);                 created before the guardian forked
  *     rdzv_server_new(loop, &group_config, &server_config, &s);
  *     rdzv_listener_add(l, endpoint_fd);
@@ -81,8 +81,8 @@ struct rdzv_listener_config {
     void *arg;
 };
 
-_must_use_ int rdzv_listener_new(struct loop *loop, const struct rdzv_listener_config *config,
-                                 struct rdzv_listener **ret);
+_must_use_ struct rdzv_listener *rdzv_listener_new(struct loop *loop,
+                                                   const struct rdzv_listener_config *config);
 /* Adds a listening socket; at most 4. Takes ownership of it, also on failure. Returns 0 or a
  * negative errno. */
 _must_use_ int rdzv_listener_add(struct rdzv_listener *l, int fd);

@@ -134,11 +134,11 @@ static void on_timer(void *arg) {
     set_timer(&s->overviews);
 }
 
-int server_overviews_init(struct rdzv_server *s) {
+void server_overviews_init(struct rdzv_server *s) {
     struct overviews *o = &s->overviews;
     list_init(&o->asking);
     list_init(&o->texts);
-    return loop_timer_new(s->loop, on_timer, s, &o->timer);
+    o->timer = loop_timer_new(s->loop, on_timer, s);
 }
 
 /* Operators that wait get no answer here: the job is over, or another agent leads, and they ask

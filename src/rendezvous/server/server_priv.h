@@ -175,21 +175,21 @@ void server_answer(struct server_asker *asker, bool ok, const char *text);
 
 /* ---- server_overview_io.c ---- */
 
-_must_use_ int server_overviews_init(struct rdzv_server *s);
+void server_overviews_init(struct rdzv_server *s);
 void server_overviews_fini(struct rdzv_server *s);
 /* STATUS: answered later, on asking->conn. `asking` is borrowed until its link is removed. */
 void rdzv_server_status(struct rdzv_server *s, struct rdzv_asking *asking);
 
 /* ---- server_stacks_io.c ---- */
 
-_must_use_ int server_stacks_init(struct rdzv_server *s);
+void server_stacks_init(struct rdzv_server *s);
 void server_stacks_fini(struct rdzv_server *s);
 /* STACKS: takes ownership of the connection, and answers later. */
 void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn);
 
 /* ---- server_whose_io.c ---- */
 
-_must_use_ int server_whose_init(struct rdzv_server *s);
+void server_whose_init(struct rdzv_server *s);
 /* After all nodes are freed. */
 void server_whose_fini(struct rdzv_server *s);
 void server_whose_node_init(struct server_node *n);

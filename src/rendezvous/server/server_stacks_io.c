@@ -194,11 +194,11 @@ static void on_timer(void *arg) {
     set_timer(s);
 }
 
-int server_stacks_init(struct rdzv_server *s) {
+void server_stacks_init(struct rdzv_server *s) {
     list_init(&s->stacks.waiting);
     list_init(&s->stacks.asked);
     list_init(&s->stacks.readers);
-    return loop_timer_new(s->loop, on_timer, s, &s->stacks.timer);
+    s->stacks.timer = loop_timer_new(s->loop, on_timer, s);
 }
 
 /* Those who wait get no answer here: the job is over, or another agent leads, whom they can ask. */

@@ -364,11 +364,11 @@ void server_whose_node_fini(struct server_node *n) {
 
 /* ---- life ---- */
 
-int server_whose_init(struct rdzv_server *s) {
+void server_whose_init(struct rdzv_server *s) {
     list_init(&s->whose.due);
     s->whose.seed = random_u64();
     s->whose.places.seed = random_u64();
-    return loop_timer_new(s->loop, on_timer, s, &s->whose.timer);
+    s->whose.timer = loop_timer_new(s->loop, on_timer, s);
 }
 
 void server_whose_fini(struct rdzv_server *s) {

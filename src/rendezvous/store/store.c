@@ -930,12 +930,11 @@ void store_forget(struct store *s, uint32_t client, struct store_update *ret) {
     store_settle_handed(s, &s->clients[client], true, ret);
 }
 
-int store_new(const struct store_limits *limits, uint64_t seed, struct store **ret) {
+struct store *store_new(const struct store_limits *limits, uint64_t seed) {
     struct store *s = xcalloc(1, sizeof *s);
     s->limits = *limits;
     store_keys_init(&s->keys, seed);
-    *ret = s;
-    return 0;
+    return s;
 }
 
 bool store_free_some(struct store *s, size_t n) {

@@ -4,7 +4,7 @@
  * format (tcpstore_wire), nor sockets (store_io), nor the clock: clients handle time-outs, and
  * cancel waits. Keys are opaque bytes; nothing is added or stripped.
  *
- *     store_new(&limits, seed, &store);
+ *     store = store_new(&limits, seed);
  *     r = store_step(store, &request, &update);   0: send update.replies
  *                                                 STORE_REFUSED: end that client, report why
  *     store_update_clear(&update);                after every step
@@ -151,7 +151,7 @@ enum {
 };
 
 /* `seed` is the key of the hash, because peers choose the names. */
-_must_use_ int store_new(const struct store_limits *limits, uint64_t seed, struct store **ret);
+_must_use_ struct store *store_new(const struct store_limits *limits, uint64_t seed);
 void store_free(struct store *s);
 /* The same in parts of about n keys or clients. True: all is freed. After the first call, s must
  * not be used for anything else. */

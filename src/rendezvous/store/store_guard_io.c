@@ -315,8 +315,7 @@ uint64_t store_guard_refused(const struct store_guard *g) { return g->refused; }
 
 /* ---- life ---- */
 
-int store_guard_new(struct loop *loop, const struct store_guard_config *config,
-                    struct store_guard **ret) {
+struct store_guard *store_guard_new(struct loop *loop, const struct store_guard_config *config) {
     struct store_guard *g = xcalloc(1, sizeof *g);
     struct rlimit files;
     *g = (struct store_guard){
@@ -329,13 +328,8 @@ int store_guard_new(struct loop *loop, const struct store_guard_config *config,
     list_init(&g->waiting);
     for (size_t i = 0; i < SOURCES; i++)
         list_init(&g->sources[i].clients);
-    int r = loop_timer_new(loop, on_timer, g, &g->timer);
-    if (r < 0) {
-        free(g);
-        return r;
-    }
-    *ret = g;
-    return 0;
+    g->timer = loop_timer_new(loop, on_timer, g);
+    return g;
 }
 
 void store_guard_free(struct store_guard *g) {

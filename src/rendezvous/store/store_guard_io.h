@@ -2,7 +2,7 @@
  * (peer_gate); one of another machine by the agent at the address from which it comes, which asks
  * its own kernel. Meanwhile nothing is read of what the client has sent.
  *
- *     store_guard_new(loop, &config, &guard);
+ *     guard = store_guard_new(loop, &config);
  *     store_guard_apply(guard, true);                    the job is authenticated
  *     store_guard_take(guard, fd, &peer, let_in, me);    let_in(me, fd), or it closes fd
  *         config.ask(…, id, …)    and later    store_guard_answer(guard, id, &owner)
@@ -46,8 +46,8 @@ struct store_guard_config {
 /* The client may be served. Takes ownership of fd. */
 typedef void store_guard_fn(void *arg, int fd);
 
-_must_use_ int store_guard_new(struct loop *loop, const struct store_guard_config *config,
-                               struct store_guard **ret);
+_must_use_ struct store_guard *store_guard_new(struct loop *loop,
+                                               const struct store_guard_config *config);
 /* Closes those that wait. NULL is fine. */
 void store_guard_free(struct store_guard *g);
 /* Whether clients of other machines are judged at all; at first they are not. */

@@ -442,11 +442,9 @@ int store_server_new(struct loop *loop, const struct store_server_config *config
     server->log_arg = config->log_arg;
     list_init(&server->unvalidated);
     server->listeners = xcalloc(MAX2(config->n_listen_at, (size_t)1), sizeof(struct listener *));
-    int r = store_new(&server->limits, random_u64(), &server->store);
-    if (r == 0)
-        r = loop_timer_new(loop, on_timer, server, &server->timer);
-    if (r < 0)
-        (void)err_set(err, r, "cannot make a store: %s", strerror(-r));
+    server->store = store_new(&server->limits, random_u64());
+    server->timer = loop_timer_new(loop, on_timer, server);
+    int r = 0;
     for (int i = 0; r == 0 && i < PORT_TRIES; i++) {
         /* A port that is free on one address may be in use on another: then try another port. */
         r = listen_all(server, config, err);
@@ -482,7 +480,7 @@ static void close_some(void *arg) {
             /* no other client is left that could be woken */
             conn_close(server->slots[server->n_slots - 1]);
         else
-            done = server->store == NULL || store_free_some(server->store, LOOK_EVERY);
+            done = store_free_some(server->store, LOOK_EVERY);
     }
     if (!done) {
         loop_defer(server->loop, LOOP_PRIO_BULK, close_some, server);

@@ -314,19 +314,14 @@ void hang_evidence_end(struct hang_evidence *e) {
 
 /* ---- life ---- */
 
-int hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops, void *arg,
-                      struct hang_evidence **ret) {
+struct hang_evidence *hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops,
+                                        void *arg) {
     struct hang_evidence *e = xcalloc(1, sizeof *e);
     *e = (struct hang_evidence){.loop = loop, .ops = *ops, .arg = arg};
     for (int i = 0; i < N_ASKED; i++)
         list_init(&e->asked[i].questions);
-    int r = loop_timer_new(loop, on_timer, e, &e->timer);
-    if (r < 0) {
-        free(e);
-        return r;
-    }
-    *ret = e;
-    return 0;
+    e->timer = loop_timer_new(loop, on_timer, e);
+    return e;
 }
 
 void hang_evidence_free(struct hang_evidence *e) {

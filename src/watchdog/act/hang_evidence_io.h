@@ -2,7 +2,7 @@
  * collects the answers. It does not read them: they come from other nodes and can be long, so a
  * helper compares them (hang_case_io.h).
  *
- *     hang_evidence_new(loop, &ops, me, &e);
+ *     e = hang_evidence_new(loop, &ops, me);
  *     hang_evidence_begin(e, group);                     its workers run
  *     r = hang_evidence_ask(e, why, timeout_ns, on_answers, me, &question);
  *                                                        … on_answers(me, &answers)
@@ -52,9 +52,8 @@ struct hang_evidence_ops {
 };
 
 struct hang_evidence;
-/* 0 or a negative errno. */
-_must_use_ int hang_evidence_new(struct loop *loop, const struct hang_evidence_ops *ops, void *arg,
-                                 struct hang_evidence **ret);
+_must_use_ struct hang_evidence *hang_evidence_new(struct loop *loop,
+                                                   const struct hang_evidence_ops *ops, void *arg);
 /* Cancels open questions. Takes NULL. */
 void hang_evidence_free(struct hang_evidence *e);
 

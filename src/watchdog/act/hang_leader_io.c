@@ -562,8 +562,8 @@ static const char *log_dir(void *arg) {
     return w->ops->hang_dir(w->of);
 }
 
-int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
-                    const struct hang_leader_ops *ops, void *arg, struct hang_leader **ret) {
+struct hang_leader *hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
+                                    const struct hang_leader_ops *ops, void *arg) {
     struct hang_leader *l = xcalloc(1, sizeof *l);
     *l = (struct hang_leader){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
     l->cases = (struct hang_case_config){.loop = loop,
@@ -573,14 +573,9 @@ int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
                                          .writes = writes,
                                          .arg = l};
     list_init(&l->open);
-    int r = loop_timer_new(loop, on_timer, l, &l->timer);
-    if (r < 0) {
-        free(l);
-        return r;
-    }
+    l->timer = loop_timer_new(loop, on_timer, l);
     l->hang = hang_new(&config->settings.limits);
-    *ret = l;
-    return 0;
+    return l;
 }
 
 void hang_leader_free(struct hang_leader *l) {

@@ -3,7 +3,7 @@
  * what all ranks do compared and kept in files (hang_case_io.h), reports it, and has the group
  * stopped.
  *
- *     hang_leader_new(loop, &config, &ops, me, &l);
+ *     l = hang_leader_new(loop, &config, &ops, me);
  *     hang_leader_begin(l, group);                  its workers run
  *     hang_leader_signs(l, incarnation, signs);     … ops.hang
  *     hang_leader_end(l);                           they are being stopped
@@ -42,10 +42,9 @@ struct hang_leader_config { /* all borrowed for its life */
 };
 
 struct hang_leader;
-/* 0 or a negative errno. */
-_must_use_ int hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
-                               const struct hang_leader_ops *ops, void *arg,
-                               struct hang_leader **ret);
+_must_use_ struct hang_leader *hang_leader_new(struct loop *loop,
+                                               const struct hang_leader_config *config,
+                                               const struct hang_leader_ops *ops, void *arg);
 void hang_leader_free(struct hang_leader *l); /* takes NULL */
 
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group); /* copies */

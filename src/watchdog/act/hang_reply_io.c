@@ -69,16 +69,11 @@ void hang_reply_stop(struct hang_reply *r) {
     loop_timer_set(r->timer, TIME_NEVER);
 }
 
-int hang_reply_new(struct loop *loop, hang_reply_fn *send, void *arg, struct hang_reply **ret) {
+struct hang_reply *hang_reply_new(struct loop *loop, hang_reply_fn *send, void *arg) {
     struct hang_reply *r = xcalloc(1, sizeof *r);
     *r = (struct hang_reply){.send = send, .arg = arg, .over = true};
-    int result = loop_timer_new(loop, on_timer, r, &r->timer);
-    if (result < 0) {
-        free(r);
-        return result;
-    }
-    *ret = r;
-    return 0;
+    r->timer = loop_timer_new(loop, on_timer, r);
+    return r;
 }
 
 void hang_reply_free(struct hang_reply *r) {

@@ -1,7 +1,7 @@
 /* On each node: sends a long answer to the leader piece by piece, and only as fast as the
  * connection takes it, so that it delays no lease.
  *
- *     hang_reply_new(loop, send, me, &r);
+ *     r = hang_reply_new(loop, send, me);
  *     hang_reply_start(r, id, json, len, give_up_ns);     an older answer ends
  *     hang_reply_stop(r); */
 #pragma once
@@ -16,9 +16,7 @@
 typedef bool hang_reply_fn(void *arg, const struct rdzv_evidence *piece);
 
 struct hang_reply;
-/* 0 or a negative errno. */
-_must_use_ int hang_reply_new(struct loop *loop, hang_reply_fn *send, void *arg,
-                              struct hang_reply **ret);
+_must_use_ struct hang_reply *hang_reply_new(struct loop *loop, hang_reply_fn *send, void *arg);
 void hang_reply_free(struct hang_reply *r); /* takes NULL */
 /* Copies the text; len 0: an empty answer. What is not sent at give_up_ns (CLOCK_MONOTONIC) is
  * not sent at all. */

@@ -74,17 +74,12 @@ void hang_stacks_cancel(struct hang_stacks *s) {
     drop(s);
 }
 
-int hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
-                    const struct hang_stacks_ops *ops, void *arg, struct hang_stacks **ret) {
+struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
+                                    const struct hang_stacks_ops *ops, void *arg) {
     struct hang_stacks *s = xcalloc(1, sizeof *s);
     *s = (struct hang_stacks){.loop = loop, .evidence = evidence, .ops = *ops, .arg = arg};
-    int r = loop_timer_new(loop, on_timer, s, &s->timer);
-    if (r < 0) {
-        free(s);
-        return r;
-    }
-    *ret = s;
-    return 0;
+    s->timer = loop_timer_new(loop, on_timer, s);
+    return s;
 }
 
 void hang_stacks_free(struct hang_stacks *s) {

@@ -1,7 +1,7 @@
 /* In the agent that leads: answers operators that want to know what the workers do ("muster
  * stacks"), whether the job hangs or not.
  *
- *     hang_stacks_new(loop, evidence, &ops, me, &s);
+ *     s = hang_stacks_new(loop, evidence, &ops, me);
  *     hang_stacks_ask(s, timeout_ns);                  … ops.add for each node, then ops.end
  *
  * The evidence goes to the operator as it came from the nodes, part by part in several turns of the
@@ -19,10 +19,9 @@ struct hang_stacks_ops { /* must not free the object */
 };
 
 struct hang_stacks;
-/* evidence is borrowed for its life. 0 or a negative errno. */
-_must_use_ int hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
-                               const struct hang_stacks_ops *ops, void *arg,
-                               struct hang_stacks **ret);
+/* evidence is borrowed for its life. */
+_must_use_ struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
+                                               const struct hang_stacks_ops *ops, void *arg);
 void hang_stacks_free(struct hang_stacks *s); /* takes NULL */
 /* The next question may be asked after `end`. */
 void hang_stacks_ask(struct hang_stacks *s, uint64_t timeout_ns);

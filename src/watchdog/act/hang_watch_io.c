@@ -460,24 +460,15 @@ void hang_watch_stop(struct hang_watch *w) {
     loop_timer_set(w->timer, TIME_NEVER);
 }
 
-int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
-                   const struct hang_watch_ops *ops, void *arg, struct hang_watch **ret) {
+struct hang_watch *hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
+                                  const struct hang_watch_ops *ops, void *arg) {
     struct hang_watch *w = xcalloc(1, sizeof *w);
     *w = (struct hang_watch){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
-    int r = loop_timer_new(loop, on_timer, w, &w->timer);
-    if (r == 0)
-        r = hang_reply_new(loop, ops->evidence, arg, &w->evidence.reply);
-    if (r == 0)
-        r = hang_reply_new(loop, ops->evidence, arg, &w->native.reply);
+    w->timer = loop_timer_new(loop, on_timer, w);
+    w->evidence.reply = hang_reply_new(loop, ops->evidence, arg);
+    w->native.reply = hang_reply_new(loop, ops->evidence, arg);
     w->evidence.watch = w->native.watch = w;
-    if (r < 0) {
-        hang_reply_free(w->evidence.reply);
-        loop_timer_free(w->timer);
-        free(w);
-        return r;
-    }
-    *ret = w;
-    return 0;
+    return w;
 }
 
 void hang_watch_free(struct hang_watch *w) {

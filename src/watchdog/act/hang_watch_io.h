@@ -2,7 +2,7 @@
  * them to the leader as long as one of them does not move. Gathers evidence when the leader asks
  * for it.
  *
- *     hang_watch_new(loop, &config, &ops, me, &w);
+ *     w = hang_watch_new(loop, &config, &ops, me);
  *     hang_watch_start(w, generation, form);     the workers of this group run
  *     hang_watch_ask(w, &ask);                   … ops.evidence, piece by piece
  *     hang_watch_stop(w);                        they are being stopped
@@ -39,9 +39,10 @@ struct hang_watch_ops {
 };
 
 struct hang_watch;
-/* Nothing is watched with --hang-action=off. 0 or a negative errno. */
-_must_use_ int hang_watch_new(struct loop *loop, const struct hang_watch_config *config,
-                              const struct hang_watch_ops *ops, void *arg, struct hang_watch **ret);
+/* Nothing is watched with --hang-action=off. */
+_must_use_ struct hang_watch *hang_watch_new(struct loop *loop,
+                                             const struct hang_watch_config *config,
+                                             const struct hang_watch_ops *ops, void *arg);
 void hang_watch_free(struct hang_watch *w); /* takes NULL */
 
 void hang_watch_start(struct hang_watch *w, struct generation generation, const struct form *form);

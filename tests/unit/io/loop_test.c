@@ -35,7 +35,7 @@ static void on_doom(void *arg) {
 static void stage_init(struct stage *st) {
     *st = (struct stage){0};
     cr_assert_eq(loop_new(&st->loop), 0);
-    cr_assert_eq(loop_timer_new(st->loop, on_doom, st, &st->doom), 0);
+    st->doom = loop_timer_new(st->loop, on_doom, st);
     loop_timer_set(st->doom, clock_now_ns() + 10 * NS_PER_S);
 }
 
@@ -138,7 +138,7 @@ Test(loop, a_file_that_cannot_be_waited_for_is_refused) {
 Test(loop, a_timer_fires_once_and_not_before_its_deadline) {
     _cleanup_(stage_fini) struct stage st;
     stage_init(&st);
-    cr_assert_eq(loop_timer_new(st.loop, on_timer, &st, &st.timer), 0);
+    st.timer = loop_timer_new(st.loop, on_timer, &st);
     cr_assert_eq(loop_turn(st.loop), 0);
     cr_assert_str_eq(strbuf_text(&st.seen), "", "unarmed at first");
     uint64_t deadline = clock_now_ns() + 20 * NS_PER_MS;
@@ -153,7 +153,7 @@ Test(loop, a_timer_fires_once_and_not_before_its_deadline) {
 Test(loop, a_deadline_in_the_past_fires_at_once) {
     _cleanup_(stage_fini) struct stage st;
     stage_init(&st);
-    cr_assert_eq(loop_timer_new(st.loop, on_timer, &st, &st.timer), 0);
+    st.timer = loop_timer_new(st.loop, on_timer, &st);
     loop_timer_set(st.timer, 0);
     run(&st);
     cr_assert_str_eq(strbuf_text(&st.seen), "t");
@@ -162,7 +162,7 @@ Test(loop, a_deadline_in_the_past_fires_at_once) {
 Test(loop, a_timer_can_be_moved_and_disarmed) {
     _cleanup_(stage_fini) struct stage st;
     stage_init(&st);
-    cr_assert_eq(loop_timer_new(st.loop, on_timer, &st, &st.timer), 0);
+    st.timer = loop_timer_new(st.loop, on_timer, &st);
     loop_timer_set(st.timer, 0);
     loop_timer_set(st.timer, TIME_NEVER);
     cr_assert_eq(loop_turn(st.loop), 0);
@@ -271,7 +271,7 @@ Test(loop, leases_and_timers_go_before_children_and_those_before_bulk) {
     cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, on_watch, &st, &st.watch), 0);
     cr_assert_eq(loop_watch_new(st.loop, s[1], LOOP_WRITE, LOOP_PRIO_CHILD, on_watch, &st, &child), 0);
     cr_assert_eq(loop_watch_new(st.loop, s[2], LOOP_WRITE, LOOP_PRIO_LEASE, on_watch, &st, &lease), 0);
-    cr_assert_eq(loop_timer_new(st.loop, on_timer, &st, &st.timer), 0);
+    st.timer = loop_timer_new(st.loop, on_timer, &st);
     loop_timer_set(st.timer, 0);
     run(&st);
     cr_assert_eq(st.fd, s[2]);
@@ -343,7 +343,7 @@ static void run_busy(struct busy *b, unsigned n) {
         fds[i] = dup(s[0]);
         cr_assert_eq(loop_watch_new(b->st.loop, fds[i], LOOP_WRITE, LOOP_PRIO_BULK, on_always, b, &b->always[i]), 0);
     }
-    cr_assert_eq(loop_timer_new(b->st.loop, on_tick, b, &b->st.timer), 0);
+    b->st.timer = loop_timer_new(b->st.loop, on_tick, b);
     loop_timer_set(b->st.timer, clock_now_ns());
     run(&b->st);
     for (unsigned i = 0; i < n; i++) {
@@ -433,7 +433,7 @@ Test(loop, work_put_off_again_and_again_leaves_room_for_the_rest) {
     loop_defer(b.st.loop, LOOP_PRIO_BULK, count_letter, &b.st);
     cr_assert_eq(loop_turn(b.st.loop), 0);
     cr_assert_str_eq(strbuf_text(&b.st.seen), "ddddd");
-    cr_assert_eq(loop_timer_new(b.st.loop, on_tick, &b, &b.st.timer), 0);
+    b.st.timer = loop_timer_new(b.st.loop, on_tick, &b);
     loop_timer_set(b.st.timer, clock_now_ns());
     loop_defer(b.st.loop, LOOP_PRIO_BULK, on_later, &b);
     run(&b.st);

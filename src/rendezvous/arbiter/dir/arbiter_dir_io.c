@@ -307,11 +307,7 @@ int arbiter_dir_new(struct loop *loop, const struct arbiter_dir_config *config,
     };
     list_init(&d->waiting);
     list_init(&d->ready);
-    int r = loop_timer_new(loop, on_timer, d, &d->timer);
-    if (r < 0) {
-        free(d);
-        return err_set(err, r, "cannot make a timer: %s", strerror(-r));
-    }
+    d->timer = loop_timer_new(loop, on_timer, d);
     d->path = xstrdup(config->path);
     d->run_id = xstrdup(config->run_id);
     *ret = &d->arbiter;

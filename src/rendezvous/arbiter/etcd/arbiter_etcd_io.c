@@ -463,8 +463,8 @@ int arbiter_etcd_new(struct loop *loop, const struct arbiter_etcd_config *config
         e->user = xstrdup(config->user);
         e->password = xstrdup(config->password);
     }
-    r = loop_timer_new(loop, on_timer, e, &e->timer);
-    if (r == 0 && tls) {
+    e->timer = loop_timer_new(loop, on_timer, e);
+    if (tls) {
         struct tls_config files = {
             .cacert = config->cacert, .cert = config->cert, .key = config->key};
         r = tls_client_new(&files, &e->tls, err);

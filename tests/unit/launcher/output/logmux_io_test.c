@@ -78,7 +78,7 @@ static void setup(struct fixture *f) {
     log_set_sink(console_log_sink, f->console);
     f->spec.nproc = WORKERS;
     f->spec.log_mode = 0600;
-    cr_assert_eq(writer_new(f->loop, f->console, &f->spec, on_pid, f, &f->writer), 0);
+    f->writer = writer_new(f->loop, f->console, &f->spec, on_pid, f);
     struct logmux_ops ops = {on_drained, on_no_file, on_last_output};
     cr_assert_eq(logmux_new(f->loop, f->writer, WORKERS, NULL, &ops, f, &f->mux), 0);
     for (int i = 0; i < WORKERS; i++)
@@ -644,7 +644,7 @@ Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
     cr_assert_eq(loop_new(&f.loop), 0);
     cr_assert_eq(console_new(f.loop, fd, fd, &f.console), 0);
     log_set_sink(console_log_sink, f.console);
-    cr_assert_eq(writer_new(f.loop, f.console, &f.spec, on_pid, &f, &f.writer), 0);
+    f.writer = writer_new(f.loop, f.console, &f.spec, on_pid, &f);
     log_notice("the first word");
     kill_writer(&f);
     rig_loop_until(f.loop, f.n_writers >= 2);

@@ -16,7 +16,7 @@ static void send_summary(void *arg, const char *text) { (void)arg, (void)text; }
 static void begin(struct node_discovery *discovery) {
     static const struct preflight_ops ops = {.can_join = can_join, .send = send_summary};
     struct preflight_config config = {.spec = &spec, .envp = environ, .host = "h", .discovery = discovery};
-    cr_assert_eq(preflight_new(loop, &config, &ops, loop, &p), 0);
+    p = preflight_new(loop, &config, &ops, loop);
     cr_assert_not_null(p);
 }
 static void init(void) {

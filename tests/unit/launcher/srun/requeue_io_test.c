@@ -85,7 +85,7 @@ static char *asked_of(const char *lost, uint32_t end_status) {
     char *text = NULL;
     size_t len;
     _cleanup_(freep) char *path = in_folder("asked");
-    cr_assert_eq(requeue_new(&config, on_done, NULL, &r), 0);
+    r = requeue_new(&config, on_done, NULL);
     requeue_begin(r, &(struct requeue_end){.status = end_status, .safe = true, .lost = lost});
     cr_assert_eq(loop_run(loop), 0);
     requeue_free(r);

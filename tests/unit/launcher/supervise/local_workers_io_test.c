@@ -104,7 +104,7 @@ static void fixture_init(struct fixture *f, const char *program, char **args) {
                                 .shutdown_timeout_ns = 3600 * NS_PER_S,
                                 .bind = f->bind,
                                 .bind_memory = BIND_MEMORY_OFF};
-    cr_assert(writer_new(f->loop, f->console, &f->spec, on_writer, NULL, &f->writer) == 0);
+    f->writer = writer_new(f->loop, f->console, &f->spec, on_writer, NULL);
     struct err err = {0};
     struct node_discovery_config discovery = {.what = f->look_for, .deadline_ns = f->look_ns};
     if (f->look_for != 0)

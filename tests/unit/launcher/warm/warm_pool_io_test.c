@@ -77,7 +77,7 @@ static void one_rank_init(struct one_rank *o, char *const *argv, uint64_t import
     *o = (struct one_rank){.spec = CHILD_SPEC_INIT};
     cr_assert_eq(loop_new(&o->loop), 0);
     cr_assert_eq(child_reaper_new(o->loop, &o->reaper), 0);
-    cr_assert_eq(loop_timer_new(o->loop, on_doomsday, o, &o->doomsday), 0);
+    o->doomsday = loop_timer_new(o->loop, on_doomsday, o);
     (void)snprintf(o->path, sizeof o->path, "PATH=%s", getenv("PATH"));
     o->spec.argv = argv;
     (void)snprintf(o->marker, sizeof o->marker, "MUSTER_WORKER_ID=1.0.ab");

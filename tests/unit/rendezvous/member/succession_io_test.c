@@ -301,7 +301,7 @@ static void wait_until(bool (*until)(void)) {
 static void begin(void) {
     memset(&w, 0, sizeof w);
     cr_assert_eq(loop_new(&w.loop), 0);
-    cr_assert_eq(loop_timer_new(w.loop, on_doomsday, NULL, &w.doomsday), 0);
+    w.doomsday = loop_timer_new(w.loop, on_doomsday, NULL);
     list_init(&w.asked);
     w.arbiter.ops = &fake_ops;
     w.min_nodes = 1;
@@ -382,7 +382,7 @@ static struct agent *add_agent(const char *addr) {
     (void)snprintf(a->self.addr, sizeof a->self.addr, "%s", addr);
     struct rdzv_listener_config listener = {
         .incarnation = a->incarnation, .run_id = RUN_ID, .joiner = on_joiner, .arg = a};
-    cr_assert_eq(rdzv_listener_new(w.loop, &listener, &a->listener), 0);
+    a->listener = rdzv_listener_new(w.loop, &listener);
     cr_assert_eq(rdzv_listener_add(a->listener, fd), 0);
     join(a);
     return a;

@@ -253,7 +253,7 @@ static int listen_at(const char *host, struct addr *ret) {
 static void begin(void) {
     memset(&world, 0, sizeof world);
     cr_assert_eq(loop_new(&world.loop), 0);
-    cr_assert_eq(loop_timer_new(world.loop, on_doomsday, &world, &world.doomsday), 0);
+    world.doomsday = loop_timer_new(world.loop, on_doomsday, &world);
     world.heartbeat_ns = 50 * NS_PER_MS;
     (void)snprintf(world.run_id, sizeof world.run_id, "run");
     world.endpoint_fd = listen_at("127.0.0.1", &world.endpoint);
@@ -279,7 +279,7 @@ static struct agent *add_agent(void) {
     a->incarnation = world.n_agents;
     struct rdzv_listener_config config = {.incarnation = a->incarnation};
     memcpy(config.run_id, world.run_id, sizeof world.run_id);
-    cr_assert_eq(rdzv_listener_new(world.loop, &config, &a->listener), 0);
+    a->listener = rdzv_listener_new(world.loop, &config);
     struct addr at;
     int fd = listen_at("127.0.0.1", &at);
     a->listener_port = addr_port(&at);
@@ -1003,7 +1003,7 @@ Test(server_io, a_half_open_node_is_lost_at_lease_and_margin, .init = begin, .fi
 Test(server_io, who_says_nothing_is_closed_in_time, .init = begin, .fini = finish) {
     struct rdzv_listener_config config = {.incarnation = 9, .run_id = "run", .first_bytes_ns = 50 * NS_PER_MS};
     struct rdzv_listener *l;
-    cr_assert_eq(rdzv_listener_new(world.loop, &config, &l), 0);
+    l = rdzv_listener_new(world.loop, &config);
     cr_assert_eq(rdzv_listener_add(l, dup(world.endpoint_fd)), 0);
     uint64_t began_ns = clock_now_ns();
     raw_open(addr_port(&world.endpoint));
@@ -1038,7 +1038,7 @@ Test(server_io, a_crowd_that_says_nothing_shuts_nobody_out, .init = begin, .fini
     files.rlim_cur = MIN2(files.rlim_max, (rlim_t)3 * RDZV_PENDING_MAX);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &files), 0);
     cr_assert_geq(files.rlim_cur, 2 * RDZV_PENDING_MAX + 100, "the limit of open files is too low to test this");
-    cr_assert_eq(rdzv_listener_new(world.loop, &config, &l), 0);
+    l = rdzv_listener_new(world.loop, &config);
     cr_assert_eq(rdzv_listener_add(l, dup(world.endpoint_fd)), 0);
     uint16_t port = addr_port(&world.endpoint);
     static int idle[RDZV_PENDING_MAX];
@@ -1548,7 +1548,7 @@ static struct rdzv_listener *bystander(const char *run_id, uint16_t *ret_port) {
     struct rdzv_listener *l;
     struct addr at;
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", run_id);
-    cr_assert_eq(rdzv_listener_new(world.loop, &config, &l), 0);
+    l = rdzv_listener_new(world.loop, &config);
     cr_assert_eq(rdzv_listener_add(l, listen_at("127.0.0.1", &at)), 0);
     *ret_port = addr_port(&at);
     return l;

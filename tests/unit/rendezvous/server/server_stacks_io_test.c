@@ -77,7 +77,7 @@ static void begin(void) {
     memset(&w, 0, sizeof w);
     cr_assert_eq(loop_new(&w.loop), 0);
     struct rdzv_listener_config listener = {.incarnation = 42, .run_id = "run"};
-    cr_assert_eq(rdzv_listener_new(w.loop, &listener, &w.listener), 0);
+    w.listener = rdzv_listener_new(w.loop, &listener);
     struct addr at;
     int fd;
     cr_assert_eq(addr_from_literal("127.0.0.1", 0, &at), 0);

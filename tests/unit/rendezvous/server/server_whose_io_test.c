@@ -70,7 +70,7 @@ static void begin(void) {
     be_alone();
     cr_assert_eq(loop_new(&w.loop), 0);
     struct rdzv_listener_config listener = {.incarnation = 42, .run_id = "run"};
-    cr_assert_eq(rdzv_listener_new(w.loop, &listener, &w.listener), 0);
+    w.listener = rdzv_listener_new(w.loop, &listener);
     int fd;
     struct addr at = literal("10.9.9.1", 0);
     cr_assert_eq(listen_socket(&at, 64, &fd, NULL), 0);

@@ -68,7 +68,7 @@ static void begin(enum store_check check, bool authenticated, uint64_t answer_ns
     cr_assert_eq(addr_of_socket(w.listening, &w.at), 0);
     struct store_guard_config config = {
         .check = check, .answer_ns = answer_ns, .find = find, .ask = on_ask, .log = on_line};
-    cr_assert_eq(store_guard_new(w.loop, &config, &w.guard), 0);
+    w.guard = store_guard_new(w.loop, &config);
     store_guard_apply(w.guard, authenticated);
 }
 
@@ -222,7 +222,7 @@ Test(store_guard_io, the_gate_judges_those_of_this_machine) {
         cr_skip_test("no sock_diag here");
     store_guard_free(w.guard);
     struct store_guard_config config = {.gate = gate, .find = find, .ask = on_ask, .log = on_line};
-    cr_assert_eq(store_guard_new(w.loop, &config, &w.guard), 0);
+    w.guard = store_guard_new(w.loop, &config);
     for (int applies = 0; applies < 2; applies++) {
         struct addr peer;
         store_guard_apply(w.guard, applies);

@@ -15,7 +15,7 @@ static const char *refusal;
 
 static void set_up(void) {
     struct store_limits limits = STORE_LIMITS_DEFAULT;
-    cr_assert_eq(store_new(&limits, 7, &store), 0);
+    store = store_new(&limits, 7);
 }
 static void tear_down(void) {
     store_free(store);
@@ -422,7 +422,7 @@ Test(store, validate_is_no_operation_of_the_engine) { EXPECT(ask(0, STORE_OP_VAL
 static const struct store_limits small = {.key_bytes = 8, .value_bytes = 10, .request_keys = 8, .store_bytes = 1000};
 static void use_small(void) {
     store_free(store);
-    cr_assert_eq(store_new(&small, 7, &store), 0);
+    store = store_new(&small, 7);
 }
 
 Test(store, append_stops_at_the_largest_value) {
@@ -544,7 +544,7 @@ Test(store, holds_its_invariants_under_random_requests) {
         uint64_t x = seed;
         bool waiting[4] = {false};
         store_free(store);
-        cr_assert_eq(store_new(&limits, seed, &store), 0);
+        store = store_new(&limits, seed);
         for (int i = 0; i < 2000; i++) {
             x = x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
             uint32_t client = (uint32_t)(x >> 33) % 4;

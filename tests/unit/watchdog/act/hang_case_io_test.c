@@ -68,7 +68,7 @@ static void begin(void) {
     settings = (struct hang_settings){.evidence_timeout_ns = 60 * NS_PER_S, .run_id = "night", .log_mode = 0600};
     cr_assert_eq(loop_new(&loop), 0);
     cr_assert_eq(child_reaper_new(loop, &reaper), 0);
-    cr_assert_eq(hang_evidence_new(loop, &ops, NULL, &evidence), 0);
+    evidence = hang_evidence_new(loop, &ops, NULL);
     cr_assert(hang_group_make((struct generation){1, 3}, nodes, 2, &g));
     hang_evidence_begin(evidence, &g);
     config = (struct hang_case_config){.loop = loop, .settings = &settings, .evidence = evidence, .dir = log_dir};

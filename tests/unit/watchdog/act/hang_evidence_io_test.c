@@ -58,7 +58,7 @@ static void begin(void) {
                                 {.incarnation = 20, .nproc = 2, .name = "b"}};
     cr_assert(hang_group_make((struct generation){1, 1}, nodes, 2, &g));
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(hang_evidence_new(loop, &ops, NULL, &evidence), 0);
+    evidence = hang_evidence_new(loop, &ops, NULL);
     hang_evidence_begin(evidence, &g);
 }
 

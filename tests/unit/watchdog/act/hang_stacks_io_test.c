@@ -48,8 +48,8 @@ static void begin(void) {
     static const struct hang_stacks_ops ops = {.add = add, .end = end};
     memset(&told, 0, sizeof told);
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(hang_evidence_new(loop, &evidence_ops, NULL, &evidence), 0);
-    cr_assert_eq(hang_stacks_new(loop, evidence, &ops, NULL, &stacks), 0);
+    evidence = hang_evidence_new(loop, &evidence_ops, NULL);
+    stacks = hang_stacks_new(loop, evidence, &ops, NULL);
 }
 
 static void finish(void) {

@@ -107,7 +107,7 @@ static void begin(void) {
         .host = "a",
         .workers = {.ops = &workers_ops, .of = &workers}};
     cr_assert_eq(loop_new(&loop), 0);
-    cr_assert_eq(hang_watch_new(loop, &config, &ops, NULL, &watch), 0);
+    watch = hang_watch_new(loop, &config, &ops, NULL);
     for (uint32_t i = 0; i < WORKERS; i++) {
         workers.pids[i] = fork();
         cr_assert_geq(workers.pids[i], 0);
