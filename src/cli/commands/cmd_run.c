@@ -33,21 +33,10 @@ static int be_agent(const struct job_spec *spec, struct keyring *keys, const cha
     return status;
 }
 
-static int start_over_ssh(const struct starter_run_config *config) {
-    return ssh_head_run(&(struct ssh_head_config){.spec = config->spec,
-                                                  .args = config->args,
-                                                  .write_job = job_write,
-                                                  .envp = config->envp,
-                                                  .keys = config->keys,
-                                                  .argv0 = config->argv0,
-                                                  .version = MUSTER_VERSION,
-                                                  .python = config->python});
-}
-
 /* What starts the agents, by --starter. */
 static int (*const starters[])(const struct starter_run_config *config) = {
     [JOB_STARTER_SRUN] = srun_run,
-    [JOB_STARTER_SSH] = start_over_ssh,
+    [JOB_STARTER_SSH] = ssh_head_run,
     [JOB_STARTER_LOCAL] = local_run,
 };
 
@@ -65,6 +54,8 @@ static int start_on_nodes(const struct job_spec *spec, struct keyring *keys, cha
                                                           .args = args,
                                                           .envp = environ,
                                                           .keys = keys,
+                                                          .version = MUSTER_VERSION,
+                                                          .write_job = job_write,
                                                           .argv0 = program_invocation_name,
                                                           .python = python});
 }

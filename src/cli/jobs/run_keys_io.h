@@ -1,4 +1,4 @@
-/* The key that this process was given: by the head that started it (starter/starter_key_io.h),
+/* The key that this process was given: by the head that started it (starter/starter_io.h),
  * or by the user (--key-file, MUSTER_KEY_FILE, MUSTER_KEY).
  *
  *     struct run_keys keys;

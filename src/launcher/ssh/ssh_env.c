@@ -22,7 +22,7 @@ static const char *const stays_here[] = {
     "LISTEN_FDNAMES", "WATCHDOG_*",
     /* of this process's place in Slurm, or of its own head */
     "SLURM_*", "SLURMD_*", "SRUN_*", "PMI_*", "PMIX_*", "MUSTER_HEAD*", "MUSTER_STEP_*",
-    /* the head sends the key by itself: starter_key_io.h */
+    /* the head sends the key by itself: starter_io.h */
     "MUSTER_KEY*"};
 static const char *const of_slurm[] = {"SLURM_", "SLURMD_",     "SRUN_",       "PMI_",
                                        "PMIX_",  "MUSTER_HEAD", "MUSTER_STEP_"};

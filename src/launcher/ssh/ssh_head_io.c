@@ -12,10 +12,7 @@
 
 #include "base/text/log.h"
 #include "io/clock.h"
-#include "io/file.h"
-#include "io/loop.h"
 #include "io/process/child.h"
-#include "io/process/reaper.h"
 #include "launcher/place/place.h"
 #include "launcher/ssh/ssh_boot.h"
 #include "launcher/ssh/ssh_command.h"
@@ -24,11 +21,7 @@
 #include "launcher/ssh/ssh_host_io.h"
 #include "launcher/ssh/ssh_job.h"
 #include "launcher/ssh/ssh_output_io.h"
-#include "launcher/starter/starter.h"
-#include "launcher/starter/starter_key_io.h"
 #include "launcher/starter/starter_program_io.h"
-#include "launcher/starter/starter_signals_io.h"
-#include "rendezvous/operate/registry_io.h"
 
 struct ssh_member {
     struct ssh_host *host;
@@ -38,15 +31,12 @@ struct ssh_member {
 };
 
 struct ssh_head {
-    const struct ssh_head_config *config;
+    const struct starter_run_config *config;
+    struct starter_run *run;
+    const struct starter *starter; /* its machine; a link is a host's number and 1 */
     struct loop *loop;
-    struct child_reaper *reaper;
-    struct starter_signals *signals;
     struct loop_signal *suspend; /* ^Z; NULL: it is ignored */
-    struct loop_timer *timer;    /* of `head` */
     struct ssh_output *output;
-    struct registry_own registry;
-    struct starter_key *key; /* NULL: the job has none */
     char *program, *command; /* muster's path, and what a host's shell is to run */
     char **words;            /* of --ssh */
     char *cwd;
@@ -59,8 +49,7 @@ struct ssh_head {
     uint32_t first;             /* node 0, once somebody was booted; else UINT32_MAX */
     char *addr;                 /* its address */
     uint16_t port;              /* at which the hosts meet there; 0: the user has arranged that */
-    struct starter head;
-    bool ended; /* the machine knows that all have */
+    bool ended;                 /* the machine knows that all agents have */
     struct {
         struct loop_timer *ping;
         struct loop_timer *silence; /* until the next that is called takes long, or too long */
@@ -78,16 +67,12 @@ struct ssh_head {
         uint32_t first_ended; /* its host */
         int code_of_first;    /* of the agent on node 0, if it has ended with an error */
     } losses;
-    bool over;    /* END: what is left is to write */
-    bool written; /* it is */
-    int status;
 };
 
 static inline const struct host *host_of(const struct ssh_head *h, uint32_t i) {
     return &h->config->spec->hosts.list.items[i];
 }
 
-static void step(struct ssh_head *h, struct starter_event *event);
 /* Does what is due after any event. */
 static void advance(struct ssh_head *h);
 
@@ -165,10 +150,10 @@ static void send_expected(struct ssh_head *h) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
     struct starter_message m = {.kind = STARTER_EXPECT};
     m.expect.nodes = h->crew.n - h->crew.n_gone - h->crew.n_hanging;
-    if (!h->config->spec->hosts.meet || h->head.link == 0 || m.expect.nodes == 0)
+    if (!h->config->spec->hosts.meet || h->starter->link == 0 || m.expect.nodes == 0)
         return;
     starter_add(&m, &frame);
-    ssh_host_send(h->members[h->head.link - 1].host, &frame);
+    ssh_host_send(h->members[h->starter->link - 1].host, &frame);
 }
 
 /* Hosts that have no agent yet get none. */
@@ -302,7 +287,7 @@ static bool is_here(const struct ssh_head *h, const struct host *host) {
 }
 
 static void show_gone(const struct ssh_head *h, uint32_t i, const char *why) {
-    bool ends = h->head.state != STARTER_STARTING && h->head.state != STARTER_RUNNING;
+    bool ends = h->starter->state != STARTER_STARTING && h->starter->state != STARTER_RUNNING;
     log_line(ends ? LOG_LEVEL_INFO : LOG_LEVEL_ERROR, "host %s: %s", host_of(h, i)->name, why);
 }
 
@@ -352,7 +337,7 @@ static void add_gpus(const struct host *host, struct envlist *env) {
         envlist_set(env, "CUDA_VISIBLE_DEVICES", strbuf_text(&list));
 }
 
-static void describe(struct ssh_head *h, uint32_t i, struct ssh_boot *boot) {
+static void fill_boot(struct ssh_head *h, uint32_t i, struct ssh_boot *boot) {
     const struct ssh_place place = {.host = i, .first = h->first, .addr = h->addr, .port = h->port};
     const struct job_spec job = ssh_job_of(h->config->spec, &place);
     struct strbuf text = {.is_secret = true};
@@ -364,7 +349,7 @@ static void describe(struct ssh_head *h, uint32_t i, struct ssh_boot *boot) {
         ssh_boot_word(boot, *word);
     envlist_copy(&boot->env, envlist_items(&h->env));
     add_gpus(host_of(h, i), &boot->env);
-    starter_key_to_env(h->key, &boot->env);
+    starter_key_to_env(h->run, &boot->env);
 }
 
 static void boot_host(struct ssh_head *h, uint32_t i) {
@@ -373,7 +358,7 @@ static void boot_host(struct ssh_head *h, uint32_t i) {
     struct err err = {0};
     if (h->first == UINT32_MAX)
         h->first = h->crew.leader;
-    describe(h, i, &boot);
+    fill_boot(h, i, &boot);
     if (ssh_boot_add(&boot, &frames, &err) < 0) {
         show_gone(h, i, err.text);
         ssh_host_hang_up(h->members[i].host);
@@ -409,12 +394,13 @@ static void on_port(struct ssh_head *h, uint32_t i, uint16_t port) {
 #define SIGNAL_STATUS 128 /* and the signal's number */
 
 static void end_too_few(struct ssh_head *h, const char *why) {
-    if (h->losses.too_few || h->head.state == STARTER_DECIDED || h->head.state == STARTER_OVER ||
-        h->head.signo != 0)
+    if (h->losses.too_few || h->starter->state == STARTER_DECIDED ||
+        h->starter->state == STARTER_OVER || h->starter->signo != 0)
         return;
     h->losses.too_few = true;
     log_error("%s", why);
-    step(h, &(struct starter_event){.kind = STARTER_EVENT_SIGNAL, .signo = SIGTERM, .ends = true});
+    starter_event(h->run, &(struct starter_event){
+                              .kind = STARTER_EVENT_SIGNAL, .signo = SIGTERM, .ends = true});
     call_no_more(h);
 }
 
@@ -443,7 +429,8 @@ static void on_naming(void *arg) {
 /* The job's end is known, and only hosts that were lost are left. */
 static void leave_lost(struct ssh_head *h) {
     uint32_t left = h->crew.next - h->crew.n_gone;
-    if (h->losses.is_leaving || h->head.state != STARTER_DECIDED || left > h->head.verdict.lost)
+    if (h->losses.is_leaving || h->starter->state != STARTER_DECIDED ||
+        left > h->starter->verdict.lost)
         return;
     h->losses.is_leaving = true;
     loop_timer_set(h->losses.leave, clock_now_ns() + SSH_HEAD_LOST_NS);
@@ -465,7 +452,7 @@ static void advance_losses(struct ssh_head *h) {
 /* An agent has ended. */
 static void on_agent_end(struct ssh_head *h, uint32_t i, const struct starter_exit *e) {
     int code = e->signalled ? SIGNAL_STATUS + (int)e->code : (int)e->code;
-    if (code == 0 || h->head.signo != 0)
+    if (code == 0 || h->starter->signo != 0)
         return;
     if (i == h->first)
         h->losses.code_of_first = code;
@@ -521,15 +508,12 @@ static int losses_code(const struct ssh_head *h) {
 
 /* The exit status: that of `status`, unless the job ended for lack of hosts. */
 static int losses_status(const struct ssh_head *h, int status) {
-    bool failed = !h->head.has_verdict || h->head.verdict.status != 0;
+    bool failed = !h->starter->has_verdict || h->starter->verdict.status != 0;
     if (!h->losses.too_few || !failed)
         return status;
     int code = losses_code(h);
     return code != 0 ? code : STARTER_EXIT_LOST;
 }
-
-#define EXIT_CANT 1
-#define EXIT_USAGE_ERROR 2
 
 /* ---- output ---- */
 
@@ -540,11 +524,7 @@ static void pause_all(void *arg, bool pause) {
             ssh_host_pause(h->members[i].host, pause);
 }
 
-static void on_written(void *arg) {
-    struct ssh_head *h = arg;
-    h->written = true;
-    loop_quit(h->loop);
-}
+static void on_written(void *arg) { starter_quit(((struct ssh_head *)arg)->run); }
 
 static void on_dropped(void *arg, size_t which) {
     send_all(arg, which == SSH_OUTPUT_OUT ? STARTER_DROP_OUT : STARTER_DROP_ERR, 0);
@@ -566,69 +546,39 @@ static void on_suspend(void *arg, int signo) {
 
 /* ---- effects ---- */
 
-static void finish(struct ssh_head *h, int status) {
-    h->status = losses_status(h, status);
-    h->over = true;
-    if (h->head.signo != 0)
+static int finish(void *arg, int status) {
+    struct ssh_head *h = arg;
+    if (h->starter->signo != 0)
         ssh_output_hurry(h->output);
     ssh_output_finish(h->output);
+    return losses_status(h, status);
 }
 
-static void kill_all(struct ssh_head *h) {
+static void kill_all(void *arg) {
+    struct ssh_head *h = arg;
     log_notice("killing the job on all hosts");
     ssh_output_only_workers(h->output);
     send_all(h, STARTER_STOP, SIGKILL);
     call_no_more(h);
 }
 
-static void carry_out(struct ssh_head *h, const struct starter_effect *e) {
-    switch (e->kind) {
-    case STARTER_EFFECT_STOP:
-        call_no_more(h);
-        if (e->link != 0)
-            send_host(h, (uint32_t)e->link - 1, STARTER_STOP, e->signo);
-        else
-            send_all(h, STARTER_STOP, e->signo);
-        break;
-    case STARTER_EFFECT_ACK: send_host(h, (uint32_t)e->link - 1, STARTER_ACK, 0); break;
-    case STARTER_EFFECT_SIGNAL: send_all(h, STARTER_SIGNAL, e->signo); break;
-    case STARTER_EFFECT_KILL: kill_all(h); break;
-    case STARTER_EFFECT_REQUEUE: break; /* only Slurm has a queue: config.requeues is false */
-    case STARTER_EFFECT_END: finish(h, e->status); break;
-    }
-}
-
-/* No effect calls back, so steps are not nested. */
-static void step(struct ssh_head *h, struct starter_event *event) {
-    struct starter_update u;
-    event->now_ns = clock_now_ns();
-    starter_step(&h->head, event, &u);
-    loop_timer_set(h->timer, u.deadline_ns);
-    for (size_t i = 0; i < u.n_effects; i++)
-        carry_out(h, &u.effects[i]);
-}
-
-static void on_timer(void *arg) { step(arg, &(struct starter_event){.kind = STARTER_EVENT_TIME}); }
-
-/* In a job of Slurm, that may kill this head sooner; 0. */
-static uint64_t grace_that_is_known(const struct ssh_head *h) {
-    const struct job_spec *spec = h->config->spec;
-    bool alone = spec->place.job_id == NULL;
-    return alone || spec->shutdown_timeout_given ? spec->shutdown_timeout_ns : 0;
-}
-
-static void on_signal(void *arg, int signo, bool ends) {
+static void deliver(void *arg, const struct starter_effect *e) {
     struct ssh_head *h = arg;
-    if (h->over && ends) {
-        loop_quit(h->loop);
-        return;
-    }
-    if (ends && h->head.signo == 0 && h->head.state != STARTER_DECIDED)
-        starter_signals_log(signo, grace_that_is_known(h));
-    if (ends)
-        ssh_output_hurry(h->output);
-    step(h, &(struct starter_event){.kind = STARTER_EVENT_SIGNAL, .signo = signo, .ends = ends});
-    if (ends && h->crew.n_gone == 0 && h->first == UINT32_MAX)
+    const enum starter_kind kind = e->kind == STARTER_EFFECT_STOP  ? STARTER_STOP
+                                   : e->kind == STARTER_EFFECT_ACK ? STARTER_ACK
+                                                                   : STARTER_SIGNAL;
+    if (kind == STARTER_STOP)
+        call_no_more(h);
+    if (e->link != 0)
+        send_host(h, (uint32_t)e->link - 1, kind, e->signo);
+    else
+        send_all(h, kind, e->signo);
+}
+
+static void on_stop(void *arg) {
+    struct ssh_head *h = arg;
+    ssh_output_hurry(h->output);
+    if (h->crew.n_gone == 0 && h->first == UINT32_MAX)
         call_no_more(h);
     advance(h);
 }
@@ -651,7 +601,8 @@ static void advance(struct ssh_head *h) {
     advance_losses(h);
     if (!h->ended && ssh_crew_is_over(&h->crew)) {
         h->ended = true;
-        step(h, &(struct starter_event){.kind = STARTER_EVENT_ENDED, .code = losses_code(h)});
+        starter_event(h->run,
+                      &(struct starter_event){.kind = STARTER_EVENT_ENDED, .code = losses_code(h)});
     }
 }
 
@@ -672,14 +623,16 @@ static void on_message(void *arg, uint32_t i, const struct starter_message *m) {
         break;
     case STARTER_LEAD:
         log_info("node %s leads", m->lead.host);
-        step(h, &(struct starter_event){.kind = STARTER_EVENT_LEADER, .link = (uint64_t)i + 1});
+        starter_event(
+            h->run, &(struct starter_event){.kind = STARTER_EVENT_LEADER, .link = (uint64_t)i + 1});
         send_expected(h);
         break;
     case STARTER_VERDICT:
         log_info("host %s: the job ended with status %u%s%s", host_of(h, i)->name,
                  m->verdict.status, m->verdict.text[0] != '\0' ? ": " : "", m->verdict.text);
-        step(h, &(struct starter_event){
-                    .kind = STARTER_EVENT_VERDICT, .link = (uint64_t)i + 1, .verdict = m->verdict});
+        starter_event(h->run, &(struct starter_event){.kind = STARTER_EVENT_VERDICT,
+                                                      .link = (uint64_t)i + 1,
+                                                      .verdict = m->verdict});
         call_no_more(h);
         advance(h);
         break;
@@ -707,7 +660,8 @@ static void on_gone(void *arg, uint32_t i, const char *why) {
     struct ssh_head *h = arg;
     ssh_output_end_host(h->output, i);
     crew_gone(h, i, why);
-    step(h, &(struct starter_event){.kind = STARTER_EVENT_LEADER_GONE, .link = (uint64_t)i + 1});
+    starter_event(h->run, &(struct starter_event){.kind = STARTER_EVENT_LEADER_GONE,
+                                                  .link = (uint64_t)i + 1});
     send_expected(h);
     on_host_lost(h, i, why);
     advance(h);
@@ -727,13 +681,9 @@ static int prepare(struct ssh_head *h, struct err *err) {
     h->cwd = starter_folder(h->config->envp);
     if (h->cwd == NULL)
         return err_set(err, -errno, "can't find out the working folder: %s", strerror(errno));
-    if (gethostname(h->host_name, sizeof h->host_name - 1) < 0)
-        h->host_name[0] = '\0';
     envlist_copy(&h->here, h->config->envp);
     ssh_env_leave_slurm(&h->here);
     r = ssh_env(hosts->export_names, h->config->envp, &h->env, err);
-    if (r == 0)
-        r = starter_key_new(h->config->spec, h->config->keys, &h->key, err);
     if (h->config->python != NULL)
         envlist_set(&h->env, STARTER_PYTHON_ENV, h->config->python);
     return r;
@@ -744,44 +694,23 @@ static int set_up_loop(struct ssh_head *h) {
         void (*fn)(void *arg);
         struct loop_timer **timer;
     } timers[] = {
-        {on_timer, &h->timer},        {on_ping, &h->calls.ping},    {on_silence, &h->calls.silence},
-        {on_late, &h->calls.late},    {on_alone, &h->losses.alone}, {on_naming, &h->losses.naming},
-        {on_leave, &h->losses.leave},
+        {on_ping, &h->calls.ping},    {on_silence, &h->calls.silence}, {on_late, &h->calls.late},
+        {on_alone, &h->losses.alone}, {on_naming, &h->losses.naming},  {on_leave, &h->losses.leave},
     };
+    int r = 0;
     h->calls.silence_ns = TIME_NEVER;
-    int r = loop_new(&h->loop);
-    if (r == 0)
-        r = child_reaper_new(h->loop, &h->reaper);
-    for (size_t i = 0; i < ARRAY_SIZE(timers) && r == 0; i++)
+    for (size_t i = 0; i < ARRAY_SIZE(timers); i++)
         *timers[i].timer = loop_timer_new(h->loop, timers[i].fn, h);
-    if (r == 0)
-        r = starter_signals_new(h->loop, h->config->spec, on_signal, h, &h->signals);
-    if (r == 0 && !child_is_ignored(SIGTSTP))
+    if (!child_is_ignored(SIGTSTP))
         r = loop_signal_new(h->loop, SIGTSTP, on_suspend, h, &h->suspend);
-    if (r == 0)
-        r = ssh_output_new(h->loop, h->crew.n, &output_ops, h, &h->output);
-    return r;
+    return r < 0 ? r : ssh_output_new(h->loop, h->crew.n, &output_ops, h, &h->output);
 }
 
-/* For muster ps, and others that are run here. On this machine an agent is found without a head. */
-static void register_run(struct ssh_head *h) {
-    const struct job_spec *spec = h->config->spec;
-    struct err err = {0};
-    uint32_t i = 0;
-    while (i + 1 < h->crew.n && is_here(h, host_of(h, i)))
-        i++;
-    _cleanup_(freep) char *program = starter_program_word(h->config->argv0, h->config->envp);
-    _cleanup_(freep) char *ask =
-        ssh_ask_line(spec->hosts.ssh != NULL ? spec->hosts.ssh : "ssh", host_of(h, i), program);
-    if (registry_add_head(spec->run_id, h->crew.n, ask, &h->registry, &err) < 0)
-        log_debug("%s", err.text);
-    const uint8_t *secret = starter_key_secret(h->key);
-    if (secret != NULL && registry_add_key(&h->registry, secret, &err) < 0)
-        log_debug("%s", err.text);
-}
-
-static int set_up(struct ssh_head *h, struct err *err) {
-    (void)signal(SIGPIPE, SIG_IGN);
+static int start(void *arg, struct starter_run *run, struct err *err) {
+    struct ssh_head *h = arg;
+    h->run = run;
+    h->starter = starter_machine(run);
+    h->loop = starter_loop(run);
     int r = prepare(h, err);
     if (r == 0)
         r = set_up_loop(h);
@@ -789,22 +718,34 @@ static int set_up(struct ssh_head *h, struct err *err) {
         return r;
     h->host_env = (struct ssh_host_env){
         .loop = h->loop,
-        .reaper = h->reaper,
+        .reaper = starter_reaper(run),
         .ops = {.on_message = on_message, .on_gone = on_gone},
         .arg = h,
         .program = h->program,
         .version = h->config->version,
     };
-    register_run(h);
     ping_all(h);
     advance(h);
     return 0;
 }
 
-static void tear_down(struct ssh_head *h) {
-    struct loop_timer *timers[] = {h->timer,       h->calls.ping,   h->calls.silence,
-                                   h->calls.late,  h->losses.alone, h->losses.naming,
-                                   h->losses.leave};
+/* On this machine an agent is found without this process. */
+static void describe(void *arg, struct starter_description *ret) {
+    const struct ssh_head *h = arg;
+    const struct job_spec *spec = h->config->spec;
+    uint32_t i = 0;
+    while (i + 1 < h->crew.n && is_here(h, host_of(h, i)))
+        i++;
+    _cleanup_(freep) char *program = starter_program_word(h->config->argv0, h->config->envp);
+    (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", spec->run_id);
+    ret->ask =
+        ssh_ask_line(spec->hosts.ssh != NULL ? spec->hosts.ssh : "ssh", host_of(h, i), program);
+}
+
+static void end(void *arg) {
+    struct ssh_head *h = arg;
+    struct loop_timer *timers[] = {h->calls.ping,   h->calls.silence, h->calls.late,
+                                   h->losses.alone, h->losses.naming, h->losses.leave};
     for (uint32_t i = 0; i < h->crew.n; i++) {
         ssh_host_free(h->members[i].host);
         free(h->members[i].addrs);
@@ -812,17 +753,9 @@ static void tear_down(struct ssh_head *h) {
     free(h->members);
     ssh_crew_fini(&h->crew);
     ssh_output_free(h->output);
-    if (h->over)
-        starter_record_end(&h->head, h->config->spec->run_id, h->status);
-    registry_remove(&h->registry);
-    starter_key_free(h->key);
-    starter_signals_free(h->signals);
     loop_signal_free(h->suspend);
     for (size_t i = 0; i < ARRAY_SIZE(timers); i++)
         loop_timer_free(timers[i]);
-    child_reaper_free(h->reaper);
-    if (h->loop != NULL)
-        loop_free(h->loop);
     envlist_fini(&h->env);
     envlist_fini(&h->here);
     words_free(h->words);
@@ -832,22 +765,20 @@ static void tear_down(struct ssh_head *h) {
     free(h->addr);
 }
 
-int ssh_head_run(const struct ssh_head_config *config) {
+int ssh_head_run(const struct starter_run_config *config) {
+    static const struct starter_ops ops = {.start = start,
+                                           .deliver = deliver,
+                                           .kill = kill_all,
+                                           .describe = describe,
+                                           .on_stop = on_stop,
+                                           .finish = finish,
+                                           .end = end};
     const struct job_spec *spec = config->spec;
+    const uint32_t n = (uint32_t)spec->hosts.list.n;
     struct ssh_head h = {.config = config, .first = UINT32_MAX};
-    struct err err = {0};
-    file_open_standard();
-    starter_init(&h.head, &(struct starter_config){.grace_ns = spec->shutdown_timeout_ns});
-    ssh_crew_init(&h.crew, (uint32_t)spec->hosts.list.n,
-                  MIN2(spec->rdzv.min_nodes, (uint32_t)spec->hosts.list.n), spec->hosts.meet);
-    h.members = xcalloc(h.crew.n, sizeof *h.members);
-    int r = set_up(&h, &err);
-    if (r == 0 && !h.written)
-        r = loop_run(h.loop);
-    tear_down(&h);
-    if (r < 0)
-        log_error("%s", err.text[0] != '\0' ? err.text : strerror(-r));
-    if (r < 0)
-        return r == -EINVAL || r == -ENOENT ? EXIT_USAGE_ERROR : EXIT_CANT;
-    return h.status;
+    ssh_crew_init(&h.crew, n, MIN2(spec->rdzv.min_nodes, n), spec->hosts.meet);
+    h.members = xcalloc(n, sizeof *h.members);
+    if (gethostname(h.host_name, sizeof h.host_name - 1) < 0)
+        h.host_name[0] = '\0';
+    return starter_run(config, &ops, &h);
 }

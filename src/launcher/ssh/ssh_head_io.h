@@ -11,8 +11,7 @@
  * node (ssh_node_io.h). */
 #pragma once
 
-#include "base/text/strbuf.h"
-#include "launcher/job/job.h"
+#include "launcher/starter/starter_io.h"
 
 /* After an agent ended with an error, without a word of a leader: until the others are told to end,
  * too, if they are too few. They wait for it in vain. */
@@ -28,17 +27,5 @@
 /* For how long the first host is waited for at least, when enough others are there. */
 #define SSH_HEAD_FIRST_NS (2 * NS_PER_S)
 
-struct ssh_head_config { /* all borrowed */
-    const struct job_spec *spec;
-    char *const *args; /* what the user wrote behind "run", NULL-terminated */
-    /* Writes a job for the agents (cli/options/job_options.h). */
-    void (*write_job)(const struct job_spec *spec, struct strbuf *out);
-    char *const *envp;
-    const struct keyring *keys; /* that the user has given */
-    const char *argv0;          /* how this program was called: hosts have it at the same path */
-    const char *version;        /* of muster */
-    const char *python; /* which would run the workers here; NULL: none, or none is needed */
-};
-
-/* The exit status of muster run. */
-int ssh_head_run(const struct ssh_head_config *config);
+/* The exit status of muster run. config.nodes is the number of hosts. */
+int ssh_head_run(const struct starter_run_config *config);

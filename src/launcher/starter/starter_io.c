@@ -17,12 +17,14 @@
 #include "io/file.h"
 #include "io/net/listen.h"
 #include "io/peer/peer_gate.h"
+#include "io/process/child.h"
 #include "io/process/helper.h"
 #include "io/process/proc.h"
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_link_io.h"
 #include "launcher/starter/starter_program_io.h"
-#include "launcher/starter/starter_signals_io.h"
+#include "rendezvous/auth/keyring_io.h"
+#include "rendezvous/operate/recent_runs_io.h"
 #include "rendezvous/operate/registry_io.h"
 
 #define EXIT_CANT 1
@@ -42,11 +44,12 @@ static struct spawned *spawned_of(const struct list *link) {
     return CONTAINER_OF(link, struct spawned, link);
 }
 
+/* A connection to the listener. */
 struct peer {
-    struct list link; /* in strangers, or in links */
+    struct list link; /* in peers, in the order of arrival */
     struct starter_run *of;
     struct stream *stream;
-    uint64_t id;       /* of a link; 0: it has not sent LEAD yet */
+    uint64_t id;       /* its link; 0: it has not sent LEAD yet */
     uint64_t since_ns; /* of its connection */
     bool is_here;      /* at a loopback address */
     bool in_tls;       /* TLS has begun */
@@ -64,14 +67,14 @@ struct starter_run {
     struct loop *loop;
     struct child_reaper *reaper;
     struct loop_timer *timer;
-    struct starter_signals *signals;
-    struct starter_key *key;   /* NULL: the job has none */
-    struct listener *listener; /* where the agent that leads connects; NULL: not needed */
-    struct peer_gate *gate;    /* NULL: any user of this machine may connect */
+    struct loop_signal *signals[NSIG]; /* by number; NULL: not watched */
+    struct keyring *key;               /* the job's; NULL: it has none */
+    struct tls_psk *psk;               /* the same for TLS */
+    struct listener *listener;         /* where the agent that leads connects; NULL: not needed */
+    struct peer_gate *gate;            /* NULL: any user of this machine may connect */
     struct loop_timer *greeting;
     char token[STARTER_TOKEN_CHARS + 1];
-    struct list strangers, links; /* before LEAD, and after it */
-    unsigned n_strangers, n_links;
+    struct list peers;
     uint64_t last_id;
     struct list commands; /* that still run */
     struct child_status first_failed;
@@ -83,7 +86,8 @@ struct starter_run {
     char step[STARTER_STEP_MAX]; /* "": unknown */
     char lost[STARTER_HOST_MAX]; /* the node of the last agent that led, if it has gone; or "" */
     int status;
-    bool over;
+    bool over; /* END was emitted */
+    bool quit; /* and the backend has nothing left to do */
 };
 
 struct loop *starter_loop(const struct starter_run *r) {
@@ -97,19 +101,80 @@ const char *starter_step_name(const struct starter_run *r) { return r->step; }
 const char *starter_lost_node(const struct starter_run *r) { return r->lost; }
 void starter_set_grace(struct starter_run *r, uint64_t grace_ns) { r->grace_ns = grace_ns; }
 
+/* ---- the key of the job ---- */
+
+static const struct tls_key *find_key(void *arg, const uint8_t id[TLS_KEY_ID_BYTES]) {
+    const struct tls_key *key = &keyring_at(arg, 0)->tls;
+    return memcmp(key->id, id, TLS_KEY_ID_BYTES) == 0 ? key : NULL;
+}
+
+static int add_key(struct keyring *ring, const struct keyring *given, struct err *err) {
+    uint8_t secret[AUTH_SECRET_BYTES];
+    if (keyring_n(given) > 0) {
+        const struct keyring_key *first = keyring_at(given, 0);
+        return keyring_add(ring, first->secret, first->source, err);
+    }
+    int code = keyring_random(secret, err);
+    if (code == 0)
+        code = keyring_add(ring, secret, AUTH_FROM_HEAD, err);
+    explicit_bzero(secret, sizeof secret);
+    return code;
+}
+
+static int make_key(struct starter_run *r, struct err *err) {
+    const enum auth_mode auth = r->config->spec->auth;
+    if (auth == AUTH_NONE)
+        return 0;
+    int code = keyring_new(&r->key, err);
+    if (code == 0) {
+        keyring_keep_from_children(r->key);
+        code = add_key(r->key, r->config->keys, err);
+    }
+    if (code == 0)
+        code = keyring_derive(r->key, err);
+    if (code == 0) {
+        r->psk = tls_psk_new(find_key, r->key);
+        return 0;
+    }
+    keyring_free(TAKE_PTR(r->key));
+    if (code != -ELIBACC || auth == AUTH_ON || keyring_n(r->config->keys) > 0)
+        return code;
+    log_warning("the nodes of the job get no key from here: %s", err->text);
+    return 0;
+}
+
+void starter_key_to_env(const struct starter_run *r, struct envlist *env) {
+    char text[AUTH_KEY_TEXT_MAX] = STARTER_NO_KEY;
+    if (r->key != NULL)
+        auth_key_to_text(keyring_at(r->key, 0)->secret, text);
+    envlist_set(env, STARTER_KEY_ENV, text);
+    explicit_bzero(text, sizeof text);
+}
+
 /* ---- the agent that leads ---- */
 
+/* Peers that have sent LEAD, or have not yet. *ret_first: the oldest; NULL: there is none. */
+static unsigned count_peers(const struct starter_run *r, bool greeted, struct peer **ret_first) {
+    unsigned n = 0;
+    *ret_first = NULL;
+    for (struct list *at = r->peers.next; at != &r->peers; at = at->next) {
+        struct peer *peer = peer_of(at);
+        if ((peer->id != 0) != greeted)
+            continue;
+        *ret_first = n++ == 0 ? peer : *ret_first;
+    }
+    return n;
+}
+
 static void watch_greetings(struct starter_run *r) {
-    uint64_t until = TIME_NEVER;
-    if (!list_empty(&r->strangers))
-        until = peer_of(r->strangers.next)->since_ns + STARTER_GREETING_NS;
-    loop_timer_set(r->greeting, until);
+    struct peer *first;
+    (void)count_peers(r, false, &first);
+    loop_timer_set(r->greeting, first != NULL ? first->since_ns + STARTER_GREETING_NS : TIME_NEVER);
 }
 
 static void peer_free(struct peer *peer) {
     struct starter_run *r = peer->of;
     list_remove(&peer->link);
-    *(peer->id == 0 ? &r->n_strangers : &r->n_links) -= 1;
     stream_free(peer->stream);
     free(peer);
     watch_greetings(r);
@@ -117,17 +182,17 @@ static void peer_free(struct peer *peer) {
 
 static void on_greeting_timer(void *arg) {
     struct starter_run *r = arg;
+    struct peer *first;
     uint64_t now = clock_now_ns();
-    while (!list_empty(&r->strangers) &&
-           peer_of(r->strangers.next)->since_ns + STARTER_GREETING_NS <= now)
-        peer_free(peer_of(r->strangers.next));
+    while (count_peers(r, false, &first) > 0 && first->since_ns + STARTER_GREETING_NS <= now)
+        peer_free(first);
     watch_greetings(r);
 }
 
 static void send_message(struct starter_run *r, uint64_t link, const struct starter_message *m) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
     starter_add(m, &frame);
-    for (struct list *at = r->links.next; at != &r->links; at = at->next) {
+    for (struct list *at = r->peers.next; at != &r->peers; at = at->next) {
         struct peer *peer = peer_of(at);
         if (peer->id == link && stream_unsent(peer->stream) < STARTER_FRAME_MAX)
             stream_write(peer->stream, strbuf_text(&frame), frame.len);
@@ -142,14 +207,12 @@ static void refuse(struct peer *peer, const char *why) {
 /* False: it was disconnected. */
 static bool welcome(struct peer *peer, const struct starter_lead *lead) {
     struct starter_run *r = peer->of;
-    if (!starter_token_equal(lead->token, r->token) || r->n_links == STARTER_LINKS_MAX) {
+    struct peer *oldest;
+    if (!starter_token_equal(lead->token, r->token) ||
+        count_peers(r, true, &oldest) == STARTER_LINKS_MAX) {
         refuse(peer, "wrong token, or too many connections");
         return false;
     }
-    list_remove(&peer->link);
-    r->n_strangers--;
-    r->n_links++;
-    list_append(&r->links, &peer->link);
     peer->id = ++r->last_id;
     (void)snprintf(peer->host, sizeof peer->host, "%s", lead->host);
     watch_greetings(r);
@@ -208,7 +271,7 @@ static void begin_tls(struct peer *peer) {
     const uint8_t *first = stream_peek(peer->stream, 1);
     int r = first != NULL && *first == TLS_FIRST_BYTE ? 0 : err_set(&err, -EPERM, "not TLS");
     if (r == 0)
-        r = starter_key_accept(peer->of->key, &session, &err);
+        r = tls_psk_accept(peer->of->psk, &session, &err);
     if (r < 0) {
         refuse(peer, err.text);
         return;
@@ -251,12 +314,13 @@ static const struct stream_ops stream_ops = {.on_readable = on_readable, .on_clo
 
 static void on_peer(void *arg, int fd, const struct addr *from) {
     struct starter_run *r = arg;
+    struct peer *oldest;
     if (!peer_gate_admits(r->gate, fd, from)) {
         (void)close(fd);
         return;
     }
-    if (r->n_strangers == STARTER_STRANGERS_MAX)
-        peer_free(peer_of(r->strangers.next));
+    if (count_peers(r, false, &oldest) == STARTER_STRANGERS_MAX)
+        peer_free(oldest);
     struct peer *peer = xcalloc(1, sizeof *peer);
     peer->of = r;
     peer->since_ns = clock_now_ns();
@@ -266,8 +330,7 @@ static void on_peer(void *arg, int fd, const struct addr *from) {
         return;
     }
     stream_set_read_limit(peer->stream, STARTER_FRAME_MAX);
-    list_append(&r->strangers, &peer->link);
-    r->n_strangers++;
+    list_append(&r->peers, &peer->link);
     watch_greetings(r);
 }
 
@@ -378,11 +441,19 @@ static void deliver(struct starter_run *r, const struct starter_effect *e) {
         send_message(r, e->link, &m);
 }
 
-static void finish(struct starter_run *r, int status) {
-    r->status = status;
-    r->over = true;
-    starter_signal(r, SIGKILL);
+void starter_quit(struct starter_run *r) {
+    r->quit = true;
     loop_quit(r->loop);
+}
+
+static void finish(struct starter_run *r, int status) {
+    r->over = true;
+    r->status = status;
+    starter_signal(r, SIGKILL);
+    if (r->ops->finish != NULL)
+        r->status = r->ops->finish(r->arg, status);
+    else
+        starter_quit(r);
 }
 
 static void carry_out(struct starter_run *r, const struct starter_effect *e) {
@@ -420,13 +491,43 @@ static void on_timer(void *arg) {
     starter_event(arg, &(struct starter_event){.kind = STARTER_EVENT_TIME});
 }
 
-static void on_signal(void *arg, int signo, bool ends) {
+/* ---- signals ---- */
+
+static void log_stop(const struct starter_run *r, int signo) {
+    const char *name = signal_abbrev(signo);
+    char grace[48] = "";
+    if (r->grace_ns > 0)
+        (void)snprintf(grace, sizeof grace, " (up to %.0f s)",
+                       (double)r->grace_ns / (double)NS_PER_S);
+    log_notice("got SIG%s: stopping the job%s", name != NULL ? name : "RT", grace);
+}
+
+static void on_signal(void *arg, int signo) {
     struct starter_run *r = arg;
     const struct starter *m = &r->machine;
+    const bool ends = job_is_ended_by(r->config->spec, signo);
+    if (r->over && ends) {
+        starter_quit(r);
+        return;
+    }
     if (ends && m->signo == 0 && m->state != STARTER_DECIDED && m->requeue == STARTER_UNASKED)
-        starter_signals_log(signo, r->grace_ns);
+        log_stop(r, signo);
     starter_event(
         r, &(struct starter_event){.kind = STARTER_EVENT_SIGNAL, .signo = signo, .ends = ends});
+    if (ends && r->ops->on_stop != NULL)
+        r->ops->on_stop(r->arg);
+}
+
+/* USR1 and USR2 are for the workers. */
+static int watch_signals(struct starter_run *r) {
+    const struct job_spec *spec = r->config->spec;
+    int code = 0;
+    for (int signo = 1; signo < NSIG && code == 0; signo++) {
+        const bool nohup = signo == SIGHUP && child_is_ignored(SIGHUP); /* nohup(1) */
+        if ((job_is_ended_by(spec, signo) && !nohup) || signo == SIGUSR1 || signo == SIGUSR2)
+            code = loop_signal_new(r->loop, signo, on_signal, r, &r->signals[signo]);
+    }
+    return code;
 }
 
 /* ---- commands ---- */
@@ -496,7 +597,7 @@ int starter_spawn(struct starter_run *r, char *const *argv, struct envlist *env,
         return code;
     if (config->python != NULL)
         envlist_set(env, STARTER_PYTHON_ENV, config->python);
-    starter_key_to_env(r->key, env);
+    starter_key_to_env(r, env);
     code = spawn(r, argv, env, err);
     envlist_forget(env, STARTER_KEY_ENV);
     end_lifeline(r); /* it does not know this command */
@@ -510,24 +611,41 @@ int starter_spawn(struct starter_run *r, char *const *argv, struct envlist *env,
 static void register_run(struct starter_run *r) {
     struct starter_description d = {0};
     struct err err = {0};
-    const uint8_t *secret = starter_key_secret(r->key);
     r->ops->describe(r->arg, &d);
     if (registry_add_head(d.run_id, r->config->nodes, d.ask, &r->registry, &err) < 0 ||
-        (secret != NULL && registry_add_key(&r->registry, secret, &err) < 0))
+        (r->key != NULL && registry_add_key(&r->registry, keyring_at(r->key, 0)->secret, &err) < 0))
         log_debug("%s", err.text);
     free(d.ask);
 }
 
-/* For muster status on this machine: the run id that the agents have, of which one can be here. */
+/* How the job ended, for a person. */
+static void why_ended(const struct starter_run *r, char ret[STARTER_TEXT_MAX]) {
+    const char *name = signal_abbrev(r->machine.signo);
+    if (r->status == 0)
+        ret[0] = '\0';
+    else if (r->machine.verdict.text[0] != '\0')
+        (void)snprintf(ret, STARTER_TEXT_MAX, "%s", r->machine.verdict.text);
+    else if (name != NULL)
+        (void)snprintf(ret, STARTER_TEXT_MAX, "stopped by SIG%s", name);
+    else
+        (void)snprintf(ret, STARTER_TEXT_MAX, "it ended with status %d", r->status);
+}
+
+/* For muster status on this machine: the run id that the agents have, of which one can be here.
+ * Before registry_remove(). */
 static void record_end(struct starter_run *r) {
     struct starter_description d = {0};
+    char text[STARTER_TEXT_MAX];
+    struct err err = {0};
+    why_ended(r, text);
     r->ops->describe(r->arg, &d);
-    starter_record_end(&r->machine, d.run_id, r->status);
+    if (recent_runs_end(d.run_id, r->status == 0 ? OUTCOME_SUCCESS : OUTCOME_FAILED, text, &err) <
+        0)
+        log_debug("%s", err.text);
     free(d.ask);
 }
 
 static int set_up(struct starter_run *r, struct err *err) {
-    const struct job_spec *spec = r->config->spec;
     (void)signal(SIGPIPE, SIG_IGN);
     int code = loop_new(&r->loop);
     if (code == 0)
@@ -535,25 +653,25 @@ static int set_up(struct starter_run *r, struct err *err) {
     if (code == 0) {
         r->timer = loop_timer_new(r->loop, on_timer, r);
         r->greeting = loop_timer_new(r->loop, on_greeting_timer, r);
-        code = starter_signals_new(r->loop, spec, on_signal, r, &r->signals);
+        code = watch_signals(r);
     }
     if (code == 0)
-        code = starter_key_new(spec, r->config->keys, &r->key, err);
+        code = make_key(r, err);
     if (code == 0)
         register_run(r);
     return code < 0 ? code : r->ops->start(r->arg, r, err);
 }
 
 static void tear_down(struct starter_run *r) {
-    while (!list_empty(&r->strangers))
-        peer_free(peer_of(r->strangers.next));
-    while (!list_empty(&r->links))
-        peer_free(peer_of(r->links.next));
+    while (!list_empty(&r->peers))
+        peer_free(peer_of(r->peers.next));
     if (r->listener != NULL)
         listener_free(r->listener);
     peer_gate_free(r->gate);
-    starter_key_free(r->key);
-    starter_signals_free(r->signals);
+    tls_psk_free(r->psk);
+    keyring_free(r->key);
+    for (size_t i = 0; i < ARRAY_SIZE(r->signals); i++)
+        loop_signal_free(r->signals[i]);
     if (r->over)
         record_end(r);
     registry_remove(&r->registry);
@@ -580,20 +698,18 @@ int starter_run(const struct starter_run_config *config, const struct starter_op
     struct err err = {0};
     file_open_standard();
     list_init(&r.commands);
-    list_init(&r.strangers);
-    list_init(&r.links);
+    list_init(&r.peers);
     if (spec->place.job_id != NULL && !spec->shutdown_timeout_given)
         r.grace_ns = 0; /* Slurm may kill the job sooner */
     starter_init(&r.machine,
                  &(struct starter_config){.grace_ns = spec->shutdown_timeout_ns,
                                           .requeues = ops->requeue != NULL && spec->requeue != 0});
     int code = set_up(&r, &err);
-    if (code == 0)
+    if (code == 0 && !r.quit)
         code = loop_run(r.loop);
-    if (code < 0)
-        log_error("%s", err.text[0] != '\0' ? err.text : strerror(-code));
     tear_down(&r);
-    if (!r.over)
-        return code == -ENOENT ? EXIT_USAGE_ERROR : EXIT_CANT;
-    return r.status;
+    if (code == 0)
+        return r.status;
+    log_error("%s", err.text[0] != '\0' ? err.text : strerror(-code));
+    return code == -ENOENT || code == -EINVAL ? EXIT_USAGE_ERROR : EXIT_CANT;
 }

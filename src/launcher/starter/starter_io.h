@@ -7,8 +7,15 @@
  * A command that starts agents, or one for each agent, is all that most backends have: start()
  * calls starter_spawn(), and the agent that leads connects to this process (starter_link_io.h).
  * That connection, signals to the commands, and SIGKILL are what deliver and kill are by default.
- * A backend with a connection of its own to each host has its own deliver and kill, and reports
- * what happens there with starter_event().
+ * A backend with a connection of its own to each host (launcher/ssh) has its own deliver and kill,
+ * and reports what happens there with starter_event().
+ *
+ * The job's key is the one that the user has given (--key-file, MUSTER_KEY_FILE, MUSTER_KEY), or a
+ * random one that ends with the job. There is none with --auth=none, or if this machine has no
+ * OpenSSL and the user has not asked for a key, which is logged. Agents get it in their environment
+ * as STARTER_KEY_ENV: by srun, or from the relay, which gets it over ssh's standard input. It is on
+ * no command line. Agents remove the variable when they begin (keyring_take_env()), and take no
+ * other key.
  *
  * Such a connection can come to any address of this machine, at any free port (--port-range). A
  * peer has STARTER_GREETING_NS to prove by TLS that it has the job's key (not on a loopback
@@ -21,15 +28,18 @@
  * muster-lifeline, waits for the death of this process, and then interrupts the commands. */
 #pragma once
 
+#include "base/text/envlist.h"
 #include "io/process/reaper.h"
 #include "launcher/job/job.h"
 #include "launcher/starter/starter.h"
-#include "launcher/starter/starter_key_io.h"
 #include "rendezvous/protocol/messages.h"
 
 #define STARTER_GREETING_NS (5 * NS_PER_S)
 #define STARTER_STRANGERS_MAX 16
 #define STARTER_LINKS_MAX 64 /* connections with the token: agents that lead, or have led */
+
+struct keyring;
+struct strbuf;
 
 struct starter_run_config { /* all borrowed */
     const struct job_spec *spec;
@@ -37,6 +47,9 @@ struct starter_run_config { /* all borrowed */
     char *const *args; /* the user's words behind "run", NULL-terminated */
     char *const *envp;
     const struct keyring *keys; /* that the user has given */
+    const char *version;        /* of muster */
+    /* Writes the job for an agent that gets no command line (cli/options/job_options.h). */
+    void (*write_job)(const struct job_spec *spec, struct strbuf *out);
     const char *argv0;  /* the name of this program as it was called: nodes use the same path */
     const char *python; /* which would run the workers here; NULL: none, or none is needed */
 };
@@ -63,6 +76,10 @@ struct starter_ops {
     void (*requeue)(void *arg, int status);
     /* A command has ended: to explain why. */
     void (*command_ended)(void *arg, const struct child_status *status);
+    /* A signal that ends the job has come, and the machine has taken it. */
+    void (*on_stop)(void *arg);
+    /* END: returns the exit status. The backend completes its output, then calls starter_quit(). */
+    int (*finish)(void *arg, int status);
     /* Frees what the backend has on the loop. */
     void (*end)(void *arg);
 };
@@ -82,6 +99,9 @@ const char *starter_lost_node(const struct starter_run *r);
 /* The first command that still runs; 0: none. */
 pid_t starter_command_pid(const struct starter_run *r);
 
+/* Sets STARTER_KEY_ENV; to STARTER_NO_KEY if there is no key, so that a key that does not arrive is
+ * noticed. */
+void starter_key_to_env(const struct starter_run *r, struct envlist *env);
 /* Runs a command that starts agents. The variables that these need are added to *env. */
 _must_use_ int starter_spawn(struct starter_run *r, char *const *argv, struct envlist *env,
                              struct err *err);
@@ -91,3 +111,5 @@ void starter_signal(struct starter_run *r, int signo);
 void starter_event(struct starter_run *r, struct starter_event *event);
 /* The time that workers have after SIGTERM, for people, if it is not --shutdown-timeout. */
 void starter_set_grace(struct starter_run *r, uint64_t grace_ns);
+/* After finish(): starter_run() returns. */
+void starter_quit(struct starter_run *r);

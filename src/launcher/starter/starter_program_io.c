@@ -1,17 +1,15 @@
 #include "launcher/starter/starter_program_io.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/text/envlist.h"
 #include "base/text/log.h"
-#include "base/text/signal_name.h"
 #include "base/text/strbuf.h"
 #include "io/process/child.h"
-#include "rendezvous/operate/recent_runs_io.h"
 
 int starter_program(const char *argv0, char *const *envp, char **ret, struct err *err) {
     _cleanup_(freep) char *found = NULL;
@@ -68,19 +66,4 @@ void starter_log_command(char *const *argv) {
     for (size_t i = 0; argv[i] != NULL; i++)
         strbuf_printf(&line, "%s%s", i > 0 ? " " : "", argv[i]);
     log_info("%s", strbuf_text(&line));
-}
-
-void starter_record_end(const struct starter *h, const char *run_id, int status) {
-    const char *name = signal_abbrev(h->signo);
-    char text[STARTER_TEXT_MAX] = "";
-    struct err err = {0};
-    enum outcome outcome = status == 0 ? OUTCOME_SUCCESS : OUTCOME_FAILED;
-    if (status != 0 && h->verdict.text[0] != '\0')
-        (void)snprintf(text, sizeof text, "%s", h->verdict.text);
-    else if (status != 0 && name != NULL)
-        (void)snprintf(text, sizeof text, "stopped by SIG%s", name);
-    else if (status != 0)
-        (void)snprintf(text, sizeof text, "it ended with status %d", status);
-    if (recent_runs_end(run_id, outcome, text, &err) < 0)
-        log_debug("%s", err.text);
 }

@@ -1,8 +1,7 @@
-/* The program that a head has started on the nodes: muster itself; and how it ended. */
+/* The program that a starter has started on the nodes: muster itself. */
 #pragma once
 
 #include "base/err.h"
-#include "launcher/starter/starter.h"
 
 /* This program as an absolute path, malloc'ed: the file that was called, also if it is a link in an
  * environment of Python's. argv0: how it was called. */
@@ -16,8 +15,5 @@ _must_use_ char *starter_program_word(const char *argv0, char *const *envp);
 /* The folder's name as the shell has it, malloc'ed: other hosts may reach it by the same links
  * only. NULL, and errno: it has none. */
 _must_use_ char *starter_folder(char *const *envp);
-/* Records how the run ended, for "muster status" on this machine. Call it before registry_remove().
- */
-void starter_record_end(const struct starter *h, const char *run_id, int status);
-/* Says at -v what is run. */
+/* Logs, with -v, the command that is run. */
 void starter_log_command(char *const *argv);

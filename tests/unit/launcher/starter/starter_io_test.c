@@ -5,11 +5,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_link_io.h"
+#include "rendezvous/auth/keyring_io.h"
 
 extern char **environ;
 
@@ -20,6 +22,8 @@ struct backend {
     int signo;   /* that this process gets as soon as the agent leads; 0: none */
     int result;  /* where the agent reports that all went well; the reaper of the starter has its status */
     int ended;   /* commands */
+    enum auth_mode auth;
+    struct keyring *keys; /* of the user */
 };
 
 static char folder[] = "/tmp/muster-starter-XXXXXX", fifo[64];
@@ -102,10 +106,11 @@ static int run(struct backend *b) {
     char byte = '\0';
     cr_assert_eq(pipe2(ends, O_CLOEXEC), 0);
     b->result = ends[1];
-    spec.auth = AUTH_NONE;
+    spec.auth = b->auth;
     spec.signals[spec.n_signals++] = SIGTERM;
-    int r = starter_run(&(struct starter_run_config){.spec = &spec, .nodes = 1, .envp = environ, .argv0 = "muster"},
-                        &ops, b);
+    int r = starter_run(
+        &(struct starter_run_config){.spec = &spec, .nodes = 1, .envp = environ, .keys = b->keys, .argv0 = "muster"},
+        &ops, b);
     (void)close(ends[1]);
     if (b->verdict >= 0)
         cr_assert_eq(read(ends[0], &byte, 1), 1, "the agent failed");
@@ -114,30 +119,66 @@ static int run(struct backend *b) {
 }
 
 Test(starter_io, without_an_agent_the_status_is_that_of_the_first_command_that_failed) {
-    struct backend one = {.scripts = {"exit 3"}, .verdict = -1};
+    struct backend one = {.scripts = {"exit 3"}, .auth = AUTH_NONE, .verdict = -1};
     cr_assert_eq(run(&one), 3);
-    struct backend all = {.scripts = {"exit 0", "exit 4", "exit 0"}, .verdict = -1};
+    struct backend all = {.scripts = {"exit 0", "exit 4", "exit 0"}, .auth = AUTH_NONE, .verdict = -1};
     cr_assert_eq(run(&all), 4);
     cr_assert_eq(all.ended, 3);
-    struct backend killed = {.scripts = {"kill -9 $$"}, .verdict = -1};
+    struct backend killed = {.scripts = {"kill -9 $$"}, .auth = AUTH_NONE, .verdict = -1};
     cr_assert_eq(run(&killed), 137);
 }
 
 Test(starter_io, the_verdict_of_the_agent_is_the_status) {
-    struct backend b = {.scripts = {WHILE_AGENT "exit 1"}, .verdict = 0};
+    struct backend b = {.scripts = {WHILE_AGENT "exit 1"}, .auth = AUTH_NONE, .verdict = 0};
     cr_assert_eq(run(&b), 0);
-    b = (struct backend){.scripts = {WHILE_AGENT "exit 0"}, .verdict = 7};
+    b = (struct backend){.scripts = {WHILE_AGENT "exit 0"}, .auth = AUTH_NONE, .verdict = 7};
     cr_assert_eq(run(&b), 7);
 }
 
 Test(starter_io, a_signal_reaches_the_agent_as_an_order_to_stop) {
-    struct backend b = {.scripts = {WHILE_AGENT "exit 0"}, .verdict = 143, .signo = SIGTERM};
+    struct backend b = {.scripts = {WHILE_AGENT "exit 0"}, .auth = AUTH_NONE, .verdict = 143, .signo = SIGTERM};
     cr_assert_eq(run(&b), 143);
     cr_assert_eq(b.ended, 1, "the command was not signalled");
 }
 
 Test(starter_io, what_can_not_be_started_is_a_usage_error) {
-    struct backend b = {.scripts = {"exit 0"}, .verdict = -1};
+    struct backend b = {.scripts = {"exit 0"}, .auth = AUTH_NONE, .verdict = -1};
     cr_assert_eq(setenv("PATH", "/nonexistent", 1), 0);
     cr_assert_eq(run(&b), 2);
+}
+
+/* ---- the key ---- */
+
+#define PRINT_KEY "printf %s \"$MUSTER_HEAD_KEY\" >\"$MUSTER_RUN_DIR/key\""
+
+/* That a command gets in its environment. */
+static void read_key(enum auth_mode auth, struct keyring *keys, char ret[AUTH_KEY_TEXT_MAX]) {
+    struct backend b = {.scripts = {PRINT_KEY}, .verdict = -1, .auth = auth, .keys = keys};
+    char path[96];
+    cr_assert_eq(run(&b), 0);
+    (void)snprintf(path, sizeof path, "%s/key", folder);
+    FILE *f = fopen(path, "r");
+    cr_assert_not_null(f);
+    ret[fread(ret, 1, AUTH_KEY_TEXT_MAX - 1, f)] = '\0';
+    (void)fclose(f);
+}
+
+Test(starter_io, each_job_has_a_random_key_unless_the_user_gives_one_or_wants_none) {
+    static const uint8_t given[AUTH_SECRET_BYTES] = {1, 2, [31] = 0xa5};
+    char one[AUTH_KEY_TEXT_MAX], other[AUTH_KEY_TEXT_MAX], expected[AUTH_KEY_TEXT_MAX];
+    uint8_t secret[AUTH_SECRET_BYTES];
+    struct keyring *keys;
+    struct err err = {0};
+    read_key(AUTH_AUTO, NULL, one);
+    read_key(AUTH_ON, NULL, other);
+    cr_assert_str_neq(one, other);
+    cr_assert_eq(auth_key_from_text(one, strlen(one), "a key", secret, &err), 0, "%s", err.text);
+    cr_assert_eq(keyring_new(&keys, &err), 0);
+    cr_assert_eq(keyring_add(keys, given, AUTH_FROM_FILE, &err), 0);
+    auth_key_to_text(given, expected);
+    read_key(AUTH_AUTO, keys, one);
+    cr_assert_str_eq(one, expected);
+    read_key(AUTH_NONE, NULL, one);
+    cr_assert_str_eq(one, STARTER_NO_KEY);
+    keyring_free(keys);
 }
