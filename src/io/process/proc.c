@@ -72,14 +72,13 @@ ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size) {
     return n;
 }
 
+static uint64_t ticks_ns(uint64_t ticks) {
+    return ticks * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
+}
+
 /* The form is "pid (name) state ppid …", and the name can contain any byte. */
-bool proc_read_stat(pid_t pid, struct proc_stat *ret) {
-    char buf[512];
-    ssize_t n = proc_read(pid, "/stat", buf, sizeof buf - 1);
-    if (n <= 0)
-        return false;
-    buf[n] = '\0';
-    const char *name = strchr(buf, '('), *p = strrchr(buf, ')');
+bool proc_parse_stat(const char *text, struct proc_stat *ret) {
+    const char *name = strchr(text, '('), *p = strrchr(text, ')');
     if (name == NULL || p == NULL || p[1] != ' ' || p[2] == '\0')
         return false;
     size_t len = MIN2((size_t)(p - name - 1), sizeof ret->name - 1);
@@ -88,9 +87,27 @@ bool proc_read_stat(pid_t pid, struct proc_stat *ret) {
     p += 2;
     ret->state = *p;
     ret->parent = (pid_t)field_number(p, 1);
+    ret->ran_ns = ticks_ns(field_number(p, 11) + field_number(p, 12));
+    ret->children_ns = ticks_ns(field_number(p, 13) + field_number(p, 14));
     ret->threads = (int)field_number(p, 17);
     ret->start = field_number(p, 19);
+    ret->stack = field_number(p, 25);
     return true;
+}
+
+static bool read_stat(pid_t pid, const char *name, struct proc_stat *ret) {
+    char text[1024];
+    ssize_t n = proc_read(pid, name, text, sizeof text - 1);
+    text[MAX2(n, 0)] = '\0';
+    return proc_parse_stat(text, ret);
+}
+
+bool proc_read_stat(pid_t pid, struct proc_stat *ret) { return read_stat(pid, "/stat", ret); }
+
+bool proc_read_thread_stat(pid_t pid, pid_t tid, struct proc_stat *ret) {
+    char name[PROC_PATH_MAX];
+    (void)proc_put_text(proc_put_number(proc_put_text(name, "/task/"), tid), "/stat");
+    return read_stat(pid, name, ret);
 }
 
 pid_t proc_tracer(pid_t pid) {

@@ -33,9 +33,17 @@ struct proc_stat {
     pid_t parent;
     int threads;    /* includes a main thread that has ended */
     uint64_t start; /* in clock ticks since boot; together with the pid it identifies one process */
+    uint64_t ran_ns;      /* CPU time of all its threads, or of this thread */
+    uint64_t children_ns; /* CPU time of the processes that it has waited for */
+    uint64_t stack;       /* where its stack begins; an exec chooses this, and a fork keeps it */
 };
-/* Reads /proc/PID/stat; pid 0: this process's. False: there is no such process. proc_pid_stat(5) */
+/* Reads the text of such a file, which ends with a NUL. False: not such a text. Numbers that are
+ * missing are 0. proc_pid_stat(5) */
+_must_use_ bool proc_parse_stat(const char *text, struct proc_stat *ret);
+/* Reads /proc/PID/stat; pid 0: this process's. False: there is no such process. */
 _must_use_ bool proc_read_stat(pid_t pid, struct proc_stat *ret);
+/* The same of a thread: /proc/PID/task/TID/stat. */
+_must_use_ bool proc_read_thread_stat(pid_t pid, pid_t tid, struct proc_stat *ret);
 /* Whether this name of an open file is that of a GPU, of NVIDIA or AMD. */
 bool proc_is_gpu(const char *link);
 /* TracerPid of /proc/PID/status, in this pid namespace; 0: none, or one outside the namespace. */

@@ -11,7 +11,6 @@
 #include "io/process/helper_call.h"
 #include "io/process/proc.h"
 #include "watchdog/evidence/disturb.h"
-#include "watchdog/look/signs.h"
 
 #define TOOL "eu-stack"
 #define NOT_FOUND "\n"   /* sent by the helper itself: no stack begins like that */
@@ -28,7 +27,7 @@ static bool is_of_fuse(const char *wchan) {
 
 bool disturb_may_attach(char state, const char *wchan) {
     bool sleeps = state == 'S' || state == 'I';
-    return state != 0 && state != 'D' && state != 't' && !is_of_fuse(wchan) &&
+    return state != 0 && strchr("RSITZX", state) != NULL && !is_of_fuse(wchan) &&
            !(sleeps && (wchan[0] == '\0' || strcmp(wchan, "0") == 0));
 }
 
@@ -40,12 +39,11 @@ struct look {
 
 /* A thread that has ended is not in the way. */
 static bool look_at(pid_t pid, int tid, char *ret_state, char wchan[EVIDENCE_WORD_MAX]) {
-    char name[PROC_PATH_MAX], stat[512];
-    (void)snprintf(name, sizeof name, "/task/%d/stat", tid);
-    ssize_t n = proc_read(pid, name, stat, sizeof stat);
-    *ret_state = n > 0 ? signs_state(stat, (size_t)n) : 'X';
+    char name[PROC_PATH_MAX];
+    struct proc_stat stat;
+    *ret_state = proc_read_thread_stat(pid, tid, &stat) ? stat.state : 'X';
     (void)snprintf(name, sizeof name, "/task/%d/wchan", tid);
-    n = proc_read(pid, name, wchan, EVIDENCE_WORD_MAX - 1);
+    ssize_t n = proc_read(pid, name, wchan, EVIDENCE_WORD_MAX - 1);
     wchan[n > 0 ? n : 0] = '\0';
     return *ret_state != 'X' && *ret_state != 'Z';
 }
@@ -203,18 +201,6 @@ static pid_t python_of(pid_t pid) {
     return p.n_python == 1 ? p.python : 0;
 }
 
-/* Where its stack begins, which an exec chooses at random, and a fork keeps: "startstack", the 28th
- * field of proc_pid_stat(5), the 26th after the name. 0: not known. */
-static uint64_t start_of_stack(pid_t pid) {
-    char text[1024];
-    ssize_t n = proc_read(pid, "/stat", text, sizeof text - 1);
-    text[n > 0 ? n : 0] = '\0';
-    const char *at = strrchr(text, ')');
-    for (int i = 0; i < 26 && at != NULL; i++)
-        at = strchr(at + 1, ' ');
-    return at != NULL ? strtoull(at + 1, NULL, 10) : 0;
-}
-
 struct children {
     pid_t first;
     uint32_t n;
@@ -232,12 +218,13 @@ static void count_child(void *arg, int pid) {
  * seen. */
 static pid_t launched_by(pid_t pid) {
     struct children c = {.n = 0};
+    struct proc_stat own, its;
     char wchan[EVIDENCE_WORD_MAX], state;
     if (!look_at(pid, pid, &state, wchan) || state != 'S' || strcmp(wchan, "do_wait") != 0)
         return 0;
     proc_each_child(pid, true, count_child, &c);
-    uint64_t own = start_of_stack(pid), its = c.n == 1 ? start_of_stack(c.first) : 0;
-    return own != 0 && its != 0 && own != its ? c.first : 0;
+    bool known = c.n == 1 && proc_read_stat(pid, &own) && proc_read_stat(c.first, &its);
+    return known && own.stack != 0 && its.stack != 0 && own.stack != its.stack ? c.first : 0;
 }
 
 pid_t disturb_program(pid_t pid) {

@@ -187,7 +187,8 @@ static void *add_frames(void *of) {
 /* ---- fields of their own ---- */
 
 static void write_state(struct json_writer *w, const struct json_field *f, const void *of) {
-    char text[2] = {*((const char *)of + f->offset), 0};
+    char state = *((const char *)of + f->offset);
+    char text[2] = {strchr(STATES, state) != NULL ? state : 0, 0};
     json_write_string(w, f->key, text);
 }
 

@@ -44,9 +44,10 @@ bool slow_is_nccl(const char *name) {
 }
 
 bool slow_is_poller(const char *name) {
-    static const char *const begins[] = {"pt_gloo",  "pt_tcpstore", "async)", "ucx_", "PMIX",
-                                         "progress", "psm3",        "opal_",  "mpi_"};
-    return slow_is_nccl(name) || text_begins_with_any(name, begins, ARRAY_SIZE(begins));
+    static const char *const begins[] = {"pt_gloo",  "pt_tcpstore", "ucx_",  "PMIX",
+                                         "progress", "psm3",        "opal_", "mpi_"};
+    return slow_is_nccl(name) || strcmp(name, "async") == 0 ||
+           text_begins_with_any(name, begins, ARRAY_SIZE(begins));
 }
 
 bool slow_omp_spins(const char *env, size_t len) {

@@ -43,21 +43,12 @@ static void find_tree(pid_t pid, struct tree *ret) {
         proc_each_child(ret->pids[i], true, add_pid, ret);
 }
 
-static uint64_t tick_ns(void) {
-    long hz = sysconf(_SC_CLK_TCK);
-    return NS_PER_S / (uint64_t)(hz > 0 ? hz : 100);
-}
-
 /* CPU time of a process, and, if they count, of those that it has waited for. */
 static uint64_t process_ns(pid_t pid, bool with_children) {
-    char text[TEXT_MAX];
-    uint64_t own = 0, children = 0;
-    ssize_t n = proc_read(pid, "/stat", text, sizeof text);
-    if (n <= 0 || !signs_ticks(text, (size_t)n, &own))
+    struct proc_stat stat;
+    if (!proc_read_stat(pid, &stat))
         return 0;
-    if (!with_children || !signs_children_ticks(text, (size_t)n, &children))
-        children = 0;
-    return (own + children) * tick_ns();
+    return stat.ran_ns + (with_children ? stat.children_ns : 0);
 }
 
 struct own_threads {
@@ -70,26 +61,20 @@ struct own_threads {
 
 static void add_own(void *arg, int tid) {
     struct own_threads *o = arg;
-    char name[PATH_BYTES], text[TEXT_MAX];
     struct waits_call call;
+    struct proc_stat stat;
     thread_call(o->pid, tid, &call);
     o->flushes = o->flushes || waits_for_disk(call.number);
-    (void)snprintf(name, sizeof name, "/task/%d/stat", tid);
-    ssize_t n = proc_read(o->pid, name, text, sizeof text - 1);
-    uint64_t ticks;
-    if (n <= 0 || !signs_ticks(text, (size_t)n, &ticks))
+    if (!proc_read_thread_stat(o->pid, tid, &stat))
         return;
-    text[n] = '\0';
-    const char *own_name = text + strcspn(text, "(");
-    own_name += own_name[0] != '\0';
-    bool is_nccl = slow_is_nccl(own_name);
+    bool is_nccl = slow_is_nccl(stat.name);
     o->nccl = o->nccl || is_nccl;
     if (tid == o->pid || tid == o->works || is_nccl)
-        o->ns += ticks * tick_ns();
+        o->ns += stat.ran_ns;
     if (tid == o->pid)
-        o->main_ns = ticks * tick_ns();
-    else if (slow_is_poller(own_name))
-        o->idle_ns += ticks * tick_ns();
+        o->main_ns = stat.ran_ns;
+    else if (slow_is_poller(stat.name))
+        o->idle_ns += stat.ran_ns;
 }
 
 /* A main thread that only waits for a process: a shell, a profiler. Then that one's counts. */
@@ -112,7 +97,7 @@ static pid_t waits_for(pid_t pid) {
 }
 
 static void find_followed(struct slow_look *l) {
-    char text[TEXT_MAX];
+    struct proc_stat stat;
     pid_t pid = l->pid;
     for (unsigned i = 0; i < FOLLOW_MAX; i++) {
         pid_t child = waits_for(pid);
@@ -120,9 +105,10 @@ static void find_followed(struct slow_look *l) {
             break;
         pid = child;
     }
-    ssize_t n = pid == l->pid ? 0 : proc_read(pid, "/stat", text, sizeof text);
-    if (n > 0 && signs_start(text, (size_t)n, &l->follow_start))
-        l->follow = pid;
+    if (pid == l->pid || !proc_read_stat(pid, &stat))
+        return;
+    l->follow = pid;
+    l->follow_start = stat.start;
 }
 
 /* Where the main thread of this process, or this other thread, is; what was found before may be

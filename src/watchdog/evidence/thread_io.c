@@ -9,6 +9,7 @@
 
 #include "base/text/utf8.h"
 #include "io/clock.h"
+#include "io/process/proc.h"
 #include "watchdog/evidence/evidence.h"
 #include "watchdog/evidence/waits.h"
 #include "watchdog/look/signs.h"
@@ -218,9 +219,10 @@ int thread_look(pid_t pid, pid_t tid, struct evidence_thread *ret) {
     if (dir < 0)
         return dir;
     struct evidence_thread t = {.tid = tid, .stack = -1};
+    struct proc_stat parsed;
     ssize_t n = read_at(dir, "stat", stat, sizeof stat);
-    if (n > 0)
-        t.state = signs_state(stat, (size_t)n);
+    if (n > 0 && proc_parse_stat(stat, &parsed))
+        t.state = parsed.state;
     read_word(dir, "comm", t.name, sizeof t.name);
     read_word(dir, "wchan", t.wchan, sizeof t.wchan);
     if (strcmp(t.wchan, "0") == 0)

@@ -2,13 +2,6 @@
 
 #include <string.h>
 
-char signs_state(const char *stat, size_t len) {
-    const char *end = memrchr(stat, ')', len);
-    if (end == NULL || (size_t)(stat + len - end) < 3 || end[1] != ' ')
-        return 0;
-    return end[2] != 0 && strchr("RSDTtZXxKWPI", end[2]) != NULL ? end[2] : 0;
-}
-
 /* The digits at *at, which end before `end`; false: none, or too large a number. */
 static bool number(const char **at, const char *end, uint64_t *ret) {
     const char *p = *at;
@@ -35,40 +28,6 @@ bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns, uint64_t *re
     *ret_ns = ns;
     *ret_turns = turns;
     return true;
-}
-
-/* The field of that number, as proc_pid_stat(5) counts them: 3 is the state. NULL: none. */
-static const char *field(const char *stat, size_t len, unsigned which) {
-    const char *p = memrchr(stat, ')', len), *end = stat + len;
-    for (unsigned at = 2; p != NULL && at < which; at++) {
-        p = memchr(p, ' ', (size_t)(end - p));
-        p = p == NULL || p + 1 == end ? NULL : p + 1;
-    }
-    return p;
-}
-
-/* The sum of this field and the next. */
-static bool two_fields(const char *stat, size_t len, unsigned which, uint64_t *ret) {
-    const char *at = field(stat, len, which);
-    uint64_t user, system;
-    if (at == NULL || !number(&at, stat + len, &user) || *at++ != ' ' ||
-        !number(&at, stat + len, &system) || system > UINT64_MAX - user)
-        return false;
-    *ret = user + system;
-    return true;
-}
-
-bool signs_ticks(const char *stat, size_t len, uint64_t *ret) {
-    return two_fields(stat, len, 14, ret);
-}
-
-bool signs_children_ticks(const char *stat, size_t len, uint64_t *ret) {
-    return two_fields(stat, len, 16, ret);
-}
-
-bool signs_start(const char *stat, size_t len, uint64_t *ret) {
-    const char *at = field(stat, len, 22);
-    return at != NULL && number(&at, stat + len, ret);
 }
 
 bool signs_number(const char *text, size_t len, const char *name, uint64_t *ret) {

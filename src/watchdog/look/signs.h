@@ -20,16 +20,9 @@
 
 /* ---- files of /proc ---- */
 
-/* The state of /proc/PID/stat. The name in it may contain anything, ")" too. 0: not such a text. */
-char signs_state(const char *stat, size_t len);
 /* The first number of a schedstat, in ns, and the third, which counts turns on a CPU. False: not
- * such a text; so below. */
+ * such a text. */
 bool signs_ran(const char *schedstat, size_t len, uint64_t *ret_ns, uint64_t *ret_turns);
-/* From a stat, in clock ticks: CPU time of the thread (utime and stime), of the processes that the
- * process has waited for (cutime and cstime), and its start since boot. */
-bool signs_ticks(const char *stat, size_t len, uint64_t *ret);
-bool signs_children_ticks(const char *stat, size_t len, uint64_t *ret);
-bool signs_start(const char *stat, size_t len, uint64_t *ret);
 /* The number behind `name` in the text. False: it is missing, or cut off. */
 bool signs_number(const char *text, size_t len, const char *name, uint64_t *ret);
 /* A number made of wchar and syscw in the text of /proc/PID/task/TID/io, proc_pid_io(5), which

@@ -41,15 +41,12 @@ struct signs_worker {
 struct signs {
     struct signs_worker *workers; /* by rank */
     size_t n, cap;
-    uint64_t tick_ns; /* of the clock in which the kernel counts times */
     /* Higher descriptors are not kept open: they are for pipes and connections. */
     rlim_t kept_below;
 };
 
 struct signs *signs_new(void) {
     struct signs *s = xcalloc(1, sizeof *s);
-    long hz = sysconf(_SC_CLK_TCK);
-    s->tick_ns = NS_PER_S / (uint64_t)(hz > 0 ? hz : 100);
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
         s->kept_below = limit.rlim_cur / 2;
@@ -129,30 +126,32 @@ static size_t read_file(int fd, char buf[STAT_MAX]) {
     return n < 0 ? 0 : (size_t)n;
 }
 
-static struct worker_tick read_times(struct thread_files *f, uint64_t tick_ns) {
-    char stat[STAT_MAX], schedstat[STAT_MAX];
+static bool read_stat(int fd, struct proc_stat *ret) {
+    char text[STAT_MAX + 1];
+    text[read_file(fd, text)] = '\0';
+    return proc_parse_stat(text, ret);
+}
+
+static struct worker_tick read_times(struct thread_files *f) {
+    char schedstat[STAT_MAX];
     struct worker_tick t = {0};
-    if (f->stat_fd < 0)
+    struct proc_stat stat;
+    if (f->stat_fd < 0 || !read_stat(f->stat_fd, &stat))
         return t;
-    size_t n = read_file(f->stat_fd, stat);
-    uint64_t ticks = 0;
-    t.state = signs_state(stat, n);
+    t.state = stat.state;
     if (f->schedstat_fd >= 0) {
         size_t len = read_file(f->schedstat_fd, schedstat);
         if (signs_ran(schedstat, len, &t.ran_ns, &t.turns) && t.ran_ns != 0)
             return t;
     }
     /* There is none, or it is always 0: a kernel without CONFIG_SCHED_INFO. */
-    if (!signs_ticks(stat, n, &ticks) || ticks > UINT64_MAX / tick_ns)
-        return (struct worker_tick){0};
-    t.ran_ns = ticks * tick_ns;
+    t.ran_ns = stat.ran_ns;
     return t;
 }
 
-static struct worker_tick read_tick(struct thread_files *f, const struct signs_track *before,
-                                    uint64_t tick_ns) {
+static struct worker_tick read_tick(struct thread_files *f, const struct signs_track *before) {
     char io[STAT_MAX];
-    struct worker_tick t = read_times(f, tick_ns);
+    struct worker_tick t = read_times(f);
     if (t.state != 0 && f->io_fd >= 0 && t.ran_ns - before->ran_ns < WRITES_BELOW_NS)
         t.wrote = signs_wrote(io, read_file(f->io_fd, io));
     return t;
@@ -289,18 +288,13 @@ bool signs_any_odd(const struct signs *s) {
     return false;
 }
 
-static bool is_started_at(const struct thread_files *f, uint64_t start) {
-    char stat[STAT_MAX];
-    uint64_t found;
-    return signs_start(stat, read_file(f->stat_fd, stat), &found) && found == start;
-}
-
 /* Another process of the same pid is none. */
 static int open_child(struct signs_worker *w) {
     if (w->child_files.stat_fd >= 0)
         return 0;
+    struct proc_stat stat;
     int r = open_files(w->child, &w->child_files);
-    if (r == 0 && !is_started_at(&w->child_files, w->child_start)) {
+    if (r == 0 && (!read_stat(w->child_files.stat_fd, &stat) || stat.start != w->child_start)) {
         close_files(&w->child_files);
         r = -ESRCH;
     }
@@ -344,7 +338,7 @@ static void sample_child(struct signs *s, struct signs_worker *w, uint64_t now_n
     struct worker_tick tick = {0};
     int r = open_child(w);
     if (r == 0)
-        tick = read_tick(&w->child_files, &w->child_track, s->tick_ns);
+        tick = read_tick(&w->child_files, &w->child_track);
     leave_files(s, &w->child_files);
     if (r < 0 && r != -ESRCH) {
         w->error = r;
@@ -363,11 +357,10 @@ static void sample_child(struct signs *s, struct signs_worker *w, uint64_t now_n
 }
 
 /* A process that has ended uses none. */
-static void sample_process(struct signs_worker *w, uint64_t tick_ns, uint64_t now_ns) {
-    char stat[STAT_MAX];
-    uint64_t ticks = 0, before_ns = w->process_ns, passed_ns = now_ns - w->process_read_ns;
-    ssize_t n = proc_read(w->found.computes, "/stat", stat, sizeof stat);
-    w->process_ns = n > 0 && signs_ticks(stat, (size_t)n, &ticks) ? ticks * tick_ns : 0;
+static void sample_process(struct signs_worker *w, uint64_t now_ns) {
+    struct proc_stat stat;
+    uint64_t before_ns = w->process_ns, passed_ns = now_ns - w->process_read_ns;
+    w->process_ns = proc_read_stat(w->found.computes, &stat) ? stat.ran_ns : 0;
     w->process_read_ns = now_ns;
     uint64_t least_ns = passed_ns / 100 * SIGNS_COMPUTES_PERCENT +
                         w->found.idle_ns * (passed_ns / NS_PER_MS) / 1000;
@@ -379,7 +372,7 @@ static void sample(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
     struct worker_tick tick = {0};
     int r = w->gone ? -ESRCH : open_files(w->pid, &w->files);
     if (r == 0)
-        tick = read_tick(&w->files, &w->track, s->tick_ns);
+        tick = read_tick(&w->files, &w->track);
     leave_files(s, &w->files);
     w->gone = r == -ESRCH;
     w->error = w->gone ? 0 : r;
@@ -388,7 +381,7 @@ static void sample(struct signs *s, struct signs_worker *w, uint64_t now_ns) {
         sample_child(s, w, now_ns);
     settle(w);
     if (w->found.computes != 0)
-        sample_process(w, s->tick_ns, now_ns);
+        sample_process(w, now_ns);
     if ((w->track.flags & SIGN_MOVED) != 0)
         w->used_from_ns = w->track.ran_ns;
 }

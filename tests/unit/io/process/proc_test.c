@@ -61,6 +61,33 @@ Test(proc, a_process_is_told_by_its_name_parent_and_start) {
     cr_assert_not(proc_read_stat(INT32_MAX, &none));
 }
 
+Test(proc, reads_the_text_of_a_stat) {
+    static const struct {
+        const char *text;
+        char state; /* 0: not such a text */
+    } cases[] = {
+        {"12 (python) S 1 12 12 0", 'S'},
+        {"12 (a) T) R 1", 'R'},
+        {"12 (a\nb) t 1", 't'},
+        {"12 (python", 0},
+        {"", 0},
+        {"12 (python)", 0},
+        {"12 (python) ", 0},
+    };
+    uint64_t tick_ns = NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK);
+    struct proc_stat st;
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+        cr_expect_eq(proc_parse_stat(cases[i].text, &st) ? st.state : 0, cases[i].state, "\"%s\"", cases[i].text);
+    cr_assert(proc_parse_stat("12 (a) b) S 1 12 12 0 -1 4194560 9 0 0 0 250 40 3 4 20 0 1 0 987654 10 20 30 1 2 77 8\n",
+                              &st));
+    cr_expect_eq(st.ran_ns, 290 * tick_ns);
+    cr_expect_eq(st.children_ns, 7 * tick_ns);
+    cr_expect_eq(st.start, 987654);
+    cr_expect_eq(st.stack, 77);
+    cr_assert(proc_parse_stat("12 (a) S 1 12 12", &st));
+    cr_expect(st.ran_ns == 0 && st.start == 0 && st.stack == 0);
+}
+
 static pid_t the_child;
 static unsigned n_met;
 

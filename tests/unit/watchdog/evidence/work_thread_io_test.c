@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "watchdog/look/signs.h"
+#include "io/process/proc.h"
 
 #define TORCH "/lib/torch/nn/modules/linear.py"
 
@@ -140,13 +140,9 @@ Test(work_thread_io, it_stays_until_it_has_ended) {
 Test(work_thread_io, one_that_does_not_work_right_now_stays) {
     struct pystack_process python = {0};
     begin("/home/me/train.py", "/home/me/train.py", NULL);
-    char path[64], text[512];
-    (void)snprintf(path, sizeof path, "/proc/%d/stat", w.tids[0]);
-    FILE *f = fopen(path, "re");
-    cr_assert(f != NULL && fgets(text, sizeof text, f) != NULL);
-    (void)fclose(f);
-    struct work_thread t = {.tid = w.tids[0]};
-    cr_assert(signs_start(text, strlen(text), &t.start));
+    struct proc_stat stat;
+    cr_assert(proc_read_stat(w.tids[0], &stat));
+    struct work_thread t = {.tid = w.tids[0], .start = stat.start};
     cr_expect_eq(found(&python, &t), w.tids[0]);
 }
 

@@ -189,14 +189,13 @@ Test(signs_io, what_a_worker_did_before_it_stood_still_is_not_counted_after_it) 
 /* As of a profiler that has started the program. */
 Test(signs_io, the_child_that_a_worker_waits_for_can_spin) {
     struct child wrapper = start(), program = start();
-    char stat[512];
-    uint64_t now = 100 * NS_PER_S, began;
-    ssize_t n = proc_read(program.pid, "/stat", stat, sizeof stat);
-    cr_assert(n > 0 && signs_start(stat, (size_t)n, &began));
+    struct proc_stat stat;
+    uint64_t now = 100 * NS_PER_S;
+    cr_assert(proc_read_stat(program.pid, &stat));
     cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
     signs_sample(s, now);
     now = until_still(0, now);
-    signs_follow(s, 0, wrapper.pid, program.pid, began);
+    signs_follow(s, 0, wrapper.pid, program.pid, stat.start);
     signs_sample(s, now += 8 * NS_PER_MS);
     for (unsigned i = 0; i < SIGNS_HOT; i++) {
         cr_expect_not(signs_any_odd(s));
@@ -297,14 +296,13 @@ Test(signs_io, keeps_open_only_what_is_in_the_lower_half_of_the_descriptors) {
 Test(signs_io, a_child_that_can_not_be_seen_makes_nobody_still) {
     struct child wrapper = start(), program = start();
     cr_assert_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    char stat[512];
-    uint64_t now = 100 * NS_PER_S, began;
-    ssize_t n = proc_read(program.pid, "/stat", stat, sizeof stat);
-    cr_assert(n > 0 && signs_start(stat, (size_t)n, &began));
+    struct proc_stat stat;
+    uint64_t now = 100 * NS_PER_S;
+    cr_assert(proc_read_stat(program.pid, &stat));
     cr_assert_eq(signs_add(s, 0, wrapper.pid, now), 0);
     now = until_still(0, now);
     allow(0);
-    signs_follow(s, 0, wrapper.pid, program.pid, began);
+    signs_follow(s, 0, wrapper.pid, program.pid, stat.start);
     signs_sample(s, now += NS_PER_S);
     cr_expect_eq(row_of(0, now).flags, SIGN_MOVED | SIGN_UNSEEN);
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);

@@ -5,31 +5,6 @@
 
 #include "base/util.h"
 
-Test(signs, reads_the_state_after_any_name) {
-    static const struct {
-        const char *text;
-        char state;
-    } cases[] = {
-        {"12 (python) S 1 12 12 0", 'S'},
-        {"12 (a) T) R 1", 'R'},
-        {"12 (a\nb) t 1", 't'},
-        {"12 (x) Z 1", 'Z'},
-        {"12 (python", 0},
-        {"", 0},
-        {"12 (python)", 0},
-        {"12 (python) ", 0},
-        {"12 (python) ? 1", 0},
-        {"12 (python) \0S 1", 0},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
-        cr_expect_eq(signs_state(cases[i].text, strlen(cases[i].text)), cases[i].state, "\"%s\"", cases[i].text);
-}
-
-Test(signs, reads_no_byte_beyond_the_end) {
-    cr_expect_eq(signs_state("1 (a) S", 6), 0);
-    cr_expect_eq(signs_state("1 (a) \0", 7), 0);
-}
-
 Test(signs, reads_the_time_of_a_schedstat) {
     uint64_t ns = 0, turns = 0;
     cr_assert(signs_ran("123456789012 55 7\n", 18, &ns, &turns));
@@ -38,32 +13,6 @@ Test(signs, reads_the_time_of_a_schedstat) {
     static const char *const none[] = {"18446744073709551616 0 0\n", "12", "12 ", "12 55\n", "12 55 7", "", "-1 0 0\n"};
     for (size_t i = 0; i < ARRAY_SIZE(none); i++)
         cr_expect_not(signs_ran(none[i], strlen(none[i]), &ns, &turns), "\"%s\"", none[i]);
-}
-
-#define STAT "12 (a) b) S 1 12 12 0 -1 4194560 9 0 0 0 250 40 3 4 20 0 1 0 987654 10 20 30\n"
-
-Test(signs, reads_the_times_of_a_stat) {
-    uint64_t v = 0;
-    cr_assert(signs_ticks(STAT, sizeof STAT - 1, &v));
-    cr_expect_eq(v, 290);
-    cr_assert(signs_children_ticks(STAT, sizeof STAT - 1, &v));
-    cr_expect_eq(v, 7);
-    cr_assert(signs_start(STAT, sizeof STAT - 1, &v));
-    cr_expect_eq(v, 987654);
-    cr_expect_not(signs_ticks("12 (a) S 1 12 12 0 -1 4194560 9 0 0 0 250", 42, &v));
-    cr_expect_not(signs_start("12 (a) S 1 12 12", 16, &v));
-    cr_expect_not(signs_ticks("", 0, &v));
-    cr_expect_eq(v, 987654);
-}
-
-Test(signs, reads_a_stat_that_ends_anywhere) {
-    char text[sizeof STAT];
-    memcpy(text, STAT, sizeof STAT);
-    for (size_t n = 0; n < sizeof STAT; n++) {
-        uint64_t v;
-        (void)signs_ticks(text, n, &v);
-        (void)signs_start(text, n, &v);
-    }
 }
 
 static void add(struct signs_track *t, char state, uint64_t ran_ns, uint64_t second) {
