@@ -73,19 +73,20 @@ static struct node_summary_finding *place_for(struct node_summary *d,
     return least->level < level ? least : NULL;
 }
 
-void node_summary_add(struct node_summary *d, enum node_summary_level level, const char *code,
-                      const char *fmt, ...) {
+struct node_summary_finding *node_summary_add(struct node_summary *d, enum node_summary_level level,
+                                              const char *code, const char *fmt, ...) {
     struct node_summary_finding *f = place_for(d, level);
     if (f == NULL)
-        return;
+        return NULL;
     char text[NODE_SUMMARY_TEXT_MAX];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    f->level = level;
+    *f = (struct node_summary_finding){.level = level};
     (void)snprintf(f->code, sizeof f->code, "%s", code);
     utf8_copy_line(f->text, sizeof f->text, text);
+    return f;
 }
 
 enum node_summary_level node_summary_worst(const struct node_summary *d) {

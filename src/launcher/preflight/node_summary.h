@@ -60,9 +60,12 @@ bool node_summary_fact_compared(enum node_summary_fact f);
 enum node_summary_level { NODE_SUMMARY_OK = 1, NODE_SUMMARY_WARN, NODE_SUMMARY_FAIL };
 const char *node_summary_level_name(enum node_summary_level l); /* "ok", "warn", "fail" */
 
+enum node_summary_subject { NODE_SUMMARY_OF_NODE = 0, NODE_SUMMARY_OF_NEIGHBOUR };
+
 /* The result of one check of this node. */
 struct node_summary_finding {
     enum node_summary_level level;
+    enum node_summary_subject about;  /* not sent */
     char code[24];                    /* "MEMLOCK-LOW" */
     char text[NODE_SUMMARY_TEXT_MAX]; /* one sentence */
 };
@@ -80,9 +83,10 @@ extern const struct json_table node_summary_finding, node_summary_facts;
 
 void node_summary_set(struct node_summary *d, enum node_summary_fact f, const char *fmt, ...)
     _printf_(3, 4);
-/* If there is no room, the finding replaces a less severe one, or it is dropped. */
-void node_summary_add(struct node_summary *d, enum node_summary_level level, const char *code,
-                      const char *fmt, ...) _printf_(4, 5);
+/* If there is no room, the finding replaces a less severe one. NULL: it was dropped. */
+struct node_summary_finding *node_summary_add(struct node_summary *d, enum node_summary_level level,
+                                              const char *code, const char *fmt, ...)
+    _printf_(4, 5);
 enum node_summary_level
 node_summary_worst(const struct node_summary *d); /* NODE_SUMMARY_OK if there are no findings */
 

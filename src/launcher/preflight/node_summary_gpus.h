@@ -1,4 +1,4 @@
-/* The GPUs' part of a node summary: facts and findings. Pure: node_summary_discovery_io.c reads
+/* The GPUs' part of a node summary: facts and findings. Pure: node_summary_io.c reads
  * NVML and /proc.
  *
  *     node_summary_gpus(&(struct node_summary_gpus){.topology = &t, .report = &r}, &d);

@@ -3,19 +3,76 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/text/log.h"
 #include "base/text/strbuf.h"
+#include "base/text/utf8.h"
 #include "io/clock.h"
-#include "launcher/preflight/preflight_priv.h"
+#include "io/net/addr.h"
+#include "io/net/hosts_file.h"
+#include "launcher/preflight/check_text.h"
+#include "launcher/preflight/node_nets_io.h"
+#include "launcher/preflight/node_summary_io.h"
+#include "launcher/preflight/ring_probe_io.h"
 #include "topology/discover/discovery_io.h"
 
 #define CLOCK_LOOK_NS (2 * NS_PER_S)
 /* A smaller step is not reported by a comparison. */
 #define CLOCK_STEP_NS (NODE_SUMMARY_CLOCK_MAX_NS / 4)
+/* How long the leader waits for the node summaries of a group, from the group's beginning on. */
+#define NODE_SUMMARIES_WAIT_NS (10 * NS_PER_S)
+#define FAILURES_SAID_MAX 16 /* failures of other nodes that the leader reports for one group */
+
+struct preflight {
+    struct loop *loop;
+    struct preflight_config config;
+    struct preflight_ops ops;
+    void *arg;
+    bool strict;
+    bool check; /* muster check: strict, but failures are reported to the leader, which ends it */
+
+    /* this node */
+    struct node_discovery *discovery; /* the agent's, or `way` if it has none; NULL: not begun */
+    struct node_discovery *way;       /* owned; the route to the leader */
+    char leader[ADDR_TEXT_MAX];       /* the address to which it asks for the route */
+    bool lent;                        /* for a group */
+    bool chosen; /* the interfaces, which do not change while the agent runs, */
+    /* except that a faster network that failed once is not tried again */
+    struct node_nets nets;
+    struct node_summary_gathering *gathering;
+    struct node_summary node_summary;
+    uint64_t gather_begun_ns;                    /* 0: not begun */
+    struct addr own_addrs[HOSTS_FILE_ADDRS_MAX]; /* of this node's name, if /etc/hosts has it */
+    size_t n_own_addrs;
+    bool gathered;
+    struct loop_timer *clock_timer; /* the next look whether the wall clock was set */
+
+    /* the group for which this node prepares; none: generation 0.0 */
+    struct generation generation;
+    bool waits_for_node_summary, waits_for_verdict;
+    unsigned n_probes;
+    /* The ways that reach all neighbours that have answered so far; enum ring_way. */
+    uint32_t reachability;
+    struct ring_probe *probes[RDZV_NEIGHBOURS_MAX];
+    char blocked[RDZV_REASON_MAX / 2];
+    bool reported; /* check: reported to this group's leader */
+    bool printed;  /* check: this node's summary was printed */
+
+    /* the leader's data */
+    struct summary_index *index;
+    struct loop_timer *timer; /* the deadline for missing node summaries */
+    bool compared;            /* the current group's summaries were compared */
+    uint64_t said_hash;       /* hash of the last table that was reported */
+    unsigned n_failures_said;
+    struct check_failures failures; /* check: failures of the current group */
+};
+
+/* Continues with the group if nothing is left to wait for. */
+static void go_on(struct preflight *p);
 
 /* ---- muster check ---- */
 
-void check_print(const struct strbuf *text) {
+static void check_print(const struct strbuf *text) {
     (void)fputs(strbuf_text(text), stdout);
     (void)fflush(stdout);
 }
@@ -60,16 +117,21 @@ static void on_clock_timer(void *arg) {
     loop_timer_set(p->clock_timer, clock_now_ns() + CLOCK_LOOK_NS);
 }
 
+static void add_finding(struct preflight *p, const struct node_summary_finding *f) {
+    struct node_summary_finding *added =
+        node_summary_add(&p->node_summary, f->level, f->code, "%s", f->text);
+    if (added != NULL)
+        added->about = f->about;
+}
+
 static void on_node_summary(void *arg, const struct node_summary *d, bool whole) {
     struct preflight *p = arg;
     p->gathering = NULL;
     p->gathered = true;
-    uint32_t n = p->node_summary.n_findings; /* blocked neighbours that were found meanwhile */
     struct node_summary before = p->node_summary;
     p->node_summary = *d;
-    for (uint32_t i = 0; i < n; i++)
-        node_summary_add(&p->node_summary, before.findings[i].level, before.findings[i].code, "%s",
-                         before.findings[i].text);
+    for (uint32_t i = 0; i < before.n_findings; i++) /* neighbours that were blocked meanwhile */
+        add_finding(p, &before.findings[i]);
     if (!whole)
         node_summary_add(&p->node_summary, NODE_SUMMARY_WARN, "DISCOVERY",
                          "this node could not be examined within %.0f s",
@@ -83,7 +145,7 @@ static void on_node_summary(void *arg, const struct node_summary *d, bool whole)
     if (!p->check && p->node_summary.has_clock)
         loop_timer_set(p->clock_timer, clock_now_ns() + CLOCK_LOOK_NS);
     p->waits_for_node_summary = false;
-    preflight_go_on(p);
+    go_on(p);
 }
 
 static void not_gathered(struct preflight *p, const char *why) {
@@ -92,7 +154,7 @@ static void not_gathered(struct preflight *p, const char *why) {
                      "this node could not be examined: %s", why);
     p->gathered = true;
     p->waits_for_node_summary = false;
-    preflight_go_on(p);
+    go_on(p);
 }
 
 static void on_devices(void *arg) {
@@ -215,13 +277,16 @@ static void on_ring(struct preflight *p, unsigned i, const struct ring_answer *a
             log_warning("preflight: %s: %s", code, answer->text);
         (void)snprintf(p->blocked + len, sizeof p->blocked - len, "%s%s: %.400s",
                        len > 0 ? "; " : "", code, answer->text);
+        struct node_summary_finding f = {.level = NODE_SUMMARY_FAIL,
+                                         .about = NODE_SUMMARY_OF_NEIGHBOUR};
+        (void)snprintf(f.code, sizeof f.code, "%s", code);
+        utf8_copy(f.text, sizeof f.text, answer->text);
         uint32_t before = p->node_summary.n_findings;
-        node_summary_add(&p->node_summary, NODE_SUMMARY_FAIL, code, "%s", answer->text);
+        add_finding(p, &f);
         if (p->gathered && !p->check)
-            send_node_summary(p, before < p->node_summary.n_findings ? before
-                                                                     : 0); /* the leader is told */
+            send_node_summary(p, before < p->node_summary.n_findings ? before : 0);
     }
-    preflight_go_on(p);
+    go_on(p);
 }
 
 static void on_next(void *arg, const struct ring_answer *answer) { on_ring(arg, 0, answer); }
@@ -256,7 +321,7 @@ void preflight_cancel(struct preflight *p) {
 static void forget_ring(struct preflight *p) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < p->node_summary.n_findings; i++)
-        if (strncmp(p->node_summary.findings[i].code, "RING-", 5) != 0)
+        if (p->node_summary.findings[i].about != NODE_SUMMARY_OF_NEIGHBOUR)
             p->node_summary.findings[n++] = p->node_summary.findings[i];
     p->node_summary.n_findings = n;
 }
@@ -290,7 +355,7 @@ static bool is_refused(const struct preflight *p, char why[RDZV_REASON_MAX]) {
     return refused;
 }
 
-void preflight_go_on(struct preflight *p) {
+static void go_on(struct preflight *p) {
     struct generation g = p->generation;
     if (generation_is_none(g) || p->n_probes > 0 || p->waits_for_node_summary)
         return;
@@ -316,9 +381,200 @@ bool preflight_pick(const struct preflight *p, uint32_t reachability, struct net
     return node_nets_pick(&p->nets, reachability, ret);
 }
 
-/* ---- life ---- */
+/* ---- on the leader: the node summaries of all nodes ---- */
 
-static void on_time_up(void *arg) { compare_time_up(arg); }
+static void log_lines(enum log_level level, const char *text) {
+    for (const char *line = text; *line != '\0';) {
+        size_t n = strcspn(line, "\n");
+        log_line(level, "preflight: %.*s", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}
+
+/* Reports the table once, and again if it has changed. */
+static void log_table(struct preflight *p, const struct node_summary_comparison *c) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    node_summary_comparison_table(c, &text);
+    uint64_t h = hash_text(HASH_BEGIN, strbuf_text(&text));
+    if (text.len == 0 || h == p->said_hash)
+        return;
+    p->said_hash = h;
+    enum log_level level = c->matters ? LOG_LEVEL_WARNING : LOG_LEVEL_NOTICE;
+    log_line(level, "preflight: the %u nodes of the group are not alike:", c->n_nodes);
+    log_lines(level, strbuf_text(&text));
+}
+
+static void refuse_job(struct preflight *p, const char *what) {
+    char reason[RDZV_REASON_MAX];
+    if (p->check)
+        (void)snprintf(reason, sizeof reason, "check failed: %.1800s (%.80s has printed all of it)",
+                       what, p->config.host);
+    else
+        (void)snprintf(reason, sizeof reason, "preflight (--preflight=strict): %s", what);
+    p->ops.refuse(p->arg, reason);
+}
+
+static void name_missing(struct preflight *p, const uint64_t *members, size_t n,
+                         struct strbuf *to) {
+    const struct group *g = p->ops.led(p->arg);
+    uint32_t missing = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct node_info *info = group_node_info(g, members[i]);
+        if (info == NULL || summary_index_has(p->index, members[i]))
+            continue;
+        if (missing++ < NODE_SUMMARY_NAMES_MAX)
+            strbuf_printf(to, "%s%s", missing > 1 ? ", " : "", info->host);
+    }
+    if (missing > NODE_SUMMARY_NAMES_MAX)
+        strbuf_printf(to, " and %u more", missing - NODE_SUMMARY_NAMES_MAX);
+}
+
+static void print_nodes(const struct preflight *p, const struct node_summary_comparison *c) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    if (p->config.spec->check_json)
+        check_write_nodes_json(c, &p->failures, &text);
+    else
+        check_write_nodes(c, &p->failures, &text);
+    check_print(&text);
+}
+
+static void compare(struct preflight *p, const uint64_t *members, size_t n) {
+    const struct group *g = p->ops.led(p->arg);
+    struct node_summary_clock *clocks = xcalloc(n, sizeof *clocks);
+    for (size_t i = 0; i < n; i++)
+        clocks[i].known =
+            group_clock_offset(g, members[i], &clocks[i].offset_ns, &clocks[i].error_ns);
+    struct node_summary_comparison c;
+    int64_t clock_ns = clock_wall_offset_ns();
+    summary_index_compare(p->index, members, n, clocks, clock_ns, &c);
+    free(clocks);
+    _cleanup_(strbuf_fini) struct strbuf why_not = {0};
+    if (p->check)
+        print_nodes(p, &c);
+    else
+        log_table(p, &c);
+    if (p->strict)
+        check_write_verdict(&c, &p->failures, &why_not);
+    if (why_not.len > 0)
+        refuse_job(p, strbuf_text(&why_not));
+    else
+        p->waits_for_verdict = false;
+    node_summary_comparison_fini(&c);
+}
+
+/* False: the job has been ended. A check first shows the other nodes. */
+static bool take_missing(struct preflight *p, const uint64_t *members, size_t n) {
+    static struct node_summary none;
+    _cleanup_(strbuf_fini) struct strbuf names = {0}, text = {0};
+    name_missing(p, members, n, &names);
+    strbuf_printf(&text, "DIGEST-MISSING: %s did not send its description within %.0f s",
+                  strbuf_text(&names), (double)NODE_SUMMARIES_WAIT_NS / (double)NS_PER_S);
+    if (p->check) {
+        none.n_findings = 0;
+        node_summary_add(&none, NODE_SUMMARY_FAIL, "DIGEST-MISSING",
+                         "it did not send its description, or whom it reaches, within %.0f s",
+                         (double)NODE_SUMMARIES_WAIT_NS / (double)NS_PER_S);
+        check_failures_put(&p->failures, 0, strbuf_text(&names), &none);
+        return true;
+    }
+    log_warning("preflight: %s", strbuf_text(&text));
+    if (p->strict)
+        refuse_job(p, strbuf_text(&text));
+    return !p->strict;
+}
+
+/* Compares when all summaries are there, or when the wait is over. */
+static void compare_if_due(struct preflight *p, bool time_is_up) {
+    const struct group *g = p->ops.led(p->arg);
+    size_t n = group_members(g, NULL, 0);
+    if (n < 2 || p->compared || p->nets.local)
+        return;
+    if (summary_index_nodes(p->index) < n && !time_is_up)
+        return; /* so that summaries that arrive one by one do not cause a comparison each */
+    _cleanup_(freep) uint64_t *members = xcalloc(n, sizeof *members);
+    (void)group_members(g, members, n);
+    bool all = true;
+    for (size_t i = 0; i < n && all; i++)
+        all = summary_index_has(p->index, members[i]);
+    if (!all && !time_is_up)
+        return;
+    p->compared = true;
+    loop_timer_set(p->timer, TIME_NEVER);
+    if (!all && !take_missing(p, members, n))
+        return;
+    compare(p, members, n);
+    go_on(p);
+}
+
+/* The deadline for missing node summaries is over. */
+static void on_time_up(void *arg) {
+    struct preflight *p = arg;
+    if (p->ops.led(p->arg) != NULL)
+        compare_if_due(p, true);
+}
+
+/* Reports failures of other nodes, and which neighbours they can't reach. This node reports its own
+ * failures itself. */
+static void log_failures(struct preflight *p, const char *host, const struct node_summary *d) {
+    for (uint32_t i = 0; i < d->n_findings; i++)
+        if (d->findings[i].level == NODE_SUMMARY_FAIL && p->n_failures_said++ < FAILURES_SAID_MAX)
+            log_warning("preflight: node %s reports: %s: %s", host, d->findings[i].code,
+                        d->findings[i].text);
+}
+
+void preflight_received(struct preflight *p, uint64_t incarnation, const char *host,
+                        const char *text) {
+    if (p == NULL)
+        return;
+    _cleanup_(freep) struct node_summary *d = xcalloc(1, sizeof *d);
+    struct err err = {0};
+    if (node_summary_read(text, strlen(text), d, &err) < 0) {
+        log_debug("preflight: the digest of %s: %s", host, err.text);
+        return;
+    }
+    if (p->index == NULL)
+        p->index = summary_index_new(random_u64());
+    summary_index_put(p->index, incarnation, host, d);
+    if (p->check)
+        check_failures_put(&p->failures, incarnation, host, d);
+    else if (incarnation != p->config.incarnation)
+        log_failures(p, host, d);
+    compare_if_due(p, false);
+}
+
+void preflight_forgotten(struct preflight *p, uint64_t incarnation) {
+    if (p == NULL || p->index == NULL)
+        return;
+    summary_index_drop(p->index, incarnation);
+    check_failures_drop(&p->failures, incarnation);
+}
+
+/* In a check, nodes send their summaries when a group forms, with the neighbours that they reach.
+ * So those of the previous group don't count. */
+static void forget_node_summaries(struct preflight *p) {
+    const struct group *g = p->ops.led(p->arg);
+    size_t n = group_members(g, NULL, 0);
+    _cleanup_(freep) uint64_t *members = xcalloc(n + 1, sizeof *members);
+    (void)group_members(g, members, n);
+    for (size_t i = 0; i < n; i++)
+        summary_index_drop(p->index, members[i]);
+    check_failures_fini(&p->failures);
+}
+
+void preflight_forming(struct preflight *p) {
+    if (p == NULL)
+        return;
+    if (p->index == NULL)
+        p->index = summary_index_new(random_u64());
+    if (p->check)
+        forget_node_summaries(p);
+    p->compared = false;
+    p->n_failures_said = 0;
+    loop_timer_set(p->timer, clock_now_ns() + NODE_SUMMARIES_WAIT_NS);
+    compare_if_due(p, false);
+}
+
+/* ---- life ---- */
 
 bool preflight_is_wanted(const struct job_spec *spec) {
     return spec->preflight != JOB_PREFLIGHT_OFF && spec->rdzv.max_nodes >= 2;
@@ -348,7 +604,8 @@ void preflight_free(struct preflight *p) {
     node_discovery_free(p->way);
     node_summary_stop(p->gathering);
     print_node(p);
-    compare_end(p);
+    summary_index_free(p->index);
+    check_failures_fini(&p->failures);
     loop_timer_free(p->timer);
     loop_timer_free(p->clock_timer);
     free(p);

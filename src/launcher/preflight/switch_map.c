@@ -66,7 +66,7 @@ static bool item_has(const char *item, const char *end, const char *name) {
 
 static bool separates(char c) { return c == ',' || c == ' ' || c == '\t'; }
 
-bool host_list_has(const char *list, const char *name) {
+static bool list_has(const char *list, const char *name) {
     while (*list != '\0') {
         while (separates(*list))
             list++;
@@ -190,7 +190,7 @@ static int read_map(char *text, struct map *ret, struct err *err) {
 
 static const struct switch_entry *above(const struct map *m, const char *name, bool is_switch) {
     for (uint32_t i = 0; i < m->n; i++)
-        if (host_list_has(is_switch ? m->entries[i].switches : m->entries[i].nodes, name))
+        if (list_has(is_switch ? m->entries[i].switches : m->entries[i].nodes, name))
             return &m->entries[i];
     return NULL;
 }

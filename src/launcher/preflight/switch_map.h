@@ -21,11 +21,10 @@
 
 enum { SWITCH_MAP_E_ABSENT = 1 }; /* this node is on no switch */
 
-/* Whether a list of names, separated by commas or blanks, has this name. Numbers in brackets are
- * ranges, with as many digits as they are written: n[08-12] has n08 and n12, but not n8. */
-bool host_list_has(const char *list, const char *name);
-
-/* Writes the place of `host`, found by its whole name or up to its first dot, into size bytes. 0;
+/* Lists of names are separated by commas or blanks. Numbers in brackets are ranges, with as many
+ * digits as they are written: n[08-12] has n08 and n12, but not n8.
+ *
+ * Writes the place of `host`, found by its whole name or up to its first dot, into size bytes. 0;
  * SWITCH_MAP_E_ABSENT; -EINVAL with the line that is not valid, or because switches form a cycle;
  * -E2BIG: too many switches, or the place is longer than `size`. */
 _must_use_ int switch_map_find(const char *text, size_t len, const char *host, char *ret,
