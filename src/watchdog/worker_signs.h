@@ -1,6 +1,6 @@
 /* The row of signs of one worker, from the node that sees them to the verdict of the leader: filled
- * in by signs_io.c (what is seen) and signs_rows.c (what is announced), sent as a row of WIRE_SIGNS
- * (rendezvous/protocol/wire.c), read by watchdog/verdict. Pure. */
+ * in by look/signs_io.c (what is seen) and look/signs.c (what is announced), sent as a row of
+ * WIRE_SIGNS (rendezvous/protocol/wire.c), read by watchdog/judge. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -25,6 +25,14 @@ enum {
      * nor could its main thread, which is only assumed to move. */
     SIGN_UNSEEN = 1 << 11,
     SIGN_ALL = (1 << 12) - 1,
+};
+
+/* What a worker has announced (sd_notify(3)). */
+struct worker_announced {
+    uint64_t step;     /* the last; 0: none */
+    uint64_t alive_ns; /* when it last announced something; 0: never */
+    uint64_t limit_ns; /* for how long it may be silent; 0: it announced no limit */
+    uint64_t since_ns; /* for how long it is */
 };
 
 struct worker_signs {

@@ -22,10 +22,10 @@ static void on_gathered(void *arg) { agent_stop_gathered(arg); }
 
 /* ---- what the watchdog gets from the launcher ---- */
 
-static struct hang_announced announced(const struct local_workers *w, uint32_t local_rank,
-                                       uint64_t now_ns) {
+static struct worker_announced announced(const struct local_workers *w, uint32_t local_rank,
+                                         uint64_t now_ns) {
     const struct announced *a = local_workers_announced(w, local_rank);
-    struct hang_announced ret = {.step = a->step, .alive_ns = a->alive_ns};
+    struct worker_announced ret = {.step = a->step, .alive_ns = a->alive_ns};
     if (!announced_limit(a, now_ns, &ret.limit_ns, &ret.since_ns))
         ret.limit_ns = 0;
     return ret;

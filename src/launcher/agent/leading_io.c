@@ -196,13 +196,7 @@ static void group_runs(struct leading *l) {
     _cleanup_(hang_group_fini) struct hang_group group;
     if (!hang_group_read(rdzv_server_group(l->server), &group))
         return;
-    hang_evidence_begin(l->evidence, &group);
     hang_leader_begin(l->hang, &group);
-}
-
-static void group_ends(struct leading *l) {
-    hang_leader_end(l->hang);
-    hang_evidence_end(l->evidence);
 }
 
 void leading_let_go(struct leading *l) {
@@ -220,7 +214,7 @@ static void group_stops(struct leading *l, struct generation generation) {
     if (again)
         leading_let_go(l);
     else
-        group_ends(l);
+        hang_leader_end(l->hang);
 }
 
 static void on_timeline(void *arg, const struct timeline_entry *entry) {
@@ -235,7 +229,7 @@ static void on_timeline(void *arg, const struct timeline_entry *entry) {
     else if (entry->kind == TIMELINE_STOPPING)
         group_stops(l, entry->generation);
     else if (entry->kind == TIMELINE_CLOSED)
-        group_ends(l);
+        hang_leader_end(l->hang);
 }
 
 static void on_signs(void *arg, uint64_t incarnation, const struct rdzv_signs *signs) {
@@ -321,7 +315,7 @@ static void forgotten(void *arg, uint64_t incarnation) {
 
 /* Ends all connections of nodes. */
 static void stop_leading(struct leading *l) {
-    group_ends(l);
+    hang_leader_end(l->hang);
     hang_stacks_cancel(l->stacks);
     rdzv_listener_serve(l->config.listener, NULL);
     rdzv_server_free(TAKE_PTR(l->server));

@@ -15,7 +15,6 @@
 #include "rendezvous/store/store_door_io.h"
 #include "watchdog/act/hang_evidence_io.h"
 #include "watchdog/act/hang_leader_io.h"
-#include "watchdog/act/hang_stacks_io.h"
 
 struct leading_config { /* all borrowed for its life */
     const struct job_spec *spec;

@@ -27,7 +27,8 @@ static struct tm utc(uint64_t wall_ns) {
     return gmtime_r(&at, &tm) == NULL ? (struct tm){0} : tm;
 }
 
-void hang_files_time(uint64_t wall_ns, char ret[HANG_FILES_NAME_MAX]) {
+/* "2026-11-24T03:10:38.123Z" */
+static void write_time(uint64_t wall_ns, char ret[HANG_FILES_NAME_MAX]) {
     struct tm t = utc(wall_ns);
     (void)snprintf(ret, HANG_FILES_NAME_MAX, "%04d-%02d-%02dT%02d:%02d:%02d.%03uZ",
                    t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour, t.tm_min, t.tm_sec,
@@ -243,7 +244,8 @@ static void read_answers(struct work *k) {
  * no other is known to have. */
 static void read_came(struct work *k) {
     const struct hang_group *g = &k->answers->group;
-    bool *came = xcalloc(g->world_size, sizeof *came), any = false;
+    _cleanup_(freep) bool *came = xcalloc(g->world_size, sizeof *came);
+    bool any = false;
     memset(came, true, g->world_size);
     for (uint32_t i = 0; i < g->n_nodes; i++)
         for (uint32_t w = 0; w < k->evidence[i].n_workers; w++) {
@@ -253,7 +255,8 @@ static void read_came(struct work *k) {
             came[worker->rank] = !worker->not_at_store;
             any = any || worker->at_store;
         }
-    k->came = any ? came : NULL; /* memory goes with the process */
+    if (any)
+        k->came = TAKE_PTR(came);
 }
 
 /* One node asks for the whole job: that of rank 0 (gather_sources_io.h). */
@@ -299,7 +302,7 @@ static uint64_t place_of(const struct work *k, uint32_t rank) {
 static void write_text(const struct work *k, struct strbuf *ret) {
     struct generation g = k->answers->group.generation;
     char time[HANG_FILES_NAME_MAX];
-    hang_files_time(k->answers->asked_wall_ns, time);
+    write_time(k->answers->asked_wall_ns, time);
     strbuf_printf(ret, "job %s, generation %" PRIu32 ".%" PRIu32 ", %s\n",
                   k->of->config.settings->run_id, g.epoch, g.counter, time);
     suspects_text(&k->in, &k->found, ret);
@@ -311,7 +314,7 @@ static void write_json(const struct work *k, struct strbuf *ret) {
     struct generation g = k->answers->group.generation;
     struct json_writer w = json_writer_of(ret);
     char generation[32], time[HANG_FILES_NAME_MAX];
-    hang_files_time(k->answers->asked_wall_ns, time);
+    write_time(k->answers->asked_wall_ns, time);
     (void)snprintf(generation, sizeof generation, "%" PRIu32 ".%" PRIu32, g.epoch, g.counter);
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "job", k->of->config.settings->run_id);
@@ -366,15 +369,25 @@ static bool write_files(int fd, const struct work *k) {
     return send_tail(fd, r, r == 0 ? path : err.text);
 }
 
-/* All memory goes with the process. */
+static void work_fini(struct work *k) {
+    for (uint32_t i = 0; i < k->answers->group.n_nodes; i++)
+        evidence_fini(&k->evidence[i]);
+    suspects_fini(&k->found);
+    free(k->evidence);
+    free(k->nodes);
+    free(k->errors);
+    free(k->came);
+    free(k->collectives);
+}
+
 static int run(int fd, void *arg) {
     struct work *k = arg;
     int r = compare(k);
-    if (r < 0)
-        return helper_send(fd, &(struct head){.sums.code = r}, sizeof(struct head)) ? 0 : 1;
-    bool sent = send_head(fd, k);
-    if (sent && k->of->dir != NULL)
+    bool sent = r < 0 ? helper_send(fd, &(struct head){.sums.code = r}, sizeof(struct head))
+                      : send_head(fd, k);
+    if (r == 0 && sent && k->of->dir != NULL)
         sent = write_files(fd, k);
+    work_fini(k);
     return sent ? 0 : 1;
 }
 

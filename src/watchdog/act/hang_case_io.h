@@ -90,8 +90,6 @@ bool hang_case_has_answers(const struct hang_case *c);
 
 /* The name of a folder; it sorts by time. */
 void hang_files_name(uint64_t wall_ns, struct generation generation, char ret[HANG_FILES_NAME_MAX]);
-/* "2026-11-24T03:10:38.123Z" */
-void hang_files_time(uint64_t wall_ns, char ret[HANG_FILES_NAME_MAX]);
 
 struct hang_files_text {
     const char *data;

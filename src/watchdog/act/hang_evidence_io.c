@@ -1,6 +1,7 @@
 #include "watchdog/act/hang_evidence_io.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/list.h"
@@ -9,7 +10,7 @@
 
 /* What the nodes were asked, and have answered so far. */
 struct hang_round {
-    unsigned refs; /* the collection's, that of a callback, and those of hang_answers_keep() */
+    unsigned refs; /* the collection's, that of a callback, and that of a struct hang_stacks */
     uint32_t id;
     uint64_t timeout_ns; /* that the nodes were given */
     uint64_t end_ns;
@@ -55,16 +56,6 @@ static void round_unref(struct hang_round *r) {
     free(r->answers.nodes);
     free(r->open);
     free(r);
-}
-
-const struct hang_answers *hang_answers_keep(const struct hang_answers *a) {
-    a->own->refs++;
-    return a;
-}
-
-void hang_answers_drop(const struct hang_answers *a) {
-    if (a != NULL)
-        round_unref(a->own);
 }
 
 static void arm(struct hang_evidence *e) {
@@ -332,4 +323,93 @@ void hang_evidence_free(struct hang_evidence *e) {
     hang_group_fini(&e->group);
     loop_timer_free(e->timer);
     free(e);
+}
+
+/* ---- for operators ---- */
+
+struct hang_stacks {
+    struct loop *loop;
+    struct hang_evidence *evidence;
+    struct hang_stacks_ops ops;
+    void *arg;
+    struct loop_timer *timer;
+    struct hang_question *question; /* NULL: nothing is asked */
+    struct hang_round *round;       /* referenced while its answers are passed on; NULL: none are */
+    uint32_t next;                  /* node */
+};
+
+static void drop(struct hang_stacks *s) {
+    round_unref(TAKE_PTR(s->round));
+    s->next = 0;
+}
+
+/* An answer that is missing can still come meanwhile; one that is whole does not change. */
+static void pass_on(struct hang_stacks *s, uint32_t i) {
+    const struct hang_group *g = &s->round->answers.group;
+    const struct hang_answer *answer = &s->round->answers.nodes[i];
+    struct rdzv_stacks head = {.generation = g->generation,
+                               .world_size = g->world_size,
+                               .n_nodes = g->n_nodes,
+                               .node = i,
+                               .first_rank = g->nodes[i].first_rank,
+                               .nproc = g->nodes[i].nproc};
+    (void)snprintf(head.name, sizeof head.name, "%s", g->nodes[i].name);
+    if (answer->missing != NULL) {
+        (void)snprintf(head.missing, sizeof head.missing, "%s", answer->missing);
+        s->ops.add(s->arg, &head, "", 0);
+    } else {
+        s->ops.add(s->arg, &head, strbuf_text(&answer->json), answer->json.len);
+    }
+}
+
+static void on_stacks_timer(void *arg) {
+    struct hang_stacks *s = arg;
+    while (s->next < s->round->answers.group.n_nodes && !loop_slice_is_over(s->loop))
+        pass_on(s, s->next++);
+    if (s->next < s->round->answers.group.n_nodes) {
+        loop_timer_set(s->timer, clock_now_ns());
+        return;
+    }
+    drop(s);
+    s->ops.end(s->arg, NULL);
+}
+
+/* They can be long, and others may wait for the same ones. */
+static void on_answers(void *arg, const struct hang_answers *answers) {
+    struct hang_stacks *s = arg;
+    s->question = NULL;
+    s->round = answers->own;
+    s->round->refs++;
+    loop_timer_set(s->timer, clock_now_ns());
+}
+
+void hang_stacks_ask(struct hang_stacks *s, uint64_t timeout_ns) {
+    hang_stacks_cancel(s);
+    int r =
+        hang_evidence_ask(s->evidence, HANG_FOR_OPERATOR, timeout_ns, on_answers, s, &s->question);
+    if (r < 0)
+        s->ops.end(s->arg, "no worker runs at the moment; \"muster status\" shows what the job "
+                           "does");
+}
+
+void hang_stacks_cancel(struct hang_stacks *s) {
+    hang_question_free(TAKE_PTR(s->question));
+    loop_timer_set(s->timer, TIME_NEVER);
+    drop(s);
+}
+
+struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
+                                    const struct hang_stacks_ops *ops, void *arg) {
+    struct hang_stacks *s = xcalloc(1, sizeof *s);
+    *s = (struct hang_stacks){.loop = loop, .evidence = evidence, .ops = *ops, .arg = arg};
+    s->timer = loop_timer_new(loop, on_stacks_timer, s);
+    return s;
+}
+
+void hang_stacks_free(struct hang_stacks *s) {
+    if (s == NULL)
+        return;
+    hang_stacks_cancel(s);
+    loop_timer_free(s->timer);
+    free(s);
 }

@@ -40,11 +40,6 @@ struct hang_answers {
     uint64_t asked_wall_ns;    /* since 1970 */
     struct hang_round *own;    /* the collection's own */
 };
-/* They stay until hang_answers_drop(), which takes NULL. An answer that is missing can still come
- * meanwhile; one that is whole does not change. */
-const struct hang_answers *hang_answers_keep(const struct hang_answers *a);
-void hang_answers_drop(const struct hang_answers *a);
-
 struct hang_evidence_ops {
     /* Sends this node an ASK, SUSPECTS or PROCEED. False: it is not connected. Must not free the
      * collection. */
@@ -98,3 +93,32 @@ void hang_evidence_end_ranks(struct hang_evidence *e, const bool *suspects, uint
  * this group, which is being stopped, are notified. Open questions get what has come so far, from
  * the loop. */
 void hang_evidence_let_go(struct hang_evidence *e, const struct hang_group *group);
+
+/* ---- for operators ----
+ *
+ * Answers operators that want to know what the workers do ("muster stacks"), whether the job hangs
+ * or not.
+ *
+ *     s = hang_stacks_new(loop, evidence, &ops, me);
+ *     hang_stacks_ask(s, timeout_ns);                  … ops.add for each node, then ops.end
+ *
+ * The evidence goes to the operator as it came from the nodes, part by part in several turns of the
+ * loop: the operator's command compares it. */
+
+struct hang_stacks_ops { /* must not free the object */
+    /* A node of the group, in order of ranks; json is borrowed for the call. */
+    void (*add)(void *arg, const struct rdzv_stacks *node, const char *json, size_t len);
+    /* That was all; or, for one sentence, why there is no answer. May be called from inside
+     * hang_stacks_ask(). */
+    void (*end)(void *arg, const char *why_not);
+};
+
+struct hang_stacks;
+/* evidence is borrowed for its life. */
+_must_use_ struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_evidence *evidence,
+                                               const struct hang_stacks_ops *ops, void *arg);
+void hang_stacks_free(struct hang_stacks *s); /* takes NULL */
+/* The next question may be asked after `end`. */
+void hang_stacks_ask(struct hang_stacks *s, uint64_t timeout_ns);
+/* The answer is no longer awaited: nothing is called until the next question. */
+void hang_stacks_cancel(struct hang_stacks *s);

@@ -53,8 +53,9 @@ struct hang_leader {
     void *arg;
     struct loop_timer *timer;
     struct hang *hang;
-    struct hang_group group; /* that runs; generation none: none does */
-    uint64_t *waited_ns;     /* [world size] when it was last reported to have waited; 0: never */
+    const struct hang_group *group; /* that runs, of the evidence */
+    /* [world size] when it was last reported to have waited; 0: never. NULL: nothing is watched */
+    uint64_t *waited_ns;
     uint64_t began_ns;
     struct list open; /* struct open_case */
     uint32_t n_open;
@@ -87,7 +88,7 @@ static void name_suspects(const struct hang_leader *l, const struct hang_update 
                           struct strbuf *ret) {
     for (uint32_t i = 0; i < MIN2(u->n_suspects, (uint32_t)SUSPECTS_NAMED); i++)
         strbuf_printf(ret, "; rank %u (node %s) %s", u->suspects[i].rank,
-                      l->group.nodes[u->suspects[i].node].name, sign_text(u->suspects[i].sign));
+                      l->group->nodes[u->suspects[i].node].name, sign_text(u->suspects[i].sign));
     if (u->n_suspects > SUSPECTS_NAMED)
         strbuf_printf(ret, "; and %u more", u->n_suspects - SUSPECTS_NAMED);
 }
@@ -103,7 +104,7 @@ static void close_case(struct open_case *c) {
 
 static void blame(const struct hang_leader *l, uint32_t rank, uint32_t node, int32_t pid,
                   struct failure *ret) {
-    const struct hang_node *n = &l->group.nodes[node];
+    const struct hang_node *n = &l->group->nodes[node];
     ret->rank = rank;
     ret->local_rank = rank - n->first_rank;
     ret->incarnation = n->incarnation;
@@ -146,12 +147,10 @@ static const struct evidence_worker *find(const struct evidence *e, uint32_t ran
 }
 
 /* Of the ranks of one node. */
-static void read_node(const struct work *k, uint32_t node, struct suspects_native *list,
-                      uint32_t *n) {
+static void read_node(const struct work *k, uint32_t node, struct evidence *e, struct err *err,
+                      struct suspects_native *list, uint32_t *n) {
     const struct hang_node *of = &k->answers->group.nodes[node];
     const struct hang_answer *answer = &k->answers->nodes[node];
-    struct evidence *e = xcalloc(1, sizeof *e); /* memory goes with the process */
-    struct err *err = xcalloc(1, sizeof *err);
     const char *missing = answer->missing;
     if (missing == NULL && evidence_read(strbuf_text(&answer->json), answer->json.len, e, err) < 0)
         missing = err->text;
@@ -170,14 +169,17 @@ static int write_native(int fd, void *arg) {
     const struct work *k = arg;
     const struct hang_group *g = &k->answers->group;
     _cleanup_(strbuf_fini) struct strbuf text = {0}, json = {0};
-    struct suspects_native *list = xcalloc(g->world_size, sizeof *list);
+    _cleanup_(freep) struct suspects_native *list = xcalloc(g->world_size, sizeof *list);
+    _cleanup_(freep) struct evidence *evidence = xcalloc(g->n_nodes, sizeof *evidence);
+    _cleanup_(freep) struct err *errors = xcalloc(g->n_nodes, sizeof *errors);
     struct err err = {0};
     uint32_t n = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++)
-        read_node(k, i, list, &n);
+        read_node(k, i, &evidence[i], &errors[i], list, &n);
     suspects_native_text(list, n, &text);
     suspects_native_json(list, n, &json);
-    free(list);
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        evidence_fini(&evidence[i]);
     int r =
         hang_files_amend(k->native->path, &(struct hang_files_text){strbuf_text(&text), text.len},
                          &(struct hang_files_text){strbuf_text(&json), json.len}, &err);
@@ -241,9 +243,9 @@ static void read_native(struct hang_leader *l, bool *suspects, const char *path)
  * worker is disturbed before the stop. Without files there is no place for native stacks. */
 static void end_suspects(struct hang_leader *l, const struct open_case *c,
                          const struct hang_compared *seen) {
-    _cleanup_(freep) bool *suspects = xcalloc(l->group.world_size, sizeof *suspects);
+    _cleanup_(freep) bool *suspects = xcalloc(l->group->world_size, sizeof *suspects);
     bool any = true;
-    if (seen != NULL && seen->n_suspects > 0 && seen->n_ranks == l->group.world_size)
+    if (seen != NULL && seen->n_suspects > 0 && seen->n_ranks == l->group->world_size)
         memcpy(suspects, seen->suspects, seen->n_ranks * sizeof *suspects);
     else if (c->suspect.incarnation != 0)
         suspects[c->suspect.rank] = true;
@@ -261,7 +263,7 @@ static void write_event(struct hang_leader *l, enum timeline_kind kind, const st
     uint64_t now = clock_now_ns();
     struct timeline_entry entry = {.kind = kind,
                                    .at_ns = now,
-                                   .generation = l->group.generation,
+                                   .generation = l->group->generation,
                                    .detected_ns = now > quiet_ns ? now - quiet_ns : 0};
     if (who != NULL) {
         entry.node = who->incarnation;
@@ -302,7 +304,7 @@ static void report(const struct open_case *c, const char *text) {
 /* seen NULL: there is no evidence. */
 static void decide(struct open_case *c, const struct hang_compared *seen) {
     struct hang_leader *l = c->leader;
-    bool same = generation_compare(c->generation, l->group.generation) == 0;
+    bool same = generation_compare(c->generation, l->group->generation) == 0;
     bool named = seen != NULL && seen->n_suspects > 0;
     c->alone = seen != NULL && seen->code == 0 && !seen->reason && !c->given;
     bool ends = c->hung && c->restart && !c->alone;
@@ -369,14 +371,14 @@ static void on_seen(void *arg, const struct hang_compared *seen) {
     close_case(c);
     if (!hang_leader_is_busy(l))
         l->ops.idle(l->arg);
-    if (seen->code == 0 && generation_compare(of, l->group.generation) == 0)
+    if (seen->code == 0 && generation_compare(of, l->group->generation) == 0)
         update_machine(l, seen);
 }
 
 static void open_case(struct hang_leader *l, const struct hang_update *u) {
     struct open_case *c = xcalloc(1, sizeof *c);
     *c = (struct open_case){
-        .leader = l, .generation = l->group.generation, .hung = u->hung, .restart = u->restart};
+        .leader = l, .generation = l->group->generation, .hung = u->hung, .restart = u->restart};
     c->quiet_ns = u->quiet_ns;
     (void)snprintf(c->text, sizeof c->text, "%s", u->text);
     (void)snprintf(l->watchdog.said, sizeof l->watchdog.said, "%s", u->text);
@@ -402,8 +404,8 @@ static void open_case(struct hang_leader *l, const struct hang_update *u) {
 }
 
 void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what) {
-    uint32_t n = 0, world = l->group.world_size;
-    if (generation_is_none(l->group.generation) || rank >= world)
+    uint32_t n = 0, world = l->group->world_size;
+    if (l->waited_ns == NULL || rank >= world)
         return;
     _cleanup_(freep) bool *waited = xcalloc(world, sizeof *waited);
     uint64_t now = clock_now_ns();
@@ -414,7 +416,7 @@ void hang_leader_failed(struct hang_leader *l, uint32_t rank, const char *what) 
     if (n == 0 || 2 * n < world - 1)
         return;
     struct open_case *c = xcalloc(1, sizeof *c);
-    *c = (struct open_case){.leader = l, .generation = l->group.generation, .failed = true};
+    *c = (struct open_case){.leader = l, .generation = l->group->generation, .failed = true};
     list_append(&l->open, &c->link);
     struct hang_case_ask ask = {.what = what, .waited = waited, .failed = rank};
     if (l->n_open++ >= OPEN_MAX || hang_case_new(&l->cases, &ask, on_seen, c, &c->io) < 0)
@@ -513,37 +515,37 @@ void hang_leader_let_go(struct hang_leader *l) {
 }
 
 void hang_leader_end(struct hang_leader *l) {
-    if (generation_is_none(l->group.generation))
-        return;
-    step(l, &(struct hang_event){.kind = HANG_EVENT_END});
-    forget_cases(l);
-    hang_group_fini(&l->group);
-    free(TAKE_PTR(l->waited_ns));
+    if (l->waited_ns != NULL) {
+        step(l, &(struct hang_event){.kind = HANG_EVENT_END});
+        forget_cases(l);
+        free(TAKE_PTR(l->waited_ns));
+    }
+    hang_evidence_end(l->config.evidence);
 }
 
 void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
     hang_leader_end(l);
+    hang_evidence_begin(l->config.evidence, group);
     if (l->config.settings.limits.action == HANG_ACTION_OFF)
         return;
-    hang_group_copy(group, &l->group);
     uint32_t own = hang_group_find(group, l->config.incarnation);
     (void)snprintf(l->own_name, sizeof l->own_name, "%s",
                    group->n_nodes > 1 && own < group->n_nodes ? group->nodes[own].name : "");
     l->waited_ns = xcalloc(group->world_size, sizeof *l->waited_ns);
     l->began_ns = clock_now_ns();
     step(l, &(struct hang_event){
-                .kind = HANG_EVENT_START, .n = l->group.world_size, .nodes = l->group.node_of});
+                .kind = HANG_EVENT_START, .n = l->group->world_size, .nodes = l->group->node_of});
 }
 
 void hang_leader_signs(struct hang_leader *l, uint64_t incarnation,
                        const struct rdzv_signs *signs) {
-    uint32_t node = hang_group_find(&l->group, incarnation);
-    if (generation_is_none(l->group.generation) ||
-        generation_compare(signs->generation, l->group.generation) != 0 || node == l->group.n_nodes)
+    uint32_t node = hang_group_find(l->group, incarnation);
+    if (l->waited_ns == NULL || generation_compare(signs->generation, l->group->generation) != 0 ||
+        node == l->group->n_nodes)
         return;
     for (uint32_t i = 0; i < signs->n; i++) {
         const struct worker_signs *row = &signs->list[i];
-        if (row->rank < l->group.world_size && l->group.node_of[row->rank] == node &&
+        if (row->rank < l->group->world_size && l->group->node_of[row->rank] == node &&
             (row->flags & (SIGN_MOVED | SIGN_ENDED)) == 0 && row->still_ns >= HANG_WAITED_NS)
             l->waited_ns[row->rank] = clock_now_ns();
     }
@@ -565,7 +567,11 @@ static const char *log_dir(void *arg) {
 struct hang_leader *hang_leader_new(struct loop *loop, const struct hang_leader_config *config,
                                     const struct hang_leader_ops *ops, void *arg) {
     struct hang_leader *l = xcalloc(1, sizeof *l);
-    *l = (struct hang_leader){.loop = loop, .config = *config, .ops = *ops, .arg = arg};
+    *l = (struct hang_leader){.loop = loop,
+                              .config = *config,
+                              .ops = *ops,
+                              .arg = arg,
+                              .group = hang_evidence_group(config->evidence)};
     l->cases = (struct hang_case_config){.loop = loop,
                                          .settings = &l->config.settings,
                                          .evidence = config->evidence,
@@ -586,7 +592,6 @@ void hang_leader_free(struct hang_leader *l) {
         close_case(c);
     }
     forget_native(l);
-    hang_group_fini(&l->group);
     free(l->waited_ns);
     hang_free(l->hang);
     loop_timer_free(l->timer);

@@ -47,7 +47,8 @@ _must_use_ struct hang_leader *hang_leader_new(struct loop *loop,
                                                const struct hang_leader_ops *ops, void *arg);
 void hang_leader_free(struct hang_leader *l); /* takes NULL */
 
-void hang_leader_begin(struct hang_leader *l, const struct hang_group *group); /* copies */
+/* Also of the evidence: hang_evidence_begin(), hang_evidence_end(). Copies. */
+void hang_leader_begin(struct hang_leader *l, const struct hang_group *group);
 /* The evidence of a case that is open is no longer reported. */
 void hang_leader_end(struct hang_leader *l);
 /* A worker has failed, and the others are about to be stopped: hang_leader_end() follows. If they

@@ -11,8 +11,6 @@
 #include "io/process/proc.h"
 #include "rendezvous/protocol/wire.h"
 #include "watchdog/act/hang_evidence_io.h"
-#include "watchdog/act/hang_reply_io.h"
-#include "watchdog/act/hang_rows.h"
 #include "watchdog/evidence/disturb.h"
 #include "watchdog/evidence/gather_io.h"
 #include "watchdog/evidence/slow.h"
@@ -59,7 +57,7 @@ struct hang_watch {
     struct slow **slow;           /* and the closer look at these */
     uint32_t n_parts, next_part;
     uint64_t tick_ns; /* when the present round began */
-    struct hang_rows rows;
+    struct signs_report rows;
     struct gpu_watch *gpus;
     struct gathering evidence;
     struct gathering native; /* stacks of suspects, which are read before they are ended */
@@ -68,6 +66,87 @@ struct hang_watch {
     uint32_t n_ends;
     uint64_t ends_leader; /* the one that sent them: another one's stop is not for a hang */
 };
+
+/* ---- a long answer ---- */
+
+struct hang_reply {
+    struct loop_timer *timer;
+    hang_reply_fn *send;
+    void *arg;
+    struct strbuf text;
+    size_t sent; /* of it */
+    bool begun, over;
+    uint32_t id;
+    uint64_t give_up_ns;
+};
+
+/* How much of the rest fits into a piece, cut between characters. */
+static size_t piece_len(const struct hang_reply *r) {
+    const char *rest = strbuf_text(&r->text) + r->sent;
+    size_t left = r->text.len - r->sent, n = MIN2(left, RDZV_EVIDENCE_CHUNK_MAX - 1);
+    while (n < left && n > 1 && ((uint8_t)rest[n] & 0xc0) == 0x80)
+        n--;
+    return n;
+}
+
+static bool send_piece(struct hang_reply *r) {
+    struct rdzv_evidence piece = {.id = r->id, .first = !r->begun};
+    size_t n = piece_len(r);
+    memcpy(piece.text, strbuf_text(&r->text) + r->sent, n);
+    piece.last = r->sent + n == r->text.len;
+    if (!r->send(r->arg, &piece))
+        return false;
+    r->sent += n;
+    r->begun = true;
+    r->over = piece.last;
+    return true;
+}
+
+static void send_some(struct hang_reply *r) {
+    bool room = true;
+    while (!r->over && room)
+        room = send_piece(r);
+    uint64_t now = clock_now_ns();
+    if (r->over || now >= r->give_up_ns)
+        hang_reply_stop(r);
+    else
+        loop_timer_set(r->timer, now + HANG_REPLY_AGAIN_NS);
+}
+
+static void on_reply_timer(void *arg) { send_some(arg); }
+
+void hang_reply_start(struct hang_reply *r, uint32_t id, const char *text, size_t len,
+                      uint64_t give_up_ns) {
+    hang_reply_stop(r);
+    strbuf_add_bytes(&r->text, text, len);
+    r->id = id;
+    r->over = false;
+    r->give_up_ns = give_up_ns;
+    send_some(r);
+}
+
+void hang_reply_stop(struct hang_reply *r) {
+    strbuf_fini(&r->text);
+    r->sent = 0;
+    r->begun = false;
+    r->over = true;
+    loop_timer_set(r->timer, TIME_NEVER);
+}
+
+struct hang_reply *hang_reply_new(struct loop *loop, hang_reply_fn *send, void *arg) {
+    struct hang_reply *r = xcalloc(1, sizeof *r);
+    *r = (struct hang_reply){.send = send, .arg = arg, .over = true};
+    r->timer = loop_timer_new(loop, on_reply_timer, r);
+    return r;
+}
+
+void hang_reply_free(struct hang_reply *r) {
+    if (r == NULL)
+        return;
+    hang_reply_stop(r);
+    loop_timer_free(r->timer);
+    free(r);
+}
 
 /* ---- what is reported to the leader ---- */
 
@@ -86,7 +165,7 @@ static pid_t pid_of(const struct hang_watch *w, uint32_t local_rank) {
     return w->config.workers.ops->pid(w->config.workers.of, local_rank);
 }
 
-static struct hang_announced announced(const struct hang_watch *w, uint32_t local_rank) {
+static struct worker_announced announced(const struct hang_watch *w, uint32_t local_rank) {
     return w->config.workers.ops->announced(w->config.workers.of, local_rank, clock_now_ns());
 }
 
@@ -128,10 +207,10 @@ static void report(struct hang_watch *w, uint64_t now) {
             if ((rows[i].flags & SIGN_ASKS) != 0)
                 warn_of_hidden_prompt(w, local_rank);
         }
-        struct hang_announced a = announced(w, local_rank);
-        hang_rows_add(&w->rows, &rows[i], &a, now);
+        struct worker_announced a = announced(w, local_rank);
+        signs_report_add(&w->rows, &rows[i], &a, now);
     }
-    if (hang_rows_due(&w->rows, still, w->ops.leader(w->arg)))
+    if (signs_report_due(&w->rows, still, w->ops.leader(w->arg)))
         send_rows(w, rows, n);
 }
 
@@ -375,7 +454,7 @@ void hang_watch_start(struct hang_watch *w, struct generation generation, const 
         return;
     w->n_parts = (w->n + PART - 1) / PART;
     w->watched = xcalloc(w->n, sizeof *w->watched);
-    hang_rows_init(&w->rows, w->n, w->first_rank);
+    signs_report_init(&w->rows, w->n, w->first_rank);
     w->gpus = gpu_watch_new(w->loop);
     w->parts = xcalloc(w->n_parts, sizeof *w->parts);
     w->slow = xcalloc(w->n_parts, sizeof(struct slow *));
@@ -454,7 +533,7 @@ void hang_watch_stop(struct hang_watch *w) {
     free(TAKE_PTR(w->watched));
     free(TAKE_PTR(w->pids));
     w->n = w->n_parts = w->next_part = 0;
-    hang_rows_fini(&w->rows);
+    signs_report_fini(&w->rows);
     gpu_watch_free(TAKE_PTR(w->gpus));
     w->generation = (struct generation){0, 0};
     loop_timer_set(w->timer, TIME_NEVER);

@@ -15,21 +15,13 @@ struct hang_settings {
     uint32_t log_mode;            /* of files */
 };
 
-/* What a worker has announced (sd_notify(3)). */
-struct hang_announced {
-    uint64_t step;     /* the last; 0: none */
-    uint64_t alive_ns; /* when it last announced something; 0: never */
-    uint64_t limit_ns; /* for how long it may be silent; 0: it announced no limit */
-    uint64_t since_ns; /* for how long it is */
-};
-
 /* The launcher's workers of this node, by local rank; opaque here. */
 struct local_workers;
 struct hang_workers_ops {
     pid_t (*pid)(const struct local_workers *w, uint32_t local_rank); /* 0: none runs */
     bool (*any)(const struct local_workers *w);                       /* some were started */
-    struct hang_announced (*announced)(const struct local_workers *w, uint32_t local_rank,
-                                       uint64_t now_ns);
+    struct worker_announced (*announced)(const struct local_workers *w, uint32_t local_rank,
+                                         uint64_t now_ns);
     /* Its output is not read, because the job's own output is not read. */
     bool (*is_held)(const struct local_workers *w, uint32_t local_rank);
     /* Its environment. *ret is empty; the caller owns it. False: not known. */

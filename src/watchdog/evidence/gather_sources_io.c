@@ -14,6 +14,15 @@
 
 #define NICS_APART_NS (250 * NS_PER_MS)
 
+/* An empty text leaves the field as it is. */
+static void take_text(char **to, struct strbuf *text) {
+    if (text->len > 0) {
+        free(*to);
+        *to = strbuf_take(text);
+    }
+    strbuf_fini(text);
+}
+
 static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t deadline_ns,
                          uint32_t *without) {
     struct recorder rec;
@@ -29,8 +38,7 @@ static void ask_recorder(struct evidence_worker *w, const char *socket, uint64_t
     }
     struct strbuf text = {0};
     recorder_summary(&rec, (double)clock_wall_ns() / 1e9, &text);
-    free(w->recorder);
-    w->recorder = strbuf_take(&text);
+    take_text(&w->recorder, &text);
     w->collectives = recorder_collectives(&rec);
     recorder_fini(&rec);
 }
@@ -112,8 +120,7 @@ static void ask_ras(struct evidence *e, const struct gather_ask *gather, uint64_
     }
     struct strbuf text = {0};
     ras_summary(&ras, &text);
-    free(e->ras);
-    e->ras = strbuf_take(&text);
+    take_text(&e->ras, &text);
     if (size != NULL && parse_u32(size, &world) == 0 && world <= RAS_RANKS_MAX)
         take_counts(e, &ras, world);
     ras_fini(&ras);
@@ -134,11 +141,7 @@ static void look_at_nics(struct evidence *e, const struct nics *before, uint64_t
     if (source_nics(NULL, end_ns, after, &err) < 0)
         evidence_gap(e, "NICs: %s", err.text);
     nics_summary(before, after, &text);
-    if (text.len > 0) {
-        free(e->nics);
-        e->nics = strbuf_take(&text);
-    }
-    strbuf_fini(&text);
+    take_text(&e->nics, &text);
     free(after);
 }
 
@@ -147,11 +150,7 @@ static void read_kernel_log(struct evidence *e, uint64_t since_ns, uint64_t end_
     struct strbuf text = {0};
     if (source_kernel_log(NULL, since_ns, end_ns, &text, &err) < 0)
         evidence_gap(e, "kernel log: %s", err.text);
-    if (text.len > 0) {
-        free(e->kernel_log);
-        e->kernel_log = strbuf_take(&text);
-    }
-    strbuf_fini(&text);
+    take_text(&e->kernel_log, &text);
 }
 
 bool gather_gpus(struct evidence *e, uint64_t end_ns) {
@@ -168,11 +167,7 @@ bool gather_gpus(struct evidence *e, uint64_t end_ns) {
         evidence_gap(e, "GPUs: %s", err.text);
     struct strbuf text = {0};
     gpus_summary(before, after, &text);
-    if (text.len > 0) {
-        free(e->gpus);
-        e->gpus = strbuf_take(&text);
-    }
-    strbuf_fini(&text);
+    take_text(&e->gpus, &text);
     free(before);
     return true;
 }
@@ -225,7 +220,7 @@ static void recorder_free(struct gather_recorder *r) {
 
 static int run(int fd, void *arg) {
     const struct gather_recorder *r = *(const struct gather_recorder *const *)arg;
-    struct dump_result *results = xcalloc(r->n, sizeof *results); /* memory goes with the process */
+    _cleanup_(freep) struct dump_result *results = xcalloc(r->n, sizeof *results);
     source_recorder_dumps(r->dumps, r->n, r->end_ns, r->copied_ns);
     for (size_t i = 0; i < r->n; i++) {
         results[i].code = r->dumps[i].code;
@@ -297,8 +292,7 @@ static void add_result(const struct source_recorder_dump *d, const struct dump_r
                       (unsigned long long)result->bytes);
     if (result->code == 0 && d->keep != NULL)
         strbuf_printf(&text, "copied to %.1024s\n", d->keep);
-    free(w->recorder);
-    w->recorder = strbuf_take(&text);
+    take_text(&w->recorder, &text);
 }
 
 void gather_recorder_end(struct gather_recorder *r, struct evidence *e) {

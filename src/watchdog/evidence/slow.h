@@ -136,8 +136,6 @@ struct slow_task {
 /* Looks at once, for a program that has nothing else to do. */
 void slow_look(struct slow_task *tasks, size_t n);
 
-/* ---- work_thread_io.c ---- */
-
 /* Finds the thread that does the work of a Python process whose main thread only waits for it: in
  * join(), or in an event loop. Such a process is alive if that thread runs. *python is what an
  * earlier call has found (pid 0: it is searched for), and *t that one's answer, which stays while

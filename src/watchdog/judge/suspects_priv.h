@@ -1,4 +1,4 @@
-/* What suspects.c, suspects_frames.c and suspects_text.c share. */
+/* What suspects.c and suspects_text.c share. */
 #pragma once
 
 #include "watchdog/judge/suspects.h"
@@ -20,17 +20,10 @@ static inline const struct evidence *suspects_evidence(const struct suspects_inp
 const struct evidence_thread *suspects_main(const struct suspects *s, uint32_t rank);
 /* There is no evidence of this rank, and there should be. */
 bool suspects_is_missing(const struct suspects_input *in, const struct suspects *s, uint32_t rank);
-/* Whether this frame is in a library in which ranks wait for each other. */
-bool suspects_is_collective(const struct evidence_frame *f);
-/* Whether this file is of Python's library, or of an installed package. */
-bool suspects_is_library(const char *file);
 /* A thread of this suspect that is where one of the others has none; NULL: none. */
 const struct evidence_thread *suspects_odd_thread(const struct suspects_input *in,
                                                   const struct suspects *s, uint32_t rank);
 
-/* "backward (train.py:76)", and, if there is no Python stack, "futex()"; "" if nothing is known. */
-void suspects_where(const struct evidence *e, const struct evidence_thread *t, char *out,
-                    size_t size);
 /* "read() in load (data.py:20), pipe". w: the worker if `t` is its main thread; else NULL. */
 void suspects_describe(const struct evidence *e, const struct evidence_thread *t,
                        const struct evidence_worker *w, struct strbuf *ret);

@@ -82,6 +82,49 @@ struct signs_track signs_track_of(uint64_t now_ns);
 /* A sample that could not be read counts as moving: nothing is concluded from what is not seen. */
 void signs_track_add(struct signs_track *t, const struct worker_tick *tick, uint64_t now_ns);
 
+/* ---- when rows are sent to the leader ----
+ *
+ * This node's side of the contract at the top of watchdog/judge/hang.h, and what is added to the
+ * rows of signs_rows():
+ *
+ *     signs_report_init(&h, n, first_rank);
+ *     each second, for each row of signs_rows(): signs_report_add(&h, &row, announced, now_ns);
+ *     if (signs_report_due(&h, signs_still_ns(...), leader))
+ *         … sends all rows …
+ *     signs_report_fini(&h);
+ *
+ * Rows of a worker that can't be seen (SIGN_MOVED and SIGN_UNSEEN) are sent as those of one that
+ * announces something else: once, and once when it is seen again.
+ *
+ * What a worker announces counts only in time in which this agent ran and the worker was not
+ * stopped: in the rest, nothing could be announced or received. */
+
+struct signs_report_worker {
+    uint64_t added_ns;                 /* when its row was last added; 0: never */
+    uint64_t alive_ns;                 /* what it announced last, worker_announced.alive_ns */
+    uint64_t lost_ns;                  /* of the time since then, what does not count */
+    struct worker_signs row, reported; /* the last row; and the last that a leader was sent */
+};
+
+struct signs_report {
+    uint32_t n, first_rank;
+    struct signs_report_worker *workers; /* owned, [n] */
+    bool late;       /* of the rows added since the last signs_report_due(): a deadline is over */
+    uint64_t leader; /* the one that was sent rows last; 0: none */
+    bool reported;   /* the last rows had a worker that does not move, or is late */
+};
+
+void signs_report_init(struct signs_report *h, uint32_t n, uint32_t first_rank);
+void signs_report_fini(struct signs_report *h); /* *h is zeroed then; a zeroed one is fine */
+
+/* Fills in step, deadline_ns and since_announced_ns of this row, whose rank is one of these. */
+void signs_report_add(struct signs_report *h, struct worker_signs *row,
+                      const struct worker_announced *announced, uint64_t now_ns);
+/* Whether the rows that were just added are sent now: then the caller does it. still_ns: for how
+ * long one of them has not moved. leader: another number for each leader and each connection to it;
+ * 0: there is none now. */
+bool signs_report_due(struct signs_report *h, uint64_t still_ns, uint64_t leader);
+
 /* ---- the workers of this node ----
  *
  *     s = signs_new();

@@ -1,4 +1,4 @@
-#include "watchdog/act/hang_reply_io.h"
+#include "watchdog/act/hang_watch_io.h"
 
 #include <criterion/criterion.h>
 #include <string.h>

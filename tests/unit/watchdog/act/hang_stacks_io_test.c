@@ -1,5 +1,5 @@
 /* What the leader passes on to operators; the nodes are the test. */
-#include "watchdog/act/hang_stacks_io.h"
+#include "watchdog/act/hang_evidence_io.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>

@@ -28,9 +28,9 @@ struct local_workers {
 
 static pid_t pid_of(const struct local_workers *w, uint32_t local_rank) { return w->pids[local_rank]; }
 static bool any(const struct local_workers *w) { return w->pids[0] > 0; }
-static struct hang_announced announced(const struct local_workers *w, uint32_t local_rank, uint64_t now_ns) {
+static struct worker_announced announced(const struct local_workers *w, uint32_t local_rank, uint64_t now_ns) {
     (void)w, (void)local_rank, (void)now_ns;
-    return (struct hang_announced){0};
+    return (struct worker_announced){0};
 }
 static bool is_held(const struct local_workers *w, uint32_t local_rank) { return w->held[local_rank]; }
 static uint16_t store_port(const struct local_workers *w) {

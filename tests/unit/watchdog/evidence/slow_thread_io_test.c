@@ -53,7 +53,7 @@ static void finish(void) {
         (void)waitpid(w.pid, NULL, 0);
     }
 }
-TestSuite(work_thread_io, .fini = finish);
+TestSuite(slow_thread_io, .fini = finish);
 
 /* A whole line: with PYTHONUNBUFFERED its words come one by one. */
 static void wait_said(char *line, size_t size) {
@@ -96,32 +96,32 @@ static int32_t found_in(const char *main_file, const char *a, const char *b) {
     return found(&python, &t);
 }
 
-Test(work_thread_io, a_thread_works_for_which_the_main_thread_waits) {
+Test(slow_thread_io, a_thread_works_for_which_the_main_thread_waits) {
     cr_expect_eq(found_in("/home/me/train.py", TORCH, NULL), w.tids[0]);
 }
 
-Test(work_thread_io, one_that_only_reports_does_not_work) {
+Test(slow_thread_io, one_that_only_reports_does_not_work) {
     cr_expect_eq(found_in("/home/me/train.py", "/home/me/metrics.py", NULL), 0);
 }
 
-Test(work_thread_io, the_main_thread_works_if_it_is_in_torch_itself) {
+Test(slow_thread_io, the_main_thread_works_if_it_is_in_torch_itself) {
     cr_expect_eq(found_in("/lib/torch/autograd/graph.py", TORCH, NULL), 0);
 }
 
-Test(work_thread_io, a_main_thread_that_serves_rpc_only_waits) {
+Test(slow_thread_io, a_main_thread_that_serves_rpc_only_waits) {
     cr_expect_eq(found_in("/lib/torch/distributed/rpc/api.py", "/lib/torch/distributed/rpc/internal.py", NULL),
                  w.tids[0]);
 }
 
-Test(work_thread_io, who_pins_memory_does_not_work) {
+Test(slow_thread_io, who_pins_memory_does_not_work) {
     cr_expect_eq(found_in("/home/me/train.py", "/lib/torch/utils/data/_utils/pin_memory.py", NULL), 0);
 }
 
-Test(work_thread_io, of_several_the_one_that_has_used_most_time_works) {
+Test(slow_thread_io, of_several_the_one_that_has_used_most_time_works) {
     cr_expect_eq(found_in("/home/me/train.py", TORCH, TORCH), w.tids[1]);
 }
 
-Test(work_thread_io, it_stays_until_it_has_ended) {
+Test(slow_thread_io, it_stays_until_it_has_ended) {
     struct pystack_process python = {0};
     struct work_thread t = {0};
     char line[16];
@@ -137,7 +137,7 @@ Test(work_thread_io, it_stays_until_it_has_ended) {
     cr_expect_eq(t.tid, 0);
 }
 
-Test(work_thread_io, one_that_does_not_work_right_now_stays) {
+Test(slow_thread_io, one_that_does_not_work_right_now_stays) {
     struct pystack_process python = {0};
     begin("/home/me/train.py", "/home/me/train.py", NULL);
     struct proc_stat stat;
@@ -146,7 +146,7 @@ Test(work_thread_io, one_that_does_not_work_right_now_stays) {
     cr_expect_eq(found(&python, &t), w.tids[0]);
 }
 
-Test(work_thread_io, a_process_without_python_has_none) {
+Test(slow_thread_io, a_process_without_python_has_none) {
     struct pystack_process python = {0};
     struct work_thread t = {0};
     w.pid = fork();

@@ -1,5 +1,5 @@
 /* When a node speaks of its workers. They are ranks 4 and 5. */
-#include "watchdog/act/hang_rows.h"
+#include "watchdog/look/signs.h"
 
 #include <criterion/criterion.h>
 
@@ -7,19 +7,19 @@
 #define N 2u
 #define QUIET (3 * NS_PER_S)
 
-static struct hang_rows h;
+static struct signs_report h;
 /* What rank 4 has announced; since_ns is filled in. */
-static struct hang_announced announced;
+static struct worker_announced announced;
 static struct worker_signs rows[N];
 static uint64_t now;
 
 static void begin(void) {
     now = 1000 * NS_PER_S;
-    announced = (struct hang_announced){0};
-    hang_rows_init(&h, N, FIRST);
+    announced = (struct worker_announced){0};
+    signs_report_init(&h, N, FIRST);
 }
-static void end(void) { hang_rows_fini(&h); }
-TestSuite(hang_rows, .init = begin, .fini = end);
+static void end(void) { signs_report_fini(&h); }
+TestSuite(signs_report, .init = begin, .fini = end);
 
 /* After so much time, with these flags of rank 4. */
 static bool due_as(uint64_t passed, uint32_t flags, uint64_t still, uint64_t leader) {
@@ -27,9 +27,9 @@ static bool due_as(uint64_t passed, uint32_t flags, uint64_t still, uint64_t lea
     for (uint32_t i = 0; i < N; i++) {
         rows[i] = (struct worker_signs){.rank = FIRST + i, .flags = i == 0 ? flags : SIGN_MOVED, .still_ns = still};
         announced.since_ns = now - announced.alive_ns;
-        hang_rows_add(&h, &rows[i], i == 0 ? &announced : &(struct hang_announced){0}, now);
+        signs_report_add(&h, &rows[i], i == 0 ? &announced : &(struct worker_announced){0}, now);
     }
-    return hang_rows_due(&h, still, leader);
+    return signs_report_due(&h, still, leader);
 }
 static bool due(uint64_t still) { return due_as(NS_PER_S, SIGN_MOVED, still, 1); }
 
@@ -40,12 +40,12 @@ static void announce(uint64_t seconds) {
     is_alive();
 }
 
-Test(hang_rows, nothing_is_said_while_all_move) {
+Test(signs_report, nothing_is_said_while_all_move) {
     for (int i = 0; i < 100; i++)
         cr_expect(!due(QUIET - 1));
 }
 
-Test(hang_rows, a_still_worker_is_spoken_of_each_second_and_then_once_more) {
+Test(signs_report, a_still_worker_is_spoken_of_each_second_and_then_once_more) {
     cr_expect(!due(0));
     cr_expect(due(QUIET));
     cr_expect(due(QUIET + NS_PER_S));
@@ -53,7 +53,7 @@ Test(hang_rows, a_still_worker_is_spoken_of_each_second_and_then_once_more) {
     cr_expect(!due(0));
 }
 
-Test(hang_rows, a_deadline_is_told_once_and_when_it_changes) {
+Test(signs_report, a_deadline_is_told_once_and_when_it_changes) {
     cr_expect(!due(0));
     announce(20);
     cr_expect(due(0));
@@ -72,7 +72,7 @@ Test(hang_rows, a_deadline_is_told_once_and_when_it_changes) {
     cr_expect(!due(0));
 }
 
-Test(hang_rows, who_can_not_be_seen_is_told_once_and_when_it_is_seen_again) {
+Test(signs_report, who_can_not_be_seen_is_told_once_and_when_it_is_seen_again) {
     cr_expect(!due(0));
     cr_expect(due_as(NS_PER_S, SIGN_MOVED | SIGN_UNSEEN, 0, 1));
     cr_expect(!due_as(NS_PER_S, SIGN_MOVED | SIGN_UNSEEN, 0, 1));
@@ -81,7 +81,7 @@ Test(hang_rows, who_can_not_be_seen_is_told_once_and_when_it_is_seen_again) {
     cr_expect(!due_as(NS_PER_S, SIGN_MOVED, 0, 2));
 }
 
-Test(hang_rows, who_is_late_is_spoken_of_although_it_moves) {
+Test(signs_report, who_is_late_is_spoken_of_although_it_moves) {
     announce(5);
     cr_expect(due(0));
     for (int i = 0; i < 4; i++)
@@ -95,13 +95,13 @@ Test(hang_rows, who_is_late_is_spoken_of_although_it_moves) {
     cr_expect(!due(0));
 }
 
-Test(hang_rows, a_step_is_in_the_row) {
+Test(signs_report, a_step_is_in_the_row) {
     announced.step = 9;
     cr_expect(!due(0), "without a deadline it is sent only with others");
     cr_expect_eq(rows[0].step, 9);
 }
 
-Test(hang_rows, an_ended_worker_has_no_deadline) {
+Test(signs_report, an_ended_worker_has_no_deadline) {
     announce(5);
     cr_expect(due(0));
     cr_expect(due_as(NS_PER_S, SIGN_ENDED, 0, 1), "it is taken back");
@@ -110,7 +110,7 @@ Test(hang_rows, an_ended_worker_has_no_deadline) {
         cr_expect(!due_as(NS_PER_S, SIGN_ENDED, 0, 1));
 }
 
-Test(hang_rows, an_ended_worker_is_told_each_leader_once) {
+Test(signs_report, an_ended_worker_is_told_each_leader_once) {
     cr_expect(due_as(NS_PER_S, SIGN_ENDED, 0, 1), "maybe nobody else runs on this node");
     for (int i = 0; i < 10; i++)
         cr_expect(!due_as(NS_PER_S, SIGN_ENDED, 0, 1));
@@ -119,7 +119,7 @@ Test(hang_rows, an_ended_worker_is_told_each_leader_once) {
     cr_expect(!due_as(NS_PER_S, SIGN_ENDED, 0, 2));
 }
 
-Test(hang_rows, time_of_a_stopped_worker_does_not_count) {
+Test(signs_report, time_of_a_stopped_worker_does_not_count) {
     announce(5);
     cr_expect(due(0));
     for (int i = 0; i < 10; i++)
@@ -129,7 +129,7 @@ Test(hang_rows, time_of_a_stopped_worker_does_not_count) {
     cr_expect_eq(rows[0].since_announced_ns, 2 * NS_PER_S);
 }
 
-Test(hang_rows, time_in_which_the_agent_did_not_run_does_not_count) {
+Test(signs_report, time_in_which_the_agent_did_not_run_does_not_count) {
     announce(5);
     cr_expect(due(0));
     cr_expect(!due_as(60 * NS_PER_S, SIGN_MOVED, 0, 1));
@@ -140,7 +140,7 @@ Test(hang_rows, time_in_which_the_agent_did_not_run_does_not_count) {
     cr_expect_eq(rows[0].since_announced_ns, NS_PER_S);
 }
 
-Test(hang_rows, a_new_leader_is_told_what_was_announced) {
+Test(signs_report, a_new_leader_is_told_what_was_announced) {
     cr_expect(!due_as(NS_PER_S, SIGN_MOVED, 0, 2), "nothing was");
     announce(20);
     cr_expect(due_as(NS_PER_S, SIGN_MOVED, 0, 2));
@@ -149,7 +149,7 @@ Test(hang_rows, a_new_leader_is_told_what_was_announced) {
     cr_expect(!due_as(NS_PER_S, SIGN_MOVED, 0, 3));
 }
 
-Test(hang_rows, what_happened_without_a_leader_is_told_the_next) {
+Test(signs_report, what_happened_without_a_leader_is_told_the_next) {
     cr_expect(due(QUIET));
     cr_expect(!due_as(NS_PER_S, SIGN_MOVED, 0, 0));
     cr_expect(due_as(NS_PER_S, SIGN_MOVED, 0, 2), "the old one, back, believes that some wait");
