@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -168,10 +167,11 @@ int logdir_claim_run(const char *base, const char *run_id, uint64_t nonce, uint3
         r = sentence(err, r, wanted);
     else
         r = claim_name(base, name, made, nonce, ret_run_dir, err);
-    /* It still exists if claiming failed or if it was not needed. If it can't be removed, an empty
-     * folder does no harm. */
-    int left = logdir_remove_tree(made);
-    (void)left;
+    /* It still exists if claiming failed or if it was not needed. If it can't be removed, a folder
+     * with a marker does no harm. */
+    _cleanup_(freep) char *marker = xasprintf("%s/" MARKER, made);
+    (void)unlink(marker);
+    (void)rmdir(made);
     return r;
 }
 
@@ -244,18 +244,4 @@ int logdir_set_ended(const char *run_dir, uint32_t mode) {
 bool logdir_has_ended(const char *run_dir) {
     _cleanup_(freep) char *path = xasprintf("%s/" ENDED, run_dir);
     return access(path, F_OK) == 0;
-}
-
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw) {
-    (void)st;
-    (void)ftw;
-    int r = type == FTW_DP || type == FTW_D || type == FTW_DNR ? rmdir(path) : unlink(path);
-    return r < 0 && errno != ENOENT ? -errno : 0;
-}
-
-int logdir_remove_tree(const char *dir) {
-    int r = nftw(dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-    if (r == -1 && errno == ENOENT)
-        return 0;
-    return r == -1 ? -errno : r;
 }

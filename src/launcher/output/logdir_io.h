@@ -57,10 +57,6 @@ _must_use_ int logdir_set_latest(const char *run_dir, const char *generation);
 _must_use_ int logdir_set_ended(const char *run_dir, uint32_t mode);
 bool logdir_has_ended(const char *run_dir);
 
-/* Removes a folder and everything in it; symbolic links are removed, not followed. Returns the
- * first error. */
-_must_use_ int logdir_remove_tree(const char *dir);
-
 /* Makes a name that is one safe path component: slashes, control characters and a leading dot or
  * dash become '_', and a long name is cut at LOGDIR_NAME_MAX. "" becomes "_". */
 void logdir_sanitise(const char *name, char ret[LOGDIR_NAME_MAX + 1]);

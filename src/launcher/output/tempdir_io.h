@@ -2,7 +2,7 @@
  *
  *     r = tempdir_make(TEMPDIR_SMALL, &dir, &claim, &err);
  *     tempdir_keep(dir);            if the report names a file in it
- *     logdir_remove_tree(dir);      else, at the end; then close(claim)
+ *     tempdir_remove(dir);          else, at the end; then close(claim)
  *
  * A lock (flock(2)) on a file in the folder shows that its agent is alive. It also works between
  * pid namespaces and containers that share $TMPDIR, and the kernel drops it with the process. The
@@ -12,6 +12,7 @@
  * that lost power left it. */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -25,6 +26,9 @@ enum tempdir_use { TEMPDIR_SMALL, TEMPDIR_LARGE };
  * leftover. -1: the folder could not be claimed, and never becomes a leftover. */
 _must_use_ int tempdir_make(enum tempdir_use use, char **ret_dir, int *ret_claim, struct err *err);
 void tempdir_keep(const char *dir);
+/* Removes a folder and everything in it; symbolic links are removed, not followed. False: something
+ * is left. */
+bool tempdir_remove(const char *dir);
 
 /* Removes leftover folders of this user and everything in them, until until_ns (CLOCK_MONOTONIC).
  * Returns how many were removed. The next call continues with what is left; each call removes

@@ -113,11 +113,11 @@ void worker_logs_free(struct worker_logs *l) {
     if (l->n_lacking > 0)
         log_warning("%u of %u starts had no log files on this node, or not all of them",
                     l->n_lacking, l->n_starts);
-    if (l->temp_dir != NULL && !l->keep && logdir_remove_tree(l->temp_dir) < 0)
+    if (l->temp_dir != NULL && !l->keep && !tempdir_remove(l->temp_dir))
         log_info("the temporary folder %s could not be removed", l->temp_dir);
     file_close(&l->temp_claim);
     if (l->socket_dir != NULL)
-        (void)!logdir_remove_tree(l->socket_dir);
+        (void)tempdir_remove(l->socket_dir);
     file_close(&l->socket_claim);
     drop_dirs(l);
     free(l->socket_dir);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "../../skip.h"
+#include "launcher/output/tempdir_io.h"
 
 static char base[64];
 
@@ -17,7 +18,7 @@ static void setup(void) {
     (void)snprintf(base, sizeof base, "/tmp/logdir-test-XXXXXX");
     cr_assert_not_null(mkdtemp(base));
 }
-static void teardown(void) { cr_assert_eq(logdir_remove_tree(base), 0); }
+static void teardown(void) { cr_assert(tempdir_remove(base)); }
 TestSuite(logdir_io, .init = setup, .fini = teardown);
 
 /* The name that the run gets below base. */
@@ -304,25 +305,4 @@ Test(logdir_io, further_agents_of_a_host_get_a_number) {
     logdir_node_name(name, 11, got);
     cr_assert_eq(strlen(got), LOGDIR_NAME_MAX);
     cr_assert_str_eq(got + LOGDIR_NAME_MAX - 3, "-12");
-}
-
-Test(logdir_io, a_folder_is_removed_whole) {
-    char *node = NULL;
-    char dir[128];
-    struct stat st;
-    (void)snprintf(dir, sizeof dir, "%s/run", base);
-    cr_assert_eq(mkdir(dir, 0700), 0);
-    cr_assert_eq(logdir_make_generation(dir, "1.1", "n", 0600, &node, NULL), 0);
-    cr_assert_eq(logdir_set_latest(dir, "1.1"), 0);
-    char path[256];
-    (void)snprintf(path, sizeof path, "%s/outside", base);
-    cr_assert_eq(mkdir(path, 0755), 0);
-    char inside[256];
-    (void)snprintf(inside, sizeof inside, "%s/link", dir);
-    cr_assert_eq(symlink(path, inside), 0);
-    cr_assert_eq(logdir_remove_tree(dir), 0);
-    cr_assert(stat(dir, &st) < 0 && errno == ENOENT);
-    cr_assert_eq(stat(path, &st), 0, "what a link names stays");
-    cr_assert_eq(logdir_remove_tree(dir), 0, "gone already");
-    free(node);
 }

@@ -22,7 +22,7 @@ static void setup(void) {
     cr_assert_not_null(mkdtemp(base));
     cr_assert_eq(setenv("TMPDIR", base, 1), 0);
 }
-static void teardown(void) { cr_assert_eq(logdir_remove_tree(base), 0); }
+static void teardown(void) { cr_assert(tempdir_remove(base)); }
 TestSuite(tempdir_io, .init = setup, .fini = teardown);
 
 static uint32_t sweep(void) { return tempdir_sweep(clock_now_ns() + 10 * NS_PER_S); }
@@ -69,7 +69,7 @@ static void expect_made_in(enum tempdir_use use, const char *place) {
     cr_assert_eq(tempdir_make(use, &dir, &claim, &err), 0, "%s", err.text);
     cr_expect_eq(strncmp(dir, place, strlen(place)), 0, "%s is not in %s", dir, place);
     (void)close(claim);
-    cr_expect_eq(logdir_remove_tree(dir), 0);
+    cr_expect(tempdir_remove(dir));
     free(dir);
 }
 
@@ -289,4 +289,18 @@ Test(tempdir_io, what_is_not_known_stays) {
     cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
     cr_assert_eq(sweep(), 0);
     cr_assert_not(is_there(path));
+}
+
+Test(tempdir_io, a_folder_is_removed_whole_without_what_its_links_name) {
+    char dir[128], inside[160], link[160], outside[128];
+    (void)snprintf(dir, sizeof dir, "%s/run", base);
+    (void)snprintf(inside, sizeof inside, "%s/1.1", dir);
+    (void)snprintf(link, sizeof link, "%s/link", dir);
+    (void)snprintf(outside, sizeof outside, "%s/outside", base);
+    cr_assert(mkdir(dir, 0700) == 0 && mkdir(inside, 0700) == 0 && mkdir(outside, 0700) == 0);
+    cr_assert_eq(symlink(outside, link), 0);
+    cr_assert(tempdir_remove(dir));
+    cr_assert_eq(access(dir, F_OK), -1);
+    cr_assert_eq(access(outside, F_OK), 0);
+    cr_assert(tempdir_remove(dir), "gone already");
 }

@@ -10,7 +10,7 @@
 #include "base/json/json.h"
 #include "io/file.h"
 #include "io/process/reaper.h"
-#include "launcher/output/logdir_io.h"
+#include "launcher/output/tempdir_io.h"
 #include "rendezvous/protocol/wire.h"
 
 static struct loop *loop;
@@ -81,7 +81,7 @@ static void finish(void) {
     hang_evidence_free(evidence);
     child_reaper_free(reaper);
     loop_free(loop);
-    cr_expect_eq(logdir_remove_tree(dir), 0);
+    cr_expect(tempdir_remove(dir));
 }
 
 TestSuite(hang_case_io, .init = begin, .fini = finish);
