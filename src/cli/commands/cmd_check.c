@@ -69,9 +69,6 @@ static int check_this_node(const struct node_summary_config *config, const char 
     return r < 0 ? r : w.r;
 }
 
-/* Does the same as resolve_own_name(). */
-static void check_host_name(char *out, size_t size) { resolve_own_name(out, size); }
-
 extern char **environ;
 
 enum check_option {
@@ -86,16 +83,11 @@ enum check_option {
     CHECK_LOCAL_ADDR,
     CHECK_AUTH,
     CHECK_KEY_FILE,
-    CHECK_HELP,
-    CHECK_HELP_ALL,
     CHECK_OPTION_COUNT
 };
 
-static const struct option_def defs[CHECK_OPTION_COUNT] = {
-    [CHECK_JSON] = {.name = "json",
-                    .flags = OPTION_SHORT,
-                    .brief = "print one JSON object, for programs",
-                    .help = "print one JSON object in one line, for programs"},
+static const struct option_def defs[] = {
+    [CHECK_JSON] = JSON_ROW,
     [CHECK_LOG_DIR] = {.name = "log-dir",
                        .arg = "DIR",
                        .flags = OPTION_SHORT,
@@ -116,8 +108,8 @@ static const struct option_def defs[CHECK_OPTION_COUNT] = {
     [CHECK_AUTH] = AS_RUN("auth", "who may talk to the nodes"),
     [CHECK_KEY_FILE] =
         AS_RUN("key-file", "file with the key by which they authenticate each other"),
-    [CHECK_HELP] = HELP_ROW(.section = "Other"),
-    [CHECK_HELP_ALL] = HELP_ALL_ROW,
+    HELP_ROW(.section = "Other"),
+    HELP_ALL_ROW,
 };
 
 const struct option_set check_options = {
@@ -128,7 +120,7 @@ const struct option_set check_options = {
              "neighbours. No worker is started. Exit status 1: a check failed.",
     .example = "muster check --nnodes=2 --rdzv-endpoint=node1",
     .defs = defs,
-    .n = CHECK_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 static const char *disk_of(const struct option_value *v) {
@@ -146,7 +138,7 @@ static int check_alone(const struct option_value *v) {
     struct err err = {0};
     if (python_find(program_invocation_name, environ, &python, &err) < 0)
         python = NULL; /* then nothing is known of PyTorch */
-    check_host_name(host, sizeof host);
+    resolve_own_name(host, sizeof host);
     struct node_summary_config config = {.log_dir = disk_of(v), .netif = "", .host = host};
     int r = check_this_node(&config, python, &d, &whole);
     if (r < 0) {
@@ -187,7 +179,7 @@ static int check_job(const struct option_value *v) {
     char *words[CHECK_OPTION_COUNT + 8];
     int n = 0;
     words[n++] = xstrdup("check");
-    for (uint32_t i = CHECK_NNODES; i < CHECK_HELP; i++)
+    for (uint32_t i = CHECK_NNODES; i < CHECK_OPTION_COUNT; i++)
         if (v[i].text != NULL)
             words[n++] = xasprintf("--%s=%s", defs[i].name, v[i].text);
     words[n++] = xstrdup("--preflight=strict");
@@ -221,13 +213,8 @@ static int check_job(const struct option_value *v) {
 
 int cmd_check(int argc, char **argv) {
     static struct options_parsed p;
-    struct err err = {0};
-    if (options_parse(&check_options, argc, argv, &p, &err) < 0)
-        return usage_error("check", "%s", err.text);
-    int status = help_answer(&check_options, &p);
+    int status = help_or_parse(&check_options, argc, argv, NULL, 0, &p);
     if (status >= 0)
         return status;
-    if (p.operand < argc)
-        return usage_error("check", "unknown argument \"%s\"", argv[p.operand]);
     return p.values[CHECK_NNODES].text != NULL ? check_job(p.values) : check_alone(p.values);
 }

@@ -7,16 +7,16 @@
 #include "cli/options/commands.h"
 #include "rendezvous/auth/keyring_io.h"
 
-enum { KEYGEN_FORCE, KEYGEN_HELP, KEYGEN_HELP_ALL, KEYGEN_OPTION_COUNT };
+enum { KEYGEN_FORCE };
 
-static const struct option_def defs[KEYGEN_OPTION_COUNT] = {
+static const struct option_def defs[] = {
     [KEYGEN_FORCE] = {.name = "force",
                       .letter = 'f',
                       .flags = OPTION_SHORT,
                       .brief = "replace a key that is there",
                       .help = "replace a key that is there; jobs that run keep the old one"},
-    [KEYGEN_HELP] = HELP_ROW(),
-    [KEYGEN_HELP_ALL] = HELP_ALL_ROW,
+    HELP_ROW(),
+    HELP_ALL_ROW,
 };
 
 const struct option_set keygen_options = {
@@ -28,7 +28,7 @@ const struct option_set keygen_options = {
         "find it. One key is enough; copy it to nodes that do not share your home.",
     .example = "muster keygen",
     .defs = defs,
-    .n = KEYGEN_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 /* " 3f0a…", or nothing where OpenSSL is missing: then it can't be used on this machine. */
@@ -77,9 +77,7 @@ int cmd_keygen(int argc, char **argv) {
     struct err err = {0};
     const char *file = NULL;
     char home[PATH_MAX];
-    if (options_parse_any(&keygen_options, argc, argv, &file, 1, &p, &err) < 0)
-        return usage_error("keygen", "%s", err.text);
-    int status = help_answer(&keygen_options, &p);
+    int status = help_or_parse(&keygen_options, argc, argv, &file, 1, &p);
     if (status >= 0)
         return status;
     if (file != NULL && *file == '\0')

@@ -20,13 +20,10 @@ enum {
     LOGS_TIMESTAMPS,
     LOGS_GENERATION,
     LOGS_PREFIX,
-    LOGS_LOG_DIR,
-    LOGS_HELP,
-    LOGS_HELP_ALL,
-    LOGS_OPTION_COUNT
+    LOGS_LOG_DIR
 };
 
-static const struct option_def defs[LOGS_OPTION_COUNT] = {
+static const struct option_def defs[] = {
     [LOGS_RANK] = {.name = "rank",
                    .arg = "LIST",
                    .flags = OPTION_SHORT,
@@ -74,8 +71,8 @@ static const struct option_def defs[LOGS_OPTION_COUNT] = {
                       .flags = OPTION_SHORT,
                       .brief = "where the run's folder is, as in muster run",
                       .help = "where the run's folder is: the --log-dir of muster run"},
-    [LOGS_HELP] = HELP_ROW(),
-    [LOGS_HELP_ALL] = HELP_ALL_ROW,
+    HELP_ROW(),
+    HELP_ALL_ROW,
 };
 
 const struct option_set logs_options = {
@@ -88,7 +85,7 @@ const struct option_set logs_options = {
     .example = "muster logs -f --rank 0-3",
     .offer = OFFER_RECENT_RUNS,
     .defs = defs,
-    .n = LOGS_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 static int read_view(const struct option_value *values, struct logs_view *ret) {
@@ -146,9 +143,7 @@ int cmd_logs(int argc, char **argv) {
     struct options_parsed p;
     struct err err = {0};
     const char *runs[LOGS_DIRS_MAX];
-    if (options_parse_any(&logs_options, argc, argv, runs, LOGS_DIRS_MAX, &p, &err) < 0)
-        return usage_error("logs", "%s", err.text);
-    int status = help_answer(&logs_options, &p);
+    int status = help_or_parse(&logs_options, argc, argv, runs, LOGS_DIRS_MAX, &p);
     if (status >= 0)
         return status;
     struct logs_view view = {0};

@@ -12,12 +12,7 @@
 
 #define TIMEOUT_NS (5 * NS_PER_S)
 
-enum { NOTIFY_HELP, NOTIFY_HELP_ALL, NOTIFY_OPTION_COUNT };
-
-static const struct option_def defs[NOTIFY_OPTION_COUNT] = {
-    [NOTIFY_HELP] = HELP_ROW(),
-    [NOTIFY_HELP_ALL] = HELP_ALL_ROW,
-};
+static const struct option_def defs[] = {HELP_ROW(), HELP_ALL_ROW};
 
 const struct option_set notify_options = {
     .command = "notify",
@@ -28,7 +23,7 @@ const struct option_set notify_options = {
              "MUSTER_NOTIFY_SOCKET themselves.",
     .example = "muster notify MUSTER_STEP=1234 MUSTER_SAFE_POINT=1",
     .defs = defs,
-    .n = NOTIFY_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 /* One line for each argument. */

@@ -8,7 +8,7 @@
 #include "cli/jobs/operate.h"
 #include "cli/options/commands.h"
 
-enum { OPERATE_REASON = OPERATE_OWN, OPERATE_OPTION_COUNT };
+enum { OPERATE_REASON = OPERATE_OWN };
 
 #define REASON_ROW                             \
     [OPERATE_REASON] = {.name = "reason",      \
@@ -17,7 +17,7 @@ enum { OPERATE_REASON = OPERATE_OWN, OPERATE_OPTION_COUNT };
                         .help = "for the job's log and report"}
 
 static const struct option_def plain_defs[] = {OPERATE_ROWS};
-static const struct option_def reason_defs[OPERATE_OPTION_COUNT] = {OPERATE_ROWS, REASON_ROW};
+static const struct option_def reason_defs[] = {OPERATE_ROWS, REASON_ROW};
 
 #define WHERE                                                                           \
     " ENDPOINT is HOST:PORTS (the job's endpoint or any agent's listener), dir:/path, " \

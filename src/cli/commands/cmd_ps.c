@@ -11,23 +11,13 @@
 
 #define COLUMNS 80
 
-enum { PS_OUTPUT, PS_JSON, PS_HELP, PS_HELP_ALL, PS_OPTION_COUNT };
+enum { PS_OUTPUT, PS_JSON };
 
-static const struct option_def defs[PS_OPTION_COUNT] = {
-    [PS_OUTPUT] = {.name = "output",
-                   .letter = 'o',
-                   .arg = "FORMAT",
-                   .choices = "wide json",
-                   .flags = OPTION_SHORT,
-                   .brief = "wide: all columns; json: as --json",
-                   .help =
-                       "print all columns, in lines of any width (wide), or the same as --json"},
-    [PS_JSON] = {.name = "json",
-                 .flags = OPTION_SHORT,
-                 .brief = "print one JSON object, for programs",
-                 .help = "print one JSON object in one line, for programs"},
-    [PS_HELP] = HELP_ROW(),
-    [PS_HELP_ALL] = HELP_ALL_ROW,
+static const struct option_def defs[] = {
+    [PS_OUTPUT] = OUTPUT_ROW,
+    [PS_JSON] = JSON_ROW,
+    HELP_ROW(),
+    HELP_ALL_ROW,
 };
 
 const struct option_set ps_options = {
@@ -37,21 +27,16 @@ const struct option_set ps_options = {
              "users. For all nodes of a job: muster status.",
     .example = "muster ps -o wide",
     .defs = defs,
-    .n = PS_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 int cmd_ps(int argc, char **argv) {
     struct options_parsed p;
     struct err err = {0};
-    if (options_parse(&ps_options, argc, argv, &p, &err) < 0)
-        return usage_error("ps", "%s", err.text);
-    int status = help_answer(&ps_options, &p);
+    int status = help_or_parse(&ps_options, argc, argv, NULL, 0, &p);
     if (status >= 0)
         return status;
-    if (p.operand < argc)
-        return usage_error("ps", "unknown argument \"%s\"", argv[p.operand]);
-    const char *output = p.values[PS_OUTPUT].text;
-    bool json = p.values[PS_JSON].times > 0 || (output != NULL && strcmp(output, "json") == 0);
+    enum output_format format = output_format(&p.values[PS_JSON], &p.values[PS_OUTPUT]);
     struct loop *loop = NULL;
     struct operator_auth *auth = NULL;
     struct ps_row *rows = NULL;
@@ -70,10 +55,10 @@ int cmd_ps(int argc, char **argv) {
         return EXIT_JOB_FAILED;
     }
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (json)
+    if (format == OUTPUT_JSON)
         ps_json(rows, n, &text);
     else
-        ps_text(rows, n, output != NULL, MAX2(topo_width(), (uint32_t)COLUMNS), &text);
+        ps_text(rows, n, format == OUTPUT_WIDE, MAX2(topo_width(), (uint32_t)COLUMNS), &text);
     local_agents_free(rows, n);
     (void)fputs(strbuf_text(&text), stdout);
     return finish_stdout();

@@ -6,9 +6,9 @@
 #include "cli/options/commands.h"
 #include "cli/stacks/stacks_text.h"
 
-enum { STACKS_RANK = OPERATE_OWN, STACKS_NODE, STACKS_JSON, STACKS_OPTION_COUNT };
+enum { STACKS_RANK = OPERATE_OWN, STACKS_NODE, STACKS_JSON };
 
-static const struct option_def defs[STACKS_OPTION_COUNT] = {
+static const struct option_def defs[] = {
     OPERATE_JOB_ROWS,
     [STACKS_RANK] = {.name = "rank",
                      .arg = "LIST",
@@ -45,7 +45,7 @@ const struct option_set stacks_options = {
     .example = "muster stacks --rank 3",
     .offer = OFFER_RUN_IDS,
     .defs = defs,
-    .n = STACKS_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 static int print(const struct option_value *values, const struct operator_reply *reply,

@@ -10,8 +10,6 @@
 #include "cli/options/commands.h"
 #include "io/clock.h"
 
-enum watch_format { WATCH_TEXT = 1, WATCH_WIDE, WATCH_JSON };
-
 #define WATCH_NS (1 * NS_PER_S)
 /* The job is over if for this long no agent listens at the last leader's address, or where the job
  * was searched. */
@@ -22,7 +20,8 @@ enum watch_format { WATCH_TEXT = 1, WATCH_WIDE, WATCH_JSON };
 
 struct watch {
     const struct operation *op;
-    bool json, wide, again, terminal;
+    enum output_format format;
+    bool again, terminal;
     bool shown; /* a state was shown before */
     bool closed;
     char leader[RDZV_ADDR_MAX]; /* address of the agent that answered last */
@@ -31,14 +30,15 @@ struct watch {
     uint64_t failing_since_ns; /* 0: it is not failing */
 };
 
-static int show(struct watch *w, const struct status_view *view) {
+static int show(struct watch *w, struct status_view *view) {
+    view->wide = w->format == OUTPUT_WIDE;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    bool clear = w->again && w->terminal && !w->json;
+    bool clear = w->again && w->terminal && w->format != OUTPUT_JSON;
     if (clear)
         strbuf_add(&text, "\033[H\033[J");
-    else if (w->shown && !w->json)
+    else if (w->shown && w->format != OUTPUT_JSON)
         strbuf_add_char(&text, '\n');
-    if (w->json)
+    if (w->format == OUTPUT_JSON)
         status_json(view, &text);
     else
         status_text(view, &text);
@@ -56,7 +56,7 @@ static int show_closed(struct watch *w, const struct job_found *found) {
                          .epoch = found->record.epoch,
                          .outcome = found->record.outcome};
     (void)snprintf(o.reason, sizeof o.reason, "%.511s", found->record.reason);
-    return show(w, &(struct status_view){.run_id = found->run_id, .overview = &o, .wide = w->wide});
+    return show(w, &(struct status_view){.run_id = found->run_id, .overview = &o});
 }
 
 /* Asks once, and shows the answer. Returns 0, or a negative errno with a sentence; *ret_status is
@@ -88,8 +88,7 @@ static int refresh(struct watch *w, struct job_found *found, int *ret_status, st
         struct status_view view = {.run_id = reply.run_id,
                                    .overview = &reply.overview,
                                    .nodes = reply.nodes,
-                                   .n_nodes = reply.n_nodes,
-                                   .wide = w->wide};
+                                   .n_nodes = reply.n_nodes};
         *ret_status = show(w, &view);
         (void)strcpy(w->leader, reply.from);
         w->leader_port = reply.from_port;
@@ -121,6 +120,8 @@ static int bear(struct watch *w, int code, const struct err *err, const struct j
     return -1;
 }
 
+/* Shows it once, or `again` and again: every second, in place on a terminal. Returns the exit
+ * status. */
 static int watch_until_closed(struct watch *w) {
     for (;;) {
         struct job_found found = {0};
@@ -138,32 +139,12 @@ static int watch_until_closed(struct watch *w) {
     }
 }
 
-/* Returns the exit status. again: every second, in place on a terminal. */
-static int watch_job(const struct operation *op, enum watch_format format, bool again) {
-    struct watch w = {.op = op,
-                      .json = format == WATCH_JSON,
-                      .wide = format == WATCH_WIDE,
-                      .again = again,
-                      .terminal = isatty(STDOUT_FILENO) == 1};
-    return watch_until_closed(&w);
-}
+enum { STATUS_JSON = OPERATE_OWN, STATUS_OUTPUT, STATUS_WATCH };
 
-enum { STATUS_JSON = OPERATE_OWN, STATUS_OUTPUT, STATUS_WATCH, STATUS_OPTION_COUNT };
-
-static const struct option_def defs[STATUS_OPTION_COUNT] = {
+static const struct option_def defs[] = {
     OPERATE_ROWS,
-    [STATUS_JSON] = {.name = "json",
-                     .flags = OPTION_SHORT,
-                     .brief = "print one JSON object, for programs",
-                     .help = "print one JSON object in one line, for programs"},
-    [STATUS_OUTPUT] = {.name = "output",
-                       .letter = 'o',
-                       .arg = "FORMAT",
-                       .choices = "wide json",
-                       .flags = OPTION_SHORT,
-                       .brief = "wide: all columns; json: as --json",
-                       .help = "print all columns, in lines of any width (wide), or the same as "
-                               "--json"},
+    [STATUS_JSON] = JSON_ROW,
+    [STATUS_OUTPUT] = OUTPUT_ROW,
     [STATUS_WATCH] = {.name = "watch",
                       .letter = 'w',
                       .flags = OPTION_SHORT,
@@ -182,7 +163,7 @@ const struct option_set status_options = {
     .example = "muster status --watch",
     .offer = OFFER_LISTENERS,
     .defs = defs,
-    .n = STATUS_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 int cmd_status(int argc, char **argv) {
@@ -192,16 +173,14 @@ int cmd_status(int argc, char **argv) {
         return status;
     op.place.endpoint = op.operands[0];
     const struct option_value *values = op.parsed.values;
-    const char *output = values[STATUS_OUTPUT].text;
-    bool json = values[STATUS_JSON].times > 0 || (output != NULL && strcmp(output, "json") == 0);
     status = operation_begin(&op);
     if (status >= 0)
         return status;
-    status = watch_job(&op,
-                       json             ? WATCH_JSON
-                       : output != NULL ? WATCH_WIDE
-                                        : WATCH_TEXT,
-                       values[STATUS_WATCH].times > 0);
+    struct watch w = {.op = &op,
+                      .format = output_format(&values[STATUS_JSON], &values[STATUS_OUTPUT]),
+                      .again = values[STATUS_WATCH].times > 0,
+                      .terminal = isatty(STDOUT_FILENO) == 1};
+    status = watch_until_closed(&w);
     operation_end(&op);
     return status;
 }

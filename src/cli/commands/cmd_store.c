@@ -8,16 +8,9 @@
 #include "cli/options/options.h"
 #include "rendezvous/store/store_io.h"
 
-enum store_option {
-    STORE_LISTEN,
-    STORE_PORT_FILE,
-    STORE_AUTH,
-    STORE_HELP,
-    STORE_HELP_ALL,
-    STORE_OPTION_COUNT
-};
+enum store_option { STORE_LISTEN, STORE_PORT_FILE, STORE_AUTH };
 
-static const struct option_def defs[STORE_OPTION_COUNT] = {
+static const struct option_def defs[] = {
     [STORE_LISTEN] = {.name = "listen",
                       .letter = 'l',
                       .arg = "ADDR:PORT",
@@ -37,8 +30,8 @@ static const struct option_def defs[STORE_OPTION_COUNT] = {
                     .brief = "which users of this machine may connect (auto)",
                     .help = "who may connect from this machine: this user's processes and root's "
                             "(auto), or all users (none)"},
-    [STORE_HELP] = HELP_ROW(),
-    [STORE_HELP_ALL] = HELP_ALL_ROW,
+    HELP_ROW(),
+    HELP_ALL_ROW,
 };
 
 const struct option_set store_options = {
@@ -48,7 +41,7 @@ const struct option_set store_options = {
              "ADDR:PORT\" when clients can connect.",
     .example = "muster store --listen localhost:0",
     .defs = defs,
-    .n = STORE_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 static int on_ready(void *arg, const char *where) {
@@ -60,13 +53,9 @@ static int on_ready(void *arg, const char *where) {
 int cmd_store(int argc, char **argv) {
     struct options_parsed parsed;
     struct err err = {0};
-    if (options_parse(&store_options, argc, argv, &parsed, &err) < 0)
-        return usage_error("store", "%s", err.text);
-    int status = help_answer(&store_options, &parsed);
+    int status = help_or_parse(&store_options, argc, argv, NULL, 0, &parsed);
     if (status >= 0)
         return status;
-    if (parsed.operand < argc)
-        return usage_error("store", "unknown argument \"%s\"", argv[parsed.operand]);
     if (parsed.values[STORE_LISTEN].text == NULL)
         return usage_error("store", "where? --listen ADDR:PORT, for instance --listen localhost:0");
     const char *auth = parsed.values[STORE_AUTH].text;

@@ -18,13 +18,10 @@ enum topo_option {
     TOPO_OPT_NCCL_XML,
     TOPO_OPT_CHECK,
     TOPO_OPT_FROM,
-    TOPO_OPT_SYSROOT,
-    TOPO_OPT_HELP,
-    TOPO_OPT_HELP_ALL,
-    TOPO_OPTION_COUNT
+    TOPO_OPT_SYSROOT
 };
 
-static const struct option_def defs[TOPO_OPTION_COUNT] = {
+static const struct option_def defs[] = {
     [TOPO_OPT_JSON] = {.name = "json",
                        .flags = OPTION_SHORT,
                        .brief = "print one JSON object",
@@ -60,8 +57,8 @@ static const struct option_def defs[TOPO_OPTION_COUNT] = {
                           .flags = OPTION_SHORT,
                           .brief = "read a recorded tree with sys and proc",
                           .help = "read this recorded tree, which contains sys and proc"},
-    [TOPO_OPT_HELP] = HELP_ROW(),
-    [TOPO_OPT_HELP_ALL] = HELP_ALL_ROW,
+    HELP_ROW(),
+    HELP_ALL_ROW,
 };
 
 const struct option_set topo_options = {
@@ -72,7 +69,7 @@ const struct option_set topo_options = {
              "topo -m.",
     .example = "muster topo --tree",
     .defs = defs,
-    .n = TOPO_OPTION_COUNT,
+    .n = ARRAY_SIZE(defs),
 };
 
 /* ---- the command line ---- */
@@ -262,14 +259,9 @@ static int show(const struct option_value *v) {
 
 int cmd_topo(int argc, char **argv) {
     struct options_parsed parsed;
-    struct err err = {0};
-    if (options_parse(&topo_options, argc, argv, &parsed, &err) < 0)
-        return usage_error("topo", "%s", err.text);
-    int status = help_answer(&topo_options, &parsed);
+    int status = help_or_parse(&topo_options, argc, argv, NULL, 0, &parsed);
     if (status >= 0)
         return status;
-    if (parsed.operand < argc)
-        return usage_error("topo", "unknown argument \"%s\"", argv[parsed.operand]);
     status = check_words(parsed.values);
     if (status >= 0)
         return status;

@@ -165,3 +165,18 @@ int help_answer(const struct option_set *set, const struct options_parsed *parse
     }
     return -1;
 }
+
+int help_or_parse(const struct option_set *set, int argc, char **argv, const char **ret_operands,
+                  int max, struct options_parsed *ret) {
+    struct err err = {0};
+    if (options_parse_any(set, argc, argv, ret_operands, max, ret, &err) < 0)
+        return usage_error(set->command, "%s", err.text);
+    return help_answer(set, ret);
+}
+
+enum output_format output_format(const struct option_value *json,
+                                 const struct option_value *output) {
+    if (json->times > 0 || (output->text != NULL && strcmp(output->text, "json") == 0))
+        return OUTPUT_JSON;
+    return output->text != NULL ? OUTPUT_WIDE : OUTPUT_TEXT;
+}

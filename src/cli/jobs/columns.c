@@ -30,7 +30,7 @@ size_t columns_bytes(const char *text, size_t columns) {
     return n;
 }
 
-void columns_add(struct strbuf *out, const char *text, size_t width, bool right) {
+static void add_padded(struct strbuf *out, const char *text, size_t width, bool right) {
     size_t has = columns_of(text);
     if (has > width) {
         strbuf_add_bytes(out, text, columns_bytes(text, width > 0 ? width - 1 : 0));
@@ -44,8 +44,48 @@ void columns_add(struct strbuf *out, const char *text, size_t width, bool right)
         strbuf_printf(out, "%s%*s", text, pad, "");
 }
 
-void columns_end_row(struct strbuf *out) {
+/* No blanks follow its last text. */
+static void end_row(struct strbuf *out) {
     while (out->len > 0 && out->data[out->len - 1] == ' ')
         out->data[--out->len] = '\0';
     strbuf_add_char(out, '\n');
+}
+
+static bool has(unsigned set, size_t column) { return (set & 1U << column) != 0; }
+
+size_t columns_measure(const struct columns *t, const void *const *rows, size_t n,
+                       size_t widths[COLUMNS_MAX]) {
+    _cleanup_(strbuf_fini) struct strbuf cell = {0};
+    size_t sum = 0;
+    for (size_t c = 0; c < t->n; c++) {
+        if (!has(t->shown, c))
+            continue;
+        widths[c] = columns_of(t->titles[c]);
+        for (size_t i = 0; i < n; i++) {
+            strbuf_clear(&cell);
+            t->add_cell(rows[i], c, &cell);
+            widths[c] = MAX2(widths[c], columns_of(strbuf_text(&cell)));
+        }
+        sum += widths[c] + COLUMNS_GAP;
+    }
+    return sum;
+}
+
+void columns_write(const struct columns *t, const void *const *rows, size_t n,
+                   const size_t widths[COLUMNS_MAX], struct strbuf *out) {
+    _cleanup_(strbuf_fini) struct strbuf cell = {0};
+    for (size_t i = 0; i <= n; i++) { /* the titles, then the rows */
+        for (size_t c = 0; c < t->n; c++) {
+            if (!has(t->shown, c))
+                continue;
+            strbuf_clear(&cell);
+            if (i == 0)
+                strbuf_add(&cell, t->titles[c]);
+            else
+                t->add_cell(rows[i - 1], c, &cell);
+            add_padded(out, strbuf_text(&cell), widths[c], has(t->right, c));
+            strbuf_printf(out, "%*s", COLUMNS_GAP, "");
+        }
+        end_row(out);
+    }
 }

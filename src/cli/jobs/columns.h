@@ -11,7 +11,19 @@ void columns_add_clean(struct strbuf *out, const char *text);
 size_t columns_of(const char *text);
 /* The bytes of the first `columns` characters. */
 size_t columns_bytes(const char *text, size_t columns);
-/* Adds the text and blanks, or, if it is wider, its beginning and "+", the mark of ps(1). */
-void columns_add(struct strbuf *out, const char *text, size_t width, bool right);
-/* Ends a row, without blanks after its last text. */
-void columns_end_row(struct strbuf *out);
+
+/* A table for a terminal, at most COLUMNS_MAX columns. Sets are one bit for each column. */
+#define COLUMNS_MAX 16
+#define COLUMNS_GAP 2 /* blanks after each column */
+struct columns {
+    const char *const *titles;
+    size_t n;
+    unsigned shown, right; /* right: aligned to the right */
+    void (*add_cell)(const void *row, size_t column, struct strbuf *out);
+};
+/* How wide each column that is shown must be. Returns the columns of a whole line. */
+size_t columns_measure(const struct columns *t, const void *const *rows, size_t n,
+                       size_t widths[COLUMNS_MAX]);
+/* Adds the titles and the rows. A wider text is cut and ends in "+", the mark of ps(1). */
+void columns_write(const struct columns *t, const void *const *rows, size_t n,
+                   const size_t widths[COLUMNS_MAX], struct strbuf *out);

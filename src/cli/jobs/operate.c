@@ -48,12 +48,9 @@ int operation_read_within(const struct option_set *set, int argc, char **argv, i
                           uint64_t max_s, struct operation *ret) {
     *ret = (struct operation){.set = set};
     assert(max_operands <= (int)ARRAY_SIZE(ret->operands));
-    struct err err = {0};
-    if (options_parse_any(set, argc, argv, ret->operands, max_operands, &ret->parsed, &err) < 0)
-        return usage_error(set->command, "%s", err.text);
+    int status = help_or_parse(set, argc, argv, ret->operands, max_operands, &ret->parsed);
     while (ret->n_operands < max_operands && ret->operands[ret->n_operands] != NULL)
         ret->n_operands++;
-    int status = help_answer(set, &ret->parsed);
     return status >= 0 ? status : read_values(ret, max_s);
 }
 

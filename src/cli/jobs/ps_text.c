@@ -7,14 +7,11 @@
 #include "base/json/json.h"
 #include "cli/jobs/columns.h"
 
-#define GAP 2
 #define COMMAND_MIN 16 /* columns of a command that is cut */
 
 enum column { RUN, STATE, NODE, GROUP, WORKERS, SINCE, USER, PID, LISTENER, COMMAND, COLUMN_COUNT };
 static const char *const titles[COLUMN_COUNT] = {"RUN ID", "STATE", "NODE", "GROUP",    "WORKERS",
                                                  "SINCE",  "USER",  "PID",  "LISTENER", "COMMAND"};
-
-static bool is_shown(enum column c, bool wide) { return wide || c < USER || c == COMMAND; }
 
 static bool is_quiet(const struct ps_row *r) {
     const struct rdzv_watchdog *w = &r->overview.watchdog;
@@ -39,8 +36,9 @@ static bool is_member(const struct ps_row *r) {
     return r->answered && r->has_node && r->node.place == PLACE_MEMBER;
 }
 
-static void add_cell(const struct ps_row *r, enum column c, struct strbuf *out) {
-    switch (c) {
+static void add_cell(const void *row, size_t column, struct strbuf *out) {
+    const struct ps_row *r = row;
+    switch ((enum column)column) {
     case RUN: columns_add_clean(out, r->run_id); break;
     case STATE: strbuf_add(out, state_of(r)); break;
     case NODE:
@@ -78,24 +76,6 @@ static void add_cell(const struct ps_row *r, enum column c, struct strbuf *out) 
         strbuf_add_char(out, '-');
 }
 
-static void measure(const struct ps_row *rows, size_t n, bool wide, uint32_t columns,
-                    size_t widths[COLUMN_COUNT]) {
-    _cleanup_(strbuf_fini) struct strbuf cell = {0};
-    size_t sum = 0;
-    for (enum column c = RUN; c < COLUMN_COUNT; c++) {
-        widths[c] = columns_of(titles[c]);
-        for (size_t i = 0; i < n; i++) {
-            strbuf_clear(&cell);
-            add_cell(&rows[i], c, &cell);
-            widths[c] = MAX2(widths[c], columns_of(strbuf_text(&cell)));
-        }
-        if (is_shown(c, wide) && c != COMMAND)
-            sum += widths[c] + GAP;
-    }
-    if (!wide)
-        widths[COMMAND] = columns > sum + COMMAND_MIN ? columns - sum : COMMAND_MIN;
-}
-
 /* What Slurm's head knows of the run id is its beginning. */
 static bool is_of(const struct ps_row *agent, const struct ps_row *head) {
     size_t len = strlen(head->run_id);
@@ -112,25 +92,22 @@ static bool is_shown_row(const struct ps_row *rows, size_t n, size_t i) {
 }
 
 void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, struct strbuf *out) {
-    _cleanup_(strbuf_fini) struct strbuf cell = {0};
-    size_t widths[COLUMN_COUNT];
-    measure(rows, n, wide, columns, widths);
-    for (size_t i = 0; i <= n; i++) { /* the titles, then the rows */
-        if (i > 0 && !is_shown_row(rows, n, i - 1))
-            continue;
-        for (enum column c = RUN; c < COLUMN_COUNT; c++) {
-            if (!is_shown(c, wide))
-                continue;
-            strbuf_clear(&cell);
-            if (i == 0)
-                strbuf_add(&cell, titles[c]);
-            else
-                add_cell(&rows[i - 1], c, &cell);
-            columns_add(out, strbuf_text(&cell), widths[c], c == PID);
-            strbuf_printf(out, "%*s", GAP, "");
-        }
-        columns_end_row(out);
-    }
+    const unsigned all = (1U << COLUMN_COUNT) - 1, everyday = (1U << USER) - 1;
+    const struct columns table = {.titles = titles,
+                                  .n = COLUMN_COUNT,
+                                  .shown = wide ? all : everyday | 1U << COMMAND,
+                                  .right = 1U << PID,
+                                  .add_cell = add_cell};
+    _cleanup_(freep) const void **shown = xcalloc(MAX2(n, (size_t)1), sizeof *shown);
+    size_t n_shown = 0, widths[COLUMNS_MAX];
+    for (size_t i = 0; i < n; i++)
+        if (is_shown_row(rows, n, i))
+            shown[n_shown++] = &rows[i];
+    size_t others = columns_measure(&table, shown, n_shown, widths);
+    others -= widths[COMMAND] + COLUMNS_GAP;
+    if (!wide)
+        widths[COMMAND] = MAX2(columns, others + COMMAND_MIN) - others;
+    columns_write(&table, shown, n_shown, widths, out);
 }
 
 /* ---- JSON ---- */

@@ -11,7 +11,6 @@
 #include "watchdog/judge/hang.h"
 
 #define LABEL_COLUMNS 13 /* where the text of a line begins */
-#define GAP 2            /* blanks between two columns */
 #define NAME_MIN 20      /* columns of a name that is cut */
 
 /* ---- texts ---- */
@@ -269,8 +268,6 @@ enum column { NAME, NODE_RANK, RANKS, PLACE, STATE, SILENT, ADDRESS, PID, ID, NO
 static const char *const titles[COLUMN_COUNT] = {"NODE",   "RANK",    "WORKERS", "PLACE", "STATE",
                                                  "SILENT", "ADDRESS", "PID",     "ID",    "NOTE"};
 
-static bool is_right_aligned(enum column c) { return c == NODE_RANK || c == SILENT || c == PID; }
-
 static void add_ranks(const struct overview_node *n, struct strbuf *out) {
     if (n->place != PLACE_MEMBER)
         strbuf_printf(out, "(%" PRIu32 ")", n->nproc);
@@ -281,8 +278,9 @@ static void add_ranks(const struct overview_node *n, struct strbuf *out) {
                       (uint64_t)n->first_rank + n->nproc - 1);
 }
 
-static void add_cell(const struct overview_node *n, enum column c, struct strbuf *out) {
-    switch (c) {
+static void add_cell(const void *row, size_t c, struct strbuf *out) {
+    const struct overview_node *n = row;
+    switch ((enum column)c) {
     case NAME: columns_add_clean(out, n->name); break;
     case NODE_RANK:
         if (n->place == PLACE_MEMBER)
@@ -312,8 +310,8 @@ static void add_cell(const struct overview_node *n, enum column c, struct strbuf
 }
 
 static int compare_rows(const void *a, const void *b) {
-    const struct overview_node *x = *(const struct overview_node *const *)a;
-    const struct overview_node *y = *(const struct overview_node *const *)b;
+    const struct overview_node *x = *(const void *const *)a;
+    const struct overview_node *y = *(const void *const *)b;
     if (x->place != y->place)
         return x->place < y->place ? -1 : 1;
     if (x->place == PLACE_MEMBER && x->node_rank != y->node_rank)
@@ -321,8 +319,8 @@ static int compare_rows(const void *a, const void *b) {
     return x < y ? -1 : x > y; /* in the order in which they came */
 }
 
-static const struct overview_node **in_order(const struct status_view *v) {
-    const struct overview_node **rows = xcalloc(v->n_nodes, sizeof *rows);
+static const void **in_order(const struct status_view *v) {
+    const void **rows = xcalloc(MAX2(v->n_nodes, 1u), sizeof *rows);
     for (uint32_t i = 0; i < v->n_nodes; i++)
         rows[i] = &v->nodes[i];
     qsort(rows, v->n_nodes, sizeof *rows, compare_rows);
@@ -330,49 +328,19 @@ static const struct overview_node **in_order(const struct status_view *v) {
 }
 
 /* Without -o wide, the columns that no operator needs every day are left out. */
-static bool is_shown(enum column c, bool wide) { return wide || c < ADDRESS; }
-
-static void measure(const struct status_view *v, const struct overview_node *const *rows,
-                    size_t widths[COLUMN_COUNT]) {
-    _cleanup_(strbuf_fini) struct strbuf cell = {0};
-    size_t sum = 0;
-    for (enum column c = NAME; c < COLUMN_COUNT; c++) {
-        widths[c] = columns_of(titles[c]);
-        for (uint32_t i = 0; is_shown(c, v->wide) && i < v->n_nodes; i++) {
-            strbuf_clear(&cell);
-            add_cell(rows[i], c, &cell);
-            widths[c] = MAX2(widths[c], columns_of(strbuf_text(&cell)));
-        }
-        sum += is_shown(c, v->wide) ? widths[c] + GAP : 0;
-    }
-    size_t over = sum > GAP + STATUS_COLUMNS ? sum - GAP - STATUS_COLUMNS : 0;
+static void add_table(const struct status_view *v, struct strbuf *out) {
+    const struct columns table = {.titles = titles,
+                                  .n = COLUMN_COUNT,
+                                  .shown = (1U << (v->wide ? COLUMN_COUNT : ADDRESS)) - 1,
+                                  .right = 1U << NODE_RANK | 1U << SILENT | 1U << PID,
+                                  .add_cell = add_cell};
+    _cleanup_(freep) const void **rows = in_order(v);
+    size_t widths[COLUMNS_MAX];
+    size_t sum = columns_measure(&table, rows, v->n_nodes, widths);
+    size_t over = sum > COLUMNS_GAP + STATUS_COLUMNS ? sum - COLUMNS_GAP - STATUS_COLUMNS : 0;
     if (!v->wide) /* the name has what the other columns leave: 20 columns at least */
         widths[NAME] -= MIN2(over, widths[NAME] - MIN2(widths[NAME], (size_t)NAME_MIN));
-}
-
-static void add_table(const struct status_view *v, struct strbuf *out) {
-    _cleanup_(freep) const struct overview_node **rows = in_order(v);
-    _cleanup_(strbuf_fini) struct strbuf cell = {0};
-    size_t widths[COLUMN_COUNT];
-    measure(v, rows, widths);
-    for (enum column c = NAME; c < COLUMN_COUNT; c++) {
-        if (!is_shown(c, v->wide))
-            continue;
-        columns_add(out, titles[c], widths[c], is_right_aligned(c));
-        strbuf_printf(out, "%*s", GAP, "");
-    }
-    columns_end_row(out);
-    for (uint32_t i = 0; i < v->n_nodes; i++) {
-        for (enum column c = NAME; c < COLUMN_COUNT; c++) {
-            if (!is_shown(c, v->wide))
-                continue;
-            strbuf_clear(&cell);
-            add_cell(rows[i], c, &cell);
-            columns_add(out, strbuf_text(&cell), widths[c], is_right_aligned(c));
-            strbuf_printf(out, "%*s", GAP, "");
-        }
-        columns_end_row(out);
-    }
+    columns_write(&table, rows, v->n_nodes, widths, out);
 }
 
 /* Adds one line of text as lines of at most STATUS_COLUMNS; the second and later ones are
@@ -402,7 +370,7 @@ static void add_folded(struct strbuf *out, const char *line, size_t n, size_t in
 }
 
 static void add_notes(const struct status_view *v, struct strbuf *out) {
-    _cleanup_(freep) const struct overview_node **rows = in_order(v);
+    _cleanup_(freep) const void **rows = in_order(v);
     _cleanup_(strbuf_fini) struct strbuf note = {0};
     for (uint32_t i = 0; i < v->n_nodes; i++) {
         strbuf_clear(&note);
@@ -412,7 +380,7 @@ static void add_notes(const struct status_view *v, struct strbuf *out) {
         _cleanup_(freep) char *text = xstrdup(strbuf_text(&note));
         strbuf_clear(&note);
         strbuf_add(&note, "  ");
-        columns_add_clean(&note, rows[i]->name);
+        add_cell(rows[i], NAME, &note);
         strbuf_printf(&note, ": %s", text);
         add_folded(out, strbuf_text(&note), note.len, 4);
     }
@@ -568,7 +536,7 @@ void status_json(const struct status_view *v, struct strbuf *out) {
     json_write_string(&w, "run_id", v->run_id);
     json_table_write(&w, &overview, &o);
     json_write_array_begin(&w, "nodes");
-    _cleanup_(freep) const struct overview_node **rows = in_order(v);
+    _cleanup_(freep) const void **rows = in_order(v);
     for (uint32_t i = 0; i < v->n_nodes; i++) {
         json_write_object_begin(&w, NULL);
         json_table_write(&w, &node, rows[i]);
