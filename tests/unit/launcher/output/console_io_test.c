@@ -20,6 +20,8 @@ struct fixture {
     int out[2], err[2]; /* [0]: where the test reads, [1]: the launcher's descriptor */
 };
 
+static struct console_source a, b; /* of a test that has them */
+
 static void start(struct fixture *f) {
     (void)signal(SIGPIPE, SIG_IGN);
     cr_assert_eq(loop_new(&f->loop), 0);
@@ -52,6 +54,8 @@ static void with_terminal(struct fixture *f) {
 }
 
 static void fini(struct fixture *f) {
+    console_source_fini(&a);
+    console_source_fini(&b);
     console_free(f->console);
     loop_free(f->loop);
     (void)close(f->out[0]);
@@ -105,7 +109,6 @@ TestSuite(console_io, .fini = finish);
 
 Test(console_io, lines_come_out_with_their_prefix_on_their_stream) {
     with_pipes(&fix);
-    struct console_source a, b;
     console_source_init(&a, fix.console, CONSOLE_OUT, "[default0]:");
     console_source_init(&b, fix.console, CONSOLE_ERR, NULL);
     line(&a, "one");
@@ -113,13 +116,10 @@ Test(console_io, lines_come_out_with_their_prefix_on_their_stream) {
     console_log_sink(fix.console, "muster: three\n", 14);
     EXPECT(&fix, fix.out[0], "[default0]:one\n");
     EXPECT(&fix, fix.err[0], "two\nmuster: three\n");
-    console_source_fini(&a);
-    console_source_fini(&b);
 }
 
 Test(console_io, a_line_of_another_never_goes_into_an_open_one) {
     with_pipes(&fix);
-    struct console_source a, b;
     console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
     console_source_init(&b, fix.console, CONSOLE_OUT, "");
     piece(&a, LINEBUF_NEW, "10", false);
@@ -130,13 +130,10 @@ Test(console_io, a_line_of_another_never_goes_into_an_open_one) {
     piece(&b, LINEBUF_NEW, "prompt?", false);
     console_print(fix.console, CONSOLE_OUT, "muster: x\n", 10);
     EXPECT(&fix, fix.out[0], "a:10%\nwhole\na: rest\nnext\nprompt?\nmuster: x\n");
-    console_source_fini(&a);
-    console_source_fini(&b);
 }
 
 Test(console_io, a_missing_newline_is_added_to_a_prefixed_line_and_before_what_follows) {
     with_pipes(&fix);
-    struct console_source a, b;
     console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
     console_source_init(&b, fix.console, CONSOLE_OUT, NULL);
     piece(&a, LINEBUF_NEW, "end", false);
@@ -147,7 +144,6 @@ Test(console_io, a_missing_newline_is_added_to_a_prefixed_line_and_before_what_f
     console_source_fini(&b);
     line(&a, "more");
     EXPECT(&fix, fix.out[0], "\na:more\n");
-    console_source_fini(&a);
 }
 
 Test(console_io, o_nonblock_is_not_set_on_the_shared_file) {
@@ -213,7 +209,6 @@ static int fill(struct fixture *f, struct console_source *s, int most) {
 }
 
 static void a_stopped_reader_gets_everything(struct fixture *f) {
-    struct console_source a;
     console_source_init(&a, f->console, CONSOLE_OUT, "");
     console_spool(f->console, (uint64_t)16 << 20);
     int n = fill(f, &a, 1000000);
@@ -222,7 +217,6 @@ static void a_stopped_reader_gets_everything(struct fixture *f) {
     numbered(&a, &n);
     cr_assert_eq(read_numbered(f, f->out[0]), n);
     cr_assert_not(console_source_must_wait(&a));
-    console_source_fini(&a);
     fini(f);
 }
 
@@ -240,17 +234,14 @@ Test(console_io, a_stopped_pipe_gets_every_line_later) {
 
 Test(console_io, without_a_file_sources_wait_when_the_memory_is_used) {
     with_pipes(&fix);
-    struct console_source a;
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     int n = fill(&fix, &a, 1000000);
     cr_assert(n > 80000 && n < 90000, "%d", n);
     cr_assert_eq(read_numbered(&fix, fix.out[0]), n);
-    console_source_fini(&a);
 }
 
 Test(console_io, a_quick_reader_makes_its_sources_wait_instead_of_using_memory) {
     with_pipes(&fix);
-    struct console_source a;
     char text[65536];
     uint64_t begin_ns = clock_now_ns();
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
@@ -262,7 +253,6 @@ Test(console_io, a_quick_reader_makes_its_sources_wait_instead_of_using_memory) 
         turn(&fix);
         cr_assert_gt(read(fix.out[0], text, sizeof text), 0);
     }
-    console_source_fini(&a);
 }
 
 Test(console_io, only_our_own_lines_are_dropped_and_it_is_said_how_many) {
@@ -290,7 +280,6 @@ Test(console_io, a_plain_file_gets_everything) {
     fix.out[1] = dup(fileno(file));
     fix.err[1] = dup(fileno(file));
     start(&fix);
-    struct console_source a, b;
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     console_source_init(&b, fix.console, CONSOLE_ERR, "");
     for (int i = 0; i < 100000; i++)
@@ -304,14 +293,11 @@ Test(console_io, a_plain_file_gets_everything) {
         cr_assert_eq(text[0], i % 2 == 0 ? 'e' : 'o', "order of both streams is kept");
     }
     cr_assert_null(fgets(text, sizeof text, file));
-    console_source_fini(&a);
-    console_source_fini(&b);
     (void)fclose(file);
 }
 
 Test(console_io, the_status_line_gives_way_and_comes_back) {
     with_terminal(&fix);
-    struct console_source a;
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     cr_assert(console_is_terminal(fix.console, CONSOLE_OUT));
     cr_assert(console_status(fix.console, "waiting"));
@@ -333,7 +319,6 @@ Test(console_io, the_status_line_gives_way_and_comes_back) {
     cr_assert(console_status(fix.console, "left"));
     cr_assert_eq(console_flush(fix.console, clock_now_ns() + NS_PER_S), 0);
     EXPECT(&fix, fix.out[0], "left\r\x1b[K");
-    console_source_fini(&a);
 }
 
 Test(console_io, a_terminal_that_tells_no_width_gets_a_status_of_eighty_columns) {
@@ -360,7 +345,6 @@ Test(console_io, there_is_no_status_line_without_a_capable_terminal) {
 
 Test(console_io, a_bar_is_rewritten_in_place_until_another_line_comes) {
     with_terminal(&fix);
-    struct console_source a, b;
     console_source_init(&a, fix.console, CONSOLE_OUT, "a:");
     console_source_init(&b, fix.console, CONSOLE_ERR, "b:");
     piece(&a, LINEBUF_NEW, "1%", false);
@@ -369,13 +353,10 @@ Test(console_io, a_bar_is_rewritten_in_place_until_another_line_comes) {
     line(&b, "text");
     piece(&a, LINEBUF_REPLACES, "3%", true);
     EXPECT(&fix, fix.out[0], "\nb:text\na:3%\n");
-    console_source_fini(&a);
-    console_source_fini(&b);
 }
 
 Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_left) {
     with_pipes(&fix);
-    struct console_source a;
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     char text[1001];
     memset(text, 'x', 1000);
@@ -387,12 +368,10 @@ Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= 50 * NS_PER_MS, "%lu", took_ns);
     cr_assert_eq(left, 200 * 1001 - 65536, "%lu", left);
-    console_source_fini(&a);
 }
 
 Test(console_io, output_to_one_that_is_gone_is_dropped_and_it_is_said_once) {
     with_pipes(&fix);
-    struct console_source a;
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     (void)close(fix.out[0]);
     line(&a, "lost");
@@ -405,7 +384,6 @@ Test(console_io, output_to_one_that_is_gone_is_dropped_and_it_is_said_once) {
     EXPECT(
         &fix, fix.err[0],
         "muster: can't write to standard output: Broken pipe; the job continues; its output is dropped\nstill here\n");
-    console_source_fini(&a);
     fix.out[0] = -1;
 }
 
@@ -414,7 +392,6 @@ Test(console_io, a_full_disk_is_said_once) {
     fix.out[1] = open("/dev/full", O_WRONLY | O_CLOEXEC);
     cr_assert(fix.out[1] >= 0 && pipe2(fix.err, O_CLOEXEC) == 0);
     start(&fix);
-    struct console_source a;
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     line(&a, "lost");
     turn(&fix);
@@ -423,7 +400,6 @@ Test(console_io, a_full_disk_is_said_once) {
         &fix, fix.err[0],
         "muster: can't write to standard output: No space left on device; the job continues; its output is dropped\n");
     cr_assert(console_failed(fix.console));
-    console_source_fini(&a);
 }
 
 Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
@@ -431,7 +407,6 @@ Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
     fix.out[1] = open("/dev/null", O_RDONLY | O_CLOEXEC); /* as open_standard_files() leaves it */
     cr_assert(fix.out[1] >= 0 && pipe2(fix.err, O_CLOEXEC) == 0);
     start(&fix);
-    struct console_source a;
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     console_print(fix.console, CONSOLE_OUT, "muster: own\n", 12);
     cr_assert_not(console_failed(fix.console));
@@ -441,7 +416,6 @@ Test(console_io, a_closed_output_is_said_once_if_a_worker_writes_to_it) {
     cr_assert(console_failed(fix.console) && console_source_is_dropped(&a));
     EXPECT(&fix, fix.err[0],
            "muster: can't write to standard output: it is closed; the job continues; its output is dropped\n");
-    console_source_fini(&a);
 }
 
 Test(console_io, closed_descriptors_and_sockets_do) {

@@ -17,7 +17,6 @@
 #include "launcher/job/job.h"
 
 #define WORKERS 4
-#define DEADLINE_NS (20 * NS_PER_S)
 
 /* A logmux and a log writer whose console is two pipes. The tests act as the workers: they hold the children's ends. */
 struct fixture {
@@ -173,25 +172,28 @@ static void say(struct fixture *f, uint32_t i, int k, const char *text) {
 static void turn(struct fixture *f) {
     cr_assert_eq(loop_turn(f->loop), 0);
     collect(f);
+    (void)poll(NULL, 0, 1);
 }
 
-/* Turns the loop until the text has appeared on that stream. */
-static void wait_shown(struct fixture *f, int k, const char *text) {
-    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
-    while (strstr(strbuf_text(&f->shown[k]), text) == NULL) {
-        cr_assert(clock_now_ns() < deadline_ns, "got: %s", strbuf_text(&f->shown[k]));
-        turn(f);
-        (void)poll(NULL, 0, 1);
+/* Turns the loop until the condition holds. */
+#define turn_until(f, condition)                                                                             \
+    for (uint64_t end_ns_ = clock_now_ns() + RIG_LOOP_NS; !(condition);) {                                   \
+        cr_assert_lt(clock_now_ns(), end_ns_, "%s: \"%s\", \"%s\"", #condition, strbuf_text(&(f)->shown[0]), \
+                     strbuf_text(&(f)->shown[1]));                                                           \
+        turn(f);                                                                                             \
     }
+
+static void wait_shown(struct fixture *f, int k, const char *text) {
+    turn_until(f, strstr(strbuf_text(&f->shown[k]), text) != NULL);
+}
+
+/* Waits for the text. At the end it is checked that no more output comes. */
+static void expect_shown(struct fixture *f, int k, const char *want) {
+    turn_until(f, strcmp(strbuf_text(&f->shown[k]), want) == 0);
 }
 
 static void wait_drained(struct fixture *f, uint32_t i) {
-    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
-    while (f->drained[i] == 0) {
-        cr_assert(clock_now_ns() < deadline_ns);
-        turn(f);
-        (void)poll(NULL, 0, 1);
-    }
+    turn_until(f, f->drained[i] > 0);
     cr_assert_eq(f->drained[i], 1);
 }
 
@@ -216,17 +218,6 @@ static const char *file_text(struct fixture *f, const char *name) {
     return text;
 }
 
-/* Waits for the text. At the end it is checked that no more output comes. */
-static void expect_shown(struct fixture *f, int k, const char *want) {
-    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
-    while (strcmp(strbuf_text(&f->shown[k]), want) != 0) {
-        cr_assert(clock_now_ns() < deadline_ns, "got: %s", strbuf_text(&f->shown[k]));
-        turn(f);
-        (void)poll(NULL, 0, 1);
-    }
-}
-#define EXPECT_SHOWN(f, k, want) expect_shown((f), (k), (want))
-
 static struct fixture fix; /* of a test that has one; ended with it */
 
 static void finish(void) {
@@ -236,16 +227,53 @@ static void finish(void) {
 
 TestSuite(logmux_io, .fini = finish);
 
-Test(logmux_io, without_options_lines_go_to_the_console_as_they_are) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_NONE, true);
-    say(&fix, 0, 0, "out\n");
-    say(&fix, 0, 1, "err\n");
-    say(&fix, 0, 0, "no newline");
-    end(&fix, 0);
-    EXPECT_SHOWN(&fix, 0, "out\nno newline");
-    EXPECT_SHOWN(&fix, 1, "err\n");
-    cr_assert_null(file_text(&fix, "stdout.log"));
+/* Where what a worker writes goes, with and without -r, -t, --local-ranks-filter and a folder. */
+static const struct {
+    const char *name;
+    unsigned redirects, tee;
+    bool hidden, no_folder;
+    const char *writes[2];           /* to standard output and error */
+    const char *shown[2], *files[2]; /* NULL: there is no such file */
+    const char *tail;
+} routes[] = {
+    {"without options lines go to the console as they are", STD_NONE, STD_NONE, .writes = {"out\nno newline", "err\n"},
+     .shown = {"out\nno newline", "err\n"}, .tail = "err\n"},
+    {"a redirected worker writes to its files", STD_BOTH, STD_NONE, .writes = {"out\n", "one\ntwo\n"},
+     .shown = {"", ""}, .files = {"out\n", "one\ntwo\n"}, .tail = "one\ntwo\n"},
+    {"tee: raw bytes to the file and prefixed lines to the console", STD_NONE, STD_BOTH,
+     .writes = {"a\r\nb\xff\n\npart", "err\n"},
+     .shown = {"[default0]:a\r\n[default0]:b\xff\n[default0]:\n[default0]:part\n", "[default0]:err\n"},
+     .files = {"a\r\nb\xff\n\npart", "err\n"}, .tail = "err\n"},
+    {"each stream goes its own way", STD_ERR, STD_OUT, .writes = {"out\n", "err\n"}, .shown = {"[default0]:out\n", ""},
+     .files = {"out\n", "err\n"}, .tail = "err\n"},
+    {"a filtered rank is silent, but its last words are kept", STD_NONE, STD_OUT, .hidden = true,
+     .writes = {"out\n", "Traceback\n"}, .shown = {"", ""}, .files = {"out\n", NULL}, .tail = "Traceback\n"},
+    {"a filtered rank without files", STD_NONE, STD_NONE, .hidden = true, .writes = {"nothing\n", ""},
+     .shown = {"", ""}, .tail = ""},
+    {"without a folder no file is made", STD_BOTH, STD_OUT, .no_folder = true, .writes = {"out\n", "err\n"},
+     .shown = {"[default0]:out\n", "err\n"}, .tail = "err\n"},
+};
+
+Test(logmux_io, each_stream_goes_where_the_options_send_it) {
+    for (size_t i = 0; i < ARRAY_SIZE(routes); i++) {
+        setup(&fix);
+        open_worker(&fix, 0, routes[i].no_folder ? NULL : fix.dir, routes[i].redirects, routes[i].tee,
+                    !routes[i].hidden);
+        for (int k = 0; k < 2; k++)
+            say(&fix, 0, k, routes[i].writes[k]);
+        end(&fix, 0);
+        cr_expect_str_eq(strbuf_text(&fix.tails[0]), routes[i].tail, "%s: %s", routes[i].name,
+                         strbuf_text(&fix.tails[0]));
+        for (int k = 0; k < 2; k++) {
+            const char *text = file_text(&fix, k == 0 ? "stdout.log" : "stderr.log");
+            expect_shown(&fix, k, routes[i].shown[k]);
+            cr_expect((text == NULL) == (routes[i].files[k] == NULL), "%s: file %d", routes[i].name, k);
+            if (text != NULL)
+                cr_expect_str_eq(text, routes[i].files[k], "%s: %s", routes[i].name, text);
+        }
+        fini(&fix);
+        fix.loop = NULL;
+    }
 }
 
 Test(logmux_io, a_redirected_worker_has_the_file_itself) {
@@ -254,64 +282,7 @@ Test(logmux_io, a_redirected_worker_has_the_file_itself) {
     struct stat st;
     cr_assert(fstat(fix.child[0][0], &st) == 0 && S_ISREG(st.st_mode));
     cr_assert_neq(fcntl(fix.child[0][0], F_GETFL) & O_APPEND, 0);
-    say(&fix, 0, 0, "out\n");
-    say(&fix, 0, 1, "one\ntwo\n");
-    cr_assert_str_eq(file_text(&fix, "stdout.log"), "out\n");
     end(&fix, 0);
-    cr_assert_str_eq(strbuf_text(&fix.tails[0]), "one\ntwo\n");
-    EXPECT_SHOWN(&fix, 0, "");
-    EXPECT_SHOWN(&fix, 1, "");
-}
-
-Test(logmux_io, tee_gives_raw_bytes_to_the_file_and_prefixed_lines_to_the_console) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_BOTH, true);
-    say(&fix, 0, 0, "a\r\nb\xff\n\npart");
-    say(&fix, 0, 1, "err\n");
-    end(&fix, 0);
-    EXPECT_SHOWN(&fix, 0, "[default0]:a\r\n[default0]:b\xff\n[default0]:\n[default0]:part\n");
-    EXPECT_SHOWN(&fix, 1, "[default0]:err\n");
-    cr_assert_str_eq(file_text(&fix, "stdout.log"), "a\r\nb\xff\n\npart");
-    cr_assert_str_eq(file_text(&fix, "stderr.log"), "err\n");
-}
-
-Test(logmux_io, each_stream_goes_its_own_way) {
-    setup(&fix);
-    open_worker(&fix, 1, fix.dir, STD_ERR, STD_OUT, true);
-    say(&fix, 1, 0, "out\n");
-    say(&fix, 1, 1, "err\n");
-    end(&fix, 1);
-    EXPECT_SHOWN(&fix, 0, "[default1]:out\n");
-    EXPECT_SHOWN(&fix, 1, "");
-    cr_assert_str_eq(file_text(&fix, "stdout.log"), "out\n");
-    cr_assert_str_eq(file_text(&fix, "stderr.log"), "err\n");
-}
-
-Test(logmux_io, a_filtered_rank_is_silent_but_its_last_words_are_kept) {
-    setup(&fix);
-    open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, false);
-    say(&fix, 0, 0, "out\n");
-    say(&fix, 0, 1, "Traceback\n");
-    end(&fix, 0);
-    cr_assert_str_eq(strbuf_text(&fix.tails[0]), "Traceback\n");
-    EXPECT_SHOWN(&fix, 0, "");
-    EXPECT_SHOWN(&fix, 1, "");
-    cr_assert_str_eq(file_text(&fix, "stdout.log"), "out\n");
-    cr_assert_null(file_text(&fix, "stderr.log"));
-    open_worker(&fix, 1, fix.dir, STD_NONE, STD_NONE, false);
-    say(&fix, 1, 0, "nothing\n");
-    end(&fix, 1);
-    EXPECT_SHOWN(&fix, 0, "");
-}
-
-Test(logmux_io, without_a_folder_no_file_is_made) {
-    setup(&fix);
-    open_worker(&fix, 0, NULL, STD_BOTH, STD_OUT, true);
-    say(&fix, 0, 0, "out\n");
-    say(&fix, 0, 1, "err\n");
-    end(&fix, 0);
-    EXPECT_SHOWN(&fix, 0, "[default0]:out\n");
-    EXPECT_SHOWN(&fix, 1, "err\n");
 }
 
 Test(logmux_io, a_file_that_is_there_is_not_lost) {
@@ -337,10 +308,7 @@ Test(logmux_io, all_that_a_dying_worker_wrote_is_taken) {
         total += sizeof block;
     cr_assert(total >= 900000, "the pipe is a large one: %zu", total);
     end(&fix, 0);
-    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
-    while (fix.shown[0].len < total && clock_now_ns() < deadline_ns)
-        turn(&fix);
-    cr_assert(fix.shown[0].len >= total, "%zu of %zu", fix.shown[0].len, total);
+    turn_until(&fix, fix.shown[0].len >= total);
 }
 
 Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
@@ -352,25 +320,18 @@ Test(logmux_io, a_pipe_that_is_held_open_ends_with_the_grace) {
     child_close(&fix, 0);
     logmux_exited(fix.mux, 0, NULL);
     uint64_t begin_ns = clock_now_ns();
-    while (clock_now_ns() - begin_ns < LOGMUX_GRACE_NS + 10 * NS_PER_MS) { /* it has time to end */
-        turn(&fix);
-        (void)poll(NULL, 0, 1);
-    }
+    turn_until(&fix, clock_now_ns() - begin_ns >= LOGMUX_GRACE_NS + 10 * NS_PER_MS); /* it has time to end */
     cr_assert_not(logmux_all_drained(fix.mux));
     begin_ns = clock_now_ns();
     logmux_no_more(fix.mux);
     cr_assert_eq(write(held, "after\n", 6), 6);
     cr_assert_not(logmux_all_drained(fix.mux));
-    while (fix.drained[0] == 0 && clock_now_ns() - begin_ns < DEADLINE_NS) {
-        turn(&fix);
-        (void)poll(NULL, 0, 1);
-    }
-    cr_assert_eq(fix.drained[0], 1);
+    wait_drained(&fix, 0);
     cr_assert(logmux_all_drained(fix.mux));
     uint64_t took_ns = clock_now_ns() - begin_ns;
     cr_assert(took_ns >= LOGMUX_GRACE_NS, "%lu", took_ns);
-    cr_assert_not(fix.has_last_output[0], "nobody asked for them");
-    EXPECT_SHOWN(&fix, 0, "before\nafter\n");
+    cr_assert_not(fix.has_last_output[0], "they were not requested");
+    expect_shown(&fix, 0, "before\nafter\n");
     cr_assert(write(held, "x", 1) < 0 && errno == EPIPE);
     (void)close(held);
 }
@@ -403,7 +364,7 @@ Test(logmux_io, a_prompt_is_seen_although_no_newline_comes) {
     cr_assert(clock_now_ns() - begin_ns >= LINEBUF_QUIET_NS);
     say(&fix, 0, 0, "ok\n");
     end(&fix, 0);
-    EXPECT_SHOWN(&fix, 0, "password: ok\n");
+    expect_shown(&fix, 0, "password: ok\n");
 }
 
 Test(logmux_io, a_full_disk_is_reported_once_and_the_console_continues) {
@@ -417,14 +378,14 @@ Test(logmux_io, a_full_disk_is_reported_once_and_the_console_continues) {
     wait_shown(&fix, 0, "one");
     say(&fix, 0, 0, "two\n");
     end(&fix, 0);
-    EXPECT_SHOWN(&fix, 0, "[default0]:one\n[default0]:two\n");
+    expect_shown(&fix, 0, "[default0]:one\n[default0]:two\n");
     char want[512];
     (void)snprintf(want, sizeof want,
                    "muster: warning: can't write to %s: File too large; the job continues "
                    "without that part of the log\n"
                    "muster: warning: %s lacks 8 bytes that could not be written\n",
                    path, path);
-    EXPECT_SHOWN(&fix, 1, want);
+    expect_shown(&fix, 1, want);
 }
 
 Test(logmux_io, a_log_that_is_a_link_is_not_written) {
@@ -438,7 +399,7 @@ Test(logmux_io, a_log_that_is_a_link_is_not_written) {
     end(&fix, 0);
     (void)snprintf(want, sizeof want, "can't open the log file %s: it is a link", path);
     cr_expect_str_eq(fix.no_file, want);
-    EXPECT_SHOWN(&fix, 0, "[default0]:one\n");
+    expect_shown(&fix, 0, "[default0]:one\n");
     cr_expect_eq(access(aim, F_OK), -1);
 }
 
@@ -449,13 +410,13 @@ Test(logmux_io, without_its_file_a_stream_goes_to_the_console) {
     say(&fix, 0, 1, "err\n");
     end(&fix, 0);
     cr_assert_str_eq(fix.no_file, "can't open the log file /nonexistent/stderr.log: No such file or directory");
-    EXPECT_SHOWN(&fix, 0, "[default0]:out\n");
-    EXPECT_SHOWN(&fix, 1, "[default0]:err\n");
+    expect_shown(&fix, 0, "[default0]:out\n");
+    expect_shown(&fix, 1, "[default0]:err\n");
     open_worker(&fix, 1, "/nonexistent", STD_BOTH, STD_NONE, false);
     say(&fix, 1, 0, "out\n");
     say(&fix, 1, 1, "last words\n");
     end(&fix, 1);
-    EXPECT_SHOWN(&fix, 0, "[default0]:out\n");
+    expect_shown(&fix, 0, "[default0]:out\n");
     cr_assert_str_eq(strbuf_text(&fix.tails[1]), "last words\n");
 }
 
@@ -522,9 +483,7 @@ Test(logmux_io, the_tail_of_long_lines_is_cut_at_a_line) {
     }
     end(&fix, 0);
     cr_assert_eq(fix.tails[0].len, sizeof text, "one whole line: %zu", fix.tails[0].len);
-    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
-    while (fix.shown[1].len < 5 * sizeof text && clock_now_ns() < deadline_ns)
-        turn(&fix);
+    turn_until(&fix, fix.shown[1].len >= 5 * sizeof text);
 }
 
 Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
@@ -536,7 +495,7 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_every_byte) {
     block[sizeof block - 1] = '\n';
     const size_t total = 5000 * sizeof block;
     size_t written = 0, got = 0;
-    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS;
+    uint64_t deadline_ns = clock_now_ns() + RIG_LOOP_NS;
     while (got < total) {
         cr_assert(clock_now_ns() < deadline_ns, "%zu of %zu", got, total);
         for (int i = 0; i < 20 && written < total; i++) {
@@ -569,7 +528,7 @@ Test(logmux_io, a_slow_reader_of_a_pipeline_gets_whole_lines) {
         open_worker(&fix, i, fix.dir, STD_NONE, STD_NONE, true);
         cr_assert_eq(fcntl(fix.child[i][0], F_SETFL, O_NONBLOCK), 0);
     }
-    uint64_t deadline_ns = clock_now_ns() + DEADLINE_NS, next_ns = clock_now_ns();
+    uint64_t deadline_ns = clock_now_ns() + RIG_LOOP_NS, next_ns = clock_now_ns();
     while (got < 2 * sizeof lines) {
         cr_assert(clock_now_ns() < deadline_ns, "%zu bytes", got);
         for (uint32_t i = 0; i < 2; i++) {
@@ -616,18 +575,18 @@ Test(logmux_io, a_writer_that_is_killed_costs_no_worker_its_life) {
     open_worker(&fix, 1, NULL, STD_NONE, STD_NONE, true);
     say(&fix, 0, 0, "before\n");
     say(&fix, 1, 0, "too\n");
-    EXPECT_SHOWN(&fix, 0, "[default0]:before\ntoo\n");
+    expect_shown(&fix, 0, "[default0]:before\ntoo\n");
     cr_assert_eq(kill(fix.pid, SIGKILL), 0);
     say(&fix, 0, 0, "after\n");
     wait_shown(&fix, 0, "after\n");
-    EXPECT_SHOWN(&fix, 1, DIED);
+    expect_shown(&fix, 1, DIED);
     say(&fix, 1, 0, "goes on\n");
     wait_shown(&fix, 0, "goes on\n");
     cr_assert_eq(fix.n_writers, 2);
     cr_assert_eq(kill(fix.pid, SIGKILL), 0);
     end(&fix, 0);
     end(&fix, 1);
-    EXPECT_SHOWN(&fix, 1, DIED DIED);
+    expect_shown(&fix, 1, DIED DIED);
     cr_assert_str_eq(file_text(&fix, "stdout.log"), "before\nafter\n");
 }
 
@@ -652,7 +611,7 @@ Test(logmux_io, own_lines_that_wait_for_the_next_writer_are_shown_at_the_end) {
     log_notice("the last word");
     (void)writer_finish(f.writer, &(struct writer_patience){.ms = 10000, .fd = -1});
     writer_free(f.writer);
-    (void)console_flush(f.console, clock_now_ns() + DEADLINE_NS);
+    (void)console_flush(f.console, clock_now_ns() + RIG_LOOP_NS);
     log_set_sink(NULL, NULL);
     console_free(f.console);
     loop_free(f.loop);
@@ -669,7 +628,7 @@ Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
     setup(&fix);
     open_worker(&fix, 0, fix.dir, STD_NONE, STD_OUT, true);
     say(&fix, 0, 0, "before\n");
-    EXPECT_SHOWN(&fix, 0, "[default0]:before\n");
+    expect_shown(&fix, 0, "[default0]:before\n");
     cr_assert_eq(kill(fix.pid, SIGSTOP), 0);
     log_notice("own line");
     say(&fix, 0, 0, "lost with it\n");
@@ -683,7 +642,7 @@ Test(logmux_io, an_end_does_not_wait_for_a_writer_that_stands_still) {
                    "and is given up: a new one is started, and some output may be lost\n"
                    "muster: warning: output of this attempt is no longer written to %s/stdout.log\n",
                    fix.dir);
-    EXPECT_SHOWN(&fix, 1, want);
+    expect_shown(&fix, 1, want);
 }
 
 Test(logmux_io, the_prefix_is_made_of_its_template) {
