@@ -1,4 +1,4 @@
-"""Where muster differs from torchrun on purpose. README's table is made from this one (tests/tools/differences.py); a
+"""Where muster differs from torchrun on purpose. The table in docs/from-torchrun.md is made from this one (tests/tools/differences.py); a
 difference that test_like_torchrun.py finds and no row explains is a failure, and so is a row that is not seen any more.
 """
 import json
@@ -210,6 +210,6 @@ DIFFERENCES = [
 
 
 def table(rows=DIFFERENCES):
-    """README's table, in Markdown."""
+    """The table of docs/from-torchrun.md, in Markdown."""
     lines = ["| | torchrun 2.13 | muster | why |", "| --- | --- | --- | --- |"]
     return lines + [f"| {d.what} | {d.torchrun} | {d.muster} | {d.reason} |" for d in rows]

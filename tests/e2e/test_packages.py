@@ -87,6 +87,27 @@ def test_a_program_that_needs_more_than_glibc_is_refused(tmp_path):
         assert done.returncode == 1 and "libevent_core" in done.stderr
 
 
+@pytest.mark.slow
+def test_pip_builds_and_installs_the_source(tmp_path):
+    """What "pip install ." and "pip install git+URL" do, in a fresh environment; the build needs PyPI for meson-python."""
+    source, venv = tmp_path / "muster.tar.gz", tmp_path / "venv"
+    run("git", "-C", ROOT, "archive", "--prefix=muster/", "-o", source, "HEAD")
+    run("/usr/bin/python3", "-m", "venv", venv)
+    env = {k: v for k, v in os.environ.items() if k not in ("CC", "CC_LD", "PKG_CONFIG_LIBDIR")}
+    none = subprocess.run([venv / "bin/pip", "install", source], capture_output=True, text=True, timeout=600,
+                          env={**env, "PKG_CONFIG_LIBDIR": str(tmp_path), "CMAKE_PREFIX_PATH": str(tmp_path)})
+    assert none.returncode != 0 and "apt install gcc pkg-config libevent-dev" in none.stdout + none.stderr, none
+    subprocess.run([venv / "bin/pip", "install", source], check=True, capture_output=True, timeout=600, env=env)
+    version = run(venv / "bin/muster", "version").split()[1]
+    assert run(venv / "bin/python", "-c", "import muster; print(muster.__version__, muster.binary())", cwd=tmp_path).split() == [
+        version, str(venv / "bin/muster")]
+    assert run(venv / "bin/python", "-m", "muster.run", "--no-python", "echo", "hello", cwd=tmp_path) == "hello\n"
+    assert (venv / "share/man/man1/muster-run.1").exists()
+    assert not list(venv.rglob("libmuster-store*")), "the store's C client is not part of it"
+    run(venv / "bin/pip", "uninstall", "-y", "muster")
+    assert not list(venv.rglob("*muster*"))
+
+
 # --- the packages in a Debian of their own (slow) ----------------------------------------------------------------------
 
 # Where build.sh and these tests keep their Debians, for the next run.

@@ -1,4 +1,4 @@
-"""The pages in docs/: short, listed, and true. What they tell the reader to write is run here on a real Slurm of emulated
+"""The pages in docs/ are true: what they have the reader write is run here on a real Slurm of emulated
 hosts (slurm.py), two hosts with two workers each; those of a library need a Python with it in MUSTER_TEST_FRAMEWORKS."""
 import os
 import re
@@ -17,8 +17,7 @@ from test_slurm import MUSTER, Here
 DOCS = HERE.parent.parent / "docs"
 README = DOCS.parent / "README.md"
 PACKAGE = DOCS.parent / "packaging" / "python"
-LINES_MAX = 34
-PAGES = sorted(path.stem for path in DOCS.glob("*.md") if path.stem.islower() and path.stem not in ("benchmarks", "gpu"))
+PAGES = sorted(path.stem for path in DOCS.glob("*.md"))
 LIBRARIES = ["accelerate", "transformers", "deepspeed", "lightning", "jax"]
 PYTHON = os.environ.get("MUSTER_TEST_FRAMEWORKS", "")
 BY_HAND = re.compile(r"`(muster run [^`]*--rdzv-endpoint=node1:29400 train\.py)`")
@@ -46,12 +45,6 @@ def script_of(page):
     found = [text for text in blocks(page, "sh") if text.startswith("#!/bin/bash\n")]
     assert len(found) == 1, found
     return found[0]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_page_is_short_and_listed(page):
-    assert len((DOCS / f"{page}.md").read_text().splitlines()) <= LINES_MAX
-    assert f"({page}.md)" in (DOCS / "README.md").read_text()
 
 
 def test_there_is_a_page_for_each_of_them():
@@ -200,9 +193,6 @@ def words_of_line(page, begin):
 
 
 def test_what_the_pages_on_security_name_is_there():
-    for page in (DOCS / "security.md", DOCS.parent / "SECURITY.md", README):
-        for name in re.findall(r"\]\(([^):]+)\)", page.read_text()):
-            assert (page.parent / name).exists(), f"{page.name}: {name}"
     text = (DOCS / "security.md").read_text()
     assert all((DOCS.parent / name).exists() for name in re.findall(r"`(examples/[^`]+)`", text))
     assert "docs/security.md" in README.read_text() and "(SECURITY.md)" in README.read_text()

@@ -3,7 +3,7 @@
 
     include_check.py SOURCE_ROOT
 
-The rules, from the README's "Layout":
+The rules:
   direction    a room of src/ includes only itself and the rooms below it that ROOMS names
   io           outside src/io, only files named *_io.c or *_io.h may include io/ or the system's headers for
                sockets, descriptors, processes and clocks; an x_priv.h may if only such files include it

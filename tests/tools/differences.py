@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""README's table of the differences from torchrun, out of tests/e2e/like_differences.py.
+"""The table of the differences from torchrun in docs/from-torchrun.md, out of tests/e2e/like_differences.py.
 
-    differences.py                  prints the table
-    differences.py --check README   fails if README's table is another one
-    differences.py --write README   puts it there
+    differences.py                prints the table
+    differences.py --check PAGE   fails if the page's table is another one
+    differences.py --write PAGE   puts it there
 """
 import pathlib
 import sys

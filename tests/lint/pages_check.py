@@ -1,0 +1,86 @@
+#!/usr/bin/python3
+"""README and the pages in docs/: short enough, with links that lead somewhere and messages that exist.
+
+    pages_check.py ROOT
+
+- README has at most 10 KB and 150 lines, a page at most 200 lines; ARCHITECTURE.md and benchmarks.md may have more.
+- Each page is listed in docs/README.md.
+- A link to a file of the repository leads to one, and its #anchor to a heading.
+- Each message in the first column of a table of troubleshooting.md is in src: the parts between "..." are looked for in its string literals."""
+import pathlib
+import re
+import sys
+
+BYTES_MAX, README_LINES_MAX, LINES_MAX = 10_240, 150, 200
+LONG = {"ARCHITECTURE.md", "benchmarks.md"}
+MESSAGES_MIN = 30
+
+
+def anchors(text):
+    """Of the headings, as GitHub makes them."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def links(path, text):
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        name, _, anchor = target.partition("#")
+        found = (path.parent / name) if name else path
+        if not found.exists():
+            yield f"{target} does not exist"
+        elif anchor and found.suffix == ".md" and anchor not in anchors(found.read_text()):
+            yield f"{target}: no such heading"
+
+
+def literals(root):
+    """Each run of string literals of a file that C joins, one per line; formats of numbers as they are."""
+    whole = []
+    for path in sorted((root / "src").rglob("*.[ch]")):
+        for run in re.findall(r'"(?:[^"\\\n]|\\.)*"(?:\s*(?:PRI\w+\s*)?"(?:[^"\\\n]|\\.)*")*', path.read_text()):
+            whole.append("".join(re.findall(r'"((?:[^"\\]|\\.)*)"', run)).replace('\\"', '"'))
+    return "\n".join(whole)
+
+
+def messages(text):
+    """The quoted texts of the first cells, of all tables whose head begins with "message"."""
+    inside = False
+    for line in text.splitlines():
+        inside = line.startswith("| message") or (inside and line.startswith("|"))
+        if inside:
+            yield from re.findall(r"`([^`]+)`", line.split(" | ")[0])
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve()
+    readme, docs, faults = root / "README.md", root / "docs", []
+    text = readme.read_text()
+    if len(text.encode()) > BYTES_MAX or len(text.splitlines()) > README_LINES_MAX:
+        faults.append(f"README.md: {len(text.encode())} bytes in {len(text.splitlines())} lines; at most {BYTES_MAX} in {README_LINES_MAX}")
+    pages = sorted(docs.glob("*.md"))
+    if len(pages) < 10:
+        sys.exit(f"{docs}: only {len(pages)} pages; is this the source tree?")
+    for path in [readme, *(root / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG")), *pages]:
+        text = path.read_text()
+        faults += [f"{path.relative_to(root)}: {fault}" for fault in links(path, text)]
+        if path.parent == docs and path.name != "README.md":
+            if path.name not in LONG and len(text.splitlines()) > LINES_MAX:
+                faults.append(f"docs/{path.name}: more than {LINES_MAX} lines")
+            if f"({path.name})" not in (docs / "README.md").read_text():
+                faults.append(f"docs/{path.name} is not listed in docs/README.md")
+    source, found = literals(root), list(messages((docs / "troubleshooting.md").read_text()))
+    for message in found:
+        parts = [part.strip() for part in message.split("...") if part.strip()]
+        for part in parts:
+            if part not in source:
+                faults.append(f'docs/troubleshooting.md: "{part}" of a message is not in src')
+        if not any(len(part) >= 7 for part in parts):
+            faults.append(f'docs/troubleshooting.md: "{message}" is too short to be recognized')
+    if len(found) < MESSAGES_MIN:
+        faults.append(f"docs/troubleshooting.md: {len(found)} messages; at least {MESSAGES_MIN}")
+    print("\n".join(faults), file=sys.stderr)
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
