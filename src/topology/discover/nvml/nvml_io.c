@@ -6,17 +6,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/util.h"
 #include "topology/discover/common/discovery.h"
 #include "topology/discover/nvml/nvml_abi.h"
 #include "topology/discover/nvml/nvml_report.h"
-
-struct nvml_ask_config {
-    const char *library;
-    bool names_only; /* no details, links and processes of the GPUs */
-};
 
 #define NUMA_WORDS (TOPO_NUMA_MAX / 64) /* of a set of memory nodes */
 #define PROCESSES_ASKED 256             /* if one GPU has more, none of them is reported */
@@ -102,58 +98,30 @@ static_assert(ARRAY_SIZE(symbols) == N_CALLS, "one row for each member");
 struct asker {
     struct nvml_api api;
     const char *found[N_CALLS]; /* the name that the library has; NULL: none */
-    int fd;
-    bool cut;         /* the reader has closed the pipe */
-    uint32_t gpu;     /* the GPU in question; TOPO_NONE: none */
-    size_t announced; /* the call that was announced last, + 1 */
-    uint32_t lost;    /* the error of a call about this GPU, if it is lost */
+    struct nvml_report *report; /* shared with the reader */
+    struct nvml_gpu *gpu;       /* of the report: the one in question; NULL: none */
 };
 
-/* ---- frames ---- */
-
-static void kind(struct asker *a, uint32_t what, const void *payload, size_t len) {
-    struct {
-        struct nvml_frame frame;
-        char payload[sizeof(struct nvml_gpu)];
-    } out = {.frame = {.kind = what, .gpu = a->gpu, .len = (uint32_t)len}};
-    static_assert(offsetof(__typeof__(out), payload) == sizeof(struct nvml_frame), "no gap");
-    if (len > 0)
-        memcpy(out.payload, payload, len);
-    const char *p = (const char *)&out;
-    for (size_t left = sizeof out.frame + len; left > 0 && !a->cut;) {
-        ssize_t n = write(a->fd, p, left);
-        if (n < 0 && errno == EINTR)
-            continue;
-        a->cut = n <= 0;
-        if (n > 0) {
-            p += n;
-            left -= (size_t)n;
-        }
-    }
-}
-
+/* Before each call: the reader sees in which one the child hung or died. */
 static void announce(struct asker *a, size_t call) {
-    if (a->announced == call + 1)
-        return;
-    a->announced = call + 1;
-    char text[NVML_TEXT_MAX] = "";
-    if (a->gpu == TOPO_NONE)
-        (void)snprintf(text, sizeof text, "%s", a->found[call]);
+    char *at = a->report->at;
+    if (a->gpu == NULL)
+        (void)snprintf(at, NVML_TEXT_MAX, "%s", a->found[call]);
     else
-        (void)snprintf(text, sizeof text, "%s of GPU %u", a->found[call], a->gpu);
-    kind(a, NVML_FRAME_AT, text, sizeof text);
+        (void)snprintf(at, NVML_TEXT_MAX, "%s of GPU %u", a->found[call],
+                       (unsigned)(a->gpu - a->report->gpus));
 }
 
 static int note_lost(struct asker *a, int r) {
-    if (r == NVML_R_GPU_LOST || r == NVML_R_RESET_REQUIRED)
-        a->lost = (uint32_t)r;
+    if (a->gpu != NULL && (r == NVML_R_GPU_LOST || r == NVML_R_RESET_REQUIRED))
+        a->gpu->lost = (uint32_t)r;
     return r;
 }
 
 /* A lost GPU is not asked again. */
 #define CALL(a, member, ...)                             \
     ((a)->api.member == NULL ? NVML_R_FUNCTION_NOT_FOUND \
-     : (a)->lost != 0                                    \
+     : (a)->gpu != NULL && (a)->gpu->lost != 0           \
          ? NVML_R_GPU_LOST                               \
          : (announce(a, CALL_OF(member)), note_lost(a, (a)->api.member(__VA_ARGS__))))
 
@@ -181,40 +149,40 @@ static void explain(struct asker *a, int r, char out[NVML_TEXT_MAX]) {
         (void)snprintf(out, NVML_TEXT_MAX, "NVML error %d", r);
 }
 
-/* Fills the head, except the count. False: there is nothing to ask. */
-static bool open_library(struct asker *a, const char *name, struct nvml_head *head) {
+/* False: there is nothing to ask; the report has the reason. */
+static bool open_library(struct asker *a, const char *name, unsigned *ret_n) {
+    struct nvml_report *report = a->report;
     void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    head->missing = 1;
+    report->fault = NVML_FAULT_MISSING;
     if (library == NULL) {
-        (void)snprintf(head->why_not, sizeof head->why_not, "no %.80s", name);
+        (void)snprintf(report->why_not, sizeof report->why_not, "no %.80s", name);
         return false;
     }
     load_api(library, a);
     if (a->api.init == NULL || a->api.count == NULL || a->api.by_index == NULL) {
-        (void)snprintf(head->why_not, sizeof head->why_not, "%.80s is not NVML", name);
+        (void)snprintf(report->why_not, sizeof report->why_not, "%.80s is not NVML", name);
         return false;
     }
-    unsigned n = 0;
-    head->missing = 0;
+    report->fault = NVML_FAULT_ERROR;
     announce(a, CALL_OF(init));
     int r = a->api.init();
     if (r == NVML_R_OK)
-        r = CALL(a, count, &n);
+        r = CALL(a, count, ret_n);
     if (r != NVML_R_OK) {
-        explain(a, r, head->why_not);
+        explain(a, r, report->why_not);
         return false;
     }
-    head->found = 1;
-    head->n = MIN2(n, (unsigned)GPUS_MAX);
+    report->fault = NVML_FAULT_NONE;
     return true;
 }
 
-static void ask_system(struct asker *a, struct nvml_head *head) {
+static void ask_system(struct asker *a) {
+    struct nvml_report *r = a->report;
     int cuda = 0;
-    (void)CALL(a, driver_version, head->driver, sizeof head->driver);
-    (void)CALL(a, nvml_version, head->version, sizeof head->version);
+    (void)CALL(a, driver_version, r->driver, sizeof r->driver);
+    (void)CALL(a, nvml_version, r->version, sizeof r->version);
     if (CALL(a, cuda_version, &cuda) == NVML_R_OK && cuda > 0)
-        (void)snprintf(head->cuda, sizeof head->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
+        (void)snprintf(r->cuda, sizeof r->cuda, "%d.%d", cuda / 1000, cuda % 1000 / 10);
 }
 
 /* ---- one GPU ---- */
@@ -234,15 +202,14 @@ static bool address_of(const struct nvml_pci_info *info, struct pci_addr *ret) {
 }
 
 static void ask_name(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
-    struct nvml_name name = {0};
-    (void)CALL(a, uuid, d, name.uuid, sizeof name.uuid);
-    (void)CALL(a, name, d, name.name, sizeof name.name);
+    size_t i = (size_t)(g - a->report->gpus);
+    (void)CALL(a, uuid, d, a->report->uuids[i], GPU_UUID_MAX);
+    (void)CALL(a, name, d, a->report->names[i], NVML_TEXT_MAX);
     struct nvml_pci_info pci = {0};
     if (CALL(a, pci, d, &pci) == NVML_R_OK) {
         g->has_address = address_of(&pci, &g->at);
         g->device_id = pci.device_id;
     }
-    kind(a, NVML_FRAME_NAME, &name, sizeof name);
 }
 
 static void ask_memory(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
@@ -371,7 +338,7 @@ static void ask_links(struct asker *a, struct nvml_device *d, struct nvml_gpu *g
     n = MIN2(n, (uint32_t)NVML_LINKS_MAX);
     while (g->n_links < n && ask_link(a, d, g, g->n_links, &g->links[g->n_links]))
         g->n_links++;
-    g->links_known = a->lost == 0;
+    g->links_known = g->lost == 0;
 }
 
 static void ask_c2c(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
@@ -434,74 +401,37 @@ static void ask_details(struct asker *a, struct nvml_device *d, struct nvml_gpu 
 
 /* ---- all of them ---- */
 
-struct asked {
-    struct nvml_device *device;
-    struct nvml_gpu gpu;
-};
-
-static void begin_gpu(struct asker *a, uint32_t i, const struct asked *of) {
-    a->gpu = i;
-    a->announced = 0;
-    a->lost = of->gpu.lost;
-}
-
-static void end_gpu(struct asker *a, struct asked *of) {
-    of->gpu.lost = a->lost;
-    kind(a, NVML_FRAME_GPU, &of->gpu, sizeof of->gpu);
-}
-
 /* Names and addresses of all GPUs come first: they are quick, and the reader needs them most. */
 static void ask_gpus(struct asker *a, uint32_t n, bool names_only) {
-    _cleanup_(freep) struct asked *all = xcalloc((size_t)n + 1, sizeof *all);
+    struct nvml_gpu *gpus = a->report->gpus;
+    struct nvml_device *devices[GPUS_MAX];
     for (uint32_t i = 0; i < n; i++) {
-        all[i].gpu = (struct nvml_gpu){.minor = TOPO_NONE, .numa = -1, .memory_node = -1};
-        begin_gpu(a, i, &all[i]);
-        if (CALL(a, by_index, i, &all[i].device) == NVML_R_OK)
-            ask_name(a, all[i].device, &all[i].gpu);
+        a->gpu = &gpus[i];
+        *a->gpu = (struct nvml_gpu){.minor = TOPO_NONE, .numa = -1, .memory_node = -1};
+        if (CALL(a, by_index, i, &devices[i]) == NVML_R_OK)
+            ask_name(a, devices[i], a->gpu);
         else
-            all[i].device = NULL;
-        all[i].gpu.named = 1;
-        end_gpu(a, &all[i]);
+            devices[i] = NULL;
+        a->gpu->named = 1;
     }
     for (uint32_t i = 0; i < n && !names_only; i++) {
-        if (all[i].device == NULL)
-            continue;
-        begin_gpu(a, i, &all[i]);
-        ask_details(a, all[i].device, &all[i].gpu);
-        all[i].gpu.asked = 1;
-        end_gpu(a, &all[i]);
+        a->gpu = &gpus[i];
+        if (devices[i] != NULL)
+            ask_details(a, devices[i], a->gpu);
+        a->gpu->asked = devices[i] != NULL;
     }
     for (uint32_t i = 0; i < n && !names_only; i++) {
-        if (all[i].device == NULL)
+        a->gpu = &gpus[i];
+        if (devices[i] == NULL)
             continue;
-        begin_gpu(a, i, &all[i]);
-        ask_links(a, all[i].device, &all[i].gpu);
-        ask_c2c(a, all[i].device, &all[i].gpu);
-        ask_processes(a, all[i].device, &all[i].gpu);
-        end_gpu(a, &all[i]);
+        ask_links(a, devices[i], a->gpu);
+        ask_c2c(a, devices[i], a->gpu);
+        ask_processes(a, devices[i], a->gpu);
     }
-    a->gpu = TOPO_NONE;
-}
-
-/* Writes the frames of nvml_report.h to fd; false when that failed. Never call it in a process that
- * must continue. */
-static bool nvml_ask(const struct nvml_ask_config *config, int fd) {
-    struct asker a = {.fd = fd, .gpu = TOPO_NONE};
-    struct nvml_head head = {0};
-    bool found = open_library(&a, config->library, &head);
-    if (found)
-        ask_system(&a, &head);
-    kind(&a, NVML_FRAME_HEAD, &head, sizeof head);
-    if (found)
-        ask_gpus(&a, head.n, config->names_only);
-    /* nvmlShutdown() is not called, because it can hang, too: the process simply ends. */
-    kind(&a, NVML_FRAME_END, NULL, 0);
-    return !a.cut;
 }
 
 #define NVML_LIBRARY "libnvidia-ml.so.1"
 #define PROC_GPUS "/proc/driver/nvidia/gpus"
-#define REPORT_MAX ((size_t)4 << 20) /* a report is about half a megabyte */
 
 bool nvml_may_answer(void) {
     const char *other = getenv(NVML_LIBRARY_VARIABLE);
@@ -512,46 +442,62 @@ bool nvml_may_answer(void) {
 
 /* ---- the child ---- */
 
+struct question {
+    const struct nvml_config *config;
+    struct nvml_report *report;
+};
+
 static int ask_in_child(int fd, void *arg) {
-    const struct nvml_config *config = arg;
-    const char *other = getenv(NVML_LIBRARY_VARIABLE);
-    struct nvml_ask_config ask = {
-        .library = config->library != NULL             ? config->library
-                   : other != NULL && other[0] != '\0' ? other
-                                                       : NVML_LIBRARY,
-        .names_only = config->names_only,
-    };
-    return nvml_ask(&ask, fd) ? 0 : 1;
+    const struct question *q = arg;
+    const char *other = getenv(NVML_LIBRARY_VARIABLE), *library = q->config->library;
+    if (library == NULL)
+        library = other != NULL && other[0] != '\0' ? other : NVML_LIBRARY;
+    struct asker a = {.report = q->report};
+    unsigned n = 0;
+    (void)fd; /* the answer is in the shared memory */
+    if (open_library(&a, library, &n)) {
+        ask_system(&a);
+        q->report->n = MIN2(n, (unsigned)GPUS_MAX);
+        q->report->found = 1;
+        ask_gpus(&a, q->report->n, q->config->names_only);
+    }
+    /* nvmlShutdown() is not called, because it can hang, too: the process simply ends. */
+    __atomic_store_n(&q->report->whole, 1, __ATOMIC_RELEASE);
+    return 0;
 }
 
 int nvml_begin(const struct nvml_config *config, struct nvml_child *ret) {
     uint64_t allowed = config->deadline_ns != 0 ? config->deadline_ns : NVML_DISCOVERY_NS;
-    struct nvml_config copy = *config;
+    void *shared =
+        mmap(NULL, sizeof *ret->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    *ret = (struct nvml_child){.allowed_ns = allowed};
+    if (shared == MAP_FAILED)
+        return -errno;
+    ret->shared = shared;
     struct helper_call_config call = {.name = "muster-nvml",
                                       .run = ask_in_child,
-                                      .arg = &copy,
-                                      .timeout_ns = allowed,
-                                      .max_bytes = REPORT_MAX};
-    *ret = (struct nvml_child){.allowed_ns = allowed};
+                                      .arg = &(struct question){config, ret->shared},
+                                      .timeout_ns = allowed};
     return helper_call_new(NULL, &call, NULL, NULL, &ret->call);
 }
 
-/* Returns 0: the report is complete; -ETIMEDOUT; -EIO: the child died, or sent something invalid.
- */
-static int read_report(struct helper_call *call, struct nvml_report *report) {
-    _cleanup_(freep) struct nvml_frames *in = xcalloc(1, sizeof *in);
-    struct helper_answer answer;
-    helper_call_wait(call, &answer);
-    int r = nvml_frames_add(in, answer.data, answer.len, report);
-    if (r == 0 && in->ended)
-        return 0;
-    return r == 0 && answer.code == -ETIMEDOUT ? -ETIMEDOUT : -EIO;
+/* Returns 0: the report is complete; -ETIMEDOUT; -EIO: the child died. */
+static int take_report(struct nvml_child *child, struct nvml_report *ret) {
+    struct helper_answer answer = {.code = -EIO};
+    if (child->call != NULL)
+        helper_call_wait(child->call, &answer);
+    helper_call_free(TAKE_PTR(child->call)); /* from here on nothing writes into the report */
+    if (child->shared == NULL)
+        return -EIO;
+    memcpy(ret, child->shared, sizeof *ret);
+    (void)munmap(TAKE_PTR(child->shared), sizeof *ret);
+    nvml_report_clean(ret);
+    return ret->whole ? 0 : answer.code == -ETIMEDOUT ? -ETIMEDOUT : -EIO;
 }
 
 int nvml_end(struct nvml_child *child, struct nvml_report *ret) {
     memset(ret, 0, sizeof *ret);
-    int r = child->call != NULL ? read_report(child->call, ret) : -EIO;
-    helper_call_free(TAKE_PTR(child->call));
+    int r = take_report(child, ret);
     if (r == 0)
         return 0;
     char at[NVML_TEXT_MAX + 4] = "";

@@ -28,7 +28,8 @@ struct nvml_config {
 };
 
 struct nvml_child {
-    struct helper_call *call; /* NULL: no child could be created */
+    struct helper_call *call;   /* NULL: no child could be created */
+    struct nvml_report *shared; /* with the child; NULL likewise */
     uint64_t allowed_ns;
 };
 

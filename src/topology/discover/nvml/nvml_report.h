@@ -1,12 +1,6 @@
-/* NVML's data, and the frames in which the child process sends it. Pure.
- *
- * The child writes frames, each as soon as it knows something, so that a call that never returns,
- * or a child that dies, costs only what would follow. The reader trusts nothing: it terminates
- * texts, counts are bounded, invalid values are left out.
- *
- *     struct nvml_frames in = {0};
- *     … while bytes come: nvml_frames_add(&in, bytes, n, report)
- *     if (in.ended) … the child has sent everything */
+/* NVML's data about a node, as a child process (nvml_io.h) writes it into memory that it shares
+ * with the reader: each answer when it arrives, so that a call that never returns, or a child that
+ * dies, costs only what would follow. The reader trusts nothing: see nvml_report_clean(). Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -18,7 +12,7 @@
 #define NVML_LINKS_MAX 36     /* NVML_NVLINK_MAX_LINKS of NVML 13; 18 before */
 #define NVML_PROCESSES_MAX 32 /* of one GPU that are kept */
 
-/* All structures of frames are whole words: any bytes are a valid value of them. */
+/* All members that a child writes are whole words or texts: any bytes are a valid value of them. */
 
 enum nvml_remote {
     NVML_REMOTE_DOWN = 0, /* inactive, not for peers, or the other end is not known: dropped */
@@ -37,7 +31,6 @@ struct nvml_process {
     uint64_t pid;        /* in the namespace of the process that asked; 0 if not visible there */
 };
 
-/* After it was read, a text in a struct below is complete, NUL-terminated and printable. */
 struct nvml_gpu {
     uint32_t named; /* an answer about it was read: uuid, name, address as far as known */
     uint32_t asked; /* the rest of this struct was asked for, too */
@@ -77,9 +70,9 @@ enum nvml_fault {
 };
 
 struct nvml_report {
-    bool found;            /* the library is there and answered */
-    bool whole;            /* everything that was asked for was answered */
-    enum nvml_fault fault; /* when not found, or not whole; and as one phrase: */
+    uint32_t found; /* the library is there and answered */
+    uint32_t whole; /* everything that was asked for was answered */
+    uint32_t fault; /* enum nvml_fault, when not found, or not whole; and as one phrase: */
     char why_not[NVML_TEXT_MAX];
     char driver[NVML_TEXT_MAX];  /* "535.183.01", "" unknown */
     char version[NVML_TEXT_MAX]; /* of NVML */
@@ -91,42 +84,13 @@ struct nvml_report {
     struct nvml_gpu gpus[GPUS_MAX];
 };
 
+/* Makes any bytes a valid report: texts end and are printable, counts are within their bounds, and
+ * invalid values are 0. */
+void nvml_report_clean(struct nvml_report *r);
+
 /* Processes on a GPU (compute, not graphics) when it was asked; 0 for a GPU that is not there. */
 uint32_t nvml_report_processes(const struct nvml_report *r, uint32_t gpu,
                                const struct nvml_process **ret);
 
 /* True: GPUs have not joined the NVLink fabric, as one sentence. */
 bool nvml_report_fabric(const struct nvml_report *r, char text[TOPO_TEXT_MAX]);
-
-/* ---- frames ---- */
-
-/* What follows the frame's head. */
-enum nvml_frame_kind {
-    NVML_FRAME_HEAD = 1, /* struct nvml_head */
-    NVML_FRAME_NAME,     /* struct nvml_name: uuid and name of GPU `gpu` */
-    NVML_FRAME_GPU,      /* struct nvml_gpu of GPU `gpu`; a later one replaces */
-    NVML_FRAME_AT,       /* char[NVML_TEXT_MAX]: the call that is made now, of GPU `gpu` */
-    NVML_FRAME_END,      /* nothing: everything was sent */
-};
-struct nvml_frame {
-    uint32_t kind, gpu, len; /* gpu: TOPO_NONE: of none */
-};
-struct nvml_head {
-    uint32_t found, n;
-    uint32_t missing; /* not found: whether the library is missing; else it returned an error */
-    char why_not[NVML_TEXT_MAX], driver[NVML_TEXT_MAX], version[NVML_TEXT_MAX];
-    char cuda[TOPO_NAME_MAX];
-};
-struct nvml_name {
-    char uuid[GPU_UUID_MAX], name[NVML_TEXT_MAX];
-};
-
-struct nvml_frames {
-    char bytes[sizeof(struct nvml_frame) + sizeof(struct nvml_gpu)]; /* a frame not yet whole */
-    size_t n;
-    bool ended; /* NVML_FRAME_END was read; what follows is ignored */
-};
-/* Takes n bytes, whole frames or pieces, into *report, which must be zeroed at first. 0; -EBADMSG:
- * not a frame (the report keeps what was whole before). */
-_must_use_ int nvml_frames_add(struct nvml_frames *in, const void *bytes, size_t n,
-                               struct nvml_report *report);

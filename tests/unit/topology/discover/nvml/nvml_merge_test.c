@@ -1,7 +1,6 @@
 #include "topology/discover/nvml/nvml_merge.h"
 
 #include <criterion/criterion.h>
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -45,7 +44,7 @@ static struct nvml_gpu *nvml_gpu(const char *at) {
         .named = 1, .asked = 1, .links_known = 1, .has_address = at != NULL, .numa = -1, .memory_node = -1};
     if (at != NULL)
         g->at = addr(at);
-    r->found = r->whole = true;
+    r->found = r->whole = 1;
     return g;
 }
 
@@ -224,84 +223,6 @@ Test(nvml_merge, doing_it_twice_changes_nothing) {
     cr_assert(t.n_gpus == 2 && t.n_pci == 2 && t.n_nvlinks == 1 && t.nvlinks[0].count == 1);
 }
 
-/* ---- frames ---- */
-
-static size_t frame(char *to, uint32_t kind, uint32_t gpu, const void *payload, size_t len) {
-    struct nvml_frame f = {.kind = kind, .gpu = gpu, .len = (uint32_t)len};
-    memcpy(to, &f, sizeof f);
-    if (len > 0)
-        memcpy(to + sizeof f, payload, len);
-    return sizeof f + len;
-}
-
-static size_t conversation(char *to) {
-    struct nvml_head head = {.found = 1, .n = 1, .driver = "550"};
-    struct nvml_name name = {.uuid = "GPU-1", .name = "One"};
-    struct nvml_gpu gpu = {.named = 1, .n_links = 1000, .n_processes = 1000, .n_mig = 1000};
-    memset(gpu.mig_uuids, 'x', sizeof gpu.mig_uuids);
-    char at[NVML_TEXT_MAX] = "nvmlInit";
-    size_t n = frame(to, NVML_FRAME_AT, TOPO_NONE, at, sizeof at);
-    n += frame(to + n, NVML_FRAME_HEAD, TOPO_NONE, &head, sizeof head);
-    n += frame(to + n, NVML_FRAME_NAME, 0, &name, sizeof name);
-    n += frame(to + n, NVML_FRAME_GPU, 0, &gpu, sizeof gpu);
-    return n + frame(to + n, NVML_FRAME_END, TOPO_NONE, NULL, 0);
-}
-
-Test(nvml_merge, frames_are_read_in_pieces_of_any_size) {
-    static char bytes[16384];
-    size_t n = conversation(bytes);
-    for (size_t step = 1; step < n + 2; step += step < 40 ? 1 : 97) {
-        memset(r, 0, sizeof *r);
-        struct nvml_frames in = {0};
-        for (size_t i = 0; i < n; i += step)
-            cr_assert_eq(nvml_frames_add(&in, bytes + i, MIN2(step, n - i), r), 0);
-        cr_assert(in.ended && r->whole && r->found && r->n == 1);
-        cr_assert_str_eq(r->uuids[0], "GPU-1");
-        cr_assert_eq(r->gpus[0].n_links, NVML_LINKS_MAX);
-        cr_assert_eq(r->gpus[0].n_processes, NVML_PROCESSES_MAX);
-        cr_assert_eq(r->gpus[0].n_mig, TOPO_MIG_MAX);
-        cr_assert_eq(strlen(r->gpus[0].mig_uuids[7]), TOPO_MIG_UUID_MAX - 1);
-    }
-}
-
-Test(nvml_merge, a_conversation_that_breaks_off_counts_as_far_as_it_went) {
-    static char bytes[16384];
-    size_t n = conversation(bytes);
-    for (size_t cut = 0; cut < n; cut++) {
-        memset(r, 0, sizeof *r);
-        struct nvml_frames in = {0};
-        cr_assert_eq(nvml_frames_add(&in, bytes, cut, r), 0);
-        cr_assert(!in.ended && !r->whole);
-    }
-    cr_assert(r->found && r->gpus[0].named && strcmp(r->at, "nvmlInit") == 0);
-}
-
-Test(nvml_merge, what_is_no_frame_is_refused) {
-    static char bytes[16384];
-    struct nvml_head head = {.found = 1, .n = 1};
-    struct nvml_gpu gpu = {0};
-    const struct {
-        uint32_t kind, gpu, len;
-    } bad[] = {{0, 0, 0},
-               {6, 0, 0},
-               {UINT32_MAX, 0, 4},
-               {NVML_FRAME_END, 0, 1},
-               {NVML_FRAME_GPU, 1, sizeof gpu},
-               {NVML_FRAME_NAME, 1, sizeof(struct nvml_name)},
-               {NVML_FRAME_GPU, UINT32_MAX, sizeof gpu},
-               {NVML_FRAME_GPU, 0, sizeof gpu - 1},
-               {NVML_FRAME_HEAD, 0, UINT32_MAX}};
-    for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-        memset(r, 0, sizeof *r);
-        struct nvml_frames in = {0};
-        size_t n = frame(bytes, NVML_FRAME_HEAD, TOPO_NONE, &head, sizeof head);
-        memcpy(bytes + n, &bad[i], sizeof bad[i]);
-        memset(bytes + n + sizeof bad[i], 0, sizeof gpu);
-        cr_assert_eq(nvml_frames_add(&in, bytes, n + sizeof bad[i] + sizeof gpu, r), -EBADMSG, "bad[%zu]", i);
-        cr_assert_eq(r->n, 1, "what came before stands");
-    }
-}
-
 /* ---- anything ---- */
 
 static void fill_random(struct prng *p, void *to, size_t n) {
@@ -383,34 +304,44 @@ static void check_node(uint64_t seed) {
     cr_assert(t.nvlinks_known || t.n_nvlinks == 0, "seed %lu", seed);
 }
 
+Test(nvml_merge, bytes_of_any_kind_become_a_report_within_its_bounds) {
+    memset(r, 'x', sizeof *r);
+    memset(&r->driver, '\x1b', sizeof r->driver);
+    nvml_report_clean(r);
+    cr_assert_eq(r->n, GPUS_MAX);
+    cr_assert_eq(r->fault, NVML_FAULT_NONE);
+    cr_assert_eq(strspn(r->driver, "?"), NVML_TEXT_MAX - 1);
+    check_text(r->at, sizeof r->at);
+    check_text(r->why_not, sizeof r->why_not);
+    check_text(r->uuids[GPUS_MAX - 1], GPU_UUID_MAX);
+    check_text(r->names[GPUS_MAX - 1], NVML_TEXT_MAX);
+    const struct nvml_gpu *g = &r->gpus[GPUS_MAX - 1];
+    cr_assert_eq(g->n_links, NVML_LINKS_MAX);
+    cr_assert_eq(g->n_processes, NVML_PROCESSES_MAX);
+    cr_assert_eq(g->n_mig, TOPO_MIG_MAX);
+    cr_assert_eq(strlen(g->mig_uuids[7]), TOPO_MIG_UUID_MAX - 1);
+    cr_assert(g->sm == 0 && g->cur_gen == 0 && g->max_width == 0 && !g->has_address);
+}
+
 Test(nvml_merge, any_answer_leaves_a_node_that_holds_together, .timeout = 40) {
     const char *given = getenv("NVML_MERGE_SEED");
     uint64_t first = given != NULL ? strtoull(given, NULL, 10) : 1, last = given != NULL ? first : 500;
-    static char bytes[sizeof(struct nvml_frame) + sizeof(struct nvml_gpu)];
     uint64_t gpus = 0, links = 0, lost = 0;
     for (uint64_t seed = first; seed <= last; seed++) {
         struct prng p = {seed};
-        struct nvml_frames in = {0};
-        memset(r, 0, sizeof *r);
         topology_fini(&t);
         random_node(&p);
         uint32_t amd = count_amd();
-        struct nvml_head head;
-        fill_random(&p, &head, sizeof head);
-        head.found = prng_below(&p, 10) != 0;
+        fill_random(&p, r, offsetof(struct nvml_report, uuids));
+        r->found = prng_below(&p, 10) != 0;
         if (prng_below(&p, 50) != 0)
-            head.n = (uint32_t)prng_below(&p, 20);
-        cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_FRAME_HEAD, 0, &head, sizeof head), r), 0);
-        for (uint32_t i = 0; i < r->n; i++) {
-            struct nvml_gpu gpu;
-            struct nvml_name name;
-            random_gpu(&p, &gpu);
-            fill_random(&p, &name, sizeof name);
-            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_FRAME_GPU, i, &gpu, sizeof gpu), r), 0);
-            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_FRAME_NAME, i, &name, sizeof name), r), 0);
+            r->n = (uint32_t)prng_below(&p, 20);
+        for (uint32_t i = 0; i < MIN2(r->n, (uint32_t)GPUS_MAX); i++) {
+            random_gpu(&p, &r->gpus[i]);
+            fill_random(&p, r->uuids[i], sizeof r->uuids[i]);
+            fill_random(&p, r->names[i], sizeof r->names[i]);
         }
-        if (prng_below(&p, 5) != 0)
-            cr_assert_eq(nvml_frames_add(&in, bytes, frame(bytes, NVML_FRAME_END, 0, NULL, 0), r), 0);
+        nvml_report_clean(r);
         nvml_merge(r, &t);
         topology_sort(&t);
         check_node(seed);
