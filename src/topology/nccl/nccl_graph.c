@@ -57,8 +57,10 @@ int nccl_graph_new(const struct topology *t, const struct nccl_options *options,
                    struct nccl_graph **ret, struct err *err) {
     _cleanup_(graph_freep) struct nccl_graph *g = NULL;
     int r = new_tree(t, options, &g, err);
-    r = r < 0 ? r : nccl_graph_link(g, err);
-    r = r < 0 ? r : nccl_graph_find_paths(g, err);
+    if (r < 0)
+        return r;
+    nccl_graph_link(g);
+    r = nccl_graph_find_paths(g, err);
     if (r == 0)
         *ret = TAKE_PTR(g);
     return r;

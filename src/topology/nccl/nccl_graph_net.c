@@ -62,12 +62,7 @@ static bool list_takes(const struct name_list *l, const char *name, uint32_t por
 
 /* ---- adding ---- */
 
-static struct nccl_net *add_net(struct nccl_graph *g, struct err *err) {
-    if (g->n_nets == NCCL_NODES_MAX) {
-        (void)err_set(err, -E2BIG, "more than %d network devices, which is NCCL's limit",
-                      NCCL_NODES_MAX);
-        return NULL;
-    }
+static struct nccl_net *add_net(struct nccl_graph *g, const char *name, uint64_t mbps) {
     if ((g->n_nets & (g->n_nets - 1)) == 0)
         g->nets = xrealloc(g->nets, (g->n_nets == 0 ? 1 : (size_t)g->n_nets * 2) * sizeof *g->nets);
     struct nccl_net *n = &g->nets[g->n_nets];
@@ -76,8 +71,9 @@ static struct nccl_net *add_net(struct nccl_graph *g, struct err *err) {
                            .pci = TOPO_NONE,
                            .node = TOPO_NONE,
                            .n_fused = 1,
-                           .dev = g->n_nets};
-    g->n_nets++;
+                           .mbps = mbps,
+                           .dev = g->n_nets++};
+    (void)snprintf(n->name, sizeof n->name, "%s", name);
     return n;
 }
 
@@ -90,7 +86,7 @@ static void leave_out(struct nccl_graph *g, uint32_t nic, uint32_t port, enum nc
 /* ---- from an NCCL file ---- */
 
 /* In the file's order; a device that is repeated under several CPUs is one NET. */
-static int choose_from_file(struct nccl_graph *g, struct err *err) {
+static void choose_from_file(struct nccl_graph *g) {
     const struct topology *t = g->t;
     for (uint32_t i = 0; i < t->n_nics; i++) {
         const struct topo_nic *nic = &t->nics[i];
@@ -99,17 +95,12 @@ static int choose_from_file(struct nccl_graph *g, struct err *err) {
             known = g->nets[k].dev == nic->dev;
         if (known)
             continue;
-        struct nccl_net *n = add_net(g, err);
-        if (n == NULL)
-            return -E2BIG;
-        (void)snprintf(n->name, sizeof n->name, "%s", nic->name);
-        n->mbps = nic->n_ports > 0 ? nic->ports[0].rate_mbps : 0;
+        struct nccl_net *n = add_net(g, nic->name, nic->n_ports > 0 ? nic->ports[0].rate_mbps : 0);
         n->gdr = nic->gdr != 0;
         n->dev = nic->dev;
         n->nic = i;
         n->pci = nic->pci < t->n_pci ? nic->pci : TOPO_NONE;
     }
-    return 0;
 }
 
 /* ---- RDMA devices ---- */
@@ -141,7 +132,7 @@ static struct nccl_net *net_to_fuse(struct nccl_graph *g, const struct topo_nic 
     return NULL;
 }
 
-static int take_port(struct nccl_graph *g, uint32_t i, uint64_t mbps, struct err *err) {
+static void take_port(struct nccl_graph *g, uint32_t i, uint64_t mbps) {
     const struct topo_nic *nic = &g->t->nics[i];
     struct nccl_net *n = net_to_fuse(g, nic);
     if (n != NULL) {
@@ -150,21 +141,16 @@ static int take_port(struct nccl_graph *g, uint32_t i, uint64_t mbps, struct err
         n->mbps = n->mbps == 0 || mbps == 0 ? 0 : n->mbps + mbps;
         n->gdr = n->gdr && nic->gdr != 0;
         n->n_fused++;
-        return 0;
+        return;
     }
-    n = add_net(g, err);
-    if (n == NULL)
-        return -E2BIG;
-    (void)snprintf(n->name, sizeof n->name, "%s", nic->name);
-    n->mbps = mbps;
+    n = add_net(g, nic->name, mbps);
     n->gdr = nic->gdr != 0;
     n->nic = i;
     n->pci = nic->pci < g->t->n_pci ? nic->pci : TOPO_NONE;
     n->every_cpu = n->pci == TOPO_NONE;
-    return 0;
 }
 
-static int choose_rdma(struct nccl_graph *g, struct err *err) {
+static void choose_rdma(struct nccl_graph *g) {
     const struct topology *t = g->t;
     struct name_list hca = name_list_of(g->options.ib_hca != NULL ? g->options.ib_hca : "");
     uint32_t n_ib = 0;
@@ -182,13 +168,10 @@ static int choose_rdma(struct nccl_graph *g, struct err *err) {
                 leave_out(g, i, p, NCCL_LEFT_MANY);
             } else {
                 n_ib += ib ? 1 : 0;
-                int r = take_port(g, i, port->rate_mbps, err);
-                if (r < 0)
-                    return r;
+                take_port(g, i, port->rate_mbps);
             }
         }
     }
-    return 0;
 }
 
 /* ---- sockets ---- */
@@ -204,7 +187,7 @@ static bool netif_counts(const struct topo_netif *f, bool addresses_known) {
     return usable;
 }
 
-static int take_netifs(struct nccl_graph *g, const char *text, struct err *err) {
+static void take_netifs(struct nccl_graph *g, const char *text) {
     const struct topology *t = g->t;
     struct name_list list = name_list_of(text);
     bool known = false;
@@ -214,35 +197,36 @@ static int take_netifs(struct nccl_graph *g, const char *text, struct err *err) 
         const struct topo_netif *f = &t->netifs[i];
         if (!netif_counts(f, known) || !list_takes(&list, f->name, TOPO_NONE))
             continue;
-        struct nccl_net *n = add_net(g, err);
-        if (n == NULL)
-            return -E2BIG;
-        (void)snprintf(n->name, sizeof n->name, "%s", f->name);
-        n->mbps = f->speed_mbps > 0 ? (uint64_t)f->speed_mbps : 10000;
+        struct nccl_net *n =
+            add_net(g, f->name, f->speed_mbps > 0 ? (uint64_t)f->speed_mbps : 10000);
         n->netif = i;
         n->pci = f->pci < t->n_pci ? f->pci : TOPO_NONE;
         n->every_cpu = n->pci == TOPO_NONE;
     }
-    return 0;
 }
 
 /* ncclFindInterfaces: uses the first rule that finds an interface. The subnet of NCCL_COMM_ID,
  * which NCCL tries after ib*, is not known here. */
-static int choose_sockets(struct nccl_graph *g, struct err *err) {
+static void choose_sockets(struct nccl_graph *g) {
     static const char *const defaults[] = {"ib", "^docker,lo,virbr", "docker", "lo", "virbr"};
     g->sockets = true;
     const char *own = g->options.socket_ifname;
     if (own != NULL && strlen(own) > 1)
-        return take_netifs(g, own, err);
-    int r = 0;
-    for (size_t i = 0; r == 0 && g->n_nets == 0 && i < ARRAY_SIZE(defaults); i++)
-        r = take_netifs(g, defaults[i], err);
-    return r;
+        take_netifs(g, own);
+    else
+        for (size_t i = 0; g->n_nets == 0 && i < ARRAY_SIZE(defaults); i++)
+            take_netifs(g, defaults[i]);
 }
 
 int nccl_graph_choose_nets(struct nccl_graph *g, struct err *err) {
     if (g->t->source == TOPO_NCCL_XML)
-        return choose_from_file(g, err);
-    int r = choose_rdma(g, err);
-    return r < 0 || g->n_nets > 0 ? r : choose_sockets(g, err);
+        choose_from_file(g);
+    else
+        choose_rdma(g);
+    if (g->t->source != TOPO_NCCL_XML && g->n_nets == 0)
+        choose_sockets(g);
+    return g->n_nets <= NCCL_NODES_MAX
+               ? 0
+               : err_set(err, -E2BIG, "more than %d network devices, which is NCCL's limit",
+                         NCCL_NODES_MAX);
 }

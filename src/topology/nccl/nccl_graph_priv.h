@@ -2,7 +2,7 @@
  * NETs with their places in it, then links and the best paths over them.
  *
  * nccl_graph_net.c chooses the NETs, nccl_graph_tree.c builds the tree, nccl_graph_paths.c walks
- * it, nccl_graph.c answers, nccl_graph_warn.c warns. nccl_xml_write.c writes the tree. */
+ * it, nccl_graph.c answers and warns. nccl_xml_write.c writes the tree. */
 #pragma once
 
 #include "topology/nccl/nccl_graph.h"
@@ -21,6 +21,7 @@ enum nccl_node_kind {
     NCCL_NODE_NIC,
     NCCL_NODE_NET,
     NCCL_NODE_NVS,
+    NCCL_NODE_KINDS,
 };
 
 struct nccl_link {
@@ -116,7 +117,7 @@ _must_use_ int nccl_graph_choose_nets(struct nccl_graph *g, struct err *err);
 _must_use_ int nccl_graph_build_tree(struct nccl_graph *g, struct err *err);
 /* Merges each of Broadcom's two-level switches into one node; then adds links, NETs and NVSwitch as
  * nodes. */
-_must_use_ int nccl_graph_link(struct nccl_graph *g, struct err *err);
+void nccl_graph_link(struct nccl_graph *g);
 /* routes[], direct[], choices[]. */
 _must_use_ int nccl_graph_find_paths(struct nccl_graph *g, struct err *err);
 /* The tree alone, for nccl_xml_write. */

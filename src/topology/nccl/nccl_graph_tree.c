@@ -101,17 +101,8 @@ void nccl_pci_link(const struct topology *t, uint32_t i, char speed[32], uint32_
 
 /* ---- nodes ---- */
 
-/* Adds a node of this kind; -E2BIG. Invalidates pointers into nodes[]. */
-static int nccl_graph_add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent,
-                               uint32_t *ret, struct err *err) {
-    uint32_t same = 0;
-    for (uint32_t i = 0; i < g->n_nodes; i++)
-        same += g->nodes[i].kind == kind ? 1 : 0;
-    if (same == NCCL_NODES_MAX)
-        return err_set(err, -E2BIG,
-                       "more than %d CPUs, PCI devices or GPUs of a kind, which is "
-                       "NCCL's limit",
-                       NCCL_NODES_MAX);
+/* Invalidates pointers into nodes[]. */
+static uint32_t add_node(struct nccl_graph *g, enum nccl_node_kind kind, uint32_t parent) {
     if ((g->n_nodes & (g->n_nodes - 1)) == 0)
         g->nodes =
             xrealloc(g->nodes, (g->n_nodes == 0 ? 1 : (size_t)g->n_nodes * 2) * sizeof *g->nodes);
@@ -131,68 +122,51 @@ static int nccl_graph_add_node(struct nccl_graph *g, enum nccl_node_kind kind, u
             last = &g->nodes[*last].next;
         *last = at;
     }
-    *ret = at;
-    return 0;
+    return at;
 }
 
-static int need_cpu(struct nccl_graph *g, int32_t numa, uint32_t *ret, struct err *err) {
+static uint32_t need_cpu(struct nccl_graph *g, int32_t numa) {
     for (uint32_t i = 0; i < g->n_cpus; i++)
-        if (g->nodes[g->cpus[i]].numa == numa) {
-            *ret = g->cpus[i];
-            return 0;
-        }
-    int r = nccl_graph_add_node(g, NCCL_NODE_CPU, TOPO_NONE, ret, err);
-    if (r < 0)
-        return r;
-    g->nodes[*ret].numa = numa;
+        if (g->nodes[g->cpus[i]].numa == numa)
+            return g->cpus[i];
+    uint32_t cpu = add_node(g, NCCL_NODE_CPU, TOPO_NONE);
+    g->nodes[cpu].numa = numa;
     g->cpus = xrealloc(g->cpus, ((size_t)g->n_cpus + 1) * sizeof *g->cpus);
-    g->cpus[g->n_cpus++] = *ret;
-    return 0;
+    g->cpus[g->n_cpus++] = cpu;
+    return cpu;
 }
 
-static int need_child(struct nccl_graph *g, uint32_t parent, enum nccl_node_kind kind, uint32_t pci,
-                      uint32_t *ret, struct err *err) {
+static uint32_t need_child(struct nccl_graph *g, uint32_t parent, enum nccl_node_kind kind,
+                           uint32_t pci) {
     for (uint32_t i = g->nodes[parent].first_child; i != TOPO_NONE; i = g->nodes[i].next)
-        if (g->nodes[i].kind == kind && g->nodes[i].pci == pci) {
-            *ret = i;
-            return 0;
-        }
-    int r = nccl_graph_add_node(g, kind, parent, ret, err);
-    if (r < 0)
-        return r;
-    g->nodes[*ret].pci = pci;
+        if (g->nodes[i].kind == kind && g->nodes[i].pci == pci)
+            return i;
+    uint32_t node = add_node(g, kind, parent);
+    g->nodes[node].pci = pci;
     if (pci != TOPO_NONE) {
         char speed[32];
         uint32_t width;
         nccl_pci_link(g->t, pci, speed, &width);
-        g->nodes[*ret].bandwidth = pci_gbs(speed, width);
+        g->nodes[node].bandwidth = pci_gbs(speed, width);
     }
-    return 0;
+    return node;
 }
 
 /* Makes the node for a PCI device and all switches above it. */
-static int need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_kind kind, uint32_t *ret,
-                       struct err *err) {
+static uint32_t need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_kind kind) {
     const struct topology *t = g->t;
     uint32_t depth = 0, top = pci;
-    for (uint32_t p = pci_parent(t, pci); p != TOPO_NONE; p = pci_parent(t, p)) {
+    for (uint32_t p = pci_parent(t, pci); p != TOPO_NONE; p = pci_parent(t, p), depth++)
         top = p;
-        if (++depth > t->n_pci) {
-            char at[TOPO_BUSID_MAX];
-            pci_addr_text(t->pci[pci].at, at);
-            return err_set(err, -EINVAL, "the PCI bridges above %s form a circle", at);
-        }
-    }
-    uint32_t node;
     int32_t numa = t->pci[top].numa;
-    int r = need_cpu(g, numa >= 0 ? numa : t->pci[pci].numa, &node, err);
-    for (; r == 0 && depth > 0; depth--) {
+    uint32_t node = need_cpu(g, numa >= 0 ? numa : t->pci[pci].numa);
+    for (; depth > 0; depth--) {
         uint32_t p = pci;
         for (uint32_t k = 0; k < depth; k++)
             p = pci_parent(t, p);
-        r = need_child(g, node, NCCL_NODE_PCI, p, &node, err);
+        node = need_child(g, node, NCCL_NODE_PCI, p);
     }
-    return r < 0 ? r : need_child(g, node, kind, pci, ret, err);
+    return need_child(g, node, kind, pci);
 }
 
 /* ---- GPUs and NETs ---- */
@@ -207,27 +181,24 @@ static bool takes_gpu(const struct topology *t, uint32_t gpu) {
     return !any || t->gpus[gpu].vendor == TOPO_VENDOR_NVIDIA;
 }
 
-static int add_gpu(struct nccl_graph *g, uint32_t gpu, struct err *err) {
+static void add_gpu(struct nccl_graph *g, uint32_t gpu) {
     const struct topo_gpu *p = &g->t->gpus[gpu];
     uint32_t node;
-    int r;
     if (p->pci < g->t->n_pci) {
-        r = need_device(g, p->pci, NCCL_NODE_GPU, &node, err);
+        node = need_device(g, p->pci, NCCL_NODE_GPU);
     } else {
-        r = need_cpu(g, p->numa, &node, err);
-        r = r < 0 ? r : nccl_graph_add_node(g, NCCL_NODE_GPU, node, &node, err);
-        if (r == 0)
-            g->nodes[node].bandwidth = pci_gbs("", 0);
+        node = add_node(g, NCCL_NODE_GPU, need_cpu(g, p->numa));
+        g->nodes[node].bandwidth = pci_gbs("", 0);
     }
-    if (r < 0)
-        return r;
-    if (g->nodes[node].index != TOPO_NONE)
-        return err_set(err, -EINVAL, "GPUs %u and %u are the same PCI device",
-                       (unsigned)g->nodes[node].index, (unsigned)gpu);
     g->nodes[node].index = gpu;
     g->gpu_place[gpu] = g->n_gpus;
     g->gpus[g->n_gpus++] = node;
-    return 0;
+}
+
+static uint32_t cpu_of(const struct nccl_graph *g, uint32_t at) {
+    while (g->nodes[at].parent != TOPO_NONE)
+        at = g->nodes[at].parent;
+    return at;
 }
 
 static void add_place(struct nccl_graph *g, uint32_t net, uint32_t nic_node) {
@@ -240,91 +211,73 @@ static void add_place(struct nccl_graph *g, uint32_t net, uint32_t nic_node) {
     g->places[g->n_places++] = (struct nccl_place){net, nic_node};
 }
 
-static int hang_at_cpu(struct nccl_graph *g, uint32_t net, uint32_t cpu, struct err *err) {
-    uint32_t nic;
-    int r = need_child(g, cpu, NCCL_NODE_NIC, TOPO_NONE, &nic, err);
-    if (r == 0)
-        add_place(g, net, nic);
-    return r;
+static void hang_at_cpu(struct nccl_graph *g, uint32_t net, uint32_t cpu) {
+    add_place(g, net, need_child(g, cpu, NCCL_NODE_NIC, TOPO_NONE));
 }
 
 /* NCCL_IB_MERGE_VFS (on): device and function of an RDMA device's address become 0. So a card's
  * virtual functions are merged, and in a VM a device of the root bus is placed at the host
  * bridge. */
-static int hang_rdma(struct nccl_graph *g, uint32_t net, uint32_t *ret, struct err *err) {
+static uint32_t hang_rdma(struct nccl_graph *g, uint32_t net) {
     const struct topology *t = g->t;
     const struct topo_pci *p = &t->pci[g->nets[net].pci];
     struct pci_addr at = p->at;
     if (at.dev == 0 && at.fn == 0)
-        return need_device(g, g->nets[net].pci, NCCL_NODE_NIC, ret, err);
+        return need_device(g, g->nets[net].pci, NCCL_NODE_NIC);
     at.dev = 0;
     at.fn = 0;
     uint32_t merged = topology_find_pci(t, at);
     if (merged == TOPO_NONE || parent_of(t, merged) != parent_of(t, g->nets[net].pci) ||
         t->pci[merged].bridge)
         merged = g->nets[net].pci;
-    int r = need_device(g, merged, NCCL_NODE_NIC, ret, err);
-    if (r == 0 && parent_of(t, merged) == TOPO_NONE && p->at.dev != 0) {
-        g->nodes[*ret].host_bridge = true; /* a host bridge has no link */
-        g->nodes[*ret].bandwidth = pci_gbs("", 0);
+    uint32_t node = need_device(g, merged, NCCL_NODE_NIC);
+    if (parent_of(t, merged) == TOPO_NONE && p->at.dev != 0) {
+        g->nodes[node].host_bridge = true; /* a host bridge has no link */
+        g->nodes[node].bandwidth = pci_gbs("", 0);
     }
-    return r;
+    return node;
 }
 
-static int add_net_place(struct nccl_graph *g, uint32_t net, struct err *err) {
-    struct nccl_net *n = &g->nets[net];
-    uint32_t node;
+static void add_net_place(struct nccl_graph *g, uint32_t net) {
+    const struct nccl_net *n = &g->nets[net];
     if (n->pci == TOPO_NONE)
-        return 0;
+        return;
     bool ib = n->nic != TOPO_NONE && g->t->nics[n->nic].kind == TOPO_NIC_RDMA;
-    int r = ib ? hang_rdma(g, net, &node, err) : need_device(g, n->pci, NCCL_NODE_NIC, &node, err);
-    if (r == 0)
-        add_place(g, net, node);
-    return r;
+    add_place(g, net, ib ? hang_rdma(g, net) : need_device(g, n->pci, NCCL_NODE_NIC));
 }
 
 /* From a file: every `net` at its place. */
-static int add_file_places(struct nccl_graph *g, struct err *err) {
+static void add_file_places(struct nccl_graph *g) {
     const struct topology *t = g->t;
-    int r = 0;
-    for (uint32_t i = 0; r == 0 && i < t->n_nics; i++) {
+    for (uint32_t i = 0; i < t->n_nics; i++) {
         const struct topo_nic *nic = &t->nics[i];
-        uint32_t net = 0, node;
+        uint32_t net = 0;
         while (net < g->n_nets && g->nets[net].dev != nic->dev)
             net++;
         if (net == g->n_nets)
             continue;
-        if (nic->pci < t->n_pci) {
-            r = need_device(g, nic->pci, NCCL_NODE_NIC, &node, err);
-            if (r == 0)
-                add_place(g, net, node);
-        } else {
-            r = need_cpu(g, nic->numa, &node, err);
-            r = r < 0 ? r : hang_at_cpu(g, net, node, err);
-        }
+        if (nic->pci < t->n_pci)
+            add_place(g, net, need_device(g, nic->pci, NCCL_NODE_NIC));
+        else
+            hang_at_cpu(g, net, need_cpu(g, nic->numa));
     }
-    return r;
+}
+
+static void hang_virtual(struct nccl_graph *g, uint32_t cpu) {
+    for (uint32_t i = 0; i < g->n_nets; i++)
+        if (g->nets[i].every_cpu)
+            hang_at_cpu(g, i, cpu);
 }
 
 /* Each rank places interfaces without a PCI device at the CPU of its own GPU. */
-static int add_virtual_places(struct nccl_graph *g, struct err *err) {
-    int r = 0;
-    uint32_t cpu;
-    if (g->n_gpus == 0) {
-        r = g->n_cpus > 0 ? 0 : need_cpu(g, g->t->n_numa > 0 ? g->t->numa[0].index : -1, &cpu, err);
-        cpu = r == 0 ? g->cpus[0] : TOPO_NONE;
-        for (uint32_t i = 0; r == 0 && i < g->n_nets; i++)
-            r = g->nets[i].every_cpu ? hang_at_cpu(g, i, cpu, err) : 0;
-        return r;
-    }
-    for (uint32_t k = 0; r == 0 && k < g->n_gpus; k++) {
-        cpu = g->gpus[k];
-        while (g->nodes[cpu].parent != TOPO_NONE)
-            cpu = g->nodes[cpu].parent;
-        for (uint32_t i = 0; r == 0 && i < g->n_nets; i++)
-            r = g->nets[i].every_cpu ? hang_at_cpu(g, i, cpu, err) : 0;
-    }
-    return r;
+static void add_virtual_places(struct nccl_graph *g) {
+    for (uint32_t k = 0; k < g->n_gpus; k++)
+        hang_virtual(g, cpu_of(g, g->gpus[k]));
+    if (g->n_gpus > 0)
+        return;
+    if (g->n_cpus == 0)
+        (void)need_cpu(g, g->t->n_numa > 0 ? g->t->numa[0].index : -1);
+    hang_virtual(g, g->cpus[0]);
 }
 
 /* The next node in the order of the XML, depth first. */
@@ -363,36 +316,68 @@ static void order_as_xml(struct nccl_graph *g) {
     g->nets = nets;
 }
 
-static int add_gpus(struct nccl_graph *g, uint32_t from, uint32_t to, struct err *err) {
-    int r = 0;
-    for (uint32_t i = from; r == 0 && i < to; i++)
+static void add_gpus(struct nccl_graph *g, uint32_t from, uint32_t to) {
+    for (uint32_t i = from; i < to; i++)
         if (takes_gpu(g->t, i))
-            r = add_gpu(g, i, err);
-    return r;
+            add_gpu(g, i);
+}
+
+/* The tree has a node for each GPU, and an end. */
+static int check_devices(const struct topology *t, struct err *err) {
+    for (uint32_t i = 0; i < t->n_pci; i++) {
+        uint32_t depth = 0;
+        for (uint32_t p = i; p != TOPO_NONE && depth <= t->n_pci; p = parent_of(t, p))
+            depth++;
+        char at[TOPO_BUSID_MAX];
+        pci_addr_text(t->pci[i].at, at);
+        if (depth > t->n_pci)
+            return err_set(err, -EINVAL, "the PCI bridges above %s form a circle", at);
+    }
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        for (uint32_t k = i + 1; k < t->n_gpus; k++)
+            if (t->gpus[i].pci < t->n_pci && t->gpus[i].pci == t->gpus[k].pci && takes_gpu(t, i) &&
+                takes_gpu(t, k))
+                return err_set(err, -EINVAL, "GPUs %u and %u are the same PCI device", (unsigned)i,
+                               (unsigned)k);
+    return 0;
+}
+
+static int check_counts(const struct nccl_graph *g, struct err *err) {
+    uint32_t n[NCCL_NODE_KINDS] = {0};
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (n[g->nodes[i].kind]++ == NCCL_NODES_MAX)
+            return err_set(err, -E2BIG,
+                           "more than %d CPUs, PCI devices or GPUs of a kind, which is "
+                           "NCCL's limit",
+                           NCCL_NODES_MAX);
+    return 0;
 }
 
 int nccl_graph_build_tree(struct nccl_graph *g, struct err *err) {
     const struct topology *t = g->t;
+    int r = check_devices(t, err);
+    if (r < 0)
+        return r;
     g->gpus = xcalloc((size_t)t->n_gpus + 1, sizeof *g->gpus);
     g->gpu_place = xcalloc((size_t)t->n_gpus + 1, sizeof *g->gpu_place);
     for (uint32_t i = 0; i < t->n_gpus; i++)
         g->gpu_place[i] = TOPO_NONE;
     if (t->source == TOPO_NCCL_XML) { /* the NETs' order is the file's */
-        int r = add_file_places(g, err);
-        return r < 0 ? r : add_gpus(g, 0, t->n_gpus, err);
+        add_file_places(g);
+        add_gpus(g, 0, t->n_gpus);
+        return check_counts(g, err);
     }
     uint32_t rank0 = 0;
     while (rank0 < t->n_gpus && !takes_gpu(t, rank0))
         rank0++;
     rank0 = MIN2(rank0 + 1, t->n_gpus);
-    int r = add_gpus(g, 0, rank0, err);
-    for (uint32_t i = 0; r == 0 && i < g->n_nets; i++)
-        r = add_net_place(g, i, err);
-    r = r < 0 ? r : add_gpus(g, rank0, t->n_gpus, err);
-    r = r < 0 ? r : add_virtual_places(g, err);
-    if (r == 0)
-        order_as_xml(g);
-    return r;
+    add_gpus(g, 0, rank0);
+    for (uint32_t i = 0; i < g->n_nets; i++)
+        add_net_place(g, i);
+    add_gpus(g, rank0, t->n_gpus);
+    add_virtual_places(g);
+    order_as_xml(g);
+    return check_counts(g, err);
 }
 
 /* Links between the nodes: PCI, NVLink, C2C, CPU to CPU, NIC to NET (src/graph/topo.cc). */
@@ -515,55 +500,41 @@ static void add_both(struct nccl_graph *g, uint32_t a, uint32_t b, enum nccl_pat
     add_link(g, b, a, kind, bandwidth);
 }
 
-static uint32_t cpu_of(const struct nccl_graph *g, uint32_t at) {
-    while (g->nodes[at].parent != TOPO_NONE)
-        at = g->nodes[at].parent;
-    return at;
-}
-
-static int link_nvlink(struct nccl_graph *g, const struct topo_nvlink *l, uint32_t *nvs,
-                       struct err *err) {
+static void link_nvlink(struct nccl_graph *g, const struct topo_nvlink *l, uint32_t *nvs) {
     const struct topology *t = g->t;
     if (l->gpu >= t->n_gpus || g->gpu_place[l->gpu] == TOPO_NONE)
-        return 0;
+        return;
     uint32_t gpu = g->gpus[g->gpu_place[l->gpu]];
     double gbs = bundle_gbs(t, l);
     if (!(gbs > 0))
-        return 0;
+        return;
     switch (l->end) {
     case TOPO_NVLINK_GPU:
         /* One direction: the other GPU lists its own. */
         if (l->peer < t->n_gpus && g->gpu_place[l->peer] != TOPO_NONE)
             add_link(g, gpu, g->gpus[g->gpu_place[l->peer]], NCCL_PATH_NVL, gbs);
-        return 0;
+        return;
     case TOPO_NVLINK_CPU:
         add_both(g, gpu, cpu_of(g, gpu), l->c2c ? NCCL_PATH_C2C : NCCL_PATH_NVL, gbs);
-        return 0;
+        return;
     case TOPO_NVLINK_SWITCH:
-        if (*nvs == TOPO_NONE) { /* one node for all switches */
-            int r = nccl_graph_add_node(g, NCCL_NODE_NVS, TOPO_NONE, nvs, err);
-            if (r < 0)
-                return r;
-        }
+        if (*nvs == TOPO_NONE) /* one node for all switches */
+            *nvs = add_node(g, NCCL_NODE_NVS, TOPO_NONE);
         add_both(g, gpu, *nvs, NCCL_PATH_NVL, gbs);
-        return 0;
+        return;
     }
-    return 0;
 }
 
-static int link_nets(struct nccl_graph *g, struct err *err) {
+static void link_nets(struct nccl_graph *g) {
     for (uint32_t i = 0; i < g->n_nets; i++) {
         struct nccl_net *n = &g->nets[i];
-        int r = nccl_graph_add_node(g, NCCL_NODE_NET, TOPO_NONE, &n->node, err);
-        if (r < 0)
-            return r;
+        n->node = add_node(g, NCCL_NODE_NET, TOPO_NONE);
         g->nodes[n->node].index = i;
         double gbs = n->mbps == 0 ? NCCL_LOCAL_GBS : (double)n->mbps / 8000.0;
         for (uint32_t p = 0; p < g->n_places; p++)
             if (g->places[p].net == i)
                 add_both(g, g->places[p].nic_node, n->node, NCCL_PATH_NET, gbs);
     }
-    return 0;
 }
 
 /* ncclTopoSort: the link up is tried last, so that NVLink wins among equal paths. */
@@ -586,22 +557,19 @@ static void link_cpus(struct nccl_graph *g) {
                 add_link(g, g->cpus[a], g->cpus[b], NCCL_PATH_SYS, gbs);
 }
 
-int nccl_graph_link(struct nccl_graph *g, struct err *err) {
+void nccl_graph_link(struct nccl_graph *g) {
     const struct topology *t = g->t;
     uint32_t nvs = TOPO_NONE, n_tree = g->n_nodes;
     flatten_broadcom(g);
     for (uint32_t i = 0; i < n_tree; i++)
         if (g->nodes[i].parent != TOPO_NONE)
             add_both(g, i, g->nodes[i].parent, NCCL_PATH_PIX, g->nodes[i].bandwidth);
-    int r = link_nets(g, err);
+    link_nets(g);
     for (int c2c = 0; c2c <= 1; c2c++) /* C2C after all NVLinks, in NCCL's order */
-        for (uint32_t i = 0; r == 0 && i < t->n_nvlinks; i++)
+        for (uint32_t i = 0; i < t->n_nvlinks; i++)
             if (t->nvlinks[i].c2c == (c2c != 0))
-                r = link_nvlink(g, &t->nvlinks[i], &nvs, err);
-    if (r < 0)
-        return r;
+                link_nvlink(g, &t->nvlinks[i], &nvs);
     link_cpus(g);
     for (uint32_t i = 0; i < n_tree; i++)
         put_up_last(g, i);
-    return 0;
 }
