@@ -64,41 +64,38 @@ static void check_attrs(struct checking *c, uint32_t i) {
     const struct nccl_xml_element *e = &c->x->elements[i];
     for (uint32_t k = 0; k < e->n_attrs; k++) {
         char key[NCCL_XML_TEXT_MAX + 2];
-        const char *value = c->x->text + e->values[k].begin;
+        const char *value = e->values[k];
         (void)snprintf(key, sizeof key, " %.*s ", (int)e->keys[k].len,
                        c->x->text + e->keys[k].begin);
         if (e->keys[k].len > 0 && strstr(known[e->kind], key) == NULL)
             REPORT(c, NCCL_XML_NOTICE, i, "NCCL does not look at%.60sof %s", key,
                    nccl_xml_kind_name(e->kind));
-        if (memchr(value, '&', e->values[k].len) != NULL)
-            REPORT(c, NCCL_XML_WARNING, i, "\"%.*s\" stays as it is: NCCL knows no entities",
-                   (int)MIN2(e->values[k].len, 60), value);
+        if (strchr(value, '&') != NULL)
+            REPORT(c, NCCL_XML_WARNING, i, "\"%.60s\" stays as it is: NCCL knows no entities",
+                   value);
     }
 }
 
 static void check_pci(struct checking *c, uint32_t i) {
-    char busid[NCCL_XML_TEXT_MAX], speed[NCCL_XML_TEXT_MAX];
-    (void)nccl_xml_attr(c->x, i, "busid", busid);
-    for (const char *p = busid; *p != '\0'; p++)
-        if (*p >= 'A' && *p <= 'F') {
-            REPORT(c, NCCL_XML_WARNING, i,
-                   "busid %s has capitals: NCCL compares it as text with the "
-                   "kernel's, which has none",
-                   busid);
-            break;
-        }
-    bool has_speed = nccl_xml_attr(c->x, i, "link_speed", speed);
-    if (has_speed && !nccl_pci_speed_known(speed))
+    const char *busid = nccl_xml_text(c->x, i, "busid");
+    const char *speed = nccl_xml_attr(c->x, i, "link_speed");
+    const char *width = nccl_xml_attr(c->x, i, "link_width");
+    if (strpbrk(busid, "ABCDEF") != NULL)
+        REPORT(c, NCCL_XML_WARNING, i,
+               "busid %s has capitals: NCCL compares it as text with the "
+               "kernel's, which has none",
+               busid);
+    if (speed != NULL && !nccl_pci_speed_known(speed))
         REPORT(c, NCCL_XML_WARNING, i,
                "link_speed \"%s\" of %s is of no form that NCCL knows: it "
                "counts 8 GT/s (write \"32.0 GT/s PCIe\")",
                speed, busid);
-    if (nccl_xml_attr(c->x, i, "link_width", speed) && strtol(speed, NULL, 0) == 0)
-        REPORT(c, NCCL_XML_WARNING, i, "link_width \"%s\" of %s: NCCL counts 16 lanes", speed,
+    long lanes = width != NULL ? strtol(width, NULL, 0) : 1;
+    if (lanes == 0)
+        REPORT(c, NCCL_XML_WARNING, i, "link_width \"%s\" of %s: NCCL counts 16 lanes", width,
                busid);
-    else if (nccl_xml_int(c->x, i, "link_width", 1) > 32 ||
-             nccl_xml_int(c->x, i, "link_width", 1) < 0)
-        REPORT(c, NCCL_XML_WARNING, i, "link_width \"%s\" of %s: PCIe has 32 lanes at most", speed,
+    else if (lanes > 32 || lanes < 0)
+        REPORT(c, NCCL_XML_WARNING, i, "link_width \"%s\" of %s: PCIe has 32 lanes at most", width,
                busid);
     if (c->machine != NULL && !made_up(busid) && !machine_has(c, busid))
         REPORT(c, NCCL_XML_ERROR, i, "%s is not on this machine: the file is of another one",
@@ -106,47 +103,44 @@ static void check_pci(struct checking *c, uint32_t i) {
 }
 
 static void check_double_pci(struct checking *c, uint32_t i) {
-    char a[NCCL_XML_TEXT_MAX], b[NCCL_XML_TEXT_MAX];
-    if (!nccl_xml_attr(c->x, i, "busid", a))
+    const char *busid = nccl_xml_attr(c->x, i, "busid");
+    for (uint32_t k = 0; busid != NULL && k < i; k++) {
+        const char *other = nccl_xml_attr(c->x, k, "busid");
+        if (c->x->elements[k].kind != NCCL_XML_PCI || other == NULL || strcmp(busid, other) != 0)
+            continue;
+        REPORT(c, NCCL_XML_WARNING, i, "%s is in line %" PRIu32 ", too", busid,
+               c->x->elements[k].line);
         return;
-    for (uint32_t k = 0; k < i; k++)
-        if (c->x->elements[k].kind == NCCL_XML_PCI && nccl_xml_attr(c->x, k, "busid", b) &&
-            strcmp(a, b) == 0) {
-            REPORT(c, NCCL_XML_WARNING, i, "%s is in line %" PRIu32 ", too", a,
-                   c->x->elements[k].line);
-            return;
-        }
+    }
 }
 
 /* ---- gpu ---- */
 
 static bool is_rank(const struct checking *c, uint32_t i) {
-    char rank[NCCL_XML_TEXT_MAX];
-    return c->x->elements[i].kind == NCCL_XML_GPU && nccl_xml_attr(c->x, i, "rank", rank);
+    return c->x->elements[i].kind == NCCL_XML_GPU && nccl_xml_attr(c->x, i, "rank") != NULL;
 }
 
 /* The GPU to which an nvlink leads; TOPO_NONE: to none in the file, or to itself. */
 static uint32_t target_of(const struct checking *c, uint32_t link) {
-    char target[NCCL_XML_TEXT_MAX], class[NCCL_XML_TEXT_MAX], busid[NCCL_XML_TEXT_MAX];
+    const struct nccl_xml *x = c->x;
     struct pci_addr to, at;
-    if (c->x->elements[link].kind != NCCL_XML_NVLINK ||
-        !nccl_xml_attr(c->x, link, "tclass", class) || nccl_xml_class_of(class) != NCCL_CLASS_GPU ||
-        !nccl_xml_attr(c->x, link, "target", target) || nccl_xml_int(c->x, link, "count", 0) <= 0 ||
-        pci_addr_parse(target, &to) < 0)
+    if (x->elements[link].kind != NCCL_XML_NVLINK ||
+        nccl_xml_class_of(nccl_xml_text(x, link, "tclass")) != NCCL_CLASS_GPU ||
+        nccl_xml_int(x, link, "count", 0) <= 0 ||
+        pci_addr_parse(nccl_xml_text(x, link, "target"), &to) < 0)
         return TOPO_NONE;
-    for (uint32_t i = 0; i < c->x->n; i++)
-        if (is_rank(c, i) && i != c->x->elements[link].parent &&
-            nccl_xml_attr(c->x, c->x->elements[i].parent, "busid", busid) &&
-            pci_addr_parse(busid, &at) == 0 && pci_addr_compare(to, at) == 0)
+    for (uint32_t i = 0; i < x->n; i++)
+        if (is_rank(c, i) && i != x->elements[link].parent &&
+            pci_addr_parse(nccl_xml_text(x, x->elements[i].parent, "busid"), &at) == 0 &&
+            pci_addr_compare(to, at) == 0)
             return i;
     return TOPO_NONE;
 }
 
 static void check_nvlink(struct checking *c, uint32_t link) {
     const struct nccl_xml *x = c->x;
-    char class[NCCL_XML_TEXT_MAX], target[NCCL_XML_TEXT_MAX], busid[NCCL_XML_TEXT_MAX];
+    const char *class = nccl_xml_text(x, link, "tclass");
     uint32_t gpu = x->elements[link].parent, peer = target_of(c, link);
-    (void)nccl_xml_attr(c->x, link, "tclass", class);
     enum nccl_xml_class of = nccl_xml_class_of(class);
     if (of == NCCL_CLASS_PCI || of == NCCL_CLASS_NIC)
         REPORT(c, NCCL_XML_WARNING, link,
@@ -158,21 +152,19 @@ static void check_nvlink(struct checking *c, uint32_t link) {
     bool back = false;
     for (uint32_t k = peer + 1; k < x->n && !back; k++)
         back = x->elements[k].parent == peer && target_of(c, k) == gpu;
-    (void)nccl_xml_attr(c->x, link, "target", target);
-    (void)nccl_xml_attr(c->x, x->elements[gpu].parent, "busid", busid);
     if (!back)
         REPORT(c, NCCL_XML_ERROR, link,
                "the GPU of line %" PRIu32 " has no nvlink from %s back to %s: NCCL fails on this; "
                "add it there, or leave this one out",
-               x->elements[peer].line, target, busid);
+               x->elements[peer].line, nccl_xml_text(x, link, "target"),
+               nccl_xml_text(x, x->elements[gpu].parent, "busid"));
 }
 
 /* Checks the links of a GPU: links to itself (reported when reading), and more links than any such
  * GPU has. */
 static void check_gpu(struct checking *c, uint32_t i) {
     const struct nccl_xml *x = c->x;
-    char busid[NCCL_XML_TEXT_MAX];
-    (void)nccl_xml_attr(c->x, x->elements[i].parent, "busid", busid);
+    const char *busid = nccl_xml_text(x, x->elements[i].parent, "busid");
     long count = 0, sm = nccl_xml_int(x, i, "sm", 0);
     bool any = false;
     for (uint32_t k = i + 1; k < x->n; k++) {
@@ -214,16 +206,15 @@ static uint32_t cpu_of(const struct nccl_xml *x, uint32_t i) {
 /* The first of several equal nets checks the others. */
 static void check_net(struct checking *c, uint32_t i) {
     const struct nccl_xml *x = c->x;
-    char name[NCCL_XML_TEXT_MAX];
+    const char *name = nccl_xml_text(x, i, "name"), *speed = nccl_xml_attr(x, i, "speed");
     long dev = nccl_xml_int(x, i, "dev", -1);
     uint32_t again = 0;
     if (dev < 0)
         return;
-    char speed[NCCL_XML_TEXT_MAX];
-    if (!nccl_xml_attr(c->x, i, "name", name))
+    if (nccl_xml_attr(x, i, "name") == NULL)
         REPORT(c, NCCL_XML_WARNING, i,
                "net without a name: NCCL looks for its NETs by name, and adds them once more");
-    if (!nccl_xml_attr(c->x, i, "speed", speed))
+    if (speed == NULL)
         REPORT(c, NCCL_XML_NOTICE, i,
                "net without a speed: NCCL fills it in on a machine that has it");
     else if (strtol(speed, NULL, 0) <= 0)
@@ -233,8 +224,7 @@ static void check_net(struct checking *c, uint32_t i) {
             continue;
         if (k < i)
             return;
-        char other[NCCL_XML_TEXT_MAX];
-        (void)nccl_xml_attr(c->x, k, "name", other);
+        const char *other = nccl_xml_text(x, k, "name");
         if (strcmp(name, other) != 0)
             REPORT(c, NCCL_XML_ERROR, k, "dev %ld is %s here and %s in line %" PRIu32, dev, other,
                    name, x->elements[i].line);
@@ -255,12 +245,11 @@ static void check_model(struct checking *c, uint32_t i) {
     static const char *const archs[] = {"x86_64", "arm64", "ppc64"};
     static const char *const vendors[] = {"GenuineIntel", "AuthenticAMD", "CentaurHauls",
                                           "  Shanghai  "};
-    char arch[NCCL_XML_TEXT_MAX], vendor[NCCL_XML_TEXT_MAX];
-    bool has_arch = nccl_xml_attr(c->x, i, "arch", arch),
-         has_vendor = nccl_xml_attr(c->x, i, "vendor", vendor);
-    if (has_arch && !text_is_any(arch, archs, ARRAY_SIZE(archs)))
+    const char *arch = nccl_xml_attr(c->x, i, "arch");
+    const char *vendor = nccl_xml_attr(c->x, i, "vendor");
+    if (arch != NULL && !text_is_any(arch, archs, ARRAY_SIZE(archs)))
         REPORT(c, NCCL_XML_WARNING, i, "arch \"%s\": NCCL knows x86_64, arm64 and ppc64", arch);
-    if (has_vendor && strcmp(arch, "x86_64") == 0 &&
+    if (vendor != NULL && arch != NULL && strcmp(arch, "x86_64") == 0 &&
         !text_is_any(vendor, vendors, ARRAY_SIZE(vendors)))
         REPORT(c, NCCL_XML_WARNING, i,
                "vendor \"%s\": NCCL does not know it (GenuineIntel, AuthenticAMD), and counts no "
@@ -269,22 +258,21 @@ static void check_model(struct checking *c, uint32_t i) {
 }
 
 static void check_cpu(struct checking *c, uint32_t i) {
-    char a[NCCL_XML_TEXT_MAX], b[NCCL_XML_TEXT_MAX];
+    const char *hash = nccl_xml_attr(c->x, i, "host_hash"), *other;
     check_model(c, i);
     for (uint32_t k = 0; k < i; k++)
         if (c->x->elements[k].kind == NCCL_XML_CPU &&
             nccl_xml_int(c->x, k, "numaid", -1) == nccl_xml_int(c->x, i, "numaid", -2))
             REPORT(c, NCCL_XML_WARNING, i, "numaid %ld is in line %" PRIu32 ", too",
                    nccl_xml_int(c->x, i, "numaid", -1), c->x->elements[k].line);
-    if (!nccl_xml_attr(c->x, i, "host_hash", a))
-        return;
-    for (uint32_t k = 0; k < i; k++)
-        if (c->x->elements[k].kind == NCCL_XML_CPU && nccl_xml_attr(c->x, k, "host_hash", b)) {
-            if (strcmp(a, b) != 0)
+    for (uint32_t k = 0; hash != NULL && k < i; k++)
+        if (c->x->elements[k].kind == NCCL_XML_CPU &&
+            (other = nccl_xml_attr(c->x, k, "host_hash")) != NULL) {
+            if (strcmp(hash, other) != 0)
                 REPORT(c, NCCL_XML_ERROR, i,
                        "host_hash %s, and %s in line %" PRIu32 ": a file is "
                        "for one node",
-                       a, b, c->x->elements[k].line);
+                       hash, other, c->x->elements[k].line);
             return;
         }
 }
@@ -312,14 +300,11 @@ static void check_elements(struct checking *c) {
         case NCCL_XML_PCILINK: break;
         }
     }
-    if (c->repeated > 0) {
-        char name[NCCL_XML_TEXT_MAX];
-        (void)nccl_xml_attr(c->x, c->first_repeated, "name", name);
+    if (c->repeated > 0)
         REPORT(c, NCCL_XML_NOTICE, c->first_repeated,
                "%" PRIu32 " nets, %s the first, stand under several CPUs: each is one device, "
                "without a PCI device of its own",
-               c->repeated, name);
-    }
+               c->repeated, nccl_xml_text(c->x, c->first_repeated, "name"));
     if (c->x->n >= MANY_ELEMENTS)
         nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, NCCL_XML_WARNING, 0,
                         "%" PRIu32
@@ -335,13 +320,13 @@ static void check_forgotten(struct checking *c) {
     for (uint32_t i = 0; m != NULL && i < m->n_gpus; i++) {
         if (m->gpus[i].pci >= m->n_pci)
             continue;
-        char at[TOPO_BUSID_MAX], busid[NCCL_XML_TEXT_MAX];
+        char at[TOPO_BUSID_MAX];
         bool found = false;
         struct pci_addr of;
         pci_addr_text(m->pci[m->gpus[i].pci].at, at);
         for (uint32_t k = 0; k < c->x->n && !found; k++)
             found = c->x->elements[k].kind == NCCL_XML_PCI &&
-                    nccl_xml_attr(c->x, k, "busid", busid) && pci_addr_parse(busid, &of) == 0 &&
+                    pci_addr_parse(nccl_xml_text(c->x, k, "busid"), &of) == 0 &&
                     pci_addr_compare(of, m->pci[m->gpus[i].pci].at) == 0;
         if (!found)
             nccl_xml_report(&(struct nccl_xml_log){count_and_report, c}, NCCL_XML_WARNING, 0,
@@ -362,7 +347,7 @@ static void check_graph(struct checking *c, const struct topology *t) {
 
 unsigned nccl_xml_check(const char *text, size_t len, const struct topology *machine,
                         nccl_xml_message_fn *log, void *arg) {
-    _cleanup_(freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
+    _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
     _cleanup_(topology_fini) struct topology t = {0};
     struct checking c = {.x = x, .machine = machine, .log = {log, arg}};
     struct nccl_xml_log none = {NULL, NULL};
@@ -410,8 +395,7 @@ static uint32_t get_u32(const struct reading *rd, uint32_t i, const char *key) {
 }
 static void get_text(const struct reading *rd, uint32_t i, const char *key, char *out,
                      size_t size) {
-    char value[NCCL_XML_TEXT_MAX];
-    (void)nccl_xml_attr(rd->x, i, key, value);
+    const char *value = nccl_xml_text(rd->x, i, key);
     size_t len = MIN2(strlen(value), size - 1); /* longer ones are cut */
     memcpy(out, value, len);
     out[len] = '\0';
@@ -423,8 +407,8 @@ static bool within_int(long v) { return v >= INT32_MIN && v <= INT32_MAX; }
 
 static void read_cpu_model(struct reading *rd, uint32_t i) {
     struct topology *t = rd->t;
-    char arch[NCCL_XML_TEXT_MAX];
-    if (t->arch[0] != '\0' || !nccl_xml_attr(rd->x, i, "arch", arch))
+    const char *arch = nccl_xml_attr(rd->x, i, "arch");
+    if (t->arch[0] != '\0' || arch == NULL)
         return;
     const char *ours = strcmp(arch, "arm64") == 0   ? "aarch64"
                        : strcmp(arch, "ppc64") == 0 ? "ppc64le"
@@ -436,15 +420,16 @@ static void read_cpu_model(struct reading *rd, uint32_t i) {
 }
 
 static int read_cpu(struct reading *rd, uint32_t i) {
-    char value[NCCL_XML_TEXT_MAX];
-    if (!nccl_xml_attr(rd->x, i, "numaid", value))
+    const char *value = nccl_xml_attr(rd->x, i, "numaid");
+    if (value == NULL)
         return err_set(rd->err, -EINVAL, "line %u: cpu has no numaid", line_of(rd, i));
     long numa = strtol(value, NULL, 0);
     if (numa < -1 || numa >= CPUSET_MAX)
         return err_set(rd->err, -EINVAL, "line %u: numaid %.40s", line_of(rd, i), value);
     read_cpu_model(rd, i);
     struct cpuset cpus = {0};
-    if (nccl_xml_attr(rd->x, i, "affinity", value) && cpuset_parse_mask(value, &cpus) < 0)
+    value = nccl_xml_attr(rd->x, i, "affinity");
+    if (value != NULL && cpuset_parse_mask(value, &cpus) < 0)
         nccl_xml_report(&rd->log, NCCL_XML_WARNING, line_of(rd, i),
                         "affinity \"%s\" is not a mask of "
                         "CPUs",
@@ -480,9 +465,9 @@ static uint16_t get_id(const struct reading *rd, uint32_t i, const char *key) {
 
 static int read_pci(struct reading *rd, uint32_t i) {
     const struct nccl_xml_element *e = &rd->x->elements[i];
-    char value[NCCL_XML_TEXT_MAX];
+    const char *value = nccl_xml_attr(rd->x, i, "busid");
     struct pci_addr at;
-    if (!nccl_xml_attr(rd->x, i, "busid", value))
+    if (value == NULL)
         return err_set(rd->err, -EINVAL, "line %u: pci has no busid", line_of(rd, i));
     if (pci_addr_parse(value, &at) < 0)
         return err_set(rd->err, -EINVAL, "line %u: busid \"%.60s\" is not a PCI address",
@@ -508,20 +493,18 @@ static int read_pci(struct reading *rd, uint32_t i) {
     p->link_width = get_u32(rd, i, "link_width");
     bool filled = nccl_xml_sub(rd->x, i, NCCL_XML_GPU) != TOPO_NONE ||
                   nccl_xml_sub(rd->x, i, NCCL_XML_NIC) != TOPO_NONE;
-    (void)nccl_xml_attr(rd->x, i, "class", value);
-    if (!filled && nccl_xml_class_of(value) == NCCL_CLASS_GPU)
-        rd->bare_gpus++;
-    if (!filled && nccl_xml_class_of(value) == NCCL_CLASS_NIC)
-        rd->bare_nics++;
+    enum nccl_xml_class class = nccl_xml_class_of(nccl_xml_text(rd->x, i, "class"));
+    rd->bare_gpus += !filled && class == NCCL_CLASS_GPU;
+    rd->bare_nics += !filled && class == NCCL_CLASS_NIC;
     return 0;
 }
 
 /* ---- gpu ---- */
 
 static int read_gpu(struct reading *rd, uint32_t i) {
-    char value[NCCL_XML_TEXT_MAX];
+    const char *value = nccl_xml_attr(rd->x, i, "rank");
     uint32_t pci = rd->x->elements[i].parent;
-    if (!nccl_xml_attr(rd->x, i, "rank", value)) {
+    if (value == NULL) {
         nccl_xml_report(&rd->log, NCCL_XML_NOTICE, line_of(rd, i),
                         "gpu without a rank is skipped: NCCL fills it in on a machine that has it");
         return 0;
@@ -563,10 +546,9 @@ static int read_link(struct reading *rd, uint32_t i) {
     const struct nccl_xml_element *e = &rd->x->elements[i];
     uint32_t gpu = rd->gpu[e->parent], peer = TOPO_NONE;
     bool c2c = e->kind == NCCL_XML_C2C;
-    char target[NCCL_XML_TEXT_MAX], tclass[NCCL_XML_TEXT_MAX];
-    (void)nccl_xml_attr(rd->x, i, "target", target);
-    (void)nccl_xml_attr(rd->x, i, "tclass", tclass);
-    enum nccl_xml_class class = c2c ? NCCL_CLASS_CPU : nccl_xml_class_of(tclass);
+    const char *target = nccl_xml_text(rd->x, i, "target");
+    enum nccl_xml_class class =
+        c2c ? NCCL_CLASS_CPU : nccl_xml_class_of(nccl_xml_text(rd->x, i, "tclass"));
     if (class == NCCL_CLASS_GPU) {
         peer = gpu_at(rd, target);
         if (peer == TOPO_NONE || peer == gpu) {
@@ -612,16 +594,16 @@ static enum topo_nic_kind kind_of_net(const struct reading *rd, uint32_t i, cons
 /* NCCL uses 10 Gb/s for 0 and less. If there is no speed at all, it reads that from the machine, so
  * it is unknown here. */
 static uint64_t speed_of_net(const struct reading *rd, uint32_t i) {
-    char value[NCCL_XML_TEXT_MAX];
-    if (!nccl_xml_attr(rd->x, i, "speed", value))
+    const char *value = nccl_xml_attr(rd->x, i, "speed");
+    if (value == NULL)
         return 0;
     long mbps = strtol(value, NULL, 0);
     return mbps <= 0 || mbps > INT32_MAX ? 10000 : (uint64_t)mbps;
 }
 
 static int read_net(struct reading *rd, uint32_t i) {
-    char value[NCCL_XML_TEXT_MAX];
-    if (!nccl_xml_attr(rd->x, i, "dev", value)) {
+    const char *value = nccl_xml_attr(rd->x, i, "dev");
+    if (value == NULL) {
         nccl_xml_report(&rd->log, NCCL_XML_NOTICE, line_of(rd, i),
                         "net without a dev is skipped: NCCL fills it in on a machine that has it");
         return 0;
@@ -646,9 +628,8 @@ static int read_net(struct reading *rd, uint32_t i) {
     n->gdr = gdr < 0 ? -1 : gdr != 0;
     n->port = within_int(port) ? (int32_t)port : -1;
     n->keep = nccl_xml_int(rd->x, i, "keep", 0) != 0;
-    (void)nccl_xml_attr(rd->x, i, "guid", value);
-    n->node_guid = strtoull(value, NULL, 16);
-    if (!nccl_xml_attr(rd->x, i, "latency", value) || parse_double(value, &n->latency) < 0)
+    n->node_guid = strtoull(nccl_xml_text(rd->x, i, "guid"), NULL, 16);
+    if (parse_double(nccl_xml_text(rd->x, i, "latency"), &n->latency) < 0)
         n->latency = 0;
     n->n_ports = 1;
     n->ports[0].number = n->port > 0 ? (uint32_t)n->port : 1;
@@ -663,8 +644,7 @@ static void report_lost(struct reading *rd, uint32_t i) {
     const struct nccl_xml_element *e = &rd->x->elements[i];
     if (e->parent != TOPO_NONE && rd->lost[e->parent] != TOPO_NONE)
         return; /* the reason is reported once, at the top */
-    char busid[NCCL_XML_TEXT_MAX] = "";
-    (void)nccl_xml_attr(rd->x, e->kind == NCCL_XML_PCI ? i : e->parent, "busid", busid);
+    const char *busid = nccl_xml_text(rd->x, e->kind == NCCL_XML_PCI ? i : e->parent, "busid");
     bool gpu = e->kind == NCCL_XML_GPU || nccl_xml_sub(rd->x, i, NCCL_XML_GPU) != TOPO_NONE;
     bool nic = nccl_xml_sub(rd->x, rd->lost[i], NCCL_XML_NIC) != TOPO_NONE;
     nccl_xml_report(&rd->log, NCCL_XML_ERROR, e->line,
@@ -730,7 +710,7 @@ static int read_all(struct reading *rd) {
 
 int nccl_xml_read(const char *text, size_t len, struct topology *ret, nccl_xml_message_fn *log,
                   void *arg, struct err *err) {
-    _cleanup_(freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
+    _cleanup_(nccl_xml_freep) struct nccl_xml *x = xcalloc(1, sizeof *x);
     _cleanup_(freep) struct reading *rd = xcalloc(1, sizeof *rd);
     _cleanup_(topology_fini) struct topology t = {.source = TOPO_NCCL_XML};
     uint32_t line;

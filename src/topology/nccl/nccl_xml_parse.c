@@ -9,7 +9,7 @@
 #include <string.h>
 
 struct parser {
-    const char *text;
+    char *text;
     size_t len, at;
     uint32_t line;
     const struct nccl_xml_log *log;
@@ -18,7 +18,8 @@ struct parser {
 
 /* A token: an element's name, or an attribute with its value. */
 struct token {
-    struct nccl_xml_slice name, value;
+    struct nccl_xml_slice name;
+    const char *value;
     char last; /* the character that ended it */
 };
 
@@ -76,14 +77,15 @@ static int get_value(struct parser *p, struct token *t) {
         if (p->at - begin == NCCL_XML_TEXT_MAX + 1)
             return too_long(p, "value");
     } while (c != quote);
-    t->value = slice(begin, p->at - 1);
+    p->text[p->at - 1] = '\0';
+    t->value = p->text + begin;
     return get_char(p, &t->last);
 }
 
 /* with_value: "name=value" is allowed. */
 static int get_token(struct parser *p, bool with_value, struct token *ret) {
     size_t begin = p->at;
-    *ret = (struct token){.value = slice(begin, begin)};
+    *ret = (struct token){.value = ""};
     for (;;) {
         char c = '\0';
         int r = get_char(p, &c);
@@ -236,9 +238,9 @@ static bool kind_of(const struct parser *p, const struct nccl_xml *x, uint32_t p
 }
 
 static int check_system(struct parser *p, const struct nccl_xml *x, uint32_t i) {
-    char version[NCCL_XML_TEXT_MAX];
+    const char *version = nccl_xml_attr(x, i, "version");
     unsigned line = x->elements[i].line;
-    if (!nccl_xml_attr(x, i, "version", version))
+    if (version == NULL)
         return err_set(p->err, -EINVAL, "line %u: system has no version", line);
     long v = strtol(version, NULL, 0);
     if (v == 2)
@@ -320,13 +322,13 @@ static int take_tag(struct parser *p, struct nccl_xml *x, uint32_t *open, uint32
 
 int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
                    const struct nccl_xml_log *log, uint32_t *ret_line, struct err *err) {
-    struct parser p = {.text = text, .len = len, .line = 1, .log = log, .err = err};
     uint32_t open = TOPO_NONE, ignored = 0;
-    ret->text = text;
-    ret->n = 0;
     *ret_line = 0;
     if (len > UINT32_MAX / 2)
         return err_set(err, -E2BIG, "the file is too long");
+    ret->text = xmalloc(len + 1);
+    memcpy(ret->text, text, len);
+    struct parser p = {.text = ret->text, .len = len, .line = 1, .log = log, .err = err};
     for (;;) {
         struct tag tag;
         if (ret->n == NCCL_XML_ELEMENTS_MAX) {
@@ -354,24 +356,28 @@ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
 
 /* ---- attributes ---- */
 
-bool nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key,
-                   char out[NCCL_XML_TEXT_MAX]) {
+void nccl_xml_freep(struct nccl_xml **x) {
+    free((*x)->text);
+    free(*x);
+}
+
+const char *nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key) {
     const struct nccl_xml_element *e = &x->elements[element];
-    size_t len = strlen(key);
-    out[0] = '\0';
     for (uint32_t i = 0; i < e->n_attrs; i++)
-        if (e->keys[i].len == len && memcmp(x->text + e->keys[i].begin, key, len) == 0) {
-            size_t n = MIN2(e->values[i].len, NCCL_XML_TEXT_MAX - 1);
-            memcpy(out, x->text + e->values[i].begin, n);
-            out[n] = '\0';
-            return true;
-        }
-    return false;
+        if (e->keys[i].len == strlen(key) &&
+            memcmp(x->text + e->keys[i].begin, key, e->keys[i].len) == 0)
+            return e->values[i];
+    return NULL;
+}
+
+const char *nccl_xml_text(const struct nccl_xml *x, uint32_t element, const char *key) {
+    const char *value = nccl_xml_attr(x, element, key);
+    return value != NULL ? value : "";
 }
 
 long nccl_xml_int(const struct nccl_xml *x, uint32_t element, const char *key, long otherwise) {
-    char value[NCCL_XML_TEXT_MAX];
-    return nccl_xml_attr(x, element, key, value) ? strtol(value, NULL, 0) : otherwise;
+    const char *value = nccl_xml_attr(x, element, key);
+    return value != NULL ? strtol(value, NULL, 0) : otherwise;
 }
 
 uint32_t nccl_xml_sub(const struct nccl_xml *x, uint32_t element, enum nccl_xml_kind kind) {
@@ -398,10 +404,8 @@ void nccl_xml_find_lost(const struct nccl_xml *x, uint32_t lost[NCCL_XML_ELEMENT
     bool nic[NCCL_XML_ELEMENTS_MAX] = {false}, leaf[NCCL_XML_ELEMENTS_MAX] = {false};
     for (uint32_t i = 0; i < x->n; i++) {
         const struct nccl_xml_element *e = &x->elements[i];
-        char class[NCCL_XML_TEXT_MAX];
-        (void)nccl_xml_attr(x, i, "class", class);
-        leaf[i] =
-            leaf[i] || (e->kind == NCCL_XML_PCI && nccl_xml_class_of(class) != NCCL_CLASS_PCI);
+        leaf[i] = leaf[i] || (e->kind == NCCL_XML_PCI &&
+                              nccl_xml_class_of(nccl_xml_text(x, i, "class")) != NCCL_CLASS_PCI);
         if (e->parent != TOPO_NONE && (e->kind == NCCL_XML_NIC || e->kind == NCCL_XML_GPU)) {
             leaf[e->parent] = true;
             nic[e->parent] = nic[e->parent] || e->kind == NCCL_XML_NIC;

@@ -30,10 +30,11 @@ struct nccl_xml_element {
     uint32_t parent; /* TOPO_NONE: system */
     uint32_t subs;   /* children that count */
     uint32_t n_attrs;
-    struct nccl_xml_slice keys[NCCL_XML_ATTRS_MAX], values[NCCL_XML_ATTRS_MAX];
+    struct nccl_xml_slice keys[NCCL_XML_ATTRS_MAX];
+    const char *values[NCCL_XML_ATTRS_MAX]; /* in the text; they end with a NUL */
 };
 struct nccl_xml {
-    const char *text; /* borrowed */
+    char *text; /* owned: the file's, with a NUL instead of the quote after each value */
     uint32_t n;
     struct nccl_xml_element elements[NCCL_XML_ELEMENTS_MAX];
 };
@@ -45,13 +46,15 @@ struct nccl_xml_log {
 void nccl_xml_report(const struct nccl_xml_log *log, enum nccl_xml_level level, uint32_t line,
                      const char *fmt, ...) _printf_(4, 5);
 
-/* Parses by NCCL's grammar. *ret_line: the line of an error. */
+/* Parses by NCCL's grammar into a zeroed *ret. *ret_line: the line of an error. */
 _must_use_ int nccl_xml_parse(const char *text, size_t len, struct nccl_xml *ret,
                               const struct nccl_xml_log *log, uint32_t *ret_line, struct err *err);
+void nccl_xml_freep(struct nccl_xml **x);
 
-/* Finds an attribute. Its value ends with a NUL; "" if it is missing. */
-bool nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key,
-                   char out[NCCL_XML_TEXT_MAX]);
+/* The value of an attribute; NULL: it is missing. */
+const char *nccl_xml_attr(const struct nccl_xml *x, uint32_t element, const char *key);
+/* The same, "" if it is missing. */
+const char *nccl_xml_text(const struct nccl_xml *x, uint32_t element, const char *key);
 /* The value as strtol(value, NULL, 0) reads it; `otherwise` if it is missing. */
 long nccl_xml_int(const struct nccl_xml *x, uint32_t element, const char *key, long otherwise);
 /* First child of a kind; TOPO_NONE. */
