@@ -90,9 +90,10 @@ ROOMS = [
     ("cli", "base/ cli/"),
 ]
 
+# arpa/inet.h only converts addresses from and to text.
 SYSTEM_IO = re.compile(
     r"^(sys/(socket|un|epoll|select|wait|prctl|mman|timerfd|eventfd|signalfd|inotify|resource|ioctl|mount|syscall|uio)"
-    r"|netinet/.*|arpa/.*|net/if|netdb|ifaddrs|poll|spawn|sched|pthread|threads|unistd|fcntl|termios|dlfcn|pty)\.h$")
+    r"|netinet/.*|arpa/(?!inet\.h).*|net/if|netdb|ifaddrs|poll|spawn|sched|pthread|threads|unistd|fcntl|termios|dlfcn|pty)\.h$")
 
 # Names of headers -> the only place that may include them.
 THIRD_PARTY = [

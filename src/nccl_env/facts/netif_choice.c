@@ -1,6 +1,6 @@
 #include "nccl_env/facts/netif_choice.h"
 
-#include <ctype.h>
+#include <arpa/inet.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,74 +9,6 @@ struct ip {
     uint8_t bytes[16]; /* IPv4 is stored as mapped IPv6, ::ffff:a.b.c.d */
     bool v6;
 };
-
-static bool read_v4(const char *s, uint8_t out[4]) {
-    for (int i = 0; i < 4; i++) {
-        unsigned v = 0, digits = 0;
-        for (; isdigit((unsigned char)*s) && digits < 3; digits++)
-            v = v * 10 + (unsigned)(*s++ - '0');
-        if (digits == 0 || v > 255 || *s != (i < 3 ? '.' : '\0'))
-            return false;
-        out[i] = (uint8_t)v;
-        s += i < 3;
-    }
-    return true;
-}
-
-static int hex_value(char c) {
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    c = (char)tolower((unsigned char)c);
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-/* Reads one group of up to four digits; 0 if there is none. */
-static size_t read_group(const char *s, uint8_t out[2]) {
-    unsigned v = 0;
-    size_t n = 0;
-    for (; n < 4 && hex_value(s[n]) >= 0; n++)
-        v = v << 4 | (unsigned)hex_value(s[n]);
-    out[0] = (uint8_t)(v >> 8);
-    out[1] = (uint8_t)v;
-    return n;
-}
-
-static bool read_v6(const char *s, uint8_t out[16]) {
-    uint8_t bytes[16] = {0};
-    size_t n = 0, gap = SIZE_MAX; /* bytes so far; the position of "::" */
-    if (s[0] == ':' && s[1] == ':') {
-        gap = 0;
-        s += 2;
-    }
-    while (*s != '\0') {
-        if (n <= 12 && read_v4(s, bytes + n)) {
-            n += 4;
-            break;
-        }
-        size_t digits = n < 16 ? read_group(s, bytes + n) : 0;
-        if (digits == 0)
-            return false;
-        n += 2;
-        s += digits;
-        if (*s == '\0')
-            break;
-        if (*s++ != ':' || (*s == '\0'))
-            return false;
-        if (*s == ':') {
-            if (gap != SIZE_MAX)
-                return false;
-            gap = n;
-            s++;
-        }
-    }
-    if (gap == SIZE_MAX ? n != 16 : n > 14)
-        return false;
-    size_t head = gap == SIZE_MAX ? 16 : gap;
-    memset(out, 0, 16);
-    memcpy(out, bytes, head);
-    memcpy(out + 16 - (n - MIN2(n, head)), bytes + MIN2(n, head), n - MIN2(n, head));
-    return true;
-}
 
 static const uint8_t v4_mapped[12] = {[10] = 0xff, [11] = 0xff};
 
@@ -89,7 +21,8 @@ static bool ip_read(const char *text, struct ip *ret) {
     memcpy(plain, text, n);
     plain[n] = '\0';
     memcpy(ret->bytes, v4_mapped, sizeof v4_mapped);
-    if (!read_v4(plain, ret->bytes + 12) && !read_v6(plain, ret->bytes))
+    if (inet_pton(AF_INET, plain, ret->bytes + 12) != 1 &&
+        inet_pton(AF_INET6, plain, ret->bytes) != 1)
         return false;
     ret->v6 = memcmp(ret->bytes, v4_mapped, sizeof v4_mapped) != 0;
     return true;
