@@ -328,13 +328,6 @@ static void lint_signal(const struct linting *z) {
 
 /* ---- CUDA ---- */
 
-static uint32_t count_nvidia(const struct topology *t) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; t != NULL && i < t->n_gpus; i++)
-        n += t->gpus[i].vendor == TOPO_VENDOR_NVIDIA;
-    return n;
-}
-
 static bool stands_before(const char *list, const char *item, size_t n) {
     for (const char *p = list; p < item; p += strcspn(p, ",") + 1)
         if (strcspn(p, ",") == n && strncmp(p, item, n) == 0)
@@ -343,7 +336,7 @@ static bool stands_before(const char *list, const char *item, size_t n) {
 }
 
 static void lint_visible(const struct linting *z) {
-    uint32_t gpus = count_nvidia(z->t);
+    uint32_t gpus = z->t != NULL ? topology_count_gpus(z->t, TOPO_VENDOR_NVIDIA) : 0;
     for (const char *p = z->value; *p != '\0';) {
         size_t n = strcspn(p, ",");
         _cleanup_(freep) char *item = xstrndup(p, n);

@@ -50,10 +50,7 @@ bool rule_is_google(const struct env_input *in) {
 bool rule_has_gpus(const struct env_input *in) {
     if (!in->any_gpu || in->topology == NULL || in->topology->n_gpus == 0)
         return in->any_gpu; /* there are GPUs, but they were not examined */
-    for (uint32_t i = 0; i < in->topology->n_gpus; i++)
-        if (in->topology->gpus[i].vendor == TOPO_VENDOR_NVIDIA)
-            return true;
-    return false;
+    return topology_count_gpus(in->topology, TOPO_VENDOR_NVIDIA) > 0;
 }
 
 uint32_t rule_nccl_version(const struct env_input *in) {

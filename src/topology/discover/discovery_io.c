@@ -283,9 +283,7 @@ static void end_nvml(struct nvml_child *child, struct topology *t, struct discov
 static void count_before_nvml(const struct topology *t, struct discovery_nvml *ret) {
     ret->asked = nvml_may_answer(); /* without a driver the large report is not touched */
     ret->n_warnings = t->n_warnings;
-    ret->n_nvidia = 0;
-    for (uint32_t i = 0; i < t->n_gpus; i++)
-        ret->n_nvidia += t->gpus[i].vendor == TOPO_VENDOR_NVIDIA;
+    ret->n_nvidia = topology_count_gpus(t, TOPO_VENDOR_NVIDIA);
 }
 
 /* ---- all ---- */

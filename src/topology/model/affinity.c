@@ -20,9 +20,8 @@ static inline uint32_t affinity_gpu_of(const struct affinity_input *in, uint32_t
 static void affinity_gpu_text(const struct topology *t, const struct affinity_input *in,
                               uint32_t local_rank, uint32_t k, char out[TOPO_TEXT_MAX]) {
     uint32_t gpu = affinity_gpu_at(in, local_rank, k);
-    char at[TOPO_BUSID_MAX] = "?";
-    if (t->gpus[gpu].pci < t->n_pci)
-        pci_addr_text(t->pci[t->gpus[gpu].pci].at, at);
+    char at[TOPO_BUSID_MAX];
+    topology_bus_id(t, t->gpus[gpu].pci, at);
     (void)snprintf(out, TOPO_TEXT_MAX, "GPU %u (%s)",
                    local_rank * MAX2(in->gpus_per_worker, UINT32_C(1)) + k, at);
 }

@@ -43,91 +43,113 @@ int pci_addr_compare(struct pci_addr a, struct pci_addr b) {
     return (x > y) - (x < y);
 }
 
+void topology_bus_id(const struct topology *t, uint32_t pci, char out[TOPO_BUSID_MAX]) {
+    if (pci < t->n_pci)
+        pci_addr_text(t->pci[pci].at, out);
+    else
+        (void)snprintf(out, TOPO_BUSID_MAX, "?");
+}
+
+enum topo_vendor topo_gpu_vendor(uint16_t vendor, uint16_t class_id, bool computes) {
+    bool display = class_id >> 8 == PCI_BASE_DISPLAY;
+    switch (vendor) {
+    case PCI_VENDOR_NVIDIA:
+        return class_id == PCI_CLASS_VGA || class_id == PCI_CLASS_3D ? TOPO_VENDOR_NVIDIA : 0;
+    case PCI_VENDOR_AMD:
+        return class_id == PCI_CLASS_OTHER_DISPLAY || class_id == PCI_CLASS_ACCELERATOR ||
+                       (display && computes)
+                   ? TOPO_VENDOR_AMD
+                   : 0;
+    case PCI_VENDOR_INTEL: return display && computes ? TOPO_VENDOR_INTEL : 0;
+    default: return 0;
+    }
+}
+
 /* ---- growing ---- */
 
-/* The arrays grow by doubling: if the number of elements is a power of two, the array is full. */
-static void *add(void **array, uint32_t *n, uint32_t max, size_t size) {
+/* Appends a copy of `unknown`. The arrays grow by doubling: if the number of elements is a power of
+ * two, the array is full. */
+static void *add(void **array, uint32_t *n, uint32_t max, size_t size, const void *unknown) {
     if (*n >= max)
         return NULL;
     if ((*n & (*n - 1)) == 0)
         *array = xrealloc(*array, (*n == 0 ? 1 : (size_t)*n * 2) * size);
-    char *e = (char *)*array + (size_t)(*n)++ * size;
-    memset(e, 0, size);
-    return e;
+    return memcpy((char *)*array + (size_t)(*n)++ * size, unknown, size);
 }
-#define ADD(t, array, max) add((void **)&(t)->array, &(t)->n_##array, max, sizeof *(t)->array)
+#define ADD(t, array, max, unknown) \
+    add((void **)&(t)->array, &(t)->n_##array, max, sizeof *(t)->array, unknown)
 
 struct topo_numa *topology_add_numa(struct topology *t) {
-    struct topo_numa *e = ADD(t, numa, TOPO_NUMA_MAX);
-    if (e != NULL)
-        e->package = -1;
-    return e;
+    static const struct topo_numa unknown = {.package = -1};
+    return ADD(t, numa, TOPO_NUMA_MAX, &unknown);
 }
 
 struct topo_core *topology_add_core(struct topology *t) {
-    struct topo_core *e = ADD(t, cores, TOPO_CORES_MAX);
-    if (e != NULL) {
-        e->first = TOPO_NONE;
-        e->numa = e->package = -1;
-    }
-    return e;
+    static const struct topo_core unknown = {.first = TOPO_NONE, .numa = -1, .package = -1};
+    return ADD(t, cores, TOPO_CORES_MAX, &unknown);
 }
 
 struct topo_cache *topology_add_cache(struct topology *t) {
-    struct topo_cache *e = ADD(t, caches, TOPO_CACHES_MAX);
-    if (e != NULL)
-        e->first = TOPO_NONE;
-    return e;
+    static const struct topo_cache unknown = {.first = TOPO_NONE};
+    return ADD(t, caches, TOPO_CACHES_MAX, &unknown);
 }
 
 struct topo_pci *topology_add_pci(struct topology *t) {
-    struct topo_pci *e = ADD(t, pci, TOPO_PCI_MAX);
-    if (e != NULL) {
-        e->parent = TOPO_NONE;
-        e->numa = -1;
-    }
-    return e;
+    static const struct topo_pci unknown = {.parent = TOPO_NONE, .numa = -1};
+    return ADD(t, pci, TOPO_PCI_MAX, &unknown);
 }
 
 struct topo_gpu *topology_add_gpu(struct topology *t) {
-    struct topo_gpu *e = ADD(t, gpus, TOPO_GPUS_MAX);
-    if (e != NULL) {
-        e->pci = e->index = TOPO_NONE;
-        e->vendor = TOPO_VENDOR_OTHER;
-        e->numa = e->gdr = e->rank = e->memory_numa = -1;
-    }
-    return e;
+    static const struct topo_gpu unknown = {.pci = TOPO_NONE,
+                                            .index = TOPO_NONE,
+                                            .vendor = TOPO_VENDOR_OTHER,
+                                            .numa = -1,
+                                            .gdr = -1,
+                                            .rank = -1,
+                                            .memory_numa = -1};
+    return ADD(t, gpus, TOPO_GPUS_MAX, &unknown);
 }
 
 struct topo_nvlink *topology_add_nvlink(struct topology *t) {
-    struct topo_nvlink *e = ADD(t, nvlinks, TOPO_NVLINKS_MAX);
-    if (e != NULL)
-        e->peer = TOPO_NONE;
-    return e;
+    static const struct topo_nvlink unknown = {.peer = TOPO_NONE};
+    return ADD(t, nvlinks, TOPO_NVLINKS_MAX, &unknown);
 }
 
 struct topo_nic *topology_add_nic(struct topology *t) {
-    struct topo_nic *e = ADD(t, nics, TOPO_NICS_MAX);
-    if (e != NULL) {
-        e->kind = TOPO_NIC_RDMA;
-        e->pci = e->dev = TOPO_NONE;
-        e->numa = e->gdr = e->port = -1;
-    }
-    return e;
+    static const struct topo_nic unknown = {.kind = TOPO_NIC_RDMA,
+                                            .pci = TOPO_NONE,
+                                            .dev = TOPO_NONE,
+                                            .numa = -1,
+                                            .gdr = -1,
+                                            .port = -1};
+    return ADD(t, nics, TOPO_NICS_MAX, &unknown);
 }
 
 struct topo_netif *topology_add_netif(struct topology *t) {
-    struct topo_netif *e = ADD(t, netifs, TOPO_NETIFS_MAX);
-    if (e != NULL) {
-        e->kind = TOPO_NETIF_OTHER;
-        e->pci = TOPO_NONE;
-        e->numa = -1;
-    }
-    return e;
+    static const struct topo_netif unknown = {
+        .kind = TOPO_NETIF_OTHER, .pci = TOPO_NONE, .numa = -1};
+    return ADD(t, netifs, TOPO_NETIFS_MAX, &unknown);
+}
+
+struct topo_nic *topology_need_nic(struct topology *t, const char *name) {
+    uint32_t i = topology_find_nic(t, name);
+    struct topo_nic *n = i != TOPO_NONE ? &t->nics[i] : topology_add_nic(t);
+    if (n != NULL)
+        (void)snprintf(n->name, sizeof n->name, "%s", name);
+    return n;
+}
+
+struct topo_netif *topology_need_netif(struct topology *t, const char *name) {
+    uint32_t i = topology_find_netif(t, name);
+    struct topo_netif *n = i != TOPO_NONE ? &t->netifs[i] : topology_add_netif(t);
+    if (n != NULL)
+        (void)snprintf(n->name, sizeof n->name, "%s", name);
+    return n;
 }
 
 struct topo_gid *topo_port_add_gid(struct topo_port *p) {
-    return ADD(p, gids, TOPO_GIDS_MAX);
+    static const struct topo_gid unknown = {0};
+    return ADD(p, gids, TOPO_GIDS_MAX, &unknown);
 }
 
 static void _printf_(3, 0)
@@ -347,6 +369,13 @@ uint32_t topology_find_pci(const struct topology *t, struct pci_addr at) {
     return TOPO_NONE;
 }
 
+uint32_t topology_find_gpu(const struct topology *t, uint32_t pci) {
+    for (uint32_t i = 0; pci < t->n_pci && i < t->n_gpus; i++)
+        if (t->gpus[i].pci == pci)
+            return i;
+    return TOPO_NONE;
+}
+
 uint32_t topology_find_nic(const struct topology *t, const char *name) {
     for (uint32_t i = 0; i < t->n_nics; i++)
         if (strcmp(t->nics[i].name, name) == 0)
@@ -359,6 +388,13 @@ uint32_t topology_find_netif(const struct topology *t, const char *name) {
         if (strcmp(t->netifs[i].name, name) == 0)
             return i;
     return TOPO_NONE;
+}
+
+uint32_t topology_count_gpus(const struct topology *t, enum topo_vendor vendor) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        n += t->gpus[i].vendor == vendor;
+    return n;
 }
 
 const struct topo_numa *topology_numa(const struct topology *t, int32_t index) {

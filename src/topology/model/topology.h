@@ -57,6 +57,28 @@ struct pci_addr {
 _must_use_ int pci_addr_parse(const char *text, struct pci_addr *ret);
 void pci_addr_text(struct pci_addr at, char out[TOPO_BUSID_MAX]); /* lower case */
 int pci_addr_compare(struct pci_addr a, struct pci_addr b);
+/* All ones: an address that is not known. */
+#define PCI_ADDR_UNKNOWN ((struct pci_addr){UINT32_MAX, UINT8_MAX, UINT8_MAX, UINT8_MAX, 0})
+
+/* Vendors, base classes, and classes with their subclass (pci.ids). */
+enum {
+    PCI_VENDOR_AMD = 0x1002,
+    PCI_VENDOR_NVIDIA = 0x10de,
+    PCI_VENDOR_CRAY = 0x17db,
+    PCI_VENDOR_AMAZON = 0x1d0f,
+    PCI_VENDOR_INTEL = 0x8086,
+    PCI_BASE_NETWORK = 0x02,
+    PCI_BASE_DISPLAY = 0x03,
+    PCI_BASE_PROCESSOR = 0x0b,
+    PCI_BASE_ACCELERATOR = 0x12,
+    PCI_CLASS_VGA = 0x0300,
+    PCI_CLASS_3D = 0x0302,
+    PCI_CLASS_OTHER_DISPLAY = 0x0380,
+    PCI_CLASS_BRIDGE = 0x0604,
+    PCI_CLASS_OTHER_BRIDGE = 0x0680, /* NVSwitch; with interface 01 an NVLink bridge of a CPU */
+    PCI_CLASS_INFINIBAND = 0x0c06,
+    PCI_CLASS_ACCELERATOR = 0x1200,
+};
 
 /* One PCI function: a bridge or a device. All bridges above a GPU or NIC are included: root port,
  * switch upstream ports, switch downstream ports. From an NCCL file only the bridges in the file
@@ -102,6 +124,10 @@ struct topo_cache { /* data or unified */
 /* ---- GPUs ---- */
 
 enum topo_vendor { TOPO_VENDOR_OTHER = 1, TOPO_VENDOR_NVIDIA, TOPO_VENDOR_AMD, TOPO_VENDOR_INTEL };
+/* Whose GPU a PCI function is; 0: it is not a GPU. A card of its vendor's GPU class is one. Another
+ * display is one only if it computes, by its driver or a runtime: old servers have an ATI or Intel
+ * display for their console. */
+enum topo_vendor topo_gpu_vendor(uint16_t vendor, uint16_t class_id, bool computes);
 
 struct topo_gpu {
     uint32_t pci;   /* index in pci[] */
@@ -282,6 +308,9 @@ struct topo_nvlink *topology_add_nvlink(struct topology *t);
 struct topo_nic *topology_add_nic(struct topology *t);
 struct topo_netif *topology_add_netif(struct topology *t);
 struct topo_gid *topo_port_add_gid(struct topo_port *p);
+/* Return the element of this name, and append it if there is none. */
+struct topo_nic *topology_need_nic(struct topology *t, const char *name);
+struct topo_netif *topology_need_netif(struct topology *t, const char *name);
 /* Adds a warning: INCOMPLETE, or FAULT. Beyond the limit it does nothing. */
 void topology_warn(struct topology *t, const char *fmt, ...) _printf_(2, 3);
 void topology_fault(struct topology *t, const char *fmt, ...) _printf_(2, 3);
@@ -293,8 +322,12 @@ void topology_sort(struct topology *t);
 
 /* Returns an index or TOPO_NONE. */
 uint32_t topology_find_pci(const struct topology *t, struct pci_addr at);
+uint32_t topology_find_gpu(const struct topology *t, uint32_t pci); /* by its PCI device */
 uint32_t topology_find_nic(const struct topology *t, const char *name);
 uint32_t topology_find_netif(const struct topology *t, const char *name);
+uint32_t topology_count_gpus(const struct topology *t, enum topo_vendor vendor);
+/* The address of a PCI function; "?" if it has none. */
+void topology_bus_id(const struct topology *t, uint32_t pci, char out[TOPO_BUSID_MAX]);
 /* The NUMA node with this kernel number, or NULL. */
 const struct topo_numa *topology_numa(const struct topology *t, int32_t index);
 /* The highest port state, and the sum of the rates of its ACTIVE ports (of all ports if none is

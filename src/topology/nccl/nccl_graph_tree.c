@@ -173,12 +173,10 @@ static uint32_t need_device(struct nccl_graph *g, uint32_t pci, enum nccl_node_k
 
 /* True if NCCL's graph has this GPU: one from NVIDIA; if there are none, any other. */
 static bool takes_gpu(const struct topology *t, uint32_t gpu) {
-    bool any = false;
     if (t->source == TOPO_NCCL_XML)
         return true; /* GPUs in a file for NCCL are NVIDIA's, whatever their vendor is there */
-    for (uint32_t i = 0; i < t->n_gpus && !any; i++)
-        any = t->gpus[i].vendor == TOPO_VENDOR_NVIDIA;
-    return !any || t->gpus[gpu].vendor == TOPO_VENDOR_NVIDIA;
+    return t->gpus[gpu].vendor == TOPO_VENDOR_NVIDIA ||
+           topology_count_gpus(t, TOPO_VENDOR_NVIDIA) == 0;
 }
 
 static void add_gpu(struct nccl_graph *g, uint32_t gpu) {

@@ -485,7 +485,7 @@ static int read_pci(struct reading *rd, uint32_t i) {
     p->device = get_id(rd, i, "device");
     p->subvendor = get_id(rd, i, "subsystem_vendor");
     p->subdevice = get_id(rd, i, "subsystem_device");
-    p->bridge = p->class_id >> 8 == 0x0604;
+    p->bridge = p->class_id >> 8 == PCI_CLASS_BRIDGE;
     if (p->parent != TOPO_NONE)
         rd->t->pci[p->parent].bridge = true;
     p->numa = numa_of(rd, i);
@@ -517,9 +517,9 @@ static int read_gpu(struct reading *rd, uint32_t i) {
     rd->gpu[i] = rd->t->n_gpus - 1;
     g->pci = rd->pci[pci];
     uint16_t vendor = rd->t->pci[g->pci].vendor;
-    g->vendor = vendor == 0x1002   ? TOPO_VENDOR_AMD
-                : vendor == 0x8086 ? TOPO_VENDOR_INTEL
-                                   : TOPO_VENDOR_NVIDIA;
+    g->vendor = vendor == PCI_VENDOR_AMD     ? TOPO_VENDOR_AMD
+                : vendor == PCI_VENDOR_INTEL ? TOPO_VENDOR_INTEL
+                                             : TOPO_VENDOR_NVIDIA;
     g->numa = rd->t->pci[g->pci].numa;
     long dev = nccl_xml_int(rd->x, i, "dev", -1), rank = strtol(value, NULL, 0);
     long gdr = nccl_xml_int(rd->x, i, "gdr", -1);
@@ -569,7 +569,7 @@ static int read_link(struct reading *rd, uint32_t i) {
              : class == NCCL_CLASS_CPU ? TOPO_NVLINK_CPU
                                        : TOPO_NVLINK_SWITCH;
     if (pci_addr_parse(target, &l->target) < 0)
-        l->target = (struct pci_addr){UINT32_MAX, 0xff, 0xff, 0xff};
+        l->target = PCI_ADDR_UNKNOWN;
     l->count = MIN2(get_u32(rd, i, "count"), 1u << 16);
     l->c2c = c2c;
     l->bandwidth = c2c ? l->count * (double)get_u32(rd, i, "bw") / 1000.0 : 0;

@@ -241,23 +241,6 @@ static void hwloc_fill_cpus(const struct hwloc_view *v) {
     free(packages.numbers);
 }
 
-/* Classes and vendors (pci.ids). hwloc's class is 16 bits: class and subclass. */
-enum {
-    CLASS_NETWORK = 0x02,
-    CLASS_DISPLAY = 0x03,
-    CLASS_PROCESSOR = 0x0b,
-    CLASS_ACCELERATOR = 0x12,
-    CLASS_VGA = 0x0300,
-    CLASS_3D = 0x0302,
-    CLASS_OTHER_DISPLAY = 0x0380,
-    CLASS_OTHER_BRIDGE = 0x0680,
-    CLASS_INFINIBAND = 0x0c06,
-    CLASS_PLAIN_ACCELERATOR = 0x1200,
-    VENDOR_NVIDIA = 0x10de,
-    VENDOR_AMD = 0x1002,
-    VENDOR_INTEL = 0x8086,
-};
-
 static bool is_io(hwloc_obj_t obj) {
     return obj->type == HWLOC_OBJ_BRIDGE || obj->type == HWLOC_OBJ_PCI_DEVICE ||
            obj->type == HWLOC_OBJ_OS_DEVICE;
@@ -364,33 +347,15 @@ static bool has_compute(hwloc_obj_t pci) {
 static bool is_wanted(hwloc_obj_t obj) {
     const struct hwloc_pcidev_attr_s *a = &obj->attr->pcidev;
     switch (a->class_id >> 8) {
-    case CLASS_NETWORK:
-    case CLASS_DISPLAY:
-    case CLASS_PROCESSOR:
-    case CLASS_ACCELERATOR: return true;
+    case PCI_BASE_NETWORK:
+    case PCI_BASE_DISPLAY:
+    case PCI_BASE_PROCESSOR:
+    case PCI_BASE_ACCELERATOR: return true;
     default: break;
     }
-    return a->class_id == CLASS_INFINIBAND || has_network(obj) || has_compute(obj) ||
-           (a->class_id == CLASS_OTHER_BRIDGE && a->vendor_id == VENDOR_NVIDIA) ||
+    return a->class_id == PCI_CLASS_INFINIBAND || has_network(obj) || has_compute(obj) ||
+           (a->class_id == PCI_CLASS_OTHER_BRIDGE && a->vendor_id == PCI_VENDOR_NVIDIA) ||
            (obj->subtype != NULL && strcmp(obj->subtype, "NVSwitch") == 0);
-}
-
-/* NVIDIA: display and 3D. AMD and Intel: the classes of their data center cards, or a display with
- * a render node or a compute runtime. (Old servers have an ATI VGA.) */
-static enum topo_vendor gpu_vendor(hwloc_obj_t obj) {
-    const struct hwloc_pcidev_attr_s *a = &obj->attr->pcidev;
-    bool display = a->class_id >> 8 == CLASS_DISPLAY;
-    switch (a->vendor_id) {
-    case VENDOR_NVIDIA:
-        return a->class_id == CLASS_VGA || a->class_id == CLASS_3D ? TOPO_VENDOR_NVIDIA : 0;
-    case VENDOR_AMD:
-        return a->class_id == CLASS_OTHER_DISPLAY || a->class_id == CLASS_PLAIN_ACCELERATOR ||
-                       (display && has_compute(obj))
-                   ? TOPO_VENDOR_AMD
-                   : 0;
-    case VENDOR_INTEL: return display && has_compute(obj) ? TOPO_VENDOR_INTEL : 0;
-    default: return 0;
-    }
 }
 
 /* ---- hwloc's data about a GPU ---- */
@@ -427,7 +392,8 @@ static void describe_gpu(hwloc_obj_t pci, struct topo_gpu *g) {
 }
 
 static void take_gpu(const struct hwloc_view *v, hwloc_obj_t obj, uint32_t pci) {
-    enum topo_vendor vendor = gpu_vendor(obj);
+    const struct hwloc_pcidev_attr_s *a = &obj->attr->pcidev;
+    enum topo_vendor vendor = topo_gpu_vendor(a->vendor_id, a->class_id, has_compute(obj));
     struct topo_gpu *g = vendor != 0 ? topology_add_gpu(v->t) : NULL;
     if (g == NULL)
         return;
@@ -452,8 +418,6 @@ static void hwloc_fill_pci(const struct hwloc_view *v) {
     if (v->t->n_pci == TOPO_PCI_MAX)
         topology_warn(v->t, "only the first %d PCI devices are used", TOPO_PCI_MAX);
 }
-
-enum { VENDOR_AMAZON = 0x1d0f, VENDOR_CRAY = 0x17db };
 
 static bool starts(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
@@ -549,8 +513,8 @@ static uint16_t vendor_of(const struct hwloc_view *v, hwloc_obj_t obj) {
 
 static void take_rdma(const struct hwloc_view *v, hwloc_obj_t obj) {
     enum topo_nic_kind kind = starts(obj->name, "cxi") ? TOPO_NIC_SLINGSHOT
-                              : vendor_of(v, obj) == VENDOR_AMAZON || starts(obj->name, "rdmap") ||
-                                      starts(obj->name, "efa")
+                              : vendor_of(v, obj) == PCI_VENDOR_AMAZON ||
+                                      starts(obj->name, "rdmap") || starts(obj->name, "efa")
                                   ? TOPO_NIC_EFA
                                   : TOPO_NIC_RDMA;
     struct topo_nic *n = add_nic(v, obj, kind);
@@ -569,7 +533,7 @@ static bool is_slingshot(const struct hwloc_view *v, hwloc_obj_t obj) {
         return false;
     return (obj->subtype != NULL && strcmp(obj->subtype, "Slingshot") == 0) ||
            starts(obj->name, "hsn") || starts(obj->name, "cxi") ||
-           (starts(obj->name, "hsi") && vendor_of(v, obj) == VENDOR_CRAY);
+           (starts(obj->name, "hsi") && vendor_of(v, obj) == PCI_VENDOR_CRAY);
 }
 
 static void take_slingshot(const struct hwloc_view *v, hwloc_obj_t obj) {
@@ -607,11 +571,7 @@ static uint64_t link_mbs(const struct topo_gpu *g, uint64_t bundle) {
 }
 
 static uint32_t gpu_of(const struct hwloc_view *v, hwloc_obj_t obj) {
-    uint32_t pci = hwloc_pci_of(obj);
-    for (uint32_t i = 0; i < v->t->n_gpus && pci != TOPO_NONE; i++)
-        if (v->t->gpus[i].pci == pci)
-            return i;
-    return TOPO_NONE;
+    return topology_find_gpu(v->t, hwloc_pci_of(obj));
 }
 
 static void take_nvlink(const struct hwloc_view *v, uint32_t gpu, hwloc_obj_t to, uint64_t mbs) {
@@ -622,13 +582,9 @@ static void take_nvlink(const struct hwloc_view *v, uint32_t gpu, hwloc_obj_t to
     l->gpu = gpu;
     l->count = (uint32_t)count;
     l->peer = gpu_of(v, to);
-    l->target = (struct pci_addr){UINT32_MAX, 0xff, 0xff, 0xff};
-    uint32_t pci = hwloc_pci_of(to);
-    if (pci != TOPO_NONE)
-        l->target = v->t->pci[pci].at;
-    else if (to->type == HWLOC_OBJ_PCI_DEVICE)
-        l->target = (struct pci_addr){to->attr->pcidev.domain, to->attr->pcidev.bus,
-                                      to->attr->pcidev.dev, to->attr->pcidev.func};
+    l->target = to->type == HWLOC_OBJ_PCI_DEVICE ? address_of(&to->attr->pcidev)
+                : hwloc_pci_of(to) != TOPO_NONE  ? v->t->pci[hwloc_pci_of(to)].at
+                                                 : PCI_ADDR_UNKNOWN;
     l->end = l->peer != TOPO_NONE               ? TOPO_NVLINK_GPU
              : to->type == HWLOC_OBJ_PCI_DEVICE ? TOPO_NVLINK_SWITCH
                                                 : TOPO_NVLINK_CPU;

@@ -196,17 +196,16 @@ struct links {
 /* The entry to fill. If files describe it with another number, it is another interface: /sys can
  * belong to another network namespace. */
 static struct topo_netif *entry_of(struct links *l, const char *name, uint32_t ifindex) {
-    uint32_t i = topology_find_netif(l->t, name);
-    struct topo_netif *n = i != TOPO_NONE ? &l->t->netifs[i] : topology_add_netif(l->t);
+    struct topo_netif *n = topology_need_netif(l->t, name);
     if (n == NULL) {
         l->full = true;
         return NULL;
     }
-    i = (uint32_t)(n - l->t->netifs);
-    if (n->ifindex != 0 && n->ifindex != ifindex)
+    if (n->ifindex != 0 && n->ifindex != ifindex) {
         *n = (struct topo_netif){.kind = TOPO_NETIF_OTHER, .pci = TOPO_NONE, .numa = -1};
-    l->seen[i] = true;
-    (void)snprintf(n->name, sizeof n->name, "%s", name);
+        (void)snprintf(n->name, sizeof n->name, "%s", name);
+    }
+    l->seen[n - l->t->netifs] = true;
     n->ifindex = ifindex;
     return n;
 }
@@ -362,13 +361,7 @@ static void copy_ifname(char out[IFNAMSIZ], const char *name) {
 static struct topo_netif *old_entry(struct topology *t, const char *name) {
     char own[IFNAMSIZ];
     copy_ifname(own, name);
-    uint32_t i = topology_find_netif(t, own);
-    if (i != TOPO_NONE)
-        return &t->netifs[i];
-    struct topo_netif *n = topology_add_netif(t);
-    if (n != NULL)
-        (void)snprintf(n->name, sizeof n->name, "%s", own);
-    return n;
+    return topology_need_netif(t, own);
 }
 
 static void old_flags(int fd, struct topo_netif *n) {

@@ -195,7 +195,7 @@ static bool address_of(const struct nvml_pci_info *info, struct pci_addr *ret) {
         memcpy(text, info->bus_id_legacy, sizeof info->bus_id_legacy);
     if (strncasecmp(text, "ffff", 4) == 0 && strchr(text, ':') != NULL &&
         strspn(text, "fF:.") == strlen(text)) {
-        *ret = (struct pci_addr){UINT32_MAX, UINT8_MAX, UINT8_MAX, UINT8_MAX};
+        *ret = PCI_ADDR_UNKNOWN;
         return true;
     }
     return pci_addr_parse(text, ret) == 0;

@@ -5,10 +5,7 @@
 
 #include "base/text/strbuf.h"
 
-#define NVIDIA 0x10de
-#define CLASS_3D 0x030200         /* a GPU without a display */
-#define CLASS_BRIDGE_OTHER 0x0680 /* NVSwitch; with interface 01 an NVLink bridge of a CPU */
-#define INTERFACE_NPU 0x01
+#define INTERFACE_NPU 0x01 /* of a bridge */
 
 /* Where each GPU of the report is in gpus[]; TOPO_NONE: nowhere. */
 struct places {
@@ -20,10 +17,7 @@ static bool is_nvidia(const struct topology *t, uint32_t gpu) {
 }
 
 static uint32_t find_gpu(const struct topology *t, struct pci_addr at) {
-    for (uint32_t i = 0; i < t->n_gpus; i++)
-        if (t->gpus[i].pci < t->n_pci && pci_addr_compare(t->pci[t->gpus[i].pci].at, at) == 0)
-            return i;
-    return TOPO_NONE;
+    return topology_find_gpu(t, topology_find_pci(t, at));
 }
 
 static bool is_placed(const struct places *p, uint32_t n, uint32_t gpu) {
@@ -43,11 +37,11 @@ static uint32_t add_gpu(struct topology *t, const struct nvml_gpu *g) {
             return TOPO_NONE;
         d->at = g->at;
         d->root = (struct pci_addr){.domain = g->at.domain, .bus = g->at.bus};
-        d->class_id = CLASS_3D;
-        d->vendor = NVIDIA;
+        d->class_id = PCI_CLASS_3D << 8;
+        d->vendor = PCI_VENDOR_NVIDIA;
         d->device = (uint16_t)(g->device_id >> 16);
         pci = t->n_pci - 1;
-    } else if (t->pci[pci].vendor != NVIDIA && t->pci[pci].vendor != 0) {
+    } else if (t->pci[pci].vendor != PCI_VENDOR_NVIDIA && t->pci[pci].vendor != 0) {
         return TOPO_NONE;
     }
     struct topo_gpu *gpu = topology_add_gpu(t);
@@ -125,9 +119,8 @@ static void drop_unknown(const struct nvml_report *r, struct topology *t, struct
     uint32_t kept = 0, dropped = 0;
     for (uint32_t i = 0; i < t->n_gpus; i++) {
         if (is_nvidia(t, i) && !is_placed(p, r->n, i)) {
-            char text[TOPO_BUSID_MAX] = "?";
-            if (t->gpus[i].pci < t->n_pci)
-                pci_addr_text(t->pci[t->gpus[i].pci].at, text);
+            char text[TOPO_BUSID_MAX];
+            topology_bus_id(t, t->gpus[i].pci, text);
             strbuf_printf(&names, "%s%s", dropped++ > 0 ? ", " : "", text);
             continue;
         }
@@ -206,11 +199,6 @@ static void merge_gpu(struct topology *t, const struct nvml_report *r, uint32_t 
 
 /* ---- NVLinks ---- */
 
-static bool is_all_ones(struct pci_addr at) {
-    return at.domain == UINT32_MAX && at.bus == UINT8_MAX && at.dev == UINT8_MAX &&
-           at.fn == UINT8_MAX;
-}
-
 /* The end of an NVLink, if it belongs to this machine; false: it does not. */
 static bool end_of(const struct topology *t, uint32_t gpu, const struct nvml_link *link,
                    struct topo_nvlink *ret) {
@@ -218,7 +206,7 @@ static bool end_of(const struct topology *t, uint32_t gpu, const struct nvml_lin
     if (link->remote == NVML_REMOTE_DOWN || link->remote > NVML_REMOTE_CPU)
         return false;
     ret->end = TOPO_NVLINK_SWITCH;
-    if (is_all_ones(link->at))
+    if (pci_addr_compare(link->at, PCI_ADDR_UNKNOWN) == 0)
         return true;
     ret->peer = find_gpu(t, link->at);
     if (ret->peer != TOPO_NONE) {
@@ -230,7 +218,7 @@ static bool end_of(const struct topology *t, uint32_t gpu, const struct nvml_lin
     if (link->remote != NVML_REMOTE_UNKNOWN)
         return link->remote != NVML_REMOTE_GPU;
     uint32_t pci = topology_find_pci(t, link->at);
-    if (pci == TOPO_NONE || t->pci[pci].class_id >> 8 != CLASS_BRIDGE_OTHER)
+    if (pci == TOPO_NONE || t->pci[pci].class_id >> 8 != PCI_CLASS_OTHER_BRIDGE)
         return false;
     if ((t->pci[pci].class_id & 0xff) == INTERFACE_NPU)
         ret->end = TOPO_NVLINK_CPU;
@@ -268,7 +256,7 @@ static bool merge_links(struct topology *t, const struct nvml_gpu *from, uint32_
         *n = (struct topo_nvlink){.gpu = gpu,
                                   .end = TOPO_NVLINK_CPU,
                                   .peer = TOPO_NONE,
-                                  .target = {UINT32_MAX, UINT8_MAX, UINT8_MAX, UINT8_MAX},
+                                  .target = PCI_ADDR_UNKNOWN,
                                   .count = from->n_c2c,
                                   .c2c = true,
                                   .bandwidth = from->c2c_mbps / 1000.0};
@@ -303,9 +291,8 @@ static void warn_lost(const struct nvml_report *r, const struct places *p, struc
     for (uint32_t i = 0; i < r->n; i++) {
         if (!r->gpus[i].lost || p->of[i] == TOPO_NONE)
             continue;
-        char at[TOPO_BUSID_MAX] = "?";
-        if (t->gpus[p->of[i]].pci < t->n_pci)
-            pci_addr_text(t->pci[t->gpus[p->of[i]].pci].at, at);
+        char at[TOPO_BUSID_MAX];
+        topology_bus_id(t, t->gpus[p->of[i]].pci, at);
         if (r->gpus[i].lost == 16)
             topology_fault(t, "GPU %u (%s) needs a reset (nvidia-smi --gpu-reset)", i, at);
         else
@@ -322,13 +309,6 @@ static void warn_fabric(const struct nvml_report *r, struct topology *t) {
         topology_fault(t, "%s", text);
 }
 
-static bool has_nvidia(const struct topology *t) {
-    for (uint32_t i = 0; i < t->n_gpus; i++)
-        if (is_nvidia(t, i))
-            return true;
-    return false;
-}
-
 static void warn_not_found(const struct nvml_report *r, struct topology *t) {
     static const char partly[] = "it had not answered by then",
                       gpus[] = "only NVML knows of the GPUs";
@@ -336,7 +316,7 @@ static void warn_not_found(const struct nvml_report *r, struct topology *t) {
         topology_fault(t, "%s: what %s is missing", r->why_not, r->found ? partly : gpus);
     else if (!r->whole)
         topology_warn(t, "%s: what %s is missing", r->why_not, r->found ? partly : gpus);
-    else if (!r->found && has_nvidia(t))
+    else if (!r->found && topology_count_gpus(t, TOPO_VENDOR_NVIDIA) > 0)
         topology_warn(t, "NVML not found (%s): NVLinks are not known", r->why_not);
 }
 

@@ -171,19 +171,6 @@ static void name_nic(const struct topology *t, struct topo_netif *n) {
 
 /* ---- all ---- */
 
-static struct topo_netif *find_or_add(struct topology *t, const char *name) {
-    uint32_t i = topology_find_netif(t, name);
-    if (i != TOPO_NONE)
-        return &t->netifs[i];
-    struct topo_netif *n = topology_add_netif(t);
-    if (n == NULL) {
-        topology_warn(t, "more than %d network interfaces: the rest is left out", TOPO_NETIFS_MAX);
-        return NULL;
-    }
-    (void)snprintf(n->name, sizeof n->name, "%s", name);
-    return n;
-}
-
 /* false: no room. */
 static bool fill_netif(const struct sysfs *s, struct topology *t, const char *name) {
     char entry[SYSFS_PATH_MAX];
@@ -192,9 +179,11 @@ static bool fill_netif(const struct sysfs *s, struct topology *t, const char *na
     if (sysfs_list(s, entry, &files) < 0)
         return true; /* bonding_masters is a file among them */
     uint32_t pci = sysfs_pci_of_class(s, t, entry);
-    struct topo_netif *n = find_or_add(t, name);
-    if (n == NULL)
+    struct topo_netif *n = topology_need_netif(t, name);
+    if (n == NULL) {
+        topology_warn(t, "more than %d network interfaces: the rest is left out", TOPO_NETIFS_MAX);
         return false;
+    }
     fill_numbers(s, entry, n);
     fill_state(s, entry, n);
     n->kind = find_kind(s, entry, &files, n);
@@ -220,11 +209,7 @@ void sysfs_fill_netifs(const char *root, struct topology *t) {
 #define RDMA_CLASS "/sys/class/infiniband"
 #define NET_CLASS "/sys/class/net"
 
-enum {
-    VENDOR_AMAZON = 0x1d0f,
-    VENDOR_CRAY = 0x17db,
-    EFA_DEVICES = 0xefa0, /* efa0, efa1, efa2 … (kernel, drivers/infiniband/hw/efa/efa_main.c) */
-};
+#define EFA_DEVICES 0xefa0 /* efa0, efa1, efa2 … (kernel, drivers/infiniband/hw/efa/efa_main.c) */
 
 static bool starts(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
@@ -440,21 +425,15 @@ static bool is_efa(const struct topology *t, const struct topo_nic *n) {
     if (n->driver[0] != '\0')
         return strcmp(n->driver, "efa") == 0;
     if (n->pci != TOPO_NONE && t->pci[n->pci].vendor != 0)
-        return t->pci[n->pci].vendor == VENDOR_AMAZON &&
+        return t->pci[n->pci].vendor == PCI_VENDOR_AMAZON &&
                (t->pci[n->pci].device & 0xfff0) == EFA_DEVICES;
     return starts(n->name, "rdmap") || starts(n->name, "efa_");
 }
 
-static struct topo_nic *find_or_add_nic(struct topology *t, const char *name) {
-    uint32_t i = topology_find_nic(t, name);
-    if (i != TOPO_NONE)
-        return &t->nics[i];
-    struct topo_nic *n = topology_add_nic(t);
-    if (n == NULL) {
+static struct topo_nic *need_nic(struct topology *t, const char *name) {
+    struct topo_nic *n = topology_need_nic(t, name);
+    if (n == NULL)
         topology_warn(t, "more than %d RDMA devices: the rest is left out", TOPO_NICS_MAX);
-        return NULL;
-    }
-    (void)snprintf(n->name, sizeof n->name, "%s", name);
     return n;
 }
 
@@ -470,7 +449,7 @@ static void fill_nic(const struct sysfs *s, struct topology *t, const char *name
     char entry[SYSFS_PATH_MAX], path[SYSFS_PATH_MAX];
     sysfs_path(entry, RDMA_CLASS "/%s", name);
     uint32_t pci = sysfs_pci_of_class(s, t, entry);
-    struct topo_nic *n = find_or_add_nic(t, name);
+    struct topo_nic *n = need_nic(t, name);
     if (n == NULL)
         return;
     take_pci(t, pci, n);
@@ -495,7 +474,7 @@ static bool is_slingshot(const struct topology *t, const char *name, const char 
     if (driver[0] != '\0')
         return starts(driver, "cxi");
     if (pci != TOPO_NONE && t->pci[pci].vendor != 0)
-        return t->pci[pci].vendor == VENDOR_CRAY;
+        return t->pci[pci].vendor == PCI_VENDOR_CRAY;
     return starts(name, "hsn") || starts(name, "cxi");
 }
 
@@ -511,12 +490,13 @@ static void fill_slingshot(const struct sysfs *s, struct topology *t, const char
     sysfs_path(entry, NET_CLASS "/%s", name);
     sysfs_link_name(s, driver, "%s/device/driver", entry);
     bool named = starts(name, "hsn") || starts(name, "cxi");
-    if (!named && !starts(driver, "cxi") && sysfs_u32(s, "%s/device/vendor", entry) != VENDOR_CRAY)
+    if (!named && !starts(driver, "cxi") &&
+        sysfs_u32(s, "%s/device/vendor", entry) != PCI_VENDOR_CRAY)
         return;
     uint32_t pci = sysfs_pci_of_class(s, t, entry);
     if (!is_slingshot(t, name, driver, pci) || is_known(t, pci))
         return;
-    struct topo_nic *n = find_or_add_nic(t, name);
+    struct topo_nic *n = need_nic(t, name);
     struct topo_port *p = n == NULL ? NULL : find_or_add_port(n, 1);
     if (p == NULL)
         return;

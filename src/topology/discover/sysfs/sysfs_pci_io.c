@@ -3,24 +3,9 @@
 #include <string.h>
 
 #include "base/text/parse.h"
+#include "base/text/strbuf.h"
 #include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/discover/sysfs/sysfs_priv.h"
-
-/* Base classes and classes of PCI (pci.ids, PCI Code and ID Assignment Specification). */
-enum {
-    BASE_NETWORK = 0x02,
-    BASE_DISPLAY = 0x03,
-    BASE_ACCELERATOR = 0x12,
-    CLASS_VGA = 0x0300,
-    CLASS_3D = 0x0302,
-    CLASS_DISPLAY_OTHER = 0x0380,
-    CLASS_BRIDGE = 0x0604,
-    CLASS_INFINIBAND = 0x0c06,
-    CLASS_ACCELERATOR = 0x1200,
-    VENDOR_NVIDIA = 0x10de,
-    VENDOR_AMD = 0x1002,
-    VENDOR_INTEL = 0x8086,
-};
 
 #define WIDTH_UNKNOWN 0xff /* PCIE_LNK_WIDTH_UNKNOWN of the kernel's linux/pci.h */
 #define NUMA_INDEX_MAX (1 << 20)
@@ -57,7 +42,7 @@ static void fill_function(const struct sysfs *s, const char *dir, struct topo_pc
     uint32_t class_id = sysfs_u32(s, "%s/class", dir);
     if (class_id != 0 && class_id <= 0xffffff) {
         p->class_id = class_id;
-        p->bridge = class_id >> 8 == CLASS_BRIDGE;
+        p->bridge = class_id >> 8 == PCI_CLASS_BRIDGE;
     }
     fill_id(s, dir, "vendor", &p->vendor);
     fill_id(s, dir, "device", &p->device);
@@ -194,31 +179,16 @@ uint32_t sysfs_pci_of_class(const struct sysfs *s, struct topology *t, const cha
 
 /* ---- GPUs ---- */
 
-/* A card of its vendor's GPU class is a GPU. A display is one only with a driver that computes on
- * it: old servers have an ATI or Intel display for their console. */
 static enum topo_vendor gpu_vendor(const struct topo_pci *p) {
-    uint32_t class_id = p->class_id >> 8;
-    bool display = class_id >> 8 == BASE_DISPLAY;
-    switch (p->vendor) {
-    case VENDOR_NVIDIA:
-        return class_id == CLASS_VGA || class_id == CLASS_3D ? TOPO_VENDOR_NVIDIA : 0;
-    case VENDOR_AMD:
-        return class_id == CLASS_DISPLAY_OTHER || class_id == CLASS_ACCELERATOR ||
-                       (display && strcmp(p->driver, "amdgpu") == 0)
-                   ? TOPO_VENDOR_AMD
-                   : 0;
-    case VENDOR_INTEL:
-        return display && (strcmp(p->driver, "i915") == 0 || strcmp(p->driver, "xe") == 0)
-                   ? TOPO_VENDOR_INTEL
-                   : 0;
-    default: return 0;
-    }
+    static const char *const drivers[] = {"amdgpu", "i915", "xe"};
+    return topo_gpu_vendor(p->vendor, (uint16_t)(p->class_id >> 8),
+                           text_is_any(p->driver, drivers, ARRAY_SIZE(drivers)));
 }
 
 static struct topo_gpu *gpu_at(struct topology *t, uint32_t pci, enum topo_vendor vendor) {
-    for (uint32_t i = 0; i < t->n_gpus; i++)
-        if (t->gpus[i].pci == pci)
-            return &t->gpus[i];
+    uint32_t known = topology_find_gpu(t, pci);
+    if (known != TOPO_NONE)
+        return &t->gpus[known];
     struct topo_gpu *g = topology_add_gpu(t);
     if (g == NULL) {
         topology_warn(t, "more than %d GPUs: the rest is left out", TOPO_GPUS_MAX);
@@ -250,7 +220,7 @@ static void fill_nvidia_gpu(const struct sysfs *s, struct topology *t, const cha
     if (pci == TOPO_NONE)
         return;
     if (t->pci[pci].vendor == 0)
-        t->pci[pci].vendor = VENDOR_NVIDIA;
+        t->pci[pci].vendor = PCI_VENDOR_NVIDIA;
     struct topo_gpu *g = gpu_at(t, pci, TOPO_VENDOR_NVIDIA);
     char text[SYSFS_TEXT_MAX];
     if (g != NULL)
@@ -321,12 +291,12 @@ static void check_numa(struct topology *t) {
 static bool is_wanted(const struct sysfs *s, const char *dir) {
     uint32_t class_id = sysfs_u32(s, "%s/class", dir) >> 8, base = class_id >> 8;
     char below[SYSFS_PATH_MAX];
-    if (base == BASE_DISPLAY || base == BASE_ACCELERATOR) {
+    if (base == PCI_BASE_DISPLAY || base == PCI_BASE_ACCELERATOR) {
         struct topo_pci p = {.class_id = class_id << 8};
         fill_function(s, dir, &p);
         return gpu_vendor(&p) != 0;
     }
-    if (base != BASE_NETWORK && class_id != CLASS_INFINIBAND)
+    if (base != PCI_BASE_NETWORK && class_id != PCI_CLASS_INFINIBAND)
         return false;
     sysfs_path(below, "%s/net", dir);
     if (sysfs_exists(s, below))
