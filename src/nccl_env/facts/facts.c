@@ -35,6 +35,19 @@ void nccl_facts_fini(struct nccl_facts *f) {
     *f = (struct nccl_facts){0};
 }
 
+const struct nccl_conf_entry *nccl_facts_conf(const struct nccl_facts *f, const char *name,
+                                              const char **ret_path) {
+    const struct nccl_conf *const files[] = {&f->user_conf, &f->system_conf};
+    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+        const struct nccl_conf_entry *e = nccl_conf_find(files[i], name);
+        if (e != NULL && ret_path != NULL)
+            *ret_path = files[i]->path;
+        if (e != NULL)
+            return e;
+    }
+    return NULL;
+}
+
 void nccl_facts_describe(const struct nccl_facts *f, struct strbuf *to) {
 #define TEXT(field, size, heading) {heading, f->field},
     const struct { const char *heading, *text; } texts[] = {NCCL_FACT_TEXTS(TEXT)};

@@ -71,6 +71,10 @@ struct nccl_facts {
 /* Calls it with each text that the facts own, up to the counts in the facts. */
 typedef void nccl_facts_text_fn(void *arg, char **text);
 void nccl_facts_each_text(struct nccl_facts *f, nccl_facts_text_fn *fn, void *arg);
+/* The first entry of that name in the user's file, then in the system's; NULL: none. *ret_path: of
+ * the file; ret_path may be NULL. */
+const struct nccl_conf_entry *nccl_facts_conf(const struct nccl_facts *f, const char *name,
+                                              const char **ret_path);
 /* The facts that people should see: "; NCCL 2.30.7; PyTorch 2.13.0+cpu; AWS (EFA)". */
 void nccl_facts_describe(const struct nccl_facts *f, struct strbuf *to);
 void nccl_facts_fini(struct nccl_facts *f);

@@ -288,11 +288,9 @@ static void read_confs(const char *root, char *const *envp, struct nccl_facts *f
 /* A container with the same configuration can lack the file that it names. */
 static void look_for_topo_file(const char *root, char *const *envp, struct nccl_facts *f) {
     const char *path = env_get(envp, "NCCL_TOPO_FILE");
-    const struct nccl_conf *const files[] = {&f->user_conf, &f->system_conf};
-    for (size_t i = 0; i < ARRAY_SIZE(files) && path == NULL; i++) {
-        const struct nccl_conf_entry *e = nccl_conf_find(files[i], "NCCL_TOPO_FILE");
-        path = e != NULL ? e->value : NULL;
-    }
+    const struct nccl_conf_entry *e = nccl_facts_conf(f, "NCCL_TOPO_FILE", NULL);
+    if (path == NULL && e != NULL)
+        path = e->value;
     f->topo_file_gone = path != NULL && path[0] == '/' && !exists(root, path);
 }
 

@@ -241,26 +241,12 @@ static void warn(void *arg, const char *text) {
     r->warnings[r->n_warnings++] = xstrdup(text);
 }
 
-static const struct nccl_conf_entry *find_in_files(const struct env_input *in, const char *name,
-                                                   const char **ret_path) {
-    if (in->facts == NULL)
-        return NULL;
-    const struct nccl_conf *const files[] = {&in->facts->user_conf, &in->facts->system_conf};
-    for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
-        const struct nccl_conf_entry *e = nccl_conf_find(files[i], name);
-        if (e != NULL) {
-            *ret_path = files[i]->path;
-            return e;
-        }
-    }
-    return NULL;
-}
-
 /* Values that are already set: the environment first, then the files, as NCCL reads them. */
 static bool add_kept(struct resolving *z, const char *name, const char *source) {
     const struct env_input *in = z->in;
     const char *path = NULL, *value = env_get(in->envp, name);
-    const struct nccl_conf_entry *e = find_in_files(in, name, &path);
+    const struct nccl_conf_entry *e =
+        in->facts != NULL ? nccl_facts_conf(in->facts, name, &path) : NULL;
     if (value == NULL && e == NULL)
         return false;
     char *reason;
@@ -303,7 +289,7 @@ static bool google_refuses(const struct env_input *in, const struct env_rule *ru
 
 static void apply_rule(struct resolving *z, const struct env_rule *rule) {
     const struct env_input *in = z->in;
-    const char *asked = rule_list_value(in->set, rule->name);
+    const char *asked = env_get(in->set, rule->name);
     size_t n = strlen(rule->name);
     if (asked != NULL) {
         add_choice(z, rule->name, n, xstrdup(asked), ENV_ASKED,
@@ -357,7 +343,7 @@ static void add_others(struct resolving *z) {
     for (char *const *e = in->set; e != NULL && *e != NULL; e++) {
         _cleanup_(freep) char *name = xstrndup(*e, strcspn(*e, "="));
         if (env_result_find(z->result, name) == NULL)
-            add_choice(z, name, strlen(name), xstrdup(rule_list_value(in->set, name)), ENV_ASKED,
+            add_choice(z, name, strlen(name), xstrdup(env_get(in->set, name)), ENV_ASKED,
                        xstrdup("--env or --env-file sets it"), NULL);
     }
     for (char *const *e = in->envp; e != NULL && *e != NULL; e++) {

@@ -4,22 +4,13 @@
 
 #include "base/text/envlist.h"
 
-const char *rule_list_value(char *const *list, const char *name) { return env_get(list, name); }
-
-static const char *conf_value(const struct nccl_conf *c, const char *name) {
-    const struct nccl_conf_entry *e = nccl_conf_find(c, name);
-    return e != NULL ? e->value : NULL;
-}
-
 const char *rule_value_of(const struct env_input *in, const char *name) {
-    const char *v = rule_list_value(in->set, name);
+    const char *v = env_get(in->set, name);
     if (v == NULL)
         v = env_get(in->envp, name);
-    if (v == NULL && in->facts != NULL)
-        v = conf_value(&in->facts->user_conf, name);
-    if (v == NULL && in->facts != NULL)
-        v = conf_value(&in->facts->system_conf, name);
-    return v;
+    const struct nccl_conf_entry *e =
+        v == NULL && in->facts != NULL ? nccl_facts_conf(in->facts, name, NULL) : NULL;
+    return e != NULL ? e->value : v;
 }
 
 const char *rule_tuner(const struct env_input *in) {

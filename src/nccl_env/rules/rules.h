@@ -42,8 +42,6 @@ extern const struct env_rules env_rules_net, env_rules_nccl, env_rules_torch;
 /* The value that the worker would see without us: from an option, the environment, or one of NCCL's
  * files. NULL: none. */
 const char *rule_value_of(const struct env_input *in, const char *name);
-/* Finds "NAME=…" in a list of variables; NULL: it is not there. */
-const char *rule_list_value(char *const *list, const char *name);
 /* What tunes NCCL here: a cloud, or the plugin that was found; NULL: nothing. */
 const char *rule_tuner(const struct env_input *in);
 /* Google's plugins contain a script that configures NCCL, and refuse to start with other values. */

@@ -2,8 +2,6 @@
 
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,51 +17,23 @@
 #include "topology/json/topology_json.h"
 #include "topology/nccl/nccl_xml.h"
 
-#define FILE_MAX ((off_t)64 << 20)
+#define FILE_MAX ((size_t)64 << 20)
 #define ROOT_TAG_MAX 4096 /* how many bytes are searched for its attributes */
 
-/* ---- the file's bytes ---- */
-
-/* Reads only as many bytes as the file had when it was opened: one that grows meanwhile is cut. */
-static int read_all(int fd, const char *path, size_t size, char *to, struct err *err) {
-    size_t n = 0;
-    while (n < size) {
-        ssize_t r = read(fd, to + n, size - n);
-        if (r < 0 && errno == EINTR)
-            continue;
-        if (r < 0)
-            return err_set(err, -errno, "can't read %s: %s", path, strerror(errno));
-        if (r == 0)
-            return err_set(err, -EIO, "%s became shorter while it was read", path);
-        n += (size_t)r;
-    }
-    to[n] = '\0';
-    return 0;
-}
-
 static int read_file(const char *path, char **ret, size_t *ret_len, struct err *err) {
-    /* O_NONBLOCK: opening a FIFO must not wait for its other end. */
-    _cleanup_(file_close) int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return err_set(err, -errno, "can't open %s: %s", path, strerror(errno));
-    if (S_ISDIR(st.st_mode))
+    int r = file_read_text(path, FILE_MAX, ret, ret_len);
+    if (r == -EINVAL && stat(path, &st) == 0 && S_ISDIR(st.st_mode))
         return err_set(err, -EISDIR, "%s is a folder; --sysroot takes a recorded tree", path);
-    if (!S_ISREG(st.st_mode))
-        return err_set(err, -EINVAL, "%s is not a regular file", path);
-    if (st.st_size > FILE_MAX)
-        return err_set(err, -E2BIG, "%s has %" PRId64 " MiB: more than %d MiB can't be a topology",
-                       path, (int64_t)st.st_size >> 20, (int)(FILE_MAX >> 20));
-    _cleanup_(freep) char *text = malloc((size_t)st.st_size + 1);
-    if (text == NULL)
-        return err_set(err, -ENOMEM, "no memory for %s", path);
-    int r = read_all(fd, path, (size_t)st.st_size, text, err);
+    if (r == -EINVAL)
+        return err_set(err, r, "%s is not a regular file", path);
+    if (r == -EFBIG)
+        return err_set(err, -E2BIG, "%s is larger than %zu MiB: that can't be a topology", path,
+                       FILE_MAX >> 20);
     if (r < 0)
-        return r;
-    if (memchr(text, '\0', (size_t)st.st_size) != NULL)
+        return err_set(err, r, "can't open %s: %s", path, strerror(-r));
+    if (memchr(*ret, '\0', *ret_len) != NULL)
         return err_set(err, -EINVAL, "%s is not a text file", path);
-    *ret = TAKE_PTR(text);
-    *ret_len = (size_t)st.st_size;
     return 0;
 }
 

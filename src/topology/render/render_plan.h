@@ -88,6 +88,8 @@ void render_gpu_memory(const struct topology *t, int32_t numa, char out[RENDER_T
 /* A note on an NCCL file without GPUs and NICs, to which NCCL adds them when it starts; "" for
  * anything else. A sentence without its full stop. */
 void render_no_devices(const struct topology *t, char out[RENDER_TEXT_MAX]);
+/* Adds "2 GPUs" to a list with commas; nothing for 0. */
+void render_count(struct strbuf *to, uint32_t n, const char *what);
 /* "93.9 GiB" */
 void render_bytes(uint64_t bytes, char out[RENDER_TEXT_MAX]);
 /* "eth0", "eth0 … eth63 (64)" */

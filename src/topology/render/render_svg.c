@@ -304,30 +304,28 @@ static void add_tip(struct strbuf *to, const char *text) {
     strbuf_add(to, "</title>");
 }
 
-static void add_rect(struct strbuf *to, const char *class, const struct svg_box *b, int radius) {
+static void add_rect(struct strbuf *to, const char *class, bool off, const struct svg_box *b,
+                     int radius) {
     strbuf_printf(to,
-                  "<rect class=\"%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
+                  "<rect class=\"%s%s\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" "
                   "rx=\"%d\"/>\n",
-                  class, b->x, b->y, b->w, b->h, radius);
+                  class, off ? " off" : "", b->x, b->y, b->w, b->h, radius);
 }
 
 /* ---- boxes ---- */
 
-static const char *class_of(const struct render_plan *p, const struct render_shape *s) {
-    char why[RENDER_TEXT_MAX];
-    switch (s->kind) {
-    case RENDER_MACHINE: return "page";
-    case RENDER_PACKAGE: return "package";
-    case RENDER_NUMA: return "numa";
-    case RENDER_HOST: return "host";
-    case RENDER_SWITCH: return "switch";
-    case RENDER_GPU: return p->t->gpus[s->index].lost ? "gpu off" : "gpu";
-    case RENDER_NIC:
+static const char *const classes[] = {
+    [RENDER_MACHINE] = "page", [RENDER_PACKAGE] = "package", [RENDER_NUMA] = "numa",
+    [RENDER_HOST] = "host",    [RENDER_SWITCH] = "switch",   [RENDER_GPU] = "gpu",
+    [RENDER_NIC] = "nic",      [RENDER_NETIF] = "netif",
+};
+
+/* A device that can't be used. */
+static bool is_off(const struct render_plan *p, const struct render_shape *s) {
+    char why[RENDER_TEXT_MAX] = "";
+    if (s->kind == RENDER_NIC)
         render_nic_why_not(&p->t->nics[s->index], why);
-        return why[0] != '\0' ? "nic off" : "nic";
-    case RENDER_NETIF: return "netif";
-    }
-    assert_not_reached();
+    return why[0] != '\0' || (s->kind == RENDER_GPU && p->t->gpus[s->index].lost);
 }
 
 /* Adds the boxes, then (over the lines) their titles. */
@@ -345,12 +343,12 @@ static void add_boxes(const struct picture *x, bool heads) {
             strbuf_add(x->to, "<g>");
             add_tip(x->to, second[0] != '\0' ? second : first);
             strbuf_add_char(x->to, '\n');
-            add_rect(x->to, class_of(p, s), b, s->kind == RENDER_PACKAGE ? 10 : 7);
+            add_rect(x->to, classes[s->kind], false, b, s->kind == RENDER_PACKAGE ? 10 : 7);
             strbuf_add(x->to, "</g>\n");
             continue;
         }
         bool major = s->kind == RENDER_PACKAGE || s->kind == RENDER_NUMA;
-        strbuf_printf(x->to, "<g class=\"on on-%s\">\n", class_of(p, s));
+        strbuf_printf(x->to, "<g class=\"on on-%s\">\n", classes[s->kind]);
         add_text(x->to, major ? "t" : "d", left, b->y + (major ? 20 : 17),
                  major ? SVG_TEXT_HEAD : SVG_TEXT_BODY, major, room, first);
         add_text(x->to, "d", left, b->y + (major ? 36 : 31), SVG_TEXT_SMALL, false, room, second);
@@ -390,9 +388,9 @@ static void add_device(const struct picture *x, uint32_t i) {
     strbuf_add(x->to, "<g>");
     add_tip(x->to, strbuf_text(&tip));
     strbuf_add_char(x->to, '\n');
-    add_rect(x->to, class_of(x->plan, s), b, 5);
+    bool off = is_off(x->plan, s);
+    add_rect(x->to, classes[s->kind], off, b, 5);
     add_bar(x, i);
-    bool off = strstr(class_of(x->plan, s), "off") != NULL;
     if (s->kind == RENDER_GPU)
         add_bus(x, b, s->index, &lines[0]);
     for (unsigned k = 0; k < n; k++)
@@ -556,12 +554,6 @@ static void add_wires(const struct picture *x) {
 
 /* ---- title and legend ---- */
 
-static void add_count(struct strbuf *to, uint32_t n, const char *what) {
-    if (n > 0)
-        strbuf_printf(to, "%s%" PRIu32 " %s%s", to->len > 0 ? ", " : "", n, what,
-                      n == 1 ? "" : "s");
-}
-
 static void describe_nvlinks(const struct render_plan *p, struct strbuf *to) {
     const struct render_nvlinks *s = &p->nvlinks;
     if (s->pairs == 0 || (s->joined == 0 && !p->t->nvlinks_known))
@@ -591,14 +583,14 @@ static void add_title(const struct picture *x) {
              *host != '\0'   ? host
              : *from != '\0' ? from
                              : "A node");
-    add_count(&counts, t->n_gpus, "GPU");
-    add_count(&counts, t->n_nics, "NIC");
+    render_count(&counts, t->n_gpus, "GPU");
+    render_count(&counts, t->n_nics, "NIC");
     render_no_devices(t, none);
     if (counts.len == 0 && none[0] == '\0')
         strbuf_add(&counts, "no GPUs, no RDMA NICs");
-    add_count(&counts, t->packages, "package");
-    add_count(&counts, t->n_numa, "NUMA node");
-    add_count(&counts, cpuset_count(&t->allowed), "CPU");
+    render_count(&counts, t->packages, "package");
+    render_count(&counts, t->n_numa, "NUMA node");
+    render_count(&counts, cpuset_count(&t->allowed), "CPU");
     strbuf_printf(&line, "%s%s%s", strbuf_text(&counts),
                   counts.len > 0 && *none != '\0' ? " · " : "", none);
     describe_nvlinks(x->plan, &line);
@@ -612,7 +604,7 @@ static void add_title(const struct picture *x) {
 static bool has_off(const struct render_plan *p) {
     bool off = false;
     for (uint32_t i = 1; i < p->n; i++)
-        off = off || strstr(class_of(p, &p->shapes[i]), "off") != NULL;
+        off = off || is_off(p, &p->shapes[i]);
     return off;
 }
 
@@ -661,7 +653,7 @@ static void add_legend(const struct picture *x, int y) {
     if (has_nets(x->plan, 2, NETS_DRAWN_MAX))
         at = add_sample(x, at, y, "w s1 more", "that of another channel");
     if (has_off(x->plan)) {
-        add_rect(x->to, "nic off", &(struct svg_box){at, y - 11, 28, 14}, 4);
+        add_rect(x->to, classes[RENDER_NIC], true, &(struct svg_box){at, y - 11, 28, 14}, 4);
         add_text(x->to, "d", at + 36, y, SVG_TEXT_BODY, false, 260,
                  "not used: the reason is in it");
     }

@@ -14,12 +14,6 @@ static const struct glyphs drawn = {"├─ ", "└─ ", "│  ", "   ", "→",
 
 /* ---- the text of a line ---- */
 
-static void add_count(struct strbuf *to, uint32_t n, const char *what) {
-    if (n > 0)
-        strbuf_printf(to, "%s%" PRIu32 " %s%s", to->len > 0 ? ", " : "", n, what,
-                      n == 1 ? "" : "s");
-}
-
 static void add_machine(const struct topology *t, struct strbuf *to) {
     char host[TOPO_NAME_MAX], from[sizeof t->from];
     _cleanup_(strbuf_fini) struct strbuf counts = {0};
@@ -28,11 +22,11 @@ static void add_machine(const struct topology *t, struct strbuf *to) {
     strbuf_add(to, *host != '\0' ? host : *from != '\0' ? from : "this node");
     if (*host != '\0' && *from != '\0')
         strbuf_printf(to, " (%s)", from);
-    add_count(&counts, t->packages, "package");
-    add_count(&counts, t->n_numa, "NUMA node");
-    add_count(&counts, cpuset_count(&t->allowed), "CPU");
-    add_count(&counts, t->n_gpus, "GPU");
-    add_count(&counts, t->n_nics, "NIC");
+    render_count(&counts, t->packages, "package");
+    render_count(&counts, t->n_numa, "NUMA node");
+    render_count(&counts, cpuset_count(&t->allowed), "CPU");
+    render_count(&counts, t->n_gpus, "GPU");
+    render_count(&counts, t->n_nics, "NIC");
     if (counts.len > 0)
         strbuf_printf(to, ": %s", strbuf_text(&counts));
 }

@@ -143,6 +143,12 @@ void render_no_devices(const struct topology *t, char out[RENDER_TEXT_MAX]) {
                        t->n_pci);
 }
 
+void render_count(struct strbuf *to, uint32_t n, const char *what) {
+    if (n > 0)
+        strbuf_printf(to, "%s%" PRIu32 " %s%s", to->len > 0 ? ", " : "", n, what,
+                      n == 1 ? "" : "s");
+}
+
 void render_bytes(uint64_t bytes, char out[RENDER_TEXT_MAX]) {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
     double x = (double)bytes / 1024;

@@ -30,14 +30,18 @@ void sysfs_init(struct sysfs *s, const char *root) {
     s->root[len] = '\0';
 }
 
-void sysfs_path(char ret[SYSFS_PATH_MAX], const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    int n = vsnprintf(ret, SYSFS_PATH_MAX, fmt, ap);
-    va_end(ap);
-    if (n < 0 || n >= SYSFS_PATH_MAX)
-        ret[0] = '\0';
-}
+/* A path that was cut does not exist. */
+#define PATH_OF(path, fmt)                                      \
+    do {                                                        \
+        va_list ap_;                                            \
+        va_start(ap_, fmt);                                     \
+        int n_ = vsnprintf((path), SYSFS_PATH_MAX, (fmt), ap_); \
+        va_end(ap_);                                            \
+        if (n_ < 0 || n_ >= SYSFS_PATH_MAX)                     \
+            (path)[0] = '\0';                                   \
+    } while (0)
+
+void sysfs_path(char ret[SYSFS_PATH_MAX], const char *fmt, ...) { PATH_OF(ret, fmt); }
 
 static _must_use_ int full_path(const struct sysfs *s, const char *path, char ret[SYSFS_PATH_MAX]) {
     if (path[0] != '/')
@@ -120,9 +124,10 @@ static _must_use_ int path_to_open(const struct sysfs *s, const char *path,
     return r < 0 ? r : full_path(s, resolved, ret);
 }
 
-bool sysfs_exists(const struct sysfs *s, const char *path) {
-    char full[SYSFS_PATH_MAX];
-    return path_to_open(s, path, full) == 0 && access(full, F_OK) == 0;
+bool sysfs_exists(const struct sysfs *s, const char *path, ...) {
+    char at[SYSFS_PATH_MAX], full[SYSFS_PATH_MAX];
+    PATH_OF(at, path);
+    return path_to_open(s, at, full) == 0 && access(full, F_OK) == 0;
 }
 
 /* ---- files ---- */
@@ -185,16 +190,6 @@ static _must_use_ int read_at(const struct sysfs *s, char *ret, size_t size, con
     memcpy(ret, text, len + 1);
     return 0;
 }
-
-#define PATH_OF(path, fmt)                                      \
-    do {                                                        \
-        va_list ap_;                                            \
-        va_start(ap_, fmt);                                     \
-        int n_ = vsnprintf((path), SYSFS_PATH_MAX, (fmt), ap_); \
-        va_end(ap_);                                            \
-        if (n_ < 0 || n_ >= SYSFS_PATH_MAX)                     \
-            (path)[0] = '\0';                                   \
-    } while (0)
 
 int sysfs_read(const struct sysfs *s, char *ret, size_t size, const char *path, ...) {
     char at[SYSFS_PATH_MAX];
@@ -290,9 +285,10 @@ static int compare_names(const void *a, const void *b) {
     return c != 0 ? c : strcmp(a, b);
 }
 
-int sysfs_list(const struct sysfs *s, const char *path, struct sysfs_names *ret) {
-    char full[SYSFS_PATH_MAX];
-    int r = path_to_open(s, path, full);
+int sysfs_list(const struct sysfs *s, struct sysfs_names *ret, const char *path, ...) {
+    char at[SYSFS_PATH_MAX], full[SYSFS_PATH_MAX];
+    PATH_OF(at, path);
+    int r = path_to_open(s, at, full);
     if (r < 0)
         return r;
     DIR *dir = opendir(full);
@@ -356,7 +352,7 @@ static bool folder_has_entries(const struct sysfs *s, const char *path) {
 static bool drm_has_gpu(const struct sysfs *s) {
     static const char *const drivers[] = {"amdgpu", "i915", "xe", "nvidia"};
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
-    if (sysfs_list(s, "/sys/class/drm", &names) < 0)
+    if (sysfs_list(s, &names, "/sys/class/drm") < 0)
         return false;
     for (uint32_t i = 0; i < MIN2(names.n, (uint32_t)DRM_MAX); i++) {
         if (strncmp(names.names[i], "card", 4) != 0 || strchr(names.names[i], '-') != NULL)

@@ -86,7 +86,6 @@ static enum topo_netif_kind kind_by_link(const struct sysfs *s, const char *entr
 
 static enum topo_netif_kind find_kind(const struct sysfs *s, const char *entry,
                                       const struct sysfs_names *files, const struct topo_netif *n) {
-    char path[SYSFS_PATH_MAX];
     uint32_t type = sysfs_u32(s, "%s/type", entry);
     enum topo_netif_kind kind = kind_by_type(type);
     if (kind != 0)
@@ -97,8 +96,7 @@ static enum topo_netif_kind find_kind(const struct sysfs *s, const char *entry,
         return TOPO_NETIF_BOND;
     if (has(files, "tun_flags"))
         return TOPO_NETIF_TUNNEL;
-    sysfs_path(path, "/proc/net/vlan/%s", n->name);
-    if (sysfs_exists(s, path))
+    if (sysfs_exists(s, "/proc/net/vlan/%s", n->name))
         return TOPO_NETIF_VLAN;
     kind = kind_by_devtype(s, entry);
     if (kind != 0)
@@ -176,7 +174,7 @@ static bool fill_netif(const struct sysfs *s, struct topology *t, const char *na
     char entry[SYSFS_PATH_MAX];
     _cleanup_(sysfs_names_fini) struct sysfs_names files = {0};
     sysfs_path(entry, NET_CLASS "/%s", name);
-    if (sysfs_list(s, entry, &files) < 0)
+    if (sysfs_list(s, &files, "%s", entry) < 0)
         return true; /* bonding_masters is a file among them */
     uint32_t pci = sysfs_pci_of_class(s, t, entry);
     struct topo_netif *n = topology_need_netif(t, name);
@@ -196,7 +194,7 @@ void sysfs_fill_netifs(const char *root, struct topology *t) {
     struct sysfs s;
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
     sysfs_init(&s, root);
-    int r = sysfs_list(&s, NET_CLASS, &names);
+    int r = sysfs_list(&s, &names, NET_CLASS);
     if (r < 0 && r != -ENOENT)
         topology_warn(t, "network interfaces cannot be read: %s" NET_CLASS ": %s", s.root,
                       strerror(-r));
@@ -207,7 +205,6 @@ void sysfs_fill_netifs(const char *root, struct topology *t) {
 }
 
 #define RDMA_CLASS "/sys/class/infiniband"
-#define NET_CLASS "/sys/class/net"
 
 #define EFA_DEVICES 0xefa0 /* efa0, efa1, efa2 … (kernel, drivers/infiniband/hw/efa/efa_main.c) */
 
@@ -256,10 +253,8 @@ static bool take_gid(const struct sysfs *s, const char *dir, const char *index,
 
 static void fill_gids(const struct sysfs *s, struct topology *t, const char *nic, const char *dir,
                       struct topo_port *port) {
-    char path[SYSFS_PATH_MAX];
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
-    sysfs_path(path, "%s/gids", dir);
-    if (sysfs_list(s, path, &names) < 0)
+    if (sysfs_list(s, &names, "%s/gids", dir) < 0)
         return;
     free(port->gids);
     port->gids = NULL;
@@ -333,8 +328,7 @@ static struct topo_port *find_or_add_port(struct topo_nic *n, uint32_t number) {
 static void fill_ports(const struct sysfs *s, struct topology *t, struct topo_nic *n) {
     char path[SYSFS_PATH_MAX];
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
-    sysfs_path(path, RDMA_CLASS "/%s/ports", n->name);
-    int r = sysfs_list(s, path, &names);
+    int r = sysfs_list(s, &names, RDMA_CLASS "/%s/ports", n->name);
     if (r < 0)
         topology_warn(t, "the ports of %s cannot be read: %s", n->name, strerror(-r));
     for (uint32_t i = 0; i < names.n; i++) {
@@ -372,8 +366,7 @@ static bool is_representor(const struct sysfs *s, const char *net) {
 static void netdev_of_device(const struct sysfs *s, struct topo_nic *n) {
     char path[SYSFS_PATH_MAX];
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
-    sysfs_path(path, RDMA_CLASS "/%s/device/net", n->name);
-    if (sysfs_list(s, path, &names) < 0 || names.n == 0)
+    if (sysfs_list(s, &names, RDMA_CLASS "/%s/device/net", n->name) < 0 || names.n == 0)
         return;
     uint32_t best = 0, best_rank = UINT32_MAX, wanted = n->n_ports > 0 ? n->ports[0].number - 1 : 0;
     for (uint32_t i = 0; i < names.n; i++) {
@@ -446,7 +439,7 @@ static void take_pci(struct topology *t, uint32_t pci, struct topo_nic *n) {
 }
 
 static void fill_nic(const struct sysfs *s, struct topology *t, const char *name) {
-    char entry[SYSFS_PATH_MAX], path[SYSFS_PATH_MAX];
+    char entry[SYSFS_PATH_MAX];
     sysfs_path(entry, RDMA_CLASS "/%s", name);
     uint32_t pci = sysfs_pci_of_class(s, t, entry);
     struct topo_nic *n = need_nic(t, name);
@@ -456,8 +449,7 @@ static void fill_nic(const struct sysfs *s, struct topology *t, const char *name
     if (n->driver[0] == '\0')
         sysfs_link_name(s, n->driver, "%s/device/driver", entry);
     n->kind = is_efa(t, n) ? TOPO_NIC_EFA : TOPO_NIC_RDMA;
-    sysfs_path(path, "%s/device/physfn", entry);
-    n->virtual_function = sysfs_exists(s, path);
+    n->virtual_function = sysfs_exists(s, "%s/device/physfn", entry);
     uint64_t node = read_guid(s, name, "node_guid"), image = read_guid(s, name, "sys_image_guid");
     n->node_guid = node != 0 ? node : n->node_guid;
     n->sys_image_guid = image != 0 ? image : n->sys_image_guid;
@@ -516,7 +508,7 @@ static void fill_slingshot(const struct sysfs *s, struct topology *t, const char
 
 static int list_class(const struct sysfs *s, struct topology *t, const char *path,
                       struct sysfs_names *ret) {
-    int r = sysfs_list(s, path, ret);
+    int r = sysfs_list(s, ret, "%s", path);
     if (r < 0 && r != -ENOENT)
         topology_warn(t, "%s%s cannot be read: %s", s->root, path, strerror(-r));
     if (r == 0 && strcmp(path, RDMA_CLASS) == 0)

@@ -251,7 +251,7 @@ static void fill_driver(const struct sysfs *s, struct topology *t) {
 
 static void fill_nvidia(const struct sysfs *s, struct topology *t) {
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
-    if (sysfs_list(s, NVIDIA_GPUS, &names) == 0)
+    if (sysfs_list(s, &names, NVIDIA_GPUS) == 0)
         for (uint32_t i = 0; i < names.n; i++)
             fill_nvidia_gpu(s, t, names.names[i]);
     fill_driver(s, t);
@@ -290,7 +290,6 @@ static void check_numa(struct topology *t) {
  * directly below it. */
 static bool is_wanted(const struct sysfs *s, const char *dir) {
     uint32_t class_id = sysfs_u32(s, "%s/class", dir) >> 8, base = class_id >> 8;
-    char below[SYSFS_PATH_MAX];
     if (base == PCI_BASE_DISPLAY || base == PCI_BASE_ACCELERATOR) {
         struct topo_pci p = {.class_id = class_id << 8};
         fill_function(s, dir, &p);
@@ -298,11 +297,7 @@ static bool is_wanted(const struct sysfs *s, const char *dir) {
     }
     if (base != PCI_BASE_NETWORK && class_id != PCI_CLASS_INFINIBAND)
         return false;
-    sysfs_path(below, "%s/net", dir);
-    if (sysfs_exists(s, below))
-        return true;
-    sysfs_path(below, "%s/infiniband", dir);
-    return sysfs_exists(s, below);
+    return sysfs_exists(s, "%s/net", dir) || sysfs_exists(s, "%s/infiniband", dir);
 }
 
 static void fill_named(const struct sysfs *s, struct topology *t, const char *name) {
@@ -333,7 +328,7 @@ void sysfs_fill_pci(const char *root, struct topology *t) {
     struct sysfs s;
     _cleanup_(sysfs_names_fini) struct sysfs_names names = {0};
     sysfs_init(&s, root);
-    int r = sysfs_list(&s, DEVICES, &names);
+    int r = sysfs_list(&s, &names, DEVICES);
     if (r < 0 && r != -ENOENT)
         topology_warn(t, "PCI devices cannot be read: %s%s: %s", s.root, DEVICES, strerror(-r));
     for (uint32_t i = 0; i < names.n; i++)
@@ -372,7 +367,7 @@ uint32_t kfd_list_gpus(const char *root, struct rocm_gpu *ret, uint32_t max) {
     char text[SYSFS_TEXT_MAX];
     uint32_t found = 0;
     sysfs_init(&s, root);
-    if (sysfs_list(&s, NODES, &nodes) < 0)
+    if (sysfs_list(&s, &nodes, NODES) < 0)
         return 0;
     for (uint32_t i = 0; i < nodes.n && found < max; i++) {
         if (sysfs_read(&s, text, sizeof text, NODES "/%s/properties", nodes.names[i]) < 0 ||

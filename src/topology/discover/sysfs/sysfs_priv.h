@@ -20,7 +20,7 @@ void sysfs_init(struct sysfs *s, const char *root);
 /* The path without symlinks, from the root ("/sys/devices/pci0000:00/…"). Returns 0 or -errno:
  * -ENOENT, -ELOOP, -ENAMETOOLONG. */
 _must_use_ int sysfs_resolve(const struct sysfs *s, const char *path, char ret[SYSFS_PATH_MAX]);
-bool sysfs_exists(const struct sysfs *s, const char *path);
+bool sysfs_exists(const struct sysfs *s, const char *path, ...) _printf_(2, 3);
 
 /* A file's text without its line end; the path is a format. Returns -EINVAL for text longer than
  * `size`, for text with anything but printable characters, blanks and line ends, and for anything
@@ -51,7 +51,8 @@ struct sysfs_names {
     bool cut; /* there were more than SYSFS_NAMES_MAX */
     uint32_t n_odd;
 };
-_must_use_ int sysfs_list(const struct sysfs *s, const char *path, struct sysfs_names *ret);
+_must_use_ int sysfs_list(const struct sysfs *s, struct sysfs_names *ret, const char *path, ...)
+    _printf_(3, 4);
 void sysfs_names_fini(struct sysfs_names *n);
 /* Warns about entries that are left out of a folder of devices. */
 void sysfs_names_warn(const struct sysfs_names *n, const char *path, struct topology *t);
