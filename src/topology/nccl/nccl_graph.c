@@ -1,9 +1,11 @@
 #include "topology/nccl/nccl_graph.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/text/strbuf.h"
 #include "topology/nccl/nccl_graph_priv.h"
@@ -36,34 +38,437 @@ void nccl_graph_free(struct nccl_graph *g) {
 
 static void graph_freep(struct nccl_graph **g) { nccl_graph_free(*g); }
 
-static int new_tree(const struct topology *t, const struct nccl_options *options,
-                    struct nccl_graph **ret, struct err *err) {
+/* ---- the best paths ---- */
+
+/* And how NCCL then changes them: P2P, P2C, PXN, GPUDirect RDMA (src/graph/paths.cc,
+ * ncclTopoComputePaths; ncclTopoGetLocalNet and -Gpu of topo.cc). */
+
+static struct nccl_route *route_at(const struct nccl_graph *g, uint32_t from_node,
+                                   uint32_t to_node) {
+    return &g->routes[(size_t)g->nodes[from_node].end * g->n_ends + g->nodes[to_node].end];
+}
+
+/* ---- breadth first ---- */
+
+struct walk {
+    struct nccl_route *routes; /* [n_nodes] from each node to the base */
+    /* [n_nodes]; stamps: the round in which a node was put into next */
+    uint32_t *now, *next, *stamps;
+};
+
+static bool has_way_back(const struct nccl_graph *g, uint32_t from, uint32_t to,
+                         enum nccl_path kind) {
+    const struct nccl_node *n = &g->nodes[from];
+    for (uint32_t i = 0; i < n->n_links; i++)
+        if (n->links[i].to == to && n->links[i].kind == kind)
+            return true;
+    return false;
+}
+
+/* No path goes through a GPU, except for one hop of NVLink (NVB), and none goes through a NET. */
+static bool may_pass(const struct nccl_graph *g, uint32_t base, uint32_t at,
+                     const struct nccl_link *l, uint32_t hops) {
+    if (at == base)
+        return true;
+    if (g->nodes[at].kind == NCCL_NODE_NET)
+        return false;
+    return g->nodes[at].kind != NCCL_NODE_GPU ||
+           (l->kind == NCCL_PATH_NVL && g->nodes[l->to].kind == NCCL_NODE_GPU && hops <= 1);
+}
+
+static enum nccl_path kind_after(const struct nccl_graph *g, const struct nccl_route *path,
+                                 uint32_t at, const struct nccl_link *l) {
+    enum nccl_node_kind a = g->nodes[at].kind, b = g->nodes[l->to].kind;
+    enum nccl_path kind = l->kind == NCCL_PATH_NET ? NCCL_PATH_LOC : l->kind;
+    if (a == NCCL_NODE_PCI && b == NCCL_NODE_PCI)
+        kind = NCCL_PATH_PXB;
+    if (l->kind == NCCL_PATH_PIX && (a == NCCL_NODE_CPU || b == NCCL_NODE_CPU))
+        kind = NCCL_PATH_PHB;
+    if (a == NCCL_NODE_GPU && path->kind == NCCL_PATH_NVL && kind == NCCL_PATH_NVL &&
+        path->hops >= 1)
+        kind = NCCL_PATH_NVB;
+    return MAX2(path->kind, kind);
+}
+
+static int no_way_back(const struct nccl_graph *g, uint32_t a, uint32_t b, struct err *err) {
+    return err_set(err, -EINVAL,
+                   "GPU %u has NVLinks to GPU %u, which has none back: NCCL fails on "
+                   "this; look at nvidia-smi nvlink --status",
+                   (unsigned)g->nodes[a].index, (unsigned)g->nodes[b].index);
+}
+
+static int step(const struct nccl_graph *g, uint32_t base, uint32_t at, struct walk *w,
+                uint32_t *n_next, struct err *err) {
+    const struct nccl_route *path = &w->routes[at];
+    uint32_t round = path->hops + 1;
+    for (uint32_t i = 0; i < g->nodes[at].n_links; i++) {
+        const struct nccl_link *l = &g->nodes[at].links[i];
+        struct nccl_route *to = &w->routes[l->to];
+        double gbs = MIN2(path->bandwidth, l->bandwidth);
+        if (!may_pass(g, base, at, l, path->hops))
+            continue;
+        /* A path replaces the existing one if it has more bandwidth and no more hops; kinds are not
+         * compared. */
+        if ((to->bandwidth > 0 && to->hops <= path->hops) || to->bandwidth >= gbs)
+            continue;
+        if (l->kind == NCCL_PATH_NVL && !has_way_back(g, l->to, at, NCCL_PATH_NVL))
+            return no_way_back(g, at, l->to, err);
+        *to = (struct nccl_route){gbs, round, kind_after(g, path, at, l), TOPO_NONE};
+        if (w->stamps[l->to] != round) {
+            w->stamps[l->to] = round;
+            w->next[(*n_next)++] = l->to;
+        }
+    }
+    return 0;
+}
+
+static int walk_from(struct nccl_graph *g, uint32_t base, struct walk *w, struct err *err) {
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        w->routes[i] = (struct nccl_route){.kind = NCCL_PATH_DIS, .via = TOPO_NONE};
+        w->stamps[i] = 0;
+    }
+    w->routes[base] = (struct nccl_route){NCCL_LOCAL_GBS, 0, NCCL_PATH_LOC, TOPO_NONE};
+    w->now[0] = base;
+    for (uint32_t n_now = 1; n_now > 0;) {
+        uint32_t n_next = 0;
+        for (uint32_t i = 0; i < n_now; i++) {
+            int r = step(g, base, w->now[i], w, &n_next, err);
+            if (r < 0)
+                return r;
+        }
+        uint32_t *now = w->now;
+        w->now = w->next;
+        w->next = now;
+        n_now = n_next;
+    }
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].end != TOPO_NONE)
+            *route_at(g, i, base) = w->routes[i];
+    return 0;
+}
+
+static int walk_all(struct nccl_graph *g, struct err *err) {
+    struct walk w = {.routes = xcalloc(g->n_nodes + 1u, sizeof *w.routes),
+                     .now = xcalloc(g->n_nodes + 1u, sizeof *w.now),
+                     .next = xcalloc(g->n_nodes + 1u, sizeof *w.next),
+                     .stamps = xcalloc(g->n_nodes + 1u, sizeof *w.stamps)};
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < g->n_nodes; i++)
+        if (g->nodes[i].end != TOPO_NONE)
+            r = walk_from(g, i, &w, err);
+    free(w.routes);
+    free(w.now);
+    free(w.next);
+    free(w.stamps);
+    return r;
+}
+
+/* ---- levels ---- */
+
+/* ncclGetLevel: a name, or a number of the old scale. */
+static enum nccl_path level_of(const char *text, enum nccl_path otherwise) {
+    static const enum nccl_path old[] = {NCCL_PATH_LOC, NCCL_PATH_PIX, NCCL_PATH_PXB,
+                                         NCCL_PATH_PHB, NCCL_PATH_SYS, NCCL_PATH_SYS};
+    if (text == NULL)
+        return otherwise;
+    for (enum nccl_path p = NCCL_PATH_LOC; p <= NCCL_PATH_SYS; p++)
+        if (strcmp(text, nccl_path_name(p)) == 0)
+            return p;
+    if (*text < '0' || *text > '9')
+        return otherwise;
+    unsigned long n = strtoul(text, NULL, 0);
+    return old[MIN2(n, ARRAY_SIZE(old) - 1)];
+}
+
+static uint32_t near_cpu(const struct nccl_graph *g, uint32_t gpu_node) {
+    uint32_t best = TOPO_NONE, hops = 0;
+    for (uint32_t i = 0; i < g->n_cpus; i++) {
+        uint32_t n = route_at(g, gpu_node, g->cpus[i])->hops;
+        if (n > 0 && (best == TOPO_NONE || n < hops)) {
+            best = g->cpus[i];
+            hops = n;
+        }
+    }
+    return best;
+}
+
+static enum nccl_path merged_kind(enum nccl_path a, enum nccl_path b) {
+    enum nccl_path far = MAX2(a, b), near = MIN2(a, b);
+    return far == NCCL_PATH_PHB && near == NCCL_PATH_C2C ? NCCL_PATH_P2C : far;
+}
+
+static void go_over(struct nccl_graph *g, uint32_t over, uint32_t from, uint32_t to) {
+    struct nccl_route *path = route_at(g, from, to);
+    const struct nccl_route *a = route_at(g, from, over), *b = route_at(g, over, to);
+    bool pxn = g->nodes[over].kind == NCCL_NODE_GPU;
+    *path = (struct nccl_route){.bandwidth = MIN2(a->bandwidth, b->bandwidth),
+                                .hops = a->hops + b->hops,
+                                .kind = pxn ? NCCL_PATH_PXN : merged_kind(a->kind, b->kind),
+                                .via = pxn ? g->gpu_place[g->nodes[over].index] : TOPO_NONE};
+}
+
+/* A path between GPUs beyond NCCL_P2P_LEVEL goes through the CPU. (NCCL allows more for a pair of
+ * GPUs on an AMD machine; but paths beyond PXB go through the CPU anyway.) */
+static void divert_p2p(struct nccl_graph *g) {
+    enum nccl_path most = level_of(g->options.p2p_level, NCCL_PATH_PXB);
+    for (uint32_t to = 0; to < g->n_gpus; to++) {
+        uint32_t cpu = near_cpu(g, g->gpus[to]);
+        for (uint32_t from = 0; cpu != TOPO_NONE && from < g->n_gpus; from++)
+            if (route_at(g, g->gpus[from], g->gpus[to])->kind > most)
+                go_over(g, cpu, g->gpus[from], g->gpus[to]);
+    }
+}
+
+/* ---- the NETs of a GPU ---- */
+
+/* ncclTopoGetLocal: those with the most bandwidth, and among these the nearest kind. */
+struct local {
+    double bandwidth;
+    enum nccl_path kind;
+};
+static bool local_better(struct local *best, const struct nccl_route *path) {
+    if (path->bandwidth <= best->bandwidth &&
+        !(path->bandwidth >= best->bandwidth && path->kind < best->kind))
+        return false;
+    *best = (struct local){path->bandwidth, path->kind};
+    return true;
+}
+static bool local_equal(const struct local *best, const struct nccl_route *path) {
+    return path->bandwidth >= best->bandwidth && path->kind == best->kind;
+}
+
+static uint32_t count_local_gpus(const struct nccl_graph *g, uint32_t net_node, uint32_t *gpus) {
+    struct local best = {0, NCCL_PATH_DIS};
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->n_gpus; i++) {
+        const struct nccl_route *path = route_at(g, net_node, g->gpus[i]);
+        if (local_better(&best, path))
+            n = 0;
+        if (path->bandwidth > 0 && local_equal(&best, path))
+            gpus[n++] = i;
+    }
+    return n;
+}
+
+/* Reverses the bits of `value` below the power of two. */
+static uint32_t mirror_bits(uint32_t value, uint32_t power) {
+    uint32_t mirrored = 0;
+    for (uint32_t bit = 1, to = power >> 1; bit < power; bit <<= 1, to >>= 1)
+        mirrored |= (value & bit) != 0 ? to : 0;
+    return mirrored;
+}
+
+static uint32_t nets_per_gpu(const struct nccl_graph *g, uint32_t nets, uint32_t gpus) {
+    const char *policy = g->options.netdevs_policy;
+    if (policy != NULL && strcasecmp(policy, "ALL") == 0)
+        return nets;
+    if (policy != NULL && strncasecmp(policy, "MAX:", 4) == 0) {
+        long n = strtol(policy + 4, NULL, 10);
+        if (n > 0)
+            return (uint32_t)MIN2((unsigned long)n, nets);
+    }
+    return (nets + gpus - 1) / gpus;
+}
+
+static const struct nccl_choice *choice_of(struct nccl_graph *g, uint32_t gpu, uint32_t *scratch) {
+    struct nccl_choice *c = &g->choices[gpu];
+    if (c->valid)
+        return c;
+    struct local best = {0, NCCL_PATH_DIS};
+    c->n = 0;
+    for (uint32_t i = 0; i < g->n_nets; i++) {
+        const struct nccl_route *path = route_at(g, g->gpus[gpu], g->nets[i].node);
+        if (local_better(&best, path))
+            c->n = 0;
+        if (path->bandwidth > 0 && local_equal(&best, path))
+            c->nets[c->n++] = i;
+    }
+    if (c->n > 0) {
+        uint32_t gpus = count_local_gpus(g, g->nets[c->nets[0]].node, scratch);
+        gpus = MAX2(gpus, 1);
+        c->start = g->t->gpus[g->nodes[g->gpus[gpu]].index].index % gpus;
+        if ((c->n & (c->n - 1)) == 0)
+            c->start = mirror_bits(c->start, c->n);
+        c->per_gpu = nets_per_gpu(g, c->n, gpus);
+    }
+    c->valid = true;
+    return c;
+}
+
+/* The first channel on which the GPU uses this NET; TOPO_NONE: none. */
+static uint32_t channel_of(const struct nccl_choice *c, uint32_t net) {
+    for (uint32_t i = 0; i < c->n; i++)
+        if (c->nets[i] == net) {
+            uint32_t channel = (i + c->n - c->start % c->n) % c->n;
+            return channel < MIN2(c->per_gpu, NCCL_CHANNELS_MAX) ? channel : TOPO_NONE;
+        }
+    return TOPO_NONE;
+}
+
+static uint32_t net_of(const struct nccl_graph *g, uint32_t gpu, uint32_t channel) {
+    const struct nccl_choice *c = &g->choices[gpu];
+    return c->n == 0 ? TOPO_NONE : c->nets[(c->start + channel % c->per_gpu) % c->n];
+}
+
+/* ---- PXN and GPUDirect ---- */
+
+struct refine {
+    struct nccl_graph *g;
+    enum nccl_path gdr_level;
+    uint32_t *gpus, *scratch; /* [n_gpus] */
+};
+
+/* ncclTopoGetLocalGpu: among the GPUs local to a NET the first that uses it, channel by channel. */
+static uint32_t local_gpu(struct refine *f, uint32_t net) {
+    uint32_t n = count_local_gpus(f->g, f->g->nets[net].node, f->gpus);
+    uint32_t best = TOPO_NONE, first = TOPO_NONE;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t c = channel_of(choice_of(f->g, f->gpus[i], f->scratch), net);
+        if (c < first) {
+            first = c;
+            best = f->gpus[i];
+        }
+    }
+    return best;
+}
+
+/* ncclTopoCheckGdr. Before Ampere without NVLink it does not use GPUDirect for reads. That does not
+ * matter here: only PXN reads, and it has NVLink. */
+static bool gdr_works(const struct refine *f, uint32_t gpu, uint32_t net) {
+    const struct nccl_graph *g = f->g;
+    if (!g->nets[net].gdr || g->t->gpus[g->nodes[g->gpus[gpu]].index].gdr == 0)
+        return false;
+    const struct nccl_route *path = route_at(g, g->gpus[gpu], g->nets[net].node);
+    if (path->kind == NCCL_PATH_PXN && path->via != TOPO_NONE)
+        path = route_at(g, g->gpus[path->via], g->nets[net].node);
+    return path->kind <= f->gdr_level;
+}
+
+static void forget_choices_of(struct nccl_graph *g, uint32_t net) {
+    for (uint32_t i = 0; i < g->n_gpus; i++)
+        if (g->choices[i].valid && g->choices[i].n > 0 && g->choices[i].nets[0] == net)
+            g->choices[i].valid = false;
+}
+
+/* A path of C2C to the CPU and PHB from there is P2C. This is for the NETs that are nearest
+ * anyway. */
+static void find_p2c(struct refine *f) {
+    struct nccl_graph *g = f->g;
+    for (uint32_t i = 0; i < g->n_gpus; i++) {
+        uint32_t cpu = near_cpu(g, g->gpus[i]);
+        if (cpu == TOPO_NONE)
+            continue;
+        const struct nccl_choice *c = choice_of(g, i, f->scratch);
+        for (uint32_t k = 0; k < c->n; k++) {
+            uint32_t net = g->nets[c->nets[k]].node;
+            if (merged_kind(route_at(g, g->gpus[i], cpu)->kind, route_at(g, net, cpu)->kind) !=
+                NCCL_PATH_P2C)
+                continue;
+            struct nccl_route *to = route_at(g, g->gpus[i], net);
+            struct nccl_route *from = route_at(g, net, g->gpus[i]);
+            to->kind = MIN2(to->kind, NCCL_PATH_P2C);
+            from->kind = MIN2(from->kind, NCCL_PATH_P2C);
+        }
+    }
+    for (uint32_t i = 0; i < g->n_gpus; i++)
+        g->choices[i].valid = false;
+}
+
+/* Uses a path through a GPU near the NET, if that is faster or avoids the CPU. */
+static void try_pxn(struct refine *f, uint32_t gpu, uint32_t net) {
+    struct nccl_graph *g = f->g;
+    uint32_t peer = local_gpu(f, net), node = g->nets[net].node;
+    if (peer == gpu || peer == TOPO_NONE)
+        return;
+    const struct nccl_route *theirs = route_at(g, g->gpus[peer], node);
+    const struct nccl_route *ours = route_at(g, g->gpus[gpu], node);
+    if (theirs->kind <= NCCL_PATH_P2C && gdr_works(f, peer, net) &&
+        route_at(g, g->gpus[peer], g->gpus[gpu])->kind <= NCCL_PATH_NVL &&
+        (theirs->bandwidth > ours->bandwidth || ours->kind > NCCL_PATH_PXN)) {
+        go_over(g, g->gpus[peer], g->gpus[gpu], node);
+        g->choices[gpu].valid = false;
+    }
+}
+
+static void refine_nets(struct refine *f) {
+    struct nccl_graph *g = f->g;
+    bool pxn = g->options.pxn_disable == NULL || strtol(g->options.pxn_disable, NULL, 0) != 1;
+    for (uint32_t net = 0; net < g->n_nets; net++)
+        for (uint32_t gpu = 0; gpu < g->n_gpus; gpu++) {
+            if (pxn)
+                try_pxn(f, gpu, net);
+            uint32_t node = g->nets[net].node, at = g->gpus[gpu];
+            uint32_t cpu = near_cpu(g, at);
+            if (route_at(g, at, node)->kind >= NCCL_PATH_PHB || gdr_works(f, gpu, net) ||
+                cpu == TOPO_NONE)
+                continue;
+            go_over(g, cpu, node, at);
+            go_over(g, cpu, at, node);
+            g->choices[gpu].valid = false;
+            forget_choices_of(g, net);
+        }
+}
+
+static void keep_direct(struct nccl_graph *g) {
+    g->direct = xcalloc((size_t)g->n_gpus * g->n_nets + 1, sizeof *g->direct);
+    for (uint32_t i = 0; i < g->n_gpus; i++)
+        for (uint32_t k = 0; k < g->n_nets; k++)
+            g->direct[(size_t)i * g->n_nets + k] = *route_at(g, g->gpus[i], g->nets[k].node);
+}
+
+static int find_paths(struct nccl_graph *g, struct err *err) {
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        enum nccl_node_kind k = g->nodes[i].kind;
+        if (k == NCCL_NODE_CPU || k == NCCL_NODE_GPU || k == NCCL_NODE_NET)
+            g->nodes[i].end = g->n_ends++;
+    }
+    g->routes = xcalloc((size_t)g->n_ends * g->n_ends + 1, sizeof *g->routes);
+    int r = walk_all(g, err);
+    if (r < 0)
+        return r;
+    g->choices = xcalloc((size_t)g->n_gpus + 1, sizeof *g->choices);
+    for (uint32_t i = 0; i < g->n_gpus; i++)
+        g->choices[i].nets = xcalloc((size_t)g->n_nets + 1, sizeof *g->choices[i].nets);
+    struct refine f = {.g = g,
+                       .gdr_level = level_of(g->options.net_gdr_level, NCCL_PATH_P2C),
+                       .gpus = xcalloc((size_t)g->n_gpus + 1, sizeof *f.gpus),
+                       .scratch = xcalloc((size_t)g->n_gpus + 1, sizeof *f.scratch)};
+    divert_p2p(g);
+    find_p2c(&f);
+    keep_direct(g);
+    refine_nets(&f);
+    for (uint32_t i = 0; i < g->n_gpus; i++)
+        (void)choice_of(g, i, f.scratch);
+    free(f.gpus);
+    free(f.scratch);
+    return 0;
+}
+
+/* ---- the graph ---- */
+
+static int new_graph(const struct topology *t, const struct nccl_options *options, bool paths,
+                     struct nccl_graph **ret, struct err *err) {
     _cleanup_(graph_freep) struct nccl_graph *g = xcalloc(1, sizeof *g);
     g->t = t;
     if (options != NULL)
         g->options = *options;
-    int r = nccl_graph_choose_nets(g, err);
-    r = r < 0 ? r : nccl_graph_build_tree(g, err);
+    int r = nccl_graph_build_tree(g, err);
+    if (r == 0 && paths) {
+        nccl_graph_link(g);
+        r = find_paths(g, err);
+    }
     if (r == 0)
         *ret = TAKE_PTR(g);
     return r;
 }
 
 int nccl_graph_new_tree(const struct topology *t, struct nccl_graph **ret, struct err *err) {
-    return new_tree(t, NULL, ret, err);
+    return new_graph(t, NULL, false, ret, err);
 }
 
 int nccl_graph_new(const struct topology *t, const struct nccl_options *options,
                    struct nccl_graph **ret, struct err *err) {
-    _cleanup_(graph_freep) struct nccl_graph *g = NULL;
-    int r = new_tree(t, options, &g, err);
-    if (r < 0)
-        return r;
-    nccl_graph_link(g);
-    r = nccl_graph_find_paths(g, err);
-    if (r == 0)
-        *ret = TAKE_PTR(g);
-    return r;
+    return new_graph(t, options, true, ret, err);
 }
 
 /* The NET that is nearest by kind of path; among equals the one that NCCL takes, else the
@@ -93,17 +498,17 @@ void nccl_graph_predict(const struct nccl_graph *g, uint32_t gpu, struct nccl_pr
         .path = NCCL_PATH_DIS, .own_path = NCCL_PATH_DIS, .nic = TOPO_NONE, .netif = TOPO_NONE};
     if (gpu >= g->t->n_gpus || g->gpu_place[gpu] == TOPO_NONE || g->n_nets == 0)
         return;
-    uint32_t place = g->gpu_place[gpu], first = nccl_graph_net_of(g, place, 0);
+    uint32_t place = g->gpu_place[gpu], first = net_of(g, place, 0);
     find_own(g, place, first, ret);
     if (first == TOPO_NONE)
         return;
-    const struct nccl_route *path = nccl_route_at(g, g->gpus[place], g->nets[first].node);
+    const struct nccl_route *path = route_at(g, g->gpus[place], g->nets[first].node);
     ret->path = path->kind;
     ret->bandwidth = path->bandwidth;
     ret->nic = g->nets[first].nic;
     ret->netif = g->nets[first].netif;
     for (uint32_t c = 0; c < NCCL_CHANNELS_MAX && ret->n_nets < NCCL_NETS_MAX; c++) {
-        uint32_t net = nccl_graph_net_of(g, place, c);
+        uint32_t net = net_of(g, place, c);
         if (c > 0 && net == first)
             break;
         (void)snprintf(ret->nets[ret->n_nets], NCCL_NET_NAME_MAX, "%s", g->nets[net].name);
@@ -118,8 +523,7 @@ void nccl_graph_between(const struct nccl_graph *g, uint32_t a, uint32_t b, enum
     if (a >= g->t->n_gpus || b >= g->t->n_gpus || g->gpu_place[a] == TOPO_NONE ||
         g->gpu_place[b] == TOPO_NONE)
         return;
-    const struct nccl_route *path =
-        nccl_route_at(g, g->gpus[g->gpu_place[a]], g->gpus[g->gpu_place[b]]);
+    const struct nccl_route *path = route_at(g, g->gpus[g->gpu_place[a]], g->gpus[g->gpu_place[b]]);
     *ret = path->kind;
     *ret_gbs = path->bandwidth;
 }
@@ -243,7 +647,7 @@ static void warn_gpu(const struct nccl_graph *g, uint32_t gpu, const struct nccl
             warn(s, "GPU %u reaches no network device", index);
         return;
     }
-    uint32_t place = g->gpu_place[gpu], taken = nccl_graph_net_of(g, place, 0);
+    uint32_t place = g->gpu_place[gpu], taken = net_of(g, place, 0);
     enum nccl_path direct = g->direct[(size_t)place * g->n_nets + taken].kind;
     if (p->own_path < direct && p->own_path <= NCCL_PATH_PHB && strcmp(p->own, p->nets[0]) != 0)
         warn(s,
@@ -262,7 +666,7 @@ static void warn_shared(const struct nccl_graph *g, const struct warning_sink *s
         _cleanup_(strbuf_fini) struct strbuf names = {0};
         uint32_t n = 0;
         for (uint32_t i = 0; i < g->t->n_gpus; i++)
-            if (g->gpu_place[i] != TOPO_NONE && nccl_graph_net_of(g, g->gpu_place[i], 0) == net)
+            if (g->gpu_place[i] != TOPO_NONE && net_of(g, g->gpu_place[i], 0) == net)
                 strbuf_printf(&names, "%s%" PRIu32, n++ == 0 ? "" : ", ", g->t->gpus[i].index);
         if (n > 1)
             warn(s, "%" PRIu32 " GPUs share %s: %.600s", n, g->nets[net].name, strbuf_text(&names));

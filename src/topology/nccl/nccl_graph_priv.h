@@ -1,8 +1,8 @@
 /* Private to nccl_graph: a tree as NCCL's XML would show it (CPUs, PCI devices, GPUs, NICs), the
  * NETs with their places in it, then links and the best paths over them.
  *
- * nccl_graph_net.c chooses the NETs, nccl_graph_tree.c builds the tree, nccl_graph_paths.c walks
- * it, nccl_graph.c answers and warns. nccl_xml_write.c writes the tree. */
+ * nccl_graph_tree.c chooses the NETs and builds the tree, nccl_graph.c finds the paths, answers and
+ * warns. nccl_xml_write.c writes the tree. */
 #pragma once
 
 #include "topology/nccl/nccl_graph.h"
@@ -111,19 +111,12 @@ bool nccl_pci_speed_known(const char *speed);
 /* The largest number of NVLinks on one GPU. */
 uint32_t nccl_nvlinks_max(uint32_t sm);
 
-/* Fills nets[] and left[]. */
-_must_use_ int nccl_graph_choose_nets(struct nccl_graph *g, struct err *err);
-/* Fills nodes[] (CPU, PCI, GPU, NIC), places[], gpus[], cpus[]; nets[] get NCCL's order. */
+/* Fills nets[], left[], nodes[] (CPU, PCI, GPU, NIC), places[], gpus[], cpus[]; nets[] get NCCL's
+ * order. */
 _must_use_ int nccl_graph_build_tree(struct nccl_graph *g, struct err *err);
 /* Merges each of Broadcom's two-level switches into one node; then adds links, NETs and NVSwitch as
  * nodes. */
 void nccl_graph_link(struct nccl_graph *g);
-/* routes[], direct[], choices[]. */
-_must_use_ int nccl_graph_find_paths(struct nccl_graph *g, struct err *err);
 /* The tree alone, for nccl_xml_write. */
 _must_use_ int nccl_graph_new_tree(const struct topology *t, struct nccl_graph **ret,
                                    struct err *err);
-
-struct nccl_route *nccl_route_at(const struct nccl_graph *g, uint32_t from_node, uint32_t to_node);
-/* NET of a channel for a GPU (place in gpus[]); TOPO_NONE: none. */
-uint32_t nccl_graph_net_of(const struct nccl_graph *g, uint32_t gpu, uint32_t channel);
