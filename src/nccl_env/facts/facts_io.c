@@ -234,10 +234,15 @@ static bool exists(const char *root, const char *path) {
     return access(full, F_OK) == 0;
 }
 
+static int read_below(const char *root, const char *path, size_t max, char **ret, size_t *ret_len) {
+    _cleanup_(freep) char *full = xasprintf("%s%s", root, path);
+    return file_read_text(full, max, ret, ret_len);
+}
+
 static int read_conf(const char *root, const char *path, struct nccl_conf *ret) {
-    _cleanup_(freep) char *full = xasprintf("%s%s", root, path), *text = NULL;
+    _cleanup_(freep) char *text = NULL;
     size_t len;
-    int r = file_read_text(full, NCCL_CONF_MAX, &text, &len);
+    int r = read_below(root, path, NCCL_CONF_MAX, &text, &len);
     if (r == 0)
         nccl_conf_parse(path, text, len, ret); /* the path as workers see it */
     return r;
@@ -258,10 +263,10 @@ static char *home_in_line(const char *line, size_t len, uid_t uid) {
 /* NCCL asks getpwuid(), not HOME (src/misc/param.cc, userHomeDir). Sources other than this file can
  * be slow to answer: for a user who is not in the file, HOME is used. */
 static char *home_of_user(const char *root, char *const *envp) {
-    _cleanup_(freep) char *path = xasprintf("%s/etc/passwd", root), *text = NULL;
+    _cleanup_(freep) char *text = NULL;
     const char *home = env_get(envp, "HOME");
     size_t len;
-    if (file_read_text(path, PASSWD_MAX, &text, &len) < 0)
+    if (read_below(root, "/etc/passwd", PASSWD_MAX, &text, &len) < 0)
         len = 0;
     for (size_t at = 0, n; at < len; at += n + 1) {
         n = strcspn(text + at, "\n");
@@ -295,16 +300,17 @@ static void look_for_topo_file(const char *root, char *const *envp, struct nccl_
 }
 
 static void read_dmi(const char *root, const char *name, char *ret, size_t size) {
-    _cleanup_(freep) char *path = xasprintf("%s/sys/class/dmi/id/%s", root, name), *text = NULL;
+    _cleanup_(freep) char *path = xasprintf("/sys/class/dmi/id/%s", name), *text = NULL;
     size_t len;
-    if (file_read_text(path, SMALL_FILE_MAX, &text, &len) == 0)
+    if (read_below(root, path, SMALL_FILE_MAX, &text, &len) == 0)
         (void)snprintf(ret, size, "%.*s", (int)strcspn(text, "\n"), text);
 }
 
 static bool file_contains(const char *root, const char *path, const char *word) {
-    _cleanup_(freep) char *full = xasprintf("%s%s", root, path), *text = NULL;
+    _cleanup_(freep) char *text = NULL;
     size_t len;
-    return file_read_text(full, SMALL_FILE_MAX, &text, &len) == 0 && strcasestr(text, word) != NULL;
+    return read_below(root, path, SMALL_FILE_MAX, &text, &len) == 0 &&
+           strcasestr(text, word) != NULL;
 }
 
 /* udev names an EFA device rdmap197s0, the kernel names it efa_0. */
@@ -404,11 +410,10 @@ static void read_libraries(const char *root, const struct nccl_facts_config *con
 /* ---- topology files of an image ---- */
 
 static void add_topo_file(const char *root, const char *path, struct nccl_facts *f) {
-    _cleanup_(freep) char *full = xasprintf("%s%s", root, path);
     char *text = NULL;
     size_t len;
     if (f->n_topo_files == NCCL_TOPO_FILES_MAX ||
-        file_read_text(full, TOPO_FILE_MAX, &text, &len) < 0)
+        read_below(root, path, TOPO_FILE_MAX, &text, &len) < 0)
         return;
     if (f->signs.topo_file[0] == '\0')
         (void)snprintf(f->signs.topo_file, sizeof f->signs.topo_file, "%s", path);

@@ -11,7 +11,6 @@
 #include "topology/discover/hwloc/hwloc_io.h"
 #include "topology/discover/net/netlink_io.h"
 #include "topology/discover/nvml/nvml_io.h"
-#include "topology/discover/nvml/nvml_merge.h"
 #include "topology/discover/sysfs/sysfs_io.h"
 #include "topology/discover/sysfs/sysfs_priv.h"
 #include "topology/json/topology_json.h"

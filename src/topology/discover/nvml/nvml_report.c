@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text/strbuf.h"
+
 #define PCIE_GEN_MAX 15 /* the largest value of a PCI Express link's register */
 #define PCIE_WIDTH_MAX 32
 #define SM_MAX 999
@@ -73,4 +75,344 @@ uint32_t nvml_report_processes(const struct nvml_report *r, uint32_t gpu,
         return 0;
     *ret = r->gpus[gpu].processes;
     return MIN2(r->gpus[gpu].n_processes, (uint32_t)NVML_PROCESSES_MAX);
+}
+
+/* ---- into a topology ---- */
+
+#define INTERFACE_NPU 0x01 /* of a bridge */
+
+/* Where each GPU of the report is in gpus[]; TOPO_NONE: nowhere. */
+struct places {
+    uint32_t of[GPUS_MAX];
+};
+
+static bool is_nvidia(const struct topology *t, uint32_t gpu) {
+    return t->gpus[gpu].vendor == TOPO_VENDOR_NVIDIA;
+}
+
+static uint32_t find_gpu(const struct topology *t, struct pci_addr at) {
+    return topology_find_gpu(t, topology_find_pci(t, at));
+}
+
+static bool is_placed(const struct places *p, uint32_t n, uint32_t gpu) {
+    for (uint32_t i = 0; i < n; i++)
+        if (p->of[i] == gpu)
+            return true;
+    return false;
+}
+
+/* ---- which is which ---- */
+
+static uint32_t add_gpu(struct topology *t, const struct nvml_gpu *g) {
+    uint32_t pci = topology_find_pci(t, g->at);
+    if (pci == TOPO_NONE) {
+        struct topo_pci *d = topology_add_pci(t);
+        if (d == NULL)
+            return TOPO_NONE;
+        d->at = g->at;
+        d->root = (struct pci_addr){.domain = g->at.domain, .bus = g->at.bus};
+        d->class_id = PCI_CLASS_3D << 8;
+        d->vendor = PCI_VENDOR_NVIDIA;
+        d->device = (uint16_t)(g->device_id >> 16);
+        pci = t->n_pci - 1;
+    } else if (t->pci[pci].vendor != PCI_VENDOR_NVIDIA && t->pci[pci].vendor != 0) {
+        return TOPO_NONE;
+    }
+    struct topo_gpu *gpu = topology_add_gpu(t);
+    if (gpu == NULL)
+        return TOPO_NONE;
+    gpu->pci = pci;
+    gpu->vendor = TOPO_VENDOR_NVIDIA;
+    gpu->numa = t->pci[pci].numa;
+    return t->n_gpus - 1;
+}
+
+static void place_known(const struct nvml_report *r, struct topology *t, struct places *ret) {
+    for (uint32_t i = 0; i < r->n; i++) {
+        ret->of[i] = TOPO_NONE;
+        if (!r->gpus[i].named || !r->gpus[i].has_address)
+            continue;
+        uint32_t at = find_gpu(t, r->gpus[i].at);
+        if (at == TOPO_NONE)
+            at = add_gpu(t, &r->gpus[i]);
+        if (at != TOPO_NONE && is_nvidia(t, at) && !is_placed(ret, i, at))
+            ret->of[i] = at;
+    }
+}
+
+/* NVML may not even report the address of a lost GPU. NVML counts in the order of addresses, so the
+ * GPUs that are left on both sides belong together if their numbers are equal. */
+static void place_rest(const struct nvml_report *r, const struct topology *t, struct places *p) {
+    uint32_t left[TOPO_GPUS_MAX], n_left = 0, unplaced = 0;
+    for (uint32_t i = 0; i < t->n_gpus; i++)
+        if (is_nvidia(t, i) && !is_placed(p, r->n, i))
+            left[n_left++] = i;
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (p->of[i] == TOPO_NONE && r->gpus[i].has_address)
+            return;
+        unplaced += p->of[i] == TOPO_NONE;
+    }
+    if (unplaced != n_left)
+        return;
+    for (uint32_t i = 0, k = 0; i < r->n; i++)
+        if (p->of[i] == TOPO_NONE)
+            p->of[i] = left[k++];
+}
+
+static void warn_unplaced(const struct nvml_report *r, const struct places *p, struct topology *t) {
+    uint32_t lost = 0, other = 0, first_lost = 0, first_other = 0;
+    for (uint32_t i = r->n; i > 0; i--) {
+        if (p->of[i - 1] != TOPO_NONE || !r->gpus[i - 1].named)
+            continue;
+        uint32_t *first = r->gpus[i - 1].lost ? &first_lost : &first_other;
+        *first = i - 1;
+        *(r->gpus[i - 1].lost ? &lost : &other) += 1;
+    }
+    if (lost > 0)
+        topology_fault(t,
+                       "%u of %u GPUs are lost and can't even report their PCI address, the first "
+                       "being GPU %u: reboot the node",
+                       lost, r->n, first_lost);
+    if (other > 0)
+        topology_warn(t,
+                      "%u of %u GPUs are left out: NVML reports no PCI address of their own, the "
+                      "first being GPU %u",
+                      other, r->n, first_other);
+}
+
+static bool all_placed(const struct nvml_report *r, const struct places *p) {
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!r->gpus[i].named || p->of[i] == TOPO_NONE)
+            return false;
+    return true;
+}
+
+/* Removes the GPUs from NVIDIA that NVML does not have from gpus[]. */
+static void drop_unknown(const struct nvml_report *r, struct topology *t, struct places *p) {
+    _cleanup_(strbuf_fini) struct strbuf names = {0};
+    uint32_t kept = 0, dropped = 0;
+    for (uint32_t i = 0; i < t->n_gpus; i++) {
+        if (is_nvidia(t, i) && !is_placed(p, r->n, i)) {
+            char text[TOPO_BUSID_MAX];
+            topology_bus_id(t, t->gpus[i].pci, text);
+            strbuf_printf(&names, "%s%s", dropped++ > 0 ? ", " : "", text);
+            continue;
+        }
+        for (uint32_t k = 0; k < r->n; k++)
+            if (p->of[k] == i)
+                p->of[k] = kept;
+        t->gpus[kept++] = t->gpus[i];
+    }
+    if (dropped == 0)
+        return;
+    t->n_gpus = kept;
+    t->n_nvlinks = 0;
+    topology_warn(t,
+                  "left out, because NVML does not have it (another container's, another "
+                  "driver's, or it did not start): GPU %s",
+                  strbuf_text(&names));
+}
+
+/* ---- what it is ---- */
+
+static void set_text(char *to, size_t size, const char *from) {
+    if (from[0] != '\0')
+        (void)snprintf(to, size, "%s", from);
+}
+
+static void set_number(uint32_t *to, uint32_t value) {
+    if (value != 0)
+        *to = value;
+}
+
+static void merge_fabric(const struct nvml_gpu *from, struct topo_gpu *to) {
+    static const uint8_t none[sizeof from->fabric_uuid];
+    if (from->fabric_state != 3 || from->fabric_status != 0 ||
+        memcmp(from->fabric_uuid, none, sizeof none) == 0)
+        return;
+    char *p = to->fabric_uuid;
+    static_assert(sizeof to->fabric_uuid >= 37, "a UUID with its NUL");
+    for (size_t i = 0; i < sizeof from->fabric_uuid; i++)
+        p += sprintf(p, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
+                     from->fabric_uuid[i]);
+    to->fabric_clique = from->fabric_clique;
+}
+
+static void merge_numa(struct topology *t, const struct nvml_gpu *from, struct topo_gpu *to) {
+    if (to->numa < 0 && from->numa >= 0 && (t->n_numa == 0 || topology_numa(t, from->numa) != NULL))
+        to->numa = from->numa;
+    for (uint32_t i = 0; i < t->n_numa; i++)
+        if (from->memory_node >= 0 && t->numa[i].index == from->memory_node &&
+            cpuset_is_empty(&t->numa[i].cpus))
+            t->numa[i].gpu_memory = true;
+    to->memory_numa = from->memory_node;
+}
+
+static void merge_gpu(struct topology *t, const struct nvml_report *r, uint32_t i, uint32_t place) {
+    const struct nvml_gpu *from = &r->gpus[i];
+    struct topo_gpu *to = &t->gpus[place];
+    to->index = i;
+    set_text(to->uuid, sizeof to->uuid, r->uuids[i]);
+    set_text(to->name, sizeof to->name, r->names[i]);
+    to->lost = from->lost != 0;
+    if (!from->asked)
+        return;
+    set_number(&to->sm, from->sm);
+    set_number(&to->cur_gen, from->cur_gen);
+    set_number(&to->cur_width, from->cur_width);
+    set_number(&to->max_gen, from->max_gen);
+    set_number(&to->max_width, from->max_width);
+    if (from->memory_bytes != 0)
+        to->memory_bytes = from->memory_bytes;
+    to->mig = from->mig != 0;
+    to->n_mig = MIN2(from->n_mig, (uint32_t)TOPO_MIG_MAX);
+    memcpy(to->mig_uuids, from->mig_uuids, sizeof to->mig_uuids);
+    merge_numa(t, from, to);
+    merge_fabric(from, to);
+}
+
+/* ---- NVLinks ---- */
+
+/* The end of an NVLink, if it belongs to this machine; false: it does not. */
+static bool end_of(const struct topology *t, uint32_t gpu, const struct nvml_link *link,
+                   struct topo_nvlink *ret) {
+    *ret = (struct topo_nvlink){.gpu = gpu, .peer = TOPO_NONE, .target = link->at};
+    if (link->remote == NVML_REMOTE_DOWN || link->remote > NVML_REMOTE_CPU)
+        return false;
+    ret->end = TOPO_NVLINK_SWITCH;
+    if (pci_addr_compare(link->at, PCI_ADDR_UNKNOWN) == 0)
+        return true;
+    ret->peer = find_gpu(t, link->at);
+    if (ret->peer != TOPO_NONE) {
+        ret->end = TOPO_NVLINK_GPU;
+        return ret->peer != gpu;
+    }
+    if (link->remote == NVML_REMOTE_CPU)
+        ret->end = TOPO_NVLINK_CPU;
+    if (link->remote != NVML_REMOTE_UNKNOWN)
+        return link->remote != NVML_REMOTE_GPU;
+    uint32_t pci = topology_find_pci(t, link->at);
+    if (pci == TOPO_NONE || t->pci[pci].class_id >> 8 != PCI_CLASS_OTHER_BRIDGE)
+        return false;
+    if ((t->pci[pci].class_id & 0xff) == INTERFACE_NPU)
+        ret->end = TOPO_NVLINK_CPU;
+    return true;
+}
+
+/* false: there are too many. */
+static bool add_link(struct topology *t, const struct topo_nvlink *link) {
+    for (uint32_t i = t->n_nvlinks; i > 0 && t->nvlinks[i - 1].gpu == link->gpu; i--) {
+        struct topo_nvlink *n = &t->nvlinks[i - 1];
+        if (n->end == link->end && pci_addr_compare(n->target, link->target) == 0) {
+            n->count++;
+            return true;
+        }
+    }
+    struct topo_nvlink *n = topology_add_nvlink(t);
+    if (n == NULL)
+        return false;
+    *n = *link;
+    n->count = 1;
+    return true;
+}
+
+static bool merge_links(struct topology *t, const struct nvml_gpu *from, uint32_t gpu) {
+    bool fits = true;
+    for (uint32_t i = 0; i < MIN2(from->n_links, (uint32_t)NVML_LINKS_MAX); i++) {
+        struct topo_nvlink link;
+        if (end_of(t, gpu, &from->links[i], &link))
+            fits = add_link(t, &link) && fits;
+    }
+    if (from->n_c2c > 0) {
+        struct topo_nvlink *n = topology_add_nvlink(t);
+        if (n == NULL)
+            return false;
+        *n = (struct topo_nvlink){.gpu = gpu,
+                                  .end = TOPO_NVLINK_CPU,
+                                  .peer = TOPO_NONE,
+                                  .target = PCI_ADDR_UNKNOWN,
+                                  .count = from->n_c2c,
+                                  .c2c = true,
+                                  .bandwidth = from->c2c_mbps / 1000.0};
+    }
+    return fits;
+}
+
+static bool links_are_known(const struct nvml_report *r) {
+    for (uint32_t i = 0; i < r->n; i++)
+        if (!r->gpus[i].lost && !(r->gpus[i].asked && r->gpus[i].links_known))
+            return false;
+    return r->n > 0;
+}
+
+static void merge_all_links(const struct nvml_report *r, const struct places *p,
+                            struct topology *t) {
+    if (!links_are_known(r))
+        return;
+    t->n_nvlinks = 0;
+    t->nvlinks_known = true;
+    bool fits = true;
+    for (uint32_t i = 0; i < r->n; i++)
+        if (p->of[i] != TOPO_NONE && r->gpus[i].asked)
+            fits = merge_links(t, &r->gpus[i], p->of[i]) && fits;
+    if (!fits)
+        topology_warn(t, "more than %d bundles of NVLinks: some are left out", TOPO_NVLINKS_MAX);
+}
+
+/* ---- warnings ---- */
+
+static void warn_lost(const struct nvml_report *r, const struct places *p, struct topology *t) {
+    for (uint32_t i = 0; i < r->n; i++) {
+        if (!r->gpus[i].lost || p->of[i] == TOPO_NONE)
+            continue;
+        char at[TOPO_BUSID_MAX];
+        topology_bus_id(t, t->gpus[p->of[i]].pci, at);
+        if (r->gpus[i].lost == 16)
+            topology_fault(t, "GPU %u (%s) needs a reset (nvidia-smi --gpu-reset)", i, at);
+        else
+            topology_fault(t,
+                           "GPU %u (%s) is lost: the driver can't reach it; see the kernel's log "
+                           "for its Xid, and reboot the node",
+                           i, at);
+    }
+}
+
+static void warn_fabric(const struct nvml_report *r, struct topology *t) {
+    char text[TOPO_TEXT_MAX];
+    if (nvml_report_fabric(r, text))
+        topology_fault(t, "%s", text);
+}
+
+static void warn_not_found(const struct nvml_report *r, struct topology *t) {
+    static const char partly[] = "it had not answered by then",
+                      gpus[] = "only NVML knows of the GPUs";
+    if (r->fault == NVML_FAULT_LATE)
+        topology_fault(t, "%s: what %s is missing", r->why_not, r->found ? partly : gpus);
+    else if (!r->whole)
+        topology_warn(t, "%s: what %s is missing", r->why_not, r->found ? partly : gpus);
+    else if (!r->found && topology_count_gpus(t, TOPO_VENDOR_NVIDIA) > 0)
+        topology_warn(t, "NVML not found (%s): NVLinks are not known", r->why_not);
+}
+
+void nvml_merge(const struct nvml_report *r, struct topology *t) {
+    assert(r->n <= GPUS_MAX);
+    warn_not_found(r, t);
+    if (!r->found)
+        return;
+    topology_sort(t);
+    struct places p;
+    place_known(r, t, &p);
+    place_rest(r, t, &p);
+    warn_unplaced(r, &p, t);
+    if (all_placed(r, &p))
+        drop_unknown(r, t, &p);
+    set_text(t->driver, sizeof t->driver, r->driver);
+    set_text(t->cuda, sizeof t->cuda, r->cuda);
+    for (uint32_t i = 0; i < r->n; i++)
+        if (p.of[i] != TOPO_NONE)
+            merge_gpu(t, r, i, p.of[i]);
+    merge_all_links(r, &p, t);
+    warn_lost(r, &p, t);
+    warn_fabric(r, t);
+    topology_sort(t);
 }

@@ -15,7 +15,7 @@
 
 #include "base/text/strbuf.h"
 #include "io/process/proc.h"
-#include "topology/discover/nvml/nvml_merge.h"
+#include "topology/discover/nvml/nvml_report.h"
 #include "topology/json/topology_json.h"
 #include "topology/model/affinity.h"
 
@@ -92,6 +92,12 @@ static void fill_for(uint64_t deadline_ms) {
     cr_assert_eq(ask(&config), 0);
 }
 static void fill(void) { fill_for(20000); }
+
+static void fill_report(const struct nvml_config *config) {
+    struct nvml_child child;
+    cr_assert_eq(nvml_begin(config, &child), 0);
+    cr_assert_eq(nvml_end(&child, report), 0);
+}
 
 static const char *bus_id(uint32_t gpu) {
     static char text[TOPO_BUSID_MAX];
@@ -200,10 +206,7 @@ Test(nvml, an_old_driver_answers_by_its_own_names) {
     cr_assert_eq(links(1, 0), 2);
     cr_assert(t.nvlinks_known);
     cr_assert_str_eq(t.cuda, "");
-    struct nvml_child child;
-    struct nvml_config config = {.library = library()};
-    cr_assert_eq(nvml_begin(&config, &child), 0);
-    cr_assert_eq(nvml_end(&child, report), 0);
+    fill_report(&(struct nvml_config){.library = library()});
     const struct nvml_process *p = NULL;
     cr_assert_eq(nvml_report_processes(report, 1, &p), 1);
     cr_assert(p[0].pid == 99 && p[0].used_bytes == 4096);
@@ -273,10 +276,7 @@ Test(nvml, grace_blackwell_has_c2c_and_a_fabric) {
 
 Test(nvml, processes_that_are_left_on_a_gpu_are_told) {
     script("hgx-h100");
-    struct nvml_child child;
-    struct nvml_config config = {.library = library()};
-    cr_assert_eq(nvml_begin(&config, &child), 0);
-    cr_assert_eq(nvml_end(&child, report), 0);
+    fill_report(&(struct nvml_config){.library = library()});
     cr_assert(report->found && report->whole && report->why_not[0] == '\0');
     cr_assert_str_eq(report->version, "12.550.54.15");
     const struct nvml_process *p = NULL;
@@ -291,10 +291,7 @@ Test(nvml, processes_that_are_left_on_a_gpu_are_told) {
 Test(nvml, names_alone_cost_no_other_call) {
     script_text("count 1\ngpu 0 busid 0000:01:00.0 uuid GPU-x name X\nhang nvmlDeviceGetMinorNumber\n"
                 "hang nvmlDeviceGetNvLinkCapability\nhang nvmlDeviceGetComputeRunningProcesses_v3\n");
-    struct nvml_child child;
-    struct nvml_config config = {.library = library(), .deadline_ns = 20 * NS_PER_S, .names_only = true};
-    cr_assert_eq(nvml_begin(&config, &child), 0);
-    cr_assert_eq(nvml_end(&child, report), 0);
+    fill_report(&(struct nvml_config){.library = library(), .deadline_ns = 20 * NS_PER_S, .names_only = true});
     cr_assert_eq(report->n, 1);
     cr_assert_str_eq(report->uuids[0], "GPU-x");
     cr_assert_str_eq(report->names[0], "X");

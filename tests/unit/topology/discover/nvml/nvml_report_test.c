@@ -1,4 +1,4 @@
-#include "topology/discover/nvml/nvml_merge.h"
+#include "topology/discover/nvml/nvml_report.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ static void teardown(void) {
     topology_fini(&t);
     free(r);
 }
-TestSuite(nvml_merge, .init = setup, .fini = teardown);
+TestSuite(nvml_report, .init = setup, .fini = teardown);
 
 static struct pci_addr addr(const char *text) {
     struct pci_addr at;
@@ -54,7 +54,7 @@ static void add_link(struct nvml_gpu *g, uint32_t remote, struct pci_addr at) {
 
 /* ---- GPUs ---- */
 
-Test(nvml_merge, a_gpu_that_nvml_does_not_have_leaves) {
+Test(nvml_report, a_gpu_that_nvml_does_not_have_leaves) {
     sysfs_gpu("0000:01:00.0");
     sysfs_gpu("0000:02:00.0");
     sysfs_gpu("0000:03:00.0");
@@ -69,7 +69,7 @@ Test(nvml_merge, a_gpu_that_nvml_does_not_have_leaves) {
     cr_assert(strstr(t.warnings[0], "GPU 0000:01:00.0, 0000:03:00.0") != NULL, "%s", t.warnings[0]);
 }
 
-Test(nvml_merge, arrays_grow_again_after_gpus_have_left) {
+Test(nvml_report, arrays_grow_again_after_gpus_have_left) {
     for (uint32_t i = 0; i < 5; i++) {
         char at[TOPO_BUSID_MAX];
         (void)snprintf(at, sizeof at, "0000:%02x:00.0", (unsigned)i + 1);
@@ -84,7 +84,7 @@ Test(nvml_merge, arrays_grow_again_after_gpus_have_left) {
     cr_assert_eq(t.n_gpus, 12);
 }
 
-Test(nvml_merge, a_lost_gpu_without_an_address_is_the_one_that_is_left) {
+Test(nvml_report, a_lost_gpu_without_an_address_is_the_one_that_is_left) {
     sysfs_gpu("0000:01:00.0");
     sysfs_gpu("0000:02:00.0");
     sysfs_gpu("0000:03:00.0");
@@ -97,7 +97,7 @@ Test(nvml_merge, a_lost_gpu_without_an_address_is_the_one_that_is_left) {
     cr_assert_eq(t.gpus[1].index, 1);
 }
 
-Test(nvml_merge, one_that_can_not_be_told_apart_changes_nobody_else) {
+Test(nvml_report, one_that_can_not_be_told_apart_changes_nobody_else) {
     sysfs_gpu("0000:01:00.0");
     sysfs_gpu("0000:02:00.0");
     nvml_gpu(NULL)->lost = 15;
@@ -107,7 +107,7 @@ Test(nvml_merge, one_that_can_not_be_told_apart_changes_nobody_else) {
     cr_assert_eq(t.n_warnings, 1);
 }
 
-Test(nvml_merge, the_same_address_twice_is_one_gpu) {
+Test(nvml_report, the_same_address_twice_is_one_gpu) {
     nvml_gpu("0000:01:00.0");
     nvml_gpu("0000:01:00.0");
     nvml_merge(r, &t);
@@ -116,7 +116,7 @@ Test(nvml_merge, the_same_address_twice_is_one_gpu) {
     cr_assert_eq(t.n_warnings, 1);
 }
 
-Test(nvml_merge, numa_of_the_file_system_stands) {
+Test(nvml_report, numa_of_the_file_system_stands) {
     sysfs_gpu("0000:01:00.0");
     sysfs_gpu("0000:02:00.0");
     sysfs_gpu("0000:03:00.0");
@@ -132,7 +132,7 @@ Test(nvml_merge, numa_of_the_file_system_stands) {
     cr_assert_eq(t.gpus[2].numa, -1);
 }
 
-Test(nvml_merge, what_nvml_does_not_know_stays_as_it_was) {
+Test(nvml_report, what_nvml_does_not_know_stays_as_it_was) {
     sysfs_gpu("0000:01:00.0");
     (void)strcpy(t.gpus[0].name, "H100");
     t.gpus[0].max_gen = 5;
@@ -144,7 +144,7 @@ Test(nvml_merge, what_nvml_does_not_know_stays_as_it_was) {
     cr_assert_eq(t.gpus[0].sm, 90);
 }
 
-Test(nvml_merge, a_fabric_that_is_not_joined_is_warned_of_and_has_no_name) {
+Test(nvml_report, a_fabric_that_is_not_joined_is_warned_of_and_has_no_name) {
     for (uint32_t i = 0; i < 3; i++) {
         char at[TOPO_BUSID_MAX];
         (void)snprintf(at, sizeof at, "0000:%02x:00.0", (unsigned)i + 1);
@@ -162,7 +162,7 @@ Test(nvml_merge, a_fabric_that_is_not_joined_is_warned_of_and_has_no_name) {
 
 /* ---- links ---- */
 
-Test(nvml_merge, the_other_end_is_what_the_node_knows_it_to_be) {
+Test(nvml_report, the_other_end_is_what_the_node_knows_it_to_be) {
     sysfs_gpu("0000:01:00.0");
     sysfs_gpu("0000:02:00.0");
     add_pci("0000:03:00.0", 0x068000); /* NVSwitch */
@@ -184,7 +184,7 @@ Test(nvml_merge, the_other_end_is_what_the_node_knows_it_to_be) {
     cr_assert(t.nvlinks[2].end == TOPO_NVLINK_CPU && t.nvlinks[2].target.bus == 4);
 }
 
-Test(nvml_merge, links_follow_gpus_that_are_sorted_and_left_out) {
+Test(nvml_report, links_follow_gpus_that_are_sorted_and_left_out) {
     sysfs_gpu("0000:09:00.0");
     sysfs_gpu("0000:01:00.0"); /* not NVML's */
     nvml_gpu("0000:05:00.0");  /* not the file system's */
@@ -202,7 +202,7 @@ Test(nvml_merge, links_follow_gpus_that_are_sorted_and_left_out) {
     }
 }
 
-Test(nvml_merge, links_are_known_only_when_all_were_asked) {
+Test(nvml_report, links_are_known_only_when_all_were_asked) {
     nvml_gpu("0000:01:00.0");
     struct nvml_gpu *b = nvml_gpu("0000:02:00.0");
     add_link(&r->gpus[0], NVML_REMOTE_GPU, b->at);
@@ -214,7 +214,7 @@ Test(nvml_merge, links_are_known_only_when_all_were_asked) {
     cr_assert(t.nvlinks_known && t.n_nvlinks == 1);
 }
 
-Test(nvml_merge, doing_it_twice_changes_nothing) {
+Test(nvml_report, doing_it_twice_changes_nothing) {
     nvml_gpu("0000:01:00.0");
     nvml_gpu("0000:02:00.0");
     add_link(&r->gpus[0], NVML_REMOTE_GPU, r->gpus[1].at);
@@ -304,7 +304,7 @@ static void check_node(uint64_t seed) {
     cr_assert(t.nvlinks_known || t.n_nvlinks == 0, "seed %lu", seed);
 }
 
-Test(nvml_merge, bytes_of_any_kind_become_a_report_within_its_bounds) {
+Test(nvml_report, bytes_of_any_kind_become_a_report_within_its_bounds) {
     memset(r, 'x', sizeof *r);
     memset(&r->driver, '\x1b', sizeof r->driver);
     nvml_report_clean(r);
@@ -323,8 +323,8 @@ Test(nvml_merge, bytes_of_any_kind_become_a_report_within_its_bounds) {
     cr_assert(g->sm == 0 && g->cur_gen == 0 && g->max_width == 0 && !g->has_address);
 }
 
-Test(nvml_merge, any_answer_leaves_a_node_that_holds_together, .timeout = 40) {
-    const char *given = getenv("NVML_MERGE_SEED");
+Test(nvml_report, any_answer_leaves_a_node_that_holds_together, .timeout = 40) {
+    const char *given = getenv("NVML_REPORT_SEED");
     uint64_t first = given != NULL ? strtoull(given, NULL, 10) : 1, last = given != NULL ? first : 500;
     uint64_t gpus = 0, links = 0, lost = 0;
     for (uint64_t seed = first; seed <= last; seed++) {
