@@ -19,81 +19,69 @@
 #define C2C_LINKS_MAX 64
 #define MIG_ASKED 64 /* GetMaxMigDeviceCount returns 7 */
 
-/* One member for each call, in the order of symbols[]. */
-struct nvml_api {
-    int (*init)(void);
-    const char *(*error_text)(int result);
-    int (*driver_version)(char *text, unsigned len);
-    int (*nvml_version)(char *text, unsigned len);
-    int (*cuda_version)(int *ret);
-    int (*count)(unsigned *ret);
-    int (*by_index)(unsigned index, struct nvml_device **ret);
-    int (*uuid)(struct nvml_device *d, char *text, unsigned len);
-    int (*name)(struct nvml_device *d, char *text, unsigned len);
-    int (*pci)(struct nvml_device *d, struct nvml_pci_info *ret);
-    int (*minor)(struct nvml_device *d, unsigned *ret);
-    int (*compute)(struct nvml_device *d, int *ret_major, int *ret_minor);
-    int (*memory_v2)(struct nvml_device *d, struct nvml_memory_v2 *ret);
-    int (*memory)(struct nvml_device *d, struct nvml_memory *ret);
-    int (*cur_gen)(struct nvml_device *d, unsigned *ret);
-    int (*cur_width)(struct nvml_device *d, unsigned *ret);
-    int (*max_gen)(struct nvml_device *d, unsigned *ret);
-    int (*max_width)(struct nvml_device *d, unsigned *ret);
-    int (*mig_mode)(struct nvml_device *d, unsigned *ret, unsigned *ret_pending);
-    int (*mig_count)(struct nvml_device *d, unsigned *ret);
-    int (*mig_device)(struct nvml_device *d, unsigned i, struct nvml_device **ret);
-    int (*memory_nodes)(struct nvml_device *d, unsigned n, unsigned long *ret, unsigned scope);
-    int (*numa_node)(struct nvml_device *d, unsigned *ret);
-    int (*fabric_v)(struct nvml_device *d, struct nvml_fabric_v3 *ret);
-    int (*fabric)(struct nvml_device *d, struct nvml_fabric_v1 *ret);
-    int (*fields)(struct nvml_device *d, int n, struct nvml_field *fields);
-    int (*link_state)(struct nvml_device *d, unsigned link, unsigned *ret);
-    int (*link_cap)(struct nvml_device *d, unsigned link, unsigned cap, unsigned *ret);
-    int (*link_remote)(struct nvml_device *d, unsigned link, struct nvml_pci_info *ret);
-    int (*link_type)(struct nvml_device *d, unsigned link, unsigned *ret);
-    int (*processes)(struct nvml_device *d, unsigned *n, struct nvml_process_info *ret);
-    int (*processes_v1)(struct nvml_device *d, unsigned *n, struct nvml_process_info_v1 *ret);
-};
+/* Each call: result, member of struct nvml_api, parameters, and its names in the library, the
+ * newest first; an older one takes the same arguments. */
+#define CALLS(X)                                                                                   \
+    X(int, init, (void), "nvmlInit_v2", "nvmlInit")                                                \
+    X(const char *, error_text, (int result), "nvmlErrorString")                                   \
+    X(int, driver_version, (char *text, unsigned len), "nvmlSystemGetDriverVersion")               \
+    X(int, nvml_version, (char *text, unsigned len), "nvmlSystemGetNVMLVersion")                   \
+    X(int, cuda_version, (int *ret), "nvmlSystemGetCudaDriverVersion_v2",                          \
+      "nvmlSystemGetCudaDriverVersion")                                                            \
+    X(int, count, (unsigned *ret), "nvmlDeviceGetCount_v2", "nvmlDeviceGetCount")                  \
+    X(int, by_index, (unsigned index, struct nvml_device **ret), "nvmlDeviceGetHandleByIndex_v2",  \
+      "nvmlDeviceGetHandleByIndex")                                                                \
+    X(int, uuid, (struct nvml_device * d, char *text, unsigned len), "nvmlDeviceGetUUID")          \
+    X(int, name, (struct nvml_device * d, char *text, unsigned len), "nvmlDeviceGetName")          \
+    X(int, pci, (struct nvml_device * d, struct nvml_pci_info * ret), "nvmlDeviceGetPciInfo_v3",   \
+      "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo")                                           \
+    X(int, minor, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetMinorNumber")             \
+    X(int, compute, (struct nvml_device * d, int *ret_major, int *ret_minor),                      \
+      "nvmlDeviceGetCudaComputeCapability")                                                        \
+    X(int, memory_v2, (struct nvml_device * d, struct nvml_memory_v2 * ret),                       \
+      "nvmlDeviceGetMemoryInfo_v2")                                                                \
+    X(int, memory, (struct nvml_device * d, struct nvml_memory * ret), "nvmlDeviceGetMemoryInfo")  \
+    X(int, cur_gen, (struct nvml_device * d, unsigned *ret),                                       \
+      "nvmlDeviceGetCurrPcieLinkGeneration")                                                       \
+    X(int, cur_width, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetCurrPcieLinkWidth")   \
+    X(int, max_gen, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetMaxPcieLinkGeneration") \
+    X(int, max_width, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetMaxPcieLinkWidth")    \
+    X(int, mig_mode, (struct nvml_device * d, unsigned *ret, unsigned *ret_pending),               \
+      "nvmlDeviceGetMigMode")                                                                      \
+    X(int, mig_count, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetMaxMigDeviceCount")   \
+    X(int, mig_device, (struct nvml_device * d, unsigned i, struct nvml_device **ret),             \
+      "nvmlDeviceGetMigDeviceHandleByIndex")                                                       \
+    X(int, memory_nodes, (struct nvml_device * d, unsigned n, unsigned long *ret, unsigned scope), \
+      "nvmlDeviceGetMemoryAffinity")                                                               \
+    X(int, numa_node, (struct nvml_device * d, unsigned *ret), "nvmlDeviceGetNumaNodeId")          \
+    X(int, fabric_v, (struct nvml_device * d, struct nvml_fabric_v3 * ret),                        \
+      "nvmlDeviceGetGpuFabricInfoV")                                                               \
+    X(int, fabric, (struct nvml_device * d, struct nvml_fabric_v1 * ret),                          \
+      "nvmlDeviceGetGpuFabricInfo")                                                                \
+    X(int, fields, (struct nvml_device * d, int n, struct nvml_field *fields),                     \
+      "nvmlDeviceGetFieldValues")                                                                  \
+    X(int, link_state, (struct nvml_device * d, unsigned link, unsigned *ret),                     \
+      "nvmlDeviceGetNvLinkState")                                                                  \
+    X(int, link_cap, (struct nvml_device * d, unsigned link, unsigned cap, unsigned *ret),         \
+      "nvmlDeviceGetNvLinkCapability")                                                             \
+    X(int, link_remote, (struct nvml_device * d, unsigned link, struct nvml_pci_info *ret),        \
+      "nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo")                   \
+    X(int, link_type, (struct nvml_device * d, unsigned link, unsigned *ret),                      \
+      "nvmlDeviceGetNvLinkRemoteDeviceType")                                                       \
+    X(int, processes, (struct nvml_device * d, unsigned *n, struct nvml_process_info *ret),        \
+      "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")        \
+    X(int, processes_v1, (struct nvml_device * d, unsigned *n, struct nvml_process_info_v1 *ret),  \
+      "nvmlDeviceGetComputeRunningProcesses")
 
+#define MEMBER(type, member, parameters, ...) type(*member) parameters;
+struct nvml_api {
+    CALLS(MEMBER)
+};
 #define N_CALLS (sizeof(struct nvml_api) / sizeof(void (*)(void)))
 #define CALL_OF(member) (offsetof(struct nvml_api, member) / sizeof(void (*)(void)))
 
-/* The newest name first; an older one takes the same arguments. */
-static const char *const symbols[][3] = {
-    {"nvmlInit_v2", "nvmlInit"},
-    {"nvmlErrorString"},
-    {"nvmlSystemGetDriverVersion"},
-    {"nvmlSystemGetNVMLVersion"},
-    {"nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"},
-    {"nvmlDeviceGetCount_v2", "nvmlDeviceGetCount"},
-    {"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetHandleByIndex"},
-    {"nvmlDeviceGetUUID"},
-    {"nvmlDeviceGetName"},
-    {"nvmlDeviceGetPciInfo_v3", "nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"},
-    {"nvmlDeviceGetMinorNumber"},
-    {"nvmlDeviceGetCudaComputeCapability"},
-    {"nvmlDeviceGetMemoryInfo_v2"},
-    {"nvmlDeviceGetMemoryInfo"},
-    {"nvmlDeviceGetCurrPcieLinkGeneration"},
-    {"nvmlDeviceGetCurrPcieLinkWidth"},
-    {"nvmlDeviceGetMaxPcieLinkGeneration"},
-    {"nvmlDeviceGetMaxPcieLinkWidth"},
-    {"nvmlDeviceGetMigMode"},
-    {"nvmlDeviceGetMaxMigDeviceCount"},
-    {"nvmlDeviceGetMigDeviceHandleByIndex"},
-    {"nvmlDeviceGetMemoryAffinity"},
-    {"nvmlDeviceGetNumaNodeId"},
-    {"nvmlDeviceGetGpuFabricInfoV"},
-    {"nvmlDeviceGetGpuFabricInfo"},
-    {"nvmlDeviceGetFieldValues"},
-    {"nvmlDeviceGetNvLinkState"},
-    {"nvmlDeviceGetNvLinkCapability"},
-    {"nvmlDeviceGetNvLinkRemotePciInfo_v2", "nvmlDeviceGetNvLinkRemotePciInfo"},
-    {"nvmlDeviceGetNvLinkRemoteDeviceType"},
-    {"nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"},
-    {"nvmlDeviceGetComputeRunningProcesses"},
-};
-static_assert(ARRAY_SIZE(symbols) == N_CALLS, "one row for each member");
+#define NAMES(type, member, parameters, ...) {__VA_ARGS__},
+static const char *const symbols[][3] = {CALLS(NAMES)};
 
 struct asker {
     struct nvml_api api;
@@ -378,22 +366,16 @@ static void ask_processes(struct asker *a, struct nvml_device *d, struct nvml_gp
 }
 
 static void ask_details(struct asker *a, struct nvml_device *d, struct nvml_gpu *g) {
-    unsigned u = 0;
     int major = 0, minor = 0;
-    if (CALL(a, minor, d, &u) == NVML_R_OK)
-        g->minor = u;
+    (void)CALL(a, minor, d, &g->minor);
     if (CALL(a, compute, d, &major, &minor) == NVML_R_OK && major > 0 && major < 100 &&
         minor >= 0 && minor < 10)
         g->sm = (uint32_t)(major * 10 + minor);
     ask_memory(a, d, g);
-    if (CALL(a, cur_gen, d, &u) == NVML_R_OK)
-        g->cur_gen = u;
-    if (CALL(a, cur_width, d, &u) == NVML_R_OK)
-        g->cur_width = u;
-    if (CALL(a, max_gen, d, &u) == NVML_R_OK)
-        g->max_gen = u;
-    if (CALL(a, max_width, d, &u) == NVML_R_OK)
-        g->max_width = u;
+    (void)CALL(a, cur_gen, d, &g->cur_gen);
+    (void)CALL(a, cur_width, d, &g->cur_width);
+    (void)CALL(a, max_gen, d, &g->max_gen);
+    (void)CALL(a, max_width, d, &g->max_width);
     ask_numa(a, d, g);
     ask_mig(a, d, g);
     ask_fabric(a, d, g);
