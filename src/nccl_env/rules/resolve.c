@@ -217,14 +217,14 @@ struct resolving {
 };
 
 /* Takes ownership of value and reason. */
-static void add_choice(struct resolving *z, const char *name, size_t name_len, char *value,
-                       enum env_action action, char *reason, const char *source) {
+static void add_choice(struct resolving *z, const char *name, char *value, enum env_action action,
+                       char *reason, const char *source) {
     struct env_result *r = z->result;
     if (r->n == z->cap) {
         z->cap = MAX2(z->cap * 2, 32u);
         r->choices = xrealloc(r->choices, z->cap * sizeof *r->choices);
     }
-    r->choices[r->n++] = (struct env_choice){.name = xstrndup(name, name_len),
+    r->choices[r->n++] = (struct env_choice){.name = xstrdup(name),
                                              .value = value,
                                              .action = action,
                                              .reason = reason,
@@ -257,8 +257,7 @@ static bool add_kept(struct resolving *z, const char *name, const char *source) 
     else
         reason =
             xasprintf("the environment sets it, and has precedence over %s line %u", path, e->line);
-    add_choice(z, name, strlen(name), xstrdup(value != NULL ? value : e->value), ENV_KEPT, reason,
-               source);
+    add_choice(z, name, xstrdup(value != NULL ? value : e->value), ENV_KEPT, reason, source);
     return true;
 }
 
@@ -290,10 +289,9 @@ static bool google_refuses(const struct env_input *in, const struct env_rule *ru
 static void apply_rule(struct resolving *z, const struct env_rule *rule) {
     const struct env_input *in = z->in;
     const char *asked = env_get(in->set, rule->name);
-    size_t n = strlen(rule->name);
     if (asked != NULL) {
-        add_choice(z, rule->name, n, xstrdup(asked), ENV_ASKED,
-                   xstrdup("--env or --env-file sets it"), NULL);
+        add_choice(z, rule->name, xstrdup(asked), ENV_ASKED, xstrdup("--env or --env-file sets it"),
+                   NULL);
         return;
     }
     enum rule_verdict v = level_is_on(in, rule->level) ? rule->when(in) : RULE_NO;
@@ -302,16 +300,16 @@ static void apply_rule(struct resolving *z, const struct env_rule *rule) {
     if (v == RULE_NO)
         return;
     if (rule->other_name != NULL && rule_value_of(in, rule->other_name) != NULL) {
-        add_choice(z, rule->name, n, NULL, ENV_REFUSED,
+        add_choice(z, rule->name, NULL, ENV_REFUSED,
                    xasprintf("%s, its other name, is set", rule->other_name), rule->source);
     } else if (v == RULE_YES && google_refuses(in, rule)) {
-        add_choice(z, rule->name, n, NULL, ENV_REFUSED,
+        add_choice(z, rule->name, NULL, ENV_REFUSED,
                    xasprintf("%s: the plug-in's own script configures NCCL, and its checker "
                              "rejects other values",
                              rule_tuner(in)),
                    rule->source);
     } else {
-        add_choice(z, rule->name, n, v == RULE_YES ? rule_text(in, rule->text, rule->value) : NULL,
+        add_choice(z, rule->name, v == RULE_YES ? rule_text(in, rule->text, rule->value) : NULL,
                    v == RULE_YES ? ENV_SET : ENV_REFUSED,
                    rule_text(in, rule->because, rule->reason), rule->source);
         z->result->choices[z->result->n - 1].at_start =
@@ -343,7 +341,7 @@ static void add_others(struct resolving *z) {
     for (char *const *e = in->set; e != NULL && *e != NULL; e++) {
         _cleanup_(freep) char *name = xstrndup(*e, strcspn(*e, "="));
         if (env_result_find(z->result, name) == NULL)
-            add_choice(z, name, strlen(name), xstrdup(env_get(in->set, name)), ENV_ASKED,
+            add_choice(z, name, xstrdup(env_get(in->set, name)), ENV_ASKED,
                        xstrdup("--env or --env-file sets it"), NULL);
     }
     for (char *const *e = in->envp; e != NULL && *e != NULL; e++) {

@@ -242,10 +242,9 @@ static bool nvml_is_wanted(const struct discovery_config *config) {
 }
 
 static void end_nvml(struct nvml_child *child, struct topology *t, struct discovery_nvml *ret) {
-    _cleanup_(freep) struct nvml_report *report = xcalloc(1, sizeof *report);
+    _cleanup_(freep) struct nvml_report *own = ret == NULL ? xcalloc(1, sizeof *own) : NULL;
+    struct nvml_report *report = ret != NULL ? &ret->report : own;
     (void)nvml_end(child, report); /* the report has the error, and the merge warns */
-    if (ret != NULL)
-        ret->report = *report;
     nvml_merge(report, t);
 }
 

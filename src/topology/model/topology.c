@@ -427,6 +427,19 @@ uint64_t topo_nic_rate_mbps(const struct topo_nic *n) {
     return topo_nic_state(n) == TOPO_PORT_ACTIVE ? active : all;
 }
 
+uint64_t topo_guid_parse(const char *text) {
+    uint64_t guid = 0;
+    unsigned digits = 0;
+    for (const char *p = text; *p != '\0'; p++) {
+        if (*p == ':')
+            continue;
+        if (!isxdigit((unsigned char)*p) || ++digits > 16)
+            return 0;
+        guid = guid << 4 | strtoul((char[2]){*p, '\0'}, NULL, 16);
+    }
+    return digits == 16 ? guid : 0;
+}
+
 const char *const topo_port_state_names[TOPO_PORT_ACTIVE + 1] = {
     [TOPO_PORT_UNKNOWN] = "unknown", [TOPO_PORT_DOWN] = "DOWN",     [TOPO_PORT_INIT] = "INIT",
     [TOPO_PORT_ARMED] = "ARMED",     [TOPO_PORT_ACTIVE] = "ACTIVE",
@@ -438,3 +451,31 @@ const char *const topo_netif_kind_names[TOPO_NETIF_OTHER + 1] = {
     [TOPO_NETIF_BOND] = "bond",         [TOPO_NETIF_TUNNEL] = "tunnel",
     [TOPO_NETIF_DUMMY] = "dummy",       [TOPO_NETIF_OTHER] = "other",
 };
+
+enum topo_netif_kind topo_netif_kind_of(const char *driver) {
+    static const struct {
+        const char *name;
+        enum topo_netif_kind kind;
+    } kinds[] = {
+        {"bareudp", TOPO_NETIF_TUNNEL},     {"bond", TOPO_NETIF_BOND},
+        {"bridge", TOPO_NETIF_BRIDGE},      {"dummy", TOPO_NETIF_DUMMY},
+        {"erspan", TOPO_NETIF_TUNNEL},      {"geneve", TOPO_NETIF_TUNNEL},
+        {"gre", TOPO_NETIF_TUNNEL},         {"gretap", TOPO_NETIF_TUNNEL},
+        {"ip6erspan", TOPO_NETIF_TUNNEL},   {"ip6gre", TOPO_NETIF_TUNNEL},
+        {"ip6gretap", TOPO_NETIF_TUNNEL},   {"ip6tnl", TOPO_NETIF_TUNNEL},
+        {"ipip", TOPO_NETIF_TUNNEL},        {"ipoib", TOPO_NETIF_PHYSICAL},
+        {"ipvlan", TOPO_NETIF_MACVLAN},     {"ipvtap", TOPO_NETIF_MACVLAN},
+        {"macsec", TOPO_NETIF_MACVLAN},     {"macvlan", TOPO_NETIF_MACVLAN},
+        {"macvtap", TOPO_NETIF_MACVLAN},    {"netkit", TOPO_NETIF_VETH},
+        {"openvswitch", TOPO_NETIF_BRIDGE}, {"ppp", TOPO_NETIF_TUNNEL},
+        {"sit", TOPO_NETIF_TUNNEL},         {"team", TOPO_NETIF_BOND},
+        {"tun", TOPO_NETIF_TUNNEL},         {"veth", TOPO_NETIF_VETH},
+        {"vlan", TOPO_NETIF_VLAN},          {"vti", TOPO_NETIF_TUNNEL},
+        {"vti6", TOPO_NETIF_TUNNEL},        {"vxlan", TOPO_NETIF_TUNNEL},
+        {"wireguard", TOPO_NETIF_TUNNEL},   {"xfrm", TOPO_NETIF_TUNNEL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
+        if (strcmp(kinds[i].name, driver) == 0)
+            return kinds[i].kind;
+    return TOPO_NETIF_OTHER;
+}

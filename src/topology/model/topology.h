@@ -334,9 +334,14 @@ const struct topo_numa *topology_numa(const struct topology *t, int32_t index);
  * ACTIVE). */
 enum topo_port_state topo_nic_state(const struct topo_nic *n);
 uint64_t topo_nic_rate_mbps(const struct topo_nic *n);
+/* "b8e9:2403:00ba:a4c8"; 0: it is not a GUID. */
+uint64_t topo_guid_parse(const char *text);
 /* The names shown to people and used in JSON. */
 extern const char *const topo_port_state_names[TOPO_PORT_ACTIVE + 1];
 extern const char *const topo_netif_kind_names[TOPO_NETIF_OTHER + 1];
+/* By the name of the driver that made it: IFLA_INFO_KIND (ip-link(8)), DEVTYPE in sysfs. OTHER: it
+ * decides nothing. */
+enum topo_netif_kind topo_netif_kind_of(const char *driver);
 /* The set of CPUs near a device: those of its NUMA node, or all allowed CPUs if the node is not
  * known. */
 void topology_near_cpus(const struct topology *t, int32_t numa, struct cpuset *ret);

@@ -443,15 +443,9 @@ static const char *sibling(hwloc_obj_t obj, hwloc_obj_osdev_type_t type) {
 
 /* ---- RDMA devices ---- */
 
-/* "b8e9:2403:00ba:a4c8" */
-static uint64_t guid_of(const char *text) {
-    uint64_t guid = 0;
-    for (; text != NULL && *text != '\0'; text++) {
-        const char *hex = "0123456789abcdef", *at = strchr(hex, *text | 0x20);
-        if (at != NULL)
-            guid = guid << 4 | (uint64_t)(at - hex);
-    }
-    return guid;
+static uint64_t guid_of(hwloc_obj_t obj, const char *name) {
+    const char *text = hwloc_obj_get_info_by_name(obj, name);
+    return text != NULL ? topo_guid_parse(text) : 0;
 }
 
 /* "Port1State" and so on (hwloc 2.9 manual, "OS devices"). NULL: not there. */
@@ -522,8 +516,8 @@ static void take_rdma(const struct hwloc_view *v, hwloc_obj_t obj) {
         return;
     const char *netdev = sibling(obj, HWLOC_OBJ_OSDEV_NETWORK);
     copy_name(n->netdev, netdev != NULL ? netdev : "");
-    n->node_guid = guid_of(hwloc_obj_get_info_by_name(obj, "NodeGUID"));
-    n->sys_image_guid = guid_of(hwloc_obj_get_info_by_name(obj, "SysImageGUID"));
+    n->node_guid = guid_of(obj, "NodeGUID");
+    n->sys_image_guid = guid_of(obj, "SysImageGUID");
     take_ports(obj, n);
 }
 

@@ -145,37 +145,6 @@ uint32_t netlink_u32(struct netlink_attribute a) {
 
 #define TRIES 4 /* how often a dump that changed meanwhile is repeated */
 
-/* ---- kinds ---- */
-
-/* IFLA_INFO_KIND: the name of the driver that made it (ip-link(8)). None: hardware, or lo. */
-static enum topo_netif_kind kind_of(const char *text) {
-    static const struct {
-        const char *name;
-        enum topo_netif_kind kind;
-    } kinds[] = {
-        {"bareudp", TOPO_NETIF_TUNNEL},     {"bond", TOPO_NETIF_BOND},
-        {"bridge", TOPO_NETIF_BRIDGE},      {"dummy", TOPO_NETIF_DUMMY},
-        {"erspan", TOPO_NETIF_TUNNEL},      {"geneve", TOPO_NETIF_TUNNEL},
-        {"gre", TOPO_NETIF_TUNNEL},         {"gretap", TOPO_NETIF_TUNNEL},
-        {"ip6erspan", TOPO_NETIF_TUNNEL},   {"ip6gre", TOPO_NETIF_TUNNEL},
-        {"ip6gretap", TOPO_NETIF_TUNNEL},   {"ip6tnl", TOPO_NETIF_TUNNEL},
-        {"ipip", TOPO_NETIF_TUNNEL},        {"ipoib", TOPO_NETIF_PHYSICAL},
-        {"ipvlan", TOPO_NETIF_MACVLAN},     {"ipvtap", TOPO_NETIF_MACVLAN},
-        {"macsec", TOPO_NETIF_MACVLAN},     {"macvlan", TOPO_NETIF_MACVLAN},
-        {"macvtap", TOPO_NETIF_MACVLAN},    {"netkit", TOPO_NETIF_VETH},
-        {"openvswitch", TOPO_NETIF_BRIDGE}, {"sit", TOPO_NETIF_TUNNEL},
-        {"team", TOPO_NETIF_BOND},          {"tun", TOPO_NETIF_TUNNEL},
-        {"veth", TOPO_NETIF_VETH},          {"vlan", TOPO_NETIF_VLAN},
-        {"vti", TOPO_NETIF_TUNNEL},         {"vti6", TOPO_NETIF_TUNNEL},
-        {"vxlan", TOPO_NETIF_TUNNEL},       {"wireguard", TOPO_NETIF_TUNNEL},
-        {"xfrm", TOPO_NETIF_TUNNEL},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
-        if (strcmp(kinds[i].name, text) == 0)
-            return kinds[i].kind;
-    return TOPO_NETIF_OTHER;
-}
-
 static bool text_of(struct netlink_attribute a, char *out, size_t size) {
     size_t len = a.data == NULL ? 0 : strnlen(a.data, a.size);
     if (len == 0 || len >= size)
@@ -231,7 +200,7 @@ static void on_link(void *arg, const struct netlink_answer *answer) {
     if (n == NULL)
         return;
     netlink_attributes(a[IFLA_LINKINFO].data, a[IFLA_LINKINFO].size, info, IFLA_INFO_KIND);
-    n->kind = text_of(info[IFLA_INFO_KIND], kind, sizeof kind) ? kind_of(kind)
+    n->kind = text_of(info[IFLA_INFO_KIND], kind, sizeof kind) ? topo_netif_kind_of(kind)
                                                                : kind_without_info(n, m.ifi_type);
     n->up = (m.ifi_flags & IFF_UP) != 0;
     n->running = n->up && (m.ifi_flags & IFF_RUNNING) != 0;

@@ -1,5 +1,6 @@
 #include "topology/discover/sysfs/sysfs_io.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -208,53 +209,34 @@ int sysfs_head(const struct sysfs *s, char *ret, size_t size, const char *path) 
     return r;
 }
 
-static _must_use_ int read_number(const struct sysfs *s, const char *path, bool *ret_minus,
-                                  uint64_t *ret) {
-    char text[32];
+/* "-1", "0x10de" */
+static _must_use_ int read_number(const struct sysfs *s, const char *path, int64_t *ret) {
+    char text[32], *end;
     int r = read_at(s, text, sizeof text, path);
     if (r < 0)
         return r;
-    *ret_minus = text[0] == '-';
-    const char *digits = text + (*ret_minus ? 1 : 0);
-    if (strncmp(digits, "0x", 2) != 0)
-        return parse_u64(digits, ret);
-    size_t n = strspn(digits + 2, "0123456789abcdefABCDEF");
-    if (n == 0 || n > 16 || digits[2 + n] != '\0')
+    const char *digits = text + (text[0] == '-' ? 1 : 0);
+    if (!isxdigit((unsigned char)digits[0]))
         return -EINVAL;
-    *ret = strtoull(digits + 2, NULL, 16);
-    return 0;
-}
-
-int sysfs_read_u64(const struct sysfs *s, uint64_t *ret, const char *path, ...) {
-    char at[SYSFS_PATH_MAX];
-    bool minus;
-    uint64_t v;
-    PATH_OF(at, path);
-    int r = read_number(s, at, &minus, &v);
-    if (r < 0 || minus)
-        return r < 0 ? r : -ERANGE;
+    errno = 0;
+    int64_t v = strtoll(text, &end, strncmp(digits, "0x", 2) == 0 ? 16 : 10);
+    if (errno != 0 || *end != '\0')
+        return errno != 0 ? -errno : -EINVAL;
     *ret = v;
     return 0;
 }
 
-int sysfs_read_i64(const struct sysfs *s, int64_t *ret, const char *path, ...) {
+int sysfs_number(const struct sysfs *s, int64_t *ret, const char *path, ...) {
     char at[SYSFS_PATH_MAX];
-    bool minus;
-    uint64_t v;
     PATH_OF(at, path);
-    int r = read_number(s, at, &minus, &v);
-    if (r < 0 || v > INT64_MAX)
-        return r < 0 ? r : -ERANGE;
-    *ret = minus ? -(int64_t)v : (int64_t)v;
-    return 0;
+    return read_number(s, at, ret);
 }
 
 uint32_t sysfs_u32(const struct sysfs *s, const char *path, ...) {
     char at[SYSFS_PATH_MAX];
-    bool minus;
-    uint64_t v;
+    int64_t v;
     PATH_OF(at, path);
-    return read_number(s, at, &minus, &v) < 0 || minus || v > UINT32_MAX ? 0 : (uint32_t)v;
+    return read_number(s, at, &v) < 0 || v < 0 || v > UINT32_MAX ? 0 : (uint32_t)v;
 }
 
 /* The target need not exist: a tree often has the link to a driver, but not the driver. */

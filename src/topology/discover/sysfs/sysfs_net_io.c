@@ -17,30 +17,17 @@ enum { TYPE_IPGRE = 778, TYPE_IP6GRE = 823, TYPE_NONE = 0xfffe };
 
 /* ---- kind ---- */
 
-/* By DEVTYPE of the uevent file, the driver's own name. 0: it does not decide the kind. */
+/* By DEVTYPE of the uevent file, the driver's own name. OTHER: it does not decide the kind. */
 static enum topo_netif_kind kind_by_devtype(const struct sysfs *s, const char *entry) {
-    static const struct {
-        const char *type;
-        enum topo_netif_kind kind;
-    } types[] = {
-        {"bond", TOPO_NETIF_BOND},       {"bridge", TOPO_NETIF_BRIDGE},
-        {"geneve", TOPO_NETIF_TUNNEL},   {"gre", TOPO_NETIF_TUNNEL},
-        {"macvlan", TOPO_NETIF_MACVLAN}, {"macvtap", TOPO_NETIF_MACVLAN},
-        {"ppp", TOPO_NETIF_TUNNEL},      {"vlan", TOPO_NETIF_VLAN},
-        {"vxlan", TOPO_NETIF_TUNNEL},    {"wireguard", TOPO_NETIF_TUNNEL},
-    };
     char text[SYSFS_TEXT_MAX];
     if (sysfs_read(s, text, sizeof text, "%s/uevent", entry) < 0)
-        return 0;
-    const char *at = strstr(text, "DEVTYPE=");
+        return TOPO_NETIF_OTHER;
+    char *at = strstr(text, "DEVTYPE=");
     if (at == NULL || (at != text && at[-1] != '\n'))
-        return 0;
+        return TOPO_NETIF_OTHER;
     at += strlen("DEVTYPE=");
-    size_t len = strcspn(at, "\n");
-    for (size_t i = 0; i < ARRAY_SIZE(types); i++)
-        if (strlen(types[i].type) == len && strncmp(types[i].type, at, len) == 0)
-            return types[i].kind;
-    return 0;
+    at[strcspn(at, "\n")] = '\0';
+    return topo_netif_kind_of(at);
 }
 
 static enum topo_netif_kind kind_by_type(uint32_t type) {
@@ -99,7 +86,7 @@ static enum topo_netif_kind find_kind(const struct sysfs *s, const char *entry,
     if (sysfs_exists(s, "/proc/net/vlan/%s", n->name))
         return TOPO_NETIF_VLAN;
     kind = kind_by_devtype(s, entry);
-    if (kind != 0)
+    if (kind != TOPO_NETIF_OTHER)
         return kind;
     return has(files, "device") ? TOPO_NETIF_PHYSICAL
                                 : kind_by_link(s, entry, files, n->ifindex, type);
@@ -111,9 +98,9 @@ static enum topo_netif_kind find_kind(const struct sysfs *s, const char *entry,
  * "unknown" there (RFC 2863: it counts as up). */
 static void fill_state(const struct sysfs *s, const char *entry, struct topo_netif *n) {
     char state[32] = "";
-    uint64_t flags;
+    int64_t flags;
     bool oper = sysfs_read(s, state, sizeof state, "%s/operstate", entry) == 0;
-    bool flagged = sysfs_read_u64(s, &flags, "%s/flags", entry) == 0;
+    bool flagged = sysfs_number(s, &flags, "%s/flags", entry) == 0;
     if (flagged)
         n->up = (flags & IFF_UP) != 0;
     if (!oper)
@@ -132,7 +119,7 @@ static void fill_numbers(const struct sysfs *s, const char *entry, struct topo_n
         n->ifindex = ifindex;
     if (mtu != 0)
         n->mtu = mtu;
-    if (sysfs_read_i64(s, &speed, "%s/speed", entry) == 0)
+    if (sysfs_number(s, &speed, "%s/speed", entry) == 0)
         n->speed_mbps = speed > 0 && speed < INT32_MAX ? speed : 0;
 }
 
@@ -144,7 +131,7 @@ static void fill_device(const struct sysfs *s, struct topology *t, const char *e
     if (pci != TOPO_NONE) {
         n->pci = pci;
         n->numa = t->pci[pci].numa;
-    } else if (sysfs_read_i64(s, &numa, "%s/device/numa_node", entry) == 0 && numa >= 0 &&
+    } else if (sysfs_number(s, &numa, "%s/device/numa_node", entry) == 0 && numa >= 0 &&
                numa < INT32_MAX) {
         n->numa = (int32_t)numa;
     }
@@ -395,21 +382,11 @@ static void fill_netdev(const struct sysfs *s, struct topo_nic *n) {
 
 /* ---- the device ---- */
 
-/* "b8e9:2403:00ba:a4c8" */
 static uint64_t read_guid(const struct sysfs *s, const char *nic, const char *file) {
     char text[32];
-    uint64_t guid = 0;
-    if (sysfs_read(s, text, sizeof text, RDMA_CLASS "/%s/%s", nic, file) < 0)
-        return 0;
-    unsigned digits = 0;
-    for (const char *p = text; *p != '\0'; p++) {
-        if (*p == ':')
-            continue;
-        if (!isxdigit((unsigned char)*p) || ++digits > 16)
-            return 0;
-        guid = guid << 4 | strtoul((char[2]){*p, '\0'}, NULL, 16);
-    }
-    return digits == 16 ? guid : 0;
+    return sysfs_read(s, text, sizeof text, RDMA_CLASS "/%s/%s", nic, file) < 0
+               ? 0
+               : topo_guid_parse(text);
 }
 
 /* "rdmap…" is only udev's name for a device without a known link layer. So the driver decides if it
@@ -500,7 +477,7 @@ static void fill_slingshot(const struct sysfs *s, struct topology *t, const char
     if (sysfs_read(s, text, sizeof text, "%s/operstate", entry) == 0)
         p->state = strcmp(text, "up") == 0 ? TOPO_PORT_ACTIVE : TOPO_PORT_DOWN;
     int64_t speed;
-    if (sysfs_read_i64(s, &speed, "%s/speed", entry) == 0 && speed > 0 && speed < UINT32_MAX)
+    if (sysfs_number(s, &speed, "%s/speed", entry) == 0 && speed > 0 && speed < UINT32_MAX)
         p->rate_mbps = (uint64_t)speed;
 }
 

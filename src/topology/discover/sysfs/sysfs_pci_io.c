@@ -34,7 +34,7 @@ static void fill_link(const struct sysfs *s, const char *dir, struct topo_pci *p
 /* The kernel's value is used, even if it means "not known". */
 static void fill_numa(const struct sysfs *s, const char *dir, int32_t *numa) {
     int64_t v;
-    if (sysfs_read_i64(s, &v, "%s/numa_node", dir) == 0)
+    if (sysfs_number(s, &v, "%s/numa_node", dir) == 0)
         *numa = v >= 0 && v < NUMA_INDEX_MAX ? (int32_t)v : -1;
 }
 

@@ -30,10 +30,8 @@ _must_use_ int sysfs_read(const struct sysfs *s, char *ret, size_t size, const c
 /* The first bytes of a file that may be long, followed by a NUL; control characters are kept.
  * Returns -EINVAL for anything that is not a plain file. */
 _must_use_ int sysfs_head(const struct sysfs *s, char *ret, size_t size, const char *path);
-/* Decimal (or 0x…) numbers; *ret is written only on 0. */
-_must_use_ int sysfs_read_u64(const struct sysfs *s, uint64_t *ret, const char *path, ...)
-    _printf_(3, 4);
-_must_use_ int sysfs_read_i64(const struct sysfs *s, int64_t *ret, const char *path, ...)
+/* A decimal number, or one of 0x…; *ret is written only on 0. */
+_must_use_ int sysfs_number(const struct sysfs *s, int64_t *ret, const char *path, ...)
     _printf_(3, 4);
 /* The number, or 0 where it is unknown or wider than 32 bits. */
 uint32_t sysfs_u32(const struct sysfs *s, const char *path, ...) _printf_(2, 3);
