@@ -60,8 +60,13 @@ static void read_affinity(struct cpuset *ret) {
             cpuset_add(ret, i);
 }
 
+static struct topology t;
+static struct err err;
+
+static void done(void) { topology_fini(&t); }
+TestSuite(look, .fini = done);
+
 Test(look, this_machine_is_as_the_kernel_says) {
-    struct topology t = {0};
     look(DISCOVER_ALL & ~(unsigned)DISCOVER_NVML, &t);
     recorded_check(&t, "this machine");
     cr_assert_eq(t.source, TOPO_LIVE);
@@ -89,12 +94,10 @@ Test(look, this_machine_is_as_the_kernel_says) {
     }
     cr_assert_geq(t.packages, 1);
     cr_assert_str_not_empty(t.arch);
-    topology_fini(&t);
 }
 
 /* Each network card and display of /sys is found, with the node that its file names. */
 Test(look, the_pci_devices_of_this_machine_are_all_there) {
-    struct topology t = {0};
     look(DISCOVER_PCI, &t);
     DIR *dir = opendir("/sys/bus/pci/devices");
     if (dir == NULL)
@@ -126,7 +129,6 @@ Test(look, the_pci_devices_of_this_machine_are_all_there) {
         }
     }
     (void)closedir(dir);
-    topology_fini(&t);
 }
 
 Test(look, a_process_that_is_held_to_one_cpu_sees_one) {
@@ -135,7 +137,6 @@ Test(look, a_process_that_is_held_to_one_cpu_sees_one) {
     CPU_ZERO(&one);
     CPU_SET((size_t)cpu, &one);
     cr_assert_eq(sched_setaffinity(0, sizeof one, &one), 0);
-    struct topology t = {0};
     look(DISCOVER_CPUS, &t);
     recorded_check(&t, "one CPU");
     cr_assert_eq(cpuset_count(&t.allowed), 1);
@@ -148,15 +149,12 @@ Test(look, a_process_that_is_held_to_one_cpu_sees_one) {
     struct cpuset online;
     read_list("/sys/devices/system/cpu/online", &online);
     cr_assert(cpuset_equal(&t.online, &online));
-    topology_fini(&t);
 }
 
 Test(look, who_asks_for_interfaces_alone_gets_no_cores) {
-    struct topology t = {0};
     look(DISCOVER_NETIFS | DISCOVER_NICS, &t);
     cr_assert_neq(topology_find_netif(&t, "lo"), TOPO_NONE);
     cr_assert_eq(t.n_cores, 0);
-    topology_fini(&t);
 }
 
 Test(look, hwlocs_own_environment_is_as_before) {
@@ -164,8 +162,6 @@ Test(look, hwlocs_own_environment_is_as_before) {
     cr_assert_eq(unsetenv("HWLOC_PLUGINS_BLACKLIST"), 0);
     cr_assert_eq(setenv("HWLOC_COMPONENTS", "-x86", 1), 0);
     cr_assert_eq(setenv("HWLOC_SYNTHETIC", "node:3 pu:5", 1), 0);
-    struct topology t = {0};
-    struct err err = {0};
     look(DISCOVER_CPUS, &t);
     recorded_check(&t, "this machine");
     cr_assert_neq(t.n_cores, 15, "a synthetic machine is not this one");
@@ -178,7 +174,6 @@ Test(look, hwlocs_own_environment_is_as_before) {
     cr_assert_null(getenv("HWLOC_THISSYSTEM"));
     cr_assert_str_eq(getenv("HWLOC_COMPONENTS"), "-x86");
     cr_assert_str_eq(getenv("HWLOC_SYNTHETIC"), "node:3 pu:5");
-    topology_fini(&t);
 }
 
 /* ---- recorded trees ---- */
@@ -205,7 +200,7 @@ static const struct tree trees[] = {
 };
 
 /* Unpacks the tree and runs discovery; false: the tree is missing. */
-static bool look_at(const struct tree *tree, struct topology *t) {
+static bool look_at(const struct tree *tree) {
     char archive[RECORDED_PATH_MAX], command[RECORDED_PATH_MAX + 1024], root[512];
     if (!recorded_path(archive, tree->archive))
         return false;
@@ -219,18 +214,15 @@ static bool look_at(const struct tree *tree, struct topology *t) {
     static struct discovery_nvml before;
     before = (struct discovery_nvml){.n_nvidia = UINT32_MAX, .n_warnings = UINT32_MAX, .asked = !nvml_may_answer()};
     struct discovery_config config = {.what = DISCOVER_ALL, .sysroot = root, .nvml = &before};
-    struct err err = {0};
-    cr_assert_eq(topology_discover(&config, t, &err), 0, "%s: %s", tree->top, err.text);
-    uint32_t n_nvidia = 0;
-    for (uint32_t i = 0; i < t->n_gpus; i++)
-        n_nvidia += t->gpus[i].vendor == TOPO_VENDOR_NVIDIA;
-    cr_assert_eq(before.n_nvidia, n_nvidia, "all are on the PCI bus: %u", before.n_nvidia);
-    cr_assert_eq(before.n_warnings, t->n_warnings);
+    cr_assert_eq(topology_discover(&config, &t, &err), 0, "%s: %s", tree->top, err.text);
+    cr_assert_eq(before.n_nvidia, topology_count_gpus(&t, TOPO_VENDOR_NVIDIA), "all are on the PCI bus: %u",
+                 before.n_nvidia);
+    cr_assert_eq(before.n_warnings, t.n_warnings);
     cr_assert_eq(before.asked, nvml_may_answer());
-    cr_assert_eq(t->source, TOPO_SYSROOT);
-    cr_assert_str_eq(t->from, root);
-    cr_assert_str_empty(t->host);
-    recorded_check(t, tree->top);
+    cr_assert_eq(t.source, TOPO_SYSROOT);
+    cr_assert_str_eq(t.from, root);
+    cr_assert_str_empty(t.host);
+    recorded_check(&t, tree->top);
     return true;
 }
 
@@ -244,8 +236,7 @@ static const struct tree *tree_named(const char *top) {
 
 static void check_tree(const char *top) {
     const struct tree *m = tree_named(top);
-    struct topology t = {0};
-    if (!look_at(m, &t))
+    if (!look_at(m))
         SKIP_AFTER(drop_folder, "no recorded %s here", top);
     cr_expect_str_eq(t.arch, m->arch, "%s: %s", m->top, t.arch);
     cr_expect_str_eq(t.cpu_vendor, m->vendor, "%s: %s", m->top, t.cpu_vendor);
@@ -256,7 +247,6 @@ static void check_tree(const char *top) {
     cr_expect_eq(t.n_gpus, m->gpus, "%s: %u GPUs", m->top, t.n_gpus);
     cr_expect_eq(t.n_nics, m->nics, "%s: %u NICs", m->top, t.n_nics);
     cr_expect_eq(t.n_pci, m->pci, "%s: %u PCI functions", m->top, t.n_pci);
-    topology_fini(&t);
 }
 
 #define TREE(name, top) \
@@ -273,8 +263,7 @@ TREE(a_tree_of_four_h100, "ipa20-4xH100")
 TREE(a_tree_of_eight_t4, "g4dnmetal-8xT4")
 
 Test(look, gpus_that_only_nvidias_driver_names_are_listed, .init = make_folder, .fini = drop_folder) {
-    struct topology t = {0};
-    if (!look_at(tree_named("nvidiagpunumanodes"), &t))
+    if (!look_at(tree_named("nvidiagpunumanodes")))
         SKIP_AFTER(drop_folder, "no recorded nvidiagpunumanodes here");
     static const char *const at[] = {"0004:05:00.0", "0004:06:00.0", "0006:00:00.0",
                                      "0007:00:00.0", "0035:04:00.0", "0035:05:00.0"};
@@ -289,7 +278,6 @@ Test(look, gpus_that_only_nvidias_driver_names_are_listed, .init = make_folder, 
         cr_assert_eq(t.numa[i].gpu_memory, numa[i] >= 250);
         cr_assert_eq(cpuset_is_empty(&t.numa[i].cpus), numa[i] >= 250);
     }
-    topology_fini(&t);
 }
 
 /* A tree that was made from a recording gives the same result as the recording. */
@@ -300,37 +288,36 @@ Test(look, a_tree_and_the_xml_that_it_was_made_from_agree, .init = make_folder, 
                  {"ipa20-4xH100", "hwloc/flux-ipa20.xml"},
                  {"g4dnmetal-8xT4", "hwloc/mpibind-g4dnmetal.xml"}};
     for (size_t k = 0; k < ARRAY_SIZE(pairs); k++) {
-        struct topology tree = {0}, xml = {0};
+        struct topology xml = {0};
         char path[RECORDED_PATH_MAX], x[512], y[512];
-        struct err err = {0};
-        if (!look_at(tree_named(pairs[k].top), &tree) || !recorded_path(path, pairs[k].xml))
+        if (!look_at(tree_named(pairs[k].top)) || !recorded_path(path, pairs[k].xml))
             SKIP_AFTER(drop_folder, "no recorded %s here", pairs[k].top);
         cr_assert_eq(topology_load(path, &xml, &err), 0, "%s", err.text);
-        cr_assert_eq(tree.n_pci, xml.n_pci);
-        for (uint32_t i = 0; i < tree.n_pci; i++) {
-            recorded_chain(&tree, i, x);
+        cr_assert_eq(t.n_pci, xml.n_pci);
+        for (uint32_t i = 0; i < t.n_pci; i++) {
+            recorded_chain(&t, i, x);
             recorded_chain(&xml, i, y);
             cr_assert_str_eq(x, y);
-            cr_assert_eq(tree.pci[i].class_id >> 8, xml.pci[i].class_id >> 8);
-            cr_assert_eq(tree.pci[i].vendor, xml.pci[i].vendor);
-            cr_assert_eq(tree.pci[i].numa, xml.pci[i].numa);
-            cr_assert_eq(pci_addr_compare(tree.pci[i].root, xml.pci[i].root), 0);
+            cr_assert_eq(t.pci[i].class_id >> 8, xml.pci[i].class_id >> 8);
+            cr_assert_eq(t.pci[i].vendor, xml.pci[i].vendor);
+            cr_assert_eq(t.pci[i].numa, xml.pci[i].numa);
+            cr_assert_eq(pci_addr_compare(t.pci[i].root, xml.pci[i].root), 0);
         }
-        cr_assert_eq(tree.n_nics, xml.n_nics);
-        for (uint32_t i = 0; i < tree.n_nics; i++) {
-            cr_assert_str_eq(tree.nics[i].name, xml.nics[i].name);
-            cr_assert_str_eq(tree.nics[i].netdev, xml.nics[i].netdev);
-            cr_assert_eq(tree.nics[i].kind, xml.nics[i].kind);
-            cr_assert_eq(tree.nics[i].numa, xml.nics[i].numa);
-            cr_assert_eq(topo_nic_state(&tree.nics[i]), topo_nic_state(&xml.nics[i]));
+        cr_assert_eq(t.n_nics, xml.n_nics);
+        for (uint32_t i = 0; i < t.n_nics; i++) {
+            cr_assert_str_eq(t.nics[i].name, xml.nics[i].name);
+            cr_assert_str_eq(t.nics[i].netdev, xml.nics[i].netdev);
+            cr_assert_eq(t.nics[i].kind, xml.nics[i].kind);
+            cr_assert_eq(t.nics[i].numa, xml.nics[i].numa);
+            cr_assert_eq(topo_nic_state(&t.nics[i]), topo_nic_state(&xml.nics[i]));
         }
-        for (uint32_t i = 0; i < tree.n_gpus; i++)
-            cr_assert_eq(tree.gpus[i].pci, xml.gpus[i].pci);
-        for (uint32_t i = 0; i < tree.n_numa; i++) {
-            cr_assert(cpuset_equal(&tree.numa[i].cpus, &xml.numa[i].cpus));
-            cr_assert_eq(tree.numa[i].package, xml.numa[i].package);
+        for (uint32_t i = 0; i < t.n_gpus; i++)
+            cr_assert_eq(t.gpus[i].pci, xml.gpus[i].pci);
+        for (uint32_t i = 0; i < t.n_numa; i++) {
+            cr_assert(cpuset_equal(&t.numa[i].cpus, &xml.numa[i].cpus));
+            cr_assert_eq(t.numa[i].package, xml.numa[i].package);
         }
-        topology_fini(&tree);
+        topology_fini(&t);
         topology_fini(&xml);
     }
 }
@@ -342,8 +329,6 @@ Test(look, a_tree_that_is_none_is_refused) {
     } cases[] = {{"/nonexistent/tree", "can't open /nonexistent/tree", -ENOENT},
                  {"/proc/self/maps", "is not a folder", -ENOTDIR}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct topology t = {0};
-        struct err err = {0};
         struct discovery_config config = {.what = DISCOVER_ALL, .sysroot = cases[i].root};
         cr_assert_eq(topology_discover(&config, &t, &err), cases[i].code, "%s", err.text);
         cr_assert_neq(strstr(err.text, cases[i].says), NULL, "%s", err.text);
@@ -424,8 +409,6 @@ static const char *write_file(const char *name, const void *bytes, size_t len) {
 }
 
 static void refused(const char *path, int code, const char *says) {
-    struct topology t = {0};
-    struct err err = {0};
     int r = topology_load(path, &t, &err);
     cr_expect_eq(r, code, "%s: %d, %s", path, r, err.text);
     cr_expect_neq(strstr(err.text, says), NULL, "\"%s\" does not say \"%s\"", err.text, says);
@@ -434,8 +417,6 @@ static void refused(const char *path, int code, const char *says) {
 }
 
 Test(look, an_xml_says_what_it_recorded, .init = make_folder, .fini = drop_folder) {
-    struct topology t = {0};
-    struct err err = {0};
     cr_assert_eq(topology_load(write_file("small.xml", small, strlen(small)), &t, &err), 0, "%s", err.text);
     recorded_check(&t, "small.xml");
     cr_assert_eq(cpuset_count(&t.allowed), 2);
@@ -453,7 +434,6 @@ Test(look, an_xml_says_what_it_recorded, .init = make_folder, .fini = drop_folde
     cr_assert_eq(t.nics[0].ports[0].state, TOPO_PORT_ACTIVE);
     cr_assert_eq(t.nics[0].ports[1].state, TOPO_PORT_DOWN);
     cr_assert_eq(t.nics[0].ports[1].number, 2);
-    topology_fini(&t);
 }
 
 /* 100000 MB/s can be four links or two: it depends on the model. */
@@ -467,8 +447,6 @@ Test(look, the_model_says_how_fast_an_nvlink_is, .init = make_folder, .fini = dr
         memcpy(text, small, sizeof small);
         for (char *at = text; (at = strstr(at, "NVIDIA B200")) != NULL;)
             memcpy(at, cases[i].model, strlen("NVIDIA B200"));
-        struct topology t = {0};
-        struct err err = {0};
         cr_assert_eq(topology_load(write_file("x.xml", text, strlen(text)), &t, &err), 0, "%s", err.text);
         cr_assert_eq(t.n_nvlinks, 2);
         cr_expect_eq(t.nvlinks[0].count, cases[i].count, "%s: %u", cases[i].model, t.nvlinks[0].count);
@@ -527,8 +505,6 @@ Test(look, an_xml_that_brings_hwloc_down_is_refused, .init = make_folder, .fini 
         if (at == NULL)
             break;
         memcpy(at, "sat", 3);
-        struct topology t = {0};
-        struct err err = {0};
         int r = topology_load(write_file("x.xml", text, strlen(text)), &t, &err);
         cr_assert(r == 0 || (r == -EINVAL && err.text[0] != '\0'));
         refusals += r < 0;
@@ -539,7 +515,6 @@ Test(look, an_xml_that_brings_hwloc_down_is_refused, .init = make_folder, .fini 
 
 Test(look, musters_own_json_reads_back, .init = make_folder, .fini = drop_folder) {
     struct topology a = {0}, b = {0};
-    struct err err = {0};
     cr_assert_eq(topology_load(write_file("small.xml", small, strlen(small)), &a, &err), 0, "%s", err.text);
     _cleanup_(strbuf_fini) struct strbuf first = {0}, second = {0};
     topology_json_write(&a, &first);
@@ -555,8 +530,6 @@ Test(look, musters_own_json_reads_back, .init = make_folder, .fini = drop_folder
 
 Test(look, nccl_files_are_told_by_their_root) {
     char path[RECORDED_PATH_MAX];
-    struct topology t = {0};
-    struct err err = {0};
     if (!recorded_path(path, "nccl-xml/aws-p4d-24xl-topo.xml"))
         cr_skip_test("no recorded aws-p4d-24xl-topo.xml here");
     cr_assert_eq(topology_load(path, &t, &err), 0, "%s", err.text);

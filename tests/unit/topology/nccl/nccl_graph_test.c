@@ -2,6 +2,7 @@
  * machines. */
 #include <criterion/criterion.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -64,6 +65,12 @@ static uint32_t gpu_at(uint32_t device) {
     return t.n_gpus - 1;
 }
 
+/* n GPUs, each on a root bus of its own. */
+static void root_gpus(uint8_t n, const char *speed, uint32_t width) {
+    for (uint8_t i = 0; i < n; i++)
+        gpu_at(pci(TOPO_NONE, (uint8_t)(0x10 + i), 0, speed, width));
+}
+
 static struct topo_nic *nic_at(uint32_t device, const char *name, uint64_t mbps) {
     struct topo_nic *n = topology_add_nic(&t);
     n->pci = device;
@@ -74,6 +81,15 @@ static struct topo_nic *nic_at(uint32_t device, const char *name, uint64_t mbps)
     if (t.source == TOPO_NCCL_XML)
         n->dev = t.n_nics - 1;
     return n;
+}
+
+/* n NICs "n0", "n1" …, each on a root bus of its own. */
+static void root_nics(uint8_t n, int32_t numa) {
+    for (uint8_t i = 0; i < n; i++) {
+        char name[8];
+        (void)snprintf(name, sizeof name, "n%u", (unsigned)i);
+        nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), numa, GEN5, 16), name, 400000);
+    }
 }
 
 static struct topo_netif *netif(const char *name, uint32_t device, int64_t mbps) {
@@ -96,6 +112,11 @@ static void nvlink(uint32_t a, uint32_t b, uint32_t count) {
         l->end = TOPO_NVLINK_GPU;
         l->count = count;
     }
+}
+
+static void c2c(double gbs) {
+    *topology_add_nvlink(&t) =
+        (struct topo_nvlink){.gpu = 0, .end = TOPO_NVLINK_CPU, .peer = TOPO_NONE, .c2c = true, .bandwidth = gbs};
 }
 
 static void nvswitch(uint32_t gpu) {
@@ -124,7 +145,25 @@ static const char *of(uint32_t gpu) {
     (void)snprintf(out + n, sizeof text[0] - (size_t)n, " %s %.1f", nccl_path_name(p.path), p.bandwidth);
     return out;
 }
-#define OF(gpu, text) cr_assert_str_eq(of(gpu), text)
+static void OF(uint32_t gpu, const char *expected, ...) _printf_(2, 3);
+static void OF(uint32_t gpu, const char *expected, ...) {
+    char text[4096];
+    va_list ap;
+    va_start(ap, expected);
+    (void)vsnprintf(text, sizeof text, expected, ap);
+    va_end(ap);
+    cr_assert_str_eq(of(gpu), text);
+}
+
+static const char *all_nets(void) {
+    static char names[256];
+    names[0] = '\0';
+    for (uint32_t k = 0; k < nccl_graph_nets(graph); k++) {
+        size_t n = strlen(names);
+        (void)snprintf(names + n, sizeof names - n, "%s%s", k == 0 ? "" : ",", nccl_graph_net_name(graph, k));
+    }
+    return names;
+}
 
 static void between(uint32_t a, uint32_t b, enum nccl_path kind, double gbs) {
     enum nccl_path k;
@@ -204,7 +243,7 @@ Test(nccl_graph, a_switch_in_a_switch_is_PXB_unless_it_is_broadcoms) {
         gpu_at(pci(up, 0x12, 0, GEN5, 16));
         nic_at(pci(inner, 0x13, 0, GEN5, 16), "net", 400000);
         build();
-        OF(0, dell ? "net PXB 48.0" : "net PIX 48.0");
+        OF(0, "net %s 48.0", dell ? "PXB" : "PIX");
     }
     fresh(TOPO_NCCL_XML); /* generation 4 has one id for both levels, and the third level stays */
     uint32_t up = pci(TOPO_NONE, 0x10, 0, GEN4, 16), inner = pci(up, 0x11, 0, GEN4, 16),
@@ -265,9 +304,7 @@ Test(nccl_graph, speeds_are_matched_by_their_beginnings) {
         gpu_at(pci(up, 0x12, 0, "64.0 GT/s PCIe", 32));
         nic_at(pci(up, 0x13, 0, rows[i].speed, rows[i].width), "net", 4000000);
         build();
-        char expected[32];
-        (void)snprintf(expected, sizeof expected, "net PIX %s", rows[i].expected);
-        OF(0, expected);
+        OF(0, "net PIX %s", rows[i].expected);
     }
 }
 
@@ -283,9 +320,7 @@ Test(nccl_graph, hwlocs_figures_become_nccls) {
         t.pci[card].link_gbs = gbs[i];
         nic_at(card, "net", 0)->ports[0].state = TOPO_PORT_UNKNOWN;
         build();
-        char text[32];
-        (void)snprintf(text, sizeof text, "net PIX %s", expected[i]);
-        OF(0, text);
+        OF(0, "net PIX %s", expected[i]);
     }
 }
 
@@ -415,11 +450,8 @@ Test(nccl_graph, PXN_goes_over_the_first_of_equal_gpus) {
 
 Test(nccl_graph, equal_NETs_are_dealt_with_mirrored_bits) {
     fresh(TOPO_NCCL_XML);
-    for (uint8_t i = 0; i < 4; i++)
-        gpu_at(pci(TOPO_NONE, (uint8_t)(0x10 + i), 0, GEN5, 16));
-    static const char *const names[] = {"n0", "n1", "n2", "n3"};
-    for (uint8_t i = 0; i < 4; i++)
-        nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), 0, GEN5, 16), names[i], 400000);
+    root_gpus(4, GEN5, 16);
+    root_nics(4, 0);
     build();
     OF(0, "n0 PHB 48.0");
     OF(1, "n2 PHB 48.0");
@@ -437,9 +469,7 @@ Test(nccl_graph, three_NETs_are_not_mirrored_and_the_gpu_counts_among_its_local_
     fresh(TOPO_NCCL_XML);
     for (uint8_t i = 0; i < 4; i++)
         gpu_at(pci(TOPO_NONE, (uint8_t)(0x10 + i), i / 2, GEN5, 16));
-    static const char *const names[] = {"n0", "n1", "n2"};
-    for (uint8_t i = 0; i < 3; i++)
-        nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + i), 1, GEN5, 16), names[i], 400000);
+    root_nics(3, 1);
     build();
     OF(2, "n0,n1 PHB 48.0"); /* 2 % 2, two NETs a GPU */
     OF(3, "n1,n2 PHB 48.0");
@@ -455,25 +485,20 @@ Test(nccl_graph, the_policy_says_how_many_NETs_a_gpu_takes) {
                 {"nonsense", "n0,n1 PHB 48.0"}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         fresh(TOPO_NCCL_XML);
-        gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
-        gpu_at(pci(TOPO_NONE, 0x11, 0, GEN5, 16));
-        static const char *const names[] = {"n0", "n1", "n2", "n3"};
-        for (uint8_t k = 0; k < 4; k++)
-            nic_at(pci(TOPO_NONE, (uint8_t)(0x20 + k), 0, GEN5, 16), names[k], 400000);
+        root_gpus(2, GEN5, 16);
+        root_nics(4, 0);
         options.netdevs_policy = rows[i].policy;
         build();
-        OF(0, rows[i].expected);
+        OF(0, "%s", rows[i].expected);
     }
 }
 
 Test(nccl_graph, the_gpus_index_decides_not_its_place) {
     fresh(TOPO_NCCL_XML);
-    gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
-    gpu_at(pci(TOPO_NONE, 0x11, 0, GEN5, 16));
+    root_gpus(2, GEN5, 16);
     t.gpus[0].index = 1;
     t.gpus[1].index = 0;
-    nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "n0", 400000);
-    nic_at(pci(TOPO_NONE, 0x21, 0, GEN5, 16), "n1", 400000);
+    root_nics(2, 0);
     build();
     OF(0, "n1 PHB 48.0");
     OF(1, "n0 PHB 48.0");
@@ -530,9 +555,7 @@ Test(nccl_graph, cpus_are_as_far_apart_as_their_makers_say) {
         gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
         nic_at(pci(TOPO_NONE, 0x20, 1, GEN5, 16), "net", 400000);
         build();
-        char expected[32];
-        (void)snprintf(expected, sizeof expected, "net SYS %s", rows[i].expected);
-        OF(0, expected);
+        OF(0, "net SYS %s", rows[i].expected);
     }
 }
 
@@ -561,8 +584,7 @@ Test(nccl_graph, an_NVLink_has_the_bandwidth_of_its_generation) {
     } rows[] = {{60, 36}, {70, 40}, {80, 40}, {86, 24}, {89, 40}, {90, 41.2}, {100, 80.2}, {120, 80.2}, {0, 40}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
         fresh(TOPO_LIVE);
-        gpu_at(pci(TOPO_NONE, 0x10, 0, GEN4, 16));
-        gpu_at(pci(TOPO_NONE, 0x11, 0, GEN4, 16));
+        root_gpus(2, GEN4, 16);
         t.gpus[0].sm = t.gpus[1].sm = rows[i].sm;
         nvlink(0, 1, 2);
         build();
@@ -585,8 +607,7 @@ Test(nccl_graph, one_NVLink_hop_over_a_gpu_is_NVB_and_two_are_none) {
 
 Test(nccl_graph, of_paths_as_long_the_wider_one_wins_also_when_it_is_found_later) {
     fresh(TOPO_LIVE);
-    for (uint8_t i = 0; i < 4; i++)
-        gpu_at(pci(TOPO_NONE, (uint8_t)(0x10 + i), 0, "2.5 GT/s PCIe", 1));
+    root_gpus(4, "2.5 GT/s PCIe", 1);
     nvlink(0, 1, 6);
     nvlink(1, 3, 1);
     nvlink(0, 2, 3);
@@ -613,16 +634,14 @@ Test(nccl_graph, a_longer_path_is_not_taken_for_its_bandwidth) {
     uint32_t up = pci(TOPO_NONE, 0x10, 0, GEN5, 16);
     gpu_at(pci(up, 0x11, 0, GEN5, 16));
     nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "net", 400000);
-    struct topo_nvlink *l = topology_add_nvlink(&t);
-    *l = (struct topo_nvlink){.gpu = 0, .end = TOPO_NVLINK_CPU, .peer = TOPO_NONE, .c2c = true, .bandwidth = 5};
+    c2c(5);
     build();
     OF(0, "net P2C 5.0");
 }
 
 Test(nccl_graph, bundles_of_one_pair_add_up) {
     fresh(TOPO_LIVE);
-    gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
-    gpu_at(pci(TOPO_NONE, 0x11, 0, GEN5, 16));
+    root_gpus(2, GEN5, 16);
     nvlink(0, 1, 2);
     nvlink(0, 1, 3);
     build();
@@ -661,12 +680,10 @@ Test(nccl_graph, NVLinks_that_only_one_side_has_are_refused_as_nccl_does) {
 Test(nccl_graph, NVLinks_to_itself_or_to_nobody_do_nothing) {
     fresh(TOPO_LIVE);
     gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
-    struct topo_nvlink *l = topology_add_nvlink(&t);
-    *l = (struct topo_nvlink){.gpu = 0, .end = TOPO_NVLINK_GPU, .peer = 0, .count = 12};
-    l = topology_add_nvlink(&t);
-    *l = (struct topo_nvlink){.gpu = 0, .end = TOPO_NVLINK_GPU, .peer = TOPO_NONE, .count = 12};
-    l = topology_add_nvlink(&t);
-    *l = (struct topo_nvlink){.gpu = 99, .end = TOPO_NVLINK_GPU, .peer = 0, .count = 12};
+    static const uint32_t ends[][2] = {{0, 0}, {0, TOPO_NONE}, {99, 0}};
+    for (size_t i = 0; i < ARRAY_SIZE(ends); i++)
+        *topology_add_nvlink(&t) =
+            (struct topo_nvlink){.gpu = ends[i][0], .end = TOPO_NVLINK_GPU, .peer = ends[i][1], .count = 12};
     build();
 }
 
@@ -675,8 +692,7 @@ Test(nccl_graph, over_C2C_a_card_at_the_cpu_is_P2C) {
     (void)snprintf(t.arch, sizeof t.arch, "aarch64");
     gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
     nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "net", 400000);
-    struct topo_nvlink *l = topology_add_nvlink(&t);
-    *l = (struct topo_nvlink){.gpu = 0, .end = TOPO_NVLINK_CPU, .peer = TOPO_NONE, .c2c = true, .bandwidth = 400};
+    c2c(400);
     build();
     OF(0, "net P2C 48.0");
     options.net_gdr_level = "PXB"; /* then GPUDirect is off, and it is PHB again */
@@ -697,7 +713,7 @@ Test(nccl_graph, without_GPUDirect_the_path_goes_through_the_cpu) {
         t.nics[0].gdr = who == 2 ? 0 : 1;
         options.net_gdr_level = who == 3 ? "LOC" : NULL;
         build();
-        OF(0, who == 0 ? "net PIX 48.0" : "net PHB 12.0");
+        OF(0, "net %s", who == 0 ? "PIX 48.0" : "PHB 12.0");
     }
 }
 
@@ -791,9 +807,7 @@ Test(nccl_graph, EFA_devices_without_state_count_and_are_not_fused) {
     build();
     cr_assert_eq(nccl_graph_nets(graph), 32);
     for (uint32_t i = 0; i < 8; i++) {
-        char expected[128];
-        (void)snprintf(expected, sizeof expected, "rdmap%us1,rdmap%us2,rdmap%us3,rdmap%us4 PIX 48.0", i, i, i, i);
-        OF(i, expected);
+        OF(i, "rdmap%us1,rdmap%us2,rdmap%us3,rdmap%us4 PIX 48.0", i, i, i, i);
     }
     cr_assert(strstr(warnings(), "the speed of rdmap0s1 is not known") != NULL, "%s", said);
 }
@@ -849,12 +863,7 @@ Test(nccl_graph, NCCL_IB_HCA_chooses_devices_and_ports) {
         nic_at(pci(TOPO_NONE, 0x22, 0, GEN5, 16), "mlx5_10", 400000);
         options.ib_hca = rows[i].hca;
         build();
-        char names[128] = "";
-        for (uint32_t k = 0; k < nccl_graph_nets(graph); k++) {
-            size_t n = strlen(names);
-            (void)snprintf(names + n, sizeof names - n, "%s%s", k == 0 ? "" : ",", nccl_graph_net_name(graph, k));
-        }
-        cr_assert_str_eq(names, rows[i].expected, "%s: %s", rows[i].hca, names);
+        cr_assert_str_eq(all_nets(), rows[i].expected, "%s: %s", rows[i].hca, all_nets());
     }
     fresh(TOPO_SYSROOT);
     gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
@@ -893,16 +902,6 @@ static void socket_machine(void) {
     netif("down0", TOPO_NONE, 0)->running = false;
     netif("noaddr0", TOPO_NONE, 0)->n_addrs = 0;
     (void)snprintf(netif("v6lo", TOPO_NONE, 0)->addrs[0].addr, 46, "::1");
-}
-
-static const char *all_nets(void) {
-    static char names[256];
-    names[0] = '\0';
-    for (uint32_t k = 0; k < nccl_graph_nets(graph); k++) {
-        size_t n = strlen(names);
-        (void)snprintf(names + n, sizeof names - n, "%s%s", k == 0 ? "" : ",", nccl_graph_net_name(graph, k));
-    }
-    return names;
 }
 
 Test(nccl_graph, without_rdma_the_interfaces_are_those_of_nccls_sockets) {
@@ -953,8 +952,7 @@ Test(nccl_graph, with_nothing_else_docker_then_lo_are_taken) {
 
 Test(nccl_graph, beside_nvidias_other_gpus_are_none_of_nccls) {
     fresh(TOPO_LIVE);
-    gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
-    gpu_at(pci(TOPO_NONE, 0x11, 0, GEN5, 16));
+    root_gpus(2, GEN5, 16);
     t.gpus[0].vendor = TOPO_VENDOR_AMD;
     nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "net", 400000);
     build();
@@ -968,8 +966,7 @@ Test(nccl_graph, beside_nvidias_other_gpus_are_none_of_nccls) {
 
 Test(nccl_graph, two_gpus_on_one_card_are_told) {
     fresh(TOPO_LIVE);
-    gpu_at(pci(TOPO_NONE, 0x10, 0, GEN5, 16));
-    gpu_at(pci(TOPO_NONE, 0x11, 0, GEN5, 16));
+    root_gpus(2, GEN5, 16);
     nic_at(pci(TOPO_NONE, 0x20, 0, GEN5, 16), "net", 400000);
     build();
     cr_assert_str_eq(warnings(), "2 GPUs share net: 0, 1\n");

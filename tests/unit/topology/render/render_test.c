@@ -11,13 +11,38 @@
 #include "topology/discover/discovery_io.h"
 #include "topology/render/render_svg_priv.h"
 
-static struct nccl_graph *graph_of(const struct topology *t) {
-    struct nccl_graph *g;
-    struct nccl_options none = {0};
-    struct err err = {0};
-    cr_assert_eq(nccl_graph_new(t, &none, &g, &err), 0, "%s", err.text);
-    return g;
+static struct topology t;
+static struct strbuf shown;
+
+static void fini(void) {
+    topology_fini(&t);
+    strbuf_fini(&shown);
 }
+TestSuite(render, .fini = fini);
+
+enum nics { NO_NICS, NICS }; /* whether the NICs that NCCL takes are shown, too */
+enum form { MATRIX, TREE, SVG };
+
+static const char *show(enum form form, enum nics nics, uint32_t width, bool utf8) {
+    struct nccl_graph *g = NULL;
+    struct err err = {0};
+    if (nics == NICS)
+        cr_assert_eq(nccl_graph_new(&t, NULL, &g, &err), 0, "%s", err.text);
+    strbuf_clear(&shown);
+    if (form == MATRIX)
+        render_matrix(&t, g, &shown);
+    else if (form == TREE)
+        render_tree(&t, g, width, utf8, &shown);
+    else
+        render_svg(&t, g, &shown);
+    nccl_graph_free(g);
+    return strbuf_text(&shown);
+}
+static const char *matrix(enum nics nics) { return show(MATRIX, nics, 0, false); }
+static const char *tree(enum nics nics, uint32_t width, bool utf8) { return show(TREE, nics, width, utf8); }
+static const char *svg(enum nics nics) { return show(SVG, nics, 0, false); }
+
+#define HAS(part) cr_assert_not_null(strstr(strbuf_text(&shown), part), "%s in\n%s", part, strbuf_text(&shown))
 
 static void expect_text(const char *found, const char *expected) {
     size_t same = 0, line = 1;
@@ -29,16 +54,12 @@ static void expect_text(const char *found, const char *expected) {
 /* ---- the matrix ---- */
 
 Test(render, the_matrix_has_devices_affinities_legend_and_chosen_nics) {
-    struct topology t = {0};
     rig_dgx(&t);
     t.gpus[3].memory_numa = 12;
     t.nics[1].ports[0].state = TOPO_PORT_DOWN;
     (void)strcpy(t.nics[0].netdev, "ib0");
-    struct nccl_graph *g = graph_of(&t);
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_matrix(&t, g, &text);
     expect_text(
-        strbuf_text(&text),
+        matrix(NICS),
         "        GPU0  GPU1  GPU2  GPU3  mlx5_0  mlx5_1  mlx5_2  mlx5_3  CPU Affinity  NUMA Affinity  GPU NUMA ID\n"
         "GPU0    X     NV18  NV18  NV18  PIX     NODE    SYS     SYS     0-7           0              N/A\n"
         "GPU1    NV18  X     NV18  NV18  NODE    PIX     SYS     SYS     0-7           0              N/A\n"
@@ -69,12 +90,10 @@ Test(render, the_matrix_has_devices_affinities_legend_and_chosen_nics) {
         "  mlx5_1  0000:34:00.0  DOWN    400 Gb/s InfiniBand\n"
         "  mlx5_2  0000:54:00.0  ACTIVE  400 Gb/s InfiniBand\n"
         "  mlx5_3  0000:74:00.0  ACTIVE  400 Gb/s InfiniBand\n");
-    nccl_graph_free(g);
-    topology_fini(&t);
 }
 
 Test(render, gpus_of_every_vendor_are_listed_and_what_nobody_knows_is_said) {
-    struct topology t = {.source = TOPO_SYSROOT};
+    t.source = TOPO_SYSROOT;
     static const enum topo_vendor vendors[] = {TOPO_VENDOR_AMD, TOPO_VENDOR_INTEL, TOPO_VENDOR_NVIDIA,
                                                TOPO_VENDOR_NVIDIA, TOPO_VENDOR_OTHER};
     for (uint32_t i = 0; i < ARRAY_SIZE(vendors); i++) {
@@ -86,8 +105,7 @@ Test(render, gpus_of_every_vendor_are_listed_and_what_nobody_knows_is_said) {
     }
     t.gpus[2].mig = t.gpus[3].lost = true;
     t.pci[t.gpus[0].pci].vendor = 0x1002;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_matrix(&t, NULL, &text);
+    (void)matrix(NO_NICS);
     static const char *const wanted[] = {"GPU0  0000:01:00.0  AMD GPU 1002:2330\n",
                                          "GPU1  0000:02:00.0  Intel GPU 10de:2330\n",
                                          "GPU2  0000:03:00.0  NVIDIA GPU 10de:2330  MIG\n",
@@ -96,13 +114,12 @@ Test(render, gpus_of_every_vendor_are_listed_and_what_nobody_knows_is_said) {
                                          "NVLinks are not known here",
                                          "  N/A           N/A            N/A\n"};
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-        cr_assert_not_null(strstr(strbuf_text(&text), wanted[i]), "%s in\n%s", wanted[i], strbuf_text(&text));
-    cr_assert_null(strstr(strbuf_text(&text), "NCCL"));
-    topology_fini(&t);
+        HAS(wanted[i]);
+    cr_assert_null(strstr(strbuf_text(&shown), "NCCL"));
 }
 
 Test(render, nics_with_long_names_are_numbered_and_many_of_a_gpu_counted) {
-    struct topology t = {.source = TOPO_SYSROOT};
+    t.source = TOPO_SYSROOT;
     rig_cpus(&t, 1, 8, 1);
     (void)rig_gpu(&t, "0000:01:00.0", TOPO_NONE, 0);
     for (uint32_t i = 0; i < 6; i++) {
@@ -112,51 +129,36 @@ Test(render, nics_with_long_names_are_numbered_and_many_of_a_gpu_counted) {
         (void)rig_nic(&t, name, at, TOPO_NONE, 0);
     }
     topology_sort(&t);
-    struct nccl_graph *g = graph_of(&t);
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_matrix(&t, g, &text);
+    (void)matrix(NICS);
     static const char *const wanted[] = {
         "      GPU0  NIC0  NIC1  NIC2  NIC3  NIC4  NIC5  CPU Affinity  NUMA Affinity  GPU NUMA ID\n",
         "\nNIC5  NODE  NODE  NODE  NODE  NODE  NODE  X     0-7           0\n",
         "  rdmap16s27,rdmap17s27,rdmap18s27 +3  PHB  ",
         "\n  NIC5  rdmap21s27  0000:25:00.0  ACTIVE  400 Gb/s InfiniBand\n"};
     for (size_t i = 0; i < ARRAY_SIZE(wanted); i++)
-        cr_assert_not_null(strstr(strbuf_text(&text), wanted[i]), "%s in\n%s", wanted[i], strbuf_text(&text));
-    strbuf_clear(&text);
-    render_tree(&t, g, 0, true, &text);
-    cr_assert_not_null(strstr(strbuf_text(&text), "  → rdmap16s27,rdmap17s27,rdmap18s27 +3 (PHB, "), "%s",
-                       strbuf_text(&text));
-    nccl_graph_free(g);
-    topology_fini(&t);
+        HAS(wanted[i]);
+    (void)tree(NICS, 0, true);
+    HAS("  → rdmap16s27,rdmap17s27,rdmap18s27 +3 (PHB, ");
 }
 
 Test(render, a_node_without_gpus_and_nics_says_so_and_shows_its_cpus) {
-    struct topology t = {.source = TOPO_SYSROOT};
+    t.source = TOPO_SYSROOT;
     rig_cpus(&t, 2, 4, 1);
     t.numa[1].bytes = 0;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_matrix(&t, NULL, &text);
-    expect_text(strbuf_text(&text), "The node has no GPUs and no RDMA NICs.\n\n"
-                                    "CPUs 0-7 (8) in 2 packages:\n"
-                                    "  NUMA node 0  CPUs 0-3  256 GiB\n"
-                                    "  NUMA node 1  CPUs 4-7\n");
-    strbuf_clear(&text);
+    expect_text(matrix(NO_NICS), "The node has no GPUs and no RDMA NICs.\n\n"
+                                 "CPUs 0-7 (8) in 2 packages:\n"
+                                 "  NUMA node 0  CPUs 0-3  256 GiB\n"
+                                 "  NUMA node 1  CPUs 4-7\n");
     topology_fini(&t);
-    render_matrix(&t, NULL, &text);
-    expect_text(strbuf_text(&text), "The node has no GPUs and no RDMA NICs.\n");
-    strbuf_clear(&text);
+    expect_text(matrix(NO_NICS), "The node has no GPUs and no RDMA NICs.\n");
     t.source = TOPO_NCCL_XML;
     topology_add_numa(&t)->index = 0;
     (void)rig_pci(&t, "0000:10:00.0", TOPO_NONE, true, 0);
-    render_matrix(&t, NULL, &text);
-    expect_text(strbuf_text(&text),
-                "The file describes 1 PCI bridges and devices, but names no GPU or NIC: NCCL itself "
-                "detects which of them are there.\n");
-    strbuf_clear(&text);
-    render_svg(&t, NULL, &text);
-    cr_assert_not_null(strstr(strbuf_text(&text), "The file describes 1 PCI bridges and devices"));
-    cr_assert_null(strstr(strbuf_text(&text), "no GPUs"));
-    topology_fini(&t);
+    expect_text(matrix(NO_NICS), "The file describes 1 PCI bridges and devices, but names no GPU or NIC: NCCL itself "
+                                 "detects which of them are there.\n");
+    (void)svg(NO_NICS);
+    HAS("The file describes 1 PCI bridges and devices");
+    cr_assert_null(strstr(strbuf_text(&shown), "no GPUs"));
 }
 
 /* ---- the tree ---- */
@@ -180,23 +182,15 @@ static const char drawn_tree[] = "node7 (a rig): 2 packages, 2 NUMA nodes, 16 CP
                                  "         └─ mlx5_3  0000:74:00.0  400 Gb/s InfiniBand\n";
 
 Test(render, the_tree_shows_what_is_below_what) {
-    struct topology t = {0};
     rig_dgx(&t);
-    struct nccl_graph *g = graph_of(&t);
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_tree(&t, g, 0, true, &text);
-    expect_text(strbuf_text(&text), drawn_tree);
-    nccl_graph_free(g);
-    topology_fini(&t);
+    expect_text(tree(NICS, 0, true), drawn_tree);
 }
 
 Test(render, the_tree_is_ascii_where_that_is_asked_and_no_wider_than_the_terminal) {
-    struct topology t = {0};
     rig_dgx(&t);
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_tree(&t, NULL, 40, false, &text);
+    (void)tree(NO_NICS, 40, false);
     size_t lines = 0, cut = 0;
-    for (const char *p = strbuf_text(&text); *p != '\0'; p += strcspn(p, "\n") + 1, lines++) {
+    for (const char *p = strbuf_text(&shown); *p != '\0'; p += strcspn(p, "\n") + 1, lines++) {
         size_t n = strcspn(p, "\n");
         cr_assert_leq(n, 40, "%.*s", (int)n, p);
         cut += n == 40 && strncmp(p + 37, "...", 3) == 0;
@@ -205,15 +199,13 @@ Test(render, the_tree_is_ascii_where_that_is_asked_and_no_wider_than_the_termina
     }
     cr_assert_eq(lines, 17);
     cr_assert_gt(cut, 4);
-    cr_assert_not_null(strstr(strbuf_text(&text), "\n   `- NUMA node 1: CPUs 8-15, 256 GiB\n"));
-    strbuf_clear(&text);
-    render_tree(&t, NULL, 30, true, &text);
-    cr_assert_not_null(strstr(strbuf_text(&text), "\n│     ├─ Broadcom switch  000…\n"), "%s", strbuf_text(&text));
-    topology_fini(&t);
+    HAS("\n   `- NUMA node 1: CPUs 8-15, 256 GiB\n");
+    (void)tree(NO_NICS, 30, true);
+    HAS("\n│     ├─ Broadcom switch  000…\n");
 }
 
 Test(render, what_is_alike_is_folded) {
-    struct topology t = {.source = TOPO_SYSROOT};
+    t.source = TOPO_SYSROOT;
     rig_cpus(&t, 6, 2, 6);
     for (uint32_t i = 0; i < 20; i++) {
         char at[TOPO_BUSID_MAX], name[16];
@@ -223,9 +215,7 @@ Test(render, what_is_alike_is_folded) {
         t.nics[i].virtual_function = i >= 2;
     }
     t.nics[0].ports[0].state = TOPO_PORT_DOWN;
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_tree(&t, NULL, 0, false, &text);
-    expect_text(strbuf_text(&text),
+    expect_text(tree(NO_NICS, 0, false),
                 "this node: 1 package, 6 NUMA nodes, 12 CPUs, 20 NICs\n"
                 "`- package 0\n"
                 "   |- NUMA nodes 0-1: CPUs 0-3, 2 each\n"
@@ -235,33 +225,21 @@ Test(render, what_is_alike_is_folded) {
                 "   |     |- mlx5_1  0000:05:00.1  400 Gb/s InfiniBand\n"
                 "   |     `- mlx5_2 ... mlx5_19 (18)  0000:05:00.2  400 Gb/s InfiniBand  virtual functions\n"
                 "   `- NUMA nodes 3-5: CPUs 6-11, 2 each\n");
-    topology_fini(&t);
 }
 
 Test(render, no_name_brings_control_characters_to_a_terminal) {
-    struct topology t = {0};
     rig_dgx(&t);
     (void)strcpy(t.host, "a\033[2Jb\n");
     (void)strcpy(t.nics[0].name, "m \033]0;x\a\xff\xc2\x9b");
     (void)strcpy(t.nics[0].netdev, "\x7f\t");
     (void)strcpy(t.gpus[0].name, "GPU\r\n");
-    struct nccl_graph *g = graph_of(&t);
-    for (int what = 0; what < 3; what++) {
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        if (what == 0)
-            render_matrix(&t, g, &text);
-        else if (what == 1)
-            render_tree(&t, g, 0, true, &text);
-        else
-            render_svg(&t, g, &text);
-        for (const char *p = strbuf_text(&text); *p != '\0'; p++) {
-            cr_assert((unsigned char)*p >= ' ' || *p == '\n', "%d: %02x", what, *p);
+    for (enum form form = MATRIX; form <= SVG; form++) {
+        for (const char *p = show(form, NICS, 0, true); *p != '\0'; p++) {
+            cr_assert((unsigned char)*p >= ' ' || *p == '\n', "%d: %02x", (int)form, *p);
             cr_assert_neq(*p, 0x7f);
             cr_assert(!(p[0] == '\xc2' && (unsigned char)p[1] >= 0x80 && (unsigned char)p[1] < 0xa0));
         }
     }
-    nccl_graph_free(g);
-    topology_fini(&t);
 }
 
 /* ---- the picture ---- */
@@ -429,14 +407,12 @@ static const struct text_at *find_text(const char *text) {
     return NULL;
 }
 
-static void check_svg(const struct topology *t, const char *name) {
+static void check_svg(const char *name) {
     struct nccl_graph *g = NULL;
-    struct nccl_options none = {0};
-    struct err err = {0};
-    (void)!nccl_graph_new(t, &none, &g, &err);
     _cleanup_(strbuf_fini) struct strbuf text = {0}, again = {0};
-    render_svg(t, g, &text);
-    render_svg(t, g, &again);
+    (void)!nccl_graph_new(&t, NULL, &g, NULL);
+    render_svg(&t, g, &text);
+    render_svg(&t, g, &again);
     cr_assert_str_eq(strbuf_text(&text), strbuf_text(&again));
     read_svg(strbuf_text(&text));
     check_texts(name);
@@ -445,11 +421,10 @@ static void check_svg(const struct topology *t, const char *name) {
 }
 
 Test(render, the_picture_has_each_device_its_pair_and_no_text_over_another) {
-    struct topology t = {0};
     rig_dgx(&t);
     t.nics[3].ports[0].state = TOPO_PORT_DOWN;
     (void)strcpy(t.driver, "550.54");
-    check_svg(&t, "dgx");
+    check_svg("dgx");
     for (size_t i = 0; i < 4; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "GPU%zu", i);
@@ -467,7 +442,6 @@ Test(render, the_picture_has_each_device_its_pair_and_no_text_over_another) {
     (void)find_text("node7");
     (void)find_text(
         "4 GPUs, 4 NICs, 2 packages, 2 NUMA nodes, 16 CPUs · NVLink: NV18 between all GPUs · driver 550.54 · a rig");
-    topology_fini(&t);
 }
 
 static unsigned count(const char *text, const char *word) {
@@ -478,18 +452,13 @@ static unsigned count(const char *text, const char *word) {
 }
 
 Test(render, a_pair_has_a_colour_of_its_own) {
-    struct topology t = {0};
     rig_dgx(&t);
-    struct nccl_graph *g = graph_of(&t);
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_svg(&t, g, &text);
+    (void)svg(NICS);
     for (unsigned i = 1; i <= 4; i++) {
         char drawn[32];
         (void)snprintf(drawn, sizeof drawn, "<rect class=\"f%u\" ", i);
-        cr_assert_eq(count(strbuf_text(&text), drawn), 2, "%s: the GPU and its NIC", drawn);
+        cr_assert_eq(count(strbuf_text(&shown), drawn), 2, "%s: the GPU and its NIC", drawn);
     }
-    nccl_graph_free(g);
-    topology_fini(&t);
 }
 
 Test(render, a_long_list_of_cpus_is_cut_to_its_pattern) {
@@ -501,67 +470,59 @@ Test(render, a_long_list_of_cpus_is_cut_to_its_pattern) {
                 {3, 5, 1, ">CPUs 3, 8, 13 … 398 (80)</text>"},
                 {0, 8, 4, ">CPUs 0-3 … 392-395 (200)</text>"}};
     for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-        struct topology t = {.source = TOPO_SYSROOT};
+        t.source = TOPO_SYSROOT;
         rig_cpus(&t, 1, 400, 1);
         t.numa[0].cpus = (struct cpuset){0};
         for (uint32_t cpu = rows[i].first; cpu < 400; cpu += rows[i].step)
             for (uint32_t k = cpu; k < cpu + rows[i].run; k++)
                 cpuset_add(&t.numa[0].cpus, k);
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        render_svg(&t, NULL, &text);
-        cr_assert_eq(count(strbuf_text(&text), rows[i].drawn), 1, "%s in\n%s", rows[i].drawn, strbuf_text(&text));
+        (void)svg(NO_NICS);
+        cr_assert_eq(count(strbuf_text(&shown), rows[i].drawn), 1, "%s in\n%s", rows[i].drawn, strbuf_text(&shown));
         topology_fini(&t);
     }
 }
 
 Test(render, nvlinks_that_are_not_all_alike_stand_in_the_gpus) {
-    struct topology t = {0};
     rig_dgx(&t);
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_svg(&t, NULL, &text);
-    cr_assert_null(strstr(strbuf_text(&text), "GPU 1"));
+    (void)svg(NO_NICS);
+    cr_assert_null(strstr(strbuf_text(&shown), "GPU 1"));
     t.nvlinks[3].count = 0;
-    strbuf_clear(&text);
-    render_svg(&t, NULL, &text);
-    cr_assert_eq(count(strbuf_text(&text), ">NV18: GPU 1-2<"), 1);
-    cr_assert_eq(count(strbuf_text(&text), ">NV18: GPU "), 3);
-    cr_assert_not_null(strstr(strbuf_text(&text), "NVLink: NV18 between 3 of 6 pairs"));
+    (void)svg(NO_NICS);
+    cr_assert_eq(count(strbuf_text(&shown), ">NV18: GPU 1-2<"), 1);
+    cr_assert_eq(count(strbuf_text(&shown), ">NV18: GPU "), 3);
+    HAS("NVLink: NV18 between 3 of 6 pairs");
     t.nvlinks[2].count = 12;
-    strbuf_clear(&text);
-    render_svg(&t, NULL, &text);
-    cr_assert_not_null(strstr(strbuf_text(&text), "NVLink: NV12 to NV18 between 3 of 6 pairs"));
-    cr_assert_eq(count(strbuf_text(&text), ">NV12: GPU 0-1<"), 1, "GPU2");
-    cr_assert_eq(count(strbuf_text(&text), ">NV12: GPU 2<"), 2);
-    topology_fini(&t);
+    (void)svg(NO_NICS);
+    HAS("NVLink: NV12 to NV18 between 3 of 6 pairs");
+    cr_assert_eq(count(strbuf_text(&shown), ">NV12: GPU 0-1<"), 1, "GPU2");
+    cr_assert_eq(count(strbuf_text(&shown), ">NV12: GPU 2<"), 2);
 }
 
 Test(render, the_picture_draws_a_line_for_each_pair) {
-    struct topology t = {0};
     rig_dgx(&t);
     t.nics[0].ports[0].state = TOPO_PORT_DOWN;
-    struct nccl_graph *g = graph_of(&t);
+    struct nccl_graph *g;
+    cr_assert_eq(nccl_graph_new(&t, NULL, &g, NULL), 0);
     struct nccl_prediction *p = calloc(1, sizeof *p);
     unsigned ways = 0;
     for (uint32_t i = 0; i < t.n_gpus; i++) {
         nccl_graph_predict(g, i, p);
         ways += p->n_nets;
     }
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_svg(&t, g, &text);
-    read_svg(strbuf_text(&text));
+    (void)svg(NICS);
+    read_svg(strbuf_text(&shown));
     cr_assert_eq(n_paths, ways);
     cr_assert_gt(ways, 4);
-    cr_assert_eq(count(strbuf_text(&text), "\"nic off\""), 2, "the one that is down, and the legend's");
+    cr_assert_eq(count(strbuf_text(&shown), "\"nic off\""), 2, "the one that is down, and the legend's");
     (void)find_text("that of another channel");
     (void)find_text("PIX: one switch · PXN: through another GPU, by NVLink");
     free(p);
     nccl_graph_free(g);
-    topology_fini(&t);
 }
 
 /* Each line ends at a NIC that its GPU names. */
 Test(render, many_nics_of_a_gpu_are_counted_and_the_first_is_drawn) {
-    struct topology t = {.source = TOPO_SYSROOT};
+    t.source = TOPO_SYSROOT;
     rig_cpus(&t, 1, 8, 1);
     uint32_t above = rig_pci(&t, "0000:10:00.0", TOPO_NONE, true, 0);
     (void)rig_gpu(&t, "0000:11:00.0", above, 0);
@@ -572,15 +533,13 @@ Test(render, many_nics_of_a_gpu_are_counted_and_the_first_is_drawn) {
         (void)rig_nic(&t, name, at, above, 0);
     }
     topology_sort(&t);
-    check_svg(&t, "8 NICs");
+    check_svg("8 NICs");
     cr_assert_eq(n_paths, 1);
     (void)find_text("→ mlx5_0 +7");
     (void)find_text("PHB: through the CPU · +n: so many more in its other channels");
-    topology_fini(&t);
 }
 
 Test(render, the_memory_of_a_gpu_names_it) {
-    struct topology t = {0};
     rig_dgx(&t);
     for (int32_t i = 10; i < 12; i++) {
         struct topo_numa *n = topology_add_numa(&t);
@@ -590,44 +549,39 @@ Test(render, the_memory_of_a_gpu_names_it) {
     t.numa[t.n_numa - 1].bytes = UINT64_C(64) << 30; /* the tree would fold two alike */
     t.numa[t.n_numa - 1].package = 1;
     t.gpus[2].memory_numa = 11;
-    check_svg(&t, "memory");
+    check_svg("memory");
     (void)find_text("memory of a GPU");
     (void)find_text("memory of GPU2");
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_tree(&t, NULL, 0, false, &text);
-    cr_assert_not_null(strstr(strbuf_text(&text), "NUMA node 10: memory of a GPU\n"), "%s", strbuf_text(&text));
-    cr_assert_not_null(strstr(strbuf_text(&text), "NUMA node 11: memory of GPU2, 64 GiB\n"), "%s", strbuf_text(&text));
-    topology_fini(&t);
+    (void)tree(NO_NICS, 0, false);
+    HAS("NUMA node 10: memory of a GPU\n");
+    HAS("NUMA node 11: memory of GPU2, 64 GiB\n");
 }
 
 Test(render, long_lists_of_cpus_are_said_in_short) {
-    struct topology t = {.source = TOPO_SYSROOT};
+    t.source = TOPO_SYSROOT;
     rig_cpus(&t, 2, 128, 1);
     for (uint32_t i = 0; i < 256; i++) {
         (i % 2 == 0 ? cpuset_remove : cpuset_add)(&t.numa[0].cpus, i);
         (i % 16 >= 4 ? cpuset_remove : cpuset_add)(&t.numa[1].cpus, i);
     }
-    check_svg(&t, "CPUs");
+    check_svg("CPUs");
     (void)find_text("CPUs 1, 3, 5 … 255 (128)");
     (void)find_text("CPUs 0-3 … 240-243 (64)");
-    topology_fini(&t);
 }
 
 Test(render, names_with_the_letters_of_xml_are_only_text) {
-    struct topology t = {0};
     rig_dgx(&t);
     (void)strcpy(t.host, "<script>\"&\xef\xbf\xbf</script>");
     (void)strcpy(t.nics[0].name, "a<b&c>\"d");
     (void)strcpy(t.gpus[0].name, "</text></svg>");
-    check_svg(&t, "letters");
+    check_svg("letters");
     (void)find_text("<script>\"&?</script>");
     (void)find_text("a<b&c>\"d");
     (void)find_text("</text></svg>");
-    topology_fini(&t);
 }
 
 Test(render, long_names_and_many_devices_keep_apart) {
-    struct topology t = {.source = TOPO_SYSROOT};
+    t.source = TOPO_SYSROOT;
     rig_cpus(&t, 8, 64, 4);
     for (uint32_t i = 0; i < 8; i++)
         for (uint32_t c = 1; c < 64; c += 2)
@@ -649,17 +603,13 @@ Test(render, long_names_and_many_devices_keep_apart) {
         (void)strcpy(t.nics[i].netdev, "interface_of_it");
     }
     topology_sort(&t);
-    check_svg(&t, "many");
-    topology_fini(&t);
+    check_svg("many");
 }
 
 Test(render, nothing_at_all_makes_a_picture_and_a_tree) {
-    struct topology t = {0};
-    check_svg(&t, "nothing");
+    check_svg("nothing");
     (void)find_text("no GPUs, no RDMA NICs");
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    render_tree(&t, NULL, 0, true, &text);
-    expect_text(strbuf_text(&text), "this node\n");
+    expect_text(tree(NO_NICS, 0, true), "this node\n");
 }
 
 Test(render, every_recorded_machine_makes_a_picture_a_tree_and_a_matrix) {
@@ -687,12 +637,11 @@ Test(render, every_recorded_machine_makes_a_picture_a_tree_and_a_matrix) {
                                         "nccl-xml/derived/ipa20-4xH100-nccl.xml"};
     for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
         char path[RECORDED_PATH_MAX];
-        struct topology t = {0};
         struct err err = {0};
         if (!recorded_path(path, files[i]))
             cr_skip_test("%s is not there", files[i]);
         cr_assert_eq(topology_load(path, &t, &err), 0, "%s: %s", files[i], err.text);
-        check_svg(&t, files[i]);
+        check_svg(files[i]);
         for (unsigned k = 0; k < n_texts; k++) {
             size_t len = strlen(texts[k].text);
             cr_assert(len < 3 || strcmp(texts[k].text + len - 3, "…") != 0, "%s: \"%s\" is cut", files[i],
@@ -703,12 +652,10 @@ Test(render, every_recorded_machine_makes_a_picture_a_tree_and_a_matrix) {
             (void)snprintf(label, sizeof label, "GPU%" PRIu32, t.gpus[k].index);
             (void)find_text(label);
         }
-        _cleanup_(strbuf_fini) struct strbuf text = {0};
-        render_tree(&t, NULL, 80, true, &text);
-        cr_assert_eq(count(strbuf_text(&text), "─ GPU"), t.n_gpus, "%s:\n%s", files[i], strbuf_text(&text));
-        strbuf_clear(&text);
-        render_matrix(&t, NULL, &text);
-        cr_assert_gt(text.len, 20);
+        (void)tree(NO_NICS, 80, true);
+        cr_assert_eq(count(strbuf_text(&shown), "─ GPU"), t.n_gpus, "%s:\n%s", files[i], strbuf_text(&shown));
+        (void)matrix(NO_NICS);
+        cr_assert_gt(shown.len, 20);
         topology_fini(&t);
     }
 }

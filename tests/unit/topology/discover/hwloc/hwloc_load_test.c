@@ -23,6 +23,12 @@ static void load(const char *name, struct topology *t) {
     recorded_check(t, name);
 }
 
+static struct topology t;
+static struct err err;
+
+static void done(void) { topology_fini(&t); }
+TestSuite(hwloc_load, .fini = done);
+
 /* ---- all of them ---- */
 
 struct machine {
@@ -60,7 +66,6 @@ Test(hwloc_load, each_recorded_machine_has_what_its_makers_say) {
         (void)snprintf(name, sizeof name, "hwloc/%s", m->file);
         if (!recorded_path(path, name))
             continue;
-        struct topology t = {0};
         load(m->file, &t);
         cr_expect_str_eq(t.arch, m->arch, "%s: %s", m->file, t.arch);
         if (m->vendor != NULL)
@@ -100,8 +105,6 @@ Test(hwloc_load, format_3_is_refused_with_what_to_do) {
     char path[RECORDED_PATH_MAX];
     if (!recorded_path(path, "hwloc/hwloc-nvidiaDGX2-format3.0.xml"))
         cr_skip_test("no recorded %s here", format3);
-    struct topology t = {0};
-    struct err err = {0};
     cr_assert_eq(topology_load(path, &t, &err), -EINVAL);
     cr_assert_neq(strstr(err.text, "format 3.0"), NULL, "%s", err.text);
     cr_assert_neq(strstr(err.text, "--export-xml-flags v2"), NULL, "%s", err.text);
@@ -139,7 +142,6 @@ Test(hwloc_load, two_recordings_of_one_machine_agree) {
 }
 
 Test(hwloc_load, turin_has_each_gpu_behind_its_nics_switch) {
-    struct topology t = {0};
     load("prrte-turin-4xH200-nvml.xml", &t);
     static const struct {
         const char *at, *nic;
@@ -182,11 +184,9 @@ Test(hwloc_load, turin_has_each_gpu_behind_its_nics_switch) {
         cr_assert_eq(t.nvlinks[i].count, 6);
     }
     cr_assert_str_eq(t.host, "h200-1001");
-    topology_fini(&t);
 }
 
 Test(hwloc_load, ipa20_has_sub_numa_clusters_and_a_gpu_without_a_nic) {
-    struct topology t = {0};
     load("flux-ipa20.xml", &t);
     static const int32_t numa[] = {3, 1, 7, 5};
     for (uint32_t i = 0; i < 8; i++) {
@@ -203,11 +203,9 @@ Test(hwloc_load, ipa20_has_sub_numa_clusters_and_a_gpu_without_a_nic) {
         cr_assert_neq(t.nics[i].numa, 7, "GPU 2 is alone on its node");
     cr_assert_eq(t.cpu_family, 6);
     cr_assert_eq(t.cpu_model, 143);
-    topology_fini(&t);
 }
 
 Test(hwloc_load, dgx2_gpus_have_six_links_each_to_another_switch) {
-    struct topology t = {0};
     load("hwloc-nvidiaDGX2.xml", &t);
     uint32_t count[16] = {0};
     for (uint32_t i = 0; i < t.n_nvlinks; i++) {
@@ -220,11 +218,9 @@ Test(hwloc_load, dgx2_gpus_have_six_links_each_to_another_switch) {
     }
     for (uint32_t i = 0; i < 16; i++)
         cr_assert_eq(count[i], 6);
-    topology_fini(&t);
 }
 
 Test(hwloc_load, power8_has_links_to_the_cpu) {
-    struct topology t = {0};
     load("hwloc-power8gpudistances.xml", &t);
     uint32_t gpu[4] = {0}, cpu[4] = {0};
     for (uint32_t i = 0; i < t.n_nvlinks; i++) {
@@ -240,11 +236,9 @@ Test(hwloc_load, power8_has_links_to_the_cpu) {
     }
     for (uint32_t i = 0; i < 4; i++)
         cr_assert(gpu[i] == 1 && cpu[i] == 1);
-    topology_fini(&t);
 }
 
 Test(hwloc_load, an_hwloc_1_file_of_power9_tells_gpu_memory_from_the_hosts) {
-    struct topology t = {0};
     load("flux-sierra.xml", &t);
     static const int32_t index[] = {0, 8, 252, 253, 254, 255};
     for (uint32_t i = 0; i < t.n_numa; i++) {
@@ -259,11 +253,9 @@ Test(hwloc_load, an_hwloc_1_file_of_power9_tells_gpu_memory_from_the_hosts) {
     }
     cr_assert_str_eq(t.nics[0].netdev, "hsi0"); /* of an InfiniBand card */
     cr_assert_eq(t.nics[0].kind, TOPO_NIC_RDMA);
-    topology_fini(&t);
 }
 
 Test(hwloc_load, what_a_cgroup_took_away_is_left_out) {
-    struct topology t = {0};
     load("mpibind-coral-lassen.xml", &t);
     struct cpuset allowed, online;
     cr_assert_eq(cpuset_parse_list("8-87,96-175", &allowed), 0);
@@ -272,7 +264,6 @@ Test(hwloc_load, what_a_cgroup_took_away_is_left_out) {
     cr_assert(cpuset_equal(&t.online, &online));
     cr_assert_eq(cpuset_count(&t.numa[0].cpus), 80);
     cr_assert_eq(t.cores[0].first, 8);
-    topology_fini(&t);
 }
 
 Test(hwloc_load, amd_gpus_are_those_that_compute) {
@@ -284,7 +275,6 @@ Test(hwloc_load, amd_gpus_are_those_that_compute) {
                  {"flux-sched-chimera.xml", 1, 0x030000},   {"hwloc-32em64t-2n8c2t-pci-normalio.xml", 1, 0x030000},
                  {"hwloc-96em64t-4n4d3ca2co-pci.xml", 0, 0}}; /* its ES1000 is a card0 */
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct topology t = {0};
         load(cases[i].file, &t);
         uint32_t amd = 0;
         for (uint32_t g = 0; g < t.n_gpus; g++)
@@ -308,7 +298,6 @@ Test(hwloc_load, slingshot_and_efa_are_known_from_infiniband) {
                  {"mpibind-cts1-pascal.xml", "mlx5_0", "hsi0", TOPO_NIC_RDMA},
                  {"hwloc-16intel64-manyVFs.xml", "usnic_0", "eth4", TOPO_NIC_RDMA}};
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        struct topology t = {0};
         load(cases[i].file, &t);
         uint32_t at = topology_find_nic(&t, cases[i].nic);
         cr_assert_neq(at, TOPO_NONE, "%s: %s", cases[i].file, cases[i].nic);
