@@ -5,13 +5,10 @@
  *   agent_signals_io.c  signals: which end the job, and which are passed on to the workers
  *   agent_ends_io.c  ends from outside: who has got a signal, what is around, Slurm's reason
  *   agent_head_io.c  the muster that started this step: hears from it, and tells it the end
- *   agent_requeue_io.c  back into Slurm's queue, where no head does it
  *   agent_find_io.c  how to find the leader: the endpoint, the arbiter, this machine's addresses
- *   agent_ports_io.c an endpoint of several ports: which one the leader takes
  *   agent_hang_io.c  the watchdog on this node
- *   agent_gate_io.c  who of this machine may connect
- *   agent_auth_io.c  who of other machines may, and to whom this agent talks
- *   agent_exit_io.c  the exit status
+ *   agent_access_io.c  who may connect, and how this agent and its peers know each other
+ *   agent_exit_io.c  the exit status, and back into Slurm's queue
  *   agent_show_io.c  messages to the user */
 #pragma once
 
@@ -167,7 +164,7 @@ _must_use_ int agent_refuse_usage(struct agent *a, int r, const char *text);
 /* "the job was stopped by SIGTERM" */
 void agent_stop_text(int signo, char *ret, size_t size);
 
-/* ---- agent_gate_io.c ---- */
+/* ---- agent_access_io.c ---- */
 
 /* Needs the listening socket. If there can be no gate, that is said. */
 void agent_make_gate(struct agent *a);
@@ -178,8 +175,6 @@ void agent_make_gate(struct agent *a);
 void agent_choose_addrs(struct agent *a, const struct addr *local, const struct node_info *info);
 /* Whether nodes and their leader know each other. Then the store takes only their workers. */
 bool agent_is_authenticated(const struct agent *a);
-
-/* ---- agent_auth_io.c ---- */
 
 /* For operators on this machine, until the job ends: they need no key, also if its file has another
  * one by then. After registry_add(), and again when munge may have carried one. */
@@ -197,6 +192,20 @@ int agent_exit_status(const struct agent *a);
 /* Records how the run ended, for "muster status" on this machine. Call it before registry_remove(),
  * so that the run is always found. */
 void agent_record_end(const struct agent *a);
+
+/* Workers have been started: warns if Slurm could not requeue this job. */
+void agent_requeue_begin(struct agent *a);
+/* This agent leads: a worker has told a safe point; a node was lost. */
+void agent_requeue_safe(struct agent *a);
+void agent_requeue_lost(struct agent *a, const char *host);
+/* Slurm is to be asked at the end, and has not been asked yet. */
+bool agent_may_requeue(const struct agent *a);
+/* Asks Slurm, if it can be asked; agent_check() follows. */
+void agent_requeue_ask(struct agent *a);
+bool agent_is_requeueing(const struct agent *a);
+/* The exit status, if Slurm was asked, else this one. */
+int agent_requeue_status(const struct agent *a, int status);
+void agent_requeue_free(struct agent *a);
 
 /* ---- agent_stop_io.c ---- */
 
@@ -268,22 +277,6 @@ void agent_read_verdict(struct agent *a);
 /* The last thing, because the status is only known then. No worker waits for it. */
 void agent_tell_head(struct agent *a, int status);
 
-/* ---- agent_requeue_io.c ---- */
-
-/* Workers have been started: warns if Slurm could not requeue this job. */
-void agent_requeue_begin(struct agent *a);
-/* This agent leads: a worker has told a safe point; a node was lost. */
-void agent_requeue_safe(struct agent *a);
-void agent_requeue_lost(struct agent *a, const char *host);
-/* Slurm is to be asked at the end, and has not been asked yet. */
-bool agent_may_requeue(const struct agent *a);
-/* Asks Slurm, if it can be asked; agent_check() follows. */
-void agent_requeue_ask(struct agent *a);
-bool agent_is_requeueing(const struct agent *a);
-/* The exit status, if Slurm was asked, else this one. */
-int agent_requeue_status(const struct agent *a, int status);
-void agent_requeue_free(struct agent *a);
-
 /* ---- agent_find_io.c ---- */
 
 /* Joins the job, and leads it if this agent is the one to lead. */
@@ -294,18 +287,6 @@ void agent_try_endpoint(struct agent *a, const struct addr *at);
  * nodes are on this machine. */
 _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *leader,
                                   char ret[ADDR_TEXT_MAX]);
-
-/* ---- agent_ports_io.c ---- */
-
-_must_use_ bool agent_has_ports(const struct agent *a);
-/* Listens at the first port of the endpoint that is free. 0; -EADDRINUSE: another agent of this
- * machine leads the run, or is about to; -ECANCELED: it can't, and has given up. */
-_must_use_ int agent_listen_at_ports(struct agent *a, const char *host, bool only_guessed,
-                                     int *ret_fd);
-/* is_host=1 was given, but another agent of this machine was first. */
-void agent_notice_joins(const struct agent *a);
-/* The same later, when nobody leads. 0, or a negative errno: not now. */
-_must_use_ int agent_try_ports(struct agent *a, const char *host, int *ret_fd);
 
 /* ---- agent_show_io.c ---- */
 

@@ -13,7 +13,6 @@
 #include "io/clock.h"
 #include "io/file.h"
 #include "launcher/agent/agent_priv.h"
-#include "launcher/report/failure_json.h"
 #include "launcher/report/failure_text.h"
 #include "launcher/report/termination_io.h"
 #include "launcher/worker/error_file.h"

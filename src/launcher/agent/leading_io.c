@@ -12,7 +12,6 @@
 #include "io/net/port_owner.h"
 #include "io/net/resolver.h"
 #include "launcher/job/program.h"
-#include "launcher/report/events_starts_io.h"
 #include "rendezvous/auth/auth_io.h"
 #include "rendezvous/operate/leader_file_io.h"
 #include "rendezvous/protocol/endpoint_io.h"

@@ -10,3 +10,11 @@
  * only in the agent. The result is the exit status for the process (128+n after a signal); failures
  * have been reported. */
 int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given);
+
+/* Whether nobody on another machine has to reach this node. */
+bool start_is_local(const struct job_spec *spec);
+
+/* The keys that were given (NULL: none), or else those that are found, if this node needs any.
+ * Borrows nothing. 0, or a negative errno and a sentence. */
+_must_use_ int start_keys(const struct job_spec *spec, const struct keyring *given,
+                          struct keyring **ret, struct err *err);

@@ -1,4 +1,4 @@
-#include "launcher/report/events_starts_io.h"
+#include "launcher/report/events.h"
 
 #include <criterion/criterion.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 
 #include "io/clock.h"
 #include "io/file.h"
+#include "io/loop.h"
 
 static char dir[] = "/tmp/muster-starts-XXXXXX", path[64];
 static struct loop *loop;

@@ -1,4 +1,4 @@
-#include "launcher/report/failure_json.h"
+#include "launcher/report/failure_text.h"
 
 #include <criterion/criterion.h>
 #include <signal.h>
