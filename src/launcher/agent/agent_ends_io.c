@@ -136,7 +136,7 @@ static void on_config(void *arg, const struct helper_answer *answer) {
 
 static void ask_config(struct agent *a) {
     static const char *const words[] = {"show", "config", NULL};
-    a->ends.asked_wait = true;
+    a->ends.late = ENDS_ASKED;
     if (slurm_ask(a->loop, words, ASK_TIMEOUT_NS, on_config, a, &a->ends.wait_call) < 0)
         log_debug("no process can be started to ask Slurm");
 }
@@ -179,7 +179,8 @@ static void ask_in_turn(struct agent *a, uint64_t after_ns, uint64_t within_ns) 
 }
 
 static bool wants_wait(const struct agent *a) {
-    return slurm_job(a) != NULL && !a->config.spec->shutdown_timeout_given && !a->ends.asked_wait;
+    return slurm_job(a) != NULL && !a->config.spec->shutdown_timeout_given &&
+           a->ends.late != ENDS_ASKED;
 }
 
 void agent_ends_told(struct agent *a, int signo) {
@@ -213,9 +214,9 @@ void agent_ends_begin(struct agent *a) {
 }
 
 void agent_ends_started(struct agent *a) {
-    if (a->ends.late || a->life.signo != 0)
+    if (a->ends.late != ENDS_NOTHING || a->life.signo != 0)
         return;
-    a->ends.late = true;
+    a->ends.late = ENDS_ARMED;
     loop_timer_set(a->ends.late_timer, clock_now_ns() + WITNESS_AFTER_NS);
 }
 

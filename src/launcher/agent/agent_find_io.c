@@ -151,9 +151,9 @@ static int listen_at_ports(struct agent *a, const char *host, bool only_guessed,
 static int try_ports(struct agent *a, const char *host, int *ret_fd) {
     _cleanup_(freep) char *stranger = NULL;
     int r = take_name(a, &stranger);
-    if (stranger != NULL && !a->told_stranger)
+    if (stranger != NULL && (a->logged & AGENT_LOGGED_STRANGER) == 0)
         log_warning("%s", stranger);
-    a->told_stranger |= stranger != NULL;
+    a->logged |= stranger != NULL ? AGENT_LOGGED_STRANGER : 0;
     if (r == 0)
         r = listen_at_first(a, host, ret_fd, NULL);
     if (r < 0) /* all taken: perhaps by the last leader, which is at its end */

@@ -63,7 +63,6 @@ int agent_find_head(struct agent *a) {
                              &a->config.spec->place, &ops, a, &a->head, &err);
     if (r < 0 && err.text[0] != '\0')
         r = agent_refuse_usage(a, r, err.text);
-    a->brief = a->config.spec->in_step || a->head != NULL;
     agent_show_leads(a);
     return r;
 }
@@ -82,10 +81,10 @@ void agent_read_verdict(struct agent *a) {
     if (a->head == NULL || !agent_leads(a) || handed_over)
         return;
     group_overview(rdzv_server_group(leading_server(a->leading)), clock_now_ns(), &overview);
-    a->has_verdict = true;
-    a->verdict.lost = overview.losses;
-    a->verdict.safe = a->requeue.safe;
-    (void)snprintf(a->verdict.lost_nodes, sizeof a->verdict.lost_nodes, "%s", a->requeue.lost);
+    struct starter_verdict *v = a->verdict = xcalloc(1, sizeof *v);
+    v->lost = overview.losses;
+    v->safe = a->requeue.safe;
+    (void)snprintf(v->lost_nodes, sizeof v->lost_nodes, "%s", a->requeue.lost);
     if (!a->end.has_failure)
         return;
     _cleanup_(strbuf_fini) struct strbuf s = {0};
@@ -93,12 +92,15 @@ void agent_read_verdict(struct agent *a) {
                      &(struct failure_counts){.restarts_used = a->end.restarts_used,
                                               .max_restarts = a->end.max_restarts},
                      &s);
-    (void)snprintf(a->verdict.text, sizeof a->verdict.text, "%s", strbuf_text(&s));
+    (void)snprintf(v->text, sizeof v->text, "%s", strbuf_text(&s));
 }
 
 void agent_tell_head(struct agent *a, int status) {
-    a->verdict.status = (uint32_t)status;
-    if (a->has_verdict && !starter_link_verdict(a->head, &a->verdict))
-        log_debug("the head of the job was not told how it ended");
+    if (a->verdict != NULL) {
+        a->verdict->status = (uint32_t)status;
+        if (!starter_link_verdict(a->head, a->verdict))
+            log_debug("the command that started this job did not get its result");
+    }
+    free(TAKE_PTR(a->verdict));
     starter_link_free(TAKE_PTR(a->head));
 }

@@ -117,7 +117,7 @@ static void prepare(void *arg, struct generation g, const struct form *form) {
 
 static void on_tidy_timer(void *arg) {
     struct agent *a = arg;
-    a->tidied = true;
+    loop_timer_free(TAKE_PTR(a->tidy_timer));
     if (leftovers_sweep(a->loop, a->config.link->contain, &a->leftovers) < 0)
         log_debug("what killed agents left behind is not removed: no process could be started");
 }
@@ -131,10 +131,10 @@ static void start(void *arg, struct generation g, uint32_t reachability) {
     struct err err = {0};
     struct netif_choice netif;
     bool other = preflight_pick(a->preflight, reachability, &netif);
-    a->ran = true;
+    a->n_started++;
     agent_open_door(a, member_form(rdzv_client_member(a->client)));
     if (local_workers_start(a->local_workers, other ? &netif : NULL, &err) == 0) {
-        if (!a->tidied)
+        if (a->tidy_timer != NULL)
             loop_timer_set(a->tidy_timer, clock_now_ns() + TIDY_AFTER_NS);
         agent_hang_start(a, g);
         agent_ends_started(a);
@@ -515,7 +515,7 @@ static bool tear_down(struct agent *a) {
     peer_gate_free(TAKE_PTR(a->gate));
     file_close(&a->lead_name);
     store_door_free(a->door);
-    if (!a->tidied)
+    if (a->tidy_timer != NULL)
         leftovers_sweep_some(a->config.link->contain);
     arbiter_free(TAKE_PTR(a->arbiter));
     node_discovery_free(a->discovery);

@@ -40,10 +40,9 @@ struct agent_ends {
     struct witness *witness;       /* NULL: not started */
     struct loop_timer *tree_timer; /* when a signal counts as the agent's alone */
     struct loop_timer *late_timer; /* what a job that ends at once does not need */
-    bool late;                     /* late_timer was armed */
+    enum { ENDS_NOTHING = 0, ENDS_ARMED, ENDS_ASKED } late; /* it was armed; Slurm was asked */
     uint64_t own_by_ns;            /* workers wait so long for Slurm's own signal; 0: they don't */
     struct helper_call *wait_call; /* the question to Slurm how long it waits; NULL: none */
-    bool asked_wait;               /* it was asked */
     struct helper_call *call;      /* why does it end the job? The end waits for this; NULL: none */
     uint64_t told_ns;              /* when this node was told to end; 0: it was not */
     uint64_t around_ns; /* from SIGTERM to SIGKILL, by what is around this job; 0: nothing is */
@@ -58,11 +57,18 @@ struct agent_requeue {
 };
 
 struct agent_stop {
-    bool waits;               /* until evidence is gathered, or suspects have ended: */
-    struct loop_timer *timer; /* looks whether they have, */
-    uint64_t end_ns;          /* and does not wait longer */
+    /* A stop waits until evidence is gathered (TIME_NEVER), and then at most until this time for
+     * suspects to end. 0: none waits */
+    uint64_t end_ns;
+    struct loop_timer *timer; /* checks whether they have ended */
     uint64_t grace_ns;
     struct loop_timer *hold_timer; /* stops what still runs, while the workers are held */
+};
+
+/* What is logged once. */
+enum agent_logged {
+    AGENT_LOGGED_ASSUMED = 1 << 0,  /* where it looks for the others by default */
+    AGENT_LOGGED_STRANGER = 1 << 1, /* another user holds the name of this run's leader */
 };
 
 struct agent {
@@ -82,9 +88,8 @@ struct agent {
     struct node_discovery *discovery; /* NULL: it is not needed */
     struct local_workers *local_workers;
     struct hang_watch *hang;
-    struct loop_timer *tidy_timer; /* armed when workers are first started */
+    struct loop_timer *tidy_timer; /* armed when workers are first started; NULL: it has fired */
     struct helper leftovers;       /* removes what killed agents left behind */
-    bool tidied;                   /* the removal was started */
     struct peer_gate *gate;        /* NULL: everybody may connect */
     struct auth *auth;
     struct auth_ask *auth_ask; /* NULL: it waits for nothing */
@@ -102,13 +107,11 @@ struct agent {
      * this machine: another agent listened there, which may have been at its end; or the name was
      * not known yet, as that of a pod that has just been made. */
     bool may_lead_later;
-    int lead_name;      /* held while it leads at one of several ports; -1: none */
-    bool told_stranger; /* that another user holds that name */
+    int lead_name; /* held while it leads at one of several ports; -1: none */
     /* the endpoint's address on this machine that is not loopback; else len 0 */
     struct addr endpoint;
-    struct starter_link *head;      /* NULL: no head has started this agent */
-    struct starter_verdict verdict; /* what the head will be told */
-    bool has_verdict;
+    struct starter_link *head;                     /* NULL: no head has started this agent */
+    struct starter_verdict *verdict;               /* to be sent to it; NULL: none */
     bool head_gone;                                /* it was killed */
     char head_reason[WORKER_SIGNAL_TEXT_MAX + 32]; /* of the end that it asked for; "": none */
     struct agent_requeue requeue;
@@ -119,26 +122,24 @@ struct agent {
     struct agent_stop stop;
     struct agent_life life;
     struct loop_timer *life_timer;
-    int end_signals;  /* see agent_show_end_signals() */
-    bool left_output; /* a signal ended the wait for a reader of the output */
-    bool ran;         /* a worker has been started at least once */
+    int end_signals;    /* see agent_show_end_signals() */
+    bool left_output;   /* a signal ended the wait for a reader of the output */
+    unsigned n_started; /* groups whose workers it has started */
+    unsigned logged;    /* enum agent_logged */
     struct member_end end;
 
     /* agent_show_io.c */
-    bool brief; /* other agents write to the same place, and the one that leads speaks for all */
     char shown[RDZV_REASON_MAX];   /* the last progress line, so that it is not repeated */
     char waiting[RDZV_REASON_MAX]; /* why there is no leader yet; "": there is one */
     enum rdzv_wait waiting_for;    /* the same */
     uint64_t waiting_since_ns;     /* 0: it does not wait */
     uint64_t search_ns;            /* the agent's start, until there is a leader; then 0 */
-    bool told_assumed;             /* where it looks although nobody said so */
     struct rdzv_status status;     /* the last one; max_nodes 0: none, or it is out of date */
     uint64_t status_ns;            /* when it arrived */
     uint64_t gathering_since_ns;   /* the first status since the last group formed; 0: none */
     struct loop_timer *waiting_timer;
     uint64_t shown_ns;
-    struct failure shown_cause; /* the cause of the last stop that was shown */
-    bool has_shown_cause;
+    struct failure shown_cause; /* the cause of the last stop that was shown; NONE: none */
 };
 
 /* ---- agent_io.c ---- */

@@ -107,7 +107,12 @@ bool agent_show_end(struct agent *a) {
     return lost;
 }
 
-bool agent_show_is_brief(const struct agent *a) { return a->brief && !agent_leads(a); }
+/* Other agents write to the same place, and the one that leads speaks for all. */
+static bool is_beside_others(const struct agent *a) {
+    return a->config.spec->in_step || a->head != NULL;
+}
+
+bool agent_show_is_brief(const struct agent *a) { return is_beside_others(a) && !agent_leads(a); }
 
 void agent_show_leads(const struct agent *a) {
     log_set_name(agent_show_is_brief(a) ? a->host : NULL);
@@ -158,9 +163,9 @@ static void add_assumed(const struct agent *a, struct strbuf *s) {
 /* Before the live line, in which there is not always room for it. */
 static void tell_assumed(struct agent *a) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
-    if (a->told_assumed || !a->config.spec->endpoint_assumed)
+    if ((a->logged & AGENT_LOGGED_ASSUMED) != 0 || !a->config.spec->endpoint_assumed)
         return;
-    a->told_assumed = true;
+    a->logged |= AGENT_LOGGED_ASSUMED;
     add_assumed(a, &s);
     log_notice("looking for the other nodes%s", strbuf_text(&s));
 }
@@ -188,7 +193,7 @@ static uint64_t quiet_ns(const struct agent *a) {
 }
 
 static uint64_t all_come_ns(const struct agent *a) {
-    return a->brief && !log_enabled(LOG_LEVEL_INFO) ? ALL_COME_NS : 0;
+    return is_beside_others(a) && !log_enabled(LOG_LEVEL_INFO) ? ALL_COME_NS : 0;
 }
 
 /* A terminal may cut the end of the live line, so the time comes first there. */
@@ -323,8 +328,8 @@ void agent_show_formed(struct agent *a, struct generation g, const struct form *
     waits_no_more(a);
     a->shown[0] = '\0';
     a->gathering_since_ns = 0;
-    a->has_shown_cause = false;
-    bool interesting = f->n_nodes > 1 || g.counter > 1 || a->ran;
+    a->shown_cause = (struct failure){0};
+    bool interesting = f->n_nodes > 1 || g.counter > 1 || a->n_started > 0;
     uint32_t nproc = a->config.spec->nproc;
     char ranks[32];
     if (nproc == 1)
@@ -359,9 +364,8 @@ static void show_quitter(struct agent *a, const struct failure *f) {
 /* Shows the line that the user needs first, once for each failure. */
 static void show_headline(struct agent *a, const struct failure *f,
                           const struct failure_counts *counts) {
-    if (a->has_shown_cause && same_failure(&a->shown_cause, f))
+    if (a->shown_cause.kind != 0 && same_failure(&a->shown_cause, f))
         return;
-    a->has_shown_cause = true;
     a->shown_cause = *f;
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     failure_headline(f, counts, &s);
@@ -499,7 +503,7 @@ static void show_was_closed(const struct agent *a, const struct member_end *end)
 static void show_never_ran(const struct agent *a) {
     const struct member_end *end = &a->end;
     bool over = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
-    if (over && end->was_spare && !a->ran && !a->config.spec->check_only)
+    if (over && end->was_spare && a->n_started == 0 && !a->config.spec->check_only)
         log_notice("this node never ran '%s': the job %s without it, because it had all the nodes "
                    "that it needed",
                    a->config.spec->script, end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
@@ -518,7 +522,7 @@ static void show_no_leader(const struct agent *a, const struct member_end *end) 
 
 static void show_ended(const struct agent *a, const struct member_end *end) {
     _cleanup_(strbuf_fini) struct strbuf where = {0};
-    if (!a->ran && a->config.spec->endpoint_assumed) {
+    if (a->n_started == 0 && a->config.spec->endpoint_assumed) {
         strbuf_add(&where, "; this node looked for the others");
         add_assumed(a, &where);
     }

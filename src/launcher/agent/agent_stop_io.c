@@ -30,14 +30,14 @@ void agent_open_door(struct agent *a, const struct form *form) {
 static bool must_wait(const struct agent *a, const struct desired *cause) {
     return !agent_life_ends(&a->life) && cause != NULL && cause->kind == DESIRED_STOP &&
            local_workers_has_workers(a->local_workers) &&
-           (a->stop.waits || hang_watch_holds(a->hang) || hang_watch_suspects(a->hang) > 0);
+           (a->stop.end_ns != 0 || hang_watch_holds(a->hang) || hang_watch_suspects(a->hang) > 0);
 }
 
 /* Who ends meanwhile counts as stopped: it lost the rank that has failed. */
 static void begin_to_wait(struct agent *a) {
-    if (a->stop.waits)
+    if (a->stop.end_ns != 0)
         return;
-    a->stop.waits = true;
+    a->stop.end_ns = TIME_NEVER;
     local_workers_hold(a->local_workers, SIGABRT); /* also what C++ ends with */
     local_workers_hold(a->local_workers, SIGTERM);
     if (!hang_watch_holds(a->hang))
@@ -45,8 +45,8 @@ static void begin_to_wait(struct agent *a) {
 }
 
 bool agent_stop_wait_no_more(struct agent *a) {
-    bool waited = a->stop.waits;
-    a->stop.waits = false;
+    bool waited = a->stop.end_ns != 0;
+    a->stop.end_ns = 0;
     loop_timer_set(a->stop.timer, TIME_NEVER);
     if (waited)
         local_workers_release(a->local_workers, 0);
@@ -69,7 +69,7 @@ static void on_timer(void *arg) {
 }
 
 void agent_stop_gathered(struct agent *a) {
-    if (!a->stop.waits)
+    if (a->stop.end_ns == 0)
         return;
     a->stop.end_ns = clock_now_ns() + ENDS_MAX_NS;
     on_timer(a);
