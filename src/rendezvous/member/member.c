@@ -5,8 +5,40 @@
 #include <string.h>
 
 #include "base/text/utf8.h"
-#include "rendezvous/member/member_priv.h"
-#include "rendezvous/member/step.h"
+#include "rendezvous/member/election.h"
+
+struct member {
+    struct member_config config;
+    enum member_state state;
+    struct step step; /* the current time; where effects are added */
+    uint64_t since_ns;
+    uint64_t due_ns; /* when the next MEMBER_EVENT_TIME was asked for */
+
+    struct leader_link link;
+    struct held_lease lease;
+    struct election election; /* with an arbiter */
+
+    /* The group. */
+    struct generation generation; /* of the newest FORM, or of a STOP for an unknown generation */
+    struct form form;
+    uint32_t reachability; /* of START: the ways that work for all members */
+    bool start_wanted, has_workers, fenced;
+    uint64_t held_until_ns, paused_ns; /* after a sleep: how long workers can be HELD; its length */
+    bool held_stop;                    /* when it comes, the workers are stopped, */
+    uint64_t held_grace_ns;            /* with this grace */
+    struct report report;
+    bool report_due; /* it changed while there was no connection, or is sent with the next RENEW */
+    bool has_stop_cause;
+    struct desired stop_cause;
+    bool has_later; /* a FORM that came before this node was idle again */
+    struct desired later;
+
+    struct member_end end; /* kind is set as soon as it is decided */
+    bool leaving, closed;
+    uint64_t leave_by_ns; /* asked to leave, but it may be the next leader; TIME_NEVER: not so */
+    uint64_t leave_grace_ns;
+    char reason[RDZV_REASON_MAX]; /* effects point to it */
+};
 
 struct member_effect *step_emit(const struct step *s, enum member_effect_kind kind) {
     struct member_update *u = s->update;
@@ -87,26 +119,7 @@ void member_update_fini(struct member_update *u) {
 
 /* ---- effects ---- */
 
-/* Between JOIN and WELCOME no report can be sent, and JOIN may contain an older one: then it is
- * repeated after WELCOME. */
-void member_send_report(struct member *m) {
-    m->report_due = !m->link.connected;
-    if (!m->link.connected)
-        return;
-    (void)step_emit(&m->step, MEMBER_EFFECT_REPORT);
-    if (m->link.renew_ns != TIME_NEVER &&
-        m->link.renew_ns <= m->step.now_ns + m->config.rdzv.heartbeat_ns / 2)
-        member_renew(m); /* one packet instead of two */
-}
-
-/* Sends the report with the next RENEW, which is sent a little early. */
-static void send_report_soon(struct member *m) {
-    m->report_due = true;
-    if (m->link.connected)
-        m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns + m->config.rdzv.heartbeat_ns / 4);
-}
-
-void member_renew(struct member *m) {
+static void renew(struct member *m) {
     if (!m->link.connected)
         return;
     if (m->report_due) {
@@ -122,12 +135,31 @@ void member_renew(struct member *m) {
     m->link.renew_ns = m->step.now_ns + m->config.rdzv.heartbeat_ns;
 }
 
-void member_move(struct member *m, enum member_state to) {
+/* Between JOIN and WELCOME no report can be sent, and JOIN may contain an older one: then it is
+ * repeated after WELCOME. */
+static void send_report(struct member *m) {
+    m->report_due = !m->link.connected;
+    if (!m->link.connected)
+        return;
+    (void)step_emit(&m->step, MEMBER_EFFECT_REPORT);
+    if (m->link.renew_ns != TIME_NEVER &&
+        m->link.renew_ns <= m->step.now_ns + m->config.rdzv.heartbeat_ns / 2)
+        renew(m); /* one packet instead of two */
+}
+
+/* Sends the report with the next RENEW, which is sent a little early. */
+static void send_report_soon(struct member *m) {
+    m->report_due = true;
+    if (m->link.connected)
+        m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns + m->config.rdzv.heartbeat_ns / 4);
+}
+
+static void move(struct member *m, enum member_state to) {
     assert(member_may_move(m->state, to));
     m->state = to;
 }
 
-void member_set_report(struct member *m, enum node_state state) {
+static void set_report(struct member *m, enum node_state state) {
     m->report.state = state;
     m->report.generation = m->generation;
     m->report.finished = m->report.finished || state == NODE_FINISHED;
@@ -135,13 +167,13 @@ void member_set_report(struct member *m, enum node_state state) {
         /* nobody waits for it, and thousands of nodes would send it at once */
         send_report_soon(m);
     else
-        member_send_report(m);
+        send_report(m);
 }
 
 /* ---- the end ---- */
 
 /* Only the first decision counts. */
-void member_decide_end(struct member *m, enum member_end_kind kind, const char *reason) {
+static void decide_end(struct member *m, enum member_end_kind kind, const char *reason) {
     if (m->end.kind != MEMBER_END_NONE)
         return;
     m->end.kind = kind;
@@ -152,23 +184,23 @@ static void finish(struct member *m) {
     if (m->state == MEMBER_ENDED)
         return;
     if (m->closed)
-        member_set_report(m, NODE_CLOSED);
+        set_report(m, NODE_CLOSED);
     else if (m->leaving && m->link.connected)
         (void)step_emit(&m->step, MEMBER_EFFECT_SEND_LEAVE);
-    member_move(m, MEMBER_ENDED);
+    move(m, MEMBER_ENDED);
     (void)step_emit(&m->step, MEMBER_EFFECT_END);
 }
 
-void member_fence(struct member *m) {
+static void fence(struct member *m) {
     if (m->fenced)
         return;
     m->fenced = true;
     if (m->state == MEMBER_RUNNING || m->state == MEMBER_HELD)
-        member_move(m, MEMBER_STOPPING);
+        move(m, MEMBER_STOPPING);
     (void)step_emit(&m->step, MEMBER_EFFECT_FENCE);
 }
 
-void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
+static void stop_workers(struct member *m, uint64_t grace_ns, const char *reason) {
     assert(m->has_workers);
     (void)snprintf(m->reason, sizeof m->reason, "%s", reason);
     if (m->state == MEMBER_HELD) { /* the grace begins with the lease */
@@ -177,7 +209,7 @@ void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason
         return;
     }
     if (m->state == MEMBER_RUNNING)
-        member_move(m, MEMBER_STOPPING);
+        move(m, MEMBER_STOPPING);
     struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
     e->generation = m->generation;
     e->grace_ns = grace_ns;
@@ -185,9 +217,9 @@ void member_stop_workers(struct member *m, uint64_t grace_ns, const char *reason
 }
 
 /* Ends as decided: at once if there are no workers; else when they are gone, or can't be killed. */
-void member_end_with_grace(struct member *m, uint64_t grace_ns) {
+static void end_with_grace(struct member *m, uint64_t grace_ns) {
     if (m->has_workers && m->report.unusable[0] == '\0')
-        member_stop_workers(m, grace_ns, m->end.reason);
+        stop_workers(m, grace_ns, m->end.reason);
     else
         finish(m);
 }
@@ -200,13 +232,342 @@ static void stop_for_leader(struct member *m, const char *why) {
     m->lease.names = (struct generation){0, 0};
     if (m->has_workers && m->report.state != NODE_FINISHED && !m->fenced) {
         if (m->state == MEMBER_HELD)
-            member_fence(m); /* no lease will come */
+            fence(m); /* no lease will come */
         else
-            member_stop_workers(m, left, why);
+            stop_workers(m, left, why);
     } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
-        member_move(m, MEMBER_IDLE);
-        member_set_report(m, NODE_STOPPED);
+        move(m, MEMBER_IDLE);
+        set_report(m, NODE_STOPPED);
     }
+}
+
+/* This node has disconnected: its workers end, and then it searches for the next leader. why_seek:
+ * NULL if that is not new. */
+static void leave_leader(struct member *m, const char *why, const char *why_seek) {
+    stop_for_leader(m, why);
+    if (m->state != MEMBER_ENDED && m->end.kind == MEMBER_END_NONE)
+        election_seek(&m->election, &m->step, why_seek);
+}
+
+static void lose_leader(struct member *m, bool gone, const char *why) {
+    if (election_lose_leader(&m->election, &m->step, gone))
+        leave_leader(m, why, why);
+}
+
+/* ---- whether the leader is alive, and its messages ---- */
+
+static void connect_again(struct member *m) {
+    link_cut(&m->link);
+    m->link.probe_wait_ns = PROBE_RETRY_MIN_NS;
+    (void)step_emit(&m->step, MEMBER_EFFECT_CONNECT);
+}
+
+static void leader_gone(struct member *m, const char *why) {
+    m->link.probe_ns = TIME_NEVER;
+    if (m->config.has_arbiter) {
+        if (m->end.kind == MEMBER_END_NONE)
+            lose_leader(m, true, "the leader is gone: its agent ended unexpectedly");
+        return;
+    }
+    if (generation_is_none(m->generation) && m->state == MEMBER_IDLE && !m->leaving) {
+        /* Nothing here depends on that leader yet: wait for the next one. */
+        move(m, MEMBER_SEARCHING);
+        m->since_ns = m->step.now_ns;
+        m->link.leader = 0;
+        if (m->link.connected)
+            connect_again(m);
+        return;
+    }
+    if (m->state == MEMBER_SEARCHING)
+        return;
+    decide_end(m, MEMBER_END_LEADER_LOST, why);
+    end_with_grace(m, lease_left(&m->lease, m->step.now_ns));
+}
+
+static void on_disconnect(struct member *m, const char *why) {
+    bool was_connected = m->link.connected;
+    if (m->config.has_arbiter) {
+        election_on_disconnect(&m->election, &m->step, was_connected, why);
+        return;
+    }
+    connect_again(m);
+    if (was_connected)
+        link_probe(&m->step);
+}
+
+static void on_probe(struct member *m, enum probe_result result) {
+    m->link.probing = false;
+    bool silent =
+        m->step.now_ns - m->link.seen_ns > SILENT_HEARTBEATS * m->config.rdzv.heartbeat_ns;
+    if (m->state == MEMBER_SEARCHING || (m->link.connected && !silent) ||
+        (m->config.has_arbiter && m->election.state != ELECTION_FOLLOWING))
+        return;
+    if (result == PROBE_ALIVE && m->link.connected) {
+        /* The network drops what the leader sends on this connection. */
+        if (m->config.has_arbiter)
+            election_on_disconnect(&m->election, &m->step, false, NULL);
+        else
+            connect_again(m);
+    }
+    if (result == PROBE_GONE) {
+        leader_gone(m, "the leader is gone: its agent ended unexpectedly, and no other "
+                       "node may lead this job");
+    } else {
+        m->link.probe_ns = m->step.now_ns + m->link.probe_wait_ns;
+        m->link.probe_wait_ns = MIN2(2 * m->link.probe_wait_ns, m->config.probe_retry_ns);
+    }
+}
+
+/* What the last leader wanted does not count for this one. */
+static void forget_start(struct member *m) {
+    m->start_wanted = false;
+    m->lease.names = (struct generation){0, 0};
+}
+
+static void on_welcome(struct member *m, const struct member_event *ev) {
+    bool other = m->link.leader != 0 && m->link.leader != ev->leader && !m->config.has_arbiter;
+    if (m->config.has_arbiter) {
+        enum election_welcome w =
+            election_on_welcome(&m->election, &m->step, ev->leader, ev->epoch);
+        if (w == ELECTION_WELCOME_REFUSED)
+            return;
+        if (w == ELECTION_WELCOME_OTHER)
+            forget_start(m);
+    }
+    m->link.connected = true;
+    m->link.connected_ns = m->link.seen_ns = m->step.now_ns;
+    m->link.probe_ns = TIME_NEVER;
+    if (other) {
+        /* A restarted agent of the leader at the same endpoint does not know our group. */
+        forget_start(m);
+        m->link.connected = false; /* to the leader that is gone */
+        leader_gone(m, "the leader was replaced by another agent, which does not know "
+                       "this group");
+        m->link.connected = true;
+        if (m->state == MEMBER_ENDED || m->end.kind != MEMBER_END_NONE)
+            return;
+    }
+    m->link.leader = ev->leader;
+    m->link.epoch = ev->epoch;
+    if (ev->heartbeat_ns > 0) {
+        m->config.rdzv.heartbeat_ns = ev->heartbeat_ns;
+        m->config.rdzv.margin_ns = ev->margin_ns;
+        if (ev->lease_ns > 0)
+            m->config.rdzv.lease_ns = ev->lease_ns;
+    }
+    if (m->state == MEMBER_SEARCHING)
+        move(m, MEMBER_IDLE);
+    /* A node without workers needs no lease yet; it asks for the first one when it is PREPARED. */
+    if (m->has_workers)
+        renew(m);
+    else
+        m->link.renew_ns = m->step.now_ns + m->config.rdzv.heartbeat_ns;
+    if (m->report_due)
+        send_report(m);
+}
+
+static void try_start(struct member *m) {
+    if (m->state != MEMBER_PREPARED || !m->start_wanted ||
+        m->lease.names_end_ns <= m->step.now_ns ||
+        generation_compare(m->lease.names, m->generation) != 0)
+        return;
+    move(m, MEMBER_RUNNING);
+    m->has_workers = true;
+    m->fenced = false;
+    step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = m->lease.end_ns;
+    struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_START);
+    e->generation = m->generation;
+    e->reachability = m->reachability;
+    set_report(m, NODE_RUNNING);
+}
+
+/* Drops what was prepared for a group that never started, and that the leader no longer
+ * mentions. */
+static void drop_preparation(struct member *m) {
+    if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED) {
+        m->start_wanted = false;
+        move(m, MEMBER_IDLE);
+    }
+}
+
+/* We are not a member for the leader: we never were, or we count as lost meanwhile. */
+static void on_idle(struct member *m, const struct desired *d) {
+    m->start_wanted = false;
+    m->end.was_spare = d->spare;
+    m->report.restarts_used = MAX2(m->report.restarts_used, d->restarts_used);
+    m->report.losses = MAX2(m->report.losses, d->losses);
+    if (d->excluded && !m->report.excluded) {
+        m->report.excluded = true;
+        (void)snprintf(m->report.excluded_why, sizeof m->report.excluded_why, "%.120s", d->reason);
+    }
+    if (m->state == MEMBER_HELD) {
+        fence(m);
+    } else if (m->state == MEMBER_RUNNING && m->has_workers) {
+        stop_workers(m, d->grace_ns, "the leader runs the job without this node");
+    } else if (m->state == MEMBER_PREPARING || m->state == MEMBER_PREPARED ||
+               m->state == MEMBER_RUNNING) {
+        move(m, MEMBER_IDLE);
+        set_report(m, NODE_STOPPED);
+    } else if (m->state == MEMBER_IDLE && m->report.state == NODE_FAILED) {
+        /* this node could not prepare for a group that has ended */
+        set_report(m, NODE_STOPPED);
+    }
+}
+
+static void on_form(struct member *m, const struct desired *d) {
+    int c = generation_compare(d->generation, m->generation);
+    if (c < 0)
+        return;
+    if (c == 0) {
+        send_report(m);
+        return;
+    }
+    drop_preparation(m);
+    m->election.form_at_ns = m->step.now_ns;
+    m->election.form_job_ns = d->form.job_ns;
+    if (m->state == MEMBER_HELD)
+        fence(m);
+    if (m->state != MEMBER_IDLE) {
+        m->has_later = true;
+        m->later = *d;
+        return;
+    }
+    m->has_later = m->has_stop_cause = m->start_wanted = m->end.was_spare = false;
+    m->generation = d->generation;
+    m->form = d->form;
+    m->report.has_failure = m->report.finished = false;
+    m->report.reachability = 0;
+    m->report.restarts_used = MAX2(m->report.restarts_used, d->form.restarts_used);
+    m->report.losses = MAX2(m->report.losses, d->form.losses);
+    move(m, MEMBER_PREPARING);
+    step_emit(&m->step, MEMBER_EFFECT_PREPARE)->generation = m->generation;
+}
+
+static bool same_cause(const struct desired *a, const struct desired *b) {
+    return a->has_failure == b->has_failure && strcmp(a->reason, b->reason) == 0 &&
+           (!a->has_failure || (a->failure.incarnation == b->failure.incarnation &&
+                                a->failure.rank == b->failure.rank));
+}
+
+static void on_stop(struct member *m, const struct desired *d) {
+    int c = generation_compare(d->generation, m->generation);
+    if (c < 0)
+        return;
+    bool other_cause = m->has_stop_cause && c == 0 && !same_cause(&m->stop_cause, d);
+    m->stop_cause = *d;
+    m->has_stop_cause = true;
+    m->start_wanted = false;
+    if (c > 0) {
+        if (m->state == MEMBER_HELD)
+            fence(m);
+        else if (m->has_workers)
+            /* workers of an older group: end them first; STOP will be sent again */
+            stop_workers(m, d->grace_ns, d->reason);
+        drop_preparation(m);
+        if (m->state != MEMBER_IDLE)
+            return;
+        m->generation = d->generation;
+        m->report.has_failure = m->report.finished = false;
+    }
+    if (m->has_workers) {
+        stop_workers(m, d->grace_ns, d->reason);
+        return;
+    }
+    bool all_ended = m->state == MEMBER_RUNNING;
+    if (m->state != MEMBER_IDLE)
+        move(m, MEMBER_IDLE);
+    set_report(m, NODE_STOPPED);
+    /* there is nothing to end, but people want to know the reason */
+    if (other_cause || all_ended) {
+        (void)snprintf(m->reason, sizeof m->reason, "%s", d->reason);
+        struct member_effect *e = step_emit(&m->step, MEMBER_EFFECT_STOP);
+        e->generation = m->generation;
+        e->grace_ns = d->grace_ns; /* of what workers left */
+        e->reason = m->reason;
+    }
+}
+
+static void on_closed(struct member *m, const struct desired *d) {
+    m->closed = true;
+    m->stop_cause = *d;
+    m->has_stop_cause = true;
+    m->start_wanted = false;
+    if (m->end.kind == MEMBER_END_LEADER_LOST)
+        m->end.kind = MEMBER_END_NONE; /* the lost leader came back, with the outcome */
+    if (m->end.kind == MEMBER_END_NONE) {
+        decide_end(m, d->outcome == OUTCOME_SUCCESS ? MEMBER_END_SUCCESS : MEMBER_END_FAILED,
+                   d->reason);
+        m->end.has_failure = d->has_failure;
+        m->end.failure = d->failure;
+        m->end.no_fault = d->no_fault;
+        m->end.restarts_used = d->restarts_used;
+        m->end.max_restarts = d->max_restarts;
+    }
+    end_with_grace(m, d->grace_ns);
+}
+
+static void on_desired(struct member *m, const struct desired *d) {
+    if (!m->link.connected || d->epoch != m->link.epoch || m->link.leader == 0)
+        return;
+    m->link.seen_ns = m->step.now_ns;
+    switch (d->kind) {
+    case DESIRED_IDLE: on_idle(m, d); break;
+    case DESIRED_FORM: on_form(m, d); break;
+    case DESIRED_START:
+        if (generation_compare(d->generation, m->generation) == 0 && !m->leaving) {
+            m->start_wanted = true;
+            m->reachability = d->reachability;
+            try_start(m);
+        }
+        break;
+    case DESIRED_STOP: on_stop(m, d); break;
+    case DESIRED_CLOSED: on_closed(m, d); break;
+    case DESIRED_KIND_COUNT: assert_not_reached();
+    }
+}
+
+/* A lease for another group, or for none, means that this group was given up. */
+static bool may_continue(struct member *m, const struct lease *lease, uint64_t end_ns) {
+    if (generation_compare(lease->prepared, m->generation) != 0) {
+        fence(m);
+        return false;
+    }
+    if (end_ns <= m->step.now_ns + m->config.rdzv.heartbeat_ns)
+        return false; /* none can be granted yet, or only one that ends before the next RENEW */
+    move(m, MEMBER_RUNNING);
+    step_emit(&m->step, MEMBER_EFFECT_RESUME)->paused_ns = m->paused_ns;
+    return true;
+}
+
+static void on_lease(struct member *m, const struct lease *lease) {
+    if (!m->link.connected || lease->epoch != m->link.epoch ||
+        lease->echo_ns < m->link.connected_ns || lease->echo_ns > m->step.now_ns)
+        return;
+    m->link.seen_ns = m->step.now_ns;
+    m->link.probe_ns = TIME_NEVER;
+    m->link.clock_ns = lease->clock_ns;
+    m->link.rtt_ns = MAX2(m->step.now_ns - lease->echo_ns, (uint64_t)1);
+    if (m->config.has_arbiter)
+        election_on_lease(&m->election, &m->step, lease);
+    uint64_t end = lease->echo_ns + lease->validity_ns;
+    if (lease->validity_ns > 0 && end <= m->step.now_ns + m->config.rdzv.heartbeat_ns)
+        m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns + m->config.rdzv.heartbeat_ns / 4);
+    if (m->state == MEMBER_HELD && !may_continue(m, lease, end))
+        return;
+    if (lease->validity_ns == 0)
+        return;
+    m->lease.names = lease->prepared;
+    m->lease.names_end_ns = end;
+    if (end > m->lease.end_ns) {
+        m->lease.end_ns = end;
+        if (m->has_workers && !m->fenced)
+            step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = end;
+    }
+    if (m->state == MEMBER_RUNNING && m->held_stop) {
+        m->held_stop = false;
+        stop_workers(m, m->held_grace_ns, m->reason);
+    }
+    try_start(m);
 }
 
 /* ---- events of the launcher ---- */
@@ -215,10 +576,10 @@ static void on_prepared(struct member *m, const struct member_event *ev) {
     if (m->state != MEMBER_PREPARING || generation_compare(ev->generation, m->generation) != 0)
         return;
     m->report.reachability = ev->reachability;
-    member_move(m, MEMBER_PREPARED);
+    move(m, MEMBER_PREPARED);
     m->link.renew_ns = m->step.now_ns; /* its answer is the lease that START needs */
-    member_set_report(m, NODE_PREPARED);
-    member_try_start(m);
+    set_report(m, NODE_PREPARED);
+    try_start(m);
 }
 
 /* The first failure counts, unless it was an effect of this one, which is noticed only now. */
@@ -234,7 +595,7 @@ static void on_failure(struct member *m, const struct member_event *ev) {
     if (m->has_workers && m->fenced) /* we or the guardian killed it because the lease ended */
         return;
     switch (m->state) {
-    case MEMBER_PREPARING: member_move(m, MEMBER_IDLE); break;
+    case MEMBER_PREPARING: move(m, MEMBER_IDLE); break;
     case MEMBER_RUNNING:
     case MEMBER_HELD:
     case MEMBER_STOPPING: break;
@@ -246,7 +607,7 @@ static void on_failure(struct member *m, const struct member_event *ev) {
     }
     m->report.has_failure = true;
     m->report.failure = *ev->failure;
-    member_set_report(m, NODE_FAILED);
+    set_report(m, NODE_FAILED);
 }
 
 /* A group without a living worker must not count as running. If no other event explains the end of
@@ -265,33 +626,33 @@ static void on_all_gone(struct member *m, const struct member_event *ev) {
     report_unexplained_end(m, ev->failure);
     m->has_workers = false;
     if (m->state == MEMBER_HELD) /* nothing is left to hold */
-        member_move(m, m->held_stop ? MEMBER_STOPPING : MEMBER_RUNNING);
+        move(m, m->held_stop ? MEMBER_STOPPING : MEMBER_RUNNING);
     step_emit(&m->step, MEMBER_EFFECT_LEASE_END)->lease_end_ns = TIME_NEVER;
     if (m->end.kind != MEMBER_END_NONE) {
         if (!m->closed)
-            member_set_report(m, NODE_STOPPED);
+            set_report(m, NODE_STOPPED);
         finish(m);
         return;
     }
     if (m->state != MEMBER_STOPPING)
         return; /* finished or failed: STOP or CLOSED follows */
-    member_move(m, MEMBER_IDLE);
-    member_set_report(m, NODE_STOPPED);
+    move(m, MEMBER_IDLE);
+    set_report(m, NODE_STOPPED);
     if (m->has_stop_cause && generation_compare(m->stop_cause.generation, m->generation) > 0) {
         struct desired d = m->stop_cause;
-        member_on_stop(m, &d);
+        on_stop(m, &d);
     }
     if (m->has_later) {
         struct desired d = m->later;
-        member_on_form(m, &d);
+        on_form(m, &d);
     }
 }
 
 static void leave(struct member *m) {
     m->leave_by_ns = TIME_NEVER;
-    member_decide_end(m, MEMBER_END_LEFT, m->report.leaving_why);
-    member_send_report(m);
-    member_end_with_grace(m, m->leave_grace_ns);
+    decide_end(m, MEMBER_END_LEFT, m->report.leaving_why);
+    send_report(m);
+    end_with_grace(m, m->leave_grace_ns);
 }
 
 /* This node may be the one that leads next. If it left, nobody would record that nothing runs any
@@ -304,7 +665,7 @@ static bool is_awaited(const struct member *m) {
 static void on_leave(struct member *m, const struct member_event *ev) {
     if (m->leaving) { /* asked a second time: no more grace */
         if (m->has_workers)
-            member_fence(m);
+            fence(m);
         if (m->end.kind == MEMBER_END_NONE)
             leave(m);
         return;
@@ -319,23 +680,10 @@ static void on_leave(struct member *m, const struct member_event *ev) {
     m->leave_by_ns = m->step.now_ns + LEADERLESS_LEAVE_NS;
     m->election.leaving = true;
     if (m->has_workers)
-        member_stop_workers(m, ev->grace_ns, m->report.leaving_why);
+        stop_workers(m, ev->grace_ns, m->report.leaving_why);
 }
 
 /* ---- outcomes of the election ---- */
-
-/* This node has disconnected: its workers end, and then it searches for the next leader. why_seek:
- * NULL if that is not new. */
-static void leave_leader(struct member *m, const char *why, const char *why_seek) {
-    stop_for_leader(m, why);
-    if (m->state != MEMBER_ENDED && m->end.kind == MEMBER_END_NONE)
-        election_seek(&m->election, &m->step, why_seek);
-}
-
-void member_lose_leader(struct member *m, bool gone, const char *why) {
-    if (election_lose_leader(&m->election, &m->step, gone))
-        leave_leader(m, why, why);
-}
 
 static void on_closed_record(struct member *m, const struct arbiter_record *r) {
     struct desired d = {.kind = DESIRED_CLOSED,
@@ -346,7 +694,7 @@ static void on_closed_record(struct member *m, const struct arbiter_record *r) {
     memcpy(d.reason, r->reason, sizeof d.reason);
     m->end.was_closed = generation_is_none(m->generation);
     m->end.was_over = m->election.found_closed;
-    member_on_closed(m, &d);
+    on_closed(m, &d);
 }
 
 static void obey_election(struct member *m, const struct election_outcome *o) {
@@ -354,8 +702,8 @@ static void obey_election(struct member *m, const struct election_outcome *o) {
     case ELECTION_GOES_ON: break;
     case ELECTION_JOB_CLOSED: on_closed_record(m, &m->election.record); break;
     case ELECTION_FAILED:
-        member_decide_end(m, MEMBER_END_LEADER_LOST, o->reason);
-        member_end_with_grace(m, MIN2(lease_left(&m->lease, m->step.now_ns), o->grace_ns));
+        decide_end(m, MEMBER_END_LEADER_LOST, o->reason);
+        end_with_grace(m, MIN2(lease_left(&m->lease, m->step.now_ns), o->grace_ns));
         break;
     }
 }
@@ -369,7 +717,7 @@ static void election_time_passes(struct member *m) {
     if (m->end.kind != MEMBER_END_NONE)
         return;
     if (election_leader_is_silent(&m->election, &m->step))
-        member_lose_leader(m, false, "the leader grants no lease any more");
+        lose_leader(m, false, "the leader grants no lease any more");
     struct election_outcome o = election_time(&m->election, &m->step);
     obey_election(m, &o);
 }
@@ -393,7 +741,7 @@ static uint64_t workers_deadline(const struct member *m) {
 static void hold(struct member *m) {
     if (m->state == MEMBER_RUNNING) {
         m->held_stop = false;
-        member_move(m, MEMBER_HELD);
+        move(m, MEMBER_HELD);
         (void)step_emit(&m->step, MEMBER_EFFECT_HOLD);
         m->link.renew_ns = MIN2(m->link.renew_ns, m->step.now_ns);
     }
@@ -420,7 +768,7 @@ static void on_workers_deadline(struct member *m) {
         m->end.kind == MEMBER_END_NONE)
         hold(m);
     else
-        member_fence(m);
+        fence(m);
 }
 
 static void on_time(struct member *m) {
@@ -431,7 +779,7 @@ static void on_time(struct member *m) {
     if (m->state == MEMBER_ENDED)
         return;
     if (m->link.connected && m->step.now_ns >= m->link.renew_ns)
-        member_renew(m);
+        renew(m);
     if (m->config.has_arbiter) {
         if (m->end.kind == MEMBER_END_NONE && election_has_leader(&m->election, &m->link))
             check_leader(m);
@@ -440,8 +788,8 @@ static void on_time(struct member *m) {
     }
     if (m->state == MEMBER_SEARCHING) {
         if (m->step.now_ns >= m->since_ns + m->config.rdzv.join_timeout_ns) {
-            member_decide_end(m, MEMBER_END_LEADER_LOST,
-                              "no leader admitted this node within the join timeout");
+            decide_end(m, MEMBER_END_LEADER_LOST,
+                       "no leader admitted this node within the join timeout");
             finish(m);
         }
         return;
@@ -449,7 +797,7 @@ static void on_time(struct member *m) {
     if (m->end.kind != MEMBER_END_NONE)
         return;
     if (m->step.now_ns >= m->link.seen_ns + m->config.rdzv.leader_timeout_ns)
-        member_leader_gone(m, "the leader has been silent for the leader timeout");
+        leader_gone(m, "the leader has been silent for the leader timeout");
     else
         check_leader(m);
 }
@@ -477,13 +825,49 @@ static uint64_t next_deadline(const struct member *m) {
 
 /* ---- the step ---- */
 
-static void dispatch_election(struct member *m, const struct member_event *ev) {
+static bool is_of_election(enum member_event_kind kind) {
+    return kind >= MEMBER_EVENT_NAMED && kind <= MEMBER_EVENT_DEPOSED;
+}
+
+static void dispatch(struct member *m, const struct member_event *ev) {
     struct election *e = &m->election;
     const struct step *s = &m->step;
+    if (!m->config.has_arbiter && is_of_election(ev->kind))
+        return;
     switch (ev->kind) {
+    case MEMBER_EVENT_TIME: break;
+    case MEMBER_EVENT_WELCOME: on_welcome(m, ev); break;
+    case MEMBER_EVENT_REFUSED:
+        decide_end(m, MEMBER_END_REFUSED, ev->reason);
+        end_with_grace(m, UINT64_MAX);
+        break;
+    case MEMBER_EVENT_DISCONNECT: on_disconnect(m, ev->reason); break;
+    case MEMBER_EVENT_DESIRED: on_desired(m, ev->desired); break;
+    case MEMBER_EVENT_LEASE: on_lease(m, &ev->lease); break;
+    case MEMBER_EVENT_PROBE: on_probe(m, ev->probe); break;
+    case MEMBER_EVENT_PREPARED: on_prepared(m, ev); break;
+    case MEMBER_EVENT_FENCED:
+        if (m->has_workers && generation_compare(ev->generation, m->generation) == 0)
+            fence(m);
+        break;
+    case MEMBER_EVENT_FAILURE: on_failure(m, ev); break;
+    case MEMBER_EVENT_SUCCEEDED:
+        if ((m->state == MEMBER_RUNNING || m->state == MEMBER_HELD) &&
+            m->report.state == NODE_RUNNING &&
+            generation_compare(ev->generation, m->generation) == 0)
+            set_report(m, NODE_FINISHED);
+        break;
+    case MEMBER_EVENT_ALL_GONE: on_all_gone(m, ev); break;
+    case MEMBER_EVENT_UNKILLABLE:
+        (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
+        send_report(m);
+        if (m->end.kind != MEMBER_END_NONE)
+            finish(m);
+        break;
+    case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
     case MEMBER_EVENT_NAMED:
         if (election_on_named(e, s, ev->successors))
-            member_renew(m);
+            renew(m);
         break;
     case MEMBER_EVENT_HANDOVER: election_on_handover(e, s, ev->handover); break;
     case MEMBER_EVENT_ARBITER: on_answer(m, ev->answer); break;
@@ -495,73 +879,11 @@ static void dispatch_election(struct member *m, const struct member_event *ev) {
         if (election_on_deposed(e, s))
             leave_leader(m, "another node leads this job now", NULL);
         break;
-    case MEMBER_EVENT_TIME:
-    case MEMBER_EVENT_WELCOME:
-    case MEMBER_EVENT_REFUSED:
-    case MEMBER_EVENT_DISCONNECT:
-    case MEMBER_EVENT_DESIRED:
-    case MEMBER_EVENT_LEASE:
-    case MEMBER_EVENT_PROBE:
-    case MEMBER_EVENT_PREPARED:
-    case MEMBER_EVENT_FENCED:
-    case MEMBER_EVENT_FAILURE:
-    case MEMBER_EVENT_SUCCEEDED:
-    case MEMBER_EVENT_ALL_GONE:
-    case MEMBER_EVENT_UNKILLABLE:
-    case MEMBER_EVENT_LEAVE:
-    case MEMBER_EVENT_SAFE_POINT:
-    case MEMBER_EVENT_KIND_COUNT: assert_not_reached();
-    }
-}
-
-static void dispatch(struct member *m, const struct member_event *ev) {
-    switch (ev->kind) {
-    case MEMBER_EVENT_TIME: break;
-    case MEMBER_EVENT_WELCOME: member_on_welcome(m, ev); break;
-    case MEMBER_EVENT_REFUSED:
-        member_decide_end(m, MEMBER_END_REFUSED, ev->reason);
-        member_end_with_grace(m, UINT64_MAX);
-        break;
-    case MEMBER_EVENT_DISCONNECT: member_on_disconnect(m, ev->reason); break;
-    case MEMBER_EVENT_DESIRED: member_on_desired(m, ev->desired); break;
-    case MEMBER_EVENT_LEASE: member_on_lease(m, &ev->lease); break;
-    case MEMBER_EVENT_PROBE: member_on_probe(m, ev->probe); break;
-    case MEMBER_EVENT_PREPARED: on_prepared(m, ev); break;
-    case MEMBER_EVENT_FENCED:
-        if (m->has_workers && generation_compare(ev->generation, m->generation) == 0)
-            member_fence(m);
-        break;
-    case MEMBER_EVENT_FAILURE: on_failure(m, ev); break;
-    case MEMBER_EVENT_SUCCEEDED:
-        if ((m->state == MEMBER_RUNNING || m->state == MEMBER_HELD) &&
-            m->report.state == NODE_RUNNING &&
-            generation_compare(ev->generation, m->generation) == 0)
-            member_set_report(m, NODE_FINISHED);
-        break;
-    case MEMBER_EVENT_ALL_GONE: on_all_gone(m, ev); break;
-    case MEMBER_EVENT_UNKILLABLE:
-        (void)snprintf(m->report.unusable, sizeof m->report.unusable, "%s", ev->reason);
-        member_send_report(m);
-        if (m->end.kind != MEMBER_END_NONE)
-            finish(m);
-        break;
-    case MEMBER_EVENT_LEAVE: on_leave(m, ev); break;
-    case MEMBER_EVENT_NAMED:
-    case MEMBER_EVENT_HANDOVER:
-    case MEMBER_EVENT_ARBITER:
-    case MEMBER_EVENT_JOINER:
-    case MEMBER_EVENT_JOINER_GONE:
-    case MEMBER_EVENT_PEER_PROBE:
-    case MEMBER_EVENT_REDIRECT:
-    case MEMBER_EVENT_DEPOSED:
-        if (m->config.has_arbiter)
-            dispatch_election(m, ev);
-        break;
     case MEMBER_EVENT_SAFE_POINT:
         if ((m->state == MEMBER_RUNNING || m->state == MEMBER_STOPPING) &&
             generation_compare(ev->generation, m->generation) == 0) {
             m->report.at_safe_point = true; /* only in this report */
-            member_send_report(m);
+            send_report(m);
         }
         break;
     case MEMBER_EVENT_KIND_COUNT: assert_not_reached();

@@ -74,8 +74,9 @@ enum member_event_kind {
     /* launcher: no process of any generation is left. failure: reported if no other event of this
      * generation explains that; may be NULL */
     MEMBER_EVENT_ALL_GONE,
-    MEMBER_EVENT_UNKILLABLE,  /* launcher: a process that can't be killed: reason */
-    MEMBER_EVENT_LEAVE,       /* stop, then leave: reason ("was stopped by SIGTERM"), grace_ns */
+    MEMBER_EVENT_UNKILLABLE, /* launcher: a process that can't be killed: reason */
+    MEMBER_EVENT_LEAVE,      /* stop, then leave: reason ("was stopped by SIGTERM"), grace_ns */
+    /* NAMED to DEPOSED: of the election; ignored without an arbiter */
     MEMBER_EVENT_NAMED,       /* successors: of the leader to which we are connected */
     MEMBER_EVENT_HANDOVER,    /* handover: complete; after NAMED. Copied */
     MEMBER_EVENT_ARBITER,     /* answer: to a request of an ARBITER effect */
