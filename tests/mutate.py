@@ -71,7 +71,7 @@ MISTAKES = [
     ("watchdog/judge/hang.c", "if (!w->ended) /* it has run to its end */", "if (false)"),
     # a node that leaves between two leaders
     ("rendezvous/member/member.c", "if (!is_awaited(m)) {", "{"),
-    ("rendezvous/leader/group_stopping.c", "return stay < g->need && stay + leave >= g->need;", "return stay + leave >= g->need;"),
+    ("rendezvous/leader/group_states.c", "return stay < g->need && stay + leave >= g->need;", "return stay + leave >= g->need;"),
     ("rendezvous/member/election.c", "e->leader_gone && (e->leaving ||", "e->leader_gone && ("),
     # an agent's end
     ("launcher/agent/agent_life.c", "(e->facts & l->awaits) != 0)", "has(e, LIFE_PROCESSES))"),
@@ -95,8 +95,8 @@ MISTAKES = [
     ("rendezvous/leader/group_view.c", ".restarts_used = p->restarts_used,", ""),
     ("rendezvous/leader/group_view.c", ".log_nonce = g->config.log_nonce,", ""),
     # what operators see
-    ("rendezvous/leader/group_running.c", "if (g->formation.started_once && g->last_event", "if (g->last_event"),
-    ("rendezvous/leader/group_stopping.c", "group_stop_event(g, &g->last_event);", ""),
+    ("rendezvous/leader/group_states.c", "if (g->formation.started_once && g->last_event", "if (g->last_event"),
+    ("rendezvous/leader/group_states.c", "group_stop_event(g, &g->last_event);", ""),
     ("rendezvous/member/election.c", "? e->form_job_ns + (s->now_ns - e->form_at_ns) : 0,", "? e->form_job_ns : 0,"),
     ("client/store_client.c", "return muster_store_fail(-ECONNABORTED,", "return muster_store_fail(code,"),
 ]

@@ -7,31 +7,6 @@
 #include "rendezvous/leader/group_priv.h"
 #include "rendezvous/leader/parts/group_config.h"
 
-static const struct {
-    const char *name;
-    unsigned next; /* bits of the states that can follow */
-} states[GROUP_STATE_COUNT] = {
-    /*                  name         can be followed by */
-    [GROUP_GATHERING] = {"gathering", 1u << GROUP_FORMING | 1u << GROUP_CLOSED},
-    [GROUP_FORMING] = {"forming", 1u << GROUP_RUNNING | 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
-    [GROUP_RUNNING] = {"running", 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
-    [GROUP_STOPPING] = {"stopping", 1u << GROUP_GATHERING | 1u << GROUP_CLOSED},
-    [GROUP_CLOSED] = {"closed", 0},
-};
-
-const char *group_state_name(enum group_state s) { return states[s].name; }
-
-bool group_may_move(enum group_state from, enum group_state to) {
-    return (states[from].next >> to & 1) != 0;
-}
-
-void group_move(struct group *g, enum group_state to) {
-    assert(group_may_move(g->state, to));
-    g->state = to;
-    g->since_ns = g->now_ns;
-    g->status.dirty = true;
-}
-
 struct group_effect *group_emit(struct group *g, enum group_effect_kind kind, uint64_t node) {
     struct group_update *u = g->effects.update;
     if (u->n_effects == u->cap) {
@@ -390,8 +365,7 @@ static uint64_t next_deadline(const struct group *g) {
     if (g->state == GROUP_GATHERING && g->status.dirty)
         t = MIN2(t, g->status.next_ns);
     t = MIN2(t, group_watch_deadline(g));
-    t = MIN2(t, group_leadership_deadline(g));
-    return MIN2(t, group_successors_deadline(g));
+    return MIN2(t, group_leadership_deadline(g));
 }
 
 /* ---- the step ---- */
@@ -405,34 +379,24 @@ static void on_message(struct group *g, struct node *n, enum wire_kind kind, con
         group_on_warm(g, n, body);
 }
 
-static void on_node_event(struct group *g, struct node *n, const struct group_event *ev) {
-    switch (ev->kind) {
-    case GROUP_EVENT_REPORT: on_report(g, n, ev->report); break;
-    case GROUP_EVENT_RENEW: on_renew(g, n, &ev->renew); break;
-    case GROUP_EVENT_MESSAGE: on_message(g, n, ev->message, ev->body); break;
-    case GROUP_EVENT_LEAVE: group_remove_node(g, n, "has left", REMOVED_LEFT); break;
-    case GROUP_EVENT_DISCONNECT: on_disconnect(g, n); break;
-    case GROUP_EVENT_PROBE: group_on_probe(g, n, ev->probe); break;
-    case GROUP_EVENT_TIME:
-    case GROUP_EVENT_JOIN:
-    case GROUP_EVENT_STORE:
-    case GROUP_EVENT_STOP:
-    case GROUP_EVENT_ARBITER:
-    case GROUP_EVENT_TOUCHED:
-    case GROUP_EVENT_HIGHER_EPOCH:
-    case GROUP_EVENT_RESIGN:
-    case GROUP_EVENT_COMMAND:
-    case GROUP_EVENT_EXPECT:
-    case GROUP_EVENT_HANG:
-    case GROUP_EVENT_KIND_COUNT: assert_not_reached();
-    }
+/* Events about nodes that are not known change nothing. */
+static bool is_about_node(enum group_event_kind kind) {
+    return kind >= GROUP_EVENT_REPORT && kind <= GROUP_EVENT_MESSAGE;
 }
 
 static void dispatch(struct group *g, const struct group_event *ev) {
-    struct node *n;
+    struct node *n = is_about_node(ev->kind) ? roster_find(&g->roster, ev->node) : NULL;
+    if (is_about_node(ev->kind) && n == NULL)
+        return;
     switch (ev->kind) {
     case GROUP_EVENT_TIME: g->stopping.sending = false; break;
     case GROUP_EVENT_JOIN: on_join(g, ev); break;
+    case GROUP_EVENT_REPORT: on_report(g, n, ev->report); break;
+    case GROUP_EVENT_RENEW: on_renew(g, n, &ev->renew); break;
+    case GROUP_EVENT_LEAVE: group_remove_node(g, n, "has left", REMOVED_LEFT); break;
+    case GROUP_EVENT_DISCONNECT: on_disconnect(g, n); break;
+    case GROUP_EVENT_PROBE: group_on_probe(g, n, ev->probe); break;
+    case GROUP_EVENT_MESSAGE: on_message(g, n, ev->message, ev->body); break;
     case GROUP_EVENT_STORE: on_store(g, ev); break;
     case GROUP_EVENT_STOP: group_stop_for_operator(g, ev->reason, ev->halted); break;
     case GROUP_EVENT_ARBITER: group_on_arbiter(g, ev->answer); break;
@@ -442,16 +406,6 @@ static void dispatch(struct group *g, const struct group_event *ev) {
     case GROUP_EVENT_COMMAND: group_on_command(g, ev->command); break;
     case GROUP_EVENT_EXPECT: g->gathering.expected = ev->n_nodes; break;
     case GROUP_EVENT_HANG: group_on_hang(g, ev->generation, ev->failure); break;
-    case GROUP_EVENT_REPORT:
-    case GROUP_EVENT_RENEW:
-    case GROUP_EVENT_MESSAGE:
-    case GROUP_EVENT_LEAVE:
-    case GROUP_EVENT_DISCONNECT:
-    case GROUP_EVENT_PROBE:
-        n = roster_find(&g->roster, ev->node);
-        if (n != NULL)
-            on_node_event(g, n, ev);
-        break;
     case GROUP_EVENT_KIND_COUNT: assert_not_reached();
     }
 }
@@ -462,22 +416,6 @@ static void notify_idle(struct group *g) {
     if (g->gathering.idle_unsent && g->state == GROUP_GATHERING)
         group_notify_all(g);
     g->gathering.idle_unsent = false;
-}
-
-/* Continues from state to state as far as possible now. */
-static void advance(struct group *g) {
-    enum group_state before;
-    do {
-        before = g->state;
-        switch (g->state) {
-        case GROUP_GATHERING: group_advance_gathering(g); break;
-        case GROUP_FORMING: group_advance_forming(g); break;
-        case GROUP_RUNNING: group_advance_running(g); break;
-        case GROUP_STOPPING: group_advance_stopping(g); break;
-        case GROUP_CLOSED: group_advance_closed(g); break;
-        case GROUP_STATE_COUNT: assert_not_reached();
-        }
-    } while (g->state != before);
 }
 
 /* A safe point holds only for one step: a node that comes later waits for the next one. */
@@ -509,7 +447,7 @@ void group_step(struct group *g, const struct group_event *event, struct group_u
     if (!g->leadership.over) {
         group_watch(g);
         group_successors_time(g);
-        advance(g);
+        group_advance(g);
         notify_idle(g);
         emit_status(g);
         group_resign_time(g);

@@ -34,9 +34,9 @@ enum group_event_kind {
     GROUP_EVENT_LEAVE,      /* node: it has stopped and leaves; none of its processes is left */
     GROUP_EVENT_DISCONNECT, /* node: its connection ended without LEAVE */
     GROUP_EVENT_PROBE,      /* node, probe: the result of a probe of its listener */
+    GROUP_EVENT_MESSAGE,    /* node, message, body: another message of a node */
     GROUP_EVENT_STORE,      /* generation, store_host/store_port, or port 0 and reason */
     GROUP_EVENT_STOP,       /* end the job (a signal, a check of the nodes): reason, halted */
-    GROUP_EVENT_MESSAGE,    /* node, message, body: another message of a node */
     GROUP_EVENT_ARBITER,    /* answer, to a request of an effect */
     GROUP_EVENT_TOUCHED,    /* touched_ns: when the touch of the leader file began; 0: it failed */
     GROUP_EVENT_HIGHER_EPOCH, /* epoch: a message mentioned this epoch */

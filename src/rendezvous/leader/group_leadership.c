@@ -1,5 +1,6 @@
 /* The leadership in the group: what this leader grants to its nodes and requests from the arbiter,
- * the answers of the arbiter and of the leader file, and how the leader's own node leaves. */
+ * the answers of the arbiter and of the leader file, the successors and the handover to them, and
+ * how the leader's own node leaves. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -36,7 +37,8 @@ void group_send_lease(struct group *g, struct node *n) {
     formation_set_lease_pending(&g->formation, n, e->lease.validity_ns == 0);
 }
 
-void group_feed_lease_pending(struct group *g) {
+/* Sends leases to the nodes whose last RENEW got none, if leases can be granted now. */
+static void feed_lease_pending(struct group *g) {
     if (g->formation.n_lease_pending == 0 || validity(g) == 0)
         return;
     for (size_t i = 0; i < g->formation.n_members; i++)
@@ -44,7 +46,8 @@ void group_feed_lease_pending(struct group *g) {
             group_send_lease(g, g->formation.members[i]);
 }
 
-bool group_reaches(const struct group *g, const struct node *n) {
+/* Whether the leader is in contact with the node, that is, its echoes are recent enough. */
+static bool reaches(const struct group *g, const struct node *n) {
     const struct group_config *c = &g->config;
     uint64_t term =
         MIN2(MAX2(c->rdzv.lease_ns / 2, 5 * c->rdzv.heartbeat_ns / 2), c->rdzv.lease_ns);
@@ -78,7 +81,9 @@ bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch) {
     return true;
 }
 
-void group_claim_next(struct group *g, const char *why) {
+/* Claims the next epoch for this leader itself. why: the reason why successors are dropped, for the
+ * timeline; NULL: none are dropped. */
+static void claim_next(struct group *g, const char *why) {
     if (!leadership_may_claim(&g->leadership, &g->config, g->now_ns) ||
         !group_ask(g, ARBITER_CLAIM, g->leadership.epoch + 1))
         return;
@@ -92,8 +97,160 @@ void group_claim_next(struct group *g, const char *why) {
  * agent. */
 bool group_has_epoch_to_form(struct group *g) {
     if (g->leadership.idle)
-        group_claim_next(g, NULL);
+        claim_next(g, NULL);
     return !g->leadership.idle;
+}
+
+/* ---- the successors ---- */
+
+static struct node *successor(const struct group *g, uint32_t i) {
+    return roster_find(&g->roster, g->plan.named.list[i].incarnation);
+}
+
+bool group_is_successor(const struct group *g, uint64_t node) { return plan_names(&g->plan, node); }
+
+const struct successors *group_successors(const struct group *g) { return &g->plan.named; }
+
+/* ---- choosing ---- */
+
+static bool is_eligible(const struct group *g, const struct node *n) {
+    return n->is_member && n->connected && n->reached && !n->report.leaving && reaches(g, n) &&
+           n->info.incarnation != g->config.leader_incarnation;
+}
+
+static void name(struct successors *s, const struct node *n) {
+    struct rdzv_peer *p = &s->list[s->n++];
+    *p = (struct rdzv_peer){.incarnation = n->info.incarnation, .port = n->info.listener_port};
+    (void)snprintf(p->addr, sizeof p->addr, "%s", n->info.addr);
+}
+
+/* Whether the node is neither on the leader's host nor on that of another successor: one power cut
+ * must not end two of them. */
+static bool is_elsewhere(const struct group *g, const struct successors *s, const struct node *n) {
+    const struct node *leader = roster_find(&g->roster, g->config.leader_incarnation);
+    if (leader != NULL && strcmp(leader->info.host, n->info.host) == 0)
+        return false;
+    for (uint32_t i = 0; i < s->n; i++) {
+        const struct node *other = roster_find(&g->roster, s->list[i].incarnation);
+        if (other != NULL && strcmp(other->info.host, n->info.host) == 0)
+            return false;
+    }
+    return true;
+}
+
+static bool is_in(const struct successors *s, uint64_t incarnation) {
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->list[i].incarnation == incarnation)
+            return true;
+    return false;
+}
+
+static void add_successors(const struct group *g, struct successors *s) {
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < g->formation.n_members && s->n < RDZV_SUCCESSORS_MAX; i++) {
+            const struct node *n = g->formation.members[i];
+            if (is_eligible(g, n) && !is_in(s, n->info.incarnation) &&
+                (pass == 1 || is_elsewhere(g, s, n)))
+                name(s, n);
+        }
+}
+
+/* ---- naming ---- */
+
+static void adopt(struct group *g, const struct successors *s) {
+    plan_adopt(&g->plan, s, g->now_ns);
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        if (n->connected)
+            (void)group_emit(g, GROUP_EFFECT_NAME, n->info.incarnation);
+}
+
+void group_name_successors(struct group *g) {
+    if (g->config.leadership != LEADERSHIP_ARBITER)
+        return;
+    struct successors s = {.epoch = g->leadership.epoch};
+    bool same_epoch = s.epoch == g->plan.named.epoch;
+    for (uint32_t i = 0; i < g->plan.named.n; i++) {
+        const struct node *n = successor(g, i);
+        if (same_epoch ? g->plan.states[i] != SUCCESSOR_GONE : n != NULL && is_eligible(g, n))
+            s.list[s.n++] = g->plan.named.list[i];
+    }
+    add_successors(g, &s);
+    adopt(g, &s);
+    feed_lease_pending(g);
+}
+
+static void forget_successors(struct group *g) {
+    adopt(g, &(struct successors){.epoch = g->leadership.epoch});
+}
+
+void group_offer_successor(struct group *g) {
+    if (g->config.leadership != LEADERSHIP_ARBITER || g->plan.named.n == RDZV_SUCCESSORS_MAX ||
+        !group_is_live(g) || g->plan.named.epoch != g->leadership.epoch)
+        return;
+    struct successors s = g->plan.named;
+    add_successors(g, &s);
+    if (s.n > g->plan.named.n)
+        adopt(g, &s);
+}
+
+/* ---- losing ---- */
+
+void group_successor_lost(struct group *g, const struct node *n, enum removal how) {
+    /* A node that is found gone so soon after its last contact with the leader can't have
+     * claimed. */
+    bool surely = how == REMOVED_LEFT || (how == REMOVED_GONE && n->echo_ns != 0 &&
+                                          g->now_ns - n->echo_ns < g->config.rdzv.lease_ns);
+    plan_lose(&g->plan, n->info.incarnation, surely);
+}
+
+bool group_successors_settled(struct group *g) {
+    for (uint32_t i = 0; i < g->plan.named.n; i++) {
+        const struct node *n = successor(g, i);
+        if (g->plan.states[i] == SUCCESSOR_GONE || (n != NULL && node_is(n, TALLY_CANDIDATE)))
+            continue;
+        claim_next(g, "a successor is gone, and might have claimed");
+        return false;
+    }
+    return !g->leadership.claiming;
+}
+
+void group_on_echo(struct group *g, const struct node *n, const struct echo *echo) {
+    if (plan_echo(&g->plan, n->info.incarnation, echo, g->now_ns))
+        feed_lease_pending(g);
+}
+
+/* ---- a silent first successor does not cost the others their leases ---- */
+
+static bool depends_on_successor(const struct group *g) {
+    return g->config.leadership == LEADERSHIP_ARBITER && g->plan.named.n > 0 && g->forming.sent &&
+           (group_is_live(g) || g->state == GROUP_STOPPING);
+}
+
+/* Enough members were heard well after the first successor: so it is cut off from the network, not
+ * we. */
+static bool others_are_fresh(const struct group *g) {
+    uint64_t after = g->plan.clock_ns + 2 * g->config.rdzv.heartbeat_ns;
+    size_t fresh = 0;
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        fresh += g->formation.members[i]->echo_ns >= after;
+    return fresh >= g->config.rdzv.min_nodes && 2 * fresh >= g->formation.n_members;
+}
+
+void group_successors_time(struct group *g) {
+    if (!depends_on_successor(g))
+        return;
+    switch (plan_check(&g->plan, &g->config, g->now_ns)) {
+    case PLAN_NOTHING: break;
+    case PLAN_NAME_ANEW: group_name_successors(g); break;
+    case PLAN_ASK_OTHERS:
+        if (others_are_fresh(g))
+            claim_next(g, "the first successor is silent");
+        break;
+    }
+}
+
+static uint64_t successors_deadline(const struct group *g) {
+    return depends_on_successor(g) ? plan_deadline(&g->plan, &g->config, g->now_ns) : TIME_NEVER;
 }
 
 /* ---- the end ---- */
@@ -133,7 +290,7 @@ static bool reaches_too_few(const struct group *g) {
         return false;
     size_t heard = 0, of_last = 0;
     LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all) {
-        bool hears = group_reaches(g, n);
+        bool hears = reaches(g, n);
         heard += hears;
         of_last += hears && n->in_order;
     }
@@ -160,7 +317,7 @@ static void scan_members(struct group *g) {
 
 static void adopt_epoch(struct group *g) {
     if (!group_is_live(g) && g->state != GROUP_STOPPING) {
-        group_forget_successors(g);
+        forget_successors(g);
         return;
     }
     group_name_successors(g);
@@ -190,16 +347,16 @@ void group_on_arbiter(struct group *g, const struct arbiter_answer *a) {
     switch (news.change) {
     case LEADERSHIP_UNCHANGED: break;
     case LEADERSHIP_CLAIM_AGAIN:
-        group_claim_next(g, "a claim whose answer was lost");
-        group_feed_lease_pending(g);
+        claim_next(g, "a claim whose answer was lost");
+        feed_lease_pending(g);
         break;
-    case LEADERSHIP_CONFIRMED: group_feed_lease_pending(g); break;
+    case LEADERSHIP_CONFIRMED: feed_lease_pending(g); break;
     case LEADERSHIP_NEW_EPOCH:
         adopt_epoch(g);
         if (a->request.kind != ARBITER_CLAIM)
             break; /* the outcome follows */
         g->leadership.read_ns = MAX2(g->leadership.read_ns, a->started_ns);
-        group_feed_lease_pending(g);
+        feed_lease_pending(g);
         break;
     case LEADERSHIP_DEPOSED: group_depose(g, news.epoch); break;
     case LEADERSHIP_OUTCOME_RECORDED: group_outcome_recorded(g); break;
@@ -220,7 +377,7 @@ void group_on_touched(struct group *g, uint64_t touched_ns) {
     g->leadership.touched_ns = MAX2(g->leadership.touched_ns, touched_ns);
     if (g->closed.record == OUTCOME_WAITS && g->leadership.closing)
         group_outcome_recorded(g);
-    group_feed_lease_pending(g);
+    feed_lease_pending(g);
 }
 
 /* ---- time ---- */
@@ -258,6 +415,7 @@ uint64_t group_leadership_deadline(const struct group *g) {
     const struct leadership *l = &g->leadership;
     uint64_t t = leadership_deadline(l, &g->config, is_recorded(g),
                                      g->closed.record == OUTCOME_WAITS, g->now_ns);
+    t = MIN2(t, successors_deadline(g));
     return MIN2(t, leadership_resign_deadline(l, &g->config, g->closed.record, g->now_ns));
 }
 
@@ -314,4 +472,27 @@ void group_resign_time(struct group *g) {
             l->vacate_ns = g->now_ns;
         break;
     }
+}
+
+/* ---- the handover ---- */
+
+void group_handover(const struct group *g, struct handover *ret) {
+    *ret = (struct handover){
+        .epoch = g->plan.named.epoch,
+        .formed = g->formation.generation,
+        .started = g->formation.started,
+        .restarts_used = g->policy.restarts_used,
+        .losses = g->policy.losses,
+        .log_nonce = g->config.log_nonce,
+    };
+    ret->members = xcalloc(MAX2(g->formation.n_members, (size_t)1), sizeof *ret->members);
+    for (size_t i = 0; i < g->formation.n_members; i++) {
+        const struct node *n = g->formation.members[i];
+        struct handover_member *m = &ret->members[ret->n_members++];
+        *m = (struct handover_member){
+            .incarnation = n->info.incarnation, .port = n->info.listener_port, .started = true};
+        memcpy(m->addr, n->info.addr, sizeof m->addr);
+        (void)snprintf(m->host, sizeof m->host, "%.63s", n->info.host);
+    }
+    ret->n_order = ret->n_members;
 }

@@ -1,13 +1,9 @@
 /* Shared by the files of the group machine: the state of the group, and the purpose of each file.
- *   group.c              states, effects, incoming events; reports of nodes
+ *   group.c              effects, incoming events, reports of nodes, the step
+ *   group_states.c       GATHERING to CLOSED: what each state waits for, and what follows
  *   group_nodes.c        which nodes are admitted, excluded, silent, lost, or leave
- *   group_leadership.c   leases, requests to the arbiter, its answers and the leader file's
- *   group_successors.c   the successors, and the handover to them
- *   group_gathering.c    GATHERING: when a group is formed
- *   group_running.c      FORMING and RUNNING: the group gets ready, runs, and grows
- *   group_stopping.c     STOPPING and CLOSED: the cause, what it costs, whether the job continues
- *   group_operator.c     commands of operators, and what operators see
- *   group_view.c         messages to the nodes
+ *   group_leadership.c   leases, the arbiter, the leader file, the successors
+ *   group_view.c         messages to the nodes; commands of operators, and what they see
  * Parts that don't know the group, each with a header of its own:
  *   roster.c             the nodes, counts of them, and their clocks beside the leader's
  *   formation.c          the current group and the last one: members, order, ranks
@@ -215,33 +211,22 @@ void group_watch(struct group *g);
 uint64_t group_watch_deadline(const struct group *g);
 void group_forgive_own_sleep(struct group *g);
 
-/* Only the files of the states call this. */
-void group_move(struct group *g, enum group_state to);
-
-/* group_gathering.c */
-void group_enter_gathering(struct group *g);
-void group_advance_gathering(struct group *g);
+/* group_states.c */
+/* Continues from state to state as far as possible now. */
+void group_advance(struct group *g);
 /* Until when GATHERING waits; TIME_NEVER: without a limit; 0: it does not wait. */
 uint64_t group_gather_deadline(const struct group *g);
-
-/* group_running.c */
-void group_advance_forming(struct group *g);
-void group_advance_running(struct group *g);
 /* How large the group could be with the waiting nodes; 0: not larger. */
 size_t group_larger(const struct group *g);
 /* A member has told how its workers were started. */
 void group_on_warm(struct group *g, struct node *n, const struct rdzv_warm *now);
 
-/* group_stopping.c */
-/* wished: an operator asked for it, or a node that leaves, or the group stops to grow. */
-void group_begin_stop(struct group *g, const char *reason, bool wished);
 void group_stop_for_lost_node(struct group *g, const char *why, bool wished);
 /* halted: as in struct closed. */
 void group_stop_for_operator(struct group *g, const char *reason, bool halted);
 void group_stop_for_failure(struct group *g);
 /* The launcher's watchdog says that this group hangs. */
 void group_on_hang(struct group *g, struct generation of, const struct failure *failure);
-void group_advance_stopping(struct group *g);
 /* A failure is still to be charged, and no restart is left for it. */
 bool group_budget_spent(const struct group *g);
 /* The cause that is still to be charged ends the job as a crash loop. */
@@ -266,39 +251,21 @@ bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived,
  * evidence of the first reason any more (launcher/agent/leading_io.c). */
 void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new);
 
-void group_enter_closed(struct group *g);
 void group_close_failed(struct group *g, const char *reason);
-void group_advance_closed(struct group *g);
-/* Called when the workers that use the store are gone. */
-void group_close_store(struct group *g);
-/* Called before the job is closed because nodes were asked to leave: struct closed. */
-void group_interrupted(struct group *g);
 /* Closes the job because nodes were asked to leave, and too few stay. */
 void group_close_interrupted(struct group *g);
-/* Whether the nodes that stay are too few, and with those that were asked to leave enough. */
-bool group_misses_who_left(const struct group *g);
 /* The arbiter or the leader file has the outcome: now it is sent to the nodes. */
 void group_outcome_recorded(struct group *g);
 
-/* group_operator.c */
-void group_on_command(struct group *g, const struct command *command);
-
 /* group_leadership.c */
 bool group_is_confirmed(const struct group *g);
-/* Whether the leader is in contact with the node, that is, its echoes are recent enough. */
-bool group_reaches(const struct group *g, const struct node *n);
 uint64_t group_patient_until(const struct group *g);
 /* The leader's own node is about to leave, or has: this leader forms no more groups, and does not
  * check the number of nodes. */
 bool group_is_leaving(const struct group *g);
 void group_send_lease(struct group *g, struct node *n);
-/* Sends leases to the nodes whose last RENEW got none, if leases can be granted now. */
-void group_feed_lease_pending(struct group *g);
 /* Sends a request to the arbiter. False: not possible in this step. */
 bool group_ask(struct group *g, enum arbiter_kind kind, uint32_t epoch);
-/* Claims the next epoch for this leader itself. why: the reason why successors are dropped, for the
- * timeline; NULL: none are dropped. */
-void group_claim_next(struct group *g, const char *why);
 /* Whether a group can be formed in this epoch. If not, it claims the next epoch. */
 bool group_has_epoch_to_form(struct group *g);
 /* Emits the last effect of this group. `epoch` is the leader's own if no other agent leads, but
@@ -318,16 +285,15 @@ bool group_nothing_runs(const struct group *g);
 void group_resign_time(struct group *g);
 uint64_t group_leadership_deadline(const struct group *g);
 
-/* group_successors.c */
 void group_successor_lost(struct group *g, const struct node *n, enum removal how);
 void group_on_echo(struct group *g, const struct node *n, const struct echo *echo);
 /* Whether the next group can name its successors without a new epoch. */
 bool group_successors_settled(struct group *g);
 /* Names the successors again, from the members, and sends their names to all nodes. */
 void group_name_successors(struct group *g);
-/* An epoch has just begun: no successors are named in it. */
-void group_forget_successors(struct group *g);
 /* A member's listener was reached: it can become a successor. */
 void group_offer_successor(struct group *g);
 void group_successors_time(struct group *g);
-uint64_t group_successors_deadline(const struct group *g);
+
+/* group_view.c */
+void group_on_command(struct group *g, const struct command *command);

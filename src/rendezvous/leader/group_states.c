@@ -1,0 +1,821 @@
+/* The states: GATHERING (when a group is formed), FORMING and RUNNING (the members get ready, run,
+ * and grow), STOPPING (the cause, what it costs, and whether the job continues), CLOSED. */
+#include <stdio.h>
+#include <string.h>
+
+#include "rendezvous/leader/group_priv.h"
+
+static const struct {
+    const char *name;
+    unsigned next; /* bits of the states that can follow */
+} states[GROUP_STATE_COUNT] = {
+    /*                  name         can be followed by */
+    [GROUP_GATHERING] = {"gathering", 1u << GROUP_FORMING | 1u << GROUP_CLOSED},
+    [GROUP_FORMING] = {"forming", 1u << GROUP_RUNNING | 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
+    [GROUP_RUNNING] = {"running", 1u << GROUP_STOPPING | 1u << GROUP_CLOSED},
+    [GROUP_STOPPING] = {"stopping", 1u << GROUP_GATHERING | 1u << GROUP_CLOSED},
+    [GROUP_CLOSED] = {"closed", 0},
+};
+
+const char *group_state_name(enum group_state s) { return states[s].name; }
+
+bool group_may_move(enum group_state from, enum group_state to) {
+    return (states[from].next >> to & 1) != 0;
+}
+
+static void move(struct group *g, enum group_state to) {
+    assert(group_may_move(g->state, to));
+    g->state = to;
+    g->since_ns = g->now_ns;
+    g->status.dirty = true;
+}
+
+bool group_shows_cause(const struct group *g) {
+    return g->cause.state == CAUSE_SURE || g->cause.state == CAUSE_CHARGED;
+}
+
+/* ---- CLOSED ---- */
+
+/* Called when the workers that use the store are gone. */
+static void close_store(struct group *g) {
+    if (!g->forming.store_open)
+        return;
+    g->forming.store_open = false;
+    group_emit(g, GROUP_EFFECT_STORE_CLOSE, 0)->generation = g->formation.generation;
+}
+
+bool group_ask_to_close(struct group *g) {
+    return group_ask(g, g->closed.interrupted ? ARBITER_VACATE : ARBITER_CLOSE,
+                     g->leadership.epoch);
+}
+
+/* group_outcome_recorded() follows, perhaps at once. */
+static void record_outcome(struct group *g) {
+    struct leadership *l = &g->leadership;
+    g->closed.record = OUTCOME_WAITS;
+    if (g->config.leadership == LEADERSHIP_NONE || l->ruined) {
+        group_outcome_recorded(g);
+    } else if (g->config.leadership == LEADERSHIP_LEADER_FILE) {
+        l->closing = true;
+        group_emit(g, GROUP_EFFECT_TOUCH, 0)->outcome = g->outcome;
+    } else {
+        g->closed.deadline_ns += g->config.rdzv.arbiter_lease_ns;
+        l->claim_ns = l->close_ns = g->now_ns;
+        /* not during a claim: CLOSE needs the epoch that this leader has after it */
+        l->closing = !l->claiming && group_ask_to_close(g);
+    }
+}
+
+/* The outcome is sent to the nodes after it is recorded where nodes that come later find it. */
+static void enter_closed(struct group *g) {
+    close_store(g);
+    if (g->cause.state == CAUSE_IN_DOUBT) /* the job ends for another reason */
+        cause_forget(&g->cause);
+    g->closed.from = g->state;
+    move(g, GROUP_CLOSED);
+    g->closed.deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
+    record_outcome(g);
+}
+
+void group_outcome_recorded(struct group *g) {
+    g->closed.record = OUTCOME_RECORDED;
+    g->closed.deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
+    group_add_to_timeline(g, TIMELINE_CLOSED, NULL, g->reason)->outcome = g->outcome;
+    group_notify_all(g);
+}
+
+void group_close_failed(struct group *g, const char *reason) {
+    g->outcome = OUTCOME_FAILED;
+    (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+    enter_closed(g);
+}
+
+/* Called before the job is closed because nodes were asked to leave: struct closed. */
+static void interrupted(struct group *g) {
+    g->closed.interrupted = g->config.leadership == LEADERSHIP_ARBITER && !group_shows_cause(g) &&
+                            group_nothing_runs(g);
+}
+
+/* It had a place, and was asked to leave, but has not left yet. */
+static bool is_leaving(const struct node *n) {
+    return (n->is_member || n->in_order) && n->report.leaving;
+}
+
+/* Whether the nodes that stay are too few, and with those that were asked to leave enough. */
+static bool misses_who_left(const struct group *g) {
+    size_t stay = g->roster.tally[TALLY_HOPEFUL], leave = g->gathering.n_left;
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        leave += is_leaving(n);
+    return stay < g->need && stay + leave >= g->need;
+}
+
+/* Why there are too few nodes. */
+static void describe_missing(const struct group *g, char out[RDZV_REASON_MAX]) {
+    (void)snprintf(out, RDZV_REASON_MAX, "a node can't take part any more");
+    if (g->gathering.last_left[0] != '\0')
+        (void)snprintf(out, RDZV_REASON_MAX, "%s", g->gathering.last_left);
+    else if (g->gathering.last_lost[0] != '\0')
+        (void)snprintf(out, RDZV_REASON_MAX, "node %s was lost", g->gathering.last_lost);
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        if (is_leaving(n))
+            node_leaving_text(n, out);
+}
+
+void group_close_interrupted(struct group *g) {
+    char missing[RDZV_REASON_MAX], text[RDZV_REASON_MAX];
+    describe_missing(g, missing);
+    (void)snprintf(text, sizeof text, "%.1900s; %zu of at least %u nodes left", missing,
+                   g->roster.tally[TALLY_HOPEFUL], g->need);
+    cause_forget(&g->cause); /* of a group that would have been started again */
+    interrupted(g);
+    group_close_failed(g, text);
+}
+
+static void advance_closed(struct group *g) {
+    bool late = g->now_ns >= g->closed.deadline_ns;
+    if (g->closed.record == OUTCOME_WAITS && late) {
+        /* The outcome was not sent to any node, and will not be. A node that can reach the arbiter
+         * again reads the outcome there, or ends without it. */
+        g->outcome = OUTCOME_NONE;
+        g->closed.record = OUTCOME_GIVEN_UP;
+        group_notice(g, "the outcome of the job could not be recorded at the arbiter");
+        group_depose(g, g->leadership.epoch);
+    } else if (g->closed.record == OUTCOME_RECORDED &&
+               (g->roster.tally[TALLY_CLOSED] == g->roster.n || late)) {
+        g->closed.record = OUTCOME_DELIVERED;
+        (void)group_emit(g, GROUP_EFFECT_DONE, 0);
+    }
+}
+
+/* ---- GATHERING ---- */
+
+static void enter_gathering(struct group *g) {
+    close_store(g);
+    formation_end(&g->formation);
+    g->running.since_ns = 0;
+    move(g, GROUP_GATHERING);
+    g->gathering.since_ns = g->now_ns;
+    g->gathering.enough_since_ns = TIME_NEVER;
+    formation_recount_all(&g->formation, &g->roster);
+    g->gathering.idle_unsent = true;
+}
+
+/* There are enough candidates. A group can be formed, unless it has to wait for a time or the
+ * arbiter. */
+static bool may_form(struct group *g) {
+    return g->now_ns >= g->gathering.not_before_ns && !group_somebody_unresolved(g) &&
+           group_has_epoch_to_form(g) && group_is_confirmed(g) && group_successors_settled(g);
+}
+
+/* All are here who can be members. */
+static bool is_full(const struct group *g) {
+    uint32_t most = g->gathering.expected > 0 ? g->gathering.expected : UINT32_MAX;
+    size_t full = formation_size(&g->config, most);
+    return full > 0 && formation_size(&g->config, g->roster.tally[TALLY_CANDIDATE]) >= full;
+}
+
+uint64_t group_gather_deadline(const struct group *g) {
+    uint64_t t;
+    if (g->gathering.enough_since_ns == TIME_NEVER) {
+        if (!g->formation.started_once)
+            return g->gathering.since_ns + g->config.rdzv.join_timeout_ns;
+        return group_somebody_unresolved(g)
+                   ? TIME_NEVER
+                   : MAX2(g->gathering.since_ns + g->config.rdzv.regroup_wait_ns,
+                          group_patient_until(g));
+    }
+    if (group_somebody_unresolved(g))
+        return TIME_NEVER;
+    if (is_full(g))
+        t = 0; /* it need not wait for other nodes */
+    else if (!g->formation.formed_once)
+        t = g->gathering.enough_since_ns + g->config.rdzv.last_call_ns;
+    else
+        t = g->gathering.lost_somebody ? g->gathering.since_ns + g->config.rdzv.regroup_wait_ns : 0;
+    return MAX2(t, g->gathering.not_before_ns);
+}
+
+static void form(struct group *g) {
+    formation_choose(&g->formation, &g->roster, &g->config, g->leadership.epoch,
+                     g->policy.restarts_used, g->policy.losses);
+    if (g->incident.detected_ns != 0 && g->incident.stopped_ns == 0)
+        /* the workers stopped because the last leader was lost */
+        g->incident.stopped_ns = g->now_ns;
+    g->running.grow_asked = false;
+    g->gathering.n_left = 0;
+    cause_forget(&g->cause);
+    g->stopping.after = AFTER_STOP_GATHERING;
+    g->forming.sent = false;
+    g->reason[0] = '\0';
+    g->forming.store_wanted = true;
+    g->forming.deadline_ns = TIME_NEVER;
+    move(g, GROUP_FORMING);
+    group_name_successors(g);
+    LIST_FOR_EACH(struct node, n, &g->roster.nodes, by_all)
+        if (!n->is_member)
+            group_notify(g, n); /* a spare */
+    struct group_effect *e = group_emit(g, GROUP_EFFECT_STORE_OPEN, 0);
+    e->generation = g->formation.generation;
+    e->n_nodes = (uint32_t)g->formation.n_members;
+}
+
+static void give_up_gathering(struct group *g, size_t candidates) {
+    char text[RDZV_REASON_MAX];
+    if (g->formation.started_once && misses_who_left(g)) {
+        group_close_interrupted(g);
+        return;
+    }
+    if (g->formation.started_once) {
+        (void)snprintf(text, sizeof text, "%zu of at least %u nodes left%s%s", candidates, g->need,
+                       g->gathering.last_lost[0] != '\0' ? "; lost: " : "", g->gathering.last_lost);
+    } else {
+        struct rdzv_status s = {0};
+        roster_status(&g->roster, &g->config, &s);
+        _cleanup_(strbuf_fini) struct strbuf names = {0};
+        for (uint32_t i = 0; i < s.n_names; i++)
+            strbuf_printf(&names, "%s%s", i == 0 ? "" : ", ", s.names[i]);
+        _cleanup_(strbuf_fini) struct strbuf advice = {0};
+        if (g->gathering.refused_why[0] != '\0')
+            strbuf_printf(&advice, "node %s was refused: %s", g->gathering.refused_host,
+                          g->gathering.refused_why);
+        else
+            strbuf_add(&advice, "start the missing ones, or wait longer: "
+                                "--rdzv-conf=join_timeout=S (timeout=S with static)");
+        (void)snprintf(text, sizeof text,
+                       "only %zu of at least %u nodes came within %.0f s%s%.800s%s; %.1000s",
+                       candidates, g->need,
+                       (double)g->config.rdzv.join_timeout_ns / (double)NS_PER_S,
+                       names.len > 0 ? " (here: " : "", strbuf_text(&names),
+                       names.len > 0 ? ")" : "", strbuf_text(&advice));
+        interrupted(g); /* the job has not begun: with more nodes it still can */
+    }
+    group_close_failed(g, text);
+}
+
+/* All nodes of the last leader's group report that it had finished: it is not run again. */
+static bool was_finished_before(const struct group *g) {
+    return g->formation.n_old_members > 0 &&
+           g->roster.tally[TALLY_OLD_FINISHED] == g->formation.n_old_members;
+}
+
+static void advance_gathering(struct group *g) {
+    if (group_is_leaving(g))
+        return; /* the next leader forms the group */
+    size_t candidates = g->roster.tally[TALLY_CANDIDATE];
+    bool enough = formation_size(&g->config, candidates) > 0;
+    if (was_finished_before(g)) {
+        g->outcome = OUTCOME_SUCCESS;
+        enter_closed(g);
+        return;
+    }
+    if (policy_losses_spent(&g->policy, &g->config)) {
+        char text[128];
+        (void)snprintf(text, sizeof text, "%u nodes were lost, and --max-node-losses is %u",
+                       g->policy.losses, g->config.rdzv.max_node_losses);
+        group_close_failed(g, text);
+        return;
+    }
+    if (!enough)
+        g->gathering.enough_since_ns = TIME_NEVER;
+    else if (g->gathering.enough_since_ns == TIME_NEVER)
+        g->gathering.enough_since_ns = g->now_ns;
+
+    bool due = g->now_ns >= group_gather_deadline(g);
+    if (is_full(g) || (enough && due)) {
+        if (may_form(g))
+            form(g);
+        return;
+    }
+    if (!enough && due &&
+        (!g->formation.started_once || g->roster.tally[TALLY_HOPEFUL] < g->need ||
+         g->config.rdzv.regroup_wait_ns > 0))
+        give_up_gathering(g, candidates);
+}
+
+/* ---- STOPPING ---- */
+
+/* The interval between checks of a cause in doubt, which examine each member. */
+#define DOUBT_CHECK_NS (100 * NS_PER_MS)
+
+/* Describes why there are too few nodes, if the reason of the stop does not. */
+static void describe_missing_members(const struct group *g, char out[RDZV_REASON_MAX]) {
+    describe_missing(g, out);
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        if (g->formation.members[i]->report.unusable[0] != '\0')
+            node_unusable_text(g->formation.members[i], out);
+}
+
+/* Fewer nodes are left or can be expected than a group needs, and no option asks to wait for
+ * more. */
+static bool too_few_for_ever(const struct group *g) {
+    return g->formation.started_once && g->roster.tally[TALLY_HOPEFUL] < g->need &&
+           !group_is_leaving(g) && g->config.rdzv.regroup_wait_ns == 0 &&
+           g->now_ns >= group_patient_until(g);
+}
+
+/* wished: an operator asked for it, or a node that leaves, or the group stops to grow. */
+static void begin_stop(struct group *g, const char *reason, bool wished) {
+    (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+    g->stopping.n_workers = formation_workers(&g->formation);
+    g->stopping.wished = wished;
+    g->stopping.interrupted = false;
+    g->stopping.sending = false;
+    g->stopping.since_ns = g->now_ns;
+    cause_begin_stop(&g->cause, g->now_ns + g->config.settle_ns);
+    g->incident.stopped_ns = g->incident.formed_ns = 0;
+    if (g->incident.detected_ns == 0)
+        g->incident.detected_ns = g->now_ns;
+    move(g, GROUP_STOPPING);
+    char cause[RDZV_REASON_MAX / 4] = "";
+    if (group_shows_cause(g) && reason[0] == '\0')
+        cause_text(&g->cause, cause, sizeof cause);
+    group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)
+        ->detected_ns = g->incident.detected_ns;
+    group_notify_members(g);
+}
+
+static void describe_too_few(const struct group *g, const char *why, char *out, size_t len) {
+    (void)snprintf(out, len, "%.1900s; %zu of at least %u nodes left", why,
+                   g->roster.tally[TALLY_HOPEFUL], g->need);
+}
+
+/* Decides whether the loss of a node ends the job, and writes the whole sentence about it. */
+static void weigh_loss(struct group *g, const char *why, char text[RDZV_REASON_MAX]) {
+    bool too_many = policy_losses_spent(&g->policy, &g->config);
+    (void)snprintf(text, RDZV_REASON_MAX, "%s", why);
+    if (too_many) {
+        (void)snprintf(text, RDZV_REASON_MAX,
+                       "%.1900s; %u nodes were lost, and --max-node-losses is %u", why,
+                       g->policy.losses, g->config.rdzv.max_node_losses);
+    } else if (too_few_for_ever(g)) {
+        describe_too_few(g, why, text, RDZV_REASON_MAX);
+    } else {
+        return;
+    }
+    g->stopping.after = too_many ? AFTER_STOP_CLOSED : AFTER_STOP_CLOSED_FOR_FEW;
+    g->outcome = OUTCOME_FAILED;
+}
+
+/* A member is lost, or wants to leave. */
+void group_stop_for_lost_node(struct group *g, const char *why, bool wished) {
+    char text[RDZV_REASON_MAX];
+    weigh_loss(g, why, text);
+    begin_stop(g, text, wished);
+    g->stopping.interrupted = wished;
+}
+
+/* A worker failed (or a node could not carry out FORM). It is charged only when all have stopped:
+ * an apparent failure may be the loss of a node or an effect of it, which costs nothing. */
+void group_stop_for_failure(struct group *g) {
+    cause_blame(&g->cause, g->roster.n);
+    /* the node's clock is known only with an error, so limit the time to now */
+    g->incident.detected_ns =
+        g->cause.at_ns > 0 ? MIN2((uint64_t)g->cause.at_ns, g->now_ns) : g->now_ns;
+    const struct node *failed = roster_find(&g->roster, g->cause.failure.incarnation);
+    char cause[RDZV_REASON_MAX / 4];
+    cause_text(&g->cause, cause, sizeof cause);
+    bool hangs = g->cause.failure.kind == FAILURE_HANG;
+    struct timeline_entry *entry =
+        group_add_to_timeline(g, hangs ? TIMELINE_HANG : TIMELINE_WORKER_FAILED, failed, cause);
+    entry->detected_ns = g->incident.detected_ns;
+    entry->rank = g->cause.failure.rank;
+    begin_stop(g, "", false);
+    if (g->stopping.n_workers > 0 && !hangs)
+        g->stopping.n_workers--; /* the worker that failed need not be stopped */
+}
+
+void group_on_hang(struct group *g, struct generation of, const struct failure *failure) {
+    struct failure f = *failure;
+    assert(f.kind == FAILURE_HANG);
+    if (g->state != GROUP_RUNNING || generation_compare(of, g->formation.generation) != 0)
+        return;
+    const struct node *n = f.incarnation == 0 ? NULL : roster_find(&g->roster, f.incarnation);
+    f.at_ns = g->now_ns;
+    if (n != NULL && n->is_member) {
+        node_name(n, f.node);
+        f.node_rank = n->place.node_rank;
+        f.at_ns = (uint64_t)((int64_t)g->now_ns - n->clock.offset_ns);
+    } else {
+        f.incarnation = 0;
+        f.node[0] = '\0';
+    }
+    if (cause_add(&g->cause, &f, (int64_t)g->now_ns, 0))
+        group_stop_for_failure(g);
+}
+
+/* The job fails for the reason that is set; all have stopped, or will. */
+static void fail_after_stop(struct group *g) {
+    g->stopping.after = AFTER_STOP_CLOSED;
+    g->outcome = OUTCOME_FAILED;
+}
+
+void group_stop_for_operator(struct group *g, const char *reason, bool halted) {
+    if (g->state == GROUP_CLOSED ||
+        (g->state == GROUP_STOPPING && g->stopping.after != AFTER_STOP_GATHERING))
+        return;
+    g->closed.halted = halted;
+    if (g->state == GROUP_GATHERING) {
+        group_close_failed(g, reason);
+        return;
+    }
+    fail_after_stop(g);
+    cause_forget(&g->cause);
+    if (group_is_live(g)) {
+        begin_stop(g, reason, false);
+    } else {
+        (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
+        group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason)->detected_ns = g->now_ns;
+        group_notify_members(g);
+    }
+}
+
+/* A message is built from the state at the time when it is sent. So the group does not change until
+ * its next time event, which comes after that. */
+static void notify_before_going_on(struct group *g) {
+    group_notify_members(g);
+    g->stopping.sending = true;
+}
+
+bool group_budget_spent(const struct group *g) {
+    return cause_is_pending(&g->cause) && policy_restarts_spent(&g->policy, &g->config);
+}
+
+void group_stop_event(const struct group *g, struct last_event *ret) {
+    bool failed = group_shows_cause(g);
+    if (!failed && g->reason[0] == '\0')
+        return;
+    *ret = (struct last_event){.at_ns = g->incident.detected_ns, .has_failure = failed};
+    if (failed) {
+        ret->failure = g->cause.failure;
+        cause_text(&g->cause, ret->text, sizeof ret->text);
+    } else {
+        (void)snprintf(ret->text, sizeof ret->text, "%.500s", g->reason);
+    }
+}
+
+static void make_cause_sure(struct group *g) {
+    cause_make_sure(&g->cause);
+    g->reason[0] = '\0';
+}
+
+bool group_add_failure(struct group *g, const struct node *n, const struct failure *f) {
+    uint64_t error_ns;
+    int64_t at_ns = node_clock_ours(&n->clock, f->at_ns, &error_ns);
+    if (n->info.incarnation == g->config.leader_incarnation) {
+        at_ns = (int64_t)f->at_ns;
+        error_ns = 0;
+    }
+    return cause_add(&g->cause, f, at_ns, error_ns);
+}
+
+void group_better_cause(struct group *g) {
+    if (g->cause.state == CAUSE_IN_DOUBT && !cause_may_be_loss(&g->cause, g->roster.n))
+        make_cause_sure(g);
+    if (cause_report_better(&g->cause))
+        group_notify_members(g);
+}
+
+bool group_outlived_failure(const struct group *g, const struct node *n) {
+    return node_is(n, TALLY_STOPPED) || n->info.incarnation == g->config.leader_incarnation ||
+           n->contact_ns > g->stopping.since_ns + g->config.settle_ns;
+}
+
+static bool is_certain(const struct group *g) {
+    const struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
+    bool member = n != NULL && n->is_member;
+    struct cause_facts facts = {.member = member,
+                                .stopped = member && node_is(n, TALLY_STOPPED),
+                                .connected = member && n->connected,
+                                .waited = g->now_ns >= g->stopping.since_ns + g->config.settle_ns,
+                                .all_outlived = true,
+                                .no_restart_left = group_budget_spent(g)};
+    for (size_t i = 0; i < g->formation.n_members && facts.all_outlived; i++)
+        facts.all_outlived = group_outlived_failure(g, g->formation.members[i]);
+    return cause_is_certain(&g->cause, &facts);
+}
+
+bool group_blame_lost_node(struct group *g, uint64_t incarnation, bool outlived, const char *why,
+                           bool wished) {
+    if (!cause_is_loss_of(&g->cause, incarnation, outlived))
+        return false;
+    cause_forget(&g->cause);
+    g->cause.better_waits = false;
+    g->stopping.wished = g->stopping.interrupted = wished;
+    weigh_loss(g, why, g->reason);
+    notify_before_going_on(g);
+    return true;
+}
+
+void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new) {
+    char text[RDZV_REASON_MAX];
+    node_leaving_text(n, text);
+    /* and so were its workers, a moment before */
+    (void)group_blame_lost_node(g, n->info.incarnation, true, text, true);
+    if (is_new)
+        group_add_to_timeline(g, TIMELINE_STOPPING, n, text)->detected_ns = g->now_ns;
+}
+
+/* The cause is still in doubt, and is checked again soon. A notice reports this to people who would
+ * see nothing happen; it names no node, as that could be the wrong one. */
+static void keep_doubting(struct group *g) {
+    uint64_t patience =
+        g->config.settle_ns + g->config.rdzv.heartbeat_ns + g->config.rdzv.heartbeat_ns / 2;
+    g->cause.settle_ns = g->now_ns + DOUBT_CHECK_NS;
+    if (g->cause.doubt_reported || g->now_ns < g->stopping.since_ns + patience)
+        return;
+    g->cause.doubt_reported = true;
+    (void)snprintf(g->reason, sizeof g->reason,
+                   "rank %u failed; whether a node was lost is not known yet",
+                   g->cause.failure.rank);
+    group_notify_members(g);
+}
+
+/* Reports what is known about the cause. True: it is not certain, or not reported, and the group
+ * does not continue in this step. */
+static bool settle(struct group *g, bool all_stopped) {
+    bool due = g->now_ns >= g->cause.settle_ns;
+    if (g->stopping.sending)
+        return true;
+    if (!due && !all_stopped)
+        return false;
+    if (g->cause.state == CAUSE_IN_DOUBT) {
+        if (is_certain(g)) {
+            make_cause_sure(g);
+            notify_before_going_on(g);
+        } else if (due) {
+            keep_doubting(g);
+        }
+        return true;
+    }
+    g->cause.settle_ns = TIME_NEVER;
+    if (g->cause.better_waits && !all_stopped)
+        group_notify_members(g); /* a better cause was found after STOP was sent */
+    g->cause.better_waits = false;
+    return false;
+}
+
+/* The job can continue without this node. */
+static bool is_dispensable(const struct group *g, const struct node *n) {
+    return n != NULL && g->roster.tally[TALLY_HOPEFUL] > g->need;
+}
+
+bool group_is_crash_loop(const struct group *g) {
+    const struct failure *f = &g->cause.failure;
+    return cause_is_pending(&g->cause) &&
+           policy_is_crash_loop(&g->policy, &g->config, f,
+                                is_dispensable(g, roster_find(&g->roster, f->incarnation)));
+}
+
+/* Excludes a node that failed again and again; another one can take its place, if there is one. */
+static void exclude_who_fails(struct group *g) {
+    struct node *n = roster_find(&g->roster, g->cause.failure.incarnation);
+    uint32_t times = policy_count_node(&g->policy, &g->config, g->cause.failure.incarnation,
+                                       is_dispensable(g, n));
+    if (times == 0)
+        return;
+    char why[RDZV_HOST_MAX];
+    (void)snprintf(why, sizeof why, "its workers failed %u times in a row", times);
+    group_exclude(g, n, why);
+}
+
+/* All have stopped: charges the failure. False: the job ends, and g->reason is set. */
+static bool charge(struct group *g) {
+    bool is_loop = group_is_crash_loop(g);
+    g->cause.state = CAUSE_CHARGED;
+    if (is_loop) {
+        (void)snprintf(g->reason, sizeof g->reason,
+                       "crash loop: the same failure within %g s of the start, twice in a row "
+                       "(--crash-loop); %u of %u restarts were used",
+                       (double)g->config.rdzv.crash_loop_ns / 1e9, g->policy.restarts_used,
+                       g->config.rdzv.max_restarts);
+        return false;
+    }
+    policy_charge(&g->policy, &g->config, &g->cause.failure);
+    if (g->cause.failure.kind != FAILURE_HANG || g->cause.failure.incarnation != 0)
+        exclude_who_fails(g);
+    uint64_t ran_ns = g->stopping.since_ns - g->running.since_ns;
+    group_form_not_before(g, g->now_ns + policy_backoff_ns(&g->policy, &g->config, ran_ns));
+    return true;
+}
+
+/* All have stopped. False: no group runs long enough, so the job ends, and g->reason is set. */
+static bool count_stall(struct group *g, bool worker_failed) {
+    struct group_end end = {.started_ns = g->running.since_ns,
+                            .stopped_ns = g->stopping.since_ns,
+                            .nodes_left = g->roster.tally[TALLY_HOPEFUL],
+                            .worker_failed = worker_failed,
+                            .wished = g->stopping.wished};
+    uint64_t pause_ns = stalls_count(&g->stalls, &g->config, &end);
+    char text[RDZV_REASON_MAX / 2];
+    if (pause_ns == TIME_NEVER) {
+        if (g->reason[0] == '\0' && g->cause.state != CAUSE_NONE)
+            cause_text(&g->cause, text, sizeof text);
+        else
+            (void)snprintf(text, sizeof text, "%.1000s", g->reason);
+        stalls_end_text(&g->stalls, &g->config, text, g->reason, sizeof g->reason);
+        return false;
+    }
+    if (pause_ns == 0)
+        return true;
+    group_form_not_before(g, g->now_ns + pause_ns);
+    stalls_pause_text(&g->stalls, &g->config, pause_ns, text, sizeof text);
+    group_notice(g, text);
+    return true;
+}
+
+/* All have stopped: decides what the stop costs, and whether the job continues. */
+static void weigh_stop(struct group *g) {
+    bool worker_failed = cause_is_pending(&g->cause) && g->cause.failure.kind != FAILURE_NODE;
+    if (g->stopping.after != AFTER_STOP_GATHERING)
+        return;
+    if (group_budget_spent(g)) {
+        fail_after_stop(g);
+    } else if (cause_is_pending(&g->cause) && !charge(g)) {
+        fail_after_stop(g);
+    } else if (too_few_for_ever(g)) {
+        char text[RDZV_REASON_MAX], missing[RDZV_REASON_MAX];
+        describe_missing_members(g, missing);
+        describe_too_few(g, g->reason[0] != '\0' ? g->reason : missing, text, sizeof text);
+        (void)snprintf(g->reason, sizeof g->reason, "%s", text);
+        fail_after_stop(g);
+        g->stopping.after = AFTER_STOP_CLOSED_FOR_FEW;
+        if (misses_who_left(g)) {
+            g->stopping.interrupted = true;
+            cause_forget(&g->cause); /* it would have been started again */
+        }
+    } else if (!count_stall(g, worker_failed)) {
+        fail_after_stop(g);
+    }
+}
+
+static void advance_stopping(struct group *g) {
+    bool all_stopped = group_all_members(g, TALLY_STOPPED);
+    if (g->stopping.after == AFTER_STOP_CLOSED_FOR_FEW && group_is_leaving(g))
+        g->stopping.after = AFTER_STOP_GATHERING;
+    if (settle(g, all_stopped) || !all_stopped)
+        return;
+    g->incident.stopped_ns = g->now_ns;
+    group_stop_event(g, &g->last_event);
+    group_add_to_timeline(g, TIMELINE_STOPPED, NULL, NULL)->detected_ns = g->stopping.since_ns;
+    weigh_stop(g);
+    if (g->stopping.after == AFTER_STOP_GATHERING) {
+        enter_gathering(g);
+        return;
+    }
+    if (g->stopping.after == AFTER_STOP_CLOSED_FOR_FEW && g->stopping.interrupted)
+        interrupted(g);
+    enter_closed(g);
+}
+
+/* ---- FORMING and RUNNING ---- */
+
+static void fail_slow_nodes(struct group *g) {
+    for (size_t i = 0; i < g->formation.n_members; i++) {
+        const struct node *n = g->formation.members[i];
+        if (formation_reports(&g->formation, n, NODE_PREPARED))
+            continue;
+        struct failure f = {.kind = FAILURE_NODE,
+                            .rank = n->place.first_rank,
+                            .node_rank = n->place.node_rank,
+                            .incarnation = n->info.incarnation,
+                            .at_ns = (uint64_t)((int64_t)g->now_ns - n->clock.offset_ns)};
+        node_name(n, f.node);
+        (void)snprintf(f.text, sizeof f.text, "node %.100s did not get ready within %.0f s", f.node,
+                       (double)g->config.form_timeout_ns / (double)NS_PER_S);
+        (void)group_add_failure(g, n, &f);
+        break;
+    }
+    group_stop_for_failure(g);
+}
+
+/* Checks the members whose listener has not been reached: their loss would not be noticed at
+ * once. */
+static void reach_members(struct group *g) {
+    for (size_t i = 0; i < g->formation.n_members; i++)
+        if (!g->formation.members[i]->reached)
+            (void)group_emit(g, GROUP_EFFECT_REACH, g->formation.members[i]->info.incarnation);
+}
+
+static void advance_forming(struct group *g) {
+    if (!g->forming.sent)
+        return; /* the store is not open yet */
+    if (group_all_members(g, TALLY_PREPARED)) {
+        bool incident = g->incident.stopped_ns != 0;
+        if (g->formation.started_once && g->last_event.text[0] != '\0')
+            g->last_event.restart_ns = g->now_ns - g->last_event.at_ns;
+        formation_start(&g->formation);
+        g->gathering.lost_somebody = false;
+        g->incident.formed_ns = g->running.since_ns = g->running.last_start_ns = g->now_ns;
+        g->running.reachability = formation_reachability(&g->formation);
+        g->running.n_told_warm = 0;
+        move(g, GROUP_RUNNING);
+        struct timeline_entry *entry = group_add_to_timeline(g, TIMELINE_FORMED, NULL, NULL);
+        entry->stopped_ns = g->incident.stopped_ns;
+        entry->n_nodes = (uint32_t)g->formation.n_members;
+        entry->world_size = g->formation.world_size;
+        entry = group_add_to_timeline(g, TIMELINE_STARTED, NULL, NULL);
+        entry->detected_ns = incident ? g->incident.detected_ns : 0;
+        entry->stopped_ns = g->incident.stopped_ns;
+        entry->formed_ns = g->incident.formed_ns;
+        entry->started_ns = g->now_ns;
+        entry->n_nodes = (uint32_t)g->formation.n_members;
+        entry->world_size = g->formation.world_size;
+        g->incident.detected_ns = 0;
+        group_notify_members(g);
+        reach_members(g);
+    } else if (g->now_ns >= g->forming.deadline_ns) {
+        fail_slow_nodes(g);
+    }
+}
+
+/* ---- warm workers ---- */
+
+static void tell_warm(struct group *g) {
+    struct timeline_entry *entry = group_add_to_timeline(g, TIMELINE_WARM, NULL, NULL);
+    entry->has_warm = true;
+    for (size_t i = 0; i < g->formation.n_members; i++) {
+        const struct rdzv_warm *w = g->formation.members[i]->warm;
+        if (w == NULL)
+            continue;
+        entry->n_warm += w->warm;
+        if (w->cold > 0 && entry->cold_because[0] == '\0')
+            memcpy(entry->cold_because, w->reason, sizeof entry->cold_because);
+    }
+}
+
+void group_on_warm(struct group *g, struct node *n, const struct rdzv_warm *now) {
+    struct generation of = n->warm != NULL ? n->warm->generation : (struct generation){0};
+    if (generation_compare(now->generation, of) < 0)
+        return; /* of an old connection */
+    if (n->warm == NULL)
+        n->warm = xcalloc(1, sizeof *n->warm);
+    *n->warm = *now;
+    bool current = generation_compare(now->generation, g->formation.generation) == 0;
+    if (g->state != GROUP_RUNNING || !n->is_member || !current ||
+        generation_compare(now->generation, of) == 0)
+        return;
+    if (++g->running.n_told_warm == g->formation.n_members)
+        tell_warm(g);
+}
+
+/* ---- growing ---- */
+
+size_t group_larger(const struct group *g) {
+    size_t larger =
+        formation_size(&g->config, g->formation.n_members + g->roster.tally[TALLY_WAITING]);
+    return larger > g->formation.n_members ? larger : 0;
+}
+
+static void stop_to_grow(struct group *g, size_t larger, const char *why) {
+    char text[128];
+    (void)snprintf(text, sizeof text, "the group grows from %zu to %zu nodes%s",
+                   g->formation.n_members, larger, why);
+    g->incident.detected_ns = g->now_ns;
+    begin_stop(g, text, true);
+}
+
+static void grow(struct group *g) {
+    if (g->roster.tally[TALLY_WAITING] == 0 || g->formation.n_members >= g->config.rdzv.max_nodes)
+        return;
+    size_t larger = group_larger(g);
+    if (larger == 0 || g->now_ns < g->gathering.not_before_ns)
+        return;
+    /* A node that comes and is lost again and again must not keep the others from working. */
+    if (stalls_go_on(&g->stalls, &g->config, g->running.since_ns, g->now_ns) &&
+        !g->running.grow_asked)
+        return;
+    bool now = false;
+    switch (g->config.rdzv.grow) {
+    case GROW_NOW: now = true; break;
+    case GROW_BOUNDARY: now = g->roster.tally[TALLY_SAFE] > 0; break;
+    case GROW_NEVER: break;
+    }
+    if (g->running.grow_asked)
+        stop_to_grow(g, larger, ": an operator asked");
+    else if (now)
+        stop_to_grow(g, larger, g->config.rdzv.grow == GROW_BOUNDARY ? ", at a safe point" : "");
+}
+
+static void advance_running(struct group *g) {
+    if (group_all_members(g, TALLY_FINISHED)) {
+        g->outcome = OUTCOME_SUCCESS;
+        enter_closed(g);
+    } else {
+        grow(g);
+    }
+}
+
+void group_advance(struct group *g) {
+    enum group_state before;
+    do {
+        before = g->state;
+        switch (g->state) {
+        case GROUP_GATHERING: advance_gathering(g); break;
+        case GROUP_FORMING: advance_forming(g); break;
+        case GROUP_RUNNING: advance_running(g); break;
+        case GROUP_STOPPING: advance_stopping(g); break;
+        case GROUP_CLOSED: advance_closed(g); break;
+        case GROUP_STATE_COUNT: assert_not_reached();
+        }
+    } while (g->state != before);
+}
