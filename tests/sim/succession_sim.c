@@ -4,19 +4,9 @@
 #include <string.h>
 
 #include "cases.h"
-#include "sim_assert.h"
+#include "schedule.h"
 
-static struct world_coverage coverage;
-
-/* Runs to the end; every invariant holds. */
-static struct world *run(const struct world_params *given) {
-    struct world_params p = *given;
-    if (getenv("TRACE") != NULL)
-        p.trace = stderr;
-    struct world *w = world_new(&p, &coverage);
-    cr_assert(world_run_to(w, TIME_NEVER), "%s", world_failure(w));
-    return w;
-}
+static struct world *run(const struct world_params *p) { return schedule_run_world(p); }
 
 static void fault(struct world_params *p, enum fault_kind kind, double at, uint32_t host, int64_t arg, int64_t arg2) {
     (void)world_params_fault(p, kind, S(at), host, arg, arg2);
@@ -26,190 +16,117 @@ static void partition(struct world_params *p, double from, double until, uint32_
     (void)world_params_fault(p, FAULT_PARTITION, S(from), host, (int64_t)S(until - from), way);
 }
 
-/* The first start of the second group, anywhere: so long after what happened at 5 s. */
-static double started_again(const struct world *w, uint32_t first_nodes) {
-    double at = when(w, LEADER_FILE_STARTED, ANY, first_nodes);
-    (void)fprintf(stderr, "# running again after %.2f s\n", at - 5);
-    return at;
-}
-
 static void assert_success(struct world *w) {
     cr_assert_eq(world_outcome(w), OUTCOME_SUCCESS);
     world_free(w);
 }
 
-/* ---- what losing a leader costs ---- */
+/* The first worker of the second group starts: so long after what happened at 5 s. `first`: how many nodes started the
+ * first group. */
+#define AGAIN(first, from, until) \
+    { LEADER_FILE_STARTED, ANY, (first), (from), (until) }
+#define LEADS(host, from, until) \
+    { LEADER_FILE_LEADS, (host), 0, (from), (until) }
 
-Test(succession_sim, row_1_a_killed_leaders_guardian_is_waited_for) {
-    for (uint64_t seed = 1; seed <= 10; seed++) {
-        struct world_params p;
-        case_arbiter(&p, 3, 2);
-        p.seed = seed;
-        fault(&p, FAULT_AGENT_KILL, 5, 0, (int64_t)S(0.8), 0);
-        struct world *w = run(&p);                     /* I2: its workers live up to 0.8 s longer */
-        assert_between(started_again(w, 3), 5.0, 7.6); /* a silent probe takes a second */
-        cr_assert_eq(world_epoch(w), 3);
-        assert_success(w);
-    }
-}
-
-Test(succession_sim, a_killed_leader_is_succeeded_as_soon_as_it_is_gone) {
-    struct world_params p;
-    case_arbiter(&p, 5, 4);
-    fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
-    struct world *w = run(&p);
-    assert_between(started_again(w, 5), 5.0, 6.4);
-    cr_assert_eq(when(w, LEADER_FILE_LEADS, 1, 0) > 5, 1, "the first successor leads");
-    assert_success(w);
-}
-
-Test(succession_sim, row_16_a_leaders_host_that_goes_off_is_succeeded_within_nine_seconds) {
-    struct world_params p;
-    case_arbiter(&p, 5, 4);
-    fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
-    struct world *w = run(&p);
-    assert_between(started_again(w, 5), 10.0, 14.0);
-    cr_assert_eq(world_epoch(w), 3);
-    assert_success(w);
-}
-
-Test(succession_sim, row_13_a_leader_cut_off_from_all_but_the_arbiter_gives_way) {
-    struct world_params p;
-    case_arbiter(&p, 5, 3);
-    partition(&p, 5, 60, 0, PARTITION_BOTH);
-    struct world *w = run(&p);
-    assert_between(started_again(w, 5), 10.0, 14.0);
-    cr_assert_eq(when(w, LEADER_FILE_LEADS, 1, 0) > 5, 1, "the first successor leads");
-    assert_between(when(w, LEADER_FILE_DEPOSED, 0, 0), 5.0, 20.0);
-    assert_success(w);
-}
-
-Test(succession_sim, row_14_a_leader_that_hears_and_is_not_heard_gives_way) {
-    struct world_params p;
-    case_arbiter(&p, 5, 3);
-    partition(&p, 5, 60, 0, PARTITION_FROM);
-    struct world *w = run(&p);
-    assert_between(started_again(w, 5), 10.0, 14.0);
-    assert_success(w);
-}
-
-Test(succession_sim, row_14_a_leader_that_is_heard_and_does_not_hear_gives_way) {
-    struct world_params p;
-    case_arbiter(&p, 5, 3);
-    partition(&p, 5, 60, 0, PARTITION_TO);
-    struct world *w = run(&p);
-    assert_between(started_again(w, 5), 10.0, 14.0);
-    assert_success(w);
-}
-
-Test(succession_sim, row_15_a_second_successor_that_notices_first_does_not_overtake) {
-    struct world_params p;
-    case_arbiter(&p, 5, 3);
-    partition(&p, 4, 40, 2, PARTITION_BOTH | PARTITION_HOST(0));
-    fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
-    struct world *w = run(&p);
-    assert_between(started_again(w, 5), 10.0, 14.0);
-    cr_assert_eq(when(w, LEADER_FILE_LEADS, 2, 0), -1.0, "the first successor leads, not the second");
-    assert_success(w);
-}
-
-Test(succession_sim, leader_and_first_successor_killed_at_once_leave_the_second) {
-    struct world_params p;
-    case_arbiter(&p, 5, 3);
-    fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
-    fault(&p, FAULT_AGENT_KILL, 5, 1, 0, 0);
-    struct world *w = run(&p);
-    cr_assert_neq(when(w, LEADER_FILE_LEADS, 2, 0), -1.0);
-    assert_between(started_again(w, 5), 5.0, 8.0);
-    assert_success(w);
-}
-
-Test(succession_sim, leaders_and_first_successors_hosts_off_at_once_cost_the_arbiters_lease) {
-    struct world_params p;
-    case_arbiter(&p, 5, 3);
-    fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
-    fault(&p, FAULT_HOST_OFF, 5, 1, 0, 0);
-    struct world *w = run(&p);
-    cr_assert_neq(when(w, LEADER_FILE_LEADS, 2, 0), -1.0);
-    assert_between(started_again(w, 5), 65.0, 79.0);
-    assert_success(w);
-}
-
-Test(succession_sim, one_of_two_nodes_is_enough_to_go_on) {
-    struct world_params p;
-    case_arbiter(&p, 2, 1);
-    fault(&p, FAULT_HOST_OFF, 5, 0, 0, 0);
-    struct world *w = run(&p);
-    assert_between(started_again(w, 2), 10.0, 14.0);
-    assert_success(w);
-}
-
-Test(succession_sim, a_leader_told_to_leave_hands_over_within_two_seconds) {
-    struct world_params p;
-    case_arbiter(&p, 3, 2);
-    fault(&p, FAULT_LEAVE, 5, 0, (int64_t)S(1), 0);
-    struct world *w = run(&p);
-    cr_assert_eq(member_end(world_member(w, 0))->kind, MEMBER_END_LEFT);
-    assert_between(started_again(w, 3), 5.0, 7.5);
-    assert_success(w);
-}
-
-Test(succession_sim, below_min_the_job_ends_with_the_reason_everywhere) {
-    struct world_params p;
-    case_arbiter(&p, 3, 3);
-    fault(&p, FAULT_AGENT_KILL, 5, 0, 0, 0);
-    struct world *w = run(&p);
-    cr_assert_eq(world_outcome(w), OUTCOME_FAILED);
-    for (uint32_t h = 1; h < 3; h++) {
-        cr_assert_eq(member_end(world_member(w, h))->kind, MEMBER_END_FAILED);
-        cr_assert_not_null(strstr(member_end(world_member(w, h))->reason, "of at least 3"), "%s",
-                           member_end(world_member(w, h))->reason);
-    }
-    world_free(w);
-}
-
-Test(succession_sim, a_cut_off_node_deposes_nobody) {
-    struct world_params p;
-    case_one_goes_to_the_successor(&p);
-    struct world *w = run(&p);
-    cr_assert_eq(world_epoch(w), 2);
-    assert_success(w);
-}
-
-Test(succession_sim, a_leaders_freeze_of_lease_less_two_heartbeats_costs_nothing) {
+static const struct schedule with_arbiter[] = {
+    {"1: a killed leader's guardian is waited for (I2: its workers live up to 0.8 s longer)", .world = WORLD_ARBITER,
+     .hosts = 3, .min_nodes = 2, .seeds = 10, .faults = {{FAULT_AGENT_KILL, 5, 0, (int64_t)S(0.8)}},
+     .outcome = OUTCOME_SUCCESS, .epoch = 3, .marks = {AGAIN(3, 5.0, 7.6)}}, /* a silent probe takes a second */
+    {"a killed leader is succeeded by the first successor as soon as it is gone", .world = WORLD_ARBITER, .hosts = 5,
+     .min_nodes = 4, .faults = {{FAULT_AGENT_KILL, 5}}, .outcome = OUTCOME_SUCCESS,
+     .marks = {AGAIN(5, 5.0, 6.4), LEADS(1, 5, EVER)}},
+    {"16: a leader's host that goes off is succeeded within nine seconds", .world = WORLD_ARBITER, .hosts = 5,
+     .min_nodes = 4, .faults = {{FAULT_HOST_OFF, 5}}, .outcome = OUTCOME_SUCCESS, .epoch = 3,
+     .marks = {AGAIN(5, 10.0, 14.0)}},
+    {"13: a leader cut off from all but the arbiter gives way to the first successor", .world = WORLD_ARBITER,
+     .hosts = 5, .min_nodes = 3, .faults = {{FAULT_PARTITION, 5, 0, (int64_t)S(55), PARTITION_BOTH}},
+     .outcome = OUTCOME_SUCCESS,
+     .marks = {AGAIN(5, 10.0, 14.0), LEADS(1, 5, EVER), {LEADER_FILE_DEPOSED, 0, 0, 5.0, 20.0}}},
+    {"14: a leader that hears and is not heard gives way", .world = WORLD_ARBITER, .hosts = 5, .min_nodes = 3,
+     .faults = {{FAULT_PARTITION, 5, 0, (int64_t)S(55), PARTITION_FROM}}, .outcome = OUTCOME_SUCCESS,
+     .marks = {AGAIN(5, 10.0, 14.0)}},
+    {"14: a leader that is heard and does not hear gives way", .world = WORLD_ARBITER, .hosts = 5, .min_nodes = 3,
+     .faults = {{FAULT_PARTITION, 5, 0, (int64_t)S(55), PARTITION_TO}}, .outcome = OUTCOME_SUCCESS,
+     .marks = {AGAIN(5, 10.0, 14.0)}},
+    {"15: a second successor that notices first does not overtake", .world = WORLD_ARBITER, .hosts = 5, .min_nodes = 3,
+     .faults = {{FAULT_PARTITION, 4, 2, (int64_t)S(36), PARTITION_BOTH | PARTITION_HOST(0)}, {FAULT_HOST_OFF, 5}},
+     .outcome = OUTCOME_SUCCESS, .marks = {AGAIN(5, 10.0, 14.0), LEADS(2, 0, 0)}},
+    {"leader and first successor killed at once leave the second", .world = WORLD_ARBITER, .hosts = 5, .min_nodes = 3,
+     .faults = {{FAULT_AGENT_KILL, 5, 0}, {FAULT_AGENT_KILL, 5, 1}}, .outcome = OUTCOME_SUCCESS,
+     .marks = {AGAIN(5, 5.0, 8.0), LEADS(2, 0, EVER)}},
+    {"leader's and first successor's hosts off at once cost the arbiter's lease", .world = WORLD_ARBITER, .hosts = 5,
+     .min_nodes = 3, .faults = {{FAULT_HOST_OFF, 5, 0}, {FAULT_HOST_OFF, 5, 1}}, .outcome = OUTCOME_SUCCESS,
+     .marks = {AGAIN(5, 65.0, 79.0), LEADS(2, 0, EVER)}},
+    {"one of two nodes is enough to continue", .world = WORLD_ARBITER, .hosts = 2, .min_nodes = 1,
+     .faults = {{FAULT_HOST_OFF, 5}}, .outcome = OUTCOME_SUCCESS, .marks = {AGAIN(2, 10.0, 14.0)}},
+    {"a leader that is asked to leave hands over within two seconds", .world = WORLD_ARBITER, .hosts = 3,
+     .min_nodes = 2, .faults = {{FAULT_LEAVE, 5, 0, (int64_t)S(1)}}, .outcome = OUTCOME_SUCCESS,
+     .marks = {AGAIN(3, 5.0, 7.5)}, .ends = {{0, MEMBER_END_LEFT}}},
+    {"a leader that leaves before its first group is followed at once", .world = WORLD_ARBITER, .hosts = 3,
+     .min_nodes = 3, .comes = {[1] = 3, [2] = 6}, .faults = {{FAULT_LEAVE, 5}, {FAULT_BOOT, 7, 0, 1}},
+     .outcome = OUTCOME_SUCCESS, .marks = {{LEADER_FILE_STARTED, ANY, 0, 7.0, 8.0}}},
+    {"below min the job ends with the reason everywhere", .world = WORLD_ARBITER, .hosts = 3, .min_nodes = 3,
+     .faults = {{FAULT_AGENT_KILL, 5}}, .outcome = OUTCOME_FAILED,
+     .ends = {{1, MEMBER_END_FAILED, "of at least 3"}, {2, MEMBER_END_FAILED, "of at least 3"}}},
+    {"a node that is cut off deposes no leader", .make = case_one_goes_to_the_successor, .outcome = OUTCOME_SUCCESS,
+     .epoch = 2},
     /* A lease is up to a heartbeat old when the first successor's echo bounds the next. */
-    struct world_params p;
-    case_arbiter(&p, 3, 2);
-    fault(&p, FAULT_FREEZE_AGENT, 5, 0, (int64_t)S(2.9), 0);
-    struct world *w = run(&p);
-    cr_assert_eq(world_epoch(w), 2);
-    cr_assert_eq(world_groups_started(w), 1);
-    assert_success(w);
+    {"a leader's freeze of a lease less two heartbeats costs nothing", .world = WORLD_ARBITER, .hosts = 3,
+     .min_nodes = 2, .faults = {{FAULT_FREEZE_AGENT, 5, 0, (int64_t)S(2.9)}}, .outcome = OUTCOME_SUCCESS, .groups = 1,
+     .epoch = 2},
+    {"a silent first successor costs no other node its lease", .world = WORLD_ARBITER, .hosts = 4, .min_nodes = 3,
+     .faults = {{FAULT_HOST_OFF, 5, 1}}, .outcome = OUTCOME_SUCCESS,
+     .marks = {{LEADER_FILE_CLAIMED, 0, 2, 6.4, 9.0}, /* half a lease after its echo */
+               {LEADER_FILE_FENCED, 2, 0},
+               {LEADER_FILE_FENCED, 3, 0},
+               AGAIN(4, 10.0, 12.5)}},
+    {"an arbiter that stalls for less than its lease stops nothing", .world = WORLD_ARBITER, .hosts = 3, .min_nodes = 2,
+     .faults = {{FAULT_ARBITER_OUT, 2, 0, (int64_t)S(25), 1}}, .outcome = OUTCOME_SUCCESS, .groups = 1, .epoch = 2},
+    {"another job's data in the arbiter is nothing to claim from", .make = case_another_jobs_arbiter,
+     .marks = {{LEADER_FILE_ENDED, 1, 0, 5.0, 8.0},
+               {LEADER_FILE_ENDED, 2, 0, 5.0, 8.0},
+               {LEADER_FILE_ENDED, 3, 0, 5.0, 8.0}}},
+    {"4: a newcomer finds the outcome and ends with it", .world = WORLD_ARBITER, .hosts = 3, .min_nodes = 2,
+     .max_nodes = 2, .work = 10, .comes = {[2] = 60}, .outcome = OUTCOME_SUCCESS, .groups = 1,
+     .marks = {{LEADER_FILE_ENDED, 2, 0, 60.0, 62.0}}, .ends = {{2, MEMBER_END_SUCCESS}}},
+    /* Host 3 hears of no restart, so the third failure is one too many. */
+    {"22: a late JOIN with old counters shrinks no budget", .world = WORLD_ARBITER, .hosts = 4, .min_nodes = 2,
+     .max_restarts = 2,
+     .faults = {{FAULT_PARTITION, 4, 3, (int64_t)S(16), PARTITION_BOTH},
+                {FAULT_WORKER, 11, 1, 7},
+                {FAULT_WORKER, 13, 2, 7},
+                {FAULT_AGENT_KILL, 15},
+                {FAULT_WORKER, 30, 1, 7}},
+     .outcome = OUTCOME_FAILED},
+    /* The lease that a member holds from before FORM names no group: START waits for the next. Each start is checked
+     * against the leases that came. */
+    {"27: a lease of GATHERING starts nothing", .world = WORLD_ARBITER, .hosts = 3, .min_nodes = 2, .max_restarts = 1,
+     .faults = {{FAULT_WORKER, 5, 1, 7}, {FAULT_DELAY, 5.1, 2, (int64_t)S(0.5), (int64_t)S(0.4)}},
+     .outcome = OUTCOME_SUCCESS},
+};
+
+Test(succession_sim, each_loss_of_a_leader_costs_what_its_row_gives) {
+    schedule_check(with_arbiter, ARRAY_SIZE(with_arbiter));
 }
 
-Test(succession_sim, a_silent_first_successor_costs_nobody_the_lease) {
-    struct world_params p;
-    case_arbiter(&p, 4, 3);
-    fault(&p, FAULT_HOST_OFF, 5, 1, 0, 0);
-    struct world *w = run(&p);
-    assert_between(when(w, LEADER_FILE_CLAIMED, 0, 2), 6.4, 9.0); /* half a lease after its echo */
-    cr_assert_eq(when(w, LEADER_FILE_FENCED, 2, 0), -1.0);
-    cr_assert_eq(when(w, LEADER_FILE_FENCED, 3, 0), -1.0);
-    assert_between(started_again(w, 4), 10.0, 12.5);
-    assert_success(w);
+static const struct schedule with_leader_file[] = {
+    {"6: an agent restarted at the endpoint founds the next epoch", .world = WORLD_LEADER_FILE, .hosts = 3,
+     .min_nodes = 1, .faults = {{FAULT_AGENT_KILL, 5, 0, 0, (int64_t)S(1)}}, .outcome = OUTCOME_SUCCESS, .epoch = 2},
+    {"18: a closed leader file delays no later run", .world = WORLD_LEADER_FILE, .hosts = 2, .min_nodes = 2, .work = 5,
+     .faults = {{FAULT_BOOT, 8, 0, 1}, {FAULT_BOOT, 8, 1, 1}}, .outcome = OUTCOME_SUCCESS,
+     .marks = {{LEADER_FILE_STARTED, 0, 1, 8.0, 8.2}}},
+    {"19: leases of a fixed leader depend on its leader file, touched last at 5 s (I2)",
+     .make = case_thaws_and_is_killed, .seeds = 40, .outcome = OUTCOME_SUCCESS, .epoch = 2,
+     .marks = {{LEADER_FILE_FENCED, 1, 0, 9.52, 10.1},
+               {LEADER_FILE_FENCED, 2, 0, 9.52, 10.1},
+               {LEADER_FILE_STARTED, 0, 1, 10.9, 11.2}}},
+};
+
+Test(succession_sim, a_leader_file_delays_what_its_row_gives) {
+    schedule_check(with_leader_file, ARRAY_SIZE(with_leader_file));
 }
 
 /* ---- the arbiter ---- */
-
-Test(succession_sim, an_arbiter_that_stalls_for_less_than_its_lease_stops_nothing) {
-    struct world_params p;
-    case_arbiter(&p, 3, 2);
-    fault(&p, FAULT_ARBITER_OUT, 2, 0, (int64_t)S(25), 1);
-    struct world *w = run(&p);
-    cr_assert_eq(world_groups_started(w), 1);
-    cr_assert_eq(world_epoch(w), 2);
-    assert_success(w);
-}
 
 Test(succession_sim, an_arbiter_lost_for_ever_ends_every_agent_with_the_reason) {
     struct world_params p;
@@ -299,19 +216,6 @@ Test(succession_sim, too_few_that_stay_leave_nothing_to_wait_for) {
         cr_expect(again > 12 && again < 13.5, "%.3f apart: %.3f", apart, again);
         world_free(w);
     }
-}
-
-Test(succession_sim, a_leader_that_leaves_before_its_first_group_is_followed_at_once) {
-    struct world_params p;
-    case_arbiter(&p, 3, 2);
-    p.faults[1].at_ns = S(3);
-    p.faults[2].at_ns = S(6);
-    p.group.rdzv.max_nodes = p.group.rdzv.min_nodes = 3;
-    fault(&p, FAULT_LEAVE, 5, 0, 0, 0);
-    fault(&p, FAULT_BOOT, 7, 0, 1, 0);
-    struct world *w = run(&p);
-    assert_between(when(w, LEADER_FILE_STARTED, ANY, 0), 7.0, 8.0);
-    assert_success(w);
 }
 
 /* Min nodes are there only when it is lost already. */
@@ -433,15 +337,6 @@ Test(succession_sim, an_arbiter_whose_data_comes_back_within_a_lease_ends_nothin
     assert_success(run(&p));
 }
 
-Test(succession_sim, another_jobs_data_in_the_arbiter_is_nothing_to_claim_from) {
-    struct world_params p;
-    case_another_jobs_arbiter(&p);
-    struct world *w = run(&p);
-    for (uint32_t h = 1; h < 4; h++)
-        assert_between(when(w, LEADER_FILE_ENDED, h, 0), 5.0, 8.0);
-    world_free(w);
-}
-
 Test(succession_sim, row_3_a_group_formed_while_the_arbiter_stalls_and_a_newcomers_claim) {
     struct world_params p;
     case_arbiter(&p, 3, 1);
@@ -469,19 +364,6 @@ Test(succession_sim, row_4_an_outcome_on_its_way_when_the_leader_dies_counts_or_
         assert_success(w);
     }
     cr_assert(once > 0 && twice > 0, "%u in time, %u not", once, twice);
-}
-
-Test(succession_sim, row_4_a_newcomer_finds_the_outcome_and_ends_with_it) {
-    struct world_params p;
-    case_arbiter(&p, 3, 2);
-    p.group.rdzv.max_nodes = 2;
-    p.work_ns = S(10);
-    p.faults[2].at_ns = S(60);
-    struct world *w = run(&p);
-    cr_assert_eq(world_groups_started(w), 1);
-    cr_assert_eq(member_end(world_member(w, 2))->kind, MEMBER_END_SUCCESS);
-    assert_between(when(w, LEADER_FILE_ENDED, 2, 0), 60.0, 62.0);
-    assert_success(w);
 }
 
 Test(succession_sim, row_5_a_node_that_knows_only_old_members_claims_nothing) {
@@ -577,30 +459,6 @@ Test(succession_sim, row_21_a_stalled_claimant_that_wakes_late_leads_nothing) {
     }
 }
 
-Test(succession_sim, row_22_a_late_join_with_old_counters_shrinks_no_budget) {
-    struct world_params p;
-    case_arbiter(&p, 4, 2);
-    p.group.rdzv.max_restarts = 2;
-    partition(&p, 4, 20, 3, PARTITION_BOTH); /* it hears of no restart */
-    fault(&p, FAULT_WORKER, 11, 1, 7, 0);
-    fault(&p, FAULT_WORKER, 13, 2, 7, 0);
-    fault(&p, FAULT_AGENT_KILL, 15, 0, 0, 0);
-    fault(&p, FAULT_WORKER, 30, 1, 7, 0);
-    struct world *w = run(&p);
-    cr_assert_eq(world_outcome(w), OUTCOME_FAILED, "the third failure is one too many");
-    world_free(w);
-}
-
-Test(succession_sim, row_27_a_lease_of_gathering_starts_nothing) {
-    /* The lease that a member holds from before FORM names no group: START waits for the next. */
-    struct world_params p;
-    case_arbiter(&p, 3, 2);
-    p.group.rdzv.max_restarts = 1;
-    fault(&p, FAULT_WORKER, 5, 1, 7, 0);
-    fault(&p, FAULT_DELAY, 5.1, 2, (int64_t)S(0.5), (int64_t)S(0.4));
-    assert_success(run(&p)); /* each start is checked against the leases that came */
-}
-
 Test(succession_sim, row_28_start_counts_with_the_lease_of_its_own_leader_alone) {
     for (int ms = 0; ms < 20; ms++) {
         struct world_params p;
@@ -615,15 +473,6 @@ Test(succession_sim, row_28_start_counts_with_the_lease_of_its_own_leader_alone)
 
 /* ---- the leader file ---- */
 
-Test(succession_sim, row_6_an_agent_restarted_at_the_endpoint_founds_the_next_epoch) {
-    struct world_params p;
-    case_leader_file(&p, 3, 1);
-    fault(&p, FAULT_AGENT_KILL, 5, 0, 0, (int64_t)S(1));
-    struct world *w = run(&p);
-    cr_assert_eq(world_epoch(w), 2);
-    assert_success(w);
-}
-
 Test(succession_sim, row_18_a_restart_waits_for_old_leases_and_no_longer) {
     struct world_params p;
     case_leader_file(&p, 3, 1);
@@ -632,29 +481,4 @@ Test(succession_sim, row_18_a_restart_waits_for_old_leases_and_no_longer) {
     struct world *w = run(&p);
     assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 10.9, 11.6); /* touched last at 5 s */
     assert_success(w);
-}
-
-Test(succession_sim, row_18_a_closed_leader_file_hinders_nobody) {
-    struct world_params p;
-    case_leader_file(&p, 2, 2);
-    p.work_ns = S(5);
-    fault(&p, FAULT_BOOT, 8, 0, 1, 0);
-    fault(&p, FAULT_BOOT, 8, 1, 1, 0);
-    struct world *w = run(&p);
-    assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 8.0, 8.2);
-    assert_success(w);
-}
-
-Test(succession_sim, row_19_leases_of_a_fixed_leader_hang_on_its_leader_file) {
-    for (uint64_t seed = 1; seed <= 40; seed++) {
-        struct world_params p;
-        case_thaws_and_is_killed(&p);
-        p.seed = seed;
-        struct world *w = run(&p); /* I2 */
-        for (uint32_t h = 1; h < 3; h++)
-            assert_between(when(w, LEADER_FILE_FENCED, h, 0), 9.52, 10.1); /* touched last at 5 s */
-        assert_between(when(w, LEADER_FILE_STARTED, 0, 1), 10.9, 11.2);
-        cr_assert_eq(world_epoch(w), 2);
-        assert_success(w);
-    }
 }
