@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../../rig/loop_rig.h"
 #include "base/text/log.h"
 #include "io/clock.h"
 #include "io/net/listen.h"
@@ -14,7 +15,6 @@
 #include "rendezvous/server/server_io.h"
 
 #define NODES_MAX 4
-#define DOOMSDAY_NS (60 * NS_PER_S)
 #define RUN_ID "run"
 
 /* ---- the arbiter: what is asked is answered with the next turn ---- */
@@ -45,7 +45,6 @@ struct agent {
 
 static struct {
     struct loop *loop;
-    struct loop_timer *doomsday;
     struct arbiter arbiter;
     struct arbiter_record record;
     struct list asked;
@@ -53,15 +52,7 @@ static struct {
     unsigned n_agents, stores, reads;
     uint32_t min_nodes;
     uint64_t lease_ns, beat_ns;
-    bool (*until)(void);
 } w;
-
-static void check(void) {
-    if (w.until != NULL && w.until()) {
-        w.until = NULL;
-        loop_quit(w.loop);
-    }
-}
 
 static void arbiter_decide(struct arbiter_answer *a) {
     struct arbiter_record *r = &w.record;
@@ -100,7 +91,6 @@ static void arbiter_turn(void *arg) {
     if (q->arg != NULL)
         q->fn(q->arg, &q->answer);
     free(q);
-    check();
 }
 
 static void fake_ask(struct arbiter *a, const struct arbiter_request *request, arbiter_answer_fn *fn, void *arg) {
@@ -147,7 +137,6 @@ static void on_start(void *arg, struct generation g, uint32_t reachability) {
     a->starts++;
     a->started = g;
     a->started_ns = clock_now_ns();
-    check();
 }
 
 static void all_gone(struct agent *a) {
@@ -169,14 +158,12 @@ static void on_lease_end(void *arg, uint64_t end_ns) {
     (void)end_ns;
     struct agent *a = arg;
     a->leases++;
-    check();
 }
 
 static void on_end(void *arg, const struct member_end *end) {
     struct agent *a = arg;
     a->ends++;
     a->end = *end;
-    check();
 }
 
 static int on_store_open(void *arg, struct generation g, struct addr *at, struct err *err) {
@@ -202,7 +189,6 @@ static void on_incident(void *arg, const char *line) {
 static void on_done(void *arg, enum outcome outcome) {
     (void)arg;
     (void)outcome;
-    check();
 }
 
 static void on_deposed(void *arg, uint32_t epoch) {
@@ -212,7 +198,6 @@ static void on_deposed(void *arg, uint32_t epoch) {
     rdzv_listener_serve(a->listener, NULL);
     rdzv_server_free(TAKE_PTR(a->server));
     rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_DEPOSED});
-    check();
 }
 
 static void on_lead(void *arg, const struct member_lead *lead) {
@@ -252,7 +237,6 @@ static void on_lead(void *arg, const struct member_lead *lead) {
     };
     cr_assert_eq(rdzv_server_new(w.loop, &g, &config, &a->server), 0);
     rdzv_listener_serve(a->listener, a->server);
-    check();
 }
 
 static void on_join_policy(void *arg, enum member_join_policy join_policy, const struct rdzv_peer *peer,
@@ -277,31 +261,11 @@ static void on_joiner(void *arg, uint64_t incarnation, bool came) {
 
 /* ---- the world ---- */
 
-static void on_doomsday(void *arg) {
-    (void)arg;
-    for (unsigned i = 0; i < w.n_agents; i++) {
-        const struct agent *a = &w.agents[i];
-        const struct member *m = a->client == NULL ? NULL : rdzv_client_member(a->client);
-        (void)fprintf(stderr, "# agent %u: starts %u stops %u leads %u ends %u %s, %s: %s\n", i, a->starts, a->stops,
-                      a->leads, a->ends, m == NULL ? "-" : member_state_name(member_state(m)),
-                      m == NULL ? "-" : member_election_name(member_election(m)), m == NULL ? "-" : member_waiting(m));
-    }
-    cr_assert_fail("it did not happen in time");
-}
-
-static void wait_until(bool (*until)(void)) {
-    if (until())
-        return;
-    w.until = until;
-    loop_timer_set(w.doomsday, clock_now_ns() + DOOMSDAY_NS);
-    cr_assert_eq(loop_run(w.loop), 0);
-    loop_timer_set(w.doomsday, TIME_NEVER);
-}
+#define wait_until(condition) rig_loop_until(w.loop, condition)
 
 static void begin(void) {
     memset(&w, 0, sizeof w);
     cr_assert_eq(loop_new(&w.loop), 0);
-    w.doomsday = loop_timer_new(w.loop, on_doomsday, NULL);
     list_init(&w.asked);
     w.arbiter.ops = &fake_ops;
     w.min_nodes = 1;
@@ -323,7 +287,6 @@ static void finish(void) {
     for (unsigned i = 0; i < w.n_agents; i++)
         kill_agent(&w.agents[i]);
     cr_assert_eq(w.stores, 0, "every store that was opened was closed");
-    loop_timer_free(w.doomsday);
     loop_free(w.loop);
 }
 
@@ -388,12 +351,7 @@ static struct agent *add_agent(const char *addr) {
     return a;
 }
 
-static unsigned wanted;
-static bool so_many_run(void) { return count_running() == wanted; }
-static void wait_running(unsigned n) {
-    wanted = n;
-    wait_until(so_many_run);
-}
+static void wait_running(unsigned n) { wait_until(count_running() == n); }
 
 static bool anybody_leads(void) {
     for (unsigned i = 0; i < w.n_agents; i++)
@@ -410,11 +368,9 @@ static struct agent *leader(void) {
     abort();
 }
 
-static bool first_leads(void) { return w.agents[0].server != NULL; }
-
 /* Enough successors are named, and all have heard from the leader since. */
-static bool succession_is_sure(void) {
-    if (!anybody_leads() || group_successors(rdzv_server_group(leader()->server))->n < wanted)
+static bool succession_is_sure(unsigned n) {
+    if (!anybody_leads() || group_successors(rdzv_server_group(leader()->server))->n < n)
         return false;
     for (unsigned i = 0; i < w.n_agents; i++)
         if (w.agents[i].running && w.agents[i].leases < 3)
@@ -425,14 +381,13 @@ static bool succession_is_sure(void) {
 static void wait_named(unsigned n) {
     for (unsigned i = 0; i < w.n_agents; i++)
         w.agents[i].leases = 0;
-    wanted = n;
-    wait_until(succession_is_sure);
+    wait_until(succession_is_sure(n));
 }
 
 /* The first agent leads, all run, and every other member is a successor. */
 static void start_job(unsigned n, const char *addr) {
     (void)add_agent(addr);
-    wait_until(first_leads);
+    wait_until(w.agents[0].server != NULL);
     for (unsigned i = 1; i < n; i++)
         (void)add_agent(addr);
     wait_running(n);
@@ -441,13 +396,8 @@ static void start_job(unsigned n, const char *addr) {
 
 /* ---- tests ---- */
 
-static bool so_many_run_again(void) {
-    return count_running() == wanted && anybody_leads() && leader()->form.n_nodes == wanted;
-}
-
 static void wait_running_again(unsigned n) {
-    wanted = n;
-    wait_until(so_many_run_again);
+    wait_until(count_running() == n && anybody_leads() && leader()->form.n_nodes == n);
 }
 
 Test(succession_io, a_successor_leads_when_the_leader_is_gone, .init = begin, .fini = finish) {
@@ -487,14 +437,12 @@ Test(succession_io, a_leader_is_found_at_whichever_address_works, .init = begin,
     wait_running_again(2);
 }
 
-static bool first_deposed(void) { return w.agents[0].deposed == 1; }
-
 Test(succession_io, a_deposed_leader_sends_all_to_the_winner, .init = begin, .fini = finish) {
     start_job(3, "127.0.0.1");
     /* The last claims, as if it had been cut off from the leader alone. */
     w.record.epoch++;
     w.record.leader = w.agents[2].self;
-    wait_until(first_deposed);
+    wait_until(w.agents[0].deposed == 1);
     wait_running(3);
     cr_assert_eq(leader(), &w.agents[2]);
     for (unsigned i = 0; i < 3; i++) {
@@ -518,10 +466,10 @@ Test(succession_io, a_closed_job_stays_closed, .init = begin, .fini = finish) {
                           &(struct member_event){.kind = MEMBER_EVENT_SUCCEEDED, .generation = w.agents[i].started});
         all_gone(&w.agents[i]);
     }
-    wait_until(all_ended);
+    wait_until(all_ended());
     cr_assert(w.record.closed && w.record.outcome == OUTCOME_SUCCESS);
     const struct agent *late = add_agent("127.0.0.1");
-    wait_until(all_ended);
+    wait_until(all_ended());
     cr_assert_eq(late->end.kind, MEMBER_END_SUCCESS);
     cr_assert(late->end.was_closed && late->end.was_over);
     cr_assert_eq(late->starts, 0);
@@ -538,7 +486,6 @@ static void node_on_message(void *arg, struct conn *c, const struct wire_message
     (void)arg;
     (void)c;
     node.leases += m->kind == WIRE_LEASE;
-    check();
 }
 
 static void node_on_closed(void *arg, struct conn *c, int code, const char *text) {
@@ -548,16 +495,12 @@ static void node_on_closed(void *arg, struct conn *c, int code, const char *text
     cr_assert_fail("the leader ended the connection: %s", text);
 }
 
-static bool node_has_lease(void) { return node.leases >= wanted; }
-static bool so_many_reads(void) { return w.reads >= wanted; }
-static bool first_runs(void) { return w.agents[0].running; }
-
 Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begin, .fini = finish) {
     static const struct conn_ops ops = {.on_message = node_on_message, .on_closed = node_on_closed};
     node = (__typeof__(node)){0};
     w.beat_ns = 3600 * NS_PER_S; /* who waits for the answer to a beat doesn't ask */
     (void)add_agent("127.0.0.1");
-    wait_until(first_runs);
+    wait_until(w.agents[0].running);
     w.reads = 0;
     cr_assert_eq(conn_connect(w.loop, &w.agents[0].own, NULL, &ops, NULL, &node.conn), 0);
     struct wire_message join = {.kind = WIRE_JOIN,
@@ -574,17 +517,15 @@ Test(succession_io, a_leader_that_hears_of_a_later_epoch_asks_once, .init = begi
                                                   .role = "default"},
                                          .report = {.state = NODE_JOINED, .epoch = 9}}};
     conn_send(node.conn, &join);
-    wanted = 1;
-    wait_until(so_many_reads);
+    wait_until(w.reads >= 1);
     struct wire_message again = {.kind = WIRE_REPORT, .report = {.state = NODE_JOINED, .epoch = 9}};
     conn_send(node.conn, &again);
     conn_send(node.conn, &(struct wire_message){.kind = WIRE_RENEW, .renew = {.clock_ns = 1}});
-    wait_until(node_has_lease);
+    wait_until(node.leases >= 1);
     cr_assert_eq(w.reads, 1, "of that epoch it knows");
     again.report.epoch = 10;
     conn_send(node.conn, &again);
-    wanted = 2;
-    wait_until(so_many_reads);
+    wait_until(w.reads >= 2);
     conn_free(node.conn);
 }
 
@@ -602,7 +543,6 @@ static void played_on_message(void *arg, struct conn *c, const struct wire_messa
     (void)c;
     played.joins += m->kind == WIRE_JOIN;
     played.renews += m->kind == WIRE_RENEW;
-    check();
 }
 
 static void played_on_closed(void *arg, struct conn *c, int code, const char *text) {
@@ -611,7 +551,6 @@ static void played_on_closed(void *arg, struct conn *c, int code, const char *te
     (void)code;
     (void)text;
     played.ended = true;
-    check();
 }
 
 static void played_on_accept(void *arg, int fd, const struct addr *peer) {
@@ -626,12 +565,7 @@ static void played_on_accept(void *arg, int fd, const struct addr *peer) {
     played.conn = c;
     played.ended = false;
     played.accepted++;
-    check();
 }
-
-static bool played_has_join(void) { return played.joins == 1; }
-static bool played_has_renew(void) { return played.renews >= wanted; }
-static bool played_ended(void) { return played.ended; }
 
 static void name_successor(const struct agent *a) {
     conn_send(played.conn,
@@ -647,7 +581,7 @@ static struct agent *add_successor(void) {
     w.record =
         (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 99, .addr = "127.0.0.1", .port = addr_port(&at)}};
     struct agent *a = add_agent("127.0.0.1");
-    wait_until(played_has_join);
+    wait_until(played.joins == 1);
     conn_send(played.conn, &(struct wire_message){.kind = WIRE_WELCOME,
                                                   .welcome = {.epoch = 1,
                                                               .leader = 99,
@@ -689,11 +623,11 @@ static void hand_over_150(const struct agent *a) {
     send_members(150, 0, 64);
     send_members(150, 64, 64);
     send_members(150, 128, 22);
-    wanted = played.renews + 3; /* all of it has been read before the third RENEW came */
-    wait_until(played_has_renew);
+    unsigned renews = played.renews; /* all of it has been read before the third RENEW came */
+    wait_until(played.renews >= renews + 3);
     cr_assert_not(played.ended);
     played_dies();
-    wait_until(first_leads);
+    wait_until(w.agents[0].server != NULL);
     cr_assert_eq(a->lead.epoch, 2);
     cr_assert_eq(a->lead_handover.n_members, 150);
     cr_assert_eq(a->lead_handover.losses, 3);
@@ -714,17 +648,14 @@ Test(succession_io, an_handover_that_begins_again_replaces_the_one_under_way, .i
     hand_over_150(a);
 }
 
-static bool played_accepted(void) { return played.accepted >= wanted; }
-
 Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .init = begin, .fini = finish) {
     uint64_t began_ns = clock_now_ns();
     (void)add_successor();
     for (unsigned i = 2; i <= 4; i++) {
         conn_free(TAKE_PTR(played.conn));
-        wanted = i;
-        wait_until(played_accepted);
+        wait_until(played.accepted >= i);
         played.joins = 0;
-        wait_until(played_has_join);
+        wait_until(played.joins == 1);
         conn_send(played.conn, &(struct wire_message){.kind = WIRE_WELCOME,
                                                       .welcome = {.epoch = 1,
                                                                   .leader = 99,
@@ -735,8 +666,7 @@ Test(succession_io, who_welcomes_and_hangs_up_is_not_asked_in_a_tight_loop, .ini
                                                                   .min_nodes = 1,
                                                                   .max_nodes = 1}});
         played.renews = 0;
-        wanted = 1;
-        wait_until(played_has_renew);
+        wait_until(played.renews >= 1);
     }
     cr_assert_geq(clock_now_ns() - began_ns, 200 * NS_PER_MS);
     played_dies();
@@ -758,7 +688,7 @@ static struct agent *add_reader_of_lists(void) {
 }
 
 static void wait_broken(void) {
-    wait_until(played_ended);
+    wait_until(played.ended);
     cr_assert(broken);
     played_dies();
 }
@@ -793,7 +723,7 @@ Test(succession_io, another_incarnation_at_the_address_is_not_joined, .init = be
     w.record =
         (struct arbiter_record){.epoch = 1, .leader = {.incarnation = 98, .addr = "127.0.0.1", .port = addr_port(&at)}};
     (void)add_agent("127.0.0.1");
-    wait_until(played_ended);
+    wait_until(played.ended);
     cr_assert_eq(played.joins, 0);
     played_dies();
 }

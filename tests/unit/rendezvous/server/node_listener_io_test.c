@@ -38,21 +38,7 @@ static struct {
     struct rdzv_peer leader; /* incarnation 0: not known */
 } w;
 
-static bool (*until)(void);
-
-static void check(void) {
-    if (until != NULL && until()) {
-        until = NULL;
-        loop_quit(w.loop);
-    }
-}
-
-static void wait_until(bool (*what)(void)) {
-    if (what())
-        return;
-    until = what;
-    rig_loop_run(w.loop);
-}
+#define wait_until(condition) rig_loop_until(w.loop, condition)
 
 static void on_joiner(void *arg, uint64_t incarnation, bool came) {
     (void)arg;
@@ -60,7 +46,6 @@ static void on_joiner(void *arg, uint64_t incarnation, bool came) {
         w.join_policy[w.n_join_policy++] = incarnation;
     else
         w.gone[w.n_gone++] = incarnation;
-    check();
 }
 
 static void on_leave(void *arg, const char *reason, struct answer *ret) {
@@ -121,7 +106,6 @@ static void on_message(void *arg, struct conn *c, const struct wire_message *m) 
         p->heard[p->n_heard++] = *m;
     }
     p->n_rows += m->kind == WIRE_NODES ? m->nodes.n : 0;
-    check();
 }
 
 static void on_closed(void *arg, struct conn *c, int code, const char *text) {
@@ -130,7 +114,6 @@ static void on_closed(void *arg, struct conn *c, int code, const char *text) {
     (void)text;
     struct peer *p = arg;
     p->ended = true;
-    check();
 }
 
 static struct peer *add_peer(void) {
@@ -189,7 +172,7 @@ static bool all_ended(void) {
 
 static void wait_for(bool (*what)(void), unsigned n) {
     wanted = n;
-    wait_until(what);
+    wait_until(what());
 }
 
 static void lead(uint32_t max_nodes) {
@@ -206,7 +189,7 @@ static void lead(uint32_t max_nodes) {
 
 Test(node_listener_io, who_joins_where_nobody_leads_is_sent_away, .init = begin, .fini = finish) {
     const struct peer *p = add_node(1);
-    wait_until(first_ended);
+    wait_until(first_ended());
     cr_assert_eq(p->n_heard, 1);
     cr_assert_eq(p->heard[0].kind, WIRE_REFUSED);
     cr_assert_not(p->heard[0].refused.final);
@@ -273,7 +256,7 @@ Test(node_listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini 
         struct rdzv_peer leader = {.incarnation = 9, .port = 4711};
         (void)snprintf(leader.addr, sizeof leader.addr, "%s", cases[i].addr);
         rdzv_listener_join_policy(w.listener, JOIN_POLICY_REDIRECTED, &leader, 3);
-        wait_until(all_ended);
+        wait_until(all_ended());
         cr_assert_eq(p->n_heard, 1);
         cr_assert_eq(p->heard[0].kind, WIRE_REDIRECT);
         cr_assert_eq(p->heard[0].redirect.epoch, 3);
@@ -282,7 +265,7 @@ Test(node_listener_io, parked_nodes_are_sent_to_who_leads, .init = begin, .fini 
         cr_assert_str_eq(p->heard[0].redirect.leader.addr, cases[i].said);
     }
     const struct peer *late = add_node(2);
-    wait_until(all_ended);
+    wait_until(all_ended());
     cr_assert_eq(late->heard[0].kind, WIRE_REDIRECT);
     cr_assert_eq(w.n_gone, 0);
 }
@@ -305,7 +288,7 @@ Test(node_listener_io, a_parked_node_that_comes_back_is_one_node, .init = begin,
     (void)add_node(1);
     wait_for(join_policy_came, 1);
     (void)add_node(1);
-    wait_until(first_ended);
+    wait_until(first_ended());
     cr_assert_eq(w.n_join_policy, 1);
     cr_assert_eq(w.n_gone, 0);
     cr_assert_not(w.peers[1].ended);
@@ -352,10 +335,7 @@ Test(node_listener_io, leave_is_the_agents_own_matter, .init = begin, .fini = fi
     cr_assert_str_eq(w.leave_reason, "because");
 }
 
-static bool all_rows(void) { return w.peers[0].n_rows == 40; }
 static bool group_has_forty(void) { return group_nodes(rdzv_server_group(w.server), NULL, 0) == 40; }
-
-static bool last_greeted(void) { return w.peers[w.n_peers - 1].greeted; }
 
 static bool last_welcomed(void) { return w.peers[w.n_peers - 1].n_heard > 0; }
 
@@ -364,11 +344,11 @@ Test(node_listener_io, the_leader_tells_an_operator_of_all_nodes, .init = begin,
     struct peer *p = add_peer();
     for (uint64_t i = 1; i <= 40; i++) {
         (void)add_node(i);
-        wait_until(last_welcomed);
+        wait_until(last_welcomed());
     }
     cr_assert(group_has_forty());
     command(p, "run", COMMAND_STATUS, "");
-    wait_until(all_rows);
+    wait_until(w.peers[0].n_rows == 40);
     cr_assert_eq(p->heard[0].kind, WIRE_OVERVIEW);
     cr_assert_eq(p->heard[0].overview.n_nodes, 40);
     for (unsigned i = 1; i <= 3; i++) {
@@ -388,15 +368,15 @@ Test(node_listener_io, operators_are_bounded_in_number, .init = begin, .fini = f
     for (unsigned i = 0; i < RDZV_OPERATORS_MAX; i++) {
         struct peer *p = add_peer();
         command(p, "", COMMAND_STATUS, "");
-        wait_until(last_welcomed);
+        wait_until(last_welcomed());
         cr_assert_not(p->ended);
     }
     struct peer *more = add_peer();
     command(more, "", COMMAND_STATUS, "");
-    wait_until(last_welcomed);
+    wait_until(last_welcomed());
     cr_assert(strstr(more->heard[0].answer.text, "too many") != NULL);
     const struct peer *probe = add_peer();
-    wait_until(last_greeted);
+    wait_until(w.peers[w.n_peers - 1].greeted);
     cr_assert(probe->greeted, "a probe is answered all the same");
     cr_assert_not(w.peers[0].ended);
 }
@@ -417,8 +397,6 @@ static unsigned n_ended(void) {
     return n;
 }
 
-static bool all_greeted(void) { return n_greeted() == w.n_peers && n_ended() >= 8; }
-
 /* For one more, the oldest goes. */
 Test(node_listener_io, those_who_do_not_join_have_half_of_the_descriptors) {
     struct rlimit before, files;
@@ -430,7 +408,7 @@ Test(node_listener_io, those_who_do_not_join_have_half_of_the_descriptors) {
     cr_assert_eq(setrlimit(RLIMIT_NOFILE, &before), 0); /* the peers are in this process, too */
     for (int i = 0; i < FILES / 2 + 8; i++)
         (void)add_peer();
-    wait_until(all_greeted);
+    wait_until(n_greeted() == w.n_peers && n_ended() >= 8);
     cr_assert_eq(n_ended(), 8);
     for (int i = 0; i < 8; i++)
         cr_assert(w.peers[i].ended, "%d", i);
@@ -510,7 +488,7 @@ Test(node_listener_io, half_handshakes_of_one_source_shut_nobody_out) {
     struct peer *p = &w.peers[w.n_peers++];
     int fd = call_from("127.0.0.9");
     cr_assert_eq(conn_connect_by(w.loop, fd, auth, &peer_ops, p, &p->conn), 0);
-    wait_until(last_greeted);
+    wait_until(w.peers[w.n_peers - 1].greeted);
     cr_assert_lt(clock_now_ns() - began_ns, RDZV_HANDSHAKE_NS / 2, "it did not wait until one was late");
     cr_assert(conn_is_secured(p->conn));
     for (size_t i = 0; i < ARRAY_SIZE(half); i++)
@@ -520,11 +498,7 @@ Test(node_listener_io, half_handshakes_of_one_source_shut_nobody_out) {
 }
 
 static struct auth *refusing;
-static bool one_is_refused(void) { return auth_n_refused(refusing) > 0; }
-static void look_again(void *arg) {
-    (void)arg;
-    check();
-}
+static void look_again(void *arg) { (void)arg; }
 
 Test(node_listener_io, a_handshake_has_its_time) {
     struct loop_timer *look;
@@ -533,7 +507,7 @@ Test(node_listener_io, a_handshake_has_its_time) {
     int fd = shake_half();
     look = loop_timer_new(w.loop, look_again, NULL);
     loop_timer_set(look, began_ns + RDZV_HANDSHAKE_NS + NS_PER_S);
-    wait_until(one_is_refused);
+    wait_until(auth_n_refused(refusing) > 0);
     cr_assert_geq(clock_now_ns() - began_ns, RDZV_HANDSHAKE_NS);
     cr_assert_eq(close(fd), 0);
     loop_timer_free(look);
@@ -544,11 +518,11 @@ Test(node_listener_io, a_handshake_has_its_time) {
 Test(node_listener_io, an_operator_waits_for_his_answer_before_he_asks_on, .init = begin, .fini = finish) {
     struct peer *p = add_peer();
     command(p, "", COMMAND_STATUS, "");
-    wait_until(last_welcomed);
+    wait_until(last_welcomed());
     command(p, "", COMMAND_STATUS, "");
     wait_for(first_heard, 2);
     cr_assert_not(p->ended, "one after the other is fine");
     command(p, "", COMMAND_STATUS, "");
     command(p, "", COMMAND_STATUS, "");
-    wait_until(first_ended);
+    wait_until(first_ended());
 }

@@ -30,7 +30,6 @@
 #include "rendezvous/server/server_priv.h"
 
 #define NODES_MAX 8
-#define DOOMSDAY_NS (60 * NS_PER_S)
 
 struct world;
 
@@ -58,8 +57,6 @@ struct agent {
 
 struct world {
     struct loop *loop;
-    struct loop_timer *doomsday;
-    bool (*until)(struct world *w);
     struct rdzv_server *server;
     int endpoint_fd;
     struct addr endpoint;
@@ -89,20 +86,12 @@ bool __wrap_loop_slice_is_over(const struct loop *loop) {
 
 /* ---- the imagined launcher ---- */
 
-static void check(struct world *w) {
-    if (w->until != NULL && w->until(w)) {
-        w->until = NULL;
-        loop_quit(w->loop);
-    }
-}
-
 static void on_prepare(void *arg, struct generation g, const struct form *form) {
     struct agent *a = arg;
     a->prepared = g;
     a->form = *form;
     if (!a->hold_prepared)
         rdzv_client_event(a->client, &(struct member_event){.kind = MEMBER_EVENT_PREPARED, .generation = g});
-    check(a->world);
 }
 
 static void on_start(void *arg, struct generation g, uint32_t reachability) {
@@ -113,7 +102,6 @@ static void on_start(void *arg, struct generation g, uint32_t reachability) {
     a->starts++;
     a->started = g;
     a->started_ns = clock_now_ns();
-    check(a->world);
 }
 
 static void all_gone(struct agent *a) {
@@ -128,35 +116,30 @@ static void on_stop(void *arg, uint64_t grace_ns, const char *reason, const stru
     (void)snprintf(a->stop_reason, sizeof a->stop_reason, "%s", reason);
     a->stop_had_failure = cause != NULL && cause->has_failure;
     all_gone(a);
-    check(a->world);
 }
 
 static void on_fence(void *arg) {
     struct agent *a = arg;
     a->fences++;
     all_gone(a);
-    check(a->world);
 }
 
 static void on_lease_end(void *arg, uint64_t end_ns) {
     struct agent *a = arg;
     a->lease_end_ns = end_ns;
     a->leases++;
-    check(a->world);
 }
 
 static void on_status(void *arg, const struct rdzv_status *status) {
     struct agent *a = arg;
     a->statuses++;
     a->status = *status;
-    check(a->world);
 }
 
 static void on_waiting(void *arg, enum rdzv_wait why, const char *text) {
     (void)why;
     struct agent *a = arg;
     (void)snprintf(a->waiting, sizeof a->waiting, "%s", text);
-    check(a->world);
 }
 
 static bool on_joining(void *arg, const struct addr *leader, const struct addr *local, struct node_info *info) {
@@ -165,7 +148,6 @@ static bool on_joining(void *arg, const struct addr *leader, const struct addr *
     (void)local;
     a->joins++;
     (void)snprintf(info->nets[0].netif, sizeof info->nets[0].netif, "eth%u", a->joins);
-    check(a->world);
     return !a->speechless;
 }
 
@@ -173,7 +155,6 @@ static void on_end(void *arg, const struct member_end *end) {
     struct agent *a = arg;
     a->ends++;
     a->end = *end;
-    check(a->world);
 }
 
 /* ---- the leader's agent ---- */
@@ -201,14 +182,12 @@ static void on_incident(void *arg, const char *line) {
     struct world *w = arg;
     w->incidents++;
     (void)snprintf(w->incident, sizeof w->incident, "%s", line);
-    check(w);
 }
 
 static void on_done(void *arg, enum outcome outcome) {
     struct world *w = arg;
     w->dones++;
     w->outcome = outcome;
-    check(w);
 }
 
 static void on_note(void *arg, const struct timeline_entry *entry) {
@@ -221,25 +200,7 @@ static void on_note(void *arg, const struct timeline_entry *entry) {
 
 /* ---- the world ---- */
 
-static void on_doomsday(void *arg) {
-    struct world *w = arg;
-    for (unsigned i = 0; i < w->n_agents; i++) {
-        const struct agent *a = &w->agents[i];
-        (void)fprintf(stderr, "# agent %u: starts %u stops %u ends %u waiting '%s' state %s\n", i, a->starts, a->stops,
-                      a->ends, a->waiting,
-                      a->client == NULL ? "-" : member_state_name(member_state(rdzv_client_member(a->client))));
-    }
-    cr_assert_fail("it did not happen in time; last incident '%s'", w->incident);
-}
-
-static void wait_until(bool (*until)(struct world *w)) {
-    if (until(&world))
-        return;
-    world.until = until;
-    loop_timer_set(world.doomsday, clock_now_ns() + DOOMSDAY_NS);
-    cr_assert_eq(loop_run(world.loop), 0);
-    loop_timer_set(world.doomsday, TIME_NEVER);
-}
+#define wait_until(condition) rig_loop_until(world.loop, condition)
 
 static int listen_at(const char *host, struct addr *ret) {
     struct addr at;
@@ -253,7 +214,6 @@ static int listen_at(const char *host, struct addr *ret) {
 static void begin(void) {
     memset(&world, 0, sizeof world);
     cr_assert_eq(loop_new(&world.loop), 0);
-    world.doomsday = loop_timer_new(world.loop, on_doomsday, &world);
     world.heartbeat_ns = 50 * NS_PER_MS;
     (void)snprintf(world.run_id, sizeof world.run_id, "run");
     world.endpoint_fd = listen_at("127.0.0.1", &world.endpoint);
@@ -365,7 +325,6 @@ static void finish(void) {
     peer_gate_free(world.gate);
     cr_assert_eq(world.stores_open, 0, "every store that was opened was closed");
     (void)close(world.endpoint_fd);
-    loop_timer_free(world.doomsday);
     loop_free(world.loop);
 }
 
@@ -406,7 +365,7 @@ static void fail_worker(struct agent *a) {
 Test(server_io, four_nodes_form_run_and_succeed, .init = begin, .fini = finish) {
     struct group_config g = group_config(4, 4, 0);
     start_job(4, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     bool seen[8] = {false};
     for (unsigned i = 0; i < 4; i++) {
         const struct agent *a = &world.agents[i];
@@ -421,14 +380,12 @@ Test(server_io, four_nodes_form_run_and_succeed, .init = begin, .fini = finish) 
     cr_assert_eq(world.agents[0].form.node_rank, 0, "the leader's node has rank 0");
     for (unsigned i = 0; i < 4; i++)
         succeed(&world.agents[i]);
-    wait_until(is_done);
+    wait_until(is_done(&world));
     cr_assert_eq(world.outcome, OUTCOME_SUCCESS);
     for (unsigned i = 0; i < 4; i++)
         cr_assert_eq(world.agents[i].end.kind, MEMBER_END_SUCCESS);
     cr_assert_eq(world.stores_opened, 1);
 }
-
-static bool is_asked(struct world *w) { return w->agents[1].joins > 0 && w->agents[0].statuses > 0; }
 
 Test(server_io, a_node_joins_when_it_knows_what_to_say_of_itself, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
@@ -438,13 +395,13 @@ Test(server_io, a_node_joins_when_it_knows_what_to_say_of_itself, .init = begin,
     config.ops.joining = on_joining;
     a->speechless = true;
     join_as(a, &config);
-    wait_until(is_asked);
+    wait_until(world.agents[1].joins > 0 && world.agents[0].statuses > 0);
     rdzv_client_join(a->client); /* a call that comes too early does no harm */
     cr_assert_eq(a->joins, 2);
     cr_assert_null(group_node_info(rdzv_server_group(world.server), a->incarnation));
     a->speechless = false;
     rdzv_client_join(a->client);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     cr_assert_eq(a->joins, 3);
     const struct node_info *info = group_node_info(rdzv_server_group(world.server), a->incarnation);
     cr_assert_str_eq(info->nets[0].netif, "eth3");
@@ -463,13 +420,13 @@ Test(server_io, a_node_that_came_before_its_leader_waits_and_says_so, .init = be
     cr_assert_eq(endpoint_own_addr(world.endpoint_fd, &world.endpoint), 0);
     struct agent *leader = add_agent(), *other = add_agent();
     join(other);
-    wait_until(waits);
+    wait_until(waits(&world));
     cr_assert(strstr(other->waiting, "nothing listens there yet") != NULL, "%s", other->waiting);
     cr_assert_eq(listen(world.endpoint_fd, 64), 0);
     struct group_config g = group_config(2, 2, 0);
     lead(leader, &g);
     join(leader);
-    wait_until(all_run);
+    wait_until(all_run(&world));
 }
 
 static bool all_restarted(struct world *w) {
@@ -482,9 +439,9 @@ static bool all_restarted(struct world *w) {
 Test(server_io, a_failed_worker_stops_all_and_a_new_group_starts, .init = begin, .fini = finish) {
     struct group_config g = group_config(3, 3, 1);
     start_job(3, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     fail_worker(&world.agents[2]);
-    wait_until(all_restarted);
+    wait_until(all_restarted(&world));
     for (unsigned i = 0; i < 3; i++) {
         cr_assert_eq(world.agents[i].stops, 1);
         cr_assert(world.agents[i].stop_had_failure);
@@ -498,9 +455,9 @@ Test(server_io, a_failed_worker_stops_all_and_a_new_group_starts, .init = begin,
 Test(server_io, the_first_cause_ends_every_agent_when_the_budget_is_spent, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
     start_job(2, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     fail_worker(&world.agents[1]);
-    wait_until(is_done);
+    wait_until(is_done(&world));
     cr_assert_eq(world.outcome, OUTCOME_FAILED);
     for (unsigned i = 0; i < 2; i++) {
         cr_assert_eq(world.agents[i].end.kind, MEMBER_END_FAILED);
@@ -508,10 +465,6 @@ Test(server_io, the_first_cause_ends_every_agent_when_the_budget_is_spent, .init
         cr_assert_eq(world.agents[i].end.failure.incarnation, 2);
         cr_assert_str_eq(world.agents[i].end.failure.text, "it broke");
     }
-}
-
-static bool two_run_again(struct world *w) {
-    return w->agents[0].starts == 2 && w->agents[1].starts == 2 && w->agents[0].running && w->agents[1].running;
 }
 
 /* A refusal counts only where the listener had answered before, which is seen after the start. */
@@ -523,10 +476,11 @@ Test(server_io, a_killed_agent_is_found_gone_and_a_smaller_group_starts, .init =
     struct group_config g = group_config(2, 3, 0);
     g.rdzv.lease_ns = 3600 * NS_PER_S; /* it is found by the probe, or never */
     start_job(3, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     wait_until_all_were_reached();
     kill_agent(&world.agents[2]);
-    wait_until(two_run_again);
+    wait_until(world.agents[0].starts == 2 && world.agents[1].starts == 2 && world.agents[0].running &&
+               world.agents[1].running);
     cr_assert_eq(world.agents[0].form.n_nodes, 2);
     cr_assert_eq(world.agents[0].form.losses, 1);
 }
@@ -535,41 +489,35 @@ Test(server_io, a_killed_agent_below_min_ends_the_job_with_the_reason, .init = b
     struct group_config g = group_config(2, 2, 3);
     g.rdzv.lease_ns = 3600 * NS_PER_S; /* the probe finds it, and no pause of this machine ends the job before */
     start_job(2, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     wait_until_all_were_reached();
     kill_agent(&world.agents[1]);
-    wait_until(is_done);
+    wait_until(is_done(&world));
     cr_assert_eq(world.agents[0].end.kind, MEMBER_END_FAILED);
     cr_assert(strstr(world.agents[0].end.reason, "node2") != NULL, "%s", world.agents[0].end.reason);
 }
 
-static bool others_ended(struct world *w) { return w->agents[1].ends > 0 && w->agents[2].ends > 0; }
-
 Test(server_io, nodes_end_with_the_reason_when_the_leader_is_gone, .init = begin, .fini = finish) {
     struct group_config g = group_config(3, 3, 0);
     start_job(3, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     kill_agent(&world.agents[0]);
     rdzv_server_free(TAKE_PTR(world.server));
     (void)close(world.endpoint_fd);
     world.endpoint_fd = dup(2); /* for finish() */
-    wait_until(others_ended);
+    wait_until(world.agents[1].ends > 0 && world.agents[2].ends > 0);
     cr_assert_eq(world.agents[1].end.kind, MEMBER_END_LEADER_LOST);
     cr_assert(strstr(world.agents[1].end.reason, "leader") != NULL);
     cr_assert_not(world.agents[1].running);
 }
 
-static bool alone_again(struct world *w) {
-    return w->agents[1].ends == 1 && w->agents[0].starts == 2 && w->agents[0].running;
-}
-
 Test(server_io, a_signal_to_a_node_makes_it_leave, .init = begin, .fini = finish) {
     struct group_config g = group_config(1, 2, 0);
     start_job(2, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     rdzv_client_event(world.agents[1].client,
                       &(struct member_event){.kind = MEMBER_EVENT_LEAVE, .reason = "SIGTERM", .grace_ns = 1});
-    wait_until(alone_again);
+    wait_until(world.agents[1].ends == 1 && world.agents[0].starts == 2 && world.agents[0].running);
     cr_assert_eq(world.agents[1].end.kind, MEMBER_END_LEFT);
     cr_assert_eq(world.agents[0].form.n_nodes, 1);
     cr_assert_eq(world.agents[0].form.losses, 0, "who leaves was not lost");
@@ -578,9 +526,9 @@ Test(server_io, a_signal_to_a_node_makes_it_leave, .init = begin, .fini = finish
 Test(server_io, the_operator_ends_the_job_everywhere, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 5);
     start_job(2, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     rdzv_server_stop_job(world.server, "SIGTERM came", false);
-    wait_until(is_done);
+    wait_until(is_done(&world));
     for (unsigned i = 0; i < 2; i++) {
         cr_assert_eq(world.agents[i].end.kind, MEMBER_END_FAILED);
         cr_assert_str_eq(world.agents[i].end.reason, "SIGTERM came");
@@ -592,40 +540,34 @@ Test(server_io, a_store_that_cannot_be_opened_ends_the_job_with_its_reason, .ini
     world.store_fails = -98;
     struct group_config g = group_config(2, 2, 5);
     start_job(2, &g);
-    wait_until(is_done);
+    wait_until(is_done(&world));
     cr_assert(strstr(world.agents[1].end.reason, "no port is free") != NULL);
 }
-
-static bool both_heard(struct world *w) { return w->agents[0].status.present == 2 && w->agents[1].status.present == 2; }
 
 Test(server_io, everybody_hears_who_is_there_while_nodes_are_missing, .init = begin, .fini = finish) {
     struct group_config g = group_config(3, 3, 0);
     start_job(2, &g);
-    wait_until(both_heard);
+    wait_until(world.agents[0].status.present == 2 && world.agents[1].status.present == 2);
     cr_assert_eq(world.agents[1].status.min_nodes, 3);
     cr_assert_eq(world.agents[1].status.n_names, 2);
     struct agent *third = add_agent();
     join(third);
-    wait_until(all_run);
+    wait_until(all_run(&world));
 }
-
-static bool first_was_told(struct world *w) { return w->agents[0].status.present == 1; }
 
 Test(server_io, those_who_are_told_in_a_later_turn_still_hear_who_is_there, .init = begin, .fini = finish) {
     struct group_config g = group_config(3, 4, 0);
     world.slow = true;
     start_job(1, &g);
-    wait_until(first_was_told);
+    wait_until(world.agents[0].status.present == 1);
 }
 
 Test(server_io, all_nodes_are_told_though_a_slice_is_long_enough_for_one, .init = begin, .fini = finish) {
     struct group_config g = group_config(8, 8, 0);
     world.one_by_one = true;
     start_job(8, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
 }
-
-static bool last_ended(struct world *w) { return w->agents[w->n_agents - 1].ends > 0; }
 
 Test(server_io, another_run_id_is_refused_with_both_names, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
@@ -634,46 +576,40 @@ Test(server_io, another_run_id_is_refused_with_both_names, .init = begin, .fini 
     struct rdzv_client_config config = client_config(a);
     (void)snprintf(config.run_id, sizeof config.run_id, "other");
     join_as(a, &config);
-    wait_until(last_ended);
+    wait_until(world.agents[world.n_agents - 1].ends > 0);
     cr_assert_eq(a->end.kind, MEMBER_END_REFUSED);
     cr_assert(strstr(a->end.reason, "'run'") != NULL && strstr(a->end.reason, "'other'") != NULL);
 }
-
-static bool unwilling(struct world *w) { return strstr(w->agents[1].waiting, "does not lead") != NULL; }
 
 Test(server_io, an_agent_that_does_not_lead_is_not_the_last_word, .init = begin, .fini = finish) {
     struct agent *leader = add_agent(), *other = add_agent();
     cr_assert_eq(rdzv_listener_add(leader->listener, dup(world.endpoint_fd)), 0);
     join(other);
-    wait_until(unwilling);
+    wait_until(strstr(world.agents[1].waiting, "does not lead") != NULL);
     struct group_config g = group_config(2, 2, 0);
     lead(leader, &g);
     join(leader);
-    wait_until(all_run);
+    wait_until(all_run(&world));
 }
-
-static bool renewed_often(struct world *w) { return w->agents[1].leases >= 6; }
 
 Test(server_io, the_leaders_heartbeat_holds_for_all, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
     start_job(2, &g); /* these nodes' own heartbeat is 1 s, the leader's 50 ms */
-    wait_until(all_run);
+    wait_until(all_run(&world));
     uint64_t best_ns = UINT64_MAX;
     for (unsigned tries = 0; tries < 3 && best_ns >= 4 * NS_PER_S; tries++) { /* the machine may pause */
         uint64_t began_ns = clock_now_ns();
         world.agents[1].leases = 0;
-        wait_until(renewed_often);
+        wait_until(world.agents[1].leases >= 6);
         best_ns = MIN2(best_ns, clock_now_ns() - began_ns);
     }
     cr_assert_lt(best_ns, 4 * NS_PER_S); /* their own would take 5 s and more */
 }
 
-static bool said_limits(struct world *w) { return strstr(w->incident, "--nnodes 1:8") != NULL; }
-
 Test(server_io, a_node_with_other_nnodes_is_told_of, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
     start_job(1, &g);
-    wait_until(said_limits);
+    wait_until(strstr(world.incident, "--nnodes 1:8") != NULL);
     cr_assert(strstr(world.incident, "the leader with 2:2") != NULL);
 }
 
@@ -710,7 +646,6 @@ static void raw_on_readable(void *arg, int fd, unsigned events) {
         r->ended = true;
         loop_watch_free(TAKE_PTR(r->watch));
     }
-    check(&world);
 }
 
 static void raw_open(uint16_t port) {
@@ -735,13 +670,7 @@ static bool raw_message(unsigned i, struct wire_message *ret) {
     return false;
 }
 
-static bool raw_ended(struct world *w) {
-    (void)w;
-    return raw.ended;
-}
-
-static bool raw_got_one(struct world *w) {
-    (void)w;
+static bool raw_got_one(void) {
     struct wire_message m;
     return raw_message(0, &m);
 }
@@ -786,8 +715,7 @@ static struct wire_message join_message(uint64_t incarnation) {
     return m;
 }
 
-static bool raw_got_two(struct world *w) {
-    (void)w;
+static bool raw_got_two(void) {
     struct wire_message m;
     return raw_message(1, &m);
 }
@@ -796,7 +724,7 @@ Test(server_io, the_incarnation_is_told_after_the_greeting, .init = begin, .fini
     struct agent *a = add_agent();
     raw_open(a->listener_port);
     raw_call();
-    wait_until(raw_got_one);
+    wait_until(raw_got_one());
     struct wire_message m;
     cr_assert(raw_message(0, &m));
     cr_assert_eq(m.kind, WIRE_GREETING);
@@ -804,7 +732,7 @@ Test(server_io, the_incarnation_is_told_after_the_greeting, .init = begin, .fini
     rig_loop_turns(world.loop, 20);
     cr_assert_not(raw_message(1, &m), "not yet");
     raw_call();
-    wait_until(raw_got_two);
+    wait_until(raw_got_two());
     cr_assert(raw_message(1, &m));
     cr_assert_eq(m.kind, WIRE_HELLO);
     cr_assert_eq(m.hello.incarnation, a->incarnation);
@@ -828,12 +756,12 @@ Test(server_io, peers_that_break_the_rules_are_disconnected_and_harm_nobody, .in
     for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
         raw_open(addr_port(&world.endpoint));
         cr_assert_eq(send(raw.fd, bad[i], lens[i], MSG_NOSIGNAL), (ssize_t)lens[i]);
-        wait_until(raw_ended);
+        wait_until(raw.ended);
         raw_close();
     }
     struct agent *a = add_agent();
     join(a);
-    wait_until(all_run);
+    wait_until(all_run(&world));
 }
 
 Test(server_io, a_node_that_says_a_leaders_word_is_disconnected, .init = begin, .fini = finish) {
@@ -846,7 +774,7 @@ Test(server_io, a_node_that_says_a_leaders_word_is_disconnected, .init = begin, 
     m = (struct wire_message){.kind = WIRE_LEASE, .lease = {.epoch = 1}};
     len += frame_of(&m, frame + len);
     cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
-    wait_until(raw_ended);
+    wait_until(raw.ended);
     raw_close();
 }
 
@@ -857,21 +785,6 @@ static int raw_place(enum wire_kind kind, enum desired_kind desired) {
         if (m.kind == kind && (kind != WIRE_DESIRED || m.desired.kind == desired))
             return (int)i;
     return -1;
-}
-
-static bool raw_may_prepare(struct world *w) {
-    (void)w;
-    return raw_place(WIRE_DESIRED, DESIRED_FORM) >= 0;
-}
-
-static bool raw_has_lease(struct world *w) {
-    (void)w;
-    return raw_place(WIRE_LEASE, 0) >= 0;
-}
-
-static bool raw_may_start(struct world *w) {
-    (void)w;
-    return raw_place(WIRE_DESIRED, DESIRED_START) >= 0;
 }
 
 static void raw_send(const struct wire_message *m) {
@@ -892,13 +805,13 @@ Test(server_io, a_lease_waits_for_the_next_word_but_not_for_long, .init = begin,
     struct wire_message m = join_message(77);
     raw_call();
     raw_send(&m);
-    wait_until(raw_may_prepare);
+    wait_until(raw_place(WIRE_DESIRED, DESIRED_FORM) >= 0);
     cr_assert_lt(raw_place(WIRE_LEASE, 0), 0);
     for (uint64_t clock = 1000; clock <= 1001; clock++) {
         m = renew_message(clock);
         raw_send(&m);
     }
-    wait_until(raw_has_lease); /* no word was due */
+    wait_until(raw_place(WIRE_LEASE, 0) >= 0); /* no word was due */
     cr_assert(raw_message((unsigned)raw_place(WIRE_LEASE, 0), &m));
     cr_assert_eq(m.lease.echo_ns, 1001, "it waited, and is one for both");
     raw.len = 0;
@@ -912,15 +825,14 @@ Test(server_io, a_lease_waits_for_the_next_word_but_not_for_long, .init = begin,
     size_t len = frame_of(&m, frames);
     len += frame_of(&prepared, frames + len);
     cr_assert_eq(send(raw.fd, frames, len, MSG_NOSIGNAL), (ssize_t)len);
-    wait_until(raw_may_start);
+    wait_until(raw_place(WIRE_DESIRED, DESIRED_START) >= 0);
     cr_assert_eq(raw_place(WIRE_DESIRED, DESIRED_START), raw_place(WIRE_LEASE, 0) + 1, "the lease goes before");
     cr_assert(raw_message((unsigned)raw_place(WIRE_LEASE, 0), &m));
     cr_assert_eq(m.lease.echo_ns, 1002);
     raw_close();
 }
 
-static bool raw_got_frame(struct world *w) {
-    (void)w;
+static bool raw_got_frame(void) {
     size_t bytes;
     return frame_size(raw.data, raw.len, WIRE_MESSAGE_MAX, &bytes) == 0 && raw.len >= bytes;
 }
@@ -942,7 +854,7 @@ Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini =
             (void)!send(raw.fd, head, sizeof head, MSG_NOSIGNAL);
             (void)!send(raw.fd, texts[i], strlen(texts[i]), MSG_NOSIGNAL);
         }
-        wait_until(raw_got_frame);
+        wait_until(raw_got_frame());
         rig_loop_turns(world.loop, 20);
         (void)snprintf(wanted, sizeof wanted,
                        "{\"kind\":\"HELLO\",\"version\":%d,\"incarnation\":\"0000000000000000\",\"run_id\":\"\"}",
@@ -953,8 +865,7 @@ Test(server_io, another_protocol_version_hears_only_ours, .init = begin, .fini =
     }
 }
 
-static bool raw_welcomed(struct world *w) {
-    (void)w;
+static bool raw_welcomed(void) {
     struct wire_message m;
     return raw_message(2, &m) && m.kind == WIRE_WELCOME;
 }
@@ -969,10 +880,10 @@ Test(server_io, a_join_split_at_each_byte_is_one_join, .init = begin, .fini = fi
         raw_open(addr_port(&world.endpoint));
         cr_assert_eq(send(raw.fd, frame, cut, MSG_NOSIGNAL), (ssize_t)cut);
         if (cut >= call)
-            wait_until(raw_got_one); /* what was sent is there too */
+            wait_until(raw_got_one()); /* what was sent is there too */
         cr_assert_eq(loop_turn(world.loop), 0);
         cr_assert_eq(send(raw.fd, frame + cut, len - cut, MSG_NOSIGNAL), (ssize_t)(len - cut));
-        wait_until(raw_welcomed);
+        wait_until(raw_welcomed());
         raw_close();
     }
     cr_assert_eq(group_nodes(rdzv_server_group(world.server), NULL, 0), 2, "one node, on many connections");
@@ -992,9 +903,9 @@ Test(server_io, a_half_open_node_is_lost_at_lease_and_margin, .init = begin, .fi
     size_t len = called_frame_of(&m, frame);
     raw_open(addr_port(&world.endpoint));
     cr_assert_eq(send(raw.fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
-    wait_until(raw_welcomed);
+    wait_until(raw_welcomed());
     uint64_t joined_ns = clock_now_ns();
-    wait_until(raw_ended); /* never renewed: the leader gives it up */
+    wait_until(raw.ended); /* never renewed: the leader gives it up */
     cr_assert(raw_left_only_one(&world));
     cr_assert_geq(clock_now_ns() - joined_ns, 150 * NS_PER_MS);
     raw_close();
@@ -1008,7 +919,7 @@ Test(server_io, who_says_nothing_is_closed_in_time, .init = begin, .fini = finis
     uint64_t began_ns = clock_now_ns();
     raw_open(addr_port(&world.endpoint));
     cr_assert_eq(send(raw.fd, "\x10\x00", 2, MSG_NOSIGNAL), 2); /* some bytes are no word */
-    wait_until(raw_ended);
+    wait_until(raw.ended);
     cr_assert_geq(clock_now_ns() - began_ns, 50 * NS_PER_MS);
     raw_close();
     rdzv_listener_free(l);
@@ -1051,7 +962,7 @@ Test(server_io, a_crowd_that_says_nothing_shuts_nobody_out, .init = begin, .fini
     }
     raw_open(port); /* one more than are held */
     raw_call();
-    wait_until(raw_got_one);
+    wait_until(raw_got_one());
     raw_close();
     size_t closed = 0, others_closed = 0;
     for (size_t i = 0; i < RDZV_PENDING_MAX; i++)
@@ -1103,8 +1014,6 @@ static bool slow_is_known(struct world *w) {
     return n != NULL && n->welcomed;
 }
 
-static bool three_are_present(struct world *w) { return w->agents[0].status.present == 3; }
-
 /* News of who is there: a node that has not taken the last does not get the next on top. */
 Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .fini = finish) {
     struct group_config g = group_config(8, 8, 0);
@@ -1116,7 +1025,7 @@ Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .f
     struct wire_message m = join_message(77);
     size_t len = called_frame_of(&m, frame);
     cr_assert_eq(send(fd, frame, len, MSG_NOSIGNAL), (ssize_t)len);
-    wait_until(slow_is_known);
+    wait_until(slow_is_known(&world));
     struct conn *slow = server_find(world.server, 77)->conn;
     static char text[4096];
     memset(text, 'x', sizeof text);
@@ -1128,7 +1037,7 @@ Test(server_io, a_node_that_reads_slowly_gets_no_pile_of_news, .init = begin, .f
     }
     size_t unsent = conn_unsent(slow);
     join(add_agent());
-    wait_until(three_are_present);
+    wait_until(world.agents[0].status.present == 3);
     cr_assert_eq(conn_unsent(slow), unsent);
     (void)close(fd);
 }
@@ -1143,7 +1052,7 @@ static void start_one_at(const char *host, const struct addr *endpoint) {
     (void)snprintf(config.host, sizeof config.host, "%s", host);
     config.port = addr_port(endpoint);
     join_as(a, &config);
-    wait_until(all_run);
+    wait_until(all_run(&world));
 }
 
 static void listen_elsewhere(const char *host) {
@@ -1169,15 +1078,13 @@ Test(server_io, the_own_host_name_needs_no_resolver, .init = begin, .fini = fini
     start_one_at(own, &world.endpoint);
 }
 
-static bool waits_for_name(struct world *w) { return strstr(w->agents[0].waiting, "muster-test.invalid") != NULL; }
-
 Test(server_io, a_name_that_is_not_found_is_said_and_asked_again, .init = begin, .fini = finish) {
     struct agent *a = add_agent();
     struct rdzv_client_config config = client_config(a);
     (void)snprintf(config.host, sizeof config.host, "muster-test.invalid");
     config.resolve_timeout_ns = 200 * NS_PER_MS;
     join_as(a, &config);
-    wait_until(waits_for_name);
+    wait_until(strstr(world.agents[0].waiting, "muster-test.invalid") != NULL);
     a->waiting[0] = '\0';
     cr_assert_eq(member_state(rdzv_client_member(a->client)), MEMBER_SEARCHING);
 }
@@ -1210,8 +1117,6 @@ Test(server_io, a_node_that_leaves_looks_nothing_up, .init = begin, .fini = fini
     cr_assert(no_child_is_left());
 }
 
-static bool first_has_waited(struct world *w) { return w->agents[0].waiting[0] != '\0'; }
-
 /* Each address is tried once, and what the last of them said is told. */
 Test(server_io, who_finds_nobody_says_so_after_the_last_address, .init = begin, .fini = finish) {
     (void)close(world.endpoint_fd); /* nobody listens there */
@@ -1225,7 +1130,7 @@ Test(server_io, who_finds_nobody_says_so_after_the_last_address, .init = begin, 
     char at[ADDR_TEXT_MAX];
     addr_to_text(&tried[n - 1], at);
     join_as(a, &config);
-    wait_until(first_has_waited);
+    wait_until(world.agents[0].waiting[0] != '\0');
     cr_assert(strstr(a->waiting, at) != NULL, "%s", a->waiting);
 }
 
@@ -1253,12 +1158,10 @@ Test(server_io, a_leader_whose_name_is_in_etc_hosts_is_not_asked_for, .init = be
     struct rdzv_client_config config = client_config(a);
     (void)snprintf(config.host, sizeof config.host, "leader");
     join_as(a, &config);
-    loop_timer_set(world.doomsday, clock_now_ns() + DOOMSDAY_NS);
     while (!all_run(&world)) {
         cr_assert_eq(loop_turn(world.loop), 0);
         cr_assert(no_child_is_left());
     }
-    loop_timer_set(world.doomsday, TIME_NEVER);
 }
 
 /* An address that is not a loopback one, on the loopback interface of a network of our own; where
@@ -1301,7 +1204,7 @@ static void start_two_from(const struct addr *outer, const struct rdzv_server_co
     config = client_config(other);
     (void)snprintf(config.host, sizeof config.host, "%s", host);
     join_as(other, &config);
-    wait_until(all_run);
+    wait_until(all_run(&world));
 }
 
 Test(server_io, the_store_is_where_members_from_elsewhere_reach_the_leader, .init = begin, .fini = finish) {
@@ -1339,12 +1242,6 @@ static void on_owner(void *arg, uint32_t id, const struct peer_owner *o) {
     (void)arg;
     cr_assert_lt(id, ARRAY_SIZE(owned));
     owned[id] = *o;
-    check(&world);
-}
-
-static bool both_are_known(struct world *w) {
-    (void)w;
-    return owned[0].kind != 0 && owned[1].kind != 0;
 }
 
 /* Asks of a connection of this process, and of one that does not exist. */
@@ -1373,7 +1270,7 @@ static void assert_owners(bool with_gate, enum peer_owner_kind real, enum peer_o
     rdzv_server_whose(world.server, &own, &outer, 0);
     addr_set_port(&own, 1);
     rdzv_server_whose(world.server, &own, &outer, 1);
-    wait_until(both_are_known);
+    wait_until(owned[0].kind != 0 && owned[1].kind != 0);
     cr_assert_eq(owned[0].kind, real);
     cr_assert_eq(owned[1].kind, absent);
     (void)close(fd);
@@ -1437,17 +1334,11 @@ static void relay_open(void) {
     cr_assert_eq(listener_new(world.loop, fd, relay_on_accept, NULL, &relay.listener), 0);
 }
 
-static bool resumed(struct world *w) {
-    return relay.accepted >= 2 && second_joined(w) && w->agents[1].lease_end_ns > w->agents[1].started_ns &&
-           w->agents[1].statuses == 0xffff;
-}
-
 static void on_lease_after_cut(void *arg, uint64_t end_ns) {
     struct agent *a = arg;
     a->lease_end_ns = end_ns;
     if (relay.accepted >= 2)
         a->statuses = 0xffff; /* a lease came on the second connection */
-    check(a->world);
 }
 
 Test(server_io, a_cut_connection_is_resumed_and_the_workers_run_on, .init = begin, .fini = finish) {
@@ -1460,9 +1351,10 @@ Test(server_io, a_cut_connection_is_resumed_and_the_workers_run_on, .init = begi
     config.port = relay.port;
     config.ops.lease_end = on_lease_after_cut;
     join_as(other, &config);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     relay_cut();
-    wait_until(resumed);
+    wait_until(relay.accepted >= 2 && second_joined(&world) &&
+               world.agents[1].lease_end_ns > world.agents[1].started_ns && world.agents[1].statuses == 0xffff);
     cr_assert_eq(relay.accepted, 2);
     cr_assert(other->running && leader->running);
     cr_assert_eq(other->starts, 1);
@@ -1479,8 +1371,6 @@ static void on_start_free_client(void *arg, struct generation g, uint32_t reacha
     rdzv_client_free(TAKE_PTR(a->client));
 }
 
-static bool third_started(struct world *w) { return w->agents[1].starts > 0; }
-
 Test(server_io, a_client_may_be_freed_in_its_own_callback, .init = begin, .fini = finish) {
     struct group_config g = group_config(2, 2, 0);
     struct agent *leader = add_agent(), *other = add_agent();
@@ -1489,7 +1379,7 @@ Test(server_io, a_client_may_be_freed_in_its_own_callback, .init = begin, .fini 
     struct rdzv_client_config config = client_config(other);
     config.ops.start = on_start_free_client;
     join_as(other, &config);
-    wait_until(third_started);
+    wait_until(world.agents[1].starts > 0);
     cr_assert_null(other->client);
 }
 
@@ -1499,8 +1389,6 @@ static void on_incident_free_server(void *arg, const char *line) {
     rdzv_listener_serve(w->agents[0].listener, NULL);
     rdzv_server_free(TAKE_PTR(w->server));
 }
-
-static bool server_freed(struct world *w) { return w->incidents > 0 && w->server == NULL; }
 
 Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini = finish) {
     struct group_config g = group_config(3, 3, 0);
@@ -1518,7 +1406,7 @@ Test(server_io, a_server_may_be_freed_in_its_own_callback, .init = begin, .fini 
     cr_assert_eq(rdzv_listener_add(leader->listener, dup(world.endpoint_fd)), 0);
     rdzv_listener_serve(leader->listener, world.server);
     join(leader); /* with other --nnodes: an incident */
-    wait_until(server_freed);
+    wait_until(world.incidents > 0 && world.server == NULL);
 }
 
 /* ---- an endpoint of several ports ---- */
@@ -1531,12 +1419,12 @@ static void on_nobody(void *arg, const struct addr *at) {
     nobodies++;
 }
 
-/* A node that looks at these ports in turn, and would wait at one of them until doomsday. */
+/* A node that looks at these ports in turn, and would wait at one of them for longer than the test. */
 static void join_at(struct agent *a, const uint16_t *ports, unsigned n) {
     struct rdzv_client_config config = client_config(a);
     config.n_ports = n;
     memcpy(config.ports, ports, n * sizeof *ports);
-    config.connect_timeout_ns = 2 * DOOMSDAY_NS;
+    config.connect_timeout_ns = 2 * RIG_LOOP_NS;
     config.ops.nobody_there = on_nobody;
     nobodies = 0;
     join_as(a, &config);
@@ -1572,7 +1460,7 @@ Test(server_io, a_silent_program_at_the_first_port_is_passed_over, .init = begin
     int fd = listen_at("127.0.0.1", &silent);
     lead_two();
     join_at(add_agent(), (const uint16_t[]){addr_port(&silent), addr_port(&world.endpoint)}, 2);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     cr_assert_eq(nobodies, 0);
     (void)close(fd);
 }
@@ -1584,7 +1472,7 @@ Test(server_io, a_program_that_hangs_up_is_passed_over, .init = begin, .fini = f
     cr_assert_eq(listener_new(world.loop, fd, hang_up, NULL, &rude), 0);
     lead_two();
     join_at(add_agent(), (const uint16_t[]){addr_port(&at), addr_port(&world.endpoint)}, 2);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     listener_free(rude);
 }
 
@@ -1593,7 +1481,7 @@ Test(server_io, an_agent_of_another_run_is_passed_over, .init = begin, .fini = f
     struct rdzv_listener *l = bystander("other", &other);
     lead_two();
     join_at(add_agent(), (const uint16_t[]){other, addr_port(&world.endpoint)}, 2);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     cr_assert_eq(world.agents[1].ends, 0);
     rdzv_listener_free(l);
 }
@@ -1603,7 +1491,7 @@ Test(server_io, an_agent_of_this_run_that_does_not_lead_is_passed_over, .init = 
     struct rdzv_listener *l = bystander("run", &same);
     lead_two();
     join_at(add_agent(), (const uint16_t[]){same, addr_port(&world.endpoint)}, 2);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     cr_assert_eq(nobodies, 0, "somebody of this run is there");
     rdzv_listener_free(l);
 }
@@ -1612,8 +1500,6 @@ static bool says_all(struct world *w) {
     return strstr(w->agents[1].waiting, "; nothing listens at port") != NULL &&
            strstr(w->agents[1].waiting, "an agent of the run") != NULL;
 }
-
-static bool says_less(struct world *w) { return strstr(w->agents[1].waiting, "an agent of the run") == NULL; }
 
 /* The node waits at the silent program, and looks at the other ports meanwhile. */
 Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .init = begin, .fini = finish) {
@@ -1625,7 +1511,7 @@ Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .in
     char wanted[160];
     (void)close(world.endpoint_fd);
     join_at(node, (const uint16_t[]){addr_port(&at), addr_port(&silent), other}, 3);
-    wait_until(says_all);
+    wait_until(says_all(&world));
     (void)snprintf(wanted, sizeof wanted,
                    "no leader at 127.0.0.1: port %u: no answer (not muster, or a firewall); port %u: an agent of "
                    "the run 'other'; nothing listens at port %u yet",
@@ -1633,18 +1519,16 @@ Test(server_io, a_leader_that_comes_late_is_found_at_a_port_that_was_passed, .in
     cr_assert(strstr(node->waiting, wanted) == node->waiting, "%s", node->waiting);
     cr_assert_gt(nobodies, 0);
     rdzv_listener_free(l); /* it leaves */
-    wait_until(says_less);
+    wait_until(strstr(world.agents[1].waiting, "an agent of the run") == NULL);
     cr_assert(strstr(node->waiting, ": no answer (not muster, or a firewall); nothing listens at ports ") != NULL, "%s",
               node->waiting);
     cr_assert_eq(listen_socket(&at, 64, &world.endpoint_fd, NULL), 0);
     struct group_config g = group_config(2, 2, 0);
     lead(leader, &g);
     join(leader);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     (void)close(fd);
 }
-
-static bool second_is_asked(struct world *w) { return w->agents[1].joins > 0; }
 
 /* Its JOIN has to wait; its CALL tells that the leader is there. */
 Test(server_io, a_node_that_is_not_ready_knows_its_leader_by_the_greeting, .init = begin, .fini = finish) {
@@ -1662,14 +1546,14 @@ Test(server_io, a_node_that_is_not_ready_knows_its_leader_by_the_greeting, .init
     nobodies = 0;
     node->speechless = true;
     join_as(node, &config);
-    wait_until(second_is_asked);
+    wait_until(world.agents[1].joins > 0);
     uint64_t until = clock_now_ns() + NS_PER_S; /* when it would have looked elsewhere */
     rig_loop_until(world.loop, clock_now_ns() >= until);
     cr_assert_eq(nobodies, 0);
     cr_assert_eq(node->joins, 1, "at the first port");
     node->speechless = false;
     rdzv_client_join(node->client);
-    wait_until(all_run);
+    wait_until(all_run(&world));
 }
 
 /* All nodes of a step start at once. */
@@ -1681,12 +1565,11 @@ Test(server_io, a_leader_that_comes_a_moment_later_is_found_without_a_look_elsew
     (void)close(world.endpoint_fd);
     join_at(node, (const uint16_t[]){addr_port(&at), addr_port(&second)}, 2);
     const struct rdzv_client *c = node->client;
-    for (uint64_t until = clock_now_ns() + DOOMSDAY_NS; c->search.state != SEARCH_RETRYING && clock_now_ns() < until;)
-        cr_assert_eq(loop_turn(world.loop), 0);
+    wait_until(c->search.state == SEARCH_RETRYING);
     cr_assert_eq(listen_socket(&at, 64, &world.endpoint_fd, NULL), 0);
     lead(leader, &g);
     join(leader);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     cr_assert_eq(c->search.ports[1].found, FOUND_UNKNOWN);
     cr_assert_eq(poll(&(struct pollfd){.fd = fd, .events = POLLIN}, 1, 0), 0, "nobody has come");
     cr_assert_eq(nobodies, 0);
@@ -1700,7 +1583,7 @@ Test(server_io, a_leader_at_the_second_port_is_found_after_a_while, .init = begi
     uint64_t begun_ns = clock_now_ns();
     struct agent *node = add_agent();
     join_at(node, (const uint16_t[]){addr_port(&first), addr_port(&world.endpoint)}, 2);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     const struct rdzv_client *c = node->client;
     cr_assert_eq(c->search.n_retries, 4u);
     cr_assert_geq(clock_now_ns() - begun_ns, 300 * NS_PER_MS);
@@ -1717,17 +1600,17 @@ Test(server_io, a_node_comes_back_to_the_leaders_port_first, .init = begin, .fin
     config.n_ports = 2;
     config.ports[0] = addr_port(&late);
     config.ports[1] = addr_port(&world.endpoint);
-    config.connect_timeout_ns = 2 * DOOMSDAY_NS;
+    config.connect_timeout_ns = 2 * RIG_LOOP_NS;
     config.ops.joining = on_joining;
     (void)close(fd); /* nothing listens there now */
     join_as(node, &config);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     unsigned before = node->joins;
     cr_assert_eq(listen_socket(&late, 64, &fd, NULL), 0); /* but now a silent program does */
     node->joins = 0;
     const struct rdzv_client *c = node->client;
     conn_cut(c->conn);
-    wait_until(second_is_asked);
+    wait_until(world.agents[1].joins > 0);
     cr_assert_gt(before, 1, "the first attempt was at the first port");
     struct addr at;
     cr_assert_eq(conn_peer_addr(c->conn, &at), 0);
@@ -1750,13 +1633,13 @@ Test(server_io, a_new_group_takes_milliseconds, .init = begin, .fini = finish) {
     g.rdzv.crash_loop_ns = 0; /* failing at once is what is wanted here */
     world.heartbeat_ns = NS_PER_S;
     start_job(4, &g);
-    wait_until(all_run);
+    wait_until(all_run(&world));
     uint64_t best = UINT64_MAX;
     for (unsigned round = 1; round <= 20; round++) {
         uint64_t failed_ns = clock_now_ns();
         fail_worker(&world.agents[round % 4]);
         want_starts = round + 1;
-        wait_until(all_started_so_often);
+        wait_until(all_started_so_often(&world));
         uint64_t last = 0;
         for (unsigned i = 0; i < 4; i++)
             last = MAX2(last, world.agents[i].started_ns);
