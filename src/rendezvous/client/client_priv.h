@@ -54,8 +54,7 @@ struct rdzv_client {
     uint64_t leader;
     uint32_t leader_epoch;
     struct addr leader_listener;
-    struct probe *probe;
-    struct list peer_probes; /* struct peer_probe */
+    struct list peer_probes; /* struct peer_probe: of the leader and of others */
     unsigned n_peer_probes;
     /* Peers that were reached at these addresses, by us or by the leader that named them. Only for
      * them a refused connection means that they are gone. */

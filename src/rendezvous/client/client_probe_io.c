@@ -71,7 +71,7 @@ size_t client_peer_addrs(const struct rdzv_client *c, const struct rdzv_peer *pe
     return n;
 }
 
-/* ---- probes of the leader to which we are or were connected ---- */
+/* ---- probes ---- */
 
 /* Whoever passes the probe on to this agent's own listener, which has the key too, proves nothing.
  */
@@ -79,33 +79,6 @@ static enum probe_result result_of(const struct rdzv_client *c, const struct pro
     bool came_back = answer->incarnation == c->config.info.incarnation && !answer->within_host;
     return answer->result == PROBE_GONE && came_back ? PROBE_UNKNOWN : answer->result;
 }
-
-static void on_leader_probed(void *arg, const struct probe_answer *answer) {
-    struct rdzv_client *c = arg;
-    c->probe = NULL;
-    client_event(c,
-                 &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = result_of(c, answer)});
-}
-
-static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader);
-
-void client_probe_leader(struct rdzv_client *c) {
-    struct rdzv_peer followed;
-    if (c->probe != NULL)
-        return;
-    if (client_has_arbiter(c) && member_leader(c->member, &followed) &&
-        followed.incarnation != c->leader) {
-        begin_peer_probe(c, &followed, true);
-        return;
-    }
-    if (c->leader != 0 &&
-        probe_start(c->loop, &c->leader_listener, c->config.auth, c->leader,
-                    c->config.probe_timeout_ns, on_leader_probed, c, &c->probe) == 0)
-        return;
-    client_event(c, &(struct member_event){.kind = MEMBER_EVENT_PROBE, .probe = PROBE_UNKNOWN});
-}
-
-/* ---- probes of others ---- */
 
 static void peer_probe_free(struct peer_probe *p) {
     list_remove(&p->link);
@@ -157,12 +130,15 @@ static void next_addr(struct peer_probe *p) {
     peer_probe_done(p, PROBE_UNKNOWN);
 }
 
-static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader) {
+/* at: the only address to be tried, where it was reached; NULL: those that are known of it. The member
+ * probes its leader once at a time, so that is not limited. */
+static void begin_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader,
+                        const struct addr *at) {
     LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link) {
         if (p->incarnation == peer->incarnation && p->of_leader == of_leader)
             return; /* its answer also counts for this one */
     }
-    if (c->n_peer_probes >= CLIENT_PROBES_MAX || peer->incarnation == 0) {
+    if ((!of_leader && c->n_peer_probes >= CLIENT_PROBES_MAX) || peer->incarnation == 0) {
         report(c, of_leader, peer->incarnation, PROBE_UNKNOWN);
         return;
     }
@@ -170,8 +146,10 @@ static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer
     p->client = c;
     p->of_leader = of_leader;
     p->incarnation = peer->incarnation;
-    p->n = client_peer_addrs(c, peer, p->addrs);
-    p->known = reached_at(c, peer->incarnation) != NULL;
+    p->n = at != NULL ? 1 : client_peer_addrs(c, peer, p->addrs);
+    if (at != NULL)
+        p->addrs[0] = *at;
+    p->known = at != NULL || reached_at(c, peer->incarnation) != NULL;
     if (p->known)
         p->n = 1;
     list_append(&c->peer_probes, &p->link);
@@ -179,12 +157,18 @@ static void begin_peer_probe(struct rdzv_client *c, const struct rdzv_peer *peer
     next_addr(p);
 }
 
+void client_probe_leader(struct rdzv_client *c) {
+    struct rdzv_peer leader = {.incarnation = c->leader};
+    bool other = client_has_arbiter(c) && member_leader(c->member, &leader) &&
+                 leader.incarnation != c->leader;
+    begin_probe(c, &leader, true, other ? NULL : &c->leader_listener);
+}
+
 void client_probe_peer(struct rdzv_client *c, const struct rdzv_peer *peer) {
-    begin_peer_probe(c, peer, false);
+    begin_probe(c, peer, false, NULL);
 }
 
 void client_free_probes(struct rdzv_client *c) {
-    probe_free(TAKE_PTR(c->probe));
     LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link)
         peer_probe_free(p);
 }
