@@ -5,20 +5,58 @@
 #include <stdio.h>
 #include <string.h>
 
-static void election_claim(struct election *e, const struct step *s, uint32_t epoch);
+/* How much later each successor acts than the previous one. */
+#define SUCCESSOR_STEP_NS (3 * NS_PER_S)
+#define PEER_PROBE_NS (100 * NS_PER_MS)
+#define CLAIM_RETRY_NS (200 * NS_PER_MS)
+#define ARBITER_MARGIN_PART 50
 
-static void election_move(struct election *e, enum member_election to);
-static void election_follow(struct election *e, const struct step *s, const struct rdzv_peer *peer,
-                            uint32_t epoch);
-static void election_set_waiting(struct election *e, const char *fmt, ...) _printf_(2, 3);
-static struct election_outcome election_on_record(struct election *e, const struct step *s,
-                                                  const struct arbiter_answer *a);
-static struct election_outcome election_on_claim(struct election *e, const struct step *s,
-                                                 const struct arbiter_answer *a);
+#define SEEK_WAIT_MIN_NS (20 * NS_PER_MS)
+#define SEEK_WAIT_MAX_NS (500 * NS_PER_MS)
+#define REDIRECTS_MAX 3 /* redirections that are followed at once, before a pause */
+
+#define BIT(s) (1u << (s))
+static const struct {
+    const char *name;
+    unsigned next;
+} elections[ELECTION_COUNT] = {
+    /*                 name         can be followed by */
+    [ELECTION_FIXED] = {"fixed", 0},
+    [ELECTION_ASKING] = {"asking", BIT(ELECTION_FOLLOWING) | BIT(ELECTION_CLAIMING)},
+    [ELECTION_FOLLOWING] = {"following", BIT(ELECTION_SEEKING) | BIT(ELECTION_CLAIMING)},
+    [ELECTION_SEEKING] = {"seeking", BIT(ELECTION_FOLLOWING) | BIT(ELECTION_CLAIMING)},
+    [ELECTION_CLAIMING] = {"claiming",
+                           BIT(ELECTION_LEADING) | BIT(ELECTION_FOLLOWING) | BIT(ELECTION_SEEKING)},
+    [ELECTION_LEADING] = {"leading", BIT(ELECTION_SEEKING)},
+};
+
+const char *member_election_name(enum member_election s) { return elections[s].name; }
+
+bool member_election_may_move(enum member_election from, enum member_election to) {
+    return (elections[from].next & BIT(to)) != 0;
+}
+
+static void move(struct election *e, enum member_election to) {
+    if (e->state == to)
+        return;
+    assert(member_election_may_move(e->state, to));
+    e->state = to;
+}
+
+static uint64_t patience(const struct member_config *c) {
+    return c->rdzv.lease_ns + c->rdzv.margin_ns;
+}
+
+/* Sets what this node waits for: one sentence. */
+static void set_waiting(struct election *e, const char *fmt, ...) {
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(e->waiting, sizeof e->waiting, fmt, ap);
+    va_end(ap);
+}
 
 /* Sends a request to the arbiter. False: too many in one step. */
-static bool election_ask(struct election *e, const struct step *s, enum arbiter_kind kind,
-                         uint32_t epoch) {
+static bool ask(struct election *e, const struct step *s, enum arbiter_kind kind, uint32_t epoch) {
     if (e->n_requests == ELECTION_REQUESTS_MAX)
         return false;
     struct arbiter_request *r = &e->requests[e->n_requests++];
@@ -26,6 +64,73 @@ static bool election_ask(struct election *e, const struct step *s, enum arbiter_
     step_emit(s, MEMBER_EFFECT_ARBITER)->request = r;
     return true;
 }
+
+static bool is_successor(const struct election *e) {
+    return e->successor_index >= 0 && e->has_handover;
+}
+
+/* ---- connecting ---- */
+
+static void hang_up(struct election *e, const struct step *s) {
+    link_cut(s->link);
+    s->link->probe_ns = TIME_NEVER;
+    e->again_ns = TIME_NEVER;
+    e->target.incarnation = 0;
+    (void)step_emit(s, MEMBER_EFFECT_HANG_UP);
+}
+
+static void connect_to(struct election *e, const struct step *s, const struct rdzv_peer *peer,
+                       bool soon) {
+    link_cut(s->link);
+    e->again_ns = TIME_NEVER;
+    e->target = *peer;
+    e->target_ns = s->now_ns;
+    struct member_effect *connect = step_emit(s, MEMBER_EFFECT_CONNECT);
+    connect->peer = *peer;
+    connect->soon = soon;
+}
+
+static void follow(struct election *e, const struct step *s, const struct rdzv_peer *peer,
+                   uint32_t epoch) {
+    bool same = e->state == ELECTION_FOLLOWING && s->link->epoch == epoch &&
+                e->target.incarnation == peer->incarnation;
+    link_raise_epoch(s->link, epoch);
+    e->leader_peer = *peer;
+    if (same)
+        return;
+    e->leader_gone = false;
+    move(e, ELECTION_FOLLOWING);
+    connect_to(e, s, peer, e->redirects < REDIRECTS_MAX);
+}
+
+/* ---- claiming ---- */
+
+/* Nothing runs: no agent has led before, or the last leader's record shows it. An agent that wins
+ * that leader's next epoch takes from it the epoch in which it would have formed a group. */
+static bool claims_after_nothing(const struct election *e) {
+    return e->claim_epoch == 1 || (e->quiet_epoch != 0 && e->claim_epoch == e->quiet_epoch + 1);
+}
+
+static void ask_for(struct election *e, const struct step *s) {
+    e->claim_asked = ask(e, s, ARBITER_CLAIM, e->claim_epoch);
+    if (e->claim_asked)
+        e->requests[e->n_requests - 1].idle = claims_after_nothing(e);
+    e->claim_retry_ns = s->now_ns + CLAIM_RETRY_NS;
+}
+
+static void claim(struct election *e, const struct step *s, uint32_t epoch) {
+    if (e->state == ELECTION_CLAIMING)
+        return;
+    link_cut(s->link);
+    e->target.incarnation = 0;
+    (void)step_emit(s, MEMBER_EFFECT_HANG_UP);
+    move(e, ELECTION_CLAIMING);
+    e->claim_epoch = epoch;
+    e->claim_ns = s->now_ns;
+    ask_for(e, s);
+}
+
+/* ---- the record ---- */
 
 static void keep_record(struct election *e, const struct step *s, const struct arbiter_answer *a) {
     const struct arbiter_record *r = &a->record;
@@ -74,21 +179,20 @@ static void describe_unreachable(struct election *e, const struct step *s) {
     else if (e->moved_ns >= e->apart_ns)
         what = "is alive, but not reachable from here";
     bool refused = !stands && e->refusal[0] != '\0';
-    election_set_waiting(e, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s%s%s",
-                         r->leader.addr, r->leader.port, r->epoch, what, refused ? ": " : "",
-                         refused ? e->refusal : "");
+    set_waiting(e, "the leader at %.100s, port %u (epoch %" PRIu32 ") %s%s%s", r->leader.addr,
+                r->leader.port, r->epoch, what, refused ? ": " : "", refused ? e->refusal : "");
 }
 
 /* The arbiter's data is gone: this node ends if that does not change and no leader appears. */
-static struct election_outcome election_on_ruin(struct election *e, const struct step *s,
-                                                const struct arbiter_answer *a) {
+static struct election_outcome on_ruin(struct election *e, const struct step *s,
+                                       const struct arbiter_answer *a) {
     struct election_outcome o = {ELECTION_GOES_ON};
     uint64_t wait = arbiter_ruin_ns(a, s->config->rdzv.lease_ns);
     if (s->link->connected || e->state == ELECTION_LEADING || s->ending)
         return o; /* the leader reports it */
     if (e->ruined_ns == 0)
         e->ruined_ns = s->now_ns;
-    election_set_waiting(e, "%.500s", a->text);
+    set_waiting(e, "%.500s", a->text);
     if (wait > 0 && a->started_ns < e->ruined_ns + wait)
         return o; /* compare with the time of the request, as the leader does */
     o.kind = ELECTION_FAILED;
@@ -97,21 +201,15 @@ static struct election_outcome election_on_ruin(struct election *e, const struct
     return o;
 }
 
-struct election_outcome election_on_answer(struct election *e, const struct step *s,
-                                           const struct arbiter_answer *a) {
-    return a->request.kind == ARBITER_CLAIM ? election_on_claim(e, s, a)
-                                            : election_on_record(e, s, a);
-}
-
-static struct election_outcome election_on_record(struct election *e, const struct step *s,
-                                                  const struct arbiter_answer *a) {
+static struct election_outcome on_record(struct election *e, const struct step *s,
+                                         const struct arbiter_answer *a) {
     struct election_outcome o = {ELECTION_GOES_ON};
     e->asking = false;
     if (a->result == ARBITER_RUINED)
-        return election_on_ruin(e, s, a);
+        return on_ruin(e, s, a);
     if (a->result != ARBITER_OK) {
         if (!s->link->connected && e->state != ELECTION_LEADING)
-            election_set_waiting(e, "%.500s", a->text);
+            set_waiting(e, "%.500s", a->text);
         return o;
     }
     if (e->state == ELECTION_LEADING)
@@ -128,18 +226,18 @@ static struct election_outcome election_on_record(struct election *e, const stru
         return o; /* the answer to the claim has more information */
     } else if (r->vacant) {
         if (!s->link->connected && r->epoch >= s->link->epoch)
-            election_claim(e, s, r->epoch + 1);
+            claim(e, s, r->epoch + 1);
     } else if (r->leader.incarnation == s->config->incarnation && r->epoch > s->link->epoch) {
         /* Our claim whose answer was lost, or that was given up and succeeded nevertheless.
          * Repeated, it is won, unless another agent has claimed a later epoch. */
         if (!s->link->connected)
-            election_claim(e, s, r->epoch);
+            claim(e, s, r->epoch);
     } else if (r->epoch == 0 && e->state == ELECTION_ASKING) {
-        election_claim(e, s, 1);
+        claim(e, s, 1);
     } else if (r->epoch > 0 && !s->link->connected &&
                (e->state == ELECTION_ASKING || r->epoch > s->link->epoch)) {
         e->redirects = 0;
-        election_follow(e, s, &r->leader, r->epoch);
+        follow(e, s, &r->leader, r->epoch);
     } else if (!s->link->connected) {
         describe_unreachable(e, s);
     }
@@ -147,24 +245,14 @@ static struct election_outcome election_on_record(struct election *e, const stru
 }
 
 /* Rule 4: no named successor claims, and the leader has ended, as far as the record shows. */
-static bool election_may_claim_unnamed(const struct election *e, const struct step *s) {
+static bool may_claim_unnamed(const struct election *e, const struct step *s) {
     bool apart =
         e->state == ELECTION_SEEKING || (e->state == ELECTION_FOLLOWING && !s->link->connected);
     return apart && e->ruined_ns == 0 && e->record_ns != 0 && !e->record.closed &&
            e->record.epoch >= s->link->epoch && e->record_ns >= over_at(e, s);
 }
 
-/* How much later each successor acts than the previous one. */
-#define SUCCESSOR_STEP_NS (3 * NS_PER_S)
-#define PEER_PROBE_NS (100 * NS_PER_MS)
-#define CLAIM_RETRY_NS (200 * NS_PER_MS)
-#define ARBITER_MARGIN_PART 50
-
-static bool election_is_successor(const struct election *e) {
-    return e->successor_index >= 0 && e->has_handover;
-}
-
-static void election_forget_successors(struct election *e) {
+static void forget_successors(struct election *e) {
     e->named = (struct successors){0};
     e->successor_index = -1;
     e->has_handover = false;
@@ -247,7 +335,7 @@ static bool predecessors_gone(const struct election *e) {
 }
 
 static bool wants_to_claim(const struct election *e, const struct step *s) {
-    return e->state == ELECTION_SEEKING && election_is_successor(e) && e->ruined_ns == 0 &&
+    return e->state == ELECTION_SEEKING && is_successor(e) && e->ruined_ns == 0 &&
            e->record.epoch <= e->named.epoch && leader_is_over(e, s) && enough_came(e, s);
 }
 
@@ -260,40 +348,12 @@ static uint64_t claim_due(const struct election *e) {
 }
 
 static void probe_predecessors(struct election *e, const struct step *s) {
-    if (e->state != ELECTION_SEEKING || !election_is_successor(e) ||
-        s->now_ns < e->successor_probe_ns)
+    if (e->state != ELECTION_SEEKING || !is_successor(e) || s->now_ns < e->successor_probe_ns)
         return;
     e->successor_probe_ns = s->now_ns + PEER_PROBE_NS;
     for (int i = 0; i < e->successor_index; i++)
         if (!e->successor_gone[i])
             step_emit(s, MEMBER_EFFECT_PROBE_PEER)->peer = e->named.list[i];
-}
-
-/* ---- claiming ---- */
-
-/* Nothing runs: no agent has led before, or the last leader's record shows it. An agent that wins
- * that leader's next epoch takes from it the epoch in which it would have formed a group. */
-static bool claims_after_nothing(const struct election *e) {
-    return e->claim_epoch == 1 || (e->quiet_epoch != 0 && e->claim_epoch == e->quiet_epoch + 1);
-}
-
-static void ask_for(struct election *e, const struct step *s) {
-    e->claim_asked = election_ask(e, s, ARBITER_CLAIM, e->claim_epoch);
-    if (e->claim_asked)
-        e->requests[e->n_requests - 1].idle = claims_after_nothing(e);
-    e->claim_retry_ns = s->now_ns + CLAIM_RETRY_NS;
-}
-
-static void election_claim(struct election *e, const struct step *s, uint32_t epoch) {
-    if (e->state == ELECTION_CLAIMING)
-        return;
-    link_cut(s->link);
-    e->target.incarnation = 0;
-    (void)step_emit(s, MEMBER_EFFECT_HANG_UP);
-    election_move(e, ELECTION_CLAIMING);
-    e->claim_epoch = epoch;
-    e->claim_ns = s->now_ns;
-    ask_for(e, s);
 }
 
 static void give_up_claim(struct election *e, const struct step *s) {
@@ -309,9 +369,9 @@ static void lead(struct election *e, const struct step *s, uint32_t epoch, bool 
     const struct member_config *c = s->config;
     uint64_t margin = MAX2(c->rdzv.arbiter_lease_ns / ARBITER_MARGIN_PART, NS_PER_S);
     uint64_t longest = s->now_ns + c->rdzv.arbiter_lease_ns + margin;
-    bool knows = election_is_successor(e) && epoch == e->named.epoch + 1;
+    bool knows = is_successor(e) && epoch == e->named.epoch + 1;
     bool first = knows && e->successor_index == 0;
-    election_move(e, ELECTION_LEADING);
+    move(e, ELECTION_LEADING);
     link_raise_epoch(s->link, epoch);
     step_emit(s, MEMBER_EFFECT_LEAD)->lead = (struct member_lead){
         .epoch = epoch,
@@ -333,14 +393,14 @@ static void lead(struct election *e, const struct step *s, uint32_t epoch, bool 
     connect->soon = true;
 }
 
-static struct election_outcome election_on_claim(struct election *e, const struct step *s,
-                                                 const struct arbiter_answer *a) {
+static struct election_outcome on_claim(struct election *e, const struct step *s,
+                                        const struct arbiter_answer *a) {
     struct election_outcome o = {ELECTION_GOES_ON};
     if (e->state != ELECTION_CLAIMING || a->request.epoch != e->claim_epoch)
         return o;
     e->claim_asked = false;
     if (a->result == ARBITER_RUINED)
-        o = election_on_ruin(e, s, a);
+        o = on_ruin(e, s, a);
     if (a->result == ARBITER_UNREACHABLE || a->result == ARBITER_RUINED) {
         (void)snprintf(e->waiting, sizeof e->waiting, "%s", a->text);
         e->claim_retry_ns = s->now_ns + CLAIM_RETRY_NS;
@@ -353,7 +413,12 @@ static struct election_outcome election_on_claim(struct election *e, const struc
     struct arbiter_answer read = *a;
     read.result = ARBITER_OK;
     election_seek(e, s, NULL);
-    return election_on_record(e, s, &read); /* it shows who won, or that the job is over */
+    return on_record(e, s, &read); /* it shows who won, or that the job is over */
+}
+
+struct election_outcome election_on_answer(struct election *e, const struct step *s,
+                                           const struct arbiter_answer *a) {
+    return a->request.kind == ARBITER_CLAIM ? on_claim(e, s, a) : on_record(e, s, a);
 }
 
 /* ---- time ---- */
@@ -364,7 +429,7 @@ static uint64_t claim_end(const struct election *e, const struct step *s) {
 }
 
 /* Claims, if it is allowed to by now. */
-static void election_claim_time(struct election *e, const struct step *s) {
+static void claim_time(struct election *e, const struct step *s) {
     if (e->state == ELECTION_CLAIMING) {
         if (s->now_ns >= claim_end(e, s))
             give_up_claim(e, s);
@@ -378,16 +443,16 @@ static void election_claim_time(struct election *e, const struct step *s) {
     else if (e->may_claim_ns == TIME_NEVER)
         e->may_claim_ns = s->now_ns;
     if (s->now_ns >= claim_due(e))
-        election_claim(e, s, e->named.epoch + 1);
+        claim(e, s, e->named.epoch + 1);
 }
 
-static uint64_t election_claim_deadline(const struct election *e, const struct step *s) {
+static uint64_t claim_deadline(const struct election *e, const struct step *s) {
     if (e->state == ELECTION_CLAIMING) {
         uint64_t t = claim_end(e, s);
         return e->claim_asked ? t : MIN2(t, e->claim_retry_ns);
     }
     uint64_t t = claim_due(e);
-    if (e->state == ELECTION_SEEKING && election_is_successor(e)) {
+    if (e->state == ELECTION_SEEKING && is_successor(e)) {
         if (!predecessors_gone(e))
             t = MIN2(t, e->successor_probe_ns);
         if (e->leader_gone && s->now_ns < e->lost_ns + s->config->rdzv.lease_ns)
@@ -396,55 +461,11 @@ static uint64_t election_claim_deadline(const struct election *e, const struct s
     return t;
 }
 
-#define SEEK_WAIT_MIN_NS (20 * NS_PER_MS)
-#define SEEK_WAIT_MAX_NS (500 * NS_PER_MS)
-#define REDIRECTS_MAX 3 /* redirections that are followed at once, before a pause */
-
-#define BIT(s) (1u << (s))
-static const struct {
-    const char *name;
-    unsigned next;
-} elections[ELECTION_COUNT] = {
-    /*                 name         can be followed by */
-    [ELECTION_FIXED] = {"fixed", 0},
-    [ELECTION_ASKING] = {"asking", BIT(ELECTION_FOLLOWING) | BIT(ELECTION_CLAIMING)},
-    [ELECTION_FOLLOWING] = {"following", BIT(ELECTION_SEEKING) | BIT(ELECTION_CLAIMING)},
-    [ELECTION_SEEKING] = {"seeking", BIT(ELECTION_FOLLOWING) | BIT(ELECTION_CLAIMING)},
-    [ELECTION_CLAIMING] = {"claiming",
-                           BIT(ELECTION_LEADING) | BIT(ELECTION_FOLLOWING) | BIT(ELECTION_SEEKING)},
-    [ELECTION_LEADING] = {"leading", BIT(ELECTION_SEEKING)},
-};
-
-const char *member_election_name(enum member_election s) { return elections[s].name; }
-
-bool member_election_may_move(enum member_election from, enum member_election to) {
-    return (elections[from].next & BIT(to)) != 0;
-}
-
-static void election_move(struct election *e, enum member_election to) {
-    if (e->state == to)
-        return;
-    assert(member_election_may_move(e->state, to));
-    e->state = to;
-}
-
-static uint64_t patience(const struct member_config *c) {
-    return c->rdzv.lease_ns + c->rdzv.margin_ns;
-}
-
 /* How long the node waits at one agent: at a successor until that one leads; at the lost leader
  * only for a first message, because a host that hangs still accepts connections. */
 static uint64_t stay(const struct election *e, const struct step *s) {
     bool given_up = e->target.incarnation == e->leader_peer.incarnation;
     return given_up ? s->config->rdzv.heartbeat_ns / 2 : patience(s->config);
-}
-
-/* Sets what this node waits for: one sentence. */
-static void election_set_waiting(struct election *e, const char *fmt, ...) {
-    va_list ap;
-    va_start(ap, fmt);
-    (void)vsnprintf(e->waiting, sizeof e->waiting, fmt, ap);
-    va_end(ap);
 }
 
 /* ---- creation and end ---- */
@@ -484,47 +505,13 @@ bool election_has_leader(const struct election *e, const struct leader_link *lin
            link->leader == e->leader_peer.incarnation;
 }
 
-/* ---- connecting ---- */
-
-static void hang_up(struct election *e, const struct step *s) {
-    link_cut(s->link);
-    s->link->probe_ns = TIME_NEVER;
-    e->again_ns = TIME_NEVER;
-    e->target.incarnation = 0;
-    (void)step_emit(s, MEMBER_EFFECT_HANG_UP);
-}
-
-static void connect_to(struct election *e, const struct step *s, const struct rdzv_peer *peer,
-                       bool soon) {
-    link_cut(s->link);
-    e->again_ns = TIME_NEVER;
-    e->target = *peer;
-    e->target_ns = s->now_ns;
-    struct member_effect *connect = step_emit(s, MEMBER_EFFECT_CONNECT);
-    connect->peer = *peer;
-    connect->soon = soon;
-}
-
-static void election_follow(struct election *e, const struct step *s, const struct rdzv_peer *peer,
-                            uint32_t epoch) {
-    bool same = e->state == ELECTION_FOLLOWING && s->link->epoch == epoch &&
-                e->target.incarnation == peer->incarnation;
-    link_raise_epoch(s->link, epoch);
-    e->leader_peer = *peer;
-    if (same)
-        return;
-    e->leader_gone = false;
-    election_move(e, ELECTION_FOLLOWING);
-    connect_to(e, s, peer, e->redirects < REDIRECTS_MAX);
-}
-
 /* ---- losing the leader, and searching for the next ---- */
 
 /* Where to search, in order: the successors before this node, and the old leader unless it is
  * gone. */
 static bool place_to_try(const struct election *e, const struct step *s, unsigned nth,
                          struct rdzv_peer *ret) {
-    unsigned successors = election_is_successor(e) ? (unsigned)e->successor_index : e->named.n;
+    unsigned successors = is_successor(e) ? (unsigned)e->successor_index : e->named.n;
     for (unsigned i = 0; i < successors; i++) {
         if (e->successor_gone[i])
             continue;
@@ -544,8 +531,7 @@ static bool place_to_try(const struct election *e, const struct step *s, unsigne
  * comes before all successors after it. A node that waited at one of those would keep both from
  * having enough nodes. */
 static void skip_named(struct election *e) {
-    unsigned successors = election_is_successor(e) ? (unsigned)e->successor_index : e->named.n,
-             there = 0;
+    unsigned successors = is_successor(e) ? (unsigned)e->successor_index : e->named.n, there = 0;
     for (unsigned i = 0; i < successors; i++)
         there += !e->successor_gone[i];
     e->round = MAX2(e->round, there);
@@ -567,8 +553,8 @@ static void try_next(struct election *e, const struct step *s) {
 
 void election_seek(struct election *e, const struct step *s, const char *why) {
     if (why != NULL)
-        election_set_waiting(e, "%s; looking for the next leader", why);
-    election_move(e, ELECTION_SEEKING);
+        set_waiting(e, "%s; looking for the next leader", why);
+    move(e, ELECTION_SEEKING);
     e->round = 0;
     e->seek_wait_ns = SEEK_WAIT_MIN_NS;
     e->read_ns = s->now_ns;
@@ -580,8 +566,8 @@ bool election_may_lead_next(const struct election *e, const struct leader_link *
     if (link->connected)
         return false;
     switch (e->state) {
-    case ELECTION_FOLLOWING: return election_is_successor(e); /* a probe tells whether it is gone */
-    case ELECTION_SEEKING: return election_is_successor(e) && e->leader_gone;
+    case ELECTION_FOLLOWING: return is_successor(e); /* a probe tells whether it is gone */
+    case ELECTION_SEEKING: return is_successor(e) && e->leader_gone;
     case ELECTION_CLAIMING:
     case ELECTION_LEADING: return true;
     case ELECTION_FIXED:
@@ -608,7 +594,7 @@ bool election_on_deposed(struct election *e, const struct step *s) {
     e->leader_gone = true; /* our own group has ended */
     e->leader_peer.incarnation = 0;
     e->lost_ns = e->apart_ns = s->now_ns;
-    election_forget_successors(e);
+    forget_successors(e);
     hang_up(e, s);
     return true;
 }
@@ -659,9 +645,9 @@ enum election_welcome election_on_welcome(struct election *e, const struct step 
     e->leader_peer = e->target;
     e->leader_peer.incarnation = leader;
     if (e->state != ELECTION_LEADING)
-        election_move(e, ELECTION_FOLLOWING);
+        move(e, ELECTION_FOLLOWING);
     if (epoch > e->named.epoch)
-        election_forget_successors(e);
+        forget_successors(e);
     link_raise_epoch(s->link, epoch);
     e->good_lease_ns = s->now_ns;
     e->ruined_ns = 0;
@@ -686,7 +672,7 @@ void election_on_redirect(struct election *e, const struct step *s, uint32_t epo
     } else if (useful && (e->state == ELECTION_SEEKING || e->state == ELECTION_FOLLOWING)) {
         e->redirects++;
         e->target.incarnation = 0;
-        election_follow(e, s, peer, epoch);
+        follow(e, s, peer, epoch);
     } else if (e->state == ELECTION_FOLLOWING) {
         too_low(e, s);
     }
@@ -696,9 +682,7 @@ void election_on_redirect(struct election *e, const struct step *s, uint32_t epo
 
 /* A node with a leader reads when the LEASEs stop, if it is a successor, or if no successor is
  * named. */
-static bool looks_early(const struct election *e) {
-    return election_is_successor(e) || e->named.n == 0;
-}
+static bool looks_early(const struct election *e) { return is_successor(e) || e->named.n == 0; }
 
 static bool wants_to_read(const struct election *e, const struct step *s) {
     switch (e->state) {
@@ -737,8 +721,8 @@ struct election_outcome election_time(struct election *e, const struct step *s) 
         s->now_ns >= e->apart_ns + s->config->rdzv.join_timeout_ns)
         return give_up(e);
     if (wants_to_read(e, s) && !e->asking && s->now_ns >= e->read_ns) {
-        e->asking = election_ask(e, s, ARBITER_READ, s->link->epoch);
-        e->read_ns = s->now_ns + s->config->rdzv.heartbeat_ns / (election_is_successor(e) ? 4 : 1);
+        e->asking = ask(e, s, ARBITER_READ, s->link->epoch);
+        e->read_ns = s->now_ns + s->config->rdzv.heartbeat_ns / (is_successor(e) ? 4 : 1);
     }
     if (e->state == ELECTION_FOLLOWING && s->now_ns >= e->again_ns)
         connect_to(e, s, &e->leader_peer, true);
@@ -747,9 +731,9 @@ struct election_outcome election_time(struct election *e, const struct step *s) 
     else if (e->state == ELECTION_SEEKING && e->target.incarnation != 0 && !s->link->connected &&
              s->now_ns >= e->target_ns + stay(e, s))
         try_next(e, s); /* parked or stuck for too long */
-    election_claim_time(e, s);
-    if (election_may_claim_unnamed(e, s))
-        election_claim(e, s, e->record.epoch + 1);
+    claim_time(e, s);
+    if (may_claim_unnamed(e, s))
+        claim(e, s, e->record.epoch + 1);
     return (struct election_outcome){ELECTION_GOES_ON};
 }
 
@@ -771,7 +755,7 @@ uint64_t election_deadline(const struct election *e, const struct step *s) {
         if (e->target.incarnation != 0)
             t = MIN2(t, e->target_ns + stay(e, s));
     }
-    t = MIN2(t, election_claim_deadline(e, s));
+    t = MIN2(t, claim_deadline(e, s));
     return t;
 }
 
@@ -790,10 +774,9 @@ static enum member_join_policy join_policy_of(const struct election *e, const st
     case ELECTION_FOLLOWING:
         if (s->link->connected)
             return JOIN_POLICY_REDIRECTED;
-        return election_is_successor(e) ? JOIN_POLICY_PARKED : JOIN_POLICY_SENT_AWAY;
+        return is_successor(e) ? JOIN_POLICY_PARKED : JOIN_POLICY_SENT_AWAY;
     case ELECTION_SEEKING:
-    case ELECTION_CLAIMING:
-        return election_is_successor(e) ? JOIN_POLICY_PARKED : JOIN_POLICY_SENT_AWAY;
+    case ELECTION_CLAIMING: return is_successor(e) ? JOIN_POLICY_PARKED : JOIN_POLICY_SENT_AWAY;
     case ELECTION_ASKING:
     case ELECTION_FIXED:
     case ELECTION_COUNT: break;
