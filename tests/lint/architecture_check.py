@@ -28,6 +28,8 @@ def faults(root):
     sources = {f: (root / f).read_text() for f in files if re.match(r"(src|include|tests)/.*\.(c|h|py)$", f) and
                (root / f).exists()}
     source = "\n".join(sources.values())
+    called = set(re.findall(r"\b(\w+)\(", source))
+    structs = set(re.findall(r"struct (\w+) \{", source))
     for number, line in enumerate((root / PAGE).read_text().splitlines(), 1):
         folder, cited = "", []
         for name in re.findall(r"`([\w/.{},*-]+\.(?:c|h|py|md|[1-8]))`", line):
@@ -40,12 +42,12 @@ def faults(root):
             if not (root / name).is_dir():
                 yield number, f"no folder {name}"
         for name in re.findall(r"`struct (\w+)`", line):
-            if not re.search(rf"struct {name} \{{", source):
+            if name not in structs:
                 yield number, f"no struct {name}"
         functions = re.findall(r"`(\w+)\(\)`", line)
         row = re.match(r"\| \d+ \|(.*?)\|(.*?)\|", line)
         for name in functions:
-            if not re.search(rf"\b{name}\(", source):
+            if name not in called:
                 yield number, f"no function {name}()"
             elif row and f"`{name}()`" in row[2] and not any(
                     re.search(rf"\b{name}\(", sources.get(f, "")) for f in cited):
