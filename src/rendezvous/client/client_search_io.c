@@ -265,7 +265,6 @@ static void on_timer(void *arg) {
 
 enum rdzv_finding rdzv_client_finding(const struct rdzv_client *c) { return c->search.finding; }
 
-/* How many times a leader has sent WELCOME; 0 while there is none. */
 uint64_t rdzv_client_welcomes(const struct rdzv_client *c) {
     return client_is_welcomed(c) ? c->search.n_welcomes : 0;
 }
