@@ -48,6 +48,7 @@ static uint64_t patience(const struct member_config *c) {
 }
 
 /* Sets what this node waits for: one sentence. */
+static void set_waiting(struct election *e, const char *fmt, ...) _printf_(2, 3);
 static void set_waiting(struct election *e, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
