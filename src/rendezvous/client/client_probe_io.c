@@ -130,8 +130,8 @@ static void next_addr(struct peer_probe *p) {
     peer_probe_done(p, PROBE_UNKNOWN);
 }
 
-/* at: the only address to be tried, where it was reached; NULL: those that are known of it. The member
- * probes its leader once at a time, so that is not limited. */
+/* at: the only address to be tried, where it was reached; NULL: those that are known of it. The
+ * member probes its leader once at a time, so that is not limited. */
 static void begin_probe(struct rdzv_client *c, const struct rdzv_peer *peer, bool of_leader,
                         const struct addr *at) {
     LIST_FOR_EACH(struct peer_probe, p, &c->peer_probes, link) {
