@@ -194,8 +194,7 @@ Test(group, joins_that_can_not_be_are_refused) {
         begin(&r, &c);
         join_as(&r, 1, 0, &(struct report){.state = NODE_JOINED});
         struct node_info info = {.incarnation = 2, .nproc = cases[i].nproc, .node_rank = cases[i].rank, .host = "b"};
-        step(&r, (struct group_event){
-                     .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
+        join_info(&r, &info);
         const struct group_effect *e = effect(&r, GROUP_EFFECT_REFUSE);
         cr_assert_eq(e == NULL, cases[i].why == NULL, "case %zu", i);
         cr_assert_eq(group_nodes(r.g, NULL, 0), cases[i].why == NULL ? 2 : 1);
@@ -224,8 +223,7 @@ Test(group, each_member_is_told_its_neighbours_in_the_ring) {
                                      .listener_port = (uint16_t)(4000 + node)};
             (void)snprintf(info.host, sizeof info.host, "n%d", (int)node);
             (void)snprintf(info.nets[0].addrs, sizeof info.nets[0].addrs, "10.0.0.%d", (int)node);
-            step(&r, (struct group_event){
-                         .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
+            join_info(&r, &info);
         }
         open_store(&r);
         struct desired d = told(&r, 1);
@@ -252,8 +250,7 @@ Test(group, the_leaders_node_is_rank_0_and_the_rest_in_natural_order) {
     for (size_t i = 0; i < 4; i++) {
         struct node_info info = {.incarnation = nodes[i].node, .nproc = nodes[i].nproc, .node_rank = -1};
         (void)snprintf(info.host, sizeof info.host, "%s", nodes[i].host);
-        step(&rig, (struct group_event){
-                       .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
+        join_info(&rig, &info);
     }
     open_store(&rig);
     for (size_t i = 0; i < 4; i++) {
@@ -690,8 +687,7 @@ Test(group, a_restarted_host_with_its_own_rank_is_refused_only_for_now) {
     for (size_t i = 0; i < ARRAY_SIZE(hosts); i++) {
         struct node_info info = {.incarnation = 2 + i, .nproc = 1, .node_rank = 0};
         (void)snprintf(info.host, sizeof info.host, "%s", hosts[i]);
-        step(&rig, (struct group_event){
-                       .kind = GROUP_EVENT_JOIN, .info = &info, .report = &(struct report){.state = NODE_JOINED}});
+        join_info(&rig, &info);
         const struct group_effect *e = effect(&rig, GROUP_EFFECT_REFUSE);
         cr_assert(e != NULL);
         cr_assert_eq(e->for_now, i == 0);
