@@ -2,6 +2,7 @@
  * leads to a decision that fits the request, and every error has a sentence. The first byte chooses the request. */
 #include <string.h>
 
+#include "rendezvous/arbiter/arbiter_record.h"
 #include "rendezvous/arbiter/etcd/arbiter_etcd.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -25,7 +26,7 @@ static void decide(const struct arbiter_etcd_view *view, unsigned kind, uint64_t
         if (r > 0 || (r < 0 && err.text[0] == '\0')) /* the same answer, repeated, ends it */
             abort();
         if (r == 0 && q.kind == ARBITER_CLAIM && result == ARBITER_OK &&
-            !arbiter_etcd_is_of(view, q.epoch, q.leader.incarnation))
+            !arbiter_record_is_of(&view->record, q.epoch, q.leader.incarnation))
             abort();
         if (r == 0 && view->record.closed && q.kind == ARBITER_CLAIM && result != ARBITER_LOST)
             abort();

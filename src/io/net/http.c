@@ -168,6 +168,7 @@ struct http_client {
     struct tls_client *tls;
     char *host, *origin; /* origin: value of the Host header */
     uint16_t port;
+    bool is_literal; /* host is an address */
     size_t max_body;
     enum http_state state;
     struct loop_timer *timer; /* DONE: fires at once; else the end of the attempt */
@@ -352,7 +353,11 @@ static void attempt_failed(struct http_client *c, int code, const char *why) {
     char to[ADDR_TEXT_MAX], before[ERR_TEXT_MAX];
     addr_to_text(&c->addrs[c->next_addr - 1], to);
     memcpy(before, c->failure.text, sizeof before);
-    (void)err_set(&c->failure, code, "%s%s%s: %s", before, before[0] != '\0' ? "; " : "", to, why);
+    if (c->is_literal)
+        (void)err_set(&c->failure, code, "%s", why);
+    else
+        (void)err_set(&c->failure, code, "%s%s%s: %s", before, before[0] != '\0' ? "; " : "", to,
+                      why);
     drop_conn(c);
     try_next_address(c);
 }
@@ -556,6 +561,7 @@ int http_client_new(struct loop *loop, const struct http_config *config, struct 
                               .lib = lib,
                               .tls = config->tls,
                               .port = config->port,
+                              .is_literal = addr_from_literal(config->host, 0, &addrs[0]) == 0,
                               .max_body = config->max_body,
                               .state = HTTP_IDLE};
     c->host = xstrdup(config->host);

@@ -40,8 +40,10 @@ struct http_answer {
     int status;       /* the HTTP status; 0: there was no answer, and `text` has the reason */
     const char *body; /* NUL-terminated; borrowed until the callback returns */
     size_t len;
-    int code;         /* status 0: -ETIMEDOUT, -ECONNREFUSED, -EPROTO, … */
-    const char *text; /* status 0: "cannot connect to 10.0.0.1:2379: Connection refused" */
+    int code; /* status 0: -ETIMEDOUT, -ECONNREFUSED, -EPROTO, … */
+    /* status 0: "Connection refused"; of a host name with each address that was tried:
+     * "10.0.0.1:2379: Connection refused; [fd00::1]:2379: no answer in time" */
+    const char *text;
 };
 
 /* Called from the loop, never from inside http_ask(). It can ask again, or free the client. */

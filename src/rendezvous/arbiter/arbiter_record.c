@@ -4,6 +4,7 @@
 #include <inttypes.h>
 
 #include "base/json/json_table.h"
+#include "base/text/utf8.h"
 
 #define RECORD_VERSION 1
 
@@ -82,4 +83,50 @@ int arbiter_record_read(const char *text, size_t len, struct arbiter_record *ret
     if (ret_mark != NULL)
         *ret_mark = mark;
     return 0;
+}
+
+bool arbiter_record_is_of(const struct arbiter_record *record, uint32_t epoch,
+                          uint64_t incarnation) {
+    return epoch != 0 && !record->closed && !record->vacant && record->epoch == epoch &&
+           record->leader.incarnation == incarnation;
+}
+
+int arbiter_decide(const struct arbiter_request *q, const struct arbiter_record *latest,
+                   enum arbiter_result *ret, struct arbiter_record *ret_write, struct err *err) {
+    bool own = arbiter_record_is_of(latest, q->epoch, q->leader.incarnation);
+    struct arbiter_record mine = {.epoch = own ? q->epoch + 1 : q->epoch, .leader = q->leader};
+    bool done = false, lost = false;
+    if (q->epoch == 0 || q->epoch == UINT32_MAX || q->leader.incarnation == 0)
+        return err_set(err, -EINVAL, "a claim without a leader, or of epoch %" PRIu32, q->epoch);
+    switch (q->kind) {
+    case ARBITER_CLAIM:
+        done = own;
+        lost = latest->closed || latest->epoch >= q->epoch;
+        mine.idle = q->idle;
+        break;
+    case ARBITER_CLOSE:
+        if (q->outcome != OUTCOME_SUCCESS && q->outcome != OUTCOME_FAILED)
+            return err_set(err, -EINVAL, "a close without an outcome");
+        done = latest->closed && latest->outcome == q->outcome;
+        lost = latest->closed || (latest->epoch >= q->epoch && !own);
+        mine.closed = true;
+        mine.outcome = q->outcome;
+        /* in the form in which it will be read */
+        utf8_copy(mine.reason, sizeof mine.reason, q->reason);
+        break;
+    case ARBITER_VACATE:
+        done = latest->vacant && latest->epoch == q->epoch + 1 &&
+               latest->leader.incarnation == q->leader.incarnation;
+        lost = !own;
+        mine.vacant = true;
+        break;
+    case ARBITER_READ:
+    case ARBITER_BEAT:
+    case ARBITER_KIND_COUNT: assert_not_reached();
+    }
+    *ret = done ? ARBITER_OK : ARBITER_LOST;
+    if (done || lost)
+        return 0;
+    *ret_write = mine;
+    return ARBITER_E_WRITE;
 }

@@ -31,3 +31,17 @@ void arbiter_record_write(const struct arbiter_record *record, const struct arbi
  * the text. */
 _must_use_ int arbiter_record_read(const char *text, size_t len, struct arbiter_record *ret,
                                    struct arbiter_record *ret_mark, struct err *err);
+
+/* Whether the record is this agent's claim of this epoch. */
+bool arbiter_record_is_of(const struct arbiter_record *record, uint32_t epoch,
+                          uint64_t incarnation);
+
+enum { ARBITER_E_WRITE = 1 };
+/* Decides what a CLAIM, CLOSE or VACATE does if `latest` is the latest record. 0: it is answered by
+ * *ret, OK or LOST, and `latest`. ARBITER_E_WRITE: *ret_write is to be written, if its epoch has no
+ * record and `latest` is still the latest; if not, decide again. A request to close or vacate the
+ * agent's own epoch writes the next one. -EINVAL: a claim without a leader, a close without an
+ * outcome. */
+_must_use_ int arbiter_decide(const struct arbiter_request *q, const struct arbiter_record *latest,
+                              enum arbiter_result *ret, struct arbiter_record *ret_write,
+                              struct err *err);

@@ -7,8 +7,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "base/text/utf8.h"
 #include "io/clock.h"
+#include "rendezvous/arbiter/arbiter_record.h"
 
 /* The limit of attempts to claim when the name is taken, but the file can't be seen. */
 #define CLAIM_TRIES 3
@@ -135,9 +135,7 @@ static int do_read(struct arbiter_dir_server *s, struct arbiter_dir_result *ret,
 static int do_beat(struct arbiter_dir_server *s, const struct arbiter_request *q,
                    struct arbiter_dir_result *ret, struct err *err) {
     int r = find_latest(s, q->epoch, &ret->record, err);
-    bool ours = r == 0 && !ret->record.closed && !ret->record.vacant &&
-                ret->record.epoch == q->epoch && q->epoch > 0 &&
-                ret->record.leader.incarnation == q->leader.incarnation;
+    bool ours = r == 0 && arbiter_record_is_of(&ret->record, q->epoch, q->leader.incarnation);
     if (ours)
         r = check_time(s, err);
     if (ours && r == 0)
@@ -220,19 +218,13 @@ static int put(struct arbiter_dir_server *s, const struct arbiter_record *record
 }
 
 /* Epochs have no gaps, because each reader searches for the one after the last that it knows. */
-static int check_next(const struct arbiter_dir_server *s, uint32_t latest, uint32_t epoch,
-                      struct err *err) {
-    if (epoch == latest + 1 && epoch != 0)
-        return 0;
-    return err_set(err, -EINVAL,
-                   "epoch %" PRIu32 " can't be claimed in %s/%s: the latest there is %" PRIu32,
-                   epoch, s->folder.path, s->folder.name, latest);
-}
-
 static int put_after(struct arbiter_dir_server *s, uint32_t latest,
                      const struct arbiter_record *record, struct err *err) {
-    int r = check_next(s, latest, record->epoch, err);
-    return r == 0 ? put(s, record, err) : r;
+    if (record->epoch == latest + 1)
+        return put(s, record, err);
+    return err_set(err, -EINVAL,
+                   "epoch %" PRIu32 " can't be claimed in %s/%s: the latest there is %" PRIu32,
+                   record->epoch, s->folder.path, s->folder.name, latest);
 }
 
 static int lost_to(struct arbiter_dir_server *s, const struct arbiter_record *winner,
@@ -242,61 +234,27 @@ static int lost_to(struct arbiter_dir_server *s, const struct arbiter_record *wi
     return add_beat(s, &ret->record, err);
 }
 
-static int not_to_be_seen(const struct arbiter_dir_server *s, uint32_t epoch, struct err *err) {
-    return err_set(err, -EAGAIN, "%s/%s: epoch %" PRIu32 " is taken, but not to be seen yet",
-                   s->folder.path, s->folder.name, epoch);
-}
-
-static int do_claim(struct arbiter_dir_server *s, const struct arbiter_request *q,
+/* CLAIM, CLOSE and VACATE. */
+static int do_write(struct arbiter_dir_server *s, const struct arbiter_request *q,
                     struct arbiter_dir_result *ret, struct err *err) {
-    struct arbiter_record now, mine = {.epoch = q->epoch, .leader = q->leader, .idle = q->idle};
-    if (q->leader.incarnation == 0 || q->epoch == 0)
-        return err_set(err, -EINVAL, "a claim without a leader, or of epoch 0");
+    struct arbiter_record now, mine = {0};
     for (int i = 0; i < CLAIM_TRIES; i++) {
         int r = find_latest(s, 0, &now, err);
+        if (r == 0)
+            r = arbiter_decide(q, &now, &ret->result, &mine, err);
         if (r < 0)
             return r;
-        if (!now.closed && !now.vacant && now.epoch == q->epoch &&
-            now.leader.incarnation == q->leader.incarnation)
-            return settle(s, &now, ret, err);
-        if (now.closed || now.epoch >= q->epoch)
-            return lost_to(s, &now, ret, err);
+        if (r == 0)
+            return ret->result == ARBITER_OK ? settle(s, &now, ret, err)
+                                             : lost_to(s, &now, ret, err);
         r = put_after(s, now.epoch, &mine, err);
         if (r == 0)
             return settle(s, &mine, ret, err);
         if (r != -EEXIST)
             return r;
     }
-    return not_to_be_seen(s, q->epoch, err);
-}
-
-/* The close is claimed like an epoch. If an agent names its own epoch, the one after it is
- * meant. */
-static int do_close(struct arbiter_dir_server *s, const struct arbiter_request *q,
-                    struct arbiter_dir_result *ret, struct err *err) {
-    struct arbiter_record now, mine = {.leader = q->leader, .closed = true, .outcome = q->outcome};
-    if ((q->outcome != OUTCOME_SUCCESS && q->outcome != OUTCOME_FAILED) || q->epoch == 0)
-        return err_set(err, -EINVAL, "a close without an outcome, or of epoch 0");
-    /* in the form in which it will be read */
-    utf8_copy(mine.reason, sizeof mine.reason, q->reason);
-    for (int i = 0; i < CLAIM_TRIES; i++) {
-        int r = find_latest(s, 0, &now, err);
-        if (r < 0)
-            return r;
-        if (now.closed && now.outcome == q->outcome)
-            return settle(s, &now, ret, err);
-        bool own = now.epoch == q->epoch && now.epoch > 0 && !now.vacant &&
-                   now.leader.incarnation == q->leader.incarnation;
-        if (now.closed || (now.epoch >= q->epoch && !own))
-            return lost_to(s, &now, ret, err);
-        mine.epoch = own ? q->epoch + 1 : q->epoch;
-        r = put_after(s, now.epoch, &mine, err);
-        if (r == 0)
-            return settle(s, &mine, ret, err);
-        if (r != -EEXIST)
-            return r;
-    }
-    return not_to_be_seen(s, mine.epoch, err);
+    return err_set(err, -EAGAIN, "%s/%s: epoch %" PRIu32 " is taken, but cannot be read yet",
+                   s->folder.path, s->folder.name, mine.epoch);
 }
 
 /* Does not create the folder again if it has been there before. */
@@ -306,29 +264,6 @@ static int open_folder(struct arbiter_dir_server *s, struct err *err) {
     int r = arbiter_folder_open(&s->folder, err);
     bool missing = r == -ENOENT || r == -ENOTDIR || r == ARBITER_FOLDER_E_NONE;
     return known && missing ? is_missing(s, err) : r;
-}
-
-/* Allowed only for the agent's own epoch, while that is the latest. */
-static int do_vacate(struct arbiter_dir_server *s, const struct arbiter_request *q,
-                     struct arbiter_dir_result *ret, struct err *err) {
-    struct arbiter_record now, mine = {.leader = q->leader, .vacant = true};
-    mine.epoch = q->epoch + 1;
-    for (int i = 0; i < CLAIM_TRIES; i++) {
-        int r = find_latest(s, 0, &now, err);
-        if (r < 0)
-            return r;
-        bool own = now.leader.incarnation == q->leader.incarnation && !now.closed && now.epoch > 0;
-        if (own && now.vacant && now.epoch == mine.epoch)
-            return settle(s, &now, ret, err);
-        if (!own || now.vacant || now.epoch != q->epoch)
-            return lost_to(s, &now, ret, err);
-        r = put_after(s, now.epoch, &mine, err);
-        if (r == 0)
-            return settle(s, &mine, ret, err);
-        if (r != -EEXIST)
-            return r;
-    }
-    return not_to_be_seen(s, mine.epoch, err);
 }
 
 static int do_request(struct arbiter_dir_server *s, const struct arbiter_request *q,
@@ -343,10 +278,10 @@ static int do_request(struct arbiter_dir_server *s, const struct arbiter_request
         return MIN2(r, 0); /* no folder: no agent has led yet */
     switch (q->kind) {
     case ARBITER_READ: return do_read(s, ret, err);
-    case ARBITER_CLAIM: return do_claim(s, q, ret, err);
     case ARBITER_BEAT: return do_beat(s, q, ret, err);
-    case ARBITER_CLOSE: return do_close(s, q, ret, err);
-    case ARBITER_VACATE: return do_vacate(s, q, ret, err);
+    case ARBITER_CLAIM:
+    case ARBITER_CLOSE:
+    case ARBITER_VACATE: return do_write(s, q, ret, err);
     case ARBITER_KIND_COUNT: break;
     }
     assert_not_reached();

@@ -322,8 +322,17 @@ pid_t arbiter_dir_child_pid(const struct arbiter *arbiter) {
 
 /* --- before the first request ----------------------------------------------------------------- */
 
-struct look {
+/* What a helper is asked about the job's folder, and what it answers. */
+struct folder_question {
     const char *path, *run_id;
+    bool read_only;
+    bool wants_key; /* else only whether the folder can be used */
+};
+
+struct folder_answer {
+    int outcome; /* 0, ARBITER_DIR_E_NO_KEY, or a negative errno */
+    struct err err;
+    uint8_t secret[AUTH_SECRET_BYTES];
 };
 
 static bool parent_is_there(const char *path) {
@@ -340,90 +349,69 @@ static bool is_for_the_user(int r, const char *path) {
 }
 
 static int look_at_folder(int fd, void *arg) {
-    const struct look *look = arg;
+    const struct folder_question *q = arg;
     struct arbiter_folder folder;
-    struct err err = {0};
-    arbiter_folder_init(&folder, look->path, look->run_id, false);
-    err.code = arbiter_folder_open(&folder, &err);
-    if (err.code < 0 && !is_for_the_user(err.code, look->path))
-        err.code = 0;
-    arbiter_folder_fini(&folder);
-    return helper_send(fd, &err, sizeof err) ? 0 : 1;
-}
-
-int arbiter_dir_check(const char *path, const char *run_id, uint64_t timeout_ns, struct err *err) {
-    struct look look = {path, run_id};
-    struct helper_call_config config = {.name = CHILD_NAME,
-                                        .run = look_at_folder,
-                                        .arg = &look,
-                                        .timeout_ns = timeout_ns,
-                                        .max_bytes = sizeof(struct err)};
-    struct helper_call *call;
-    struct helper_answer answer;
-    struct err verdict = {0};
-    if (helper_call_new(NULL, &config, NULL, NULL, &call) < 0)
-        return 0;
-    helper_call_wait(call, &answer);
-    if (answer.len == sizeof verdict)
-        memcpy(&verdict, answer.data, sizeof verdict);
-    helper_call_free(call);
-    return verdict.code < 0 ? err_set(err, verdict.code, "%s", verdict.text) : 0;
-}
-
-/* --- the job's key ---------------------------------------------------------------------------- */
-
-struct key_question {
-    const char *path, *run_id;
-    bool read_only;
-};
-
-struct key_answer {
-    int outcome; /* 0, ARBITER_DIR_E_NO_KEY, or as err.code */
-    struct err err;
-    uint8_t secret[AUTH_SECRET_BYTES];
-};
-
-static int look_for_key(int fd, void *arg) {
-    const struct key_question *q = arg;
-    struct arbiter_folder folder;
-    struct key_answer a = {0};
+    struct folder_answer a = {0};
     arbiter_folder_init(&folder, q->path, q->run_id, q->read_only);
     a.outcome = arbiter_folder_open(&folder, &a.err);
-    if (a.outcome == 0)
+    if (a.outcome == 0 && q->wants_key)
         a.outcome = arbiter_folder_key(&folder, a.secret, &a.err);
+    if (!q->wants_key && !is_for_the_user(a.outcome, q->path))
+        a.outcome = 0;
     if (a.outcome == ARBITER_FOLDER_E_NONE || (a.outcome == -ENOENT && q->read_only))
         a.outcome = ARBITER_DIR_E_NO_KEY;
     arbiter_folder_fini(&folder);
     return helper_send(fd, &a, sizeof a) ? 0 : 1;
 }
 
-int arbiter_dir_key(const char *path, const char *run_id, bool read_only, uint64_t timeout_ns,
-                    uint8_t ret[AUTH_SECRET_BYTES], struct err *err) {
-    struct key_question q = {path, run_id, read_only};
+/* Asks in a process of its own; blocks for at most timeout_ns. Returns 0 if there is an answer. The
+ * caller wipes *ret. */
+static int ask_about_folder(struct folder_question *q, uint64_t timeout_ns,
+                            struct folder_answer *ret, struct err *err) {
     struct helper_call_config config = {.name = CHILD_NAME,
-                                        .run = look_for_key,
-                                        .arg = &q,
+                                        .run = look_at_folder,
+                                        .arg = q,
                                         .timeout_ns = timeout_ns,
-                                        .max_bytes = sizeof(struct key_answer)};
+                                        .max_bytes = sizeof *ret};
     struct helper_call *call;
     struct helper_answer answer;
-    struct key_answer a = {0};
     int r = helper_call_new(NULL, &config, NULL, NULL, &call);
     if (r < 0)
-        return err_set(err, r, "%s: cannot start a process to work on it: %s", path, strerror(-r));
+        return err_set(err, r, "%s: cannot start a process to work on it: %s", q->path,
+                       strerror(-r));
     helper_call_wait(call, &answer);
-    if (answer.len != sizeof a) {
-        r = err_set(err, answer.code == -ETIMEDOUT ? -ETIMEDOUT : -EIO,
-                    "%s: no answer from the file system for %.1f s", path,
-                    (double)timeout_ns / 1e9);
-    } else {
-        memcpy(&a, answer.data, sizeof a);
+    if (answer.len == sizeof *ret) {
+        memcpy(ret, answer.data, sizeof *ret);
         explicit_bzero((char *)(uintptr_t)answer.data, answer.len);
-        r = a.outcome < 0 ? err_set(err, a.outcome, "%s", a.err.text) : a.outcome;
+    } else {
+        r = err_set(err, answer.code == -ETIMEDOUT ? -ETIMEDOUT : -EIO,
+                    "%s: no answer from the file system for %.1f s", q->path,
+                    (double)timeout_ns / 1e9);
     }
     helper_call_free(call);
-    if (r == 0)
-        memcpy(ret, a.secret, sizeof a.secret);
-    explicit_bzero(&a, sizeof a);
     return r;
+}
+
+int arbiter_dir_check(const char *path, const char *run_id, uint64_t timeout_ns, struct err *err) {
+    struct folder_question q = {.path = path, .run_id = run_id};
+    struct folder_answer a;
+    return ask_about_folder(&q, timeout_ns, &a, NULL) == 0 && a.outcome < 0
+               ? err_set(err, a.outcome, "%s", a.err.text)
+               : 0;
+}
+
+int arbiter_dir_key(const char *path, const char *run_id, bool read_only, uint64_t timeout_ns,
+                    uint8_t ret[AUTH_SECRET_BYTES], struct err *err) {
+    struct folder_question q = {
+        .path = path, .run_id = run_id, .read_only = read_only, .wants_key = true};
+    struct folder_answer a;
+    int r = ask_about_folder(&q, timeout_ns, &a, err);
+    if (r < 0)
+        return r;
+    if (a.outcome < 0)
+        (void)err_set(err, a.outcome, "%s", a.err.text);
+    else if (a.outcome == 0)
+        memcpy(ret, a.secret, sizeof a.secret);
+    explicit_bzero(a.secret, sizeof a.secret);
+    return a.outcome;
 }

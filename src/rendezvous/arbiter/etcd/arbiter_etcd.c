@@ -29,7 +29,7 @@ static void write_key(struct json_writer *w, const struct arbiter_etcd_step *s, 
 }
 
 static void write_epoch_key(struct json_writer *w, const struct arbiter_etcd_step *s) {
-    _cleanup_(freep) char *key = xasprintf("epoch-%" PRIu32, s->epoch);
+    _cleanup_(freep) char *key = xasprintf("epoch-%" PRIu32, s->record.epoch);
     write_key(w, s, key);
 }
 
@@ -66,7 +66,7 @@ static void write_conditions(struct json_writer *w, const struct arbiter_etcd_st
     write_key(w, s, "latest");
     json_write_id(w, "modRevision", s->mod);
     json_write_object_end(w);
-    if (s->epoch == 0)
+    if (s->record.epoch == 0)
         return;
     json_write_object_begin(w, NULL);
     json_write_string(w, "target", "CREATE");
@@ -84,16 +84,7 @@ static void write_puts(struct json_writer *w, const struct arbiter_etcd_step *s)
         write_put(w, s, "beat", strbuf_text(&text));
         return;
     }
-    struct arbiter_record record = {.epoch = s->epoch,
-                                    .leader = q->leader,
-                                    .vacant = q->kind == ARBITER_VACATE,
-                                    .idle = q->kind == ARBITER_CLAIM && q->idle};
-    if (q->kind == ARBITER_CLOSE) {
-        record.closed = true;
-        record.outcome = q->outcome;
-        memcpy(record.reason, q->reason, sizeof record.reason);
-    }
-    arbiter_record_write(&record, NULL, &text);
+    arbiter_record_write(&s->record, NULL, &text);
     write_put(w, s, NULL, strbuf_text(&text));
     write_put(w, s, "latest", strbuf_text(&text));
 }
@@ -210,13 +201,6 @@ int arbiter_etcd_read(const char *base, const char *text, size_t len, struct arb
 
 /* --- what the answers mean -------------------------------------------------------------------- */
 
-bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch,
-                        uint64_t incarnation) {
-    const struct arbiter_record *r = &view->record;
-    return view->mod != 0 && !r->closed && !r->vacant && r->epoch == epoch &&
-           r->leader.incarnation == incarnation;
-}
-
 int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
                      const struct arbiter_record *latest, struct err *err) {
     bool same = latest->epoch == seen->epoch && latest->leader.incarnation == seen->leader;
@@ -236,57 +220,31 @@ int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
 
 /* The revision that was just seen becomes the condition. */
 static int ask_to_write(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
-                        uint32_t epoch, struct err *err) {
+                        const struct arbiter_record *record, struct err *err) {
     if (s->write && s->mod == view->mod)
         return err_set(err, ARBITER_ETCD_RUINED,
                        "'%sepoch-%" PRIu32 "' is there though '%slatest' is of epoch %" PRIu32
                        ": somebody changed these keys; use another run id",
-                       s->base, s->epoch, s->base, view->record.epoch);
+                       s->base, s->record.epoch, s->base, view->record.epoch);
     s->write = true;
     s->mod = view->mod;
-    s->epoch = epoch;
+    s->record = *record;
     return ARBITER_ETCD_E_ASK;
 }
 
 int arbiter_etcd_next(struct arbiter_etcd_step *s, const struct arbiter_etcd_view *view,
                       enum arbiter_result *ret, struct err *err) {
     const struct arbiter_request *q = &s->request;
-    const struct arbiter_record *latest = &view->record;
-    bool own = arbiter_etcd_is_of(view, q->epoch, q->leader.incarnation);
-    bool done = s->write && view->succeeded;
-    if (q->kind != ARBITER_READ && q->kind != ARBITER_BEAT &&
-        (q->epoch == 0 || q->epoch == UINT32_MAX || q->leader.incarnation == 0))
-        return err_set(err, -EINVAL, "a claim without a leader, or of epoch %" PRIu32, q->epoch);
+    struct arbiter_record record = {0};
     *ret = ARBITER_OK;
-    switch (q->kind) {
-    case ARBITER_READ: return 0;
-    case ARBITER_BEAT: return done || !own ? 0 : ask_to_write(s, view, 0, err);
-    case ARBITER_CLAIM:
-        if (own)
-            return 0;
-        if (latest->closed || latest->epoch >= q->epoch) {
-            *ret = ARBITER_LOST;
-            return 0;
-        }
-        return ask_to_write(s, view, q->epoch, err);
-    case ARBITER_CLOSE:
-        if (q->outcome != OUTCOME_SUCCESS && q->outcome != OUTCOME_FAILED)
-            return err_set(err, -EINVAL, "a close without an outcome");
-        if (latest->closed || (latest->epoch >= q->epoch && !own)) {
-            *ret = latest->closed && latest->outcome == q->outcome ? ARBITER_OK : ARBITER_LOST;
-            return 0;
-        }
-        return ask_to_write(s, view, own ? q->epoch + 1 : q->epoch, err);
-    case ARBITER_VACATE:
-        if (own)
-            return ask_to_write(s, view, q->epoch + 1, err);
-        if (!latest->vacant || latest->epoch != q->epoch + 1 ||
-            latest->leader.incarnation != q->leader.incarnation)
-            *ret = ARBITER_LOST;
+    if (q->kind == ARBITER_READ)
         return 0;
-    case ARBITER_KIND_COUNT: break;
+    if (q->kind != ARBITER_BEAT) {
+        int r = arbiter_decide(q, &view->record, ret, &record, err);
+        return r == ARBITER_E_WRITE ? ask_to_write(s, view, &record, err) : r;
     }
-    assert_not_reached();
+    bool own = arbiter_record_is_of(&view->record, q->epoch, q->leader.incarnation);
+    return !own || (s->write && view->succeeded) ? 0 : ask_to_write(s, view, &record, err);
 }
 
 /* --- user and password ------------------------------------------------------------------------ */

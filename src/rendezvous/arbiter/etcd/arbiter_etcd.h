@@ -42,9 +42,9 @@ enum { ARBITER_ETCD_E_ASK = 1 }; /* one more question */
 struct arbiter_etcd_step {
     const char *base; /* "<prefix>/<run id>/"; borrowed */
     struct arbiter_request request;
-    bool write;     /* the next question is the conditional one */
-    uint64_t mod;   /* the condition: this revision of `latest`; 0: its absence */
-    uint32_t epoch; /* that the question writes; BEAT: 0 */
+    bool write;                   /* the next question is the conditional one */
+    uint64_t mod;                 /* the condition: this revision of `latest`; 0: its absence */
+    struct arbiter_record record; /* that the question writes; BEAT: none */
 };
 
 /* The contents of an answer. */
@@ -77,8 +77,6 @@ struct arbiter_etcd_seen {
 /* After each view. ARBITER_ETCD_RUINED: it goes back. */
 _must_use_ int arbiter_etcd_see(struct arbiter_etcd_seen *seen, const char *base,
                                 const struct arbiter_record *latest, struct err *err);
-/* Whether the view's record is this agent's claim. */
-bool arbiter_etcd_is_of(const struct arbiter_etcd_view *view, uint32_t epoch, uint64_t incarnation);
 
 /* ---- user and password ---- */
 

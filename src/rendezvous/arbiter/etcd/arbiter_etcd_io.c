@@ -9,6 +9,7 @@
 #include "io/clock.h"
 #include "io/net/http.h"
 #include "io/net/tls.h"
+#include "rendezvous/arbiter/arbiter_record.h"
 #include "rendezvous/arbiter/etcd/arbiter_etcd.h"
 
 /* The least part of a request's time that one endpoint gets. */
@@ -109,10 +110,8 @@ static void fail_unreachable(struct etcd *e) {
     strbuf_add(&text, "etcd did not answer");
     for (size_t i = 0; i < e->tried; i++) {
         const struct endpoint *p = &e->endpoints[(e->current + e->n - e->tried + i) % e->n];
-        bool named = strncmp(p->error, p->name, strlen(p->name)) == 0;
         char one[sizeof e->running->answer.text];
-        (void)snprintf(one, MIN2(room, sizeof one), "%s%s%s", named ? "" : p->name,
-                       named ? "" : ": ", p->error);
+        (void)snprintf(one, MIN2(room, sizeof one), "%s: %s", p->name, p->error);
         strbuf_printf(&text, "%s%s", i == 0 ? ": " : "; ", one);
     }
     if (e->tried < e->n && e->tried > 0)
@@ -270,7 +269,7 @@ static void on_view(struct etcd *e, const struct http_answer *a) {
         endpoint_failed(e, err.text);
         return;
     }
-    if (arbiter_etcd_is_of(&view, request->epoch, request->leader.incarnation)) {
+    if (arbiter_record_is_of(&view.record, request->epoch, request->leader.incarnation)) {
         e->hint = view.mod;
         e->hint_epoch = request->epoch;
         e->hint_incarnation = request->leader.incarnation;

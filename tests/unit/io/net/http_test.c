@@ -261,7 +261,7 @@ Test(http, a_new_connection_that_ends_without_an_answer_is_an_error) {
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 0);
     cr_expect_eq(heard.code, -ECONNRESET);
-    cr_expect(strstr(heard.text, ": the connection ended without an answer (as of") != NULL, "%s", heard.text);
+    cr_expect(strstr(heard.text, "the connection ended without an answer (as of") == heard.text, "%s", heard.text);
 }
 
 Test(http, connection_close_is_obeyed) {
@@ -298,7 +298,7 @@ Test(http, any_status_is_an_answer_and_no_redirect_is_followed) {
     cr_expect_eq(server.n_asked, 2);
 }
 
-Test(http, refusal_has_its_errno_and_names_the_address) {
+Test(http, refusal_has_its_errno) {
     uint16_t port = serve("127.0.0.1");
     listener_free(server.listener);
     server.listener = NULL;
@@ -306,8 +306,7 @@ Test(http, refusal_has_its_errno_and_names_the_address) {
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 0);
     cr_expect_eq(heard.code, -ECONNREFUSED, "%d", heard.code);
-    _cleanup_(freep) char *expected = xasprintf("127.0.0.1:%u: Connection refused", (unsigned)port);
-    cr_expect_str_eq(heard.text, expected);
+    cr_expect_str_eq(heard.text, "Connection refused");
 }
 
 Test(http, an_unreachable_network_is_told_like_any_failure) {
@@ -315,8 +314,8 @@ Test(http, an_unreachable_network_is_told_like_any_failure) {
     ask("1", 2 * NS_PER_S);
     cr_expect_eq(heard.status, 0);
     cr_expect_lt(heard.code, 0);
-    cr_expect(strstr(heard.text, "255.255.255.255:9: ") == heard.text, "%s", heard.text);
-    cr_expect_str_neq(heard.text, "255.255.255.255:9: the connection ended");
+    cr_expect_str_neq(heard.text, "");
+    cr_expect_str_neq(heard.text, "the connection ended");
 }
 
 Test(http, silence_ends_in_time) {
@@ -440,7 +439,7 @@ Test(http, a_server_without_tls_is_told_so) {
     server.answer = "HTTP/1.0 400 Bad Request\r\n\r\n";
     stream_write(server.streams[0], server.answer, strlen(server.answer));
     rig_loop_run(loop);
-    cr_expect(strstr(heard.text, ": the server does not speak TLS") != NULL, "%s", heard.text);
+    cr_expect(strstr(heard.text, "the server does not speak TLS") == heard.text, "%s", heard.text);
     tls_client_free(tls);
 }
 

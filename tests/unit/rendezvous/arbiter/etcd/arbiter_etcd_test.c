@@ -258,7 +258,7 @@ Test(arbiter_etcd, a_leader_that_closes_its_own_epoch_claims_the_next) {
     enum arbiter_result result;
     arbiter_etcd_begin(&s, BASE, &q, 0);
     cr_assert_eq(arbiter_etcd_next(&s, &v, &result, NULL), ARBITER_ETCD_E_ASK);
-    cr_expect_eq(s.epoch, 4);
+    cr_expect_eq(s.record.epoch, 4);
     v = (struct arbiter_etcd_view){.mod = 5, .record = {.epoch = 4, .leader.incarnation = 0xb}};
     cr_assert_eq(arbiter_etcd_next(&s, &v, &result, NULL), 0);
     cr_expect_eq(result, ARBITER_LOST);
@@ -310,17 +310,17 @@ static struct arbiter_etcd_view obey(struct model *m, const struct arbiter_etcd_
     const struct arbiter_request *q = &s->request;
     struct arbiter_etcd_view v = {.succeeded = true};
     if (s->write) {
-        v.succeeded = s->mod == m->mod && (s->epoch == 0 || m->winner[s->epoch] == 0);
+        v.succeeded = s->mod == m->mod && (s->record.epoch == 0 || m->winner[s->record.epoch] == 0);
         if (v.succeeded) {
             m->revision++;
             if (q->kind == ARBITER_BEAT) {
                 m->beat = m->revision;
             } else {
                 cr_assert_not(m->was_closed, "something came after the close");
-                cr_assert_eq(m->winner[s->epoch], 0, "an epoch was claimed twice");
-                cr_assert_gt(s->epoch, m->latest.epoch);
-                m->winner[s->epoch] = q->leader.incarnation;
-                m->latest = (struct arbiter_record){.epoch = s->epoch, .leader = q->leader};
+                cr_assert_eq(m->winner[s->record.epoch], 0, "an epoch was claimed twice");
+                cr_assert_gt(s->record.epoch, m->latest.epoch);
+                m->winner[s->record.epoch] = q->leader.incarnation;
+                m->latest = (struct arbiter_record){.epoch = s->record.epoch, .leader = q->leader};
                 m->latest.closed = m->was_closed = q->kind == ARBITER_CLOSE;
                 m->latest.outcome = m->outcome = q->outcome;
                 m->mod = m->revision;
