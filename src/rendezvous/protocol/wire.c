@@ -140,15 +140,12 @@ static const struct json_field renew_fields[] = {
     {JSON_FIELD(renew, ID, "longest_stall_ns", longest_stall_ns)},
 };
 
-#define SMALL_EPOCH(type, name) JSON_FIELD(type, U32, #name, name), .min = 1
-#define SMALL_U32(type, name) JSON_FIELD(type, U32, #name, name)
-#define SMALL_ID(type, name) JSON_FIELD(type, ID, #name, name)
-#define SMALL_BOOL(type, name) JSON_FIELD(type, BOOL, #name, name)
-#define SMALL_INCARNATION(type, name) INCARNATION(type, #name, name)
-#define SMALL_ROW(type, kind, name) {SMALL_##kind(type, name)},
-#define SMALL_TABLE(kind, type) \
-    static const struct json_field type##_fields[] = {WIRE_##kind##_FIELDS(SMALL_ROW)};
-WIRE_SMALL_MESSAGES(SMALL_TABLE)
+static const struct json_field echo_fields[] = {
+    {FROM_1(echo, "epoch", epoch, UINT32_MAX)},
+    {JSON_FIELD(echo, ID, "leader_clock_ns", leader_clock_ns)},
+};
+
+static const struct json_field call_fields[] = {{JSON_FIELD(call, U32, "version", version)}};
 
 static const struct json_field node_summary_fields[] = {
     {JSON_FIELD(wire_node_summary, TEXT, "text", text)},
@@ -519,10 +516,11 @@ static const struct wire_row wire_rows[WIRE_KIND_COUNT] = {
     [WIRE_ANSWER] = {"ANSWER", {ROWS(answer, answer_fields)}},
     [WIRE_OVERVIEW] = {"OVERVIEW", {ROWS(overview, overview_fields)}},
     [WIRE_NODES] = {"NODES", {ROWS(wire_nodes, nodes_fields)}},
-#define SMALL_MESSAGE(kind, type) \
-    [WIRE_##kind] = {#kind, {ROWS(type, type##_fields)}, .for_leader = true},
-    WIRE_SMALL_MESSAGES(SMALL_MESSAGE)[WIRE_NODE_SUMMARY] =
-        {"DIGEST", {ROWS(wire_node_summary, node_summary_fields)}, .for_leader = true},
+    [WIRE_ECHO] = {"ECHO", {ROWS(echo, echo_fields)}, .for_leader = true},
+    [WIRE_CALL] = {"CALL", {ROWS(call, call_fields)}, .for_leader = true},
+    [WIRE_NODE_SUMMARY] = {"DIGEST",
+                           {ROWS(wire_node_summary, node_summary_fields)},
+                           .for_leader = true},
     [WIRE_WARM] = {"WARM", {ROWS(rdzv_warm, warm_fields)}, .for_leader = true},
     [WIRE_SIGNS] = {"SIGNS", {ROWS(rdzv_signs, signs_fields)}, .for_leader = true},
     [WIRE_ASK] = {"ASK", {ROWS(rdzv_ask, ask_fields)}},

@@ -25,31 +25,6 @@
 #define WIRE_HEARTBEAT_MIN_NS (1 * NS_PER_MS)
 #define WIRE_TIME_MAX_NS (UINT64_C(1000000) * NS_PER_S) /* of a setting: 11 days */
 
-/* ---- messages from a node to its leader that consist of a few plain values ----
- *
- * To add a message, list its fields and add a line to WIRE_SMALL_MESSAGES: its struct (`struct
- * echo`), its kind (WIRE_ECHO, "ECHO") and its table are generated from these. A field is EPOCH
- * (not 0), U32, ID (64 bits), BOOL or INCARNATION. */
-
-/* The first successor's answer to each LEASE, at once: its epoch, its clock_ns. */
-#define WIRE_ECHO_FIELDS(F) \
-    F(echo, EPOCH, epoch)   \
-    F(echo, ID, leader_clock_ns)
-
-/* The first message of every caller, in clear: the accepting side speaks only when it has been
- * spoken to, because PyTorch's clients use the same port, and answers with GREETING. Once more, of
- * a caller that has to hear HELLO before it says anything else: a probe, an operator, a node that
- * looks for its next leader. */
-#define WIRE_CALL_FIELDS(F) F(call, U32, version)
-
-#define WIRE_SMALL_MESSAGES(M) M(ECHO, echo) M(CALL, call)
-
-#define WIRE_TYPE_EPOCH uint32_t
-#define WIRE_TYPE_U32 uint32_t
-#define WIRE_TYPE_ID uint64_t
-#define WIRE_TYPE_BOOL bool
-#define WIRE_TYPE_INCARNATION uint64_t
-
 enum wire_kind {
     WIRE_GREETING = 1, /* accepting side, in clear: how it knows its callers */
     WIRE_HELLO,        /* its first message to a caller that may talk to it */
@@ -79,18 +54,22 @@ enum wire_kind {
     WIRE_STACKS,       /* leader, to an operator: a node, whose evidence follows */
     WIRE_WHOSE,        /* leader: whose are these connections to the workers' store? */
     WIRE_OWNER,        /* node: the answer */
-#define WIRE_KIND(kind, type) WIRE_##kind,
-    WIRE_SMALL_MESSAGES(WIRE_KIND) /* node */
-#undef WIRE_KIND
+    WIRE_ECHO,         /* node: the first successor's answer to each LEASE, at once */
+    WIRE_CALL,         /* connecting side: the first message, in clear */
     WIRE_KIND_COUNT,
 };
 
-#define WIRE_MEMBER(type, kind, name) WIRE_TYPE_##kind name;
-#define WIRE_STRUCT(kind, type)           \
-    struct type {                         \
-        WIRE_##kind##_FIELDS(WIRE_MEMBER) \
-    };
-WIRE_SMALL_MESSAGES(WIRE_STRUCT)
+struct echo {
+    uint32_t epoch;           /* of the LEASE */
+    uint64_t leader_clock_ns; /* its clock_ns */
+};
+
+/* The accepting side speaks only when it has been spoken to, because PyTorch's clients use the same
+ * port, and answers with GREETING. It is sent once more by a peer that needs HELLO before it sends
+ * anything else: a probe, an operator, a node that looks for its next leader. */
+struct call {
+    uint32_t version;
+};
 
 struct wire_hello {
     uint32_t version;
@@ -168,9 +147,8 @@ struct wire_message {
         struct rdzv_status status;
         struct successors named;
         struct wire_members members;
-#define WIRE_ARM(kind, type) struct type type;
-        WIRE_SMALL_MESSAGES(WIRE_ARM)
-#undef WIRE_ARM
+        struct echo echo;
+        struct call call;
         struct wire_redirect redirect;
         struct wire_command command;
         struct answer answer;
