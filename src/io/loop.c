@@ -488,8 +488,11 @@ void loop_timer_set(struct loop_timer *t, uint64_t deadline_ns) {
     (void)event_del(&t->ev);
     if (deadline_ns == TIME_NEVER)
         return;
+    /* In a callback libevent counts from the time at which the loop woke up: then the timer would
+     * fire early. Its clock drops the part of a microsecond. */
+    (void)event_base_update_cache_time(t->loop->base);
     uint64_t now = clock_now_ns();
-    uint64_t wait_us = deadline_ns > now ? (deadline_ns - now + NS_PER_US - 1) / NS_PER_US : 0;
+    uint64_t wait_us = deadline_ns > now ? (deadline_ns - now) / NS_PER_US + 1 : 0;
     struct timeval tv = {.tv_sec = (time_t)(wait_us / 1000000),
                          .tv_usec = (suseconds_t)(wait_us % 1000000)};
     (void)event_add(&t->ev, &tv);

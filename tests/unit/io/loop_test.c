@@ -23,6 +23,7 @@ struct stage {
     struct loop_watch *watch;
     struct loop_timer *timer, *doom;
     struct loop_signal *signal;
+    uint64_t deadline;
     int fd;
     unsigned events;
 };
@@ -148,6 +149,29 @@ Test(loop, a_timer_fires_once_and_not_before_its_deadline) {
     cr_assert_str_eq(strbuf_text(&st.seen), "t");
     cr_assert_eq(loop_turn(st.loop), 0);
     cr_assert_str_eq(strbuf_text(&st.seen), "t", "unarmed after it has fired");
+}
+
+/* Works for a while, and then sets the timer again. */
+static void on_slow_timer(void *arg) {
+    struct stage *st = arg;
+    uint64_t end = clock_now_ns() + 20 * NS_PER_MS;
+    while (clock_now_ns() < end)
+        continue;
+    strbuf_add_char(&st->seen, 's');
+    st->deadline = clock_now_ns() + 20 * NS_PER_MS;
+    loop_timer_set(st->timer, st->deadline);
+}
+
+Test(loop, a_timer_that_a_long_callback_sets_does_not_fire_early) {
+    _cleanup_(stage_fini) struct stage st;
+    stage_init(&st);
+    st.timer = loop_timer_new(st.loop, on_timer, &st);
+    struct loop_timer *slow = loop_timer_new(st.loop, on_slow_timer, &st);
+    loop_timer_set(slow, 0);
+    run(&st);
+    cr_assert_geq(clock_now_ns(), st.deadline);
+    cr_assert_str_eq(strbuf_text(&st.seen), "st");
+    loop_timer_free(slow);
 }
 
 Test(loop, a_deadline_in_the_past_fires_at_once) {
