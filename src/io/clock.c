@@ -1,5 +1,6 @@
 #include "io/clock.h"
 
+#include <errno.h>
 #include <sys/random.h>
 #include <time.h>
 
@@ -30,9 +31,16 @@ int64_t clock_wall_offset_ns(void) {
     return offset;
 }
 
+void random_bytes(void *out, size_t bytes) {
+    ssize_t n;
+    do
+        n = getrandom(out, bytes, 0);
+    while (n < 0 && errno == EINTR); /* while the kernel gathers its first ones */
+    assert(n == (ssize_t)bytes);     /* up to 256 bytes are never incomplete: getrandom(2) */
+}
+
 uint64_t random_u64(void) {
     uint64_t v;
-    ssize_t n = getrandom(&v, sizeof v, 0);
-    assert(n == (ssize_t)sizeof v); /* up to 256 bytes are never incomplete: getrandom(2) */
+    random_bytes(&v, sizeof v);
     return v;
 }

@@ -25,7 +25,7 @@ ROOMS = [
     ("io", "base/"),
     ("io/process", "base/ io"),
     ("io/net", "base/ io io/process"),
-    ("io/peer", "base/ io/net"),
+    ("io/peer", "base/ io io/process io/net"),
     ("client", "base/"),
     ("topology/model", "base/"),
     ("topology/nccl", "base/ topology/model"),

@@ -5,6 +5,7 @@
 #include "base/text/log.h"
 #include "cli/help/help.h"
 #include "cli/options/commands.h"
+#include "io/clock.h"
 #include "rendezvous/auth/keyring_io.h"
 
 enum { KEYGEN_FORCE };
@@ -52,8 +53,7 @@ static int make(const char *path, bool at_home, bool force) {
     struct err err = {0}, why = {0};
     uint8_t secret[AUTH_SECRET_BYTES];
     int r = keyring_new(&ring, &err);
-    if (r == 0)
-        r = keyring_random(secret, &err);
+    random_bytes(secret, sizeof secret);
     if (r == 0)
         r = keyring_add(ring, secret, AUTH_FROM_FILE, &err);
     if (r == 0 && at_home)

@@ -144,22 +144,24 @@ static bool from_ifaddr(const struct ifaddrs *i, struct addr *ret) {
     return true;
 }
 
-/* When a machine sends to one of its own addresses, the source is that same address. So if the
- * kernel would choose another source, the address is not its own. The kernel only looks at its
- * routes, and nothing is sent. For IPv6 this proves nothing: an address of this machine appears in
- * the routes a moment after the interface has it. */
-static bool is_surely_elsewhere(const struct addr *a) {
-    struct addr to = *a, source;
-    if (a->ss.ss_family != AF_INET)
-        return false;
-    addr_set_port(&to, 9); /* any port: nothing is sent */
-    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+bool addr_has_route(const struct addr *to, struct addr *ret_from) {
+    struct addr any_port = *to;
+    addr_set_port(&any_port, 9);
+    int fd = socket(to->ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return false;
-    bool elsewhere = connect(fd, (struct sockaddr *)&to.ss, to.len) == 0 &&
-                     addr_of_socket(fd, &source) == 0 && !addr_same_host(&source, a);
+    bool found = connect(fd, (const struct sockaddr *)&any_port.ss, to->len) == 0 &&
+                 addr_of_socket(fd, ret_from) == 0;
     (void)close(fd); /* nothing was sent */
-    return elsewhere;
+    return found;
+}
+
+/* When a machine sends to one of its own addresses, the source is that same address. So if the
+ * kernel would choose another source, the address is not its own. For IPv6 this proves nothing: an
+ * address of this machine appears in the routes a moment after the interface has it. */
+static bool is_surely_elsewhere(const struct addr *a) {
+    struct addr source;
+    return a->ss.ss_family == AF_INET && addr_has_route(a, &source) && !addr_same_host(&source, a);
 }
 
 /* Listing all interfaces takes 10 ms if there are a thousand, and it waits while one is being
@@ -189,26 +191,6 @@ bool addr_loopback_is_down(void) {
     bool down = ioctl(fd, SIOCGIFFLAGS, &lo) == 0 && (lo.ifr_flags & IFF_UP) == 0;
     (void)close(fd);
     return down;
-}
-
-int addr_first_global(struct addr *ret) {
-    struct ifaddrs *all;
-    if (getifaddrs(&all) < 0)
-        return -errno;
-    int r = -ENODEV;
-    for (const struct ifaddrs *i = all; i != NULL; i = i->ifa_next) {
-        struct addr a;
-        if (!from_ifaddr(i, &a) || !(i->ifa_flags & IFF_UP) || addr_is_loopback(&a))
-            continue;
-        if (a.ss.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(&a)->sin6_addr))
-            continue;
-        if (r < 0 || (ret->ss.ss_family == AF_INET6 && a.ss.ss_family == AF_INET)) {
-            *ret = a;
-            r = 0;
-        }
-    }
-    freeifaddrs(all);
-    return r;
 }
 
 /* 0: best; 3: must not be used. */

@@ -122,18 +122,6 @@ static enum kind kind_of(const struct in6_addr *a) {
     return (b[0] & 0xe0) == 0x20 && !tunnel ? KIND_GLOBAL : KIND_ELSE;
 }
 
-/* Whether there is a route to it, and from which address. Nothing is sent. */
-static bool has_route(const struct addr *to, struct addr *ret_from) {
-    int fd = socket(to->ss.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    struct addr from = {.len = sizeof from.ss};
-    bool found = fd >= 0 && connect(fd, (const struct sockaddr *)&to->ss, to->len) == 0 &&
-                 getsockname(fd, (struct sockaddr *)&from.ss, &from.len) == 0;
-    if (fd >= 0)
-        (void)close(fd);
-    *ret_from = from;
-    return found;
-}
-
 static void swap(struct addr a[2]) {
     struct addr first = a[0];
     a[0] = a[1];
@@ -148,7 +136,7 @@ static bool put_in_order(struct addr a[2]) {
     if (a[0].ss.ss_family == AF_INET)
         swap(a);
     enum kind kind = kind_of(&((const struct sockaddr_in6 *)&a[0].ss)->sin6_addr);
-    bool has4 = has_route(&a[1], &from4), has6 = has_route(&a[0], &from6);
+    bool has4 = addr_has_route(&a[1], &from4), has6 = addr_has_route(&a[0], &from6);
     if (kind == KIND_ELSE || (!has4 && !has6))
         return false;
     if (has4 && !has6)

@@ -86,12 +86,11 @@ int resolve_now(const char *host, uint16_t port, struct addr ret[RESOLVE_ADDRS_M
         r = addr_from_literal("::1", port, &ret[n++]);
     if (r < 0)
         return r;
-    struct addr global;
-    if (strncasecmp(host, "localhost", 9) != 0 && addr_first_global(&global) == 0) {
-        addr_set_port(&global, port);
-        ret[n++] = global;
-    }
-    *ret_n = n;
+    size_t more = 0;
+    if (strncasecmp(host, "localhost", 9) != 0 && addr_all_global(&ret[n], 1, &more) == 0 &&
+        more > 0)
+        addr_set_port(&ret[n], port);
+    *ret_n = n + more;
     return 0;
 }
 

@@ -1,7 +1,6 @@
 #include "io/peer/peer_gate.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <linux/netlink.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +9,9 @@
 #include <unistd.h>
 
 #include "base/frame.h"
+#include "io/file.h"
 #include "io/peer/peer_word.h"
+#include "io/process/proc.h"
 
 #define ANSWER_MAX 4096
 #define OVERFLOW_UID 65534 /* /proc/sys/kernel/overflowuid, if it can't be read */
@@ -41,12 +42,6 @@ static _must_use_ int open_netlink(int protocol) {
         return r;
     }
     return fd;
-}
-
-static void forget(int *fd) {
-    if (*fd >= 0)
-        (void)close(*fd);
-    *fd = -1;
 }
 
 /* Returns the length of the next datagram. The kernel answers before send() returns. */
@@ -89,7 +84,7 @@ static _must_use_ int ask_socket(struct peer_gate *g, const struct addr *local,
                                  const struct addr *remote, struct peer_socket *ret) {
     int r = ask_socket_once(g, local, remote, ret);
     if (r < 0) { /* short of memory, perhaps: once more, with a fresh socket */
-        forget(&g->diag);
+        file_close(&g->diag);
         r = ask_socket_once(g, local, remote, ret);
     }
     return r;
@@ -107,7 +102,7 @@ static bool is_of_this_machine(struct peer_gate *g, const struct addr *peer) {
         r = 0;
     if (r == 0)
         return local;
-    forget(&g->route);
+    file_close(&g->route);
     return addr_is_local(peer);
 }
 
@@ -236,10 +231,7 @@ uint64_t peer_gate_refused(const struct peer_gate *g) { return g == NULL ? 0 : g
 /* ---- the gate ---- */
 
 static _must_use_ bool read_start(const char *path, char *out, size_t size) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, size - 1);
-    if (fd >= 0)
-        (void)close(fd);
+    ssize_t n = proc_read_file(path, out, size - 1);
     out[MAX2(n, 0)] = '\0';
     return n > 0;
 }
@@ -304,7 +296,7 @@ int peer_gate_new(int listening_fd, peer_gate_fn *fn, void *arg, struct peer_gat
 void peer_gate_free(struct peer_gate *g) {
     if (g == NULL)
         return;
-    forget(&g->diag);
-    forget(&g->route);
+    file_close(&g->diag);
+    file_close(&g->route);
     free(g);
 }

@@ -61,15 +61,19 @@ static ssize_t read_some(int fd, char *buf, size_t size) {
     return n;
 }
 
-ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size) {
-    char path[PROC_PATH_MAX];
-    proc_path(path, pid, name);
+ssize_t proc_read_file(const char *path, char *buf, size_t size) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return -1;
     ssize_t n = read_some(fd, buf, size);
     (void)close(fd);
     return n;
+}
+
+ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size) {
+    char path[PROC_PATH_MAX];
+    proc_path(path, pid, name);
+    return proc_read_file(path, buf, size);
 }
 
 static uint64_t ticks_ns(uint64_t ticks) {
@@ -126,13 +130,8 @@ pid_t proc_tracer(pid_t pid) {
 }
 
 int proc_boot_id(char out[BOOT_ID_MAX]) {
-    out[0] = '\0';
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    ssize_t n = read_some(fd, out, BOOT_ID_MAX - 1);
+    ssize_t n = proc_read_file("/proc/sys/kernel/random/boot_id", out, BOOT_ID_MAX - 1);
     int r = n < 0 ? -errno : 0;
-    (void)close(fd);
     out[MAX2(n, 0)] = '\0';
     out[strcspn(out, "\n")] = '\0';
     return r == 0 && out[0] == '\0' ? -ENODATA : r;

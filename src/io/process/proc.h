@@ -24,7 +24,9 @@ void proc_each_child(pid_t parent, bool by_file, proc_number_fn *fn, void *arg);
 #define PROC_PATH_MAX 64
 /* Writes "/proc/PID" and the rest; pid 0: "self". */
 void proc_path(char out[PROC_PATH_MAX], pid_t pid, const char *rest);
-/* Reads the beginning of /proc/PID/name, up to size bytes; < 0: it can't be read. */
+/* Reads the beginning of a file, up to size bytes; < 0: it can't be read. */
+_must_use_ ssize_t proc_read_file(const char *path, char *buf, size_t size);
+/* The same of /proc/PID/name. */
 _must_use_ ssize_t proc_read(pid_t pid, const char *name, char *buf, size_t size);
 
 struct proc_stat {

@@ -90,9 +90,8 @@ static void on_ready(void *arg) {
 }
 
 void agent_tell_if_no_key(struct agent *a) {
-    if (a->auth_ask == NULL && auth_state(a->auth) != AUTH_STATE_NONE &&
-        auth_wait(a->auth, on_ready, a, &a->auth_ask) < 0)
-        a->auth_ask = NULL;
+    if (a->auth_ask == NULL && auth_state(a->auth) != AUTH_STATE_NONE)
+        a->auth_ask = auth_wait(a->auth, on_ready, a);
 }
 
 void agent_leave_key(struct agent *a) {

@@ -114,9 +114,8 @@ static int add_key(struct keyring *ring, const struct keyring *given, struct err
         const struct keyring_key *first = keyring_at(given, 0);
         return keyring_add(ring, first->secret, first->source, err);
     }
-    int code = keyring_random(secret, err);
-    if (code == 0)
-        code = keyring_add(ring, secret, AUTH_FROM_HEAD, err);
+    random_bytes(secret, sizeof secret);
+    int code = keyring_add(ring, secret, AUTH_FROM_HEAD, err);
     explicit_bzero(secret, sizeof secret);
     return code;
 }

@@ -75,9 +75,8 @@ static int make_offer(struct auth *a, struct err *err) {
     uint8_t secret[AUTH_SECRET_BYTES];
     if (keyring_n(a->offer) > 0)
         return 0;
-    int r = keyring_random(secret, err);
-    if (r == 0)
-        r = keyring_add(a->offer, secret, AUTH_FROM_MUNGE, err);
+    random_bytes(secret, sizeof secret);
+    int r = keyring_add(a->offer, secret, AUTH_FROM_MUNGE, err);
     explicit_bzero(secret, sizeof secret);
     return r;
 }
@@ -308,21 +307,20 @@ static void auth_on_timer(void *arg) {
 
 /* ---- what is called ---- */
 
-int auth_wait(struct auth *a, auth_ready_fn *fn, void *arg, struct auth_ask **ret) {
+struct auth_ask *auth_wait(struct auth *a, auth_ready_fn *fn, void *arg) {
     struct auth_ask *ask = new_ask(a, AUTH_ASK_READY, arg);
     ask->fn.ready = fn;
-    *ret = ask;
     if (auth_is_ready(a)) {
         auth_ask_due(ask);
-        return 0;
+    } else {
+        list_append(&a->waiting, &ask->link);
+        auth_munge_encode(a);
     }
-    list_append(&a->waiting, &ask->link);
-    auth_munge_encode(a);
-    return 0;
+    return ask;
 }
 
-int auth_choose(struct auth *a, int fd, const struct addr *peer, const struct auth_greeting *g,
-                auth_chosen_fn *fn, void *arg, struct auth_ask **ret) {
+struct auth_ask *auth_choose(struct auth *a, int fd, const struct addr *peer,
+                             const struct auth_greeting *g, auth_chosen_fn *fn, void *arg) {
     struct auth_ask *ask = new_ask(a, AUTH_ASK_CHOICE, arg);
     ask->fn.chosen = fn;
     ask->greeting = *g;
@@ -331,9 +329,8 @@ int auth_choose(struct auth *a, int fd, const struct addr *peer, const struct au
      * users and who has a key will know us. */
     if (a->mode == AUTH_NONE && !g->open && addr_is_local(peer))
         ask->peer.kind = PEER_OURS;
-    *ret = ask;
     auth_ask_due(ask);
-    return 0;
+    return ask;
 }
 
 static void auth_tell(struct auth *a, const char *text) {

@@ -2,13 +2,13 @@
  * auth for each process, shared by all its connections.
  *
  * The accepting side:
- *     if (!auth_is_ready(a)) auth_wait(a, on_ready, me, &ask);   only for peers elsewhere
+ *     if (!auth_is_ready(a)) ask = auth_wait(a, on_ready, me);   only for peers elsewhere
  *     auth_greet(a, &greeting); … the greeting is sent …
  *     plain bytes come:  auth_takes_plain(a, fd, &peer) or auth_plain_refusal(), auth_refused()
  *     TLS begins:        auth_accept(a, &session, &err); stream_start_tls(s, session)
  *
  * The connecting side:
- *     the greeting has come:  auth_choose(a, fd, &peer, &greeting, on_chosen, me, &ask)
+ *     the greeting has come:  ask = auth_choose(a, fd, &peer, &greeting, on_chosen, me)
  *     on_chosen(me, &choice)  plain; or stream_start_tls(s, choice.session); or on_closed(why)
  *
  * On the accepting side a NULL auth is as one with AUTH_NONE: for tests and tools. OpenSSL is
@@ -88,7 +88,7 @@ void auth_ask_free(struct auth_ask *ask);
  * a peer of this machine need not wait for it. */
 bool auth_is_ready(const struct auth *a);
 /* Asks munge if nobody has yet, and calls fn(arg) once it is ready, at most MUNGE_NS later. */
-_must_use_ int auth_wait(struct auth *a, auth_ready_fn *fn, void *arg, struct auth_ask **ret);
+_must_use_ struct auth_ask *auth_wait(struct auth *a, auth_ready_fn *fn, void *arg);
 /* What is said to a peer. If keys can't be used (no OpenSSL), the greeting has none and is not
  * open, and a line says why. */
 void auth_greet(struct auth *a, struct auth_greeting *ret);
@@ -115,7 +115,7 @@ struct auth_choice {
 typedef void auth_chosen_fn(void *arg, const struct auth_choice *choice);
 
 /* fd: the connected socket. The greeting is copied. fn is called once, soon; if munge must be
- * asked, at most MUNGE_NS later. 0, or a negative errno (no memory). */
-_must_use_ int auth_choose(struct auth *a, int fd, const struct addr *peer,
-                           const struct auth_greeting *g, auth_chosen_fn *fn, void *arg,
-                           struct auth_ask **ret);
+ * asked, at most MUNGE_NS later. */
+_must_use_ struct auth_ask *auth_choose(struct auth *a, int fd, const struct addr *peer,
+                                        const struct auth_greeting *g, auth_chosen_fn *fn,
+                                        void *arg);

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -207,16 +206,16 @@ int keyring_make_home(const char *path, struct err *err) {
 
 static int write_new(const char *path, const uint8_t secret[AUTH_SECRET_BYTES], bool flushed) {
     char line[AUTH_KEY_TEXT_MAX + 1];
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    int fd = own_file_make(path, O_WRONLY | O_EXCL, 0600);
     if (fd < 0)
-        return -errno;
+        return fd;
     auth_key_to_text(secret, line);
     size_t len = strlen(line);
     line[len++] = '\n';
-    int r = fchmod(fd, 0600) < 0 ? -errno : 0;
-    if (r == 0 && flushed) {
+    int r = 0;
+    if (flushed) {
         r = file_write_flushed(fd, line, len);
-    } else if (r == 0) {
+    } else {
         ssize_t n = write(fd, line, len);
         r = n < 0 ? -errno : (size_t)n < len ? -ENOSPC : 0;
     }
@@ -349,17 +348,6 @@ int keyring_derive(struct keyring *k, struct err *err) {
         key->id = load_u64le(key->tls.id);
         key->is_derived = true;
     }
-    return 0;
-}
-
-int keyring_random(uint8_t out[AUTH_SECRET_BYTES], struct err *err) {
-    ssize_t n;
-    do
-        n = getrandom(out, AUTH_SECRET_BYTES, 0);
-    while (n < 0 && errno == EINTR);
-    if (n != AUTH_SECRET_BYTES)
-        return err_set(err, n < 0 ? -errno : -EIO, "the kernel gives no random bytes: %s",
-                       strerror(n < 0 ? errno : EIO));
     return 0;
 }
 

@@ -78,8 +78,6 @@ _must_use_ int keyring_load_home(struct keyring *k, uint64_t timeout_ns, struct 
 /* Where that is: below XDG_CONFIG_HOME, else below HOME. -ENOENT: neither is an absolute path. */
 _must_use_ int keyring_home_path(char out[PATH_MAX], struct err *err);
 
-/* A new key. */
-_must_use_ int keyring_random(uint8_t out[AUTH_SECRET_BYTES], struct err *err);
 /* Writes a new file with a key, mode 0600. -EEXIST: there is a file; `replace` replaces it. The
  * folder must be there. */
 _must_use_ int keyring_write_file(const char *path, const uint8_t secret[AUTH_SECRET_BYTES],

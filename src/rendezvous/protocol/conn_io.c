@@ -75,13 +75,6 @@ static void tell_version(struct conn *c) {
     c->phase = CONN_FOREIGN;
 }
 
-static void conn_secured(struct conn *c) {
-    conn_enter(c);
-    if (conn_lives(c))
-        open_up(c);
-    conn_leave(c);
-}
-
 /* The stream has ended before it was open. */
 static void conn_begin_failed(struct conn *c, int code) {
     char text[AUTH_WHY_MAX];
@@ -162,9 +155,10 @@ static void choose(struct conn *c, struct auth_greeting *g) {
         choose_without(c, g);
         return;
     }
-    int r = c->has_peer ? auth_choose(c->auth, fd, &c->peer, g, on_chosen, c, &c->ask) : -ENOTCONN;
-    if (r < 0)
-        conn_closed(c, r, strerror(-r));
+    if (c->has_peer)
+        c->ask = auth_choose(c->auth, fd, &c->peer, g, on_chosen, c);
+    else
+        conn_closed(c, -ENOTCONN, strerror(ENOTCONN));
 }
 
 static void take_greeting(struct conn *c, struct wire_message *m) {
@@ -208,17 +202,16 @@ static bool admits_plain(struct conn *c) {
 
 /* Who is of this machine needs nothing of the greeting, and does not wait for it. */
 static void take_call(struct conn *c, const struct wire_message *m) {
-    int r = 0;
     if (wire_version_of(m) != WIRE_VERSION)
         tell_version(c);
     else if (m->kind != WIRE_CALL)
         conn_closed(c, -EPROTO, "it began without a call");
     else if (auth_is_ready(c->auth) || admits_plain(c))
         greet(c);
-    else if ((r = auth_wait(c->auth, on_ready, c, &c->ask)) < 0)
-        conn_closed(c, r, strerror(-r));
-    else
+    else {
+        c->ask = auth_wait(c->auth, on_ready, c);
         c->phase = CONN_PREPARING;
+    }
 }
 
 static void refuse(struct conn *c, const char *why) {
@@ -394,7 +387,11 @@ static void on_closed(void *arg, struct stream *s, int code) {
 
 static void on_secured(void *arg, struct stream *s) {
     (void)s;
-    conn_secured(arg);
+    struct conn *c = arg;
+    conn_enter(c);
+    if (conn_lives(c))
+        open_up(c);
+    conn_leave(c);
 }
 
 static const struct stream_ops stream_callbacks = {

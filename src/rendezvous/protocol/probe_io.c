@@ -104,15 +104,14 @@ static struct shared_call *new_call(struct loop *loop, const struct addr *to, st
     return c;
 }
 
-static int wait_for(struct shared_call *c, uint64_t incarnation, uint64_t timeout_ns, probe_fn *fn,
-                    void *arg, struct probe **ret) {
+static struct probe *wait_for(struct shared_call *c, uint64_t incarnation, uint64_t timeout_ns,
+                              probe_fn *fn, void *arg) {
     struct probe *p = xcalloc(1, sizeof *p);
     *p = (struct probe){.call = c, .incarnation = incarnation, .fn = fn, .arg = arg};
     list_append(&c->probes, &p->link);
     p->timer = loop_timer_new(c->loop, on_timeout, p);
     loop_timer_set(p->timer, clock_now_ns() + timeout_ns);
-    *ret = p;
-    return 0;
+    return p;
 }
 
 int probe_start(struct loop *loop, const struct addr *to, struct auth *auth, uint64_t incarnation,
@@ -124,7 +123,8 @@ int probe_start(struct loop *loop, const struct addr *to, struct auth *auth, uin
         return r;
     }
     conn_call(c->conn);
-    return wait_for(c, incarnation, timeout_ns, fn, arg, ret);
+    *ret = wait_for(c, incarnation, timeout_ns, fn, arg);
+    return 0;
 }
 
 /* Makes a socket that connects from this address. */
@@ -170,8 +170,10 @@ int probe_start_from(struct loop *loop, const struct addr *from, const struct ad
                      void *arg, struct probe **ret) {
     struct shared_call *c = call_under_way(loop, from, to, auth);
     int fd = -1;
-    if (c != NULL)
-        return wait_for(c, incarnation, timeout_ns, fn, arg, ret);
+    if (c != NULL) {
+        *ret = wait_for(c, incarnation, timeout_ns, fn, arg);
+        return 0;
+    }
     int r = connect_from(from, to, &fd);
     if (r < 0)
         return r;
@@ -182,5 +184,6 @@ int probe_start_from(struct loop *loop, const struct addr *from, const struct ad
         return r;
     }
     conn_call(c->conn);
-    return wait_for(c, incarnation, timeout_ns, fn, arg, ret);
+    *ret = wait_for(c, incarnation, timeout_ns, fn, arg);
+    return 0;
 }

@@ -1,7 +1,6 @@
 #include "rendezvous/store/store_io.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include "base/text/log.h"
 #include "base/text/parse.h"
 #include "io/clock.h"
+#include "io/file.h"
 #include "io/loop.h"
 #include "io/net/listen.h"
 #include "io/net/stream.h"
@@ -618,27 +618,10 @@ int store_listen_parse(const char *text, struct addr ret_at[STORE_LISTEN_MAX], s
 }
 
 static int write_port_file(const char *path, uint16_t port, struct err *err) {
-    char temporary[4096], text[8];
-    int n = snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-    if (n < 0 || (size_t)n >= sizeof temporary)
-        return err_set(err, -ENAMETOOLONG, "cannot write %.200s…: the name is too long", path);
+    char text[8];
     size_t len = (size_t)snprintf(text, sizeof text, "%u\n", port);
-    int r = 0;
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (fd < 0)
-        return err_set(err, -errno, "cannot write %s: %s", temporary, strerror(errno));
-    ssize_t written = write(fd, text, len);
-    if (written != (ssize_t)len)
-        r = written < 0 ? -errno : -EIO;
-    if (close(fd) < 0 && r == 0)
-        r = -errno;
-    if (r == 0 && rename(temporary, path) < 0)
-        r = -errno;
-    if (r < 0) {
-        (void)unlink(temporary);
-        return err_set(err, r, "cannot write %s: %s", path, strerror(-r));
-    }
-    return 0;
+    int r = file_write_atomic(path, text, len);
+    return r < 0 ? err_set(err, r, "cannot write %s: %s", path, strerror(-r)) : 0;
 }
 
 static void on_signal(void *arg, int signo) {

@@ -521,15 +521,13 @@ static int read_key(const struct arbiter_folder *f, uint8_t ret[AUTH_SECRET_BYTE
 static int make_key(const struct arbiter_folder *f, struct err *err) {
     char temp[NAME_LEN], line[AUTH_KEY_TEXT_MAX + 1];
     uint8_t secret[AUTH_SECRET_BYTES];
-    int r = keyring_random(secret, err);
-    if (r < 0)
-        return r;
+    random_bytes(secret, sizeof secret);
     auth_key_to_text(secret, line);
     explicit_bzero(secret, sizeof secret);
     size_t len = strlen(line);
     line[len++] = '\n';
     (void)snprintf(temp, sizeof temp, KEY_FILE "-%016" PRIx64, random_u64());
-    r = write_new(f, temp, line, len, NULL, err);
+    int r = write_new(f, temp, line, len, NULL, err);
     explicit_bzero(line, sizeof line);
     if (r < 0)
         return r;

@@ -125,17 +125,10 @@ Test(addr, this_machine_has_its_own_addresses_and_no_documentation_address) {
     cr_assert(addr_is_local(&lo6));
     cr_assert_not(addr_is_local(&doc)); /* RFC 5737, RFC 3849: assigned to no machine */
     cr_assert_not(addr_is_local(&doc6));
-    struct addr first;
-    int r = addr_first_global(&first);
-    cr_assert(r == 0 || r == -ENODEV);
-    if (r == 0) {
-        cr_assert(addr_is_local(&first));
-        cr_assert_not(addr_is_loopback(&first));
-    }
 }
 
 Test(addr, all_addresses_that_others_may_reach_are_listed) {
-    struct addr all[64], first;
+    struct addr all[64];
     size_t n = 99, fewer;
     cr_assert_eq(addr_all_global(all, ARRAY_SIZE(all), &n), 0);
     cr_assert_leq(n, ARRAY_SIZE(all));
@@ -150,8 +143,6 @@ Test(addr, all_addresses_that_others_may_reach_are_listed) {
         cr_assert(!v6 || all[i].ss.ss_family == AF_INET6 || last_resort, "IPv4 comes first");
         v6 = v6 || all[i].ss.ss_family == AF_INET6;
     }
-    if (n > 0 && addr_first_global(&first) == 0)
-        cr_assert_eq(first.ss.ss_family, all[0].ss.ss_family);
     cr_assert_eq(addr_all_global(all, 1, &fewer), 0);
     cr_assert_eq(fewer, n > 0 ? 1 : 0);
 }

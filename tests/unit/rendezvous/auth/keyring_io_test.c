@@ -307,7 +307,7 @@ Test(keyring_io, a_new_file_is_this_users_only) {
     cr_assert_eq(keyring_write_file(path, secret, false, &err), -EEXIST);
     cr_assert_not_null(strstr(err.text, "exists already; --force replaces it"), "%s", err.text);
     uint8_t other[AUTH_SECRET_BYTES];
-    cr_assert_eq(keyring_random(other, &err), 0);
+    random_bytes(other, sizeof other);
     cr_assert_eq(keyring_write_file(path, other, true, &err), 0, "%s", err.text);
     cr_assert_eq(keyring_load_file(ring, path, AUTH_FROM_FILE, &err), 0);
     cr_assert_eq(keyring_n(ring), 2);
@@ -319,7 +319,7 @@ Test(keyring_io, one_that_is_left_for_a_while_replaces_another_and_is_this_users
     struct stat st;
     cr_assert_eq(keyring_write_file(path, secret, false, &err), 0, "%s", err.text);
     uint8_t other[AUTH_SECRET_BYTES];
-    cr_assert_eq(keyring_random(other, &err), 0);
+    random_bytes(other, sizeof other);
     cr_assert_eq(keyring_leave_file(path, other, &err), 0, "%s", err.text);
     cr_assert_eq(stat(path, &st), 0);
     cr_assert_eq(st.st_mode & 07777, 0600);

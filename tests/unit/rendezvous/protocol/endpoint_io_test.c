@@ -25,7 +25,8 @@ Test(endpoint_io, the_host_is_known_by_every_address_and_name_it_has) {
     cr_assert(is_here(-1, "::ffff:127.0.0.1"));
     cr_assert(is_here(-1, "0.0.0.0"));
     struct addr global;
-    if (addr_first_global(&global) == 0) {
+    size_t n;
+    if (addr_all_global(&global, 1, &n) == 0 && n > 0) {
         char text[ADDR_TEXT_MAX];
         addr_host_text(&global, text);
         cr_assert(is_here(-1, text), "%s", text);
