@@ -49,6 +49,11 @@ static void stage_fini(struct stage *st) {
     strbuf_fini(&st->seen);
 }
 
+static struct stage stage; /* of each test but those that have one of their own */
+static void set_up(void) { stage_init(&stage); }
+static void tear_down(void) { stage_fini(&stage); }
+TestSuite(loop, .init = set_up, .fini = tear_down);
+
 static void run(struct stage *st) { cr_assert_eq(loop_run(st->loop), 0); }
 
 static void on_watch(void *arg, int fd, unsigned events) {
@@ -72,83 +77,73 @@ static void on_signal(void *arg, int signo) {
 }
 
 Test(loop, a_readable_descriptor_calls_its_watch) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
     int p[2];
     cr_assert_eq(pipe2(p, O_CLOEXEC), 0);
-    cr_assert_eq(loop_watch_new(st.loop, p[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &st, &st.watch), 0);
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_str_eq(strbuf_text(&st.seen), "");
+    cr_assert_eq(loop_watch_new(stage.loop, p[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "");
     cr_assert_eq(write(p[1], "x", 1), 1);
-    run(&st);
-    cr_assert_eq(st.fd, p[0]);
-    cr_assert_eq(st.events, LOOP_READ);
-    run(&st); /* level-triggered: the byte is still unread */
-    cr_assert_str_eq(strbuf_text(&st.seen), "ww");
+    run(&stage);
+    cr_assert_eq(stage.fd, p[0]);
+    cr_assert_eq(stage.events, LOOP_READ);
+    run(&stage); /* level-triggered: the byte is still unread */
+    cr_assert_str_eq(strbuf_text(&stage.seen), "ww");
     close(p[0]);
     close(p[1]);
 }
 
 Test(loop, the_end_of_a_pipe_is_readable) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
     int p[2];
     cr_assert_eq(pipe2(p, O_CLOEXEC), 0);
     close(p[1]);
-    cr_assert_eq(loop_watch_new(st.loop, p[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &st, &st.watch), 0);
-    run(&st);
-    cr_assert_eq(st.events, LOOP_READ);
+    cr_assert_eq(loop_watch_new(stage.loop, p[0], LOOP_READ, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
+    run(&stage);
+    cr_assert_eq(stage.events, LOOP_READ);
     close(p[0]);
 }
 
 Test(loop, interest_can_be_changed_and_withdrawn) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
     int s[2];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
-    cr_assert_eq(loop_watch_new(st.loop, s[0], 0, LOOP_PRIO_BULK, on_watch, &st, &st.watch), 0);
+    cr_assert_eq(loop_watch_new(stage.loop, s[0], 0, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
     cr_assert_eq(write(s[1], "x", 1), 1);
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_str_eq(strbuf_text(&st.seen), "", "no interest yet");
-    loop_watch_set(st.watch, LOOP_WRITE);
-    run(&st);
-    cr_assert_eq(st.events, LOOP_WRITE);
-    loop_watch_set(st.watch, LOOP_READ | LOOP_WRITE);
-    run(&st);
-    cr_assert_eq(st.events, LOOP_READ | LOOP_WRITE);
-    loop_watch_set(st.watch, 0);
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_str_eq(strbuf_text(&st.seen), "ww");
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "", "no interest yet");
+    loop_watch_set(stage.watch, LOOP_WRITE);
+    run(&stage);
+    cr_assert_eq(stage.events, LOOP_WRITE);
+    loop_watch_set(stage.watch, LOOP_READ | LOOP_WRITE);
+    run(&stage);
+    cr_assert_eq(stage.events, LOOP_READ | LOOP_WRITE);
+    loop_watch_set(stage.watch, 0);
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "ww");
     close(s[0]);
     close(s[1]);
 }
 
 Test(loop, a_file_that_cannot_be_waited_for_is_refused) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
     char path[] = "/tmp/muster-loop-test-XXXXXX";
     int fd = mkstemp(path);
     cr_assert_geq(fd, 0);
     (void)unlink(path);
     struct loop_watch *watch = NULL;
-    cr_assert_eq(loop_watch_new(st.loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_watch, &st, &watch), -EINVAL);
+    cr_assert_eq(loop_watch_new(stage.loop, fd, LOOP_READ, LOOP_PRIO_BULK, on_watch, &stage, &watch), -EINVAL);
     cr_assert_null(watch);
     close(fd);
 }
 
 Test(loop, a_timer_fires_once_and_not_before_its_deadline) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
-    st.timer = loop_timer_new(st.loop, on_timer, &st);
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_str_eq(strbuf_text(&st.seen), "", "unarmed at first");
+    stage.timer = loop_timer_new(stage.loop, on_timer, &stage);
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "", "unarmed at first");
     uint64_t deadline = clock_now_ns() + 20 * NS_PER_MS;
-    loop_timer_set(st.timer, deadline);
-    run(&st);
+    loop_timer_set(stage.timer, deadline);
+    run(&stage);
     cr_assert_geq(clock_now_ns(), deadline);
-    cr_assert_str_eq(strbuf_text(&st.seen), "t");
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_str_eq(strbuf_text(&st.seen), "t", "unarmed after it has fired");
+    cr_assert_str_eq(strbuf_text(&stage.seen), "t");
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "t", "unarmed after it has fired");
 }
 
 /* Works for a while, and then sets the timer again. */
@@ -163,49 +158,41 @@ static void on_slow_timer(void *arg) {
 }
 
 Test(loop, a_timer_that_a_long_callback_sets_does_not_fire_early) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
-    st.timer = loop_timer_new(st.loop, on_timer, &st);
-    struct loop_timer *slow = loop_timer_new(st.loop, on_slow_timer, &st);
+    stage.timer = loop_timer_new(stage.loop, on_timer, &stage);
+    struct loop_timer *slow = loop_timer_new(stage.loop, on_slow_timer, &stage);
     loop_timer_set(slow, 0);
-    run(&st);
-    cr_assert_geq(clock_now_ns(), st.deadline);
-    cr_assert_str_eq(strbuf_text(&st.seen), "st");
+    run(&stage);
+    cr_assert_geq(clock_now_ns(), stage.deadline);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "st");
     loop_timer_free(slow);
 }
 
 Test(loop, a_deadline_in_the_past_fires_at_once) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
-    st.timer = loop_timer_new(st.loop, on_timer, &st);
-    loop_timer_set(st.timer, 0);
-    run(&st);
-    cr_assert_str_eq(strbuf_text(&st.seen), "t");
+    stage.timer = loop_timer_new(stage.loop, on_timer, &stage);
+    loop_timer_set(stage.timer, 0);
+    run(&stage);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "t");
 }
 
 Test(loop, a_timer_can_be_moved_and_disarmed) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
-    st.timer = loop_timer_new(st.loop, on_timer, &st);
-    loop_timer_set(st.timer, 0);
-    loop_timer_set(st.timer, TIME_NEVER);
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_str_eq(strbuf_text(&st.seen), "");
-    loop_timer_set(st.timer, clock_now_ns() + 3600 * NS_PER_S);
-    loop_timer_set(st.timer, clock_now_ns() + NS_PER_MS);
-    run(&st);
-    cr_assert_str_eq(strbuf_text(&st.seen), "t");
+    stage.timer = loop_timer_new(stage.loop, on_timer, &stage);
+    loop_timer_set(stage.timer, 0);
+    loop_timer_set(stage.timer, TIME_NEVER);
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "");
+    loop_timer_set(stage.timer, clock_now_ns() + 3600 * NS_PER_S);
+    loop_timer_set(stage.timer, clock_now_ns() + NS_PER_MS);
+    run(&stage);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "t");
 }
 
 Test(loop, a_signal_calls_its_handler_with_its_number) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
-    cr_assert_eq(loop_signal_new(st.loop, SIGUSR1, on_signal, &st, &st.signal), 0);
+    cr_assert_eq(loop_signal_new(stage.loop, SIGUSR1, on_signal, &stage, &stage.signal), 0);
     cr_assert_eq(raise(SIGUSR1), 0);
-    run(&st);
+    run(&stage);
     char want[8];
     (void)snprintf(want, sizeof want, "s%d", SIGUSR1);
-    cr_assert_str_eq(strbuf_text(&st.seen), want);
+    cr_assert_str_eq(strbuf_text(&stage.seen), want);
 }
 
 static void note_deferred(void *arg) {
@@ -230,26 +217,23 @@ static void free_myself_later(void *arg, int fd, unsigned events) {
 }
 
 Test(loop, deferred_work_runs_after_the_callback_has_returned) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
     int s[2];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
-    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_myself_later, &st, &st.watch), 0);
-    run(&st);
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_str_eq(strbuf_text(&st.seen), "wd");
+    cr_assert_eq(loop_watch_new(stage.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_myself_later, &stage, &stage.watch),
+                 0);
+    run(&stage);
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "wd");
     close(s[0]);
     close(s[1]);
 }
 
 Test(loop, deferred_work_may_defer_more) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
-    loop_defer(st.loop, LOOP_PRIO_LEASE, defer_again, &st);
-    loop_defer(st.loop, LOOP_PRIO_LEASE, note_deferred, &st);
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_str_eq(strbuf_text(&st.seen), "Ddd");
+    loop_defer(stage.loop, LOOP_PRIO_LEASE, defer_again, &stage);
+    loop_defer(stage.loop, LOOP_PRIO_LEASE, note_deferred, &stage);
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "Ddd");
 }
 
 Test(loop, freeing_the_loop_runs_what_was_deferred) {
@@ -270,14 +254,12 @@ static void free_the_other(void *arg, int fd, unsigned events) {
 }
 
 Test(loop, a_callback_may_free_another_watch_that_is_ready_too) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
     int s[2];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
     struct loop_watch *a = NULL, *b = NULL;
-    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &b, &a), 0);
-    cr_assert_eq(loop_watch_new(st.loop, s[1], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &a, &b), 0);
-    cr_assert_eq(loop_turn(st.loop), 0);
+    cr_assert_eq(loop_watch_new(stage.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &b, &a), 0);
+    cr_assert_eq(loop_watch_new(stage.loop, s[1], LOOP_WRITE, LOOP_PRIO_BULK, free_the_other, &a, &b), 0);
+    cr_assert_eq(loop_turn(stage.loop), 0);
     cr_assert((a == NULL) != (b == NULL), "exactly one has freed the other");
     loop_watch_free(a);
     loop_watch_free(b);
@@ -286,32 +268,30 @@ Test(loop, a_callback_may_free_another_watch_that_is_ready_too) {
 }
 
 Test(loop, leases_and_timers_go_before_children_and_those_before_bulk) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
     int s[4];
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s), 0);
     cr_assert_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, s + 2), 0);
     struct loop_watch *child, *lease;
-    cr_assert_eq(loop_watch_new(st.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, on_watch, &st, &st.watch), 0);
-    cr_assert_eq(loop_watch_new(st.loop, s[1], LOOP_WRITE, LOOP_PRIO_CHILD, on_watch, &st, &child), 0);
-    cr_assert_eq(loop_watch_new(st.loop, s[2], LOOP_WRITE, LOOP_PRIO_LEASE, on_watch, &st, &lease), 0);
-    st.timer = loop_timer_new(st.loop, on_timer, &st);
-    loop_timer_set(st.timer, 0);
-    run(&st);
-    cr_assert_eq(st.fd, s[2]);
+    cr_assert_eq(loop_watch_new(stage.loop, s[0], LOOP_WRITE, LOOP_PRIO_BULK, on_watch, &stage, &stage.watch), 0);
+    cr_assert_eq(loop_watch_new(stage.loop, s[1], LOOP_WRITE, LOOP_PRIO_CHILD, on_watch, &stage, &child), 0);
+    cr_assert_eq(loop_watch_new(stage.loop, s[2], LOOP_WRITE, LOOP_PRIO_LEASE, on_watch, &stage, &lease), 0);
+    stage.timer = loop_timer_new(stage.loop, on_timer, &stage);
+    loop_timer_set(stage.timer, 0);
+    run(&stage);
+    cr_assert_eq(stage.fd, s[2]);
     loop_watch_set(lease, 0);
-    run(&st);
-    cr_assert_str_eq(strbuf_text(&st.seen), "wt");
-    run(&st);
-    cr_assert_eq(st.fd, s[1]);
+    run(&stage);
+    cr_assert_str_eq(strbuf_text(&stage.seen), "wt");
+    run(&stage);
+    cr_assert_eq(stage.fd, s[1]);
     loop_watch_set(child, 0);
-    run(&st);
-    cr_assert_eq(st.fd, s[0]);
+    run(&stage);
+    cr_assert_eq(stage.fd, s[0]);
     loop_watch_set_priority(lease, LOOP_PRIO_BULK);
     loop_watch_set(lease, LOOP_WRITE);
     loop_watch_set(child, LOOP_WRITE);
-    run(&st);
-    cr_assert_eq(st.fd, s[1], "the other is bulk now");
+    run(&stage);
+    cr_assert_eq(stage.fd, s[1], "the other is bulk now");
     loop_watch_free(child);
     loop_watch_free(lease);
     for (int i = 0; i < 4; i++)
@@ -431,18 +411,16 @@ static void on_turn(void *arg, int fd, unsigned events) {
 
 /* There are several batches, and each batch takes more than a slice. */
 Test(loop, all_that_are_always_ready_are_served_by_turns_and_words_go_between) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
-    struct turns t = {.loop = st.loop};
+    struct turns t = {.loop = stage.loop};
     struct turn one[ARRAY_SIZE(t.served)];
     struct loop_watch *watches[ARRAY_SIZE(t.served)];
     int fds[ARRAY_SIZE(t.served)];
     for (unsigned i = 0; i < ARRAY_SIZE(t.served); i++) {
         one[i] = (struct turn){.all = &t, .index = i};
         fds[i] = eventfd(1, EFD_CLOEXEC);
-        cr_assert_eq(loop_watch_new(st.loop, fds[i], LOOP_READ, LOOP_PRIO_BULK, on_turn, &one[i], &watches[i]), 0);
+        cr_assert_eq(loop_watch_new(stage.loop, fds[i], LOOP_READ, LOOP_PRIO_BULK, on_turn, &one[i], &watches[i]), 0);
     }
-    cr_assert_eq(loop_run(st.loop), 0);
+    cr_assert_eq(loop_run(stage.loop), 0);
     cr_assert_leq(t.first, 1, "one was %u ahead", t.first);
     cr_assert_not(t.early, "a word waited for what came after it");
     for (unsigned i = 0; i < ARRAY_SIZE(t.served); i++) {
@@ -487,18 +465,16 @@ static void be_blocked(void *arg) {
 }
 
 Test(loop, what_holds_it_up_is_counted) {
-    _cleanup_(stage_fini) struct stage st;
-    stage_init(&st);
-    loop_defer(st.loop, LOOP_PRIO_LEASE, count_letter, &st);
-    cr_assert_eq(loop_turn(st.loop), 0);
-    cr_assert_eq(loop_get_stats(st.loop).n_long, 0);
-    loop_defer(st.loop, LOOP_PRIO_LEASE, be_blocked, &st);
-    run(&st);
-    cr_assert_eq(loop_get_stats(st.loop).n_long, 1, "also what waits for something else");
-    loop_defer(st.loop, LOOP_PRIO_LEASE, be_long, &st);
-    run(&st);
-    cr_assert_eq(loop_get_stats(st.loop).n_long, 2);
-    cr_assert_geq(loop_get_stats(st.loop).longest_ns, LOOP_LONG_NS);
+    loop_defer(stage.loop, LOOP_PRIO_LEASE, count_letter, &stage);
+    cr_assert_eq(loop_turn(stage.loop), 0);
+    cr_assert_eq(loop_get_stats(stage.loop).n_long, 0);
+    loop_defer(stage.loop, LOOP_PRIO_LEASE, be_blocked, &stage);
+    run(&stage);
+    cr_assert_eq(loop_get_stats(stage.loop).n_long, 1, "also what waits for something else");
+    loop_defer(stage.loop, LOOP_PRIO_LEASE, be_long, &stage);
+    run(&stage);
+    cr_assert_eq(loop_get_stats(stage.loop).n_long, 2);
+    cr_assert_geq(loop_get_stats(stage.loop).longest_ns, LOOP_LONG_NS);
 }
 
 Test(loop, a_loop_with_nothing_to_wait_for_says_so) {

@@ -8,15 +8,18 @@
 #include "base/text/strbuf.h"
 
 static void gather(void *arg, const char *line, size_t len) {
-    struct strbuf *s = arg;
-    strbuf_add_char(s, '<');
-    strbuf_add_bytes(s, line, len);
-    strbuf_add_char(s, '>');
+    struct strbuf *to = arg;
+    strbuf_add_char(to, '<');
+    strbuf_add_bytes(to, line, len);
+    strbuf_add_char(to, '>');
 }
 
+static struct strbuf s;
+static void set_up(void) { log_set_sink(gather, &s); }
+static void tear_down(void) { strbuf_fini(&s); }
+TestSuite(log, .init = set_up, .fini = tear_down);
+
 Test(log, each_level_has_its_word_and_each_event_its_line) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
-    log_set_sink(gather, &s);
     log_set_level(LOG_LEVEL_DEBUG);
     log_error("a %d", 1);
     log_warning("b");
@@ -28,8 +31,6 @@ Test(log, each_level_has_its_word_and_each_event_its_line) {
 }
 
 Test(log, lines_beside_those_of_others_have_a_name) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
-    log_set_sink(gather, &s);
     log_set_name("node2");
     log_error("a");
     log_notice("b");
@@ -39,8 +40,6 @@ Test(log, lines_beside_those_of_others_have_a_name) {
 }
 
 Test(log, a_long_text_is_broken_behind_a_semicolon_or_a_blank) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
-    log_set_sink(gather, &s);
     log_folded(LOG_LEVEL_WARNING, "short; text");
     log_folded(LOG_LEVEL_WARNING, "the job hangs: %060d; rank 2 waits in %030d; rank 3 %060d; %0120d", 1, 2, 3, 4);
     cr_assert_str_eq(strbuf_text(&s),
@@ -58,8 +57,6 @@ Test(log, a_long_text_is_broken_behind_a_semicolon_or_a_blank) {
 }
 
 Test(log, by_default_notices_are_shown_and_more_is_not) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
-    log_set_sink(gather, &s);
     log_notice("shown");
     log_info("hidden");
     log_debug("hidden");
@@ -69,8 +66,6 @@ Test(log, by_default_notices_are_shown_and_more_is_not) {
 }
 
 Test(log, at_level_error_nothing_else_comes) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
-    log_set_sink(gather, &s);
     log_set_level(LOG_LEVEL_ERROR);
     log_warning("hidden");
     log_error("shown");
@@ -78,16 +73,12 @@ Test(log, at_level_error_nothing_else_comes) {
 }
 
 Test(log, escape_sequences_of_a_text_reach_no_terminal) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
-    log_set_sink(gather, &s);
     log_warning("%s", "a\x1b[2J\xc2\x9b"
                       "b\n\tc\r");
     cr_assert_str_eq(strbuf_text(&s), "<muster: warning: a?[2J??b\n\tc?\n>");
 }
 
 Test(log, an_overlong_line_is_cut_but_ends_with_its_newline) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
-    log_set_sink(gather, &s);
     char *longest = xmalloc(10000);
     memset(longest, 'x', 9999);
     longest[9999] = '\0';
@@ -99,6 +90,7 @@ Test(log, an_overlong_line_is_cut_but_ends_with_its_newline) {
 }
 
 Test(log, without_a_sink_lines_go_to_standard_error, .init = cr_redirect_stderr) {
+    log_set_sink(NULL, NULL);
     log_notice("to people");
     (void)fflush(stderr);
     cr_assert_stderr_eq_str("muster: to people\n");
@@ -125,8 +117,6 @@ Test(log, level_names_in_any_case) {
 }
 
 Test(log, who_lacks_descriptors_is_told_the_remedy_once) {
-    _cleanup_(strbuf_fini) struct strbuf s = {0};
-    log_set_sink(gather, &s);
     log_error("can't do it: %s", strerror(EMFILE));
     log_error("can't do it: %s; raise ulimit -n", strerror(EMFILE));
     log_error("can't do it: %s", strerror(ENFILE));
