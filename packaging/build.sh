@@ -8,11 +8,12 @@
 #   deb       muster_VERSION_ARCH.deb: the portable file, pages, completions and the store's client, and
 #             muster-torchrun_VERSION_all.deb: the link /usr/bin/torchrun.
 #
-# Everything is built in a Debian 11 of its own, whose glibc is 2.31, which debootstrap makes at the first call: this needs
-# root, a few hundred MB and ten minutes. It stays in $MUSTER_PACKAGING_CACHE (default: ~/.cache/muster-packaging) for the
+# Everything is built in a Debian 11 of its own, whose glibc is 2.31, which mmdebstrap makes at the first call: this needs
+# a few hundred MB and ten minutes. Without root it runs in a user namespace, for which newuidmap (Debian's uidmap) and
+# ranges in /etc/subuid and /etc/subgid must be there. It stays in $MUSTER_PACKAGING_CACHE (default: ~/.cache/muster-packaging) for the
 # next call; remove that folder to take newer sources of the libraries.
 #
-#   MUSTER_PACKAGING_MIRROR    Debian's packages; default: debootstrap's
+#   MUSTER_PACKAGING_MIRROR    Debian's packages; default: http://deb.debian.org/debian
 #   MUSTER_PACKAGING_SECURITY  its security updates; default: the same with -security behind it
 set -eu
 
@@ -27,6 +28,11 @@ fail() {
 
 [ $# -eq 2 ] || usage
 case $1 in wheel | portable | deb) ;; *) usage ;; esac
+if [ "$(id -u)" != 0 ]; then # every owner of a file in the Debian 11 is one of the user's own ids
+    unshare --map-auto --map-root-user true 2>/dev/null ||
+        fail "needs root, or a user namespace: install uidmap, and give $(id -un) a range in /etc/subuid and /etc/subgid"
+    exec unshare --map-auto --map-root-user --mount --pid --fork --mount-proc "$0" "$@"
+fi
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 mkdir -p "$2"
@@ -40,6 +46,7 @@ machine=$(uname -m)
 name=muster-$version-linux-$machine
 
 inside() {
+    [ -c "$chroot/dev/null" ] || mount --rbind /dev "$chroot/dev" # a user namespace can't make device files
     env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C DEBIAN_FRONTEND=noninteractive \
         SOURCE_DATE_EPOCH="$epoch" PKG_CONFIG_PATH=/opt/muster/lib/pkgconfig chroot "$chroot" "$@"
 }
@@ -49,14 +56,13 @@ epoch=$(git -C "$root" log -1 --format=%ct 2>/dev/null) || epoch=$(stat -c %Y "$
 export SOURCE_DATE_EPOCH=$epoch
 
 make_chroot() {
-    [ "$(id -u)" = 0 ] || fail "making the Debian 11 in $chroot needs root"
-    command -v debootstrap >/dev/null || fail "no debootstrap on PATH; install Debian's package debootstrap"
+    command -v mmdebstrap >/dev/null || fail "no mmdebstrap on PATH; install Debian's package mmdebstrap"
     echo "build.sh: making a Debian 11 in $chroot" >&2
     mkdir -p "$cache"
     rm -rf "$chroot"
-    debootstrap --variant=minbase --include=ca-certificates "$suite" "$chroot" ${MUSTER_PACKAGING_MIRROR:+"$MUSTER_PACKAGING_MIRROR"} \
-        >"$cache/debootstrap.log" 2>&1 || fail "debootstrap failed: $cache/debootstrap.log"
-    mirror=$(sed -n 's/^deb \([^ ]*\) .*/\1/p' "$chroot/etc/apt/sources.list" | head -n 1)
+    mirror=${MUSTER_PACKAGING_MIRROR:-http://deb.debian.org/debian}
+    mmdebstrap --mode=root --variant=minbase --include=ca-certificates "$suite" "$chroot" "deb $mirror $suite main" \
+        >"$cache/mmdebstrap.log" 2>&1 || fail "mmdebstrap failed: $cache/mmdebstrap.log"
     security=${MUSTER_PACKAGING_SECURITY:-${mirror%/}-security}
     {
         echo "deb $mirror $suite main"

@@ -112,7 +112,7 @@ def test_pip_builds_and_installs_the_source(tmp_path):
 
 # Where build.sh and these tests keep their Debians, for the next run.
 CACHE = pathlib.Path(os.environ.get("MUSTER_PACKAGING_CACHE") or pathlib.Path.home() / ".cache/muster-packaging")
-MIRROR = [m for m in [os.environ.get("MUSTER_PACKAGING_MIRROR")] if m]  # else debootstrap's own
+MIRROR = [m for m in [os.environ.get("MUSTER_PACKAGING_MIRROR")] if m]  # else the tools' own
 
 
 def shorter(text, most=24):
@@ -133,6 +133,28 @@ def packages(tmp_path_factory):
         subprocess.run([ROOT / "packaging/build.sh", kind, out], check=True, timeout=3600,
                        env={**os.environ, "MUSTER_PACKAGING_CACHE": str(CACHE)})
     return out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("mmdebstrap") or not shutil.which("newuidmap"),
+                    reason="needs root, mmdebstrap and uidmap")
+def test_without_root_the_wheel_is_the_same(packages, tmp_path):
+    """As nobody, with ranges of ids of its own, a second build gives the same bytes."""
+    source, home, out = tmp_path / "source", tmp_path / "home", tmp_path / "out"
+    run("git", "clone", "-q", ROOT, source)
+    home.mkdir()
+    out.mkdir()
+    (tmp_path / "ids").write_text("nobody:200000:65536\n")
+    for folder in (*tmp_path.parents, tmp_path):
+        if folder.stat().st_uid == 0 and folder != pathlib.Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    run("chown", "-R", "nobody:nogroup", source, home, out)
+    script = ('mount --bind "$1/ids" /etc/subuid && mount --bind "$1/ids" /etc/subgid && HOME=$1/home exec setpriv --reuid=nobody '
+              '--regid=nogroup --clear-groups "$1/source/packaging/build.sh" wheel "$1/out"')
+    env = {k: v for k, v in os.environ.items() if k not in ("MUSTER_PACKAGING_CACHE", "XDG_CACHE_HOME")}
+    subprocess.run(["unshare", "--mount", "sh", "-ec", script, "-", tmp_path], check=True, timeout=3600, env=env)
+    ours, = out.glob("muster-*.whl")
+    assert ours.read_bytes() == (packages / ours.name).read_bytes()
 
 
 class Debian:
