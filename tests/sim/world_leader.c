@@ -527,6 +527,16 @@ static void obey_one(struct world *w, struct life *l, const struct group_effect 
         if (e->entry->kind == TIMELINE_WORKER_FAILED)
             ending_compares(w, l);
         break;
+    case GROUP_EFFECT_STARTED:
+        if (l->lead.watches)
+            world_broken(w, "STARTED, although the group before was not reported as STOPPING");
+        l->lead.watches = true;
+        break;
+    case GROUP_EFFECT_STOPPING: l->lead.watches = false; break;
+    case GROUP_EFFECT_RELEASED:
+        if (l->lead.watches)
+            world_broken(w, "RELEASED before STOPPING");
+        break;
     case GROUP_EFFECT_KIND_COUNT: assert_not_reached();
     }
 }

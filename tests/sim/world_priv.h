@@ -91,6 +91,7 @@ struct leadership {
     uint64_t version; /* counts its groups: what was asked for an older one is nobody's */
     uint64_t timer_version;
     bool done, closed, started_any;
+    bool watches;     /* STARTED was the last of STARTED and STOPPING */
     bool interrupted; /* CLOSED was told, and the arbiter has a vacant epoch */
     unsigned job;
     uint32_t epoch;                    /* of the newest word */

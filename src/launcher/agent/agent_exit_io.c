@@ -37,12 +37,14 @@ void agent_requeue_begin(struct agent *a) {
     requeue_look(a->requeue.io);
 }
 
-void agent_requeue_safe(struct agent *a) {
+void agent_requeue_safe(void *arg) {
+    struct agent *a = arg;
     a->requeue.safe = true;
     starter_link_safe(a->head);
 }
 
-void agent_requeue_lost(struct agent *a, const char *host) {
+void agent_requeue_lost(void *arg, const char *host) {
+    struct agent *a = arg;
     char *lost = a->requeue.lost;
     size_t n = strlen(lost), more = strlen(host);
     if (n + more + 1 < sizeof a->requeue.lost && requeue_is_name(host))

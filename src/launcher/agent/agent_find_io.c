@@ -208,6 +208,8 @@ static int join(struct agent *a, const struct addr *own) {
         .own_listener = a->own_listener,
         .gate = a->gate,
         .ops = agent_client_ops,
+        .watchdog = hang_watch_message,
+        .watchdog_arg = a->hang,
         .arg = a,
     };
     if (own == NULL && has_ports(a)) {
@@ -343,7 +345,8 @@ static void keep_endpoint(struct agent *a, const struct addr *addrs, size_t n) {
 }
 
 /* A name that was not known at the start can turn out to be that of another machine. */
-void agent_try_endpoint(struct agent *a, const struct addr *at) {
+void agent_try_endpoint(void *arg, const struct addr *at) {
+    struct agent *a = arg;
     const char *host = endpoint_name(a);
     struct addr own;
     int fd, r;
@@ -463,7 +466,8 @@ bool agent_leader_text(const struct agent *a, const struct addr *leader, char ou
     return !addr_is_loopback(&at) || a->config.spec->check_only;
 }
 
-void agent_find_place(struct agent *a) {
+void agent_find_place(void *arg) {
+    struct agent *a = arg;
     struct err err = {0};
     if (!job_backend(a->config.spec)->any_node_leads) {
         find_endpoint(a);

@@ -18,8 +18,6 @@ static bool on_evidence(void *arg, const struct rdzv_evidence *piece) {
     return rdzv_client_evidence(a->client, piece);
 }
 
-static void on_gathered(void *arg) { agent_stop_gathered(arg); }
-
 /* ---- what the watchdog gets from the launcher ---- */
 
 static struct worker_announced announced(const struct local_workers *w, uint32_t local_rank,
@@ -83,8 +81,10 @@ static const char *hides_prompt(const struct job_spec *spec, uint32_t local_rank
 }
 
 void agent_hang_begin(struct agent *a) {
-    static const struct hang_watch_ops ops = {
-        .signs = on_signs, .leader = leader, .evidence = on_evidence, .gathered = on_gathered};
+    static const struct hang_watch_ops ops = {.signs = on_signs,
+                                              .leader = leader,
+                                              .evidence = on_evidence,
+                                              .gathered = agent_stop_gathered};
     struct hang_watch_config config = {.settings = agent_hang_settings(a->config.spec),
                                        .host = a->host,
                                        .workers = agent_hang_workers(a->local_workers),
@@ -95,9 +95,4 @@ void agent_hang_begin(struct agent *a) {
 
 void agent_hang_start(struct agent *a, struct generation g) {
     hang_watch_start(a->hang, g, member_form(rdzv_client_member(a->client)));
-}
-
-void agent_hang_message(void *arg, const struct wire_message *m) {
-    struct agent *a = arg;
-    hang_watch_message(a->hang, m);
 }

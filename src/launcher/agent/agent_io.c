@@ -57,13 +57,11 @@ static void on_warm(void *arg, const struct rdzv_warm *warm) {
         rdzv_client_warm(a->client, warm);
 }
 
-static void on_over(void *arg) { agent_check(arg); }
-
 static const struct local_workers_ops local_workers_ops = {.on_event = on_local_event,
                                                            .on_prepared = on_prepared,
                                                            .lend = lend,
                                                            .on_warm = on_warm,
-                                                           .on_over = on_over};
+                                                           .on_over = agent_check};
 
 /* ---- requests of the rendezvous ---- */
 
@@ -159,10 +157,6 @@ static void lease_end(void *arg, uint64_t end_ns) {
     guardian_lease(a->config.link, end_ns);
 }
 
-static void on_status(void *arg, const struct rdzv_status *status) {
-    agent_show_status(arg, status);
-}
-
 static void waiting_for_leader(void *arg, enum rdzv_wait why, const char *text) {
     struct agent *a = arg;
     char all[RDZV_REASON_MAX];
@@ -174,15 +168,6 @@ static void waiting_for_leader(void *arg, enum rdzv_wait why, const char *text) 
     (void)snprintf(all, sizeof all, "this node leads the job and cannot connect to itself: %.*s",
                    (int)strcspn(text, ";"), text);
     agent_give_up(a, LIFE_EVENT_FAILURE, all);
-}
-
-static void nobody_there(void *arg, const struct addr *at) { agent_try_endpoint(arg, at); }
-
-static void waiting_for_place(void *arg, const char *text) { agent_show_no_place(arg, text); }
-
-static void on_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
-                      bool first) {
-    agent_show_leader(arg, incarnation, epoch, listener, first);
 }
 
 static void other_limits(void *arg, uint32_t min_nodes, uint32_t max_nodes) {
@@ -226,15 +211,14 @@ const struct rdzv_client_ops agent_client_ops = {
     .hold = agent_hold,
     .resume = agent_resume,
     .lease_end = lease_end,
-    .status = on_status,
+    .status = agent_show_status,
     .waiting_for_leader = waiting_for_leader,
-    .nobody_there = nobody_there,
-    .waiting_for_place = waiting_for_place,
+    .nobody_there = agent_try_endpoint,
+    .waiting_for_place = agent_show_no_place,
     .lead = lead_on,
-    .leader = on_leader,
+    .leader = agent_show_leader,
     .other_limits = other_limits,
     .join_policy = join_policy,
-    .watchdog = agent_hang_message,
     .end = on_end,
 };
 
@@ -247,15 +231,10 @@ static void on_deposed(void *arg) {
     agent_check(a);
 }
 
-static void on_safe_point(void *arg) { agent_requeue_safe(arg); }
-
-static void on_lost(void *arg, const char *host) { agent_requeue_lost(arg, host); }
-
-static const struct leading_ops leading_ops = {.over = on_over,
+static const struct leading_ops leading_ops = {.over = agent_check,
                                                .deposed = on_deposed,
-                                               .safe_point = on_safe_point,
-                                               .lost = on_lost,
-                                               .idle = on_over};
+                                               .safe_point = agent_requeue_safe,
+                                               .lost = agent_requeue_lost};
 
 static void get_ready_to_lead(struct agent *a) {
     struct leading_config config = {.spec = a->config.spec,
@@ -335,8 +314,6 @@ static void on_leave(void *arg, const char *why, struct answer *ret) {
                    why[0] != '\0' ? ": " : "", why);
     agent_event(a, &(struct life_event){.kind = LIFE_EVENT_DRAIN, .reason = reason});
 }
-
-static void on_begin(void *arg) { agent_find_place(arg); }
 
 /* ---- the whole agent ---- */
 
@@ -494,7 +471,7 @@ static int set_up(struct agent *a) {
     agent_hang_begin(a);
     agent_stop_begin(a);
     get_ready_to_lead(a);
-    loop_defer(a->loop, LOOP_PRIO_LEASE, on_begin, a);
+    loop_defer(a->loop, LOOP_PRIO_LEASE, agent_find_place, a);
     return 0;
 }
 

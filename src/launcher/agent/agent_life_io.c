@@ -161,7 +161,7 @@ static void step(struct agent *a, struct life_event e, const struct tree_news *n
         loop_timer_set(a->life_timer, a->life.deadline_ns);
 }
 
-void agent_check(struct agent *a) { step(a, (struct life_event){.kind = LIFE_EVENT_CHECK}, NULL); }
+void agent_check(void *arg) { step(arg, (struct life_event){.kind = LIFE_EVENT_CHECK}, NULL); }
 
 void agent_event(struct agent *a, const struct life_event *e) {
     step(a, *e, NULL);
@@ -173,11 +173,7 @@ void agent_end_by_signal(struct agent *a, const struct tree_news *news) {
     agent_check(a);
 }
 
-static void on_life_timer(void *arg) { agent_check(arg); }
-
-void agent_life_begin(struct agent *a) {
-    a->life_timer = loop_timer_new(a->loop, on_life_timer, a);
-}
+void agent_life_begin(struct agent *a) { a->life_timer = loop_timer_new(a->loop, agent_check, a); }
 
 void agent_give_up(struct agent *a, enum life_event_kind kind, const char *text) {
     log_error("%s", text);

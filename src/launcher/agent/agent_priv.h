@@ -155,7 +155,7 @@ void agent_life_begin(struct agent *a);
 /* Fills in the facts and the time. */
 void agent_event(struct agent *a, const struct life_event *e);
 /* Something that the agent's end waits for has changed. */
-void agent_check(struct agent *a);
+void agent_check(void *arg);
 /* LIFE_EVENT_SIGNAL. */
 void agent_end_by_signal(struct agent *a, const struct tree_news *news);
 /* The agent can't continue: logs why, and ends. kind: FAILURE or USAGE. */
@@ -197,8 +197,8 @@ void agent_record_end(const struct agent *a);
 /* Workers have been started: warns if Slurm could not requeue this job. */
 void agent_requeue_begin(struct agent *a);
 /* This agent leads: a worker has told a safe point; a node was lost. */
-void agent_requeue_safe(struct agent *a);
-void agent_requeue_lost(struct agent *a, const char *host);
+void agent_requeue_safe(void *arg);
+void agent_requeue_lost(void *arg, const char *host);
 /* Slurm is to be asked at the end, and has not been asked yet. */
 bool agent_may_requeue(const struct agent *a);
 /* Asks Slurm, if it can be asked; agent_check() follows. */
@@ -221,7 +221,7 @@ void agent_hold(void *arg);
 void agent_resume(void *arg, uint64_t paused_ns);
 void agent_hold_no_more(struct agent *a);
 /* The evidence is there for which a stop may have waited. */
-void agent_stop_gathered(struct agent *a);
+void agent_stop_gathered(void *arg);
 /* A stop does not wait for it any more. True: one did, and agent_stop_on() is still to be called.
  */
 bool agent_stop_wait_no_more(struct agent *a);
@@ -234,8 +234,6 @@ struct hang_workers agent_hang_workers(struct local_workers *of);
 void agent_hang_begin(struct agent *a);
 /* The workers of this group run. */
 void agent_hang_start(struct agent *a, struct generation g);
-/* rdzv_client_ops.watchdog */
-void agent_hang_message(void *arg, const struct wire_message *m);
 
 /* ---- agent_signals_io.c ---- */
 
@@ -281,9 +279,9 @@ void agent_tell_head(struct agent *a, int status);
 /* ---- agent_find_io.c ---- */
 
 /* Joins the job, and leads it if this agent is the one to lead. */
-void agent_find_place(struct agent *a);
+void agent_find_place(void *arg);
 /* Nothing listens at this address of the endpoint: leads there if may_lead_later. */
-void agent_try_endpoint(struct agent *a, const struct addr *at);
+void agent_try_endpoint(void *arg, const struct addr *at);
 /* The leader's address as other nodes would write it. False: it is reached over loopback, and all
  * nodes are on this machine. */
 _must_use_ bool agent_leader_text(const struct agent *a, const struct addr *leader,
@@ -307,12 +305,12 @@ bool agent_show_end(struct agent *a);
 void agent_show_waiting(struct agent *a, enum rdzv_wait why, const char *text);
 /* What this node waited for no longer matters. */
 void agent_show_leaving(struct agent *a);
-void agent_show_no_place(struct agent *a, const char *text);
-void agent_show_status(struct agent *a, const struct rdzv_status *status);
+void agent_show_no_place(void *arg, const char *text);
+void agent_show_status(void *arg, const struct rdzv_status *status);
 void agent_show_formed(struct agent *a, struct generation g, const struct form *form);
 /* Another node leads from now on; as rdzv_client_ops.leader. */
-void agent_show_leader(struct agent *a, uint64_t incarnation, uint32_t epoch,
-                       const struct addr *listener, bool first);
+void agent_show_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
+                       bool first);
 /* A stop begins, or its cause became better known. */
 void agent_show_stop(struct agent *a, const char *reason, const struct desired *cause);
 /* The result at the end, with torchrun's report block if a worker failed. */

@@ -248,13 +248,15 @@ void agent_show_leaving(struct agent *a) {
     (void)console_status(a->console, NULL);
 }
 
-void agent_show_no_place(struct agent *a, const char *text) {
+void agent_show_no_place(void *arg, const char *text) {
+    struct agent *a = arg;
     waits_no_more(a);
     show_progress(a, text, text);
 }
 
-void agent_show_leader(struct agent *a, uint64_t incarnation, uint32_t epoch,
-                       const struct addr *listener, bool first) {
+void agent_show_leader(void *arg, uint64_t incarnation, uint32_t epoch, const struct addr *listener,
+                       bool first) {
+    struct agent *a = arg;
     waits_no_more(a);
     char at[ADDR_TEXT_MAX + 16] = "this node", text[ADDR_TEXT_MAX];
     if (incarnation != a->incarnation) {
@@ -312,7 +314,8 @@ static void show_status(struct agent *a) {
     show_progress(a, kind, strbuf_text(&s));
 }
 
-void agent_show_status(struct agent *a, const struct rdzv_status *st) {
+void agent_show_status(void *arg, const struct rdzv_status *st) {
+    struct agent *a = arg;
     waits_no_more(a);
     if (st->max_nodes == 1 || agent_life_ends(&a->life))
         return;

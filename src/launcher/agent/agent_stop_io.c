@@ -68,7 +68,8 @@ static void on_timer(void *arg) {
         agent_stop_on(a);
 }
 
-void agent_stop_gathered(struct agent *a) {
+void agent_stop_gathered(void *arg) {
+    struct agent *a = arg;
     if (a->stop.end_ns == 0)
         return;
     a->stop.end_ns = clock_now_ns() + ENDS_MAX_NS;

@@ -34,7 +34,6 @@ struct leading {
     struct hang_evidence *evidence;
     struct hang_leader *hang;
     struct hang_stacks *stacks;
-    struct generation stopping;      /* the last group that was stopped; none: none was */
     struct leader_file *leader_file; /* at a fixed endpoint; else NULL */
     struct store_guard *guard;       /* of all stores */
     struct idmap stores;             /* generation → struct store_server */
@@ -168,11 +167,6 @@ static void ask_whose(void *arg, uint32_t id, const struct addr *client, const s
         rdzv_server_whose(l->server, client, store, id);
 }
 
-static void on_owner(void *arg, uint32_t id, const struct peer_owner *owner) {
-    const struct leading *l = arg;
-    store_guard_answer(l->guard, id, owner);
-}
-
 static void make_guard(struct leading *l) {
     struct store_guard_config config = {.check = l->config.spec->store_check,
                                         .gate = l->config.gate,
@@ -191,54 +185,38 @@ static void on_notice(void *arg, const char *line) {
     log_notice("%s", line);
 }
 
-static void group_runs(struct leading *l) {
+static void on_started(void *arg) {
+    struct leading *l = arg;
     _cleanup_(hang_group_fini) struct hang_group group;
-    if (!hang_group_read(rdzv_server_group(l->server), &group))
-        return;
-    hang_leader_begin(l->hang, &group);
+    if (hang_group_read(rdzv_server_group(l->server), &group))
+        hang_leader_begin(l->hang, &group);
 }
 
-void leading_let_go(struct leading *l) {
+static void on_stopping(void *arg) {
+    struct leading *l = arg;
+    hang_leader_end(l->hang);
+}
+
+void leading_let_go(void *leading) {
+    struct leading *l = leading;
     _cleanup_(hang_group_fini) struct hang_group group;
     hang_leader_let_go(l->hang);
     if (hang_group_read(rdzv_server_group(l->server), &group))
         hang_evidence_let_go(l->evidence, &group);
 }
 
-/* A second time it is somebody who ends the job, or a node: a failure, or a hang, stops its group
- * once. */
-static void group_stops(struct leading *l, struct generation generation) {
-    bool again = generation_compare(l->stopping, generation) == 0;
-    l->stopping = generation;
-    if (again)
-        leading_let_go(l);
-    else
-        hang_leader_end(l->hang);
+static void write_event(void *arg, const struct timeline_entry *entry) {
+    struct leading *l = arg;
+    events_starts_write(l->events, entry);
 }
 
 static void on_timeline(void *arg, const struct timeline_entry *entry) {
     struct leading *l = arg;
-    events_starts_write(l->events, entry);
+    write_event(l, entry);
     if (entry->kind == TIMELINE_NODE_LOST)
         l->ops.lost(l->arg, entry->name);
-    else if (entry->kind == TIMELINE_STARTED)
-        group_runs(l);
     else if (entry->kind == TIMELINE_WORKER_FAILED)
         hang_leader_failed(l->hang, entry->rank, entry->why);
-    else if (entry->kind == TIMELINE_STOPPING)
-        group_stops(l, entry->generation);
-    else if (entry->kind == TIMELINE_CLOSED)
-        hang_leader_end(l->hang);
-}
-
-static void on_signs(void *arg, uint64_t incarnation, const struct rdzv_signs *signs) {
-    struct leading *l = arg;
-    hang_leader_signs(l->hang, incarnation, signs);
-}
-
-static void on_evidence(void *arg, uint64_t incarnation, const struct rdzv_evidence *piece) {
-    struct leading *l = arg;
-    hang_evidence_piece(l->evidence, incarnation, piece);
 }
 
 static bool send_watchdog(void *arg, uint64_t incarnation, const struct wire_message *m) {
@@ -256,21 +234,11 @@ static void on_hang(void *arg, struct generation generation, const struct failur
 
 static void on_idle(void *arg) {
     struct leading *l = arg;
-    l->ops.idle(l->arg);
-}
-
-static void write_hang_event(void *arg, const struct timeline_entry *entry) {
-    struct leading *l = arg;
-    events_starts_write(l->events, entry);
+    l->ops.over(l->arg);
 }
 
 static const struct hang_leader_ops hang_ops = {
-    .hang = on_hang, .idle = on_idle, .timeline = write_hang_event};
-
-static void watchdog(void *arg, struct rdzv_watchdog *ret) {
-    struct leading *l = arg;
-    hang_leader_watchdog(l->hang, ret);
-}
+    .hang = on_hang, .idle = on_idle, .timeline = write_event};
 
 static void access_of(void *arg, struct rdzv_access *ret) {
     const struct leading *l = arg;
@@ -281,12 +249,6 @@ static void access_of(void *arg, struct rdzv_access *ret) {
                                 .refused = auth_n_refused(l->config.auth) +
                                            peer_gate_refused(l->config.gate)};
     memcpy(ret->keys, g.ids, sizeof ret->keys);
-}
-
-/* What the workers do, for operators. */
-static void on_stacks(void *arg, uint64_t timeout_ns) {
-    struct leading *l = arg;
-    hang_stacks_ask(l->stacks, timeout_ns);
 }
 
 static void add_stacks(void *arg, const struct rdzv_stacks *node, const char *json, size_t len) {
@@ -300,17 +262,6 @@ static void end_stacks(void *arg, const char *why_not) {
 }
 
 static const struct hang_stacks_ops stacks_ops = {.add = add_stacks, .end = end_stacks};
-
-static void node_summary(void *arg, uint64_t incarnation, const char *host, const char *text) {
-    struct leading *l = arg;
-    preflight_received(l->config.preflight, incarnation, host, text);
-}
-
-static void forgotten(void *arg, uint64_t incarnation) {
-    struct leading *l = arg;
-    preflight_forgotten(l->config.preflight, incarnation);
-    hang_evidence_forgotten(l->evidence, incarnation);
-}
 
 /* Ends all connections of nodes. */
 static void stop_leading(struct leading *l) {
@@ -385,18 +336,19 @@ static int new_server(struct leading *l, const struct group_config *group,
                 .store_close = store_close,
                 .notice = on_notice,
                 .timeline = on_timeline,
-                .watchdog = watchdog,
+                .started = on_started,
+                .stopping = on_stopping,
+                .released = leading_let_go,
                 .access = access_of,
-                .node_summary = node_summary,
-                .signs = on_signs,
-                .evidence = on_evidence,
-                .owner = on_owner,
-                .stacks = on_stacks,
-                .forgotten = forgotten,
                 .safe_point = safe_point,
                 .deposed = deposed,
                 .done = done},
         .arg = l,
+        .parts = {.summaries = {preflight_received, preflight_forgotten, l->config.preflight},
+                  .watchdog = {hang_leader_signs, hang_leader_watchdog, l->hang},
+                  .evidence = {hang_evidence_piece, hang_evidence_forgotten, l->evidence},
+                  .stacks = {hang_stacks_ask, l->stacks},
+                  .owners = {store_guard_answer, l->guard}},
     };
     l->end = LEADING_SERVES;
     (void)snprintf(config.run_id, sizeof config.run_id, "%s", spec->run_id);

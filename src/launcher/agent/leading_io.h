@@ -31,13 +31,13 @@ struct leading_config { /* all borrowed for its life */
 };
 
 struct leading_ops {
-    void (*over)(void *arg); /* the job has ended, and the nodes were informed */
+    /* The job has ended, and the nodes were informed; or leading_is_busy() is false again. */
+    void (*over)(void *arg);
     /* Another node leads now; leading_server() is NULL. */
     void (*deposed)(void *arg);
     /* A worker of any node has told a safe point. Called again for each. */
     void (*safe_point)(void *arg);
     void (*lost)(void *arg, const char *host); /* a node was lost */
-    void (*idle)(void *arg);                   /* leading_is_busy() is false again */
 };
 
 struct leading;
@@ -66,7 +66,7 @@ bool leading_has_led(const struct leading *l);
 bool leading_is_busy(const struct leading *l);
 /* The job is being ended: neither this agent nor another node waits for that any more. For an agent
  * that leads. */
-void leading_let_go(struct leading *l);
+void leading_let_go(void *leading);
 
 /* Finds an address of this machine: `text` is a literal, or one of its names. */
 _must_use_ bool leading_local_addr(const char *text, struct addr *ret);

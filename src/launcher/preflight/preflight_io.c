@@ -522,8 +522,8 @@ static void log_failures(struct preflight *p, const char *host, const struct nod
                         d->findings[i].text);
 }
 
-void preflight_received(struct preflight *p, uint64_t incarnation, const char *host,
-                        const char *text) {
+void preflight_received(void *preflight, uint64_t incarnation, const char *host, const char *text) {
+    struct preflight *p = preflight;
     if (p == NULL)
         return;
     _cleanup_(freep) struct node_summary *d = xcalloc(1, sizeof *d);
@@ -542,7 +542,8 @@ void preflight_received(struct preflight *p, uint64_t incarnation, const char *h
     compare_if_due(p, false);
 }
 
-void preflight_forgotten(struct preflight *p, uint64_t incarnation) {
+void preflight_forgotten(void *preflight, uint64_t incarnation) {
+    struct preflight *p = preflight;
     if (p == NULL || p->index == NULL)
         return;
     summary_index_drop(p->index, incarnation);

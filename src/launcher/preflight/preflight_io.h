@@ -75,6 +75,5 @@ _must_use_ bool preflight_pick(const struct preflight *p, uint32_t reachability,
 /* Call these if this node leads: when a group begins to form and its members are known, when a
  * node's summary has arrived, and when a node is gone. */
 void preflight_forming(struct preflight *p);
-void preflight_received(struct preflight *p, uint64_t incarnation, const char *host,
-                        const char *text);
-void preflight_forgotten(struct preflight *p, uint64_t incarnation);
+void preflight_received(void *preflight, uint64_t incarnation, const char *host, const char *text);
+void preflight_forgotten(void *preflight, uint64_t incarnation);

@@ -75,9 +75,6 @@ struct rdzv_client_ops {
     /* With an arbiter: how the listener answers nodes that JOIN, from now on. */
     void (*join_policy)(void *arg, enum member_join_policy join_policy,
                         const struct rdzv_peer *peer, uint32_t epoch);
-    /* ASK, SUSPECTS or PROCEED: the leader wants evidence of what the workers do, or no longer
-     * does. May be NULL; must not free the client. */
-    void (*watchdog)(void *arg, const struct wire_message *m);
     /* This node no longer takes part in the job. Called once, as the last callback. */
     void (*end)(void *arg, const struct member_end *end);
 };
@@ -103,7 +100,11 @@ struct rdzv_client_config {
     uint64_t resolve_timeout_ns; /* 0: 10 s */
     uint64_t probe_timeout_ns;   /* 0: 1 s */
     struct rdzv_client_ops ops;
-    void *arg;
+    void *arg; /* of ops */
+    /* ASK, SUSPECTS or PROCEED: the leader wants evidence of what the workers do, or no longer
+     * does. May be NULL; must not free the client. */
+    void (*watchdog)(void *watchdog_arg, const struct wire_message *m);
+    void *watchdog_arg;
 };
 
 /* Copies both configs. Returns 0, -EINVAL, or another negative errno. Calls no callback. */

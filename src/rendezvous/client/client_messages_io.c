@@ -264,10 +264,10 @@ static void on_desired(struct rdzv_client *c, const struct desired *desired) {
 }
 
 static void on_watchdog(struct rdzv_client *c, const struct wire_message *m) {
-    if (c->config.ops.watchdog == NULL)
+    if (c->config.watchdog == NULL)
         return;
     bool held = pump_hold(&c->pump);
-    c->config.ops.watchdog(c->config.arg, m);
+    c->config.watchdog(c->config.watchdog_arg, m);
     pump_release(&c->pump, held);
 }
 

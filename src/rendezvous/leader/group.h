@@ -106,6 +106,10 @@ enum group_effect_kind {
     GROUP_EFFECT_DEPOSED,
     GROUP_EFFECT_ANSWER,   /* ok, reason: to the COMMAND of this step */
     GROUP_EFFECT_TIMELINE, /* note: what happened, for the event log */
+    GROUP_EFFECT_STARTED,  /* the workers of the current group run */
+    GROUP_EFFECT_STOPPING, /* they are being stopped, or the job is closed; it may come twice */
+    GROUP_EFFECT_RELEASED, /* an operator, a signal or a node has ended a group that is being
+                              stopped: what its workers did is not awaited any more */
     GROUP_EFFECT_KIND_COUNT,
 };
 

@@ -81,6 +81,7 @@ void group_outcome_recorded(struct group *g) {
     g->closed.record = OUTCOME_RECORDED;
     g->closed.deadline_ns = g->now_ns + g->config.rdzv.close_timeout_ns;
     group_add_to_timeline(g, TIMELINE_CLOSED, NULL, g->reason)->outcome = g->outcome;
+    (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
     group_notify_all(g);
 }
 
@@ -331,6 +332,7 @@ static void begin_stop(struct group *g, const char *reason, bool wished) {
         cause_text(&g->cause, cause, sizeof cause);
     group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason[0] != '\0' ? reason : cause)
         ->detected_ns = g->incident.detected_ns;
+    (void)group_emit(g, GROUP_EFFECT_STOPPING, 0);
     group_notify_members(g);
 }
 
@@ -425,6 +427,7 @@ void group_stop_for_operator(struct group *g, const char *reason, bool halted) {
     } else {
         (void)snprintf(g->reason, sizeof g->reason, "%s", reason);
         group_add_to_timeline(g, TIMELINE_STOPPING, NULL, reason)->detected_ns = g->now_ns;
+        (void)group_emit(g, GROUP_EFFECT_RELEASED, 0);
         group_notify_members(g);
     }
 }
@@ -511,8 +514,10 @@ void group_leaves_meanwhile(struct group *g, const struct node *n, bool is_new) 
     node_leaving_text(n, text);
     /* and so were its workers, a moment before */
     (void)group_blame_lost_node(g, n->info.incarnation, true, text, true);
-    if (is_new)
-        group_add_to_timeline(g, TIMELINE_STOPPING, n, text)->detected_ns = g->now_ns;
+    if (!is_new)
+        return;
+    group_add_to_timeline(g, TIMELINE_STOPPING, n, text)->detected_ns = g->now_ns;
+    (void)group_emit(g, GROUP_EFFECT_RELEASED, 0);
 }
 
 /* The cause is still in doubt, and is checked again soon. A notice reports this to people who would
@@ -720,6 +725,7 @@ static void advance_forming(struct group *g) {
         entry->started_ns = g->now_ns;
         entry->n_nodes = (uint32_t)g->formation.n_members;
         entry->world_size = g->formation.world_size;
+        (void)group_emit(g, GROUP_EFFECT_STARTED, 0);
         g->incident.detected_ns = 0;
         group_notify_members(g);
         reach_members(g);

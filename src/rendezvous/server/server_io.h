@@ -117,31 +117,15 @@ struct rdzv_server_ops {
     void (*store_close)(void *arg, struct generation generation);
     /* One line for people on the leader: a node was lost, a restart, … */
     void (*notice)(void *arg, const char *line);
-    /* The summary of a node has arrived; called again when the node came back, or sends a new one.
-     * Called between steps. May be NULL */
-    void (*node_summary)(void *arg, uint64_t incarnation, const char *host, const char *text);
-    /* Signs of a node's workers, and a piece of its evidence, unchanged. Called between steps. May
-     * be NULL; must not free the server */
-    void (*signs)(void *arg, uint64_t incarnation, const struct rdzv_signs *signs);
-    void (*evidence)(void *arg, uint64_t incarnation, const struct rdzv_evidence *piece);
-    /* An operator wants to know what the workers do (COMMAND_STACKS): gather it within timeout_ns,
-     * then call rdzv_server_stacks_add() for each node and rdzv_server_stacks_end(), at once or
-     * later. There is one such question at a time. NULL: refused; must not free the server */
-    void (*stacks)(void *arg, uint64_t timeout_ns);
-    /* That node was lost, left or was refused. May be NULL; must not free the server */
-    void (*forgotten)(void *arg, uint64_t incarnation);
     /* A worker has told a safe point. Called between steps. May be NULL; must not free the server
      */
     void (*safe_point)(void *arg);
     /* For the event log. May be NULL */
     void (*timeline)(void *arg, const struct timeline_entry *entry);
-    /* What the watchdog says now, for operators. NULL: nothing; must not free the server */
-    void (*watchdog)(void *arg, struct rdzv_watchdog *ret);
-    /* The answer to rdzv_server_whose(): the owner as the client's agent reports it; TRANSLATED
-     * instead of ELSEWHERE if a node's own connection from that address is translated. uid: that
-     * user, or another such user of the same turn. Called between steps. May be NULL; must not free
-     * the server */
-    void (*owner)(void *arg, uint32_t id, const struct peer_owner *owner);
+    /* GROUP_EFFECT_STARTED, STOPPING and RELEASED. May be NULL */
+    void (*started)(void *arg);
+    void (*stopping)(void *arg);
+    void (*released)(void *arg);
     /* Who may talk to this agent, for operators. NULL: everybody; must not free the server */
     void (*access)(void *arg, struct rdzv_access *ret);
     /* Another agent leads, or has closed the job: the nodes have been redirected. The server may be
@@ -150,6 +134,40 @@ struct rdzv_server_ops {
     /* The job is over, and every node that could be reached knows it. The server may be freed at
      * once or from a deferred call. Connections end when it is freed. */
     void (*done)(void *arg, enum outcome outcome);
+};
+
+/* What other parts get from the server, each with its own `arg`. Functions may be NULL, must not
+ * free the server, and are called between steps, except `forgotten`. */
+struct rdzv_server_parts {
+    struct { /* summaries of nodes; again when a node came back, or sends a new one */
+        void (*received)(void *arg, uint64_t incarnation, const char *host, const char *text);
+        void (*forgotten)(void *arg, uint64_t incarnation); /* it was lost, left or was refused */
+        void *arg;
+    } summaries;
+    struct { /* signs of a node's workers, unchanged; its state, for operators */
+        void (*signs)(void *arg, uint64_t incarnation, const struct rdzv_signs *signs);
+        void (*state)(void *arg, struct rdzv_watchdog *ret);
+        void *arg;
+    } watchdog;
+    struct { /* pieces of a node's evidence, unchanged */
+        void (*piece)(void *arg, uint64_t incarnation, const struct rdzv_evidence *piece);
+        void (*forgotten)(void *arg, uint64_t incarnation);
+        void *arg;
+    } evidence;
+    /* An operator wants to know what the workers do (COMMAND_STACKS): gather it within timeout_ns,
+     * then call rdzv_server_stacks_add() for each node and rdzv_server_stacks_end(), at once or
+     * later. There is one such question at a time. NULL: refused */
+    struct {
+        void (*ask)(void *arg, uint64_t timeout_ns);
+        void *arg;
+    } stacks;
+    /* The answer to rdzv_server_whose(): the owner as the client's agent reports it; TRANSLATED
+     * instead of ELSEWHERE if a node's own connection from that address is translated. uid: that
+     * user, or another such user of the same turn. */
+    struct {
+        void (*answer)(void *arg, uint32_t id, const struct peer_owner *owner);
+        void *arg;
+    } owners;
 };
 
 struct rdzv_server_config {
@@ -163,7 +181,8 @@ struct rdzv_server_config {
     struct arbiter *arbiter;         /* borrowed; NULL unless the group's anchor is one */
     struct leader_file *leader_file; /* borrowed; NULL unless the group's anchor is one */
     struct rdzv_server_ops ops;
-    void *arg;
+    void *arg; /* of ops */
+    struct rdzv_server_parts parts;
 };
 
 /* Copies both configs. 0, -EINVAL (the group's config makes no sense), or another errno. */
@@ -189,14 +208,14 @@ _must_use_ bool rdzv_server_watchdog(struct rdzv_server *s, uint64_t incarnation
                                      const struct wire_message *m);
 /* What is known of this address. */
 enum peer_source rdzv_server_source(const struct rdzv_server *s, const struct addr *client);
-/* Asks the agent at the client's address whose this connection is; ops.owner follows, with this id,
- * unless that agent is silent or is lost. Questions of one turn of the loop travel together. For
- * one node at most 16384 connections wait to be asked about, and 128 questions for an answer;
- * the oldest are given up. Nothing is sent for longer than RDZV_WHOSE_NS after the call. */
+/* Asks the agent at the client's address whose this connection is; parts.owners.answer follows,
+ * with this id, unless that agent is silent or is lost. Questions of one turn of the loop travel
+ * together. For one node at most 16384 connections wait to be asked about, and 128 questions for an
+ * answer; the oldest are given up. Nothing is sent for longer than RDZV_WHOSE_NS after the call. */
 #define RDZV_WHOSE_NS (3 * NS_PER_S)
 void rdzv_server_whose(struct rdzv_server *s, const struct addr *client, const struct addr *store,
                        uint32_t id);
-/* The answer to ops.stacks: a node of the group, and its evidence (copied; not needed if
+/* The answer to parts.stacks.ask: a node of the group, and its evidence (copied; not needed if
  * node->missing says why there is none). Ignored if nobody has asked. */
 void rdzv_server_stacks_add(struct rdzv_server *s, const struct rdzv_stacks *node, const char *json,
                             size_t len);

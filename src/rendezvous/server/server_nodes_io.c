@@ -16,8 +16,11 @@ struct server_node *server_find(const struct rdzv_server *s, uint64_t incarnatio
 
 void server_drop_node(struct server_node *n) {
     struct rdzv_server *s = n->server;
-    if (s->config.ops.forgotten != NULL)
-        s->config.ops.forgotten(s->config.arg, n->incarnation);
+    const struct rdzv_server_parts *parts = &s->config.parts;
+    if (parts->summaries.forgotten != NULL)
+        parts->summaries.forgotten(parts->summaries.arg, n->incarnation);
+    if (parts->evidence.forgotten != NULL)
+        parts->evidence.forgotten(parts->evidence.arg, n->incarnation);
     server_stop_probe(n);
     server_whose_node_fini(n);
     list_remove(&n->lease_pending_link);
@@ -136,22 +139,23 @@ static void record_epoch(struct rdzv_server *s, uint32_t epoch) {
 static void on_node_summary(struct server_node *n, const char *text) {
     const struct rdzv_server *s = n->server;
     const struct node_info *info = group_node_info(s->group, n->incarnation);
-    if (s->config.ops.node_summary != NULL && info != NULL && !s->deposed)
-        s->config.ops.node_summary(s->config.arg, n->incarnation, info->host, text);
+    const struct rdzv_server_parts *parts = &s->config.parts;
+    if (parts->summaries.received != NULL && info != NULL && !s->deposed)
+        parts->summaries.received(parts->summaries.arg, n->incarnation, info->host, text);
 }
 
 /* Not events of the group either. True: it was one of them. */
 static bool on_signs(const struct server_node *n, const struct wire_message *m) {
     const struct rdzv_server *s = n->server;
-    const struct rdzv_server_ops *ops = &s->config.ops;
+    const struct rdzv_server_parts *parts = &s->config.parts;
     if (m->kind != WIRE_SIGNS && m->kind != WIRE_EVIDENCE)
         return false;
     if (s->deposed)
         return true;
-    if (m->kind == WIRE_SIGNS && ops->signs != NULL)
-        ops->signs(s->config.arg, n->incarnation, &m->signs);
-    else if (m->kind == WIRE_EVIDENCE && ops->evidence != NULL)
-        ops->evidence(s->config.arg, n->incarnation, &m->evidence);
+    if (m->kind == WIRE_SIGNS && parts->watchdog.signs != NULL)
+        parts->watchdog.signs(parts->watchdog.arg, n->incarnation, &m->signs);
+    else if (m->kind == WIRE_EVIDENCE && parts->evidence.piece != NULL)
+        parts->evidence.piece(parts->evidence.arg, n->incarnation, &m->evidence);
     return true;
 }
 

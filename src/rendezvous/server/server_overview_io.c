@@ -57,8 +57,8 @@ static void begin(struct rdzv_server *s) {
     uint64_t now = clock_now_ns();
     make_room(o);
     group_overview(s->group, now, &m.overview);
-    if (s->config.ops.watchdog != NULL)
-        s->config.ops.watchdog(s->config.arg, &m.overview.watchdog);
+    if (s->config.parts.watchdog.state != NULL)
+        s->config.parts.watchdog.state(s->config.parts.watchdog.arg, &m.overview.watchdog);
     m.overview.access.state = AUTH_STATE_NONE;
     if (s->config.ops.access != NULL)
         s->config.ops.access(s->config.arg, &m.overview.access);

@@ -83,7 +83,7 @@ static void begin(struct rdzv_server *s) {
     }
     st->text = xcalloc(1, sizeof *st->text);
     st->text->refs = 1;
-    s->config.ops.stacks(s->config.arg, timeout_ns);
+    s->config.parts.stacks.ask(s->config.parts.stacks.arg, timeout_ns);
 }
 
 static void begin_if_due(struct rdzv_server *s) {
@@ -93,7 +93,7 @@ static void begin_if_due(struct rdzv_server *s) {
 }
 
 void rdzv_server_stacks(struct rdzv_server *s, const struct command *command, struct conn *conn) {
-    if (s->deposed || s->config.ops.stacks == NULL) {
+    if (s->deposed || s->config.parts.stacks.ask == NULL) {
         refuse(conn, s->deposed ? "this agent no longer leads; try again"
                                 : "this agent can't tell what the workers do");
         return;

@@ -290,11 +290,11 @@ void rdzv_server_whose(struct rdzv_server *s, const struct addr *client, const s
 static void report_owners(struct rdzv_server *s, const struct whose_sent *q,
                           const struct rdzv_owners *owners) {
     bool translated = is_translated(s, q->host);
-    for (uint32_t i = 0; i < q->n && s->config.ops.owner != NULL && !s->deposed; i++) {
+    for (uint32_t i = 0; i < q->n && s->config.parts.owners.answer != NULL && !s->deposed; i++) {
         struct peer_owner owner = {.kind = owners->list[i], .uid = owners->uid};
         if (owner.kind == PEER_ELSEWHERE && translated)
             owner.kind = PEER_TRANSLATED;
-        s->config.ops.owner(s->config.arg, q->asks[i], &owner);
+        s->config.parts.owners.answer(s->config.parts.owners.arg, q->asks[i], &owner);
     }
 }
 

@@ -242,7 +242,8 @@ static void on_timer(void *arg) {
     arm_timer(g);
 }
 
-void store_guard_answer(struct store_guard *g, uint32_t id, const struct peer_owner *owner) {
+void store_guard_answer(void *store_guard, uint32_t id, const struct peer_owner *owner) {
+    struct store_guard *g = store_guard;
     struct client *c = id == 0 ? NULL : idmap_get(&g->by_id, id);
     if (c == NULL)
         return;

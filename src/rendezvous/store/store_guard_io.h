@@ -56,7 +56,7 @@ void store_guard_apply(struct store_guard *g, bool authenticated);
 void store_guard_take(struct store_guard *g, int fd, const struct addr *peer, store_guard_fn *fn,
                       void *arg);
 /* Does nothing if that client no longer waits. */
-void store_guard_answer(struct store_guard *g, uint32_t id, const struct peer_owner *owner);
+void store_guard_answer(void *store_guard, uint32_t id, const struct peer_owner *owner);
 /* fn is not called for this arg any more; who waits for it is closed in time. */
 void store_guard_forget(struct store_guard *g, const void *arg);
 size_t store_guard_waiting(const struct store_guard *g);

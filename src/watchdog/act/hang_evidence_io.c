@@ -125,8 +125,9 @@ static void begin_round(struct hang_evidence *e, uint64_t timeout_ns, bool holds
             close_answer(e, r, i, "it is not connected");
 }
 
-void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
+void hang_evidence_piece(void *hang_evidence, uint64_t incarnation,
                          const struct rdzv_evidence *piece) {
+    struct hang_evidence *e = hang_evidence;
     struct hang_round *r = NULL;
     for (int i = 0; i < N_ASKED && r == NULL; i++)
         if (e->asked[i].round != NULL && e->asked[i].round->id == piece->id)
@@ -150,7 +151,8 @@ void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
         close_answer(e, r, node, a->json.len == 0 ? "no workers run there" : NULL);
 }
 
-void hang_evidence_forgotten(struct hang_evidence *e, uint64_t incarnation) {
+void hang_evidence_forgotten(void *hang_evidence, uint64_t incarnation) {
+    struct hang_evidence *e = hang_evidence;
     for (int i = 0; i < N_ASKED; i++) {
         struct hang_round *r = e->asked[i].round;
         uint32_t node = r == NULL ? 0 : hang_group_find(&r->answers.group, incarnation);
@@ -383,7 +385,8 @@ static void on_answers(void *arg, const struct hang_answers *answers) {
     loop_timer_set(s->timer, clock_now_ns());
 }
 
-void hang_stacks_ask(struct hang_stacks *s, uint64_t timeout_ns) {
+void hang_stacks_ask(void *hang_stacks, uint64_t timeout_ns) {
+    struct hang_stacks *s = hang_stacks;
     hang_stacks_cancel(s);
     int r =
         hang_evidence_ask(s->evidence, HANG_FOR_OPERATOR, timeout_ns, on_answers, s, &s->question);

@@ -58,9 +58,9 @@ const struct hang_group *hang_evidence_group(const struct hang_evidence *e);
 /* Open questions get what has come so far, from the loop, except in a round of HANG_BEFORE_STOP. */
 void hang_evidence_end(struct hang_evidence *e);
 /* That node has left, or was lost: it is not waited for. */
-void hang_evidence_forgotten(struct hang_evidence *e, uint64_t incarnation);
+void hang_evidence_forgotten(void *hang_evidence, uint64_t incarnation);
 /* A piece that does not answer a present round is ignored. */
-void hang_evidence_piece(struct hang_evidence *e, uint64_t incarnation,
+void hang_evidence_piece(void *hang_evidence, uint64_t incarnation,
                          const struct rdzv_evidence *piece);
 
 enum hang_ask {
@@ -119,6 +119,6 @@ _must_use_ struct hang_stacks *hang_stacks_new(struct loop *loop, struct hang_ev
                                                const struct hang_stacks_ops *ops, void *arg);
 void hang_stacks_free(struct hang_stacks *s); /* takes NULL */
 /* The next question may be asked after `end`. */
-void hang_stacks_ask(struct hang_stacks *s, uint64_t timeout_ns);
+void hang_stacks_ask(void *hang_stacks, uint64_t timeout_ns);
 /* The answer is no longer awaited: nothing is called until the next question. */
 void hang_stacks_cancel(struct hang_stacks *s);

@@ -467,7 +467,8 @@ static void note_state(struct hang_leader *l, const struct hang_update *u) {
     l->reported = false;
 }
 
-void hang_leader_watchdog(const struct hang_leader *l, struct rdzv_watchdog *ret) {
+void hang_leader_watchdog(void *hang_leader, struct rdzv_watchdog *ret) {
+    const struct hang_leader *l = hang_leader;
     *ret = l->watchdog;
 }
 
@@ -537,8 +538,8 @@ void hang_leader_begin(struct hang_leader *l, const struct hang_group *group) {
                 .kind = HANG_EVENT_START, .n = l->group->world_size, .nodes = l->group->node_of});
 }
 
-void hang_leader_signs(struct hang_leader *l, uint64_t incarnation,
-                       const struct rdzv_signs *signs) {
+void hang_leader_signs(void *hang_leader, uint64_t incarnation, const struct rdzv_signs *signs) {
+    struct hang_leader *l = hang_leader;
     uint32_t node = hang_group_find(l->group, incarnation);
     if (l->waited_ns == NULL || generation_compare(signs->generation, l->group->generation) != 0 ||
         node == l->group->n_nodes)

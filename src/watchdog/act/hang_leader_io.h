@@ -61,6 +61,6 @@ void hang_leader_let_go(struct hang_leader *l);
 /* What they did is still being compared, or kept in files: the agent should not end yet. */
 bool hang_leader_is_busy(const struct hang_leader *l);
 /* For operators. */
-void hang_leader_watchdog(const struct hang_leader *l, struct rdzv_watchdog *ret);
+void hang_leader_watchdog(void *hang_leader, struct rdzv_watchdog *ret);
 /* Signs of another group than the one that runs are ignored. */
-void hang_leader_signs(struct hang_leader *l, uint64_t incarnation, const struct rdzv_signs *signs);
+void hang_leader_signs(void *hang_leader, uint64_t incarnation, const struct rdzv_signs *signs);

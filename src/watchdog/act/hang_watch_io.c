@@ -429,7 +429,8 @@ static void on_ask(struct hang_watch *w, const struct rdzv_ask *ask) {
         begin_gathering(&w->evidence, ask->id, NULL, timeout_ns, false);
 }
 
-void hang_watch_message(struct hang_watch *w, const struct wire_message *m) {
+void hang_watch_message(void *hang_watch, const struct wire_message *m) {
+    struct hang_watch *w = hang_watch;
     if (m->kind == WIRE_ASK)
         on_ask(w, &m->ask);
     else if (m->kind == WIRE_SUSPECTS)

@@ -62,7 +62,7 @@ void hang_watch_end_suspects(struct hang_watch *w);
  * answered with an empty text. Also with --hang-action=off, where it is not known for how long a
  * worker has not moved. SUSPECTS: replaces older ones. PROCEED: ends the work on both; nothing is
  * held any more, and there are no suspects. */
-void hang_watch_message(struct hang_watch *w, const struct wire_message *m);
+void hang_watch_message(void *hang_watch, const struct wire_message *m);
 
 /* ---- a long answer, piece by piece ----
  *

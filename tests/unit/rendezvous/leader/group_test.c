@@ -922,15 +922,17 @@ Test(group, a_hang_stops_the_group_and_is_charged_as_a_failure_is) {
     cr_assert_eq(group_outcome(rig.g), OUTCOME_FAILED, "no restart is left");
 }
 
-/* By that the leader knows that nobody waits for evidence any more. */
-Test(group, the_timeline_says_once_that_a_node_is_asked_to_leave_while_its_group_stops) {
+Test(group, releases_its_workers_once_if_a_node_is_asked_to_leave_while_it_stops) {
     struct group_config c = config_of(2, 2);
     c.rdzv.max_restarts = 1;
     bring_to(&rig, &c, 2, GROUP_RUNNING);
     struct report leaving = {.state = NODE_RUNNING, .generation = group_generation(rig.g), .leaving = true};
     hangs(&rig, leaving.generation, 1);
+    cr_assert_not_null(effect(&rig, GROUP_EFFECT_STOPPING));
+    cr_assert_null(effect(&rig, GROUP_EFFECT_RELEASED));
     report(&rig, 2, leaving);
     assert_state(&rig, GROUP_STOPPING);
+    cr_assert_not_null(effect(&rig, GROUP_EFFECT_RELEASED));
     const struct timeline_entry *e = entry(&rig, TIMELINE_STOPPING);
     cr_assert_not_null(e);
     cr_assert_eq(e->node, 2);
@@ -938,6 +940,20 @@ Test(group, the_timeline_says_once_that_a_node_is_asked_to_leave_while_its_group
     leaving.state = NODE_STOPPED;
     report(&rig, 2, leaving);
     cr_assert_null(entry(&rig, TIMELINE_STOPPING));
+    cr_assert_null(effect(&rig, GROUP_EFFECT_RELEASED));
+}
+
+Test(group, reports_when_its_workers_start_stop_and_are_released) {
+    struct group_config c = config_of(2, 2);
+    c.rdzv.max_restarts = 1;
+    bring_to(&rig, &c, 2, GROUP_RUNNING);
+    cr_assert_eq(rig.seen[GROUP_EFFECT_STARTED], 1);
+    cr_assert_eq(rig.seen[GROUP_EFFECT_STOPPING], 0);
+    hangs(&rig, group_generation(rig.g), 1);
+    cr_assert_eq(rig.seen[GROUP_EFFECT_STOPPING], 1);
+    step(&rig, (struct group_event){.kind = GROUP_EVENT_STOP, .reason = "by an operator"});
+    cr_assert_eq(rig.seen[GROUP_EFFECT_RELEASED], 1, "the job ends, for another reason");
+    cr_assert_eq(rig.seen[GROUP_EFFECT_STOPPING], 1);
 }
 
 Test(group, a_node_that_is_asked_to_leave_stops_its_group_once) {

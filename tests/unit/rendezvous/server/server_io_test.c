@@ -1252,12 +1252,9 @@ static void assert_owners(bool with_gate, enum peer_owner_kind real, enum peer_o
         .run_id = "run",
         .listener_port = 1,
         .heartbeat_ns = 50 * NS_PER_MS,
-        .ops = {.store_open = on_store_open,
-                .store_close = on_store_close,
-                .notice = on_incident,
-                .owner = on_owner,
-                .done = on_done},
+        .ops = {.store_open = on_store_open, .store_close = on_store_close, .notice = on_incident, .done = on_done},
         .arg = &world,
+        .parts = {.owners = {on_owner, &world}},
     };
     listen_elsewhere("0.0.0.0");
     if (with_gate && peer_gate_new(world.endpoint_fd, NULL, NULL, &world.gate, NULL) < 0)
