@@ -166,7 +166,7 @@ static void add_json(const struct stacks_view *v, const struct suspects_input *i
     strbuf_printf(ret, "%s,%s\n", strbuf_text(&own), strbuf_text(&rest) + 1);
 }
 
-static int show(const struct stacks_view *v, const struct shown *s, struct strbuf *ret) {
+static bool show(const struct stacks_view *v, const struct shown *s, struct strbuf *ret) {
     _cleanup_(strbuf_fini) struct strbuf title = {0};
     _cleanup_(suspects_fini) struct suspects found = {0};
     add_title(v, s, &title);
@@ -177,9 +177,7 @@ static int show(const struct stacks_view *v, const struct shown *s, struct strbu
                                 .what = v->json ? NULL : strbuf_text(&title),
                                 .chosen = s->n_chosen < s->n_ranks ? s->chosen : NULL,
                                 .on_request = true};
-    int r = suspects_find(&in, &found);
-    if (r < 0)
-        return r;
+    suspects_find(&in, &found);
     if (v->json)
         add_json(v, &in, &found, ret);
     else
@@ -194,8 +192,6 @@ int stacks_show(const struct stacks_view *v, struct strbuf *ret, struct err *err
         r = refuse_empty(v, &s, err);
     if (r < 0)
         return r;
-    r = show(v, &s, ret);
-    if (r < 0)
-        return err_set(err, r, "can't compare the workers: %s", strerror(-r));
-    return report_absent(v, &s, err) ? 0 : r;
+    bool whole = show(v, &s, ret);
+    return report_absent(v, &s, err) ? 0 : whole;
 }

@@ -193,9 +193,9 @@ struct hang_case {
     void *arg;
 };
 
-/* What the helper sends: this, the places, which ranks have ended, which are suspects, and the line
- * with its NUL; and when the files are written, an errno and a path or a sentence. The reader is a
- * copy of the same program. */
+/* What the helper sends: this, a struct hang_rank for each rank, and the line with its NUL; and
+ * when the files are written, an errno and a path or a sentence. The reader is a copy of the same
+ * program. */
 struct head {
     struct hang_compared sums; /* without what it points to */
     size_t line_len;
@@ -207,7 +207,7 @@ struct tail {
 #define TAIL_MAX ((size_t)8192)
 
 static size_t head_size(const struct head *h) {
-    return sizeof *h + h->sums.n_ranks * (sizeof(uint64_t) + 2 * sizeof(bool)) + h->line_len + 1;
+    return sizeof *h + h->sums.n_ranks * sizeof(struct hang_rank) + h->line_len + 1;
 }
 
 /* ---- the helper ---- */
@@ -266,7 +266,7 @@ static void read_collectives(struct work *k) {
     evidence_counts(&k->evidence[g->node_of[0]], k->collectives, g->world_size);
 }
 
-static int compare(struct work *k) {
+static void compare(struct work *k) {
     const struct hang_case *c = k->of;
     const struct hang_group *g = &k->answers->group;
     k->evidence = xcalloc(g->n_nodes, sizeof *k->evidence);
@@ -287,7 +287,7 @@ static int compare(struct work *k) {
                                     .quiet_ns = c->quiet_ns,
                                     .signs = c->signs,
                                     .n_signs = c->n_signs};
-    return suspects_find(&k->in, &k->found);
+    suspects_find(&k->in, &k->found);
 }
 
 static uint64_t place_of(const struct work *k, uint32_t rank) {
@@ -340,11 +340,11 @@ static bool send_head(int fd, const struct work *k) {
         h.sums.first = k->found.suspects[0];
     strbuf_add_bytes(&out, &h, sizeof h);
     for (uint32_t r = 0; r < h.sums.n_ranks; r++) {
-        uint64_t place = place_of(k, r);
-        strbuf_add_bytes(&out, &place, sizeof place);
+        struct hang_rank rank = {.place = place_of(k, r),
+                                 .is_suspect = k->found.is_suspect[r],
+                                 .ended = k->found.ended[r]};
+        strbuf_add_bytes(&out, &rank, sizeof rank);
     }
-    strbuf_add_bytes(&out, k->found.ended, h.sums.n_ranks * sizeof(bool));
-    strbuf_add_bytes(&out, k->found.is_suspect, h.sums.n_ranks * sizeof(bool));
     strbuf_add_bytes(&out, strbuf_text(&line), h.line_len + 1);
     return helper_send(fd, strbuf_text(&out), out.len);
 }
@@ -382,10 +382,9 @@ static void work_fini(struct work *k) {
 
 static int run(int fd, void *arg) {
     struct work *k = arg;
-    int r = compare(k);
-    bool sent = r < 0 ? helper_send(fd, &(struct head){.sums.code = r}, sizeof(struct head))
-                      : send_head(fd, k);
-    if (r == 0 && sent && k->of->dir != NULL)
+    compare(k);
+    bool sent = send_head(fd, k);
+    if (sent && k->of->dir != NULL)
         sent = write_files(fd, k);
     work_fini(k);
     return sent ? 0 : 1;
@@ -398,7 +397,7 @@ static bool read_head(const struct helper_answer *a, uint32_t n_ranks, struct he
     if (a->len < sizeof *h)
         return false;
     memcpy(h, a->data, sizeof *h);
-    return h->sums.code != 0 || (h->sums.n_ranks == n_ranks && a->len >= head_size(h));
+    return h->sums.n_ranks == n_ranks && a->len >= head_size(h);
 }
 
 static void read_tail(const struct hang_case *c, const struct helper_answer *a, size_t at,
@@ -421,30 +420,17 @@ static void on_compared(void *arg, const struct helper_answer *a) {
     struct hang_case *c = arg;
     struct head h;
     struct hang_compared ret = {.code = a->code < 0 ? a->code : -EPROTO, .line = ""};
-    uint32_t n = c->n_ranks;
-    _cleanup_(freep) uint64_t *places = xcalloc(n + (size_t)1, sizeof *places);
-    _cleanup_(freep) bool *ended = xcalloc(n + (size_t)1, sizeof *ended);
-    _cleanup_(freep) bool *suspects = xcalloc(n + (size_t)1, sizeof *suspects);
-    bool whole = read_head(a, n, &h);
+    _cleanup_(freep) struct hang_rank *ranks = xcalloc(c->n_ranks, sizeof *ranks);
     c->call = NULL;
-    if (whole && h.sums.code == 0) {
-        const char *p = a->data + sizeof h;
-        memcpy(places, p, n * sizeof *places);
-        p += n * sizeof *places;
-        memcpy(ended, p, n * sizeof *ended);
-        p += n * sizeof *ended;
-        memcpy(suspects, p, n * sizeof *suspects);
+    if (read_head(a, c->n_ranks, &h)) {
+        const char *rows = a->data + sizeof h;
+        memcpy(ranks, rows, c->n_ranks * sizeof *ranks);
         ret = h.sums;
-        ret.line = p + n * sizeof *suspects;
+        ret.line = rows + c->n_ranks * sizeof *ranks;
         if (c->dir != NULL)
             read_tail(c, a, head_size(&h), &ret);
-    } else if (whole) {
-        ret.code = h.sums.code;
     }
-    ret.n_ranks = n;
-    ret.places = places;
-    ret.ended = ended;
-    ret.suspects = suspects;
+    ret.ranks = ranks;
     c->fn(c->arg, &ret);
     hang_case_free(c);
 }

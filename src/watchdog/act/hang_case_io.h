@@ -44,8 +44,13 @@ struct hang_case_ask { /* copied */
     bool ends;
 };
 
+struct hang_rank {
+    uint64_t place; /* where its main thread is, suspects_place(); 0: not known */
+    bool is_suspect;
+    bool ended; /* it has exited with 0 */
+};
 struct hang_compared { /* borrowed for the callback */
-    /* 0; or a negative errno, and all but files_error is empty: -ETIMEDOUT, -ENOMEM, … */
+    /* 0; or a negative errno, and all but files_error is empty: -ETIMEDOUT, -EPROTO, … */
     int code;
     const char *line;     /* suspects_line() */
     uint32_t n_suspects;  /* all; 0: none stands out */
@@ -56,12 +61,10 @@ struct hang_compared { /* borrowed for the callback */
     bool reason;
     uint64_t used_ns; /* CPU time of any main thread since it last moved, at most */
     uint32_t n_ranks;
-    const uint64_t *places; /* [n_ranks] where its main thread is, suspects_place(); 0: not known */
-    const bool *suspects;   /* [n_ranks] */
-    const bool *ended;      /* [n_ranks] it has exited with 0 */
-    const char *path;       /* of hang.txt; NULL: there are no files */
-    const char *files_error; /* why there are none, or not all; NULL: no error */
-    int32_t stuck;           /* the helper, if the disk still held it at the deadline; else 0 */
+    const struct hang_rank *ranks; /* [n_ranks] */
+    const char *path;              /* of hang.txt; NULL: there are no files */
+    const char *files_error;       /* why there are none, or not all; NULL: no error */
+    int32_t stuck; /* the helper, if the disk still held it at the deadline; else 0 */
 };
 
 struct hang_case;

@@ -246,7 +246,8 @@ static void end_suspects(struct hang_leader *l, const struct open_case *c,
     _cleanup_(freep) bool *suspects = xcalloc(l->group->world_size, sizeof *suspects);
     bool any = true;
     if (seen != NULL && seen->n_suspects > 0 && seen->n_ranks == l->group->world_size)
-        memcpy(suspects, seen->suspects, seen->n_ranks * sizeof *suspects);
+        for (uint32_t r = 0; r < seen->n_ranks; r++)
+            suspects[r] = seen->ranks[r].is_suspect;
     else if (c->suspect.incarnation != 0)
         suspects[c->suspect.rank] = true;
     else
@@ -349,11 +350,11 @@ static void step(struct hang_leader *l, struct hang_event *ev);
 /* What the evidence has shown beyond the signs. */
 static void update_machine(struct hang_leader *l, const struct hang_compared *seen) {
     for (uint32_t r = 0; r < seen->n_ranks; r++) {
-        if (seen->ended[r])
+        if (seen->ranks[r].ended)
             step(l, &(struct hang_event){.kind = HANG_EVENT_ENDED, .rank = r});
-        else if (seen->places[r] != 0)
+        else if (seen->ranks[r].place != 0)
             step(l, &(struct hang_event){
-                        .kind = HANG_EVENT_PLACE, .rank = r, .place = seen->places[r]});
+                        .kind = HANG_EVENT_PLACE, .rank = r, .place = seen->ranks[r].place});
     }
 }
 

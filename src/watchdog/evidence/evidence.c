@@ -65,7 +65,7 @@ struct evidence_child *evidence_add_child(struct evidence_worker *w) {
     return c;
 }
 
-static bool is_same_stack(const struct evidence_stack *s, const struct evidence_frame *frames,
+static bool is_same_stack(const struct evidence_stack *s, const struct pystack_frame *frames,
                           uint32_t n, bool cut) {
     if (s->n != n || s->cut != cut)
         return false;
@@ -77,7 +77,7 @@ static bool is_same_stack(const struct evidence_stack *s, const struct evidence_
     return true;
 }
 
-int evidence_add_stack(struct evidence *e, const struct evidence_frame *frames, size_t n,
+int evidence_add_stack(struct evidence *e, const struct pystack_frame *frames, size_t n,
                        uint32_t *ret) {
     bool cut = n > EVIDENCE_FRAMES_MAX;
     uint32_t kept = cut ? EVIDENCE_FRAMES_MAX : (uint32_t)n;
@@ -89,7 +89,7 @@ int evidence_add_stack(struct evidence *e, const struct evidence_frame *frames, 
     }
     if (e->n_stacks == EVIDENCE_WORKERS_MAX)
         return -E2BIG;
-    struct evidence_frame *copy = calloc(MAX2(kept, 1U), sizeof *copy);
+    struct pystack_frame *copy = calloc(MAX2(kept, 1U), sizeof *copy);
     struct evidence_stack *stack = copy == NULL ? NULL : ADD(e, stacks, EVIDENCE_WORKERS_MAX);
     if (stack == NULL) {
         free(copy);
@@ -257,11 +257,11 @@ static const struct json_table gap = {
     .fields = gap_fields, .n = ARRAY_SIZE(gap_fields), .size = EVIDENCE_LINE_MAX};
 
 static const struct json_field frame_fields[] = {
-    {JSON_FIELD(evidence_frame, LINE, "function", function)},
-    {JSON_FIELD(evidence_frame, LINE, "file", file)},
-    {JSON_FIELD(evidence_frame, U32, "line", line)},
+    {JSON_FIELD(pystack_frame, LINE, "function", function)},
+    {JSON_FIELD(pystack_frame, LINE, "file", file)},
+    {JSON_FIELD(pystack_frame, U32, "line", line)},
 };
-static const struct json_table frame = JSON_TABLE(evidence_frame, frame_fields);
+static const struct json_table frame = JSON_TABLE(pystack_frame, frame_fields);
 
 static const struct json_field stack_fields[] = {
     {JSON_FIELD(evidence_stack, LIST, "frames", frames), .table = &frame, .add = add_frames,

@@ -12,15 +12,14 @@
 
 #include "base/err.h"
 #include "base/text/strbuf.h"
+#include "watchdog/look/pystack.h"
 
 #define EVIDENCE_WORKERS_MAX 1024 /* of a node */
 #define EVIDENCE_FRAMES_MAX 48    /* of a Python stack, innermost first */
 #define EVIDENCE_THREADS_MAX 64   /* of a worker */
 #define EVIDENCE_CHILDREN_MAX 64  /* of a worker: its data loaders */
 #define EVIDENCE_GAPS_MAX 8       /* of a worker or a node */
-#define EVIDENCE_FUNCTION_MAX 96
-#define EVIDENCE_FILE_MAX 256
-#define EVIDENCE_WORD_MAX 64 /* wchan, name of a thread, of a system call */
+#define EVIDENCE_WORD_MAX 64      /* wchan, name of a thread, of a system call */
 #define EVIDENCE_TARGET_MAX 256
 #define EVIDENCE_LOCK "lock "
 #define EVIDENCE_LINE_MAX 256
@@ -28,17 +27,11 @@
 #define EVIDENCE_COUNTS_MAX 4096 /* ranges of ranks with the same number of collectives */
 #define EVIDENCE_JSON_MAX ((size_t)1 << 20) /* of a node */
 
-struct evidence_frame {
-    char function[EVIDENCE_FUNCTION_MAX];
-    char file[EVIDENCE_FILE_MAX];
-    uint32_t line; /* 0: not known */
-};
-
 /* Frames are shared: each distinct stack is in the node's table once, and here is its number. */
 struct evidence_stack {
-    uint32_t n;                    /* 0: no Python stack */
-    struct evidence_frame *frames; /* owned by the evidence */
-    bool cut;                      /* there were more */
+    uint32_t n;                   /* 0: no Python stack */
+    struct pystack_frame *frames; /* owned by the evidence */
+    bool cut;                     /* there were more */
 };
 
 struct evidence_thread {
@@ -127,7 +120,7 @@ struct evidence_child *evidence_add_child(struct evidence_worker *w);
 
 /* The number of this stack in the table, which is added if it is new. -ENOMEM, or -E2BIG: the table
  * has EVIDENCE_WORKERS_MAX stacks. Copies the frames; more than EVIDENCE_FRAMES_MAX are cut. */
-_must_use_ int evidence_add_stack(struct evidence *e, const struct evidence_frame *frames, size_t n,
+_must_use_ int evidence_add_stack(struct evidence *e, const struct pystack_frame *frames, size_t n,
                                   uint32_t *ret);
 /* Of each rank of the job how many collectives it has launched; 0: not known. -ENOMEM, or -E2BIG:
  * only the first EVIDENCE_COUNTS_MAX ranges are kept. */

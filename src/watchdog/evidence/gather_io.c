@@ -325,17 +325,10 @@ static struct evidence_thread *add_place(struct reading *r, const struct pystack
 
 static void on_thread(void *arg, const struct pystack_thread *t) {
     struct reading *r = arg;
-    static struct evidence_frame frames[PYSTACK_FRAMES_MAX];
     uint32_t number;
     if (r->only != 0 && !t->main && t->tid != r->only)
         return;
-    for (uint32_t i = 0; i < t->n; i++) {
-        struct evidence_frame *f = &frames[i];
-        *f = (struct evidence_frame){.line = t->frames[i].line};
-        (void)snprintf(f->function, sizeof f->function, "%s", t->frames[i].function);
-        (void)snprintf(f->file, sizeof f->file, "%s", t->frames[i].file);
-    }
-    if (t->n == 0 || evidence_add_stack(&r->part, frames, n_reported(t->n, t->cut), &number) < 0)
+    if (t->n == 0 || evidence_add_stack(&r->part, t->frames, n_reported(t->n, t->cut), &number) < 0)
         return;
     struct evidence_thread *thread = add_place(r, t);
     if (thread == NULL)

@@ -79,3 +79,8 @@ _must_use_ int thread_ran(pid_t pid, pid_t tid, uint64_t *ret_ns);
 /* The kernel's functions in which the thread waits, a line each; malloc'ed. -EACCES, -EPERM: only
  * root may read it. */
 _must_use_ int thread_kernel_stack(pid_t pid, pid_t tid, char **ret);
+/* Whether a process waits for input from a person: a debugger's prompt, input(). Its standard input
+ * is a terminal, and its main thread waits for that in read(2), select(2), poll(2) or
+ * epoll_wait(2). False also if that cannot be seen: it needs the permission of ptrace(2),
+ * PTRACE_MODE_ATTACH_FSCREDS. Reads files that never block, and stops nothing. */
+_must_use_ bool terminal_is_awaited(pid_t pid);

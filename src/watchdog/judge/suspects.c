@@ -1,6 +1,5 @@
 #include "watchdog/judge/suspects.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +49,7 @@ static bool is_library(const char *file) {
 }
 
 /* Whether this frame is in a library in which ranks wait for each other. */
-static bool is_collective(const struct evidence_frame *f) {
+static bool is_collective(const struct pystack_frame *f) {
     static const char *const libraries[] = {"/torch/distributed/",
                                             "/torch/nn/parallel/",
                                             "/mpi4py/",
@@ -67,7 +66,7 @@ static bool is_collective(const struct evidence_frame *f) {
            !text_has_any(f->file, no_collectives, ARRAY_SIZE(no_collectives));
 }
 
-const struct evidence_frame *suspects_user_frame(const struct evidence_stack *stack) {
+const struct pystack_frame *suspects_user_frame(const struct evidence_stack *stack) {
     if (stack == NULL || stack->n == 0)
         return NULL;
     for (uint32_t i = 0; i < stack->n; i++)
@@ -77,7 +76,7 @@ const struct evidence_frame *suspects_user_frame(const struct evidence_stack *st
 }
 
 /* By the name of the file, not by its folder, which may be another one in the next run. */
-static uint64_t hash_frame(uint64_t h, const struct evidence_frame *f) {
+static uint64_t hash_frame(uint64_t h, const struct pystack_frame *f) {
     h = hash_bytes(h, f->function, strlen(f->function) + 1);
     h = hash_text(h, path_name(f->file));
     return hash_bytes(h, &f->line, sizeof f->line);
@@ -109,7 +108,7 @@ bool suspects_is_debugged(const struct evidence_stack *stack) {
     return false;
 }
 
-static void add_frame(const struct evidence_frame *f, char *out, size_t size) {
+static void add_frame(const struct pystack_frame *f, char *out, size_t size) {
     if (f->line != 0)
         (void)snprintf(out, size, "%s (%.80s:%u)", f->function, path_name(f->file), f->line);
     else
@@ -130,7 +129,7 @@ static void call_of(const struct evidence_thread *t, char *out, size_t size) {
 static void add_collective(const struct evidence_stack *stack, char *out, size_t size) {
     out[0] = '\0';
     for (uint32_t i = 0; i < stack->n && is_library(stack->frames[i].file); i++) {
-        const struct evidence_frame *f = &stack->frames[i];
+        const struct pystack_frame *f = &stack->frames[i];
         if (is_collective(f) && f->function[0] != '_' && strcmp(f->function, "wrapper") != 0) {
             (void)snprintf(out, size, "%.40s from ", f->function);
             return;
@@ -139,7 +138,7 @@ static void add_collective(const struct evidence_stack *stack, char *out, size_t
 }
 
 static void add_place(const struct evidence_stack *stack, char *out, size_t size) {
-    const struct evidence_frame *user = suspects_user_frame(stack);
+    const struct pystack_frame *user = suspects_user_frame(stack);
     if (is_library(user->file)) /* all is: the innermost frame is shown */
         out[0] = '\0';
     else
@@ -245,29 +244,19 @@ static void children_free(struct suspects_children *c) {
 }
 
 static uint64_t *places_of(const struct evidence *e) {
-    uint64_t *places = calloc(e->n_stacks + (size_t)1, sizeof *places);
-    for (uint32_t i = 0; i < e->n_stacks && places != NULL; i++)
+    uint64_t *places = xcalloc(e->n_stacks + (size_t)1, sizeof *places);
+    for (uint32_t i = 0; i < e->n_stacks; i++)
         places[i] = suspects_place(&e->stacks[i]);
     return places;
 }
 
 static struct suspects_children *children_new(const struct suspects_input *in,
                                               const struct suspects *s) {
-    struct suspects_children *c = calloc(1, sizeof *c);
-    uint64_t **places = calloc(in->n_nodes + (size_t)1, sizeof *places);
-    if (c == NULL || places == NULL) {
-        free(c);
-        free(places);
-        return NULL;
-    }
-    *c = (struct suspects_children){.places = places};
-    for (; c->n_nodes < in->n_nodes; c->n_nodes++) {
-        const struct evidence *e = in->nodes[c->n_nodes].evidence;
-        if (e != NULL && (places[c->n_nodes] = places_of(e)) == NULL) {
-            children_free(c);
-            return NULL;
-        }
-    }
+    struct suspects_children *c = xcalloc(1, sizeof *c);
+    c->n_nodes = in->n_nodes;
+    c->places = xcalloc(in->n_nodes + (size_t)1, sizeof *c->places);
+    for (uint32_t i = 0; i < in->n_nodes; i++)
+        c->places[i] = in->nodes[i].evidence == NULL ? NULL : places_of(in->nodes[i].evidence);
     for (uint32_t r = 0; r < in->n_ranks && c->n_ranks <= OTHERS_MAX; r++)
         if (s->worker_of[r] != NULL && s->worker_of[r]->n_children > 0)
             c->ranks[c->n_ranks++] = r;
@@ -363,7 +352,7 @@ void suspects_fini(struct suspects *s) {
 
 /* Of the innermost frames, those above the first one of the user's own code. */
 static bool has_frame(const struct evidence_stack *stack,
-                      bool (*is)(const struct evidence_frame *f)) {
+                      bool (*is)(const struct pystack_frame *f)) {
     uint32_t n = stack == NULL ? 0 : stack->n;
     for (uint32_t i = 0; i < n && is_library(stack->frames[i].file); i++)
         if (is(&stack->frames[i]))
@@ -372,7 +361,7 @@ static bool has_frame(const struct evidence_stack *stack,
 }
 
 /* Where a kernel of NCCL is waited for, without a frame of torch.distributed. */
-static bool waits_for_gpu(const struct evidence_frame *f) {
+static bool waits_for_gpu(const struct pystack_frame *f) {
     static const char *const places[] = {"/torch/autograd/", "/torch/cuda/"};
     return text_has_any(f->file, places, ARRAY_SIZE(places));
 }
@@ -542,7 +531,7 @@ static uint64_t key_of(const struct evidence *e, const struct evidence_thread *t
     if (level == LEVEL_LINE && stack != NULL) {
         const struct evidence_stack line = {
             .n = 1,
-            .frames = (struct evidence_frame *)(uintptr_t)suspects_user_frame(stack),
+            .frames = (struct pystack_frame *)(uintptr_t)suspects_user_frame(stack),
         };
         uint64_t place = suspects_place(&line);
         return kind == WAIT_BLOCKED ? hash_text(place, "D") : place;
@@ -602,14 +591,12 @@ static void number_ranks(struct suspects *s, const struct keyed *keyed, uint32_t
             s->group_of[keyed[i].rank] = s->group_of[keyed[i - 1].rank];
 }
 
-static int group_ranks(const struct suspects_input *in, struct suspects *s) {
+static void group_ranks(const struct suspects_input *in, struct suspects *s) {
     uint32_t n = 0;
     for (uint32_t r = 0; r < in->n_ranks; r++)
         n += suspects_main(s, r) != NULL;
-    _cleanup_(freep) struct keyed *keyed = calloc(n + (size_t)1, sizeof *keyed);
-    s->groups = calloc(n + (size_t)1, sizeof *s->groups);
-    if (keyed == NULL || s->groups == NULL)
-        return -ENOMEM;
+    _cleanup_(freep) struct keyed *keyed = xcalloc(n + (size_t)1, sizeof *keyed);
+    s->groups = xcalloc(n + (size_t)1, sizeof *s->groups);
     /* Without any majority, the finest groups are shown. */
     for (int i = 0; i <= N_LEVELS && !s->majority; i++) {
         make_keys(in, s, i < N_LEVELS ? (enum level)i : LEVEL_ALL, keyed);
@@ -622,7 +609,6 @@ static int group_ranks(const struct suspects_input *in, struct suspects *s) {
         write_where(suspects_evidence(in, group->first), suspects_main(s, group->first),
                     group->where, sizeof group->where);
     }
-    return 0;
 }
 
 /* ---- threads ---- */
@@ -634,7 +620,7 @@ struct met {
     uint32_t rank;
 };
 
-static const struct evidence_frame *meets(const struct evidence_stack *stack) {
+static const struct pystack_frame *meets(const struct evidence_stack *stack) {
     for (uint32_t i = 0; stack != NULL && i < stack->n; i++)
         if (strstr(stack->frames[i].file, "/torch/distributed/") != NULL)
             return &stack->frames[i];
@@ -643,8 +629,8 @@ static const struct evidence_frame *meets(const struct evidence_stack *stack) {
 
 /* The innermost line of torch.distributed; 0: none. */
 static uint64_t meeting_place(const struct evidence *e, const struct evidence_thread *t) {
-    const struct evidence_frame *f = meets(suspects_stack(e, t));
-    const struct evidence_stack line = {.n = 1, .frames = (struct evidence_frame *)(uintptr_t)f};
+    const struct pystack_frame *f = meets(suspects_stack(e, t));
+    const struct evidence_stack line = {.n = 1, .frames = (struct pystack_frame *)(uintptr_t)f};
     return f == NULL ? 0 : suspects_place(&line);
 }
 
@@ -838,30 +824,19 @@ static enum suspect_reason choose(const struct suspects_input *in, struct suspec
     return SUSPECT_ELSEWHERE;
 }
 
-int suspects_find(const struct suspects_input *in, struct suspects *ret) {
+void suspects_find(const struct suspects_input *in, struct suspects *ret) {
     size_t n = in->n_ranks + (size_t)1;
-    struct suspects s = {0};
-    s.group_of = malloc(n * sizeof *s.group_of);
-    s.worker_of = calloc(n, sizeof *s.worker_of);
-    s.ended = calloc(n, sizeof *s.ended);
-    s.reacted = calloc(n, sizeof *s.reacted);
-    s.is_suspect = calloc(n, sizeof *s.is_suspect);
-    s.suspects = calloc(SUSPECTS_KEPT, sizeof *s.suspects);
-    *ret = (struct suspects){0};
-    if (s.group_of == NULL || s.worker_of == NULL || s.ended == NULL || s.reacted == NULL ||
-        s.is_suspect == NULL || s.suspects == NULL) {
-        suspects_fini(&s);
-        return -ENOMEM;
-    }
+    struct suspects s = {.group_of = xcalloc(n, sizeof *s.group_of),
+                         .worker_of = xcalloc(n, sizeof *s.worker_of),
+                         .ended = xcalloc(n, sizeof *s.ended),
+                         .reacted = xcalloc(n, sizeof *s.reacted),
+                         .is_suspect = xcalloc(n, sizeof *s.is_suspect),
+                         .suspects = xcalloc(SUSPECTS_KEPT, sizeof *s.suspects)};
     memset(s.group_of, 0xff, n * sizeof *s.group_of); /* NO_GROUP */
     collect(in, &s);
     find_debugged(in, &s);
     s.children = children_new(in, &s);
-    int r = s.children == NULL ? -ENOMEM : group_ranks(in, &s);
-    if (r < 0) {
-        suspects_fini(&s);
-        return r;
-    }
+    group_ranks(in, &s);
     uint64_t most = 0;
     bool by_ras = false;
     enum suspect_reason reason = choose(in, &s, &most, &by_ras);
@@ -881,5 +856,4 @@ int suspects_find(const struct suspects_input *in, struct suspects *ret) {
         suspects_write(in, &s, number_of(in, &s, rank, reason, by_ras), most, child, suspect);
     }
     *ret = s;
-    return 0;
 }

@@ -26,7 +26,7 @@
 
 #define SUSPECTS_NODES_MAX 65536
 #define SUSPECTS_KEPT 64 /* in the list; n_all counts the others, too */
-#define SUSPECTS_WHERE_MAX (EVIDENCE_FUNCTION_MAX + 144)
+#define SUSPECTS_WHERE_MAX (PYSTACK_FUNCTION_MAX + 144)
 #define SUSPECTS_LINE_MAX 1024              /* of suspects_line() */
 #define SUSPECTS_TEXT_MAX (4 * 1024 * 1024) /* of suspects_text(); what is over is left out */
 #define SUSPECTS_JSON_MAX (32 * 1024 * 1024)
@@ -117,8 +117,8 @@ struct suspects {
     struct suspects_children *children; /* owned; of use only in this room */
 };
 
-/* -ENOMEM; *ret is empty then. Ranks of an evidence that are not of its node are ignored. */
-_must_use_ int suspects_find(const struct suspects_input *in, struct suspects *ret);
+/* Ranks of an evidence that are not of its node are ignored. */
+void suspects_find(const struct suspects_input *in, struct suspects *ret);
 void suspects_fini(struct suspects *s);
 
 const char *suspect_reason_name(enum suspect_reason reason); /* "stopped", "elsewhere" */
@@ -135,7 +135,7 @@ void suspects_json(const struct suspects_input *in, const struct suspects *s, st
 uint64_t suspects_place(const struct evidence_stack *stack);
 /* The innermost frame of the user's own code: not of Python's library, of an installed package, or
  * frozen. If there is none, the innermost. NULL: no stack. Borrowed. */
-const struct evidence_frame *suspects_user_frame(const struct evidence_stack *stack);
+const struct pystack_frame *suspects_user_frame(const struct evidence_stack *stack);
 /* Whether the program is being debugged: it is at the prompt of pdb or ipdb, or stopped by debugpy,
  * or waits for a client of that. */
 bool suspects_is_debugged(const struct evidence_stack *stack);

@@ -276,7 +276,7 @@ static void add_stack(struct strbuf *ret, const struct evidence *e,
                       const struct evidence_thread *t) {
     const struct evidence_stack *stack = suspects_stack(e, t);
     for (uint32_t i = 0; stack != NULL && i < stack->n; i++) {
-        const struct evidence_frame *f = &stack->frames[i];
+        const struct pystack_frame *f = &stack->frames[i];
         strbuf_printf(ret, "      %s  %s:%" PRIu32 "\n", f->function, f->file, f->line);
     }
     if (stack != NULL && stack->cut)

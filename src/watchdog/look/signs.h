@@ -29,12 +29,6 @@ bool signs_number(const char *text, size_t len, const char *name, uint64_t *ret)
  * changes with each write. 0: not such a text. */
 uint64_t signs_wrote(const char *io, size_t len);
 
-/* Whether a process waits for input from a person: a debugger's prompt, input(). Its standard input
- * is a terminal, and its main thread waits for that in read(2), select(2), poll(2) or
- * epoll_wait(2). False also if that cannot be seen: it needs the permission of ptrace(2),
- * PTRACE_MODE_ATTACH_FSCREDS. Reads files that never block, and stops nothing. */
-_must_use_ bool terminal_is_awaited(pid_t pid);
-
 /* ---- one worker ---- */
 
 /* A main thread that has used less than this since the last sample did not move. One that only

@@ -27,9 +27,9 @@ static void add_worker(struct evidence *e, uint32_t rank) {
     (void)strcpy(t->name, "python3");
     (void)strcpy(t->syscall, odd ? "read" : "futex");
     (void)strcpy(t->target, odd ? "pipe" : "");
-    struct evidence_frame frames[] = {{"backward", "/home/u/train.py", 76}, {"main", "/home/u/train.py", 9}};
+    struct pystack_frame frames[] = {{"backward", "/home/u/train.py", 76}, {"main", "/home/u/train.py", 9}};
     if (odd)
-        frames[0] = (struct evidence_frame){"load", "/home/u/data.py", 20};
+        frames[0] = (struct pystack_frame){"load", "/home/u/data.py", 20};
     uint32_t number;
     cr_assert_eq(evidence_add_stack(e, frames, 2, &number), 0);
     t->stack = (int32_t)number;

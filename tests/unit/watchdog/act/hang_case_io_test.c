@@ -30,8 +30,7 @@ static char *answers[2];   /* of the nodes; NULL: silent */
 static uint32_t calls;
 static struct hang_compared got;
 static char line[SUSPECTS_LINE_MAX], path[512], files_error[512];
-static uint64_t places[4];
-static bool suspects[4], ended[4];
+static struct hang_rank ranks[4];
 
 static void copy(char *to, size_t size, const char *from) { (void)snprintf(to, size, "%s", from == NULL ? "" : from); }
 
@@ -42,9 +41,7 @@ static void on_compared(void *arg, const struct hang_compared *c) {
     copy(line, sizeof line, c->line);
     copy(path, sizeof path, c->path);
     copy(files_error, sizeof files_error, c->files_error);
-    memcpy(places, c->places, sizeof places);
-    memcpy(ended, c->ended, sizeof ended);
-    memcpy(suspects, c->suspects, sizeof suspects);
+    memcpy(ranks, c->ranks, sizeof ranks);
     loop_quit(loop);
 }
 
@@ -125,7 +122,7 @@ static void add_node(uint32_t node, uint32_t first_rank, uint32_t at) {
     _cleanup_(evidence_fini) struct evidence e = {0};
     cr_assert_eq(evidence_add_counts(&e, collectives, 4), 0);
     for (uint32_t i = 0; i < 2; i++) {
-        struct evidence_frame frame = {.line = i == 0 ? 76 : at};
+        struct pystack_frame frame = {.line = i == 0 ? 76 : at};
         (void)snprintf(frame.function, sizeof frame.function, "%s", function);
         (void)snprintf(frame.file, sizeof frame.file, "%s", file);
         uint32_t stack;
@@ -158,12 +155,12 @@ Test(hang_case_io, the_odd_rank_is_named) {
     cr_assert_not_null(strstr(line, "ranks 0-2 wait in step (train.py:76); rank 3 (node b, pid 43)"), "%s", line);
     cr_assert_eq(got.n_suspects, 1);
     cr_assert_eq(got.first.rank, 3);
-    cr_assert(suspects[3] && !suspects[0] && !suspects[1] && !suspects[2]);
+    cr_assert(ranks[3].is_suspect && !ranks[0].is_suspect && !ranks[1].is_suspect && !ranks[2].is_suspect);
     cr_assert_eq(got.first.node, 1);
     cr_assert_eq(got.n_debugged, 0);
-    cr_assert_neq(places[0], 0);
-    cr_assert_eq(places[0], places[2]);
-    cr_assert_neq(places[0], places[3]);
+    cr_assert_neq(ranks[0].place, 0);
+    cr_assert_eq(ranks[0].place, ranks[2].place);
+    cr_assert_neq(ranks[0].place, ranks[3].place);
     cr_assert_str_eq(path, "", "no files were wanted");
     cr_assert_str_eq(files_error, "");
 }
@@ -184,7 +181,7 @@ Test(hang_case_io, who_has_launched_fewer_collectives_is_named_though_its_node_i
     compare();
     cr_assert_not_null(strstr(line, "rank 3 (node b): at collective 119, others at 120; no evidence"), "%s", line);
     cr_assert(got.n_suspects == 1 && got.first.rank == 3 && got.first.reason == SUSPECT_COLLECTIVES);
-    cr_assert(suspects[3] && !suspects[2]);
+    cr_assert(ranks[3].is_suspect && !ranks[2].is_suspect);
 }
 
 /* Of the other node nothing is known. */
@@ -214,9 +211,9 @@ Test(hang_case_io, who_has_ended_is_told) {
     add_node(0, 0, 76);
     add_node(1, 2, 0);
     compare();
-    cr_assert(ended[3]);
-    cr_assert_not(ended[0]);
-    cr_assert_eq(places[3], 0);
+    cr_assert(ranks[3].ended);
+    cr_assert_not(ranks[0].ended);
+    cr_assert_eq(ranks[3].place, 0);
 }
 
 Test(hang_case_io, files_are_written) {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct evidence_frame frames[] = {{"load", "data.py", 20}, {"<module>", "train.py", 76}};
+static const struct pystack_frame frames[] = {{"load", "data.py", 20}, {"<module>", "train.py", 76}};
 
 /* A node with two workers: one that reads from a pipe, with a data loader, and one that has ended. */
 static void fill(struct evidence *e) {
@@ -125,7 +125,7 @@ Test(evidence, counts_of_ranks_that_are_not_there_are_left_out) {
 
 Test(evidence, keeps_each_distinct_stack_once) {
     _cleanup_(evidence_fini) struct evidence e = {0};
-    struct evidence_frame many[EVIDENCE_FRAMES_MAX + 1] = {{"f", "a.py", 1}};
+    struct pystack_frame many[EVIDENCE_FRAMES_MAX + 1] = {{"f", "a.py", 1}};
     uint32_t a, b, c, d;
     cr_assert_eq(evidence_add_stack(&e, frames, 2, &a), 0);
     cr_assert_eq(evidence_add_stack(&e, frames, 1, &b), 0);
@@ -152,7 +152,7 @@ Test(evidence, has_limits) {
     for (n = 0; n <= EVIDENCE_GAPS_MAX; n++)
         evidence_gap(&e, "%u", n);
     cr_expect_eq(e.n_gaps, EVIDENCE_GAPS_MAX);
-    struct evidence_frame f = {"f", "a.py", 0};
+    struct pystack_frame f = {"f", "a.py", 0};
     for (n = 0; n < EVIDENCE_WORKERS_MAX; n++) {
         f.line = n;
         cr_assert_eq(evidence_add_stack(&e, &f, 1, &number), 0);
@@ -236,10 +236,10 @@ Test(evidence, that_is_too_long_loses_its_texts_first) {
 
 Test(evidence, of_the_largest_node_is_within_its_limit) {
     _cleanup_(evidence_fini) struct evidence e = {0}, back = {0};
-    struct evidence_frame many[EVIDENCE_FRAMES_MAX];
+    struct pystack_frame many[EVIDENCE_FRAMES_MAX];
     for (size_t i = 0; i < ARRAY_SIZE(many); i++) {
         memset(&many[i], '\x01', sizeof many[i]); /* six bytes each, in JSON */
-        many[i].function[EVIDENCE_FUNCTION_MAX - 1] = many[i].file[EVIDENCE_FILE_MAX - 1] = '\0';
+        many[i].function[PYSTACK_FUNCTION_MAX - 1] = many[i].file[PYSTACK_FILE_MAX - 1] = '\0';
     }
     for (uint32_t i = 0; i < EVIDENCE_WORKERS_MAX; i++) {
         struct evidence_worker *w = evidence_add_worker(&e);

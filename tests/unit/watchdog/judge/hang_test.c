@@ -14,8 +14,7 @@
                   (double)(high));                                                                          \
     } while (0)
 
-/* Four ranks on two nodes have worked for a minute. */
-/* Four ranks on two nodes, which work. */
+/* Four ranks on two nodes, which have worked for a minute. */
 static struct rig four, *const r = &four;
 
 static void begin(void) {
@@ -37,24 +36,84 @@ Test(hang, nodes_whose_workers_move_say_nothing_and_it_is_ok) {
     cr_expect_eq(r->last.limit_ns, TIME_NEVER);
 }
 
-Test(hang, a_stopped_rank_for_which_others_wait_is_a_hang_after_10_seconds) {
-    rig_all(r, false);
-    r->w[2].flags = SIGN_STOPPED;
-    assert_between(rig_until_hung(r, 100), 10.0, 12.0);
-    cr_expect_eq(r->why, HANG_WHY_STOPPED);
-    cr_expect(r->restart);
-    cr_assert_eq(r->n_suspects, 1);
-    cr_expect_eq(r->suspects[0].rank, 2);
-    cr_expect_eq(r->suspects[0].node, 1);
-    cr_expect_eq(r->suspects[0].sign, HANG_SIGN_STOPPED);
-    cr_expect_str_eq(r->text, "rank 2 is stopped (T), and the others have waited for 10 s");
-}
+#define BUSY_TEXT "most workers have waited for 1800 s, while rank 1 was busy (--hang-timeout)"
+#define GPU_WAITS (SIGN_SPINS | SIGN_BUSY | SIGN_GPU_SEEN)
 
-Test(hang, of_several_that_are_stopped_the_sentence_names_the_first) {
-    rig_all(r, false);
-    r->w[2].flags = r->w[3].flags = SIGN_STOPPED;
-    assert_between(rig_until_hung(r, 100), 10.0, 12.0);
-    cr_expect_str_eq(r->text, "rank 2 and 1 more are stopped (T), and the others have waited for 10 s");
+/* What the four do from now on, and the verdict on it, which comes once. */
+static const struct {
+    uint32_t flags[4];
+    bool moving[4];
+    double limit; /* s; -1: never */
+    enum hang_why why;
+    int suspect; /* the only one; -1: none; -2: several */
+    enum hang_sign sign;
+    const char *text; /* NULL: any */
+} verdicts[] = {
+    {{[2] = SIGN_STOPPED},
+     {0},
+     10,
+     HANG_WHY_STOPPED,
+     2,
+     HANG_SIGN_STOPPED,
+     "rank 2 is stopped (T), and the others have waited for 10 s"},
+    {{[2] = SIGN_STOPPED, SIGN_STOPPED},
+     {0},
+     10,
+     HANG_WHY_STOPPED,
+     -2,
+     0,
+     "rank 2 and 1 more are stopped (T), and the others have waited for 10 s"},
+    {{[1] = SIGN_STOPPED, SIGN_TRACED}, {0}, -1, 0, 0, 0, NULL},
+    {{0}, {0}, 180, HANG_WHY_STILL, -1, 0, "nothing has moved for 180 s (--hang-still)"},
+    /* who is busy, writes or moves has until --hang-timeout */
+    {{[1] = SIGN_BUSY}, {0}, 1800, HANG_WHY_BUSY, 1, HANG_SIGN_BUSY, BUSY_TEXT},
+    {{[1] = SIGN_BYTES}, {0}, 1800, HANG_WHY_BUSY, 1, HANG_SIGN_BUSY, BUSY_TEXT},
+    {{[1] = SIGN_GPU}, {0}, 1800, HANG_WHY_BUSY, 1, HANG_SIGN_BUSY, BUSY_TEXT},
+    {{[1] = SIGN_SPINS}, {0}, 1800, HANG_WHY_BUSY, 1, HANG_SIGN_BUSY, BUSY_TEXT},
+    {{[1] = SIGN_SPINS | SIGN_BUSY}, {0}, 1800, HANG_WHY_BUSY, 1, HANG_SIGN_BUSY, BUSY_TEXT},
+    {{[1] = GPU_WAITS | SIGN_GPU}, {0}, 1800, HANG_WHY_BUSY, 1, HANG_SIGN_BUSY, BUSY_TEXT},
+    {{[1] = SIGN_SPINS | SIGN_GPU_SEEN | SIGN_BYTES}, {0}, 1800, HANG_WHY_BUSY, 1, HANG_SIGN_BUSY, BUSY_TEXT},
+    {{0}, {[3] = true}, 1800, HANG_WHY_BUSY, 3, HANG_SIGN_BUSY, NULL},
+    /* also while its output is held */
+    {{[0] = SIGN_HELD}, {[0] = true}, 1800, HANG_WHY_BUSY, 0, HANG_SIGN_BUSY, NULL},
+    /* one that closer looks do not see may be busy, and is not a suspect for that */
+    {{[2] = SIGN_UNSEEN}, {0}, 1800, HANG_WHY_BUSY, -1, 0, NULL},
+    /* a main thread that spins, with the links of its GPU silent, waits */
+    {{GPU_WAITS, GPU_WAITS, GPU_WAITS, GPU_WAITS},
+     {0},
+     180,
+     HANG_WHY_STILL,
+     -1,
+     0,
+     "nothing has moved for 180 s (--hang-still): rank 0 and 3 more seem to wait for their GPUs, whose links are "
+     "silent"},
+};
+
+Test(hang, what_is_seen_decides_limit_reason_and_suspects) {
+    for (size_t i = 0; i < ARRAY_SIZE(verdicts); i++) {
+        rig_fini(r);
+        begin();
+        for (uint32_t k = 0; k < 4; k++) {
+            r->w[k].flags = verdicts[i].flags[k];
+            r->w[k].moving = verdicts[i].moving[k];
+        }
+        double hung = rig_until_hung(r, 4000), limit = verdicts[i].limit;
+        cr_assert(limit < 0 ? hung < 0 : hung >= limit && hung <= limit + 2, "%zu: %.1f s", i, hung);
+        if (limit < 0)
+            continue;
+        cr_expect(r->restart);
+        cr_expect_eq(r->why, verdicts[i].why, "%zu", i);
+        cr_expect_eq(r->last.spins, ((r->w[0].flags | r->w[1].flags) & SIGN_SPINS) != 0, "%zu", i);
+        cr_assert(verdicts[i].suspect == -2 || r->n_suspects == (verdicts[i].suspect >= 0), "%zu", i);
+        if (verdicts[i].suspect >= 0) {
+            cr_expect_eq(r->suspects[0].rank, verdicts[i].suspect, "%zu", i);
+            cr_expect_eq(r->suspects[0].node, verdicts[i].suspect / 2, "%zu", i);
+            cr_expect_eq(r->suspects[0].sign, verdicts[i].sign, "%zu", i);
+        }
+        if (verdicts[i].text != NULL)
+            cr_expect_str_eq(r->text, verdicts[i].text, "%zu", i);
+        cr_expect_lt(rig_until_hung(r, 1000), 0, "%zu: it is reported once", i);
+    }
 }
 
 Test(hang, the_ten_seconds_are_of_the_stop_not_of_the_wait_before_it) {
@@ -170,15 +229,6 @@ Test(hang, who_traces_a_job_that_is_known_to_hang_is_not_told) {
     cr_expect_eq(r->reports, reports);
 }
 
-/* Its closer looks fail, as on a machine that is busy beyond measure: it may be that it saves. */
-Test(hang, one_that_can_not_be_looked_at_may_be_busy_and_is_no_suspect) {
-    rig_all(r, false);
-    r->w[2].flags = SIGN_UNSEEN;
-    assert_between(rig_until_hung(r, 10000), 1800, 1802);
-    cr_expect_eq(r->why, HANG_WHY_BUSY);
-    cr_expect_eq(r->n_suspects, 0);
-}
-
 /* Too few descriptors for its files. */
 Test(hang, one_that_can_not_be_seen_is_taken_for_moving_but_is_no_suspect) {
     r->w[0].flags = r->w[1].flags = r->w[2].flags = SIGN_UNSEEN;
@@ -189,14 +239,6 @@ Test(hang, one_that_can_not_be_seen_is_taken_for_moving_but_is_no_suspect) {
     assert_between(rig_until_hung(r, 10000), 1800, 1802);
     cr_expect_eq(r->why, HANG_WHY_BUSY);
     cr_expect_eq(r->n_suspects, 0);
-}
-
-/* Who moves does not wait for a reader. */
-Test(hang, one_that_moves_while_its_output_is_held_does_not_hold_the_verdict) {
-    rig_all(r, false);
-    r->w[0].moving = true;
-    r->w[0].flags = SIGN_HELD;
-    assert_between(rig_until_hung(r, 10000), 1800, 1802);
 }
 
 /* The others have waited for whoever types, and not for a rank. */
@@ -228,22 +270,6 @@ Test(hang, while_two_wait_for_somebody_to_type_nobody_is_late) {
                               "not count as a hang");
 }
 
-Test(hang, one_stopped_and_one_traced_is_never) {
-    rig_all(r, false);
-    r->w[1].flags = SIGN_STOPPED;
-    r->w[2].flags = SIGN_TRACED;
-    assert_between(rig_until_hung(r, 10000), -1, -1);
-}
-
-Test(hang, nothing_moves_is_a_hang_after_hang_still) {
-    rig_all(r, false);
-    assert_between(rig_until_hung(r, 1000), 180, 182);
-    cr_expect_eq(r->why, HANG_WHY_STILL);
-    cr_expect_eq(r->n_suspects, 0);
-    cr_expect_str_eq(r->text, "nothing has moved for 180 s (--hang-still)");
-    assert_between(rig_until_hung(r, 1000), -1, -1); /* it is said once */
-}
-
 Test(hang, the_verdict_is_at_the_end_of_the_limit_not_at_the_next_second) {
     for (double part = 0; part < 1; part += 0.3) {
         rig_limits(r, &(struct hang_limits){HANG_ACTION_RESTART, S(60 + part), S(1800), S(30)});
@@ -260,49 +286,6 @@ Test(hang, hang_still_counts_from_the_last_that_moved) {
     r->w[0].moving = false;
     assert_between(rig_until_hung(r, 1000), 180, 182);
     cr_expect_eq(r->why, HANG_WHY_STILL);
-}
-
-static void expect_busy(uint32_t flags) {
-    rig_all(r, true);
-    rig_run(r, 20);
-    rig_all(r, false);
-    r->w[1].flags = flags;
-    assert_between(rig_until_hung(r, 3000), 1800, 1802);
-    cr_expect_eq(r->why, HANG_WHY_BUSY);
-    cr_assert_eq(r->n_suspects, 1);
-    cr_expect_eq(r->suspects[0].rank, 1);
-    cr_expect_eq(r->suspects[0].sign, HANG_SIGN_BUSY);
-    cr_expect_str_eq(r->text, "most workers have waited for 1800 s, while rank 1 was busy (--hang-timeout)");
-}
-
-Test(hang, somebody_busy_or_writing_makes_it_hang_timeout) {
-    expect_busy(SIGN_BUSY);
-    expect_busy(SIGN_BYTES);
-    expect_busy(SIGN_GPU);
-    expect_busy(SIGN_SPINS);
-    expect_busy(SIGN_SPINS | SIGN_BUSY);
-    expect_busy(SIGN_SPINS | SIGN_BUSY | SIGN_GPU_SEEN | SIGN_GPU);
-    expect_busy(SIGN_SPINS | SIGN_GPU_SEEN | SIGN_BYTES);
-}
-
-Test(hang, one_rank_that_moves_makes_it_hang_timeout) {
-    all_wait_for(r, 3);
-    assert_between(rig_until_hung(r, 3000), 1800, 1802);
-    cr_expect_eq(r->why, HANG_WHY_BUSY);
-    cr_assert_eq(r->n_suspects, 1);
-    cr_expect_eq(r->suspects[0].rank, 3);
-}
-
-Test(hang, spinning_on_a_gpu_whose_links_are_silent_is_waiting) {
-    rig_all(r, false);
-    for (uint32_t i = 0; i < 4; i++)
-        r->w[i].flags = SIGN_SPINS | SIGN_BUSY | SIGN_GPU_SEEN;
-    assert_between(rig_until_hung(r, 1000), 180, 182);
-    cr_expect_eq(r->why, HANG_WHY_STILL);
-    cr_expect(r->last.spins);
-    cr_expect_str_eq(r->text,
-                     "nothing has moved for 180 s (--hang-still): rank 0 and 3 more seem to wait for their GPUs, "
-                     "whose links are silent");
 }
 
 /* Not in NCCL: it may compute, and has until --hang-timeout. */

@@ -23,7 +23,7 @@ struct evidence_thread *rig_main(struct suspects_rig *r, uint32_t rank) {
 }
 
 int32_t rig_stack(struct suspects_rig *r, uint32_t rank, const char *frames) {
-    struct evidence_frame list[EVIDENCE_FRAMES_MAX];
+    struct pystack_frame list[EVIDENCE_FRAMES_MAX];
     uint32_t n = 0, number;
     int used;
     memset(list, 0, sizeof list);
@@ -95,7 +95,7 @@ void suspects_rig_init(struct suspects_rig *r, uint32_t n_ranks) {
 void rig_find(struct suspects_rig *r) {
     suspects_fini(&r->found);
     strbuf_clear(&r->line);
-    cr_assert_eq(suspects_find(&r->in, &r->found), 0);
+    suspects_find(&r->in, &r->found);
     suspects_line(&r->in, &r->found, &r->line);
 }
 

@@ -596,7 +596,7 @@ Test(suspects, the_largest_job_has_a_line_that_fits) {
     }
     struct suspects_input in = {.n_ranks = 65536, .nodes_of = nodes_of, .n_nodes = 64, .nodes = nodes};
     struct suspects found;
-    cr_assert_eq(suspects_find(&in, &found), 0);
+    suspects_find(&in, &found);
     cr_expect(found.majority);
     cr_expect_eq(found.n_suspects, SUSPECTS_KEPT);
     cr_expect(found.n_all > 20000);
@@ -707,12 +707,12 @@ Test(suspects, a_node_without_evidence_is_said_to_be_missing_after_a_failure) {
 #define ODD_RANK 4001
 
 static void add_loaders(struct evidence *e, struct evidence_worker *w) {
-    struct evidence_frame frames[EVIDENCE_FRAMES_MAX];
+    struct pystack_frame frames[EVIDENCE_FRAMES_MAX];
     for (uint32_t i = 0; i < LOADERS; i++) {
         struct evidence_child *c = evidence_add_child(w);
         uint32_t number;
         for (size_t k = 0; k < ARRAY_SIZE(frames); k++) {
-            frames[k] = (struct evidence_frame){.function = "transform", .line = 10 + i};
+            frames[k] = (struct pystack_frame){.function = "transform", .line = 10 + i};
             (void)snprintf(frames[k].file, sizeof frames[k].file, "/home/u/project/of/mine/stage-%zu/data.py", k);
         }
         if (w->rank == ODD_RANK && i == 7)
@@ -741,7 +741,7 @@ Test(suspects, one_loader_of_very_many_is_found, .timeout = 60) {
         *evidence_add_thread(w) = (struct evidence_thread){.state = 'S', .syscall = "poll", .stack = -1};
         add_loaders(e, w);
     }
-    cr_assert_eq(suspects_find(&in, &found), 0);
+    suspects_find(&in, &found);
     cr_assert_eq(found.n_all, 1);
     cr_expect(found.suspects[0].rank == ODD_RANK && found.suspects[0].reason == SUSPECT_CHILD);
     suspects_fini(&found);

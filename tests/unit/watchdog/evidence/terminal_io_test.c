@@ -1,4 +1,4 @@
-#include "watchdog/look/signs.h"
+#include "watchdog/evidence/waits.h"
 
 #include <criterion/criterion.h>
 #include <fcntl.h>
