@@ -51,6 +51,7 @@ static int take(struct helper_call *c) {
     if (n < 0)
         return errno == EINTR ? -EAGAIN : -errno;
     strbuf_add_bytes(&c->bytes, buf, (size_t)n);
+    explicit_bzero(buf, (size_t)n); /* an answer can be a key */
     return n == 0 ? 0 : c->bytes.len > c->max_bytes ? -EMSGSIZE : -EAGAIN;
 }
 
