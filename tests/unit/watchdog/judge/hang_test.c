@@ -106,8 +106,8 @@ Test(hang, what_is_seen_decides_limit_reason_and_suspects) {
         cr_expect_eq(r->last.spins, ((r->w[0].flags | r->w[1].flags) & SIGN_SPINS) != 0, "%zu", i);
         cr_assert(verdicts[i].suspect == -2 || r->n_suspects == (verdicts[i].suspect >= 0), "%zu", i);
         if (verdicts[i].suspect >= 0) {
-            cr_expect_eq(r->suspects[0].rank, verdicts[i].suspect, "%zu", i);
-            cr_expect_eq(r->suspects[0].node, verdicts[i].suspect / 2, "%zu", i);
+            cr_expect_eq(r->suspects[0].rank, (uint32_t)verdicts[i].suspect, "%zu", i);
+            cr_expect_eq(r->suspects[0].node, (uint32_t)verdicts[i].suspect / 2, "%zu", i);
             cr_expect_eq(r->suspects[0].sign, verdicts[i].sign, "%zu", i);
         }
         if (verdicts[i].text != NULL)
