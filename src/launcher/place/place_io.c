@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <mntent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,7 +15,6 @@
 
 #define ANCESTORS_MAX 64
 #define CONF_MAX ((size_t)1 << 20)
-#define MOUNTINFO_MAX ((size_t)4 << 20)
 
 /* A title has NUL bytes behind it, and an argument list has them inside. */
 static bool read_title(pid_t pid, char ret[SLURM_TITLE_MAX]) {
@@ -45,20 +45,6 @@ void place_here_read(struct place_here *ret) {
         }
         pid = st.parent;
     }
-}
-
-/* The kernel does not say how long it is, and gives it in pieces. False: it can't be read. */
-static bool read_mountinfo(struct strbuf *to) {
-    int fd = open("/proc/self/mountinfo", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : 1;
-    while ((n > 0 || (n < 0 && fd >= 0 && errno == EINTR)) && to->len < MOUNTINFO_MAX) {
-        char piece[8192];
-        n = read(fd, piece, sizeof piece);
-        if (n > 0)
-            strbuf_add_bytes(to, piece, (size_t)n);
-    }
-    file_close(&fd);
-    return n == 0;
 }
 
 static char *read_conf(char *const *envp) {
@@ -93,7 +79,9 @@ bool folder_is_usable(const char *path) {
 }
 
 const char *shared_folder(const char *path) {
-    _cleanup_(strbuf_fini) struct strbuf text = {0};
-    const char *name = read_mountinfo(&text) ? mounts_shared(strbuf_text(&text), path) : NULL;
+    FILE *mounts = setmntent("/proc/self/mounts", "re");
+    const char *name = mounts != NULL ? mounts_shared(mounts, path) : NULL;
+    if (mounts != NULL)
+        (void)endmntent(mounts);
     return name != NULL && folder_is_usable(path) ? name : NULL;
 }
