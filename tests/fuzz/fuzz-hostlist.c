@@ -1,5 +1,5 @@
-/* Any bytes as a list of hosts: all readers agree whether it is one; what is expanded keeps the limits. And as counts for
- * each node: the counts of the nodes add up to the sum. */
+/* Any bytes as a list of hosts: what is expanded keeps the limits. And as counts for each node: the counts of the nodes
+ * add up to the sum. */
 #include <stdbool.h>
 #include <string.h>
 
@@ -7,9 +7,6 @@
 #include "launcher/hosts/tasks.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-/* Longer lists are only counted: each would take as long as thousands of short ones. */
-#define NAMES_MAX 2048
 
 static void check(bool holds) {
     if (!holds)
@@ -25,23 +22,13 @@ static void check_names(const struct hostlist *hosts) {
 }
 
 static void read_list(const char *text) {
-    struct hostlist hosts;
+    struct hostlist hosts = {0};
     struct err err = {0};
-    char first[HOSTLIST_NAME_MAX + 1];
-    size_t n = 0, at;
-    int r = hostlist_count(text, &n, &err);
-    check(hostlist_first(text, first, NULL) == r && (r == 0) == (err.text[0] == '\0'));
-    if (r < 0) {
-        check(hostlist_expand(text, &hosts, NULL) == r && hostlist_index(text, "n1", &at, NULL) == r);
-        return;
-    }
-    check(n >= 1 && n <= HOSTLIST_HOSTS_MAX);
-    if (n > NAMES_MAX)
-        return;
-    check(hostlist_expand(text, &hosts, NULL) == 0 && hosts.n == n && strcmp(hosts.names[0], first) == 0);
+    int r = hostlist_expand(text, &hosts, &err);
+    check((r == 0) == (err.text[0] == '\0'));
+    check((r == 0) == (hosts.n > 0));
+    check(hosts.n <= HOSTLIST_HOSTS_MAX);
     check_names(&hosts);
-    const char *last = hosts.names[n - 1];
-    check(hostlist_index(text, last, &at, NULL) == 0 && at < n && strcmp(hosts.names[at], last) == 0);
     hostlist_fini(&hosts);
 }
 

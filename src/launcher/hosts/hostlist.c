@@ -221,11 +221,6 @@ static bool next_number(struct bracket *b) {
     return true;
 }
 
-static void first_name(struct item *it) {
-    for (uint32_t i = 0; i < it->n; i++)
-        first_number(&it->brackets[i]);
-}
-
 /* The last bracket runs fastest, then the first, the second, ... */
 static bool next_name(struct item *it) {
     if (it->n == 0)
@@ -266,36 +261,14 @@ static const char *to_item(const char *p) {
     return p;
 }
 
-/* Checks the list and counts its hosts. */
-static int check(const struct source *src, size_t *ret) {
-    if (strnlen(src->list, HOSTLIST_TEXT_MAX + 1) > HOSTLIST_TEXT_MAX)
-        return err_set(src->err, -ERANGE, "a host list has more than %zu bytes", HOSTLIST_TEXT_MAX);
-    size_t hosts = 0;
-    for (const char *p = to_item(src->list); *p != '\0'; p = to_item(p)) {
-        struct item it;
-        int r = read_item(src, &p, &it);
-        if (r < 0)
-            return r;
-        hosts += it.hosts;
-        if (hosts > HOSTLIST_HOSTS_MAX)
-            return BAD(src, -ERANGE, it.begin, "the list exceeds %u hosts", HOSTLIST_HOSTS_MAX);
-    }
-    if (hosts == 0)
-        return err_set(src->err, -EINVAL, "the host list is empty");
-    *ret = hosts;
-    return 0;
-}
-
-/* The next item of a list that was checked, with its first name; false at the end. */
-static bool next_item(const char **at, struct item *ret) {
-    static const struct source checked = {.list = ""};
-    *at = to_item(*at);
-    if (**at == '\0')
-        return false;
-    int r = read_item(&checked, at, ret);
-    assert(r == 0);
-    first_name(ret);
-    return true;
+/* Adds all names of an item, each with its NUL. */
+static void add_names(struct item *it, struct strbuf *text) {
+    for (uint32_t i = 0; i < it->n; i++)
+        first_number(&it->brackets[i]);
+    do {
+        char name[HOSTLIST_NAME_MAX + 1];
+        strbuf_add_bytes(text, name, write_name(it, name) + 1);
+    } while (next_name(it));
 }
 
 void hostlist_fini(struct hostlist *l) {
@@ -305,66 +278,27 @@ void hostlist_fini(struct hostlist *l) {
 }
 
 int hostlist_expand(const char *list, struct hostlist *ret, struct err *err) {
-    size_t n;
-    int r = check(&(struct source){list, err}, &n);
-    if (r < 0)
-        return r;
+    const struct source src = {list, err};
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    struct item it;
-    while (next_item(&list, &it)) {
-        do {
-            char name[HOSTLIST_NAME_MAX + 1];
-            strbuf_add_bytes(&text, name, write_name(&it, name) + 1);
-        } while (next_name(&it));
+    size_t n = 0;
+    if (strnlen(list, HOSTLIST_TEXT_MAX + 1) > HOSTLIST_TEXT_MAX)
+        return err_set(err, -ERANGE, "a host list has more than %zu bytes", HOSTLIST_TEXT_MAX);
+    for (const char *p = to_item(list); *p != '\0'; p = to_item(p)) {
+        struct item it;
+        int r = read_item(&src, &p, &it);
+        if (r < 0)
+            return r;
+        n += it.hosts;
+        if (n > HOSTLIST_HOSTS_MAX)
+            return BAD(&src, -ERANGE, it.begin, "the list exceeds %u hosts", HOSTLIST_HOSTS_MAX);
+        add_names(&it, &text);
     }
+    if (n == 0)
+        return err_set(err, -EINVAL, "the host list is empty");
     struct hostlist l = {.names = xcalloc(n, sizeof *l.names), .text = strbuf_take(&text), .n = n};
     char *p = l.text;
     for (size_t i = 0; i < n; i++, p += strlen(p) + 1)
         l.names[i] = p;
     *ret = l;
     return 0;
-}
-
-int hostlist_first(const char *list, char ret[HOSTLIST_NAME_MAX + 1], struct err *err) {
-    size_t n;
-    int r = check(&(struct source){list, err}, &n);
-    if (r < 0)
-        return r;
-    struct item it;
-    if (next_item(&list, &it))
-        (void)write_name(&it, ret);
-    return 0;
-}
-
-int hostlist_count(const char *list, size_t *ret, struct err *err) {
-    return check(&(struct source){list, err}, ret);
-}
-
-/* Whether the text before the first bracket excludes a name. */
-static bool cannot_have(const struct item *it, const char *name) {
-    size_t fixed = it->n == 0 ? (size_t)(it->end - it->begin) : strcspn(it->begin, "[");
-    return strncmp(name, it->begin, fixed) != 0;
-}
-
-int hostlist_index(const char *list, const char *name, size_t *ret, struct err *err) {
-    size_t n, index = 0;
-    int r = check(&(struct source){list, err}, &n);
-    if (r < 0)
-        return r;
-    for (struct item it; next_item(&list, &it);) {
-        if (cannot_have(&it, name)) {
-            index += it.hosts;
-            continue;
-        }
-        do {
-            char other[HOSTLIST_NAME_MAX + 1];
-            (void)write_name(&it, other);
-            if (strcmp(other, name) == 0) {
-                *ret = index;
-                return 0;
-            }
-            index++;
-        } while (next_name(&it));
-    }
-    return -ENOENT;
 }

@@ -41,22 +41,10 @@ struct hostlist {
 
 void hostlist_fini(struct hostlist *l);
 
-/* All functions that read a list check the whole of it first. They return 0, -EINVAL (it is not a
- * list, or has no host) or -ERANGE (a limit above); the error quotes the list and says where in
- * it. What they return is written only on 0. */
-
-/* The names in their order. */
+/* Expands a list into its names, in their order. Returns 0, -EINVAL (it is not a list, or has no
+ * host) or -ERANGE (a limit above); the error quotes the list and says where in it. *ret is written
+ * only on 0. */
 _must_use_ int hostlist_expand(const char *list, struct hostlist *ret, struct err *err);
-
-/* The following do not build the names of the others. */
-
-/* The first name. */
-_must_use_ int hostlist_first(const char *list, char ret[HOSTLIST_NAME_MAX + 1], struct err *err);
-/* How many names; a host that is named twice counts twice. */
-_must_use_ int hostlist_count(const char *list, size_t *ret, struct err *err);
-/* The place of a name, from 0; of the first if there are several. Names are compared as texts: "n1"
- * is neither "n01" nor "n1.cluster". -ENOENT, without an error text: it is not in the list. */
-_must_use_ int hostlist_index(const char *list, const char *name, size_t *ret, struct err *err);
 
 /* Sets an error that quotes a text with a position in it, and returns `code`:
  *

@@ -238,19 +238,20 @@ static int read_numbers(char *const *envp, const struct place *p, const struct s
 /* This node in the step's list: that is its number, but in a heterogeneous job. There the list is
  * sorted, and nodes are numbered in the order of the components. SLURMD_NODENAME is a node's name
  * in lists. */
-static uint32_t index_of(char *const *envp, const struct place *p) {
+static uint32_t index_of(char *const *envp, const struct place *p, const struct hostlist *nodes) {
     const char *name = env_get(envp, "SLURMD_NODENAME");
-    size_t i;
-    bool found = p->het_size > 0 && name != NULL &&
-                 hostlist_index(p->step_nodelist, name, &i, NULL) == 0 && i < p->n_nodes;
-    return found ? (uint32_t)i : p->node_id;
+    for (uint32_t i = 0; p->het_size > 0 && name != NULL && i < MIN2(nodes->n, p->n_nodes); i++)
+        if (strcmp(nodes->names[i], name) == 0)
+            return i;
+    return p->node_id;
 }
 
-static int read_tasks(char *const *envp, struct place *p, struct err *err) {
+static int read_tasks(char *const *envp, const struct hostlist *nodes, struct place *p,
+                      struct err *err) {
     static const char name[] = "SLURM_STEP_TASKS_PER_NODE";
     const char *text = env_get(envp, name);
     struct tasks tasks;
-    uint32_t index = index_of(envp, p);
+    uint32_t index = index_of(envp, p, nodes);
     if (text == NULL || tasks_read(text, &tasks, NULL) < 0 || tasks.nodes != p->n_nodes ||
         tasks_of_node(text, index, &p->node_tasks, NULL) < 0 || p->node_tasks == 0)
         return missing(p, name, err);
@@ -261,7 +262,7 @@ static int read_tasks(char *const *envp, struct place *p, struct err *err) {
 }
 
 static int read_step(char *const *envp, struct place *p, struct err *err) {
-    char first[HOSTLIST_NAME_MAX + 1];
+    _cleanup_(hostlist_fini) struct hostlist nodes = {0};
     struct err why = {0};
     const struct step_number of_step[] = {
         {"SLURM_STEP_NUM_NODES", &p->n_nodes, 1, TASKS_NODES_MAX},
@@ -279,16 +280,16 @@ static int read_step(char *const *envp, struct place *p, struct err *err) {
     p->step_nodelist = copy_of(envp, "SLURM_STEP_NODELIST", NULL);
     if (p->step_nodelist == NULL)
         return missing(p, "SLURM_STEP_NODELIST", err);
-    if (hostlist_first(p->step_nodelist, first, &why) < 0)
+    if (hostlist_expand(p->step_nodelist, &nodes, &why) < 0)
         return err_set(err, -EINVAL, "SLURM_STEP_NODELIST: %s", why.text);
-    p->first_host = xstrdup(first);
+    p->first_host = xstrdup(nodes.names[0]);
     const struct step_number of_task[] = {
         {"SLURM_NODEID", &p->node_id, 0, p->n_nodes - 1},
         {"SLURM_PROCID", &p->proc_id, 0, p->n_tasks - 1},
     };
     r = read_numbers(envp, p, of_task, ARRAY_SIZE(of_task), err);
     if (r == 0)
-        r = read_tasks(envp, p, err);
+        r = read_tasks(envp, &nodes, p, err);
     if (r < 0)
         return r;
     const struct step_number of_node[] = {{"SLURM_LOCALID", &p->local_id, 0, p->node_tasks - 1}};

@@ -141,67 +141,6 @@ Test(hostlist, random_lists_are_read_again) {
     }
 }
 
-/* ---- without the whole list ---- */
-
-Test(hostlist, first_count_and_index_agree_with_the_whole_list) {
-    for (size_t i = 0; i < ARRAY_SIZE(vectors); i++) {
-        const char *list = vectors[i].list;
-        struct hostlist hosts;
-        char first[HOSTLIST_NAME_MAX + 1] = "untouched";
-        size_t n = 4711, at = 4711;
-        int r = hostlist_expand(list, &hosts, NULL);
-        cr_assert_eq(hostlist_first(list, first, NULL), r, "%s", list);
-        cr_assert_eq(hostlist_count(list, &n, NULL), r, "%s", list);
-        if (r < 0) {
-            cr_assert_eq(hostlist_index(list, "n1", &at, NULL), r, "%s", list);
-            cr_assert_str_eq(first, "untouched");
-            cr_assert(n == 4711 && at == 4711);
-            continue;
-        }
-        cr_assert_str_eq(first, hosts.names[0]);
-        cr_assert_eq(n, hosts.n);
-        for (size_t k = 0; k < hosts.n; k++) {
-            size_t same = 0;
-            while (strcmp(hosts.names[same], hosts.names[k]) != 0)
-                same++;
-            cr_assert_eq(hostlist_index(list, hosts.names[k], &at, NULL), 0);
-            cr_assert_eq(at, same, "%s in %s: %zu", hosts.names[k], list, at);
-        }
-        hostlist_fini(&hosts);
-    }
-}
-
-Test(hostlist, a_name_is_found_as_it_is_written_only) {
-    static const struct {
-        const char *list, *name;
-        int at; /* -1: not there */
-    } cases[] = {
-        {"a,n[08-12],b", "n10", 3},
-        {"a,n[08-12],b", "b", 6},
-        {"a,n[08-12],b", "n8", -1},
-        {"n[1-3]", "n4", -1},
-        {"n[1-3]", "n", -1},
-        {"n[1-3]", "", -1},
-        {"n[1-3]", "n1.cluster", -1},
-        {"node1", "node", -1},
-        {"node", "node1", -1},
-        {"r[1-2]c[1-2]n[1-2]", "r1c2n1", 4},
-        {"n[1-3],n[2-4]", "n4", 5},
-        {"n[1-3],n[2-4]", "n3", 2},
-        {"[1-3]", "2", 1},
-        {"x[1-9]y,x[1-9]z", "x1z", 9},
-        {"n[1-65536]", "n65536", 65535},
-    };
-    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-        size_t at = 4711;
-        err = (struct err){0};
-        int r = hostlist_index(cases[i].list, cases[i].name, &at, &err);
-        cr_assert_eq(r, cases[i].at < 0 ? -ENOENT : 0, "%s in %s: %d", cases[i].name, cases[i].list, r);
-        cr_assert_eq(at, r < 0 ? 4711 : (size_t)cases[i].at, "%s in %s: %zu", cases[i].name, cases[i].list, at);
-        cr_assert_str_eq(err.text, "");
-    }
-}
-
 /* ---- errors and limits ---- */
 
 Test(hostlist, an_error_quotes_the_list_and_names_the_place) {
@@ -253,8 +192,8 @@ Test(hostlist, a_long_list_is_quoted_around_the_place) {
     strbuf_add(&list, "bad[,");
     for (int i = 0; i < 100; i++)
         strbuf_printf(&list, "node%02d,", i);
-    size_t n;
-    cr_assert_eq(hostlist_count(strbuf_text(&list), &n, &err), -EINVAL);
+    struct hostlist hosts;
+    cr_assert_eq(hostlist_expand(strbuf_text(&list), &hosts, &err), -EINVAL);
     cr_assert(strstr(err.text, "\"...") != NULL && strstr(err.text, ",node99,bad[,node00,") != NULL &&
                   strstr(err.text, "...\": at character 705 ") != NULL,
               "%s", err.text);
@@ -262,10 +201,10 @@ Test(hostlist, a_long_list_is_quoted_around_the_place) {
 }
 
 static int count_of(const char *list) {
-    size_t n;
+    _cleanup_(hostlist_fini) struct hostlist hosts = {0};
     err = (struct err){0};
-    int r = hostlist_count(list, &n, &err);
-    return r < 0 ? r : (int)n;
+    int r = hostlist_expand(list, &hosts, &err);
+    return r < 0 ? r : (int)hosts.n;
 }
 
 Test(hostlist, a_list_has_limits) {
