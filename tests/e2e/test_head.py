@@ -539,7 +539,7 @@ def test_a_login_node_knows_the_users_jobs(here):
         return f"muster: error: Slurm's job {number} runs on other machines; ask on one of its nodes:\n" \
                f"  srun --jobid={number} --overlap -N1 -n1 muster "
 
-    assert "no job" in status().stderr and "the run '4711'" in status("4711").stderr
+    assert "no job" in status().stderr and "no job '4711'" in status("4711").stderr
     first = in_batch(here, 1)
     here.workers(1)
     assert [status(*w).stderr for w in ((), (first,), ("--rdzv-id", first))] == [line(first) + "status\n"] * 3
@@ -552,7 +552,7 @@ def test_a_login_node_knows_the_users_jobs(here):
     there = here.slurm.run(RUN[0], "status", second, on=1, env=here.job.env("a", here.env()))
     assert f"job emu.{second}.0: running" in there.stdout, there
     done = status()
-    assert done.returncode == 1 and {f"  --rdzv-id {n}" for n in (first, second)} == {*done.stderr.splitlines()[1:]}, done.stderr
+    assert done.returncode == 1 and {f"  muster status {n}" for n in (first, second)} == {*done.stderr.splitlines()[1:]}, done.stderr
     assert status(second).stderr == line(second) + "status\n"
     here.job.go()
     for number in (first, second):

@@ -192,7 +192,7 @@ def test_commands_that_do_not_find_it_say_what_to_name(job, container):
     inside_job(job, container)
     for command in ("status", "stacks", "stop"):
         done = ask(job, command)
-        assert done.returncode == 1 and re.search("no job .*is known on this machine; name an ENDPOINT", done.stderr), done
+        assert done.returncode == 1 and re.search("no job .*is known on this machine; give the JOB's address", done.stderr), done
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def completed(job):
 
 
 def test_a_run_without_logs_says_what_to_do(job):
-    assert "no run of yours is known" in shown(job, code=1)
+    assert "no job of yours is known" in shown(job, code=1)
     assert job.run("--rdzv-id=quiet", *SH, "echo hello")[0] == 0
     assert "'quiet' keeps no logs: start it with --log-dir=DIR and -r 3" in shown(job, code=1)
     assert completed(job) == ["quiet"]
@@ -150,9 +150,10 @@ def test_ids_and_their_beginnings(job):
     assert shown(job, "train-a") == "[0]:train-a\n"
     assert shown(job, "oth") == "[0]:other\n"
     assert shown(job, "train", code=2).splitlines() == [
-        'muster logs: several runs begin with "train":', "  train-b", "  train-a"]
-    assert "several runs in logs begin" in shown(job, "--log-dir=logs", "train", code=2)
-    assert "no run 'x' is known" in shown(job, "x", code=1)
+        "muster logs: several jobs have an id that begins with 'train'; choose one:",
+        "  muster logs train-b", "  muster logs train-a"]
+    assert "several jobs in logs begin" in shown(job, "--log-dir=logs", "train", code=2)
+    assert "no job 'x' is known" in shown(job, "x", code=1)
     assert job.run("--rdzv-id=train-a", "--log-dir=logs", "-t1", *SH, "echo again")[0] == 0
     assert shown(job, "train-a") == "[0]:again\n"
     assert shown(job, "train-a.2") == "[0]:again\n"

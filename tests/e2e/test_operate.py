@@ -102,14 +102,14 @@ def test_a_job_that_runs_seen_from_every_side(job):
 
 def test_ps_lists_the_agents_of_this_machine(job):
     code, out, err = ask(job, "ps")
-    assert (code, out.count("\n"), err) == (0, 1, "") and out.startswith("RUN ID "), (out, err)
+    assert (code, err) == (0, "") and re.fullmatch(r"no job( of yours)? runs on this machine\n", out), (out, err)
     a, b = job.pair(nnodes="2")
     job.events.wait("start", 4)
     until(job, lambda s: all(n["state"] == "running" for n in s["nodes"]), endpoint(a))
     code, out, err = ask(job, "ps")
     assert code == 0 and not err, err
     title, *rows = out.splitlines()
-    assert title.split() == "RUN ID STATE NODE GROUP WORKERS SINCE COMMAND".split() and len(rows) == 2, out
+    assert title.split() == "JOB STATE NODE GROUP WORKERS SINCE COMMAND".split() and len(rows) == 2, out
     for row in rows:
         assert re.match(r"e2e +running +\S+ +1\.1 +2 of 4 +\d\d:\d\d +\S", row) and len(row) <= 80, out
     code, out, err = ask(job, "ps", "-o", "wide")
@@ -135,7 +135,10 @@ def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
                           worker, "start", "wait", env={"MUSTER_RUN_DIR": job.tmp / "run"})
         other.events.wait("start", 1)
         code, _, err = ask(job, "status")
-        assert code == 1 and "several jobs" in err and "--rdzv-id e2e" in err and "--rdzv-id second" in err, err
+        assert (code, err) == (1, "muster: error: several jobs run on this machine; choose one:\n"
+                                  "  muster status e2e\n  muster status second\n")
+        code, _, err = ask(job, "exclude", "--reason", "bad node", "node")  # the whole line, to paste
+        assert code == 1 and "  muster exclude --reason 'bad node' node second\n" in err, err
         assert status(job, "--rdzv-id=second")["run_id"] == "second"
         assert status(job, "--rdzv-id", "e2e")["run_id"] == "e2e"
         assert status(job, "second")["run_id"] == status(job, "sec")["run_id"] == status(job, "--rdzv-id=s")["run_id"] == "second"
@@ -150,9 +153,9 @@ def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
             assert status(job, "second")["run_id"] == "second", "a whole id"
             for words in (["status", "seco"], ["stop", "--rdzv-id=seco"], ["stacks", "seco"], ["exclude", "node", "seco"]):
                 code, out, err = ask(job, *words)
-                assert code == 1 and not out and err.startswith(
-                    "muster: error: several run ids begin with 'seco'; give more of the id:\n  "), (words, out, err)
-                assert sorted(re.findall(r"--rdzv-id (\S+)  \(process \d+\)\n", err)) == ["second", "second-b"], err
+                lines = ["  muster " + " ".join(words).replace("seco", name) for name in ("second", "second-b")]
+                assert code == 1 and not out and err.splitlines() == [
+                    "muster: error: several jobs have an id that begins with 'seco'; choose one:", *lines], (words, out, err)
             assert ask(job, "stop", "second-b")[0] == 0 and two.wait() == 1
             assert ended(job, "seco", "exit 0", 0) == ("success", None), "a whole id, although 'second' runs"
             code, _, err = ask(job, "stop", "seco")
@@ -177,7 +180,7 @@ def test_what_a_container_left_behind_does_not_hide_the_job_that_runs(job):
     assert left.exists(), "it may live"
     left.write_text(json.dumps(entry | {"locked": True}))
     code, _, err = ask(job, "status", "--rdzv-id=left")
-    assert code == 1 and "no agent of the run 'left'" in err and not left.exists(), "nobody holds its lock"
+    assert code == 1 and "no job 'left'" in err and not left.exists(), "nobody holds its lock"
 
 
 def test_what_is_no_agent_is_said(job):
@@ -259,8 +262,8 @@ def test_how_a_run_ended_is_known_on_its_machine(job):
     assert ended(job, "exits", "exit 0", 0) == ("success", None), "the last run with that name"
     assert ended(job, "fine-too", "exit 0", 0) == ("success", None)
     code, out, err = ask(job, "status", "f")
-    assert (code, out, err) == (1, "", "muster: error: several run ids begin with 'f'; give more of the id:\n"
-                                       "  --rdzv-id fine-too\n  --rdzv-id fine\n"), (out, err)
+    assert (code, out, err) == (1, "", "muster: error: several jobs have an id that begins with 'f'; choose one:\n"
+                                       "  muster status fine-too\n  muster status fine\n"), (out, err)
     seen = status(job, "fine")
     assert seen["run_id"] == "fine", "a whole id"
     assert {k for k in GROUP_KEYS if seen[k] is not None and seen[k] != []} == {
@@ -282,17 +285,21 @@ def test_status_has_an_answer_while_the_job_ends(job):
             assert code == 0 and f"job run{turn}: " in out, (turn, out, err)
 
 
-def test_the_beginning_of_an_id_changes_no_job(job):
+def test_a_prefix_changes_only_the_job_that_it_means(job):
+    """An operator who stops exp-1 must not stop exp-10, also where exp-1 is not known."""
     one = job.agent("a", "--rdzv-id=exp-10", "--no-python", job.worker, "start", "go")
     job.events.wait("start", 1)
-    for words in (["stop", "exp-1"], ["stop", "--rdzv-id=exp-1"], ["grow", "exp-1"], ["leave", "exp"], ["exclude", "vm", "exp"]):
+    for words in (["stop", "exp-1"], ["stop", "--rdzv-id=exp-1"], ["grow", "exp-1"], ["leave", "exp-1"], ["exclude", "vm", "exp-1"]):
         code, out, err = ask(job, *words)
         assert code == 1 and not out and "runs on this machine; did you mean 'exp-10'?" in err, (words, out, err)
     assert status(job, "exp-1")["state"] == "running"
-    assert ask(job, "stop", "exp-10")[0] == 0 and one.wait() == 1
+    assert ask(job, "stop", "exp") == (0, "exp-10: the job is being stopped\n", "") and one.wait() == 1
+    assert ended(job, "exp-1", "exit 0", 0) == ("success", None)
     two = job.agent("b", "--rdzv-id=here.4711.0", "--no-python", job.worker, "start", "go")
     job.events.wait("start", 1, tag="b")
-    assert ask(job, "stop", "here")[0] == ask(job, "stop", "471")[0] == 1
+    code, _, err = ask(job, "stop", "exp-1")
+    assert code == 1 and "the job 'exp-1' is over" in err, err
+    assert ask(job, "stop", "here.47")[0] == ask(job, "stop", "471")[0] == 1
     assert ask(job, "stop", "4711")[0] == 0 and two.wait() == 1, "the number of a Slurm job is a name of its own"
 
 
@@ -355,6 +362,7 @@ def test_a_node_leaves_and_nothing_is_charged(job):
     job.events.wait("start", 4)
     code, _, err = ask(job, "leave")
     assert code == 1 and "several agents of that job" in err, err
+    assert {*err.splitlines()[1:]} == {f"  muster leave {listener(job, x)}" for x in (a, b)}, err
     seen = status(job, endpoint(a))
     leader = next(n["pid"] for n in seen["nodes"] if n["id"] == seen["leader"])
     if b.agent_pid() == leader:
@@ -379,7 +387,7 @@ def test_stop_ends_the_job_on_every_node(job):
     a, b = job.pair(nnodes="2", worker=("start", "wait"))
     job.events.wait("start", 4)
     code, out, err = ask(job, "stop", "--reason", "new data", listener(job, b))
-    assert (code, out) == (0, "the job is being stopped\n"), err
+    assert (code, out) == (0, "e2e: the job is being stopped\n"), err
     for agent in (a, b):
         code, _, err = agent.finish()
         assert code == 1 and "the job ended: an operator stopped the job: new data" in err, err
@@ -513,7 +521,7 @@ def test_who_watches_is_taken_to_the_next_leader_and_told_the_end(job):
     assert "is gone" in after[0]["incident"] and after[0]["restart_seconds"] is not None, "the old leader's loss is the last event"
     assert after[0]["job_seconds"] > first["job_seconds"], "it is as old as under the old leader"
     code, out, err = ask(job, "stop", "--reason=enough", where, "--rdzv-id=e2e")
-    assert (code, out) == (0, "the job is being stopped\n"), err
+    assert (code, out) == (0, "e2e: the job is being stopped\n"), err
     code, _, err = watch.finish()
     assert code == 0, err
     last = seen()[-1]

@@ -448,7 +448,7 @@ def test_stop_where_only_the_head_is_ends_the_job(hosts):
     hosts.job.events.wait("start", 4)
     done = ask(hosts, "stop")
     assert done.returncode == 1 and re.search(r"several jobs on other machines were started from here.*:\n"
-                                              r"  --rdzv-id far  \(process \d+\)\n  --rdzv-id near  \(process", done.stderr), done
+                                              r"  muster stop far\n  muster stop near\n", done.stderr), done
     done = ask(hosts, "stop", "--rdzv-id=far", "--reason=enough")
     assert done.returncode == 0 and "the job is being stopped by process " in done.stdout, done
     assert "--reason is ignored: the job is stopped with SIGTERM" in done.stderr, done

@@ -195,6 +195,6 @@ def test_there_is_nobody_to_look_at(job, worker, tmp_path):
                     worker, "start", "wait", env={"MUSTER_RUN_DIR": job.tmp / "run"})
         other.events.wait("start", 1)
         code, out, err = ask(job, "stacks")
-        assert (code, out) == (1, "") and "several jobs" in err and "--rdzv-id second" in err, err
+        assert (code, out) == (1, "") and "several jobs" in err and "  muster stacks second\n" in err, err
         code, out, err = ask(job, "stacks", "second")
         assert code == 0 and out.startswith("run second, group 1.1: 1 worker on 1 node\nthe only rank "), (out, err)

@@ -7,6 +7,7 @@
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
 #include "cli/help/help.h"
+#include "cli/jobs/shell_words.h"
 #include "cli/logs/find_logs_io.h"
 #include "cli/logs/show_logs_io.h"
 #include "cli/options/commands.h"
@@ -77,11 +78,12 @@ static const struct option_def defs[] = {
 
 const struct option_set logs_options = {
     .command = "logs",
-    .operands = "[RUN...]",
-    .about = "Shows what the workers of a run wrote to log files, in the order of time. RUN is a "
-             "run id of this machine, or its beginning, or a folder; without it, the newest run. "
-             "Several folders, from nodes with local disks, are merged. "
-             "Output goes to log files with -r or -t of muster run.",
+    .operands = "[JOB...]",
+    .about =
+        "Shows what the workers of a job wrote to log files, in the order of time. JOB is a run "
+        "id of this machine, or a unique prefix of one, or a folder; without JOB: the newest "
+        "run. Several folders, from nodes with local disks, are merged. "
+        "Output goes to log files with -r or -t of muster run.",
     .example = "muster logs -f --rank 0-3",
     .offer = OFFER_RECENT_RUNS,
     .defs = defs,
@@ -116,15 +118,19 @@ static int read_view(const struct option_value *values, struct logs_view *ret) {
     return -1;
 }
 
-static int find_failed(int r, const struct logs_found *found, const struct err *err) {
+/* The command line is printed with each of the jobs that `job` can mean. */
+static int find_failed(int r, const struct logs_found *found, int argc, char **argv,
+                       const char *job, const struct err *err) {
     bool several = r == -EEXIST;
     if (several)
         (void)usage_error("logs", "%s", err->text);
     else
         log_error("%s", err->text);
     for (size_t i = 0; several && i < found->n_others; i++) {
-        utf8_clean(found->others[i], false);
-        (void)fprintf(stderr, "  %s\n", found->others[i]);
+        _cleanup_(strbuf_fini) struct strbuf line = {0};
+        shell_add_line(&line, argc, argv, job, found->others[i]);
+        utf8_clean(line.data, false);
+        (void)fprintf(stderr, "  %s\n", line.data);
     }
     return several ? EXIT_USAGE : EXIT_JOB_FAILED;
 }
@@ -158,7 +164,8 @@ int cmd_logs(int argc, char **argv) {
         r = logs_find(&place, &found[n], &err);
         n++;
     } while (r == 0 && n < LOGS_DIRS_MAX && runs[n] != NULL);
-    status = r == 0 ? show_found(&view, found, n) : find_failed(r, &found[n - 1], &err);
+    status = r == 0 ? show_found(&view, found, n)
+                    : find_failed(r, &found[n - 1], argc, argv, runs[n - 1], &err);
     for (size_t i = 0; i < n; i++)
         logs_found_fini(&found[i]);
     return status;

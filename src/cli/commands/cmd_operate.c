@@ -19,17 +19,14 @@ enum { OPERATE_REASON = OPERATE_OWN };
 static const struct option_def plain_defs[] = {OPERATE_ROWS};
 static const struct option_def reason_defs[] = {OPERATE_ROWS, REASON_ROW};
 
-#define WHERE                                                                           \
-    " ENDPOINT is HOST:PORTS (the job's endpoint or any agent's listener), dir:/path, " \
-    "etcd://HOST:PORT or the whole run id of a job on this machine; without it, the "   \
-    "only job of this machine."
-
 const struct option_set leave_options = {
     .command = "leave",
-    .operands = "[ENDPOINT]",
-    .about = "Takes a node out of its job: its workers get time to stop, and its agent ends; the "
-             "others continue without it. ENDPOINT is HOST:PORT, the listener of that node's "
-             "agent; without it, the agent on this machine.",
+    .operands = "[JOB]",
+    .about =
+        "Takes a node out of its job: its workers get time to stop, and its agent ends; the "
+        "others continue without it. JOB is a run id as muster ps shows it, or a unique prefix "
+        "of one, for the agent on this machine; or HOST:PORT, the listener of the node's "
+        "agent. Without JOB: the only agent on this machine.",
     .example = "muster leave --reason maintenance",
     .page = "operate",
     .offer = OFFER_LISTENERS,
@@ -38,9 +35,9 @@ const struct option_set leave_options = {
 };
 const struct option_set exclude_options = {
     .command = "exclude",
-    .operands = "NODE [ENDPOINT]",
+    .operands = "NODE [JOB]",
     .about = "Excludes a node from the group permanently; a spare takes its place if there is one. "
-             "NODE is its name or its id, as muster status shows them." WHERE,
+             "NODE is its name or its id, as muster status shows them." JOB_IS,
     .example = "muster exclude --reason \"ECC errors\" node7",
     .page = "operate",
     .offer = OFFER_NODES,
@@ -49,8 +46,8 @@ const struct option_set exclude_options = {
 };
 const struct option_set grow_options = {
     .command = "grow",
-    .operands = "[ENDPOINT]",
-    .about = "Forms a new group at once, with the waiting nodes." WHERE,
+    .operands = "[JOB]",
+    .about = "Forms a new group at once, with the waiting nodes." JOB_IS,
     .page = "operate",
     .offer = OFFER_LISTENERS,
     .defs = plain_defs,
@@ -58,9 +55,9 @@ const struct option_set grow_options = {
 };
 const struct option_set stop_options = {
     .command = "stop",
-    .operands = "[ENDPOINT]",
-    .about = "Ends the job on all its nodes." WHERE,
-    .example = "muster stop --rdzv-id job7",
+    .operands = "[JOB]",
+    .about = "Ends the job on all its nodes." JOB_IS,
+    .example = "muster stop job7",
     .page = "operate",
     .offer = OFFER_LISTENERS,
     .defs = reason_defs,
@@ -76,7 +73,8 @@ static int stop_by_head(const struct job_head *head, const char *reason) {
     }
     if (reason[0] != '\0')
         log_warning("--reason is ignored: the job is stopped with SIGTERM");
-    printf("the job is being stopped by process %d, which has started it\n", (int)head->pid);
+    printf("%s: the job is being stopped by process %d, which has started it\n", head->run_id,
+           (int)head->pid);
     return finish_stdout();
 }
 
@@ -96,9 +94,10 @@ static int ask(const struct operation *op, const struct command *command) {
                   : found.record.outcome == OUTCOME_SUCCESS ? "it succeeded"
                                                             : "it failed");
     } else if (reply.has_overview || !reply.answer.ok) {
-        log_error("%s", reply.has_overview ? "the agent gave no answer" : reply.answer.text);
-    } else {
-        printf("%s\n", reply.answer.text);
+        log_error("%s: %s", reply.run_id,
+                  reply.has_overview ? "the agent gave no answer" : reply.answer.text);
+    } else { /* with the id, which can be another one than its user thought of */
+        printf("%s: %s\n", reply.run_id, reply.answer.text);
         status = finish_stdout();
     }
     operator_reply_fini(&reply);
@@ -106,7 +105,7 @@ static int ask(const struct operation *op, const struct command *command) {
     return status;
 }
 
-/* Carries out the command; everything except NODE and ENDPOINT is read already. */
+/* Carries out the command; everything except NODE and JOB is read already. */
 static int operate(struct operation *op, enum command_kind kind, const char *node) {
     struct command command = {.kind = kind};
     const char *reason =

@@ -1,6 +1,7 @@
 /* "muster ps": the jobs of this machine. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text/log.h"
 #include "cli/commands/topo_io.h"
@@ -57,6 +58,8 @@ int cmd_ps(int argc, char **argv) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (format == OUTPUT_JSON)
         ps_json(rows, n, &text);
+    else if (n == 0)
+        strbuf_printf(&text, "no job%s runs on this machine\n", geteuid() == 0 ? "" : " of yours");
     else
         ps_text(rows, n, format == OUTPUT_WIDE, MAX2(topo_width(), (uint32_t)COLUMNS), &text);
     local_agents_free(rows, n);

@@ -154,12 +154,10 @@ static const struct option_def defs[] = {
 
 const struct option_set status_options = {
     .command = "status",
-    .operands = "[ENDPOINT]",
+    .operands = "[JOB]",
     .about =
-        "Shows a job's state and its nodes, as the leader sees them. ENDPOINT is HOST:PORTS "
-        "(the job's endpoint or any agent's listener), dir:/path, etcd://HOST:PORT or the run "
-        "id, or its beginning, of a job that runs or ran on this machine; without it, the only "
-        "job of this machine.",
+        "Shows a job's state and its nodes, as the leader sees them; of a job that ran on this "
+        "machine, how it ended." JOB_IS,
     .example = "muster status --watch",
     .offer = OFFER_LISTENERS,
     .defs = defs,

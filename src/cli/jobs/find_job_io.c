@@ -116,8 +116,9 @@ static void take(const struct job_place *place, const struct registry_entry *ent
 
 static int find_several(const struct job_place *place, const char *text, struct err *err) {
     if (place->run_id != NULL && place->begins)
-        return err_set(err, -EEXIST,
-                       "several run ids begin with '%.100s'; give more of the id:", place->run_id);
+        return err_set(
+            err, -EEXIST,
+            "several jobs have an id that begins with '%.100s'; choose one:", place->run_id);
     return err_set(err, -EEXIST, "%s", text);
 }
 
@@ -201,7 +202,7 @@ static int find_in_slurm(const struct job_place *place, struct job_found *ret, s
         return -ENOENT;
     if (ret->n > 1)
         return err_set(err, -EEXIST,
-                       "no job of yours is known on this machine; name one of your jobs in Slurm:");
+                       "no job of yours is known on this machine; choose one of yours in Slurm:");
     (void)snprintf(ret->head.ask, sizeof ret->head.ask, "srun --jobid=%s --overlap -N1 -n1 muster",
                    ret->list[0].run_id);
     return err_set(err, -EREMOTE, "Slurm's job %s runs on other machines", ret->list[0].run_id);
@@ -215,12 +216,12 @@ static int find_none(struct job_place *place, struct job_found *ret, struct err 
         return r;
     if (place->run_id != NULL)
         return err_set(err, -ENOENT,
-                       "no agent of the run '%.100s' is known on this machine; name an ENDPOINT "
-                       "(HOST:PORT, dir:/path, etcd://…)",
+                       "no job '%.100s' is known on this machine; give the JOB's address: "
+                       "HOST:PORT, dir:/path or etcd://…",
                        place->run_id);
     return err_set(err, -ENOENT,
-                   "no job%s is known on this machine; name an ENDPOINT (HOST:PORT, "
-                   "dir:/path, etcd://…)",
+                   "no job%s is known on this machine; give the JOB's address: HOST:PORT, "
+                   "dir:/path or etcd://…",
                    place->all_users && geteuid() == 0 ? "" : " of yours");
 }
 
@@ -232,10 +233,8 @@ static int find_head(struct job_place *place, const struct registry_entry *entri
     if (ret->n == 0)
         return find_none(place, ret, err);
     if (ret->n > 1)
-        return find_several(place,
-                            "several jobs on other machines were started from here; name one by "
-                            "--rdzv-id:",
-                            err);
+        return find_several(
+            place, "several jobs on other machines were started from here; choose one:", err);
     return err_set(err, -EREMOTE,
                    "the job '%.100s' was started here by process %d, and runs on other machines "
                    "(%u node%s)",
@@ -254,11 +253,9 @@ static int find_here(struct job_place *place, struct job_found *ret, struct err 
     if (ret->n == 0)
         return find_head(place, entries, n, ret, err);
     if (!one_job)
-        return find_several(
-            place, "several jobs run on this machine; name one by --rdzv-id, or an ENDPOINT:", err);
+        return find_several(place, "several jobs run on this machine; choose one:", err);
     if (place->one_agent && ret->n > 1)
-        return err_set(err, -EEXIST,
-                       "several agents of that job run on this machine; name one's ENDPOINT:");
+        return err_set(err, -EEXIST, "several agents of that job run on this machine; choose one:");
     return 0;
 }
 
@@ -465,7 +462,7 @@ int job_find(struct loop *loop, const struct job_place *place, struct job_found 
     _cleanup_(rdzv_place_fini) struct rdzv_place parsed = RDZV_PLACE_INIT;
     int r = rdzv_place_parse(place->endpoint, &parsed, err);
     if (r == -ENODATA)
-        return err_set(err, -EINVAL, "the ENDPOINT is empty");
+        return err_set(err, -EINVAL, "the JOB is empty");
     if (r < 0)
         return r;
     if (parsed.host == NULL && place->one_agent)

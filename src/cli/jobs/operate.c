@@ -13,6 +13,8 @@
 #include "cli/options/commands.h"
 #include "cli/options/rdzv_text.h"
 
+#define DIGITS "0123456789"
+
 static int read_values(struct operation *op, uint64_t max_s) {
     const struct option_value *values = op->parsed.values;
     op->place.run_id = values[OPERATE_RDZV_ID].text;
@@ -46,7 +48,7 @@ int operation_read(const struct option_set *set, int argc, char **argv, int max_
 
 int operation_read_within(const struct option_set *set, int argc, char **argv, int max_operands,
                           uint64_t max_s, struct operation *ret) {
-    *ret = (struct operation){.set = set};
+    *ret = (struct operation){.set = set, .argc = argc, .argv = argv};
     assert(max_operands <= (int)ARRAY_SIZE(ret->operands));
     int status = help_or_parse(set, argc, argv, ret->operands, max_operands, &ret->parsed);
     while (ret->n_operands < max_operands && ret->operands[ret->n_operands] != NULL)
@@ -116,14 +118,17 @@ static int ask_found(const struct operation *op, const struct command *command,
     return r == -ECONNREFUSED && !all_refused ? -EHOSTUNREACH : r;
 }
 
-/* What changes a job needs the whole id: a mistyped one can be the beginning of another job's. */
-static int check_whole_id(const struct operation *op, const struct command *command,
-                          const struct job_found *found, struct err *err) {
+/* For what changes a job, the beginning of an id does not end inside a number: exp-1 is another job
+ * than exp-10. */
+static int check_beginning(const struct operation *op, const struct command *command,
+                           const struct job_found *found, struct err *err) {
     const char *wanted = op->place.run_id != NULL ? op->place.run_id : op->place.endpoint;
     const char *id = found->n > 0 ? found->list[0].run_id : found->head.run_id;
     bool reads = command->kind == COMMAND_STATUS || command->kind == COMMAND_STACKS;
-    bool begins = wanted != NULL && strncmp(id, wanted, strlen(wanted)) == 0;
-    if (reads || !begins || strcmp(id, wanted) == 0)
+    size_t n = wanted != NULL ? strlen(wanted) : 0;
+    bool begins = n > 0 && strncmp(id, wanted, n) == 0;
+    if (reads || !begins || strchr(DIGITS, id[n - 1]) == NULL || id[n] == '\0' ||
+        strchr(DIGITS, id[n]) == NULL)
         return 0;
     return err_set(err, -ENOENT, "no job '%.100s' runs on this machine; did you mean '%s'?", wanted,
                    id);
@@ -132,9 +137,9 @@ static int check_whole_id(const struct operation *op, const struct command *comm
 int operation_ask(const struct operation *op, const struct command *command,
                   struct job_found *found, struct operator_reply *ret_reply, struct err *err) {
     int r = job_find(op->loop, &op->place, found, err);
-    int whole = r == 0 || r == -EREMOTE ? check_whole_id(op, command, found, err) : 0;
-    if (r < 0 || whole < 0 || found->closed)
-        return whole < 0 ? whole : r;
+    int checked = r == 0 || r == -EREMOTE ? check_beginning(op, command, found, err) : 0;
+    if (r < 0 || checked < 0 || found->closed)
+        return checked < 0 ? checked : r;
     r = ask_found(op, command, found, ret_reply, err);
     if (r == 0 || found->n == 0 || found->list[0].pid == 0)
         return r;
@@ -166,6 +171,30 @@ static void print_ask(const struct operation *op, const struct job_head *head) {
     (void)fprintf(stderr, "%s\n", strbuf_text(&line));
 }
 
+/* Prints the command line with one of the jobs that it can mean: by its id, or, where others have
+ * the same one, by the address of an agent. Each job, or address, once. */
+static void print_choice(const struct operation *op, const struct job_found *found, size_t i) {
+    const struct job_target *t = &found->list[i];
+    const char *from = op->place.run_id != NULL ? op->place.run_id : op->place.endpoint;
+    bool by_address = false;
+    for (size_t k = 0; k < found->n; k++) {
+        const struct job_target *o = &found->list[k];
+        bool same = k != i && strcmp(o->run_id, t->run_id) == 0;
+        if (same && k < i && o->uid == t->uid && !op->place.one_agent)
+            return;
+        by_address = by_address || (same && (o->uid != t->uid || op->place.one_agent));
+    }
+    _cleanup_(strbuf_fini) struct strbuf line = {0};
+    char address[RDZV_ADDRS_MAX + 8];
+    (void)snprintf(address, sizeof address, "%s:%u", t->host, t->port);
+    if (by_address)
+        shell_add_line(&line, op->argc, op->argv, op->place.endpoint, address);
+    else
+        shell_add_line(&line, op->argc, op->argv, from, t->run_id);
+    utf8_clean(line.data, false);
+    (void)fprintf(stderr, "  %s\n", line.data);
+}
+
 int operation_failed(const struct operation *op, int code, const struct err *err,
                      const struct job_found *found) {
     if (code == -EINVAL)
@@ -173,15 +202,7 @@ int operation_failed(const struct operation *op, int code, const struct err *err
     log_error("%s%s", err->text, code == -EREMOTE ? "; ask on one of its nodes:" : "");
     if (code == -EREMOTE)
         print_ask(op, &found->head);
-    for (size_t i = 0; code == -EEXIST && i < found->n; i++) {
-        const struct job_target *t = &found->list[i];
-        (void)fprintf(stderr, "  ");
-        if (t->port != 0)
-            (void)fprintf(stderr, "%s:%u  ", t->host, t->port);
-        (void)fprintf(stderr, "--rdzv-id %s", t->run_id);
-        if (t->pid != 0)
-            (void)fprintf(stderr, "  (process %" PRId32 ")", t->pid);
-        (void)fprintf(stderr, "\n");
-    }
+    for (size_t i = 0; code == -EEXIST && i < found->n; i++)
+        print_choice(op, found, i);
     return EXIT_JOB_FAILED;
 }

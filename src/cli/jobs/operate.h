@@ -8,6 +8,12 @@
 #include "cli/options/options.h"
 #include "rendezvous/operate/operator_io.h"
 
+/* For .about: how a job is named. */
+#define JOB_IS                                                                                  \
+    " JOB is a run id as muster ps shows it, or a unique prefix of one, or the job's address: " \
+    "HOST:PORTS (its endpoint or any agent's listener), dir:/path or etcd://HOST:PORT. "        \
+    "Without JOB: the only job of this machine."
+
 /* The rows with which each of their tables begins. */
 enum {
     OPERATE_RDZV_ID,
@@ -26,8 +32,7 @@ enum {
                          .offer = OFFER_RUN_IDS,                                                  \
                          .flags = OPTION_SHORT,                                                   \
                          .brief = "the job's run id",                                             \
-                         .help = "the job's run id; needed with dir: and etcd:, and if several "  \
-                                 "jobs run on this machine"},                                     \
+                         .help = "the job's run id; needed with dir: and etcd:"},                 \
     [OPERATE_RDZV_CONF] = {.name = "rdzv-conf",                                                   \
                            .arg = "CONF",                                                         \
                            .help = "settings for etcd as with muster run: KEY=VALUE,KEY=VALUE"},  \
@@ -52,6 +57,8 @@ enum {
 
 struct operation {
     const struct option_set *set;
+    int argc; /* the command's words, as main() got them */
+    char *const *argv;
     struct options_parsed parsed;
     const char *operands[2];
     int n_operands;

@@ -10,8 +10,8 @@
 #define COMMAND_MIN 16 /* columns of a command that is cut */
 
 enum column { RUN, STATE, NODE, GROUP, WORKERS, SINCE, USER, PID, LISTENER, COMMAND, COLUMN_COUNT };
-static const char *const titles[COLUMN_COUNT] = {"RUN ID", "STATE", "NODE", "GROUP",    "WORKERS",
-                                                 "SINCE",  "USER",  "PID",  "LISTENER", "COMMAND"};
+static const char *const titles[COLUMN_COUNT] = {"JOB",   "STATE", "NODE", "GROUP",    "WORKERS",
+                                                 "SINCE", "USER",  "PID",  "LISTENER", "COMMAND"};
 
 static bool is_quiet(const struct ps_row *r) {
     const struct rdzv_watchdog *w = &r->overview.watchdog;

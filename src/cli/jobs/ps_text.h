@@ -26,7 +26,7 @@ struct ps_row {
 };
 
 /* columns: of the terminal, at least 80; the command is cut. Not with `wide`, which has all of it,
- * and further columns. */
+ * and further columns. n is at least 1. */
 void ps_text(const struct ps_row *rows, size_t n, bool wide, uint32_t columns, struct strbuf *out);
 /* Writes one object in one line. */
 void ps_json(const struct ps_row *rows, size_t n, struct strbuf *out);

@@ -20,6 +20,22 @@ void shell_add_word(struct strbuf *out, const char *word) {
     strbuf_add_char(out, '\'');
 }
 
+void shell_add_line(struct strbuf *out, int argc, char *const *argv, const char *from,
+                    const char *to) {
+    strbuf_add(out, "muster");
+    for (int i = 0; i < argc; i++) {
+        bool here = from != NULL && from >= argv[i] && from <= argv[i] + strlen(argv[i]);
+        _cleanup_(freep) char *word =
+            here ? xasprintf("%.*s%s", (int)(from - argv[i]), argv[i], to) : xstrdup(argv[i]);
+        strbuf_add_char(out, ' ');
+        shell_add_word(out, word);
+    }
+    if (from != NULL)
+        return;
+    strbuf_add_char(out, ' ');
+    shell_add_word(out, to);
+}
+
 void shell_add_assignment(struct strbuf *out, const char *text) {
     size_t n = strcspn(text, "=");
     strbuf_add_bytes(out, text, n);

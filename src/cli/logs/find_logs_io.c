@@ -98,7 +98,8 @@ static int find_in(const char *dir, const char *run, struct logs_found *ret, str
     if (r < 0)
         return err_set(err, r, "can't read the folder %.2000s: %s", dir, strerror(-r));
     if (ret->n_others > 1)
-        return err_set(err, -EEXIST, "several runs in %.2000s begin with \"%.200s\":", dir, run);
+        return err_set(err, -EEXIST,
+                       "several jobs in %.2000s begin with '%.200s'; choose one:", dir, run);
     return ret->dir != NULL ? 0
                             : err_set(err, -ENOENT, "%.2000s holds no logs of a run \"%.200s\"%s",
                                       dir, run, closed_text(&s));
@@ -175,20 +176,21 @@ static int find_recorded(const char *name, struct logs_found *ret, struct err *e
     if (name == NULL)
         return newest < n ? take(&runs[newest], ret, err)
                           : err_set(err, -ENOENT,
-                                    "no run of yours is known on this machine; name the folder of "
+                                    "no job of yours is known on this machine; name the folder of "
                                     "its logs: muster logs DIR");
     ssize_t found = recent_runs_find(runs, n, name);
     if (found >= 0)
         return take(&runs[found], ret, err);
     if (found == -ENOENT)
         return err_set(err, -ENOENT,
-                       "no run '%.100s' is known on this machine; give the --log-dir of "
-                       "the run, or its folder: muster logs DIR/%.100s",
+                       "no job '%.100s' is known on this machine; give the --log-dir of "
+                       "the job, or its folder: muster logs DIR/%.100s",
                        name, name);
     for (size_t i = 0; i < n; i++)
         if (run_id_begins(runs[i].run_id, name))
             add_other(ret, runs[i].run_id);
-    return err_set(err, -EEXIST, "several runs begin with \"%.100s\":", name);
+    return err_set(err, -EEXIST,
+                   "several jobs have an id that begins with '%.100s'; choose one:", name);
 }
 
 /* The id of the run whose folder was named, if it was started on this machine. */

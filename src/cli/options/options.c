@@ -113,7 +113,7 @@ static int fail_unknown(struct option_parser *p, const char *word) {
         if (n > 2 && row < p->set->n)
             best = p->set->defs[row].name;
     }
-    if (p->set->operands != NULL && strstr(p->set->operands, "ENDPOINT") != NULL &&
+    if (p->set->operands != NULL && strstr(p->set->operands, "[JOB]") != NULL &&
         begins("--rdzv-endpoint", word, n) && n > strlen("--rdzv-")) {
         const char *value = word[n] == '='      ? word + n + 1
                             : p->next < p->argc ? p->argv[p->next]

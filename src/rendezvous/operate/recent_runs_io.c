@@ -112,7 +112,15 @@ static int list(const char *prefix, struct recent_run **ret, size_t *ret_n, stru
 }
 
 int recent_runs_list(struct recent_run **ret, size_t *ret_n, struct err *err) {
-    return list(FILE_PREFIX, ret, ret_n, err);
+    _cleanup_(freep) struct registry_entry *entries = NULL;
+    size_t n_entries = 0;
+    int r = list(FILE_PREFIX, ret, ret_n, err);
+    if (r < 0 || registry_list(&entries, &n_entries, NULL) < 0)
+        return r;
+    for (size_t i = 0; i < *ret_n; i++)
+        for (size_t k = 0; k < n_entries && !(*ret)[i].lives; k++)
+            (*ret)[i].lives = strcmp(entries[k].run_id, (*ret)[i].run_id) == 0;
+    return 0;
 }
 
 bool run_id_begins(const char *run_id, const char *name) {
@@ -136,12 +144,14 @@ ssize_t recent_runs_find(const struct recent_run *runs, size_t n, const char *na
         if (strcmp(runs[i].run_id, name) == 0 || (slash != NULL && strcmp(slash + 1, name) == 0))
             return (ssize_t)i;
     }
-    for (size_t i = 0; i < n; i++) {
-        if (!run_id_begins(runs[i].run_id, name))
-            continue;
-        if (found >= 0 && strcmp(runs[i].run_id, runs[found].run_id) != 0)
-            return -EEXIST;
-        found = found < 0 ? (ssize_t)i : found;
+    for (int pass = 0; pass < 2 && found == -ENOENT; pass++) {
+        for (size_t i = 0; i < n; i++) {
+            if (!run_id_begins(runs[i].run_id, name) || (pass == 0 && !runs[i].lives))
+                continue;
+            if (found >= 0 && strcmp(runs[i].run_id, runs[found].run_id) != 0)
+                return -EEXIST;
+            found = found < 0 ? (ssize_t)i : found;
+        }
     }
     return found;
 }

@@ -22,6 +22,7 @@ struct recent_run {
     enum outcome outcome;             /* NONE: not known, or this node left before the end */
     char reason[RDZV_REASON_MAX / 4]; /* how it ended, in one line; or "" */
     char file[RECENT_RUNS_FILE_MAX];  /* the name of its record in the run directory */
+    bool lives;                       /* an agent of it runs on this machine */
 };
 
 /* Records a run of this machine. log_dir: the run's folder, relative to the working directory or
@@ -43,6 +44,6 @@ bool run_id_begins(const char *run_id, const char *name);
 /* Whether `name` can be the number of a job. */
 bool run_id_is_job(const char *name);
 /* The run that `name` means: a whole id or the name of a log folder, else the beginning of only one
- * id; of several runs with that id the first. Returns its index; -ENOENT; -EEXIST: several begin
- * so. */
+ * id of the runs that live, else of all; of several runs with that id the first. Returns its index;
+ * -ENOENT; -EEXIST: several begin so. */
 ssize_t recent_runs_find(const struct recent_run *runs, size_t n, const char *name);

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "rendezvous/operate/registry_io.h"
+
 static char top[64];
 static struct err err;
 static struct recent_run *list;
@@ -80,6 +82,12 @@ Test(recent_runs_io, a_name_is_a_whole_id_or_the_beginning_of_one, .init = begin
     cr_assert_str_eq(list[recent_runs_find(list, n, "folder")].run_id, "digits-1");
     cr_assert_str_eq(list[recent_runs_find(list, n, "o")].run_id, "other");
     cr_assert_eq(recent_runs_find(list, n, "digits"), -EEXIST);
+    struct registry_own own;
+    cr_assert_eq(registry_add("digits-10", "127.0.0.1", 1, &own, &err), 0, "%s", err.text);
+    look();
+    cr_assert_str_eq(list[recent_runs_find(list, n, "digits")].run_id, "digits-10", "it runs");
+    cr_assert_str_eq(list[recent_runs_find(list, n, "digits-1")].run_id, "digits-1", "the whole id");
+    registry_remove(&own);
     cr_assert_eq(recent_runs_find(list, n, "none"), -ENOENT);
     cr_assert_eq(recent_runs_find(list, n, ""), -ENOENT);
     cr_assert(run_id_begins("a:b", "a") && !run_id_begins("a:b", "a:"));
