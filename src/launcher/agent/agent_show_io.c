@@ -109,7 +109,7 @@ bool agent_show_end(struct agent *a) {
 
 /* Other agents write to the same place, and the one that leads speaks for all. */
 static bool is_beside_others(const struct agent *a) {
-    return a->config.spec->in_step || a->head != NULL;
+    return a->config.spec->output != JOB_OUTPUT_OWN || a->head != NULL;
 }
 
 bool agent_show_is_brief(const struct agent *a) { return is_beside_others(a) && !agent_leads(a); }

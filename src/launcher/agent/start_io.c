@@ -302,7 +302,7 @@ static int open_node_listener(const struct job_spec *spec, int *ret_fd, struct e
  */
 static void name_lines(const struct job_spec *spec) {
     static char own[RESOLVE_NAME_MAX + 1];
-    if (!spec->in_step)
+    if (spec->output == JOB_OUTPUT_OWN)
         return;
     resolve_own_name(own, sizeof own);
     log_set_name(own);
@@ -315,7 +315,8 @@ static char *python_at_start(const struct job_spec *spec, char *const *envp) {
     const char *heads = env_get(envp, STARTER_PYTHON_ENV), *chosen = env_get(envp, "PYTHON_EXEC");
     if (heads != NULL)
         return xstrdup(heads);
-    for (size_t i = 0; i < ARRAY_SIZE(names) && spec->in_step && chosen == NULL; i++) {
+    const bool shared = spec->output != JOB_OUTPUT_OWN;
+    for (size_t i = 0; i < ARRAY_SIZE(names) && shared && chosen == NULL; i++) {
         const char *folder = env_get(envp, names[i]);
         if (folder != NULL && folder[0] == '/')
             return xasprintf("%s/bin/python", folder);

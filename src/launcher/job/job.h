@@ -78,6 +78,13 @@ enum job_leave { JOB_LEAVE_NONE = 0, JOB_LEAVE_DETACHED };
 /* --warm: whether workers have imported before they are needed, each by itself or forked. */
 enum job_warm { JOB_WARM_OFF = 0, JOB_WARM_PROCESS, JOB_WARM_FORK };
 
+/* Who writes to this agent's standard output and error. */
+enum job_output {
+    JOB_OUTPUT_OWN = 0,  /* it alone */
+    JOB_OUTPUT_SHARED,   /* agents that srun or ssh has started on several nodes */
+    JOB_OUTPUT_PREFIXED, /* the same, and lines of workers begin with their rank */
+};
+
 /* The exit status of a job whose worker failed: 1, or that of the worker that failed first. */
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
 
@@ -215,8 +222,7 @@ struct job_spec {
     struct std_map redirects, tee;
     char **filters[2]; /* lines of stdout, stderr with one of these texts are written once more,
                           NULL-terminated; NULL: none */
-    bool in_step;      /* srun or ssh has started agents on several nodes, with one output */
-    bool rank_prefix; /* lines of workers begin with their rank: several nodes write to one place */
+    enum job_output output;
     char *line_prefix;   /* template of --tee's prefix; NULL: torchrun's default */
     bool *console_ranks; /* [JOB_WORKERS_MAX], NULL: all (--local-ranks-filter) */
     uint64_t

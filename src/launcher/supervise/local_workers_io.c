@@ -220,7 +220,7 @@ static int make(struct local_workers *c, uint32_t i, struct child_spec *spec, st
         .dir = worker_logs_dir(c->files, i),
         .redirects = redirects,
         .tee = lacking ? tee | redirects : tee, /* all output goes to the console, with prefixes */
-        .prefixed = job->rank_prefix,
+        .prefixed = job->output == JOB_OUTPUT_PREFIXED,
         .on_console = job->console_ranks == NULL || job->console_ranks[i],
         .alone = shown_ranks(job) == 1,
     };
@@ -752,7 +752,8 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
         return r;
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
         c->awaits |= AWAITS_FILES;
-    const char *prefix = spec->rank_prefix ? LOCAL_WORKERS_RANK_PREFIX : spec->line_prefix;
+    const char *prefix =
+        spec->output == JOB_OUTPUT_PREFIXED ? LOCAL_WORKERS_RANK_PREFIX : spec->line_prefix;
     r = logmux_new(c->loop, c->config.writer, spec->nproc, prefix, &logmux_ops, c, &c->logs);
     if (r < 0)
         return r;

@@ -29,7 +29,7 @@
 
 struct local_workers;
 
-/* The prefix of job_spec.rank_prefix, as logmux_new() takes it. */
+/* The prefix of JOB_OUTPUT_PREFIXED, as logmux_new() takes it. */
 #define LOCAL_WORKERS_RANK_PREFIX "[${rank}]: "
 
 struct local_workers_config {

@@ -75,7 +75,7 @@ Test(job_json, an_agent_reads_what_its_head_has_read) {
         _cleanup_(freep) char *expected = shown(&sent), *got = shown(&g.spec);
         cr_expect_str_eq(got, expected, "%s: %s %s", lines[i], got, expected);
         cr_expect_eq(g.spec.rdzv.margin_ns, head.spec.rdzv.margin_ns);
-        cr_expect(g.spec.in_step);
+        cr_expect_neq(g.spec.output, JOB_OUTPUT_OWN);
     }
 }
 
@@ -110,7 +110,7 @@ Test(job_json, what_depends_on_the_node_is_resolved_there) {
     cr_assert_str_eq(g.spec.log_dir, "/there");
     cr_assert_eq(g.spec.rdzv.max_nodes, 2, "the group is the head's");
     cr_assert_str_eq(g.spec.topology, "s1.n2");
-    cr_assert_not(g.spec.rank_prefix, "--tee has a prefix of its own");
+    cr_assert_eq(g.spec.output, JOB_OUTPUT_SHARED, "--tee has a prefix of its own");
     _cleanup_(reading_fini) struct reading own = send_job(&head.spec, HEAD_ENV "PET_NPROC_PER_NODE=2");
     cr_assert_eq(own.spec.nproc, 6, "it was given");
 }
@@ -120,7 +120,7 @@ Test(job_json, the_number_of_workers_can_be_the_nodes_own) {
     cr_assert_eq(g.spec.nproc, 3);
     _cleanup_(reading_fini) struct reading one = send_job(&head.spec, HEAD_ENV);
     cr_assert_eq(one.spec.nproc, 1);
-    cr_assert(one.spec.rank_prefix);
+    cr_assert_eq(one.spec.output, JOB_OUTPUT_PREFIXED);
 }
 
 /* That node has six CPUs, and four workers for each are enough. */

@@ -118,7 +118,7 @@ Test(job_options_hosts, an_agent_reads_no_hosts) {
     READ(HEAD, "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=10.0.0.1:1 --hostfile none --starter=ssh x");
     expect_hosts(&g.spec, "");
     cr_assert_eq(files_read, 0);
-    cr_assert(g.spec.in_step && g.spec.rank_prefix);
+    cr_assert_eq(g.spec.output, JOB_OUTPUT_PREFIXED);
     _cleanup_(reading_fini) struct reading alone = read_line("", "--starter=none -H a,b x");
     cr_assert_eq(alone.r, 0);
     cr_assert_eq(alone.spec.start_nodes, 0);

@@ -387,28 +387,28 @@ Test(job_options_slurm, a_job_of_several_nodes_is_started_from_its_script) {
 Test(job_options_slurm, lines_of_several_nodes_have_their_rank) {
     static const struct {
         const char *env, *line;
-        bool in_step, prefix;
+        enum job_output output;
     } cases[] = {
-        {STEP, "x", true, true},
-        {STEP, "--tee=3 x", true, false},
-        {STEP, "--tee=0 x", true, false},
-        {STEP, "-r 1 x", true, false},
-        {STEP, "--log-line-prefix-template=a x", true, false},
-        {STEP "SLURM_LABELIO=1 ", "x", true, false},
-        {STEP "SLURM_LABELIO=0 ", "x", true, true},
-        {STEP, "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", false, false},
-        {STEP, "--standalone x", false, false},
-        {BATCH, "x", false, false},
-        {"", "x", false, false},
-        {"MUSTER_HEAD=127.0.0.1:4711 ", "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", true, true},
-        {"MUSTER_HEAD=127.0.0.1:4711 ", "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d --tee=3 x", true,
-         false},
-        {"MUSTER_HEAD=127.0.0.1:4711 ", "--nnodes=1 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", false, false},
+        {STEP, "x", JOB_OUTPUT_PREFIXED},
+        {STEP, "--tee=3 x", JOB_OUTPUT_SHARED},
+        {STEP, "--tee=0 x", JOB_OUTPUT_SHARED},
+        {STEP, "-r 1 x", JOB_OUTPUT_SHARED},
+        {STEP, "--log-line-prefix-template=a x", JOB_OUTPUT_SHARED},
+        {STEP "SLURM_LABELIO=1 ", "x", JOB_OUTPUT_SHARED},
+        {STEP "SLURM_LABELIO=0 ", "x", JOB_OUTPUT_PREFIXED},
+        {STEP, "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", JOB_OUTPUT_OWN},
+        {STEP, "--standalone x", JOB_OUTPUT_OWN},
+        {BATCH, "x", JOB_OUTPUT_OWN},
+        {"", "x", JOB_OUTPUT_OWN},
+        {"MUSTER_HEAD=127.0.0.1:4711 ", "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x",
+         JOB_OUTPUT_PREFIXED},
+        {"MUSTER_HEAD=127.0.0.1:4711 ", "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d --tee=3 x",
+         JOB_OUTPUT_SHARED},
+        {"MUSTER_HEAD=127.0.0.1:4711 ", "--nnodes=1 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", JOB_OUTPUT_OWN},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i].env, cases[i].line);
-        cr_assert_eq(g.spec.in_step, cases[i].in_step, "%s %s", cases[i].env, cases[i].line);
-        cr_assert_eq(g.spec.rank_prefix, cases[i].prefix, "%s %s", cases[i].env, cases[i].line);
+        cr_assert_eq(g.spec.output, cases[i].output, "%s %s", cases[i].env, cases[i].line);
     }
 }
 
