@@ -145,6 +145,13 @@ def an_exception_under_torchs_record(rig):
 
 
 @behaviour
+def an_exception_without_an_error_file(rig):
+    script = rig.job.tmp / "raises.py"
+    script.write_text("raise RuntimeError('no luck')\n")
+    return failure(rig, "", "", program_words=[str(script)])
+
+
+@behaviour
 def error_files_of_other_forms(rig):
     forms = {"flat": '{"message": "boom", "timestamp": 1}', "text for a time": '{"message": "boom", "timestamp": "1"}',
              "no message": '{"other": 1}', "no JSON": "boom", "empty": ""}

@@ -140,6 +140,11 @@ DIFFERENCES = [
         r"behaviour: a_worker_fails_at_once_in_every_attempt_of_many"),
 
     Difference(
+        "an exception, without an error file", "a link to a page that describes `@record`", "the traceback that the worker wrote to stderr",
+        "the report has the cause", r"report/root/(traceback|RuntimeError)",
+        "behaviour: an_exception_without_an_error_file",
+        r"behaviour: an_exception_without_an_error_file", r'"To enable traceback see: .*"|"\(none\)"', r'"Traceback .*"|"no luck"'),
+    Difference(
         "an error file that is not valid", "a traceback of the launcher", "the report, and why the file is not valid",
         "otherwise the failed worker is unknown", r"(no message|no JSON|empty)/report.*", "behaviour: error_files_of_other_forms",
         r"behaviour: error_files_of_other_forms"),

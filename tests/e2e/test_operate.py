@@ -251,7 +251,7 @@ def test_how_a_run_ended_is_known_on_its_machine(job):
     assert ended(job, "fine", "exit 0", 0) == ("success", None)
     outcome, reason = ended(job, "exits", "echo no such file >&2; exit 3", 1, "--log-dir=logs")
     assert outcome == "failed" and re.fullmatch(
-        r"rank 0 \(node \S+, local 0\) ended with exit code 3 after .*: no such file", reason), reason
+        r"rank 0 \(node \S+\): ended with exit code 3 after .*: no such file", reason), reason
     outcome, reason = ended(job, "dies", "kill -SEGV $$$$", 1)  # "$$" is "$"
     assert outcome == "failed" and "died of SIGSEGV" in reason, reason
     code, out, err = ask(job, "status", "exi")

@@ -406,6 +406,22 @@ def test_the_report_has_torchruns_fields(job):
         assert re.search(line, report, re.M), (line, err)
 
 
+@pytest.mark.parametrize("words", [(), ("-r", "3", "--log-dir=logs")], ids=["shown", "in a file"])
+def test_the_exception_comes_first_and_last(job, words):
+    (job.tmp / "t.py").write_text("import os; int(os.environ['RANK']) or exec('raise ValueError(\"bad shape\")')\n")
+    code, _, err = job.run("--nproc-per-node=2", *words, job.tmp / "t.py")
+    ours = [line for line in err.splitlines() if line.startswith("muster: ")]
+    assert code == 1 and re.fullmatch(r"muster: failed: rank 0 \(node \S+\): ValueError: bad shape \(exit code 1 after .*\); .*", ours[0]), err
+    assert re.fullmatch(r"muster: failed: rank 0 \(node \S+\): ValueError: bad shape", err.splitlines()[-1]), err
+    assert "https:" not in err and "Last lines" not in err and re.search(r"  traceback : Traceback .*\n(    .*\n)+  ValueError: bad shape\n==", err), err
+
+
+def test_an_old_line_does_not_explain_a_signal(job):
+    code, _, err = job.run("--no-python", job.worker, "err=WARNING: old\\n", "signal=9")
+    assert code == 1 and err.count("WARNING: old") == 1, err
+    assert re.fullmatch(r"muster: failed: rank 0 \(node \S+\): died of SIGKILL after \d+ ms", err.splitlines()[-1]), err
+
+
 def test_what_record_wrote_is_in_the_report(job, tmp_path):
     path = script(tmp_path, """
 import json, os, time

@@ -364,6 +364,14 @@ static void show_quitter(struct agent *a, const struct failure *f) {
                rank, more, f->rank);
 }
 
+/* Only a hang names many things. An exception stays one line, for those who search for it. */
+static void log_cause(const struct agent *a, const struct failure *f, const struct strbuf *text) {
+    if (f->kind == FAILURE_HANG)
+        log_folded(shared_level(a), "%s", strbuf_text(text));
+    else
+        log_line(shared_level(a), "%s", strbuf_text(text));
+}
+
 /* Shows the line that the user needs first, once for each failure. */
 static void show_headline(struct agent *a, const struct failure *f,
                           const struct failure_counts *counts) {
@@ -372,10 +380,7 @@ static void show_headline(struct agent *a, const struct failure *f,
     a->shown_cause = *f;
     _cleanup_(strbuf_fini) struct strbuf s = {0};
     failure_headline(f, counts, &s);
-    if (f->kind == FAILURE_HANG)
-        log_folded(shared_level(a), "%s", strbuf_text(&s));
-    else
-        log_line(shared_level(a), "%s", strbuf_text(&s));
+    log_cause(a, f, &s);
     show_quitter(a, f);
 }
 
@@ -533,6 +538,13 @@ static void show_ended(const struct agent *a, const struct member_end *end) {
              "the job ended: %s%s", end->reason, strbuf_text(&where));
 }
 
+/* After the long report, what failed can be read where the cursor is. */
+static void show_last_line(const struct agent *a, const struct failure *f) {
+    _cleanup_(strbuf_fini) struct strbuf text = {0};
+    failure_last_line(f, &text);
+    log_cause(a, f, &text);
+}
+
 static bool failed_here(const struct agent *a) {
     return a->end.has_failure && a->end.failure.incarnation == a->incarnation;
 }
@@ -575,7 +587,7 @@ void agent_show_outcome(struct agent *a) {
             if (end->reason[0] != '\0')
                 log_line(shared_error(a), "the job failed: %s", end->reason);
             else if (end->max_restarts > 0)
-                log_line(shared_error(a), "the job failed: %u of %u restarts are used up",
+                log_line(shared_error(a), "the job failed: %u of %u restarts used",
                          end->restarts_used, end->max_restarts);
             show_failure(a, &end->failure);
         } else if (a->life.signo == 0) {
@@ -587,4 +599,6 @@ void agent_show_outcome(struct agent *a) {
     const char *logs = local_workers_log_dir(a->local_workers);
     if (logs != NULL && (end->kind == MEMBER_END_FAILED || a->config.spec->log_dir == NULL))
         log_line(failed_here(a) ? LOG_LEVEL_NOTICE : shared_level(a), "logs: %s", logs);
+    if (end->kind == MEMBER_END_FAILED && end->has_failure)
+        show_last_line(a, &end->failure);
 }

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -16,6 +17,11 @@
 /* The end of torchrun's traceback, for which scripts and people search logs. Python writes the
  * blank between the name and the message, which begins with a newline. */
 #define EXCEPTION_LINE "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+/* The beginning of each frame in a traceback of Python, and of the place of a syntax error. */
+#define FRAME "  File \""
+#define TRACEBACK "Traceback (most recent call last):"
+/* What libstdc++ prints about a C++ exception before SIGABRT. */
+#define CXX_WHAT "  what():  "
 /* The address that torch 2.13 prints if a worker left no error file. */
 #define HELP_TEXT "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
 
@@ -28,8 +34,8 @@ static bool has_own_text(const struct failure *f) {
     return f->kind == FAILURE_NODE || f->kind == FAILURE_SPAWN || f->kind == FAILURE_HANG;
 }
 
-static bool names_no_rank(const struct failure *f) {
-    return f->kind == FAILURE_NODE || (f->kind == FAILURE_HANG && f->node[0] == '\0');
+static bool is_of_all(const struct failure *f) {
+    return f->kind == FAILURE_HANG && f->node[0] == '\0';
 }
 
 int failure_exit_code(const struct failure *f) {
@@ -98,52 +104,6 @@ void failure_cause_text(const struct failure *f, struct strbuf *ret) {
     assert_not_reached();
 }
 
-static void add_consequence(const struct failure *f, const struct failure_counts *counts,
-                            struct strbuf *ret) {
-    if (counts->stopping > 0 && f->kind == FAILURE_HANG)
-        strbuf_printf(ret, "; stopping %" PRIu32 " worker%s", counts->stopping,
-                      counts->stopping == 1 ? "" : "s");
-    else if (counts->stopping > 0)
-        strbuf_printf(ret, "; stopping %" PRIu32 " other%s", counts->stopping,
-                      counts->stopping == 1 ? "" : "s");
-    if (counts->will_restart && f->kind == FAILURE_NODE)
-        strbuf_add(ret, "; going on without it");
-    else if (counts->will_restart)
-        strbuf_printf(ret, "; restart %" PRIu32 " of %" PRIu32, counts->restarts_used,
-                      counts->max_restarts);
-    else if (f->kind == FAILURE_NODE)
-        strbuf_add(ret, "; the job ends");
-    else if (counts->max_restarts == 0)
-        strbuf_add(ret, "; no restarts (--max-restarts=0)");
-    else if (counts->restarts_used >= counts->max_restarts)
-        strbuf_printf(ret, "; no restart left of %" PRIu32, counts->max_restarts);
-    else
-        strbuf_add(ret, "; no restart");
-}
-
-static void add_who_and_what(const struct failure *f, struct strbuf *ret) {
-    if (f->kind == FAILURE_HANG) { /* the text names the rank */
-        strbuf_printf(ret, "the job hangs: %s", f->text);
-        return;
-    }
-    if (f->kind == FAILURE_NODE)
-        strbuf_printf(ret, "node %s%s", f->node, f->text[0] == '\0' ? " " : ": ");
-    else
-        strbuf_printf(ret, "rank %" PRIu32 " (node %s, local %" PRIu32 ") ", f->rank, f->node,
-                      f->local_rank);
-    failure_cause_text(f, ret);
-    if (f->kind != FAILURE_NODE && f->kind != FAILURE_SPAWN) {
-        strbuf_add(ret, " after ");
-        duration_text(f->ran_ns, ret);
-    }
-}
-
-void failure_headline(const struct failure *f, const struct failure_counts *counts,
-                      struct strbuf *ret) {
-    add_who_and_what(f, ret);
-    add_consequence(f, counts, ret);
-}
-
 void failure_set_text(struct failure *f, const char *text, bool is_traceback) {
     size_t len = strlen(text);
     if (len >= sizeof f->text) {
@@ -176,43 +136,168 @@ void failure_name_interpreter(struct failure *f, const char *python) {
     failure_set_text(f, text, f->text_is_traceback);
 }
 
-/* The last line of the failure's text that says something; its length is *ret_len, 0: none. */
-static const char *last_line(const struct failure *f, size_t *ret_len) {
-    const char *end = interpreter_of(f), *begin;
+/* ---- one line -------------------------------------------------------------------------------- */
+
+struct piece {
+    const char *at;
+    size_t len; /* 0: there is none */
+};
+
+static struct piece line_at(const char *at) { return (struct piece){at, strcspn(at, "\r\n")}; }
+
+static const char *line_begin(const char *text, const char *at) {
+    while (at > text && at[-1] != '\n')
+        at--;
+    return at;
+}
+
+static const char *last_of(const char *text, const char *what) {
+    const char *found = NULL;
+    for (const char *p = strstr(text, what); p != NULL; p = strstr(p + 1, what))
+        found = p;
+    return found;
+}
+
+/* Returns the line with which Python ends a traceback: the first one after the last frame that is
+ * not indented. Each line may have a prefix, as PyTorch's "[rank0]: ". */
+static struct piece python_exception(const char *text) {
+    const char *frame = last_of(text, FRAME), *line = frame, *prefix;
+    if (frame == NULL)
+        return (struct piece){0};
+    prefix = line_begin(text, frame);
+    while ((line = strchr(line, '\n')) != NULL) {
+        line++;
+        if (strncmp(line, prefix, (size_t)(frame - prefix)) != 0)
+            continue; /* of another process */
+        struct piece rest = line_at(line + (frame - prefix));
+        if (rest.len > 0 && rest.at[0] != ' ')
+            return rest;
+    }
+    return (struct piece){0};
+}
+
+/* Returns the last line of the text that is not blank. */
+static struct piece last_line(const struct failure *f) {
+    const char *end = interpreter_of(f);
     if (end == NULL)
         end = f->text + strlen(f->text);
     while (end > f->text && isspace((unsigned char)end[-1]))
         end--;
-    begin = end;
-    while (begin > f->text && begin[-1] != '\n')
-        begin--;
-    *ret_len = (size_t)(end - begin);
-    return begin;
+    const char *begin = line_begin(f->text, end);
+    return (struct piece){begin, (size_t)(end - begin)};
 }
 
-static void add_last_line(const struct failure *f, struct strbuf *ret) {
-    size_t len;
-    const char *last = last_line(f, &len);
-    if (has_own_text(f) || len == 0)
-        return; /* they have their text already */
-    strbuf_add(ret, ": ");
-    strbuf_add_bytes(ret, last, len);
+/* Returns the exception that ended the worker. A signal is not explained by what the worker wrote
+ * before, except by a C++ exception. */
+static struct piece exception_of(const struct failure *f) {
+    struct piece p = {0};
+    if (f->kind == FAILURE_SIGNAL && f->code == SIGABRT) {
+        const char *what = last_of(f->text, CXX_WHAT);
+        return what == NULL ? p : line_at(what + strlen(CXX_WHAT));
+    }
+    if (f->kind == FAILURE_EXIT)
+        p = python_exception(f->text);
+    return p.len == 0 && f->text_is_traceback && !by_signal(f) ? last_line(f) : p;
+}
+
+static void add_piece(const char *before, struct piece p, struct strbuf *ret) {
+    if (p.len == 0)
+        return;
+    strbuf_add(ret, before);
+    strbuf_add_bytes(ret, p.at, p.len);
+}
+
+static void add_how_long(const struct failure *f, struct strbuf *ret) {
+    if (f->kind == FAILURE_SPAWN)
+        return;
+    strbuf_add(ret, " after ");
+    duration_text(f->ran_ns, ret);
+}
+
+/* "rank 3 (node b): ", "node b: ", "the job hangs: "; then the cause. */
+static void add_who_and_what(const struct failure *f, struct piece exception, struct strbuf *ret) {
+    if (f->kind == FAILURE_HANG) {
+        strbuf_printf(ret, "the job hangs: %s", f->text); /* it has the ranks */
+    } else if (f->kind == FAILURE_NODE) {
+        strbuf_printf(ret, "node %s%s", f->node, f->text[0] == '\0' ? " " : ": ");
+        failure_cause_text(f, ret);
+    } else {
+        strbuf_printf(ret, "rank %" PRIu32 " (node %s): ", f->rank, f->node);
+        if (f->kind == FAILURE_EXIT && exception.len > 0) {
+            strbuf_add_bytes(ret, exception.at, exception.len);
+            return;
+        }
+        failure_cause_text(f, ret);
+        add_how_long(f, ret);
+        add_piece(": ", exception, ret);
+    }
+}
+
+/* The exit code of an exception that has taken its place. */
+static void add_exit_code(const struct failure *f, struct piece exception, struct strbuf *ret) {
+    if (f->kind != FAILURE_EXIT || exception.len == 0)
+        return;
+    strbuf_printf(ret, " (exit code %" PRIi32, f->code);
+    add_how_long(f, ret);
+    strbuf_add(ret, ")");
+}
+
+static void add_consequence(const struct failure *f, const struct failure_counts *counts,
+                            struct strbuf *ret) {
+    if (counts->stopping > 0 && f->kind == FAILURE_HANG)
+        strbuf_printf(ret, "; stopping %" PRIu32 " worker%s", counts->stopping,
+                      counts->stopping == 1 ? "" : "s");
+    else if (counts->stopping > 0)
+        strbuf_printf(ret, "; stopping %" PRIu32 " other%s", counts->stopping,
+                      counts->stopping == 1 ? "" : "s");
+    if (counts->will_restart && f->kind == FAILURE_NODE)
+        strbuf_add(ret, "; continuing without it");
+    else if (counts->will_restart)
+        strbuf_printf(ret, "; restart %" PRIu32 " of %" PRIu32, counts->restarts_used,
+                      counts->max_restarts);
+    else if (f->kind == FAILURE_NODE)
+        strbuf_add(ret, "; the job ends");
+    else if (counts->max_restarts == 0)
+        strbuf_add(ret, "; no restarts (--max-restarts=0)");
+    else if (counts->restarts_used >= counts->max_restarts)
+        strbuf_printf(ret, "; no restarts left (%" PRIu32 " used)", counts->max_restarts);
+    else
+        strbuf_add(ret, "; no restart");
+}
+
+void failure_headline(const struct failure *f, const struct failure_counts *counts,
+                      struct strbuf *ret) {
+    struct piece exception = exception_of(f);
+    if (!has_own_text(f) || f->kind == FAILURE_SPAWN)
+        strbuf_add(ret, "failed: ");
+    add_who_and_what(f, exception, ret);
+    add_exit_code(f, exception, ret);
+    add_consequence(f, counts, ret);
+}
+
+void failure_last_line(const struct failure *f, struct strbuf *ret) {
+    strbuf_add(ret, "failed: ");
+    add_who_and_what(f, exception_of(f), ret);
 }
 
 void failure_line(const struct failure *f, struct strbuf *ret) {
-    add_who_and_what(f, ret);
-    add_last_line(f, ret);
+    struct piece exception = exception_of(f);
+    add_who_and_what(f, exception, ret);
+    add_exit_code(f, exception, ret);
+    if (f->kind == FAILURE_EXIT && exception.len == 0)
+        add_piece(": ", last_line(f), ret);
 }
 
 void failure_brief(const struct failure *f, struct strbuf *ret) {
+    struct piece exception = exception_of(f);
     if (f->kind == FAILURE_HANG || f->kind == FAILURE_NODE) {
-        add_who_and_what(f, ret);
+        add_who_and_what(f, exception, ret);
         return;
     }
     strbuf_printf(ret, "rank %" PRIu32 " (%s) ", f->rank, f->node);
     failure_cause_text(f, ret);
     if (f->kind == FAILURE_EXIT)
-        add_last_line(f, ret);
+        add_piece(": ", exception.len > 0 ? exception : last_line(f), ret);
 }
 
 /* --- torchrun's block ------------------------------------------------------------------------- */
@@ -226,18 +311,30 @@ static void add_time(const struct failure *f, int64_t utc_offset_s, struct strbu
     strbuf_add(ret, text);
 }
 
-static void add_indented(const char *text, struct strbuf *ret) {
-    for (const char *p = text; *p != '\0'; p++) {
+/* cut: without a newline at the end. torchrun's has one, if the error file has. */
+static void add_indented(const char *text, bool cut, struct strbuf *ret) {
+    for (const char *p = text; *p != '\0' && !(cut && strcmp(p, "\n") == 0); p++) {
         strbuf_add_char(ret, *p);
         if (*p == '\n')
             strbuf_add(ret, "  ");
     }
 }
 
+/* Returns the traceback in what the worker wrote to its standard error; NULL: there is none. */
+static const char *stderr_traceback(const struct failure *f) {
+    if (f->text_is_traceback || exception_of(f).len == 0 || by_signal(f))
+        return NULL;
+    const char *begin = strstr(f->text, TRACEBACK);
+    return line_begin(f->text, begin != NULL ? begin : strstr(f->text, FRAME));
+}
+
 static void add_traceback(const struct failure *f, struct strbuf *ret) {
     char name[WORKER_SIGNAL_TEXT_MAX];
+    const char *from_stderr = stderr_traceback(f);
     if (f->text_is_traceback || has_own_text(f)) {
-        add_indented(f->text, ret);
+        add_indented(f->text, false, ret);
+    } else if (from_stderr != NULL) {
+        add_indented(from_stderr, true, ret);
     } else if (by_signal(f)) {
         worker_signal_text(f->code, name);
         strbuf_printf(ret, "Signal %" PRIi32 " (%s) received by PID %" PRIi32 "%s", f->code, name,
@@ -251,9 +348,10 @@ static void add_entry(const struct failure *f, uint32_t i, int64_t utc_offset_s,
                       struct strbuf *ret) {
     strbuf_printf(ret, "[%" PRIu32 "]:\n  time      : ", i);
     add_time(f, utc_offset_s, ret);
-    strbuf_printf(ret, "\n  host      : %s", f->node[0] != '\0' ? f->node : NOT_AVAILABLE);
-    if (names_no_rank(f)) {
-        strbuf_add(ret, "\n  rank      : " NOT_AVAILABLE "\n  exitcode  : " NOT_AVAILABLE);
+    strbuf_printf(ret, "\n  host      : %s", is_of_all(f) ? "all" : f->node);
+    if (is_of_all(f) || f->kind == FAILURE_NODE) {
+        strbuf_printf(ret, "\n  rank      : %s\n  exitcode  : " NOT_AVAILABLE,
+                      is_of_all(f) ? "all" : NOT_AVAILABLE);
     } else {
         strbuf_printf(ret, "\n  rank      : %" PRIu32 " (local_rank: %" PRIu32 ")", f->rank,
                       f->local_rank);
@@ -292,7 +390,7 @@ static void add_rule(char c, size_t width, struct strbuf *ret) {
 static void add_tail(const struct failure_report *sheet, struct strbuf *ret) {
     const struct failure *root = &sheet->failures[0];
     const char *tail = sheet->stderr_tail;
-    if (has_own_text(root))
+    if (has_own_text(root) || stderr_traceback(root) != NULL)
         return;
     if (tail == NULL)
         tail = root->text_is_traceback ? "" : root->text;
@@ -335,7 +433,9 @@ void failure_report_text(const struct failure_report *sheet, struct strbuf *ret)
     add_rule('=', width, ret);
     add_tail(sheet, ret);
     const char *interpreter = interpreter_of(&sheet->failures[0]);
-    if (interpreter != NULL && !sheet->failures[0].text_is_traceback) /* that one is in the block */
+    bool in_block =
+        sheet->failures[0].text_is_traceback || stderr_traceback(&sheet->failures[0]) != NULL;
+    if (interpreter != NULL && !in_block)
         strbuf_printf(ret, "%s\n", interpreter);
 }
 

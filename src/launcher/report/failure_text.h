@@ -2,8 +2,11 @@
  * process prints them, and reads error.json.
  *
  *     failure_headline(&failure, &counts, &text);   at once: one line, no newline
- *       rank 3 (node b, local 1) died of SIGSEGV after 41 s; stopping 3 others; restart 1 of 3
+ *       failed: rank 3 (node b): ValueError: bad (exit code 1 after 41 s); stopping 3 others;
+ *       restart 1 of 3
  *     failure_report_text(&report, &text);          at the end: torchrun's block, field by field
+ *     failure_last_line(&failure, &text);           below it
+ *       failed: rank 3 (node b): ValueError: bad
  *
  * Source of the block: torch 2.13, distributed/elastic/multiprocessing/errors/__init__.py; tests
  * compare it with the genuine one. */
@@ -26,9 +29,12 @@ struct failure_counts {
 /* Adds one line, without a newline. */
 void failure_headline(const struct failure *f, const struct failure_counts *counts,
                       struct strbuf *ret);
-/* The same without the consequences, and with the last line of the worker's traceback or standard
- * error: "rank 3 (node b, local 1) ended with exit code 1 after 41 s: ValueError: no such file".
- * Adds one line, without a newline. */
+/* Adds the last line of the report, without a newline: "failed: rank 3 (node b): ValueError: bad",
+ * "failed: rank 3 (node b): died of SIGSEGV after 41 s". */
+void failure_last_line(const struct failure *f, struct strbuf *ret);
+/* The headline without the consequences. If there is no exception, the last line of the worker's
+ * standard error explains an exit code: "rank 3 (node b): ended with exit code 1 after 41 s: no
+ * such file". Adds one line, without a newline. */
 void failure_line(const struct failure *f, struct strbuf *ret);
 /* In few words: "rank 3 (b) died of SIGSEGV", "rank 3 (b) ended with exit code 1: ValueError: no
  * such file". Adds one line, without a newline. */
@@ -57,8 +63,9 @@ struct failure_report {
     const char *stderr_tail;
 };
 /* Adds the name of torchrun's exception and the block, with a newline at its end; then, if there is
- * a tail, its lines under a heading. A lost node (FAILURE_NODE) has no rank, code or pid; its entry
- * has the node and the reason. */
+ * a tail, its lines under a heading. If there is no error file, a traceback that the worker wrote
+ * to its standard error takes its place in the block. A lost node (FAILURE_NODE) has no rank, code
+ * or pid; its entry has the node and the reason. */
 void failure_report_text(const struct failure_report *report, struct strbuf *ret);
 
 /* The root cause of a job that failed, for the program that called muster: with

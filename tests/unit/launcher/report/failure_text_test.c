@@ -21,6 +21,8 @@ static struct failure failure_of(enum failure_kind kind, int32_t code) {
     };
 }
 
+#define TRACE "Traceback (most recent call last):\n"
+
 #define EXPECT_HEADLINE(f, counts, want)                                             \
     do {                                                                             \
         _cleanup_(strbuf_fini) struct strbuf got_ = {0};                             \
@@ -31,39 +33,87 @@ static struct failure failure_of(enum failure_kind kind, int32_t code) {
 Test(failure_text, the_first_line_says_who_why_and_what_follows) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGSEGV);
     struct failure_counts c = {.stopping = 3, .will_restart = true, .restarts_used = 1, .max_restarts = 3};
-    EXPECT_HEADLINE(&f, &c, "rank 3 (node b, local 1) died of SIGSEGV after 41 s; stopping 3 others; restart 1 of 3");
+    EXPECT_HEADLINE(&f, &c, "failed: rank 3 (node b): died of SIGSEGV after 41 s; stopping 3 others; restart 1 of 3");
+    f = failure_of(FAILURE_EXIT, 1);
+    failure_set_text(&f, TRACE "  File \"x.py\", line 1\nValueError: bad\n", false);
+    EXPECT_HEADLINE(
+        &f, &c, "failed: rank 3 (node b): ValueError: bad (exit code 1 after 41 s); stopping 3 others; restart 1 of 3");
+    f = failure_of(FAILURE_SIGNAL, SIGSEGV);
     f.core_dumped = true;
     c.stopping = 1;
     EXPECT_HEADLINE(&f, &c,
-                    "rank 3 (node b, local 1) died of SIGSEGV (core dumped) after 41 s; stopping 1 other; "
+                    "failed: rank 3 (node b): died of SIGSEGV (core dumped) after 41 s; stopping 1 other; "
                     "restart 1 of 3");
 }
 
-Test(failure_text, one_line_says_who_why_and_the_last_words) {
+/* line: failure_line(); last: failure_last_line() behind "failed: " (NULL: the same). */
+Test(failure_text, one_line_has_the_rank_and_the_exception) {
     static const struct {
         enum failure_kind kind;
         int32_t code;
-        const char *text, *want;
+        bool is_traceback; /* it is from the error file */
+        const char *text, *line, *last;
     } cases[] = {
-        {FAILURE_EXIT, 1, "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: no such file\n\n",
-         "rank 3 (node b, local 1) ended with exit code 1 after 41 s: ValueError: no such file"},
-        {FAILURE_EXIT, 1,
-         "ModuleNotFoundError: No module named 'x'\nThe interpreter was /usr/bin/python3 (PYTHON_EXEC)",
-         "rank 3 (node b, local 1) ended with exit code 1 after 41 s: ModuleNotFoundError: No module named 'x'"},
-        {FAILURE_EXIT, 3, "", "rank 3 (node b, local 1) ended with exit code 3 after 41 s"},
-        {FAILURE_EXIT, 3, " \n\n", "rank 3 (node b, local 1) ended with exit code 3 after 41 s"},
-        {FAILURE_OOM, 9, "epoch 4\n",
-         "rank 3 (node b, local 1) ran out of memory (SIGKILL from the kernel) after 41 s: epoch 4"},
-        {FAILURE_SPAWN, ENOENT, "exec /x: No such file or directory",
-         "rank 3 (node b, local 1) could not be started: exec /x: No such file or directory"},
-        {FAILURE_NODE, 0, "no message within the lease", "node b: no message within the lease"},
+        {FAILURE_EXIT, 1, true, TRACE "  File \"x.py\", line 1\nValueError: no such file\n\n",
+         "rank 3 (node b): ValueError: no such file (exit code 1 after 41 s)",
+         "rank 3 (node b): ValueError: no such file"},
+        {FAILURE_EXIT, 1, true, "ValueError: bad", "rank 3 (node b): ValueError: bad (exit code 1 after 41 s)",
+         "rank 3 (node b): ValueError: bad"},
+        /* PyTorch's prefix, a line of another process, and what PyTorch prints at the end */
+        {FAILURE_EXIT, 1, false,
+         "[rank3]: " TRACE "[rank3]:   File \"x.py\", line 1, in f\nstep 4\n[rank3]:     f(1,\n[rank3]:       ^\n"
+         "[rank3]: ValueError: bad\n[rank3]:[W12 ProcessGroupNCCL.cpp:1] Warning: destroy_process_group() was not "
+         "called\n",
+         "rank 3 (node b): ValueError: bad (exit code 1 after 41 s)", "rank 3 (node b): ValueError: bad"},
+        {FAILURE_EXIT, 1, false, "  File \"x.py\", line 1\n    f(\n     ^\nSyntaxError: '(' was never closed\n",
+         "rank 3 (node b): SyntaxError: '(' was never closed (exit code 1 after 41 s)",
+         "rank 3 (node b): SyntaxError: '(' was never closed"},
+        {FAILURE_EXIT, 1, false,
+         "  + Exception Group " TRACE
+         "  |   File \"x.py\", line 1\n  | ExceptionGroup: g (1 sub-exception)\n  +-+---- 1 ----\n"
+         "    | " TRACE "    |   File \"x.py\", line 2\n    | KeyError: 'a'\n    +------\n",
+         "rank 3 (node b): KeyError: 'a' (exit code 1 after 41 s)", "rank 3 (node b): KeyError: 'a'"},
+        {FAILURE_EXIT, 1, false,
+         TRACE "  File \"x.py\", line 1\nModuleNotFoundError: No module named 'x'\nThe interpreter was "
+               "/usr/bin/python3 (PYTHON_EXEC)",
+         "rank 3 (node b): ModuleNotFoundError: No module named 'x' (exit code 1 after 41 s)",
+         "rank 3 (node b): ModuleNotFoundError: No module named 'x'"},
+        /* cut in the middle of a traceback */
+        {FAILURE_EXIT, 1, false, TRACE "  File \"x.py\", line 1",
+         "rank 3 (node b): ended with exit code 1 after 41 s:   File \"x.py\", line 1",
+         "rank 3 (node b): ended with exit code 1 after 41 s"},
+        {FAILURE_EXIT, 3, false, "one\nno space on /data\n\n",
+         "rank 3 (node b): ended with exit code 3 after 41 s: no space on /data",
+         "rank 3 (node b): ended with exit code 3 after 41 s"},
+        {FAILURE_EXIT, 3, false, "", "rank 3 (node b): ended with exit code 3 after 41 s", NULL},
+        {FAILURE_EXIT, 3, false, " \n\n", "rank 3 (node b): ended with exit code 3 after 41 s", NULL},
+        /* old lines do not explain a signal */
+        {FAILURE_SIGNAL, SIGKILL, false, "WARNING: old\n", "rank 3 (node b): died of SIGKILL after 41 s", NULL},
+        {FAILURE_SIGNAL, SIGSEGV, false, TRACE "  File \"x.py\", line 1\nValueError: was caught\n",
+         "rank 3 (node b): died of SIGSEGV after 41 s", NULL},
+        {FAILURE_SIGNAL, SIGTERM, true, "ValueError: bad", "rank 3 (node b): died of SIGTERM after 41 s", NULL},
+        {FAILURE_SIGNAL, SIGABRT, false, "old\n", "rank 3 (node b): died of SIGABRT after 41 s", NULL},
+        {FAILURE_SIGNAL, SIGABRT, false,
+         "terminate called after throwing an instance of 'std::runtime_error'\n  what():  no peer\nFatal Python error: "
+         "Aborted\n",
+         "rank 3 (node b): died of SIGABRT after 41 s: no peer", NULL},
+        {FAILURE_OOM, 9, false, "epoch 4\n", "rank 3 (node b): ran out of memory (SIGKILL from the kernel) after 41 s",
+         NULL},
+        {FAILURE_SPAWN, ENOENT, false, "exec /x: No such file or directory",
+         "rank 3 (node b): could not be started: exec /x: No such file or directory", NULL},
+        {FAILURE_NODE, 0, false, "no message within the lease", "node b: no message within the lease", NULL},
+        {FAILURE_HANG, 0, false, "ranks 0-2 wait; rank 3 (node b, pid 12): stopped",
+         "the job hangs: ranks 0-2 wait; rank 3 (node b, pid 12): stopped", NULL},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct failure f = failure_of(cases[i].kind, cases[i].code);
-        _cleanup_(strbuf_fini) struct strbuf got = {0};
-        failure_set_text(&f, cases[i].text, true);
-        failure_line(&f, &got);
-        cr_expect_str_eq(strbuf_text(&got), cases[i].want, "got: %s", strbuf_text(&got));
+        _cleanup_(strbuf_fini) struct strbuf line = {0}, last = {0};
+        _cleanup_(freep) char *want = xasprintf("failed: %s", cases[i].last != NULL ? cases[i].last : cases[i].line);
+        failure_set_text(&f, cases[i].text, cases[i].is_traceback);
+        failure_line(&f, &line);
+        failure_last_line(&f, &last);
+        cr_expect_str_eq(strbuf_text(&line), cases[i].line, "got: %s", strbuf_text(&line));
+        cr_expect_str_eq(strbuf_text(&last), want, "got: %s", strbuf_text(&last));
     }
 }
 
@@ -71,7 +121,7 @@ Test(failure_text, an_exit_code_is_put_into_words) {
     struct failure_counts c = {.max_restarts = 0};
     struct failure f = failure_of(FAILURE_EXIT, 3);
     EXPECT_HEADLINE(&f, &c,
-                    "rank 3 (node b, local 1) ended with exit code 3 after 41 s; no restarts (--max-restarts=0)");
+                    "failed: rank 3 (node b): ended with exit code 3 after 41 s; no restarts (--max-restarts=0)");
     static const struct {
         int code;
         const char *want;
@@ -96,19 +146,19 @@ Test(failure_text, memory_start_and_lost_nodes_have_words_of_their_own) {
     struct failure_counts c = {.stopping = 2, .restarts_used = 2, .max_restarts = 2};
     struct failure f = failure_of(FAILURE_OOM, SIGKILL);
     EXPECT_HEADLINE(&f, &c,
-                    "rank 3 (node b, local 1) ran out of memory (SIGKILL from the kernel) after 41 s; "
-                    "stopping 2 others; no restart left of 2");
+                    "failed: rank 3 (node b): ran out of memory (SIGKILL from the kernel) after 41 s; "
+                    "stopping 2 others; no restarts left (2 used)");
     f = failure_of(FAILURE_SPAWN, ENOENT);
     (void)snprintf(f.text, sizeof f.text, "exec /x: No such file or directory");
     c.max_restarts = 5;
     EXPECT_HEADLINE(&f, &c,
-                    "rank 3 (node b, local 1) could not be started: exec /x: No such file or directory; "
+                    "failed: rank 3 (node b): could not be started: exec /x: No such file or directory; "
                     "stopping 2 others; no restart");
     f = failure_of(FAILURE_NODE, 0);
     EXPECT_HEADLINE(&f, &c, "node b was lost; stopping 2 others; the job ends");
     (void)snprintf(f.text, sizeof f.text, "its agent died");
     c.will_restart = true;
-    EXPECT_HEADLINE(&f, &c, "node b: its agent died; stopping 2 others; going on without it");
+    EXPECT_HEADLINE(&f, &c, "node b: its agent died; stopping 2 others; continuing without it");
 }
 
 Test(failure_text, durations_have_two_figures_that_matter) {
@@ -257,6 +307,33 @@ Test(failure_text, the_block_of_a_traceback_is_torchruns_and_the_last_lines_stan
                          "  two\n");
 }
 
+Test(failure_text, a_traceback_of_stderr_is_in_the_block_if_there_is_no_error_file) {
+    struct failure f = failure_of(FAILURE_EXIT, 1);
+    static const char *const tails[] = {NULL, "", "old line\n" TRACE "  File \"rec.py\", line 3\nValueError: bad\n"};
+    failure_set_text(&f, tails[2], false);
+    for (size_t i = 0; i < ARRAY_SIZE(tails); i++) {
+        struct failure_report sheet = {
+            .entrypoint = "rec.py", .failures = &f, .n_failures = 1, .stderr_tail = tails[i]};
+        EXPECT_BLOCK(&sheet, "================================================\n"
+                             "rec.py FAILED\n"
+                             "------------------------------------------------\n"
+                             "Failures:\n"
+                             "  <NO_OTHER_FAILURES>\n"
+                             "------------------------------------------------\n"
+                             "Root Cause (first observed failure):\n"
+                             "[0]:\n"
+                             "  time      : 2026-11-21_13:34:07\n"
+                             "  host      : b\n"
+                             "  rank      : 3 (local_rank: 1)\n"
+                             "  exitcode  : 1 (pid: 12533) \n"
+                             "  error_file: <N/A>\n"
+                             "  traceback : Traceback (most recent call last):\n"
+                             "    File \"rec.py\", line 3\n"
+                             "  ValueError: bad\n"
+                             "================================================\n");
+    }
+}
+
 Test(failure_text, the_last_lines_of_another_nodes_worker_come_with_its_failure) {
     struct failure f = failure_of(FAILURE_SIGNAL, SIGABRT);
     failure_set_text(&f, "assertion failed\n", false);
@@ -363,8 +440,8 @@ Test(failure_text, a_hang_is_of_the_job_and_its_text_names_who) {
     failure_report_text(&sheet, &block);
     cr_assert_not_null(strstr(strbuf_text(&block), "traceback : ranks 0-2 wait; rank 3"));
     cr_assert_not_null(strstr(strbuf_text(&block), "rank      : 3 (local_rank: 1)"));
-    f.node[0] = '\0'; /* nobody is suspected */
+    f.node[0] = '\0'; /* no rank is suspected */
     strbuf_clear(&block);
     failure_report_text(&sheet, &block);
-    cr_assert_not_null(strstr(strbuf_text(&block), "\n  host      : <N/A>\n  rank      : <N/A>\n"));
+    cr_assert_not_null(strstr(strbuf_text(&block), "\n  host      : all\n  rank      : all\n"));
 }
