@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """man_render_check.py MANDOC PAGE...: each page as people see it, at 80 and at 120 columns: no line is wider, nothing is
 printed over something else, no macro is printed as a word, no text of a table runs into the next column or is lost,
-quotes come in pairs, whatis finds every page and every name of it, and each line of the synopsis begins with the
-program's name."""
+quotes come in pairs, whatis finds every page and every name of it, each line of the synopsis begins with the program's
+name, references lead to pages that exist, and muster-run(1) has at most 500 lines."""
 import pathlib
 import re
 import subprocess
 import sys
 
 WIDTHS = 80, 120
+LINES_MAX = {"muster-run.1": 500}
 # A macro that does not begin its line is a word, but behind some others.
 MACRO = ".* (?:Ns|Ar|Pf|Fl|Cm|Li|Ql|Xr|Ev|Dv) .*"
 
@@ -69,6 +70,10 @@ def check(mandoc, path):
         for widths, rows in tables(source):
             problems += [f"at {width}: {p}" for p in table_problems(widths, rows, lines)]
     lines = plain(render(mandoc, path, 80)).splitlines()
+    if len(lines) > LINES_MAX.get(path.name, len(lines)):
+        problems.append(f"{len(lines)} lines, at most {LINES_MAX[path.name]}")
+    problems += [f"no page {name}({section})" for name, section in re.findall(r"\bXr (muster[\w-]*) (\d)", source)
+                 if not (path.parent / f"{name}.{section}").exists()]
     names = re.sub(r"\s+", " ", " ".join(lines[lines.index("NAME") + 1:][:8]).split("–")[0]).strip().split(", ")
     if path.suffix == ".1" and path.stem not in names or not names[0].startswith(path.stem):
         problems.append(f"whatis does not know {path.name}: {names}")

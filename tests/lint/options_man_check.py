@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""options_man_check.py MUSTER MAN_DIR: each option and command that `--help-all` names stands in its page, with a value
-when it takes one, and each that stands in a page is there. The same for the
-keys of --print-config."""
+"""options_man_check.py MUSTER MAN_DIR: each option and command of `--help-all` is in its page, with a value if it takes one, and
+each that is in a page is in the help. The same for the keys of --print-config. Options in the text of any page exist."""
 import json
 import pathlib
 import re
@@ -47,6 +46,11 @@ def keys_of_page(page):
     return set(re.findall(r"\b[a-z][a-z0-9_]+\b", " ".join(re.findall(r"^\.It Cm (.*)$", section.group(1), re.M))))
 
 
+def options_in_text(page):
+    """Long options anywhere in a page."""
+    return {"-" + name for line in re.findall(r"^\..*\bFl .*$", page, re.M) for name in re.findall(r"(?:Fl|,) (-[a-z][a-z-]+)", line)}
+
+
 # A page, the fewest options that it can have, and the commands that it describes.
 PAGES = [
     ("muster-run.1", 30, ["run"]),
@@ -70,22 +74,29 @@ def main():
     commands, in_page = commands_of_help(help_text(muster)), commands_of_page((folder / "muster.1").read_text())
     problems += [f"muster.1: no command {c}" for c in sorted(commands - in_page)]
     problems += [f"muster.1: {c} is no command" for c in sorted(in_page - commands)]
-    n_options = 0
+    n_options, known, mentioned = 0, set(), 0
     for name, at_least, of in PAGES:
         ours, page = {}, options_of_page((folder / name).read_text())
         for command in of:
             ours |= options_of_help(help_text(muster, command))
         n_options += len(ours)
+        known |= ours.keys()
         if len(ours) < at_least:
             problems.append(f"only {len(ours)} options read from the help of {of}: is this check blind?")
         problems += [f"{name}: no {o}" for o in sorted(ours.keys() - page.keys())]
         problems += [f"{name}: {o} is no option" for o in sorted(page.keys() - ours.keys())]
         problems += [f"{name}: {o}: with or without a value?" for o in sorted(ours.keys() & page.keys())
                      if ours[o] != page[o]]
+    for path in sorted(folder.glob("*.[1-8]")):
+        names = options_in_text(path.read_text())
+        mentioned += len(names)
+        problems += [f"{path.name}: there is no option {o}" for o in sorted(names - known)]
+    if mentioned < 300:
+        problems.append(f"only {mentioned} options found in the text of the pages: is this check blind?")
     printed = subprocess.run([muster, "run", "--print-config", "x"], check=True, capture_output=True, text=True).stdout
-    keys, in_page = set(json.loads(printed)), keys_of_page((folder / "muster-run.1").read_text())
-    problems += [f"muster-run.1: no key {k} of --print-config" for k in sorted(keys - in_page)]
-    problems += [f"muster-run.1: {k} is no key of --print-config" for k in sorted(in_page - keys)]
+    keys, in_page = set(json.loads(printed)), keys_of_page((folder / "muster-files.5").read_text())
+    problems += [f"muster-files.5: no key {k} of --print-config" for k in sorted(keys - in_page)]
+    problems += [f"muster-files.5: {k} is not a key of --print-config" for k in sorted(in_page - keys)]
     print("\n".join(problems) or f"{n_options} options and {len(commands)} commands agree")
     return bool(problems)
 

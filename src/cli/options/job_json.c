@@ -435,7 +435,7 @@ static int get_choice(const struct json *v, const struct json_field *f, void *of
 #define FOR_PEOPLE(name, member, what) \
     JSON_FIELD(job_spec, OWN, name, member), .write = put_##what, .when = JSON_OPTIONAL
 
-/* The keys for people are in muster-run(1), and do not change. */
+/* The keys for people are in muster-files(5), and do not change. */
 static const struct json_field own_fields[] = {
     {JSON_FIELD(job_spec, U32, "min_nodes", rdzv.min_nodes), .min = 1, .max = RDZV_NODES_MAX},
     {JSON_FIELD(job_spec, U32, "max_nodes", rdzv.max_nodes), .min = 1, .max = RDZV_NODES_MAX},

@@ -75,6 +75,6 @@ void job_write(const struct job_spec *spec, struct strbuf *out);
  * *ret in any case. */
 _must_use_ int job_read(const char *text, size_t len, struct job_spec *ret, struct err *err);
 
-/* Prints the job as one JSON object, with a line for each member. The keys are in muster-run(1),
+/* Prints the job as one JSON object, with a line for each member. The keys are in muster-files(5),
  * and do not change. */
 void job_print_config(const struct job_spec *spec, struct strbuf *out);

@@ -70,5 +70,5 @@ void failure_report_text(const struct failure_report *report, struct strbuf *ret
 
 /* The root cause of a job that failed, for the program that called muster: with
  * MUSTER_FAILURE_FILE=FILE the agent writes it there. The Python package makes torch's
- * ChildFailedError from it. Pure. man/muster-run.1 lists the keys. */
+ * ChildFailedError from it. Pure. man/muster-files.5 lists the keys. */
 void failure_json(const char *entrypoint, const struct failure *f, struct strbuf *ret);
