@@ -9,6 +9,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 
 import pytest
 
@@ -79,3 +80,10 @@ def test_torchrun_still_does_what_is_recorded(job, name):
 def test_each_difference_is_still_there(job, row):
     used, _ = like.explained(row.example, like.recorded(row.example), see(job, "muster", row.example))
     assert row in used, f"no longer different in {row.example}: take the row out of like_differences.py"
+
+
+@pytest.mark.torch
+def test_the_failures_side_by_side_are_those_of_the_page():
+    tool, page = harness.HERE.parent / "tools" / "failures.py", harness.HERE.parents[1] / "docs" / "from-torchrun.md"
+    done = subprocess.run([sys.executable, tool, "--check", page], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
