@@ -1,4 +1,5 @@
 """The command line compared with genuine torchrun's, by --print-config; and muster's own messages to people."""
+import collections
 import contextlib
 import json
 import os
@@ -262,7 +263,8 @@ def test_help_and_version_go_to_standard_output():
     assert muster("check", "--help").stdout.startswith("usage: muster check [OPTIONS]\n")
 
 
-COMMANDS = re.findall(r"^  ([a-z]+)  ", muster("help").stdout, re.M) if harness.MUSTER else []
+ROW = r"^(?:[A-Z][a-z]+:)? +([a-z]+)  "  # of the overview
+COMMANDS = re.findall(ROW, muster("help").stdout, re.M) if harness.MUSTER else []
 
 
 @pytest.mark.parametrize("words", [["help"], *([name, "-h"] for name in COMMANDS)], ids=" ".join)
@@ -289,10 +291,46 @@ def test_muster_alone_prints_the_overview():
 def test_torchrun_has_help(tmp_path):
     link = tmp_path / "torchrun"
     link.symlink_to(os.path.abspath(harness.MUSTER))
-    for word in ("-h", "--help"):
+    for word in ("-h", "--help", "--help-all"):
         done = muster(word, program=str(link))
-        assert done.returncode == 0 and done.stdout == muster("run", "-h").stdout, done
-    assert muster("--help-all", program=str(link)).stdout == muster("run", "--help-all").stdout
+        assert done.returncode == 0 and done.stdout == muster("run", word).stdout.replace("muster run", "torchrun"), done
+        assert done.stdout.startswith("usage: torchrun [OPTIONS] SCRIPT [ARGS...]\n")
+
+
+@pytest.mark.parametrize("line, error", [
+    ("", "no SCRIPT to run; usage: torchrun [OPTIONS] SCRIPT [ARGS...]"),
+    ("--nnodes 2", 'no SCRIPT to run: "2" was taken as the value of --nnodes; usage: torchrun [OPTIONS] SCRIPT [ARGS...]'),
+    ("--zzz t.py", 'unknown option --zzz; see "torchrun --help-all"'),
+    ("--nnodes=x t.py", "--nnodes=x: must be a number of nodes, or MIN:MAX"),
+])
+def test_errors_of_torchrun_call_it_torchrun(tmp_path, line, error):
+    link = tmp_path / "torchrun"
+    link.symlink_to(os.path.abspath(harness.MUSTER))
+    done = muster(*line.split(), program=str(link))
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"torchrun: {error}\n")
+
+
+def test_the_overview_has_groups():
+    rows = re.findall(r"^([A-Z][a-z]+:)? +([a-z]+)  ", muster("help").stdout, re.M)
+    groups, group = collections.defaultdict(list), None
+    for heading, name in rows:
+        group = heading or group
+        groups[group].append(name)
+    assert dict(groups) == {
+        "Run:": ["run"], "Look:": ["status", "ps", "logs", "stacks"], "Change:": ["stop", "leave", "exclude", "grow"],
+        "Prepare:": ["check", "topo", "env", "keygen"], "Other:": ["notify", "store", "completion", "version", "help"]}
+
+
+def test_help_of_run_shows_defaults_and_two_nodes(job):
+    text = muster("run", "-h").stdout
+    printed = json.loads(muster("run", "--print-config", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "x").stdout)
+    assert f'all its nodes ("{printed["run_id"]}")\n' in text, text
+    assert re.search(r"--rdzv-backend=NAME .* \(static\)$", text, re.M), text
+    example = re.search(r"On two nodes.*\n  muster run (.*) train.py$", text, re.M)[1]
+    words = example.replace("node1", f"127.0.0.1:{harness.free_port()}").split()
+    agents = [job.agent(tag, *words, "--no-python", "printenv", "WORLD_SIZE") for tag in "ab"]
+    for agent in agents:
+        assert agent.finish()[:2] == (0, "2\n")
 
 
 def test_version_says_what_was_found_and_what_was_not():

@@ -33,7 +33,7 @@ def options_of_page(page):
 
 
 def commands_of_help(text):
-    return set(re.findall(r"^  ([a-z]+)  ", text, re.M))
+    return set(re.findall(r"^(?:[A-Z][a-z]+:)? +([a-z]+)  ", text, re.M))
 
 
 def commands_of_page(page):

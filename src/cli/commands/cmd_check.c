@@ -118,7 +118,7 @@ const struct option_set check_options = {
     .about = "Checks this node before a job: GPUs, adapters, interfaces, limits, disk, names. With "
              "--nnodes the nodes meet as in a job and are compared, and each tries to reach its "
              "neighbours. No worker is started. Exit status 1: a check failed.",
-    .example = "muster check --nnodes=2 --rdzv-endpoint=node1",
+    .example = "--nnodes=2 --rdzv-endpoint=node1",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };

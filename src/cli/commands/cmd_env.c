@@ -129,7 +129,7 @@ const struct option_set env_options = {
     .about = "Shows which variables the workers of this node would get for NCCL, gloo and PyTorch, "
              "apart from their ranks. muster sets nothing that the environment, NCCL's "
              "configuration files or a cloud's plug-in set already.",
-    .example = "muster env --nnodes=2 --explain",
+    .example = "--nnodes=2 --explain",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };

@@ -13,7 +13,7 @@ static void print_overview(void) {
     printf("usage: muster COMMAND [ARGS...]\n"
            "Starts, watches and restarts distributed training jobs.\n\n");
     for (const struct subcommand *c = commands; c->name != NULL; c++)
-        printf("  %-12s %s\n", c->name, c->summary);
+        printf("%-9s %-11s %s\n", c->group != NULL ? c->group : "", c->name, c->summary);
     printf("\nExample: muster run --nproc-per-node=gpu train.py --epochs 10\n"
            "More: muster COMMAND -h, man muster. A link named torchrun is \"muster run\".\n");
 }

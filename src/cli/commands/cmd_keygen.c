@@ -27,7 +27,7 @@ const struct option_set keygen_options = {
         "Makes the key by which the nodes of your jobs authenticate each other and encrypt "
         "their connections, and writes it to FILE, or to ~/.config/muster/key, where all your jobs "
         "find it. One key is enough; copy it to nodes that do not share your home.",
-    .example = "muster keygen",
+    .example = "job7.key",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };

@@ -84,7 +84,7 @@ const struct option_set logs_options = {
         "id of this machine, or a unique prefix of one, or a folder; without JOB: the newest "
         "run. Several folders, from nodes with local disks, are merged. "
         "Output goes to log files with -r or -t of muster run.",
-    .example = "muster logs -f --rank 0-3",
+    .example = "-f --rank 0-3",
     .offer = OFFER_RECENT_RUNS,
     .defs = defs,
     .n = ARRAY_SIZE(defs),

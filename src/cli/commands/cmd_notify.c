@@ -21,7 +21,7 @@ const struct option_set notify_options = {
              "it is alive (WATCHDOG=1), how long it may be silent (WATCHDOG_USEC=600000000), a "
              "safe point (MUSTER_SAFE_POINT=1). For shell scripts; programs write to the socket "
              "MUSTER_NOTIFY_SOCKET themselves.",
-    .example = "muster notify MUSTER_STEP=1234 MUSTER_SAFE_POINT=1",
+    .example = "MUSTER_STEP=1234 MUSTER_SAFE_POINT=1",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };

@@ -27,7 +27,7 @@ const struct option_set leave_options = {
         "others continue without it. JOB is a run id as muster ps shows it, or a unique prefix "
         "of one, for the agent on this machine; or HOST:PORT, the listener of the node's "
         "agent. Without JOB: the only agent on this machine.",
-    .example = "muster leave --reason maintenance",
+    .example = "--reason maintenance",
     .page = "operate",
     .offer = OFFER_LISTENERS,
     .defs = reason_defs,
@@ -38,7 +38,7 @@ const struct option_set exclude_options = {
     .operands = "NODE [JOB]",
     .about = "Excludes a node from the group permanently; a spare takes its place if there is one. "
              "NODE is its name or its id, as muster status shows them." JOB_IS,
-    .example = "muster exclude --reason \"ECC errors\" node7",
+    .example = "--reason \"ECC errors\" node7",
     .page = "operate",
     .offer = OFFER_NODES,
     .defs = reason_defs,
@@ -57,7 +57,7 @@ const struct option_set stop_options = {
     .command = "stop",
     .operands = "[JOB]",
     .about = "Ends the job on all its nodes." JOB_IS,
-    .example = "muster stop job7",
+    .example = "job7",
     .page = "operate",
     .offer = OFFER_LISTENERS,
     .defs = reason_defs,

@@ -26,7 +26,7 @@ const struct option_set ps_options = {
     .operands = "",
     .about = "Lists the jobs that run on this machine: those of this user, or as root those of all "
              "users. For all nodes of a job: muster status.",
-    .example = "muster ps -o wide",
+    .example = "-o wide",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };

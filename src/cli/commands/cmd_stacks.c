@@ -41,7 +41,7 @@ const struct option_set stacks_options = {
     .about = "Shows what the workers of a job do, on all its nodes: ranks at the same place of the "
              "program are one group, with its Python stack and what it waits for. No worker is "
              "stopped for it." JOB_IS,
-    .example = "muster stacks --rank 3",
+    .example = "--rank 3",
     .offer = OFFER_RUN_IDS,
     .defs = defs,
     .n = ARRAY_SIZE(defs),

@@ -158,7 +158,7 @@ const struct option_set status_options = {
     .about =
         "Shows a job's state and its nodes, as the leader sees them; of a job that ran on this "
         "machine, how it ended." JOB_IS,
-    .example = "muster status --watch",
+    .example = "--watch",
     .offer = OFFER_LISTENERS,
     .defs = defs,
     .n = ARRAY_SIZE(defs),

@@ -39,7 +39,7 @@ const struct option_set store_options = {
     .operands = "",
     .about = "Serves PyTorch's TCPStore protocol until SIGTERM or SIGINT. Prints \"listening on "
              "ADDR:PORT\" when clients can connect.",
-    .example = "muster store --listen localhost:0",
+    .example = "--listen localhost:0",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };

@@ -67,7 +67,7 @@ const struct option_set topo_options = {
     .about = "Shows the GPUs and NICs of this node, how far apart they are, and which NIC NCCL "
              "takes for each GPU. Without options, prints a matrix in the format of nvidia-smi "
              "topo -m.",
-    .example = "muster topo --tree",
+    .example = "--tree",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };

@@ -85,7 +85,8 @@ static bool reads_environment(const struct option_set *set) {
 }
 
 static void add_usage(const struct option_set *set, struct strbuf *out) {
-    strbuf_printf(out, "usage: muster %s [OPTIONS]%s%s\n\n", set->command,
+    char called[OPTION_TEXT_MAX];
+    strbuf_printf(out, "usage: %s [OPTIONS]%s%s\n\n", command_called(set->command, called),
                   set->operands[0] != '\0' ? " " : "", set->operands);
     (void)add_wrapped(out, set->about, 0, 0);
     strbuf_add_char(out, '\n');
@@ -121,11 +122,15 @@ static void help_short(const struct option_set *set, struct strbuf *out) {
     }
     if (last != NULL)
         add_brief(out, last);
+    char called[OPTION_TEXT_MAX];
+    (void)command_called(set->command, called);
     strbuf_add_char(out, '\n');
     if (set->example != NULL)
-        strbuf_printf(out, "Example: %s\n", set->example);
+        strbuf_printf(out, "Example: %s %s\n", called, set->example);
+    if (set->more != NULL)
+        strbuf_printf(out, "%s\n  %s %s\n", set->more_of, called, set->more);
     if (shown + 1 < set->n) /* more than --help-all itself is left out */
-        strbuf_printf(out, "All %zu options: muster %s --help-all. ", set->n, set->command);
+        strbuf_printf(out, "All %zu options: %s --help-all. ", set->n, called);
     add_more(set, out);
 }
 

@@ -8,14 +8,13 @@
 #include "base/text/utf8.h"
 
 int usage_error(const char *command, const char *fmt, ...) {
-    char text[1024];
+    char text[1024], called[OPTION_TEXT_MAX];
     va_list ap;
     va_start(ap, fmt);
     (void)vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     utf8_clean(text, false); /* it may quote a file or an argument */
-    (void)fprintf(stderr, "muster%s%s: %s\n", command != NULL ? " " : "",
-                  command != NULL ? command : "", text);
+    (void)fprintf(stderr, "%s: %s\n", command_called(command, called), text);
     return EXIT_USAGE;
 }
 

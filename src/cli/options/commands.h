@@ -14,11 +14,12 @@
 #define VERSION_LINE "muster " MUSTER_VERSION "\n"
 
 struct subcommand {
+    const char *group; /* its heading in the overview; NULL: that of the row before */
     const char *name;
     int (*run)(int argc, char **argv);
-    const char *args;                 /* for the usage line */
     const char *summary;              /* one line of help */
     const struct option_set *options; /* NULL: it has no table of them */
+    const char *args;                 /* its arguments, if it has no table */
 };
 
 /* The table of main.c; ends with a row whose name is NULL. */
@@ -55,8 +56,9 @@ int cmd_help(int argc, char **argv);
 int cmd_completion(int argc, char **argv);
 int cmd_ssh_node(int argc, char **argv); /* in no table: muster-protocol(7), OVER SSH */
 
-/* Prints "muster COMMAND: TEXT" as one line on standard error (command may be NULL), with "?" for
- * control characters and for bytes that are not UTF-8, and returns EXIT_USAGE. */
+/* Prints "muster COMMAND: TEXT", or "torchrun: TEXT" (command_called()), as one line on standard
+ * error, with "?" for control characters and for bytes that are not UTF-8. command may be NULL.
+ * Returns EXIT_USAGE. */
 int usage_error(const char *command, const char *fmt, ...) _printf_(2, 3);
 /* Flushes standard output after we wrote to it. Returns 0, or 1 after an error, which is printed as
  * one line. */

@@ -154,16 +154,18 @@ static int check_slots(struct job_reading *j) {
 /* A value in a word of its own that stands where SCRIPT is missing. */
 static int no_script(struct job_reading *j, int argc, char *const *argv) {
     const char *last = argv[argc - 1], *option = NULL;
+    char called[OPTION_TEXT_MAX];
+    (void)command_called(run_options.command, called);
     for (size_t i = 0; i < run_options.n && option == NULL; i++)
         if (j->parsed.values[i].text == last)
             option = run_options.defs[i].name;
     if (option == NULL)
-        return err_set(j->err, -EINVAL,
-                       "no SCRIPT to run; usage: muster run [OPTIONS] SCRIPT [ARGS...]");
+        return err_set(j->err, -EINVAL, "no SCRIPT to run; usage: %s [OPTIONS] SCRIPT [ARGS...]",
+                       called);
     return err_set(j->err, -EINVAL,
-                   "no SCRIPT to run: \"%.200s\" was taken as the value of --%s; usage: muster run "
+                   "no SCRIPT to run: \"%.200s\" was taken as the value of --%s; usage: %s "
                    "[OPTIONS] SCRIPT [ARGS...]",
-                   last, option);
+                   last, option, called);
 }
 
 static int read_program(struct job_reading *j, int argc, char *const *argv) {

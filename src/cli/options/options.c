@@ -125,8 +125,17 @@ static int fail_unknown(struct option_parser *p, const char *word) {
     if (best != NULL)
         return err_set(p->err, -EINVAL, "unknown option %.*s; did you mean --%s?", (int)n, word,
                        best);
-    return err_set(p->err, -EINVAL, "unknown option %.*s; see \"muster %s --help-all\"", (int)n,
-                   word, p->set->command);
+    char called[OPTION_TEXT_MAX];
+    return err_set(p->err, -EINVAL, "unknown option %.*s; see \"%s --help-all\"", (int)n, word,
+                   command_called(p->set->command, called));
+}
+
+const char *command_called(const char *command, char out[OPTION_TEXT_MAX]) {
+    bool is_torchrun = strcmp(program_invocation_short_name, "torchrun") == 0;
+    (void)snprintf(out, OPTION_TEXT_MAX, "%s%s%s", is_torchrun ? "torchrun" : "muster",
+                   is_torchrun || command == NULL ? "" : " ",
+                   is_torchrun || command == NULL ? "" : command);
+    return out;
 }
 
 const struct option_def *option_model(const struct option_def *def) {

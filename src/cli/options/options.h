@@ -90,7 +90,9 @@ struct option_set {
     const char *command;  /* "run" */
     const char *operands; /* "SCRIPT [ARGS...]"; "": none */
     const char *about;    /* one paragraph of help */
-    const char *example;  /* one line, for -h; NULL: none */
+    const char *example;  /* for -h: what follows the command's name; NULL: none */
+    const char *more_of;  /* and what `more` is an example of; NULL: there is no second one */
+    const char *more;
     const char *page;     /* its man page is muster-PAGE(1); NULL: muster-COMMAND(1) */
     const struct option_def *defs;
     size_t n;          /* <= OPTIONS_MAX */
@@ -163,6 +165,10 @@ const char *option_field_text(const struct option_def *def, const void *of,
 const char *option_similar(const struct option_set *set, const char *word);
 /* The hint for a word; NULL: there is none. */
 const char *option_hint(const struct option_set *set, const char *word);
+
+/* How a command was called: "muster COMMAND", or "torchrun" if that is the name of the program.
+ * command NULL: "muster". Returns `out`. */
+const char *command_called(const char *command, char out[OPTION_TEXT_MAX]);
 
 /* The n-th value of an OPTION_REPEATS row; NULL: there are fewer. */
 const char *option_repeated(const struct options_parsed *parsed, size_t row, size_t n);

@@ -25,8 +25,8 @@
 static const struct option_def defs[] = {
     {"nnodes", "N|MIN:MAX", ENV | SHORT,
      "Number of nodes, or the smallest and the largest number with which the job may run",
-     .brief = "nodes of the job, or fewest and most (1)", .id = RUN_NNODES, .fallback = "1:1",
-     .section = "The job"},
+     .brief = "number of nodes, or the fewest and the most (1)", .id = RUN_NNODES,
+     .fallback = "1:1", .section = "The job"},
     {"nproc-per-node", "N", ENV | SHORT,
      "Workers of this node: a number, \"cpu\" (one per CPU this process may use), \"gpu\" (one per "
      "visible GPU) or \"auto\" (gpu where there is one, else cpu)",
@@ -38,7 +38,7 @@ static const struct option_def defs[] = {
      .id = RUN_STANDALONE},
     {"max-restarts", "N", ENV | SHORT,
      "How often the whole job may be restarted after a worker failed, counted over all nodes",
-     .brief = "restarts of the whole job after failures (0)", COUNT(rdzv.max_restarts)},
+     .brief = "how often the whole job restarts after a failure (0)", COUNT(rdzv.max_restarts)},
     {"max-node-losses", "N", ENV | OURS,
      "How many nodes may be lost before the job ends; by default any number",
      COUNT(rdzv.max_node_losses)},
@@ -71,7 +71,7 @@ static const struct option_def defs[] = {
     {"host", "LIST", OURS | SHORT,
      "Hosts on which to start muster over ssh: NAME or USER@NAME, each with :N for N workers (for "
      "a port, see --ssh), separated by commas; names as in node[01-04], too",
-     .brief = "hosts on which to start it over ssh: node1,node2:4", .id = RUN_HOST, .letter = 'H'},
+     .brief = "start it on these hosts over ssh: node1,node2:4", .id = RUN_HOST, .letter = 'H'},
     {"hostfile", "FILE", OURS,
      "The same from a file: a host on each line, with slots=N or :N, as for mpirun, DeepSpeed and "
      "Slurm",
@@ -97,8 +97,7 @@ static const struct option_def defs[] = {
     {"module", NULL, ENV | SHORT, "SCRIPT is the name of a module: run it as python -m does",
      .brief = "SCRIPT is a module: run it as python -m does", .id = RUN_MODULE, .letter = 'm',
      .section = "The program"},
-    {"no-python", NULL, ENV | SHORT, "SCRIPT is a program: run it without python",
-     .id = RUN_NO_PYTHON},
+    {"no-python", NULL, ENV, "SCRIPT is a program: run it without python", .id = RUN_NO_PYTHON},
     {"run-path", NULL, ENV,
      "Run SCRIPT in a python process of its own, also with --no-python; torchrun runs it inside "
      "the launcher",
@@ -132,7 +131,7 @@ static const struct option_def defs[] = {
      "How the nodes meet: \"c10d\" (at the endpoint), \"dir\" (in a shared directory), \"etcd\" or "
      "\"static\" (ranks by --node-rank). With dir and etcd the job survives the loss of any node. "
      "An endpoint that names a directory or etcd selects that backend",
-     .brief = "how nodes meet: c10d, static, dir or etcd", .offer = "c10d static dir etcd",
+     .brief = "how nodes meet: c10d, static, dir or etcd (static)", .offer = "c10d static dir etcd",
      .id = RUN_RDZV_BACKEND, .fallback = "static", .section = "Rendezvous"},
     {"rdzv-endpoint", "PLACE", ENV | SHORT,
      "Where the nodes meet. HOST[:PORT]: the agent on that host leads; PORT is 29400 for c10d, or "
@@ -142,7 +141,8 @@ static const struct option_def defs[] = {
      .brief = "where: HOST[:PORT], dir:/PATH or etcd://HOST[:PORT]", .id = RUN_RDZV_ENDPOINT,
      .fallback = ""},
     {"rdzv-id", "ID", ENV | SHORT, "Name of the job, the same on all its nodes",
-     .brief = "name of the job, the same on all its nodes", .id = RUN_RDZV_ID, .fallback = "none"},
+     .brief = "name of the job, the same on all its nodes (\"none\")", .id = RUN_RDZV_ID,
+     .fallback = "none"},
     {"rdzv-conf", "KEY=VALUE,...", ENV | OPTION_COMMAS,
      "Further settings of the rendezvous: join_timeout, last_call_timeout, regroup_timeout, "
      "close_timeout, read_timeout, keep_alive_interval, keep_alive_max_attempt (seconds, and a "
@@ -176,12 +176,12 @@ static const struct option_def defs[] = {
     {"master-addr", "ADDR", ENV | SHORT,
      "Host of node 0 with static rendezvous; otherwise, with --master-port, MASTER_ADDR of the "
      "workers",
-     .brief = "host of node 0 with static rendezvous (127.0.0.1)", .id = RUN_MASTER_ADDR,
+     .brief = "host of node 0 with static (127.0.0.1)", .id = RUN_MASTER_ADDR,
      .fallback = "127.0.0.1"},
-    {"master-port", "PORT", ENV | SHORT,
+    {"master-port", "PORT", ENV,
      "Port of node 0 with static rendezvous (29500 if there are several nodes); otherwise "
      "MASTER_PORT of the workers, a free port by default",
-     .brief = "port of node 0 with static rendezvous (29500)", .id = RUN_MASTER_PORT},
+     .id = RUN_MASTER_PORT},
     {"port-range", "LOW-HIGH", ENV | OURS,
      "The ports from which muster chooses where it chooses one itself, for a firewall; the same on "
      "all nodes",
@@ -217,7 +217,7 @@ static const struct option_def defs[] = {
      SECONDS(rdzv.hold_ns)},
     {"log-dir", "DIR", ENV | SHORT,
      "Folder for log files: DIR/RUN ID/GENERATION/NODE/RANK/; /dev/null: no files",
-     .brief = "folder for log files", .section = "Output", TEXT(log_dir)},
+     .brief = "folder for the log files of -t and -r", .section = "Output", TEXT(log_dir)},
     {"log-mode", "MODE", ENV | OURS,
      "Permissions of log files and the event log, in octal: 0640 for a group, 0644 for all; who "
      "may "
@@ -361,8 +361,10 @@ const struct option_set run_options = {
     .command = "run",
     .operands = "SCRIPT [ARGS...]",
     .about = "Starts and watches the workers of this node; in a Slurm job, or with -H, of all "
-             "nodes. When a worker fails, all restart. What follows SCRIPT is passed to it.",
-    .example = "muster run --nproc-per-node=gpu train.py --epochs 10",
+             "nodes. If one fails, all are stopped; --max-restarts=N starts them again.",
+    .example = "--nproc-per-node=gpu train.py --epochs 10",
+    .more_of = "On two nodes, the same on each (or once, with -H node1,node2):",
+    .more = "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=node1 train.py",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
     .hints = run_hints,
