@@ -93,7 +93,7 @@ struct option_set {
     const char *example;  /* for -h: what follows the command's name; NULL: none */
     const char *more_of;  /* and what `more` is an example of; NULL: there is no second one */
     const char *more;
-    const char *page;     /* its man page is muster-PAGE(1); NULL: muster-COMMAND(1) */
+    const char *page; /* its man page is muster-PAGE(1); NULL: muster-COMMAND(1) */
     const struct option_def *defs;
     size_t n;          /* <= OPTIONS_MAX */
     const char *offer; /* for its first operand: one of OFFER_*; NULL: a script, or nothing */
