@@ -193,7 +193,7 @@ static int check_job(const struct option_value *v) {
     int status = run_line_read(n, words, &spec);
     if (status < 0 && spec.rdzv.max_nodes < 2) {
         status = check_alone(v);
-    } else if (status < 0 && !spec.pods_are_group && !spec.step_is_group && !has_place(v)) {
+    } else if (status < 0 && spec.nodes == PLACE_NODES_OF_USER && !has_place(v)) {
         status = usage_error("check",
                              "--nnodes=%u: the nodes need a place to meet, the same on "
                              "all: --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT",

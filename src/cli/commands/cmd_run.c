@@ -65,7 +65,7 @@ static int start(const struct job_spec *spec, struct keyring *keys, char **argv)
     const struct place *place = &spec->place;
     if (spec->hosts.list.n > 0 || spec->start_nodes > 0)
         return start_on_nodes(spec, keys, argv + 1);
-    if (!spec->one_agent || place->node_tasks == 1)
+    if (!place_has_one_agent(spec->nodes) || place->node_tasks == 1)
         return be_agent(spec, keys, NULL);
     hold_name(place->run_id, place->node_id, hold);
     return place->local_id == 0

@@ -159,8 +159,8 @@ static bool another_warns(const struct job_spec *spec) {
         return false;
     if (spec->place.by == PLACE_BY_OWN_SSH)
         return true;
-    return spec->start_nodes > 0 || (spec->step_is_group && spec->place.proc_id > 0) ||
-           (spec->one_agent && spec->place.local_id > 0);
+    return spec->start_nodes > 0 || (spec->nodes == PLACE_NODES_STEP && spec->place.proc_id > 0) ||
+           (place_has_one_agent(spec->nodes) && spec->place.local_id > 0);
 }
 
 static void print_derived(const struct job_spec *spec) {

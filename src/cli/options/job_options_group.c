@@ -130,8 +130,7 @@ int job_read_slurm(struct job_reading *j) {
     int r = place_fill(&spec->place, &j->given, &j->fill, j->err);
     if (r < 0)
         return r;
-    spec->step_is_group = j->fill.group;
-    spec->one_agent = j->fill.one_agent;
+    spec->nodes = j->fill.nodes;
     if (j->fill.nnodes)
         take_nodes(j);
     return 0;
@@ -190,7 +189,7 @@ void job_choose_ports(struct job_reading *j) {
     const struct place *p = &spec->place;
     bool range = spec->port_low > 0;
     static_assert(PLACE_PORTS_MAX <= JOB_ENDPOINT_PORTS_MAX, "all fit");
-    if (!j->fill.group || spec->endpoint_host == NULL)
+    if (spec->nodes != PLACE_NODES_STEP || spec->endpoint_host == NULL)
         return;
     spec->n_endpoint_ports =
         (unsigned)place_ports(p->run_id, range ? spec->port_low : PLACE_PORT_LOW,

@@ -211,7 +211,7 @@ int job_read_hosts(struct job_reading *j) {
     if (r < 0)
         return r;
     j->fill = (struct place_fill){0};
-    j->spec->step_is_group = false;
+    j->spec->nodes = PLACE_NODES_OF_USER;
     j->spec->start_nodes = (uint32_t)j->spec->hosts.list.n;
     warn_of_script(j);
     list_given(j);

@@ -274,7 +274,7 @@ static void meet_at_first(struct job_reading *j) {
         job_fill_in(j, RUN_RDZV_ID, pod->job);
         job_derived(j, "rdzv_id: %s, from this pod's full name in /etc/hosts", pod->job);
     }
-    j->spec->pods_are_group = true;
+    j->spec->nodes = PLACE_NODES_PODS;
 }
 
 /* Whether the backend is one with an endpoint, whose node leads. */
@@ -308,7 +308,7 @@ static int check_index(struct job_reading *j, const struct rdzv_conf *conf) {
 int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
     const char *rank_text = job_text(j, RUN_NODE_RANK);
     int32_t rank = conf->rank;
-    if (j->fill.group)
+    if (j->spec->nodes != PLACE_NODES_OF_USER)
         return 0; /* Slurm in a pod: the nodes are those of its step */
     int r = check_index(j, conf);
     if (r < 0)
@@ -336,7 +336,7 @@ int job_meet_by_index(struct job_reading *j, const struct rdzv_conf *conf) {
 int32_t job_rank_by_index(struct job_reading *j) {
     bool counts = j->spec->place.pod.kind == PLACE_POD_INDEXED &&
                   j->spec->place.pod.index < RDZV_NODES_MAX && j->spec->rdzv.max_nodes > 1 &&
-                  (j->spec->pods_are_group || job_backend(j->spec)->ranks_are_chosen);
+                  (j->spec->nodes == PLACE_NODES_PODS || job_backend(j->spec)->ranks_are_chosen);
     if (!counts)
         return -1;
     job_derived(j, "node_rank: %u, from JOB_COMPLETION_INDEX", j->spec->place.pod.index);

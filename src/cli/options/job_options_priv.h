@@ -67,7 +67,7 @@ bool job_counts_elsewhere(const struct job_reading *j);
 void job_share_output(struct job_reading *j);
 /* The number of workers that Slurm's variables imply: only where j->fill has it. */
 _must_use_ int job_count_workers_by_slurm(struct job_reading *j);
-/* Where the nodes of a step meet, for j->fill.meet. */
+/* Where the nodes of a step meet. */
 void job_meet_in_step(struct job_reading *j);
 /* And the ports, if they meet at one of the nodes. Needs --port-range. */
 void job_choose_ports(struct job_reading *j);

@@ -29,7 +29,8 @@ int job_read_starter(struct job_reading *j) {
         job_derived(j, "start_nodes: %u, from %s", nodes,
                     j->given.nnodes ? "--nnodes and SLURM_JOB_NUM_NODES" : "SLURM_JOB_NUM_NODES");
     }
-    bool serves = j->fill.one_agent && spec->place.local_id == 0 && spec->place.node_tasks > 1;
+    bool serves =
+        place_has_one_agent(spec->nodes) && spec->place.local_id == 0 && spec->place.node_tasks > 1;
     if (serves && j->probes->serve_node != NULL)
         j->probes->serve_node(j->probes->arg, &spec->place);
     return 0;
@@ -62,6 +63,7 @@ void job_share_output(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const bool has_own = job_given(j, RUN_TEE) || job_given(j, RUN_REDIRECTS) ||
                          spec->line_prefix != NULL || spec->place.srun_labels;
-    if ((j->fill.group || place_has_starter(&spec->place)) && spec->rdzv.max_nodes > 1)
+    if ((spec->nodes == PLACE_NODES_STEP || place_has_starter(&spec->place)) &&
+        spec->rdzv.max_nodes > 1)
         spec->output = has_own ? JOB_OUTPUT_SHARED : JOB_OUTPUT_PREFIXED;
 }

@@ -85,7 +85,7 @@ static void warn_of_line(struct job_reading *j, char *const *envp) {
     const struct doubt_line line = {
         .min_nodes = spec->rdzv.min_nodes,
         .max_nodes = spec->rdzv.max_nodes,
-        .one_agent = j->fill.one_agent,
+        .one_agent = place_has_one_agent(spec->nodes),
         .spares = spec->rdzv.spares != UINT32_MAX,
         .host = spec->endpoint_host,
         .script = spec->script,

@@ -103,17 +103,18 @@ static int read_run_id(struct job_reading *j) {
         return r;
     const struct place *p = &j->spec->place;
     bool given = job_given(j, RUN_RDZV_ID) && id[0] != '\0';
-    if (j->fill.group && !given)
+    bool of_step = !given && j->spec->nodes == PLACE_NODES_STEP;
+    if (of_step)
         job_derived(j, "rdzv_id: %s, from %s", p->run_id, p->from.run_id);
-    j->spec->run_id_given = given || j->fill.group || j->run_id != NULL;
-    j->spec->run_id = xstrdup(j->fill.group && !given ? p->run_id : id[0] != '\0' ? id : "none");
+    j->spec->run_id_given = given || of_step || j->run_id != NULL;
+    j->spec->run_id = xstrdup(of_step ? p->run_id : id[0] != '\0' ? id : "none");
     return 0;
 }
 
 /* The order of the nodes of a step is that of their tasks, which srun's -m can change; -1: none. */
 static int32_t rank_of_step(struct job_reading *j) {
     const struct place *p = &j->spec->place;
-    if (!j->fill.group || j->spec->rdzv.max_nodes == 1)
+    if (j->spec->nodes != PLACE_NODES_STEP || j->spec->rdzv.max_nodes == 1)
         return -1;
     job_derived(j, "node_rank: %u, from %s", p->proc_id, p->from.proc_id);
     return (int32_t)MIN2(p->proc_id, (uint32_t)RDZV_NODES_MAX - 1);
@@ -175,7 +176,7 @@ static int read_static(struct job_reading *j) {
             return -EINVAL;
         spec->endpoint_port = (uint16_t)master_port;
         spec->endpoint_is_master = true;
-        spec->endpoint_assumed = !job_given(j, RUN_MASTER_ADDR) && !spec->pods_are_group;
+        spec->endpoint_assumed = !job_given(j, RUN_MASTER_ADDR) && spec->nodes != PLACE_NODES_PODS;
         if (spec->endpoint_assumed && spec->rdzv.max_nodes > 1)
             strbuf_printf(j->warnings,
                           "--nnodes without --master-addr or --rdzv-endpoint: this node looks for "
@@ -293,7 +294,7 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     struct job_spec *spec = j->spec;
     if (job_value(j, RUN_STANDALONE)->times > 0)
         return read_standalone(j);
-    if (j->fill.meet) {
+    if (spec->nodes == PLACE_NODES_STEP && !j->given.elsewhere) {
         int r = read_run_id(j);
         if (r == 0)
             job_meet_in_step(j);
@@ -380,9 +381,9 @@ static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
     s->close_timeout_ns = given_or(conf->close_timeout_ns, s->close_timeout_ns);
     s->leader_timeout_ns = given_or(conf->read_timeout_ns, s->leader_timeout_ns);
     spec->is_host = conf->is_host;
-    if (conf->is_host < 0 && j->fill.group && spec->endpoint_host != NULL)
+    if (conf->is_host < 0 && spec->nodes == PLACE_NODES_STEP && spec->endpoint_host != NULL)
         spec->is_host = spec->place.is_first; /* names can be those of another network */
-    else if (conf->is_host < 0 && spec->pods_are_group && j->spec->place.pod.index > 0)
+    else if (conf->is_host < 0 && spec->nodes == PLACE_NODES_PODS && j->spec->place.pod.index > 0)
         spec->is_host = 0; /* pod 0 finds its own name in /etc/hosts; to others it may come late */
     return 0;
 }

@@ -170,9 +170,10 @@ static int start_check(const struct job_spec *spec, const char *python, char *co
         return r;
     r = arbiter_dir_check(spec->arbiter_dir, spec->run_id, DIR_PATIENCE_NS, err);
     if (r < 0)
-        err_prefix(err, spec->step_is_group ? "the nodes of this step meet in a directory (with "
-                                              "--rdzv-backend=c10d at the first of them)"
-                                            : "--rdzv-endpoint");
+        err_prefix(err, spec->nodes == PLACE_NODES_STEP
+                            ? "the nodes of this step meet in a directory (with "
+                              "--rdzv-backend=c10d at the first of them)"
+                            : "--rdzv-endpoint");
     return r;
 }
 

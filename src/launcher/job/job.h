@@ -171,11 +171,8 @@ struct job_spec {
     char **
         given; /* over ssh, the names of the options that the user gave; NULL-terminated, NULL: none
                    */
-    /* The pods of a Kubernetes Job are the group: they meet at the one with index 0. */
-    bool pods_are_group;
     struct place place; /* where in Slurm this process is */
-    bool step_is_group; /* the nodes of Slurm's step are the group */
-    bool one_agent; /* on each node of it the task with place.local_id 0 is the agent, no other */
+    enum place_nodes nodes;
     char *role;
 
     /* when */

@@ -65,8 +65,8 @@ static void add_args(char *const *args, struct rdzv_program *p, struct strbuf *s
 /* The user arranges the group, and no other step can have a node of it. */
 static bool step_is_all(const struct job_spec *spec) {
     const struct place *p = &spec->place;
-    uint32_t agents = spec->one_agent ? p->n_nodes : p->n_tasks;
-    return place_is_step(p) && !spec->step_is_group && spec->endpoint_host != NULL &&
+    uint32_t agents = place_has_one_agent(spec->nodes) ? p->n_nodes : p->n_tasks;
+    return place_is_step(p) && spec->nodes != PLACE_NODES_STEP && spec->endpoint_host != NULL &&
            spec->rdzv.min_nodes == agents && spec->rdzv.max_nodes == agents;
 }
 

@@ -35,18 +35,20 @@ static int check_gpus(const struct place *p, struct err *err) {
 
 static int fill_step(const struct place *p, const struct place_given *given, struct place_fill *ret,
                      struct err *err) {
-    struct place_fill f = {.group = is_group(p, given)};
-    f.one_agent = f.group || is_one_agent(p, given);
-    f.meet = f.group && !given->elsewhere;
+    const bool group = is_group(p, given);
+    struct place_fill f = {.nodes = group                    ? PLACE_NODES_STEP
+                                    : is_one_agent(p, given) ? PLACE_NODES_WHOLE
+                                                             : PLACE_NODES_OF_USER};
+    const bool one_agent = place_has_one_agent(f.nodes);
     bool one_each = p->most_tasks == 1; /* each task of the step is a node */
-    f.nnodes = !given->nnodes && !given->alone && (f.group || one_each);
-    f.nproc = !given->nproc && (f.one_agent || p->node_tasks == 1);
-    if (f.group && given->nnodes && given->min_nodes > p->n_nodes)
+    f.nnodes = !given->nnodes && !given->alone && (group || one_each);
+    f.nproc = !given->nproc && (one_agent || p->node_tasks == 1);
+    if (group && given->nnodes && given->min_nodes > p->n_nodes)
         return err_set(err, -EINVAL,
                        "%u nodes are asked for, but Slurm's step %s.%s has %u; leave --nnodes out, "
                        "or start the step on more nodes: srun -N%u",
                        given->min_nodes, p->job_id, p->step_id, p->n_nodes, given->min_nodes);
-    int r = f.one_agent ? check_gpus(p, err) : 0;
+    int r = one_agent ? check_gpus(p, err) : 0;
     if (r == 0)
         *ret = f;
     return r;

@@ -2,7 +2,7 @@
  *
  *     struct place_given given = {.nnodes = false, …};
  *     r = place_fill(&place, &given, &fill, &err);
- *     if (fill.group) … the nodes of this step are the nodes of the job …
+ *     if (fill.nodes == PLACE_NODES_STEP) … the nodes of this step are the nodes of the job …
  *
  * What the user says wins, one by one. But where the nodes meet, the name of the run and the order
  * of the ranks belong together: who names a node where they meet, a master address or another
@@ -27,13 +27,9 @@ struct place_given {
 struct place_fill {
     bool nnodes; /* it is place.n_nodes */
     bool nproc;  /* it is place.nproc, or so many GPUs: place.nproc_is_gpus */
-    /* The nodes of the step are the group: place.run_id is the name of the run, and ranks go by
-     * place.proc_id. */
-    bool group;
-    /* On each node the task with local id 0 is the agent; others hold until it ends. So it is for
-     * `group`, and for a line that asks for as many nodes as the step has. */
-    bool one_agent;
-    bool meet; /* the group meets at place.first_host, where the agent with place.is_first leads */
+    /* STEP: the group meets at place.first_host, where the agent with place.is_first leads, unless
+     * place_given.elsewhere. WHOLE: the line asks for as many nodes as the step has. */
+    enum place_nodes nodes;
 };
 
 /* Returns 0, or -EINVAL with a sentence: more nodes are asked for than the step has, or a task sees

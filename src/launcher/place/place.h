@@ -93,6 +93,20 @@ struct place_probes {
 /* Of a heterogeneous job: Slurm allows as many (MAX_HET_JOB_COMPS of its sources). */
 #define PLACE_COMPONENTS_MAX 128
 
+/* What a node of the job is. */
+enum place_nodes {
+    PLACE_NODES_OF_USER = 0, /* what the user makes one: each process that runs muster */
+    /* The same in a step, but on each of its nodes the task with local id 0 is the agent, and the
+     * other tasks hold until it ends. */
+    PLACE_NODES_WHOLE,
+    PLACE_NODES_STEP, /* the nodes of the step, each with one agent, too: place.run_id is the name
+                         of the run, and ranks go by place.proc_id */
+    PLACE_NODES_PODS, /* the pods of a Kubernetes Job, which meet at the one with index 0 */
+};
+static inline bool place_has_one_agent(enum place_nodes nodes) {
+    return nodes == PLACE_NODES_WHOLE || nodes == PLACE_NODES_STEP;
+}
+
 #define PLACE_PORTS_MAX 16
 #define PLACE_RUN_ID_MAX 200 /* bytes, with the NUL */
 /* The ports of a run, if the user gave no range: below the range from which Linux takes ports for

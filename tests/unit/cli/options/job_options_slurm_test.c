@@ -73,7 +73,7 @@ Test(job_options_slurm, a_task_of_a_step_needs_no_option) {
     cr_assert_eq(g.spec.node_rank, 2);
     cr_assert_str_eq(g.spec.run_id, "c1.28.0");
     cr_assert(g.spec.run_id_given);
-    cr_assert(g.spec.step_is_group);
+    cr_assert_eq(g.spec.nodes, PLACE_NODES_STEP);
     cr_assert_eq(g.spec.place.slurm, PLACE_SLURM_STEP);
     uint16_t ports[PLACE_PORTS_MAX];
     cr_assert_eq(place_ports("c1.28.0", PLACE_PORT_LOW, PLACE_PORT_HIGH, ports), PLACE_PORTS_MAX);
@@ -100,7 +100,7 @@ Test(job_options_slurm, the_agent_of_node_0_leads_whatever_its_rank) {
 
 Test(job_options_slurm, of_several_tasks_on_a_node_one_is_the_agent) {
     READ(TASKS, "x");
-    cr_assert(g.spec.step_is_group);
+    cr_assert_eq(g.spec.nodes, PLACE_NODES_STEP);
     cr_assert_eq(g.spec.place.local_id, 1);
     cr_assert_eq(g.spec.rdzv.max_nodes, 4);
     cr_assert_eq(g.spec.nproc, 2);
@@ -152,7 +152,7 @@ Test(job_options_slurm, what_is_given_wins_one_by_one) {
         cr_expect_eq(g.spec.node_rank, cases[i].node_rank, "%s", cases[i].line);
         cr_expect_eq(g.spec.is_host, cases[i].is_host, "%s", cases[i].line);
         cr_expect_str_eq(g.spec.endpoint_host, "node1", "%s", cases[i].line);
-        cr_expect(g.spec.step_is_group, "%s", cases[i].line);
+        cr_expect_eq(g.spec.nodes, PLACE_NODES_STEP, "%s", cases[i].line);
     }
 }
 
@@ -197,7 +197,7 @@ Test(job_options_slurm, torchruns_lines_mean_what_they_meant) {
         cr_expect_str_eq(g.spec.run_id, cases[i].id, "%s", cases[i].line);
         cr_expect_eq(g.spec.node_rank, cases[i].node_rank, "%s", cases[i].line);
         cr_expect_eq(g.spec.is_host, -1, "%s", cases[i].line);
-        cr_expect_not(g.spec.step_is_group, "%s", cases[i].line);
+        cr_expect_neq(g.spec.nodes, PLACE_NODES_STEP, "%s", cases[i].line);
         cr_expect_eq(g.spec.endpoint_host == NULL, cases[i].host == NULL, "%s", cases[i].line);
         if (cases[i].host != NULL && g.spec.endpoint_host != NULL)
             cr_expect_str_eq(g.spec.endpoint_host, cases[i].host, "%s", cases[i].line);
@@ -235,7 +235,7 @@ Test(job_options_slurm, a_batch_script_is_no_task) {
         READ(envs[i], "x");
         cr_expect_eq(g.spec.place.slurm, PLACE_SLURM_BATCH);
         cr_expect_eq(g.spec.place.job_nodes, 4);
-        cr_expect_not(g.spec.step_is_group);
+        cr_expect_neq(g.spec.nodes, PLACE_NODES_STEP);
         cr_expect(g.spec.standalone);
         cr_expect_eq(g.spec.rdzv.max_nodes, 1);
         cr_expect_eq(g.spec.nproc, 8);
@@ -303,7 +303,7 @@ Test(job_options_slurm, a_directory_or_etcd_is_only_where_they_meet) {
         cr_expect(g.spec.run_id_given);
         cr_expect_eq(g.spec.rdzv.min_nodes, cases[i].min, "%s", cases[i].line);
         cr_expect_eq(g.spec.rdzv.max_nodes, cases[i].max, "%s", cases[i].line);
-        cr_expect_eq(g.spec.step_is_group, cases[i].group, "%s", cases[i].line);
+        cr_expect_eq(g.spec.nodes == PLACE_NODES_STEP, cases[i].group, "%s", cases[i].line);
         cr_expect_eq(g.spec.node_rank, cases[i].group ? (int32_t)g.spec.place.proc_id : -1, "%s", cases[i].line);
         cr_expect_null(g.spec.endpoint_host);
         cr_expect_eq(g.spec.is_host, -1);
@@ -429,7 +429,7 @@ Test(job_options_slurm, a_job_that_a_worker_starts_is_its_own) {
         cr_assert(g.spec.standalone);
         cr_assert_eq(g.spec.nproc, 1);
         cr_assert_eq(g.spec.start_nodes, 0);
-        cr_assert_not(g.spec.step_is_group);
+        cr_assert_neq(g.spec.nodes, PLACE_NODES_STEP);
     }
 }
 

@@ -82,19 +82,19 @@ Test(program, what_is_shown_names_the_program_and_no_value) {
 Test(program, a_step_that_is_all_of_the_group_counts) {
     static const struct {
         uint32_t tasks, min, max;
-        bool one_agent, group, counts;
+        enum place_nodes nodes;
+        bool counts;
     } cases[] = {
-        {2, 2, 2, false, false, true},  {4, 2, 2, true, false, true},
-        {4, 2, 2, false, false, false}, {2, 1, 2, false, false, false}, /* more can come */
-        {2, 4, 4, false, false, false},                                 /* a group of two steps */
-        {2, 2, 2, false, true, false},                                  /* its run id is that of the step */
+        {2, 2, 2, PLACE_NODES_OF_USER, true},  {4, 2, 2, PLACE_NODES_WHOLE, true},
+        {4, 2, 2, PLACE_NODES_OF_USER, false}, {2, 1, 2, PLACE_NODES_OF_USER, false}, /* more can come */
+        {2, 4, 4, PLACE_NODES_OF_USER, false},                                        /* a group of two steps */
+        {2, 2, 2, PLACE_NODES_STEP, false}, /* its run id is that of the step */
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         struct job_spec spec = {.entry = JOB_ENTRY_PYTHON,
                                 .script = (char *)(uintptr_t) "train.py",
                                 .endpoint_host = (char *)(uintptr_t) "node1",
-                                .one_agent = cases[i].one_agent,
-                                .step_is_group = cases[i].group,
+                                .nodes = cases[i].nodes,
                                 .rdzv = {.min_nodes = cases[i].min, .max_nodes = cases[i].max},
                                 .place = {.slurm = PLACE_SLURM_STEP, .n_nodes = 2, .n_tasks = cases[i].tasks}};
         struct rdzv_program a, b;

@@ -22,13 +22,13 @@ Test(place_fill, what_the_user_says_wins) {
         struct place_given said;
         struct place_fill fill;
     } cases[] = {
-        {4, 1, {0}, {.nnodes = true, .nproc = true, .group = true, .meet = true}},
-        {1, 1, {0}, {.nnodes = true, .nproc = true, .group = true, .meet = true}},
-        {4, 4, {0}, {.nnodes = true, .nproc = true, .group = true, .meet = true}},
-        {4, 1, {.nproc = true}, {.nnodes = true, .group = true, .meet = true}},
-        {4, 1, {.nnodes = true, .min_nodes = 2, .max_nodes = 4}, {.nproc = true, .group = true, .meet = true}},
-        {4, 1, {.node_rank = true}, {.nnodes = true, .nproc = true, .group = true, .meet = true}},
-        {4, 2, {.elsewhere = true}, {.nnodes = true, .nproc = true, .group = true}},
+        {4, 1, {0}, {.nnodes = true, .nproc = true, .nodes = PLACE_NODES_STEP}},
+        {1, 1, {0}, {.nnodes = true, .nproc = true, .nodes = PLACE_NODES_STEP}},
+        {4, 4, {0}, {.nnodes = true, .nproc = true, .nodes = PLACE_NODES_STEP}},
+        {4, 1, {.nproc = true}, {.nnodes = true, .nodes = PLACE_NODES_STEP}},
+        {4, 1, {.nnodes = true, .min_nodes = 2, .max_nodes = 4}, {.nproc = true, .nodes = PLACE_NODES_STEP}},
+        {4, 1, {.node_rank = true}, {.nnodes = true, .nproc = true, .nodes = PLACE_NODES_STEP}},
+        {4, 2, {.elsewhere = true}, {.nnodes = true, .nproc = true, .nodes = PLACE_NODES_STEP}},
         {4, 1, {.elsewhere = true, .meets = true, .alone = true}, {.nproc = true}},
         /* a group of several steps */
         {2, 1, {.elsewhere = true, .nnodes = true, .min_nodes = 4, .max_nodes = 4}, {.nproc = true}},
@@ -38,8 +38,14 @@ Test(place_fill, what_the_user_says_wins) {
         {4, 2, {.meets = true}, {0}}, /* eight agents */
         {4, 2, {.nnodes = true, .min_nodes = 8, .max_nodes = 8, .meets = true}, {0}},
         /* as many as the step has nodes: one on each */
-        {4, 2, {.nnodes = true, .min_nodes = 4, .max_nodes = 4, .meets = true}, {.nproc = true, .one_agent = true}},
-        {4, 2, {.nnodes = true, .min_nodes = 2, .max_nodes = 4, .nproc = true, .meets = true}, {.one_agent = true}},
+        {4,
+         2,
+         {.nnodes = true, .min_nodes = 4, .max_nodes = 4, .meets = true},
+         {.nproc = true, .nodes = PLACE_NODES_WHOLE}},
+        {4,
+         2,
+         {.nnodes = true, .min_nodes = 2, .max_nodes = 4, .nproc = true, .meets = true},
+         {.nodes = PLACE_NODES_WHOLE}},
         {1, 2, {.nnodes = true, .min_nodes = 1, .max_nodes = 1, .meets = true}, {0}},
         {1, 2, {.nnodes = true, .min_nodes = 2, .max_nodes = 2, .node_rank = true}, {0}},
         /* a job of its own on each node */
@@ -54,9 +60,7 @@ Test(place_fill, what_the_user_says_wins) {
         cr_assert_eq(place_fill(&p, &cases[i].said, &f, &err), 0, "%zu: %s", i, err.text);
         cr_expect_eq(f.nnodes, cases[i].fill.nnodes, "%zu: nnodes", i);
         cr_expect_eq(f.nproc, cases[i].fill.nproc, "%zu: nproc", i);
-        cr_expect_eq(f.group, cases[i].fill.group, "%zu: group", i);
-        cr_expect_eq(f.meet, cases[i].fill.meet, "%zu: meet", i);
-        cr_expect_eq(f.one_agent, cases[i].fill.one_agent || f.group, "%zu: one agent", i);
+        cr_expect_eq(f.nodes, cases[i].fill.nodes, "%zu: nodes", i);
     }
 }
 
@@ -75,7 +79,7 @@ Test(place_fill, outside_a_step_only_workers_are_counted) {
         struct place_fill f;
         cr_assert_eq(place_fill(&p, &none, &f, NULL), 0);
         cr_expect_eq(f.nproc, cases[i].nproc);
-        cr_expect(!f.nnodes && !f.group);
+        cr_expect(!f.nnodes && f.nodes == PLACE_NODES_OF_USER);
         cr_assert_eq(place_fill(&p, &nproc, &f, NULL), 0);
         cr_expect(!f.nproc);
     }
