@@ -95,19 +95,19 @@ static const struct option_def defs[] = {
     [CHECK_NNODES] = {.name = "nnodes",
                       .arg = "N",
                       .flags = OPTION_SHORT,
-                      .brief = "compare N nodes; start it on all of them",
+                      .brief = "compare N nodes; start the same command on each",
                       .section = "Several nodes, as with muster run",
-                      .help = "compare N nodes; start the command on all of them at the same time"},
+                      .help = "compare N nodes; start the same command on each, at the same time"},
     [CHECK_RDZV_BACKEND] = AS_RUN("rdzv-backend", "how they meet", .flags = OPTION_SHORT),
     [CHECK_RDZV_ENDPOINT] = AS_RUN("rdzv-endpoint", "where they meet", .flags = OPTION_SHORT),
     [CHECK_RDZV_ID] =
-        AS_RUN("rdzv-id", "name of this check, the same on all", .flags = OPTION_SHORT),
+        AS_RUN("rdzv-id", "name of this check, the same on each node", .flags = OPTION_SHORT),
     [CHECK_RDZV_CONF] = AS_RUN("rdzv-conf", "further settings of the rendezvous"),
-    [CHECK_NODE_RANK] = AS_RUN("node-rank", "place of this node"),
+    [CHECK_NODE_RANK] = AS_RUN("node-rank", "preferred position of this node"),
     [CHECK_LOCAL_ADDR] = AS_RUN("local-addr", "address at which the others reach this node"),
-    [CHECK_AUTH] = AS_RUN("auth", "who may talk to the nodes"),
+    [CHECK_AUTH] = AS_RUN("auth", "which processes may connect to the nodes"),
     [CHECK_KEY_FILE] =
-        AS_RUN("key-file", "file with the key by which they authenticate each other"),
+        AS_RUN("key-file", "file with the key with which they authenticate each other"),
     HELP_ROW(.section = "Other"),
     HELP_ALL_ROW,
 };
@@ -115,9 +115,10 @@ static const struct option_def defs[] = {
 const struct option_set check_options = {
     .command = "check",
     .operands = "",
-    .about = "Checks this node before a job: GPUs, adapters, interfaces, limits, disk, names. With "
-             "--nnodes the nodes meet as in a job and are compared, and each tries to reach its "
-             "neighbours. No worker is started. Exit status 1: a check failed.",
+    .about =
+        "Checks this node before a job: GPUs, network adapters and interfaces, limits, disk, host "
+        "name. With --nnodes, several nodes meet as in a job, are compared, and each connects to "
+        "its neighbours. No worker is started. The exit status is 1 if a check failed.",
     .example = "--nnodes=2 --rdzv-endpoint=node1",
     .defs = defs,
     .n = ARRAY_SIZE(defs),

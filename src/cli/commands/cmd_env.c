@@ -80,7 +80,7 @@ static const struct option_def defs[] = {
     [ENV_JSON] = {.name = "json", .flags = OPTION_SHORT, .help = "print one JSON object"},
     [ENV_EXPLAIN] = {.name = "explain",
                      .flags = OPTION_SHORT,
-                     .brief = "with the reason and the source of each",
+                     .brief = "also why and where each is set",
                      .help = "print the reason and the source for each variable that is set, left "
                              "alone or not set"},
     [ENV_FROM] = {.name = "from",
@@ -90,12 +90,12 @@ static const struct option_def defs[] = {
                   .help = "use the machine in this file, see muster topo --from"},
     [ENV_SYSROOT] = {.name = "sysroot",
                      .arg = "DIR",
-                     .help = "use the machine whose files are below this folder"},
+                     .help = "read sys and proc of another machine, copied into this folder"},
     [ENV_ENDPOINT] = {.name = "rdzv-endpoint",
                       .flags = OPTION_SHORT,
                       .brief = "the host that leads",
                       .arg = "HOST",
-                      .help = "the host that leads, for the interface by which it is reached"},
+                      .help = "the host that leads; it determines the network interface"},
     [ENV_NNODES] = {.name = "nnodes",
                     .arg = "N",
                     .fallback = "1",
@@ -113,11 +113,11 @@ static const struct option_def defs[] = {
     AS_RUN("env-file", "the same from a file"),
     AS_RUN("nccl-comm-id", "also set NCCL_COMM_ID"),
     AS_RUN("nccl-debug", "also set NCCL_DEBUG=INFO"),
-    AS_RUN("log-dir", "where files may go"),
+    AS_RUN("log-dir", "where NCCL's log files go"),
     AS_RUN("virtual-local-rank", "each worker sees its own GPU only"),
     AS_RUN("gpus-per-worker", "each worker sees its own GPUs only"),
     AS_RUN("bind", "CPUs of each worker, which --omp=cores counts"),
-    AS_RUN("numa-binding", "the same as torchrun chooses them"),
+    AS_RUN("numa-binding", "CPUs of each worker as torchrun chooses them"),
     AS_RUN("omp", "OMP_NUM_THREADS if it is not set (torchrun)"),
     HELP_ROW(.section = "Other"),
     HELP_ALL_ROW,
@@ -126,9 +126,9 @@ static const struct option_def defs[] = {
 const struct option_set env_options = {
     .command = "env",
     .operands = "",
-    .about = "Shows which variables the workers of this node would get for NCCL, gloo and PyTorch, "
-             "apart from their ranks. muster sets nothing that the environment, NCCL's "
-             "configuration files or a cloud's plug-in set already.",
+    .about = "Shows the variables that workers of this node would get for NCCL, gloo and PyTorch, "
+             "apart from their ranks. muster sets nothing that is already set by the environment, "
+             "NCCL's configuration files or a cloud's plug-in.",
     .example = "--nnodes=2 --explain",
     .defs = defs,
     .n = ARRAY_SIZE(defs),

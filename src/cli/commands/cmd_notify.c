@@ -17,10 +17,10 @@ static const struct option_def defs[] = {HELP_ROW(), HELP_ALL_ROW};
 const struct option_set notify_options = {
     .command = "notify",
     .operands = "VARIABLE=VALUE...",
-    .about = "Reports something about the worker that runs this: a step (MUSTER_STEP=1234), that "
-             "it is alive (WATCHDOG=1), how long it may be silent (WATCHDOG_USEC=600000000), a "
-             "safe point (MUSTER_SAFE_POINT=1). For shell scripts; programs write to the socket "
-             "MUSTER_NOTIFY_SOCKET themselves.",
+    .about = "Sends a report of the worker that runs it to muster: its step (MUSTER_STEP=1234), "
+             "that it is alive (WATCHDOG=1), how long it may be silent (WATCHDOG_USEC=600000000, "
+             "in microseconds), or a safe point for a restart (MUSTER_SAFE_POINT=1). For shell "
+             "scripts; other programs can write to the socket in MUSTER_NOTIFY_SOCKET.",
     .example = "MUSTER_STEP=1234 MUSTER_SAFE_POINT=1",
     .defs = defs,
     .n = ARRAY_SIZE(defs),

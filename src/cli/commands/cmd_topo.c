@@ -33,7 +33,7 @@ static const struct option_def defs[] = {
     [TOPO_OPT_SVG] = {.name = "svg",
                       .arg = "FILE",
                       .flags = OPTION_SHORT,
-                      .help = "write a picture; - means standard output"},
+                      .help = "write a picture (SVG); - means standard output"},
     [TOPO_OPT_NCCL_XML] = {.name = "nccl-xml",
                            .arg = "FILE",
                            .flags = OPTION_SHORT,
@@ -55,8 +55,8 @@ static const struct option_def defs[] = {
     [TOPO_OPT_SYSROOT] = {.name = "sysroot",
                           .arg = "DIR",
                           .flags = OPTION_SHORT,
-                          .brief = "read a recorded tree with sys and proc",
-                          .help = "read this recorded tree, which contains sys and proc"},
+                          .brief = "read sys and proc of another machine from DIR",
+                          .help = "read sys and proc of another machine, copied into this folder"},
     HELP_ROW(),
     HELP_ALL_ROW,
 };
@@ -65,8 +65,7 @@ const struct option_set topo_options = {
     .command = "topo",
     .operands = "",
     .about = "Shows the GPUs and NICs of this node, how far apart they are, and which NIC NCCL "
-             "takes for each GPU. Without options, prints a matrix in the format of nvidia-smi "
-             "topo -m.",
+             "takes for each GPU. Without options it prints a matrix, as nvidia-smi topo -m does.",
     .example = "--tree",
     .defs = defs,
     .n = ARRAY_SIZE(defs),

@@ -33,28 +33,26 @@ static const struct option_def defs[] = {
      .brief = "workers of this node: a number, cpu, gpu or auto (1)", .offer = "auto cpu gpu",
      .id = RUN_NPROC_PER_NODE, .fallback = "1"},
     {"standalone", NULL, ENV,
-     "One node with a port and a run id of its own; the rendezvous options are ignored. A job of "
-     "one node without an endpoint and a master port always runs like this",
+     "Run on one node, with a free port and a run id of its own; the rendezvous options are "
+     "ignored. A job of one node without an endpoint and a master port always runs like this",
      .id = RUN_STANDALONE},
     {"max-restarts", "N", ENV | SHORT,
-     "How often the whole job may be restarted after a worker failed, counted over all nodes",
+     "How often the whole job may be restarted after failures of workers, counted over all nodes",
      .brief = "how often the whole job restarts after a failure (0)", COUNT(rdzv.max_restarts)},
     {"max-node-losses", "N", ENV | OURS,
      "How many nodes may be lost before the job ends; by default any number",
      COUNT(rdzv.max_node_losses)},
     {"exclude-after", "N", ENV | OURS,
-     "A node on which a worker failed N times in a row is "
-     "excluded; 0: never",
+     "Exclude a node on which a worker failed N times in a row; 0: never",
      COUNT(rdzv.exclude_after)},
     {"restart-backoff", "SECONDS", ENV | OURS,
      "Time to wait before a restart after a failure; doubled each time, up to 32 times as long",
      SECONDS(rdzv.restart_backoff_ns)},
     {"crash-loop", "SECONDS", ENV | OURS,
-     "The same failure within SECONDS of the start, twice in a row, ends the job although restarts "
-     "are left, and so do eight groups in a row that ended early without a failure; 0: never",
+     "End the job, although restarts are left, if the same failure comes twice in a row within "
+     "SECONDS of a start, or if eight groups in a row end early without a failure; 0: never",
      SECONDS(rdzv.crash_loop_ns)},
-    {"node-unit", "N", ENV | OURS,
-     "The job runs with a multiple of N nodes; further nodes are spares",
+    {"node-unit", "N", ENV | OURS, "Run with a multiple of N nodes; further nodes are spares",
      RANGE(rdzv.node_unit, 1, UINT32_MAX, "a number of nodes, 1 or more")},
     {"spares", "N", ENV | OURS,
      "How many nodes beyond the largest number may wait to replace a lost node; by default any "
@@ -66,7 +64,7 @@ static const struct option_def defs[] = {
      "when the job restarts anyway)",
      .choices = "now boundary never", CHOICE(rdzv.grow, GROW_NOW, GROW_BOUNDARY, GROW_NEVER)},
     {"regroup-wait", "SECONDS", ENV | OURS,
-     "How long the place of a lost node is kept for a replacement", .id = RUN_REGROUP_WAIT,
+     "How long the slot of a lost node is kept for a replacement", .id = RUN_REGROUP_WAIT,
      SECONDS(rdzv.regroup_wait_ns), .key = "regroup_timeout"},
     {"host", "LIST", OURS | SHORT,
      "Hosts on which to start muster over ssh: NAME or USER@NAME, each with :N for N workers (for "
@@ -87,8 +85,8 @@ static const struct option_def defs[] = {
      .id = RUN_EXPORT, TEXT(hosts.export_names)},
     {"starter", "HOW", ENV | OURS,
      "What starts muster on all nodes: ssh, srun (from a batch script, salloc or an interactive "
-     "step), or none: nothing. auto is ssh if hosts are given, and srun if a Slurm job has several "
-     "nodes and neither where they meet nor --nnodes=1 is given",
+     "step), or nothing (none). auto is ssh if hosts are given, and srun in a Slurm job of several "
+     "nodes unless an endpoint or --nnodes=1 is given",
      .choices = JOB_STARTER_WORDS,
      CHOICE(starter, JOB_STARTER_AUTO, JOB_STARTERS(JOB_STARTER_ENUM))},
     {"role", "NAME", ENV,
@@ -99,8 +97,8 @@ static const struct option_def defs[] = {
      .section = "The program"},
     {"no-python", NULL, ENV, "SCRIPT is a program: run it without python", .id = RUN_NO_PYTHON},
     {"run-path", NULL, ENV,
-     "Run SCRIPT in a python process of its own, also with --no-python; torchrun runs it inside "
-     "the launcher",
+     "Run SCRIPT with python in a process of its own, also with --no-python; torchrun runs it "
+     "inside the launcher",
      .id = RUN_RUN_PATH},
     {"virtual-local-rank", NULL, ENV,
      "Each worker sees only its own GPU, as device 0 (CUDA_VISIBLE_DEVICES), and LOCAL_RANK=0",
@@ -155,12 +153,12 @@ static const struct option_def defs[] = {
          "etcd_prefix= cacert= ssl_cert= ssl_cert_key= etcd_user= etcd_password_file=",
      .id = RUN_RDZV_CONF, .fallback = ""},
     {"node-rank", "N", ENV | SHORT,
-     "Rank of this node with static rendezvous; 0 leads. Otherwise its preferred place in the "
-     "order of the nodes",
+     "Rank of this node with static rendezvous; 0 leads. Otherwise its preferred position among "
+     "the nodes",
      .brief = "rank of this node with static; 0 leads", .id = RUN_NODE_RANK},
     {"rank-order", "ORDER", ENV | OURS,
-     "Order of nodes without --node-rank: by host name, in the order of joining, or by their place "
-     "in the network (SLURM_TOPOLOGY_ADDR, or --topology-file)",
+     "Order of nodes without --node-rank: by host name, in the order of joining, or by their "
+     "position in the network (SLURM_TOPOLOGY_ADDR, or --topology-file)",
      .choices = "host join topology",
      CHOICE(rdzv.rank_order, RANK_ORDER_HOST, RANK_ORDER_JOIN, RANK_ORDER_TOPOLOGY)},
     {"topology-file", "FILE", ENV | OURS,
@@ -183,20 +181,19 @@ static const struct option_def defs[] = {
      "MASTER_PORT of the workers, a free port by default",
      .id = RUN_MASTER_PORT},
     {"port-range", "LOW-HIGH", ENV | OURS,
-     "The ports from which muster chooses where it chooses one itself, for a firewall; the same on "
-     "all nodes",
+     "The range from which muster takes free ports, for a firewall; the same on all nodes",
      .id = RUN_PORT_RANGE},
     {"local-addr", "ADDR", ENV,
      "Address at which the other nodes reach this one; determined automatically by default",
      TEXT(local_addr)},
     {"auth", "HOW", ENV | OURS,
-     "Who may talk to the job. On its own machines: this user's processes and root's. From other "
-     "machines: processes with its key, and if no node has a key, all (auto) or none (on). none: "
-     "any process, from any machine",
+     "Which processes may connect to the job. On its own machines: those of this user and root. "
+     "From other machines: those with its key; if no node has a key, all (auto) or none (on). With "
+     "none: any process, from any machine",
      .choices = "auto on none", CHOICE(auth, AUTH_AUTO, AUTH_ON, AUTH_NONE)},
     {"key-file", "FILE", OURS,
-     "File with the job's key, as muster keygen writes it; the same key on all nodes. No other is "
-     "searched for then. MUSTER_KEY_FILE names the file, too, and MUSTER_KEY holds a key itself",
+     "File with the job's key, as muster keygen writes it; the same key on all nodes. No other key "
+     "is used then. MUSTER_KEY_FILE is the default, or MUSTER_KEY, which holds a key itself",
      TEXT(key_file)},
     {"store-check", "HOW", ENV | OURS,
      "Which clients the workers' store admits: processes of this user and root on the job's nodes "
@@ -216,12 +213,11 @@ static const struct option_def defs[] = {
      "How long several nodes that become silent at once are probed before they are declared lost",
      SECONDS(rdzv.hold_ns)},
     {"log-dir", "DIR", ENV | SHORT,
-     "Folder for log files: DIR/RUN ID/GENERATION/NODE/RANK/; /dev/null: no files",
+     "Folder for the log files of -r and -t: DIR/RUN ID/GENERATION/NODE/RANK/; /dev/null: no files",
      .brief = "folder for the log files of -t and -r", .section = "Output", TEXT(log_dir)},
     {"log-mode", "MODE", ENV | OURS,
-     "Permissions of log files and the event log, in octal: 0640 for a group, 0644 for all; who "
-     "may "
-     "read files may enter their folders",
+     "Permissions of log files and the event log, in octal: 0640 for a group, 0644 for all; users "
+     "who may read the files may also enter their folders",
      .id = RUN_LOG_MODE, .offer = "0600 0640 0644", .fallback = "0600"},
     {"redirects", "STREAMS", ENV,
      "Write streams of the workers to files: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank: "
@@ -246,19 +242,17 @@ static const struct option_def defs[] = {
     {"logs-specs", "NAME", 0, "Only \"default\": others are plug-ins written in Python",
      .id = RUN_LOGS_SPECS},
     {"output-spool", "SIZE", ENV | OURS,
-     "How much output may wait in a file without a name, in TMPDIR or /tmp, for a reader that is "
-     "too "
-     "slow, before workers must wait: bytes, or with K, M, G; 0: no file",
+     "How many bytes of output may wait in an unnamed file, in TMPDIR or /tmp, while the reader is "
+     "slow, before workers must wait: a number, or one with K, M or G; 0: no file",
      .id = RUN_OUTPUT_SPOOL, .fallback = "1G"},
     {"event-log", "FILE", ENV | OURS,
-     "Append a JSON line to FILE for each event of the group while this agent leads; - means "
+     "Append a JSON line to FILE for each event of the job while this agent leads; - means "
      "standard error",
      .id = RUN_EVENT_LOG},
     {"event-log-handler", "NAME", ENV, "console is the same as --event-log=-",
      .id = RUN_EVENT_LOG_HANDLER, .fallback = "null", .choices = "null console"},
-    {"verbose", NULL, OURS, "Print more messages; given twice: all", .id = RUN_VERBOSE,
-     .letter = 'v'},
-    {"quiet", NULL, OURS, "Report failures only", .letter = 'q', SWITCH(quiet)},
+    {"verbose", NULL, OURS, "Print more messages; -vv: all", .id = RUN_VERBOSE, .letter = 'v'},
+    {"quiet", NULL, OURS, "Print failures only", .letter = 'q', SWITCH(quiet)},
     {"monitor-interval", "SECONDS", ENV,
      "Accepted without effect: every exit is noticed when it happens", .id = RUN_MONITOR_INTERVAL,
      .fallback = "0.1", .section = "Ending"},
@@ -266,32 +260,32 @@ static const struct option_def defs[] = {
      .offer = "SIGTERM SIGINT SIGHUP SIGQUIT SIGUSR1 SIGUSR2", .id = RUN_SIGNALS_TO_HANDLE,
      .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"},
     {"shutdown-timeout", "SECONDS", ENV,
-     "Time for workers, and then for the processes that they leave, to end by themselves before "
+     "How long workers, and then the processes that they leave, have to end by themselves before "
      "they are killed",
      SECONDS(shutdown_timeout_ns), .id = RUN_SHUTDOWN_TIMEOUT,
      .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
     {"hang-action", "WHAT", ENV | OURS,
-     "When the job hangs: restart it, which uses up a restart; report it and stop nothing; or do "
-     "not watch (off). auto restarts if --max-restarts is not 0 and ranks wait for each other: one "
+     "What to do when the job hangs: restart it, which uses up a restart; report it and stop "
+     "nothing; or do not watch (off). auto restarts if --max-restarts is not 0 and ranks wait for "
+     "each other: one "
      "is in a collective, waits for the store, or is stopped; otherwise it reports. An endless "
      "loop and a long evaluation on one rank look alike: only --hang-timeout distinguishes them",
      .choices = "auto restart report off",
      CHOICE(hang_action, JOB_HANG_AUTO, JOB_HANG_RESTART, JOB_HANG_REPORT, JOB_HANG_OFF)},
     {"hang-timeout", "SECONDS", ENV | OURS,
-     "How long most ranks may wait for one that is busy until the job counts as hung; 0: for ever",
+     "How long most ranks may wait for one that is busy before the job counts as hung; 0: no limit",
      SECONDS(hang_timeout_ns)},
     {"hang-still", "SECONDS", ENV | OURS,
      "The same while nothing moves on any node: each main thread uses less than 1 ms of CPU in a "
      "second (2 % of a core if it only polls) and writes nothing, other threads use less than 5 % "
-     "of a core, and no child computes and no bytes are moved; 0: for ever",
+     "of a core, and no child computes and no bytes are moved; 0: no limit",
      SECONDS(hang_still_ns)},
     {"hang-report", "SECONDS", ENV | OURS,
-     "How long most ranks may not move until that is reported, and again after 5 minutes; no "
-     "process is stopped for it; 0: it is not reported",
+     "Report that most ranks have not moved for this long, and again after 5 minutes; no process "
+     "is stopped for it; 0: no report",
      SECONDS(hang_report_ns)},
     {"evidence-timeout", "SECONDS", ENV | OURS,
-     "How long a node may look for what its workers do when the job is quiet or hangs; 0: no "
-     "check",
+     "How long a node may examine its workers when the job is quiet or hangs; 0: not at all",
      SECONDS(evidence_timeout_ns)},
     {"exit-code", "WHOSE", ENV | OURS,
      "Exit status of a job that failed: 1, as with torchrun, or that of the worker that failed "
@@ -305,19 +299,19 @@ static const struct option_def defs[] = {
     {"max-requeues", "N", ENV | OURS, "How often a job is put back into the queue by --requeue",
      .id = RUN_MAX_REQUEUES, COUNT(max_requeues)},
     {"leave", "WHAT", ENV | OURS,
-     "What lives on after a job that has succeeded: nothing (none), or processes that workers left "
-     "in sessions of their own when they ended, such as uploads (detached)",
+     "What may remain after a job that has succeeded: nothing (none), or processes that workers "
+     "left in sessions of their own, such as uploads (detached)",
      .choices = "none detached", CHOICE(leave, JOB_LEAVE_NONE, JOB_LEAVE_DETACHED)},
     {"warm", "HOW", ENV | OURS,
-     "Keep processes ready that have imported what the script imports, so that after a failure it "
-     "begins at once: forked from one that has (fork, which --warm alone means), each by itself "
-     "(process), or none (off)",
+     "Keep processes ready that have already imported what the script imports, so that a restart "
+     "takes less time: forked from one process (fork, the same as --warm alone), separate "
+     "processes (process), or none (off)",
      .choices = "off process fork", .bare = "fork",
      CHOICE(warm, JOB_WARM_OFF, JOB_WARM_PROCESS, JOB_WARM_FORK)},
     {"warm-after", "SECONDS", ENV | OURS,
      "How long workers run before --warm imports for the next start", SECONDS(warm_after_ns)},
-    {"warm-skip", "NAMES", ENV | OURS,
-     "Packages, with commas between them, that --warm does not import ahead", TEXT(warm_skip)},
+    {"warm-skip", "NAMES", ENV | OURS, "Packages that --warm does not import, separated by commas",
+     TEXT(warm_skip)},
     {"contain", "HOW", ENV | OURS,
      "What prevents workers from outliving muster when agent and guardian are killed at once: a "
      "cgroup, a pid namespace, none, or auto (a cgroup if one was delegated to muster)",
@@ -330,7 +324,7 @@ static const struct option_def defs[] = {
      .choices = "off minimal full", .section = "The workers' environment",
      CHOICE(nccl_env, NCCL_ENV_OFF, NCCL_ENV_MINIMAL, NCCL_ENV_FULL)},
     {"env", "NAME=VALUE", OURS | OPTION_REPEATS,
-     "Set a variable for the workers, whatever its value in the environment; can be repeated",
+     "Set a variable for the workers, also if the environment has it; can be repeated",
      .id = RUN_ENV},
     {"env-file", "FILE", ENV | OURS | OPTION_REPEATS,
      "The same from a file, one NAME=VALUE per line, before those of --env", .id = RUN_ENV_FILE},
