@@ -122,7 +122,7 @@ void leader_new(struct world *w, struct life *l, const struct member_lead *lead)
     mutate_config(w, &config, &handover);
     struct leadership *led = &l->lead;
     led->version++;
-    led->done = led->closed = led->started_any = false;
+    led->done = led->closed = led->started_any = led->watches = false;
     led->newest = -1;
     led->job = w->job;
     led->epoch = config.epoch;
