@@ -200,8 +200,7 @@ static int check_job(const struct option_value *v) {
                              "all: --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT",
                              spec.rdzv.max_nodes);
     } else if (status < 0) {
-        spec.check_only = true;
-        spec.check_json = v[CHECK_JSON].times > 0;
+        spec.check = v[CHECK_JSON].times > 0 ? JOB_CHECK_JSON : JOB_CHECK_TEXT;
         spec.check_disk = disk_of(v); /* no log_dir: nothing is written */
         status = start_job(&spec, &keys);
     }

@@ -175,9 +175,9 @@ static int read_static(struct job_reading *j) {
         if (port_text != NULL && parse_master_port(j, port_text, &master_port) < 0)
             return -EINVAL;
         spec->endpoint_port = (uint16_t)master_port;
-        spec->endpoint_is_master = true;
-        spec->endpoint_assumed = !job_given(j, RUN_MASTER_ADDR) && spec->nodes != PLACE_NODES_PODS;
-        if (spec->endpoint_assumed && spec->rdzv.max_nodes > 1)
+        const bool assumed = !job_given(j, RUN_MASTER_ADDR) && spec->nodes != PLACE_NODES_PODS;
+        spec->endpoint_from = assumed ? JOB_ENDPOINT_ASSUMED : JOB_ENDPOINT_MASTER;
+        if (assumed && spec->rdzv.max_nodes > 1)
             strbuf_printf(j->warnings,
                           "--nnodes without --master-addr or --rdzv-endpoint: this node looks for "
                           "the others at %s, where no other machine can reach it\n",

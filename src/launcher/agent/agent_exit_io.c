@@ -81,7 +81,7 @@ static int job_status(const struct job_spec *spec, const struct member_end *end)
     bool failed = end->kind == MEMBER_END_FAILED;
     /* it would not fail again with the same program on healthy nodes */
     bool no_fault = end->kind == MEMBER_END_LEADER_LOST || (failed && end->no_fault);
-    if (no_fault && !spec->check_only)
+    if (no_fault && spec->check == JOB_CHECK_OFF)
         return AGENT_EXIT_NO_FAULT;
     return spec->exit_code == JOB_EXIT_CODE_WORKER && failed && end->has_failure
                ? failure_shell_status(&end->failure)
@@ -120,7 +120,7 @@ void agent_record_end(const struct agent *a) {
                            : a->end.kind == MEMBER_END_FAILED ? OUTCOME_FAILED
                                                               : OUTCOME_NONE;
     struct err err = {0};
-    if (agent_life_failed(&a->life) || a->end.was_closed || a->config.spec->check_only)
+    if (agent_life_failed(&a->life) || a->end.was_closed || a->config.spec->check != JOB_CHECK_OFF)
         return;
     add_reason(a, &reason);
     if (recent_runs_end(a->config.spec->run_id, outcome, strbuf_text(&reason), &err) < 0)

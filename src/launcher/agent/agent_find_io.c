@@ -265,8 +265,9 @@ static bool give_up_port(struct agent *a, const char *name, bool only_guessed) {
     struct addr at;
     struct err err = {0};
     _cleanup_(freep) char *setting =
-        spec->endpoint_is_master ? xasprintf("--master-port=%u", spec->endpoint_port)
-                                 : xasprintf("--rdzv-endpoint=%s:%u", name, spec->endpoint_port);
+        spec->endpoint_from != JOB_ENDPOINT_GIVEN
+            ? xasprintf("--master-port=%u", spec->endpoint_port)
+            : xasprintf("--rdzv-endpoint=%s:%u", name, spec->endpoint_port);
     endpoint_bind_addr(name, spec->endpoint_port, &at);
     bool stranger = leading_port_taken(setting, &at, &err);
     bool by_order = !only_guessed && spec->is_host == 1 && !job_backend(spec)->ranks_are_chosen;
@@ -463,7 +464,7 @@ bool agent_leader_text(const struct agent *a, const struct addr *leader, char ou
     if (addr_is_loopback(&at) && a->endpoint.len > 0)
         at = a->endpoint;
     addr_host_text(&at, out);
-    return !addr_is_loopback(&at) || a->config.spec->check_only;
+    return !addr_is_loopback(&at) || a->config.spec->check != JOB_CHECK_OFF;
 }
 
 void agent_find_place(void *arg) {

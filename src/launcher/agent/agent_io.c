@@ -122,7 +122,8 @@ static void on_tidy_timer(void *arg) {
 
 static void start(void *arg, struct generation g, uint32_t reachability) {
     struct agent *a = arg;
-    if (a->config.spec->check_only) { /* muster check only needs all nodes to come this far */
+    /* muster check only needs all nodes to come this far */
+    if (a->config.spec->check != JOB_CHECK_OFF) {
         local_event(a, MEMBER_EVENT_SUCCEEDED, g);
         return;
     }

@@ -155,7 +155,7 @@ static void add_time_of(struct strbuf *s, uint64_t passed_ns, uint64_t total_ns)
 /* Where this node looks although nobody said so. */
 static void add_assumed(const struct agent *a, struct strbuf *s) {
     const struct job_spec *spec = a->config.spec;
-    if (spec->endpoint_assumed)
+    if (spec->endpoint_from == JOB_ENDPOINT_ASSUMED)
         strbuf_printf(s, " at %s:%u (no --master-addr given)", spec->endpoint_host,
                       spec->endpoint_port);
 }
@@ -163,10 +163,10 @@ static void add_assumed(const struct agent *a, struct strbuf *s) {
 /* Before the live line, in which there is not always room for it. */
 static void tell_assumed(struct agent *a) {
     _cleanup_(strbuf_fini) struct strbuf s = {0};
-    if ((a->logged & AGENT_LOGGED_ASSUMED) != 0 || !a->config.spec->endpoint_assumed)
+    add_assumed(a, &s);
+    if ((a->logged & AGENT_LOGGED_ASSUMED) != 0 || s.len == 0)
         return;
     a->logged |= AGENT_LOGGED_ASSUMED;
-    add_assumed(a, &s);
     log_notice("looking for the other nodes%s", strbuf_text(&s));
 }
 
@@ -511,7 +511,7 @@ static void show_was_closed(const struct agent *a, const struct member_end *end)
 static void show_never_ran(const struct agent *a) {
     const struct member_end *end = &a->end;
     bool over = end->kind == MEMBER_END_SUCCESS || end->kind == MEMBER_END_FAILED;
-    if (over && end->was_spare && a->n_started == 0 && !a->config.spec->check_only)
+    if (over && end->was_spare && a->n_started == 0 && a->config.spec->check == JOB_CHECK_OFF)
         log_notice("this node never ran '%s': the job %s without it, because it had all the nodes "
                    "that it needed",
                    a->config.spec->script, end->kind == MEMBER_END_SUCCESS ? "succeeded" : "ran");
@@ -530,7 +530,7 @@ static void show_no_leader(const struct agent *a, const struct member_end *end) 
 
 static void show_ended(const struct agent *a, const struct member_end *end) {
     _cleanup_(strbuf_fini) struct strbuf where = {0};
-    if (a->n_started == 0 && a->config.spec->endpoint_assumed) {
+    if (a->n_started == 0 && a->config.spec->endpoint_from == JOB_ENDPOINT_ASSUMED) {
         strbuf_add(&where, "; this node looked for the others");
         add_assumed(a, &where);
     }

@@ -160,7 +160,7 @@ static const char *path_of(const struct job_spec *spec, char *const *envp) {
 static int start_check(const struct job_spec *spec, const char *python, char *const *envp,
                        struct err *err) {
     int r = 0;
-    if (python != NULL && !spec->check_only)
+    if (python != NULL && spec->check == JOB_CHECK_OFF)
         r = check_python(python, err);
     if (r == 0 && spec->script != NULL && spec->entry == JOB_ENTRY_PYTHON)
         r = check_script(spec->script, envp, err);
@@ -358,7 +358,8 @@ int job_start(const struct job_spec *spec, char *const *envp, struct keyring *gi
     agent_ignore_passed_signals(spec);
     if (spec->entry != JOB_ENTRY_PROGRAM)
         r = python_find(program_invocation_name, envp, &python, &err);
-    else if (spec->check_only && python_find(program_invocation_name, envp, &python, NULL) < 0)
+    else if (spec->check != JOB_CHECK_OFF &&
+             python_find(program_invocation_name, envp, &python, NULL) < 0)
         python = NULL; /* then the preflight can't compare PyTorch's version */
     compare_python(spec, python, envp);
     if (r == 0)

@@ -43,9 +43,19 @@ struct job_backend_row {
 };
 extern const struct job_backend_row job_backends[JOB_BACKEND_COUNT];
 
+/* Where the endpoint comes from. */
+enum job_endpoint_from {
+    JOB_ENDPOINT_GIVEN = 0, /* --rdzv-endpoint, or the place of this process */
+    JOB_ENDPOINT_MASTER,    /* --master-addr and --master-port */
+    JOB_ENDPOINT_ASSUMED,   /* static, and neither an endpoint nor a master address was given */
+};
+
 /* The check that nodes are alike and reach each other: off, warn, or start no worker if it
  * fails. */
 enum job_preflight { JOB_PREFLIGHT_OFF = 0, JOB_PREFLIGHT_WARN, JOB_PREFLIGHT_STRICT };
+
+/* muster check: no worker is started, and what was found is printed. */
+enum job_check { JOB_CHECK_OFF = 0, JOB_CHECK_TEXT, JOB_CHECK_JSON };
 
 #define JOB_ETCD_ENDPOINTS_MAX 16
 
@@ -144,21 +154,19 @@ struct job_spec {
     uint16_t store_port;
     char *store_host;
     uint16_t port_low, port_high; /* ports that muster chooses; 0: the kernel's range */
-    bool endpoint_is_master;      /* it is from --master-addr and --master-port */
-    bool endpoint_assumed;        /* static: neither an endpoint nor a master address was given */
-    char *arbiter_dir;            /* DIR: the directory; else NULL */
-    char **etcd_endpoints;        /* ETCD: "host:port", NULL-terminated; else NULL */
-    bool etcd_tls;                /* https */
-    char *etcd_prefix; /* of all keys: begins with '/', no '/' at its end; "": the root */
+    enum job_endpoint_from endpoint_from;
+    char *arbiter_dir;     /* DIR: the directory; else NULL */
+    char **etcd_endpoints; /* ETCD: "host:port", NULL-terminated; else NULL */
+    bool etcd_tls;         /* https */
+    char *etcd_prefix;     /* of all keys: begins with '/', no '/' at its end; "": the root */
     char *etcd_user, *etcd_password;          /* NULL: none */
     char *etcd_cacert, *etcd_cert, *etcd_key; /* PEM files, or NULL */
     char *topology;                           /* this node's place in the network, "" : not known */
     /* file with the node's place; NULL: none was given, or `topology` is known */
     char *topology_file;
     enum job_preflight preflight;
-    bool dry_run;    /* print what workers would be started with, and start nothing */
-    bool check_only; /* muster check: no worker is started; what was found is printed */
-    bool check_json;
+    bool dry_run; /* print what workers would be started with, and start nothing */
+    enum job_check check;
     const char *check_disk; /* muster check: the disk that must have room; borrowed */
     int is_host;            /* 1, 0, or -1: decide by the address */
     int32_t node_rank;      /* --node-rank, -1: not given */

@@ -84,7 +84,7 @@ static void print_node(struct preflight *p) {
     if (!p->check || !p->gathered || p->printed)
         return;
     p->printed = true;
-    if (p->config.spec->check_json)
+    if (p->config.spec->check == JOB_CHECK_JSON)
         check_write_node_json(&p->node_summary, p->config.host, &text);
     else
         check_write_node_of(&p->node_summary, p->config.host, &text);
@@ -200,7 +200,8 @@ static int start_discovery(struct preflight *p, struct err *err) {
     struct node_discovery_config config = {.route_to = p->leader};
     if (p->config.discovery == NULL) {
         const struct job_spec *spec = p->config.spec;
-        bool awaited = spec->nccl_env > NCCL_ENV_OFF && !spec->check_only; /* preflight_lend() */
+        bool awaited =
+            spec->nccl_env > NCCL_ENV_OFF && spec->check == JOB_CHECK_OFF; /* preflight_lend() */
         config.what = node_summary_needs(discover_has_gpus());
         config.netifs_first = config.facts = config.nvml = true;
         config.in_background = !awaited;
@@ -431,7 +432,7 @@ static void name_missing(struct preflight *p, const uint64_t *members, size_t n,
 
 static void print_nodes(const struct preflight *p, const struct node_summary_comparison *c) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    if (p->config.spec->check_json)
+    if (p->config.spec->check == JOB_CHECK_JSON)
         check_write_nodes_json(c, &p->failures, &text);
     else
         check_write_nodes(c, &p->failures, &text);
@@ -592,7 +593,7 @@ struct preflight *preflight_new(struct loop *loop, const struct preflight_config
     p->ops = *ops;
     p->arg = arg;
     p->strict = spec->preflight == JOB_PREFLIGHT_STRICT;
-    p->check = spec->check_only;
+    p->check = spec->check != JOB_CHECK_OFF;
     p->timer = loop_timer_new(loop, on_time_up, p);
     p->clock_timer = loop_timer_new(loop, on_clock_timer, p);
     return p;

@@ -501,9 +501,9 @@ Test(job_options, the_store_has_the_port_that_was_chosen) {
     _cleanup_(reading_fini) struct reading any = read_line("--standalone --master-addr=m x");
     cr_assert(any.spec.store_port == 0 && any.spec.store_host == NULL);
     _cleanup_(reading_fini) struct reading fixed = read_line("--nnodes=2 --master-addr=m --master-port=12 x");
-    cr_assert(fixed.spec.store_port == 0 && fixed.spec.endpoint_is_master);
+    cr_assert(fixed.spec.store_port == 0 && fixed.spec.endpoint_from == JOB_ENDPOINT_MASTER);
     _cleanup_(reading_fini) struct reading given = read_line("--rdzv-endpoint=h:5 x");
-    cr_assert(!given.spec.endpoint_is_master);
+    cr_assert_eq(given.spec.endpoint_from, JOB_ENDPOINT_GIVEN);
 }
 
 Test(job_options, a_range_of_ports) {
