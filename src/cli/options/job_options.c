@@ -377,7 +377,6 @@ static int read_signals(struct job_reading *j) {
 
 static int read_ending(struct job_reading *j) {
     double interval;
-    j->spec->shutdown_timeout_given = job_given(j, RUN_SHUTDOWN_TIMEOUT);
     const char *monitor = job_text(j, RUN_MONITOR_INTERVAL);
     if (monitor != NULL && (parse_python_double(monitor, &interval) < 0 || interval <= 0))
         return job_bad_value(j, RUN_MONITOR_INTERVAL, "a number of seconds above 0");
@@ -439,6 +438,16 @@ static void reading_fini(struct job_reading *j) {
     free(j->first_host);
 }
 
+static void list_given(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    size_t n = 0;
+    words_free(spec->given);
+    spec->given = xcalloc(run_options.n + 1, sizeof *spec->given);
+    for (size_t i = 0; i < run_options.n; i++)
+        if (j->parsed.values[i].times > 0 || j->parsed.values[i].from_env)
+            spec->given[n++] = xstrdup(run_options.defs[i].name);
+}
+
 static void read_place(struct job_reading *j) {
     const struct place_probes probes = {
         .facts = j->probes->place_facts, .hosts = j->probes->read_hosts, .arg = j->probes->arg};
@@ -447,7 +456,8 @@ static void read_place(struct job_reading *j) {
 
 /* ---- a job that was read elsewhere ---- */
 
-/* An option that the user has given counts: its value is in the job, and its text is NULL here. */
+/* An option that the user of the head has given counts: its value is in the job, and its text is
+ * NULL here. A node's own PET_NAME counts for the others. */
 static int mark_given(struct job_reading *j) {
     for (char *const *name = j->spec->given; name != NULL && *name != NULL; name++) {
         size_t i = 0;
@@ -471,6 +481,7 @@ static int resolve_nproc(struct job_reading *j) {
 static int resolve_here(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     int r = options_fill_from_env(&run_options, &j->parsed, spec, j->err);
+    list_given(j);
     read_place(j);
     if (r == 0)
         r = resolve_nproc(j);
@@ -531,6 +542,7 @@ int job_options_read(int argc, char *const *argv, char *const *envp,
     r = options_from_env(&run_options, envp, &j.parsed, err);
     if (r < 0)
         return r;
+    list_given(&j);
     read_place(&j);
     r = read_all(&j, argc, argv);
     if (r < 0)

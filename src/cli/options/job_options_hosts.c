@@ -159,16 +159,6 @@ static void arrange(struct job_reading *j) {
     job_fill_in(j, RUN_RDZV_ENDPOINT, j->first_host);
 }
 
-/* A node's own PET_NAME counts for the others. */
-static void list_given(struct job_reading *j) {
-    struct job_spec *spec = j->spec;
-    size_t n = 0;
-    spec->given = xcalloc(run_options.n + 1, sizeof *spec->given);
-    for (size_t i = 0; i < run_options.n; i++)
-        if (j->parsed.values[i].times > 0 || j->parsed.values[i].from_env)
-            spec->given[n++] = xstrdup(run_options.defs[i].name);
-}
-
 static void say_hosts(struct job_reading *j) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     const struct hosts *hosts = &j->spec->hosts.list;
@@ -214,7 +204,6 @@ int job_read_hosts(struct job_reading *j) {
     j->spec->nodes = PLACE_NODES_OF_USER;
     j->spec->start_nodes = (uint32_t)j->spec->hosts.list.n;
     warn_of_script(j);
-    list_given(j);
     arrange(j);
     say_hosts(j);
     return 0;

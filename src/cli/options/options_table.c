@@ -262,8 +262,7 @@ static const struct option_def defs[] = {
     {"shutdown-timeout", "SECONDS", ENV,
      "How long workers, and then the processes that they leave, have to end by themselves before "
      "they are killed",
-     SECONDS(shutdown_timeout_ns), .id = RUN_SHUTDOWN_TIMEOUT,
-     .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
+     SECONDS(shutdown_timeout_ns), .variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"},
     {"hang-action", "WHAT", ENV | OURS,
      "What to do when the job hangs: restart it, which uses up a restart; report it and stop "
      "nothing; or do not watch (off). auto restarts if --max-restarts is not 0 and ranks wait for "

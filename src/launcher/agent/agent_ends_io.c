@@ -104,7 +104,7 @@ static void start_witness(struct agent *a) {
 uint64_t agent_ends_grace(const struct agent *a) {
     const struct job_spec *spec = a->config.spec;
     uint64_t around_ns = a->ends.around_ns;
-    if (spec->shutdown_timeout_given || around_ns == 0)
+    if (job_is_given(spec, "shutdown-timeout") || around_ns == 0)
         return spec->shutdown_timeout_ns;
     return slurm_grace(around_ns);
 }
@@ -179,7 +179,7 @@ static void ask_in_turn(struct agent *a, uint64_t after_ns, uint64_t within_ns) 
 }
 
 static bool wants_wait(const struct agent *a) {
-    return slurm_job(a) != NULL && !a->config.spec->shutdown_timeout_given &&
+    return slurm_job(a) != NULL && !job_is_given(a->config.spec, "shutdown-timeout") &&
            a->ends.late != ENDS_ASKED;
 }
 

@@ -176,21 +176,21 @@ struct job_spec {
     /* what nobody gave, and where it was found instead: a sentence for each; NULL-terminated, NULL:
      * nothing */
     char **derived;
-    char **
-        given; /* over ssh, the names of the options that the user gave; NULL-terminated, NULL: none
-                   */
+    /* the names of the options that the user gave, on the command line or by PET_NAME;
+     * NULL-terminated */
+    char **given;
     struct place place; /* where in Slurm this process is */
     enum place_nodes nodes;
     char *role;
 
     /* when */
     struct rdzv_settings rdzv;
+    /* if it is not given: the default, where nothing around muster kills it */
     uint64_t shutdown_timeout_ns;
     enum job_hang_action hang_action;
     /* 0: off, each; watchdog/judge/hang.h says what they are */
     uint64_t hang_timeout_ns, hang_still_ns, hang_report_ns;
     uint64_t evidence_timeout_ns; /* of the evidence that is taken of a hang */
-    bool shutdown_timeout_given;  /* else it is the default, where nothing around muster kills it */
     enum job_exit_code exit_code;
     unsigned requeue; /* REQUEUE_* of launcher/srun/requeue.h: where Slurm is asked to requeue */
     uint32_t max_requeues;
@@ -244,7 +244,7 @@ static inline const struct job_backend_row *job_backend(const struct job_spec *s
 /* The defaults, which are torchrun's. */
 extern const struct job_spec job_spec_default;
 void job_spec_fini(struct job_spec *spec);
-/* Whether `given` has the option. */
+/* Whether the user gave the option: "shutdown-timeout". */
 bool job_is_given(const struct job_spec *spec, const char *option);
 /* Whether --signals-to-handle has this one. */
 bool job_is_ended_by(const struct job_spec *spec, int signo);

@@ -148,7 +148,7 @@ static void on_late(void *arg) {
     const char *const steps[] = {"show", "step", s->place->job_id, "--oneliner", NULL};
     struct loop *loop = starter_loop(s->run);
     int r = 0;
-    if (!s->config->spec->shutdown_timeout_given)
+    if (!job_is_given(s->config->spec, "shutdown-timeout"))
         r = slurm_ask(loop, config, ASK_TIMEOUT_NS, on_config, s, &s->wait);
     if (r == 0 && starter_step_name(s->run)[0] == '\0')
         r = slurm_ask(loop, steps, ASK_TIMEOUT_NS, on_steps, s, &s->steps);

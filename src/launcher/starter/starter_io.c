@@ -698,7 +698,7 @@ int starter_run(const struct starter_run_config *config, const struct starter_op
     file_open_standard();
     list_init(&r.commands);
     list_init(&r.peers);
-    if (spec->place.job_id != NULL && !spec->shutdown_timeout_given)
+    if (spec->place.job_id != NULL && !job_is_given(spec, "shutdown-timeout"))
         r.grace_ns = 0; /* Slurm may kill the job sooner */
     starter_init(&r.machine,
                  &(struct starter_config){.grace_ns = spec->shutdown_timeout_ns,

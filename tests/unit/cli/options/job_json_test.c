@@ -106,6 +106,8 @@ Test(job_json, what_depends_on_the_node_is_resolved_there) {
     cr_assert_eq(head.spec.nproc, 1, "the head has no workers");
     cr_assert_eq(g.spec.nproc, 6);
     cr_assert_eq(g.spec.rdzv.max_restarts, 3, "the user's word counts");
+    cr_assert(job_is_given(&g.spec, "max-restarts") && job_is_given(&g.spec, "log-dir"));
+    cr_assert_not(job_is_given(&g.spec, "shutdown-timeout"));
     cr_assert_eq(std_map_get(&g.spec.tee, 5), STD_BOTH);
     cr_assert_str_eq(g.spec.log_dir, "/there");
     cr_assert_eq(g.spec.rdzv.max_nodes, 2, "the group is the head's");

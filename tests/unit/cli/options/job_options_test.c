@@ -768,6 +768,8 @@ Test(job_options, reads_times) {
         cr_assert_eq(g.spec.rdzv.heartbeat_ns, cases[i].heartbeat_ms * NS_PER_MS, "%s", cases[i].line);
         cr_assert_eq(g.spec.rdzv.lease_ns, cases[i].lease_ms * NS_PER_MS, "%s", cases[i].line);
         cr_assert_eq(g.spec.shutdown_timeout_ns, cases[i].shutdown_ms * NS_PER_MS, "%s", cases[i].line);
+        cr_assert_eq(job_is_given(&g.spec, "shutdown-timeout"), strcasestr(cases[i].line, "shutdown") != NULL, "%s",
+                     cases[i].line);
     }
 }
 
