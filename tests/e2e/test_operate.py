@@ -142,6 +142,9 @@ def test_several_jobs_of_one_machine_must_be_told_apart(job, worker, tmp_path):
         assert status(job, "--rdzv-id=second")["run_id"] == "second"
         assert status(job, "--rdzv-id", "e2e")["run_id"] == "e2e"
         assert status(job, "second")["run_id"] == status(job, "sec")["run_id"] == status(job, "--rdzv-id=s")["run_id"] == "second"
+        code, _, err = ask(job, "status", "third.invalid")
+        assert code == 1 and err.startswith("muster: error: no job 'third.invalid' is known on this machine; as a host: "
+                                            "cannot look up the host name"), err
         code, _, err = ask(job, "status", "--rdzv-id=third")
         assert code == 1 and "'third'" in err
         code, _, err = ask(job, "status", listener(job, one), "--rdzv-id=e2e")

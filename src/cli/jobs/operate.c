@@ -141,6 +141,9 @@ int operation_ask(const struct operation *op, const struct command *command,
     if (r < 0 || checked < 0 || found->closed)
         return checked < 0 ? checked : r;
     r = ask_found(op, command, found, ret_reply, err);
+    const char *job = op->place.run_id == NULL ? op->place.endpoint : NULL;
+    if (r < 0 && job != NULL && strpbrk(job, ":/") == NULL && found->list[0].pid == 0)
+        err_prefix(err, "no job '%.100s' is known on this machine; as a host", job);
     if (r == 0 || found->n == 0 || found->list[0].pid == 0)
         return r;
     /* an agent of this machine can have ended meanwhile: it is not listed any more, then */
