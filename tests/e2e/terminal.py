@@ -4,18 +4,27 @@
     shell.type("muster run … ; echo status=$?\\n")
     shell.wait_said("Stopped")
 """
+import fcntl
 import os
 import pty
 import re
+import struct
+import termios
 
 from harness import Heard
+
+
+def last_frame(raw):
+    """The rows of the last whole picture of a screen that is drawn from its home position; None: there is none."""
+    parts = raw.rpartition(b"\033[J")[0].rpartition(b"\033[H")
+    return re.split(r"\r+\n", re.sub(rb"\033\[\d?[Km]", b"", parts[2]).decode()) if parts[1] else None
 
 
 class Shell:
     """bash -i on a pty. It ends with its job: what is left of it has the job's mark."""
 
-    def __init__(self, job, tag="a"):
-        env = job.env(tag, {"PS1": "", "TERM": "dumb", "LC_ALL": "C"})
+    def __init__(self, job, tag="a", term="dumb"):
+        env = job.env(tag, {"PS1": "", "TERM": term, "LC_ALL": "C"})
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             try:
@@ -29,6 +38,18 @@ class Shell:
 
     def type(self, text):
         os.write(self.fd, text.encode())
+
+    def resize(self, rows, columns):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def wait_frame(self, check, seconds=30):
+        """The first picture, of those that come last, for which check(rows) is true."""
+        def found():
+            rows = last_frame(bytes(self.heard.raw))
+            return rows if rows is not None and check(rows) else None
+        rows = self.heard.until(found, seconds)
+        assert rows, self.said()
+        return rows
 
     def said(self):
         return self.heard.text()

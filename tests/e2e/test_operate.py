@@ -1,17 +1,19 @@
 """`muster status` and the commands for operators, on real jobs."""
 import json
 import os
-import pty
+import pathlib
 import re
-import select
 import signal
 import socket
 import subprocess
 import threading
 
+import pytest
+
 import etcd
 from harness import KILLS, MUSTER, Job, deadline, kill
 from hosts import hosts_or_skip
+from terminal import Shell
 from test_faults import by_node
 
 GROUP_KEYS = {"run_id", "state", "state_seconds", "outcome", "reason", "epoch", "generation", "started_seconds", "leader",
@@ -339,22 +341,106 @@ def test_how_a_run_ended_that_was_stopped_or_killed(job):
         assert (seen["outcome"], seen["reason"]) == ("failed", "an operator stopped the job: enough"), done
 
 
-def test_a_terminal_is_redrawn_in_place(job):
-    a, = job.pair(tags="a", nnodes="1")
+ENTER, LEAVE = b"\033[?1049h\033[?25l", b"\033[0m\033[?25h\033[?1049l"
+
+
+@pytest.fixture
+def shell(job):
+    one = Shell(job, "shell", term="xterm")
+    yield one
+    one.close()
+
+
+def watch(shell, words, rows=24, columns=80):
+    """Starts it on the shell's terminal, whose settings are printed before."""
+    shell.resize(rows, columns)
+    shell.type(f"stty -g; {MUSTER} status {words}\n")
+    return shell.wait_frame(lambda rows: "job e2e: running" in rows[0])
+
+
+def left(shell, want):
+    """It has ended with this status, and the terminal is as it was."""
+    assert shell.heard.until(lambda: LEAVE in shell.heard.raw, 60), shell.said()
+    shell.type("echo status=$?; stty -g\n")
+    shell.wait_said(rf"status={want}\r?\n[0-9a-f:]+\r?\n")
+    raw = bytes(shell.heard.raw)
+    assert raw.count(ENTER) == raw.count(LEAVE) > 0 and raw.rindex(LEAVE) > raw.rindex(ENTER)
+    settings = re.findall(rb"[0-9a-f]+(?::[0-9a-f]+){20,}", raw)
+    assert len(settings) == 2 and settings[0] == settings[1], settings
+
+
+def test_watch_is_a_screen_until_the_job_ends(job, shell):
+    shell_line = "echo $$$$ > pid-$$RANK; exec sleep 1000"
+    one = job.agent("a", "--rdzv-id=e2e", "--nproc-per-node=2", "--max-restarts=1", "--no-python", "sh", "-c", shell_line)
+    until(job, lambda s: all(n["state"] == "running" for n in s["nodes"]), "e2e")
+    rows = watch(shell, "-w e2e")
+    assert any(re.match(r"  ranks      2 running", row) for row in rows), rows
+    assert any(re.match(r"\S+ +0  0-1 +member  running ", row) for row in rows), rows
+    kill(int((job.tmp / "pid-1").read_text()), signal.SIGSEGV)
+    rows = shell.wait_frame(lambda rows: any("died of SIGSEGV" in row for row in rows))
+    assert any(re.match(r" +\d+ s ago  rank 1 \(\S+\) died of SIGSEGV", row) for row in rows), rows
+    assert b"\033[7m" in bytes(shell.heard.raw), "what is new stands out"
+    shell.resize(8, 40)
+    rows = shell.wait_frame(lambda rows: len(rows) <= 8)
+    assert max(map(len, rows)) < 40 and rows[0].startswith("job e2e: "), rows
+    one.signal(signal.SIGTERM)
+    one.wait()
+    left(shell, 0)
+    after = bytes(shell.heard.raw).rpartition(LEAVE)[2].decode()
+    assert "job e2e: " in after or "the job has ended" in after, "the end stays on the terminal: " + after
+
+
+@pytest.mark.parametrize("how", ["q", "^C", "TERM", "HUP", "ABRT"])
+def test_each_end_of_watch_restores_the_terminal(job, shell, how):
+    job.pair(tags="a", nnodes="1")
     job.events.wait("start", 2)
-    ours, theirs = pty.openpty()
-    watch = subprocess.Popen([MUSTER, "status", "-w", endpoint(a)], env=job.env("operator"), stdout=theirs, stdin=theirs,
-                             stderr=subprocess.PIPE, cwd=job.tmp)
-    os.close(theirs)
-    text, end = b"", deadline(30)
-    while text.count(b"\033[H\033[J") < 2:
-        ready, _, _ = select.select([ours], [], [], max(0, end - deadline(0)))
-        assert ready, text
-        text += os.read(ours, 65536)
-    assert text.startswith(b"\033[H\033[Jjob e2e: running for"), text
-    watch.terminate()
-    watch.communicate()
-    os.close(ours)
+    watch(shell, "--watch")
+    if how in ("q", "^C"):
+        shell.type({"q": "q", "^C": "\003"}[how])
+    else:
+        pid, = [int(p) for p in os.listdir("/proc") if p.isdigit() and is_watch(p, job)]
+        os.kill(pid, getattr(signal, f"SIG{how}"))
+    left(shell, {"q": 0, "^C": 130, "TERM": 143, "HUP": 129, "ABRT": 134}[how])
+
+
+def is_watch(pid, job):
+    """Whether that process is `muster status` of this test."""
+    try:
+        words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        return words[:2] == [MUSTER.encode(), b"status"] and os.readlink(f"/proc/{pid}/cwd") == str(job.tmp)
+    except OSError:
+        return False
+
+
+def test_watch_is_stopped_and_continued(job, shell):
+    job.pair(tags="a", nnodes="1")
+    job.events.wait("start", 2)
+    watch(shell, "--watch")
+    shell.type("\032")
+    shell.wait_said("Stopped")
+    raw = bytes(shell.heard.raw)
+    assert raw.count(ENTER) == raw.count(LEAVE) == 1 and raw.rindex(LEAVE) < raw.rindex(b"Stopped"), raw
+    shell.type("fg\n")
+    assert shell.heard.until(lambda: bytes(shell.heard.raw).count(ENTER) == 2, 30), shell.said()
+    shell.wait_frame(lambda rows: "job e2e: running" in rows[0])
+    shell.type("q")
+    assert shell.heard.until(lambda: bytes(shell.heard.raw).count(LEAVE) == 2, 30), shell.said()
+
+
+def test_watch_without_a_terminal_that_can_is_blocks(job, shell):
+    job.pair(tags="a", nnodes="1")
+    job.events.wait("start", 2)
+    shell.type(f"TERM=dumb {MUSTER} status --watch\n")
+    shell.wait_said("job e2e: running", times=2)
+    shell.type("\003")
+    piped = job.agent("w", "status", "--watch", program=[MUSTER])
+    assert piped.out.until(lambda: sum("job e2e: running" in line for line in piped.out.lines) > 1, 30), piped.said()
+    piped.signal(signal.SIGINT)
+    piped.wait()
+    shell.type(f"{MUSTER} status --watch --once; echo status=$?\n")
+    shell.wait_said("status=0")
+    for text in bytes(shell.heard.raw), bytes(piped.out.raw):
+        assert b"\033" not in text and re.search(rb"\n\r?\njob e2e: running", text), text
 
 
 # --- commands --------------------------------------------------------------------------------------------------------

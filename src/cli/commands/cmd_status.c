@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -6,7 +7,8 @@
 
 #include "base/text/log.h"
 #include "cli/jobs/operate.h"
-#include "cli/jobs/status_text.h"
+#include "cli/jobs/screen_io.h"
+#include "cli/jobs/status_screen.h"
 #include "cli/options/commands.h"
 #include "io/clock.h"
 
@@ -18,25 +20,68 @@
  * so it stops after this. */
 #define WATCH_PATIENCE_NS (60 * NS_PER_S)
 
+enum watch_kind { WATCH_ONCE = 1, WATCH_BLOCKS, WATCH_SCREEN };
+
 struct watch {
     const struct operation *op;
     enum output_format format;
-    bool again, terminal;
+    enum watch_kind kind;
+    bool terminal;
     bool shown; /* a state was shown before */
     bool closed;
     char leader[RDZV_ADDR_MAX]; /* address of the agent that answered last */
     uint16_t leader_port;
     char run_id[RDZV_RUN_ID_MAX];
     uint64_t failing_since_ns; /* 0: it is not failing */
+    /* SCREEN: */
+    struct status_screen screen;
+    struct operator_reply last; /* owned; what is on it */
+    char trouble[ERR_TEXT_MAX]; /* why `last` is old; "": it is not */
 };
+
+static struct status_view view_of(const struct operator_reply *reply) {
+    return (struct status_view){.run_id = reply->run_id,
+                                .overview = &reply->overview,
+                                .nodes = reply->nodes,
+                                .n_nodes = reply->n_nodes};
+}
+
+/* Returns the exit status. */
+static int draw(struct watch *w) {
+    struct status_view view = view_of(&w->last);
+    struct screen_size size = screen_size();
+    _cleanup_(strbuf_fini) struct strbuf frame = {0};
+    if (!screen_enter())
+        return 0;
+    view.wide = w->format == OUTPUT_WIDE;
+    const char *trouble = w->trouble[0] != '\0' ? w->trouble : NULL;
+    status_screen_draw(&w->screen, &view, trouble, &size, clock_now_ns(), &frame);
+    int r = screen_write(strbuf_text(&frame), frame.len);
+    if (r == 0)
+        return 0;
+    screen_leave();
+    log_error("can't write to the terminal: %s", strerror(-r));
+    return EXIT_JOB_FAILED;
+}
+
+/* Takes what is in *reply. */
+static int show_on_screen(struct watch *w, struct operator_reply *reply) {
+    operator_reply_fini(&w->last);
+    w->last = *reply;
+    *reply = (struct operator_reply){0};
+    struct status_view view = view_of(&w->last);
+    status_screen_update(&w->screen, &view, clock_now_ns());
+    w->trouble[0] = '\0';
+    w->shown = true;
+    w->failing_since_ns = 0;
+    return draw(w);
+}
 
 static int show(struct watch *w, struct status_view *view) {
     view->wide = w->format == OUTPUT_WIDE;
     _cleanup_(strbuf_fini) struct strbuf text = {0};
-    bool clear = w->again && w->terminal && w->format != OUTPUT_JSON;
-    if (clear)
-        strbuf_add(&text, "\033[H\033[J");
-    else if (w->shown && w->format != OUTPUT_JSON)
+    screen_leave(); /* the last state stays on the terminal */
+    if (w->shown && w->kind == WATCH_BLOCKS && w->format != OUTPUT_JSON)
         strbuf_add_char(&text, '\n');
     if (w->format == OUTPUT_JSON)
         status_json(view, &text);
@@ -85,14 +130,12 @@ static int refresh(struct watch *w, struct job_found *found, int *ret_status, st
     if (!reply.has_overview) {
         r = err_set(err, -EHOSTUNREACH, "%s", reply.answer.text);
     } else {
-        struct status_view view = {.run_id = reply.run_id,
-                                   .overview = &reply.overview,
-                                   .nodes = reply.nodes,
-                                   .n_nodes = reply.n_nodes};
-        *ret_status = show(w, &view);
         (void)strcpy(w->leader, reply.from);
         w->leader_port = reply.from_port;
         (void)strcpy(w->run_id, reply.run_id);
+        struct status_view view = view_of(&reply);
+        bool on_screen = w->kind == WATCH_SCREEN && reply.overview.state != GROUP_CLOSED;
+        *ret_status = on_screen ? show_on_screen(w, &reply) : show(w, &view);
     }
     operator_reply_fini(&reply);
     return r;
@@ -101,7 +144,7 @@ static int refresh(struct watch *w, struct job_found *found, int *ret_status, st
 /* After an error. -1: try again. Otherwise returns the exit status. */
 static int bear(struct watch *w, int code, const struct err *err, const struct job_found *found) {
     uint64_t now = clock_now_ns();
-    if (!w->again || !w->shown)
+    if (w->kind == WATCH_ONCE || !w->shown)
         return operation_failed(w->op, code, err, found);
     if (w->failing_since_ns == 0)
         w->failing_since_ns = now;
@@ -110,46 +153,72 @@ static int bear(struct watch *w, int code, const struct err *err, const struct j
     /* Agents of this machine that have ended are known to have ended. */
     bool known = none && w->op->place.endpoint == NULL;
     if (known || (gone && failing >= WATCH_GONE_NS)) {
+        screen_leave();
         log_notice("the job has ended: no agent of it answers any more");
         return 0;
     }
     if (!w->terminal && failing >= WATCH_PATIENCE_NS)
         return operation_failed(w->op, code, err, found);
+    (void)snprintf(w->trouble, sizeof w->trouble, "no answer for %" PRIu64 " s: %.400s",
+                   failing / NS_PER_S, err->text);
+    if (w->kind == WATCH_SCREEN)
+        return draw(w) == 0 ? -1 : EXIT_JOB_FAILED;
     if (failing == 0)
         log_warning("%s; retrying", err->text);
     return -1;
 }
 
-/* Shows it once, or `again` and again: every second, in place on a terminal. Returns the exit
- * status. */
+/* -1: the time is over. Otherwise returns the exit status. */
+static int await_next(struct watch *w) {
+    const struct timespec pause = {.tv_sec = WATCH_NS / NS_PER_S};
+    if (w->kind == WATCH_BLOCKS) {
+        (void)nanosleep(&pause, NULL);
+        return -1;
+    }
+    for (;;) {
+        switch (screen_wait(WATCH_NS)) {
+        case SCREEN_TIMEOUT: return -1;
+        case SCREEN_QUIT: return 0;
+        case SCREEN_REDRAW:
+            if (draw(w) != 0)
+                return EXIT_JOB_FAILED;
+        }
+    }
+}
+
+/* Shows it once, or every second. Returns the exit status. */
 static int watch_until_closed(struct watch *w) {
     for (;;) {
         struct job_found found = {0};
         struct err err = {0};
         int status = 0;
         int r = refresh(w, &found, &status, &err);
-        int end = r < 0 ? bear(w, r, &err, &found) : status != 0 || !w->again ? status : -1;
+        int end = r < 0                                  ? bear(w, r, &err, &found)
+                  : status != 0 || w->kind == WATCH_ONCE ? status
+                                                         : -1;
         job_found_fini(&found);
         if (end >= 0)
             return end;
-        if (w->closed)
-            return 0;
-        struct timespec pause = {.tv_sec = WATCH_NS / NS_PER_S};
-        (void)nanosleep(&pause, NULL);
+        end = w->closed ? 0 : await_next(w);
+        if (end >= 0)
+            return end;
     }
 }
 
-enum { STATUS_JSON = OPERATE_OWN, STATUS_OUTPUT, STATUS_WATCH };
+enum { STATUS_JSON = OPERATE_OWN, STATUS_OUTPUT, STATUS_ONCE, STATUS_WATCH };
 
 static const struct option_def defs[] = {
     OPERATE_ROWS,
     [STATUS_JSON] = JSON_ROW,
     [STATUS_OUTPUT] = OUTPUT_ROW,
+    [STATUS_ONCE] = {.name = "once",
+                     .help = "print one state and exit, also with --watch; the default"},
     [STATUS_WATCH] = {.name = "watch",
                       .letter = 'w',
                       .flags = OPTION_SHORT,
                       .brief = "show it every second, until the job ends",
-                      .help = "print the state again every second, until the job ends"},
+                      .help = "show the state every second, until the job ends: on a terminal as "
+                              "a screen, which q ends, else as one block after the other"},
 };
 
 const struct option_set status_options = {
@@ -176,9 +245,16 @@ int cmd_status(int argc, char **argv) {
         return status;
     struct watch w = {.op = &op,
                       .format = output_format(&values[STATUS_JSON], &values[STATUS_OUTPUT]),
-                      .again = values[STATUS_WATCH].times > 0,
+                      .kind = values[STATUS_WATCH].times == 0 || values[STATUS_ONCE].times > 0
+                                  ? WATCH_ONCE
+                                  : WATCH_BLOCKS,
                       .terminal = isatty(STDOUT_FILENO) == 1};
+    if (w.kind == WATCH_BLOCKS && w.format != OUTPUT_JSON && screen_is_possible())
+        w.kind = WATCH_SCREEN;
     status = watch_until_closed(&w);
+    screen_leave();
+    operator_reply_fini(&w.last);
+    status_screen_fini(&w.screen);
     operation_end(&op);
     return status;
 }

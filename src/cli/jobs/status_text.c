@@ -12,6 +12,7 @@
 
 #define LABEL_COLUMNS 13 /* where the text of a line begins */
 #define NAME_MIN 20      /* columns of a name that is cut */
+#define NOTE_MIN 8
 
 /* ---- texts ---- */
 
@@ -198,8 +199,7 @@ static void add_warm(const struct status_view *v, struct strbuf *out) {
     strbuf_add_char(out, '\n');
 }
 
-/* In the words of the report of a failure. */
-static void event_text(const struct overview *o, char ret[sizeof o->incident]) {
+void status_event(const struct overview *o, char ret[sizeof o->incident]) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     if (o->has_failure)
         failure_brief(&o->failure, &text);
@@ -211,7 +211,7 @@ static void event_text(const struct overview *o, char ret[sizeof o->incident]) {
 /* "rank 0 (vm) died of SIGSEGV 12 s ago, restarted in 4 ms" */
 static void add_event(const struct overview *o, struct strbuf *out) {
     char text[sizeof o->incident];
-    event_text(o, text);
+    status_event(o, text);
     if (text[0] == '\0')
         return;
     add_label(out, "last");
@@ -246,15 +246,18 @@ static void add_lines(const struct status_view *v, struct strbuf *out) {
     if (o->leader != 0) {
         add_group(o, out);
         add_watchdog(o, out);
-        add_warm(v, out);
-        add_leader(v, out);
-        add_access(o, out);
+        if (v->columns == 0) {
+            add_warm(v, out);
+            add_leader(v, out);
+            add_access(o, out);
+        }
         add_label(out, "so far");
         strbuf_printf(out, "%" PRIu32 " of %" PRIu32 " restart%s used, %" PRIu32 " node%s lost\n",
                       o->restarts_used, o->max_restarts, plural(o->max_restarts), o->losses,
                       plural(o->losses));
     }
-    add_event(o, out);
+    if (v->columns == 0)
+        add_event(o, out);
     if (o->reason[0] != '\0') {
         add_label(out, "reason");
         columns_add_clean(out, o->reason);
@@ -319,7 +322,7 @@ static int compare_rows(const void *a, const void *b) {
     return x < y ? -1 : x > y; /* in the order in which they came */
 }
 
-static const void **in_order(const struct status_view *v) {
+const void **status_order(const struct status_view *v) {
     const void **rows = xcalloc(MAX2(v->n_nodes, 1u), sizeof *rows);
     for (uint32_t i = 0; i < v->n_nodes; i++)
         rows[i] = &v->nodes[i];
@@ -327,26 +330,40 @@ static const void **in_order(const struct status_view *v) {
     return rows;
 }
 
-/* Without -o wide, the columns that no operator needs every day are left out. */
-static void add_table(const struct status_view *v, struct strbuf *out) {
-    const struct columns table = {.titles = titles,
-                                  .n = COLUMN_COUNT,
-                                  .shown = (1U << (v->wide ? COLUMN_COUNT : ADDRESS)) - 1,
-                                  .right = 1U << NODE_RANK | 1U << SILENT | 1U << PID,
-                                  .add_cell = add_cell};
-    _cleanup_(freep) const void **rows = in_order(v);
-    size_t widths[COLUMNS_MAX];
-    size_t sum = columns_measure(&table, rows, v->n_nodes, widths);
-    size_t over = sum > COLUMNS_GAP + STATUS_COLUMNS ? sum - COLUMNS_GAP - STATUS_COLUMNS : 0;
+static size_t less(size_t a, size_t b) { return a > b ? a - b : 0; }
+
+/* Without -o wide, the columns that no operator needs every day are left out. On a screen, notes
+ * have what the other columns leave. */
+void status_rows(const struct status_view *v, const void *const *nodes, size_t n,
+                 struct strbuf *out) {
+    const bool has_notes = v->columns != 0 && !v->wide;
+    const size_t columns = v->columns == 0 ? STATUS_COLUMNS : v->columns;
+    struct columns table = {.titles = titles,
+                            .n = COLUMN_COUNT,
+                            .shown = (1U << (v->wide ? COLUMN_COUNT : ADDRESS)) - 1,
+                            .right = 1U << NODE_RANK | 1U << SILENT | 1U << PID,
+                            .add_cell = add_cell};
+    table.shown |= has_notes ? 1U << NOTE : 0;
+    _cleanup_(freep) const void **all = status_order(v);
+    size_t widths[COLUMNS_MAX] = {0};
+    size_t sum = columns_measure(&table, all, v->n_nodes, widths) - COLUMNS_GAP;
+    if (has_notes) {
+        sum -= widths[NOTE] + COLUMNS_GAP;
+        size_t rest = less(columns, sum + COLUMNS_GAP);
+        bool empty = widths[NOTE] == columns_of(titles[NOTE]);
+        table.shown &= empty || rest < NOTE_MIN ? ~(1U << NOTE) : ~0U;
+        widths[NOTE] = rest;
+    }
     if (!v->wide) /* the name has what the other columns leave: 20 columns at least */
-        widths[NAME] -= MIN2(over, widths[NAME] - MIN2(widths[NAME], (size_t)NAME_MIN));
-    columns_write(&table, rows, v->n_nodes, widths, out);
+        widths[NAME] -= MIN2(less(sum, columns), less(widths[NAME], NAME_MIN));
+    columns_write(&table, nodes, n, widths, out);
 }
 
-/* Adds one line of text as lines of at most STATUS_COLUMNS; the second and later ones are
- * indented. Blanks are kept, except where a line is broken. */
-static void add_folded(struct strbuf *out, const char *line, size_t n, size_t indent) {
-    size_t room = STATUS_COLUMNS;
+/* Adds one line of text as lines of at most `columns`; the second and later ones are indented.
+ * Blanks are kept, except where a line is broken. */
+static void add_folded(struct strbuf *out, const char *line, size_t n, size_t indent,
+                       size_t columns) {
+    size_t room = columns;
     while (n > 0) {
         size_t whole = columns_bytes(line, room), part = MIN2(whole, n);
         if (part < n) { /* after the last blank, unless there is none */
@@ -365,12 +382,12 @@ static void add_folded(struct strbuf *out, const char *line, size_t n, size_t in
         }
         if (n > 0)
             strbuf_printf(out, "%*s", (int)indent, "");
-        room = STATUS_COLUMNS - indent;
+        room = columns - indent;
     }
 }
 
 static void add_notes(const struct status_view *v, struct strbuf *out) {
-    _cleanup_(freep) const void **rows = in_order(v);
+    _cleanup_(freep) const void **rows = status_order(v);
     _cleanup_(strbuf_fini) struct strbuf note = {0};
     for (uint32_t i = 0; i < v->n_nodes; i++) {
         strbuf_clear(&note);
@@ -382,24 +399,30 @@ static void add_notes(const struct status_view *v, struct strbuf *out) {
         strbuf_add(&note, "  ");
         add_cell(rows[i], NAME, &note);
         strbuf_printf(&note, ": %s", text);
-        add_folded(out, strbuf_text(&note), note.len, 4);
+        add_folded(out, strbuf_text(&note), note.len, 4, STATUS_COLUMNS);
+    }
+}
+
+void status_head(const struct status_view *v, struct strbuf *out) {
+    _cleanup_(strbuf_fini) struct strbuf lines = {0};
+    add_lines(v, &lines);
+    for (const char *line = strbuf_text(&lines); *line != '\0';) {
+        size_t n = strcspn(line, "\n");
+        add_folded(out, line, n, LABEL_COLUMNS, v->columns == 0 ? STATUS_COLUMNS : v->columns);
+        line += n + (line[n] == '\n');
     }
 }
 
 void status_text(const struct status_view *v, struct strbuf *out) {
-    _cleanup_(strbuf_fini) struct strbuf lines = {0};
-    add_lines(v, &lines);
     if (v->wide)
-        strbuf_add(out, strbuf_text(&lines));
-    for (const char *line = strbuf_text(&lines); !v->wide && *line != '\0';) {
-        size_t n = strcspn(line, "\n");
-        add_folded(out, line, n, LABEL_COLUMNS);
-        line += n + (line[n] == '\n');
-    }
+        add_lines(v, out);
+    else
+        status_head(v, out);
     if (v->n_nodes == 0)
         return;
     strbuf_add_char(out, '\n');
-    add_table(v, out);
+    _cleanup_(freep) const void **rows = status_order(v);
+    status_rows(v, rows, v->n_nodes, out);
     if (!v->wide)
         add_notes(v, out);
 }
@@ -531,12 +554,12 @@ static const struct json_table node = JSON_TABLE(overview_node, node_fields);
 void status_json(const struct status_view *v, struct strbuf *out) {
     struct json_writer w = json_writer_of(out);
     struct overview o = *v->overview;
-    event_text(v->overview, o.incident);
+    status_event(v->overview, o.incident);
     json_write_object_begin(&w, NULL);
     json_write_string(&w, "run_id", v->run_id);
     json_table_write(&w, &overview, &o);
     json_write_array_begin(&w, "nodes");
-    _cleanup_(freep) const void **rows = in_order(v);
+    _cleanup_(freep) const void **rows = status_order(v);
     for (uint32_t i = 0; i < v->n_nodes; i++) {
         json_write_object_begin(&w, NULL);
         json_table_write(&w, &node, rows[i]);

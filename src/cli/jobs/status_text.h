@@ -10,7 +10,8 @@ struct status_view {
     const struct overview *overview; /* leader 0: only the arbiter was asked */
     const struct overview_node *nodes;
     uint32_t n_nodes;
-    bool wide; /* all columns; else lines are at most STATUS_COLUMNS wide */
+    bool wide;        /* all columns; else lines are at most STATUS_COLUMNS wide */
+    uint32_t columns; /* of a screen (status_screen.h); 0: there is none */
 };
 
 #define STATUS_COLUMNS 80
@@ -22,3 +23,17 @@ struct status_view {
 void status_text(const struct status_view *v, struct strbuf *out);
 /* Writes one object in one line. */
 void status_json(const struct status_view *v, struct strbuf *out);
+
+/* ---- parts of a screen ---- */
+
+/* The lines above the table, folded; on a screen without those that do not change, and without the
+ * last event. */
+void status_head(const struct status_view *v, struct strbuf *out);
+/* All nodes (struct overview_node) in the order of the table. malloc'ed. */
+const void **status_order(const struct status_view *v);
+/* The titles, and a line for each of these nodes; on a screen with its note as the last column. The
+ * widths of the columns fit all nodes. */
+void status_rows(const struct status_view *v, const void *const *nodes, size_t n,
+                 struct strbuf *out);
+/* The last event, in the words of the report of a failure; "": there was none. */
+void status_event(const struct overview *o, char ret[sizeof o->incident]);

@@ -1,0 +1,32 @@
+/* The whole terminal, for a command that redraws it: the alternate screen, without a cursor and
+ * without an echo of keys. It is restored when the process ends, also by a signal except SIGKILL,
+ * and while the process is stopped. One for each process.
+ *
+ *     if (screen_is_possible())
+ *         for (;;) {
+ *             if (screen_enter())
+ *                 r = screen_write(frame of screen_size());
+ *             … screen_wait(NS_PER_S)
+ *         }
+ *     screen_leave(); */
+#pragma once
+
+#include "base/util.h"
+#include "cli/jobs/status_screen.h"
+
+enum screen_event { SCREEN_TIMEOUT = 1, SCREEN_REDRAW, SCREEN_QUIT };
+
+/* Whether standard output is a terminal that can do this. */
+bool screen_is_possible(void);
+/* Takes the terminal, if it is not taken. False: this process is in the background, and must not
+ * write. */
+bool screen_enter(void);
+/* Restores the terminal. Does nothing if it is not taken. */
+void screen_leave(void);
+struct screen_size screen_size(void);
+/* Writes a frame to standard output, with one call as long as the terminal takes all of it. 0 or a
+ * negative errno. */
+_must_use_ int screen_write(const char *text, size_t len);
+/* Waits for so long, until its size changes or it comes back to the foreground, or until "q" is
+ * typed. */
+enum screen_event screen_wait(uint64_t ns);
