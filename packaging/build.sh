@@ -2,7 +2,7 @@
 # packaging/build.sh wheel|portable|deb DIR: makes packages and puts them into DIR.
 #
 #   portable  muster-VERSION-linux-ARCH: one file that needs only glibc 2.31 or later. libevent, OpenSSL, cJSON and hwloc are
-#             in it, their licences beside it; NVML is loaded if there is one. Also c-digits, the example in C, to try it with.
+#             in it, their licences and a .sha256 beside it; NVML is loaded if found. Also c-digits, the example in C, to try it.
 #   wheel     muster-VERSION-py3-none-manylinux_….whl: the portable file and the Python package of packaging/python, and
 #             muster_torchrun-VERSION-….whl: a torchrun, for the extra muster[torchrun].
 #   deb       muster_VERSION_ARCH.deb: the portable file, pages, completions and the store's client, and
@@ -13,8 +13,8 @@
 # ranges in /etc/subuid and /etc/subgid must be there. It stays in $MUSTER_PACKAGING_CACHE (default: ~/.cache/muster-packaging) for the
 # next call; remove that folder to take newer sources of the libraries.
 #
-#   MUSTER_PACKAGING_MIRROR    Debian's packages; default: http://deb.debian.org/debian
-#   MUSTER_PACKAGING_SECURITY  its security updates; default: the same with -security behind it
+#   MUSTER_PACKAGING_MIRROR    mirror of Debian's packages; default: mmdebstrap's
+#   MUSTER_PACKAGING_SECURITY  mirror of its security updates; default: the same with -security behind it
 set -eu
 
 usage() {
@@ -60,16 +60,17 @@ make_chroot() {
     echo "build.sh: making a Debian 11 in $chroot" >&2
     mkdir -p "$cache"
     rm -rf "$chroot"
-    mirror=${MUSTER_PACKAGING_MIRROR:-http://deb.debian.org/debian}
-    mmdebstrap --mode=root --variant=minbase --include=ca-certificates "$suite" "$chroot" "deb $mirror $suite main" \
-        >"$cache/mmdebstrap.log" 2>&1 || fail "mmdebstrap failed: $cache/mmdebstrap.log"
+    # Only the release itself: its updates change, and a mirror may lack the newest.
+    mmdebstrap --mode=root --variant=minbase --include=ca-certificates --setup-hook='sed -i 1q "$1/etc/apt/sources.list"' \
+        "$suite" "$chroot" ${MUSTER_PACKAGING_MIRROR:+"$MUSTER_PACKAGING_MIRROR"} >"$cache/mmdebstrap.log" 2>&1 ||
+        fail "mmdebstrap failed: $cache/mmdebstrap.log"
+    mirror=$(sed -n 's/^deb \(\[[^]]*\] \)\{0,1\}\([^ ]*\) .*/\2/p' "$chroot/etc/apt/sources.list")
     security=${MUSTER_PACKAGING_SECURITY:-${mirror%/}-security}
     {
-        echo "deb $mirror $suite main"
         echo "deb-src $mirror $sources main"
         echo "deb-src $mirror $sources-updates main"
         echo "deb-src $security $sources-security main"
-    } >"$chroot/etc/apt/sources.list"
+    } >>"$chroot/etc/apt/sources.list"
     cp /etc/resolv.conf "$chroot/etc/resolv.conf"
     inside apt-get -q update >"$cache/apt.log" 2>&1 &&
         inside apt-get -q install -y --no-install-recommends build-essential pkg-config meson ninja-build python3 autoconf \
@@ -113,7 +114,7 @@ print(*[os.path.relpath(file, "/root/build") for target in json.load(sys.stdin) 
 build_portable() {
     mkdir -p "$(dirname "$cache")"
     prepare
-    # The time of a file says nothing after a checkout: another source is built anew, the same one not again.
+    # File times mean nothing after a checkout, so the content decides whether to build again.
     (cd "$root" && if [ -e .git ]; then git ls-files -co --exclude-standard; else find . -type f; fi | sed '/^build/d' |
         while read -r file; do [ ! -e "$file" ] || echo "$file"; done | LC_ALL=C sort |
         tar -cf - --no-recursion --owner=0 --group=0 --mtime="@$epoch" -T -) >"$cache/source.tar.new"
@@ -126,6 +127,7 @@ build_portable() {
     "$here/needs.py" "$chroot/root/muster" --at-most 2.31
     "$root/tests/lint/hardening_check.py" readelf "$chroot/root/muster" --fortified >"$cache/hardening.log" || fail "$(cat "$cache/hardening.log")"
     install -m 755 "$chroot/root/muster" "$out/$name"
+    (cd "$out" && sha256sum "$name" >"$name.sha256")
     install -m 755 "$chroot/root/c-digits" "$out/c-digits"
     licences >"$out/muster-$version-licences.txt"
     echo "$out/$name" >&2

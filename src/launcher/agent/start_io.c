@@ -190,7 +190,7 @@ bool start_is_local(const struct job_spec *spec) {
     return addr_from_literal(spec->endpoint_host, 0, &at) == 0 && addr_is_loopback(&at);
 }
 
-/* Whoever comes first makes it. A file system that does not answer now is waited for later, too;
+/* The first node creates it. A file system that does not answer now is waited for later, too;
  * meanwhile there may be another key, or munge. */
 static int load_job_dir(const struct job_spec *spec, struct keyring *ring, struct err *err) {
     uint8_t secret[AUTH_SECRET_BYTES];

@@ -11,7 +11,7 @@
  * have been reported. */
 int job_start(const struct job_spec *spec, char *const *envp, struct keyring *given);
 
-/* Whether nobody on another machine has to reach this node. */
+/* Whether no other machine has to reach this node. */
 bool start_is_local(const struct job_spec *spec);
 
 /* The keys that were given (NULL: none), or else those that are found, if this node needs any.
