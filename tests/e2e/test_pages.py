@@ -10,6 +10,7 @@ import pytest
 
 from harness import HERE, free_port
 from hosts import hosts_or_skip
+from page_lines import lines
 from slurm import slurm_or_skip
 from sshd import sshd_or_skip
 from test_slurm import MUSTER, Here
@@ -109,6 +110,12 @@ def test_the_batch_script_of_a_page(reader, page):
 @pytest.mark.parametrize("line", [line for text in blocks("slurm", "sh")[1:] for line in text.splitlines()])
 def test_the_lines_for_a_terminal(reader, line):
     reader.all_four(reader.line(*shlex.split(line)))
+
+
+@pytest.mark.parametrize("line", ["muster run train.py", "srun muster run train.py"])
+def test_the_lines_of_readme_in_a_job(reader, line):
+    assert line in [found.text for found in lines() if found.page == "README.md"]
+    reader.all_four(reader.sbatch(script_of("slurm").replace("exec muster run train.py", line)))
 
 
 def test_the_line_that_asks_where_each_rank_is(reader):

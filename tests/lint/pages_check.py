@@ -1,19 +1,30 @@
 #!/usr/bin/python3
 """README and the pages in docs/: short enough, with links that lead somewhere and messages that exist.
 
-    pages_check.py ROOT
+    pages_check.py ROOT MUSTER
 
 - README has at most 10 KB and 150 lines, a page at most 200 lines; ARCHITECTURE.md and benchmarks.md may have more.
 - Each page is listed in docs/README.md.
 - A link to a file of the repository leads to one, and its #anchor to a heading.
-- Each message in the first column of a table of troubleshooting.md is in src: the parts between "..." are looked for in its string literals."""
+- Each message in the first column of a table of troubleshooting.md is in src: the parts between "..." are looked for in its string literals.
+- Each command line is run by a test, or tests/e2e/page_lines.py has the reason why not.
+- Each option in code within a sentence is one of muster's, of the command that is named there, or one in OTHERS."""
 import pathlib
 import re
+import subprocess
 import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "e2e"))
+
+import page_lines  # noqa: E402
 
 BYTES_MAX, README_LINES_MAX, LINES_MAX = 10_240, 150, 200
 LONG = {"ARCHITECTURE.md", "benchmarks.md"}
 MESSAGES_MIN = 30
+# Of other programs. Those with an underscore are never muster's: the pages write its options with hyphens.
+OTHERS = {"--cleanenv", "--container-image", "--container-mounts", "--from-file", "--gpus-per-node", "--gpus-per-task", "--init",
+          "--ip-address", "--jobid", "--network", "--no-kill", "--nproc", "--ntasks-per-node", "--nv", "--overlap",
+          "--signal", "--user", "--userns"}
 
 
 def anchors(text):
@@ -51,6 +62,37 @@ def messages(text):
             yield from re.findall(r"`([^`]+)`", line.split(" | ")[0])
 
 
+def options_of(muster):
+    """{command: its options}; of "" those of all commands."""
+    def named(*words):
+        return subprocess.run([muster, *words, "--help-all"], check=True, capture_output=True, text=True).stdout
+    options = {command: set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", named(command)))
+               for command in re.findall(r"^(?:[A-Z][a-z]+:)? +([a-z]+)  ", named(), re.M)}
+    return {"": set().union(*options.values()), **options}
+
+
+def options_in(text):
+    """Command or "", and option, as written in code within a sentence; what follows a script is the script's."""
+    for code in re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)):
+        command = re.search(r"\bmuster ([a-z]+)\b", code)
+        for option in re.findall(r"(?<![\w-])--[a-z][\w-]*\*?", code.split(".py ")[0]):
+            yield (command[1] if command else "", option)
+
+
+def check_options(pages, muster):
+    known, others = options_of(muster), set()
+    for name, text in pages:
+        for command, option in options_in(text):
+            if option in OTHERS:
+                others.add(option)
+            elif option.endswith("-*"):
+                if not any(real.startswith(option[:-1]) for real in known[""]):
+                    yield f"{name}: no option begins with {option[:-1]}"
+            elif "_" not in option and option not in known.get(command, known[""]):
+                yield f"{name}: muster {command or 'COMMAND'} has no option {option}; if another program has, name it in OTHERS"
+    yield from (f"tests/lint/pages_check.py: no page has {option} of OTHERS" for option in sorted(OTHERS - others))
+
+
 def main():
     root = pathlib.Path(sys.argv[1]).resolve()
     readme, docs, faults = root / "README.md", root / "docs", []
@@ -60,6 +102,8 @@ def main():
     pages = sorted(docs.glob("*.md"))
     if len(pages) < 10:
         sys.exit(f"{docs}: only {len(pages)} pages; is this the source tree?")
+    faults += page_lines.faults(root)
+    faults += check_options([(path.name, path.read_text()) for path in [readme, *pages]], sys.argv[2])
     for path in [readme, *(root / f"{name}.md" for name in ("CONTRIBUTING", "SECURITY", "CHANGELOG")), *pages]:
         text = path.read_text()
         faults += [f"{path.relative_to(root)}: {fault}" for fault in links(path, text)]
