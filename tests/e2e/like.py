@@ -63,7 +63,8 @@ class Names:
             value = value.replace(port, "{port}" if n == 0 else f"{{port{n}}}")
         value = re.sub(r"torchinductor_\w+", "torchinductor_<user>", value)
         value = re.sub(r"pytorch-errorfile-\w{8}\.pickle", "pytorch-errorfile-<name>.pickle", value)
-        value = re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\b[0-9a-f]{32}\b|\b\d{36,39}\b", "<id>", value)
+        value = re.sub(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}|\b[0-9a-f]{32}\b|\b\d{36,39}\b|"
+                       r"\b[\w-]{1,24}-\d{4}-\d{4}-[0-9a-f]{6}\b", "<id>", value)
         # As a whole word: the name can be a part of any text.
         hosts = "|".join(map(re.escape, {"localhost", socket.getfqdn(), socket.gethostname()}))
         return re.sub(rf"(?<![\w.-])(?:{hosts})(?![\w-])", "<host>", value)

@@ -91,9 +91,14 @@ DIFFERENCES = [
         r"workers/.*/env/MASTER_PORT", "--standalone --master-port={port} probe.py", r"--standalone --master-port.*",
         '"<port>"', r'"\{port\}"'),
     Difference(
-        "`--rdzv-backend=c10d` without an endpoint", "the run id `none`, and port 29400", "a random run id, and a free port",
+        "`--rdzv-backend=c10d` without an endpoint", "the run id `none`, and port 29400", "a run id of its own, and a free port",
         "two jobs on one machine are not taken for one", r"workers/.*/env/TORCHELASTIC_RUN_ID", "--rdzv-backend=c10d probe.py",
         r"--rdzv-backend=c10d (--rdzv-endpoint=localhost )?probe\.py", '"none"', '"<id>"'),
+    Difference(
+        "no `--rdzv-id`, and one node with `--master-port`, static ranks or port 0", "the run id `none`",
+        "the script's name with date and time: `train-1126-1138-7c3f1a`", "`muster ps` and log folders show which job it is",
+        r"workers/.*/env/TORCHELASTIC_RUN_ID", "--master-port={port} probe.py",
+        r"(?!.*--rdzv-backend=c10d --rdzv-endpoint=\S*\{port\}).*", '"none"', '"<id>"'),
     Difference(
         "an empty `--rdzv-id` with an endpoint", "a random one on each node", "`none`", "nodes with random ones never meet",
         r"workers/.*/env/TORCHELASTIC_RUN_ID", "--rdzv-backend=c10d --rdzv-endpoint=127.0.0.1:{port} --rdzv-id= probe.py",

@@ -324,7 +324,7 @@ def test_the_overview_has_groups():
 def test_help_of_run_shows_defaults_and_two_nodes(job):
     text = muster("run", "-h").stdout
     printed = json.loads(muster("run", "--print-config", "--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint=h", "x").stdout)
-    assert f'all its nodes ("{printed["run_id"]}")\n' in text, text
+    assert f'--rdzv-id=ID              name of the job ("{printed["run_id"]}"; ' in text, text
     assert re.search(r"--rdzv-backend=NAME .* \(static\)$", text, re.M), text
     example = re.search(r"On two nodes.*\n  muster run (.*) train.py$", text, re.M)[1]
     words = example.replace("node1", f"127.0.0.1:{harness.free_port()}").split()

@@ -422,6 +422,22 @@ def test_an_old_line_does_not_explain_a_signal(job):
     assert re.fullmatch(r"muster: failed: rank 0 \(node \S+\): died of SIGKILL after \d+ ms", err.splitlines()[-1]), err
 
 
+RUN_ID = r"sh-\d{4}-\d{4}-[0-9a-f]{6}"
+
+
+def test_runs_that_start_at_once_have_names_of_their_own(job):
+    agents = [job.agent(f"a{i}", "--log-dir=logs", "-t3", *SH, "echo $$TORCHELASTIC_RUN_ID") for i in range(12)]
+    names = [re.search(RUN_ID, agent.finish()[1])[0] for agent in agents]
+    assert len(set(names)) == 12 and {p.name for p in (job.tmp / "logs").iterdir()} == set(names), names
+
+
+@pytest.mark.parametrize("words, nodes", [(["--starter=local", "--nnodes=2"], 2), (["--master-port={port}"], 1)], ids=["local", "static"])
+def test_the_name_that_muster_makes_is_the_same_on_all_nodes(job, words, nodes):
+    port = free_port()
+    code, out, err = job.run(*(w.replace("{port}", str(port)) for w in words), *SH, "echo $$TORCHELASTIC_RUN_ID")
+    assert code == 0 and len(set(re.findall(RUN_ID, out))) == 1 and len(out.splitlines()) == nodes, (out, err)
+
+
 def test_what_record_wrote_is_in_the_report(job, tmp_path):
     path = script(tmp_path, """
 import json, os, time

@@ -24,9 +24,9 @@ static int count_gpus(void *arg, uint32_t *ret, struct err *err) {
     return 0;
 }
 
-static uint64_t chance(void *arg) {
+static void stamp(void *arg, char ret[JOB_STAMP_MAX]) {
     (void)arg;
-    return 1;
+    (void)strcpy(ret, "1126-1138-7c3f1a");
 }
 
 static char *cwd(void *arg) {
@@ -105,7 +105,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         else
             argv[argc++] = text + at;
     }
-    static const struct job_probes probes = {count_cpus, count_gpus, chance, cwd, read_secret, NULL};
+    static const struct job_probes probes = {count_cpus, count_gpus, stamp, cwd, read_secret, NULL};
     struct strbuf warnings = {0};
     struct job_spec spec = {0};
     struct err err = {0};

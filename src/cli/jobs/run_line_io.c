@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/text/envlist.h"
@@ -47,9 +48,13 @@ static int probe_gpus(void *arg, uint32_t *ret, struct err *err) {
     return 0;
 }
 
-static uint64_t probe_random(void *arg) {
+static void probe_stamp(void *arg, char ret[JOB_STAMP_MAX]) {
     (void)arg;
-    return random_u64();
+    time_t now = (time_t)(clock_wall_ns() / NS_PER_S);
+    struct tm tm = {0};
+    (void)localtime_r(&now, &tm);
+    size_t n = strftime(ret, JOB_STAMP_MAX, "%m%d-%H%M-", &tm);
+    (void)snprintf(ret + n, JOB_STAMP_MAX - n, "%06x", (unsigned)(random_u64() >> 40));
 }
 
 static char *probe_cwd(void *arg) {
@@ -207,7 +212,7 @@ static char *probe_hosts(void *arg) {
 
 const struct job_probes run_line_probes = {.count_cpus = probe_cpus,
                                            .count_gpus = probe_gpus,
-                                           .random = probe_random,
+                                           .stamp = probe_stamp,
                                            .cwd = probe_cwd,
                                            .read_secret = probe_secret,
                                            .read_env_file = probe_env_file,

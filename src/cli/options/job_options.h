@@ -16,13 +16,16 @@
 #define JOB_C10D_PORT 29400
 #define JOB_ENV_FILE_MAX ((size_t)1 << 20)
 #define JOB_STATIC_PORT 29500
+#define JOB_STAMP_MAX 32 /* bytes, with the NUL */
 
 struct job_probes {
     /* The number of CPUs on which this process may run, >= 1. */
     uint32_t (*count_cpus)(void *arg);
     /* The number of GPUs that workers would see. Returns 0, or a negative errno with a sentence. */
     int (*count_gpus)(void *arg, uint32_t *ret, struct err *err);
-    uint64_t (*random)(void *arg);
+    /* The end of a run id that muster makes: "1126-1138-7c3f1a", local month and day, hour and
+     * minute, and six random hexadecimal digits. */
+    void (*stamp)(void *arg, char ret[JOB_STAMP_MAX]);
     /* The working directory, malloc'ed; NULL: not known. */
     char *(*cwd)(void *arg);
     /* The first line of a small file, malloc'ed. Returns 0, or a negative errno with a sentence. */

@@ -145,10 +145,7 @@ static void arrange(struct job_reading *j) {
                            job_given(j, RUN_MASTER_ADDR) ||
                            (!c10d && job_given(j, RUN_MASTER_PORT));
     h->meet = h->list.n > 1 && !is_chosen && (c10d || is_static);
-    if (!job_given(j, RUN_RDZV_ID)) {
-        j->run_id = xasprintf("ssh-%012" PRIx64, j->probes->random(j->probes->arg) >> 16);
-        job_fill_in(j, RUN_RDZV_ID, j->run_id);
-    }
+    job_name_run(j);
     if (!h->meet)
         return;
     const bool v6 = strchr(h->list.items[0].name, ':') != NULL;

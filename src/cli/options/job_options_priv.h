@@ -41,6 +41,8 @@ int job_bad_value(struct job_reading *j, enum run_option row, const char *must);
 /* As if the user had given it, but job_given() stays false. The text is borrowed for the reading.
  */
 void job_fill_in(struct job_reading *j, enum run_option row, const char *text);
+/* Fills in an --rdzv-id for the nodes that this process starts, unless the user gave one. */
+void job_name_run(struct job_reading *j);
 /* Adds a sentence to spec->derived: a value that nobody gave, and where it comes from. */
 void job_derived(struct job_reading *j, const char *fmt, ...) _printf_(2, 3);
 

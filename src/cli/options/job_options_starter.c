@@ -14,6 +14,7 @@ int job_read_starter(struct job_reading *j) {
     job_warn_of_no_hosts(j);
     if (spec->starter > JOB_STARTER_NONE && !place_has_starter(&spec->place)) {
         spec->start_nodes = spec->rdzv.max_nodes;
+        job_name_run(j);
         if (!j->given.meets && !j->given.elsewhere) { /* its agents get where they meet from it */
             job_fill_in(j, RUN_RDZV_BACKEND, "c10d");
             job_fill_in(j, RUN_RDZV_ENDPOINT, "127.0.0.1");

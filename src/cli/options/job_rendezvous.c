@@ -10,6 +10,51 @@
 #include "cli/options/suggest.h"
 #include "launcher/place/place.h"
 
+#define NAME_MAX_BYTES 24
+
+/* Adds the script's name: without folders, without what follows its last dot, in characters that
+ * need no quotes. Of a module, the last part. */
+static void add_program(const struct job_spec *spec, struct strbuf *ret) {
+    bool is_module = spec->entry == JOB_ENTRY_MODULE;
+    const char *text = spec->script != NULL ? spec->script : "check", *dot = NULL;
+    size_t begin = 0, end = strlen(text);
+    while (end > 0 && text[end - 1] == '/')
+        end--;
+    for (begin = end; begin > 0 && text[begin - 1] != (is_module ? '.' : '/'); begin--)
+        if (text[begin - 1] == '.' && dot == NULL)
+            dot = text + begin - 1;
+    if (dot != NULL && dot > text + begin)
+        end = (size_t)(dot - text);
+    for (; begin < end && ret->len < NAME_MAX_BYTES; begin++) {
+        char c = text[begin];
+        bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_';
+        if (plain || ret->len > 0) /* a word that begins with a dash would be taken for an option */
+            strbuf_add_char(ret, plain ? c : '-');
+    }
+    if (ret->len == 0)
+        strbuf_add(ret, "job");
+}
+
+/* A name that people can read, and that no other job has: status and logs find a job by it, nodes
+ * that muster starts recognize each other by it, and a directory or etcd keeps it after the end.
+ * Two of 100 runs that start in one minute have the same six digits once in 3,000 times. Then log
+ * folders get a number (logdir_claim_run()), and "muster status" lists both. */
+static char *made_run_id(const struct job_reading *j) {
+    struct strbuf id = {0};
+    char stamp[JOB_STAMP_MAX];
+    j->probes->stamp(j->probes->arg, stamp);
+    add_program(j->spec, &id);
+    strbuf_printf(&id, "-%s", stamp);
+    return strbuf_take(&id);
+}
+
+void job_name_run(struct job_reading *j) {
+    if (job_given(j, RUN_RDZV_ID))
+        return;
+    j->run_id = made_run_id(j);
+    job_fill_in(j, RUN_RDZV_ID, j->run_id);
+}
+
 /* A job of this process alone: it shares no port with another job, and by default no name. */
 static void be_standalone(struct job_reading *j, const char *run_id) {
     struct job_spec *spec = j->spec;
@@ -17,10 +62,7 @@ static void be_standalone(struct job_reading *j, const char *run_id) {
     spec->standalone = true;
     spec->rdzv.min_nodes = spec->rdzv.max_nodes = 1;
     spec->endpoint_port = 0;
-    spec->run_id = run_id != NULL
-                       ? xstrdup(run_id)
-                       : xasprintf("%016" PRIx64 "%016" PRIx64, j->probes->random(j->probes->arg),
-                                   j->probes->random(j->probes->arg));
+    spec->run_id = run_id != NULL ? xstrdup(run_id) : made_run_id(j);
 }
 
 #define ETCD_V2 "etcd-v2" /* torchrun's name for the older API of etcd */
@@ -323,7 +365,14 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
         spec->run_id_given = false;
         return 0;
     }
-    return is_static ? read_static(j) : read_c10d(j);
+    r = is_static ? read_static(j) : read_c10d(j);
+    /* Several nodes have the name in common: without --rdzv-id it is "none", as in torchrun. */
+    if (r == 0 && spec->rdzv.max_nodes == 1 && !spec->run_id_given &&
+        (is_static || spec->endpoint_port == 0)) {
+        free(spec->run_id);
+        spec->run_id = made_run_id(j);
+    }
+    return r;
 }
 
 static uint64_t given_or(uint64_t given, uint64_t fallback) { return given > 0 ? given : fallback; }

@@ -138,8 +138,10 @@ static const struct option_def defs[] = {
      "etcd; PORT is 2379, PREFIX /muster",
      .brief = "where: HOST[:PORT], dir:/PATH or etcd://HOST[:PORT]", .id = RUN_RDZV_ENDPOINT,
      .fallback = ""},
-    {"rdzv-id", "ID", ENV | SHORT, "Name of the job, the same on all its nodes",
-     .brief = "name of the job, the same on all its nodes (\"none\")", .id = RUN_RDZV_ID,
+    {"rdzv-id", "ID", ENV | SHORT,
+     "Name of the job, the same on all its nodes. Without it, a job of one node, or whose nodes "
+     "muster starts, has the script's name with date and time",
+     .brief = "name of the job (\"none\"; one node: script and time)", .id = RUN_RDZV_ID,
      .fallback = "none"},
     {"rdzv-conf", "KEY=VALUE,...", ENV | OPTION_COMMAS,
      "Further settings of the rendezvous: join_timeout, last_call_timeout, regroup_timeout, "

@@ -5,25 +5,23 @@
 #include <string.h>
 
 #include "base/text/parse.h"
-#include "io/clock.h"
 #include "launcher/place/place.h"
 #include "launcher/starter/starter_program_io.h"
 
 struct local {
     const struct starter_run_config *config;
-    char run_id[PLACE_RUN_ID_MAX];
 };
 
 /* The words of one agent. The endpoint comes before the user's words, which can override it. All
  * agents have one address, so is_host marks the first as the one at the endpoint. */
-static char **words_of(const struct local *l, uint32_t i, const char *program) {
+static char **words_of(const struct starter_run_config *config, uint32_t i, const char *program) {
     uint16_t ports[PLACE_PORTS_MAX];
     _cleanup_(strbuf_fini) struct strbuf endpoint = {0};
-    size_t n_ports = place_ports(l->run_id, PLACE_PORT_LOW, PLACE_PORT_HIGH, ports), n = 0,
-           args = 0;
+    size_t n_ports = place_ports(config->spec->run_id, PLACE_PORT_LOW, PLACE_PORT_HIGH, ports),
+           n = 0, args = 0;
     for (size_t k = 0; k < n_ports; k++)
         strbuf_printf(&endpoint, "%s%u", k > 0 ? "," : "127.0.0.1:", ports[k]);
-    while (l->config->args[args] != NULL)
+    while (config->args[args] != NULL)
         args++;
     char **argv = xcalloc(args + 8, sizeof *argv);
     argv[n++] = xstrdup(program);
@@ -31,21 +29,21 @@ static char **words_of(const struct local *l, uint32_t i, const char *program) {
     argv[n++] = xasprintf("--node-rank=%" PRIu32, i);
     argv[n++] = xstrdup("--rdzv-backend=c10d");
     argv[n++] = xasprintf("--rdzv-endpoint=%s", strbuf_text(&endpoint));
-    argv[n++] = xasprintf("--rdzv-id=%s", l->run_id);
+    argv[n++] = xasprintf("--rdzv-id=%s", config->spec->run_id);
     argv[n++] = xasprintf("--rdzv-conf=is_host=%d", i == 0);
     for (size_t k = 0; k < args; k++)
-        argv[n++] = xstrdup(l->config->args[k]);
+        argv[n++] = xstrdup(config->args[k]);
     return argv;
 }
 
 static int start(void *arg, struct starter_run *r, struct err *err) {
-    const struct local *l = arg;
+    const struct starter_run_config *config = ((const struct local *)arg)->config;
     _cleanup_(freep) char *program = NULL;
-    int code = starter_real_program(l->config->argv0, l->config->envp, &program, err);
-    for (uint32_t i = 0; i < l->config->nodes && code == 0; i++) {
+    int code = starter_real_program(config->argv0, config->envp, &program, err);
+    for (uint32_t i = 0; i < config->nodes && code == 0; i++) {
         _cleanup_(envlist_fini) struct envlist env = {0};
-        char **argv = words_of(l, i, program);
-        envlist_copy(&env, l->config->envp);
+        char **argv = words_of(config, i, program);
+        envlist_copy(&env, config->envp);
         code = starter_spawn(r, argv, &env, err);
         words_free(argv);
     }
@@ -53,17 +51,13 @@ static int start(void *arg, struct starter_run *r, struct err *err) {
 }
 
 static void describe(void *arg, struct starter_description *ret) {
-    const struct local *l = arg;
-    (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", l->run_id);
-    ret->ask = starter_program_word(l->config->argv0, l->config->envp);
+    const struct starter_run_config *config = ((const struct local *)arg)->config;
+    (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", config->spec->run_id);
+    ret->ask = starter_program_word(config->argv0, config->envp);
 }
 
 int local_run(const struct starter_run_config *config) {
     static const struct starter_ops ops = {.start = start, .describe = describe};
     struct local l = {.config = config};
-    if (config->spec->run_id_given)
-        (void)snprintf(l.run_id, sizeof l.run_id, "%s", config->spec->run_id);
-    else
-        (void)snprintf(l.run_id, sizeof l.run_id, "local-%012" PRIx64, random_u64() >> 16);
     return starter_run(config, &ops, &l);
 }

@@ -65,10 +65,10 @@ Test(job_options_pod, the_place_is_filled_in_and_what_is_given_wins) {
         {"", JOB_BACKEND_C10D, NULL, 0, -1, -1, NULL},
         {"--standalone", JOB_BACKEND_C10D, NULL, 0, -1, -1, NULL},
         {"--nnodes=1 --rdzv-backend=c10d --rdzv-endpoint=h:5", JOB_BACKEND_C10D, "h", 5, -1, -1, "none"},
-        {"--rdzv-backend=c10d --rdzv-endpoint=localhost:0", JOB_BACKEND_C10D, "localhost", 0, -1, -1, "none"},
-        {"--rdzv-backend=c10d --rdzv-endpoint=train-3:0", JOB_BACKEND_C10D, "train-3", 0, -1, -1, "none"},
-        {"--rdzv-backend=c10d --rdzv-endpoint=10.244.0.5:0", JOB_BACKEND_C10D, "10.244.0.5", 0, -1, -1, "none"},
-        {"--master-port=7", JOB_BACKEND_STATIC, "127.0.0.1", 7, 0, -1, "none"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=localhost:0", JOB_BACKEND_C10D, "localhost", 0, -1, -1, NULL},
+        {"--rdzv-backend=c10d --rdzv-endpoint=train-3:0", JOB_BACKEND_C10D, "train-3", 0, -1, -1, NULL},
+        {"--rdzv-backend=c10d --rdzv-endpoint=10.244.0.5:0", JOB_BACKEND_C10D, "10.244.0.5", 0, -1, -1, NULL},
+        {"--master-port=7", JOB_BACKEND_STATIC, "127.0.0.1", 7, 0, -1, NULL},
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         _cleanup_(reading_fini) struct reading g = read_line(POD, cases[i].line);

@@ -30,9 +30,9 @@ static int count_gpus(void *arg, uint32_t *ret, struct err *err) {
     return 0;
 }
 
-static uint64_t fixed_random(void *arg) {
+static void fixed_stamp(void *arg, char ret[JOB_STAMP_MAX]) {
     (void)arg;
-    return 0xabcd;
+    (void)strcpy(ret, "1126-1138-7c3f1a");
 }
 
 static char *fixed_cwd(void *arg) {
@@ -67,7 +67,7 @@ static bool has_gpus(void *arg) {
     return gpus_are_here;
 }
 
-static const struct job_probes probes = {count_cpus,  count_gpus, fixed_random,  fixed_cwd,
+static const struct job_probes probes = {count_cpus,  count_gpus, fixed_stamp,   fixed_cwd,
                                          read_secret, NULL,       read_env_file, has_gpus};
 
 /* One command line; words of the environment come before "|". */
@@ -88,7 +88,7 @@ Test(job_options, a_bare_run_is_alone_and_free) {
     cr_assert(g.spec.standalone);
     cr_assert_null(g.spec.endpoint_host);
     cr_assert_eq(g.spec.endpoint_port, 0);
-    cr_assert_str_eq(g.spec.run_id, "000000000000abcd000000000000abcd");
+    cr_assert_str_eq(g.spec.run_id, "train-1126-1138-7c3f1a");
     cr_assert_not(g.spec.run_id_given);
     cr_assert_eq(g.spec.rdzv.min_nodes, 1);
     cr_assert_eq(g.spec.rdzv.max_nodes, 1);
@@ -177,6 +177,35 @@ Test(job_options, an_endpoint_of_several_ports_is_c10d) {
     cr_assert_str_eq(text, "h:5");
 }
 
+Test(job_options, a_run_id_that_muster_makes_has_the_name_of_the_script) {
+    static const char *const cases[][2] = {
+        {"a/b/train.py --lr 3", "train"},
+        {"./train.v2.py", "train-v2"},
+        {"a/.hidden", "hidden"},
+        {"folder/", "folder"},
+        {"..", "job"},
+        {"é+é.py", "job"},
+        {"é1b.py", "1b"},
+        {"-m axolotl.cli.train", "train"},
+        {"--no-python /bin/sh -c x", "sh"},
+        {"a_b~very~long~name~of~a~script.py", "a_b-very-long-name-of-a-"},
+        /* no other node can be in such a job, and no other job at such an endpoint */
+        {"--master-port=29501 train.py", "train"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=localhost:0 train.py", "train"},
+        {"--rdzv-id= train.py", "train"},
+        {"--starter=local --nnodes=2 train.py", "train"},
+        {"--rdzv-backend=c10d --rdzv-endpoint=localhost:5 train.py", NULL},
+        {"--rdzv-id=none --master-port=29501 train.py", NULL},
+        {"--nnodes=1:2 --rdzv-backend=c10d --rdzv-endpoint=h:5 train.py", NULL},
+    };
+    for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+        READ(cases[i][0]);
+        _cleanup_(freep) char *want =
+            cases[i][1] == NULL ? xstrdup("none") : xasprintf("%s-1126-1138-7c3f1a", cases[i][1]);
+        cr_expect_str_eq(g.spec.run_id, want, "%s: %s", cases[i][0], g.spec.run_id);
+    }
+}
+
 Test(job_options, keeps_a_run_id_only_where_it_is_shared) {
     {
         READ("--nnodes=2 x");
@@ -195,7 +224,7 @@ Test(job_options, keeps_a_run_id_only_where_it_is_shared) {
     }
     {
         READ("--standalone --rdzv-id=j7 x");
-        cr_assert_str_eq(g.spec.run_id, "000000000000abcd000000000000abcd");
+        cr_assert_str_eq(g.spec.run_id, "x-1126-1138-7c3f1a");
     }
     char line[JOB_RUN_ID_MAX + 64];
     (void)snprintf(line, sizeof line, "--nnodes=2 --rdzv-id=%0*d x", JOB_RUN_ID_MAX - 1, 1);

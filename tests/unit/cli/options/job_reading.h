@@ -9,9 +9,9 @@
 
 #define WORDS_MAX 64
 
-/* A machine of six CPUs without GPUs, whose random numbers are all the same. */
-#define READING_RANDOM UINT64_C(0xabcdef0123456789)
-#define READING_PROBES .count_cpus = reading_cpus, .count_gpus = reading_gpus, .random = reading_random
+/* A machine of six CPUs without GPUs, at which it is always the same time. */
+#define READING_STAMP "1126-1138-7c3f1a"
+#define READING_PROBES .count_cpus = reading_cpus, .count_gpus = reading_gpus, .stamp = reading_stamp
 
 static inline uint32_t reading_cpus(void *arg) {
     (void)arg;
@@ -25,9 +25,9 @@ static inline int reading_gpus(void *arg, uint32_t *ret, struct err *err) {
     return 0;
 }
 
-static inline uint64_t reading_random(void *arg) {
+static inline void reading_stamp(void *arg, char ret[JOB_STAMP_MAX]) {
     (void)arg;
-    return READING_RANDOM;
+    (void)strcpy(ret, READING_STAMP);
 }
 
 struct reading {
