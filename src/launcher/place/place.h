@@ -32,13 +32,15 @@
 
 #include "base/err.h"
 #include "base/text/strbuf.h"
+#include "launcher/place/launchers.h"
 
 enum place_by {
-    PLACE_BY_HAND = 0,  /* a user, a script, or a batch script of Slurm */
+    PLACE_BY_HAND = 0,  /* a user, a script, or a batch script */
     PLACE_BY_USER_SRUN, /* an srun of the user: this is a task of a step */
     PLACE_BY_OWN_SRUN,  /* an srun that a muster runs (launcher/srun) */
     PLACE_BY_OWN_SSH,   /* the relay of a muster that starts its agents over ssh (launcher/ssh) */
     PLACE_BY_POD,       /* the kubelet */
+    PLACE_BY_LAUNCHER,  /* place.launcher, which starts an agent on each node, or several tasks */
 };
 
 /* Ids from here on are of special steps: batch script, interactive step, external step
@@ -60,12 +62,37 @@ struct place_facts {
     const char *stepd;
     bool stepd_is_parent; /* and it is the parent of this process */
     const char *parent;   /* name of the parent's program ("bash"), NULL: not known */
+    /* Name of the nearest ancestor that a row of launchers[] has, or "slurmstepd"; NULL: none. */
+    const char *ancestor;
+    /* All ancestors are visible, up to the first process of the machine: variables of a launcher
+     * whose process is not among them have leaked. */
+    bool sees_all;
+};
+
+/* What a process manager reports about its tasks. Nodes are counted by host names, and node 0 is
+ * that of rank 0. */
+struct place_pmi {
+    uint32_t n_tasks, rank;    /* of all tasks, >= 1; of this one, from 0 */
+    uint32_t n_nodes, node_id; /* >= 1; of this node, from 0 */
+    uint32_t node_tasks;       /* on this node, >= 1 */
+    uint32_t most_tasks;       /* of any node */
+    uint32_t local_id;         /* of this task on its node, from 0 */
+    char *first_host;          /* of rank 0; owned, malloc'ed */
+    char *run_id;              /* the name of its tasks, the same for all; owned, malloc'ed */
 };
 
 /* Called only where the answer can matter. Each may be NULL: nothing is known. */
 struct place_probes {
     void (*facts)(void *arg, struct place_facts *ret);
     char *(*hosts)(void *arg); /* the text of /etc/hosts, malloc'ed; NULL: it can't be read */
+    /* The text of a file that a launcher's variable names, malloc'ed; NULL: it can't be read. */
+    char *(*file)(void *arg, const char *path);
+    /* Asks the process manager of a row whose `sizes` is PMI-1 or PMIx. 0: *ret is filled in.
+     * -ENOENT: no server is there, so the variables have leaked, and the row does not apply.
+     * Another negative errno with a sentence: the server does not answer as it should. It has
+     * a time limit of its own, below 10 s. */
+    int (*pmi)(void *arg, const struct launcher *row, char *const *envp, struct place_pmi *ret,
+               struct err *err);
     void *arg;
 };
 
@@ -144,6 +171,10 @@ struct place {
     enum place_by by;
     enum place_slurm slurm;
     struct place_pod pod;
+    /* The row whose process or variables prove that it started this process; NULL: none. With kind
+     * TOLD and INSIDE, what is "of the step" below is of the group that it started. With ALLOC,
+     * job_nodes, hosts and run_id are filled in. */
+    const struct launcher *launcher;
 
     /* of the job, but for slurm == NONE. A worker's own run has the first three. */
     char *job_id; /* "28"; of an array's task, its own number */

@@ -1,0 +1,91 @@
+/* The launchers, batch systems and clouds other than Slurm and Kubernetes, as data: a row each.
+ * place_launcher.c reads them all by one function into struct place. Pure.
+ *
+ * A launcher that fits these columns needs a row in launchers.c, an environment in
+ * tests/places, and a line in docs/launchers.md. The sources of a row are named beside it.
+ *
+ * Columns that name variables have one or several names, separated by blanks: the first that is set
+ * and not empty counts. NULL: the launcher has no such variable. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum launcher_kind {
+    /* Another program has started one agent on each node, and variables contain which node. */
+    LAUNCHER_TOLD = 1,
+    /* It has started this process on the first of several hosts, and nothing on the others. */
+    LAUNCHER_ALLOC,
+    /* It has started several tasks, of which this process is one. */
+    LAUNCHER_INSIDE,
+};
+
+/* Where sizes and ranks of the tasks come from. */
+enum launcher_sizes {
+    LAUNCHER_BY_VARIABLES = 0,
+    LAUNCHER_BY_PMI1, /* a PMI-1 server at the file descriptor PMI_FD: place_probes.pmi */
+    LAUNCHER_BY_PMIX, /* a PMIx server: place_probes.pmi */
+};
+
+/* How hosts are written. */
+enum launcher_hosts {
+    LAUNCHER_HOSTS_NONE = 0,
+    LAUNCHER_HOSTS_FILE,  /* a file, whose name the variable has; its form: hosts/hosts.h */
+    LAUNCHER_HOSTS_PAIRS, /* "host1 8 host2 8": hosts and slots */
+    LAUNCHER_HOSTS_LINES, /* separated by white space or commas */
+    LAUNCHER_HOSTS_JSON,  /* ["host1", "host2"] */
+};
+
+#define LAUNCHER_WORDS_MAX 4
+#define LAUNCHER_SIGNALS_MAX 2
+
+struct launcher {
+    const char *name;  /* "gridengine": of --starter */
+    const char *title; /* "Grid Engine": for people */
+    enum launcher_kind kind;
+
+    /* ---- proof ---- */
+    /* Programs that start its tasks, separated by blanks: the nearest ancestor that any row has
+     * decides. NULL: it runs in containers, where none is visible. At most 15 bytes each, as in
+     * /proc/PID/stat. */
+    const char *ancestors;
+    /* Variables that are all set, or else this is another launcher. */
+    const char *proof;
+    /* NAME of a variable whose value must be part of that of another: "JOB_ID" in "PE_HOSTFILE". */
+    const char *part, *whole;
+    const char *absent; /* a variable that must not be set; NULL: none */
+
+    /* ---- the group ---- */
+    enum launcher_sizes sizes;
+    const char *nodes;        /* number of nodes */
+    const char *node_rank;    /* of this node, from 0 */
+    const char *first_rank;   /* the node_rank of the node where they meet; NULL: 0 */
+    const char *tasks, *task; /* INSIDE: number of tasks; of this one, from 0 */
+    const char *hosts;
+    enum launcher_hosts hosts_form;
+    const char *self;       /* this host, as it is written in `hosts` */
+    const char *first_host; /* where the nodes meet; else the first of `hosts` */
+    const char *port;
+    const char *run_id, *attempt;
+
+    /* ---- agents ---- */
+    /* ALLOC: the command that runs another command on a host, which it gets as its next word and
+     * the command as the last. NULL in the first: ssh with its options. */
+    const char *start[LAUNCHER_WORDS_MAX];
+    const char *line; /* the line to write where muster cannot start the job by itself */
+
+    /* ---- workers, and the end ---- */
+    const char *hidden; /* prefixes of variables that workers do not see, separated by blanks */
+    int save[LAUNCHER_SIGNALS_MAX]; /* signals that announce the end of the job; 0: none */
+    int again;                      /* the exit status that queues the job again; 0: none */
+};
+
+extern const struct launcher launchers[];
+extern const size_t n_launchers;
+
+/* The row of this name; NULL: there is none. */
+const struct launcher *launcher_by_name(const char *name);
+/* The first row with this ancestor; NULL: there is none. */
+const struct launcher *launcher_by_ancestor(const char *program);
+/* Whether `word` is one of `list`, which is separated by blanks; list may be NULL: false. */
+bool launcher_has_word(const char *list, const char *word);
