@@ -80,6 +80,92 @@ def test_the_wheel_installs_program_package_and_torchrun(tmp_path):
     assert run(tmp_path / "link", "--nnodes=1", "a b") == f"{bin_}/muster run --nnodes=1 a b\n"
 
 
+TORCHS = "#!/x/bin/python3\nimport sys\nfrom torch.distributed.run import main\nsys.exit(main())\n"
+
+
+def installed(program, path, **env):
+    """The lines of `muster version -v` about its installation: {name: text}."""
+    text = run(program, "version", "-v", env={"PATH": f"{path}:/usr/bin:/bin", **env})
+    lines = text[text.index("installed as\n"):text.index("built with\n")].splitlines()[1:]
+    return {line[2:12].strip(): line[13:] for line in lines}
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """As pip leaves it, except that the program is then replaced by the one to test."""
+    tmp = tmp_path_factory.mktemp("environment")
+    shutil.copy("/bin/true", tmp / "program")
+    run(ROOT / "packaging/wheel.py", "1.2.3", tmp / "program", tmp)
+    run("/usr/bin/python3", "-m", "venv", tmp / "venv")
+    run(tmp / "venv/bin/python", "-m", "pip", "install", "-q", "--no-index", "--find-links", tmp, "muster[torchrun]")
+    shutil.copy(MUSTER, tmp / "venv/bin/muster")
+    return tmp / "venv"
+
+
+def test_version_reports_the_wheel_that_it_was_installed_from(environment):
+    muster = environment / "bin/muster"
+    info, = environment.rglob("muster-1.2.3.dist-info")
+    found = installed(muster, environment / "bin", VIRTUAL_ENV=str(environment))
+    assert found["program"] == str(muster)
+    assert found["package"] == f"wheel: {info} (made by muster, installed by pip), in the active environment; " \
+                               "the program is not the file that its RECORD describes"
+    record = re.sub(r"(bin/muster,[^,]*),\d+", rf"\1,{muster.stat().st_size}", (info / "RECORD").read_text())
+    (info / "RECORD").write_text(record)
+    found = installed(muster, environment / "bin", VIRTUAL_ENV="/usr")
+    assert found["package"] == f"wheel: {info} (made by muster, installed by pip), not in the active environment /usr"
+    (info / "WHEEL").write_text("Wheel-Version: 1.0\nGenerator: meson\n")
+    assert installed(muster, "/")["package"] == f"pip build: {info} (made by meson, installed by pip)"
+    libevent = re.search(rb"libevent_core\S*", subprocess.run(["objdump", "-p", MUSTER], capture_output=True, check=True).stdout)
+    assert (libevent[0].decode() if libevent else "linked in") in found["libraries"]
+    shutil.copy(MUSTER, environment / "other")
+    assert installed(environment / "other", "/")["package"] == "none has a record of this file"
+    assert installed(MUSTER, "/")["package"] == f"none: it is in the build tree {BUILD}"
+
+
+def test_version_reports_which_torchrun_runs(environment, tmp_path):
+    muster, torchrun = environment / "bin/muster", environment / "bin/torchrun"
+    ours = torchrun.read_text()
+    try:
+        assert installed(muster, environment / "bin")["torchrun"] == \
+            f"{torchrun}: the script of muster[torchrun], runs this muster"
+        assert installed(MUSTER, environment / "bin")["torchrun"] == \
+            f"{torchrun}: the script of muster[torchrun], runs {muster}"
+        torchrun.write_text(TORCHS)
+        found = installed(muster, environment / "bin")
+        assert found["torchrun"] == f"{torchrun}: PyTorch's script; MUSTER_REPLACE_TORCHRUN is not set"
+        assert found[""].startswith("muster[torchrun] is installed, but a later installation of torch has overwritten its script")
+        assert installed(muster, environment / "bin", MUSTER_REPLACE_TORCHRUN="1")["torchrun"] == \
+            f"{torchrun}: PyTorch's script, which starts muster, because MUSTER_REPLACE_TORCHRUN=1"
+    finally:
+        torchrun.write_text(ours)
+    (tmp_path / "bin").mkdir()
+    link = tmp_path / "bin/torchrun"
+    link.symlink_to(MUSTER)
+    assert installed(MUSTER, link.parent)["torchrun"] == f"{link}: this muster"
+    link.unlink()
+    link.write_text(TORCHS)
+    link.chmod(0o755)
+    assert installed(MUSTER, link.parent) | {"torchrun": "", "": ""} == installed(MUSTER, "/") | {"torchrun": "", "": ""}
+    assert installed(MUSTER, link.parent)["torchrun"] == f"{link}: PyTorch's script"
+    assert "has no effect, because" in installed(MUSTER, link.parent, MUSTER_REPLACE_TORCHRUN="1")["torchrun"]
+    link.write_text("#!/bin/sh\n")
+    assert installed(MUSTER, link.parent)["torchrun"] == f"{link}: neither this muster nor PyTorch's script"
+    if not shutil.which("torchrun", path="/usr/bin:/bin"):
+        assert installed(MUSTER, "/")["torchrun"] == "none on PATH"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not pathlib.Path("/var/lib/dpkg/info").is_dir(), reason="needs a mount namespace and dpkg")
+def test_version_reports_the_debian_package(tmp_path):
+    program, info = tmp_path / "muster", tmp_path / "info"
+    shutil.copy(MUSTER, program)
+    info.mkdir()
+    inside = f"mount --bind {info} /var/lib/dpkg/info && {program} version -v"
+    for path, want in ((program, "Debian package: the file is in /var/lib/dpkg/info/muster.list"),
+                       (f"{program}-else", "none has a record of this file")):
+        (info / "muster.list").write_text(f"/.\n{path}\n")
+        assert f"\n  package    {want}\n" in run("unshare", "-m", "sh", "-c", inside)
+
+
 def test_a_program_that_needs_more_than_glibc_is_refused(tmp_path):
     done = subprocess.run([ROOT / "packaging/needs.py", "/bin/true", "--at-most", "2.1"], capture_output=True, text=True)
     assert done.returncode == 1 and "at most 2.1 is wanted" in done.stderr

@@ -10,6 +10,7 @@
 #include "base/json/json.h"
 #include "base/text/envlist.h"
 #include "base/text/strbuf.h"
+#include "cli/commands/installed_io.h"
 #include "cli/options/commands.h"
 #include "io/loop.h"
 #include "io/net/tls.h"
@@ -172,6 +173,8 @@ int cmd_version(int argc, char **argv) {
     _cleanup_(strbuf_fini) struct strbuf text = {0};
     strbuf_add(&text, VERSION_LINE);
     if (verbose) {
+        strbuf_add(&text, "installed as\n");
+        installed_add(environ, &text);
         strbuf_add(&text, "built with\n");
         found_built(&text);
         strbuf_add(&text, "found here\n");

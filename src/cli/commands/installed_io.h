@@ -1,0 +1,9 @@
+/* How this program was installed, and which torchrun runs, for "muster version -v": only what files
+ * on this machine show. */
+#pragma once
+
+#include "base/text/strbuf.h"
+
+/* Adds lines with its path, its package, where its libraries are, and the first torchrun on the
+ * PATH of envp. */
+void installed_add(char *const *envp, struct strbuf *out);
