@@ -27,12 +27,11 @@ WORDS = [  # a pattern, and what to write
     (r"hears?|heard", "receives, is notified"),
 ]
 ALLOWED = {
-    "CHANGELOG.md": 1,
     "docs": 1,
     "man": 4,
     "src/cli": 30,
-    "src/launcher": 349,
-    "src/rendezvous": 283,
+    "src/launcher": 307,
+    "src/rendezvous": 280,
     "src/watchdog": 5,
 }
 TOPS = ("src", "include", "man", "docs", "examples")
