@@ -136,6 +136,11 @@ DIFFERENCES = [
     Difference(
         "`--tee` with `--log-dir=/dev/null`", "lines without a prefix", "lines with the prefix",
         "the option asks for it", r"stdout|stderr", "--log-dir=/dev/null -t3 probe.py", r"--log-dir=/dev/null -t3 .*"),
+    Difference(
+        "several workers on one terminal", "lines without a prefix",
+        "lines begin with `[rank0]: ` (`--prefix=never`: without), and a worker's terminal is narrower by that",
+        "otherwise it is not known whose line it is", r"sees(/.*)?", "behaviour: two_workers_on_a_terminal",
+        r"behaviour: two_workers_on_a_terminal"),
 
     # --- behaviour
     Difference(

@@ -98,7 +98,7 @@ def test_what_is_seen_of_a_job(here):
     lines = here.output(number).splitlines()
     shown = sorted(x for x in lines if x.startswith("["))
     hosts = here.on(2, 2, 2)
-    assert shown == sorted([f"[{rank}]: in {hosts[rank]}" for rank in range(6)] + [f"[{rank}]: 0" for rank in range(6)])
+    assert shown == sorted([f"[rank{rank}]: in {hosts[rank]}" for rank in range(6)] + [f"[rank{rank}]: 0" for rank in range(6)])
     assert len([x for x in lines if re.match(r"muster: group \d+\.\d+: 3 nodes, 6 workers", x)]) == 1, lines
     assert not [x for x in lines if x.startswith("srun:")], lines
     others = [x for x in lines if x.startswith("muster:") and not x.startswith("muster: group ")]
@@ -593,7 +593,7 @@ def test_an_environment_that_one_node_lacks(here):
     told = [line for line in said.splitlines() if "warning" in line]
     assert len(told) == 1 and re.fullmatch(r"muster: warning: node2: there is no /dev/shm/venv/bin/python3 here, as where the job "
                                            r"was started: /\S+ runs the workers", told[0]), said or here.output(number)
-    assert "[0]: /dev/shm/venv/bin/python3" in said, said
+    assert "[rank0]: /dev/shm/venv/bin/python3" in said, said
 
 
 def test_an_environment_that_no_node_has(here):

@@ -17,7 +17,7 @@ def wait_ready(agent):
 def test_as_many_agents_as_nodes(job):
     code, out, err = job.run("--starter=local", "--nnodes=3", "--nproc-per-node=2", *shell("echo $RANK of $WORLD_SIZE $GROUP_RANK"))
     assert code == 0, err
-    assert sorted(out.splitlines()) == [f"[{r}]: {r} of 6 {r // 2}" for r in range(6)], out + err
+    assert sorted(out.splitlines()) == [f"[rank{r}]: {r} of 6 {r // 2}" for r in range(6)], out + err
     assert "warning" not in err, err
 
 
@@ -46,4 +46,4 @@ def test_agents_end_if_the_starter_is_killed(job):
 def test_where_they_meet_can_be_given(job):
     code, out, err = job.run("--starter=local", "--nnodes=2", f"--rdzv-endpoint=dir:{job.tmp}/meet", "--rdzv-backend=dir", "--rdzv-id=e2e",
                              *shell("echo $RANK"))
-    assert code == 0 and sorted(out.split()) == ["0", "1", "[0]:", "[1]:"], out + err
+    assert code == 0 and sorted(out.split()) == ["0", "1", "[rank0]:", "[rank1]:"], out + err

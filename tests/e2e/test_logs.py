@@ -58,7 +58,7 @@ for i in range(40):
     code, _, err = job.run("--nproc-per-node=2", "--log-dir=logs", how, "--rdzv-id=turns", path)
     assert code == 0, err
     lines = shown(job).splitlines()
-    assert lines == [f"[{i % 2}]:line {i}" for i in range(40)]
+    assert lines == [f"[rank{i % 2}]: line {i}" for i in range(40)]
     assert shown(job, "turns", "--rank", "1", "--stdout") == "".join(f"line {i}\n" for i in range(1, 40, 4))
     assert shown(job, "-n", 3).splitlines() == lines[-3:]
     stamps = [line.split()[0] for line in shown(job, "--timestamps").splitlines()]
@@ -90,8 +90,8 @@ def test_it_follows_across_a_restart_until_the_run_ends(job):
     code, out, err = logs.finish()
     assert (code, err) == (0, "")
     first, second = out.split("-- 1.2 --\n")
-    assert set(first.splitlines()) >= {"[0]:begin", "[1]:begin"} and "failing" in first, out
-    assert sorted(second.splitlines()) == ["[0]:begin", "[0]:no newline", "[1]:begin", "[1]:no newline"], out
+    assert set(first.splitlines()) >= {"[rank0]: begin", "[rank1]: begin"} and "failing" in first, out
+    assert sorted(second.splitlines()) == ["[rank0]: begin", "[rank0]: no newline", "[rank1]: begin", "[rank1]: no newline"], out
     # what has ended is shown, and not waited for
     assert follow(job).finish()[:2] == (0, shown(job))
 
@@ -106,7 +106,7 @@ def test_both_nodes_of_a_shared_folder(job, tmp_path):
     for agent in agents:
         assert agent.wait() == 0, agent.said()
     assert len(list((tmp_path / "logs" / "e2e" / "1.1").iterdir())) == 2
-    every = [f"[{rank}]:hello" for rank in range(4)]
+    every = [f"[rank{rank}]: hello" for rank in range(4)]
     for words in ([], ["e2e"], ["--log-dir", tmp_path / "logs"], [tmp_path / "logs" / "e2e" / "latest"]):
         assert sorted(shown(job, *words).splitlines()) == every, words
 
@@ -117,7 +117,7 @@ def test_folders_of_nodes_with_disks_of_their_own(job, tmp_path):
                         f"--log-dir={tmp_path}/{tag}", "-t1", *SH, "echo $RANK") for tag in "ab"]
     assert [agent.wait() for agent in agents] == [0, 0]
     assert len(shown(job, tmp_path / "a").splitlines()) == 1
-    both = ["[0]:0", "[1]:1"]
+    both = ["[rank0]: 0", "[rank1]: 1"]
     assert sorted(shown(job, tmp_path / "a", tmp_path / "b" / "own").splitlines()) == both
     assert sorted(shown(job, "-f", tmp_path / "a", tmp_path / "b").splitlines()) == both
 
@@ -140,29 +140,29 @@ def test_a_run_without_logs_says_what_to_do(job):
     assert "it is written there with -r 3" in shown(job, code=1)
     assert "it is written there with -r 3" in shown(job, "-f", code=1)
     assert job.run("--rdzv-id=quiet", "-t3", *SH, "echo hello")[0] == 0  # in a private folder
-    assert shown(job) == "[0]:hello\n"
+    assert shown(job) == "[rank0]: hello\n"
 
 
 def test_ids_and_their_beginnings(job):
     for name in ("train-a", "train-b", "other"):
         assert job.run(f"--rdzv-id={name}", "--log-dir=logs", "-t1", *SH, f"echo {name}")[0] == 0
-    assert shown(job) == "[0]:other\n"
-    assert shown(job, "train-a") == "[0]:train-a\n"
-    assert shown(job, "oth") == "[0]:other\n"
+    assert shown(job) == "[rank0]: other\n"
+    assert shown(job, "train-a") == "[rank0]: train-a\n"
+    assert shown(job, "oth") == "[rank0]: other\n"
     assert shown(job, "train", code=2).splitlines() == [
         "muster logs: several jobs have an id that begins with 'train'; choose one:",
         "  muster logs train-b", "  muster logs train-a"]
     assert "several jobs in logs begin" in shown(job, "--log-dir=logs", "train", code=2)
     assert "no job 'x' is known" in shown(job, "x", code=1)
     assert job.run("--rdzv-id=train-a", "--log-dir=logs", "-t1", *SH, "echo again")[0] == 0
-    assert shown(job, "train-a") == "[0]:again\n"
-    assert shown(job, "train-a.2") == "[0]:again\n"
-    assert shown(job, "--log-dir=logs", "train-a") == "[0]:train-a\n"
+    assert shown(job, "train-a") == "[rank0]: again\n"
+    assert shown(job, "train-a.2") == "[rank0]: again\n"
+    assert shown(job, "--log-dir=logs", "train-a") == "[rank0]: train-a\n"
     waits = job.agent("w", "--nnodes=2", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-id=waits", *SH, "true")
     waits.wait_said("waiting for nodes")
     waits.signal(signal.SIGINT)
     assert waits.wait() == 128 + signal.SIGINT
-    assert shown(job) == "[0]:again\n", "the newest run of which a worker ran"
+    assert shown(job) == "[rank0]: again\n", "the newest run of which a worker ran"
     assert "no worker of the run 'waits' ran on this machine" in shown(job, "waits", code=1)
     assert "stopped by SIGINT" in ask(job, "status", "waits")[1]
     assert job.run("--rdzv-id=quiet", *SH, "true")[0] == 0
@@ -178,20 +178,20 @@ def test_generations_ranks_streams_and_tail(job, tmp_path):
     put(run, "1.9", "b", 10, "stderr", [(2, "two\nstill two\n")])
     put(run, "1.9", "b", 2, "stdout", [(None, "no time\n")])
     put(run, "1.10", "a", 0, "stdout", [(0, "\x1b[31mred\x1b[0m\n"), (5, "rest")])
-    whole = ["[2]:no time", "[0]:one", "[10]:two", "[10]:still two", "[0]:three", "-- 1.10 --", "[0]:\x1b[31mred\x1b[0m",
-             "[0]:rest"]
+    whole = ["[rank2]: no time", "[rank0]: one", "[rank10]: two", "[rank10]: still two", "[rank0]: three", "-- 1.10 --", "[rank0]: \x1b[31mred\x1b[0m",
+             "[rank0]: rest"]
     assert shown(job, run).splitlines() == whole
     assert shown(job, run, "-n", 4).splitlines() == whole[3:]
     assert shown(job, run, "-n0") == ""
     assert shown(job, run, "--tail=all", "--prefix=never").splitlines() == [
-        re.sub(r"^\[\d+\]:", "", line) for line in whole if not line.startswith("--")]
+        re.sub(r"^\[rank\d+\]: ", "", line) for line in whole if not line.startswith("--")]
     assert shown(job, run, "--rank", "0") == "one\nthree\n\x1b[31mred\x1b[0m\nrest"
-    assert shown(job, "--rank=2-9", run) == "[2]:no time\n"
-    assert shown(job, run, "--stderr") == "[10]:two\n[10]:still two\n"
+    assert shown(job, "--rank=2-9", run) == "[rank2]: no time\n"
+    assert shown(job, run, "--stderr") == "[rank10]: two\n[rank10]: still two\n"
     assert shown(job, run, "--generation=latest").splitlines() == whole[6:]
     assert shown(job, run / "1.9").splitlines() == whole[:5]
     assert shown(job, run, "--timestamps", "--rank=2,10").splitlines()[:2] == [
-        "-" + " " * 27 + "[2]:no time", "2026-11-23T13:38:38.000000Z [10]:two"]
+        "-" + " " * 27 + "[rank2]: no time", "2026-11-23T13:38:38.000000Z [rank10]: two"]
     assert "ranks and streams" in shown(job, run, "--rank=7", code=1)
     assert "0-3,7" in shown(job, run, "--rank=x", code=2)
     for words in (["--tail=-1"], ["--generation=x"], ["--rank=1,x"], ["--prefix=x"]):
@@ -204,7 +204,7 @@ def test_folders_of_torchrun(job, tmp_path):
             folder = tmp_path / "id_x3" / f"attempt_{attempt}" / str(rank)
             folder.mkdir(parents=True)
             (folder / "stdout.log").write_text(f"{attempt} {rank}\n")
-    assert shown(job, tmp_path / "id_x3").splitlines() == ["[0]:0 0", "[1]:0 1", "-- attempt_1 --", "[0]:1 0", "[1]:1 1"]
+    assert shown(job, tmp_path / "id_x3").splitlines() == ["[rank0]: 0 0", "[rank1]: 0 1", "-- attempt_1 --", "[rank0]: 1 0", "[rank1]: 1 1"]
 
 
 def test_a_reader_that_leaves_and_a_full_disk(job, tmp_path):
@@ -212,7 +212,7 @@ def test_a_reader_that_leaves_and_a_full_disk(job, tmp_path):
     put(run, "1.1", "a", 0, "stdout", [(None, "line\n" * 1_000_000)])
     done = subprocess.run(["/bin/bash", "-c", '"$0" logs "$1" | head -n 1; echo "${PIPESTATUS[0]}"', MUSTER, run],
                           env=job.env("x"), capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("[0]:line\n0\n", "")
+    assert (done.stdout, done.stderr) == ("[rank0]: line\n0\n", "")
     with open("/dev/full", "w", encoding="ascii") as full:
         done = subprocess.run([MUSTER, "logs", run], env=job.env("x"), stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 1 and "No space left on device" in done.stderr
@@ -225,7 +225,7 @@ def test_a_device_in_a_folder_is_not_read_for_ever(job, tmp_path, name):
     (folder / name).symlink_to("/dev/zero")
     put(tmp_path / "run", "1.1", "a", 1, "stdout", [(2, "other\n")])
     lines = shown(job, tmp_path / "run").splitlines()
-    assert sorted(lines) == (["[1]:other"] if name == "stdout.log" else ["[0]:line", "[1]:other"])
+    assert sorted(lines) == (["[rank1]: other"] if name == "stdout.log" else ["[rank0]: line", "[rank1]: other"])
 
 
 def test_what_happens_to_files_while_it_follows(job, tmp_path):
@@ -238,19 +238,19 @@ def test_what_happens_to_files_while_it_follows(job, tmp_path):
     def expect(*texts):
         assert logs.out.until(lambda: lines == list(texts), 30), lines
 
-    expect("[1]:b1")
+    expect("[rank1]: b1")
     (a / "stdout.log").write_text("new\n")  # it was emptied: begin again
-    expect("[1]:b1", "[0]:new")
+    expect("[rank1]: b1", "[rank0]: new")
     (b / "stdout.log").unlink()
     with open(a / "stdout.log", "a", encoding="ascii") as f:
         f.write("50%\r")
         f.flush()
-        assert logs.out.until(lambda: bytes(logs.out.raw).endswith(b"[0]:50%\r"), 30), logs.out.raw
+        assert logs.out.until(lambda: bytes(logs.out.raw).endswith(b"[rank0]: 50%\r"), 30), logs.out.raw
         f.write("100%\nunfini")
         f.flush()
-        expect("[1]:b1", "[0]:new", "[0]:50%\r100%")
+        expect("[rank1]: b1", "[rank0]: new", "[rank0]: 50%\r100%")
         put(run, "1.2", "c", 2, "stdout", [(1, "c1\n")])
-        expect("[1]:b1", "[0]:new", "[0]:50%\r100%", "[0]:unfini", "-- 1.2 --", "[2]:c1")
+        expect("[rank1]: b1", "[rank0]: new", "[rank0]: 50%\r100%", "[rank0]: unfini", "-- 1.2 --", "[rank2]: c1")
     logs.signal(signal.SIGINT)
     assert logs.wait() == 130
 

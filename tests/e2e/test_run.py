@@ -803,6 +803,20 @@ def test_the_prefix_can_be_chosen(job, tmp_path):
     assert "[rank0]: hello\n" in out and "[rank1]: hello\n" in out
 
 
+@pytest.mark.parametrize("when, template, lines", [
+    ("never", None, ["hello", "hello"]),
+    ("never", "<${rank}> ", ["hello", "hello"]),
+    ("always", "<${rank}> ", ["<0> hello", "<1> hello"]),
+    ("auto", None, ["[default0]:hello", "[default1]:hello"]),
+])
+def test_prefixes_of_tee(job, tmp_path, when, template, lines):
+    words = [f"--log-line-prefix-template={template}"] if template else []
+    code, out, err = job.run("--nproc-per-node=2", "--log-dir", tmp_path / "logs", "-t3", f"--prefix={when}", *words, *SH,
+                             "echo hello")
+    assert code == 0 and sorted(out.splitlines()) == lines, out + err
+    assert {p.read_text() for p in (tmp_path / "logs").rglob("stdout.log")} == {"hello\n"}
+
+
 def test_only_chosen_local_ranks_reach_the_terminal(job, tmp_path):
     code, out, err = job.run("--nproc-per-node=3", "--log-dir", tmp_path / "logs", "-t1", "--local-ranks-filter=1",
                              *SH, 'echo "out$RANK"')

@@ -341,7 +341,7 @@ def test_a_login_shell_that_prints(here, shell):
         for rc in (".bashrc", ".zshenv", ".cshrc", ".tcshrc", fish):
             (here.cluster.home(name) / rc).write_text("echo 'Welcome to the cluster!'\necho again\nprintf 'no line end'\n")
     code, out, err = here.run("node1,node2", worker="echo \"it's $RANK\"")
-    assert code == 0 and sorted(out.splitlines()) == ["[0]: it's 0", "[1]: it's 1"], out + err
+    assert code == 0 and sorted(out.splitlines()) == ["[rank0]: it's 0", "[rank1]: it's 1"], out + err
     here.gone()
 
 
@@ -450,8 +450,8 @@ def test_what_is_seen_of_a_job(here):
     code, out, err = here.run("node1:2,node2:2,node3:2,node4:2", worker="echo in ${HOME##*/}; echo oops >&2")
     assert code == 0, err
     hosts = here.on(2, 2, 2, 2)
-    assert sorted(out.splitlines()) == sorted(f"[{rank}]: in {hosts[rank]}" for rank in range(8))
-    assert sorted(x for x in err.splitlines() if "oops" in x) == sorted(f"[{rank}]: oops" for rank in range(8))
+    assert sorted(out.splitlines()) == sorted(f"[rank{rank}]: in {hosts[rank]}" for rank in range(8))
+    assert sorted(x for x in err.splitlines() if "oops" in x) == sorted(f"[rank{rank}]: oops" for rank in range(8))
     assert len([x for x in err.splitlines() if re.match(r"muster: group \d+\.\d+: 4 nodes, 8 workers", x)]) == 1, err
     here.gone()
 
@@ -465,7 +465,7 @@ def test_much_output_is_whole(here):
     assert code == 0, err
     seen = [0] * 4
     for line in out.splitlines():
-        found = re.fullmatch(r"\[(\d)\]: \1 (\d+) x{60}", line)
+        found = re.fullmatch(r"\[rank(\d)\]: \1 (\d+) x{60}", line)
         assert found and int(found[2]) == seen[int(found[1])], f"{line!r} {seen}"
         seen[int(found[1])] += 1
     assert seen == [lines] * 4
@@ -624,5 +624,5 @@ def test_the_page(here):
     env = here.job.env("a", here.env({"PATH": f"{folder}/bin:{os.environ['PATH']}"}))
     for line, world in zip(lines.splitlines(), (4, 6)):
         done = here.cluster.run("sh", "-c", line, folder=folder, env=env)
-        assert sorted(done.stdout.splitlines()) == [f"[{rank}]: trained {rank} {world}" for rank in range(world)], done.stderr
+        assert sorted(done.stdout.splitlines()) == [f"[rank{rank}]: trained {rank} {world}" for rank in range(world)], done.stderr
     here.gone()

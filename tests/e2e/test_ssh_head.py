@@ -113,7 +113,7 @@ def test_hosts_are_nodes(hosts):
     code, out, err = hosts.run("a,b:2", *shell("echo $RANK/$WORLD_SIZE $LOCAL_RANK $GROUP_RANK $ON_HOST $PWD"))
     assert code == 0, err
     here = hosts.job.tmp
-    assert sorted(out.splitlines()) == [f"[0]: 0/3 0 0 a {here}", f"[1]: 1/3 0 1 b {here}", f"[2]: 2/3 1 1 b {here}"]
+    assert sorted(out.splitlines()) == [f"[rank0]: 0/3 0 0 a {here}", f"[rank1]: 1/3 0 1 b {here}", f"[rank2]: 2/3 1 1 b {here}"]
     calls = hosts.calls.read_text().splitlines()
     assert len(calls) == 2 and all("-T -x -o BatchMode=yes" in call for call in calls)
 
@@ -145,14 +145,14 @@ def test_an_operator_has_the_keys_of_all_jobs_that_were_started_here(hosts, job)
 def test_this_machine_needs_no_ssh(hosts):
     code, out, err = hosts.run("localhost,b", *shell("echo $GROUP_RANK $ON_HOST"))
     assert code == 0, err
-    assert sorted(out.splitlines()) == ["[0]: 0", "[1]: 1 b"]
+    assert sorted(out.splitlines()) == ["[rank0]: 0", "[rank1]: 1 b"]
     assert len(hosts.calls.read_text().splitlines()) == 1
 
 
 def test_what_a_login_prints_is_not_the_jobs(hosts):
     code, out, err = hosts.run("noisy1,noisy2", *shell("echo $RANK"))
     assert code == 0, err
-    assert sorted(out.splitlines()) == ["[0]: 0", "[1]: 1"]
+    assert sorted(out.splitlines()) == ["[rank0]: 0", "[rank1]: 1"]
 
 
 @pytest.mark.parametrize("host, said", [
@@ -182,7 +182,7 @@ def test_hosts_from_a_pipe(hosts):
     os.close(read)
     code, out, err = head.finish(60)
     assert code == 0, err
-    assert sorted(out.splitlines()) == ["[0]: 0/3 a", "[1]: 1/3 b", "[2]: 2/3 b"]
+    assert sorted(out.splitlines()) == ["[rank0]: 0/3 a", "[rank1]: 1/3 b", "[rank2]: 2/3 b"]
 
 
 def test_what_is_said_of_the_command_line_is_said_once(hosts):
@@ -260,7 +260,7 @@ def test_a_first_host_that_hangs_does_not_hold_up_the_others(hosts):
     code, out, err = hosts.run("silent,a,b", "--nnodes=2:3", *QUICK, *shell("echo $RANK/$WORLD_SIZE $GROUP_RANK $ON_HOST"))
     assert code == 0, err
     assert err.count("host silent: its login has not started muster yet: the job begins without it") == 1, err
-    assert sorted(out.splitlines()) == ["[0]: 0/2 0 a", "[1]: 1/2 1 b"]
+    assert sorted(out.splitlines()) == ["[rank0]: 0/2 0 a", "[rank1]: 1/2 1 b"]
 
 
 def test_a_first_host_that_answers_late_takes_part(hosts):
@@ -279,7 +279,7 @@ def test_a_first_host_that_answers_late_takes_part(hosts):
 @pytest.mark.slow
 def test_a_first_host_that_hangs_is_named_once(hosts):
     code, out, err = hosts.run("silent,a,b", "--nnodes=2:3", *shell("echo $ON_HOST"), seconds=90)
-    assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: b"], err
+    assert code == 0 and sorted(out.splitlines()) == ["[rank0]: a", "[rank1]: b"], err
     assert err.count("host silent: ") == 1 and "the job begins without it" in err, err
 
 
@@ -287,7 +287,7 @@ def test_a_first_host_that_hangs_is_named_once(hosts):
 def test_the_start_waits_for_no_login_that_hangs(hosts):
     """Not longer than until it is named, whatever last_call_timeout says."""
     code, out, err = hosts.run("a,silent,b", "--nnodes=2:3", "--rdzv-conf=last_call_timeout=600", *shell("echo $ON_HOST"), seconds=90)
-    assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: b"], err
+    assert code == 0 and sorted(out.splitlines()) == ["[rank0]: a", "[rank1]: b"], err
     assert "host silent: its login has not started muster yet" in err
 
 
@@ -299,7 +299,7 @@ def test_no_login_hangs_while_others_come_through(hosts):
     head.wait_said("host silent: its login has not started muster yet", 60)
     assert time.monotonic() - begun >= 22
     code, out, err = head.finish(30)
-    assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: slow"], err
+    assert code == 0 and sorted(out.splitlines()) == ["[rank0]: a", "[rank1]: slow"], err
 
 
 def test_a_login_that_hangs_is_given_up(hosts):
@@ -318,14 +318,14 @@ def test_logins_that_hang_do_not_keep_others_from_being_called(hosts):
     head = hosts.job.agent("head", f"-H{names}", f"--ssh={own}", "--nnodes=2:66", "--rdzv-conf=last_call_timeout=1",
                            *shell("echo $ON_HOST"), env={"FAKE_CALLS": hosts.calls})
     code, out, err = head.finish(120)
-    assert code == 0 and sorted(out.splitlines()) == ["[0]: a", "[1]: b"], err
+    assert code == 0 and sorted(out.splitlines()) == ["[rank0]: a", "[rank1]: b"], err
 
 
 def test_the_job_goes_on_without_a_bad_host(hosts):
     code, out, err = hosts.run("unknown,a,b", "--nnodes=2:3", *QUICK, *shell("echo $RANK/$WORLD_SIZE $GROUP_RANK $ON_HOST"))
     assert code == 0, err
     assert "host unknown: " in err
-    assert sorted(out.splitlines()) == ["[0]: 0/2 0 a", "[1]: 1/2 1 b"]
+    assert sorted(out.splitlines()) == ["[rank0]: 0/2 0 a", "[rank1]: 1/2 1 b"]
 
 
 def test_the_group_waits_for_no_host_that_can_not_come(hosts):
@@ -334,7 +334,7 @@ def test_the_group_waits_for_no_host_that_can_not_come(hosts):
                                *shell("echo $RANK/$WORLD_SIZE $ON_HOST"))
     assert code == 0, err
     assert "host unknown: " in err and "host late: " in err
-    assert sorted(out.splitlines()) == ["[0]: 0/2 a", "[1]: 1/2 b"]
+    assert sorted(out.splitlines()) == ["[rank0]: 0/2 a", "[rank1]: 1/2 b"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts need root")
@@ -497,7 +497,7 @@ def test_output_of_hosts_is_whole_and_in_lines(hosts):
     assert code == 0, err
     seen = {0: [], 1: [], 2: []}
     for line in out.splitlines():
-        found = re.fullmatch(r"\[(\d)\]: (\d) line (\d+) and some more text", line)
+        found = re.fullmatch(r"\[rank(\d)\]: (\d) line (\d+) and some more text", line)
         assert found and found[1] == found[2], line
         seen[int(found[1])].append(int(found[3]))
     assert all(seen[rank] == list(range(lines)) for rank in seen)
@@ -528,7 +528,7 @@ def test_a_slow_reader_loses_nothing(hosts):
     heard.until(lambda: heard.ended, 10)
     lines = heard.text().splitlines()
     heard.join()
-    assert len(lines) == 60000 and all(re.fullmatch(r"\[[01]\]: \d+ [0-9]{40}", line) for line in lines)
+    assert len(lines) == 60000 and all(re.fullmatch(r"\[rank[01]\]: \d+ [0-9]{40}", line) for line in lines)
 
 
 def unread(hosts, before, **more):
@@ -721,7 +721,7 @@ def test_usr1_is_for_the_workers(hosts):
     head.signal(signal.SIGUSR1)
     code, out, err = head.finish(30)
     assert code == 0, err
-    assert "[0]: got 0" in out and "[1]: got 1" in out
+    assert "[rank0]: got 0" in out and "[rank1]: got 1" in out
 
 
 def test_what_follows_in_a_script_is_not_the_jobs(hosts):
@@ -730,7 +730,7 @@ def test_what_follows_in_a_script_is_not_the_jobs(hosts):
     os.close(write)
     code, out, err = hosts.run("a,b", *shell("cat; echo $RANK"), stdin=read)
     assert code == 0, err
-    assert sorted(out.splitlines()) == ["[0]: 0", "[1]: 1"]
+    assert sorted(out.splitlines()) == ["[rank0]: 0", "[rank1]: 1"]
     assert os.read(read, 100) == b"the next line\n"
     os.close(read)
 

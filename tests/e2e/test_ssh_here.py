@@ -44,7 +44,7 @@ def test_this_machine_needs_no_ssh(job):
     slurm = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "3", "SLURM_NODEID": "3"}
     code, out, err = job.run("-H", f"localhost:2,{socket.gethostname()}:1", "--ssh=/bin/false", "--export=A,B=2", *shell(
         "echo $RANK of $WORLD_SIZE in $PWD: $A $B; env | grep -c ^SLURM; true"), env={"A": "1", **slurm}, seconds=100)
-    assert sorted(out.splitlines()) == sorted(f"[{r}]: {text}" for r in range(3)
+    assert sorted(out.splitlines()) == sorted(f"[rank{r}]: {text}" for r in range(3)
                                               for text in (f"{r} of 3 in {job.tmp}: 1 2", "0")), out + err
 
 

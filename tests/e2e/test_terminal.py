@@ -63,9 +63,39 @@ SAY = "import os; print(os.environ['RANK'], *[os.isatty(fd) for fd in (0, 1, 2)]
 
 
 def test_output_of_workers_is_a_terminal_with_its_size(job, terminal):
+    """What the prefix takes of a line is left out, or progress bars would be wider than the line."""
     code, shown = on(terminal, job, "--nproc-per-node=2", *PYTHON, SAY)
     assert code == 0, shown
-    assert sorted(shown.splitlines()) == ["0 False True True 40 10", "1 False True True 40 10"]
+    assert sorted(shown.splitlines()) == ["[rank0]: 0 False True True 31 10", "[rank1]: 1 False True True 31 10"]
+
+
+@pytest.mark.parametrize("when, one, two", [
+    ("auto", "0", ["[rank0]: 0", "[rank1]: 1"]),
+    ("always", "[rank0]: 0", ["[rank0]: 0", "[rank1]: 1"]),
+    ("never", "0", ["0", "1"]),
+])
+def test_prefixes_on_a_terminal(job, terminal, when, one, two):
+    """Each of the two streams by itself: standard error is no terminal here."""
+    reader, pipe = os.pipe()
+    code, shown = on(terminal, job, f"--prefix={when}", "--nproc-per-node=2", *SH, "echo $RANK; echo $RANK >&2", stderr=pipe)
+    os.close(pipe)
+    with open(reader) as lines:
+        plain = sorted(line for line in lines.read().splitlines() if not line.startswith("muster:"))
+    assert code == 0 and sorted(shown.splitlines()) == two, shown
+    assert plain == (two if when == "always" else ["0", "1"])
+    other = Terminal()
+    code, shown = on(other, job, f"--prefix={when}", "--nproc-per-node=2", "--local-ranks-filter=0", *SH, "echo $RANK",
+                     stderr=None)
+    os.close(other.controller)
+    assert code == 0 and shown.splitlines() == [one], shown
+
+
+def test_a_prefix_that_a_line_has_is_not_repeated(job, terminal):
+    """PyTorch begins the lines of a traceback like this."""
+    code, shown = on(terminal, job, "--nproc-per-node=2", *SH, r"printf '[rank%d]: first\nsecond\n\n[rank%d]: last' $RANK $RANK",
+                     stderr=None)
+    lines = ["[rank0]: ", "[rank0]: first", "[rank0]: last", "[rank0]: second"]
+    assert code == 0 and sorted(shown.splitlines()) == lines + [line.replace("0", "1") for line in lines], shown
 
 
 def test_only_the_stream_that_is_a_terminal_is_one(job, terminal):
@@ -107,7 +137,7 @@ sys.stderr.write("\\n")
 """, stdout=None)
     assert code == 0, shown
     states = re.split(r"\r\x1b\[K|\n", shown)
-    assert [s for s in states if s and not re.fullmatch(r"rank [0-3]: +\d+%", s)] == [], shown
+    assert [s for s in states if s and not re.fullmatch(r"\[rank([0-3])\]: rank \1: +\d+%", s)] == [], shown
     assert sorted(re.findall(r"rank ([0-3]): 100%\n", shown)) == ["0", "1", "2", "3"], shown
     assert shown.count("\n") <= 12, shown
 
@@ -135,7 +165,7 @@ print("columns", os.get_terminal_size(1).columns, flush=True)
     terminal.resize(77)
     agent.signal(signal.SIGWINCH)
     assert agent.wait() == 0, agent.said()
-    assert terminal.text().count(b"columns 77\n") == 2
+    assert terminal.text().count(b"columns 68\n") == 2
 
 
 def log_writer(agent):
@@ -159,7 +189,8 @@ def test_a_killed_log_writer_hangs_nobody_up(job, terminal):
     gate = os.open(job.tmp / "more", os.O_RDWR)  # both workers pass, whenever they come to it
     assert agent.wait() == 0, agent.said()
     os.close(gate)
-    assert terminal.text() == b"before\nbefore\nafter\nafter\n"
+    assert sorted(terminal.text().decode().splitlines()) == [
+        f"[rank{rank}]: {word}" for rank in (0, 1) for word in ("after", "before")]
 
 
 def test_a_worker_has_no_controlling_terminal(job, terminal):

@@ -61,7 +61,7 @@ def record(muster, python):
         job = subprocess.Popen([str(word) for word in argv], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env)
         began, faults = time.monotonic(), {3: "worker", 9: "node"}
         for line in job.stdout:
-            line = re.sub(r"^\[\d+\]: ", "", line.rstrip())
+            line = re.sub(r"^\[rank\d+\]: ", "", line.rstrip())
             if not line.startswith(("muster:", "epoch", "test")):
                 continue  # the stacks of the worker that was killed
             lines.append(("m" if line.startswith("muster:") else "w", f"{time.monotonic() - began:5.1f}  {line}"))

@@ -65,8 +65,9 @@ static const struct option_def defs[] = {
                      .arg = "WHEN",
                      .choices = "auto always never",
                      .fallback = "auto",
-                     .help = "when lines begin with [RANK]: and generations with -- NAME --; auto: "
-                             "unless --rank names one rank"},
+                     .help =
+                         "when lines begin with [rankN]: and generations with -- NAME --; auto: "
+                         "unless --rank names one rank"},
     [LOGS_LOG_DIR] = {.name = "log-dir",
                       .arg = "DIR",
                       .flags = OPTION_SHORT,

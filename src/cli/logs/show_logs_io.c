@@ -47,6 +47,14 @@ static void print_time(uint64_t ns) {
         printf("%-27s ", text);
 }
 
+/* That of muster run, unless the line has it: from PyTorch. */
+static void print_prefix(uint32_t rank, const struct log_piece *piece) {
+    char prefix[32];
+    int n = snprintf(prefix, sizeof prefix, "[rank%u]: ", rank);
+    if (piece->len < (size_t)n - 1 || memcmp(piece->data, prefix, (size_t)n - 1) != 0)
+        (void)fputs(prefix, stdout);
+}
+
 static void end_line(struct show *show) {
     if (show->open != NULL && show->prefixed)
         (void)putchar('\n');
@@ -80,7 +88,7 @@ static bool show_piece(void *arg, struct log_source *s, const struct log_piece *
     if (show->open == NULL && show->view->timestamps)
         print_time(s->ns);
     if (show->open == NULL && show->prefixed)
-        printf("[%u]:", f->rank);
+        print_prefix(f->rank, piece);
     (void)fwrite(piece->data, 1, piece->len, stdout);
     if (piece->ended)
         (void)putchar('\n');

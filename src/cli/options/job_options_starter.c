@@ -62,8 +62,8 @@ bool job_counts_elsewhere(const struct job_reading *j) {
 
 void job_share_output(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    const bool has_own = job_given(j, RUN_TEE) || job_given(j, RUN_REDIRECTS) ||
-                         spec->line_prefix != NULL || spec->place.srun_labels;
+    const bool has_own =
+        job_given(j, RUN_TEE) || job_given(j, RUN_REDIRECTS) || spec->place.srun_labels;
     if ((spec->nodes == PLACE_NODES_STEP || place_has_starter(&spec->place)) &&
         spec->rdzv.max_nodes > 1)
         spec->output = has_own ? JOB_OUTPUT_SHARED : JOB_OUTPUT_PREFIXED;

@@ -138,7 +138,8 @@ void job_warn_of_idle_options(struct job_reading *j) {
          "no effect unless nodes meet in a directory or etcd"},
         {"bind-memory", spec->bind == BIND_NONE || (spec->bind == 0 && no_gpu),
          "no effect without --bind"},
-        {"log-line-prefix-template", no_tee, "no effect without --tee"},
+        {"log-line-prefix-template", spec->prefix == JOB_PREFIX_NEVER,
+         "no effect with --prefix=never"},
         {"log-mode", no_file, "no effect, no file is written; see --log-dir and --event-log"},
         {"key-file", spec->auth == AUTH_NONE, "no effect with --auth=none"},
     };

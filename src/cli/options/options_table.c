@@ -230,9 +230,15 @@ static const struct option_def defs[] = {
      .id = RUN_TEE, .letter = 't', .fallback = "0"},
     {"local-ranks-filter", "RANK,...", ENV, "Only these local ranks write to the terminal",
      .id = RUN_LOCAL_RANKS_FILTER, .fallback = ""},
+    {"prefix", "WHEN", ENV | OURS,
+     "When lines of workers begin with a prefix, [rankN]:. auto: with --tee, on a terminal to "
+     "which "
+     "several workers of this node write, and where the output of several nodes comes together",
+     .choices = "auto always never",
+     CHOICE(prefix, JOB_PREFIX_AUTO, JOB_PREFIX_ALWAYS, JOB_PREFIX_NEVER)},
     {"log-line-prefix-template", "TEXT", ENV,
-     "Prefix of --tee with ${role_name}, ${local_rank}, ${rank}; by default "
-     "[${role_name}${local_rank}]:",
+     "Another prefix, with ${role_name}, ${local_rank}, ${rank}; the default with -t or -r is "
+     "torchrun's, [${role_name}${local_rank}]:",
      TEXT(line_prefix), .key = "line_prefix", .variable = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"},
     {"duplicate-stdout-filters", "TEXT,...", ENV,
      "Also write lines of --tee that contain one of these texts to the node's "
@@ -356,7 +362,7 @@ const struct option_set run_options = {
     .command = "run",
     .operands = "SCRIPT [ARGS...]",
     .about = "Starts and watches the workers of this node; in a Slurm job, or with -H, of all "
-             "nodes. If one fails, all are stopped; --max-restarts=N starts them again.",
+             "nodes. If one fails, all are stopped; --max-restarts starts them again.",
     .example = "--nproc-per-node=gpu train.py --epochs 10",
     .more_of = "On two nodes, the same on each (or once, with -H node1,node2):",
     .more = "--nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=node1 train.py",

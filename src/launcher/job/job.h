@@ -92,8 +92,13 @@ enum job_warm { JOB_WARM_OFF = 0, JOB_WARM_PROCESS, JOB_WARM_FORK };
 enum job_output {
     JOB_OUTPUT_OWN = 0,  /* it alone */
     JOB_OUTPUT_SHARED,   /* agents that srun or ssh has started on several nodes */
-    JOB_OUTPUT_PREFIXED, /* the same, and lines of workers begin with their rank */
+    JOB_OUTPUT_PREFIXED, /* the same, and lines of workers begin with a prefix */
 };
+
+/* When lines of workers begin with a prefix. AUTO: those of --tee, of JOB_OUTPUT_PREFIXED, and on a
+ * terminal to which several workers of this node write. */
+enum job_prefix { JOB_PREFIX_AUTO = 0, JOB_PREFIX_ALWAYS, JOB_PREFIX_NEVER };
+#define JOB_RANK_PREFIX "[rank${rank}]: " /* like PyTorch's own of a traceback */
 
 /* The exit status of a job whose worker failed: 1, or that of the worker that failed first. */
 enum job_exit_code { JOB_EXIT_CODE_TORCHRUN = 0, JOB_EXIT_CODE_WORKER };
@@ -228,7 +233,8 @@ struct job_spec {
     char **filters[2]; /* lines of stdout, stderr with one of these texts are written once more,
                           NULL-terminated; NULL: none */
     enum job_output output;
-    char *line_prefix;   /* template of --tee's prefix; NULL: torchrun's default */
+    enum job_prefix prefix;
+    char *line_prefix;   /* template; NULL: torchrun's with -t or -r, else JOB_RANK_PREFIX */
     bool *console_ranks; /* [JOB_WORKERS_MAX], NULL: all (--local-ranks-filter) */
     uint64_t
         output_spool; /* bytes of output in a file that a reader has not taken, for each stream */

@@ -435,6 +435,12 @@ void console_source_init(struct console_source *s, struct console *c, enum conso
                          const char *prefix) {
     *s = (struct console_source){
         .console = c, .stream = stream, .prefix = prefix == NULL ? "" : prefix};
+    size_t len = strlen(s->prefix);
+    s->known = len > 0 && s->prefix[len - 1] == ' ' ? len - 1 : 0;
+}
+
+static bool has_prefix(const struct console_source *s, const char *line, size_t len) {
+    return s->known > 0 && len >= s->known && memcmp(line, s->prefix, s->known) == 0;
 }
 
 void console_source_fini(struct console_source *s) {
@@ -455,7 +461,7 @@ void console_source_piece(struct console_source *s, const struct linebuf_piece *
         begin_line(o);
     else if (piece->start == LINEBUF_REPLACES)
         add_text(o, CLEAR_LINE);
-    if (!mine || piece->start == LINEBUF_REPLACES)
+    if ((!mine || piece->start == LINEBUF_REPLACES) && !has_prefix(s, piece->data, piece->len))
         add_text(o, s->prefix);
     queue_add(o, piece->data, piece->len);
     if (piece->ended)
@@ -507,20 +513,21 @@ static size_t next_lines(const char *lines, size_t len) {
  * size. The line then overwrites the excess bytes. */
 #define PREFIX_PIECE ((size_t)32)
 
-static void add_lines(struct strbuf *bytes, const char *source_prefix, size_t prefix_len,
-                      const char *lines, size_t len) {
-    bool small = prefix_len <= PREFIX_PIECE;
+static void add_lines(struct strbuf *bytes, const struct console_source *s, const char *lines,
+                      size_t len) {
+    const size_t whole = strlen(s->prefix);
+    bool small = whole <= PREFIX_PIECE;
     char prefix[PREFIX_PIECE] = {0};
     if (small)
-        memcpy(prefix, source_prefix, prefix_len);
+        memcpy(prefix, s->prefix, whole);
     while (len > 0) {
-        const char *end = prefix_len == 0 ? lines + len - 1 : memchr(lines, '\n', len);
-        size_t n = (size_t)(end - lines) + 1;
+        const char *end = whole == 0 ? lines + len - 1 : memchr(lines, '\n', len);
+        size_t n = (size_t)(end - lines) + 1, prefix_len = has_prefix(s, lines, n) ? 0 : whole;
         char *to = strbuf_room(bytes, prefix_len + n + PREFIX_PIECE);
         if (small)
             memcpy(to, prefix, PREFIX_PIECE);
         else
-            memcpy(to, source_prefix, prefix_len);
+            memcpy(to, s->prefix, prefix_len);
         memcpy(to + prefix_len, lines, n);
         bytes->len += prefix_len + n;
         lines += n;
@@ -537,7 +544,7 @@ void console_source_lines(struct console_source *s, const char *lines, size_t le
         if (!make_room(o, n + prefix_len * (n / LINE_GUESS + 1) + sizeof CLEAR_LINE + 2))
             return;
         begin_line(o);
-        add_lines(queue_buffer(o), s->prefix, prefix_len, lines, n);
+        add_lines(queue_buffer(o), s, lines, n);
         lines += n;
         len -= n;
     }

@@ -66,8 +66,10 @@ struct console_source {
     struct console *console;
     enum console_stream stream;
     const char *prefix; /* borrowed; before each line; may be "" */
+    size_t known;       /* a line that begins with so many bytes of it has one already; 0: none */
 };
-/* prefix: borrowed until console_source_fini(); NULL: none. */
+/* prefix: borrowed until console_source_fini(); NULL: none. One that ends with a blank is not
+ * repeated: PyTorch begins the lines of a traceback with "[rank3]: ", too. */
 void console_source_init(struct console_source *s, struct console *c, enum console_stream stream,
                          const char *prefix);
 void console_source_fini(struct console_source *s);

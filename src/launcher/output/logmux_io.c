@@ -285,6 +285,12 @@ static int open_pty(struct mux_stream *s, int terminal) {
     return r;
 }
 
+static void resize(const struct mux_stream *s) {
+    size_t prefix = s->route.view == STREAM_PREFIXED ? strlen(s->worker->prefix) : 0;
+    if (s->pipe_fd >= 0 && s->like >= 0)
+        pty_resize(s->pipe_fd, s->like, (unsigned)prefix);
+}
+
 static int open_pipe(struct mux_stream *s, struct err *err) {
     struct logmux *mux = s->worker->mux;
     int r = child_pipe(&s->pipe_fd, &s->child_fd);
@@ -312,17 +318,19 @@ static int open_stream(struct mux_stream *s, const struct logmux_worker *worker,
         free(TAKE_PTR(s->path)); /* it could not be opened */
     if (!worker->on_console && k == OUT)
         return open_null(&s->child_fd, err);
-    bool prefixed = tee || wants_file || worker->prefixed;
+    const int terminal = tee || wants_file ? -1 : writer_terminal(s->worker->mux->writer, k);
+    bool prefixed = tee || wants_file || worker->prefix == JOB_PREFIX_ALWAYS ||
+                    (worker->prefix == JOB_PREFIX_AUTO && terminal >= 0 && !worker->alone);
     s->route = (struct stream_route){.view = !worker->on_console ? STREAM_HIDDEN
                                              : prefixed          ? STREAM_PREFIXED
                                                                  : STREAM_LINES,
                                      .to_file = s->path != NULL,
                                      .keeps_tail = k == ERR};
-    if (s->route.view != STREAM_LINES ||
-        open_pty(s, writer_terminal(s->worker->mux->writer, k)) < 0)
+    if (s->route.view == STREAM_HIDDEN || open_pty(s, terminal) < 0)
         return open_pipe(s, err);
-    if (worker->alone)
+    if (worker->alone && !prefixed)
         s->route.view = STREAM_EXACT;
+    resize(s);
     return 0;
 }
 
@@ -365,13 +373,9 @@ int logmux_open(struct logmux *mux, uint32_t index, const struct logmux_worker *
 }
 
 void logmux_resize(struct logmux *mux) {
-    for (uint32_t i = 0; i < mux->n_workers; i++) {
-        for (int k = OUT; k <= ERR; k++) {
-            struct mux_stream *s = &mux->workers[i].streams[k];
-            if (s->pipe_fd >= 0 && s->like >= 0)
-                pty_resize(s->pipe_fd, s->like);
-        }
-    }
+    for (uint32_t i = 0; i < mux->n_workers; i++)
+        for (int k = OUT; k <= ERR; k++)
+            resize(&mux->workers[i].streams[k]);
 }
 
 void logmux_started(struct logmux *mux, uint32_t index) {
@@ -388,10 +392,9 @@ int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
                const char *prefix_template, const struct logmux_ops *ops, void *arg,
                struct logmux **ret) {
     struct logmux *mux = xcalloc(1, sizeof *mux);
-    bool given = prefix_template != NULL && prefix_template[0] != '\0';
     mux->loop = loop;
     mux->writer = writer;
-    mux->prefix_template = xstrdup(given ? prefix_template : DEFAULT_PREFIX);
+    mux->prefix_template = xstrdup(prefix_template != NULL ? prefix_template : DEFAULT_PREFIX);
     mux->ops = *ops;
     mux->arg = arg;
     mux->n_workers = n_workers;

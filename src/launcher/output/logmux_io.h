@@ -12,11 +12,12 @@
  * For each stream (torchrun's rules; muster's improvements are in brackets):
  *   redirected       the worker itself writes to the file (O_APPEND), not through the log writer
  *   tee              the file gets the raw bytes, the console gets the lines with a prefix
- *   neither          console, without a prefix unless `prefixed` [whole lines, never torn or
- *                    mixed with others']; if the console is a terminal, the worker gets a
- *                    pseudo-terminal, and if it is the only worker that is shown, exactly its
- *                    bytes are; if both streams are the same file (`> log 2>&1`), the order of a
- *                    worker's lines is kept
+ *   neither          console [whole lines, never torn or mixed with others'], with the prefix
+ *                    where `prefix` asks for it: AUTO on a terminal if several workers are shown;
+ *                    if the console is a terminal, the worker gets a pseudo-terminal, which is
+ *                    narrower than it by the prefix, and if it is the only worker that is shown,
+ *                    exactly its bytes are; if both streams are the same file (`> log 2>&1`), the
+ *                    order of a worker's lines is kept
  *   not on_console   tee: as redirected; neither: dropped (stderr's end is kept for the report)
  *   no folder        (dir NULL: --log-dir=/dev/null) all goes to the console, tee with its prefix
  *
@@ -32,6 +33,7 @@
 #include "base/err.h"
 #include "base/text/strbuf.h"
 #include "io/loop.h"
+#include "launcher/job/job.h"
 #include "launcher/output/writer_io.h"
 
 /* After logmux_no_more() pipes are read to their end, or for this long: a process that workers left
@@ -52,7 +54,7 @@ struct logmux_worker {
     const char *dir;
     int file_fds[2];         /* of the streams that only go to a file; -1: none. Borrowed */
     unsigned redirects, tee; /* STD_* bits of job.h, of this local rank */
-    bool prefixed;           /* lines for the console have the prefix, without --tee, too */
+    enum job_prefix prefix;  /* lines for the console have the prefix */
     bool on_console;         /* --local-ranks-filter allows its output */
     bool alone;              /* and no other worker's */
 };
@@ -78,8 +80,8 @@ struct logmux_ops {
     void (*on_last_output)(void *arg, uint32_t index, const struct logmux_last_output *last);
 };
 
-/* prefix_template: the prefix of tee'd lines, with ${role_name} ${local_rank} ${rank} ${hostname};
- * NULL or "": "[${role_name}${local_rank}]:". Copied. */
+/* prefix_template: with ${role_name} ${local_rank} ${rank} ${hostname}; NULL:
+ * "[${role_name}${local_rank}]:". Copied. */
 _must_use_ int logmux_new(struct loop *loop, struct writer *writer, uint32_t n_workers,
                           const char *prefix_template, const struct logmux_ops *ops, void *arg,
                           struct logmux **ret);

@@ -9,10 +9,13 @@
 
 #include "io/file.h"
 
-void pty_resize(int ours, int like) {
+void pty_resize(int ours, int like, unsigned narrower) {
     struct winsize size;
-    if (ioctl(like, TIOCGWINSZ, &size) == 0)
-        (void)ioctl(ours, TIOCSWINSZ, &size);
+    if (ioctl(like, TIOCGWINSZ, &size) < 0)
+        return;
+    if (size.ws_col > narrower)
+        size.ws_col = (unsigned short)(size.ws_col - narrower);
+    (void)ioctl(ours, TIOCSWINSZ, &size);
 }
 
 /* The worker's end by its descriptor, because its name can be of another mount namespace. */
@@ -43,7 +46,6 @@ int pty_open(int like, int *ret_ours, int *ret_workers) {
         file_close(&ours);
         return r;
     }
-    pty_resize(ours, like);
     *ret_ours = ours;
     *ret_workers = workers;
     return 0;

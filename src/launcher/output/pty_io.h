@@ -5,14 +5,14 @@
  *
  *     r = pty_open(STDOUT_FILENO, &ours, &workers);
  *     read(ours, …);                EIO after the last process has closed its end
- *     pty_resize(ours, STDOUT_FILENO);                       after SIGWINCH */
+ *     pty_resize(ours, STDOUT_FILENO, 0);                    at first, and after SIGWINCH */
 #pragma once
 
 #include "base/util.h"
 
-/* Both ends are close-on-exec, ours is non-blocking. Settings and window size are those of the
- * terminal `like`. -errno: there is none (no /dev/ptmx, the limit kernel.pty.max). */
+/* Both ends are close-on-exec, ours is non-blocking. Settings are those of the terminal `like`;
+ * there is no window size yet. -errno: there is none (no /dev/ptmx, the limit kernel.pty.max). */
 _must_use_ int pty_open(int like, int *ret_ours, int *ret_workers);
-/* Gives it the window size of `like`. The caller tells the workers (SIGWINCH): the kernel does not,
- * because it is not their controlling terminal. */
-void pty_resize(int ours, int like);
+/* Gives it the window size of `like`, less `narrower` columns. The caller notifies the workers
+ * (SIGWINCH): the kernel does not, because it is not their controlling terminal. */
+void pty_resize(int ours, int like, unsigned narrower);

@@ -204,12 +204,21 @@ static uint32_t shown_ranks(const struct job_spec *job) {
     return n;
 }
 
+/* As logmux_new() takes it. */
+static const char *prefix_template(const struct job_spec *spec) {
+    if (spec->prefix == JOB_PREFIX_NEVER)
+        return "";
+    return spec->line_prefix != NULL || worker_logs_asked_for(spec) ? spec->line_prefix
+                                                                    : JOB_RANK_PREFIX;
+}
+
 static int make(struct local_workers *c, uint32_t i, struct child_spec *spec, struct err *err) {
     const struct job_spec *job = c->config.spec;
     int r = build_env(c, i, &c->env, err);
     if (r < 0)
         return r;
     c->argv = worker_argv_build(job, c->config.python, i);
+    const bool prefixed = job->output == JOB_OUTPUT_PREFIXED && job->prefix == JOB_PREFIX_AUTO;
     bool lacking = worker_logs_wanted(c->files) && worker_logs_dir(c->files, i) == NULL;
     unsigned redirects = std_map_get(&job->redirects, i), tee = std_map_get(&job->tee, i);
     struct logmux_worker log = {
@@ -220,7 +229,7 @@ static int make(struct local_workers *c, uint32_t i, struct child_spec *spec, st
         .dir = worker_logs_dir(c->files, i),
         .redirects = redirects,
         .tee = lacking ? tee | redirects : tee, /* all output goes to the console, with prefixes */
-        .prefixed = job->output == JOB_OUTPUT_PREFIXED,
+        .prefix = prefixed ? JOB_PREFIX_ALWAYS : job->prefix,
         .on_console = job->console_ranks == NULL || job->console_ranks[i],
         .alone = shown_ranks(job) == 1,
     };
@@ -752,9 +761,8 @@ int local_workers_prepare(struct local_workers *c, struct generation g, const st
         return r;
     if (worker_logs_prepare(c->files, c->generation_text, form) == WORKER_LOGS_E_LATER)
         c->awaits |= AWAITS_FILES;
-    const char *prefix =
-        spec->output == JOB_OUTPUT_PREFIXED ? LOCAL_WORKERS_RANK_PREFIX : spec->line_prefix;
-    r = logmux_new(c->loop, c->config.writer, spec->nproc, prefix, &logmux_ops, c, &c->logs);
+    r = logmux_new(c->loop, c->config.writer, spec->nproc, prefix_template(spec), &logmux_ops, c,
+                   &c->logs);
     if (r < 0)
         return r;
     if (c->config.discovery != NULL && !node_discovery_ended(c->config.discovery))

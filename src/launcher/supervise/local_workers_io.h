@@ -29,9 +29,6 @@
 
 struct local_workers;
 
-/* The prefix of JOB_OUTPUT_PREFIXED, as logmux_new() takes it. */
-#define LOCAL_WORKERS_RANK_PREFIX "[${rank}]: "
-
 struct local_workers_config {
     const struct job_spec *spec; /* borrowed, as all below */
     char *const *envp;

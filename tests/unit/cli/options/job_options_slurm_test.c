@@ -390,7 +390,7 @@ Test(job_options_slurm, lines_of_several_nodes_have_their_rank) {
         {STEP, "--tee=3 x", JOB_OUTPUT_SHARED},
         {STEP, "--tee=0 x", JOB_OUTPUT_SHARED},
         {STEP, "-r 1 x", JOB_OUTPUT_SHARED},
-        {STEP, "--log-line-prefix-template=a x", JOB_OUTPUT_SHARED},
+        {STEP, "--log-line-prefix-template=a x", JOB_OUTPUT_PREFIXED},
         {STEP "SLURM_LABELIO=1 ", "x", JOB_OUTPUT_SHARED},
         {STEP "SLURM_LABELIO=0 ", "x", JOB_OUTPUT_PREFIXED},
         {STEP, "--nnodes=4 --rdzv-endpoint=node1:29500 --rdzv-backend=c10d x", JOB_OUTPUT_OWN},
