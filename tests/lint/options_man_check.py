@@ -51,6 +51,13 @@ def options_in_text(page):
     return {"-" + name for line in re.findall(r"^\..*\bFl .*$", page, re.M) for name in re.findall(r"(?:Fl|,) (-[a-z][a-z-]+)", line)}
 
 
+def example_lines(page):
+    """Command lines of muster in examples, with their continuations."""
+    blocks = re.findall(r"^\.Bd -literal.*?\n(.*?)^\.Ed$", page, re.M | re.S) + re.findall(r"^\.Dl (.*)$", page, re.M)
+    lines = "\n".join(blocks).replace("\\e\n", " ").replace("\\(dq", '"').splitlines()
+    return [line for line in lines if re.match(r"(\$ )?(exec )?muster [a-z]", line)]
+
+
 # A page, the fewest options that it can have, and the commands that it describes.
 PAGES = [
     ("muster-run.1", 30, ["run"]),
@@ -90,9 +97,15 @@ def main():
     for path in sorted(folder.glob("*.[1-8]")):
         names = options_in_text(path.read_text())
         mentioned += len(names)
+        for line in example_lines(path.read_text()):
+            ours = line.split("--ssh")[0].split(".py")[0]  # the rest is for ssh or the script
+            names |= set(re.findall(r" (--[a-z-]+)", ours))
         problems += [f"{path.name}: there is no option {o}" for o in sorted(names - known)]
     if mentioned < 300:
         problems.append(f"only {mentioned} options found in the text of the pages: is this check blind?")
+    page = (folder / "muster-run.1").read_text()
+    if len(example_lines(page[:page.index(".Sh OPTIONS")])) < 12:
+        problems.append("muster-run.1: fewer than 12 examples before its options")
     printed = subprocess.run([muster, "run", "--print-config", "x"], check=True, capture_output=True, text=True).stdout
     keys, in_page = set(json.loads(printed)), keys_of_page((folder / "muster-files.5").read_text())
     problems += [f"muster-files.5: no key {k} of --print-config" for k in sorted(keys - in_page)]
