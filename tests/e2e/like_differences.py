@@ -131,7 +131,7 @@ DIFFERENCES = [
         "nodes can share DIR; all logs of a job are in one folder, in the order of time, and none is overwritten",
         r"logs(/.*)?/\.[^/]*|logs/logs", "-r3 --log-dir logs probe.py"),
     Difference(
-        "without `--log-dir`", "a folder in `$TMPDIR` stays for each run", "nothing stays, but log files that were asked for",
+        "without `--log-dir`", "a folder in `$TMPDIR` remains for each run", "nothing remains except log files that were asked for",
         "no program removes it", r"tmp", "probe.py", theirs=r".*<folder of the launcher>.*", ours=r"\[\]"),
     Difference(
         "`--tee` with `--log-dir=/dev/null`", "lines without a prefix", "lines with the prefix",
@@ -144,7 +144,7 @@ DIFFERENCES = [
 
     # --- behaviour
     Difference(
-        "the same failure within 5 s of the start, twice in a row", "restarted until nothing is left of `--max-restarts`",
+        "the same failure within 5 s of the start, twice in a row", "restarted until `--max-restarts` is used up",
         "ends the job (`--crash-loop`)", "the restarts are for failures that a restart heals", r"told",
         "behaviour: a_worker_fails_at_once_in_every_attempt_of_many",
         r"behaviour: a_worker_fails_at_once_in_every_attempt_of_many"),
@@ -159,7 +159,7 @@ DIFFERENCES = [
         "otherwise the failed worker is unknown", r"(no message|no JSON|empty)/report.*", "behaviour: error_files_of_other_forms",
         r"behaviour: error_files_of_other_forms"),
     Difference(
-        "a worker fails with static ranks on several nodes, and restarts are left", "the workers of its node restart",
+        "a worker fails with static ranks on several nodes, and the job may restart", "the workers of its node restart",
         "the workers of all nodes restart", "the others wait for it in a collective operation that cannot end", r"starts",
         "behaviour: two_agents_with_static_ranks_one_worker_fails_and_restarts",
         r"behaviour: two_agents_with_static_ranks_one_worker_fails_and_restarts"),
@@ -196,12 +196,12 @@ DIFFERENCES = [
         "the reader of standard output goes away, as `head` does", "status 1", "that of the workers, who notice nothing",
         "the reader left on purpose", r"status", "behaviour: a_reader_that_goes_away", r"behaviour: a_reader_that_goes_away", "1", "0"),
     Difference(
-        "a last line without a newline, with `--tee`", "stays without", "gets one", "the next line is of another worker",
+        "a last line without a newline, with `--tee`", "has none", "gets one", "the next line is of another worker",
         r"stdout", "behaviour: a_last_line_without_a_newline_is_teed", r"behaviour: a_last_line_without_a_newline_is_teed"),
 
     Difference(
         "carriage returns, with `--tee`", "end a line: each step of a progress bar is a line of its own", "pass within their line",
-        "a progress bar stays one line", r"bytes", "behaviour: carriage_returns_are_teed", r"behaviour: carriage_returns_are_teed"),
+        "a progress bar remains one line", r"bytes", "behaviour: carriage_returns_are_teed", r"behaviour: carriage_returns_are_teed"),
     Difference(
         "bytes that are not UTF-8, with `--tee`", "replaced on the terminal", "pass as they are",
         "what a worker writes is its own", r"bytes", "behaviour: bytes_that_are_no_text_are_teed",
@@ -209,7 +209,7 @@ DIFFERENCES = [
     Difference(
         "an agent of an elastic job is killed, or gets a signal",
         "the other nodes' workers run on with the old world size; at the end their launchers wait for it for five minutes",
-        "the workers restart with the nodes that are left", "a collective operation with a lost peer does not end",
+        "the workers restart with the remaining nodes", "a collective operation with a lost peer does not end",
         r"status|restarted|of the other", "behaviour: an_agent_of_an_elastic_job_is_killed",
         r"behaviour: an_agent_of_an_elastic_job_.*"),
     Difference(

@@ -41,7 +41,7 @@ FAILURES = [  # what fails, the script, what names the cause
     ("a missing module", "import flash_attn\n", "ModuleNotFoundError: "),
     ("SIGKILL to rank 1 (out of memory)", IN_RANK_1.format("os.kill(os.getpid(), signal.SIGKILL)"), "SIGKILL"),
     ("`sys.exit(3)` in rank 1", IN_RANK_1.format("sys.exit(3)"), r"(exit ?code|status)\W*3\b"),
-    ("a wrong path", None, "No such file"),
+    ("a wrong path", None, "[Nn]o such file"),
     ("the port is in use", "", "(address|port) already in use|another program"),
     ("rank 1 hangs, rank 0 waits for it", HANGS, None),
 ]
@@ -49,7 +49,7 @@ FAILURES = [  # what fails, the script, what names the cause
 
 def plain(text, job):
     """Without what is different in every run."""
-    text = like.Names(job).plain(text).replace("<folder>/", "").replace("<host>", "node1")
+    text = like.Names(job).plain(text).replace("<folder>/", "").replace("<folder>", "/home/me").replace("<host>", "node1")
     text = re.sub(r"\S*/(?=hang\.txt)", "DIR/", re.sub(r"/\S*/(?=python)", "", text))
     text = re.sub(r"^([WEI])\d{4} [\d:.]+ \d+ \S+\] ", r"\1... ", text)
     text = re.sub(r"\b(pid:?) \d+", r"\1 N", text, flags=re.I)
@@ -66,7 +66,7 @@ def start(launcher, folder, script, options=()):
     job = harness.Job(folder / launcher)
     if script is not None:
         (job.tmp / "train.py").write_text(script)
-    env = like.environment(job, {"OMP_NUM_THREADS": "1", "PYTHON_EXEC": harness.TORCH_PYTHON})
+    env = like.environment(job, {"OMP_NUM_THREADS": "1"})
     return job, job.agent("a", "--nproc-per-node=2", *options, "train.py", env=env, program=like.program(launcher))
 
 

@@ -295,13 +295,13 @@ int job_stop_head(const struct job_head *head, struct err *err) {
     file_close(&fd);
     if (r == -EREMOTE)
         return err_set(err, r,
-                       "the head of the job '%.100s' is process %d of a container or of another "
-                       "machine: end it there",
+                       "the launcher process of job '%.100s' is process %d of a container or of "
+                       "another machine: end it there",
                        head->run_id, head->pid);
     if (r == -ESRCH)
         return err_set(err, r, "the job '%.100s' has just ended", head->run_id);
     if (r < 0)
-        return err_set(err, r, "can't end the head of the job '%.100s', process %d: %s",
+        return err_set(err, r, "can't end the launcher process of the job '%.100s', process %d: %s",
                        head->run_id, head->pid, strerror(-r));
     return 0;
 }

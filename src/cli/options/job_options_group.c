@@ -54,7 +54,7 @@ static int read_arbiter_lease(struct job_reading *j) {
         return job_bad_value(j, RUN_ARBITER_LEASE, "a number of seconds, 0 or more");
     if (spec->rdzv.arbiter_lease_ns <= spec->rdzv.lease_ns)
         return err_set(j->err, -EINVAL,
-                       "an arbiter lease of %g s is too short: it must be longer than a node's "
+                       "--arbiter-lease=%g is too short: it must be longer than a node's "
                        "lease (%g s)",
                        (double)spec->rdzv.arbiter_lease_ns / 1e9,
                        (double)spec->rdzv.lease_ns / 1e9);

@@ -49,7 +49,7 @@ static const struct option_def defs[] = {
      "Time to wait before a restart after a failure; doubled each time, up to 32 times as long",
      SECONDS(rdzv.restart_backoff_ns)},
     {"crash-loop", "SECONDS", ENV | OURS,
-     "End the job, although restarts are left, if the same failure comes twice in a row within "
+     "End the job, even if restarts remain, if the same failure comes twice in a row within "
      "SECONDS of a start, or if eight groups in a row end early without a failure; 0: never",
      SECONDS(rdzv.crash_loop_ns)},
     {"node-unit", "N", ENV | OURS, "Run with a multiple of N nodes; further nodes are spares",

@@ -302,7 +302,7 @@ static void on_leave(void *arg, const char *why, struct answer *ret) {
     if (agent_leads(a) && a->arbiter == NULL) {
         (void)snprintf(ret->text, sizeof ret->text,
                        "node %s leads the job at a fixed endpoint, where no node can take its "
-                       "place: stop the job instead, or run it with an arbiter",
+                       "place: stop the job instead, or use a shared directory or etcd",
                        a->host);
         return;
     }

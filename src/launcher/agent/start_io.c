@@ -128,8 +128,8 @@ static int check_program(const char *program, const char *path, struct err *err)
     const char *python = ends_with(program, ".py") ? ", or leave out --no-python" : "";
     if (r == -EACCES && found != NULL)
         return err_set(err, r,
-                       "--no-python: %.300s can't be executed: %s; is it a file, and may you "
-                       "execute it? (chmod +x%s)",
+                       "--no-python: %.300s can't be executed: %s; if it is a program, chmod +x "
+                       "it%s",
                        found, strerror(-r), python);
     if (is_missing(r) && strchr(program, '/') != NULL)
         return err_set(err, r, "--no-python: %.300s: %s", program, strerror(-r));

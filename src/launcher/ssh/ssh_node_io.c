@@ -168,7 +168,7 @@ static void queued(struct relay *r) {
 /* A message is dropped if the head has gone, or too much waits for it. */
 static void send_head(struct relay *r, const struct starter_message *m) {
     if (r->head.out == NULL || unsent(r) + STARTER_DATA_FRAME_MAX > QUEUE_MAX) {
-        log_debug("a message to the head was dropped");
+        log_debug("a message to the launcher process was dropped");
         return;
     }
     starter_add(m, &r->head.queue);
@@ -463,7 +463,7 @@ static void on_silence(void *arg) {
     else if (r->state == RELAY_WAITING)
         fail(r, "no job came within 30 s of the connection");
     else
-        head_gone(r, "the head of the job is silent");
+        head_gone(r, "the launcher process is silent");
 }
 
 /* No message follows from the head, or to it; error: NULL at the end of file. */
@@ -472,14 +472,14 @@ static void on_head_closed(struct relay *r, const char *error) {
     if (r->head_gone)
         return;
     if (error != NULL)
-        log_warning("the connection to the head: %s", error);
+        log_warning("the connection to the launcher process: %s", error);
     if (error != NULL && r->state == RELAY_WAITING)
         fail(r, "the first message is not of muster's protocol; is it the same version on both "
                 "hosts?");
     else if (r->state == RELAY_WAITING) /* if the head is there, it reads this */
         fail(r, "nothing came on its standard input: let ssh pass it on (no -n, no "
                 "StdinNull, no </dev/null)");
-    head_gone(r, "the head of the job has gone");
+    head_gone(r, "the launcher process has gone");
 }
 
 /* The signal that ends this login does not tell which signal the workers should get. */

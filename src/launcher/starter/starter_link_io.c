@@ -115,7 +115,7 @@ static void on_readable(void *arg, struct stream *s) {
         if (r == FRAME_E_MORE)
             return;
         if (r < 0) {
-            log_debug("the head broke its protocol: %s", err.text);
+            log_debug("the launcher process broke its protocol: %s", err.text);
             lost(l, r);
             return;
         }
@@ -145,7 +145,7 @@ static void try_again(struct starter_link *l) {
 static void lost(struct starter_link *l, int code) {
     bool attempt = l->state == LINK_CONNECTING;
     const char *why = l->stream != NULL ? stream_tls_why(l->stream) : NULL;
-    log_debug("no connection to the head of the job: %s", why != NULL ? why : strerror(-code));
+    log_debug("no connection to the launcher process: %s", why != NULL ? why : strerror(-code));
     stream_free(TAKE_PTR(l->stream));
     if (l->n_addrs > 0 && (!l->reached || (attempt && l->verdict != NULL)))
         l->at = (l->at + 1) % l->n_addrs;
@@ -276,7 +276,7 @@ void starter_link_safe(struct starter_link *l) {
     l->safe = true;
     if (l->state == LINK_CONNECTED &&
         !send_message(l, &(struct starter_message){.kind = STARTER_SAFE}))
-        log_debug("the head of the job was not told of a safe point");
+        log_debug("the launcher process was not notified of a safe point");
 }
 
 /* ---- the end ---- */
@@ -295,7 +295,7 @@ bool starter_link_verdict(struct starter_link *l, const struct starter_verdict *
         begin_attempt(l);
     }
     if (loop_run(l->loop) < 0)
-        log_debug("the loop can't wait for the head");
+        log_debug("the loop can't wait for the launcher process");
     l->verdict = NULL; /* the caller's */
     return l->acked;
 }
