@@ -825,6 +825,22 @@ def test_only_chosen_local_ranks_reach_the_terminal(job, tmp_path):
     assert len(list((tmp_path / "logs").rglob("stdout.log"))) >= 3
 
 
+def test_a_folder_without_r_or_t_gets_no_log_files_and_that_is_reported_first(job, tmp_path):
+    code, out, err = job.run("--log-dir", tmp_path / "logs", *SH, "echo out; echo err >&2")
+    assert (code, out) == (0, "out\n") and list(tmp_path.rglob("*.log")) == [], err
+    assert err.splitlines() == ["muster: warning: --log-dir: the output of workers is not written there; add -t 3 (to files "
+                                "and terminal) or -r 3 (to files only)", "err"]
+
+
+@pytest.mark.parametrize("words", [(), ("-t3",), ("-r3",)])
+def test_what_stays_in_the_temporary_folder_is_reported(job, tmp_path, words):
+    (tmp_path / "temp").mkdir()
+    code, _, err = job.run(*words, *SH, "echo out", env={"TMPDIR": tmp_path / "temp"})
+    assert code == 0, err
+    stays = re.findall(r"^muster: logs: (.*) \(kept; each node has its own folder without --log-dir\)$", err, re.M)
+    assert sorted(map(str, (tmp_path / "temp").iterdir())) == stays and len(stays) == bool(words), err
+
+
 def test_no_files_at_all_with_dev_null(job):
     code, out, err = job.run("--log-dir=/dev/null", *SH, 'echo "f=$TORCHELASTIC_ERROR_FILE"')
     assert code == 0, err

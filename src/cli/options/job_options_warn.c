@@ -112,7 +112,8 @@ void job_warn_of_idle_options(struct job_reading *j) {
     const bool one_node = spec->rdzv.max_nodes == 1, unwatched = spec->hang_action == JOB_HANG_OFF;
     const bool no_gpu = !has_gpus(j), cold = spec->warm == JOB_WARM_OFF;
     const bool no_restart = spec->rdzv.max_restarts == 0, no_tee = !job_given(j, RUN_TEE);
-    const bool no_file = spec->log_dir == NULL && no_tee && !job_given(j, RUN_REDIRECTS) &&
+    const bool no_output = no_tee && !job_given(j, RUN_REDIRECTS);
+    const bool no_file = spec->log_dir == NULL && no_output &&
                          (spec->event_log == NULL || strcmp(spec->event_log, "-") == 0);
     const struct {
         const char *name;
@@ -140,6 +141,11 @@ void job_warn_of_idle_options(struct job_reading *j) {
          "no effect without --bind"},
         {"log-line-prefix-template", spec->prefix == JOB_PREFIX_NEVER,
          "no effect with --prefix=never"},
+        {"log-dir",
+         no_output && !spec->nccl_debug &&
+             (spec->log_dir == NULL || strcmp(spec->log_dir, "/dev/null") != 0),
+         "the output of workers is not written there; add -t 3 (to files and terminal) or -r 3 (to "
+         "files only)"},
         {"log-mode", no_file, "no effect, no file is written; see --log-dir and --event-log"},
         {"key-file", spec->auth == AUTH_NONE, "no effect with --auth=none"},
     };

@@ -598,7 +598,10 @@ void agent_show_outcome(struct agent *a) {
     show_never_ran(a);
     const char *logs = local_workers_log_dir(a->local_workers);
     if (logs != NULL && (end->kind == MEMBER_END_FAILED || a->config.spec->log_dir == NULL))
-        log_line(failed_here(a) ? LOG_LEVEL_NOTICE : shared_level(a), "logs: %s", logs);
+        log_line(failed_here(a) ? LOG_LEVEL_NOTICE : shared_level(a), "logs: %s%s", logs,
+                 a->config.spec->log_dir != NULL
+                     ? ""
+                     : " (kept; each node has its own folder without --log-dir)");
     if (end->kind == MEMBER_END_FAILED && end->has_failure)
         show_last_line(a, &end->failure);
 }

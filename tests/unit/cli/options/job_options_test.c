@@ -570,6 +570,12 @@ Test(job_options, warns_once_of_an_option_that_does_nothing) {
         {"--log-line-prefix-template=a --prefix=never x",
          "--log-line-prefix-template: no effect with --prefix=never\n"},
         {"--log-line-prefix-template=a x", NULL},
+        {"--log-dir=/l x", "--log-dir: the output of workers is not written there; add -t 3 (to files and terminal) "
+                           "or -r 3 (to files only)\n"},
+        {"--log-dir=/l -r 0 --tee=1 x", NULL},
+        {"--log-dir=/l --nccl-debug x", NULL},
+        {"--log-dir=/dev/null x", NULL},
+        {"PET_LOG_DIR=/l | x", NULL},
         {"--log-mode=0640 x", "--log-mode: no effect, no file is written; see --log-dir and --event-log\n"},
         {"--log-mode=0640 --event-log=f x", NULL},
         {"--key-file=f --auth=none x", "--key-file: no effect with --auth=none\n"},
