@@ -17,6 +17,7 @@ import harness
 
 sys.path.insert(0, str(harness.HERE.parent / "tools"))
 import make_tree  # noqa: E402
+import topo_svg  # noqa: E402
 
 SHARED = pathlib.Path(os.environ.get("MUSTER_SHARED") or harness.HERE.parents[2] / "shared") / "topologies"
 NS = {"s": "http://www.w3.org/2000/svg"}
@@ -172,6 +173,15 @@ def test_the_picture_has_each_device_and_a_line_for_each_pair(tree, tmp_path):
     assert "prefers-color-scheme:dark" in text
     assert text == good("--sysroot", tree, "--svg", "-"), "the same each time"
     assert stat.S_IMODE((tmp_path / "a.svg").stat().st_mode) == 0o644
+
+
+@pytest.mark.skipif(not topo_svg.MACHINE.exists(), reason=f"{topo_svg.MACHINE} is not here")
+def test_the_picture_of_readme_is_what_muster_draws():
+    """If this fails, make it again: tests/tools/topo_svg.py MUSTER docs/topo.svg."""
+    text = topo_svg.picture(harness.MUSTER)
+    assert (harness.HERE.parents[1] / "docs/topo.svg").read_text() == text
+    assert "docs/topo.svg" in (harness.HERE.parents[1] / "README.md").read_text()
+    assert ">h200-1001<" in text and str(topo_svg.SHARED) not in text
 
 
 # --- other forms -----------------------------------------------------------------------------------------------------

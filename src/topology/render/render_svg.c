@@ -445,10 +445,14 @@ static void colour_pairs(struct picture *x) {
 
 /* ---- lines ---- */
 
-/* A line goes down from the GPU, across, along a lane beside a box, across, and down into the NIC.
- * It uses the lane that runs under the fewest devices, then the shortest one; a title in the way
- * counts as a detour. Lines of one NIC join; lines of two colours are side by side. */
-enum { CORNERS = 6, HEAD = 600, LOOKS_MAX = 32 << 20 };
+/* A line goes down from the GPU, across, along a lane beside a box, across, and down into the NIC;
+ * where that leads through a node of neither, it takes a second lane, and goes from one to the
+ * other above or below a node. It uses the lanes that cross the fewest other nodes, then those that
+ * run under the fewest devices, then the shortest; a title in the way counts as a detour. Lines of
+ * one NIC join; lines of two colours are side by side. */
+enum { CORNERS = 8, HEAD = 600, LOOKS_MAX = 32 << 20 };
+#define DEVICE (UINT64_C(1) << 32)
+#define NODE (UINT64_C(1) << 48)
 
 struct elbow {
     struct svg_point at[CORNERS];
@@ -473,25 +477,42 @@ static bool touches(const struct svg_point *a, const struct svg_point *b,
            MAX2(a->y, b->y) > in->y && MIN2(a->y, b->y) < in->y + in->h;
 }
 
-static uint64_t cost_of(const struct svg_layout *l, const struct svg_point at[CORNERS]) {
-    uint64_t devices = 0, cost = 0;
-    for (int k = 1; k < CORNERS; k++) {
+static uint32_t node_of(const struct render_plan *p, uint32_t i) {
+    while (i != TOPO_NONE && p->shapes[i].kind != RENDER_NUMA)
+        i = p->shapes[i].parent;
+    return i;
+}
+
+/* Stops counting where the line costs `most` already. */
+static uint64_t cost_of(const struct wire *w, uint32_t nic, const struct svg_point at[CORNERS],
+                        uint64_t most) {
+    const struct svg_layout *l = &w->x->layout;
+    uint32_t from = node_of(l->plan, w->gpu), to = node_of(l->plan, nic);
+    uint64_t cost = 0;
+    for (int k = 1; k < CORNERS && cost < most; k++) {
         const struct svg_point *a = &at[k - 1], *b = &at[k];
         cost += (uint64_t)(abs(a->x - b->x) + abs(a->y - b->y));
+        if (a->x == b->x && a->y == b->y)
+            continue;
+        *w->left -= MIN2(*w->left, l->plan->n);
         for (uint32_t i = 1; i < l->plan->n; i++) {
             const struct svg_box *box = &l->boxes[i];
             struct svg_box head = {box->x + SVG_PAD - 4, box->y + 4, box->head_w + 8,
                                    svg_head_height(l->plan->shapes[i].kind) - 8};
             if (svg_is_device(l->plan->shapes[i].kind))
-                devices += touches(a, b, box);
+                cost += touches(a, b, box) ? DEVICE : 0;
             else if (svg_is_shown(l->plan, i) && touches(a, b, &head))
                 cost += HEAD;
+            bool node = l->plan->shapes[i].kind == RENDER_NUMA && i != from && i != to;
+            cost += node && touches(a, b, box) ? NODE : 0;
         }
     }
-    return (devices << 32) + cost;
+    return cost;
 }
 
-static void try_lane(const struct wire *w, uint32_t nic, int lane, struct elbow *best) {
+/* Down to `across`, from one lane to the other, which can be the same. */
+static void try_lanes(const struct wire *w, uint32_t nic, int lane, int across, int other,
+                      struct elbow *best) {
     const struct svg_layout *l = &w->x->layout;
     const struct svg_box *a = &l->boxes[w->gpu], *b = &l->boxes[nic];
     int from = a->x + a->w / 2, to = b->x + b->w / 2;
@@ -499,13 +520,42 @@ static void try_lane(const struct wire *w, uint32_t nic, int lane, struct elbow 
     struct elbow e = {.at = {{from, a->y + a->h},
                              {from, below},
                              {lane, below},
-                             {lane, above},
+                             {lane, across},
+                             {other, across},
+                             {other, above},
                              {to, above},
                              {to, b->y}}};
-    e.cost = cost_of(l, e.at);
-    *w->left -= MIN2(*w->left, l->plan->n);
+    e.cost = cost_of(w, nic, e.at, best->cost);
     if (e.cost < best->cost)
         *best = e;
+}
+
+static void try_lane(const struct wire *w, uint32_t nic, int lane, struct elbow *best) {
+    int above = w->x->layout.boxes[nic].y - aside(w);
+    try_lanes(w, nic, lane, above, lane, best);
+}
+
+/* From a lane beside the GPU's node, or the NIC's, along the edge of a node to any lane. */
+static void try_two_lanes(const struct wire *w, uint32_t nic, struct elbow *best) {
+    const struct svg_layout *l = &w->x->layout;
+    const struct render_shape *shapes = l->plan->shapes;
+    int d = aside(w);
+    for (uint32_t i = 1; i < l->plan->n; i++) {
+        const struct svg_box *first = &l->boxes[i];
+        if (i != node_of(l->plan, w->gpu) && i != node_of(l->plan, nic))
+            continue;
+        for (uint32_t k = 1; k < l->plan->n; k++)
+            for (uint32_t m = 1; m<l->plan->n && * w->left> 0; m++) {
+                const struct svg_box *row = &l->boxes[k], *second = &l->boxes[m];
+                if (shapes[k].kind != RENDER_NUMA ||
+                    (shapes[m].kind != RENDER_NUMA && shapes[m].kind != RENDER_PACKAGE))
+                    continue;
+                for (int side = 0; side < 8; side++)
+                    try_lanes(w, nic, (side & 1) != 0 ? first->x - d : first->x + first->w + d,
+                              (side & 2) != 0 ? row->y - d : row->y + row->h + d,
+                              (side & 4) != 0 ? second->x - d : second->x + second->w + d, best);
+            }
+    }
 }
 
 static void add_wire(void *arg, uint32_t nic) {
@@ -522,6 +572,8 @@ static void add_wire(void *arg, uint32_t nic) {
             try_lane(w, nic, l->boxes[i].x - aside(w), &best);
             try_lane(w, nic, l->boxes[i].x + l->boxes[i].w + aside(w), &best);
         }
+    if (best.cost >= NODE)
+        try_two_lanes(w, nic, &best);
     strbuf_printf(w->to, "<path class=\"w s%" PRIu32 "%s\" d=\"M%d %d",
                   MAX2(w->x->colour[w->gpu], 1), w->first ? "" : " more", best.at[0].x,
                   best.at[0].y);
@@ -577,12 +629,10 @@ static void add_title(const struct picture *x) {
     _cleanup_(strbuf_fini) struct strbuf line = {0}, counts = {0};
     int room = SVG_WIDTH - 2 * SVG_MARGIN;
     render_clean(host, sizeof host, t->host, false);
-    render_clean(from, sizeof from, t->from, false);
+    render_clean(from, sizeof from, path_name(t->from), false);
     render_clean(driver, sizeof driver, t->driver, false);
     add_text(x->to, "t", SVG_MARGIN, 36, SVG_TEXT_TITLE, true, room,
-             *host != '\0'   ? host
-             : *from != '\0' ? from
-                             : "A node");
+             *host != '\0' ? host : "A node");
     render_count(&counts, t->n_gpus, "GPU");
     render_count(&counts, t->n_nics, "NIC");
     render_no_devices(t, none);
@@ -596,7 +646,7 @@ static void add_title(const struct picture *x) {
     describe_nvlinks(x->plan, &line);
     if (*driver != '\0')
         strbuf_printf(&line, " · driver %s", driver);
-    if (*host != '\0' && *from != '\0')
+    if (*from != '\0')
         strbuf_printf(&line, " · %s", from);
     add_text(x->to, "d", SVG_MARGIN, 60, 12, false, room, strbuf_text(&line));
 }
@@ -661,8 +711,8 @@ static void add_legend(const struct picture *x, int y) {
         return;
     _cleanup_(strbuf_fini) struct strbuf paths = {0};
     paths_words(x->plan, &paths);
-    if (has_nets(x->plan, NETS_DRAWN_MAX + 1, UINT32_MAX))
-        strbuf_add(&paths, " · +n: so many more in its other channels");
+    if (has_nets(x->plan, 2, UINT32_MAX))
+        strbuf_add(&paths, " · +n after a name: n more in other channels");
     add_text(x->to, "d", SVG_MARGIN, y + 22, SVG_TEXT_BODY, false, SVG_WIDTH - 2 * SVG_MARGIN,
              strbuf_text(&paths));
 }

@@ -248,14 +248,18 @@ static void measure(struct svg_layout *l, uint32_t i) {
 
 /* ---- places ---- */
 
+/* Nodes and packages share the remaining width. most: how many boxes a row above has, which is of
+ * the same kind; a row with fewer boxes is not stretched beyond columns of that width. */
 static void place_row(struct svg_layout *l, uint32_t parent, int band, const struct row *row,
-                      int y) {
+                      uint32_t most, int y) {
     const struct render_shape *shapes = l->plan->shapes;
     const struct svg_box *in = &l->boxes[parent];
-    bool share = band == BAND_BOXES &&
-                 (shapes[parent].kind == RENDER_MACHINE || shapes[parent].kind == RENDER_PACKAGE);
-    int room = in->w - 2 * inset(l, parent), left = room - row->w;
-    int x = in->x + inset(l, parent) + (share ? 0 : left / 2);
+    bool in_columns = band == BAND_BOXES && (shapes[parent].kind == RENDER_MACHINE ||
+                                             shapes[parent].kind == RENDER_PACKAGE);
+    bool share = in_columns && row->n >= most;
+    int room = in->w - 2 * inset(l, parent), left = room - row->w, gap = gap_in(l, parent);
+    int column = in_columns && !share ? (room - (int)(most - 1) * gap) / (int)most : 0;
+    int x = in->x + inset(l, parent) + (in_columns ? 0 : left / 2);
     uint32_t n = 0;
     for (uint32_t i = row->first; n < row->n; i = shapes[i].next) {
         struct svg_box *b = &l->boxes[i];
@@ -271,27 +275,33 @@ static void place_row(struct svg_layout *l, uint32_t parent, int band, const str
             b->h = row->h;
         if (share)
             b->w += left / (int)row->n + ((int)n < left % (int)row->n);
-        x += b->w + gap_in(l, parent);
+        int wider = MAX2(0, MIN2(column - b->w, left));
+        b->w += wider;
+        left -= wider;
+        x += b->w + gap;
         n++;
     }
 }
 
 static void place_children(struct svg_layout *l, uint32_t parent) {
+    const struct render_shape *shapes = l->plan->shapes;
     const struct svg_box *in = &l->boxes[parent];
     int y = in->y + svg_head_height(l->plan->shapes[parent].kind), rows = 0;
     for (int band = 0; band < BANDS; band++) {
-        uint32_t at = l->plan->shapes[parent].first;
+        uint32_t at = l->plan->shapes[parent].first, most = 0, before = TOPO_NONE;
         struct row row;
         int room = even_room(l, parent, band, in->max_w - 2 * inset(l, parent));
         for (int of_band = 0; next_row(l, band, room, &at, &row); of_band++) {
+            bool same = before != TOPO_NONE && shapes[before].kind == shapes[row.first].kind;
+            most = same ? MAX2(most, row.n) : row.n;
+            before = row.first;
             y += gap_above(l, parent, band, of_band, rows++);
-            place_row(l, parent, band, &row, y);
+            place_row(l, parent, band, &row, most, y);
             y += row.h;
         }
     }
-    /* The nodes of the last row extend as far down as the package beside theirs. */
-    const struct render_shape *shapes = l->plan->shapes;
-    for (uint32_t i = shapes[parent].first; i != TOPO_NONE; i = shapes[i].next)
+    /* The nodes of an only row extend as far down as the package beside theirs. */
+    for (uint32_t i = shapes[parent].first; i != TOPO_NONE && rows == 1; i = shapes[i].next)
         if (shapes[i].kind == RENDER_NUMA && l->boxes[i].y + l->boxes[i].h == y)
             l->boxes[i].h = in->y + in->h - inset(l, parent) - l->boxes[i].y;
 }

@@ -253,8 +253,11 @@ static struct text_at texts[TEXTS_MAX];
 static unsigned n_texts;
 static struct svg_box chips[TEXTS_MAX]; /* devices */
 static unsigned n_chips;
+static struct svg_box nodes[TEXTS_MAX];
+static unsigned n_nodes;
 struct line {
     int x, y, to_x, to_y;
+    unsigned path; /* which one it is a part of */
 };
 static struct line lines[TEXTS_MAX]; /* the lines from GPUs to NICs; corners count as sharp */
 static unsigned n_lines, n_paths;
@@ -297,13 +300,13 @@ static void read_way(const char *d) {
     while (sscanf(d, "%c%d %d%n", &what, &to_x, &to_y, &used) == 3) {
         cr_assert(strchr("MLQ", what) != NULL && n_lines < TEXTS_MAX);
         if (what != 'M')
-            lines[n_lines++] = (struct line){x, y, to_x, to_y};
+            lines[n_lines++] = (struct line){x, y, to_x, to_y, n_paths};
         x = to_x;
         y = to_y;
         d += used;
         if (what == 'Q') {
             cr_assert_eq(sscanf(d, "%d %d%n", &x, &y, &used), 2);
-            lines[n_lines++] = (struct line){to_x, to_y, x, y};
+            lines[n_lines++] = (struct line){to_x, to_y, x, y, n_paths};
             d += used;
         }
     }
@@ -314,7 +317,7 @@ static void read_way(const char *d) {
 static void read_svg(const char *svg) {
     char open[64][16];
     unsigned depth = 0;
-    n_texts = n_chips = n_lines = n_paths = 0;
+    n_texts = n_chips = n_nodes = n_lines = n_paths = 0;
     cr_assert_eq(strncmp(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 40), 0);
     for (const char *p = svg; *p != '\0';) {
         if (*p != '<') {
@@ -348,12 +351,14 @@ static void read_svg(const char *svg) {
         }
         if (strncmp(p, "<path class=\"w s", 15) == 0 && memmem(p, (size_t)(end - p), "h28", 3) == NULL)
             read_way(strstr(p, " d=\"") + 4);
-        if (strncmp(p, "<rect class=\"gpu", 16) == 0 || strncmp(p, "<rect class=\"nic\"", 18) == 0 ||
+        bool node = strncmp(p, "<rect class=\"numa", 17) == 0;
+        if (node || strncmp(p, "<rect class=\"gpu", 16) == 0 || strncmp(p, "<rect class=\"nic\"", 18) == 0 ||
             strncmp(p, "<rect class=\"netif", 18) == 0) {
             size_t len = (size_t)(end - p);
-            cr_assert_lt(n_chips, TEXTS_MAX);
-            chips[n_chips++] = (struct svg_box){attribute(p, len, "x"), attribute(p, len, "y"),
-                                                attribute(p, len, "width"), attribute(p, len, "height")};
+            cr_assert(n_chips < TEXTS_MAX && n_nodes < TEXTS_MAX);
+            struct svg_box *b = node ? &nodes[n_nodes++] : &chips[n_chips++];
+            *b = (struct svg_box){attribute(p, len, "x"), attribute(p, len, "y"), attribute(p, len, "width"),
+                                  attribute(p, len, "height")};
         }
         p = end + 1;
     }
@@ -399,6 +404,27 @@ static void check_lines(const char *name) {
         }
 }
 
+static bool crosses(const struct line *l, const struct svg_box *b) {
+    return MAX2(l->x, l->to_x) > b->x && MIN2(l->x, l->to_x) < b->x + b->w && MAX2(l->y, l->to_y) > b->y &&
+           MIN2(l->y, l->to_y) < b->y + b->h;
+}
+
+/* No line crosses a NUMA node in which it neither begins nor ends. */
+static void check_nodes(const char *name) {
+    for (unsigned i = 0; i < n_lines; i++)
+        for (unsigned k = 0; k < n_nodes; k++) {
+            const struct line *l = &lines[i];
+            unsigned first = i, last = i;
+            while (first > 0 && lines[first - 1].path == l->path)
+                first--;
+            while (last + 1 < n_lines && lines[last + 1].path == l->path)
+                last++;
+            bool own = crosses(&lines[first], &nodes[k]) || crosses(&lines[last], &nodes[k]);
+            cr_assert(own || !crosses(l, &nodes[k]), "%s: the line from %d,%d to %d,%d crosses the node at %d,%d", name,
+                      l->x, l->y, l->to_x, l->to_y, nodes[k].x, nodes[k].y);
+        }
+}
+
 static const struct text_at *find_text(const char *text) {
     for (unsigned i = 0; i < n_texts; i++)
         if (strcmp(texts[i].text, text) == 0)
@@ -417,6 +443,7 @@ static void check_svg(const char *name) {
     read_svg(strbuf_text(&text));
     check_texts(name);
     check_lines(name);
+    check_nodes(name);
     nccl_graph_free(g);
 }
 
@@ -515,7 +542,8 @@ Test(render, the_picture_draws_a_line_for_each_pair) {
     cr_assert_gt(ways, 4);
     cr_assert_eq(count(strbuf_text(&shown), "\"nic off\""), 2, "the one that is down, and the legend's");
     (void)find_text("that of another channel");
-    (void)find_text("PIX: one switch · PXN: through another GPU, by NVLink");
+    (void)find_text(
+        "PIX: one switch · PXN: through another GPU, by NVLink · +n after a name: n more in other channels");
     free(p);
     nccl_graph_free(g);
 }
@@ -536,7 +564,52 @@ Test(render, many_nics_of_a_gpu_are_counted_and_the_first_is_drawn) {
     check_svg("8 NICs");
     cr_assert_eq(n_paths, 1);
     (void)find_text("→ mlx5_0 +7");
-    (void)find_text("PHB: through the CPU · +n: so many more in its other channels");
+    (void)find_text("PHB: through the CPU · +n after a name: n more in other channels");
+}
+
+/* Two packages of three nodes, in rows of two. One is higher, by a device in its last row. */
+Test(render, an_odd_node_is_neither_wider_nor_higher_than_the_others) {
+    t.source = TOPO_SYSROOT;
+    rig_cpus(&t, 6, 16, 3);
+    (void)rig_nic(&t, "mlx5_0", "0000:20:00.0", TOPO_NONE, 5);
+    topology_sort(&t);
+    check_svg("odd");
+    cr_assert_eq(n_nodes, 6);
+    for (unsigned i = 0; i < n_nodes; i++)
+        cr_expect_eq(nodes[i].w, nodes[0].w, "node %u is %d wide", i, nodes[i].w);
+    for (unsigned i = 0; i < 5; i++)
+        cr_expect_eq(nodes[i].h, nodes[0].h, "node %u is %d high", i, nodes[i].h);
+    cr_assert(nodes[2].y > nodes[1].y && nodes[2].x == nodes[0].x, "a row of its own");
+    cr_assert_gt(nodes[5].h, nodes[4].h);
+}
+
+/* The line's GPU is right of one node, its NIC left of another, and nodes are between them. */
+Test(render, a_line_goes_around_other_nodes) {
+    t.source = TOPO_SYSROOT;
+    rig_cpus(&t, 12, 4, 6);
+    (void)rig_nic(&t, "mlx5_0", "0000:20:00.0", rig_pci(&t, "0000:1f:00.0", TOPO_NONE, true, 4), 4);
+    for (uint32_t i = 0; i < 12; i++) {
+        char at[TOPO_BUSID_MAX];
+        (void)snprintf(at, sizeof at, "%04x:40:00.0", i + 1);
+        (void)rig_gpu(&t, at, TOPO_NONE, (int32_t)i);
+    }
+    topology_sort(&t);
+    check_svg("around");
+    cr_assert_eq(n_paths, 12);
+}
+
+Test(render, the_title_is_the_host_and_never_a_path) {
+    rig_dgx(&t);
+    (void)strcpy(t.from, "/home/somebody/cluster/node.xml");
+    for (unsigned named = 0; named < 2; named++) {
+        (void)strcpy(t.host, named != 0 ? "node7" : "");
+        check_svg("title");
+        cr_expect_str_eq(texts[0].text, named != 0 ? "node7" : "A node");
+        cr_expect_eq(texts[0].size, SVG_TEXT_TITLE);
+        for (unsigned i = 0; i < n_texts; i++)
+            cr_expect_null(strstr(texts[i].text, "/cluster"), "%s", texts[i].text);
+        cr_expect_not_null(strstr(texts[1].text, " · node.xml"), "%s", texts[1].text);
+    }
 }
 
 Test(render, the_memory_of_a_gpu_names_it) {
