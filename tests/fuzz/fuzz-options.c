@@ -55,8 +55,8 @@ static void check_spec(const struct job_spec *s) {
     check(s->nproc >= 1 && s->nproc <= JOB_WORKERS_MAX, "nproc");
     check(s->run_id != NULL && s->run_id[0] != '\0' && strlen(s->run_id) < JOB_RUN_ID_MAX, "run id");
     bool dir = s->backend == JOB_BACKEND_DIR, etcd = s->backend == JOB_BACKEND_ETCD;
-    check((s->standalone || dir || etcd) == (s->endpoint_host == NULL), "endpoint");
-    check(!s->standalone || s->backend == JOB_BACKEND_C10D, "alone");
+    check((!dir && !etcd) || s->endpoint_host == NULL, "endpoint");
+    check(!job_is_alone(s) || s->backend == JOB_BACKEND_C10D, "alone");
     check(dir == (s->arbiter_dir != NULL) && (!dir || s->arbiter_dir[0] == '/'), "directory");
     check(etcd == (s->etcd_endpoints != NULL && s->etcd_endpoints[0] != NULL), "etcd");
     check(etcd == (s->etcd_prefix != NULL) && (s->etcd_user == NULL) == (s->etcd_password == NULL), "etcd's keys");

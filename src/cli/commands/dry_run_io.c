@@ -198,10 +198,8 @@ static int add_worker(const struct dry_run *d, uint32_t i, struct strbuf *out, s
 static struct job_spec of_first_node(const struct job_spec *spec) {
     struct job_spec first = *spec;
     const struct hosts *hosts = &spec->hosts.list;
-    if (spec->start_nodes > 0 && hosts->n == 0) {
+    if (spec->start_nodes > 0 && hosts->n == 0)
         first.rdzv.max_nodes = spec->start_nodes;
-        first.standalone = false;
-    }
     if (hosts->n > 0)
         first.nproc = ssh_job_of(spec, &(struct ssh_place){.addr = ""}).nproc;
     return first;

@@ -365,6 +365,10 @@ static int get_console(const struct json *v, const struct json_field *f, void *o
     return 0;
 }
 
+static void put_alone(struct json_writer *w, const struct json_field *f, const void *of) {
+    json_write_bool(w, f->key, job_is_alone(of));
+}
+
 /* ---- hosts: for people only ---- */
 
 /* Each as -H takes it, with the GPUs as --include does. */
@@ -441,7 +445,7 @@ static const struct json_field own_fields[] = {
     {JSON_FIELD(job_spec, U32, "max_nodes", rdzv.max_nodes), .min = 1, .max = RDZV_NODES_MAX},
     {JSON_FIELD(job_spec, U32, "nproc_per_node", nproc), .min = 1, .max = JOB_WORKERS_MAX},
     {JSON_NAMED(job_spec, "backend", backend, backends), .min = 1},
-    {JSON_FIELD(job_spec, BOOL, "standalone", standalone)},
+    {JSON_FIELD(job_spec, OWN, "standalone", endpoint_host), .write = put_alone},
     TEXT("endpoint_host", endpoint_host),
     {JSON_FIELD(job_spec, U16, "endpoint_port", endpoint_port)},
     {OWN("endpoint_ports", endpoint_ports, ports)},

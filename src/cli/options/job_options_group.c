@@ -170,8 +170,7 @@ void job_meet_in_step(struct job_reading *j) {
     const char *name;
     spec->backend = JOB_BACKEND_C10D;
     spec->run_id_given = spec->rdzv.max_nodes > 1;
-    spec->standalone = spec->rdzv.max_nodes == 1;
-    if (spec->standalone)
+    if (spec->rdzv.max_nodes == 1)
         return;
     spec->arbiter_dir = shared_folder(j, &name);
     if (spec->arbiter_dir == NULL) {

@@ -59,7 +59,6 @@ void job_name_run(struct job_reading *j) {
 static void be_standalone(struct job_reading *j, const char *run_id) {
     struct job_spec *spec = j->spec;
     spec->backend = JOB_BACKEND_C10D;
-    spec->standalone = true;
     spec->rdzv.min_nodes = spec->rdzv.max_nodes = 1;
     spec->endpoint_port = 0;
     spec->run_id = run_id != NULL ? xstrdup(run_id) : made_run_id(j);

@@ -146,7 +146,6 @@ struct job_spec {
      */
     uint32_t start_nodes;
     struct job_hosts hosts; /* where, if by ssh; else by srun */
-    bool standalone;        /* one node, a free port, closed to other nodes */
     char *endpoint_host;    /* name or literal, brackets removed; NULL: this node alone */
     uint16_t endpoint_port; /* 0: any free one */
     /* The ports that are tried in order: endpoint_port is the first; n 0: the only one. */
@@ -245,6 +244,11 @@ struct job_spec {
 
 static inline const struct job_backend_row *job_backend(const struct job_spec *spec) {
     return &job_backends[spec->backend];
+}
+
+/* One node, at a free port that is closed to other nodes. */
+static inline bool job_is_alone(const struct job_spec *spec) {
+    return spec->endpoint_host == NULL && !job_backend(spec)->any_node_leads;
 }
 
 /* The defaults, which are torchrun's. */

@@ -67,7 +67,7 @@ Test(job_options_slurm, a_task_of_a_step_needs_no_option) {
     cr_assert_eq(g.spec.rdzv.max_nodes, 4);
     cr_assert_eq(g.spec.nproc, 8);
     cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
-    cr_assert_not(g.spec.standalone);
+    cr_assert_not(job_is_alone(&g.spec));
     cr_assert_str_eq(g.spec.endpoint_host, "node1");
     cr_assert_eq(g.spec.is_host, 0);
     cr_assert_eq(g.spec.node_rank, 2);
@@ -111,7 +111,7 @@ Test(job_options_slurm, a_step_of_one_node_is_a_job_of_its_own) {
     READ("SLURM_JOB_ID=28 SLURM_STEP_ID=1 SLURM_STEP_NODELIST=node3 SLURM_STEP_NUM_NODES=1 SLURM_STEP_NUM_TASKS=1 "
          "SLURM_STEP_TASKS_PER_NODE=1 SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NNODES=1 SLURM_NTASKS=1",
          "x");
-    cr_assert(g.spec.standalone);
+    cr_assert(job_is_alone(&g.spec));
     cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
     cr_assert_null(g.spec.endpoint_host);
     cr_assert_eq(g.spec.endpoint_port, 0);
@@ -233,7 +233,7 @@ Test(job_options_slurm, a_batch_script_is_no_task) {
         cr_expect_eq(g.spec.place.slurm, PLACE_SLURM_BATCH);
         cr_expect_eq(g.spec.place.job_nodes, 4);
         cr_expect_neq(g.spec.nodes, PLACE_NODES_STEP);
-        cr_expect(g.spec.standalone);
+        cr_expect(job_is_alone(&g.spec));
         cr_expect_eq(g.spec.rdzv.max_nodes, 1);
         cr_expect_eq(g.spec.nproc, 8);
         cr_expect_null(g.spec.endpoint_host);
@@ -244,7 +244,7 @@ Test(job_options_slurm, nothing_changes_without_slurm) {
     READ("SLURM_STEP_NUM_NODES=4 SLURM_NNODES=4 SLURM_GPUS_ON_NODE=8 SLURM_PROCID=3", "x");
     cr_assert_eq(looked, 0);
     cr_assert_eq(g.spec.place.slurm, PLACE_SLURM_NONE);
-    cr_assert(g.spec.standalone);
+    cr_assert(job_is_alone(&g.spec));
     cr_assert_eq(g.spec.nproc, 1);
     cr_assert_null(g.spec.derived);
 }
@@ -423,7 +423,7 @@ Test(job_options_slurm, a_job_that_a_worker_starts_is_its_own) {
     for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
         _cleanup_(freep) char *env = xasprintf("%s TORCHELASTIC_RUN_ID=c1.28.0", places[i]);
         READ(env, "x");
-        cr_assert(g.spec.standalone);
+        cr_assert(job_is_alone(&g.spec));
         cr_assert_eq(g.spec.nproc, 1);
         cr_assert_eq(g.spec.start_nodes, 0);
         cr_assert_neq(g.spec.nodes, PLACE_NODES_STEP);

@@ -85,7 +85,7 @@ static struct reading read_line(const char *line) {
 Test(job_options, a_bare_run_is_alone_and_free) {
     READ("train.py --lr 3");
     cr_assert_eq(g.spec.backend, JOB_BACKEND_C10D);
-    cr_assert(g.spec.standalone);
+    cr_assert(job_is_alone(&g.spec));
     cr_assert_null(g.spec.endpoint_host);
     cr_assert_eq(g.spec.endpoint_port, 0);
     cr_assert_str_eq(g.spec.run_id, "train-1126-1138-7c3f1a");
@@ -143,13 +143,13 @@ Test(job_options, chooses_the_way_to_meet) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i].line);
-        cr_assert_eq(g.spec.standalone, cases[i].standalone, "%s", cases[i].line);
+        cr_assert_eq(job_is_alone(&g.spec), cases[i].standalone, "%s", cases[i].line);
         cr_assert_eq(g.spec.backend, cases[i].backend, "%s", cases[i].line);
         cr_assert_eq(g.spec.endpoint_port, cases[i].port, "%s", cases[i].line);
         cr_assert_eq(g.spec.endpoint_host == NULL, cases[i].host == NULL, "%s", cases[i].line);
         if (cases[i].host != NULL)
             cr_assert_str_eq(g.spec.endpoint_host, cases[i].host, "%s", cases[i].line);
-        if (g.spec.standalone)
+        if (job_is_alone(&g.spec))
             cr_assert_eq(g.spec.rdzv.max_nodes, 1);
     }
 }
@@ -500,7 +500,7 @@ Test(job_options, a_file_store_is_a_directory_beside_the_file) {
     cr_assert_str_eq(g.spec.run_id, "none");
     cr_assert_not_null(strstr(strbuf_text(&g.warnings), "meet in the directory /a/f.muster;"));
     _cleanup_(reading_fini) struct reading alone = read_line("--rdzv-backend=c10d --rdzv-conf=store_type=file x");
-    cr_assert(alone.spec.standalone);
+    cr_assert(job_is_alone(&alone.spec));
     _cleanup_(reading_fini) struct reading fixed = read_line("--master-port=1 --rdzv-conf=store_type=file x");
     cr_assert_eq(fixed.spec.backend, JOB_BACKEND_STATIC);
     cr_assert_not_null(strstr(strbuf_text(&fixed.warnings), "store_type has no effect with static"));
@@ -637,7 +637,7 @@ Test(job_options, meets_in_a_directory) {
         if (g.r != 0)
             continue;
         cr_assert_eq(g.spec.backend, JOB_BACKEND_DIR, "%s", cases[i][0]);
-        cr_assert_not(g.spec.standalone);
+        cr_assert_not(job_is_alone(&g.spec));
         cr_assert(g.spec.run_id_given);
         cr_assert_str_eq(g.spec.run_id, "j");
         cr_assert_str_eq(g.spec.arbiter_dir, cases[i][1]);
@@ -679,7 +679,7 @@ Test(job_options, meets_at_etcd) {
         (void)snprintf(line, sizeof line, "%.*s--rdzv-id=j %s", n_env, cases[i].line, cases[i].line + n_env);
         READ(line);
         cr_assert_eq(g.spec.backend, JOB_BACKEND_ETCD, "%s", line);
-        cr_assert_not(g.spec.standalone);
+        cr_assert_not(job_is_alone(&g.spec));
         cr_assert_str_eq(g.spec.etcd_endpoints[0], cases[i].endpoint);
         cr_assert_null(g.spec.etcd_endpoints[1]);
         cr_assert_str_eq(g.spec.etcd_prefix, cases[i].prefix, "%s", line);
