@@ -175,7 +175,7 @@ Test(options_fill, what_was_not_given_is_the_default_that_the_help_shows) {
         cr_assert_eq(options_fill(&run_options, &p, &spec, &err), 0);
         const char *text = option_field_text(def, &spec, buffer);
         (void)snprintf(shown, sizeof shown, def->variable != NULL ? "or %s)" : "(%s)", text != NULL ? text : "-");
-        (void)snprintf(head, sizeof head, "--%s%s=", def->name, def->bare != NULL ? "[" : "");
+        (void)snprintf(head, sizeof head, "  --%s%s=", def->name, def->bare != NULL ? "[" : "");
         const char *row = strstr(strbuf_text(&help), head), *next = row != NULL ? strstr(row, "\n  -") : NULL;
         const char *found = row != NULL ? strstr(row, shown) : NULL;
         bool none = text == NULL || (def->kind == OPTION_COUNT && def->least > 0 && strcmp(text, "0") == 0);
