@@ -6,7 +6,7 @@
 #include "base/json/json_table.h"
 #include "base/text/signal_name.h"
 #include "base/text/utf8.h"
-#include "cli/options/job_options_priv.h"
+#include "cli/options/job_reading.h"
 #include "launcher/srun/requeue.h"
 #include "rendezvous/protocol/messages.h"
 #include "topology/model/gpu_count.h"

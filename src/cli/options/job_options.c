@@ -3,47 +3,21 @@
 #include <ctype.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
 #include "base/text/signal_name.h"
-#include "cli/options/job_options_priv.h"
-#include "cli/options/options_table.h"
+#include "cli/options/job_reading.h"
 #include "cli/options/suggest.h"
-#include "launcher/place/place.h"
+#include "launcher/place/doubt.h"
+#include "launcher/srun/requeue.h"
+#include "topology/model/gpu_count.h"
+
+/* ---- the number of nodes and workers ---- */
 
 /* More workers on each CPU are most likely a mistake: a port was given as N in HOST:N of -H. */
 #define WORKERS_PER_CPU UINT64_C(4)
-
-const struct option_value *job_value(const struct job_reading *j, enum run_option row) {
-    return &j->parsed.values[option_row(&run_options, row)];
-}
-
-const char *job_text(const struct job_reading *j, enum run_option row) {
-    return job_value(j, row)->text;
-}
-
-unsigned job_choice(const struct job_reading *j, enum run_option row) {
-    const struct option_def *def = &run_options.defs[option_row(&run_options, row)];
-    return (unsigned)option_choice(def, job_text(j, row)); /* options_parse() has checked it */
-}
-
-bool job_given(const struct job_reading *j, enum run_option row) {
-    return job_value(j, row)->times > 0 || job_value(j, row)->from_env;
-}
-
-static bool is_on(const struct job_reading *j, enum run_option row) {
-    return job_value(j, row)->times > 0;
-}
-
-int job_bad_value(struct job_reading *j, enum run_option row, const char *must) {
-    char origin[OPTION_TEXT_MAX];
-    return err_set(j->err, -EINVAL, "%s=%s: must be %s",
-                   option_origin(&run_options, &j->parsed, option_row(&run_options, row), origin),
-                   job_text(j, row), must);
-}
 
 static int read_nnodes(struct job_reading *j) {
     const char *text = job_text(j, RUN_NNODES);
@@ -64,6 +38,7 @@ static int read_nnodes(struct job_reading *j) {
 }
 
 static int count_gpus(struct job_reading *j, bool must, uint32_t *ret) {
+    const char *visible = env_get(j->envp, "CUDA_VISIBLE_DEVICES");
     struct err err = {0};
     uint32_t n = 0;
     int r = j->probes->count_gpus(j->probes->arg, &n, &err);
@@ -72,7 +47,7 @@ static int count_gpus(struct job_reading *j, bool must, uint32_t *ret) {
     if (must && n == 0)
         return err_set(j->err, -ENODEV,
                        "--nproc-per-node=gpu: no GPU is visible (CUDA_VISIBLE_DEVICES is %s)",
-                       j->visible_devices != NULL ? j->visible_devices : "not set");
+                       visible != NULL ? visible : "not set");
     const uint32_t each = MAX2(j->spec->gpus_per_worker, UINT32_C(1));
     if (r == 0 && n > 0 && n < each)
         return err_set(j->err, -ENODEV,
@@ -129,11 +104,29 @@ static int parse_nproc(struct job_reading *j) {
     return 0;
 }
 
+static bool counts_elsewhere(const struct job_reading *j) {
+    return j->spec->nproc_by != JOB_NPROC_NUMBER && j->spec->start_nodes > 0;
+}
+
+static int count_workers_by_slurm(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    const struct place *p = &spec->place;
+    const uint32_t each = p->nproc_is_gpus ? MAX2(spec->gpus_per_worker, UINT32_C(1)) : 1;
+    if (p->nproc < each)
+        return err_set(j->err, -ENODEV,
+                       "--gpus-per-worker=%u: %s leaves %u GPU%s here, too few for one worker",
+                       each, p->from.nproc, p->nproc, p->nproc == 1 ? "" : "s");
+    spec->nproc = MIN2(p->nproc / each, (uint32_t)JOB_WORKERS_MAX);
+    if (p->from.nproc != NULL)
+        job_derived(j, "nproc_per_node: %u, from %s", spec->nproc, p->from.nproc);
+    return 0;
+}
+
 static int read_nproc(struct job_reading *j) {
     if (j->fill.nproc)
-        return job_count_workers_by_slurm(j);
+        return count_workers_by_slurm(j);
     int r = parse_nproc(j);
-    if (r < 0 || !job_counts_elsewhere(j))
+    if (r < 0 || !counts_elsewhere(j))
         return r < 0 ? r : count_nproc(j);
     j->spec->nproc = 1;
     return 0;
@@ -151,9 +144,11 @@ static int check_slots(struct job_reading *j) {
                    nproc, cpus, cpus == 1 ? "" : "s", nproc, nproc, nproc);
 }
 
+/* ---- the program and its environment ---- */
+
 /* A value in a word of its own that stands where SCRIPT is missing. */
-static int no_script(struct job_reading *j, int argc, char *const *argv) {
-    const char *last = argv[argc - 1], *option = NULL;
+static int no_script(struct job_reading *j) {
+    const char *last = j->argv[j->argc - 1], *option = NULL;
     char called[OPTION_TEXT_MAX];
     (void)command_called(run_options.command, called);
     for (size_t i = 0; i < run_options.n && option == NULL; i++)
@@ -168,26 +163,166 @@ static int no_script(struct job_reading *j, int argc, char *const *argv) {
                    last, option, called);
 }
 
-static int read_program(struct job_reading *j, int argc, char *const *argv) {
-    bool run_path = is_on(j, RUN_RUN_PATH);
-    if (is_on(j, RUN_MODULE) && is_on(j, RUN_NO_PYTHON) && !run_path)
+static int read_program(struct job_reading *j) {
+    bool run_path = job_is_on(j, RUN_RUN_PATH);
+    if (job_is_on(j, RUN_MODULE) && job_is_on(j, RUN_NO_PYTHON) && !run_path)
         return err_set(j->err, -EINVAL, "--module and --no-python exclude each other");
-    if (j->parsed.operand >= argc)
-        return no_script(j, argc, argv);
-    if (argv[j->parsed.operand][0] == '\0')
+    if (j->parsed.operand >= j->argc)
+        return no_script(j);
+    if (j->argv[j->parsed.operand][0] == '\0')
         return err_set(j->err, -EINVAL, "SCRIPT is empty");
     struct job_spec *spec = j->spec;
-    spec->entry = run_path                  ? JOB_ENTRY_PYTHON
-                  : is_on(j, RUN_MODULE)    ? JOB_ENTRY_MODULE
-                  : is_on(j, RUN_NO_PYTHON) ? JOB_ENTRY_PROGRAM
-                                            : JOB_ENTRY_PYTHON;
-    spec->script = xstrdup(argv[j->parsed.operand]);
-    size_t n = (size_t)(argc - j->parsed.rest);
+    spec->entry = run_path                      ? JOB_ENTRY_PYTHON
+                  : job_is_on(j, RUN_MODULE)    ? JOB_ENTRY_MODULE
+                  : job_is_on(j, RUN_NO_PYTHON) ? JOB_ENTRY_PROGRAM
+                                                : JOB_ENTRY_PYTHON;
+    spec->script = xstrdup(j->argv[j->parsed.operand]);
+    size_t n = (size_t)(j->argc - j->parsed.rest);
     spec->args = xcalloc(n + 1, sizeof *spec->args);
     for (size_t i = 0; i < n; i++)
-        spec->args[i] = xstrdup(argv[(size_t)j->parsed.rest + i]);
+        spec->args[i] = xstrdup(j->argv[(size_t)j->parsed.rest + i]);
     return 0;
 }
+
+/* Variables that muster itself sets for its workers: another value would break the group. */
+static bool is_ours(const char *name, size_t n) {
+    for (const struct job_worker_variable *known = job_worker_variables; known->name != NULL;
+         known++)
+        if (strlen(known->name) == n && strncmp(known->name, name, n) == 0)
+            return true;
+    return strncmp(name, "MUSTER_", 7) == 0;
+}
+
+static bool is_name(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!isascii(text[i]) || !(isalnum((unsigned char)text[i]) || text[i] == '_'))
+            return false;
+    return n > 0 && !isdigit((unsigned char)text[0]);
+}
+
+/* where: "--env", or "FILE:LINE". */
+static int add_env(struct job_reading *j, struct envlist *e, const char *where, const char *text) {
+    size_t n = strcspn(text, "=");
+    if (text[n] == '\0' || !is_name(text, n))
+        return err_set(j->err, -EINVAL, "%s: \"%.*s\" is not NAME=VALUE", where,
+                       (int)MIN2(strlen(text), (size_t)80), text);
+    if (is_ours(text, n))
+        return err_set(j->err, -EINVAL, "%s: muster itself sets %.*s for each worker", where,
+                       (int)n, text);
+    _cleanup_(freep) char *name = xstrndup(text, n);
+    envlist_set(e, name, text + n + 1);
+    return 0;
+}
+
+static int add_file(struct job_reading *j, struct envlist *e, const char *path) {
+    _cleanup_(freep) char *text = NULL;
+    int r = j->probes->read_env_file != NULL
+                ? j->probes->read_env_file(j->probes->arg, path, &text, j->err)
+                : err_set(j->err, -ENOTSUP, "can't read %s", path);
+    if (r < 0) {
+        err_prefix(j->err, "--env-file");
+        return r;
+    }
+    uint32_t number = 1, returns = 0; /* the first line with a carriage return */
+    for (char *line = text; r == 0 && *line != '\0'; number++) {
+        size_t n = strcspn(line, "\n");
+        bool last = line[n] == '\0';
+        line[n] = '\0';
+        _cleanup_(freep) char *where = xasprintf("--env-file: %s, line %u", path, number);
+        if (n > 0 && line[n - 1] == '\r') {
+            line[n - 1] = '\0';
+            returns = returns > 0 ? returns : number;
+        }
+        if (line[0] != '#' && line[strspn(line, " \t\r")] != '\0')
+            r = add_env(j, e, where, line);
+        line += n + !last;
+    }
+    if (r == 0 && returns > 0)
+        strbuf_printf(j->warnings,
+                      "--env-file: %s, line %u: the carriage return at the end was removed; the "
+                      "file has Windows line endings\n",
+                      path, returns);
+    return r;
+}
+
+static const char *job_repeated(const struct job_reading *j, enum run_option row, size_t n) {
+    return option_repeated(&j->parsed, option_row(&run_options, row), n);
+}
+
+static int read_files(struct job_reading *j, struct envlist *e) {
+    const struct option_value *v = job_value(j, RUN_ENV_FILE);
+    if (v->from_env)
+        return v->text[0] != '\0' ? add_file(j, e, v->text) : 0;
+    int r = 0;
+    const char *path;
+    for (size_t i = 0; r == 0 && (path = job_repeated(j, RUN_ENV_FILE, i)) != NULL; i++)
+        r = add_file(j, e, path);
+    return r;
+}
+
+static int read_env(struct job_reading *j) {
+    _cleanup_(envlist_fini) struct envlist e = {0};
+    struct job_spec *spec = j->spec;
+    int r = read_files(j, &e);
+    const char *text;
+    for (size_t i = 0; r == 0 && (text = job_repeated(j, RUN_ENV, i)) != NULL; i++)
+        r = add_env(j, &e, "--env", text);
+    if (r < 0 || e.n == 0)
+        return r;
+    spec->env = xcalloc(e.n + 1, sizeof *spec->env);
+    for (size_t i = 0; i < e.n; i++)
+        spec->env[i] = xstrdup(e.items[i]);
+    return 0;
+}
+
+/* ---- CPUs and GPUs ---- */
+
+/* torchrun's modes have no meaning without GPUs; a quick check shows whether there are any. */
+static int check_gpus(struct job_reading *j) {
+    const struct gpu_inventory any = {.n = GPUS_MAX};
+    bool here = j->probes->has_gpus != NULL && j->probes->has_gpus(j->probes->arg);
+    if (here && gpu_count_visible(env_get(j->envp, "CUDA_VISIBLE_DEVICES"), &any) > 0)
+        return 0;
+    return err_set(j->err, -ENODEV,
+                   "--numa-binding binds workers near their GPUs, and %s; --bind=numa binds "
+                   "workers without GPUs",
+                   here ? "CUDA_VISIBLE_DEVICES lets them see none" : "this node has none");
+}
+
+static int check_gpus_per_worker(struct job_reading *j) {
+    if (j->spec->virtual_local_rank && j->spec->gpus_per_worker > 1)
+        return err_set(j->err, -EINVAL,
+                       "--virtual-local-rank gives each worker one GPU, --gpus-per-worker=%u more",
+                       j->spec->gpus_per_worker);
+    return 0;
+}
+
+static int read_binding(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    if (job_text(j, RUN_NUMA_BINDING) != NULL && job_text(j, RUN_NUMA_BINDING)[0] != '\0') {
+        if (job_given(j, RUN_BIND))
+            return err_set(j->err, -EINVAL, "--numa-binding and --bind exclude each other");
+        if (job_given(j, RUN_BIND_MEMORY))
+            return err_set(j->err, -EINVAL,
+                           "--numa-binding binds to CPUs only, as torchrun does; "
+                           "--bind-memory goes with --bind");
+        spec->bind = BIND_TORCH_NODE + job_choice(j, RUN_NUMA_BINDING);
+        spec->bind_memory = BIND_MEMORY_OFF;
+        return check_gpus(j);
+    }
+    if (job_text(j, RUN_BIND) != NULL)
+        spec->bind = BIND_NONE + job_choice(j, RUN_BIND);
+    return 0;
+}
+
+/* Of a job that was read elsewhere. */
+static int resolve_binding(struct job_reading *j) {
+    if (job_value(j, RUN_BIND)->from_env && !job_given(j, RUN_NUMA_BINDING))
+        j->spec->bind = BIND_NONE + job_choice(j, RUN_BIND);
+    return j->spec->bind >= BIND_TORCH_NODE ? check_gpus(j) : 0;
+}
+
+/* ---- output ---- */
 
 static int read_std(struct job_reading *j, enum run_option row, struct std_map *ret) {
     const char *text = job_text(j, row);
@@ -200,7 +335,7 @@ static int read_std(struct job_reading *j, enum run_option row, struct std_map *
 
 static int read_ranks_filter(struct job_reading *j) {
     const char *s = job_text(j, RUN_LOCAL_RANKS_FILTER);
-    const uint32_t n = job_counts_elsewhere(j) ? JOB_WORKERS_MAX : j->spec->nproc;
+    const uint32_t n = counts_elsewhere(j) ? JOB_WORKERS_MAX : j->spec->nproc;
     if (s == NULL || *s == '\0')
         return 0;
     free(j->spec->console_ranks);
@@ -303,41 +438,48 @@ static int read_filters(struct job_reading *j) {
 }
 
 /* console is the same as --event-log=-. */
-static void read_event_log(struct job_reading *j) {
+static int read_event_log(struct job_reading *j) {
     const char *file = job_text(j, RUN_EVENT_LOG), *handler = job_text(j, RUN_EVENT_LOG_HANDLER);
     if (file != NULL && file[0] == '\0')
         file = NULL;
     if (file == NULL && handler != NULL && strcmp(handler, "console") == 0)
         file = "-";
     if (file == NULL)
-        return;
+        return 0;
     free(j->spec->event_log);
     j->spec->event_log = xstrdup(file);
+    return 0;
 }
 
-static int read_output(struct job_reading *j) {
+static int read_streams(struct job_reading *j) {
     const char *specs = job_text(j, RUN_LOGS_SPECS);
     if (specs != NULL && strcmp(specs, "default") != 0)
         return err_set(j->err, -ENOTSUP,
                        "--logs-specs=%s: must be default; others are plug-ins written in Python, "
                        "which muster can't load",
                        specs);
-    struct job_spec *spec = j->spec;
-    int r = read_std(j, RUN_REDIRECTS, &spec->redirects);
-    if (r == 0)
-        r = read_std(j, RUN_TEE, &spec->tee);
-    if (r == 0)
-        r = read_ranks_filter(j);
-    if (r == 0)
-        r = read_output_spool(j);
-    if (r == 0)
-        r = read_log_mode(j);
-    if (r == 0)
-        r = read_filters(j);
-    if (r == 0)
-        read_event_log(j);
-    return r;
+    int r = read_std(j, RUN_REDIRECTS, &j->spec->redirects);
+    return r < 0 ? r : read_std(j, RUN_TEE, &j->spec->tee);
 }
+
+static int read_output(struct job_reading *j) {
+    static job_step *const steps[] = {read_streams,  read_ranks_filter, read_output_spool,
+                                      read_log_mode, read_filters,      read_event_log};
+    return job_take_steps(j, steps, ARRAY_SIZE(steps));
+}
+
+/* Needs the streams, and the numbers of nodes after the backend has changed them. */
+static int share_output(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    const bool has_own =
+        job_given(j, RUN_TEE) || job_given(j, RUN_REDIRECTS) || spec->place.srun_labels;
+    if ((spec->nodes == PLACE_NODES_STEP || place_has_starter(&spec->place)) &&
+        spec->rdzv.max_nodes > 1)
+        spec->output = has_own ? JOB_OUTPUT_SHARED : JOB_OUTPUT_PREFIXED;
+    return 0;
+}
+
+/* ---- the end ---- */
 
 int job_signal_by_name(const char *name) {
     for (int i = 1; i < NSIG; i++) {
@@ -375,6 +517,25 @@ static int read_signals(struct job_reading *j) {
     return 0;
 }
 
+static int read_requeue(struct job_reading *j) {
+    const char *text = job_text(j, RUN_REQUEUE);
+    if (text[0] == '\0') {
+        if (job_value(j, RUN_MAX_REQUEUES)->times > 0)
+            strbuf_add(j->warnings, "--max-requeues has no effect without --requeue\n");
+        return 0;
+    }
+    if (requeue_parse(text, &j->spec->requeue) < 0)
+        return job_bad_value(j, RUN_REQUEUE, "one or more of preempt, node-fail, timeout");
+    bool is_ssh = j->spec->hosts.list.n > 0;
+    if (j->spec->place.slurm == PLACE_SLURM_NONE || is_ssh) {
+        strbuf_printf(j->warnings, "--requeue: %s, so it has no effect\n",
+                      is_ssh ? "over ssh muster is not a job of Slurm"
+                             : "this is not a job of Slurm");
+        j->spec->requeue = 0;
+    }
+    return 0;
+}
+
 static int read_ending(struct job_reading *j) {
     double interval;
     const char *monitor = job_text(j, RUN_MONITOR_INTERVAL);
@@ -387,58 +548,193 @@ static int read_ending(struct job_reading *j) {
     return read_signals(j);
 }
 
-static int read_all(struct job_reading *j, int argc, char *const *argv) {
-    int r = read_program(j, argc, argv);
-    if (r == 0)
-        r = options_fill(&run_options, &j->parsed, j->spec, j->err);
-    if (r == 0)
-        r = read_nnodes(j);
-    if (r == 0)
-        r = job_read_slurm(j);
-    if (r == 0)
-        r = job_read_starter(j);
-    if (r == 0)
-        r = job_read_requeue(j);
-    if (r == 0)
-        r = job_check_gpus_per_worker(j);
-    if (r == 0)
-        r = read_nproc(j);
-    if (r == 0)
-        r = job_read_binding(j);
-    if (r == 0)
-        r = job_read_rendezvous(j);
-    if (r == 0)
-        r = read_output(j);
-    j->spec->verbose = (int)MIN2(job_value(j, RUN_VERBOSE)->times, 9u);
-    if (r == 0)
-        job_share_output(j);
-    if (r == 0)
-        r = job_read_env(j);
-    return r < 0 ? r : read_ending(j);
+/* ---- options that do nothing ---- */
+
+static bool has_gpus(const struct job_reading *j) {
+    return j->spec->start_nodes > 0 ||
+           (j->probes->has_gpus != NULL && j->probes->has_gpus(j->probes->arg));
 }
 
-static struct job_reading reading_of(char *const *envp, const struct job_probes *probes,
-                                     struct strbuf *warnings, struct job_spec *spec,
-                                     struct err *err) {
-    return (struct job_reading){
-        .probes = probes,
-        .warnings = warnings,
-        .spec = spec,
-        .err = err,
-        .visible_devices = env_get(envp, "CUDA_VISIBLE_DEVICES"),
-        .share_off_env = env_get(envp, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"),
-        .etcd_user_env = env_get(envp, "MUSTER_ETCD_USER"),
-        .etcd_password_env = env_get(envp, "MUSTER_ETCD_PASSWORD"),
-        .envp = envp,
+/* Neither variables nor options that need several nodes are checked: people use one environment and
+ * one line for jobs of any size. */
+static int warn_of_idle_options(struct job_reading *j) {
+    const struct job_spec *spec = j->spec;
+    const bool one_node = spec->rdzv.max_nodes == 1, unwatched = spec->hang_action == JOB_HANG_OFF;
+    const bool no_gpu = !has_gpus(j), cold = spec->warm == JOB_WARM_OFF;
+    const bool no_restart = spec->rdzv.max_restarts == 0, no_tee = !job_given(j, RUN_TEE);
+    const bool no_output = no_tee && !job_given(j, RUN_REDIRECTS);
+    const bool no_file = spec->log_dir == NULL && no_output &&
+                         (spec->event_log == NULL || strcmp(spec->event_log, "-") == 0);
+    const struct {
+        const char *name;
+        bool is_idle;
+        const char *why;
+    } rows[] = {
+        {"gpus-per-worker", no_gpu, "this node has no GPU"},
+        {"virtual-local-rank", no_gpu, "this node has no GPU"},
+        {"node-rank", one_node && spec->node_rank > 0,
+         "no effect, the job has one node; see --nnodes"},
+        {"master-addr", !job_backend(spec)->ranks_are_chosen && !job_given(j, RUN_MASTER_PORT),
+         "no effect without --master-port"},
+        {"rdzv-endpoint", job_is_on(j, RUN_STANDALONE), "no effect with --standalone"},
+        {"warm", no_restart && one_node, "no effect without --max-restarts"},
+        {"warm-after", cold, "no effect without --warm"},
+        {"warm-skip", cold, "no effect without --warm"},
+        {"hang-timeout", unwatched, "no effect with --hang-action=off"},
+        {"hang-still", unwatched, "no effect with --hang-action=off"},
+        {"hang-report", unwatched, "no effect with --hang-action=off"},
+        {"restart-backoff", no_restart, "no effect without --max-restarts"},
+        {"exclude-after", no_restart, "no effect without --max-restarts"},
+        {"arbiter-lease", !job_backend(spec)->any_node_leads,
+         "no effect unless nodes meet in a directory or etcd"},
+        {"bind-memory", spec->bind == BIND_NONE || (spec->bind == 0 && no_gpu),
+         "no effect without --bind"},
+        {"log-line-prefix-template", spec->prefix == JOB_PREFIX_NEVER,
+         "no effect with --prefix=never"},
+        {"log-dir",
+         no_output && !spec->nccl_debug &&
+             (spec->log_dir == NULL || strcmp(spec->log_dir, "/dev/null") != 0),
+         "the output of workers is not written there; add -t 3 (to files and terminal) or -r 3 (to "
+         "files only)"},
+        {"log-mode", no_file, "no effect, no file is written; see --log-dir and --event-log"},
+        {"key-file", spec->auth == AUTH_NONE, "no effect with --auth=none"},
     };
+    for (size_t i = 0; i < run_options.n; i++)
+        for (size_t k = 0; k < ARRAY_SIZE(rows) && j->parsed.values[i].times > 0; k++)
+            if (rows[k].is_idle && !j->parsed.values[i].from_env &&
+                strcmp(run_options.defs[i].name, rows[k].name) == 0)
+                strbuf_printf(j->warnings, "--%s: %s\n", rows[k].name, rows[k].why);
+    return 0;
 }
+
+/* ---- an environment that most likely means something else than what it does ---- */
+
+#define PREFIX "PET_"
+
+#define WARNINGS_MAX 8 /* names; further ones are not told */
+
+/* The option of a name without its prefix, in any case; NULL: there is none. */
+static const struct option_def *option_of(const char *variable, size_t n) {
+    for (size_t i = 0; i < run_options.n; i++) {
+        char name[OPTION_TEXT_MAX];
+        option_env_name(&run_options.defs[i], name);
+        if (strlen(name) == n && strncmp(name, variable, n) == 0)
+            return &run_options.defs[i];
+    }
+    return NULL;
+}
+
+static void warn_of_name(struct job_reading *j, const char *variable, size_t n) {
+    const struct option_def *def = option_of(variable, n);
+    if (def != NULL && (def->flags & OPTION_ENV) != 0)
+        return;
+    if (def != NULL) {
+        strbuf_printf(j->warnings, "%.*s has no effect: --%s is taken from the command line only\n",
+                      (int)n, variable, def->name);
+        return;
+    }
+    _cleanup_(freep) char *word = xstrndup(variable + strlen(PREFIX), n - strlen(PREFIX));
+    for (char *c = word; *c != '\0'; c++)
+        *c = *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : *c;
+    strbuf_printf(j->warnings, "%.*s: no such option", (int)MIN2(n, (size_t)OPTION_TEXT_MAX),
+                  variable);
+    const char *best = option_similar(&run_options, word);
+    for (size_t i = 0; best != NULL && i < run_options.n; i++) {
+        char name[OPTION_TEXT_MAX];
+        option_env_name(&run_options.defs[i], name);
+        if (strcmp(run_options.defs[i].name, best) == 0 &&
+            (run_options.defs[i].flags & OPTION_ENV) != 0)
+            strbuf_printf(j->warnings, "; did you mean %s?", name);
+    }
+    strbuf_add_char(j->warnings, '\n');
+}
+
+/* On how many nodes of Slurm muster would run, or could. */
+static void warn_of_one_node(struct job_reading *j) {
+    const struct option_value *v = job_value(j, RUN_NNODES);
+    const struct place *p = &j->spec->place;
+    bool step = p->slurm == PLACE_SLURM_STEP;
+    uint32_t nodes = step ? p->n_nodes : p->job_nodes;
+    if (p->slurm == PLACE_SLURM_NONE || !v->from_env || j->spec->rdzv.max_nodes != 1 || nodes < 2)
+        return;
+    if (step)
+        strbuf_printf(
+            j->warnings,
+            "PET_NNODES=%s, but this Slurm step has %u nodes: on each of them a job of its "
+            "own runs; if it is to be one job: unset PET_NNODES\n",
+            v->text, nodes);
+    else
+        strbuf_printf(
+            j->warnings,
+            "PET_NNODES=%s, but this Slurm job has %u nodes, and the others stay idle; if "
+            "it is to use them: unset PET_NNODES\n",
+            v->text, nodes);
+}
+
+/* scancel and time limits signal the task, and with control groups nothing else: a shell dies of
+ * it, and Slurm then kills the rest at once. Said once for the step. */
+static void warn_of_shell(struct job_reading *j) {
+    const struct place *p = &j->spec->place;
+    if (p->slurm == PLACE_SLURM_STEP && p->task_is_shell && p->proc_id == 0)
+        strbuf_add(j->warnings,
+                   "Slurm will signal the shell that started muster, and not muster, so that "
+                   "workers can be killed before they have saved anything; write \"exec muster "
+                   "run\" in that shell\n");
+}
+
+/* Of a line for torchrun that runs in a step, or alone in a batch script. */
+static void warn_of_line(struct job_reading *j) {
+    const struct job_spec *spec = j->spec;
+    const struct doubt_line line = {
+        .min_nodes = spec->rdzv.min_nodes,
+        .max_nodes = spec->rdzv.max_nodes,
+        .one_agent = place_has_one_agent(spec->nodes),
+        .spares = spec->rdzv.spares != UINT32_MAX,
+        .host = spec->endpoint_host,
+        .script = spec->script,
+        .ranks_are_fixed = job_backend(spec)->ranks_are_chosen,
+        .node_rank = spec->node_rank,
+        .srun_host = spec->place.srun_host,
+        .from_batch = job_env_is(j, "ENVIRONMENT", "BATCH"), /* sbatch's own, inherited */
+    };
+    if (spec->start_nodes == 0 && spec->starter == JOB_STARTER_AUTO)
+        slurm_doubt(&spec->place, &j->given, &line, j->warnings);
+}
+
+static int warn_of_environment(struct job_reading *j) {
+    unsigned warned = 0;
+    for (char *const *e = j->envp; *e != NULL && warned < WARNINGS_MAX; e++) {
+        const char *equals = strchr(*e, '=');
+        if (equals == NULL || strncmp(*e, PREFIX, strlen(PREFIX)) != 0)
+            continue;
+        size_t before = j->warnings->len;
+        warn_of_name(j, *e, (size_t)(equals - *e));
+        warned += j->warnings->len > before;
+    }
+    warn_of_one_node(j);
+    warn_of_shell(j);
+    warn_of_line(j);
+    return 0;
+}
+
+/* ---- all of it ---- */
 
 static void reading_fini(struct job_reading *j) {
     free(j->run_id);
     free(j->first_host);
+    rdzv_conf_fini(&j->conf);
 }
 
-static void list_given(struct job_reading *j) {
+static int read_environment(struct job_reading *j) {
+    return options_from_env(&run_options, j->envp, &j->parsed, j->err);
+}
+
+static int fill_ordinary(struct job_reading *j) {
+    j->spec->verbose = (int)MIN2(job_value(j, RUN_VERBOSE)->times, 9u);
+    return options_fill(&run_options, &j->parsed, j->spec, j->err);
+}
+
+static int list_given(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     size_t n = 0;
     words_free(spec->given);
@@ -446,12 +742,14 @@ static void list_given(struct job_reading *j) {
     for (size_t i = 0; i < run_options.n; i++)
         if (j->parsed.values[i].times > 0 || j->parsed.values[i].from_env)
             spec->given[n++] = xstrdup(run_options.defs[i].name);
+    return 0;
 }
 
-static void read_place(struct job_reading *j) {
+static int read_place(struct job_reading *j) {
     const struct place_probes probes = {
         .facts = j->probes->place_facts, .hosts = j->probes->read_hosts, .arg = j->probes->arg};
     j->place_code = place_read(j->envp, &probes, &j->spec->place, &j->place_err);
+    return 0;
 }
 
 /* ---- a job that was read elsewhere ---- */
@@ -470,6 +768,10 @@ static int mark_given(struct job_reading *j) {
     return 0;
 }
 
+static int fill_from_environment(struct job_reading *j) {
+    return options_fill_from_env(&run_options, &j->parsed, j->spec, j->err);
+}
+
 static int resolve_nproc(struct job_reading *j) {
     int r = job_value(j, RUN_NPROC_PER_NODE)->from_env ? parse_nproc(j) : 0;
     if (r == 0)
@@ -477,45 +779,22 @@ static int resolve_nproc(struct job_reading *j) {
     return r < 0 ? r : check_slots(j);
 }
 
-/* What depends on this node. */
-static int resolve_here(struct job_reading *j) {
-    struct job_spec *spec = j->spec;
-    int r = options_fill_from_env(&run_options, &j->parsed, spec, j->err);
-    list_given(j);
-    read_place(j);
-    if (r == 0)
-        r = resolve_nproc(j);
-    if (r == 0)
-        r = job_check_gpus_per_worker(j);
-    if (r == 0)
-        r = job_resolve_binding(j);
-    if (r == 0)
-        r = read_output(j);
-    if (r == 0)
-        r = read_ending(j);
-    if (r < 0)
-        return r;
-    job_share_output(j);
-    job_read_topology(j);
-    spec->workers_store = job_shares_no_store(j);
-    return 0;
-}
-
 int job_options_of_head(const char *text, size_t len, char *const *envp,
                         const struct job_probes *probes, struct job_spec *ret, struct err *err) {
+    static job_step *const steps[] = {
+        mark_given,    read_environment,       fill_from_environment, list_given,  read_place,
+        resolve_nproc, check_gpus_per_worker,  resolve_binding,       read_output, read_ending,
+        share_output,  job_read_workers_store, job_read_topology};
     _cleanup_(strbuf_fini) struct strbuf unused = {0}; /* the head has warned */
     _cleanup_(job_spec_fini) struct job_spec spec = job_spec_default;
-    struct job_reading j = reading_of(envp, probes, &unused, &spec, err);
+    struct job_reading j = {
+        .envp = envp, .probes = probes, .warnings = &unused, .spec = &spec, .err = err};
     int r = job_read(text, len, &spec, err);
     if (r < 0) {
         err_prefix(err, "the job that this agent was given");
         return r;
     }
-    r = mark_given(&j);
-    if (r == 0)
-        r = options_from_env(&run_options, envp, &j.parsed, err);
-    if (r == 0)
-        r = resolve_here(&j);
+    r = job_take_steps(&j, steps, ARRAY_SIZE(steps));
     if (r < 0)
         return r;
     *ret = spec;
@@ -528,28 +807,37 @@ int job_options_of_head(const char *text, size_t len, char *const *envp,
 int job_options_read(int argc, char *const *argv, char *const *envp,
                      const struct job_probes *probes, struct strbuf *warnings, struct job_spec *ret,
                      struct err *err) {
+    static job_step *const steps[] = {read_environment,    list_given,
+                                      read_place,          read_program,
+                                      fill_ordinary,       read_nnodes,
+                                      job_read_slurm,      job_read_starter,
+                                      read_requeue,        check_gpus_per_worker,
+                                      read_nproc,          read_binding,
+                                      job_read_rendezvous, read_output,
+                                      share_output,        read_env,
+                                      read_ending,         warn_of_idle_options,
+                                      warn_of_environment};
     _cleanup_(job_spec_fini) struct job_spec spec = job_spec_default;
-    _cleanup_(reading_fini) struct job_reading j = reading_of(envp, probes, warnings, &spec, err);
+    _cleanup_(reading_fini) struct job_reading j = {.argc = argc,
+                                                    .argv = argv,
+                                                    .envp = envp,
+                                                    .probes = probes,
+                                                    .warnings = warnings,
+                                                    .spec = &spec,
+                                                    .err = err};
     int r = options_parse(&run_options, argc, argv, &j.parsed, err);
     if (r < 0)
         return r;
-    if (is_on(&j, RUN_HELP))
+    if (job_is_on(&j, RUN_HELP))
         return JOB_OPTIONS_HELP;
-    if (is_on(&j, RUN_HELP_ALL))
+    if (job_is_on(&j, RUN_HELP_ALL))
         return JOB_OPTIONS_HELP_ALL;
-    if (is_on(&j, RUN_VERSION))
+    if (job_is_on(&j, RUN_VERSION))
         return JOB_OPTIONS_VERSION;
-    r = options_from_env(&run_options, envp, &j.parsed, err);
+    r = job_take_steps(&j, steps, ARRAY_SIZE(steps));
     if (r < 0)
         return r;
-    list_given(&j);
-    read_place(&j);
-    r = read_all(&j, argc, argv);
-    if (r < 0)
-        return r;
-    job_warn_of_idle_options(&j);
-    job_warn_of_environment(&j, envp);
     *ret = spec;
     spec = (struct job_spec){0};
-    return is_on(&j, RUN_PRINT_CONFIG) ? JOB_OPTIONS_PRINT_CONFIG : 0;
+    return job_is_on(&j, RUN_PRINT_CONFIG) ? JOB_OPTIONS_PRINT_CONFIG : 0;
 }

@@ -1,59 +1,195 @@
+/* How the nodes of a job meet, and when their group changes. */
 #include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "base/text/envlist.h"
 #include "base/text/parse.h"
 #include "base/text/utf8.h"
-#include "cli/options/job_options_priv.h"
+#include "cli/options/job_reading.h"
 #include "cli/options/suggest.h"
-#include "launcher/place/place.h"
 
-#define NAME_MAX_BYTES 24
+/* ---- a directory or etcd ---- */
 
-/* Adds the script's name: without folders, without what follows its last dot, in characters that
- * need no quotes. Of a module, the last part. */
-static void add_program(const struct job_spec *spec, struct strbuf *ret) {
-    bool is_module = spec->entry == JOB_ENTRY_MODULE;
-    const char *text = spec->script != NULL ? spec->script : "check", *dot = NULL;
-    size_t begin = 0, end = strlen(text);
-    while (end > 0 && text[end - 1] == '/')
-        end--;
-    for (begin = end; begin > 0 && text[begin - 1] != (is_module ? '.' : '/'); begin--)
-        if (text[begin - 1] == '.' && dot == NULL)
-            dot = text + begin - 1;
-    if (dot != NULL && dot > text + begin)
-        end = (size_t)(dot - text);
-    for (; begin < end && ret->len < NAME_MAX_BYTES; begin++) {
-        char c = text[begin];
-        bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_';
-        if (plain || ret->len > 0) /* a word that begins with a dash would be taken for an option */
-            strbuf_add_char(ret, plain ? c : '-');
+/* Reads the endpoint, for the backend. Fills in *ret, which must be RDZV_PLACE_INIT. */
+static int read_place(struct job_reading *j, struct rdzv_place *ret) {
+    const struct job_backend_row *row = job_backend(j->spec);
+    int r = rdzv_place_parse_as(j->spec->backend, job_text(j, RUN_RDZV_ENDPOINT), ret, j->err);
+    if (r == -ENODATA)
+        return err_set(j->err, -EINVAL,
+                       "--rdzv-backend=%s needs an --rdzv-endpoint, the same on all nodes: %s",
+                       row->name, row->example);
+    if (r == 0 && !j->spec->run_id_given)
+        return err_set(j->err, -EINVAL,
+                       "nodes that meet by %s need an --rdzv-id, the same on all nodes of the job "
+                       "and of no other job",
+                       row->name);
+    return r;
+}
+
+/* Takes over place->dir. */
+static int take_dir(struct job_reading *j, struct rdzv_place *place) {
+    if (place->dir[0] != '/') {
+        _cleanup_(freep) char *cwd = j->probes->cwd(j->probes->arg);
+        if (cwd == NULL)
+            return err_set(j->err, -ENOENT,
+                           "endpoint \"dir:%s\": the working directory is not known; give an "
+                           "absolute path",
+                           place->dir);
+        rdzv_place_absolute(place, cwd);
     }
-    if (ret->len == 0)
-        strbuf_add(ret, "job");
+    j->spec->arbiter_dir = TAKE_PTR(place->dir);
+    return 0;
 }
 
-/* A name that people can read, and that no other job has: status and logs find a job by it, nodes
- * that muster starts recognize each other by it, and a directory or etcd keeps it after the end.
- * Two of 100 runs that start in one minute have the same six digits once in 3,000 times. Then log
- * folders get a number (logdir_claim_run()), and "muster status" lists both. */
-static char *made_run_id(const struct job_reading *j) {
-    struct strbuf id = {0};
-    char stamp[JOB_STAMP_MAX];
-    j->probes->stamp(j->probes->arg, stamp);
-    add_program(j->spec, &id);
-    strbuf_printf(&id, "-%s", stamp);
-    return strbuf_take(&id);
+static int read_dir(struct job_reading *j) {
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    int r = read_place(j, &place);
+    return r < 0 ? r : take_dir(j, &place);
 }
 
-void job_name_run(struct job_reading *j) {
-    if (job_given(j, RUN_RDZV_ID))
-        return;
-    j->run_id = made_run_id(j);
-    job_fill_in(j, RUN_RDZV_ID, j->run_id);
+/* torchrun's nodes meet in a file, whose name is the endpoint; ours in a directory beside it. The
+ * run id can be left out, as with torchrun: the file's name stands for the job. */
+static int read_file(struct job_reading *j) {
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    int r = rdzv_place_parse_as(JOB_BACKEND_DIR, job_text(j, RUN_RDZV_ENDPOINT), &place, j->err);
+    if (r < 0)
+        return r;
+    char *dir = xasprintf("%s.muster", place.dir);
+    free(place.dir);
+    place.dir = dir;
+    strbuf_printf(
+        j->warnings,
+        "--rdzv-conf: store_type=file: the nodes meet in the directory %s; choose another "
+        "one with --rdzv-endpoint=dir:PATH\n",
+        place.dir);
+    return take_dir(j, &place);
 }
+
+static char *copy(const char *text) { return text != NULL ? xstrdup(text) : NULL; }
+
+/* An empty value is none. */
+static char *copy_env(const struct job_reading *j, const char *name) {
+    const char *value = env_get(j->envp, name);
+    return value != NULL && value[0] != '\0' ? xstrdup(value) : NULL;
+}
+
+static int read_tls(struct job_reading *j, const struct rdzv_place *place) {
+    struct job_spec *spec = j->spec;
+    if (place->etcd_tls && j->conf.etcd_tls == 0)
+        return err_set(j->err, -EINVAL,
+                       "--rdzv-conf: protocol=http contradicts the endpoint, which asks for TLS");
+    spec->etcd_tls = place->etcd_tls || j->conf.etcd_tls == 1;
+    if (!spec->etcd_tls) {
+        if (j->conf.etcd_cacert != NULL || j->conf.etcd_cert != NULL || j->conf.etcd_key != NULL)
+            return err_set(j->err, -EINVAL,
+                           "--rdzv-conf: cacert, ssl_cert and ssl_cert_key are for TLS; add "
+                           "protocol=https, or write etcds:// in the endpoint");
+        return 0;
+    }
+    if (j->conf.etcd_key != NULL && j->conf.etcd_cert == NULL)
+        return err_set(j->err, -EINVAL,
+                       "--rdzv-conf: ssl_cert_key=%s needs its certificate: ssl_cert",
+                       j->conf.etcd_key);
+    spec->etcd_cacert = copy(j->conf.etcd_cacert);
+    spec->etcd_cert = copy(j->conf.etcd_cert);
+    /* One file can have both, as with torchrun. */
+    spec->etcd_key = copy(j->conf.etcd_key != NULL ? j->conf.etcd_key : j->conf.etcd_cert);
+    return 0;
+}
+
+/* Other users can't see an environment, but they can see a command line. */
+static void warn_visible(struct job_reading *j, enum run_option row) {
+    if (!job_value(j, row)->from_env)
+        strbuf_printf(j->warnings,
+                      "the password in --%s is visible to all users of this host (ps); use "
+                      "--rdzv-conf etcd_password_file=FILE or MUSTER_ETCD_PASSWORD\n",
+                      run_options.defs[option_row(&run_options, row)].name);
+}
+
+static int read_password(struct job_reading *j, struct rdzv_place *place) {
+    struct job_spec *spec = j->spec;
+    if (place->password != NULL)
+        warn_visible(j, RUN_RDZV_ENDPOINT);
+    if (j->conf.etcd_password != NULL)
+        warn_visible(j, RUN_RDZV_CONF);
+    if (j->conf.etcd_password_file != NULL) {
+        int r = j->probes->read_secret(j->probes->arg, j->conf.etcd_password_file,
+                                       &spec->etcd_password, j->err);
+        if (r < 0)
+            err_prefix(j->err, "--rdzv-conf: etcd_password_file");
+        return r;
+    }
+    spec->etcd_password = j->conf.etcd_password != NULL ? xstrdup(j->conf.etcd_password)
+                          : place->password != NULL     ? TAKE_PTR(place->password)
+                                                        : copy_env(j, "MUSTER_ETCD_PASSWORD");
+    return 0;
+}
+
+static int read_user(struct job_reading *j, struct rdzv_place *place) {
+    struct job_spec *spec = j->spec;
+    spec->etcd_user = j->conf.etcd_user != NULL ? xstrdup(j->conf.etcd_user)
+                      : place->user != NULL     ? TAKE_PTR(place->user)
+                                                : copy_env(j, "MUSTER_ETCD_USER");
+    int r = read_password(j, place);
+    if (r == 0 && spec->etcd_user != NULL && spec->etcd_password == NULL)
+        return err_set(j->err, -EINVAL,
+                       "etcd user \"%.100s\" has no password; give --rdzv-conf "
+                       "etcd_password_file=FILE or MUSTER_ETCD_PASSWORD",
+                       spec->etcd_user);
+    if (r == 0 && spec->etcd_user == NULL && spec->etcd_password != NULL)
+        return err_set(j->err, -EINVAL,
+                       "there is a password for etcd, and no user; give --rdzv-conf "
+                       "etcd_user=NAME or MUSTER_ETCD_USER");
+    if (r == 0 && spec->etcd_password != NULL && !spec->etcd_tls)
+        strbuf_add(j->warnings, "the password for etcd goes over the network unencrypted; use "
+                                "etcds:// (TLS)\n");
+    return r;
+}
+
+static int read_etcd(struct job_reading *j) {
+    _cleanup_(rdzv_place_fini) struct rdzv_place place = RDZV_PLACE_INIT;
+    struct job_spec *spec = j->spec;
+    int r = read_place(j, &place);
+    if (r < 0)
+        return r;
+    if (j->conf.etcd_prefix != NULL) {
+        free(place.etcd_prefix);
+        place.etcd_prefix = rdzv_prefix_normal(j->conf.etcd_prefix, strlen(j->conf.etcd_prefix));
+        if (place.etcd_prefix == NULL)
+            return err_set(j->err, -EINVAL,
+                           "--rdzv-conf: etcd_prefix must have no ? or #, no control characters "
+                           "and at most %d bytes",
+                           RDZV_PATH_MAX);
+    }
+    spec->etcd_prefix =
+        place.etcd_prefix != NULL ? TAKE_PTR(place.etcd_prefix) : xstrdup(RDZV_ETCD_PREFIX);
+    spec->etcd_endpoints = TAKE_PTR(place.etcd_endpoints);
+    r = read_tls(j, &place);
+    return r < 0 ? r : read_user(j, &place);
+}
+
+static int read_arbiter(struct job_reading *j) {
+    switch (j->spec->backend) {
+    case JOB_BACKEND_DIR: return read_dir(j);
+    case JOB_BACKEND_ETCD: return read_etcd(j);
+    case JOB_BACKEND_STATIC:
+    case JOB_BACKEND_C10D:
+    case JOB_BACKEND_COUNT: break;
+    }
+    assert_not_reached();
+}
+
+static int warn_of_conf(struct job_reading *j) {
+    if (j->spec->backend == JOB_BACKEND_ETCD)
+        return 0;
+    if (j->conf.etcd_tls >= 0 || j->conf.etcd_prefix != NULL || j->conf.etcd_cacert != NULL ||
+        j->conf.etcd_cert != NULL || j->conf.etcd_key != NULL || j->conf.etcd_user != NULL ||
+        j->conf.etcd_password != NULL || j->conf.etcd_password_file != NULL)
+        strbuf_add(j->warnings, "--rdzv-conf: keys about etcd have no effect without etcd\n");
+    return 0;
+}
+
+/* ---- the backend ---- */
 
 /* A job of this process alone: it shares no port with another job, and by default no name. */
 static void be_standalone(struct job_reading *j, const char *run_id) {
@@ -61,16 +197,7 @@ static void be_standalone(struct job_reading *j, const char *run_id) {
     spec->backend = JOB_BACKEND_C10D;
     spec->rdzv.min_nodes = spec->rdzv.max_nodes = 1;
     spec->endpoint_port = 0;
-    spec->run_id = run_id != NULL ? xstrdup(run_id) : made_run_id(j);
-}
-
-#define ETCD_V2 "etcd-v2" /* torchrun's name for the older API of etcd */
-
-enum job_backend job_backend_of(const char *name) {
-    for (enum job_backend b = 1; b < JOB_BACKEND_COUNT; b++)
-        if (strcmp(job_backends[b].name, name) == 0)
-            return b;
-    return strcmp(name, ETCD_V2) == 0 ? JOB_BACKEND_ETCD : 0;
+    spec->run_id = run_id != NULL ? xstrdup(run_id) : job_made_run_id(j);
 }
 
 static int backend_unknown(struct job_reading *j, const char *name) {
@@ -84,7 +211,7 @@ static int backend_unknown(struct job_reading *j, const char *name) {
                                                   : " or ",
                       job_backends[b].name);
     }
-    suggest_offer(&s, ETCD_V2);
+    suggest_offer(&s, JOB_ETCD_V2);
     return err_set(j->err, -EINVAL, "--rdzv-backend=%s: must be %s%s%s%s", name,
                    strbuf_text(&names), s.best != NULL ? "; did you mean \"" : "",
                    s.best != NULL ? s.best : "", s.best != NULL ? "\"?" : "");
@@ -109,16 +236,16 @@ static int endpoint_backend(struct job_reading *j, enum job_backend *ret) {
 
 /* A host can be called "dir" or "etcd", so a given backend decides. But a backend that can't use
  * the kind of endpoint is an error. */
-static int choose_backend(struct job_reading *j, const struct rdzv_conf *conf) {
+static int choose_backend(struct job_reading *j) {
     const char *name = job_text(j, RUN_RDZV_BACKEND);
     enum job_backend by_form = 0, chosen = job_backend_of(name);
     if (chosen == 0)
         return backend_unknown(j, name);
-    if (conf->store_file && chosen == JOB_BACKEND_C10D) {
+    if (j->conf.store_file && chosen == JOB_BACKEND_C10D) {
         j->spec->backend = chosen; /* read_backend() looks at the endpoint */
         return 0;
     }
-    if (conf->store_file)
+    if (j->conf.store_file)
         strbuf_printf(j->warnings, "--rdzv-conf: store_type has no effect with %s\n", name);
     int r = !job_backends[chosen].any_node_leads ? endpoint_backend(j, &by_form) : 0;
     if (r < 0)
@@ -131,11 +258,13 @@ static int choose_backend(struct job_reading *j, const struct rdzv_conf *conf) {
                        name, shown, job_backends[by_form].name);
     }
     j->spec->backend = by_form != 0 ? by_form : chosen;
-    if (strcmp(name, ETCD_V2) == 0)
+    if (strcmp(name, JOB_ETCD_V2) == 0)
         strbuf_add(j->warnings, "--rdzv-backend=etcd-v2: muster speaks version 3 of etcd's API "
                                 "(etcd 3.4 or newer), as with etcd\n");
     return 0;
 }
+
+/* ---- the name of the run, and the order of its nodes ---- */
 
 static int read_run_id(struct job_reading *j) {
     const char *id = job_text(j, RUN_RDZV_ID);
@@ -161,10 +290,10 @@ static int32_t rank_of_step(struct job_reading *j) {
     return (int32_t)MIN2(p->proc_id, (uint32_t)RDZV_NODES_MAX - 1);
 }
 
-static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
+static int read_node_rank(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     const char *text = job_text(j, RUN_NODE_RANK);
-    int32_t rank = conf->rank;
+    int32_t rank = j->conf.rank;
     if (text != NULL && parse_python_i32(text, &rank) < 0)
         return job_bad_value(j, RUN_NODE_RANK, "a number");
     if (text == NULL && rank < 0)
@@ -191,6 +320,8 @@ static int read_node_rank(struct job_reading *j, const struct rdzv_conf *conf) {
     spec->node_rank = rank;
     return 0;
 }
+
+/* ---- an endpoint ---- */
 
 static int parse_master_port(struct job_reading *j, const char *text, int32_t *ret) {
     if (parse_python_i32(text, ret) < 0 || *ret < 0 || *ret > UINT16_MAX)
@@ -331,9 +462,9 @@ static int read_port_range(struct job_reading *j) {
                          "two ports, LOW-HIGH, from 1 to 65535 (one port: --master-port)");
 }
 
-static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
+static int read_backend(struct job_reading *j) {
     struct job_spec *spec = j->spec;
-    if (job_value(j, RUN_STANDALONE)->times > 0)
+    if (job_is_on(j, RUN_STANDALONE))
         return read_standalone(j);
     if (spec->nodes == PLACE_NODES_STEP && !j->given.elsewhere) {
         int r = read_run_id(j);
@@ -341,19 +472,18 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
             job_meet_in_step(j);
         return r;
     }
-    int r = choose_backend(j, conf);
+    int r = choose_backend(j);
     if (r == 0)
         r = read_run_id(j);
     if (r < 0)
         return r;
-    const char *endpoint = job_text(j, RUN_RDZV_ENDPOINT);
-    bool has_endpoint = endpoint[strspn(endpoint, " \t")] != '\0';
+    bool has_endpoint = !job_is_blank(job_text(j, RUN_RDZV_ENDPOINT));
     if (job_backend(spec)->any_node_leads)
-        return job_read_arbiter(j, conf);
+        return read_arbiter(j);
     bool is_static = job_backend(spec)->ranks_are_chosen;
-    if (!is_static && conf->store_file && has_endpoint) {
+    if (!is_static && j->conf.store_file && has_endpoint) {
         spec->backend = JOB_BACKEND_DIR;
-        return job_read_file(j);
+        return read_file(j);
     }
     has_endpoint |= is_static && job_text(j, RUN_MASTER_PORT) != NULL;
     if (spec->rdzv.max_nodes == 1 && !has_endpoint) {
@@ -369,21 +499,23 @@ static int read_backend(struct job_reading *j, const struct rdzv_conf *conf) {
     if (r == 0 && spec->rdzv.max_nodes == 1 && !spec->run_id_given &&
         (is_static || spec->endpoint_port == 0)) {
         free(spec->run_id);
-        spec->run_id = made_run_id(j);
+        spec->run_id = job_made_run_id(j);
     }
     return r;
 }
 
+/* ---- times ---- */
+
 static uint64_t given_or(uint64_t given, uint64_t fallback) { return given > 0 ? given : fallback; }
 
-static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
+static int read_lease(struct job_reading *j) {
     struct rdzv_settings *s = &j->spec->rdzv;
-    bool keep_alive = conf->keep_alive_interval_ns > 0 || conf->keep_alive_max_attempt > 0;
+    bool keep_alive = j->conf.keep_alive_interval_ns > 0 || j->conf.keep_alive_max_attempt > 0;
     uint64_t beats = s->lease_ns / s->heartbeat_ns;
     if (keep_alive) {
-        s->heartbeat_ns = given_or(conf->keep_alive_interval_ns, JOB_KEEP_ALIVE_INTERVAL_NS);
-        beats = conf->keep_alive_max_attempt > 0 ? conf->keep_alive_max_attempt
-                                                 : JOB_KEEP_ALIVE_ATTEMPTS;
+        s->heartbeat_ns = given_or(j->conf.keep_alive_interval_ns, JOB_KEEP_ALIVE_INTERVAL_NS);
+        beats = j->conf.keep_alive_max_attempt > 0 ? j->conf.keep_alive_max_attempt
+                                                   : JOB_KEEP_ALIVE_ATTEMPTS;
     }
     const char *text = job_text(j, RUN_HEARTBEAT_INTERVAL);
     if (text != NULL &&
@@ -410,69 +542,115 @@ static int read_lease(struct job_reading *j, const struct rdzv_conf *conf) {
     return 0;
 }
 
-static int set_times(struct job_reading *j, const struct rdzv_conf *conf) {
+static int read_arbiter_lease(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    spec->rdzv.arbiter_lease_ns = MAX2(spec->rdzv.arbiter_lease_ns, 2 * spec->rdzv.lease_ns);
+    const char *text = job_text(j, RUN_ARBITER_LEASE);
+    if (text == NULL)
+        return 0;
+    if (parse_python_seconds_ns(text, &spec->rdzv.arbiter_lease_ns) < 0)
+        return job_bad_value(j, RUN_ARBITER_LEASE, "a number of seconds, 0 or more");
+    if (spec->rdzv.arbiter_lease_ns <= spec->rdzv.lease_ns)
+        return err_set(j->err, -EINVAL,
+                       "--arbiter-lease=%g is too short: it must be longer than a node's "
+                       "lease (%g s)",
+                       (double)spec->rdzv.arbiter_lease_ns / 1e9,
+                       (double)spec->rdzv.lease_ns / 1e9);
+    return 0;
+}
+
+static int set_times(struct job_reading *j) {
     struct job_spec *spec = j->spec;
     struct rdzv_settings *s = &spec->rdzv;
     uint64_t join = s->join_timeout_ns;
     const struct job_backend_row *row = job_backend(spec);
-    if (conf->bad_timeout != NULL && row->takes_timeout)
-        return err_set(j->err, -EINVAL, "%s", conf->bad_timeout);
+    if (j->conf.bad_timeout != NULL && row->takes_timeout)
+        return err_set(j->err, -EINVAL, "%s", j->conf.bad_timeout);
     if (row->takes_timeout)
-        join = given_or(conf->timeout_ns, given_or(row->join_timeout_ns, join));
-    else if (conf->timeout_ns > 0 || conf->bad_timeout != NULL)
+        join = given_or(j->conf.timeout_ns, given_or(row->join_timeout_ns, join));
+    else if (j->conf.timeout_ns > 0 || j->conf.bad_timeout != NULL)
         strbuf_printf(j->warnings, "--rdzv-conf: timeout has no effect with %s; use join_timeout\n",
                       row->name);
-    s->join_timeout_ns = given_or(conf->join_timeout_ns, join);
+    s->join_timeout_ns = given_or(j->conf.join_timeout_ns, join);
     if (!job_given(j, RUN_REGROUP_WAIT))
-        s->regroup_wait_ns = conf->regroup_ns;
-    s->last_call_ns = given_or(conf->last_call_ns, s->last_call_ns);
-    s->close_timeout_ns = given_or(conf->close_timeout_ns, s->close_timeout_ns);
-    s->leader_timeout_ns = given_or(conf->read_timeout_ns, s->leader_timeout_ns);
-    spec->is_host = conf->is_host;
-    if (conf->is_host < 0 && spec->nodes == PLACE_NODES_STEP && spec->endpoint_host != NULL)
+        s->regroup_wait_ns = j->conf.regroup_ns;
+    s->last_call_ns = given_or(j->conf.last_call_ns, s->last_call_ns);
+    s->close_timeout_ns = given_or(j->conf.close_timeout_ns, s->close_timeout_ns);
+    s->leader_timeout_ns = given_or(j->conf.read_timeout_ns, s->leader_timeout_ns);
+    spec->is_host = j->conf.is_host;
+    if (j->conf.is_host < 0 && spec->nodes == PLACE_NODES_STEP && spec->endpoint_host != NULL)
         spec->is_host = spec->place.is_first; /* names can be those of another network */
-    else if (conf->is_host < 0 && spec->nodes == PLACE_NODES_PODS && j->spec->place.pod.index > 0)
+    else if (j->conf.is_host < 0 && spec->nodes == PLACE_NODES_PODS && j->spec->place.pod.index > 0)
         spec->is_host = 0; /* pod 0 finds its own name in /etc/hosts; to others it may come late */
     return 0;
 }
 
+/* ---- the group ---- */
+
 /* As with torchrun, c10d has this setting, and static does not. With a directory or etcd the leader
  * may change, but the ranks stay, so rank 0 would not always be on the leader's node. */
-bool job_shares_no_store(struct job_reading *j) {
-    bool wanted = j->share_off_env != NULL && strcmp(j->share_off_env, "1") == 0;
+int job_read_workers_store(struct job_reading *j) {
     const struct job_backend_row *row = job_backend(j->spec);
+    bool wanted = job_env_is(j, JOB_OWN_STORE_ENV, "1");
     if (wanted && row->any_node_leads)
         strbuf_printf(j->warnings,
                       "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 has no effect with %s: workers use the "
                       "leader's store\n",
                       row->name);
-    return wanted && !row->any_node_leads && !row->ranks_are_chosen;
+    j->spec->workers_store = wanted && !row->any_node_leads && !row->ranks_are_chosen;
+    return 0;
+}
+
+static int check_unit(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    if (rdzv_settings_unit_fits(&spec->rdzv))
+        return 0;
+    if (spec->rdzv.min_nodes == spec->rdzv.max_nodes)
+        return err_set(j->err, -EINVAL, "--node-unit=%u: %u node%s no multiple of it; change one",
+                       spec->rdzv.node_unit, spec->rdzv.max_nodes,
+                       spec->rdzv.max_nodes == 1 ? " is" : "s are");
+    return err_set(j->err, -EINVAL, "--node-unit=%u: no multiple of it lies in %u:%u nodes",
+                   spec->rdzv.node_unit, spec->rdzv.min_nodes, spec->rdzv.max_nodes);
+}
+
+#define TOPOLOGY_MAX 127 /* bytes; RDZV_HOST_MAX with its NUL */
+
+/* Reads the place of this node in the network, as Slurm's topology plugin describes it: switches
+ * and node, from the top, separated by dots. srun(1), SLURM_TOPOLOGY_ADDR */
+int job_read_topology(struct job_reading *j) {
+    struct job_spec *spec = j->spec;
+    const char *text = spec->place.topology != NULL ? spec->place.topology : "";
+    bool fits = strlen(text) <= TOPOLOGY_MAX;
+    free(spec->topology);
+    spec->topology = xstrdup(fits ? text : "");
+    const char *file = job_text(j, RUN_TOPOLOGY_FILE);
+    if (file != NULL && spec->topology[0] == '\0') {
+        free(spec->topology_file);
+        spec->topology_file = xstrdup(file);
+    }
+    if (spec->rdzv.rank_order != RANK_ORDER_TOPOLOGY || spec->topology[0] != '\0' ||
+        spec->topology_file != NULL)
+        return 0;
+    if (fits)
+        strbuf_add(j->warnings, "--rank-order=topology: SLURM_TOPOLOGY_ADDR is not set; this node "
+                                "is ordered by its host name\n");
+    else
+        strbuf_printf(j->warnings,
+                      "--rank-order=topology: SLURM_TOPOLOGY_ADDR is longer than %d bytes; this "
+                      "node is ordered by its host name\n",
+                      TOPOLOGY_MAX);
+    return 0;
+}
+
+static int read_conf(struct job_reading *j) {
+    return rdzv_conf_parse(job_text(j, RUN_RDZV_CONF), &j->conf, j->warnings, j->err);
 }
 
 int job_read_rendezvous(struct job_reading *j) {
-    _cleanup_(rdzv_conf_fini) struct rdzv_conf conf = {0};
-    int r = rdzv_conf_parse(job_text(j, RUN_RDZV_CONF), &conf, j->warnings, j->err);
-    if (r == 0)
-        r = job_meet_by_index(j, &conf);
-    if (r == 0)
-        r = read_backend(j, &conf);
-    if (r == 0)
-        r = read_store_place(j);
-    if (r == 0)
-        r = read_port_range(j);
-    if (r == 0)
-        job_choose_ports(j);
-    if (r == 0)
-        job_leave_port_open(j);
-    if (r == 0)
-        r = read_node_rank(j, &conf);
-    if (r == 0)
-        r = read_lease(j, &conf);
-    if (r == 0)
-        r = set_times(j, &conf);
-    if (r < 0)
-        return r;
-    j->spec->workers_store = job_shares_no_store(j);
-    job_warn_etcd_conf(j, &conf);
-    return job_read_group(j);
+    static job_step *const steps[] = {
+        read_conf,          job_meet_by_index,      read_backend,   read_store_place,
+        read_port_range,    job_choose_ports,       read_node_rank, read_lease,
+        set_times,          job_read_workers_store, warn_of_conf,   check_unit,
+        read_arbiter_lease, job_read_topology};
+    return job_take_steps(j, steps, ARRAY_SIZE(steps));
 }

@@ -4,7 +4,7 @@
 
 #include "cli/options/options.h"
 
-/* The rows that code refers to, because a function of its own reads them (job_options*.c). An
+/* The rows that code refers to, because a function of its own reads them (job_reading.h). An
  * ordinary option is only in the table. */
 enum run_option {
     RUN_NNODES = 1,
