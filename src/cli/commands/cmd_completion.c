@@ -73,7 +73,7 @@ static int add_words(struct completion_offer *o, const char *question) {
     bool nodes = strcmp(question, &OFFER_NODES[1]) == 0;
     if (strcmp(question, &OFFER_RECENT_RUNS[1]) == 0)
         return add_recent_runs(o);
-    if (!ids && !nodes && strcmp(question, &OFFER_LISTENERS[1]) != 0)
+    if (!ids && !nodes)
         return 1;
     int r = local_agents_list(NULL, NULL, &rows, &n, NULL);
     if (r < 0)
@@ -86,14 +86,10 @@ static int add_words(struct completion_offer *o, const char *question) {
             again =
                 again || (rows[k].head_nodes == 0 && strcmp(rows[k].run_id, rows[i].run_id) == 0);
         utf8_clean(rows[i].run_id, false);
-        char listener[RDZV_ADDR_MAX + 8];
-        (void)snprintf(listener, sizeof listener, "%s:%u", rows[i].addr, rows[i].port);
         if (ids && !again)
             add(o, rows[i].run_id);
         else if (nodes && !again)
             add_nodes(o, &rows[i]);
-        else if (!ids && !nodes)
-            add(o, listener);
     }
     local_agents_free(rows, n);
     return 0;
@@ -102,8 +98,7 @@ static int add_words(struct completion_offer *o, const char *question) {
 static int print_words(const char *question) {
     int r = add_words(NULL, question);
     if (r > 0)
-        return usage_error("completion",
-                           "no words for \"%s\": run-ids, recent-runs, nodes or listeners",
+        return usage_error("completion", "no words for \"%s\": run-ids, recent-runs or nodes",
                            question);
     return r < 0 ? EXIT_JOB_FAILED : finish_stdout();
 }

@@ -29,7 +29,7 @@ const struct option_set leave_options = {
         "agent. Without JOB: the only agent on this machine.",
     .example = "--reason maintenance",
     .page = "operate",
-    .offer = OFFER_LISTENERS,
+    .offer = OFFER_RUN_IDS,
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };
@@ -49,7 +49,7 @@ const struct option_set grow_options = {
     .operands = "[JOB]",
     .about = "Forms a new group at once, with the waiting nodes." JOB_IS,
     .page = "operate",
-    .offer = OFFER_LISTENERS,
+    .offer = OFFER_RUN_IDS,
     .defs = plain_defs,
     .n = ARRAY_SIZE(plain_defs),
 };
@@ -59,7 +59,7 @@ const struct option_set stop_options = {
     .about = "Ends the job on all its nodes." JOB_IS,
     .example = "job7",
     .page = "operate",
-    .offer = OFFER_LISTENERS,
+    .offer = OFFER_RUN_IDS,
     .defs = reason_defs,
     .n = ARRAY_SIZE(reason_defs),
 };

@@ -228,7 +228,7 @@ const struct option_set status_options = {
         "Shows a job's state and its nodes, as the leader sees them; of a job that ran on this "
         "machine, how it ended." JOB_IS,
     .example = "--watch",
-    .offer = OFFER_LISTENERS,
+    .offer = OFFER_RUN_IDS,
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };

@@ -84,7 +84,6 @@ struct option_hint {
 #define OFFER_RUN_IDS "@run-ids"
 #define OFFER_RECENT_RUNS "@recent-runs" /* also those that have ended */
 #define OFFER_NODES "@nodes"
-#define OFFER_LISTENERS "@listeners"
 
 struct option_set {
     const char *command;  /* "run" */
