@@ -60,11 +60,11 @@ static void check_spec(const struct job_spec *s) {
     check(dir == (s->arbiter_dir != NULL) && (!dir || s->arbiter_dir[0] == '/'), "directory");
     check(etcd == (s->etcd_endpoints != NULL && s->etcd_endpoints[0] != NULL), "etcd");
     check(etcd == (s->etcd_prefix != NULL) && (s->etcd_user == NULL) == (s->etcd_password == NULL), "etcd's keys");
-    check((!dir && !etcd) || s->run_id_given, "a shared name");
+    check((!dir && !etcd) || job_id_is_common(s), "a shared name");
     unsigned n = s->n_endpoint_ports;
     check(n == 0 || (n >= 2 && n <= JOB_ENDPOINT_PORTS_MAX), "number of ports");
     check(n == 0 || (s->endpoint_ports[0] == s->endpoint_port && s->endpoint_ports[n - 1] > 0), "ports");
-    check(n == 0 || (s->run_id_given && s->backend == JOB_BACKEND_C10D), "ports need a name");
+    check(n == 0 || (job_id_is_common(s) && s->backend == JOB_BACKEND_C10D), "ports need a name");
     check(s->rdzv.node_unit >= 1 && s->rdzv.max_nodes / s->rdzv.node_unit * s->rdzv.node_unit >= s->rdzv.min_nodes,
           "unit");
     check(s->rdzv.arbiter_lease_ns > s->rdzv.lease_ns, "arbiter lease");

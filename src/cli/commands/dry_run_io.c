@@ -77,7 +77,7 @@ static int set_up(struct dry_run *d, struct err *err) {
 
 /* A run id that was not given is a random one. */
 static const char *run_id_of(const struct job_spec *spec) {
-    return spec->run_id_given ? spec->run_id : "RUN_ID";
+    return job_id_is_common(spec) ? spec->run_id : "RUN_ID";
 }
 
 #define TEMP_DIR "TMPDIR/muster-XXXXXX"
@@ -213,7 +213,7 @@ static void add_hosts(const struct job_spec *spec, struct strbuf *out) {
         strbuf_printf(out, "# %s: node rank %d", hosts->items[i].name, job.node_rank);
         if (job.nproc_by == JOB_NPROC_NUMBER)
             strbuf_printf(out, ", %u worker%s", job.nproc, job.nproc == 1 ? "" : "s");
-        strbuf_add(out, spec->hosts.meet ? ", meets the others on node 0\n" : "\n");
+        strbuf_add(out, job_meets_at_host(spec) ? ", meets the others on node 0\n" : "\n");
     }
 }
 

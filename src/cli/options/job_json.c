@@ -365,6 +365,18 @@ static int get_console(const struct json *v, const struct json_field *f, void *o
     return 0;
 }
 
+static void put_run_id_given(struct json_writer *w, const struct json_field *f, const void *of) {
+    json_write_bool(w, f->key, job_id_is_common(of));
+}
+
+static int get_run_id_given(const struct json *v, const struct json_field *f, void *of) {
+    bool given;
+    int r = json_as_bool(v, f->key, &given, NULL);
+    if (r == 0)
+        ((struct job_spec *)of)->run_id_is = given ? JOB_RUN_ID_COMMON : JOB_RUN_ID_OWN;
+    return r;
+}
+
 static void put_alone(struct json_writer *w, const struct json_field *f, const void *of) {
     json_write_bool(w, f->key, job_is_alone(of));
 }
@@ -466,7 +478,7 @@ static const struct json_field own_fields[] = {
     {JSON_FIELD(job_spec, BOOL, "workers_store", workers_store)},
     {JSON_FIELD(job_spec, I32, "node_rank", node_rank), .min = -1},
     TEXT("run_id", run_id),
-    {JSON_FIELD(job_spec, BOOL, "run_id_given", run_id_given)},
+    {OWN("run_id_given", run_id_is, run_id_given)},
     {FOR_PEOPLE("derived", derived, texts_for_people)},
     {FOR_PEOPLE("start_nodes", start_nodes, number_for_people)},
     {FOR_PEOPLE("hosts", hosts.list, hosts)},

@@ -94,7 +94,7 @@ void job_meet_in_step(struct job_reading *j) {
     const struct place *p = &spec->place;
     const char *name;
     spec->backend = JOB_BACKEND_C10D;
-    spec->run_id_given = spec->rdzv.max_nodes > 1;
+    spec->run_id_is = spec->rdzv.max_nodes > 1 ? JOB_RUN_ID_COMMON : JOB_RUN_ID_OWN;
     if (spec->rdzv.max_nodes == 1)
         return;
     spec->arbiter_dir = shared_folder(j, &name);
@@ -115,7 +115,7 @@ int job_choose_ports(struct job_reading *j) {
     const struct place *p = &spec->place;
     bool range = spec->port_low > 0;
     static_assert(PLACE_PORTS_MAX <= JOB_ENDPOINT_PORTS_MAX, "all fit");
-    if (spec->hosts.meet) {
+    if (job_meets_at_host(spec)) {
         spec->endpoint_port = 0;
         job_derived(j, "rdzv_endpoint: %s, the first host, at a port that is free there",
                     spec->endpoint_host);
@@ -439,19 +439,19 @@ static void warn_of_no_hosts(struct job_reading *j) {
 
 /* Where the nodes meet: at the first of them, unless the user chooses another place. */
 static void arrange(struct job_reading *j) {
-    struct job_hosts *h = &j->spec->hosts;
+    const struct hosts *hosts = &j->spec->hosts.list;
     const char *backend = job_text(j, RUN_RDZV_BACKEND);
     const bool c10d = !job_given(j, RUN_RDZV_BACKEND) || strcmp(backend, "c10d") == 0,
                is_static = job_given(j, RUN_RDZV_BACKEND) && strcmp(backend, "static") == 0,
                is_chosen = !job_is_blank(job_text(j, RUN_RDZV_ENDPOINT)) ||
                            job_given(j, RUN_MASTER_ADDR) ||
                            (!c10d && job_given(j, RUN_MASTER_PORT));
-    h->meet = h->list.n > 1 && !is_chosen && (c10d || is_static);
     name_run(j);
-    if (!h->meet)
+    if (hosts->n == 1 || is_chosen || !(c10d || is_static))
         return;
-    const bool v6 = strchr(h->list.items[0].name, ':') != NULL;
-    j->first_host = xasprintf("%s%s%s%s", v6 ? "[" : "", h->list.items[0].name, v6 ? "]" : "",
+    j->spec->endpoint_from = JOB_ENDPOINT_OF_HOST;
+    const bool v6 = strchr(hosts->items[0].name, ':') != NULL;
+    j->first_host = xasprintf("%s%s%s%s", v6 ? "[" : "", hosts->items[0].name, v6 ? "]" : "",
                               is_static ? ":1" : ""); /* job_choose_ports() takes it away */
     if (!job_given(j, RUN_RDZV_BACKEND))
         job_fill_in(j, RUN_RDZV_BACKEND, "c10d");

@@ -18,7 +18,7 @@ static int read_place(struct job_reading *j, struct rdzv_place *ret) {
         return err_set(j->err, -EINVAL,
                        "--rdzv-backend=%s needs an --rdzv-endpoint, the same on all nodes: %s",
                        row->name, row->example);
-    if (r == 0 && !j->spec->run_id_given)
+    if (r == 0 && !job_id_is_common(j->spec))
         return err_set(j->err, -EINVAL,
                        "nodes that meet by %s need an --rdzv-id, the same on all nodes of the job "
                        "and of no other job",
@@ -276,7 +276,7 @@ static int read_run_id(struct job_reading *j) {
     bool of_step = !given && j->spec->nodes == PLACE_NODES_STEP;
     if (of_step)
         job_derived(j, "rdzv_id: %s, from %s", p->run_id, p->from.run_id);
-    j->spec->run_id_given = given || of_step || j->run_id != NULL;
+    j->spec->run_id_is = given || of_step || j->run_id != NULL ? JOB_RUN_ID_COMMON : JOB_RUN_ID_OWN;
     j->spec->run_id = xstrdup(of_step ? p->run_id : id[0] != '\0' ? id : "none");
     return 0;
 }
@@ -378,7 +378,7 @@ static int read_ports(struct job_reading *j, const char *endpoint) {
                                       spec->endpoint_ports, &spec->n_endpoint_ports, j->err);
     if (r < 0)
         return r;
-    if (!spec->run_id_given)
+    if (!job_id_is_common(spec))
         return err_set(j->err, -EINVAL,
                        "--rdzv-endpoint=%s: with several ports, the nodes need a --rdzv-id to "
                        "distinguish their leader from that of another job",
@@ -490,13 +490,13 @@ static int read_backend(struct job_reading *j) {
         /* torchrun gives such a job a random id, even if the user named it. Keeping the name does
          * no harm, and the log folder is named after it. */
         _cleanup_(freep) char *id = TAKE_PTR(spec->run_id);
-        be_standalone(j, spec->run_id_given ? id : NULL);
-        spec->run_id_given = false;
+        be_standalone(j, job_id_is_common(spec) ? id : NULL);
+        spec->run_id_is = JOB_RUN_ID_OWN;
         return 0;
     }
     r = is_static ? read_static(j) : read_c10d(j);
     /* Several nodes have the name in common: without --rdzv-id it is "none", as in torchrun. */
-    if (r == 0 && spec->rdzv.max_nodes == 1 && !spec->run_id_given &&
+    if (r == 0 && spec->rdzv.max_nodes == 1 && !job_id_is_common(spec) &&
         (is_static || spec->endpoint_port == 0)) {
         free(spec->run_id);
         spec->run_id = job_made_run_id(j);

@@ -265,7 +265,7 @@ static bool give_up_port(struct agent *a, const char *name, bool only_guessed) {
     struct addr at;
     struct err err = {0};
     _cleanup_(freep) char *setting =
-        spec->endpoint_from != JOB_ENDPOINT_GIVEN
+        spec->endpoint_from == JOB_ENDPOINT_MASTER || spec->endpoint_from == JOB_ENDPOINT_ASSUMED
             ? xasprintf("--master-port=%u", spec->endpoint_port)
             : xasprintf("--rdzv-endpoint=%s:%u", name, spec->endpoint_port);
     endpoint_bind_addr(name, spec->endpoint_port, &at);

@@ -366,7 +366,7 @@ static void leave_leader_file(struct leading *l, struct group_config *group) {
     const struct job_spec *spec = l->config.spec;
     struct leader_file_prev prev;
     struct err err = {0};
-    if (!spec->run_id_given || spec->endpoint_host == NULL || spec->endpoint_port == 0)
+    if (!job_id_is_common(spec) || spec->endpoint_host == NULL || spec->endpoint_port == 0)
         return;
     _cleanup_(freep) char *endpoint = job_endpoint_text(spec); /* whichever port it has now */
     int r = leader_file_open(spec->run_id, endpoint, group->rdzv.lease_ns + group->rdzv.margin_ns,

@@ -48,6 +48,14 @@ enum job_endpoint_from {
     JOB_ENDPOINT_GIVEN = 0, /* --rdzv-endpoint, or the place of this process */
     JOB_ENDPOINT_MASTER,    /* --master-addr and --master-port */
     JOB_ENDPOINT_ASSUMED,   /* static, and neither an endpoint nor a master address was given */
+    JOB_ENDPOINT_OF_HOST,   /* over ssh: the first host, at a port that is free there */
+};
+
+/* Who knows the run's id. */
+enum job_run_id {
+    JOB_RUN_ID_OWN = 0, /* this process, which has made it; or it is "none", which many runs have */
+    JOB_RUN_ID_COMMON,  /* all nodes, and other runs can use it: the user, the step or the head gave
+                           it */
 };
 
 /* The check that nodes are alike and reach each other: off, warn, or start no worker if it
@@ -121,7 +129,6 @@ struct job_hosts {
     struct hosts list;  /* n 0: not over ssh */
     char *ssh;          /* --ssh; NULL: ssh */
     char *export_names; /* --export; NULL: the default */
-    bool meet;          /* the endpoint: at the first host, at a port that is free there */
 };
 
 /* From what --nproc-per-node takes the number of workers, on each node. */
@@ -176,7 +183,7 @@ struct job_spec {
     int32_t node_rank;      /* --node-rank, -1: not given */
     char *local_addr;       /* --local-addr or NULL */
     char *run_id;           /* never NULL, never empty */
-    bool run_id_given;      /* given by the user, so other runs can use it too */
+    enum job_run_id run_id_is;
     /* what nobody gave, and where it was found instead: a sentence for each; NULL-terminated, NULL:
      * nothing */
     char **derived;
@@ -244,6 +251,15 @@ struct job_spec {
 
 static inline const struct job_backend_row *job_backend(const struct job_spec *spec) {
     return &job_backends[spec->backend];
+}
+
+static inline bool job_id_is_common(const struct job_spec *spec) {
+    return spec->run_id_is == JOB_RUN_ID_COMMON;
+}
+
+/* Over ssh the nodes meet at the first host. */
+static inline bool job_meets_at_host(const struct job_spec *spec) {
+    return spec->endpoint_from == JOB_ENDPOINT_OF_HOST;
 }
 
 /* One node, at a free port that is closed to other nodes. */

@@ -197,7 +197,7 @@ static void describe(void *arg, struct starter_description *ret) {
     const struct job_spec *spec = s->config->spec;
     const char *number = s->run != NULL ? strrchr(starter_step_name(s->run), '.') : NULL;
     _cleanup_(freep) char *program = starter_program_word(s->config->argv0, s->config->envp);
-    if (spec->run_id_given)
+    if (job_id_is_common(spec))
         (void)snprintf(ret->run_id, sizeof ret->run_id, "%s", spec->run_id);
     else
         (void)snprintf(ret->run_id, sizeof ret->run_id, "%s%s%s%s",

@@ -150,7 +150,7 @@ static void send_expected(struct ssh_head *h) {
     _cleanup_(strbuf_fini) struct strbuf frame = {0};
     struct starter_message m = {.kind = STARTER_EXPECT};
     m.expect.nodes = h->crew.n - h->crew.n_gone - h->crew.n_hanging;
-    if (!h->config->spec->hosts.meet || h->starter->link == 0 || m.expect.nodes == 0)
+    if (!job_meets_at_host(h->config->spec) || h->starter->link == 0 || m.expect.nodes == 0)
         return;
     starter_add(&m, &frame);
     ssh_host_send(h->members[h->starter->link - 1].host, &frame);
@@ -493,7 +493,7 @@ static void end_without_first(struct ssh_head *h, const char *why) {
 
 /* A host is gone, perhaps the one at which the others meet. */
 static void on_host_lost(struct ssh_head *h, uint32_t i, const char *why) {
-    if (i == h->first && h->config->spec->hosts.meet &&
+    if (i == h->first && job_meets_at_host(h->config->spec) &&
         (why != NULL || h->losses.code_of_first != 0))
         end_without_first(h, why);
 }
@@ -776,7 +776,7 @@ int ssh_head_run(const struct starter_run_config *config) {
     const struct job_spec *spec = config->spec;
     const uint32_t n = (uint32_t)spec->hosts.list.n;
     struct ssh_head h = {.config = config, .first = UINT32_MAX};
-    ssh_crew_init(&h.crew, n, MIN2(spec->rdzv.min_nodes, n), spec->hosts.meet);
+    ssh_crew_init(&h.crew, n, MIN2(spec->rdzv.min_nodes, n), job_meets_at_host(spec));
     h.members = xcalloc(n, sizeof *h.members);
     if (gethostname(h.host_name, sizeof h.host_name - 1) < 0)
         h.host_name[0] = '\0';

@@ -10,7 +10,7 @@ struct job_spec ssh_job_of(const struct job_spec *spec, const struct ssh_place *
         job.node_rank = (int32_t)((place->host + hosts->n - place->first) % hosts->n);
     if (!job_is_given(spec, "nproc-per-node") && slots > 0)
         job.nproc = slots;
-    if (!spec->hosts.meet)
+    if (!job_meets_at_host(spec))
         return job;
     job.endpoint_host = (char *)(uintptr_t)place->addr;
     job.endpoint_port = place->port;

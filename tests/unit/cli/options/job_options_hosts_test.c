@@ -53,9 +53,9 @@ Test(job_options_hosts, hosts_are_the_nodes) {
     expect_hosts(&g.spec, "a:0 b:2");
     cr_assert_eq(g.spec.rdzv.min_nodes, 2);
     cr_assert_eq(g.spec.rdzv.max_nodes, 2);
-    cr_assert(g.spec.hosts.meet);
+    cr_assert(job_meets_at_host(&g.spec));
     cr_assert_str_eq(g.spec.run_id, "x-" READING_STAMP);
-    cr_assert(g.spec.run_id_given && job_is_given(&g.spec, "host") && !job_is_given(&g.spec, "nnodes"));
+    cr_assert(job_id_is_common(&g.spec) && job_is_given(&g.spec, "host") && !job_is_given(&g.spec, "nnodes"));
     cr_assert_str_eq(g.spec.endpoint_host, "a");
     cr_assert_eq(g.spec.endpoint_port, 0, "one that is free there");
     cr_assert_eq(g.spec.n_endpoint_ports, 0);
@@ -65,7 +65,7 @@ Test(job_options_hosts, hosts_are_the_nodes) {
 Test(job_options_hosts, a_file_says_the_same_and_can_be_filtered) {
     READ("", "--hostfile hosts --include b x");
     expect_hosts(&g.spec, "b:3");
-    cr_assert_not(g.spec.hosts.meet);
+    cr_assert_not(job_meets_at_host(&g.spec));
     _cleanup_(reading_fini) struct reading bad = read_line("", "--hostfile none x");
     cr_assert_eq(bad.r, -ENOENT);
     cr_assert_not_null(strstr(bad.err.text, "--hostfile: can't read none"), "%s", bad.err.text);
@@ -98,7 +98,7 @@ Test(job_options_hosts, what_the_user_arranges_stays) {
     };
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ("", cases[i].line);
-        cr_expect_eq(g.spec.hosts.meet, cases[i].meet, "%s", cases[i].line);
+        cr_expect_eq(job_meets_at_host(&g.spec), cases[i].meet, "%s", cases[i].line);
         cr_expect_str_eq(job_backend(&g.spec)->name, cases[i].backend, "%s", cases[i].line);
         cr_expect_str_eq(g.spec.run_id, cases[i].run_id, "%s", cases[i].line);
     }

@@ -82,7 +82,7 @@ Test(job_options_pod, the_place_is_filled_in_and_what_is_given_wins) {
             cr_expect_str_eq(g.spec.endpoint_host, cases[i].host, "%s", cases[i].line);
         if (cases[i].run_id != NULL)
             cr_expect_str_eq(g.spec.run_id, cases[i].run_id, "%s", cases[i].line);
-        cr_expect_eq(g.spec.run_id_given, strstr(cases[i].line, "rdzv-id") != NULL, "%s", cases[i].line);
+        cr_expect_eq(job_id_is_common(&g.spec), strstr(cases[i].line, "rdzv-id") != NULL, "%s", cases[i].line);
         cr_expect_not(g.spec.endpoint_from == JOB_ENDPOINT_ASSUMED && cases[i].rank == 3);
     }
 }

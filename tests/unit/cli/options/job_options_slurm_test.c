@@ -72,7 +72,7 @@ Test(job_options_slurm, a_task_of_a_step_needs_no_option) {
     cr_assert_eq(g.spec.is_host, 0);
     cr_assert_eq(g.spec.node_rank, 2);
     cr_assert_str_eq(g.spec.run_id, "c1.28.0");
-    cr_assert(g.spec.run_id_given);
+    cr_assert(job_id_is_common(&g.spec));
     cr_assert_eq(g.spec.nodes, PLACE_NODES_STEP);
     cr_assert_eq(g.spec.place.slurm, PLACE_SLURM_STEP);
     uint16_t ports[PLACE_PORTS_MAX];
@@ -260,7 +260,7 @@ Test(job_options_slurm, nodes_meet_in_the_working_folder_if_they_share_it) {
         cr_assert_eq(g.spec.is_host, -1);
         cr_assert_eq(g.spec.node_rank, 2);
         cr_assert_str_eq(g.spec.run_id, "c1.28.0");
-        cr_assert(g.spec.run_id_given);
+        cr_assert(job_id_is_common(&g.spec));
         cr_assert(says(g.spec.derived, "rdzv_endpoint: dir:/home/u/.muster, because the working folder is on Lustre"));
     }
     static const char *const others[][2] = {
@@ -297,7 +297,7 @@ Test(job_options_slurm, a_directory_or_etcd_is_only_where_they_meet) {
     for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
         READ(cases[i].env, cases[i].line);
         cr_expect_str_eq(g.spec.run_id, cases[i].id, "%s", cases[i].line);
-        cr_expect(g.spec.run_id_given);
+        cr_expect(job_id_is_common(&g.spec));
         cr_expect_eq(g.spec.rdzv.min_nodes, cases[i].min, "%s", cases[i].line);
         cr_expect_eq(g.spec.rdzv.max_nodes, cases[i].max, "%s", cases[i].line);
         cr_expect_eq(g.spec.nodes == PLACE_NODES_STEP, cases[i].group, "%s", cases[i].line);

@@ -89,7 +89,7 @@ Test(job_options, a_bare_run_is_alone_and_free) {
     cr_assert_null(g.spec.endpoint_host);
     cr_assert_eq(g.spec.endpoint_port, 0);
     cr_assert_str_eq(g.spec.run_id, "train-1126-1138-7c3f1a");
-    cr_assert_not(g.spec.run_id_given);
+    cr_assert_not(job_id_is_common(&g.spec));
     cr_assert_eq(g.spec.rdzv.min_nodes, 1);
     cr_assert_eq(g.spec.rdzv.max_nodes, 1);
     cr_assert_eq(g.spec.nproc, 1);
@@ -210,17 +210,17 @@ Test(job_options, keeps_a_run_id_only_where_it_is_shared) {
     {
         READ("--nnodes=2 x");
         cr_assert_str_eq(g.spec.run_id, "none");
-        cr_assert_not(g.spec.run_id_given);
+        cr_assert_not(job_id_is_common(&g.spec));
     }
     {
         READ("--nnodes=2 --rdzv-id=j7 x");
         cr_assert_str_eq(g.spec.run_id, "j7");
-        cr_assert(g.spec.run_id_given);
+        cr_assert(job_id_is_common(&g.spec));
     }
     {
         READ("--rdzv-id=j7 x");
         cr_assert_str_eq(g.spec.run_id, "j7");
-        cr_assert_not(g.spec.run_id_given);
+        cr_assert_not(job_id_is_common(&g.spec));
     }
     {
         READ("--standalone --rdzv-id=j7 x");
@@ -638,7 +638,7 @@ Test(job_options, meets_in_a_directory) {
             continue;
         cr_assert_eq(g.spec.backend, JOB_BACKEND_DIR, "%s", cases[i][0]);
         cr_assert_not(job_is_alone(&g.spec));
-        cr_assert(g.spec.run_id_given);
+        cr_assert(job_id_is_common(&g.spec));
         cr_assert_str_eq(g.spec.run_id, "j");
         cr_assert_str_eq(g.spec.arbiter_dir, cases[i][1]);
         cr_assert_null(g.spec.endpoint_host);

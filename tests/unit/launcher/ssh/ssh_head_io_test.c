@@ -93,7 +93,7 @@ static int run(const struct relay *a, const struct relay *b) {
     spec.run_id = run_id;
     spec.hosts.ssh = ssh;
     spec.rdzv.min_nodes = 1;
-    spec.hosts.meet = meet;
+    spec.endpoint_from = meet ? JOB_ENDPOINT_OF_HOST : JOB_ENDPOINT_GIVEN;
     spec.signals[spec.n_signals++] = SIGTERM;
     (void)hosts_add(&spec.hosts.list, "a.test");
     write_relay("a.test", a);

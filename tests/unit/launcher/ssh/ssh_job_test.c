@@ -10,7 +10,7 @@ static void begin(void) {
     spec.nproc = 1;
     hosts_add(&spec.hosts.list, "a")->slots = 3;
     (void)hosts_add(&spec.hosts.list, "b");
-    spec.hosts.meet = true;
+    spec.endpoint_from = JOB_ENDPOINT_OF_HOST;
 }
 
 static void end(void) { hosts_fini(&spec.hosts.list); }
@@ -37,7 +37,7 @@ Test(ssh_job, what_the_user_gives_counts) {
     spec.is_host = 0;
     struct job_spec a = job_of(0, 0);
     cr_assert(a.node_rank == 5 && a.nproc == 4 && a.is_host == 0);
-    spec.hosts.meet = false;
+    spec.endpoint_from = JOB_ENDPOINT_GIVEN;
     spec.is_host = -1;
     spec.endpoint_port = 7;
     a = job_of(0, 0);
