@@ -427,6 +427,21 @@ def test_watch_is_stopped_and_continued(job, shell):
     assert shell.heard.until(lambda: bytes(shell.heard.raw).count(LEAVE) == 2, 30), shell.said()
 
 
+def test_watch_shows_that_its_state_is_old(job, shell):
+    a, = job.pair(tags="a", nnodes="1")
+    job.events.wait("start", 2)
+    watch(shell, "--watch --timeout=0.2 e2e")
+    kill(a.agent_pid(), signal.SIGSTOP)
+    try:
+        rows = shell.wait_frame(lambda rows: rows[1].startswith("no answer for "))
+        assert "job e2e: running" in rows[0], rows
+    finally:
+        kill(a.agent_pid(), signal.SIGCONT)
+    shell.wait_frame(lambda rows: not rows[1].startswith("no answer for "))
+    shell.type("q")
+    assert shell.heard.until(lambda: LEAVE in shell.heard.raw, 30), shell.said()
+
+
 def test_watch_without_a_terminal_that_can_is_blocks(job, shell):
     job.pair(tags="a", nnodes="1")
     job.events.wait("start", 2)
