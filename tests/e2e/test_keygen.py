@@ -24,22 +24,27 @@ def test_the_key_of_a_home_is_made_once(tmp_path):
     key = tmp_path / ".config/muster/key"
     assert (code, err) == (0, "") and LINE.fullmatch(key.read_text())
     assert mode(key) == 0o600 and mode(key.parent) == 0o700 and mode(key.parent.parent) == 0o700
-    first = re.match(rf"wrote a new key to {key} \(its id: ([0-9a-f]{{16}})\)\n.*umask 077.*<{key}\n$", out, re.S)
+    first = re.match(rf"wrote a new key to {key} \(its id: ([0-9a-f]{{16}})\)\n.*umask 077.*<{key}\nTo undo this: (rm {key})\n$", out, re.S)
     assert first, out
+    assert "Your new jobs of several nodes use it: nodes and commands on other machines need it, too.\n" in out
     text = key.read_text()
     code, out, err = keygen(tmp_path)
     assert (code, out) == (1, "") and "exists already; --force replaces it" in err
     assert key.read_text() == text
     code, out, _ = keygen(tmp_path, "--force")
     assert code == 0 and key.read_text() != text and first.group(1) not in out
+    assert out.startswith(f"replaced the key in {key} (its id: ")
+    assert out.endswith(f"Running jobs keep the old key. To have no key: rm {key}\n")
     assert mode(key) == 0o600 and os.listdir(key.parent) == ["key"]
+    subprocess.run(first.group(2), shell=True, check=True)
+    assert os.listdir(key.parent) == []
 
 
 def test_a_file_of_its_own(tmp_path):
-    path = tmp_path / "job.key"
+    path = tmp_path / "of a job.key"
     code, out, _ = keygen(tmp_path, str(path))
     assert code == 0 and mode(path) == 0o600
-    assert f"give each --key-file={path}\n" in out
+    assert f"give each --key-file='{path}'\n" in out and out.endswith(f"To undo this: rm '{path}'\n")
     assert text_of(path) not in out
     code, _, err = keygen(tmp_path, str(tmp_path / "none" / "key"))
     assert code == 1 and "No such file or directory" in err

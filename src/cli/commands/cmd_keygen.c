@@ -1,9 +1,11 @@
 /* "muster keygen": makes the key by which the nodes of this user's jobs know each other. */
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/text/log.h"
 #include "cli/help/help.h"
+#include "cli/jobs/shell_words.h"
 #include "cli/options/commands.h"
 #include "io/clock.h"
 #include "rendezvous/auth/keyring_io.h"
@@ -14,8 +16,8 @@ static const struct option_def defs[] = {
     [KEYGEN_FORCE] = {.name = "force",
                       .letter = 'f',
                       .flags = OPTION_SHORT,
-                      .brief = "replace a key that is there",
-                      .help = "replace a key that is there; jobs that run keep the old one"},
+                      .brief = "replace an existing key",
+                      .help = "replace an existing key; running jobs keep the old one"},
     HELP_ROW(),
     HELP_ALL_ROW,
 };
@@ -24,34 +26,46 @@ const struct option_set keygen_options = {
     .command = "keygen",
     .operands = "[FILE]",
     .about =
-        "Makes the key by which the nodes of your jobs authenticate each other and encrypt "
+        "Makes the key with which the nodes of your jobs authenticate each other and encrypt "
         "their connections, and writes it to FILE, or to ~/.config/muster/key, where all your jobs "
-        "find it. One key is enough; copy it to nodes that do not share your home.",
+        "find it. One key is enough; copy it to nodes that do not share your home. To undo it, "
+        "remove the file.",
     .example = "job7.key",
     .defs = defs,
     .n = ARRAY_SIZE(defs),
 };
 
-/* " 3f0a…", or nothing where OpenSSL is missing: then it can't be used on this machine. */
-static void print_result(const struct keyring *ring, const char *path, bool at_home, bool has_id) {
+/* What has changed, and how to undo it. has_id: false where OpenSSL is missing. */
+static void print_result(const struct keyring *ring, const char *path, bool at_home, bool replaced,
+                         bool has_id) {
     char id[AUTH_ID_TEXT_MAX] = "";
+    _cleanup_(strbuf_fini) struct strbuf word = {0};
+    shell_add_word(&word, path);
     if (has_id)
         auth_id_to_text(&(struct auth_id){.id = keyring_at(ring, 0)->id}, id);
-    printf("wrote a new key to %s (its id: %s)\n", path, has_id ? id : "not known without OpenSSL");
+    printf("%s %s (its id: %s)\n", replaced ? "replaced the key in" : "wrote a new key to", path,
+           has_id ? id : "not known without OpenSSL");
     if (at_home)
-        printf("Your jobs find it there, on all machines that share this home. To copy it to "
-               "another:\n"
+        printf("Your new jobs of several nodes use it: nodes and commands on other machines need "
+               "it, too.\n"
+               "Machines that share this home have it. To copy it to another:\n"
                "  ssh NODE 'umask 077; mkdir -p ~/.config/muster; cat >~/.config/muster/key' "
                "<%s\n",
-               path);
+               strbuf_text(&word));
     else
-        printf("Copy it to all nodes of a job (mode 0600), and give each --key-file=%s\n", path);
+        printf("Copy it to all nodes of a job (mode 0600), and give each "
+               "--key-file=%s\n",
+               strbuf_text(&word));
+    printf(replaced ? "Running jobs keep the old key. To have no key: rm %s\n"
+                    : "To undo this: rm %s\n",
+           strbuf_text(&word));
 }
 
 static int make(const char *path, bool at_home, bool force) {
     _cleanup_(keyring_freep) struct keyring *ring = NULL;
     struct err err = {0}, why = {0};
     uint8_t secret[AUTH_SECRET_BYTES];
+    const bool replaces = access(path, F_OK) == 0;
     int r = keyring_new(&ring, &err);
     random_bytes(secret, sizeof secret);
     if (r == 0)
@@ -68,7 +82,7 @@ static int make(const char *path, bool at_home, bool force) {
     r = keyring_derive(ring, &why);
     if (r < 0)
         log_warning("this key can't be used here: %s", why.text);
-    print_result(ring, path, at_home, r == 0);
+    print_result(ring, path, at_home, replaces, r == 0);
     return finish_stdout();
 }
 
