@@ -341,6 +341,18 @@ def test_version_says_what_was_found_and_what_was_not():
     assert "no python3 or python on PATH" in lines
 
 
+@pytest.mark.parametrize("words", [["help"], ["run", "-h"], ["version", "-v"], ["ps"], ["env"], ["completion", "bash"],
+                                   ["run", "--print-config", "x"], ["run", "--dry-run", "--no-python", "true"]], ids=" ".join)
+def test_a_reader_that_leaves_costs_no_warning(words):
+    for ignored in (False, True):
+        reader, pipe = os.pipe()
+        os.close(reader)
+        done = subprocess.run([harness.MUSTER, *words], stdout=pipe, stderr=subprocess.PIPE, text=True, env=clean_env({}),
+                              restore_signals=not ignored)
+        os.close(pipe)
+        assert (done.returncode, done.stderr) == (128 + 13 if ignored else -13, ""), done
+
+
 def test_a_full_disk_is_noticed():
     with open("/dev/full", "w") as full:
         done = subprocess.run([harness.MUSTER, "help"], stdout=full, stderr=subprocess.PIPE, text=True)

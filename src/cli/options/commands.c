@@ -1,6 +1,7 @@
 #include "cli/options/commands.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,8 @@ int usage_error(const char *command, const char *fmt, ...) {
 int finish_stdout(void) {
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
+    if (errno == EPIPE) /* | head, where SIGPIPE is ignored */
+        return 128 + SIGPIPE;
     (void)fprintf(stderr, "muster: error: can't write to standard output: %s\n", strerror(errno));
     return 1;
 }

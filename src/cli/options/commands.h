@@ -61,5 +61,5 @@ int cmd_ssh_node(int argc, char **argv); /* in no table: muster-protocol(7), OVE
  * Returns EXIT_USAGE. */
 int usage_error(const char *command, const char *fmt, ...) _printf_(2, 3);
 /* Flushes standard output after we wrote to it. Returns 0, or 1 after an error, which is printed as
- * one line. */
+ * one line. If its reader has gone, nothing is printed, and the status is that of SIGPIPE. */
 int finish_stdout(void);

@@ -392,16 +392,16 @@ static bool reader_left(const struct output *o, int error) {
 }
 
 /* What was queued is lost. Unless the disk is full, all later output is lost, too. Also called if
- * bytes that waited in the file can't be read. Reports the error once: on standard error, and that
- * of standard error on standard output, if output of workers is lost and its reader has not left on
- * purpose. */
+ * bytes that waited in the file can't be read. Reports the error once, unless the reader has left,
+ * as a pager may: on standard error, and that of standard error on standard output, if output of
+ * workers is lost. */
 static void on_error(struct output *o, int error) {
     struct output *out = output_of(o->console, CONSOLE_OUT);
     struct output *to = o == out ? output_of(o->console, CONSOLE_ERR) : out;
-    bool loss = o->of_sources && !reader_left(o, error);
+    const bool left = reader_left(o, error), loss = o->of_sources && !left;
     char text[192];
     o->console->failed = o->console->failed || loss;
-    if (o->error_shown || is_closed(to) || (o != out && !loss))
+    if (o->error_shown || is_closed(to) || left || (o != out && !loss))
         return;
     o->error_shown = true;
     begin_line(to);

@@ -25,9 +25,9 @@
  * only when poll reports room, in pieces that such a pipe takes whole (PIPE_BUF).
  *
  * The caller ignores SIGPIPE. When the reader is gone (EPIPE, EIO of a terminal), all later output
- * to it is dropped; on a full disk (ENOSPC) output is dropped until there is room. For standard
- * output this is reported once on standard error. If that is the same, it is reported there as soon
- * as there is room. Except for a reader that is gone, which may be on purpose (`| head`), it also
+ * to it is dropped without a word, because that may be on purpose (`| head`). On a full disk
+ * (ENOSPC) output is dropped until there is room. For standard output this is reported once on
+ * standard error. If that is the same, it is reported there as soon as there is room. It also
  * counts as a failure, if it was a source's output (console_failed()), and what standard error
  * lacks is reported on standard output. */
 #pragma once

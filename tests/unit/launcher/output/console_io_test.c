@@ -370,7 +370,7 @@ Test(console_io, flush_of_a_stopped_pipe_ends_at_its_deadline_and_tells_what_is_
     cr_assert_eq(left, 200 * 1001 - 65536, "%lu", left);
 }
 
-Test(console_io, output_to_one_that_is_gone_is_dropped_and_it_is_said_once) {
+Test(console_io, output_to_a_reader_that_left_is_dropped_without_a_warning) {
     with_pipes(&fix);
     console_source_init(&a, fix.console, CONSOLE_OUT, "");
     (void)close(fix.out[0]);
@@ -381,9 +381,7 @@ Test(console_io, output_to_one_that_is_gone_is_dropped_and_it_is_said_once) {
     cr_assert_eq(console_flush(fix.console, clock_now_ns() + NS_PER_S), 0);
     console_log_sink(fix.console, "still here\n", 11);
     cr_assert_not(console_failed(fix.console), "its reader may have left on purpose");
-    EXPECT(
-        &fix, fix.err[0],
-        "muster: can't write to standard output: Broken pipe; the job continues; its output is dropped\nstill here\n");
+    EXPECT(&fix, fix.err[0], "still here\n");
     fix.out[0] = -1;
 }
 
