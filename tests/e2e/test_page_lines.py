@@ -87,6 +87,8 @@ def test_there_are_lines_and_few_are_not_run():
                                   for line in LINES])
 def test_a_line(sandbox, line, tmp_path):
     text, env = line.text, {}
+    if text.startswith("git ") and not (ROOT / ".git").exists():
+        pytest.skip("no git repository here")
     with contextlib.ExitStack() as stack:
         if "=etcd://" in text:
             etcd_or_skip()
@@ -102,7 +104,7 @@ def test_a_line(sandbox, line, tmp_path):
             text, workers = "muster run --nproc-per-node=2 --no-python ./worker.sh", 2
         if not line.text.endswith("train.py"):
             code, out, err = sandbox.start(text)[0].finish()
-            assert code == 0, (out, err)
+            assert code == 0 or (code == 1 and text == "muster check" and "\nfail " in out), (out, err)
         else:
             nodes = int((re.search(r"--nnodes=(?:\d+:)?(\d+)", text) or [0, 1])[1])
             spares = 1 if line.page == "reliability.md" else 0  # "Start one of these lines on five nodes"

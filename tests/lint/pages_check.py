@@ -7,6 +7,7 @@
 - Each page is listed in docs/README.md.
 - A link to a file of the repository leads to one, and its #anchor to a heading.
 - Each message in the first column of a table of troubleshooting.md is in src: the parts between "..." are looked for in its string literals.
+  So is what "you see" on the pages in YOU_SEE.
 - Each command line is run by a test, or tests/e2e/page_lines.py has the reason why not.
 - Each option in code within a sentence is one of muster's, of the command that is named there, or one in OTHERS."""
 import pathlib
@@ -21,6 +22,8 @@ import page_lines  # noqa: E402
 BYTES_MAX, README_LINES_MAX, LINES_MAX = 10_240, 150, 200
 LONG = {"ARCHITECTURE.md", "benchmarks.md"}
 MESSAGES_MIN = 30
+YOU_SEE = ("hangs", "slurm", "ssh", "warm")  # the pages on libraries have messages of theirs
+SSH_PRINTS = ("Permission denied", "Host key verification failed")
 # Of other programs. Those with an underscore are never muster's: the pages write its options with hyphens.
 OTHERS = {"--cleanenv", "--container-image", "--container-mounts", "--from-file", "--gpus-per-node", "--gpus-per-task", "--init",
           "--ip-address", "--jobid", "--network", "--no-kill", "--nproc", "--ntasks-per-node", "--nv", "--overlap",
@@ -53,11 +56,11 @@ def literals(root):
     return "\n".join(whole)
 
 
-def messages(text):
-    """The quoted texts of the first cells, of all tables whose head begins with "message"."""
+def messages(text, head="message"):
+    """The quoted texts of the first cells, of all tables whose head begins so."""
     inside = False
     for line in text.splitlines():
-        inside = line.startswith("| message") or (inside and line.startswith("|"))
+        inside = line.startswith(f"| {head}") or (inside and line.startswith("|"))
         if inside:
             yield from re.findall(r"`([^`]+)`", line.split(" | ")[0])
 
@@ -120,6 +123,11 @@ def main():
                 faults.append(f'docs/troubleshooting.md: "{part}" of a message is not in src')
         if not any(len(part) >= 7 for part in parts):
             faults.append(f'docs/troubleshooting.md: "{message}" is too short to be recognized')
+    for page in YOU_SEE:
+        for message in messages((docs / f"{page}.md").read_text(), "you see"):
+            parts = [part.strip() for part in re.split(r"\.\.\.|\b\d+\b|/\S+|\bbecause\b|: ", message) if part.strip()]
+            faults += [f'docs/{page}.md: "{part}" of a message is not in src' for part in parts
+                       if message not in SSH_PRINTS and part not in source and part not in ("muster", "cold", "warning")]
     if len(found) < MESSAGES_MIN:
         faults.append(f"docs/troubleshooting.md: {len(found)} messages; at least {MESSAGES_MIN}")
     print("\n".join(faults), file=sys.stderr)
