@@ -31,9 +31,9 @@ fi
 SECONDS=0
 echo "== building in $build"
 if [ ! -f "$build/build.ninja" ]; then
-    said=$(meson setup "$build" -Dtests=disabled -Dnccl-examples=disabled) || { echo "$said"; exit 1; }
+    output=$(meson setup "$build" -Dtests=disabled -Dnccl-examples=disabled) || { echo "$output"; exit 1; }
 fi
-ninja -C "$build" --quiet src/cli/muster examples/c-digits
+output=$(ninja -C "$build" src/cli/muster examples/c-digits) || { echo "$output"; exit 1; }
 muster=$build/src/cli/muster
 
 # --- the job: all output of the agents comes through one FIFO; a step can wait for any line of it ---

@@ -45,7 +45,7 @@ static void use_other_places(struct tls_client *t) {
     if (getenv("SSL_CERT_FILE") != NULL) /* OpenSSL obeys it */
         return;
     for (size_t i = 0; i < ARRAY_SIZE(places); i++)
-        if (tls_library.SSL_CTX_load_verify_file(t->ctx, places[i]) == 1)
+        if (tls_library.SSL_CTX_load_verify_locations(t->ctx, places[i], NULL) == 1)
             break;
     tls_library.ERR_clear_error();
 #else
@@ -62,7 +62,7 @@ static int use_ca(struct tls_client *t, const char *path, struct err *err) {
                    : err_set(err, -EIO, "cannot use the system's certificate authorities: %s",
                              tls_library_reason());
     int r = check_readable("file of certificate authorities", path, err);
-    if (r == 0 && tls_library.SSL_CTX_load_verify_file(t->ctx, path) != 1)
+    if (r == 0 && tls_library.SSL_CTX_load_verify_locations(t->ctx, path, NULL) != 1)
         r = err_set(err, -EINVAL, "no certificate authority in '%s' (PEM is expected): %s", path,
                     tls_library_reason());
     return r;

@@ -11,9 +11,13 @@
 
 #define STRING(x) #x
 #define TEXT_OF(x) STRING(x)
-/* The sonames are OpenSSL's major version since 3.0. */
-#define LIBRARY "libcrypto.so." TEXT_OF(OPENSSL_VERSION_MAJOR)
-#define LIBRARY_SSL "libssl.so." TEXT_OF(OPENSSL_VERSION_MAJOR)
+#ifdef OPENSSL_VERSION_MAJOR /* since 3.0, which is the soname, too */
+#define SONAME TEXT_OF(OPENSSL_VERSION_MAJOR)
+#else
+#define SONAME "1.1"
+#endif
+#define LIBRARY "libcrypto.so." SONAME
+#define LIBRARY_SSL "libssl.so." SONAME
 
 struct tls_library tls_library;
 
@@ -92,7 +96,7 @@ static int find(void *handle, const char *name, void *ret, struct err *err) {
 static int find_calls(struct err *err) {
     void *handle = dlopen(LIBRARY_SSL, RTLD_NOW | RTLD_LOCAL | ORDER);
     if (handle == NULL)
-        return err_set(err, -ELIBACC, "TLS needs OpenSSL %d: %s", OPENSSL_VERSION_MAJOR, dlerror());
+        return err_set(err, -ELIBACC, "TLS needs OpenSSL %s: %s", SONAME, dlerror());
     int r = 0;
 #define FIND(name) \
     if (r == 0)    \

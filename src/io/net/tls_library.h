@@ -36,7 +36,7 @@
     X(SSL_CTX_clear_options)                 \
     X(SSL_CTX_free)                          \
     X(SSL_CTX_get_ex_data)                   \
-    X(SSL_CTX_load_verify_file)              \
+    X(SSL_CTX_load_verify_locations)         \
     X(SSL_CTX_new)                           \
     X(SSL_CTX_set_ciphersuites)              \
     X(SSL_CTX_set_default_passwd_cb)         \
@@ -84,6 +84,10 @@
     X(X509_VERIFY_PARAM_set1_ip_asc)         \
     X(X509_verify_cert_error_string)
 
+#ifndef SSL_R_UNEXPECTED_EOF_WHILE_READING /* OpenSSL 1.1.1, where this is no error */
+#define SSL_R_UNEXPECTED_EOF_WHILE_READING 294
+#endif
+
 struct tls_library {
 #define FIELD(name) __typeof__(name) *name;
     TLS_LIBRARY_CALLS(FIELD)
@@ -93,7 +97,7 @@ struct tls_library {
 /* NULL pointers until tls_library_load() has succeeded. */
 extern struct tls_library tls_library;
 
-/* Loads it, the first time. -ELIBACC: OpenSSL 3 is not installed, or has other calls. */
+/* Loads it, the first time. -ELIBACC: OpenSSL is not installed, or has other calls. */
 _must_use_ int tls_library_load(struct err *err);
 /* tls_psk_alone() was called. */
 bool tls_library_is_alone(void);
